@@ -1,0 +1,28 @@
+/*
+ * Arena: memory that lives and dies together. Used at build and load time; never during a step.
+ */
+#ifndef TRM_BASE_ARENA_H
+#define TRM_BASE_ARENA_H
+
+#include <stddef.h>
+
+#include <trireme/status.h>
+
+typedef struct trm_arena_chunk trm_arena_chunk;
+
+/* Zero-initialised is empty and ready. */
+typedef struct trm_arena {
+    trm_arena_chunk *chunks;
+    size_t used; /* bytes handed out, for reports */
+} trm_arena;
+
+/* Zeroed memory aligned for any type, or NULL with the error record set. */
+void *trm_arena_alloc(trm_arena *arena, size_t size);
+/* An array of zeroed elements; overflow is out of memory. */
+void *trm_arena_array(trm_arena *arena, size_t count, size_t size);
+char *trm_arena_strdup(trm_arena *arena, const char *text);
+char *trm_arena_printf(trm_arena *arena, const char *format, ...) TRM_PRINTF(2, 3);
+/* Frees everything; the arena is empty and ready again. */
+void trm_arena_fini(trm_arena *arena);
+
+#endif

@@ -1,0 +1,24 @@
+/*
+ * Files: mapped read-only, or read whole.
+ */
+#ifndef TRM_BASE_FILE_H
+#define TRM_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <trireme/status.h>
+
+typedef struct trm_mapping {
+    const unsigned char *bytes; /* NULL for an empty file */
+    size_t size;
+} trm_mapping;
+
+/* Maps a regular file read-only. TRM_ERROR_IO: "cannot open <path>: No such file or directory". */
+trm_status trm_file_map(const char *path, trm_mapping *mapping);
+void trm_file_unmap(trm_mapping *mapping);
+/* Reads a file of at most `limit` bytes into memory to free(), with a NUL after it. */
+trm_status trm_file_read(const char *path, size_t limit, char **text, size_t *size);
+bool trm_file_exists(const char *path);
+
+#endif

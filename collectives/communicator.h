@@ -1,0 +1,84 @@
+/*
+ * A communicator: the ranks of a world, or of one group of it, and the exchanges between them.
+ *
+ * Implementations: self (one rank), local (ranks as threads of one process, for tests and tools), MPI (host
+ * memory), NCCL (device memory). Every call is collective over the group and made in the same order on each rank.
+ * Exchanges are enqueued on a stream; on host streams they are complete on return. No wait is unbounded: a peer
+ * that does not come within the deadline is TRM_ERROR_LOST_RANK.
+ */
+#ifndef TRM_COLLECTIVES_COMMUNICATOR_H
+#define TRM_COLLECTIVES_COMMUNICATOR_H
+
+#include "kernels/kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct trm_communicator trm_communicator;
+
+/* One exchange of flat buffers. `count` is elements of the smaller side: what one rank contributes in ALL_GATHER, GATHER,
+ * what one rank receives in REDUCE_SCATTER, SCATTER, one block of ALL_TO_ALL (n blocks in all), the buffer otherwise.
+ * `root` is a rank within this communicator. Blocks lie one after the other in rank order: the axis of a layer
+ * is dealt with by the kernel above (collectives/layer.c). from == to is allowed where sizes agree. */
+typedef struct trm_exchange {
+    trm_collective_op op;
+    trm_reduce_op reduce;
+    trm_dtype dtype;
+    const void *from;
+    void *to;
+    size_t count;
+    int32_t root;
+} trm_exchange;
+
+typedef struct trm_communicator_ops {
+    const char *name; /* "self", "local", "mpi", "nccl" */
+    trm_status (*exchange)(trm_communicator *communicator, const trm_exchange *exchange, trm_stream *stream);
+    /* A communicator of the ranks with the same colour >= 0, ordered by rank; colour -1 gets NULL. Collective. */
+    trm_status (*split)(trm_communicator *communicator, int32_t colour, trm_communicator **part);
+    /* Whether a failure was seen in what was enqueued; never blocks. */
+    trm_status (*check)(trm_communicator *communicator);
+    /* Gives up: makes pending exchanges return soon. */
+    void (*abort)(trm_communicator *communicator);
+    void (*destroy)(trm_communicator *communicator);
+} trm_communicator_ops;
+
+/* Implementations begin with this. */
+struct trm_communicator {
+    const trm_communicator_ops *ops;
+    int32_t rank, size;
+    double deadline_seconds;
+    int32_t world_ranks[TRM_MAX_RANKS]; /* global rank of each member */
+    /* Parts made for layers' groups, by colour set; owned here. */
+    struct trm_communicator_part *parts;
+};
+
+trm_status trm_communicator_exchange(trm_communicator *communicator, const trm_exchange *exchange, trm_stream *stream);
+/* The sub-communicator of this rank for `groups` [n_groups * group_size] of world ranks (collectives/layer.c uses it); made at the
+ * first call, which is collective, and kept. n_groups == 0: the communicator itself. NULL in *part: not a member. */
+trm_status trm_communicator_part(trm_communicator *communicator, const int32_t *groups, int32_t n_groups,
+                                 int32_t group_size, trm_communicator **part);
+trm_status trm_communicator_check(trm_communicator *communicator);
+void trm_communicator_abort(trm_communicator *communicator);
+void trm_communicator_destroy(trm_communicator *communicator); /* NULL is ignored */
+
+trm_status trm_communicator_self_create(trm_communicator **communicator);
+
+/* `size` communicators over threads of this process; thread r uses communicators[r]. */
+trm_status trm_communicator_local_create(int32_t size, double deadline_seconds, trm_communicator **communicators);
+
+/* Over all ranks of MPI_COMM_WORLD; MPI must be initialised (dist/bootstrap). Host memory. */
+trm_status trm_communicator_mpi_create(double deadline_seconds, trm_communicator **communicator);
+
+/* NCCL, loaded at run time. The id is made by rank 0 and given to all. Device memory of the current CUDA device. */
+#define TRM_NCCL_ID_SIZE 128
+trm_status trm_nccl_make_id(unsigned char id[TRM_NCCL_ID_SIZE]);
+trm_status trm_communicator_nccl_create(trm_device *device, const unsigned char id[TRM_NCCL_ID_SIZE], int32_t rank,
+                                        int32_t size, double deadline_seconds, trm_communicator **communicator);
+/* Version of the NCCL found, as 22809, and its path; 0 if none, with the reason in `path`. */
+int32_t trm_nccl_version(char *path, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

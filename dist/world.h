@@ -1,0 +1,36 @@
+/*
+ * The world of ranks as the rest of dist/ sees it. The public calls are in <trireme/mesh.h>.
+ */
+#ifndef TRM_DIST_WORLD_H
+#define TRM_DIST_WORLD_H
+
+#include <trireme/mesh.h>
+
+#include "collectives/communicator.h"
+
+struct trm_world {
+    int32_t rank, size, local_rank, local_size;
+    const char *launcher; /* "none", "openmpi", "pmix", "slurm", "torchrun" */
+    trm_device *device;
+    trm_communicator *communicator;
+    double deadline_seconds;
+    struct trm_bootstrap *bootstrap; /* control messages between ranks; NULL for one rank */
+};
+
+/* Rank and size as the environment tells them. */
+typedef struct trm_launch {
+    const char *launcher;
+    int32_t rank, size, local_rank, local_size;
+} trm_launch;
+/* Reads Open MPI, PMIx, PMI, Slurm and torchrun variables through `get` (getenv in production). Variables that
+ * contradict each other are TRM_ERROR_INVALID_ARGUMENT naming both. */
+trm_status trm_launch_detect(const char *(*get)(const char *name), trm_launch *launch);
+
+/* A world of this process's own over given parts, for tests and tools; takes both over. */
+trm_status trm_world_from_parts(trm_device *device, trm_communicator *communicator, trm_world **world);
+
+/* Whether all ranks pass the same bytes (options, network text): TRM_ERROR_INVALID_ARGUMENT naming the first rank that
+ * differs, on every rank. Collective. */
+trm_status trm_world_agree(trm_world *world, const char *what, const void *bytes, size_t size);
+
+#endif

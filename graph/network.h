@@ -1,0 +1,108 @@
+/*
+ * The network: layers and tensors, the one form every importer ends in and every stage starts from.
+ *
+ * A network owns its tensors and layers (in its arena) and keeps layers in an order in which every
+ * layer follows those it reads. The public calls are in <trireme/network.h>; this header is for
+ * importers, passes, the partitioner and the engine.
+ */
+#ifndef TRM_GRAPH_NETWORK_H
+#define TRM_GRAPH_NETWORK_H
+
+#include <trireme/network.h>
+
+#include "base/arena.h"
+#include "weight_stream/weight.h"
+
+typedef enum trm_tensor_role {
+    TRM_TENSOR_INPUT,     /* given by the caller at each run */
+    TRM_TENSOR_CONSTANT,  /* weights: `value` or `weight` */
+    TRM_TENSOR_STATE,     /* memory of the context that layers read and write, such as a KV cache */
+    TRM_TENSOR_ACTIVATION /* output of `producer` */
+} trm_tensor_role;
+
+typedef struct trm_layer trm_layer;
+
+struct trm_tensor {
+    trm_network *network;
+    const char *name; /* unique in the network */
+    int32_t index;    /* position in network->tensors */
+    trm_tensor_role role;
+    trm_dtype dtype;
+    trm_dims dims; /* -1: unknown until a context runs */
+    bool is_output;
+    trm_layer *producer; /* ACTIVATION only */
+    const void *value;   /* CONSTANT: elements in host memory owned by the arena, or NULL */
+    trm_weight *weight;  /* CONSTANT: where to read the elements, or NULL */
+    const char *pin;     /* sharding asked for by the user, or NULL; see <trireme/mesh.h> */
+};
+
+struct trm_layer {
+    const char *name; /* unique in the network */
+    int32_t index;    /* position in network->layers */
+    trm_layer_desc desc;
+    int32_t n_inputs, n_outputs;
+    trm_tensor *inputs[TRM_MAX_LAYER_INPUTS]; /* NULL where an optional input is not given */
+    trm_tensor *outputs[TRM_MAX_LAYER_OUTPUTS];
+};
+
+struct trm_network {
+    trm_arena arena;
+    trm_tensor **tensors; /* inputs, constants, states and activations, in order of creation */
+    int32_t n_tensors, tensor_capacity;
+    trm_layer **layers; /* in an order that can be run */
+    int32_t n_layers, layer_capacity;
+    trm_tensor **outputs; /* in the order they were marked */
+    int32_t n_outputs, output_capacity;
+};
+
+/* ---- building (importers, passes) ------------------------------------------------------------ */
+
+/* A constant whose elements are read from `weight` when an engine is loaded; the network takes the
+ * weight over. Its dims are the weight's; `dtype` is the type it is converted to on the way. */
+trm_status trm_network_add_weight(trm_network *network, const char *name, trm_weight *weight, trm_dtype dtype,
+                                  trm_tensor **tensor);
+
+/* Replaces every use of `from` (also as a network output) by `to`. */
+void trm_network_replace_uses(trm_network *network, trm_tensor *from, trm_tensor *to);
+/* Layers that read `tensor`, up to `capacity`; returns how many there are. */
+int32_t trm_network_consumers(const trm_network *network, const trm_tensor *tensor, trm_layer **layers,
+                              int32_t capacity);
+/* Drops the layers marked in `remove` [n_layers], and every tensor nothing uses any more except
+ * inputs, and renumbers the rest. */
+void trm_network_remove_layers(trm_network *network, const bool *remove);
+/* Moves layers so that each follows what it reads, keeping the order otherwise; fails on a cycle. */
+trm_status trm_network_sort(trm_network *network);
+/* A copy that owns everything it has but the weight files. */
+trm_status trm_network_clone(const trm_network *network, trm_network **copy);
+
+/* ---- shapes ------------------------------------------------------------------------------------ */
+
+/*
+ * The shape and type rule of a layer kind: from its inputs' dims and types to its outputs'. A dimension
+ * of -1 in is unknown and may make dimensions out unknown. `values` holds, per input, host elements where
+ * they are known (constants), or NULL. Fails with a cause that names shapes found and expected.
+ */
+trm_status trm_infer_layer(const trm_layer_desc *desc, int32_t n_inputs, const trm_dims *const *input_dims,
+                           const trm_dtype *input_types, int32_t n_outputs, trm_dims *output_dims,
+                           trm_dtype *output_types);
+
+/*
+ * Runs the rules over the whole network with concrete dims: dims[tensor->index] must be set for inputs
+ * and states; constants are taken from the network; activations are filled in. Allocates nothing.
+ */
+trm_status trm_infer_network(const trm_network *network, trm_dims *dims);
+
+/* ---- passes (graph/passes) --------------------------------------------------------------------- */
+
+/* Each changes the network in place and adds what it did to *changes (may be NULL). */
+trm_status trm_pass_dead_code(trm_network *network, int32_t *changes);
+trm_status trm_pass_fold_constants(trm_network *network, int32_t *changes);
+trm_status trm_pass_common_subexpressions(trm_network *network, int32_t *changes);
+/* Residual add + norm; matrix product + bias, + activation; gate and up and their product into GLU; matrix
+ * products that share their input joined (q, k, v; gate and up) with their weights concatenated. */
+trm_status trm_pass_fuse(trm_network *network, int32_t *changes);
+/* All of the above in their order, until nothing changes. */
+trm_status trm_run_passes(trm_network *network);
+
+
+#endif

@@ -1,0 +1,80 @@
+/*
+ * Builder, plan, engine and execution context: from a network to results.
+ *
+ *   network -> trm_build -> plan (this rank's network, memory plan) -> trm_engine (weights on the device)
+ *           -> trm_context (activations and state) -> trm_context_run
+ *
+ * A plan and an engine may be read by several threads; a context belongs to one thread at a time.
+ */
+#ifndef TRIREME_ENGINE_H
+#define TRIREME_ENGINE_H
+
+#include <trireme/mesh.h>
+#include <trireme/network.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct trm_plan trm_plan;
+typedef struct trm_engine trm_engine;
+typedef struct trm_context trm_context;
+
+/* The largest dims a tensor with unknown dimensions will have: an input's, or a state's. */
+typedef struct trm_shape_bound {
+    const char *tensor;
+    trm_dims max;
+} trm_shape_bound;
+
+typedef struct trm_build_options {
+    size_t size;          /* sizeof(trm_build_options) */
+    trm_backend backend;
+    trm_mesh mesh;
+    int32_t rank;
+    const trm_shape_bound *bounds; /* [n_bounds]; every input or state with -1 dims needs one */
+    int32_t n_bounds;
+} trm_build_options;
+
+/* Partitions the network over the mesh for `rank`, runs the passes and plans memory. The network is not changed
+ * and may be destroyed afterwards. Makes the same decisions on every rank, without communication. */
+TRM_API trm_status trm_build(const trm_network *network, const trm_build_options *options, trm_plan **plan);
+TRM_API void trm_plan_destroy(trm_plan *plan);
+/* The per-rank network as text; release with trm_free. */
+TRM_API char *trm_plan_to_text(const trm_plan *plan);
+
+/* Device bytes a plan needs, by use. */
+typedef struct trm_memory_plan {
+    size_t weights, state, activations, workspace, total;
+} trm_memory_plan;
+TRM_API void trm_plan_memory(const trm_plan *plan, trm_memory_plan *memory);
+
+/* Called while weights load, from one thread: bytes done and in all, on this rank. */
+typedef void (*trm_progress_fn)(void *user, size_t done, size_t total);
+
+/* Reads this rank's weights into the world's device. The engine takes the plan over, also when it fails. The world must outlive it. Errors:
+ * OUT_OF_MEMORY with the memory plan in the record, IO and INVALID_MODEL from the files. */
+TRM_API trm_status trm_engine_create(trm_plan *plan, trm_world *world, trm_progress_fn progress, void *user,
+                                     trm_engine **engine);
+TRM_API void trm_engine_destroy(trm_engine *engine);
+
+TRM_API trm_status trm_context_create(trm_engine *engine, trm_context **context);
+TRM_API void trm_context_destroy(trm_context *context);
+
+/* Sets an input: dims within the plan's bounds, `data` host memory of dims elements, copied before it returns. */
+TRM_API trm_status trm_context_set_input(trm_context *context, const char *name, trm_dims dims, const void *data);
+/* Runs the network on the inputs set. Collective over the ranks of the plan. Waits for the results. */
+TRM_API trm_status trm_context_run(trm_context *context);
+/* Dims and host data of an output of the last run; data is valid until the next call on the context. */
+TRM_API trm_status trm_context_output(trm_context *context, const char *name, trm_dims *dims, const void **data);
+/* Sets all state back to zero. */
+TRM_API trm_status trm_context_reset(trm_context *context);
+
+/* Per-layer time of the runs since profiling was switched on: one call of `fn` per layer in order. */
+TRM_API trm_status trm_context_set_profiling(trm_context *context, bool on);
+typedef void (*trm_profile_fn)(void *user, const char *layer, const char *kernel, double mean_milliseconds, int64_t runs);
+TRM_API void trm_context_profile(trm_context *context, trm_profile_fn fn, void *user);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

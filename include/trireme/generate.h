@@ -1,0 +1,84 @@
+/*
+ * Generation: a model on this rank's device, and sessions that continue prompts.
+ *
+ * Every rank of the world makes the same calls with the same arguments; tokens come out alike on all of them.
+ */
+#ifndef TRIREME_GENERATE_H
+#define TRIREME_GENERATE_H
+
+#include <trireme/engine.h>
+#include <trireme/model.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct trm_generator trm_generator;
+
+typedef struct trm_generator_options {
+    size_t size;                /* sizeof(trm_generator_options) */
+    trm_dtype dtype;            /* NONE: the weights' type on CUDA, f32 on the host */
+    trm_mesh mesh;
+    int64_t max_context;        /* tokens per sequence, prompt included; 0: the model's, as far as memory goes */
+    int32_t max_sequences;      /* sequences in one step; 0: 1 */
+    int32_t max_step_tokens;    /* tokens in one step, prompts are cut into such chunks; 0: 2048 on CUDA, 512 on the host */
+    trm_progress_fn progress;   /* while weights load; may be NULL */
+    void *progress_user;
+} trm_generator_options;
+#define TRM_GENERATOR_OPTIONS_INIT {sizeof(trm_generator_options), TRM_DTYPE_NONE, {{1, 1, 1, 1, 1}}, 0, 0, 0, NULL, NULL}
+
+/* Builds the model's network, partitions it, loads this rank's weights and plans all memory. The model and the world
+ * must outlive the generator. Errors as for trm_build and trm_engine_create; OUT_OF_MEMORY records what is needed and
+ * what there is. */
+TRM_API trm_status trm_generator_create(trm_model *model, trm_world *world, const trm_generator_options *options,
+                                        trm_generator **generator);
+TRM_API void trm_generator_destroy(trm_generator *generator);
+TRM_API trm_engine *trm_generator_engine(trm_generator *generator);
+
+typedef struct trm_sampling {
+    float temperature;        /* 0: greedy */
+    int32_t top_k;            /* 0: off */
+    float top_p;              /* 1: off */
+    float min_p;              /* 0: off */
+    float repetition_penalty; /* 1: off */
+    uint64_t seed;
+} trm_sampling;
+#define TRM_SAMPLING_INIT {0.0f, 0, 1.0f, 0.0f, 1.0f, 0}
+
+typedef enum trm_finish {
+    TRM_FINISH_NONE = 0, /* still running */
+    TRM_FINISH_STOP,     /* an end-of-sequence token */
+    TRM_FINISH_LENGTH,   /* max_tokens or the context is used up */
+    TRM_FINISH_CALLBACK  /* the callback asked for it */
+} trm_finish;
+
+/* One prompt and what became of it. */
+typedef struct trm_request {
+    const int32_t *prompt; /* [n_prompt], n_prompt >= 1 */
+    int64_t n_prompt;
+    int64_t max_tokens;
+    trm_sampling sampling;
+    bool ignore_eos;
+    /* out */
+    int64_t n_generated;
+    trm_finish finish;
+} trm_request;
+
+/* Called for every token as it comes, from the calling thread, on every rank. Return false to end this sequence: it
+ * must then return false on every rank. */
+typedef bool (*trm_token_fn)(void *user, int32_t request, int32_t token);
+
+typedef struct trm_generate_stats {
+    int64_t prompt_tokens, generated_tokens, steps;
+    double prefill_seconds, decode_seconds, first_token_seconds;
+} trm_generate_stats;
+
+/* Continues n requests, max_sequences at a time. Errors: INVALID_ARGUMENT (a prompt longer than the context, a
+ * token out of range), LOST_RANK, ...; `stats` may be NULL. */
+TRM_API trm_status trm_generate(trm_generator *generator, trm_request *requests, int32_t n, trm_token_fn fn, void *user,
+                                trm_generate_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,74 @@
+/*
+ * The ranks of a job: world, mesh and communicator.
+ *
+ * A process that was started by mpirun, srun or torchrun is one rank of a world; any other process is a
+ * world of its own. A mesh arranges the world along named axes.
+ */
+#ifndef TRIREME_MESH_H
+#define TRIREME_MESH_H
+
+#include <trireme/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Axes, outermost first: the rank of a process is ((dp * pp_size + pp) * cp_size + cp) * tp_size + tp, with
+ * ep laid over dp. */
+typedef enum trm_axis {
+    TRM_AXIS_TP = 0, /* tensor parallel */
+    TRM_AXIS_PP,     /* pipeline stages */
+    TRM_AXIS_CP,     /* context (sequence) parallel */
+    TRM_AXIS_EP,     /* expert parallel */
+    TRM_AXIS_DP,     /* data parallel replicas */
+    TRM_AXIS_COUNT
+} trm_axis;
+
+typedef struct trm_mesh {
+    int32_t size[TRM_AXIS_COUNT]; /* >= 1 each */
+} trm_mesh;
+
+/* Reads "tp=2,pp=2"; axes not named have size 1. NULL or "" puts all `world_size` ranks on tp. Fails unless the
+ * product of the sizes is world_size. */
+TRM_API trm_status trm_mesh_parse(const char *text, int32_t world_size, trm_mesh *mesh);
+/* "tp=2,pp=2" into text [size]. */
+TRM_API void trm_mesh_format(const trm_mesh *mesh, char *text, size_t size);
+/* Position of `rank` along `axis`, and the ranks of its group along that axis (ranks [size of the axis]). */
+TRM_API int32_t trm_mesh_coordinate(const trm_mesh *mesh, trm_axis axis, int32_t rank);
+TRM_API void trm_mesh_group(const trm_mesh *mesh, trm_axis axis, int32_t rank, int32_t *ranks);
+
+typedef struct trm_world trm_world;
+
+typedef struct trm_world_options {
+    size_t size;              /* sizeof(trm_world_options) */
+    trm_backend backend;      /* where data will live; decides which communicator is made */
+    int32_t device;           /* CUDA device index, or -1: local rank modulo the devices seen */
+    int32_t threads;          /* host threads per rank; 0: the rank's share of this machine's CPUs */
+    double deadline_seconds;  /* for every collective and hand-shake; 0: 60 seconds, or TRIREME_DEADLINE */
+    bool bind;                /* bind this process near its GPU (CUDA) or to its share of cores (host) */
+} trm_world_options;
+#define TRM_WORLD_OPTIONS_INIT {sizeof(trm_world_options), TRM_BACKEND_HOST, -1, 0, 0.0, true}
+
+/*
+ * Joins the world: rank and size from Open MPI, PMIx, Slurm or torchrun variables; starts MPI when there are peers;
+ * opens the device and a communicator over all ranks. Collective: every rank must call it.
+ * Errors: INVALID_ARGUMENT (contradicting variables, two ranks on one GPU, ranks that asked for different
+ * options), NO_DEVICE, LOST_RANK.
+ */
+TRM_API trm_status trm_world_open(const trm_world_options *options, trm_world **world);
+/* Leaves the world in order. Collective when nothing failed. NULL is ignored. */
+TRM_API void trm_world_close(trm_world *world);
+/* Ends the whole job because this rank failed: reports rank and cause on every rank's log, stops the peers and ends
+ * this process with trm_status_exit_code(status). With one rank it returns. */
+TRM_API void trm_world_abort(trm_world *world, trm_status status);
+
+TRM_API int32_t trm_world_rank(const trm_world *world);
+TRM_API int32_t trm_world_size(const trm_world *world);
+TRM_API int32_t trm_world_local_rank(const trm_world *world);
+/* Host bytes from `root` to every rank. Collective. */
+TRM_API trm_status trm_world_broadcast(trm_world *world, void *bytes, size_t size, int32_t root);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

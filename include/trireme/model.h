@@ -1,0 +1,53 @@
+/*
+ * Language models: a Hugging Face model folder, or a named shape with random weights.
+ */
+#ifndef TRIREME_MODEL_H
+#define TRIREME_MODEL_H
+
+#include <trireme/network.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct trm_model trm_model;
+
+/*
+ * Opens a model: a folder with config.json and safetensors, or "org/name" in the local Hugging Face cache
+ * ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub). Reads the configuration and the headers of the weight files; the
+ * weights are mapped, not read. Errors: IO, INVALID_MODEL, UNSUPPORTED (architecture, rope type), each with the
+ * file, what was found and what was expected.
+ */
+TRM_API trm_status trm_model_open(const char *path, trm_model **model);
+/* A model of a well-known shape ("llama-3-8b", ...; trm_model_preset_name lists them) with random weights made where
+ * they are needed. `layers` > 0 takes that many layers only. */
+TRM_API trm_status trm_model_open_preset(const char *name, int32_t layers, uint64_t seed, trm_model **model);
+TRM_API const char *trm_model_preset_name(int32_t index); /* NULL past the end */
+TRM_API void trm_model_close(trm_model *model);
+
+typedef struct trm_model_info {
+    const char *path;         /* resolved folder; the preset's name for presets */
+    const char *architecture; /* "LlamaForCausalLM" */
+    const char *model_type;   /* "llama" */
+    trm_dtype weight_dtype;   /* as stored */
+    int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocab, context_length;
+    int64_t parameters, weight_bytes;
+    int32_t bos_token;                           /* -1: none */
+    int32_t n_eos_tokens, eos_tokens[8];         /* generation_config.json wins over config.json */
+} trm_model_info;
+TRM_API void trm_model_get_info(const trm_model *model, trm_model_info *info); /* strings live with the model */
+
+/*
+ * Builds the network of the model, computing in `dtype` (NONE: the type of the weights). Inputs, all i32:
+ *   token_ids [T], positions [T], sequence_starts [S + 1], sequence_lengths [S], block_table [S, blocks],
+ *   logit_rows [R] (tokens whose logits are wanted), and rope_lengths [T] where the rope type asks for it.
+ * States: layers.N.key_cache and layers.N.value_cache [cache blocks, TRM_KV_BLOCK_SIZE, kv_heads, head_dim].
+ * Output: logits f32 [R, vocab].
+ */
+#define TRM_KV_BLOCK_SIZE 16
+TRM_API trm_status trm_model_build_network(trm_model *model, trm_dtype dtype, trm_network **network);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,81 @@
+/*
+ * Network definition: strongly typed layers over named tensors.
+ *
+ * A network is used by one thread at a time. Tensors belong to their network and are valid as long as it
+ * is. Names are copied; a name already taken gets ".1", ".2", ... appended. Every call checks shapes and types at
+ * once and leaves the network unchanged when it fails.
+ */
+#ifndef TRIREME_NETWORK_H
+#define TRIREME_NETWORK_H
+
+#include <trireme/layers.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct trm_network trm_network;
+typedef struct trm_tensor trm_tensor;
+
+TRM_API trm_status trm_network_create(trm_network **network);
+TRM_API void trm_network_destroy(trm_network *network);
+
+/* A tensor the caller gives at each run. Dimensions of -1 are set per context run. */
+TRM_API trm_status trm_network_add_input(trm_network *network, const char *name, trm_dtype dtype, trm_dims dims,
+                                         trm_tensor **tensor);
+/* A constant; `data` [product of dims] is copied. */
+TRM_API trm_status trm_network_add_constant(trm_network *network, const char *name, trm_dtype dtype, trm_dims dims,
+                                            const void *data, trm_tensor **tensor);
+/* Memory of the execution context, zero at first, that layers may update: KV caches. */
+TRM_API trm_status trm_network_add_state(trm_network *network, const char *name, trm_dtype dtype, trm_dims dims,
+                                         trm_tensor **tensor);
+
+/*
+ * Adds a layer. inputs [n_inputs] may hold NULL where the catalogue (layers.h) says an input is optional.
+ * `outputs` receives the layer's outputs in order: one for most kinds, two for a norm with residual.
+ * The first output is named like the layer, a second one "<name>:1".
+ * TRM_ERROR_INVALID_ARGUMENT with what was found and expected when the rule of the kind refuses it.
+ */
+TRM_API trm_status trm_network_add_layer(trm_network *network, const char *name, const trm_layer_desc *desc,
+                                         trm_tensor *const *inputs, int32_t n_inputs, trm_tensor **outputs);
+
+/* The layers people add by hand most often; each is trm_network_add_layer with a filled-in desc. */
+TRM_API trm_status trm_network_add_matmul(trm_network *network, const char *name, trm_tensor *a, trm_tensor *b,
+                                          trm_tensor *bias, bool transpose_b, trm_tensor **output);
+TRM_API trm_status trm_network_add_elementwise(trm_network *network, const char *name, trm_elementwise_op op,
+                                               trm_tensor *a, trm_tensor *b, trm_tensor **output);
+TRM_API trm_status trm_network_add_activation(trm_network *network, const char *name, trm_activation activation,
+                                              trm_tensor *input, trm_tensor **output);
+TRM_API trm_status trm_network_add_reshape(trm_network *network, const char *name, trm_tensor *input, trm_dims dims,
+                                           trm_tensor **output);
+TRM_API trm_status trm_network_add_collective(trm_network *network, const char *name,
+                                              const trm_collective_params *params, trm_tensor *input,
+                                              trm_tensor **output);
+
+/* Marks a tensor as an output of the network. Outputs keep the order in which they are marked. */
+TRM_API trm_status trm_network_mark_output(trm_network *network, trm_tensor *tensor);
+
+/* Asks the partitioner for a sharding of a tensor: "replicate", "split <axis>", or NULL to leave it free. */
+TRM_API trm_status trm_network_pin(trm_network *network, trm_tensor *tensor, const char *sharding);
+
+/* Tensors by name and position. NULL when there is none. */
+TRM_API trm_tensor *trm_network_find_tensor(const trm_network *network, const char *name);
+TRM_API int32_t trm_network_input_count(const trm_network *network);
+TRM_API trm_tensor *trm_network_input(const trm_network *network, int32_t index);
+TRM_API int32_t trm_network_output_count(const trm_network *network);
+TRM_API trm_tensor *trm_network_output(const trm_network *network, int32_t index);
+TRM_API int32_t trm_network_layer_count(const trm_network *network);
+
+TRM_API const char *trm_tensor_name(const trm_tensor *tensor);
+TRM_API trm_dtype trm_tensor_dtype(const trm_tensor *tensor);
+TRM_API trm_dims trm_tensor_dims(const trm_tensor *tensor);
+
+/* The network as text, one line per tensor or layer; release with trm_free. NULL when out of memory. */
+TRM_API char *trm_network_to_text(const trm_network *network);
+/* Frees memory that a call of this library handed over as "release with trm_free". */
+TRM_API void trm_free(void *memory);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,58 @@
+/*
+ * Element types, dimensions and backends: the words shared by every part of the API.
+ */
+#ifndef TRIREME_TYPES_H
+#define TRIREME_TYPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <trireme/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TRM_MAX_DIMS 8
+
+typedef enum trm_dtype {
+    TRM_DTYPE_NONE = 0, /* "not given": the rule of the layer decides */
+    TRM_F32 = 1,
+    TRM_F16 = 2,
+    TRM_BF16 = 3,
+    TRM_F64 = 4,
+    TRM_I8 = 5,
+    TRM_U8 = 6,
+    TRM_I16 = 7,
+    TRM_U16 = 8,
+    TRM_I32 = 9,
+    TRM_U32 = 10,
+    TRM_I64 = 11,
+    TRM_U64 = 12,
+    TRM_BOOL = 13, /* one byte, 0 or 1 */
+    TRM_DTYPE_COUNT
+} trm_dtype;
+
+/* Bytes of one element; 0 for TRM_DTYPE_NONE or a value out of range. */
+TRM_API size_t trm_dtype_size(trm_dtype dtype);
+/* "f32", "bf16", "i64", ...; "none" for TRM_DTYPE_NONE, "invalid" out of range. */
+TRM_API const char *trm_dtype_name(trm_dtype dtype);
+
+/* Row-major dimensions. n == 0 is a scalar; a dimension of -1 is unknown until a context runs. */
+typedef struct trm_dims {
+    int32_t n;
+    int64_t d[TRM_MAX_DIMS];
+} trm_dims;
+
+typedef enum trm_backend {
+    TRM_BACKEND_HOST = 0,
+    TRM_BACKEND_CUDA = 1
+} trm_backend;
+
+TRM_API const char *trm_backend_name(trm_backend backend);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,82 @@
+/*
+ * Kernels: how one layer kind runs on one backend. A table of them per file; a tactic is a choice
+ * among those that accept a call.
+ */
+#ifndef TRM_KERNELS_KERNEL_H
+#define TRM_KERNELS_KERNEL_H
+
+#include <trireme/layers.h>
+
+#include "kernels/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A contiguous row-major tensor in device memory. data == NULL: input not given. */
+typedef struct trm_view {
+    void *data;
+    trm_dtype dtype;
+    trm_dims dims; /* all known */
+} trm_view;
+
+/* Elements of a view (1 for a scalar), and its bytes. */
+static inline int64_t trm_dims_count(const trm_dims *dims)
+{
+    int64_t count = 1;
+    for (int32_t i = 0; i < dims->n; i++) {
+        count *= dims->d[i];
+    }
+    return count;
+}
+
+struct trm_communicator; /* collectives/communicator.h */
+
+typedef struct trm_kernel_call {
+    const trm_layer_desc *layer;
+    int32_t n_inputs, n_outputs;
+    trm_view inputs[TRM_MAX_LAYER_INPUTS];
+    trm_view outputs[TRM_MAX_LAYER_OUTPUTS];
+    void *workspace; /* device memory of at least what the kernel's workspace() said */
+    size_t workspace_size;
+    trm_stream *stream;
+    struct trm_communicator *communicator; /* DIST_COLLECTIVE and attention over ranks only */
+} trm_kernel_call;
+
+/*
+ * One implementation. Outputs never overlap inputs, except that a RESHAPE may be given the same
+ * address. Empty tensors (a dimension of 0) are legal and do nothing.
+ * `accepts` looks at kinds, types and dims only (data may be NULL) and must hold for every call made.
+ * `run` enqueues on call->stream: no allocation, no synchronisation, capturable on CUDA.
+ */
+typedef struct trm_kernel {
+    const char *name; /* "host.matmul", "cublaslt.matmul" */
+    trm_layer_kind kind;
+    trm_backend backend;
+    bool (*accepts)(const trm_kernel_call *call);
+    size_t (*workspace)(const trm_kernel_call *call); /* NULL: none */
+    trm_status (*run)(const trm_kernel_call *call);
+    /* Chooses among this kernel's own variants for these dims by timing them; NULL: nothing to choose.
+     * Called outside capture, with real addresses; may overwrite outputs and workspace. */
+    trm_status (*tune)(const trm_kernel_call *call);
+} trm_kernel;
+
+/* A table of kernels, best first. */
+typedef struct trm_kernel_table {
+    const trm_kernel *kernels;
+    int32_t count;
+} trm_kernel_table;
+
+extern const trm_kernel_table trm_host_kernels;      /* kernels/host: the reference of every kind */
+extern const trm_kernel_table trm_cuda_kernels;      /* kernels/cuda; empty in a build without CUDA */
+extern const trm_kernel_table trm_attention_kernels; /* attention/ */
+extern const trm_kernel_table trm_collective_kernels; /* collectives/ */
+
+/* The first kernel of the tables that runs this call on `backend`, or NULL. */
+const trm_kernel *trm_kernel_find(const trm_kernel_table *const *tables, int32_t n_tables, trm_backend backend,
+                                  const trm_kernel_call *call);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

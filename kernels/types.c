@@ -1,0 +1,51 @@
+/* Names and sizes of element types, backends and layer kinds. */
+#include <trireme/layers.h>
+
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[TRM_DTYPE_COUNT] = {
+    [TRM_DTYPE_NONE] = {"none", 0}, [TRM_F32] = {"f32", 4}, [TRM_F16] = {"f16", 2}, [TRM_BF16] = {"bf16", 2},
+    [TRM_F64] = {"f64", 8},         [TRM_I8] = {"i8", 1},   [TRM_U8] = {"u8", 1},   [TRM_I16] = {"i16", 2},
+    [TRM_U16] = {"u16", 2},         [TRM_I32] = {"i32", 4}, [TRM_U32] = {"u32", 4}, [TRM_I64] = {"i64", 8},
+    [TRM_U64] = {"u64", 8},         [TRM_BOOL] = {"bool", 1},
+};
+
+size_t trm_dtype_size(trm_dtype dtype)
+{
+    return (unsigned)dtype < TRM_DTYPE_COUNT ? dtypes[dtype].size : 0;
+}
+
+const char *trm_dtype_name(trm_dtype dtype)
+{
+    return (unsigned)dtype < TRM_DTYPE_COUNT ? dtypes[dtype].name : "invalid";
+}
+
+const char *trm_backend_name(trm_backend backend)
+{
+    return backend == TRM_BACKEND_CUDA ? "cuda" : "host";
+}
+
+const char *trm_layer_kind_name(trm_layer_kind kind)
+{
+    static const char *const names[TRM_LAYER_KIND_COUNT] = {
+        [TRM_LAYER_CAST] = "cast",
+        [TRM_LAYER_RESHAPE] = "reshape",
+        [TRM_LAYER_TRANSPOSE] = "transpose",
+        [TRM_LAYER_SLICE] = "slice",
+        [TRM_LAYER_CONCAT] = "concat",
+        [TRM_LAYER_GATHER] = "gather",
+        [TRM_LAYER_EMBEDDING] = "embedding",
+        [TRM_LAYER_MATMUL] = "matmul",
+        [TRM_LAYER_ELEMENTWISE] = "elementwise",
+        [TRM_LAYER_UNARY] = "unary",
+        [TRM_LAYER_GLU] = "glu",
+        [TRM_LAYER_NORM] = "norm",
+        [TRM_LAYER_SOFTMAX] = "softmax",
+        [TRM_LAYER_REDUCE] = "reduce",
+        [TRM_LAYER_ROPE] = "rope",
+        [TRM_LAYER_ATTENTION] = "attention",
+        [TRM_LAYER_DIST_COLLECTIVE] = "dist_collective",
+    };
+    return (unsigned)kind < TRM_LAYER_KIND_COUNT ? names[kind] : "invalid";
+}

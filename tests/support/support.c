@@ -1,0 +1,72 @@
+/* Checks and helpers shared by the tests. */
+#include "support/support.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+void test_assert_ok(trm_status status, const char *call, const char *file, int line)
+{
+    if (status != TRM_OK) {
+        print_error("%s failed: %s: %s\n", call, trm_status_name(status), trm_last_error());
+        _fail(file, line);
+    }
+}
+
+void test_assert_fails(trm_status status, trm_status expected, const char *part, const char *call, const char *file,
+                       int line)
+{
+    if (status != expected) {
+        print_error("%s gave \"%s\" (%s), expected \"%s\"\n", call, trm_status_name(status), trm_last_error(),
+                    trm_status_name(expected));
+        _fail(file, line);
+    }
+    if (strstr(trm_last_error(), part) == NULL) {
+        print_error("%s recorded \"%s\", expected a cause with \"%s\"\n", call, trm_last_error(), part);
+        _fail(file, line);
+    }
+}
+
+uint64_t test_seed(void)
+{
+    const char *text = getenv("TRM_TEST_SEED");
+    return text != NULL ? strtoull(text, NULL, 0) : 20261121u;
+}
+
+uint64_t test_random(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+}
+
+int64_t test_random_below(uint64_t *state, int64_t n)
+{
+    return (int64_t)(test_random(state) % (uint64_t)n);
+}
+
+float test_random_float(uint64_t *state)
+{
+    return (float)(test_random(state) >> 40) * 0x1p-23f - 1.0f;
+}
+
+const char *test_temporary_folder(void)
+{
+    static char path[4096];
+    snprintf(path, sizeof(path), "%s/test-XXXXXX", TRM_BINARY_DIR);
+    if (mkdtemp(path) == NULL) {
+        fail_msg("cannot make %s", path);
+    }
+    return path;
+}
+
+void test_write_file(const char *path, const void *bytes, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    if (file == NULL || fwrite(bytes, 1, size, file) != size || fclose(file) != 0) {
+        fail_msg("cannot write %s", path);
+    }
+}

@@ -1,0 +1,40 @@
+/*
+ * What every test includes: cmocka, and checks that print the error record when a call fails.
+ */
+#ifndef TESTS_SUPPORT_H
+#define TESTS_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/error.h"
+
+/* Fails the test with the cause unless `call` succeeds. */
+#define assert_ok(call) test_assert_ok((call), #call, __FILE__, __LINE__)
+void test_assert_ok(trm_status status, const char *call, const char *file, int line);
+
+/* Fails the test unless `call` fails with `expected` and a cause that contains `part`. */
+#define assert_fails(call, expected, part) test_assert_fails((call), (expected), (part), #call, __FILE__, __LINE__)
+void test_assert_fails(trm_status status, trm_status expected, const char *part, const char *call, const char *file,
+                       int line);
+
+/* Seed of this run for property tests: TRM_TEST_SEED, else a fixed one. Printed by the caller on failure. */
+uint64_t test_seed(void);
+/* The next pseudo-random number of a generator. */
+uint64_t test_random(uint64_t *state);
+/* Uniform in 0 .. n - 1. */
+int64_t test_random_below(uint64_t *state, int64_t n);
+/* Uniform in [-1, 1). */
+float test_random_float(uint64_t *state);
+
+/* A new empty folder under the build folder; valid until the next call. */
+const char *test_temporary_folder(void);
+void test_write_file(const char *path, const void *bytes, size_t size);
+
+#endif

@@ -1,0 +1,99 @@
+/*
+ * Weights: where the elements of a constant come from, and how a rank gets only its part of them.
+ *
+ * A weight is a strided view of a tensor stored in a mapped file, of seeded random numbers, or the
+ * concatenation of several such views. Views are cheap: nothing is read until trm_weight_read().
+ */
+#ifndef TRM_WEIGHT_STREAM_WEIGHT_H
+#define TRM_WEIGHT_STREAM_WEIGHT_H
+
+#include <trireme/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct trm_weight_file trm_weight_file; /* a mapped file; shared by the weights that view it */
+typedef struct trm_weight trm_weight;
+
+/* ---- sources ------------------------------------------------------------------------------------ */
+
+/* A set of safetensors files seen as one: a folder's model.safetensors, or the shards its
+ * model.safetensors.index.json lists. */
+typedef struct trm_safetensors trm_safetensors;
+
+/*
+ * Opens the weights of a model folder. Maps the files and checks their headers: header size against file size and the
+ * limit of 100 MB, JSON, types, shapes against offsets, gaps and overlaps, files the index names.
+ * TRM_ERROR_INVALID_MODEL or TRM_ERROR_IO with the file and what is wrong.
+ */
+trm_status trm_safetensors_open(const char *folder, trm_safetensors **set);
+/* Weights made from the set stay valid after it is closed. */
+void trm_safetensors_close(trm_safetensors *set);
+int32_t trm_safetensors_count(const trm_safetensors *set);
+const char *trm_safetensors_name(const trm_safetensors *set, int32_t index);
+bool trm_safetensors_has(const trm_safetensors *set, const char *name);
+/* A weight of a whole stored tensor. TRM_ERROR_INVALID_MODEL if there is no such tensor. */
+trm_status trm_safetensors_weight(const trm_safetensors *set, const char *name, trm_weight **weight);
+/* Type and dims of a stored tensor; false if there is none. */
+bool trm_safetensors_describe(const trm_safetensors *set, const char *name, trm_dtype *dtype, trm_dims *dims);
+/* Bytes of all tensors. */
+size_t trm_safetensors_bytes(const trm_safetensors *set);
+
+/* Random numbers, uniform in [mean - spread, mean + spread], the same for each element whatever part of the weight is
+ * read: element i (row-major in the whole) is trm_random_unit(seed, i) of kernels/random.h, rounded to `dtype`. */
+trm_status trm_weight_random(trm_dtype dtype, const trm_dims *dims, uint64_t seed, float mean, float spread,
+                             trm_weight **weight);
+
+/* ---- views: each returns a new weight; the given one stays the caller's --------------------------- */
+
+trm_status trm_weight_clone(const trm_weight *weight, trm_weight **copy);
+void trm_weight_destroy(trm_weight *weight); /* NULL is ignored */
+
+/* Any reshape: [heads * 3 * dim, hidden] -> [heads, 3, dim, hidden] and, after a slice, back to
+ * [heads * dim, hidden]. The number of elements must be the same. */
+trm_status trm_weight_reshape(const trm_weight *weight, const trm_dims *dims, trm_weight **view);
+trm_status trm_weight_transpose(const trm_weight *weight, const int32_t *perm, trm_weight **view);
+/* Elements start .. start + length - 1 of an axis. */
+trm_status trm_weight_slice(const trm_weight *weight, int32_t axis, int64_t start, int64_t length, trm_weight **view);
+/* Weights of the same type joined along an axis. */
+trm_status trm_weight_concat(const trm_weight *const *weights, int32_t n, int32_t axis, trm_weight **joined);
+/* The axis lengthened to `length` with zeros at its end: for shards of equal size. */
+trm_status trm_weight_pad(const trm_weight *weight, int32_t axis, int64_t length, trm_weight **padded);
+
+/* ---- use --------------------------------------------------------------------------------------------- */
+
+trm_dtype trm_weight_dtype(const trm_weight *weight); /* as stored */
+trm_dims trm_weight_dims(const trm_weight *weight);
+
+/* Whether two weights name the same elements of the same source. */
+bool trm_weight_equal(const trm_weight *a, const trm_weight *b);
+
+/*
+ * Reads elements first .. first + count - 1 (row-major in the weight's dims), converted to `dtype` (floats among each
+ * other, rounding to nearest even; otherwise the stored type only), into host memory. Touches only the pages it
+ * needs. May be called by several threads on one weight.
+ */
+trm_status trm_weight_read(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, void *to);
+
+/* If the weight is one run of stored elements, its address in the mapped file; else NULL. */
+const void *trm_weight_mapped(const trm_weight *weight);
+
+/* For kernels that make random elements in place: whether this weight is one strided view of random numbers, and
+ * its numbers: element at index (i0, i1, ...) is number offset + sum(i * stride) of the sequence. */
+typedef struct trm_weight_random_view {
+    uint64_t seed;
+    float mean, spread;
+    trm_dims dims;
+    int64_t strides[TRM_MAX_DIMS];
+    int64_t offset;
+} trm_weight_random_view;
+bool trm_weight_as_random(const trm_weight *weight, trm_weight_random_view *view);
+
+/* The source in a few words for dumps: "model-00001-of-00002.safetensors:model.norm.weight[0:64]". */
+void trm_weight_describe(const trm_weight *weight, char *text, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
