@@ -12,7 +12,7 @@
 #include <trireme/status.h>
 
 typedef struct trm_json_document trm_json_document; /* owns the tree and the name for errors */
-typedef struct cJSON trm_json;                       /* a value inside a document */
+typedef struct cJSON trm_json;                      /* a value inside a document */
 
 /* Parses `text` [size], at most 64 levels deep; `name` stands in errors. Rejects invalid UTF-8, bytes after the
  * value, and duplicate keys of one object. TRM_ERROR_INVALID_MODEL with line and column. */
@@ -25,8 +25,8 @@ const trm_json *trm_json_root(const trm_json_document *document);
 /* Member of an object, element of an array; NULL if absent, or if the value is JSON null. */
 const trm_json *trm_json_get(const trm_json *object, const char *key);
 const trm_json *trm_json_at(const trm_json *array, size_t index);
-size_t trm_json_count(const trm_json *value);      /* members or elements; 0 for others */
-const char *trm_json_key(const trm_json *member);  /* name of an object's member */
+size_t trm_json_count(const trm_json *value);          /* members or elements; 0 for others */
+const char *trm_json_key(const trm_json *member);      /* name of an object's member */
 const trm_json *trm_json_first(const trm_json *value); /* iteration in document order */
 const trm_json *trm_json_next(const trm_json *value);
 
@@ -47,8 +47,8 @@ trm_status trm_json_member_integer(const trm_json_document *document, const trm_
                                    bool required, int64_t *value);
 trm_status trm_json_member_number(const trm_json_document *document, const trm_json *object, const char *key,
                                   bool required, double *value);
-trm_status trm_json_member_bool(const trm_json_document *document, const trm_json *object, const char *key, bool required,
-                                bool *value);
+trm_status trm_json_member_bool(const trm_json_document *document, const trm_json *object, const char *key,
+                                bool required, bool *value);
 trm_status trm_json_member_string(const trm_json_document *document, const trm_json *object, const char *key,
                                   bool required, const char **value);
 
