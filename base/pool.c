@@ -1,0 +1,208 @@
+/*
+ * The thread pool. One word, `state`, says which loop is open and how many workers are inside, so that a worker that
+ * sleeps through a short loop never delays the caller.
+ */
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+
+/* state = loop number << 32 | CLOSED | workers inside. */
+#define CLOSED         0x80000000u
+#define INSIDE(state)  ((uint32_t)(state) & (CLOSED - 1))
+#define NUMBER(state)  ((uint32_t)((state) >> 32))
+#define IS_OPEN(state) (((state)&CLOSED) == 0)
+
+/* How long an idle thread polls before it sleeps or yields: some tens of microseconds, about the gap between two
+ * kernels of a step. */
+#define SPINS 1000
+/* Ranges per thread of a loop: enough to even out threads of unequal speed. */
+#define RANGES_PER_THREAD 4
+
+struct trm_pool {
+    int32_t threads; /* with the caller */
+    int32_t spins;
+    pthread_t *workers; /* [threads - 1] */
+    int32_t n_workers;
+
+    _Atomic uint64_t state;
+    _Atomic int32_t sleepers;
+    _Atomic bool stop;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+
+    /* The open loop; written by the caller while no worker is inside. */
+    trm_pool_fn fn;
+    void *user;
+    int64_t count, range;
+    _Atomic int64_t next;
+};
+
+static inline void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void run_ranges(trm_pool *pool)
+{
+    for (;;) {
+        int64_t begin = atomic_fetch_add_explicit(&pool->next, pool->range, memory_order_relaxed);
+        if (begin >= pool->count) {
+            return;
+        }
+        int64_t end = pool->count - begin > pool->range ? begin + pool->range : pool->count;
+        pool->fn(pool->user, begin, end);
+    }
+}
+
+/* Whether a worker that last saw loop `seen` has something to do. */
+static bool is_due(trm_pool *pool, uint32_t seen)
+{
+    uint64_t state = atomic_load(&pool->state);
+    return (IS_OPEN(state) && NUMBER(state) != seen) || atomic_load(&pool->stop);
+}
+
+static void wait_until_due(trm_pool *pool, uint32_t seen)
+{
+    for (int32_t i = 0; i < pool->spins; i++) {
+        if (is_due(pool, seen)) {
+            return;
+        }
+        relax();
+    }
+    pthread_mutex_lock(&pool->mutex);
+    atomic_fetch_add(&pool->sleepers, 1);
+    while (!is_due(pool, seen)) {
+        pthread_cond_wait(&pool->wake, &pool->mutex);
+    }
+    atomic_fetch_sub(&pool->sleepers, 1);
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+static void *worker_main(void *argument)
+{
+    trm_pool *pool = argument;
+    uint32_t seen = 0;
+    for (;;) {
+        wait_until_due(pool, seen);
+        if (atomic_load(&pool->stop)) {
+            return NULL;
+        }
+        uint64_t state = atomic_load(&pool->state);
+        if (!IS_OPEN(state) || NUMBER(state) == seen) {
+            continue;
+        }
+        if (atomic_compare_exchange_strong(&pool->state, &state, state + 1)) {
+            seen = NUMBER(state);
+            run_ranges(pool);
+            atomic_fetch_sub(&pool->state, 1);
+        }
+    }
+}
+
+static void wake_all(trm_pool *pool)
+{
+    if (atomic_load(&pool->sleepers) > 0) {
+        pthread_mutex_lock(&pool->mutex);
+        pthread_cond_broadcast(&pool->wake);
+        pthread_mutex_unlock(&pool->mutex);
+    }
+}
+
+static int32_t usable_cpus(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+trm_status trm_pool_create(int32_t threads, trm_pool **pool)
+{
+    if (threads < 1) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "thread pool has %d threads, expected at least 1", threads);
+    }
+    trm_pool *made = calloc(1, sizeof(*made));
+    pthread_t *workers = calloc((size_t)threads, sizeof(*workers));
+    if (made == NULL || workers == NULL) {
+        free(made);
+        free(workers);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "thread pool of %d threads: out of host memory", threads);
+    }
+    made->threads = threads;
+    made->spins = threads <= usable_cpus() ? SPINS : 0;
+    made->workers = workers;
+    atomic_init(&made->state, CLOSED);
+    pthread_mutex_init(&made->mutex, NULL);
+    pthread_cond_init(&made->wake, NULL);
+    for (int32_t i = 0; i < threads - 1; i++) {
+        int error = pthread_create(&made->workers[i], NULL, worker_main, made);
+        if (error != 0) {
+            trm_pool_destroy(made);
+            TRM_FAIL(TRM_ERROR_INTERNAL, "thread pool: cannot start thread %d of %d (error %d)", i + 2, threads, error);
+        }
+        made->n_workers++;
+    }
+    *pool = made;
+    return TRM_OK;
+}
+
+void trm_pool_destroy(trm_pool *pool)
+{
+    if (pool == NULL) {
+        return;
+    }
+    atomic_store(&pool->stop, true);
+    wake_all(pool);
+    for (int32_t i = 0; i < pool->n_workers; i++) {
+        pthread_join(pool->workers[i], NULL);
+    }
+    pthread_cond_destroy(&pool->wake);
+    pthread_mutex_destroy(&pool->mutex);
+    free(pool->workers);
+    free(pool);
+}
+
+int32_t trm_pool_threads(const trm_pool *pool)
+{
+    return pool != NULL ? pool->threads : 1;
+}
+
+void trm_pool_for(trm_pool *pool, int64_t count, int64_t grain, trm_pool_fn fn, void *user)
+{
+    if (count <= 0) {
+        return;
+    }
+    grain = grain > 1 ? grain : 1;
+    if (pool == NULL || pool->threads == 1 || count <= grain) {
+        fn(user, 0, count);
+        return;
+    }
+    int64_t ranges = (int64_t)pool->threads * RANGES_PER_THREAD;
+    int64_t range = count / ranges + (count % ranges != 0);
+    pool->fn = fn;
+    pool->user = user;
+    pool->count = count;
+    pool->range = range > grain ? range : grain;
+    atomic_store(&pool->next, 0);
+    /* 0 marks "no loop seen yet", so the number skips it when it wraps. */
+    uint32_t number = NUMBER(atomic_load(&pool->state)) + 1;
+    number += number == 0;
+    atomic_store(&pool->state, (uint64_t)number << 32);
+    wake_all(pool);
+    run_ranges(pool);
+    uint64_t state = atomic_fetch_or(&pool->state, CLOSED);
+    for (int32_t i = 0; INSIDE(state) != 0; i++) {
+        if (i < pool->spins) {
+            relax();
+        } else {
+            sched_yield();
+        }
+        state = atomic_load(&pool->state);
+    }
+}

@@ -1,0 +1,118 @@
+/* The thread pool: every index once, at every size, and again after threads have gone to sleep. */
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "support/support.h"
+
+#include "base/pool.h"
+
+#define MAX_COUNT 100000
+
+static _Atomic int visits[MAX_COUNT];
+
+typedef struct loop {
+    int64_t count, grain;
+    _Atomic int bad_ranges;
+} loop;
+
+static void visit(void *user, int64_t begin, int64_t end)
+{
+    loop *l = user;
+    if (begin >= end || end > l->count || (end - begin < l->grain && end != l->count)) {
+        l->bad_ranges++;
+        return;
+    }
+    for (int64_t i = begin; i < end; i++) {
+        visits[i]++;
+    }
+}
+
+static void run_loop(trm_pool *pool, int64_t count, int64_t grain)
+{
+    loop l = {.count = count, .grain = grain};
+    for (int64_t i = 0; i < count; i++) {
+        visits[i] = 0;
+    }
+    trm_pool_for(pool, count, grain, visit, &l);
+    assert_int_equal(l.bad_ranges, 0);
+    for (int64_t i = 0; i < count; i++) {
+        assert_int_equal(visits[i], 1);
+    }
+}
+
+static void covers_every_index_once(void **state)
+{
+    (void)state;
+    static const int64_t counts[] = {0, 1, 2, 3, 7, 64, 65, 1000, 4097, MAX_COUNT};
+    static const int64_t grains[] = {0, 1, 2, 100, 5000, MAX_COUNT * 2};
+    for (int32_t threads = 0; threads <= 5; threads++) {
+        trm_pool *pool = NULL;
+        if (threads > 0) {
+            assert_ok(trm_pool_create(threads, &pool));
+        }
+        assert_int_equal(trm_pool_threads(pool), threads > 0 ? threads : 1);
+        for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+            for (size_t g = 0; g < sizeof(grains) / sizeof(grains[0]); g++) {
+                run_loop(pool, counts[c], grains[g]);
+            }
+        }
+        trm_pool_destroy(pool);
+    }
+}
+
+static void many_short_loops(void **state)
+{
+    (void)state;
+    for (int32_t threads = 2; threads <= 4; threads++) {
+        trm_pool *pool = NULL;
+        assert_ok(trm_pool_create(threads, &pool));
+        for (int i = 0; i < 5000; i++) {
+            run_loop(pool, 1 + i % 17, 1);
+            if (i % 1000 == 0) {
+                usleep(2000); /* lets the workers fall asleep */
+            }
+        }
+        trm_pool_destroy(pool);
+    }
+}
+
+static void wait_for_other(void *user, int64_t begin, int64_t end)
+{
+    _Atomic int *arrived = user;
+    *arrived += (int)(end - begin);
+    /* Each range waits for the other: only two threads at once can get through. */
+    for (int64_t i = 0; i < 20000 && *arrived < 2; i++) {
+        usleep(100);
+    }
+}
+
+static void runs_at_the_same_time(void **state)
+{
+    (void)state;
+    trm_pool *pool = NULL;
+    assert_ok(trm_pool_create(2, &pool));
+    _Atomic int arrived = 0;
+    trm_pool_for(pool, 2, 1, wait_for_other, &arrived);
+    assert_int_equal(arrived, 2);
+    trm_pool_destroy(pool);
+}
+
+static void refuses_no_threads(void **state)
+{
+    (void)state;
+    trm_pool *pool = NULL;
+    assert_fails(trm_pool_create(0, &pool), TRM_ERROR_INVALID_ARGUMENT, "has 0 threads");
+    assert_null(pool);
+    trm_pool_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(covers_every_index_once),
+        cmocka_unit_test(many_short_loops),
+        cmocka_unit_test(runs_at_the_same_time),
+        cmocka_unit_test(refuses_no_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
