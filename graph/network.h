@@ -25,7 +25,8 @@ typedef struct trm_layer trm_layer;
 struct trm_tensor {
     trm_network *network;
     const char *name; /* unique in the network */
-    int32_t index;    /* position in network->tensors */
+    uint32_t name_hash;
+    int32_t index; /* position in network->tensors */
     trm_tensor_role role;
     trm_dtype dtype;
     trm_dims dims; /* -1: unknown until a context runs */
@@ -37,8 +38,9 @@ struct trm_tensor {
 };
 
 struct trm_layer {
-    const char *name; /* unique in the network */
-    int32_t index;    /* position in network->layers */
+    const char *name; /* unique in the network; that of the first output while no pass renames it */
+    uint32_t name_hash;
+    int32_t index; /* position in network->layers */
     trm_layer_desc desc;
     int32_t n_inputs, n_outputs;
     trm_tensor *inputs[TRM_MAX_LAYER_INPUTS]; /* NULL where an optional input is not given */
@@ -58,7 +60,7 @@ struct trm_network {
 /* ---- building (importers, passes) ------------------------------------------------------------ */
 
 /* A constant whose elements are read from `weight` when an engine is loaded; the network takes the
- * weight over. Its dims are the weight's; `dtype` is the type it is converted to on the way. */
+ * weight over, also when it fails. Its dims are the weight's; `dtype` is the type it is converted to on the way. */
 trm_status trm_network_add_weight(trm_network *network, const char *name, trm_weight *weight, trm_dtype dtype,
                                   trm_tensor **tensor);
 
@@ -79,12 +81,23 @@ trm_status trm_network_clone(const trm_network *network, trm_network **copy);
 
 /*
  * The shape and type rule of a layer kind: from its inputs' dims and types to its outputs'. A dimension
- * of -1 in is unknown and may make dimensions out unknown. `values` holds, per input, host elements where
- * they are known (constants), or NULL. Fails with a cause that names shapes found and expected.
+ * of -1 in is unknown and may make dimensions out unknown. input_dims[i] is NULL where an optional input is not
+ * given. Fails with a cause that names shapes found and expected. Allocates nothing.
  */
 trm_status trm_infer_layer(const trm_layer_desc *desc, int32_t n_inputs, const trm_dims *const *input_dims,
                            const trm_dtype *input_types, int32_t n_outputs, trm_dims *output_dims,
                            trm_dtype *output_types);
+
+#define TRM_DIMS_TEXT_SIZE 200
+/* "[2, ?, 4096]" into text [TRM_DIMS_TEXT_SIZE]; returns text. */
+const char *trm_dims_format(const trm_dims *dims, char *text);
+/* Bytes of a tensor whose dims are known and were checked. */
+size_t trm_dims_bytes(const trm_dims *dims, trm_dtype dtype);
+bool trm_dims_equal(const trm_dims *a, const trm_dims *b);
+bool trm_dtype_is_float(trm_dtype dtype);
+
+/* How many outputs a layer has. */
+int32_t trm_layer_output_count(const trm_layer_desc *desc);
 
 /*
  * Runs the rules over the whole network with concrete dims: dims[tensor->index] must be set for inputs
@@ -103,6 +116,5 @@ trm_status trm_pass_common_subexpressions(trm_network *network, int32_t *changes
 trm_status trm_pass_fuse(trm_network *network, int32_t *changes);
 /* All of the above in their order, until nothing changes. */
 trm_status trm_run_passes(trm_network *network);
-
 
 #endif

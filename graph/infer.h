@@ -1,0 +1,71 @@
+/*
+ * What the shape and type rules share: one call of a rule, checks on its inputs, and dims as text.
+ */
+#ifndef TRM_GRAPH_INFER_H
+#define TRM_GRAPH_INFER_H
+
+#include "graph/network.h"
+
+/* One call of a rule: inputs and desc to outputs. */
+typedef struct trm_infer_call {
+    const trm_layer_desc *desc;
+    int32_t n_inputs;
+    const trm_dims *const *dims; /* [n_inputs], NULL where an input is not given */
+    const trm_dtype *dtypes;     /* [n_inputs] */
+    trm_dims *output_dims;
+    trm_dtype *output_dtypes;
+} trm_infer_call;
+
+typedef trm_status (*trm_infer_rule)(const trm_infer_call *call);
+
+/* infer_tensor.c: rules of kinds that move elements or take them one by one */
+trm_status trm_infer_cast(const trm_infer_call *call);
+trm_status trm_infer_reshape(const trm_infer_call *call);
+trm_status trm_infer_transpose(const trm_infer_call *call);
+trm_status trm_infer_slice(const trm_infer_call *call);
+trm_status trm_infer_concat(const trm_infer_call *call);
+trm_status trm_infer_gather(const trm_infer_call *call);
+trm_status trm_infer_elementwise(const trm_infer_call *call);
+trm_status trm_infer_unary(const trm_infer_call *call);
+trm_status trm_infer_softmax(const trm_infer_call *call);
+trm_status trm_infer_reduce(const trm_infer_call *call);
+
+/* infer_model.c: rules of the kinds of a neural network */
+trm_status trm_infer_embedding(const trm_infer_call *call);
+trm_status trm_infer_matmul(const trm_infer_call *call);
+trm_status trm_infer_glu(const trm_infer_call *call);
+trm_status trm_infer_norm(const trm_infer_call *call);
+trm_status trm_infer_rope(const trm_infer_call *call);
+trm_status trm_infer_attention(const trm_infer_call *call);
+
+/* infer_collective.c */
+trm_status trm_infer_collective(const trm_infer_call *call);
+
+/* ---- checks, in infer.c ------------------------------------------------------------------------ */
+
+/* Between `least` and `most` inputs, the first `least` of them given. */
+trm_status trm_infer_require_inputs(const trm_infer_call *call, int32_t least, int32_t most);
+bool trm_infer_has(const trm_infer_call *call, int32_t input);
+/* `what` names the input in errors, such as "weight". */
+trm_status trm_infer_require_rank(const trm_infer_call *call, int32_t input, const char *what, int32_t rank);
+trm_status trm_infer_require_dtype(const trm_infer_call *call, int32_t input, const char *what, trm_dtype dtype);
+trm_status trm_infer_require_float(const trm_infer_call *call, int32_t input, const char *what);
+/* The input has these dims; -1 on either side fits anything. */
+trm_status trm_infer_require_dims(const trm_infer_call *call, int32_t input, const char *what, trm_dims expected);
+trm_status trm_infer_require_activation(trm_activation activation);
+/* `axis`, which may be negative, as one of `rank`. */
+trm_status trm_infer_axis(int32_t axis, int32_t rank, int32_t *normal);
+
+bool trm_dim_fits(int64_t a, int64_t b);     /* equal, or one unknown */
+int64_t trm_dim_known(int64_t a, int64_t b); /* of two that fit, the known one */
+/* numpy broadcasting of leading dims [..] of a and b, the last `skip` of each left out. */
+trm_status trm_infer_broadcast(const trm_dims *a, const trm_dims *b, int32_t skip, trm_dims *out);
+
+/* ---- dims -------------------------------------------------------------------------------------- */
+
+/* Rank, sizes and number of bytes in range; -1 only where allowed. */
+trm_status trm_dims_check(const trm_dims *dims, trm_dtype dtype, bool unknown_allowed);
+/* Writes negative axes of a desc as positive ones and clears what the kind's params do not use. */
+void trm_layer_normalize(trm_layer_desc *desc, const trm_dims *first_input);
+
+#endif

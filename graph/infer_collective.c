@@ -1,0 +1,136 @@
+/*
+ * Shape and type rule of collectives.
+ */
+#include "graph/infer.h"
+
+#include <inttypes.h>
+
+#include "base/error.h"
+
+/* What an op does with the axis, and which of its params matter. */
+typedef struct collective_rule {
+    bool multiplies, divides; /* the axis becomes n * d, d / n */
+    bool needs_divisible;     /* the axis is cut into n slices */
+    bool reduces, has_root, is_peer;
+} collective_rule;
+
+static const collective_rule collective_rules[] = {
+    [TRM_ALL_REDUCE] = {.reduces = true},
+    [TRM_ALL_GATHER] = {.multiplies = true},
+    [TRM_BROADCAST] = {.has_root = true},
+    [TRM_REDUCE] = {.reduces = true, .has_root = true},
+    [TRM_REDUCE_SCATTER] = {.divides = true, .needs_divisible = true, .reduces = true},
+    [TRM_ALL_TO_ALL] = {.needs_divisible = true},
+    [TRM_GATHER] = {.multiplies = true, .has_root = true},
+    [TRM_SCATTER] = {.divides = true, .needs_divisible = true, .has_root = true},
+    [TRM_SEND] = {.is_peer = true},
+    [TRM_RECV] = {.is_peer = true},
+};
+
+static trm_status check_groups(const trm_collective_params *params)
+{
+    if (params->n_groups == 0) {
+        return TRM_OK;
+    }
+    if (params->n_groups < 0 || params->group_size < 1 || params->n_groups > TRM_MAX_RANKS ||
+        params->group_size > TRM_MAX_RANKS || params->n_groups * params->group_size > TRM_MAX_RANKS) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "found %" PRId32 " groups of %" PRId32 " ranks, expected at most %d ranks in all", params->n_groups,
+                 params->group_size, TRM_MAX_RANKS);
+    }
+    if (params->group_size != params->n_ranks) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "n_ranks is %" PRId32 ", expected the group size of %" PRId32,
+                 params->n_ranks, params->group_size);
+    }
+    int32_t n = params->n_groups * params->group_size;
+    for (int32_t i = 0; i < n; i++) {
+        if (params->groups[i] < 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found rank %" PRId32 " in a group, expected at least 0",
+                     params->groups[i]);
+        }
+        for (int32_t j = 0; j < i; j++) {
+            if (params->groups[i] == params->groups[j]) {
+                TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank %" PRId32 " stands twice in the groups", params->groups[i]);
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status check_root(const trm_collective_params *params)
+{
+    bool valid = params->root >= 0;
+    if (params->n_groups == 1) {
+        valid = false;
+        for (int32_t i = 0; i < params->group_size; i++) {
+            valid = valid || params->groups[i] == params->root;
+        }
+    } else {
+        valid = valid && params->root < params->n_ranks;
+    }
+    if (!valid) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found root %" PRId32 ", expected %s", params->root,
+                 params->n_groups > 1 ? "an index into the group" : "a rank of the group");
+    }
+    return TRM_OK;
+}
+
+static trm_status check_params(const trm_collective_params *params, const collective_rule *rule, trm_dtype dtype)
+{
+    if (rule->is_peer) {
+        if (params->root < 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found peer %" PRId32 ", expected a rank of at least 0", params->root);
+        }
+        return TRM_OK;
+    }
+    if (params->n_ranks < 1 || params->n_ranks > TRM_MAX_RANKS) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "n_ranks is %" PRId32 ", expected 1 to %d", params->n_ranks,
+                 TRM_MAX_RANKS);
+    }
+    TRM_TRY(check_groups(params));
+    if (rule->has_root) {
+        TRM_TRY(check_root(params));
+    }
+    if (rule->reduces && (unsigned)params->reduce >= TRM_REDUCE_NONE) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found reduce op %d, expected 0 to %d", (int)params->reduce,
+                 TRM_REDUCE_NONE - 1);
+    }
+    if (rule->reduces && dtype == TRM_BOOL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has type bool, expected numbers to reduce");
+    }
+    return TRM_OK;
+}
+
+trm_status trm_infer_collective(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
+    const trm_collective_params *params = &call->desc->collective;
+    if ((unsigned)params->op > TRM_RECV) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found collective op %d, expected 0 to %d", (int)params->op,
+                 (int)TRM_RECV);
+    }
+    const collective_rule *rule = &collective_rules[params->op];
+    TRM_TRY(check_params(params, rule, call->dtypes[0]));
+    call->output_dims[0] = *call->dims[0];
+    call->output_dtypes[0] = call->dtypes[0];
+    if (!rule->multiplies && !rule->needs_divisible) {
+        return TRM_OK;
+    }
+    int32_t axis;
+    TRM_TRY(trm_infer_axis(params->axis, call->dims[0]->n, &axis));
+    int64_t *size = &call->output_dims[0].d[axis];
+    if (*size == -1) {
+        return TRM_OK;
+    }
+    if (rule->multiplies && __builtin_mul_overflow(*size, (int64_t)params->n_ranks, size)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the size of axis %" PRId32 " overflows", axis);
+    }
+    if (rule->needs_divisible && *size % params->n_ranks != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "axis %" PRId32 " has size %" PRId64 ", expected a multiple of %" PRId32,
+                 axis, *size, params->n_ranks);
+    }
+    if (rule->divides) {
+        *size /= params->n_ranks;
+    }
+    return TRM_OK;
+}

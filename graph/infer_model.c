@@ -1,0 +1,330 @@
+/*
+ * Shape and type rules of the kinds of a neural network: embedding, matrix product, GLU, norm, rotary
+ * positions, attention.
+ */
+#include "graph/infer.h"
+
+#include <inttypes.h>
+
+#include "base/error.h"
+
+static trm_dims dims1(int64_t a)
+{
+    return (trm_dims){1, {a}};
+}
+
+static trm_dims dims2(int64_t a, int64_t b)
+{
+    return (trm_dims){2, {a, b}};
+}
+
+static trm_dims dims3(int64_t a, int64_t b, int64_t c)
+{
+    return (trm_dims){3, {a, b, c}};
+}
+
+static trm_dims dims4(int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    return (trm_dims){4, {a, b, c, d}};
+}
+
+trm_status trm_infer_embedding(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 2, 2));
+    TRM_TRY(trm_infer_require_rank(call, 0, "table", 2));
+    TRM_TRY(trm_infer_require_rank(call, 1, "ids", 1));
+    TRM_TRY(trm_infer_require_dtype(call, 1, "ids", TRM_I32));
+    call->output_dims[0] = dims2(call->dims[1]->d[0], call->dims[0]->d[1]);
+    call->output_dtypes[0] = call->dtypes[0];
+    return TRM_OK;
+}
+
+trm_status trm_infer_matmul(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 2, 3));
+    const trm_matmul_params *matmul = &call->desc->matmul;
+    const trm_dims *a = call->dims[0], *b = call->dims[1];
+    char text_a[TRM_DIMS_TEXT_SIZE], text_b[TRM_DIMS_TEXT_SIZE];
+    if (a->n < 2 || b->n < 2) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a has dims %s and b %s, expected at least 2 dimensions each",
+                 trm_dims_format(a, text_a), trm_dims_format(b, text_b));
+    }
+    TRM_TRY(trm_infer_require_float(call, 0, "a"));
+    TRM_TRY(trm_infer_require_dtype(call, 1, "b", call->dtypes[0]));
+    TRM_TRY(trm_infer_require_activation(matmul->activation));
+    if (matmul->out != TRM_DTYPE_NONE && !trm_dtype_is_float(matmul->out)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "out is %s, expected a float type", trm_dtype_name(matmul->out));
+    }
+    int64_t rows = a->d[a->n - (matmul->transpose_a ? 1 : 2)], depth_a = a->d[a->n - (matmul->transpose_a ? 2 : 1)];
+    int64_t depth_b = b->d[b->n - (matmul->transpose_b ? 1 : 2)], columns = b->d[b->n - (matmul->transpose_b ? 2 : 1)];
+    if (!trm_dim_fits(depth_a, depth_b)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a %s%s has K %" PRId64 ", b %s%s has K %" PRId64 ", expected the same",
+                 trm_dims_format(a, text_a), matmul->transpose_a ? " transposed" : "", depth_a,
+                 trm_dims_format(b, text_b), matmul->transpose_b ? " transposed" : "", depth_b);
+    }
+    trm_dims *out = &call->output_dims[0];
+    TRM_TRY(trm_infer_broadcast(a, b, 2, out));
+    out->d[out->n++] = rows;
+    out->d[out->n++] = columns;
+    if (trm_infer_has(call, 2)) {
+        TRM_TRY(trm_infer_require_dims(call, 2, "bias", dims1(columns)));
+        TRM_TRY(trm_infer_require_dtype(call, 2, "bias", call->dtypes[0]));
+        out->d[out->n - 1] = trm_dim_known(columns, call->dims[2]->d[0]);
+    }
+    call->output_dtypes[0] = matmul->out == TRM_DTYPE_NONE ? call->dtypes[0] : matmul->out;
+    return TRM_OK;
+}
+
+trm_status trm_infer_glu(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 1, 2));
+    TRM_TRY(trm_infer_require_float(call, 0, "gate"));
+    TRM_TRY(trm_infer_require_activation(call->desc->glu.activation));
+    const trm_dims *gate = call->dims[0];
+    trm_dims *out = &call->output_dims[0];
+    *out = *gate;
+    call->output_dtypes[0] = call->dtypes[0];
+    if (call->n_inputs == 2) {
+        TRM_TRY(trm_infer_require_dims(call, 1, "up", *gate));
+        TRM_TRY(trm_infer_require_dtype(call, 1, "up", call->dtypes[0]));
+        for (int32_t i = 0; i < gate->n; i++) {
+            out->d[i] = trm_dim_known(gate->d[i], call->dims[1]->d[i]);
+        }
+        return TRM_OK;
+    }
+    char text[TRM_DIMS_TEXT_SIZE];
+    if (gate->n < 1 || (gate->d[gate->n - 1] != -1 && gate->d[gate->n - 1] % 2 != 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "gate_up has dims %s, expected an even last dimension",
+                 trm_dims_format(gate, text));
+    }
+    if (gate->d[gate->n - 1] != -1) {
+        out->d[gate->n - 1] /= 2;
+    }
+    return TRM_OK;
+}
+
+trm_status trm_infer_norm(const trm_infer_call *call)
+{
+    const trm_norm_params *norm = &call->desc->norm;
+    int32_t weight = norm->residual ? 2 : 1;
+    if ((unsigned)norm->op > TRM_NORM_LAYER) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found norm op %d, expected 0 to %d", (int)norm->op, (int)TRM_NORM_LAYER);
+    }
+    TRM_TRY(trm_infer_require_inputs(call, weight + 1, weight + (norm->op == TRM_NORM_LAYER ? 2 : 1)));
+    if (!(norm->eps >= 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "eps is %g, expected at least 0", (double)norm->eps);
+    }
+    TRM_TRY(trm_infer_require_float(call, 0, "x"));
+    trm_dims out = *call->dims[0];
+    char text[TRM_DIMS_TEXT_SIZE];
+    if (out.n < 1) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has dims %s, expected at least 1 dimension",
+                 trm_dims_format(&out, text));
+    }
+    if (norm->residual) {
+        TRM_TRY(trm_infer_require_dims(call, 1, "residual", out));
+        TRM_TRY(trm_infer_require_dtype(call, 1, "residual", call->dtypes[0]));
+        for (int32_t i = 0; i < out.n; i++) {
+            out.d[i] = trm_dim_known(out.d[i], call->dims[1]->d[i]);
+        }
+    }
+    for (int32_t i = weight; i < call->n_inputs; i++) {
+        const char *what = i == weight ? "weight" : "bias";
+        TRM_TRY(trm_infer_require_dims(call, i, what, dims1(out.d[out.n - 1])));
+        TRM_TRY(trm_infer_require_dtype(call, i, what, call->dtypes[0]));
+        out.d[out.n - 1] = trm_dim_known(out.d[out.n - 1], call->dims[i]->d[0]);
+    }
+    for (int32_t i = 0; i < (norm->residual ? 2 : 1); i++) {
+        call->output_dims[i] = out;
+        call->output_dtypes[i] = call->dtypes[0];
+    }
+    return TRM_OK;
+}
+
+static trm_status check_rope_params(const trm_rope_params *rope, int64_t head_dim)
+{
+    if ((unsigned)rope->scaling > TRM_ROPE_LONG) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found rope scaling %d, expected 0 to %d", (int)rope->scaling,
+                 (int)TRM_ROPE_LONG);
+    }
+    if (rope->rotary_dim <= 0 || rope->rotary_dim % 2 != 0 || (head_dim != -1 && rope->rotary_dim > head_dim)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "rotary_dim is %" PRId32 ", expected an even number of 2 to the head dimension %" PRId64,
+                 rope->rotary_dim, head_dim);
+    }
+    if (rope->scaling != TRM_ROPE_PLAIN && rope->original_length < 1) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "original_length is %" PRId64 ", expected at least 1",
+                 rope->original_length);
+    }
+    if (rope->scaling == TRM_ROPE_DYNAMIC && !(rope->base > 0 && rope->factor >= 1)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "base is %g and factor %g, expected more than 0 and at least 1",
+                 (double)rope->base, (double)rope->factor);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_infer_rope(const trm_infer_call *call)
+{
+    const trm_rope_params *rope = &call->desc->rope;
+    TRM_TRY(trm_infer_require_inputs(call, rope->scaling == TRM_ROPE_PLAIN ? 3 : 4, 4));
+    TRM_TRY(trm_infer_require_rank(call, 0, "x", 3));
+    TRM_TRY(trm_infer_require_float(call, 0, "x"));
+    const trm_dims *x = call->dims[0];
+    TRM_TRY(check_rope_params(rope, x->d[2]));
+    TRM_TRY(trm_infer_require_dims(call, 1, "positions", dims1(x->d[0])));
+    TRM_TRY(trm_infer_require_dtype(call, 1, "positions", TRM_I32));
+    int64_t pairs = rope->rotary_dim / 2;
+    TRM_TRY(
+        trm_infer_require_dims(call, 2, "inv_freq", rope->scaling == TRM_ROPE_LONG ? dims2(2, pairs) : dims1(pairs)));
+    TRM_TRY(trm_infer_require_dtype(call, 2, "inv_freq", TRM_F32));
+    if (trm_infer_has(call, 3)) {
+        TRM_TRY(trm_infer_require_dims(call, 3, "lengths", dims1(x->d[0])));
+        TRM_TRY(trm_infer_require_dtype(call, 3, "lengths", TRM_I32));
+    }
+    call->output_dims[0] = *x;
+    call->output_dims[0].d[0] = trm_dim_known(x->d[0], call->dims[1]->d[0]);
+    call->output_dtypes[0] = call->dtypes[0];
+    return TRM_OK;
+}
+
+/* ---- attention --------------------------------------------------------------------------------- */
+
+static trm_status check_attention_params(const trm_attention_params *attention)
+{
+    if ((unsigned)attention->form > TRM_ATTENTION_PADDED_BHND) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found attention form %d, expected 0 to %d", (int)attention->form,
+                 (int)TRM_ATTENTION_PADDED_BHND);
+    }
+    if ((unsigned)attention->causal > TRM_CAUSAL_LOWER_RIGHT) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found causal kind %d, expected 0 to %d", (int)attention->causal,
+                 (int)TRM_CAUSAL_LOWER_RIGHT);
+    }
+    if (attention->window < 0 || (attention->window > 0 && attention->causal == TRM_CAUSAL_NONE)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "window is %" PRId32 ", expected 0, or more with a causal kind",
+                 attention->window);
+    }
+    if (!(attention->softcap >= 0) || !(attention->scale == attention->scale)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "softcap is %g and scale %g, expected numbers of at least 0",
+                 (double)attention->softcap, (double)attention->scale);
+    }
+    if (attention->n_ranks < 0 || attention->n_ranks > TRM_MAX_RANKS) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "n_ranks is %" PRId32 ", expected 0 to %d", attention->n_ranks,
+                 TRM_MAX_RANKS);
+    }
+    return TRM_OK;
+}
+
+static trm_status check_head_counts(int64_t queries, int64_t keys)
+{
+    if (queries != -1 && keys != -1 && (keys == 0 || queries % keys != 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "found %" PRId64 " query heads and %" PRId64 " key-value heads, expected a multiple of them", queries,
+                 keys);
+    }
+    return TRM_OK;
+}
+
+static trm_status check_not_given(const trm_infer_call *call, int32_t first, int32_t last, const char *why)
+{
+    static const char *const names[TRM_ATTENTION_INPUT_COUNT] = {
+        "q", "k", "v", "sequence_starts", "sequence_lengths", "block_table", "key_cache", "value_cache", "mask",
+    };
+    for (int32_t i = first; i <= last; i++) {
+        if (trm_infer_has(call, i)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is given, expected none %s", names[i], why);
+        }
+    }
+    return TRM_OK;
+}
+
+/* The cache and what names its blocks: all four or none. */
+static trm_status check_cache(const trm_infer_call *call, int64_t sequences)
+{
+    const trm_dims *k = call->dims[TRM_ATTENTION_K], *v = call->dims[TRM_ATTENTION_V];
+    if (!trm_infer_has(call, TRM_ATTENTION_KEY_CACHE)) {
+        return check_not_given(call, TRM_ATTENTION_SEQUENCE_LENGTHS, TRM_ATTENTION_VALUE_CACHE, "without a key_cache");
+    }
+    if (!trm_infer_has(call, TRM_ATTENTION_SEQUENCE_LENGTHS) || !trm_infer_has(call, TRM_ATTENTION_BLOCK_TABLE) ||
+        !trm_infer_has(call, TRM_ATTENTION_VALUE_CACHE)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "a key_cache is given, expected sequence_lengths, block_table and value_cache with it");
+    }
+    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_SEQUENCE_LENGTHS, "sequence_lengths", dims1(sequences)));
+    TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_SEQUENCE_LENGTHS, "sequence_lengths", TRM_I32));
+    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_BLOCK_TABLE, "block_table", dims2(sequences, -1)));
+    TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_BLOCK_TABLE, "block_table", TRM_I32));
+    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_KEY_CACHE, "key_cache", dims4(-1, -1, k->d[1], k->d[2])));
+    TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_KEY_CACHE, "key_cache", call->dtypes[TRM_ATTENTION_K]));
+    const trm_dims *cache = call->dims[TRM_ATTENTION_KEY_CACHE];
+    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_VALUE_CACHE, "value_cache",
+                                   dims4(cache->d[0], cache->d[1], v->d[1], v->d[2])));
+    return trm_infer_require_dtype(call, TRM_ATTENTION_VALUE_CACHE, "value_cache", call->dtypes[TRM_ATTENTION_K]);
+}
+
+static trm_status infer_packed(const trm_infer_call *call)
+{
+    const trm_dims *q = call->dims[TRM_ATTENTION_Q], *k = call->dims[TRM_ATTENTION_K];
+    TRM_TRY(trm_infer_require_rank(call, TRM_ATTENTION_Q, "q", 3));
+    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_K, "k", dims3(q->d[0], -1, q->d[2])));
+    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_V, "v", dims3(q->d[0], k->d[1], -1)));
+    TRM_TRY(check_head_counts(q->d[1], k->d[1]));
+    TRM_TRY(check_not_given(call, TRM_ATTENTION_MASK, TRM_ATTENTION_MASK, "in the packed form"));
+    if (!trm_infer_has(call, TRM_ATTENTION_SEQUENCE_STARTS)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "sequence_starts is not given");
+    }
+    TRM_TRY(trm_infer_require_rank(call, TRM_ATTENTION_SEQUENCE_STARTS, "sequence_starts", 1));
+    TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_SEQUENCE_STARTS, "sequence_starts", TRM_I32));
+    int64_t starts = call->dims[TRM_ATTENTION_SEQUENCE_STARTS]->d[0];
+    if (starts == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "sequence_starts has dims [0], expected one more than sequences");
+    }
+    TRM_TRY(check_cache(call, starts == -1 ? -1 : starts - 1));
+    call->output_dims[0] = dims3(q->d[0], q->d[1], call->dims[TRM_ATTENTION_V]->d[2]);
+    return TRM_OK;
+}
+
+static trm_status check_mask(const trm_infer_call *call, trm_dims scores)
+{
+    if (call->dtypes[TRM_ATTENTION_MASK] != TRM_BOOL) {
+        TRM_TRY(trm_infer_require_float(call, TRM_ATTENTION_MASK, "mask"));
+    }
+    const trm_dims *mask = call->dims[TRM_ATTENTION_MASK];
+    bool fits = mask->n <= scores.n;
+    for (int32_t i = 0; fits && i < mask->n; i++) {
+        fits = mask->d[i] == 1 || trm_dim_fits(mask->d[i], scores.d[scores.n - mask->n + i]);
+    }
+    if (!fits) {
+        char found[TRM_DIMS_TEXT_SIZE], expected[TRM_DIMS_TEXT_SIZE];
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "mask has dims %s, expected dims that broadcast to %s",
+                 trm_dims_format(mask, found), trm_dims_format(&scores, expected));
+    }
+    return TRM_OK;
+}
+
+static trm_status infer_padded(const trm_infer_call *call)
+{
+    const trm_dims *q = call->dims[TRM_ATTENTION_Q], *k = call->dims[TRM_ATTENTION_K];
+    TRM_TRY(trm_infer_require_rank(call, TRM_ATTENTION_Q, "q", 4));
+    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_K, "k", dims4(q->d[0], -1, -1, q->d[3])));
+    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_V, "v", dims4(q->d[0], k->d[1], k->d[2], -1)));
+    TRM_TRY(check_head_counts(q->d[1], k->d[1]));
+    TRM_TRY(check_not_given(call, TRM_ATTENTION_SEQUENCE_STARTS, TRM_ATTENTION_VALUE_CACHE, "in the padded form"));
+    if (trm_infer_has(call, TRM_ATTENTION_MASK)) {
+        TRM_TRY(check_mask(call, dims4(q->d[0], q->d[1], q->d[2], k->d[2])));
+    }
+    call->output_dims[0] = dims4(q->d[0], q->d[1], q->d[2], call->dims[TRM_ATTENTION_V]->d[3]);
+    return TRM_OK;
+}
+
+trm_status trm_infer_attention(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 3, TRM_ATTENTION_INPUT_COUNT));
+    const trm_attention_params *attention = &call->desc->attention;
+    TRM_TRY(check_attention_params(attention));
+    TRM_TRY(trm_infer_require_float(call, TRM_ATTENTION_Q, "q"));
+    TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_K, "k", call->dtypes[TRM_ATTENTION_Q]));
+    TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_V, "v", call->dtypes[TRM_ATTENTION_Q]));
+    TRM_TRY(attention->form == TRM_ATTENTION_PACKED_NHD ? infer_packed(call) : infer_padded(call));
+    call->output_dtypes[0] = call->dtypes[TRM_ATTENTION_Q];
+    return TRM_OK;
+}

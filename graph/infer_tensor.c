@@ -1,0 +1,302 @@
+/*
+ * Shape and type rules of the kinds that move elements or take them one by one.
+ */
+#include "graph/infer.h"
+
+#include <inttypes.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+
+/* One output with the dims and type of an input. */
+static void same_as_input(const trm_infer_call *call, int32_t input)
+{
+    call->output_dims[0] = *call->dims[input];
+    call->output_dtypes[0] = call->dtypes[input];
+}
+
+trm_status trm_infer_cast(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
+    trm_dtype to = call->desc->cast.to;
+    if (trm_dtype_size(to) == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cast to type %s (%d), expected an element type", trm_dtype_name(to),
+                 (int)to);
+    }
+    same_as_input(call, 0);
+    call->output_dtypes[0] = to;
+    return TRM_OK;
+}
+
+/* ---- reshape ----------------------------------------------------------------------------------- */
+
+/* Elements of the dims that a reshape does not copy: the product of the known ones, and whether all are. */
+typedef struct element_count {
+    int64_t known;
+    bool complete;
+} element_count;
+
+static trm_status count_dim(element_count *count, int64_t dim)
+{
+    if (dim == -1) {
+        count->complete = false;
+    } else if (__builtin_mul_overflow(count->known, dim, &count->known)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the number of elements overflows");
+    }
+    return TRM_OK;
+}
+
+/* Writes the dims that are given or copied, -1 where one is inferred, and counts what is not copied. */
+static trm_status fill_reshape(const trm_dims *in, const trm_dims *wanted, trm_dims *out, int32_t *inferred,
+                               element_count *from, element_count *to)
+{
+    char text[TRM_DIMS_TEXT_SIZE];
+    if (wanted->n < 0 || wanted->n > TRM_MAX_DIMS) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "reshape to %" PRId32 " dimensions, expected at most %d", wanted->n,
+                 TRM_MAX_DIMS);
+    }
+    out->n = wanted->n;
+    for (int32_t i = 0; i < wanted->n; i++) {
+        out->d[i] = wanted->d[i];
+        if (wanted->d[i] == 0 && i >= in->n) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "reshape of %s copies dimension %" PRId32 ", which it does not have",
+                     trm_dims_format(in, text), i);
+        }
+        if (wanted->d[i] < -1 || (wanted->d[i] == -1 && *inferred >= 0)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "reshape to %s, expected sizes of at least 0 and at most one -1",
+                     trm_dims_format(wanted, text));
+        }
+        if (wanted->d[i] == 0) {
+            out->d[i] = in->d[i];
+        } else if (wanted->d[i] == -1) {
+            *inferred = i;
+        } else {
+            TRM_TRY(count_dim(to, wanted->d[i]));
+        }
+    }
+    for (int32_t i = 0; i < in->n; i++) {
+        if (i >= wanted->n || wanted->d[i] != 0) {
+            TRM_TRY(count_dim(from, in->d[i]));
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_infer_reshape(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
+    const trm_dims *in = call->dims[0], *wanted = &call->desc->reshape.dims;
+    trm_dims *out = &call->output_dims[0];
+    element_count from = {1, true}, to = {1, true};
+    int32_t inferred = -1;
+    TRM_TRY(fill_reshape(in, wanted, out, &inferred, &from, &to));
+    /* Sizes in `to` are at least 1: a 0 copies. */
+    bool fits;
+    if (inferred >= 0) {
+        fits = !from.complete || from.known % to.known == 0;
+        out->d[inferred] = from.complete ? from.known / to.known : -1;
+    } else if (from.complete) {
+        fits = from.known == to.known;
+    } else {
+        fits = from.known != 0 && to.known % from.known == 0;
+    }
+    if (!fits) {
+        char found[TRM_DIMS_TEXT_SIZE], expected[TRM_DIMS_TEXT_SIZE];
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "dims %s cannot be reshaped to %s: the numbers of elements differ",
+                 trm_dims_format(in, found), trm_dims_format(wanted, expected));
+    }
+    call->output_dtypes[0] = call->dtypes[0];
+    return TRM_OK;
+}
+
+/* ---- moving ------------------------------------------------------------------------------------ */
+
+trm_status trm_infer_transpose(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
+    const trm_dims *in = call->dims[0];
+    const int32_t *perm = call->desc->transpose.perm;
+    bool seen[TRM_MAX_DIMS] = {false};
+    same_as_input(call, 0);
+    for (int32_t i = 0; i < in->n; i++) {
+        if (perm[i] < 0 || perm[i] >= in->n || seen[perm[i]]) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "perm[%" PRId32 "] is %" PRId32 ", expected each of the %" PRId32 " axes once", i, perm[i], in->n);
+        }
+        seen[perm[i]] = true;
+        call->output_dims[0].d[i] = in->d[perm[i]];
+    }
+    return TRM_OK;
+}
+
+/* A start or end, which may be negative, as a position in 0 .. size. */
+static int64_t clamp_position(int64_t position, int64_t size)
+{
+    position = position < 0 ? position + size : position;
+    return position < 0 ? 0 : position > size ? size : position;
+}
+
+trm_status trm_infer_slice(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
+    const trm_slice_params *slice = &call->desc->slice;
+    int32_t axis;
+    TRM_TRY(trm_infer_axis(slice->axis, call->dims[0]->n, &axis));
+    if (slice->step <= 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "slice has step %" PRId64 ", expected at least 1", slice->step);
+    }
+    same_as_input(call, 0);
+    int64_t size = call->dims[0]->d[axis];
+    if (size != -1) {
+        int64_t start = clamp_position(slice->start, size), end = clamp_position(slice->end, size);
+        call->output_dims[0].d[axis] = end <= start ? 0 : (end - start - 1) / slice->step + 1;
+    }
+    return TRM_OK;
+}
+
+trm_status trm_infer_concat(const trm_infer_call *call)
+{
+    int32_t n = call->n_inputs, axis;
+    TRM_TRY(trm_infer_require_inputs(call, n < 1 ? 1 : n, TRM_MAX_LAYER_INPUTS));
+    TRM_TRY(trm_infer_axis(call->desc->concat.axis, call->dims[0]->n, &axis));
+    trm_dims out = *call->dims[0];
+    for (int32_t i = 1; i < n; i++) {
+        const trm_dims *in = call->dims[i];
+        trm_dims expected = out;
+        expected.d[axis] = -1;
+        TRM_TRY(trm_infer_require_dims(call, i, "an input of concat", expected));
+        TRM_TRY(trm_infer_require_dtype(call, i, "an input of concat", call->dtypes[0]));
+        for (int32_t j = 0; j < out.n; j++) {
+            if (j != axis) {
+                out.d[j] = trm_dim_known(out.d[j], in->d[j]);
+            } else if (out.d[j] == -1 || in->d[j] == -1) {
+                out.d[j] = -1;
+            } else if (__builtin_add_overflow(out.d[j], in->d[j], &out.d[j])) {
+                TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the size of axis %" PRId32 " overflows", axis);
+            }
+        }
+    }
+    call->output_dims[0] = out;
+    call->output_dtypes[0] = call->dtypes[0];
+    return TRM_OK;
+}
+
+trm_status trm_infer_gather(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 2, 2));
+    const trm_dims *data = call->dims[0], *indices = call->dims[1];
+    int32_t axis;
+    TRM_TRY(trm_infer_axis(call->desc->gather.axis, data->n, &axis));
+    if (call->dtypes[1] != TRM_I32 && call->dtypes[1] != TRM_I64) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "indices has type %s, expected i32 or i64",
+                 trm_dtype_name(call->dtypes[1]));
+    }
+    int32_t rank = data->n - 1 + indices->n;
+    if (rank > TRM_MAX_DIMS) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the output has %" PRId32 " dimensions, expected at most %d", rank,
+                 TRM_MAX_DIMS);
+    }
+    trm_dims *out = &call->output_dims[0];
+    for (int32_t i = 0; i < axis; i++) {
+        out->d[out->n++] = data->d[i];
+    }
+    for (int32_t i = 0; i < indices->n; i++) {
+        out->d[out->n++] = indices->d[i];
+    }
+    for (int32_t i = axis + 1; i < data->n; i++) {
+        out->d[out->n++] = data->d[i];
+    }
+    call->output_dtypes[0] = call->dtypes[0];
+    return TRM_OK;
+}
+
+/* ---- element by element ------------------------------------------------------------------------ */
+
+trm_status trm_infer_elementwise(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 2, 2));
+    if ((unsigned)call->desc->elementwise.op > TRM_ELEMENTWISE_POW) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found elementwise op %d, expected 0 to %d",
+                 (int)call->desc->elementwise.op, (int)TRM_ELEMENTWISE_POW);
+    }
+    if (call->dtypes[0] == TRM_BOOL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a has type bool, expected numbers");
+    }
+    TRM_TRY(trm_infer_require_dtype(call, 1, "b", call->dtypes[0]));
+    TRM_TRY(trm_infer_broadcast(call->dims[0], call->dims[1], 0, &call->output_dims[0]));
+    call->output_dtypes[0] = call->dtypes[0];
+    return TRM_OK;
+}
+
+trm_status trm_infer_unary(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
+    const trm_unary_params *unary = &call->desc->unary;
+    bool of_integers = false;
+    switch (unary->op) {
+    case TRM_UNARY_NEG:
+    case TRM_UNARY_ABS:
+        of_integers = call->dtypes[0] == TRM_I8 || call->dtypes[0] == TRM_I16 || call->dtypes[0] == TRM_I32 ||
+                      call->dtypes[0] == TRM_I64;
+        break;
+    case TRM_UNARY_ACTIVATION:
+        TRM_TRY(trm_infer_require_activation(unary->activation));
+        break;
+    case TRM_UNARY_SOFTCAP:
+        if (!(unary->alpha > 0)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "softcap has alpha %g, expected more than 0", (double)unary->alpha);
+        }
+        break;
+    case TRM_UNARY_EXP:
+    case TRM_UNARY_LOG:
+    case TRM_UNARY_SQRT:
+    case TRM_UNARY_RECIPROCAL:
+    case TRM_UNARY_ERF:
+    case TRM_UNARY_LINEAR:
+        break;
+    default:
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found unary op %d, expected 0 to %d", (int)unary->op,
+                 (int)TRM_UNARY_SOFTCAP);
+    }
+    if (!of_integers) {
+        TRM_TRY(trm_infer_require_float(call, 0, "x"));
+    }
+    same_as_input(call, 0);
+    return TRM_OK;
+}
+
+trm_status trm_infer_softmax(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
+    int32_t axis;
+    TRM_TRY(trm_infer_axis(call->desc->softmax.axis, call->dims[0]->n, &axis));
+    TRM_TRY(trm_infer_require_float(call, 0, "x"));
+    same_as_input(call, 0);
+    return TRM_OK;
+}
+
+trm_status trm_infer_reduce(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
+    const trm_reduce_params *reduce = &call->desc->reduce;
+    if ((unsigned)reduce->op >= TRM_REDUCE_NONE) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found reduce op %d, expected 0 to %d", (int)reduce->op,
+                 TRM_REDUCE_NONE - 1);
+    }
+    if (call->dtypes[0] == TRM_BOOL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has type bool, expected numbers");
+    }
+    int32_t axis;
+    TRM_TRY(trm_infer_axis(reduce->axis, call->dims[0]->n, &axis));
+    same_as_input(call, 0);
+    trm_dims *out = &call->output_dims[0];
+    if (reduce->keep_dims) {
+        out->d[axis] = 1;
+        return TRM_OK;
+    }
+    for (int32_t i = axis; i + 1 < out->n; i++) {
+        out->d[i] = out->d[i + 1];
+    }
+    out->n--;
+    return TRM_OK;
+}

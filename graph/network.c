@@ -1,0 +1,703 @@
+/*
+ * The network: tensors and layers in one arena, names, and the edits passes make.
+ *
+ * Rules of shape and type stand in infer*.c, text in dump.c, the calls that only fill in a desc in layers.c.
+ */
+#include "graph/network.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "graph/infer.h"
+
+/* ---- growing ----------------------------------------------------------------------------------- */
+
+/* Makes room for one more pointer in an array of the arena. */
+static trm_status reserve(trm_arena *arena, void ***items, int32_t n, int32_t *capacity, int32_t more)
+{
+    if (n > INT32_MAX / 2 - more) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "a network has at most %d tensors or layers", INT32_MAX / 2);
+    }
+    if (n + more <= *capacity) {
+        return TRM_OK;
+    }
+    int32_t wanted = *capacity == 0 ? 16 : *capacity * 2;
+    wanted = wanted < n + more ? n + more : wanted;
+    void **grown = trm_arena_array(arena, (size_t)wanted, sizeof(*grown));
+    if (grown == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    if (n > 0) {
+        memcpy(grown, *items, (size_t)n * sizeof(*grown));
+    }
+    *items = grown;
+    *capacity = wanted;
+    return TRM_OK;
+}
+
+static trm_status reserve_tensors(trm_network *network, int32_t more)
+{
+    return reserve(&network->arena, (void ***)&network->tensors, network->n_tensors, &network->tensor_capacity, more);
+}
+
+static trm_status reserve_layers(trm_network *network)
+{
+    return reserve(&network->arena, (void ***)&network->layers, network->n_layers, &network->layer_capacity, 1);
+}
+
+static trm_status reserve_outputs(trm_network *network)
+{
+    return reserve(&network->arena, (void ***)&network->outputs, network->n_outputs, &network->output_capacity, 1);
+}
+
+/* ---- names ------------------------------------------------------------------------------------- */
+
+static uint32_t hash_name(const char *name)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (; *name != '\0'; name++) {
+        hash = (hash ^ (unsigned char)*name) * 16777619u;
+    }
+    return hash;
+}
+
+static trm_tensor *find_tensor(const trm_network *network, const char *name)
+{
+    uint32_t hash = hash_name(name);
+    for (int32_t i = network->n_tensors; i-- > 0;) {
+        if (network->tensors[i]->name_hash == hash && strcmp(network->tensors[i]->name, name) == 0) {
+            return network->tensors[i];
+        }
+    }
+    return NULL;
+}
+
+static bool name_is_taken(const trm_network *network, const char *name)
+{
+    if (find_tensor(network, name) != NULL) {
+        return true;
+    }
+    uint32_t hash = hash_name(name);
+    for (int32_t i = network->n_layers; i-- > 0;) {
+        if (network->layers[i]->name_hash == hash && strcmp(network->layers[i]->name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A copy of `name` in the arena, with ".1", ".2", ... when a tensor or layer has it; NULL when out of memory. */
+static const char *unique_name(trm_network *network, const char *name)
+{
+    if (!name_is_taken(network, name)) {
+        return trm_arena_strdup(&network->arena, name);
+    }
+    size_t size = strlen(name) + 16;
+    char *candidate = trm_arena_alloc(&network->arena, size);
+    for (int32_t i = 1; candidate != NULL; i++) {
+        snprintf(candidate, size, "%s.%" PRId32, name, i);
+        if (!name_is_taken(network, candidate)) {
+            break;
+        }
+    }
+    return candidate;
+}
+
+/* ---- tensors ----------------------------------------------------------------------------------- */
+
+/* A tensor that is not in the network yet. */
+static trm_tensor *new_tensor(trm_network *network, const char *name, trm_tensor_role role, trm_dtype dtype,
+                              trm_dims dims)
+{
+    trm_tensor *tensor = trm_arena_alloc(&network->arena, sizeof(*tensor));
+    if (tensor == NULL) {
+        return NULL;
+    }
+    for (int32_t i = dims.n; i < TRM_MAX_DIMS; i++) {
+        dims.d[i] = 0;
+    }
+    *tensor = (trm_tensor){.network = network, .role = role, .dtype = dtype, .dims = dims};
+    tensor->name = unique_name(network, name);
+    if (tensor->name == NULL) {
+        return NULL;
+    }
+    tensor->name_hash = hash_name(tensor->name);
+    return tensor;
+}
+
+/* Room for it was reserved. */
+static void append_tensor(trm_network *network, trm_tensor *tensor)
+{
+    tensor->index = network->n_tensors;
+    network->tensors[network->n_tensors++] = tensor;
+}
+
+static trm_status check_new_tensor(const char *what, const char *name, trm_dtype dtype, const trm_dims *dims,
+                                   bool unknown_allowed)
+{
+    if (trm_dtype_size(dtype) == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s %s has type %s (%d), expected an element type", what, name,
+                 trm_dtype_name(dtype), (int)dtype);
+    }
+    trm_status status = trm_dims_check(dims, dtype, unknown_allowed);
+    return status == TRM_OK ? TRM_OK : trm_fail_in(status, "%s %s", what, name);
+}
+
+static trm_status add_tensor(trm_network *network, const char *what, const char *name, trm_tensor_role role,
+                             trm_dtype dtype, trm_dims dims, trm_tensor **tensor)
+{
+    if (network == NULL || tensor == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot add %s: network or tensor is NULL", what);
+    }
+    name = name == NULL || name[0] == '\0' ? what : name;
+    TRM_TRY(check_new_tensor(what, name, dtype, &dims, role != TRM_TENSOR_CONSTANT));
+    TRM_TRY(reserve_tensors(network, 1));
+    trm_tensor *added = new_tensor(network, name, role, dtype, dims);
+    if (added == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    append_tensor(network, added);
+    *tensor = added;
+    return TRM_OK;
+}
+
+trm_status trm_network_add_input(trm_network *network, const char *name, trm_dtype dtype, trm_dims dims,
+                                 trm_tensor **tensor)
+{
+    return add_tensor(network, "input", name, TRM_TENSOR_INPUT, dtype, dims, tensor);
+}
+
+trm_status trm_network_add_state(trm_network *network, const char *name, trm_dtype dtype, trm_dims dims,
+                                 trm_tensor **tensor)
+{
+    return add_tensor(network, "state", name, TRM_TENSOR_STATE, dtype, dims, tensor);
+}
+
+trm_status trm_network_add_constant(trm_network *network, const char *name, trm_dtype dtype, trm_dims dims,
+                                    const void *data, trm_tensor **tensor)
+{
+    if (network == NULL || tensor == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot add constant: network or tensor is NULL");
+    }
+    TRM_TRY(check_new_tensor("constant", name == NULL ? "" : name, dtype, &dims, false));
+    size_t bytes = trm_dims_bytes(&dims, dtype);
+    if (data == NULL && bytes > 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "constant %s has no data, expected %zu bytes", name == NULL ? "" : name,
+                 bytes);
+    }
+    void *value = trm_arena_alloc(&network->arena, bytes);
+    if (value == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    if (bytes > 0) {
+        memcpy(value, data, bytes);
+    }
+    trm_tensor *added;
+    TRM_TRY(add_tensor(network, "constant", name, TRM_TENSOR_CONSTANT, dtype, dims, &added));
+    added->value = value;
+    *tensor = added;
+    return TRM_OK;
+}
+
+trm_status trm_network_add_weight(trm_network *network, const char *name, trm_weight *weight, trm_dtype dtype,
+                                  trm_tensor **tensor)
+{
+    if (weight == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "constant %s has no weight", name == NULL ? "" : name);
+    }
+    trm_status status = TRM_OK;
+    trm_dtype stored = trm_weight_dtype(weight);
+    if (stored != dtype && !(trm_dtype_is_float(stored) && trm_dtype_is_float(dtype))) {
+        status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "constant %s is stored as %s, which cannot be read as %s",
+                          name == NULL ? "" : name, trm_dtype_name(stored), trm_dtype_name(dtype));
+    }
+    trm_tensor *added = NULL;
+    if (status == TRM_OK) {
+        status = add_tensor(network, "constant", name, TRM_TENSOR_CONSTANT, dtype, trm_weight_dims(weight), &added);
+    }
+    if (status != TRM_OK) {
+        trm_weight_destroy(weight);
+        return status;
+    }
+    added->weight = weight;
+    *tensor = added;
+    return TRM_OK;
+}
+
+/* ---- layers ------------------------------------------------------------------------------------ */
+
+static trm_status check_layer_inputs(const trm_network *network, const char *name, trm_tensor *const *inputs,
+                                     int32_t n_inputs)
+{
+    if (n_inputs < 0 || n_inputs > TRM_MAX_LAYER_INPUTS || (n_inputs > 0 && inputs == NULL)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "layer %s has %" PRId32 " inputs, expected 1 to %d", name, n_inputs,
+                 TRM_MAX_LAYER_INPUTS);
+    }
+    for (int32_t i = 0; i < n_inputs; i++) {
+        if (inputs[i] != NULL && inputs[i]->network != network) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "layer %s reads tensor %s, which belongs to another network", name,
+                     inputs[i]->name);
+        }
+    }
+    return TRM_OK;
+}
+
+/* Runs the rule of a layer on the dims its inputs have in the network. */
+static trm_status infer_declared(const char *name, const trm_layer_desc *desc, trm_tensor *const *inputs,
+                                 int32_t n_inputs, int32_t n_outputs, trm_dims *dims, trm_dtype *dtypes)
+{
+    const trm_dims *input_dims[TRM_MAX_LAYER_INPUTS];
+    trm_dtype input_types[TRM_MAX_LAYER_INPUTS];
+    for (int32_t i = 0; i < n_inputs; i++) {
+        input_dims[i] = inputs[i] == NULL ? NULL : &inputs[i]->dims;
+        input_types[i] = inputs[i] == NULL ? TRM_DTYPE_NONE : inputs[i]->dtype;
+    }
+    trm_status status = trm_infer_layer(desc, n_inputs, input_dims, input_types, n_outputs, dims, dtypes);
+    return status == TRM_OK ? TRM_OK : trm_fail_in(status, "%s %s", trm_layer_kind_name(desc->kind), name);
+}
+
+/* A layer and its outputs, none of them in the network yet. */
+static trm_layer *new_layer(trm_network *network, const char *name, const trm_layer_desc *desc, int32_t n_outputs,
+                            const trm_dims *dims, const trm_dtype *dtypes)
+{
+    trm_layer *layer = trm_arena_alloc(&network->arena, sizeof(*layer));
+    if (layer == NULL) {
+        return NULL;
+    }
+    layer->desc = *desc;
+    layer->n_outputs = n_outputs;
+    for (int32_t i = 0; i < n_outputs; i++) {
+        const char *output_name =
+            i == 0 ? name : trm_arena_printf(&network->arena, "%s:%" PRId32, layer->outputs[0]->name, i);
+        trm_tensor *output =
+            output_name == NULL ? NULL : new_tensor(network, output_name, TRM_TENSOR_ACTIVATION, dtypes[i], dims[i]);
+        if (output == NULL) {
+            return NULL;
+        }
+        output->producer = layer;
+        layer->outputs[i] = output;
+    }
+    layer->name = layer->outputs[0]->name; /* no layer has it either: unique_name() looked at both */
+    layer->name_hash = layer->outputs[0]->name_hash;
+    return layer;
+}
+
+trm_status trm_network_add_layer(trm_network *network, const char *name, const trm_layer_desc *desc,
+                                 trm_tensor *const *inputs, int32_t n_inputs, trm_tensor **outputs)
+{
+    if (network == NULL || desc == NULL || outputs == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot add a layer: network, desc or outputs is NULL");
+    }
+    name = name == NULL || name[0] == '\0' ? trm_layer_kind_name(desc->kind) : name;
+    TRM_TRY(check_layer_inputs(network, name, inputs, n_inputs));
+    while (n_inputs > 0 && inputs[n_inputs - 1] == NULL) {
+        n_inputs--;
+    }
+    int32_t n_outputs = trm_layer_output_count(desc);
+    trm_dims dims[TRM_MAX_LAYER_OUTPUTS];
+    trm_dtype dtypes[TRM_MAX_LAYER_OUTPUTS];
+    TRM_TRY(infer_declared(name, desc, inputs, n_inputs, n_outputs, dims, dtypes));
+    TRM_TRY(reserve_tensors(network, n_outputs));
+    TRM_TRY(reserve_layers(network));
+    trm_layer *layer = new_layer(network, name, desc, n_outputs, dims, dtypes);
+    if (layer == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    layer->n_inputs = n_inputs;
+    for (int32_t i = 0; i < n_inputs; i++) {
+        layer->inputs[i] = inputs[i];
+    }
+    if (n_inputs > 0) {
+        trm_layer_normalize(&layer->desc, &inputs[0]->dims);
+    }
+    layer->index = network->n_layers;
+    network->layers[network->n_layers++] = layer;
+    for (int32_t i = 0; i < n_outputs; i++) {
+        append_tensor(network, layer->outputs[i]);
+        outputs[i] = layer->outputs[i];
+    }
+    return TRM_OK;
+}
+
+/* ---- marks ------------------------------------------------------------------------------------- */
+
+static trm_status check_member(const trm_network *network, const trm_tensor *tensor, const char *what)
+{
+    if (network == NULL || tensor == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot %s: network or tensor is NULL", what);
+    }
+    if (tensor->network != network) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot %s %s: it belongs to another network", what, tensor->name);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_network_mark_output(trm_network *network, trm_tensor *tensor)
+{
+    TRM_TRY(check_member(network, tensor, "mark output"));
+    if (tensor->role == TRM_TENSOR_STATE) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot mark output %s: it is a state, expected another tensor",
+                 tensor->name);
+    }
+    if (tensor->is_output) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot mark output %s: it is one already", tensor->name);
+    }
+    TRM_TRY(reserve_outputs(network));
+    tensor->is_output = true;
+    network->outputs[network->n_outputs++] = tensor;
+    return TRM_OK;
+}
+
+trm_status trm_network_pin(trm_network *network, trm_tensor *tensor, const char *sharding)
+{
+    TRM_TRY(check_member(network, tensor, "pin"));
+    if (sharding == NULL) {
+        tensor->pin = NULL;
+        return TRM_OK;
+    }
+    if (strcmp(sharding, "replicate") == 0) {
+        tensor->pin = "replicate";
+        return TRM_OK;
+    }
+    int axis, used = 0;
+    if (sscanf(sharding, "split %d%n", &axis, &used) != 1 || sharding[used] != '\0') {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "pin of %s is \"%s\", expected \"replicate\" or \"split <axis>\"",
+                 tensor->name, sharding);
+    }
+    int32_t rank = tensor->dims.n;
+    if (axis < -rank || axis >= rank) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "pin of %s splits axis %d, expected an axis of %" PRId32 " dimensions",
+                 tensor->name, axis, rank);
+    }
+    const char *pin = trm_arena_printf(&network->arena, "split %d", axis < 0 ? axis + rank : axis);
+    if (pin == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    tensor->pin = pin;
+    return TRM_OK;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------- */
+
+trm_tensor *trm_network_find_tensor(const trm_network *network, const char *name)
+{
+    return network == NULL || name == NULL ? NULL : find_tensor(network, name);
+}
+
+int32_t trm_network_input_count(const trm_network *network)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        count += network->tensors[i]->role == TRM_TENSOR_INPUT;
+    }
+    return count;
+}
+
+trm_tensor *trm_network_input(const trm_network *network, int32_t index)
+{
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        if (network->tensors[i]->role == TRM_TENSOR_INPUT && index-- == 0) {
+            return network->tensors[i];
+        }
+    }
+    return NULL;
+}
+
+int32_t trm_network_output_count(const trm_network *network)
+{
+    return network->n_outputs;
+}
+
+trm_tensor *trm_network_output(const trm_network *network, int32_t index)
+{
+    return index >= 0 && index < network->n_outputs ? network->outputs[index] : NULL;
+}
+
+int32_t trm_network_layer_count(const trm_network *network)
+{
+    return network->n_layers;
+}
+
+const char *trm_tensor_name(const trm_tensor *tensor)
+{
+    return tensor->name;
+}
+
+trm_dtype trm_tensor_dtype(const trm_tensor *tensor)
+{
+    return tensor->dtype;
+}
+
+trm_dims trm_tensor_dims(const trm_tensor *tensor)
+{
+    return tensor->dims;
+}
+
+int32_t trm_network_consumers(const trm_network *network, const trm_tensor *tensor, trm_layer **layers,
+                              int32_t capacity)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        trm_layer *layer = network->layers[i];
+        bool reads = false;
+        for (int32_t j = 0; j < layer->n_inputs; j++) {
+            reads = reads || layer->inputs[j] == tensor;
+        }
+        if (reads) {
+            if (count < capacity) {
+                layers[count] = layer;
+            }
+            count++;
+        }
+    }
+    return count;
+}
+
+/* ---- editing ----------------------------------------------------------------------------------- */
+
+void trm_network_replace_uses(trm_network *network, trm_tensor *from, trm_tensor *to)
+{
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        trm_layer *layer = network->layers[i];
+        for (int32_t j = 0; j < layer->n_inputs; j++) {
+            if (layer->inputs[j] == from) {
+                layer->inputs[j] = to;
+            }
+        }
+    }
+    for (int32_t i = 0; i < network->n_outputs; i++) {
+        if (network->outputs[i] == from) {
+            network->outputs[i] = to;
+            to->is_output = true;
+        }
+    }
+    from->is_output = false;
+}
+
+/* Marks tensors in use with index 0, the others with -1, before they are renumbered. */
+static void mark_used_tensors(trm_network *network)
+{
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        trm_tensor *tensor = network->tensors[i];
+        tensor->index = tensor->role == TRM_TENSOR_INPUT || tensor->is_output ? 0 : -1;
+    }
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        trm_layer *layer = network->layers[i];
+        for (int32_t j = 0; j < layer->n_inputs; j++) {
+            if (layer->inputs[j] != NULL) {
+                layer->inputs[j]->index = 0;
+            }
+        }
+        for (int32_t j = 0; j < layer->n_outputs; j++) {
+            layer->outputs[j]->index = 0;
+        }
+    }
+}
+
+void trm_network_remove_layers(trm_network *network, const bool *remove)
+{
+    int32_t kept = 0;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        trm_layer *layer = network->layers[i];
+        if (remove[i]) {
+            for (int32_t j = 0; j < layer->n_outputs; j++) {
+                layer->outputs[j]->producer = NULL;
+            }
+            continue;
+        }
+        layer->index = kept;
+        network->layers[kept++] = layer;
+    }
+    network->n_layers = kept;
+    mark_used_tensors(network);
+    kept = 0;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        trm_tensor *tensor = network->tensors[i];
+        if (tensor->index < 0) {
+            trm_weight_destroy(tensor->weight);
+            tensor->weight = NULL;
+            continue;
+        }
+        assert(tensor->role != TRM_TENSOR_ACTIVATION || tensor->producer != NULL);
+        tensor->index = kept;
+        network->tensors[kept++] = tensor;
+    }
+    network->n_tensors = kept;
+}
+
+/* What sort knows of a layer, by its index. */
+enum { SORT_UNSEEN, SORT_OPEN, SORT_DONE };
+
+/* The first producer `layer` reads that is not placed yet, or NULL. */
+static trm_layer *next_unplaced(const trm_layer *layer, const unsigned char *marks)
+{
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        trm_layer *producer = layer->inputs[i] == NULL ? NULL : layer->inputs[i]->producer;
+        if (producer != NULL && marks[producer->index] != SORT_DONE) {
+            return producer;
+        }
+    }
+    return NULL;
+}
+
+trm_status trm_network_sort(trm_network *network)
+{
+    size_t n = (size_t)network->n_layers;
+    trm_layer **sorted = calloc(n + 1, sizeof(trm_layer *));
+    trm_layer **stack = calloc(n + 1, sizeof(trm_layer *));
+    unsigned char *marks = calloc(n + 1, 1);
+    trm_status status = TRM_OK;
+    int32_t n_sorted = 0;
+    if (sorted == NULL || stack == NULL || marks == NULL) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot sort a network of %zu layers", n);
+        goto done;
+    }
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        network->layers[i]->index = i;
+    }
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        int32_t depth = 0;
+        if (marks[i] == SORT_UNSEEN) {
+            stack[depth++] = network->layers[i];
+        }
+        while (depth > 0) {
+            trm_layer *layer = stack[depth - 1];
+            marks[layer->index] = SORT_OPEN;
+            trm_layer *producer = next_unplaced(layer, marks);
+            if (producer == NULL) {
+                marks[layer->index] = SORT_DONE;
+                sorted[n_sorted++] = layer;
+                depth--;
+            } else if (marks[producer->index] == SORT_OPEN) {
+                status = trm_fail(TRM_ERROR_INVALID_MODEL, "the network has a cycle through layers %s and %s",
+                                  producer->name, layer->name);
+                goto done;
+            } else {
+                stack[depth++] = producer;
+            }
+        }
+    }
+    for (int32_t i = 0; i < n_sorted; i++) {
+        network->layers[i] = sorted[i];
+        sorted[i]->index = i;
+    }
+done:
+    free(sorted);
+    free(stack);
+    free(marks);
+    return status;
+}
+
+/* ---- life -------------------------------------------------------------------------------------- */
+
+trm_status trm_network_create(trm_network **network)
+{
+    if (network == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a network: network is NULL");
+    }
+    trm_network *created = calloc(1, sizeof(*created));
+    if (created == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes of host memory", sizeof(*created));
+    }
+    *network = created;
+    return TRM_OK;
+}
+
+void trm_network_destroy(trm_network *network)
+{
+    if (network == NULL) {
+        return;
+    }
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        trm_weight_destroy(network->tensors[i]->weight);
+    }
+    trm_arena_fini(&network->arena);
+    free(network);
+}
+
+static trm_status clone_tensor(trm_network *copy, const trm_tensor *from)
+{
+    TRM_TRY(reserve_tensors(copy, 1));
+    trm_tensor *tensor = trm_arena_alloc(&copy->arena, sizeof(*tensor));
+    const char *name = trm_arena_strdup(&copy->arena, from->name);
+    const char *pin = from->pin == NULL ? NULL : trm_arena_strdup(&copy->arena, from->pin);
+    if (tensor == NULL || name == NULL || (from->pin != NULL && pin == NULL)) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    *tensor = *from;
+    tensor->network = copy;
+    tensor->name = name;
+    tensor->pin = pin;
+    tensor->producer = NULL;
+    tensor->value = NULL;
+    tensor->weight = NULL;
+    if (from->value != NULL) {
+        size_t bytes = trm_dims_bytes(&from->dims, from->dtype);
+        void *value = trm_arena_alloc(&copy->arena, bytes);
+        if (value == NULL) {
+            return TRM_ERROR_OUT_OF_MEMORY;
+        }
+        tensor->value = memcpy(value, from->value, bytes);
+    }
+    if (from->weight != NULL) {
+        TRM_TRY(trm_weight_clone(from->weight, &tensor->weight));
+    }
+    append_tensor(copy, tensor);
+    return TRM_OK;
+}
+
+static trm_status clone_layer(trm_network *copy, const trm_layer *from)
+{
+    TRM_TRY(reserve_layers(copy));
+    trm_layer *layer = trm_arena_alloc(&copy->arena, sizeof(*layer));
+    const char *name = trm_arena_strdup(&copy->arena, from->name);
+    if (layer == NULL || name == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    *layer = *from;
+    layer->name = name;
+    for (int32_t i = 0; i < from->n_inputs; i++) {
+        layer->inputs[i] = from->inputs[i] == NULL ? NULL : copy->tensors[from->inputs[i]->index];
+    }
+    for (int32_t i = 0; i < from->n_outputs; i++) {
+        layer->outputs[i] = copy->tensors[from->outputs[i]->index];
+        layer->outputs[i]->producer = layer;
+    }
+    copy->layers[copy->n_layers++] = layer;
+    return TRM_OK;
+}
+
+trm_status trm_network_clone(const trm_network *network, trm_network **copy)
+{
+    trm_network *made;
+    TRM_TRY(trm_network_create(&made));
+    trm_status status = TRM_OK;
+    for (int32_t i = 0; i < network->n_tensors && status == TRM_OK; i++) {
+        status = clone_tensor(made, network->tensors[i]);
+    }
+    for (int32_t i = 0; i < network->n_layers && status == TRM_OK; i++) {
+        status = clone_layer(made, network->layers[i]);
+    }
+    for (int32_t i = 0; i < network->n_outputs && status == TRM_OK; i++) {
+        status = reserve_outputs(made);
+        if (status == TRM_OK) {
+            made->outputs[made->n_outputs++] = made->tensors[network->outputs[i]->index];
+        }
+    }
+    if (status != TRM_OK) {
+        trm_network_destroy(made);
+        return status;
+    }
+    *copy = made;
+    return TRM_OK;
+}
+
+void trm_free(void *memory)
+{
+    free(memory);
+}
