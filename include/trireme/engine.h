@@ -26,6 +26,9 @@ typedef struct trm_shape_bound {
     trm_dims max;
 } trm_shape_bound;
 
+/* Called with the network after each stage of the build: "import", "passes", "partition" and "final". */
+typedef void (*trm_stage_fn)(void *user, const char *stage, const trm_network *network);
+
 typedef struct trm_build_options {
     size_t size;          /* sizeof(trm_build_options) */
     trm_backend backend;
@@ -33,6 +36,8 @@ typedef struct trm_build_options {
     int32_t rank;
     const trm_shape_bound *bounds; /* [n_bounds]; every input or state with -1 dims needs one */
     int32_t n_bounds;
+    trm_stage_fn on_stage; /* may be NULL */
+    void *stage_user;
 } trm_build_options;
 
 /* Partitions the network over the mesh for `rank`, runs the passes and plans memory. The network is not changed

@@ -1,0 +1,129 @@
+/* Placement of activations by lifetime. */
+#include "graph/memory_plan.h"
+
+#include <stdlib.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+
+typedef struct placement {
+    int32_t tensor;
+    int32_t first, last; /* layers during which the memory is in use, both included */
+    size_t size, offset;
+} placement;
+
+trm_status trm_tensor_bytes(const trm_tensor *tensor, const trm_dims *dims, size_t *bytes)
+{
+    size_t size = trm_dtype_size(tensor->dtype);
+    for (int32_t i = 0; i < dims->n; i++) {
+        if (dims->d[i] < 0 || !trm_checked_mul(size, (size_t)dims->d[i], &size)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "tensor %s has dimension %lld at position %d, expected a known size",
+                     tensor->name, (long long)dims->d[i], i);
+        }
+    }
+    *bytes = size;
+    return TRM_OK;
+}
+
+const trm_tensor *trm_tensor_storage(const trm_tensor *tensor)
+{
+    while (tensor->role == TRM_TENSOR_ACTIVATION && tensor->producer->desc.kind == TRM_LAYER_RESHAPE) {
+        tensor = tensor->producer->inputs[0];
+    }
+    return tensor;
+}
+
+/* Larger first, then earlier, so that the plan does not depend on the sort. */
+static int compare_placements(const void *a, const void *b)
+{
+    const placement *x = a, *y = b;
+    if (x->size != y->size) {
+        return x->size < y->size ? 1 : -1;
+    }
+    return x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
+}
+
+static int compare_offsets(const void *a, const void *b)
+{
+    const placement *x = *(const placement *const *)a, *y = *(const placement *const *)b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* Lifetimes of all tensors that have memory of their own; returns how many. */
+static trm_status collect(const trm_network *network, const trm_dims *dims, placement *placements, int32_t *slot_of,
+                          int32_t *count)
+{
+    *count = 0;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        slot_of[i] = -1;
+        if (tensor->role == TRM_TENSOR_ACTIVATION && trm_tensor_storage(tensor) == tensor) {
+            placement *p = &placements[*count];
+            *p = (placement){.tensor = i, .first = tensor->producer->index, .last = tensor->producer->index};
+            TRM_TRY(trm_tensor_bytes(tensor, &dims[i], &p->size));
+            p->size = trm_align_up(p->size == 0 ? 1 : p->size, TRM_TENSOR_ALIGNMENT);
+            slot_of[i] = (*count)++;
+        }
+    }
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        for (int32_t k = 0; k < layer->n_inputs; k++) {
+            int32_t slot = layer->inputs[k] == NULL ? -1 : slot_of[trm_tensor_storage(layer->inputs[k])->index];
+            if (slot >= 0 && placements[slot].last < i) {
+                placements[slot].last = i;
+            }
+        }
+    }
+    for (int32_t i = 0; i < network->n_outputs; i++) {
+        int32_t slot = slot_of[trm_tensor_storage(network->outputs[i])->index];
+        if (slot >= 0) {
+            placements[slot].last = network->n_layers;
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_memory_plan_activations(const trm_network *network, const trm_dims *dims, size_t *offsets, size_t *total)
+{
+    size_t n = (size_t)network->n_tensors;
+    placement *placements = calloc(n + 1, sizeof(*placements));
+    placement **beside = calloc(n + 1, sizeof(placement *)); /* placed already and alive at the same time, by offset */
+    int32_t *slot_of = calloc(n + 1, sizeof(*slot_of));
+    trm_status status = TRM_OK;
+    if (placements == NULL || beside == NULL || slot_of == NULL) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the memory plan of %zu tensors", n);
+        goto free_tables;
+    }
+    int32_t count;
+    TRM_TRY_GOTO(status, collect(network, dims, placements, slot_of, &count), free_tables);
+    qsort(placements, (size_t)count, sizeof(*placements), compare_placements);
+    for (size_t i = 0; i < n; i++) {
+        offsets[i] = SIZE_MAX;
+    }
+    *total = 0;
+    for (int32_t i = 0; i < count; i++) {
+        placement *p = &placements[i];
+        int32_t n_beside = 0;
+        for (int32_t k = 0; k < i; k++) {
+            if (placements[k].first <= p->last && p->first <= placements[k].last) {
+                beside[n_beside++] = &placements[k];
+            }
+        }
+        qsort(beside, (size_t)n_beside, sizeof(placement *), compare_offsets);
+        size_t at = 0;
+        for (int32_t k = 0; k < n_beside && beside[k]->offset < at + p->size; k++) {
+            size_t end = beside[k]->offset + beside[k]->size;
+            at = end > at ? end : at;
+        }
+        p->offset = at;
+        offsets[p->tensor] = at;
+        if (at + p->size > *total) {
+            *total = at + p->size;
+        }
+    }
+free_tables:
+    free(placements);
+    free(beside);
+    free(slot_of);
+    return status;
+}

@@ -1,0 +1,26 @@
+/*
+ * Where activations lie: one arena in which tensors share memory when their lifetimes do not meet.
+ */
+#ifndef TRM_GRAPH_MEMORY_PLAN_H
+#define TRM_GRAPH_MEMORY_PLAN_H
+
+#include "graph/network.h"
+
+/* Alignment of every tensor in device memory. */
+#define TRM_TENSOR_ALIGNMENT ((size_t)256)
+
+/* Bytes of a tensor of known dims. TRM_ERROR_INVALID_ARGUMENT if a dimension is negative or the product overflows. */
+trm_status trm_tensor_bytes(const trm_tensor *tensor, const trm_dims *dims, size_t *bytes);
+
+/* The tensor whose memory `tensor` uses: itself, or through RESHAPE layers the one it is a view of. */
+const trm_tensor *trm_tensor_storage(const trm_tensor *tensor);
+
+/*
+ * Offsets of activations for the dims [n_tensors] of every tensor: tensors alive at the same time do not overlap, outputs of
+ * the network live to the end, and a RESHAPE shares its input's memory. offsets [n_tensors] is SIZE_MAX for
+ * tensors that are not activations or are views; *total is the size of the arena. Largest tensors are placed
+ * first, each at the lowest address that is free for its whole life.
+ */
+trm_status trm_memory_plan_activations(const trm_network *network, const trm_dims *dims, size_t *offsets, size_t *total);
+
+#endif
