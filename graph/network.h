@@ -114,7 +114,11 @@ trm_status trm_pass_common_subexpressions(trm_network *network, int32_t *changes
 /* Residual add + norm; matrix product + bias, + activation; gate and up and their product into GLU; matrix
  * products that share their input joined (q, k, v; gate and up) with their weights concatenated. */
 trm_status trm_pass_fuse(trm_network *network, int32_t *changes);
-/* All of the above in their order, until nothing changes. */
-trm_status trm_run_passes(trm_network *network);
+/* Before partitioning, weights keep their own matrix products, so that the partitioner sees each; after it, products that
+ * share their input are joined as well. */
+typedef enum trm_pass_stage { TRM_PASSES_BEFORE_PARTITION, TRM_PASSES_AFTER_PARTITION } trm_pass_stage;
+
+/* The passes of a stage in their order, until nothing changes. */
+trm_status trm_run_passes(trm_network *network, trm_pass_stage stage);
 
 #endif
