@@ -1,0 +1,48 @@
+/*
+ * What the files of the CUDA backend share: error texts, stream handles, launch checks. C and CUDA C++.
+ */
+#ifndef TRM_KERNELS_CUDA_CUDA_H
+#define TRM_KERNELS_CUDA_CUDA_H
+
+#include <cuda_runtime_api.h>
+
+#include "base/error.h"
+#include "kernels/kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Records "<what>: <CUDA's text>" with the status that fits the error, and returns that status. */
+trm_status trm_cuda_fail(cudaError_t error, const char *what);
+
+#define TRM_CUDA_TRY(call)                                                                                             \
+    do {                                                                                                               \
+        cudaError_t trm_cuda_error_ = (call);                                                                          \
+        if (trm_cuda_error_ != cudaSuccess) {                                                                          \
+            return trm_cuda_fail(trm_cuda_error_, #call);                                                              \
+        }                                                                                                              \
+    } while (0)
+
+/* To be returned after the last launch of the kernel `name`. */
+static inline trm_status trm_cuda_launched(const char *name)
+{
+    cudaError_t error = cudaGetLastError();
+    return error == cudaSuccess ? TRM_OK : trm_cuda_fail(error, name);
+}
+
+static inline cudaStream_t trm_cuda_stream(trm_stream *stream)
+{
+    return (cudaStream_t)trm_stream_native(stream);
+}
+
+/* Whether an address may be read 16 bytes at a time. */
+static inline bool trm_aligned16(const void *address)
+{
+    return ((uintptr_t)address & 15u) == 0;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,63 @@
+/*
+ * The entry points of the CUDA kernels, one triple per layer kind; kernels/cuda/table.c lists them.
+ */
+#ifndef TRM_KERNELS_CUDA_LAUNCH_H
+#define TRM_KERNELS_CUDA_LAUNCH_H
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/kernel.h"
+#include "kernels/random.h"
+#include "kernels/sample.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Whether the device current on this thread can run this build's kernels: cudaSuccess, or why not. */
+cudaError_t trm_cuda_probe(void);
+
+/* copy.cu */
+bool trm_cuda_cast_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_cast_run(const trm_kernel_call *call);
+bool trm_cuda_reshape_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_reshape_run(const trm_kernel_call *call);
+bool trm_cuda_transpose_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_transpose_run(const trm_kernel_call *call);
+bool trm_cuda_slice_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_slice_run(const trm_kernel_call *call);
+bool trm_cuda_concat_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_concat_run(const trm_kernel_call *call);
+bool trm_cuda_gather_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_gather_run(const trm_kernel_call *call);
+bool trm_cuda_embedding_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_embedding_run(const trm_kernel_call *call);
+
+/* elementwise.cu */
+bool trm_cuda_elementwise_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_elementwise_run(const trm_kernel_call *call);
+bool trm_cuda_unary_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_unary_run(const trm_kernel_call *call);
+bool trm_cuda_glu_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_glu_run(const trm_kernel_call *call);
+
+/* norm.cu, reduce.cu, rope.cu */
+bool trm_cuda_norm_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_norm_run(const trm_kernel_call *call);
+bool trm_cuda_softmax_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_softmax_run(const trm_kernel_call *call);
+bool trm_cuda_reduce_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_reduce_run(const trm_kernel_call *call);
+bool trm_cuda_rope_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_rope_run(const trm_kernel_call *call);
+
+/* matmul.c */
+bool trm_cuda_matmul_accepts(const trm_kernel_call *call);
+size_t trm_cuda_matmul_workspace(const trm_kernel_call *call);
+trm_status trm_cuda_matmul_run(const trm_kernel_call *call);
+trm_status trm_cuda_matmul_tune(const trm_kernel_call *call);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,17 @@
+/* The kernels of the CUDA backend. */
+#include "kernels/cuda/launch.h"
+
+#define SIMPLE(name, kind)                                                                                             \
+    {                                                                                                                  \
+        "cuda." #name, kind, TRM_BACKEND_CUDA, trm_cuda_##name##_accepts, NULL, trm_cuda_##name##_run, NULL            \
+    }
+
+static const trm_kernel kernels[] = {
+    SIMPLE(cast, TRM_LAYER_CAST),           SIMPLE(reshape, TRM_LAYER_RESHAPE),
+    SIMPLE(transpose, TRM_LAYER_TRANSPOSE), SIMPLE(slice, TRM_LAYER_SLICE),
+    SIMPLE(concat, TRM_LAYER_CONCAT),       SIMPLE(gather, TRM_LAYER_GATHER),
+    SIMPLE(embedding, TRM_LAYER_EMBEDDING), SIMPLE(elementwise, TRM_LAYER_ELEMENTWISE),
+    SIMPLE(unary, TRM_LAYER_UNARY),         SIMPLE(glu, TRM_LAYER_GLU),
+};
+
+const trm_kernel_table trm_cuda_kernels = {kernels, (int32_t)(sizeof(kernels) / sizeof(kernels[0]))};
