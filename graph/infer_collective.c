@@ -38,10 +38,6 @@ static trm_status check_groups(const trm_collective_params *params)
                  "found %" PRId32 " groups of %" PRId32 " ranks, expected at most %d ranks in all", params->n_groups,
                  params->group_size, TRM_MAX_RANKS);
     }
-    if (params->group_size != params->n_ranks) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "n_ranks is %" PRId32 ", expected the group size of %" PRId32,
-                 params->n_ranks, params->group_size);
-    }
     int32_t n = params->n_groups * params->group_size;
     for (int32_t i = 0; i < n; i++) {
         if (params->groups[i] < 0) {
@@ -77,6 +73,11 @@ static trm_status check_root(const trm_collective_params *params)
 
 static trm_status check_params(const trm_collective_params *params, const collective_rule *rule, trm_dtype dtype)
 {
+    if ((unsigned)params->reduce > TRM_REDUCE_NONE - (rule->reduces ? 1u : 0u)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found reduce op %d, expected 0 to %d", (int)params->reduce,
+                 TRM_REDUCE_NONE - (rule->reduces ? 1 : 0));
+    }
+    TRM_TRY(check_groups(params));
     if (rule->is_peer) {
         if (params->root < 0) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found peer %" PRId32 ", expected a rank of at least 0", params->root);
@@ -87,13 +88,12 @@ static trm_status check_params(const trm_collective_params *params, const collec
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "n_ranks is %" PRId32 ", expected 1 to %d", params->n_ranks,
                  TRM_MAX_RANKS);
     }
-    TRM_TRY(check_groups(params));
+    if (params->n_groups > 0 && params->group_size != params->n_ranks) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "n_ranks is %" PRId32 ", expected the group size of %" PRId32,
+                 params->n_ranks, params->group_size);
+    }
     if (rule->has_root) {
         TRM_TRY(check_root(params));
-    }
-    if (rule->reduces && (unsigned)params->reduce >= TRM_REDUCE_NONE) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found reduce op %d, expected 0 to %d", (int)params->reduce,
-                 TRM_REDUCE_NONE - 1);
     }
     if (rule->reduces && dtype == TRM_BOOL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has type bool, expected numbers to reduce");

@@ -233,20 +233,19 @@ trm_status trm_infer_unary(const trm_infer_call *call)
     TRM_TRY(trm_infer_require_inputs(call, 1, 1));
     const trm_unary_params *unary = &call->desc->unary;
     bool of_integers = false;
+    TRM_TRY(trm_infer_require_activation(unary->activation));
     switch (unary->op) {
     case TRM_UNARY_NEG:
     case TRM_UNARY_ABS:
         of_integers = call->dtypes[0] == TRM_I8 || call->dtypes[0] == TRM_I16 || call->dtypes[0] == TRM_I32 ||
                       call->dtypes[0] == TRM_I64;
         break;
-    case TRM_UNARY_ACTIVATION:
-        TRM_TRY(trm_infer_require_activation(unary->activation));
-        break;
     case TRM_UNARY_SOFTCAP:
         if (!(unary->alpha > 0)) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "softcap has alpha %g, expected more than 0", (double)unary->alpha);
         }
         break;
+    case TRM_UNARY_ACTIVATION:
     case TRM_UNARY_EXP:
     case TRM_UNARY_LOG:
     case TRM_UNARY_SQRT:

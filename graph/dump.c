@@ -1,0 +1,271 @@
+/*
+ * The network as text: one line per tensor that is given, per layer and per output. The same network gives the
+ * same text, so that two stages can be compared with diff.
+ *
+ *   x: f32 [?, 6] = input
+ *   w: bf16 [4, 6] = weight model.safetensors:layers.0.w
+ *   two: i64 [2] = constant {3, 4}
+ *   y: f32 [?, 4] = matmul(x, w) transpose_b
+ *   output y
+ */
+#include "graph/network.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "graph/params.h"
+
+#define SHOWN_ELEMENTS 8 /* of a constant; the rest is in its hash */
+
+/* ---- constants --------------------------------------------------------------------------------- */
+
+static void print_element(FILE *out, const void *value, trm_dtype dtype, size_t index)
+{
+    const unsigned char *at = (const unsigned char *)value + index * trm_dtype_size(dtype);
+    union {
+        float f32;
+        double f64;
+        int8_t i8;
+        int16_t i16;
+        uint16_t u16;
+        int32_t i32;
+        uint32_t u32;
+        int64_t i64;
+        uint64_t u64;
+    } element;
+    memcpy(&element, at, trm_dtype_size(dtype));
+    switch (dtype) {
+    case TRM_F32:
+        fprintf(out, "%.9g", (double)element.f32);
+        break;
+    case TRM_F16:
+        fprintf(out, "%.9g", (double)trm_f16_to_f32(element.u16));
+        break;
+    case TRM_BF16:
+        fprintf(out, "%.9g", (double)trm_bf16_to_f32(element.u16));
+        break;
+    case TRM_F64:
+        fprintf(out, "%.17g", element.f64);
+        break;
+    case TRM_I8:
+        fprintf(out, "%d", element.i8);
+        break;
+    case TRM_I16:
+        fprintf(out, "%d", element.i16);
+        break;
+    case TRM_U16:
+        fprintf(out, "%d", element.u16);
+        break;
+    case TRM_I32:
+        fprintf(out, "%" PRId32, element.i32);
+        break;
+    case TRM_U32:
+        fprintf(out, "%" PRIu32, element.u32);
+        break;
+    case TRM_I64:
+        fprintf(out, "%" PRId64, element.i64);
+        break;
+    case TRM_U64:
+        fprintf(out, "%" PRIu64, element.u64);
+        break;
+    default:
+        fprintf(out, "%d", at[0]);
+        break;
+    }
+}
+
+static uint64_t hash_bytes(const unsigned char *bytes, size_t size)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (size_t i = 0; i < size; i++) {
+        hash = (hash ^ bytes[i]) * 1099511628211u;
+    }
+    return hash;
+}
+
+static void print_constant(FILE *out, const trm_tensor *tensor)
+{
+    if (tensor->weight != NULL) {
+        char source[512];
+        trm_weight_describe(tensor->weight, source, sizeof(source));
+        fprintf(out, "weight %s", source);
+        trm_dtype stored = trm_weight_dtype(tensor->weight);
+        if (stored != tensor->dtype) {
+            fprintf(out, " stored=%s", trm_dtype_name(stored));
+        }
+        return;
+    }
+    size_t bytes = trm_dims_bytes(&tensor->dims, tensor->dtype), count = bytes / trm_dtype_size(tensor->dtype);
+    fputs("constant {", out);
+    for (size_t i = 0; i < count && i < SHOWN_ELEMENTS; i++) {
+        fputs(i == 0 ? "" : ", ", out);
+        print_element(out, tensor->value, tensor->dtype, i);
+    }
+    if (count > SHOWN_ELEMENTS) {
+        fprintf(out, ", ...} hash=%016" PRIx64, hash_bytes(tensor->value, bytes));
+    } else {
+        fputs("}", out);
+    }
+}
+
+/* ---- layers ------------------------------------------------------------------------------------ */
+
+static void print_int32s(FILE *out, const int32_t *values, int32_t n)
+{
+    fputc('[', out);
+    for (int32_t i = 0; i < n; i++) {
+        fprintf(out, "%s%" PRId32, i == 0 ? "" : ", ", values[i]);
+    }
+    fputc(']', out);
+}
+
+/* Whether a field has its default. */
+static bool is_normal(const trm_field *field, const void *at)
+{
+    switch (field->type) {
+    case TRM_FIELD_BOOL:
+        return *(const bool *)at == (field->normal != 0);
+    case TRM_FIELD_INT32:
+    case TRM_FIELD_DTYPE:
+    case TRM_FIELD_ENUM:
+        return *(const int32_t *)at == field->normal;
+    case TRM_FIELD_INT64:
+        return *(const int64_t *)at == field->normal;
+    case TRM_FIELD_FLOAT:
+        return *(const float *)at == (float)field->normal;
+    case TRM_FIELD_DIMS:
+    case TRM_FIELD_PERM:
+    case TRM_FIELD_GROUPS:
+        break;
+    }
+    return false;
+}
+
+static void print_dims_param(FILE *out, const trm_dims *dims)
+{
+    fputc('[', out);
+    for (int32_t i = 0; i < dims->n; i++) {
+        fprintf(out, "%s%" PRId64, i == 0 ? "" : ", ", dims->d[i]);
+    }
+    fputc(']', out);
+}
+
+static void print_field(FILE *out, const trm_field *field, const trm_layer_desc *desc, int32_t rank)
+{
+    const void *at = (const unsigned char *)desc + field->offset;
+    int32_t n_grouped = field->type == TRM_FIELD_GROUPS ? desc->collective.n_groups * desc->collective.group_size : 0;
+    if ((!field->always && is_normal(field, at)) || (field->type == TRM_FIELD_GROUPS && n_grouped == 0)) {
+        return;
+    }
+    fprintf(out, " %s", field->name);
+    switch (field->type) {
+    case TRM_FIELD_BOOL:
+        fputs(*(const bool *)at ? "" : "=false", out);
+        break;
+    case TRM_FIELD_INT32:
+        fprintf(out, "=%" PRId32, *(const int32_t *)at);
+        break;
+    case TRM_FIELD_INT64:
+        fprintf(out, "=%" PRId64, *(const int64_t *)at);
+        break;
+    case TRM_FIELD_FLOAT:
+        fprintf(out, "=%.9g", (double)*(const float *)at);
+        break;
+    case TRM_FIELD_DTYPE:
+        fprintf(out, "=%s", trm_dtype_name((trm_dtype) * (const int32_t *)at));
+        break;
+    case TRM_FIELD_ENUM:
+        fprintf(out, "=%s", field->values[*(const int32_t *)at]);
+        break;
+    case TRM_FIELD_DIMS:
+        fputc('=', out);
+        print_dims_param(out, at);
+        break;
+    case TRM_FIELD_PERM:
+        fputc('=', out);
+        print_int32s(out, at, rank);
+        break;
+    case TRM_FIELD_GROUPS:
+        fputc('=', out);
+        print_int32s(out, at, n_grouped);
+        break;
+    }
+}
+
+static void print_tensor(FILE *out, const trm_tensor *tensor)
+{
+    char dims[TRM_DIMS_TEXT_SIZE];
+    fprintf(out, "%s: %s %s", tensor->name, trm_dtype_name(tensor->dtype), trm_dims_format(&tensor->dims, dims));
+    if (tensor->pin != NULL) {
+        fprintf(out, " pin=\"%s\"", tensor->pin);
+    }
+}
+
+static void print_layer(FILE *out, const trm_layer *layer)
+{
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        fputs(i == 0 ? "" : ", ", out);
+        print_tensor(out, layer->outputs[i]);
+    }
+    fprintf(out, " = %s(", trm_layer_kind_name(layer->desc.kind));
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        fprintf(out, "%s%s", i == 0 ? "" : ", ", layer->inputs[i] == NULL ? "-" : layer->inputs[i]->name);
+    }
+    fputc(')', out);
+    int32_t n;
+    const trm_field *fields = trm_layer_fields(layer->desc.kind, &n);
+    int32_t rank = layer->n_inputs > 0 ? layer->inputs[0]->dims.n : 0;
+    for (int32_t i = 0; i < n; i++) {
+        print_field(out, &fields[i], &layer->desc, rank);
+    }
+    if (layer->n_outputs == 0 || strcmp(layer->name, layer->outputs[0]->name) != 0) {
+        fprintf(out, " # %s", layer->name);
+    }
+    fputc('\n', out);
+}
+
+static void print_given(FILE *out, const trm_network *network, trm_tensor_role role)
+{
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        if (tensor->role != role) {
+            continue;
+        }
+        print_tensor(out, tensor);
+        fputs(" = ", out);
+        if (role == TRM_TENSOR_CONSTANT) {
+            print_constant(out, tensor);
+        } else {
+            fputs(role == TRM_TENSOR_INPUT ? "input" : "state", out);
+        }
+        fputc('\n', out);
+    }
+}
+
+char *trm_network_to_text(const trm_network *network)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL) {
+        return NULL;
+    }
+    print_given(out, network, TRM_TENSOR_INPUT);
+    print_given(out, network, TRM_TENSOR_STATE);
+    print_given(out, network, TRM_TENSOR_CONSTANT);
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        print_layer(out, network->layers[i]);
+    }
+    for (int32_t i = 0; i < network->n_outputs; i++) {
+        fprintf(out, "output %s\n", network->outputs[i]->name);
+    }
+    bool failed = ferror(out) != 0;
+    if (fclose(out) != 0 || failed) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
