@@ -1,0 +1,115 @@
+/*
+ * What the host kernels share: conversion of runs of elements to and from f32, the pool of a call, small helpers
+ * on views, and the entry points that kernels/host/kernels.c lists.
+ */
+#ifndef TRM_KERNELS_HOST_HOST_H
+#define TRM_KERNELS_HOST_HOST_H
+
+#include "base/pool.h"
+#include "kernels/kernel.h"
+
+/* Compiles a function for AVX-512, AVX2 and the baseline, chosen at load time. Not under sanitizers, whose
+ * run-time is not up yet when the choice is made. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
+    !defined(__SANITIZE_THREAD__)
+#define TRM_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define TRM_VECTOR_CLONES
+#endif
+
+/* Elements a kernel converts and computes at a time, in buffers on the stack. */
+#define TRM_HOST_BLOCK 512
+
+/* Elements a thread takes at least in loops that move or touch each element once. */
+#define TRM_HOST_GRAIN 8192
+
+/* f32, f16 or bf16: what the float kernels compute on. */
+static inline bool trm_host_is_float(trm_dtype dtype)
+{
+    return dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16;
+}
+
+/* Elements start .. start + n - 1 of `data` as f32: a pointer into `data` if it is f32, else to `buffer` [n]. */
+const float *trm_host_load(trm_dtype dtype, const void *data, int64_t start, int64_t n, float *buffer);
+/* Rounds `from` [n] to `dtype` into elements start .. of `data`. */
+void trm_host_store(trm_dtype dtype, void *data, int64_t start, int64_t n, const float *from);
+
+/* x = activation(x) over n elements. */
+void trm_host_activate(trm_activation activation, float *x, int64_t n);
+bool trm_host_activation_is_known(trm_activation activation);
+
+static inline trm_pool *trm_host_pool(const trm_kernel_call *call)
+{
+    return (trm_pool *)trm_stream_native(call->stream);
+}
+
+/* Whether input i was given, by its type: data is NULL in questions about a call. */
+static inline bool trm_host_has_input(const trm_kernel_call *call, int32_t i)
+{
+    return i < call->n_inputs && call->inputs[i].dtype != TRM_DTYPE_NONE;
+}
+
+static inline bool trm_host_same_dims(const trm_dims *a, const trm_dims *b)
+{
+    if (a->n != b->n) {
+        return false;
+    }
+    for (int32_t i = 0; i < a->n; i++) {
+        if (a->d[i] != b->d[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A negative axis counted from the end. */
+static inline int32_t trm_host_axis(int32_t axis, int32_t n)
+{
+    return axis < 0 ? axis + n : axis;
+}
+
+/* Product of dims begin .. end - 1. */
+static inline int64_t trm_host_span(const trm_dims *dims, int32_t begin, int32_t end)
+{
+    int64_t product = 1;
+    for (int32_t i = begin; i < end; i++) {
+        product *= dims->d[i];
+    }
+    return product;
+}
+
+static inline int64_t trm_host_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Rows of `width` elements that make up one grain. */
+static inline int64_t trm_host_row_grain(int64_t width)
+{
+    return width >= TRM_HOST_GRAIN ? 1 : TRM_HOST_GRAIN / (width > 0 ? width : 1);
+}
+
+#define TRM_HOST_KERNEL(family)                                                                                        \
+    bool trm_host_##family##_accepts(const trm_kernel_call *call);                                                     \
+    trm_status trm_host_##family##_run(const trm_kernel_call *call);
+
+TRM_HOST_KERNEL(cast)
+TRM_HOST_KERNEL(reshape)
+TRM_HOST_KERNEL(transpose)
+TRM_HOST_KERNEL(slice)
+TRM_HOST_KERNEL(concat)
+TRM_HOST_KERNEL(gather)
+TRM_HOST_KERNEL(embedding)
+TRM_HOST_KERNEL(matmul_openblas)
+TRM_HOST_KERNEL(matmul_reference)
+TRM_HOST_KERNEL(elementwise)
+TRM_HOST_KERNEL(unary)
+TRM_HOST_KERNEL(glu)
+TRM_HOST_KERNEL(norm)
+TRM_HOST_KERNEL(softmax)
+TRM_HOST_KERNEL(reduce)
+TRM_HOST_KERNEL(rope)
+
+#undef TRM_HOST_KERNEL
+
+#endif

@@ -1,0 +1,37 @@
+/* The table of host kernels, best first. */
+#include "kernels/host/host.h"
+
+#define REFERENCE(layer, family)                                                                                       \
+    {                                                                                                                  \
+        .name = "host." #family, .kind = (layer), .backend = TRM_BACKEND_HOST, .accepts = trm_host_##family##_accepts, \
+        .run = trm_host_##family##_run                                                                                 \
+    }
+
+static const trm_kernel kernels[] = {
+    REFERENCE(TRM_LAYER_CAST, cast),
+    REFERENCE(TRM_LAYER_RESHAPE, reshape),
+    REFERENCE(TRM_LAYER_TRANSPOSE, transpose),
+    REFERENCE(TRM_LAYER_SLICE, slice),
+    REFERENCE(TRM_LAYER_CONCAT, concat),
+    REFERENCE(TRM_LAYER_GATHER, gather),
+    REFERENCE(TRM_LAYER_EMBEDDING, embedding),
+    {.name = "host.matmul.openblas",
+     .kind = TRM_LAYER_MATMUL,
+     .backend = TRM_BACKEND_HOST,
+     .accepts = trm_host_matmul_openblas_accepts,
+     .run = trm_host_matmul_openblas_run},
+    {.name = "host.matmul.reference",
+     .kind = TRM_LAYER_MATMUL,
+     .backend = TRM_BACKEND_HOST,
+     .accepts = trm_host_matmul_reference_accepts,
+     .run = trm_host_matmul_reference_run},
+    REFERENCE(TRM_LAYER_ELEMENTWISE, elementwise),
+    REFERENCE(TRM_LAYER_UNARY, unary),
+    REFERENCE(TRM_LAYER_GLU, glu),
+    REFERENCE(TRM_LAYER_NORM, norm),
+    REFERENCE(TRM_LAYER_SOFTMAX, softmax),
+    REFERENCE(TRM_LAYER_REDUCE, reduce),
+    REFERENCE(TRM_LAYER_ROPE, rope),
+};
+
+const trm_kernel_table trm_host_kernels = {kernels, (int32_t)(sizeof(kernels) / sizeof(kernels[0]))};

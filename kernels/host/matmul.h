@@ -1,0 +1,29 @@
+/*
+ * What the matrix products share: the call as batches of [M, K] x [K, N].
+ */
+#ifndef TRM_KERNELS_HOST_MATMUL_H
+#define TRM_KERNELS_HOST_MATMUL_H
+
+#include "kernels/host/host.h"
+
+typedef struct trm_host_matmul {
+    const trm_matmul_params *params;
+    const trm_view *a, *b, *bias, *out; /* bias may be NULL */
+    int64_t m, n, k;
+    int64_t batches;
+    int32_t n_leading; /* leading dims of the output */
+    int64_t leading[TRM_MAX_DIMS];
+    int64_t a_strides[TRM_MAX_DIMS], b_strides[TRM_MAX_DIMS]; /* elements per step of a leading dim, 0 where repeated */
+} trm_host_matmul;
+
+/* Checks dims and types; a b without leading dims joins the leading dims of a with its rows. False if the
+ * call is not a product these kernels know. */
+bool trm_host_matmul_init(trm_host_matmul *matmul, const trm_kernel_call *call);
+
+/* First elements of a, b and out of one batch. */
+void trm_host_matmul_offsets(const trm_host_matmul *matmul, int64_t batch, int64_t *a, int64_t *b, int64_t *out);
+
+/* Adds the bias and applies the activation to x, columns `column` .. of one row. */
+void trm_host_matmul_finish(const trm_host_matmul *matmul, int64_t column, int64_t n, float *x);
+
+#endif

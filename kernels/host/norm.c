@@ -1,0 +1,134 @@
+/* RMS and layer normalisation over the last axis, with and without the residual sum before it. */
+#include <math.h>
+
+#include "kernels/host/host.h"
+
+typedef struct norm {
+    const trm_norm_params *params;
+    const trm_view *x, *residual, *weight, *bias; /* residual and bias may be NULL */
+    const trm_view *y, *sum;                      /* sum with a residual */
+    int64_t width;
+} norm;
+
+static norm norm_of(const trm_kernel_call *call)
+{
+    const trm_norm_params *p = &call->layer->norm;
+    const int32_t weight = p->residual ? 2 : 1;
+    norm n = {.params = p,
+              .x = &call->inputs[0],
+              .residual = p->residual ? &call->inputs[1] : NULL,
+              .weight = &call->inputs[weight],
+              .bias = trm_host_has_input(call, weight + 1) ? &call->inputs[weight + 1] : NULL,
+              .y = &call->outputs[0],
+              .sum = p->residual ? &call->outputs[1] : NULL};
+    n.width = n.x->dims.n > 0 ? n.x->dims.d[n.x->dims.n - 1] : 0;
+    return n;
+}
+
+static bool is_vector(const trm_view *view, int64_t width)
+{
+    return trm_host_is_float(view->dtype) && view->dims.n == 1 && view->dims.d[0] == width;
+}
+
+bool trm_host_norm_accepts(const trm_kernel_call *call)
+{
+    const norm n = norm_of(call);
+    const int32_t required = n.params->residual ? 3 : 2;
+    if (call->n_inputs < required || call->n_inputs > required + 1 || call->n_outputs != (n.params->residual ? 2 : 1) ||
+        (n.params->op != TRM_NORM_RMS && n.params->op != TRM_NORM_LAYER) || n.x->dims.n < 1 ||
+        !trm_host_is_float(n.x->dtype) || n.y->dtype != n.x->dtype || !trm_host_same_dims(&n.x->dims, &n.y->dims) ||
+        !is_vector(n.weight, n.width) || (n.bias != NULL && !is_vector(n.bias, n.width))) {
+        return false;
+    }
+    return !n.params->residual ||
+           (n.residual->dtype == n.x->dtype && trm_host_same_dims(&n.residual->dims, &n.x->dims) &&
+            n.sum->dtype == n.x->dtype && trm_host_same_dims(&n.sum->dims, &n.x->dims));
+}
+
+/* Sum of x - shift, or of its square, in eight partial sums so that the loop becomes vector code. */
+TRM_VECTOR_CLONES static double sum_of(const float *x, int64_t n, double shift, bool square)
+{
+    double parts[8] = {0};
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        for (int j = 0; j < 8; j++) {
+            const double v = (double)x[i + j] - shift;
+            parts[j] += square ? v * v : v;
+        }
+    }
+    for (; i < n; i++) {
+        const double v = (double)x[i] - shift;
+        parts[0] += square ? v * v : v;
+    }
+    return ((parts[0] + parts[4]) + (parts[2] + parts[6])) + ((parts[1] + parts[5]) + (parts[3] + parts[7]));
+}
+
+/* Mean over a row of x (squared after the shift, if asked for). */
+static double row_mean(const norm *n, const trm_view *x, int64_t row, double shift, bool square)
+{
+    float buffer[TRM_HOST_BLOCK];
+    double sum = 0.0;
+    for (int64_t i = 0; i < n->width; i += TRM_HOST_BLOCK) {
+        const int64_t block = trm_host_min(n->width - i, TRM_HOST_BLOCK);
+        sum += sum_of(trm_host_load(x->dtype, x->data, row * n->width + i, block, buffer), block, shift, square);
+    }
+    return sum / (double)n->width;
+}
+
+static void add_residual(const norm *n, int64_t row)
+{
+    float a[TRM_HOST_BLOCK], b[TRM_HOST_BLOCK], c[TRM_HOST_BLOCK];
+    for (int64_t i = 0; i < n->width; i += TRM_HOST_BLOCK) {
+        const int64_t block = trm_host_min(n->width - i, TRM_HOST_BLOCK), at = row * n->width + i;
+        const float *pa = trm_host_load(n->x->dtype, n->x->data, at, block, a);
+        const float *pb = trm_host_load(n->residual->dtype, n->residual->data, at, block, b);
+        for (int64_t j = 0; j < block; j++) {
+            c[j] = pa[j] + pb[j];
+        }
+        trm_host_store(n->sum->dtype, n->sum->data, at, block, c);
+    }
+}
+
+static void norm_rows(void *user, int64_t begin, int64_t end)
+{
+    const norm *n = user;
+    const trm_view *x = n->residual != NULL ? n->sum : n->x;
+    const bool layer = n->params->op == TRM_NORM_LAYER;
+    float fx[TRM_HOST_BLOCK], fw[TRM_HOST_BLOCK], fb[TRM_HOST_BLOCK], fy[TRM_HOST_BLOCK];
+    for (int64_t row = begin; row < end; row++) {
+        if (n->residual != NULL) {
+            add_residual(n, row);
+        }
+        const double mean = layer ? row_mean(n, x, row, 0.0, false) : 0.0;
+        const float scale = (float)(1.0 / sqrt(row_mean(n, x, row, mean, true) + (double)n->params->eps));
+        const float shift = (float)mean;
+        for (int64_t i = 0; i < n->width; i += TRM_HOST_BLOCK) {
+            const int64_t block = trm_host_min(n->width - i, TRM_HOST_BLOCK);
+            const float *px = trm_host_load(x->dtype, x->data, row * n->width + i, block, fx);
+            const float *pw = trm_host_load(n->weight->dtype, n->weight->data, i, block, fw);
+            for (int64_t j = 0; j < block; j++) {
+                fy[j] = (px[j] - shift) * scale * (pw[j] + n->params->weight_offset);
+            }
+            if (n->bias != NULL) {
+                const float *pb = trm_host_load(n->bias->dtype, n->bias->data, i, block, fb);
+                for (int64_t j = 0; j < block; j++) {
+                    fy[j] += pb[j];
+                }
+            }
+            trm_host_store(n->y->dtype, n->y->data, row * n->width + i, block, fy);
+        }
+    }
+}
+
+trm_status trm_host_norm_run(const trm_kernel_call *call)
+{
+    norm n = norm_of(call);
+    if (n.bias != NULL && n.bias->data == NULL) {
+        n.bias = NULL;
+    }
+    const int64_t count = trm_dims_count(&n.x->dims);
+    if (count > 0) {
+        trm_pool_for(trm_host_pool(call), count / n.width, trm_host_row_grain(n.width * 2), norm_rows, &n);
+    }
+    return TRM_OK;
+}

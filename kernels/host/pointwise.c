@@ -1,0 +1,355 @@
+/* Kernels that work element by element: elementwise (two inputs, broadcast), unary, glu. Cast is in cast.c. */
+#include <math.h>
+
+#include "kernels/host/host.h"
+
+/* What elementwise and unary compute on: f32, f16 and bf16 as f32; f64, i32 and i64 as they are. */
+static bool is_arithmetic(trm_dtype dtype)
+{
+    return trm_host_is_float(dtype) || dtype == TRM_F64 || dtype == TRM_I32 || dtype == TRM_I64;
+}
+
+/* Two inputs laid over an output: neighbouring axes joined where both inputs allow it. */
+typedef struct broadcast {
+    const trm_kernel_call *call;
+    int32_t n;
+    int64_t dims[TRM_MAX_DIMS];
+    int64_t a[TRM_MAX_DIMS], b[TRM_MAX_DIMS]; /* strides in elements, 0 where repeated; the last is 0 or 1 */
+} broadcast;
+
+/* Strides of an input along the output's axes. False if it does not broadcast. */
+static bool broadcast_strides(const trm_dims *input, const trm_dims *output, int64_t *strides)
+{
+    const int32_t shift = output->n - input->n;
+    if (shift < 0) {
+        return false;
+    }
+    for (int32_t i = 0; i < output->n; i++) {
+        strides[i] = 0;
+        if (i >= shift && input->d[i - shift] != 1) {
+            strides[i] = trm_host_span(input, i - shift + 1, input->n);
+            if (input->d[i - shift] != output->d[i]) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static bool broadcast_init(broadcast *b, const trm_kernel_call *call)
+{
+    const trm_dims *out = &call->outputs[0].dims;
+    int64_t strides_a[TRM_MAX_DIMS], strides_b[TRM_MAX_DIMS];
+    if (!broadcast_strides(&call->inputs[0].dims, out, strides_a) ||
+        !broadcast_strides(&call->inputs[1].dims, out, strides_b)) {
+        return false;
+    }
+    b->call = call;
+    b->n = 0;
+    for (int32_t i = 0; i < out->n; i++) {
+        const int64_t d = out->d[i];
+        if (d == 1) {
+            continue;
+        }
+        const int32_t last = b->n - 1;
+        if (last >= 0 && b->a[last] == strides_a[i] * d && b->b[last] == strides_b[i] * d) {
+            b->dims[last] *= d;
+            b->a[last] = strides_a[i];
+            b->b[last] = strides_b[i];
+        } else {
+            b->dims[b->n] = d;
+            b->a[b->n] = strides_a[i];
+            b->b[b->n++] = strides_b[i];
+        }
+    }
+    if (b->n == 0) {
+        b->n = 1;
+        b->dims[0] = 1;
+        b->a[0] = b->b[0] = 0;
+    }
+    return true;
+}
+
+bool trm_host_elementwise_accepts(const trm_kernel_call *call)
+{
+    broadcast b;
+    const trm_elementwise_op op = call->layer->elementwise.op;
+    return call->n_inputs == 2 && call->n_outputs == 1 && op >= TRM_ELEMENTWISE_ADD && op <= TRM_ELEMENTWISE_POW &&
+           is_arithmetic(call->inputs[0].dtype) && call->inputs[1].dtype == call->inputs[0].dtype &&
+           call->outputs[0].dtype == call->inputs[0].dtype && broadcast_init(&b, call);
+}
+
+/* Integers wrap around; division by zero gives zero. */
+static int64_t divide_i64(int64_t x, int64_t y)
+{
+    return y == 0 ? 0 : y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y;
+}
+
+static int64_t power_i64(int64_t x, int64_t y)
+{
+    if (y < 0) {
+        return x == 1 ? 1 : x == -1 ? (y % 2 == 0 ? 1 : -1) : 0;
+    }
+    uint64_t result = 1, factor = (uint64_t)x;
+    for (; y > 0; y >>= 1) {
+        result *= (y & 1) != 0 ? factor : 1;
+        factor *= factor;
+    }
+    return (int64_t)result;
+}
+
+/* One loop per operation: x and y at strides sx and sy (0 or 1), into z. NaN wins in min and max, as in numpy. */
+#define LOOP(type, expression)                                                                                         \
+    for (int64_t i = 0; i < n; i++) {                                                                                  \
+        const type x = px[i * sx], y = py[i * sy];                                                                     \
+        z[i] = (type)(expression);                                                                                     \
+    }                                                                                                                  \
+    break
+#define LOOPS_OF(name, type, add, sub, mul, divide, power)                                                             \
+    TRM_VECTOR_CLONES static void name(trm_elementwise_op op, const type *px, int64_t sx, const type *py, int64_t sy,  \
+                                       type *z, int64_t n)                                                             \
+    {                                                                                                                  \
+        switch (op) {                                                                                                  \
+        case TRM_ELEMENTWISE_ADD:                                                                                      \
+            LOOP(type, add);                                                                                           \
+        case TRM_ELEMENTWISE_SUB:                                                                                      \
+            LOOP(type, sub);                                                                                           \
+        case TRM_ELEMENTWISE_MUL:                                                                                      \
+            LOOP(type, mul);                                                                                           \
+        case TRM_ELEMENTWISE_DIV:                                                                                      \
+            LOOP(type, divide);                                                                                        \
+        case TRM_ELEMENTWISE_MIN:                                                                                      \
+            LOOP(type, x < y || x != x ? x : y);                                                                       \
+        case TRM_ELEMENTWISE_MAX:                                                                                      \
+            LOOP(type, x > y || x != x ? x : y);                                                                       \
+        case TRM_ELEMENTWISE_POW:                                                                                      \
+            LOOP(type, power);                                                                                         \
+        }                                                                                                              \
+    }
+
+LOOPS_OF(compute_f32, float, x + y, x - y, x *y, x / y, powf(x, y))
+LOOPS_OF(compute_f64, double, x + y, x - y, x *y, x / y, pow(x, y))
+LOOPS_OF(compute_i32, int32_t, (uint32_t)x + (uint32_t)y, (uint32_t)x - (uint32_t)y, (uint32_t)x *(uint32_t)y,
+         divide_i64(x, y), power_i64(x, y))
+LOOPS_OF(compute_i64, int64_t, (uint64_t)x + (uint64_t)y, (uint64_t)x - (uint64_t)y, (uint64_t)x *(uint64_t)y,
+         divide_i64(x, y), power_i64(x, y))
+
+/* n elements from offsets a, b into offset c; strides as above. */
+static void compute_run(const trm_kernel_call *call, int64_t a, int64_t sa, int64_t b, int64_t sb, int64_t c, int64_t n)
+{
+    const trm_elementwise_op op = call->layer->elementwise.op;
+    const trm_dtype type = call->inputs[0].dtype;
+    const void *x = call->inputs[0].data, *y = call->inputs[1].data;
+    void *z = call->outputs[0].data;
+    switch (type) {
+    case TRM_F64:
+        compute_f64(op, (const double *)x + a, sa, (const double *)y + b, sb, (double *)z + c, n);
+        return;
+    case TRM_I32:
+        compute_i32(op, (const int32_t *)x + a, sa, (const int32_t *)y + b, sb, (int32_t *)z + c, n);
+        return;
+    case TRM_I64:
+        compute_i64(op, (const int64_t *)x + a, sa, (const int64_t *)y + b, sb, (int64_t *)z + c, n);
+        return;
+    case TRM_F32:
+        compute_f32(op, (const float *)x + a, sa, (const float *)y + b, sb, (float *)z + c, n);
+        return;
+    default:
+        break;
+    }
+    float fx[TRM_HOST_BLOCK], fy[TRM_HOST_BLOCK], fz[TRM_HOST_BLOCK];
+    for (int64_t i = 0; i < n; i += TRM_HOST_BLOCK) {
+        const int64_t block = trm_host_min(n - i, TRM_HOST_BLOCK);
+        const float *px = trm_host_load(type, x, a + i * sa, sa != 0 ? block : 1, fx);
+        const float *py = trm_host_load(type, y, b + i * sb, sb != 0 ? block : 1, fy);
+        compute_f32(op, px, sa, py, sb, fz, block);
+        trm_host_store(type, z, c + i, block, fz);
+    }
+}
+
+/* Elements begin .. end - 1 of the output, run by run along the innermost axis. */
+static void compute_range(void *user, int64_t begin, int64_t end)
+{
+    const broadcast *b = user;
+    const int32_t last = b->n - 1;
+    const int64_t width = b->dims[last];
+    for (int64_t at = begin; at < end;) {
+        int64_t rest = at / width, inner = at % width;
+        int64_t offset_a = inner * b->a[last], offset_b = inner * b->b[last];
+        for (int32_t axis = last - 1; axis >= 0; axis--) {
+            const int64_t i = rest % b->dims[axis];
+            rest /= b->dims[axis];
+            offset_a += i * b->a[axis];
+            offset_b += i * b->b[axis];
+        }
+        const int64_t n = trm_host_min(width - inner, end - at);
+        compute_run(b->call, offset_a, b->a[last], offset_b, b->b[last], at, n);
+        at += n;
+    }
+}
+
+trm_status trm_host_elementwise_run(const trm_kernel_call *call)
+{
+    broadcast b;
+    const int64_t count = trm_dims_count(&call->outputs[0].dims);
+    if (count > 0 && broadcast_init(&b, call)) {
+        trm_pool_for(trm_host_pool(call), count, TRM_HOST_GRAIN, compute_range, &b);
+    }
+    return TRM_OK;
+}
+
+bool trm_host_unary_accepts(const trm_kernel_call *call)
+{
+    const trm_unary_params *p = &call->layer->unary;
+    const trm_dtype type = call->inputs[0].dtype;
+    if (call->n_inputs != 1 || call->n_outputs != 1 || call->outputs[0].dtype != type ||
+        !trm_host_same_dims(&call->inputs[0].dims, &call->outputs[0].dims)) {
+        return false;
+    }
+    if (p->op == TRM_UNARY_NEG || p->op == TRM_UNARY_ABS) {
+        return is_arithmetic(type);
+    }
+    return trm_host_is_float(type) && p->op >= TRM_UNARY_ACTIVATION && p->op <= TRM_UNARY_SOFTCAP &&
+           (p->op != TRM_UNARY_ACTIVATION || trm_host_activation_is_known(p->activation));
+}
+
+#define EACH(expression)                                                                                               \
+    for (int64_t i = 0; i < n; i++) {                                                                                  \
+        const float v = x[i];                                                                                          \
+        x[i] = (expression);                                                                                           \
+    }                                                                                                                  \
+    break
+
+static void unary_f32(const trm_unary_params *p, float *x, int64_t n)
+{
+    const float alpha = p->alpha, beta = p->beta;
+    switch (p->op) {
+    case TRM_UNARY_ACTIVATION:
+        trm_host_activate(p->activation, x, n);
+        break;
+    case TRM_UNARY_NEG:
+        EACH(-v);
+    case TRM_UNARY_ABS:
+        EACH(fabsf(v));
+    case TRM_UNARY_EXP:
+        EACH(expf(v));
+    case TRM_UNARY_LOG:
+        EACH(logf(v));
+    case TRM_UNARY_SQRT:
+        EACH(sqrtf(v));
+    case TRM_UNARY_RECIPROCAL:
+        EACH(1.0f / v);
+    case TRM_UNARY_ERF:
+        EACH(erff(v));
+    case TRM_UNARY_LINEAR:
+        EACH(fmaf(alpha, v, beta));
+    case TRM_UNARY_SOFTCAP:
+        EACH(alpha * tanhf(v / alpha));
+    }
+}
+
+/* Negation and absolute value of the types that are not computed as f32; integers wrap around. */
+static void sign_range(const trm_kernel_call *call, int64_t begin, int64_t end)
+{
+    const bool negate = call->layer->unary.op == TRM_UNARY_NEG;
+    const void *x = call->inputs[0].data;
+    void *y = call->outputs[0].data;
+    for (int64_t i = begin; i < end; i++) {
+        if (call->inputs[0].dtype == TRM_F64) {
+            const double v = ((const double *)x)[i];
+            ((double *)y)[i] = negate ? -v : fabs(v);
+        } else if (call->inputs[0].dtype == TRM_I32) {
+            const int32_t v = ((const int32_t *)x)[i];
+            ((int32_t *)y)[i] = negate || v < 0 ? (int32_t)(0 - (uint32_t)v) : v;
+        } else {
+            const int64_t v = ((const int64_t *)x)[i];
+            ((int64_t *)y)[i] = negate || v < 0 ? (int64_t)(0 - (uint64_t)v) : v;
+        }
+    }
+}
+
+static void unary_range(void *user, int64_t begin, int64_t end)
+{
+    const trm_kernel_call *call = user;
+    const trm_view *x = &call->inputs[0], *y = &call->outputs[0];
+    if (!trm_host_is_float(x->dtype)) {
+        sign_range(call, begin, end);
+        return;
+    }
+    float buffer[TRM_HOST_BLOCK];
+    for (int64_t i = begin; i < end; i += TRM_HOST_BLOCK) {
+        const int64_t n = trm_host_min(end - i, TRM_HOST_BLOCK);
+        const float *from = trm_host_load(x->dtype, x->data, i, n, buffer);
+        if (from != buffer) {
+            for (int64_t j = 0; j < n; j++) {
+                buffer[j] = from[j];
+            }
+        }
+        unary_f32(&call->layer->unary, buffer, n);
+        trm_host_store(y->dtype, y->data, i, n, buffer);
+    }
+}
+
+trm_status trm_host_unary_run(const trm_kernel_call *call)
+{
+    trm_kernel_call copy = *call;
+    trm_pool_for(trm_host_pool(call), trm_dims_count(&call->outputs[0].dims), TRM_HOST_GRAIN / 4, unary_range, &copy);
+    return TRM_OK;
+}
+
+bool trm_host_glu_accepts(const trm_kernel_call *call)
+{
+    const trm_view *gate = &call->inputs[0], *y = &call->outputs[0];
+    if (call->n_inputs < 1 || call->n_inputs > 2 || call->n_outputs != 1 || !trm_host_is_float(gate->dtype) ||
+        y->dtype != gate->dtype || gate->dims.n < 1 || !trm_host_activation_is_known(call->layer->glu.activation)) {
+        return false;
+    }
+    if (call->n_inputs == 2) {
+        return call->inputs[1].dtype == gate->dtype && trm_host_same_dims(&gate->dims, &y->dims) &&
+               trm_host_same_dims(&call->inputs[1].dims, &y->dims);
+    }
+    trm_dims half = gate->dims;
+    const bool even = half.d[half.n - 1] % 2 == 0;
+    half.d[half.n - 1] /= 2;
+    return even && trm_host_same_dims(&half, &y->dims);
+}
+
+/* Rows begin .. end - 1 of the output. */
+static void glu_rows(void *user, int64_t begin, int64_t end)
+{
+    const trm_kernel_call *call = user;
+    const trm_view *gate = &call->inputs[0], *y = &call->outputs[0];
+    const bool joined = call->n_inputs == 1;
+    const trm_view *up = joined ? gate : &call->inputs[1];
+    const int64_t width = y->dims.d[y->dims.n - 1];
+    float g[TRM_HOST_BLOCK], u[TRM_HOST_BLOCK];
+    for (int64_t row = begin; row < end; row++) {
+        const int64_t gate_row = joined ? row * 2 * width : row * width;
+        const int64_t up_row = joined ? gate_row + width : gate_row;
+        for (int64_t i = 0; i < width; i += TRM_HOST_BLOCK) {
+            const int64_t n = trm_host_min(width - i, TRM_HOST_BLOCK);
+            const float *pg = trm_host_load(gate->dtype, gate->data, gate_row + i, n, g);
+            const float *pu = trm_host_load(up->dtype, up->data, up_row + i, n, u);
+            for (int64_t j = 0; pg != g && j < n; j++) {
+                g[j] = pg[j];
+            }
+            trm_host_activate(call->layer->glu.activation, g, n);
+            for (int64_t j = 0; j < n; j++) {
+                g[j] *= pu[j];
+            }
+            trm_host_store(y->dtype, y->data, row * width + i, n, g);
+        }
+    }
+}
+
+trm_status trm_host_glu_run(const trm_kernel_call *call)
+{
+    const trm_dims *dims = &call->outputs[0].dims;
+    const int64_t count = trm_dims_count(dims);
+    if (count > 0) {
+        const int64_t width = dims->d[dims->n - 1];
+        trm_kernel_call copy = *call;
+        trm_pool_for(trm_host_pool(call), count / width, 1 + 2048 / width, glu_rows, &copy);
+    }
+    return TRM_OK;
+}

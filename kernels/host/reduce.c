@@ -1,0 +1,251 @@
+/* Kernels that fold one axis: reduce and softmax. Both walk [outer, d, inner] in blocks of inner columns. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/host/host.h"
+
+#define COLUMNS 128
+
+typedef struct fold {
+    const trm_kernel_call *call;
+    int64_t outer, d, inner;
+    int64_t blocks; /* of columns per outer index */
+} fold;
+
+static fold fold_of(const trm_kernel_call *call, int32_t axis)
+{
+    const trm_dims *x = &call->inputs[0].dims;
+    fold f = {
+        .call = call, .outer = trm_host_span(x, 0, axis), .d = x->d[axis], .inner = trm_host_span(x, axis + 1, x->n)};
+    f.blocks = (f.inner + COLUMNS - 1) / COLUMNS;
+    return f;
+}
+
+bool trm_host_reduce_accepts(const trm_kernel_call *call)
+{
+    const trm_reduce_params *p = &call->layer->reduce;
+    const trm_dims *x = &call->inputs[0].dims;
+    const trm_dtype type = call->inputs[0].dtype;
+    const int32_t axis = trm_host_axis(p->axis, x->n);
+    if (call->n_inputs != 1 || call->n_outputs != 1 || call->outputs[0].dtype != type || p->op < TRM_REDUCE_SUM ||
+        p->op > TRM_REDUCE_AVG || axis < 0 || axis >= x->n ||
+        !(trm_host_is_float(type) || type == TRM_F64 || type == TRM_I32 || type == TRM_I64)) {
+        return false;
+    }
+    trm_dims expected = {.n = 0};
+    for (int32_t i = 0; i < x->n; i++) {
+        if (i != axis) {
+            expected.d[expected.n++] = x->d[i];
+        } else if (p->keep_dims) {
+            expected.d[expected.n++] = 1;
+        }
+    }
+    return trm_host_same_dims(&expected, &call->outputs[0].dims);
+}
+
+static double fold_f64(trm_reduce_op op, double acc, double v)
+{
+    switch (op) {
+    case TRM_REDUCE_PROD:
+        return acc * v;
+    case TRM_REDUCE_MAX:
+        return v > acc || v != v ? v : acc;
+    case TRM_REDUCE_MIN:
+        return v < acc || v != v ? v : acc;
+    default:
+        return acc + v;
+    }
+}
+
+/* Wraps around. */
+static int64_t fold_i64(trm_reduce_op op, int64_t acc, int64_t v)
+{
+    switch (op) {
+    case TRM_REDUCE_PROD:
+        return (int64_t)((uint64_t)acc * (uint64_t)v);
+    case TRM_REDUCE_MAX:
+        return v > acc ? v : acc;
+    case TRM_REDUCE_MIN:
+        return v < acc ? v : acc;
+    default:
+        return (int64_t)((uint64_t)acc + (uint64_t)v);
+    }
+}
+
+/* `n` columns from element `from` on, into element `to` on. */
+static void reduce_floats(const fold *f, int64_t from, int64_t to, int64_t n)
+{
+    const trm_view *x = &f->call->inputs[0], *y = &f->call->outputs[0];
+    const trm_reduce_op op = f->call->layer->reduce.op;
+    const double start = op == TRM_REDUCE_PROD  ? 1.0
+                         : op == TRM_REDUCE_MAX ? -INFINITY
+                         : op == TRM_REDUCE_MIN ? INFINITY
+                                                : 0.0;
+    double acc[COLUMNS];
+    float buffer[COLUMNS];
+    for (int64_t c = 0; c < n; c++) {
+        acc[c] = start;
+    }
+    for (int64_t i = 0; i < f->d; i++) {
+        if (x->dtype == TRM_F64) {
+            const double *v = (const double *)x->data + from + i * f->inner;
+            for (int64_t c = 0; c < n; c++) {
+                acc[c] = fold_f64(op, acc[c], v[c]);
+            }
+        } else {
+            const float *v = trm_host_load(x->dtype, x->data, from + i * f->inner, n, buffer);
+            for (int64_t c = 0; c < n; c++) {
+                acc[c] = fold_f64(op, acc[c], (double)v[c]);
+            }
+        }
+    }
+    for (int64_t c = 0; c < n; c++) {
+        acc[c] = op == TRM_REDUCE_AVG ? acc[c] / (double)f->d : acc[c];
+        buffer[c] = (float)acc[c];
+    }
+    if (y->dtype == TRM_F64) {
+        memcpy((double *)y->data + to, acc, (size_t)n * sizeof(double));
+    } else {
+        trm_host_store(y->dtype, y->data, to, n, buffer);
+    }
+}
+
+static void reduce_integers(const fold *f, int64_t from, int64_t to, int64_t n)
+{
+    const trm_view *x = &f->call->inputs[0], *y = &f->call->outputs[0];
+    const trm_reduce_op op = f->call->layer->reduce.op;
+    const bool wide = x->dtype == TRM_I64;
+    const int64_t low = wide ? INT64_MIN : INT32_MIN, high = wide ? INT64_MAX : INT32_MAX;
+    for (int64_t c = 0; c < n; c++) {
+        int64_t acc = op == TRM_REDUCE_PROD ? 1 : op == TRM_REDUCE_MAX ? low : op == TRM_REDUCE_MIN ? high : 0;
+        for (int64_t i = 0; i < f->d; i++) {
+            const int64_t at = from + i * f->inner + c;
+            acc = fold_i64(op, acc, wide ? ((const int64_t *)x->data)[at] : ((const int32_t *)x->data)[at]);
+        }
+        if (op == TRM_REDUCE_AVG) {
+            acc = f->d > 0 ? acc / f->d : 0;
+        }
+        if (wide) {
+            ((int64_t *)y->data)[to + c] = acc;
+        } else {
+            ((int32_t *)y->data)[to + c] = (int32_t)(uint32_t)(uint64_t)acc;
+        }
+    }
+}
+
+static void reduce_blocks(void *user, int64_t begin, int64_t end)
+{
+    const fold *f = user;
+    const trm_dtype type = f->call->inputs[0].dtype;
+    for (int64_t block = begin; block < end; block++) {
+        const int64_t outer = block / f->blocks, column = block % f->blocks * COLUMNS;
+        const int64_t n = trm_host_min(f->inner - column, COLUMNS);
+        if (type == TRM_I32 || type == TRM_I64) {
+            reduce_integers(f, outer * f->d * f->inner + column, outer * f->inner + column, n);
+        } else {
+            reduce_floats(f, outer * f->d * f->inner + column, outer * f->inner + column, n);
+        }
+    }
+}
+
+trm_status trm_host_reduce_run(const trm_kernel_call *call)
+{
+    fold f = fold_of(call, trm_host_axis(call->layer->reduce.axis, call->inputs[0].dims.n));
+    const int64_t work = f.d * trm_host_min(f.inner, COLUMNS);
+    trm_pool_for(trm_host_pool(call), f.outer * f.blocks, trm_host_row_grain(work), reduce_blocks, &f);
+    return TRM_OK;
+}
+
+bool trm_host_softmax_accepts(const trm_kernel_call *call)
+{
+    const trm_view *x = &call->inputs[0], *y = &call->outputs[0];
+    const int32_t axis = trm_host_axis(call->layer->softmax.axis, x->dims.n);
+    return call->n_inputs == 1 && call->n_outputs == 1 && trm_host_is_float(x->dtype) && y->dtype == x->dtype &&
+           axis >= 0 && axis < x->dims.n && trm_host_same_dims(&x->dims, &y->dims);
+}
+
+/* Softmax of a row of neighbours. */
+static void softmax_row(const trm_view *x, const trm_view *y, int64_t start, int64_t d)
+{
+    float buffer[TRM_HOST_BLOCK], result[TRM_HOST_BLOCK];
+    float max = -INFINITY;
+    double sum = 0.0;
+    for (int64_t i = 0; i < d; i += TRM_HOST_BLOCK) {
+        const int64_t n = trm_host_min(d - i, TRM_HOST_BLOCK);
+        const float *v = trm_host_load(x->dtype, x->data, start + i, n, buffer);
+        for (int64_t j = 0; j < n; j++) {
+            max = v[j] > max || v[j] != v[j] ? v[j] : max;
+        }
+    }
+    for (int64_t i = 0; i < d; i += TRM_HOST_BLOCK) {
+        const int64_t n = trm_host_min(d - i, TRM_HOST_BLOCK);
+        const float *v = trm_host_load(x->dtype, x->data, start + i, n, buffer);
+        for (int64_t j = 0; j < n; j++) {
+            sum += (double)expf(v[j] - max);
+        }
+    }
+    const float scale = (float)(1.0 / sum);
+    for (int64_t i = 0; i < d; i += TRM_HOST_BLOCK) {
+        const int64_t n = trm_host_min(d - i, TRM_HOST_BLOCK);
+        const float *v = trm_host_load(x->dtype, x->data, start + i, n, buffer);
+        for (int64_t j = 0; j < n; j++) {
+            result[j] = expf(v[j] - max) * scale;
+        }
+        trm_host_store(y->dtype, y->data, start + i, n, result);
+    }
+}
+
+/* The same for `n` columns that lie side by side. */
+static void softmax_columns(const fold *f, int64_t start, int64_t n)
+{
+    const trm_view *x = &f->call->inputs[0], *y = &f->call->outputs[0];
+    float buffer[COLUMNS], max[COLUMNS], result[COLUMNS];
+    double sum[COLUMNS];
+    for (int64_t c = 0; c < n; c++) {
+        max[c] = -INFINITY;
+        sum[c] = 0.0;
+    }
+    for (int64_t i = 0; i < f->d; i++) {
+        const float *v = trm_host_load(x->dtype, x->data, start + i * f->inner, n, buffer);
+        for (int64_t c = 0; c < n; c++) {
+            max[c] = v[c] > max[c] || v[c] != v[c] ? v[c] : max[c];
+        }
+    }
+    for (int64_t i = 0; i < f->d; i++) {
+        const float *v = trm_host_load(x->dtype, x->data, start + i * f->inner, n, buffer);
+        for (int64_t c = 0; c < n; c++) {
+            sum[c] += (double)expf(v[c] - max[c]);
+        }
+    }
+    for (int64_t i = 0; i < f->d; i++) {
+        const float *v = trm_host_load(x->dtype, x->data, start + i * f->inner, n, buffer);
+        for (int64_t c = 0; c < n; c++) {
+            result[c] = expf(v[c] - max[c]) * (float)(1.0 / sum[c]);
+        }
+        trm_host_store(y->dtype, y->data, start + i * f->inner, n, result);
+    }
+}
+
+static void softmax_blocks(void *user, int64_t begin, int64_t end)
+{
+    const fold *f = user;
+    for (int64_t block = begin; block < end; block++) {
+        const int64_t outer = block / f->blocks, column = block % f->blocks * COLUMNS;
+        const int64_t start = outer * f->d * f->inner + column;
+        if (f->inner == 1) {
+            softmax_row(&f->call->inputs[0], &f->call->outputs[0], start, f->d);
+        } else {
+            softmax_columns(f, start, trm_host_min(f->inner - column, COLUMNS));
+        }
+    }
+}
+
+trm_status trm_host_softmax_run(const trm_kernel_call *call)
+{
+    fold f = fold_of(call, trm_host_axis(call->layer->softmax.axis, call->inputs[0].dims.n));
+    if (f.d > 0) {
+        const int64_t work = f.d * trm_host_min(f.inner, COLUMNS) * 4;
+        trm_pool_for(trm_host_pool(call), f.outer * f.blocks, trm_host_row_grain(work), softmax_blocks, &f);
+    }
+    return TRM_OK;
+}
