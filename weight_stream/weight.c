@@ -1,0 +1,860 @@
+/* Weights: sources, views and comparison. Reading is in weight_read.c. */
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "weight_stream/weight_internal.h"
+
+/* ---- dims ------------------------------------------------------------------------------------------ */
+
+static bool same_dims(const trm_dims *a, const trm_dims *b)
+{
+    return a->n == b->n && memcmp(a->d, b->d, (size_t)a->n * sizeof(a->d[0])) == 0;
+}
+
+static size_t product(const trm_dims *dims, int32_t from, int32_t to)
+{
+    size_t count = 1;
+    for (int32_t i = from; i < to; i++) {
+        count *= (size_t)dims->d[i];
+    }
+    return count;
+}
+
+static void print_dims(const trm_dims *dims, char text[160])
+{
+    size_t used = (size_t)snprintf(text, 160, "[");
+    for (int32_t i = 0; i < dims->n && i < TRM_MAX_DIMS && used < 140; i++) {
+        used += (size_t)snprintf(text + used, 160 - used, "%s%lld", i == 0 ? "" : ", ", (long long)dims->d[i]);
+    }
+    snprintf(text + used, 160 - used, "]");
+}
+
+/* Refuses dims whose bytes do not fit into half the address space, so that later arithmetic cannot overflow. */
+static trm_status count_elements(trm_dtype dtype, const trm_dims *dims, size_t *count)
+{
+    if (dims->n < 0 || dims->n > TRM_MAX_DIMS) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight with %d dimensions, expected 0 to %d", dims->n, TRM_MAX_DIMS);
+    }
+    size_t elements = 1, bytes = trm_dtype_size(dtype);
+    bool fits = true, empty = false;
+    for (int32_t i = 0; i < dims->n; i++) {
+        if (dims->d[i] < 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight with dimension %lld, expected none below 0",
+                     (long long)dims->d[i]);
+        }
+        empty = empty || dims->d[i] == 0;
+        fits = fits && trm_checked_mul(elements, (size_t)dims->d[i], &elements);
+        fits = fits && trm_checked_mul(elements, bytes, &bytes) && bytes <= SIZE_MAX / 2;
+        bytes = trm_dtype_size(dtype);
+    }
+    if (!fits && !empty) {
+        char text[160];
+        print_dims(dims, text);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight of dims %s exceeds the address space", text);
+    }
+    *count = empty ? 0 : elements;
+    return TRM_OK;
+}
+
+/* ---- files and bases ------------------------------------------------------------------------------- */
+
+trm_status trm_weight_file_open(const char *path, const char *name, trm_weight_file **file)
+{
+    trm_weight_file *result = calloc(1, sizeof(*result));
+    char *copy = strdup(name);
+    if (result == NULL || copy == NULL) {
+        free(result);
+        free(copy);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the record of file %s", path);
+    }
+    atomic_init(&result->references, 1);
+    result->name = copy;
+    trm_status status = trm_file_map(path, &result->mapping);
+    if (status != TRM_OK) {
+        trm_weight_file_release(result);
+        return status;
+    }
+    *file = result;
+    return TRM_OK;
+}
+
+void trm_weight_file_retain(trm_weight_file *file)
+{
+    atomic_fetch_add_explicit(&file->references, 1, memory_order_relaxed);
+}
+
+void trm_weight_file_release(trm_weight_file *file)
+{
+    if (file != NULL && atomic_fetch_sub_explicit(&file->references, 1, memory_order_acq_rel) == 1) {
+        trm_file_unmap(&file->mapping);
+        free(file->name);
+        free(file);
+    }
+}
+
+static trm_weight_base *create_base(trm_weight_base_kind kind, trm_dtype dtype, const trm_dims *dims)
+{
+    trm_weight_base *base = calloc(1, sizeof(*base));
+    if (base == NULL) {
+        trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a weight");
+        return NULL;
+    }
+    atomic_init(&base->references, 1);
+    base->kind = kind;
+    base->dtype = dtype;
+    base->dims = *dims;
+    return base;
+}
+
+static trm_weight_base *retain_base(trm_weight_base *base)
+{
+    atomic_fetch_add_explicit(&base->references, 1, memory_order_relaxed);
+    return base;
+}
+
+static void release_base(trm_weight_base *base)
+{
+    if (base == NULL || atomic_fetch_sub_explicit(&base->references, 1, memory_order_acq_rel) != 1) {
+        return;
+    }
+    for (int32_t i = 0; i < base->n_parts; i++) {
+        trm_weight_destroy(base->parts[i]);
+    }
+    free(base->parts);
+    free(base->part_starts);
+    free(base->name);
+    trm_weight_file_release(base->file);
+    free(base);
+}
+
+/* ---- views ----------------------------------------------------------------------------------------- */
+
+static int32_t step_count(const trm_weight_view *view)
+{
+    return view->first[view->dims.n];
+}
+
+/* Appends a step, or joins it to the last one if that lies at or after position `from`. */
+static bool push_step(trm_weight_step *steps, int32_t from, int32_t *n, trm_weight_step step)
+{
+    if (step.size == 1) {
+        return true;
+    }
+    if (*n > from && steps[*n - 1].stride == step.stride * step.size) {
+        steps[*n - 1].size *= step.size;
+        steps[*n - 1].stride = step.stride;
+        return true;
+    }
+    if (*n == TRM_WEIGHT_MAX_STEPS) {
+        return false;
+    }
+    steps[(*n)++] = step;
+    return true;
+}
+
+/* All elements of row-major dims in order. */
+static void whole_view(const trm_dims *dims, trm_weight_view *view)
+{
+    *view = (trm_weight_view){.dims = *dims};
+    for (int32_t i = 0; i < dims->n; i++) {
+        if (dims->d[i] == 0) {
+            return; /* nothing to walk; the strides could overflow */
+        }
+    }
+    int64_t stride = 1;
+    for (int32_t i = dims->n - 1; i >= 0; i--) {
+        view->steps[i] = (trm_weight_step){dims->d[i], stride};
+        stride *= dims->d[i];
+    }
+    int32_t n = 0;
+    for (int32_t i = 0; i < dims->n; i++) {
+        view->first[i] = n;
+        trm_weight_step step = view->steps[i];
+        push_step(view->steps, n, &n, step);
+    }
+    view->first[dims->n] = n;
+}
+
+static bool is_join(const trm_weight *weight);
+
+/* Makes a weight of a view; takes the reference to the base over, also when it fails. */
+static trm_status create_weight(trm_weight_base *base, const trm_weight_view *view, trm_weight **weight)
+{
+    trm_weight *result = calloc(1, sizeof(*result));
+    if (result == NULL) {
+        release_base(base);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a weight");
+    }
+    result->base = base;
+    result->view = *view;
+    result->count = product(&view->dims, 0, view->dims.n);
+    for (int32_t i = 0; i < step_count(view); i++) {
+        push_step(result->runs, 0, &result->n_runs, view->steps[i]);
+    }
+    if (base->kind == TRM_WEIGHT_JOINED && base->n_parts == 1 && is_join(result)) {
+        trm_status status = trm_weight_clone(base->parts[0], weight); /* back where the nesting began */
+        trm_weight_destroy(result);
+        return status;
+    }
+    *weight = result;
+    return TRM_OK;
+}
+
+static trm_status create_whole(trm_weight_base *base, trm_weight **weight)
+{
+    trm_weight_view view;
+    whole_view(&base->dims, &view);
+    return create_weight(base, &view, weight);
+}
+
+/* Zeros stand for padding and for every weight with no elements, whatever it was cut from. */
+static trm_status create_zeros(trm_dtype dtype, const trm_dims *dims, trm_weight **weight)
+{
+    trm_weight_base *base = create_base(TRM_WEIGHT_ZEROS, dtype, dims);
+    return base == NULL ? TRM_ERROR_OUT_OF_MEMORY : create_whole(base, weight);
+}
+
+static bool is_zeros(const trm_weight *weight)
+{
+    return weight->base->kind == TRM_WEIGHT_ZEROS;
+}
+
+/* Whether the weight is a join as a whole, so that a view of it can be made of views of its parts. */
+static bool is_join(const trm_weight *weight)
+{
+    const trm_weight_base *base = weight->base;
+    return base->kind == TRM_WEIGHT_JOINED && same_dims(&weight->view.dims, &base->dims) && weight->view.offset == 0 &&
+           (weight->n_runs == 0 || (weight->n_runs == 1 && weight->runs[0].stride == 1)) &&
+           weight->count == product(&base->dims, 0, base->dims.n);
+}
+
+trm_status trm_weight_from_file(trm_weight_file *file, size_t begin, const char *name, trm_dtype dtype,
+                                const trm_dims *dims, trm_weight **weight)
+{
+    size_t count;
+    TRM_TRY(count_elements(dtype, dims, &count));
+    assert(begin <= file->mapping.size && count * trm_dtype_size(dtype) <= file->mapping.size - begin);
+    if (count == 0) {
+        return create_zeros(dtype, dims, weight);
+    }
+    trm_weight_base *base = create_base(TRM_WEIGHT_STORED, dtype, dims);
+    if (base == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    base->bytes = file->mapping.bytes + begin;
+    base->file = file;
+    trm_weight_file_retain(file);
+    base->name = strdup(name);
+    if (base->name == NULL) {
+        release_base(base);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate weight %s", name);
+    }
+    return create_whole(base, weight);
+}
+
+trm_status trm_weight_random(trm_dtype dtype, const trm_dims *dims, uint64_t seed, float mean, float spread,
+                             trm_weight **weight)
+{
+    if (dtype != TRM_F32 && dtype != TRM_F16 && dtype != TRM_BF16) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "random weight of type %s, expected f32, f16 or bf16",
+                 trm_dtype_name(dtype));
+    }
+    if (!isfinite(mean) || !isfinite(spread)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "random weight with mean %g and spread %g, expected finite numbers",
+                 (double)mean, (double)spread);
+    }
+    size_t count;
+    TRM_TRY(count_elements(dtype, dims, &count));
+    if (count == 0) {
+        return create_zeros(dtype, dims, weight);
+    }
+    trm_weight_base *base = create_base(TRM_WEIGHT_RANDOM, dtype, dims);
+    if (base == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    base->seed = seed;
+    base->mean = mean;
+    base->spread = spread;
+    return create_whole(base, weight);
+}
+
+trm_status trm_weight_clone(const trm_weight *weight, trm_weight **copy)
+{
+    return create_weight(retain_base(weight->base), &weight->view, copy);
+}
+
+void trm_weight_destroy(trm_weight *weight)
+{
+    if (weight != NULL) {
+        release_base(weight->base);
+        free(weight);
+    }
+}
+
+static void destroy_parts(trm_weight **parts, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        trm_weight_destroy(parts[i]);
+    }
+    free(parts);
+}
+
+static trm_weight **create_parts(int32_t n)
+{
+    trm_weight **parts = calloc((size_t)n, sizeof(trm_weight *));
+    if (parts == NULL) {
+        trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a weight of %d parts", n);
+    }
+    return parts;
+}
+
+/* Makes a base of the parts, which it takes over with their array, also when it fails. */
+static trm_status join_parts(trm_weight **parts, int32_t n, int32_t axis, trm_weight_base **base)
+{
+    trm_weight_base *result = create_base(TRM_WEIGHT_JOINED, parts[0]->base->dtype, &parts[0]->view.dims);
+    size_t *starts = calloc((size_t)n + 1, sizeof(*starts));
+    if (result == NULL || starts == NULL) {
+        destroy_parts(parts, n);
+        free(starts);
+        release_base(result);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a weight of %d parts", n);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        starts[i + 1] = starts[i] + product(&parts[i]->view.dims, axis, parts[i]->view.dims.n);
+        if (i > 0) {
+            result->dims.d[axis] += parts[i]->view.dims.d[axis];
+        }
+    }
+    result->axis = axis;
+    result->n_parts = n;
+    result->parts = parts;
+    result->part_starts = starts;
+    *base = result;
+    return TRM_OK;
+}
+
+/* A weight whose base stands for `weight`, so that any reshape and slice of it is a simple view again. */
+static trm_status create_nested(const trm_weight *weight, trm_weight_base **base)
+{
+    trm_weight **parts = create_parts(1);
+    if (parts == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    trm_status status = trm_weight_clone(weight, &parts[0]);
+    if (status != TRM_OK) {
+        free(parts);
+        return status;
+    }
+    return join_parts(parts, 1, 0, base);
+}
+
+static trm_status fail_view(const trm_weight *weight, const char *what)
+{
+    char source[256];
+    trm_weight_describe(weight, source, sizeof(source));
+    return trm_fail(TRM_ERROR_INVALID_ARGUMENT, "weight %s: %s", source, what);
+}
+
+/* ---- reshape --------------------------------------------------------------------------------------- */
+
+/* Cuts the runs of a weight into the given dims; false if they do not divide. */
+static bool split_runs(const trm_weight *weight, const trm_dims *dims, trm_weight_view *view)
+{
+    *view = (trm_weight_view){.dims = *dims, .offset = weight->view.offset};
+    int32_t run = 0, n = 0;
+    int64_t left = weight->n_runs > 0 ? weight->runs[0].size : 1;
+    for (int32_t i = 0; i < dims->n; i++) {
+        view->first[i] = n;
+        int64_t need = dims->d[i];
+        while (need > 1) {
+            int64_t stride = weight->runs[run].stride, taken;
+            if (need % left == 0) {
+                taken = left;
+            } else if (left % need == 0) {
+                taken = need;
+            } else {
+                return false;
+            }
+            left /= taken;
+            need /= taken;
+            if (!push_step(view->steps, view->first[i], &n, (trm_weight_step){taken, stride * left})) {
+                return false;
+            }
+            if (left == 1 && ++run < weight->n_runs) {
+                left = weight->runs[run].size;
+            }
+        }
+    }
+    view->first[dims->n] = n;
+    return true;
+}
+
+/* If the reshape keeps the axis of a join apart, the dims of the parts follow from the new dims. */
+static bool find_joined_axis(const trm_weight_base *base, const trm_dims *dims, int32_t *axis)
+{
+    size_t outer = product(&base->dims, 0, base->axis);
+    for (int32_t i = 0; i < dims->n; i++) {
+        size_t inner = product(dims, i + 1, dims->n);
+        bool fits = product(dims, 0, i) == outer;
+        for (int32_t k = 1; fits && k <= base->n_parts; k++) {
+            fits = base->part_starts[k] % inner == 0;
+        }
+        if (fits) {
+            *axis = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static trm_status reshape_parts(const trm_weight_base *base, const trm_dims *dims, int32_t axis, trm_weight **view)
+{
+    trm_weight **parts = create_parts(base->n_parts);
+    if (parts == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    trm_status status = TRM_OK;
+    size_t inner = product(dims, axis + 1, dims->n);
+    for (int32_t i = 0; i < base->n_parts && status == TRM_OK; i++) {
+        trm_dims part_dims = *dims;
+        part_dims.d[axis] = (int64_t)((base->part_starts[i + 1] - base->part_starts[i]) / inner);
+        status = trm_weight_reshape(base->parts[i], &part_dims, &parts[i]);
+    }
+    if (status == TRM_OK) {
+        status = trm_weight_concat((const trm_weight *const *)parts, base->n_parts, axis, view);
+    }
+    destroy_parts(parts, base->n_parts);
+    return status;
+}
+
+trm_status trm_weight_reshape(const trm_weight *weight, const trm_dims *dims, trm_weight **view)
+{
+    size_t count;
+    TRM_TRY(count_elements(weight->base->dtype, dims, &count));
+    if (count != weight->count) {
+        char from[160], to[160], what[400];
+        print_dims(&weight->view.dims, from);
+        print_dims(dims, to);
+        snprintf(what, sizeof(what), "cannot reshape %s to %s", from, to);
+        return fail_view(weight, what);
+    }
+    if (is_zeros(weight)) {
+        return create_zeros(weight->base->dtype, dims, view);
+    }
+    int32_t axis;
+    if (is_join(weight) && weight->base->n_parts > 1 && find_joined_axis(weight->base, dims, &axis)) {
+        return reshape_parts(weight->base, dims, axis, view);
+    }
+    trm_weight_view result;
+    if (split_runs(weight, dims, &result)) {
+        return create_weight(retain_base(weight->base), &result, view);
+    }
+    trm_weight_base *base = NULL;
+    TRM_TRY(create_nested(weight, &base));
+    whole_view(dims, &result);
+    return create_weight(base, &result, view);
+}
+
+/* ---- transpose ------------------------------------------------------------------------------------- */
+
+static trm_status check_permutation(const trm_weight *weight, const int32_t *perm)
+{
+    unsigned seen = 0;
+    for (int32_t i = 0; i < weight->view.dims.n; i++) {
+        if (perm[i] < 0 || perm[i] >= weight->view.dims.n || (seen >> perm[i] & 1) != 0) {
+            char what[128];
+            snprintf(what, sizeof(what), "position %d of the permutation is %d, expected each of 0 to %d once", i,
+                     perm[i], weight->view.dims.n - 1);
+            return fail_view(weight, what);
+        }
+        seen |= 1u << perm[i];
+    }
+    return TRM_OK;
+}
+
+static trm_status transpose_parts(const trm_weight_base *base, const int32_t *perm, trm_weight **view)
+{
+    trm_weight **parts = create_parts(base->n_parts);
+    if (parts == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    int32_t axis = 0;
+    while (perm[axis] != base->axis) {
+        axis++;
+    }
+    trm_status status = TRM_OK;
+    for (int32_t i = 0; i < base->n_parts && status == TRM_OK; i++) {
+        status = trm_weight_transpose(base->parts[i], perm, &parts[i]);
+    }
+    if (status == TRM_OK) {
+        status = trm_weight_concat((const trm_weight *const *)parts, base->n_parts, axis, view);
+    }
+    destroy_parts(parts, base->n_parts);
+    return status;
+}
+
+trm_status trm_weight_transpose(const trm_weight *weight, const int32_t *perm, trm_weight **view)
+{
+    TRM_TRY(check_permutation(weight, perm));
+    const trm_weight_view *from = &weight->view;
+    if (is_join(weight) && weight->base->n_parts > 1) {
+        return transpose_parts(weight->base, perm, view);
+    }
+    trm_weight_view result = {.dims = {.n = from->dims.n}, .offset = from->offset};
+    int32_t n = 0;
+    for (int32_t i = 0; i < from->dims.n; i++) {
+        result.dims.d[i] = from->dims.d[perm[i]];
+        result.first[i] = n;
+        for (int32_t k = from->first[perm[i]]; k < from->first[perm[i] + 1]; k++) {
+            result.steps[n++] = from->steps[k];
+        }
+    }
+    result.first[from->dims.n] = n;
+    if (is_zeros(weight)) {
+        return create_zeros(weight->base->dtype, &result.dims, view);
+    }
+    return create_weight(retain_base(weight->base), &result, view);
+}
+
+/* ---- slice ----------------------------------------------------------------------------------------- */
+
+/* Takes a range of a dimension; false if the dimension has several steps and the range is no box of them. */
+static bool slice_steps(trm_weight_view *view, int32_t axis, int64_t start, int64_t length)
+{
+    int64_t inner = view->dims.d[axis];
+    view->dims.d[axis] = length;
+    for (int32_t k = view->first[axis]; k < view->first[axis + 1]; k++) {
+        trm_weight_step *step = &view->steps[k];
+        inner /= step->size;
+        view->offset += start / inner * step->stride;
+        if (start % inner == 0 && length % inner == 0) {
+            step->size = length / inner;
+            start = 0;
+            length = inner;
+        } else if (start / inner == (start + length - 1) / inner) {
+            step->size = 1;
+            start %= inner;
+        } else {
+            return false;
+        }
+    }
+    trm_weight_view cut = *view;
+    int32_t n = 0;
+    for (int32_t i = 0; i < view->dims.n; i++) {
+        cut.first[i] = n;
+        for (int32_t k = view->first[i]; k < view->first[i + 1]; k++) {
+            push_step(cut.steps, cut.first[i], &n, view->steps[k]);
+        }
+    }
+    cut.first[view->dims.n] = n;
+    *view = cut;
+    return true;
+}
+
+static trm_status slice_parts(const trm_weight_base *base, int32_t axis, int64_t start, int64_t length,
+                              trm_weight **view)
+{
+    trm_weight **parts = create_parts(base->n_parts);
+    if (parts == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    trm_status status = TRM_OK;
+    int32_t n = 0;
+    int64_t end = start + length, before = 0;
+    for (int32_t i = 0; i < base->n_parts && status == TRM_OK; i++) {
+        const trm_weight *part = base->parts[i];
+        int64_t from = start, to = end;
+        if (axis == base->axis) {
+            int64_t size = part->view.dims.d[axis];
+            from = start > before ? start - before : 0;
+            to = end - before < size ? end - before : size;
+            before += size;
+        }
+        if (from < to) {
+            status = trm_weight_slice(part, axis, from, to - from, &parts[n]);
+            n += status == TRM_OK;
+        }
+    }
+    if (status == TRM_OK) {
+        status = trm_weight_concat((const trm_weight *const *)parts, n, base->axis, view);
+    }
+    destroy_parts(parts, n);
+    return status;
+}
+
+trm_status trm_weight_slice(const trm_weight *weight, int32_t axis, int64_t start, int64_t length, trm_weight **view)
+{
+    const trm_dims *dims = &weight->view.dims;
+    if (axis < 0 || axis >= dims->n || start < 0 || length < 0 || start > dims->d[axis] ||
+        length > dims->d[axis] - start) {
+        char text[160], what[320];
+        print_dims(dims, text);
+        snprintf(what, sizeof(what), "cannot take %lld elements from %lld on of axis %d of %s", (long long)length,
+                 (long long)start, axis, text);
+        return fail_view(weight, what);
+    }
+    trm_weight_view result = weight->view;
+    if (is_zeros(weight) || length == 0) {
+        result.dims.d[axis] = length;
+        return create_zeros(weight->base->dtype, &result.dims, view);
+    }
+    if (is_join(weight) && weight->base->n_parts > 1) {
+        return slice_parts(weight->base, axis, start, length, view);
+    }
+    if (slice_steps(&result, axis, start, length)) {
+        return create_weight(retain_base(weight->base), &result, view);
+    }
+    trm_weight_base *base = NULL;
+    TRM_TRY(create_nested(weight, &base));
+    whole_view(dims, &result);
+    bool sliced = slice_steps(&result, axis, start, length); /* one step a dimension */
+    assert(sliced);
+    (void)sliced;
+    return create_weight(base, &result, view);
+}
+
+/* ---- concat ---------------------------------------------------------------------------------------- */
+
+static trm_status check_concat(const trm_weight *const *weights, int32_t n, int32_t axis)
+{
+    if (n < 1) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot join %d weights, expected at least one", n);
+    }
+    const trm_dims *dims = &weights[0]->view.dims;
+    if (axis < 0 || axis >= dims->n) {
+        char what[96];
+        snprintf(what, sizeof(what), "cannot join along axis %d of %d dimensions", axis, dims->n);
+        return fail_view(weights[0], what);
+    }
+    trm_dims joined = *dims;
+    for (int32_t i = 1; i < n; i++) {
+        trm_dims expected = *dims;
+        const trm_weight *weight = weights[i];
+        char have[160], want[160], what[420];
+        if (weight->base->dtype != weights[0]->base->dtype) {
+            snprintf(what, sizeof(what), "has type %s, expected %s as the weight it is joined to",
+                     trm_dtype_name(weight->base->dtype), trm_dtype_name(weights[0]->base->dtype));
+            return fail_view(weight, what);
+        }
+        expected.d[axis] = weight->view.dims.n == dims->n ? weight->view.dims.d[axis] : dims->d[axis];
+        if (!same_dims(&weight->view.dims, &expected)) {
+            print_dims(&weight->view.dims, have);
+            print_dims(dims, want);
+            snprintf(what, sizeof(what), "has dims %s, cannot be joined to %s along axis %d", have, want, axis);
+            return fail_view(weight, what);
+        }
+        if (__builtin_add_overflow(joined.d[axis], expected.d[axis], &joined.d[axis])) {
+            return fail_view(weight, "cannot be joined: the sum of the dimensions overflows");
+        }
+    }
+    size_t count;
+    return count_elements(weights[0]->base->dtype, &joined, &count);
+}
+
+static bool same_base(const trm_weight_base *a, const trm_weight_base *b);
+
+/* If b lies behind a along the axis in the same base, the view of both together. */
+static bool extend_view(const trm_weight *a, const trm_weight *b, int32_t axis, trm_weight_view *view)
+{
+    const trm_weight_view *v = &a->view, *w = &b->view;
+    int32_t k = v->first[axis];
+    if (a->base->kind == TRM_WEIGHT_JOINED || v->first[axis + 1] - k != 1 || !same_base(a->base, b->base)) {
+        return false;
+    }
+    int64_t stride = v->steps[k].stride, length = v->dims.d[axis] + w->dims.d[axis];
+    trm_weight_view result = *v;
+    result.dims.d[axis] = length;
+    result.steps[k].size = length;
+    trm_weight_view cut = result;
+    *view = result;
+    /* b must be what slicing the joined view gives. */
+    return w->offset == v->offset + stride * v->dims.d[axis] &&
+           slice_steps(&cut, axis, v->dims.d[axis], w->dims.d[axis]) && step_count(&cut) == step_count(w) &&
+           memcmp(cut.steps, w->steps, (size_t)step_count(w) * sizeof(w->steps[0])) == 0 &&
+           memcmp(cut.first, w->first, (size_t)(w->dims.n + 1) * sizeof(w->first[0])) == 0;
+}
+
+/* Appends a part to the list, joined to the last one where that is one view. Takes the part over. */
+static trm_status append_part(trm_weight **parts, int32_t *n, int32_t axis, trm_weight *part)
+{
+    trm_weight_view view;
+    trm_weight *last = *n > 0 ? parts[*n - 1] : NULL;
+    trm_weight *longer = NULL;
+    trm_status status = TRM_OK;
+    if (last != NULL && is_zeros(last) && is_zeros(part)) {
+        trm_dims dims = last->view.dims;
+        dims.d[axis] += part->view.dims.d[axis];
+        status = create_zeros(last->base->dtype, &dims, &longer);
+    } else if (last != NULL && extend_view(last, part, axis, &view)) {
+        status = create_weight(retain_base(last->base), &view, &longer);
+    } else {
+        parts[(*n)++] = part;
+        return TRM_OK;
+    }
+    trm_weight_destroy(part);
+    if (status == TRM_OK) {
+        trm_weight_destroy(last);
+        parts[*n - 1] = longer;
+    }
+    return status;
+}
+
+trm_status trm_weight_concat(const trm_weight *const *weights, int32_t n, int32_t axis, trm_weight **joined)
+{
+    TRM_TRY(check_concat(weights, n, axis));
+    int32_t capacity = 0;
+    for (int32_t i = 0; i < n; i++) {
+        capacity += is_join(weights[i]) ? weights[i]->base->n_parts : 1;
+    }
+    trm_weight **parts = create_parts(capacity);
+    if (parts == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    trm_status status = TRM_OK;
+    int32_t count = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const trm_weight *weight = weights[i];
+        bool flat = is_join(weight) && weight->base->axis == axis;
+        int32_t n_inner = weight->count == 0 ? 0 : flat ? weight->base->n_parts : 1;
+        for (int32_t k = 0; k < n_inner; k++) {
+            trm_weight *part;
+            TRM_TRY_GOTO(status, trm_weight_clone(flat ? weight->base->parts[k] : weight, &part), fail);
+            TRM_TRY_GOTO(status, append_part(parts, &count, axis, part), fail);
+        }
+    }
+    if (count < 2) {
+        trm_dims empty = weights[0]->view.dims;
+        if (count == 0) { /* with other dims empty, the axis may still add up */
+            for (int32_t i = 1; i < n; i++) {
+                empty.d[axis] += weights[i]->view.dims.d[axis];
+            }
+            status = create_zeros(weights[0]->base->dtype, &empty, joined);
+        } else {
+            *joined = parts[0];
+        }
+        free(parts);
+        return status;
+    }
+    trm_weight_base *base = NULL;
+    TRM_TRY(join_parts(parts, count, axis, &base));
+    return create_whole(base, joined);
+fail:
+    destroy_parts(parts, count);
+    return status;
+}
+
+trm_status trm_weight_pad(const trm_weight *weight, int32_t axis, int64_t length, trm_weight **padded)
+{
+    trm_dims dims = weight->view.dims;
+    if (axis < 0 || axis >= dims.n || length < dims.d[axis]) {
+        char text[160], what[256];
+        print_dims(&dims, text);
+        snprintf(what, sizeof(what), "cannot pad axis %d of %s to %lld", axis, text, (long long)length);
+        return fail_view(weight, what);
+    }
+    size_t count;
+    int64_t have = dims.d[axis];
+    dims.d[axis] = length;
+    TRM_TRY(count_elements(weight->base->dtype, &dims, &count));
+    if (length == have) {
+        return trm_weight_clone(weight, padded);
+    }
+    dims.d[axis] = length - have;
+    trm_weight *zeros;
+    TRM_TRY(create_zeros(weight->base->dtype, &dims, &zeros));
+    const trm_weight *both[] = {weight, zeros};
+    trm_status status = trm_weight_concat(both, 2, axis, padded);
+    trm_weight_destroy(zeros);
+    return status;
+}
+
+/* ---- comparison and description -------------------------------------------------------------------- */
+
+trm_dtype trm_weight_dtype(const trm_weight *weight)
+{
+    return weight->base->dtype;
+}
+
+trm_dims trm_weight_dims(const trm_weight *weight)
+{
+    return weight->view.dims;
+}
+
+static bool same_base(const trm_weight_base *a, const trm_weight_base *b)
+{
+    if (a == b) {
+        return true;
+    }
+    if (a->kind != b->kind || a->dtype != b->dtype) {
+        return false;
+    }
+    switch (a->kind) {
+    case TRM_WEIGHT_STORED:
+        return a->bytes == b->bytes;
+    case TRM_WEIGHT_RANDOM:
+        return a->seed == b->seed && a->mean == b->mean && a->spread == b->spread;
+    case TRM_WEIGHT_ZEROS:
+        return true;
+    case TRM_WEIGHT_JOINED:
+        break;
+    }
+    if (a->n_parts != b->n_parts || a->axis != b->axis || !same_dims(&a->dims, &b->dims)) {
+        return false;
+    }
+    for (int32_t i = 0; i < a->n_parts; i++) {
+        if (!trm_weight_equal(a->parts[i], b->parts[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool trm_weight_equal(const trm_weight *a, const trm_weight *b)
+{
+    if (!same_dims(&a->view.dims, &b->view.dims) || !same_base(a->base, b->base)) {
+        return false;
+    }
+    if (is_zeros(a)) {
+        return true;
+    }
+    int32_t n = step_count(&a->view);
+    return a->view.offset == b->view.offset && n == step_count(&b->view) &&
+           memcmp(a->view.steps, b->view.steps, (size_t)n * sizeof(a->view.steps[0])) == 0;
+}
+
+const void *trm_weight_mapped(const trm_weight *weight)
+{
+    const trm_weight_base *base = weight->base;
+    bool one_run = weight->n_runs == 0 || (weight->n_runs == 1 && weight->runs[0].stride == 1);
+    if (base->kind != TRM_WEIGHT_STORED || !one_run) {
+        return NULL;
+    }
+    size_t size = trm_dtype_size(base->dtype);
+    const unsigned char *address = base->bytes + (size_t)weight->view.offset * size;
+    return (uintptr_t)address % size == 0 ? address : NULL;
+}
+
+bool trm_weight_as_random(const trm_weight *weight, trm_weight_random_view *view)
+{
+    const trm_weight_base *base = weight->base;
+    if (base->kind != TRM_WEIGHT_RANDOM) {
+        return false;
+    }
+    trm_weight_random_view result = {
+        .seed = base->seed, .mean = base->mean, .spread = base->spread, .dims = weight->view.dims};
+    result.offset = weight->view.offset;
+    for (int32_t i = 0; i < weight->view.dims.n; i++) {
+        int32_t first = weight->view.first[i], steps = weight->view.first[i + 1] - first;
+        if (steps > 1) {
+            return false;
+        }
+        result.strides[i] = steps == 1 ? weight->view.steps[first].stride : 0;
+    }
+    *view = result;
+    return true;
+}

@@ -1,0 +1,77 @@
+/*
+ * What a weight is made of. A weight is an immutable strided view over the row-major index space of a base: a
+ * tensor in a file, random numbers, zeros, or weights joined along an axis. Bases are shared and counted.
+ */
+#ifndef TRM_WEIGHT_STREAM_WEIGHT_INTERNAL_H
+#define TRM_WEIGHT_STREAM_WEIGHT_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include "base/file.h"
+#include "weight_stream/weight.h"
+
+/* A dimension may need several steps: a reshape after a transpose joins dimensions that do not lie one behind the
+ * other. More than this many, and the view goes over a base that stands for the view before it. */
+#define TRM_WEIGHT_MAX_STEPS 16
+
+typedef struct trm_weight_step {
+    int64_t size, stride; /* in elements of the base; size > 1, stride > 0 */
+} trm_weight_step;
+
+typedef struct trm_weight_view {
+    trm_dims dims;
+    int64_t offset;
+    trm_weight_step steps[TRM_WEIGHT_MAX_STEPS]; /* outermost first, never two that could be one within a dimension */
+    int32_t first[TRM_MAX_DIMS + 1];             /* steps of dimension i: first[i] .. first[i + 1] - 1 */
+} trm_weight_view;
+
+struct trm_weight_file {
+    atomic_int references;
+    trm_mapping mapping;
+    char *name; /* for dumps and errors */
+};
+
+typedef enum trm_weight_base_kind {
+    TRM_WEIGHT_STORED,
+    TRM_WEIGHT_RANDOM,
+    TRM_WEIGHT_ZEROS,
+    TRM_WEIGHT_JOINED /* one part or more */
+} trm_weight_base_kind;
+
+typedef struct trm_weight_base {
+    atomic_int references;
+    trm_weight_base_kind kind;
+    trm_dtype dtype;
+    trm_dims dims;
+    /* STORED */
+    trm_weight_file *file;
+    const unsigned char *bytes;
+    char *name;
+    /* RANDOM */
+    uint64_t seed;
+    float mean, spread;
+    /* JOINED */
+    int32_t axis, n_parts;
+    trm_weight **parts;  /* [n_parts] */
+    size_t *part_starts; /* [n_parts + 1] elements before a part in one row: everything from the axis inwards */
+} trm_weight_base;
+
+struct trm_weight {
+    trm_weight_base *base;
+    trm_weight_view view;
+    size_t count; /* elements */
+    /* The steps of all dimensions, joined where they can be: what reading walks. */
+    int32_t n_runs;
+    trm_weight_step runs[TRM_WEIGHT_MAX_STEPS];
+};
+
+/* Maps a file for weights to view; `name` stands in dumps. */
+trm_status trm_weight_file_open(const char *path, const char *name, trm_weight_file **file);
+void trm_weight_file_retain(trm_weight_file *file);
+void trm_weight_file_release(trm_weight_file *file);
+
+/* A weight of `dims` elements stored at byte `begin` of the file, which must hold them. Shares the file. */
+trm_status trm_weight_from_file(trm_weight_file *file, size_t begin, const char *name, trm_dtype dtype,
+                                const trm_dims *dims, trm_weight **weight);
+
+#endif

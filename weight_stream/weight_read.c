@@ -1,0 +1,249 @@
+/*
+ * Reading: walks the runs of a view and fetches each run of elements from the base, converting on the way.
+ *
+ * A run along which the base's elements lie one behind the other is one conversion loop or memcpy. Others are
+ * gathered into a buffer on the stack first; a plain transpose is gathered tile by tile, to use each cache line whole.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/half.h"
+#include "kernels/random.h"
+#include "weight_stream/convert.h"
+#include "weight_stream/weight_internal.h"
+
+#define BUFFER_SIZE 8192 /* bytes on the stack */
+#define TILE        32   /* rows and columns of a tile; TILE * TILE * 8 bytes must fit into the buffer */
+
+typedef struct reader {
+    const trm_weight_base *base;
+    trm_dtype dtype; /* of the target */
+    size_t from_size, to_size;
+} reader;
+
+static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, unsigned char *to);
+
+static void gather(const unsigned char *from, size_t stride, size_t size, size_t count, unsigned char *to)
+{
+    switch (size) {
+#define GATHER(bytes)                                                                                                  \
+    case bytes:                                                                                                        \
+        for (size_t i = 0; i < count; i++) {                                                                           \
+            memcpy(to + i * (bytes), from + i * stride * (bytes), (bytes));                                            \
+        }                                                                                                              \
+        break;
+        GATHER(1)
+        GATHER(2)
+        GATHER(4)
+        GATHER(8)
+#undef GATHER
+    default:
+        assert(false);
+    }
+}
+
+static void read_stored(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to)
+{
+    const unsigned char *from = read->base->bytes + start * read->from_size;
+    if (stride == 1) {
+        trm_convert(read->base->dtype, from, read->dtype, to, count);
+        return;
+    }
+    unsigned char buffer[BUFFER_SIZE];
+    size_t most = BUFFER_SIZE / read->from_size;
+    for (size_t done = 0; done < count;) {
+        size_t n = count - done < most ? count - done : most;
+        gather(from + done * stride * read->from_size, stride, read->from_size, n, buffer);
+        trm_convert(read->base->dtype, buffer, read->dtype, to + done * read->to_size, n);
+        done += n;
+    }
+}
+
+static void read_random(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to)
+{
+    const trm_weight_base *base = read->base;
+    float values[BUFFER_SIZE / sizeof(float)];
+    uint16_t rounded[BUFFER_SIZE / sizeof(float)];
+    size_t most = sizeof(values) / sizeof(values[0]);
+    for (size_t done = 0; done < count;) {
+        size_t n = count - done < most ? count - done : most;
+        for (size_t i = 0; i < n; i++) {
+            values[i] = base->mean + base->spread * trm_random_unit(base->seed, start + (done + i) * stride);
+        }
+        if (base->dtype == TRM_F32) {
+            trm_convert(TRM_F32, values, read->dtype, to + done * read->to_size, n);
+        } else {
+            trm_convert(TRM_F32, values, base->dtype, rounded, n);
+            trm_convert(base->dtype, rounded, read->dtype, to + done * read->to_size, n);
+        }
+        done += n;
+    }
+}
+
+/* A contiguous range of a join: in each row, everything from the axis inwards, the parts follow each other. */
+static void read_joined(const reader *read, size_t start, size_t count, unsigned char *to)
+{
+    const trm_weight_base *base = read->base;
+    size_t row_size = base->part_starts[base->n_parts];
+    size_t row = start / row_size, at = start % row_size;
+    int32_t low = 0, high = base->n_parts; /* the part that holds `at` */
+    while (high - low > 1) {
+        int32_t middle = low + (high - low) / 2;
+        *(base->part_starts[middle] <= at ? &low : &high) = middle;
+    }
+    for (int32_t part = low; count > 0; part++) {
+        if (part == base->n_parts) {
+            part = 0;
+            at = 0;
+            row++;
+        }
+        size_t part_size = base->part_starts[part + 1] - base->part_starts[part];
+        size_t skipped = at - base->part_starts[part];
+        size_t n = part_size - skipped < count ? part_size - skipped : count;
+        read_view(base->parts[part], read->dtype, row * part_size + skipped, n, to);
+        to += n * read->to_size;
+        count -= n;
+        at += n;
+    }
+}
+
+static void read_run(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to)
+{
+    switch (read->base->kind) {
+    case TRM_WEIGHT_STORED:
+        read_stored(read, start, stride, count, to);
+        return;
+    case TRM_WEIGHT_RANDOM:
+        read_random(read, start, stride, count, to);
+        return;
+    case TRM_WEIGHT_ZEROS:
+        memset(to, 0, count * read->to_size);
+        return;
+    case TRM_WEIGHT_JOINED:
+        if (stride == 1) {
+            read_joined(read, start, count, to);
+            return;
+        }
+        for (size_t i = 0; i < count; i++) {
+            read_joined(read, start + i * stride, 1, to + i * read->to_size);
+        }
+        return;
+    }
+}
+
+/* Rows of a transposed matrix: element (r, c) of the target lies at start + r + c * stride. */
+static void read_transposed(const reader *read, size_t start, size_t stride, size_t rows, size_t columns,
+                            unsigned char *to)
+{
+    unsigned char tile[TILE * TILE * 8];
+    size_t size = read->from_size;
+    for (size_t c = 0; c < columns; c += TILE) {
+        size_t width = columns - c < TILE ? columns - c : TILE;
+        for (size_t r = 0; r < rows; r += TILE) {
+            size_t height = rows - r < TILE ? rows - r : TILE;
+            const unsigned char *from = read->base->bytes + (start + r + c * stride) * size;
+            for (size_t k = 0; k < width; k++) { /* tile[r][c] from stored [c][r] */
+                const unsigned char *line = from + k * stride * size;
+                switch (size) {
+#define SCATTER(bytes)                                                                                                 \
+    case bytes:                                                                                                        \
+        for (size_t i = 0; i < height; i++) {                                                                          \
+            memcpy(tile + (i * TILE + k) * (bytes), line + i * (bytes), (bytes));                                      \
+        }                                                                                                              \
+        break;
+                    SCATTER(1)
+                    SCATTER(2)
+                    SCATTER(4)
+                    SCATTER(8)
+#undef SCATTER
+                default:
+                    assert(false);
+                }
+            }
+            for (size_t i = 0; i < height; i++) {
+                trm_convert(read->base->dtype, tile + i * TILE * size, read->dtype,
+                            to + ((r + i) * columns + c) * read->to_size, width);
+            }
+        }
+    }
+}
+
+/* Reads as many whole rows of the two innermost runs as the range has at this place, if that is a plain transpose
+ * of stored elements; returns the number of rows, 0 if it is not. */
+static size_t read_rows(const reader *read, const trm_weight *weight, const int64_t *index, size_t start, size_t count,
+                        unsigned char *to)
+{
+    int32_t last = weight->n_runs - 1;
+    if (last < 1 || read->base->kind != TRM_WEIGHT_STORED || weight->runs[last - 1].stride != 1 || index[last] != 0) {
+        return 0;
+    }
+    size_t columns = (size_t)weight->runs[last].size;
+    size_t rows = (size_t)(weight->runs[last - 1].size - index[last - 1]);
+    rows = count / columns < rows ? count / columns : rows;
+    if (rows < 4) {
+        return 0;
+    }
+    read_transposed(read, start, (size_t)weight->runs[last].stride, rows, columns, to);
+    return rows;
+}
+
+static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, unsigned char *to)
+{
+    const trm_weight_base *base = weight->base;
+    reader read = {base, dtype, trm_dtype_size(base->dtype), trm_dtype_size(dtype)};
+    int32_t n = weight->n_runs;
+    const trm_weight_step *runs = weight->runs;
+    if (n == 0) {
+        read_run(&read, (size_t)weight->view.offset, 1, count, to);
+        return;
+    }
+    int64_t index[TRM_WEIGHT_MAX_STEPS];
+    int64_t start = weight->view.offset;
+    for (int32_t i = n - 1; i >= 0; i--) {
+        index[i] = (int64_t)(first % (size_t)runs[i].size);
+        first /= (size_t)runs[i].size;
+        start += index[i] * runs[i].stride;
+    }
+    while (count > 0) {
+        /* From here to the end of the innermost run, or several of them. */
+        int32_t moved = n - 1; /* the run whose index goes on by `steps` */
+        size_t steps = read_rows(&read, weight, index, (size_t)start, count, to), taken;
+        if (steps > 0) {
+            moved = n - 2;
+            taken = steps * (size_t)runs[n - 1].size;
+        } else {
+            size_t left = (size_t)(runs[n - 1].size - index[n - 1]);
+            taken = steps = left < count ? left : count;
+            read_run(&read, (size_t)start, (size_t)runs[n - 1].stride, taken, to);
+        }
+        to += taken * read.to_size;
+        count -= taken;
+        index[moved] += (int64_t)steps;
+        start += (int64_t)steps * runs[moved].stride;
+        for (int32_t i = moved; i > 0 && index[i] == runs[i].size; i--) {
+            start += runs[i - 1].stride - runs[i].size * runs[i].stride;
+            index[i] = 0;
+            index[i - 1]++;
+        }
+    }
+}
+
+trm_status trm_weight_read(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, void *to)
+{
+    char source[256];
+    if (!trm_convertible(weight->base->dtype, dtype)) {
+        trm_weight_describe(weight, source, sizeof(source));
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight %s has type %s, cannot be read as %s", source,
+                 trm_dtype_name(weight->base->dtype), trm_dtype_name(dtype));
+    }
+    if (first > weight->count || count > weight->count - first) {
+        trm_weight_describe(weight, source, sizeof(source));
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight %s has %zu elements, cannot read %zu from %zu on", source,
+                 weight->count, count, first);
+    }
+    if (count > 0) {
+        read_view(weight, dtype, first, count, to);
+    }
+    return TRM_OK;
+}
