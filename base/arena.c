@@ -11,7 +11,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 
-#define FIRST_CHUNK ((size_t)16 << 10)
+#define FIRST_CHUNK   ((size_t)16 << 10)
 #define LARGEST_CHUNK ((size_t)4 << 20)
 
 struct trm_arena_chunk {

@@ -12,8 +12,8 @@ extern "C" {
 
 void trm_log(trm_log_level level, const char *format, ...) TRM_PRINTF(2, 3);
 
-#define TRM_WARN(...) trm_log(TRM_LOG_WARNING, __VA_ARGS__)
-#define TRM_INFO(...) trm_log(TRM_LOG_INFO, __VA_ARGS__)
+#define TRM_WARN(...)  trm_log(TRM_LOG_WARNING, __VA_ARGS__)
+#define TRM_INFO(...)  trm_log(TRM_LOG_INFO, __VA_ARGS__)
 #define TRM_DEBUG(...) trm_log(TRM_LOG_DEBUG, __VA_ARGS__)
 
 #ifdef __cplusplus

@@ -16,11 +16,12 @@ trm_status trm_tensor_bytes(const trm_tensor *tensor, const trm_dims *dims, size
 const trm_tensor *trm_tensor_storage(const trm_tensor *tensor);
 
 /*
- * Offsets of activations for the dims [n_tensors] of every tensor: tensors alive at the same time do not overlap, outputs of
- * the network live to the end, and a RESHAPE shares its input's memory. offsets [n_tensors] is SIZE_MAX for
+ * Offsets of activations for the dims [n_tensors] of every tensor: tensors alive at the same time do not overlap,
+ * outputs of the network live to the end, and a RESHAPE shares its input's memory. offsets [n_tensors] is SIZE_MAX for
  * tensors that are not activations or are views; *total is the size of the arena. Largest tensors are placed
  * first, each at the lowest address that is free for its whole life.
  */
-trm_status trm_memory_plan_activations(const trm_network *network, const trm_dims *dims, size_t *offsets, size_t *total);
+trm_status trm_memory_plan_activations(const trm_network *network, const trm_dims *dims, size_t *offsets,
+                                       size_t *total);
 
 #endif
