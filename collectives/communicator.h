@@ -1,8 +1,8 @@
 /*
  * A communicator: the ranks of a world, or of one group of it, and the exchanges between them.
  *
- * Implementations: self (one rank), local (ranks as threads of one process, for tests and tools), MPI (host
- * memory), NCCL (device memory). Every call is collective over the group and made in the same order on each rank.
+ * Implementations: self (one rank), local (ranks as threads of one process, for tests and tools), MPI and TCP
+ * (host memory), NCCL (device memory). Every call is collective over the group and made in the same order on each rank.
  * Exchanges are enqueued on a stream; on host streams they are complete on return. No wait is unbounded: a peer
  * that does not come within the deadline is TRM_ERROR_LOST_RANK.
  */
@@ -17,10 +17,10 @@ extern "C" {
 
 typedef struct trm_communicator trm_communicator;
 
-/* One exchange of flat buffers. `count` is elements of the smaller side: what one rank contributes in ALL_GATHER, GATHER,
- * what one rank receives in REDUCE_SCATTER, SCATTER, one block of ALL_TO_ALL (n blocks in all), the buffer otherwise.
- * `root` is a rank within this communicator. Blocks lie one after the other in rank order: the axis of a layer
- * is dealt with by the kernel above (collectives/layer.c). from == to is allowed where sizes agree. */
+/* One exchange of flat buffers. `count` is elements of the smaller side: what one rank contributes in ALL_GATHER,
+ * GATHER, what one rank receives in REDUCE_SCATTER, SCATTER, one block of ALL_TO_ALL (n blocks in all), the buffer
+ * otherwise. `root` is a rank within this communicator. Blocks lie one after the other in rank order: the axis of a
+ * layer is dealt with by the kernel above (collectives/layer.c). from == to is allowed where sizes agree. */
 typedef struct trm_exchange {
     trm_collective_op op;
     trm_reduce_op reduce;
@@ -32,10 +32,13 @@ typedef struct trm_exchange {
 } trm_exchange;
 
 typedef struct trm_communicator_ops {
-    const char *name; /* "self", "local", "mpi", "nccl" */
+    const char *name; /* "self", "local", "mpi", "tcp", "nccl" */
     trm_status (*exchange)(trm_communicator *communicator, const trm_exchange *exchange, trm_stream *stream);
-    /* A communicator of the ranks with the same colour >= 0, ordered by rank; colour -1 gets NULL. Collective. */
-    trm_status (*split)(trm_communicator *communicator, int32_t colour, trm_communicator **part);
+    /* A communicator of `members` [n_members], ranks of this one in the order they shall have, this rank among
+     * them; n_members 0: this rank is in no part and gets NULL. Parts made by one call differ in `colour`. Collective.
+     */
+    trm_status (*split)(trm_communicator *communicator, int32_t colour, const int32_t *members, int32_t n_members,
+                        trm_communicator **part);
     /* Whether a failure was seen in what was enqueued; never blocks. */
     trm_status (*check)(trm_communicator *communicator);
     /* Gives up: makes pending exchanges return soon. */
@@ -49,13 +52,24 @@ struct trm_communicator {
     int32_t rank, size;
     double deadline_seconds;
     int32_t world_ranks[TRM_MAX_RANKS]; /* global rank of each member */
+    /* Asked while waiting and by check: a failure that became known by another way (dist/world.c). May be NULL. */
+    trm_status (*watch)(void *user);
+    void *watch_user;
     /* Parts made for layers' groups, by colour set; owned here. */
     struct trm_communicator_part *parts;
 };
 
+/* "all_reduce", ...; "invalid" out of range. "sum", ..., "none". */
+const char *trm_collective_op_name(trm_collective_op op);
+const char *trm_reduce_op_name(trm_reduce_op op);
+/* Whether an op takes a reduce operation, and whether it takes a root (the peer of SEND and RECV). */
+bool trm_collective_reduces(trm_collective_op op);
+bool trm_collective_has_root(trm_collective_op op);
+
 trm_status trm_communicator_exchange(trm_communicator *communicator, const trm_exchange *exchange, trm_stream *stream);
-/* The sub-communicator of this rank for `groups` [n_groups * group_size] of world ranks (collectives/layer.c uses it); made at the
- * first call, which is collective, and kept. n_groups == 0: the communicator itself. NULL in *part: not a member. */
+/* The sub-communicator of this rank for `groups` [n_groups * group_size] of world ranks (collectives/layer.c uses it);
+ * made at the first call, which is collective, and kept. n_groups == 0: the communicator itself. NULL in *part: not a
+ * member. */
 trm_status trm_communicator_part(trm_communicator *communicator, const int32_t *groups, int32_t n_groups,
                                  int32_t group_size, trm_communicator **part);
 trm_status trm_communicator_check(trm_communicator *communicator);

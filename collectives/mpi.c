@@ -1,0 +1,341 @@
+/*
+ * The transport over MPI: nonblocking messages, looked at until the deadline, and a communicator apart for notices.
+ */
+#include <mpi.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "collectives/transport.h"
+#include "collectives/wait.h"
+
+size_t trm_mpi_message_size = (size_t)1 << 30;
+
+enum { TAG_NOTICE = 1, TAG_SEEN = 2 };
+
+typedef struct mpi_transport {
+    trm_transport base;
+    MPI_Comm data, control;
+    MPI_Request *requests; /* [capacity] of the transfer under way */
+    MPI_Status *states;    /* [capacity] */
+    int32_t *peers;        /* [capacity] */
+    int32_t n, n_sends, capacity;
+    MPI_Request notice_request; /* always posted */
+    trm_notice incoming, outgoing;
+} mpi_transport;
+
+static trm_status mpi_failed(int code, const char *call)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    MPI_Error_string(code, text, &length);
+    return trm_fail(TRM_ERROR_INTERNAL, "%s failed: %s", call, text);
+}
+
+#define MPI_TRY(call, name)                                                                                            \
+    do {                                                                                                               \
+        int mpi_try_code_ = (call);                                                                                    \
+        if (mpi_try_code_ != MPI_SUCCESS) {                                                                            \
+            return mpi_failed(mpi_try_code_, name);                                                                    \
+        }                                                                                                              \
+    } while (0)
+
+static trm_status reserve(mpi_transport *t, size_t n)
+{
+    if (n <= (size_t)t->capacity) {
+        return TRM_OK;
+    }
+    size_t capacity = n * 2;
+    MPI_Request *requests = realloc(t->requests, capacity * sizeof(*requests));
+    t->requests = requests != NULL ? requests : t->requests;
+    MPI_Status *states = realloc(t->states, capacity * sizeof(*states));
+    t->states = states != NULL ? states : t->states;
+    int32_t *peers = realloc(t->peers, capacity * sizeof(*peers));
+    t->peers = peers != NULL ? peers : t->peers;
+    if (requests == NULL || states == NULL || peers == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu requests", capacity);
+    }
+    t->capacity = (int32_t)capacity;
+    return TRM_OK;
+}
+
+/* Posts one message in pieces that MPI's int counts can hold. */
+static trm_status post(mpi_transport *t, const trm_message *message, bool send, int tag)
+{
+    unsigned char *bytes = message->bytes;
+    for (size_t at = 0; at < message->size; at += trm_mpi_message_size) {
+        size_t rest = message->size - at;
+        int size = (int)(rest < trm_mpi_message_size ? rest : trm_mpi_message_size);
+        MPI_Request *request = &t->requests[t->n];
+        if (send) {
+            MPI_TRY(MPI_Isend(bytes + at, size, MPI_BYTE, message->peer, tag, t->data, request), "MPI_Isend");
+        } else {
+            MPI_TRY(MPI_Irecv(bytes + at, size, MPI_BYTE, message->peer, tag, t->data, request), "MPI_Irecv");
+        }
+        t->peers[t->n++] = message->peer;
+    }
+    return TRM_OK;
+}
+
+static size_t count_pieces(const trm_message *messages, int32_t n)
+{
+    size_t pieces = 0;
+    for (int32_t i = 0; i < n; i++) {
+        pieces += (messages[i].size + trm_mpi_message_size - 1) / trm_mpi_message_size;
+    }
+    return pieces;
+}
+
+/* After a failure: takes back what is still posted. Sends cannot be taken back, so the transport stays broken. */
+static void abandon(mpi_transport *t)
+{
+    for (int32_t i = 0; i < t->n; i++) {
+        if (t->requests[i] == MPI_REQUEST_NULL) {
+            continue;
+        }
+        if (i >= t->n_sends) {
+            MPI_Cancel(&t->requests[i]);
+            MPI_Wait(&t->requests[i], MPI_STATUS_IGNORE);
+        } else {
+            MPI_Request_free(&t->requests[i]);
+        }
+    }
+    t->n = 0;
+}
+
+static trm_status fail_missing(mpi_transport *t, double deadline_seconds)
+{
+    int32_t missing = -1;
+    /* Receives stand behind sends, and tell more: a small send is done before its receiver came. */
+    for (int32_t i = t->n - 1; i >= 0 && missing < 0; i--) {
+        int done = 1;
+        if (MPI_Request_get_status(t->requests[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done) {
+            missing = t->peers[i];
+        }
+    }
+    return trm_transport_lost(&t->base, missing < 0 ? t->peers[0] : missing, "did not come within %g s",
+                              deadline_seconds);
+}
+
+static trm_status wait_all(mpi_transport *t, double deadline_seconds)
+{
+    double start = trm_wait_now();
+    for (;;) {
+        int done = 0;
+        int code = MPI_Testall((int)t->n, t->requests, &done, t->states);
+        if (code == MPI_ERR_IN_STATUS) {
+            int32_t i = 0;
+            while (i + 1 < t->n &&
+                   (t->states[i].MPI_ERROR == MPI_SUCCESS || t->states[i].MPI_ERROR == MPI_ERR_PENDING)) {
+                i++;
+            }
+            char text[MPI_MAX_ERROR_STRING] = "";
+            int length = 0;
+            MPI_Error_string(t->states[i].MPI_ERROR, text, &length);
+            return trm_transport_lost(&t->base, t->peers[i], "sent what was not expected, or is gone: %s", text);
+        }
+        MPI_TRY(code, "MPI_Testall");
+        if (done) {
+            return TRM_OK;
+        }
+        TRM_TRY(trm_transport_check(&t->base));
+        double waited = trm_wait_now() - start;
+        if (waited > deadline_seconds) {
+            return fail_missing(t, deadline_seconds);
+        }
+        trm_wait_pause(waited);
+    }
+}
+
+/* A message shorter than expected completes without an error. */
+static trm_status check_sizes(mpi_transport *t, const trm_message *receives, int32_t n_receives)
+{
+    int32_t at = t->n_sends;
+    for (int32_t i = 0; i < n_receives; i++) {
+        size_t came = 0;
+        for (size_t left = receives[i].size; left > 0;) {
+            int size = 0;
+            MPI_Get_count(&t->states[at++], MPI_BYTE, &size);
+            came += (size_t)size;
+            left -= left < trm_mpi_message_size ? left : trm_mpi_message_size;
+        }
+        if (came != receives[i].size) {
+            return trm_transport_lost(&t->base, receives[i].peer, "sent %zu bytes, expected %zu", came,
+                                      receives[i].size);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status mpi_transfer(trm_transport *transport, uint32_t channel, double deadline_seconds,
+                               const trm_message *sends, int32_t n_sends, const trm_message *receives,
+                               int32_t n_receives)
+{
+    mpi_transport *t = (mpi_transport *)transport;
+    TRM_TRY(reserve(t, count_pieces(sends, n_sends) + count_pieces(receives, n_receives)));
+    trm_status status = TRM_OK;
+    t->n = 0;
+    for (int32_t i = 0; i < n_sends && status == TRM_OK; i++) {
+        status = post(t, &sends[i], true, (int)channel);
+    }
+    t->n_sends = t->n;
+    for (int32_t i = 0; i < n_receives && status == TRM_OK; i++) {
+        status = post(t, &receives[i], false, (int)channel);
+    }
+    if (status == TRM_OK) {
+        status = wait_all(t, deadline_seconds);
+    }
+    if (status != TRM_OK) {
+        abandon(t);
+        if (transport->notice.status == TRM_OK) { /* MPI itself failed: half of the messages may be under way */
+            trm_notice notice = {.rank = transport->rank, .status = (int32_t)status};
+            snprintf(notice.cause, sizeof(notice.cause), "%s", trm_last_error());
+            trm_transport_break(transport, &notice);
+        }
+        return status;
+    }
+    return check_sizes(t, receives, n_receives);
+}
+
+static void post_notice_receive(mpi_transport *t)
+{
+    if (MPI_Irecv(&t->incoming, (int)sizeof(t->incoming), MPI_BYTE, MPI_ANY_SOURCE, TAG_NOTICE, t->control,
+                  &t->notice_request) != MPI_SUCCESS) {
+        t->notice_request = MPI_REQUEST_NULL;
+    }
+}
+
+static void mpi_poll(trm_transport *transport)
+{
+    mpi_transport *t = (mpi_transport *)transport;
+    int came = 0;
+    MPI_Status state;
+    if (t->notice_request == MPI_REQUEST_NULL || MPI_Test(&t->notice_request, &came, &state) != MPI_SUCCESS || !came) {
+        return;
+    }
+    trm_transport_break(transport, &t->incoming);
+    /* The sender waits for this, so that the job does not end before the cause is known everywhere. */
+    MPI_Request request;
+    if (MPI_Isend(NULL, 0, MPI_BYTE, state.MPI_SOURCE, TAG_SEEN, t->control, &request) == MPI_SUCCESS) {
+        MPI_Request_free(&request);
+    }
+    post_notice_receive(t);
+}
+
+static void mpi_notify(trm_transport *transport, const trm_notice *notice, double seconds)
+{
+    mpi_transport *t = (mpi_transport *)transport;
+    MPI_Request requests[2 * TRM_MAX_RANKS];
+    int n = 0;
+    t->outgoing = *notice;
+    for (int32_t r = 0; r < transport->size; r++) {
+        if (r == transport->rank) {
+            continue;
+        }
+        n += MPI_Isend(&t->outgoing, (int)sizeof(t->outgoing), MPI_BYTE, r, TAG_NOTICE, t->control, &requests[n]) ==
+             MPI_SUCCESS;
+        n += MPI_Irecv(NULL, 0, MPI_BYTE, r, TAG_SEEN, t->control, &requests[n]) == MPI_SUCCESS;
+    }
+    double start = trm_wait_now(), waited = 0;
+    int done = 0;
+    while (MPI_Testall(n, requests, &done, MPI_STATUSES_IGNORE) == MPI_SUCCESS && !done && waited < seconds) {
+        mpi_poll(transport); /* a peer that failed at the same time waits for us as well */
+        trm_wait_pause(waited);
+        waited = trm_wait_now() - start;
+    }
+    for (int i = 0; i < n && !done; i++) {
+        if (requests[i] != MPI_REQUEST_NULL) {
+            MPI_Request_free(&requests[i]);
+        }
+    }
+}
+
+static void mpi_destroy(trm_transport *transport)
+{
+    mpi_transport *t = (mpi_transport *)transport;
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (!finalized && transport->notice.status == TRM_OK) { /* else peers may be gone, and MPI would wait for them */
+        if (t->notice_request != MPI_REQUEST_NULL) {
+            MPI_Cancel(&t->notice_request);
+            MPI_Wait(&t->notice_request, MPI_STATUS_IGNORE);
+        }
+        if (t->data != MPI_COMM_NULL) {
+            MPI_Comm_free(&t->data);
+        }
+        if (t->control != MPI_COMM_NULL) {
+            MPI_Comm_free(&t->control);
+        }
+    }
+    free(t->requests);
+    free(t->states);
+    free(t->peers);
+    free(t);
+}
+
+static const trm_transport_ops mpi_ops = {"mpi", mpi_transfer, mpi_notify, mpi_poll, mpi_destroy};
+
+static trm_status duplicate_world(MPI_Comm *made, double deadline_seconds)
+{
+    MPI_Request request;
+    MPI_TRY(MPI_Comm_idup(MPI_COMM_WORLD, made, &request), "MPI_Comm_idup");
+    double start = trm_wait_now();
+    for (;;) {
+        int done = 0;
+        MPI_TRY(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+        if (done) {
+            break;
+        }
+        double waited = trm_wait_now() - start;
+        if (waited > deadline_seconds) {
+            TRM_FAIL(TRM_ERROR_LOST_RANK, "not all ranks joined within %g s", deadline_seconds);
+        }
+        trm_wait_pause(waited);
+    }
+    MPI_TRY(MPI_Comm_set_errhandler(*made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    return TRM_OK;
+}
+
+trm_status trm_transport_mpi_create(double deadline_seconds, trm_transport **transport)
+{
+    int initialized = 0, rank = 0, size = 0;
+    MPI_Initialized(&initialized);
+    if (!initialized) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "MPI is not initialised");
+    }
+    MPI_TRY(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+    MPI_TRY(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+    if (size > TRM_MAX_RANKS) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the job has %d ranks, expected at most %d", size, TRM_MAX_RANKS);
+    }
+    mpi_transport *t = calloc(1, sizeof(*t));
+    if (t == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the MPI transport");
+    }
+    t->base = (trm_transport){.ops = &mpi_ops, .rank = rank, .size = size, .users = 1};
+    t->data = t->control = MPI_COMM_NULL;
+    t->notice_request = MPI_REQUEST_NULL;
+    trm_status status = duplicate_world(&t->data, deadline_seconds);
+    if (status == TRM_OK) {
+        status = duplicate_world(&t->control, deadline_seconds);
+    }
+    if (status != TRM_OK) {
+        t->base.notice.status = status; /* communicators half made are left to MPI */
+        mpi_destroy(&t->base);
+        return status;
+    }
+    post_notice_receive(t);
+    *transport = &t->base;
+    return TRM_OK;
+}
+
+trm_status trm_communicator_mpi_create(double deadline_seconds, trm_communicator **communicator)
+{
+    trm_transport *transport;
+    TRM_TRY(trm_transport_mpi_create(deadline_seconds, &transport));
+    trm_status status = trm_communicator_pairwise_create(transport, deadline_seconds, communicator);
+    trm_transport_release(transport);
+    return status;
+}

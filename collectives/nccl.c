@@ -1,0 +1,34 @@
+/* Builds without CUDA have no NCCL; see collectives/cuda/nccl.c for the others. */
+#include "collectives/communicator.h"
+
+#if 1
+
+#include <stdio.h>
+
+#include "base/error.h"
+
+trm_status trm_nccl_make_id(unsigned char id[TRM_NCCL_ID_SIZE])
+{
+    (void)id;
+    TRM_FAIL(TRM_ERROR_NO_DEVICE, "this build has no CUDA backend, and so no NCCL");
+}
+
+trm_status trm_communicator_nccl_create(trm_device *device, const unsigned char id[TRM_NCCL_ID_SIZE], int32_t rank,
+                                        int32_t size, double deadline_seconds, trm_communicator **communicator)
+{
+    (void)device;
+    (void)id;
+    (void)rank;
+    (void)size;
+    (void)deadline_seconds;
+    (void)communicator;
+    TRM_FAIL(TRM_ERROR_NO_DEVICE, "this build has no CUDA backend, and so no NCCL");
+}
+
+int32_t trm_nccl_version(char *path, size_t size)
+{
+    snprintf(path, size, "this build has no CUDA backend");
+    return 0;
+}
+
+#endif

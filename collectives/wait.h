@@ -1,0 +1,31 @@
+/*
+ * How ranks wait for each other: the clock, and the pause between two looks.
+ */
+#ifndef TRM_COLLECTIVES_WAIT_H
+#define TRM_COLLECTIVES_WAIT_H
+
+#include <sched.h>
+#include <time.h>
+
+/* Seconds of a clock that never goes back. */
+static inline double trm_wait_now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* Between two looks after `waited` seconds. Short waits give the core away, since ranks may be more than cores; long
+ * ones sleep an eighth of the time waited, so that the sleep adds an eighth to the wait at most. */
+static inline void trm_wait_pause(double waited)
+{
+    if (waited < 500e-6) {
+        sched_yield();
+        return;
+    }
+    double sleep = waited / 8 < 1e-3 ? waited / 8 : 1e-3;
+    struct timespec time = {0, (long)(sleep * 1e9)};
+    nanosleep(&time, NULL);
+}
+
+#endif
