@@ -40,7 +40,8 @@ static trm_status measure_workspace(const trm_plan *plan, const trm_dims *dims, 
         if (kernel == NULL) {
             TRM_FAIL(TRM_ERROR_UNSUPPORTED, "layer %s (%s on %s) has no %s kernel", layer->name,
                      trm_layer_kind_name(layer->desc.kind),
-                     layer->n_inputs > 0 && layer->inputs[0] != NULL ? trm_dtype_name(layer->inputs[0]->dtype) : "nothing",
+                     layer->n_inputs > 0 && layer->inputs[0] != NULL ? trm_dtype_name(layer->inputs[0]->dtype)
+                                                                     : "nothing",
                      trm_backend_name(plan->backend));
         }
         size_t needed = kernel->workspace == NULL ? 0 : kernel->workspace(&call);
@@ -75,7 +76,8 @@ static trm_status plan_memory(trm_plan *plan)
     TRM_TRY(lay_out(plan, TRM_TENSOR_CONSTANT, plan->weight_offsets, &plan->weight_bytes));
     TRM_TRY(lay_out(plan, TRM_TENSOR_STATE, plan->state_offsets, &plan->state_bytes));
     TRM_TRY(lay_out(plan, TRM_TENSOR_INPUT, plan->input_offsets, &plan->input_bytes));
-    TRM_TRY(trm_memory_plan_activations(plan->network, plan->max_dims, plan->activation_offsets, &plan->activation_bytes));
+    TRM_TRY(
+        trm_memory_plan_activations(plan->network, plan->max_dims, plan->activation_offsets, &plan->activation_bytes));
     return measure_workspace(plan, plan->max_dims, &plan->workspace_bytes);
 }
 
@@ -192,13 +194,14 @@ destroy:
     return status;
 }
 
-trm_status trm_plan_set_state_bound(trm_plan *plan, const char *name, const trm_dims *max)
+trm_status trm_plan_set_state_blocks(trm_plan *plan, int64_t blocks)
 {
-    trm_tensor *tensor = trm_network_find_tensor(plan->network, name);
-    if (tensor == NULL || tensor->role != TRM_TENSOR_STATE) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the network has no state %s", name);
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        const trm_tensor *tensor = plan->network->tensors[i];
+        if (tensor->role == TRM_TENSOR_STATE && tensor->dims.n > 0 && tensor->dims.d[0] < 0) {
+            plan->max_dims[i].d[0] = blocks;
+        }
     }
-    TRM_TRY(apply_bound(tensor, max, &plan->max_dims[tensor->index]));
     return plan_memory(plan);
 }
 

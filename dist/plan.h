@@ -16,10 +16,10 @@ struct trm_plan {
     trm_mesh mesh;
     int32_t rank;
     trm_arena arena;
-    trm_dims *max_dims;      /* [n_tensors] */
-    size_t *weight_offsets;  /* [n_tensors], SIZE_MAX where the tensor is no constant */
-    size_t *state_offsets;   /* [n_tensors] */
-    size_t *input_offsets;   /* [n_tensors], in the region of the inputs */
+    trm_dims *max_dims;         /* [n_tensors] */
+    size_t *weight_offsets;     /* [n_tensors], SIZE_MAX where the tensor is no constant */
+    size_t *state_offsets;      /* [n_tensors] */
+    size_t *input_offsets;      /* [n_tensors], in the region of the inputs */
     size_t *activation_offsets; /* [n_tensors], as trm_memory_plan_activations gives them */
     size_t weight_bytes, state_bytes, input_bytes, activation_bytes, workspace_bytes;
     trm_partition_report partition;
@@ -29,8 +29,8 @@ struct trm_plan {
 extern const trm_kernel_table *const trm_all_kernels[];
 extern const int32_t trm_all_kernels_count;
 
-/* Changes the bound of a state of unknown dims and plans memory anew. */
-trm_status trm_plan_set_state_bound(trm_plan *plan, const char *tensor, const trm_dims *max);
+/* Gives every state whose first dimension the network does not know `blocks` there, and plans memory anew. */
+trm_status trm_plan_set_state_blocks(trm_plan *plan, int64_t blocks);
 
 /* Makes sure the workspace suffices for these dims of the inputs [n_tensors, others ignored], which must lie within
  * the bounds: the largest dims do not always need the largest workspace. */

@@ -1,0 +1,371 @@
+/* The execution context: activations, state, and running a rank's network on them. */
+#include "dist/engine.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "graph/memory_plan.h"
+
+static double now_seconds(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+trm_status trm_context_create(trm_engine *engine, trm_context **context)
+{
+    const trm_plan *plan = engine->plan;
+    trm_device *device = engine->world->device;
+    size_t n_tensors = (size_t)plan->network->n_tensors, n_outputs = (size_t)plan->network->n_outputs;
+    trm_context *made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a context");
+    }
+    made->engine = engine;
+    made->dims = calloc(n_tensors + 1, sizeof(*made->dims));
+    made->input_is_set = calloc(n_tensors + 1, sizeof(*made->input_is_set));
+    made->steps = calloc((size_t)plan->network->n_layers + 1, sizeof(*made->steps));
+    made->outputs = calloc(n_outputs + 1, sizeof(*made->outputs));
+    made->output_capacity = calloc(n_outputs + 1, sizeof(*made->output_capacity));
+    trm_status status;
+    if (made->dims == NULL || made->input_is_set == NULL || made->steps == NULL || made->outputs == NULL ||
+        made->output_capacity == NULL) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a context of %zu tensors", n_tensors);
+        goto destroy;
+    }
+    memcpy(made->dims, plan->max_dims, n_tensors * sizeof(*made->dims));
+    TRM_TRY_GOTO(status, trm_stream_create(device, &made->stream), destroy);
+    TRM_TRY_GOTO(status, trm_event_create(device, &made->done), destroy);
+    size_t total = plan->input_bytes + plan->state_bytes + plan->activation_bytes + plan->workspace_bytes;
+    void *memory;
+    TRM_TRY_GOTO(status, trm_device_alloc(device, total == 0 ? 1 : total, &memory), destroy);
+    made->memory = memory;
+    made->state = made->memory + plan->input_bytes;
+    made->activations = made->state + plan->state_bytes;
+    made->workspace = made->activations + plan->activation_bytes;
+    TRM_TRY_GOTO(status, trm_device_alloc_host(device, plan->input_bytes == 0 ? 1 : plan->input_bytes, &memory),
+                 destroy);
+    made->input_staging = memory;
+    memset(made->input_staging, 0, plan->input_bytes);
+    TRM_TRY_GOTO(status, trm_context_reset(made), destroy);
+    *context = made;
+    return TRM_OK;
+destroy:
+    trm_context_destroy(made);
+    return status;
+}
+
+static void drop_marks(trm_context *context)
+{
+    if (context->marks != NULL) {
+        for (int32_t i = 0; i <= context->engine->plan->network->n_layers; i++) {
+            trm_event_destroy(context->marks[i]);
+        }
+    }
+    free(context->marks);
+    free(context->milliseconds);
+    context->marks = NULL;
+    context->milliseconds = NULL;
+    context->profiling = false;
+}
+
+void trm_context_destroy(trm_context *context)
+{
+    if (context == NULL) {
+        return;
+    }
+    trm_device *device = context->engine->world->device;
+    drop_marks(context);
+    if (context->outputs != NULL) {
+        for (int32_t i = 0; i < context->engine->plan->network->n_outputs; i++) {
+            trm_device_free_host(device, context->outputs[i]);
+        }
+    }
+    trm_device_free_host(device, context->input_staging);
+    trm_device_free(device, context->memory);
+    trm_event_destroy(context->done);
+    trm_stream_destroy(context->stream);
+    free(context->outputs);
+    free(context->output_capacity);
+    free(context->steps);
+    free(context->input_is_set);
+    free(context->dims);
+    free(context);
+}
+
+trm_status trm_context_reset(trm_context *context)
+{
+    TRM_TRY(trm_stream_fill_zero(context->stream, context->state, context->engine->plan->state_bytes));
+    return trm_stream_synchronize(context->stream);
+}
+
+void *trm_context_staging(trm_context *context, const trm_tensor *input)
+{
+    return context->input_staging + context->engine->plan->input_offsets[input->index];
+}
+
+trm_status trm_context_set_dims(trm_context *context, const trm_tensor *input, const trm_dims *dims)
+{
+    const trm_dims *max = &context->engine->plan->max_dims[input->index];
+    if (dims->n != max->n) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s has %d dimensions, expected %d", input->name, dims->n, max->n);
+    }
+    trm_dims *current = &context->dims[input->index];
+    for (int32_t i = 0; i < dims->n; i++) {
+        if (dims->d[i] < 0 || dims->d[i] > max->d[i] || (input->dims.d[i] >= 0 && dims->d[i] != input->dims.d[i])) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s has %lld at dimension %d, expected %s %lld", input->name,
+                     (long long)dims->d[i], i, input->dims.d[i] >= 0 ? "exactly" : "at most", (long long)max->d[i]);
+        }
+        if (dims->d[i] != current->d[i]) {
+            context->shaped = false;
+        }
+    }
+    *current = *dims;
+    context->input_is_set[input->index] = true;
+    return TRM_OK;
+}
+
+trm_status trm_context_set_input(trm_context *context, const char *name, trm_dims dims, const void *data)
+{
+    const trm_tensor *tensor = trm_network_find_tensor(context->engine->plan->network, name);
+    if (tensor == NULL || tensor->role != TRM_TENSOR_INPUT) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the network has no input %s", name);
+    }
+    TRM_TRY(trm_context_set_dims(context, tensor, &dims));
+    memcpy(trm_context_staging(context, tensor), data, (size_t)trm_dims_count(&dims) * trm_dtype_size(tensor->dtype));
+    return TRM_OK;
+}
+
+static void *tensor_address(trm_context *context, const trm_tensor *tensor)
+{
+    const trm_plan *plan = context->engine->plan;
+    tensor = trm_tensor_storage(tensor);
+    switch (tensor->role) {
+    case TRM_TENSOR_INPUT:
+        return context->memory + plan->input_offsets[tensor->index];
+    case TRM_TENSOR_CONSTANT:
+        return context->engine->weights + plan->weight_offsets[tensor->index];
+    case TRM_TENSOR_STATE:
+        return context->state + plan->state_offsets[tensor->index];
+    case TRM_TENSOR_ACTIVATION:
+        break;
+    }
+    return context->activations + plan->activation_offsets[tensor->index];
+}
+
+trm_view trm_context_view(trm_context *context, const trm_tensor *tensor)
+{
+    return (trm_view){tensor_address(context, tensor), tensor->dtype, context->dims[tensor->index]};
+}
+
+static trm_status choose_kernel(trm_context *context, const trm_layer *layer, trm_context_step *step)
+{
+    const trm_plan *plan = context->engine->plan;
+    trm_kernel_call *call = &step->call;
+    trm_plan_describe_call(layer, context->dims, call);
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        call->inputs[i].data = layer->inputs[i] == NULL ? NULL : tensor_address(context, layer->inputs[i]);
+    }
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        call->outputs[i].data = tensor_address(context, layer->outputs[i]);
+    }
+    call->workspace = context->workspace;
+    call->workspace_size = plan->workspace_bytes;
+    call->stream = context->stream;
+    call->communicator = context->engine->world->communicator;
+    step->kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, plan->backend, call);
+    if (step->kernel == NULL) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "layer %s (%s) has no %s kernel for these dims", layer->name,
+                 trm_layer_kind_name(layer->desc.kind), trm_backend_name(plan->backend));
+    }
+    size_t workspace = step->kernel->workspace == NULL ? 0 : step->kernel->workspace(call);
+    if (workspace > plan->workspace_bytes) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "layer %s needs %zu bytes of workspace, the plan has %zu", layer->name, workspace,
+                 plan->workspace_bytes);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_context_shape(trm_context *context)
+{
+    if (context->shaped) {
+        return TRM_OK;
+    }
+    const trm_network *network = context->engine->plan->network;
+    TRM_TRY(trm_infer_network(network, context->dims));
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        TRM_TRY(choose_kernel(context, network->layers[i], &context->steps[i]));
+    }
+    context->shaped = true;
+    return TRM_OK;
+}
+
+static trm_status upload_inputs(trm_context *context)
+{
+    return trm_stream_upload(context->stream, context->memory, context->input_staging,
+                             context->engine->plan->input_bytes);
+}
+
+static trm_status run_step(trm_context *context, int32_t index)
+{
+    const trm_context_step *step = &context->steps[index];
+    const trm_layer *layer = context->engine->plan->network->layers[index];
+    if (layer->desc.kind == TRM_LAYER_RESHAPE) {
+        return TRM_OK; /* shares its input's memory */
+    }
+    trm_status status = step->kernel->run(&step->call);
+    return status == TRM_OK ? TRM_OK : trm_fail_in(status, "layer %s (%s)", layer->name, step->kernel->name);
+}
+
+trm_status trm_context_tune(trm_context *context)
+{
+    TRM_TRY(trm_context_shape(context));
+    TRM_TRY(upload_inputs(context));
+    for (int32_t i = 0; i < context->engine->plan->network->n_layers; i++) {
+        if (context->steps[i].kernel->tune != NULL) {
+            TRM_TRY(context->steps[i].kernel->tune(&context->steps[i].call));
+        }
+        TRM_TRY(run_step(context, i));
+    }
+    return trm_context_wait(context);
+}
+
+trm_status trm_context_enqueue(trm_context *context)
+{
+    TRM_TRY(trm_context_shape(context));
+    TRM_TRY(upload_inputs(context));
+    bool marked = context->profiling && !trm_stream_is_capturing(context->stream);
+    for (int32_t i = 0; i < context->engine->plan->network->n_layers; i++) {
+        if (marked) {
+            TRM_TRY(trm_event_record(context->marks[i], context->stream));
+        }
+        TRM_TRY(run_step(context, i));
+    }
+    if (marked) {
+        TRM_TRY(trm_event_record(context->marks[context->engine->plan->network->n_layers], context->stream));
+    }
+    return TRM_OK;
+}
+
+trm_status trm_context_collect_profile(trm_context *context)
+{
+    for (int32_t i = 0; i < context->engine->plan->network->n_layers; i++) {
+        float milliseconds;
+        TRM_TRY(trm_event_elapsed_ms(context->marks[i], context->marks[i + 1], &milliseconds));
+        context->milliseconds[i] += (double)milliseconds;
+    }
+    context->profiled_runs++;
+    return TRM_OK;
+}
+
+trm_status trm_context_wait(trm_context *context)
+{
+    trm_world *world = context->engine->world;
+    TRM_TRY(trm_event_record(context->done, context->stream));
+    double deadline = now_seconds() + world->deadline_seconds;
+    for (int64_t turn = 0;; turn++) {
+        bool passed;
+        TRM_TRY(trm_event_query(context->done, &passed));
+        if (passed) {
+            return TRM_OK;
+        }
+        if (turn % 256 == 255) {
+            TRM_TRY(trm_communicator_check(world->communicator));
+            if (world->size > 1 && now_seconds() > deadline) {
+                trm_communicator_abort(world->communicator);
+                TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d waited %.0f s for its peers in a step", world->rank,
+                         world->deadline_seconds);
+            }
+            sched_yield();
+        }
+    }
+}
+
+static trm_status download_outputs(trm_context *context)
+{
+    const trm_network *network = context->engine->plan->network;
+    trm_device *device = context->engine->world->device;
+    for (int32_t i = 0; i < network->n_outputs; i++) {
+        trm_view view = trm_context_view(context, network->outputs[i]);
+        size_t bytes = (size_t)trm_dims_count(&view.dims) * trm_dtype_size(view.dtype);
+        if (bytes > context->output_capacity[i]) {
+            trm_device_free_host(device, context->outputs[i]);
+            context->outputs[i] = NULL;
+            context->output_capacity[i] = 0;
+            void *memory;
+            TRM_TRY(trm_device_alloc_host(device, bytes, &memory));
+            context->outputs[i] = memory;
+            context->output_capacity[i] = bytes;
+        }
+        if (bytes > 0) {
+            TRM_TRY(trm_stream_download(context->stream, context->outputs[i], view.data, bytes));
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_context_run(trm_context *context)
+{
+    const trm_network *network = context->engine->plan->network;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        if (network->tensors[i]->role == TRM_TENSOR_INPUT && !context->input_is_set[i]) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s is not set", network->tensors[i]->name);
+        }
+    }
+    TRM_TRY(trm_context_enqueue(context));
+    TRM_TRY(download_outputs(context));
+    TRM_TRY(trm_context_wait(context));
+    return context->profiling ? trm_context_collect_profile(context) : TRM_OK;
+}
+
+trm_status trm_context_output(trm_context *context, const char *name, trm_dims *dims, const void **data)
+{
+    const trm_network *network = context->engine->plan->network;
+    for (int32_t i = 0; i < network->n_outputs; i++) {
+        if (strcmp(network->outputs[i]->name, name) == 0) {
+            *dims = context->dims[network->outputs[i]->index];
+            *data = context->outputs[i];
+            return TRM_OK;
+        }
+    }
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the network has no output %s", name);
+}
+
+trm_status trm_context_set_profiling(trm_context *context, bool on)
+{
+    drop_marks(context);
+    context->profiled_runs = 0;
+    if (!on) {
+        return TRM_OK;
+    }
+    int32_t n = context->engine->plan->network->n_layers;
+    context->marks = calloc((size_t)n + 1, sizeof(*context->marks));
+    context->milliseconds = calloc((size_t)n + 1, sizeof(*context->milliseconds));
+    if (context->marks == NULL || context->milliseconds == NULL) {
+        drop_marks(context);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the profile of %d layers", n);
+    }
+    for (int32_t i = 0; i <= n; i++) {
+        trm_status status = trm_event_create(context->engine->world->device, &context->marks[i]);
+        if (status != TRM_OK) {
+            drop_marks(context);
+            return status;
+        }
+    }
+    context->profiling = true;
+    return TRM_OK;
+}
+
+void trm_context_profile(trm_context *context, trm_profile_fn fn, void *user)
+{
+    for (int32_t i = 0;
+         context->profiling && context->profiled_runs > 0 && i < context->engine->plan->network->n_layers; i++) {
+        fn(user, context->engine->plan->network->layers[i]->name,
+           context->steps[i].kernel == NULL ? "" : context->steps[i].kernel->name,
+           context->milliseconds[i] / (double)context->profiled_runs, context->profiled_runs);
+    }
+}

@@ -1,0 +1,208 @@
+/* The engine: a plan's weights on this rank's device. */
+#include "dist/engine.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/pool.h"
+
+/* Weights pass through a few pinned buffers of this size; reading one overlaps with copying the others. */
+#define STAGING_BYTES   ((size_t)32 << 20)
+#define STAGING_BUFFERS 3
+/* Below this a read is not worth sharing out. */
+#define READ_GRAIN ((int64_t)256 << 10)
+
+typedef struct loader {
+    trm_engine *engine;
+    trm_stream *stream;
+    trm_pool *pool;
+    unsigned char *staging[STAGING_BUFFERS]; /* CUDA only */
+    trm_event *uploaded[STAGING_BUFFERS];
+    int32_t turn;
+    trm_progress_fn progress;
+    void *user;
+    size_t done;
+} loader;
+
+typedef struct parallel_read {
+    const trm_weight *weight;
+    trm_dtype dtype;
+    size_t first; /* element at the start of `to` */
+    unsigned char *to;
+    pthread_mutex_t mutex;
+    trm_status status;
+    char cause[512];
+} parallel_read;
+
+static void read_range(void *user, int64_t begin, int64_t end)
+{
+    parallel_read *read = user;
+    trm_status status = trm_weight_read(read->weight, read->dtype, read->first + (size_t)begin, (size_t)(end - begin),
+                                        read->to + (size_t)begin * trm_dtype_size(read->dtype));
+    if (status != TRM_OK) {
+        pthread_mutex_lock(&read->mutex);
+        if (read->status == TRM_OK) {
+            read->status = status;
+            strncpy(read->cause, trm_last_error(), sizeof(read->cause) - 1);
+        }
+        pthread_mutex_unlock(&read->mutex);
+    }
+}
+
+/* Elements first .. first + count - 1 of a weight into host memory, on all threads. */
+static trm_status read_parallel(loader *load, const trm_tensor *tensor, size_t first, size_t count, void *to)
+{
+    parallel_read read = {.weight = tensor->weight,
+                          .dtype = tensor->dtype,
+                          .first = first,
+                          .to = to,
+                          .mutex = PTHREAD_MUTEX_INITIALIZER,
+                          .status = TRM_OK};
+    trm_pool_for(load->pool, (int64_t)count, READ_GRAIN, read_range, &read);
+    if (read.status != TRM_OK) {
+        return trm_fail(read.status, "weight %s: %s", tensor->name, read.cause);
+    }
+    return TRM_OK;
+}
+
+static trm_status load_weight(loader *load, const trm_tensor *tensor, unsigned char *to)
+{
+    size_t element = trm_dtype_size(tensor->dtype);
+    size_t count = (size_t)trm_dims_count(&tensor->dims);
+    if (load->staging[0] == NULL) {
+        return read_parallel(load, tensor, 0, count, to);
+    }
+    size_t most = STAGING_BYTES / element;
+    for (size_t first = 0; first < count; first += most) {
+        size_t part = count - first < most ? count - first : most;
+        int32_t turn = load->turn;
+        load->turn = (turn + 1) % STAGING_BUFFERS;
+        TRM_TRY(trm_event_synchronize(load->uploaded[turn]));
+        TRM_TRY(read_parallel(load, tensor, first, part, load->staging[turn]));
+        TRM_TRY(trm_stream_upload(load->stream, to + first * element, load->staging[turn], part * element));
+        TRM_TRY(trm_event_record(load->uploaded[turn], load->stream));
+        if (load->progress != NULL) {
+            load->progress(load->user, load->done + (first + part) * element, load->engine->plan->weight_bytes);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status load_constants(loader *load)
+{
+    const trm_plan *plan = load->engine->plan;
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        const trm_tensor *tensor = plan->network->tensors[i];
+        if (tensor->role != TRM_TENSOR_CONSTANT) {
+            continue;
+        }
+        unsigned char *to = load->engine->weights + plan->weight_offsets[i];
+        size_t bytes = (size_t)trm_dims_count(&tensor->dims) * trm_dtype_size(tensor->dtype);
+        if (tensor->value != NULL) {
+            TRM_TRY(trm_stream_upload(load->stream, to, tensor->value, bytes));
+        } else {
+            TRM_TRY(load_weight(load, tensor, to));
+        }
+        load->done += bytes;
+        if (load->progress != NULL) {
+            load->progress(load->user, load->done, plan->weight_bytes);
+        }
+    }
+    return trm_stream_synchronize(load->stream);
+}
+
+static int32_t loader_threads(const trm_world *world)
+{
+    cpu_set_t cpus;
+    int32_t n = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+    n /= world->local_size > 1 ? world->local_size : 1;
+    return n < 1 ? 1 : n;
+}
+
+static trm_status load_weights(trm_engine *engine, trm_progress_fn progress, void *user)
+{
+    trm_device *device = engine->world->device;
+    loader load = {.engine = engine, .progress = progress, .user = user};
+    trm_status status;
+    TRM_TRY_GOTO(status, trm_stream_create(device, &load.stream), destroy);
+    TRM_TRY_GOTO(status, trm_pool_create(loader_threads(engine->world), &load.pool), destroy);
+    if (trm_device_backend(device) != TRM_BACKEND_HOST) {
+        for (int32_t i = 0; i < STAGING_BUFFERS; i++) {
+            void *memory;
+            TRM_TRY_GOTO(status, trm_device_alloc_host(device, STAGING_BYTES, &memory), destroy);
+            load.staging[i] = memory;
+            TRM_TRY_GOTO(status, trm_event_create(device, &load.uploaded[i]), destroy);
+            TRM_TRY_GOTO(status, trm_event_record(load.uploaded[i], load.stream), destroy);
+        }
+    }
+    status = load_constants(&load);
+destroy:
+    for (int32_t i = 0; i < STAGING_BUFFERS; i++) {
+        trm_event_destroy(load.uploaded[i]);
+        trm_device_free_host(device, load.staging[i]);
+    }
+    trm_pool_destroy(load.pool);
+    trm_stream_destroy(load.stream);
+    return status;
+}
+
+/* Whether the device holds what the plan needs; if not, the record shows the plan. */
+static trm_status check_memory(const trm_plan *plan, trm_device *device)
+{
+    trm_memory_plan need;
+    trm_plan_memory(plan, &need);
+    trm_device_info info;
+    TRM_TRY(trm_device_get_info(device, &info));
+    if (need.total > info.memory_free) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY,
+                 "rank %d needs %.2f GiB of memory on %s (weights %.2f, state %.2f, activations %.2f, workspace %.2f), "
+                 "%.2f GiB of %.2f GiB are free",
+                 plan->rank, (double)need.total / 0x1p30, info.name, (double)need.weights / 0x1p30,
+                 (double)need.state / 0x1p30, (double)need.activations / 0x1p30, (double)need.workspace / 0x1p30,
+                 (double)info.memory_free / 0x1p30, (double)info.memory_total / 0x1p30);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_engine_create(trm_plan *plan, trm_world *world, trm_progress_fn progress, void *user,
+                             trm_engine **engine)
+{
+    trm_engine *made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        trm_plan_destroy(plan);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate an engine");
+    }
+    *made = (trm_engine){.plan = plan, .world = world};
+    trm_status status;
+    if (plan->backend != trm_device_backend(world->device) || plan->rank != world->rank) {
+        status =
+            trm_fail(TRM_ERROR_INVALID_ARGUMENT, "the plan is for rank %d on %s, this is rank %d on %s", plan->rank,
+                     trm_backend_name(plan->backend), world->rank, trm_backend_name(trm_device_backend(world->device)));
+        goto destroy;
+    }
+    TRM_TRY_GOTO(status, check_memory(plan, world->device), destroy);
+    void *memory;
+    TRM_TRY_GOTO(status, trm_device_alloc(world->device, plan->weight_bytes == 0 ? 1 : plan->weight_bytes, &memory),
+                 destroy);
+    made->weights = memory;
+    TRM_TRY_GOTO(status, load_weights(made, progress, user), destroy);
+    TRM_DEBUG("rank %d: %.1f MiB of weights loaded", plan->rank, (double)plan->weight_bytes / 0x1p20);
+    *engine = made;
+    return TRM_OK;
+destroy:
+    trm_engine_destroy(made);
+    return status;
+}
+
+void trm_engine_destroy(trm_engine *engine)
+{
+    if (engine != NULL) {
+        trm_device_free(engine->world->device, engine->weights);
+        trm_plan_destroy(engine->plan);
+        free(engine);
+    }
+}

@@ -1,0 +1,58 @@
+/*
+ * Engine and execution context as the generator sees them. The public calls are in <trireme/engine.h>.
+ */
+#ifndef TRM_DIST_ENGINE_H
+#define TRM_DIST_ENGINE_H
+
+#include "dist/plan.h"
+#include "dist/world.h"
+
+struct trm_engine {
+    trm_plan *plan;
+    trm_world *world;
+    unsigned char *weights; /* device memory [plan->weight_bytes] */
+};
+
+/* One layer of the rank's network as it runs for the dims in force. */
+typedef struct trm_context_step {
+    const trm_kernel *kernel;
+    trm_kernel_call call;
+} trm_context_step;
+
+struct trm_context {
+    trm_engine *engine;
+    trm_stream *stream;
+    trm_event *done;
+    unsigned char *memory; /* device: inputs, state, activations, workspace */
+    unsigned char *state, *activations, *workspace;
+    unsigned char *input_staging; /* host [plan->input_bytes], copied to the device at every run */
+    unsigned char **outputs;      /* host [network outputs], grown at need */
+    size_t *output_capacity;
+    trm_dims *dims;          /* [n_tensors] of the run */
+    bool *input_is_set;      /* [n_tensors] */
+    bool shaped;             /* dims and steps are those of the inputs that are set */
+    trm_context_step *steps; /* [n_layers] */
+    bool profiling;
+    trm_event **marks; /* [n_layers + 1] while profiling */
+    double *milliseconds;
+    int64_t profiled_runs;
+};
+
+/* Sets the dims of an input, within the plan's bounds; its host memory is filled by the caller. */
+trm_status trm_context_set_dims(trm_context *context, const trm_tensor *input, const trm_dims *dims);
+void *trm_context_staging(trm_context *context, const trm_tensor *input);
+
+/* Infers all dims and chooses the kernels, if an input's dims have changed. */
+trm_status trm_context_shape(trm_context *context);
+/* Lets every kernel of the dims in force choose among its variants by timing. Overwrites activations. Collective. */
+trm_status trm_context_tune(trm_context *context);
+/* Enqueues the copy of the inputs and all layers; can be captured. */
+trm_status trm_context_enqueue(trm_context *context);
+/* Waits for the stream, at most the world's deadline, watching the peers. */
+trm_status trm_context_wait(trm_context *context);
+/* Adds the layer times of the run that has just been waited for; profiling must be on. */
+trm_status trm_context_collect_profile(trm_context *context);
+/* A tensor of the network as it lies on the device now. */
+trm_view trm_context_view(trm_context *context, const trm_tensor *tensor);
+
+#endif

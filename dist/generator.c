@@ -1,0 +1,354 @@
+/* Making a generator: shapes, the size of the cache, memory, and warming up. */
+#include "dist/generate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "graph/memory_plan.h"
+
+/* Left free on a GPU for the CUDA context's own growth, captured steps, NCCL and cuBLAS. */
+#define CUDA_RESERVE             ((size_t)1 << 30)
+#define DEFAULT_STEP_TOKENS_CUDA 2048
+#define DEFAULT_STEP_TOKENS_HOST 512
+
+static trm_dims dims1(int64_t a)
+{
+    return (trm_dims){1, {a}};
+}
+
+static trm_dims dims2(int64_t a, int64_t b)
+{
+    return (trm_dims){2, {a, b}};
+}
+
+static trm_status choose_limits(trm_generator *g, const trm_generator_options *options)
+{
+    bool cuda = trm_device_backend(g->world->device) == TRM_BACKEND_CUDA;
+    int64_t longest = g->info.context_length;
+    if (options->max_context < 0 || options->max_sequences < 0 || options->max_step_tokens < 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "context, sequences and step tokens must not be negative");
+    }
+    if (longest > 0 && options->max_context > longest) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a context of %lld tokens was asked for, the model has %lld",
+                 (long long)options->max_context, (long long)longest);
+    }
+    g->max_context = options->max_context > 0 ? options->max_context : longest > 0 ? longest : 4096;
+    g->max_sequences = options->max_sequences > 0 ? options->max_sequences : 1;
+    g->max_step_tokens = options->max_step_tokens > 0 ? options->max_step_tokens
+                         : cuda                       ? DEFAULT_STEP_TOKENS_CUDA
+                                                      : DEFAULT_STEP_TOKENS_HOST;
+    if (g->max_step_tokens < g->max_sequences) {
+        g->max_step_tokens = g->max_sequences;
+    }
+    int64_t blocks = (g->max_context + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE;
+    if (blocks > INT32_MAX / g->max_sequences) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%d sequences of %lld tokens are more than a cache can number",
+                 g->max_sequences, (long long)g->max_context);
+    }
+    g->blocks_per_sequence = (int32_t)blocks;
+    return TRM_OK;
+}
+
+static bool is_state_of_unknown_size(const trm_tensor *tensor)
+{
+    return tensor->role == TRM_TENSOR_STATE && tensor->dims.n > 0 && tensor->dims.d[0] < 0;
+}
+
+static trm_status build_plan(trm_generator *g, trm_network *network, const trm_mesh *mesh, trm_plan **plan)
+{
+    int32_t n_bounds = 0;
+    trm_shape_bound *bounds = calloc((size_t)network->n_tensors + 1, sizeof(*bounds));
+    if (bounds == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the bounds of a network");
+    }
+    const trm_shape_bound inputs[] = {
+        {"token_ids", dims1(g->max_step_tokens)},      {"positions", dims1(g->max_step_tokens)},
+        {"rope_lengths", dims1(g->max_step_tokens)},   {"sequence_starts", dims1(g->max_sequences + 1)},
+        {"sequence_lengths", dims1(g->max_sequences)}, {"block_table", dims2(g->max_sequences, g->blocks_per_sequence)},
+        {"logit_rows", dims1(g->max_sequences)},
+    };
+    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
+        if (trm_network_find_tensor(network, inputs[i].tensor) != NULL) {
+            bounds[n_bounds++] = inputs[i];
+        }
+    }
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        if (is_state_of_unknown_size(tensor)) {
+            bounds[n_bounds] = (trm_shape_bound){tensor->name, tensor->dims};
+            bounds[n_bounds++].max.d[0] = 1;
+        }
+    }
+    trm_build_options options = {.size = sizeof(options),
+                                 .backend = trm_device_backend(g->world->device),
+                                 .mesh = *mesh,
+                                 .rank = g->world->rank,
+                                 .bounds = bounds,
+                                 .n_bounds = n_bounds};
+    trm_status status = trm_build(network, &options, plan);
+    free(bounds);
+    return status;
+}
+
+/* The smallest of all ranks' values. */
+static trm_status minimum_of_ranks(trm_world *world, int64_t *value)
+{
+    if (world->size == 1) {
+        return TRM_OK;
+    }
+    void *memory = NULL;
+    trm_stream *stream = NULL;
+    trm_status status = trm_device_alloc(world->device, sizeof(*value), &memory);
+    if (status == TRM_OK) {
+        status = trm_stream_create(world->device, &stream);
+    }
+    const trm_exchange exchange = {
+        .op = TRM_ALL_REDUCE, .reduce = TRM_REDUCE_MIN, .dtype = TRM_I64, .from = memory, .to = memory, .count = 1};
+    if (status == TRM_OK) {
+        status = trm_stream_upload(stream, memory, value, sizeof(*value));
+    }
+    if (status == TRM_OK) {
+        status = trm_communicator_exchange(world->communicator, &exchange, stream);
+    }
+    if (status == TRM_OK) {
+        status = trm_stream_download(stream, value, memory, sizeof(*value));
+    }
+    if (status == TRM_OK) {
+        status = trm_stream_synchronize(stream);
+    }
+    trm_stream_destroy(stream);
+    trm_device_free(world->device, memory);
+    return status;
+}
+
+static size_t sample_bytes(const trm_generator *g, trm_stream *stream)
+{
+    size_t s = (size_t)g->max_sequences;
+    return trm_align_up(s * sizeof(trm_sample_row), TRM_TENSOR_ALIGNMENT) +
+           trm_align_up(s * (size_t)g->seen_words * sizeof(uint32_t), TRM_TENSOR_ALIGNMENT) +
+           trm_align_up(s * sizeof(int32_t), TRM_TENSOR_ALIGNMENT) +
+           trm_align_up(trm_sample_workspace(stream, g->max_sequences, g->vocab), TRM_TENSOR_ALIGNMENT);
+}
+
+/* Gives the cache as many blocks as are wanted or as memory holds, the same on every rank. `fixed`: the context was
+ * asked for, so less is an error. */
+static trm_status size_cache(trm_generator *g, trm_plan *plan, bool fixed)
+{
+    trm_device_info info;
+    TRM_TRY(trm_device_get_info(g->world->device, &info));
+    trm_stream *stream;
+    TRM_TRY(trm_stream_create(g->world->device, &stream));
+    size_t others = sample_bytes(g, stream);
+    trm_stream_destroy(stream);
+    trm_memory_plan need;
+    trm_plan_memory(plan, &need);
+    size_t per_block = need.state;
+    others += need.total - need.state + (info.backend == TRM_BACKEND_CUDA ? CUDA_RESERVE : info.memory_total / 20);
+    int64_t wanted = (int64_t)g->max_sequences * g->blocks_per_sequence, blocks = wanted;
+    if (per_block > 0 && info.memory_free < others + (size_t)wanted * per_block) {
+        blocks = info.memory_free <= others ? 0 : (int64_t)((info.memory_free - others) / per_block);
+    }
+    TRM_TRY(minimum_of_ranks(g->world, &blocks));
+    int64_t least = fixed ? wanted : g->max_sequences;
+    if (blocks < least) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY,
+                 "rank %d needs %.2f GiB of memory on %s (weights %.2f, cache of %lld tokens %.2f, activations %.2f, "
+                 "workspace and reserve %.2f), %.2f GiB of %.2f GiB are free",
+                 g->world->rank, (double)(others + (size_t)least * per_block) / 0x1p30, info.name,
+                 (double)need.weights / 0x1p30, (long long)(least * TRM_KV_BLOCK_SIZE),
+                 (double)((size_t)least * per_block) / 0x1p30, (double)need.activations / 0x1p30,
+                 (double)(others - need.weights - need.activations) / 0x1p30, (double)info.memory_free / 0x1p30,
+                 (double)info.memory_total / 0x1p30);
+    }
+    if (blocks < wanted) {
+        g->blocks_per_sequence = (int32_t)(blocks / g->max_sequences);
+        g->max_context = (int64_t)g->blocks_per_sequence * TRM_KV_BLOCK_SIZE;
+        TRM_WARN("memory holds %lld tokens for each of %d sequences, not the model's %lld", (long long)g->max_context,
+                 g->max_sequences, (long long)g->info.context_length);
+    }
+    g->n_blocks = (int32_t)blocks;
+    return trm_plan_set_state_blocks(plan, blocks);
+}
+
+/* Numbers of sequences for which decode steps are captured: 1, 2, 4, then by 8. */
+static void choose_buckets(trm_generator *g)
+{
+    for (int32_t b = 1; g->n_buckets < TRM_MAX_BUCKETS - 1 && b < g->max_sequences; b += b < 8 ? b : b < 128 ? 8 : 64) {
+        g->buckets[g->n_buckets++] = b;
+    }
+    g->buckets[g->n_buckets++] = g->max_sequences;
+}
+
+static trm_status find_tensors(trm_generator *g)
+{
+    trm_network *network = g->engine->plan->network;
+    const struct {
+        const char *name;
+        const trm_tensor **tensor;
+    } inputs[] = {
+        {"token_ids", &g->token_ids},
+        {"positions", &g->positions},
+        {"sequence_starts", &g->sequence_starts},
+        {"sequence_lengths", &g->sequence_lengths},
+        {"block_table", &g->block_table},
+        {"logit_rows", &g->logit_rows},
+        {"rope_lengths", &g->rope_lengths},
+        {"logits", &g->logits},
+    };
+    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
+        *inputs[i].tensor = trm_network_find_tensor(network, inputs[i].name);
+    }
+    if (g->token_ids == NULL || g->logits == NULL) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "the model's network lacks token_ids or logits");
+    }
+    return TRM_OK;
+}
+
+/* Dims of a decode step of `b` sequences, for the plan's workspace. */
+static trm_status cover_decode(trm_generator *g, trm_plan *plan, int32_t b)
+{
+    trm_dims *dims = calloc((size_t)plan->network->n_tensors + 1, sizeof(*dims));
+    if (dims == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate dims");
+    }
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        const trm_tensor *tensor = plan->network->tensors[i];
+        if (tensor->role != TRM_TENSOR_INPUT) {
+            continue;
+        }
+        dims[i] = strcmp(tensor->name, "sequence_starts") == 0 ? dims1(b + 1)
+                  : strcmp(tensor->name, "block_table") == 0   ? dims2(b, g->blocks_per_sequence)
+                                                               : dims1(b);
+    }
+    trm_status status = trm_plan_cover(plan, dims);
+    free(dims);
+    return status;
+}
+
+static trm_status allocate_sampling(trm_generator *g)
+{
+    trm_device *device = g->world->device;
+    size_t s = (size_t)g->max_sequences;
+    size_t rows = trm_align_up(s * sizeof(trm_sample_row), TRM_TENSOR_ALIGNMENT);
+    size_t seen = trm_align_up(s * (size_t)g->seen_words * sizeof(uint32_t), TRM_TENSOR_ALIGNMENT);
+    size_t chosen = trm_align_up(s * sizeof(int32_t), TRM_TENSOR_ALIGNMENT);
+    void *memory;
+    TRM_TRY(trm_device_alloc(device, sample_bytes(g, g->context->stream), &memory));
+    g->sample_memory = memory;
+    g->rows = (trm_sample_row *)g->sample_memory;
+    g->seen = (uint32_t *)(g->sample_memory + rows);
+    g->chosen = (int32_t *)(g->sample_memory + rows + seen);
+    g->sample_workspace = g->sample_memory + rows + seen + chosen;
+    TRM_TRY(trm_device_alloc_host(device, rows, &memory));
+    g->rows_staging = memory;
+    TRM_TRY(trm_device_alloc_host(device, seen, &memory));
+    g->seen_staging = memory;
+    TRM_TRY(trm_device_alloc_host(device, chosen, &memory));
+    g->chosen_staging = memory;
+    return TRM_OK;
+}
+
+/* Tunes and captures the decode steps, so that nothing is left to do when tokens are asked for. */
+static trm_status warm_up(trm_generator *g)
+{
+    if (trm_device_backend(g->world->device) != TRM_BACKEND_CUDA) {
+        return TRM_OK;
+    }
+    int32_t *blocks = calloc((size_t)g->blocks_per_sequence, sizeof(*blocks));
+    trm_step_sequence *sequences = calloc((size_t)g->max_sequences, sizeof(*sequences));
+    int32_t *chosen = calloc((size_t)g->max_sequences, sizeof(*chosen));
+    trm_status status = TRM_OK;
+    if (blocks == NULL || sequences == NULL || chosen == NULL) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the warm-up");
+    }
+    static const int32_t token = 0;
+    static const trm_sampling greedy = TRM_SAMPLING_INIT;
+    for (int32_t i = 0; status == TRM_OK && i < g->max_sequences; i++) {
+        sequences[i] = (trm_step_sequence){.tokens = &token, .n_tokens = 1, .blocks = blocks, .sampling = &greedy};
+    }
+    for (int32_t i = 0; status == TRM_OK && i < g->n_buckets; i++) {
+        status = trm_generator_step(g, sequences, g->buckets[i], true, chosen);
+    }
+    free(blocks);
+    free(sequences);
+    free(chosen);
+    return status;
+}
+
+trm_status trm_generator_create(trm_model *model, trm_world *world, const trm_generator_options *options,
+                                trm_generator **generator)
+{
+    trm_generator *g = calloc(1, sizeof(*g));
+    if (g == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a generator");
+    }
+    g->model = model;
+    g->world = world;
+    trm_model_get_info(model, &g->info);
+    g->vocab = g->info.vocab;
+    g->seen_words = (g->vocab + 31) / 32;
+    trm_network *network = NULL;
+    trm_plan *plan = NULL;
+    trm_status status;
+    trm_dtype dtype = options->dtype;
+    if (dtype == TRM_DTYPE_NONE && trm_device_backend(world->device) == TRM_BACKEND_HOST) {
+        dtype = TRM_F32;
+    }
+    TRM_TRY_GOTO(status, choose_limits(g, options), destroy);
+    TRM_TRY_GOTO(status, trm_model_build_network(model, dtype, &network), destroy);
+    TRM_TRY_GOTO(status, build_plan(g, network, &options->mesh, &plan), destroy);
+    trm_network_destroy(network);
+    network = NULL;
+    if (plan->partition.note[0] != '\0' && world->rank == 0) {
+        TRM_WARN("%s", plan->partition.note);
+    }
+    TRM_TRY_GOTO(status, size_cache(g, plan, options->max_context > 0), destroy);
+    choose_buckets(g);
+    for (int32_t i = 0; i < g->n_buckets; i++) {
+        TRM_TRY_GOTO(status, cover_decode(g, plan, g->buckets[i]), destroy);
+    }
+    status = trm_engine_create(plan, world, options->progress, options->progress_user, &g->engine);
+    plan = NULL; /* the engine has it, or has destroyed it */
+    if (status != TRM_OK) {
+        goto destroy;
+    }
+    TRM_TRY_GOTO(status, find_tensors(g), destroy);
+    TRM_TRY_GOTO(status, trm_context_create(g->engine, &g->context), destroy);
+    TRM_TRY_GOTO(status, allocate_sampling(g), destroy);
+    TRM_TRY_GOTO(status, warm_up(g), destroy);
+    *generator = g;
+    return TRM_OK;
+destroy:
+    trm_network_destroy(network);
+    trm_plan_destroy(plan);
+    trm_generator_destroy(g);
+    return status;
+}
+
+void trm_generator_destroy(trm_generator *g)
+{
+    if (g == NULL) {
+        return;
+    }
+    for (int32_t i = 0; i < TRM_MAX_BUCKETS; i++) {
+        for (int32_t mode = 0; mode < TRM_SAMPLE_MODE_COUNT; mode++) {
+            trm_graph_exec_destroy(g->captured[i][mode]);
+        }
+    }
+    trm_device_free(g->world->device, g->sample_memory);
+    trm_device_free_host(g->world->device, g->rows_staging);
+    trm_device_free_host(g->world->device, g->seen_staging);
+    trm_device_free_host(g->world->device, g->chosen_staging);
+    trm_context_destroy(g->context);
+    trm_engine_destroy(g->engine);
+    free(g);
+}
+
+trm_engine *trm_generator_engine(trm_generator *generator)
+{
+    return generator->engine;
+}

@@ -1,0 +1,204 @@
+/* One step of a generator: inputs laid out, the network and the sampler enqueued or launched as captured. */
+#include "dist/generate.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+static trm_sample_mode mode_of(const trm_step_sequence *sequences, int32_t n)
+{
+    trm_sample_mode mode = TRM_SAMPLE_GREEDY;
+    for (int32_t i = 0; i < n; i++) {
+        const trm_sampling *sampling = sequences[i].sampling;
+        if (sampling == NULL) {
+            continue;
+        }
+        if (sampling->repetition_penalty != 1.0f) {
+            return TRM_SAMPLE_PENALISED;
+        }
+        if (sampling->temperature > 0.0f) {
+            mode = TRM_SAMPLE_DRAW;
+        }
+    }
+    return mode;
+}
+
+static void fill_row(trm_generator *g, int32_t row, const trm_step_sequence *sequence, trm_sample_mode mode)
+{
+    const trm_sampling *sampling = sequence->sampling;
+    g->rows_staging[row] = (trm_sample_row){
+        .temperature = sampling->temperature,
+        .top_p = sampling->top_p,
+        .min_p = sampling->min_p,
+        .repetition_penalty = sampling->repetition_penalty,
+        .top_k = sampling->top_k,
+        .seed = sampling->seed,
+        .counter = sequence->counter,
+    };
+    if (mode == TRM_SAMPLE_PENALISED) {
+        uint32_t *seen = g->seen_staging + (size_t)row * (size_t)g->seen_words;
+        if (sequence->seen != NULL) {
+            memcpy(seen, sequence->seen, (size_t)g->seen_words * sizeof(*seen));
+        } else {
+            memset(seen, 0, (size_t)g->seen_words * sizeof(*seen));
+        }
+    }
+}
+
+/*
+ * Writes the inputs of a step into the staging memory and sets the dims. `padded` sequences at the end have no
+ * tokens in the attention's eyes (their start is the end of the last one) but each has a row of zeros in token_ids.
+ */
+static trm_status lay_out_inputs(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t padded,
+                                 trm_sample_mode mode, int32_t *n_rows)
+{
+    trm_context *context = g->context;
+    int32_t *ids = trm_context_staging(context, g->token_ids);
+    int32_t *positions = trm_context_staging(context, g->positions);
+    int32_t *starts = trm_context_staging(context, g->sequence_starts);
+    int32_t *lengths = trm_context_staging(context, g->sequence_lengths);
+    int32_t *table = trm_context_staging(context, g->block_table);
+    int32_t *rows = trm_context_staging(context, g->logit_rows);
+    int32_t *rope_lengths = g->rope_lengths == NULL ? NULL : trm_context_staging(context, g->rope_lengths);
+    int32_t at = 0;
+    *n_rows = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const trm_step_sequence *sequence = &sequences[i];
+        int64_t length = sequence->n_cached + sequence->n_tokens;
+        starts[i] = at;
+        lengths[i] = (int32_t)length;
+        memcpy(table + (size_t)i * (size_t)g->blocks_per_sequence, sequence->blocks,
+               (size_t)g->blocks_per_sequence * sizeof(*table));
+        for (int32_t k = 0; k < sequence->n_tokens; k++, at++) {
+            ids[at] = sequence->tokens[k];
+            positions[at] = (int32_t)(sequence->n_cached + k);
+            if (rope_lengths != NULL) {
+                rope_lengths[at] = (int32_t)length;
+            }
+        }
+        if (sequence->sampling != NULL) {
+            rows[*n_rows] = at - 1;
+            fill_row(g, (*n_rows)++, sequence, mode);
+        }
+    }
+    starts[n] = at;
+    for (int32_t i = n; i < n + padded; i++, at++) {
+        starts[i + 1] = starts[n];
+        lengths[i] = 0;
+        ids[at] = positions[at] = 0;
+        if (rope_lengths != NULL) {
+            rope_lengths[at] = 0;
+        }
+        rows[*n_rows] = at;
+        g->rows_staging[*n_rows] = (trm_sample_row){.top_p = 1.0f, .repetition_penalty = 1.0f};
+        (*n_rows)++;
+    }
+    int64_t s = n + padded;
+    const trm_dims tokens = {1, {at}}, per_sequence = {1, {s}}, starts_dims = {1, {s + 1}},
+                   table_dims = {2, {s, g->blocks_per_sequence}}, rows_dims = {1, {*n_rows}};
+    TRM_TRY(trm_context_set_dims(context, g->token_ids, &tokens));
+    TRM_TRY(trm_context_set_dims(context, g->positions, &tokens));
+    if (rope_lengths != NULL) {
+        TRM_TRY(trm_context_set_dims(context, g->rope_lengths, &tokens));
+    }
+    TRM_TRY(trm_context_set_dims(context, g->sequence_starts, &starts_dims));
+    TRM_TRY(trm_context_set_dims(context, g->sequence_lengths, &per_sequence));
+    TRM_TRY(trm_context_set_dims(context, g->block_table, &table_dims));
+    return trm_context_set_dims(context, g->logit_rows, &rows_dims);
+}
+
+/* Network, sampler, and the way of the chosen tokens to the host. Rank 0's choice is everyone's: logits that were
+ * computed on each rank alone may differ in their last bits. */
+static trm_status enqueue(trm_generator *g, int32_t n_rows, trm_sample_mode mode)
+{
+    trm_stream *stream = g->context->stream;
+    TRM_TRY(trm_context_enqueue(g->context));
+    if (n_rows == 0) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_stream_upload(stream, g->rows, g->rows_staging, (size_t)n_rows * sizeof(*g->rows)));
+    if (mode == TRM_SAMPLE_PENALISED) {
+        TRM_TRY(trm_stream_upload(stream, g->seen, g->seen_staging,
+                                  (size_t)n_rows * (size_t)g->seen_words * sizeof(*g->seen)));
+    }
+    const trm_sample_args sample = {.logits = trm_context_view(g->context, g->logits).data,
+                                    .rows = n_rows,
+                                    .vocab = g->vocab,
+                                    .parameters = g->rows,
+                                    .seen = mode == TRM_SAMPLE_PENALISED ? g->seen : NULL,
+                                    .tokens = g->chosen,
+                                    .workspace = g->sample_workspace,
+                                    .greedy_only = mode == TRM_SAMPLE_GREEDY};
+    TRM_TRY(trm_sample(stream, &sample));
+    if (g->world->size > 1) {
+        const trm_exchange exchange = {.op = TRM_BROADCAST,
+                                       .reduce = TRM_REDUCE_NONE,
+                                       .dtype = TRM_I32,
+                                       .from = g->chosen,
+                                       .to = g->chosen,
+                                       .count = (size_t)n_rows,
+                                       .root = 0};
+        TRM_TRY(trm_communicator_exchange(g->world->communicator, &exchange, stream));
+    }
+    return trm_stream_download(stream, g->chosen_staging, g->chosen, (size_t)n_rows * sizeof(*g->chosen));
+}
+
+/* The captured decode step of a bucket, made at its first use: tuned, then captured. */
+static trm_status captured_step(trm_generator *g, int32_t bucket, trm_sample_mode mode, trm_graph_exec **exec)
+{
+    trm_graph_exec **slot = &g->captured[bucket][mode];
+    if (*slot == NULL) {
+        bool tuned = false;
+        for (int32_t i = 0; i < TRM_SAMPLE_MODE_COUNT; i++) {
+            tuned = tuned || g->captured[bucket][i] != NULL;
+        }
+        if (!tuned) {
+            TRM_TRY(trm_context_tune(g->context));
+            TRM_TRY(enqueue(g, g->buckets[bucket], mode)); /* lets libraries set themselves up outside the capture */
+            TRM_TRY(trm_context_wait(g->context));
+        }
+        TRM_TRY(trm_stream_begin_capture(g->context->stream));
+        trm_status status = enqueue(g, g->buckets[bucket], mode);
+        trm_graph_exec *made = NULL;
+        trm_status ended = trm_stream_end_capture(g->context->stream, &made);
+        if (status != TRM_OK) {
+            trm_graph_exec_destroy(made);
+            return status;
+        }
+        TRM_TRY(ended);
+        *slot = made;
+    }
+    *exec = *slot;
+    return TRM_OK;
+}
+
+trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, bool decode,
+                              int32_t *chosen)
+{
+    trm_sample_mode mode = mode_of(sequences, n);
+    bool captured = decode && trm_device_backend(g->world->device) == TRM_BACKEND_CUDA && !g->context->profiling;
+    int32_t bucket = 0;
+    while (captured && g->buckets[bucket] < n) {
+        bucket++;
+    }
+    int32_t padded = captured ? g->buckets[bucket] - n : 0, n_rows;
+    TRM_TRY(lay_out_inputs(g, sequences, n, padded, mode, &n_rows));
+    if (captured) {
+        TRM_TRY(trm_context_shape(g->context));
+        trm_graph_exec *exec;
+        TRM_TRY(captured_step(g, bucket, mode, &exec));
+        TRM_TRY(trm_graph_exec_launch(exec, g->context->stream));
+    } else {
+        TRM_TRY(enqueue(g, n_rows, mode));
+    }
+    TRM_TRY(trm_context_wait(g->context));
+    if (g->context->profiling) {
+        TRM_TRY(trm_context_collect_profile(g->context));
+    }
+    for (int32_t i = 0, row = 0; i < n; i++) {
+        if (sequences[i].sampling != NULL) {
+            chosen[i] = g->chosen_staging[row++];
+        }
+    }
+    return TRM_OK;
+}
