@@ -12,10 +12,8 @@ static const trm_kernel kernels[] = {
     SIMPLE(concat, TRM_LAYER_CONCAT),       SIMPLE(gather, TRM_LAYER_GATHER),
     SIMPLE(embedding, TRM_LAYER_EMBEDDING), SIMPLE(elementwise, TRM_LAYER_ELEMENTWISE),
     SIMPLE(unary, TRM_LAYER_UNARY),         SIMPLE(glu, TRM_LAYER_GLU),
-    SIMPLE(norm, TRM_LAYER_NORM),
-    SIMPLE(softmax, TRM_LAYER_SOFTMAX),
-    SIMPLE(reduce, TRM_LAYER_REDUCE),
-    SIMPLE(rope, TRM_LAYER_ROPE),
+    SIMPLE(norm, TRM_LAYER_NORM),           SIMPLE(softmax, TRM_LAYER_SOFTMAX),
+    SIMPLE(reduce, TRM_LAYER_REDUCE),       SIMPLE(rope, TRM_LAYER_ROPE),
 };
 
 const trm_kernel_table trm_cuda_kernels = {kernels, (int32_t)(sizeof(kernels) / sizeof(kernels[0]))};

@@ -1,0 +1,398 @@
+/*
+ * cuBLASLt behind a table of functions found at run time: descriptors for row-major products, algorithms chosen by
+ * heuristic or by timing and remembered per problem.
+ */
+#include "kernels/cuda/cublaslt.h"
+
+#include <cublasLt.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/library.h"
+#include "kernels/cuda/cuda.h"
+
+#define CUBLASLT_FUNCTIONS(X)                                                                                          \
+    X(cublasLtCreate)                                                                                                  \
+    X(cublasLtGetVersion)                                                                                              \
+    X(cublasLtGetStatusString)                                                                                         \
+    X(cublasLtMatmul)                                                                                                  \
+    X(cublasLtMatmulAlgoGetHeuristic)                                                                                  \
+    X(cublasLtMatmulDescInit_internal)                                                                                 \
+    X(cublasLtMatmulDescSetAttribute)                                                                                  \
+    X(cublasLtMatmulPreferenceInit_internal)                                                                           \
+    X(cublasLtMatmulPreferenceSetAttribute)                                                                            \
+    X(cublasLtMatrixLayoutInit_internal)                                                                               \
+    X(cublasLtMatrixLayoutSetAttribute)
+
+#define MAX_DEVICES   64
+#define MAX_PROPOSALS 8
+#define CACHE_SLOTS   1024 /* a power of two */
+
+static struct {
+#define FIELD(name) __typeof__(&name) name;
+    CUBLASLT_FUNCTIONS(FIELD)
+#undef FIELD
+} lt;
+
+/* What an algorithm is chosen for. Compared as bytes: always zeroed before it is filled. */
+typedef struct problem_key {
+    int64_t m, n, k, batch, stride_a, stride_b, stride_c, row_a;
+    uint64_t workspace;
+    int32_t device, in, out, activation;
+    uint16_t align_a, align_b, align_c, align_bias; /* bytes, at most 256; 0 without bias */
+    uint8_t transpose_a, transpose_b;
+    uint8_t zero[6];
+} problem_key;
+
+typedef struct cache_slot {
+    bool used;
+    problem_key key;
+    cublasLtMatmulAlgo_t algorithm;
+} cache_slot;
+
+static struct {
+    pthread_mutex_t mutex;
+    bool loaded;
+    void *library;
+    cublasLtHandle_t handles[MAX_DEVICES];
+    cache_slot cache[CACHE_SLOTS];
+} state = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static trm_status lt_fail(cublasStatus_t error, const char *what)
+{
+    trm_status status = error == CUBLAS_STATUS_ALLOC_FAILED      ? TRM_ERROR_OUT_OF_MEMORY
+                        : error == CUBLAS_STATUS_NOT_SUPPORTED   ? TRM_ERROR_UNSUPPORTED
+                        : error == CUBLAS_STATUS_NOT_INITIALIZED ? TRM_ERROR_NO_DEVICE
+                                                                 : TRM_ERROR_INTERNAL;
+    return trm_fail(status, "%s failed: %s", what, lt.cublasLtGetStatusString(error));
+}
+
+#define LT_TRY(function, ...)                                                                                          \
+    do {                                                                                                               \
+        cublasStatus_t lt_error_ = lt.function(__VA_ARGS__);                                                           \
+        if (lt_error_ != CUBLAS_STATUS_SUCCESS) {                                                                      \
+            return lt_fail(lt_error_, #function);                                                                      \
+        }                                                                                                              \
+    } while (0)
+
+/* Under the mutex. */
+static trm_status library_load(void)
+{
+    static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
+    static const trm_library_symbol symbols[] = {
+#define SYMBOL(name) {#name, &lt.name, false},
+        CUBLASLT_FUNCTIONS(SYMBOL)
+#undef SYMBOL
+    };
+    if (!state.loaded) {
+        TRM_TRY(trm_library_open(names, 3, symbols, (int32_t)(sizeof(symbols) / sizeof(symbols[0])), &state.library));
+        state.loaded = true;
+    }
+    return TRM_OK;
+}
+
+/* The current device's handle. */
+static trm_status handle_get(int *device, cublasLtHandle_t *handle)
+{
+    TRM_CUDA_TRY(cudaGetDevice(device));
+    if (*device >= MAX_DEVICES) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "cuda device %d for a matrix product, expected at most %d", *device,
+                 MAX_DEVICES - 1);
+    }
+    pthread_mutex_lock(&state.mutex);
+    trm_status status = library_load();
+    if (status == TRM_OK && state.handles[*device] == NULL) {
+        cublasStatus_t error = lt.cublasLtCreate(&state.handles[*device]);
+        if (error != CUBLAS_STATUS_SUCCESS) {
+            state.handles[*device] = NULL;
+            status = lt_fail(error, "cublasLtCreate");
+        }
+    }
+    *handle = state.handles[*device];
+    pthread_mutex_unlock(&state.mutex);
+    return status;
+}
+
+size_t trm_cublaslt_version(char *path, size_t size)
+{
+    pthread_mutex_lock(&state.mutex);
+    trm_status status = library_load();
+    pthread_mutex_unlock(&state.mutex);
+    if (status != TRM_OK) {
+        snprintf(path, size, "%s", trm_last_error());
+        return 0;
+    }
+    trm_library_path(state.library, path, size);
+    return lt.cublasLtGetVersion();
+}
+
+/* ---- descriptors ---- */
+
+/* A product in the library's column-major terms: c transposed = op(b) transposed * op(a) transposed, so the library's
+ * first operand is our b and its m is our n. */
+typedef struct description {
+    cublasLtMatmulDescOpaque_t operation;
+    cublasLtMatrixLayoutOpaque_t first, second, result;
+} description;
+
+static cudaDataType_t data_type(trm_dtype dtype)
+{
+    return dtype == TRM_F16 ? CUDA_R_16F : dtype == TRM_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+static uint32_t epilogue_of(const trm_gemm *gemm)
+{
+    bool bias = gemm->bias != NULL;
+    switch (gemm->activation) {
+    case TRM_ACTIVATION_RELU:
+        return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    case TRM_ACTIVATION_GELU_TANH:
+        return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    default:
+        return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    }
+}
+
+bool trm_cublaslt_accepts(const trm_gemm *gemm)
+{
+    bool plain = gemm->bias == NULL && gemm->activation == TRM_ACTIVATION_NONE;
+    bool known = gemm->activation == TRM_ACTIVATION_NONE || gemm->activation == TRM_ACTIVATION_RELU ||
+                 gemm->activation == TRM_ACTIVATION_GELU_TANH;
+    return known && (gemm->out == gemm->in || (gemm->out == TRM_F32 && plain)) && (plain || gemm->batch == 1);
+}
+
+static trm_status layout_init(cublasLtMatrixLayoutOpaque_t *layout, trm_dtype dtype, int64_t rows, int64_t columns,
+                              int64_t leading, int64_t batch, int64_t stride)
+{
+    int32_t count = (int32_t)batch;
+    LT_TRY(cublasLtMatrixLayoutInit_internal, layout, sizeof(*layout), data_type(dtype), (uint64_t)rows,
+           (uint64_t)columns, leading);
+    if (batch > 1) {
+        LT_TRY(cublasLtMatrixLayoutSetAttribute, layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count));
+        LT_TRY(cublasLtMatrixLayoutSetAttribute, layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+               sizeof(stride));
+    }
+    return TRM_OK;
+}
+
+static trm_status describe(const trm_gemm *g, description *d)
+{
+    int32_t first = g->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = g->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    uint32_t epilogue = epilogue_of(g);
+    LT_TRY(cublasLtMatmulDescInit_internal, &d->operation, sizeof(d->operation), CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first));
+    LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second));
+    LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
+    if (g->bias != NULL) {
+        int32_t type = data_type(g->in);
+        LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof(type));
+        LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias,
+               sizeof(g->bias));
+    }
+    int64_t b_columns = g->transpose_b ? g->k : g->n; /* of b as it is stored, row-major: its row length */
+    TRM_TRY(layout_init(&d->first, g->in, b_columns, g->transpose_b ? g->n : g->k, b_columns, g->batch, g->stride_b));
+    TRM_TRY(layout_init(&d->second, g->in, g->transpose_a ? g->m : g->k, g->transpose_a ? g->k : g->m, g->row_a,
+                        g->batch, g->stride_a));
+    return layout_init(&d->result, g->out, g->n, g->m, g->n, g->batch, g->stride_c);
+}
+
+/* ---- choice of algorithm ---- */
+
+/* The largest power of two, at most 256, that divides the address. */
+static uint16_t alignment_of(const void *address)
+{
+    uintptr_t bits = (uintptr_t)address | 256u;
+    return (uint16_t)(bits & (~bits + 1));
+}
+
+static void key_fill(const trm_gemm *g, int device, size_t workspace_size, problem_key *key)
+{
+    memset(key, 0, sizeof(*key));
+    key->m = g->m;
+    key->n = g->n;
+    key->k = g->k;
+    key->batch = g->batch;
+    key->stride_a = g->stride_a;
+    key->stride_b = g->stride_b;
+    key->stride_c = g->stride_c;
+    key->row_a = g->row_a;
+    key->workspace = workspace_size;
+    key->device = device;
+    key->in = g->in;
+    key->out = g->out;
+    key->activation = g->activation;
+    key->align_a = alignment_of(g->a);
+    key->align_b = alignment_of(g->b);
+    key->align_c = alignment_of(g->c);
+    key->align_bias = g->bias != NULL ? alignment_of(g->bias) : 0;
+    key->transpose_a = g->transpose_a;
+    key->transpose_b = g->transpose_b;
+}
+
+static uint64_t key_hash(const problem_key *key)
+{
+    uint64_t hash = 0xcbf29ce484222325ull; /* FNV-1a */
+    const unsigned char *bytes = (const unsigned char *)key;
+    for (size_t i = 0; i < sizeof(*key); i++) {
+        hash = (hash ^ bytes[i]) * 0x100000001b3ull;
+    }
+    return hash ^ (hash >> 29);
+}
+
+/* The slot that holds the key, else the one to put it into: the first free of four, or the first of them. Under the
+ * mutex. */
+static cache_slot *cache_find(const problem_key *key, bool *found)
+{
+    uint64_t home = key_hash(key);
+    cache_slot *place = NULL;
+    *found = false;
+    for (uint64_t i = 0; i < 4; i++) {
+        cache_slot *slot = &state.cache[(home + i) & (CACHE_SLOTS - 1)];
+        if (slot->used && memcmp(&slot->key, key, sizeof(*key)) == 0) {
+            *found = true;
+            return slot;
+        }
+        if (!slot->used && place == NULL) {
+            place = slot;
+        }
+    }
+    return place != NULL ? place : &state.cache[home & (CACHE_SLOTS - 1)];
+}
+
+static bool cache_get(const problem_key *key, cublasLtMatmulAlgo_t *algorithm)
+{
+    bool found;
+    pthread_mutex_lock(&state.mutex);
+    cache_slot *slot = cache_find(key, &found);
+    if (found) {
+        *algorithm = slot->algorithm;
+    }
+    pthread_mutex_unlock(&state.mutex);
+    return found;
+}
+
+static void cache_put(const problem_key *key, const cublasLtMatmulAlgo_t *algorithm)
+{
+    bool found;
+    pthread_mutex_lock(&state.mutex);
+    cache_slot *slot = cache_find(key, &found);
+    slot->used = true;
+    slot->key = *key;
+    slot->algorithm = *algorithm;
+    pthread_mutex_unlock(&state.mutex);
+}
+
+/* The library's proposals, best first. TRM_ERROR_UNSUPPORTED if there is none. */
+static trm_status proposals_get(cublasLtHandle_t handle, const trm_gemm *g, description *d, const problem_key *key,
+                                cublasLtMatmulHeuristicResult_t *proposals, int wanted, int *count)
+{
+    cublasLtMatmulPreferenceOpaque_t preference;
+    /* Partial sums of a split k stay in f32: the output type is rounded to once. */
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    uint32_t align_first = key->align_b, align_second = key->align_a, align_result = key->align_c;
+    *count = 0;
+    LT_TRY(cublasLtMatmulPreferenceInit_internal, &preference, sizeof(preference));
+    LT_TRY(cublasLtMatmulPreferenceSetAttribute, &preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &key->workspace,
+           sizeof(key->workspace));
+    LT_TRY(cublasLtMatmulPreferenceSetAttribute, &preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+           sizeof(reductions));
+    LT_TRY(cublasLtMatmulPreferenceSetAttribute, &preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &align_first,
+           sizeof(align_first));
+    LT_TRY(cublasLtMatmulPreferenceSetAttribute, &preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &align_second,
+           sizeof(align_second));
+    LT_TRY(cublasLtMatmulPreferenceSetAttribute, &preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &align_result,
+           sizeof(align_result));
+    LT_TRY(cublasLtMatmulPreferenceSetAttribute, &preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align_result,
+           sizeof(align_result));
+    cublasStatus_t error = lt.cublasLtMatmulAlgoGetHeuristic(handle, &d->operation, &d->first, &d->second, &d->result,
+                                                             &d->result, &preference, wanted, proposals, count);
+    if (error != CUBLAS_STATUS_SUCCESS && error != CUBLAS_STATUS_NOT_SUPPORTED) {
+        return lt_fail(error, "cublasLtMatmulAlgoGetHeuristic");
+    }
+    if (error != CUBLAS_STATUS_SUCCESS || *count == 0) {
+        *count = 0;
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "cublasLt has no algorithm for a product of m %lld, n %lld, k %lld, batch %lld, %s to %s",
+                 (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->batch, trm_dtype_name(g->in),
+                 trm_dtype_name(g->out));
+    }
+    return TRM_OK;
+}
+
+/* ---- running ---- */
+
+typedef struct matmul_run {
+    cublasLtHandle_t handle;
+    const trm_gemm *gemm;
+    description *description;
+    const cublasLtMatmulAlgo_t *algorithm;
+    void *workspace;
+    size_t workspace_size;
+    cudaStream_t stream;
+} matmul_run;
+
+static trm_status matmul_enqueue(void *user)
+{
+    const matmul_run *run = user;
+    const trm_gemm *g = run->gemm;
+    const float one = 1.0f, zero = 0.0f;
+    LT_TRY(cublasLtMatmul, run->handle, &run->description->operation, &one, g->b, &run->description->first, g->a,
+           &run->description->second, &zero, g->c, &run->description->result, g->c, &run->description->result,
+           run->algorithm, run->workspace, run->workspace_size, run->stream);
+    return TRM_OK;
+}
+
+trm_status trm_cublaslt_run(const trm_gemm *gemm, void *workspace, size_t workspace_size, cudaStream_t stream)
+{
+    int device, count;
+    cublasLtHandle_t handle = NULL;
+    description d;
+    problem_key key;
+    cublasLtMatmulAlgo_t algorithm;
+    TRM_TRY(handle_get(&device, &handle));
+    TRM_TRY(describe(gemm, &d));
+    key_fill(gemm, device, workspace_size, &key);
+    if (!cache_get(&key, &algorithm)) {
+        cublasLtMatmulHeuristicResult_t proposal;
+        TRM_TRY(proposals_get(handle, gemm, &d, &key, &proposal, 1, &count));
+        algorithm = proposal.algo;
+        cache_put(&key, &algorithm);
+    }
+    matmul_run run = {handle, gemm, &d, &algorithm, workspace, workspace_size, stream};
+    return matmul_enqueue(&run);
+}
+
+trm_status trm_cublaslt_tune(const trm_gemm *gemm, void *workspace, size_t workspace_size, cudaStream_t stream,
+                             float *milliseconds)
+{
+    int device, count;
+    cublasLtHandle_t handle = NULL;
+    description d;
+    problem_key key;
+    cublasLtMatmulHeuristicResult_t proposals[MAX_PROPOSALS];
+    TRM_TRY(handle_get(&device, &handle));
+    TRM_TRY(describe(gemm, &d));
+    key_fill(gemm, device, workspace_size, &key);
+    TRM_TRY(proposals_get(handle, gemm, &d, &key, proposals, MAX_PROPOSALS, &count));
+    int best = -1;
+    for (int i = 0; i < count; i++) {
+        matmul_run run = {handle, gemm, &d, &proposals[i].algo, workspace, workspace_size, stream};
+        float time;
+        if (proposals[i].state != CUBLAS_STATUS_SUCCESS ||
+            trm_cuda_time(stream, matmul_enqueue, &run, &time) != TRM_OK) {
+            continue; /* a proposal the library itself refuses to run */
+        }
+        if (best < 0 || time < *milliseconds) {
+            best = i;
+            *milliseconds = time;
+        }
+    }
+    if (best < 0) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "none of %d algorithms of cublasLt runs a product of m %lld, n %lld, k %lld",
+                 count, (long long)gemm->m, (long long)gemm->n, (long long)gemm->k);
+    }
+    cache_put(&key, &proposals[best].algo);
+    return TRM_OK;
+}

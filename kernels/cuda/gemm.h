@@ -1,0 +1,50 @@
+/*
+ * One product of row-major matrices as cuBLASLt and our own kernels take it:
+ * c[i] = activation(op(a[i]) * op(b[i]) + bias) for i of a batch.
+ */
+#ifndef TRM_KERNELS_CUDA_GEMM_H
+#define TRM_KERNELS_CUDA_GEMM_H
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct trm_gemm {
+    int64_t m, n, k;                             /* op(a) is [m, k], op(b) [k, n], c [m, n] */
+    int64_t batch, stride_a, stride_b, stride_c; /* in elements */
+    int64_t row_a;                               /* elements from one row of a, as stored, to the next */
+    bool transpose_a, transpose_b;
+    trm_dtype in, out;
+    trm_activation activation;
+    const void *a, *b;
+    const void *bias; /* [n] of type `in`, or NULL */
+    void *c;
+} trm_gemm;
+
+/* Calls `run(user)` a few times on the stream and gives the shortest time of one call. */
+trm_status trm_cuda_time(cudaStream_t stream, trm_status (*run)(void *user), void *user, float *milliseconds);
+
+/* gemv.cu: m up to 8 rows against b transposed, 16-bit floats; bound by reading b once. */
+bool trm_cuda_gemv_accepts(const trm_gemm *gemm);
+trm_status trm_cuda_gemv_run(const trm_gemm *gemm, cudaStream_t stream);
+
+/* epilogue.cu: to[i, j] = activation(from[i, j] + bias[j]) for `rows` rows of n. from is f32, or NULL for zeros; `to`
+ * may be the same address where it is f32 too. */
+typedef struct trm_epilogue {
+    int64_t rows, n;
+    const float *from;
+    const void *bias; /* or NULL */
+    trm_dtype bias_type, to_type;
+    trm_activation activation;
+    void *to;
+} trm_epilogue;
+trm_status trm_cuda_epilogue(const trm_epilogue *epilogue, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

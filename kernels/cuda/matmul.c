@@ -1,0 +1,322 @@
+/*
+ * The matrix product layer on CUDA: leading dimensions become a batch or a loop, bias and activation go into the
+ * library's epilogue, our own small-row kernel, or a pass of their own. Products are cuBLASLt's or gemv.cu's, whichever
+ * tuning found faster.
+ */
+#include <pthread.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/strides.h"
+
+#define LIBRARY_WORKSPACE ((size_t)32 << 20)
+#define TEMPORARY_LIMIT   ((size_t)64 << 20) /* of the f32 rows that wait for a pass of their own */
+#define GEMV_SLOTS        1024               /* a power of two */
+
+/* A layer call as products: `gemm` for each step of `loop` over leading dimensions (operands a, b, c). */
+typedef struct matmul_plan {
+    trm_gemm gemm;
+    trm_strided loop;
+    bool empty;
+    bool plain;       /* neither bias nor activation */
+    bool fused;       /* the product writes the output itself, bias and activation in it */
+    int64_t rows;     /* rows per product otherwise */
+    size_t temporary; /* bytes of f32 rows after the library's workspace; 0 if the output is f32 and holds them */
+} matmul_plan;
+
+/* Leading dimensions of the three tensors as one loop. */
+static void plan_loop(const trm_kernel_call *call, matmul_plan *plan)
+{
+    trm_dims a = call->inputs[0].dims, b = call->inputs[1].dims, c = call->outputs[0].dims;
+    trm_gemm *gemm = &plan->gemm;
+    trm_strided *loop = &plan->loop;
+    a.n -= 2;
+    b.n -= 2;
+    c.n -= 2;
+    loop->n = c.n;
+    loop->operands = 3;
+    for (int32_t i = 0; i < c.n; i++) {
+        loop->d[i] = c.d[i];
+    }
+    trm_broadcast_strides(&a, &c, loop->stride[0]);
+    trm_broadcast_strides(&b, &c, loop->stride[1]);
+    trm_contiguous_strides(&c, loop->stride[2]);
+    for (int32_t i = 0; i < c.n; i++) {
+        loop->stride[0][i] *= gemm->m * gemm->k;
+        loop->stride[1][i] *= gemm->k * gemm->n;
+        loop->stride[2][i] *= gemm->m * gemm->n;
+    }
+    trm_strided_collapse(loop);
+    if (loop->n == 1 && loop->d[0] == 1) {
+        loop->stride[0][0] = loop->stride[1][0] = loop->stride[2][0] = 0;
+    }
+}
+
+/* The innermost leading dimension joins the rows, where b stands still and a's rows go on, or becomes the batch. */
+static void plan_batch(matmul_plan *plan)
+{
+    trm_gemm *gemm = &plan->gemm;
+    trm_strided *loop = &plan->loop;
+    int32_t last = loop->n - 1;
+    int64_t count = loop->d[last];
+    if (count > 1 && loop->stride[1][last] == 0 && !gemm->transpose_a && loop->stride[0][last] == gemm->m * gemm->k) {
+        gemm->m *= count;
+    } else {
+        gemm->batch = count;
+        gemm->stride_a = loop->stride[0][last];
+        gemm->stride_b = loop->stride[1][last];
+        gemm->stride_c = loop->stride[2][last];
+    }
+    loop->d[last] = 1;
+}
+
+static void plan_make(const trm_kernel_call *call, matmul_plan *plan)
+{
+    const trm_view *a = &call->inputs[0], *b = &call->inputs[1], *c = &call->outputs[0];
+    const trm_matmul_params *matmul = &call->layer->matmul;
+    trm_gemm *gemm = &plan->gemm;
+    memset(plan, 0, sizeof(*plan));
+    gemm->m = c->dims.d[c->dims.n - 2];
+    gemm->n = c->dims.d[c->dims.n - 1];
+    gemm->k = a->dims.d[a->dims.n - (matmul->transpose_a ? 2 : 1)];
+    gemm->row_a = a->dims.d[a->dims.n - 1];
+    gemm->batch = 1;
+    gemm->transpose_a = matmul->transpose_a;
+    gemm->transpose_b = matmul->transpose_b;
+    gemm->in = a->dtype;
+    gemm->out = c->dtype;
+    gemm->activation = matmul->activation;
+    gemm->a = a->data;
+    gemm->b = b->data;
+    gemm->bias = call->n_inputs > 2 ? call->inputs[2].data : NULL;
+    gemm->c = c->data;
+    plan->empty = trm_dims_count(&c->dims) == 0;
+    if (plan->empty || gemm->k == 0) {
+        return;
+    }
+    /* accepts() and workspace() see calls without addresses: whether there is a bias is then said by its dims. */
+    bool has_bias = call->n_inputs > 2 && call->inputs[2].dtype != TRM_DTYPE_NONE;
+    plan_loop(call, plan);
+    plan_batch(plan);
+    trm_gemm probe = *gemm;
+    probe.bias = has_bias ? (const void *)gemm : NULL;
+    plan->fused = trm_cublaslt_accepts(&probe);
+    plan->rows = gemm->m;
+    /* Kept ready for a fused product too: the library may have no algorithm with an epilogue for these alignments. */
+    plan->plain = !has_bias && gemm->activation == TRM_ACTIVATION_NONE;
+    if (gemm->out != TRM_F32 && !(plan->fused && plan->plain)) {
+        size_t row = (size_t)gemm->n * sizeof(float);
+        int64_t fit = (int64_t)(TEMPORARY_LIMIT / row);
+        plan->rows = fit < 1 ? 1 : fit < gemm->m ? fit : gemm->m;
+        plan->temporary = (size_t)plan->rows * row;
+    }
+}
+
+/* ---- which products our own kernel does ---- */
+
+typedef struct gemv_choice {
+    bool used, gemv;
+    int64_t m, n, k;
+    int32_t device, in, out, activation;
+} gemv_choice;
+
+static struct {
+    pthread_mutex_t mutex;
+    gemv_choice slots[GEMV_SLOTS];
+} choices = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static bool choice_matches(const gemv_choice *choice, const trm_gemm *gemm, int device)
+{
+    return choice->used && choice->m == gemm->m && choice->n == gemm->n && choice->k == gemm->k &&
+           choice->device == device && choice->in == (int32_t)gemm->in && choice->out == (int32_t)gemm->out &&
+           choice->activation == (int32_t)gemm->activation;
+}
+
+static gemv_choice *choice_slot(const trm_gemm *gemm, int device)
+{
+    uint64_t hash = (uint64_t)gemm->n * 0x9e3779b97f4a7c15ull ^ (uint64_t)gemm->k * 0xbf58476d1ce4e5b9ull ^
+                    (uint64_t)gemm->m * 0x94d049bb133111ebull ^ (uint64_t)gemm->out << 40 ^ (uint64_t)device << 48;
+    return &choices.slots[(hash >> 32 ^ hash) & (GEMV_SLOTS - 1)];
+}
+
+static bool gemv_chosen(const trm_gemm *gemm)
+{
+    int device;
+    if (!trm_cuda_gemv_accepts(gemm) || cudaGetDevice(&device) != cudaSuccess) {
+        return false;
+    }
+    pthread_mutex_lock(&choices.mutex);
+    const gemv_choice *slot = choice_slot(gemm, device);
+    bool chosen = choice_matches(slot, gemm, device) && slot->gemv;
+    pthread_mutex_unlock(&choices.mutex);
+    return chosen;
+}
+
+static void gemv_remember(const trm_gemm *gemm, bool gemv)
+{
+    int device;
+    if (cudaGetDevice(&device) != cudaSuccess) {
+        return;
+    }
+    pthread_mutex_lock(&choices.mutex);
+    gemv_choice *slot = choice_slot(gemm, device);
+    *slot = (gemv_choice){true,
+                          gemv,
+                          gemm->m,
+                          gemm->n,
+                          gemm->k,
+                          device,
+                          (int32_t)gemm->in,
+                          (int32_t)gemm->out,
+                          (int32_t)gemm->activation};
+    pthread_mutex_unlock(&choices.mutex);
+}
+
+/* ---- running ---- */
+
+/* One product whose bias and activation are a pass of their own, in pieces of plan->rows rows. */
+static trm_status run_in_passes(const matmul_plan *plan, const trm_gemm *gemm, const trm_kernel_call *call,
+                                cudaStream_t stream)
+{
+    size_t in = trm_dtype_size(gemm->in), out = trm_dtype_size(gemm->out);
+    for (int64_t i = 0; i < gemm->batch; i++) {
+        for (int64_t row = 0; row < gemm->m; row += plan->rows) {
+            trm_gemm piece = *gemm;
+            piece.batch = 1;
+            piece.m = gemm->m - row < plan->rows ? gemm->m - row : plan->rows;
+            piece.a = (const char *)gemm->a +
+                      (size_t)(i * gemm->stride_a + (gemm->transpose_a ? row : row * gemm->row_a)) * in;
+            piece.b = (const char *)gemm->b + (size_t)(i * gemm->stride_b) * in;
+            void *to = (char *)gemm->c + (size_t)(i * gemm->stride_c + row * gemm->n) * out;
+            piece.c = plan->temporary > 0 ? (char *)call->workspace + LIBRARY_WORKSPACE : to;
+            piece.out = TRM_F32;
+            piece.bias = NULL;
+            piece.activation = TRM_ACTIVATION_NONE;
+            TRM_TRY(trm_cublaslt_run(&piece, call->workspace, LIBRARY_WORKSPACE, stream));
+            trm_epilogue epilogue = {piece.m, gemm->n, piece.c, gemm->bias, gemm->in, gemm->out, gemm->activation, to};
+            TRM_TRY(trm_cuda_epilogue(&epilogue, stream));
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status run_product(const matmul_plan *plan, const trm_gemm *gemm, const trm_kernel_call *call,
+                              cudaStream_t stream)
+{
+    if (gemv_chosen(gemm)) {
+        return trm_cuda_gemv_run(gemm, stream);
+    }
+    if (plan->fused) {
+        trm_status status = trm_cublaslt_run(gemm, call->workspace, LIBRARY_WORKSPACE, stream);
+        if (status != TRM_ERROR_UNSUPPORTED || plan->plain) {
+            return status;
+        }
+    }
+    return run_in_passes(plan, gemm, call, stream);
+}
+
+/* The product at step `i` of the loop. */
+static trm_gemm product_at(const matmul_plan *plan, int64_t i)
+{
+    trm_gemm gemm = plan->gemm;
+    int64_t at[3] = {0, 0, 0};
+    for (int32_t axis = plan->loop.n - 1; axis >= 0; axis--) {
+        int64_t index = i % plan->loop.d[axis];
+        i /= plan->loop.d[axis];
+        for (int o = 0; o < 3; o++) {
+            at[o] += index * plan->loop.stride[o][axis];
+        }
+    }
+    gemm.a = (const char *)gemm.a + (size_t)at[0] * trm_dtype_size(gemm.in);
+    gemm.b = (const char *)gemm.b + (size_t)at[1] * trm_dtype_size(gemm.in);
+    gemm.c = (char *)gemm.c + (size_t)at[2] * trm_dtype_size(gemm.out);
+    return gemm;
+}
+
+static bool is_float(trm_dtype dtype)
+{
+    return dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16;
+}
+
+bool trm_cuda_matmul_accepts(const trm_kernel_call *call)
+{
+    const trm_view *a = &call->inputs[0], *b = &call->inputs[1], *c = &call->outputs[0];
+    bool bias_fits = call->n_inputs < 3 || call->inputs[2].dtype == a->dtype || call->inputs[2].dtype == TRM_DTYPE_NONE;
+    return is_float(a->dtype) && b->dtype == a->dtype && is_float(c->dtype) && bias_fits && a->dims.n >= 2 &&
+           b->dims.n >= 2;
+}
+
+size_t trm_cuda_matmul_workspace(const trm_kernel_call *call)
+{
+    matmul_plan plan;
+    plan_make(call, &plan);
+    return LIBRARY_WORKSPACE + plan.temporary;
+}
+
+trm_status trm_cuda_matmul_run(const trm_kernel_call *call)
+{
+    matmul_plan plan;
+    plan_make(call, &plan);
+    if (plan.empty) {
+        return TRM_OK;
+    }
+    cudaStream_t stream = trm_cuda_stream(call->stream);
+    if (plan.gemm.k == 0) {
+        trm_epilogue epilogue = {trm_dims_count(&call->outputs[0].dims) / plan.gemm.n,
+                                 plan.gemm.n,
+                                 NULL,
+                                 plan.gemm.bias,
+                                 plan.gemm.in,
+                                 plan.gemm.out,
+                                 plan.gemm.activation,
+                                 plan.gemm.c};
+        return trm_cuda_epilogue(&epilogue, stream);
+    }
+    int64_t steps = trm_strided_count(&plan.loop);
+    for (int64_t i = 0; i < steps; i++) {
+        trm_gemm gemm = product_at(&plan, i);
+        TRM_TRY(run_product(&plan, &gemm, call, stream));
+    }
+    return TRM_OK;
+}
+
+typedef struct gemv_run {
+    const trm_gemm *gemm;
+    cudaStream_t stream;
+} gemv_run;
+
+static trm_status gemv_enqueue(void *user)
+{
+    const gemv_run *run = user;
+    return trm_cuda_gemv_run(run->gemm, run->stream);
+}
+
+trm_status trm_cuda_matmul_tune(const trm_kernel_call *call)
+{
+    matmul_plan plan;
+    float library = 0.0f, own = 0.0f;
+    plan_make(call, &plan);
+    if (plan.empty || plan.gemm.k == 0) {
+        return TRM_OK;
+    }
+    cudaStream_t stream = trm_cuda_stream(call->stream);
+    trm_gemm gemm = product_at(&plan, 0);
+    bool timed = false; /* whether the library did the whole product in one */
+    if (plan.fused) {
+        trm_status status = trm_cublaslt_tune(&gemm, call->workspace, LIBRARY_WORKSPACE, stream, &library);
+        if (status != TRM_OK && (status != TRM_ERROR_UNSUPPORTED || plan.plain)) {
+            return status;
+        }
+        timed = status == TRM_OK;
+    }
+    if (trm_cuda_gemv_accepts(&gemm)) {
+        gemv_run run = {&gemm, stream};
+        TRM_TRY(trm_cuda_time(stream, gemv_enqueue, &run, &own));
+        /* Without a fused product of the library, one launch of ours stands against two with f32 rows between them. */
+        gemv_remember(&gemm, !timed || own < library);
+    }
+    return TRM_OK;
+}
