@@ -99,12 +99,70 @@ void trm_host_store(trm_dtype dtype, void *data, int64_t start, int64_t n, const
     }
 }
 
-#define EACH(expression)                                                                                               \
-    for (int64_t i = 0; i < n; i++) {                                                                                  \
-        const float v = x[i];                                                                                          \
-        x[i] = (expression);                                                                                           \
-    }                                                                                                                  \
-    break
+/*
+ * e^x = 2^n e^r with n the nearest integer to x / ln 2 (found by adding 1.5 * 2^23, which rounds) and r within ln 2 /
+ * 2, e^r by its series to r^7. ln 2 is split in two so that r is exact. Without branches, to become vector code.
+ */
+TRM_VECTOR_CLONES void trm_host_exp(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float v = x[i];
+        float clamped = v < -87.3f ? -87.3f : v;
+        clamped = clamped > 88.8f ? 88.8f : clamped;
+        const float shifted = clamped * 1.44269504f + 12582912.0f;
+        const float rounded = shifted - 12582912.0f;
+        const float r = (clamped - rounded * 0.693359375f) + rounded * 2.12194440e-4f;
+        float p = 1.9875691500e-4f;
+        p = p * r + 1.3981999507e-3f;
+        p = p * r + 8.3334519073e-3f;
+        p = p * r + 4.1665795894e-2f;
+        p = p * r + 1.6666665459e-1f;
+        p = p * r + 5.0000001201e-1f;
+        p = p * (r * r) + r + 1.0f;
+        uint32_t bits, exponent;
+        memcpy(&bits, &p, sizeof(bits));
+        memcpy(&exponent, &shifted, sizeof(exponent));
+        bits += exponent << 23;
+        float result;
+        memcpy(&result, &bits, sizeof(result));
+        result = v < -87.3f ? 0.0f : result;
+        result = v > 88.72283f ? INFINITY : result;
+        x[i] = v != v ? v : result;
+    }
+}
+
+/* x = v / (1 + e^(-scale v)), or without the factor v, by blocks so that the exponentials are vector code. */
+static void apply_sigmoid(float *x, int64_t n, float scale, bool multiply)
+{
+    float e[TRM_HOST_BLOCK];
+    for (int64_t i = 0; i < n; i += TRM_HOST_BLOCK) {
+        const int64_t block = trm_host_min(n - i, TRM_HOST_BLOCK);
+        for (int64_t j = 0; j < block; j++) {
+            e[j] = -scale * x[i + j];
+        }
+        trm_host_exp(e, block);
+        for (int64_t j = 0; j < block; j++) {
+            x[i + j] = (multiply ? x[i + j] : 1.0f) / (1.0f + e[j]);
+        }
+    }
+}
+
+/* v (1 + tanh(u)) / 2 = v / (1 + e^(-2u)), u = sqrt(2 / pi) (v + 0.044715 v^3). */
+static void gelu_tanh(float *x, int64_t n)
+{
+    float e[TRM_HOST_BLOCK];
+    for (int64_t i = 0; i < n; i += TRM_HOST_BLOCK) {
+        const int64_t block = trm_host_min(n - i, TRM_HOST_BLOCK);
+        for (int64_t j = 0; j < block; j++) {
+            const float v = x[i + j];
+            e[j] = -2.0f * 0.79788456080286536f * (v + 0.044715f * v * v * v);
+        }
+        trm_host_exp(e, block);
+        for (int64_t j = 0; j < block; j++) {
+            x[i + j] /= 1.0f + e[j];
+        }
+    }
+}
 
 bool trm_host_activation_is_known(trm_activation activation)
 {
@@ -117,18 +175,31 @@ void trm_host_activate(trm_activation activation, float *x, int64_t n)
     case TRM_ACTIVATION_NONE:
         break;
     case TRM_ACTIVATION_RELU:
-        EACH(v < 0.0f ? 0.0f : v); /* keeps NaN */
+        for (int64_t i = 0; i < n; i++) {
+            x[i] = x[i] < 0.0f ? 0.0f : x[i]; /* keeps NaN */
+        }
+        break;
     case TRM_ACTIVATION_SILU:
-        EACH(v / (1.0f + expf(-v)));
+        apply_sigmoid(x, n, 1.0f, true);
+        break;
     case TRM_ACTIVATION_GELU:
-        EACH(0.5f * v * (1.0f + erff(v * 0.70710678118654752f)));
+        for (int64_t i = 0; i < n; i++) {
+            x[i] = 0.5f * x[i] * (1.0f + erff(x[i] * 0.70710678118654752f));
+        }
+        break;
     case TRM_ACTIVATION_GELU_TANH:
-        EACH(0.5f * v * (1.0f + tanhf(0.79788456080286536f * (v + 0.044715f * v * v * v))));
+        gelu_tanh(x, n);
+        break;
     case TRM_ACTIVATION_SIGMOID:
-        EACH(1.0f / (1.0f + expf(-v)));
+        apply_sigmoid(x, n, 1.0f, false);
+        break;
     case TRM_ACTIVATION_TANH:
-        EACH(tanhf(v));
+        for (int64_t i = 0; i < n; i++) {
+            x[i] = tanhf(x[i]);
+        }
+        break;
     case TRM_ACTIVATION_QUICK_GELU:
-        EACH(v / (1.0f + expf(-1.702f * v)));
+        apply_sigmoid(x, n, 1.702f, true);
+        break;
     }
 }

@@ -38,6 +38,9 @@ void trm_host_store(trm_dtype dtype, void *data, int64_t start, int64_t n, const
 void trm_host_activate(trm_activation activation, float *x, int64_t n);
 bool trm_host_activation_is_known(trm_activation activation);
 
+/* x = e^x over n elements, within 2 units in the last place; below -87.3 zero. */
+void trm_host_exp(float *x, int64_t n);
+
 static inline trm_pool *trm_host_pool(const trm_kernel_call *call)
 {
     return (trm_pool *)trm_stream_native(call->stream);

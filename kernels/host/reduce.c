@@ -181,7 +181,11 @@ static void softmax_row(const trm_view *x, const trm_view *y, int64_t start, int
         const int64_t n = trm_host_min(d - i, TRM_HOST_BLOCK);
         const float *v = trm_host_load(x->dtype, x->data, start + i, n, buffer);
         for (int64_t j = 0; j < n; j++) {
-            sum += (double)expf(v[j] - max);
+            result[j] = v[j] - max;
+        }
+        trm_host_exp(result, n);
+        for (int64_t j = 0; j < n; j++) {
+            sum += (double)result[j];
         }
     }
     const float scale = (float)(1.0 / sum);
@@ -189,7 +193,11 @@ static void softmax_row(const trm_view *x, const trm_view *y, int64_t start, int
         const int64_t n = trm_host_min(d - i, TRM_HOST_BLOCK);
         const float *v = trm_host_load(x->dtype, x->data, start + i, n, buffer);
         for (int64_t j = 0; j < n; j++) {
-            result[j] = expf(v[j] - max) * scale;
+            result[j] = v[j] - max;
+        }
+        trm_host_exp(result, n);
+        for (int64_t j = 0; j < n; j++) {
+            result[j] *= scale;
         }
         trm_host_store(y->dtype, y->data, start + i, n, result);
     }

@@ -1,0 +1,38 @@
+/*
+ * What the implementations of the attention layer share: one call, checked and described.
+ */
+#ifndef TRM_ATTENTION_ATTENTION_IMPL_H
+#define TRM_ATTENTION_ATTENTION_IMPL_H
+
+#include "kernels/kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct trm_attention_shape {
+    bool packed;           /* PACKED_NHD */
+    bool cached;           /* packed with a paged cache */
+    int64_t sequences;     /* S, or B in the padded form */
+    int64_t tokens;        /* T; 0 in the padded form */
+    int64_t queries, keys; /* N, M of the padded form; 0 in the packed form, where each sequence has its own */
+    int64_t query_heads, kv_heads;
+    int64_t dim, value_dim;  /* D, Dv */
+    int64_t table_blocks;    /* columns of the block table */
+    int64_t block_size;      /* keys per block of the cache */
+    int64_t mask_strides[4]; /* elements per step of [B, Hq, N, M], 0 where the mask repeats */
+    bool masked;
+    float scale; /* 1/sqrt(D) put in for 0 */
+} trm_attention_shape;
+
+/* Describes a call; false if its inputs do not fit the layer. Types other than f32, f16 and bf16, and n_ranks are the
+ * caller's to judge. */
+bool trm_attention_describe(const trm_kernel_call *call, trm_attention_shape *shape);
+
+bool trm_host_attention_accepts(const trm_kernel_call *call);
+trm_status trm_host_attention_run(const trm_kernel_call *call);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,358 @@
+/*
+ * Attention on the host, the reference of the layer. A task is up to ROWS query rows that share one key-value head
+ * (neighbouring queries, and the heads of a group); keys pass in tiles of KEYS, with a running maximum and sum per
+ * row (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"). All arithmetic is f32.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "attention/attention_impl.h"
+#include "kernels/host/host.h"
+
+#define ROWS    32
+#define KEYS    64
+#define MAX_DIM 512
+
+typedef struct attention {
+    trm_attention_shape shape;
+    const trm_kernel_call *call;
+    int64_t group;  /* query heads per key-value head */
+    int64_t chunks; /* tasks per sequence and key-value head: the longest sequence's */
+} attention;
+
+/* One task. */
+typedef struct task {
+    const attention *at;
+    int64_t sequence, kv_head;
+    int64_t queries, keys; /* of the sequence */
+    int64_t first_token;   /* of the sequence, packed */
+    int64_t first_row;     /* row r is query (first_row + r) / group, head (first_row + r) % group of the group */
+    int64_t rows;
+    int64_t low[ROWS], high[ROWS]; /* keys low .. high - 1 are seen */
+    float max[ROWS], sum[ROWS];
+    float q[ROWS * MAX_DIM], out[ROWS * MAX_DIM];
+    float scores[ROWS * KEYS];
+    float tile[KEYS * MAX_DIM]; /* keys transposed [D, KEYS], then values [KEYS, Dv] */
+} task;
+
+bool trm_host_attention_accepts(const trm_kernel_call *call)
+{
+    trm_attention_shape s;
+    if (!trm_attention_describe(call, &s) || call->layer->attention.n_ranks > 1 || s.dim > MAX_DIM ||
+        s.value_dim > MAX_DIM || !trm_host_is_float(call->outputs[0].dtype)) {
+        return false;
+    }
+    for (int32_t i = TRM_ATTENTION_Q; i <= TRM_ATTENTION_V; i++) {
+        if (!trm_host_is_float(call->inputs[i].dtype)) {
+            return false;
+        }
+    }
+    if (s.cached && (call->inputs[TRM_ATTENTION_KEY_CACHE].dtype != call->inputs[TRM_ATTENTION_K].dtype ||
+                     call->inputs[TRM_ATTENTION_KEY_CACHE].dtype != call->inputs[TRM_ATTENTION_V].dtype)) {
+        return false;
+    }
+    const trm_dtype mask = s.masked ? call->inputs[TRM_ATTENTION_MASK].dtype : TRM_BOOL;
+    return mask == TRM_BOOL || trm_host_is_float(mask);
+}
+
+static int32_t input_i32(const attention *at, int32_t input, int64_t i)
+{
+    return ((const int32_t *)at->call->inputs[input].data)[i];
+}
+
+/* Queries, keys and first token of a sequence. */
+static void sequence_extent(const attention *at, int64_t sequence, int64_t *first, int64_t *queries, int64_t *keys)
+{
+    if (!at->shape.packed) {
+        *first = 0;
+        *queries = at->shape.queries;
+        *keys = at->shape.keys;
+        return;
+    }
+    *first = input_i32(at, TRM_ATTENTION_SEQUENCE_STARTS, sequence);
+    *queries = input_i32(at, TRM_ATTENTION_SEQUENCE_STARTS, sequence + 1) - *first;
+    *keys = at->shape.cached ? input_i32(at, TRM_ATTENTION_SEQUENCE_LENGTHS, sequence) : *queries;
+}
+
+/* Row of the cache (in units of one head's vector) that holds key `key` of a sequence. */
+static int64_t cache_row(const attention *at, int64_t sequence, int64_t key, int64_t kv_head)
+{
+    const trm_attention_shape *s = &at->shape;
+    const int64_t block = input_i32(at, TRM_ATTENTION_BLOCK_TABLE, sequence * s->table_blocks + key / s->block_size);
+    return (block * s->block_size + key % s->block_size) * s->kv_heads + kv_head;
+}
+
+/* Stores the step's keys and values of sequences begin .. end - 1. */
+static void store_sequences(void *user, int64_t begin, int64_t end)
+{
+    const attention *at = user;
+    const trm_attention_shape *s = &at->shape;
+    const size_t size = trm_dtype_size(at->call->inputs[TRM_ATTENTION_K].dtype);
+    const size_t key_bytes = (size_t)(s->kv_heads * s->dim) * size,
+                 value_bytes = (size_t)(s->kv_heads * s->value_dim) * size;
+    const char *k = at->call->inputs[TRM_ATTENTION_K].data, *v = at->call->inputs[TRM_ATTENTION_V].data;
+    char *key_cache = at->call->inputs[TRM_ATTENTION_KEY_CACHE].data;
+    char *value_cache = at->call->inputs[TRM_ATTENTION_VALUE_CACHE].data;
+    for (int64_t sequence = begin; sequence < end; sequence++) {
+        int64_t first, queries, keys;
+        sequence_extent(at, sequence, &first, &queries, &keys);
+        for (int64_t i = 0; i < queries; i++) {
+            const size_t row = (size_t)(cache_row(at, sequence, keys - queries + i, 0) / s->kv_heads);
+            memcpy(key_cache + row * key_bytes, k + (size_t)(first + i) * key_bytes, key_bytes);
+            memcpy(value_cache + row * value_bytes, v + (size_t)(first + i) * value_bytes, value_bytes);
+        }
+    }
+}
+
+/* Query and head of a row. */
+static void row_place(const task *t, int64_t row, int64_t *query, int64_t *head)
+{
+    *query = (t->first_row + row) / t->at->group;
+    *head = t->kv_head * t->at->group + (t->first_row + row) % t->at->group;
+}
+
+/* Vector of a row in q or in the output. */
+static int64_t row_vector(const task *t, int64_t row)
+{
+    const trm_attention_shape *s = &t->at->shape;
+    int64_t query, head;
+    row_place(t, row, &query, &head);
+    return s->packed ? (t->first_token + query) * s->query_heads + head
+                     : (t->sequence * s->query_heads + head) * s->queries + query;
+}
+
+/* Vector of a key or value. */
+static int64_t key_vector(const task *t, int64_t key)
+{
+    const trm_attention_shape *s = &t->at->shape;
+    return s->cached   ? cache_row(t->at, t->sequence, key, t->kv_head)
+           : s->packed ? (t->first_token + key) * s->kv_heads + t->kv_head
+                       : (t->sequence * s->kv_heads + t->kv_head) * s->keys + key;
+}
+
+/* Keys that each row sees. */
+static void find_ranges(task *t)
+{
+    const trm_attention_params *p = &t->at->call->layer->attention;
+    for (int64_t row = 0; row < t->rows; row++) {
+        int64_t query, head;
+        row_place(t, row, &query, &head);
+        const int64_t last = query + (p->causal == TRM_CAUSAL_LOWER_RIGHT ? t->keys - t->queries : 0);
+        t->low[row] = p->window > 0 && last >= p->window ? last - p->window + 1 : 0;
+        t->high[row] = p->causal == TRM_CAUSAL_NONE || last >= t->keys ? t->keys : last + 1;
+        if (t->high[row] < t->low[row]) { /* before the first key, or past the window of the last */
+            t->low[row] = t->high[row] = 0;
+        }
+    }
+}
+
+static void load_queries(task *t)
+{
+    const trm_view *q = &t->at->call->inputs[TRM_ATTENTION_Q];
+    const int64_t d = t->at->shape.dim;
+    for (int64_t row = 0; row < t->rows; row++) {
+        float *to = t->q + row * d;
+        const float *from = trm_host_load(q->dtype, q->data, row_vector(t, row) * d, d, to);
+        if (from != to) {
+            memcpy(to, from, (size_t)d * sizeof(float));
+        }
+    }
+}
+
+/* Keys key .. key + n - 1 into the tile, one column each. */
+static void load_keys(task *t, int64_t key, int64_t n)
+{
+    const trm_view *view = &t->at->call->inputs[t->at->shape.cached ? TRM_ATTENTION_KEY_CACHE : TRM_ATTENTION_K];
+    const int64_t d = t->at->shape.dim;
+    float buffer[MAX_DIM];
+    for (int64_t j = 0; j < n; j++) {
+        const float *from = trm_host_load(view->dtype, view->data, key_vector(t, key + j) * d, d, buffer);
+        for (int64_t i = 0; i < d; i++) {
+            t->tile[i * KEYS + j] = from[i];
+        }
+    }
+    for (int64_t i = 0; n < KEYS && i < d; i++) {
+        memset(t->tile + i * KEYS + n, 0, (size_t)(KEYS - n) * sizeof(float));
+    }
+}
+
+static void load_values(task *t, int64_t key, int64_t n)
+{
+    const trm_view *view = &t->at->call->inputs[t->at->shape.cached ? TRM_ATTENTION_VALUE_CACHE : TRM_ATTENTION_V];
+    const int64_t d = t->at->shape.value_dim;
+    for (int64_t j = 0; j < n; j++) {
+        float *to = t->tile + j * d;
+        const float *from = trm_host_load(view->dtype, view->data, key_vector(t, key + j) * d, d, to);
+        if (from != to) {
+            memcpy(to, from, (size_t)d * sizeof(float));
+        }
+    }
+}
+
+/* scores [KEYS] = q [d] times the keys in tile [d, KEYS]. */
+TRM_VECTOR_CLONES static void multiply_keys(const float *q, int64_t d, const float *tile, float *scores)
+{
+    float sums[KEYS] = {0};
+    for (int64_t i = 0; i < d; i++) {
+        const float v = q[i];
+        for (int j = 0; j < KEYS; j++) {
+            sums[j] += v * tile[i * KEYS + j];
+        }
+    }
+    memcpy(scores, sums, sizeof(sums));
+}
+
+/* out [d] += weights [n] times the values in tile [n, d]. */
+TRM_VECTOR_CLONES static void add_values(const float *weights, int64_t n, const float *tile, int64_t d, float *out)
+{
+    for (int64_t j = 0; j < n; j++) {
+        const float w = weights[j];
+        for (int64_t i = 0; i < d; i++) {
+            out[i] += w * tile[j * d + i];
+        }
+    }
+}
+
+/* The mask of a row over keys key .. key + n - 1. */
+static void apply_mask(const task *t, int64_t row, int64_t key, int64_t n, float *scores)
+{
+    const trm_view *mask = &t->at->call->inputs[TRM_ATTENTION_MASK];
+    const int64_t *strides = t->at->shape.mask_strides;
+    int64_t query, head;
+    row_place(t, row, &query, &head);
+    const int64_t start = t->sequence * strides[0] + head * strides[1] + query * strides[2];
+    for (int64_t j = 0; j < n; j++) {
+        const int64_t at = start + (key + j) * strides[3];
+        float added;
+        if (mask->dtype == TRM_BOOL) {
+            added = ((const uint8_t *)mask->data)[at] != 0 ? 0.0f : -INFINITY;
+        } else {
+            added = *trm_host_load(mask->dtype, mask->data, at, 1, &added);
+        }
+        scores[j] += added;
+    }
+}
+
+/* Scores of one row against the key tile, masked; then the row's maximum, weights and sum move on. Returns how much
+ * what was summed before must shrink. */
+static float weigh_row(task *t, int64_t row, int64_t key, int64_t n)
+{
+    const trm_attention_params *p = &t->at->call->layer->attention;
+    float *scores = t->scores + row * KEYS;
+    multiply_keys(t->q + row * t->at->shape.dim, t->at->shape.dim, t->tile, scores);
+    for (int64_t j = 0; j < n; j++) {
+        scores[j] *= t->at->shape.scale;
+    }
+    for (int64_t j = 0; p->softcap > 0.0f && j < n; j++) {
+        scores[j] = p->softcap * tanhf(scores[j] / p->softcap);
+    }
+    if (t->at->shape.masked) {
+        apply_mask(t, row, key, n, scores);
+    }
+    float max = t->max[row];
+    for (int64_t j = 0; j < n; j++) {
+        if (key + j < t->low[row] || key + j >= t->high[row]) {
+            scores[j] = -INFINITY;
+        }
+        max = scores[j] > max ? scores[j] : max;
+    }
+    if (max == -INFINITY) { /* nothing seen yet (or only NaN, which then shows in the sum) */
+        for (int64_t j = 0; j < n; j++) {
+            scores[j] = isnan(scores[j]) ? scores[j] : 0.0f;
+            t->sum[row] += scores[j];
+        }
+        return 1.0f;
+    }
+    const float shrink = expf(t->max[row] - max);
+    for (int64_t j = 0; j < n; j++) {
+        scores[j] -= max;
+    }
+    trm_host_exp(scores, n);
+    float sum = 0.0f;
+    for (int64_t j = 0; j < n; j++) {
+        sum += scores[j];
+    }
+    t->sum[row] = t->sum[row] * shrink + sum;
+    t->max[row] = max;
+    return shrink;
+}
+
+static void run_task(task *t)
+{
+    const int64_t dv = t->at->shape.value_dim;
+    int64_t low = INT64_MAX, high = 0;
+    find_ranges(t);
+    load_queries(t);
+    for (int64_t row = 0; row < t->rows; row++) {
+        t->max[row] = -INFINITY;
+        t->sum[row] = 0.0f;
+        if (t->low[row] < t->high[row]) {
+            low = trm_host_min(low, t->low[row]);
+            high = t->high[row] > high ? t->high[row] : high;
+        }
+    }
+    memset(t->out, 0, (size_t)(t->rows * dv) * sizeof(float));
+    for (int64_t key = low; key < high; key += KEYS) {
+        const int64_t n = trm_host_min(high - key, KEYS);
+        float shrink[ROWS];
+        load_keys(t, key, n);
+        for (int64_t row = 0; row < t->rows; row++) {
+            shrink[row] = weigh_row(t, row, key, n);
+        }
+        load_values(t, key, n);
+        for (int64_t row = 0; row < t->rows; row++) {
+            float *out = t->out + row * dv;
+            for (int64_t i = 0; shrink[row] != 1.0f && i < dv; i++) {
+                out[i] *= shrink[row];
+            }
+            add_values(t->scores + row * KEYS, n, t->tile, dv, out);
+        }
+    }
+    const trm_view *to = &t->at->call->outputs[0];
+    for (int64_t row = 0; row < t->rows; row++) {
+        float *out = t->out + row * dv;
+        const float scale = t->sum[row] == 0.0f ? 0.0f : 1.0f / t->sum[row];
+        for (int64_t i = 0; i < dv; i++) {
+            out[i] *= scale;
+        }
+        trm_host_store(to->dtype, to->data, row_vector(t, row) * dv, dv, out);
+    }
+}
+
+static void run_tasks(void *user, int64_t begin, int64_t end)
+{
+    const attention *at = user;
+    task t;
+    for (int64_t i = begin; i < end; i++) {
+        t.at = at;
+        t.sequence = i / (at->chunks * at->shape.kv_heads);
+        t.kv_head = i / at->chunks % at->shape.kv_heads;
+        t.first_row = i % at->chunks * ROWS;
+        sequence_extent(at, t.sequence, &t.first_token, &t.queries, &t.keys);
+        t.rows = trm_host_min(t.queries * at->group - t.first_row, ROWS);
+        if (t.rows > 0) {
+            run_task(&t);
+        }
+    }
+}
+
+trm_status trm_host_attention_run(const trm_kernel_call *call)
+{
+    attention at = {.call = call};
+    if (!trm_attention_describe(call, &at.shape) || trm_dims_count(&call->outputs[0].dims) == 0) {
+        return TRM_OK;
+    }
+    at.group = at.shape.query_heads / at.shape.kv_heads;
+    if (at.shape.cached) {
+        trm_pool_for(trm_host_pool(call), at.shape.sequences, 1, store_sequences, &at);
+    }
+    int64_t longest = 0;
+    for (int64_t i = 0; i < at.shape.sequences; i++) {
+        int64_t first, queries, keys;
+        sequence_extent(&at, i, &first, &queries, &keys);
+        longest = queries > longest ? queries : longest;
+    }
+    at.chunks = (longest * at.group + ROWS - 1) / ROWS;
+    trm_pool_for(trm_host_pool(call), at.shape.sequences * at.shape.kv_heads * at.chunks, 1, run_tasks, &at);
+    return TRM_OK;
+}
