@@ -134,52 +134,7 @@ static void release_base(trm_weight_base *base)
 
 /* ---- views ----------------------------------------------------------------------------------------- */
 
-static int32_t step_count(const trm_weight_view *view)
-{
-    return view->first[view->dims.n];
-}
-
-/* Appends a step, or joins it to the last one if that lies at or after position `from`. */
-static bool push_step(trm_weight_step *steps, int32_t from, int32_t *n, trm_weight_step step)
-{
-    if (step.size == 1) {
-        return true;
-    }
-    if (*n > from && steps[*n - 1].stride == step.stride * step.size) {
-        steps[*n - 1].size *= step.size;
-        steps[*n - 1].stride = step.stride;
-        return true;
-    }
-    if (*n == TRM_WEIGHT_MAX_STEPS) {
-        return false;
-    }
-    steps[(*n)++] = step;
-    return true;
-}
-
-/* All elements of row-major dims in order. */
-static void whole_view(const trm_dims *dims, trm_weight_view *view)
-{
-    *view = (trm_weight_view){.dims = *dims};
-    for (int32_t i = 0; i < dims->n; i++) {
-        if (dims->d[i] == 0) {
-            return; /* nothing to walk; the strides could overflow */
-        }
-    }
-    int64_t stride = 1;
-    for (int32_t i = dims->n - 1; i >= 0; i--) {
-        view->steps[i] = (trm_weight_step){dims->d[i], stride};
-        stride *= dims->d[i];
-    }
-    int32_t n = 0;
-    for (int32_t i = 0; i < dims->n; i++) {
-        view->first[i] = n;
-        trm_weight_step step = view->steps[i];
-        push_step(view->steps, n, &n, step);
-    }
-    view->first[dims->n] = n;
-}
-
+static bool same_base(const trm_weight_base *a, const trm_weight_base *b);
 static bool is_join(const trm_weight *weight);
 
 /* Makes a weight of a view; takes the reference to the base over, also when it fails. */
@@ -193,9 +148,7 @@ static trm_status create_weight(trm_weight_base *base, const trm_weight_view *vi
     result->base = base;
     result->view = *view;
     result->count = product(&view->dims, 0, view->dims.n);
-    for (int32_t i = 0; i < step_count(view); i++) {
-        push_step(result->runs, 0, &result->n_runs, view->steps[i]);
-    }
+    trm_weight_view_runs(view, &result->runs);
     if (base->kind == TRM_WEIGHT_JOINED && base->n_parts == 1 && is_join(result)) {
         trm_status status = trm_weight_clone(base->parts[0], weight); /* back where the nesting began */
         trm_weight_destroy(result);
@@ -208,7 +161,7 @@ static trm_status create_weight(trm_weight_base *base, const trm_weight_view *vi
 static trm_status create_whole(trm_weight_base *base, trm_weight **weight)
 {
     trm_weight_view view;
-    whole_view(&base->dims, &view);
+    trm_weight_view_whole(&base->dims, &view);
     return create_weight(base, &view, weight);
 }
 
@@ -224,13 +177,18 @@ static bool is_zeros(const trm_weight *weight)
     return weight->base->kind == TRM_WEIGHT_ZEROS;
 }
 
+/* Whether its elements lie one behind the other in the base. */
+static bool is_one_run(const trm_weight *weight)
+{
+    return weight->runs.n == 0 || (weight->runs.n == 1 && weight->runs.steps[0].stride == 1);
+}
+
 /* Whether the weight is a join as a whole, so that a view of it can be made of views of its parts. */
 static bool is_join(const trm_weight *weight)
 {
     const trm_weight_base *base = weight->base;
     return base->kind == TRM_WEIGHT_JOINED && same_dims(&weight->view.dims, &base->dims) && weight->view.offset == 0 &&
-           (weight->n_runs == 0 || (weight->n_runs == 1 && weight->runs[0].stride == 1)) &&
-           weight->count == product(&base->dims, 0, base->dims.n);
+           is_one_run(weight) && weight->count == product(&base->dims, 0, base->dims.n);
 }
 
 trm_status trm_weight_from_file(trm_weight_file *file, size_t begin, const char *name, trm_dtype dtype,
@@ -264,9 +222,10 @@ trm_status trm_weight_random(trm_dtype dtype, const trm_dims *dims, uint64_t see
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "random weight of type %s, expected f32, f16 or bf16",
                  trm_dtype_name(dtype));
     }
-    if (!isfinite(mean) || !isfinite(spread)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "random weight with mean %g and spread %g, expected finite numbers",
-                 (double)mean, (double)spread);
+    if (!isfinite(mean) || !isfinite(spread) || spread < 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "random weight with mean %g and spread %g, expected finite numbers, spread >= 0", (double)mean,
+                 (double)spread);
     }
     size_t count;
     TRM_TRY(count_elements(dtype, dims, &count));
@@ -362,38 +321,6 @@ static trm_status fail_view(const trm_weight *weight, const char *what)
 
 /* ---- reshape --------------------------------------------------------------------------------------- */
 
-/* Cuts the runs of a weight into the given dims; false if they do not divide. */
-static bool split_runs(const trm_weight *weight, const trm_dims *dims, trm_weight_view *view)
-{
-    *view = (trm_weight_view){.dims = *dims, .offset = weight->view.offset};
-    int32_t run = 0, n = 0;
-    int64_t left = weight->n_runs > 0 ? weight->runs[0].size : 1;
-    for (int32_t i = 0; i < dims->n; i++) {
-        view->first[i] = n;
-        int64_t need = dims->d[i];
-        while (need > 1) {
-            int64_t stride = weight->runs[run].stride, taken;
-            if (need % left == 0) {
-                taken = left;
-            } else if (left % need == 0) {
-                taken = need;
-            } else {
-                return false;
-            }
-            left /= taken;
-            need /= taken;
-            if (!push_step(view->steps, view->first[i], &n, (trm_weight_step){taken, stride * left})) {
-                return false;
-            }
-            if (left == 1 && ++run < weight->n_runs) {
-                left = weight->runs[run].size;
-            }
-        }
-    }
-    view->first[dims->n] = n;
-    return true;
-}
-
 /* If the reshape keeps the axis of a join apart, the dims of the parts follow from the new dims. */
 static bool find_joined_axis(const trm_weight_base *base, const trm_dims *dims, int32_t *axis)
 {
@@ -451,12 +378,12 @@ trm_status trm_weight_reshape(const trm_weight *weight, const trm_dims *dims, tr
         return reshape_parts(weight->base, dims, axis, view);
     }
     trm_weight_view result;
-    if (split_runs(weight, dims, &result)) {
+    if (trm_weight_view_reshape(&weight->view, dims, &result)) {
         return create_weight(retain_base(weight->base), &result, view);
     }
     trm_weight_base *base = NULL;
     TRM_TRY(create_nested(weight, &base));
-    whole_view(dims, &result);
+    trm_weight_view_whole(dims, &result);
     return create_weight(base, &result, view);
 }
 
@@ -501,20 +428,11 @@ static trm_status transpose_parts(const trm_weight_base *base, const int32_t *pe
 trm_status trm_weight_transpose(const trm_weight *weight, const int32_t *perm, trm_weight **view)
 {
     TRM_TRY(check_permutation(weight, perm));
-    const trm_weight_view *from = &weight->view;
     if (is_join(weight) && weight->base->n_parts > 1) {
         return transpose_parts(weight->base, perm, view);
     }
-    trm_weight_view result = {.dims = {.n = from->dims.n}, .offset = from->offset};
-    int32_t n = 0;
-    for (int32_t i = 0; i < from->dims.n; i++) {
-        result.dims.d[i] = from->dims.d[perm[i]];
-        result.first[i] = n;
-        for (int32_t k = from->first[perm[i]]; k < from->first[perm[i] + 1]; k++) {
-            result.steps[n++] = from->steps[k];
-        }
-    }
-    result.first[from->dims.n] = n;
+    trm_weight_view result;
+    trm_weight_view_transpose(&weight->view, perm, &result);
     if (is_zeros(weight)) {
         return create_zeros(weight->base->dtype, &result.dims, view);
     }
@@ -522,39 +440,6 @@ trm_status trm_weight_transpose(const trm_weight *weight, const int32_t *perm, t
 }
 
 /* ---- slice ----------------------------------------------------------------------------------------- */
-
-/* Takes a range of a dimension; false if the dimension has several steps and the range is no box of them. */
-static bool slice_steps(trm_weight_view *view, int32_t axis, int64_t start, int64_t length)
-{
-    int64_t inner = view->dims.d[axis];
-    view->dims.d[axis] = length;
-    for (int32_t k = view->first[axis]; k < view->first[axis + 1]; k++) {
-        trm_weight_step *step = &view->steps[k];
-        inner /= step->size;
-        view->offset += start / inner * step->stride;
-        if (start % inner == 0 && length % inner == 0) {
-            step->size = length / inner;
-            start = 0;
-            length = inner;
-        } else if (start / inner == (start + length - 1) / inner) {
-            step->size = 1;
-            start %= inner;
-        } else {
-            return false;
-        }
-    }
-    trm_weight_view cut = *view;
-    int32_t n = 0;
-    for (int32_t i = 0; i < view->dims.n; i++) {
-        cut.first[i] = n;
-        for (int32_t k = view->first[i]; k < view->first[i + 1]; k++) {
-            push_step(cut.steps, cut.first[i], &n, view->steps[k]);
-        }
-    }
-    cut.first[view->dims.n] = n;
-    *view = cut;
-    return true;
-}
 
 static trm_status slice_parts(const trm_weight_base *base, int32_t axis, int64_t start, int64_t length,
                               trm_weight **view)
@@ -606,13 +491,13 @@ trm_status trm_weight_slice(const trm_weight *weight, int32_t axis, int64_t star
     if (is_join(weight) && weight->base->n_parts > 1) {
         return slice_parts(weight->base, axis, start, length, view);
     }
-    if (slice_steps(&result, axis, start, length)) {
+    if (trm_weight_view_slice(&weight->view, axis, start, length, &result)) {
         return create_weight(retain_base(weight->base), &result, view);
     }
     trm_weight_base *base = NULL;
     TRM_TRY(create_nested(weight, &base));
-    whole_view(dims, &result);
-    bool sliced = slice_steps(&result, axis, start, length); /* one step a dimension */
+    trm_weight_view_whole(dims, &result);
+    bool sliced = trm_weight_view_slice(&result, axis, start, length, &result); /* one step a dimension */
     assert(sliced);
     (void)sliced;
     return create_weight(base, &result, view);
@@ -656,27 +541,9 @@ static trm_status check_concat(const trm_weight *const *weights, int32_t n, int3
     return count_elements(weights[0]->base->dtype, &joined, &count);
 }
 
-static bool same_base(const trm_weight_base *a, const trm_weight_base *b);
-
-/* If b lies behind a along the axis in the same base, the view of both together. */
-static bool extend_view(const trm_weight *a, const trm_weight *b, int32_t axis, trm_weight_view *view)
+static bool can_be_one(const trm_weight *a, const trm_weight *b)
 {
-    const trm_weight_view *v = &a->view, *w = &b->view;
-    int32_t k = v->first[axis];
-    if (a->base->kind == TRM_WEIGHT_JOINED || v->first[axis + 1] - k != 1 || !same_base(a->base, b->base)) {
-        return false;
-    }
-    int64_t stride = v->steps[k].stride, length = v->dims.d[axis] + w->dims.d[axis];
-    trm_weight_view result = *v;
-    result.dims.d[axis] = length;
-    result.steps[k].size = length;
-    trm_weight_view cut = result;
-    *view = result;
-    /* b must be what slicing the joined view gives. */
-    return w->offset == v->offset + stride * v->dims.d[axis] &&
-           slice_steps(&cut, axis, v->dims.d[axis], w->dims.d[axis]) && step_count(&cut) == step_count(w) &&
-           memcmp(cut.steps, w->steps, (size_t)step_count(w) * sizeof(w->steps[0])) == 0 &&
-           memcmp(cut.first, w->first, (size_t)(w->dims.n + 1) * sizeof(w->first[0])) == 0;
+    return a->base->kind != TRM_WEIGHT_JOINED && same_base(a->base, b->base);
 }
 
 /* Appends a part to the list, joined to the last one where that is one view. Takes the part over. */
@@ -690,7 +557,7 @@ static trm_status append_part(trm_weight **parts, int32_t *n, int32_t axis, trm_
         trm_dims dims = last->view.dims;
         dims.d[axis] += part->view.dims.d[axis];
         status = create_zeros(last->base->dtype, &dims, &longer);
-    } else if (last != NULL && extend_view(last, part, axis, &view)) {
+    } else if (last != NULL && can_be_one(last, part) && trm_weight_view_join(&last->view, &part->view, axis, &view)) {
         status = create_weight(retain_base(last->base), &view, &longer);
     } else {
         parts[(*n)++] = part;
@@ -822,16 +689,13 @@ bool trm_weight_equal(const trm_weight *a, const trm_weight *b)
     if (is_zeros(a)) {
         return true;
     }
-    int32_t n = step_count(&a->view);
-    return a->view.offset == b->view.offset && n == step_count(&b->view) &&
-           memcmp(a->view.steps, b->view.steps, (size_t)n * sizeof(a->view.steps[0])) == 0;
+    return trm_weight_view_equal(&a->view, &b->view);
 }
 
 const void *trm_weight_mapped(const trm_weight *weight)
 {
     const trm_weight_base *base = weight->base;
-    bool one_run = weight->n_runs == 0 || (weight->n_runs == 1 && weight->runs[0].stride == 1);
-    if (base->kind != TRM_WEIGHT_STORED || !one_run) {
+    if (base->kind != TRM_WEIGHT_STORED || !is_one_run(weight)) {
         return NULL;
     }
     size_t size = trm_dtype_size(base->dtype);

@@ -76,7 +76,7 @@ bool trm_weight_equal(const trm_weight *a, const trm_weight *b);
  */
 trm_status trm_weight_read(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, void *to);
 
-/* If the weight is one run of stored elements, its address in the mapped file; else NULL. */
+/* If the weight is one run of stored elements, aligned for their type, its address in the mapped file; else NULL. */
 const void *trm_weight_mapped(const trm_weight *weight);
 
 /* For kernels that make random elements in place: whether this weight is one strided view of random numbers, and

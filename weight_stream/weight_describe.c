@@ -68,8 +68,8 @@ static void put_view(writer *to, const trm_weight *weight)
         return;
     }
     put(to, "{from %lld", (long long)view->offset);
-    for (int32_t i = 0; i < weight->n_runs; i++) {
-        put(to, ", %lld by %lld", (long long)weight->runs[i].size, (long long)weight->runs[i].stride);
+    for (int32_t i = 0; i < weight->runs.n; i++) {
+        put(to, ", %lld by %lld", (long long)weight->runs.steps[i].size, (long long)weight->runs.steps[i].stride);
     }
     put(to, "}");
 }

@@ -9,21 +9,7 @@
 
 #include "base/file.h"
 #include "weight_stream/weight.h"
-
-/* A dimension may need several steps: a reshape after a transpose joins dimensions that do not lie one behind the
- * other. More than this many, and the view goes over a base that stands for the view before it. */
-#define TRM_WEIGHT_MAX_STEPS 16
-
-typedef struct trm_weight_step {
-    int64_t size, stride; /* in elements of the base; size > 1, stride > 0 */
-} trm_weight_step;
-
-typedef struct trm_weight_view {
-    trm_dims dims;
-    int64_t offset;
-    trm_weight_step steps[TRM_WEIGHT_MAX_STEPS]; /* outermost first, never two that could be one within a dimension */
-    int32_t first[TRM_MAX_DIMS + 1];             /* steps of dimension i: first[i] .. first[i + 1] - 1 */
-} trm_weight_view;
+#include "weight_stream/weight_view.h"
 
 struct trm_weight_file {
     atomic_int references;
@@ -60,9 +46,7 @@ struct trm_weight {
     trm_weight_base *base;
     trm_weight_view view;
     size_t count; /* elements */
-    /* The steps of all dimensions, joined where they can be: what reading walks. */
-    int32_t n_runs;
-    trm_weight_step runs[TRM_WEIGHT_MAX_STEPS];
+    trm_weight_runs runs;
 };
 
 /* Maps a file for weights to view; `name` stands in dumps. */

@@ -5,10 +5,10 @@
  * gathered into a buffer on the stack first; a plain transpose is gathered tile by tile, to use each cache line whole.
  */
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/half.h"
 #include "kernels/random.h"
 #include "weight_stream/convert.h"
 #include "weight_stream/weight_internal.h"
@@ -69,7 +69,10 @@ static void read_random(const reader *read, size_t start, size_t stride, size_t 
     for (size_t done = 0; done < count;) {
         size_t n = count - done < most ? count - done : most;
         for (size_t i = 0; i < n; i++) {
-            values[i] = base->mean + base->spread * trm_random_unit(base->seed, start + (done + i) * stride);
+            values[i] = trm_random_unit(base->seed, start + (done + i) * stride);
+        }
+        for (size_t i = 0; i < n; i++) { /* rounded once, as the kernels that make them in place do */
+            values[i] = base->mean == 0 ? base->spread * values[i] : fmaf(base->spread, values[i], base->mean);
         }
         if (base->dtype == TRM_F32) {
             trm_convert(TRM_F32, values, read->dtype, to + done * read->to_size, n);
@@ -174,17 +177,18 @@ static void read_transposed(const reader *read, size_t start, size_t stride, siz
 static size_t read_rows(const reader *read, const trm_weight *weight, const int64_t *index, size_t start, size_t count,
                         unsigned char *to)
 {
-    int32_t last = weight->n_runs - 1;
-    if (last < 1 || read->base->kind != TRM_WEIGHT_STORED || weight->runs[last - 1].stride != 1 || index[last] != 0) {
+    int32_t last = weight->runs.n - 1;
+    if (last < 1 || read->base->kind != TRM_WEIGHT_STORED || weight->runs.steps[last - 1].stride != 1 ||
+        index[last] != 0) {
         return 0;
     }
-    size_t columns = (size_t)weight->runs[last].size;
-    size_t rows = (size_t)(weight->runs[last - 1].size - index[last - 1]);
+    size_t columns = (size_t)weight->runs.steps[last].size;
+    size_t rows = (size_t)(weight->runs.steps[last - 1].size - index[last - 1]);
     rows = count / columns < rows ? count / columns : rows;
     if (rows < 4) {
         return 0;
     }
-    read_transposed(read, start, (size_t)weight->runs[last].stride, rows, columns, to);
+    read_transposed(read, start, (size_t)weight->runs.steps[last].stride, rows, columns, to);
     return rows;
 }
 
@@ -192,8 +196,8 @@ static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, s
 {
     const trm_weight_base *base = weight->base;
     reader read = {base, dtype, trm_dtype_size(base->dtype), trm_dtype_size(dtype)};
-    int32_t n = weight->n_runs;
-    const trm_weight_step *runs = weight->runs;
+    int32_t n = weight->runs.n;
+    const trm_weight_step *runs = weight->runs.steps;
     if (n == 0) {
         read_run(&read, (size_t)weight->view.offset, 1, count, to);
         return;

@@ -153,7 +153,7 @@ static void check(const pair *which, uint64_t *random)
             for (int32_t i = 0; i < dims.n; i++) {
                 number += index[i] * view.strides[i];
             }
-            float value = view.mean + view.spread * trm_random_unit(view.seed, (uint64_t)number);
+            float value = fmaf(view.spread, trm_random_unit(view.seed, (uint64_t)number), view.mean);
             assert_true(trm_bf16_to_f32(trm_f32_to_bf16(value)) == which->model.elements[p]);
         }
     }
@@ -304,7 +304,7 @@ static void chains_of_random_weights(void **state)
     assert_ok(trm_weight_random(TRM_BF16, &dims, 42, 0.5f, 0.02f, &source));
     model whole = new_model(dims);
     for (uint64_t i = 0; i < 240; i++) {
-        whole.elements[i] = trm_bf16_to_f32(trm_f32_to_bf16(0.5f + 0.02f * trm_random_unit(42, i)));
+        whole.elements[i] = trm_bf16_to_f32(trm_f32_to_bf16(fmaf(0.02f, trm_random_unit(42, i), 0.5f)));
     }
     run_chains(source, &whole, 3000);
     trm_weight_destroy(source);

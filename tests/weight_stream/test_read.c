@@ -1,0 +1,323 @@
+/* Reading: conversions of every type, large transposes, joins by columns, many threads. */
+#include "support/support.h"
+
+#include <math.h>
+#include <pthread.h>
+
+#include "base/half.h"
+#include "files.h"
+#include "kernels/random.h"
+#include "weight_stream/convert.h"
+#include "weight_stream/weight.h"
+
+static bool same_number(float a, float b)
+{
+    return (isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b));
+}
+
+static void sixteen_bit_types_convert_like_the_plain_functions(void **state)
+{
+    (void)state;
+    uint16_t *halves = malloc(0x10000 * sizeof(uint16_t)), *to = malloc(0x10000 * sizeof(uint16_t));
+    float *floats = malloc(0x10000 * sizeof(float));
+    double *doubles = malloc(0x10000 * sizeof(double));
+    assert_true(halves != NULL && to != NULL && floats != NULL && doubles != NULL);
+    for (uint32_t i = 0; i < 0x10000; i++) {
+        halves[i] = (uint16_t)i;
+    }
+    trm_convert(TRM_F16, halves, TRM_F32, floats, 0x10000);
+    trm_convert(TRM_F16, halves, TRM_F64, doubles, 0x10000);
+    trm_convert(TRM_F16, halves, TRM_BF16, to, 0x10000);
+    for (uint32_t i = 0; i < 0x10000; i++) {
+        float value = trm_f16_to_f32((uint16_t)i);
+        assert_true(same_number(floats[i], value));
+        assert_true(same_number((float)doubles[i], value));
+        assert_true(same_number(trm_bf16_to_f32(to[i]), trm_bf16_to_f32(trm_f32_to_bf16(value))));
+    }
+    trm_convert(TRM_F32, floats, TRM_F16, to, 0x10000);
+    for (uint32_t i = 0; i < 0x10000; i++) {
+        assert_true(to[i] == i || isnan(floats[i]));
+    }
+    trm_convert(TRM_BF16, halves, TRM_F32, floats, 0x10000);
+    trm_convert(TRM_BF16, halves, TRM_F64, doubles, 0x10000);
+    trm_convert(TRM_BF16, halves, TRM_F16, to, 0x10000);
+    for (uint32_t i = 0; i < 0x10000; i++) {
+        float value = trm_bf16_to_f32((uint16_t)i);
+        assert_true(same_number(floats[i], value));
+        assert_true(same_number((float)doubles[i], value));
+        assert_int_equal(to[i], trm_f32_to_f16(value));
+    }
+    free(halves);
+    free(to);
+    free(floats);
+    free(doubles);
+}
+
+static void floats_round_like_the_plain_functions(void **state)
+{
+    (void)state;
+    enum { COUNT = 1 << 20 };
+    uint64_t random = test_seed();
+    uint32_t *bits = malloc(COUNT * sizeof(uint32_t));
+    uint16_t *f16 = malloc(COUNT * sizeof(uint16_t)), *bf16 = malloc(COUNT * sizeof(uint16_t));
+    assert_true(bits != NULL && f16 != NULL && bf16 != NULL);
+    for (int i = 0; i < COUNT; i++) {
+        uint64_t number = test_random(&random);
+        bits[i] = (uint32_t)number;
+        if (i % 2 == 0) { /* more in the range of f16, with ties */
+            uint32_t exponent = 95 + (uint32_t)(number >> 40) % 52;
+            bits[i] = ((uint32_t)number & 0x807ff000u) | exponent << 23;
+        }
+    }
+    trm_convert(TRM_F32, bits, TRM_F16, f16, COUNT);
+    trm_convert(TRM_F32, bits, TRM_BF16, bf16, COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        float value;
+        memcpy(&value, &bits[i], sizeof(value));
+        assert_int_equal(f16[i], trm_f32_to_f16(value));
+        assert_int_equal(bf16[i], trm_f32_to_bf16(value));
+    }
+    free(bits);
+    free(f16);
+    free(bf16);
+}
+
+/* A double just above a tie of the 16-bit type, but nearer to it than f32 can tell, rounds up, not to even. */
+static void doubles_are_rounded_once(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 0x7bff; i++) {
+        double low = (double)trm_f16_to_f32((uint16_t)i), high = (double)trm_f16_to_f32((uint16_t)(i + 1));
+        double middle = (low + high) / 2;
+        double values[6] = {nextafter(middle, low), middle, nextafter(middle, high)};
+        uint16_t rounded[6];
+        for (int k = 0; k < 3; k++) {
+            values[3 + k] = -values[k];
+        }
+        trm_convert(TRM_F64, values, TRM_F16, rounded, 6);
+        for (int k = 0; k < 6; k++) {
+            uint32_t expected = k % 3 == 0 ? i : k % 3 == 1 ? i + (i & 1) : i + 1;
+            assert_int_equal(rounded[k], expected | (k >= 3 ? 0x8000u : 0));
+        }
+    }
+    for (uint32_t i = 0; i < 0x7f7f; i++) {
+        double low = (double)trm_bf16_to_f32((uint16_t)i), high = (double)trm_bf16_to_f32((uint16_t)(i + 1));
+        double middle = (low + high) / 2;
+        double values[3] = {nextafter(middle, low), middle, nextafter(middle, high)};
+        uint16_t rounded[3];
+        trm_convert(TRM_F64, values, TRM_BF16, rounded, 3);
+        assert_int_equal(rounded[0], i);
+        assert_int_equal(rounded[1], i + (i & 1));
+        assert_int_equal(rounded[2], i + 1);
+    }
+    double special[4] = {1e300, -1e300, INFINITY, NAN};
+    uint16_t rounded[4];
+    trm_convert(TRM_F64, special, TRM_BF16, rounded, 4);
+    assert_int_equal(rounded[0], 0x7f80);
+    assert_int_equal(rounded[1], 0xff80);
+    assert_int_equal(rounded[2], 0x7f80);
+    assert_true(isnan(trm_bf16_to_f32(rounded[3])));
+    float single[4];
+    trm_convert(TRM_F64, special, TRM_F32, single, 4);
+    assert_true(isinf(single[0]) && isinf(single[2]) && isnan(single[3]));
+    double back[4];
+    trm_convert(TRM_F32, single, TRM_F64, back, 4);
+    assert_true(isinf(back[1]) && back[1] < 0);
+}
+
+static void which_types_convert(void **state)
+{
+    (void)state;
+    for (int from = 0; from < TRM_DTYPE_COUNT + 1; from++) {
+        for (int to = 0; to < TRM_DTYPE_COUNT + 1; to++) {
+            bool floats = from >= TRM_F32 && from <= TRM_F64 && to >= TRM_F32 && to <= TRM_F64;
+            bool expected = floats || (from == to && from > 0 && from < TRM_DTYPE_COUNT);
+            assert_int_equal(trm_convertible((trm_dtype)from, (trm_dtype)to), expected);
+        }
+    }
+}
+
+/* ---- files ----------------------------------------------------------------------------------------- */
+
+enum { ROWS = 70, COLUMNS = 131 };
+
+/* One matrix [ROWS, COLUMNS] of each size of element; element i of type u8, u16, u32, u64 is i mod its range. */
+static trm_safetensors *open_matrices(void)
+{
+    static unsigned char data[ROWS * COLUMNS * 15];
+    const size_t n = ROWS * COLUMNS;
+    for (size_t i = 0; i < n; i++) {
+        uint8_t byte = (uint8_t)i;
+        uint16_t two = (uint16_t)i;
+        uint32_t four = (uint32_t)i;
+        uint64_t eight = i;
+        memcpy(data + i, &byte, 1);
+        memcpy(data + n + 2 * i, &two, 2);
+        memcpy(data + 3 * n + 4 * i, &four, 4);
+        memcpy(data + 7 * n + 8 * i, &eight, 8);
+    }
+    const char *folder = test_temporary_folder();
+    char header[600];
+    snprintf(header, sizeof(header),
+             "{\"1\":{\"dtype\":\"U8\",\"shape\":[70,131],\"data_offsets\":[0,%zu]},"
+             "\"2\":{\"dtype\":\"U16\",\"shape\":[70,131],\"data_offsets\":[%zu,%zu]},"
+             "\"4\":{\"dtype\":\"U32\",\"shape\":[70,131],\"data_offsets\":[%zu,%zu]},"
+             "\"8\":{\"dtype\":\"I64\",\"shape\":[70,131],\"data_offsets\":[%zu,%zu]}}",
+             n, n, 3 * n, 3 * n, 7 * n, 7 * n, 15 * n);
+    for (size_t length = strlen(header); length % 8 != 0; length++) {
+        memcpy(header + length, " ", 2); /* as writers do, to align the data */
+    }
+    write_safetensors(folder, "model.safetensors", header, data, 15 * n);
+    trm_safetensors *set = NULL;
+    assert_ok(trm_safetensors_open(folder, &set));
+    return set;
+}
+
+static uint64_t element(const unsigned char *values, size_t size, size_t index)
+{
+    uint64_t value = 0;
+    memcpy(&value, values + index * size, size); /* little endian, as the format */
+    return value;
+}
+
+static void transposed_matrices(void **state)
+{
+    (void)state;
+    trm_safetensors *set = open_matrices();
+    uint64_t random = test_seed();
+    for (size_t size = 1; size <= 8; size *= 2) {
+        char name[2] = {(char)('0' + size), 0};
+        trm_weight *stored = NULL, *turned = NULL;
+        assert_ok(trm_safetensors_weight(set, name, &stored));
+        assert_ok(trm_weight_transpose(stored, (int32_t[]){1, 0}, &turned));
+        unsigned char *values = malloc(ROWS * COLUMNS * 8);
+        assert_non_null(values);
+        for (int range = 0; range < 200; range++) {
+            size_t first = range == 0 ? 0 : (size_t)test_random_below(&random, ROWS * COLUMNS);
+            size_t count =
+                range == 0 ? ROWS * COLUMNS : 1 + (size_t)test_random_below(&random, ROWS * COLUMNS - (int64_t)first);
+            assert_ok(trm_weight_read(turned, trm_weight_dtype(turned), first, count, values));
+            for (size_t i = 0; i < count; i++) {
+                size_t row = (first + i) / ROWS, column = (first + i) % ROWS;
+                uint64_t mask = size == 8 ? UINT64_MAX : ((uint64_t)1 << (8 * size)) - 1;
+                assert_true(element(values, size, i) == ((column * COLUMNS + row) & mask));
+            }
+        }
+        free(values);
+        trm_weight_destroy(stored);
+        trm_weight_destroy(turned);
+    }
+    trm_safetensors_close(set);
+}
+
+/* Columns of a matrix on two ranks, joined along the columns again, in the other order. */
+static void column_slices_join(void **state)
+{
+    (void)state;
+    trm_safetensors *set = open_matrices();
+    trm_weight *stored = NULL, *left = NULL, *right = NULL, *swapped = NULL;
+    assert_ok(trm_safetensors_weight(set, "4", &stored));
+    assert_ok(trm_weight_slice(stored, 1, 0, 65, &left));
+    assert_ok(trm_weight_slice(stored, 1, 65, 66, &right));
+    assert_ok(trm_weight_concat((const trm_weight *[]){right, left}, 2, 1, &swapped));
+    uint32_t values[ROWS * COLUMNS];
+    assert_ok(trm_weight_read(swapped, TRM_U32, 0, ROWS * COLUMNS, values));
+    for (uint32_t i = 0; i < ROWS * COLUMNS; i++) {
+        uint32_t row = i / COLUMNS, column = (i % COLUMNS + 65) % COLUMNS;
+        assert_int_equal(values[i], row * COLUMNS + column);
+    }
+    assert_ok(trm_weight_read(swapped, TRM_U32, 131 + 66, 1, values));
+    assert_int_equal(values[0], 131);
+    trm_weight *all[] = {stored, left, right, swapped};
+    for (int i = 0; i < 4; i++) {
+        trm_weight_destroy(all[i]);
+    }
+    trm_safetensors_close(set);
+}
+
+static void mapped_addresses(void **state)
+{
+    (void)state;
+    trm_safetensors *set = open_matrices();
+    trm_weight *two = NULL, *four = NULL, *rows = NULL, *columns = NULL, *shaped = NULL;
+    assert_ok(trm_safetensors_weight(set, "2", &two));
+    assert_ok(trm_safetensors_weight(set, "4", &four));
+    assert_ok(trm_weight_slice(two, 0, 3, 2, &rows));
+    assert_ok(trm_weight_slice(two, 1, 3, 2, &columns));
+    assert_ok(trm_weight_reshape(rows, &(trm_dims){3, {131, 1, 2}}, &shaped));
+    const uint16_t *mapped = trm_weight_mapped(two);
+    assert_non_null(mapped);
+    assert_int_equal(mapped[5], 5);
+    assert_ptr_equal(trm_weight_mapped(rows), mapped + 3 * 131);
+    assert_ptr_equal(trm_weight_mapped(shaped), mapped + 3 * 131);
+    assert_null(trm_weight_mapped(columns));
+    assert_null(trm_weight_mapped(four)); /* at an address that is no multiple of 4 */
+    trm_weight *all[] = {two, four, rows, columns, shaped};
+    for (int i = 0; i < 5; i++) {
+        trm_weight_destroy(all[i]);
+    }
+    trm_safetensors_close(set);
+}
+
+/* ---- threads --------------------------------------------------------------------------------------- */
+
+static void *read_and_view(void *argument)
+{
+    trm_weight *shared = argument;
+    static _Thread_local uint64_t values[ROWS * COLUMNS];
+    for (int round = 0; round < 50; round++) {
+        trm_weight *mine = NULL, *part = NULL;
+        size_t count = ROWS * COLUMNS;
+        if (trm_weight_read(shared, TRM_I64, 0, count, values) != TRM_OK || trm_weight_clone(shared, &mine) != TRM_OK ||
+            trm_weight_slice(mine, 0, 3, 1, &part) != TRM_OK || !trm_weight_equal(mine, shared)) {
+            return "failed";
+        }
+        trm_weight_destroy(mine);
+        for (size_t i = 0; i < count; i++) {
+            if (values[i] != i % ROWS * COLUMNS + i / ROWS) {
+                return "wrong";
+            }
+        }
+        if (trm_weight_read(part, TRM_I64, 1, 1, values) != TRM_OK || values[0] != COLUMNS + 3) {
+            return "wrong part";
+        }
+        trm_weight_destroy(part);
+    }
+    return NULL;
+}
+
+static void many_threads_read_one_weight(void **state)
+{
+    (void)state;
+    trm_safetensors *set = open_matrices();
+    trm_weight *stored = NULL, *turned = NULL;
+    assert_ok(trm_safetensors_weight(set, "8", &stored));
+    assert_ok(trm_weight_transpose(stored, (int32_t[]){1, 0}, &turned));
+    trm_weight_destroy(stored);
+    trm_safetensors_close(set);
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, read_and_view, turned), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        void *result = NULL;
+        pthread_join(threads[i], &result);
+        assert_null(result);
+    }
+    trm_weight_destroy(turned);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sixteen_bit_types_convert_like_the_plain_functions),
+        cmocka_unit_test(floats_round_like_the_plain_functions),
+        cmocka_unit_test(doubles_are_rounded_once),
+        cmocka_unit_test(which_types_convert),
+        cmocka_unit_test(transposed_matrices),
+        cmocka_unit_test(column_slices_join),
+        cmocka_unit_test(mapped_addresses),
+        cmocka_unit_test(many_threads_read_one_weight),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
