@@ -107,16 +107,27 @@ trm_status trm_infer_network(const trm_network *network, trm_dims *dims);
 
 /* ---- passes (graph/passes) --------------------------------------------------------------------- */
 
-/* Each changes the network in place and adds what it did to *changes (may be NULL). */
+/* Each changes the network in place and adds the number of changes to *changes (may be NULL). None changes names, dims
+ * or types of the network's inputs and outputs, or drops a pinned tensor. */
+
+/* Layers that nothing needs. Collectives, and layers that read a state, stay: others see what they do. */
 trm_status trm_pass_dead_code(trm_network *network, int32_t *changes);
+/* Layers of constants, run on the host's reference kernels (weights of at most 64 KiB, results of at most 1 MiB), or
+ * done by a view of the weight where only elements move. */
 trm_status trm_pass_fold_constants(trm_network *network, int32_t *changes);
+/* Layers and constants that are the same as earlier ones. */
 trm_status trm_pass_common_subexpressions(trm_network *network, int32_t *changes);
-/* Residual add + norm; matrix product + bias, + activation; gate and up and their product into GLU; matrix
- * products that share their input joined (q, k, v; gate and up) with their weights concatenated. */
-trm_status trm_pass_fuse(trm_network *network, int32_t *changes);
-/* Before partitioning, weights keep their own matrix products, so that the partitioner sees each; after it, products that
- * share their input are joined as well. */
+
+/* Before partitioning, weights keep their own matrix products, and products that may become partial sums no activation;
+ * after it, activations become epilogues, and products that share their input are joined. */
 typedef enum trm_pass_stage { TRM_PASSES_BEFORE_PARTITION, TRM_PASSES_AFTER_PARTITION } trm_pass_stage;
+
+/* Residual add + norm; matrix product + bias; activation of gate * up into GLU; x * sigmoid(x) into silu; and after
+ * partitioning, matrix product + activation. */
+trm_status trm_pass_fuse(trm_network *network, trm_pass_stage stage, int32_t *changes);
+/* Products of one input with weights that are read from files, joined into one product: gate and up of a GLU; and with
+ * `sliced`, others such as q, k, v, at the cost of a SLICE for each. */
+trm_status trm_pass_join_matmuls(trm_network *network, bool sliced, int32_t *changes);
 
 /* The passes of a stage in their order, until nothing changes. */
 trm_status trm_run_passes(trm_network *network, trm_pass_stage stage);

@@ -1,0 +1,274 @@
+/*
+ * Constant folding: a layer whose inputs are all constants becomes a constant.
+ *
+ * Where elements only move, the result is a view of the weight and nothing is read. Otherwise the layer is run
+ * here, on the host's reference kernels, if what it reads and makes is small.
+ */
+#include "graph/network.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/passes/analysis.h"
+#include "kernels/kernel.h"
+
+#define LARGEST_WEIGHT_READ ((size_t)64 << 10)
+#define LARGEST_RESULT      ((size_t)1 << 20)
+
+/* The output takes the place of a constant; the layer is left without outputs. */
+static void become_constant(trm_layer *layer, int32_t output, const void *value, trm_weight *weight)
+{
+    trm_tensor *tensor = layer->outputs[output];
+    tensor->role = TRM_TENSOR_CONSTANT;
+    tensor->producer = NULL;
+    tensor->value = value;
+    tensor->weight = weight;
+}
+
+static bool is_foldable(const trm_layer *layer)
+{
+    if (layer->n_inputs == 0 || layer->n_outputs == 0 || layer->desc.kind == TRM_LAYER_DIST_COLLECTIVE ||
+        layer->desc.kind == TRM_LAYER_ATTENTION) {
+        return false;
+    }
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        if (layer->inputs[i] != NULL && layer->inputs[i]->role != TRM_TENSOR_CONSTANT) {
+            return false;
+        }
+    }
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        if (layer->outputs[i]->is_output || layer->outputs[i]->pin != NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- views ------------------------------------------------------------------------------------- */
+
+/* Whether the layer has one output made of one weight that nothing else reads: a second copy of a large weight in
+ * device memory costs more than the layer. */
+static bool may_view(const trm_analysis *analysis, const trm_layer *layer)
+{
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        const trm_tensor *input = layer->inputs[i];
+        if (input == NULL || input->weight == NULL || trm_analysis_only_user(analysis, input) != layer) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static trm_status view_slice(const trm_layer *layer, trm_weight **view)
+{
+    const trm_slice_params *slice = &layer->desc.slice;
+    int64_t size = layer->inputs[0]->dims.d[slice->axis];
+    int64_t start = slice->start < 0 ? slice->start + size : slice->start;
+    start = start < 0 ? 0 : start > size ? size : start;
+    return trm_weight_slice(layer->inputs[0]->weight, slice->axis, start, layer->outputs[0]->dims.d[slice->axis], view);
+}
+
+static trm_status view_concat(const trm_layer *layer, trm_weight **view)
+{
+    const trm_weight *parts[TRM_MAX_LAYER_INPUTS];
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        parts[i] = layer->inputs[i]->weight;
+        if (trm_weight_dtype(parts[i]) != trm_weight_dtype(parts[0])) {
+            return TRM_OK;
+        }
+    }
+    return trm_weight_concat(parts, layer->n_inputs, layer->desc.concat.axis, view);
+}
+
+/* Makes the view that a layer stands for; leaves *view NULL where there is none. */
+static trm_status make_view(const trm_layer *layer, trm_weight **view)
+{
+    const trm_tensor *input = layer->inputs[0];
+    switch (layer->desc.kind) {
+    case TRM_LAYER_RESHAPE:
+        return trm_weight_reshape(input->weight, &layer->outputs[0]->dims, view);
+    case TRM_LAYER_TRANSPOSE:
+        return trm_weight_transpose(input->weight, layer->desc.transpose.perm, view);
+    case TRM_LAYER_SLICE:
+        return layer->desc.slice.step == 1 ? view_slice(layer, view) : TRM_OK;
+    case TRM_LAYER_CONCAT:
+        return view_concat(layer, view);
+    case TRM_LAYER_CAST: {
+        /* Only if the weight is not rounded on its way into the layer. */
+        bool exact = trm_weight_dtype(input->weight) == input->dtype;
+        bool floats = trm_dtype_is_float(input->dtype) && trm_dtype_is_float(layer->desc.cast.to);
+        return exact && floats ? trm_weight_clone(input->weight, view) : TRM_OK;
+    }
+    default:
+        return TRM_OK;
+    }
+}
+
+/* ---- running ----------------------------------------------------------------------------------- */
+
+typedef struct folder {
+    trm_network *network;
+    trm_device *device; /* opened when first needed */
+    trm_stream *stream;
+} folder;
+
+static trm_status open_folder(folder *self)
+{
+    if (self->device == NULL) {
+        TRM_TRY(trm_device_open(TRM_BACKEND_HOST, 0, 1, &self->device));
+    }
+    return self->stream == NULL ? trm_stream_create(self->device, &self->stream) : TRM_OK;
+}
+
+static void close_folder(folder *self)
+{
+    if (self->stream != NULL) {
+        trm_stream_destroy(self->stream);
+    }
+    if (self->device != NULL) {
+        trm_device_close(self->device);
+    }
+}
+
+static bool is_small(const trm_layer *layer)
+{
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        const trm_tensor *input = layer->inputs[i];
+        if (input != NULL && input->weight != NULL &&
+            trm_dims_bytes(&input->dims, input->dtype) > LARGEST_WEIGHT_READ) {
+            return false;
+        }
+    }
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        if (trm_dims_bytes(&layer->outputs[i]->dims, layer->outputs[i]->dtype) > LARGEST_RESULT) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Elements of an input: those of the arena, or a copy to free in `copy`. */
+static trm_status load_input(const trm_tensor *input, void **data, void **copy)
+{
+    if (input->weight == NULL) {
+        *data = (void *)(uintptr_t)input->value; /* kernels do not write inputs */
+        return TRM_OK;
+    }
+    size_t bytes = trm_dims_bytes(&input->dims, input->dtype);
+    *copy = malloc(bytes > 0 ? bytes : 1);
+    if (*copy == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes of host memory", bytes);
+    }
+    *data = *copy;
+    return trm_weight_read(input->weight, input->dtype, 0, (size_t)trm_dims_count(&input->dims), *copy);
+}
+
+static trm_status run_kernel(folder *self, trm_kernel_call *call, bool *ran)
+{
+    static const trm_kernel_table *const tables[] = {&trm_host_kernels};
+    const trm_kernel *kernel = trm_kernel_find(tables, 1, TRM_BACKEND_HOST, call);
+    if (kernel == NULL) {
+        return TRM_OK; /* the engine will say so if it does not run it either */
+    }
+    call->workspace_size = kernel->workspace == NULL ? 0 : kernel->workspace(call);
+    if (call->workspace_size > 0) {
+        TRM_TRY(trm_device_alloc(self->device, call->workspace_size, &call->workspace));
+    }
+    trm_status status = kernel->run(call);
+    if (status == TRM_OK) {
+        status = trm_stream_synchronize(self->stream);
+    }
+    trm_device_free(self->device, call->workspace);
+    *ran = status == TRM_OK;
+    return status;
+}
+
+/* Runs a layer of constants. *folded stays false where no kernel takes it. */
+static trm_status run_layer(folder *self, trm_layer *layer, bool *folded)
+{
+    TRM_TRY(open_folder(self));
+    trm_kernel_call call = {
+        .layer = &layer->desc, .n_inputs = layer->n_inputs, .n_outputs = layer->n_outputs, .stream = self->stream};
+    void *copies[TRM_MAX_LAYER_INPUTS] = {NULL};
+    trm_status status = TRM_OK;
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        const trm_tensor *input = layer->inputs[i];
+        if (input != NULL) {
+            call.inputs[i] = (trm_view){NULL, input->dtype, input->dims};
+            TRM_TRY_GOTO(status, load_input(input, &call.inputs[i].data, &copies[i]), free_copies);
+        }
+    }
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        const trm_tensor *output = layer->outputs[i];
+        void *value = trm_arena_alloc(&self->network->arena, trm_dims_bytes(&output->dims, output->dtype));
+        if (value == NULL) {
+            status = TRM_ERROR_OUT_OF_MEMORY;
+            goto free_copies;
+        }
+        call.outputs[i] = (trm_view){value, output->dtype, output->dims};
+    }
+    TRM_TRY_GOTO(status, run_kernel(self, &call, folded), free_copies);
+    for (int32_t i = 0; *folded && i < layer->n_outputs; i++) {
+        become_constant(layer, i, call.outputs[i].data, NULL);
+    }
+free_copies:
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        free(copies[i]);
+    }
+    return status == TRM_OK ? TRM_OK : trm_fail_in(status, "folding layer %s", layer->name);
+}
+
+/* ---- the pass ---------------------------------------------------------------------------------- */
+
+static trm_status fold_layer(folder *self, const trm_analysis *analysis, trm_layer *layer, bool *folded)
+{
+    if (may_view(analysis, layer)) {
+        trm_weight *view = NULL;
+        trm_status status = make_view(layer, &view);
+        if (status != TRM_OK) {
+            return trm_fail_in(status, "folding layer %s", layer->name);
+        }
+        if (view != NULL) {
+            become_constant(layer, 0, NULL, view);
+            *folded = true;
+            return TRM_OK;
+        }
+    }
+    return is_small(layer) ? run_layer(self, layer, folded) : TRM_OK;
+}
+
+trm_status trm_pass_fold_constants(trm_network *network, int32_t *changes)
+{
+    folder self = {.network = network};
+    trm_analysis analysis;
+    TRM_TRY(trm_analysis_init(network, &analysis));
+    bool *remove = calloc((size_t)network->n_layers + 1, sizeof(*remove));
+    trm_status status = TRM_OK;
+    int32_t n_folded = 0;
+    if (remove == NULL) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot fold a network of %d layers", network->n_layers);
+    }
+    for (int32_t i = 0; status == TRM_OK && i < network->n_layers; i++) {
+        trm_layer *layer = network->layers[i];
+        bool folded = false;
+        if (is_foldable(layer)) {
+            status = fold_layer(&self, &analysis, layer, &folded);
+        }
+        if (folded) {
+            layer->n_outputs = 0;
+            remove[i] = true;
+            n_folded++;
+        }
+    }
+    if (n_folded > 0) { /* also after a failure: layers without outputs must not stay */
+        trm_network_remove_layers(network, remove);
+    }
+    if (changes != NULL) {
+        *changes += n_folded;
+    }
+    free(remove);
+    close_folder(&self);
+    trm_analysis_fini(&analysis);
+    return status;
+}

@@ -1,0 +1,200 @@
+/*
+ * Fusion: patterns of layers that one layer does with less memory traffic.
+ *
+ * The last layer of a pattern is rewritten in place, so the tensor it makes keeps its name; what only it read is left
+ * to dead code. A tensor that vanishes has no other reader, is no output of the network and is not pinned.
+ */
+#include "graph/network.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "graph/passes/analysis.h"
+
+/* Tries to end a pattern at `layer`; tells whether it did. */
+typedef bool (*fusion)(trm_analysis *analysis, trm_layer *layer);
+
+static void rewrite(trm_analysis *analysis, trm_layer *layer, const trm_layer_desc *desc, int32_t n_inputs,
+                    trm_tensor *const *inputs)
+{
+    layer->desc = *desc;
+    for (int32_t i = 0; i < TRM_MAX_LAYER_INPUTS; i++) {
+        layer->inputs[i] = i < n_inputs ? inputs[i] : NULL;
+    }
+    layer->n_inputs = n_inputs;
+    analysis->touched[layer->index] = true;
+}
+
+static void mark_touched(trm_analysis *analysis, const trm_layer *layer)
+{
+    analysis->touched[layer->index] = true;
+}
+
+static bool is_constant(const trm_tensor *tensor)
+{
+    return tensor != NULL && tensor->role == TRM_TENSOR_CONSTANT;
+}
+
+/* The layer `op` of two operands; which operand `i` is and the other. */
+static bool is_elementwise(const trm_layer *layer, trm_elementwise_op op)
+{
+    return layer->desc.kind == TRM_LAYER_ELEMENTWISE && layer->desc.elementwise.op == op;
+}
+
+/* The private activation layer that makes `tensor`, or NULL. */
+static trm_layer *private_activation(const trm_analysis *analysis, const trm_tensor *tensor)
+{
+    trm_layer *layer = trm_analysis_private_producer(analysis, tensor, TRM_LAYER_UNARY);
+    return layer != NULL && layer->desc.unary.op == TRM_UNARY_ACTIVATION ? layer : NULL;
+}
+
+/* x * sigmoid(x) -> silu(x) */
+static bool fuse_silu(trm_analysis *analysis, trm_layer *layer)
+{
+    for (int32_t i = 0; is_elementwise(layer, TRM_ELEMENTWISE_MUL) && i < 2; i++) {
+        trm_layer *sigmoid = private_activation(analysis, layer->inputs[i]);
+        if (sigmoid != NULL && sigmoid->desc.unary.activation == TRM_ACTIVATION_SIGMOID &&
+            sigmoid->inputs[0] == layer->inputs[1 - i]) {
+            trm_layer_desc desc = {
+                .kind = TRM_LAYER_UNARY,
+                .unary = {.op = TRM_UNARY_ACTIVATION, .activation = TRM_ACTIVATION_SILU},
+            };
+            trm_tensor *x = sigmoid->inputs[0];
+            mark_touched(analysis, sigmoid);
+            rewrite(analysis, layer, &desc, 1, &x);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* activation(gate) * up -> glu(gate, up) */
+static bool fuse_glu(trm_analysis *analysis, trm_layer *layer)
+{
+    for (int32_t i = 0; is_elementwise(layer, TRM_ELEMENTWISE_MUL) && i < 2; i++) {
+        trm_layer *activation = private_activation(analysis, layer->inputs[i]);
+        trm_tensor *up = layer->inputs[1 - i];
+        if (activation != NULL && activation->inputs[0] != up &&
+            trm_analysis_same_dims(analysis, activation->inputs[0], up)) {
+            trm_layer_desc desc = {
+                .kind = TRM_LAYER_GLU,
+                .glu = {.activation = activation->desc.unary.activation},
+            };
+            trm_tensor *inputs[] = {activation->inputs[0], up};
+            mark_touched(analysis, activation);
+            rewrite(analysis, layer, &desc, 2, inputs);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* norm(a + b) -> norm with residual, which also makes the sum */
+static bool fuse_residual(trm_analysis *analysis, trm_layer *layer)
+{
+    if (layer->desc.kind != TRM_LAYER_NORM || layer->desc.norm.residual) {
+        return false;
+    }
+    trm_layer *add = layer->inputs[0]->producer;
+    if (add == NULL || !is_elementwise(add, TRM_ELEMENTWISE_ADD) || analysis->touched[add->index] ||
+        !trm_analysis_same_dims(analysis, add->inputs[0], add->inputs[1]) || !is_constant(layer->inputs[1]) ||
+        (layer->n_inputs > 2 && !is_constant(layer->inputs[2]))) {
+        return false;
+    }
+    /* The operand made last is the branch that comes back to the residual stream. */
+    const trm_layer *first = add->inputs[0]->producer, *second = add->inputs[1]->producer;
+    bool first_is_later = first != NULL && (second == NULL || first->index > second->index);
+    trm_tensor *sum = add->outputs[0];
+    trm_tensor *inputs[4] = {add->inputs[first_is_later ? 0 : 1], add->inputs[first_is_later ? 1 : 0], layer->inputs[1],
+                             layer->n_inputs > 2 ? layer->inputs[2] : NULL};
+    trm_layer_desc desc = layer->desc;
+    desc.norm.residual = true;
+    rewrite(analysis, layer, &desc, layer->n_inputs + 1, inputs);
+    layer->outputs[1] = sum;
+    layer->n_outputs = 2;
+    sum->producer = layer;
+    add->n_outputs = 0; /* for dead code */
+    mark_touched(analysis, add);
+    return true;
+}
+
+/* Whether a product stores sums of its inputs' type with nothing after them. */
+static bool is_plain_product(const trm_layer *matmul)
+{
+    return matmul->desc.matmul.activation == TRM_ACTIVATION_NONE &&
+           matmul->outputs[0]->dtype == matmul->inputs[0]->dtype;
+}
+
+/* a @ b + bias -> product with bias */
+static bool fuse_bias(trm_analysis *analysis, trm_layer *layer)
+{
+    for (int32_t i = 0; is_elementwise(layer, TRM_ELEMENTWISE_ADD) && i < 2; i++) {
+        trm_layer *matmul = trm_analysis_private_producer(analysis, layer->inputs[i], TRM_LAYER_MATMUL);
+        trm_tensor *bias = layer->inputs[1 - i];
+        if (matmul == NULL || matmul->n_inputs > 2 || !is_plain_product(matmul) || !is_constant(bias)) {
+            continue;
+        }
+        const trm_dims *dims = &matmul->outputs[0]->dims;
+        if (bias->dims.n == 1 && bias->dims.d[0] == dims->d[dims->n - 1]) {
+            trm_tensor *inputs[] = {matmul->inputs[0], matmul->inputs[1], bias};
+            mark_touched(analysis, matmul);
+            rewrite(analysis, layer, &matmul->desc, 3, inputs);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* activation(a @ b) -> product with an epilogue */
+static bool fuse_epilogue(trm_analysis *analysis, trm_layer *layer)
+{
+    if (layer->desc.kind != TRM_LAYER_UNARY || layer->desc.unary.op != TRM_UNARY_ACTIVATION) {
+        return false;
+    }
+    trm_layer *matmul = trm_analysis_private_producer(analysis, layer->inputs[0], TRM_LAYER_MATMUL);
+    if (matmul == NULL || matmul->desc.matmul.activation != TRM_ACTIVATION_NONE) {
+        return false;
+    }
+    trm_layer_desc desc = matmul->desc;
+    desc.matmul.activation = layer->desc.unary.activation;
+    mark_touched(analysis, matmul);
+    rewrite(analysis, layer, &desc, matmul->n_inputs, matmul->inputs);
+    return true;
+}
+
+/* One walk over the network; stale layers wait for the next. */
+static trm_status sweep(trm_network *network, fusion fuse, int32_t *n_fused)
+{
+    trm_analysis analysis;
+    TRM_TRY(trm_analysis_init(network, &analysis));
+    *n_fused = 0;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        trm_layer *layer = network->layers[i];
+        if (!analysis.touched[layer->index] && fuse(&analysis, layer)) {
+            (*n_fused)++;
+        }
+    }
+    trm_analysis_fini(&analysis);
+    if (*n_fused > 0) {
+        TRM_TRY(trm_network_sort(network)); /* readers of a sum may stand before the norm that now makes it */
+        TRM_TRY(trm_pass_dead_code(network, NULL));
+    }
+    return TRM_OK;
+}
+
+trm_status trm_pass_fuse(trm_network *network, trm_pass_stage stage, int32_t *changes)
+{
+    /* GLU before epilogues: the activation of a gate belongs to it. */
+    static const fusion fusions[] = {fuse_silu, fuse_glu, fuse_residual, fuse_bias, fuse_epilogue};
+    int32_t n = (int32_t)(sizeof(fusions) / sizeof(fusions[0])) - (stage == TRM_PASSES_BEFORE_PARTITION ? 1 : 0);
+    for (int32_t i = 0; i < n; i++) {
+        int32_t n_fused;
+        do {
+            TRM_TRY(sweep(network, fusions[i], &n_fused));
+            if (changes != NULL) {
+                *changes += n_fused;
+            }
+        } while (n_fused > 0);
+    }
+    return TRM_OK;
+}

@@ -1,0 +1,227 @@
+/*
+ * Products of one input with several weights, joined into one product with the weights one below the other.
+ *
+ * Gate and up of a GLU join at no cost: the GLU reads both halves. Others, such as q, k and v, need a SLICE each,
+ * which copies.
+ */
+#include "graph/network.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/params.h"
+#include "graph/passes/analysis.h"
+
+#define MOST_JOINED 8
+
+enum { A = 0, B = 1, BIAS = 2 };
+
+/* Whether a constant is read here alone and from a weight, so that a joined one can take its place. */
+static bool is_private_weight(const trm_analysis *analysis, const trm_tensor *tensor)
+{
+    return tensor->role == TRM_TENSOR_CONSTANT && tensor->weight != NULL &&
+           trm_analysis_only_user(analysis, tensor) != NULL;
+}
+
+static bool is_candidate(const trm_analysis *analysis, const trm_layer *layer)
+{
+    if (layer->desc.kind != TRM_LAYER_MATMUL || !layer->desc.matmul.transpose_b || layer->desc.matmul.transpose_a ||
+        analysis->touched[layer->index] || layer->inputs[B]->dims.n != 2 ||
+        !is_private_weight(analysis, layer->inputs[B])) {
+        return false;
+    }
+    if (layer->n_inputs > BIAS) {
+        const trm_tensor *bias = layer->inputs[BIAS];
+        return bias->role == TRM_TENSOR_CONSTANT && bias->pin == NULL;
+    }
+    return true;
+}
+
+/* Whether two constants can stand in one. */
+static bool constants_join(const trm_tensor *a, const trm_tensor *b)
+{
+    if (a->dtype != b->dtype || (a->weight == NULL) != (b->weight == NULL)) {
+        return false;
+    }
+    return a->weight == NULL || trm_weight_dtype(a->weight) == trm_weight_dtype(b->weight);
+}
+
+static bool layers_join(const trm_layer *a, const trm_layer *b)
+{
+    if (a == b || a->inputs[A] != b->inputs[A] || a->n_inputs != b->n_inputs ||
+        !trm_layer_desc_equal(&a->desc, &b->desc, a->inputs[A]->dims.n) ||
+        !constants_join(a->inputs[B], b->inputs[B])) {
+        return false;
+    }
+    return a->n_inputs <= BIAS || constants_join(a->inputs[BIAS], b->inputs[BIAS]);
+}
+
+/* ---- making the joined layer ------------------------------------------------------------------- */
+
+/* "a+b+c" in the arena. */
+static const char *joined_name(trm_network *network, const char *const *names, int32_t n)
+{
+    size_t size = 1;
+    for (int32_t i = 0; i < n; i++) {
+        size += strlen(names[i]) + 1;
+    }
+    char *name = trm_arena_alloc(&network->arena, size);
+    for (int32_t i = 0; name != NULL && i < n; i++) {
+        strcat(strcat(name, i == 0 ? "" : "+"), names[i]);
+    }
+    return name;
+}
+
+static trm_status join_values(trm_network *network, const char *name, trm_tensor *const *parts, int32_t n,
+                              trm_tensor **joined)
+{
+    size_t bytes = 0, at = 0;
+    trm_dims dims = parts[0]->dims;
+    dims.d[0] = 0;
+    for (int32_t i = 0; i < n; i++) {
+        bytes += trm_dims_bytes(&parts[i]->dims, parts[i]->dtype);
+        dims.d[0] += parts[i]->dims.d[0];
+    }
+    unsigned char *value = malloc(bytes > 0 ? bytes : 1);
+    if (value == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes of host memory", bytes);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        size_t size = trm_dims_bytes(&parts[i]->dims, parts[i]->dtype);
+        memcpy(value + at, parts[i]->value, size);
+        at += size;
+    }
+    trm_status status = trm_network_add_constant(network, name, parts[0]->dtype, dims, value, joined);
+    free(value);
+    return status;
+}
+
+/* The constants of one input of the layers, joined along axis 0. */
+static trm_status join_constants(trm_network *network, trm_layer *const *layers, int32_t n, int32_t input,
+                                 trm_tensor **joined)
+{
+    trm_tensor *parts[MOST_JOINED];
+    const char *names[MOST_JOINED];
+    const trm_weight *weights[MOST_JOINED];
+    for (int32_t i = 0; i < n; i++) {
+        parts[i] = layers[i]->inputs[input];
+        names[i] = parts[i]->name;
+        weights[i] = parts[i]->weight;
+    }
+    const char *name = joined_name(network, names, n);
+    if (name == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    if (weights[0] == NULL) {
+        return join_values(network, name, parts, n, joined);
+    }
+    trm_weight *weight;
+    TRM_TRY(trm_weight_concat(weights, n, 0, &weight));
+    return trm_network_add_weight(network, name, weight, parts[0]->dtype, joined);
+}
+
+static trm_status join_layers(trm_network *network, trm_layer *const *layers, int32_t n, trm_tensor **output)
+{
+    trm_tensor *inputs[3] = {layers[0]->inputs[A], NULL, NULL};
+    const char *names[MOST_JOINED];
+    for (int32_t i = 0; i < n; i++) {
+        names[i] = layers[i]->name;
+    }
+    TRM_TRY(join_constants(network, layers, n, B, &inputs[B]));
+    if (layers[0]->n_inputs > BIAS) {
+        TRM_TRY(join_constants(network, layers, n, BIAS, &inputs[BIAS]));
+    }
+    const char *name = joined_name(network, names, n);
+    if (name == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    return trm_network_add_layer(network, name, &layers[0]->desc, inputs, layers[0]->n_inputs, output);
+}
+
+/* ---- where to join ----------------------------------------------------------------------------- */
+
+/* Gate and up of a GLU. */
+static trm_status join_glu(trm_network *network, trm_analysis *analysis, trm_layer *glu, int32_t *n_joined)
+{
+    if (glu->desc.kind != TRM_LAYER_GLU || glu->n_inputs != 2) {
+        return TRM_OK;
+    }
+    trm_layer *pair[2];
+    for (int32_t i = 0; i < 2; i++) {
+        pair[i] = trm_analysis_private_producer(analysis, glu->inputs[i], TRM_LAYER_MATMUL);
+        if (pair[i] == NULL || !is_candidate(analysis, pair[i])) {
+            return TRM_OK;
+        }
+    }
+    if (!layers_join(pair[0], pair[1])) {
+        return TRM_OK;
+    }
+    trm_tensor *output;
+    TRM_TRY(join_layers(network, pair, 2, &output));
+    glu->inputs[0] = output;
+    glu->inputs[1] = NULL;
+    glu->n_inputs = 1;
+    analysis->touched[pair[0]->index] = analysis->touched[pair[1]->index] = analysis->touched[glu->index] = true;
+    (*n_joined)++;
+    return TRM_OK;
+}
+
+/* Products that join with `first`, in order, followed by a slice for each. */
+static trm_status join_sliced(trm_network *network, trm_analysis *analysis, trm_layer *first, int32_t *n_joined)
+{
+    trm_layer *layers[MOST_JOINED] = {first};
+    int32_t n = 1;
+    if (!is_candidate(analysis, first)) {
+        return TRM_OK;
+    }
+    for (int32_t i = first->index + 1; i < analysis->n_layers && n < MOST_JOINED; i++) {
+        trm_layer *layer = network->layers[i];
+        if (is_candidate(analysis, layer) && layers_join(first, layer)) {
+            layers[n++] = layer;
+        }
+    }
+    if (n == 1) {
+        return TRM_OK;
+    }
+    trm_tensor *joined;
+    TRM_TRY(join_layers(network, layers, n, &joined));
+    int64_t start = 0;
+    for (int32_t i = 0; i < n; i++) {
+        int64_t width = layers[i]->inputs[B]->dims.d[0];
+        layers[i]->desc = (trm_layer_desc){
+            .kind = TRM_LAYER_SLICE,
+            .slice = {.axis = joined->dims.n - 1, .start = start, .end = start + width, .step = 1},
+        };
+        layers[i]->inputs[A] = joined;
+        layers[i]->inputs[B] = layers[i]->inputs[BIAS] = NULL;
+        layers[i]->n_inputs = 1;
+        analysis->touched[layers[i]->index] = true;
+        start += width;
+    }
+    (*n_joined)++;
+    return TRM_OK;
+}
+
+trm_status trm_pass_join_matmuls(trm_network *network, bool sliced, int32_t *changes)
+{
+    trm_analysis analysis;
+    TRM_TRY(trm_analysis_init(network, &analysis));
+    int32_t n_joined = 0;
+    trm_status status = TRM_OK;
+    for (int32_t i = 0; status == TRM_OK && i < analysis.n_layers; i++) {
+        status = join_glu(network, &analysis, network->layers[i], &n_joined);
+    }
+    for (int32_t i = 0; status == TRM_OK && sliced && i < analysis.n_layers; i++) {
+        status = join_sliced(network, &analysis, network->layers[i], &n_joined);
+    }
+    trm_analysis_fini(&analysis);
+    if (status == TRM_OK && n_joined > 0) {
+        TRM_TRY(trm_network_sort(network));
+        TRM_TRY(trm_pass_dead_code(network, NULL));
+    }
+    if (changes != NULL) {
+        *changes += n_joined;
+    }
+    return status;
+}

@@ -1,0 +1,29 @@
+/*
+ * The passes of a stage, in their order, until nothing changes.
+ */
+#include "graph/network.h"
+
+#include "base/error.h"
+
+static trm_status run_once(trm_network *network, trm_pass_stage stage, int32_t *changes)
+{
+    TRM_TRY(trm_pass_dead_code(network, changes));
+    TRM_TRY(trm_pass_fold_constants(network, changes));
+    TRM_TRY(trm_pass_common_subexpressions(network, changes));
+    TRM_TRY(trm_pass_fuse(network, stage, changes));
+    if (stage == TRM_PASSES_AFTER_PARTITION) {
+        /* A slice of q, k or v costs more than the product it saves; see docs/graph.md. */
+        TRM_TRY(trm_pass_join_matmuls(network, false, changes));
+    }
+    return TRM_OK;
+}
+
+trm_status trm_run_passes(trm_network *network, trm_pass_stage stage)
+{
+    int32_t changes;
+    do {
+        changes = 0;
+        TRM_TRY(run_once(network, stage, &changes));
+    } while (changes > 0); /* ends: every change leaves fewer layers, constants or uses */
+    return TRM_OK;
+}
