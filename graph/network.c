@@ -479,6 +479,21 @@ void trm_network_replace_uses(trm_network *network, trm_tensor *from, trm_tensor
     from->is_output = false;
 }
 
+trm_status trm_network_rename_tensor(trm_network *network, trm_tensor *tensor, const char *name)
+{
+    if (find_tensor(network, name) != NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot rename %s to %s: there is a tensor of that name", tensor->name,
+                 name);
+    }
+    const char *copy = trm_arena_strdup(&network->arena, name);
+    if (copy == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    tensor->name = copy;
+    tensor->name_hash = hash_name(copy);
+    return TRM_OK;
+}
+
 /* Marks tensors in use with index 0, the others with -1, before they are renumbered. */
 static void mark_used_tensors(trm_network *network)
 {
