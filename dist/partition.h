@@ -2,9 +2,9 @@
  * The partitioner: from one network and a mesh to the network of each rank.
  *
  * Chooses a sharding for every tensor by a cost model, cuts weights, divides head counts, and writes ordinary
- * DIST_COLLECTIVE layers where a tensor must change its sharding. Inputs and outputs of the network stay whole on every rank;
- * states are sharded with the layers that use them. The property it keeps: every rank count gives what one
- * rank gives.
+ * DIST_COLLECTIVE layers where a tensor must change its sharding. Inputs and outputs of the network stay whole on every
+ * rank; states are sharded with the layers that use them. The property it keeps: every rank count gives what one rank
+ * gives.
  */
 #ifndef TRM_DIST_PARTITION_H
 #define TRM_DIST_PARTITION_H
@@ -13,25 +13,27 @@
 
 #include "graph/network.h"
 
-/* How one tensor lies on the ranks of an axis. */
+/* How one tensor lies on the n ranks of an axis. */
 typedef enum trm_sharding_kind {
     TRM_REPLICATED = 0, /* whole on every rank */
-    TRM_SPLIT,          /* rank r of n holds part r * parts / n of `parts` equal parts along `axis` */
-    TRM_PARTIAL         /* every rank holds a summand */
+    TRM_SPLIT,  /* rank r holds part r * parts / n of `parts` parts along `axis`, ceil(d / parts) long each; where
+                 * that is more than d in all, the rest of the last part is zeros */
+    TRM_PARTIAL /* rank r holds summand r * parts / n of `parts` summands */
 } trm_sharding_kind;
 
 typedef struct trm_sharding {
     trm_sharding_kind kind;
-    int32_t axis;
+    int32_t axis;  /* SPLIT */
     int32_t parts; /* divides n; below n, runs of n / parts ranks hold the same part (few kv heads) */
 } trm_sharding;
 
 /* What moving and computing costs, for the choice of shardings. */
 typedef struct trm_cost_model {
-    double memory_bandwidth;  /* bytes per second of device memory */
-    double compute_rate;      /* FLOP per second of matrix products */
-    double link_bandwidth;    /* bytes per second of one rank's links in an all-gather */
-    double link_latency;      /* seconds of one small exchange */
+    double memory_bandwidth;   /* bytes per second of device memory */
+    double compute_rate;       /* FLOP per second of matrix products */
+    double link_bandwidth;     /* bytes per second of one rank's links in an all-gather */
+    double link_latency;       /* seconds of one small exchange */
+    double layer_overhead;     /* seconds to start one layer */
     int64_t unknown_dimension; /* what a dimension of -1 is taken as */
 } trm_cost_model;
 void trm_cost_model_default(trm_backend backend, trm_cost_model *model);
@@ -44,8 +46,8 @@ typedef struct trm_partition_report {
 } trm_partition_report;
 
 /*
- * Makes the network of `rank`. `model` and `report` may be NULL. The same on every rank but for what depends on the rank's index.
- * TRM_ERROR_INVALID_ARGUMENT with the reason where a pin or the mesh cannot be met.
+ * Makes the network of `rank`. `model` and `report` may be NULL. The same on every rank but for what depends on the
+ * rank's index. TRM_ERROR_INVALID_ARGUMENT with the reason where a pin or the mesh cannot be met.
  */
 trm_status trm_partition(const trm_network *network, const trm_mesh *mesh, int32_t rank, const trm_cost_model *model,
                          trm_network **local, trm_partition_report *report);

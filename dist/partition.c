@@ -1,0 +1,251 @@
+/*
+ * The partitioner: checks the mesh and the pins, enumerates strategies, chooses among them, writes the rank's network
+ * and says what could not be split.
+ */
+#include "dist/partition_problem.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* ---- tensors ----------------------------------------------------------------------------------- */
+
+static trm_status init_tensors(trm_partitioner *partitioner)
+{
+    const trm_network *network = partitioner->network;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        trm_partition_tensor *tensor = &partitioner->tensors[i];
+        tensor->tensor = network->tensors[i];
+        tensor->forms[0] = (trm_sharding){TRM_REPLICATED, 0, 1};
+        tensor->n_forms = 1;
+        tensor->first_use = tensor->last_use = tensor->pin = -1;
+    }
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        for (int32_t j = 0; j < layer->n_inputs; j++) {
+            if (layer->inputs[j] == NULL) {
+                continue;
+            }
+            trm_partition_tensor *tensor = &partitioner->tensors[layer->inputs[j]->index];
+            tensor->n_uses += tensor->last_use != i;
+            tensor->first_use = tensor->first_use < 0 ? i : tensor->first_use;
+            tensor->last_use = i;
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status refuse_pin(const trm_tensor *tensor, const char *reason)
+{
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "tensor %s cannot be pinned to \"%s\": %s", tensor->name, tensor->pin, reason);
+}
+
+/* A pin is a form over all ranks of the axis. */
+static trm_status read_pin(trm_partitioner *partitioner, trm_partition_tensor *tensor)
+{
+    const trm_tensor *t = tensor->tensor;
+    int axis = 0, used = 0;
+    if (strcmp(t->pin, "replicate") == 0) {
+        tensor->pin = 0;
+        return TRM_OK;
+    }
+    if (sscanf(t->pin, "split %d%n", &axis, &used) != 1 || t->pin[used] != '\0') {
+        return refuse_pin(t, "expected \"replicate\" or \"split <axis>\"");
+    }
+    char dims[TRM_DIMS_TEXT_SIZE], reason[TRM_DIMS_TEXT_SIZE + 100];
+    trm_dims_format(&t->dims, dims);
+    if (axis < 0 || axis >= t->dims.n) {
+        snprintf(reason, sizeof(reason), "it has dims %s", dims);
+        return refuse_pin(t, reason);
+    }
+    if (partitioner->n == 1) {
+        return TRM_OK;
+    }
+    trm_sharding form = {TRM_SPLIT, axis, partitioner->n};
+    int64_t size = t->dims.d[axis];
+    if (size < 0) {
+        snprintf(reason, sizeof(reason), "the size of axis %d of %s is not known when the network is partitioned", axis,
+                 dims);
+        return refuse_pin(t, reason);
+    }
+    if (!trm_sharding_is_possible(t, &form) ||
+        (t->role != TRM_TENSOR_CONSTANT && !trm_sharding_is_even(&t->dims, &form))) {
+        snprintf(reason, sizeof(reason), "axis %d of %s does not divide over %" PRId32 " ranks", axis, dims,
+                 partitioner->n);
+        return refuse_pin(t, reason);
+    }
+    tensor->pin = trm_partition_form(tensor, &form);
+    return TRM_OK;
+}
+
+static trm_status read_pins(trm_partitioner *partitioner)
+{
+    for (int32_t i = 0; i < partitioner->network->n_tensors; i++) {
+        if (partitioner->network->tensors[i]->pin != NULL) {
+            TRM_TRY(read_pin(partitioner, &partitioner->tensors[i]));
+        }
+    }
+    return TRM_OK;
+}
+
+/* What follows from the forms that the rules found: which tensors the search must follow, and what changing costs. */
+static trm_status price(trm_partitioner *partitioner)
+{
+    const trm_network *network = partitioner->network;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        trm_partition_tensor *tensor = &partitioner->tensors[i];
+        bool is_kept = tensor->tensor->role == TRM_TENSOR_CONSTANT || tensor->tensor->role == TRM_TENSOR_STATE;
+        int32_t n = tensor->n_forms;
+        tensor->tracked = n > 1 && (!is_kept || tensor->n_uses > 1);
+        if (!tensor->tracked || is_kept) {
+            continue;
+        }
+        tensor->conversion = trm_arena_array(&partitioner->arena, (size_t)n * (size_t)n, sizeof(double));
+        if (tensor->conversion == NULL) {
+            return TRM_ERROR_OUT_OF_MEMORY;
+        }
+        for (int32_t from = 0; from < n; from++) {
+            for (int32_t to = 0; to < n; to++) {
+                tensor->conversion[from * n + to] = trm_partition_conversion_seconds(
+                    partitioner, tensor->tensor, &tensor->forms[from], &tensor->forms[to]);
+            }
+        }
+    }
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        trm_partition_layer *layer = &partitioner->layers[i];
+        for (int32_t j = 0; j < layer->n_strategies; j++) {
+            layer->strategies[j].seconds =
+                trm_partition_layer_seconds(partitioner, network->layers[i], &layer->strategies[j]);
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- the report -------------------------------------------------------------------------------- */
+
+/* Names the attention layers whose heads are not cut over all ranks. */
+static void note_attention(const trm_partitioner *partitioner, trm_partition_report *report)
+{
+    const trm_layer *first = NULL;
+    int32_t count = 0, first_parts = 1;
+    for (int32_t i = 0; i < partitioner->network->n_layers; i++) {
+        const trm_layer *layer = partitioner->network->layers[i];
+        int32_t kv_parts;
+        if (layer->desc.kind != TRM_LAYER_ATTENTION) {
+            continue;
+        }
+        int32_t parts = trm_partition_head_parts(layer, partitioner->n, &kv_parts);
+        if (parts < partitioner->n) {
+            first_parts = first == NULL ? parts : first_parts;
+            first = first == NULL ? layer : first;
+            count++;
+        }
+    }
+    if (first == NULL) {
+        return;
+    }
+    char more[64] = "", how[64] = "replicated";
+    if (count > 1) {
+        snprintf(more, sizeof(more), " and %" PRId32 " more", count - 1);
+    }
+    if (first_parts > 1) {
+        snprintf(how, sizeof(how), "split into at most %" PRId32 " parts", first_parts);
+    }
+    snprintf(report->note, sizeof(report->note),
+             "attention %.200s%s is %s: %" PRId64 " query and %" PRId64 " kv heads do not divide over %" PRId32
+             " ranks",
+             first->name, more, how, first->inputs[TRM_ATTENTION_Q]->dims.d[1],
+             first->inputs[TRM_ATTENTION_K]->dims.d[1], partitioner->n);
+}
+
+/* ---- the entry --------------------------------------------------------------------------------- */
+
+/* A layer that exchanges data between ranks as its author wrote it. */
+static const trm_layer *find_exchange(const trm_network *network)
+{
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        if (layer->desc.kind == TRM_LAYER_DIST_COLLECTIVE ||
+            (layer->desc.kind == TRM_LAYER_ATTENTION && layer->desc.attention.n_ranks > 1)) {
+            return layer;
+        }
+    }
+    return NULL;
+}
+
+static trm_status check_mesh(const trm_mesh *mesh, int32_t rank)
+{
+    static const char *const unsupported[TRM_AXIS_COUNT] = {
+        [TRM_AXIS_PP] = "pp", [TRM_AXIS_CP] = "cp", [TRM_AXIS_EP] = "ep"};
+    int64_t size = 1;
+    for (int32_t i = 0; i < TRM_AXIS_COUNT; i++) {
+        if (mesh->size[i] < 1) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the mesh has an axis of size %" PRId32 ", expected at least 1",
+                     mesh->size[i]);
+        }
+        if (mesh->size[i] > 1 && unsupported[i] != NULL) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "networks cannot be partitioned over mesh axis %s; the axes that can be used are tp and dp",
+                     unsupported[i]);
+        }
+        size *= mesh->size[i];
+        if (size > TRM_MAX_RANKS) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the mesh has more than %d ranks", TRM_MAX_RANKS);
+        }
+    }
+    if (rank < 0 || rank >= size) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank %" PRId32 " is not in a mesh of %" PRId64 " ranks", rank, size);
+    }
+    return TRM_OK;
+}
+
+static trm_status solve(trm_partitioner *partitioner, trm_partition_report *report)
+{
+    const trm_network *network = partitioner->network;
+    partitioner->tensors =
+        trm_arena_array(&partitioner->arena, (size_t)network->n_tensors, sizeof(*partitioner->tensors));
+    partitioner->layers = trm_arena_array(&partitioner->arena, (size_t)network->n_layers, sizeof(*partitioner->layers));
+    if (partitioner->tensors == NULL || partitioner->layers == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    TRM_TRY(init_tensors(partitioner));
+    TRM_TRY(read_pins(partitioner));
+    TRM_TRY(trm_partition_enumerate(partitioner));
+    TRM_TRY(price(partitioner));
+    TRM_TRY(trm_partition_search(partitioner, &report->seconds));
+    note_attention(partitioner, report);
+    return TRM_OK;
+}
+
+trm_status trm_partition(const trm_network *network, const trm_mesh *mesh, int32_t rank, const trm_cost_model *model,
+                         trm_network **local, trm_partition_report *report)
+{
+    trm_partition_report made = {0};
+    TRM_TRY(check_mesh(mesh, rank));
+    trm_partitioner partitioner = {.network = network, .n = mesh->size[TRM_AXIS_TP]};
+    if (model != NULL) {
+        partitioner.model = *model;
+    } else {
+        trm_cost_model_default(TRM_BACKEND_HOST, &partitioner.model);
+    }
+    const trm_layer *exchange = find_exchange(network);
+    trm_status status;
+    if (exchange != NULL) {
+        status = trm_network_clone(network, local);
+        snprintf(made.note, sizeof(made.note),
+                 "layer %.200s exchanges data between ranks: the network is run by each rank as it is", exchange->name);
+    } else {
+        status = solve(&partitioner, &made);
+        if (status == TRM_OK) {
+            status = trm_partition_emit(&partitioner, mesh, rank % partitioner.n, local, &made);
+        }
+    }
+    trm_arena_fini(&partitioner.arena);
+    if (status == TRM_OK && report != NULL) {
+        *report = made;
+    }
+    return status;
+}

@@ -1,0 +1,384 @@
+/*
+ * Writes one rank's network: the layers as chosen, over this rank's parts of their tensors, with the conversions
+ * between them as slices and DIST_COLLECTIVE layers, each just before the first layer that needs it.
+ */
+#include "dist/partition_problem.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+typedef struct emitter {
+    const trm_partitioner *partitioner;
+    const trm_mesh *mesh;
+    int32_t rank;         /* along tp */
+    trm_network *network; /* being written */
+    trm_tensor **tensors; /* [n_tensors, TRM_MAX_FORMS] in the new network; NULL: not made */
+    trm_form_set *forms;  /* [n_tensors] as the search saw them */
+    trm_arena arena;      /* for this call */
+    trm_partition_report *report;
+} emitter;
+
+static trm_tensor **slot_of(const emitter *e, const trm_tensor *tensor, int32_t form)
+{
+    return &e->tensors[(size_t)tensor->index * TRM_MAX_FORMS + (size_t)form];
+}
+
+static const trm_sharding *form_of(const emitter *e, const trm_tensor *tensor, int32_t form)
+{
+    return &e->partitioner->tensors[tensor->index].forms[form];
+}
+
+/* Which of the parts this rank holds. */
+static int64_t part_of(const emitter *e, const trm_sharding *sharding)
+{
+    return (int64_t)e->rank * sharding->parts / e->partitioner->n;
+}
+
+/* ---- constants and states ---------------------------------------------------------------------- */
+
+/* The first position of this rank's part, and how much of it is there; the rest is zeros. */
+static void part_range(const emitter *e, const trm_tensor *tensor, const trm_sharding *form, int64_t *start,
+                       int64_t *length)
+{
+    int64_t size = tensor->dims.d[form->axis];
+    int64_t each = trm_ceil_div(size, form->parts);
+    *start = part_of(e, form) * each;
+    *length = size - *start < each ? size - *start : each;
+}
+
+static trm_status cut_weight(const emitter *e, const trm_tensor *tensor, const trm_sharding *form, trm_weight **cut)
+{
+    if (form->kind == TRM_REPLICATED) {
+        return trm_weight_clone(tensor->weight, cut);
+    }
+    int64_t start, length, each = trm_ceil_div(tensor->dims.d[form->axis], form->parts);
+    part_range(e, tensor, form, &start, &length);
+    trm_weight *slice;
+    TRM_TRY(trm_weight_slice(tensor->weight, form->axis, start, length, &slice));
+    if (length == each) {
+        *cut = slice;
+        return TRM_OK;
+    }
+    trm_status status = trm_weight_pad(slice, form->axis, each, cut);
+    trm_weight_destroy(slice);
+    return status;
+}
+
+/* The elements of this rank's part of an inline constant, in the arena of this call. */
+static const void *cut_value(emitter *e, const trm_tensor *tensor, const trm_sharding *form)
+{
+    if (form->kind == TRM_REPLICATED) {
+        return tensor->value;
+    }
+    int64_t start, length, each = trm_ceil_div(tensor->dims.d[form->axis], form->parts);
+    part_range(e, tensor, form, &start, &length);
+    size_t outer = 1, inner = trm_dtype_size(tensor->dtype);
+    for (int32_t i = 0; i < tensor->dims.n; i++) {
+        if (i < form->axis) {
+            outer *= (size_t)tensor->dims.d[i];
+        } else if (i > form->axis) {
+            inner *= (size_t)tensor->dims.d[i];
+        }
+    }
+    char *to = trm_arena_alloc(&e->arena, outer * (size_t)each * inner); /* zeroed */
+    const char *from = tensor->value;
+    for (size_t i = 0; to != NULL && i < outer; i++) {
+        memcpy(to + i * (size_t)each * inner, from + (i * (size_t)tensor->dims.d[form->axis] + (size_t)start) * inner,
+               (size_t)length * inner);
+    }
+    return to;
+}
+
+static trm_status make_kept(emitter *e, const trm_tensor *tensor, int32_t f)
+{
+    const trm_sharding *form = form_of(e, tensor, f);
+    trm_tensor **made = slot_of(e, tensor, f);
+    trm_dims dims = trm_sharding_local_dims(&tensor->dims, form);
+    if (*made != NULL) {
+        return TRM_OK;
+    }
+    if (tensor->role == TRM_TENSOR_STATE) {
+        return trm_network_add_state(e->network, tensor->name, tensor->dtype, dims, made);
+    }
+    if (tensor->weight != NULL) {
+        trm_weight *weight;
+        TRM_TRY(cut_weight(e, tensor, form, &weight));
+        return trm_network_add_weight(e->network, tensor->name, weight, tensor->dtype, made);
+    }
+    const void *value = cut_value(e, tensor, form);
+    if (value == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    return trm_network_add_constant(e->network, tensor->name, tensor->dtype, dims, value, made);
+}
+
+/* ---- conversions ------------------------------------------------------------------------------- */
+
+static int32_t world_size(const trm_mesh *mesh)
+{
+    int32_t size = 1;
+    for (int32_t i = 0; i < TRM_AXIS_COUNT; i++) {
+        size *= mesh->size[i];
+    }
+    return size;
+}
+
+/*
+ * A collective among ranks that hold the different parts. tp is the innermost axis of the mesh: its groups are runs of
+ * n ranks. With fewer parts than ranks each run falls into n / parts groups of ranks n / parts apart.
+ */
+static trm_collective_params collective(const emitter *e, trm_collective_op op, int32_t axis, int32_t parts)
+{
+    trm_collective_params params = {.op = op, .reduce = TRM_REDUCE_NONE, .axis = axis, .n_ranks = parts};
+    int32_t n = e->partitioner->n, world = world_size(e->mesh), apart = n / parts, at = 0;
+    if (op == TRM_ALL_REDUCE || op == TRM_REDUCE_SCATTER) {
+        params.reduce = TRM_REDUCE_SUM;
+    }
+    if (parts == world) {
+        return params;
+    }
+    params.n_groups = world / parts;
+    params.group_size = parts;
+    for (int32_t run = 0; run < world; run += n) {
+        for (int32_t first = 0; first < apart; first++) {
+            for (int32_t j = 0; j < parts; j++) {
+                params.groups[at++] = run + first + j * apart;
+            }
+        }
+    }
+    return params;
+}
+
+static trm_status add_named(emitter *e, const trm_tensor *tensor, const char *what, const trm_layer_desc *desc,
+                            trm_tensor *input, trm_tensor **output)
+{
+    const char *name = trm_arena_printf(&e->arena, "%s.%s", tensor->name, what);
+    if (name == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    return trm_network_add_layer(e->network, name, desc, &input, 1, output);
+}
+
+static trm_status add_collective(emitter *e, const trm_tensor *tensor, const char *what, trm_collective_op op,
+                                 int32_t axis, int32_t parts, trm_tensor *input, trm_tensor **output)
+{
+    trm_layer_desc desc = {.kind = TRM_LAYER_DIST_COLLECTIVE, .collective = collective(e, op, axis, parts)};
+    e->report->n_collectives++;
+    return add_named(e, tensor, what, &desc, input, output);
+}
+
+static trm_status add_slice(emitter *e, const trm_tensor *tensor, const char *what, int32_t axis, int64_t start,
+                            int64_t end, trm_tensor *input, trm_tensor **output)
+{
+    trm_layer_desc desc = {.kind = TRM_LAYER_SLICE, .slice = {.axis = axis, .start = start, .end = end, .step = 1}};
+    return add_named(e, tensor, what, &desc, input, output);
+}
+
+static trm_status convert(emitter *e, const trm_tensor *tensor, trm_conversion step)
+{
+    const trm_sharding *from = form_of(e, tensor, step.from), *to = form_of(e, tensor, step.to);
+    trm_tensor *input = *slot_of(e, tensor, step.from), **output = slot_of(e, tensor, step.to);
+    e->report->bytes_exchanged += trm_partition_conversion_bytes(e->partitioner, tensor, from, to);
+    if (from->kind == TRM_REPLICATED) {
+        int64_t start, length;
+        part_range(e, tensor, to, &start, &length);
+        return add_slice(e, tensor, "part", to->axis, start, start + length, input, output);
+    }
+    if (from->kind == TRM_PARTIAL && to->kind == TRM_REPLICATED) {
+        return add_collective(e, tensor, "all_reduce", TRM_ALL_REDUCE, 0, from->parts, input, output);
+    }
+    if (from->kind == TRM_PARTIAL) {
+        return add_collective(e, tensor, "reduce_scatter", TRM_REDUCE_SCATTER, to->axis, to->parts, input, output);
+    }
+    assert(from->kind == TRM_SPLIT && to->kind == TRM_REPLICATED);
+    TRM_TRY(add_collective(e, tensor, "all_gather", TRM_ALL_GATHER, from->axis, from->parts, input, output));
+    if (trm_sharding_is_even(&tensor->dims, from)) {
+        return TRM_OK;
+    }
+    return add_slice(e, tensor, "trim", from->axis, 0, tensor->dims.d[from->axis], *output, output);
+}
+
+/* Makes a form of a tensor, as the search did. */
+static trm_status acquire(emitter *e, const trm_tensor *tensor, int32_t form)
+{
+    if (tensor->role == TRM_TENSOR_CONSTANT || tensor->role == TRM_TENSOR_STATE) {
+        return make_kept(e, tensor, form);
+    }
+    trm_conversion steps[2];
+    int32_t n_steps;
+    trm_partition_acquire(e->partitioner, &e->partitioner->tensors[tensor->index], form, &e->forms[tensor->index],
+                          steps, &n_steps);
+    for (int32_t i = 0; i < n_steps; i++) {
+        if (*slot_of(e, tensor, steps[i].to) == NULL) {
+            TRM_TRY(convert(e, tensor, steps[i]));
+        }
+    }
+    assert(*slot_of(e, tensor, form) != NULL);
+    return TRM_OK;
+}
+
+/* A tensor is there: a pin makes its form the only one. */
+static trm_status arrive(emitter *e, const trm_tensor *tensor, int32_t form)
+{
+    int32_t pin = e->partitioner->tensors[tensor->index].pin;
+    e->forms[tensor->index] = 1u << form;
+    if (pin >= 0) {
+        TRM_TRY(acquire(e, tensor, pin));
+        e->forms[tensor->index] = 1u << pin;
+    }
+    return TRM_OK;
+}
+
+/* ---- layers ------------------------------------------------------------------------------------ */
+
+/* What of a layer's parameters depends on the sharding. */
+static void localize(const emitter *e, const trm_layer *layer, const trm_strategy *strategy, trm_layer_desc *desc)
+{
+    const trm_sharding *out = form_of(e, layer->outputs[0], strategy->outputs[0]);
+    if (desc->kind == TRM_LAYER_RESHAPE) {
+        trm_dims dims = trm_sharding_local_dims(&layer->outputs[0]->dims, out);
+        for (int32_t i = 0; i < dims.n; i++) {
+            desc->reshape.dims.d[i] = dims.d[i] > 0 ? dims.d[i] : desc->reshape.dims.d[i];
+        }
+    } else if (desc->kind == TRM_LAYER_EMBEDDING) {
+        const trm_sharding *table = form_of(e, layer->inputs[0], strategy->inputs[0]);
+        if (table->kind == TRM_SPLIT && table->axis == 0) {
+            int64_t start, length;
+            part_range(e, layer->inputs[0], table, &start, &length);
+            desc->embedding.first_row += start;
+        }
+    }
+}
+
+/* The bias of a product in summands is in the first of them. */
+static bool leaves_out(const emitter *e, const trm_layer *layer, const trm_strategy *strategy, int32_t input)
+{
+    const trm_sharding *out = form_of(e, layer->outputs[0], strategy->outputs[0]);
+    return layer->desc.kind == TRM_LAYER_MATMUL && input == 2 && out->kind == TRM_PARTIAL && part_of(e, out) > 0;
+}
+
+static trm_status emit_layer(emitter *e, const trm_layer *layer)
+{
+    const trm_partition_layer *choices = &e->partitioner->layers[layer->index];
+    const trm_strategy *strategy = &choices->strategies[choices->chosen];
+    trm_tensor *inputs[TRM_MAX_LAYER_INPUTS] = {NULL}, *outputs[TRM_MAX_LAYER_OUTPUTS];
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        const trm_tensor *input = layer->inputs[i];
+        bool left_out = input != NULL && leaves_out(e, layer, strategy, i);
+        if (input == NULL || (left_out && input->role == TRM_TENSOR_CONSTANT)) {
+            continue;
+        }
+        if (input->role == TRM_TENSOR_INPUT && e->partitioner->tensors[input->index].first_use == layer->index &&
+            e->forms[input->index] == 0) {
+            TRM_TRY(arrive(e, input, 0));
+        }
+        TRM_TRY(acquire(e, input, strategy->inputs[i]));
+        inputs[i] = left_out ? NULL : *slot_of(e, input, strategy->inputs[i]);
+    }
+    trm_layer_desc desc = layer->desc;
+    localize(e, layer, strategy, &desc);
+    TRM_TRY(trm_network_add_layer(e->network, layer->name, &desc, inputs, layer->n_inputs, outputs));
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        *slot_of(e, layer->outputs[i], strategy->outputs[i]) = outputs[i];
+        TRM_TRY(arrive(e, layer->outputs[i], strategy->outputs[i]));
+    }
+    return TRM_OK;
+}
+
+/* Network outputs are whole under the name they have. They are made so when nothing else reads them any more. */
+static trm_status emit_outputs_done(emitter *e, int32_t layer)
+{
+    const trm_network *network = e->partitioner->network;
+    for (int32_t i = 0; i < network->n_outputs; i++) {
+        const trm_tensor *output = network->outputs[i];
+        const trm_partition_tensor *tensor = &e->partitioner->tensors[output->index];
+        int32_t made = output->producer != NULL ? output->producer->index : -1;
+        if (layer == (tensor->last_use > made ? tensor->last_use : made)) {
+            TRM_TRY(acquire(e, output, 0));
+        }
+    }
+    return TRM_OK;
+}
+
+/* The whole tensor takes the name over from the part it was made of. */
+static trm_status name_output(emitter *e, const trm_tensor *output, trm_tensor *whole)
+{
+    for (int32_t f = 1; f < e->partitioner->tensors[output->index].n_forms; f++) {
+        trm_tensor *part = *slot_of(e, output, f);
+        if (part != NULL && strcmp(part->name, output->name) == 0) {
+            const char *name = trm_arena_printf(&e->arena, "%s.%s", output->name,
+                                                form_of(e, output, f)->kind == TRM_SPLIT ? "shard" : "partial");
+            if (name == NULL) {
+                return TRM_ERROR_OUT_OF_MEMORY;
+            }
+            TRM_TRY(trm_network_rename_tensor(e->network, part, name));
+            return trm_network_rename_tensor(e->network, whole, output->name);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status emit_outputs(emitter *e)
+{
+    const trm_network *network = e->partitioner->network;
+    for (int32_t i = 0; i < network->n_outputs; i++) {
+        trm_tensor *whole = *slot_of(e, network->outputs[i], 0);
+        TRM_TRY(name_output(e, network->outputs[i], whole));
+        TRM_TRY(trm_network_mark_output(e->network, whole));
+    }
+    return TRM_OK;
+}
+
+static trm_status emit_inputs(emitter *e)
+{
+    const trm_network *network = e->partitioner->network;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        if (tensor->role == TRM_TENSOR_INPUT) {
+            TRM_TRY(
+                trm_network_add_input(e->network, tensor->name, tensor->dtype, tensor->dims, slot_of(e, tensor, 0)));
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status emit(emitter *e)
+{
+    const trm_network *network = e->partitioner->network;
+    e->tensors = trm_arena_array(&e->arena, (size_t)network->n_tensors * TRM_MAX_FORMS, sizeof(trm_tensor *));
+    e->forms = trm_arena_array(&e->arena, (size_t)network->n_tensors, sizeof(*e->forms));
+    if (e->tensors == NULL || e->forms == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    TRM_TRY(emit_inputs(e));
+    for (int32_t i = 0; i < network->n_outputs; i++) { /* those that no layer makes or reads */
+        const trm_tensor *output = network->outputs[i];
+        if (output->producer == NULL && e->partitioner->tensors[output->index].last_use < 0) {
+            e->forms[output->index] = 1;
+            TRM_TRY(acquire(e, output, 0));
+        }
+    }
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        TRM_TRY(emit_layer(e, network->layers[i]));
+        TRM_TRY(emit_outputs_done(e, i));
+    }
+    return emit_outputs(e);
+}
+
+trm_status trm_partition_emit(const trm_partitioner *partitioner, const trm_mesh *mesh, int32_t rank,
+                              trm_network **local, trm_partition_report *report)
+{
+    emitter e = {.partitioner = partitioner, .mesh = mesh, .rank = rank, .report = report};
+    TRM_TRY(trm_network_create(&e.network));
+    trm_status status = emit(&e);
+    trm_arena_fini(&e.arena);
+    if (status != TRM_OK) {
+        trm_network_destroy(e.network);
+        return status;
+    }
+    *local = e.network;
+    return TRM_OK;
+}

@@ -1,0 +1,116 @@
+/*
+ * What the parts of the partitioner share: tensors with the shardings they may have, layers with their strategies.
+ *
+ *   partition_rules.c   enumerates for every layer the ways it can run on the ranks (strategies)
+ *   partition_cost.c    what a strategy, and a change of a tensor's sharding, costs
+ *   partition_search.c  chooses a strategy per layer, by dynamic programming
+ *   partition_emit.c    writes one rank's network
+ *   partition.c         the entry: mesh, pins, report
+ *
+ * A tensor's possible shardings are its forms; form 0 is always REPLICATED. A tensor may lie on the ranks in several
+ * forms at once: a partial sum stays where it is when its all-reduce is made. The set of them is a bit mask.
+ */
+#ifndef TRM_DIST_PARTITION_PROBLEM_H
+#define TRM_DIST_PARTITION_PROBLEM_H
+
+#include "dist/partition.h"
+
+#define TRM_MAX_FORMS 32
+
+typedef uint32_t trm_form_set; /* bit f: the tensor is there in form f */
+
+/* A step that makes one form of a tensor from another. */
+typedef struct trm_conversion {
+    int32_t from, to;
+} trm_conversion;
+
+typedef struct trm_partition_tensor {
+    const trm_tensor *tensor;
+    trm_sharding forms[TRM_MAX_FORMS];
+    int32_t n_forms;
+    int32_t first_use, last_use; /* layers that read it; -1: none */
+    int32_t n_uses;              /* how many layers read it */
+    int32_t pin;                 /* the only form it may have once made, or -1 */
+    bool tracked;                /* its forms are part of the search's state */
+    double *conversion;          /* [n_forms, n_forms] seconds, INFINITY where there is no direct step */
+} trm_partition_tensor;
+
+/* One way to run a layer: the form each input must have, the form each output gets. */
+typedef struct trm_strategy {
+    uint8_t inputs[TRM_MAX_LAYER_INPUTS];
+    uint8_t outputs[TRM_MAX_LAYER_OUTPUTS];
+    double seconds;
+} trm_strategy;
+
+typedef struct trm_partition_layer {
+    trm_strategy *strategies;
+    int32_t n_strategies, capacity;
+    int32_t chosen;
+} trm_partition_layer;
+
+typedef struct trm_partitioner {
+    const trm_network *network;
+    trm_cost_model model;
+    int32_t n;        /* ranks the tensors are spread over */
+    int32_t parts[8]; /* numbers of parts worth trying: n, and divisors of it that attention heads ask for */
+    int32_t n_parts;
+    trm_partition_tensor *tensors; /* [network->n_tensors] */
+    trm_partition_layer *layers;   /* [network->n_layers] */
+    trm_arena arena;
+} trm_partitioner;
+
+static inline int64_t trm_ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Dims of one rank's part of a tensor of these dims. */
+trm_dims trm_sharding_local_dims(const trm_dims *dims, const trm_sharding *sharding);
+/* Whether every part is of the same size with no zeros behind it. */
+bool trm_sharding_is_even(const trm_dims *dims, const trm_sharding *sharding);
+/* Whether a tensor can lie like this at all: sums are of floats, every part has something in it, and only activations
+ * and constants can end in zeros. */
+bool trm_sharding_is_possible(const trm_tensor *tensor, const trm_sharding *sharding);
+
+/* ---- rules ------------------------------------------------------------------------------------- */
+
+/* The index of a sharding among the tensor's forms, added if it is new; -1 when there is no room for more. */
+int32_t trm_partition_form(trm_partition_tensor *tensor, const trm_sharding *sharding);
+/* Fills in parts[] and the strategies of every layer, forms of their tensors included. */
+trm_status trm_partition_enumerate(trm_partitioner *partitioner);
+/* Into how many parts an attention layer's heads can be cut over n ranks, and its kv heads then; 1 where they cannot.
+ */
+int32_t trm_partition_head_parts(const trm_layer *attention, int32_t n, int32_t *kv_parts);
+
+/* ---- cost -------------------------------------------------------------------------------------- */
+
+/* Seconds of the layer on one rank, and of keeping the constants and states that it alone reads. */
+double trm_partition_layer_seconds(const trm_partitioner *partitioner, const trm_layer *layer,
+                                   const trm_strategy *strategy);
+/* The price of keeping a constant or state in memory in this form. */
+double trm_partition_rent(const trm_partitioner *partitioner, const trm_tensor *tensor, const trm_sharding *sharding);
+/* Seconds of one direct conversion step; INFINITY where there is none. */
+double trm_partition_conversion_seconds(const trm_partitioner *partitioner, const trm_tensor *tensor,
+                                        const trm_sharding *from, const trm_sharding *to);
+/* Bytes a rank sends in it. */
+double trm_partition_conversion_bytes(const trm_partitioner *partitioner, const trm_tensor *tensor,
+                                      const trm_sharding *from, const trm_sharding *to);
+
+/* ---- search ------------------------------------------------------------------------------------ */
+
+/*
+ * Makes the form `wanted` of a tensor from those it has, the cheapest way: adds it, and what lies on the way, to *set
+ * and returns the seconds; INFINITY if there is no way. `steps` [2] receives the conversions made, *n_steps how many.
+ */
+double trm_partition_acquire(const trm_partitioner *partitioner, const trm_partition_tensor *tensor, int32_t wanted,
+                             trm_form_set *set, trm_conversion *steps, int32_t *n_steps);
+/* Sets layers[].chosen to the cheapest choice; *seconds is its cost. */
+trm_status trm_partition_search(trm_partitioner *partitioner, double *seconds);
+
+/* ---- emission ---------------------------------------------------------------------------------- */
+
+/* Writes the network of `rank` as chosen; adds to the report what is exchanged. */
+trm_status trm_partition_emit(const trm_partitioner *partitioner, const trm_mesh *mesh, int32_t rank,
+                              trm_network **local, trm_partition_report *report);
+
+#endif

@@ -1,0 +1,586 @@
+/*
+ * The strategies of every layer kind: in which forms of its inputs a layer can run on its own on each rank, and in
+ * which form its outputs then are.
+ *
+ * Three observations give nearly all of them, for any kind:
+ *   - everything whole on every rank, always;
+ *   - an axis of the output that follows an axis of the inputs may be split (axis_link says which follows which);
+ *   - a layer that is linear in some inputs maps their partial sums to a partial sum (linear_inputs).
+ * What is left is particular to a kind: a product over a split inner axis, an embedding table cut by rows, a sum over a
+ * split axis, attention heads.
+ */
+#include "dist/partition_problem.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+/* ---- forms ------------------------------------------------------------------------------------- */
+
+trm_dims trm_sharding_local_dims(const trm_dims *dims, const trm_sharding *sharding)
+{
+    trm_dims local = *dims;
+    if (sharding->kind == TRM_SPLIT) {
+        local.d[sharding->axis] = trm_ceil_div(dims->d[sharding->axis], sharding->parts);
+    }
+    return local;
+}
+
+bool trm_sharding_is_even(const trm_dims *dims, const trm_sharding *sharding)
+{
+    return sharding->kind != TRM_SPLIT || dims->d[sharding->axis] % sharding->parts == 0;
+}
+
+int32_t trm_partition_form(trm_partition_tensor *tensor, const trm_sharding *sharding)
+{
+    for (int32_t i = 0; i < tensor->n_forms; i++) {
+        const trm_sharding *form = &tensor->forms[i];
+        if (form->kind == sharding->kind &&
+            (form->kind == TRM_REPLICATED ||
+             (form->parts == sharding->parts && (form->kind == TRM_PARTIAL || form->axis == sharding->axis)))) {
+            return i;
+        }
+    }
+    if (tensor->n_forms == TRM_MAX_FORMS) {
+        return -1;
+    }
+    tensor->forms[tensor->n_forms] = *sharding;
+    return tensor->n_forms++;
+}
+
+/* ---- one strategy in the making ---------------------------------------------------------------- */
+
+typedef struct draft {
+    trm_partitioner *partitioner;
+    const trm_layer *layer;
+    trm_sharding in[TRM_MAX_LAYER_INPUTS], out[TRM_MAX_LAYER_OUTPUTS];
+} draft;
+
+static const trm_sharding replicated = {TRM_REPLICATED, 0, 1};
+
+static trm_sharding split(int32_t axis, int32_t parts)
+{
+    return parts == 1 ? replicated : (trm_sharding){TRM_SPLIT, axis, parts};
+}
+
+static trm_sharding partial(int32_t parts)
+{
+    return (trm_sharding){TRM_PARTIAL, 0, parts};
+}
+
+static draft begin(trm_partitioner *partitioner, const trm_layer *layer)
+{
+    draft d = {.partitioner = partitioner, .layer = layer};
+    for (int32_t i = 0; i < TRM_MAX_LAYER_INPUTS; i++) {
+        d.in[i] = replicated;
+    }
+    for (int32_t i = 0; i < TRM_MAX_LAYER_OUTPUTS; i++) {
+        d.out[i] = replicated;
+    }
+    return d;
+}
+
+bool trm_sharding_is_possible(const trm_tensor *tensor, const trm_sharding *form)
+{
+    if (form->kind == TRM_PARTIAL) {
+        return tensor->role == TRM_TENSOR_ACTIVATION && trm_dtype_is_float(tensor->dtype);
+    }
+    if (form->kind == TRM_REPLICATED) {
+        return true;
+    }
+    int64_t size = tensor->dims.d[form->axis];
+    if (size < form->parts || trm_ceil_div(size, form->parts) * (form->parts - 1) >= size) {
+        return false; /* unknown sizes are -1 */
+    }
+    return trm_sharding_is_even(&tensor->dims, form) || tensor->role == TRM_TENSOR_ACTIVATION ||
+           tensor->role == TRM_TENSOR_CONSTANT;
+}
+
+/* Adds a form to a tensor; false if it cannot have it or is pinned to another. */
+static bool admit(draft *d, const trm_tensor *tensor, const trm_sharding *form, uint8_t *index)
+{
+    trm_partition_tensor *t = &d->partitioner->tensors[tensor->index];
+    if (!trm_sharding_is_possible(tensor, form)) {
+        return false;
+    }
+    int32_t found = trm_partition_form(t, form);
+    bool fixed = tensor->role == TRM_TENSOR_CONSTANT || tensor->role == TRM_TENSOR_STATE;
+    if (found < 0 || (fixed && t->pin >= 0 && t->pin != found)) {
+        return false;
+    }
+    *index = (uint8_t)found;
+    return true;
+}
+
+static trm_status offer(draft *d)
+{
+    trm_partition_layer *layer = &d->partitioner->layers[d->layer->index];
+    trm_strategy strategy = {{0}, {0}, 0.0};
+    for (int32_t i = 0; i < d->layer->n_inputs; i++) {
+        if (d->layer->inputs[i] != NULL && !admit(d, d->layer->inputs[i], &d->in[i], &strategy.inputs[i])) {
+            return TRM_OK;
+        }
+    }
+    for (int32_t i = 0; i < d->layer->n_outputs; i++) {
+        if (!admit(d, d->layer->outputs[i], &d->out[i], &strategy.outputs[i])) {
+            return TRM_OK;
+        }
+    }
+    if (layer->n_strategies == layer->capacity) {
+        int32_t capacity = layer->capacity == 0 ? 8 : layer->capacity * 2;
+        trm_strategy *grown = trm_arena_array(&d->partitioner->arena, (size_t)capacity, sizeof(*grown));
+        if (grown == NULL) {
+            return TRM_ERROR_OUT_OF_MEMORY;
+        }
+        if (layer->n_strategies > 0) {
+            memcpy(grown, layer->strategies, (size_t)layer->n_strategies * sizeof(*grown));
+        }
+        layer->strategies = grown;
+        layer->capacity = capacity;
+    }
+    layer->strategies[layer->n_strategies++] = strategy;
+    return TRM_OK;
+}
+
+/* ---- which axis follows which ------------------------------------------------------------------ */
+
+enum {
+    LINK_WHOLE = -1, /* the input must be whole for this axis of the output to be split */
+    LINK_NEVER = -2  /* this axis of the output cannot be split */
+};
+
+/* Axis of a broadcast input that follows axis `k` of an output of `n` dimensions. */
+static int32_t link_broadcast(const trm_dims *in, const trm_dims *out, int32_t k)
+{
+    int32_t axis = k - (out->n - in->n);
+    return axis < 0 || (in->d[axis] == 1 && out->d[k] != 1) ? LINK_WHOLE : axis;
+}
+
+/*
+ * A reshape is a row of groups: the fewest input axes and output axes with the same number of elements. The first axes
+ * of a group longer than 1 follow each other, as blocks of them are blocks of the group. An unknown axis is a group
+ * with an unknown axis; that such a pairing is right shows in that all groups after it close.
+ */
+static int32_t link_reshape(const trm_dims *in, const trm_dims *out, int32_t k)
+{
+    int32_t i = 0, j = 0, found = LINK_NEVER;
+    while (i < in->n && j < out->n) {
+        int32_t lead_in = i, lead_out = j;
+        int64_t size_in = in->d[i++], size_out = out->d[j++];
+        while (size_in != size_out) {
+            bool grow_in = size_out == -1 || (size_in != -1 && size_in < size_out);
+            int64_t *size = grow_in ? &size_in : &size_out;
+            if (grow_in ? i == in->n : j == out->n) {
+                return LINK_NEVER;
+            }
+            int64_t next = grow_in ? in->d[i++] : out->d[j++];
+            if (*size != 1 && (next <= 0 || size_in == -1 || size_out == -1)) {
+                return LINK_NEVER;
+            }
+            *size *= next;
+        }
+        while (lead_in < i - 1 && in->d[lead_in] == 1) {
+            lead_in++;
+        }
+        while (lead_out < j - 1 && out->d[lead_out] == 1) {
+            lead_out++;
+        }
+        found = lead_out == k ? lead_in : found;
+    }
+    for (; i < in->n; i++) {
+        found = in->d[i] == 1 ? found : LINK_NEVER;
+    }
+    for (; j < out->n; j++) {
+        found = out->d[j] == 1 ? found : LINK_NEVER;
+    }
+    return found;
+}
+
+static int32_t link_matmul(const trm_layer *layer, int32_t k, int32_t i)
+{
+    const trm_matmul_params *matmul = &layer->desc.matmul;
+    const trm_dims *in = &layer->inputs[i]->dims, *out = &layer->outputs[0]->dims;
+    if (k == out->n - 1) {
+        return i == 0 ? LINK_WHOLE : i == 1 ? in->n - (matmul->transpose_b ? 2 : 1) : 0;
+    }
+    if (k == out->n - 2) {
+        return i == 0 ? in->n - (matmul->transpose_a ? 1 : 2) : LINK_WHOLE;
+    }
+    return i == 2 ? LINK_WHOLE : link_broadcast(in, out, k);
+}
+
+static int32_t link_gather(const trm_layer *layer, int32_t k, int32_t i)
+{
+    int32_t axis = layer->desc.gather.axis, n = layer->inputs[1]->dims.n;
+    if (k >= axis && k < axis + n) {
+        return i == 0 ? LINK_WHOLE : k - axis;
+    }
+    return i == 1 ? LINK_WHOLE : k < axis ? k : k - n + 1;
+}
+
+static int32_t link_rope(int32_t k, int32_t i)
+{
+    enum { ROPE_X = 0, ROPE_FREQUENCIES = 2 };
+    switch (k) {
+    case 0:
+        return i == ROPE_FREQUENCIES ? LINK_WHOLE : 0;
+    case 1:
+        return i == ROPE_X ? 1 : LINK_WHOLE;
+    default:
+        return LINK_NEVER;
+    }
+}
+
+/* Sequences of a padded batch are independent. Heads are dealt with apart: query and kv heads may be cut differently.
+ */
+static int32_t link_attention(const trm_layer *layer, int32_t k, int32_t i)
+{
+    if (layer->desc.attention.form != TRM_ATTENTION_PADDED_BHND || k != 0) {
+        return LINK_NEVER;
+    }
+    return i == TRM_ATTENTION_MASK ? link_broadcast(&layer->inputs[i]->dims, &layer->outputs[0]->dims, 0) : 0;
+}
+
+/* The axis of input `i` that must be split for axis `k` of the outputs to be. */
+static int32_t axis_link(const trm_layer *layer, int32_t k, int32_t i)
+{
+    const trm_layer_desc *desc = &layer->desc;
+    const trm_dims *in = &layer->inputs[i]->dims, *out = &layer->outputs[0]->dims;
+    bool is_last = k == out->n - 1;
+    switch (desc->kind) {
+    case TRM_LAYER_CAST:
+    case TRM_LAYER_UNARY:
+        return k;
+    case TRM_LAYER_GLU:
+        return is_last && layer->n_inputs == 1 ? LINK_NEVER : k;
+    case TRM_LAYER_ELEMENTWISE:
+        return link_broadcast(in, out, k);
+    case TRM_LAYER_NORM:
+        return is_last ? LINK_NEVER : i < (desc->norm.residual ? 2 : 1) ? k : LINK_WHOLE;
+    case TRM_LAYER_SOFTMAX:
+        return k == desc->softmax.axis ? LINK_NEVER : k;
+    case TRM_LAYER_SLICE:
+        return k == desc->slice.axis ? LINK_NEVER : k;
+    case TRM_LAYER_CONCAT:
+        return k == desc->concat.axis ? LINK_NEVER : k;
+    case TRM_LAYER_REDUCE:
+        if (desc->reduce.keep_dims) {
+            return k == desc->reduce.axis ? LINK_NEVER : k;
+        }
+        return k < desc->reduce.axis ? k : k + 1;
+    case TRM_LAYER_TRANSPOSE:
+        return desc->transpose.perm[k];
+    case TRM_LAYER_RESHAPE:
+        return link_reshape(in, out, k);
+    case TRM_LAYER_GATHER:
+        return link_gather(layer, k, i);
+    case TRM_LAYER_EMBEDDING:
+        return (k == 0) == (i == 1) ? k : LINK_WHOLE;
+    case TRM_LAYER_MATMUL:
+        return link_matmul(layer, k, i);
+    case TRM_LAYER_ROPE:
+        return link_rope(k, i);
+    case TRM_LAYER_ATTENTION:
+        return link_attention(layer, k, i);
+    default:
+        return LINK_NEVER;
+    }
+}
+
+static bool activation_keeps_zero(trm_activation activation)
+{
+    return activation != TRM_ACTIVATION_SIGMOID;
+}
+
+static bool unary_keeps_zero(const trm_unary_params *unary)
+{
+    switch (unary->op) {
+    case TRM_UNARY_ACTIVATION:
+        return activation_keeps_zero(unary->activation);
+    case TRM_UNARY_LINEAR:
+        return unary->beta == 0.0f;
+    case TRM_UNARY_EXP:
+    case TRM_UNARY_LOG:
+    case TRM_UNARY_RECIPROCAL:
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* Whether zeros behind the end of the split inputs become zeros behind the end of the output. */
+static bool keeps_zero(const draft *d)
+{
+    const trm_layer_desc *desc = &d->layer->desc;
+    switch (desc->kind) {
+    case TRM_LAYER_CAST:
+    case TRM_LAYER_GLU:
+    case TRM_LAYER_TRANSPOSE:
+    case TRM_LAYER_RESHAPE:
+    case TRM_LAYER_SLICE:
+    case TRM_LAYER_CONCAT:
+    case TRM_LAYER_REDUCE:
+    case TRM_LAYER_ROPE:
+        return true;
+    case TRM_LAYER_UNARY:
+        return unary_keeps_zero(&desc->unary);
+    case TRM_LAYER_ELEMENTWISE:
+        if (desc->elementwise.op == TRM_ELEMENTWISE_DIV || desc->elementwise.op == TRM_ELEMENTWISE_POW) {
+            return false; /* 0 / 0, 0 ^ 0 */
+        }
+        return desc->elementwise.op == TRM_ELEMENTWISE_MUL ||
+               (d->in[0].kind == TRM_SPLIT && d->in[1].kind == TRM_SPLIT);
+    case TRM_LAYER_GATHER:
+        return d->in[0].kind == TRM_SPLIT;
+    case TRM_LAYER_EMBEDDING:
+        return d->in[0].kind == TRM_SPLIT;
+    case TRM_LAYER_MATMUL:
+        return activation_keeps_zero(desc->matmul.activation) && (d->layer->n_inputs < 3 || d->in[2].kind == TRM_SPLIT);
+    default:
+        return false;
+    }
+}
+
+/* Every axis of the outputs that can be split, with the inputs' axes that it follows. */
+static trm_status offer_axis(trm_partitioner *partitioner, const trm_layer *layer, int32_t k, int32_t parts)
+{
+    draft d = begin(partitioner, layer);
+    int64_t size = layer->outputs[0]->dims.d[k];
+    bool is_even = size % parts == 0;
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        if (layer->inputs[i] == NULL) {
+            continue;
+        }
+        int32_t axis = axis_link(layer, k, i);
+        if (axis == LINK_NEVER) {
+            return TRM_OK;
+        }
+        if (axis == LINK_WHOLE) {
+            continue;
+        }
+        int64_t linked = layer->inputs[i]->dims.d[axis];
+        if (linked != size && (layer->desc.kind != TRM_LAYER_RESHAPE || linked % parts != 0 || !is_even)) {
+            return TRM_OK;
+        }
+        d.in[i] = split(axis, parts);
+    }
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        d.out[i] = split(k, parts);
+    }
+    return is_even || keeps_zero(&d) ? offer(&d) : TRM_OK;
+}
+
+/* ---- partial sums ------------------------------------------------------------------------------ */
+
+/* The sets of inputs, as bit masks, in which the layer is linear when the others are held: f(sum of x) is the sum of
+ * f(x). Returns how many there are. */
+static int32_t linear_inputs(const trm_layer *layer, uint32_t sets[2])
+{
+    const trm_layer_desc *desc = &layer->desc;
+    sets[0] = 1;
+    switch (desc->kind) {
+    case TRM_LAYER_CAST:
+    case TRM_LAYER_RESHAPE:
+    case TRM_LAYER_TRANSPOSE:
+    case TRM_LAYER_SLICE:
+    case TRM_LAYER_GATHER:
+        return 1;
+    case TRM_LAYER_UNARY:
+        return desc->unary.op == TRM_UNARY_NEG || (desc->unary.op == TRM_UNARY_LINEAR && desc->unary.beta == 0.0f);
+    case TRM_LAYER_REDUCE:
+        return desc->reduce.op == TRM_REDUCE_SUM || desc->reduce.op == TRM_REDUCE_AVG;
+    case TRM_LAYER_CONCAT:
+        sets[0] = (1u << layer->n_inputs) - 1;
+        return 1;
+    case TRM_LAYER_GLU:
+        sets[0] = 2;
+        return layer->n_inputs == 2;
+    case TRM_LAYER_MATMUL:
+        sets[1] = 2;
+        return desc->matmul.activation == TRM_ACTIVATION_NONE ? 2 : 0;
+    case TRM_LAYER_ELEMENTWISE:
+        switch (desc->elementwise.op) {
+        case TRM_ELEMENTWISE_ADD:
+        case TRM_ELEMENTWISE_SUB:
+            sets[0] = 3;
+            return 1;
+        case TRM_ELEMENTWISE_MUL:
+            sets[1] = 2;
+            return 2;
+        default:
+            return desc->elementwise.op == TRM_ELEMENTWISE_DIV;
+        }
+    default:
+        return 0;
+    }
+}
+
+static trm_status offer_partial(trm_partitioner *partitioner, const trm_layer *layer, int32_t parts)
+{
+    uint32_t sets[2];
+    int32_t n = linear_inputs(layer, sets);
+    for (int32_t s = 0; s < n; s++) {
+        draft d = begin(partitioner, layer);
+        for (int32_t i = 0; i < layer->n_inputs; i++) {
+            d.in[i] = (sets[s] >> i & 1) != 0 ? partial(parts) : replicated;
+        }
+        d.out[0] = partial(parts);
+        TRM_TRY(offer(&d));
+    }
+    return TRM_OK;
+}
+
+/* ---- what is particular to a kind -------------------------------------------------------------- */
+
+/* The inner axis split on both sides: every rank has a summand of the product. A bias goes into the first. */
+static trm_status offer_inner(trm_partitioner *partitioner, const trm_layer *layer, int32_t parts)
+{
+    const trm_matmul_params *matmul = &layer->desc.matmul;
+    int32_t axis_a = layer->inputs[0]->dims.n - (matmul->transpose_a ? 2 : 1);
+    int32_t axis_b = layer->inputs[1]->dims.n - (matmul->transpose_b ? 1 : 2);
+    if (matmul->activation != TRM_ACTIVATION_NONE ||
+        layer->inputs[0]->dims.d[axis_a] != layer->inputs[1]->dims.d[axis_b]) {
+        return TRM_OK;
+    }
+    draft d = begin(partitioner, layer);
+    d.in[0] = split(axis_a, parts);
+    d.in[1] = split(axis_b, parts);
+    d.out[0] = partial(parts);
+    return offer(&d);
+}
+
+/* Rows that a rank does not have come out as zeros, so the ranks' results add up. */
+static trm_status offer_rows(trm_partitioner *partitioner, const trm_layer *layer, int32_t parts)
+{
+    draft d = begin(partitioner, layer);
+    d.in[0] = split(0, parts);
+    d.out[0] = partial(parts);
+    return offer(&d);
+}
+
+static trm_status offer_sum(trm_partitioner *partitioner, const trm_layer *layer, int32_t parts)
+{
+    if (layer->desc.reduce.op != TRM_REDUCE_SUM) {
+        return TRM_OK;
+    }
+    draft d = begin(partitioner, layer);
+    d.in[0] = split(layer->desc.reduce.axis, parts);
+    d.out[0] = partial(parts);
+    return offer(&d);
+}
+
+/* Whether the query heads can be cut into `parts`, and into how many parts the kv heads then are: as many if they
+ * divide, one head each where several ranks' queries share it. */
+static bool cut_heads(int64_t query_heads, int64_t kv_heads, int32_t parts, int32_t *kv_parts)
+{
+    if (query_heads <= 0 || kv_heads <= 0 || query_heads % parts != 0) {
+        return false;
+    }
+    if (kv_heads % parts == 0) {
+        *kv_parts = parts;
+        return true;
+    }
+    *kv_parts = (int32_t)kv_heads;
+    return kv_heads < parts && parts % kv_heads == 0;
+}
+
+int32_t trm_partition_head_parts(const trm_layer *attention, int32_t n, int32_t *kv_parts)
+{
+    if (attention->desc.attention.n_ranks > 1) {
+        return 1;
+    }
+    for (int32_t parts = n; parts > 1; parts--) {
+        if (n % parts == 0 && cut_heads(attention->inputs[TRM_ATTENTION_Q]->dims.d[1],
+                                        attention->inputs[TRM_ATTENTION_K]->dims.d[1], parts, kv_parts)) {
+            return parts;
+        }
+    }
+    *kv_parts = 1;
+    return 1;
+}
+
+static trm_status offer_heads(trm_partitioner *partitioner, const trm_layer *layer, int32_t parts)
+{
+    int32_t kv_parts;
+    if (layer->desc.attention.n_ranks > 1 || !cut_heads(layer->inputs[TRM_ATTENTION_Q]->dims.d[1],
+                                                        layer->inputs[TRM_ATTENTION_K]->dims.d[1], parts, &kv_parts)) {
+        return TRM_OK;
+    }
+    draft d = begin(partitioner, layer);
+    d.in[TRM_ATTENTION_Q] = split(1, parts);
+    d.in[TRM_ATTENTION_K] = d.in[TRM_ATTENTION_V] = split(1, kv_parts);
+    d.in[TRM_ATTENTION_KEY_CACHE] = d.in[TRM_ATTENTION_VALUE_CACHE] = split(2, kv_parts);
+    d.out[0] = split(1, parts);
+    if (layer->n_inputs > TRM_ATTENTION_MASK) {
+        int32_t axis = link_broadcast(&layer->inputs[TRM_ATTENTION_MASK]->dims, &layer->outputs[0]->dims, 1);
+        d.in[TRM_ATTENTION_MASK] = axis == LINK_WHOLE ? replicated : split(axis, parts);
+    }
+    return offer(&d);
+}
+
+static trm_status offer_particular(trm_partitioner *partitioner, const trm_layer *layer, int32_t parts)
+{
+    switch (layer->desc.kind) {
+    case TRM_LAYER_MATMUL:
+        return offer_inner(partitioner, layer, parts);
+    case TRM_LAYER_EMBEDDING:
+        return offer_rows(partitioner, layer, parts);
+    case TRM_LAYER_REDUCE:
+        return offer_sum(partitioner, layer, parts);
+    case TRM_LAYER_ATTENTION:
+        return offer_heads(partitioner, layer, parts);
+    default:
+        return TRM_OK;
+    }
+}
+
+/* ---- all layers -------------------------------------------------------------------------------- */
+
+static void add_parts(trm_partitioner *partitioner, int32_t parts)
+{
+    for (int32_t i = 0; i < partitioner->n_parts; i++) {
+        if (partitioner->parts[i] == parts) {
+            return;
+        }
+    }
+    if (parts > 1 && partitioner->n_parts < (int32_t)(sizeof(partitioner->parts) / sizeof(partitioner->parts[0]))) {
+        partitioner->parts[partitioner->n_parts++] = parts;
+    }
+}
+
+static trm_status enumerate_layer(trm_partitioner *partitioner, const trm_layer *layer)
+{
+    draft whole = begin(partitioner, layer);
+    TRM_TRY(offer(&whole));
+    for (int32_t i = 0; i < partitioner->n_parts; i++) {
+        int32_t parts = partitioner->parts[i];
+        for (int32_t k = 0; k < layer->outputs[0]->dims.n; k++) {
+            TRM_TRY(offer_axis(partitioner, layer, k, parts));
+        }
+        TRM_TRY(offer_partial(partitioner, layer, parts));
+        TRM_TRY(offer_particular(partitioner, layer, parts));
+    }
+    if (partitioner->layers[layer->index].n_strategies == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "layer %s cannot run over %d ranks with its constants and states pinned as they are", layer->name,
+                 partitioner->n);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_partition_enumerate(trm_partitioner *partitioner)
+{
+    const trm_network *network = partitioner->network;
+    add_parts(partitioner, partitioner->n);
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        if (network->layers[i]->desc.kind == TRM_LAYER_ATTENTION) {
+            int32_t kv_parts;
+            add_parts(partitioner, trm_partition_head_parts(network->layers[i], partitioner->n, &kv_parts));
+            add_parts(partitioner, kv_parts);
+        }
+    }
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        TRM_TRY(enumerate_layer(partitioner, network->layers[i]));
+    }
+    return TRM_OK;
+}

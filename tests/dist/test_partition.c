@@ -1,0 +1,309 @@
+/*
+ * The choices of the partitioner on known networks: that it finds the splits the field has found by hand, honours pins,
+ * handles sizes that do not divide, and does so quickly and alike on every rank.
+ */
+#include <stdio.h>
+#include <time.h>
+
+#include "dist/partition.h"
+#include "support/decoder.h"
+#include "support/support.h"
+
+static const test_decoder llama_8b = {.layers = 2,
+                                      .hidden = 4096,
+                                      .heads = 32,
+                                      .kv_heads = 8,
+                                      .head_dim = 128,
+                                      .intermediate = 14336,
+                                      .vocab = 128256,
+                                      .dtype = TRM_BF16,
+                                      .spread = 0.02f};
+
+static trm_mesh tp(int32_t n)
+{
+    return (trm_mesh){{n, 1, 1, 1, 1}};
+}
+
+static trm_network *partition(const trm_network *network, trm_mesh mesh, int32_t rank, trm_partition_report *report)
+{
+    trm_cost_model model;
+    trm_network *local;
+    trm_cost_model_default(TRM_BACKEND_CUDA, &model);
+    assert_ok(trm_partition(network, &mesh, rank, &model, &local, report));
+    return local;
+}
+
+static void expect_dims(const trm_network *network, const char *name, trm_dims expected)
+{
+    trm_tensor *tensor = trm_network_find_tensor(network, name);
+    char found[TRM_DIMS_TEXT_SIZE], wanted[TRM_DIMS_TEXT_SIZE];
+    if (tensor == NULL || !trm_dims_equal(&tensor->dims, &expected)) {
+        fail_msg("%s has dims %s, expected %s", name,
+                 tensor == NULL ? "of no tensor" : trm_dims_format(&tensor->dims, found),
+                 trm_dims_format(&expected, wanted));
+    }
+}
+
+static int32_t count_op(const trm_network *network, trm_collective_op op)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer_desc *desc = &network->layers[i]->desc;
+        n += desc->kind == TRM_LAYER_DIST_COLLECTIVE && desc->collective.op == op;
+    }
+    return n;
+}
+
+static int32_t count_collectives(const trm_network *network)
+{
+    int32_t n = 0;
+    for (trm_collective_op op = TRM_ALL_REDUCE; op <= TRM_RECV; op++) {
+        n += count_op(network, op);
+    }
+    return n;
+}
+
+static trm_layer *find_layer(const trm_network *network, const char *name)
+{
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        if (strcmp(network->layers[i]->name, name) == 0) {
+            return network->layers[i];
+        }
+    }
+    fail_msg("there is no layer %s", name);
+    return NULL;
+}
+
+/* q, k, v, gate and up by columns, o and down by rows, one all-reduce after each of the two. */
+static void finds_megatron(void **unused)
+{
+    (void)unused;
+    trm_network *network = test_decoder_network(&llama_8b);
+    for (int32_t n = 2; n <= 8; n *= 2) {
+        trm_partition_report report;
+        trm_network *local = partition(network, tp(n), n - 1, &report);
+        expect_dims(local, "layers.0.q_proj.weight", (trm_dims){2, {4096 / n, 4096}});
+        expect_dims(local, "layers.0.k_proj.weight", (trm_dims){2, {1024 / n, 4096}});
+        expect_dims(local, "layers.0.v_proj.weight", (trm_dims){2, {1024 / n, 4096}});
+        expect_dims(local, "layers.0.q_heads", (trm_dims){3, {-1, 32 / n, 128}});
+        expect_dims(local, "layers.0.key_cache", (trm_dims){4, {-1, 16, 8 / n, 128}});
+        expect_dims(local, "layers.0.o_proj.weight", (trm_dims){2, {4096, 4096 / n}});
+        expect_dims(local, "layers.1.gate_proj.weight", (trm_dims){2, {14336 / n, 4096}});
+        expect_dims(local, "layers.1.up_proj.weight", (trm_dims){2, {14336 / n, 4096}});
+        expect_dims(local, "layers.1.down_proj.weight", (trm_dims){2, {4096, 14336 / n}});
+        expect_dims(local, "embed_tokens.weight", (trm_dims){2, {128256 / n, 4096}});
+        expect_dims(local, "lm_head.weight", (trm_dims){2, {128256 / n, 4096}});
+        expect_dims(local, "logits", (trm_dims){2, {-1, 128256}});
+        assert_int_equal(count_op(local, TRM_ALL_REDUCE), 1 + 2 * llama_8b.layers);
+        assert_int_equal(count_op(local, TRM_ALL_GATHER), 1);
+        assert_int_equal(count_collectives(local), report.n_collectives);
+        assert_int_equal(report.n_collectives, 2 + 2 * llama_8b.layers);
+        assert_string_equal(report.note, "");
+        assert_int_equal(find_layer(local, "embed_tokens")->desc.embedding.first_row, 128256 / n * (n - 1));
+        find_layer(local, "layers.0.o_proj.all_reduce");
+        find_layer(local, "logits.all_gather");
+        trm_network_destroy(local);
+    }
+    trm_network_destroy(network);
+}
+
+static void shares_one_table_when_tied(void **unused)
+{
+    (void)unused;
+    test_decoder decoder = llama_8b;
+    decoder.tied = true;
+    trm_network *network = test_decoder_network(&decoder);
+    trm_network *local = partition(network, tp(4), 1, NULL);
+    int32_t tables = 0;
+    for (int32_t i = 0; i < local->n_tensors; i++) {
+        tables += strncmp(local->tensors[i]->name, "embed_tokens.weight", 19) == 0;
+    }
+    assert_int_equal(tables, 1);
+    expect_dims(local, "embed_tokens.weight", (trm_dims){2, {128256 / 4, 4096}});
+    trm_network_destroy(local);
+    trm_network_destroy(network);
+}
+
+/* The sums of attention and MLP are added as they are, and reduced once. */
+static void reduces_once_in_a_parallel_block(void **unused)
+{
+    (void)unused;
+    test_decoder decoder = llama_8b;
+    decoder.parallel = true;
+    decoder.kv_heads = 32;
+    trm_network *network = test_decoder_network(&decoder);
+    trm_network *local = partition(network, tp(4), 1, NULL);
+    trm_network *first = partition(network, tp(4), 0, NULL);
+    assert_int_equal(count_op(local, TRM_ALL_REDUCE), 1 + decoder.layers);
+    assert_int_equal(count_op(local, TRM_ALL_GATHER), 1);
+    find_layer(local, "layers.1.mlp_and_attention.all_reduce");
+    expect_dims(local, "layers.0.q_proj.bias", (trm_dims){1, {1024}});
+    assert_null(trm_network_find_tensor(local, "layers.0.o_proj.bias")); /* in the first summand only */
+    expect_dims(first, "layers.0.o_proj.bias", (trm_dims){1, {4096}});
+    trm_network_destroy(first);
+    trm_network_destroy(local);
+    trm_network_destroy(network);
+}
+
+static void reduces_before_norms_after_blocks(void **unused)
+{
+    (void)unused;
+    test_decoder decoder = llama_8b;
+    decoder.post_norm = true;
+    trm_network *network = test_decoder_network(&decoder);
+    trm_network *local = partition(network, tp(4), 3, NULL);
+    assert_int_equal(count_op(local, TRM_ALL_REDUCE), 1 + 2 * decoder.layers);
+    trm_network_destroy(local);
+    trm_network_destroy(network);
+}
+
+/* 8 ranks, 2 kv heads: neighbours hold the same one. */
+static void shares_kv_heads(void **unused)
+{
+    (void)unused;
+    test_decoder decoder = llama_8b;
+    decoder.kv_heads = 2;
+    trm_network *network = test_decoder_network(&decoder);
+    trm_partition_report report;
+    trm_network *local = partition(network, tp(8), 5, &report);
+    expect_dims(local, "layers.0.q_proj.weight", (trm_dims){2, {512, 4096}});
+    expect_dims(local, "layers.0.k_proj.weight", (trm_dims){2, {128, 4096}});
+    expect_dims(local, "layers.0.key_cache", (trm_dims){4, {-1, 16, 1, 128}});
+    assert_int_equal(report.n_collectives, 2 + 2 * decoder.layers);
+    assert_string_equal(report.note, "");
+    trm_network_destroy(local);
+    trm_network_destroy(network);
+}
+
+static void keeps_whole_what_does_not_divide(void **unused)
+{
+    (void)unused;
+    test_decoder decoder = llama_8b;
+    decoder.heads = decoder.kv_heads = 5;
+    trm_network *network = test_decoder_network(&decoder);
+    trm_partition_report report;
+    trm_network *local = partition(network, tp(4), 2, &report);
+    expect_dims(local, "layers.0.key_cache", (trm_dims){4, {-1, 16, 5, 128}});
+    expect_dims(local, "layers.0.up_proj.weight", (trm_dims){2, {14336 / 4, 4096}});
+    assert_string_equal(report.note, "attention layers.0.attention and 1 more is replicated: 5 query and 5 kv heads do "
+                                     "not divide over 4 ranks");
+    trm_network_destroy(local);
+    trm_network_destroy(network);
+}
+
+static void pads_vocabularies(void **unused)
+{
+    (void)unused;
+    test_decoder decoder = llama_8b;
+    decoder.vocab = 50257;
+    trm_network *network = test_decoder_network(&decoder);
+    trm_network *local = partition(network, tp(4), 3, NULL);
+    expect_dims(local, "lm_head.weight", (trm_dims){2, {12565, 4096}});
+    expect_dims(local, "embed_tokens.weight", (trm_dims){2, {12565, 4096}});
+    expect_dims(local, "logits", (trm_dims){2, {-1, 50257}});
+    assert_true(trm_network_find_tensor(local, "logits")->is_output);
+    find_layer(local, "logits.trim");
+    trm_network_destroy(local);
+    trm_network_destroy(network);
+}
+
+static void runs_replicas(void **unused)
+{
+    (void)unused;
+    trm_network *network = test_decoder_network(&llama_8b);
+    trm_mesh mesh = {{2, 1, 1, 1, 2}};
+    trm_network *local = partition(network, mesh, 3, NULL);
+    const trm_collective_params *params = &find_layer(local, "layers.0.o_proj.all_reduce")->desc.collective;
+    assert_int_equal(params->n_groups, 2);
+    assert_int_equal(params->group_size, 2);
+    for (int32_t i = 0; i < 4; i++) {
+        assert_int_equal(params->groups[i], i);
+    }
+    trm_network_destroy(local);
+    trm_network_destroy(network);
+}
+
+static void honours_pins(void **unused)
+{
+    (void)unused;
+    trm_network *network = test_decoder_network(&llama_8b);
+    trm_tensor *q = trm_network_find_tensor(network, "layers.0.q_proj.weight");
+    trm_tensor *down = trm_network_find_tensor(network, "layers.1.down_proj");
+    assert_ok(trm_network_pin(network, q, "replicate"));
+    assert_ok(trm_network_pin(network, down, "split 1"));
+    trm_network *local = partition(network, tp(2), 0, NULL);
+    expect_dims(local, "layers.0.q_proj.weight", (trm_dims){2, {4096, 4096}});
+    expect_dims(local, "layers.1.q_proj.weight", (trm_dims){2, {2048, 4096}});
+    assert_int_equal(count_op(local, TRM_REDUCE_SCATTER), 1);
+    trm_network_destroy(local);
+
+    trm_mesh mesh = tp(2), three = tp(3);
+    assert_ok(trm_network_pin(network, down, "split 0"));
+    assert_fails(trm_partition(network, &mesh, 0, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT,
+                 "tensor layers.1.down_proj cannot be pinned to \"split 0\": the size of axis 0");
+    assert_ok(trm_network_pin(network, down, "split 1"));
+    assert_fails(trm_partition(network, &three, 0, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT,
+                 "axis 1 of [?, 4096] does not divide over 3 ranks");
+    assert_ok(trm_network_pin(network, down, NULL));
+    assert_ok(trm_network_pin(network, trm_network_find_tensor(network, "norm.weight"), "split 0"));
+    assert_fails(trm_partition(network, &mesh, 0, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT,
+                 "layer norm cannot run");
+    trm_network_destroy(network);
+}
+
+static void refuses_meshes(void **unused)
+{
+    (void)unused;
+    trm_network *network = test_decoder_network(&llama_8b);
+    trm_network *local;
+    trm_mesh cp = {{1, 1, 2, 1, 1}}, none = {{0, 1, 1, 1, 1}}, two = tp(2);
+    assert_fails(trm_partition(network, &cp, 0, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT, "axis cp");
+    assert_fails(trm_partition(network, &none, 0, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT, "size 0");
+    assert_fails(trm_partition(network, &two, 2, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT, "rank 2");
+    trm_network_destroy(network);
+}
+
+static void is_quick_and_alike_on_every_rank(void **unused)
+{
+    (void)unused;
+    test_decoder decoder = llama_8b;
+    decoder.layers = 80;
+    decoder.tied = true;
+    trm_network *network = test_decoder_network(&decoder);
+    struct timespec start, end;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    trm_partition_report report;
+    trm_network *first = partition(network, tp(8), 0, &report);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    double seconds = (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+    print_message("80 layers over 8 ranks: %.3f s, %d collectives, model says %.3f ms a run\n", seconds,
+                  (int)report.n_collectives, 1e3 * report.seconds);
+    assert_int_equal(report.n_collectives, 162);
+    trm_network *last = partition(network, tp(8), 7, NULL);
+    assert_int_equal(first->n_layers, last->n_layers);
+    for (int32_t i = 0; i < first->n_layers; i++) {
+        assert_string_equal(first->layers[i]->name, last->layers[i]->name);
+        assert_true(trm_dims_equal(&first->layers[i]->outputs[0]->dims, &last->layers[i]->outputs[0]->dims));
+    }
+    trm_network_destroy(first);
+    trm_network_destroy(last);
+    trm_network_destroy(network);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_megatron),
+        cmocka_unit_test(shares_one_table_when_tied),
+        cmocka_unit_test(reduces_once_in_a_parallel_block),
+        cmocka_unit_test(reduces_before_norms_after_blocks),
+        cmocka_unit_test(shares_kv_heads),
+        cmocka_unit_test(keeps_whole_what_does_not_divide),
+        cmocka_unit_test(pads_vocabularies),
+        cmocka_unit_test(runs_replicas),
+        cmocka_unit_test(honours_pins),
+        cmocka_unit_test(refuses_meshes),
+        cmocka_unit_test(is_quick_and_alike_on_every_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
