@@ -105,6 +105,11 @@ fail:
     return status;
 }
 
+const trm_network *test_interpreter_network(const test_interpreter *self)
+{
+    return self->network;
+}
+
 void test_interpreter_destroy(test_interpreter *self)
 {
     if (self == NULL) {

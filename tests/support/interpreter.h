@@ -21,6 +21,7 @@ typedef struct test_interpreter_options {
 /* The network must outlive the interpreter. States are zero at first. */
 trm_status test_interpreter_create(const trm_network *network, const test_interpreter_options *options,
                                    test_interpreter **interpreter);
+const trm_network *test_interpreter_network(const test_interpreter *interpreter);
 void test_interpreter_destroy(test_interpreter *interpreter);
 /* Copies an input. `data` is host memory of the input's type. */
 trm_status test_interpreter_set_input(test_interpreter *interpreter, const char *name, const trm_dims *dims,

@@ -1,0 +1,188 @@
+/* Weights by name, checked against what the decoder expects. */
+#include "graph/import/hf/checkpoint.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+
+#define SHAPE_TEXT 192
+
+trm_status trm_hf_checkpoint_open(const char *folder, trm_hf_checkpoint *checkpoint)
+{
+    trm_hf_checkpoint opened = {0};
+    TRM_TRY(trm_safetensors_open(folder, &opened.stored));
+    size_t count = (size_t)trm_safetensors_count(opened.stored);
+    opened.taken = calloc(count + 1, sizeof(bool));
+    if (opened.taken == NULL) {
+        trm_safetensors_close(opened.stored);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for a list of %zu weights", count);
+    }
+    *checkpoint = opened;
+    return TRM_OK;
+}
+
+void trm_hf_checkpoint_random(trm_dtype dtype, uint64_t seed, trm_hf_checkpoint *checkpoint)
+{
+    *checkpoint = (trm_hf_checkpoint){.dtype = dtype, .seed = seed};
+}
+
+void trm_hf_checkpoint_fini(trm_hf_checkpoint *checkpoint)
+{
+    if (checkpoint->stored != NULL) {
+        trm_safetensors_close(checkpoint->stored);
+    }
+    free(checkpoint->taken);
+    *checkpoint = (trm_hf_checkpoint){0};
+}
+
+bool trm_hf_checkpoint_has(const trm_hf_checkpoint *checkpoint, const char *name)
+{
+    return checkpoint->stored == NULL || trm_safetensors_has(checkpoint->stored, name);
+}
+
+void trm_hf_checkpoint_reset(trm_hf_checkpoint *checkpoint)
+{
+    if (checkpoint->stored != NULL) {
+        memset(checkpoint->taken, 0, (size_t)trm_safetensors_count(checkpoint->stored) * sizeof(bool));
+    }
+}
+
+/* "[4096, 14336]" */
+static void format_shape(const trm_dims *dims, char *text, size_t size)
+{
+    size_t used = (size_t)snprintf(text, size, "[");
+    for (int32_t i = 0; i < dims->n && used < size; i++) {
+        used += (size_t)snprintf(text + used, size - used, "%s%lld", i > 0 ? ", " : "", (long long)dims->d[i]);
+    }
+    if (used < size) {
+        snprintf(text + used, size - used, "]");
+    }
+}
+
+static bool same_dims(const trm_dims *a, const trm_dims *b)
+{
+    if (a->n != b->n) {
+        return false;
+    }
+    for (int32_t i = 0; i < a->n; i++) {
+        if (a->d[i] != b->d[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* FNV-1a: a seed for each name, so that a weight is the same whatever else is built. */
+static uint64_t name_seed(uint64_t seed, const char *name)
+{
+    uint64_t hash = 0xcbf29ce484222325ull ^ seed;
+    for (; *name != '\0'; name++) {
+        hash = (hash ^ (unsigned char)*name) * 0x100000001b3ull;
+    }
+    return hash;
+}
+
+static trm_status make_random(const trm_hf_checkpoint *checkpoint, const char *name, trm_hf_weight_use use,
+                              const trm_dims *dims, trm_weight **weight)
+{
+    double width = (double)dims->d[dims->n - 1];
+    double mean = 0.0, spread = 0.0;
+    switch (use) {
+    case TRM_HF_MATRIX: /* uniform in +-s has variance s^2 / 3 */
+    case TRM_HF_TIED_EMBEDDING:
+        spread = sqrt(3.0 / width);
+        break;
+    case TRM_HF_EMBEDDING:
+        spread = sqrt(3.0);
+        break;
+    case TRM_HF_NORM:
+        mean = 1.0;
+        spread = 0.1;
+        break;
+    case TRM_HF_OFFSET_NORM:
+    case TRM_HF_BIAS:
+        spread = 0.1;
+        break;
+    }
+    return trm_weight_random(checkpoint->dtype, dims, name_seed(checkpoint->seed, name), (float)mean, (float)spread,
+                             weight);
+}
+
+static int32_t stored_index(const trm_hf_checkpoint *checkpoint, const char *name)
+{
+    for (int32_t i = 0; i < trm_safetensors_count(checkpoint->stored); i++) {
+        if (strcmp(trm_safetensors_name(checkpoint->stored, i), name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+trm_status trm_hf_checkpoint_take(trm_hf_checkpoint *checkpoint, const char *name, trm_hf_weight_use use,
+                                  const trm_dims *dims, trm_weight **weight)
+{
+    if (checkpoint->stored == NULL) {
+        return make_random(checkpoint, name, use, dims, weight);
+    }
+    trm_dtype dtype;
+    trm_dims found;
+    if (!trm_safetensors_describe(checkpoint->stored, name, &dtype, &found)) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "weight %s is missing from the checkpoint", name);
+    }
+    if (!same_dims(&found, dims)) {
+        char found_text[SHAPE_TEXT], expected_text[SHAPE_TEXT];
+        format_shape(&found, found_text, sizeof(found_text));
+        format_shape(dims, expected_text, sizeof(expected_text));
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "weight %s has shape %s, expected %s", name, found_text, expected_text);
+    }
+    if (dtype != TRM_F32 && dtype != TRM_F16 && dtype != TRM_BF16) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "weight %s is %s, expected f32, f16 or bf16", name, trm_dtype_name(dtype));
+    }
+    TRM_TRY(trm_safetensors_weight(checkpoint->stored, name, weight));
+    int32_t index = stored_index(checkpoint, name);
+    if (index >= 0) {
+        checkpoint->taken[index] = true;
+    }
+    return TRM_OK;
+}
+
+/* Tensors that files of older versions carry and no decoder needs. */
+static bool is_derived(const char *name)
+{
+    static const char *const suffixes[] = {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias",
+                                           ".attention.masked_bias"};
+    size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+        size_t n = strlen(suffixes[i]);
+        if (length >= n && strcmp(name + length - n, suffixes[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void trm_hf_checkpoint_warn_unused(const trm_hf_checkpoint *checkpoint)
+{
+    if (checkpoint->stored == NULL) {
+        return;
+    }
+    char names[512] = "";
+    size_t used = 0;
+    int32_t count = 0;
+    for (int32_t i = 0; i < trm_safetensors_count(checkpoint->stored); i++) {
+        const char *name = trm_safetensors_name(checkpoint->stored, i);
+        if (checkpoint->taken[i] || is_derived(name)) {
+            continue;
+        }
+        if (++count <= 4 && used < sizeof(names)) {
+            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", count > 1 ? ", " : "", name);
+        }
+    }
+    if (count > 0) {
+        TRM_WARN("%d weights of the checkpoint are not used: %s%s", count, names, count > 4 ? ", ..." : "");
+    }
+}

@@ -1,0 +1,43 @@
+/*
+ * The weights of a model by name: stored in safetensors, or random for presets. Shapes and types are checked as
+ * weights are taken.
+ */
+#ifndef TRM_GRAPH_IMPORT_HF_CHECKPOINT_H
+#define TRM_GRAPH_IMPORT_HF_CHECKPOINT_H
+
+#include "weight_stream/weight.h"
+
+/* What a weight is for: decides the spread of random ones. */
+typedef enum trm_hf_weight_use {
+    TRM_HF_MATRIX = 0,     /* [out, in]: keeps the variance of its input */
+    TRM_HF_EMBEDDING,      /* rows of variance 1 */
+    TRM_HF_TIED_EMBEDDING, /* also the output projection: rows of variance 1 / width */
+    TRM_HF_NORM,           /* near 1, or near 0 where the norm adds 1 */
+    TRM_HF_OFFSET_NORM,
+    TRM_HF_BIAS
+} trm_hf_weight_use;
+
+typedef struct trm_hf_checkpoint {
+    trm_safetensors *stored; /* NULL: random weights */
+    trm_dtype dtype;         /* of random weights */
+    uint64_t seed;
+    bool *taken; /* [stored weights]: what was taken so far */
+} trm_hf_checkpoint;
+
+/* Opens the safetensors of a folder. */
+trm_status trm_hf_checkpoint_open(const char *folder, trm_hf_checkpoint *checkpoint);
+void trm_hf_checkpoint_random(trm_dtype dtype, uint64_t seed, trm_hf_checkpoint *checkpoint);
+void trm_hf_checkpoint_fini(trm_hf_checkpoint *checkpoint);
+
+/* Whether a weight is there; random ones always are. */
+bool trm_hf_checkpoint_has(const trm_hf_checkpoint *checkpoint, const char *name);
+/* A weight of the dims expected; the caller's. INVALID_MODEL if it is missing or has another shape, UNSUPPORTED if it
+ * is not stored as f32, f16 or bf16. */
+trm_status trm_hf_checkpoint_take(trm_hf_checkpoint *checkpoint, const char *name, trm_hf_weight_use use,
+                                  const trm_dims *dims, trm_weight **weight);
+/* Forgets what was taken. */
+void trm_hf_checkpoint_reset(trm_hf_checkpoint *checkpoint);
+/* Logs a warning that names a few of the stored weights that were not taken, if there are any. */
+void trm_hf_checkpoint_warn_unused(const trm_hf_checkpoint *checkpoint);
+
+#endif

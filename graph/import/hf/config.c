@@ -1,0 +1,321 @@
+/* config.json and generation_config.json: the keys that families share, their checks, and the choice of family. */
+#include "graph/import/hf/config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+#define MAX_SIZE (INT64_C(1) << 31)
+
+static bool is_null(const trm_json *object, const char *key)
+{
+    if (trm_json_get(object, key) != NULL) {
+        return false;
+    }
+    for (const trm_json *member = trm_json_first(object); member != NULL; member = trm_json_next(member)) {
+        if (strcmp(trm_json_key(member), key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+trm_status trm_hf_read_size(const trm_hf_reader *reader, const char *key, int64_t *value)
+{
+    int64_t found = *value;
+    TRM_TRY(trm_json_member_integer(reader->document, reader->object, key, *value == 0, &found));
+    if (found < 1 || found > MAX_SIZE) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: %s is %lld, expected 1 to %lld", key, (long long)found,
+                 (long long)MAX_SIZE);
+    }
+    *value = found;
+    return TRM_OK;
+}
+
+trm_status trm_hf_read_real(const trm_hf_reader *reader, const char *key, double *value)
+{
+    if (is_null(reader->object, key)) {
+        *value = 0.0;
+        return TRM_OK;
+    }
+    return trm_json_member_number(reader->document, reader->object, key, false, value);
+}
+
+trm_status trm_hf_read_bool(const trm_hf_reader *reader, const char *key, bool *value)
+{
+    return trm_json_member_bool(reader->document, reader->object, key, false, value);
+}
+
+trm_status trm_hf_refuse(const trm_hf_reader *reader, const char *key)
+{
+    bool value = false;
+    TRM_TRY(trm_hf_read_bool(reader, key, &value));
+    if (value) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: %s is true, which is not supported", key);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_hf_read_activation(const trm_hf_reader *reader, const char *key, trm_activation *activation)
+{
+    static const struct {
+        const char *name;
+        trm_activation activation;
+    } known[] = {
+        {"silu", TRM_ACTIVATION_SILU},           {"swish", TRM_ACTIVATION_SILU},
+        {"gelu", TRM_ACTIVATION_GELU},           {"gelu_new", TRM_ACTIVATION_GELU_TANH},
+        {"gelu_fast", TRM_ACTIVATION_GELU_TANH}, {"gelu_pytorch_tanh", TRM_ACTIVATION_GELU_TANH},
+        {"relu", TRM_ACTIVATION_RELU},           {"quick_gelu", TRM_ACTIVATION_QUICK_GELU},
+    };
+    const char *name = NULL;
+    TRM_TRY(trm_json_member_string(reader->document, reader->object, key, false, &name));
+    if (name == NULL) {
+        return TRM_OK;
+    }
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (strcmp(known[i].name, name) == 0) {
+            *activation = known[i].activation;
+            return TRM_OK;
+        }
+    }
+    TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+             "config.json: %s is \"%s\", expected one of silu, gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu, "
+             "quick_gelu",
+             key, name);
+}
+
+trm_status trm_hf_check_sizes(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    if (config->kv_heads == 0) {
+        config->kv_heads = config->heads;
+    }
+    if (config->heads % config->kv_heads != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL,
+                 "config.json: num_attention_heads %lld is not a multiple of num_key_value_heads %lld",
+                 (long long)config->heads, (long long)config->kv_heads);
+    }
+    if (config->head_dim == 0) {
+        if (config->hidden % config->heads != 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL,
+                     "config.json: the hidden size %lld is not a multiple of the %lld attention heads and there is no "
+                     "head_dim",
+                     (long long)config->hidden, (long long)config->heads);
+        }
+        config->head_dim = config->hidden / config->heads;
+    }
+    if (reader->layers > config->layers) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%lld layers were asked for, the model has %lld",
+                 (long long)reader->layers, (long long)config->layers);
+    }
+    if (reader->layers > 0) {
+        config->layers = reader->layers;
+    }
+    if (config->layers > 100000) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: %lld layers, expected at most 100000",
+                 (long long)config->layers);
+    }
+    config->sliding = trm_arena_array(reader->arena, (size_t)config->layers, sizeof(bool));
+    return config->sliding != NULL ? TRM_OK : TRM_ERROR_OUT_OF_MEMORY;
+}
+
+/* A size that may stay 0, to be derived. */
+static trm_status read_optional_size(const trm_hf_reader *reader, const char *key, int64_t *value)
+{
+    return trm_json_get(reader->object, key) != NULL ? trm_hf_read_size(reader, key, value) : TRM_OK;
+}
+
+trm_status trm_hf_read_sizes(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    TRM_TRY(trm_hf_read_size(reader, "hidden_size", &config->hidden));
+    TRM_TRY(trm_hf_read_size(reader, "intermediate_size", &config->intermediate));
+    TRM_TRY(trm_hf_read_size(reader, "num_hidden_layers", &config->layers));
+    TRM_TRY(trm_hf_read_size(reader, "num_attention_heads", &config->heads));
+    TRM_TRY(read_optional_size(reader, "num_key_value_heads", &config->kv_heads));
+    TRM_TRY(read_optional_size(reader, "head_dim", &config->head_dim));
+    TRM_TRY(trm_hf_read_size(reader, "vocab_size", &config->vocab));
+    TRM_TRY(trm_hf_read_size(reader, "max_position_embeddings", &config->context_length));
+    TRM_TRY(trm_hf_read_bool(reader, "tie_word_embeddings", &config->tied));
+    return trm_hf_check_sizes(reader, config);
+}
+
+/* ---- windows ----------------------------------------------------------------------------------------- */
+
+trm_status trm_hf_read_layer_types(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    const trm_json *types = trm_json_get(reader->object, "layer_types");
+    if (types == NULL) {
+        return TRM_OK;
+    }
+    if (!trm_json_is_array(types) || (int64_t)trm_json_count(types) < config->layers) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: layer_types has %zu elements, expected a list of %lld",
+                 trm_json_count(types), (long long)config->layers);
+    }
+    const trm_json *type = trm_json_first(types);
+    for (int64_t i = 0; i < config->layers; i++, type = trm_json_next(type)) {
+        const char *name = trm_json_string(type);
+        if (name == NULL) {
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: layer_types[%lld] is not a string", (long long)i);
+        }
+        config->sliding[i] = strcmp(name, "sliding_attention") == 0;
+        if (!config->sliding[i] && strcmp(name, "full_attention") != 0) {
+            TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                     "config.json: layer_types[%lld] is \"%s\", expected full_attention or sliding_attention",
+                     (long long)i, name);
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_hf_read_windows(const trm_hf_reader *reader, trm_hf_config *config, int64_t pattern)
+{
+    if (is_null(reader->object, "sliding_window")) {
+        config->window = 0;
+    } else if (trm_json_get(reader->object, "sliding_window") != NULL) {
+        TRM_TRY(trm_hf_read_size(reader, "sliding_window", &config->window));
+    }
+    for (int64_t i = 0; i < config->layers; i++) {
+        config->sliding[i] = pattern == 0 ? config->window > 0 : (i + 1) % pattern != 0;
+    }
+    if (pattern != 0) {
+        TRM_TRY(trm_hf_read_layer_types(reader, config));
+    }
+    for (int64_t i = 0; i < config->layers; i++) {
+        if (config->sliding[i] && (config->window < 1 || config->window > INT32_MAX)) {
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL,
+                     "config.json: layer %lld uses sliding attention and sliding_window is %lld, expected 1 to %d",
+                     (long long)i, (long long)config->window, INT32_MAX);
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- tokens ------------------------------------------------------------------------------------------- */
+
+static trm_status read_token(const char *file, const trm_json *value, const char *key, int32_t *token)
+{
+    int64_t number;
+    if (!trm_json_integer(value, &number) || number < 0 || number > INT32_MAX) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: %s is not a token, expected an integer from 0", file, key);
+    }
+    *token = (int32_t)number;
+    return TRM_OK;
+}
+
+/* Begin and end tokens: an integer or a list. Absent keys change nothing. */
+static trm_status read_tokens(const char *file, const trm_json *object, trm_hf_config *config)
+{
+    const trm_json *bos = trm_json_get(object, "bos_token_id");
+    if (trm_json_is_array(bos)) {
+        bos = trm_json_at(bos, 0);
+    }
+    if (bos != NULL) {
+        TRM_TRY(read_token(file, bos, "bos_token_id", &config->bos_token));
+    }
+    const trm_json *eos = trm_json_get(object, "eos_token_id");
+    if (eos == NULL) {
+        return TRM_OK;
+    }
+    if (!trm_json_is_array(eos)) {
+        config->n_eos = 1;
+        return read_token(file, eos, "eos_token_id", &config->eos[0]);
+    }
+    if (trm_json_count(eos) > TRM_HF_MAX_EOS) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s: eos_token_id lists %zu tokens, expected at most %d", file,
+                 trm_json_count(eos), TRM_HF_MAX_EOS);
+    }
+    config->n_eos = 0;
+    for (const trm_json *token = trm_json_first(eos); token != NULL; token = trm_json_next(token)) {
+        TRM_TRY(read_token(file, token, "eos_token_id", &config->eos[config->n_eos++]));
+    }
+    return TRM_OK;
+}
+
+trm_status trm_hf_config_read_generation(const trm_json_document *document, trm_hf_config *config)
+{
+    const trm_json *root = trm_json_root(document);
+    if (!trm_json_is_object(root)) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "generation_config.json: expected an object");
+    }
+    return read_tokens("generation_config.json", root, config);
+}
+
+/* ---- the file ----------------------------------------------------------------------------------------- */
+
+static const trm_hf_family *find_family(const char *architecture)
+{
+    for (const trm_hf_family *family = trm_hf_families; family->architecture != NULL; family++) {
+        if (strcmp(family->architecture, architecture) == 0) {
+            return family;
+        }
+    }
+    return NULL;
+}
+
+static trm_status unknown_architecture(const char *architecture)
+{
+    char known[1024] = "";
+    size_t used = 0;
+    for (const trm_hf_family *family = trm_hf_families; family->architecture != NULL; family++) {
+        used +=
+            (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", used > 0 ? ", " : "", family->architecture);
+    }
+    TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: architecture %s is not supported, expected one of %s", architecture,
+             known);
+}
+
+static trm_status refuse_quantization(const trm_json *object)
+{
+    const trm_json *quantization = trm_json_get(object, "quantization_config");
+    if (quantization == NULL) {
+        return TRM_OK;
+    }
+    const char *method = trm_json_string(trm_json_get(quantization, "quant_method"));
+    TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+             "config.json: the weights are quantized (quantization_config, quant_method %s), expected a checkpoint in "
+             "bf16, f16 or f32",
+             method != NULL ? method : "not given");
+}
+
+trm_status trm_hf_config_read(const trm_json_document *document, trm_arena *arena, int64_t layers,
+                              trm_hf_config *config)
+{
+    const trm_json *root = trm_json_root(document);
+    if (!trm_json_is_object(root)) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: expected an object");
+    }
+    const char *architecture = trm_json_string(trm_json_at(trm_json_get(root, "architectures"), 0));
+    if (architecture == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL,
+                 "config.json: architectures is missing, expected a list with the name of the architecture");
+    }
+    trm_hf_config found = {0};
+    found.family = find_family(architecture);
+    if (found.family == NULL) {
+        return unknown_architecture(architecture);
+    }
+    const trm_json *text = trm_json_get(root, "text_config");
+    if (text != NULL && !trm_json_is_object(text)) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: text_config is not an object");
+    }
+    trm_hf_reader reader = {document, root, text != NULL ? text : root, arena, layers};
+    TRM_TRY(refuse_quantization(root));
+    TRM_TRY(refuse_quantization(reader.object));
+
+    found.architecture = architecture;
+    TRM_TRY(trm_json_member_string(document, root, "model_type", true, &found.model_type));
+    found.bos_token = -1;
+    found.norm_eps = 1e-6;
+    found.rotary = true;
+    found.rope[0].theta = 10000.0;
+    found.rope[0].partial = 1.0;
+    TRM_TRY(found.family->read(&reader, &found));
+    if (!(found.norm_eps > 0.0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: the epsilon of norms is %g, expected a positive number",
+                 found.norm_eps);
+    }
+    TRM_TRY(read_tokens("config.json", reader.object, &found));
+    TRM_TRY(read_tokens("config.json", root, &found));
+    *config = found;
+    return TRM_OK;
+}

@@ -1,0 +1,172 @@
+/*
+ * What a Hugging Face config.json says about a decoder, in one struct for all families.
+ *
+ * A family (llama.c, gemma.c, ...) reads its own keys into the switches of trm_hf_config; decoder.c builds
+ * the network from the switches and the family's weight names and knows no family. Key spellings of
+ * transformers 4 and 5 are both read.
+ */
+#ifndef TRM_GRAPH_IMPORT_HF_CONFIG_H
+#define TRM_GRAPH_IMPORT_HF_CONFIG_H
+
+#include <trireme/layers.h>
+
+#include "base/arena.h"
+#include "base/json.h"
+
+typedef enum trm_hf_rope_type {
+    TRM_HF_ROPE_DEFAULT = 0,
+    TRM_HF_ROPE_LINEAR,
+    TRM_HF_ROPE_DYNAMIC,
+    TRM_HF_ROPE_YARN,
+    TRM_HF_ROPE_LLAMA3,
+    TRM_HF_ROPE_LONGROPE
+} trm_hf_rope_type;
+
+/* One set of rotary position parameters. */
+typedef struct trm_hf_rope {
+    trm_hf_rope_type type;
+    double theta;
+    double partial;          /* part of a head that is rotated */
+    int32_t dim;             /* elements of a head that are rotated: even */
+    double factor;           /* all but DEFAULT */
+    double attention_factor; /* YARN, LONGROPE: multiplies cos and sin; 1 otherwise */
+    double beta_fast, beta_slow;
+    bool truncate;                            /* YARN */
+    double low_freq_factor, high_freq_factor; /* LLAMA3 */
+    int64_t original_length;                  /* tokens the model was trained on before scaling */
+    double *short_factor, *long_factor;       /* LONGROPE: [dim / 2] */
+} trm_hf_rope;
+
+/* How the projections to queries, keys and values are stored. */
+typedef enum trm_hf_qkv_layout {
+    TRM_HF_QKV_SEPARATE = 0, /* a weight each */
+    TRM_HF_QKV_STACKED,      /* one weight: all of q, then k, then v */
+    TRM_HF_QKV_PER_HEAD      /* one weight: q, k, v of head 0, then of head 1, ... */
+} trm_hf_qkv_layout;
+
+/* Names of weights, without ".weight" and ".bias". NULL: the family has no such weight. */
+typedef struct trm_hf_names {
+    const char *roots[3];  /* what the decoder's names begin with; the first one found in the files */
+    const char *embedding; /* after the root */
+    const char *positions; /* learned positions */
+    const char *layers;    /* followed by ".<n>." */
+    const char *q, *k, *v; /* SEPARATE; after "<root><layers>.<n>.", as the rest up to `down` */
+    const char *qkv;       /* STACKED, PER_HEAD */
+    const char *q_norm, *k_norm;
+    const char *o;
+    const char *gate_up;   /* fused, gate first; then gate and up are NULL */
+    const char *gate, *up; /* without a gate only `up` */
+    const char *down;
+    const char *attention_norm, *attention_post_norm; /* before attention; on its output (Gemma 2, 3) */
+    const char *mlp_norm, *mlp_post_norm;
+    const char *final_norm; /* after the root */
+    const char *heads[2];   /* whole name of the output projection; the first one found */
+} trm_hf_names;
+
+typedef struct trm_hf_family trm_hf_family;
+
+#define TRM_HF_MAX_EOS 8
+
+typedef struct trm_hf_config {
+    const trm_hf_family *family;
+    const char *architecture, *model_type;
+    int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocab, context_length;
+
+    bool tied;              /* the output projection is the embedding */
+    double embedding_scale; /* 0: none */
+
+    trm_norm_op norm;
+    double norm_eps;
+    float norm_offset; /* 1: norms scale by 1 + weight */
+    bool norm_bias;
+
+    trm_hf_qkv_layout qkv_layout;
+    bool transposed; /* linear weights are stored [in, out] */
+    bool qkv_bias, o_bias, mlp_bias;
+
+    bool rotary;         /* rotary positions; else learned ones */
+    trm_hf_rope rope[2]; /* of full and of sliding layers */
+    bool sliding_rope;   /* rope[1] differs from rope[0] */
+
+    double attention_scale;                  /* 0: 1 / sqrt(head_dim) */
+    bool scale_by_layer;                     /* the scale is divided by layer number + 1 */
+    double attention_softcap, logit_softcap; /* 0: off */
+    int64_t window;                          /* of sliding layers */
+    bool *sliding;                           /* [layers] */
+
+    trm_activation activation;
+    bool parallel_residual; /* x + attention(norm(x)) + mlp(norm'(x)) */
+
+    int32_t bos_token; /* -1: none */
+    int32_t n_eos, eos[TRM_HF_MAX_EOS];
+} trm_hf_config;
+
+/* Where a family reads its keys. */
+typedef struct trm_hf_reader {
+    const trm_json_document *document;
+    const trm_json *root;   /* of config.json */
+    const trm_json *object; /* the decoder's part: text_config where there is one */
+    trm_arena *arena;       /* for what the config points to */
+    int64_t layers;         /* > 0: take that many layers only */
+} trm_hf_reader;
+
+struct trm_hf_family {
+    const char *architecture;
+    trm_status (*read)(const trm_hf_reader *reader, trm_hf_config *config);
+    const trm_hf_names *names;
+};
+
+extern const trm_hf_family trm_hf_families[]; /* ends with architecture NULL */
+
+/*
+ * Reads a parsed config.json; what the config points to lives in `arena` and the document.
+ * UNSUPPORTED: architecture, rope type, activation or quantization this library does not know.
+ * INVALID_MODEL: keys missing, of the wrong type, or that do not fit together.
+ */
+trm_status trm_hf_config_read(const trm_json_document *document, trm_arena *arena, int64_t layers,
+                              trm_hf_config *config);
+/* Begin and end tokens of generation_config.json replace those of config.json. */
+trm_status trm_hf_config_read_generation(const trm_json_document *document, trm_hf_config *config);
+
+/* ---- for the families ---------------------------------------------------------------------------- */
+
+/* Each leaves *value as it is where the key is absent. A JSON null is absent, but for real numbers and
+ * windows, where it is "off": 0. */
+
+/* A positive integer; the key is required where *value is 0. */
+trm_status trm_hf_read_size(const trm_hf_reader *reader, const char *key, int64_t *value);
+trm_status trm_hf_read_real(const trm_hf_reader *reader, const char *key, double *value);
+trm_status trm_hf_read_bool(const trm_hf_reader *reader, const char *key, bool *value);
+trm_status trm_hf_read_activation(const trm_hf_reader *reader, const char *key, trm_activation *activation);
+
+/* The keys that all families but GPT-2 spell alike: sizes, vocabulary, context, tie_word_embeddings. Sizes that are
+ * not 0 beforehand are defaults. num_key_value_heads and head_dim follow from the heads where absent. */
+trm_status trm_hf_read_sizes(const trm_hf_reader *reader, trm_hf_config *config);
+/* Checks the sizes and cuts the layers; trm_hf_read_sizes calls it. */
+trm_status trm_hf_check_sizes(const trm_hf_reader *reader, trm_hf_config *config);
+
+/* sliding_window, and which layers it is for: layer_types where given, else layers where (i + 1) % pattern != 0;
+ * pattern 1 is none, 0 all. */
+trm_status trm_hf_read_windows(const trm_hf_reader *reader, trm_hf_config *config, int64_t pattern);
+/* Keys layer_types alone, over config->sliding as it is. */
+trm_status trm_hf_read_layer_types(const trm_hf_reader *reader, trm_hf_config *config);
+
+/* Refuses a key whose value is true: features this library does not have. */
+trm_status trm_hf_refuse(const trm_hf_reader *reader, const char *key);
+
+/* ---- rope.c ------------------------------------------------------------------------------------------ */
+
+/* Reads rope_parameters, or rope_theta and rope_scaling; config->rope[0].theta and .partial hold the defaults. */
+trm_status trm_hf_read_rope(const trm_hf_reader *reader, trm_hf_config *config);
+/* The same from keys with a family's own names. */
+typedef struct trm_hf_rope_keys {
+    const char *theta, *partial, *sliding_theta; /* sliding_theta NULL: one rope for all layers */
+} trm_hf_rope_keys;
+trm_status trm_hf_read_rope_keys(const trm_hf_reader *reader, const trm_hf_rope_keys *keys, trm_hf_config *config);
+
+/* Rows of the table of inverse frequencies: 2 for LONGROPE, else 1. */
+int32_t trm_hf_rope_rows(const trm_hf_rope *rope);
+/* inv_freq [rows, dim / 2], in f32 arithmetic in the order of transformers' modeling_rope_utils. */
+void trm_hf_rope_frequencies(const trm_hf_rope *rope, float *inv_freq);
+
+#endif

@@ -1,0 +1,18 @@
+/* The network of a decoder, from its configuration and its weights. */
+#ifndef TRM_GRAPH_IMPORT_HF_DECODER_H
+#define TRM_GRAPH_IMPORT_HF_DECODER_H
+
+#include "graph/import/hf/checkpoint.h"
+#include "graph/import/hf/config.h"
+#include "graph/network.h"
+
+/* What the names in this checkpoint begin with, and its output projection (NULL where tied). INVALID_MODEL if the
+ * embedding is missing. */
+trm_status trm_hf_decoder_find(const trm_hf_config *config, const trm_hf_checkpoint *checkpoint, const char **root,
+                               const char **head);
+
+/* Builds the network that <trireme/model.h> describes, computing in `dtype`. */
+trm_status trm_hf_decoder_build(const trm_hf_config *config, trm_hf_checkpoint *checkpoint, trm_dtype dtype,
+                                trm_network **network);
+
+#endif

@@ -1,0 +1,274 @@
+/* trm_model: a folder or a preset, its configuration and its weights. */
+#include <trireme/model.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "graph/import/hf/decoder.h"
+#include "graph/import/hf/preset.h"
+#include "kernels/kernel.h"
+
+#define CONFIG_LIMIT ((size_t)16 << 20)
+
+struct trm_model {
+    trm_arena arena;
+    const char *path;
+    trm_json_document *document; /* of config.json: holds strings of `config` */
+    trm_hf_config config;
+    trm_hf_checkpoint checkpoint;
+    trm_dtype dtype; /* of the weights */
+    int64_t parameters, weight_bytes;
+};
+
+/* ---- where it is ---------------------------------------------------------------------------------------- */
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* The folder of the local Hugging Face cache, as huggingface_hub finds it; NULL when out of memory. */
+static const char *cache_folder(trm_arena *arena)
+{
+    const char *hub = getenv("HF_HUB_CACHE"), *home = getenv("HF_HOME"), *cache = getenv("XDG_CACHE_HOME");
+    const char *user = getenv("HOME");
+    if (hub != NULL && hub[0] != '\0') {
+        return trm_arena_strdup(arena, hub);
+    }
+    if (home != NULL && home[0] != '\0') {
+        return trm_arena_printf(arena, "%s/hub", home);
+    }
+    if (cache != NULL && cache[0] != '\0') {
+        return trm_arena_printf(arena, "%s/huggingface/hub", cache);
+    }
+    return trm_arena_printf(arena, "%s/.cache/huggingface/hub", user != NULL ? user : "");
+}
+
+/* "org/name": two parts of letters, digits, '-', '_', '.', none of them all dots. */
+static bool is_repository_name(const char *path)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    size_t organisation = strspn(path, allowed);
+    size_t repository = path[organisation] == '/' ? strspn(path + organisation + 1, allowed) : 0;
+    return organisation > 0 && repository > 0 && path[organisation + 1 + repository] == '\0' && path[0] != '.' &&
+           path[organisation + 1] != '.';
+}
+
+/* The snapshot that refs/main of org/name in the cache points to. */
+static trm_status find_in_cache(trm_arena *arena, const char *path, const char **folder)
+{
+    const char *cache = cache_folder(arena);
+    const char *slash = strchr(path, '/');
+    if (cache == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    char *repository = trm_arena_printf(arena, "%s/models--%.*s--%s", cache, (int)(slash - path), path, slash + 1);
+    char *reference = repository != NULL ? trm_arena_printf(arena, "%s/refs/main", repository) : NULL;
+    if (reference == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    if (!trm_file_exists(reference)) {
+        TRM_FAIL(TRM_ERROR_IO,
+                 "there is no folder %s, and no such model in the Hugging Face cache %s; download it with: hf download "
+                 "%s",
+                 path, cache, path);
+    }
+    char *commit;
+    size_t size;
+    TRM_TRY(trm_file_read(reference, 256, &commit, &size));
+    commit[strspn(commit, "0123456789abcdef")] = '\0';
+    char *snapshot = trm_arena_printf(arena, "%s/snapshots/%s", repository, commit);
+    bool found = snapshot != NULL && commit[0] != '\0' && is_folder(snapshot);
+    free(commit);
+    if (snapshot == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    if (!found) {
+        TRM_FAIL(TRM_ERROR_IO, "%s names a snapshot that is not there: %s; download it with: hf download %s", reference,
+                 snapshot, path);
+    }
+    *folder = snapshot;
+    return TRM_OK;
+}
+
+static trm_status resolve(trm_arena *arena, const char *path, const char **folder)
+{
+    if (is_folder(path)) {
+        *folder = trm_arena_strdup(arena, path);
+        return *folder != NULL ? TRM_OK : TRM_ERROR_OUT_OF_MEMORY;
+    }
+    if (!trm_file_exists(path) && is_repository_name(path)) {
+        return find_in_cache(arena, path, folder);
+    }
+    TRM_FAIL(TRM_ERROR_IO, "model %s is not a folder", path);
+}
+
+/* ---- opening --------------------------------------------------------------------------------------------- */
+
+static trm_status read_generation_config(trm_model *model)
+{
+    char *path = trm_arena_printf(&model->arena, "%s/generation_config.json", model->path);
+    if (path == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    if (!trm_file_exists(path)) {
+        return TRM_OK;
+    }
+    trm_json_document *document;
+    TRM_TRY(trm_json_read(path, CONFIG_LIMIT, &document));
+    trm_status status = trm_hf_config_read_generation(document, &model->config);
+    trm_json_close(document);
+    return status;
+}
+
+/* The type the embedding is stored in. */
+static trm_status find_dtype(trm_model *model)
+{
+    const char *root, *head;
+    char name[256];
+    trm_dims dims;
+    TRM_TRY(trm_hf_decoder_find(&model->config, &model->checkpoint, &root, &head));
+    snprintf(name, sizeof(name), "%s%s.weight", root, model->config.family->names->embedding);
+    trm_safetensors_describe(model->checkpoint.stored, name, &model->dtype, &dims);
+    if (model->dtype != TRM_F32 && model->dtype != TRM_F16 && model->dtype != TRM_BF16) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "weight %s is %s, expected f32, f16 or bf16", name,
+                 trm_dtype_name(model->dtype));
+    }
+    return TRM_OK;
+}
+
+/* Builds the network once: every weight is found and checked, and counted. */
+static trm_status check(trm_model *model)
+{
+    trm_network *network;
+    TRM_TRY(trm_hf_decoder_build(&model->config, &model->checkpoint, model->dtype, &network));
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        if (tensor->weight != NULL) {
+            int64_t count = trm_dims_count(&tensor->dims);
+            model->parameters += count;
+            model->weight_bytes += count * (int64_t)trm_dtype_size(trm_weight_dtype(tensor->weight));
+        }
+    }
+    trm_network_destroy(network);
+    trm_hf_checkpoint_warn_unused(&model->checkpoint);
+    return TRM_OK;
+}
+
+static trm_status open_folder(trm_model *model, const char *path)
+{
+    TRM_TRY(resolve(&model->arena, path, &model->path));
+    char *config = trm_arena_printf(&model->arena, "%s/config.json", model->path);
+    if (config == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    TRM_TRY(trm_json_read(config, CONFIG_LIMIT, &model->document));
+    TRM_TRY(trm_hf_config_read(model->document, &model->arena, 0, &model->config));
+    TRM_TRY(read_generation_config(model));
+    TRM_TRY(trm_hf_checkpoint_open(model->path, &model->checkpoint));
+    TRM_TRY(find_dtype(model));
+    return check(model);
+}
+
+static trm_status finish_open(trm_model *opened, trm_status status, const char *what, trm_model **model)
+{
+    if (status != TRM_OK) {
+        trm_model_close(opened);
+        return trm_fail_in(status, "model %s", what);
+    }
+    *model = opened;
+    return TRM_OK;
+}
+
+trm_status trm_model_open(const char *path, trm_model **model)
+{
+    if (path == NULL || path[0] == '\0' || model == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "no model was named");
+    }
+    trm_model *opened = calloc(1, sizeof(*opened));
+    if (opened == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for a model");
+    }
+    return finish_open(opened, open_folder(opened, path), path, model);
+}
+
+static trm_status open_preset(trm_model *model, const trm_hf_preset *preset, int32_t layers, uint64_t seed)
+{
+    model->path = preset->name;
+    TRM_TRY(trm_json_parse("config.json", preset->config, strlen(preset->config), &model->document));
+    TRM_TRY(trm_hf_config_read(model->document, &model->arena, layers, &model->config));
+    model->dtype = TRM_BF16;
+    trm_hf_checkpoint_random(model->dtype, seed, &model->checkpoint);
+    return check(model);
+}
+
+trm_status trm_model_open_preset(const char *name, int32_t layers, uint64_t seed, trm_model **model)
+{
+    const trm_hf_preset *preset = name != NULL ? trm_hf_preset_find(name) : NULL;
+    if (preset == NULL || model == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "there is no model shape named %s; the first one is %s",
+                 name != NULL ? name : "(none)", trm_model_preset_name(0));
+    }
+    if (layers < 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%d layers were asked for, expected 0 (all) or more", layers);
+    }
+    trm_model *opened = calloc(1, sizeof(*opened));
+    if (opened == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for a model");
+    }
+    return finish_open(opened, open_preset(opened, preset, layers, seed), name, model);
+}
+
+void trm_model_close(trm_model *model)
+{
+    if (model == NULL) {
+        return;
+    }
+    trm_hf_checkpoint_fini(&model->checkpoint);
+    trm_json_close(model->document);
+    trm_arena_fini(&model->arena);
+    free(model);
+}
+
+/* ---- use ------------------------------------------------------------------------------------------------- */
+
+void trm_model_get_info(const trm_model *model, trm_model_info *info)
+{
+    const trm_hf_config *c = &model->config;
+    *info = (trm_model_info){
+        .path = model->path,
+        .architecture = c->architecture,
+        .model_type = c->model_type,
+        .weight_dtype = model->dtype,
+        .layers = c->layers,
+        .hidden = c->hidden,
+        .heads = c->heads,
+        .kv_heads = c->kv_heads,
+        .head_dim = c->head_dim,
+        .intermediate = c->intermediate,
+        .vocab = c->vocab,
+        .context_length = c->context_length,
+        .parameters = model->parameters,
+        .weight_bytes = model->weight_bytes,
+        .bos_token = c->bos_token,
+        .n_eos_tokens = c->n_eos,
+    };
+    memcpy(info->eos_tokens, c->eos, sizeof(info->eos_tokens));
+}
+
+trm_status trm_model_build_network(trm_model *model, trm_dtype dtype, trm_network **network)
+{
+    if (dtype == TRM_DTYPE_NONE) {
+        dtype = model->dtype;
+    }
+    if (dtype != TRM_F32 && dtype != TRM_F16 && dtype != TRM_BF16) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot compute a model in %s, expected f32, f16 or bf16",
+                 trm_dtype_name(dtype));
+    }
+    return trm_hf_decoder_build(&model->config, &model->checkpoint, dtype, network);
+}

@@ -1,0 +1,94 @@
+/* Shapes of published models. The values are those of their config.json files; begin and end tokens are left out, since
+ * random weights mean nothing by them. */
+#include "graph/import/hf/preset.h"
+
+#include <string.h>
+
+#include <trireme/model.h>
+
+#define LLAMA(hidden, intermediate, layers, heads, kv_heads, vocab, context, theta, rest)                              \
+    "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_act\":\"silu\",\"hidden_"             \
+    "size\":" hidden ",\"intermediate_size\":" intermediate ",\"num_hidden_layers\":" layers                           \
+    ",\"num_attention_heads\":" heads ",\"num_key_value_heads\":" kv_heads ",\"vocab_size\":" vocab                    \
+    ",\"max_position_embeddings\":" context ",\"rope_theta\":" theta ",\"rms_norm_eps\":1e-05" rest "}"
+#define LLAMA3_ROPE(factor)                                                                                            \
+    ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":" factor ",\"low_freq_factor\":1.0,"                       \
+    "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}"
+#define QWEN2(hidden, intermediate, layers, heads, kv_heads, vocab, context, tied)                                     \
+    "{\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\",\"hidden_act\":\"silu\",\"hidden_"             \
+    "size\":" hidden ",\"intermediate_size\":" intermediate ",\"num_hidden_layers\":" layers                           \
+    ",\"num_attention_heads\":" heads ",\"num_key_value_heads\":" kv_heads ",\"vocab_size\":" vocab                    \
+    ",\"max_position_embeddings\":" context                                                                            \
+    ",\"rope_theta\":1000000.0,\"rms_norm_eps\":1e-06,\"use_sliding_window\":false,\"tie_word_embeddings\":" tied "}"
+#define QWEN3(hidden, intermediate, layers, heads, kv_heads, tied)                                                     \
+    "{\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\",\"hidden_act\":\"silu\",\"head_dim\":128,"     \
+    "\"hidden_size\":" hidden ",\"intermediate_size\":" intermediate ",\"num_hidden_layers\":" layers                  \
+    ",\"num_attention_heads\":" heads ",\"num_key_value_heads\":" kv_heads ",\"vocab_size\":151936,"                   \
+    "\"max_position_embeddings\":40960,\"rope_theta\":1000000.0,\"rms_norm_eps\":1e-06,"                               \
+    "\"use_sliding_window\":false,\"tie_word_embeddings\":" tied "}"
+#define GEMMA3(hidden, intermediate, layers, heads, kv_heads, vocab, context, window, rest)                            \
+    "{\"architectures\":[\"Gemma3ForCausalLM\"],\"model_type\":\"gemma3_text\",\"head_dim\":256,"                      \
+    "\"hidden_activation\":\"gelu_pytorch_tanh\",\"hidden_size\":" hidden ",\"intermediate_size\":" intermediate       \
+    ",\"num_hidden_layers\":" layers ",\"num_attention_heads\":" heads ",\"num_key_value_heads\":" kv_heads            \
+    ",\"vocab_size\":" vocab ",\"max_position_embeddings\":" context ",\"sliding_window\":" window                     \
+    ",\"sliding_window_pattern\":6,\"query_pre_attn_scalar\":256,\"rope_theta\":1000000.0,"                            \
+    "\"rope_local_base_freq\":10000.0,\"rms_norm_eps\":1e-06" rest "}"
+
+static const trm_hf_preset presets[] = {
+    {"llama-3-8b", LLAMA("4096", "14336", "32", "32", "8", "128256", "8192", "500000.0", "")},
+    {"llama-3-70b", LLAMA("8192", "28672", "80", "64", "8", "128256", "8192", "500000.0", "")},
+    {"llama-3.1-8b", LLAMA("4096", "14336", "32", "32", "8", "128256", "131072", "500000.0", LLAMA3_ROPE("8.0"))},
+    {"llama-3.1-70b", LLAMA("8192", "28672", "80", "64", "8", "128256", "131072", "500000.0", LLAMA3_ROPE("8.0"))},
+    {"llama-3.2-1b", LLAMA("2048", "8192", "16", "32", "8", "128256", "131072", "500000.0",
+                           LLAMA3_ROPE("32.0") ",\"head_dim\":64,\"tie_word_embeddings\":true")},
+    {"llama-3.2-3b", LLAMA("3072", "8192", "28", "24", "8", "128256", "131072", "500000.0",
+                           LLAMA3_ROPE("32.0") ",\"head_dim\":128,\"tie_word_embeddings\":true")},
+    {"llama-2-7b", LLAMA("4096", "11008", "32", "32", "32", "32000", "4096", "10000.0", "")},
+    {"mistral-7b", "{\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\",\"hidden_act\":\"silu\","
+                   "\"hidden_size\":4096,\"intermediate_size\":14336,\"num_hidden_layers\":32,"
+                   "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"vocab_size\":32768,"
+                   "\"max_position_embeddings\":32768,\"rope_theta\":1000000.0,\"rms_norm_eps\":1e-05,"
+                   "\"sliding_window\":null}"},
+    {"qwen2.5-0.5b", QWEN2("896", "4864", "24", "14", "2", "151936", "32768", "true")},
+    {"qwen2.5-7b", QWEN2("3584", "18944", "28", "28", "4", "152064", "131072", "false")},
+    {"qwen3-0.6b", QWEN3("1024", "3072", "28", "16", "8", "true")},
+    {"qwen3-8b", QWEN3("4096", "12288", "36", "32", "8", "false")},
+    {"qwen3-32b", QWEN3("5120", "25600", "64", "64", "8", "false")},
+    {"gemma-2-2b",
+     "{\"architectures\":[\"Gemma2ForCausalLM\"],\"model_type\":\"gemma2\",\"hidden_activation\":"
+     "\"gelu_pytorch_tanh\",\"hidden_size\":2304,\"intermediate_size\":9216,\"num_hidden_layers\":26,"
+     "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":256,\"vocab_size\":256000,"
+     "\"max_position_embeddings\":8192,\"rope_theta\":10000.0,\"rms_norm_eps\":1e-06,\"sliding_window\":4096,"
+     "\"query_pre_attn_scalar\":256,\"attn_logit_softcapping\":50.0,\"final_logit_softcapping\":30.0}"},
+    {"gemma-3-1b", GEMMA3("1152", "6912", "26", "4", "1", "262144", "32768", "512", "")},
+    {"gemma-3-4b", GEMMA3("2560", "10240", "34", "8", "4", "262208", "131072", "1024",
+                          ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8.0}")},
+    {"phi-3-mini", "{\"architectures\":[\"Phi3ForCausalLM\"],\"model_type\":\"phi3\",\"hidden_act\":\"silu\","
+                   "\"hidden_size\":3072,\"intermediate_size\":8192,\"num_hidden_layers\":32,"
+                   "\"num_attention_heads\":32,\"num_key_value_heads\":32,\"vocab_size\":32064,"
+                   "\"max_position_embeddings\":4096,\"original_max_position_embeddings\":4096,"
+                   "\"rope_theta\":10000.0,\"rope_scaling\":null,\"rms_norm_eps\":1e-05,\"sliding_window\":2047}"},
+    {"gpt2", "{\"architectures\":[\"GPT2LMHeadModel\"],\"model_type\":\"gpt2\",\"activation_function\":\"gelu_new\","
+             "\"n_embd\":768,\"n_layer\":12,\"n_head\":12,\"n_positions\":1024,\"vocab_size\":50257,"
+             "\"layer_norm_epsilon\":1e-05}"},
+    {"gpt-neox-20b", "{\"architectures\":[\"GPTNeoXForCausalLM\"],\"model_type\":\"gpt_neox\",\"hidden_act\":"
+                     "\"gelu_fast\",\"hidden_size\":6144,\"intermediate_size\":24576,\"num_hidden_layers\":44,"
+                     "\"num_attention_heads\":64,\"vocab_size\":50432,\"max_position_embeddings\":2048,"
+                     "\"rotary_pct\":0.25,\"rotary_emb_base\":10000,\"layer_norm_eps\":1e-05,"
+                     "\"use_parallel_residual\":true,\"tie_word_embeddings\":false}"},
+};
+
+const trm_hf_preset *trm_hf_preset_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof(presets) / sizeof(presets[0]); i++) {
+        if (strcmp(presets[i].name, name) == 0) {
+            return &presets[i];
+        }
+    }
+    return NULL;
+}
+
+const char *trm_model_preset_name(int32_t index)
+{
+    return index >= 0 && (size_t)index < sizeof(presets) / sizeof(presets[0]) ? presets[index].name : NULL;
+}

@@ -1,0 +1,324 @@
+#!/usr/bin/env python3
+"""Makes the tiny random checkpoints of this folder and what Hugging Face transformers computes with them.
+
+    python3 -m venv venv && venv/bin/pip install -r requirements.txt
+    venv/bin/python make_goldens.py [name ...]
+
+Every golden is a model folder (config.json, generation_config.json, model.safetensors or shards) with a folder expected/ whose
+model.safetensors holds:
+
+    prompt.<i>.tokens         i32 [n]
+    prompt.<i>.rows           i32 [r]        positions whose logits were kept from one pass over the whole prompt
+    prompt.<i>.logits         f32 [r, vocab]
+    prompt.<i>.prefix         i32 [1]        tokens prefilled before decoding token by token to the prompt's end
+    prompt.<i>.decode_rows    i32 [d]        positions whose logits were kept while decoding
+    prompt.<i>.decode_logits  f32 [d, vocab]
+
+Goldens that differ in config.json only share one set of weights through a symbolic link. Attention is eager; the
+arithmetic is that of the checkpoint's type.
+"""
+
+import copy
+import json
+import os
+import shutil
+import sys
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import save_file
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+VOCAB = 96
+BASE = dict(
+    vocab_size=VOCAB,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=128,
+    bos_token_id=1,
+    eos_token_id=2,
+    pad_token_id=0,
+)
+# Short, past every window below, past every original length below; not multiples of the KV block.
+LENGTHS = (5, 23, 41)
+
+
+def llama(name, share=None, dtype=torch.float32, shard=None, spell4=None, **options):
+    return Golden(name, transformers.LlamaForCausalLM, transformers.LlamaConfig, {**BASE, **options}, share, dtype, shard, spell4)
+
+
+class Golden:
+    def __init__(self, name, model_class, config_class, options, share=None, dtype=torch.float32, shard=None, spell4=None):
+        self.name, self.model_class, self.config_class, self.options = name, model_class, config_class, options
+        self.share, self.dtype, self.shard, self.spell4 = share, dtype, shard, spell4
+
+    def folder(self):
+        return os.path.join(HERE, self.name)
+
+    def config(self):
+        config = self.config_class(**self.options)
+        config._attn_implementation = "eager"
+        return config
+
+    def make_model(self):
+        if self.share:
+            weights = transformers.AutoModelForCausalLM.from_pretrained(os.path.join(HERE, self.share)).state_dict()
+            model = self.model_class(self.config())
+            model.load_state_dict(weights)
+        else:
+            torch.manual_seed(sum(map(ord, self.name)))
+            model = self.model_class(self.config())
+            randomise(model)
+        return model.to(self.dtype).eval()
+
+    def write(self):
+        folder = self.folder()
+        shutil.rmtree(folder, ignore_errors=True)
+        model = self.make_model()
+        model.save_pretrained(folder, **({"max_shard_size": self.shard} if self.shard else {}))
+        if self.share:
+            os.remove(os.path.join(folder, "model.safetensors"))
+            os.symlink(f"../{self.share}/model.safetensors", os.path.join(folder, "model.safetensors"))
+        if self.spell4:
+            self.respell(folder)
+        # Loaded as a user would, so that the goldens see what the files say.
+        model = self.model_class.from_pretrained(folder, attn_implementation="eager", dtype=self.dtype).eval()
+        os.mkdir(os.path.join(folder, "expected"))
+        save_file(measure(model), os.path.join(folder, "expected", "model.safetensors"))
+
+    def respell(self, folder):
+        """Rewrites config.json as transformers 4 did."""
+        path = os.path.join(folder, "config.json")
+        with open(path) as file:
+            config = json.load(file)
+        config.pop("rope_parameters", None)
+        config["torch_dtype"] = config.pop("dtype")
+        config["transformers_version"] = "4.44.0"
+        config.update(self.spell4)
+        with open(path, "w") as file:
+            json.dump(config, file, indent=2, sort_keys=True)
+            file.write("\n")
+
+
+def randomise(model):
+    """Weights whose logits are of order one, and that make every switch of a family matter."""
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("bias"):
+                weight.normal_(0.0, 0.2)
+            elif weight.dim() == 1:  # norms: stored near 1, or near 0 where the norm adds it
+                weight.add_(torch.randn_like(weight) * 0.2)
+            elif "embed" in name or "wte" in name or "wpe" in name:
+                weight.normal_(0.0, 0.5)
+            else:
+                weight.normal_(0.0, 1.5 / weight.shape[-1] ** 0.5)
+
+
+def logits_of(model, tokens, cache):
+    positions = torch.arange(cache.get_seq_length(), cache.get_seq_length() + len(tokens))[None] if cache is not None else None
+    out = model(
+        input_ids=torch.tensor([tokens]), position_ids=positions, past_key_values=cache, use_cache=cache is not None
+    )
+    return out.logits[0].float()
+
+
+def measure(model):
+    goldens = {}
+    generator = np.random.default_rng(7)
+    for i, length in enumerate(LENGTHS):
+        tokens = generator.integers(3, VOCAB, length).tolist()
+        rows = sorted({0, length // 2, length - 2, length - 1})
+        prefix = length - 4
+        decode_rows = list(range(prefix, length))
+        with torch.no_grad():
+            # A copy each: dynamic rope remembers the longest sequence a model has seen.
+            whole = logits_of(copy.deepcopy(model), tokens, None)
+            stepper, cache = copy.deepcopy(model), transformers.DynamicCache(config=model.config)
+            steps = [logits_of(stepper, tokens[:prefix], cache)[-1]]
+            for position in decode_rows:
+                steps.append(logits_of(stepper, tokens[position : position + 1], cache)[-1])
+        steps = torch.stack(steps)
+        kept = [0, len(steps) - 1]
+        goldens[f"prompt.{i}.tokens"] = torch.tensor(tokens, dtype=torch.int32)
+        goldens[f"prompt.{i}.rows"] = torch.tensor(rows, dtype=torch.int32)
+        goldens[f"prompt.{i}.logits"] = whole[rows].contiguous()
+        goldens[f"prompt.{i}.prefix"] = torch.tensor([prefix], dtype=torch.int32)
+        goldens[f"prompt.{i}.decode_rows"] = torch.tensor([prefix - 1 + k for k in kept], dtype=torch.int32)
+        goldens[f"prompt.{i}.decode_logits"] = steps[kept].contiguous()
+    return goldens
+
+
+def rope(**parameters):
+    return dict(rope_parameters={"rope_theta": 10000.0, **parameters})
+
+
+def goldens():
+    t = transformers
+    mistral = {**BASE, "rms_norm_eps": 1e-5}
+    phi = {**BASE, "original_max_position_embeddings": 16}
+    gemma = {**BASE, "num_hidden_layers": 4, "head_dim": 16}
+    gemma3 = {
+        **gemma,
+        "sliding_window": 8,
+        "query_pre_attn_scalar": 24,
+        "sliding_window_pattern": 3,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 100000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
+        },
+    }
+    vision = dict(
+        hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4
+    )
+    neox = {k: v for k, v in BASE.items() if k != "num_key_value_heads"}
+    gpt2 = dict(
+        vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2, pad_token_id=0
+    )
+    factors = [round(1.0 + 0.37 * i, 3) for i in range(4)]
+    long_factors = [round(1.5 + 0.91 * i, 3) for i in range(4)]
+    llama3 = dict(
+        rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16
+    )
+    return [
+        llama("llama"),
+        llama("llama-v4", share="llama", spell4=dict(rope_theta=500.0, rope_scaling=None), **rope(rope_theta=500.0)),
+        llama("llama-linear", share="llama", **rope(rope_type="linear", factor=4.0)),
+        llama("llama-dynamic", share="llama", max_position_embeddings=16, **rope(rope_type="dynamic", factor=2.0)),
+        llama("llama-llama3", share="llama", **rope(**llama3)),
+        llama(
+            "llama-llama3-v4",
+            share="llama",
+            spell4=dict(rope_theta=10000.0, rope_scaling=llama3),
+            **rope(**llama3),
+        ),
+        llama("llama-yarn", share="llama", **rope(rope_type="yarn", factor=8.0, original_max_position_embeddings=16)),
+        llama(
+            "llama-yarn-mscale",
+            share="llama",
+            **rope(
+                rope_type="yarn",
+                factor=4.0,
+                original_max_position_embeddings=32,
+                beta_fast=16.0,
+                beta_slow=2.0,
+                mscale=1.0,
+                mscale_all_dim=0.5,
+                truncate=False,
+            ),
+        ),
+        llama("llama-bias", attention_bias=True, mlp_bias=True, tie_word_embeddings=True, num_key_value_heads=1),
+        llama("llama-head-dim", head_dim=16, num_key_value_heads=4),
+        llama("llama-bf16", dtype=torch.bfloat16),
+        llama("llama-f16", dtype=torch.float16),
+        llama("llama-sharded", shard="20KB"),
+        Golden("mistral", t.MistralForCausalLM, t.MistralConfig, {**mistral, "sliding_window": 7}),
+        Golden("mistral-full", t.MistralForCausalLM, t.MistralConfig, {**mistral, "sliding_window": None}, share="mistral"),
+        Golden("qwen2", t.Qwen2ForCausalLM, t.Qwen2Config, {**BASE, "tie_word_embeddings": True}),
+        Golden(
+            "qwen2-window",
+            t.Qwen2ForCausalLM,
+            t.Qwen2Config,
+            {**BASE, "use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1},
+        ),
+        Golden("qwen3", t.Qwen3ForCausalLM, t.Qwen3Config, {**BASE, "head_dim": 16}),
+        Golden("phi3", t.Phi3ForCausalLM, t.Phi3Config, {**phi, "sliding_window": 9}),
+        Golden(
+            "phi3-longrope",
+            t.Phi3ForCausalLM,
+            t.Phi3Config,
+            {**phi, **rope(rope_type="longrope", short_factor=factors, long_factor=long_factors)},
+            share="phi3",
+        ),
+        Golden(
+            "phi3-longrope-v4",
+            t.Phi3ForCausalLM,
+            t.Phi3Config,
+            {**phi, **rope(rope_type="longrope", short_factor=factors, long_factor=long_factors)},
+            share="phi3",
+            spell4=dict(
+                rope_theta=10000.0,
+                rope_scaling=dict(
+                    type="su", short_factor=factors, long_factor=long_factors, original_max_position_embeddings=16
+                ),
+            ),
+        ),
+        Golden(
+            "phi3-partial",
+            t.Phi3ForCausalLM,
+            t.Phi3Config,
+            {
+                **phi,
+                **rope(
+                    rope_type="longrope",
+                    partial_rotary_factor=0.5,
+                    short_factor=factors[:2],
+                    long_factor=long_factors[:2],
+                ),
+            },
+            share="phi3",
+        ),
+        Golden("gemma", t.GemmaForCausalLM, t.GemmaConfig, {**gemma, "num_hidden_layers": 2, "num_key_value_heads": 1}),
+        Golden(
+            "gemma2",
+            t.Gemma2ForCausalLM,
+            t.Gemma2Config,
+            {**gemma, "sliding_window": 8, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
+        ),
+        Golden("gemma3", t.Gemma3ForCausalLM, t.Gemma3TextConfig, gemma3),
+        Golden(
+            "gemma3-v4",
+            t.Gemma3ForCausalLM,
+            t.Gemma3TextConfig,
+            gemma3,
+            share="gemma3",
+            spell4=dict(
+                rope_theta=100000.0,
+                rope_local_base_freq=1000.0,
+                rope_scaling=dict(rope_type="linear", factor=8.0),
+                sliding_window_pattern=3,
+                layer_types=None,
+            ),
+        ),
+        Golden(
+            "gemma3-images",
+            t.Gemma3ForConditionalGeneration,
+            t.Gemma3Config,
+            dict(text_config=gemma3, vision_config=vision, mm_tokens_per_image=4, bos_token_id=1, eos_token_id=[2, 7]),
+        ),
+        Golden("gemma-bf16", t.GemmaForCausalLM, t.GemmaConfig, {**gemma, "num_hidden_layers": 2}, dtype=torch.bfloat16),
+        Golden("gpt2", t.GPT2LMHeadModel, t.GPT2Config, gpt2),
+        Golden("gpt2-scaled", t.GPT2LMHeadModel, t.GPT2Config, {**gpt2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True}),
+        Golden("gpt-neox", t.GPTNeoXForCausalLM, t.GPTNeoXConfig, {**neox, **rope(rope_type="default", partial_rotary_factor=0.5)}),
+        Golden(
+            "gpt-neox-v4",
+            t.GPTNeoXForCausalLM,
+            t.GPTNeoXConfig,
+            {**neox, **rope(rope_type="default", partial_rotary_factor=0.5)},
+            share="gpt-neox",
+            spell4=dict(rotary_pct=0.5, rotary_emb_base=10000),
+        ),
+        Golden(
+            "gpt-neox-serial",
+            t.GPTNeoXForCausalLM,
+            t.GPTNeoXConfig,
+            {**neox, "use_parallel_residual": False, "attention_bias": False, **rope(rope_type="default", partial_rotary_factor=1.0)},
+        ),
+    ]
+
+
+def main():
+    transformers.logging.set_verbosity_error()
+    torch.backends.mkldnn.enabled = False  # the same arithmetic on every CPU
+    wanted = sys.argv[1:]
+    for golden in goldens():
+        if not wanted or golden.name in wanted:
+            print(golden.name, flush=True)
+            golden.write()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+/* Opening models: what the information says, where models are found, presets, and the form of the network. */
+#include "support/support.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "graph/network.h"
+#include "support/hf_golden.h"
+
+static trm_model *open_golden(const char *name)
+{
+    trm_model *model;
+    assert_ok(trm_model_open(test_golden_folder(name), &model));
+    return model;
+}
+
+static void information_is_that_of_the_files(void **state)
+{
+    (void)state;
+    trm_model_info info;
+    trm_model *model = open_golden("llama-sharded");
+    trm_model_get_info(model, &info);
+    assert_string_equal(info.path, test_golden_folder("llama-sharded"));
+    assert_string_equal(info.architecture, "LlamaForCausalLM");
+    assert_string_equal(info.model_type, "llama");
+    assert_int_equal(info.weight_dtype, TRM_F32);
+    assert_int_equal(info.layers, 2);
+    assert_int_equal(info.hidden, 32);
+    assert_int_equal(info.heads, 4);
+    assert_int_equal(info.kv_heads, 2);
+    assert_int_equal(info.head_dim, 8);
+    assert_int_equal(info.intermediate, 48);
+    assert_int_equal(info.vocab, 96);
+    assert_int_equal(info.context_length, 128);
+    /* embedding, head, final norm; per layer: q o, k v, gate up down, two norms */
+    assert_int_equal(info.parameters, 2 * 96 * 32 + 32 + 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 48 * 32 + 2 * 32));
+    assert_int_equal(info.weight_bytes, 4 * info.parameters);
+    assert_int_equal(info.bos_token, 1);
+    assert_int_equal(info.n_eos_tokens, 1);
+    assert_int_equal(info.eos_tokens[0], 2);
+    trm_model_close(model);
+
+    model = open_golden("gemma3-images");
+    trm_model_get_info(model, &info);
+    assert_string_equal(info.model_type, "gemma3");
+    assert_int_equal(info.n_eos_tokens, 2);
+    assert_int_equal(info.eos_tokens[1], 7);
+    trm_model_close(model);
+
+    model = open_golden("llama-bf16");
+    trm_model_get_info(model, &info);
+    assert_int_equal(info.weight_dtype, TRM_BF16);
+    assert_int_equal(info.weight_bytes, 2 * info.parameters);
+    trm_model_close(model);
+    trm_model_close(NULL);
+}
+
+static void check_tensor(const trm_network *network, const char *name, trm_tensor_role role, trm_dtype dtype,
+                         trm_dims dims)
+{
+    trm_tensor *tensor = trm_network_find_tensor(network, name);
+    if (tensor == NULL) {
+        fail_msg("no tensor %s", name);
+        return;
+    }
+    assert_int_equal(tensor->role, role);
+    assert_int_equal(tensor->dtype, dtype);
+    assert_int_equal(tensor->dims.n, dims.n);
+    for (int32_t i = 0; i < dims.n; i++) {
+        assert_int_equal(tensor->dims.d[i], dims.d[i]);
+    }
+}
+
+static void network_has_the_promised_form(void **state)
+{
+    (void)state;
+    trm_network *network;
+    trm_model *model = open_golden("llama-dynamic");
+    assert_ok(trm_model_build_network(model, TRM_BF16, &network));
+    assert_int_equal(trm_network_input_count(network), 7);
+    static const char *const flat[] = {"token_ids",        "positions",  "sequence_starts",
+                                       "sequence_lengths", "logit_rows", "rope_lengths"};
+    for (size_t i = 0; i < 6; i++) {
+        check_tensor(network, flat[i], TRM_TENSOR_INPUT, TRM_I32, (trm_dims){1, {-1}});
+    }
+    check_tensor(network, "block_table", TRM_TENSOR_INPUT, TRM_I32, (trm_dims){2, {-1, -1}});
+    const trm_dims cache = {4, {-1, TRM_KV_BLOCK_SIZE, 2, 8}};
+    check_tensor(network, "layers.0.key_cache", TRM_TENSOR_STATE, TRM_BF16, cache);
+    check_tensor(network, "layers.1.value_cache", TRM_TENSOR_STATE, TRM_BF16, cache);
+    check_tensor(network, "logits", TRM_TENSOR_ACTIVATION, TRM_F32, (trm_dims){2, {-1, 96}});
+    check_tensor(network, "model.layers.1.mlp.up_proj.weight", TRM_TENSOR_CONSTANT, TRM_BF16, (trm_dims){2, {48, 32}});
+    check_tensor(network, "model.layers.1.self_attn.q_proj", TRM_TENSOR_ACTIVATION, TRM_BF16, (trm_dims){2, {-1, 32}});
+    assert_int_equal(trm_network_output_count(network), 1);
+    assert_string_equal(trm_tensor_name(trm_network_output(network, 0)), "logits");
+    trm_network_destroy(network);
+    assert_fails(trm_model_build_network(model, TRM_I32, &network), TRM_ERROR_INVALID_ARGUMENT, "cannot compute");
+    trm_model_close(model);
+
+    model = open_golden("llama"); /* no rope lengths where the rope does not ask for them */
+    assert_ok(trm_model_build_network(model, TRM_DTYPE_NONE, &network));
+    assert_int_equal(trm_network_input_count(network), 6);
+    trm_network_destroy(network);
+    trm_model_close(model);
+}
+
+static void tied_models_have_one_embedding(void **state)
+{
+    (void)state;
+    trm_network *network;
+    trm_model *model = open_golden("qwen2");
+    assert_ok(trm_model_build_network(model, TRM_DTYPE_NONE, &network));
+    trm_layer *readers[4];
+    trm_tensor *embedding = trm_network_find_tensor(network, "model.embed_tokens.weight");
+    assert_non_null(embedding);
+    assert_int_equal(trm_network_consumers(network, embedding, readers, 4), 2);
+    assert_int_equal(readers[0]->desc.kind, TRM_LAYER_EMBEDDING);
+    assert_int_equal(readers[1]->desc.kind, TRM_LAYER_MATMUL);
+    assert_null(trm_network_find_tensor(network, "lm_head.weight"));
+    trm_network_destroy(network);
+    trm_model_close(model);
+}
+
+static void models_are_found_in_the_cache(void **state)
+{
+    (void)state;
+    char path[4400], hub[4200];
+    trm_model *model;
+    trm_model_info info;
+    const char *home = test_temporary_folder();
+    assert_int_equal(setenv("HF_HOME", home, 1), 0);
+    unsetenv("HF_HUB_CACHE");
+    assert_fails(trm_model_open("trireme-test/tiny", &model), TRM_ERROR_IO, "hf download trireme-test/tiny");
+
+    static const char *const folders[] = {"", "/refs", "/snapshots"};
+    snprintf(path, sizeof(path), "%s/hub", home);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(hub, sizeof(hub), "%s/hub/models--trireme-test--tiny", home);
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(path, sizeof(path), "%s%s", hub, folders[i]);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    snprintf(path, sizeof(path), "%s/refs/main", hub);
+    test_write_file(path, "0123abcd\n", 9);
+    assert_fails(trm_model_open("trireme-test/tiny", &model), TRM_ERROR_IO, "snapshots/0123abcd");
+    snprintf(path, sizeof(path), "%s/snapshots/0123abcd", hub);
+    assert_int_equal(symlink(test_golden_folder("llama"), path), 0);
+    assert_ok(trm_model_open("trireme-test/tiny", &model));
+    trm_model_get_info(model, &info);
+    assert_string_equal(info.path, path);
+    trm_model_close(model);
+
+    snprintf(path, sizeof(path), "%s/hub", home);
+    assert_int_equal(setenv("HF_HUB_CACHE", path, 1), 0); /* goes before HF_HOME */
+    assert_int_equal(setenv("HF_HOME", "/nowhere", 1), 0);
+    assert_ok(trm_model_open("trireme-test/tiny", &model));
+    trm_model_close(model);
+    unsetenv("HF_HOME");
+    unsetenv("HF_HUB_CACHE");
+
+    assert_fails(trm_model_open("../tiny", &model), TRM_ERROR_IO, "is not a folder");
+    assert_fails(trm_model_open("/nowhere/at/all", &model), TRM_ERROR_IO, "is not a folder");
+    assert_fails(trm_model_open("", &model), TRM_ERROR_INVALID_ARGUMENT, "no model");
+    assert_fails(trm_model_open(NULL, &model), TRM_ERROR_INVALID_ARGUMENT, "no model");
+}
+
+/* ---- presets ----------------------------------------------------------------------------------------------- */
+
+static void presets_have_the_published_sizes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t parameters;
+    } published[] = {
+        {"llama-3-8b", 8030261248},    {"llama-3-70b", 70553706496}, {"llama-3.2-1b", 1235814400},
+        {"llama-3.2-3b", 3212749824},  {"llama-2-7b", 6738415616},   {"mistral-7b", 7248023552},
+        {"qwen2.5-0.5b", 494032768},   {"qwen2.5-7b", 7615616512},   {"qwen3-0.6b", 596049920},
+        {"qwen3-8b", 8190735360},      {"qwen3-32b", 32762123264},   {"gemma-2-2b", 2614341888},
+        {"gemma-3-1b", 999885952},     {"phi-3-mini", 3821079552},   {"gpt2", 124439808},
+        {"gpt-neox-20b", 20554567680},
+    };
+    for (size_t i = 0; i < sizeof(published) / sizeof(published[0]); i++) {
+        trm_model *model;
+        trm_model_info info;
+        assert_ok(trm_model_open_preset(published[i].name, 0, 1, &model));
+        trm_model_get_info(model, &info);
+        if (info.parameters != published[i].parameters) {
+            fail_msg("%s has %lld parameters, expected %lld", published[i].name, (long long)info.parameters,
+                     (long long)published[i].parameters);
+        }
+        assert_int_equal(info.weight_bytes, 2 * info.parameters);
+        assert_string_equal(info.path, published[i].name);
+        trm_model_close(model);
+    }
+}
+
+static void every_preset_opens(void **state)
+{
+    (void)state;
+    int32_t count = 0;
+    for (const char *name; (name = trm_model_preset_name(count)) != NULL; count++) {
+        trm_model *model;
+        trm_model_info info;
+        trm_network *network;
+        assert_ok(trm_model_open_preset(name, 2, 1, &model));
+        trm_model_get_info(model, &info);
+        assert_int_equal(info.layers, 2);
+        assert_int_equal(info.weight_dtype, TRM_BF16);
+        assert_ok(trm_model_build_network(model, TRM_DTYPE_NONE, &network));
+        trm_network_destroy(network);
+        trm_model_close(model);
+    }
+    assert_true(count >= 16);
+    assert_null(trm_model_preset_name(-1));
+    trm_model *model;
+    assert_fails(trm_model_open_preset("llama-9", 0, 1, &model), TRM_ERROR_INVALID_ARGUMENT, "llama-9");
+    assert_fails(trm_model_open_preset(NULL, 0, 1, &model), TRM_ERROR_INVALID_ARGUMENT, "no model shape");
+    assert_fails(trm_model_open_preset("gpt2", 13, 1, &model), TRM_ERROR_INVALID_ARGUMENT, "the model has 12");
+    assert_fails(trm_model_open_preset("gpt2", -1, 1, &model), TRM_ERROR_INVALID_ARGUMENT, "-1 layers");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(information_is_that_of_the_files), cmocka_unit_test(network_has_the_promised_form),
+        cmocka_unit_test(tied_models_have_one_embedding),   cmocka_unit_test(models_are_found_in_the_cache),
+        cmocka_unit_test(presets_have_the_published_sizes), cmocka_unit_test(every_preset_opens),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
