@@ -1,16 +1,19 @@
-/* Builds without CUDA have no NCCL; see collectives/cuda/nccl.c for the others. */
+/* Builds without CUDA, or without NCCL's header, have no NCCL; see collectives/cuda/nccl.c for the others. */
 #include "collectives/communicator.h"
 
-#if 1
+#if !TRM_HAVE_CUDA || !__has_include(<nccl.h>)
 
 #include <stdio.h>
 
 #include "base/error.h"
 
+static const char why[] =
+    TRM_HAVE_CUDA ? "this build has no NCCL: nccl.h was not found" : "this build has no CUDA backend, and so no NCCL";
+
 trm_status trm_nccl_make_id(unsigned char id[TRM_NCCL_ID_SIZE])
 {
     (void)id;
-    TRM_FAIL(TRM_ERROR_NO_DEVICE, "this build has no CUDA backend, and so no NCCL");
+    TRM_FAIL(TRM_ERROR_NO_DEVICE, "%s", why);
 }
 
 trm_status trm_communicator_nccl_create(trm_device *device, const unsigned char id[TRM_NCCL_ID_SIZE], int32_t rank,
@@ -22,12 +25,12 @@ trm_status trm_communicator_nccl_create(trm_device *device, const unsigned char 
     (void)size;
     (void)deadline_seconds;
     (void)communicator;
-    TRM_FAIL(TRM_ERROR_NO_DEVICE, "this build has no CUDA backend, and so no NCCL");
+    TRM_FAIL(TRM_ERROR_NO_DEVICE, "%s", why);
 }
 
 int32_t trm_nccl_version(char *path, size_t size)
 {
-    snprintf(path, size, "this build has no CUDA backend");
+    snprintf(path, size, "%s", why);
     return 0;
 }
 

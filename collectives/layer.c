@@ -1,0 +1,219 @@
+/*
+ * The kernels of DIST_COLLECTIVE layers: finds the group's communicator and makes the axis the outermost one.
+ *
+ * A communicator exchanges blocks that lie one after the other. Where the axis is the outermost, or all before it are
+ * 1, the tensor already lies so and is exchanged in place of a copy; otherwise blocks are brought together in the
+ * workspace first, or spread from it afterwards.
+ */
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "collectives/communicator.h"
+#include "collectives/pack.h"
+
+/* How a tensor's axis is cut into n slices: [outer, n, block] bytes. */
+typedef struct layout {
+    int64_t outer;
+    size_t block;
+    size_t bytes; /* of the whole tensor */
+} layout;
+
+/* The side of an op that is cut: its input, its output, both or none. */
+static bool cuts_input(trm_collective_op op)
+{
+    return op == TRM_REDUCE_SCATTER || op == TRM_SCATTER || op == TRM_ALL_TO_ALL;
+}
+
+static bool cuts_output(trm_collective_op op)
+{
+    return op == TRM_ALL_GATHER || op == TRM_GATHER || op == TRM_ALL_TO_ALL;
+}
+
+static const trm_view *cut_side(const trm_kernel_call *call)
+{
+    return cuts_input(call->layer->collective.op) ? &call->inputs[0] : &call->outputs[0];
+}
+
+static bool is_cut(trm_collective_op op)
+{
+    return cuts_input(op) || cuts_output(op);
+}
+
+static int32_t axis_of(const trm_kernel_call *call)
+{
+    int32_t axis = call->layer->collective.axis;
+    return axis < 0 ? axis + call->inputs[0].dims.n : axis;
+}
+
+static layout layout_of(const trm_kernel_call *call)
+{
+    const trm_view *view = cut_side(call);
+    layout l = {1, 0, (size_t)trm_dims_count(&view->dims) * trm_dtype_size(view->dtype)};
+    for (int32_t i = 0; i < axis_of(call); i++) {
+        l.outer *= view->dims.d[i];
+    }
+    int64_t pieces = l.outer * call->layer->collective.n_ranks;
+    l.block = pieces > 0 ? l.bytes / (size_t)pieces : 0;
+    return l;
+}
+
+/* Whether the dims of input and output follow the op's rule. */
+static bool dims_fit(const trm_kernel_call *call)
+{
+    const trm_collective_params *p = &call->layer->collective;
+    const trm_dims *in = &call->inputs[0].dims, *out = &call->outputs[0].dims;
+    int32_t axis = is_cut(p->op) ? axis_of(call) : -1;
+    if (in->n != out->n || (is_cut(p->op) && (axis < 0 || axis >= in->n || p->n_ranks < 1))) {
+        return false;
+    }
+    for (int32_t i = 0; i < in->n; i++) {
+        int64_t wide = cuts_input(p->op) ? in->d[i] : out->d[i], narrow = cuts_input(p->op) ? out->d[i] : in->d[i];
+        if (i != axis                 ? wide != narrow
+            : p->op == TRM_ALL_TO_ALL ? wide != narrow || wide % p->n_ranks != 0
+                                      : wide != narrow * p->n_ranks) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool collective_accepts(const trm_kernel_call *call)
+{
+    return call->n_inputs == 1 && call->n_outputs == 1 && call->inputs[0].dtype == call->outputs[0].dtype &&
+           (unsigned)call->layer->collective.op <= TRM_RECV && dims_fit(call);
+}
+
+static size_t collective_workspace(const trm_kernel_call *call)
+{
+    trm_collective_op op = call->layer->collective.op;
+    if (!is_cut(op)) {
+        return 0;
+    }
+    layout l = layout_of(call);
+    if (l.outer <= 1 || call->layer->collective.n_ranks == 1) {
+        return 0;
+    }
+    return op == TRM_ALL_TO_ALL ? 2 * trm_align_up(l.bytes, 256) : l.bytes;
+}
+
+/* The root as a rank of the part: layers name global ranks, or with several groups an index into each. */
+static trm_status find_root(const trm_collective_params *p, const trm_communicator *part, int32_t *root)
+{
+    *root = 0;
+    if (!trm_collective_has_root(p->op)) {
+        return TRM_OK;
+    }
+    *root = p->root;
+    if (p->n_groups > 1) {
+        return TRM_OK; /* checked by the exchange */
+    }
+    for (int32_t r = 0; r < part->size; r++) {
+        if (part->world_ranks[r] == p->root) {
+            *root = r;
+            return TRM_OK;
+        }
+    }
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s has root %d, which is not in the group", trm_collective_op_name(p->op),
+             (int)p->root);
+}
+
+static trm_status find_part(const trm_kernel_call *call, trm_communicator **part)
+{
+    const trm_collective_params *p = &call->layer->collective;
+    if (call->communicator == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s has no communicator", trm_collective_op_name(p->op));
+    }
+    TRM_TRY(trm_communicator_part(call->communicator, p->groups, p->n_groups, p->group_size, part));
+    if (*part == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s names no group with rank %d", trm_collective_op_name(p->op),
+                 (int)call->communicator->world_ranks[call->communicator->rank]);
+    }
+    if ((*part)->size != p->n_ranks && is_cut(p->op)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is for %d ranks, but its group has %d", trm_collective_op_name(p->op),
+                 (int)p->n_ranks, (int)(*part)->size);
+    }
+    return TRM_OK;
+}
+
+/* from [a, b, block] -> to [b, a, block] on the call's stream. */
+static trm_status swap_blocks(const trm_kernel_call *call, const void *from, void *to, int64_t a, int64_t b,
+                              size_t block)
+{
+#if TRM_HAVE_CUDA
+    if (call->stream != NULL && trm_device_backend(trm_stream_device(call->stream)) == TRM_BACKEND_CUDA) {
+        return trm_cuda_swap_blocks(from, to, a, b, block, trm_stream_native(call->stream));
+    }
+#else
+    (void)call;
+#endif
+    for (int64_t y = 0; y < b; y++) {
+        for (int64_t x = 0; x < a; x++) {
+            memcpy((char *)to + (size_t)(y * a + x) * block, (const char *)from + (size_t)(x * b + y) * block, block);
+        }
+    }
+    return TRM_OK;
+}
+
+/* An exchange along an inner axis: pack, exchange, unpack, as the op needs. */
+static trm_status run_packed(const trm_kernel_call *call, trm_communicator *part, trm_exchange *x)
+{
+    layout l = layout_of(call);
+    int64_t n = part->size;
+    char *second = (char *)call->workspace + (x->op == TRM_ALL_TO_ALL ? trm_align_up(l.bytes, 256) : 0);
+    bool root = !trm_collective_has_root(x->op) || x->root == part->rank;
+    if (cuts_input(x->op)) {
+        if (x->op != TRM_SCATTER || root) {
+            TRM_TRY(swap_blocks(call, x->from, call->workspace, l.outer, n, l.block));
+        }
+        x->from = call->workspace;
+    }
+    if (!cuts_output(x->op)) {
+        return trm_communicator_exchange(part, x, call->stream);
+    }
+    void *output = x->to;
+    x->to = second;
+    TRM_TRY(trm_communicator_exchange(part, x, call->stream));
+    return root ? swap_blocks(call, second, output, n, l.outer, l.block) : TRM_OK;
+}
+
+static trm_status collective_run(const trm_kernel_call *call)
+{
+    const trm_collective_params *p = &call->layer->collective;
+    const trm_view *in = &call->inputs[0], *out = &call->outputs[0];
+    trm_communicator *part;
+    TRM_TRY(find_part(call, &part));
+    trm_exchange x = {.op = p->op,
+                      .reduce = trm_collective_reduces(p->op) ? p->reduce : TRM_REDUCE_NONE,
+                      .dtype = in->dtype,
+                      .from = in->data,
+                      .to = out->data,
+                      .count = (size_t)trm_dims_count(&in->dims)};
+    TRM_TRY(find_root(p, part, &x.root));
+    if (cuts_input(p->op)) {
+        x.count /= (size_t)part->size;
+    }
+    size_t workspace = collective_workspace(call);
+    if (workspace > call->workspace_size) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s needs %zu bytes of workspace, has %zu", trm_collective_op_name(p->op),
+                 workspace, call->workspace_size);
+    }
+    if (workspace > 0) {
+        return run_packed(call, part, &x);
+    }
+    TRM_TRY(trm_communicator_exchange(part, &x, call->stream));
+    if (p->op == TRM_SEND && x.to != x.from && x.count > 0) { /* the output of a SEND is its input */
+        return trm_stream_copy(call->stream, x.to, x.from, x.count * trm_dtype_size(x.dtype));
+    }
+    return TRM_OK;
+}
+
+static const trm_kernel kernels[] = {
+    {"host.collective", TRM_LAYER_DIST_COLLECTIVE, TRM_BACKEND_HOST, collective_accepts, collective_workspace,
+     collective_run, NULL},
+#if TRM_HAVE_CUDA
+    {"nccl.collective", TRM_LAYER_DIST_COLLECTIVE, TRM_BACKEND_CUDA, collective_accepts, collective_workspace,
+     collective_run, NULL},
+#endif
+};
+const trm_kernel_table trm_collective_kernels = {kernels, sizeof(kernels) / sizeof(kernels[0])};
