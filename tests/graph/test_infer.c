@@ -1,0 +1,554 @@
+/*
+ * Every shape and type rule on good and bad inputs, with known and unknown dims. Tensors are written as
+ * "f32[2,?]"; an expected failure as "!" and a part of its cause.
+ */
+#include "support/support.h"
+
+#include <stdio.h>
+
+#include "graph/network.h"
+
+#define MAX_INPUTS 10
+
+/* clang-format off */
+#define CAST(type) {.kind = TRM_LAYER_CAST, .cast = {type}}
+#define RESHAPE(...) {.kind = TRM_LAYER_RESHAPE, .reshape = {{__VA_ARGS__}}}
+#define TRANSPOSE(...) {.kind = TRM_LAYER_TRANSPOSE, .transpose = {{__VA_ARGS__}}}
+#define SLICE(...) {.kind = TRM_LAYER_SLICE, .slice = {__VA_ARGS__}}
+#define CONCAT(axis_) {.kind = TRM_LAYER_CONCAT, .concat = {axis_}}
+#define GATHER_AT(axis_) {.kind = TRM_LAYER_GATHER, .gather = {axis_}}
+#define ELEMENTWISE(op_) {.kind = TRM_LAYER_ELEMENTWISE, .elementwise = {op_}}
+#define UNARY(...) {.kind = TRM_LAYER_UNARY, .unary = {__VA_ARGS__}}
+#define SOFTMAX(axis_) {.kind = TRM_LAYER_SOFTMAX, .softmax = {axis_}}
+#define REDUCE(...) {.kind = TRM_LAYER_REDUCE, .reduce = {__VA_ARGS__}}
+#define EMBEDDING {.kind = TRM_LAYER_EMBEDDING}
+#define MATMUL(...) {.kind = TRM_LAYER_MATMUL, .matmul = {__VA_ARGS__}}
+#define GLU(activation_) {.kind = TRM_LAYER_GLU, .glu = {activation_}}
+#define NORM(...) {.kind = TRM_LAYER_NORM, .norm = {__VA_ARGS__}}
+#define ROPE(...) {.kind = TRM_LAYER_ROPE, .rope = {__VA_ARGS__}}
+#define ATTENTION(...) {.kind = TRM_LAYER_ATTENTION, .attention = {__VA_ARGS__}}
+#define COLLECTIVE(...) {.kind = TRM_LAYER_DIST_COLLECTIVE, .collective = {__VA_ARGS__}}
+/* clang-format on */
+
+typedef struct rule_case {
+    trm_layer_desc desc;
+    const char *inputs[MAX_INPUTS]; /* "-" is an input that is not given */
+    const char *expected;           /* outputs, separated by a space */
+} rule_case;
+
+static trm_dtype dtype_named(const char *name, size_t length)
+{
+    for (int i = 1; i < TRM_DTYPE_COUNT; i++) {
+        const char *candidate = trm_dtype_name((trm_dtype)i);
+        if (strlen(candidate) == length && strncmp(candidate, name, length) == 0) {
+            return (trm_dtype)i;
+        }
+    }
+    fail_msg("no type is named %s", name);
+    return TRM_DTYPE_NONE;
+}
+
+static void parse_tensor(const char *text, trm_dtype *dtype, trm_dims *dims)
+{
+    const char *at = strchr(text, '[');
+    assert_non_null(at);
+    *dtype = dtype_named(text, (size_t)(at - text));
+    *dims = (trm_dims){0};
+    for (at++; *at != ']';) {
+        char *end = NULL;
+        dims->d[dims->n++] = *at == '?' ? -1 : strtoll(at, &end, 10);
+        at = *at == '?' ? at + 1 : end;
+        at += *at == ',';
+    }
+}
+
+static void format_tensor(char *text, size_t size, trm_dtype dtype, const trm_dims *dims)
+{
+    size_t at = (size_t)snprintf(text, size, "%s[", trm_dtype_name(dtype));
+    for (int32_t i = 0; i < dims->n; i++) {
+        at += (size_t)snprintf(text + at, size - at, dims->d[i] == -1 ? "%s?" : "%s%lld", i == 0 ? "" : ",",
+                               (long long)dims->d[i]);
+    }
+    snprintf(text + at, size - at, "]");
+}
+
+static void run_case(const rule_case *test)
+{
+    trm_dims dims[MAX_INPUTS], out_dims[TRM_MAX_LAYER_OUTPUTS];
+    trm_dtype types[MAX_INPUTS], out_types[TRM_MAX_LAYER_OUTPUTS];
+    const trm_dims *given[MAX_INPUTS];
+    int32_t n = 0;
+    for (; n < MAX_INPUTS && test->inputs[n] != NULL; n++) {
+        given[n] = strcmp(test->inputs[n], "-") == 0 ? NULL : &dims[n];
+        types[n] = TRM_DTYPE_NONE;
+        if (given[n] != NULL) {
+            parse_tensor(test->inputs[n], &types[n], &dims[n]);
+        }
+    }
+    int32_t n_outputs = trm_layer_output_count(&test->desc);
+    trm_status status = trm_infer_layer(&test->desc, n, given, types, n_outputs, out_dims, out_types);
+    char found[600] = "";
+    if (status != TRM_OK) {
+        snprintf(found, sizeof(found), "!%s", trm_last_error());
+    }
+    for (int32_t i = 0; status == TRM_OK && i < n_outputs; i++) {
+        size_t used = strlen(found);
+        used += (size_t)snprintf(found + used, sizeof(found) - used, i == 0 ? "" : " ");
+        format_tensor(found + used, sizeof(found) - used, out_types[i], &out_dims[i]);
+    }
+    bool fits = test->expected[0] == '!' ? found[0] == '!' && strstr(found, test->expected + 1) != NULL
+                                         : strcmp(found, test->expected) == 0;
+    if (!fits) {
+        fail_msg("%s(%s, %s, ...) gave \"%s\", expected \"%s\"", trm_layer_kind_name(test->desc.kind),
+                 test->inputs[0] ? test->inputs[0] : "", test->inputs[0] && test->inputs[1] ? test->inputs[1] : "",
+                 found, test->expected);
+    }
+    if (status != TRM_OK) {
+        assert_int_equal(status, TRM_ERROR_INVALID_ARGUMENT);
+    }
+}
+
+#define RUN_CASES(cases)                                                                                               \
+    for (size_t i_ = 0; i_ < sizeof(cases) / sizeof((cases)[0]); i_++) {                                               \
+        run_case(&(cases)[i_]);                                                                                        \
+    }
+
+/* ---- tensors ----------------------------------------------------------------------------------- */
+
+static void cast_changes_the_type_only(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {CAST(TRM_BF16), {"f32[2,?]"}, "bf16[2,?]"},
+        {CAST(TRM_I64), {"bool[]"}, "i64[]"},
+        {CAST(TRM_DTYPE_NONE), {"f32[2]"}, "!cast to type none (0), expected an element type"},
+        {CAST((trm_dtype)99), {"f32[2]"}, "!cast to type invalid (99)"},
+        {CAST(TRM_F32), {NULL}, "!found 0 inputs, expected 1"},
+        {CAST(TRM_F32), {"-"}, "!found 0 inputs, expected 1"},
+        {CAST(TRM_F32), {"f32[1]", "f32[1]"}, "!found 2 inputs, expected 1"},
+    };
+    RUN_CASES(cases);
+}
+
+static void reshape_keeps_the_number_of_elements(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {RESHAPE(2, {6, 4}), {"f32[2,3,4]"}, "f32[6,4]"},
+        {RESHAPE(0, {0}), {"f32[1,1]"}, "f32[]"},
+        {RESHAPE(1, {-1}), {"f32[]"}, "f32[1]"},
+        {RESHAPE(2, {-1, 4}), {"f32[2,3,4]"}, "f32[6,4]"},
+        {RESHAPE(3, {0, -1, 2}), {"f32[5,8]"}, "f32[5,4,2]"},
+        {RESHAPE(3, {0, 2, -1}), {"f32[?,8]"}, "f32[?,2,4]"},
+        {RESHAPE(3, {0, 0, 0}), {"f32[?,?,3]"}, "f32[?,?,3]"},
+        {RESHAPE(2, {-1, 8}), {"f32[?,2,4]"}, "f32[?,8]"},
+        {RESHAPE(2, {-1, 3}), {"f32[?,2,4]"}, "f32[?,3]"},
+        {RESHAPE(2, {0, -1}), {"f32[?,?,4]"}, "f32[?,?]"},
+        {RESHAPE(2, {0, -1}), {"f32[0,4,5]"}, "f32[0,20]"},
+        {RESHAPE(2, {4, -1}), {"f32[0,4]"}, "f32[4,0]"},
+        {RESHAPE(2, {6, 4}), {"f32[?,4]"}, "f32[6,4]"},
+        {RESHAPE(2, {5, 5}), {"f32[?,4]"}, "!dims [?, 4] cannot be reshaped to [5, 5]"},
+        {RESHAPE(2, {5, 5}), {"f32[2,3,4]"}, "!dims [2, 3, 4] cannot be reshaped to [5, 5]"},
+        {RESHAPE(2, {-1, 5}), {"f32[2,3,4]"}, "!cannot be reshaped to [?, 5]"},
+        {RESHAPE(1, {3}), {"f32[0]"}, "!dims [0] cannot be reshaped to [3]"},
+        {RESHAPE(2, {-1, -1}), {"f32[4]"}, "!at most one -1"},
+        {RESHAPE(2, {-2, 4}), {"f32[4]"}, "!sizes of at least 0 and at most one -1"},
+        {RESHAPE(2, {4, 0}), {"f32[4]"}, "!reshape of [4] copies dimension 1, which it does not have"},
+        {RESHAPE(9, {1}), {"f32[4]"}, "!reshape to 9 dimensions, expected at most 8"},
+        {RESHAPE(2, {INT64_MAX, 4}), {"f32[4]"}, "!the number of elements overflows"},
+    };
+    RUN_CASES(cases);
+}
+
+static void moving_rules(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {TRANSPOSE(2, 0, 1), {"i8[2,?,4]"}, "i8[4,2,?]"},
+        {TRANSPOSE(0), {"f32[]"}, "f32[]"},
+        {TRANSPOSE(0, 0), {"f32[2,3]"}, "!perm[1] is 0, expected each of the 2 axes once"},
+        {TRANSPOSE(0, 2), {"f32[2,3]"}, "!perm[1] is 2"},
+        {TRANSPOSE(-1, 0), {"f32[2,3]"}, "!perm[0] is -1"},
+        {SLICE(1, 1, 3, 1), {"f32[2,5]"}, "f32[2,2]"},
+        {SLICE(-1, 0, INT64_MAX, 2), {"f32[2,5]"}, "f32[2,3]"},
+        {SLICE(0, -2, INT64_MAX, 1), {"f32[5]"}, "f32[2]"},
+        {SLICE(0, 1, -1, 1), {"f32[5]"}, "f32[3]"},
+        {SLICE(0, 4, 2, 1), {"f32[5]"}, "f32[0]"},
+        {SLICE(0, INT64_MIN, INT64_MAX, INT64_MAX), {"f32[5]"}, "f32[1]"},
+        {SLICE(0, 9, INT64_MAX, 1), {"f32[5]"}, "f32[0]"},
+        {SLICE(0, 0, 4, 1), {"f32[?,3]"}, "f32[?,3]"},
+        {SLICE(1, 0, 2, 1), {"f32[?,3]"}, "f32[?,2]"},
+        {SLICE(0, 0, 4, 0), {"f32[5]"}, "!slice has step 0, expected at least 1"},
+        {SLICE(1, 0, 4, 1), {"f32[5]"}, "!found axis 1, expected an axis of 1 dimensions"},
+        {SLICE(0, 0, 4, 1), {"f32[]"}, "!found axis 0, expected an axis of 0 dimensions"},
+        {CONCAT(1), {"f32[2,3]", "f32[2,?]"}, "f32[2,?]"},
+        {CONCAT(-1), {"f32[?,3]", "f32[2,4]", "f32[2,1]"}, "f32[2,8]"},
+        {CONCAT(0), {"f32[2]"}, "f32[2]"},
+        {CONCAT(0), {"f32[2]", "f32[2,1]"}, "!an input of concat has dims [2, 1], expected [?]"},
+        {CONCAT(1), {"f32[2,3]", "f32[3,3]"}, "!an input of concat has dims [3, 3], expected [2, ?]"},
+        {CONCAT(0), {"f32[2]", "f16[2]"}, "!an input of concat has type f16, expected f32"},
+        {CONCAT(0), {"f32[2]", "-", "f32[2]"}, "!input 1 is not given"},
+        {CONCAT(0), {NULL}, "!found 0 inputs, expected 1"},
+        {GATHER_AT(1), {"f32[2,3,4]", "i32[5,?]"}, "f32[2,5,?,4]"},
+        {GATHER_AT(0), {"bf16[?,4]", "i64[]"}, "bf16[4]"},
+        {GATHER_AT(-1), {"f32[2,3]", "i64[1]"}, "f32[2,1]"},
+        {GATHER_AT(0), {"f32[2]", "f32[1]"}, "!indices has type f32, expected i32 or i64"},
+        {GATHER_AT(2), {"f32[2,3]", "i64[1]"}, "!found axis 2"},
+        {GATHER_AT(0), {"f32[1,1,1,1,1]", "i64[1,1,1,1,1]"}, "!the output has 9 dimensions, expected at most 8"},
+    };
+    RUN_CASES(cases);
+}
+
+static void element_by_element_rules(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {ELEMENTWISE(TRM_ELEMENTWISE_ADD), {"f32[2,1,4]", "f32[3,1]"}, "f32[2,3,4]"},
+        {ELEMENTWISE(TRM_ELEMENTWISE_MUL), {"i64[]", "i64[3]"}, "i64[3]"},
+        {ELEMENTWISE(TRM_ELEMENTWISE_MUL), {"f32[?,4]", "f32[1,4]"}, "f32[?,4]"},
+        {ELEMENTWISE(TRM_ELEMENTWISE_MUL), {"f32[?,4]", "f32[5,4]"}, "f32[5,4]"},
+        {ELEMENTWISE(TRM_ELEMENTWISE_MUL), {"f32[?]", "f32[?]"}, "f32[?]"},
+        {ELEMENTWISE(TRM_ELEMENTWISE_MUL), {"f32[0]", "f32[1]"}, "f32[0]"},
+        {ELEMENTWISE(TRM_ELEMENTWISE_ADD), {"f32[2]", "f32[3]"}, "!dims [2] and [3] do not broadcast"},
+        {ELEMENTWISE(TRM_ELEMENTWISE_ADD), {"f32[2]", "f16[2]"}, "!b has type f16, expected f32"},
+        {ELEMENTWISE(TRM_ELEMENTWISE_ADD), {"bool[2]", "bool[2]"}, "!a has type bool, expected numbers"},
+        {ELEMENTWISE(TRM_ELEMENTWISE_ADD), {"f32[2]"}, "!found 1 inputs, expected 2"},
+        {ELEMENTWISE(TRM_ELEMENTWISE_ADD), {"-", "f32[2]"}, "!input 0 is not given"},
+        {ELEMENTWISE((trm_elementwise_op)7), {"f32[2]", "f32[2]"}, "!found elementwise op 7, expected 0 to 6"},
+        {UNARY(TRM_UNARY_ACTIVATION, TRM_ACTIVATION_SILU, 0, 0), {"bf16[?]"}, "bf16[?]"},
+        {UNARY(TRM_UNARY_NEG, 0, 0, 0), {"i32[3]"}, "i32[3]"},
+        {UNARY(TRM_UNARY_SOFTCAP, 0, 30, 0), {"f32[3]"}, "f32[3]"},
+        {UNARY(TRM_UNARY_NEG, 0, 0, 0), {"u8[3]"}, "!x has type u8, expected a float type"},
+        {UNARY(TRM_UNARY_EXP, 0, 0, 0), {"i32[3]"}, "!x has type i32, expected a float type"},
+        {UNARY(TRM_UNARY_SOFTCAP, 0, 0, 0), {"f32[3]"}, "!softcap has alpha 0, expected more than 0"},
+        {UNARY(TRM_UNARY_ACTIVATION, (trm_activation)8, 0, 0), {"f32[3]"}, "!found activation 8, expected 0 to 7"},
+        {UNARY((trm_unary_op)10, 0, 0, 0), {"f32[3]"}, "!found unary op 10, expected 0 to 9"},
+        {SOFTMAX(-1), {"f16[2,?]"}, "f16[2,?]"},
+        {SOFTMAX(2), {"f16[2,?]"}, "!found axis 2, expected an axis of 2 dimensions"},
+        {SOFTMAX(0), {"i32[2]"}, "!x has type i32, expected a float type"},
+        {REDUCE(TRM_REDUCE_SUM, 1, true), {"f32[2,?,4]"}, "f32[2,1,4]"},
+        {REDUCE(TRM_REDUCE_AVG, -3, false), {"i32[2,?,4]"}, "i32[?,4]"},
+        {REDUCE(TRM_REDUCE_MAX, 0, false), {"f32[5]"}, "f32[]"},
+        {REDUCE(TRM_REDUCE_NONE, 0, false), {"f32[5]"}, "!found reduce op 5, expected 0 to 4"},
+        {REDUCE(TRM_REDUCE_SUM, 1, false), {"f32[5]"}, "!found axis 1"},
+        {REDUCE(TRM_REDUCE_SUM, 0, false), {"bool[5]"}, "!x has type bool, expected numbers"},
+    };
+    RUN_CASES(cases);
+}
+
+/* ---- neural networks --------------------------------------------------------------------------- */
+
+static void products_and_embeddings(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {EMBEDDING, {"bf16[100,8]", "i32[?]"}, "bf16[?,8]"},
+        {EMBEDDING, {"bf16[100,8]", "i64[3]"}, "!ids has type i64, expected i32"},
+        {EMBEDDING, {"bf16[100]", "i32[3]"}, "!table has dims [100], expected 2 dimensions"},
+        {EMBEDDING, {"bf16[100,8]", "i32[3,1]"}, "!ids has dims [3, 1], expected 1 dimensions"},
+        {MATMUL(0), {"f32[5,3]", "f32[3,4]"}, "f32[5,4]"},
+        {MATMUL(.transpose_b = true), {"f32[?,3]", "f32[4,3]", "f32[4]"}, "f32[?,4]"},
+        {MATMUL(.transpose_a = true), {"f32[3,5]", "f32[3,4]"}, "f32[5,4]"},
+        {MATMUL(.transpose_a = true, .transpose_b = true), {"f32[3,5]", "f32[4,3]"}, "f32[5,4]"},
+        {MATMUL(0), {"f32[2,1,5,3]", "f32[7,3,4]"}, "f32[2,7,5,4]"},
+        {MATMUL(0), {"f32[?,5,3]", "f32[3,4]"}, "f32[?,5,4]"},
+        {MATMUL(.out = TRM_F32), {"bf16[5,3]", "bf16[3,4]"}, "f32[5,4]"},
+        {MATMUL(0), {"f32[5,?]", "f32[3,?]", "f32[4]"}, "f32[5,4]"},
+        {MATMUL(0), {"f32[5,3]", "f32[4,3]"}, "!a [5, 3] has K 3, b [4, 3] has K 4, expected the same"},
+        {MATMUL(.transpose_b = true), {"f32[5,3]", "f32[3,4]"}, "!b [3, 4] transposed has K 4"},
+        {MATMUL(0), {"f32[3]", "f32[3,4]"}, "!a has dims [3] and b [3, 4], expected at least 2 dimensions"},
+        {MATMUL(0), {"f32[2,5,3]", "f32[4,3,4]"}, "!do not broadcast"},
+        {MATMUL(0), {"f32[5,3]", "f16[3,4]"}, "!b has type f16, expected f32"},
+        {MATMUL(0), {"i32[5,3]", "i32[3,4]"}, "!a has type i32, expected a float type"},
+        {MATMUL(0), {"f32[5,3]", "f32[3,4]", "f32[5]"}, "!bias has dims [5], expected [4]"},
+        {MATMUL(0), {"f32[5,3]", "f32[3,4]", "f16[4]"}, "!bias has type f16, expected f32"},
+        {MATMUL(.out = TRM_I32), {"f32[5,3]", "f32[3,4]"}, "!out is i32, expected a float type"},
+        {MATMUL(.activation = (trm_activation)-1), {"f32[5,3]", "f32[3,4]"}, "!found activation -1"},
+        {MATMUL(0), {"f32[5,3]"}, "!found 1 inputs, expected 2 to 3"},
+        {MATMUL(0), {"f32[5,3]", "f32[3,4]", "f32[4]", "f32[4]"}, "!found 4 inputs, expected 2 to 3"},
+        {MATMUL(0), {"f32[4611686018427387904,1]", "f32[1,4]"}, "!do not fit into memory"},
+    };
+    RUN_CASES(cases);
+}
+
+static void glu_norm_and_rope(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {GLU(TRM_ACTIVATION_SILU), {"f32[?,4]", "f32[2,4]"}, "f32[2,4]"},
+        {GLU(TRM_ACTIVATION_SILU), {"f32[?,8]"}, "f32[?,4]"},
+        {GLU(TRM_ACTIVATION_SILU), {"f32[3,?]"}, "f32[3,?]"},
+        {GLU(TRM_ACTIVATION_SILU), {"f32[3,7]"}, "!gate_up has dims [3, 7], expected an even last dimension"},
+        {GLU(TRM_ACTIVATION_SILU), {"f32[]"}, "!gate_up has dims [], expected an even last dimension"},
+        {GLU(TRM_ACTIVATION_SILU), {"f32[3,4]", "f32[3,1]"}, "!up has dims [3, 1], expected [3, 4]"},
+        {GLU(TRM_ACTIVATION_SILU), {"f32[3,4]", "bf16[3,4]"}, "!up has type bf16, expected f32"},
+        {NORM(TRM_NORM_RMS, false, 1e-5f, 0), {"bf16[?,8]", "bf16[8]"}, "bf16[?,8]"},
+        {NORM(TRM_NORM_LAYER, false, 1e-5f, 0), {"f32[2,8]", "f32[8]", "f32[8]"}, "f32[2,8]"},
+        {NORM(TRM_NORM_RMS, true, 1e-5f, 0), {"f32[?,8]", "f32[2,8]", "f32[8]"}, "f32[2,8] f32[2,8]"},
+        {NORM(TRM_NORM_LAYER, true, 0, 0), {"f32[?,8]", "f32[?,8]", "f32[8]", "f32[8]"}, "f32[?,8] f32[?,8]"},
+        {NORM(TRM_NORM_RMS, false, 0, 0), {"f32[2,8]", "f32[8]", "f32[8]"}, "!found 3 inputs, expected 2"},
+        {NORM(TRM_NORM_RMS, false, 0, 0), {"f32[2,8]"}, "!found 1 inputs, expected 2"},
+        {NORM(TRM_NORM_RMS, false, 0, 0), {"f32[2,8]", "f32[4]"}, "!weight has dims [4], expected [8]"},
+        {NORM(TRM_NORM_LAYER, false, 0, 0), {"f32[2,8]", "f32[8]", "f32[4]"}, "!bias has dims [4], expected [8]"},
+        {NORM(TRM_NORM_RMS, false, 0, 0), {"bf16[2,8]", "f32[8]"}, "!weight has type f32, expected bf16"},
+        {NORM(TRM_NORM_RMS, true, 0, 0),
+         {"f32[2,8]", "f32[1,8]", "f32[8]"},
+         "!residual has dims [1, 8], expected [2, 8]"},
+        {NORM(TRM_NORM_RMS, false, -1, 0), {"f32[2,8]", "f32[8]"}, "!eps is -1, expected at least 0"},
+        {NORM(TRM_NORM_RMS, false, 0, 0), {"f32[]", "f32[8]"}, "!x has dims [], expected at least 1 dimension"},
+        {NORM((trm_norm_op)2, false, 0, 0), {"f32[8]", "f32[8]"}, "!found norm op 2"},
+        {ROPE(.rotary_dim = 8), {"bf16[?,4,8]", "i32[?]", "f32[4]"}, "bf16[?,4,8]"},
+        {ROPE(.rotary_dim = 4), {"bf16[?,4,8]", "i32[7]", "f32[2]"}, "bf16[7,4,8]"},
+        {ROPE(.scaling = TRM_ROPE_LONG, .rotary_dim = 8, .original_length = 64),
+         {"f32[3,4,8]", "i32[3]", "f32[2,4]", "i32[3]"},
+         "f32[3,4,8]"},
+        {ROPE(.scaling = TRM_ROPE_DYNAMIC, .rotary_dim = 8, .original_length = 64, .base = 1e4f, .factor = 2),
+         {"f32[3,4,8]", "i32[3]", "f32[4]", "i32[3]"},
+         "f32[3,4,8]"},
+        {ROPE(.scaling = TRM_ROPE_LONG, .rotary_dim = 8, .original_length = 64),
+         {"f32[3,4,8]", "i32[3]", "f32[2,4]"},
+         "!found 3 inputs, expected 4"},
+        {ROPE(.scaling = TRM_ROPE_LONG, .rotary_dim = 8),
+         {"f32[3,4,8]", "i32[3]", "f32[2,4]", "i32[3]"},
+         "!original_length is 0, expected at least 1"},
+        {ROPE(.scaling = TRM_ROPE_DYNAMIC, .rotary_dim = 8, .original_length = 64),
+         {"f32[3,4,8]", "i32[3]", "f32[4]", "i32[3]"},
+         "!base is 0 and factor 0"},
+        {ROPE(.rotary_dim = 8), {"f32[3,8]", "i32[3]", "f32[4]"}, "!x has dims [3, 8], expected 3 dimensions"},
+        {ROPE(.rotary_dim = 8), {"f32[3,4,8]", "i32[2]", "f32[4]"}, "!positions has dims [2], expected [3]"},
+        {ROPE(.rotary_dim = 8), {"f32[3,4,8]", "i64[3]", "f32[4]"}, "!positions has type i64, expected i32"},
+        {ROPE(.rotary_dim = 8), {"f32[3,4,8]", "i32[3]", "f32[8]"}, "!inv_freq has dims [8], expected [4]"},
+        {ROPE(.rotary_dim = 8), {"f32[3,4,8]", "i32[3]", "bf16[4]"}, "!inv_freq has type bf16, expected f32"},
+        {ROPE(.rotary_dim = 8), {"f32[3,4,8]", "i32[3]", "f32[4]", "i32[2]"}, "!lengths has dims [2], expected [3]"},
+        {ROPE(.rotary_dim = 10), {"f32[3,4,8]", "i32[3]", "f32[5]"}, "!rotary_dim is 10, expected an even number"},
+        {ROPE(.rotary_dim = 7), {"f32[3,4,8]", "i32[3]", "f32[4]"}, "!rotary_dim is 7"},
+        {ROPE(.rotary_dim = 8, .scaling = (trm_rope_scaling)3), {"f32[3,4,8]", "i32[3]", "f32[4]", "i32[3]"}, "!rope scaling 3"},
+    };
+    RUN_CASES(cases);
+}
+
+#define PADDED .form = TRM_ATTENTION_PADDED_BHND
+#define CAUSAL .causal = TRM_CAUSAL_LOWER_RIGHT
+
+static void packed_attention(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {ATTENTION(CAUSAL), {"bf16[?,8,16]", "bf16[?,2,16]", "bf16[?,2,12]", "i32[?]"}, "bf16[?,8,12]"},
+        {ATTENTION(CAUSAL, .window = 4),
+         {"bf16[?,8,16]", "bf16[?,2,16]", "bf16[?,2,16]", "i32[4]", "i32[3]", "i32[3,?]", "bf16[?,32,2,16]",
+          "bf16[?,32,2,16]"},
+         "bf16[?,8,16]"},
+        {ATTENTION(0), {"f32[5,8,16]", "f32[5,3,16]", "f32[5,3,16]", "i32[2]"}, "!found 8 query heads and 3"},
+        {ATTENTION(0),
+         {"f32[5,8,16]", "f32[4,2,16]", "f32[4,2,16]", "i32[2]"},
+         "!k has dims [4, 2, 16], expected [5, ?, 16]"},
+        {ATTENTION(0), {"f32[5,8,16]", "f32[5,2,8]", "f32[5,2,16]", "i32[2]"}, "!k has dims [5, 2, 8]"},
+        {ATTENTION(0),
+         {"f32[5,8,16]", "f32[5,2,16]", "f32[5,4,16]", "i32[2]"},
+         "!v has dims [5, 4, 16], expected [5, 2, ?]"},
+        {ATTENTION(0), {"f32[5,8,16]", "f16[5,2,16]", "f32[5,2,16]", "i32[2]"}, "!k has type f16, expected f32"},
+        {ATTENTION(0),
+         {"i32[5,8,16]", "i32[5,2,16]", "i32[5,2,16]", "i32[2]"},
+         "!q has type i32, expected a float type"},
+        {ATTENTION(0),
+         {"f32[5,128]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]"},
+         "!q has dims [5, 128], expected 3 dimensions"},
+        {ATTENTION(0), {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]"}, "!sequence_starts is not given"},
+        {ATTENTION(0), {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i64[2]"}, "!sequence_starts has type i64"},
+        {ATTENTION(0), {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[0]"}, "!sequence_starts has dims [0]"},
+        {ATTENTION(0), {"f32[5,8,16]", "f32[5,2,16]"}, "!found 2 inputs, expected 3 to 9"},
+        {ATTENTION(.window = 4),
+         {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]"},
+         "!window is 4, expected 0, or more with a causal kind"},
+        {ATTENTION(.softcap = -1), {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]"}, "!softcap is -1"},
+        {ATTENTION(.n_ranks = 65), {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]"}, "!n_ranks is 65"},
+        {ATTENTION(.causal = (trm_causal)3), {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]"}, "!causal kind 3"},
+        {ATTENTION(.form = (trm_attention_form)2), {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]"}, "!attention form 2"},
+        {ATTENTION(0),
+         {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]", "i32[1]"},
+         "!sequence_lengths is given, expected none without a key_cache"},
+        {ATTENTION(0),
+         {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]", "-", "i32[1,4]", "f32[9,4,2,16]", "f32[9,4,2,16]"},
+         "!a key_cache is given, expected sequence_lengths, block_table and value_cache with it"},
+        {ATTENTION(0),
+         {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]", "i32[2]", "i32[1,4]", "f32[9,4,2,16]",
+          "f32[9,4,2,16]"},
+         "!sequence_lengths has dims [2], expected [1]"},
+        {ATTENTION(0),
+         {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]", "i32[1]", "i32[1]", "f32[9,4,2,16]", "f32[9,4,2,16]"},
+         "!block_table has dims [1], expected [1, ?]"},
+        {ATTENTION(0),
+         {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]", "i32[1]", "i32[1,4]", "f32[9,4,8,16]",
+          "f32[9,4,2,16]"},
+         "!key_cache has dims [9, 4, 8, 16], expected [?, ?, 2, 16]"},
+        {ATTENTION(0),
+         {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]", "i32[1]", "i32[1,4]", "f32[9,4,2,16]",
+          "f32[8,4,2,16]"},
+         "!value_cache has dims [8, 4, 2, 16], expected [9, 4, 2, 16]"},
+        {ATTENTION(0),
+         {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]", "i32[1]", "i32[1,4]", "bf16[9,4,2,16]",
+          "f32[9,4,2,16]"},
+         "!key_cache has type bf16, expected f32"},
+        {ATTENTION(0),
+         {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]", "-", "-", "-", "-", "bool[5,5]"},
+         "!mask is given, expected none in the packed form"},
+    };
+    RUN_CASES(cases);
+}
+
+static void padded_attention(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {ATTENTION(PADDED), {"f32[2,8,5,16]", "f32[2,4,?,16]", "f32[2,4,?,12]"}, "f32[2,8,5,12]"},
+        {ATTENTION(PADDED),
+         {"f32[2,8,5,16]", "f32[2,4,7,16]", "f32[2,4,7,16]", "-", "-", "-", "-", "-", "bool[2,1,5,7]"},
+         "f32[2,8,5,16]"},
+        {ATTENTION(PADDED),
+         {"f32[2,8,5,16]", "f32[2,4,7,16]", "f32[2,4,7,16]", "-", "-", "-", "-", "-", "f32[7]"},
+         "f32[2,8,5,16]"},
+        {ATTENTION(PADDED),
+         {"f32[2,8,5,16]", "f32[2,4,7,16]", "f32[2,4,7,16]", "-", "-", "-", "-", "-", "f32[5]"},
+         "!mask has dims [5], expected dims that broadcast to [2, 8, 5, 7]"},
+        {ATTENTION(PADDED),
+         {"f32[2,8,5,16]", "f32[2,4,7,16]", "f32[2,4,7,16]", "-", "-", "-", "-", "-", "i32[7]"},
+         "!mask has type i32, expected a float type"},
+        {ATTENTION(PADDED),
+         {"f32[2,8,5,16]", "f32[2,4,7,16]", "f32[2,4,7,16]", "i32[3]"},
+         "!sequence_starts is given, expected none in the padded form"},
+        {ATTENTION(PADDED), {"f32[2,8,5,16]", "f32[3,4,7,16]", "f32[3,4,7,16]"}, "!k has dims [3, 4, 7, 16]"},
+        {ATTENTION(PADDED), {"f32[2,8,5,16]", "f32[2,4,7,16]", "f32[2,4,6,16]"}, "!v has dims [2, 4, 6, 16]"},
+        {ATTENTION(PADDED), {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]"}, "!q has dims [5, 8, 16], expected 4"},
+        {ATTENTION(PADDED), {"f32[2,8,5,16]", "f32[2,0,7,16]", "f32[2,0,7,16]"}, "!found 8 query heads and 0"},
+    };
+    RUN_CASES(cases);
+}
+
+/* ---- collectives ------------------------------------------------------------------------------- */
+
+static void collectives(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {COLLECTIVE(.op = TRM_ALL_REDUCE, .n_ranks = 4), {"bf16[?,8]"}, "bf16[?,8]"},
+        {COLLECTIVE(.op = TRM_ALL_REDUCE, .n_ranks = 4), {"f32[]"}, "f32[]"},
+        {COLLECTIVE(.op = TRM_ALL_GATHER, .n_ranks = 4, .axis = -1), {"f32[3,8]"}, "f32[3,32]"},
+        {COLLECTIVE(.op = TRM_ALL_GATHER, .n_ranks = 4, .axis = 0), {"f32[?,8]"}, "f32[?,8]"},
+        {COLLECTIVE(.op = TRM_BROADCAST, .n_ranks = 4, .root = 3), {"u8[3]"}, "u8[3]"},
+        {COLLECTIVE(.op = TRM_REDUCE, .n_ranks = 4, .root = 3), {"i32[3]"}, "i32[3]"},
+        {COLLECTIVE(.op = TRM_REDUCE_SCATTER, .n_ranks = 4, .axis = 1), {"f32[3,8]"}, "f32[3,2]"},
+        {COLLECTIVE(.op = TRM_ALL_TO_ALL, .n_ranks = 4, .axis = 1), {"f32[3,8]"}, "f32[3,8]"},
+        {COLLECTIVE(.op = TRM_GATHER, .n_ranks = 4, .root = 1), {"f32[3,8]"}, "f32[12,8]"},
+        {COLLECTIVE(.op = TRM_SCATTER, .n_ranks = 4, .axis = 1), {"f32[3,8]"}, "f32[3,2]"},
+        {COLLECTIVE(.op = TRM_SEND, .root = 7), {"f32[3,?]"}, "f32[3,?]"},
+        {COLLECTIVE(.op = TRM_RECV, .root = 7), {"f32[3,?]"}, "f32[3,?]"},
+        {COLLECTIVE(.op = TRM_ALL_GATHER, .n_ranks = 2, .n_groups = 2, .group_size = 2, .groups = {0, 2, 1, 3}),
+         {"f32[3]"},
+         "f32[6]"},
+        {COLLECTIVE(.op = TRM_BROADCAST, .n_ranks = 2, .root = 5, .n_groups = 1, .group_size = 2, .groups = {3, 5}),
+         {"f32[3]"},
+         "f32[3]"},
+        {COLLECTIVE(.op = TRM_ALL_REDUCE), {"f32[3]"}, "!n_ranks is 0, expected 1 to 64"},
+        {COLLECTIVE(.op = TRM_ALL_REDUCE, .n_ranks = 65), {"f32[3]"}, "!n_ranks is 65, expected 1 to 64"},
+        {COLLECTIVE(.op = TRM_ALL_REDUCE, .n_ranks = 2, .reduce = TRM_REDUCE_NONE),
+         {"f32[3]"},
+         "!found reduce op 5, expected 0 to 4"},
+        {COLLECTIVE(.op = TRM_ALL_GATHER, .n_ranks = 2, .reduce = TRM_REDUCE_NONE), {"f32[3]"}, "f32[6]"},
+        {COLLECTIVE(.op = TRM_ALL_REDUCE, .n_ranks = 2), {"bool[3]"}, "!x has type bool, expected numbers to reduce"},
+        {COLLECTIVE(.op = TRM_ALL_GATHER, .n_ranks = 2, .axis = 1), {"f32[3]"}, "!found axis 1"},
+        {COLLECTIVE(.op = TRM_ALL_GATHER, .n_ranks = 2), {"f32[]"}, "!found axis 0"},
+        {COLLECTIVE(.op = TRM_REDUCE_SCATTER, .n_ranks = 2),
+         {"f32[3]"},
+         "!axis 0 has size 3, expected a multiple of 2"},
+        {COLLECTIVE(.op = TRM_ALL_TO_ALL, .n_ranks = 2), {"f32[3]"}, "!axis 0 has size 3, expected a multiple of 2"},
+        {COLLECTIVE(.op = TRM_BROADCAST, .n_ranks = 2, .root = 2),
+         {"f32[3]"},
+         "!found root 2, expected a rank of the group"},
+        {COLLECTIVE(.op = TRM_BROADCAST, .n_ranks = 2, .root = -1), {"f32[3]"}, "!found root -1"},
+        {COLLECTIVE(.op = TRM_BROADCAST, .n_ranks = 2, .root = 4, .n_groups = 1, .group_size = 2, .groups = {3, 5}),
+         {"f32[3]"},
+         "!found root 4, expected a rank of the group"},
+        {COLLECTIVE(.op = TRM_GATHER, .n_ranks = 2, .root = 2, .n_groups = 2, .group_size = 2, .groups = {0, 1, 2, 3}),
+         {"f32[3]"},
+         "!found root 2, expected an index into the group"},
+        {COLLECTIVE(.op = TRM_SEND, .root = -1), {"f32[3]"}, "!found peer -1"},
+        {COLLECTIVE(.op = TRM_ALL_REDUCE, .n_ranks = 2, .n_groups = 1, .group_size = 2, .groups = {1, 1}),
+         {"f32[3]"},
+         "!rank 1 stands twice in the groups"},
+        {COLLECTIVE(.op = TRM_ALL_REDUCE, .n_ranks = 2, .n_groups = 1, .group_size = 3, .groups = {0, 1, 2}),
+         {"f32[3]"},
+         "!n_ranks is 2, expected the group size of 3"},
+        {COLLECTIVE(.op = TRM_ALL_REDUCE, .n_ranks = 2, .n_groups = 40, .group_size = 2),
+         {"f32[3]"},
+         "!found 40 groups of 2 ranks"},
+        {COLLECTIVE(.op = (trm_collective_op)10), {"f32[3]"}, "!found collective op 10"},
+    };
+    RUN_CASES(cases);
+}
+
+static void unknown_kinds_and_output_counts(void **state)
+{
+    (void)state;
+    trm_layer_desc desc = {.kind = TRM_LAYER_KIND_COUNT};
+    trm_dims dims = {1, {3}}, out[2];
+    const trm_dims *inputs[] = {&dims};
+    trm_dtype type = TRM_F32, out_types[2];
+    assert_fails(trm_infer_layer(&desc, 1, inputs, &type, 1, out, out_types), TRM_ERROR_INVALID_ARGUMENT,
+                 "found layer kind 17, expected 0 to 16");
+    desc = (trm_layer_desc){.kind = TRM_LAYER_SOFTMAX};
+    assert_fails(trm_infer_layer(&desc, 1, inputs, &type, 2, out, out_types), TRM_ERROR_INVALID_ARGUMENT,
+                 "found 2 outputs, expected 1");
+}
+
+/* ---- a whole network --------------------------------------------------------------------------- */
+
+static void networks_are_inferred_with_concrete_dims(void **state)
+{
+    (void)state;
+    trm_network *network;
+    trm_tensor *x, *cache, *w, *y, *z;
+    static const float data[12] = {0};
+    assert_ok(trm_network_create(&network));
+    assert_ok(trm_network_add_input(network, "x", TRM_F32, (trm_dims){2, {-1, 3}}, &x));
+    assert_ok(trm_network_add_state(network, "cache", TRM_F32, (trm_dims){1, {-1}}, &cache));
+    assert_ok(trm_network_add_constant(network, "w", TRM_F32, (trm_dims){2, {4, 3}}, data, &w));
+    assert_ok(trm_network_add_matmul(network, "y", x, w, NULL, true, &y));
+    assert_ok(trm_network_add_reshape(network, "z", y, (trm_dims){2, {-1, 8}}, &z));
+    trm_dims dims[5];
+    dims[x->index] = (trm_dims){2, {6, 3}};
+    dims[cache->index] = (trm_dims){1, {7}};
+    assert_ok(trm_infer_network(network, dims));
+    assert_true(trm_dims_equal(&dims[w->index], &(trm_dims){2, {4, 3}}));
+    assert_true(trm_dims_equal(&dims[y->index], &(trm_dims){2, {6, 4}}));
+    assert_true(trm_dims_equal(&dims[z->index], &(trm_dims){2, {3, 8}}));
+    dims[x->index] = (trm_dims){2, {5, 3}};
+    assert_fails(trm_infer_network(network, dims), TRM_ERROR_INVALID_ARGUMENT, "reshape z: dims [5, 4] cannot be");
+    dims[x->index] = (trm_dims){2, {6, 2}};
+    assert_fails(trm_infer_network(network, dims), TRM_ERROR_INVALID_ARGUMENT,
+                 "input x is given dims [6, 2], expected [?, 3]");
+    dims[x->index] = (trm_dims){2, {-1, 3}};
+    assert_fails(trm_infer_network(network, dims), TRM_ERROR_INVALID_ARGUMENT, "input x is given dims [?, 3]");
+    dims[x->index] = (trm_dims){2, {6, 3}};
+    dims[cache->index] = (trm_dims){2, {7, 1}};
+    assert_fails(trm_infer_network(network, dims), TRM_ERROR_INVALID_ARGUMENT, "state cache is given dims [7, 1]");
+    trm_network_destroy(network);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cast_changes_the_type_only),
+        cmocka_unit_test(reshape_keeps_the_number_of_elements),
+        cmocka_unit_test(moving_rules),
+        cmocka_unit_test(element_by_element_rules),
+        cmocka_unit_test(products_and_embeddings),
+        cmocka_unit_test(glu_norm_and_rope),
+        cmocka_unit_test(packed_attention),
+        cmocka_unit_test(padded_attention),
+        cmocka_unit_test(collectives),
+        cmocka_unit_test(unknown_kinds_and_output_counts),
+        cmocka_unit_test(networks_are_inferred_with_concrete_dims),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
