@@ -322,7 +322,9 @@ static void glu_norm_and_rope(void **state)
         {ROPE(.rotary_dim = 8), {"f32[3,4,8]", "i32[3]", "f32[4]", "i32[2]"}, "!lengths has dims [2], expected [3]"},
         {ROPE(.rotary_dim = 10), {"f32[3,4,8]", "i32[3]", "f32[5]"}, "!rotary_dim is 10, expected an even number"},
         {ROPE(.rotary_dim = 7), {"f32[3,4,8]", "i32[3]", "f32[4]"}, "!rotary_dim is 7"},
-        {ROPE(.rotary_dim = 8, .scaling = (trm_rope_scaling)3), {"f32[3,4,8]", "i32[3]", "f32[4]", "i32[3]"}, "!rope scaling 3"},
+        {ROPE(.rotary_dim = 8, .scaling = (trm_rope_scaling)3),
+         {"f32[3,4,8]", "i32[3]", "f32[4]", "i32[3]"},
+         "!rope scaling 3"},
     };
     RUN_CASES(cases);
 }
