@@ -87,6 +87,11 @@ static __device__ float wide_to_f32(wide w)
     return w.is_float ? (float)w.f : w.is_unsigned ? (float)(uint64_t)w.i : (float)w.i;
 }
 
+static __device__ double wide_to_f64(wide w)
+{
+    return w.is_float ? w.f : w.is_unsigned ? (double)(uint64_t)w.i : (double)w.i;
+}
+
 /* Toward zero, held inside the type's range; NaN is 0. */
 static __device__ int64_t wide_to_signed(wide w, int64_t low, int64_t high)
 {
@@ -117,13 +122,13 @@ static __device__ void store_wide(trm_dtype dtype, void *to, int64_t i, wide w)
         ((float *)to)[i] = wide_to_f32(w);
         break;
     case TRM_F16:
-        ((__half *)to)[i] = __float2half_rn(wide_to_f32(w));
+        ((__half *)to)[i] = __double2half(wide_to_f64(w));
         break;
     case TRM_BF16:
-        ((__nv_bfloat16 *)to)[i] = __float2bfloat16_rn(wide_to_f32(w));
+        ((__nv_bfloat16 *)to)[i] = __double2bfloat16(wide_to_f64(w));
         break;
     case TRM_F64:
-        ((double *)to)[i] = w.is_float ? w.f : w.is_unsigned ? (double)(uint64_t)w.i : (double)w.i;
+        ((double *)to)[i] = wide_to_f64(w);
         break;
     case TRM_I8:
         ((int8_t *)to)[i] = (int8_t)wide_to_signed(w, INT8_MIN, INT8_MAX);

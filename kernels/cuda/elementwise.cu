@@ -22,9 +22,9 @@ static __device__ __forceinline__ float binary(trm_elementwise_op op, float a, f
     case TRM_ELEMENTWISE_DIV:
         return a / b;
     case TRM_ELEMENTWISE_MIN:
-        return b < a ? b : a;
+        return a < b || a != a ? a : b;
     case TRM_ELEMENTWISE_MAX:
-        return b > a ? b : a;
+        return a > b || a != a ? a : b;
     default:
         return powf(a, b);
     }
@@ -42,9 +42,9 @@ static __device__ __forceinline__ double binary(trm_elementwise_op op, double a,
     case TRM_ELEMENTWISE_DIV:
         return a / b;
     case TRM_ELEMENTWISE_MIN:
-        return b < a ? b : a;
+        return a < b || a != a ? a : b;
     case TRM_ELEMENTWISE_MAX:
-        return b > a ? b : a;
+        return a > b || a != a ? a : b;
     default:
         return pow(a, b);
     }
@@ -80,9 +80,9 @@ template <typename I> static __device__ __forceinline__ I binary_integer(trm_ele
     case TRM_ELEMENTWISE_DIV:
         return b == 0 ? (I)0 : std::is_signed<I>::value && b == (I)-1 ? (I)(0 - (uint64_t)a) : (I)(a / b);
     case TRM_ELEMENTWISE_MIN:
-        return b < a ? b : a;
+        return a < b || a != a ? a : b;
     case TRM_ELEMENTWISE_MAX:
-        return b > a ? b : a;
+        return a > b || a != a ? a : b;
     default:
         return integer_power(a, b);
     }
@@ -338,7 +338,7 @@ static __device__ __forceinline__ float unary(const trm_unary_params &p, float x
     case TRM_UNARY_ERF:
         return erff(x);
     case TRM_UNARY_LINEAR:
-        return p.alpha * x + p.beta;
+        return fmaf(p.alpha, x, p.beta);
     case TRM_UNARY_SOFTCAP:
         return p.alpha * tanhf(x / p.alpha);
     default:
@@ -366,9 +366,55 @@ static __global__ void unary_floats(trm_unary_params p, const T *__restrict__ fr
     }
 }
 
+/* Negation and absolute value of the types that are not computed as f32; integers wrap. One element per thread and
+ * pass. */
+template <typename T>
+static __global__ void unary_sign(bool negate, const T *__restrict__ from, T *__restrict__ to, int64_t count)
+{
+    for (int64_t i = global_thread(); i < count; i += global_threads()) {
+        T x = from[i];
+        if constexpr (std::is_integral<T>::value) {
+            to[i] = negate || x < 0 ? (T)(0 - (uint64_t)x) : x;
+        } else {
+            to[i] = negate ? -x : fabs(x);
+        }
+    }
+}
+
 bool trm_cuda_unary_accepts(const trm_kernel_call *call)
 {
-    return is_half_or_float(call->inputs[0].dtype) && call->outputs[0].dtype == call->inputs[0].dtype;
+    trm_dtype dtype = call->inputs[0].dtype;
+    trm_unary_op op = call->layer->unary.op;
+    bool sign = (op == TRM_UNARY_NEG || op == TRM_UNARY_ABS) &&
+                (dtype == TRM_F64 || dtype == TRM_I8 || dtype == TRM_I16 || dtype == TRM_I32 || dtype == TRM_I64);
+    return (is_half_or_float(dtype) || sign) && call->outputs[0].dtype == dtype;
+}
+
+template <typename T> static void launch_sign(const trm_kernel_call *call, int64_t count, cudaStream_t stream)
+{
+    unary_sign<T><<<grid_for(count, 256), 256, 0, stream>>>(
+        call->layer->unary.op == TRM_UNARY_NEG, (const T *)call->inputs[0].data, (T *)call->outputs[0].data, count);
+}
+
+static void launch_sign_of(const trm_kernel_call *call, int64_t count, cudaStream_t stream)
+{
+    switch (call->inputs[0].dtype) {
+    case TRM_F64:
+        launch_sign<double>(call, count, stream);
+        break;
+    case TRM_I8:
+        launch_sign<int8_t>(call, count, stream);
+        break;
+    case TRM_I16:
+        launch_sign<int16_t>(call, count, stream);
+        break;
+    case TRM_I32:
+        launch_sign<int32_t>(call, count, stream);
+        break;
+    default:
+        launch_sign<int64_t>(call, count, stream);
+        break;
+    }
 }
 
 trm_status trm_cuda_unary_run(const trm_kernel_call *call)
@@ -380,6 +426,10 @@ trm_status trm_cuda_unary_run(const trm_kernel_call *call)
     }
     bool aligned = trm_aligned16(in->data) && trm_aligned16(out->data);
     cudaStream_t stream = trm_cuda_stream(call->stream);
+    if (!is_half_or_float(in->dtype)) {
+        launch_sign_of(call, count, stream);
+        return trm_cuda_launched("cuda.unary");
+    }
     DISPATCH_FLOAT(in->dtype, int64_t vectors = aligned ? count / vec16<T>::n : 0;
                    unary_floats<T><<<grid_for(aligned ? vectors : count, 256), 256, 0, stream>>>(
                        call->layer->unary, (const T *)in->data, (T *)out->data, vectors, count));

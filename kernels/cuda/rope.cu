@@ -27,10 +27,10 @@ static __device__ float frequency_of(const rope_args &a, int i, int32_t length)
         return a.inv_freq[half + i];
     }
     /* Dynamic NTK scaling, as in transformers' _compute_dynamic_ntk_parameters. */
-    float dim = (float)a.p.rotary_dim;
-    float grown = a.p.factor * (float)length / (float)a.p.original_length - (a.p.factor - 1.0f);
-    float base = a.p.base * powf(grown, dim / (dim - 2.0f));
-    return 1.0f / powf(base, 2.0f * (float)i / dim);
+    double dim = (double)a.p.rotary_dim, factor = (double)a.p.factor;
+    double growth = factor * (double)length / (double)a.p.original_length - (factor - 1.0);
+    double base = (double)a.p.base * pow(growth, dim / (dim - 2.0));
+    return (float)(1.0 / pow(base, 2.0 * (double)i / dim));
 }
 
 /* The two partners of pair i in a head. */
