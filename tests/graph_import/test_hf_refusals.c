@@ -1,0 +1,342 @@
+/* Bad models: every refusal of the importer, and that no value of any key of config.json is worse than an error. */
+#include "support/support.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cjson/cJSON.h>
+
+#include <trireme/model.h>
+
+#include "base/file.h"
+#include "support/hf_golden.h"
+
+/* ---- folders made from goldens -------------------------------------------------------------------------- */
+
+static char folder[4096];
+static const char *linked; /* the golden whose weights are in it; NULL: none, or others */
+
+static const char *in_folder(const char *file)
+{
+    static char path[4200];
+    snprintf(path, sizeof(path), "%s/%s", folder, file);
+    return path;
+}
+
+static cJSON *read_config(const char *golden)
+{
+    char path[600], *text;
+    size_t size;
+    snprintf(path, sizeof(path), "%s/config.json", test_golden_folder(golden));
+    assert_ok(trm_file_read(path, 1 << 20, &text, &size));
+    cJSON *config = cJSON_Parse(text);
+    assert_non_null(config);
+    free(text);
+    return config;
+}
+
+/* Makes `folder` a model with the golden's weights and this config, and takes the config over. */
+static void make_folder(const char *golden, cJSON *config)
+{
+    char weights[600];
+    if (folder[0] == '\0') {
+        snprintf(folder, sizeof(folder), "%s", test_temporary_folder());
+    }
+    char *text = cJSON_Print(config);
+    assert_non_null(text);
+    test_write_file(in_folder("config.json"), text, strlen(text));
+    cJSON_free(text);
+    cJSON_Delete(config);
+    unlink(in_folder("generation_config.json"));
+    if (linked == NULL || strcmp(linked, golden) != 0) {
+        unlink(in_folder("model.safetensors"));
+        snprintf(weights, sizeof(weights), "%s/model.safetensors", test_golden_folder(golden));
+        assert_int_equal(symlink(weights, in_folder("model.safetensors")), 0);
+        linked = golden;
+    }
+}
+
+/* Sets a key, or deletes it where value is NULL. "a.b" is key b of the object a. */
+static void set_key(cJSON *config, const char *key, cJSON *value)
+{
+    const char *dot = strchr(key, '.');
+    if (dot != NULL) {
+        char outer[64];
+        snprintf(outer, sizeof(outer), "%.*s", (int)(dot - key), key);
+        config = cJSON_GetObjectItemCaseSensitive(config, outer);
+        assert_non_null(config);
+        key = dot + 1;
+    }
+    cJSON_DeleteItemFromObjectCaseSensitive(config, key);
+    if (value != NULL) {
+        cJSON_AddItemToObject(config, key, value);
+    }
+}
+
+/* Opens the golden with a key set to the JSON text `value`, or deleted where it is NULL. */
+static trm_status open_with(const char *golden, const char *key, const char *value)
+{
+    cJSON *config = read_config(golden);
+    cJSON *item = value != NULL ? cJSON_Parse(value) : NULL;
+    assert_true((value == NULL) == (item == NULL));
+    set_key(config, key, item);
+    make_folder(golden, config);
+    trm_model *model;
+    trm_status status = trm_model_open(folder, &model);
+    if (status == TRM_OK) {
+        trm_model_close(model);
+    }
+    return status;
+}
+
+/* ---- config.json ------------------------------------------------------------------------------------------ */
+
+static void unknown_things_are_named(void **state)
+{
+    (void)state;
+    const trm_status unsupported = TRM_ERROR_UNSUPPORTED;
+    assert_fails(open_with("llama", "architectures", "[\"MambaForCausalLM\"]"), unsupported,
+                 "architecture MambaForCausalLM is not supported, expected one of LlamaForCausalLM, Mistral");
+    assert_fails(open_with("llama", "rope_parameters.rope_type", "\"spiral\""), unsupported,
+                 "rope_type is \"spiral\", expected one of default, linear, dynamic, yarn, llama3, longrope");
+    assert_fails(open_with("llama", "rope_scaling", "{\"type\": \"mrope\"}"), unsupported, "rope_type is \"mrope\"");
+    assert_fails(open_with("llama", "hidden_act", "\"mish\""), unsupported, "hidden_act is \"mish\", expected one of");
+    assert_fails(open_with("llama", "quantization_config", "{\"quant_method\": \"awq\"}"), unsupported,
+                 "quantized (quantization_config, quant_method awq)");
+    assert_fails(open_with("gemma3-images", "text_config.quantization_config", "{}"), unsupported, "quantized");
+    assert_fails(open_with("gemma2", "use_bidirectional_attention", "true"), unsupported,
+                 "use_bidirectional_attention");
+    assert_fails(open_with("gpt2", "add_cross_attention", "true"), unsupported, "add_cross_attention");
+    assert_fails(open_with("gemma2", "layer_types", "[\"linear_attention\",\"a\",\"a\",\"a\"]"), unsupported,
+                 "layer_types[0] is \"linear_attention\"");
+    assert_fails(open_with("gpt-neox", "rope_parameters.partial_rotary_factor", "0.4"), unsupported,
+                 "of 8 elements of a head are rotated");
+    assert_fails(open_with("gpt-neox", "num_key_value_heads", "2"), unsupported, "2 key-value heads, expected all 4");
+    assert_fails(open_with("llama", "eos_token_id", "[1,2,3,4,5,6,7,8,9]"), unsupported, "lists 9 tokens");
+}
+
+static void keys_are_required_and_typed(void **state)
+{
+    (void)state;
+    const trm_status invalid = TRM_ERROR_INVALID_MODEL;
+    static const char *const required[] = {
+        "architectures",     "model_type",          "hidden_size", "intermediate_size",
+        "num_hidden_layers", "num_attention_heads", "vocab_size",  "max_position_embeddings"};
+    for (size_t i = 0; i < sizeof(required) / sizeof(required[0]); i++) {
+        assert_fails(open_with("llama", required[i], NULL), invalid, required[i]);
+    }
+    assert_fails(open_with("gpt2", "n_embd", NULL), invalid, "n_embd");
+    assert_fails(open_with("llama-linear", "rope_parameters.factor", NULL), invalid, "factor");
+    assert_fails(open_with("llama-llama3", "rope_parameters.low_freq_factor", NULL), invalid, "low_freq_factor");
+    assert_fails(open_with("phi3-longrope", "rope_parameters.long_factor", NULL), invalid,
+                 "long_factor has 0 elements");
+    assert_fails(open_with("phi3-longrope", "rope_parameters.short_factor", "[1, 2, 3]"), invalid,
+                 "short_factor has 3 elements, expected a list of 4 numbers");
+    assert_fails(open_with("phi3-longrope", "rope_parameters.short_factor", "[1, 2, 3, \"x\"]"), invalid,
+                 "short_factor[3] is not a positive number");
+
+    assert_fails(open_with("llama", "hidden_size", "\"32\""), invalid, "hidden_size is \"32\", expected an integer");
+    assert_fails(open_with("llama", "hidden_size", "-32"), invalid, "hidden_size is -32, expected 1 to");
+    assert_fails(open_with("llama", "num_hidden_layers", "2.5"), invalid, "num_hidden_layers");
+    assert_fails(open_with("llama", "num_hidden_layers", "200000"), invalid, "200000 layers");
+    assert_fails(open_with("llama", "rms_norm_eps", "\"small\""), invalid, "rms_norm_eps");
+    assert_fails(open_with("llama", "rms_norm_eps", "-1"), invalid, "epsilon");
+    assert_fails(open_with("llama", "attention_bias", "1"), invalid, "attention_bias");
+    assert_fails(open_with("llama", "hidden_act", "7"), invalid, "hidden_act");
+    assert_fails(open_with("llama", "rope_parameters", "[]"), invalid, "not an object");
+    assert_fails(open_with("llama", "rope_parameters.rope_theta", "0"), invalid, "rope_theta is 0");
+    assert_fails(open_with("llama", "rope_parameters.rope_type", "3"), invalid, "rope_type is not a string");
+    assert_fails(open_with("llama-yarn", "rope_parameters.original_max_position_embeddings", "0"), invalid,
+                 "original_max_position_embeddings is 0");
+    assert_fails(open_with("llama-llama3", "rope_parameters.high_freq_factor", "1.0"), invalid, "are both 1");
+    assert_fails(open_with("gemma3-images", "text_config", "[]"), invalid, "text_config is not an object");
+    assert_fails(open_with("gemma3", "rope_parameters.full_attention", "4"), invalid, "layer type");
+    assert_fails(open_with("gemma2", "query_pre_attn_scalar", "0"), invalid, "query_pre_attn_scalar is 0");
+    assert_fails(open_with("gemma2", "final_logit_softcapping", "-1"), invalid, "final_logit_softcapping -1");
+    assert_fails(open_with("gemma2", "layer_types", "[\"full_attention\"]"), invalid, "layer_types has 1 elements");
+    assert_fails(open_with("gemma2", "layer_types", "[1, 2, 3, 4]"), invalid, "layer_types[0] is not a string");
+    assert_fails(open_with("llama", "eos_token_id", "\"</s>\""), invalid, "eos_token_id is not a token");
+    assert_fails(open_with("llama", "bos_token_id", "-1"), invalid, "bos_token_id is not a token");
+}
+
+static void sizes_must_fit_together(void **state)
+{
+    (void)state;
+    const trm_status invalid = TRM_ERROR_INVALID_MODEL;
+    assert_fails(open_with("llama", "num_key_value_heads", "3"), invalid,
+                 "num_attention_heads 4 is not a multiple of num_key_value_heads 3");
+    assert_fails(open_with("gpt2", "n_head", "5"), invalid,
+                 "hidden size 32 is not a multiple of the 5 attention heads");
+    assert_fails(open_with("mistral", "sliding_window", "3000000000"), invalid, "sliding_window is 3000000000");
+    assert_fails(open_with("gemma2", "sliding_window", "null"), invalid, "layer 0 uses sliding attention");
+}
+
+/* ---- weights -------------------------------------------------------------------------------------------------- */
+
+static void weights_must_have_the_shapes_expected(void **state)
+{
+    (void)state;
+    const trm_status invalid = TRM_ERROR_INVALID_MODEL;
+    assert_fails(open_with("llama", "intermediate_size", "64"), invalid,
+                 "weight model.layers.0.mlp.gate_proj.weight has shape [48, 32], expected [64, 32]");
+    assert_fails(open_with("llama", "vocab_size", "100"), invalid,
+                 "weight model.embed_tokens.weight has shape [96, 32], expected [100, 32]");
+    assert_fails(open_with("llama", "num_hidden_layers", "3"), invalid,
+                 "weight model.layers.2.input_layernorm.weight is missing");
+    assert_fails(open_with("llama", "attention_bias", "true"), invalid,
+                 "weight model.layers.0.self_attn.q_proj.bias is missing");
+    assert_fails(open_with("qwen2", "tie_word_embeddings", "false"), invalid,
+                 "weight lm_head.weight is missing from the checkpoint, and tie_word_embeddings is false");
+    assert_fails(open_with("gpt2", "n_positions", "65"), invalid,
+                 "weight transformer.wpe.weight has shape [64, 32], expected [65, 32]");
+    assert_fails(open_with("phi3", "num_key_value_heads", "4"), invalid,
+                 "qkv_proj.weight has shape [64, 32], expected [96, 32]");
+    assert_fails(open_with("llama-head-dim", "architectures", "[\"GPTNeoXForCausalLM\"]"), invalid,
+                 "weight gpt_neox.embed_in.weight is missing");
+    assert_fails(open_with("llama", "num_attention_heads", "8"), invalid, "q_proj.weight has shape");
+}
+
+static void weights_must_be_floats(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"model.norm.weight", "model.embed_tokens.weight"};
+    for (size_t i = 0; i < 2; i++) {
+        char path[600], *bytes, what[128];
+        size_t size;
+        make_folder("llama", read_config("llama"));
+        snprintf(path, sizeof(path), "%s/model.safetensors", test_golden_folder("llama"));
+        assert_ok(trm_file_read(path, 1 << 20, &bytes, &size));
+        char *entry = memmem(bytes, size, names[i], strlen(names[i]));
+        char *type = entry != NULL ? memmem(entry, size - (size_t)(entry - bytes), "\"F32\"", 5) : NULL;
+        assert_non_null(type);
+        type[1] = 'I';
+        linked = NULL;
+        unlink(in_folder("model.safetensors"));
+        test_write_file(in_folder("model.safetensors"), bytes, size);
+        free(bytes);
+        trm_model *model;
+        snprintf(what, sizeof(what), "weight %s is i32, expected f32, f16 or bf16", names[i]);
+        assert_fails(trm_model_open(folder, &model), TRM_ERROR_UNSUPPORTED, what);
+    }
+}
+
+static char logged[1024];
+
+static void keep_log(void *user, trm_log_level level, const char *message)
+{
+    (void)user;
+    if (level == TRM_LOG_WARNING) {
+        snprintf(logged, sizeof(logged), "%s", message);
+    }
+}
+
+static void unused_weights_are_a_warning(void **state)
+{
+    (void)state;
+    logged[0] = '\0';
+    trm_log_set(keep_log, NULL, TRM_LOG_WARNING);
+    assert_ok(open_with("llama", "num_hidden_layers", "2"));
+    assert_string_equal(logged, "");
+    assert_ok(open_with("llama", "num_hidden_layers", "1"));
+    assert_non_null(
+        strstr(logged, "9 weights of the checkpoint are not used: model.layers.1.input_layernorm.weight, "));
+    assert_non_null(strstr(logged, ", ..."));
+    trm_log_set(NULL, NULL, TRM_LOG_WARNING);
+}
+
+/* ---- files ---------------------------------------------------------------------------------------------------- */
+
+static void files_are_missing_or_malformed(void **state)
+{
+    (void)state;
+    trm_model *model;
+    make_folder("llama", read_config("llama"));
+    test_write_file(in_folder("config.json"), "{\"hidden_size\": }", 17);
+    assert_fails(trm_model_open(folder, &model), TRM_ERROR_INVALID_MODEL, "config.json");
+    test_write_file(in_folder("config.json"), "[1]", 3);
+    assert_fails(trm_model_open(folder, &model), TRM_ERROR_INVALID_MODEL, "config.json: expected an object");
+    unlink(in_folder("config.json"));
+    assert_fails(trm_model_open(folder, &model), TRM_ERROR_IO, "config.json");
+    make_folder("llama", read_config("llama"));
+    linked = NULL;
+    unlink(in_folder("model.safetensors"));
+    assert_fails(trm_model_open(folder, &model), TRM_ERROR_IO, "model.safetensors");
+    test_write_file(in_folder("model.safetensors"), "", 0);
+    assert_fails(trm_model_open(folder, &model), TRM_ERROR_INVALID_MODEL, "model.safetensors");
+}
+
+static void generation_config_wins(void **state)
+{
+    (void)state;
+    trm_model *model;
+    trm_model_info info;
+    static const char text[] = "{\"bos_token_id\": [5], \"eos_token_id\": [9, 8, 7]}";
+    make_folder("llama", read_config("llama"));
+    test_write_file(in_folder("generation_config.json"), text, sizeof(text) - 1);
+    assert_ok(trm_model_open(folder, &model));
+    trm_model_get_info(model, &info);
+    assert_int_equal(info.bos_token, 5);
+    assert_int_equal(info.n_eos_tokens, 3);
+    assert_int_equal(info.eos_tokens[2], 7);
+    trm_model_close(model);
+    test_write_file(in_folder("generation_config.json"), "{\"eos_token_id\": {}}", 20);
+    assert_fails(trm_model_open(folder, &model), TRM_ERROR_INVALID_MODEL, "generation_config.json: eos_token_id");
+    test_write_file(in_folder("generation_config.json"), "7", 1);
+    assert_fails(trm_model_open(folder, &model), TRM_ERROR_INVALID_MODEL, "generation_config.json: expected an object");
+
+    cJSON *config = read_config("llama");
+    set_key(config, "eos_token_id", NULL);
+    set_key(config, "bos_token_id", cJSON_CreateNull());
+    make_folder("llama", config);
+    assert_ok(trm_model_open(folder, &model));
+    trm_model_get_info(model, &info);
+    assert_int_equal(info.bos_token, -1);
+    assert_int_equal(info.n_eos_tokens, 0);
+    trm_model_close(model);
+}
+
+/* ---- any value of any key ------------------------------------------------------------------------------------- */
+
+static void try_values(const char *golden, const char *key)
+{
+    static const char *const values[] = {NULL,   "null",       "true", "\"x\"", "[]",     "{}",   "-1",
+                                         "0",    "1",          "3",    "0.3",   "1e300",  "[1]",  "-0.5",
+                                         "4096", "2147483647", "1e18", "[[]]",  "1e-300", "false"};
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        trm_status status = open_with(golden, key, values[i]);
+        assert_true(status != TRM_ERROR_INTERNAL);
+        assert_true(status == TRM_OK || trm_last_error()[0] != '\0');
+    }
+}
+
+static void no_value_is_worse_than_an_error(void **state)
+{
+    (void)state;
+    static const char *const goldens[] = {"llama-yarn-mscale", "qwen2-window", "phi3-longrope", "gemma3-v4",
+                                          "gpt-neox-v4"};
+    for (size_t g = 0; g < sizeof(goldens) / sizeof(goldens[0]); g++) {
+        cJSON *config = read_config(goldens[g]);
+        for (cJSON *member = config->child; member != NULL; member = member->next) {
+            try_values(goldens[g], member->string);
+            for (cJSON *inner = cJSON_IsObject(member) ? member->child : NULL; inner != NULL; inner = inner->next) {
+                char key[128];
+                snprintf(key, sizeof(key), "%s.%s", member->string, inner->string);
+                try_values(goldens[g], key);
+            }
+        }
+        cJSON_Delete(config);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unknown_things_are_named),        cmocka_unit_test(keys_are_required_and_typed),
+        cmocka_unit_test(sizes_must_fit_together),         cmocka_unit_test(weights_must_have_the_shapes_expected),
+        cmocka_unit_test(weights_must_be_floats),          cmocka_unit_test(unused_weights_are_a_warning),
+        cmocka_unit_test(files_are_missing_or_malformed),  cmocka_unit_test(generation_config_wins),
+        cmocka_unit_test(no_value_is_worse_than_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
