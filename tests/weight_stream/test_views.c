@@ -346,6 +346,33 @@ static void a_cut_and_joined_weight_is_the_weight_again(void **state)
     trm_weight_destroy(whole);
 }
 
+static void equal_weights_name_the_same_elements(void **state)
+{
+    (void)state;
+    trm_weight *whole = iota((trm_dims){2, {6, 6}}), *turned = NULL, *twice = NULL, *other = NULL, *long_one = NULL;
+    trm_weight *first = slice(whole, 0, 0, 3), *second = slice(whole, 0, 3, 3), *again = slice(whole, 0, 3, 3);
+    assert_ok(trm_weight_transpose(whole, (int32_t[]){1, 0}, &turned));
+    assert_ok(trm_weight_transpose(turned, (int32_t[]){1, 0}, &twice));
+    assert_ok(trm_weight_random(TRM_F32, &(trm_dims){2, {6, 6}}, 8, 0, 1, &other));
+    assert_ok(trm_weight_random(TRM_F32, &(trm_dims){2, {1, 36}}, 7, 0, 1, &long_one));
+    assert_false(trm_weight_equal(first, second));
+    assert_true(trm_weight_equal(second, again));
+    assert_false(trm_weight_equal(whole, turned));
+    assert_true(trm_weight_equal(whole, twice));
+    assert_false(trm_weight_equal(whole, other));
+    assert_false(trm_weight_equal(whole, long_one));
+    trm_weight *joined[3] = {NULL};
+    assert_ok(trm_weight_concat((const trm_weight *[]){first, other}, 2, 0, &joined[0]));
+    assert_ok(trm_weight_concat((const trm_weight *[]){second, other}, 2, 0, &joined[1]));
+    assert_ok(trm_weight_concat((const trm_weight *[]){again, other}, 2, 0, &joined[2]));
+    assert_false(trm_weight_equal(joined[0], joined[1]));
+    assert_true(trm_weight_equal(joined[1], joined[2]));
+    trm_weight *all[] = {whole, turned, twice, other, long_one, first, second, again, joined[0], joined[1], joined[2]};
+    for (int i = 0; i < 11; i++) {
+        trm_weight_destroy(all[i]);
+    }
+}
+
 /* [heads * 3 * dim, hidden] -> [heads, 3, dim, hidden] -> q of some heads -> [heads * dim, hidden] */
 static void fused_projections_come_apart(void **state)
 {
@@ -474,6 +501,9 @@ static void descriptions(void **state)
     trm_weight *part = slice(w, 1, 2, 3);
     trm_weight_describe(part, text, sizeof(text));
     assert_string_equal(text, "model.safetensors:w[:, 2:5]");
+    trm_weight *rows = slice(part, 0, 1, 2), *box = slice(rows, 2, 4, 2);
+    trm_weight_describe(box, text, sizeof(text));
+    assert_string_equal(text, "model.safetensors:w[1:3, 2:5, 4:6]");
     assert_ok(trm_weight_transpose(w, (int32_t[]){0, 2, 1}, &turned));
     trm_weight_describe(turned, text, sizeof(text));
     assert_string_equal(text, "model.safetensors:w{from 0, 4 by 60, 10 by 1, 6 by 10}");
@@ -482,8 +512,8 @@ static void descriptions(void **state)
     assert_string_equal(text, "join along 0 (model.safetensors:w[:, 2:5], zeros)");
     trm_weight_describe(padded, text, 20);
     assert_string_equal(text, "join along 0 (model");
-    trm_weight *all[] = {w, part, turned, padded};
-    for (int i = 0; i < 4; i++) {
+    trm_weight *all[] = {w, part, turned, padded, rows, box};
+    for (int i = 0; i < 6; i++) {
         trm_weight_destroy(all[i]);
     }
     trm_safetensors_close(set);
@@ -497,6 +527,7 @@ int main(void)
         cmocka_unit_test(chains_of_stored_weights),
         cmocka_unit_test(chains_of_random_weights),
         cmocka_unit_test(a_cut_and_joined_weight_is_the_weight_again),
+        cmocka_unit_test(equal_weights_name_the_same_elements),
         cmocka_unit_test(fused_projections_come_apart),
         cmocka_unit_test(joined_weights_are_cut_part_by_part),
         cmocka_unit_test(weights_without_elements),
