@@ -11,12 +11,13 @@
 const char *test_golden_name(int32_t index)
 {
     static const char *const names[] = {
-        "llama",         "llama-v4",          "llama-linear",     "llama-dynamic",  "llama-llama3", "llama-llama3-v4",
-        "llama-yarn",    "llama-yarn-mscale", "llama-bias",       "llama-head-dim", "llama-bf16",   "llama-f16",
-        "llama-sharded", "mistral",           "mistral-full",     "qwen2",          "qwen2-window", "qwen3",
-        "phi3",          "phi3-longrope",     "phi3-longrope-v4", "phi3-partial",   "gemma",        "gemma2",
-        "gemma3",        "gemma3-v4",         "gemma3-images",    "gemma-bf16",     "gpt2",         "gpt2-scaled",
-        "gpt-neox",      "gpt-neox-v4",       "gpt-neox-serial",
+        "llama",           "llama-v4",         "llama-linear",      "llama-dynamic",   "llama-llama3",
+        "llama-llama3-v4", "llama-yarn",       "llama-yarn-mscale", "llama-bias",      "llama-head-dim",
+        "llama-bf16",      "llama-f16",        "llama-sharded",     "mistral",         "mistral-full",
+        "qwen2",           "qwen2-window",     "qwen2-window-v4",   "qwen3",           "phi3",
+        "phi3-longrope",   "phi3-longrope-v4", "phi3-partial",      "gemma",           "gemma2",
+        "gemma3",          "gemma3-v4",        "gemma3-images",     "gemma-bf16",      "gpt2",
+        "gpt2-scaled",     "gpt-neox",         "gpt-neox-v4",       "gpt-neox-serial",
     };
     return index >= 0 && (size_t)index < sizeof(names) / sizeof(names[0]) ? names[index] : NULL;
 }

@@ -161,6 +161,8 @@ def goldens():
     mistral = {**BASE, "rms_norm_eps": 1e-5}
     phi = {**BASE, "original_max_position_embeddings": 16}
     gemma = {**BASE, "num_hidden_layers": 4, "head_dim": 16}
+    wide = dict(head_dim=16, num_key_value_heads=4)
+    qwen2_window = {**BASE, "use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}
     gemma3 = {
         **gemma,
         "sliding_window": 8,
@@ -195,34 +197,45 @@ def goldens():
             spell4=dict(rope_theta=10000.0, rope_scaling=llama3),
             **rope(**llama3),
         ),
-        llama("llama-yarn", share="llama", **rope(rope_type="yarn", factor=8.0, original_max_position_embeddings=16)),
+        llama("llama-bias", attention_bias=True, mlp_bias=True, tie_word_embeddings=True, num_key_value_heads=1),
+        llama("llama-head-dim", **wide),
+        # A low theta and wide heads, so that the ramp between kept and interpolated frequencies has several steps.
+        llama(
+            "llama-yarn",
+            share="llama-head-dim",
+            **wide,
+            **rope(rope_type="yarn", rope_theta=100.0, factor=8.0, original_max_position_embeddings=1024),
+        ),
         llama(
             "llama-yarn-mscale",
-            share="llama",
+            share="llama-head-dim",
+            **wide,
             **rope(
                 rope_type="yarn",
+                rope_theta=100.0,
                 factor=4.0,
                 original_max_position_embeddings=32,
-                beta_fast=16.0,
-                beta_slow=2.0,
+                beta_fast=4.0,
+                beta_slow=0.8,
                 mscale=1.0,
                 mscale_all_dim=0.5,
                 truncate=False,
             ),
         ),
-        llama("llama-bias", attention_bias=True, mlp_bias=True, tie_word_embeddings=True, num_key_value_heads=1),
-        llama("llama-head-dim", head_dim=16, num_key_value_heads=4),
         llama("llama-bf16", dtype=torch.bfloat16),
         llama("llama-f16", dtype=torch.float16),
         llama("llama-sharded", shard="20KB"),
         Golden("mistral", t.MistralForCausalLM, t.MistralConfig, {**mistral, "sliding_window": 7}),
         Golden("mistral-full", t.MistralForCausalLM, t.MistralConfig, {**mistral, "sliding_window": None}, share="mistral"),
         Golden("qwen2", t.Qwen2ForCausalLM, t.Qwen2Config, {**BASE, "tie_word_embeddings": True}),
+        Golden("qwen2-window", t.Qwen2ForCausalLM, t.Qwen2Config, qwen2_window),
         Golden(
-            "qwen2-window",
+            "qwen2-window-v4",
             t.Qwen2ForCausalLM,
             t.Qwen2Config,
-            {**BASE, "use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1},
+            qwen2_window,
+            share="qwen2-window",
+            spell4=dict(rope_theta=10000.0, layer_types=None),
         ),
         Golden("qwen3", t.Qwen3ForCausalLM, t.Qwen3Config, {**BASE, "head_dim": 16}),
         Golden("phi3", t.Phi3ForCausalLM, t.Phi3Config, {**phi, "sliding_window": 9}),
