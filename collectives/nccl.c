@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-static const char why[] =
+static const char *const why =
     TRM_HAVE_CUDA ? "this build has no NCCL: nccl.h was not found" : "this build has no CUDA backend, and so no NCCL";
 
 trm_status trm_nccl_make_id(unsigned char id[TRM_NCCL_ID_SIZE])
