@@ -285,6 +285,28 @@ static void a_set_of_shards(void **state)
     trm_safetensors_close(set);
 }
 
+static void the_shipped_model_opens(void **state)
+{
+    (void)state;
+    trm_safetensors *set = NULL;
+    assert_ok(trm_safetensors_open(TRM_SOURCE_DIR "/configs/models/kjv-7m", &set));
+    assert_true(trm_safetensors_has(set, "model.embed_tokens.weight"));
+    size_t bytes = 0;
+    for (int32_t i = 0; i < trm_safetensors_count(set); i++) {
+        trm_weight *weight = NULL;
+        assert_ok(trm_safetensors_weight(set, trm_safetensors_name(set, i), &weight));
+        assert_non_null(trm_weight_mapped(weight));
+        size_t count = 1;
+        for (int32_t k = 0; k < trm_weight_dims(weight).n; k++) {
+            count *= (size_t)trm_weight_dims(weight).d[k];
+        }
+        bytes += count * trm_dtype_size(trm_weight_dtype(weight));
+        trm_weight_destroy(weight);
+    }
+    assert_int_equal(bytes, trm_safetensors_bytes(set));
+    trm_safetensors_close(set);
+}
+
 /* The cache of the hub: snapshots/<commit>/<file> are links to blobs/<hash>. */
 static void files_behind_links(void **state)
 {
@@ -397,6 +419,7 @@ int main(void)
         cmocka_unit_test(wrong_types_and_shapes),
         cmocka_unit_test(wrong_offsets),
         cmocka_unit_test(a_set_of_shards),
+        cmocka_unit_test(the_shipped_model_opens),
         cmocka_unit_test(files_behind_links),
         cmocka_unit_test(wrong_indices),
         cmocka_unit_test(names_with_two_dots_inside_are_fine),
