@@ -22,6 +22,19 @@
 
 /* ---- constants --------------------------------------------------------------------------------- */
 
+/* The shortest text that reads back as the same number. */
+static void print_float(FILE *out, float value)
+{
+    char text[32];
+    for (int precision = 6; precision <= 9; precision++) {
+        snprintf(text, sizeof(text), "%.*g", precision, (double)value);
+        if (strtof(text, NULL) == value) {
+            break;
+        }
+    }
+    fputs(text, out);
+}
+
 static void print_element(FILE *out, const void *value, trm_dtype dtype, size_t index)
 {
     const unsigned char *at = (const unsigned char *)value + index * trm_dtype_size(dtype);
@@ -39,13 +52,13 @@ static void print_element(FILE *out, const void *value, trm_dtype dtype, size_t 
     memcpy(&element, at, trm_dtype_size(dtype));
     switch (dtype) {
     case TRM_F32:
-        fprintf(out, "%.9g", (double)element.f32);
+        print_float(out, element.f32);
         break;
     case TRM_F16:
-        fprintf(out, "%.9g", (double)trm_f16_to_f32(element.u16));
+        print_float(out, trm_f16_to_f32(element.u16));
         break;
     case TRM_BF16:
-        fprintf(out, "%.9g", (double)trm_bf16_to_f32(element.u16));
+        print_float(out, trm_bf16_to_f32(element.u16));
         break;
     case TRM_F64:
         fprintf(out, "%.17g", element.f64);
@@ -172,7 +185,8 @@ static void print_field(FILE *out, const trm_field *field, const trm_layer_desc 
         fprintf(out, "=%" PRId64, *(const int64_t *)at);
         break;
     case TRM_FIELD_FLOAT:
-        fprintf(out, "=%.9g", (double)*(const float *)at);
+        fputc('=', out);
+        print_float(out, *(const float *)at);
         break;
     case TRM_FIELD_DTYPE:
         fprintf(out, "=%s", trm_dtype_name((trm_dtype) * (const int32_t *)at));
