@@ -1,0 +1,621 @@
+/* Every pass: the network before and after it as text, and the numbers of both. */
+#include "graph/compare.h"
+
+#include <stdio.h>
+
+#define RELU    TRM_ACTIVATION_RELU
+#define SILU    TRM_ACTIVATION_SILU
+#define SIGMOID TRM_ACTIVATION_SIGMOID
+#define ADD     TRM_ELEMENTWISE_ADD
+#define MUL     TRM_ELEMENTWISE_MUL
+
+typedef trm_status (*pass_fn)(trm_network *network, int32_t *changes);
+
+static trm_status fuse_before(trm_network *network, int32_t *changes)
+{
+    return trm_pass_fuse(network, TRM_PASSES_BEFORE_PARTITION, changes);
+}
+
+static trm_status fuse_after(trm_network *network, int32_t *changes)
+{
+    return trm_pass_fuse(network, TRM_PASSES_AFTER_PARTITION, changes);
+}
+
+static trm_status join(trm_network *network, int32_t *changes)
+{
+    return trm_pass_join_matmuls(network, false, changes);
+}
+
+static trm_status join_sliced(trm_network *network, int32_t *changes)
+{
+    return trm_pass_join_matmuls(network, true, changes);
+}
+
+/* The lines from the first layer on. */
+static const char *layers_of(const char *text)
+{
+    const char *at = text;
+    while (*at != '\0') {
+        const char *end = strchr(at, '\n');
+        char line[1024];
+        snprintf(line, sizeof(line), "%.*s", (int)(end - at), at);
+        bool given = strstr(line, " = input") || strstr(line, " = state") || strstr(line, " = constant {") ||
+                     strstr(line, " = weight ");
+        if (!given) {
+            break;
+        }
+        at = end + 1;
+    }
+    return at;
+}
+
+static void check_consistent(const trm_network *network)
+{
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        assert_int_equal(tensor->index, i);
+        assert_true((tensor->role == TRM_TENSOR_ACTIVATION) == (tensor->producer != NULL));
+        assert_true(tensor->role != TRM_TENSOR_CONSTANT || (tensor->value == NULL) != (tensor->weight == NULL));
+    }
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        assert_int_equal(layer->index, i);
+        for (int32_t j = 0; j < layer->n_inputs; j++) {
+            const trm_tensor *input = layer->inputs[j];
+            assert_true(input == NULL || network->tensors[input->index] == input);
+            assert_true(input == NULL || input->producer == NULL || input->producer->index < i);
+        }
+    }
+}
+
+/* Runs the pass on a copy; its layers must then read `after`, or stay as they are if that is NULL. Takes the network.
+ */
+static void check_pass(trm_network *network, pass_fn pass, const char *after)
+{
+    trm_network *changed = NULL;
+    int32_t changes = 0;
+    assert_ok(trm_network_clone(network, &changed));
+    assert_ok(pass(changed, &changes));
+    check_consistent(changed);
+    char *before_text = trm_network_to_text(network), *after_text = trm_network_to_text(changed);
+    assert_string_equal(layers_of(after_text), after == NULL ? layers_of(before_text) : after);
+    assert_true((changes == 0) == (strcmp(before_text, after_text) == 0));
+    assert_same_numbers(network, changed, 5, test_seed());
+    int32_t again = 0;
+    assert_ok(pass(changed, &again));
+    assert_int_equal(again, 0);
+    assert_text(changed, after_text);
+    trm_free(before_text);
+    trm_free(after_text);
+    trm_network_destroy(changed);
+    trm_network_destroy(network);
+}
+
+/* ---- dead code --------------------------------------------------------------------------------- */
+
+static void dead_code_goes(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *unused = NULL;
+    net_input(network, "unread", TRM_F32, DIMS(1));
+    net_values(network, "unused", DIMS(4));
+    assert_ok(trm_network_add_state(network, "forgotten", TRM_F32, DIMS(4), &unused));
+    trm_tensor *y = net_unary(network, "y", RELU, x);
+    trm_tensor *dead = net_binary(network, "dead", ADD, y, net_values(network, "v", DIMS(4)));
+    net_unary(network, "more", RELU, dead);
+    net_output(network, y);
+    trm_network *changed = NULL;
+    assert_ok(trm_network_clone(network, &changed));
+    int32_t changes = 0;
+    assert_ok(trm_pass_dead_code(changed, &changes));
+    assert_text(changed, "x: f32 [?, 4] = input\n"
+                         "unread: f32 [1] = input\n"
+                         "y: f32 [?, 4] = unary(x) op=activation activation=relu\n"
+                         "output y\n");
+    assert_int_equal(changes, 2 + 5);
+    trm_network_destroy(changed);
+    check_pass(network, trm_pass_dead_code, "y: f32 [?, 4] = unary(x) op=activation activation=relu\noutput y\n");
+}
+
+static void layers_with_effects_stay(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *s = NULL;
+    assert_ok(trm_network_add_state(network, "s", TRM_F32, DIMS(4), &s));
+    trm_layer_desc send = {.kind = TRM_LAYER_DIST_COLLECTIVE, .collective = {TRM_SEND, .root = 1}};
+    trm_tensor *sent = net_unary(network, "sent", RELU, x);
+    net_layer(network, "send", send, sent, NULL, NULL, NULL);
+    net_binary(network, "reads", ADD, x, s);
+    char *text = trm_network_to_text(network);
+    int32_t changes = 0;
+    assert_ok(trm_pass_dead_code(network, &changes));
+    assert_text(network, text);
+    assert_int_equal(changes, 0);
+    trm_free(text);
+    trm_network_destroy(network);
+}
+
+/* ---- constant folding -------------------------------------------------------------------------- */
+
+static void small_layers_of_constants_are_run(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4));
+    trm_tensor *v = net_values(network, "v", DIMS(4)), *w = net_weight(network, "w", DIMS(4), 3);
+    trm_tensor *sum = net_binary(network, "sum", ADD, v, w);
+    trm_layer_desc norm = {.kind = TRM_LAYER_NORM, .norm = {.residual = true, .eps = 1}};
+    trm_tensor *inputs[] = {sum, v, v}, *outputs[2];
+    assert_ok(trm_network_add_layer(network, "norm", &norm, inputs, 3, outputs));
+    trm_tensor *y = net_binary(network, "y", ADD, x, outputs[0]);
+    net_output(network, net_binary(network, "z", MUL, y, outputs[1]));
+    check_pass(network, trm_pass_fold_constants,
+               "y: f32 [?, 4] = elementwise(x, norm) op=add\n"
+               "z: f32 [?, 4] = elementwise(y, norm:1) op=mul\n"
+               "output z\n");
+}
+
+static void folded_constants_keep_their_values(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *v = net_values(network, "v", DIMS(2)), *x = net_input(network, "x", TRM_F32, DIMS(2));
+    trm_layer_desc linear = {.kind = TRM_LAYER_UNARY, .unary = {TRM_UNARY_LINEAR, 0, 2, 1}};
+    trm_tensor *folded = net_layer(network, "folded", linear, v, NULL, NULL, NULL);
+    net_output(network, net_binary(network, "y", ADD, x, folded));
+    assert_ok(trm_pass_fold_constants(network, NULL));
+    assert_text(network, "x: f32 [2] = input\n"
+                         "folded: f32 [2] = constant {2, 2.5}\n"
+                         "y: f32 [2] = elementwise(x, folded) op=add\n"
+                         "output y\n");
+    trm_network_destroy(network);
+}
+
+static void moved_weights_become_views(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 256));
+    trm_tensor *w = net_weight(network, "w", DIMS(2, 128, 300), 3); /* 300 KiB: too large to be read */
+    trm_tensor *half = net_weight(network, "half", DIMS(100, 256), 4);
+    trm_tensor *moved = net_layer(network, "t", (trm_layer_desc){.kind = TRM_LAYER_TRANSPOSE, .transpose = {{2, 0, 1}}},
+                                  w, NULL, NULL, NULL);
+    assert_ok(trm_network_add_reshape(network, "r", moved, DIMS(300, -1), &moved));
+    moved = net_layer(network, "s", (trm_layer_desc){.kind = TRM_LAYER_SLICE, .slice = {0, -200, INT64_MAX, 1}}, moved,
+                      NULL, NULL, NULL);
+    moved = net_layer(network, "c", (trm_layer_desc){.kind = TRM_LAYER_CONCAT}, moved, half, NULL, NULL);
+    net_output(network, net_linear(network, "y", x, moved));
+    check_pass(network, trm_pass_fold_constants, "y: f32 [?, 300] = matmul(x, c) transpose_b\noutput y\n");
+}
+
+static void a_cast_weight_is_converted_when_it_is_read(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_weight *weight = NULL;
+    trm_tensor *w = NULL, *x = net_input(network, "x", TRM_F32, DIMS(-1, 256));
+    assert_ok(trm_weight_random(TRM_BF16, &DIMS(256, 256), 5, 0, 1, &weight));
+    assert_ok(trm_network_add_weight(network, "w", weight, TRM_BF16, &w));
+    trm_tensor *wide =
+        net_layer(network, "wide", (trm_layer_desc){.kind = TRM_LAYER_CAST, .cast = {TRM_F32}}, w, NULL, NULL, NULL);
+    net_output(network, net_linear(network, "y", x, wide));
+    check_pass(network, trm_pass_fold_constants, "y: f32 [?, 256] = matmul(x, wide) transpose_b\noutput y\n");
+}
+
+static void what_must_not_be_folded_stays(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 256)), *v = net_values(network, "v", DIMS(4));
+    /* a large weight that is read twice, one that a kernel would have to read, a result that is too large */
+    trm_tensor *w = net_weight(network, "w", DIMS(256, 256), 4);
+    trm_layer_desc transpose = {.kind = TRM_LAYER_TRANSPOSE, .transpose = {{1, 0}}};
+    trm_tensor *turned = net_layer(network, "turned", transpose, w, NULL, NULL, NULL);
+    net_output(network, net_linear(network, "a", net_linear(network, "b", x, w), turned));
+    trm_tensor *large = net_unary(network, "large", RELU, net_weight(network, "u", DIMS(256, 256), 5));
+    net_output(network, net_linear(network, "c", x, large));
+    trm_tensor *column = net_values(network, "column", DIMS(2048, 1)), *row = net_values(network, "row", DIMS(1, 256));
+    trm_tensor *product = net_binary(network, "product", MUL, column, row);
+    net_output(network, net_linear(network, "d", x, product));
+    /* an output, and a pinned tensor */
+    net_output(network, net_unary(network, "asked", RELU, v));
+    trm_tensor *pinned = net_unary(network, "pinned", SILU, v);
+    assert_ok(trm_network_pin(network, pinned, "replicate"));
+    net_output(network, net_binary(network, "e", ADD, pinned, pinned));
+    check_pass(network, trm_pass_fold_constants, NULL);
+}
+
+/* ---- common subexpressions --------------------------------------------------------------------- */
+
+static void equal_layers_and_constants_are_merged(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4));
+    trm_tensor *v = net_values(network, "v", DIMS(4)), *v2 = net_values(network, "v2", DIMS(4));
+    trm_tensor *w = net_weight(network, "w", DIMS(4, 4), 3), *w2 = net_weight(network, "w2", DIMS(4, 4), 3);
+    trm_tensor *w3 = net_weight(network, "w3", DIMS(4, 4), 4);
+    trm_tensor *a = net_linear(network, "a", net_binary(network, "p", ADD, x, v), w);
+    trm_tensor *b = net_linear(network, "b", net_binary(network, "q", ADD, x, v2), w2);
+    trm_tensor *c = net_linear(network, "c", net_binary(network, "r", MUL, x, v2), w3);
+    net_output(network, net_binary(network, "y", ADD, net_binary(network, "s", ADD, a, b), c));
+    check_pass(network, trm_pass_common_subexpressions,
+               "p: f32 [?, 4] = elementwise(x, v) op=add\n"
+               "a: f32 [?, 4] = matmul(p, w) transpose_b\n"
+               "r: f32 [?, 4] = elementwise(x, v) op=mul\n"
+               "c: f32 [?, 4] = matmul(r, w3) transpose_b\n"
+               "s: f32 [?, 4] = elementwise(a, a) op=add\n"
+               "y: f32 [?, 4] = elementwise(s, c) op=add\n"
+               "output y\n");
+}
+
+static void outputs_pins_and_messages_are_not_merged(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4));
+    net_output(network, net_unary(network, "a", RELU, x));
+    net_output(network, net_unary(network, "b", RELU, x));
+    trm_tensor *c = net_unary(network, "c", SILU, x), *d = net_unary(network, "d", SILU, x);
+    assert_ok(trm_network_pin(network, d, "replicate"));
+    net_output(network, net_binary(network, "y", ADD, c, d));
+    check_pass(network, trm_pass_common_subexpressions, NULL);
+
+    network = net_create();
+    x = net_input(network, "x", TRM_F32, DIMS(4));
+    trm_layer_desc receive = {.kind = TRM_LAYER_DIST_COLLECTIVE, .collective = {TRM_RECV, .root = 1}};
+    net_layer(network, "r", receive, x, NULL, NULL, NULL);
+    net_layer(network, "r", receive, x, NULL, NULL, NULL);
+    int32_t changes = 0;
+    assert_ok(trm_pass_common_subexpressions(network, &changes));
+    assert_int_equal(changes, 0);
+    assert_int_equal(network->n_layers, 2);
+    trm_network_destroy(network);
+}
+
+/* ---- fusion ------------------------------------------------------------------------------------ */
+
+static void a_residual_add_joins_the_norm(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *w = net_weight(network, "w", DIMS(4, 4), 3);
+    trm_tensor *g = net_values(network, "g", DIMS(4));
+    trm_tensor *branch = net_linear(network, "branch", x, w);
+    trm_tensor *sum = net_binary(network, "sum", ADD, x, branch);
+    trm_tensor *early = net_unary(network, "early", RELU, sum); /* must move behind the norm */
+    trm_tensor *y = net_norm(network, "y", sum, g);
+    net_output(network, net_binary(network, "z", ADD, y, early));
+    net_output(network, sum);
+    check_pass(network, fuse_before,
+               "branch: f32 [?, 4] = matmul(x, w) transpose_b\n"
+               "y: f32 [?, 4], sum: f32 [?, 4] = norm(branch, x, g) op=rms residual eps=0.5\n"
+               "early: f32 [?, 4] = unary(sum) op=activation activation=relu\n"
+               "z: f32 [?, 4] = elementwise(y, early) op=add\n"
+               "output z\n"
+               "output sum\n");
+}
+
+static void adds_that_broadcast_do_not_join_the_norm(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)),
+               *row = net_input(network, "row", TRM_F32, DIMS(1, 4));
+    trm_tensor *other = net_input(network, "other", TRM_F32, DIMS(-1, 4)); /* may have one row where x has more */
+    trm_tensor *g = net_values(network, "g", DIMS(4));
+    net_output(network, net_norm(network, "y", net_binary(network, "s", ADD, x, row), g));
+    net_output(network, net_norm(network, "z", net_binary(network, "t", ADD, x, other), g));
+    /* a weight that is no constant might depend on the sum */
+    trm_tensor *scale = net_input(network, "scale", TRM_F32, DIMS(4));
+    net_output(network, net_norm(network, "v", net_binary(network, "u", ADD, x, x), scale));
+    check_pass(network, fuse_before, NULL);
+}
+
+static void equal_unknown_dims_are_followed_through_layers(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *ids = net_input(network, "ids", TRM_I32, DIMS(-1)), *g = net_values(network, "g", DIMS(8));
+    trm_tensor *x = net_layer(network, "x", (trm_layer_desc){.kind = TRM_LAYER_EMBEDDING},
+                              net_weight(network, "table", DIMS(4, 8), 1), ids, NULL, NULL);
+    trm_tensor *h = net_linear(network, "h", x, net_weight(network, "w", DIMS(8, 8), 2));
+    assert_ok(trm_network_add_reshape(network, "heads", h, DIMS(0, 2, 4), &h));
+    trm_layer_desc turn = {.kind = TRM_LAYER_TRANSPOSE, .transpose = {{1, 0, 2}}};
+    h = net_layer(network, "turned", turn, h, NULL, NULL, NULL);
+    h = net_layer(network, "soft", (trm_layer_desc){.kind = TRM_LAYER_SOFTMAX, .softmax = {-1}}, h, NULL, NULL, NULL);
+    h = net_layer(network, "back", turn, h, NULL, NULL, NULL);
+    assert_ok(trm_network_add_reshape(network, "flat", h, DIMS(-1, 8), &h));
+    net_output(network, net_norm(network, "y", net_binary(network, "sum", ADD, x, h), g));
+    check_pass(network, fuse_before,
+               "x: f32 [?, 8] = embedding(table, ids)\n"
+               "h: f32 [?, 8] = matmul(x, w) transpose_b\n"
+               "heads: f32 [?, 2, 4] = reshape(h) dims=[0, 2, 4]\n"
+               "turned: f32 [2, ?, 4] = transpose(heads) perm=[1, 0, 2]\n"
+               "soft: f32 [2, ?, 4] = softmax(turned) axis=2\n"
+               "back: f32 [?, 2, 4] = transpose(soft) perm=[1, 0, 2]\n"
+               "flat: f32 [?, 8] = reshape(back) dims=[-1, 8]\n"
+               "y: f32 [?, 8], sum: f32 [?, 8] = norm(flat, x, g) op=rms residual eps=0.5\n"
+               "output y\n");
+}
+
+static void a_bias_joins_the_product(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *w = net_weight(network, "w", DIMS(3, 4), 3);
+    trm_tensor *bias = net_values(network, "bias", DIMS(3));
+    net_output(network, net_binary(network, "y", ADD, net_linear(network, "a", x, w), bias));
+    net_output(network, net_binary(network, "z", ADD, bias, net_linear(network, "b", x, w)));
+    check_pass(network, fuse_before,
+               "y: f32 [?, 3] = matmul(x, w, bias) transpose_b\n"
+               "z: f32 [?, 3] = matmul(x, w, bias) transpose_b\n"
+               "output y\n"
+               "output z\n");
+}
+
+static void what_is_no_bias_stays_an_add(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(3, 4)), *w = net_weight(network, "w", DIMS(3, 4), 3);
+    trm_tensor *one = net_values(network, "one", DIMS(1)), *column = net_values(network, "column", DIMS(3, 1));
+    trm_tensor *input = net_input(network, "input", TRM_F32, DIMS(3)), *bias = net_values(network, "bias", DIMS(3));
+    net_output(network, net_binary(network, "y0", ADD, net_linear(network, "a", x, w), one));
+    net_output(network, net_binary(network, "y1", ADD, net_linear(network, "b", x, w), column));
+    net_output(network, net_binary(network, "y2", ADD, net_linear(network, "c", x, w), input));
+    trm_tensor *shared = net_linear(network, "shared", x, w);
+    net_output(network, net_binary(network, "y3", ADD, shared, bias));
+    net_output(network, net_unary(network, "y4", RELU, shared));
+    trm_tensor *output = net_linear(network, "output", x, w);
+    net_output(network, output);
+    net_output(network, net_binary(network, "y5", ADD, output, bias));
+    trm_tensor *pinned = net_linear(network, "pinned", x, w);
+    assert_ok(trm_network_pin(network, pinned, "replicate"));
+    net_output(network, net_binary(network, "y6", ADD, pinned, bias));
+    check_pass(network, fuse_after, NULL);
+}
+
+static trm_network *activated_product(void)
+{
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *w = net_weight(network, "w", DIMS(3, 4), 3);
+    trm_tensor *bias = net_values(network, "bias", DIMS(3));
+    trm_tensor *y = net_binary(network, "y", ADD, net_linear(network, "a", x, w), bias);
+    net_output(network, net_unary(network, "z", RELU, net_unary(network, "act", TRM_ACTIVATION_GELU, y)));
+    return network;
+}
+
+static void an_activation_becomes_an_epilogue_after_partitioning(void **state)
+{
+    (void)state;
+    check_pass(activated_product(), fuse_before,
+               "y: f32 [?, 3] = matmul(x, w, bias) transpose_b\n"
+               "act: f32 [?, 3] = unary(y) op=activation activation=gelu\n"
+               "z: f32 [?, 3] = unary(act) op=activation activation=relu\n"
+               "output z\n");
+    check_pass(activated_product(), fuse_after,
+               "act: f32 [?, 3] = matmul(x, w, bias) transpose_b activation=gelu\n"
+               "z: f32 [?, 3] = unary(act) op=activation activation=relu\n"
+               "output z\n");
+}
+
+static void gate_and_up_become_a_glu(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4));
+    trm_tensor *gate = net_linear(network, "gate", x, net_weight(network, "wg", DIMS(6, 4), 3));
+    trm_tensor *up = net_linear(network, "up", x, net_weight(network, "wu", DIMS(6, 4), 4));
+    net_output(network, net_binary(network, "y", MUL, up, net_unary(network, "act", SILU, gate)));
+    check_pass(network, fuse_after,
+               "gate: f32 [?, 6] = matmul(x, wg) transpose_b\n"
+               "up: f32 [?, 6] = matmul(x, wu) transpose_b\n"
+               "y: f32 [?, 6] = glu(gate, up) activation=silu\n"
+               "output y\n");
+}
+
+static void x_times_sigmoid_becomes_silu(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4));
+    net_output(network, net_binary(network, "y", MUL, x, net_unary(network, "gate", SIGMOID, x)));
+    check_pass(network, fuse_before, "y: f32 [?, 4] = unary(x) op=activation activation=silu\noutput y\n");
+}
+
+static void products_that_are_no_glu_stay(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *row = net_values(network, "row", DIMS(4));
+    trm_tensor *other = net_input(network, "other", TRM_F32, DIMS(-1, 4));
+    net_output(network, net_binary(network, "y0", MUL, net_unary(network, "a", SILU, x), row));
+    net_output(network, net_binary(network, "y1", MUL, net_unary(network, "b", SILU, x), other));
+    trm_tensor *shared = net_unary(network, "c", SILU, x);
+    net_output(network, net_binary(network, "y2", MUL, shared, shared));
+    net_output(network, net_binary(network, "y3", MUL, net_unary(network, "d", RELU, x), x));
+    check_pass(network, fuse_before, NULL);
+}
+
+/* ---- joined products --------------------------------------------------------------------------- */
+
+static trm_tensor *linear_with_bias(trm_network *network, const char *name, trm_tensor *x, trm_tensor *w,
+                                    trm_tensor *bias)
+{
+    trm_tensor *output = NULL;
+    assert_ok(trm_network_add_matmul(network, name, x, w, bias, true, &output));
+    return output;
+}
+
+static trm_network *gated_network(bool biased)
+{
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4));
+    trm_tensor *bg = biased ? net_weight(network, "bg", DIMS(6), 8) : NULL;
+    trm_tensor *bu = biased ? net_weight(network, "bu", DIMS(6), 9) : NULL;
+    trm_tensor *up = linear_with_bias(network, "up", x, net_weight(network, "wu", DIMS(6, 4), 4), bu);
+    trm_tensor *gate = linear_with_bias(network, "gate", x, net_weight(network, "wg", DIMS(6, 4), 3), bg);
+    trm_layer_desc glu = {.kind = TRM_LAYER_GLU, .glu = {SILU}};
+    net_output(network, net_layer(network, "y", glu, gate, up, NULL, NULL));
+    return network;
+}
+
+static void gate_and_up_are_joined_without_a_slice(void **state)
+{
+    (void)state;
+    check_pass(gated_network(false), join,
+               "gate+up: f32 [?, 12] = matmul(x, wg+wu) transpose_b\n"
+               "y: f32 [?, 6] = glu(gate+up) activation=silu\n"
+               "output y\n");
+    check_pass(gated_network(true), join_sliced,
+               "gate+up: f32 [?, 12] = matmul(x, wg+wu, bg+bu) transpose_b\n"
+               "y: f32 [?, 6] = glu(gate+up) activation=silu\n"
+               "output y\n");
+}
+
+static trm_network *query_key_value(void)
+{
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4));
+    trm_tensor *q =
+        linear_with_bias(network, "q", x, net_weight(network, "wq", DIMS(8, 4), 3), net_values(network, "bq", DIMS(8)));
+    trm_tensor *k =
+        linear_with_bias(network, "k", x, net_weight(network, "wk", DIMS(2, 4), 4), net_values(network, "bk", DIMS(2)));
+    trm_tensor *v =
+        linear_with_bias(network, "v", x, net_weight(network, "wv", DIMS(2, 4), 5), net_values(network, "bv", DIMS(2)));
+    net_output(network, q);
+    net_output(network, net_binary(network, "y", ADD, k, v));
+    return network;
+}
+
+static void products_of_one_input_are_joined_with_slices_where_asked(void **state)
+{
+    (void)state;
+    check_pass(query_key_value(), join, NULL);
+    check_pass(query_key_value(), join_sliced,
+               "q+k+v: f32 [?, 12] = matmul(x, wq+wk+wv, bq+bk+bv) transpose_b\n"
+               "q: f32 [?, 8] = slice(q+k+v) axis=1 end=8\n"
+               "k: f32 [?, 2] = slice(q+k+v) axis=1 start=8 end=10\n"
+               "v: f32 [?, 2] = slice(q+k+v) axis=1 start=10 end=12\n"
+               "y: f32 [?, 2] = elementwise(k, v) op=add\n"
+               "output q\n"
+               "output y\n");
+}
+
+static void products_that_differ_are_not_joined(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *z = net_unary(network, "z", RELU, x);
+    trm_tensor *w = net_weight(network, "w", DIMS(4, 4), 1), *values = net_values(network, "values", DIMS(4, 4));
+    net_output(network, linear_with_bias(network, "plain", x, w, NULL));
+    net_output(network, linear_with_bias(network, "again", z, w, NULL)); /* w has two readers */
+    net_output(network, linear_with_bias(network, "inline", x, values, NULL));
+    net_output(network, linear_with_bias(network, "biased", x, net_weight(network, "w2", DIMS(4, 4), 2),
+                                         net_weight(network, "b2", DIMS(4), 2)));
+    net_output(network, linear_with_bias(network, "other", z, net_weight(network, "w3", DIMS(4, 4), 3), NULL));
+    trm_layer_desc matmul = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true, .activation = RELU}};
+    net_output(network, net_layer(network, "relu", matmul, x, net_weight(network, "w4", DIMS(4, 4), 4), NULL, NULL));
+    matmul.matmul = (trm_matmul_params){0};
+    net_output(network,
+               net_layer(network, "straight", matmul, x, net_weight(network, "w5", DIMS(4, 4), 5), NULL, NULL));
+    trm_tensor *pinned = net_weight(network, "w6", DIMS(4, 4), 6);
+    assert_ok(trm_network_pin(network, pinned, "split 0"));
+    net_output(network, linear_with_bias(network, "pinned", x, pinned, NULL));
+    check_pass(network, join_sliced, NULL);
+}
+
+/* ---- all of them ------------------------------------------------------------------------------- */
+
+static trm_status run_before(trm_network *network, int32_t *changes)
+{
+    char *text = trm_network_to_text(network);
+    trm_status status = trm_run_passes(network, TRM_PASSES_BEFORE_PARTITION);
+    char *after = trm_network_to_text(network);
+    *changes += strcmp(text, after) != 0;
+    trm_free(text);
+    trm_free(after);
+    return status;
+}
+
+static trm_status run_after(trm_network *network, int32_t *changes)
+{
+    char *text = trm_network_to_text(network);
+    trm_status status = trm_run_passes(network, TRM_PASSES_AFTER_PARTITION);
+    char *after = trm_network_to_text(network);
+    *changes += strcmp(text, after) != 0;
+    trm_free(text);
+    trm_free(after);
+    return status;
+}
+
+/* A norm, a gated MLP written with elementary layers, the residual add and the next norm. */
+static trm_network *block_network(void)
+{
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4));
+    trm_tensor *n = net_norm(network, "norm", x, net_values(network, "g", DIMS(4)));
+    trm_tensor *gate = net_linear(network, "gate", n, net_weight(network, "wg", DIMS(6, 4), 3));
+    trm_tensor *up = net_linear(network, "up", n, net_weight(network, "wu", DIMS(6, 4), 4));
+    gate = net_binary(network, "silu", MUL, gate, net_unary(network, "sigmoid", SIGMOID, gate));
+    trm_tensor *h = net_binary(network, "h", MUL, gate, up);
+    trm_tensor *down = net_linear(network, "down", h, net_weight(network, "wd", DIMS(4, 6), 5));
+    trm_layer_desc twice = {.kind = TRM_LAYER_UNARY, .unary = {TRM_UNARY_LINEAR, 0, 2, 0}};
+    trm_tensor *bias = net_layer(network, "bias", twice, net_values(network, "half_bias", DIMS(4)), NULL, NULL, NULL);
+    down = net_binary(network, "biased", ADD, down, bias);
+    trm_tensor *sum = net_binary(network, "sum", ADD, x, down);
+    net_output(network, net_norm(network, "out", sum, net_values(network, "g2", DIMS(4))));
+    return network;
+}
+
+static void stages_run_all_passes(void **state)
+{
+    (void)state;
+    check_pass(block_network(), run_before,
+               "norm: f32 [?, 4] = norm(x, g) op=rms eps=0.5\n"
+               "gate: f32 [?, 6] = matmul(norm, wg) transpose_b\n"
+               "up: f32 [?, 6] = matmul(norm, wu) transpose_b\n"
+               "h: f32 [?, 6] = glu(gate, up) activation=silu\n"
+               "biased: f32 [?, 4] = matmul(h, wd, bias) transpose_b\n"
+               "out: f32 [?, 4], sum: f32 [?, 4] = norm(biased, x, g) op=rms residual eps=0.5\n"
+               "output out\n");
+    check_pass(block_network(), run_after,
+               "norm: f32 [?, 4] = norm(x, g) op=rms eps=0.5\n"
+               "gate+up: f32 [?, 12] = matmul(norm, wg+wu) transpose_b\n"
+               "h: f32 [?, 6] = glu(gate+up) activation=silu\n"
+               "biased: f32 [?, 4] = matmul(h, wd, bias) transpose_b\n"
+               "out: f32 [?, 4], sum: f32 [?, 4] = norm(biased, x, g) op=rms residual eps=0.5\n"
+               "output out\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dead_code_goes),
+        cmocka_unit_test(layers_with_effects_stay),
+        cmocka_unit_test(small_layers_of_constants_are_run),
+        cmocka_unit_test(folded_constants_keep_their_values),
+        cmocka_unit_test(moved_weights_become_views),
+        cmocka_unit_test(a_cast_weight_is_converted_when_it_is_read),
+        cmocka_unit_test(what_must_not_be_folded_stays),
+        cmocka_unit_test(equal_layers_and_constants_are_merged),
+        cmocka_unit_test(outputs_pins_and_messages_are_not_merged),
+        cmocka_unit_test(a_residual_add_joins_the_norm),
+        cmocka_unit_test(adds_that_broadcast_do_not_join_the_norm),
+        cmocka_unit_test(equal_unknown_dims_are_followed_through_layers),
+        cmocka_unit_test(a_bias_joins_the_product),
+        cmocka_unit_test(what_is_no_bias_stays_an_add),
+        cmocka_unit_test(an_activation_becomes_an_epilogue_after_partitioning),
+        cmocka_unit_test(gate_and_up_become_a_glu),
+        cmocka_unit_test(x_times_sigmoid_becomes_silu),
+        cmocka_unit_test(products_that_are_no_glu_stay),
+        cmocka_unit_test(gate_and_up_are_joined_without_a_slice),
+        cmocka_unit_test(products_of_one_input_are_joined_with_slices_where_asked),
+        cmocka_unit_test(products_that_differ_are_not_joined),
+        cmocka_unit_test(stages_run_all_passes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
