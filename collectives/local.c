@@ -181,6 +181,7 @@ static trm_status local_transfer(trm_transport *transport, uint32_t channel, dou
     }
     pthread_cond_broadcast(&o->changed);
     for (;;) {
+        int32_t n_before = n_done;
         status = take_letters(t, channel, receives, n_receives, received, &n_done);
         if (status != TRM_OK || (n_done == n_receives && all_sent(t, n_sends))) {
             break;
@@ -188,6 +189,9 @@ static trm_status local_transfer(trm_transport *transport, uint32_t channel, dou
         if (o->notice.status != TRM_OK) {
             status = trm_transport_break(transport, &o->notice);
             break;
+        }
+        if (n_done > n_before) {
+            continue; /* the mutex was given away for copying: letters may have come since they were looked for */
         }
         if (pthread_cond_timedwait(&o->changed, &o->mutex, &end) != 0) {
             status = trm_transport_lost(transport, missing_peer(t, sends, receives, n_receives, received),
