@@ -13,7 +13,7 @@
 
 /* ---- tensors ----------------------------------------------------------------------------------- */
 
-static trm_status init_tensors(trm_partitioner *partitioner)
+static void init_tensors(trm_partitioner *partitioner)
 {
     const trm_network *network = partitioner->network;
     for (int32_t i = 0; i < network->n_tensors; i++) {
@@ -35,7 +35,6 @@ static trm_status init_tensors(trm_partitioner *partitioner)
             tensor->last_use = i;
         }
     }
-    return TRM_OK;
 }
 
 static trm_status refuse_pin(const trm_tensor *tensor, const char *reason)
@@ -202,7 +201,7 @@ static trm_status check_mesh(const trm_mesh *mesh, int32_t rank)
     return TRM_OK;
 }
 
-static trm_status solve(trm_partitioner *partitioner, trm_partition_report *report)
+trm_status trm_partition_prepare(trm_partitioner *partitioner)
 {
     const trm_network *network = partitioner->network;
     partitioner->tensors =
@@ -211,13 +210,19 @@ static trm_status solve(trm_partitioner *partitioner, trm_partition_report *repo
     if (partitioner->tensors == NULL || partitioner->layers == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
-    TRM_TRY(init_tensors(partitioner));
+    init_tensors(partitioner);
     TRM_TRY(read_pins(partitioner));
     TRM_TRY(trm_partition_enumerate(partitioner));
-    TRM_TRY(price(partitioner));
+    return price(partitioner);
+}
+
+static trm_status solve(trm_partitioner *partitioner, const trm_mesh *mesh, int32_t rank, trm_network **local,
+                        trm_partition_report *report)
+{
+    TRM_TRY(trm_partition_prepare(partitioner));
     TRM_TRY(trm_partition_search(partitioner, &report->seconds));
     note_attention(partitioner, report);
-    return TRM_OK;
+    return trm_partition_emit(partitioner, mesh, rank % partitioner->n, local, report);
 }
 
 trm_status trm_partition(const trm_network *network, const trm_mesh *mesh, int32_t rank, const trm_cost_model *model,
@@ -238,10 +243,7 @@ trm_status trm_partition(const trm_network *network, const trm_mesh *mesh, int32
         snprintf(made.note, sizeof(made.note),
                  "layer %.200s exchanges data between ranks: the network is run by each rank as it is", exchange->name);
     } else {
-        status = solve(&partitioner, &made);
-        if (status == TRM_OK) {
-            status = trm_partition_emit(&partitioner, mesh, rank % partitioner.n, local, &made);
-        }
+        status = solve(&partitioner, mesh, rank, local, &made);
     }
     trm_arena_fini(&partitioner.arena);
     if (status == TRM_OK && report != NULL) {

@@ -96,6 +96,11 @@ double trm_partition_conversion_seconds(const trm_partitioner *partitioner, cons
 double trm_partition_conversion_bytes(const trm_partitioner *partitioner, const trm_tensor *tensor,
                                       const trm_sharding *from, const trm_sharding *to);
 
+/* ---- partition.c ------------------------------------------------------------------------------- */
+
+/* Fills in all but what is chosen, from `network`, `model` and `n`. */
+trm_status trm_partition_prepare(trm_partitioner *partitioner);
+
 /* ---- search ------------------------------------------------------------------------------------ */
 
 /*

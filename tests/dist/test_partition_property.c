@@ -1,0 +1,266 @@
+/*
+ * The property that defines the partitioner: for every network and mesh, N ranks give what one rank gives.
+ *
+ * Random networks run on one rank as they are, and on N ranks, which are threads, as partitioned. Strategies are chosen
+ * by a cost model in half of the runs and at random in the others, so that every strategy of every kind is met, not
+ * only those that pay.
+ */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#include "collectives/communicator.h"
+#include "dist/partition_problem.h"
+#include "support/decoder.h"
+#include "support/interpreter.h"
+#include "support/random_network.h"
+#include "support/support.h"
+
+enum { MAX_RANKS = 8, MAX_INPUT = 16384 };
+
+/* Fills in one input of a run. */
+typedef struct test_feed {
+    uint64_t seed;
+    int64_t tokens;
+} test_feed;
+
+typedef struct rank_run {
+    const trm_network *network;
+    trm_communicator *communicator;
+    test_feed feed;
+    test_interpreter *interpreter;
+    trm_status status;
+    char cause[1024];
+} rank_run;
+
+static trm_status run_network(rank_run *run)
+{
+    test_interpreter_options options = {
+        .backend = TRM_BACKEND_HOST, .state_dimension = 8, .communicator = run->communicator};
+    TRM_TRY(test_interpreter_create(run->network, &options, &run->interpreter));
+    for (int32_t i = 0; i < trm_network_input_count(run->network); i++) {
+        static _Thread_local float data[MAX_INPUT];
+        trm_tensor *input = trm_network_input(run->network, i);
+        trm_dims dims;
+        test_random_input(input, run->feed.tokens, run->feed.seed + (uint64_t)i, &dims, data);
+        TRM_TRY(test_interpreter_set_input(run->interpreter, input->name, &dims, data));
+    }
+    return test_interpreter_run(run->interpreter);
+}
+
+static void *run_thread(void *argument)
+{
+    rank_run *run = argument;
+    run->status = run_network(run);
+    if (run->status != TRM_OK) {
+        snprintf(run->cause, sizeof(run->cause), "%s", trm_last_error());
+        if (run->communicator != NULL) {
+            trm_communicator_abort(run->communicator);
+        }
+    }
+    return NULL;
+}
+
+static void print_network(const trm_network *network)
+{
+    char *text = trm_network_to_text(network);
+    print_error("%s\n", text);
+    trm_free(text);
+}
+
+static void expect_same(const trm_network *network, rank_run *whole, rank_run *part, const char *what)
+{
+    for (int32_t i = 0; i < network->n_outputs; i++) {
+        trm_dims dims, local;
+        const float *expected = test_interpreter_output(whole->interpreter, network->outputs[i]->name, &dims);
+        const float *found = test_interpreter_output(part->interpreter, network->outputs[i]->name, &local);
+        if (!trm_dims_equal(&dims, &local)) {
+            print_network(part->network);
+            fail_msg("%s: output %s has other dims", what, network->outputs[i]->name);
+        }
+        double most = 0.0, apart = 0.0;
+        for (int64_t k = 0; k < trm_dims_count(&dims); k++) {
+            most = fmax(most, fabs((double)expected[k]));
+            apart = fmax(apart, fabs((double)expected[k] - (double)found[k]));
+            apart = isnan(expected[k]) == isnan(found[k]) ? apart : INFINITY;
+        }
+        if (!(apart <= 1e-3 * (1.0 + most))) {
+            print_network(network);
+            print_network(part->network);
+            fail_msg("%s: output %s is off by %g where the largest element is %g", what, network->outputs[i]->name,
+                     apart, most);
+        }
+    }
+}
+
+/* Runs the ranks' networks and compares each rank's outputs with the whole network's. */
+static void compare(const trm_network *network, trm_network *const *locals, int32_t n, test_feed feed, const char *what)
+{
+    trm_communicator *communicators[MAX_RANKS];
+    pthread_t threads[MAX_RANKS];
+    rank_run whole = {.network = network, .feed = feed}, ranks[MAX_RANKS] = {{0}};
+    run_thread(&whole);
+    if (whole.status != TRM_OK) {
+        print_network(network);
+        fail_msg("%s: the whole network: %s", what, whole.cause);
+    }
+    assert_ok(trm_communicator_local_create(n, 5.0, communicators));
+    for (int32_t r = 0; r < n; r++) {
+        ranks[r] = (rank_run){.network = locals[r], .communicator = communicators[r], .feed = feed};
+        assert_int_equal(pthread_create(&threads[r], NULL, run_thread, &ranks[r]), 0);
+    }
+    for (int32_t r = 0; r < n; r++) {
+        pthread_join(threads[r], NULL);
+    }
+    for (int32_t r = 0; r < n; r++) { /* a lost peer is seldom the cause */
+        if (ranks[r].status != TRM_OK && ranks[r].status != TRM_ERROR_LOST_RANK) {
+            print_network(locals[r]);
+            fail_msg("%s, rank %d: %s", what, (int)r, ranks[r].cause);
+        }
+    }
+    for (int32_t r = 0; r < n; r++) {
+        char name[256];
+        snprintf(name, sizeof(name), "%s, rank %d", what, (int)r);
+        if (ranks[r].status != TRM_OK) {
+            print_network(locals[r]);
+            fail_msg("%s: %s", name, ranks[r].cause);
+        }
+        expect_same(network, &whole, &ranks[r], name);
+    }
+    for (int32_t r = 0; r < n; r++) {
+        test_interpreter_destroy(ranks[r].interpreter);
+        trm_communicator_destroy(communicators[r]);
+    }
+    test_interpreter_destroy(whole.interpreter);
+}
+
+/* ---- partitioning ------------------------------------------------------------------------------ */
+
+/* Splitting pays more or less. */
+static trm_cost_model random_model(uint64_t *seed)
+{
+    trm_cost_model model;
+    trm_cost_model_default(test_random_below(seed, 2) == 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST, &model);
+    double cheap = pow(10.0, (double)-test_random_below(seed, 7));
+    model.link_latency *= cheap;
+    model.link_bandwidth /= cheap;
+    model.memory_bandwidth *= pow(10.0, (double)-test_random_below(seed, 6));
+    model.layer_overhead *= pow(10.0, (double)-test_random_below(seed, 3));
+    return model;
+}
+
+/* Gives every strategy and every possible conversion a random price. */
+static void shuffle_prices(trm_partitioner *partitioner, uint64_t *seed)
+{
+    for (int32_t i = 0; i < partitioner->network->n_layers; i++) {
+        for (int32_t j = 0; j < partitioner->layers[i].n_strategies; j++) {
+            /* whole layers are the way out that is always there: not too often */
+            partitioner->layers[i].strategies[j].seconds =
+                (double)(1 + test_random_below(seed, 1000) + (j == 0 ? 500 : 0));
+        }
+    }
+    for (int32_t i = 0; i < partitioner->network->n_tensors; i++) {
+        trm_partition_tensor *tensor = &partitioner->tensors[i];
+        for (int32_t k = 0; tensor->conversion != NULL && k < tensor->n_forms * tensor->n_forms; k++) {
+            tensor->conversion[k] *= tensor->conversion[k] < INFINITY ? 0.0 : 1.0;
+            tensor->conversion[k] += (double)test_random_below(seed, 300);
+        }
+    }
+}
+
+static void pin_some(trm_network *network, uint64_t *seed)
+{
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        trm_tensor *tensor = network->tensors[i];
+        if (test_random_below(seed, 12) == 0 && tensor->dims.n > 0) {
+            char pin[32] = "replicate";
+            if (test_random_below(seed, 2) == 0) {
+                snprintf(pin, sizeof(pin), "split %d", (int)test_random_below(seed, tensor->dims.n));
+            }
+            assert_ok(trm_network_pin(network, tensor, pin));
+        }
+    }
+}
+
+static void unpin(trm_network *network)
+{
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        assert_ok(trm_network_pin(network, network->tensors[i], NULL));
+    }
+}
+
+static void partition_by_model(trm_network *network, const trm_mesh *mesh, int32_t n, uint64_t *seed,
+                               trm_network **locals)
+{
+    trm_cost_model model = random_model(seed);
+    if (test_random_below(seed, 3) == 0) {
+        pin_some(network, seed);
+    }
+    if (trm_partition(network, mesh, 0, &model, &locals[0], NULL) != TRM_OK) {
+        assert_fails(TRM_ERROR_INVALID_ARGUMENT, TRM_ERROR_INVALID_ARGUMENT, "pinned"); /* the cause names the pin */
+        unpin(network);
+        assert_ok(trm_partition(network, mesh, 0, &model, &locals[0], NULL));
+    }
+    for (int32_t r = 1; r < n; r++) {
+        assert_ok(trm_partition(network, mesh, r, &model, &locals[r], NULL));
+    }
+}
+
+static void partition_at_random(const trm_network *network, const trm_mesh *mesh, int32_t n, uint64_t *seed,
+                                trm_network **locals)
+{
+    trm_partitioner partitioner = {.network = network, .n = mesh->size[TRM_AXIS_TP]};
+    trm_cost_model_default(TRM_BACKEND_HOST, &partitioner.model);
+    assert_ok(trm_partition_prepare(&partitioner));
+    shuffle_prices(&partitioner, seed);
+    double seconds;
+    assert_ok(trm_partition_search(&partitioner, &seconds));
+    for (int32_t r = 0; r < n; r++) {
+        trm_partition_report report = {0};
+        assert_ok(trm_partition_emit(&partitioner, mesh, r % partitioner.n, &locals[r], &report));
+    }
+    trm_arena_fini(&partitioner.arena);
+}
+
+static void check_network(trm_network *network, uint64_t *seed, test_feed feed, const char *what)
+{
+    int32_t tp = 1 + (int32_t)test_random_below(seed, 4), dp = test_random_below(seed, 4) == 0 ? 2 : 1;
+    trm_mesh mesh = {{tp, 1, 1, 1, dp}};
+    trm_network *locals[MAX_RANKS];
+    bool by_model = test_random_below(seed, 2) == 0;
+    char name[200];
+    snprintf(name, sizeof(name), "%s on tp=%d,dp=%d %s", what, (int)tp, (int)dp, by_model ? "by model" : "at random");
+    if (by_model) {
+        partition_by_model(network, &mesh, tp * dp, seed, locals);
+    } else {
+        partition_at_random(network, &mesh, tp * dp, seed, locals);
+    }
+    compare(network, locals, tp * dp, feed, name);
+    for (int32_t r = 0; r < tp * dp; r++) {
+        trm_network_destroy(locals[r]);
+    }
+}
+
+static void random_networks_agree(void **unused)
+{
+    (void)unused;
+    uint64_t first = test_seed();
+    int32_t n = getenv("TRM_TEST_COUNT") != NULL ? atoi(getenv("TRM_TEST_COUNT")) : 400;
+    for (int32_t i = 0; i < n; i++) {
+        uint64_t seed = first + (uint64_t)i;
+        char what[64];
+        snprintf(what, sizeof(what), "TRM_TEST_SEED=%llu", (unsigned long long)seed);
+        trm_network *network = test_random_network(seed, 3 + (int32_t)(seed % 20));
+        test_feed feed = {seed, 1 + (int64_t)(seed % 5)};
+        check_network(network, &seed, feed, what);
+        trm_network_destroy(network);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_networks_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,463 @@
+/* Makes random networks. */
+#include "support/random_network.h"
+
+#include <stdio.h>
+
+#include "kernels/kernel.h"
+#include "support/support.h"
+
+enum { MAX_POOL = 256, IDS = 7 };
+
+typedef struct gen {
+    trm_network *network;
+    uint64_t seed;
+    trm_tensor *pool[MAX_POOL]; /* f32 tensors made so far */
+    int32_t n_pool;
+    trm_tensor *ids, *positions;
+} gen;
+
+static int64_t below(gen *g, int64_t n)
+{
+    return test_random_below(&g->seed, n);
+}
+
+static int64_t pick_size(gen *g)
+{
+    static const int64_t sizes[] = {1, 2, 3, 4, 4, 5, 6, 6, 7, 8, 8, 12, 12};
+    return sizes[below(g, (int64_t)(sizeof(sizes) / sizeof(sizes[0])))];
+}
+
+/* A recent tensor more often than an old one. */
+static trm_tensor *pick(gen *g)
+{
+    int64_t back = below(g, 2) == 0 ? below(g, g->n_pool < 3 ? g->n_pool : 3) : below(g, g->n_pool);
+    return g->pool[g->n_pool - 1 - back];
+}
+
+/* Another tensor of the same dims, or x itself. */
+static trm_tensor *pick_like(gen *g, const trm_tensor *x)
+{
+    int64_t start = below(g, g->n_pool);
+    for (int32_t i = 0; i < g->n_pool; i++) {
+        trm_tensor *other = g->pool[(start + i) % g->n_pool];
+        if (other != x && trm_dims_equal(&other->dims, &x->dims)) {
+            return other;
+        }
+    }
+    return (trm_tensor *)x;
+}
+
+static trm_tensor *constant(gen *g, trm_dims dims, float spread)
+{
+    int64_t count = trm_dims_count(&dims);
+    trm_tensor *tensor;
+    if (below(g, 2) == 0) {
+        trm_weight *weight;
+        assert_ok(trm_weight_random(TRM_F32, &dims, test_random(&g->seed), 0.0f, spread, &weight));
+        assert_ok(trm_network_add_weight(g->network, "weight", weight, TRM_F32, &tensor));
+        return tensor;
+    }
+    float *values = calloc((size_t)count + 1, sizeof(*values));
+    assert_non_null(values);
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = spread * test_random_float(&g->seed);
+    }
+    assert_ok(trm_network_add_constant(g->network, "constant", TRM_F32, dims, values, &tensor));
+    free(values);
+    return tensor;
+}
+
+static trm_tensor *add_n(gen *g, const trm_layer_desc *desc, trm_tensor *const *inputs, int32_t n)
+{
+    trm_tensor *outputs[TRM_MAX_LAYER_OUTPUTS];
+    assert_ok(trm_network_add_layer(g->network, trm_layer_kind_name(desc->kind), desc, inputs, n, outputs));
+    for (int32_t i = 0; i < trm_layer_output_count(desc); i++) {
+        if (outputs[i]->dtype == TRM_F32 && g->n_pool < MAX_POOL) {
+            g->pool[g->n_pool++] = outputs[i];
+        }
+    }
+    return outputs[0];
+}
+
+static trm_tensor *add(gen *g, const trm_layer_desc *desc, trm_tensor *input)
+{
+    return add_n(g, desc, &input, 1);
+}
+
+static int32_t pick_axis(gen *g, const trm_tensor *x)
+{
+    return (int32_t)below(g, x->dims.n);
+}
+
+static trm_activation pick_activation(gen *g)
+{
+    return (trm_activation)below(g, TRM_ACTIVATION_QUICK_GELU + 1);
+}
+
+/* ---- one layer of each kind; false where the tensor at hand does not suit --------------------- */
+
+static bool make_matmul(gen *g, trm_tensor *x)
+{
+    if (x->dims.n < 2) {
+        return false;
+    }
+    trm_layer_desc desc = {.kind = TRM_LAYER_MATMUL};
+    desc.matmul.transpose_b = below(g, 2) == 0;
+    desc.matmul.activation = below(g, 3) == 0 ? pick_activation(g) : TRM_ACTIVATION_NONE;
+    int32_t n = x->dims.n;
+    if (below(g, 6) == 0) { /* with another tensor, over the tokens or the features */
+        trm_tensor *y = pick_like(g, x);
+        desc.matmul.transpose_a = !desc.matmul.transpose_b;
+        add_n(g, &desc, (trm_tensor *[]){x, y}, 2);
+        return true;
+    }
+    int64_t depth = x->dims.d[n - 1], columns = pick_size(g);
+    if (below(g, 6) == 0 && x->dims.d[n - 2] > 0) {
+        desc.matmul.transpose_a = true;
+        depth = x->dims.d[n - 2];
+    }
+    if (depth < 1) {
+        return false;
+    }
+    trm_dims dims = {2, {desc.matmul.transpose_b ? columns : depth, desc.matmul.transpose_b ? depth : columns}};
+    if (below(g, 4) == 0 && n > 2 && x->dims.d[n - 3] > 0) {
+        dims = (trm_dims){3, {below(g, 2) == 0 ? 1 : x->dims.d[n - 3], dims.d[0], dims.d[1]}};
+    }
+    float spread = 1.5f / (float)depth;
+    trm_tensor *bias = below(g, 2) == 0 ? constant(g, (trm_dims){1, {columns}}, 0.5f) : NULL;
+    add_n(g, &desc, (trm_tensor *[]){x, constant(g, dims, spread), bias}, 3);
+    return true;
+}
+
+static bool make_elementwise(gen *g, trm_tensor *x)
+{
+    static const trm_elementwise_op ops[] = {TRM_ELEMENTWISE_ADD, TRM_ELEMENTWISE_ADD, TRM_ELEMENTWISE_SUB,
+                                             TRM_ELEMENTWISE_MUL, TRM_ELEMENTWISE_MIN, TRM_ELEMENTWISE_MAX};
+    trm_layer_desc desc = {.kind = TRM_LAYER_ELEMENTWISE, .elementwise = {ops[below(g, 6)]}};
+    trm_tensor *y = pick_like(g, x);
+    if (below(g, 2) == 0 || y == x) {
+        trm_dims dims = x->dims;
+        if (below(g, 3) == 0 && dims.n > 1) { /* fewer dimensions */
+            dims.n--;
+            memmove(dims.d, dims.d + 1, (size_t)dims.n * sizeof(dims.d[0]));
+        }
+        for (int32_t i = 0; i < dims.n; i++) {
+            dims.d[i] = dims.d[i] < 0 || below(g, 3) == 0 ? 1 : dims.d[i];
+        }
+        y = constant(g, dims, 1.0f);
+    }
+    bool swap = below(g, 2) == 0;
+    add_n(g, &desc, swap ? (trm_tensor *[]){y, x} : (trm_tensor *[]){x, y}, 2);
+    return true;
+}
+
+static bool make_unary(gen *g, trm_tensor *x)
+{
+    static const trm_unary_op ops[] = {TRM_UNARY_ACTIVATION, TRM_UNARY_ACTIVATION, TRM_UNARY_NEG, TRM_UNARY_ABS,
+                                       TRM_UNARY_LINEAR,     TRM_UNARY_LINEAR,     TRM_UNARY_ERF, TRM_UNARY_SOFTCAP};
+    trm_layer_desc desc = {.kind = TRM_LAYER_UNARY, .unary = {.op = ops[below(g, 8)], .alpha = 0.75f}};
+    desc.unary.activation = pick_activation(g);
+    desc.unary.beta = desc.unary.op == TRM_UNARY_LINEAR && below(g, 2) == 0 ? 0.25f : 0.0f;
+    if (desc.unary.activation == TRM_ACTIVATION_NONE && desc.unary.op == TRM_UNARY_ACTIVATION) {
+        desc.unary.activation = TRM_ACTIVATION_SILU;
+    }
+    add(g, &desc, x);
+    return true;
+}
+
+static bool make_glu(gen *g, trm_tensor *x)
+{
+    trm_layer_desc desc = {.kind = TRM_LAYER_GLU, .glu = {pick_activation(g)}};
+    if (below(g, 2) == 0) {
+        add_n(g, &desc, (trm_tensor *[]){x, pick_like(g, x)}, 2);
+        return true;
+    }
+    if (x->dims.d[x->dims.n - 1] < 2 || x->dims.d[x->dims.n - 1] % 2 != 0) {
+        return false;
+    }
+    add(g, &desc, x);
+    return true;
+}
+
+static bool make_norm(gen *g, trm_tensor *x)
+{
+    int64_t size = x->dims.d[x->dims.n - 1];
+    if (size < 1) {
+        return false;
+    }
+    trm_layer_desc desc = {.kind = TRM_LAYER_NORM, .norm = {.op = (trm_norm_op)below(g, 2), .eps = 0.1f}};
+    desc.norm.residual = below(g, 2) == 0;
+    desc.norm.weight_offset = below(g, 2) == 0 ? 1.0f : 0.0f;
+    trm_tensor *inputs[4] = {x};
+    int32_t n = 1;
+    if (desc.norm.residual) {
+        inputs[n++] = pick_like(g, x);
+    }
+    inputs[n++] = constant(g, (trm_dims){1, {size}}, 1.0f);
+    if (desc.norm.op == TRM_NORM_LAYER && below(g, 2) == 0) {
+        inputs[n++] = constant(g, (trm_dims){1, {size}}, 1.0f);
+    }
+    add_n(g, &desc, inputs, n);
+    return true;
+}
+
+static bool make_softmax(gen *g, trm_tensor *x)
+{
+    trm_layer_desc desc = {.kind = TRM_LAYER_SOFTMAX, .softmax = {pick_axis(g, x)}};
+    add(g, &desc, x);
+    return true;
+}
+
+static bool make_reduce(gen *g, trm_tensor *x)
+{
+    if (x->dims.n < 2) {
+        return false;
+    }
+    static const trm_reduce_op ops[] = {TRM_REDUCE_SUM, TRM_REDUCE_SUM, TRM_REDUCE_AVG,
+                                        TRM_REDUCE_MAX, TRM_REDUCE_MIN, TRM_REDUCE_PROD};
+    trm_layer_desc desc = {.kind = TRM_LAYER_REDUCE, .reduce = {ops[below(g, 6)], pick_axis(g, x), below(g, 2) == 0}};
+    trm_tensor *y = add(g, &desc, x);
+    trm_layer_desc softcap = {.kind = TRM_LAYER_UNARY, .unary = {.op = TRM_UNARY_SOFTCAP, .alpha = 2.0f}};
+    add(g, &softcap, y);
+    return true;
+}
+
+/* Splits an axis in two, joins two, or puts a 1 somewhere. */
+static bool make_reshape(gen *g, trm_tensor *x)
+{
+    trm_dims dims = x->dims, out = {0, {0}};
+    int32_t axis = pick_axis(g, x);
+    int64_t how = below(g, 3), factor = 1 + below(g, 4);
+    bool joins = how == 0 && axis + 1 < dims.n && dims.d[axis] > 0 && dims.d[axis + 1] > 0;
+    bool splits = how == 1 && dims.d[axis] > 0 && dims.d[axis] % factor == 0 && dims.n < 5;
+    if (!joins && !splits && (how != 2 || dims.n > 4)) {
+        return false;
+    }
+    for (int32_t i = 0; i < dims.n; i++) {
+        bool copies = out.n == i && (dims.d[i] < 0 || below(g, 2) == 0);
+        if (i == axis && joins) {
+            out.d[out.n++] = dims.d[i] * dims.d[i + 1];
+            i++;
+        } else if (i == axis && splits) {
+            out.d[out.n++] = factor;
+            out.d[out.n++] = dims.d[i] / factor;
+        } else {
+            if (i == axis && how == 2) {
+                copies = false;
+                out.d[out.n++] = 1;
+            }
+            out.d[out.n++] = copies ? 0 : dims.d[i];
+        }
+    }
+    int32_t inferred = 0;
+    for (int32_t i = 0; i < out.n; i++) {
+        inferred += out.d[i] < 0;
+    }
+    trm_layer_desc desc = {.kind = TRM_LAYER_RESHAPE, .reshape = {out}};
+    if (inferred > 1) {
+        return false;
+    }
+    add(g, &desc, x);
+    return true;
+}
+
+static bool make_transpose(gen *g, trm_tensor *x)
+{
+    trm_layer_desc desc = {.kind = TRM_LAYER_TRANSPOSE};
+    for (int32_t i = 0; i < x->dims.n; i++) {
+        int32_t j = (int32_t)below(g, i + 1);
+        desc.transpose.perm[i] = desc.transpose.perm[j];
+        desc.transpose.perm[j] = i;
+    }
+    add(g, &desc, x);
+    return true;
+}
+
+static bool make_slice(gen *g, trm_tensor *x)
+{
+    int32_t axis = pick_axis(g, x);
+    int64_t size = x->dims.d[axis];
+    if (size < 2) {
+        return false;
+    }
+    int64_t start = below(g, size), step = 1 + below(g, 2);
+    int64_t end = below(g, 2) == 0 ? INT64_MAX : start + 1 + below(g, size - start);
+    trm_layer_desc desc = {.kind = TRM_LAYER_SLICE,
+                           .slice = {axis, below(g, 2) == 0 ? start : start - size, end, step}};
+    add(g, &desc, x);
+    return true;
+}
+
+static bool make_concat(gen *g, trm_tensor *x)
+{
+    int32_t axis = pick_axis(g, x);
+    if (x->dims.d[axis] < 0) {
+        return false;
+    }
+    trm_layer_desc desc = {.kind = TRM_LAYER_CONCAT, .concat = {axis}};
+    trm_tensor *inputs[3] = {x, pick_like(g, x), x};
+    add_n(g, &desc, inputs, 2 + (int32_t)below(g, 2));
+    return true;
+}
+
+static bool make_gather(gen *g, trm_tensor *x)
+{
+    int32_t axis = pick_axis(g, x);
+    if (x->dims.d[axis] < 0 || x->dims.n > 4) {
+        return false;
+    }
+    trm_tensor *indices = g->ids;
+    bool has_tokens = false;
+    for (int32_t i = 0; i < x->dims.n; i++) {
+        has_tokens = has_tokens || x->dims.d[i] < 0;
+    }
+    if (has_tokens || below(g, 2) == 0) {
+        trm_dims dims = {1 + (int32_t)below(g, 2), {pick_size(g), 2}};
+        int32_t values[32];
+        for (int64_t i = 0; i < trm_dims_count(&dims); i++) {
+            values[i] = (int32_t)(below(g, 2 * x->dims.d[axis] + 1) - x->dims.d[axis]);
+        }
+        assert_ok(trm_network_add_constant(g->network, "indices", TRM_I32, dims, values, &indices));
+    }
+    trm_layer_desc desc = {.kind = TRM_LAYER_GATHER, .gather = {axis}};
+    add_n(g, &desc, (trm_tensor *[]){x, indices}, 2);
+    return true;
+}
+
+static bool make_embedding(gen *g, trm_tensor *x)
+{
+    (void)x;
+    trm_layer_desc desc = {.kind = TRM_LAYER_EMBEDDING, .embedding = {below(g, 3) == 0 ? 1 : 0}};
+    trm_dims dims = {2, {IDS - below(g, 2), pick_size(g)}};
+    add_n(g, &desc, (trm_tensor *[]){constant(g, dims, 1.0f), g->ids}, 2);
+    return true;
+}
+
+static bool make_cast(gen *g, trm_tensor *x)
+{
+    trm_layer_desc desc = {.kind = TRM_LAYER_CAST, .cast = {TRM_F32}};
+    add(g, &desc, x);
+    return true;
+}
+
+/* ---- attention --------------------------------------------------------------------------------- */
+
+static trm_tensor *project(gen *g, trm_tensor *x, int64_t heads, int64_t head_dim)
+{
+    int64_t depth = x->dims.d[x->dims.n - 1];
+    trm_layer_desc linear = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
+    trm_layer_desc reshape = {.kind = TRM_LAYER_RESHAPE, .reshape = {{3, {0, heads, head_dim}}}};
+    trm_tensor *w = constant(g, (trm_dims){2, {heads * head_dim, depth}}, 1.5f / (float)depth);
+    return add(g, &reshape, add_n(g, &linear, (trm_tensor *[]){x, w}, 2));
+}
+
+static trm_tensor *rotate(gen *g, trm_tensor *x)
+{
+    int64_t head_dim = x->dims.d[2];
+    trm_layer_desc desc = {.kind = TRM_LAYER_ROPE, .rope = {.rotary_dim = (int32_t)head_dim, .magnitude = 1.0f}};
+    trm_tensor *frequencies = constant(g, (trm_dims){1, {head_dim / 2}}, 1.0f);
+    return x->dims.d[0] >= 0 ? x : add_n(g, &desc, (trm_tensor *[]){x, g->positions, frequencies}, 3);
+}
+
+static bool make_packed_attention(gen *g, trm_tensor *x)
+{
+    if (x->dims.n != 2 || x->dims.d[1] < 1 || x->dims.d[0] >= 0) {
+        return false;
+    }
+    int64_t kv_heads = 1 + below(g, 4), heads = kv_heads * (1 + below(g, 4)), head_dim = 2 + 2 * below(g, 2);
+    trm_tensor *starts = trm_network_find_tensor(g->network, "starts");
+    if (starts == NULL) {
+        assert_ok(trm_network_add_input(g->network, "starts", TRM_I32, (trm_dims){1, {2}}, &starts));
+    }
+    trm_tensor *inputs[4] = {rotate(g, project(g, x, heads, head_dim)), rotate(g, project(g, x, kv_heads, head_dim)),
+                             project(g, x, kv_heads, head_dim), starts};
+    trm_layer_desc desc = {.kind = TRM_LAYER_ATTENTION,
+                           .attention = {.causal = below(g, 2) == 0 ? TRM_CAUSAL_LOWER_RIGHT : TRM_CAUSAL_NONE}};
+    trm_layer_desc join = {.kind = TRM_LAYER_RESHAPE, .reshape = {{2, {0, heads * head_dim}}}};
+    add(g, &join, add_n(g, &desc, inputs, 4));
+    return true;
+}
+
+static bool make_padded_attention(gen *g, trm_tensor *x)
+{
+    trm_dims dims = x->dims;
+    if (dims.n != 4 || dims.d[0] < 1 || dims.d[1] < 1 || dims.d[2] < 1 || dims.d[3] < 1) {
+        return false;
+    }
+    int64_t shared = dims.d[1] % 2 == 0 ? 2 : 1;
+    trm_dims kv = {4, {dims.d[0], dims.d[1] / shared, 3, dims.d[3]}};
+    trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {x, constant(g, kv, 1.0f), constant(g, kv, 1.0f)};
+    if (below(g, 2) == 0) {
+        trm_dims mask = {4, {below(g, 2) == 0 ? 1 : dims.d[0], below(g, 2) == 0 ? 1 : dims.d[1], dims.d[2], 3}};
+        inputs[TRM_ATTENTION_MASK] = constant(g, mask, 1.0f);
+    }
+    trm_layer_desc desc = {.kind = TRM_LAYER_ATTENTION, .attention = {.form = TRM_ATTENTION_PADDED_BHND}};
+    add_n(g, &desc, inputs, TRM_ATTENTION_INPUT_COUNT);
+    return true;
+}
+
+/* ---- the network ------------------------------------------------------------------------------- */
+
+typedef bool (*maker)(gen *g, trm_tensor *x);
+
+static const maker makers[] = {
+    make_matmul, make_matmul,  make_matmul,    make_matmul,  make_elementwise,      make_elementwise,
+    make_unary,  make_unary,   make_glu,       make_norm,    make_softmax,          make_reduce,
+    make_reduce, make_reshape, make_reshape,   make_reshape, make_transpose,        make_slice,
+    make_concat, make_gather,  make_embedding, make_cast,    make_packed_attention, make_padded_attention,
+};
+
+static void add_input(gen *g, const char *name, trm_dtype dtype, trm_dims dims, trm_tensor **tensor)
+{
+    assert_ok(trm_network_add_input(g->network, name, dtype, dims, tensor));
+    if (dtype == TRM_F32) {
+        g->pool[g->n_pool++] = *tensor;
+    }
+}
+
+trm_network *test_random_network(uint64_t seed, int32_t n_layers)
+{
+    gen g = {.seed = seed};
+    trm_tensor *x;
+    assert_ok(trm_network_create(&g.network));
+    add_input(&g, "ids", TRM_I32, (trm_dims){1, {-1}}, &g.ids);
+    add_input(&g, "positions", TRM_I32, (trm_dims){1, {-1}}, &g.positions);
+    add_input(&g, "tokens", TRM_F32, (trm_dims){2, {-1, pick_size(&g)}}, &x);
+    add_input(&g, "block", TRM_F32, (trm_dims){3, {pick_size(&g), pick_size(&g), pick_size(&g)}}, &x);
+    add_input(&g, "batch", TRM_F32, (trm_dims){4, {1 + below(&g, 3), pick_size(&g), pick_size(&g), 4}}, &x);
+    for (int32_t i = 0; g.network->n_layers < n_layers && i < 20 * n_layers; i++) {
+        trm_tensor *input = pick(&g);
+        int64_t count = 1;
+        for (int32_t k = 0; k < input->dims.n; k++) {
+            count *= input->dims.d[k] < 0 ? 4 : input->dims.d[k];
+        }
+        if (count <= 4096 && input->dims.n > 0) {
+            makers[below(&g, (int64_t)(sizeof(makers) / sizeof(makers[0])))](&g, input);
+        }
+    }
+    for (int32_t i = 0; i < g.network->n_tensors; i++) {
+        trm_tensor *tensor = g.network->tensors[i];
+        if (tensor->role == TRM_TENSOR_ACTIVATION &&
+            (trm_network_consumers(g.network, tensor, NULL, 0) == 0 || below(&g, 10) == 0)) {
+            assert_ok(trm_network_mark_output(g.network, tensor));
+        }
+    }
+    return g.network;
+}
+
+void test_random_input(const trm_tensor *input, int64_t tokens, uint64_t seed, trm_dims *dims, void *data)
+{
+    *dims = input->dims;
+    for (int32_t i = 0; i < dims->n; i++) {
+        dims->d[i] = dims->d[i] < 0 ? tokens : dims->d[i];
+    }
+    for (int64_t i = 0; i < trm_dims_count(dims); i++) {
+        if (input->dtype == TRM_F32) {
+            ((float *)data)[i] = test_random_float(&seed);
+        } else if (strcmp(input->name, "starts") == 0) {
+            ((int32_t *)data)[i] = i == 0 ? 0 : (int32_t)tokens;
+        } else {
+            ((int32_t *)data)[i] = (int32_t)test_random_below(&seed, IDS);
+        }
+    }
+}
