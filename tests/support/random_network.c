@@ -353,10 +353,25 @@ static trm_tensor *project(gen *g, trm_tensor *x, int64_t heads, int64_t head_di
 
 static trm_tensor *rotate(gen *g, trm_tensor *x)
 {
+    static const int32_t places[] = {3, 0, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5};
     int64_t head_dim = x->dims.d[2];
     trm_layer_desc desc = {.kind = TRM_LAYER_ROPE, .rope = {.rotary_dim = (int32_t)head_dim, .magnitude = 1.0f}};
-    trm_tensor *frequencies = constant(g, (trm_dims){1, {head_dim / 2}}, 1.0f);
-    return x->dims.d[0] >= 0 ? x : add_n(g, &desc, (trm_tensor *[]){x, g->positions, frequencies}, 3);
+    trm_tensor *frequencies = constant(g, (trm_dims){1, {head_dim / 2}}, 1.0f), *positions = g->positions;
+    if (x->dims.d[0] >= 0) {
+        trm_dims dims = {1, {x->dims.d[0]}};
+        assert_ok(trm_network_add_constant(g->network, "places", TRM_I32, dims, places, &positions));
+    }
+    return add_n(g, &desc, (trm_tensor *[]){x, positions, frequencies}, 3);
+}
+
+/* Rotary positions of heads, of a known or an unknown number of tokens. */
+static bool make_rope(gen *g, trm_tensor *x)
+{
+    if (x->dims.n != 3 || x->dims.d[0] > 12 || x->dims.d[1] < 1 || x->dims.d[2] < 2 || x->dims.d[2] % 2 != 0) {
+        return false;
+    }
+    rotate(g, x);
+    return true;
 }
 
 static bool make_packed_attention(gen *g, trm_tensor *x)
@@ -401,10 +416,31 @@ static bool make_padded_attention(gen *g, trm_tensor *x)
 typedef bool (*maker)(gen *g, trm_tensor *x);
 
 static const maker makers[] = {
-    make_matmul, make_matmul,  make_matmul,    make_matmul,  make_elementwise,      make_elementwise,
-    make_unary,  make_unary,   make_glu,       make_norm,    make_softmax,          make_reduce,
-    make_reduce, make_reshape, make_reshape,   make_reshape, make_transpose,        make_slice,
-    make_concat, make_gather,  make_embedding, make_cast,    make_packed_attention, make_padded_attention,
+    make_matmul,
+    make_matmul,
+    make_matmul,
+    make_matmul,
+    make_elementwise,
+    make_elementwise,
+    make_unary,
+    make_unary,
+    make_glu,
+    make_norm,
+    make_softmax,
+    make_reduce,
+    make_reduce,
+    make_reshape,
+    make_reshape,
+    make_reshape,
+    make_transpose,
+    make_slice,
+    make_concat,
+    make_gather,
+    make_embedding,
+    make_cast,
+    make_rope,
+    make_packed_attention,
+    make_padded_attention,
 };
 
 static void add_input(gen *g, const char *name, trm_dtype dtype, trm_dims dims, trm_tensor **tensor)
