@@ -362,10 +362,10 @@ trm_status trm_context_set_profiling(trm_context *context, bool on)
 
 void trm_context_profile(trm_context *context, trm_profile_fn fn, void *user)
 {
-    for (int32_t i = 0;
-         context->profiling && context->profiled_runs > 0 && i < context->engine->plan->network->n_layers; i++) {
-        fn(user, context->engine->plan->network->layers[i]->name,
-           context->steps[i].kernel == NULL ? "" : context->steps[i].kernel->name,
+    const trm_network *network = context->engine->plan->network;
+    for (int32_t i = 0; context->profiling && context->profiled_runs > 0 && i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        fn(user, layer->name, layer->desc.kind, context->steps[i].kernel == NULL ? "" : context->steps[i].kernel->name,
            context->milliseconds[i] / (double)context->profiled_runs, context->profiled_runs);
     }
 }

@@ -25,9 +25,9 @@ static trm_dims dims2(int64_t a, int64_t b)
     return (trm_dims){2, {a, b}};
 }
 
-static trm_status choose_limits(trm_generator *g, const trm_generator_options *options)
+static trm_status choose_limits(trm_generator *g, const trm_generator_options *options, trm_backend backend)
 {
-    bool cuda = trm_device_backend(g->world->device) == TRM_BACKEND_CUDA;
+    bool cuda = backend == TRM_BACKEND_CUDA;
     int64_t longest = g->info.context_length;
     if (options->max_context < 0 || options->max_sequences < 0 || options->max_step_tokens < 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "context, sequences and step tokens must not be negative");
@@ -58,7 +58,7 @@ static bool is_state_of_unknown_size(const trm_tensor *tensor)
     return tensor->role == TRM_TENSOR_STATE && tensor->dims.n > 0 && tensor->dims.d[0] < 0;
 }
 
-static trm_status build_plan(trm_generator *g, trm_network *network, const trm_mesh *mesh, trm_plan **plan)
+static trm_status build_plan(trm_generator *g, trm_network *network, const trm_build_options *wanted, trm_plan **plan)
 {
     int32_t n_bounds = 0;
     trm_shape_bound *bounds = calloc((size_t)network->n_tensors + 1, sizeof(*bounds));
@@ -83,12 +83,9 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_m
             bounds[n_bounds++].max.d[0] = 1;
         }
     }
-    trm_build_options options = {.size = sizeof(options),
-                                 .backend = trm_device_backend(g->world->device),
-                                 .mesh = *mesh,
-                                 .rank = g->world->rank,
-                                 .bounds = bounds,
-                                 .n_bounds = n_bounds};
+    trm_build_options options = *wanted;
+    options.bounds = bounds;
+    options.n_bounds = n_bounds;
     trm_status status = trm_build(network, &options, plan);
     free(bounds);
     return status;
@@ -279,6 +276,50 @@ static trm_status warm_up(trm_generator *g)
     return status;
 }
 
+/* The model's network, partitioned and planned with a cache of one block. */
+static trm_status plan_model(trm_generator *g, const trm_generator_options *options, const trm_build_options *build,
+                             trm_plan **plan)
+{
+    trm_model_get_info(g->model, &g->info);
+    g->vocab = g->info.vocab;
+    g->seen_words = (g->vocab + 31) / 32;
+    TRM_TRY(choose_limits(g, options, build->backend));
+    trm_dtype dtype = options->dtype;
+    if (dtype == TRM_DTYPE_NONE && build->backend == TRM_BACKEND_HOST) {
+        dtype = TRM_F32;
+    }
+    trm_network *network;
+    TRM_TRY(trm_model_build_network(g->model, dtype, &network));
+    trm_status status = build_plan(g, network, build, plan);
+    trm_network_destroy(network);
+    return status;
+}
+
+trm_status trm_generator_plan(trm_model *model, const trm_generator_options *options, const trm_build_options *build,
+                              trm_plan **plan, int64_t *cache_tokens)
+{
+    trm_generator g = {.model = model};
+    trm_plan *made;
+    TRM_TRY(plan_model(&g, options, build, &made));
+    int64_t blocks = (int64_t)g.max_sequences * g.blocks_per_sequence;
+    trm_status status = trm_plan_set_state_blocks(made, blocks);
+    if (status != TRM_OK) {
+        trm_plan_destroy(made);
+        return status;
+    }
+    *cache_tokens = blocks * TRM_KV_BLOCK_SIZE;
+    *plan = made;
+    return TRM_OK;
+}
+
+/* What needs memory once the weights are there. */
+static trm_status prepare(trm_generator *g)
+{
+    TRM_TRY(find_tensors(g));
+    TRM_TRY(trm_context_create(g->engine, &g->context));
+    return allocate_sampling(g);
+}
+
 trm_status trm_generator_create(trm_model *model, trm_world *world, const trm_generator_options *options,
                                 trm_generator **generator)
 {
@@ -288,42 +329,33 @@ trm_status trm_generator_create(trm_model *model, trm_world *world, const trm_ge
     }
     g->model = model;
     g->world = world;
-    trm_model_get_info(model, &g->info);
-    g->vocab = g->info.vocab;
-    g->seen_words = (g->vocab + 31) / 32;
-    trm_network *network = NULL;
     trm_plan *plan = NULL;
     trm_status status;
-    trm_dtype dtype = options->dtype;
-    if (dtype == TRM_DTYPE_NONE && trm_device_backend(world->device) == TRM_BACKEND_HOST) {
-        dtype = TRM_F32;
-    }
-    TRM_TRY_GOTO(status, choose_limits(g, options), destroy);
-    TRM_TRY_GOTO(status, trm_model_build_network(model, dtype, &network), destroy);
-    TRM_TRY_GOTO(status, build_plan(g, network, &options->mesh, &plan), destroy);
-    trm_network_destroy(network);
-    network = NULL;
+    const trm_build_options build = {.size = sizeof(build),
+                                     .backend = trm_device_backend(world->device),
+                                     .mesh = options->mesh,
+                                     .rank = world->rank};
+    status = plan_model(g, options, &build, &plan);
+    TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
     if (plan->partition.note[0] != '\0' && world->rank == 0) {
         TRM_WARN("%s", plan->partition.note);
     }
-    TRM_TRY_GOTO(status, size_cache(g, plan, options->max_context > 0), destroy);
+    status = size_cache(g, plan, options->max_context > 0);
     choose_buckets(g);
-    for (int32_t i = 0; i < g->n_buckets; i++) {
-        TRM_TRY_GOTO(status, cover_decode(g, plan, g->buckets[i]), destroy);
+    for (int32_t i = 0; status == TRM_OK && i < g->n_buckets; i++) {
+        status = cover_decode(g, plan, g->buckets[i]);
     }
+    TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
     status = trm_engine_create(plan, world, options->progress, options->progress_user, &g->engine);
     plan = NULL; /* the engine has it, or has destroyed it */
-    if (status != TRM_OK) {
-        goto destroy;
+    if (status == TRM_OK) {
+        status = prepare(g);
     }
-    TRM_TRY_GOTO(status, find_tensors(g), destroy);
-    TRM_TRY_GOTO(status, trm_context_create(g->engine, &g->context), destroy);
-    TRM_TRY_GOTO(status, allocate_sampling(g), destroy);
+    TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
     TRM_TRY_GOTO(status, warm_up(g), destroy);
     *generator = g;
     return TRM_OK;
 destroy:
-    trm_network_destroy(network);
     trm_plan_destroy(plan);
     trm_generator_destroy(g);
     return status;
@@ -348,7 +380,16 @@ void trm_generator_destroy(trm_generator *g)
     free(g);
 }
 
-trm_engine *trm_generator_engine(trm_generator *generator)
+void trm_generator_get_limits(const trm_generator *g, trm_generator_limits *limits)
 {
-    return generator->engine;
+    *limits = (trm_generator_limits){.max_context = g->max_context,
+                                     .cache_tokens = (int64_t)g->n_blocks * TRM_KV_BLOCK_SIZE,
+                                     .max_sequences = g->max_sequences,
+                                     .max_step_tokens = g->max_step_tokens};
+    trm_plan_memory(g->engine->plan, &limits->memory);
+}
+
+trm_context *trm_generator_context(trm_generator *generator)
+{
+    return generator->context;
 }

@@ -287,6 +287,11 @@ void trm_world_abort(trm_world *world, trm_status status)
     }
 }
 
+trm_status trm_world_all_ok(trm_world *world, trm_status mine)
+{
+    return world->bootstrap == NULL ? mine : trm_bootstrap_all_ok(world->bootstrap, mine);
+}
+
 int32_t trm_world_rank(const trm_world *world)
 {
     return world->rank;

@@ -76,7 +76,8 @@ TRM_API trm_status trm_context_reset(trm_context *context);
 
 /* Per-layer time of the runs since profiling was switched on: one call of `fn` per layer in order. */
 TRM_API trm_status trm_context_set_profiling(trm_context *context, bool on);
-typedef void (*trm_profile_fn)(void *user, const char *layer, const char *kernel, double mean_milliseconds, int64_t runs);
+typedef void (*trm_profile_fn)(void *user, const char *layer, trm_layer_kind kind, const char *kernel,
+                               double mean_milliseconds, int64_t runs);
 TRM_API void trm_context_profile(trm_context *context, trm_profile_fn fn, void *user);
 
 #ifdef __cplusplus

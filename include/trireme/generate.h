@@ -33,7 +33,24 @@ typedef struct trm_generator_options {
 TRM_API trm_status trm_generator_create(trm_model *model, trm_world *world, const trm_generator_options *options,
                                         trm_generator **generator);
 TRM_API void trm_generator_destroy(trm_generator *generator);
-TRM_API trm_engine *trm_generator_engine(trm_generator *generator);
+
+/*
+ * The plan a generator with these options would have, without a device: for `build->rank` of `build->mesh`, with a cache for
+ * max_sequences full sequences, whose size in tokens is *cache_tokens. Bounds in `build` are ignored.
+ */
+TRM_API trm_status trm_generator_plan(trm_model *model, const trm_generator_options *options,
+                                      const trm_build_options *build, trm_plan **plan, int64_t *cache_tokens);
+
+/* What a generator was planned with. */
+typedef struct trm_generator_limits {
+    int64_t max_context;     /* tokens per sequence */
+    int64_t cache_tokens;    /* tokens the cache holds in all */
+    int32_t max_sequences, max_step_tokens;
+    trm_memory_plan memory;  /* of this rank */
+} trm_generator_limits;
+TRM_API void trm_generator_get_limits(const trm_generator *generator, trm_generator_limits *limits);
+/* The context the generator runs on, for profiling: while that is on, steps run layer by layer, not captured. */
+TRM_API trm_context *trm_generator_context(trm_generator *generator);
 
 typedef struct trm_sampling {
     float temperature;        /* 0: greedy */

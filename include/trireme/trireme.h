@@ -11,6 +11,7 @@
 #include <trireme/model.h>
 #include <trireme/network.h>
 #include <trireme/status.h>
+#include <trireme/system.h>
 #include <trireme/tokenizer.h>
 #include <trireme/types.h>
 
