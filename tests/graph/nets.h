@@ -94,6 +94,26 @@ static inline void net_output(trm_network *network, trm_tensor *tensor)
     assert_ok(trm_network_mark_output(network, tensor));
 }
 
+/* Positions, producers and the order of layers fit together. */
+static inline void assert_consistent(const trm_network *network)
+{
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        assert_int_equal(tensor->index, i);
+        assert_true((tensor->role == TRM_TENSOR_ACTIVATION) == (tensor->producer != NULL));
+        assert_true(tensor->role != TRM_TENSOR_CONSTANT || (tensor->value == NULL) != (tensor->weight == NULL));
+    }
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        assert_int_equal(layer->index, i);
+        for (int32_t j = 0; j < layer->n_inputs; j++) {
+            const trm_tensor *input = layer->inputs[j];
+            assert_true(input == NULL || network->tensors[input->index] == input);
+            assert_true(input == NULL || input->producer == NULL || input->producer->index < i);
+        }
+    }
+}
+
 static inline void assert_text(const trm_network *network, const char *expected)
 {
     char *text = trm_network_to_text(network);

@@ -49,25 +49,6 @@ static const char *layers_of(const char *text)
     return at;
 }
 
-static void check_consistent(const trm_network *network)
-{
-    for (int32_t i = 0; i < network->n_tensors; i++) {
-        const trm_tensor *tensor = network->tensors[i];
-        assert_int_equal(tensor->index, i);
-        assert_true((tensor->role == TRM_TENSOR_ACTIVATION) == (tensor->producer != NULL));
-        assert_true(tensor->role != TRM_TENSOR_CONSTANT || (tensor->value == NULL) != (tensor->weight == NULL));
-    }
-    for (int32_t i = 0; i < network->n_layers; i++) {
-        const trm_layer *layer = network->layers[i];
-        assert_int_equal(layer->index, i);
-        for (int32_t j = 0; j < layer->n_inputs; j++) {
-            const trm_tensor *input = layer->inputs[j];
-            assert_true(input == NULL || network->tensors[input->index] == input);
-            assert_true(input == NULL || input->producer == NULL || input->producer->index < i);
-        }
-    }
-}
-
 /* Runs the pass on a copy; its layers must then read `after`, or stay as they are if that is NULL. Takes the network.
  */
 static void check_pass(trm_network *network, pass_fn pass, const char *after)
@@ -76,7 +57,7 @@ static void check_pass(trm_network *network, pass_fn pass, const char *after)
     int32_t changes = 0;
     assert_ok(trm_network_clone(network, &changed));
     assert_ok(pass(changed, &changes));
-    check_consistent(changed);
+    assert_consistent(changed);
     char *before_text = trm_network_to_text(network), *after_text = trm_network_to_text(changed);
     assert_string_equal(layers_of(after_text), after == NULL ? layers_of(before_text) : after);
     assert_true((changes == 0) == (strcmp(before_text, after_text) == 0));
