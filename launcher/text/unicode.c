@@ -1,0 +1,181 @@
+/* Properties of code points and normal forms. */
+#include "launcher/text/unicode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <utf8proc.h>
+
+#include "base/error.h"
+#include "launcher/text/utf8.h"
+
+bool trm_unicode_is_space(int32_t c)
+{
+    if (c < 0x80) {
+        return c == ' ' || (c >= 0x9 && c <= 0xD);
+    }
+    return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+           c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+bool trm_unicode_is_numeric(int32_t c)
+{
+    if (c < 0x80) {
+        return c >= '0' && c <= '9';
+    }
+    utf8proc_category_t category = utf8proc_category(c);
+    return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
+}
+
+bool trm_unicode_is_punctuation(int32_t c)
+{
+    if (c < 0x80) {
+        return (c >= 0x21 && c <= 0x2F) || (c >= 0x3A && c <= 0x40) || (c >= 0x5B && c <= 0x60) ||
+               (c >= 0x7B && c <= 0x7E);
+    }
+    utf8proc_category_t category = utf8proc_category(c);
+    return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+}
+
+bool trm_unicode_is_mark(int32_t c)
+{
+    utf8proc_category_t category = utf8proc_category(c);
+    return category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME;
+}
+
+bool trm_unicode_is_mark_nonspacing(int32_t c)
+{
+    return utf8proc_category(c) == UTF8PROC_CATEGORY_MN;
+}
+
+bool trm_unicode_is_control(int32_t c)
+{
+    utf8proc_category_t category = utf8proc_category(c);
+    return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CO;
+}
+
+bool trm_unicode_is_cjk_ideograph(int32_t c)
+{
+    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+           (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+           (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+trm_status trm_unicode_append_lower(trm_bytes *out, int32_t c)
+{
+    if (c == 0x130) { /* the one character whose lower case has two code points */
+        return trm_bytes_append(out, "i\xCC\x87", 3);
+    }
+    return trm_bytes_append_codepoint(out, c < 0x80 ? c + (c >= 'A' && c <= 'Z') * 32 : utf8proc_tolower(c));
+}
+
+bool trm_unicode_breaks(int32_t before, int32_t after, int32_t *state)
+{
+    return utf8proc_grapheme_break_stateful(before, after, state);
+}
+
+typedef struct codepoints {
+    int32_t *data;
+    size_t size, capacity;
+} codepoints;
+
+static trm_status codepoints_reserve(codepoints *list, size_t more)
+{
+    void *data = list->data;
+    TRM_TRY(trm_array_grow(&data, &list->capacity, list->size + more, sizeof(*list->data)));
+    list->data = data;
+    return TRM_OK;
+}
+
+static trm_status decompose(codepoints *list, const char *text, size_t size, utf8proc_option_t options)
+{
+    int boundary = 0;
+    for (size_t at = 0, step; at < size; at += step) {
+        int32_t c = trm_utf8_read(text + at, &step);
+        TRM_TRY(codepoints_reserve(list, 32)); /* the longest decomposition has 18 code points */
+        if (c < 0x80) {
+            list->data[list->size++] = c;
+            continue;
+        }
+        utf8proc_ssize_t count = utf8proc_decompose_char(c, list->data + list->size, 32, options, &boundary);
+        if (count < 0 || count > 32) {
+            TRM_FAIL(TRM_ERROR_INTERNAL, "cannot decompose U+%04X: %s", (unsigned)c,
+                     count < 0 ? utf8proc_errmsg(count) : "too long");
+        }
+        list->size += (size_t)count;
+    }
+    return TRM_OK;
+}
+
+/* Sorts each run of marks by combining class, stably. Counting, as runs come from requests and may be long. */
+static trm_status order_marks(codepoints *list)
+{
+    int32_t *sorted = NULL;
+    trm_status status = TRM_OK;
+    for (size_t begin = 0; begin < list->size;) {
+        size_t end = begin;
+        bool ordered = true;
+        uint8_t last = 0;
+        for (; end < list->size && list->data[end] >= 0x300; end++) {
+            uint8_t class = (uint8_t)utf8proc_get_property(list->data[end])->combining_class;
+            if (class == 0) {
+                break;
+            }
+            ordered = ordered && class >= last;
+            last = class;
+        }
+        if (!ordered) {
+            if (sorted == NULL && (sorted = malloc(list->size * sizeof(*sorted))) == NULL) {
+                status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu code points", list->size);
+                break;
+            }
+            size_t starts[257] = {0};
+            for (size_t i = begin; i < end; i++) {
+                starts[(uint8_t)utf8proc_get_property(list->data[i])->combining_class + 1]++;
+            }
+            for (size_t i = 1; i < 257; i++) {
+                starts[i] += starts[i - 1];
+            }
+            for (size_t i = begin; i < end; i++) {
+                sorted[starts[(uint8_t)utf8proc_get_property(list->data[i])->combining_class]++] = list->data[i];
+            }
+            memcpy(list->data + begin, sorted, (end - begin) * sizeof(*sorted));
+        }
+        begin = end + 1;
+    }
+    free(sorted);
+    return status;
+}
+
+trm_status trm_unicode_append_normal(trm_bytes *out, const char *text, size_t size, trm_normal_form form)
+{
+    size_t ascii = 0;
+    while (ascii < size && (unsigned char)text[ascii] < 0x80) {
+        ascii++;
+    }
+    if (ascii == size) {
+        return trm_bytes_append(out, text, size);
+    }
+    bool compose = form == TRM_NFC || form == TRM_NFKC, compatible = form == TRM_NFKC || form == TRM_NFKD;
+    int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
+    codepoints list = {0};
+    trm_status status;
+    TRM_TRY_GOTO(status, decompose(&list, text, size, (utf8proc_option_t)options), done);
+    TRM_TRY_GOTO(status, order_marks(&list), done);
+    if (compose) {
+        utf8proc_ssize_t count = utf8proc_normalize_utf32(list.data, (utf8proc_ssize_t)list.size,
+                                                          (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+        if (count < 0) {
+            status = trm_fail(TRM_ERROR_INTERNAL, "cannot compose a text: %s", utf8proc_errmsg(count));
+            goto done;
+        }
+        list.size = (size_t)count;
+    }
+    TRM_TRY_GOTO(status, trm_bytes_reserve(out, list.size * 4), done);
+    for (size_t i = 0; i < list.size; i++) {
+        out->size += trm_utf8_write(out->data + out->size, list.data[i]);
+    }
+done:
+    free(list.data);
+    return status;
+}
