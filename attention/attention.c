@@ -7,6 +7,14 @@ static const trm_kernel kernels[] = {
      .backend = TRM_BACKEND_HOST,
      .accepts = trm_host_attention_accepts,
      .run = trm_host_attention_run},
+#if TRM_HAVE_CUDA
+    {.name = "cuda.attention",
+     .kind = TRM_LAYER_ATTENTION,
+     .backend = TRM_BACKEND_CUDA,
+     .accepts = trm_cuda_attention_accepts,
+     .workspace = trm_cuda_attention_workspace,
+     .run = trm_cuda_attention_run},
+#endif
 };
 
 const trm_kernel_table trm_attention_kernels = {kernels, (int32_t)(sizeof(kernels) / sizeof(kernels[0]))};

@@ -32,6 +32,12 @@ bool trm_attention_describe(const trm_kernel_call *call, trm_attention_shape *sh
 bool trm_host_attention_accepts(const trm_kernel_call *call);
 trm_status trm_host_attention_run(const trm_kernel_call *call);
 
+#if TRM_HAVE_CUDA
+bool trm_cuda_attention_accepts(const trm_kernel_call *call);
+size_t trm_cuda_attention_workspace(const trm_kernel_call *call);
+trm_status trm_cuda_attention_run(const trm_kernel_call *call);
+#endif
+
 #ifdef __cplusplus
 }
 #endif

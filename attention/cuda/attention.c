@@ -1,0 +1,144 @@
+/*
+ * The attention layer on CUDA: stores the step's keys and values, then gives sequences of one query to the decode
+ * kernel and the rest to the prefill kernel, or everything to the plain kernel. What is launched depends on dims and
+ * types alone, so that a captured step stays right as lengths grow.
+ */
+#include "attention/cuda/attention.h"
+
+#include "attention/cuda/geometry.h"
+#include "kernels/cuda/cuda.h"
+
+static bool is_float(trm_dtype dtype)
+{
+    return dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16;
+}
+
+/* Whether the tensor core kernels run a call: the rest is the plain kernel's. */
+static bool is_fast(const trm_attention_shape *s, trm_dtype dtype)
+{
+    return s->packed && (dtype == TRM_F16 || dtype == TRM_BF16) && s->dim == s->value_dim && s->dim % 8 == 0 &&
+           s->dim >= 8 && s->dim <= 256 && s->sequences <= 65535 && s->query_heads <= 65535; /* of a grid */
+}
+
+/* Whether one of a call's sequences may have one query and the decode kernel is of use. */
+static bool has_decode(const trm_attention_shape *s)
+{
+    return s->cached && (s->tokens == 1 || s->sequences > 1);
+}
+
+/* Whether a sequence may have several queries. */
+static bool has_prefill(const trm_attention_shape *s)
+{
+    return s->tokens > 1 || !s->cached;
+}
+
+bool trm_cuda_attention_accepts(const trm_kernel_call *call)
+{
+    trm_attention_shape s;
+    if (!trm_attention_describe(call, &s) || call->layer->attention.n_ranks > 1) {
+        return false;
+    }
+    trm_dtype dtype = call->inputs[TRM_ATTENTION_Q].dtype;
+    trm_dtype mask = s.masked ? call->inputs[TRM_ATTENTION_MASK].dtype : TRM_BOOL;
+    bool same = call->inputs[TRM_ATTENTION_K].dtype == dtype && call->inputs[TRM_ATTENTION_V].dtype == dtype &&
+                call->outputs[0].dtype == dtype &&
+                (!s.cached || (call->inputs[TRM_ATTENTION_KEY_CACHE].dtype == dtype &&
+                               call->inputs[TRM_ATTENTION_VALUE_CACHE].dtype == dtype));
+    bool fits = s.sequences <= INT32_MAX && s.tokens <= INT32_MAX && s.queries <= INT32_MAX && s.keys <= INT32_MAX &&
+                s.query_heads <= INT32_MAX && s.table_blocks <= INT32_MAX && s.block_size <= INT32_MAX &&
+                s.dim <= TRM_ATTENTION_PLAIN_MAX_DIM && s.value_dim <= TRM_ATTENTION_PLAIN_MAX_DIM;
+    return is_float(dtype) && same && fits && (mask == TRM_BOOL || is_float(mask));
+}
+
+size_t trm_cuda_attention_workspace(const trm_kernel_call *call)
+{
+    trm_attention_shape s;
+    if (!trm_attention_describe(call, &s) || !is_fast(&s, call->inputs[0].dtype) || !has_decode(&s)) {
+        return 0;
+    }
+    return (size_t)trm_cuda_attention_splits(&s) * (size_t)(s.sequences * s.query_heads) * (size_t)(s.value_dim + 2) *
+           sizeof(float);
+}
+
+static const void *input(const trm_kernel_call *call, int32_t i)
+{
+    return i < call->n_inputs ? call->inputs[i].data : NULL;
+}
+
+static trm_cuda_attention attention_of(const trm_kernel_call *call, const trm_attention_shape *s)
+{
+    const trm_attention_params *p = &call->layer->attention;
+    trm_cuda_attention a = {
+        .q = input(call, TRM_ATTENTION_Q),
+        .k = input(call, TRM_ATTENTION_K),
+        .v = input(call, TRM_ATTENTION_V),
+        .out = call->outputs[0].data,
+        .starts = input(call, TRM_ATTENTION_SEQUENCE_STARTS),
+        .lengths = input(call, TRM_ATTENTION_SEQUENCE_LENGTHS),
+        .table = input(call, TRM_ATTENTION_BLOCK_TABLE),
+        .mask = input(call, TRM_ATTENTION_MASK),
+        .mask_type = s->masked ? call->inputs[TRM_ATTENTION_MASK].dtype : TRM_BOOL,
+        .dtype = call->inputs[TRM_ATTENTION_Q].dtype,
+        .tokens = s->tokens,
+        .sequences = (int32_t)s->sequences,
+        .queries = (int32_t)s->queries,
+        .keys = (int32_t)s->keys,
+        .query_heads = (int32_t)s->query_heads,
+        .kv_heads = (int32_t)s->kv_heads,
+        .group = (int32_t)(s->query_heads / s->kv_heads),
+        .dim = (int32_t)s->dim,
+        .value_dim = (int32_t)s->value_dim,
+        .table_blocks = (int32_t)s->table_blocks,
+        .block_size = (int32_t)s->block_size,
+        .causal = p->causal,
+        .window = p->window,
+        .scale = s->scale,
+        .softcap = p->softcap,
+        .packed = s->packed,
+        .cached = s->cached,
+    };
+    if (s->cached) {
+        a.key_cache = call->inputs[TRM_ATTENTION_KEY_CACHE].data;
+        a.value_cache = call->inputs[TRM_ATTENTION_VALUE_CACHE].data;
+    }
+    for (int i = 0; i < 4; i++) {
+        a.mask_strides[i] = s->mask_strides[i];
+    }
+    return a;
+}
+
+/* The tensor core kernels read 16 bytes at a time; memory of a device is that aligned, but a view may not be. */
+static bool is_aligned(const trm_cuda_attention *a)
+{
+    return trm_aligned16(a->q) && trm_aligned16(a->k) && trm_aligned16(a->v) && trm_aligned16(a->out) &&
+           trm_aligned16(a->key_cache) && trm_aligned16(a->value_cache);
+}
+
+trm_status trm_cuda_attention_run(const trm_kernel_call *call)
+{
+    trm_attention_shape s;
+    if (!trm_attention_describe(call, &s)) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "an attention call does not fit the layer it was accepted for");
+    }
+    cudaStream_t stream = trm_cuda_stream(call->stream);
+    trm_cuda_attention a = attention_of(call, &s);
+    if (s.cached && s.sequences > 0 && s.tokens > 0) {
+        TRM_TRY(trm_cuda_attention_store(&a, stream));
+    }
+    if (trm_dims_count(&call->outputs[0].dims) == 0 || s.sequences == 0) {
+        return TRM_OK;
+    }
+    if (!is_fast(&s, a.dtype) || !is_aligned(&a)) {
+        return trm_cuda_attention_plain(&a, stream);
+    }
+    if (has_decode(&s)) {
+        a.splits = trm_cuda_attention_splits(&s);
+        a.partial = call->workspace;
+        TRM_TRY(trm_cuda_attention_decode(&a, stream));
+    }
+    if (has_prefill(&s)) {
+        a.skip_single = has_decode(&s);
+        TRM_TRY(trm_cuda_attention_prefill(&a, stream));
+    }
+    return TRM_OK;
+}

@@ -1,0 +1,59 @@
+/*
+ * The CUDA attention kernels' common arguments and entry points.
+ */
+#ifndef TRM_ATTENTION_CUDA_ATTENTION_H
+#define TRM_ATTENTION_CUDA_ATTENTION_H
+
+#include <cuda_runtime_api.h>
+
+#include "attention/attention_impl.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One call as every kernel sees it. Addresses are device memory; nothing is read on the host. */
+typedef struct trm_cuda_attention {
+    const void *q, *k, *v; /* the step's tokens */
+    void *out;
+    const int32_t *starts;   /* [sequences + 1], packed */
+    const int32_t *lengths;  /* [sequences], cached */
+    const int32_t *table;    /* [sequences, table_blocks], cached */
+    void *key_cache;         /* [blocks, block_size, kv_heads, dim], cached */
+    void *value_cache;       /* [blocks, block_size, kv_heads, value_dim] */
+    const void *mask;        /* padded form, or NULL */
+    int64_t mask_strides[4]; /* of [B, Hq, N, M] */
+    trm_dtype dtype, mask_type;
+    int64_t tokens;                       /* packed */
+    int32_t sequences, queries, keys;     /* queries and keys of the padded form */
+    int32_t query_heads, kv_heads, group; /* group: query heads per key-value head */
+    int32_t dim, value_dim;
+    int32_t table_blocks, block_size;
+    trm_causal causal;
+    int32_t window;
+    float scale, softcap;
+    bool packed, cached;
+    bool skip_single; /* the decode kernel does sequences of one query */
+    int32_t splits;   /* of the keys of a sequence, in the decode kernel */
+    float *partial;   /* [splits, sequences, query_heads, value_dim + 2] f32: sums of weighted values, maximum, sum */
+} trm_cuda_attention;
+
+/* cache.cu: the step's keys and values into the cache. */
+trm_status trm_cuda_attention_store(const trm_cuda_attention *attention, cudaStream_t stream);
+
+/* plain.cu: every form, type and size up to 512 per head. */
+#define TRM_ATTENTION_PLAIN_MAX_DIM 512
+trm_status trm_cuda_attention_plain(const trm_cuda_attention *attention, cudaStream_t stream);
+
+/* prefill.cu and decode.cu: packed, 16-bit floats, dim == value_dim a multiple of 8 up to 256, addresses aligned to 16
+ * bytes. */
+trm_status trm_cuda_attention_prefill(const trm_cuda_attention *attention, cudaStream_t stream);
+/* Sequences of exactly one query. */
+trm_status trm_cuda_attention_decode(const trm_cuda_attention *attention, cudaStream_t stream);
+/* Splits for these dims, the same at every length a sequence may reach. */
+int32_t trm_cuda_attention_splits(const trm_attention_shape *shape);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

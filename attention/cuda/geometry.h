@@ -1,0 +1,103 @@
+/*
+ * Which keys a query sees, how a packed batch falls into tiles and a sequence into splits. Plain functions for kernels
+ * and host alike, tested without a GPU.
+ */
+#ifndef TRM_ATTENTION_CUDA_GEOMETRY_H
+#define TRM_ATTENTION_CUDA_GEOMETRY_H
+
+#include <trireme/layers.h>
+
+#ifdef __CUDACC__
+#define TRM_ATTENTION_INLINE __host__ __device__ static __forceinline__
+#else
+#define TRM_ATTENTION_INLINE static inline
+#endif
+
+/* Keys low .. high - 1. */
+typedef struct trm_key_range {
+    int32_t low, high;
+} trm_key_range;
+
+/* What query `query` of a sequence of `queries` sees of its `keys` keys; low == high: nothing. Neither end ever
+ * decreases from one query to the next. */
+TRM_ATTENTION_INLINE trm_key_range trm_attention_range(trm_causal causal, int32_t window, int32_t query,
+                                                       int32_t queries, int32_t keys)
+{
+    trm_key_range range = {0, keys};
+    int32_t last = query + (causal == TRM_CAUSAL_LOWER_RIGHT ? keys - queries : 0);
+    if (window > 0 && last >= window) {
+        range.low = last - window + 1;
+    }
+    if (causal != TRM_CAUSAL_NONE && last < keys) {
+        range.high = last + 1;
+    }
+    if (range.high < range.low) {
+        range.high = range.low; /* before the first key, or past the window of the last */
+    }
+    return range;
+}
+
+/* Keys per split of a range of `keys`: a multiple of `step`, so that at most `splits` splits cover it. */
+TRM_ATTENTION_INLINE int32_t trm_attention_split_size(int32_t keys, int32_t splits, int32_t step)
+{
+    int32_t size = (keys + splits - 1) / splits;
+    return (size + step - 1) / step * step;
+}
+
+/* How many of the splits hold keys. */
+TRM_ATTENTION_INLINE int32_t trm_attention_splits_used(int32_t keys, int32_t splits, int32_t step)
+{
+    int32_t size = trm_attention_split_size(keys, splits, step);
+    return size == 0 ? 0 : (keys + size - 1) / size;
+}
+
+/* A tile of neighbouring queries of one sequence. */
+typedef struct trm_query_tile {
+    int32_t sequence; /* -1: there is no such tile */
+    int32_t first;    /* token of the sequence's first query */
+    int32_t queries;  /* of the sequence */
+    int32_t start;    /* query of the tile's first row */
+} trm_query_tile;
+
+/* Tile `tile` of the packed sequences that begin at starts [sequences + 1], in tiles of `rows` queries, the last tile
+ * of each sequence first (under a causal mask it has the most keys). With `skip_single`, sequences of one query have no
+ * tile. */
+TRM_ATTENTION_INLINE trm_query_tile trm_attention_find_tile(const int32_t *starts, int32_t sequences, int32_t rows,
+                                                            bool skip_single, int64_t tile)
+{
+    trm_query_tile found = {-1, 0, 0, 0};
+    for (int32_t s = 0; s < sequences; s++) {
+        int32_t first = starts[s], queries = starts[s + 1] - first;
+        int32_t tiles = skip_single && queries == 1 ? 0 : (queries + rows - 1) / rows;
+        if (tile < tiles) {
+            found.sequence = s;
+            found.first = first;
+            found.queries = queries;
+            found.start = (tiles - 1 - (int32_t)tile) * rows;
+            return found;
+        }
+        tile -= tiles;
+    }
+    return found;
+}
+
+/* The sequence that token `token` belongs to, or -1: the last one that starts at or before it, if it reaches the token.
+ */
+TRM_ATTENTION_INLINE int32_t trm_attention_sequence_of(const int32_t *starts, int32_t sequences, int32_t token)
+{
+    int32_t low = 0, high = sequences; /* starts[low] <= token < starts[high], if any */
+    if (sequences == 0 || token < starts[0] || token >= starts[sequences]) {
+        return -1;
+    }
+    while (high - low > 1) {
+        int32_t middle = low + (high - low) / 2;
+        if (starts[middle] <= token) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+#endif

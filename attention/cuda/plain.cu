@@ -1,0 +1,143 @@
+/*
+ * Attention of every form, type and head size up to 512, one warp per query and head: the padded form with its masks,
+ * f32, odd sizes. Not tuned: bound by the latency of dependent loads.
+ */
+#include "attention/cuda/rows.cuh"
+
+#define PLAIN_WARPS 4
+#define PLAIN_PARTS (TRM_ATTENTION_PLAIN_MAX_DIM / 32) /* elements of an output per lane */
+
+/* Where a row of the output belongs. Its vector in q and out has the row's own index, in both forms. */
+typedef struct plain_row {
+    int32_t sequence, head, query;
+    key_rows rows; /* the padded form: row of key 0 in `first`, of all heads as one */
+    trm_key_range range;
+} plain_row;
+
+static __device__ bool locate(const trm_cuda_attention &a, int64_t row, plain_row *at)
+{
+    int32_t queries = a.queries, keys = a.keys;
+    if (a.packed) {
+        int32_t token = (int32_t)(row / a.query_heads);
+        at->head = (int32_t)(row % a.query_heads);
+        at->sequence = trm_attention_sequence_of(a.starts, a.sequences, token);
+        if (at->sequence < 0) {
+            return false;
+        }
+        int32_t first = a.starts[at->sequence];
+        queries = a.starts[at->sequence + 1] - first;
+        keys = a.cached ? a.lengths[at->sequence] : queries;
+        at->query = token - first;
+        at->rows = key_rows_of(a, at->sequence, first, at->head / a.group);
+    } else {
+        at->query = (int32_t)(row % queries);
+        at->head = (int32_t)(row / queries % a.query_heads);
+        at->sequence = (int32_t)(row / queries / a.query_heads);
+        at->rows.table = NULL;
+        at->rows.first = ((int64_t)at->sequence * a.kv_heads + at->head / a.group) * keys;
+        at->rows.block_size = 1;
+        at->rows.kv_heads = 1;
+        at->rows.kv_head = 0;
+    }
+    at->range = trm_attention_range(a.causal, a.window, at->query, queries, keys);
+    at->range.high = at->range.high < keys ? at->range.high : keys;
+    return true;
+}
+
+static __device__ float mask_of(const trm_cuda_attention &a, const plain_row &at, int32_t key)
+{
+    int64_t i = at.sequence * a.mask_strides[0] + at.head * a.mask_strides[1] + at.query * a.mask_strides[2] +
+                key * a.mask_strides[3];
+    switch (a.mask_type) {
+    case TRM_BOOL:
+        return ((const uint8_t *)a.mask)[i] != 0 ? 0.0f : -INFINITY;
+    case TRM_F16:
+        return to_float(((const __half *)a.mask)[i]);
+    case TRM_BF16:
+        return to_float(((const __nv_bfloat16 *)a.mask)[i]);
+    default:
+        return ((const float *)a.mask)[i];
+    }
+}
+
+/* Keys pass in runs of 32: a lane scores one key against q in shared memory, then the warp adds the 32 weighted values,
+ * a lane holding every 32nd element of the sum. 4 warps per block, 2 KiB of shared memory each. */
+template <typename T>
+static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_rows(trm_cuda_attention a, int64_t rows)
+{
+    __shared__ float queries[PLAIN_WARPS][TRM_ATTENTION_PLAIN_MAX_DIM];
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    float *q = queries[warp];
+    const T *keys = (const T *)(a.cached ? a.key_cache : a.k), *values = (const T *)(a.cached ? a.value_cache : a.v);
+    for (int64_t row = (int64_t)blockIdx.x * PLAIN_WARPS + warp; row < rows; row += (int64_t)gridDim.x * PLAIN_WARPS) {
+        plain_row at;
+        if (!locate(a, row, &at)) {
+            continue; /* the whole warp */
+        }
+        float out[PLAIN_PARTS], largest = -INFINITY, total = 0.0f;
+#pragma unroll
+        for (int i = 0; i < PLAIN_PARTS; i++) {
+            out[i] = 0.0f;
+        }
+        __syncwarp(); /* the row before is done with q */
+        for (int i = lane; i < a.dim; i += 32) {
+            q[i] = to_float(((const T *)a.q)[row * a.dim + i]);
+        }
+        __syncwarp();
+        for (int32_t start = at.range.low; start < at.range.high; start += 32) {
+            int32_t key = start + lane;
+            bool seen = key < at.range.high;
+            int64_t vector = seen ? vector_of(at.rows, key) : 0;
+            float score = -INFINITY;
+            if (seen) {
+                score = 0.0f;
+                for (int i = 0; i < a.dim; i++) {
+                    score += q[i] * to_float(keys[vector * a.dim + i]);
+                }
+                score *= a.scale;
+                if (a.softcap > 0.0f) {
+                    score = a.softcap * tanhf(score / a.softcap);
+                }
+                if (a.mask != NULL) {
+                    score += mask_of(a, at, key);
+                }
+            }
+            float next = fmaxf(largest, warp_max(score));
+            float base = next == -INFINITY ? 0.0f : next;
+            float shrink = expf(largest - base), weight = expf(score - base);
+            largest = next;
+            total = total * shrink + warp_sum(weight);
+#pragma unroll
+            for (int i = 0; i < PLAIN_PARTS; i++) {
+                out[i] *= shrink;
+            }
+            int count = at.range.high - start < 32 ? at.range.high - start : 32;
+            for (int j = 0; j < count; j++) {
+                float w = __shfl_sync(0xffffffffu, weight, j);
+                const T *value = values + __shfl_sync(0xffffffffu, (long long)vector, j) * a.value_dim;
+#pragma unroll
+                for (int i = 0; i < PLAIN_PARTS; i++) {
+                    if (lane + i * 32 < a.value_dim) {
+                        out[i] += w * to_float(value[lane + i * 32]);
+                    }
+                }
+            }
+        }
+        float scale = total == 0.0f ? 0.0f : 1.0f / total;
+#pragma unroll
+        for (int i = 0; i < PLAIN_PARTS; i++) {
+            if (lane + i * 32 < a.value_dim) {
+                ((T *)a.out)[row * a.value_dim + lane + i * 32] = from_float<T>(out[i] * scale);
+            }
+        }
+    }
+}
+
+trm_status trm_cuda_attention_plain(const trm_cuda_attention *a, cudaStream_t stream)
+{
+    int64_t rows = a->packed ? a->tokens * a->query_heads : (int64_t)a->sequences * a->query_heads * a->queries;
+    int64_t blocks = (rows + PLAIN_WARPS - 1) / PLAIN_WARPS;
+    unsigned grid = (unsigned)(blocks < 1 << 20 ? blocks : 1 << 20);
+    DISPATCH_FLOAT(a->dtype, plain_rows<T><<<grid, PLAIN_WARPS * 32, 0, stream>>>(*a, rows));
+    return trm_cuda_launched("cuda.attention plain");
+}
