@@ -26,8 +26,9 @@ typedef struct trm_transport trm_transport;
 
 typedef struct trm_transport_ops {
     const char *name;
-    /* Carries the messages; returns when all have come and all sent bytes may be overwritten. Messages between two
-     * ranks on one channel match in the order they were given. On failure the transport is broken for good. */
+    /* Carries the messages, at most one to and one from each peer; returns when all have come and all sent bytes may be
+     * overwritten. Messages between two ranks on one channel match in the order they were given. On failure the
+     * transport is broken for good. */
     trm_status (*transfer)(trm_transport *transport, uint32_t channel, double deadline_seconds,
                            const trm_message *sends, int32_t n_sends, const trm_message *receives, int32_t n_receives);
     /* Tells every peer, and waits until they know, `seconds` at most. */

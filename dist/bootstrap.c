@@ -141,7 +141,9 @@ void trm_bootstrap_abort(trm_bootstrap *bootstrap, trm_status status)
     (void)trm_transport_check(transport);
     trm_notice notice = transport->notice;
     if (notice.status != TRM_OK && notice.rank != transport->rank) {
-        await_end(transport);
+        if (bootstrap->mpi) { /* the end of one is the end of all there */
+            await_end(transport);
+        }
     } else {
         notice = (trm_notice){.rank = transport->rank, .status = (int32_t)status};
         snprintf(notice.cause, sizeof(notice.cause), "%s", trm_last_error());

@@ -1,0 +1,280 @@
+/* Connecting ranks: each first meets rank 0, which then tells everybody where the others listen. */
+#include "collectives/tcp_connect.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <trireme/layers.h>
+
+#include "base/error.h"
+#include "collectives/wait.h"
+
+#define HELLO_MAGIC 0x54524d31u
+
+/* The first bytes of a connection. */
+typedef struct hello {
+    uint32_t magic;
+    int32_t rank, size, stream;
+    uint32_t port; /* where the rank listens */
+} hello;
+
+/* Where a rank listens, as rank 0 sees it. */
+typedef struct place {
+    struct sockaddr_storage address;
+    socklen_t length;
+} place;
+
+typedef struct meeting {
+    int32_t rank, size;
+    int listener;
+    uint16_t listens_at;
+    double end; /* of the deadline */
+    double deadline_seconds;
+    int (*streams)[TRM_TCP_STREAMS];
+} meeting;
+
+static trm_status fail_late(const meeting *m, const char *what)
+{
+    return trm_fail(TRM_ERROR_LOST_RANK, "%s within %g s", what, m->deadline_seconds);
+}
+
+/* Whether `fd` is ready for `events` before the deadline. */
+static bool wait_ready(int fd, short events, double end)
+{
+    for (;;) {
+        double left = end - trm_wait_now();
+        if (left <= 0) {
+            return false;
+        }
+        struct pollfd entry = {.fd = fd, .events = events};
+        int n = poll(&entry, 1, left > 1.0 ? 1000 : (int)(left * 1000) + 1);
+        if (n > 0) {
+            return true;
+        }
+        if (n < 0 && errno != EINTR) {
+            return false;
+        }
+    }
+}
+
+/* Reads or writes all of `size` bytes; false at the deadline or if the peer is gone. */
+static bool move_all(int fd, void *bytes, size_t size, bool write, double end)
+{
+    for (size_t at = 0; at < size;) {
+        char *from = (char *)bytes + at;
+        ssize_t n = write ? send(fd, from, size - at, MSG_NOSIGNAL) : recv(fd, from, size - at, 0);
+        if (n > 0) {
+            at += (size_t)n;
+        } else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) ||
+                   !wait_ready(fd, write ? POLLOUT : POLLIN, end)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void prepare(int fd)
+{
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+/* Port 0 takes any. */
+static trm_status listen_at(meeting *m, uint16_t port)
+{
+    int on = 1, off = 0;
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(port)};
+    m->listener = socket(AF_INET6, SOCK_STREAM, 0);
+    bool both = m->listener >= 0 && setsockopt(m->listener, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) == 0;
+    if (!both) { /* no IPv6 here */
+        if (m->listener >= 0) {
+            close(m->listener);
+        }
+        m->listener = socket(AF_INET, SOCK_STREAM, 0);
+    }
+    setsockopt(m->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    const struct sockaddr *address = both ? (const struct sockaddr *)&six : (const struct sockaddr *)&four;
+    struct sockaddr_storage bound;
+    socklen_t length = sizeof(bound);
+    if (bind(m->listener, address, both ? sizeof(six) : sizeof(four)) != 0 || listen(m->listener, 256) != 0 ||
+        getsockname(m->listener, (struct sockaddr *)&bound, &length) != 0) {
+        TRM_FAIL(TRM_ERROR_IO, "rank %d cannot listen at port %d: %s", (int)m->rank, (int)port, strerror(errno));
+    }
+    prepare(m->listener);
+    /* The port stands at the same place in both kinds of address. */
+    m->listens_at = ntohs(((struct sockaddr_in *)&bound)->sin_port);
+    return TRM_OK;
+}
+
+/* One attempt; -1 if nobody listens there (yet). */
+static int connect_once(const struct sockaddr *address, socklen_t length, double end)
+{
+    int fd = socket(address->sa_family, SOCK_STREAM, 0);
+    if (fd < 0) {
+        return -1;
+    }
+    prepare(fd);
+    int error = 0;
+    socklen_t size = sizeof(error);
+    if ((connect(fd, address, length) != 0 && errno != EINPROGRESS) || !wait_ready(fd, POLLOUT, end) ||
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Both streams to `peer`, introducing this rank. */
+static trm_status connect_streams(meeting *m, int32_t peer, const struct sockaddr *address, socklen_t length)
+{
+    for (int stream = 0; stream < TRM_TCP_STREAMS; stream++) {
+        int fd = connect_once(address, length, m->end);
+        hello mine = {HELLO_MAGIC, m->rank, m->size, stream, m->listens_at};
+        if (fd < 0 || !move_all(fd, &mine, sizeof(mine), true, m->end)) {
+            if (fd >= 0) {
+                close(fd);
+            }
+            TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d cannot connect to rank %d", (int)m->rank, (int)peer);
+        }
+        m->streams[peer][stream] = fd;
+    }
+    return TRM_OK;
+}
+
+/* Rank 0 may start later than we do, so this tries again and again. */
+static trm_status connect_to_first(meeting *m, const char *host, uint16_t port)
+{
+    char service[8];
+    snprintf(service, sizeof(service), "%d", (int)port);
+    double start = trm_wait_now();
+    while (trm_wait_now() < m->end) {
+        struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+        int error = getaddrinfo(host, service, &hints, &found);
+        if (error != 0 && error != EAI_AGAIN) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot find the host of rank 0, %s: %s", host, gai_strerror(error));
+        }
+        for (struct addrinfo *at = found; at != NULL; at = at->ai_next) {
+            int probe = connect_once(at->ai_addr, at->ai_addrlen, m->end);
+            if (probe >= 0) {
+                close(probe); /* says nothing; rank 0 passes over it */
+                trm_status status = connect_streams(m, 0, at->ai_addr, at->ai_addrlen);
+                freeaddrinfo(found);
+                return status;
+            }
+        }
+        if (found != NULL) {
+            freeaddrinfo(found);
+        }
+        trm_wait_pause(8 * (trm_wait_now() - start));
+    }
+    char what[256];
+    snprintf(what, sizeof(what), "rank 0 did not answer at %s:%d", host, (int)port);
+    return fail_late(m, what);
+}
+
+/* Takes one connection; strangers are sent away. place: where the peer listens; may be NULL. */
+static trm_status accept_one(meeting *m, int32_t *n_accepted, place *places)
+{
+    if (!wait_ready(m->listener, POLLIN, m->end)) {
+        return fail_late(m, "not all ranks joined");
+    }
+    place from = {.length = sizeof(from.address)};
+    int fd = accept(m->listener, (struct sockaddr *)&from.address, &from.length);
+    if (fd < 0) {
+        return TRM_OK;
+    }
+    prepare(fd);
+    hello theirs;
+    double patience = trm_wait_now() + 2.0;
+    if (!move_all(fd, &theirs, sizeof(theirs), false, patience < m->end ? patience : m->end) ||
+        theirs.magic != HELLO_MAGIC || theirs.stream < 0 || theirs.stream >= TRM_TCP_STREAMS || theirs.rank < 0) {
+        close(fd);
+        return TRM_OK;
+    }
+    if (theirs.size != m->size || theirs.rank >= m->size) {
+        close(fd);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank %d says that the job has %d ranks, expected %d", (int)theirs.rank,
+                 (int)theirs.size, (int)m->size);
+    }
+    int *slot = &m->streams[theirs.rank][theirs.stream];
+    if (*slot >= 0 || theirs.rank == m->rank) {
+        close(fd);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "two processes say that they are rank %d", (int)theirs.rank);
+    }
+    *slot = fd;
+    ++*n_accepted;
+    if (places != NULL) {
+        ((struct sockaddr_in *)&from.address)->sin_port = htons((uint16_t)theirs.port);
+        places[theirs.rank] = from;
+    }
+    return TRM_OK;
+}
+
+static trm_status accept_all(meeting *m, int32_t n_ranks, place *places)
+{
+    int32_t n = 0;
+    while (n < n_ranks * TRM_TCP_STREAMS) {
+        TRM_TRY(accept_one(m, &n, places));
+    }
+    return TRM_OK;
+}
+
+static trm_status meet(meeting *m, const char *host, uint16_t port)
+{
+    place places[TRM_MAX_RANKS];
+    memset(places, 0, sizeof(places));
+    size_t size = (size_t)m->size * sizeof(places[0]);
+    TRM_TRY(listen_at(m, m->rank == 0 ? port : 0));
+    if (m->rank == 0) {
+        TRM_TRY(accept_all(m, m->size - 1, places));
+        for (int32_t r = 1; r < m->size; r++) {
+            if (!move_all(m->streams[r][TRM_TCP_DATA], places, size, true, m->end)) {
+                TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d closed its connection", (int)r);
+            }
+        }
+        return TRM_OK;
+    }
+    TRM_TRY(connect_to_first(m, host, port));
+    if (!move_all(m->streams[0][TRM_TCP_DATA], places, size, false, m->end)) {
+        return fail_late(m, "rank 0 did not tell of the other ranks");
+    }
+    for (int32_t r = 1; r < m->rank; r++) {
+        TRM_TRY(connect_streams(m, r, (struct sockaddr *)&places[r].address, places[r].length));
+    }
+    return accept_all(m, m->size - 1 - m->rank, NULL);
+}
+
+trm_status trm_tcp_connect_all(int32_t rank, int32_t size, const char *host, uint16_t port, double deadline_seconds,
+                               int (*streams)[TRM_TCP_STREAMS])
+{
+    meeting m = {.rank = rank, .size = size, .listener = -1, .deadline_seconds = deadline_seconds, .streams = streams};
+    m.end = trm_wait_now() + deadline_seconds;
+    for (int32_t r = 0; r < size; r++) {
+        streams[r][TRM_TCP_DATA] = streams[r][TRM_TCP_CONTROL] = -1;
+    }
+    trm_status status = meet(&m, host, port);
+    if (m.listener >= 0) {
+        close(m.listener);
+    }
+    for (int32_t i = 0; status != TRM_OK && i < size * TRM_TCP_STREAMS; i++) {
+        int *fd = &streams[i / TRM_TCP_STREAMS][i % TRM_TCP_STREAMS];
+        if (*fd >= 0) {
+            close(*fd);
+            *fd = -1;
+        }
+    }
+    return status;
+}

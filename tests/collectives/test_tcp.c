@@ -1,0 +1,179 @@
+/* The TCP transport between threads of this process, over the loop device. */
+#include "support/support.h"
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "cases.h"
+#include "collectives/transport.h"
+
+typedef struct tcp_rank {
+    pthread_t thread;
+    int32_t rank, size, claims; /* the size this rank believes in */
+    uint16_t port;
+    double deadline;
+    void (*fn)(struct tcp_rank *rank, trm_communicator *communicator);
+    trm_status status;
+    char cause[512];
+    case_result result;
+} tcp_rank;
+
+/* A port that nobody listens at. */
+static uint16_t free_port(void)
+{
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof(address);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void *run_tcp_rank(void *argument)
+{
+    tcp_rank *rank = argument;
+    trm_transport *transport = NULL;
+    trm_communicator *communicator = NULL;
+    rank->status =
+        trm_transport_tcp_create(rank->rank, rank->claims, "127.0.0.1", rank->port, rank->deadline, &transport);
+    if (rank->status == TRM_OK) {
+        rank->status = trm_communicator_pairwise_create(transport, rank->deadline, &communicator);
+        trm_transport_release(transport);
+    }
+    if (rank->status == TRM_OK) {
+        rank->fn(rank, communicator);
+    }
+    snprintf(rank->cause, sizeof(rank->cause), "%s", trm_last_error());
+    trm_communicator_destroy(communicator);
+    return NULL;
+}
+
+/* Starts ranks 0 .. started - 1 of `size`, and waits for them. */
+static void run_tcp(tcp_rank *ranks, int32_t started, int32_t size, double deadline,
+                    void (*fn)(tcp_rank *rank, trm_communicator *communicator))
+{
+    uint16_t port = free_port();
+    for (int32_t r = 0; r < started; r++) {
+        int32_t claims = ranks[r].claims != 0 ? ranks[r].claims : size;
+        ranks[r] = (tcp_rank){.rank = r, .size = size, .claims = claims, .port = port, .deadline = deadline, .fn = fn};
+        assert_int_equal(pthread_create(&ranks[r].thread, NULL, run_tcp_rank, &ranks[r]), 0);
+    }
+    for (int32_t r = 0; r < started; r++) {
+        pthread_join(ranks[r].thread, NULL);
+    }
+}
+
+static void all_cases(tcp_rank *rank, trm_communicator *c)
+{
+    static const size_t counts[] = {1, 37, 400};
+    case_setup setup = {NULL, NULL, counts, 2, &rank->result};
+    case_run_groups(c, &setup);
+    static const size_t large[] = {300001}; /* more than a socket buffers */
+    setup.counts = large;
+    for (int op = TRM_ALL_REDUCE; op <= TRM_SCATTER; op++) {
+        case_run_op(c, &setup, (trm_collective_op)op, TRM_F32, large[0]);
+    }
+}
+
+static void test_cases(void **state)
+{
+    (void)state;
+    for (int32_t n = 2; n <= 4; n++) {
+        tcp_rank ranks[4] = {{0}};
+        run_tcp(ranks, n, n, 30.0, all_cases);
+        for (int32_t r = 0; r < n; r++) {
+            if (ranks[r].status != TRM_OK || ranks[r].result.failed > 0) {
+                fail_msg("rank %d: %s %s", (int)r, ranks[r].cause, ranks[r].result.why);
+            }
+            assert_true(ranks[r].result.run > 100);
+        }
+    }
+}
+
+static void never(tcp_rank *rank, trm_communicator *c)
+{
+    (void)c;
+    rank->status = TRM_ERROR_INTERNAL;
+}
+
+static void test_rank_that_does_not_join(void **state)
+{
+    (void)state;
+    tcp_rank ranks[3] = {{0}};
+    run_tcp(ranks, 2, 3, 0.5, never);
+    assert_int_equal(ranks[0].status, TRM_ERROR_LOST_RANK);
+    assert_non_null(strstr(ranks[0].cause, "not all ranks joined within 0.5 s"));
+    assert_int_equal(ranks[1].status, TRM_ERROR_LOST_RANK);
+}
+
+static void test_sizes_that_differ(void **state)
+{
+    (void)state;
+    tcp_rank ranks[2] = {{.claims = 2}, {.claims = 3}};
+    run_tcp(ranks, 2, 2, 0.5, never);
+    assert_int_equal(ranks[0].status, TRM_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(ranks[0].cause, "rank 1 says that the job has 3 ranks, expected 2"));
+}
+
+/* Rank 1 leaves before the exchange: at once a failure, with no deadline to wait for. */
+static void rank_1_leaves(tcp_rank *rank, trm_communicator *c)
+{
+    float value = 1.0f;
+    trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, TRM_F32, &value, &value, 1, 0};
+    rank->status = rank->rank == 1 ? TRM_OK : trm_communicator_exchange(c, &x, NULL);
+}
+
+static void test_rank_that_leaves(void **state)
+{
+    (void)state;
+    tcp_rank ranks[2] = {{0}};
+    run_tcp(ranks, 2, 2, 60.0, rank_1_leaves);
+    assert_int_equal(ranks[0].status, TRM_ERROR_LOST_RANK);
+    assert_non_null(strstr(ranks[0].cause, "rank 1 closed its connection"));
+}
+
+static void rank_1_gives_up(tcp_rank *rank, trm_communicator *c)
+{
+    float value = 1.0f;
+    trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, TRM_F32, &value, &value, 1, 0};
+    if (rank->rank == 1) {
+        trm_communicator_abort(c);
+    }
+    rank->status = trm_communicator_exchange(c, &x, NULL);
+}
+
+static void test_rank_that_gives_up(void **state)
+{
+    (void)state;
+    tcp_rank ranks[2] = {{0}};
+    run_tcp(ranks, 2, 2, 60.0, rank_1_gives_up);
+    assert_int_equal(ranks[0].status, TRM_ERROR_LOST_RANK);
+    assert_non_null(strstr(ranks[0].cause, "rank 1 failed: lost rank: gave up"));
+    assert_non_null(strstr(ranks[1].cause, "gave up"));
+}
+
+static void test_host_that_is_not(void **state)
+{
+    (void)state;
+    trm_transport *transport;
+    assert_fails(trm_transport_tcp_create(1, 2, "no-such-host.invalid", 29500, 1.0, &transport),
+                 TRM_ERROR_INVALID_ARGUMENT, "cannot find the host of rank 0, no-such-host.invalid");
+    assert_fails(trm_transport_tcp_create(2, 2, "127.0.0.1", 29500, 1.0, &transport), TRM_ERROR_INVALID_ARGUMENT,
+                 "rank 2 of 2");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_rank_that_does_not_join),
+        cmocka_unit_test(test_sizes_that_differ),
+        cmocka_unit_test(test_rank_that_leaves),
+        cmocka_unit_test(test_rank_that_gives_up),
+        cmocka_unit_test(test_host_that_is_not),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

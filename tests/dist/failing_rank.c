@@ -1,0 +1,86 @@
+/*
+ * A job of which one rank goes wrong in the way its argument says; tests/dist/failing_ranks.sh looks at how the job
+ * ends.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "dist/world.h"
+
+static int own_rank = -1;
+
+static void print_log(void *user, trm_log_level level, const char *message)
+{
+    (void)user;
+    (void)level;
+    fprintf(stderr, "[%d] log: %s\n", own_rank, message);
+}
+
+static int fail(trm_world *world, trm_status status)
+{
+    fprintf(stderr, "[%d] error: %s\n", own_rank, trm_last_error());
+    if (world != NULL) {
+        trm_world_abort(world, status);
+    }
+    return trm_status_exit_code(status);
+}
+
+/* How rank `rank` goes wrong; returns for ranks that do not. */
+static void go_wrong(const char *how, int32_t rank, trm_world *world)
+{
+    if (strcmp(how, "fails") == 0 && rank == 1) {
+        exit(fail(world, trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot load shard 7")));
+    }
+    if (strcmp(how, "both-fail") == 0 && rank <= 1) {
+        exit(fail(world, trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot load shard %d", (int)rank)));
+    }
+    if (strcmp(how, "killed") == 0 && rank == 1) {
+        raise(SIGKILL);
+    }
+    if (strcmp(how, "exits") == 0 && rank == 1) {
+        exit(3);
+    }
+    if (strcmp(how, "absent") == 0 && rank == 1) {
+        sleep(60);
+    }
+    if (strcmp(how, "stopped") == 0 && rank == 1) {
+        raise(SIGSTOP);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *how = argc > 1 ? argv[1] : "", *text = getenv("OMPI_COMM_WORLD_RANK");
+    text = text != NULL ? text : getenv("RANK");
+    own_rank = text != NULL ? atoi(text) : 0;
+    trm_log_set(print_log, NULL, TRM_LOG_ERROR);
+    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    options.deadline_seconds = strcmp(how, "absent") == 0 || strcmp(how, "stopped") == 0 ? 2.0 : 60.0;
+    if (strcmp(how, "options-differ") == 0 && own_rank == 1) {
+        options.deadline_seconds = 30.0;
+    }
+    bool cuda = strcmp(how, "no-device") == 0 || strcmp(how, "one-gpu") == 0;
+    options.backend = cuda ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
+    options.device = strcmp(how, "one-gpu") == 0 ? 0 : -1;
+    trm_world *world = NULL;
+    trm_status status = trm_world_open(&options, &world);
+    if (status != TRM_OK) {
+        return fail(NULL, status);
+    }
+    go_wrong(how, own_rank, world);
+    float value = 1.0f;
+    trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, TRM_F32, &value, &value, 1, 0};
+    for (int i = 0; i < 3 && status == TRM_OK; i++) {
+        status = trm_communicator_exchange(world->communicator, &x, NULL);
+    }
+    if (status != TRM_OK) {
+        return fail(world, status);
+    }
+    trm_world_close(world);
+    printf("rank %d done\n", own_rank);
+    return 0;
+}
