@@ -14,7 +14,7 @@
 #include "weight_stream/weight_internal.h"
 
 #define BUFFER_SIZE 8192 /* bytes on the stack */
-#define TILE        32   /* rows and columns of a tile; TILE * TILE * 8 bytes must fit into the buffer */
+#define TILE        64 /* rows and columns of a tile: whole cache lines, and no more pages than a small TLB has entries */
 
 typedef struct reader {
     const trm_weight_base *base;
