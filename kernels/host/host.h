@@ -105,6 +105,7 @@ TRM_HOST_KERNEL(gather)
 TRM_HOST_KERNEL(embedding)
 TRM_HOST_KERNEL(matmul_openblas)
 TRM_HOST_KERNEL(matmul_reference)
+TRM_HOST_KERNEL(gemv)
 TRM_HOST_KERNEL(elementwise)
 TRM_HOST_KERNEL(unary)
 TRM_HOST_KERNEL(glu)
@@ -112,6 +113,7 @@ TRM_HOST_KERNEL(norm)
 TRM_HOST_KERNEL(softmax)
 TRM_HOST_KERNEL(reduce)
 TRM_HOST_KERNEL(rope)
+size_t trm_host_gemv_workspace(const trm_kernel_call *call);
 
 #undef TRM_HOST_KERNEL
 

@@ -1,0 +1,176 @@
+/*
+ * Products of a few rows with a transposed weight, the shape of decoding: every weight is read once, at the speed of
+ * memory. Threads take ranges of weight rows; a few weight rows at a time meet all rows of a.
+ */
+#include <string.h>
+
+#include "base/half.h"
+#include "kernels/host/matmul.h"
+
+#define MAX_ROWS  8
+#define MAX_GROUP 4  /* weight rows at a time */
+#define LANES     16 /* one AVX-512 register of f32, two of AVX2 */
+#define COLUMNS   32 /* outputs between two stores */
+
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
+typedef int32_t words __attribute__((vector_size(LANES * sizeof(int32_t)), aligned(4), may_alias));
+typedef uint16_t halves __attribute__((vector_size(LANES * sizeof(uint16_t)), aligned(2), may_alias));
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef struct gemv {
+    trm_host_matmul mm;
+    const float *a; /* [m, k] */
+} gemv;
+
+/* LANES weights from element `at` as f32. */
+INLINE void load_lanes(trm_dtype type, const void *weights, int64_t at, lanes *to)
+{
+    if (type == TRM_F32) {
+        *to = *(const lanes *)((const float *)weights + at);
+        return;
+    }
+    const words wide = __builtin_convertvector(*(const halves *)((const uint16_t *)weights + at), words);
+    if (type == TRM_BF16) {
+        *to = (lanes)(wide << 16);
+        return;
+    }
+    /* As f16_to_f32 in convert.c. */
+    const lanes value = (lanes)((wide & 0x7fff) << 13) * 0x1p112f;
+    *to = (lanes)((words)value | ((value >= 65536.0f) & 0x7f800000) | ((wide & 0x8000) << 16));
+}
+
+INLINE float load_one(trm_dtype type, const void *weights, int64_t at)
+{
+    return type == TRM_F32    ? ((const float *)weights)[at]
+           : type == TRM_BF16 ? trm_bf16_to_f32(((const uint16_t *)weights)[at])
+                              : trm_f16_to_f32(((const uint16_t *)weights)[at]);
+}
+
+INLINE float sum_lanes(const lanes *v)
+{
+    float parts[LANES];
+    memcpy(parts, v, sizeof(parts));
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        for (int i = 0; i < half; i++) {
+            parts[i] += parts[i + half];
+        }
+    }
+    return parts[0];
+}
+
+/* out[r * COLUMNS + g] = row r of a times weight row `row` + g. Inlined with constant type, m and group. */
+INLINE void dot_rows(trm_dtype type, int m, int group, const void *weights, int64_t row, const float *a, int64_t k,
+                     float *out)
+{
+    lanes sums[MAX_GROUP][MAX_ROWS];
+    for (int g = 0; g < group; g++) {
+        for (int r = 0; r < m; r++) {
+            sums[g][r] = (lanes){0};
+        }
+    }
+    int64_t i = 0;
+    for (; i + LANES <= k; i += LANES) {
+        for (int g = 0; g < group; g++) {
+            lanes w;
+            load_lanes(type, weights, (row + g) * k + i, &w);
+            for (int r = 0; r < m; r++) {
+                sums[g][r] += w * *(const lanes *)(a + r * k + i);
+            }
+        }
+    }
+    for (int g = 0; g < group; g++) {
+        for (int r = 0; r < m; r++) {
+            float sum = sum_lanes(&sums[g][r]);
+            for (int64_t j = i; j < k; j++) {
+                sum += a[r * k + j] * load_one(type, weights, (row + g) * k + j);
+            }
+            out[r * COLUMNS + g] = sum;
+        }
+    }
+}
+
+INLINE void dot_range(trm_dtype type, int m, const void *weights, int64_t row, int64_t n, const float *a, int64_t k,
+                      float *out)
+{
+    const int group = m <= 2 ? MAX_GROUP : 2; /* as many sums as there are registers */
+    int64_t i = 0;
+    for (; i + group <= n; i += group) {
+        dot_rows(type, m, group, weights, row + i, a, k, out + i);
+    }
+    for (; i < n; i++) {
+        dot_rows(type, m, 1, weights, row + i, a, k, out + i);
+    }
+}
+
+/* By 8, 4, 2 and 1 rows of a; the weight rows stay in the cache in between. */
+#define DOT(type, suffix)                                                                                              \
+    TRM_VECTOR_CLONES static void dot_##suffix(int64_t m, const void *weights, int64_t row, int64_t n, const float *a, \
+                                               int64_t k, float *out)                                                  \
+    {                                                                                                                  \
+        for (; m >= 8; m -= 8, a += 8 * k, out += 8 * COLUMNS) {                                                       \
+            dot_range(type, 8, weights, row, n, a, k, out);                                                            \
+        }                                                                                                              \
+        for (; m >= 4; m -= 4, a += 4 * k, out += 4 * COLUMNS) {                                                       \
+            dot_range(type, 4, weights, row, n, a, k, out);                                                            \
+        }                                                                                                              \
+        for (; m >= 2; m -= 2, a += 2 * k, out += 2 * COLUMNS) {                                                       \
+            dot_range(type, 2, weights, row, n, a, k, out);                                                            \
+        }                                                                                                              \
+        for (; m >= 1; m--, a += k, out += COLUMNS) {                                                                  \
+            dot_range(type, 1, weights, row, n, a, k, out);                                                            \
+        }                                                                                                              \
+    }
+
+DOT(TRM_F32, f32)
+DOT(TRM_F16, f16)
+DOT(TRM_BF16, bf16)
+
+static void run_columns(void *user, int64_t begin, int64_t end)
+{
+    const gemv *g = user;
+    const trm_host_matmul *mm = &g->mm;
+    float out[MAX_ROWS * COLUMNS];
+    for (int64_t column = begin; column < end; column += COLUMNS) {
+        const int64_t n = trm_host_min(end - column, COLUMNS);
+        switch (mm->b->dtype) {
+        case TRM_F16:
+            dot_f16(mm->m, mm->b->data, column, n, g->a, mm->k, out);
+            break;
+        case TRM_BF16:
+            dot_bf16(mm->m, mm->b->data, column, n, g->a, mm->k, out);
+            break;
+        default:
+            dot_f32(mm->m, mm->b->data, column, n, g->a, mm->k, out);
+            break;
+        }
+        for (int64_t r = 0; r < mm->m; r++) {
+            trm_host_matmul_finish(mm, column, n, out + r * COLUMNS);
+            trm_host_store(mm->out->dtype, mm->out->data, r * mm->n + column, n, out + r * COLUMNS);
+        }
+    }
+}
+
+bool trm_host_gemv_accepts(const trm_kernel_call *call)
+{
+    trm_host_matmul mm;
+    return trm_host_matmul_init(&mm, call) && mm.batches == 1 && mm.m <= MAX_ROWS && mm.params->transpose_b &&
+           (!mm.params->transpose_a || mm.m == 1);
+}
+
+size_t trm_host_gemv_workspace(const trm_kernel_call *call)
+{
+    const trm_view *a = &call->inputs[0];
+    return a->dtype == TRM_F32 ? 0 : (size_t)trm_dims_count(&a->dims) * sizeof(float);
+}
+
+trm_status trm_host_gemv_run(const trm_kernel_call *call)
+{
+    gemv g;
+    if (!trm_host_matmul_init(&g.mm, call) || g.mm.m * g.mm.n == 0) {
+        return TRM_OK;
+    }
+    g.a = trm_host_load(g.mm.a->dtype, g.mm.a->data, 0, g.mm.m * g.mm.k, call->workspace);
+    trm_pool_for(trm_host_pool(call), g.mm.n, 1 + 65536 / (g.mm.k + 1), run_columns, &g);
+    return TRM_OK;
+}
