@@ -8,53 +8,49 @@
 #include "base/half.h"
 #include "kernels/host/host.h"
 
-/* A block of source values: floats as f64, integers as i64 (u64 as its bits). */
-typedef union values {
-    double f[TRM_HOST_BLOCK];
-    int64_t i[TRM_HOST_BLOCK];
-} values;
-
 static bool is_floating(trm_dtype dtype)
 {
     return trm_host_is_float(dtype) || dtype == TRM_F64;
 }
 
-#define LOAD(field, type)                                                                                              \
+static void load_floats(trm_dtype dtype, const void *data, int64_t start, int64_t n, double *to)
+{
+    if (dtype == TRM_F64) {
+        memcpy(to, (const double *)data + start, (size_t)n * sizeof(double));
+        return;
+    }
+    float buffer[TRM_HOST_BLOCK];
+    const float *from = trm_host_load(dtype, data, start, n, buffer);
+    for (int64_t i = 0; i < n; i++) {
+        to[i] = (double)from[i];
+    }
+}
+
+#define LOAD(type)                                                                                                     \
     for (int64_t i = 0; i < n; i++) {                                                                                  \
-        to->field[i] = (__typeof__(to->field[0]))((const type *)data)[start + i];                                      \
+        to[i] = ((const type *)data)[start + i];                                                                       \
     }                                                                                                                  \
     break
 
-static void load(trm_dtype dtype, const void *data, int64_t start, int64_t n, values *to)
+void trm_host_load_i64(trm_dtype dtype, const void *data, int64_t start, int64_t n, int64_t *to)
 {
-    float buffer[TRM_HOST_BLOCK];
     switch (dtype) {
-    case TRM_F64:
-        LOAD(f, double);
     case TRM_I8:
-        LOAD(i, int8_t);
+        LOAD(int8_t);
     case TRM_U8:
     case TRM_BOOL:
-        LOAD(i, uint8_t);
+        LOAD(uint8_t);
     case TRM_I16:
-        LOAD(i, int16_t);
+        LOAD(int16_t);
     case TRM_U16:
-        LOAD(i, uint16_t);
+        LOAD(uint16_t);
     case TRM_I32:
-        LOAD(i, int32_t);
+        LOAD(int32_t);
     case TRM_U32:
-        LOAD(i, uint32_t);
-    case TRM_I64:
-    case TRM_U64:
-        memcpy(to->i, (const int64_t *)data + start, (size_t)n * sizeof(int64_t));
+        LOAD(uint32_t);
+    default:
+        memcpy(to, (const int64_t *)data + start, (size_t)n * sizeof(int64_t));
         break;
-    default: {
-        const float *from = trm_host_load(dtype, data, start, n, buffer);
-        for (int64_t i = 0; i < n; i++) {
-            to->f[i] = (double)from[i];
-        }
-        break;
-    }
     }
 }
 
@@ -74,10 +70,13 @@ static float round_to_odd(double value)
     return nearest;
 }
 
+/* `high` may be 2^63, which no i64 is. */
 static int64_t saturate_i64(double value, double low, double high)
 {
-    /* `high` may be 2^63, which no i64 is. */
-    return isnan(value) ? 0 : value <= low ? (int64_t)low : value >= 0x1p63 ? INT64_MAX : (int64_t)fmin(value, high);
+    if (isnan(value)) {
+        return 0;
+    }
+    return value <= low ? (int64_t)low : value < high ? (int64_t)value : high < 0x1p63 ? (int64_t)high : INT64_MAX;
 }
 
 static uint64_t saturate_u64(double value)
@@ -126,8 +125,26 @@ static void store_floats(trm_dtype dtype, void *data, int64_t start, int64_t n, 
     }
 }
 
-/* Integers: to shorter integers by their low bits. */
-static void store_integers(trm_dtype dtype, void *data, int64_t start, int64_t n, const int64_t *v, bool is_u64)
+void trm_host_store_i64(trm_dtype dtype, void *data, int64_t start, int64_t n, const int64_t *v)
+{
+    switch (trm_dtype_size(dtype)) {
+    case 1:
+        if (dtype == TRM_BOOL) {
+            STORE(uint8_t, v[i] != 0);
+        }
+        STORE(uint8_t, v[i]);
+    case 2:
+        STORE(uint16_t, v[i]);
+    case 4:
+        STORE(uint32_t, v[i]);
+    default:
+        memcpy((int64_t *)data + start, v, (size_t)n * sizeof(*v));
+        break;
+    }
+}
+
+/* Integers to floats. */
+static void store_converted(trm_dtype dtype, void *data, int64_t start, int64_t n, const int64_t *v, bool is_u64)
 {
     switch (dtype) {
     case TRM_F32:
@@ -136,25 +153,8 @@ static void store_integers(trm_dtype dtype, void *data, int64_t start, int64_t n
         STORE(uint16_t, trm_f32_to_f16(round_to_odd(is_u64 ? (double)(uint64_t)v[i] : (double)v[i])));
     case TRM_BF16:
         STORE(uint16_t, trm_f32_to_bf16(round_to_odd(is_u64 ? (double)(uint64_t)v[i] : (double)v[i])));
-    case TRM_F64:
-        STORE(double, is_u64 ? (double)(uint64_t)v[i] : (double)v[i]);
-    case TRM_I8:
-    case TRM_U8:
-        STORE(uint8_t, v[i]);
-    case TRM_I16:
-    case TRM_U16:
-        STORE(uint16_t, v[i]);
-    case TRM_I32:
-    case TRM_U32:
-        STORE(uint32_t, v[i]);
-    case TRM_I64:
-    case TRM_U64:
-        memcpy((int64_t *)data + start, v, (size_t)n * sizeof(*v));
-        break;
-    case TRM_BOOL:
-        STORE(uint8_t, v[i] != 0);
     default:
-        break;
+        STORE(double, is_u64 ? (double)(uint64_t)v[i] : (double)v[i]);
     }
 }
 
@@ -163,17 +163,22 @@ static void cast_range(void *user, int64_t begin, int64_t end)
     const trm_kernel_call *call = user;
     const trm_view *x = &call->inputs[0], *y = &call->outputs[0];
     float buffer[TRM_HOST_BLOCK];
-    values v;
+    double floats[TRM_HOST_BLOCK];
+    int64_t integers[TRM_HOST_BLOCK];
     for (int64_t i = begin; i < end; i += TRM_HOST_BLOCK) {
         const int64_t n = trm_host_min(end - i, TRM_HOST_BLOCK);
         if (trm_host_is_float(x->dtype) && trm_host_is_float(y->dtype)) {
             trm_host_store(y->dtype, y->data, i, n, trm_host_load(x->dtype, x->data, i, n, buffer));
         } else if (is_floating(x->dtype)) {
-            load(x->dtype, x->data, i, n, &v);
-            store_floats(y->dtype, y->data, i, n, v.f);
+            load_floats(x->dtype, x->data, i, n, floats);
+            store_floats(y->dtype, y->data, i, n, floats);
         } else {
-            load(x->dtype, x->data, i, n, &v);
-            store_integers(y->dtype, y->data, i, n, v.i, x->dtype == TRM_U64);
+            trm_host_load_i64(x->dtype, x->data, i, n, integers);
+            if (is_floating(y->dtype)) {
+                store_converted(y->dtype, y->data, i, n, integers, x->dtype == TRM_U64);
+            } else {
+                trm_host_store_i64(y->dtype, y->data, i, n, integers);
+            }
         }
     }
 }

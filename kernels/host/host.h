@@ -34,6 +34,15 @@ const float *trm_host_load(trm_dtype dtype, const void *data, int64_t start, int
 /* Rounds `from` [n] to `dtype` into elements start .. of `data`. */
 void trm_host_store(trm_dtype dtype, void *data, int64_t start, int64_t n, const float *from);
 
+static inline bool trm_host_is_integer(trm_dtype dtype)
+{
+    return dtype >= TRM_I8 && dtype <= TRM_U64;
+}
+
+/* The same for integers and bool, as i64 (u64 by its bits); stores keep the low bits. cast.c. */
+void trm_host_load_i64(trm_dtype dtype, const void *data, int64_t start, int64_t n, int64_t *to);
+void trm_host_store_i64(trm_dtype dtype, void *data, int64_t start, int64_t n, const int64_t *from);
+
 /* x = activation(x) over n elements. */
 void trm_host_activate(trm_activation activation, float *x, int64_t n);
 bool trm_host_activation_is_known(trm_activation activation);

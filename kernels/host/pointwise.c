@@ -3,10 +3,10 @@
 
 #include "kernels/host/host.h"
 
-/* What elementwise and unary compute on: f32, f16 and bf16 as f32; f64, i32 and i64 as they are. */
+/* What elementwise computes on: f32, f16 and bf16 as f32, integers as i64 or u64, f64 as it is. */
 static bool is_arithmetic(trm_dtype dtype)
 {
-    return trm_host_is_float(dtype) || dtype == TRM_F64 || dtype == TRM_I32 || dtype == TRM_I64;
+    return trm_host_is_float(dtype) || dtype == TRM_F64 || trm_host_is_integer(dtype);
 }
 
 /* Two inputs laid over an output: neighbouring axes joined where both inputs allow it. */
@@ -85,17 +85,22 @@ static int64_t divide_i64(int64_t x, int64_t y)
     return y == 0 ? 0 : y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y;
 }
 
+static uint64_t power_u64(uint64_t x, uint64_t y)
+{
+    uint64_t result = 1;
+    for (; y > 0; y >>= 1) {
+        result *= (y & 1) != 0 ? x : 1;
+        x *= x;
+    }
+    return result;
+}
+
 static int64_t power_i64(int64_t x, int64_t y)
 {
     if (y < 0) {
         return x == 1 ? 1 : x == -1 ? (y % 2 == 0 ? 1 : -1) : 0;
     }
-    uint64_t result = 1, factor = (uint64_t)x;
-    for (; y > 0; y >>= 1) {
-        result *= (y & 1) != 0 ? factor : 1;
-        factor *= factor;
-    }
-    return (int64_t)result;
+    return (int64_t)power_u64((uint64_t)x, (uint64_t)y);
 }
 
 /* One loop per operation: x and y at strides sx and sy (0 or 1), into z. NaN wins in min and max, as in numpy. */
@@ -129,10 +134,9 @@ static int64_t power_i64(int64_t x, int64_t y)
 
 LOOPS_OF(compute_f32, float, x + y, x - y, x *y, x / y, powf(x, y))
 LOOPS_OF(compute_f64, double, x + y, x - y, x *y, x / y, pow(x, y))
-LOOPS_OF(compute_i32, int32_t, (uint32_t)x + (uint32_t)y, (uint32_t)x - (uint32_t)y, (uint32_t)x *(uint32_t)y,
-         divide_i64(x, y), power_i64(x, y))
 LOOPS_OF(compute_i64, int64_t, (uint64_t)x + (uint64_t)y, (uint64_t)x - (uint64_t)y, (uint64_t)x *(uint64_t)y,
          divide_i64(x, y), power_i64(x, y))
+LOOPS_OF(compute_u64, uint64_t, x + y, x - y, x *y, y == 0 ? 0 : x / y, power_u64(x, y))
 
 /* n elements from offsets a, b into offset c; strides as above. */
 static void compute_run(const trm_kernel_call *call, int64_t a, int64_t sa, int64_t b, int64_t sb, int64_t c, int64_t n)
@@ -141,29 +145,33 @@ static void compute_run(const trm_kernel_call *call, int64_t a, int64_t sa, int6
     const trm_dtype type = call->inputs[0].dtype;
     const void *x = call->inputs[0].data, *y = call->inputs[1].data;
     void *z = call->outputs[0].data;
-    switch (type) {
-    case TRM_F64:
+    if (type == TRM_F64) {
         compute_f64(op, (const double *)x + a, sa, (const double *)y + b, sb, (double *)z + c, n);
         return;
-    case TRM_I32:
-        compute_i32(op, (const int32_t *)x + a, sa, (const int32_t *)y + b, sb, (int32_t *)z + c, n);
-        return;
-    case TRM_I64:
-        compute_i64(op, (const int64_t *)x + a, sa, (const int64_t *)y + b, sb, (int64_t *)z + c, n);
-        return;
-    case TRM_F32:
-        compute_f32(op, (const float *)x + a, sa, (const float *)y + b, sb, (float *)z + c, n);
-        return;
-    default:
-        break;
     }
-    float fx[TRM_HOST_BLOCK], fy[TRM_HOST_BLOCK], fz[TRM_HOST_BLOCK];
+    union {
+        float f[TRM_HOST_BLOCK];
+        int64_t i[TRM_HOST_BLOCK];
+        uint64_t u[TRM_HOST_BLOCK];
+    } vx, vy, vz;
     for (int64_t i = 0; i < n; i += TRM_HOST_BLOCK) {
         const int64_t block = trm_host_min(n - i, TRM_HOST_BLOCK);
-        const float *px = trm_host_load(type, x, a + i * sa, sa != 0 ? block : 1, fx);
-        const float *py = trm_host_load(type, y, b + i * sb, sb != 0 ? block : 1, fy);
-        compute_f32(op, px, sa, py, sb, fz, block);
-        trm_host_store(type, z, c + i, block, fz);
+        const int64_t nx = sa != 0 ? block : 1, ny = sb != 0 ? block : 1;
+        if (trm_host_is_float(type)) {
+            const float *px = trm_host_load(type, x, a + i * sa, nx, vx.f);
+            const float *py = trm_host_load(type, y, b + i * sb, ny, vy.f);
+            compute_f32(op, px, sa, py, sb, vz.f, block);
+            trm_host_store(type, z, c + i, block, vz.f);
+            continue;
+        }
+        trm_host_load_i64(type, x, a + i * sa, nx, vx.i);
+        trm_host_load_i64(type, y, b + i * sb, ny, vy.i);
+        if (type == TRM_U64) {
+            compute_u64(op, vx.u, sa, vy.u, sb, vz.u, block);
+        } else {
+            compute_i64(op, vx.i, sa, vy.i, sb, vz.i, block);
+        }
+        trm_host_store_i64(type, z, c + i, block, vz.i);
     }
 }
 
@@ -206,8 +214,8 @@ bool trm_host_unary_accepts(const trm_kernel_call *call)
         !trm_host_same_dims(&call->inputs[0].dims, &call->outputs[0].dims)) {
         return false;
     }
-    if (p->op == TRM_UNARY_NEG || p->op == TRM_UNARY_ABS) {
-        return is_arithmetic(type);
+    if ((p->op == TRM_UNARY_NEG || p->op == TRM_UNARY_ABS) && trm_host_is_integer(type)) {
+        return true;
     }
     return trm_host_is_float(type) && p->op >= TRM_UNARY_ACTIVATION && p->op <= TRM_UNARY_SOFTCAP &&
            (p->op != TRM_UNARY_ACTIVATION || trm_host_activation_is_known(p->activation));
@@ -248,23 +256,20 @@ static void unary_f32(const trm_unary_params *p, float *x, int64_t n)
     }
 }
 
-/* Negation and absolute value of the types that are not computed as f32; integers wrap around. */
+/* Negation and absolute value of integers, wrapping around. */
 static void sign_range(const trm_kernel_call *call, int64_t begin, int64_t end)
 {
-    const bool negate = call->layer->unary.op == TRM_UNARY_NEG;
-    const void *x = call->inputs[0].data;
-    void *y = call->outputs[0].data;
-    for (int64_t i = begin; i < end; i++) {
-        if (call->inputs[0].dtype == TRM_F64) {
-            const double v = ((const double *)x)[i];
-            ((double *)y)[i] = negate ? -v : fabs(v);
-        } else if (call->inputs[0].dtype == TRM_I32) {
-            const int32_t v = ((const int32_t *)x)[i];
-            ((int32_t *)y)[i] = negate || v < 0 ? (int32_t)(0 - (uint32_t)v) : v;
-        } else {
-            const int64_t v = ((const int64_t *)x)[i];
-            ((int64_t *)y)[i] = negate || v < 0 ? (int64_t)(0 - (uint64_t)v) : v;
+    const trm_view *x = &call->inputs[0], *y = &call->outputs[0];
+    int64_t v[TRM_HOST_BLOCK];
+    for (int64_t i = begin; i < end; i += TRM_HOST_BLOCK) {
+        const int64_t n = trm_host_min(end - i, TRM_HOST_BLOCK);
+        trm_host_load_i64(x->dtype, x->data, i, n, v);
+        for (int64_t j = 0; j < n; j++) {
+            if (call->layer->unary.op == TRM_UNARY_NEG || (v[j] < 0 && x->dtype != TRM_U64)) {
+                v[j] = (int64_t)(0 - (uint64_t)v[j]);
+            }
         }
+        trm_host_store_i64(y->dtype, y->data, i, n, v);
     }
 }
 

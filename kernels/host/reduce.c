@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "kernels/host/host.h"
 
 #define COLUMNS 128
@@ -29,7 +30,7 @@ bool trm_host_reduce_accepts(const trm_kernel_call *call)
     const int32_t axis = trm_host_axis(p->axis, x->n);
     if (call->n_inputs != 1 || call->n_outputs != 1 || call->outputs[0].dtype != type || p->op < TRM_REDUCE_SUM ||
         p->op > TRM_REDUCE_AVG || axis < 0 || axis >= x->n ||
-        !(trm_host_is_float(type) || type == TRM_F64 || type == TRM_I32 || type == TRM_I64)) {
+        !(trm_host_is_float(type) || type == TRM_F64 || trm_host_is_integer(type))) {
         return false;
     }
     trm_dims expected = {.n = 0};
@@ -57,18 +58,37 @@ static double fold_f64(trm_reduce_op op, double acc, double v)
     }
 }
 
-/* Wraps around. */
-static int64_t fold_i64(trm_reduce_op op, int64_t acc, int64_t v)
+/* Wraps around; maximum and minimum of u64 with both sides' top bit turned. */
+static int64_t fold_i64(trm_reduce_op op, int64_t acc, int64_t v, uint64_t top)
 {
+    const int64_t a = (int64_t)((uint64_t)acc ^ top), b = (int64_t)((uint64_t)v ^ top);
     switch (op) {
     case TRM_REDUCE_PROD:
         return (int64_t)((uint64_t)acc * (uint64_t)v);
     case TRM_REDUCE_MAX:
-        return v > acc ? v : acc;
+        return b > a ? v : acc;
     case TRM_REDUCE_MIN:
-        return v < acc ? v : acc;
+        return b < a ? v : acc;
     default:
         return (int64_t)((uint64_t)acc + (uint64_t)v);
+    }
+}
+
+/* What a reduction begins with: the smallest value of the type for the maximum, the largest for the minimum. */
+static int64_t start_i64(trm_reduce_op op, trm_dtype type)
+{
+    const int bits = (int)trm_dtype_size(type) * 8;
+    const bool has_sign = type == TRM_I8 || type == TRM_I16 || type == TRM_I32 || type == TRM_I64;
+    const uint64_t ones = UINT64_MAX >> (64 - bits);
+    switch (op) {
+    case TRM_REDUCE_PROD:
+        return 1;
+    case TRM_REDUCE_MAX:
+        return has_sign ? -(int64_t)(ones >> 1) - 1 : 0;
+    case TRM_REDUCE_MIN:
+        return (int64_t)(has_sign ? ones >> 1 : ones);
+    default:
+        return 0;
     }
 }
 
@@ -114,23 +134,21 @@ static void reduce_integers(const fold *f, int64_t from, int64_t to, int64_t n)
 {
     const trm_view *x = &f->call->inputs[0], *y = &f->call->outputs[0];
     const trm_reduce_op op = f->call->layer->reduce.op;
-    const bool wide = x->dtype == TRM_I64;
-    const int64_t low = wide ? INT64_MIN : INT32_MIN, high = wide ? INT64_MAX : INT32_MAX;
+    const uint64_t top = x->dtype == TRM_U64 ? 1ull << 63 : 0;
+    int64_t acc[COLUMNS], v[COLUMNS];
     for (int64_t c = 0; c < n; c++) {
-        int64_t acc = op == TRM_REDUCE_PROD ? 1 : op == TRM_REDUCE_MAX ? low : op == TRM_REDUCE_MIN ? high : 0;
-        for (int64_t i = 0; i < f->d; i++) {
-            const int64_t at = from + i * f->inner + c;
-            acc = fold_i64(op, acc, wide ? ((const int64_t *)x->data)[at] : ((const int32_t *)x->data)[at]);
-        }
-        if (op == TRM_REDUCE_AVG) {
-            acc = f->d > 0 ? acc / f->d : 0;
-        }
-        if (wide) {
-            ((int64_t *)y->data)[to + c] = acc;
-        } else {
-            ((int32_t *)y->data)[to + c] = (int32_t)(uint32_t)(uint64_t)acc;
+        acc[c] = start_i64(op, x->dtype);
+    }
+    for (int64_t i = 0; i < f->d; i++) {
+        trm_host_load_i64(x->dtype, x->data, from + i * f->inner, n, v);
+        for (int64_t c = 0; c < n; c++) {
+            acc[c] = fold_i64(op, acc[c], v[c], top);
         }
     }
+    for (int64_t c = 0; op == TRM_REDUCE_AVG && c < n; c++) {
+        acc[c] = top != 0 ? (int64_t)((uint64_t)acc[c] / (uint64_t)f->d) : acc[c] / f->d;
+    }
+    trm_host_store_i64(y->dtype, y->data, to, n, acc);
 }
 
 static void reduce_blocks(void *user, int64_t begin, int64_t end)
@@ -140,7 +158,7 @@ static void reduce_blocks(void *user, int64_t begin, int64_t end)
     for (int64_t block = begin; block < end; block++) {
         const int64_t outer = block / f->blocks, column = block % f->blocks * COLUMNS;
         const int64_t n = trm_host_min(f->inner - column, COLUMNS);
-        if (type == TRM_I32 || type == TRM_I64) {
+        if (trm_host_is_integer(type)) {
             reduce_integers(f, outer * f->d * f->inner + column, outer * f->inner + column, n);
         } else {
             reduce_floats(f, outer * f->d * f->inner + column, outer * f->inner + column, n);
@@ -151,6 +169,9 @@ static void reduce_blocks(void *user, int64_t begin, int64_t end)
 trm_status trm_host_reduce_run(const trm_kernel_call *call)
 {
     fold f = fold_of(call, trm_host_axis(call->layer->reduce.axis, call->inputs[0].dims.n));
+    if (f.d == 0 && f.outer * f.inner > 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "reduce over an axis of size 0, expected at least 1");
+    }
     const int64_t work = f.d * trm_host_min(f.inner, COLUMNS);
     trm_pool_for(trm_host_pool(call), f.outer * f.blocks, trm_host_row_grain(work), reduce_blocks, &f);
     return TRM_OK;

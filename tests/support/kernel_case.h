@@ -1,0 +1,58 @@
+/*
+ * A kernel case: one layer with its inputs, and what must come out. The same cases run on every backend; the
+ * expected values are computed in f64 by a plain function on the host.
+ */
+#ifndef TESTS_SUPPORT_KERNEL_CASE_H
+#define TESTS_SUPPORT_KERNEL_CASE_H
+
+#include "kernels/kernel.h"
+
+typedef struct kernel_case_input {
+    trm_dtype dtype; /* TRM_DTYPE_NONE: not given */
+    trm_dims dims;
+    double low, high;     /* random values between them, whole numbers for integers */
+    const double *values; /* or these [count] */
+    bool is_state;        /* may be changed: the expected function changes its copy too */
+} kernel_case_input;
+
+typedef struct kernel_case_output {
+    trm_dtype dtype;
+    trm_dims dims;
+} kernel_case_output;
+
+typedef struct kernel_case {
+    char name[160];
+    trm_layer_desc layer;
+    int32_t n_inputs, n_outputs;
+    kernel_case_input inputs[TRM_MAX_LAYER_INPUTS];
+    kernel_case_output outputs[TRM_MAX_LAYER_OUTPUTS];
+    double tolerance; /* times the type's own; 0: bit-exact after rounding to the type */
+    bool in_place;    /* the output has the input's address */
+} kernel_case;
+
+/* The meaning of a layer on f64 values: reads inputs[i] (NULL: not given), writes outputs[i]. Inputs are what the type
+ * holds; outputs are rounded afterwards. */
+typedef void (*kernel_case_meaning)(const kernel_case *test, double *const *inputs, double *const *outputs);
+
+/* Where cases run. */
+typedef struct kernel_case_bench {
+    trm_device *device;
+    trm_stream *stream;
+    const trm_kernel_table *const *tables;
+    int32_t n_tables;
+    int32_t cases, runs, failures; /* counted */
+} kernel_case_bench;
+
+/* Runs the case on every kernel of the bench's backend that accepts it, twice over differently poisoned outputs, and
+ * counts a failure, with a line that says which, if: no kernel accepts it, a value is off, an element was not
+ * written, or memory beside the outputs, the workspace or an input was. */
+void kernel_case_run(kernel_case_bench *bench, const kernel_case *test, kernel_case_meaning meaning);
+
+/* `value` rounded once to the type, as a double. Integers: truncated toward zero and saturated. */
+double kernel_case_round(trm_dtype dtype, double value);
+
+/* DIMS(2, 3): [2, 3]. */
+#define DIMS(...) ((trm_dims){(int32_t)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
+#define SCALAR    ((trm_dims){.n = 0})
+
+#endif
