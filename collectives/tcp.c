@@ -79,10 +79,12 @@ static void take_control(tcp_transport *t, int32_t peer)
     }
 }
 
-/* Reads what control streams hold. */
+/* Reads what control streams hold. A notice goes before the news that a peer is gone, which may have followed from it.
+ */
 static void tcp_poll(trm_transport *transport)
 {
     tcp_transport *t = (tcp_transport *)transport;
+    int32_t gone = -1;
     for (int32_t peer = 0; peer < transport->size; peer++) {
         int fd = t->streams[peer][TRM_TCP_CONTROL];
         while (fd >= 0 && !t->left[peer]) {
@@ -93,7 +95,7 @@ static void tcp_poll(trm_transport *transport)
             }
             if (n <= 0) {
                 t->left[peer] = true;
-                trm_transport_lost(transport, peer, "closed its connection");
+                gone = peer;
                 break;
             }
             *at += (size_t)n;
@@ -102,6 +104,9 @@ static void tcp_poll(trm_transport *transport)
                 take_control(t, peer);
             }
         }
+    }
+    if (gone >= 0 && transport->notice.status == TRM_OK) {
+        trm_transport_lost(transport, gone, "closed its connection");
     }
 }
 

@@ -124,11 +124,12 @@ trm_status trm_bootstrap_all_ok(trm_bootstrap *bootstrap, trm_status mine)
     return TRM_OK;
 }
 
-/* The rank that failed first ends the job, once all know; we only make sure that it does end. */
-static void await_end(trm_transport *transport)
+/* Over MPI the rank that failed first ends the job, once all know; we only make sure that it does end. Over TCP every
+ * rank ends itself, but not before all know: the end of this one is not to be taken for the cause. */
+static void await_end(trm_transport *transport, double seconds)
 {
     double start = trm_wait_now(), waited = 0;
-    while (waited < 2 * NOTICE_SECONDS) {
+    while (waited < seconds) {
         transport->ops->poll(transport);
         trm_wait_pause(waited);
         waited = trm_wait_now() - start;
@@ -141,9 +142,7 @@ void trm_bootstrap_abort(trm_bootstrap *bootstrap, trm_status status)
     (void)trm_transport_check(transport);
     trm_notice notice = transport->notice;
     if (notice.status != TRM_OK && notice.rank != transport->rank) {
-        if (bootstrap->mpi) { /* the end of one is the end of all there */
-            await_end(transport);
-        }
+        await_end(transport, bootstrap->mpi ? 2 * NOTICE_SECONDS : NOTICE_SECONDS / 4);
     } else {
         notice = (trm_notice){.rank = transport->rank, .status = (int32_t)status};
         snprintf(notice.cause, sizeof(notice.cause), "%s", trm_last_error());
