@@ -117,7 +117,8 @@ trm_status trm_pass_dead_code(trm_network *network, int32_t *changes);
 /* Layers of constants, run on the host's reference kernels (weights of at most 64 KiB, results of at most 1 MiB), or
  * done by a view of the weight where only elements move. */
 trm_status trm_pass_fold_constants(trm_network *network, int32_t *changes);
-/* Layers and constants that are the same as earlier ones. */
+/* Layers and constants that are the same as earlier ones. Collectives are never merged, removed or reordered by any
+ * pass. */
 trm_status trm_pass_common_subexpressions(trm_network *network, int32_t *changes);
 
 /* Before partitioning, weights keep their own matrix products, and products that may become partial sums no activation;

@@ -249,6 +249,19 @@ trm_layer *trm_analysis_private_producer(const trm_analysis *analysis, const trm
     return is_private ? producer : NULL;
 }
 
+bool trm_layer_has_effects(const trm_layer *layer)
+{
+    if (layer->desc.kind == TRM_LAYER_DIST_COLLECTIVE) {
+        return true;
+    }
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        if (layer->inputs[i] != NULL && layer->inputs[i]->role == TRM_TENSOR_STATE) {
+            return true;
+        }
+    }
+    return layer->desc.kind == TRM_LAYER_ATTENTION && layer->desc.attention.n_ranks > 1;
+}
+
 /* ---- life -------------------------------------------------------------------------------------- */
 
 trm_status trm_analysis_init(const trm_network *network, trm_analysis *analysis)

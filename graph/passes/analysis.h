@@ -25,4 +25,8 @@ trm_layer *trm_analysis_private_producer(const trm_analysis *analysis, const trm
 /* Whether two tensors have the same dims in every run. */
 bool trm_analysis_same_dims(const trm_analysis *analysis, const trm_tensor *a, const trm_tensor *b);
 
+/* Whether something besides its outputs depends on a layer: a peer that takes part in an exchange, or a state it
+ * writes. */
+bool trm_layer_has_effects(const trm_layer *layer);
+
 #endif

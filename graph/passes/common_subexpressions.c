@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "graph/params.h"
+#include "graph/passes/analysis.h"
 
 static bool same_pin(const trm_tensor *a, const trm_tensor *b)
 {
@@ -50,21 +51,13 @@ static int32_t merge_constants(trm_network *network)
 
 /* ---- layers ------------------------------------------------------------------------------------ */
 
-/* Whether running the layer once is the same as running it twice, and nothing asks for its outputs by name. */
+/*
+ * Whether running the layer once is the same as running it twice. Exchanges between ranks are never merged: shards of
+ * two constants may be equal on one rank and differ on the next, and every rank must make the same exchanges.
+ */
 static bool may_be_merged(const trm_layer *layer)
 {
-    if (layer->desc.kind == TRM_LAYER_DIST_COLLECTIVE) {
-        trm_collective_op op = layer->desc.collective.op;
-        if (op == TRM_SEND || op == TRM_RECV) {
-            return false; /* two messages are two messages */
-        }
-    }
-    for (int32_t i = 0; i < layer->n_inputs; i++) {
-        if (layer->inputs[i] != NULL && layer->inputs[i]->role == TRM_TENSOR_STATE) {
-            return false;
-        }
-    }
-    return layer->n_inputs > 0 && layer->inputs[0] != NULL;
+    return layer->n_inputs > 0 && layer->inputs[0] != NULL && !trm_layer_has_effects(layer);
 }
 
 static bool same_layer(const trm_layer *a, const trm_layer *b)

@@ -6,20 +6,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-
-/* Whether something besides its outputs depends on a layer: a peer that takes part, or a state it writes. */
-static bool has_effects(const trm_layer *layer)
-{
-    if (layer->desc.kind == TRM_LAYER_DIST_COLLECTIVE) {
-        return true;
-    }
-    for (int32_t i = 0; i < layer->n_inputs; i++) {
-        if (layer->inputs[i] != NULL && layer->inputs[i]->role == TRM_TENSOR_STATE) {
-            return true;
-        }
-    }
-    return layer->desc.kind == TRM_LAYER_ATTENTION && layer->desc.attention.n_ranks > 1;
-}
+#include "graph/passes/analysis.h"
 
 trm_status trm_pass_dead_code(trm_network *network, int32_t *changes)
 {
@@ -36,7 +23,7 @@ trm_status trm_pass_dead_code(trm_network *network, int32_t *changes)
     }
     for (int32_t i = n_layers; i-- > 0;) {
         const trm_layer *layer = network->layers[i];
-        remove[i] = !has_effects(layer);
+        remove[i] = !trm_layer_has_effects(layer);
         for (int32_t j = 0; j < layer->n_outputs; j++) {
             remove[i] = remove[i] && !needed[layer->outputs[j]->index];
         }

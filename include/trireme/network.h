@@ -52,7 +52,8 @@ TRM_API trm_status trm_network_add_collective(trm_network *network, const char *
                                               const trm_collective_params *params, trm_tensor *input,
                                               trm_tensor **output);
 
-/* Marks a tensor as an output of the network. Outputs keep the order in which they are marked. */
+/* Marks a tensor as an output of the network: any but a state, once. Outputs keep the order in which they are marked.
+ */
 TRM_API trm_status trm_network_mark_output(trm_network *network, trm_tensor *tensor);
 
 /* Asks the partitioner for a sharding of a tensor: "replicate", "split <axis>", or NULL to leave it free. */
