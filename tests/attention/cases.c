@@ -1,0 +1,361 @@
+/* The cases of attention, and its meaning in f64. */
+#include "attention/cases.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(array)  ((int32_t)(sizeof(array) / sizeof((array)[0])))
+#define MAX_SEQUENCES 64
+
+static const trm_dtype floats[] = {TRM_F32, TRM_F16, TRM_BF16};
+
+/* ---- meaning ------------------------------------------------------------------------------------ */
+
+/* One query against its keys: vectors are reached through indices of rows. */
+typedef struct query {
+    const double *q, *k, *v;
+    double *out;
+    int64_t d, dv, keys;
+    int64_t position;      /* of the query among the keys */
+    const int64_t *k_rows; /* [keys] */
+    const double *mask;    /* [keys] of added values, or NULL */
+} query;
+
+static void attend(const trm_attention_params *p, const query *a)
+{
+    double *scores = malloc((size_t)a->keys * sizeof(double) + 1);
+    const double scale = p->scale != 0.0f ? (double)p->scale : 1.0 / sqrt((double)a->d);
+    double largest = -INFINITY, sum = 0.0;
+    for (int64_t j = 0; j < a->keys; j++) {
+        double s = 0.0;
+        for (int64_t i = 0; i < a->d; i++) {
+            s += a->q[i] * a->k[a->k_rows[j] * a->d + i];
+        }
+        s *= scale;
+        if (p->softcap > 0.0f) {
+            s = (double)p->softcap * tanh(s / (double)p->softcap);
+        }
+        s += a->mask != NULL ? a->mask[j] : 0.0;
+        const bool after = p->causal != TRM_CAUSAL_NONE && j > a->position;
+        const bool before = p->window > 0 && j <= a->position - p->window;
+        scores[j] = after || before ? -INFINITY : s;
+        largest = fmax(largest, scores[j]);
+    }
+    for (int64_t i = 0; i < a->dv; i++) {
+        a->out[i] = 0.0;
+    }
+    for (int64_t j = 0; largest > -INFINITY && j < a->keys; j++) {
+        scores[j] = exp(scores[j] - largest);
+        sum += scores[j];
+    }
+    for (int64_t j = 0; sum > 0.0 && j < a->keys; j++) {
+        for (int64_t i = 0; i < a->dv; i++) {
+            a->out[i] += scores[j] / sum * a->v[a->k_rows[j] * a->dv + i];
+        }
+    }
+    free(scores);
+}
+
+static void meaning_packed(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const trm_attention_params *p = &test->layer.attention;
+    const trm_dims *q = &test->inputs[TRM_ATTENTION_Q].dims, *k = &test->inputs[TRM_ATTENTION_K].dims;
+    const trm_dims *v = &test->inputs[TRM_ATTENTION_V].dims;
+    const double *starts = inputs[TRM_ATTENTION_SEQUENCE_STARTS];
+    const bool cached = test->n_inputs > TRM_ATTENTION_KEY_CACHE;
+    const int64_t hq = q->d[1], hkv = k->d[1], d = k->d[2], dv = v->d[2];
+    for (int64_t s = 0; s + 1 < test->inputs[TRM_ATTENTION_SEQUENCE_STARTS].dims.d[0]; s++) {
+        const int64_t first = (int64_t)starts[s], queries = (int64_t)starts[s + 1] - first;
+        const int64_t keys = cached ? (int64_t)inputs[TRM_ATTENTION_SEQUENCE_LENGTHS][s] : queries;
+        int64_t *rows = malloc((size_t)keys * sizeof(int64_t) + 1);
+        for (int64_t h = 0; h < hkv; h++) {
+            for (int64_t j = 0; queries > 0 && j < keys; j++) {
+                if (cached) {
+                    const int64_t size = test->inputs[TRM_ATTENTION_KEY_CACHE].dims.d[1];
+                    const int64_t columns = test->inputs[TRM_ATTENTION_BLOCK_TABLE].dims.d[1];
+                    const int64_t block = (int64_t)inputs[TRM_ATTENTION_BLOCK_TABLE][s * columns + j / size];
+                    rows[j] = (block * size + j % size) * hkv + h;
+                    const int64_t token = first + j - (keys - queries);
+                    for (int64_t i = 0; token >= first && i < d; i++) {
+                        inputs[TRM_ATTENTION_KEY_CACHE][rows[j] * d + i] =
+                            inputs[TRM_ATTENTION_K][(token * hkv + h) * d + i];
+                    }
+                    for (int64_t i = 0; token >= first && i < dv; i++) {
+                        inputs[TRM_ATTENTION_VALUE_CACHE][rows[j] * dv + i] =
+                            inputs[TRM_ATTENTION_V][(token * hkv + h) * dv + i];
+                    }
+                } else {
+                    rows[j] = (first + j) * hkv + h;
+                }
+            }
+            for (int64_t i = 0; i < queries; i++) {
+                for (int64_t head = h * hq / hkv; head < (h + 1) * hq / hkv; head++) {
+                    const int64_t at = (first + i) * hq + head;
+                    const query a = {.q = inputs[TRM_ATTENTION_Q] + at * d,
+                                     .k = inputs[cached ? TRM_ATTENTION_KEY_CACHE : TRM_ATTENTION_K],
+                                     .v = inputs[cached ? TRM_ATTENTION_VALUE_CACHE : TRM_ATTENTION_V],
+                                     .out = outputs[0] + at * dv,
+                                     .d = d,
+                                     .dv = dv,
+                                     .keys = keys,
+                                     .position = i + (p->causal == TRM_CAUSAL_LOWER_RIGHT ? keys - queries : 0),
+                                     .k_rows = rows};
+                    attend(p, &a);
+                }
+            }
+        }
+        free(rows);
+    }
+}
+
+static void meaning_padded(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const trm_attention_params *p = &test->layer.attention;
+    const trm_dims *q = &test->inputs[TRM_ATTENTION_Q].dims, *k = &test->inputs[TRM_ATTENTION_K].dims;
+    const int64_t hq = q->d[1], n = q->d[2], hkv = k->d[1], m = k->d[2], d = q->d[3];
+    const int64_t dv = test->inputs[TRM_ATTENTION_V].dims.d[3];
+    const trm_dims *mask = test->n_inputs > TRM_ATTENTION_MASK ? &test->inputs[TRM_ATTENTION_MASK].dims : NULL;
+    int64_t *rows = malloc((size_t)m * sizeof(int64_t) + 1);
+    double *added = malloc((size_t)m * sizeof(double) + 1);
+    for (int64_t at = 0; at < q->d[0] * hq * n; at++) {
+        const int64_t place[4] = {at / (hq * n), at / n % hq, at % n, 0};
+        for (int64_t j = 0; j < m; j++) {
+            rows[j] = (place[0] * hkv + place[1] * hkv / hq) * m + j;
+            int64_t index = 0;
+            for (int32_t axis = 0; mask != NULL && axis < mask->n; axis++) {
+                const int32_t of = axis + 4 - mask->n;
+                index = index * mask->d[axis] + (mask->d[axis] == 1 ? 0 : of == 3 ? j : place[of]);
+            }
+            const double value = mask != NULL ? inputs[TRM_ATTENTION_MASK][index] : 0.0;
+            added[j] = mask != NULL && test->inputs[TRM_ATTENTION_MASK].dtype == TRM_BOOL
+                           ? (value != 0.0 ? 0.0 : -INFINITY)
+                           : value;
+        }
+        const query a = {.q = inputs[TRM_ATTENTION_Q] + at * d,
+                         .k = inputs[TRM_ATTENTION_K],
+                         .v = inputs[TRM_ATTENTION_V],
+                         .out = outputs[0] + at * dv,
+                         .d = d,
+                         .dv = dv,
+                         .keys = m,
+                         .position = place[2] + (p->causal == TRM_CAUSAL_LOWER_RIGHT ? m - n : 0),
+                         .k_rows = rows,
+                         .mask = added};
+        attend(p, &a);
+    }
+    free(rows);
+    free(added);
+}
+
+/* ---- packed ------------------------------------------------------------------------------------- */
+
+typedef struct heads {
+    int64_t hq, hkv, d, dv;
+} heads;
+
+static kernel_case new_case(trm_dtype dtype, trm_attention_params p, heads h, const char *what)
+{
+    kernel_case test;
+    memset(&test, 0, sizeof(test));
+    test.layer.kind = TRM_LAYER_ATTENTION;
+    test.layer.attention = p;
+    test.tolerance = 2.0;
+    snprintf(test.name, sizeof(test.name),
+             "attention %s %s heads %lld/%lld dim %lld/%lld causal %d window %d scale %g softcap %g", what,
+             trm_dtype_name(dtype), (long long)h.hq, (long long)h.hkv, (long long)h.d, (long long)h.dv, (int)p.causal,
+             (int)p.window, (double)p.scale, (double)p.softcap);
+    return test;
+}
+
+static void set_input(kernel_case *test, int32_t i, trm_dtype dtype, trm_dims dims, const double *values)
+{
+    test->inputs[i] = (kernel_case_input){.dtype = dtype, .dims = dims, .low = -2.0, .high = 2.0, .values = values};
+    test->n_inputs = i + 1;
+}
+
+/* Sets q, k, v, starts and the output of sequences of queries[0], queries[1], ... tokens. */
+static void set_packed(kernel_case *test, trm_dtype dtype, heads h, int32_t n, const int64_t *queries, double *starts)
+{
+    starts[0] = 0.0;
+    for (int32_t i = 0; i < n; i++) {
+        starts[i + 1] = starts[i] + (double)queries[i];
+    }
+    const int64_t tokens = (int64_t)starts[n];
+    set_input(test, TRM_ATTENTION_Q, dtype, DIMS(tokens, h.hq, h.d), NULL);
+    set_input(test, TRM_ATTENTION_K, dtype, DIMS(tokens, h.hkv, h.d), NULL);
+    set_input(test, TRM_ATTENTION_V, dtype, DIMS(tokens, h.hkv, h.dv), NULL);
+    set_input(test, TRM_ATTENTION_SEQUENCE_STARTS, TRM_I32, DIMS(n + 1), starts);
+    test->n_outputs = 1;
+    test->outputs[0] = (kernel_case_output){dtype, DIMS(tokens, h.hq, h.dv)};
+}
+
+static void packed_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention_params p, heads h, int32_t n,
+                        const int64_t *queries)
+{
+    double starts[MAX_SEQUENCES + 1];
+    kernel_case test = new_case(dtype, p, h, "packed");
+    set_packed(&test, dtype, h, n, queries, starts);
+    kernel_case_run(bench, &test, meaning_packed);
+}
+
+static const heads plain = {4, 4, 64, 64}, grouped = {8, 2, 64, 64}, single = {6, 1, 128, 128}, odd = {5, 5, 40, 24},
+                   wide = {4, 2, 256, 256}, tiny = {3, 3, 8, 8}, large = {32, 8, 128, 128};
+static const trm_attention_params causal = {.causal = TRM_CAUSAL_LOWER_RIGHT};
+
+void attention_cases_packed(kernel_case_bench *bench)
+{
+    static const int64_t mixed[] = {5, 0, 1, 33, 70, 0}, one[] = {1}, longer[] = {300, 129};
+    for (int32_t t = 0; t < COUNT(floats); t++) {
+        const trm_dtype dtype = floats[t];
+        static const heads all[] = {{4, 4, 64, 64}, {8, 2, 64, 64}, {6, 1, 128, 128}, {5, 5, 40, 24}, {3, 3, 8, 8}};
+        for (int32_t i = 0; i < COUNT(all); i++) {
+            for (int32_t kind = TRM_CAUSAL_NONE; kind <= TRM_CAUSAL_LOWER_RIGHT; kind++) {
+                packed_case(bench, dtype, (trm_attention_params){.causal = (trm_causal)kind}, all[i], COUNT(mixed),
+                            mixed);
+            }
+        }
+        packed_case(bench, dtype, causal, wide, 1, (const int64_t[]){65});
+        packed_case(bench, dtype, causal, large, 1, one);
+        packed_case(bench, dtype, causal, grouped, 2, longer);
+        packed_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 16}, grouped, 2,
+                    longer);
+        packed_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_UPPER_LEFT, .window = 1}, tiny, 1,
+                    (const int64_t[]){40});
+        packed_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .scale = 0.3f}, plain,
+                    COUNT(mixed), mixed);
+        packed_case(bench, dtype,
+                    (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .scale = 1.0f, .softcap = 5.0f}, odd,
+                    COUNT(mixed), mixed);
+        packed_case(bench, dtype,
+                    (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .softcap = 50.0f, .window = 30}, wide, 1,
+                    (const int64_t[]){90});
+        packed_case(bench, dtype, causal, plain, 2, (const int64_t[]){0, 0});
+        packed_case(bench, dtype, causal, plain, 0, one);
+    }
+}
+
+/* ---- with a cache ------------------------------------------------------------------------------- */
+
+static void cached_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention_params p, heads h, int64_t block_size,
+                        int32_t n, const int64_t *queries, const int64_t *keys)
+{
+    double starts[MAX_SEQUENCES + 1], lengths[MAX_SEQUENCES];
+    int64_t columns = 1, used = 0;
+    for (int32_t s = 0; s < n; s++) {
+        const int64_t blocks = (keys[s] + block_size - 1) / block_size;
+        lengths[s] = (double)keys[s];
+        columns = blocks + 1 > columns ? blocks + 1 : columns;
+        used += blocks;
+    }
+    /* Blocks in an order with gaps; entries past a sequence point nowhere. */
+    double *table = malloc((size_t)(n * columns) * sizeof(double) + 1);
+    const int64_t cache_blocks = 2 * used + 3;
+    int64_t next = 0;
+    for (int32_t s = 0; s < n; s++) {
+        for (int64_t i = 0; i < columns; i++) {
+            const bool inside = i < (keys[s] + block_size - 1) / block_size;
+            table[s * columns + i] = inside ? (double)(cache_blocks - 1 - (next++ * 2) % cache_blocks) : 1e9;
+        }
+    }
+    char what[64];
+    snprintf(what, sizeof(what), "%d cached, blocks of %lld, last %lld of %lld", (int)n, (long long)block_size,
+             (long long)queries[n - 1], (long long)keys[n - 1]);
+    kernel_case test = new_case(dtype, p, h, what);
+    set_packed(&test, dtype, h, n, queries, starts);
+    set_input(&test, TRM_ATTENTION_SEQUENCE_LENGTHS, TRM_I32, DIMS(n), lengths);
+    set_input(&test, TRM_ATTENTION_BLOCK_TABLE, TRM_I32, DIMS(n, columns), table);
+    set_input(&test, TRM_ATTENTION_KEY_CACHE, dtype, DIMS(cache_blocks, block_size, h.hkv, h.d), NULL);
+    set_input(&test, TRM_ATTENTION_VALUE_CACHE, dtype, DIMS(cache_blocks, block_size, h.hkv, h.dv), NULL);
+    test.inputs[TRM_ATTENTION_KEY_CACHE].is_state = test.inputs[TRM_ATTENTION_VALUE_CACHE].is_state = true;
+    kernel_case_run(bench, &test, meaning_packed);
+    free(table);
+}
+
+void attention_cases_cached(kernel_case_bench *bench)
+{
+    /* Decoding, prefill, prefill after a prefix, all in one step, and sequences that rest. */
+    static const int64_t one[] = {1}, decode_queries[] = {1, 1, 1, 1, 1}, decode_keys[] = {1, 16, 17, 64, 200};
+    static const int64_t mixed_queries[] = {1, 20, 0, 7, 1}, mixed_keys[] = {50, 20, 33, 90, 1};
+    for (int32_t t = 0; t < COUNT(floats); t++) {
+        const trm_dtype dtype = floats[t];
+        static const heads all[] = {{4, 4, 64, 64}, {8, 2, 64, 64}, {6, 1, 128, 128}, {5, 5, 40, 24}, {3, 3, 8, 8}};
+        for (int32_t i = 0; i < COUNT(all); i++) {
+            cached_case(bench, dtype, causal, all[i], 16, COUNT(decode_keys), decode_queries, decode_keys);
+            cached_case(bench, dtype, causal, all[i], 16, COUNT(mixed_keys), mixed_queries, mixed_keys);
+        }
+        cached_case(bench, dtype, causal, large, 16, 1, one, (const int64_t[]){777});
+        cached_case(bench, dtype, causal, grouped, 1, COUNT(mixed_keys), mixed_queries, mixed_keys);
+        cached_case(bench, dtype, causal, grouped, 7, COUNT(mixed_keys), mixed_queries, mixed_keys);
+        cached_case(bench, dtype, causal, grouped, 256, COUNT(mixed_keys), mixed_queries, mixed_keys);
+        cached_case(bench, dtype, causal, grouped, 32, 1, (const int64_t[]){130}, (const int64_t[]){130});
+        cached_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 16}, grouped, 16,
+                    COUNT(mixed_keys), mixed_queries, mixed_keys);
+        cached_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 20}, single, 16,
+                    COUNT(decode_keys), decode_queries, decode_keys);
+        cached_case(bench, dtype,
+                    (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .softcap = 5.0f, .scale = 0.5f}, wide, 16,
+                    COUNT(mixed_keys), mixed_queries, mixed_keys);
+        cached_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_NONE}, grouped, 16, COUNT(mixed_keys),
+                    mixed_queries, mixed_keys);
+        cached_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_UPPER_LEFT}, grouped, 16,
+                    COUNT(mixed_keys), mixed_queries, mixed_keys);
+    }
+}
+
+/* ---- padded ------------------------------------------------------------------------------------- */
+
+static void padded_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention_params p, heads h, int64_t batch,
+                        int64_t n, int64_t m, trm_dtype mask_type, trm_dims mask, const double *values)
+{
+    char what[64];
+    snprintf(what, sizeof(what), "padded %lld x %lld by %lld mask %s %d-d", (long long)batch, (long long)n,
+             (long long)m, trm_dtype_name(mask_type), (int)mask.n);
+    p.form = TRM_ATTENTION_PADDED_BHND;
+    kernel_case test = new_case(dtype, p, h, what);
+    set_input(&test, TRM_ATTENTION_Q, dtype, DIMS(batch, h.hq, n, h.d), NULL);
+    set_input(&test, TRM_ATTENTION_K, dtype, DIMS(batch, h.hkv, m, h.d), NULL);
+    set_input(&test, TRM_ATTENTION_V, dtype, DIMS(batch, h.hkv, m, h.dv), NULL);
+    if (mask_type != TRM_DTYPE_NONE) {
+        set_input(&test, TRM_ATTENTION_MASK, mask_type, mask, values);
+        if (mask_type == TRM_BOOL) {
+            test.inputs[TRM_ATTENTION_MASK].low = 0.0;
+            test.inputs[TRM_ATTENTION_MASK].high = 1.0;
+        }
+    }
+    test.n_outputs = 1;
+    test.outputs[0] = (kernel_case_output){dtype, DIMS(batch, h.hq, n, h.dv)};
+    kernel_case_run(bench, &test, meaning_padded);
+}
+
+void attention_cases_padded(kernel_case_bench *bench)
+{
+    /* Row 1 of the mask lets nothing through. */
+    static const double closed[] = {1, 0, 1, 0, 0, 0, 0, 1, 1};
+    const double added[] = {0.0, -INFINITY, 1.0, -INFINITY, -INFINITY, -INFINITY, -1e4, 0.5, 0.0};
+    for (int32_t t = 0; t < COUNT(floats); t++) {
+        const trm_dtype dtype = floats[t], none = TRM_DTYPE_NONE;
+        for (int32_t kind = TRM_CAUSAL_NONE; kind <= TRM_CAUSAL_LOWER_RIGHT; kind++) {
+            const trm_attention_params p = {.causal = (trm_causal)kind};
+            padded_case(bench, dtype, p, plain, 2, 37, 37, none, SCALAR, NULL);
+            padded_case(bench, dtype, p, grouped, 2, 9, 70, none, SCALAR, NULL);
+            padded_case(bench, dtype, p, odd, 1, 30, 11, none, SCALAR, NULL); /* some queries see no key */
+            padded_case(bench, dtype, p, grouped, 2, 9, 70, TRM_BOOL, DIMS(2, 1, 1, 70), NULL);
+            padded_case(bench, dtype, p, grouped, 2, 9, 70, dtype, DIMS(2, 8, 9, 70), NULL);
+        }
+        padded_case(bench, dtype, causal, tiny, 2, 3, 3, TRM_BOOL, DIMS(3, 3), closed);
+        padded_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_NONE}, tiny, 2, 3, 3, TRM_BOOL,
+                    DIMS(3, 3), closed);
+        padded_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_NONE}, tiny, 2, 3, 3, TRM_F32,
+                    DIMS(1, 3, 3), added);
+        padded_case(bench, dtype, causal, tiny, 1, 5, 6, TRM_BOOL, SCALAR, NULL);
+        padded_case(bench, dtype, causal, single, 1, 1, 200, TRM_BOOL, DIMS(200), NULL);
+        padded_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 10}, plain, 1, 50,
+                    60, none, SCALAR, NULL);
+        padded_case(bench, dtype, (trm_attention_params){.softcap = 3.0f}, plain, 1, 5, 60, dtype, DIMS(5, 60), NULL);
+        padded_case(bench, dtype, causal, plain, 0, 5, 6, none, SCALAR, NULL);
+        padded_case(bench, dtype, causal, plain, 2, 0, 6, none, SCALAR, NULL);
+        padded_case(bench, dtype, causal, plain, 2, 4, 0, none, SCALAR, NULL);
+    }
+}

@@ -1,0 +1,13 @@
+/*
+ * The cases of the attention layer, for any backend.
+ */
+#ifndef TESTS_ATTENTION_CASES_H
+#define TESTS_ATTENTION_CASES_H
+
+#include "support/kernel_case.h"
+
+void attention_cases_packed(kernel_case_bench *bench);
+void attention_cases_cached(kernel_case_bench *bench);
+void attention_cases_padded(kernel_case_bench *bench);
+
+#endif
