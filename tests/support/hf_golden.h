@@ -64,6 +64,11 @@ test_runner test_runner_of_context(trm_context *context, const trm_network *netw
 /* Most tokens and rows of a step that the functions below make, for bounds. */
 #define TEST_GOLDEN_STEP_TOKENS 128
 
+/* Bounds of the inputs and states of a golden's network, for trm_build: at most TEST_GOLDEN_MAX_BOUNDS. Returns their
+ * number; names live with the network. */
+#define TEST_GOLDEN_MAX_BOUNDS 32
+int32_t test_golden_bounds(const trm_network *network, trm_shape_bound *bounds);
+
 /* Each returns the largest difference from the golden's logits, relative to the largest of them. */
 double test_golden_run_whole(const test_golden *golden, const test_runner *runner);
 double test_golden_run_chunks(const test_golden *golden, const test_runner *runner, int32_t chunk);

@@ -22,3 +22,27 @@ test_runner test_runner_of_context(trm_context *context, const trm_network *netw
 {
     return (test_runner){context, network, context_set_input, context_run};
 }
+
+int32_t test_golden_bounds(const trm_network *network, trm_shape_bound *bounds)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        if (tensor->role != TRM_TENSOR_INPUT && tensor->role != TRM_TENSOR_STATE) {
+            continue;
+        }
+        trm_dims max = tensor->dims;
+        if (tensor->role == TRM_TENSOR_STATE) {
+            max.d[0] = TEST_GOLDEN_CACHE;
+        } else if (max.n == 2) {
+            max = (trm_dims){2, {TEST_GOLDEN_SEQUENCES, TEST_GOLDEN_BLOCKS}};
+        } else if (strncmp(tensor->name, "sequence_", 9) == 0) {
+            max.d[0] = TEST_GOLDEN_SEQUENCES + (strcmp(tensor->name, "sequence_starts") == 0);
+        } else {
+            max.d[0] = TEST_GOLDEN_STEP_TOKENS;
+        }
+        assert_true(n < TEST_GOLDEN_MAX_BOUNDS);
+        bounds[n++] = (trm_shape_bound){tensor->name, max};
+    }
+    return n;
+}
