@@ -140,6 +140,7 @@ static void keys_are_required_and_typed(void **state)
     assert_fails(open_with("llama", "hidden_size", "-32"), invalid, "hidden_size is -32, expected 1 to");
     assert_fails(open_with("llama", "num_hidden_layers", "2.5"), invalid, "num_hidden_layers");
     assert_fails(open_with("llama", "num_hidden_layers", "200000"), invalid, "200000 layers");
+    assert_fails(open_with("llama", "head_dim", "65538"), invalid, "heads of 65538 elements");
     assert_fails(open_with("llama", "rms_norm_eps", "\"small\""), invalid, "rms_norm_eps");
     assert_fails(open_with("llama", "rms_norm_eps", "-1"), invalid, "epsilon");
     assert_fails(open_with("llama", "attention_bias", "1"), invalid, "attention_bias");

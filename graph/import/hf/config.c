@@ -6,7 +6,9 @@
 
 #include "base/error.h"
 
-#define MAX_SIZE (INT64_C(1) << 31)
+#define MAX_SIZE     (INT64_C(1) << 31)
+#define MAX_HEAD_DIM (INT64_C(1) << 16)
+#define MAX_LAYERS   100000
 
 static bool is_null(const trm_json *object, const char *key)
 {
@@ -111,9 +113,10 @@ trm_status trm_hf_check_sizes(const trm_hf_reader *reader, trm_hf_config *config
     if (reader->layers > 0) {
         config->layers = reader->layers;
     }
-    if (config->layers > 100000) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: %lld layers, expected at most 100000",
-                 (long long)config->layers);
+    if (config->layers > MAX_LAYERS || config->head_dim > MAX_HEAD_DIM) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL,
+                 "config.json: %lld layers with heads of %lld elements, expected at most %d and %lld",
+                 (long long)config->layers, (long long)config->head_dim, MAX_LAYERS, (long long)MAX_HEAD_DIM);
     }
     config->sliding = trm_arena_array(reader->arena, (size_t)config->layers, sizeof(bool));
     return config->sliding != NULL ? TRM_OK : TRM_ERROR_OUT_OF_MEMORY;
