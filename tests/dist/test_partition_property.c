@@ -18,10 +18,11 @@
 
 enum { MAX_RANKS = 8, MAX_INPUT = 16384 };
 
-/* Fills in one input of a run. */
+/* What goes into a run. */
 typedef struct test_feed {
     uint64_t seed;
     int64_t tokens;
+    bool decodes; /* a decoder's prompts and then single tokens, instead of one random input */
 } test_feed;
 
 typedef struct rank_run {
@@ -33,11 +34,8 @@ typedef struct rank_run {
     char cause[1024];
 } rank_run;
 
-static trm_status run_network(rank_run *run)
+static trm_status run_random(rank_run *run)
 {
-    test_interpreter_options options = {
-        .backend = TRM_BACKEND_HOST, .state_dimension = 8, .communicator = run->communicator};
-    TRM_TRY(test_interpreter_create(run->network, &options, &run->interpreter));
     for (int32_t i = 0; i < trm_network_input_count(run->network); i++) {
         static _Thread_local float data[MAX_INPUT];
         trm_tensor *input = trm_network_input(run->network, i);
@@ -46,6 +44,40 @@ static trm_status run_network(rank_run *run)
         TRM_TRY(test_interpreter_set_input(run->interpreter, input->name, &dims, data));
     }
     return test_interpreter_run(run->interpreter);
+}
+
+/* Two sequences of 3 and 2 tokens, then a token more of each, twice. */
+static trm_status run_decoder(rank_run *run)
+{
+    test_interpreter *interpreter = run->interpreter;
+    static const int32_t blocks[] = {4, 1, 0, 5};
+    int32_t lengths[2] = {0, 0};
+    for (int32_t step = 0; step < 3; step++) {
+        int32_t ids[8], positions[8], starts[3] = {0, 0, 0}, n = 0;
+        for (int32_t sequence = 0; sequence < 2; sequence++) {
+            for (int32_t i = step == 0 ? 3 - sequence : 1; i > 0; i--) {
+                ids[n] = (int32_t)((run->feed.seed + (uint64_t)(7 * step + 3 * n)) % (uint64_t)run->feed.tokens);
+                positions[n++] = lengths[sequence]++;
+            }
+            starts[sequence + 1] = n;
+        }
+        trm_dims tokens = {1, {n}}, two = {1, {2}}, three = {1, {3}}, table = {2, {2, 2}};
+        TRM_TRY(test_interpreter_set_input(interpreter, "token_ids", &tokens, ids));
+        TRM_TRY(test_interpreter_set_input(interpreter, "positions", &tokens, positions));
+        TRM_TRY(test_interpreter_set_input(interpreter, "sequence_starts", &three, starts));
+        TRM_TRY(test_interpreter_set_input(interpreter, "sequence_lengths", &two, lengths));
+        TRM_TRY(test_interpreter_set_input(interpreter, "block_table", &table, blocks));
+        TRM_TRY(test_interpreter_run(interpreter));
+    }
+    return TRM_OK;
+}
+
+static trm_status run_network(rank_run *run)
+{
+    test_interpreter_options options = {
+        .backend = TRM_BACKEND_HOST, .state_dimension = 8, .communicator = run->communicator};
+    TRM_TRY(test_interpreter_create(run->network, &options, &run->interpreter));
+    return run->feed.decodes ? run_decoder(run) : run_random(run);
 }
 
 static void *run_thread(void *argument)
@@ -251,9 +283,93 @@ static void random_networks_agree(void **unused)
         char what[64];
         snprintf(what, sizeof(what), "TRM_TEST_SEED=%llu", (unsigned long long)seed);
         trm_network *network = test_random_network(seed, 3 + (int32_t)(seed % 20));
-        test_feed feed = {seed, 1 + (int64_t)(seed % 5)};
+        test_feed feed = {seed, 1 + (int64_t)(seed % 5), false};
         check_network(network, &seed, feed, what);
         trm_network_destroy(network);
+    }
+}
+
+/* Prompts and single tokens with a KV cache, of decoders of all sizes that divide and that do not. */
+static void decoders_agree(void **unused)
+{
+    (void)unused;
+    uint64_t seed = test_seed();
+    for (int32_t i = 0; i < 60; i++) {
+        char what[64];
+        snprintf(what, sizeof(what), "decoder TRM_TEST_SEED=%llu number %d", (unsigned long long)test_seed(), (int)i);
+        test_decoder decoder = {.layers = 2, .dtype = TRM_F32, .spread = 0.3f};
+        decoder.kv_heads = 1 + test_random_below(&seed, 4);
+        decoder.heads = decoder.kv_heads * (1 + test_random_below(&seed, 4));
+        decoder.head_dim = 4;
+        decoder.hidden = 8 + test_random_below(&seed, 9);
+        decoder.intermediate = 16 + test_random_below(&seed, 9);
+        decoder.vocab = 20 + test_random_below(&seed, 9);
+        decoder.tied = test_random_below(&seed, 2) == 0;
+        decoder.parallel = test_random_below(&seed, 3) == 0;
+        decoder.bias = test_random_below(&seed, 2) == 0;
+        decoder.post_norm = test_random_below(&seed, 3) == 0;
+        trm_network *network = test_decoder_network(&decoder);
+        test_feed feed = {seed, decoder.vocab, true};
+        check_network(network, &seed, feed, what);
+        trm_network_destroy(network);
+    }
+}
+
+typedef struct odd_chain {
+    trm_network *network;
+    trm_tensor *x;
+    uint64_t *seed;
+} odd_chain;
+
+static void chain(odd_chain *c, const trm_layer_desc *desc, trm_dims dims)
+{
+    trm_tensor *outputs[TRM_MAX_LAYER_OUTPUTS], *inputs[2] = {c->x, NULL};
+    if (dims.n > 0) {
+        float values[256];
+        for (int64_t i = 0; i < trm_dims_count(&dims); i++) {
+            values[i] = test_random_float(c->seed);
+        }
+        assert_ok(trm_network_add_constant(c->network, "constant", TRM_F32, dims, values, &inputs[1]));
+    }
+    assert_ok(trm_network_add_layer(c->network, "layer", desc, inputs, dims.n > 0 ? 2 : 1, outputs));
+    c->x = outputs[0];
+}
+
+/* Splits that end in zeros, through layers that keep zeros and layers that do not, to sums over them. */
+static void odd_sizes_agree(void **unused)
+{
+    (void)unused;
+    uint64_t seed = test_seed();
+    for (int32_t i = 0; i < 300; i++) {
+        odd_chain c = {.seed = &seed};
+        assert_ok(trm_network_create(&c.network));
+        assert_ok(trm_network_add_input(c.network, "tokens", TRM_F32, (trm_dims){2, {-1, 4}}, &c.x));
+        int64_t odd = 5 + 2 * test_random_below(&seed, 4);
+        trm_layer_desc product = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
+        chain(&c, &product, (trm_dims){2, {odd, 4}});
+        for (int32_t k = 0; k < 2; k++) {
+            trm_layer_desc unary = {.kind = TRM_LAYER_UNARY, .unary = {.alpha = 0.5f}};
+            unary.unary.op = (trm_unary_op)test_random_below(&seed, TRM_UNARY_SOFTCAP + 1);
+            unary.unary.op =
+                unary.unary.op == TRM_UNARY_LOG || unary.unary.op == TRM_UNARY_SQRT ? TRM_UNARY_EXP : unary.unary.op;
+            unary.unary.op = unary.unary.op == TRM_UNARY_RECIPROCAL ? TRM_UNARY_LINEAR : unary.unary.op;
+            unary.unary.activation = (trm_activation)(1 + test_random_below(&seed, TRM_ACTIVATION_QUICK_GELU));
+            unary.unary.beta = test_random_below(&seed, 2) == 0 ? 0.5f : 0.0f;
+            trm_layer_desc two = {.kind = TRM_LAYER_ELEMENTWISE};
+            two.elementwise.op = (trm_elementwise_op)test_random_below(&seed, TRM_ELEMENTWISE_MUL + 1);
+            bool is_unary = test_random_below(&seed, 2) == 0;
+            trm_dims other = {1, {test_random_below(&seed, 2) == 0 ? 1 : odd}}, none = {0, {0}};
+            chain(&c, is_unary ? &unary : &two, is_unary ? none : other);
+        }
+        trm_layer_desc sum = {.kind = TRM_LAYER_REDUCE, .reduce = {TRM_REDUCE_SUM, 1, true}};
+        bool sums = test_random_below(&seed, 3) == 0;
+        chain(&c, sums ? &sum : &product, sums ? (trm_dims){0, {0}} : (trm_dims){2, {3, odd}});
+        assert_ok(trm_network_mark_output(c.network, c.x));
+        test_feed feed = {seed, 3, false};
+        char what[64];
+        snprintf(what, sizeof(what), "odd sizes TRM_TEST_SEED=%llu number %d", (unsigned long long)test_seed(), (int)i);
+        check_network(c.network, &seed, feed, what);
+        trm_network_destroy(c.network);
     }
 }
 
@@ -261,6 +377,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_networks_agree),
+        cmocka_unit_test(decoders_agree),
+        cmocka_unit_test(odd_sizes_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
