@@ -116,8 +116,9 @@ static trm_status price(trm_partitioner *partitioner)
     for (int32_t i = 0; i < network->n_layers; i++) {
         trm_partition_layer *layer = &partitioner->layers[i];
         for (int32_t j = 0; j < layer->n_strategies; j++) {
-            layer->strategies[j].seconds =
-                trm_partition_layer_seconds(partitioner, network->layers[i], &layer->strategies[j]);
+            trm_strategy *strategy = &layer->strategies[j];
+            strategy->cost = trm_partition_layer_seconds(partitioner, network->layers[i], strategy) +
+                             trm_partition_layer_price(partitioner, network->layers[i], strategy);
         }
     }
     return TRM_OK;
@@ -220,7 +221,7 @@ static trm_status solve(trm_partitioner *partitioner, const trm_mesh *mesh, int3
                         trm_partition_report *report)
 {
     TRM_TRY(trm_partition_prepare(partitioner));
-    TRM_TRY(trm_partition_search(partitioner, &report->seconds));
+    TRM_TRY(trm_partition_search(partitioner));
     note_attention(partitioner, report);
     return trm_partition_emit(partitioner, mesh, rank % partitioner->n, local, report);
 }

@@ -34,6 +34,7 @@ typedef struct trm_cost_model {
     double link_bandwidth;     /* bytes per second of one rank's links in an all-gather */
     double link_latency;       /* seconds of one small exchange */
     double layer_overhead;     /* seconds to start one layer */
+    double memory_price;       /* a byte of weights or state held is as bad as this many reads of it per run */
     int64_t unknown_dimension; /* what a dimension of -1 is taken as */
 } trm_cost_model;
 void trm_cost_model_default(trm_backend backend, trm_cost_model *model);

@@ -7,11 +7,10 @@
 #include <math.h>
 
 /*
- * A byte of weights or state held costs this share of reading it once per run. It decides where time is even: a table
- * whose rows are only looked up gains nothing in speed from being split, but room for everything else.
+ * memory_price: whoever asks for n ranks wants the model to take an n-th of the memory on each, more than the last
+ * microsecond of a small layer. At 8 all but the smallest matrices (about 1 MB on an H200) are split, and a table whose
+ * rows are only looked up, which gains no speed from it, too.
  */
-static const double rent_share = 0.25;
-
 void trm_cost_model_default(trm_backend backend, trm_cost_model *model)
 {
     static const trm_cost_model host = {.memory_bandwidth = 10e9,
@@ -19,12 +18,14 @@ void trm_cost_model_default(trm_backend backend, trm_cost_model *model)
                                         .link_bandwidth = 4e9,
                                         .link_latency = 10e-6,
                                         .layer_overhead = 0.5e-6,
+                                        .memory_price = 8.0,
                                         .unknown_dimension = 16};
     static const trm_cost_model cuda = {.memory_bandwidth = 3e12,
                                         .compute_rate = 500e12,
                                         .link_bandwidth = 300e9,
                                         .link_latency = 8e-6,
                                         .layer_overhead = 2e-6,
+                                        .memory_price = 8.0,
                                         .unknown_dimension = 16};
     *model = backend == TRM_BACKEND_CUDA ? cuda : host;
 }
@@ -65,7 +66,25 @@ static double local_bytes(const trm_partitioner *partitioner, const trm_tensor *
 
 double trm_partition_rent(const trm_partitioner *partitioner, const trm_tensor *tensor, const trm_sharding *sharding)
 {
-    return rent_share * local_bytes(partitioner, tensor, sharding) / partitioner->model.memory_bandwidth;
+    const trm_cost_model *model = &partitioner->model;
+    return model->memory_price * local_bytes(partitioner, tensor, sharding) / model->memory_bandwidth;
+}
+
+double trm_partition_layer_price(const trm_partitioner *partitioner, const trm_layer *layer,
+                                 const trm_strategy *strategy)
+{
+    double price = 0.0;
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        if (layer->inputs[i] == NULL) {
+            continue;
+        }
+        const trm_partition_tensor *input = &partitioner->tensors[layer->inputs[i]->index];
+        const trm_sharding *form = &input->forms[strategy->inputs[i]];
+        bool is_kept = input->tensor->role == TRM_TENSOR_CONSTANT || input->tensor->role == TRM_TENSOR_STATE;
+        price += form->kind == TRM_PARTIAL ? partial_share * partitioner->model.layer_overhead : 0.0;
+        price += is_kept && !input->tracked ? trm_partition_rent(partitioner, input->tensor, form) : 0.0;
+    }
+    return price;
 }
 
 static const trm_sharding *input_form(const trm_partitioner *partitioner, const trm_layer *layer,
@@ -93,7 +112,10 @@ double trm_partition_layer_seconds(const trm_partitioner *partitioner, const trm
                                    const trm_strategy *strategy)
 {
     const trm_cost_model *model = &partitioner->model;
-    double bytes = 0.0, extra = 0.0, output_bytes = 0.0, output_elements = 0.0;
+    double bytes = 0.0, output_bytes = 0.0, output_elements = 0.0;
+    if (layer->desc.kind == TRM_LAYER_RESHAPE) {
+        return 0.0; /* moves nothing */
+    }
     for (int32_t i = 0; i < layer->n_outputs; i++) {
         const trm_partition_tensor *output = &partitioner->tensors[layer->outputs[i]->index];
         const trm_sharding *form = &output->forms[strategy->outputs[i]];
@@ -102,23 +124,17 @@ double trm_partition_layer_seconds(const trm_partitioner *partitioner, const trm
         output_elements += count_elements(partitioner, &dims);
     }
     for (int32_t i = 0; i < layer->n_inputs; i++) {
-        if (layer->inputs[i] == NULL) {
-            continue;
+        if (layer->inputs[i] != NULL) {
+            bool is_looked_up =
+                i == 0 && (layer->desc.kind == TRM_LAYER_EMBEDDING || layer->desc.kind == TRM_LAYER_GATHER);
+            bytes += is_looked_up
+                         ? output_bytes
+                         : local_bytes(partitioner, layer->inputs[i], input_form(partitioner, layer, strategy, i));
         }
-        const trm_partition_tensor *input = &partitioner->tensors[layer->inputs[i]->index];
-        const trm_sharding *form = &input->forms[strategy->inputs[i]];
-        bool is_looked_up = i == 0 && (layer->desc.kind == TRM_LAYER_EMBEDDING || layer->desc.kind == TRM_LAYER_GATHER);
-        bytes += is_looked_up ? output_bytes : local_bytes(partitioner, input->tensor, form);
-        extra += form->kind == TRM_PARTIAL ? partial_share * model->layer_overhead : 0.0;
-        bool is_kept = input->tensor->role == TRM_TENSOR_CONSTANT || input->tensor->role == TRM_TENSOR_STATE;
-        extra += is_kept && !input->tracked ? trm_partition_rent(partitioner, input->tensor, form) : 0.0;
-    }
-    if (layer->desc.kind == TRM_LAYER_RESHAPE) {
-        return extra; /* moves nothing */
     }
     double moving = (bytes + output_bytes) / model->memory_bandwidth;
     double computing = flops(partitioner, layer, strategy, output_elements) / model->compute_rate;
-    return extra + model->layer_overhead + (moving > computing ? moving : computing);
+    return model->layer_overhead + (moving > computing ? moving : computing);
 }
 
 /* ---- conversions ------------------------------------------------------------------------------- */

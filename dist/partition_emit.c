@@ -181,6 +181,7 @@ static trm_status convert(emitter *e, const trm_tensor *tensor, trm_conversion s
 {
     const trm_sharding *from = form_of(e, tensor, step.from), *to = form_of(e, tensor, step.to);
     trm_tensor *input = *slot_of(e, tensor, step.from), **output = slot_of(e, tensor, step.to);
+    e->report->seconds += trm_partition_conversion_seconds(e->partitioner, tensor, from, to);
     e->report->bytes_exchanged += trm_partition_conversion_bytes(e->partitioner, tensor, from, to);
     if (from->kind == TRM_REPLICATED) {
         int64_t start, length;
@@ -278,6 +279,7 @@ static trm_status emit_layer(emitter *e, const trm_layer *layer)
         TRM_TRY(acquire(e, input, strategy->inputs[i]));
         inputs[i] = left_out ? NULL : *slot_of(e, input, strategy->inputs[i]);
     }
+    e->report->seconds += trm_partition_layer_seconds(e->partitioner, layer, strategy);
     trm_layer_desc desc = layer->desc;
     localize(e, layer, strategy, &desc);
     TRM_TRY(trm_network_add_layer(e->network, layer->name, &desc, inputs, layer->n_inputs, outputs));

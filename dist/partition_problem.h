@@ -39,7 +39,7 @@ typedef struct trm_partition_tensor {
 typedef struct trm_strategy {
     uint8_t inputs[TRM_MAX_LAYER_INPUTS];
     uint8_t outputs[TRM_MAX_LAYER_OUTPUTS];
-    double seconds;
+    double cost; /* seconds and price */
 } trm_strategy;
 
 typedef struct trm_partition_layer {
@@ -84,9 +84,12 @@ int32_t trm_partition_head_parts(const trm_layer *attention, int32_t n, int32_t 
 
 /* ---- cost -------------------------------------------------------------------------------------- */
 
-/* Seconds of the layer on one rank, and of keeping the constants and states that it alone reads. */
+/* Seconds of the layer on one rank. */
 double trm_partition_layer_seconds(const trm_partitioner *partitioner, const trm_layer *layer,
                                    const trm_strategy *strategy);
+/* What weighs against the strategy besides: keeping the constants and states that this layer alone reads. */
+double trm_partition_layer_price(const trm_partitioner *partitioner, const trm_layer *layer,
+                                 const trm_strategy *strategy);
 /* The price of keeping a constant or state in memory in this form. */
 double trm_partition_rent(const trm_partitioner *partitioner, const trm_tensor *tensor, const trm_sharding *sharding);
 /* Seconds of one direct conversion step; INFINITY where there is none. */
@@ -109,12 +112,12 @@ trm_status trm_partition_prepare(trm_partitioner *partitioner);
  */
 double trm_partition_acquire(const trm_partitioner *partitioner, const trm_partition_tensor *tensor, int32_t wanted,
                              trm_form_set *set, trm_conversion *steps, int32_t *n_steps);
-/* Sets layers[].chosen to the cheapest choice; *seconds is its cost. */
-trm_status trm_partition_search(trm_partitioner *partitioner, double *seconds);
+/* Sets layers[].chosen to the cheapest choice. */
+trm_status trm_partition_search(trm_partitioner *partitioner);
 
 /* ---- emission ---------------------------------------------------------------------------------- */
 
-/* Writes the network of `rank` as chosen; adds to the report what is exchanged. */
+/* Writes the network of `rank` as chosen; adds to the report what is exchanged and the time it takes. */
 trm_status trm_partition_emit(const trm_partitioner *partitioner, const trm_mesh *mesh, int32_t rank,
                               trm_network **local, trm_partition_report *report);
 

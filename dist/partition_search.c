@@ -30,7 +30,7 @@ typedef struct step {
 } step;
 
 typedef struct state {
-    double seconds;
+    double cost;
     int32_t step;
     int32_t order;       /* of being found */
     trm_form_set *forms; /* [n_live], in the order of search.live */
@@ -59,9 +59,9 @@ static double cheapest_source(const trm_partition_tensor *tensor, trm_form_set s
 {
     double best = INFINITY;
     for (int32_t f = 0; f < tensor->n_forms; f++) {
-        double seconds = (set >> f & 1) != 0 ? tensor->conversion[f * tensor->n_forms + wanted] : INFINITY;
-        if (seconds < best) {
-            best = seconds;
+        double cost = (set >> f & 1) != 0 ? tensor->conversion[f * tensor->n_forms + wanted] : INFINITY;
+        if (cost < best) {
+            best = cost;
             *source = f;
         }
     }
@@ -117,7 +117,7 @@ static double acquire(const search *s, int32_t tensor, int32_t wanted, trm_form_
 
 /* ---- lists of states --------------------------------------------------------------------------- */
 
-static trm_status add_state(search *s, double seconds, int32_t step_index, const trm_form_set *forms)
+static trm_status add_state(search *s, double cost, int32_t step_index, const trm_form_set *forms)
 {
     state_list *list = &s->next;
     size_t stride = (size_t)s->max_live;
@@ -133,7 +133,7 @@ static trm_status add_state(search *s, double seconds, int32_t step_index, const
         list->capacity = capacity;
     }
     memcpy(list->forms + (size_t)list->n * stride, forms, (size_t)s->n_live * sizeof(*forms));
-    list->states[list->n] = (state){seconds, step_index, list->n, NULL};
+    list->states[list->n] = (state){cost, step_index, list->n, NULL};
     list->n++;
     return TRM_OK;
 }
@@ -141,8 +141,8 @@ static trm_status add_state(search *s, double seconds, int32_t step_index, const
 static int compare_states(const void *a, const void *b)
 {
     const state *x = a, *y = b;
-    if (x->seconds != y->seconds) {
-        return x->seconds < y->seconds ? -1 : 1;
+    if (x->cost != y->cost) {
+        return x->cost < y->cost ? -1 : 1;
     }
     return x->order < y->order ? -1 : x->order > y->order;
 }
@@ -150,20 +150,20 @@ static int compare_states(const void *a, const void *b)
 /* Whether `better`, with the conversions it lacks, is what `worse` is at no more cost. */
 static bool dominates(const search *s, const state *better, const state *worse)
 {
-    double seconds = better->seconds;
+    double cost = better->cost;
     for (int32_t i = 0; i < s->n_live; i++) {
         trm_form_set set = better->forms[i];
         trm_form_set missing = worse->forms[i] & ~set;
         for (int32_t f = 0; missing != 0; f++, missing >>= 1) {
             if ((missing & 1) != 0) {
-                seconds += acquire(s, s->live[i], f, &set);
-                if (seconds > worse->seconds) {
+                cost += acquire(s, s->live[i], f, &set);
+                if (cost > worse->cost) {
                     return false;
                 }
             }
         }
     }
-    return seconds <= worse->seconds;
+    return cost <= worse->cost;
 }
 
 /* Sorts the new states, drops those that cannot win, and makes them the current ones. */
@@ -226,9 +226,9 @@ static double arrive(const search *s, int32_t tensor, trm_form_set *set)
     if (pin < 0 || *set == 0) {
         return 0.0;
     }
-    double seconds = acquire(s, tensor, pin, set);
+    double cost = acquire(s, tensor, pin, set);
     *set = 1u << pin;
-    return seconds;
+    return cost;
 }
 
 /* Puts tensors that this layer is the first to read at the end of the live ones; returns how many more there are. */
@@ -281,26 +281,26 @@ static int32_t leave(const search *s, const trm_layer *layer, int32_t *from, int
 static double apply(const search *s, const trm_layer *layer, const trm_strategy *strategy, trm_form_set *row)
 {
     const trm_partition_tensor *tensors = s->partitioner->tensors;
-    double seconds = strategy->seconds;
-    for (int32_t i = 0; i < layer->n_inputs && seconds < INFINITY; i++) {
+    double cost = strategy->cost;
+    for (int32_t i = 0; i < layer->n_inputs && cost < INFINITY; i++) {
         int32_t slot = layer->inputs[i] == NULL ? -1 : find_live(s, layer->inputs[i]->index);
-        seconds += slot < 0 ? 0.0 : acquire(s, s->live[slot], strategy->inputs[i], &row[slot]);
+        cost += slot < 0 ? 0.0 : acquire(s, s->live[slot], strategy->inputs[i], &row[slot]);
     }
     for (int32_t i = 0; i < layer->n_outputs; i++) {
         trm_form_set *set = &row[s->n_live + i];
         *set = 1u << strategy->outputs[i];
-        seconds += arrive(s, layer->outputs[i]->index, set);
+        cost += arrive(s, layer->outputs[i]->index, set);
         if (layer->outputs[i]->is_output && tensors[layer->outputs[i]->index].last_use <= layer->index) {
-            seconds += acquire(s, layer->outputs[i]->index, 0, set);
+            cost += acquire(s, layer->outputs[i]->index, 0, set);
         }
     }
     for (int32_t i = 0; i < s->n_live; i++) {
         const trm_partition_tensor *tensor = &tensors[s->live[i]];
         if (tensor->tensor->is_output && tensor->last_use == layer->index) {
-            seconds += acquire(s, s->live[i], 0, &row[i]);
+            cost += acquire(s, s->live[i], 0, &row[i]);
         }
     }
-    return seconds;
+    return cost;
 }
 
 static trm_status advance(search *s, const trm_layer *layer, trm_form_set *row, int32_t *from, int32_t *live)
@@ -314,12 +314,12 @@ static trm_status advance(search *s, const trm_layer *layer, trm_form_set *row, 
         const state *before = &s->now.states[i];
         for (int32_t c = 0; c < choices->n_strategies; c++) {
             memcpy(row, before->forms, (size_t)n_known * sizeof(*row));
-            double seconds = before->seconds;
+            double cost = before->cost;
             for (int32_t t = n_known; t < n_row; t++) {
-                seconds += initial_forms(s, s->live[t], &row[t]);
+                cost += initial_forms(s, s->live[t], &row[t]);
             }
-            seconds += apply(s, layer, &choices->strategies[c], row);
-            if (seconds == INFINITY) {
+            cost += apply(s, layer, &choices->strategies[c], row);
+            if (cost == INFINITY) {
                 continue;
             }
             for (int32_t t = 0; t < n_after; t++) {
@@ -328,7 +328,7 @@ static trm_status advance(search *s, const trm_layer *layer, trm_form_set *row, 
             int32_t index = -1;
             TRM_TRY(record(s, before->step, c, &index));
             s->n_live = n_after;
-            trm_status status = add_state(s, seconds, index, after);
+            trm_status status = add_state(s, cost, index, after);
             s->n_live = n_row;
             TRM_TRY(status);
         }
@@ -373,7 +373,7 @@ static int32_t bound_live(const trm_partitioner *partitioner)
     return most;
 }
 
-static trm_status run(search *s, double *seconds)
+static trm_status run(search *s)
 {
     const trm_network *network = s->partitioner->network;
     size_t n_row = 2 * (size_t)s->max_live + TRM_MAX_LAYER_OUTPUTS;
@@ -389,7 +389,6 @@ static trm_status run(search *s, double *seconds)
     for (int32_t i = 0; i < network->n_layers; i++) {
         TRM_TRY_GOTO(status, advance(s, network->layers[i], row, lists, lists + s->max_live), done);
     }
-    *seconds = s->now.states[0].seconds;
     int32_t index = s->now.states[0].step;
     for (int32_t i = network->n_layers; i-- > 0;) {
         s->partitioner->layers[i].chosen = s->steps[index].strategy;
@@ -401,13 +400,13 @@ done:
     return status;
 }
 
-trm_status trm_partition_search(trm_partitioner *partitioner, double *seconds)
+trm_status trm_partition_search(trm_partitioner *partitioner)
 {
     search s = {.partitioner = partitioner, .max_live = bound_live(partitioner)};
     s.live = s.max_live < 0 ? NULL : calloc((size_t)s.max_live + 1, sizeof(*s.live));
     trm_status status = s.live == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "no memory for the partitioner") : TRM_OK;
     if (status == TRM_OK) {
-        status = run(&s, seconds);
+        status = run(&s);
     }
     free(s.live);
     free(s.now.states);

@@ -177,6 +177,7 @@ static trm_cost_model random_model(uint64_t *seed)
     model.link_latency *= cheap;
     model.link_bandwidth /= cheap;
     model.memory_bandwidth *= pow(10.0, (double)-test_random_below(seed, 6));
+    model.memory_price = (double)test_random_below(seed, 10);
     model.layer_overhead *= pow(10.0, (double)-test_random_below(seed, 3));
     return model;
 }
@@ -187,7 +188,7 @@ static void shuffle_prices(trm_partitioner *partitioner, uint64_t *seed)
     for (int32_t i = 0; i < partitioner->network->n_layers; i++) {
         for (int32_t j = 0; j < partitioner->layers[i].n_strategies; j++) {
             /* whole layers are the way out that is always there: not too often */
-            partitioner->layers[i].strategies[j].seconds =
+            partitioner->layers[i].strategies[j].cost =
                 (double)(1 + test_random_below(seed, 1000) + (j == 0 ? 500 : 0));
         }
     }
@@ -245,8 +246,7 @@ static void partition_at_random(const trm_network *network, const trm_mesh *mesh
     trm_cost_model_default(TRM_BACKEND_HOST, &partitioner.model);
     assert_ok(trm_partition_prepare(&partitioner));
     shuffle_prices(&partitioner, seed);
-    double seconds;
-    assert_ok(trm_partition_search(&partitioner, &seconds));
+    assert_ok(trm_partition_search(&partitioner));
     for (int32_t r = 0; r < n; r++) {
         trm_partition_report report = {0};
         assert_ok(trm_partition_emit(&partitioner, mesh, r % partitioner.n, &locals[r], &report));
@@ -266,6 +266,9 @@ static void check_network(trm_network *network, uint64_t *seed, test_feed feed, 
         partition_by_model(network, &mesh, tp * dp, seed, locals);
     } else {
         partition_at_random(network, &mesh, tp * dp, seed, locals);
+    }
+    for (int32_t r = 0; by_model && r < tp * dp; r++) {
+        assert_ok(trm_run_passes(locals[r], TRM_PASSES_AFTER_PARTITION));
     }
     compare(network, locals, tp * dp, feed, name);
     for (int32_t r = 0; r < tp * dp; r++) {
