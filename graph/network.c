@@ -57,20 +57,37 @@ static trm_status reserve_outputs(trm_network *network)
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
-static uint32_t hash_name(const char *name)
+/* Adds a name unless it is there. If memory does not suffice, names are looked up one by one from then on. */
+static void index_name(trm_network *network, const char *name, uint32_t value)
 {
-    uint32_t hash = 2166136261u; /* FNV-1a */
-    for (; *name != '\0'; name++) {
-        hash = (hash ^ (unsigned char)*name) * 16777619u;
+    bool existing;
+    if (network->names_known && trm_map_add(&network->names, name, strlen(name), value, &existing) != TRM_OK) {
+        network->names_known = false;
     }
-    return hash;
+}
+
+/* Fills the index anew, after positions or names changed. Tensors come before the layers they have a name with. */
+static void index_names(trm_network *network)
+{
+    trm_map_fini(&network->names);
+    network->names_known = true;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        index_name(network, network->tensors[i]->name, (uint32_t)i);
+    }
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        index_name(network, network->layers[i]->name, TRM_NO_TENSOR);
+    }
 }
 
 static trm_tensor *find_tensor(const trm_network *network, const char *name)
 {
-    uint32_t hash = hash_name(name);
+    if (network->names_known) {
+        uint32_t index;
+        bool found = trm_map_find(&network->names, name, strlen(name), &index) && index != TRM_NO_TENSOR;
+        return found ? network->tensors[index] : NULL;
+    }
     for (int32_t i = network->n_tensors; i-- > 0;) {
-        if (network->tensors[i]->name_hash == hash && strcmp(network->tensors[i]->name, name) == 0) {
+        if (strcmp(network->tensors[i]->name, name) == 0) {
             return network->tensors[i];
         }
     }
@@ -79,16 +96,14 @@ static trm_tensor *find_tensor(const trm_network *network, const char *name)
 
 static bool name_is_taken(const trm_network *network, const char *name)
 {
-    if (find_tensor(network, name) != NULL) {
-        return true;
+    if (network->names_known) {
+        return trm_map_find(&network->names, name, strlen(name), NULL);
     }
-    uint32_t hash = hash_name(name);
-    for (int32_t i = network->n_layers; i-- > 0;) {
-        if (network->layers[i]->name_hash == hash && strcmp(network->layers[i]->name, name) == 0) {
-            return true;
-        }
+    bool taken = find_tensor(network, name) != NULL;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        taken = taken || strcmp(network->layers[i]->name, name) == 0;
     }
-    return false;
+    return taken;
 }
 
 /* A copy of `name` in the arena, with ".1", ".2", ... when a tensor or layer has it; NULL when out of memory. */
@@ -99,12 +114,20 @@ static const char *unique_name(trm_network *network, const char *name)
     }
     size_t size = strlen(name) + 16;
     char *candidate = trm_arena_alloc(&network->arena, size);
-    for (int32_t i = 1; candidate != NULL; i++) {
-        snprintf(candidate, size, "%s.%" PRId32, name, i);
-        if (!name_is_taken(network, candidate)) {
-            break;
+    if (candidate == NULL) {
+        return NULL;
+    }
+    /* Numbers are taken in order, so the first free one is found by doubling and halving. */
+    int32_t taken = 0, step = 1;
+    for (bool doubling = true; step > 0; step = doubling ? step * 2 : step / 2) {
+        snprintf(candidate, size, "%s.%" PRId32, name, taken + step);
+        if (name_is_taken(network, candidate)) {
+            taken += step;
+        } else {
+            doubling = false;
         }
     }
+    snprintf(candidate, size, "%s.%" PRId32, name, taken + 1);
     return candidate;
 }
 
@@ -126,7 +149,6 @@ static trm_tensor *new_tensor(trm_network *network, const char *name, trm_tensor
     if (tensor->name == NULL) {
         return NULL;
     }
-    tensor->name_hash = hash_name(tensor->name);
     return tensor;
 }
 
@@ -135,6 +157,7 @@ static void append_tensor(trm_network *network, trm_tensor *tensor)
 {
     tensor->index = network->n_tensors;
     network->tensors[network->n_tensors++] = tensor;
+    index_name(network, tensor->name, (uint32_t)tensor->index);
 }
 
 static trm_status check_new_tensor(const char *what, const char *name, trm_dtype dtype, const trm_dims *dims,
@@ -283,7 +306,6 @@ static trm_layer *new_layer(trm_network *network, const char *name, const trm_la
         layer->outputs[i] = output;
     }
     layer->name = layer->outputs[0]->name; /* no layer has it either: unique_name() looked at both */
-    layer->name_hash = layer->outputs[0]->name_hash;
     return layer;
 }
 
@@ -490,7 +512,7 @@ trm_status trm_network_rename_tensor(trm_network *network, trm_tensor *tensor, c
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     tensor->name = copy;
-    tensor->name_hash = hash_name(copy);
+    index_names(network);
     return TRM_OK;
 }
 
@@ -543,6 +565,7 @@ void trm_network_remove_layers(trm_network *network, const bool *remove)
         network->tensors[kept++] = tensor;
     }
     network->n_tensors = kept;
+    index_names(network);
 }
 
 /* What sort knows of a layer, by its index. */
@@ -619,6 +642,7 @@ trm_status trm_network_create(trm_network **network)
     if (created == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes of host memory", sizeof(*created));
     }
+    created->names_known = true;
     *network = created;
     return TRM_OK;
 }
@@ -631,6 +655,7 @@ void trm_network_destroy(trm_network *network)
     for (int32_t i = 0; i < network->n_tensors; i++) {
         trm_weight_destroy(network->tensors[i]->weight);
     }
+    trm_map_fini(&network->names);
     trm_arena_fini(&network->arena);
     free(network);
 }
@@ -684,6 +709,7 @@ static trm_status clone_layer(trm_network *copy, const trm_layer *from)
         layer->outputs[i]->producer = layer;
     }
     copy->layers[copy->n_layers++] = layer;
+    index_name(copy, layer->name, TRM_NO_TENSOR);
     return TRM_OK;
 }
 

@@ -11,6 +11,7 @@
 #include <trireme/network.h>
 
 #include "base/arena.h"
+#include "base/map.h"
 #include "weight_stream/weight.h"
 
 typedef enum trm_tensor_role {
@@ -25,8 +26,7 @@ typedef struct trm_layer trm_layer;
 struct trm_tensor {
     trm_network *network;
     const char *name; /* unique in the network */
-    uint32_t name_hash;
-    int32_t index; /* position in network->tensors */
+    int32_t index;    /* position in network->tensors */
     trm_tensor_role role;
     trm_dtype dtype;
     trm_dims dims; /* -1: unknown until a context runs */
@@ -39,8 +39,7 @@ struct trm_tensor {
 
 struct trm_layer {
     const char *name; /* unique in the network; that of the first output while no pass renames it */
-    uint32_t name_hash;
-    int32_t index; /* position in network->layers */
+    int32_t index;    /* position in network->layers */
     trm_layer_desc desc;
     int32_t n_inputs, n_outputs;
     trm_tensor *inputs[TRM_MAX_LAYER_INPUTS]; /* NULL where an optional input is not given */
@@ -55,7 +54,10 @@ struct trm_network {
     int32_t n_layers, layer_capacity;
     trm_tensor **outputs; /* in the order they were marked */
     int32_t n_outputs, output_capacity;
+    trm_map names;    /* of tensors, to their index, and of layers, to TRM_NO_TENSOR */
+    bool names_known; /* whether `names` is complete; looked up one by one where it is not */
 };
+#define TRM_NO_TENSOR UINT32_MAX
 
 /* ---- building (importers, passes) ------------------------------------------------------------ */
 

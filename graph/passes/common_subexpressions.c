@@ -28,25 +28,82 @@ static bool same_constant(const trm_tensor *a, const trm_tensor *b)
     return memcmp(a->value, b->value, trm_dims_bytes(&a->dims, a->dtype)) == 0;
 }
 
-static int32_t merge_constants(trm_network *network)
+/* Equal constants have equal hashes; weights, whose elements are not at hand, those of their dims. */
+static uint64_t hash_constant(const trm_tensor *tensor)
 {
-    int32_t changes = 0;
-    for (int32_t i = 0; i < network->n_tensors; i++) {
-        trm_tensor *later = network->tensors[i];
-        if (later->role != TRM_TENSOR_CONSTANT || later->is_output) {
-            continue;
-        }
-        for (int32_t j = 0; j < i; j++) {
-            trm_tensor *earlier = network->tensors[j];
-            if (earlier->role == TRM_TENSOR_CONSTANT && same_constant(earlier, later)) {
-                /* Only what is read counts as a change: an unused copy waits for dead code. */
-                changes += trm_network_consumers(network, later, NULL, 0) > 0;
-                trm_network_replace_uses(network, later, earlier);
-                break;
-            }
+    uint64_t hash = 14695981039346656037u ^ (uint64_t)tensor->dtype; /* FNV-1a */
+    for (int32_t i = 0; i < tensor->dims.n; i++) {
+        hash = (hash ^ (uint64_t)tensor->dims.d[i]) * 1099511628211u;
+    }
+    size_t bytes = tensor->weight == NULL ? trm_dims_bytes(&tensor->dims, tensor->dtype) : 0;
+    for (size_t i = 0; i < bytes; i++) {
+        hash = (hash ^ ((const unsigned char *)tensor->value)[i]) * 1099511628211u;
+    }
+    return hash ^ (hash >> 32);
+}
+
+/* Positions in chains by a key below the number of chains; the latest comes first. */
+typedef struct chains {
+    int32_t *latest;   /* [n_chains], or -1 */
+    int32_t *previous; /* [n_items], or -1 */
+} chains;
+
+static void chains_fini(chains *self)
+{
+    free(self->latest);
+    free(self->previous);
+}
+
+static trm_status chains_init(chains *self, size_t n_chains, size_t n_items)
+{
+    self->latest = malloc((n_chains + 1) * sizeof(int32_t));
+    self->previous = malloc((n_items + 1) * sizeof(int32_t));
+    if (self->latest == NULL || self->previous == NULL) {
+        chains_fini(self);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot compare %zu layers or constants", n_items);
+    }
+    memset(self->latest, 0xff, (n_chains + 1) * sizeof(int32_t));
+    return TRM_OK;
+}
+
+static void chains_add(chains *self, size_t chain, int32_t item)
+{
+    self->previous[item] = self->latest[chain];
+    self->latest[chain] = item;
+}
+
+static trm_tensor *find_same_constant(const trm_network *network, const chains *seen, size_t chain,
+                                      const trm_tensor *tensor)
+{
+    for (int32_t i = seen->latest[chain]; i >= 0; i = seen->previous[i]) {
+        if (same_constant(network->tensors[i], tensor)) {
+            return network->tensors[i];
         }
     }
-    return changes;
+    return NULL;
+}
+
+static trm_status merge_constants(trm_network *network, int32_t *changes)
+{
+    size_t n = (size_t)network->n_tensors;
+    chains seen;
+    TRM_TRY(chains_init(&seen, n, n));
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        trm_tensor *tensor = network->tensors[i];
+        if (tensor->role != TRM_TENSOR_CONSTANT) {
+            continue;
+        }
+        size_t chain = (size_t)(hash_constant(tensor) % n);
+        trm_tensor *same = tensor->is_output ? NULL : find_same_constant(network, &seen, chain, tensor);
+        if (same == NULL) {
+            chains_add(&seen, chain, i);
+        } else if (trm_network_consumers(network, tensor, NULL, 0) > 0) { /* an unused copy waits for dead code */
+            trm_network_replace_uses(network, tensor, same);
+            (*changes)++;
+        }
+    }
+    chains_fini(&seen);
+    return TRM_OK;
 }
 
 /* ---- layers ------------------------------------------------------------------------------------ */
@@ -88,15 +145,10 @@ static bool has_network_output(const trm_layer *layer)
     return has;
 }
 
-/* Layers kept so far that read a tensor first, as chains from the latest. */
-typedef struct first_readers {
-    int32_t *latest;   /* [n_tensors] index of a layer, or -1 */
-    int32_t *previous; /* [n_layers] index of a layer, or -1 */
-} first_readers;
-
-static trm_layer *find_same(const trm_network *network, const first_readers *readers, const trm_layer *layer)
+/* `seen` has the layers kept so far by the tensor they read first. */
+static trm_layer *find_same_layer(const trm_network *network, const chains *seen, const trm_layer *layer)
 {
-    for (int32_t i = readers->latest[layer->inputs[0]->index]; i >= 0; i = readers->previous[i]) {
+    for (int32_t i = seen->latest[layer->inputs[0]->index]; i >= 0; i = seen->previous[i]) {
         if (same_layer(network->layers[i], layer)) {
             return network->layers[i];
         }
@@ -104,53 +156,48 @@ static trm_layer *find_same(const trm_network *network, const first_readers *rea
     return NULL;
 }
 
-static int32_t merge_layers(trm_network *network, first_readers *readers, bool *remove)
+/* Marks the layers merged in `remove`. */
+static trm_status merge_layers(trm_network *network, bool *remove, int32_t *changes)
 {
-    int32_t changes = 0;
+    chains seen;
+    TRM_TRY(chains_init(&seen, (size_t)network->n_tensors, (size_t)network->n_layers));
     for (int32_t i = 0; i < network->n_layers; i++) {
         trm_layer *layer = network->layers[i];
         if (!may_be_merged(layer)) {
             continue;
         }
-        trm_layer *same = has_network_output(layer) ? NULL : find_same(network, readers, layer);
+        trm_layer *same = has_network_output(layer) ? NULL : find_same_layer(network, &seen, layer);
         if (same == NULL) {
-            int32_t *latest = &readers->latest[layer->inputs[0]->index];
-            readers->previous[i] = *latest;
-            *latest = i;
+            chains_add(&seen, (size_t)layer->inputs[0]->index, i);
             continue;
         }
         for (int32_t j = 0; j < layer->n_outputs; j++) {
             trm_network_replace_uses(network, layer->outputs[j], same->outputs[j]);
         }
         remove[i] = true;
-        changes++;
+        (*changes)++;
     }
-    return changes;
+    chains_fini(&seen);
+    return TRM_OK;
 }
 
 trm_status trm_pass_common_subexpressions(trm_network *network, int32_t *changes)
 {
-    size_t tensors = (size_t)network->n_tensors + 1, layers = (size_t)network->n_layers + 1;
-    first_readers readers = {malloc(tensors * sizeof(int32_t)), malloc(layers * sizeof(int32_t))};
-    bool *remove = calloc(layers, sizeof(*remove));
-    trm_status status = TRM_OK;
-    if (readers.latest == NULL || readers.previous == NULL || remove == NULL) {
-        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot compare a network of %zu layers", layers);
-        goto done;
+    bool *remove = calloc((size_t)network->n_layers + 1, sizeof(*remove));
+    if (remove == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot compare %d layers", network->n_layers);
     }
-    memset(readers.latest, 0xff, tensors * sizeof(int32_t));
-    memset(readers.previous, 0xff, layers * sizeof(int32_t));
-    int32_t merged = merge_constants(network);
-    merged += merge_layers(network, &readers, remove);
+    int32_t merged = 0;
+    trm_status status = merge_constants(network, &merged);
+    if (status == TRM_OK) {
+        status = merge_layers(network, remove, &merged);
+    }
     if (merged > 0) {
         trm_network_remove_layers(network, remove);
     }
     if (changes != NULL) {
         *changes += merged;
     }
-done:
-    free(readers.latest);
-    free(readers.previous);
     free(remove);
     return status;
 }

@@ -53,6 +53,40 @@ static void public_calls_read_back_what_was_built(void **state)
     trm_network_destroy(NULL);
 }
 
+static void names_are_found_after_edits(void **state)
+{
+    (void)state;
+    trm_network *network = net_create(), *copy = NULL;
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *last = NULL;
+    for (int32_t i = 0; i < 70; i++) {
+        char expected[16];
+        last = net_layer(network, "s", softmax, x, NULL, NULL, NULL);
+        snprintf(expected, sizeof(expected), i == 0 ? "s" : "s.%d", i);
+        assert_string_equal(last->name, expected);
+    }
+    assert_ok(trm_network_rename_tensor(network, last, "probabilities"));
+    assert_ptr_equal(trm_network_find_tensor(network, "probabilities"), last);
+    assert_null(trm_network_find_tensor(network, "s.69")); /* a layer's name now, and still taken */
+    assert_string_equal(net_layer(network, "s", softmax, x, NULL, NULL, NULL)->name, "s.70");
+    assert_ok(trm_network_clone(network, &copy));
+    assert_string_equal(net_layer(copy, "s", softmax, copy->tensors[0], NULL, NULL, NULL)->name, "s.71");
+    bool remove[71] = {false, false, true, true};
+    trm_network_remove_layers(network, remove);
+    assert_null(trm_network_find_tensor(network, "s.2"));
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        assert_ptr_equal(trm_network_find_tensor(network, network->tensors[i]->name), network->tensors[i]);
+    }
+    assert_string_equal(net_layer(network, "s", softmax, x, NULL, NULL, NULL)->name, "s.2");
+    /* Without an index, as when there was no memory for it. */
+    network->names_known = false;
+    assert_string_equal(net_layer(network, "s", softmax, x, NULL, NULL, NULL)->name, "s.3");
+    assert_string_equal(net_layer(network, "s.69", softmax, x, NULL, NULL, NULL)->name, "s.69.1");
+    assert_ptr_equal(trm_network_find_tensor(network, "x"), x);
+    assert_null(trm_network_find_tensor(network, "y"));
+    trm_network_destroy(network);
+    trm_network_destroy(copy);
+}
+
 /* Runs `call`, which must fail and leave the text of the network as it is. */
 #define assert_refused(network, call, part)                                                                            \
     do {                                                                                                               \
@@ -256,6 +290,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_made_unique),
+        cmocka_unit_test(names_are_found_after_edits),
         cmocka_unit_test(public_calls_read_back_what_was_built),
         cmocka_unit_test(bad_calls_are_refused_and_change_nothing),
         cmocka_unit_test(weights_are_taken_over_and_checked),
