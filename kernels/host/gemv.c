@@ -158,10 +158,15 @@ bool trm_host_gemv_accepts(const trm_kernel_call *call)
            (!mm.params->transpose_a || mm.m == 1);
 }
 
+/* Room for the rows of a in f32. Of the kernels that take more rows, too: a plan measures workspaces at its largest
+ * dims, and must have room for the runs with fewer rows that come here. */
 size_t trm_host_gemv_workspace(const trm_kernel_call *call)
 {
-    const trm_view *a = &call->inputs[0];
-    return a->dtype == TRM_F32 ? 0 : (size_t)trm_dims_count(&a->dims) * sizeof(float);
+    trm_host_matmul mm;
+    if (!trm_host_matmul_init(&mm, call) || mm.a->dtype == TRM_F32) {
+        return 0;
+    }
+    return (size_t)(mm.m < MAX_ROWS ? mm.m : MAX_ROWS) * (size_t)mm.k * sizeof(float);
 }
 
 trm_status trm_host_gemv_run(const trm_kernel_call *call)
