@@ -90,7 +90,7 @@ bool trm_regex_set_escape(char letter, trm_regex_set *set)
         set_items(set, TRM_REGEX_SPACE);
         break;
     case 'w':
-        set_items(set, TRM_REGEX_WORD);
+        set_items(set, TRM_REGEX_ONIG_WORD);
         break;
     case 'd':
         set_items(set, "\\p{Nd}");
@@ -148,7 +148,7 @@ trm_status trm_regex_set_property(const char *name, size_t size, trm_regex_set *
 trm_status trm_regex_set_posix(const char *name, size_t size, trm_regex_set *set)
 {
     if (size == 5 && memcmp(name, "punct", 5) == 0) {
-        set_items(set, "\\p{P}$+<=>\\^`|~");
+        set_items(set, "\\p{P}\\p{S}");
         return TRM_OK;
     }
     for (size_t i = 0; i < 12; i++) { /* the POSIX names come first */

@@ -168,11 +168,11 @@ static trm_status translate_escape(translator *t)
         TRM_TRY(read_property(t, c == 'P', &set));
         return emit_set(t->out, &set);
     case 'b':
-        return emit(t->out, "(?:(?<=[" TRM_REGEX_WORD "])(?![" TRM_REGEX_WORD "])|(?<![" TRM_REGEX_WORD
-                            "])(?=[" TRM_REGEX_WORD "]))");
+        return emit(t->out, "(?:(?<=[" TRM_REGEX_ONIG_WORD "])(?![" TRM_REGEX_ONIG_WORD "])|(?<![" TRM_REGEX_ONIG_WORD
+                            "])(?=[" TRM_REGEX_ONIG_WORD "]))");
     case 'B':
-        return emit(t->out, "(?:(?<=[" TRM_REGEX_WORD "])(?=[" TRM_REGEX_WORD "])|(?<![" TRM_REGEX_WORD
-                            "])(?![" TRM_REGEX_WORD "]))");
+        return emit(t->out, "(?:(?<=[" TRM_REGEX_ONIG_WORD "])(?=[" TRM_REGEX_ONIG_WORD "])|(?<![" TRM_REGEX_ONIG_WORD
+                            "])(?![" TRM_REGEX_ONIG_WORD "]))");
     case 'N':
         return emit(t->out, "[^\\n]");
     case 'O':

@@ -9,6 +9,47 @@
 #include "base/error.h"
 #include "launcher/text/utf8.h"
 
+typedef struct range {
+    int32_t first, last;
+} range;
+
+/*
+ * What the tokenizers library does not know: its tables are of Unicode 8 for categories, 9 for combining marks, 10 for
+ * decompositions. Punctuation, marks, controls and decomposable characters that came later, joined over others.
+ */
+static const range later_categories[] = {
+    {0x61D, 0x61D},     {0x7FD, 0x7FD},     {0x890, 0x8E2},     {0x9FD, 0x9FE},     {0xA76, 0xA76},
+    {0xAFA, 0xAFF},     {0xB55, 0xB55},     {0xC04, 0xC3C},     {0xC77, 0xC77},     {0xC84, 0xC84},
+    {0xD00, 0xD00},     {0xD3B, 0xD3C},     {0xD81, 0xD81},     {0xEBA, 0xEBA},     {0x180F, 0x1886},
+    {0x1ABF, 0x1ACE},   {0x1B7D, 0x1B7E},   {0x1DF6, 0x1DFB},   {0x2E43, 0x2E5D},   {0xA82C, 0xA82C},
+    {0xA8C5, 0xA8C5},   {0xA8FF, 0xA8FF},   {0xA9BD, 0xA9BD},   {0x10D24, 0x10F89}, {0x11070, 0x11074},
+    {0x110C2, 0x110CD}, {0x111CF, 0x111CF}, {0x1123E, 0x1123E}, {0x1133B, 0x1133B}, {0x11438, 0x1145E},
+    {0x11660, 0x1166C}, {0x116B9, 0x116B9}, {0x1182F, 0x11FFF}, {0x12FF1, 0x13438}, {0x16E97, 0x16F4F},
+    {0x16FE2, 0x16FE4}, {0x1CF00, 0x1CF46}, {0x1E000, 0x1E2EF}, {0x1E944, 0x1E95F}};
+static const range later_marks[] = {{0x7FD, 0x7FD},     {0x898, 0x8D3},     {0x9FE, 0x9FE},     {0xAFA, 0xAFF},
+                                    {0xB55, 0xB55},     {0xC04, 0xC3C},     {0xD00, 0xD00},     {0xD3B, 0xD3C},
+                                    {0xD81, 0xD81},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x180F, 0x180F},
+                                    {0x1ABF, 0x1ACE},   {0x1CF7, 0x1CF7},   {0x1DF6, 0x1DFA},   {0xA82C, 0xA82C},
+                                    {0xA8FF, 0xA8FF},   {0x10D24, 0x10F85}, {0x11070, 0x11074}, {0x110C2, 0x110C2},
+                                    {0x11145, 0x11146}, {0x111CE, 0x111CF}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E},
+                                    {0x1182C, 0x11A99}, {0x11D31, 0x11EF6}, {0x16F4F, 0x16F4F}, {0x16F7F, 0x16F87},
+                                    {0x16FE4, 0x16FF1}, {0x1CF00, 0x1CF46}, {0x1E130, 0x1E2EF}};
+static const range later_decompositions[] = {{0x32FF, 0x32FF},   {0xA7F2, 0xA7F4},   {0xAB69, 0xAB69},
+                                             {0x10781, 0x107BA}, {0x11938, 0x11938}, {0x1F16C, 0x1F16C},
+                                             {0x1FBF0, 0x1FBF9}};
+
+static bool in_ranges(const range *ranges, size_t count, int32_t c)
+{
+    for (size_t i = 0; i < count && ranges[i].first <= c; i++) {
+        if (c <= ranges[i].last) {
+            return true;
+        }
+    }
+    return false;
+}
+
+#define IN(ranges, c) in_ranges(ranges, sizeof(ranges) / sizeof((ranges)[0]), c)
+
 bool trm_unicode_is_space(int32_t c)
 {
     if (c < 0x80) {
@@ -34,24 +75,30 @@ bool trm_unicode_is_punctuation(int32_t c)
                (c >= 0x7B && c <= 0x7E);
     }
     utf8proc_category_t category = utf8proc_category(c);
-    return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+    bool other = c == 0x166D || c == 0x111C9; /* were punctuation then */
+    return other || (category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO && !IN(later_categories, c));
 }
 
 bool trm_unicode_is_mark(int32_t c)
 {
     utf8proc_category_t category = utf8proc_category(c);
-    return category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME;
+    bool other = c == 0x1CF2 || c == 0x1CF3; /* were marks then */
+    return other || (category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME && c != 0x111C9 &&
+                     !IN(later_marks, c));
 }
 
 bool trm_unicode_is_mark_nonspacing(int32_t c)
 {
-    return utf8proc_category(c) == UTF8PROC_CATEGORY_MN;
+    bool other = c == 0x1734; /* was nonspacing then */
+    return other || (utf8proc_category(c) == UTF8PROC_CATEGORY_MN && c != 0x111C9 && !IN(later_categories, c));
 }
 
 bool trm_unicode_is_control(int32_t c)
 {
     utf8proc_category_t category = utf8proc_category(c);
-    return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CO;
+    bool control =
+        category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CO;
+    return control && !IN(later_categories, c);
 }
 
 bool trm_unicode_is_cjk_ideograph(int32_t c)
@@ -93,7 +140,7 @@ static trm_status decompose(codepoints *list, const char *text, size_t size, utf
     for (size_t at = 0, step; at < size; at += step) {
         int32_t c = trm_utf8_read(text + at, &step);
         TRM_TRY(codepoints_reserve(list, 32)); /* the longest decomposition has 18 code points */
-        if (c < 0x80) {
+        if (c < 0x80 || IN(later_decompositions, c)) {
             list->data[list->size++] = c;
             continue;
         }

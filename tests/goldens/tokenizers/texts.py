@@ -43,7 +43,7 @@ HARD = [
     b"<s>Hello</s> <unk> <pad> [CLS] a [SEP] [MASK] [UNK]<|endoftext|>text<|endoftext|> <|im_start|>user\nhi<|im_end|>",
     b"  <s>  spaces </s>  around <mask>  special<mask>tokens <mask>",
     b"<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nYou are.<|eot_id|>",
-    b"added ADDED AddedToken addedtokens preadded oneword onewords one-word oneword! [DAY] [day] New York new york",
+    b"added ADDED AddedToken addedtokens preadded oneword onewords one-word oneword! [DAY] [day] New York new york today todays",
     b"ends with space ",
     b" \n",
     b"\n",
@@ -70,7 +70,7 @@ _POOLS = [
     "½²³①Ⅷ٣९〇", "ﬁﬂ㍿㈱ｆ１ｶﾞ™", "▁Ġ#", "\x00\x01\x1b\x7f\x80\x9f\xad", "𝔘𠀀🀀\U0001f9d1", "—–…“”‘’«»、。「」", "ſKÅİıǅẞ",
 ]
 _WORDS = ["the", "The", " the", "ing", "'s", "'LL", "I'm", "don't", "<s>", "</s>", "<unk>", "[CLS]", "[MASK]", "<mask>",
-          "<|endoftext|>", "<|im_start|>", "oneword", "added", "ADDED", "New York", "[DAY]", "12345", "  ", "\n\n", " \n",
+          "<|endoftext|>", "<|im_start|>", "oneword", "added", "ADDED", "New York", "[DAY]", "today", "12345", "  ", "\n\n", " \n",
           "hello", "world", "<0x41>", "##ing", "▁the", "https://", "==", "e\u0301"]
 
 
