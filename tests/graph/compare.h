@@ -9,10 +9,10 @@
 #include "graph/nets.h"
 #include "support/interpreter.h"
 
-/* Runs a network with `size` for every unknown dimension, and inputs made from `seed`. */
-static inline test_interpreter *run_network(const trm_network *network, int64_t size, uint64_t seed)
+/* Runs a network on inputs made from `seed`; unknown dims of its first input are sizes[0], those of others sizes[1]. */
+static inline test_interpreter *run_network(const trm_network *network, const int64_t *sizes, uint64_t seed)
 {
-    test_interpreter_options options = {.backend = TRM_BACKEND_HOST, .state_dimension = size};
+    test_interpreter_options options = {.backend = TRM_BACKEND_HOST, .state_dimension = sizes[0]};
     test_interpreter *interpreter = NULL;
     assert_ok(test_interpreter_create(network, &options, &interpreter));
     for (int32_t i = 0; i < trm_network_input_count(network); i++) {
@@ -20,7 +20,7 @@ static inline test_interpreter *run_network(const trm_network *network, int64_t 
         trm_dims dims = input->dims;
         size_t count = 1;
         for (int32_t j = 0; j < dims.n; j++) {
-            dims.d[j] = dims.d[j] == -1 ? size : dims.d[j];
+            dims.d[j] = dims.d[j] == -1 ? sizes[i > 0] : dims.d[j];
             count *= (size_t)dims.d[j];
         }
         float *values = malloc((count + 1) * sizeof(float));
@@ -61,7 +61,8 @@ static inline void assert_same_output(test_interpreter *before, test_interpreter
 static inline void assert_same_numbers(const trm_network *before, const trm_network *after, int64_t size, uint64_t seed)
 {
     assert_int_equal(before->n_outputs, after->n_outputs);
-    test_interpreter *first = run_network(before, size, seed), *second = run_network(after, size, seed);
+    const int64_t sizes[] = {size, size};
+    test_interpreter *first = run_network(before, sizes, seed), *second = run_network(after, sizes, seed);
     for (int32_t i = 0; i < before->n_outputs; i++) {
         assert_string_equal(before->outputs[i]->name, after->outputs[i]->name);
         assert_same_output(first, second, before->outputs[i], 1e-5f);
