@@ -7,13 +7,22 @@
     }
 
 static const trm_kernel kernels[] = {
-    SIMPLE(cast, TRM_LAYER_CAST),           SIMPLE(reshape, TRM_LAYER_RESHAPE),
-    SIMPLE(transpose, TRM_LAYER_TRANSPOSE), SIMPLE(slice, TRM_LAYER_SLICE),
-    SIMPLE(concat, TRM_LAYER_CONCAT),       SIMPLE(gather, TRM_LAYER_GATHER),
-    SIMPLE(embedding, TRM_LAYER_EMBEDDING), SIMPLE(elementwise, TRM_LAYER_ELEMENTWISE),
-    SIMPLE(unary, TRM_LAYER_UNARY),         SIMPLE(glu, TRM_LAYER_GLU),
-    SIMPLE(norm, TRM_LAYER_NORM),           SIMPLE(softmax, TRM_LAYER_SOFTMAX),
-    SIMPLE(reduce, TRM_LAYER_REDUCE),       SIMPLE(rope, TRM_LAYER_ROPE),
+    {"cuda.matmul", TRM_LAYER_MATMUL, TRM_BACKEND_CUDA, trm_cuda_matmul_accepts, trm_cuda_matmul_workspace,
+     trm_cuda_matmul_run, trm_cuda_matmul_tune},
+    SIMPLE(cast, TRM_LAYER_CAST),
+    SIMPLE(reshape, TRM_LAYER_RESHAPE),
+    SIMPLE(transpose, TRM_LAYER_TRANSPOSE),
+    SIMPLE(slice, TRM_LAYER_SLICE),
+    SIMPLE(concat, TRM_LAYER_CONCAT),
+    SIMPLE(gather, TRM_LAYER_GATHER),
+    SIMPLE(embedding, TRM_LAYER_EMBEDDING),
+    SIMPLE(elementwise, TRM_LAYER_ELEMENTWISE),
+    SIMPLE(unary, TRM_LAYER_UNARY),
+    SIMPLE(glu, TRM_LAYER_GLU),
+    SIMPLE(norm, TRM_LAYER_NORM),
+    SIMPLE(softmax, TRM_LAYER_SOFTMAX),
+    SIMPLE(reduce, TRM_LAYER_REDUCE),
+    SIMPLE(rope, TRM_LAYER_ROPE),
 };
 
 const trm_kernel_table trm_cuda_kernels = {kernels, (int32_t)(sizeof(kernels) / sizeof(kernels[0]))};
