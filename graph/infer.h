@@ -65,7 +65,7 @@ trm_status trm_infer_broadcast(const trm_dims *a, const trm_dims *b, int32_t ski
 
 /* Rank, sizes and number of bytes in range; -1 only where allowed. */
 trm_status trm_dims_check(const trm_dims *dims, trm_dtype dtype, bool unknown_allowed);
-/* Writes negative axes of a desc as positive ones and clears what the kind's params do not use. */
+/* Writes negative axes of a desc as positive ones. */
 void trm_layer_normalize(trm_layer_desc *desc, const trm_dims *first_input);
 
 #endif

@@ -35,7 +35,6 @@ static bool is_constant(const trm_tensor *tensor)
     return tensor != NULL && tensor->role == TRM_TENSOR_CONSTANT;
 }
 
-/* The layer `op` of two operands; which operand `i` is and the other. */
 static bool is_elementwise(const trm_layer *layer, trm_elementwise_op op)
 {
     return layer->desc.kind == TRM_LAYER_ELEMENTWISE && layer->desc.elementwise.op == op;
