@@ -31,7 +31,7 @@ typedef struct queue {
 /* What the ranks share; freed by the last of them. */
 typedef struct office {
     pthread_mutex_t mutex;
-    pthread_cond_t changed;
+    pthread_cond_t changed[TRM_MAX_RANKS]; /* for each rank: a letter for it has come, or one of its own is done */
     int32_t size, users;
     trm_notice notice;
     queue queues[]; /* [from, to] */
@@ -111,7 +111,7 @@ static trm_status take_letters(local *t, uint32_t channel, const trm_message *re
         l->state = LETTER_DONE;
         received[i] = true;
         ++*n_done;
-        pthread_cond_broadcast(&o->changed);
+        pthread_cond_signal(&o->changed[receives[i].peer]);
     }
     return TRM_OK;
 }
@@ -122,7 +122,7 @@ static void recall_letters(local *t, const trm_message *sends, int32_t n_sends)
     for (int32_t i = 0; i < n_sends; i++) {
         letter *l = &t->letters[i];
         while (l->state == LETTER_TAKEN) {
-            pthread_cond_wait(&t->office->changed, &t->office->mutex);
+            pthread_cond_wait(&t->office->changed[t->base.rank], &t->office->mutex);
         }
         if (l->state == LETTER_WAITING) {
             unlink_letter(queue_of(t->office, t->base.rank, sends[i].peer), l);
@@ -178,8 +178,8 @@ static trm_status local_transfer(trm_transport *transport, uint32_t channel, dou
     for (int32_t i = 0; i < n_sends; i++) {
         t->letters[i] = (letter){NULL, channel, sends[i].bytes, sends[i].size, LETTER_WAITING};
         append(queue_of(o, transport->rank, sends[i].peer), &t->letters[i]);
+        pthread_cond_signal(&o->changed[sends[i].peer]);
     }
-    pthread_cond_broadcast(&o->changed);
     for (;;) {
         int32_t n_before = n_done;
         status = take_letters(t, channel, receives, n_receives, received, &n_done);
@@ -193,7 +193,7 @@ static trm_status local_transfer(trm_transport *transport, uint32_t channel, dou
         if (n_done > n_before) {
             continue; /* the mutex was given away for copying: letters may have come since they were looked for */
         }
-        if (pthread_cond_timedwait(&o->changed, &o->mutex, &end) != 0) {
+        if (pthread_cond_timedwait(&o->changed[transport->rank], &o->mutex, &end) != 0) {
             status = trm_transport_lost(transport, missing_peer(t, sends, receives, n_receives, received),
                                         "did not come within %g s", deadline_seconds);
             break;
@@ -214,7 +214,9 @@ static void local_notify(trm_transport *transport, const trm_notice *notice, dou
     if (o->notice.status == TRM_OK) {
         o->notice = *notice;
     }
-    pthread_cond_broadcast(&o->changed);
+    for (int32_t r = 0; r < o->size; r++) {
+        pthread_cond_signal(&o->changed[r]);
+    }
     pthread_mutex_unlock(&o->mutex);
 }
 
@@ -235,7 +237,9 @@ static void local_destroy(trm_transport *transport)
     int32_t users = --o->users;
     pthread_mutex_unlock(&o->mutex);
     if (users == 0) {
-        pthread_cond_destroy(&o->changed);
+        for (int32_t r = 0; r < o->size; r++) {
+            pthread_cond_destroy(&o->changed[r]);
+        }
         pthread_mutex_destroy(&o->mutex);
         free(o);
     }
@@ -255,7 +259,9 @@ static office *open_office(int32_t size)
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_init(&o->mutex, NULL);
-    pthread_cond_init(&o->changed, &attributes);
+    for (int32_t r = 0; r < size; r++) {
+        pthread_cond_init(&o->changed[r], &attributes);
+    }
     pthread_condattr_destroy(&attributes);
     return o;
 }
