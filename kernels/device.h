@@ -21,13 +21,13 @@ typedef struct trm_graph_exec trm_graph_exec; /* a captured step */
 
 typedef struct trm_device_info {
     trm_backend backend;
-    int32_t ordinal;       /* CUDA device index; 0 on the host */
+    int32_t ordinal; /* CUDA device index; 0 on the host */
     char name[128];
-    char uuid[48];         /* empty on the host */
-    char pci_bus_id[32];   /* empty on the host */
+    char uuid[48];       /* empty on the host */
+    char pci_bus_id[32]; /* empty on the host */
     size_t memory_total, memory_free;
     int32_t compute_major, compute_minor, multiprocessors; /* 0 on the host */
-    int32_t threads;       /* host worker threads */
+    int32_t threads;                                       /* host worker threads */
 } trm_device_info;
 
 /* Number of usable CUDA devices; 0 with `why` (may be NULL) filled in when there is none. */

@@ -67,9 +67,9 @@ typedef struct trm_kernel_table {
     int32_t count;
 } trm_kernel_table;
 
-extern const trm_kernel_table trm_host_kernels;      /* kernels/host: the reference of every kind */
-extern const trm_kernel_table trm_cuda_kernels;      /* kernels/cuda; empty in a build without CUDA */
-extern const trm_kernel_table trm_attention_kernels; /* attention/ */
+extern const trm_kernel_table trm_host_kernels;       /* kernels/host: the reference of every kind */
+extern const trm_kernel_table trm_cuda_kernels;       /* kernels/cuda; empty in a build without CUDA */
+extern const trm_kernel_table trm_attention_kernels;  /* attention/ */
 extern const trm_kernel_table trm_collective_kernels; /* collectives/ */
 
 /* The first kernel of the tables that runs this call on `backend`, or NULL. */

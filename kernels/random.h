@@ -37,7 +37,8 @@ TRM_HOST_DEVICE static inline double trm_random_uniform(uint64_t seed, uint64_t 
 extern "C" {
 #endif
 
-/* Fills `to` [count of dims], f32, f16 or bf16: element (i0, i1, ...) = mean + spread * unit(seed, offset + sum(i * stride)). */
+/* Fills `to` [count of dims], f32, f16 or bf16: element (i0, i1, ...) = mean + spread * unit(seed, offset + sum(i *
+ * stride)). */
 typedef struct trm_random_fill_args {
     trm_view to;
     uint64_t seed;

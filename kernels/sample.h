@@ -23,14 +23,15 @@ typedef struct trm_sample_row {
 } trm_sample_row;
 
 /*
- * logits f32 [rows, vocab] (overwritten), parameters trm_sample_row [rows], seen u32 [rows, (vocab + 31) / 32] bit set of
- * the tokens in each row's context (for the penalty, may be NULL: none; the chosen token's bit is set) -> tokens i32 [rows].
+ * logits f32 [rows, vocab] (overwritten), parameters trm_sample_row [rows], seen u32 [rows, (vocab + 31) / 32] bit set
+ * of the tokens in each row's context (for the penalty, may be NULL: none; the chosen token's bit is set) -> tokens i32
+ * [rows].
  *
  * Order, as in Hugging Face: repetition penalty (positive logits of seen tokens divided by it, others multiplied),
- * temperature, top-k, top-p (smallest set whose mass reaches top_p, at least one), min-p (probability at least min_p times
- * the largest), then one draw: the tokens that remain, by descending probability and ascending id among equals, are walked until their mass
- * exceeds trm_random_uniform(seed, counter) times the mass of all that remain.
- * NaN logits count as -inf. Bit-identical on every rank given bit-identical logits.
+ * temperature, top-k, top-p (smallest set whose mass reaches top_p, at least one), min-p (probability at least min_p
+ * times the largest), then one draw: the tokens that remain, by descending probability and ascending id among equals,
+ * are walked until their mass exceeds trm_random_uniform(seed, counter) times the mass of all that remain. NaN logits
+ * count as -inf. Bit-identical on every rank given bit-identical logits.
  */
 typedef struct trm_sample_args {
     float *logits;
@@ -38,7 +39,7 @@ typedef struct trm_sample_args {
     const trm_sample_row *parameters;
     uint32_t *seen;
     int32_t *tokens;
-    void *workspace; /* trm_sample_workspace() bytes */
+    void *workspace;  /* trm_sample_workspace() bytes */
     bool greedy_only; /* every row has temperature 0 and no penalty: the host knows it and takes the short way */
 } trm_sample_args;
 size_t trm_sample_workspace(const trm_stream *stream, int64_t rows, int64_t vocab);

@@ -5,9 +5,9 @@ static const struct {
     const char *name;
     size_t size;
 } dtypes[TRM_DTYPE_COUNT] = {
-    [TRM_DTYPE_NONE] = {"none", 0}, [TRM_F32] = {"f32", 4}, [TRM_F16] = {"f16", 2}, [TRM_BF16] = {"bf16", 2},
-    [TRM_F64] = {"f64", 8},         [TRM_I8] = {"i8", 1},   [TRM_U8] = {"u8", 1},   [TRM_I16] = {"i16", 2},
-    [TRM_U16] = {"u16", 2},         [TRM_I32] = {"i32", 4}, [TRM_U32] = {"u32", 4}, [TRM_I64] = {"i64", 8},
+    [TRM_DTYPE_NONE] = {"none", 0}, [TRM_F32] = {"f32", 4},   [TRM_F16] = {"f16", 2}, [TRM_BF16] = {"bf16", 2},
+    [TRM_F64] = {"f64", 8},         [TRM_I8] = {"i8", 1},     [TRM_U8] = {"u8", 1},   [TRM_I16] = {"i16", 2},
+    [TRM_U16] = {"u16", 2},         [TRM_I32] = {"i32", 4},   [TRM_U32] = {"u32", 4}, [TRM_I64] = {"i64", 8},
     [TRM_U64] = {"u64", 8},         [TRM_BOOL] = {"bool", 1},
 };
 

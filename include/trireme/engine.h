@@ -30,7 +30,7 @@ typedef struct trm_shape_bound {
 typedef void (*trm_stage_fn)(void *user, const char *stage, const trm_network *network);
 
 typedef struct trm_build_options {
-    size_t size;          /* sizeof(trm_build_options) */
+    size_t size; /* sizeof(trm_build_options) */
     trm_backend backend;
     trm_mesh mesh;
     int32_t rank;
@@ -56,8 +56,8 @@ TRM_API void trm_plan_memory(const trm_plan *plan, trm_memory_plan *memory);
 /* Called while weights load, from one thread: bytes done and in all, on this rank. */
 typedef void (*trm_progress_fn)(void *user, size_t done, size_t total);
 
-/* Reads this rank's weights into the world's device. The engine takes the plan over, also when it fails. The world must outlive it. Errors:
- * OUT_OF_MEMORY with the memory plan in the record, IO and INVALID_MODEL from the files. */
+/* Reads this rank's weights into the world's device. The engine takes the plan over, also when it fails. The world must
+ * outlive it. Errors: OUT_OF_MEMORY with the memory plan in the record, IO and INVALID_MODEL from the files. */
 TRM_API trm_status trm_engine_create(trm_plan *plan, trm_world *world, trm_progress_fn progress, void *user,
                                      trm_engine **engine);
 TRM_API void trm_engine_destroy(trm_engine *engine);

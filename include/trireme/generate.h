@@ -16,16 +16,20 @@ extern "C" {
 typedef struct trm_generator trm_generator;
 
 typedef struct trm_generator_options {
-    size_t size;                /* sizeof(trm_generator_options) */
-    trm_dtype dtype;            /* NONE: the weights' type on CUDA, f32 on the host */
+    size_t size;     /* sizeof(trm_generator_options) */
+    trm_dtype dtype; /* NONE: the weights' type on CUDA, f32 on the host */
     trm_mesh mesh;
-    int64_t max_context;        /* tokens per sequence, prompt included; 0: the model's, as far as memory goes */
-    int32_t max_sequences;      /* sequences in one step; 0: 1 */
-    int32_t max_step_tokens;    /* tokens in one step, prompts are cut into such chunks; 0: 2048 on CUDA, 512 on the host */
-    trm_progress_fn progress;   /* while weights load; may be NULL */
+    int64_t max_context;   /* tokens per sequence, prompt included; 0: the model's, as far as memory goes */
+    int32_t max_sequences; /* sequences in one step; 0: 1 */
+    int32_t
+        max_step_tokens; /* tokens in one step, prompts are cut into such chunks; 0: 2048 on CUDA, 512 on the host */
+    trm_progress_fn progress; /* while weights load; may be NULL */
     void *progress_user;
 } trm_generator_options;
-#define TRM_GENERATOR_OPTIONS_INIT {sizeof(trm_generator_options), TRM_DTYPE_NONE, {{1, 1, 1, 1, 1}}, 0, 0, 0, NULL, NULL}
+#define TRM_GENERATOR_OPTIONS_INIT                                                                                     \
+    {                                                                                                                  \
+        sizeof(trm_generator_options), TRM_DTYPE_NONE, {{1, 1, 1, 1, 1}}, 0, 0, 0, NULL, NULL                          \
+    }
 
 /* Builds the model's network, partitions it, loads this rank's weights and plans all memory. The model and the world
  * must outlive the generator. Errors as for trm_build and trm_engine_create; OUT_OF_MEMORY records what is needed and
@@ -35,18 +39,18 @@ TRM_API trm_status trm_generator_create(trm_model *model, trm_world *world, cons
 TRM_API void trm_generator_destroy(trm_generator *generator);
 
 /*
- * The plan a generator with these options would have, without a device: for `build->rank` of `build->mesh`, with a cache for
- * max_sequences full sequences, whose size in tokens is *cache_tokens. Bounds in `build` are ignored.
+ * The plan a generator with these options would have, without a device: for `build->rank` of `build->mesh`, with a
+ * cache for max_sequences full sequences, whose size in tokens is *cache_tokens. Bounds in `build` are ignored.
  */
 TRM_API trm_status trm_generator_plan(trm_model *model, const trm_generator_options *options,
                                       const trm_build_options *build, trm_plan **plan, int64_t *cache_tokens);
 
 /* What a generator was planned with. */
 typedef struct trm_generator_limits {
-    int64_t max_context;     /* tokens per sequence */
-    int64_t cache_tokens;    /* tokens the cache holds in all */
+    int64_t max_context;  /* tokens per sequence */
+    int64_t cache_tokens; /* tokens the cache holds in all */
     int32_t max_sequences, max_step_tokens;
-    trm_memory_plan memory;  /* of this rank */
+    trm_memory_plan memory; /* of this rank */
 } trm_generator_limits;
 TRM_API void trm_generator_get_limits(const trm_generator *generator, trm_generator_limits *limits);
 /* The context the generator runs on, for profiling: while that is on, steps run layer by layer, not captured. */
@@ -60,7 +64,10 @@ typedef struct trm_sampling {
     float repetition_penalty; /* 1: off */
     uint64_t seed;
 } trm_sampling;
-#define TRM_SAMPLING_INIT {0.0f, 0, 1.0f, 0.0f, 1.0f, 0}
+#define TRM_SAMPLING_INIT                                                                                              \
+    {                                                                                                                  \
+        0.0f, 0, 1.0f, 0.0f, 1.0f, 0                                                                                   \
+    }
 
 typedef enum trm_finish {
     TRM_FINISH_NONE = 0, /* still running */

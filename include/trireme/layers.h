@@ -16,9 +16,9 @@
 extern "C" {
 #endif
 
-#define TRM_MAX_LAYER_INPUTS 16
+#define TRM_MAX_LAYER_INPUTS  16
 #define TRM_MAX_LAYER_OUTPUTS 4
-#define TRM_MAX_RANKS 64
+#define TRM_MAX_RANKS         64
 
 typedef enum trm_layer_kind {
     TRM_LAYER_CAST = 0,

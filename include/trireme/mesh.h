@@ -40,14 +40,17 @@ TRM_API void trm_mesh_group(const trm_mesh *mesh, trm_axis axis, int32_t rank, i
 typedef struct trm_world trm_world;
 
 typedef struct trm_world_options {
-    size_t size;              /* sizeof(trm_world_options) */
-    trm_backend backend;      /* where data will live; decides which communicator is made */
-    int32_t device;           /* CUDA device index, or -1: local rank modulo the devices seen */
-    int32_t threads;          /* host threads per rank; 0: the rank's share of this machine's CPUs */
-    double deadline_seconds;  /* for every collective and hand-shake; 0: 60 seconds, or TRIREME_DEADLINE */
-    bool bind;                /* bind this process near its GPU (CUDA) or to its share of cores (host) */
+    size_t size;             /* sizeof(trm_world_options) */
+    trm_backend backend;     /* where data will live; decides which communicator is made */
+    int32_t device;          /* CUDA device index, or -1: local rank modulo the devices seen */
+    int32_t threads;         /* host threads per rank; 0: the rank's share of this machine's CPUs */
+    double deadline_seconds; /* for every collective and hand-shake; 0: 60 seconds, or TRIREME_DEADLINE */
+    bool bind;               /* bind this process near its GPU (CUDA) or to its share of cores (host) */
 } trm_world_options;
-#define TRM_WORLD_OPTIONS_INIT {sizeof(trm_world_options), TRM_BACKEND_HOST, -1, 0, 0.0, true}
+#define TRM_WORLD_OPTIONS_INIT                                                                                         \
+    {                                                                                                                  \
+        sizeof(trm_world_options), TRM_BACKEND_HOST, -1, 0, 0.0, true                                                  \
+    }
 
 /*
  * Joins the world: rank and size from Open MPI, PMIx, Slurm or torchrun variables; starts MPI when there are peers;
@@ -62,8 +65,8 @@ TRM_API void trm_world_close(trm_world *world);
  * this process with trm_status_exit_code(status). With one rank it returns. */
 TRM_API void trm_world_abort(trm_world *world, trm_status status);
 
-/* Whether every rank succeeded so far: if not, every rank gets the status of the first that failed and its cause in the error
- * record, "rank 1: <cause>". Collective: ranks that failed call it too, before they give up. */
+/* Whether every rank succeeded so far: if not, every rank gets the status of the first that failed and its cause in the
+ * error record, "rank 1: <cause>". Collective: ranks that failed call it too, before they give up. */
 TRM_API trm_status trm_world_all_ok(trm_world *world, trm_status mine);
 
 TRM_API int32_t trm_world_rank(const trm_world *world);

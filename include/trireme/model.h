@@ -14,8 +14,8 @@ typedef struct trm_model trm_model;
 
 /*
  * Opens a model: a folder with config.json and safetensors, or "org/name" in the local Hugging Face cache
- * ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub). Reads the configuration and the headers of the weight files; the
- * weights are mapped, not read. Errors: IO, INVALID_MODEL, UNSUPPORTED (architecture, rope type), each with the
+ * ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub). Reads the configuration and the headers of the weight files;
+ * the weights are mapped, not read. Errors: IO, INVALID_MODEL, UNSUPPORTED (architecture, rope type), each with the
  * file, what was found and what was expected.
  */
 TRM_API trm_status trm_model_open(const char *path, trm_model **model);
@@ -32,8 +32,8 @@ typedef struct trm_model_info {
     trm_dtype weight_dtype;   /* as stored */
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocab, context_length;
     int64_t parameters, weight_bytes;
-    int32_t bos_token;                           /* -1: none */
-    int32_t n_eos_tokens, eos_tokens[8];         /* generation_config.json wins over config.json */
+    int32_t bos_token;                   /* -1: none */
+    int32_t n_eos_tokens, eos_tokens[8]; /* generation_config.json wins over config.json */
 } trm_model_info;
 TRM_API void trm_model_get_info(const trm_model *model, trm_model_info *info); /* strings live with the model */
 

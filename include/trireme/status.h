@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define TRM_API __attribute__((visibility("default")))
+#define TRM_API                                  __attribute__((visibility("default")))
 #define TRM_PRINTF(format_index, first_argument) __attribute__((format(printf, format_index, first_argument)))
 #else
 #define TRM_API

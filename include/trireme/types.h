@@ -45,10 +45,7 @@ typedef struct trm_dims {
     int64_t d[TRM_MAX_DIMS];
 } trm_dims;
 
-typedef enum trm_backend {
-    TRM_BACKEND_HOST = 0,
-    TRM_BACKEND_CUDA = 1
-} trm_backend;
+typedef enum trm_backend { TRM_BACKEND_HOST = 0, TRM_BACKEND_CUDA = 1 } trm_backend;
 
 TRM_API const char *trm_backend_name(trm_backend backend);
 

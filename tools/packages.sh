@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Installs the packages that building (build) or building and testing (test) needs on Debian 12 or Ubuntu 24.04, where they are missing.
+set -euo pipefail
+
+build="gcc libc6-dev make cmake ninja-build pkg-config ca-certificates libcjson-dev libpcre2-dev libutf8proc-dev
+libhwloc-dev libopenblas-dev libopenmpi-dev openmpi-bin openssh-client"
+# openssh-client: mpirun looks for a remote shell even when every rank is local.
+test="$build g++ libcmocka-dev clang-14 libclang-rt-14-dev clang-format-14 git binutils"
+
+case "${1:-}" in
+build) wanted=$build ;;
+test) wanted=$test ;;
+*)
+    echo "usage: $0 build|test" >&2
+    exit 2
+    ;;
+esac
+
+missing=()
+for package in $wanted; do
+    if [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" != installed ]; then
+        missing+=("$package")
+    fi
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+sudo=
+if [ "$(id -u)" -ne 0 ]; then
+    sudo=sudo
+fi
+echo "installing: ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+$sudo apt-get update -qq
+$sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Installs what the tests need, builds everything with warnings as errors, and runs every test that needs no GPU: the release
+# build (with CUDA kernels compiled where there is nvcc), and the host tests again under ASan and UBSan.
+# TRM_TEST_JOBS sets how many build and test jobs run at once (default: all processors).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+jobs=${TRM_TEST_JOBS:-$(nproc)}
+tools/packages.sh test
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+for preset in test asan; do
+    echo "== $preset"
+    cmake --preset $preset
+    cmake --build build/$preset -j "$jobs"
+done
+
+failed=0
+for preset in asan test; do
+    echo "== tests of build/$preset"
+    ctest --test-dir build/$preset -j "$jobs" --output-on-failure || failed=1
+done
+exit $failed
