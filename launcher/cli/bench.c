@@ -1,0 +1,376 @@
+/* `trireme bench`: tokens per second, latencies, and the time of every layer, on a model or on random weights of a
+ * named shape. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "launcher/cli/commands.h"
+#include "launcher/cli/job.h"
+#include "launcher/cli/report.h"
+
+typedef struct bench_run {
+    trm_generate_stats stats;
+    double seconds;
+} bench_run;
+
+typedef struct profile_row {
+    char layer[96]; /* the layer's name with digits between dots made "*", so that repeated blocks add up */
+    char kernel[48];
+    trm_layer_kind kind;
+    double milliseconds;
+    int32_t layers;
+} profile_row;
+
+#define MAX_PROFILE_ROWS 256
+/* Decode steps that a profile is the mean of. */
+#define PROFILE_STEPS 16
+
+typedef struct bench_command {
+    job job;
+    const settings *all;
+    int64_t batch, prompt_tokens, tokens;
+    int32_t *prompts; /* [batch, prompt_tokens] */
+    trm_request *requests;
+    bench_run *runs; /* [repeat] */
+    int32_t n_runs;
+    profile_row rows[MAX_PROFILE_ROWS];
+    int32_t n_rows;
+    double *step_ends; /* of the last run's tokens of sequence 0, seconds */
+    int64_t n_step_ends;
+} bench_command;
+
+static bool take_token(void *user, int32_t request, int32_t token)
+{
+    bench_command *c = user;
+    (void)token;
+    if (request == 0 && c->n_step_ends < c->tokens) {
+        c->step_ends[c->n_step_ends++] = wall_seconds();
+    }
+    return true;
+}
+
+/* The same pseudo-random tokens on every rank. */
+static void make_prompts(bench_command *c, int64_t vocab)
+{
+    uint64_t state = (uint64_t)settings_integer(c->all, SETTING_SEED) * 2 + 1;
+    for (int64_t i = 0; i < c->batch * c->prompt_tokens; i++) {
+        state = state * 6364136223846793005ull + 1442695040888963407ull;
+        c->prompts[i] = (int32_t)((state >> 33) % (uint64_t)vocab);
+    }
+}
+
+static trm_status run_once(bench_command *c, int64_t tokens, bench_run *result)
+{
+    for (int64_t i = 0; i < c->batch; i++) {
+        c->requests[i] = (trm_request){.prompt = c->prompts + i * c->prompt_tokens,
+                                       .n_prompt = c->prompt_tokens,
+                                       .max_tokens = tokens,
+                                       .sampling = TRM_SAMPLING_INIT,
+                                       .ignore_eos = true};
+    }
+    c->n_step_ends = 0;
+    double began = wall_seconds();
+    TRM_TRY(trm_generate(c->job.generator, c->requests, (int32_t)c->batch, take_token, c, &result->stats));
+    result->seconds = wall_seconds() - began;
+    return TRM_OK;
+}
+
+static void add_profile_row(void *user, const char *layer, trm_layer_kind kind, const char *kernel, double milliseconds,
+                            int64_t runs)
+{
+    bench_command *c = user;
+    (void)runs;
+    profile_row row = {.kind = kind, .milliseconds = milliseconds, .layers = 1};
+    size_t at = 0;
+    for (const char *from = layer; *from != '\0' && at + 1 < sizeof(row.layer);) {
+        size_t digits = strspn(from, "0123456789");
+        bool bounded = from == layer || from[-1] == '.';
+        if (digits > 0 && bounded && (from[digits] == '.' || from[digits] == '\0')) {
+            row.layer[at++] = '*';
+            from += digits;
+        } else {
+            row.layer[at++] = *from++;
+        }
+    }
+    snprintf(row.kernel, sizeof(row.kernel), "%s", kernel);
+    for (int32_t i = 0; i < c->n_rows; i++) {
+        if (strcmp(c->rows[i].layer, row.layer) == 0 && strcmp(c->rows[i].kernel, row.kernel) == 0) {
+            c->rows[i].milliseconds += milliseconds;
+            c->rows[i].layers++;
+            return;
+        }
+    }
+    if (c->n_rows < MAX_PROFILE_ROWS) {
+        c->rows[c->n_rows++] = row;
+    }
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    double x = ((const profile_row *)a)->milliseconds, y = ((const profile_row *)b)->milliseconds;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Layer times of decode steps at the end of the prompt. The first step of the run is its prompt's: a run of one token
+ * is profiled too and taken off. */
+static trm_status profile(bench_command *c)
+{
+    trm_context *context = trm_generator_context(c->job.generator);
+    bench_run run;
+    TRM_TRY(run_once(c, 1, &run)); /* the prompt is in the page cache of every library */
+    TRM_TRY(trm_context_set_profiling(context, true));
+    int64_t kept = c->prompt_tokens;
+    c->prompt_tokens = 1; /* every step of this run is a step of one token for each sequence */
+    trm_status status = run_once(c, PROFILE_STEPS, &run);
+    c->prompt_tokens = kept;
+    if (status == TRM_OK) {
+        trm_context_profile(context, add_profile_row, c);
+        qsort(c->rows, (size_t)c->n_rows, sizeof(c->rows[0]), compare_rows);
+    }
+    trm_status off = trm_context_set_profiling(context, false);
+    return status != TRM_OK ? status : off;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* A figure of every run, sorted. */
+typedef struct figure {
+    double least, median, most;
+} figure;
+
+static figure figure_of(double *values, int32_t n)
+{
+    qsort(values, (size_t)n, sizeof(*values), compare_doubles);
+    return (figure){values[0], values[n / 2], values[n - 1]};
+}
+
+typedef struct summary {
+    figure prefill_rate, decode_rate, first_token, step; /* tok/s, tok/s, s, s per decode step */
+    double token_p50, token_p90, token_p99;              /* seconds between tokens of sequence 0 in the last run */
+} summary;
+
+static trm_status summarise(bench_command *c, summary *s)
+{
+    size_t n = (size_t)(c->n_runs > c->tokens ? c->n_runs : c->tokens);
+    double *values = calloc(n + 1, sizeof(*values));
+    if (values == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu figures", n);
+    }
+    *s = (summary){0};
+    for (int32_t i = 0; i < c->n_runs; i++) {
+        values[i] = (double)c->runs[i].stats.prompt_tokens / c->runs[i].stats.prefill_seconds;
+    }
+    s->prefill_rate = figure_of(values, c->n_runs);
+    for (int32_t i = 0; i < c->n_runs; i++) {
+        values[i] = c->runs[i].stats.first_token_seconds;
+    }
+    s->first_token = figure_of(values, c->n_runs);
+    if (c->tokens > 1) {
+        for (int32_t i = 0; i < c->n_runs; i++) {
+            values[i] = (double)(c->batch * (c->tokens - 1)) / c->runs[i].stats.decode_seconds;
+        }
+        s->decode_rate = figure_of(values, c->n_runs);
+        for (int32_t i = 0; i < c->n_runs; i++) {
+            values[i] = c->runs[i].stats.decode_seconds / (double)(c->tokens - 1);
+        }
+        s->step = figure_of(values, c->n_runs);
+        int64_t gaps = c->n_step_ends - 1;
+        for (int64_t i = 0; i < gaps; i++) {
+            values[i] = c->step_ends[i + 1] - c->step_ends[i];
+        }
+        if (gaps > 0) {
+            qsort(values, (size_t)gaps, sizeof(*values), compare_doubles);
+            s->token_p50 = values[gaps / 2];
+            s->token_p90 = values[gaps * 9 / 10];
+            s->token_p99 = values[gaps * 99 / 100];
+        }
+    }
+    free(values);
+    return TRM_OK;
+}
+
+/* Milliseconds of a decode step by what they go to, from the profile. */
+static void split_time(const bench_command *c, double *layers, double *communication)
+{
+    *layers = *communication = 0;
+    for (int32_t i = 0; i < c->n_rows; i++) {
+        *(c->rows[i].kind == TRM_LAYER_DIST_COLLECTIVE ? communication : layers) += c->rows[i].milliseconds;
+    }
+}
+
+static void report_figure(report *r, const char *key, figure f)
+{
+    report_open(r, key, '{');
+    report_number(r, "min", f.least);
+    report_number(r, "median", f.median);
+    report_number(r, "max", f.most);
+    report_close(r);
+}
+
+static void print_json(const bench_command *c, const summary *s)
+{
+    trm_model_info info;
+    trm_model_get_info(c->job.model, &info);
+    trm_generator_limits limits;
+    trm_generator_get_limits(c->job.generator, &limits);
+    report r;
+    report_begin(&r, stdout);
+    report_text(&r, "model", info.path);
+    report_text(&r, "version", trm_version());
+    report_integer(&r, "ranks", trm_world_size(c->job.world));
+    report_integer(&r, "layers", info.layers);
+    report_integer(&r, "parameters", info.parameters);
+    report_integer(&r, "batch", c->batch);
+    report_integer(&r, "prompt_tokens", c->prompt_tokens);
+    report_integer(&r, "generated_tokens", c->tokens);
+    report_integer(&r, "runs", c->n_runs);
+    report_number(&r, "load_seconds", c->job.load_seconds);
+    report_integer(&r, "weight_bytes_per_rank", (int64_t)limits.memory.weights);
+    report_integer(&r, "device_bytes_per_rank", (int64_t)limits.memory.total);
+    report_figure(&r, "prefill_tokens_per_second", s->prefill_rate);
+    report_figure(&r, "decode_tokens_per_second", s->decode_rate);
+    report_figure(&r, "decode_step_seconds", s->step);
+    report_figure(&r, "first_token_seconds", s->first_token);
+    report_number(&r, "token_seconds_p50", s->token_p50);
+    report_number(&r, "token_seconds_p90", s->token_p90);
+    report_number(&r, "token_seconds_p99", s->token_p99);
+    if (c->n_rows > 0) {
+        double layers, communication;
+        split_time(c, &layers, &communication);
+        report_number(&r, "profile_compute_ms", layers);
+        report_number(&r, "profile_communication_ms", communication);
+        report_open(&r, "profile", '[');
+        for (int32_t i = 0; i < c->n_rows; i++) {
+            report_open(&r, NULL, '{');
+            report_text(&r, "layer", c->rows[i].layer);
+            report_text(&r, "kind", trm_layer_kind_name(c->rows[i].kind));
+            report_text(&r, "kernel", c->rows[i].kernel);
+            report_integer(&r, "layers", c->rows[i].layers);
+            report_number(&r, "milliseconds", c->rows[i].milliseconds);
+            report_close(&r);
+        }
+        report_close(&r);
+    }
+    report_end(&r);
+}
+
+static void print_table(const bench_command *c, const summary *s)
+{
+    trm_model_info info;
+    trm_model_get_info(c->job.model, &info);
+    printf("%s on %d rank%s: %lld prompt tokens, %lld new tokens, batch %lld, %d runs, loaded in %.2f s\n", info.path,
+           trm_world_size(c->job.world), trm_world_size(c->job.world) == 1 ? "" : "s", (long long)c->prompt_tokens,
+           (long long)c->tokens, (long long)c->batch, c->n_runs, c->job.load_seconds);
+    printf("%-28s %12s %12s %12s\n", "", "min", "median", "max");
+    printf("%-28s %12.1f %12.1f %12.1f\n", "prefill, tok/s", s->prefill_rate.least, s->prefill_rate.median,
+           s->prefill_rate.most);
+    printf("%-28s %12.1f %12.1f %12.1f\n", "decode, tok/s", s->decode_rate.least, s->decode_rate.median,
+           s->decode_rate.most);
+    printf("%-28s %12.3f %12.3f %12.3f\n", "decode step, ms", s->step.least * 1e3, s->step.median * 1e3,
+           s->step.most * 1e3);
+    printf("%-28s %12.2f %12.2f %12.2f\n", "first token, ms", s->first_token.least * 1e3, s->first_token.median * 1e3,
+           s->first_token.most * 1e3);
+    printf("between tokens, ms: p50 %.3f, p90 %.3f, p99 %.3f\n", s->token_p50 * 1e3, s->token_p90 * 1e3,
+           s->token_p99 * 1e3);
+    if (c->n_rows > 0) {
+        double layers, communication;
+        split_time(c, &layers, &communication);
+        printf("\none decode step, layer by layer (not captured): %.3f ms, of which %.3f ms communication\n",
+               layers + communication, communication);
+        printf("%-48s %-28s %6s %10s %8s\n", "layer", "kernel", "count", "ms", "us each");
+        for (int32_t i = 0; i < c->n_rows; i++) {
+            printf("%-48s %-28s %6d %10.3f %8.1f\n", c->rows[i].layer, c->rows[i].kernel, c->rows[i].layers,
+                   c->rows[i].milliseconds, c->rows[i].milliseconds * 1e3 / c->rows[i].layers);
+        }
+    }
+}
+
+static trm_status allocate(bench_command *c)
+{
+    c->n_runs = (int32_t)settings_integer(c->all, SETTING_REPEAT);
+    c->prompts = calloc((size_t)(c->batch * c->prompt_tokens), sizeof(*c->prompts));
+    c->requests = calloc((size_t)c->batch, sizeof(*c->requests));
+    c->runs = calloc((size_t)c->n_runs, sizeof(*c->runs));
+    c->step_ends = calloc((size_t)c->tokens, sizeof(*c->step_ends));
+    if (c->prompts == NULL || c->requests == NULL || c->runs == NULL || c->step_ends == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %lld prompts of %lld tokens", (long long)c->batch,
+                 (long long)c->prompt_tokens);
+    }
+    return TRM_OK;
+}
+
+static trm_status bench(bench_command *c, bool *alike)
+{
+    *alike = true;
+    TRM_TRY(trm_world_all_ok(c->job.world, allocate(c)));
+    TRM_TRY(job_open_generator(&c->job, c->all->operands[0], (int32_t)c->batch));
+    trm_model_info info;
+    trm_model_get_info(c->job.model, &info);
+    make_prompts(c, info.vocab);
+    bench_run warm;
+    trm_status status = run_once(c, c->tokens, &warm);
+    *alike = status == TRM_ERROR_INVALID_ARGUMENT;
+    for (int32_t i = 0; status == TRM_OK && i < c->n_runs; i++) {
+        status = run_once(c, c->tokens, &c->runs[i]);
+    }
+    summary s = {0};
+    if (status == TRM_OK) {
+        status = summarise(c, &s);
+    }
+    if (status == TRM_OK && settings_flag(c->all, SETTING_PROFILE)) {
+        status = profile(c);
+    }
+    if (status == TRM_OK && c->job.talks) {
+        if (settings_flag(c->all, SETTING_JSON)) {
+            print_json(c, &s);
+        } else {
+            print_table(c, &s);
+        }
+    }
+    return status;
+}
+
+int command_bench(int argc, char **argv)
+{
+    settings all;
+    trm_status status = settings_load(&all, COMMAND_BENCH, argc, argv);
+    if (status == TRM_OK && settings_flag(&all, SETTING_HELP)) {
+        printf("usage: trireme bench MODEL|SHAPE [options]\n       mpirun -np 4 trireme bench SHAPE [options]\n\n"
+               "Measures prompts and decoding. A shape has random weights and needs no files:\n ");
+        for (int32_t i = 0; trm_model_preset_name(i) != NULL; i++) {
+            printf(" %s", trm_model_preset_name(i));
+        }
+        putchar('\n');
+        settings_print_help(stdout, COMMAND_BENCH);
+        printf("\nExamples:\n  trireme bench llama-3-8b --prompt-tokens 128 --tokens 256\n"
+               "  mpirun -np 4 trireme bench llama-3-70b --batch 8 --profile --json\n");
+        return 0;
+    }
+    if (status == TRM_OK && all.n_operands != 1) {
+        status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "bench needs one model folder or shape, found %d arguments",
+                          all.n_operands);
+    }
+    if (status != TRM_OK) {
+        return print_failure_once(status);
+    }
+    bench_command c = {.all = &all,
+                       .batch = settings_integer(&all, SETTING_BATCH),
+                       .prompt_tokens = settings_integer(&all, SETTING_PROMPT_TOKENS),
+                       .tokens = settings_integer(&all, SETTING_TOKENS)};
+    status = job_open_world(&c.job, &all);
+    if (status != TRM_OK) {
+        return print_failure_once(status);
+    }
+    bool alike;
+    status = bench(&c, &alike);
+    int code = job_close(&c.job, status, alike);
+    free(c.prompts);
+    free(c.requests);
+    free(c.runs);
+    free(c.step_ends);
+    return code;
+}

@@ -1,0 +1,75 @@
+/* `trireme completion`: scripts for shells, made from the table of settings. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "launcher/cli/commands.h"
+#include "launcher/cli/job.h"
+
+static const struct {
+    const char *name;
+    unsigned command;
+} commands[] = {{"run", COMMAND_RUN}, {"bench", COMMAND_BENCH}, {"inspect", COMMAND_INSPECT}, {"completion", 0}};
+#define COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static void print_flags(unsigned command)
+{
+    for (int32_t id = 0; id < SETTING_COUNT; id++) {
+        if ((settings_table[id].commands & command) != 0) {
+            printf(" --%s", settings_table[id].name);
+        }
+    }
+}
+
+/* One function for bash; zsh takes it through bashcompinit. */
+static void print_bash(void)
+{
+    printf(
+        "_trireme() {\n    local word=${COMP_WORDS[COMP_CWORD]} words=\n    case ${COMP_CWORD}:${COMP_WORDS[1]} in\n");
+    printf("    1:*) words=\"");
+    for (size_t i = 0; i < COMMANDS; i++) {
+        printf("%s%s", i == 0 ? "" : " ", commands[i].name);
+    }
+    printf("\" ;;\n");
+    for (size_t i = 0; i < COMMANDS; i++) {
+        printf("    *:%s) words=\"%s", commands[i].name, commands[i].command == 0 ? "bash zsh fish" : "");
+        print_flags(commands[i].command);
+        printf("\" ;;\n");
+    }
+    printf("    esac\n    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
+           "    if [ ${#COMPREPLY[@]} -eq 0 ]; then COMPREPLY=($(compgen -f -- \"$word\")); fi\n}\n"
+           "complete -o filenames -F _trireme trireme\n");
+}
+
+static void print_fish(void)
+{
+    for (size_t i = 0; i < COMMANDS; i++) {
+        printf("complete -c trireme -n __fish_use_subcommand -a %s\n", commands[i].name);
+        for (int32_t id = 0; id < SETTING_COUNT; id++) {
+            const setting *row = &settings_table[id];
+            if ((row->commands & commands[i].command) != 0) {
+                printf("complete -c trireme -n '__fish_seen_subcommand_from %s' -l %s", commands[i].name, row->name);
+                if (row->letter != 0) {
+                    printf(" -s %c", row->letter);
+                }
+                printf("%s -d \"%s\"\n", row->type == SETTING_FLAG ? "" : " -r", row->help);
+            }
+        }
+    }
+}
+
+int command_completion(int argc, char **argv)
+{
+    const char *shell = argc == 1 ? argv[0] : "";
+    if (strcmp(shell, "bash") == 0) {
+        print_bash();
+    } else if (strcmp(shell, "zsh") == 0) {
+        printf("autoload -U +X bashcompinit && bashcompinit\n");
+        print_bash();
+    } else if (strcmp(shell, "fish") == 0) {
+        print_fish();
+    } else {
+        return print_failure(trm_fail(TRM_ERROR_INVALID_ARGUMENT, "completion needs one of bash, zsh, fish"));
+    }
+    return 0;
+}

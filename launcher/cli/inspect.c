@@ -1,0 +1,278 @@
+/* `trireme inspect`: what a model is, its network after each stage and per rank, memory, the system, the settings. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "launcher/cli/commands.h"
+#include "launcher/cli/job.h"
+#include "launcher/cli/report.h"
+
+static void print_system_line(void *user, const char *group, const char *name, const char *value)
+{
+    const char **last = user;
+    if (strcmp(*last, group) != 0) {
+        printf("%s%s\n", **last == '\0' ? "" : "\n", group);
+        *last = group;
+    }
+    if (*name == '\0') {
+        printf("  %s\n", value);
+    } else {
+        printf("  %-10s %s\n", name, value);
+    }
+}
+
+typedef struct system_json {
+    report report;
+    const char *group;
+} system_json;
+
+static void report_system_line(void *user, const char *group, const char *name, const char *value)
+{
+    system_json *s = user;
+    if (strcmp(s->group, group) != 0) {
+        if (*s->group != '\0') {
+            report_close(&s->report);
+        }
+        report_open(&s->report, group, '[');
+        s->group = group;
+    }
+    report_open(&s->report, NULL, '{');
+    report_text(&s->report, "name", *name == '\0' ? NULL : name);
+    report_text(&s->report, "value", value);
+    report_close(&s->report);
+}
+
+static int inspect_system(const settings *all)
+{
+    if (settings_flag(all, SETTING_JSON)) {
+        system_json s = {.group = ""};
+        report_begin(&s.report, stdout);
+        trm_system_describe(report_system_line, &s);
+        report_end(&s.report);
+    } else {
+        const char *last = "";
+        trm_system_describe(print_system_line, &last);
+    }
+    return 0;
+}
+
+static void print_model(const trm_model *model)
+{
+    trm_model_info i;
+    trm_model_get_info(model, &i);
+    printf("%s\n  architecture    %s (%s)\n  parameters      %.3f billion, %.2f GiB as stored (%s)\n", i.path,
+           i.architecture, i.model_type, (double)i.parameters / 1e9, (double)i.weight_bytes / 0x1p30,
+           trm_dtype_name(i.weight_dtype));
+    printf("  layers          %lld\n  hidden          %lld, MLP %lld\n", (long long)i.layers, (long long)i.hidden,
+           (long long)i.intermediate);
+    printf("  heads           %lld query, %lld key-value, of %lld\n  vocabulary      %lld\n  context         %lld "
+           "tokens\n",
+           (long long)i.heads, (long long)i.kv_heads, (long long)i.head_dim, (long long)i.vocab,
+           (long long)i.context_length);
+    printf("  end tokens     ");
+    for (int32_t k = 0; k < i.n_eos_tokens; k++) {
+        printf(" %d", i.eos_tokens[k]);
+    }
+    printf("%s\n", i.n_eos_tokens == 0 ? " none" : "");
+}
+
+static void report_model(report *r, const trm_model *model)
+{
+    trm_model_info i;
+    trm_model_get_info(model, &i);
+    report_open(r, "model", '{');
+    report_text(r, "path", i.path);
+    report_text(r, "architecture", i.architecture);
+    report_text(r, "model_type", i.model_type);
+    report_text(r, "weight_dtype", trm_dtype_name(i.weight_dtype));
+    const struct {
+        const char *key;
+        int64_t value;
+    } numbers[] = {{"parameters", i.parameters},
+                   {"weight_bytes", i.weight_bytes},
+                   {"layers", i.layers},
+                   {"hidden", i.hidden},
+                   {"intermediate", i.intermediate},
+                   {"heads", i.heads},
+                   {"kv_heads", i.kv_heads},
+                   {"head_dim", i.head_dim},
+                   {"vocab", i.vocab},
+                   {"context_length", i.context_length},
+                   {"bos_token", i.bos_token}};
+    for (size_t k = 0; k < sizeof(numbers) / sizeof(numbers[0]); k++) {
+        report_integer(r, numbers[k].key, numbers[k].value);
+    }
+    report_open(r, "eos_tokens", '[');
+    for (int32_t k = 0; k < i.n_eos_tokens; k++) {
+        report_integer(r, NULL, i.eos_tokens[k]);
+    }
+    report_close(r);
+    report_close(r);
+}
+
+typedef struct stage_printer {
+    const char *wanted;
+    char *text; /* of the stage asked for */
+} stage_printer;
+
+static void keep_stage(void *user, const char *stage, const trm_network *network)
+{
+    stage_printer *printer = user;
+    if (printer->wanted != NULL && strcmp(stage, printer->wanted) == 0 && printer->text == NULL) {
+        printer->text = trm_network_to_text(network);
+    }
+}
+
+/* Plans the model for one rank; the plan is NULL-safe to destroy. */
+static trm_status plan_rank(const settings *all, trm_model *model, int32_t rank, stage_printer *printer,
+                            trm_plan **plan, int64_t *tokens)
+{
+    trm_dtype dtype;
+    TRM_TRY(job_dtype(all, &dtype));
+    trm_build_options options = {.size = sizeof(options), .rank = rank, .on_stage = keep_stage, .stage_user = printer};
+    TRM_TRY(job_backend(all, &options.backend));
+    int32_t ranks = (int32_t)settings_integer(all, SETTING_RANKS);
+    if (rank >= ranks) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank is %d, expected less than %d (--ranks)", rank, ranks);
+    }
+    TRM_TRY(trm_mesh_parse(settings_text(all, SETTING_MESH), ranks, &options.mesh));
+    trm_generator_options limits = TRM_GENERATOR_OPTIONS_INIT;
+    limits.dtype = dtype;
+    limits.max_context = settings_integer(all, SETTING_CONTEXT);
+    limits.max_sequences = (int32_t)settings_integer(all, SETTING_SEQUENCES);
+    limits.max_step_tokens = (int32_t)settings_integer(all, SETTING_STEP_TOKENS);
+    return trm_generator_plan(model, &limits, &options, plan, tokens);
+}
+
+static void print_memory(const trm_memory_plan *m, int32_t rank, int64_t tokens)
+{
+    printf("rank %d: %.3f GiB: weights %.3f, cache of %lld tokens %.3f, activations %.3f, workspace %.3f\n", rank,
+           (double)m->total / 0x1p30, (double)m->weights / 0x1p30, (long long)tokens, (double)m->state / 0x1p30,
+           (double)m->activations / 0x1p30, (double)m->workspace / 0x1p30);
+}
+
+static void report_memory(report *r, const trm_memory_plan *m, int32_t rank, int64_t tokens)
+{
+    report_open(r, NULL, '{');
+    report_integer(r, "rank", rank);
+    report_integer(r, "weights", (int64_t)m->weights);
+    report_integer(r, "state", (int64_t)m->state);
+    report_integer(r, "cache_tokens", tokens);
+    report_integer(r, "activations", (int64_t)m->activations);
+    report_integer(r, "workspace", (int64_t)m->workspace);
+    report_integer(r, "total", (int64_t)m->total);
+    report_close(r);
+}
+
+static trm_status show_memory(const settings *all, trm_model *model, report *r)
+{
+    if (r != NULL) {
+        report_open(r, "memory", '[');
+    }
+    for (int32_t rank = 0; rank < settings_integer(all, SETTING_RANKS); rank++) {
+        stage_printer printer = {0};
+        trm_plan *plan = NULL;
+        int64_t tokens;
+        TRM_TRY(plan_rank(all, model, rank, &printer, &plan, &tokens));
+        trm_memory_plan memory;
+        trm_plan_memory(plan, &memory);
+        trm_plan_destroy(plan);
+        if (r != NULL) {
+            report_memory(r, &memory, rank, tokens);
+        } else {
+            print_memory(&memory, rank, tokens);
+        }
+    }
+    if (r != NULL) {
+        report_close(r);
+    }
+    return TRM_OK;
+}
+
+static trm_status show_stage(const settings *all, trm_model *model, const char *stage)
+{
+    static const char *const stages[] = {"import", "passes", "partition", "final"};
+    bool known = false;
+    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++) {
+        known = known || strcmp(stage, stages[i]) == 0;
+    }
+    if (!known) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "after is \"%s\", expected import, passes, partition or final (%s)", stage,
+                 all->origins[SETTING_AFTER]);
+    }
+    stage_printer printer = {.wanted = stage};
+    trm_plan *plan = NULL;
+    int64_t tokens;
+    TRM_TRY(plan_rank(all, model, (int32_t)settings_integer(all, SETTING_RANK), &printer, &plan, &tokens));
+    trm_plan_destroy(plan);
+    if (printer.text == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the text of a network");
+    }
+    fputs(printer.text, stdout);
+    trm_free(printer.text);
+    return TRM_OK;
+}
+
+static trm_status inspect_model(const settings *all, const char *name)
+{
+    trm_model *model;
+    TRM_TRY(job_open_model(all, name, &model));
+    const char *stage = settings_text(all, SETTING_AFTER);
+    bool memory = settings_flag(all, SETTING_MEMORY_PLAN);
+    trm_status status = TRM_OK;
+    if (stage != NULL) {
+        status = show_stage(all, model, stage);
+    } else if (settings_flag(all, SETTING_JSON)) {
+        report r;
+        report_begin(&r, stdout);
+        report_model(&r, model);
+        if (memory) {
+            status = show_memory(all, model, &r);
+        }
+        report_end(&r);
+    } else {
+        print_model(model);
+        if (memory) {
+            status = show_memory(all, model, NULL);
+        }
+    }
+    trm_model_close(model);
+    return status;
+}
+
+int command_inspect(int argc, char **argv)
+{
+    settings all;
+    trm_status status = settings_load(&all, COMMAND_INSPECT, argc, argv);
+    if (status == TRM_OK && settings_flag(&all, SETTING_HELP)) {
+        printf("usage: trireme inspect MODEL|SHAPE [options]\n       trireme inspect system\n       trireme inspect "
+               "config\n\n"
+               "Shows a model, its network after a stage of the build, or what each rank keeps in memory; the machine "
+               "and\n"
+               "the libraries found; every setting and where its value comes from.\n");
+        settings_print_help(stdout, COMMAND_INSPECT);
+        printf("\nExamples:\n  trireme inspect configs/models/kjv-7m --after partition --ranks 2 --rank 1\n"
+               "  trireme inspect llama-3-70b --ranks 4 --memory-plan --context 8192\n");
+        return 0;
+    }
+    if (status == TRM_OK && all.n_operands != 1) {
+        status = trm_fail(TRM_ERROR_INVALID_ARGUMENT,
+                          "inspect needs one model, or system, or config; found %d arguments", all.n_operands);
+    }
+    if (status != TRM_OK) {
+        return print_failure(status);
+    }
+    if (strcmp(all.operands[0], "system") == 0) {
+        return inspect_system(&all);
+    }
+    if (strcmp(all.operands[0], "config") == 0) {
+        settings everything;
+        status = settings_load(&everything, COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT, argc, argv);
+        if (status == TRM_OK) {
+            settings_print_origins(stdout, &everything, settings_flag(&all, SETTING_JSON));
+        }
+    } else {
+        status = inspect_model(&all, all.operands[0]);
+    }
+    return status == TRM_OK ? 0 : print_failure(status);
+}

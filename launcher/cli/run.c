@@ -1,0 +1,405 @@
+/* `trireme run`: continues prompts and prints the text. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "launcher/cli/commands.h"
+#include "launcher/cli/job.h"
+#include "launcher/cli/report.h"
+#include "launcher/cli/text_sink.h"
+
+#define PROMPT_LIMIT   ((size_t)256 << 20)
+#define MOST_SEQUENCES 16
+
+/* A prompt and its continuation. */
+typedef struct prompt {
+    char *text;
+    size_t size;
+    trm_tokens tokens;
+    text_sink sink;
+} prompt;
+
+typedef struct run_command {
+    job job;
+    const settings *all;
+    trm_tokenizer *tokenizer;
+    prompt *prompts;
+    int32_t n_prompts, capacity;
+    trm_request *requests;    /* [n_prompts] while generating */
+    trm_status sink_status;   /* of the first sink that failed */
+    trm_generate_stats stats; /* summed over all rounds */
+} run_command;
+
+static trm_status add_prompt(run_command *c, const char *text, size_t size)
+{
+    if (c->n_prompts == c->capacity) {
+        int32_t capacity = c->capacity == 0 ? 8 : 2 * c->capacity;
+        prompt *grown = realloc(c->prompts, (size_t)capacity * sizeof(*grown));
+        if (grown == NULL) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d prompts", capacity);
+        }
+        c->prompts = grown;
+        c->capacity = capacity;
+    }
+    char *copy = malloc(size + 1);
+    if (copy == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a prompt of %zu bytes", size);
+    }
+    memcpy(copy, text, size);
+    copy[size] = '\0';
+    c->prompts[c->n_prompts++] = (prompt){.text = copy, .size = size};
+    return TRM_OK;
+}
+
+static void drop_prompts(run_command *c)
+{
+    for (int32_t i = 0; i < c->n_prompts; i++) {
+        free(c->prompts[i].text);
+        trm_tokens_fini(&c->prompts[i].tokens);
+        text_sink_fini(&c->prompts[i].sink);
+    }
+    c->n_prompts = 0;
+}
+
+static trm_status add_stdin(run_command *c)
+{
+    size_t size = 0, capacity = 1 << 16;
+    char *text = malloc(capacity);
+    while (text != NULL) {
+        size_t got = fread(text + size, 1, capacity - size, stdin);
+        size += got;
+        if (got == 0 || size > PROMPT_LIMIT) {
+            break;
+        }
+        if (size == capacity) {
+            capacity *= 2;
+            char *grown = realloc(text, capacity);
+            if (grown == NULL) {
+                free(text);
+                text = NULL;
+            } else {
+                text = grown;
+            }
+        }
+    }
+    if (text == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes for stdin", capacity);
+    }
+    trm_status status = size > PROMPT_LIMIT
+                            ? trm_fail(TRM_ERROR_INVALID_ARGUMENT, "stdin has more than %zu bytes", PROMPT_LIMIT)
+                            : add_prompt(c, text, size);
+    free(text);
+    return status;
+}
+
+/* Prompts from flags, files and stdin, in this order. Rank 0 only: other ranks may have neither. */
+static trm_status collect_prompts(run_command *c)
+{
+    const settings *all = c->all;
+    for (int32_t i = 0; i < all->list_counts[SETTING_PROMPT]; i++) {
+        const char *text = all->lists[SETTING_PROMPT][i];
+        TRM_TRY(strcmp(text, "-") == 0 ? add_stdin(c) : add_prompt(c, text, strlen(text)));
+    }
+    for (int32_t i = 0; i < all->list_counts[SETTING_FILE]; i++) {
+        char *text;
+        size_t size;
+        TRM_TRY(trm_file_read(all->lists[SETTING_FILE][i], PROMPT_LIMIT, &text, &size));
+        trm_status status = add_prompt(c, text, size);
+        free(text);
+        TRM_TRY(status);
+    }
+    if (c->n_prompts == 0 && !settings_flag(all, SETTING_INTERACTIVE)) {
+        TRM_TRY(add_stdin(c));
+    }
+    return TRM_OK;
+}
+
+/* Gives every rank rank 0's prompts. */
+static trm_status share_prompts(run_command *c)
+{
+    int64_t n = c->n_prompts;
+    TRM_TRY(trm_world_broadcast(c->job.world, &n, sizeof(n), 0));
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t size = c->job.talks ? c->prompts[i].size : 0;
+        TRM_TRY(trm_world_broadcast(c->job.world, &size, sizeof(size), 0));
+        if (!c->job.talks) {
+            char *text = malloc((size_t)size + 1);
+            if (text == NULL) {
+                TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a prompt of %llu bytes", (unsigned long long)size);
+            }
+            memset(text, 0, (size_t)size + 1);
+            trm_status status = add_prompt(c, text, (size_t)size);
+            free(text);
+            TRM_TRY(status);
+        }
+        if (size > 0) {
+            TRM_TRY(trm_world_broadcast(c->job.world, c->prompts[i].text, (size_t)size, 0));
+        }
+    }
+    return TRM_OK;
+}
+
+/* Tokens of every prompt and where its text goes: straight to stdout if it is the only one. */
+static trm_status prepare_prompts(run_command *c)
+{
+    const settings *all = c->all;
+    bool stream = c->job.talks && c->n_prompts == 1 && !settings_flag(all, SETTING_JSON);
+    for (int32_t i = 0; i < c->n_prompts; i++) {
+        prompt *p = &c->prompts[i];
+        TRM_TRY(trm_tokenizer_encode(c->tokenizer, p->text, p->size, true, &p->tokens));
+        if (p->tokens.count == 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "prompt %d is empty and the model has no token to begin with", i + 1);
+        }
+        TRM_TRY(text_sink_init(&p->sink, c->tokenizer, all->lists[SETTING_STOP], all->list_counts[SETTING_STOP],
+                               stream ? stdout : NULL));
+        c->requests[i] =
+            (trm_request){.prompt = p->tokens.ids,
+                          .n_prompt = (int64_t)p->tokens.count,
+                          .max_tokens = settings_integer(all, SETTING_MAX_TOKENS),
+                          .sampling = {.temperature = (float)settings_number(all, SETTING_TEMPERATURE),
+                                       .top_k = (int32_t)settings_integer(all, SETTING_TOP_K),
+                                       .top_p = (float)settings_number(all, SETTING_TOP_P),
+                                       .min_p = (float)settings_number(all, SETTING_MIN_P),
+                                       .repetition_penalty = (float)settings_number(all, SETTING_REPETITION_PENALTY),
+                                       .seed = (uint64_t)settings_integer(all, SETTING_SEED) + (uint64_t)i},
+                          .ignore_eos = settings_flag(all, SETTING_IGNORE_EOS)};
+    }
+    return TRM_OK;
+}
+
+static bool take_token(void *user, int32_t request, int32_t token)
+{
+    run_command *c = user;
+    text_sink *sink = &c->prompts[request].sink;
+    trm_status status = text_sink_push(sink, token);
+    if (status != TRM_OK && c->sink_status == TRM_OK) {
+        c->sink_status = status;
+    }
+    return status == TRM_OK && !sink->stopped;
+}
+
+static const char *finish_name(const run_command *c, int32_t i)
+{
+    switch (c->requests[i].finish) {
+    case TRM_FINISH_STOP:
+        return "stop";
+    case TRM_FINISH_LENGTH:
+        return "length";
+    case TRM_FINISH_CALLBACK:
+        return "stop_string";
+    case TRM_FINISH_NONE:
+        break;
+    }
+    return "none";
+}
+
+static void print_json(const run_command *c)
+{
+    report r;
+    report_begin(&r, stdout);
+    report_open(&r, "results", '[');
+    for (int32_t i = 0; i < c->n_prompts; i++) {
+        report_open(&r, NULL, '{');
+        report_text(&r, "prompt", c->prompts[i].text);
+        report_text(&r, "text", c->prompts[i].sink.text);
+        report_integer(&r, "prompt_tokens", c->requests[i].n_prompt);
+        report_integer(&r, "generated_tokens", c->requests[i].n_generated);
+        report_text(&r, "finish", finish_name(c, i));
+        report_close(&r);
+    }
+    report_close(&r);
+    report_open(&r, "timing", '{');
+    report_integer(&r, "ranks", trm_world_size(c->job.world));
+    report_number(&r, "load_seconds", c->job.load_seconds);
+    report_number(&r, "prefill_seconds", c->stats.prefill_seconds);
+    report_number(&r, "decode_seconds", c->stats.decode_seconds);
+    report_number(&r, "first_token_seconds", c->stats.first_token_seconds);
+    report_integer(&r, "prompt_tokens", c->stats.prompt_tokens);
+    report_integer(&r, "generated_tokens", c->stats.generated_tokens);
+    report_close(&r);
+    report_end(&r);
+}
+
+static void print_texts(const run_command *c)
+{
+    for (int32_t i = 0; i < c->n_prompts; i++) {
+        if (c->n_prompts > 1) {
+            printf("%s[%d]\n", i > 0 ? "\n" : "", i + 1);
+            if (settings_flag(c->all, SETTING_ECHO)) {
+                fwrite(c->prompts[i].text, 1, c->prompts[i].size, stdout);
+            }
+            fputs(c->prompts[i].sink.text, stdout);
+        }
+        putchar('\n'); /* a single text has been streamed */
+    }
+    fflush(stdout);
+}
+
+static void print_summary(const run_command *c)
+{
+    const trm_generate_stats *s = &c->stats;
+    int64_t decoded = s->generated_tokens > c->n_prompts ? s->generated_tokens - c->n_prompts : 0;
+    fprintf(
+        stderr,
+        "\n%d rank%s, loaded in %.2f s; prompt: %lld tokens in %.3f s (%.0f tok/s); generated: %lld tokens in %.3f s",
+        trm_world_size(c->job.world), trm_world_size(c->job.world) == 1 ? "" : "s", c->job.load_seconds,
+        (long long)s->prompt_tokens, s->prefill_seconds,
+        s->prefill_seconds > 0 ? (double)s->prompt_tokens / s->prefill_seconds : 0.0, (long long)s->generated_tokens,
+        s->prefill_seconds + s->decode_seconds);
+    if (decoded > 0 && s->decode_seconds > 0) {
+        fprintf(stderr, " (decode %.1f tok/s)", (double)decoded / s->decode_seconds);
+    }
+    fprintf(stderr, "; first token after %.3f s\n", s->first_token_seconds);
+}
+
+/* Continues the prompts at hand. */
+static trm_status generate(run_command *c)
+{
+    trm_status status = trm_world_all_ok(c->job.world, prepare_prompts(c));
+    if (status == TRM_OK && c->job.talks && c->n_prompts == 1 && settings_flag(c->all, SETTING_ECHO) &&
+        !settings_flag(c->all, SETTING_JSON)) {
+        fwrite(c->prompts[0].text, 1, c->prompts[0].size, stdout);
+    }
+    c->stats = (trm_generate_stats){0};
+    TRM_TRY(status);
+    TRM_TRY(trm_generate(c->job.generator, c->requests, c->n_prompts, take_token, c, &c->stats));
+    TRM_TRY(c->sink_status);
+    for (int32_t i = 0; i < c->n_prompts; i++) {
+        TRM_TRY(text_sink_finish(&c->prompts[i].sink));
+    }
+    if (c->job.talks) {
+        if (settings_flag(c->all, SETTING_JSON)) {
+            print_json(c);
+        } else {
+            print_texts(c);
+        }
+        if (!settings_flag(c->all, SETTING_QUIET)) {
+            print_summary(c);
+        }
+    }
+    return TRM_OK;
+}
+
+/* Reads lines until the end of input, each a prompt. */
+static trm_status interact(run_command *c)
+{
+    char *line = NULL;
+    size_t capacity = 0;
+    trm_status status = TRM_OK;
+    for (;;) {
+        int64_t length = 0;
+        if (c->job.talks) {
+            if (isatty(STDIN_FILENO)) {
+                fputs("> ", stderr);
+            }
+            length = getline(&line, &capacity, stdin);
+            while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r')) {
+                line[--length] = '\0';
+            }
+        }
+        status = trm_world_broadcast(c->job.world, &length, sizeof(length), 0);
+        if (status != TRM_OK || length < 0) {
+            break;
+        }
+        if (length == 0) {
+            continue;
+        }
+        drop_prompts(c);
+        status = c->job.talks ? add_prompt(c, line, (size_t)length) : TRM_OK;
+        if (status == TRM_OK) {
+            status = share_prompts(c);
+        }
+        if (status == TRM_OK) {
+            status = generate(c);
+        }
+        if (status == TRM_ERROR_INVALID_ARGUMENT) { /* a prompt too long, say: the same on every rank */
+            if (c->job.talks) {
+                print_failure(status);
+            }
+            status = TRM_OK;
+        }
+        if (status != TRM_OK) {
+            break;
+        }
+    }
+    free(line);
+    return status;
+}
+
+static trm_status open_tokenizer(run_command *c)
+{
+    trm_model_info info;
+    trm_model_get_info(c->job.model, &info);
+    return trm_tokenizer_open(info.path, &c->tokenizer);
+}
+
+static trm_status run(run_command *c, bool *alike)
+{
+    const settings *all = c->all;
+    *alike = true;
+    TRM_TRY(trm_world_all_ok(c->job.world, c->job.talks ? collect_prompts(c) : TRM_OK));
+    *alike = false;
+    TRM_TRY(share_prompts(c));
+    *alike = true;
+    int64_t sequences = settings_integer(all, SETTING_SEQUENCES);
+    if (sequences == 0) {
+        sequences = c->n_prompts < 1 ? 1 : c->n_prompts > MOST_SEQUENCES ? MOST_SEQUENCES : c->n_prompts;
+    }
+    TRM_TRY(job_open_generator(&c->job, all->operands[0], (int32_t)sequences));
+    TRM_TRY(trm_world_all_ok(c->job.world, open_tokenizer(c)));
+    c->requests = calloc((size_t)c->n_prompts + 1, sizeof(*c->requests));
+    if (c->requests == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d requests", c->n_prompts);
+    }
+    trm_status status = TRM_OK;
+    if (c->n_prompts > 0) {
+        status = generate(c);
+        *alike = status == TRM_ERROR_INVALID_ARGUMENT;
+    }
+    if (status == TRM_OK && settings_flag(all, SETTING_INTERACTIVE)) {
+        status = interact(c);
+        *alike = status == TRM_OK;
+    }
+    return status;
+}
+
+int command_run(int argc, char **argv)
+{
+    settings all;
+    trm_status status = settings_load(&all, COMMAND_RUN, argc, argv);
+    if (status == TRM_OK && settings_flag(&all, SETTING_HELP)) {
+        printf("usage: trireme run MODEL [options]\n       mpirun -np 4 trireme run MODEL [options]\n\n"
+               "Continues text with a model: a Hugging Face folder, org/name in the local Hugging Face cache.\n");
+        settings_print_help(stdout, COMMAND_RUN);
+        printf("\nExamples:\n  trireme run configs/models/kjv-7m -p \"In the beginning\" -n 60\n"
+               "  mpirun -np 2 trireme run ./llama-3-8b -f prompt.txt --temperature 0.7 --top-p 0.9\n");
+        return 0;
+    }
+    if (status == TRM_OK && all.n_operands != 1) {
+        status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "run needs one model folder, found %d arguments", all.n_operands);
+    }
+    for (int32_t i = 0; status == TRM_OK && i < all.list_counts[SETTING_STOP]; i++) {
+        if (all.lists[SETTING_STOP][i][0] == '\0') {
+            status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "stop text %d is empty", i + 1);
+        }
+    }
+    if (status != TRM_OK) {
+        return print_failure_once(status);
+    }
+    run_command c = {.all = &all};
+    status = job_open_world(&c.job, &all);
+    if (status != TRM_OK) {
+        return print_failure_once(status);
+    }
+    bool alike;
+    status = run(&c, &alike);
+    int code = job_close(&c.job, status, alike);
+    drop_prompts(&c);
+    free(c.prompts);
+    free(c.requests);
+    trm_tokenizer_close(c.tokenizer);
+    return code;
+}

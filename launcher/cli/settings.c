@@ -1,0 +1,465 @@
+/* The table of settings and the way their values are found. */
+#include "launcher/cli/settings.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include <trireme/layers.h>
+
+#include "launcher/cli/report.h"
+
+#define ALL          (COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT)
+#define JOB          (COMMAND_RUN | COMMAND_BENCH)
+#define LARGE        1e15
+#define CONFIG_LIMIT ((size_t)1 << 20)
+
+const setting settings_table[SETTING_COUNT] = {
+    [SETTING_PROMPT] = {"prompt", 'p', SETTING_LIST, COMMAND_RUN, 0, 0, NULL, "TEXT", "Input",
+                        "text to continue; may be given several times; - reads stdin"},
+    [SETTING_FILE] = {"file", 'f', SETTING_LIST, COMMAND_RUN, 0, 0, NULL, "FILE", "Input",
+                      "a file whose text is a prompt"},
+    [SETTING_INTERACTIVE] = {"interactive", 'i', SETTING_FLAG, COMMAND_RUN, 0, 0, NULL, NULL, "Input",
+                             "read prompts line by line and continue each"},
+    [SETTING_ECHO] = {"echo", 0, SETTING_FLAG, COMMAND_RUN, 0, 0, NULL, NULL, "Input",
+                      "print each prompt before its continuation"},
+    [SETTING_MAX_TOKENS] = {"max-tokens", 'n', SETTING_INTEGER, COMMAND_RUN, 0, LARGE, "128", "N", "Generation",
+                            "tokens to generate for each prompt"},
+    [SETTING_STOP] = {"stop", 0, SETTING_LIST, COMMAND_RUN, 0, 0, NULL, "TEXT", "Generation",
+                      "end a continuation where this text would appear; may be given several times"},
+    [SETTING_IGNORE_EOS] = {"ignore-eos", 0, SETTING_FLAG, COMMAND_RUN, 0, 0, NULL, NULL, "Generation",
+                            "do not stop at end-of-sequence tokens"},
+    [SETTING_TEMPERATURE] = {"temperature", 't', SETTING_NUMBER, COMMAND_RUN, 0, 1000, "0", "T", "Generation",
+                             "0 takes the most likely token; higher values draw more freely"},
+    [SETTING_TOP_K] = {"top-k", 0, SETTING_INTEGER, COMMAND_RUN, 0, INT32_MAX, "0", "K", "Generation",
+                       "draw among the K most likely tokens only; 0 is off"},
+    [SETTING_TOP_P] = {"top-p", 0, SETTING_NUMBER, COMMAND_RUN, 1e-9, 1, "1", "P", "Generation",
+                       "draw among the most likely tokens whose probabilities sum to P"},
+    [SETTING_MIN_P] = {"min-p", 0, SETTING_NUMBER, COMMAND_RUN, 0, 1, "0", "P", "Generation",
+                       "draw among tokens at least P times as likely as the likeliest"},
+    [SETTING_REPETITION_PENALTY] = {"repetition-penalty", 0, SETTING_NUMBER, COMMAND_RUN, 1e-9, 1000, "1", "R",
+                                    "Generation", "make tokens that have appeared less likely; 1 is off"},
+    [SETTING_SEED] = {"seed", 's', SETTING_INTEGER, JOB, 0, 9007199254740992.0, "0", "N", "Generation",
+                      "seed of the draws, and of random weights"},
+    [SETTING_PROMPT_TOKENS] = {"prompt-tokens", 0, SETTING_INTEGER, COMMAND_BENCH, 1, INT32_MAX, "128", "N", "Load",
+                               "tokens of each prompt"},
+    [SETTING_TOKENS] = {"tokens", 'n', SETTING_INTEGER, COMMAND_BENCH, 1, INT32_MAX, "128", "N", "Load",
+                        "tokens to generate for each prompt"},
+    [SETTING_BATCH] = {"batch", 'b', SETTING_INTEGER, COMMAND_BENCH, 1, 4096, "1", "N", "Load", "sequences at a time"},
+    [SETTING_REPEAT] = {"repeat", 0, SETTING_INTEGER, COMMAND_BENCH, 1, 1000000, "3", "N", "Load",
+                        "timed runs, after one that is not"},
+    [SETTING_LAYERS] = {"layers", 0, SETTING_INTEGER, COMMAND_BENCH | COMMAND_INSPECT, 0, 100000, "0", "N", "Load",
+                        "take only the first N layers of a named shape; 0 is all"},
+    [SETTING_PROFILE] = {"profile", 0, SETTING_FLAG, COMMAND_BENCH, 0, 0, NULL, NULL, "Report",
+                         "time of every layer of a decode step, kernel by kernel"},
+    [SETTING_AFTER] = {"after", 0, SETTING_TEXT, COMMAND_INSPECT, 0, 0, NULL, "STAGE", "Report",
+                       "print the network after import, passes, partition or final"},
+    [SETTING_RANK] = {"rank", 0, SETTING_INTEGER, COMMAND_INSPECT, 0, TRM_MAX_RANKS - 1, "0", "R", "Report",
+                      "whose network and memory to show"},
+    [SETTING_RANKS] = {"ranks", 0, SETTING_INTEGER, COMMAND_INSPECT, 1, TRM_MAX_RANKS, "1", "N", "Report",
+                       "how many ranks to plan for"},
+    [SETTING_MEMORY_PLAN] = {"memory-plan", 0, SETTING_FLAG, COMMAND_INSPECT, 0, 0, NULL, NULL, "Report",
+                             "what each rank keeps in memory"},
+    [SETTING_BACKEND] = {"backend", 0, SETTING_TEXT, ALL, 0, 0, "auto", "NAME", "Machine",
+                         "cuda, host, or auto: cuda where there is a GPU"},
+    [SETTING_DEVICE] = {"device", 0, SETTING_INTEGER, JOB, -1, 1024, "-1", "N", "Machine",
+                        "CUDA device; -1 is the rank's number on its machine"},
+    [SETTING_MESH] = {"mesh", 0, SETTING_TEXT, ALL, 0, 0, NULL, "AXES", "Machine",
+                      "how ranks divide the work, such as tp=4 or tp=2,pp=2; default: all on tp"},
+    [SETTING_DTYPE] = {"dtype", 0, SETTING_TEXT, ALL, 0, 0, "auto", "TYPE", "Machine",
+                       "f32, f16 or bf16 to compute in; auto: the weights' type on cuda, f32 on the host"},
+    [SETTING_CONTEXT] = {"context", 'c', SETTING_INTEGER, ALL, 0, LARGE, "0", "N", "Machine",
+                         "tokens per sequence, prompt included; 0: the model's, as far as memory goes"},
+    [SETTING_SEQUENCES] = {"sequences", 0, SETTING_INTEGER, COMMAND_RUN | COMMAND_INSPECT, 0, 4096, "0", "N", "Machine",
+                           "sequences at a time; 0: as many as there are prompts, up to 16"},
+    [SETTING_STEP_TOKENS] = {"step-tokens", 0, SETTING_INTEGER, ALL, 0, INT32_MAX, "0", "N", "Machine",
+                             "tokens of prompts in one step; 0: 2048 on cuda, 512 on the host"},
+    [SETTING_THREADS] = {"threads", 0, SETTING_INTEGER, JOB, 0, 4096, "0", "N", "Machine",
+                         "host threads per rank; 0: the rank's share of the CPUs"},
+    [SETTING_DEADLINE] = {"deadline", 0, SETTING_NUMBER, JOB, 0, 1e6, "60", "SECONDS", "Machine",
+                          "longest wait for another rank before it counts as lost"},
+    [SETTING_CONFIG] = {"config", 0, SETTING_TEXT, ALL, 0, 0, NULL, "FILE", "General",
+                        "settings file; default: XDG_CONFIG_HOME/trireme/trireme.conf, then /etc/trireme/trireme.conf"},
+    [SETTING_JSON] = {"json", 0, SETTING_FLAG, ALL, 0, 0, NULL, NULL, "General", "print the result as JSON"},
+    [SETTING_QUIET] = {"quiet", 'q', SETTING_FLAG, ALL, 0, 0, NULL, NULL, "General", "no progress, no timing summary"},
+    [SETTING_VERBOSE] = {"verbose", 'v', SETTING_FLAG, ALL, 0, 0, NULL, NULL, "General",
+                         "more of what the engine does, on stderr"},
+    [SETTING_HELP] = {"help", 'h', SETTING_FLAG, ALL, 0, 0, NULL, NULL, "General", "this text"},
+};
+
+/* "TRIREME_MAX_TOKENS" of "max-tokens". */
+static void variable_name(const char *name, char *variable, size_t size)
+{
+    int used = snprintf(variable, size, "TRIREME_%s", name);
+    for (char *c = variable; used > 0 && *c != '\0'; c++) {
+        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+    }
+}
+
+static char *keep(const char *text)
+{
+    char *copy = strdup(text);
+    if (copy == NULL) {
+        trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a setting");
+    }
+    return copy;
+}
+
+static trm_status assign(settings *all, setting_id id, const char *value, const char *origin)
+{
+    char *kept = keep(value);
+    if (kept == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    if (settings_table[id].type == SETTING_LIST) {
+        if (all->list_counts[id] >= MAX_LIST) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is given more than %d times", origin, MAX_LIST);
+        }
+        all->lists[id][all->list_counts[id]++] = kept;
+    }
+    all->values[id] = kept;
+    all->origins[id] = origin;
+    return TRM_OK;
+}
+
+int32_t edit_distance(const char *a, const char *b)
+{
+    int32_t row[128];
+    int32_t n = (int32_t)strlen(b);
+    if (n >= 127 || strlen(a) >= 127) {
+        return INT32_MAX;
+    }
+    for (int32_t j = 0; j <= n; j++) {
+        row[j] = j;
+    }
+    for (int32_t i = 1; a[i - 1] != '\0'; i++) {
+        int32_t diagonal = row[0];
+        row[0] = i;
+        for (int32_t j = 1; j <= n; j++) {
+            int32_t best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            best = row[j] + 1 < best ? row[j] + 1 : best;
+            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+        }
+    }
+    return row[n];
+}
+
+const char *settings_nearest(const char *typed, unsigned command)
+{
+    const char *nearest = NULL;
+    int32_t least = 4;
+    for (int32_t i = 0; i < SETTING_COUNT; i++) {
+        int32_t distance = edit_distance(typed, settings_table[i].name);
+        if ((settings_table[i].commands & command) != 0 && distance < least) {
+            least = distance;
+            nearest = settings_table[i].name;
+        }
+    }
+    return nearest;
+}
+
+static int32_t find_by_name(const char *name, size_t length, unsigned command)
+{
+    for (int32_t i = 0; i < SETTING_COUNT; i++) {
+        const setting *row = &settings_table[i];
+        if ((row->commands & command) != 0 && strlen(row->name) == length && memcmp(row->name, name, length) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static int32_t find_by_letter(char letter, unsigned command)
+{
+    for (int32_t i = 0; i < SETTING_COUNT; i++) {
+        if ((settings_table[i].commands & command) != 0 && settings_table[i].letter == letter) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static trm_status unknown_option(const char *typed, const char *name, unsigned command)
+{
+    const char *nearest = settings_nearest(name, command);
+    if (nearest != NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "unknown option %s, did you mean --%s", typed, nearest);
+    }
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "unknown option %s, --help lists them", typed);
+}
+
+/* One option at argv[*at]; moves *at past it and its value. */
+static trm_status read_option(settings *all, int argc, char **argv, int *at)
+{
+    const char *typed = argv[*at];
+    const char *value = NULL;
+    int32_t id;
+    if (typed[1] == '-') {
+        const char *name = typed + 2;
+        size_t length = strcspn(name, "=");
+        value = name[length] == '=' ? name + length + 1 : NULL;
+        id = find_by_name(name, length, all->command);
+        if (id < 0) {
+            char only_name[128];
+            snprintf(only_name, sizeof(only_name), "%.*s", (int)(length < 100 ? length : 100), name);
+            return unknown_option(typed, only_name, all->command);
+        }
+    } else {
+        id = find_by_letter(typed[1], all->command);
+        if (id < 0) {
+            return unknown_option(typed, typed + 1, all->command);
+        }
+        value = typed[2] != '\0' ? typed + 2 : NULL;
+    }
+    const setting *row = &settings_table[id];
+    char origin[64];
+    snprintf(origin, sizeof(origin), "--%s", row->name);
+    char *kept_origin = keep(origin);
+    if (kept_origin == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    if (row->type == SETTING_FLAG) {
+        if (value != NULL && strcmp(value, "true") != 0 && strcmp(value, "false") != 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--%s takes no value, found \"%s\"", row->name, value);
+        }
+        (*at)++;
+        return assign(all, (setting_id)id, value == NULL ? "true" : value, kept_origin);
+    }
+    if (value == NULL) {
+        if (*at + 1 >= argc) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--%s needs a value: %s", row->name, row->argument);
+        }
+        value = argv[++*at];
+    }
+    (*at)++;
+    return assign(all, (setting_id)id, value, kept_origin);
+}
+
+static trm_status read_arguments(settings *all, int argc, char **argv)
+{
+    bool options = true;
+    for (int at = 0; at < argc;) {
+        if (options && strcmp(argv[at], "--") == 0) {
+            options = false;
+            at++;
+        } else if (options && argv[at][0] == '-' && argv[at][1] != '\0') {
+            TRM_TRY(read_option(all, argc, argv, &at));
+        } else if (all->n_operands < MAX_OPERANDS) {
+            all->operands[all->n_operands++] = argv[at++];
+        } else {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "too many arguments, \"%s\" is one", argv[at]);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status read_environment(settings *all)
+{
+    for (int32_t id = 0; id < SETTING_COUNT; id++) {
+        char variable[96];
+        variable_name(settings_table[id].name, variable, sizeof(variable));
+        const char *value = getenv(variable);
+        if (all->values[id] == NULL && value != NULL && (settings_table[id].commands & all->command) != 0) {
+            char *origin = keep(variable);
+            if (origin == NULL) {
+                return TRM_ERROR_OUT_OF_MEMORY;
+            }
+            TRM_TRY(assign(all, (setting_id)id, value, origin));
+        }
+    }
+    return TRM_OK;
+}
+
+static char *trim(char *text)
+{
+    while (isspace((unsigned char)*text)) {
+        text++;
+    }
+    size_t length = strlen(text);
+    while (length > 0 && isspace((unsigned char)text[length - 1])) {
+        text[--length] = '\0';
+    }
+    return text;
+}
+
+/* One "key = value" line; settings of other commands are allowed and left. */
+static trm_status read_config_line(settings *all, const char *path, int32_t number, char *line)
+{
+    line = trim(line);
+    if (*line == '\0' || *line == '#') {
+        return TRM_OK;
+    }
+    char *equals = strchr(line, '=');
+    if (equals == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s:%d: \"%s\" is no setting, expected key = value", path, number, line);
+    }
+    *equals = '\0';
+    char *key = trim(line), *value = trim(equals + 1);
+    int32_t id = find_by_name(key, strlen(key), ~0u);
+    if (id < 0) {
+        const char *nearest = settings_nearest(key, ~0u);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s:%d: unknown setting \"%s\"%s%s", path, number, key,
+                 nearest == NULL ? "" : ", did you mean ", nearest == NULL ? "" : nearest);
+    }
+    if (all->values[id] != NULL || (settings_table[id].commands & all->command) == 0) {
+        return TRM_OK;
+    }
+    char origin[4200];
+    snprintf(origin, sizeof(origin), "%s:%d", path, number);
+    char *kept = keep(origin);
+    return kept == NULL ? TRM_ERROR_OUT_OF_MEMORY : assign(all, (setting_id)id, value, kept);
+}
+
+static trm_status read_config(settings *all)
+{
+    char path[4096] = "";
+    const char *given = all->values[SETTING_CONFIG];
+    if (given != NULL) {
+        snprintf(path, sizeof(path), "%s", given);
+    } else {
+        const char *folder = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+        if (folder != NULL && *folder != '\0') {
+            snprintf(path, sizeof(path), "%s/trireme/trireme.conf", folder);
+        } else if (home != NULL) {
+            snprintf(path, sizeof(path), "%s/.config/trireme/trireme.conf", home);
+        }
+        if (path[0] == '\0' || !trm_file_exists(path)) {
+            snprintf(path, sizeof(path), "/etc/trireme/trireme.conf");
+        }
+        if (!trm_file_exists(path)) {
+            return TRM_OK;
+        }
+    }
+    char *text;
+    size_t size;
+    TRM_TRY(trm_file_read(path, CONFIG_LIMIT, &text, &size));
+    trm_status status = TRM_OK;
+    int32_t number = 0;
+    for (char *line = text; status == TRM_OK && line != NULL;) {
+        char *end = strchr(line, '\n');
+        if (end != NULL) {
+            *end = '\0';
+        }
+        status = read_config_line(all, path, ++number, line);
+        line = end == NULL ? NULL : end + 1;
+    }
+    free(text);
+    return status;
+}
+
+static trm_status check_value(const settings *all, setting_id id)
+{
+    const setting *row = &settings_table[id];
+    const char *value = all->values[id];
+    if (value == NULL) {
+        return TRM_OK;
+    }
+    if (row->type == SETTING_FLAG) {
+        if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is \"%s\", expected true or false (%s)", row->name, value,
+                     all->origins[id]);
+        }
+    } else if (row->type == SETTING_INTEGER || row->type == SETTING_NUMBER) {
+        char *end;
+        errno = 0;
+        double number = strtod(value, &end);
+        bool whole = row->type == SETTING_NUMBER || (floor(number) == number && strpbrk(value, ".eExXnN") == NULL);
+        if (end == value || *end != '\0' || errno == ERANGE || !whole ||
+            !(number >= row->least && number <= row->most)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is \"%s\", expected %s from %.10g to %.10g (%s)", row->name, value,
+                     row->type == SETTING_INTEGER ? "an integer" : "a number", row->least, row->most, all->origins[id]);
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status settings_load(settings *all, unsigned command, int argc, char **argv)
+{
+    *all = (settings){.command = command};
+    TRM_TRY(read_arguments(all, argc, argv));
+    TRM_TRY(read_environment(all));
+    TRM_TRY(read_config(all));
+    for (int32_t id = 0; id < SETTING_COUNT; id++) {
+        if (all->values[id] == NULL && settings_table[id].otherwise != NULL) {
+            all->values[id] = settings_table[id].otherwise;
+            all->origins[id] = "default";
+        }
+        TRM_TRY(check_value(all, (setting_id)id));
+    }
+    return TRM_OK;
+}
+
+bool settings_flag(const settings *all, setting_id id)
+{
+    return all->values[id] != NULL && strcmp(all->values[id], "true") == 0;
+}
+
+int64_t settings_integer(const settings *all, setting_id id)
+{
+    return all->values[id] == NULL ? 0 : strtoll(all->values[id], NULL, 10);
+}
+
+double settings_number(const settings *all, setting_id id)
+{
+    return all->values[id] == NULL ? 0.0 : strtod(all->values[id], NULL);
+}
+
+const char *settings_text(const settings *all, setting_id id)
+{
+    return all->values[id];
+}
+
+void settings_print_help(FILE *out, unsigned command)
+{
+    const char *group = "";
+    for (int32_t id = 0; id < SETTING_COUNT; id++) {
+        const setting *row = &settings_table[id];
+        if ((row->commands & command) == 0) {
+            continue;
+        }
+        if (strcmp(group, row->group) != 0) {
+            group = row->group;
+            fprintf(out, "\n%s:\n", group);
+        }
+        char flag[64], letter[8] = "    ";
+        if (row->letter != 0) {
+            snprintf(letter, sizeof(letter), "-%c, ", row->letter);
+        }
+        snprintf(flag, sizeof(flag), "--%s%s%s", row->name, row->argument == NULL ? "" : " ",
+                 row->argument == NULL ? "" : row->argument);
+        fprintf(out, "  %s%-26s %s", letter, flag, row->help);
+        if (row->otherwise != NULL) {
+            fprintf(out, " [%s]", row->otherwise);
+        }
+        fputc('\n', out);
+    }
+    fprintf(out,
+            "\nEvery option can also be set by a variable (--max-tokens by TRIREME_MAX_TOKENS) or in the settings file "
+            "(max-tokens = 64).\n");
+}
+
+void settings_print_origins(FILE *out, const settings *all, bool json)
+{
+    report r;
+    report_begin(&r, out);
+    for (int32_t id = 0; id < SETTING_COUNT; id++) {
+        const char *value = all->values[id] == NULL ? "" : all->values[id];
+        const char *origin = all->origins[id] == NULL ? "not set" : all->origins[id];
+        if (json) {
+            report_open(&r, settings_table[id].name, '{');
+            report_text(&r, "value", value);
+            report_text(&r, "origin", origin);
+            report_close(&r);
+        } else {
+            fprintf(out, "%-20s %-24s %s\n", settings_table[id].name, value, origin);
+        }
+    }
+    if (json) {
+        report_end(&r);
+    }
+}

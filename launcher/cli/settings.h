@@ -1,0 +1,109 @@
+/*
+ * Settings of the command line: one table row gives the flag, the environment variable, the config key, the default and
+ * the help line. Order: flag, environment, config file, default.
+ */
+#ifndef TRM_LAUNCHER_CLI_SETTINGS_H
+#define TRM_LAUNCHER_CLI_SETTINGS_H
+
+#include <stdio.h>
+
+#include <trireme/types.h>
+
+/* The commands a setting belongs to. */
+enum {
+    COMMAND_RUN = 1 << 0,
+    COMMAND_BENCH = 1 << 1,
+    COMMAND_INSPECT = 1 << 2,
+};
+
+/* One entry per row of the table in settings.c, in the same order. */
+typedef enum setting_id {
+    SETTING_PROMPT,
+    SETTING_FILE,
+    SETTING_INTERACTIVE,
+    SETTING_ECHO,
+    SETTING_MAX_TOKENS,
+    SETTING_STOP,
+    SETTING_IGNORE_EOS,
+    SETTING_TEMPERATURE,
+    SETTING_TOP_K,
+    SETTING_TOP_P,
+    SETTING_MIN_P,
+    SETTING_REPETITION_PENALTY,
+    SETTING_SEED,
+    SETTING_PROMPT_TOKENS,
+    SETTING_TOKENS,
+    SETTING_BATCH,
+    SETTING_REPEAT,
+    SETTING_LAYERS,
+    SETTING_PROFILE,
+    SETTING_AFTER,
+    SETTING_RANK,
+    SETTING_RANKS,
+    SETTING_MEMORY_PLAN,
+    SETTING_BACKEND,
+    SETTING_DEVICE,
+    SETTING_MESH,
+    SETTING_DTYPE,
+    SETTING_CONTEXT,
+    SETTING_SEQUENCES,
+    SETTING_STEP_TOKENS,
+    SETTING_THREADS,
+    SETTING_DEADLINE,
+    SETTING_CONFIG,
+    SETTING_JSON,
+    SETTING_QUIET,
+    SETTING_VERBOSE,
+    SETTING_HELP,
+    SETTING_COUNT
+} setting_id;
+
+typedef enum setting_type { SETTING_FLAG, SETTING_INTEGER, SETTING_NUMBER, SETTING_TEXT, SETTING_LIST } setting_type;
+
+typedef struct setting {
+    const char *name; /* "max-tokens": --max-tokens, TRIREME_MAX_TOKENS, key max-tokens */
+    char letter;      /* -n, or 0 */
+    setting_type type;
+    unsigned commands;
+    double least, most;    /* of INTEGER and NUMBER */
+    const char *otherwise; /* the default, as it would be typed; NULL: not set */
+    const char *argument;  /* name of the value in help; NULL for flags */
+    const char *group;
+    const char *help;
+} setting;
+
+extern const setting settings_table[SETTING_COUNT];
+
+#define MAX_LIST     256
+#define MAX_OPERANDS 16
+
+/* The values in force and where each came from. Strings live as long as the process. */
+typedef struct settings {
+    unsigned command;
+    const char *values[SETTING_COUNT];  /* NULL: not set */
+    const char *origins[SETTING_COUNT]; /* "default", "--max-tokens", "TRIREME_MAX_TOKENS", "<file>:<line>" */
+    const char *lists[SETTING_COUNT][MAX_LIST];
+    int32_t list_counts[SETTING_COUNT];
+    const char *operands[MAX_OPERANDS];
+    int32_t n_operands;
+} settings;
+
+/* Reads flags and operands of argv [argc] (after the command's name), then environment, config file and
+ * defaults, and checks every value. TRM_ERROR_INVALID_ARGUMENT with the origin of what is wrong. */
+trm_status settings_load(settings *all, unsigned command, int argc, char **argv);
+
+bool settings_flag(const settings *all, setting_id id);
+int64_t settings_integer(const settings *all, setting_id id);
+double settings_number(const settings *all, setting_id id);
+const char *settings_text(const settings *all, setting_id id); /* NULL: not set */
+
+/* Options of a command with their defaults and variables. */
+void settings_print_help(FILE *out, unsigned command);
+/* Every setting, its value and where it came from. */
+void settings_print_origins(FILE *out, const settings *all, bool json);
+/* The name nearest to what was typed, among those of a command, for "did you mean"; NULL if none is near. */
+const char *settings_nearest(const char *typed, unsigned command);
+/* How many single-character edits lead from a to b. */
+int32_t edit_distance(const char *a, const char *b);
+
+#endif

@@ -1,0 +1,110 @@
+/* Streaming text with stop strings. */
+#include "launcher/cli/text_sink.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+trm_status text_sink_init(text_sink *sink, const trm_tokenizer *tokenizer, const char *const *stops, int32_t n_stops,
+                          FILE *out)
+{
+    *sink = (text_sink){.stops = stops, .n_stops = n_stops, .out = out};
+    sink->text = calloc(1, 1);
+    if (sink->text == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a continuation");
+    }
+    return trm_decoder_create(tokenizer, true, &sink->decoder);
+}
+
+void text_sink_fini(text_sink *sink)
+{
+    trm_decoder_destroy(sink->decoder);
+    free(sink->text);
+    *sink = (text_sink){0};
+}
+
+static trm_status append(text_sink *sink, const char *text, size_t size)
+{
+    if (sink->size + size + 1 > sink->capacity) {
+        size_t capacity = 2 * (sink->size + size + 1);
+        char *grown = realloc(sink->text, capacity);
+        if (grown == NULL) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes of text", capacity);
+        }
+        sink->text = grown;
+        sink->capacity = capacity;
+    }
+    memcpy(sink->text + sink->size, text, size);
+    sink->size += size;
+    sink->text[sink->size] = '\0';
+    return TRM_OK;
+}
+
+/* The first place at or after `from` where a stop string stands, or where the rest of the text may be the start of one.
+ */
+static size_t find_stop(const text_sink *sink, size_t from, bool *whole)
+{
+    for (size_t at = from; at < sink->size; at++) {
+        bool begins = false;
+        for (int32_t i = 0; i < sink->n_stops; i++) {
+            size_t length = strlen(sink->stops[i]), rest = sink->size - at;
+            if (memcmp(sink->text + at, sink->stops[i], rest < length ? rest : length) == 0) {
+                if (rest >= length) {
+                    *whole = true;
+                    return at;
+                }
+                begins = true;
+            }
+        }
+        if (begins) {
+            *whole = false;
+            return at;
+        }
+    }
+    *whole = false;
+    return sink->size;
+}
+
+/* Settles what is certain and prints it. At the end nothing is held back. */
+static void settle(text_sink *sink, bool at_end)
+{
+    bool whole;
+    size_t end = find_stop(sink, sink->certain, &whole);
+    if (!whole && at_end) {
+        end = sink->size;
+    }
+    if (sink->out != NULL) {
+        fwrite(sink->text + sink->certain, 1, end - sink->certain, sink->out);
+        fflush(sink->out);
+    }
+    sink->certain = end;
+    if (whole) {
+        sink->stopped = true;
+        sink->size = end;
+        sink->text[end] = '\0';
+    }
+}
+
+trm_status text_sink_push(text_sink *sink, int32_t token)
+{
+    const char *text;
+    size_t size;
+    TRM_TRY(trm_decoder_push(sink->decoder, token, &text, &size));
+    TRM_TRY(append(sink, text, size));
+    settle(sink, false);
+    return TRM_OK;
+}
+
+trm_status text_sink_finish(text_sink *sink)
+{
+    const char *text;
+    size_t size;
+    if (sink->stopped) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_decoder_finish(sink->decoder, &text, &size));
+    TRM_TRY(append(sink, text, size));
+    settle(sink, true);
+    return TRM_OK;
+}

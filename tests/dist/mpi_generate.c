@@ -1,0 +1,209 @@
+/* The shipped model through the whole engine, on any number of ranks: its greedy continuations are the text. */
+#include "support/support.h"
+
+#include <trireme/trireme.h>
+
+#include "dist/chapters.h"
+
+#define MODEL  TRM_SOURCE_DIR "/configs/models/kjv-7m"
+#define PROMPT 8
+
+typedef struct book {
+    const int32_t *ids;
+    int64_t n;
+} book;
+static const book books[] = {
+    {genesis_1, sizeof(genesis_1) / sizeof(int32_t)},           {exodus_20, sizeof(exodus_20) / sizeof(int32_t)},
+    {psalm_23, sizeof(psalm_23) / sizeof(int32_t) - 1},         {john_1, sizeof(john_1) / sizeof(int32_t)},
+    {corinthians_13, sizeof(corinthians_13) / sizeof(int32_t)},
+};
+#define N_BOOKS ((int32_t)(sizeof(books) / sizeof(books[0])))
+
+static trm_world *world;
+static trm_model *model;
+
+/* What a run gave: the tokens of each request. */
+typedef struct transcript {
+    int32_t tokens[N_BOOKS][256];
+    int32_t count[N_BOOKS];
+    int32_t stop_after; /* 0: never */
+} transcript;
+
+static bool take(void *user, int32_t request, int32_t token)
+{
+    transcript *t = user;
+    t->tokens[request][t->count[request]++] = token;
+    return t->stop_after == 0 || t->count[request] < t->stop_after;
+}
+
+static trm_generator *make_generator(trm_dtype dtype, int32_t sequences, int32_t step_tokens)
+{
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    options.dtype = dtype;
+    options.max_sequences = sequences;
+    options.max_step_tokens = step_tokens;
+    assert_ok(trm_mesh_parse(NULL, trm_world_size(world), &options.mesh));
+    trm_generator *generator;
+    assert_ok(trm_generator_create(model, world, &options, &generator));
+    return generator;
+}
+
+static void recite(trm_generator *generator, int64_t prompt)
+{
+    static transcript t;
+    t = (transcript){0};
+    trm_request requests[N_BOOKS];
+    for (int32_t i = 0; i < N_BOOKS; i++) {
+        requests[i] = (trm_request){.prompt = books[i].ids,
+                                    .n_prompt = prompt + 3 * i,
+                                    .max_tokens = books[i].n - prompt - 3 * i,
+                                    .sampling = TRM_SAMPLING_INIT};
+    }
+    trm_generate_stats stats;
+    assert_ok(trm_generate(generator, requests, N_BOOKS, take, &t, &stats));
+    for (int32_t i = 0; i < N_BOOKS; i++) {
+        assert_int_equal(requests[i].n_generated, books[i].n - requests[i].n_prompt);
+        assert_int_equal(t.count[i], requests[i].n_generated);
+        assert_memory_equal(t.tokens[i], books[i].ids + requests[i].n_prompt, (size_t)t.count[i] * sizeof(int32_t));
+        assert_int_equal(requests[i].finish, TRM_FINISH_LENGTH);
+    }
+}
+
+static void continuations_are_the_text(void **state)
+{
+    (void)state;
+    static const struct {
+        trm_dtype dtype;
+        int32_t sequences, step_tokens;
+        int64_t prompt;
+    } cases[] = {
+        {TRM_DTYPE_NONE, 1, 0, PROMPT}, /* one after the other */
+        {TRM_F32, 5, 0, PROMPT},        /* all at once */
+        {TRM_F32, 3, 16, 100},          /* prompts in chunks, sequences waiting for a place */
+        {TRM_BF16, 2, 0, 40},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        trm_generator *generator = make_generator(cases[i].dtype, cases[i].sequences, cases[i].step_tokens);
+        recite(generator, cases[i].prompt);
+        recite(generator, cases[i].prompt); /* the cache is free again */
+        trm_generator_destroy(generator);
+    }
+}
+
+static void generation_ends_where_it_should(void **state)
+{
+    (void)state;
+    static transcript t;
+    trm_generator *generator = make_generator(TRM_F32, 2, 0);
+    trm_request psalm = {.prompt = psalm_23, .n_prompt = PROMPT, .max_tokens = 250, .sampling = TRM_SAMPLING_INIT};
+    t = (transcript){0};
+    assert_ok(trm_generate(generator, &psalm, 1, take, &t, NULL));
+    assert_int_equal(psalm.finish, TRM_FINISH_STOP);
+    assert_int_equal(psalm.n_generated, books[2].n - PROMPT);
+
+    psalm.ignore_eos = true;
+    psalm.max_tokens = books[2].n - PROMPT + 1;
+    t = (transcript){0};
+    assert_ok(trm_generate(generator, &psalm, 1, take, &t, NULL));
+    assert_int_equal(psalm.finish, TRM_FINISH_LENGTH);
+    assert_int_equal(t.tokens[0][psalm.n_generated - 1], 1);
+
+    psalm.max_tokens = 250;
+    t = (transcript){.stop_after = 5};
+    assert_ok(trm_generate(generator, &psalm, 1, take, &t, NULL));
+    assert_int_equal(psalm.finish, TRM_FINISH_CALLBACK);
+    assert_int_equal(psalm.n_generated, 5);
+
+    psalm.max_tokens = 0;
+    assert_ok(trm_generate(generator, &psalm, 1, take, &t, NULL));
+    assert_int_equal(psalm.finish, TRM_FINISH_LENGTH);
+    trm_generator_destroy(generator);
+}
+
+static void the_context_is_a_limit(void **state)
+{
+    (void)state;
+    static transcript t;
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    options.max_context = 50; /* not a multiple of a block */
+    assert_ok(trm_mesh_parse(NULL, trm_world_size(world), &options.mesh));
+    trm_generator *generator;
+    assert_ok(trm_generator_create(model, world, &options, &generator));
+    trm_request request = {.prompt = genesis_1, .n_prompt = 20, .max_tokens = 100, .sampling = TRM_SAMPLING_INIT};
+    t = (transcript){0};
+    assert_ok(trm_generate(generator, &request, 1, take, &t, NULL));
+    assert_int_equal(request.finish, TRM_FINISH_LENGTH);
+    assert_int_equal(request.n_generated, 30);
+    assert_memory_equal(t.tokens[0], genesis_1 + 20, 30 * sizeof(int32_t));
+    request.n_prompt = 50;
+    assert_fails(trm_generate(generator, &request, 1, take, &t, NULL), TRM_ERROR_INVALID_ARGUMENT,
+                 "the context holds 50");
+    int32_t bad = 4096;
+    request = (trm_request){.prompt = &bad, .n_prompt = 1, .max_tokens = 1, .sampling = TRM_SAMPLING_INIT};
+    assert_fails(trm_generate(generator, &request, 1, take, &t, NULL), TRM_ERROR_INVALID_ARGUMENT,
+                 "outside the vocabulary");
+    trm_generator_destroy(generator);
+    options.max_context = 5000;
+    assert_fails(trm_generator_create(model, world, &options, &generator), TRM_ERROR_INVALID_ARGUMENT,
+                 "the model has 1024");
+}
+
+static void draws_follow_the_seed(void **state)
+{
+    (void)state;
+    static transcript first, second, other;
+    trm_generator *generator = make_generator(TRM_F32, 3, 0);
+    trm_sampling sampling = {
+        .temperature = 1.5f, .top_k = 50, .top_p = 0.95f, .min_p = 0.01f, .repetition_penalty = 1.2f, .seed = 7};
+    trm_request request = {
+        .prompt = john_1, .n_prompt = 30, .max_tokens = 60, .sampling = sampling, .ignore_eos = true};
+    first = second = other = (transcript){0};
+    assert_ok(trm_generate(generator, &request, 1, take, &first, NULL));
+    /* the same request beside others */
+    trm_request three[3] = {request, request, request};
+    three[0].sampling = (trm_sampling)TRM_SAMPLING_INIT;
+    three[2].sampling.seed = 8;
+    assert_ok(trm_generate(generator, three, 3, take, &second, NULL));
+    assert_memory_equal(first.tokens[0], second.tokens[1], 60 * sizeof(int32_t));
+    assert_memory_not_equal(second.tokens[1], second.tokens[2], 60 * sizeof(int32_t));
+    /* what rank 0 drew is what every rank has */
+    int32_t of_root[60];
+    memcpy(of_root, first.tokens[0], sizeof(of_root));
+    assert_ok(trm_world_broadcast(world, of_root, sizeof(of_root), 0));
+    assert_memory_equal(of_root, first.tokens[0], sizeof(of_root));
+    trm_generator_destroy(generator);
+}
+
+static int open_all(void **state)
+{
+    (void)state;
+    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    const char *backend = getenv("TRM_TEST_BACKEND");
+    if (backend != NULL && strcmp(backend, "cuda") == 0) {
+        options.backend = TRM_BACKEND_CUDA;
+    } else {
+        options.threads = 1;
+    }
+    assert_ok(trm_world_open(&options, &world));
+    assert_ok(trm_model_open(MODEL, &model));
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    trm_model_close(model);
+    trm_world_close(world);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(continuations_are_the_text),
+        cmocka_unit_test(generation_ends_where_it_should),
+        cmocka_unit_test(the_context_is_a_limit),
+        cmocka_unit_test(draws_follow_the_seed),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
