@@ -183,6 +183,7 @@ static int32_t gather_prompts(run *r)
         r->sequences[n++] = (trm_step_sequence){.tokens = a->request->prompt + a->n_cached,
                                                 .n_tokens = chunk,
                                                 .n_cached = a->n_cached,
+                                                .n_prompt = a->request->n_prompt,
                                                 .blocks = a->blocks,
                                                 .sampling = chunk == left ? &a->request->sampling : NULL,
                                                 .seen = a->seen};
@@ -201,6 +202,7 @@ static int32_t gather_decodes(run *r)
         r->sequences[i] = (trm_step_sequence){.tokens = &a->last,
                                               .n_tokens = 1,
                                               .n_cached = a->n_cached,
+                                              .n_prompt = a->request->n_prompt,
                                               .blocks = a->blocks,
                                               .sampling = &a->request->sampling,
                                               .seen = a->seen,

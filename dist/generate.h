@@ -54,6 +54,7 @@ typedef struct trm_step_sequence {
     const int32_t *tokens; /* [n_tokens] new tokens */
     int32_t n_tokens;
     int64_t n_cached;             /* tokens already in the cache */
+    int64_t n_prompt;             /* tokens of the prompt: its chunks share the rotary scaling of the whole */
     const int32_t *blocks;        /* [blocks_per_sequence]; entries past what the sequence needs are not read */
     const trm_sampling *sampling; /* NULL: no token is wanted (a prompt's chunk that is not its last) */
     const uint32_t *seen;         /* [seen_words] when the penalty is on */
