@@ -80,6 +80,9 @@ static bool dims_fit(const trm_kernel_call *call)
 
 static bool collective_accepts(const trm_kernel_call *call)
 {
+    if (call->layer->collective.op == TRM_RECV && call->layer->collective.dtype != TRM_DTYPE_NONE) {
+        return call->n_outputs == 1; /* the inputs only lend their dims */
+    }
     return call->n_inputs == 1 && call->n_outputs == 1 && call->inputs[0].dtype == call->outputs[0].dtype &&
            (unsigned)call->layer->collective.op <= TRM_RECV && dims_fit(call);
 }
@@ -185,10 +188,10 @@ static trm_status collective_run(const trm_kernel_call *call)
     TRM_TRY(find_part(call, &part));
     trm_exchange x = {.op = p->op,
                       .reduce = trm_collective_reduces(p->op) ? p->reduce : TRM_REDUCE_NONE,
-                      .dtype = in->dtype,
+                      .dtype = out->dtype,
                       .from = in->data,
                       .to = out->data,
-                      .count = (size_t)trm_dims_count(&in->dims)};
+                      .count = (size_t)trm_dims_count(p->op == TRM_RECV ? &out->dims : &in->dims)};
     TRM_TRY(find_root(p, part, &x.root));
     if (cuts_input(p->op)) {
         x.count /= (size_t)part->size;

@@ -150,6 +150,7 @@ static bool is_normal(const trm_field *field, const void *at)
     case TRM_FIELD_FLOAT:
         return *(const float *)at == (float)field->normal;
     case TRM_FIELD_DIMS:
+        return ((const trm_dims *)at)->n == 0;
     case TRM_FIELD_PERM:
     case TRM_FIELD_GROUPS:
         break;

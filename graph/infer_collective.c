@@ -101,10 +101,53 @@ static trm_status check_params(const trm_collective_params *params, const collec
     return TRM_OK;
 }
 
+/* Axis `k` of the inputs, their axes counted one after the other; -2 if there are not so many. */
+static int64_t nth_dim(const trm_infer_call *call, int64_t k)
+{
+    for (int32_t i = 0; i < call->n_inputs; i++) {
+        if (k < call->dims[i]->n) {
+            return call->dims[i]->d[k];
+        }
+        k -= call->dims[i]->n;
+    }
+    return -2;
+}
+
+/* A RECV that says itself what comes. */
+static trm_status infer_receive(const trm_infer_call *call)
+{
+    const trm_collective_params *params = &call->desc->collective;
+    TRM_TRY(
+        trm_infer_require_inputs(call, call->n_inputs > 0 ? call->n_inputs : 1, TRM_MAX_LAYER_INPUTS)); /* all given */
+    if (trm_dtype_size(params->dtype) == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "recv has type %s (%d), expected an element type",
+                 trm_dtype_name(params->dtype), (int)params->dtype);
+    }
+    if (params->dims.n < 0 || params->dims.n > TRM_MAX_DIMS) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "recv of %" PRId32 " dimensions, expected at most %d", params->dims.n,
+                 TRM_MAX_DIMS);
+    }
+    trm_dims out = params->dims;
+    for (int32_t i = 0; i < out.n; i++) {
+        out.d[i] = out.d[i] < 0 ? nth_dim(call, -1 - out.d[i]) : out.d[i];
+        if (out.d[i] < -1) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "dimension %" PRId32 " of recv is axis %" PRId64 " of the inputs, which have not so many", i,
+                     -1 - params->dims.d[i]);
+        }
+    }
+    call->output_dims[0] = out;
+    call->output_dtypes[0] = params->dtype;
+    return check_params(params, &collective_rules[TRM_RECV], params->dtype);
+}
+
 trm_status trm_infer_collective(const trm_infer_call *call)
 {
-    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
     const trm_collective_params *params = &call->desc->collective;
+    if (params->op == TRM_RECV && params->dtype != TRM_DTYPE_NONE) {
+        return infer_receive(call);
+    }
+    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
     if ((unsigned)params->op > TRM_RECV) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found collective op %d, expected 0 to %d", (int)params->op,
                  (int)TRM_RECV);

@@ -91,6 +91,8 @@ static const trm_field collective_fields[] = {
     {"n_groups", TRM_FIELD_INT32, AT(collective.n_groups), false, 0, NULL},
     {"group_size", TRM_FIELD_INT32, AT(collective.group_size), false, 0, NULL},
     {"groups", TRM_FIELD_GROUPS, AT(collective.groups), false, 0, NULL},
+    {"dtype", TRM_FIELD_DTYPE, AT(collective.dtype), false, 0, NULL},
+    {"dims", TRM_FIELD_DIMS, AT(collective.dims), false, 0, NULL},
 };
 
 #define ROWS(kind, rows) [kind] = {rows, sizeof(rows) / sizeof((rows)[0])}

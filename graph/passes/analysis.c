@@ -116,8 +116,27 @@ static void follow_but(class_walk *walk, const trm_layer *layer, int32_t axis)
     set_class(walk, layer->outputs[0], axis, NULL, 0);
 }
 
+/* Dims of a RECV that names axes of its inputs. */
+static void follow_receive(class_walk *walk, const trm_layer *layer)
+{
+    const trm_tensor *out = layer->outputs[0];
+    for (int32_t i = 0; i < out->dims.n; i++) {
+        int64_t k = -1 - layer->desc.collective.dims.d[i];
+        int32_t j = 0;
+        for (; k >= 0 && j < layer->n_inputs && k >= layer->inputs[j]->dims.n; j++) {
+            k -= layer->inputs[j]->dims.n;
+        }
+        bool follows = k >= 0 && j < layer->n_inputs;
+        set_class(walk, out, i, follows ? layer->inputs[j] : NULL, follows ? (int32_t)k : 0);
+    }
+}
+
 static void follow_collective(class_walk *walk, const trm_layer *layer)
 {
+    if (layer->desc.collective.op == TRM_RECV && layer->desc.collective.dtype != TRM_DTYPE_NONE) {
+        follow_receive(walk, layer);
+        return;
+    }
     switch (layer->desc.collective.op) {
     case TRM_ALL_GATHER:
     case TRM_GATHER:

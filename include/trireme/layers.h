@@ -246,7 +246,7 @@ typedef enum trm_collective_op {
     TRM_GATHER,
     TRM_SCATTER,
     TRM_SEND, /* to `root`; the output is the input */
-    TRM_RECV  /* from `root`; the input gives dims and type, the output holds what came */
+    TRM_RECV  /* from `root`; the output holds what came, the inputs give its dims and type */
 } trm_collective_op;
 
 /*
@@ -266,6 +266,9 @@ typedef enum trm_collective_op {
  * groups lists global ranks; n_groups groups of group_size each, and a rank runs the layer in the group
  * that names it. n_groups 0 is one group of all ranks. root is a global rank of the group (for several groups, an
  * index into the group). avg divides by n; on integers it truncates.
+ *
+ * What RECV gets is like its input, or, with `dtype` set, has that type and `dims`, in which -1 - k stands for axis k of the
+ * inputs (up to 16, their axes counted one after the other): a rank may receive what it has nothing like.
  */
 typedef struct trm_collective_params {
     trm_collective_op op;
@@ -275,6 +278,8 @@ typedef struct trm_collective_params {
     int32_t n_ranks; /* n, so that shapes follow without a communicator */
     int32_t n_groups, group_size;
     int32_t groups[TRM_MAX_RANKS];
+    trm_dtype dtype; /* RECV only; NONE: like the input */
+    trm_dims dims;
 } trm_collective_params;
 
 /* A kind and its parameters. */
