@@ -178,8 +178,7 @@ static const trm_layer *find_exchange(const trm_network *network)
 
 static trm_status check_mesh(const trm_mesh *mesh, int32_t rank)
 {
-    static const char *const unsupported[TRM_AXIS_COUNT] = {
-        [TRM_AXIS_PP] = "pp", [TRM_AXIS_CP] = "cp", [TRM_AXIS_EP] = "ep"};
+    static const char *const unsupported[TRM_AXIS_COUNT] = {[TRM_AXIS_CP] = "cp", [TRM_AXIS_EP] = "ep"};
     int64_t size = 1;
     for (int32_t i = 0; i < TRM_AXIS_COUNT; i++) {
         if (mesh->size[i] < 1) {
@@ -188,7 +187,7 @@ static trm_status check_mesh(const trm_mesh *mesh, int32_t rank)
         }
         if (mesh->size[i] > 1 && unsupported[i] != NULL) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "networks cannot be partitioned over mesh axis %s; the axes that can be used are tp and dp",
+                     "networks cannot be partitioned over mesh axis %s; the axes that can be used are tp, pp and dp",
                      unsupported[i]);
         }
         size *= mesh->size[i];
@@ -202,7 +201,7 @@ static trm_status check_mesh(const trm_mesh *mesh, int32_t rank)
     return TRM_OK;
 }
 
-trm_status trm_partition_prepare(trm_partitioner *partitioner)
+trm_status trm_partition_prepare(trm_partitioner *partitioner, int32_t stages)
 {
     const trm_network *network = partitioner->network;
     partitioner->tensors =
@@ -214,16 +213,17 @@ trm_status trm_partition_prepare(trm_partitioner *partitioner)
     init_tensors(partitioner);
     TRM_TRY(read_pins(partitioner));
     TRM_TRY(trm_partition_enumerate(partitioner));
-    return price(partitioner);
+    TRM_TRY(price(partitioner));
+    return trm_partition_cut_stages(partitioner, stages);
 }
 
 static trm_status solve(trm_partitioner *partitioner, const trm_mesh *mesh, int32_t rank, trm_network **local,
                         trm_partition_report *report)
 {
-    TRM_TRY(trm_partition_prepare(partitioner));
+    TRM_TRY(trm_partition_prepare(partitioner, mesh->size[TRM_AXIS_PP]));
     TRM_TRY(trm_partition_search(partitioner));
     note_attention(partitioner, report);
-    return trm_partition_emit(partitioner, mesh, rank % partitioner->n, local, report);
+    return trm_partition_emit(partitioner, mesh, rank, local, report);
 }
 
 trm_status trm_partition(const trm_network *network, const trm_mesh *mesh, int32_t rank, const trm_cost_model *model,

@@ -161,6 +161,13 @@ double trm_partition_conversion_bytes(const trm_partitioner *partitioner, const 
     return from->kind == TRM_PARTIAL && to->kind == TRM_REPLICATED ? 2.0 * once : once;
 }
 
+double trm_partition_send_seconds(const trm_partitioner *partitioner, const trm_tensor *tensor,
+                                  const trm_sharding *sharding)
+{
+    const trm_cost_model *model = &partitioner->model;
+    return model->link_latency + local_bytes(partitioner, tensor, sharding) / model->link_bandwidth;
+}
+
 double trm_partition_conversion_seconds(const trm_partitioner *partitioner, const trm_tensor *tensor,
                                         const trm_sharding *from, const trm_sharding *to)
 {

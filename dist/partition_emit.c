@@ -13,7 +13,10 @@
 typedef struct emitter {
     const trm_partitioner *partitioner;
     const trm_mesh *mesh;
+    int32_t world_rank;
     int32_t rank;         /* along tp */
+    int32_t stage;        /* along pp */
+    int32_t begin, end;   /* layers of the stage */
     trm_network *network; /* being written */
     trm_tensor **tensors; /* [n_tensors, TRM_MAX_FORMS] in the new network; NULL: not made */
     trm_form_set *forms;  /* [n_tensors] as the search saw them */
@@ -233,6 +236,108 @@ static trm_status arrive(emitter *e, const trm_tensor *tensor, int32_t form)
     return TRM_OK;
 }
 
+/* ---- between stages ---------------------------------------------------------------------------- */
+
+static int32_t stage_of(const emitter *e, const trm_tensor *tensor)
+{
+    int32_t stage = 0;
+    while (e->partitioner->stage_begins[stage + 1] <= tensor->producer->index) {
+        stage++;
+    }
+    return stage;
+}
+
+/* The rank with this rank's place in another stage. */
+static int32_t peer_in(const emitter *e, int32_t stage)
+{
+    return e->world_rank + (stage - e->stage) * e->partitioner->n;
+}
+
+static void count_send(emitter *e, const trm_tensor *tensor)
+{
+    e->report->n_collectives++;
+    e->report->seconds += trm_partition_send_seconds(e->partitioner, tensor, form_of(e, tensor, 0));
+}
+
+static trm_status send(emitter *e, const trm_tensor *tensor, int32_t stage)
+{
+    trm_layer_desc desc = {
+        .kind = TRM_LAYER_DIST_COLLECTIVE,
+        .collective = {.op = TRM_SEND, .reduce = TRM_REDUCE_NONE, .root = peer_in(e, stage), .n_ranks = 2}};
+    trm_tensor *sent;
+    count_send(e, tensor);
+    return add_named(e, tensor, "send", &desc, *slot_of(e, tensor, 0), &sent);
+}
+
+/* Its dims are those of the network's inputs, which every stage has. */
+static trm_status receive(emitter *e, const trm_tensor *tensor, int32_t stage)
+{
+    const trm_partition_tensor *t = &e->partitioner->tensors[tensor->index];
+    trm_layer_desc desc = {.kind = TRM_LAYER_DIST_COLLECTIVE,
+                           .collective = {.op = TRM_RECV,
+                                          .reduce = TRM_REDUCE_NONE,
+                                          .root = peer_in(e, stage),
+                                          .n_ranks = 2,
+                                          .dtype = tensor->dtype,
+                                          .dims = t->sent_dims}};
+    trm_tensor *inputs[TRM_MAX_LAYER_INPUTS];
+    int32_t n_inputs = trm_network_input_count(e->network);
+    assert(t->can_be_sent && n_inputs <= TRM_MAX_LAYER_INPUTS);
+    for (int32_t i = 0; i < n_inputs; i++) {
+        inputs[i] = trm_network_input(e->network, i);
+    }
+    const char *name = trm_arena_printf(&e->arena, "%s.recv", tensor->name);
+    if (name == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    count_send(e, tensor);
+    return trm_network_add_layer(e->network, name, &desc, inputs, n_inputs, slot_of(e, tensor, 0));
+}
+
+/*
+ * What crosses into a stage comes from the one before, and what crosses out of it goes to the next, in the order of
+ * tensors on both sides. A stage receives first and sends last, so no two wait for each other.
+ */
+static trm_status receive_crossing(emitter *e)
+{
+    const trm_network *network = e->partitioner->network;
+    for (int32_t i = 0; e->stage > 0 && i < network->n_tensors; i++) {
+        if (trm_partition_crosses(&e->partitioner->tensors[i], e->begin)) {
+            TRM_TRY(receive(e, network->tensors[i], e->stage - 1));
+            TRM_TRY(arrive(e, network->tensors[i], 0));
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status send_crossing(emitter *e)
+{
+    const trm_network *network = e->partitioner->network;
+    for (int32_t i = 0; e->end < network->n_layers && i < network->n_tensors; i++) {
+        if (trm_partition_crosses(&e->partitioner->tensors[i], e->end)) {
+            TRM_TRY(acquire(e, network->tensors[i], 0));
+            TRM_TRY(send(e, network->tensors[i], e->stage + 1));
+        }
+    }
+    return TRM_OK;
+}
+
+/* A network output goes from the stage that makes it to those that have not received it already. */
+static trm_status share_output(emitter *e, const trm_tensor *output)
+{
+    int32_t owner = stage_of(e, output);
+    for (int32_t stage = 0; stage < e->partitioner->n_stages; stage++) {
+        bool has_it = stage == owner || (stage > owner && trm_partition_crosses(&e->partitioner->tensors[output->index],
+                                                                                e->partitioner->stage_begins[stage]));
+        if (!has_it && e->stage == owner) {
+            TRM_TRY(send(e, output, stage));
+        } else if (!has_it && e->stage == stage) {
+            TRM_TRY(receive(e, output, owner));
+        }
+    }
+    return TRM_OK;
+}
+
 /* ---- layers ------------------------------------------------------------------------------------ */
 
 /* What of a layer's parameters depends on the sharding. */
@@ -272,8 +377,7 @@ static trm_status emit_layer(emitter *e, const trm_layer *layer)
         if (input == NULL || (left_out && input->role == TRM_TENSOR_CONSTANT)) {
             continue;
         }
-        if (input->role == TRM_TENSOR_INPUT && e->partitioner->tensors[input->index].first_use == layer->index &&
-            e->forms[input->index] == 0) {
+        if (input->role == TRM_TENSOR_INPUT && e->forms[input->index] == 0) {
             TRM_TRY(arrive(e, input, 0));
         }
         TRM_TRY(acquire(e, input, strategy->inputs[i]));
@@ -290,15 +394,18 @@ static trm_status emit_layer(emitter *e, const trm_layer *layer)
     return TRM_OK;
 }
 
-/* Network outputs are whole under the name they have. They are made so when nothing else reads them any more. */
+/* Network outputs are made whole when the stage's last layer that reads them has run. */
 static trm_status emit_outputs_done(emitter *e, int32_t layer)
 {
     const trm_network *network = e->partitioner->network;
     for (int32_t i = 0; i < network->n_outputs; i++) {
         const trm_tensor *output = network->outputs[i];
-        const trm_partition_tensor *tensor = &e->partitioner->tensors[output->index];
-        int32_t made = output->producer != NULL ? output->producer->index : -1;
-        if (layer == (tensor->last_use > made ? tensor->last_use : made)) {
+        if (output->producer == NULL || stage_of(e, output) != e->stage) {
+            continue;
+        }
+        int32_t last = e->partitioner->tensors[output->index].last_use;
+        last = last < output->producer->index ? output->producer->index : last;
+        if (layer == (last < e->end ? last : e->end - 1)) {
             TRM_TRY(acquire(e, output, 0));
         }
     }
@@ -308,6 +415,9 @@ static trm_status emit_outputs_done(emitter *e, int32_t layer)
 /* The whole tensor takes the name over from the part it was made of. */
 static trm_status name_output(emitter *e, const trm_tensor *output, trm_tensor *whole)
 {
+    if (strcmp(whole->name, output->name) == 0) {
+        return TRM_OK;
+    }
     for (int32_t f = 1; f < e->partitioner->tensors[output->index].n_forms; f++) {
         trm_tensor *part = *slot_of(e, output, f);
         if (part != NULL && strcmp(part->name, output->name) == 0) {
@@ -317,19 +427,25 @@ static trm_status name_output(emitter *e, const trm_tensor *output, trm_tensor *
                 return TRM_ERROR_OUT_OF_MEMORY;
             }
             TRM_TRY(trm_network_rename_tensor(e->network, part, name));
-            return trm_network_rename_tensor(e->network, whole, output->name);
         }
     }
-    return TRM_OK;
+    return trm_network_rename_tensor(e->network, whole, output->name);
 }
 
+/* Every stage has every output, at its end and in their order. */
 static trm_status emit_outputs(emitter *e)
 {
     const trm_network *network = e->partitioner->network;
     for (int32_t i = 0; i < network->n_outputs; i++) {
-        trm_tensor *whole = *slot_of(e, network->outputs[i], 0);
-        TRM_TRY(name_output(e, network->outputs[i], whole));
-        TRM_TRY(trm_network_mark_output(e->network, whole));
+        const trm_tensor *output = network->outputs[i];
+        trm_tensor **whole = slot_of(e, output, 0);
+        if (output->role == TRM_TENSOR_CONSTANT) {
+            TRM_TRY(make_kept(e, output, 0));
+        } else if (output->producer != NULL) {
+            TRM_TRY(share_output(e, output));
+        }
+        TRM_TRY(name_output(e, output, *whole));
+        TRM_TRY(trm_network_mark_output(e->network, *whole));
     }
     return TRM_OK;
 }
@@ -356,24 +472,27 @@ static trm_status emit(emitter *e)
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     TRM_TRY(emit_inputs(e));
-    for (int32_t i = 0; i < network->n_outputs; i++) { /* those that no layer makes or reads */
-        const trm_tensor *output = network->outputs[i];
-        if (output->producer == NULL && e->partitioner->tensors[output->index].last_use < 0) {
-            e->forms[output->index] = 1;
-            TRM_TRY(acquire(e, output, 0));
-        }
-    }
-    for (int32_t i = 0; i < network->n_layers; i++) {
+    TRM_TRY(receive_crossing(e));
+    for (int32_t i = e->begin; i < e->end; i++) {
         TRM_TRY(emit_layer(e, network->layers[i]));
         TRM_TRY(emit_outputs_done(e, i));
     }
+    TRM_TRY(send_crossing(e));
     return emit_outputs(e);
 }
 
 trm_status trm_partition_emit(const trm_partitioner *partitioner, const trm_mesh *mesh, int32_t rank,
                               trm_network **local, trm_partition_report *report)
 {
-    emitter e = {.partitioner = partitioner, .mesh = mesh, .rank = rank, .report = report};
+    int32_t stage = trm_mesh_coordinate(mesh, TRM_AXIS_PP, rank);
+    emitter e = {.partitioner = partitioner,
+                 .mesh = mesh,
+                 .world_rank = rank,
+                 .rank = trm_mesh_coordinate(mesh, TRM_AXIS_TP, rank),
+                 .stage = stage,
+                 .begin = partitioner->stage_begins[stage],
+                 .end = partitioner->stage_begins[stage + 1],
+                 .report = report};
     TRM_TRY(trm_network_create(&e.network));
     trm_status status = emit(&e);
     trm_arena_fini(&e.arena);

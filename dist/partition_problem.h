@@ -3,6 +3,7 @@
  *
  *   partition_rules.c   enumerates for every layer the ways it can run on the ranks (strategies)
  *   partition_cost.c    what a strategy, and a change of a tensor's sharding, costs
+ *   partition_stages.c  cuts the layers into pipeline stages
  *   partition_search.c  chooses a strategy per layer, by dynamic programming
  *   partition_emit.c    writes one rank's network
  *   partition.c         the entry: mesh, pins, report
@@ -32,6 +33,8 @@ typedef struct trm_partition_tensor {
     int32_t n_uses;              /* how many layers read it */
     int32_t pin;                 /* the only form it may have once made, or -1 */
     bool tracked;                /* its forms are part of the search's state */
+    bool can_be_sent;            /* sent_dims is known */
+    trm_dims sent_dims;          /* as a RECV writes them that has the network's inputs as its inputs */
     double *conversion;          /* [n_forms, n_forms] seconds, INFINITY where there is no direct step */
 } trm_partition_tensor;
 
@@ -54,8 +57,10 @@ typedef struct trm_partitioner {
     int32_t n;        /* ranks the tensors are spread over */
     int32_t parts[8]; /* numbers of parts worth trying: n, and divisors of it that attention heads ask for */
     int32_t n_parts;
-    trm_partition_tensor *tensors; /* [network->n_tensors] */
-    trm_partition_layer *layers;   /* [network->n_layers] */
+    int32_t n_stages;
+    int32_t stage_begins[TRM_MAX_RANKS + 1]; /* stage s has layers stage_begins[s] .. stage_begins[s + 1] - 1 */
+    trm_partition_tensor *tensors;           /* [network->n_tensors] */
+    trm_partition_layer *layers;             /* [network->n_layers] */
     trm_arena arena;
 } trm_partitioner;
 
@@ -95,14 +100,24 @@ double trm_partition_rent(const trm_partitioner *partitioner, const trm_tensor *
 /* Seconds of one direct conversion step; INFINITY where there is none. */
 double trm_partition_conversion_seconds(const trm_partitioner *partitioner, const trm_tensor *tensor,
                                         const trm_sharding *from, const trm_sharding *to);
-/* Bytes a rank sends in it. */
+/* Seconds of sending a tensor to the next stage, in one form. */
+double trm_partition_send_seconds(const trm_partitioner *partitioner, const trm_tensor *tensor,
+                                  const trm_sharding *sharding);
+/* Bytes a rank sends in a conversion. */
 double trm_partition_conversion_bytes(const trm_partitioner *partitioner, const trm_tensor *tensor,
                                       const trm_sharding *from, const trm_sharding *to);
+
+/* ---- stages ------------------------------------------------------------------------------------ */
+
+/* Whether an activation is made before layer `cut` and read by it or later ones. */
+bool trm_partition_crosses(const trm_partition_tensor *tensor, int32_t cut);
+/* Fills in n_stages and stage_begins. */
+trm_status trm_partition_cut_stages(trm_partitioner *partitioner, int32_t stages);
 
 /* ---- partition.c ------------------------------------------------------------------------------- */
 
 /* Fills in all but what is chosen, from `network`, `model` and `n`. */
-trm_status trm_partition_prepare(trm_partitioner *partitioner);
+trm_status trm_partition_prepare(trm_partitioner *partitioner, int32_t stages);
 
 /* ---- search ------------------------------------------------------------------------------------ */
 

@@ -343,6 +343,28 @@ static trm_status advance(search *s, const trm_layer *layer, trm_form_set *row, 
     return TRM_OK;
 }
 
+/* At a cut between stages activations are whole, and the next stage's ranks have their own constants. */
+static trm_status cross(search *s, trm_form_set *row)
+{
+    for (int32_t i = 0; i < s->now.n; i++) {
+        const state *before = &s->now.states[i];
+        double cost = before->cost;
+        memcpy(row, before->forms, (size_t)s->n_live * sizeof(*row));
+        for (int32_t t = 0; t < s->n_live; t++) {
+            if (s->partitioner->tensors[s->live[t]].tensor->role == TRM_TENSOR_ACTIVATION) {
+                cost += acquire(s, s->live[t], 0, &row[t]);
+                row[t] = 1;
+                cost += arrive(s, s->live[t], &row[t]);
+            } else {
+                cost += initial_forms(s, s->live[t], &row[t]);
+            }
+        }
+        TRM_TRY(add_state(s, cost, before->step, row));
+    }
+    settle(s);
+    return TRM_OK;
+}
+
 /* ---- the whole network ------------------------------------------------------------------------- */
 
 /* An upper bound of the tensors live at once. */
@@ -386,7 +408,11 @@ static trm_status run(search *s)
     }
     TRM_TRY_GOTO(status, add_state(s, 0.0, -1, row), done);
     settle(s);
-    for (int32_t i = 0; i < network->n_layers; i++) {
+    for (int32_t i = 0, stage = 1; i < network->n_layers; i++) {
+        if (stage < s->partitioner->n_stages && i == s->partitioner->stage_begins[stage]) {
+            TRM_TRY_GOTO(status, cross(s, row), done);
+            stage++;
+        }
         TRM_TRY_GOTO(status, advance(s, network->layers[i], row, lists, lists + s->max_live), done);
     }
     int32_t index = s->now.states[0].step;

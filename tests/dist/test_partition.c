@@ -223,6 +223,78 @@ static void runs_replicas(void **unused)
     trm_network_destroy(network);
 }
 
+/* Stages of like weight, one tensor between them, and the logits everywhere. */
+static void cuts_stages(void **unused)
+{
+    (void)unused;
+    test_decoder decoder = llama_8b;
+    decoder.layers = 8;
+    trm_network *network = test_decoder_network(&decoder);
+    trm_mesh mesh = {{2, 2, 1, 1, 2}};
+    double bytes[8];
+    for (int32_t rank = 0; rank < 8; rank++) {
+        trm_network *local = partition(network, mesh, rank, NULL);
+        int32_t stage = rank / 2 % 2;
+        assert_int_equal(count_op(local, TRM_SEND), 1);
+        assert_int_equal(count_op(local, TRM_RECV), 1);
+        expect_dims(local, "logits", (trm_dims){2, {-1, 128256}});
+        assert_true(trm_network_find_tensor(local, "logits")->is_output);
+        assert_int_equal(trm_network_find_tensor(local, "embed_tokens.weight") != NULL, stage == 0);
+        assert_int_equal(trm_network_find_tensor(local, "lm_head.weight") != NULL, stage == 1);
+        const char *name = stage == 0 ? "logits.recv" : "logits.send";
+        assert_int_equal(find_layer(local, name)->desc.collective.root, stage == 0 ? rank + 2 : rank - 2);
+        bytes[rank] = 0.0;
+        for (int32_t i = 0; i < local->n_tensors; i++) {
+            const trm_tensor *tensor = local->tensors[i];
+            bytes[rank] += tensor->weight != NULL ? (double)trm_dims_bytes(&tensor->dims, tensor->dtype) : 0.0;
+        }
+        trm_network_destroy(local);
+    }
+    assert_true(bytes[0] < 1.1 * bytes[2] && bytes[2] < 1.1 * bytes[0]);
+    trm_mesh many = {{1, 64, 1, 1, 1}}, few = {{1, 2, 1, 1, 1}};
+    trm_network *local;
+    assert_ok(trm_partition(network, &many, 63, NULL, &local, NULL));
+    trm_network_destroy(local);
+    trm_network_destroy(network);
+
+    trm_tensor *x, *y;
+    assert_ok(trm_network_create(&network));
+    assert_ok(trm_network_add_input(network, "x", TRM_F32, (trm_dims){1, {4}}, &x));
+    assert_ok(trm_network_add_activation(network, "y", TRM_ACTIVATION_RELU, x, &y));
+    assert_ok(trm_network_mark_output(network, y));
+    assert_fails(trm_partition(network, &few, 0, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT,
+                 "the network's 1 layers cannot be cut into 2 stages");
+    trm_network_destroy(network);
+}
+
+/* A RECV whose dims are its own. */
+static void receives_what_it_has_nothing_like(void **unused)
+{
+    (void)unused;
+    trm_network *network;
+    trm_tensor *inputs[2], *received;
+    assert_ok(trm_network_create(&network));
+    assert_ok(trm_network_add_input(network, "ids", TRM_I32, (trm_dims){1, {-1}}, &inputs[0]));
+    assert_ok(trm_network_add_input(network, "table", TRM_I32, (trm_dims){2, {3, -1}}, &inputs[1]));
+    trm_layer_desc desc = {
+        .kind = TRM_LAYER_DIST_COLLECTIVE,
+        .collective = {.op = TRM_RECV, .root = 1, .n_ranks = 2, .dtype = TRM_BF16, .dims = {3, {-3, 7, -2}}}};
+    assert_ok(trm_network_add_layer(network, "recv", &desc, inputs, 2, &received));
+    assert_int_equal(received->dtype, TRM_BF16);
+    expect_dims(network, "recv", (trm_dims){3, {-1, 7, 3}});
+    desc.collective.dims.d[1] = -4;
+    assert_fails(trm_network_add_layer(network, "recv", &desc, inputs, 2, &received), TRM_ERROR_INVALID_ARGUMENT,
+                 "dimension 1 of recv is axis 3 of the inputs");
+    desc.collective.dims.n = 0;
+    desc.collective.dtype = TRM_DTYPE_COUNT;
+    assert_fails(trm_network_add_layer(network, "recv", &desc, inputs, 2, &received), TRM_ERROR_INVALID_ARGUMENT,
+                 "recv has type invalid");
+    desc.collective.dtype = TRM_F32;
+    assert_fails(trm_network_add_layer(network, "recv", &desc, (trm_tensor *[]){NULL, inputs[0]}, 2, &received),
+                 TRM_ERROR_INVALID_ARGUMENT, "input");
+    trm_network_destroy(network);
+}
+
 static void honours_pins(void **unused)
 {
     (void)unused;
@@ -301,6 +373,8 @@ int main(void)
         cmocka_unit_test(keeps_whole_what_does_not_divide),
         cmocka_unit_test(pads_vocabularies),
         cmocka_unit_test(runs_replicas),
+        cmocka_unit_test(cuts_stages),
+        cmocka_unit_test(receives_what_it_has_nothing_like),
         cmocka_unit_test(honours_pins),
         cmocka_unit_test(refuses_meshes),
         cmocka_unit_test(is_quick_and_alike_on_every_rank),

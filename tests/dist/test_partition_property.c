@@ -244,34 +244,59 @@ static void partition_at_random(const trm_network *network, const trm_mesh *mesh
 {
     trm_partitioner partitioner = {.network = network, .n = mesh->size[TRM_AXIS_TP]};
     trm_cost_model_default(TRM_BACKEND_HOST, &partitioner.model);
-    assert_ok(trm_partition_prepare(&partitioner));
+    assert_ok(trm_partition_prepare(&partitioner, mesh->size[TRM_AXIS_PP]));
     shuffle_prices(&partitioner, seed);
+    assert_ok(trm_partition_cut_stages(&partitioner, mesh->size[TRM_AXIS_PP]));
     assert_ok(trm_partition_search(&partitioner));
     for (int32_t r = 0; r < n; r++) {
         trm_partition_report report = {0};
-        assert_ok(trm_partition_emit(&partitioner, mesh, r % partitioner.n, &locals[r], &report));
+        assert_ok(trm_partition_emit(&partitioner, mesh, r, &locals[r], &report));
     }
     trm_arena_fini(&partitioner.arena);
 }
 
+/* Networks whose every cut meets dims that follow from no input have one stage. */
+static bool can_be_cut(const trm_network *network, int32_t stages)
+{
+    trm_partitioner partitioner = {.network = network, .n = 1};
+    trm_cost_model_default(TRM_BACKEND_HOST, &partitioner.model);
+    trm_status status = trm_partition_prepare(&partitioner, stages);
+    trm_arena_fini(&partitioner.arena);
+    if (status != TRM_OK) {
+        assert_fails(status, TRM_ERROR_INVALID_ARGUMENT, "cannot be cut into");
+    }
+    return status == TRM_OK;
+}
+
+static trm_mesh random_mesh(const trm_network *network, uint64_t *seed)
+{
+    int32_t tp = 1 + (int32_t)test_random_below(seed, 4), pp = 1, dp = test_random_below(seed, 4) == 0 ? 2 : 1;
+    if (test_random_below(seed, 2) == 0) {
+        pp = MAX_RANKS / (tp * dp);
+        pp = pp > 3 ? 3 : pp;
+    }
+    return (trm_mesh){{tp, can_be_cut(network, pp) ? pp : 1, 1, 1, dp}};
+}
+
 static void check_network(trm_network *network, uint64_t *seed, test_feed feed, const char *what)
 {
-    int32_t tp = 1 + (int32_t)test_random_below(seed, 4), dp = test_random_below(seed, 4) == 0 ? 2 : 1;
-    trm_mesh mesh = {{tp, 1, 1, 1, dp}};
+    trm_mesh mesh = random_mesh(network, seed);
+    int32_t n = mesh.size[TRM_AXIS_TP] * mesh.size[TRM_AXIS_PP] * mesh.size[TRM_AXIS_DP];
     trm_network *locals[MAX_RANKS];
     bool by_model = test_random_below(seed, 2) == 0;
-    char name[200];
-    snprintf(name, sizeof(name), "%s on tp=%d,dp=%d %s", what, (int)tp, (int)dp, by_model ? "by model" : "at random");
+    char name[200], axes[64];
+    trm_mesh_format(&mesh, axes, sizeof(axes));
+    snprintf(name, sizeof(name), "%s on %s %s", what, axes, by_model ? "by model" : "at random");
     if (by_model) {
-        partition_by_model(network, &mesh, tp * dp, seed, locals);
+        partition_by_model(network, &mesh, n, seed, locals);
     } else {
-        partition_at_random(network, &mesh, tp * dp, seed, locals);
+        partition_at_random(network, &mesh, n, seed, locals);
     }
-    for (int32_t r = 0; by_model && r < tp * dp; r++) {
+    for (int32_t r = 0; by_model && r < n; r++) {
         assert_ok(trm_run_passes(locals[r], TRM_PASSES_AFTER_PARTITION));
     }
-    compare(network, locals, tp * dp, feed, name);
-    for (int32_t r = 0; r < tp * dp; r++) {
+    compare(network, locals, n, feed, name);
+    for (int32_t r = 0; r < n; r++) {
         trm_network_destroy(locals[r]);
     }
 }

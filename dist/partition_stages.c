@@ -1,0 +1,192 @@
+/*
+ * Pipeline stages: where the list of layers is cut along the pp axis.
+ *
+ * Stages are runs of layers. The cuts make the slowest stage about as fast as can be, by the cost of each layer's
+ * cheapest strategy (the price of its weights included, so that memory is balanced as well) and of sending what crosses
+ * the cut. Tensors cross whole. A cut is possible where the receiver can tell their dims from the network's inputs, and
+ * where no state is used on both sides.
+ */
+#include "dist/partition_problem.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "graph/passes/analysis.h"
+
+/* A stage may take this much longer than the slowest must, if less is sent for it: between blocks, not amid them. */
+static const double slack = 1.1;
+
+bool trm_partition_crosses(const trm_partition_tensor *tensor, int32_t cut)
+{
+    const trm_layer *producer = tensor->tensor->producer;
+    return producer != NULL && producer->index < cut && tensor->last_use >= cut;
+}
+
+/* Finds a network input with an axis of the class of dims; `k` counts axes of all inputs up to it. */
+static bool find_axis(const trm_network *network, const trm_analysis *analysis, int32_t dim_class, int64_t *k)
+{
+    *k = 0;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        if (tensor->role != TRM_TENSOR_INPUT) {
+            continue;
+        }
+        for (int32_t axis = 0; axis < tensor->dims.n; axis++, (*k)++) {
+            if (tensor->dims.d[axis] == -1 && analysis->dim_class[tensor->index][axis] == dim_class) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The dims of a tensor as a RECV writes them whose inputs are the network's; false if they cannot be told. */
+static bool write_dims(const trm_network *network, const trm_analysis *analysis, const trm_tensor *tensor,
+                       trm_dims *dims)
+{
+    *dims = tensor->dims;
+    for (int32_t i = 0; i < dims->n; i++) {
+        int64_t k;
+        if (dims->d[i] == -1) {
+            if (!find_axis(network, analysis, analysis->dim_class[tensor->index][i], &k)) {
+                return false;
+            }
+            dims->d[i] = -1 - k;
+        }
+    }
+    int32_t n_inputs = trm_network_input_count(network);
+    return n_inputs >= 1 && n_inputs <= TRM_MAX_LAYER_INPUTS;
+}
+
+static trm_status find_dims(trm_partitioner *partitioner)
+{
+    const trm_network *network = partitioner->network;
+    trm_analysis analysis;
+    TRM_TRY(trm_analysis_init(network, &analysis));
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        trm_partition_tensor *tensor = &partitioner->tensors[i];
+        tensor->can_be_sent = write_dims(network, &analysis, tensor->tensor, &tensor->sent_dims);
+    }
+    trm_analysis_fini(&analysis);
+    return TRM_OK;
+}
+
+/* Seconds of sending what crosses a cut before each layer; INFINITY where there can be none. */
+static void price_cuts(const trm_partitioner *partitioner, double *cuts)
+{
+    const trm_network *network = partitioner->network;
+    const trm_sharding whole = {TRM_REPLICATED, 0, 1};
+    for (int32_t i = 0; i <= network->n_layers; i++) {
+        cuts[i] = 0.0;
+    }
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_partition_tensor *tensor = &partitioner->tensors[i];
+        const trm_tensor *t = tensor->tensor;
+        int32_t from = t->producer != NULL ? t->producer->index + 1 : tensor->first_use + 1;
+        bool stays = t->role == TRM_TENSOR_STATE || (t->role == TRM_TENSOR_ACTIVATION && !tensor->can_be_sent);
+        double seconds = stays ? INFINITY : trm_partition_send_seconds(partitioner, t, &whole);
+        bool matters = t->role == TRM_TENSOR_STATE || t->role == TRM_TENSOR_ACTIVATION;
+        for (int32_t cut = from; matters && cut <= tensor->last_use; cut++) {
+            cuts[cut] += seconds;
+        }
+        if (t->is_output && stays && t->producer != NULL) { /* every other stage receives it */
+            for (int32_t cut = 1; cut < network->n_layers; cut++) {
+                cuts[cut] = INFINITY;
+            }
+        }
+    }
+}
+
+/* What placing the cuts works on: arrays over layers, and tables [stages, n + 1] over numbers of stages and their ends.
+ */
+typedef struct placing {
+    int32_t n, stages;
+    double *sums;   /* [n + 1] cost of the layers before i */
+    double *cuts;   /* [n + 1] cost of a cut before layer i */
+    double *best;   /* of stages 0 .. s that end before layer i */
+    int32_t *first; /* where the last of them then begins */
+} placing;
+
+/*
+ * With no limit, makes the slowest stage as fast as can be; with one, makes the cuts as cheap as can be while no stage
+ * takes longer. Returns what was made least.
+ */
+static double place(const placing *p, double limit)
+{
+    size_t width = (size_t)p->n + 1;
+    for (int32_t i = 0; i <= p->n; i++) {
+        bool fits = i > 0 && p->sums[i] <= limit;
+        p->best[i] = !fits ? INFINITY : limit == INFINITY ? p->sums[i] : 0.0;
+        p->first[i] = 0;
+    }
+    for (int32_t s = 1; s < p->stages; s++) {
+        for (int32_t i = 0; i <= p->n; i++) {
+            double least = INFINITY;
+            for (int32_t j = i; j-- > 1;) {
+                double layers = p->sums[i] - p->sums[j], own = layers + p->cuts[j];
+                double before = p->best[(size_t)(s - 1) * width + (size_t)j];
+                if (layers > limit || (limit == INFINITY && layers >= least)) {
+                    break; /* a longer stage takes longer */
+                }
+                double all =
+                    limit < INFINITY ? (own <= limit ? before + p->cuts[j] : INFINITY) : (own > before ? own : before);
+                if (all < least) {
+                    least = all;
+                    p->first[(size_t)s * width + (size_t)i] = j;
+                }
+            }
+            p->best[(size_t)s * width + (size_t)i] = least;
+        }
+    }
+    return p->best[(size_t)(p->stages - 1) * width + (size_t)p->n];
+}
+
+static double cheapest(const trm_partition_layer *layer)
+{
+    double least = INFINITY;
+    for (int32_t i = 0; i < layer->n_strategies; i++) {
+        least = layer->strategies[i].cost < least ? layer->strategies[i].cost : least;
+    }
+    return least;
+}
+
+trm_status trm_partition_cut_stages(trm_partitioner *partitioner, int32_t stages)
+{
+    int32_t n = partitioner->network->n_layers;
+    size_t width = (size_t)n + 1;
+    partitioner->n_stages = stages;
+    partitioner->stage_begins[0] = 0;
+    partitioner->stage_begins[stages] = n;
+    if (stages == 1) {
+        return TRM_OK;
+    }
+    TRM_TRY(find_dims(partitioner));
+    placing p = {n,
+                 stages,
+                 trm_arena_array(&partitioner->arena, width, sizeof(double)),
+                 trm_arena_array(&partitioner->arena, width, sizeof(double)),
+                 trm_arena_array(&partitioner->arena, width * (size_t)stages, sizeof(double)),
+                 trm_arena_array(&partitioner->arena, width * (size_t)stages, sizeof(int32_t))};
+    if (p.sums == NULL || p.cuts == NULL || p.best == NULL || p.first == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        p.sums[i + 1] = p.sums[i] + cheapest(&partitioner->layers[i]);
+    }
+    price_cuts(partitioner, p.cuts);
+    double slowest = place(&p, INFINITY);
+    if (slowest == INFINITY) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "the network's %" PRId32 " layers cannot be cut into %" PRId32
+                 " stages: tensors cross a cut only if their dims are known or those of inputs, states never",
+                 n, stages);
+    }
+    place(&p, slack * slowest);
+    for (int32_t s = stages - 1, end = n; s > 0; s--) {
+        end = p.first[(size_t)s * width + (size_t)end];
+        partitioner->stage_begins[s] = end;
+    }
+    return TRM_OK;
+}
