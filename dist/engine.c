@@ -190,6 +190,7 @@ trm_status trm_engine_create(trm_plan *plan, trm_world *world, trm_progress_fn p
                  destroy);
     made->weights = memory;
     TRM_TRY_GOTO(status, load_weights(made, progress, user), destroy);
+    TRM_TRY_GOTO(status, trm_partition_open_groups(&plan->mesh, &plan->partition, world->communicator), destroy);
     TRM_DEBUG("rank %d: %.1f MiB of weights loaded", plan->rank, (double)plan->weight_bytes / 0x1p20);
     *engine = made;
     return TRM_OK;

@@ -223,6 +223,10 @@ static trm_status solve(trm_partitioner *partitioner, const trm_mesh *mesh, int3
     TRM_TRY(trm_partition_prepare(partitioner, mesh->size[TRM_AXIS_PP]));
     TRM_TRY(trm_partition_search(partitioner));
     note_attention(partitioner, report);
+    if (partitioner->n_stages > 1) {
+        report->n_parts = partitioner->n_parts;
+        memcpy(report->parts, partitioner->parts, sizeof(report->parts));
+    }
     return trm_partition_emit(partitioner, mesh, rank, local, report);
 }
 

@@ -11,6 +11,7 @@
 
 #include <trireme/mesh.h>
 
+#include "collectives/communicator.h"
 #include "graph/network.h"
 
 /* How one tensor lies on the n ranks of an axis. */
@@ -42,8 +43,10 @@ void trm_cost_model_default(trm_backend backend, trm_cost_model *model);
 typedef struct trm_partition_report {
     int32_t n_collectives;
     double bytes_exchanged; /* per rank and run, unknown dimensions taken as in the cost model */
-    double seconds;         /* the cost model's estimate of one run */
-    char note[512];         /* what could not be split and why, or "" */
+    double seconds;         /* the cost model's estimate of one run of this rank's stage */
+    int32_t n_parts;        /* with several stages: numbers of ranks that the collectives of any of them may join */
+    int32_t parts[8];
+    char note[512]; /* what could not be split and why, or "" */
 } trm_partition_report;
 
 /*
@@ -52,5 +55,13 @@ typedef struct trm_partition_report {
  */
 trm_status trm_partition(const trm_network *network, const trm_mesh *mesh, int32_t rank, const trm_cost_model *model,
                          trm_network **local, trm_partition_report *report);
+
+/*
+ * Makes the parts of the communicator for the collectives of all stages, in the same order on every rank. Left to the
+ * first run, a stage would make one while the next, which must take part in that, waits to receive from it. Collective;
+ * nothing to do with one stage.
+ */
+trm_status trm_partition_open_groups(const trm_mesh *mesh, const trm_partition_report *report,
+                                     trm_communicator *communicator);
 
 #endif

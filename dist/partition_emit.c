@@ -130,29 +130,37 @@ static int32_t world_size(const trm_mesh *mesh)
 }
 
 /*
- * A collective among ranks that hold the different parts. tp is the innermost axis of the mesh: its groups are runs of
- * n ranks. With fewer parts than ranks each run falls into n / parts groups of ranks n / parts apart.
+ * The groups of ranks that hold the different parts. tp is the innermost axis of the mesh: its groups are runs of n
+ * ranks. With fewer parts than ranks each run falls into n / parts groups of ranks n / parts apart.
  */
-static trm_collective_params collective(const emitter *e, trm_collective_op op, int32_t axis, int32_t parts)
+static void list_groups(const trm_mesh *mesh, int32_t parts, trm_collective_params *params)
 {
-    trm_collective_params params = {.op = op, .reduce = TRM_REDUCE_NONE, .axis = axis, .n_ranks = parts};
-    int32_t n = e->partitioner->n, world = world_size(e->mesh), apart = n / parts, at = 0;
-    if (op == TRM_ALL_REDUCE || op == TRM_REDUCE_SCATTER) {
-        params.reduce = TRM_REDUCE_SUM;
-    }
+    int32_t n = mesh->size[TRM_AXIS_TP], world = world_size(mesh), apart = n / parts, at = 0;
+    params->n_ranks = parts;
     if (parts == world) {
-        return params;
+        return;
     }
-    params.n_groups = world / parts;
-    params.group_size = parts;
+    params->n_groups = world / parts;
+    params->group_size = parts;
     for (int32_t run = 0; run < world; run += n) {
         for (int32_t first = 0; first < apart; first++) {
             for (int32_t j = 0; j < parts; j++) {
-                params.groups[at++] = run + first + j * apart;
+                params->groups[at++] = run + first + j * apart;
             }
         }
     }
-    return params;
+}
+
+trm_status trm_partition_open_groups(const trm_mesh *mesh, const trm_partition_report *report,
+                                     trm_communicator *communicator)
+{
+    for (int32_t i = 0; i < report->n_parts; i++) {
+        trm_collective_params params = {.op = TRM_ALL_REDUCE};
+        trm_communicator *part;
+        list_groups(mesh, report->parts[i], &params);
+        TRM_TRY(trm_communicator_part(communicator, params.groups, params.n_groups, params.group_size, &part));
+    }
+    return TRM_OK;
 }
 
 static trm_status add_named(emitter *e, const trm_tensor *tensor, const char *what, const trm_layer_desc *desc,
@@ -168,7 +176,11 @@ static trm_status add_named(emitter *e, const trm_tensor *tensor, const char *wh
 static trm_status add_collective(emitter *e, const trm_tensor *tensor, const char *what, trm_collective_op op,
                                  int32_t axis, int32_t parts, trm_tensor *input, trm_tensor **output)
 {
-    trm_layer_desc desc = {.kind = TRM_LAYER_DIST_COLLECTIVE, .collective = collective(e, op, axis, parts)};
+    bool reduces = op == TRM_ALL_REDUCE || op == TRM_REDUCE_SCATTER;
+    trm_layer_desc desc = {
+        .kind = TRM_LAYER_DIST_COLLECTIVE,
+        .collective = {.op = op, .reduce = reduces ? TRM_REDUCE_SUM : TRM_REDUCE_NONE, .axis = axis}};
+    list_groups(e->mesh, parts, &desc.collective);
     e->report->n_collectives++;
     return add_named(e, tensor, what, &desc, input, output);
 }

@@ -25,8 +25,18 @@ typedef struct test_feed {
     bool decodes; /* a decoder's prompts and then single tokens, instead of one random input */
 } test_feed;
 
+/* A network as partitioned. */
+typedef struct parts {
+    trm_mesh mesh;
+    int32_t n;
+    trm_network *locals[MAX_RANKS];
+    trm_partition_report reports[MAX_RANKS];
+} parts;
+
 typedef struct rank_run {
     const trm_network *network;
+    const trm_mesh *mesh; /* NULL: the whole network */
+    const trm_partition_report *report;
     trm_communicator *communicator;
     test_feed feed;
     test_interpreter *interpreter;
@@ -77,6 +87,9 @@ static trm_status run_network(rank_run *run)
     test_interpreter_options options = {
         .backend = TRM_BACKEND_HOST, .state_dimension = 8, .communicator = run->communicator};
     TRM_TRY(test_interpreter_create(run->network, &options, &run->interpreter));
+    if (run->mesh != NULL) {
+        TRM_TRY(trm_partition_open_groups(run->mesh, run->report, run->communicator));
+    }
     return run->feed.decodes ? run_decoder(run) : run_random(run);
 }
 
@@ -126,8 +139,9 @@ static void expect_same(const trm_network *network, rank_run *whole, rank_run *p
 }
 
 /* Runs the ranks' networks and compares each rank's outputs with the whole network's. */
-static void compare(const trm_network *network, trm_network *const *locals, int32_t n, test_feed feed, const char *what)
+static void compare(const trm_network *network, const parts *p, test_feed feed, const char *what)
 {
+    int32_t n = p->n;
     trm_communicator *communicators[MAX_RANKS];
     pthread_t threads[MAX_RANKS];
     rank_run whole = {.network = network, .feed = feed}, ranks[MAX_RANKS] = {{0}};
@@ -138,7 +152,11 @@ static void compare(const trm_network *network, trm_network *const *locals, int3
     }
     assert_ok(trm_communicator_local_create(n, 5.0, communicators));
     for (int32_t r = 0; r < n; r++) {
-        ranks[r] = (rank_run){.network = locals[r], .communicator = communicators[r], .feed = feed};
+        ranks[r] = (rank_run){.network = p->locals[r],
+                              .mesh = &p->mesh,
+                              .report = &p->reports[r],
+                              .communicator = communicators[r],
+                              .feed = feed};
         assert_int_equal(pthread_create(&threads[r], NULL, run_thread, &ranks[r]), 0);
     }
     for (int32_t r = 0; r < n; r++) {
@@ -146,7 +164,7 @@ static void compare(const trm_network *network, trm_network *const *locals, int3
     }
     for (int32_t r = 0; r < n; r++) { /* a lost peer is seldom the cause */
         if (ranks[r].status != TRM_OK && ranks[r].status != TRM_ERROR_LOST_RANK) {
-            print_network(locals[r]);
+            print_network(p->locals[r]);
             fail_msg("%s, rank %d: %s", what, (int)r, ranks[r].cause);
         }
     }
@@ -154,7 +172,7 @@ static void compare(const trm_network *network, trm_network *const *locals, int3
         char name[256];
         snprintf(name, sizeof(name), "%s, rank %d", what, (int)r);
         if (ranks[r].status != TRM_OK) {
-            print_network(locals[r]);
+            print_network(p->locals[r]);
             fail_msg("%s: %s", name, ranks[r].cause);
         }
         expect_same(network, &whole, &ranks[r], name);
@@ -222,35 +240,32 @@ static void unpin(trm_network *network)
     }
 }
 
-static void partition_by_model(trm_network *network, const trm_mesh *mesh, int32_t n, uint64_t *seed,
-                               trm_network **locals)
+static void partition_by_model(trm_network *network, uint64_t *seed, parts *p)
 {
     trm_cost_model model = random_model(seed);
     if (test_random_below(seed, 3) == 0) {
         pin_some(network, seed);
     }
-    if (trm_partition(network, mesh, 0, &model, &locals[0], NULL) != TRM_OK) {
+    if (trm_partition(network, &p->mesh, 0, &model, &p->locals[0], &p->reports[0]) != TRM_OK) {
         assert_fails(TRM_ERROR_INVALID_ARGUMENT, TRM_ERROR_INVALID_ARGUMENT, "pinned"); /* the cause names the pin */
         unpin(network);
-        assert_ok(trm_partition(network, mesh, 0, &model, &locals[0], NULL));
+        assert_ok(trm_partition(network, &p->mesh, 0, &model, &p->locals[0], &p->reports[0]));
     }
-    for (int32_t r = 1; r < n; r++) {
-        assert_ok(trm_partition(network, mesh, r, &model, &locals[r], NULL));
+    for (int32_t r = 1; r < p->n; r++) {
+        assert_ok(trm_partition(network, &p->mesh, r, &model, &p->locals[r], &p->reports[r]));
     }
 }
 
-static void partition_at_random(const trm_network *network, const trm_mesh *mesh, int32_t n, uint64_t *seed,
-                                trm_network **locals)
+static void partition_at_random(const trm_network *network, uint64_t *seed, parts *p)
 {
-    trm_partitioner partitioner = {.network = network, .n = mesh->size[TRM_AXIS_TP]};
+    trm_partitioner partitioner = {.network = network, .n = p->mesh.size[TRM_AXIS_TP]};
     trm_cost_model_default(TRM_BACKEND_HOST, &partitioner.model);
-    assert_ok(trm_partition_prepare(&partitioner, mesh->size[TRM_AXIS_PP]));
+    assert_ok(trm_partition_prepare(&partitioner, p->mesh.size[TRM_AXIS_PP]));
     shuffle_prices(&partitioner, seed);
-    assert_ok(trm_partition_cut_stages(&partitioner, mesh->size[TRM_AXIS_PP]));
+    assert_ok(trm_partition_cut_stages(&partitioner, p->mesh.size[TRM_AXIS_PP]));
     assert_ok(trm_partition_search(&partitioner));
-    for (int32_t r = 0; r < n; r++) {
-        trm_partition_report report = {0};
-        assert_ok(trm_partition_emit(&partitioner, mesh, r, &locals[r], &report));
+    for (int32_t r = 0; r < p->n; r++) {
+        assert_ok(trm_partition_emit(&partitioner, &p->mesh, r, &p->locals[r], &p->reports[r]));
     }
     trm_arena_fini(&partitioner.arena);
 }
@@ -280,24 +295,23 @@ static trm_mesh random_mesh(const trm_network *network, uint64_t *seed)
 
 static void check_network(trm_network *network, uint64_t *seed, test_feed feed, const char *what)
 {
-    trm_mesh mesh = random_mesh(network, seed);
-    int32_t n = mesh.size[TRM_AXIS_TP] * mesh.size[TRM_AXIS_PP] * mesh.size[TRM_AXIS_DP];
-    trm_network *locals[MAX_RANKS];
+    parts p = {.mesh = random_mesh(network, seed)};
+    p.n = p.mesh.size[TRM_AXIS_TP] * p.mesh.size[TRM_AXIS_PP] * p.mesh.size[TRM_AXIS_DP];
     bool by_model = test_random_below(seed, 2) == 0;
     char name[200], axes[64];
-    trm_mesh_format(&mesh, axes, sizeof(axes));
+    trm_mesh_format(&p.mesh, axes, sizeof(axes));
     snprintf(name, sizeof(name), "%s on %s %s", what, axes, by_model ? "by model" : "at random");
     if (by_model) {
-        partition_by_model(network, &mesh, n, seed, locals);
+        partition_by_model(network, seed, &p);
     } else {
-        partition_at_random(network, &mesh, n, seed, locals);
+        partition_at_random(network, seed, &p);
     }
-    for (int32_t r = 0; by_model && r < n; r++) {
-        assert_ok(trm_run_passes(locals[r], TRM_PASSES_AFTER_PARTITION));
+    for (int32_t r = 0; by_model && r < p.n; r++) {
+        assert_ok(trm_run_passes(p.locals[r], TRM_PASSES_AFTER_PARTITION));
     }
-    compare(network, locals, n, feed, name);
-    for (int32_t r = 0; r < n; r++) {
-        trm_network_destroy(locals[r]);
+    compare(network, &p, feed, name);
+    for (int32_t r = 0; r < p.n; r++) {
+        trm_network_destroy(p.locals[r]);
     }
 }
 
