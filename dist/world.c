@@ -272,6 +272,10 @@ void trm_world_close(trm_world *world)
     if (world == NULL) {
         return;
     }
+    bool failed = world->bootstrap != NULL && trm_transport_check(world->bootstrap->transport) != TRM_OK;
+    if (failed && world->communicator != NULL) {
+        trm_communicator_abort(world->communicator); /* peers will not take part in leaving it */
+    }
     trm_communicator_destroy(world->communicator);
     trm_device_close(world->device);
     trm_bootstrap_close(world->bootstrap);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "collectives/wait.h"
 #include "dist/world.h"
 
 static int own_rank = -1;
@@ -32,7 +33,7 @@ static int fail(trm_world *world, trm_status status)
 /* How rank `rank` goes wrong; returns for ranks that do not. */
 static void go_wrong(const char *how, int32_t rank, trm_world *world)
 {
-    if (strcmp(how, "fails") == 0 && rank == 1) {
+    if ((strcmp(how, "fails") == 0 || strcmp(how, "gpu-fails") == 0) && rank == 1) {
         exit(fail(world, trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot load shard 7")));
     }
     if (strcmp(how, "both-fail") == 0 && rank <= 1) {
@@ -44,12 +45,55 @@ static void go_wrong(const char *how, int32_t rank, trm_world *world)
     if (strcmp(how, "exits") == 0 && rank == 1) {
         exit(3);
     }
-    if (strcmp(how, "absent") == 0 && rank == 1) {
+    if ((strcmp(how, "absent") == 0 || strcmp(how, "gpu-absent") == 0) && rank == 1) {
         sleep(60);
     }
     if (strcmp(how, "stopped") == 0 && rank == 1) {
         raise(SIGSTOP);
     }
+}
+
+static trm_status all_reduce_on_host(trm_world *world)
+{
+    float value = 1.0f;
+    trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, TRM_F32, &value, &value, 1, 0};
+    return trm_communicator_exchange(world->communicator, &x, NULL);
+}
+
+/* Waits for the device as a step does: looking at the communicator and the clock. */
+static trm_status all_reduce_on_gpu(trm_world *world)
+{
+    trm_stream *stream;
+    trm_event *done;
+    void *memory;
+    bool passed = false;
+    TRM_TRY(trm_stream_create(world->device, &stream));
+    TRM_TRY(trm_event_create(world->device, &done));
+    TRM_TRY(trm_device_alloc(world->device, sizeof(float), &memory));
+    trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, TRM_F32, memory, memory, 1, 0};
+    TRM_TRY(trm_communicator_exchange(world->communicator, &x, stream));
+    TRM_TRY(trm_event_record(done, stream));
+    double end = trm_wait_now() + world->deadline_seconds;
+    for (;;) {
+        TRM_TRY(trm_event_query(done, &passed));
+        if (passed) {
+            break;
+        }
+        TRM_TRY(trm_communicator_check(world->communicator));
+        if (trm_wait_now() > end) {
+            trm_communicator_abort(world->communicator);
+            TRM_FAIL(TRM_ERROR_LOST_RANK, "waited %g s for the peers", world->deadline_seconds);
+        }
+    }
+    trm_device_free(world->device, memory);
+    trm_event_destroy(done);
+    trm_stream_destroy(stream);
+    return TRM_OK;
+}
+
+static bool starts_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
 }
 
 int main(int argc, char **argv)
@@ -60,10 +104,11 @@ int main(int argc, char **argv)
     trm_log_set(print_log, NULL, TRM_LOG_ERROR);
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
     options.deadline_seconds = strcmp(how, "absent") == 0 || strcmp(how, "stopped") == 0 ? 2.0 : 60.0;
+    options.deadline_seconds = strcmp(how, "gpu-absent") == 0 ? 10.0 : options.deadline_seconds;
     if (strcmp(how, "options-differ") == 0 && own_rank == 1) {
         options.deadline_seconds = 30.0;
     }
-    bool cuda = strcmp(how, "no-device") == 0 || strcmp(how, "one-gpu") == 0;
+    bool gpu = starts_with(how, "gpu-"), cuda = gpu || strcmp(how, "no-device") == 0 || strcmp(how, "one-gpu") == 0;
     options.backend = cuda ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
     options.device = strcmp(how, "one-gpu") == 0 ? 0 : -1;
     trm_world *world = NULL;
@@ -72,10 +117,8 @@ int main(int argc, char **argv)
         return fail(NULL, status);
     }
     go_wrong(how, own_rank, world);
-    float value = 1.0f;
-    trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, TRM_F32, &value, &value, 1, 0};
     for (int i = 0; i < 3 && status == TRM_OK; i++) {
-        status = trm_communicator_exchange(world->communicator, &x, NULL);
+        status = gpu ? all_reduce_on_gpu(world) : all_reduce_on_host(world);
     }
     if (status != TRM_OK) {
         return fail(world, status);

@@ -79,6 +79,12 @@ expect_torchrun absent "6 - 6" 12 "rank 1 did not come within 2 s"
 
 if nvidia-smi -L >/dev/null 2>&1; then
     expect one-gpu 2 2 30 "ranks 0 and 1 both use GPU"
+    if [ "$(nvidia-smi -L | wc -l)" -ge 2 ]; then
+        expect gpu-well 2 0 60 "rank 0 done" "rank 1 done"
+        expect gpu-fails 2 5 60 "[0] log: $oom"
+        expect gpu-absent 2 6 60 "[0] error: "
+        expect_torchrun gpu-well "0 0" 60 "rank 0 done" "rank 1 done"
+    fi
 else
     expect no-device 2 4 8 "no usable CUDA device"
 fi
