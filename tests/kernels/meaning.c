@@ -128,7 +128,7 @@ void meaning_gather(const kernel_case *test, double *const *inputs, double *cons
         const place out = place_of(&test->outputs[0].dims, i);
         place in = {{0}};
         for (int32_t j = 0; j < x->n; j++) {
-            in.i[j] = out.i[j < axis ? j : j + indices->n - 1];
+            in.i[j] = j == axis ? 0 : out.i[j < axis ? j : j + indices->n - 1];
         }
         double index = inputs[1][index_of(indices, out.i + axis)];
         index += index < 0.0 ? (double)x->d[axis] : 0.0;

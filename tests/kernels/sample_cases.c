@@ -87,7 +87,7 @@ void sample_greedy(trm_stream *stream)
         }
     }
     /* With a penalty the runner-up wins: a positive logit is divided, a negative one multiplied. */
-    float pair[2][3] = {{2.0f, 1.5f, 0.0f}, {-1.0f, -1.5f, -9.0f}};
+    float pair[2][3] = {{0.9f, 0.7f, 0.0f}, {-1.0f, -1.5f, -9.0f}};
     trm_sample_row penalised[2] = {parameters[0], parameters[0]};
     penalised[0].repetition_penalty = penalised[1].repetition_penalty = 1.6f;
     uint32_t seen_pair[2] = {1, 1};
