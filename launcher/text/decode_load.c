@@ -7,7 +7,7 @@
 
 static trm_status load_members(const trm_text_loader *loader, const trm_json *json, trm_decode_step *step)
 {
-    bool split;
+    bool split = true; /* only the pre-tokenizer splits */
     step->cleanup = true;
     switch (step->kind) {
     case TRM_DECODE_METASPACE:

@@ -194,7 +194,7 @@ static trm_status translate_escape(translator *t)
         snprintf(reference, sizeof(reference), "\\g{%c}", c);
         return isdigit((unsigned char)peek(t, 0)) ? unsupported(t, "a reference above 9") : emit(t->out, reference);
     }
-    if (strchr("kgKyYcCMQE", c) != NULL) {
+    if (strchr("kgKyYcCM", c) != NULL) {
         char what[24];
         snprintf(what, sizeof(what), "the escape \\%c", c);
         return unsupported(t, what);
