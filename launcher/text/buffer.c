@@ -31,11 +31,11 @@ trm_status trm_array_grow(void **data, size_t *capacity, size_t count, size_t el
 
 trm_status trm_bytes_reserve(trm_bytes *bytes, size_t more)
 {
-    if (bytes->capacity - bytes->size >= more) {
+    if (bytes->data != NULL && bytes->capacity - bytes->size >= more) {
         return TRM_OK;
     }
     size_t count;
-    if (!trm_checked_add(bytes->size, more, &count)) {
+    if (!trm_checked_add(bytes->size, more == 0 ? 1 : more, &count)) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot hold %zu more bytes of text", more);
     }
     void *data = bytes->data;
@@ -46,12 +46,11 @@ trm_status trm_bytes_reserve(trm_bytes *bytes, size_t more)
 
 trm_status trm_bytes_append(trm_bytes *bytes, const char *data, size_t size)
 {
-    if (size == 0) {
-        return TRM_OK;
-    }
     TRM_TRY(trm_bytes_reserve(bytes, size));
-    memcpy(bytes->data + bytes->size, data, size);
-    bytes->size += size;
+    if (size > 0) {
+        memcpy(bytes->data + bytes->size, data, size);
+        bytes->size += size;
+    }
     return TRM_OK;
 }
 

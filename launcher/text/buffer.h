@@ -14,7 +14,7 @@ typedef struct trm_bytes {
     size_t size, capacity;
 } trm_bytes;
 
-/* Room for `more` bytes after the present ones. */
+/* Room for `more` bytes after the present ones. After this and the calls below `data` is not NULL, even if empty. */
 trm_status trm_bytes_reserve(trm_bytes *bytes, size_t more);
 trm_status trm_bytes_append(trm_bytes *bytes, const char *data, size_t size);
 /* Appends one code point as UTF-8. */

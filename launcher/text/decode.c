@@ -58,6 +58,7 @@ static trm_status push_byte_level(trm_decode_stream *stream, size_t index, const
     trm_decode_state *state = &stream->states[index];
     trm_bytes *pending = &state->pending;
     size_t before = pending->size;
+    TRM_TRY(trm_bytes_reserve(pending, size));
     for (size_t at = 0, step; at < size; at += step) {
         int byte = trm_byte_level_byte(trm_utf8_read(token + at, &step));
         if (byte < 0) { /* not of the byte alphabet: an added token, which stands for itself */
@@ -432,9 +433,9 @@ static trm_status finish_step(trm_decode_stream *stream, size_t index)
             }
             pending->size -= length;
         }
-        return step->fused ? feed(stream, index + 1, pending->data, pending->size) : TRM_OK;
+        return pending->size > 0 ? feed(stream, index + 1, pending->data, pending->size) : TRM_OK;
     case TRM_DECODE_REPLACE:
-        return step->fused && literal ? feed(stream, index + 1, pending->data, pending->size) : TRM_OK;
+        return pending->size > 0 ? feed(stream, index + 1, pending->data, pending->size) : TRM_OK;
     default:
         return TRM_OK;
     }
