@@ -382,6 +382,19 @@ static void unary_cases(kernel_case_bench *bench, trm_dtype dtype)
     unary_case(bench, dtype, (trm_unary_params){.op = TRM_UNARY_NEG}, DIMS(3, 0), -3, 3);
 }
 
+/* NaN and infinities on either side. */
+static void extremes_case(kernel_case_bench *bench, trm_dtype dtype, trm_elementwise_op op)
+{
+    const double a[] = {NAN, 1.0, NAN, INFINITY, -INFINITY, 0.0, 3.0};
+    const double b[] = {1.0, NAN, NAN, 2.0, 2.0, -INFINITY, INFINITY};
+    kernel_case test = new_case(TRM_LAYER_ELEMENTWISE, "op %d of extremes %s", (int)op, trm_dtype_name(dtype));
+    test.layer.elementwise.op = op;
+    add_input(&test, dtype, DIMS(COUNT(a)), 0, 0)->values = a;
+    add_input(&test, dtype, DIMS(COUNT(b)), 0, 0)->values = b;
+    add_output(&test, dtype, DIMS(COUNT(a)));
+    kernel_case_run(bench, &test, meaning_elementwise);
+}
+
 void kernel_cases_pointwise(kernel_case_bench *bench)
 {
     for (int32_t t = 0; t < COUNT(numbers); t++) {
@@ -393,6 +406,8 @@ void kernel_cases_pointwise(kernel_case_bench *bench)
     for (int32_t t = 0; t < COUNT(floats); t++) {
         const trm_dtype dtype = floats[t];
         const trm_elementwise_op add = TRM_ELEMENTWISE_ADD;
+        extremes_case(bench, dtype, TRM_ELEMENTWISE_MIN);
+        extremes_case(bench, dtype, TRM_ELEMENTWISE_MAX);
         elementwise_case(bench, dtype, add, SCALAR, SCALAR, SCALAR);
         elementwise_case(bench, dtype, add, DIMS(600), SCALAR, DIMS(600));
         elementwise_case(bench, dtype, TRM_ELEMENTWISE_SUB, SCALAR, DIMS(7, 100), DIMS(7, 100));

@@ -209,9 +209,9 @@ static double combine(trm_elementwise_op op, trm_dtype dtype, double x, double y
     case TRM_ELEMENTWISE_DIV:
         return is_integer(dtype) ? (y == 0.0 ? 0.0 : trunc(x / y)) : x / y;
     case TRM_ELEMENTWISE_MIN:
-        return x < y ? x : y;
+        return isnan(x) || isnan(y) ? NAN : fmin(x, y);
     case TRM_ELEMENTWISE_MAX:
-        return x > y ? x : y;
+        return isnan(x) || isnan(y) ? NAN : fmax(x, y);
     default:
         return is_integer(dtype) ? trunc(pow(x, y)) : pow(x, y);
     }
