@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Runs the GPU test programs of a build folder, or of a folder made by tools/bundle_gpu.sh, and prints a table of the results last.
+#
+#   tests/gpu/run.sh FOLDER [--timeout SECONDS] [--memcheck] [--racecheck] [--only PATTERN] [--log FOLDER]
+#
+# With --memcheck or --racecheck each program runs again under compute-sanitizer, with ten times the time. Exits 1 if anything
+# failed; programs that find no GPU, or too few of them, are skipped (they exit 77).
+set -u
+
+usage() {
+    sed -n '4p' "$0" | sed 's/^# */usage: /' >&2
+    exit 2
+}
+
+[ $# -ge 1 ] || usage
+folder=$1
+shift
+limit=120
+only=
+log=
+tools=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    --timeout) limit=${2:?} && shift ;;
+    --only) only=${2:?} && shift ;;
+    --log) log=${2:?} && shift ;;
+    --memcheck) tools+=(memcheck) ;;
+    --racecheck) tools+=(racecheck) ;;
+    *) usage ;;
+    esac
+    shift
+done
+
+[ -d "$folder/tests" ] || { echo "$folder has no folder tests; expected a build folder" >&2; exit 2; }
+[ -d "$folder/lib" ] && export LD_LIBRARY_PATH="$folder/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+sanitizer=
+if [ ${#tools[@]} -gt 0 ]; then
+    sanitizer=$(command -v compute-sanitizer || ls "${CUDA_HOME:-/usr/local/cuda}"/bin/compute-sanitizer 2>/dev/null)
+    [ -n "$sanitizer" ] || { echo "compute-sanitizer was not found" >&2; exit 2; }
+fi
+[ -n "$log" ] && mkdir -p "$log"
+
+table=
+failed=0
+# Runs one program: name shown, seconds allowed, command.
+run() {
+    local name=$1 seconds=$2 start result code
+    shift 2
+    echo "== $name"
+    start=$(date +%s.%N)
+    if [ -n "$log" ]; then
+        timeout --kill-after=10 "$seconds" "$@" >"$log/${name//[ \/]/_}.log" 2>&1
+        code=$?
+        [ $code -eq 0 ] || tail -n 25 "$log/${name//[ \/]/_}.log"
+    else
+        timeout --kill-after=10 "$seconds" "$@" 2>&1
+        code=$?
+    fi
+    case $code in
+    0) result=ok ;;
+    77) result=skipped ;;
+    124 | 137) result="TIMEOUT" && failed=1 ;;
+    *) result="FAILED ($code)" && failed=1 ;;
+    esac
+    table+=$(printf '%-48s %-14s %8.1f' "$name" "$result" "$(echo "$(date +%s.%N) $start" | awk '{print $1 - $2}')")$'\n'
+}
+
+found=0
+for program in "$folder"/tests/*gpu_*; do
+    [ -f "$program" ] && [ -x "$program" ] || continue
+    name=$(basename "$program")
+    [[ -z $only || $name == *$only* ]] || continue
+    found=1
+    run "$name" "$limit" "$program"
+    for tool in ${tools[@]+"${tools[@]}"}; do
+        run "$name $tool" $((limit * 10)) "$sanitizer" --tool "$tool" --error-exitcode 99 --print-limit 20 "$program"
+    done
+done
+[ $found -eq 1 ] || { echo "$folder/tests has no GPU test program${only:+ with $only in its name}" >&2; exit 2; }
+
+printf '\n%-48s %-14s %8s\n%s' "program" "result" "seconds" "$table"
+exit $failed

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Gathers what a GPU machine without our build dependencies needs: the GPU test programs, the program trireme if it is built, and
+# the shared libraries they load, but for those of the C and C++ runtimes, Open MPI, hwloc and CUDA.
+#
+#   tools/bundle_gpu.sh BUILD_FOLDER TO_FOLDER [LIMIT_MIB]
+#
+# There: tests/gpu/run.sh TO_FOLDER, or LD_LIBRARY_PATH=TO_FOLDER/lib TO_FOLDER/bin/trireme. Fails if the folder is larger than
+# LIMIT_MIB (64).
+set -eu
+
+[ $# -ge 2 ] || { sed -n '5p' "$0" | sed 's/^# */usage: /' >&2; exit 2; }
+build=$1
+to=$2
+limit=${3:-64}
+there='^(ld-linux.*|linux-vdso.*|lib(c|m|dl|rt|pthread|resolv|util|gcc_s|stdc\+\+|mpi|open-rte|open-pal|hwloc|cuda|cudart|cublas.*|nccl|z)\.so.*)$'
+
+rm -rf "$to/tests" "$to/bin" "$to/lib"
+mkdir -p "$to/tests" "$to/lib"
+for program in "$build"/tests/*gpu_*; do
+    [ -f "$program" ] && [ -x "$program" ] && strip -o "$to/tests/$(basename "$program")" "$program"
+done
+if [ -x "$build/trireme" ]; then
+    mkdir -p "$to/bin"
+    strip -o "$to/bin/trireme" "$build/trireme"
+fi
+[ -n "$(ls "$to/tests")" ] || { echo "$build/tests has no GPU test program" >&2; exit 1; }
+
+# Follows what each file says it needs, not what ldd lists: the libraries of Open MPI's own libraries are there, too.
+waiting=("$to"/tests/* "$to"/bin/*)
+while [ ${#waiting[@]} -gt 0 ]; do
+    file=${waiting[0]}
+    waiting=("${waiting[@]:1}")
+    [ -f "$file" ] || continue
+    for name in $(objdump -p "$file" | awk '$1 == "NEEDED" {print $2}'); do
+        [[ $name =~ $there ]] || [ -e "$to/lib/$name" ] && continue
+        path=$(ldd "$file" | awk -v name="$name" '$1 == name && $3 ~ /^\// {print $3; exit}')
+        [ -n "$path" ] || { echo "$file needs $name, which was not found" >&2; exit 1; }
+        strip --strip-unneeded -o "$to/lib/$name" "$path"
+        waiting+=("$path")
+    done
+done
+
+size=$(du -sm "$to" | cut -f1)
+du -sh "$to"/* | sort -rh
+if [ "$size" -gt "$limit" ]; then
+    echo "$to takes $size MiB, more than $limit" >&2
+    exit 1
+fi
