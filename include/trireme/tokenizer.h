@@ -15,8 +15,8 @@ extern "C" {
 typedef struct trm_tokenizer trm_tokenizer;
 typedef struct trm_decoder trm_decoder;
 
-/* Opens tokenizer.json, given its path or its folder (tokenizer_config.json beside it is read too where it matters).
- * Errors: IO, INVALID_MODEL, UNSUPPORTED (naming the model, normalizer, pre-tokenizer or decoder type). */
+/* Opens tokenizer.json, given its path or its folder. Errors: IO, INVALID_MODEL, UNSUPPORTED (naming the model,
+ * normalizer, pre-tokenizer or decoder type). */
 TRM_API trm_status trm_tokenizer_open(const char *path, trm_tokenizer **tokenizer);
 TRM_API void trm_tokenizer_close(trm_tokenizer *tokenizer);
 TRM_API int32_t trm_tokenizer_vocab_size(const trm_tokenizer *tokenizer); /* highest id + 1 */

@@ -270,6 +270,16 @@ def albert():
     return t
 
 
+def ties():
+    """Many ways of the same score: which one wins depends on the last bit of the scores."""
+    t = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁", -2.0122928619384766), ("g", -7.407997131347656),
+                                  ("gg", -10.809488296508789), ("o", -7.407997131347656), ("go", -10.809488296508789),
+                                  ("og", -10.809488296508789), ("ogo", -14.210979461669922)], 0, False))
+    t.pre_tokenizer = pre_tokenizers.Metaspace()
+    t.decoder = decoders.Metaspace()
+    return t
+
+
 def bert(lowercase, **options):
     t = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=60))
     t.normalizer = normalizers.BertNormalizer(lowercase=lowercase, **options)
@@ -325,7 +335,7 @@ def prefix_bpe():
 
 
 KINDS = [gpt2, roberta, llama3, qwen2, gpt4o, deepseek, odd, falcon, byte_normalizer, llama2, llama2_metaspace, gemma, t5,
-         albert, bert_uncased, bert_cased, wordlevel, clip, prefix_bpe]
+         albert, ties, bert_uncased, bert_cased, wordlevel, clip, prefix_bpe]
 
 
 def random_ids(t, seed):

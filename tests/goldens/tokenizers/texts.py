@@ -44,6 +44,8 @@ HARD = [
     b"  <s>  spaces </s>  around <mask>  special<mask>tokens <mask>",
     b"<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nYou are.<|eot_id|>",
     b"added ADDED AddedToken addedtokens preadded oneword onewords one-word oneword! [DAY] [day] New York new york today todays",
+    b"[DAY]  <mask>  [DAY] [DAY]<mask> <mask>\n[DAY] oneword<mask>oneword [DAY]oneword",
+    b"g" * 69 + b" " + b"go" * 31,
     b"ends with space ",
     b" \n",
     b"\n",
