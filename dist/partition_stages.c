@@ -143,11 +143,29 @@ static double place(const placing *p, double limit)
     return p->best[(size_t)(p->stages - 1) * width + (size_t)p->n];
 }
 
-static double cheapest(const trm_partition_layer *layer)
+/* Stages do not share constants: what the search pays for once, each stage that reads it pays for. */
+static double shared_rent(const trm_partitioner *partitioner, const trm_layer *layer, const trm_strategy *strategy)
 {
+    double rent = 0.0;
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        if (layer->inputs[i] != NULL && layer->inputs[i]->role == TRM_TENSOR_CONSTANT) {
+            const trm_partition_tensor *tensor = &partitioner->tensors[layer->inputs[i]->index];
+            rent += tensor->tracked
+                        ? trm_partition_rent(partitioner, tensor->tensor, &tensor->forms[strategy->inputs[i]])
+                        : 0.0;
+        }
+    }
+    return rent;
+}
+
+static double cheapest(const trm_partitioner *partitioner, int32_t index)
+{
+    const trm_partition_layer *layer = &partitioner->layers[index];
     double least = INFINITY;
     for (int32_t i = 0; i < layer->n_strategies; i++) {
-        least = layer->strategies[i].cost < least ? layer->strategies[i].cost : least;
+        double cost = layer->strategies[i].cost +
+                      shared_rent(partitioner, partitioner->network->layers[index], &layer->strategies[i]);
+        least = cost < least ? cost : least;
     }
     return least;
 }
@@ -173,7 +191,7 @@ trm_status trm_partition_cut_stages(trm_partitioner *partitioner, int32_t stages
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     for (int32_t i = 0; i < n; i++) {
-        p.sums[i + 1] = p.sums[i] + cheapest(&partitioner->layers[i]);
+        p.sums[i + 1] = p.sums[i] + cheapest(partitioner, i);
     }
     price_cuts(partitioner, p.cuts);
     double slowest = place(&p, INFINITY);
