@@ -24,50 +24,91 @@ bool trm_partition_crosses(const trm_partition_tensor *tensor, int32_t cut)
     return producer != NULL && producer->index < cut && tensor->last_use >= cut;
 }
 
-/* Finds a network input with an axis of the class of dims; `k` counts axes of all inputs up to it. */
-static bool find_axis(const trm_network *network, const trm_analysis *analysis, int32_t dim_class, int64_t *k)
+/* The axis of a network input of this class, as a bit by the number of the axis among those of all inputs; 0: none. */
+static int64_t find_axis(const trm_network *network, const trm_analysis *analysis, int32_t dim_class)
 {
-    *k = 0;
+    int32_t k = 0;
     for (int32_t i = 0; i < network->n_tensors; i++) {
         const trm_tensor *tensor = network->tensors[i];
         if (tensor->role != TRM_TENSOR_INPUT) {
             continue;
         }
-        for (int32_t axis = 0; axis < tensor->dims.n; axis++, (*k)++) {
+        for (int32_t axis = 0; axis < tensor->dims.n && k < 63; axis++, k++) {
             if (tensor->dims.d[axis] == -1 && analysis->dim_class[tensor->index][axis] == dim_class) {
-                return true;
+                return (int64_t)1 << k;
             }
         }
     }
-    return false;
+    return 0;
 }
 
-/* The dims of a tensor as a RECV writes them whose inputs are the network's; false if they cannot be told. */
-static bool write_dims(const trm_network *network, const trm_analysis *analysis, const trm_tensor *tensor,
-                       trm_dims *dims)
+/*
+ * The axes of network inputs that an unknown dimension of a tensor is the size of, as bits: one, or several that
+ * broadcast where tensors of unknown sizes were added. 0 where it follows from no inputs. What the producer reads is
+ * traced.
+ */
+static int64_t trace_axis(const trm_partitioner *partitioner, const trm_analysis *analysis, const trm_tensor *tensor,
+                          int32_t axis)
 {
-    *dims = tensor->dims;
-    for (int32_t i = 0; i < dims->n; i++) {
-        int64_t k;
-        if (dims->d[i] == -1) {
-            if (!find_axis(network, analysis, analysis->dim_class[tensor->index][i], &k)) {
-                return false;
+    int32_t dim_class = analysis->dim_class[tensor->index][axis];
+    int64_t axes = find_axis(partitioner->network, analysis, dim_class);
+    const trm_layer *producer = tensor->producer;
+    for (int32_t i = 0; axes == 0 && producer != NULL && i < producer->n_inputs; i++) {
+        const trm_tensor *input = producer->inputs[i];
+        for (int32_t k = 0; input != NULL && k < input->dims.n; k++) { /* a layer that hands the size on */
+            if (input->dims.d[k] == -1 && analysis->dim_class[input->index][k] == dim_class) {
+                return -partitioner->tensors[input->index].sent_dims.d[k];
             }
-            dims->d[i] = -1 - k;
         }
     }
-    int32_t n_inputs = trm_network_input_count(network);
-    return n_inputs >= 1 && n_inputs <= TRM_MAX_LAYER_INPUTS;
+    if (axes != 0 || producer == NULL || producer->desc.kind != TRM_LAYER_ELEMENTWISE) {
+        return axes;
+    }
+    for (int32_t i = 0; i < 2; i++) { /* the addition that made the size */
+        const trm_tensor *input = producer->inputs[i];
+        int32_t k = axis - (tensor->dims.n - input->dims.n);
+        if (k >= 0 && input->dims.d[k] == -1) {
+            int64_t more = -partitioner->tensors[input->index].sent_dims.d[k];
+            if (more == 0) {
+                return 0;
+            }
+            axes |= more;
+        }
+    }
+    return axes;
+}
+
+/* The dims of a tensor as a RECV writes them whose inputs are the network's. */
+static void write_dims(const trm_partitioner *partitioner, const trm_analysis *analysis, trm_partition_tensor *tensor,
+                       int32_t n_inputs)
+{
+    trm_dims *dims = &tensor->sent_dims;
+    *dims = tensor->tensor->dims;
+    tensor->can_be_sent = n_inputs >= 1 && n_inputs <= TRM_MAX_LAYER_INPUTS;
+    for (int32_t i = 0; i < dims->n; i++) {
+        if (dims->d[i] == -1) {
+            dims->d[i] = -trace_axis(partitioner, analysis, tensor->tensor, i);
+            tensor->can_be_sent = tensor->can_be_sent && dims->d[i] != 0;
+        }
+    }
 }
 
 static trm_status find_dims(trm_partitioner *partitioner)
 {
     const trm_network *network = partitioner->network;
+    int32_t n_inputs = trm_network_input_count(network);
     trm_analysis analysis;
     TRM_TRY(trm_analysis_init(network, &analysis));
     for (int32_t i = 0; i < network->n_tensors; i++) {
-        trm_partition_tensor *tensor = &partitioner->tensors[i];
-        tensor->can_be_sent = write_dims(network, &analysis, tensor->tensor, &tensor->sent_dims);
+        if (network->tensors[i]->producer == NULL) {
+            write_dims(partitioner, &analysis, &partitioner->tensors[i], n_inputs);
+        }
+    }
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        for (int32_t j = 0; j < network->layers[i]->n_outputs; j++) {
+            int32_t index = network->layers[i]->outputs[j]->index;
+            write_dims(partitioner, &analysis, &partitioner->tensors[index], n_inputs);
+        }
     }
     trm_analysis_fini(&analysis);
     return TRM_OK;

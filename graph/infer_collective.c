@@ -101,16 +101,22 @@ static trm_status check_params(const trm_collective_params *params, const collec
     return TRM_OK;
 }
 
-/* Axis `k` of the inputs, their axes counted one after the other; -2 if there are not so many. */
-static int64_t nth_dim(const trm_infer_call *call, int64_t k)
+/* What the axes of the inputs whose bits are set in `axes` broadcast to; -2 if one is not there or two do not fit. */
+static int64_t broadcast_axes(const trm_infer_call *call, int64_t axes)
 {
+    int64_t size = 1;
+    int32_t k = 0;
     for (int32_t i = 0; i < call->n_inputs; i++) {
-        if (k < call->dims[i]->n) {
-            return call->dims[i]->d[k];
+        for (int32_t axis = 0; axis < call->dims[i]->n && k < 63; axis++, k++) {
+            int64_t other = (axes >> k & 1) != 0 ? call->dims[i]->d[axis] : 1;
+            axes &= ~((int64_t)1 << k);
+            if (other != 1 && size != 1 && !trm_dim_fits(size, other)) {
+                return -2;
+            }
+            size = size == 1 ? other : other == 1 ? size : size == -1 || other == -1 ? -1 : size;
         }
-        k -= call->dims[i]->n;
     }
-    return -2;
+    return axes == 0 ? size : -2;
 }
 
 /* A RECV that says itself what comes. */
@@ -129,11 +135,11 @@ static trm_status infer_receive(const trm_infer_call *call)
     }
     trm_dims out = params->dims;
     for (int32_t i = 0; i < out.n; i++) {
-        out.d[i] = out.d[i] < 0 ? nth_dim(call, -1 - out.d[i]) : out.d[i];
+        out.d[i] = out.d[i] < 0 ? broadcast_axes(call, -out.d[i]) : out.d[i];
         if (out.d[i] < -1) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "dimension %" PRId32 " of recv is axis %" PRId64 " of the inputs, which have not so many", i,
-                     -1 - params->dims.d[i]);
+                     "dimension %" PRId32 " of recv is %" PRId64 ": the inputs have no such axes that fit each other",
+                     i, params->dims.d[i]);
         }
     }
     call->output_dims[0] = out;

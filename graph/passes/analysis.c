@@ -121,12 +121,16 @@ static void follow_receive(class_walk *walk, const trm_layer *layer)
 {
     const trm_tensor *out = layer->outputs[0];
     for (int32_t i = 0; i < out->dims.n; i++) {
-        int64_t k = -1 - layer->desc.collective.dims.d[i];
+        int64_t axes = -layer->desc.collective.dims.d[i], k = 0;
         int32_t j = 0;
-        for (; k >= 0 && j < layer->n_inputs && k >= layer->inputs[j]->dims.n; j++) {
+        bool is_one = axes > 0 && (axes & (axes - 1)) == 0;
+        while (is_one && axes >> k != 1) {
+            k++;
+        }
+        for (; is_one && j < layer->n_inputs && k >= layer->inputs[j]->dims.n; j++) {
             k -= layer->inputs[j]->dims.n;
         }
-        bool follows = k >= 0 && j < layer->n_inputs;
+        bool follows = is_one && j < layer->n_inputs;
         set_class(walk, out, i, follows ? layer->inputs[j] : NULL, follows ? (int32_t)k : 0);
     }
 }

@@ -278,13 +278,16 @@ static void receives_what_it_has_nothing_like(void **unused)
     assert_ok(trm_network_add_input(network, "table", TRM_I32, (trm_dims){2, {3, -1}}, &inputs[1]));
     trm_layer_desc desc = {
         .kind = TRM_LAYER_DIST_COLLECTIVE,
-        .collective = {.op = TRM_RECV, .root = 1, .n_ranks = 2, .dtype = TRM_BF16, .dims = {3, {-3, 7, -2}}}};
+        .collective = {.op = TRM_RECV, .root = 1, .n_ranks = 2, .dtype = TRM_BF16, .dims = {3, {-4, 7, -2}}}};
     assert_ok(trm_network_add_layer(network, "recv", &desc, inputs, 2, &received));
     assert_int_equal(received->dtype, TRM_BF16);
     expect_dims(network, "recv", (trm_dims){3, {-1, 7, 3}});
-    desc.collective.dims.d[1] = -4;
+    desc.collective.dims.d[1] = -7; /* all three axes, broadcast */
+    assert_ok(trm_network_add_layer(network, "broadcast", &desc, inputs, 2, &received));
+    expect_dims(network, "broadcast", (trm_dims){3, {-1, -1, 3}});
+    desc.collective.dims.d[1] = -8;
     assert_fails(trm_network_add_layer(network, "recv", &desc, inputs, 2, &received), TRM_ERROR_INVALID_ARGUMENT,
-                 "dimension 1 of recv is axis 3 of the inputs");
+                 "dimension 1 of recv is -8: the inputs have no such axes");
     desc.collective.dims.n = 0;
     desc.collective.dtype = TRM_DTYPE_COUNT;
     assert_fails(trm_network_add_layer(network, "recv", &desc, inputs, 2, &received), TRM_ERROR_INVALID_ARGUMENT,

@@ -1,0 +1,68 @@
+/* Every preset of a published model over 2 ranks of tp and of pp: each takes about half of the weights. */
+#include <stdio.h>
+
+#include <trireme/model.h>
+
+#include "dist/partition.h"
+#include "support/support.h"
+
+static double weight_bytes(const trm_network *network)
+{
+    double bytes = 0.0;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        bytes += tensor->weight != NULL ? (double)trm_dims_bytes(&tensor->dims, tensor->dtype) : 0.0;
+    }
+    return bytes;
+}
+
+static trm_network *open_network(const char *name)
+{
+    trm_model *model;
+    trm_network *network;
+    assert_ok(trm_model_open_preset(name, 0, 1, &model));
+    assert_ok(trm_model_build_network(model, TRM_BF16, &network));
+    trm_model_close(model);
+    assert_ok(trm_run_passes(network, TRM_PASSES_BEFORE_PARTITION));
+    return network;
+}
+
+/* The heaviest rank's part of the weights. */
+static double heaviest(const trm_network *network, const trm_mesh *mesh, int32_t ranks)
+{
+    double most = 0.0;
+    for (int32_t rank = 0; rank < ranks; rank++) {
+        trm_cost_model model;
+        trm_network *local;
+        trm_cost_model_default(TRM_BACKEND_CUDA, &model);
+        assert_ok(trm_partition(network, mesh, rank, &model, &local, NULL));
+        assert_ok(trm_run_passes(local, TRM_PASSES_AFTER_PARTITION));
+        double bytes = weight_bytes(local);
+        most = bytes > most ? bytes : most;
+        trm_network_destroy(local);
+    }
+    return most / weight_bytes(network);
+}
+
+static void ranks_share_the_weights(void **unused)
+{
+    (void)unused;
+    for (int32_t i = 0; trm_model_preset_name(i) != NULL; i++) {
+        const char *name = trm_model_preset_name(i);
+        trm_network *network = open_network(name);
+        trm_mesh tp = {{2, 1, 1, 1, 1}}, pp = {{1, 2, 1, 1, 1}};
+        double by_tp = heaviest(network, &tp, 2), by_pp = heaviest(network, &pp, 2);
+        print_message("%s: tp=2 %.3f, pp=2 %.3f of the weights\n", name, by_tp, by_pp);
+        assert_true(by_tp < 0.56); /* the smallest keep their attention whole: an all-reduce would take longer */
+        assert_true(by_pp < 0.85); /* both stages have a tied table */
+        trm_network_destroy(network);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_share_the_weights),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
