@@ -14,8 +14,8 @@
 
 #include "launcher/text/buffer.h"
 
-/* What \s, \p{Word}, Oniguruma's \w (which takes some signs of Latin-1 for word characters) and Rust's \w mean, as
- * PCRE2 class items. */
+/* What \s, Oniguruma's \w within a class and outside of one (where it takes some signs of Latin-1 for word characters),
+ * and Rust's \w mean, as PCRE2 class items. */
 #define TRM_REGEX_SPACE     "\\p{White_Space}"
 #define TRM_REGEX_WORD      "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 #define TRM_REGEX_ONIG_WORD TRM_REGEX_WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"

@@ -90,7 +90,7 @@ bool trm_regex_set_escape(char letter, trm_regex_set *set)
         set_items(set, TRM_REGEX_SPACE);
         break;
     case 'w':
-        set_items(set, TRM_REGEX_ONIG_WORD);
+        set_items(set, TRM_REGEX_WORD);
         break;
     case 'd':
         set_items(set, "\\p{Nd}");

@@ -148,6 +148,14 @@ static trm_status read_character_escape(translator *t, int32_t *codepoint)
     return TRM_OK;
 }
 
+/* \w and \p{Word} outside of a class. */
+static void widen_word(trm_regex_set *set)
+{
+    if (strcmp(set->items, TRM_REGEX_WORD) == 0) {
+        snprintf(set->items, sizeof(set->items), "%s", TRM_REGEX_ONIG_WORD);
+    }
+}
+
 /* An escape outside of a class; t->at is at the backslash. */
 static trm_status translate_escape(translator *t)
 {
@@ -160,12 +168,14 @@ static trm_status translate_escape(translator *t)
     char c = t->in[t->at++];
     trm_regex_set set;
     if (trm_regex_set_escape(c, &set)) {
+        widen_word(&set);
         return emit_set(t->out, &set);
     }
     switch (c) {
     case 'p':
     case 'P':
         TRM_TRY(read_property(t, c == 'P', &set));
+        widen_word(&set);
         return emit_set(t->out, &set);
     case 'b':
         return emit(t->out, "(?:(?<=[" TRM_REGEX_ONIG_WORD "])(?![" TRM_REGEX_ONIG_WORD "])|(?<![" TRM_REGEX_ONIG_WORD

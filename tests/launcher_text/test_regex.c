@@ -44,6 +44,12 @@ static const example examples[] = {
      "a\xE1\xA0\x8E"
      "b|\xC2\x85|c"},
     {"\\w+", "x\xC2\xB2-\xC2\xBD", "x\xC2\xB2|-|\xC2\xBD"},
+    {"\\w", "-\xC2\xB2-x", "-|\xC2\xB2|-|x"},
+    {"[\\w]", "-\xC2\xB2-x", "-\xC2\xB2-|x"},
+    {"[^\\W\\d]", "-\xC2\xB2-x", "-\xC2\xB2-|x"},
+    {"\\W", "-\xC2\xB2-x", "-|\xC2\xB2|-|x"},
+    {"\\p{Word}", "-\xC2\xB2-x", "-|\xC2\xB2|-|x"},
+    {"[[:word:]]", "-\xC2\xB2-x", "-\xC2\xB2-|x"},
     {"[[:punct:]]", "a+b", "a|+|b"},
     {"\\p{Punct}", "a+b.", "a+b|."},
     {"\\p{^L}", "a1b", "a|1|b"},
