@@ -267,6 +267,43 @@ static void cuts_stages(void **unused)
     trm_network_destroy(network);
 }
 
+/* A state read twice stays in one stage, and what comes has the size that two inputs broadcast to. */
+static void cuts_around_states(void **unused)
+{
+    (void)unused;
+    trm_network *network, *locals[2];
+    trm_tensor *x, *y, *state, *t;
+    trm_mesh mesh = {{1, 2, 1, 1, 1}};
+    assert_ok(trm_network_create(&network));
+    assert_ok(trm_network_add_input(network, "x", TRM_F32, (trm_dims){2, {-1, 64}}, &x));
+    assert_ok(trm_network_add_input(network, "y", TRM_F32, (trm_dims){2, {-1, 64}}, &y));
+    assert_ok(trm_network_add_state(network, "state", TRM_F32, (trm_dims){1, {64}}, &state));
+    assert_ok(trm_network_add_elementwise(network, "sum", TRM_ELEMENTWISE_ADD, x, y, &t));
+    for (int32_t i = 0; i < 8; i++) {
+        bool reads = i == 2 || i == 7;
+        assert_ok(trm_network_add_elementwise(network, reads ? "with_state" : "layer", TRM_ELEMENTWISE_MUL, t,
+                                              reads ? state : x, &t));
+    }
+    assert_ok(trm_network_mark_output(network, t));
+    for (int32_t rank = 0; rank < 2; rank++) {
+        locals[rank] = partition(network, mesh, rank, NULL);
+    }
+    assert_null(trm_network_find_tensor(locals[0], "state"));
+    assert_non_null(trm_network_find_tensor(locals[1], "state"));
+    bool received = false;
+    for (int32_t i = 0; i < locals[1]->n_layers; i++) {
+        const trm_layer_desc *desc = &locals[1]->layers[i]->desc;
+        if (desc->kind == TRM_LAYER_DIST_COLLECTIVE && desc->collective.op == TRM_RECV) {
+            assert_int_equal(desc->collective.dims.d[0], -(1 + 4)); /* axis 0 of x, axis 0 of y */
+            received = true;
+        }
+    }
+    assert_true(received);
+    trm_network_destroy(locals[0]);
+    trm_network_destroy(locals[1]);
+    trm_network_destroy(network);
+}
+
 /* A RECV whose dims are its own. */
 static void receives_what_it_has_nothing_like(void **unused)
 {
@@ -377,6 +414,7 @@ int main(void)
         cmocka_unit_test(pads_vocabularies),
         cmocka_unit_test(runs_replicas),
         cmocka_unit_test(cuts_stages),
+        cmocka_unit_test(cuts_around_states),
         cmocka_unit_test(receives_what_it_has_nothing_like),
         cmocka_unit_test(honours_pins),
         cmocka_unit_test(refuses_meshes),
