@@ -145,6 +145,9 @@ static trm_status size_cache(trm_generator *g, trm_plan *plan, bool fixed)
     trm_plan_memory(plan, &need);
     size_t per_block = need.state;
     others += need.total - need.state + (info.backend == TRM_BACKEND_CUDA ? CUDA_RESERVE : info.memory_total / 20);
+    if (info.backend == TRM_BACKEND_HOST) { /* the ranks of one machine share its memory */
+        info.memory_free /= (size_t)g->world->local_size;
+    }
     int64_t wanted = (int64_t)g->max_sequences * g->blocks_per_sequence, blocks = wanted;
     if (per_block > 0 && info.memory_free < others + (size_t)wanted * per_block) {
         blocks = info.memory_free <= others ? 0 : (int64_t)((info.memory_free - others) / per_block);
@@ -164,8 +167,10 @@ static trm_status size_cache(trm_generator *g, trm_plan *plan, bool fixed)
     if (blocks < wanted) {
         g->blocks_per_sequence = (int32_t)(blocks / g->max_sequences);
         g->max_context = (int64_t)g->blocks_per_sequence * TRM_KV_BLOCK_SIZE;
-        TRM_WARN("memory holds %lld tokens for each of %d sequences, not the model's %lld", (long long)g->max_context,
-                 g->max_sequences, (long long)g->info.context_length);
+        if (g->world->rank == 0) {
+            TRM_WARN("memory holds %lld tokens for each of %d sequences, not the model's %lld",
+                     (long long)g->max_context, g->max_sequences, (long long)g->info.context_length);
+        }
     }
     g->n_blocks = (int32_t)blocks;
     return trm_plan_set_state_blocks(plan, blocks);

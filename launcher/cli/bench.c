@@ -29,6 +29,8 @@ typedef struct bench_command {
     job job;
     const settings *all;
     int64_t batch, prompt_tokens, tokens;
+    trm_backend backend;
+    char mesh[64];
     int32_t *prompts; /* [batch, prompt_tokens] */
     trm_request *requests;
     bench_run *runs; /* [repeat] */
@@ -37,12 +39,21 @@ typedef struct bench_command {
     int32_t n_rows;
     double *step_ends; /* of the last run's tokens of sequence 0, seconds */
     int64_t n_step_ends;
+    bool profiles;      /* in the profiling run */
+    int64_t n_started;  /* sequences of that run whose prompt is done */
+    trm_status started; /* whether profiling could be switched on */
 } bench_command;
 
 static bool take_token(void *user, int32_t request, int32_t token)
 {
     bench_command *c = user;
     (void)token;
+    if (c->profiles) {
+        if (++c->n_started == c->batch) { /* prompts come first, so from here on steps only decode */
+            c->started = trm_context_set_profiling(trm_generator_context(c->job.generator), true);
+        }
+        return c->started == TRM_OK;
+    }
     if (request == 0 && c->n_step_ends < c->tokens) {
         c->step_ends[c->n_step_ends++] = wall_seconds();
     }
@@ -111,18 +122,17 @@ static int compare_rows(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Layer times of decode steps at the end of the prompt. The first step of the run is its prompt's: a run of one token
- * is profiled too and taken off. */
+/* Mean layer times of the decode steps after the prompts. */
 static trm_status profile(bench_command *c)
 {
     trm_context *context = trm_generator_context(c->job.generator);
     bench_run run;
-    TRM_TRY(run_once(c, 1, &run)); /* the prompt is in the page cache of every library */
-    TRM_TRY(trm_context_set_profiling(context, true));
-    int64_t kept = c->prompt_tokens;
-    c->prompt_tokens = 1; /* every step of this run is a step of one token for each sequence */
-    trm_status status = run_once(c, PROFILE_STEPS, &run);
-    c->prompt_tokens = kept;
+    c->profiles = true;
+    trm_status status = run_once(c, PROFILE_STEPS + 1, &run);
+    c->profiles = false;
+    if (status == TRM_OK) {
+        status = c->started;
+    }
     if (status == TRM_OK) {
         trm_context_profile(context, add_profile_row, c);
         qsort(c->rows, (size_t)c->n_rows, sizeof(c->rows[0]), compare_rows);
@@ -137,7 +147,7 @@ static int compare_doubles(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* A figure of every run, sorted. */
+/* A figure over all runs. */
 typedef struct figure {
     double least, median, most;
 } figure;
@@ -145,7 +155,7 @@ typedef struct figure {
 static figure figure_of(double *values, int32_t n)
 {
     qsort(values, (size_t)n, sizeof(*values), compare_doubles);
-    return (figure){values[0], values[n / 2], values[n - 1]};
+    return (figure){values[0], (values[(n - 1) / 2] + values[n / 2]) / 2.0, values[n - 1]};
 }
 
 typedef struct summary {
@@ -194,11 +204,11 @@ static trm_status summarise(bench_command *c, summary *s)
 }
 
 /* Milliseconds of a decode step by what they go to, from the profile. */
-static void split_time(const bench_command *c, double *layers, double *communication)
+static void split_time(const bench_command *c, double *compute, double *communication)
 {
-    *layers = *communication = 0;
+    *compute = *communication = 0;
     for (int32_t i = 0; i < c->n_rows; i++) {
-        *(c->rows[i].kind == TRM_LAYER_DIST_COLLECTIVE ? communication : layers) += c->rows[i].milliseconds;
+        *(c->rows[i].kind == TRM_LAYER_DIST_COLLECTIVE ? communication : compute) += c->rows[i].milliseconds;
     }
 }
 
@@ -222,6 +232,9 @@ static void print_json(const bench_command *c, const summary *s)
     report_text(&r, "model", info.path);
     report_text(&r, "version", trm_version());
     report_integer(&r, "ranks", trm_world_size(c->job.world));
+    report_text(&r, "mesh", c->mesh);
+    report_text(&r, "backend", trm_backend_name(c->backend));
+    report_text(&r, "dtype", settings_text(c->all, SETTING_DTYPE));
     report_integer(&r, "layers", info.layers);
     report_integer(&r, "parameters", info.parameters);
     report_integer(&r, "batch", c->batch);
@@ -239,9 +252,9 @@ static void print_json(const bench_command *c, const summary *s)
     report_number(&r, "token_seconds_p90", s->token_p90);
     report_number(&r, "token_seconds_p99", s->token_p99);
     if (c->n_rows > 0) {
-        double layers, communication;
-        split_time(c, &layers, &communication);
-        report_number(&r, "profile_compute_ms", layers);
+        double compute, communication;
+        split_time(c, &compute, &communication);
+        report_number(&r, "profile_compute_ms", compute);
         report_number(&r, "profile_communication_ms", communication);
         report_open(&r, "profile", '[');
         for (int32_t i = 0; i < c->n_rows; i++) {
@@ -262,9 +275,10 @@ static void print_table(const bench_command *c, const summary *s)
 {
     trm_model_info info;
     trm_model_get_info(c->job.model, &info);
-    printf("%s on %d rank%s: %lld prompt tokens, %lld new tokens, batch %lld, %d runs, loaded in %.2f s\n", info.path,
-           trm_world_size(c->job.world), trm_world_size(c->job.world) == 1 ? "" : "s", (long long)c->prompt_tokens,
-           (long long)c->tokens, (long long)c->batch, c->n_runs, c->job.load_seconds);
+    printf("%s on %d rank%s (%s, %s): %lld prompt tokens, %lld new tokens, batch %lld, %d runs, loaded in %.2f s\n",
+           info.path, trm_world_size(c->job.world), trm_world_size(c->job.world) == 1 ? "" : "s", c->mesh,
+           trm_backend_name(c->backend), (long long)c->prompt_tokens, (long long)c->tokens, (long long)c->batch,
+           c->n_runs, c->job.load_seconds);
     printf("%-28s %12s %12s %12s\n", "", "min", "median", "max");
     printf("%-28s %12.1f %12.1f %12.1f\n", "prefill, tok/s", s->prefill_rate.least, s->prefill_rate.median,
            s->prefill_rate.most);
@@ -277,10 +291,10 @@ static void print_table(const bench_command *c, const summary *s)
     printf("between tokens, ms: p50 %.3f, p90 %.3f, p99 %.3f\n", s->token_p50 * 1e3, s->token_p90 * 1e3,
            s->token_p99 * 1e3);
     if (c->n_rows > 0) {
-        double layers, communication;
-        split_time(c, &layers, &communication);
+        double compute, communication;
+        split_time(c, &compute, &communication);
         printf("\none decode step, layer by layer (not captured): %.3f ms, of which %.3f ms communication\n",
-               layers + communication, communication);
+               compute + communication, communication);
         printf("%-48s %-28s %6s %10s %8s\n", "layer", "kernel", "count", "ms", "us each");
         for (int32_t i = 0; i < c->n_rows; i++) {
             printf("%-48s %-28s %6d %10.3f %8.1f\n", c->rows[i].layer, c->rows[i].kernel, c->rows[i].layers,
@@ -303,14 +317,41 @@ static trm_status allocate(bench_command *c)
     return TRM_OK;
 }
 
+/* Opens the model, checks that the load fits it and allocates what the runs need. `context` is what one sequence
+ * will need: a cache for the whole context of the model would measure the same and may not fit. */
+static trm_status prepare_bench(bench_command *c, int64_t *context)
+{
+    c->job.began = wall_seconds();
+    TRM_TRY(open_model(c->all, c->all->operands[0], &c->job.model));
+    trm_model_info info;
+    trm_model_get_info(c->job.model, &info);
+    int64_t new_tokens = c->tokens;
+    if (settings_flag(c->all, SETTING_PROFILE) && new_tokens < PROFILE_STEPS + 1) {
+        new_tokens = PROFILE_STEPS + 1;
+    }
+    int64_t given = settings_integer(c->all, SETTING_CONTEXT), needed = c->prompt_tokens + new_tokens;
+    int64_t most = given > 0 ? given : info.context_length;
+    if (most > 0 && needed > most) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "%lld prompt tokens and %lld new ones are more than the context of %lld tokens",
+                 (long long)c->prompt_tokens, (long long)new_tokens, (long long)most);
+    }
+    *context = given > 0 ? given : needed;
+    TRM_TRY(job_backend(c->all, &c->backend));
+    trm_mesh mesh;
+    TRM_TRY(trm_mesh_parse(settings_text(c->all, SETTING_MESH), trm_world_size(c->job.world), &mesh));
+    trm_mesh_format(&mesh, c->mesh, sizeof(c->mesh));
+    TRM_TRY(allocate(c));
+    make_prompts(c, info.vocab);
+    return TRM_OK;
+}
+
 static trm_status bench(bench_command *c, bool *alike)
 {
     *alike = true;
-    TRM_TRY(trm_world_all_ok(c->job.world, allocate(c)));
-    TRM_TRY(job_open_generator(&c->job, c->all->operands[0], (int32_t)c->batch));
-    trm_model_info info;
-    trm_model_get_info(c->job.model, &info);
-    make_prompts(c, info.vocab);
+    int64_t context = 0;
+    TRM_TRY(trm_world_all_ok(c->job.world, prepare_bench(c, &context)));
+    TRM_TRY(job_open_generator(&c->job, context, (int32_t)c->batch));
     bench_run warm;
     trm_status status = run_once(c, c->tokens, &warm);
     *alike = status == TRM_ERROR_INVALID_ARGUMENT;
@@ -361,9 +402,10 @@ int command_bench(int argc, char **argv)
                        .batch = settings_integer(&all, SETTING_BATCH),
                        .prompt_tokens = settings_integer(&all, SETTING_PROMPT_TOKENS),
                        .tokens = settings_integer(&all, SETTING_TOKENS)};
+    send_log_to_stderr(settings_flag(&all, SETTING_VERBOSE));
     status = job_open_world(&c.job, &all);
     if (status != TRM_OK) {
-        return print_failure_once(status);
+        return job_close(&c.job, status, true);
     }
     bool alike;
     status = bench(&c, &alike);

@@ -164,29 +164,45 @@ static void report_memory(report *r, const trm_memory_plan *m, int32_t rank, int
     report_close(r);
 }
 
-static trm_status show_memory(const settings *all, trm_model *model, report *r)
+/* What each rank keeps in memory. */
+typedef struct memory_table {
+    int32_t ranks; /* 0 if it was not asked for */
+    trm_memory_plan memory[TRM_MAX_RANKS];
+    int64_t tokens; /* of the cache, on every rank */
+} memory_table;
+
+static trm_status plan_memory(const settings *all, trm_model *model, memory_table *table)
 {
-    if (r != NULL) {
-        report_open(r, "memory", '[');
-    }
     for (int32_t rank = 0; rank < settings_integer(all, SETTING_RANKS); rank++) {
         stage_printer printer = {0};
         trm_plan *plan = NULL;
-        int64_t tokens;
-        TRM_TRY(plan_rank(all, model, rank, &printer, &plan, &tokens));
-        trm_memory_plan memory;
-        trm_plan_memory(plan, &memory);
+        TRM_TRY(plan_rank(all, model, rank, &printer, &plan, &table->tokens));
+        trm_plan_memory(plan, &table->memory[table->ranks++]);
         trm_plan_destroy(plan);
-        if (r != NULL) {
-            report_memory(r, &memory, rank, tokens);
-        } else {
-            print_memory(&memory, rank, tokens);
-        }
-    }
-    if (r != NULL) {
-        report_close(r);
     }
     return TRM_OK;
+}
+
+static void show_model(const settings *all, const trm_model *model, const memory_table *table)
+{
+    if (!settings_flag(all, SETTING_JSON)) {
+        print_model(model);
+        for (int32_t rank = 0; rank < table->ranks; rank++) {
+            print_memory(&table->memory[rank], rank, table->tokens);
+        }
+        return;
+    }
+    report r;
+    report_begin(&r, stdout);
+    report_model(&r, model);
+    if (table->ranks > 0) {
+        report_open(&r, "memory", '[');
+        for (int32_t rank = 0; rank < table->ranks; rank++) {
+            report_memory(&r, &table->memory[rank], rank, table->tokens);
+        }
+        report_close(&r);
+    }
+    report_end(&r);
 }
 
 static trm_status show_stage(const settings *all, trm_model *model, const char *stage)
@@ -200,15 +216,26 @@ static trm_status show_stage(const settings *all, trm_model *model, const char *
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "after is \"%s\", expected import, passes, partition or final (%s)", stage,
                  all->origins[SETTING_AFTER]);
     }
+    int64_t rank = settings_integer(all, SETTING_RANK);
     stage_printer printer = {.wanted = stage};
     trm_plan *plan = NULL;
     int64_t tokens;
-    TRM_TRY(plan_rank(all, model, (int32_t)settings_integer(all, SETTING_RANK), &printer, &plan, &tokens));
+    TRM_TRY(plan_rank(all, model, (int32_t)rank, &printer, &plan, &tokens));
     trm_plan_destroy(plan);
     if (printer.text == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the text of a network");
     }
-    fputs(printer.text, stdout);
+    if (settings_flag(all, SETTING_JSON)) {
+        report r;
+        report_begin(&r, stdout);
+        report_text(&r, "stage", stage);
+        report_integer(&r, "ranks", settings_integer(all, SETTING_RANKS));
+        report_integer(&r, "rank", rank);
+        report_text(&r, "network", printer.text);
+        report_end(&r);
+    } else {
+        fputs(printer.text, stdout);
+    }
     trm_free(printer.text);
     return TRM_OK;
 }
@@ -216,24 +243,18 @@ static trm_status show_stage(const settings *all, trm_model *model, const char *
 static trm_status inspect_model(const settings *all, const char *name)
 {
     trm_model *model;
-    TRM_TRY(job_open_model(all, name, &model));
+    TRM_TRY(open_model(all, name, &model));
     const char *stage = settings_text(all, SETTING_AFTER);
-    bool memory = settings_flag(all, SETTING_MEMORY_PLAN);
     trm_status status = TRM_OK;
     if (stage != NULL) {
         status = show_stage(all, model, stage);
-    } else if (settings_flag(all, SETTING_JSON)) {
-        report r;
-        report_begin(&r, stdout);
-        report_model(&r, model);
-        if (memory) {
-            status = show_memory(all, model, &r);
-        }
-        report_end(&r);
     } else {
-        print_model(model);
-        if (memory) {
-            status = show_memory(all, model, NULL);
+        memory_table table = {0};
+        if (settings_flag(all, SETTING_MEMORY_PLAN)) {
+            status = plan_memory(all, model, &table);
+        }
+        if (status == TRM_OK) {
+            show_model(all, model, &table);
         }
     }
     trm_model_close(model);
@@ -243,7 +264,9 @@ static trm_status inspect_model(const settings *all, const char *name)
 int command_inspect(int argc, char **argv)
 {
     settings all;
-    trm_status status = settings_load(&all, COMMAND_INSPECT, argc, argv);
+    bool config = argc > 0 && strcmp(argv[0], "config") == 0;
+    trm_status status =
+        settings_load(&all, config ? COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT : COMMAND_INSPECT, argc, argv);
     if (status == TRM_OK && settings_flag(&all, SETTING_HELP)) {
         printf("usage: trireme inspect MODEL|SHAPE [options]\n       trireme inspect system\n       trireme inspect "
                "config\n\n"
@@ -260,19 +283,19 @@ int command_inspect(int argc, char **argv)
                           "inspect needs one model, or system, or config; found %d arguments", all.n_operands);
     }
     if (status != TRM_OK) {
-        return print_failure(status);
+        return print_failure_once(status);
+    }
+    send_log_to_stderr(settings_flag(&all, SETTING_VERBOSE));
+    if (!is_first_rank()) { /* every rank would print the same */
+        return 0;
+    }
+    if (config) {
+        settings_print_origins(stdout, &all, settings_flag(&all, SETTING_JSON));
+        return 0;
     }
     if (strcmp(all.operands[0], "system") == 0) {
         return inspect_system(&all);
     }
-    if (strcmp(all.operands[0], "config") == 0) {
-        settings everything;
-        status = settings_load(&everything, COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT, argc, argv);
-        if (status == TRM_OK) {
-            settings_print_origins(stdout, &everything, settings_flag(&all, SETTING_JSON));
-        }
-    } else {
-        status = inspect_model(&all, all.operands[0]);
-    }
+    status = inspect_model(&all, all.operands[0]);
     return status == TRM_OK ? 0 : print_failure(status);
 }

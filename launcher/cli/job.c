@@ -9,6 +9,10 @@
 
 #include "base/error.h"
 
+/* A launcher ends the job well within this time when rank 0 has failed. */
+#define SECONDS_FOR_RANK_0  3
+#define MOST_SETTINGS_BYTES ((uint64_t)64 << 20)
+
 double wall_seconds(void)
 {
     struct timespec time;
@@ -22,16 +26,43 @@ int print_failure(trm_status status)
     return trm_status_exit_code(status);
 }
 
-int print_failure_once(trm_status status)
+/* This process's rank in its launcher's variables; NULL if it has none. */
+static const char *launched_rank(void)
 {
     static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"};
-    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
-        const char *rank = getenv(variables[i]);
-        if (rank != NULL) {
-            return strcmp(rank, "0") == 0 ? print_failure(status) : trm_status_exit_code(status);
-        }
+    const char *rank = NULL;
+    for (size_t i = 0; rank == NULL && i < sizeof(variables) / sizeof(variables[0]); i++) {
+        rank = getenv(variables[i]);
     }
-    return print_failure(status);
+    return rank;
+}
+
+bool is_first_rank(void)
+{
+    const char *rank = launched_rank();
+    return rank == NULL || strcmp(rank, "0") == 0;
+}
+
+int print_failure_once(trm_status status)
+{
+    if (is_first_rank()) {
+        return print_failure(status);
+    }
+    sleep(SECONDS_FOR_RANK_0);
+    fprintf(stderr, "trireme: %s: rank %s: %s\n", trm_status_name(status), launched_rank(), trm_last_error());
+    return trm_status_exit_code(status);
+}
+
+static void write_log(void *user, trm_log_level level, const char *message)
+{
+    static const char *const names[] = {"error", "warning", "info", "debug"};
+    (void)user;
+    fprintf(stderr, "trireme: %s: %s\n", names[level], message);
+}
+
+void send_log_to_stderr(bool verbose)
+{
+    trm_log_set(write_log, NULL, verbose ? TRM_LOG_DEBUG : TRM_LOG_WARNING);
 }
 
 trm_status job_dtype(const settings *all, trm_dtype *dtype)
@@ -68,6 +99,79 @@ trm_status job_backend(const settings *all, trm_backend *backend)
     return TRM_OK;
 }
 
+/* Whether a setting may differ between ranks: what only rank 0 uses, and what is a rank's own. */
+static bool may_differ(int32_t id)
+{
+    static const setting_id free_settings[] = {SETTING_PROMPT, SETTING_FILE,    SETTING_ECHO,
+                                               SETTING_DEVICE, SETTING_THREADS, SETTING_CONFIG,
+                                               SETTING_JSON,   SETTING_QUIET,   SETTING_VERBOSE};
+    bool differs = (settings_table[id].commands & (COMMAND_RUN | COMMAND_BENCH)) == 0;
+    for (size_t i = 0; i < sizeof(free_settings) / sizeof(free_settings[0]); i++) {
+        differs = differs || id == (int32_t)free_settings[i];
+    }
+    return differs;
+}
+
+/* The settings that must be the same on every rank, one "name = value" line each; NULL when out of memory. */
+static char *common_settings(const settings *all)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    for (int32_t id = 0; out != NULL && id < SETTING_COUNT; id++) {
+        if (!may_differ(id) && all->list_counts[id] == 0) {
+            fprintf(out, "%s = %s\n", settings_table[id].name, all->values[id] == NULL ? "" : all->values[id]);
+        }
+        for (int32_t i = 0; !may_differ(id) && i < all->list_counts[id]; i++) {
+            fprintf(out, "%s = %s\n", settings_table[id].name, all->lists[id][i]);
+        }
+    }
+    if (out == NULL || fclose(out) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* Fails with the first line in which two texts differ. */
+static trm_status compare_lines(const char *mine, const char *theirs)
+{
+    while (*mine != '\0' || *theirs != '\0') {
+        size_t my_length = strcspn(mine, "\n"), their_length = strcspn(theirs, "\n");
+        if (my_length != their_length || memcmp(mine, theirs, my_length) != 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "setting \"%.*s\", expected \"%.*s\" as on rank 0", (int)my_length,
+                     mine, (int)their_length, theirs);
+        }
+        mine += my_length + (mine[my_length] == '\n');
+        theirs += their_length + (theirs[their_length] == '\n');
+    }
+    return TRM_OK;
+}
+
+/* Ranks with other settings than rank 0's would not take the same steps. */
+static trm_status agree_on_settings(job *j)
+{
+    char *mine = common_settings(j->all), *theirs = NULL;
+    uint64_t size = mine == NULL ? 0 : strlen(mine);
+    trm_status status = trm_world_broadcast(j->world, &size, sizeof(size), 0);
+    if (status == TRM_OK) {
+        theirs = size <= MOST_SETTINGS_BYTES ? calloc(1, (size_t)size + 1) : NULL;
+        bool ready = mine != NULL && theirs != NULL;
+        status = trm_world_all_ok(
+            j->world, ready ? TRM_OK : trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the text of the settings"));
+    }
+    if (status == TRM_OK) {
+        memcpy(theirs, mine, j->talks ? (size_t)size : 0);
+        status = trm_world_broadcast(j->world, theirs, (size_t)size, 0);
+    }
+    if (status == TRM_OK) {
+        status = trm_world_all_ok(j->world, compare_lines(mine, theirs));
+    }
+    free(mine);
+    free(theirs);
+    return status;
+}
+
 trm_status job_open_world(job *j, const settings *all)
 {
     *j = (job){.all = all, .talks = true};
@@ -78,21 +182,27 @@ trm_status job_open_world(job *j, const settings *all)
     options.deadline_seconds = settings_number(all, SETTING_DEADLINE);
     TRM_TRY(trm_world_open(&options, &j->world));
     j->talks = trm_world_rank(j->world) == 0;
-    return TRM_OK;
+    return trm_world_size(j->world) == 1 ? TRM_OK : agree_on_settings(j);
 }
 
-trm_status job_open_model(const settings *all, const char *name, trm_model **model)
+bool names_shape(const char *name)
 {
     struct stat file;
-    if (stat(name, &file) != 0) {
-        for (int32_t i = 0; trm_model_preset_name(i) != NULL; i++) {
-            if (strcmp(name, trm_model_preset_name(i)) == 0) {
-                return trm_model_open_preset(name, (int32_t)settings_integer(all, SETTING_LAYERS),
-                                             (uint64_t)settings_integer(all, SETTING_SEED), model);
-            }
-        }
+    bool found = false;
+    for (int32_t i = 0; !found && trm_model_preset_name(i) != NULL; i++) {
+        found = strcmp(name, trm_model_preset_name(i)) == 0;
     }
-    return trm_model_open(name, model);
+    return found && stat(name, &file) != 0;
+}
+
+trm_status open_model(const settings *all, const char *name, trm_model **model)
+{
+    if (names_shape(name)) {
+        return trm_model_open_preset(name, (int32_t)settings_integer(all, SETTING_LAYERS),
+                                     (uint64_t)settings_integer(all, SETTING_SEED), model);
+    }
+    trm_status status = trm_model_open(name, model);
+    return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
 }
 
 /* A bar on a terminal, nothing elsewhere. */
@@ -115,7 +225,7 @@ static void show_progress(void *user, size_t done, size_t total)
     fflush(stderr);
 }
 
-static trm_status open_generator(job *j, int32_t sequences)
+trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     trm_status status = job_dtype(j->all, &options.dtype);
@@ -123,27 +233,23 @@ static trm_status open_generator(job *j, int32_t sequences)
         status = trm_mesh_parse(settings_text(j->all, SETTING_MESH), trm_world_size(j->world), &options.mesh);
     }
     TRM_TRY(trm_world_all_ok(j->world, status));
-    options.max_context = settings_integer(j->all, SETTING_CONTEXT);
+    options.max_context = context;
     options.max_sequences = sequences;
     options.max_step_tokens = (int32_t)settings_integer(j->all, SETTING_STEP_TOKENS);
     options.progress = show_progress;
     options.progress_user = j;
-    return trm_generator_create(j->model, j->world, &options, &j->generator);
-}
-
-trm_status job_open_generator(job *j, const char *name, int32_t sequences)
-{
-    double began = wall_seconds();
-    TRM_TRY(trm_world_all_ok(j->world, job_open_model(j->all, name, &j->model)));
-    TRM_TRY(open_generator(j, sequences));
-    j->load_seconds = wall_seconds() - began;
+    TRM_TRY(trm_generator_create(j->model, j->world, &options, &j->generator));
+    j->load_seconds = wall_seconds() - j->began;
     return TRM_OK;
 }
 
 int job_close(job *j, trm_status status, bool alike)
 {
+    if (j->world == NULL) {
+        return print_failure_once(status);
+    }
     int code = trm_status_exit_code(status);
-    if (status != TRM_OK && j->world != NULL && trm_world_size(j->world) > 1 && !alike) {
+    if (status != TRM_OK && trm_world_size(j->world) > 1 && !alike) {
         trm_world_abort(j->world, status); /* does not return */
     }
     if (status != TRM_OK && j->talks) {

@@ -13,17 +13,21 @@ typedef struct job {
     trm_world *world;
     trm_model *model;
     trm_generator *generator;
-    bool talks; /* rank 0 */
-    double load_seconds;
+    bool talks;          /* rank 0 */
+    double began;        /* wall_seconds when the model was opened */
+    double load_seconds; /* from then until the generator was ready */
 } job;
 
-/* Opens the world. */
+/* Opens the world and makes sure that every rank has the same settings. When it fails, job_close ends the job. */
 trm_status job_open_world(job *j, const settings *all);
-/* Opens a model folder, or the named shape of that name. */
-trm_status job_open_model(const settings *all, const char *name, trm_model **model);
-/* Opens the model and makes the generator for `sequences` sequences at a time. Fails alike on every rank. Collective.
- */
-trm_status job_open_generator(job *j, const char *name, int32_t sequences);
+/* Opens a model folder, or, if there is none, the named shape of that name. A model that cannot be read is
+ * TRM_ERROR_INVALID_MODEL. */
+trm_status open_model(const settings *all, const char *name, trm_model **model);
+/* Whether a name stands for a shape with random weights. */
+bool names_shape(const char *name);
+/* Makes the generator of the model for `sequences` sequences of `context` tokens at a time. Fails alike on every rank.
+ * Collective. */
+trm_status job_open_generator(job *j, int64_t context, int32_t sequences);
 /* Ends the job and returns the exit code: with `status` not ok, after one line on stderr that says why. `alike`: every
  * rank has the same status, so rank 0 speaks for all; otherwise the other ranks are told to stop. */
 int job_close(job *j, trm_status status, bool alike);
@@ -34,8 +38,14 @@ trm_status job_backend(const settings *all, trm_backend *backend);
 
 /* Prints "trireme: <cause>" and returns the exit code of the status. */
 int print_failure(trm_status status);
-/* The same before there is a world, for failures that every rank has alike: only rank 0 of a job prints. */
+/* The same before there is a world. Most often every rank has failed alike: rank 0 speaks for all, and the others only
+ * if they are still there a while later, because rank 0 has not failed. */
 int print_failure_once(trm_status status);
+/* Whether this process is rank 0, as far as its launcher's variables tell. */
+bool is_first_rank(void);
+
+/* Sends the library's log to stderr: warnings and errors, or with `verbose` everything. */
+void send_log_to_stderr(bool verbose);
 
 double wall_seconds(void);
 

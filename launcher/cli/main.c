@@ -1,11 +1,11 @@
 /* The program: picks the command, sends the library's log to stderr. */
-#include <stdlib.h>
+#include <errno.h>
 #include <string.h>
 
 #include <trireme/trireme.h>
 
 #include "launcher/cli/commands.h"
-#include "launcher/cli/settings.h"
+#include "launcher/cli/job.h"
 
 static const struct command {
     const char *name;
@@ -17,13 +17,6 @@ static const struct command {
     {"inspect", command_inspect, "show a model, its networks and memory, the system, the settings"},
     {"completion", command_completion, "print a completion script for bash, zsh or fish"},
 };
-
-static void write_log(void *user, trm_log_level level, const char *message)
-{
-    static const char *const names[] = {"error", "warning", "info", "debug"};
-    (void)user;
-    fprintf(stderr, "trireme: %s: %s\n", names[level], message);
-}
 
 static void print_help(FILE *out)
 {
@@ -37,19 +30,18 @@ static void print_help(FILE *out)
                  "6 lost rank.\n");
 }
 
-static bool asks_for_more(int argc, char **argv)
+/* What the command printed is worth nothing if it did not arrive. */
+static int flush_output(int code)
 {
-    for (int i = 2; i < argc; i++) {
-        if (strcmp(argv[i], "--verbose") == 0 || strcmp(argv[i], "-v") == 0) {
-            return true;
-        }
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0) {
+        fprintf(stderr, "trireme: cannot write to stdout: %s\n", strerror(errno));
+        return trm_status_exit_code(TRM_ERROR_IO);
     }
-    return false;
+    return code;
 }
 
-int main(int argc, char **argv)
+static int run_command(int argc, char **argv)
 {
-    trm_log_set(write_log, NULL, asks_for_more(argc, argv) ? TRM_LOG_DEBUG : TRM_LOG_WARNING);
     const char *name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
         printf("trireme %s\n", trm_version());
@@ -79,4 +71,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "trireme: unknown command %s, trireme --help lists them\n", name);
     }
     return trm_status_exit_code(TRM_ERROR_INVALID_ARGUMENT);
+}
+
+int main(int argc, char **argv)
+{
+    send_log_to_stderr(false);
+    return flush_output(run_command(argc, argv));
 }

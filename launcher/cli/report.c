@@ -1,13 +1,21 @@
 /* The JSON writer. */
 #include "launcher/cli/report.h"
 
+#include <assert.h>
 #include <math.h>
+#include <string.h>
 
-static void write_string(FILE *out, const char *text)
+#include "launcher/text/utf8.h"
+
+static void write_string(FILE *out, const char *text, size_t size)
 {
     fputc('"', out);
-    for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
-        switch (*c) {
+    for (size_t at = 0, length; at < size; at += length) {
+        if (trm_utf8_examine(text + at, size - at, &length) != TRM_UTF8_VALID) {
+            fputs(TRM_REPLACEMENT_TEXT, out);
+            continue;
+        }
+        switch (text[at]) {
         case '"':
             fputs("\\\"", out);
             break;
@@ -24,10 +32,10 @@ static void write_string(FILE *out, const char *text)
             fputs("\\r", out);
             break;
         default:
-            if (*c < 0x20) {
-                fprintf(out, "\\u%04x", *c);
+            if ((unsigned char)text[at] < 0x20) {
+                fprintf(out, "\\u%04x", (unsigned)text[at]);
             } else {
-                fputc(*c, out);
+                fwrite(text + at, 1, length, out);
             }
         }
     }
@@ -49,7 +57,7 @@ static void lead_in(report *r, const char *key)
     r->first[r->depth - 1] = false;
     fprintf(r->out, "\n%*s", 2 * r->depth, "");
     if (key != NULL) {
-        write_string(r->out, key);
+        write_string(r->out, key, strlen(key));
         fputs(": ", r->out);
     }
 }
@@ -62,12 +70,11 @@ void report_begin(report *r, FILE *out)
 void report_open(report *r, const char *key, char kind)
 {
     lead_in(r, key);
-    if (r->depth < REPORT_DEPTH) {
-        fputc(kind, r->out);
-        r->closers[r->depth] = kind == '{' ? '}' : ']';
-        r->first[r->depth] = true;
-        r->depth++;
-    }
+    assert(r->depth < REPORT_DEPTH);
+    fputc(kind, r->out);
+    r->closers[r->depth] = kind == '{' ? '}' : ']';
+    r->first[r->depth] = true;
+    r->depth++;
 }
 
 void report_close(report *r)
@@ -90,13 +97,19 @@ void report_end(report *r)
     fputc('\n', r->out);
 }
 
-void report_text(report *r, const char *key, const char *value)
+void report_bytes(report *r, const char *key, const char *value, size_t size)
 {
     lead_in(r, key);
+    write_string(r->out, value, size);
+}
+
+void report_text(report *r, const char *key, const char *value)
+{
     if (value == NULL) {
+        lead_in(r, key);
         fputs("null", r->out);
     } else {
-        write_string(r->out, value);
+        report_bytes(r, key, value, strlen(value));
     }
 }
 

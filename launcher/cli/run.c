@@ -203,8 +203,8 @@ static void print_json(const run_command *c)
     report_open(&r, "results", '[');
     for (int32_t i = 0; i < c->n_prompts; i++) {
         report_open(&r, NULL, '{');
-        report_text(&r, "prompt", c->prompts[i].text);
-        report_text(&r, "text", c->prompts[i].sink.text);
+        report_bytes(&r, "prompt", c->prompts[i].text, c->prompts[i].size);
+        report_bytes(&r, "text", c->prompts[i].sink.text, c->prompts[i].sink.size);
         report_integer(&r, "prompt_tokens", c->requests[i].n_prompt);
         report_integer(&r, "generated_tokens", c->requests[i].n_generated);
         report_text(&r, "finish", finish_name(c, i));
@@ -231,7 +231,7 @@ static void print_texts(const run_command *c)
             if (settings_flag(c->all, SETTING_ECHO)) {
                 fwrite(c->prompts[i].text, 1, c->prompts[i].size, stdout);
             }
-            fputs(c->prompts[i].sink.text, stdout);
+            fwrite(c->prompts[i].sink.text, 1, c->prompts[i].sink.size, stdout);
         }
         putchar('\n'); /* a single text has been streamed */
     }
@@ -329,11 +329,27 @@ static trm_status interact(run_command *c)
     return status;
 }
 
-static trm_status open_tokenizer(run_command *c)
+/* Opens the model and its tokenizer, and makes room for what is asked of them. */
+static trm_status prepare_run(run_command *c)
 {
+    const char *name = c->all->operands[0];
+    if (names_shape(name)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "%s is a shape with random weights and no text, for bench and inspect; expected a model folder", name);
+    }
+    c->job.began = wall_seconds();
+    TRM_TRY(open_model(c->all, name, &c->job.model));
     trm_model_info info;
     trm_model_get_info(c->job.model, &info);
-    return trm_tokenizer_open(info.path, &c->tokenizer);
+    trm_status status = trm_tokenizer_open(info.path, &c->tokenizer);
+    if (status != TRM_OK) {
+        return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
+    }
+    c->requests = calloc((size_t)c->n_prompts + 1, sizeof(*c->requests));
+    if (c->requests == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d requests", c->n_prompts);
+    }
+    return TRM_OK;
 }
 
 static trm_status run(run_command *c, bool *alike)
@@ -348,12 +364,8 @@ static trm_status run(run_command *c, bool *alike)
     if (sequences == 0) {
         sequences = c->n_prompts < 1 ? 1 : c->n_prompts > MOST_SEQUENCES ? MOST_SEQUENCES : c->n_prompts;
     }
-    TRM_TRY(job_open_generator(&c->job, all->operands[0], (int32_t)sequences));
-    TRM_TRY(trm_world_all_ok(c->job.world, open_tokenizer(c)));
-    c->requests = calloc((size_t)c->n_prompts + 1, sizeof(*c->requests));
-    if (c->requests == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d requests", c->n_prompts);
-    }
+    TRM_TRY(trm_world_all_ok(c->job.world, prepare_run(c)));
+    TRM_TRY(job_open_generator(&c->job, settings_integer(all, SETTING_CONTEXT), (int32_t)sequences));
     trm_status status = TRM_OK;
     if (c->n_prompts > 0) {
         status = generate(c);
@@ -389,10 +401,11 @@ int command_run(int argc, char **argv)
     if (status != TRM_OK) {
         return print_failure_once(status);
     }
+    send_log_to_stderr(settings_flag(&all, SETTING_VERBOSE));
     run_command c = {.all = &all};
     status = job_open_world(&c.job, &all);
     if (status != TRM_OK) {
-        return print_failure_once(status);
+        return job_close(&c.job, status, true);
     }
     bool alike;
     status = run(&c, &alike);

@@ -149,12 +149,15 @@ int32_t edit_distance(const char *a, const char *b)
     return row[n];
 }
 
+/* A beginning of a name is as near as it gets; otherwise a third of what was typed may be wrong. */
 const char *settings_nearest(const char *typed, unsigned command)
 {
     const char *nearest = NULL;
-    int32_t least = 4;
+    size_t length = strlen(typed);
+    int32_t least = length < 3 ? 1 : length < 6 ? 2 : length < 9 ? 3 : 4;
     for (int32_t i = 0; i < SETTING_COUNT; i++) {
-        int32_t distance = edit_distance(typed, settings_table[i].name);
+        bool begins = length >= 3 && strncmp(typed, settings_table[i].name, length) == 0;
+        int32_t distance = begins ? 0 : edit_distance(typed, settings_table[i].name);
         if ((settings_table[i].commands & command) != 0 && distance < least) {
             least = distance;
             nearest = settings_table[i].name;
@@ -186,6 +189,13 @@ static int32_t find_by_letter(char letter, unsigned command)
 
 static trm_status unknown_option(const char *typed, const char *name, unsigned command)
 {
+    int32_t elsewhere = find_by_name(name, strlen(name), ALL);
+    if (elsewhere >= 0) {
+        unsigned owners = settings_table[elsewhere].commands;
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is not for this command but for%s%s%s", typed,
+                 (owners & COMMAND_RUN) != 0 ? " run" : "", (owners & COMMAND_BENCH) != 0 ? " bench" : "",
+                 (owners & COMMAND_INSPECT) != 0 ? " inspect" : "");
+    }
     const char *nearest = settings_nearest(name, command);
     if (nearest != NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "unknown option %s, did you mean --%s", typed, nearest);
@@ -382,6 +392,9 @@ trm_status settings_load(settings *all, unsigned command, int argc, char **argv)
 {
     *all = (settings){.command = command};
     TRM_TRY(read_arguments(all, argc, argv));
+    if (settings_flag(all, SETTING_HELP)) {
+        return TRM_OK;
+    }
     TRM_TRY(read_environment(all));
     TRM_TRY(read_config(all));
     for (int32_t id = 0; id < SETTING_COUNT; id++) {

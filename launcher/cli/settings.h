@@ -89,7 +89,8 @@ typedef struct settings {
 } settings;
 
 /* Reads flags and operands of argv [argc] (after the command's name), then environment, config file and
- * defaults, and checks every value. TRM_ERROR_INVALID_ARGUMENT with the origin of what is wrong. */
+ * defaults, and checks every value; with --help only the flags. TRM_ERROR_INVALID_ARGUMENT with the origin of what is
+ * wrong. */
 trm_status settings_load(settings *all, unsigned command, int argc, char **argv);
 
 bool settings_flag(const settings *all, setting_id id);
