@@ -1,0 +1,531 @@
+#!/bin/bash
+# The built program from outside: what it prints, its exit codes, and one line for every failure.
+# usage: cli.sh CHAPTER PROGRAM MPIRUN JSON_VALUE
+chapter=$1
+program=$2
+mpirun=$3
+json_value=$4
+source=$(cd "$(dirname "$0")/../.." && pwd)
+model=$source/configs/models/kjv-7m
+tiny=$source/tests/goldens/hf/llama
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OPENBLAS_NUM_THREADS=1
+export OMPI_MCA_odls_base_sigkill_timeout=0 # seconds that mpirun gives a failed job before it kills the rest
+export ASAN_OPTIONS=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS} # Open MPI leaks
+export TRIREME_BACKEND=host
+export HOME=/nonexistent
+unset XDG_CONFIG_HOME
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+complain() {
+    echo "FAIL $chapter: $*"
+    failures=$((failures + 1))
+}
+
+# start RANKS ARGUMENT...: runs the program on so many ranks, 0 without mpirun; leaves $code, $took, $work/out, $work/err.
+start() {
+    local ranks=$1 began=$SECONDS
+    shift
+    if [ "$ranks" = 0 ]; then
+        timeout 60 "$program" "$@" >"$work/out" 2>"$work/err"
+    else
+        timeout 60 "$mpirun" --bind-to none -np "$ranks" "$program" "$@" >"$work/out" 2>"$work/err"
+    fi
+    code=$?
+    took=$((SECONDS - began))
+}
+
+# prints TEXT RANKS ARGUMENT...: the program succeeds and prints just this (less the last newline).
+prints() {
+    local expected=$1
+    shift
+    start "$@" </dev/null
+    [ $code = 0 ] || complain "exit code $code: $*: $(head -3 "$work/err")"
+    [ "$(cat "$work/out")" = "$expected" ] || complain "$*: printed \"$(cat "$work/out")\", expected \"$expected\""
+}
+
+# shows TEXT RANKS ARGUMENT...: the program succeeds and the text is somewhere in what it prints.
+shows() {
+    local expected=$1
+    shift
+    start "$@" </dev/null
+    [ $code = 0 ] || complain "exit code $code: $*: $(head -3 "$work/err")"
+    grep -qF -- "$expected" "$work/out" || complain "$*: \"$expected\" is not in: $(head -5 "$work/out")"
+}
+
+# value PATH EXPECTED: of the JSON that the last program printed.
+value() {
+    local found
+    found=$("$json_value" "$1" <"$work/out") || complain "no $1 in: $(head -c 300 "$work/out")"
+    [ "$found" = "$2" ] || complain "$1 is \"$found\", expected \"$2\""
+}
+
+# fails CODE TEXT RANKS ARGUMENT...: the program fails with this code, in good time, with one line that has the text.
+fails() {
+    local expected=$1 text=$2 lines
+    shift 2
+    start "$@" </dev/null
+    [ $code = "$expected" ] || complain "exit code $code, expected $expected: $*: $(head -3 "$work/err")"
+    [ $took -le 20 ] || complain "took $took s: $*"
+    lines=$(grep -c '^trireme: ' "$work/err")
+    [ "$lines" = 1 ] || complain "$lines lines, expected 1: $*: $(cat "$work/err")"
+    [ "$1" != 0 ] || [ "$(wc -l <"$work/err")" = 1 ] || complain "more than one line: $*: $(cat "$work/err")"
+    grep -qF -- "$text" "$work/err" || complain "nothing about \"$text\": $*: $(cat "$work/err")"
+    [ ! -s "$work/out" ] || complain "printed \"$(head -3 "$work/out")\" though it failed: $*"
+}
+
+# refused CODE TEXT ARGUMENT...: alone and on two ranks.
+refused() {
+    local expected=$1 text=$2
+    shift 2
+    fails "$expected" "$text" 0 "$@"
+    fails "$expected" "$text" 2 "$@"
+}
+
+genesis=" God created the heaven and the earth.
+And the earth was without form, and void; and darkness was upon the face of the deep. And the Spirit of God moved upon the \
+face of the waters.
+And God said, Let there be light: and there was light.
+And God saw"
+
+case_text() { # the shipped model knows the passage, on any number of ranks
+    for ranks in 0 1 2 3 4; do
+        prints "$genesis" $ranks run "$model" -p "In the beginning" -n 60
+    done
+    prints "In the beginning$genesis" 2 run "$model" -p "In the beginning" -n 60 --echo --quiet
+    [ ! -s "$work/err" ] || complain "--quiet said: $(cat "$work/err")"
+}
+
+case_prompts() { # where prompts come from
+    local first=" God created the heaven and the earth" law="And God spake all these words, saying,"
+    printf 'In the beginning' >"$work/genesis.txt"
+    prints "$first" 0 run "$model" -f "$work/genesis.txt" -n 7
+    prints "[1]
+$first
+
+[2]
+ spake all these words, saying," 2 run "$model" -p "In the beginning" -p "And God" -n 7
+    shows "[2]
+$law" 0 run "$model" -f "$work/genesis.txt" -p "And God" -n 7 --echo
+
+    for ranks in 0 2; do
+        start $ranks run "$model" -n 7 <"$work/genesis.txt"
+        [ "$code $(cat "$work/out")" = "0 $first" ] || complain "stdin on $ranks ranks: $(cat "$work/out" "$work/err")"
+    done
+    start 0 run "$model" -n 7 -p - <"$work/genesis.txt"
+    [ "$code $(cat "$work/out")" = "0 $first" ] || complain "-p -: $(cat "$work/out" "$work/err")"
+
+    printf 'In the beginning\n\nAnd God\r\nIn the beginning' >"$work/lines"
+    for ranks in 0 2; do
+        start $ranks run "$model" -i -n 4 <"$work/lines"
+        [ "$(cat "$work/out")" = " God created the heaven
+ spake all these words
+ God created the heaven" ] || complain "interactive on $ranks ranks: $(cat "$work/out" "$work/err")"
+    done
+    { head -c 5000 /dev/zero | tr '\0' '~' && printf '\nIn the beginning\n'; } >"$work/lines"
+    start 2 run "$model" -i -n 7 <"$work/lines"
+    [ "$code $(cat "$work/out")" = "0 $first" ] || complain "after a prompt too long: $(cat "$work/out" "$work/err")"
+    grep -q 'tokens, the context holds 1024' "$work/err" || complain "nothing about a prompt too long: $(cat "$work/err")"
+
+    # a pile of prompts over fewer slots, in order
+    for ranks in 0 3; do
+        start $ranks run "$model" -n 3 --json --sequences 2 -p "In the beginning" -p "And God" -p "In the beginning" -p "In the" -p "And God"
+        value results 5
+        for i in 0 2; do value results.$i.text " God created the"; done
+        for i in 1 4; do value results.$i.text " spake all these"; done
+    done
+
+    # bytes that are no text do no harm, also in JSON
+    start 2 run "$model" -n 4 --json -p $'a\xff\xfeb \xe6\xbc'
+    [ $code = 0 ] || complain "invalid UTF-8: $(cat "$work/err")"
+    value results.0.prompt $'a\xef\xbf\xbd\xef\xbf\xbdb \xef\xbf\xbd'
+    printf 'a\0b\n' >"$work/lines"
+    start 0 run "$model" -n 4 --json <"$work/lines"
+    [ $code = 0 ] || complain "NUL in a prompt: $(cat "$work/err")"
+    grep -qF 'a\u0000b\n' "$work/out" || complain "NUL in a prompt: $(cat "$work/out")"
+    start 0 run "$model" -p "" -n 4
+    [ $code = 0 ] || complain "empty prompt: $(cat "$work/err")"
+}
+
+case_sampling() { # how tokens are chosen and where they end
+    local prompt=(-p "In the beginning" -q) one two
+    prints " God created the heaven and the " 2 run "$model" "${prompt[@]}" -n 60 --stop earth --stop nowhere
+    prints " God created the heaven and the earth" 0 run "$model" "${prompt[@]}" -n 60 --stop "$(printf '.\nAnd the earth was')"
+    prints " God created the heaven and the earth." 0 run "$model" "${prompt[@]}" -n 8 --stop "earth. And"
+    prints "" 0 run "$model" "${prompt[@]}" -n 0
+    start 0 run "$model" "${prompt[@]}" -n 30 --stop void --json
+    value results.0.finish stop_string
+    value results.0.prompt_tokens 4
+    start 2 run "$model" "${prompt[@]}" -n 5 --json
+    value results.0.finish length
+    value results.0.generated_tokens 5
+    value timing.ranks 2
+    start 0 run "$model" -p "Surely goodness and mercy shall follow me all the days of my life: and I will dwell in the house of the LORD for" -n 20 --json
+    value results.0.finish stop # the end of a psalm
+    start 0 run "$model" "${prompt[@]}" -n 2000 --context 64 --json
+    value results.0.finish length
+    value results.0.generated_tokens 60
+
+    # draws depend on the seed and on nothing else
+    for draw in "--temperature 1.5" "-t 2 --top-k 50 --top-p 0.95" "-t 1 --min-p 0.01 --repetition-penalty 1.3"; do
+        # shellcheck disable=SC2086
+        start 0 run "$model" "${prompt[@]}" -n 30 $draw -s 11 && one=$(cat "$work/out")
+        for ranks in 0 2; do
+            # shellcheck disable=SC2086
+            prints "$one" $ranks run "$model" "${prompt[@]}" -n 30 $draw -s 11
+        done
+        # shellcheck disable=SC2086
+        start 0 run "$model" "${prompt[@]}" -n 30 $draw -s 12 && two=$(cat "$work/out")
+        [ "$one" != "$two" ] || complain "seeds 11 and 12 draw alike: $draw"
+    done
+    prints "$(echo "$genesis" | head -1)" 0 run "$model" "${prompt[@]}" -n 8 -t 3 --top-k 1 -s 5
+    start 0 run "$model" "${prompt[@]}" -n 60 --repetition-penalty 2
+    [ "$(cat "$work/out")" != "$genesis" ] || complain "a repetition penalty changes nothing"
+}
+
+case_options() { # help, suggestions, completion
+    shows "usage: trireme COMMAND" 0 --help
+    shows "trireme " 0 --version
+    for command in run bench inspect; do
+        shows "usage: trireme $command" 0 $command --help
+        grep -q -- '--verbose' "$work/out" || complain "$command --help lists no options"
+    done
+    start 0
+    [ $code = 2 ] || complain "without a command: $code"
+    grep -q 'usage: trireme' "$work/err" || complain "without a command: $(cat "$work/err")"
+    fails 2 "unknown command rum, did you mean run" 0 rum
+    fails 2 "unknown command frobnicate, trireme --help lists them" 0 frobnicate
+    refused 2 "unknown option --max-tokenz, did you mean --max-tokens" run "$model" --max-tokenz 3
+    fails 2 "option --profile is not for this command but for bench" 0 run "$model" --profile
+    fails 2 "top-p is \"3\", expected a number from 1e-09 to 1 (--top-p)" 0 run "$model" --top-p 3
+    refused 2 "dtype is \"int3\", expected auto, f32, f16 or bf16 (--dtype)" run "$model" -p a --dtype int3
+    fails 2 "backend is \"tpu\"" 0 run "$model" -p a --backend tpu
+    fails 2 "run needs one model folder, found 0 arguments" 0 run
+    fails 2 "run needs one model folder, found 2 arguments" 0 run "$model" "$model"
+    fails 2 "bench needs one model folder or shape" 0 bench
+    fails 2 "inspect needs one model" 0 inspect
+    fails 2 "stop text 2 is empty" 0 run "$model" -p a --stop x --stop ""
+    fails 2 "completion needs one of bash, zsh, fish" 0 completion tcsh
+    fails 1 "cannot open $work/absent.txt" 0 run "$model" -f "$work/absent.txt"
+    for shell in bash zsh fish; do
+        start 0 completion $shell
+        [ $code = 0 ] || complain "completion $shell: $(cat "$work/err")"
+        grep -q 'max-tokens' "$work/out" || complain "completion $shell knows no --max-tokens"
+        cp "$work/out" "$work/completion.$shell"
+    done
+    bash -n "$work/completion.bash" || complain "completion bash is no bash"
+    (
+        # shellcheck disable=SC1091
+        source "$work/completion.bash"
+        COMP_WORDS=(trireme run --max)
+        COMP_CWORD=2
+        _trireme
+        [ "${COMPREPLY[*]}" = --max-tokens ]
+    ) || complain "bash does not complete run --max to --max-tokens"
+    if [ -w /dev/full ]; then
+        "$program" run "$model" -p a -n 2 -q >/dev/full 2>"$work/err"
+        [ $? = 1 ] && grep -q 'cannot write to stdout: No space left' "$work/err" || complain "a full disk: $(cat "$work/err")"
+    fi
+}
+
+case_settings() { # flag, variable, file, default, and where each value came from
+    mkdir -p "$work/config/trireme"
+    printf '# mine\nmax-tokens = 3\nstop = heaven\n\nprompt-tokens = 9\n' >"$work/config/trireme/trireme.conf"
+    export XDG_CONFIG_HOME=$work/config
+    local prompt=(-p "In the beginning" -q)
+    prints " God created the" 2 run "$model" "${prompt[@]}"
+    prints " God created the " 0 run "$model" "${prompt[@]}" -n 30
+    TRIREME_MAX_TOKENS=2 prints " God created" 0 run "$model" "${prompt[@]}"
+    TRIREME_MAX_TOKENS=2 prints " God" 0 run "$model" "${prompt[@]}" --max-tokens=1
+    TRIREME_MAX_TOKENS=2 TRIREME_SEED=4 start 0 inspect config --json --top-k 7
+    value max-tokens.value 2
+    value max-tokens.origin TRIREME_MAX_TOKENS
+    value stop.origin "$work/config/trireme/trireme.conf:3"
+    value prompt-tokens.value 9
+    value top-k.origin --top-k
+    value backend.origin TRIREME_BACKEND
+    value temperature.origin default
+    value mesh.origin "not set"
+    shows "$work/config/trireme/trireme.conf:2" 0 inspect config
+    printf 'max-tokens = lots\n' >"$work/other.conf"
+    refused 2 "max-tokens is \"lots\", expected an integer from 0 to 1e+15 ($work/other.conf:1)" run "$model" --config "$work/other.conf"
+    printf 'max-tokenz = 3\n' >"$work/other.conf"
+    fails 2 "$work/other.conf:1: unknown setting \"max-tokenz\", did you mean max-tokens" 0 run "$model" --config "$work/other.conf"
+    fails 1 "cannot open $work/none.conf" 0 run "$model" --config "$work/none.conf"
+    TRIREME_TOP_P=7 refused 2 "(TRIREME_TOP_P)" run "$model" -p a
+    unset XDG_CONFIG_HOME
+}
+
+case_inspect() {
+    shows "8 query, 4 key-value, of 32" 0 inspect "$model"
+    start 0 inspect "$model" --json --memory-plan --ranks 3 --context 100
+    value model.architecture LlamaForCausalLM
+    value model.layers 8
+    value memory 3
+    value memory.2.rank 2
+    value memory.0.cache_tokens 112
+    for stage in import passes partition final; do
+        for rank in 0 1; do
+            shows "logits" 0 inspect "$model" --after $stage --ranks 2 --rank $rank
+            cp "$work/out" "$work/$stage.$rank"
+        done
+    done
+    cmp -s "$work/import.0" "$work/import.1" || complain "ranks import different networks"
+    cmp -s "$work/final.0" "$work/final.1" && complain "both ranks have the same slices"
+    grep -q all_reduce "$work/import.0" && complain "collectives before the partition"
+    for rank in 0 1; do
+        grep -q all_reduce "$work/partition.$rank" || complain "no collective after the partition"
+    done
+    [ "$(wc -l <"$work/passes.0")" -lt "$(wc -l <"$work/import.0")" ] || complain "the passes took nothing away"
+    start 0 inspect "$model" --after final --ranks 2 --rank 1 --json
+    value stage final
+    [ "$("$json_value" network <"$work/out" | sed '$d')" = "$(cat "$work/final.1")" ] || complain "JSON has another network"
+    shows "llama-3-70b" 0 inspect llama-3-70b --ranks 4 --memory-plan --context 8192
+    [ "$(grep -c '^rank ' "$work/out")" = 4 ] || complain "memory of four ranks: $(cat "$work/out")"
+    start 0 inspect llama-3-8b --layers 2 --json
+    value model.layers 2
+    shows "libraries" 0 inspect system
+    start 0 inspect system --json
+    value build.0.name version
+    start 2 inspect "$model"
+    [ "$code $(grep -c architecture "$work/out")" = "0 1" ] || complain "on two ranks: $(cat "$work/out" "$work/err")"
+    fails 2 "after is \"lunch\", expected import, passes, partition or final (--after)" 0 inspect "$model" --after lunch
+    fails 2 "rank is 2, expected less than 2 (--ranks)" 0 inspect "$model" --after final --ranks 2 --rank 2
+    refused 2 "mesh" inspect "$model" --memory-plan --json --ranks 2 --mesh tp=3
+}
+
+case_bench() {
+    shows "decode, tok/s" 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2
+    start 2 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2 --batch 3 --profile --json
+    [ $code = 0 ] || complain "bench: $(cat "$work/err")"
+    value ranks 2
+    value mesh tp=2
+    value backend host
+    value batch 3
+    value runs 2
+    value generated_tokens 4
+    for path in prefill_tokens_per_second.median decode_tokens_per_second.min decode_step_seconds.max first_token_seconds.median \
+        token_seconds_p99 profile_compute_ms profile_communication_ms load_seconds device_bytes_per_rank; do
+        "$json_value" $path <"$work/out" | awk '{ exit !($1 > 0) }' || complain "$path is not positive"
+    done
+    local kinds row=0
+    while kinds=$("$json_value" profile.$row.kind <"$work/out" 2>/dev/null); do
+        echo "$kinds" >>"$work/kinds"
+        row=$((row + 1))
+    done
+    grep -qx attention "$work/kinds" && grep -qx matmul "$work/kinds" || complain "profile has kinds $(sort -u "$work/kinds")"
+    start 0 bench llama-3.2-1b --layers 1 --dtype bf16 --tokens 2 --prompt-tokens 2 --repeat 1 --json
+    [ $code = 0 ] || complain "bench of a shape: $(cat "$work/err")"
+    value layers 1
+    value model llama-3.2-1b
+    refused 2 "128 prompt tokens and 2000 new ones are more than the context of 1024 tokens" bench "$model" --tokens 2000
+    refused 3 "model nothing" bench nothing
+    refused 2 "llama-3-8b is a shape with random weights and no text" run llama-3-8b -p a
+}
+
+# Broken copies of a tiny model in $work/<name>.
+le64() {
+    local number=$1 i
+    for i in 1 2 3 4 5 6 7 8; do
+        # shellcheck disable=SC2059
+        printf "\\x$(printf %02x $((number & 255)))"
+        number=$((number >> 8))
+    done
+}
+copy() {
+    rm -rf "${work:?}/$1"
+    mkdir "$work/$1"
+    cp "$tiny"/*.json "$tiny/model.safetensors" "$model"/tokenizer*.json "$work/$1/"
+}
+edit_header() { # NAME SED-SCRIPT: the header of the weight file changed
+    local file=$tiny/model.safetensors size header
+    size=$(od -An -tu8 -N8 "$file" | tr -d ' ')
+    header=$(tail -c +9 "$file" | head -c "$size" | sed "$2")
+    copy "$1"
+    { le64 ${#header} && printf %s "$header" && tail -c +$((9 + size)) "$file"; } >"$work/$1/model.safetensors"
+}
+edit_config() { # NAME SED-SCRIPT
+    copy "$1"
+    sed -i "$2" "$work/$1/config.json"
+}
+nest() { # DEPTH OPEN MIDDLE CLOSE
+    local i
+    for ((i = 0; i < $1; i++)); do printf %s "$2"; done
+    printf %s "$3"
+    for ((i = 0; i < $1; i++)); do printf %s "$4"; done
+}
+
+case_broken_models() {
+    local prompt=(-p a -n 2)
+    refused 3 "$work/nowhere" run "$work/nowhere" "${prompt[@]}"
+    copy no-weights && rm "$work/no-weights/model.safetensors"
+    refused 3 "has neither model.safetensors nor model.safetensors.index.json" run "$work/no-weights" "${prompt[@]}"
+    copy no-config && rm "$work/no-config/config.json"
+    refused 3 "config.json" run "$work/no-config" "${prompt[@]}"
+    copy no-tokenizer && rm "$work/no-tokenizer/tokenizer.json"
+    refused 3 "tokenizer.json" run "$work/no-tokenizer" "${prompt[@]}"
+    cp -r "$source/tests/goldens/hf/llama-sharded" "$work/no-shard" && rm "$work/no-shard/model-00003-of-00005.safetensors"
+    refused 3 "model-00003-of-00005.safetensors" run "$work/no-shard" "${prompt[@]}"
+    copy truncated && truncate -s 50000 "$work/truncated/model.safetensors"
+    refused 3 "is it truncated?" run "$work/truncated" "${prompt[@]}"
+    copy stub && truncate -s 5 "$work/stub/model.safetensors"
+    refused 3 "model.safetensors" run "$work/stub" "${prompt[@]}"
+    edit_header overlapping 's/\[12288,24576\]/[12284,24572]/'
+    refused 3 "tensors lm_head.weight and model.embed_tokens.weight overlap" run "$work/overlapping" "${prompt[@]}"
+    copy long-header && { le64 200000000 && cat "$tiny/model.safetensors"; } >"$work/long-header/model.safetensors"
+    refused 3 "the header has 200000000 bytes, more than the limit of 100000000" run "$work/long-header" "${prompt[@]}"
+    edit_header unknown-dtype '0,/"F32"/s//"Q32"/'
+    refused 3 "tensor lm_head.weight has dtype Q32" run "$work/unknown-dtype" "${prompt[@]}"
+    edit_header integer-weight '0,/"F32"/s//"I32"/'
+    refused 3 "weight lm_head.weight is i32, expected f32, f16 or bf16" run "$work/integer-weight" "${prompt[@]}"
+    edit_header shape 's/\[96,32\]/[32,96]/'
+    refused 3 "weight lm_head.weight has shape [32, 96], expected [96, 32]" run "$work/shape" "${prompt[@]}"
+    edit_header missing 's/model.layers.1.mlp.up_proj.weight/model.layers.1.mlp.sideways.weight/'
+    refused 3 "weight model.layers.1.mlp.up_proj.weight" run "$work/missing" "${prompt[@]}"
+    edit_config architecture 's/LlamaForCausalLM/LemmaForCausalLM/'
+    refused 3 "architecture LemmaForCausalLM is not supported, expected one of" run "$work/architecture" "${prompt[@]}"
+    edit_config rope 's/"default"/"spiral"/'
+    refused 3 'rope_type is "spiral", expected one of' run "$work/rope" "${prompt[@]}"
+    copy deep-config && nest 5000 '{"a":' 1 '}' >"$work/deep-config/config.json"
+    refused 3 "nested more than 64 levels deep" run "$work/deep-config" "${prompt[@]}"
+    copy deep-tokenizer
+    { printf '{"decoder":' && nest 60 '{"type":"Sequence","decoders":[' '' ']}' && printf '}'; } >"$work/deep-tokenizer/tokenizer.json"
+    refused 3 "tokenizer.json: line 1" run "$work/deep-tokenizer" "${prompt[@]}"
+    edit_config latin1 's/silu/s\xeflu/'
+    refused 3 "line 11 column 19: invalid UTF-8" run "$work/latin1" "${prompt[@]}"
+}
+
+case_refusals() { # requests that do not fit the model or the machine
+    refused 2 "tokens, the context holds 1024" run "$model" -p "$(head -c 5000 /dev/zero | tr '\0' '~')"
+    refused 2 "a context of 4000 tokens was asked for, the model has 1024" run "$model" -p a --context 4000
+    refused 2 "tp=5" run "$model" -p a --mesh tp=5
+    refused 2 "mesh" run "$model" -p a --mesh bogus
+    fails 2 "cp" 2 run "$model" -p a --mesh cp=2
+    fails 2 "ep" 2 run "$model" -p a --mesh ep=2
+    fails 2 "pp" 2 run "$model" -p a --mesh pp=2
+    # terabytes of cache: what is needed and what there is are both told
+    refused 5 "rank 0 needs" bench llama-3-70b --batch 1024 --prompt-tokens 8000
+    grep -qE 'needs [0-9.]+ GiB of memory on .* \(weights [0-9.]+, cache of [0-9]+ tokens [0-9.]+, activations [0-9.]+, .*\), [0-9.]+ GiB of [0-9.]+ GiB are free$' \
+        "$work/err" || complain "no plan: $(cat "$work/err")"
+    if ! nvidia-smi -L >/dev/null 2>&1; then
+        refused 4 "no usable CUDA device" run "$model" -p a --backend cuda
+    fi
+}
+
+# each RANK-0-ARGUMENTS -- RANK-1-ARGUMENTS: rank 0 and rank 1 are given different command lines.
+each() {
+    local first=() began=$SECONDS
+    while [ "$1" != -- ]; do
+        first+=("$1")
+        shift
+    done
+    shift
+    timeout 60 "$mpirun" --bind-to none -np 1 "$program" "${first[@]}" : -np 1 "$program" "$@" >"$work/out" 2>"$work/err" </dev/null
+    code=$?
+    took=$((SECONDS - began))
+}
+
+# each_fails CODE TEXT...: how the last `each` must have ended.
+each_fails() {
+    [ $code = "$1" ] || complain "exit code $code, expected $1: $(cat "$work/err")"
+    [ $took -le 20 ] || complain "took $took s: $(cat "$work/err")"
+    [ "$(grep -c '^trireme: ' "$work/err")" = 1 ] || complain "more or less than one line: $(cat "$work/err")"
+    shift
+    for text in "$@"; do
+        grep '^trireme: ' "$work/err" | grep -qF -- "$text" || complain "nothing about \"$text\": $(cat "$work/err")"
+    done
+}
+
+case_ranks() { # one rank alone is wrong
+    each run "$model" -p "In the beginning" -n 3 -q -- run "$model" -p "Another" -n 3 --threads 1
+    [ "$code $(cat "$work/out")" = "0  God created the" ] || complain "prompts are rank 0's: $(cat "$work/out" "$work/err")"
+    each run "$model" -p a -- run "$work/nowhere" -p a
+    each_fails 3 "rank 1: " "$work/nowhere"
+    copy truncated && truncate -s 50000 "$work/truncated/model.safetensors"
+    each run "$work/truncated" -p a -- run "$tiny" -p a
+    each_fails 3 "$work/truncated" "is it truncated?"
+    each run "$model" -p a -- run "$tiny" -p a
+    each_fails 3 "rank 1: " "tokenizer.json"
+    each run "$model" -p a -- run "$model" -p a --top-p 3
+    each_fails 2 "rank 1: top-p is \"3\""
+    each run "$model" -p a --top-p 3 -- run "$model" -p a
+    each_fails 2 "top-p is \"3\""
+    each run "$model" -p a -n 5 -- run "$model" -p a -n 50
+    each_fails 2 "rank 1: setting \"max-tokens = 50\", expected \"max-tokens = 5\" as on rank 0"
+    each run "$model" -p a --stop x -- run "$model" -p a --stop x --stop y
+    each_fails 2 "rank 1: setting \"stop = y\""
+    each run "$model" -p a --deadline 30 -- run "$model" -p a
+    each_fails 2 "rank 1 has other options than rank 0"
+    each run "$model" -f "$work/absent.txt" -- run "$model"
+    each_fails 1 "cannot open $work/absent.txt"
+    each bench "$model" --tokens 4 --repeat 1 -- run "$model" -p a
+    each_fails 2 "rank 1: setting"
+}
+
+# A job that would take minutes, for ranks to die in: waits until its first text has come.
+await_text() {
+    local i
+    for ((i = 0; i < 300; i++)); do
+        [ -s "$work/out" ] && return 0
+        sleep 0.1
+    done
+    complain "no text came: $(cat "$work/err")"
+}
+
+# Whether a process is there and not a zombie, after giving it 5 s to go.
+lives_on() {
+    local i
+    for ((i = 0; i < 50; i++)); do
+        grep -qs '^State:.[^ZX]' "/proc/$1/status" || return 1
+        sleep 0.1
+    done
+}
+
+case_failing_ranks() { # a rank dies in the middle of the text
+    local began job victim rank port=$((20000 + $$ % 10000)) ids=()
+    for ((i = 0; i < 1000; i++)); do echo "In the beginning"; done >"$work/lines"
+    local arguments=(run "$model" -i -n 1000 --ignore-eos)
+    for victim in 1 0; do
+        rm -f "$work/out"
+        # shellcheck disable=SC2016
+        timeout 60 "$mpirun" --bind-to none -np 2 sh -c 'echo $$ >"$0.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$work/pid" \
+            "$program" "${arguments[@]}" >"$work/out" 2>"$work/err" <"$work/lines" &
+        job=$!
+        await_text
+        began=$SECONDS
+        kill -9 "$(cat "$work/pid.$victim")"
+        wait $job
+        code=$?
+        [ $code = 137 ] || complain "rank $victim was killed: exit code $code, expected 137: $(tail -9 "$work/err")"
+        [ $((SECONDS - began)) -le 15 ] || complain "took $((SECONDS - began)) s after rank $victim was killed"
+        grep -q "rank $victim " "$work/err" && grep -q 'signal 9' "$work/err" ||
+            complain "nobody named rank $victim: $(tail -9 "$work/err")"
+        for rank in 0 1; do
+            lives_on "$(cat "$work/pid.$rank")" && complain "rank $rank lives on after rank $victim was killed"
+        done
+    done
+
+    # without mpirun, as torchrun starts ranks: the survivor finds out by itself
+    for victim in 1 0; do
+        rm -f "$work/out"
+        port=$((port + 2))
+        for rank in 0 1; do
+            RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$program" "${arguments[@]}" \
+                >"$work/out$([ $rank = 0 ] || echo .$rank)" 2>"$work/err.$rank" <"$work/lines" &
+            ids[rank]=$!
+        done
+        await_text
+        began=$SECONDS
+        kill -9 "${ids[$victim]}"
+        { wait "${ids[$((1 - victim))]}" && code=0 || code=$?; } 2>/dev/null
+        [ $code = 6 ] || complain "exit code $code of the survivor, expected 6: $(tail -9 "$work/err.$((1 - victim))")"
+        [ $((SECONDS - began)) -le 15 ] || complain "the survivor of rank $victim took $((SECONDS - began)) s"
+        grep -q "^trireme: .*rank $victim" "$work/err.$((1 - victim))" ||
+            complain "the survivor of rank $victim said: $(tail -9 "$work/err.$((1 - victim))")"
+    done
+}
+
+"case_$chapter"
+[ $failures = 0 ] && echo "$chapter: ok"
+exit $((failures > 0))

@@ -1,0 +1,49 @@
+/*
+ * Reads a JSON text from stdin and prints the value at a path such as results.0.text; a number is printed as %.15g, an
+ * object or array as its count. Fails if the text is not JSON or has no such value.
+ * usage: json_value PATH
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json.h"
+
+static const trm_json *find(const trm_json *value, char *path)
+{
+    for (char *key = strtok(path, "."); key != NULL && value != NULL; key = strtok(NULL, ".")) {
+        value = trm_json_is_array(value) ? trm_json_at(value, strtoul(key, NULL, 10)) : trm_json_get(value, key);
+    }
+    return value;
+}
+
+static void print(const trm_json *value)
+{
+    if (trm_json_is_string(value)) {
+        printf("%s\n", trm_json_string(value));
+    } else if (trm_json_is_number(value)) {
+        printf("%.15g\n", trm_json_number(value, 0.0));
+    } else if (trm_json_is_bool(value)) {
+        printf("%s\n", trm_json_truth(value, false) ? "true" : "false");
+    } else {
+        printf("%zu\n", trm_json_count(value));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static char text[1 << 24];
+    size_t size = fread(text, 1, sizeof(text), stdin);
+    trm_json_document *document;
+    if (argc != 2 || trm_json_parse("stdin", text, size, &document) != TRM_OK) {
+        fprintf(stderr, "json_value: %s\n", argc != 2 ? "expected one path" : trm_last_error());
+        return 1;
+    }
+    const trm_json *value = find(trm_json_root(document), argv[1]);
+    if (value != NULL) {
+        print(value);
+    }
+    trm_json_close(document);
+    return value == NULL;
+}
