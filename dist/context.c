@@ -140,10 +140,17 @@ trm_status trm_context_set_input(trm_context *context, const char *name, trm_dim
     return TRM_OK;
 }
 
+/* Views are looked through: what a RESHAPE gives, and what a SLICE gives where the dims of the run allow it, lies in
+ * what they read. */
 static void *tensor_address(trm_context *context, const trm_tensor *tensor)
 {
     const trm_plan *plan = context->engine->plan;
     tensor = trm_tensor_storage(tensor);
+    int64_t offset;
+    if (tensor->role == TRM_TENSOR_ACTIVATION && trm_layer_is_view(tensor->producer, context->dims, &offset)) {
+        unsigned char *from = tensor_address(context, tensor->producer->inputs[0]);
+        return from + (size_t)offset * trm_dtype_size(tensor->dtype);
+    }
     switch (tensor->role) {
     case TRM_TENSOR_INPUT:
         return context->memory + plan->input_offsets[tensor->index];
@@ -214,8 +221,9 @@ static trm_status run_step(trm_context *context, int32_t index)
 {
     const trm_context_step *step = &context->steps[index];
     const trm_layer *layer = context->engine->plan->network->layers[index];
-    if (layer->desc.kind == TRM_LAYER_RESHAPE) {
-        return TRM_OK; /* shares its input's memory */
+    int64_t offset;
+    if (layer->desc.kind == TRM_LAYER_RESHAPE || trm_layer_is_view(layer, context->dims, &offset)) {
+        return TRM_OK; /* the output is where the input is */
     }
     trm_status status = step->kernel->run(&step->call);
     return status == TRM_OK ? TRM_OK : trm_fail_in(status, "layer %s (%s)", layer->name, step->kernel->name);

@@ -91,37 +91,6 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
     return status;
 }
 
-/* The smallest of all ranks' values. */
-static trm_status minimum_of_ranks(trm_world *world, int64_t *value)
-{
-    if (world->size == 1) {
-        return TRM_OK;
-    }
-    void *memory = NULL;
-    trm_stream *stream = NULL;
-    trm_status status = trm_device_alloc(world->device, sizeof(*value), &memory);
-    if (status == TRM_OK) {
-        status = trm_stream_create(world->device, &stream);
-    }
-    const trm_exchange exchange = {
-        .op = TRM_ALL_REDUCE, .reduce = TRM_REDUCE_MIN, .dtype = TRM_I64, .from = memory, .to = memory, .count = 1};
-    if (status == TRM_OK) {
-        status = trm_stream_upload(stream, memory, value, sizeof(*value));
-    }
-    if (status == TRM_OK) {
-        status = trm_communicator_exchange(world->communicator, &exchange, stream);
-    }
-    if (status == TRM_OK) {
-        status = trm_stream_download(stream, value, memory, sizeof(*value));
-    }
-    if (status == TRM_OK) {
-        status = trm_stream_synchronize(stream);
-    }
-    trm_stream_destroy(stream);
-    trm_device_free(world->device, memory);
-    return status;
-}
-
 static size_t sample_bytes(const trm_generator *g, trm_stream *stream)
 {
     size_t s = (size_t)g->max_sequences;
@@ -152,7 +121,7 @@ static trm_status size_cache(trm_generator *g, trm_plan *plan, bool fixed)
     if (per_block > 0 && info.memory_free < others + (size_t)wanted * per_block) {
         blocks = info.memory_free <= others ? 0 : (int64_t)((info.memory_free - others) / per_block);
     }
-    TRM_TRY(minimum_of_ranks(g->world, &blocks));
+    TRM_TRY(trm_world_minimum(g->world, &blocks));
     int64_t least = fixed ? wanted : g->max_sequences;
     if (blocks < least) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY,

@@ -329,6 +329,14 @@ trm_status trm_world_broadcast(trm_world *world, void *bytes, size_t size, int32
     return trm_communicator_exchange(communicator, &x, NULL);
 }
 
+trm_status trm_world_minimum(trm_world *world, int64_t *value)
+{
+    trm_communicator *communicator;
+    TRM_TRY(host_communicator(world, &communicator));
+    trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_MIN, TRM_I64, value, value, 1, 0};
+    return trm_communicator_exchange(communicator, &x, NULL);
+}
+
 /* Two passes of FNV-1a with different seeds and the size: enough to tell mistakes apart, not attacks. */
 typedef struct fingerprint {
     uint64_t size, first, second;

@@ -29,6 +29,9 @@ trm_status trm_launch_detect(const char *(*get)(const char *name), trm_launch *l
 /* A world of this process's own over given parts, for tests and tools; takes both over. */
 trm_status trm_world_from_parts(trm_device *device, trm_communicator *communicator, trm_world **world);
 
+/* The smallest of all ranks' values, on every rank. Collective. */
+trm_status trm_world_minimum(trm_world *world, int64_t *value);
+
 /* Whether all ranks pass the same bytes (options, network text): TRM_ERROR_INVALID_ARGUMENT naming the first rank that
  * differs, on every rank. Collective. */
 trm_status trm_world_agree(trm_world *world, const char *what, const void *bytes, size_t size);

@@ -33,6 +33,27 @@ const trm_tensor *trm_tensor_storage(const trm_tensor *tensor)
     return tensor;
 }
 
+bool trm_layer_is_view(const trm_layer *layer, const trm_dims *dims, int64_t *offset)
+{
+    const trm_slice_params *slice = &layer->desc.slice;
+    if (layer->desc.kind != TRM_LAYER_SLICE || slice->step != 1) {
+        return false;
+    }
+    const trm_dims *in = &dims[layer->inputs[0]->index];
+    int32_t axis = slice->axis < 0 ? slice->axis + in->n : slice->axis;
+    for (int32_t i = 0; i < axis; i++) {
+        if (in->d[i] != 1) {
+            return false;
+        }
+    }
+    *offset = slice->start < 0 ? slice->start + in->d[axis] : slice->start;
+    for (int32_t i = axis + 1; i < in->n; i++) {
+        *offset *= in->d[i];
+    }
+    /* Kernels may count on the alignment that every tensor's own memory has. */
+    return *offset >= 0 && (size_t)*offset * trm_dtype_size(layer->outputs[0]->dtype) % TRM_TENSOR_ALIGNMENT == 0;
+}
+
 /* Larger first, then earlier, so that the plan does not depend on the sort. */
 static int compare_placements(const void *a, const void *b)
 {
@@ -78,6 +99,17 @@ static trm_status collect(const trm_network *network, const trm_dims *dims, plac
         int32_t slot = slot_of[trm_tensor_storage(network->outputs[i])->index];
         if (slot >= 0) {
             placements[slot].last = network->n_layers;
+        }
+    }
+    for (int32_t i = network->n_layers - 1; i >= 0; i--) { /* from the end, for slices of slices */
+        const trm_layer *layer = network->layers[i];
+        if (layer->desc.kind != TRM_LAYER_SLICE) {
+            continue;
+        }
+        int32_t from = slot_of[trm_tensor_storage(layer->inputs[0])->index];
+        int32_t to = slot_of[trm_tensor_storage(layer->outputs[0])->index];
+        if (from >= 0 && placements[from].last < placements[to].last) {
+            placements[from].last = placements[to].last;
         }
     }
     return TRM_OK;

@@ -15,6 +15,10 @@ trm_status trm_tensor_bytes(const trm_tensor *tensor, const trm_dims *dims, size
 /* The tensor whose memory `tensor` uses: itself, or through RESHAPE layers the one it is a view of. */
 const trm_tensor *trm_tensor_storage(const trm_tensor *tensor);
 
+/* Whether `layer` is a SLICE of the first axis that is not 1, whose output then lies in its input as it is, at an
+ * aligned address. *offset is where, in elements. `dims` [n_tensors] are those of the run. */
+bool trm_layer_is_view(const trm_layer *layer, const trm_dims *dims, int64_t *offset);
+
 /*
  * Offsets of activations for the dims [n_tensors] of every tensor: tensors alive at the same time do not overlap,
  * outputs of the network live to the end, and a RESHAPE shares its input's memory. offsets [n_tensors] is SIZE_MAX for

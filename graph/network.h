@@ -130,9 +130,9 @@ typedef enum trm_pass_stage { TRM_PASSES_BEFORE_PARTITION, TRM_PASSES_AFTER_PART
 /* Residual add + norm; matrix product + bias; activation of gate * up into GLU; x * sigmoid(x) into silu; and after
  * partitioning, matrix product + activation. */
 trm_status trm_pass_fuse(trm_network *network, trm_pass_stage stage, int32_t *changes);
-/* Products of one input with weights that are read from files, joined into one product: gate and up of a GLU; and with
- * `sliced`, others such as q, k, v, at the cost of a SLICE for each. */
-trm_status trm_pass_join_matmuls(trm_network *network, bool sliced, int32_t *changes);
+/* Products of one input with weights that are read from files, joined into one product: gate and up of a GLU, which
+ * takes both halves; and others such as q, k, v, with a SLICE for each. */
+trm_status trm_pass_join_matmuls(trm_network *network, int32_t *changes);
 
 /* The passes of a stage in their order, until nothing changes. */
 trm_status trm_run_passes(trm_network *network, trm_pass_stage stage);

@@ -2,7 +2,7 @@
  * Products of one input with several weights, joined into one product with the weights one below the other.
  *
  * Gate and up of a GLU join at no cost: the GLU reads both halves. Others, such as q, k and v, need a SLICE each,
- * which copies.
+ * which copies unless a step has one token: then it is a view.
  */
 #include "graph/network.h"
 
@@ -203,7 +203,7 @@ static trm_status join_sliced(trm_network *network, trm_analysis *analysis, trm_
     return TRM_OK;
 }
 
-trm_status trm_pass_join_matmuls(trm_network *network, bool sliced, int32_t *changes)
+trm_status trm_pass_join_matmuls(trm_network *network, int32_t *changes)
 {
     trm_analysis analysis;
     TRM_TRY(trm_analysis_init(network, &analysis));
@@ -212,7 +212,7 @@ trm_status trm_pass_join_matmuls(trm_network *network, bool sliced, int32_t *cha
     for (int32_t i = 0; status == TRM_OK && i < analysis.n_layers; i++) {
         status = join_glu(network, &analysis, network->layers[i], &n_joined);
     }
-    for (int32_t i = 0; status == TRM_OK && sliced && i < analysis.n_layers; i++) {
+    for (int32_t i = 0; status == TRM_OK && i < analysis.n_layers; i++) {
         status = join_sliced(network, &analysis, network->layers[i], &n_joined);
     }
     trm_analysis_fini(&analysis);

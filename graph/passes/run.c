@@ -12,8 +12,7 @@ static trm_status run_once(trm_network *network, trm_pass_stage stage, int32_t *
     TRM_TRY(trm_pass_common_subexpressions(network, changes));
     TRM_TRY(trm_pass_fuse(network, stage, changes));
     if (stage == TRM_PASSES_AFTER_PARTITION) {
-        /* A slice of q, k or v costs more than the product it saves; see docs/graph.md. */
-        TRM_TRY(trm_pass_join_matmuls(network, false, changes));
+        TRM_TRY(trm_pass_join_matmuls(network, changes));
     }
     return TRM_OK;
 }

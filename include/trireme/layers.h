@@ -267,9 +267,9 @@ typedef enum trm_collective_op {
  * that names it. n_groups 0 is one group of all ranks. root is a global rank of the group (for several groups, an
  * index into the group). avg divides by n; on integers it truncates.
  *
- * What RECV gets is like its input, or, with `dtype` set, has that type and `dims`: a rank may receive what it has nothing
- * like. A negative entry -m stands for axes of the inputs (up to 16, their axes counted one after the other): that of number k
- * where bit k of m is set, and if several are, what they broadcast to.
+ * What RECV gets is like its input, or, with `dtype` set, has that type and `dims`: a rank may receive what it has
+ * nothing like. A negative entry -m stands for axes of the inputs (up to 16, their axes counted one after the other):
+ * that of number k where bit k of m is set, and if several are, what they broadcast to.
  */
 typedef struct trm_collective_params {
     trm_collective_op op;

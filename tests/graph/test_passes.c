@@ -21,16 +21,6 @@ static trm_status fuse_after(trm_network *network, int32_t *changes)
     return trm_pass_fuse(network, TRM_PASSES_AFTER_PARTITION, changes);
 }
 
-static trm_status join(trm_network *network, int32_t *changes)
-{
-    return trm_pass_join_matmuls(network, false, changes);
-}
-
-static trm_status join_sliced(trm_network *network, int32_t *changes)
-{
-    return trm_pass_join_matmuls(network, true, changes);
-}
-
 /* The lines from the first layer on. */
 static const char *layers_of(const char *text)
 {
@@ -457,11 +447,11 @@ static trm_network *gated_network(bool biased)
 static void gate_and_up_are_joined_without_a_slice(void **state)
 {
     (void)state;
-    check_pass(gated_network(false), join,
+    check_pass(gated_network(false), trm_pass_join_matmuls,
                "gate+up: f32 [?, 12] = matmul(x, wg+wu) transpose_b\n"
                "y: f32 [?, 6] = glu(gate+up) activation=silu\n"
                "output y\n");
-    check_pass(gated_network(true), join_sliced,
+    check_pass(gated_network(true), trm_pass_join_matmuls,
                "gate+up: f32 [?, 12] = matmul(x, wg+wu, bg+bu) transpose_b\n"
                "y: f32 [?, 6] = glu(gate+up) activation=silu\n"
                "output y\n");
@@ -482,11 +472,10 @@ static trm_network *query_key_value(void)
     return network;
 }
 
-static void products_of_one_input_are_joined_with_slices_where_asked(void **state)
+static void products_of_one_input_are_joined_with_slices(void **state)
 {
     (void)state;
-    check_pass(query_key_value(), join, NULL);
-    check_pass(query_key_value(), join_sliced,
+    check_pass(query_key_value(), trm_pass_join_matmuls,
                "q+k+v: f32 [?, 12] = matmul(x, wq+wk+wv, bq+bk+bv) transpose_b\n"
                "q: f32 [?, 8] = slice(q+k+v) axis=1 end=8\n"
                "k: f32 [?, 2] = slice(q+k+v) axis=1 start=8 end=10\n"
@@ -516,7 +505,7 @@ static void products_that_differ_are_not_joined(void **state)
     trm_tensor *pinned = net_weight(network, "w6", DIMS(4, 4), 6);
     assert_ok(trm_network_pin(network, pinned, "split 0"));
     net_output(network, linear_with_bias(network, "pinned", x, pinned, NULL));
-    check_pass(network, join_sliced, NULL);
+    check_pass(network, trm_pass_join_matmuls, NULL);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------- */
@@ -604,7 +593,7 @@ int main(void)
         cmocka_unit_test(x_times_sigmoid_becomes_silu),
         cmocka_unit_test(products_that_are_no_glu_stay),
         cmocka_unit_test(gate_and_up_are_joined_without_a_slice),
-        cmocka_unit_test(products_of_one_input_are_joined_with_slices_where_asked),
+        cmocka_unit_test(products_of_one_input_are_joined_with_slices),
         cmocka_unit_test(products_that_differ_are_not_joined),
         cmocka_unit_test(stages_run_all_passes),
     };

@@ -39,7 +39,6 @@ static void every_family_keeps_its_logits(void **state)
         assert_true(network->n_layers < before);
         check_goldens(&golden, network);
         assert_ok(trm_run_passes(network, TRM_PASSES_AFTER_PARTITION));
-        assert_ok(trm_pass_join_matmuls(network, true, NULL));
         assert_consistent(network);
         check_goldens(&golden, network);
         trm_network_destroy(network);
@@ -71,8 +70,6 @@ static void a_llama_layer_becomes_what_it_should(void **state)
     assert_int_equal(count_kind(network, TRM_LAYER_GLU), layers);
     assert_int_equal(count_kind(network, TRM_LAYER_MATMUL), 7 * layers + 1);
     assert_ok(trm_run_passes(network, TRM_PASSES_AFTER_PARTITION));
-    assert_int_equal(count_kind(network, TRM_LAYER_MATMUL), 6 * layers + 1);
-    assert_ok(trm_pass_join_matmuls(network, true, NULL));
     assert_int_equal(count_kind(network, TRM_LAYER_MATMUL), 4 * layers + 1);
     assert_int_equal(count_kind(network, TRM_LAYER_SLICE), 3 * layers);
     trm_network_destroy(network);

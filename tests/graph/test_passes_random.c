@@ -232,7 +232,7 @@ static int32_t check_stage(const trm_network *network, trm_pass_stage stage, boo
     assert_ok(trm_network_clone(network, &changed));
     assert_ok(trm_run_passes(changed, stage));
     if (sliced) {
-        assert_ok(trm_pass_join_matmuls(changed, true, &joined));
+        assert_ok(trm_pass_join_matmuls(changed, &joined));
     }
     assert_consistent(changed);
     /* Inputs of one row broadcast to the other's: what looks the same before a run need not be. */
