@@ -48,21 +48,23 @@ static trm_generator *make_generator(trm_dtype dtype, int32_t sequences, int32_t
     return generator;
 }
 
-static void recite(trm_generator *generator, int64_t prompt)
+/* Prompts of `prompt` tokens and a few more each; at most `tokens` of what follows. */
+static void recite(trm_generator *generator, int64_t prompt, int64_t tokens)
 {
     static transcript t;
     t = (transcript){0};
     trm_request requests[N_BOOKS];
     for (int32_t i = 0; i < N_BOOKS; i++) {
-        requests[i] = (trm_request){.prompt = books[i].ids,
-                                    .n_prompt = prompt + 3 * i,
-                                    .max_tokens = books[i].n - prompt - 3 * i,
-                                    .sampling = TRM_SAMPLING_INIT};
+        requests[i] =
+            (trm_request){.prompt = books[i].ids,
+                          .n_prompt = prompt + 3 * i,
+                          .max_tokens = books[i].n - prompt - 3 * i < tokens ? books[i].n - prompt - 3 * i : tokens,
+                          .sampling = TRM_SAMPLING_INIT};
     }
     trm_generate_stats stats;
     assert_ok(trm_generate(generator, requests, N_BOOKS, take, &t, &stats));
     for (int32_t i = 0; i < N_BOOKS; i++) {
-        assert_int_equal(requests[i].n_generated, books[i].n - requests[i].n_prompt);
+        assert_int_equal(requests[i].n_generated, requests[i].max_tokens);
         assert_int_equal(t.count[i], requests[i].n_generated);
         assert_memory_equal(t.tokens[i], books[i].ids + requests[i].n_prompt, (size_t)t.count[i] * sizeof(int32_t));
         assert_int_equal(requests[i].finish, TRM_FINISH_LENGTH);
@@ -75,17 +77,19 @@ static void continuations_are_the_text(void **state)
     static const struct {
         trm_dtype dtype;
         int32_t sequences, step_tokens;
-        int64_t prompt;
+        int64_t prompt, tokens;
     } cases[] = {
-        {TRM_DTYPE_NONE, 1, 0, PROMPT}, /* one after the other */
-        {TRM_F32, 5, 0, PROMPT},        /* all at once */
-        {TRM_F32, 3, 16, 100},          /* prompts in chunks, sequences waiting for a place */
-        {TRM_BF16, 2, 0, 40},
+        {TRM_DTYPE_NONE, 1, 0, PROMPT, 192}, /* one after the other */
+        {TRM_F32, 5, 0, PROMPT, 64},         /* all at once */
+        {TRM_F32, 3, 16, 100, 40},           /* prompts in chunks, sequences waiting for a place */
+        {TRM_BF16, 2, 0, 40, 40},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         trm_generator *generator = make_generator(cases[i].dtype, cases[i].sequences, cases[i].step_tokens);
-        recite(generator, cases[i].prompt);
-        recite(generator, cases[i].prompt); /* the cache is free again */
+        recite(generator, cases[i].prompt, cases[i].tokens);
+        if (i == 0) {
+            recite(generator, cases[i].prompt, 16); /* the cache is free again */
+        }
         trm_generator_destroy(generator);
     }
 }
