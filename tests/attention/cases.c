@@ -218,6 +218,8 @@ void attention_cases_packed(kernel_case_bench *bench)
         }
         packed_case(bench, dtype, causal, wide, 1, (const int64_t[]){65});
         packed_case(bench, dtype, causal, large, 1, one);
+        packed_case(bench, dtype, causal, (heads){4, 2, 96, 96}, COUNT(mixed), mixed);
+        packed_case(bench, dtype, causal, (heads){2, 2, 136, 136}, 2, (const int64_t[]){20, 70});
         packed_case(bench, dtype, causal, grouped, 2, longer);
         packed_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 16}, grouped, 2,
                     longer);
@@ -286,6 +288,13 @@ void attention_cases_cached(kernel_case_bench *bench)
             cached_case(bench, dtype, causal, all[i], 16, COUNT(mixed_keys), mixed_queries, mixed_keys);
         }
         cached_case(bench, dtype, causal, large, 16, 1, one, (const int64_t[]){777});
+        /* Many keys per head and few heads, the other way round, more query heads than a tile of 16, odd sizes. */
+        cached_case(bench, dtype, causal, (heads){2, 1, 64, 64}, 16, 1, one, (const int64_t[]){2000});
+        cached_case(bench, dtype, causal, (heads){64, 64, 8, 8}, 16, 1, one, (const int64_t[]){3000});
+        cached_case(bench, dtype, causal, (heads){40, 2, 64, 64}, 16, COUNT(mixed_keys), mixed_queries, mixed_keys);
+        cached_case(bench, dtype, causal, (heads){4, 2, 80, 80}, 16, COUNT(mixed_keys), mixed_queries, mixed_keys);
+        cached_case(bench, dtype, causal, (heads){4, 2, 96, 96}, 16, COUNT(decode_keys), decode_queries, decode_keys);
+        cached_case(bench, dtype, causal, (heads){88, 88, 136, 136}, 16, 1, one, (const int64_t[]){260});
         cached_case(bench, dtype, causal, grouped, 1, COUNT(mixed_keys), mixed_queries, mixed_keys);
         cached_case(bench, dtype, causal, grouped, 7, COUNT(mixed_keys), mixed_queries, mixed_keys);
         cached_case(bench, dtype, causal, grouped, 256, COUNT(mixed_keys), mixed_queries, mixed_keys);
