@@ -227,6 +227,45 @@ void sample_equals_naive(trm_stream *stream)
     }
 }
 
+/* Thousands of equal or almost equal logits, where a selection must go to the ids. */
+void sample_of_flat_rows(trm_stream *stream)
+{
+    static const trm_sample_row settings[] = {
+        {.temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f},
+        {.temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f, .top_k = 7000},
+        {.temperature = 0.5f, .top_p = 0.5f, .repetition_penalty = 1.0f},
+        {.temperature = 1.0f, .top_p = 0.3f, .min_p = 0.5f, .repetition_penalty = 1.0f, .top_k = 12000},
+        {.temperature = 1.0f, .top_p = 1.0f, .min_p = 0.9995f, .repetition_penalty = 1.0f},
+    };
+    enum { SETTINGS = sizeof(settings) / sizeof(settings[0]), SHAPES = 6, ROWS = SETTINGS * SHAPES, VOCAB = 20000 };
+    uint64_t random = test_seed();
+    float *logits = malloc((size_t)ROWS * VOCAB * sizeof(float));
+    trm_sample_row parameters[ROWS];
+    int32_t tokens[ROWS];
+    for (int64_t r = 0; r < ROWS; r++) {
+        parameters[r] = settings[r % SETTINGS];
+        parameters[r].seed = test_random(&random);
+        for (int64_t i = 0; i < VOCAB; i++) {
+            const float unit = test_random_float(&random);
+            const float shapes[SHAPES] = {1.5f,
+                                          unit < 0.0f ? -2.0f : 0.001f,
+                                          unit * 1e-3f,
+                                          floorf(unit * 10.0f) * 1e-3f,
+                                          i % 3 == 0 ? 0.0f : -INFINITY,
+                                          i % 2 == 0 ? 0.0f : -0.0f};
+            logits[r * VOCAB + i] = shapes[r / SETTINGS];
+        }
+    }
+    sample(stream, ROWS, VOCAB, logits, parameters, NULL, false, tokens);
+    for (int64_t r = 0; r < ROWS; r++) {
+        if (!is_allowed(logits + r * VOCAB, VOCAB, &parameters[r], NULL, tokens[r])) {
+            fail_msg("shape %d, setting %d: token %d is not what the plain version gives, seed %llu",
+                     (int)(r / SETTINGS), (int)(r % SETTINGS), (int)tokens[r], (unsigned long long)test_seed());
+        }
+    }
+    free(logits);
+}
+
 void sample_follows_the_distribution(trm_stream *stream)
 {
     enum { VOCAB = 9, DRAWS = 20000 };

@@ -9,6 +9,7 @@
 /* Each fails the running test if something is wrong. */
 void sample_greedy(trm_stream *stream);
 void sample_equals_naive(trm_stream *stream);
+void sample_of_flat_rows(trm_stream *stream);
 void sample_follows_the_distribution(trm_stream *stream);
 void sample_marks_seen_tokens(trm_stream *stream);
 void sample_refuses_bad_vocabularies(trm_stream *stream);
