@@ -3,8 +3,6 @@
  * row; else a thread walks each column, neighbours side by side. Bound by device memory or cache: softmax reads its
  * input three times, of which the second and third come from cache for rows that fit there.
  */
-#include <type_traits>
-
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/strides.h"
@@ -158,27 +156,9 @@ template <typename A> static __device__ __forceinline__ A combine(trm_reduce_op 
     }
 }
 
-/* What an empty axis reduces to, and a start that changes nothing. */
-template <typename T> static __device__ typename accumulator<T>::type identity(trm_reduce_op op)
-{
-    typedef typename accumulator<T>::type A;
-    if (op != TRM_REDUCE_MAX && op != TRM_REDUCE_MIN) {
-        return op == TRM_REDUCE_PROD ? (A)1 : (A)0;
-    }
-    if constexpr (std::is_integral<T>::value) {
-        const T low = std::is_signed<T>::value ? (T)(1ull << (8 * sizeof(T) - 1)) : (T)0, high = (T)~low;
-        return op == TRM_REDUCE_MAX ? (A)low : (A)high;
-    } else {
-        return op == TRM_REDUCE_MAX ? (A)-INFINITY : (A)INFINITY;
-    }
-}
-
 template <typename A> static __device__ __forceinline__ A finish(trm_reduce_op op, A total, int64_t n)
 {
-    if (op != TRM_REDUCE_AVG) {
-        return total;
-    }
-    return n == 0 && std::is_integral<A>::value ? (A)0 : total / (A)n;
+    return op == TRM_REDUCE_AVG ? total / (A)n : total;
 }
 
 /* One row per block and pass. Threads beyond n have nothing to add: the tree below joins the first min(n, threads)
@@ -220,8 +200,8 @@ template <typename T> static __global__ void reduce_columns(trm_reduce_op op, co
     typedef typename accumulator<T>::type A;
     for (int64_t c = global_thread(); c < v.outer * v.inner; c += global_threads()) {
         int64_t base = c / v.inner * v.n * v.inner + c % v.inner;
-        A total = identity<T>(op);
-        for (int64_t i = 0; i < v.n; i++) {
+        A total = accumulator<T>::load(from[base]);
+        for (int64_t i = 1; i < v.n; i++) {
             total = combine(op, total, accumulator<T>::load(from[base + i * v.inner]));
         }
         to[c] = accumulator<T>::store(finish(op, total, v.n));
@@ -232,7 +212,7 @@ template <typename T> static void launch_reduce(const trm_kernel_call *call, trm
 {
     const T *from = (const T *)call->inputs[0].data;
     T *to = (T *)call->outputs[0].data;
-    if (v.inner == 1 && v.n > 0) {
+    if (v.inner == 1) {
         reduce_rows<T>
             <<<grid_for_rows(v.outer), threads_for_row(v.n), 0, stream>>>(call->layer->reduce.op, from, to, v);
     } else {
@@ -253,6 +233,9 @@ trm_status trm_cuda_reduce_run(const trm_kernel_call *call)
     trm_axis_view v = trm_view_around(&in->dims, call->layer->reduce.axis);
     if (trm_dims_count(&call->outputs[0].dims) == 0) {
         return TRM_OK;
+    }
+    if (v.n == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "reduce over an axis of size 0, expected at least 1");
     }
     cudaStream_t stream = trm_cuda_stream(call->stream);
     switch (in->dtype) {
