@@ -375,40 +375,17 @@ static trm_status bench(bench_command *c, bool *alike)
     return status;
 }
 
-int command_bench(int argc, char **argv)
+int command_bench(const settings *all)
 {
-    settings all;
-    trm_status status = settings_load(&all, COMMAND_BENCH, argc, argv);
-    if (status == TRM_OK && settings_flag(&all, SETTING_HELP)) {
-        printf("usage: trireme bench MODEL|SHAPE [options]\n       mpirun -np 4 trireme bench SHAPE [options]\n\n"
-               "Measures prompts and decoding. A shape has random weights and needs no files:\n ");
-        for (int32_t i = 0; trm_model_preset_name(i) != NULL; i++) {
-            printf(" %s", trm_model_preset_name(i));
-        }
-        putchar('\n');
-        settings_print_help(stdout, COMMAND_BENCH);
-        printf("\nExamples:\n  trireme bench llama-3-8b --prompt-tokens 128 --tokens 256\n"
-               "  mpirun -np 4 trireme bench llama-3-70b --batch 8 --profile --json\n");
-        return 0;
+    bench_command c = {.all = all,
+                       .batch = settings_integer(all, SETTING_BATCH),
+                       .prompt_tokens = settings_integer(all, SETTING_PROMPT_TOKENS),
+                       .tokens = settings_integer(all, SETTING_TOKENS)};
+    bool alike = true;
+    trm_status status = job_open_world(&c.job, all);
+    if (status == TRM_OK) {
+        status = bench(&c, &alike);
     }
-    if (status == TRM_OK && all.n_operands != 1) {
-        status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "bench needs one model folder or shape, found %d arguments",
-                          all.n_operands);
-    }
-    if (status != TRM_OK) {
-        return print_failure_once(status);
-    }
-    bench_command c = {.all = &all,
-                       .batch = settings_integer(&all, SETTING_BATCH),
-                       .prompt_tokens = settings_integer(&all, SETTING_PROMPT_TOKENS),
-                       .tokens = settings_integer(&all, SETTING_TOKENS)};
-    send_log_to_stderr(settings_flag(&all, SETTING_VERBOSE));
-    status = job_open_world(&c.job, &all);
-    if (status != TRM_OK) {
-        return job_close(&c.job, status, true);
-    }
-    bool alike;
-    status = bench(&c, &alike);
     int code = job_close(&c.job, status, alike);
     free(c.prompts);
     free(c.requests);

@@ -6,16 +6,10 @@
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job.h"
 
-static const struct {
-    const char *name;
-    unsigned command;
-} commands[] = {{"run", COMMAND_RUN}, {"bench", COMMAND_BENCH}, {"inspect", COMMAND_INSPECT}, {"completion", 0}};
-#define COMMANDS (sizeof(commands) / sizeof(commands[0]))
-
-static void print_flags(unsigned command)
+static void print_flags(unsigned mask)
 {
     for (int32_t id = 0; id < SETTING_COUNT; id++) {
-        if ((settings_table[id].commands & command) != 0) {
+        if ((settings_table[id].commands & mask) != 0) {
             printf(" --%s", settings_table[id].name);
         }
     }
@@ -27,13 +21,14 @@ static void print_bash(void)
     printf(
         "_trireme() {\n    local word=${COMP_WORDS[COMP_CWORD]} words=\n    case ${COMP_CWORD}:${COMP_WORDS[1]} in\n");
     printf("    1:*) words=\"");
-    for (size_t i = 0; i < COMMANDS; i++) {
-        printf("%s%s", i == 0 ? "" : " ", commands[i].name);
+    for (size_t i = 0; i < commands_count; i++) {
+        printf("%s%s", i == 0 ? "" : " ", commands_table[i].name);
     }
     printf("\" ;;\n");
-    for (size_t i = 0; i < COMMANDS; i++) {
-        printf("    *:%s) words=\"%s", commands[i].name, commands[i].command == 0 ? "bash zsh fish" : "");
-        print_flags(commands[i].command);
+    for (size_t i = 0; i < commands_count; i++) {
+        printf("    *:%s) words=\"%s", commands_table[i].name,
+               commands_table[i].run == command_completion ? "bash zsh fish" : "");
+        print_flags(commands_table[i].settings);
         printf("\" ;;\n");
     }
     printf("    esac\n    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
@@ -43,12 +38,13 @@ static void print_bash(void)
 
 static void print_fish(void)
 {
-    for (size_t i = 0; i < COMMANDS; i++) {
-        printf("complete -c trireme -n __fish_use_subcommand -a %s\n", commands[i].name);
+    for (size_t i = 0; i < commands_count; i++) {
+        printf("complete -c trireme -n __fish_use_subcommand -a %s\n", commands_table[i].name);
         for (int32_t id = 0; id < SETTING_COUNT; id++) {
             const setting *row = &settings_table[id];
-            if ((row->commands & commands[i].command) != 0) {
-                printf("complete -c trireme -n '__fish_seen_subcommand_from %s' -l %s", commands[i].name, row->name);
+            if ((row->commands & commands_table[i].settings) != 0) {
+                printf("complete -c trireme -n '__fish_seen_subcommand_from %s' -l %s", commands_table[i].name,
+                       row->name);
                 if (row->letter != 0) {
                     printf(" -s %c", row->letter);
                 }
@@ -58,9 +54,9 @@ static void print_fish(void)
     }
 }
 
-int command_completion(int argc, char **argv)
+int command_completion(const settings *all)
 {
-    const char *shell = argc == 1 ? argv[0] : "";
+    const char *shell = all->operands[0];
     if (strcmp(shell, "bash") == 0) {
         print_bash();
     } else if (strcmp(shell, "zsh") == 0) {
@@ -69,7 +65,8 @@ int command_completion(int argc, char **argv)
     } else if (strcmp(shell, "fish") == 0) {
         print_fish();
     } else {
-        return print_failure(trm_fail(TRM_ERROR_INVALID_ARGUMENT, "completion needs one of bash, zsh, fish"));
+        return print_failure_once(
+            trm_fail(TRM_ERROR_INVALID_ARGUMENT, "completion is asked for \"%s\", expected bash, zsh or fish", shell));
     }
     return 0;
 }

@@ -261,41 +261,18 @@ static trm_status inspect_model(const settings *all, const char *name)
     return status;
 }
 
-int command_inspect(int argc, char **argv)
+int command_inspect(const settings *all)
 {
-    settings all;
-    bool config = argc > 0 && strcmp(argv[0], "config") == 0;
-    trm_status status =
-        settings_load(&all, config ? COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT : COMMAND_INSPECT, argc, argv);
-    if (status == TRM_OK && settings_flag(&all, SETTING_HELP)) {
-        printf("usage: trireme inspect MODEL|SHAPE [options]\n       trireme inspect system\n       trireme inspect "
-               "config\n\n"
-               "Shows a model, its network after a stage of the build, or what each rank keeps in memory; the machine "
-               "and\n"
-               "the libraries found; every setting and where its value comes from.\n");
-        settings_print_help(stdout, COMMAND_INSPECT);
-        printf("\nExamples:\n  trireme inspect configs/models/kjv-7m --after partition --ranks 2 --rank 1\n"
-               "  trireme inspect llama-3-70b --ranks 4 --memory-plan --context 8192\n");
-        return 0;
-    }
-    if (status == TRM_OK && all.n_operands != 1) {
-        status = trm_fail(TRM_ERROR_INVALID_ARGUMENT,
-                          "inspect needs one model, or system, or config; found %d arguments", all.n_operands);
-    }
-    if (status != TRM_OK) {
-        return print_failure_once(status);
-    }
-    send_log_to_stderr(settings_flag(&all, SETTING_VERBOSE));
     if (!is_first_rank()) { /* every rank would print the same */
         return 0;
     }
-    if (config) {
-        settings_print_origins(stdout, &all, settings_flag(&all, SETTING_JSON));
+    if (strcmp(all->operands[0], "config") == 0) {
+        settings_print_origins(stdout, all, settings_flag(all, SETTING_JSON));
         return 0;
     }
-    if (strcmp(all.operands[0], "system") == 0) {
-        return inspect_system(&all);
+    if (strcmp(all->operands[0], "system") == 0) {
+        return inspect_system(all);
     }
-    status = inspect_model(&all, all.operands[0]);
+    trm_status status = inspect_model(all, all->operands[0]);
     return status == TRM_OK ? 0 : print_failure(status);
 }

@@ -1,46 +1,90 @@
-/* The program: picks the command, sends the library's log to stderr. */
+/* The program: the table of commands; picks one, reads its settings, runs it. */
 #include <errno.h>
 #include <string.h>
 
 #include <trireme/trireme.h>
 
+#include "base/error.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job.h"
 
-static const struct command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *help;
-} commands[] = {
-    {"run", command_run, "continue text with a model, on one rank or, under mpirun, on many"},
-    {"bench", command_bench, "measure tokens per second and where the time goes"},
-    {"inspect", command_inspect, "show a model, its networks and memory, the system, the settings"},
-    {"completion", command_completion, "print a completion script for bash, zsh or fish"},
+const command commands_table[] = {
+    {"run", COMMAND_RUN, command_run, "continue text with a model, on one rank or, under mpirun, on many",
+     "one model folder",
+     "usage: trireme run MODEL [options]\n       mpirun -np 4 trireme run MODEL [options]\n\n"
+     "Continues text with a model: a Hugging Face folder, or org/name in the local Hugging Face cache. Prompts come "
+     "from\n"
+     "-p and -f in this order, otherwise from stdin. One continuation is printed as it comes.\n",
+     "  trireme run configs/models/kjv-7m -p \"In the beginning\" -n 60\n"
+     "  mpirun -np 2 trireme run ./llama-3-8b -f prompt.txt --temperature 0.7 --top-p 0.9\n"},
+    {"bench", COMMAND_BENCH, command_bench, "measure tokens per second and where the time goes",
+     "one model folder or shape",
+     "usage: trireme bench MODEL|SHAPE [options]\n       mpirun -np 4 trireme bench SHAPE [options]\n\n"
+     "Measures prompts and decoding. A shape has random weights and needs no files.\n",
+     "  trireme bench llama-3-8b --prompt-tokens 128 --tokens 256\n"
+     "  mpirun -np 4 trireme bench llama-3-70b --batch 8 --profile --json\n"},
+    {"inspect", COMMAND_INSPECT, command_inspect, "show a model, its networks and memory, the system, the settings",
+     "one model folder or shape, or system, or config",
+     "usage: trireme inspect MODEL|SHAPE [options]\n       trireme inspect system\n       trireme inspect config\n\n"
+     "Shows a model, its network after a stage of the build, or what each rank keeps in memory; the machine and the\n"
+     "libraries found; every setting and where its value comes from.\n",
+     "  trireme inspect configs/models/kjv-7m --after partition --ranks 2 --rank 1\n"
+     "  trireme inspect llama-3-70b --ranks 4 --memory-plan --context 8192\n"},
+    {"completion", COMMAND_COMPLETION, command_completion, "print a completion script for bash, zsh or fish",
+     "one of bash, zsh, fish", "usage: trireme completion bash|zsh|fish\n\nPrints a completion script.\n",
+     "  trireme completion bash >~/.local/share/bash-completion/completions/trireme\n"},
 };
+const size_t commands_count = sizeof(commands_table) / sizeof(commands_table[0]);
 
 static void print_help(FILE *out)
 {
     fprintf(out, "Trireme runs large models over many GPUs: one process and one engine per GPU.\n\n"
                  "usage: trireme COMMAND [options]\n       mpirun -np N trireme COMMAND [options]\n\nCommands:\n");
-    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
-        fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].help);
+    for (size_t i = 0; i < commands_count; i++) {
+        fprintf(out, "  %-12s %s\n", commands_table[i].name, commands_table[i].summary);
     }
     fprintf(out, "\ntrireme COMMAND --help lists the options of a command.\n"
                  "Exit codes: 0 ok, 1 failure, 2 usage, 3 bad model or config, 4 no device or driver, 5 out of memory, "
                  "6 lost rank.\n");
 }
 
-/* What the command printed is worth nothing if it did not arrive. */
-static int flush_output(int code)
+static void print_command_help(const command *row)
 {
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0) {
-        fprintf(stderr, "trireme: cannot write to stdout: %s\n", strerror(errno));
-        return trm_status_exit_code(TRM_ERROR_IO);
+    fputs(row->usage, stdout);
+    if ((row->settings & (COMMAND_BENCH | COMMAND_INSPECT)) != 0) {
+        printf("Shapes:");
+        for (int32_t i = 0; trm_model_preset_name(i) != NULL; i++) {
+            printf(" %s", trm_model_preset_name(i));
+        }
+        putchar('\n');
     }
+    settings_print_help(stdout, row->settings);
+    printf("\nExamples:\n%s", row->examples);
+}
+
+static int run_command(const command *row, int argc, char **argv)
+{
+    bool everything = row->run == command_inspect && argc > 0 && strcmp(argv[0], "config") == 0;
+    settings all;
+    trm_status status = settings_load(&all, everything ? COMMAND_ALL : row->settings, argc, argv);
+    int code = 0;
+    if (status == TRM_OK && settings_flag(&all, SETTING_HELP)) {
+        print_command_help(row);
+    } else if (status == TRM_OK && all.n_operands != 1) {
+        code = print_failure_once(trm_fail(TRM_ERROR_INVALID_ARGUMENT, "%s needs %s, found %d arguments", row->name,
+                                           row->operand, all.n_operands));
+    } else if (status != TRM_OK) {
+        code = print_failure_once(status);
+    } else {
+        send_log_to_stderr(settings_flag(&all, SETTING_VERBOSE));
+        code = row->run(&all);
+    }
+    settings_fini(&all);
     return code;
 }
 
-static int run_command(int argc, char **argv)
+/* Picks the command. */
+static int dispatch(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
@@ -53,28 +97,36 @@ static int run_command(int argc, char **argv)
     }
     const char *nearest = NULL;
     int32_t least = 3;
-    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
-        if (strcmp(name, commands[i].name) == 0) {
-            return commands[i].run(argc - 2, argv + 2);
+    for (size_t i = 0; i < commands_count; i++) {
+        if (strcmp(name, commands_table[i].name) == 0) {
+            return run_command(&commands_table[i], argc - 2, argv + 2);
         }
-        int32_t distance = edit_distance(name, commands[i].name);
+        int32_t distance = edit_distance(name, commands_table[i].name);
         if (distance < least) {
             least = distance;
-            nearest = commands[i].name;
+            nearest = commands_table[i].name;
         }
     }
     if (*name == '\0') {
         print_help(stderr);
-    } else if (nearest != NULL) {
-        fprintf(stderr, "trireme: unknown command %s, did you mean %s\n", name, nearest);
-    } else {
-        fprintf(stderr, "trireme: unknown command %s, trireme --help lists them\n", name);
+        return trm_status_exit_code(TRM_ERROR_INVALID_ARGUMENT);
     }
-    return trm_status_exit_code(TRM_ERROR_INVALID_ARGUMENT);
+    return print_failure_once(
+        nearest != NULL ? trm_fail(TRM_ERROR_INVALID_ARGUMENT, "unknown command %s, did you mean %s", name, nearest)
+                        : trm_fail(TRM_ERROR_INVALID_ARGUMENT, "unknown command %s, trireme --help lists them", name));
+}
+
+/* What the command printed is worth nothing if it did not arrive. */
+static int flush_output(int code)
+{
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0) {
+        return print_failure(trm_fail(TRM_ERROR_IO, "cannot write to stdout: %s", strerror(errno)));
+    }
+    return code;
 }
 
 int main(int argc, char **argv)
 {
     send_log_to_stderr(false);
-    return flush_output(run_command(argc, argv));
+    return flush_output(dispatch(argc, argv));
 }

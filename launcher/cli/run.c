@@ -378,37 +378,19 @@ static trm_status run(run_command *c, bool *alike)
     return status;
 }
 
-int command_run(int argc, char **argv)
+int command_run(const settings *all)
 {
-    settings all;
-    trm_status status = settings_load(&all, COMMAND_RUN, argc, argv);
-    if (status == TRM_OK && settings_flag(&all, SETTING_HELP)) {
-        printf("usage: trireme run MODEL [options]\n       mpirun -np 4 trireme run MODEL [options]\n\n"
-               "Continues text with a model: a Hugging Face folder, org/name in the local Hugging Face cache.\n");
-        settings_print_help(stdout, COMMAND_RUN);
-        printf("\nExamples:\n  trireme run configs/models/kjv-7m -p \"In the beginning\" -n 60\n"
-               "  mpirun -np 2 trireme run ./llama-3-8b -f prompt.txt --temperature 0.7 --top-p 0.9\n");
-        return 0;
-    }
-    if (status == TRM_OK && all.n_operands != 1) {
-        status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "run needs one model folder, found %d arguments", all.n_operands);
-    }
-    for (int32_t i = 0; status == TRM_OK && i < all.list_counts[SETTING_STOP]; i++) {
-        if (all.lists[SETTING_STOP][i][0] == '\0') {
-            status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "stop text %d is empty", i + 1);
+    for (int32_t i = 0; i < all->list_counts[SETTING_STOP]; i++) {
+        if (all->lists[SETTING_STOP][i][0] == '\0') {
+            return print_failure_once(trm_fail(TRM_ERROR_INVALID_ARGUMENT, "stop text %d is empty", i + 1));
         }
     }
-    if (status != TRM_OK) {
-        return print_failure_once(status);
+    run_command c = {.all = all};
+    bool alike = true;
+    trm_status status = job_open_world(&c.job, all);
+    if (status == TRM_OK) {
+        status = run(&c, &alike);
     }
-    send_log_to_stderr(settings_flag(&all, SETTING_VERBOSE));
-    run_command c = {.all = &all};
-    status = job_open_world(&c.job, &all);
-    if (status != TRM_OK) {
-        return job_close(&c.job, status, true);
-    }
-    bool alike;
-    status = run(&c, &alike);
     int code = job_close(&c.job, status, alike);
     drop_prompts(&c);
     free(c.prompts);

@@ -13,7 +13,7 @@
 
 #include "launcher/cli/report.h"
 
-#define ALL          (COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT)
+#define ALL          COMMAND_ALL
 #define JOB          (COMMAND_RUN | COMMAND_BENCH)
 #define LARGE        1e15
 #define CONFIG_LIMIT ((size_t)1 << 20)
@@ -88,7 +88,12 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_QUIET] = {"quiet", 'q', SETTING_FLAG, ALL, 0, 0, NULL, NULL, "General", "no progress, no timing summary"},
     [SETTING_VERBOSE] = {"verbose", 'v', SETTING_FLAG, ALL, 0, 0, NULL, NULL, "General",
                          "more of what the engine does, on stderr"},
-    [SETTING_HELP] = {"help", 'h', SETTING_FLAG, ALL, 0, 0, NULL, NULL, "General", "this text"},
+    [SETTING_HELP] = {"help", 'h', SETTING_FLAG, ALL | COMMAND_COMPLETION, 0, 0, NULL, NULL, "General", "this text"},
+};
+
+struct kept_string {
+    kept_string *next;
+    char text[];
 };
 
 /* "TRIREME_MAX_TOKENS" of "max-tokens". */
@@ -100,18 +105,33 @@ static void variable_name(const char *name, char *variable, size_t size)
     }
 }
 
-static char *keep(const char *text)
+/* A copy that lives as long as the settings; NULL when out of memory. */
+static char *keep(settings *all, const char *text)
 {
-    char *copy = strdup(text);
-    if (copy == NULL) {
+    size_t size = strlen(text) + 1;
+    kept_string *kept = malloc(sizeof(*kept) + size);
+    if (kept == NULL) {
         trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a setting");
+        return NULL;
     }
-    return copy;
+    memcpy(kept->text, text, size);
+    kept->next = all->kept;
+    all->kept = kept;
+    return kept->text;
+}
+
+void settings_fini(settings *all)
+{
+    while (all->kept != NULL) {
+        kept_string *kept = all->kept;
+        all->kept = kept->next;
+        free(kept);
+    }
 }
 
 static trm_status assign(settings *all, setting_id id, const char *value, const char *origin)
 {
-    char *kept = keep(value);
+    char *kept = keep(all, value);
     if (kept == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
@@ -229,7 +249,7 @@ static trm_status read_option(settings *all, int argc, char **argv, int *at)
     const setting *row = &settings_table[id];
     char origin[64];
     snprintf(origin, sizeof(origin), "--%s", row->name);
-    char *kept_origin = keep(origin);
+    char *kept_origin = keep(all, origin);
     if (kept_origin == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
@@ -275,7 +295,7 @@ static trm_status read_environment(settings *all)
         variable_name(settings_table[id].name, variable, sizeof(variable));
         const char *value = getenv(variable);
         if (all->values[id] == NULL && value != NULL && (settings_table[id].commands & all->command) != 0) {
-            char *origin = keep(variable);
+            char *origin = keep(all, variable);
             if (origin == NULL) {
                 return TRM_ERROR_OUT_OF_MEMORY;
             }
@@ -321,7 +341,7 @@ static trm_status read_config_line(settings *all, const char *path, int32_t numb
     }
     char origin[4200];
     snprintf(origin, sizeof(origin), "%s:%d", path, number);
-    char *kept = keep(origin);
+    char *kept = keep(all, origin);
     return kept == NULL ? TRM_ERROR_OUT_OF_MEMORY : assign(all, (setting_id)id, value, kept);
 }
 

@@ -14,6 +14,8 @@ enum {
     COMMAND_RUN = 1 << 0,
     COMMAND_BENCH = 1 << 1,
     COMMAND_INSPECT = 1 << 2,
+    COMMAND_COMPLETION = 1 << 3,
+    COMMAND_ALL = COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT,
 };
 
 /* One entry per row of the table in settings.c, in the same order. */
@@ -77,7 +79,9 @@ extern const setting settings_table[SETTING_COUNT];
 #define MAX_LIST     256
 #define MAX_OPERANDS 16
 
-/* The values in force and where each came from. Strings live as long as the process. */
+typedef struct kept_string kept_string;
+
+/* The values in force and where each came from. Strings live until settings_fini, operands as long as argv. */
 typedef struct settings {
     unsigned command;
     const char *values[SETTING_COUNT];  /* NULL: not set */
@@ -86,12 +90,14 @@ typedef struct settings {
     int32_t list_counts[SETTING_COUNT];
     const char *operands[MAX_OPERANDS];
     int32_t n_operands;
+    kept_string *kept;
 } settings;
 
 /* Reads flags and operands of argv [argc] (after the command's name), then environment, config file and
  * defaults, and checks every value; with --help only the flags. TRM_ERROR_INVALID_ARGUMENT with the origin of what is
- * wrong. */
+ * wrong; settings_fini then too. */
 trm_status settings_load(settings *all, unsigned command, int argc, char **argv);
+void settings_fini(settings *all);
 
 bool settings_flag(const settings *all, setting_id id);
 int64_t settings_integer(const settings *all, setting_id id);

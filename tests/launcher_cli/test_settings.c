@@ -6,8 +6,6 @@
 #include "base/json.h"
 #include "launcher/cli/settings.h"
 
-#define EVERYTHING (COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT)
-
 static settings all;
 
 /* Reads a line of arguments, split at spaces, as a command's. */
@@ -20,6 +18,7 @@ static trm_status load(unsigned command, const char *line)
     for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " ")) {
         argv[argc++] = word;
     }
+    settings_fini(&all);
     return settings_load(&all, command, argc, argv);
 }
 
@@ -62,7 +61,7 @@ static void rows_are_complete(void **state)
             }
         }
     }
-    assert_ok(load(EVERYTHING, "")); /* every default is a value that its row allows */
+    assert_ok(load(COMMAND_ALL, "")); /* every default is a value that its row allows */
 }
 
 static void forms_of_an_option(void **state)
@@ -210,8 +209,10 @@ static void too_many_are_refused(void **state)
     for (int32_t i = 0; i < 2 * MAX_LIST + 2; i++) {
         argv[i] = i % 2 == 0 ? "-p" : "x";
     }
+    settings_fini(&all);
     assert_ok(settings_load(&all, COMMAND_RUN, 2 * MAX_LIST, argv));
     assert_int_equal(all.list_counts[SETTING_PROMPT], MAX_LIST);
+    settings_fini(&all);
     assert_fails(settings_load(&all, COMMAND_RUN, 2 * MAX_LIST + 2, argv), TRM_ERROR_INVALID_ARGUMENT,
                  "--prompt is given more than 256 times");
 }
@@ -237,9 +238,9 @@ static void texts_list_every_setting(void **state)
     char *help = NULL, *plain = NULL, *json = NULL;
     size_t size;
     FILE *out = open_memstream(&help, &size);
-    settings_print_help(out, EVERYTHING);
+    settings_print_help(out, COMMAND_ALL);
     fclose(out);
-    assert_ok(load(EVERYTHING, "--seed 7"));
+    assert_ok(load(COMMAND_ALL, "--seed 7"));
     out = open_memstream(&plain, &size);
     settings_print_origins(out, &all, false);
     fclose(out);
@@ -276,5 +277,7 @@ int main(void)
         cmocka_unit_test_setup(distances, no_surroundings),
         cmocka_unit_test_setup(texts_list_every_setting, no_surroundings),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    settings_fini(&all);
+    return failed;
 }
