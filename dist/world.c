@@ -284,6 +284,9 @@ void trm_world_close(trm_world *world)
 
 void trm_world_abort(trm_world *world, trm_status status)
 {
+    if (world == NULL) {
+        return;
+    }
     if (world->bootstrap != NULL) {
         trm_bootstrap_abort(world->bootstrap, status);
     } else if (world->communicator != NULL) {

@@ -62,7 +62,7 @@ TRM_API trm_status trm_world_open(const trm_world_options *options, trm_world **
 /* Leaves the world in order. Collective when nothing failed. NULL is ignored. */
 TRM_API void trm_world_close(trm_world *world);
 /* Ends the whole job because this rank failed: reports rank and cause on every rank's log, stops the peers and ends
- * this process with trm_status_exit_code(status). With one rank it returns. */
+ * this process with trm_status_exit_code(status). With one rank, or NULL, it returns. */
 TRM_API void trm_world_abort(trm_world *world, trm_status status);
 
 /* Whether every rank succeeded so far: if not, every rank gets the status of the first that failed and its cause in the
