@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs the GPU test programs of a build folder, or of a folder made by tools/bundle_gpu.sh, and prints a table of the results last.
 #
-#   tests/gpu/run.sh FOLDER [--timeout SECONDS] [--memcheck] [--racecheck] [--only PATTERN] [--log FOLDER]
+#   tests/gpu/run.sh FOLDER [--ranks N] [--timeout SECONDS] [--memcheck] [--racecheck] [--only PATTERN] [--log FOLDER]
 #
-# With --memcheck or --racecheck each program runs again under compute-sanitizer, with ten times the time. Exits 1 if anything
+# With --ranks 2 or more, the programs that work on several GPUs run under mpirun, one rank a GPU, and no others. With --memcheck or --racecheck each program runs again under compute-sanitizer, with ten times the time. Exits 1 if anything
 # failed; programs that find no GPU, or too few of them, are skipped (they exit 77).
 set -u
 
@@ -16,11 +16,13 @@ usage() {
 folder=$1
 shift
 limit=120
+ranks=1
 only=
 log=
 tools=()
 while [ $# -gt 0 ]; do
     case $1 in
+    --ranks) ranks=${2:?} && shift ;;
     --timeout) limit=${2:?} && shift ;;
     --only) only=${2:?} && shift ;;
     --log) log=${2:?} && shift ;;
@@ -65,15 +67,27 @@ run() {
     table+=$(printf '%-48s %-14s %8.1f' "$name" "$result" "$(echo "$(date +%s.%N) $start" | awk '{print $1 - $2}')")$'\n'
 }
 
+launch=()
+if [ "$ranks" -gt 1 ]; then
+    launch=(mpirun --bind-to none -np "$ranks")
+    if [ "$(id -u)" -eq 0 ]; then
+        export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    fi
+fi
+export TRM_TEST_BACKEND=cuda # for programs that test either backend
+
 found=0
-for program in "$folder"/tests/*gpu_*; do
+for program in "$folder"/tests/*gpu_* "$folder"/tests/dist_mpi_generate; do
     [ -f "$program" ] && [ -x "$program" ] || continue
     name=$(basename "$program")
     [[ -z $only || $name == *$only* ]] || continue
+    [[ $ranks -eq 1 || $name == collectives_* || $name == dist_* ]] || continue
     found=1
-    run "$name" "$limit" "$program"
+    [ "$ranks" -eq 1 ] && shown=$name || shown="$name, $ranks ranks"
+    run "$shown" "$limit" ${launch[@]+"${launch[@]}"} "$program"
     for tool in ${tools[@]+"${tools[@]}"}; do
-        run "$name $tool" $((limit * 10)) "$sanitizer" --tool "$tool" --error-exitcode 99 --print-limit 20 "$program"
+        run "$shown $tool" $((limit * 10)) ${launch[@]+"${launch[@]}"} \
+            "$sanitizer" --tool "$tool" --error-exitcode 99 --print-limit 20 "$program"
     done
 done
 [ $found -eq 1 ] || { echo "$folder/tests has no GPU test program${only:+ with $only in its name}" >&2; exit 2; }
