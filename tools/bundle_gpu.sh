@@ -2,16 +2,26 @@
 # Gathers what a GPU machine without our build dependencies needs: the GPU test programs, the program trireme if it is built, and
 # the shared libraries they load, but for those of the C and C++ runtimes, Open MPI, hwloc and CUDA.
 #
-#   tools/bundle_gpu.sh BUILD_FOLDER TO_FOLDER [LIMIT_MIB]
+#   tools/bundle_gpu.sh BUILD_FOLDER TO_FOLDER [--pack] [--limit MIB]
 #
-# There: tests/gpu/run.sh TO_FOLDER, or LD_LIBRARY_PATH=TO_FOLDER/lib TO_FOLDER/bin/trireme. Fails if the folder is larger than
-# LIMIT_MIB (64).
+# There: tests/gpu/run.sh TO_FOLDER, or LD_LIBRARY_PATH=TO_FOLDER/lib TO_FOLDER/bin/trireme. With --pack the folder becomes
+# TO_FOLDER.tar.xz, about a third of its size. Fails if what is made is larger than the limit (64 MiB).
 set -eu
 
 [ $# -ge 2 ] || { sed -n '5p' "$0" | sed 's/^# */usage: /' >&2; exit 2; }
 build=$1
 to=$2
-limit=${3:-64}
+shift 2
+limit=64
+pack=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --pack) pack=1 ;;
+    --limit) limit=${2:?} && shift ;;
+    *) echo "unknown option $1" >&2 && exit 2 ;;
+    esac
+    shift
+done
 there='^(ld-linux.*|linux-vdso.*|lib(c|m|dl|rt|pthread|resolv|util|gcc_s|stdc\+\+|mpi|open-rte|open-pal|hwloc|cuda|cudart|cublas.*|nccl|z)\.so.*)$'
 
 rm -rf "$to/tests" "$to/bin" "$to/lib"
@@ -40,8 +50,14 @@ while [ ${#waiting[@]} -gt 0 ]; do
     done
 done
 
-size=$(du -sm "$to" | cut -f1)
 du -sh "$to"/* | sort -rh
+if [ -n "$pack" ]; then
+    tar -C "$to" -cf - . | xz -T0 -3 >"$to.tar.xz"
+    rm -rf "$to"
+    to=$to.tar.xz
+fi
+size=$(du -sm "$to" | cut -f1)
+echo "$to: $size MiB"
 if [ "$size" -gt "$limit" ]; then
     echo "$to takes $size MiB, more than $limit" >&2
     exit 1

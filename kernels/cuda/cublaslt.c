@@ -50,6 +50,7 @@ typedef struct cache_slot {
     bool used;
     problem_key key;
     cublasLtMatmulAlgo_t algorithm;
+    float milliseconds; /* as tuned; 0: the library's first proposal */
 } cache_slot;
 
 static struct {
@@ -261,19 +262,21 @@ static cache_slot *cache_find(const problem_key *key, bool *found)
     return place != NULL ? place : &state.cache[home & (CACHE_SLOTS - 1)];
 }
 
-static bool cache_get(const problem_key *key, cublasLtMatmulAlgo_t *algorithm)
+/* The algorithm remembered for a problem, and its time. */
+static bool cache_get(const problem_key *key, cublasLtMatmulAlgo_t *algorithm, float *milliseconds)
 {
     bool found;
     pthread_mutex_lock(&state.mutex);
     cache_slot *slot = cache_find(key, &found);
     if (found) {
         *algorithm = slot->algorithm;
+        *milliseconds = slot->milliseconds;
     }
     pthread_mutex_unlock(&state.mutex);
     return found;
 }
 
-static void cache_put(const problem_key *key, const cublasLtMatmulAlgo_t *algorithm)
+static void cache_put(const problem_key *key, const cublasLtMatmulAlgo_t *algorithm, float milliseconds)
 {
     bool found;
     pthread_mutex_lock(&state.mutex);
@@ -281,6 +284,7 @@ static void cache_put(const problem_key *key, const cublasLtMatmulAlgo_t *algori
     slot->used = true;
     slot->key = *key;
     slot->algorithm = *algorithm;
+    slot->milliseconds = milliseconds;
     pthread_mutex_unlock(&state.mutex);
 }
 
@@ -351,14 +355,15 @@ trm_status trm_cublaslt_run(const trm_gemm *gemm, void *workspace, size_t worksp
     description d;
     problem_key key;
     cublasLtMatmulAlgo_t algorithm;
+    float time;
     TRM_TRY(handle_get(&device, &handle));
     TRM_TRY(describe(gemm, &d));
     key_fill(gemm, device, workspace_size, &key);
-    if (!cache_get(&key, &algorithm)) {
+    if (!cache_get(&key, &algorithm, &time)) {
         cublasLtMatmulHeuristicResult_t proposal;
         TRM_TRY(proposals_get(handle, gemm, &d, &key, &proposal, 1, &count));
         algorithm = proposal.algo;
-        cache_put(&key, &algorithm);
+        cache_put(&key, &algorithm, 0.0f);
     }
     matmul_run run = {handle, gemm, &d, &algorithm, workspace, workspace_size, stream};
     return matmul_enqueue(&run);
@@ -372,9 +377,13 @@ trm_status trm_cublaslt_tune(const trm_gemm *gemm, void *workspace, size_t works
     description d;
     problem_key key;
     cublasLtMatmulHeuristicResult_t proposals[MAX_PROPOSALS];
+    cublasLtMatmulAlgo_t known;
     TRM_TRY(handle_get(&device, &handle));
     TRM_TRY(describe(gemm, &d));
     key_fill(gemm, device, workspace_size, &key);
+    if (cache_get(&key, &known, milliseconds) && *milliseconds > 0.0f) {
+        return TRM_OK; /* a layer of the same dims was tuned before */
+    }
     TRM_TRY(proposals_get(handle, gemm, &d, &key, proposals, MAX_PROPOSALS, &count));
     int best = -1;
     for (int i = 0; i < count; i++) {
@@ -393,6 +402,6 @@ trm_status trm_cublaslt_tune(const trm_gemm *gemm, void *workspace, size_t works
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "none of %d algorithms of cublasLt runs a product of m %lld, n %lld, k %lld",
                  count, (long long)gemm->m, (long long)gemm->n, (long long)gemm->k);
     }
-    cache_put(&key, &proposals[best].algo);
+    cache_put(&key, &proposals[best].algo, *milliseconds);
     return TRM_OK;
 }

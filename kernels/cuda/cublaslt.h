@@ -24,7 +24,8 @@ bool trm_cublaslt_accepts(const trm_gemm *gemm);
 trm_status trm_cublaslt_run(const trm_gemm *gemm, void *workspace, size_t workspace_size, cudaStream_t stream);
 
 /* Times the library's proposals on the product, remembers the best for products of these dims, types and alignments,
- * and gives its time. Not while capturing; waits for the stream; overwrites the output. */
+ * and gives its time. At once if they were tuned before.
+ * Not while capturing; waits for the stream; overwrites the output. */
 trm_status trm_cublaslt_tune(const trm_gemm *gemm, void *workspace, size_t workspace_size, cudaStream_t stream,
                              float *milliseconds);
 

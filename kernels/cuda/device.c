@@ -174,7 +174,9 @@ static trm_status cuda_alloc(trm_device *device, size_t size, void **memory)
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes on cuda device %d (%s): %zu bytes free of %zu",
                  size, ordinal_of(device), ((cuda_device *)device)->name, available, total);
     }
-    TRM_CUDA_TRY(error);
+    if (error != cudaSuccess) {
+        return trm_cuda_fail(error, "cudaMalloc");
+    }
     *memory = result;
     return TRM_OK;
 }
@@ -196,7 +198,9 @@ static trm_status cuda_alloc_host(trm_device *device, size_t size, void **memory
         (void)cudaGetLastError();
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes of pinned host memory", size);
     }
-    TRM_CUDA_TRY(error);
+    if (error != cudaSuccess) {
+        return trm_cuda_fail(error, "cudaHostAlloc");
+    }
     *memory = result;
     return TRM_OK;
 }

@@ -115,7 +115,7 @@ int main(void)
     char path[512];
     if (trm_world_open(&options, &world) != TRM_OK || trm_stream_create(world->device, &stream) != TRM_OK) {
         fprintf(stderr, "cannot open the world: %s\n", trm_last_error());
-        return 1;
+        return trm_device_cuda_count(NULL, 0) == 0 ? 77 : 1;
     }
     print_message("rank %d of %d, NCCL %d at %s\n", (int)trm_world_rank(world), (int)trm_world_size(world),
                   (int)trm_nccl_version(path, sizeof(path)), path);
