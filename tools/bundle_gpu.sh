@@ -2,7 +2,7 @@
 # Gathers what a GPU machine without our build dependencies needs: the GPU test programs, the program trireme if it is built, and
 # the shared libraries they load, but for those of the C and C++ runtimes, Open MPI, hwloc and CUDA.
 #
-#   tools/bundle_gpu.sh BUILD_FOLDER TO_FOLDER [--pack] [--limit MIB]
+#   tools/bundle_gpu.sh BUILD_FOLDER TO_FOLDER [LIMIT_MIB] [--pack]
 #
 # There: tests/gpu/run.sh TO_FOLDER, or LD_LIBRARY_PATH=TO_FOLDER/lib TO_FOLDER/bin/trireme. With --pack the folder becomes
 # TO_FOLDER.tar.xz, about a third of its size. Fails if what is made is larger than the limit (64 MiB).
@@ -16,8 +16,8 @@ limit=64
 pack=
 while [ $# -gt 0 ]; do
     case $1 in
+    [0-9]*) limit=$1 ;;
     --pack) pack=1 ;;
-    --limit) limit=${2:?} && shift ;;
     *) echo "unknown option $1" >&2 && exit 2 ;;
     esac
     shift

@@ -2,14 +2,14 @@
 # Runs the GPU test programs of a build folder, or of a folder made by tools/bundle_gpu.sh, and prints a table of the results last.
 #
 #   tests/gpu/run.sh FOLDER [--ranks N] [--timeout SECONDS] [--memcheck] [--racecheck] [--only PATTERN] [--log FOLDER]
-#     [--ranks "1 2 4"]
 #
-# With --ranks 2 or more, the programs that work on several GPUs run under mpirun, one rank a GPU, and no others. With --memcheck or --racecheck each program runs again under compute-sanitizer, with ten times the time. Exits 1 if anything
+# With --ranks 2 or more, the programs that work on several GPUs run under mpirun, one rank a GPU, and no others. With
+# --memcheck or --racecheck each program runs again under compute-sanitizer, with ten times the time. Exits 1 if anything
 # failed; programs that find no GPU, or too few of them, are skipped (they exit 77).
 set -u
 
 usage() {
-    sed -n '4,5p' "$0" | sed 's/^# */usage: /' >&2
+    sed -n '4p' "$0" | sed 's/^# */usage: /' >&2
     exit 2
 }
 
@@ -20,7 +20,6 @@ limit=120
 ranks=1
 only=
 log=
-ranks=1
 tools=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -28,7 +27,6 @@ while [ $# -gt 0 ]; do
     --timeout) limit=${2:?} && shift ;;
     --only) only=${2:?} && shift ;;
     --log) log=${2:?} && shift ;;
-    --ranks) ranks=${2:?} && shift ;;
     --memcheck) tools+=(memcheck) ;;
     --racecheck) tools+=(racecheck) ;;
     *) usage ;;
@@ -43,7 +41,6 @@ if [ ${#tools[@]} -gt 0 ]; then
     sanitizer=$(command -v compute-sanitizer || ls "${CUDA_HOME:-/usr/local/cuda}"/bin/compute-sanitizer 2>/dev/null)
     [ -n "$sanitizer" ] || { echo "compute-sanitizer was not found" >&2; exit 2; }
 fi
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 [ -n "$log" ] && mkdir -p "$log"
 
 table=
