@@ -1,0 +1,53 @@
+# What `cmake --install` and `cpack` (a Debian package) put where; tests/install builds against it.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+add_library(trireme::trireme ALIAS trireme) # the same name in this build and in an installed one
+# Libraries that lie outside of the system's folders (an MPI in /opt) are found when installed as they are in the build.
+set_target_properties(trireme trireme_program PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
+
+install(TARGETS trireme EXPORT triremeTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY include/trireme DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
+install(EXPORT triremeTargets NAMESPACE trireme:: DESTINATION ${package_dir})
+configure_package_config_file(cmake/triremeConfig.cmake.in ${PROJECT_BINARY_DIR}/triremeConfig.cmake INSTALL_DESTINATION ${package_dir})
+# Until 1.0 a new minor version may change the API.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/triremeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/triremeConfig.cmake ${PROJECT_BINARY_DIR}/triremeConfigVersion.cmake DESTINATION ${package_dir})
+
+# The folder of trireme.pc leads to the prefix, so that what is installed can be moved.
+file(RELATIVE_PATH pc_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+configure_file(cmake/trireme.pc.in ${PROJECT_BINARY_DIR}/trireme.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/trireme.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+install(TARGETS trireme_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# Completions come from the program's own table of settings.
+set(completions)
+foreach(shell bash fish)
+  add_custom_command(
+    OUTPUT ${PROJECT_BINARY_DIR}/completions/trireme.${shell}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/completions
+    COMMAND trireme_program completion ${shell} > ${PROJECT_BINARY_DIR}/completions/trireme.${shell}
+    DEPENDS trireme_program
+    VERBATIM)
+  list(APPEND completions ${PROJECT_BINARY_DIR}/completions/trireme.${shell})
+endforeach()
+add_custom_target(trireme_completions ALL DEPENDS ${completions})
+install(FILES ${PROJECT_BINARY_DIR}/completions/trireme.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME trireme)
+install(FILES ${PROJECT_BINARY_DIR}/completions/trireme.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+
+install(FILES docs/trireme.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_CONTACT "Trireme developers")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Multi-GPU inference engine for large models")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON) # what it links with; CUDA libraries are looked for when it runs
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS openmpi-bin)
+include(CPack)
