@@ -212,6 +212,15 @@ case_options() { # help, suggestions, completion
     fails 2 "completion is asked for \"tcsh\", expected bash, zsh or fish" 0 completion tcsh
     fails 2 "completion needs one of bash, zsh, fish, found 0 arguments" 0 completion
     fails 1 "cannot open $work/absent.txt" 0 run "$model" -f "$work/absent.txt"
+    for command in run bench inspect; do # the manual page has every option, and no other
+        start 0 $command --help
+        grep -oE '^ {2}(-., | {4})--[a-z-]+' "$work/out" | grep -oE -- '--.*' >>"$work/options"
+    done
+    sort -u "$work/options" >"$work/options.help"
+    # shellcheck disable=SC1003
+    sed -n '/^\.SH OPTIONS/,/^\.SH SETTINGS/p' "$source/docs/trireme.1" | grep '^\\fB' | tr -d '\\' | grep -oE -- '--[a-z-]+' |
+        sort -u >"$work/options.manual"
+    diff "$work/options.help" "$work/options.manual" || complain "help and docs/trireme.1 have different options"
     for shell in bash zsh fish; do
         start 0 completion $shell
         [ $code = 0 ] || complain "completion $shell: $(cat "$work/err")"
