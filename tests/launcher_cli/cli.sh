@@ -217,8 +217,7 @@ case_options() { # help, suggestions, completion
         grep -oE '^ {2}(-., | {4})--[a-z-]+' "$work/out" | grep -oE -- '--.*' >>"$work/options"
     done
     sort -u "$work/options" >"$work/options.help"
-    # shellcheck disable=SC1003
-    sed -n '/^\.SH OPTIONS/,/^\.SH SETTINGS/p' "$source/docs/trireme.1" | grep '^\\fB' | tr -d '\\' | grep -oE -- '--[a-z-]+' |
+    sed -n '/^\.SH OPTIONS/,/^\.SH SETTINGS/p' "$source/docs/trireme.1" | grep '^\\fB' | sed 's/\\f.//g; s/\\//g' | grep -oE -- '--[a-z-]+' |
         sort -u >"$work/options.manual"
     diff "$work/options.help" "$work/options.manual" || complain "help and docs/trireme.1 have different options"
     for shell in bash zsh fish; do
