@@ -517,6 +517,21 @@ case_failing_ranks() { # a rank dies in the middle of the text
         done
     done
 
+    # a rank that stands still: the other one does not wait for ever
+    rm -f "$work/out"
+    # shellcheck disable=SC2016
+    ASAN_OPTIONS=$leaky timeout 60 "$mpirun" --bind-to none -np 2 sh -c 'echo $$ >"$0.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$work/pid" \
+        "$program" "${arguments[@]}" --deadline 5 >"$work/out" 2>"$work/err" <"$work/lines" &
+    job=$!
+    await_text
+    began=$SECONDS
+    kill -STOP "$(cat "$work/pid.1")"
+    wait $job
+    code=$?
+    [ $code = 6 ] || complain "rank 1 was stopped: exit code $code, expected 6: $(tail -9 "$work/err")"
+    [ $((SECONDS - began)) -le 20 ] || complain "took $((SECONDS - began)) s after rank 1 was stopped"
+    grep '^trireme: ' "$work/err" | grep -q 'rank 1 did not come within 5 s' || complain "stopped rank: $(tail -9 "$work/err")"
+
     # without mpirun, as torchrun starts ranks: the survivor finds out by itself
     for victim in 1 0; do
         rm -f "$work/out"
