@@ -25,7 +25,8 @@ typedef struct trm_gemm {
     void *c;
 } trm_gemm;
 
-/* Calls `run(user)` a few times on the stream and gives the shortest time of one call. */
+/* Calls `run(user)` a few times on the stream, each time with a cold cache, and gives the shortest time of one call.
+ * Takes 128 MiB of device memory meanwhile. */
 trm_status trm_cuda_time(cudaStream_t stream, trm_status (*run)(void *user), void *user, float *milliseconds);
 
 /* gemv.cu: m up to 8 rows against b transposed, 16-bit floats; bound by reading b once. */

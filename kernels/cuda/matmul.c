@@ -142,7 +142,8 @@ static gemv_choice *choice_slot(const trm_gemm *gemm, int device)
     return &choices.slots[(hash >> 32 ^ hash) & (GEMV_SLOTS - 1)];
 }
 
-static bool gemv_chosen(const trm_gemm *gemm)
+/* Whether a choice was made for products of these dims; *gemv is then what it was. */
+static bool gemv_recall(const trm_gemm *gemm, bool *gemv)
 {
     int device;
     if (!trm_cuda_gemv_accepts(gemm) || cudaGetDevice(&device) != cudaSuccess) {
@@ -150,9 +151,10 @@ static bool gemv_chosen(const trm_gemm *gemm)
     }
     pthread_mutex_lock(&choices.mutex);
     const gemv_choice *slot = choice_slot(gemm, device);
-    bool chosen = choice_matches(slot, gemm, device) && slot->gemv;
+    bool known = choice_matches(slot, gemm, device);
+    *gemv = slot->gemv;
     pthread_mutex_unlock(&choices.mutex);
-    return chosen;
+    return known;
 }
 
 static void gemv_remember(const trm_gemm *gemm, bool gemv)
@@ -206,7 +208,8 @@ static trm_status run_in_passes(const matmul_plan *plan, const trm_gemm *gemm, c
 static trm_status run_product(const matmul_plan *plan, const trm_gemm *gemm, const trm_kernel_call *call,
                               cudaStream_t stream)
 {
-    if (gemv_chosen(gemm)) {
+    bool gemv;
+    if (gemv_recall(gemm, &gemv) && gemv) {
         return trm_cuda_gemv_run(gemm, stream);
     }
     if (plan->fused) {
@@ -304,6 +307,10 @@ trm_status trm_cuda_matmul_tune(const trm_kernel_call *call)
     }
     cudaStream_t stream = trm_cuda_stream(call->stream);
     trm_gemm gemm = product_at(&plan, 0);
+    bool known;
+    if (gemv_recall(&gemm, &known)) {
+        return TRM_OK; /* a layer of the same dims was tuned before */
+    }
     bool timed = false; /* whether the library did the whole product in one */
     if (plan.fused) {
         trm_status status = trm_cublaslt_tune(&gemm, call->workspace, LIBRARY_WORKSPACE, stream, &library);
