@@ -33,6 +33,7 @@ struct trm_pool {
     _Atomic uint64_t state;
     _Atomic int32_t sleepers;
     _Atomic bool stop;
+    _Atomic bool taken; /* a caller is in its loop */
     pthread_mutex_t mutex;
     pthread_cond_t wake;
 
@@ -179,7 +180,7 @@ void trm_pool_for(trm_pool *pool, int64_t count, int64_t grain, trm_pool_fn fn, 
         return;
     }
     grain = grain > 1 ? grain : 1;
-    if (pool == NULL || pool->threads == 1 || count <= grain) {
+    if (pool == NULL || pool->threads == 1 || count <= grain || atomic_exchange(&pool->taken, true)) {
         fn(user, 0, count);
         return;
     }
@@ -205,4 +206,5 @@ void trm_pool_for(trm_pool *pool, int64_t count, int64_t grain, trm_pool_fn fn, 
         }
         state = atomic_load(&pool->state);
     }
+    atomic_store(&pool->taken, false);
 }

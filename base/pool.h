@@ -17,8 +17,8 @@ void trm_pool_destroy(trm_pool *pool);
 int32_t trm_pool_threads(const trm_pool *pool);
 
 /* Calls fn(user, begin, end) over disjoint ranges that cover 0 .. count - 1, each at least `grain` long but
- * for the last, on the pool's threads and the caller's; returns when all are done. Not reentrant. NULL pool: the caller
- * alone. */
+ * for the last, on the pool's threads and the caller's; returns when all are done. While another thread's loop is
+ * running, or from within one, the caller does its loop alone. NULL pool: the caller alone. */
 typedef void (*trm_pool_fn)(void *user, int64_t begin, int64_t end);
 void trm_pool_for(trm_pool *pool, int64_t count, int64_t grain, trm_pool_fn fn, void *user);
 
