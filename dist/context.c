@@ -1,23 +1,17 @@
 /* The execution context: activations, state, and running a rank's network on them. */
 #include "dist/engine.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/error.h"
 #include "graph/memory_plan.h"
 
-static double now_seconds(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 trm_status trm_context_create(trm_engine *engine, trm_context **context)
 {
+    if (engine == NULL || context == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a context: engine or context is NULL");
+    }
     const trm_plan *plan = engine->plan;
     trm_device *device = engine->world->device;
     size_t n_tensors = (size_t)plan->network->n_tensors, n_outputs = (size_t)plan->network->n_outputs;
@@ -31,9 +25,10 @@ trm_status trm_context_create(trm_engine *engine, trm_context **context)
     made->steps = calloc((size_t)plan->network->n_layers + 1, sizeof(*made->steps));
     made->outputs = calloc(n_outputs + 1, sizeof(*made->outputs));
     made->output_capacity = calloc(n_outputs + 1, sizeof(*made->output_capacity));
+    made->output_dims = calloc(n_outputs + 1, sizeof(*made->output_dims));
     trm_status status;
     if (made->dims == NULL || made->input_is_set == NULL || made->steps == NULL || made->outputs == NULL ||
-        made->output_capacity == NULL) {
+        made->output_capacity == NULL || made->output_dims == NULL) {
         status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a context of %zu tensors", n_tensors);
         goto destroy;
     }
@@ -91,6 +86,7 @@ void trm_context_destroy(trm_context *context)
     trm_stream_destroy(context->stream);
     free(context->outputs);
     free(context->output_capacity);
+    free(context->output_dims);
     free(context->steps);
     free(context->input_is_set);
     free(context->dims);
@@ -99,6 +95,9 @@ void trm_context_destroy(trm_context *context)
 
 trm_status trm_context_reset(trm_context *context)
 {
+    if (context == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot reset: context is NULL");
+    }
     TRM_TRY(trm_stream_fill_zero(context->stream, context->state, context->engine->plan->state_bytes));
     return trm_stream_synchronize(context->stream);
 }
@@ -131,12 +130,21 @@ trm_status trm_context_set_dims(trm_context *context, const trm_tensor *input, c
 
 trm_status trm_context_set_input(trm_context *context, const char *name, trm_dims dims, const void *data)
 {
+    if (context == NULL || name == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set an input: context or name is NULL");
+    }
     const trm_tensor *tensor = trm_network_find_tensor(context->engine->plan->network, name);
     if (tensor == NULL || tensor->role != TRM_TENSOR_INPUT) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the network has no input %s", name);
     }
+    if (data == NULL && dims.n == tensor->dims.n && trm_dims_count(&dims) != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s has no data", name);
+    }
     TRM_TRY(trm_context_set_dims(context, tensor, &dims));
-    memcpy(trm_context_staging(context, tensor), data, (size_t)trm_dims_count(&dims) * trm_dtype_size(tensor->dtype));
+    size_t bytes = trm_dims_bytes(&dims, tensor->dtype);
+    if (bytes > 0) {
+        memcpy(trm_context_staging(context, tensor), data, bytes);
+    }
     return TRM_OK;
 }
 
@@ -272,25 +280,8 @@ trm_status trm_context_collect_profile(trm_context *context)
 
 trm_status trm_context_wait(trm_context *context)
 {
-    trm_world *world = context->engine->world;
     TRM_TRY(trm_event_record(context->done, context->stream));
-    double deadline = now_seconds() + world->deadline_seconds;
-    for (int64_t turn = 0;; turn++) {
-        bool passed;
-        TRM_TRY(trm_event_query(context->done, &passed));
-        if (passed) {
-            return TRM_OK;
-        }
-        if (turn % 256 == 255) {
-            TRM_TRY(trm_communicator_check(world->communicator));
-            if (world->size > 1 && now_seconds() > deadline) {
-                trm_communicator_abort(world->communicator);
-                TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d waited %.0f s for its peers in a step", world->rank,
-                         world->deadline_seconds);
-            }
-            sched_yield();
-        }
-    }
+    return trm_world_await(context->engine->world, context->done, "a step");
 }
 
 static trm_status download_outputs(trm_context *context)
@@ -299,6 +290,7 @@ static trm_status download_outputs(trm_context *context)
     trm_device *device = context->engine->world->device;
     for (int32_t i = 0; i < network->n_outputs; i++) {
         trm_view view = trm_context_view(context, network->outputs[i]);
+        context->output_dims[i] = view.dims;
         size_t bytes = (size_t)trm_dims_count(&view.dims) * trm_dtype_size(view.dtype);
         if (bytes > context->output_capacity[i]) {
             trm_device_free_host(device, context->outputs[i]);
@@ -318,24 +310,35 @@ static trm_status download_outputs(trm_context *context)
 
 trm_status trm_context_run(trm_context *context)
 {
+    if (context == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot run: context is NULL");
+    }
     const trm_network *network = context->engine->plan->network;
     for (int32_t i = 0; i < network->n_tensors; i++) {
         if (network->tensors[i]->role == TRM_TENSOR_INPUT && !context->input_is_set[i]) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s is not set", network->tensors[i]->name);
         }
     }
+    context->has_outputs = false;
     TRM_TRY(trm_context_enqueue(context));
     TRM_TRY(download_outputs(context));
     TRM_TRY(trm_context_wait(context));
+    context->has_outputs = true;
     return context->profiling ? trm_context_collect_profile(context) : TRM_OK;
 }
 
 trm_status trm_context_output(trm_context *context, const char *name, trm_dims *dims, const void **data)
 {
+    if (context == NULL || name == NULL || dims == NULL || data == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot read an output: context, name, dims or data is NULL");
+    }
     const trm_network *network = context->engine->plan->network;
     for (int32_t i = 0; i < network->n_outputs; i++) {
         if (strcmp(network->outputs[i]->name, name) == 0) {
-            *dims = context->dims[network->outputs[i]->index];
+            if (!context->has_outputs) {
+                TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "output %s is not there: no run has succeeded", name);
+            }
+            *dims = context->output_dims[i];
             *data = context->outputs[i];
             return TRM_OK;
         }
@@ -345,6 +348,9 @@ trm_status trm_context_output(trm_context *context, const char *name, trm_dims *
 
 trm_status trm_context_set_profiling(trm_context *context, bool on)
 {
+    if (context == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot profile: context is NULL");
+    }
     drop_marks(context);
     context->profiled_runs = 0;
     if (!on) {

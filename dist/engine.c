@@ -168,28 +168,107 @@ static trm_status check_memory(const trm_plan *plan, trm_device *device)
     return TRM_OK;
 }
 
+static trm_status check_fits(const trm_plan *plan, const trm_world *world)
+{
+    trm_backend backend = trm_device_backend(world->device);
+    if (plan->backend != backend || plan->rank != world->rank) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the plan is for rank %d on %s, this is rank %d on %s", plan->rank,
+                 trm_backend_name(plan->backend), world->rank, trm_backend_name(backend));
+    }
+    int32_t ranks = trm_mesh_ranks(&plan->mesh);
+    if (ranks != world->size) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the plan is for a mesh of %d ranks, the world has %d", ranks,
+                 world->size);
+    }
+    return check_memory(plan, world->device);
+}
+
+/* The groups of a layer, as one rank tells them to the others. */
+typedef struct group_card {
+    int32_t n_groups, group_size;
+    int32_t groups[TRM_MAX_RANKS];
+} group_card;
+
+static int32_t list_groups(const trm_network *network, group_card *cards)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_collective_params *p = &network->layers[i]->desc.collective;
+        if (network->layers[i]->desc.kind == TRM_LAYER_DIST_COLLECTIVE && p->n_groups > 0) {
+            if (cards != NULL) {
+                cards[count] = (group_card){.n_groups = p->n_groups, .group_size = p->group_size};
+                memcpy(cards[count].groups, p->groups, sizeof(p->groups));
+            }
+            count++;
+        }
+    }
+    return count;
+}
+
+/* Makes the groups that the layers of rank `root` name. Collective. */
+static trm_status open_groups_of(trm_world *world, const trm_network *network, int32_t root)
+{
+    int32_t count = list_groups(network, NULL);
+    TRM_TRY(trm_world_broadcast(world, &count, sizeof(count), root));
+    group_card *cards = calloc((size_t)count + 1, sizeof(*cards));
+    if (cards == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the groups of %d layers", count);
+    }
+    if (world->rank == root) {
+        list_groups(network, cards);
+    }
+    trm_status status = trm_world_broadcast(world, cards, (size_t)count * sizeof(*cards), root);
+    for (int32_t i = 0; status == TRM_OK && i < count; i++) {
+        trm_communicator *part;
+        status =
+            trm_communicator_part(world->communicator, cards[i].groups, cards[i].n_groups, cards[i].group_size, &part);
+    }
+    free(cards);
+    return status;
+}
+
+/*
+ * Where the networks' authors wrote the collectives, ranks may have different layers, but all must take part when the
+ * communicator of a group is made: every rank tells its groups, and all make them in one order. A world made of parts
+ * has nobody to ask; its groups are made when a layer first runs.
+ */
+static trm_status open_written_groups(trm_world *world, const trm_plan *plan)
+{
+    trm_status status = TRM_OK;
+    for (int32_t r = 0; status == TRM_OK && plan->partition.as_written && world->bootstrap != NULL && r < world->size;
+         r++) {
+        status = open_groups_of(world, plan->network, r);
+    }
+    return status;
+}
+
+/* What a rank does by itself; may fail on one alone. */
+static trm_status fill_engine(trm_engine *engine, trm_progress_fn progress, void *user)
+{
+    const trm_plan *plan = engine->plan;
+    TRM_TRY(check_fits(plan, engine->world));
+    void *memory;
+    TRM_TRY(trm_device_alloc(engine->world->device, plan->weight_bytes, &memory));
+    engine->weights = memory;
+    return load_weights(engine, progress, user);
+}
+
 trm_status trm_engine_create(trm_plan *plan, trm_world *world, trm_progress_fn progress, void *user,
                              trm_engine **engine)
 {
+    if (plan == NULL || world == NULL || engine == NULL) {
+        trm_plan_destroy(plan);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create an engine: plan, world or engine is NULL");
+    }
     trm_engine *made = calloc(1, sizeof(*made));
     if (made == NULL) {
         trm_plan_destroy(plan);
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate an engine");
     }
     *made = (trm_engine){.plan = plan, .world = world};
-    trm_status status;
-    if (plan->backend != trm_device_backend(world->device) || plan->rank != world->rank) {
-        status =
-            trm_fail(TRM_ERROR_INVALID_ARGUMENT, "the plan is for rank %d on %s, this is rank %d on %s", plan->rank,
-                     trm_backend_name(plan->backend), world->rank, trm_backend_name(trm_device_backend(world->device)));
-        goto destroy;
-    }
-    TRM_TRY_GOTO(status, check_memory(plan, world->device), destroy);
-    void *memory;
-    TRM_TRY_GOTO(status, trm_device_alloc(world->device, plan->weight_bytes == 0 ? 1 : plan->weight_bytes, &memory),
-                 destroy);
-    made->weights = memory;
-    TRM_TRY_GOTO(status, load_weights(made, progress, user), destroy);
+    trm_status status = fill_engine(made, progress, user);
+    TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
+    TRM_TRY_GOTO(status, open_written_groups(world, plan), destroy);
     TRM_TRY_GOTO(status, trm_partition_open_groups(&plan->mesh, &plan->partition, world->communicator), destroy);
     TRM_DEBUG("rank %d: %.1f MiB of weights loaded", plan->rank, (double)plan->weight_bytes / 0x1p20);
     *engine = made;

@@ -28,6 +28,8 @@ struct trm_context {
     unsigned char *input_staging; /* host [plan->input_bytes], copied to the device at every run */
     unsigned char **outputs;      /* host [network outputs], grown at need */
     size_t *output_capacity;
+    trm_dims *output_dims; /* [network outputs] of the last run */
+    bool has_outputs;
     trm_dims *dims;          /* [n_tensors] of the run */
     bool *input_is_set;      /* [n_tensors] */
     bool shaped;             /* dims and steps are those of the inputs that are set */

@@ -44,10 +44,10 @@ static double now_seconds(void)
 static trm_status check_request(const trm_generator *g, const trm_request *request, int32_t index)
 {
     const trm_sampling *s = &request->sampling;
-    if (request->n_prompt < 1 || request->max_tokens < 0) {
+    if (request->prompt == NULL || request->n_prompt < 1 || request->max_tokens < 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "request %d has %lld prompt tokens and asks for %lld, expected at least 1 and 0", index,
-                 (long long)request->n_prompt, (long long)request->max_tokens);
+                 request->prompt == NULL ? 0 : (long long)request->n_prompt, (long long)request->max_tokens);
     }
     if (request->n_prompt >= g->max_context) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
@@ -270,6 +270,9 @@ static void run_fini(run *r)
 trm_status trm_generate(trm_generator *g, trm_request *requests, int32_t n, trm_token_fn fn, void *user,
                         trm_generate_stats *stats)
 {
+    if (g == NULL || n < 0 || (requests == NULL && n > 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot generate: generator or requests is NULL, or there are %d", n);
+    }
     for (int32_t i = 0; i < n; i++) {
         TRM_TRY(check_request(g, &requests[i], i));
     }

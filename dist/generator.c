@@ -25,6 +25,19 @@ static trm_dims dims2(int64_t a, int64_t b)
     return (trm_dims){2, {a, b}};
 }
 
+static trm_status check_options(const trm_generator_options *options)
+{
+    if (options == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "generator options are NULL: use TRM_GENERATOR_OPTIONS_INIT");
+    }
+    if (options->size != sizeof(*options)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "generator options have size %zu, expected %zu: use TRM_GENERATOR_OPTIONS_INIT", options->size,
+                 sizeof(*options));
+    }
+    return TRM_OK;
+}
+
 static trm_status choose_limits(trm_generator *g, const trm_generator_options *options, trm_backend backend)
 {
     bool cuda = backend == TRM_BACKEND_CUDA;
@@ -272,6 +285,10 @@ static trm_status plan_model(trm_generator *g, const trm_generator_options *opti
 trm_status trm_generator_plan(trm_model *model, const trm_generator_options *options, const trm_build_options *build,
                               trm_plan **plan, int64_t *cache_tokens)
 {
+    if (model == NULL || build == NULL || plan == NULL || cache_tokens == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot plan a generator: model, build, plan or cache_tokens is NULL");
+    }
+    TRM_TRY(check_options(options));
     trm_generator g = {.model = model};
     trm_plan *made;
     TRM_TRY(plan_model(&g, options, build, &made));
@@ -297,6 +314,10 @@ static trm_status prepare(trm_generator *g)
 trm_status trm_generator_create(trm_model *model, trm_world *world, const trm_generator_options *options,
                                 trm_generator **generator)
 {
+    if (model == NULL || world == NULL || generator == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a generator: model, world or generator is NULL");
+    }
+    TRM_TRY(check_options(options));
     trm_generator *g = calloc(1, sizeof(*g));
     if (g == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a generator");

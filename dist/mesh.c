@@ -8,6 +8,7 @@
 #include <trireme/layers.h>
 
 #include "base/error.h"
+#include "dist/world.h"
 
 /* Innermost first: the order in which a rank is taken apart. ep is laid over dp and is no digit of a rank. */
 static const trm_axis digits[] = {TRM_AXIS_TP, TRM_AXIS_CP, TRM_AXIS_PP, TRM_AXIS_DP};
@@ -55,8 +56,11 @@ static trm_status parse_axis(const char *text, size_t length, bool *given, trm_m
 
 trm_status trm_mesh_parse(const char *text, int32_t world_size, trm_mesh *mesh)
 {
+    if (mesh == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot parse a mesh: mesh is NULL");
+    }
     if (world_size < 1) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "world has %d ranks", (int)world_size);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "world has %d ranks, expected at least 1", (int)world_size);
     }
     trm_mesh read = {{1, 1, 1, 1, 1}};
     if (text == NULL || text[0] == '\0') {
@@ -104,6 +108,18 @@ void trm_mesh_format(const trm_mesh *mesh, char *text, size_t size)
     }
 }
 
+/* Whether there is such a rank on such an axis, so that it can be taken apart. */
+static bool is_member(const trm_mesh *mesh, trm_axis axis, int32_t rank)
+{
+    bool member = (unsigned)axis < TRM_AXIS_COUNT && rank >= 0;
+    int64_t size = 1;
+    for (int32_t i = 0; i < TRM_AXIS_COUNT; i++) {
+        member = member && mesh->size[i] >= 1 && mesh->size[i] <= TRM_MAX_RANKS;
+        size *= member && i != TRM_AXIS_EP ? mesh->size[i] : 1;
+    }
+    return member && rank < size;
+}
+
 /* Ranks between neighbours along a digit. */
 static int32_t stride_of(const trm_mesh *mesh, trm_axis axis)
 {
@@ -116,16 +132,31 @@ static int32_t stride_of(const trm_mesh *mesh, trm_axis axis)
 
 int32_t trm_mesh_coordinate(const trm_mesh *mesh, trm_axis axis, int32_t rank)
 {
+    if (!is_member(mesh, axis, rank)) {
+        return -1;
+    }
     trm_axis digit = axis == TRM_AXIS_EP ? TRM_AXIS_DP : axis;
     return rank / stride_of(mesh, digit) % mesh->size[digit] % mesh->size[axis];
 }
 
 void trm_mesh_group(const trm_mesh *mesh, trm_axis axis, int32_t rank, int32_t *ranks)
 {
+    if (!is_member(mesh, axis, rank)) {
+        return;
+    }
     trm_axis digit = axis == TRM_AXIS_EP ? TRM_AXIS_DP : axis;
     int32_t stride = stride_of(mesh, digit);
     int32_t first = rank - trm_mesh_coordinate(mesh, axis, rank) * stride;
     for (int32_t i = 0; i < mesh->size[axis]; i++) {
         ranks[i] = first + i * stride;
     }
+}
+
+int32_t trm_mesh_ranks(const trm_mesh *mesh)
+{
+    int32_t ranks = 1;
+    for (size_t i = 0; i < N_DIGITS; i++) {
+        ranks *= mesh->size[digits[i]];
+    }
+    return ranks;
 }

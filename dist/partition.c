@@ -245,6 +245,7 @@ trm_status trm_partition(const trm_network *network, const trm_mesh *mesh, int32
     trm_status status;
     if (exchange != NULL) {
         status = trm_network_clone(network, local);
+        made.as_written = true;
         snprintf(made.note, sizeof(made.note),
                  "layer %.200s exchanges data between ranks: the network is run by each rank as it is", exchange->name);
     } else {

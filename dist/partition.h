@@ -46,7 +46,8 @@ typedef struct trm_partition_report {
     double seconds;         /* the cost model's estimate of one run of this rank's stage */
     int32_t n_parts;        /* with several stages: numbers of ranks that the collectives of any of them may join */
     int32_t parts[8];
-    char note[512]; /* what could not be split and why, or "" */
+    bool as_written; /* the network has exchanges of its own: the rank runs it as it is */
+    char note[512];  /* what could not be split and why, or "" */
 } trm_partition_report;
 
 /*

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "dist/world.h"
 #include "graph/memory_plan.h"
 
 const trm_kernel_table *const trm_all_kernels[] = {
@@ -134,6 +135,46 @@ static trm_status apply_bounds(trm_plan *plan, const trm_build_options *options)
     return TRM_OK;
 }
 
+/* Whether a collective that its author wrote suits the rank and the number of ranks. */
+static trm_status check_exchange(const trm_collective_params *p, int32_t rank, int32_t ranks)
+{
+    const char *op = trm_collective_op_name(p->op);
+    bool peer = p->op == TRM_SEND || p->op == TRM_RECV, named = p->n_groups == 0;
+    if (p->n_groups == 0 && !peer && p->n_ranks != ranks) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is for %d ranks, the mesh has %d", op, p->n_ranks, ranks);
+    }
+    for (int32_t i = 0; i < p->n_groups * p->group_size; i++) {
+        if (p->groups[i] >= ranks) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s names rank %d, the mesh has %d", op, p->groups[i], ranks);
+        }
+        named = named || p->groups[i] == rank;
+    }
+    if (!named) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s names no group with rank %d: leave it out of that rank's network", op,
+                 rank);
+    }
+    int32_t most = p->n_groups > 1 ? p->group_size : ranks;
+    if (peer && (p->root >= most || (p->n_groups <= 1 && p->root == rank))) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s of rank %d has peer %d, expected another of %d ranks", op, rank,
+                 p->root, most);
+    }
+    return TRM_OK;
+}
+
+static trm_status check_exchanges(const trm_plan *plan)
+{
+    for (int32_t i = 0; i < plan->network->n_layers; i++) {
+        const trm_layer *layer = plan->network->layers[i];
+        if (layer->desc.kind == TRM_LAYER_DIST_COLLECTIVE) {
+            trm_status status = check_exchange(&layer->desc.collective, plan->rank, trm_mesh_ranks(&plan->mesh));
+            if (status != TRM_OK) {
+                return trm_fail_in(status, "layer %s", layer->name);
+            }
+        }
+    }
+    return TRM_OK;
+}
+
 static void show_stage(const trm_build_options *options, const char *stage, const trm_network *network)
 {
     if (options->on_stage != NULL) {
@@ -162,8 +203,51 @@ static trm_status make_local_network(trm_plan *plan, const trm_network *network,
     return TRM_OK;
 }
 
+static trm_status check_options(const trm_build_options *options)
+{
+    if (options->size != sizeof(*options)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "build options have size %zu, expected %zu: use TRM_BUILD_OPTIONS_INIT",
+                 options->size, sizeof(*options));
+    }
+    if (options->backend != TRM_BACKEND_HOST && options->backend != TRM_BACKEND_CUDA) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "build has backend %d", (int)options->backend);
+    }
+    if (options->n_bounds < 0 || (options->n_bounds > 0 && options->bounds == NULL)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "build has %d bounds%s", options->n_bounds,
+                 options->bounds == NULL ? ", but no list of them" : "");
+    }
+    return TRM_OK;
+}
+
+/* Bounds belong to inputs and states of the caller's network, and agree with the dimensions that it knows. */
+static trm_status check_bounds(const trm_network *network, const trm_build_options *options)
+{
+    for (int32_t i = 0; i < options->n_bounds; i++) {
+        const trm_shape_bound *bound = &options->bounds[i];
+        const trm_tensor *tensor = trm_network_find_tensor(network, bound->tensor);
+        if (tensor == NULL || (tensor->role != TRM_TENSOR_INPUT && tensor->role != TRM_TENSOR_STATE)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "there is a bound for %s, which is no input or state of the network",
+                     bound->tensor == NULL ? "NULL" : bound->tensor);
+        }
+        trm_dims max;
+        TRM_TRY(apply_bound(tensor, &bound->max, &max));
+        for (int32_t k = 0; k < max.n; k++) {
+            if (max.d[k] != bound->max.d[k]) {
+                TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "bound of %s has %lld at dimension %d, expected %lld",
+                         tensor->name, (long long)bound->max.d[k], k, (long long)max.d[k]);
+            }
+        }
+    }
+    return TRM_OK;
+}
+
 trm_status trm_build(const trm_network *network, const trm_build_options *options, trm_plan **plan)
 {
+    if (network == NULL || options == NULL || plan == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot build: network, options or plan is NULL");
+    }
+    TRM_TRY(check_options(options));
+    TRM_TRY(check_bounds(network, options));
     trm_plan *made = calloc(1, sizeof(*made));
     if (made == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a plan");
@@ -173,6 +257,9 @@ trm_status trm_build(const trm_network *network, const trm_build_options *option
     made->rank = options->rank;
     trm_status status;
     TRM_TRY_GOTO(status, make_local_network(made, network, options), destroy);
+    if (made->partition.as_written) {
+        TRM_TRY_GOTO(status, check_exchanges(made), destroy);
+    }
     size_t n = (size_t)made->network->n_tensors;
     made->max_dims = trm_arena_array(&made->arena, n, sizeof(trm_dims));
     size_t **tables[] = {&made->weight_offsets, &made->state_offsets, &made->input_offsets, &made->activation_offsets};
@@ -236,7 +323,7 @@ void trm_plan_destroy(trm_plan *plan)
 
 char *trm_plan_to_text(const trm_plan *plan)
 {
-    return trm_network_to_text(plan->network);
+    return plan == NULL ? NULL : trm_network_to_text(plan->network);
 }
 
 void trm_plan_memory(const trm_plan *plan, trm_memory_plan *memory)

@@ -218,6 +218,9 @@ trm_status trm_world_open(const trm_world_options *options, trm_world **world)
 {
     const trm_world_options defaults = TRM_WORLD_OPTIONS_INIT;
     options = options != NULL ? options : &defaults;
+    if (world == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot open a world: world is NULL");
+    }
     TRM_TRY(check_options(options));
     double deadline;
     TRM_TRY(read_deadline(options->deadline_seconds, &deadline));
@@ -296,6 +299,9 @@ void trm_world_abort(trm_world *world, trm_status status)
 
 trm_status trm_world_all_ok(trm_world *world, trm_status mine)
 {
+    if (world == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot ask the other ranks: world is NULL");
+    }
     return world->bootstrap == NULL ? mine : trm_bootstrap_all_ok(world->bootstrap, mine);
 }
 
@@ -314,8 +320,7 @@ int32_t trm_world_local_rank(const trm_world *world)
     return world->local_rank;
 }
 
-/* The communicator that moves host bytes between all ranks. */
-static trm_status host_communicator(trm_world *world, trm_communicator **communicator)
+trm_status trm_world_host_communicator(trm_world *world, trm_communicator **communicator)
 {
     *communicator = world->bootstrap != NULL ? world->bootstrap->control : world->communicator;
     if (world->size > 1 && world->bootstrap == NULL && trm_device_backend(world->device) != TRM_BACKEND_HOST) {
@@ -326,8 +331,11 @@ static trm_status host_communicator(trm_world *world, trm_communicator **communi
 
 trm_status trm_world_broadcast(trm_world *world, void *bytes, size_t size, int32_t root)
 {
+    if (world == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot broadcast: world is NULL");
+    }
     trm_communicator *communicator;
-    TRM_TRY(host_communicator(world, &communicator));
+    TRM_TRY(trm_world_host_communicator(world, &communicator));
     trm_exchange x = {TRM_BROADCAST, TRM_REDUCE_NONE, TRM_U8, bytes, bytes, size, root};
     return trm_communicator_exchange(communicator, &x, NULL);
 }
@@ -335,7 +343,7 @@ trm_status trm_world_broadcast(trm_world *world, void *bytes, size_t size, int32
 trm_status trm_world_minimum(trm_world *world, int64_t *value)
 {
     trm_communicator *communicator;
-    TRM_TRY(host_communicator(world, &communicator));
+    TRM_TRY(trm_world_host_communicator(world, &communicator));
     trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_MIN, TRM_I64, value, value, 1, 0};
     return trm_communicator_exchange(communicator, &x, NULL);
 }
@@ -359,7 +367,7 @@ static fingerprint fingerprint_of(const void *bytes, size_t size)
 trm_status trm_world_agree(trm_world *world, const char *what, const void *bytes, size_t size)
 {
     trm_communicator *communicator;
-    TRM_TRY(host_communicator(world, &communicator));
+    TRM_TRY(trm_world_host_communicator(world, &communicator));
     fingerprint mine = fingerprint_of(bytes, size), all[TRM_MAX_RANKS];
     trm_exchange x = {TRM_ALL_GATHER, TRM_REDUCE_NONE, TRM_U8, &mine, all, sizeof(mine), 0};
     TRM_TRY(trm_communicator_exchange(communicator, &x, NULL));

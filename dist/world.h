@@ -17,6 +17,9 @@ struct trm_world {
     struct trm_bootstrap *bootstrap; /* control messages between ranks; NULL for one rank */
 };
 
+/* Ranks of a mesh whose sizes have been checked. */
+int32_t trm_mesh_ranks(const trm_mesh *mesh);
+
 /* Rank and size as the environment tells them. */
 typedef struct trm_launch {
     const char *launcher;
@@ -31,6 +34,12 @@ trm_status trm_world_from_parts(trm_device *device, trm_communicator *communicat
 
 /* The smallest of all ranks' values, on every rank. Collective. */
 trm_status trm_world_minimum(trm_world *world, int64_t *value);
+
+/* The communicator that moves host bytes between all ranks. */
+trm_status trm_world_host_communicator(trm_world *world, trm_communicator **communicator);
+
+/* Waits until the device has passed `event`, at most the deadline, watching the peers. `what` is for the error. */
+trm_status trm_world_await(trm_world *world, trm_event *event, const char *what);
 
 /* Whether all ranks pass the same bytes (options, network text): TRM_ERROR_INVALID_ARGUMENT naming the first rank that
  * differs, on every rank. Collective. */

@@ -4,7 +4,9 @@
  *   network -> trm_build -> plan (this rank's network, memory plan) -> trm_engine (weights on the device)
  *           -> trm_context (activations and state) -> trm_context_run
  *
- * A plan and an engine may be read by several threads; a context belongs to one thread at a time.
+ * A plan and an engine may be read by several threads; a context belongs to one thread at a time. An engine may have
+ * several contexts, each with activations and state of its own: on one rank they may run on several threads at a time,
+ * on several ranks they run in the same order on every rank, on one thread.
  */
 #ifndef TRIREME_ENGINE_H
 #define TRIREME_ENGINE_H
@@ -39,12 +41,21 @@ typedef struct trm_build_options {
     trm_stage_fn on_stage; /* may be NULL */
     void *stage_user;
 } trm_build_options;
+#define TRM_BUILD_OPTIONS_INIT                                                                                         \
+    {                                                                                                                  \
+        sizeof(trm_build_options), TRM_BACKEND_HOST, {{1, 1, 1, 1, 1}}, 0, NULL, 0, NULL, NULL                         \
+    }
 
 /* Partitions the network over the mesh for `rank`, runs the passes and plans memory. The network is not changed
- * and may be destroyed afterwards. Makes the same decisions on every rank, without communication. */
+ * and may be destroyed afterwards. Makes the same decisions on every rank, without communication and without a device.
+ *
+ * A network that has DIST_COLLECTIVE layers already is not partitioned: it is what `rank` runs, and may differ between
+ * ranks. Every rank's network must then have such a layer, and none that names no group with the rank.
+ * Errors: INVALID_ARGUMENT (bounds that are missing or do not fit, a pin, mesh or collective that cannot be met),
+ * UNSUPPORTED (a layer without a kernel on this backend). */
 TRM_API trm_status trm_build(const trm_network *network, const trm_build_options *options, trm_plan **plan);
 TRM_API void trm_plan_destroy(trm_plan *plan);
-/* The per-rank network as text; release with trm_free. */
+/* The per-rank network as text; release with trm_free. NULL when out of memory. */
 TRM_API char *trm_plan_to_text(const trm_plan *plan);
 
 /* Device bytes a plan needs, by use. */
@@ -57,11 +68,15 @@ TRM_API void trm_plan_memory(const trm_plan *plan, trm_memory_plan *memory);
 typedef void (*trm_progress_fn)(void *user, size_t done, size_t total);
 
 /* Reads this rank's weights into the world's device. The engine takes the plan over, also when it fails. The world must
- * outlive it. Errors: OUT_OF_MEMORY with the memory plan in the record, IO and INVALID_MODEL from the files. */
+ * outlive it. Collective over the world: where one rank fails, all do. Errors: INVALID_ARGUMENT (the plan is for
+ * another rank, mesh or backend), OUT_OF_MEMORY with the memory plan in the record, IO and INVALID_MODEL from the
+ * files. */
 TRM_API trm_status trm_engine_create(trm_plan *plan, trm_world *world, trm_progress_fn progress, void *user,
                                      trm_engine **engine);
+/* Its contexts must be destroyed before it. */
 TRM_API void trm_engine_destroy(trm_engine *engine);
 
+/* Allocates what a run needs, state zeroed; inputs are not set. */
 TRM_API trm_status trm_context_create(trm_engine *engine, trm_context **context);
 TRM_API void trm_context_destroy(trm_context *context);
 
@@ -69,12 +84,14 @@ TRM_API void trm_context_destroy(trm_context *context);
 TRM_API trm_status trm_context_set_input(trm_context *context, const char *name, trm_dims dims, const void *data);
 /* Runs the network on the inputs set. Collective over the ranks of the plan. Waits for the results. */
 TRM_API trm_status trm_context_run(trm_context *context);
-/* Dims and host data of an output of the last run; data is valid until the next call on the context. */
+/* Dims and host data of an output of the last run; data is valid until the next run or the context's end. Fails if the
+ * last run failed or there was none. */
 TRM_API trm_status trm_context_output(trm_context *context, const char *name, trm_dims *dims, const void **data);
-/* Sets all state back to zero. */
+/* Sets all state back to zero. Inputs stay set. */
 TRM_API trm_status trm_context_reset(trm_context *context);
 
-/* Per-layer time of the runs since profiling was switched on: one call of `fn` per layer in order. */
+/* Per-layer time of the runs since profiling was switched on: one call of `fn` per layer in order; none before a run.
+ */
 TRM_API trm_status trm_context_set_profiling(trm_context *context, bool on);
 typedef void (*trm_profile_fn)(void *user, const char *layer, trm_layer_kind kind, const char *kernel,
                                double mean_milliseconds, int64_t runs);

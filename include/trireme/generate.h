@@ -1,7 +1,8 @@
 /*
  * Generation: a model on this rank's device, and sessions that continue prompts.
  *
- * Every rank of the world makes the same calls with the same arguments; tokens come out alike on all of them.
+ * Every rank of the world makes the same calls with the same arguments; tokens come out alike on all of them. A
+ * generator is used by one thread at a time.
  */
 #ifndef TRIREME_GENERATE_H
 #define TRIREME_GENERATE_H
@@ -88,8 +89,8 @@ typedef struct trm_request {
     trm_finish finish;
 } trm_request;
 
-/* Called for every token as it comes, from the calling thread, on every rank. Return false to end this sequence: it
- * must then return false on every rank. */
+/* Called for every token as it comes but the end of sequence, from the calling thread, on every rank. Return false to
+ * end this sequence: it must then return false on every rank. */
 typedef bool (*trm_token_fn)(void *user, int32_t request, int32_t token);
 
 typedef struct trm_generate_stats {
@@ -97,8 +98,8 @@ typedef struct trm_generate_stats {
     double prefill_seconds, decode_seconds, first_token_seconds;
 } trm_generate_stats;
 
-/* Continues n requests, max_sequences at a time. Errors: INVALID_ARGUMENT (a prompt longer than the context, a
- * token out of range), LOST_RANK, ...; `stats` may be NULL. */
+/* Continues n requests, max_sequences at a time; `fn` may be NULL. Errors: INVALID_ARGUMENT (a prompt longer than the
+ * context, a token out of range), LOST_RANK, ...; `stats` may be NULL. */
 TRM_API trm_status trm_generate(trm_generator *generator, trm_request *requests, int32_t n, trm_token_fn fn, void *user,
                                 trm_generate_stats *stats);
 

@@ -3,11 +3,14 @@
  *
  * A process that was started by mpirun, srun or torchrun is one rank of a world; any other process is a
  * world of its own. A mesh arranges the world along named axes.
+ *
+ * A world is used by one thread at a time, and its collective calls are made in the same order on every rank. Only a
+ * world of one rank may be shared by contexts on several threads.
  */
 #ifndef TRIREME_MESH_H
 #define TRIREME_MESH_H
 
-#include <trireme/types.h>
+#include <trireme/layers.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,7 +36,8 @@ typedef struct trm_mesh {
 TRM_API trm_status trm_mesh_parse(const char *text, int32_t world_size, trm_mesh *mesh);
 /* "tp=2,pp=2" into text [size]. */
 TRM_API void trm_mesh_format(const trm_mesh *mesh, char *text, size_t size);
-/* Position of `rank` along `axis`, and the ranks of its group along that axis (ranks [size of the axis]). */
+/* Position of `rank` along `axis`, and the ranks of its group along that axis (ranks [size of the axis]). -1, and
+ * nothing written, where the mesh has no such rank or axis. */
 TRM_API int32_t trm_mesh_coordinate(const trm_mesh *mesh, trm_axis axis, int32_t rank);
 TRM_API void trm_mesh_group(const trm_mesh *mesh, trm_axis axis, int32_t rank, int32_t *ranks);
 
@@ -59,7 +63,8 @@ typedef struct trm_world_options {
  * options), NO_DEVICE, LOST_RANK.
  */
 TRM_API trm_status trm_world_open(const trm_world_options *options, trm_world **world);
-/* Leaves the world in order. Collective when nothing failed. NULL is ignored. */
+/* Leaves the world in order, after everything that was made with it is destroyed. Collective when nothing failed. NULL
+ * is ignored. A process joins a world of several ranks once. */
 TRM_API void trm_world_close(trm_world *world);
 /* Ends the whole job because this rank failed: reports rank and cause on every rank's log, stops the peers and ends
  * this process with trm_status_exit_code(status). With one rank, or NULL, it returns. */
@@ -74,6 +79,27 @@ TRM_API int32_t trm_world_size(const trm_world *world);
 TRM_API int32_t trm_world_local_rank(const trm_world *world);
 /* Host bytes from `root` to every rank. Collective. */
 TRM_API trm_status trm_world_broadcast(trm_world *world, void *bytes, size_t size, int32_t root);
+
+/*
+ * The world's communicator: one exchange of flat buffers, as a DIST_COLLECTIVE layer does it (layers.h has the table),
+ * and waits for it. Of `params` op, reduce, root and groups are read; axis, n_ranks, dtype and dims are not: blocks lie
+ * one after the other in the order of the group.
+ *
+ *   ALL_GATHER, GATHER           from [count]      to [n * count]
+ *   REDUCE_SCATTER, SCATTER      from [n * count]  to [count]
+ *   ALL_TO_ALL                   from [n * count]  to [n * count]
+ *   others                       from [count]      to [count]
+ *
+ * from == to is allowed where the sizes agree. Buffers a rank has no use for (`to` of a GATHER off the root, `from` of
+ * a BROADCAST off the root, ...) may be NULL. Memory is the host's, or, with `on_device` in a world on CUDA, that of
+ * the world's device.
+ *
+ * Every rank of the world makes the call, those that no group names too: they return at once. SEND and RECV take no
+ * groups, and only the two ranks make them. Errors: INVALID_ARGUMENT, LOST_RANK when a peer does not come within the
+ * deadline.
+ */
+TRM_API trm_status trm_world_exchange(trm_world *world, const trm_collective_params *params, trm_dtype dtype,
+                                      const void *from, void *to, size_t count, bool on_device);
 
 #ifdef __cplusplus
 }

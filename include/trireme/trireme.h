@@ -1,5 +1,11 @@
 /*
  * Trireme: multi-GPU inference for large models. This header is the whole public API.
+ *
+ * Rules for all of it. Structs that begin with `size` are filled by their ..._INIT macro; another size is refused. What
+ * a create, open or build call hands over belongs to the caller, who ends it with the destroy, close or fini call of
+ * its name, which ignores NULL. Calls that return a trm_status set their results only when they succeed, and refuse
+ * NULL objects with INVALID_ARGUMENT; calls that return something else must not be given NULL, where nothing else is
+ * said. Strings and arrays given to a call are copied if they are needed after it.
  */
 #ifndef TRIREME_TRIREME_H
 #define TRIREME_TRIREME_H
