@@ -82,7 +82,8 @@ static trm_status run(trm_world *world, trm_backend backend, bool cached)
                                       {"starts", {1, {3}}},
                                       {"lengths", {1, {2}}},
                                       {"blocks", {2, {2, BLOCKS}}}};
-    trm_build_options how = {.size = sizeof(how), .backend = backend, .mesh = {{1, 1, 1, 1, 1}}};
+    trm_build_options how = TRM_BUILD_OPTIONS_INIT;
+    how.backend = backend;
     how.bounds = bounds;
     how.n_bounds = cached ? 6 : 4;
     trm_network *network = NULL;

@@ -137,7 +137,7 @@ static trm_status run(trm_world *world, trm_backend backend, bool *right)
     rank_info me = {trm_world_rank(world), trm_world_size(world), 0, 0};
     me.root = me.n - 1;
     me.d = 2 * me.n;
-    trm_build_options how = {.size = sizeof(how), .backend = backend, .rank = me.rank};
+    trm_build_options how = TRM_BUILD_OPTIONS_INIT;
     trm_network *network = NULL;
     trm_plan *plan = NULL;
     trm_engine *engine = NULL;
@@ -147,6 +147,8 @@ static trm_status run(trm_world *world, trm_backend backend, bool *right)
         x[i] = value(me.rank, i);
     }
     trm_status status;
+    how.backend = backend;
+    how.rank = me.rank;
     TRY(trm_mesh_parse(NULL, me.n, &how.mesh));
     TRY(trm_network_create(&network));
     TRY(define(network, &me));

@@ -38,11 +38,13 @@ static void show_model(const trm_model_info *m)
 /* The plan of one rank. Plans need no peers and no device: every rank's can be made here. */
 static trm_status show_rank(trm_model *model, const trm_generator_options *options, int32_t rank)
 {
-    trm_build_options build = {.size = sizeof(build), .backend = TRM_BACKEND_HOST, .mesh = options->mesh, .rank = rank};
+    trm_build_options build = TRM_BUILD_OPTIONS_INIT;
     trm_plan *plan = NULL;
     trm_memory_plan memory;
     int64_t cache_tokens;
     trm_status status;
+    build.mesh = options->mesh;
+    build.rank = rank;
     TRY(trm_generator_plan(model, options, &build, &plan, &cache_tokens));
     trm_plan_memory(plan, &memory);
     printf("rank %d: %.1f MiB: weights %.1f, cache of %lld tokens %.1f, activations %.1f, workspace %.1f\n", (int)rank,

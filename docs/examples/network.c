@@ -90,7 +90,7 @@ int main(int argc, char **argv)
     trm_world_options where = TRM_WORLD_OPTIONS_INIT;
     where.backend = argc > 1 && strcmp(argv[1], "cuda") == 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
     const trm_shape_bound bounds[] = {{"x", {2, {MAX_ROWS, INPUTS}}}};
-    trm_build_options how = {.size = sizeof(how), .backend = where.backend, .bounds = bounds, .n_bounds = 1};
+    trm_build_options how = TRM_BUILD_OPTIONS_INIT;
     trm_world *world = NULL;
     trm_network *network = NULL;
     trm_plan *plan = NULL;
@@ -99,7 +99,9 @@ int main(int argc, char **argv)
     float worst = 0;
     trm_status status;
     TRY(trm_world_open(&where, &world));
-    TRY(trm_mesh_parse(NULL, trm_world_size(world), &how.mesh));
+    how.backend = where.backend;
+    how.bounds = bounds;
+    how.n_bounds = 1;
     TRY(trm_network_create(&network));
     TRY(define(network));
     TRY(trm_build(network, &how, &plan));

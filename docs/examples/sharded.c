@@ -79,7 +79,7 @@ int main(int argc, char **argv)
 {
     trm_world_options where = TRM_WORLD_OPTIONS_INIT;
     where.backend = argc > 2 && strcmp(argv[2], "cuda") == 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
-    trm_build_options how = {.size = sizeof(how), .backend = where.backend};
+    trm_build_options how = TRM_BUILD_OPTIONS_INIT;
     trm_world *world = NULL;
     trm_network *network = NULL;
     trm_plan *plan = NULL;
@@ -99,6 +99,7 @@ int main(int argc, char **argv)
         x[i / WIDTH][i % WIDTH] = cosf((float)i);
     }
     TRY(trm_world_open(&where, &world));
+    how.backend = where.backend;
     how.rank = trm_world_rank(world);
     TRY(trm_mesh_parse(argc > 1 ? argv[1] : NULL, trm_world_size(world), &how.mesh));
     TRY(trm_network_create(&network));
