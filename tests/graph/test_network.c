@@ -245,7 +245,7 @@ static void sorting_keeps_the_order_it_can(void **state)
     trm_network *network = net_create();
     trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(4)), *t[6];
     for (int32_t i = 0; i < 6; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof(name), "l%d", i);
         t[i] = net_unary(network, name, TRM_ACTIVATION_RELU, x);
     }

@@ -94,7 +94,8 @@ double test_golden_tolerance(const test_golden *golden, trm_dtype dtype)
 {
     const trm_dtype stored = golden->info.weight_dtype, computed = dtype == TRM_DTYPE_NONE ? stored : dtype;
     if (stored == TRM_BF16 || computed == TRM_BF16) {
-        return 1e-1; /* the host kernels themselves are up to 4.9e-2 away from f32, partial sums in bf16 add to it */
+        return 1.5e-1; /* the host kernels themselves are up to 4.9e-2 away from f32; partial sums in bf16 over 4
+                          ranks, 1.0e-1 */
     }
     return stored == TRM_F16 || computed == TRM_F16 ? 2e-2 : 2e-5;
 }
