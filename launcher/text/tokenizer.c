@@ -37,8 +37,10 @@ const char *trm_tokenizer_token(const trm_tokenizer *tokenizer, int32_t id)
 
 void trm_tokens_fini(trm_tokens *tokens)
 {
-    free(tokens->ids);
-    *tokens = (trm_tokens){0};
+    if (tokens != NULL) {
+        free(tokens->ids);
+        *tokens = (trm_tokens){0};
+    }
 }
 
 /* Normalizes each piece that is no token and finds normalized added tokens in it. */
@@ -193,6 +195,9 @@ static trm_status take(trm_decode_stream *stream, const char **text, size_t *siz
 
 trm_status trm_decoder_push(trm_decoder *decoder, int32_t id, const char **text, size_t *size)
 {
+    if (decoder == NULL || text == NULL || size == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_decoder_push needs a decoder and a place for the text");
+    }
     decoder->stream.out.size = 0;
     TRM_TRY(push(decoder->tokenizer, &decoder->stream, id, decoder->skip_special));
     return take(&decoder->stream, text, size);
@@ -200,6 +205,9 @@ trm_status trm_decoder_push(trm_decoder *decoder, int32_t id, const char **text,
 
 trm_status trm_decoder_finish(trm_decoder *decoder, const char **text, size_t *size)
 {
+    if (decoder == NULL || text == NULL || size == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_decoder_finish needs a decoder and a place for the text");
+    }
     decoder->stream.out.size = 0;
     TRM_TRY(trm_decode_stream_finish(&decoder->stream));
     return take(&decoder->stream, text, size);

@@ -105,7 +105,7 @@ static trm_status resolve(trm_arena *arena, const char *path, const char **folde
     if (!trm_file_exists(path) && is_repository_name(path)) {
         return find_in_cache(arena, path, folder);
     }
-    TRM_FAIL(TRM_ERROR_IO, "model %s is not a folder", path);
+    TRM_FAIL(TRM_ERROR_IO, "it is not a folder"); /* finish_open() names the model */
 }
 
 /* ---- opening --------------------------------------------------------------------------------------------- */
@@ -263,6 +263,9 @@ void trm_model_get_info(const trm_model *model, trm_model_info *info)
 
 trm_status trm_model_build_network(trm_model *model, trm_dtype dtype, trm_network **network)
 {
+    if (model == NULL || network == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot build a model's network: model or network is NULL");
+    }
     if (dtype == TRM_DTYPE_NONE) {
         dtype = model->dtype;
     }
