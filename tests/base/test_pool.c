@@ -1,5 +1,7 @@
 /* The thread pool: every index once, at every size, and again after threads have gone to sleep. */
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <unistd.h>
 
 #include "support/support.h"
@@ -97,6 +99,53 @@ static void runs_at_the_same_time(void **state)
     trm_pool_destroy(pool);
 }
 
+typedef struct shared {
+    trm_pool *pool;
+    _Atomic int64_t sum;
+    bool nested;
+} shared;
+
+static void add_range(void *user, int64_t begin, int64_t end)
+{
+    shared *s = user;
+    for (int64_t i = begin; i < end; i++) {
+        if (s->nested) {
+            shared inner = {.pool = s->pool};
+            trm_pool_for(s->pool, 10, 1, add_range, &inner);
+            s->sum += inner.sum;
+        } else {
+            s->sum += i;
+        }
+    }
+}
+
+static void *loop_many_times(void *user)
+{
+    shared *mine = user;
+    for (int i = 0; i < 5000; i++) {
+        trm_pool_for(mine->pool, 100, 1, add_range, mine);
+    }
+    return NULL;
+}
+
+/* Loops of two threads, and loops within loops, are each complete. */
+static void is_shared(void **state)
+{
+    (void)state;
+    shared a = {.sum = 0}, b = {.sum = 0}, nested = {.nested = true};
+    assert_ok(trm_pool_create(3, &a.pool));
+    b.pool = nested.pool = a.pool;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, loop_many_times, &b), 0);
+    loop_many_times(&a);
+    pthread_join(thread, NULL);
+    assert_int_equal(a.sum, 5000 * 4950);
+    assert_int_equal(b.sum, 5000 * 4950);
+    trm_pool_for(a.pool, 100, 1, add_range, &nested);
+    assert_int_equal(nested.sum, 100 * 45);
+    trm_pool_destroy(a.pool);
+}
+
 static void refuses_no_threads(void **state)
 {
     (void)state;
@@ -109,9 +158,8 @@ static void refuses_no_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(covers_every_index_once),
-        cmocka_unit_test(many_short_loops),
-        cmocka_unit_test(runs_at_the_same_time),
+        cmocka_unit_test(covers_every_index_once), cmocka_unit_test(many_short_loops),
+        cmocka_unit_test(runs_at_the_same_time),   cmocka_unit_test(is_shared),
         cmocka_unit_test(refuses_no_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
