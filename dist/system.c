@@ -106,8 +106,7 @@ static void describe_machine(trm_system_fn fn, void *user)
         char text[4096];
         trm_topology_describe(topology, text, sizeof(text));
         trm_topology_close(topology);
-        char *rest = NULL;
-        for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+        for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
             fn(user, "machine", "", line);
         }
     }

@@ -41,6 +41,7 @@ typedef struct trm_kernel_call {
     size_t workspace_size;
     trm_stream *stream;
     struct trm_communicator *communicator; /* DIST_COLLECTIVE and attention over ranks only */
+    uint32_t constants; /* bit i: input i was complete before anything now on the stream, and no kernel writes it */
 } trm_kernel_call;
 
 /*

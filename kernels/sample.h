@@ -36,7 +36,7 @@ typedef struct trm_sample_row {
 typedef struct trm_sample_args {
     float *logits;
     int64_t rows, vocab;
-    const trm_sample_row *parameters;
+    const trm_sample_row *parameters; /* not read with greedy_only */
     uint32_t *seen;
     int32_t *tokens;
     void *workspace;  /* trm_sample_workspace() bytes */

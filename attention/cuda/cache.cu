@@ -6,6 +6,7 @@
 template <typename Unit>
 static __global__ void __launch_bounds__(128) store_tokens(trm_cuda_attention a, int32_t k_units, int32_t v_units)
 {
+    begin_overlapped();
     for (int32_t token = blockIdx.x; token < a.tokens; token += gridDim.x) {
         int32_t sequence = trm_attention_sequence_of(a.starts, a.sequences, token);
         if (sequence < 0) {
@@ -39,11 +40,14 @@ trm_status trm_cuda_attention_store(const trm_cuda_attention *a, cudaStream_t st
                 trm_aligned16(a->key_cache) && trm_aligned16(a->value_cache);
     unsigned grid = (unsigned)(a->tokens < 65536 ? a->tokens : 65536);
     if (wide) {
-        store_tokens<uint4><<<grid, 128, 0, stream>>>(*a, (int32_t)(k_bytes / 16), (int32_t)(v_bytes / 16));
+        launch_overlapped(store_tokens<uint4>, grid, 128, 0, stream, *a, (int32_t)(k_bytes / 16),
+                          (int32_t)(v_bytes / 16));
     } else if (element == 4) {
-        store_tokens<uint32_t><<<grid, 128, 0, stream>>>(*a, (int32_t)(k_bytes / 4), (int32_t)(v_bytes / 4));
+        launch_overlapped(store_tokens<uint32_t>, grid, 128, 0, stream, *a, (int32_t)(k_bytes / 4),
+                          (int32_t)(v_bytes / 4));
     } else {
-        store_tokens<uint16_t><<<grid, 128, 0, stream>>>(*a, (int32_t)(k_bytes / 2), (int32_t)(v_bytes / 2));
+        launch_overlapped(store_tokens<uint16_t>, grid, 128, 0, stream, *a, (int32_t)(k_bytes / 2),
+                          (int32_t)(v_bytes / 2));
     }
     return trm_cuda_launched("cuda.attention store");
 }

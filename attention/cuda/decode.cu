@@ -17,11 +17,11 @@
 static __device__ __forceinline__ bool single_query(const trm_cuda_attention &a, int32_t sequence, int32_t *token,
                                                     trm_key_range *range)
 {
+    int32_t next = a.starts[sequence + 1], keys = a.lengths[sequence];
     *token = a.starts[sequence];
-    if (a.starts[sequence + 1] - *token != 1) {
+    if (next - *token != 1) {
         return false;
     }
-    int32_t keys = a.lengths[sequence];
     *range = trm_attention_range(a.causal, a.window, 0, 1, keys);
     range->high = range->high < keys ? range->high : keys;
     range->low = range->low < range->high ? range->low : range->high;
@@ -87,6 +87,7 @@ static __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_splits(trm_cu
     int32_t heads = a.group - head_tile * 16 < 16 ? a.group - head_tile * 16 : 16;
     int32_t token;
     trm_key_range range;
+    begin_overlapped();
     if (!single_query(a, sequence, &token, &range)) {
         return;
     }
@@ -188,6 +189,7 @@ template <typename T> static __global__ void __launch_bounds__(128) decode_join(
     __shared__ float weights[DECODE_MAX_SPLITS], scratch[32];
     int32_t head = blockIdx.x, sequence = blockIdx.y, token;
     trm_key_range range;
+    begin_overlapped();
     if (!single_query(a, sequence, &token, &range)) {
         return;
     }
@@ -208,7 +210,7 @@ template <typename T> static __global__ void __launch_bounds__(128) decode_join(
     T *to = (T *)a.out + ((int64_t)token * a.query_heads + head) * a.value_dim;
     for (int d = threadIdx.x; d < a.value_dim; d += blockDim.x) {
         float value = 0.0f;
-#pragma unroll 4
+#pragma unroll 8
         for (int i = 0; i < used; i++) {
             value += weights[i] * partial_of(a, i, sequence, head)[d];
         }
@@ -233,8 +235,8 @@ template <typename T, int DP> static trm_status launch_decode(const trm_cuda_att
                   "the sums fit where the stages were");
     dim3 grid((unsigned)a->splits, (unsigned)(a->kv_heads * ((a->group + 15) / 16)), (unsigned)a->sequences);
     TRM_CUDA_TRY(cudaFuncSetAttribute(decode_splits<T, DP>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    decode_splits<T, DP><<<grid, DECODE_WARPS * 32, (size_t)shared, stream>>>(*a);
-    decode_join<T><<<dim3((unsigned)a->query_heads, (unsigned)a->sequences), 128, 0, stream>>>(*a);
+    launch_overlapped(decode_splits<T, DP>, grid, DECODE_WARPS * 32, (size_t)shared, stream, *a);
+    launch_overlapped(decode_join<T>, dim3((unsigned)a->query_heads, (unsigned)a->sequences), 128, 0, stream, *a);
     return trm_cuda_launched("cuda.attention decode");
 }
 

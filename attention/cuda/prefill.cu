@@ -67,7 +67,7 @@ static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(trm_cuda
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     uint32_t q_at = a_address(q_tile + warp * 16 * stride, stride, lane);
     const T *keys = (const T *)(a.cached ? a.key_cache : a.k), *values = (const T *)(a.cached ? a.value_cache : a.v);
-
+    begin_overlapped();
     for (int64_t work = blockIdx.x;; work += gridDim.x) {
         trm_query_tile tile =
             trm_attention_find_tile(a.starts, a.sequences, PREFILL_ROWS, a.skip_single, work / a.query_heads);
@@ -148,7 +148,7 @@ static trm_status launch_prefill(const trm_cuda_attention *a, cudaStream_t strea
     int64_t blocks = tiles * a->query_heads, few = 264;
     bool sparse = a->skip_single && a->tokens <= a->sequences;
     blocks = sparse && blocks > few ? few : blocks > INT32_MAX ? INT32_MAX : blocks;
-    prefill_tiles<T, DP, KEYS><<<(unsigned)blocks, PREFILL_THREADS, (size_t)shared, stream>>>(*a);
+    launch_overlapped(prefill_tiles<T, DP, KEYS>, (unsigned)blocks, PREFILL_THREADS, (size_t)shared, stream, *a);
     return trm_cuda_launched("cuda.attention prefill");
 }
 

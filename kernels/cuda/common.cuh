@@ -10,6 +10,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/overlap.cuh"
 
 /* One element to f32 and back, rounding to nearest even. */
 static __device__ __forceinline__ float to_float(float x)

@@ -205,8 +205,9 @@ trm_status trm_cuda_cast_run(const trm_kernel_call *call)
 
 /* Element i of the loop goes from operand 0 to operand 1. One element of 1 to 16 bytes per thread and pass. */
 template <typename Unit, typename Index>
-static __global__ void copy_strided(const Unit *__restrict__ from, Unit *__restrict__ to, trm_strided s, Index count)
+static __global__ void copy_strided(const Unit *from, Unit *to, trm_strided s, Index count)
 {
+    begin_overlapped();
     for (Index i = (Index)global_thread(); i < count; i += (Index)global_threads()) {
         Index rest = i;
         int64_t from_at = 0, to_at = 0;
@@ -269,11 +270,11 @@ template <typename Unit> static void launch_copy(const void *from, void *to, con
         }
     }
     if (count <= INT32_MAX / 2) {
-        copy_strided<Unit, uint32_t>
-            <<<grid_for(count, 256), 256, 0, stream>>>((const Unit *)from, (Unit *)to, *s, (uint32_t)count);
+        launch_overlapped(copy_strided<Unit, uint32_t>, grid_for(count, 256), 256, 0, stream, (const Unit *)from,
+                          (Unit *)to, *s, (uint32_t)count);
     } else {
-        copy_strided<Unit, int64_t>
-            <<<grid_for(count, 256), 256, 0, stream>>>((const Unit *)from, (Unit *)to, *s, count);
+        launch_overlapped(copy_strided<Unit, int64_t>, grid_for(count, 256), 256, 0, stream, (const Unit *)from,
+                          (Unit *)to, *s, count);
     }
 }
 
@@ -399,10 +400,11 @@ trm_status trm_cuda_concat_run(const trm_kernel_call *call)
  * Index
  * - first outside 0 .. n - 1 gives zeros, after adding n to negative ones with `wrap`. */
 template <typename Unit, typename Id>
-static __global__ void gather_rows(const Unit *__restrict__ from, const Id *__restrict__ indices, Unit *__restrict__ to,
-                                   int64_t outer, int64_t n, int64_t inner, int64_t picks, int64_t first, bool wrap)
+static __global__ void gather_rows(const Unit *from, const Id *indices, Unit *to, int64_t outer, int64_t n,
+                                   int64_t inner, int64_t picks, int64_t first, bool wrap)
 {
     int64_t count = outer * picks * inner;
+    begin_overlapped();
     for (int64_t i = global_thread(); i < count; i += global_threads()) {
         int64_t column = i % inner, row = i / inner;
         int64_t o = row / picks;
@@ -431,13 +433,13 @@ template <typename Unit> static void launch_gather(const gather_args *a, int64_t
 {
     unsigned grid = grid_for(a->view.outer * a->picks * inner, 256);
     if (a->index_type == TRM_I32) {
-        gather_rows<Unit, int32_t><<<grid, 256, 0, stream>>>((const Unit *)a->from, (const int32_t *)a->indices,
-                                                             (Unit *)a->to, a->view.outer, a->view.n, inner, a->picks,
-                                                             a->first, a->wrap);
+        launch_overlapped(gather_rows<Unit, int32_t>, grid, 256, 0, stream, (const Unit *)a->from,
+                          (const int32_t *)a->indices, (Unit *)a->to, a->view.outer, a->view.n, inner, a->picks,
+                          a->first, a->wrap);
     } else {
-        gather_rows<Unit, int64_t><<<grid, 256, 0, stream>>>((const Unit *)a->from, (const int64_t *)a->indices,
-                                                             (Unit *)a->to, a->view.outer, a->view.n, inner, a->picks,
-                                                             a->first, a->wrap);
+        launch_overlapped(gather_rows<Unit, int64_t>, grid, 256, 0, stream, (const Unit *)a->from,
+                          (const int64_t *)a->indices, (Unit *)a->to, a->view.outer, a->view.n, inner, a->picks,
+                          a->first, a->wrap);
     }
 }
 

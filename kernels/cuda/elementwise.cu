@@ -155,6 +155,7 @@ template <typename T>
 static __global__ void elementwise_any(trm_elementwise_op op, const T *a, const T *b, T *to, trm_strided s,
                                        int64_t count)
 {
+    begin_overlapped();
     for (int64_t i = global_thread(); i < count; i += global_threads()) {
         int64_t at_a, at_b;
         offsets_of(s, i, &at_a, &at_b);
@@ -177,6 +178,7 @@ static __global__ void elementwise_vector(trm_elementwise_op op, const T *a, con
                                           int a_step, int b_step, int64_t runs)
 {
     const int n = vec16<T>::n;
+    begin_overlapped();
     for (int64_t i = global_thread(); i < runs; i += global_threads()) {
         int64_t at_a, at_b;
         float va[n], vb[n];
@@ -229,9 +231,9 @@ template <typename T>
 static void launch_elementwise_any(const trm_kernel_call *call, const trm_strided *s, int64_t count,
                                    cudaStream_t stream)
 {
-    elementwise_any<T><<<grid_for(count, 256), 256, 0, stream>>>(
-        call->layer->elementwise.op, (const T *)call->inputs[0].data, (const T *)call->inputs[1].data,
-        (T *)call->outputs[0].data, *s, count);
+    launch_overlapped(elementwise_any<T>, grid_for(count, 256), 256, 0, stream, call->layer->elementwise.op,
+                      (const T *)call->inputs[0].data, (const T *)call->inputs[1].data, (T *)call->outputs[0].data, *s,
+                      count);
 }
 
 /* The last operand step of `s` tells whether an operand stands still: dispatch on the vector path for floats. */
@@ -242,9 +244,9 @@ static void launch_elementwise(const trm_kernel_call *call, const trm_strided *s
     int64_t n = vec16<T>::n;
     trm_strided runs = *s;
     if (trm_aligned16(call->outputs[0].data) && strided_to_runs(&runs, n, sizeof(T), addresses)) {
-        elementwise_vector<T><<<grid_for(count / n, 256), 256, 0, stream>>>(
-            call->layer->elementwise.op, (const T *)addresses[0], (const T *)addresses[1], (T *)call->outputs[0].data,
-            runs, s->stride[0][s->n - 1] != 0, s->stride[1][s->n - 1] != 0, count / n);
+        launch_overlapped(elementwise_vector<T>, grid_for(count / n, 256), 256, 0, stream, call->layer->elementwise.op,
+                          (const T *)addresses[0], (const T *)addresses[1], (T *)call->outputs[0].data, runs,
+                          s->stride[0][s->n - 1] != 0, s->stride[1][s->n - 1] != 0, count / n);
         return;
     }
     launch_elementwise_any<T>(call, s, count, stream);
@@ -348,10 +350,10 @@ static __device__ __forceinline__ float unary(const trm_unary_params &p, float x
 
 /* 16 bytes per thread and pass, then the rest one by one. Unaligned tensors: `vectors` is 0. */
 template <typename T>
-static __global__ void unary_floats(trm_unary_params p, const T *__restrict__ from, T *__restrict__ to, int64_t vectors,
-                                    int64_t count)
+static __global__ void unary_floats(trm_unary_params p, const T *from, T *to, int64_t vectors, int64_t count)
 {
     const int n = vec16<T>::n;
+    begin_overlapped();
     for (int64_t i = global_thread(); i < vectors; i += global_threads()) {
         float v[n];
         load16(from + i * n, v);
@@ -368,9 +370,9 @@ static __global__ void unary_floats(trm_unary_params p, const T *__restrict__ fr
 
 /* Negation and absolute value of the types that are not computed as f32; integers wrap. One element per thread and
  * pass. */
-template <typename T>
-static __global__ void unary_sign(bool negate, const T *__restrict__ from, T *__restrict__ to, int64_t count)
+template <typename T> static __global__ void unary_sign(bool negate, const T *from, T *to, int64_t count)
 {
+    begin_overlapped();
     for (int64_t i = global_thread(); i < count; i += global_threads()) {
         T x = from[i];
         if constexpr (std::is_integral<T>::value) {
@@ -392,8 +394,8 @@ bool trm_cuda_unary_accepts(const trm_kernel_call *call)
 
 template <typename T> static void launch_sign(const trm_kernel_call *call, int64_t count, cudaStream_t stream)
 {
-    unary_sign<T><<<grid_for(count, 256), 256, 0, stream>>>(
-        call->layer->unary.op == TRM_UNARY_NEG, (const T *)call->inputs[0].data, (T *)call->outputs[0].data, count);
+    launch_overlapped(unary_sign<T>, grid_for(count, 256), 256, 0, stream, call->layer->unary.op == TRM_UNARY_NEG,
+                      (const T *)call->inputs[0].data, (T *)call->outputs[0].data, count);
 }
 
 static void launch_sign_of(const trm_kernel_call *call, int64_t count, cudaStream_t stream)
@@ -431,8 +433,8 @@ trm_status trm_cuda_unary_run(const trm_kernel_call *call)
         return trm_cuda_launched("cuda.unary");
     }
     DISPATCH_FLOAT(in->dtype, int64_t vectors = aligned ? count / vec16<T>::n : 0;
-                   unary_floats<T><<<grid_for(aligned ? vectors : count, 256), 256, 0, stream>>>(
-                       call->layer->unary, (const T *)in->data, (T *)out->data, vectors, count));
+                   launch_overlapped(unary_floats<T>, grid_for(aligned ? vectors : count, 256), 256, 0, stream,
+                                     call->layer->unary, (const T *)in->data, (T *)out->data, vectors, count));
     return trm_cuda_launched("cuda.unary");
 }
 
@@ -441,11 +443,12 @@ trm_status trm_cuda_unary_run(const trm_kernel_call *call)
 /* activation(gate) * up, both with rows `gate_stride` and `up_stride` apart -> rows of n. 16 bytes of output per thread
  * and pass (`vector`), else one element. n counts elements. */
 template <typename T, bool VECTOR>
-static __global__ void glu_rows(trm_activation activation, const T *__restrict__ gate, const T *__restrict__ up,
-                                T *__restrict__ to, int64_t rows, int64_t n, int64_t gate_stride, int64_t up_stride)
+static __global__ void glu_rows(trm_activation activation, const T *gate, const T *up, T *to, int64_t rows, int64_t n,
+                                int64_t gate_stride, int64_t up_stride)
 {
     const int width = VECTOR ? vec16<T>::n : 1;
     int64_t runs = n / width, count = rows * runs;
+    begin_overlapped();
     for (int64_t i = global_thread(); i < count; i += global_threads()) {
         int64_t row, run;
         if (count <= UINT32_MAX) {
@@ -493,11 +496,11 @@ trm_status trm_cuda_glu_run(const trm_kernel_call *call)
     DISPATCH_FLOAT(
         out->dtype, const T *g = (const T *)gate->data; const T *u = joined ? g + n : (const T *)call->inputs[1].data;
         T *to = (T *)out->data; if (n % vec16<T>::n == 0 && trm_aligned16(g) && trm_aligned16(u) && trm_aligned16(to)) {
-            glu_rows<T, true><<<grid_for(count / vec16<T>::n, 256), 256, 0, stream>>>(call->layer->glu.activation, g, u,
-                                                                                      to, rows, n, stride, stride);
+            launch_overlapped(glu_rows<T, true>, grid_for(count / vec16<T>::n, 128), 128, 0, stream,
+                              call->layer->glu.activation, g, u, to, rows, n, stride, stride);
         } else {
-            glu_rows<T, false><<<grid_for(count, 256), 256, 0, stream>>>(call->layer->glu.activation, g, u, to, rows, n,
-                                                                         stride, stride);
+            launch_overlapped(glu_rows<T, false>, grid_for(count, 256), 256, 0, stream, call->layer->glu.activation, g,
+                              u, to, rows, n, stride, stride);
         });
     return trm_cuda_launched("cuda.glu");
 }

@@ -9,7 +9,17 @@
 #define GEMV_WARPS 8
 #define GEMV_LOADS 4 /* 16-byte loads in flight per row and lane */
 
-/* 16 bytes that are read once: not kept in L1. */
+/* 16 bytes that are read once: not kept in L1. ptxas moves ld.global.nc down across griddepcontrol.wait; loads that are
+ * to be on their way before it are ordinary ones. */
+static __device__ __forceinline__ uint4 load_early(const void *from)
+{
+    uint4 v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from));
+    return v;
+}
+
 static __device__ __forceinline__ uint4 load_stream(const void *from)
 {
     uint4 v;
@@ -46,10 +56,26 @@ template <typename T> static __device__ __forceinline__ float dot8(uint4 w, uint
     return sum;
 }
 
+/* A lane's weights of one turn: DOT_LOADS runs of 8 elements of DOT_ROWS rows from element k0 on; zeros outside. */
+template <typename T>
+static __device__ __forceinline__ void load_weights(uint4 (&w)[DOT_ROWS][DOT_LOADS], const T *weight, int64_t rows,
+                                                    int64_t k, int64_t k0, int lane)
+{
+#pragma unroll
+    for (int u = 0; u < DOT_LOADS; u++) {
+        int64_t at = k0 + u * 256 + lane * 8;
+#pragma unroll
+        for (int r = 0; r < DOT_ROWS; r++) {
+            w[r][u] = at < k && r < rows ? load_early(weight + r * k + at) : make_uint4(0, 0, 0, 0);
+        }
+    }
+}
+
 /*
  * 4 outputs of n for M rows per block; its 8 warps share k in turns of 512 and add up through shared memory in warp
  * order. Bytes moved: n * k of the weight once, M * k from cache per block. Bound by memory: in a captured chain of the
- * products of a Llama-3-8B layer, weights cold, M = 1: 4.08 TB/s, 0.90 of what a plain read reaches (4.55).
+ * products of a Llama-3-8B layer, weights cold, M = 1: 4.08 TB/s, 0.90 of what a plain read reaches (4.55). The first
+ * turn's weights are on their way while the kernel before ends.
  */
 template <typename T, typename Out, int M>
 static __global__ void __launch_bounds__(DOT_WARPS * 32) gemv_dot(trm_gemm gemm)
@@ -60,16 +86,12 @@ static __global__ void __launch_bounds__(DOT_WARPS * 32) gemv_dot(trm_gemm gemm)
     const T *weight = (const T *)gemm.b + n0 * k, *x = (const T *)gemm.a;
     const uint4 zero = make_uint4(0, 0, 0, 0);
     float sums[DOT_ROWS][M] = {};
-    for (int64_t k0 = warp * (DOT_LOADS * 256); k0 < k; k0 += DOT_WARPS * DOT_LOADS * 256) {
-        uint4 w[DOT_ROWS][DOT_LOADS];
-#pragma unroll
-        for (int u = 0; u < DOT_LOADS; u++) {
-            int64_t at = k0 + u * 256 + lane * 8;
-#pragma unroll
-            for (int r = 0; r < DOT_ROWS; r++) {
-                w[r][u] = at < k && n0 + r < gemm.n ? load_stream(weight + r * k + at) : zero;
-            }
-        }
+    uint4 w[DOT_ROWS][DOT_LOADS];
+    int64_t k0 = warp * (DOT_LOADS * 256);
+    start_next();
+    load_weights(w, weight, gemm.n - n0, k, k0, lane);
+    wait_for_previous();
+    while (k0 < k) {
 #pragma unroll
         for (int u = 0; u < DOT_LOADS; u++) {
             int64_t at = k0 + u * 256 + lane * 8;
@@ -81,6 +103,10 @@ static __global__ void __launch_bounds__(DOT_WARPS * 32) gemv_dot(trm_gemm gemm)
                     sums[r][m] = dot8<T>(w[r][u], v, sums[r][m]);
                 }
             }
+        }
+        k0 += DOT_WARPS * DOT_LOADS * 256;
+        if (k0 < k) {
+            load_weights(w, weight, gemm.n - n0, k, k0, lane);
         }
     }
 #pragma unroll
@@ -133,6 +159,7 @@ template <typename T, typename Out> static __global__ void __launch_bounds__(GEM
     const T *x = (const T *)gemm.a + g * gemm.row_a;
     const uint4 zero = make_uint4(0, 0, 0, 0);
     float c[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    begin_overlapped(); /* loads ahead of the wait were tried: 2 % slower at 8 rows */
     for (int64_t k0 = warp * 128; k0 < k; k0 += GEMV_WARPS * 128) {
         uint4 w_low[GEMV_LOADS], w_high[GEMV_LOADS], w_x[GEMV_LOADS];
 #pragma unroll
@@ -182,15 +209,16 @@ bool trm_cuda_gemv_accepts(const trm_gemm *gemm)
 
 template <typename T, typename Out> static void launch(const trm_gemm *gemm, cudaStream_t stream)
 {
+    bool overlapped = gemm->constant_b; /* the kernels read b before the wait */
     unsigned dot_blocks = (unsigned)((gemm->n + DOT_ROWS - 1) / DOT_ROWS), row_blocks = (unsigned)((gemm->n + 15) / 16);
     if (gemm->m == 1) {
-        gemv_dot<T, Out, 1><<<dot_blocks, DOT_WARPS * 32, 0, stream>>>(*gemm);
+        launch_kernel(overlapped, gemv_dot<T, Out, 1>, dot_blocks, DOT_WARPS * 32, 0, stream, *gemm);
     } else if (gemm->m == 2) {
-        gemv_dot<T, Out, 2><<<dot_blocks, DOT_WARPS * 32, 0, stream>>>(*gemm);
+        launch_kernel(overlapped, gemv_dot<T, Out, 2>, dot_blocks, DOT_WARPS * 32, 0, stream, *gemm);
     } else if (gemm->m <= 4) {
-        gemv_dot<T, Out, 4><<<dot_blocks, DOT_WARPS * 32, 0, stream>>>(*gemm);
+        launch_kernel(overlapped, gemv_dot<T, Out, 4>, dot_blocks, DOT_WARPS * 32, 0, stream, *gemm);
     } else {
-        gemv_rows<T, Out><<<row_blocks, GEMV_WARPS * 32, 0, stream>>>(*gemm);
+        launch_overlapped(gemv_rows<T, Out>, row_blocks, GEMV_WARPS * 32, 0, stream, *gemm);
     }
 }
 

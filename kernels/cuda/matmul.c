@@ -86,6 +86,7 @@ static void plan_make(const trm_kernel_call *call, matmul_plan *plan)
     gemm->batch = 1;
     gemm->transpose_a = matmul->transpose_a;
     gemm->transpose_b = matmul->transpose_b;
+    gemm->constant_b = (call->constants >> 1 & 1) != 0;
     gemm->in = a->dtype;
     gemm->out = c->dtype;
     gemm->activation = matmul->activation;

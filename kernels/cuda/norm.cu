@@ -22,7 +22,7 @@ template <bool ONE_WARP> static __device__ __forceinline__ float row_sum(float x
 /*
  * Rows of n elements, n a multiple of vec16<T>::n, everything aligned to 16 bytes. VECTORS runs of 16 bytes per thread
  * in registers. ONE_WARP: 32 x 4 threads, a row per warp, for short rows (head norms); else one row per block of up to
- * 1024 threads, 128 bytes of shared memory for the reductions.
+ * 1024 threads, 128 bytes of shared memory for the reductions. Weight and bias are on their way from before the wait.
  */
 template <typename T, int VECTORS, bool ONE_WARP>
 static __global__ void __launch_bounds__(ONE_WARP ? 128 : 1024) norm_rows(norm_args a)
@@ -30,12 +30,22 @@ static __global__ void __launch_bounds__(ONE_WARP ? 128 : 1024) norm_rows(norm_a
     __shared__ float scratch[32];
     const int width = vec16<T>::n;
     int64_t row = ONE_WARP ? (int64_t)blockIdx.x * 4 + threadIdx.y : (int64_t)blockIdx.x;
+    int runs = (int)(a.n / width);
+    start_next();
+    for (int run = (int)threadIdx.x * 8; run < runs; run += (int)blockDim.x * 8) { /* of 128 bytes each */
+        prefetch_l2((const T *)a.weight + run * width);
+        if (a.bias != NULL) {
+            prefetch_l2((const T *)a.bias + run * width);
+        }
+    }
+    wait_for_previous();
     if (row >= a.rows) { /* whole warps of ONE_WARP only, which do not meet at a block's barriers */
         return;
     }
-    int runs = (int)(a.n / width);
     const T *x = (const T *)a.x + row * a.n;
     const T *residual = a.residual == NULL ? NULL : (const T *)a.residual + row * a.n;
+    const bool keep_weight = VECTORS <= 2; /* in registers, loaded along with x */
+    uint4 weight[VECTORS];
     float v[VECTORS][vec16<T>::n];
     float total = 0.0f;
 #pragma unroll
@@ -43,6 +53,9 @@ static __global__ void __launch_bounds__(ONE_WARP ? 128 : 1024) norm_rows(norm_a
         int run = (int)threadIdx.x + i * (int)blockDim.x;
         if (run < runs) {
             load16(x + run * width, v[i]);
+            if (keep_weight) {
+                weight[i] = *(const uint4 *)((const T *)a.weight + run * width);
+            }
             if (residual != NULL) {
                 float r[vec16<T>::n];
                 load16(residual + run * width, r);
@@ -85,7 +98,7 @@ static __global__ void __launch_bounds__(ONE_WARP ? 128 : 1024) norm_rows(norm_a
         int run = (int)threadIdx.x + i * (int)blockDim.x;
         if (run < runs) {
             float w[vec16<T>::n], b[vec16<T>::n];
-            load16((const T *)a.weight + run * width, w);
+            unpack16<T>(keep_weight ? weight[i] : *(const uint4 *)((const T *)a.weight + run * width), w);
             if (a.bias != NULL) {
                 load16((const T *)a.bias + run * width, b);
             }
@@ -113,6 +126,7 @@ template <typename T> static __device__ __forceinline__ float row_element(const 
 template <typename T> static __global__ void __launch_bounds__(256) norm_rows_any(norm_args a)
 {
     __shared__ float scratch[32];
+    begin_overlapped();
     for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
         float total = 0.0f, mean = 0.0f;
         for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
@@ -152,15 +166,15 @@ template <typename T> static void launch_norm(const norm_args *a, cudaStream_t s
     int64_t runs = a->n / width;
     bool vectors = a->n % width == 0 && addresses % 16 == 0 && runs <= 4096 && a->rows <= INT32_MAX;
     if (!vectors) {
-        norm_rows_any<T><<<(unsigned)(a->rows < 65536 ? a->rows : 65536), 256, 0, stream>>>(*a);
+        launch_overlapped(norm_rows_any<T>, (unsigned)(a->rows < 65536 ? a->rows : 65536), 256, 0, stream, *a);
     } else if (runs <= 32) {
-        norm_rows<T, 1, true><<<(unsigned)((a->rows + 3) / 4), dim3(32, 4), 0, stream>>>(*a);
+        launch_overlapped(norm_rows<T, 1, true>, (unsigned)((a->rows + 3) / 4), dim3(32, 4), 0, stream, *a);
     } else if (runs <= 1024) {
-        norm_rows<T, 1, false><<<(unsigned)a->rows, (unsigned)((runs + 31) / 32 * 32), 0, stream>>>(*a);
+        launch_overlapped(norm_rows<T, 1, false>, (unsigned)a->rows, (unsigned)((runs + 31) / 32 * 32), 0, stream, *a);
     } else if (runs <= 2048) {
-        norm_rows<T, 2, false><<<(unsigned)a->rows, 1024, 0, stream>>>(*a);
+        launch_overlapped(norm_rows<T, 2, false>, (unsigned)a->rows, 1024, 0, stream, *a);
     } else {
-        norm_rows<T, 4, false><<<(unsigned)a->rows, 1024, 0, stream>>>(*a);
+        launch_overlapped(norm_rows<T, 4, false>, (unsigned)a->rows, 1024, 0, stream, *a);
     }
 }
 

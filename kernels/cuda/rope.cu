@@ -41,9 +41,10 @@ static __device__ __forceinline__ void pair_of(const trm_rope_params &p, int i, 
 }
 
 /*
- * One token per block and pass, 128 threads; shared memory: cos and sin of each pair, 4 * rotary_dim bytes. VECTOR: 16
- * bytes of each half per thread, for the halves layout where half the rotary dimension and the head are multiples of
- * vec16<T>::n. Otherwise a pair, or an element that is only copied, per thread.
+ * One token per block and pass, 128 threads; where tokens are few, gridDim.y blocks share a token's heads. Shared
+ * memory: cos and sin of each pair, 4 * rotary_dim bytes. VECTOR: 16 bytes of each half per thread, for the halves
+ * layout where half the rotary dimension and the head are multiples of vec16<T>::n. Otherwise a pair, or an element
+ * that is only copied, per thread.
  */
 template <typename T, bool VECTOR> static __global__ void __launch_bounds__(128) rope_tokens(rope_args a)
 {
@@ -51,6 +52,11 @@ template <typename T, bool VECTOR> static __global__ void __launch_bounds__(128)
     const int width = VECTOR ? vec16<T>::n : 1;
     int half = a.p.rotary_dim / 2, rest = a.head_dim - a.p.rotary_dim;
     float *cosines = angles, *sines = angles + half;
+    start_next();
+    for (int i = threadIdx.x * 32; i < half; i += blockDim.x * 32) {
+        prefetch_l2(a.inv_freq + i);
+    }
+    wait_for_previous();
     for (int64_t t = blockIdx.x; t < a.tokens; t += gridDim.x) {
         float position = (float)a.positions[t];
         int32_t length = a.lengths != NULL ? a.lengths[t] : 0;
@@ -64,7 +70,7 @@ template <typename T, bool VECTOR> static __global__ void __launch_bounds__(128)
         const T *x = (const T *)a.x + t * a.heads * a.head_dim;
         T *to = (T *)a.to + t * a.heads * a.head_dim;
         int pairs = half / width, items = (half + rest) / width; /* of one head: pairs, then what is only copied */
-        for (int i = threadIdx.x; i < a.heads * items; i += blockDim.x) {
+        for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < a.heads * items; i += gridDim.y * blockDim.x) {
             int head = i / items, item = i - head * items;
             const T *from = x + (int64_t)head * a.head_dim;
             T *target = to + (int64_t)head * a.head_dim;
@@ -105,13 +111,15 @@ template <typename T> static void launch_rope(const rope_args *a, cudaStream_t s
 {
     const int width = vec16<T>::n;
     size_t shared = (size_t)a->p.rotary_dim * sizeof(float);
-    unsigned grid = (unsigned)(a->tokens < 1 << 20 ? a->tokens : 1 << 20);
     bool vector = !a->p.interleaved && a->p.rotary_dim / 2 % width == 0 && a->head_dim % width == 0 &&
                   trm_aligned16(a->x) && trm_aligned16(a->to);
+    int64_t items = (int64_t)a->heads * (a->head_dim - a->p.rotary_dim / 2) / (vector ? width : 1);
+    int64_t shares = a->tokens >= 132 ? 1 : (items + 127) / 128;
+    dim3 grid((unsigned)(a->tokens < 1 << 20 ? a->tokens : 1 << 20), (unsigned)(shares < 16 ? shares : 16));
     if (vector) {
-        rope_tokens<T, true><<<grid, 128, shared, stream>>>(*a);
+        launch_overlapped(rope_tokens<T, true>, grid, 128, shared, stream, *a);
     } else {
-        rope_tokens<T, false><<<grid, 128, shared, stream>>>(*a);
+        launch_overlapped(rope_tokens<T, false>, grid, 128, shared, stream, *a);
     }
 }
 

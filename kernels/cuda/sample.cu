@@ -65,11 +65,11 @@ static __device__ uint64_t block_max_u64(uint64_t x, uint64_t *scratch)
 
 /* Block (part, row) finds the first place of its part of the row. 16-byte loads do not help: bound by reading 4 * vocab
  * bytes per row, with 256 threads and 32 blocks a row. */
-static __global__ void __launch_bounds__(256)
-    greedy_parts(const float *__restrict__ logits, int64_t vocab, uint64_t *best)
+static __global__ void __launch_bounds__(256) greedy_parts(const float *logits, int64_t vocab, uint64_t *best)
 {
     __shared__ uint64_t scratch[8];
     const float *row = logits + (int64_t)blockIdx.y * vocab;
+    begin_overlapped();
     uint64_t first = 0; /* before every token's place, as order_of() is never 0 */
     for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < vocab; i += GREEDY_BLOCKS * 256) {
         uint64_t place = place_of(row[i], i);
@@ -101,6 +101,7 @@ static __global__ void __launch_bounds__(32)
     greedy_join(const uint64_t *best, int64_t vocab, uint32_t *seen, int32_t *tokens)
 {
     int64_t row = blockIdx.x;
+    begin_overlapped();
     uint64_t first = warp_max_u64(best[row * GREEDY_BLOCKS + threadIdx.x]);
     if (threadIdx.x == 0) {
         store_token(tokens, seen, row, vocab, id_of(first));
@@ -542,6 +543,7 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(trm_sample_
     extern __shared__ __align__(16) unsigned char shared[];
     sample_shared *s = (sample_shared *)shared;
     int64_t row = blockIdx.x;
+    begin_overlapped();
     float *logits = args.logits + row * args.vocab;
     uint32_t *seen = args.seen == NULL ? NULL : args.seen + row * ((args.vocab + 31) / 32);
     trm_sample_row p = args.parameters[row];
@@ -572,11 +574,10 @@ trm_status trm_cuda_sample(trm_stream *stream, const trm_sample_args *args)
         uint64_t *best = (uint64_t *)args->workspace;
         for (int64_t row = 0; row < args->rows; row += 32768) {
             int64_t rows = args->rows - row < 32768 ? args->rows - row : 32768, words = (args->vocab + 31) / 32;
-            greedy_parts<<<dim3(GREEDY_BLOCKS, (unsigned)rows), 256, 0, handle>>>(
-                args->logits + row * args->vocab, args->vocab, best + row * GREEDY_BLOCKS);
-            greedy_join<<<(unsigned)rows, 32, 0, handle>>>(best + row * GREEDY_BLOCKS, args->vocab,
-                                                           args->seen == NULL ? NULL : args->seen + row * words,
-                                                           args->tokens + row);
+            launch_overlapped(greedy_parts, dim3(GREEDY_BLOCKS, (unsigned)rows), 256, 0, handle,
+                              args->logits + row * args->vocab, args->vocab, best + row * GREEDY_BLOCKS);
+            launch_overlapped(greedy_join, (unsigned)rows, 32, 0, handle, best + row * GREEDY_BLOCKS, args->vocab,
+                              args->seen == NULL ? NULL : args->seen + row * words, args->tokens + row);
         }
         return trm_cuda_launched("cuda.sample greedy");
     }
@@ -588,6 +589,6 @@ trm_status trm_cuda_sample(trm_stream *stream, const trm_sample_args *args)
     float unit = (float)((uint64_t)1 << bits);
     TRM_CUDA_TRY(
         cudaFuncSetAttribute(sample_rows, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(sample_shared)));
-    sample_rows<<<(unsigned)args->rows, SAMPLE_THREADS, sizeof(sample_shared), handle>>>(*args, unit);
+    launch_overlapped(sample_rows, (unsigned)args->rows, SAMPLE_THREADS, sizeof(sample_shared), handle, *args, unit);
     return trm_cuda_launched("cuda.sample");
 }
