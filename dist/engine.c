@@ -25,7 +25,7 @@ typedef struct loader {
     int32_t turn;
     trm_progress_fn progress;
     void *user;
-    size_t done;
+    size_t done, total; /* bytes, without what aligns them */
 } loader;
 
 typedef struct parallel_read {
@@ -86,22 +86,30 @@ static trm_status load_weight(loader *load, const trm_tensor *tensor, unsigned c
         TRM_TRY(trm_stream_upload(load->stream, to + first * element, load->staging[turn], part * element));
         TRM_TRY(trm_event_record(load->uploaded[turn], load->stream));
         if (load->progress != NULL) {
-            load->progress(load->user, load->done + (first + part) * element, load->engine->plan->weight_bytes);
+            load->progress(load->user, load->done + (first + part) * element, load->total);
         }
     }
     return TRM_OK;
+}
+
+static size_t constant_bytes(const trm_tensor *tensor)
+{
+    return tensor->role == TRM_TENSOR_CONSTANT ? trm_dims_bytes(&tensor->dims, tensor->dtype) : 0;
 }
 
 static trm_status load_constants(loader *load)
 {
     const trm_plan *plan = load->engine->plan;
     for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        load->total += constant_bytes(plan->network->tensors[i]);
+    }
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
         const trm_tensor *tensor = plan->network->tensors[i];
         if (tensor->role != TRM_TENSOR_CONSTANT) {
             continue;
         }
         unsigned char *to = load->engine->weights + plan->weight_offsets[i];
-        size_t bytes = (size_t)trm_dims_count(&tensor->dims) * trm_dtype_size(tensor->dtype);
+        size_t bytes = constant_bytes(tensor);
         if (tensor->value != NULL) {
             TRM_TRY(trm_stream_upload(load->stream, to, tensor->value, bytes));
         } else {
@@ -109,7 +117,7 @@ static trm_status load_constants(loader *load)
         }
         load->done += bytes;
         if (load->progress != NULL) {
-            load->progress(load->user, load->done, plan->weight_bytes);
+            load->progress(load->user, load->done, load->total);
         }
     }
     return trm_stream_synchronize(load->stream);
@@ -211,13 +219,16 @@ static trm_status open_groups_of(trm_world *world, const trm_network *network, i
     int32_t count = list_groups(network, NULL);
     TRM_TRY(trm_world_broadcast(world, &count, sizeof(count), root));
     group_card *cards = calloc((size_t)count + 1, sizeof(*cards));
+    trm_status status = TRM_OK;
     if (cards == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the groups of %d layers", count);
-    }
-    if (world->rank == root) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the groups of %d layers", count);
+    } else if (world->rank == root) {
         list_groups(network, cards);
     }
-    trm_status status = trm_world_broadcast(world, cards, (size_t)count * sizeof(*cards), root);
+    status = trm_world_all_ok(world, status);
+    if (status == TRM_OK) {
+        status = trm_world_broadcast(world, cards, (size_t)count * sizeof(*cards), root);
+    }
     for (int32_t i = 0; status == TRM_OK && i < count; i++) {
         trm_communicator *part;
         status =
@@ -261,12 +272,14 @@ trm_status trm_engine_create(trm_plan *plan, trm_world *world, trm_progress_fn p
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create an engine: plan, world or engine is NULL");
     }
     trm_engine *made = calloc(1, sizeof(*made));
+    trm_status status;
     if (made == NULL) {
         trm_plan_destroy(plan);
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate an engine");
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate an engine");
+    } else {
+        *made = (trm_engine){.plan = plan, .world = world};
+        status = fill_engine(made, progress, user);
     }
-    *made = (trm_engine){.plan = plan, .world = world};
-    trm_status status = fill_engine(made, progress, user);
     TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
     TRM_TRY_GOTO(status, open_written_groups(world, plan), destroy);
     TRM_TRY_GOTO(status, trm_partition_open_groups(&plan->mesh, &plan->partition, world->communicator), destroy);

@@ -13,7 +13,7 @@ typedef struct active {
     int32_t index;    /* of the request */
     int32_t *blocks;  /* [blocks_per_sequence] */
     int32_t n_blocks; /* taken so far */
-    uint32_t *seen;   /* [seen_words] if the request has a repetition penalty, else NULL */
+    uint32_t *seen;   /* [seen_words], of use if the request has a repetition penalty; NULL if none has */
     int64_t n_cached; /* tokens in the cache */
     int32_t last;     /* the newest token, not yet in the cache once the prompt is */
 } active;
@@ -27,6 +27,7 @@ typedef struct run {
     int32_t *free_blocks; /* [n_blocks] */
     int32_t n_free;
     int32_t *block_memory;        /* [max_sequences, blocks_per_sequence] */
+    uint32_t *seen_memory;        /* [max_sequences, seen_words] if a request has a penalty, else NULL */
     trm_step_sequence *sequences; /* [max_sequences] */
     int32_t *slot_of;             /* [max_sequences]: slot of each sequence of the step */
     int32_t *chosen;              /* [max_sequences] */
@@ -74,7 +75,7 @@ static trm_status check_request(const trm_generator *g, const trm_request *reque
 
 static void mark_seen(active *a, int32_t token)
 {
-    if (a->seen != NULL) {
+    if (a->request->sampling.repetition_penalty != 1.0f) {
         a->seen[token / 32] |= 1u << (token % 32);
     }
 }
@@ -88,28 +89,18 @@ static void reserve_blocks(run *r, active *a, int64_t tokens)
     }
 }
 
-static trm_status admit(run *r, trm_request *request, int32_t index)
+static void admit(run *r, trm_request *request, int32_t index)
 {
-    active *a = &r->slots[r->n_active];
-    int32_t *blocks = a->blocks; /* a slot keeps its table */
-    *a = (active){.request = request, .index = index, .blocks = blocks};
+    active *a = &r->slots[r->n_active++];
+    /* a slot keeps its table and its bits */
+    *a = (active){.request = request, .index = index, .blocks = a->blocks, .seen = a->seen};
     if (request->sampling.repetition_penalty != 1.0f) {
-        a->seen = calloc((size_t)r->g->seen_words, sizeof(*a->seen));
-        if (a->seen == NULL) {
-            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the seen tokens of request %d", index);
-        }
+        memset(a->seen, 0, (size_t)r->g->seen_words * sizeof(*a->seen));
         for (int64_t i = 0; i < request->n_prompt; i++) {
             mark_seen(a, request->prompt[i]);
         }
     }
-    request->n_generated = 0;
-    request->finish = TRM_FINISH_NONE;
-    if (request->max_tokens == 0) {
-        request->finish = TRM_FINISH_LENGTH;
-    }
     r->stats.prompt_tokens += request->n_prompt;
-    r->n_active++;
-    return TRM_OK;
 }
 
 /* Gives back what finished requests hold and closes the gaps they leave. */
@@ -121,14 +112,12 @@ static void retire(run *r)
         if (a->request->finish == TRM_FINISH_NONE) {
             active swapped = r->slots[kept];
             r->slots[kept++] = *a;
-            *a = swapped; /* so that the table of the slot ahead is not lost */
+            *a = swapped; /* so that what the slot ahead keeps is not lost */
             continue;
         }
         while (a->n_blocks > 0) {
             r->free_blocks[r->n_free++] = a->blocks[--a->n_blocks];
         }
-        free(a->seen);
-        a->seen = NULL;
     }
     r->n_active = kept;
 }
@@ -232,21 +221,23 @@ static trm_status step(run *r)
     return TRM_OK;
 }
 
-static trm_status run_init(run *r, trm_generator *g)
+static trm_status run_init(run *r, trm_generator *g, bool penalised)
 {
-    size_t s = (size_t)g->max_sequences;
+    size_t s = (size_t)g->max_sequences, seen_words = penalised ? (size_t)g->seen_words : 0;
     r->slots = calloc(s, sizeof(*r->slots));
     r->free_blocks = calloc((size_t)g->n_blocks, sizeof(*r->free_blocks));
     r->block_memory = calloc(s * (size_t)g->blocks_per_sequence, sizeof(*r->block_memory));
     r->sequences = calloc(s, sizeof(*r->sequences));
     r->slot_of = calloc(s, sizeof(*r->slot_of));
     r->chosen = calloc(s, sizeof(*r->chosen));
-    if (r->slots == NULL || r->free_blocks == NULL || r->block_memory == NULL || r->sequences == NULL ||
-        r->slot_of == NULL || r->chosen == NULL) {
+    r->seen_memory = penalised ? calloc(s * seen_words, sizeof(*r->seen_memory)) : NULL;
+    if ((penalised && r->seen_memory == NULL) || r->slots == NULL || r->free_blocks == NULL ||
+        r->block_memory == NULL || r->sequences == NULL || r->slot_of == NULL || r->chosen == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the run of %d sequences", g->max_sequences);
     }
     for (size_t i = 0; i < s; i++) {
         r->slots[i].blocks = r->block_memory + i * (size_t)g->blocks_per_sequence;
+        r->slots[i].seen = penalised ? r->seen_memory + i * seen_words : NULL;
     }
     for (r->n_free = 0; r->n_free < g->n_blocks; r->n_free++) {
         r->free_blocks[r->n_free] = g->n_blocks - 1 - r->n_free;
@@ -256,15 +247,24 @@ static trm_status run_init(run *r, trm_generator *g)
 
 static void run_fini(run *r)
 {
-    for (int32_t i = 0; r->slots != NULL && i < r->n_active; i++) {
-        free(r->slots[i].seen);
-    }
     free(r->slots);
     free(r->free_blocks);
     free(r->block_memory);
+    free(r->seen_memory);
     free(r->sequences);
     free(r->slot_of);
     free(r->chosen);
+}
+
+/* All of a run that can fail on one rank alone but for its steps. */
+static trm_status prepare(run *r, trm_generator *g, trm_request *requests, int32_t n)
+{
+    bool penalised = false;
+    for (int32_t i = 0; i < n; i++) {
+        TRM_TRY(check_request(g, &requests[i], i));
+        penalised = penalised || requests[i].sampling.repetition_penalty != 1.0f;
+    }
+    return run_init(r, g, penalised);
 }
 
 trm_status trm_generate(trm_generator *g, trm_request *requests, int32_t n, trm_token_fn fn, void *user,
@@ -273,18 +273,19 @@ trm_status trm_generate(trm_generator *g, trm_request *requests, int32_t n, trm_
     if (g == NULL || n < 0 || (requests == NULL && n > 0)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot generate: generator or requests is NULL, or there are %d", n);
     }
-    for (int32_t i = 0; i < n; i++) {
-        TRM_TRY(check_request(g, &requests[i], i));
-    }
     run r = {.g = g, .fn = fn, .user = user, .began = now_seconds()};
-    trm_status status = run_init(&r, g);
+    trm_status status = trm_world_all_ok(g->world, prepare(&r, g, requests, n));
+    for (int32_t i = 0; status == TRM_OK && i < n; i++) {
+        requests[i].n_generated = 0;
+        requests[i].finish = requests[i].max_tokens == 0 ? TRM_FINISH_LENGTH : TRM_FINISH_NONE;
+    }
     for (int32_t next = 0; status == TRM_OK && (next < n || r.n_active > 0);) {
-        while (status == TRM_OK && next < n && r.n_active < g->max_sequences) {
-            status = admit(&r, &requests[next], next);
-            next++;
+        for (; next < n && r.n_active < g->max_sequences; next++) {
+            if (requests[next].finish == TRM_FINISH_NONE) {
+                admit(&r, &requests[next], next);
+            }
         }
-        retire(&r); /* requests for no tokens at all */
-        if (status == TRM_OK && r.n_active > 0) {
+        if (r.n_active > 0) {
             status = step(&r);
             retire(&r);
         }

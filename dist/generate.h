@@ -38,7 +38,8 @@ struct trm_generator {
     const trm_tensor *logits;
 
     /* sampling: device memory, and host memory that is copied to it in the step */
-    unsigned char *sample_memory;
+    unsigned char *sample_memory; /* [sample_bytes] */
+    size_t sample_bytes;
     trm_sample_row *rows, *rows_staging; /* [max_sequences] */
     uint32_t *seen, *seen_staging;       /* [max_sequences, seen_words] */
     int32_t *chosen, *chosen_staging;    /* [max_sequences] */
@@ -55,7 +56,7 @@ typedef struct trm_step_sequence {
     int32_t n_tokens;
     int64_t n_cached;             /* tokens already in the cache */
     int64_t n_prompt;             /* tokens of the prompt: its chunks share the rotary scaling of the whole */
-    const int32_t *blocks;        /* [blocks_per_sequence]; entries past what the sequence needs are not read */
+    const int32_t *blocks;        /* those that hold n_cached + n_tokens tokens */
     const trm_sampling *sampling; /* NULL: no token is wanted (a prompt's chunk that is not its last) */
     const uint32_t *seen;         /* [seen_words] when the penalty is on */
     uint64_t counter;             /* tokens generated so far */

@@ -14,6 +14,7 @@
 #define CUDA_RESERVE             ((size_t)1 << 30)
 #define DEFAULT_STEP_TOKENS_CUDA 2048
 #define DEFAULT_STEP_TOKENS_HOST 512
+#define MOST_SEQUENCES           65536
 
 static trm_dims dims1(int64_t a)
 {
@@ -50,6 +51,11 @@ static trm_status choose_limits(trm_generator *g, const trm_generator_options *o
                  (long long)options->max_context, (long long)longest);
     }
     g->max_context = options->max_context > 0 ? options->max_context : longest > 0 ? longest : 4096;
+    if (g->max_context > INT32_MAX - TRM_KV_BLOCK_SIZE || options->max_sequences > MOST_SEQUENCES) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "%d sequences of %lld tokens were asked for, expected at most %d sequences of %d tokens",
+                 options->max_sequences, (long long)g->max_context, MOST_SEQUENCES, INT32_MAX - TRM_KV_BLOCK_SIZE);
+    }
     g->max_sequences = options->max_sequences > 0 ? options->max_sequences : 1;
     g->max_step_tokens = options->max_step_tokens > 0 ? options->max_step_tokens
                          : cuda                       ? DEFAULT_STEP_TOKENS_CUDA
@@ -113,40 +119,47 @@ static size_t sample_bytes(const trm_generator *g, trm_stream *stream)
            trm_align_up(trm_sample_workspace(stream, g->max_sequences, g->vocab), TRM_TENSOR_ALIGNMENT);
 }
 
-/* Gives the cache as many blocks as are wanted or as memory holds, the same on every rank. `fixed`: the context was
- * asked for, so less is an error. */
-static trm_status size_cache(trm_generator *g, trm_plan *plan, bool fixed)
+static trm_status fail_without_memory(const trm_generator *g, const trm_memory_plan *need, const trm_device_info *info,
+                                      size_t others, int64_t blocks)
+{
+    double cache = (double)blocks * (double)need->state; /* which is of one block */
+    TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY,
+             "rank %d needs %.2f GiB of memory on %s (weights %.2f, cache of %lld tokens %.2f, activations %.2f, "
+             "workspace and reserve %.2f), %.2f GiB of %.2f GiB are free",
+             g->world->rank, ((double)others + cache) / 0x1p30, info->name, (double)need->weights / 0x1p30,
+             (long long)(blocks * TRM_KV_BLOCK_SIZE), cache / 0x1p30, (double)need->activations / 0x1p30,
+             (double)(others - need->weights - need->activations) / 0x1p30, (double)info->memory_free / 0x1p30,
+             (double)info->memory_total / 0x1p30);
+}
+
+/* How many blocks the cache of this rank is to have: as many as are wanted, or as memory holds. `fixed`: the context
+ * was asked for, so less is an error. */
+static trm_status count_blocks(trm_generator *g, const trm_plan *plan, bool fixed, int64_t *blocks)
 {
     trm_device_info info;
     TRM_TRY(trm_device_get_info(g->world->device, &info));
     trm_stream *stream;
     TRM_TRY(trm_stream_create(g->world->device, &stream));
-    size_t others = sample_bytes(g, stream);
+    g->sample_bytes = sample_bytes(g, stream);
     trm_stream_destroy(stream);
     trm_memory_plan need;
     trm_plan_memory(plan, &need);
-    size_t per_block = need.state;
-    others += need.total - need.state + (info.backend == TRM_BACKEND_CUDA ? CUDA_RESERVE : info.memory_total / 20);
+    size_t others = g->sample_bytes + need.total - need.state +
+                    (info.backend == TRM_BACKEND_CUDA ? CUDA_RESERVE : info.memory_total / 20);
     if (info.backend == TRM_BACKEND_HOST) { /* the ranks of one machine share its memory */
         info.memory_free /= (size_t)g->world->local_size;
     }
-    int64_t wanted = (int64_t)g->max_sequences * g->blocks_per_sequence, blocks = wanted;
-    if (per_block > 0 && info.memory_free < others + (size_t)wanted * per_block) {
-        blocks = info.memory_free <= others ? 0 : (int64_t)((info.memory_free - others) / per_block);
-    }
-    TRM_TRY(trm_world_minimum(g->world, &blocks));
-    int64_t least = fixed ? wanted : g->max_sequences;
-    if (blocks < least) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY,
-                 "rank %d needs %.2f GiB of memory on %s (weights %.2f, cache of %lld tokens %.2f, activations %.2f, "
-                 "workspace and reserve %.2f), %.2f GiB of %.2f GiB are free",
-                 g->world->rank, (double)(others + (size_t)least * per_block) / 0x1p30, info.name,
-                 (double)need.weights / 0x1p30, (long long)(least * TRM_KV_BLOCK_SIZE),
-                 (double)((size_t)least * per_block) / 0x1p30, (double)need.activations / 0x1p30,
-                 (double)(others - need.weights - need.activations) / 0x1p30, (double)info.memory_free / 0x1p30,
-                 (double)info.memory_total / 0x1p30);
-    }
-    if (blocks < wanted) {
+    size_t room = info.memory_free > others ? info.memory_free - others : 0;
+    int64_t wanted = (int64_t)g->max_sequences * g->blocks_per_sequence, least = fixed ? wanted : g->max_sequences;
+    size_t held = need.state > 0 ? room / need.state : info.memory_free > others ? (size_t)wanted : 0;
+    *blocks = held < (size_t)wanted ? (int64_t)held : wanted;
+    return *blocks < least ? fail_without_memory(g, &need, &info, others, least) : TRM_OK;
+}
+
+/* Gives the cache the blocks that every rank has memory for. */
+static trm_status size_cache(trm_generator *g, trm_plan *plan, int64_t blocks)
+{
+    if (blocks < (int64_t)g->max_sequences * g->blocks_per_sequence) {
         g->blocks_per_sequence = (int32_t)(blocks / g->max_sequences);
         g->max_context = (int64_t)g->blocks_per_sequence * TRM_KV_BLOCK_SIZE;
         if (g->world->rank == 0) {
@@ -186,8 +199,10 @@ static trm_status find_tensors(trm_generator *g)
     for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
         *inputs[i].tensor = trm_network_find_tensor(network, inputs[i].name);
     }
-    if (g->token_ids == NULL || g->logits == NULL) {
-        TRM_FAIL(TRM_ERROR_INTERNAL, "the model's network lacks token_ids or logits");
+    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
+        if (*inputs[i].tensor == NULL && inputs[i].tensor != &g->rope_lengths) {
+            TRM_FAIL(TRM_ERROR_INTERNAL, "the model's network has no %s", inputs[i].name);
+        }
     }
     return TRM_OK;
 }
@@ -221,7 +236,7 @@ static trm_status allocate_sampling(trm_generator *g)
     size_t seen = trm_align_up(s * (size_t)g->seen_words * sizeof(uint32_t), TRM_TENSOR_ALIGNMENT);
     size_t chosen = trm_align_up(s * sizeof(int32_t), TRM_TENSOR_ALIGNMENT);
     void *memory;
-    TRM_TRY(trm_device_alloc(device, sample_bytes(g, g->context->stream), &memory));
+    TRM_TRY(trm_device_alloc(device, g->sample_bytes, &memory));
     g->sample_memory = memory;
     g->rows = (trm_sample_row *)g->sample_memory;
     g->seen = (uint32_t *)(g->sample_memory + rows);
@@ -251,6 +266,7 @@ static trm_status warm_up(trm_generator *g)
     }
     static const int32_t token = 0;
     static const trm_sampling greedy = TRM_SAMPLING_INIT;
+    status = trm_world_all_ok(g->world, status); /* the steps are collective */
     for (int32_t i = 0; status == TRM_OK && i < g->max_sequences; i++) {
         sequences[i] = (trm_step_sequence){.tokens = &token, .n_tokens = 1, .blocks = blocks, .sampling = &greedy};
     }
@@ -311,6 +327,51 @@ static trm_status prepare(trm_generator *g)
     return allocate_sampling(g);
 }
 
+/* What this rank does by itself before the cache is sized. */
+static trm_status plan_rank(trm_generator *g, const trm_generator_options *options, trm_plan **plan)
+{
+    const trm_build_options build = {.size = sizeof(build),
+                                     .backend = trm_device_backend(g->world->device),
+                                     .mesh = options->mesh,
+                                     .rank = g->world->rank};
+    TRM_TRY(plan_model(g, options, &build, plan));
+    if ((*plan)->partition.note[0] != '\0' && g->world->rank == 0) {
+        TRM_WARN("%s", (*plan)->partition.note);
+    }
+    return TRM_OK;
+}
+
+/* Ranks with other options or another model would wait for each other, or compute nonsense. Collective. */
+static trm_status check_alike(const trm_generator *g, const trm_generator_options *options)
+{
+    if (g->world->size == 1) {
+        return TRM_OK;
+    }
+    const trm_model_info *m = &g->info;
+    char text[512], mesh[64];
+    trm_mesh_format(&options->mesh, mesh, sizeof(mesh));
+    snprintf(text, sizeof(text), "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %s %s", m->architecture,
+             trm_dtype_name(m->weight_dtype), (long long)m->layers, (long long)m->hidden, (long long)m->heads,
+             (long long)m->kv_heads, (long long)m->intermediate, (long long)m->vocab, (long long)m->parameters,
+             (long long)g->max_context, g->max_sequences, g->max_step_tokens, trm_dtype_name(options->dtype), mesh);
+    return trm_world_agree(g->world, "model, mesh, type, context or number of sequences", text, strlen(text));
+}
+
+/* The cache as large as the rank with the least memory allows, and workspace for every decode step. Collective. */
+static trm_status plan_cache(trm_generator *g, trm_plan *plan, bool fixed)
+{
+    int64_t blocks = 0;
+    trm_status status = count_blocks(g, plan, fixed, &blocks);
+    TRM_TRY(trm_world_all_ok(g->world, status));
+    TRM_TRY(trm_world_minimum(g->world, &blocks));
+    status = size_cache(g, plan, blocks);
+    choose_buckets(g);
+    for (int32_t i = 0; status == TRM_OK && i < g->n_buckets; i++) {
+        status = cover_decode(g, plan, g->buckets[i]);
+    }
+    return trm_world_all_ok(g->world, status);
+}
+
 trm_status trm_generator_create(trm_model *model, trm_world *world, const trm_generator_options *options,
                                 trm_generator **generator)
 {
@@ -319,28 +380,16 @@ trm_status trm_generator_create(trm_model *model, trm_world *world, const trm_ge
     }
     TRM_TRY(check_options(options));
     trm_generator *g = calloc(1, sizeof(*g));
-    if (g == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a generator");
-    }
-    g->model = model;
-    g->world = world;
     trm_plan *plan = NULL;
-    trm_status status;
-    const trm_build_options build = {.size = sizeof(build),
-                                     .backend = trm_device_backend(world->device),
-                                     .mesh = options->mesh,
-                                     .rank = world->rank};
-    status = plan_model(g, options, &build, &plan);
-    TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
-    if (plan->partition.note[0] != '\0' && world->rank == 0) {
-        TRM_WARN("%s", plan->partition.note);
-    }
-    status = size_cache(g, plan, options->max_context > 0);
-    choose_buckets(g);
-    for (int32_t i = 0; status == TRM_OK && i < g->n_buckets; i++) {
-        status = cover_decode(g, plan, g->buckets[i]);
+    trm_status status = g == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a generator") : TRM_OK;
+    if (status == TRM_OK) {
+        g->model = model;
+        g->world = world;
+        status = plan_rank(g, options, &plan);
     }
     TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
+    TRM_TRY_GOTO(status, check_alike(g, options), destroy);
+    TRM_TRY_GOTO(status, plan_cache(g, plan, options->max_context > 0), destroy);
     status = trm_engine_create(plan, world, options->progress, options->progress_user, &g->engine);
     plan = NULL; /* the engine has it, or has destroyed it */
     if (status == TRM_OK) {
@@ -382,6 +431,8 @@ void trm_generator_get_limits(const trm_generator *g, trm_generator_limits *limi
                                      .max_sequences = g->max_sequences,
                                      .max_step_tokens = g->max_step_tokens};
     trm_plan_memory(g->engine->plan, &limits->memory);
+    limits->memory.workspace += g->sample_bytes;
+    limits->memory.total += g->sample_bytes;
 }
 
 trm_context *trm_generator_context(trm_generator *generator)

@@ -64,9 +64,24 @@ static trm_status lay_out(const trm_plan *plan, trm_tensor_role role, size_t *of
             size_t bytes;
             TRM_TRY(trm_tensor_bytes(tensor, &plan->max_dims[i], &bytes));
             offsets[i] = *total;
-            if (!trm_checked_add(*total, trm_align_up(bytes, TRM_TENSOR_ALIGNMENT), total)) {
+            if (bytes > SIZE_MAX - TRM_TENSOR_ALIGNMENT ||
+                !trm_checked_add(*total, trm_align_up(bytes, TRM_TENSOR_ALIGNMENT), total)) {
                 TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "tensor %s brings the plan past the address space", tensor->name);
             }
+        }
+    }
+    return TRM_OK;
+}
+
+/* Sums of the regions may be taken without a check from here on. */
+static trm_status check_total(const trm_plan *plan)
+{
+    const size_t parts[] = {plan->weight_bytes, plan->state_bytes, plan->input_bytes, plan->activation_bytes,
+                            plan->workspace_bytes};
+    size_t total = 0;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (!trm_checked_add(total, parts[i], &total) || total > PTRDIFF_MAX) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "the plan needs more memory than there are addresses");
         }
     }
     return TRM_OK;
@@ -80,7 +95,8 @@ static trm_status plan_memory(trm_plan *plan)
     TRM_TRY(lay_out(plan, TRM_TENSOR_INPUT, plan->input_offsets, &plan->input_bytes));
     TRM_TRY(
         trm_memory_plan_activations(plan->network, plan->max_dims, plan->activation_offsets, &plan->activation_bytes));
-    return measure_workspace(plan, plan->max_dims, &plan->workspace_bytes);
+    TRM_TRY(measure_workspace(plan, plan->max_dims, &plan->workspace_bytes));
+    return check_total(plan);
 }
 
 static const trm_dims *find_bound(const trm_build_options *options, const char *name)
@@ -295,7 +311,7 @@ trm_status trm_plan_set_state_blocks(trm_plan *plan, int64_t blocks)
 
 trm_status trm_plan_cover(trm_plan *plan, const trm_dims *dims)
 {
-    trm_dims *all = malloc((size_t)plan->network->n_tensors * sizeof(*all));
+    trm_dims *all = calloc((size_t)plan->network->n_tensors + 1, sizeof(*all));
     if (all == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the dims of %d tensors", plan->network->n_tensors);
     }
@@ -308,6 +324,9 @@ trm_status trm_plan_cover(trm_plan *plan, const trm_dims *dims)
     trm_status status = trm_infer_network(plan->network, all);
     if (status == TRM_OK) {
         status = measure_workspace(plan, all, &plan->workspace_bytes);
+    }
+    if (status == TRM_OK) {
+        status = check_total(plan);
     }
     free(all);
     return status;

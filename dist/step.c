@@ -1,6 +1,7 @@
 /* One step of a generator: inputs laid out, the network and the sampler enqueued or launched as captured. */
 #include "dist/generate.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -67,8 +68,9 @@ static trm_status lay_out_inputs(trm_generator *g, const trm_step_sequence *sequ
         int64_t length = sequence->n_cached + sequence->n_tokens;
         starts[i] = at;
         lengths[i] = (int32_t)length;
+        /* Entries of the table past a sequence's length stay what they were: attention does not look at them. */
         memcpy(table + (size_t)i * (size_t)g->blocks_per_sequence, sequence->blocks,
-               (size_t)g->blocks_per_sequence * sizeof(*table));
+               (size_t)((length + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE) * sizeof(*table));
         for (int32_t k = 0; k < sequence->n_tokens; k++, at++) {
             ids[at] = sequence->tokens[k];
             positions[at] = (int32_t)(sequence->n_cached + k);
@@ -161,11 +163,15 @@ static trm_status captured_step(trm_generator *g, int32_t bucket, trm_sample_mod
         }
         TRM_TRY(trm_stream_begin_capture(g->context->stream));
         trm_status status = enqueue(g, g->buckets[bucket], mode);
+        char cause[512] = "";
+        if (status != TRM_OK) { /* ending the capture will fail too, and that is not the cause */
+            strncpy(cause, trm_last_error(), sizeof(cause) - 1);
+        }
         trm_graph_exec *made = NULL;
         trm_status ended = trm_stream_end_capture(g->context->stream, &made);
         if (status != TRM_OK) {
             trm_graph_exec_destroy(made);
-            return status;
+            return trm_fail(status, "%s", cause);
         }
         TRM_TRY(ended);
         *slot = made;
@@ -186,6 +192,7 @@ trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequenc
     int32_t padded = captured ? g->buckets[bucket] - n : 0, n_rows;
     TRM_TRY(lay_out_inputs(g, sequences, n, padded, mode, &n_rows));
     if (captured) {
+        assert(n_rows == g->buckets[bucket]); /* what the captured step samples */
         TRM_TRY(trm_context_shape(g->context));
         trm_graph_exec *exec;
         TRM_TRY(captured_step(g, bucket, mode, &exec));

@@ -106,7 +106,8 @@ static void describe_machine(trm_system_fn fn, void *user)
         char text[4096];
         trm_topology_describe(topology, text, sizeof(text));
         trm_topology_close(topology);
-        for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        char *rest = NULL;
+        for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
             fn(user, "machine", "", line);
         }
     }

@@ -142,16 +142,21 @@ trm_status trm_memory_plan_activations(const trm_network *network, const trm_dim
             }
         }
         qsort(beside, (size_t)n_beside, sizeof(placement *), compare_offsets);
-        size_t at = 0;
-        for (int32_t k = 0; k < n_beside && beside[k]->offset < at + p->size; k++) {
-            size_t end = beside[k]->offset + beside[k]->size;
-            at = end > at ? end : at;
+        size_t at = 0, end;
+        bool fits = trm_checked_add(at, p->size, &end);
+        for (int32_t k = 0; fits && k < n_beside && beside[k]->offset < end; k++) {
+            size_t next = beside[k]->offset + beside[k]->size;
+            at = next > at ? next : at;
+            fits = trm_checked_add(at, p->size, &end);
+        }
+        if (!fits) {
+            status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "tensor %s brings the activations past the address space",
+                              network->tensors[p->tensor]->name);
+            goto free_tables;
         }
         p->offset = at;
         offsets[p->tensor] = at;
-        if (at + p->size > *total) {
-            *total = at + p->size;
-        }
+        *total = end > *total ? end : *total;
     }
 free_tables:
     free(placements);

@@ -70,8 +70,9 @@ TRM_API void trm_world_close(trm_world *world);
  * this process with trm_status_exit_code(status). With one rank, or NULL, it returns. */
 TRM_API void trm_world_abort(trm_world *world, trm_status status);
 
-/* Whether every rank succeeded so far: if not, every rank gets the status of the first that failed and its cause in the
- * error record, "rank 1: <cause>". Collective: ranks that failed call it too, before they give up. */
+/* Whether every rank succeeded so far: if not, ranks that did get the status of the first that failed and its cause in
+ * the error record, "rank 1: <cause>"; ranks that failed keep theirs. Collective: they call it too, before they give
+ * up. */
 TRM_API trm_status trm_world_all_ok(trm_world *world, trm_status mine);
 
 TRM_API int32_t trm_world_rank(const trm_world *world);
