@@ -1,0 +1,164 @@
+/* What goes wrong on one rank ends on all of them at once: nobody waits for the deadline. */
+#include "support/support.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <time.h>
+
+#include <trireme/trireme.h>
+
+#include "support/hf_golden.h"
+
+static atomic_long allocations_left = -1; /* until one fails; negative: none does */
+
+static bool fails_now(void)
+{
+    return allocations_left >= 0 && atomic_fetch_sub(&allocations_left, 1) == 0;
+}
+
+/* The linker sends the library's calls here (CMakeLists.txt). */
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    return fails_now() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return fails_now() ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    return fails_now() ? NULL : __real_aligned_alloc(alignment, size);
+}
+
+static trm_world *world;
+static test_golden golden;
+static int32_t rank, size;
+
+static trm_status create(int64_t context, trm_generator **generator)
+{
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    options.max_context = context;
+    options.max_sequences = 2;
+    options.max_step_tokens = 16;
+    assert_ok(trm_mesh_parse(NULL, size, &options.mesh));
+    return trm_generator_create(golden.model, world, &options, generator);
+}
+
+static trm_status generate(trm_generator *generator, int64_t max_tokens)
+{
+    static const int32_t prompt[] = {5, 7, 11, 13};
+    trm_request request = {
+        .prompt = prompt, .n_prompt = 4, .max_tokens = max_tokens, .sampling = TRM_SAMPLING_INIT, .ignore_eos = true};
+    request.sampling.repetition_penalty = 1.5f;
+    return trm_generate(generator, &request, 1, NULL, NULL, NULL);
+}
+
+static trm_status create_and_generate(void *unused)
+{
+    (void)unused;
+    trm_generator *generator = NULL;
+    TRM_TRY(create(60, &generator));
+    trm_status status = generate(generator, 3);
+    trm_generator_destroy(generator);
+    return status;
+}
+
+/* Whether every `stride`-th allocation of the culprit alone, failing, is reported to all. */
+static void exhaust(int32_t culprit, long stride)
+{
+    for (long n = 0;; n += stride) {
+        if (rank == culprit) {
+            allocations_left = n;
+        }
+        trm_status status = create_and_generate(NULL);
+        char failed = allocations_left < 0;
+        allocations_left = -1;
+        assert_true(status == TRM_OK || status == TRM_ERROR_OUT_OF_MEMORY);
+        char cause[32];
+        snprintf(cause, sizeof(cause), "rank %d: ", culprit);
+        if (status != TRM_OK && rank != culprit && strncmp(trm_last_error(), cause, strlen(cause)) != 0) {
+            fail_msg("allocation %ld of rank %d: rank %d says \"%s\"", n, culprit, rank, trm_last_error());
+        }
+        assert_ok(trm_world_broadcast(world, &failed, 1, culprit));
+        if (!failed) {
+            assert_ok(status);
+            assert_true(n > 0);
+            return;
+        }
+    }
+}
+
+static double now_seconds(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static void memory_that_ends_on_one_rank(void **state)
+{
+    (void)state;
+    assert_ok(create_and_generate(NULL)); /* what exchanges allocate once is there */
+    double start = now_seconds();
+    for (int32_t culprit = 0; culprit < size; culprit++) {
+        exhaust(culprit, culprit == 0 ? 3 : 11);
+    }
+    assert_true(now_seconds() - start < 100);
+}
+
+static void ranks_that_ask_for_different_things(void **state)
+{
+    (void)state;
+    trm_generator *generator = NULL;
+    if (size > 1) {
+        assert_fails(create(rank == size - 1 ? 60 : 61, &generator), TRM_ERROR_INVALID_ARGUMENT, "another model");
+        assert_null(generator);
+        trm_status status = create(rank == size - 1 ? 100000 : 61, &generator); /* refused on one rank alone */
+        assert_int_equal(status, TRM_ERROR_INVALID_ARGUMENT);
+        assert_non_null(strstr(trm_last_error(), "the model has 128"));
+    }
+    assert_ok(create(60, &generator));
+    trm_status status = generate(generator, rank == size - 1 ? -1 : 5);
+    assert_int_equal(status, TRM_ERROR_INVALID_ARGUMENT);
+    assert_ok(generate(generator, 5)); /* and it goes on */
+    trm_generator_destroy(generator);
+}
+
+static int open_all(void **state)
+{
+    (void)state;
+    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    options.threads = 1;
+    options.deadline_seconds = 20; /* LOST_RANK, if one waits */
+    assert_ok(trm_world_open(&options, &world));
+    rank = trm_world_rank(world);
+    size = trm_world_size(world);
+    test_golden_open("llama", &golden);
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    test_golden_close(&golden);
+    trm_world_close(world);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_that_ask_for_different_things),
+        cmocka_unit_test(memory_that_ends_on_one_rank),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
