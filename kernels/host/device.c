@@ -55,6 +55,25 @@ static void read_cpu_name(char *name, size_t size)
     fclose(file);
 }
 
+/* What the system could give without swapping; the pages free at the moment leave out its file cache. */
+static size_t memory_available(size_t page)
+{
+    size_t kilobytes, available = (size_t)sysconf(_SC_AVPHYS_PAGES) * page;
+    FILE *file = fopen("/proc/meminfo", "r");
+    if (file == NULL) {
+        return available;
+    }
+    char line[128];
+    while (fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "MemAvailable: %zu", &kilobytes) == 1) {
+            available = kilobytes << 10;
+            break;
+        }
+    }
+    fclose(file);
+    return available;
+}
+
 static trm_status get_info(trm_device *device, trm_device_info *info)
 {
     const host_device *host = (const host_device *)device;
@@ -62,7 +81,7 @@ static trm_status get_info(trm_device *device, trm_device_info *info)
     info->threads = trm_pool_threads(host->pool);
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     info->memory_total = (size_t)sysconf(_SC_PHYS_PAGES) * page;
-    info->memory_free = (size_t)sysconf(_SC_AVPHYS_PAGES) * page;
+    info->memory_free = memory_available(page);
     return TRM_OK;
 }
 
