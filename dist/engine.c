@@ -125,6 +125,10 @@ static trm_status load_constants(loader *load)
 
 static int32_t loader_threads(const trm_world *world)
 {
+    trm_device_info info;
+    if (trm_device_backend(world->device) == TRM_BACKEND_HOST && trm_device_get_info(world->device, &info) == TRM_OK) {
+        return info.threads; /* the rank's share already */
+    }
     cpu_set_t cpus;
     int32_t n = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
     n /= world->local_size > 1 ? world->local_size : 1;

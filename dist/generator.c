@@ -251,7 +251,8 @@ static trm_status allocate_sampling(trm_generator *g)
     return TRM_OK;
 }
 
-/* Tunes and captures the decode steps, so that nothing is left to do when tokens are asked for. */
+/* Tunes and captures the greedy decode step of every bucket. Steps that draw are captured at their first use: they need
+ * no tuning then. */
 static trm_status warm_up(trm_generator *g)
 {
     if (trm_device_backend(g->world->device) != TRM_BACKEND_CUDA) {

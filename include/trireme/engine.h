@@ -76,7 +76,8 @@ TRM_API trm_status trm_engine_create(trm_plan *plan, trm_world *world, trm_progr
 /* Its contexts must be destroyed before it. */
 TRM_API void trm_engine_destroy(trm_engine *engine);
 
-/* Allocates what a run needs, state zeroed; inputs are not set. */
+/* Allocates what a run needs, state zeroed; inputs are not set. Host memory of outputs comes with the first run that
+ * needs it. Not collective. */
 TRM_API trm_status trm_context_create(trm_engine *engine, trm_context **context);
 TRM_API void trm_context_destroy(trm_context *context);
 

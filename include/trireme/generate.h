@@ -51,7 +51,7 @@ typedef struct trm_generator_limits {
     int64_t max_context;  /* tokens per sequence */
     int64_t cache_tokens; /* tokens the cache holds in all */
     int32_t max_sequences, max_step_tokens;
-    trm_memory_plan memory; /* of this rank */
+    trm_memory_plan memory; /* of this rank; workspace includes the sampler's */
 } trm_generator_limits;
 TRM_API void trm_generator_get_limits(const trm_generator *generator, trm_generator_limits *limits);
 /* The context the generator runs on, for profiling: while that is on, steps run layer by layer, not captured. */
@@ -90,11 +90,11 @@ typedef struct trm_request {
 } trm_request;
 
 /* Called for every token as it comes but the end of sequence, from the calling thread, on every rank. Return false to
- * end this sequence: it must then return false on every rank. */
+ * end this sequence: it must then return false on every rank. It must not call this generator. */
 typedef bool (*trm_token_fn)(void *user, int32_t request, int32_t token);
 
 typedef struct trm_generate_stats {
-    int64_t prompt_tokens, generated_tokens, steps;
+    int64_t prompt_tokens, generated_tokens, steps; /* prompts of requests for no tokens are not run */
     double prefill_seconds, decode_seconds, first_token_seconds;
 } trm_generate_stats;
 
