@@ -205,6 +205,23 @@ static trm_status choose_kernel(trm_context *context, const trm_layer *layer, tr
     return TRM_OK;
 }
 
+/* A tensor may be larger for smaller inputs: elements -8 to 5 of an axis of 8 are five, of one of 12 only one. */
+static trm_status check_room(const trm_context *context)
+{
+    const trm_plan *plan = context->engine->plan;
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        const trm_tensor *tensor = plan->network->tensors[i];
+        if (tensor->role == TRM_TENSOR_ACTIVATION &&
+            trm_dims_count(&context->dims[i]) > trm_dims_count(&plan->max_dims[i])) {
+            char found[TRM_DIMS_TEXT_SIZE], planned[TRM_DIMS_TEXT_SIZE];
+            TRM_FAIL(TRM_ERROR_UNSUPPORTED, "tensor %s has dims %s for these inputs, the largest inputs give it %s",
+                     tensor->name, trm_dims_format(&context->dims[i], found),
+                     trm_dims_format(&plan->max_dims[i], planned));
+        }
+    }
+    return TRM_OK;
+}
+
 trm_status trm_context_shape(trm_context *context)
 {
     if (context->shaped) {
@@ -212,6 +229,7 @@ trm_status trm_context_shape(trm_context *context)
     }
     const trm_network *network = context->engine->plan->network;
     TRM_TRY(trm_infer_network(network, context->dims));
+    TRM_TRY(check_room(context));
     for (int32_t i = 0; i < network->n_layers; i++) {
         TRM_TRY(choose_kernel(context, network->layers[i], &context->steps[i]));
     }

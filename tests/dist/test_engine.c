@@ -1,0 +1,148 @@
+/* Engines and contexts at the edges of their plans. */
+#include "support/support.h"
+
+#include <trireme/trireme.h>
+
+static trm_world *world;
+
+static trm_context *open_context(trm_network *network, trm_dims most, trm_engine **engine)
+{
+    const trm_shape_bound bound = {"x", most};
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    trm_plan *plan = NULL;
+    trm_context *context = NULL;
+    options.bounds = &bound;
+    options.n_bounds = 1;
+    assert_ok(trm_build(network, &options, &plan));
+    assert_ok(trm_engine_create(plan, world, NULL, NULL, engine));
+    assert_ok(trm_context_create(*engine, &context));
+    return context;
+}
+
+/* x [n] -> relu of elements -8 to 5: more of them in 8 elements than in 12. */
+static void a_tensor_that_grows_as_its_input_shrinks(void **state)
+{
+    (void)state;
+    trm_network *network;
+    trm_tensor *x, *part, *y;
+    assert_ok(trm_network_create(&network));
+    assert_ok(trm_network_add_input(network, "x", TRM_F32, (trm_dims){1, {-1}}, &x));
+    trm_layer_desc slice = {.kind = TRM_LAYER_SLICE, .slice = {.axis = 0, .start = -8, .end = 5, .step = 1}};
+    assert_ok(trm_network_add_layer(network, "part", &slice, &x, 1, &part));
+    assert_ok(trm_network_add_activation(network, "y", TRM_ACTIVATION_RELU, part, &y));
+    assert_ok(trm_network_mark_output(network, y));
+    trm_engine *engine;
+    trm_context *context = open_context(network, (trm_dims){1, {12}}, &engine);
+    const float values[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    trm_dims dims;
+    const void *data;
+    for (int round = 0; round < 2; round++) {
+        assert_ok(trm_context_set_input(context, "x", (trm_dims){1, {12}}, values));
+        assert_ok(trm_context_run(context));
+        assert_ok(trm_context_output(context, "y", &dims, &data));
+        assert_int_equal(dims.d[0], 1);
+        assert_true(*(const float *)data == 5);
+        assert_ok(trm_context_set_input(context, "x", (trm_dims){1, {8}}, values));
+        assert_fails(trm_context_run(context), TRM_ERROR_UNSUPPORTED, "has dims [5] for these inputs");
+        assert_fails(trm_context_output(context, "y", &dims, &data), TRM_ERROR_INVALID_ARGUMENT, "no run");
+    }
+    trm_context_destroy(context);
+    trm_engine_destroy(engine);
+    trm_network_destroy(network);
+}
+
+typedef struct progress {
+    size_t done, total;
+    int32_t calls;
+} progress;
+
+static void count_progress(void *user, size_t done, size_t total)
+{
+    progress *p = user;
+    assert_true(done >= p->done && done <= total && (p->calls == 0 || p->total == total));
+    *p = (progress){done, total, p->calls + 1};
+}
+
+/* Sizes that alignment rounds up: progress ends at its total all the same. */
+static void progress_reaches_its_total(void **state)
+{
+    (void)state;
+    static const float values[33] = {1};
+    trm_network *network;
+    trm_tensor *x, *a, *b, *sum, *y;
+    assert_ok(trm_network_create(&network));
+    assert_ok(trm_network_add_input(network, "x", TRM_F32, (trm_dims){2, {3, 11}}, &x));
+    assert_ok(trm_network_add_constant(network, "a", TRM_F32, (trm_dims){2, {3, 11}}, values, &a));
+    assert_ok(trm_network_add_constant(network, "b", TRM_F32, (trm_dims){1, {11}}, values, &b));
+    assert_ok(trm_network_add_elementwise(network, "sum", TRM_ELEMENTWISE_ADD, x, a, &sum));
+    assert_ok(trm_network_add_elementwise(network, "y", TRM_ELEMENTWISE_MUL, sum, b, &y));
+    assert_ok(trm_network_mark_output(network, y));
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    trm_plan *plan = NULL;
+    trm_engine *engine = NULL;
+    progress p = {0};
+    assert_ok(trm_build(network, &options, &plan));
+    assert_ok(trm_engine_create(plan, world, count_progress, &p, &engine));
+    assert_int_equal(p.calls, 2);
+    assert_int_equal(p.total, 44 * sizeof(float));
+    assert_int_equal(p.done, p.total);
+    trm_engine_destroy(engine);
+    trm_network_destroy(network);
+}
+
+/* Each tensor can be addressed, all of them together cannot. */
+static void plans_past_the_address_space(void **state)
+{
+    (void)state;
+    trm_network *network;
+    trm_tensor *x, *y = NULL;
+    assert_ok(trm_network_create(&network));
+    assert_ok(trm_network_add_input(network, "x", TRM_F32, (trm_dims){1, {-1}}, &x));
+    for (int32_t i = 0; i < 4; i++) { /* outputs live to the end */
+        static const char *const names[] = {"a", "b", "c", "d"};
+        assert_ok(trm_network_add_activation(network, names[i], i % 2 == 0 ? TRM_ACTIVATION_RELU : TRM_ACTIVATION_TANH,
+                                             i < 2 ? x : y, &y));
+        assert_ok(trm_network_mark_output(network, y));
+    }
+    trm_shape_bound bound = {"x", {1, {INT64_MAX / 4}}};
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.bounds = &bound;
+    options.n_bounds = 1;
+    trm_plan *plan = NULL;
+    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_OUT_OF_MEMORY, "address");
+    bound.max.d[0] = INT64_MAX / 4 / 3; /* input and outputs fit apart */
+    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_OUT_OF_MEMORY, "address");
+    bound.max.d[0] = (int64_t)1 << 40; /* far more than there is, found when memory is looked at */
+    assert_ok(trm_build(network, &options, &plan));
+    trm_engine *engine = NULL;
+    assert_fails(trm_engine_create(plan, world, NULL, NULL, &engine), TRM_ERROR_OUT_OF_MEMORY, "are free");
+    assert_null(engine);
+    trm_network_destroy(network);
+}
+
+static int open_world(void **state)
+{
+    (void)state;
+    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    options.threads = 1;
+    options.bind = false;
+    assert_ok(trm_world_open(&options, &world));
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    trm_world_close(world);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_tensor_that_grows_as_its_input_shrinks),
+        cmocka_unit_test(progress_reaches_its_total),
+        cmocka_unit_test(plans_past_the_address_space),
+    };
+    return cmocka_run_group_tests(tests, open_world, close_world);
+}
