@@ -41,26 +41,33 @@ if [ ${#tools[@]} -gt 0 ]; then
     sanitizer=$(command -v compute-sanitizer || ls "${CUDA_HOME:-/usr/local/cuda}"/bin/compute-sanitizer 2>/dev/null)
     [ -n "$sanitizer" ] || { echo "compute-sanitizer was not found" >&2; exit 2; }
 fi
-[ -n "$log" ] && mkdir -p "$log"
+log=${log:-$(mktemp -d)}
+mkdir -p "$log"
 
 table=
 failed=0
+
+# racecheck does not follow how some kernels of NVIDIA's libraries synchronise and reports them. Whether a log has nothing else: the
+# program passed, and every race lies between two accesses of such kernels.
+only_library_races() {
+    grep -q 'PASSED' "$1" && ! grep -q 'FAILED' "$1" && grep -q 'Race reported' "$1" &&
+        ! grep -E 'Race reported between|and (Read|Write) access at' "$1" | grep -qvE 'nvjet|xmma|cutlass|cublas|nccl' &&
+        ! grep -E '^=+ (Error|Internal)' "$1" | grep -qv 'Race reported'
+}
+
 # Runs one program: name shown, seconds allowed, command.
 run() {
-    local name=$1 seconds=$2 start result code
+    local name=$1 seconds=$2 start result code file
     shift 2
     echo "== $name"
     start=$(date +%s.%N)
-    if [ -n "$log" ]; then
-        timeout --kill-after=10 "$seconds" "$@" >"$log/${name//[ \/]/_}.log" 2>&1
-        code=$?
-        [ $code -eq 0 ] || tail -n 25 "$log/${name//[ \/]/_}.log"
-    else
-        timeout --kill-after=10 "$seconds" "$@" 2>&1
-        code=$?
-    fi
+    file=$log/${name//[ ,\/]/_}.log
+    timeout --kill-after=10 "$seconds" "$@" >"$file" 2>&1
+    code=$?
+    [ $code -eq 0 ] || tail -n 25 "$file"
     case $code in
     0) result=ok ;;
+    99) only_library_races "$file" && result="ok, library" || { result="FAILED (99)" && failed=1; } ;;
     77) result=skipped ;;
     124 | 137) result="TIMEOUT" && failed=1 ;;
     *) result="FAILED ($code)" && failed=1 ;;
