@@ -61,5 +61,7 @@ int main(void)
         cmocka_unit_test(cast), cmocka_unit_test(movement), cmocka_unit_test(matmul), cmocka_unit_test(pointwise),
         cmocka_unit_test(norm), cmocka_unit_test(fold),     cmocka_unit_test(rope),
     };
+    cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
+    cmocka_set_skip_filter(getenv("TRM_TEST_SKIP")); /* NULL: none */
     return cmocka_run_group_tests(tests, open_device, close_device);
 }
