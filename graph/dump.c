@@ -135,8 +135,8 @@ static void print_int32s(FILE *out, const int32_t *values, int32_t n)
     fputc(']', out);
 }
 
-/* Whether a field has its default. */
-static bool is_normal(const trm_field *field, const void *at)
+/* Whether one value of a field is its default. */
+static bool value_is_normal(const trm_field *field, const void *at)
 {
     switch (field->type) {
     case TRM_FIELD_BOOL:
@@ -158,6 +158,16 @@ static bool is_normal(const trm_field *field, const void *at)
     return false;
 }
 
+/* Whether a field has its default: all values of an array, which are of 4 bytes each. */
+static bool is_normal(const trm_field *field, const unsigned char *at)
+{
+    bool normal = value_is_normal(field, at);
+    for (int32_t i = 1; normal && i < field->count; i++) {
+        normal = value_is_normal(field, at + 4 * i);
+    }
+    return normal;
+}
+
 static void print_dims_param(FILE *out, const trm_dims *dims)
 {
     fputc('[', out);
@@ -167,46 +177,57 @@ static void print_dims_param(FILE *out, const trm_dims *dims)
     fputc(']', out);
 }
 
+static void print_value(FILE *out, const trm_field *field, const void *at)
+{
+    switch (field->type) {
+    case TRM_FIELD_INT64:
+        fprintf(out, "%" PRId64, *(const int64_t *)at);
+        break;
+    case TRM_FIELD_FLOAT:
+        print_float(out, *(const float *)at);
+        break;
+    case TRM_FIELD_DTYPE:
+        fputs(trm_dtype_name((trm_dtype) * (const int32_t *)at), out);
+        break;
+    case TRM_FIELD_ENUM:
+        fputs(field->values[*(const int32_t *)at], out);
+        break;
+    case TRM_FIELD_DIMS:
+        print_dims_param(out, at);
+        break;
+    case TRM_FIELD_BOOL:
+        fputs(*(const bool *)at ? "true" : "false", out);
+        break;
+    case TRM_FIELD_INT32:
+    case TRM_FIELD_PERM:
+    case TRM_FIELD_GROUPS:
+        fprintf(out, "%" PRId32, *(const int32_t *)at);
+        break;
+    }
+}
+
 static void print_field(FILE *out, const trm_field *field, const trm_layer_desc *desc, int32_t rank)
 {
-    const void *at = (const unsigned char *)desc + field->offset;
+    const unsigned char *at = (const unsigned char *)desc + field->offset;
     int32_t n_grouped = field->type == TRM_FIELD_GROUPS ? desc->collective.n_groups * desc->collective.group_size : 0;
     if ((!field->always && is_normal(field, at)) || (field->type == TRM_FIELD_GROUPS && n_grouped == 0)) {
         return;
     }
     fprintf(out, " %s", field->name);
-    switch (field->type) {
-    case TRM_FIELD_BOOL:
-        fputs(*(const bool *)at ? "" : "=false", out);
-        break;
-    case TRM_FIELD_INT32:
-        fprintf(out, "=%" PRId32, *(const int32_t *)at);
-        break;
-    case TRM_FIELD_INT64:
-        fprintf(out, "=%" PRId64, *(const int64_t *)at);
-        break;
-    case TRM_FIELD_FLOAT:
-        fputc('=', out);
-        print_float(out, *(const float *)at);
-        break;
-    case TRM_FIELD_DTYPE:
-        fprintf(out, "=%s", trm_dtype_name((trm_dtype) * (const int32_t *)at));
-        break;
-    case TRM_FIELD_ENUM:
-        fprintf(out, "=%s", field->values[*(const int32_t *)at]);
-        break;
-    case TRM_FIELD_DIMS:
-        fputc('=', out);
-        print_dims_param(out, at);
-        break;
-    case TRM_FIELD_PERM:
-        fputc('=', out);
-        print_int32s(out, at, rank);
-        break;
-    case TRM_FIELD_GROUPS:
-        fputc('=', out);
-        print_int32s(out, at, n_grouped);
-        break;
+    if (field->type == TRM_FIELD_BOOL && *(const bool *)(const void *)at) {
+        return;
+    }
+    fputc('=', out);
+    if (field->type == TRM_FIELD_PERM || field->type == TRM_FIELD_GROUPS) {
+        print_int32s(out, (const int32_t *)(const void *)at, field->type == TRM_FIELD_PERM ? rank : n_grouped);
+    } else if (field->count == 0) {
+        print_value(out, field, at);
+    } else {
+        for (int32_t i = 0; i < field->count; i++) {
+            fputs(i == 0 ? "[" : ", ", out);
+            print_value(out, field, at + 4 * i);
+        }
+        fputc(']', out);
     }
 }
 

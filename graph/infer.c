@@ -189,6 +189,27 @@ trm_status trm_infer_broadcast(const trm_dims *a, const trm_dims *b, int32_t ski
     return TRM_OK;
 }
 
+trm_status trm_infer_values(const trm_infer_call *call, int32_t input, const char *what, int64_t count, int64_t *values,
+                            bool *known)
+{
+    if (call->dtypes[input] != TRM_I64) {
+        TRM_TRY(trm_infer_require_dtype(call, input, what, TRM_I32));
+    }
+    *known = call->values != NULL && call->values[input] != NULL;
+    if (!*known) {
+        return TRM_OK;
+    }
+    int64_t found = call->dims[input]->n == 0 ? 1 : call->dims[input]->d[0]; /* a scalar or a vector */
+    if (found != count) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s has %" PRId64 " values, expected %" PRId64, what, found, count);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = call->dtypes[input] == TRM_I64 ? ((const int64_t *)call->values[input])[i]
+                                                   : ((const int32_t *)call->values[input])[i];
+    }
+    return TRM_OK;
+}
+
 /* ---- rules ------------------------------------------------------------------------------------- */
 
 static const trm_infer_rule rules[TRM_LAYER_KIND_COUNT] = {
@@ -211,14 +232,62 @@ static const trm_infer_rule rules[TRM_LAYER_KIND_COUNT] = {
     [TRM_LAYER_DIST_COLLECTIVE] = trm_infer_collective,
 };
 
+uint32_t trm_layer_value_inputs(const trm_layer_desc *desc)
+{
+    switch (desc->kind) {
+    case TRM_LAYER_RESHAPE:
+    case TRM_LAYER_EXPAND:
+    case TRM_LAYER_TILE:
+    case TRM_LAYER_PAD:
+    case TRM_LAYER_ONE_HOT:
+    case TRM_LAYER_TOPK:
+        return 1u << 1;
+    case TRM_LAYER_SLICE:
+        return 1u << 1 | 1u << 2 | 1u << 3;
+    case TRM_LAYER_RANGE:
+        return 1u << 0 | 1u << 1 | 1u << 2;
+    case TRM_LAYER_RESIZE:
+        return 1u << 2 | 1u << 3;
+    case TRM_LAYER_DECONVOLUTION:
+        return 1u << 3;
+    case TRM_LAYER_NON_MAX_SUPPRESSION:
+        return 1u << 2;
+    case TRM_LAYER_RANDOM:
+        return desc->random.op == TRM_RANDOM_UNIFORM || desc->random.op == TRM_RANDOM_NORMAL ? 1u << 0 : 0;
+    default:
+        return 0;
+    }
+}
+
+bool trm_layer_is_data_dependent(const trm_layer_desc *desc)
+{
+    return desc->kind == TRM_LAYER_NON_ZERO || desc->kind == TRM_LAYER_UNIQUE ||
+           desc->kind == TRM_LAYER_NON_MAX_SUPPRESSION;
+}
+
 int32_t trm_layer_output_count(const trm_layer_desc *desc)
 {
-    return desc->kind == TRM_LAYER_NORM && desc->norm.residual ? 2 : 1;
+    switch (desc->kind) {
+    case TRM_LAYER_NORM:
+        return desc->norm.residual ? 2 : 1;
+    case TRM_LAYER_POOL:
+        return desc->pool.indices ? 2 : 1;
+    case TRM_LAYER_TOPK:
+    case TRM_LAYER_NON_ZERO:
+    case TRM_LAYER_NON_MAX_SUPPRESSION:
+        return 2;
+    case TRM_LAYER_RECURRENT:
+        return desc->recurrent.cell == TRM_RECURRENT_LSTM ? 3 : 2;
+    case TRM_LAYER_UNIQUE:
+        return 5;
+    default:
+        return 1;
+    }
 }
 
 trm_status trm_infer_layer(const trm_layer_desc *desc, int32_t n_inputs, const trm_dims *const *input_dims,
-                           const trm_dtype *input_types, int32_t n_outputs, trm_dims *output_dims,
-                           trm_dtype *output_types)
+                           const trm_dtype *input_types, const void *const *input_values, int32_t n_outputs,
+                           trm_dims *output_dims, trm_dtype *output_types)
 {
     if ((unsigned)desc->kind >= TRM_LAYER_KIND_COUNT) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found layer kind %d, expected 0 to %d", (int)desc->kind,
@@ -231,10 +300,13 @@ trm_status trm_infer_layer(const trm_layer_desc *desc, int32_t n_inputs, const t
     while (n_inputs > 0 && input_dims[n_inputs - 1] == NULL) {
         n_inputs--;
     }
-    trm_infer_call call = {desc, n_inputs, input_dims, input_types, output_dims, output_types};
+    trm_infer_call call = {desc, n_inputs, input_dims, input_types, input_values, output_dims, output_types};
     for (int32_t i = 0; i < n_outputs; i++) {
         output_dims[i] = (trm_dims){0};
         output_types[i] = TRM_DTYPE_NONE;
+    }
+    if (rules[desc->kind] == NULL) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "layers of kind %s have no rule yet", trm_layer_kind_name(desc->kind));
     }
     TRM_TRY(rules[desc->kind](&call));
     for (int32_t i = 0; i < n_outputs; i++) {
@@ -304,7 +376,7 @@ static trm_status infer_one(const trm_layer *layer, trm_dims *dims)
         input_dims[i] = input == NULL ? NULL : &dims[input->index];
         input_types[i] = input == NULL ? TRM_DTYPE_NONE : input->dtype;
     }
-    trm_status status = trm_infer_layer(&layer->desc, layer->n_inputs, input_dims, input_types, layer->n_outputs,
+    trm_status status = trm_infer_layer(&layer->desc, layer->n_inputs, input_dims, input_types, NULL, layer->n_outputs,
                                         output_dims, output_types);
     if (status != TRM_OK) {
         return trm_fail_in(status, "%s %s", trm_layer_kind_name(layer->desc.kind), layer->name);

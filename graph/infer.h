@@ -12,6 +12,7 @@ typedef struct trm_infer_call {
     int32_t n_inputs;
     const trm_dims *const *dims; /* [n_inputs], NULL where an input is not given */
     const trm_dtype *dtypes;     /* [n_inputs] */
+    const void *const *values;   /* [n_inputs], NULL where not known; may be NULL */
     trm_dims *output_dims;
     trm_dtype *output_dtypes;
 } trm_infer_call;
@@ -60,6 +61,11 @@ bool trm_dim_fits(int64_t a, int64_t b);     /* equal, or one unknown */
 int64_t trm_dim_known(int64_t a, int64_t b); /* of two that fit, the known one */
 /* numpy broadcasting of leading dims [..] of a and b, the last `skip` of each left out. */
 trm_status trm_infer_broadcast(const trm_dims *a, const trm_dims *b, int32_t skip, trm_dims *out);
+
+/* Elements of an i32 or i64 value input, which must have `count` of them; *known is false where they are not known, and
+ * `values` then untouched. */
+trm_status trm_infer_values(const trm_infer_call *call, int32_t input, const char *what, int64_t count, int64_t *values,
+                            bool *known);
 
 /* ---- dims -------------------------------------------------------------------------------------- */
 

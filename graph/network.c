@@ -13,6 +13,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "graph/params.h"
 #include "graph/infer.h"
 
 /* ---- growing ----------------------------------------------------------------------------------- */
@@ -276,11 +277,16 @@ static trm_status infer_declared(const char *name, const trm_layer_desc *desc, t
 {
     const trm_dims *input_dims[TRM_MAX_LAYER_INPUTS];
     trm_dtype input_types[TRM_MAX_LAYER_INPUTS];
+    const void *input_values[TRM_MAX_LAYER_INPUTS];
     for (int32_t i = 0; i < n_inputs; i++) {
         input_dims[i] = inputs[i] == NULL ? NULL : &inputs[i]->dims;
+        input_values[i] = inputs[i] == NULL ? NULL : inputs[i]->value;
         input_types[i] = inputs[i] == NULL ? TRM_DTYPE_NONE : inputs[i]->dtype;
     }
-    trm_status status = trm_infer_layer(desc, n_inputs, input_dims, input_types, n_outputs, dims, dtypes);
+    trm_status status = trm_infer_layer(desc, n_inputs, input_dims, input_types, input_values, n_outputs, dims, dtypes);
+    if (status == TRM_OK) {
+        status = trm_layer_check_fields(desc);
+    }
     return status == TRM_OK ? TRM_OK : trm_fail_in(status, "%s %s", trm_layer_kind_name(desc->kind), name);
 }
 

@@ -86,11 +86,20 @@ trm_status trm_network_clone(const trm_network *network, trm_network **copy);
 /*
  * The shape and type rule of a layer kind: from its inputs' dims and types to its outputs'. A dimension
  * of -1 in is unknown and may make dimensions out unknown. input_dims[i] is NULL where an optional input is not
- * given. Fails with a cause that names shapes found and expected. Allocates nothing.
+ * given. input_values (may be NULL, as may be each) are the elements of value inputs, in their own type, where they are
+ * known: dims they decide are -1 otherwise. Fails with a cause that names shapes found and expected. Allocates nothing.
  */
 trm_status trm_infer_layer(const trm_layer_desc *desc, int32_t n_inputs, const trm_dims *const *input_dims,
-                           const trm_dtype *input_types, int32_t n_outputs, trm_dims *output_dims,
-                           trm_dtype *output_types);
+                           const trm_dtype *input_types, const void *const *input_values, int32_t n_outputs,
+                           trm_dims *output_dims, trm_dtype *output_types);
+
+/* Inputs of a kind that are value inputs (layers.h): bit i for input i. */
+uint32_t trm_layer_value_inputs(const trm_layer_desc *desc);
+/* Whether output dims depend on data: their rule gives -1, and the last output tells how many entries there are. */
+bool trm_layer_is_data_dependent(const trm_layer_desc *desc);
+/* The most entries such a layer can have, and its outputs' dims with `count` of them. */
+int64_t trm_layer_largest_count(const trm_layer_desc *desc, const trm_dims *const *input_dims);
+void trm_layer_set_count(const trm_layer_desc *desc, int64_t count, trm_dims *output_dims);
 
 #define TRM_DIMS_TEXT_SIZE 200
 /* "[2, ?, 4096]" into text [TRM_DIMS_TEXT_SIZE]; returns text. */

@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 #define TRM_MAX_LAYER_INPUTS  16
-#define TRM_MAX_LAYER_OUTPUTS 4
+#define TRM_MAX_LAYER_OUTPUTS 5
 #define TRM_MAX_RANKS         64
 
 typedef enum trm_layer_kind {
@@ -38,6 +38,39 @@ typedef enum trm_layer_kind {
     TRM_LAYER_ROPE,
     TRM_LAYER_ATTENTION,
     TRM_LAYER_DIST_COLLECTIVE,
+    TRM_LAYER_SHAPE,
+    TRM_LAYER_EXPAND,
+    TRM_LAYER_TILE,
+    TRM_LAYER_PAD,
+    TRM_LAYER_RANGE,
+    TRM_LAYER_SELECT,
+    TRM_LAYER_GATHER_ELEMENTS,
+    TRM_LAYER_GATHER_ND,
+    TRM_LAYER_SCATTER,
+    TRM_LAYER_ONE_HOT,
+    TRM_LAYER_REVERSE_SEQUENCE,
+    TRM_LAYER_TOPK,
+    TRM_LAYER_ARG_REDUCE,
+    TRM_LAYER_CUMULATIVE,
+    TRM_LAYER_NON_ZERO,
+    TRM_LAYER_UNIQUE,
+    TRM_LAYER_NON_MAX_SUPPRESSION,
+    TRM_LAYER_CONVOLUTION,
+    TRM_LAYER_DECONVOLUTION,
+    TRM_LAYER_DEFORMABLE_CONVOLUTION,
+    TRM_LAYER_POOL,
+    TRM_LAYER_RESIZE,
+    TRM_LAYER_GRID_SAMPLE,
+    TRM_LAYER_ROI_POOL,
+    TRM_LAYER_COL2IM,
+    TRM_LAYER_GROUP_NORM,
+    TRM_LAYER_LRN,
+    TRM_LAYER_RECURRENT,
+    TRM_LAYER_QUANTIZE,
+    TRM_LAYER_DEQUANTIZE,
+    TRM_LAYER_DETERMINANT,
+    TRM_LAYER_FOURIER,
+    TRM_LAYER_RANDOM,
     TRM_LAYER_KIND_COUNT
 } trm_layer_kind;
 
@@ -46,10 +79,12 @@ typedef struct trm_cast_params {
     trm_dtype to;
 } trm_cast_params;
 
-/* (x) -> the same elements under other dims. In `dims`, 0 copies the input's dimension at that
- * position and one -1 is inferred. */
+/* (x, shape i32|i64 [r], value input, optional) -> the same elements under other dims: `dims`, or the values of `shape`
+ * where it is given (`dims` is then not read). 0 copies the input's dimension at that position, unless `zero_is_zero`,
+ * and one -1 is inferred. */
 typedef struct trm_reshape_params {
     trm_dims dims;
+    bool zero_is_zero;
 } trm_reshape_params;
 
 /* (x) -> axes permuted: out.d[i] = in.d[perm[i]]. */
@@ -57,8 +92,10 @@ typedef struct trm_transpose_params {
     int32_t perm[TRM_MAX_DIMS];
 } trm_transpose_params;
 
-/* (x) -> elements start, start+step, ... before end of one axis. Negative start or end count from the
- * end of the axis; `end` INT64_MAX means to the end. step > 0. */
+/* (x, start, end, step: i32|i64 [1] or scalar, value inputs, optional) -> elements start, start+step, ... before end of
+ * one axis. Negative start or end count from the end of the axis and are clamped to it; `end` INT64_MAX means to the
+ * end. A negative step runs backwards, then `end` INT64_MIN means past the first element. Inputs that are given replace
+ * the parameters. */
 typedef struct trm_slice_params {
     int32_t axis;
     int64_t start, end, step;
@@ -111,7 +148,7 @@ typedef enum trm_elementwise_op {
     TRM_ELEMENTWISE_POW
 } trm_elementwise_op;
 
-/* (a, b) of one type -> elementwise with numpy broadcasting. */
+/* (a, b) of one type -> elementwise with numpy broadcasting. Integers wrap around; their division truncates. */
 typedef struct trm_elementwise_params {
     trm_elementwise_op op;
 } trm_elementwise_params;
@@ -129,7 +166,7 @@ typedef enum trm_unary_op {
     TRM_UNARY_SOFTCAP /* alpha * tanh(x / alpha) */
 } trm_unary_op;
 
-/* (x) -> op(x), same dims and type. */
+/* (x) -> op(x), same dims and, but where said, type. */
 typedef struct trm_unary_params {
     trm_unary_op op;
     trm_activation activation;
@@ -283,6 +320,326 @@ typedef struct trm_collective_params {
     trm_dims dims;
 } trm_collective_params;
 
+/* ---- kinds of general networks ----------------------------------------------------------------- */
+
+/*
+ * A value input is a small tensor whose values, not only dims, decide the dims of the outputs. A context knows them
+ * on the host before the layer is enqueued: they are constants, inputs of the network, or follow from dims and
+ * those. Where the value is not known (a network is being defined), the dims it decides are -1.
+ *
+ * Kinds whose output dims depend on data (NON_ZERO, UNIQUE, NON_MAX_SUPPRESSION) have as their last output the number
+ * of entries, i64 scalar: memory is planned for the most there can be, a context reads the number and goes on with it.
+ */
+
+/* (x) -> i64 [end - start]: dims start .. end - 1 of x. Negative positions count from the end; both are clamped. */
+typedef struct trm_shape_params {
+    int32_t start, end; /* end INT32_MAX: all */
+} trm_shape_params;
+
+/* (x, shape i32|i64 [r], value input, optional) -> x repeated to what its dims and `dims` (or the values of `shape`)
+ * broadcast to, as numpy does. */
+typedef struct trm_expand_params {
+    trm_dims dims;
+} trm_expand_params;
+
+/* (x [n dims], repeats i64 [n], value input) -> x repeated repeats[i] times along axis i. No parameters. */
+
+typedef enum trm_pad_mode {
+    TRM_PAD_CONSTANT = 0,
+    TRM_PAD_REFLECT, /* without the edge: c b | a b c | b a */
+    TRM_PAD_EDGE,
+    TRM_PAD_WRAP
+} trm_pad_mode;
+
+/* (x, pads i64 [2 n], value input, optional; value: scalar of x's type, optional) -> x with before[i] elements before
+ * and after[i] after those of axis i; negative numbers cut. `pads` replaces both: all befores, then all afters.
+ * Constant padding takes `value`, or 0. */
+typedef struct trm_pad_params {
+    trm_pad_mode mode;
+    int32_t before[TRM_MAX_DIMS], after[TRM_MAX_DIMS];
+} trm_pad_params;
+
+/* (start, limit, delta: scalars of one type, value inputs) -> [max(0, ceil((limit - start) / delta))]: start + i *
+ * delta. No parameters. */
+
+/* (condition bool, a, b of one type) -> condition ? a : b, the three broadcast. No parameters. */
+
+/* (data, indices i32|i64 of as many axes) -> like indices: data with position `axis` replaced by the index there.
+ * Negative indices count from the end; out of range yields zeros. */
+typedef struct trm_gather_elements_params {
+    int32_t axis;
+} trm_gather_elements_params;
+
+/* (data, indices i64 [..., k]) -> indices[:-1] + data[batch_dims + k:]: rows of indices address data behind batch_dims
+ * axes that both share. */
+typedef struct trm_gather_nd_params {
+    int32_t batch_dims;
+} trm_gather_nd_params;
+
+typedef enum trm_scatter_form {
+    TRM_SCATTER_ELEMENTS = 0, /* indices like updates: position `axis` replaced by the index */
+    TRM_SCATTER_ND            /* indices i64 [..., k], updates indices[:-1] + data[k:] */
+} trm_scatter_form;
+
+typedef enum trm_scatter_reduction {
+    TRM_SCATTER_REPLACE = 0,
+    TRM_SCATTER_ADD,
+    TRM_SCATTER_MUL,
+    TRM_SCATTER_MIN,
+    TRM_SCATTER_MAX
+} trm_scatter_reduction;
+
+/* (data, indices i32|i64, updates) -> data with updates written, or combined, at indices. Which of two writes to one
+ * place wins is not defined; indices out of range are left out. */
+typedef struct trm_scatter_params {
+    trm_scatter_form form;
+    trm_scatter_reduction reduction;
+    int32_t axis; /* ELEMENTS */
+} trm_scatter_params;
+
+/* (indices of any number type, depth: scalar, value input; values [2]) -> a new axis of `depth` at `axis` of the
+ * output: values[1] at the index, values[0] elsewhere. Negative indices count from depth; out of range is all
+ * values[0]. */
+typedef struct trm_one_hot_params {
+    int32_t axis;
+} trm_one_hot_params;
+
+/* (x, lengths i64 [batch]) -> the first lengths[b] elements along time_axis of each batch entry reversed. */
+typedef struct trm_reverse_sequence_params {
+    int32_t batch_axis, time_axis; /* 0 and 1, or 1 and 0 */
+} trm_reverse_sequence_params;
+
+/* (x, k: i64 [1] or scalar, value input) -> (values, indices i64): the k largest (or smallest) along `axis`, in order
+ * if sorted; of equal ones the lower index first. NaN counts as largest. */
+typedef struct trm_topk_params {
+    int32_t axis;
+    bool smallest, sorted;
+} trm_topk_params;
+
+/* (x) -> i64: index of the largest (or smallest) along `axis`, the first or last of equal ones. */
+typedef struct trm_arg_reduce_params {
+    int32_t axis;
+    bool smallest, last, keep_dims;
+} trm_arg_reduce_params;
+
+typedef enum trm_cumulative_op { TRM_CUMULATIVE_SUM = 0, TRM_CUMULATIVE_PROD } trm_cumulative_op;
+
+/* (x) -> running sum or product along `axis`; exclusive leaves out the element itself, reverse runs from the end. */
+typedef struct trm_cumulative_params {
+    trm_cumulative_op op;
+    int32_t axis;
+    bool exclusive, reverse;
+} trm_cumulative_params;
+
+/* (x [n dims]) -> (i64 [n, count], count): positions of elements that are not 0, in row-major order. No parameters. */
+
+/* (x) -> (y, indices i64 [u], inverse i64 [d], counts i64 [u], u is data-dependent): the different elements of x
+ * flattened, or slices along `axis`: in order of value if sorted, else of first occurrence. The number u is the fifth
+ * output. */
+typedef struct trm_unique_params {
+    bool flatten; /* `axis` is not read */
+    bool sorted;
+    int32_t axis;
+} trm_unique_params;
+
+/* (boxes f32 [B, N, 4], scores f32 [B, C, N], most per class i64 scalar, value input, optional: 0; iou threshold f32
+ * scalar optional: 0, score threshold f32 scalar optional) -> (i64 [count, 3]: batch, class, box; count). By batch,
+ * then class, then falling score. */
+typedef struct trm_non_max_suppression_params {
+    bool center_point; /* boxes are x, y of the centre, width, height; else y1, x1, y2, x2 in any order */
+} trm_non_max_suppression_params;
+
+/* (x [N, C, d1 .. dk], w [M, C / groups, k1 .. kk], bias [M] optional, residual like the output, optional) -> [N, M, o1
+ * .. ok], k = 1 to 3. o = (d + before + after - dilation * (kernel - 1) - 1) / stride + 1. Accumulates in f32, adds
+ * bias and residual, applies the activation. `same` SAME_UPPER or SAME_LOWER computes pads from dims: o = ceil(d /
+ * stride). */
+#define TRM_MAX_SPATIAL 3
+typedef enum trm_auto_pad { TRM_AUTO_PAD_NONE = 0, TRM_AUTO_PAD_SAME_UPPER, TRM_AUTO_PAD_SAME_LOWER } trm_auto_pad;
+typedef struct trm_convolution_params {
+    int32_t groups;
+    int32_t stride[TRM_MAX_SPATIAL], dilation[TRM_MAX_SPATIAL];
+    int32_t before[TRM_MAX_SPATIAL], after[TRM_MAX_SPATIAL];
+    int32_t output_padding[TRM_MAX_SPATIAL]; /* DECONVOLUTION only */
+    trm_auto_pad auto_pad;
+    trm_activation activation;
+} trm_convolution_params;
+
+/* DECONVOLUTION, with the same parameters: (x [N, C, d1 .. dk], w [C, M / groups, k1 .. kk], bias [M] optional, output
+ * sizes i64 [k], value input, optional)
+ * -> [N, M, o1 .. ok], the transpose of the convolution: o = stride * (d - 1) + output_padding + dilation * (kernel -
+ * 1) + 1 - before - after. */
+
+/* (x [N, C, H, W], w [M, C / groups, kh, kw], offset [N, offset_groups * kh * kw * 2, oh, ow], bias [M] optional, mask
+ * [N, offset_groups * kh * kw, oh, ow] optional) -> [N, M, oh, ow]: taps moved by offset (bilinear) and weighted by
+ * mask. */
+typedef struct trm_deformable_convolution_params {
+    int32_t groups, offset_groups;
+    int32_t stride[2], dilation[2], before[2], after[2];
+} trm_deformable_convolution_params;
+
+typedef enum trm_pool_op { TRM_POOL_MAX = 0, TRM_POOL_AVERAGE, TRM_POOL_LP } trm_pool_op;
+
+/* (x [N, C, d1 .. dk]) -> [N, C, o1 .. ok], k = 1 to 3; with `indices` (MAX) also i64 positions in x flattened. */
+typedef struct trm_pool_params {
+    trm_pool_op op;
+    int32_t kernel[TRM_MAX_SPATIAL], stride[TRM_MAX_SPATIAL], dilation[TRM_MAX_SPATIAL];
+    int32_t before[TRM_MAX_SPATIAL], after[TRM_MAX_SPATIAL];
+    trm_auto_pad auto_pad;
+    bool ceil;              /* o rounds up; a window that would start in the padding after is left out */
+    bool count_padding;     /* AVERAGE divides by the whole window */
+    bool indices;           /* MAX */
+    bool indices_by_column; /* positions count columns first */
+    float p;                /* LP: (sum |x|^p)^(1/p) */
+} trm_pool_params;
+
+typedef enum trm_resize_mode { TRM_RESIZE_NEAREST = 0, TRM_RESIZE_LINEAR, TRM_RESIZE_CUBIC } trm_resize_mode;
+typedef enum trm_resize_coordinates {
+    TRM_RESIZE_HALF_PIXEL = 0,
+    TRM_RESIZE_HALF_PIXEL_SYMMETRIC,
+    TRM_RESIZE_PYTORCH_HALF_PIXEL,
+    TRM_RESIZE_ALIGN_CORNERS,
+    TRM_RESIZE_ASYMMETRIC,
+    TRM_RESIZE_HALF_PIXEL_FOR_NN, /* tf_half_pixel_for_nn */
+    TRM_RESIZE_CROP               /* tf_crop_and_resize */
+} trm_resize_coordinates;
+typedef enum trm_resize_nearest {
+    TRM_RESIZE_ROUND_PREFER_FLOOR = 0,
+    TRM_RESIZE_ROUND_PREFER_CEIL,
+    TRM_RESIZE_FLOOR,
+    TRM_RESIZE_CEIL
+} trm_resize_nearest;
+typedef enum trm_resize_aspect {
+    TRM_RESIZE_STRETCH = 0,
+    TRM_RESIZE_NOT_LARGER,
+    TRM_RESIZE_NOT_SMALLER
+} trm_resize_aspect;
+
+/* (x, roi f32 [2 n] optional, scales f32 [n] value input optional, sizes i64 [n] value input optional) -> x sampled to
+ * other sizes; exactly one of scales and sizes, n the number of bits in `axes`. Everything as ONNX Resize defines it.
+ */
+typedef struct trm_resize_params {
+    trm_resize_mode mode;
+    trm_resize_coordinates coordinates;
+    trm_resize_nearest nearest;
+    trm_resize_aspect aspect; /* with sizes */
+    uint32_t axes;            /* bit i: axis i is resized */
+    bool antialias, exclude_outside;
+    float cubic_a, extrapolation;
+} trm_resize_params;
+
+typedef enum trm_grid_padding { TRM_GRID_ZEROS = 0, TRM_GRID_BORDER, TRM_GRID_REFLECTION } trm_grid_padding;
+
+/* (x [N, C, d1 .. dk], grid [N, o1 .. ok, k], coordinates in -1 .. 1, last spatial axis first) -> [N, C, o1 .. ok], k =
+ * 2 or 3. */
+typedef struct trm_grid_sample_params {
+    trm_resize_mode mode;
+    trm_grid_padding padding;
+    bool align_corners;
+} trm_grid_sample_params;
+
+typedef enum trm_roi_op { TRM_ROI_ALIGN_AVERAGE = 0, TRM_ROI_ALIGN_MAX, TRM_ROI_POOL_MAX } trm_roi_op;
+
+/* (x [N, C, H, W], rois, batch i64 [R]) -> [R, C, height, width]. ALIGN: rois [R, 4] x1, y1, x2, y2 with `batch`;
+ * POOL_MAX: rois [R, 5] batch first, no third input. */
+typedef struct trm_roi_pool_params {
+    trm_roi_op op;
+    int32_t height, width, sampling_ratio;
+    float spatial_scale;
+    bool half_pixel;
+} trm_roi_pool_params;
+
+/* (x [N, C * k1 * .., L]) -> [N, C, image1 ..]: columns added to their places in the image. */
+typedef struct trm_col2im_params {
+    trm_dims image; /* 1 to 3 spatial axes */
+    int32_t kernel[TRM_MAX_SPATIAL], stride[TRM_MAX_SPATIAL], dilation[TRM_MAX_SPATIAL];
+    int32_t before[TRM_MAX_SPATIAL], after[TRM_MAX_SPATIAL];
+} trm_col2im_params;
+
+/* (x [N, C, ...], scale [C] optional, bias [C] optional) -> each group of C / groups channels of each n normalised to
+ * mean 0, variance 1. groups = C (0 in the parameters) is instance normalisation. Statistics in f32. */
+typedef struct trm_group_norm_params {
+    int32_t groups;
+    float eps;
+    trm_activation activation;
+} trm_group_norm_params;
+
+/* (x [N, C, ...]) -> x / (bias + alpha / size * sum over `size` neighbouring channels of x^2) ^ beta. */
+typedef struct trm_lrn_params {
+    int32_t size;
+    float alpha, beta, bias;
+} trm_lrn_params;
+
+typedef enum trm_recurrent_cell { TRM_RECURRENT_RNN = 0, TRM_RECURRENT_GRU, TRM_RECURRENT_LSTM } trm_recurrent_cell;
+typedef enum trm_recurrent_direction {
+    TRM_RECURRENT_FORWARD = 0,
+    TRM_RECURRENT_REVERSE,
+    TRM_RECURRENT_BIDIRECTIONAL
+} trm_recurrent_direction;
+typedef enum trm_recurrent_activation {
+    TRM_RECURRENT_SIGMOID = 0,
+    TRM_RECURRENT_TANH,
+    TRM_RECURRENT_RELU,
+    TRM_RECURRENT_AFFINE, /* alpha x + beta */
+    TRM_RECURRENT_LEAKY_RELU,
+    TRM_RECURRENT_THRESHOLDED_RELU,
+    TRM_RECURRENT_SCALED_TANH,
+    TRM_RECURRENT_HARD_SIGMOID,
+    TRM_RECURRENT_ELU,
+    TRM_RECURRENT_SOFTSIGN,
+    TRM_RECURRENT_SOFTPLUS
+} trm_recurrent_activation;
+
+/* ONNX RNN, GRU and LSTM: (x [T, B, I], w [D, g H, I], r [D, g H, H], bias [D, 2 g H] optional, lengths i32 [B]
+ * optional, initial h [D, B, H] optional, initial c [D, B, H] optional, peepholes [D, 3 H] optional) -> (y [T, D, B,
+ * H], last h [D, B, H], LSTM: last c [D, B, H]); g = 1, 3 (zrh), 4 (iofc) rows of gates. */
+typedef struct trm_recurrent_params {
+    trm_recurrent_cell cell;
+    trm_recurrent_direction direction;
+    int32_t hidden;
+    bool linear_before_reset; /* GRU */
+    bool input_forget;        /* LSTM */
+    float clip;               /* 0: off */
+    trm_recurrent_activation activations[6];
+    float alpha[6], beta[6];
+} trm_recurrent_params;
+
+/* (x float, scale, zero_point optional) -> x / scale rounded half to even + zero_point, saturated to `to`. scale is a
+ * scalar, one per position of `axis`, or with block_size > 0 one per block along `axis`. */
+typedef struct trm_quantize_params {
+    int32_t axis;
+    int32_t block_size;
+    trm_dtype to;
+} trm_quantize_params;
+
+/* (x, scale, zero_point optional) -> (x - zero_point) * scale, of type `to` (NONE: that of scale). Shapes as for
+ * QUANTIZE, with the same parameters. */
+
+/* (x [..., n, n]) -> [...]. No parameters. */
+
+/* (x [..., n, 2 or 1 real]) -> the discrete Fourier transform along `axis`, complex numbers as a last axis of 2. */
+typedef struct trm_fourier_params {
+    int32_t axis;
+    bool inverse, onesided;
+    int64_t length; /* 0: that of the axis; else cut or padded with zeros */
+} trm_fourier_params;
+
+typedef enum trm_random_op {
+    TRM_RANDOM_UNIFORM = 0, /* low .. high: a, b */
+    TRM_RANDOM_NORMAL,      /* mean a, deviation b */
+    TRM_RANDOM_BERNOULLI,   /* 1 with probability x */
+    TRM_RANDOM_MULTINOMIAL  /* x [B, C] unnormalised logs -> [B, samples] */
+} trm_random_op;
+
+/* (shape i64 [r], value input) for UNIFORM and NORMAL, (x) for the others -> random numbers; the same for the same
+ * seed, position and run of the context. */
+typedef struct trm_random_params {
+    trm_random_op op;
+    trm_dtype to;
+    float a, b;
+    uint64_t seed;
+    int64_t samples;
+} trm_random_params;
+
 /* A kind and its parameters. */
 typedef struct trm_layer_desc {
     trm_layer_kind kind;
@@ -304,6 +661,32 @@ typedef struct trm_layer_desc {
         trm_rope_params rope;
         trm_attention_params attention;
         trm_collective_params collective;
+        trm_shape_params shape;
+        trm_expand_params expand;
+        trm_pad_params pad;
+        trm_gather_elements_params gather_elements;
+        trm_gather_nd_params gather_nd;
+        trm_scatter_params scatter;
+        trm_one_hot_params one_hot;
+        trm_reverse_sequence_params reverse_sequence;
+        trm_topk_params topk;
+        trm_arg_reduce_params arg_reduce;
+        trm_cumulative_params cumulative;
+        trm_unique_params unique;
+        trm_non_max_suppression_params non_max_suppression;
+        trm_convolution_params convolution; /* and DECONVOLUTION */
+        trm_deformable_convolution_params deformable_convolution;
+        trm_pool_params pool;
+        trm_resize_params resize;
+        trm_grid_sample_params grid_sample;
+        trm_roi_pool_params roi_pool;
+        trm_col2im_params col2im;
+        trm_group_norm_params group_norm;
+        trm_lrn_params lrn;
+        trm_recurrent_params recurrent;
+        trm_quantize_params quantize; /* and DEQUANTIZE */
+        trm_fourier_params fourier;
+        trm_random_params random;
     };
 } trm_layer_desc;
 

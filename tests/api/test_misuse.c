@@ -1,6 +1,8 @@
 /* The public API in wrong hands: every mistake is refused with its cause, and changes nothing. */
 #include "support/support.h"
 
+#include "graph/params.h"
+
 #include <pthread.h>
 
 #include <trireme/trireme.h>
@@ -146,16 +148,13 @@ static trm_layer_desc odd_desc(uint64_t *random)
         words[i] = test_random_below(random, 8) == 0 ? odd_number(random) : (int32_t)test_random_below(random, 2);
     }
     desc.kind = (trm_layer_kind)test_random_below(random, TRM_LAYER_KIND_COUNT);
-    bool a = test_random_below(random, 2) == 0, b = test_random_below(random, 2) == 0;
-    if (desc.kind == TRM_LAYER_MATMUL) {
-        memcpy(&desc.matmul.transpose_a, &a, sizeof(a));
-        memcpy(&desc.matmul.transpose_b, &b, sizeof(b));
-    } else if (desc.kind == TRM_LAYER_NORM) {
-        memcpy(&desc.norm.residual, &a, sizeof(a));
-    } else if (desc.kind == TRM_LAYER_REDUCE) {
-        memcpy(&desc.reduce.keep_dims, &a, sizeof(a));
-    } else if (desc.kind == TRM_LAYER_ROPE) {
-        memcpy(&desc.rope.interleaved, &a, sizeof(a));
+    int32_t n;
+    const trm_field *fields = trm_layer_fields(desc.kind, &n);
+    for (int32_t i = 0; i < n; i++) {
+        bool value = test_random_below(random, 2) == 0;
+        if (fields[i].type == TRM_FIELD_BOOL) {
+            memcpy((unsigned char *)&desc + fields[i].offset, &value, sizeof(value));
+        }
     }
     return desc;
 }
@@ -167,7 +166,7 @@ static void test_odd_layers(void **state)
     (void)state;
     uint64_t random = test_seed();
     int32_t added = 0;
-    for (int32_t turn = 0; turn < 300; turn++) {
+    for (int32_t turn = 0; turn < 600; turn++) {
         trm_network *network;
         assert_ok(trm_network_create(&network));
         trm_tensor *tensors[32];
