@@ -35,6 +35,18 @@ uint64_t test_seed(void)
     return text != NULL ? strtoull(text, NULL, 0) : 20261121u;
 }
 
+bool test_in_part(int32_t i)
+{
+    const char *text = getenv("TRM_TEST_PART");
+    int part, parts;
+    return text == NULL || (sscanf(text, "%d/%d", &part, &parts) == 2 && parts > 0 && i % parts == part);
+}
+
+bool test_is_brief(void)
+{
+    return getenv("TRM_TEST_BRIEF") != NULL;
+}
+
 uint64_t test_random(uint64_t *state)
 {
     uint64_t z = (*state += 0x9e3779b97f4a7c15ull);

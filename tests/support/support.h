@@ -6,6 +6,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -32,6 +33,14 @@ uint64_t test_random(uint64_t *state);
 int64_t test_random_below(uint64_t *state, int64_t n);
 /* Uniform in [-1, 1). */
 float test_random_float(uint64_t *state);
+
+/* Whether case `i` belongs to this run: all do, unless TRM_TEST_PART is "k/n", which takes every n-th from the k-th (of
+ * 0
+ * .. n - 1). */
+bool test_in_part(int32_t i);
+/* Whether TRM_TEST_BRIEF asks for fewer repetitions of the same things: under a sanitizer that runs kernels a hundred
+ * times slower. */
+bool test_is_brief(void);
 
 /* A new empty folder under the build folder; valid until the next call. */
 const char *test_temporary_folder(void);
