@@ -230,6 +230,7 @@ static const trm_infer_rule rules[TRM_LAYER_KIND_COUNT] = {
     [TRM_LAYER_ROPE] = trm_infer_rope,
     [TRM_LAYER_ATTENTION] = trm_infer_attention,
     [TRM_LAYER_DIST_COLLECTIVE] = trm_infer_collective,
+    [TRM_LAYER_PAD] = trm_infer_pad,
 };
 
 uint32_t trm_layer_value_inputs(const trm_layer_desc *desc)

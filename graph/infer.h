@@ -39,6 +39,9 @@ trm_status trm_infer_norm(const trm_infer_call *call);
 trm_status trm_infer_rope(const trm_infer_call *call);
 trm_status trm_infer_attention(const trm_infer_call *call);
 
+/* infer_movement.c: rules of the kinds that take or place elements by position */
+trm_status trm_infer_pad(const trm_infer_call *call);
+
 /* infer_collective.c */
 trm_status trm_infer_collective(const trm_infer_call *call);
 

@@ -51,6 +51,10 @@ trm_status trm_cuda_reduce_run(const trm_kernel_call *call);
 bool trm_cuda_rope_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_rope_run(const trm_kernel_call *call);
 
+/* index.cu */
+bool trm_cuda_pad_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_pad_run(const trm_kernel_call *call);
+
 /* matmul.c */
 bool trm_cuda_matmul_accepts(const trm_kernel_call *call);
 size_t trm_cuda_matmul_workspace(const trm_kernel_call *call);

@@ -23,6 +23,7 @@ static const trm_kernel kernels[] = {
     SIMPLE(softmax, TRM_LAYER_SOFTMAX),
     SIMPLE(reduce, TRM_LAYER_REDUCE),
     SIMPLE(rope, TRM_LAYER_ROPE),
+    SIMPLE(pad, TRM_LAYER_PAD),
 };
 
 const trm_kernel_table trm_cuda_kernels = {kernels, (int32_t)(sizeof(kernels) / sizeof(kernels[0]))};

@@ -122,6 +122,7 @@ TRM_HOST_KERNEL(norm)
 TRM_HOST_KERNEL(softmax)
 TRM_HOST_KERNEL(reduce)
 TRM_HOST_KERNEL(rope)
+TRM_HOST_KERNEL(pad)
 size_t trm_host_gemv_workspace(const trm_kernel_call *call);
 
 #undef TRM_HOST_KERNEL

@@ -40,6 +40,7 @@ static const trm_kernel kernels[] = {
     REFERENCE(TRM_LAYER_SOFTMAX, softmax),
     REFERENCE(TRM_LAYER_REDUCE, reduce),
     REFERENCE(TRM_LAYER_ROPE, rope),
+    REFERENCE(TRM_LAYER_PAD, pad),
 };
 
 const trm_kernel_table trm_host_kernels = {kernels, (int32_t)(sizeof(kernels) / sizeof(kernels[0]))};

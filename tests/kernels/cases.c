@@ -2,60 +2,10 @@
 #include "kernels/cases.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#define COUNT(array) ((int32_t)(sizeof(array) / sizeof((array)[0])))
-
-static const trm_dtype floats[] = {TRM_F32, TRM_F16, TRM_BF16};
-static const trm_dtype numbers[] = {TRM_F32, TRM_F16, TRM_BF16, TRM_F64, TRM_I8,  TRM_U8,
-                                    TRM_I16, TRM_U16, TRM_I32,  TRM_U32, TRM_I64, TRM_U64};
-static const trm_dtype all_types[] = {TRM_F32, TRM_F16, TRM_BF16, TRM_F64, TRM_I8,  TRM_U8,  TRM_I16,
-                                      TRM_U16, TRM_I32, TRM_U32,  TRM_I64, TRM_U64, TRM_BOOL};
-
-static bool is_floating(trm_dtype dtype)
-{
-    return dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16 || dtype == TRM_F64;
-}
-
-static bool is_unsigned(trm_dtype dtype)
-{
-    return dtype == TRM_U8 || dtype == TRM_U16 || dtype == TRM_U32 || dtype == TRM_U64 || dtype == TRM_BOOL;
-}
-
-TRM_PRINTF(2, 3) static kernel_case new_case(trm_layer_kind kind, const char *format, ...)
-{
-    kernel_case test;
-    memset(&test, 0, sizeof(test));
-    test.layer.kind = kind;
-    test.tolerance = 1.0;
-    int used = snprintf(test.name, sizeof(test.name), "%s ", trm_layer_kind_name(kind));
-    va_list args;
-    va_start(args, format);
-    vsnprintf(test.name + used, sizeof(test.name) - (size_t)used, format, args);
-    va_end(args);
-    return test;
-}
-
-static kernel_case_input *add_input(kernel_case *test, trm_dtype dtype, trm_dims dims, double low, double high)
-{
-    kernel_case_input *input = &test->inputs[test->n_inputs++];
-    *input = (kernel_case_input){.dtype = dtype, .dims = dims, .low = low, .high = high};
-    return input;
-}
-
-/* Values over the usual range of a type. */
-static kernel_case_input *add_data(kernel_case *test, trm_dtype dtype, trm_dims dims)
-{
-    const double high = is_floating(dtype) ? 2.0 : dtype == TRM_BOOL ? 1.0 : 100.0;
-    return add_input(test, dtype, dims, is_unsigned(dtype) ? 0.0 : -high, high);
-}
-
-static void add_output(kernel_case *test, trm_dtype dtype, trm_dims dims)
-{
-    test->outputs[test->n_outputs++] = (kernel_case_output){dtype, dims};
-}
+#include "kernels/case_support.h"
 
 /* ---- cast --------------------------------------------------------------------------------------- */
 

@@ -14,6 +14,9 @@ void kernel_cases_norm(kernel_case_bench *bench);
 void kernel_cases_fold(kernel_case_bench *bench); /* softmax, reduce */
 void kernel_cases_rope(kernel_case_bench *bench);
 
+/* cases_index.c, with their meanings */
+void kernel_cases_indexing(kernel_case_bench *bench); /* pad */
+
 /* The meaning of each kind in f64. */
 void meaning_cast(const kernel_case *test, double *const *inputs, double *const *outputs);
 void meaning_reshape(const kernel_case *test, double *const *inputs, double *const *outputs);

@@ -49,6 +49,7 @@ TEST(pointwise)
 TEST(norm)
 TEST(fold)
 TEST(rope)
+TEST(indexing)
 
 int main(void)
 {
@@ -59,7 +60,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cast), cmocka_unit_test(movement), cmocka_unit_test(matmul), cmocka_unit_test(pointwise),
-        cmocka_unit_test(norm), cmocka_unit_test(fold),     cmocka_unit_test(rope),
+        cmocka_unit_test(norm), cmocka_unit_test(fold),     cmocka_unit_test(rope),   cmocka_unit_test(indexing),
     };
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     cmocka_set_skip_filter(getenv("TRM_TEST_SKIP")); /* NULL: none */

@@ -1,69 +1,8 @@
 /* What each layer kind means, element by element in f64, written from the catalogue and not from the kernels. */
 #include <math.h>
 
+#include "kernels/case_support.h"
 #include "kernels/cases.h"
-
-typedef struct place {
-    int64_t i[TRM_MAX_DIMS];
-} place;
-
-static place place_of(const trm_dims *dims, int64_t index)
-{
-    place p = {{0}};
-    for (int32_t axis = dims->n - 1; axis >= 0; axis--) {
-        p.i[axis] = index % dims->d[axis];
-        index /= dims->d[axis];
-    }
-    return p;
-}
-
-static int64_t index_of(const trm_dims *dims, const int64_t *i)
-{
-    int64_t index = 0;
-    for (int32_t axis = 0; axis < dims->n; axis++) {
-        index = index * dims->d[axis] + i[axis];
-    }
-    return index;
-}
-
-/* Index into an operand that broadcasts over `out`. */
-static int64_t broadcast_index(const trm_dims *operand, const trm_dims *out, const place *p)
-{
-    int64_t index = 0;
-    for (int32_t axis = 0; axis < operand->n; axis++) {
-        const int64_t at = operand->d[axis] == 1 ? 0 : p->i[axis + out->n - operand->n];
-        index = index * operand->d[axis] + at;
-    }
-    return index;
-}
-
-static int32_t axis_of(int32_t axis, const trm_dims *dims)
-{
-    return axis < 0 ? axis + dims->n : axis;
-}
-
-static int64_t count_of_output(const kernel_case *test)
-{
-    return trm_dims_count(&test->outputs[0].dims);
-}
-
-static bool is_integer(trm_dtype dtype)
-{
-    return dtype >= TRM_I8 && dtype <= TRM_U64;
-}
-
-/* Low bits of a whole number, as an integer of the type. */
-static double wrap(trm_dtype dtype, double value)
-{
-    const double range = ldexp(1.0, (int)trm_dtype_size(dtype) * 8);
-    const bool has_sign = dtype == TRM_I8 || dtype == TRM_I16 || dtype == TRM_I32 || dtype == TRM_I64;
-    if (value >= (has_sign ? -range / 2.0 : 0.0) && value < (has_sign ? range / 2.0 : range)) {
-        return value; /* where adding the range would lose bits */
-    }
-    double rest = fmod(value, range);
-    rest += rest < 0.0 ? range : 0.0;
-    return has_sign && rest >= range / 2.0 ? rest - range : rest;
-}
 
 void meaning_cast(const kernel_case *test, double *const *inputs, double *const *outputs)
 {

@@ -33,12 +33,13 @@ TEST(pointwise)
 TEST(norm)
 TEST(fold)
 TEST(rope)
+TEST(indexing)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cast), cmocka_unit_test(movement), cmocka_unit_test(matmul), cmocka_unit_test(pointwise),
-        cmocka_unit_test(norm), cmocka_unit_test(fold),     cmocka_unit_test(rope),
+        cmocka_unit_test(norm), cmocka_unit_test(fold),     cmocka_unit_test(rope),   cmocka_unit_test(indexing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

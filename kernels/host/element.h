@@ -1,0 +1,44 @@
+/*
+ * The host's loops over element functions (kernels/element/element.h).
+ *
+ *     TRM_HOST_ELEMENTS(one_hot, trm_one_hot_args)        defines one_hot_range for trm_element_one_hot(args, i)
+ *     TRM_HOST_PLACED_ELEMENTS(pad, trm_pad_args)         the same with coordinates: trm_element_pad(args, at, i)
+ *     trm_host_for_each(call, count, work, pad_range, &args);
+ */
+#ifndef TRM_KERNELS_HOST_ELEMENT_H
+#define TRM_KERNELS_HOST_ELEMENT_H
+
+#include "kernels/element/element.h"
+#include "kernels/host/host.h"
+
+#define TRM_HOST_ELEMENTS(kind, type)                                                                                  \
+    static void kind##_range(void *user, int64_t begin, int64_t end)                                                   \
+    {                                                                                                                  \
+        const type args = *(const type *)user;                                                                         \
+        for (int64_t i = begin; i < end; i++) {                                                                        \
+            trm_element_##kind(&args, i);                                                                              \
+        }                                                                                                              \
+    }
+
+#define TRM_HOST_PLACED_ELEMENTS(kind, type)                                                                           \
+    static void kind##_range(void *user, int64_t begin, int64_t end)                                                   \
+    {                                                                                                                  \
+        const type args = *(const type *)user;                                                                         \
+        int64_t at[TRM_MAX_DIMS];                                                                                      \
+        trm_element_place(&args.dims, begin, at);                                                                      \
+        for (int64_t i = begin; i < end; i++) {                                                                        \
+            trm_element_##kind(&args, at, i);                                                                          \
+            trm_element_next(&args.dims, at);                                                                          \
+        }                                                                                                              \
+    }
+
+/* Runs `range` over 0 .. count - 1 on the call's pool; `work`: reads and operations of one element, to share it out. */
+static inline void trm_host_for_each(const trm_kernel_call *call, int64_t count, int64_t work, trm_pool_fn range,
+                                     void *args)
+{
+    if (count > 0) {
+        trm_pool_for(trm_host_pool(call), count, trm_host_row_grain(work), range, args);
+    }
+}
+
+#endif
