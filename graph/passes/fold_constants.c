@@ -197,6 +197,7 @@ static trm_status run_layer(folder *self, trm_layer *layer, bool *folded)
         if (input != NULL) {
             call.inputs[i] = (trm_view){NULL, input->dtype, input->dims};
             TRM_TRY_GOTO(status, load_input(input, &call.inputs[i].data, &copies[i]), free_copies);
+            call.values[i] = call.inputs[i].data;
         }
     }
     for (int32_t i = 0; i < layer->n_outputs; i++) {

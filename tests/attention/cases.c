@@ -188,7 +188,7 @@ static void set_packed(kernel_case *test, trm_dtype dtype, heads h, int32_t n, c
     set_input(test, TRM_ATTENTION_V, dtype, DIMS(tokens, h.hkv, h.dv), NULL);
     set_input(test, TRM_ATTENTION_SEQUENCE_STARTS, TRM_I32, DIMS(n + 1), starts);
     test->n_outputs = 1;
-    test->outputs[0] = (kernel_case_output){dtype, DIMS(tokens, h.hq, h.dv)};
+    test->outputs[0] = (kernel_case_output){.dtype = dtype, .dims = DIMS(tokens, h.hq, h.dv)};
 }
 
 static void packed_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention_params p, heads h, int32_t n,
@@ -334,7 +334,7 @@ static void padded_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention
         }
     }
     test.n_outputs = 1;
-    test.outputs[0] = (kernel_case_output){dtype, DIMS(batch, h.hq, n, h.dv)};
+    test.outputs[0] = (kernel_case_output){.dtype = dtype, .dims = DIMS(batch, h.hq, n, h.dv)};
     kernel_case_run(bench, &test, meaning_padded);
 }
 

@@ -61,7 +61,7 @@ static inline kernel_case_input *add_data(kernel_case *test, trm_dtype dtype, tr
 
 static inline void add_output(kernel_case *test, trm_dtype dtype, trm_dims dims)
 {
-    test->outputs[test->n_outputs++] = (kernel_case_output){dtype, dims};
+    test->outputs[test->n_outputs++] = (kernel_case_output){.dtype = dtype, .dims = dims};
 }
 
 /* ---- places, for the meanings ------------------------------------------------------------------- */

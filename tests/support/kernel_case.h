@@ -18,7 +18,14 @@ typedef struct kernel_case_input {
 typedef struct kernel_case_output {
     trm_dtype dtype;
     trm_dims dims;
+    bool partly;  /* a data-dependent output of the largest dims, of which only */
+    int64_t used; /* the first `used` elements are written */
 } kernel_case_output;
+
+static inline int64_t kernel_case_used(const kernel_case_output *output)
+{
+    return output->partly ? output->used : trm_dims_count(&output->dims);
+}
 
 typedef struct kernel_case {
     char name[160];
