@@ -47,6 +47,7 @@ struct trm_generator {
     int64_t seen_words;
 
     int32_t buckets[TRM_MAX_BUCKETS], n_buckets;
+    bool tune;
     trm_graph_exec *captured[TRM_MAX_BUCKETS][TRM_SAMPLE_MODE_COUNT]; /* CUDA; NULL until first used */
 };
 

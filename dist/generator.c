@@ -57,6 +57,7 @@ static trm_status choose_limits(trm_generator *g, const trm_generator_options *o
                  options->max_sequences, (long long)g->max_context, MOST_SEQUENCES, INT32_MAX - TRM_KV_BLOCK_SIZE);
     }
     g->max_sequences = options->max_sequences > 0 ? options->max_sequences : 1;
+    g->tune = options->tune;
     g->max_step_tokens = options->max_step_tokens > 0 ? options->max_step_tokens
                          : cuda                       ? DEFAULT_STEP_TOKENS_CUDA
                                                       : DEFAULT_STEP_TOKENS_HOST;

@@ -157,7 +157,9 @@ static trm_status captured_step(trm_generator *g, int32_t bucket, trm_sample_mod
             tuned = tuned || g->captured[bucket][i] != NULL;
         }
         if (!tuned) {
-            TRM_TRY(trm_context_tune(g->context));
+            if (g->tune) {
+                TRM_TRY(trm_context_tune(g->context));
+            }
             TRM_TRY(enqueue(g, g->buckets[bucket], mode)); /* lets libraries set themselves up outside the capture */
             TRM_TRY(trm_context_wait(g->context));
         }

@@ -236,6 +236,7 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
     options.max_context = context;
     options.max_sequences = sequences;
     options.max_step_tokens = (int32_t)settings_integer(j->all, SETTING_STEP_TOKENS);
+    options.tune = !settings_flag(j->all, SETTING_NO_TUNE);
     options.progress = show_progress;
     options.progress_user = j;
     TRM_TRY(trm_generator_create(j->model, j->world, &options, &j->generator));

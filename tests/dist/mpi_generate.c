@@ -42,6 +42,7 @@ static trm_generator *make_generator(trm_dtype dtype, int32_t sequences, int32_t
     options.dtype = dtype;
     options.max_sequences = sequences;
     options.max_step_tokens = step_tokens;
+    options.tune = !test_is_brief();
     assert_ok(trm_mesh_parse(NULL, trm_world_size(world), &options.mesh));
     trm_generator *generator;
     assert_ok(trm_generator_create(model, world, &options, &generator));
