@@ -230,6 +230,12 @@ static const trm_infer_rule rules[TRM_LAYER_KIND_COUNT] = {
     [TRM_LAYER_ROPE] = trm_infer_rope,
     [TRM_LAYER_ATTENTION] = trm_infer_attention,
     [TRM_LAYER_DIST_COLLECTIVE] = trm_infer_collective,
+    [TRM_LAYER_SHAPE] = trm_infer_shape,
+    [TRM_LAYER_EXPAND] = trm_infer_expand,
+    [TRM_LAYER_TILE] = trm_infer_tile,
+    [TRM_LAYER_RANGE] = trm_infer_range,
+    [TRM_LAYER_NON_ZERO] = trm_infer_non_zero,
+    [TRM_LAYER_UNIQUE] = trm_infer_unique,
     [TRM_LAYER_PAD] = trm_infer_pad,
 };
 
@@ -342,6 +348,9 @@ void trm_layer_normalize(trm_layer_desc *desc, const trm_dims *first_input)
         break;
     case TRM_LAYER_DIST_COLLECTIVE:
         normalize_axis(&desc->collective.axis, rank);
+        break;
+    case TRM_LAYER_UNIQUE:
+        normalize_axis(&desc->unique.axis, rank);
         break;
     default:
         break;
