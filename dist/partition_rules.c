@@ -289,7 +289,7 @@ static int32_t axis_link(const trm_layer *layer, int32_t k, int32_t i)
 
 static bool activation_keeps_zero(trm_activation activation)
 {
-    return activation != TRM_ACTIVATION_SIGMOID;
+    return activation != TRM_ACTIVATION_SIGMOID && activation != TRM_ACTIVATION_SOFTPLUS;
 }
 
 static bool unary_keeps_zero(const trm_unary_params *unary)
@@ -302,9 +302,45 @@ static bool unary_keeps_zero(const trm_unary_params *unary)
     case TRM_UNARY_EXP:
     case TRM_UNARY_LOG:
     case TRM_UNARY_RECIPROCAL:
+    case TRM_UNARY_COS:
+    case TRM_UNARY_COSH:
+    case TRM_UNARY_ACOS:
+    case TRM_UNARY_ACOSH:
+    case TRM_UNARY_NOT:
+    case TRM_UNARY_HARD_SIGMOID:
         return false;
+    case TRM_UNARY_CLIP:
+        return unary->alpha <= 0.0f && unary->beta >= 0.0f;
+    case TRM_UNARY_CELU:
+        return unary->alpha != 0.0f;
+    case TRM_UNARY_SHRINK:
+        return unary->alpha >= 0.0f;
     default:
         return true;
+    }
+}
+
+/* Where the inputs that are split end in zeros. */
+static bool elementwise_keeps_zero(trm_elementwise_op op, bool a_is_zero, bool b_is_zero)
+{
+    switch (op) {
+    case TRM_ELEMENTWISE_DIV: /* 0 / 0 */
+    case TRM_ELEMENTWISE_MOD:
+    case TRM_ELEMENTWISE_FMOD:
+    case TRM_ELEMENTWISE_POW: /* 0 ^ 0 */
+    case TRM_ELEMENTWISE_EQUAL:
+    case TRM_ELEMENTWISE_LESS_EQUAL:
+    case TRM_ELEMENTWISE_GREATER_EQUAL:
+        return false;
+    case TRM_ELEMENTWISE_MUL:
+    case TRM_ELEMENTWISE_AND:
+        return true;
+    case TRM_ELEMENTWISE_SHIFT_LEFT:
+    case TRM_ELEMENTWISE_SHIFT_RIGHT:
+    case TRM_ELEMENTWISE_PRELU:
+        return a_is_zero;
+    default:
+        return a_is_zero && b_is_zero;
     }
 }
 
@@ -325,11 +361,7 @@ static bool keeps_zero(const draft *d)
     case TRM_LAYER_UNARY:
         return unary_keeps_zero(&desc->unary);
     case TRM_LAYER_ELEMENTWISE:
-        if (desc->elementwise.op == TRM_ELEMENTWISE_DIV || desc->elementwise.op == TRM_ELEMENTWISE_POW) {
-            return false; /* 0 / 0, 0 ^ 0 */
-        }
-        return desc->elementwise.op == TRM_ELEMENTWISE_MUL ||
-               (d->in[0].kind == TRM_SPLIT && d->in[1].kind == TRM_SPLIT);
+        return elementwise_keeps_zero(desc->elementwise.op, d->in[0].kind == TRM_SPLIT, d->in[1].kind == TRM_SPLIT);
     case TRM_LAYER_GATHER:
         return d->in[0].kind == TRM_SPLIT;
     case TRM_LAYER_EMBEDDING:

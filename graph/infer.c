@@ -33,6 +33,11 @@ bool trm_dtype_is_float(trm_dtype dtype)
     return dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16 || dtype == TRM_F64;
 }
 
+bool trm_dtype_is_integer(trm_dtype dtype)
+{
+    return dtype >= TRM_I8 && dtype <= TRM_U64;
+}
+
 size_t trm_dims_bytes(const trm_dims *dims, trm_dtype dtype)
 {
     size_t bytes = trm_dtype_size(dtype);
@@ -152,9 +157,9 @@ trm_status trm_infer_require_dims(const trm_infer_call *call, int32_t input, con
 
 trm_status trm_infer_require_activation(trm_activation activation)
 {
-    if ((unsigned)activation > TRM_ACTIVATION_QUICK_GELU) {
+    if ((unsigned)activation > TRM_ACTIVATION_SOFTSIGN) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found activation %d, expected 0 to %d", (int)activation,
-                 (int)TRM_ACTIVATION_QUICK_GELU);
+                 (int)TRM_ACTIVATION_SOFTSIGN);
     }
     return TRM_OK;
 }
@@ -230,12 +235,6 @@ static const trm_infer_rule rules[TRM_LAYER_KIND_COUNT] = {
     [TRM_LAYER_ROPE] = trm_infer_rope,
     [TRM_LAYER_ATTENTION] = trm_infer_attention,
     [TRM_LAYER_DIST_COLLECTIVE] = trm_infer_collective,
-    [TRM_LAYER_SHAPE] = trm_infer_shape,
-    [TRM_LAYER_EXPAND] = trm_infer_expand,
-    [TRM_LAYER_TILE] = trm_infer_tile,
-    [TRM_LAYER_RANGE] = trm_infer_range,
-    [TRM_LAYER_NON_ZERO] = trm_infer_non_zero,
-    [TRM_LAYER_UNIQUE] = trm_infer_unique,
     [TRM_LAYER_PAD] = trm_infer_pad,
 };
 
@@ -348,9 +347,6 @@ void trm_layer_normalize(trm_layer_desc *desc, const trm_dims *first_input)
         break;
     case TRM_LAYER_DIST_COLLECTIVE:
         normalize_axis(&desc->collective.axis, rank);
-        break;
-    case TRM_LAYER_UNIQUE:
-        normalize_axis(&desc->unique.axis, rank);
         break;
     default:
         break;

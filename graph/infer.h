@@ -19,17 +19,19 @@ typedef struct trm_infer_call {
 
 typedef trm_status (*trm_infer_rule)(const trm_infer_call *call);
 
-/* infer_tensor.c: rules of kinds that move elements or take them one by one */
+/* infer_tensor.c: rules of kinds that move elements */
 trm_status trm_infer_cast(const trm_infer_call *call);
 trm_status trm_infer_reshape(const trm_infer_call *call);
 trm_status trm_infer_transpose(const trm_infer_call *call);
 trm_status trm_infer_slice(const trm_infer_call *call);
 trm_status trm_infer_concat(const trm_infer_call *call);
 trm_status trm_infer_gather(const trm_infer_call *call);
-trm_status trm_infer_elementwise(const trm_infer_call *call);
-trm_status trm_infer_unary(const trm_infer_call *call);
 trm_status trm_infer_softmax(const trm_infer_call *call);
 trm_status trm_infer_reduce(const trm_infer_call *call);
+
+/* infer_pointwise.c: rules of kinds that take elements one by one */
+trm_status trm_infer_elementwise(const trm_infer_call *call);
+trm_status trm_infer_unary(const trm_infer_call *call);
 
 /* infer_model.c: rules of the kinds of a neural network */
 trm_status trm_infer_embedding(const trm_infer_call *call);
@@ -41,14 +43,6 @@ trm_status trm_infer_attention(const trm_infer_call *call);
 
 /* infer_movement.c: rules of the kinds that take or place elements by position */
 trm_status trm_infer_pad(const trm_infer_call *call);
-
-/* infer_shape.c: rules of the kinds whose dims follow from values or data */
-trm_status trm_infer_shape(const trm_infer_call *call);
-trm_status trm_infer_expand(const trm_infer_call *call);
-trm_status trm_infer_tile(const trm_infer_call *call);
-trm_status trm_infer_range(const trm_infer_call *call);
-trm_status trm_infer_non_zero(const trm_infer_call *call);
-trm_status trm_infer_unique(const trm_infer_call *call);
 
 /* infer_collective.c */
 trm_status trm_infer_collective(const trm_infer_call *call);
@@ -77,10 +71,6 @@ trm_status trm_infer_broadcast(const trm_dims *a, const trm_dims *b, int32_t ski
  * `values` then untouched. */
 trm_status trm_infer_values(const trm_infer_call *call, int32_t input, const char *what, int64_t count, int64_t *values,
                             bool *known);
-
-/* Dims given by the elements of an i32 or i64 vector, whose length must be known: sizes->n is it, also where *known is
- * false. */
-trm_status trm_infer_sizes(const trm_infer_call *call, int32_t input, const char *what, trm_dims *sizes, bool *known);
 
 /* ---- dims -------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /*
- * Shape and type rules of the kinds that move elements or take them one by one.
+ * Shape and type rules of the kinds that move elements.
  */
 #include "graph/infer.h"
 
@@ -7,7 +7,6 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "kernels/element/slice.h"
 
 /* One output with the dims and type of an input. */
 static void same_as_input(const trm_infer_call *call, int32_t input)
@@ -48,8 +47,8 @@ static trm_status count_dim(element_count *count, int64_t dim)
 }
 
 /* Writes the dims that are given or copied, -1 where one is inferred, and counts what is not copied. */
-static trm_status fill_reshape(const trm_dims *in, const trm_dims *wanted, bool zero_is_zero, trm_dims *out,
-                               int32_t *inferred, element_count *from, element_count *to)
+static trm_status fill_reshape(const trm_dims *in, const trm_dims *wanted, trm_dims *out, int32_t *inferred,
+                               element_count *from, element_count *to)
 {
     char text[TRM_DIMS_TEXT_SIZE];
     if (wanted->n < 0 || wanted->n > TRM_MAX_DIMS) {
@@ -59,8 +58,7 @@ static trm_status fill_reshape(const trm_dims *in, const trm_dims *wanted, bool 
     out->n = wanted->n;
     for (int32_t i = 0; i < wanted->n; i++) {
         out->d[i] = wanted->d[i];
-        bool copied = wanted->d[i] == 0 && !zero_is_zero;
-        if (copied && i >= in->n) {
+        if (wanted->d[i] == 0 && i >= in->n) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "reshape of %s copies dimension %" PRId32 ", which it does not have",
                      trm_dims_format(in, text), i);
         }
@@ -68,7 +66,7 @@ static trm_status fill_reshape(const trm_dims *in, const trm_dims *wanted, bool 
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "reshape to %s, expected sizes of at least 0 and at most one -1",
                      trm_dims_format(wanted, text));
         }
-        if (copied) {
+        if (wanted->d[i] == 0) {
             out->d[i] = in->d[i];
         } else if (wanted->d[i] == -1) {
             *inferred = i;
@@ -77,7 +75,7 @@ static trm_status fill_reshape(const trm_dims *in, const trm_dims *wanted, bool 
         }
     }
     for (int32_t i = 0; i < in->n; i++) {
-        if (i >= wanted->n || wanted->d[i] != 0 || zero_is_zero) {
+        if (i >= wanted->n || wanted->d[i] != 0) {
             TRM_TRY(count_dim(from, in->d[i]));
         }
     }
@@ -86,32 +84,17 @@ static trm_status fill_reshape(const trm_dims *in, const trm_dims *wanted, bool 
 
 trm_status trm_infer_reshape(const trm_infer_call *call)
 {
-    TRM_TRY(trm_infer_require_inputs(call, 1, 2));
-    const trm_dims *in = call->dims[0];
-    trm_dims given = call->desc->reshape.dims, *wanted = &given, *out = &call->output_dims[0];
-    bool known = true;
-    call->output_dtypes[0] = call->dtypes[0];
-    if (trm_infer_has(call, 1)) {
-        TRM_TRY(trm_infer_sizes(call, 1, "shape", &given, &known));
-    }
-    if (!known) {
-        *out = given;
-        for (int32_t i = 0; i < out->n; i++) {
-            out->d[i] = -1;
-        }
-        return TRM_OK;
-    }
+    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
+    const trm_dims *in = call->dims[0], *wanted = &call->desc->reshape.dims;
+    trm_dims *out = &call->output_dims[0];
     element_count from = {1, true}, to = {1, true};
     int32_t inferred = -1;
-    TRM_TRY(fill_reshape(in, wanted, call->desc->reshape.zero_is_zero, out, &inferred, &from, &to));
+    TRM_TRY(fill_reshape(in, wanted, out, &inferred, &from, &to));
+    /* Sizes in `to` are at least 1: a 0 copies. */
     bool fits;
-    if (inferred >= 0 && to.known == 0) {
-        fits = false;
-    } else if (inferred >= 0) {
+    if (inferred >= 0) {
         fits = !from.complete || from.known % to.known == 0;
         out->d[inferred] = from.complete ? from.known / to.known : -1;
-    } else if (to.known == 0) { /* unknown dims may be 0 */
-        fits = !from.complete || from.known == 0;
     } else if (from.complete) {
         fits = from.known == to.known;
     } else {
@@ -122,6 +105,7 @@ trm_status trm_infer_reshape(const trm_infer_call *call)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "dims %s cannot be reshaped to %s: the numbers of elements differ",
                  trm_dims_format(in, found), trm_dims_format(wanted, expected));
     }
+    call->output_dtypes[0] = call->dtypes[0];
     return TRM_OK;
 }
 
@@ -145,28 +129,28 @@ trm_status trm_infer_transpose(const trm_infer_call *call)
     return TRM_OK;
 }
 
+/* A start or end, which may be negative, as a position in 0 .. size. */
+static int64_t clamp_position(int64_t position, int64_t size)
+{
+    position = position < 0 ? position + size : position;
+    return position < 0 ? 0 : position > size ? size : position;
+}
+
 trm_status trm_infer_slice(const trm_infer_call *call)
 {
-    static const char *const names[] = {"start", "end", "step"};
-    TRM_TRY(trm_infer_require_inputs(call, 1, 4));
-    trm_slice_params slice = call->desc->slice;
-    int64_t *fields[] = {&slice.start, &slice.end, &slice.step};
+    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
+    const trm_slice_params *slice = &call->desc->slice;
     int32_t axis;
-    bool all_known = true;
-    TRM_TRY(trm_infer_axis(slice.axis, call->dims[0]->n, &axis));
+    TRM_TRY(trm_infer_axis(slice->axis, call->dims[0]->n, &axis));
+    if (slice->step <= 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "slice has step %" PRId64 ", expected at least 1", slice->step);
+    }
     same_as_input(call, 0);
-    for (int32_t i = 1; i < 4; i++) {
-        bool known = true;
-        if (trm_infer_has(call, i)) {
-            TRM_TRY(trm_infer_values(call, i, names[i - 1], 1, fields[i - 1], &known));
-        }
-        all_known = all_known && known;
+    int64_t size = call->dims[0]->d[axis];
+    if (size != -1) {
+        int64_t start = clamp_position(slice->start, size), end = clamp_position(slice->end, size);
+        call->output_dims[0].d[axis] = end <= start ? 0 : (end - start - 1) / slice->step + 1;
     }
-    if (all_known && slice.step == 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "slice has step 0");
-    }
-    int64_t size = call->dims[0]->d[axis], first;
-    call->output_dims[0].d[axis] = size == -1 || !all_known ? -1 : trm_slice_range(&slice, size, &first);
     return TRM_OK;
 }
 
@@ -223,60 +207,6 @@ trm_status trm_infer_gather(const trm_infer_call *call)
         out->d[out->n++] = data->d[i];
     }
     call->output_dtypes[0] = call->dtypes[0];
-    return TRM_OK;
-}
-
-/* ---- element by element ------------------------------------------------------------------------ */
-
-trm_status trm_infer_elementwise(const trm_infer_call *call)
-{
-    TRM_TRY(trm_infer_require_inputs(call, 2, 2));
-    if ((unsigned)call->desc->elementwise.op > TRM_ELEMENTWISE_POW) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found elementwise op %d, expected 0 to %d",
-                 (int)call->desc->elementwise.op, (int)TRM_ELEMENTWISE_POW);
-    }
-    if (call->dtypes[0] == TRM_BOOL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a has type bool, expected numbers");
-    }
-    TRM_TRY(trm_infer_require_dtype(call, 1, "b", call->dtypes[0]));
-    TRM_TRY(trm_infer_broadcast(call->dims[0], call->dims[1], 0, &call->output_dims[0]));
-    call->output_dtypes[0] = call->dtypes[0];
-    return TRM_OK;
-}
-
-trm_status trm_infer_unary(const trm_infer_call *call)
-{
-    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
-    const trm_unary_params *unary = &call->desc->unary;
-    bool of_integers = false;
-    TRM_TRY(trm_infer_require_activation(unary->activation));
-    switch (unary->op) {
-    case TRM_UNARY_NEG:
-    case TRM_UNARY_ABS:
-        of_integers = call->dtypes[0] == TRM_I8 || call->dtypes[0] == TRM_I16 || call->dtypes[0] == TRM_I32 ||
-                      call->dtypes[0] == TRM_I64;
-        break;
-    case TRM_UNARY_SOFTCAP:
-        if (!(unary->alpha > 0)) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "softcap has alpha %g, expected more than 0", (double)unary->alpha);
-        }
-        break;
-    case TRM_UNARY_ACTIVATION:
-    case TRM_UNARY_EXP:
-    case TRM_UNARY_LOG:
-    case TRM_UNARY_SQRT:
-    case TRM_UNARY_RECIPROCAL:
-    case TRM_UNARY_ERF:
-    case TRM_UNARY_LINEAR:
-        break;
-    default:
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found unary op %d, expected 0 to %d", (int)unary->op,
-                 (int)TRM_UNARY_SOFTCAP);
-    }
-    if (!of_integers) {
-        TRM_TRY(trm_infer_require_float(call, 0, "x"));
-    }
-    same_as_input(call, 0);
     return TRM_OK;
 }
 

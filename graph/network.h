@@ -107,7 +107,9 @@ const char *trm_dims_format(const trm_dims *dims, char *text);
 /* Bytes of a tensor whose dims are known and were checked. */
 size_t trm_dims_bytes(const trm_dims *dims, trm_dtype dtype);
 bool trm_dims_equal(const trm_dims *a, const trm_dims *b);
+/* Types that layers compute on: f32, f16, bf16, f64; i8 to u64. Neither: bool, and types that are only stored. */
 bool trm_dtype_is_float(trm_dtype dtype);
+bool trm_dtype_is_integer(trm_dtype dtype);
 
 /* How many outputs a layer has. */
 int32_t trm_layer_output_count(const trm_layer_desc *desc);

@@ -126,7 +126,11 @@ typedef enum trm_activation {
     TRM_ACTIVATION_GELU_TANH, /* by the tanh approximation */
     TRM_ACTIVATION_SIGMOID,
     TRM_ACTIVATION_TANH,
-    TRM_ACTIVATION_QUICK_GELU /* x * sigmoid(1.702 x) */
+    TRM_ACTIVATION_QUICK_GELU, /* x * sigmoid(1.702 x) */
+    TRM_ACTIVATION_HARD_SWISH, /* x * max(0, min(1, x / 6 + 0.5)) */
+    TRM_ACTIVATION_MISH,       /* x * tanh(log(1 + e^x)) */
+    TRM_ACTIVATION_SOFTPLUS,   /* log(1 + e^x) */
+    TRM_ACTIVATION_SOFTSIGN    /* x / (1 + |x|) */
 } trm_activation;
 
 /* (a [..., M, K], b [..., K, N], bias [N] optional) -> [..., M, N]; leading dims broadcast. With
@@ -145,10 +149,25 @@ typedef enum trm_elementwise_op {
     TRM_ELEMENTWISE_DIV,
     TRM_ELEMENTWISE_MIN,
     TRM_ELEMENTWISE_MAX,
-    TRM_ELEMENTWISE_POW
+    TRM_ELEMENTWISE_POW,
+    TRM_ELEMENTWISE_MOD,   /* sign of the divisor */
+    TRM_ELEMENTWISE_FMOD,  /* sign of the dividend */
+    TRM_ELEMENTWISE_EQUAL, /* comparisons give bool */
+    TRM_ELEMENTWISE_LESS,
+    TRM_ELEMENTWISE_LESS_EQUAL,
+    TRM_ELEMENTWISE_GREATER,
+    TRM_ELEMENTWISE_GREATER_EQUAL,
+    TRM_ELEMENTWISE_AND, /* of bools; of integers, bit by bit */
+    TRM_ELEMENTWISE_OR,
+    TRM_ELEMENTWISE_XOR,
+    TRM_ELEMENTWISE_SHIFT_LEFT, /* integers */
+    TRM_ELEMENTWISE_SHIFT_RIGHT,
+    TRM_ELEMENTWISE_PRELU /* a < 0 ? a * b : a */
 } trm_elementwise_op;
 
-/* (a, b) of one type -> elementwise with numpy broadcasting. Integers wrap around; their division truncates. */
+/* (a, b) of one type -> elementwise with numpy broadcasting. Integers wrap around; their division truncates, and by 0
+ * gives 0. Comparisons take numbers, EQUAL also bools; AND, OR and XOR integers or bools. A shift by at least the
+ * type's width shifts everything out. NaN wins in MIN and MAX. */
 typedef struct trm_elementwise_params {
     trm_elementwise_op op;
 } trm_elementwise_params;
@@ -162,11 +181,39 @@ typedef enum trm_unary_op {
     TRM_UNARY_SQRT,
     TRM_UNARY_RECIPROCAL,
     TRM_UNARY_ERF,
-    TRM_UNARY_LINEAR, /* alpha * x + beta */
-    TRM_UNARY_SOFTCAP /* alpha * tanh(x / alpha) */
+    TRM_UNARY_LINEAR,  /* alpha * x + beta */
+    TRM_UNARY_SOFTCAP, /* alpha * tanh(x / alpha) */
+    TRM_UNARY_SIGN,
+    TRM_UNARY_CEIL,
+    TRM_UNARY_FLOOR,
+    TRM_UNARY_ROUND, /* half to even */
+    TRM_UNARY_SIN,
+    TRM_UNARY_COS,
+    TRM_UNARY_TAN,
+    TRM_UNARY_ASIN,
+    TRM_UNARY_ACOS,
+    TRM_UNARY_ATAN,
+    TRM_UNARY_SINH,
+    TRM_UNARY_COSH,
+    TRM_UNARY_ASINH,
+    TRM_UNARY_ACOSH,
+    TRM_UNARY_ATANH,
+    TRM_UNARY_NOT,              /* of bool; of integers, bit by bit */
+    TRM_UNARY_IS_NAN,           /* gives bool */
+    TRM_UNARY_IS_INF,           /* gives bool; alpha != 0 counts -inf, beta != 0 +inf */
+    TRM_UNARY_CLIP,             /* min(beta, max(alpha, x)) */
+    TRM_UNARY_ELU,              /* x < 0 ? alpha * (e^x - 1) : x */
+    TRM_UNARY_SELU,             /* beta * (x < 0 ? alpha * (e^x - 1) : x) */
+    TRM_UNARY_CELU,             /* max(0, x) + min(0, alpha * (e^(x / alpha) - 1)) */
+    TRM_UNARY_LEAKY_RELU,       /* x < 0 ? alpha * x : x */
+    TRM_UNARY_HARD_SIGMOID,     /* max(0, min(1, alpha * x + beta)) */
+    TRM_UNARY_THRESHOLDED_RELU, /* x > alpha ? x : 0 */
+    TRM_UNARY_SHRINK,           /* x < -alpha ? x + beta : x > alpha ? x - beta : 0 */
+    TRM_UNARY_SWISH             /* x * sigmoid(alpha * x) */
 } trm_unary_op;
 
-/* (x) -> op(x), same dims and, but where said, type. */
+/* (x) -> op(x), same dims and, but where said, type. x is of a float type; NEG, ABS and SIGN also take integers, NOT
+ * takes bool or integers only. NaN stays NaN. */
 typedef struct trm_unary_params {
     trm_unary_op op;
     trm_activation activation;

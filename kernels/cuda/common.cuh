@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/overlap.cuh"
+#include "kernels/element/pointwise.h"
 
 /* One element to f32 and back, rounding to nearest even. */
 static __device__ __forceinline__ float to_float(float x)
@@ -121,24 +122,7 @@ template <typename T> __device__ __forceinline__ void store8(T *to, const float 
 
 static __device__ __forceinline__ float activate(trm_activation activation, float x)
 {
-    switch (activation) {
-    case TRM_ACTIVATION_RELU:
-        return x > 0.0f ? x : 0.0f;
-    case TRM_ACTIVATION_SILU:
-        return x / (1.0f + expf(-x));
-    case TRM_ACTIVATION_GELU:
-        return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
-    case TRM_ACTIVATION_GELU_TANH:
-        return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
-    case TRM_ACTIVATION_SIGMOID:
-        return 1.0f / (1.0f + expf(-x));
-    case TRM_ACTIVATION_TANH:
-        return tanhf(x);
-    case TRM_ACTIVATION_QUICK_GELU:
-        return x / (1.0f + expf(-1.702f * x));
-    default:
-        return x;
-    }
+    return trm_activate_f32(activation, x);
 }
 
 static __device__ __forceinline__ float warp_sum(float x)

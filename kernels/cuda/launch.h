@@ -36,6 +36,8 @@ trm_status trm_cuda_embedding_run(const trm_kernel_call *call);
 /* elementwise.cu */
 bool trm_cuda_elementwise_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_elementwise_run(const trm_kernel_call *call);
+
+/* unary.cu */
 bool trm_cuda_unary_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_unary_run(const trm_kernel_call *call);
 bool trm_cuda_glu_accepts(const trm_kernel_call *call);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "kernels/element/pointwise.h"
 #include "kernels/host/host.h"
 
 /*
@@ -166,7 +167,7 @@ static void gelu_tanh(float *x, int64_t n)
 
 bool trm_host_activation_is_known(trm_activation activation)
 {
-    return activation >= TRM_ACTIVATION_NONE && activation <= TRM_ACTIVATION_QUICK_GELU;
+    return activation >= TRM_ACTIVATION_NONE && activation <= TRM_ACTIVATION_SOFTSIGN;
 }
 
 void trm_host_activate(trm_activation activation, float *x, int64_t n)
@@ -182,24 +183,24 @@ void trm_host_activate(trm_activation activation, float *x, int64_t n)
     case TRM_ACTIVATION_SILU:
         apply_sigmoid(x, n, 1.0f, true);
         break;
-    case TRM_ACTIVATION_GELU:
-        for (int64_t i = 0; i < n; i++) {
-            x[i] = 0.5f * x[i] * (1.0f + erff(x[i] * 0.70710678118654752f));
-        }
-        break;
     case TRM_ACTIVATION_GELU_TANH:
         gelu_tanh(x, n);
         break;
     case TRM_ACTIVATION_SIGMOID:
         apply_sigmoid(x, n, 1.0f, false);
         break;
-    case TRM_ACTIVATION_TANH:
-        for (int64_t i = 0; i < n; i++) {
-            x[i] = tanhf(x[i]);
-        }
-        break;
     case TRM_ACTIVATION_QUICK_GELU:
         apply_sigmoid(x, n, 1.702f, true);
+        break;
+    case TRM_ACTIVATION_HARD_SWISH:
+        for (int64_t i = 0; i < n; i++) {
+            x[i] = trm_activate_f32(TRM_ACTIVATION_HARD_SWISH, x[i]);
+        }
+        break;
+    default:
+        for (int64_t i = 0; i < n; i++) {
+            x[i] = trm_activate_f32(activation, x[i]);
+        }
         break;
     }
 }

@@ -40,17 +40,6 @@ static const trm_kernel kernels[] = {
     REFERENCE(TRM_LAYER_SOFTMAX, softmax),
     REFERENCE(TRM_LAYER_REDUCE, reduce),
     REFERENCE(TRM_LAYER_ROPE, rope),
-    REFERENCE(TRM_LAYER_SHAPE, shape),
-    REFERENCE(TRM_LAYER_EXPAND, repeat),
-    REFERENCE(TRM_LAYER_TILE, repeat),
-    REFERENCE(TRM_LAYER_RANGE, range),
-    REFERENCE(TRM_LAYER_NON_ZERO, non_zero),
-    {.name = "host.unique",
-     .kind = TRM_LAYER_UNIQUE,
-     .backend = TRM_BACKEND_HOST,
-     .accepts = trm_host_unique_accepts,
-     .workspace = trm_host_unique_workspace,
-     .run = trm_host_unique_run},
     REFERENCE(TRM_LAYER_PAD, pad),
 };
 

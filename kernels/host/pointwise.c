@@ -1,6 +1,8 @@
-/* Kernels that work element by element: elementwise (two inputs, broadcast), unary, glu. Cast is in cast.c. */
-#include <math.h>
-
+/*
+ * Kernels that work element by element: elementwise (two inputs, broadcast) and glu. What an operation is stands in
+ * kernels/element/pointwise.h.
+ */
+#include "kernels/element/pointwise.h"
 #include "kernels/host/host.h"
 
 /* What elementwise computes on: f32, f16 and bf16 as f32, integers as i64 or u64, f64 as it is. */
@@ -74,69 +76,66 @@ bool trm_host_elementwise_accepts(const trm_kernel_call *call)
 {
     broadcast b;
     const trm_elementwise_op op = call->layer->elementwise.op;
-    return call->n_inputs == 2 && call->n_outputs == 1 && op >= TRM_ELEMENTWISE_ADD && op <= TRM_ELEMENTWISE_POW &&
-           is_arithmetic(call->inputs[0].dtype) && call->inputs[1].dtype == call->inputs[0].dtype &&
-           call->outputs[0].dtype == call->inputs[0].dtype && broadcast_init(&b, call);
-}
-
-/* Integers wrap around; division by zero gives zero. */
-static int64_t divide_i64(int64_t x, int64_t y)
-{
-    return y == 0 ? 0 : y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y;
-}
-
-static uint64_t power_u64(uint64_t x, uint64_t y)
-{
-    uint64_t result = 1;
-    for (; y > 0; y >>= 1) {
-        result *= (y & 1) != 0 ? x : 1;
-        x *= x;
+    const trm_dtype type = call->inputs[0].dtype;
+    if (call->n_inputs != 2 || call->n_outputs != 1 || op < TRM_ELEMENTWISE_ADD || op > TRM_ELEMENTWISE_PRELU ||
+        call->inputs[1].dtype != type) {
+        return false;
     }
-    return result;
+    const bool logical = trm_elementwise_is_logical(op), of_bools = logical || op == TRM_ELEMENTWISE_EQUAL;
+    const bool of_floats = !logical && !trm_elementwise_is_shift(op);
+    return ((is_arithmetic(type) && (of_floats || trm_host_is_integer(type))) || (type == TRM_BOOL && of_bools)) &&
+           call->outputs[0].dtype == (trm_elementwise_is_comparison(op) ? TRM_BOOL : type) && broadcast_init(&b, call);
 }
 
-static int64_t power_i64(int64_t x, int64_t y)
-{
-    if (y < 0) {
-        return x == 1 ? 1 : x == -1 ? (y % 2 == 0 ? 1 : -1) : 0;
-    }
-    return (int64_t)power_u64((uint64_t)x, (uint64_t)y);
-}
-
-/* One loop per operation: x and y at strides sx and sy (0 or 1), into z. NaN wins in min and max, as in numpy. */
-#define LOOP(type, expression)                                                                                         \
-    for (int64_t i = 0; i < n; i++) {                                                                                  \
-        const type x = px[i * sx], y = py[i * sy];                                                                     \
-        z[i] = (type)(expression);                                                                                     \
-    }                                                                                                                  \
-    break
-#define LOOPS_OF(name, type, add, sub, mul, divide, power)                                                             \
-    TRM_VECTOR_CLONES static void name(trm_elementwise_op op, const type *px, int64_t sx, const type *py, int64_t sy,  \
-                                       type *z, int64_t n)                                                             \
+/* One loop per operation: x and y at strides sx and sy (0 or 1), into z. */
+#define LOOP(op, function, type)                                                                                       \
+    case TRM_ELEMENTWISE_##op:                                                                                         \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            z[i] = (type)function(TRM_ELEMENTWISE_##op, px[i * sx], py[i * sy]);                                       \
+        }                                                                                                              \
+        break;
+#define LOOPS_OF(suffix, type)                                                                                         \
+    TRM_VECTOR_CLONES static void compute_##suffix(trm_elementwise_op op, const type *px, int64_t sx, const type *py,  \
+                                                   int64_t sy, type *z, int64_t n)                                     \
     {                                                                                                                  \
         switch (op) {                                                                                                  \
-        case TRM_ELEMENTWISE_ADD:                                                                                      \
-            LOOP(type, add);                                                                                           \
-        case TRM_ELEMENTWISE_SUB:                                                                                      \
-            LOOP(type, sub);                                                                                           \
-        case TRM_ELEMENTWISE_MUL:                                                                                      \
-            LOOP(type, mul);                                                                                           \
-        case TRM_ELEMENTWISE_DIV:                                                                                      \
-            LOOP(type, divide);                                                                                        \
-        case TRM_ELEMENTWISE_MIN:                                                                                      \
-            LOOP(type, x < y || x != x ? x : y);                                                                       \
-        case TRM_ELEMENTWISE_MAX:                                                                                      \
-            LOOP(type, x > y || x != x ? x : y);                                                                       \
-        case TRM_ELEMENTWISE_POW:                                                                                      \
-            LOOP(type, power);                                                                                         \
+            LOOP(ADD, trm_binary_##suffix, type)                                                                       \
+            LOOP(SUB, trm_binary_##suffix, type)                                                                       \
+            LOOP(MUL, trm_binary_##suffix, type)                                                                       \
+            LOOP(DIV, trm_binary_##suffix, type)                                                                       \
+            LOOP(MIN, trm_binary_##suffix, type)                                                                       \
+            LOOP(MAX, trm_binary_##suffix, type)                                                                       \
+            LOOP(AND, trm_binary_##suffix, type)                                                                       \
+            LOOP(OR, trm_binary_##suffix, type)                                                                        \
+            LOOP(XOR, trm_binary_##suffix, type)                                                                       \
+            LOOP(PRELU, trm_binary_##suffix, type)                                                                     \
+        default:                                                                                                       \
+            for (int64_t i = 0; i < n; i++) {                                                                          \
+                z[i] = trm_binary_##suffix(op, px[i * sx], py[i * sy]);                                                \
+            }                                                                                                          \
+            break;                                                                                                     \
+        }                                                                                                              \
+    }                                                                                                                  \
+    TRM_VECTOR_CLONES static void compare_##suffix(trm_elementwise_op op, const type *px, int64_t sx, const type *py,  \
+                                                   int64_t sy, bool *z, int64_t n)                                     \
+    {                                                                                                                  \
+        switch (op) {                                                                                                  \
+            LOOP(EQUAL, trm_compare_##suffix, bool)                                                                    \
+            LOOP(LESS, trm_compare_##suffix, bool)                                                                     \
+            LOOP(LESS_EQUAL, trm_compare_##suffix, bool)                                                               \
+            LOOP(GREATER, trm_compare_##suffix, bool)                                                                  \
+        default:                                                                                                       \
+            for (int64_t i = 0; i < n; i++) {                                                                          \
+                z[i] = trm_compare_##suffix(TRM_ELEMENTWISE_GREATER_EQUAL, px[i * sx], py[i * sy]);                    \
+            }                                                                                                          \
+            break;                                                                                                     \
         }                                                                                                              \
     }
 
-LOOPS_OF(compute_f32, float, x + y, x - y, x *y, x / y, powf(x, y))
-LOOPS_OF(compute_f64, double, x + y, x - y, x *y, x / y, pow(x, y))
-LOOPS_OF(compute_i64, int64_t, (uint64_t)x + (uint64_t)y, (uint64_t)x - (uint64_t)y, (uint64_t)x *(uint64_t)y,
-         divide_i64(x, y), power_i64(x, y))
-LOOPS_OF(compute_u64, uint64_t, x + y, x - y, x *y, y == 0 ? 0 : x / y, power_u64(x, y))
+LOOPS_OF(f32, float)
+LOOPS_OF(f64, double)
+LOOPS_OF(i64, int64_t)
+LOOPS_OF(u64, uint64_t)
 
 /* n elements from offsets a, b into offset c; strides as above. */
 static void compute_run(const trm_kernel_call *call, int64_t a, int64_t sa, int64_t b, int64_t sb, int64_t c, int64_t n)
@@ -145,8 +144,14 @@ static void compute_run(const trm_kernel_call *call, int64_t a, int64_t sa, int6
     const trm_dtype type = call->inputs[0].dtype;
     const void *x = call->inputs[0].data, *y = call->inputs[1].data;
     void *z = call->outputs[0].data;
+    const bool compares = trm_elementwise_is_comparison(op);
     if (type == TRM_F64) {
-        compute_f64(op, (const double *)x + a, sa, (const double *)y + b, sb, (double *)z + c, n);
+        const double *px = (const double *)x + a, *py = (const double *)y + b;
+        if (compares) {
+            compare_f64(op, px, sa, py, sb, (bool *)z + c, n);
+        } else {
+            compute_f64(op, px, sa, py, sb, (double *)z + c, n);
+        }
         return;
     }
     union {
@@ -160,12 +165,24 @@ static void compute_run(const trm_kernel_call *call, int64_t a, int64_t sa, int6
         if (trm_host_is_float(type)) {
             const float *px = trm_host_load(type, x, a + i * sa, nx, vx.f);
             const float *py = trm_host_load(type, y, b + i * sb, ny, vy.f);
-            compute_f32(op, px, sa, py, sb, vz.f, block);
-            trm_host_store(type, z, c + i, block, vz.f);
+            if (compares) {
+                compare_f32(op, px, sa, py, sb, (bool *)z + c + i, block);
+            } else {
+                compute_f32(op, px, sa, py, sb, vz.f, block);
+                trm_host_store(type, z, c + i, block, vz.f);
+            }
             continue;
         }
         trm_host_load_i64(type, x, a + i * sa, nx, vx.i);
         trm_host_load_i64(type, y, b + i * sb, ny, vy.i);
+        if (compares && type == TRM_U64) {
+            compare_u64(op, vx.u, sa, vy.u, sb, (bool *)z + c + i, block);
+            continue;
+        }
+        if (compares) {
+            compare_i64(op, vx.i, sa, vy.i, sb, (bool *)z + c + i, block);
+            continue;
+        }
         if (type == TRM_U64) {
             compute_u64(op, vx.u, sa, vy.u, sb, vz.u, block);
         } else {
@@ -203,102 +220,6 @@ trm_status trm_host_elementwise_run(const trm_kernel_call *call)
     if (count > 0 && broadcast_init(&b, call)) {
         trm_pool_for(trm_host_pool(call), count, TRM_HOST_GRAIN, compute_range, &b);
     }
-    return TRM_OK;
-}
-
-bool trm_host_unary_accepts(const trm_kernel_call *call)
-{
-    const trm_unary_params *p = &call->layer->unary;
-    const trm_dtype type = call->inputs[0].dtype;
-    if (call->n_inputs != 1 || call->n_outputs != 1 || call->outputs[0].dtype != type ||
-        !trm_host_same_dims(&call->inputs[0].dims, &call->outputs[0].dims)) {
-        return false;
-    }
-    if ((p->op == TRM_UNARY_NEG || p->op == TRM_UNARY_ABS) && trm_host_is_integer(type)) {
-        return true;
-    }
-    return trm_host_is_float(type) && p->op >= TRM_UNARY_ACTIVATION && p->op <= TRM_UNARY_SOFTCAP &&
-           (p->op != TRM_UNARY_ACTIVATION || trm_host_activation_is_known(p->activation));
-}
-
-#define EACH(expression)                                                                                               \
-    for (int64_t i = 0; i < n; i++) {                                                                                  \
-        const float v = x[i];                                                                                          \
-        x[i] = (expression);                                                                                           \
-    }                                                                                                                  \
-    break
-
-static void unary_f32(const trm_unary_params *p, float *x, int64_t n)
-{
-    const float alpha = p->alpha, beta = p->beta;
-    switch (p->op) {
-    case TRM_UNARY_ACTIVATION:
-        trm_host_activate(p->activation, x, n);
-        break;
-    case TRM_UNARY_NEG:
-        EACH(-v);
-    case TRM_UNARY_ABS:
-        EACH(fabsf(v));
-    case TRM_UNARY_EXP:
-        EACH(expf(v));
-    case TRM_UNARY_LOG:
-        EACH(logf(v));
-    case TRM_UNARY_SQRT:
-        EACH(sqrtf(v));
-    case TRM_UNARY_RECIPROCAL:
-        EACH(1.0f / v);
-    case TRM_UNARY_ERF:
-        EACH(erff(v));
-    case TRM_UNARY_LINEAR:
-        EACH(fmaf(alpha, v, beta));
-    case TRM_UNARY_SOFTCAP:
-        EACH(alpha * tanhf(v / alpha));
-    }
-}
-
-/* Negation and absolute value of integers, wrapping around. */
-static void sign_range(const trm_kernel_call *call, int64_t begin, int64_t end)
-{
-    const trm_view *x = &call->inputs[0], *y = &call->outputs[0];
-    int64_t v[TRM_HOST_BLOCK];
-    for (int64_t i = begin; i < end; i += TRM_HOST_BLOCK) {
-        const int64_t n = trm_host_min(end - i, TRM_HOST_BLOCK);
-        trm_host_load_i64(x->dtype, x->data, i, n, v);
-        for (int64_t j = 0; j < n; j++) {
-            if (call->layer->unary.op == TRM_UNARY_NEG || (v[j] < 0 && x->dtype != TRM_U64)) {
-                v[j] = (int64_t)(0 - (uint64_t)v[j]);
-            }
-        }
-        trm_host_store_i64(y->dtype, y->data, i, n, v);
-    }
-}
-
-static void unary_range(void *user, int64_t begin, int64_t end)
-{
-    const trm_kernel_call *call = user;
-    const trm_view *x = &call->inputs[0], *y = &call->outputs[0];
-    if (!trm_host_is_float(x->dtype)) {
-        sign_range(call, begin, end);
-        return;
-    }
-    float buffer[TRM_HOST_BLOCK];
-    for (int64_t i = begin; i < end; i += TRM_HOST_BLOCK) {
-        const int64_t n = trm_host_min(end - i, TRM_HOST_BLOCK);
-        const float *from = trm_host_load(x->dtype, x->data, i, n, buffer);
-        if (from != buffer) {
-            for (int64_t j = 0; j < n; j++) {
-                buffer[j] = from[j];
-            }
-        }
-        unary_f32(&call->layer->unary, buffer, n);
-        trm_host_store(y->dtype, y->data, i, n, buffer);
-    }
-}
-
-trm_status trm_host_unary_run(const trm_kernel_call *call)
-{
-    trm_kernel_call copy = *call;
-    trm_pool_for(trm_host_pool(call), trm_dims_count(&call->outputs[0].dims), TRM_HOST_GRAIN / 4, unary_range, &copy);
     return TRM_OK;
 }
 

@@ -103,15 +103,14 @@ static void generation_ends_where_it_should(void **state)
     (void)state;
     static transcript t;
     trm_generator *generator = make_generator(TRM_F32, 2, 0);
-    const int64_t start = test_is_brief() ? books[2].n - 6 : PROMPT;
-    trm_request psalm = {.prompt = psalm_23, .n_prompt = start, .max_tokens = 250, .sampling = TRM_SAMPLING_INIT};
+    trm_request psalm = {.prompt = psalm_23, .n_prompt = PROMPT, .max_tokens = 250, .sampling = TRM_SAMPLING_INIT};
     t = (transcript){0};
     assert_ok(trm_generate(generator, &psalm, 1, take, &t, NULL));
     assert_int_equal(psalm.finish, TRM_FINISH_STOP);
-    assert_int_equal(psalm.n_generated, books[2].n - start);
+    assert_int_equal(psalm.n_generated, books[2].n - PROMPT);
 
     psalm.ignore_eos = true;
-    psalm.max_tokens = books[2].n - start + 1;
+    psalm.max_tokens = books[2].n - PROMPT + 1;
     t = (transcript){0};
     assert_ok(trm_generate(generator, &psalm, 1, take, &t, NULL));
     assert_int_equal(psalm.finish, TRM_FINISH_LENGTH);

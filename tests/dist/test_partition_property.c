@@ -391,11 +391,14 @@ static void odd_sizes_agree(void **unused)
         chain(&c, &product, (trm_dims){2, {odd, 4}});
         for (int32_t k = 0; k < 2; k++) {
             trm_layer_desc unary = {.kind = TRM_LAYER_UNARY, .unary = {.alpha = 0.5f}};
-            unary.unary.op = (trm_unary_op)test_random_below(&seed, TRM_UNARY_SOFTCAP + 1);
-            unary.unary.op =
-                unary.unary.op == TRM_UNARY_LOG || unary.unary.op == TRM_UNARY_SQRT ? TRM_UNARY_EXP : unary.unary.op;
-            unary.unary.op = unary.unary.op == TRM_UNARY_RECIPROCAL ? TRM_UNARY_LINEAR : unary.unary.op;
-            unary.unary.activation = (trm_activation)(1 + test_random_below(&seed, TRM_ACTIVATION_QUICK_GELU));
+            static const trm_unary_op ops[] = {
+                TRM_UNARY_ACTIVATION, TRM_UNARY_NEG,          TRM_UNARY_ABS,   TRM_UNARY_EXP,  TRM_UNARY_ERF,
+                TRM_UNARY_LINEAR,     TRM_UNARY_SOFTCAP,      TRM_UNARY_SIN,   TRM_UNARY_COS,  TRM_UNARY_COSH,
+                TRM_UNARY_CLIP,       TRM_UNARY_ELU,          TRM_UNARY_SELU,  TRM_UNARY_CELU, TRM_UNARY_LEAKY_RELU,
+                TRM_UNARY_ASINH,      TRM_UNARY_HARD_SIGMOID, TRM_UNARY_SWISH,
+            };
+            unary.unary.op = ops[test_random_below(&seed, (int64_t)(sizeof(ops) / sizeof(ops[0])))];
+            unary.unary.activation = (trm_activation)(1 + test_random_below(&seed, TRM_ACTIVATION_SOFTSIGN));
             unary.unary.beta = test_random_below(&seed, 2) == 0 ? 0.5f : 0.0f;
             trm_layer_desc two = {.kind = TRM_LAYER_ELEMENTWISE};
             two.elementwise.op = (trm_elementwise_op)test_random_below(&seed, TRM_ELEMENTWISE_MUL + 1);

@@ -9,10 +9,13 @@
 void kernel_cases_cast(kernel_case_bench *bench);
 void kernel_cases_movement(kernel_case_bench *bench); /* reshape, transpose, slice, concat, gather, embedding */
 void kernel_cases_matmul(kernel_case_bench *bench);
-void kernel_cases_pointwise(kernel_case_bench *bench); /* elementwise, unary, glu */
 void kernel_cases_norm(kernel_case_bench *bench);
 void kernel_cases_fold(kernel_case_bench *bench); /* softmax, reduce */
 void kernel_cases_rope(kernel_case_bench *bench);
+
+/* cases_pointwise.c, with their meanings */
+void kernel_cases_pointwise(kernel_case_bench *bench); /* elementwise, unary, glu */
+double meaning_activation(trm_activation activation, double v);
 
 /* cases_index.c, with their meanings */
 void kernel_cases_indexing(kernel_case_bench *bench); /* pad */
@@ -26,9 +29,6 @@ void meaning_concat(const kernel_case *test, double *const *inputs, double *cons
 void meaning_gather(const kernel_case *test, double *const *inputs, double *const *outputs);
 void meaning_embedding(const kernel_case *test, double *const *inputs, double *const *outputs);
 void meaning_matmul(const kernel_case *test, double *const *inputs, double *const *outputs);
-void meaning_elementwise(const kernel_case *test, double *const *inputs, double *const *outputs);
-void meaning_unary(const kernel_case *test, double *const *inputs, double *const *outputs);
-void meaning_glu(const kernel_case *test, double *const *inputs, double *const *outputs);
 void meaning_norm(const kernel_case *test, double *const *inputs, double *const *outputs);
 void meaning_softmax(const kernel_case *test, double *const *inputs, double *const *outputs);
 void meaning_reduce(const kernel_case *test, double *const *inputs, double *const *outputs);

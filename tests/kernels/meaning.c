@@ -86,28 +86,6 @@ void meaning_embedding(const kernel_case *test, double *const *inputs, double *c
     }
 }
 
-static double activate(trm_activation activation, double v)
-{
-    switch (activation) {
-    case TRM_ACTIVATION_RELU:
-        return v > 0.0 ? v : 0.0;
-    case TRM_ACTIVATION_SILU:
-        return v / (1.0 + exp(-v));
-    case TRM_ACTIVATION_GELU:
-        return v * 0.5 * erfc(-v / sqrt(2.0));
-    case TRM_ACTIVATION_GELU_TANH:
-        return 0.5 * v * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (v + 0.044715 * v * v * v)));
-    case TRM_ACTIVATION_SIGMOID:
-        return 1.0 / (1.0 + exp(-v));
-    case TRM_ACTIVATION_TANH:
-        return tanh(v);
-    case TRM_ACTIVATION_QUICK_GELU:
-        return v / (1.0 + exp(-1.702 * v));
-    default:
-        return v;
-    }
-}
-
 void meaning_matmul(const kernel_case *test, double *const *inputs, double *const *outputs)
 {
     const trm_matmul_params *p = &test->layer.matmul;
@@ -132,93 +110,7 @@ void meaning_matmul(const kernel_case *test, double *const *inputs, double *cons
         if (test->n_inputs > 2 && inputs[2] != NULL) {
             sum += inputs[2][n];
         }
-        outputs[0][i] = activate(p->activation, sum);
-    }
-}
-
-static double combine(trm_elementwise_op op, trm_dtype dtype, double x, double y)
-{
-    switch (op) {
-    case TRM_ELEMENTWISE_ADD:
-        return x + y;
-    case TRM_ELEMENTWISE_SUB:
-        return x - y;
-    case TRM_ELEMENTWISE_MUL:
-        return x * y;
-    case TRM_ELEMENTWISE_DIV:
-        return is_integer(dtype) ? (y == 0.0 ? 0.0 : trunc(x / y)) : x / y;
-    case TRM_ELEMENTWISE_MIN:
-        return isnan(x) || isnan(y) ? NAN : fmin(x, y);
-    case TRM_ELEMENTWISE_MAX:
-        return isnan(x) || isnan(y) ? NAN : fmax(x, y);
-    default:
-        return is_integer(dtype) ? trunc(pow(x, y)) : pow(x, y);
-    }
-}
-
-void meaning_elementwise(const kernel_case *test, double *const *inputs, double *const *outputs)
-{
-    const trm_dims *out = &test->outputs[0].dims;
-    const trm_dtype dtype = test->outputs[0].dtype;
-    for (int64_t i = 0; i < count_of_output(test); i++) {
-        const place p = place_of(out, i);
-        const double x = inputs[0][broadcast_index(&test->inputs[0].dims, out, &p)];
-        const double y = inputs[1][broadcast_index(&test->inputs[1].dims, out, &p)];
-        const double z = combine(test->layer.elementwise.op, dtype, x, y);
-        outputs[0][i] = is_integer(dtype) ? wrap(dtype, z) : z;
-    }
-}
-
-void meaning_unary(const kernel_case *test, double *const *inputs, double *const *outputs)
-{
-    const trm_unary_params *p = &test->layer.unary;
-    const double alpha = (double)p->alpha, beta = (double)p->beta;
-    for (int64_t i = 0; i < count_of_output(test); i++) {
-        const double v = inputs[0][i];
-        switch (p->op) {
-        case TRM_UNARY_ACTIVATION:
-            outputs[0][i] = activate(p->activation, v);
-            break;
-        case TRM_UNARY_NEG:
-            outputs[0][i] = -v;
-            break;
-        case TRM_UNARY_ABS:
-            outputs[0][i] = fabs(v);
-            break;
-        case TRM_UNARY_EXP:
-            outputs[0][i] = exp(v);
-            break;
-        case TRM_UNARY_LOG:
-            outputs[0][i] = log(v);
-            break;
-        case TRM_UNARY_SQRT:
-            outputs[0][i] = sqrt(v);
-            break;
-        case TRM_UNARY_RECIPROCAL:
-            outputs[0][i] = 1.0 / v;
-            break;
-        case TRM_UNARY_ERF:
-            outputs[0][i] = erf(v);
-            break;
-        case TRM_UNARY_LINEAR:
-            outputs[0][i] = alpha * v + beta;
-            break;
-        case TRM_UNARY_SOFTCAP:
-            outputs[0][i] = alpha * tanh(v / alpha);
-            break;
-        }
-    }
-}
-
-void meaning_glu(const kernel_case *test, double *const *inputs, double *const *outputs)
-{
-    const trm_dims *out = &test->outputs[0].dims;
-    const int64_t n = out->d[out->n - 1];
-    for (int64_t i = 0; i < count_of_output(test); i++) {
-        const int64_t joined = i / n * 2 * n + i % n;
-        const double gate = test->n_inputs == 2 ? inputs[0][i] : inputs[0][joined];
-        const double up = test->n_inputs == 2 ? inputs[1][i] : inputs[0][joined + n];
-        outputs[0][i] = activate(test->layer.glu.activation, gate) * up;
+        outputs[0][i] = meaning_activation(p->activation, sum);
     }
 }
 
