@@ -12,7 +12,7 @@ bool trm_reduce_supported(trm_dtype dtype, trm_reduce_op op)
     if (trm_dtype_size(dtype) == 0 || (unsigned)op >= TRM_REDUCE_NONE) {
         return false;
     }
-    return dtype != TRM_BOOL || op == TRM_REDUCE_MAX || op == TRM_REDUCE_MIN;
+    return dtype < TRM_BOOL || (dtype == TRM_BOOL && (op == TRM_REDUCE_MAX || op == TRM_REDUCE_MIN));
 }
 
 /* Sums and products of signed integers go through the unsigned type, where overflow wraps. */

@@ -95,8 +95,8 @@ static trm_status check_params(const trm_collective_params *params, const collec
     if (rule->has_root) {
         TRM_TRY(check_root(params));
     }
-    if (rule->reduces && dtype == TRM_BOOL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has type bool, expected numbers to reduce");
+    if (rule->reduces && dtype >= TRM_BOOL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has type %s, expected numbers to reduce", trm_dtype_name(dtype));
     }
     return TRM_OK;
 }

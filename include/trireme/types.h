@@ -31,6 +31,18 @@ typedef enum trm_dtype {
     TRM_I64 = 11,
     TRM_U64 = 12,
     TRM_BOOL = 13, /* one byte, 0 or 1 */
+    /* Types that are only stored, moved, cast, quantized and dequantized: one byte for each element, also where it has
+     * fewer bits (those are the low ones; of I4 and I2 the sign is extended). */
+    TRM_F8E4M3 = 14,     /* finite and NaN ("fn") */
+    TRM_F8E4M3FNUZ = 15, /* no infinity, no -0, which is NaN */
+    TRM_F8E5M2 = 16,
+    TRM_F8E5M2FNUZ = 17,
+    TRM_F8E8M0 = 18, /* powers of 2 from 2^-127 to 2^127, NaN */
+    TRM_F4E2M1 = 19,
+    TRM_I4 = 20,
+    TRM_U4 = 21,
+    TRM_I2 = 22,
+    TRM_U2 = 23,
     TRM_DTYPE_COUNT
 } trm_dtype;
 
