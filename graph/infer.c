@@ -236,6 +236,13 @@ static const trm_infer_rule rules[TRM_LAYER_KIND_COUNT] = {
     [TRM_LAYER_ATTENTION] = trm_infer_attention,
     [TRM_LAYER_DIST_COLLECTIVE] = trm_infer_collective,
     [TRM_LAYER_PAD] = trm_infer_pad,
+    [TRM_LAYER_GATHER_ELEMENTS] = trm_infer_gather_elements,
+    [TRM_LAYER_GATHER_ND] = trm_infer_gather_nd,
+    [TRM_LAYER_SCATTER] = trm_infer_scatter,
+    [TRM_LAYER_ONE_HOT] = trm_infer_one_hot,
+    [TRM_LAYER_REVERSE_SEQUENCE] = trm_infer_reverse_sequence,
+    [TRM_LAYER_TOPK] = trm_infer_topk,
+    [TRM_LAYER_ARG_REDUCE] = trm_infer_arg_reduce,
 };
 
 uint32_t trm_layer_value_inputs(const trm_layer_desc *desc)
@@ -347,6 +354,23 @@ void trm_layer_normalize(trm_layer_desc *desc, const trm_dims *first_input)
         break;
     case TRM_LAYER_DIST_COLLECTIVE:
         normalize_axis(&desc->collective.axis, rank);
+        break;
+    case TRM_LAYER_UNIQUE:
+        normalize_axis(&desc->unique.axis, rank);
+    case TRM_LAYER_GATHER_ELEMENTS:
+        normalize_axis(&desc->gather_elements.axis, rank);
+        break;
+    case TRM_LAYER_SCATTER:
+        normalize_axis(&desc->scatter.axis, rank);
+        break;
+    case TRM_LAYER_ONE_HOT:
+        normalize_axis(&desc->one_hot.axis, rank + 1);
+        break;
+    case TRM_LAYER_TOPK:
+        normalize_axis(&desc->topk.axis, rank);
+        break;
+    case TRM_LAYER_ARG_REDUCE:
+        normalize_axis(&desc->arg_reduce.axis, rank);
         break;
     default:
         break;

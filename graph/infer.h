@@ -43,6 +43,13 @@ trm_status trm_infer_attention(const trm_infer_call *call);
 
 /* infer_movement.c: rules of the kinds that take or place elements by position */
 trm_status trm_infer_pad(const trm_infer_call *call);
+trm_status trm_infer_gather_elements(const trm_infer_call *call);
+trm_status trm_infer_gather_nd(const trm_infer_call *call);
+trm_status trm_infer_scatter(const trm_infer_call *call);
+trm_status trm_infer_one_hot(const trm_infer_call *call);
+trm_status trm_infer_reverse_sequence(const trm_infer_call *call);
+trm_status trm_infer_topk(const trm_infer_call *call);
+trm_status trm_infer_arg_reduce(const trm_infer_call *call);
 
 /* infer_collective.c */
 trm_status trm_infer_collective(const trm_infer_call *call);

@@ -56,6 +56,23 @@ trm_status trm_cuda_rope_run(const trm_kernel_call *call);
 /* index.cu */
 bool trm_cuda_pad_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_pad_run(const trm_kernel_call *call);
+bool trm_cuda_gather_elements_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_gather_elements_run(const trm_kernel_call *call);
+bool trm_cuda_gather_nd_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_gather_nd_run(const trm_kernel_call *call);
+bool trm_cuda_scatter_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_scatter_run(const trm_kernel_call *call);
+bool trm_cuda_one_hot_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_one_hot_run(const trm_kernel_call *call);
+bool trm_cuda_reverse_sequence_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_reverse_sequence_run(const trm_kernel_call *call);
+
+/* order.cu */
+bool trm_cuda_arg_reduce_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_arg_reduce_run(const trm_kernel_call *call);
+bool trm_cuda_topk_accepts(const trm_kernel_call *call);
+size_t trm_cuda_topk_workspace(const trm_kernel_call *call);
+trm_status trm_cuda_topk_run(const trm_kernel_call *call);
 
 /* matmul.c */
 bool trm_cuda_matmul_accepts(const trm_kernel_call *call);

@@ -24,6 +24,14 @@ static const trm_kernel kernels[] = {
     SIMPLE(reduce, TRM_LAYER_REDUCE),
     SIMPLE(rope, TRM_LAYER_ROPE),
     SIMPLE(pad, TRM_LAYER_PAD),
+    SIMPLE(gather_elements, TRM_LAYER_GATHER_ELEMENTS),
+    SIMPLE(gather_nd, TRM_LAYER_GATHER_ND),
+    SIMPLE(scatter, TRM_LAYER_SCATTER),
+    SIMPLE(one_hot, TRM_LAYER_ONE_HOT),
+    SIMPLE(reverse_sequence, TRM_LAYER_REVERSE_SEQUENCE),
+    SIMPLE(arg_reduce, TRM_LAYER_ARG_REDUCE),
+    {"cuda.topk", TRM_LAYER_TOPK, TRM_BACKEND_CUDA, trm_cuda_topk_accepts, trm_cuda_topk_workspace, trm_cuda_topk_run,
+     NULL},
 };
 
 const trm_kernel_table trm_cuda_kernels = {kernels, (int32_t)(sizeof(kernels) / sizeof(kernels[0]))};

@@ -123,6 +123,13 @@ TRM_HOST_KERNEL(softmax)
 TRM_HOST_KERNEL(reduce)
 TRM_HOST_KERNEL(rope)
 TRM_HOST_KERNEL(pad)
+TRM_HOST_KERNEL(gather_elements)
+TRM_HOST_KERNEL(gather_nd)
+TRM_HOST_KERNEL(scatter)
+TRM_HOST_KERNEL(one_hot)
+TRM_HOST_KERNEL(reverse_sequence)
+TRM_HOST_KERNEL(topk)
+TRM_HOST_KERNEL(arg_reduce)
 size_t trm_host_gemv_workspace(const trm_kernel_call *call);
 
 #undef TRM_HOST_KERNEL

@@ -1,10 +1,20 @@
 /*
- * Kernels that take or place elements by position: pad. The functions of one element are in kernels/element.
+ * Kernels that take or place elements by position: pad, gather by element and by rows of indices, scatter, one-hot,
+ * reversed sequences. The functions of one element are in kernels/element.
  */
+#include <string.h>
+
+#include "kernels/element/gather.h"
+#include "kernels/element/one_hot.h"
 #include "kernels/element/pad.h"
+#include "kernels/element/scatter.h"
 #include "kernels/host/element.h"
 
 TRM_HOST_PLACED_ELEMENTS(pad, trm_pad_args)
+TRM_HOST_PLACED_ELEMENTS(gather_elements, trm_gather_elements_args)
+TRM_HOST_ELEMENTS(gather_nd, trm_gather_nd_args)
+TRM_HOST_ELEMENTS(one_hot, trm_one_hot_args)
+TRM_HOST_ELEMENTS(reverse_sequence, trm_reverse_sequence_args)
 
 bool trm_host_pad_accepts(const trm_kernel_call *call)
 {
@@ -17,6 +27,137 @@ trm_status trm_host_pad_run(const trm_kernel_call *call)
     trm_pad_args args;
     if (trm_pad_args_of(call, &args)) {
         trm_host_for_each(call, trm_dims_count(&args.dims), 4 * args.dims.n, pad_range, &args);
+    }
+    return TRM_OK;
+}
+
+bool trm_host_gather_elements_accepts(const trm_kernel_call *call)
+{
+    trm_gather_elements_args args;
+    return trm_gather_elements_args_of(call, &args);
+}
+
+trm_status trm_host_gather_elements_run(const trm_kernel_call *call)
+{
+    trm_gather_elements_args args;
+    if (trm_gather_elements_args_of(call, &args)) {
+        trm_host_for_each(call, trm_dims_count(&args.dims), 4 * args.dims.n, gather_elements_range, &args);
+    }
+    return TRM_OK;
+}
+
+bool trm_host_gather_nd_accepts(const trm_kernel_call *call)
+{
+    trm_gather_nd_args args;
+    return trm_gather_nd_args_of(call, &args);
+}
+
+trm_status trm_host_gather_nd_run(const trm_kernel_call *call)
+{
+    trm_gather_nd_args args;
+    if (trm_gather_nd_args_of(call, &args)) {
+        trm_host_for_each(call, trm_dims_count(&call->outputs[0].dims), 2 + args.rows.k, gather_nd_range, &args);
+    }
+    return TRM_OK;
+}
+
+bool trm_host_one_hot_accepts(const trm_kernel_call *call)
+{
+    trm_one_hot_args args;
+    return trm_one_hot_args_of(call, &args);
+}
+
+trm_status trm_host_one_hot_run(const trm_kernel_call *call)
+{
+    trm_one_hot_args args;
+    if (trm_one_hot_args_of(call, &args)) {
+        trm_host_for_each(call, trm_dims_count(&call->outputs[0].dims), 4, one_hot_range, &args);
+    }
+    return TRM_OK;
+}
+
+bool trm_host_reverse_sequence_accepts(const trm_kernel_call *call)
+{
+    trm_reverse_sequence_args args;
+    return trm_reverse_sequence_args_of(call, &args);
+}
+
+trm_status trm_host_reverse_sequence_run(const trm_kernel_call *call)
+{
+    trm_reverse_sequence_args args;
+    if (trm_reverse_sequence_args_of(call, &args)) {
+        trm_host_for_each(call, trm_dims_count(&call->outputs[0].dims), 4, reverse_sequence_range, &args);
+    }
+    return TRM_OK;
+}
+
+/* ---- scatter ----------------------------------------------------------------------------------- */
+
+/* Updates of one place are applied in their order: the last one wins. So a thread takes whole columns along the axis
+ * (ELEMENTS), or a part of every slice (ND). */
+static void scatter_columns(void *user, int64_t begin, int64_t end)
+{
+    const trm_scatter_args args = *(const trm_scatter_args *)user;
+    const int64_t n = args.dims.d[args.axis], inner = trm_host_span(&args.dims, args.axis + 1, args.dims.n);
+    int64_t at[TRM_MAX_DIMS];
+    for (int64_t column = begin; column < end; column++) {
+        const int64_t outer = column / inner, first = outer * n * inner + (column - outer * inner);
+        trm_element_place(&args.dims, first, at);
+        for (int64_t k = 0; k < n; k++) {
+            const int64_t i = first + k * inner;
+            at[args.axis] = k;
+            const int64_t to = trm_scatter_target(&args, at, i);
+            if (to >= 0 && args.reduction == TRM_SCATTER_REPLACE) {
+                trm_element_move(args.size, args.y, to, args.updates, i);
+            } else if (to >= 0) {
+                trm_scatter_combine(args.reduction, args.dtype, args.y, to, args.updates, i);
+            }
+        }
+    }
+}
+
+static void scatter_slices(void *user, int64_t begin, int64_t end)
+{
+    const trm_scatter_args args = *(const trm_scatter_args *)user;
+    const int64_t slice = args.rows.slice;
+    for (int64_t row = 0; row < args.rows.rows_per_batch; row++) {
+        const int64_t to = trm_index_rows_start(&args.rows, row);
+        if (to >= 0 && args.reduction == TRM_SCATTER_REPLACE) {
+            memcpy((char *)args.y + (to + begin) * args.size,
+                   (const char *)args.updates + (row * slice + begin) * args.size, (size_t)((end - begin) * args.size));
+        }
+        for (int64_t i = begin; i < end && to >= 0 && args.reduction != TRM_SCATTER_REPLACE; i++) {
+            trm_scatter_combine(args.reduction, args.dtype, args.y, to + i, args.updates, row * slice + i);
+        }
+    }
+}
+
+bool trm_host_scatter_accepts(const trm_kernel_call *call)
+{
+    trm_scatter_args args;
+    return trm_scatter_args_of(call, &args);
+}
+
+trm_status trm_host_scatter_run(const trm_kernel_call *call)
+{
+    trm_scatter_args args;
+    if (!trm_scatter_args_of(call, &args)) {
+        return TRM_OK;
+    }
+    const int64_t size = trm_dims_count(&call->inputs[0].dims) * args.size;
+    if (size > 0) {
+        memcpy(args.y, args.x, (size_t)size);
+    }
+    const int64_t updates = trm_dims_count(&args.dims);
+    if (size == 0 || updates == 0) {
+        return TRM_OK;
+    }
+    if (args.form == TRM_SCATTER_ELEMENTS) {
+        const int64_t n = args.dims.d[args.axis];
+        trm_pool_for(trm_host_pool(call), updates / n, trm_host_row_grain(8 * n), scatter_columns, &args);
+    } else {
+        trm_pool_for(trm_host_pool(call), args.rows.slice, trm_host_row_grain(2 * args.rows.rows_per_batch),
+                     scatter_slices, &args);
     }
     return TRM_OK;
 }

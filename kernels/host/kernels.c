@@ -41,6 +41,13 @@ static const trm_kernel kernels[] = {
     REFERENCE(TRM_LAYER_REDUCE, reduce),
     REFERENCE(TRM_LAYER_ROPE, rope),
     REFERENCE(TRM_LAYER_PAD, pad),
+    REFERENCE(TRM_LAYER_GATHER_ELEMENTS, gather_elements),
+    REFERENCE(TRM_LAYER_GATHER_ND, gather_nd),
+    REFERENCE(TRM_LAYER_SCATTER, scatter),
+    REFERENCE(TRM_LAYER_ONE_HOT, one_hot),
+    REFERENCE(TRM_LAYER_REVERSE_SEQUENCE, reverse_sequence),
+    REFERENCE(TRM_LAYER_TOPK, topk),
+    REFERENCE(TRM_LAYER_ARG_REDUCE, arg_reduce),
 };
 
 const trm_kernel_table trm_host_kernels = {kernels, (int32_t)(sizeof(kernels) / sizeof(kernels[0]))};
