@@ -357,6 +357,7 @@ void trm_layer_normalize(trm_layer_desc *desc, const trm_dims *first_input)
         break;
     case TRM_LAYER_UNIQUE:
         normalize_axis(&desc->unique.axis, rank);
+        break;
     case TRM_LAYER_GATHER_ELEMENTS:
         normalize_axis(&desc->gather_elements.axis, rank);
         break;

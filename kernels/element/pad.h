@@ -9,7 +9,6 @@ typedef struct trm_pad_args {
     trm_dims from; /* of x */
     int64_t strides[TRM_MAX_DIMS];
     int64_t before[TRM_MAX_DIMS], after[TRM_MAX_DIMS];
-    const int64_t *pads; /* replaces both, or NULL */
     const void *x, *value;
     void *y;
     int32_t size;
@@ -22,6 +21,7 @@ static inline bool trm_pad_args_of(const trm_kernel_call *call, trm_pad_args *ar
     const trm_pad_params *p = &call->layer->pad;
     const trm_view *x = &call->inputs[0], *y = &call->outputs[0];
     const bool given = trm_element_has_input(call, 1);
+    const int64_t *pads = given ? (const int64_t *)call->values[1] : NULL;
     if (call->n_inputs < 1 || call->n_inputs > 3 || call->n_outputs != 1 || trm_dtype_size(x->dtype) == 0 ||
         y->dtype != x->dtype || x->dims.n != y->dims.n || (unsigned)p->mode > TRM_PAD_WRAP ||
         (given && (call->inputs[1].dtype != TRM_I64 || trm_dims_count(&call->inputs[1].dims) != 2 * x->dims.n)) ||
@@ -33,13 +33,12 @@ static inline bool trm_pad_args_of(const trm_kernel_call *call, trm_pad_args *ar
     args->from = x->dims;
     trm_element_strides(&x->dims, args->strides);
     for (int32_t i = 0; i < x->dims.n; i++) {
-        args->before[i] = p->before[i];
-        args->after[i] = p->after[i];
+        args->before[i] = pads != NULL ? pads[i] : p->before[i];
+        args->after[i] = pads != NULL ? pads[x->dims.n + i] : p->after[i];
         if (!given && y->dims.d[i] != x->dims.d[i] + p->before[i] + p->after[i]) {
             return false;
         }
     }
-    args->pads = given ? (const int64_t *)call->inputs[1].data : NULL;
     args->x = x->data;
     args->value = trm_element_has_input(call, 2) ? call->inputs[2].data : NULL;
     args->y = y->data;
@@ -72,8 +71,7 @@ TRM_ELEMENT void trm_element_pad(const trm_pad_args *args, const int64_t *at, in
     const int32_t n = args->dims.n;
     int64_t from = 0;
     for (int32_t axis = 0; axis < n; axis++) {
-        const int64_t before = args->pads != NULL ? args->pads[axis] : args->before[axis];
-        const int64_t after = args->pads != NULL ? args->pads[n + axis] : args->after[axis];
+        const int64_t before = args->before[axis], after = args->after[axis];
         const int64_t source = trm_pad_source(args->mode, at[axis] - before, before < 0 ? -before : 0,
                                               args->from.d[axis] + (after < 0 ? after : 0));
         if (source < 0) {
