@@ -24,8 +24,10 @@ static void check(trm_world *world, const test_golden *golden, trm_dtype dtype, 
 
 static void run_all_ways(trm_world *world, const test_golden *golden, trm_dtype dtype, const test_runner *runner)
 {
-    check(world, golden, dtype, "whole", test_golden_run_whole(golden, runner));
-    check(world, golden, dtype, "chunks", test_golden_run_chunks(golden, runner, 7));
+    if (!test_is_brief() || dtype == TRM_DTYPE_NONE) { /* in brief, the products of 16-bit types are all our own */
+        check(world, golden, dtype, "whole", test_golden_run_whole(golden, runner));
+        check(world, golden, dtype, "chunks", test_golden_run_chunks(golden, runner, 7));
+    }
     check(world, golden, dtype, "decode", test_golden_run_decode(golden, runner));
     check(world, golden, dtype, "batch", test_golden_run_batch(golden, runner));
 }
