@@ -54,6 +54,13 @@ trm_status trm_infer_arg_reduce(const trm_infer_call *call);
 /* infer_collective.c */
 trm_status trm_infer_collective(const trm_infer_call *call);
 
+/* infer_window.c: windows that slide over images */
+trm_status trm_infer_convolution(const trm_infer_call *call);
+trm_status trm_infer_deconvolution(const trm_infer_call *call);
+trm_status trm_infer_deformable_convolution(const trm_infer_call *call);
+trm_status trm_infer_pool(const trm_infer_call *call);
+trm_status trm_infer_col2im(const trm_infer_call *call);
+
 /* ---- checks, in infer.c ------------------------------------------------------------------------ */
 
 /* Between `least` and `most` inputs, the first `least` of them given. */

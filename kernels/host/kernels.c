@@ -1,6 +1,11 @@
 /* The table of host kernels, best first. */
 #include "kernels/host/host.h"
 
+#define NAMED(layer, text, family)                                                                                     \
+    {                                                                                                                  \
+        .name = "host." text, .kind = (layer), .backend = TRM_BACKEND_HOST, .accepts = trm_host_##family##_accepts,    \
+        .run = trm_host_##family##_run                                                                                 \
+    }
 #define REFERENCE(layer, family)                                                                                       \
     {                                                                                                                  \
         .name = "host." #family, .kind = (layer), .backend = TRM_BACKEND_HOST, .accepts = trm_host_##family##_accepts, \
@@ -33,6 +38,10 @@ static const trm_kernel kernels[] = {
      .accepts = trm_host_matmul_reference_accepts,
      .workspace = trm_host_gemv_workspace,
      .run = trm_host_matmul_reference_run},
+    NAMED(TRM_LAYER_CONVOLUTION, "convolution.rows", convolution_rows),
+    NAMED(TRM_LAYER_CONVOLUTION, "convolution.columns", convolution_columns),
+    NAMED(TRM_LAYER_CONVOLUTION, "convolution.reference", convolution),
+    REFERENCE(TRM_LAYER_POOL, pool),
     REFERENCE(TRM_LAYER_ELEMENTWISE, elementwise),
     REFERENCE(TRM_LAYER_UNARY, unary),
     REFERENCE(TRM_LAYER_GLU, glu),

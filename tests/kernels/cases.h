@@ -6,19 +6,26 @@
 
 #include "support/kernel_case.h"
 
-void kernel_cases_cast(kernel_case_bench *bench);
-void kernel_cases_movement(kernel_case_bench *bench); /* reshape, transpose, slice, concat, gather, embedding */
-void kernel_cases_matmul(kernel_case_bench *bench);
-void kernel_cases_norm(kernel_case_bench *bench);
-void kernel_cases_fold(kernel_case_bench *bench); /* softmax, reduce */
-void kernel_cases_rope(kernel_case_bench *bench);
+/* Every family of cases, one per line: kernel_cases_<family>(bench) runs them, a test of each name calls it. */
+/* clang-format off */
+#define KERNEL_CASE_FAMILIES(X) \
+    X(cast) \
+    X(movement) /* reshape, transpose, slice, concat, gather, embedding */ \
+    X(matmul) \
+    X(convolution) \
+    X(pool) \
+    X(pointwise) /* elementwise, unary, glu */ \
+    X(norm) \
+    X(fold) /* softmax, reduce */ \
+    X(rope) \
+    X(indexing)
+/* clang-format on */
 
-/* cases_pointwise.c, with their meanings */
-void kernel_cases_pointwise(kernel_case_bench *bench); /* elementwise, unary, glu */
+#define DECLARE(family) void kernel_cases_##family(kernel_case_bench *bench);
+KERNEL_CASE_FAMILIES(DECLARE)
+#undef DECLARE
+
 double meaning_activation(trm_activation activation, double v);
-
-/* cases_index.c, with their meanings */
-void kernel_cases_indexing(kernel_case_bench *bench); /* pad */
 
 /* The meaning of each kind in f64. */
 void meaning_cast(const kernel_case *test, double *const *inputs, double *const *outputs);

@@ -42,14 +42,7 @@ static void run_cases(void (*cases)(kernel_case_bench *bench))
         run_cases(kernel_cases_##name);                                                                                \
     }
 
-TEST(cast)
-TEST(movement)
-TEST(matmul)
-TEST(pointwise)
-TEST(norm)
-TEST(fold)
-TEST(rope)
-TEST(indexing)
+KERNEL_CASE_FAMILIES(TEST)
 
 int main(void)
 {
@@ -58,10 +51,9 @@ int main(void)
         fprintf(stderr, "skipped: %s\n", why);
         return 77;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cast), cmocka_unit_test(movement), cmocka_unit_test(matmul), cmocka_unit_test(pointwise),
-        cmocka_unit_test(norm), cmocka_unit_test(fold),     cmocka_unit_test(rope),   cmocka_unit_test(indexing),
-    };
+#define LIST(name) cmocka_unit_test(name),
+    const struct CMUnitTest tests[] = {KERNEL_CASE_FAMILIES(LIST)};
+#undef LIST
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     cmocka_set_skip_filter(getenv("TRM_TEST_SKIP")); /* NULL: none */
     return cmocka_run_group_tests(tests, open_device, close_device);

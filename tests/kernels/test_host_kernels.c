@@ -26,20 +26,13 @@ static void run_cases(void (*cases)(kernel_case_bench *bench))
         run_cases(kernel_cases_##name);                                                                                \
     }
 
-TEST(cast)
-TEST(movement)
-TEST(matmul)
-TEST(pointwise)
-TEST(norm)
-TEST(fold)
-TEST(rope)
-TEST(indexing)
+KERNEL_CASE_FAMILIES(TEST)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cast), cmocka_unit_test(movement), cmocka_unit_test(matmul), cmocka_unit_test(pointwise),
-        cmocka_unit_test(norm), cmocka_unit_test(fold),     cmocka_unit_test(rope),   cmocka_unit_test(indexing),
-    };
+#define LIST(name) cmocka_unit_test(name),
+    const struct CMUnitTest tests[] = {KERNEL_CASE_FAMILIES(LIST)};
+#undef LIST
+    cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

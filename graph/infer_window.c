@@ -1,0 +1,287 @@
+/*
+ * Shape and type rules of windows that slide over images: convolutions, pools, columns to images.
+ */
+#include <inttypes.h>
+
+#include "base/error.h"
+#include "graph/infer.h"
+#include "kernels/window.h"
+
+/* An image [N, C, d1 .. dk], k = 1 to 3; its spatial sizes leave room for windows to be counted in 64 bits. */
+static trm_status require_image(const trm_infer_call *call, int32_t input, const char *what)
+{
+    const trm_dims *x = call->dims[input];
+    if (x->n < 3 || x->n > 2 + TRM_MAX_SPATIAL) {
+        char text[TRM_DIMS_TEXT_SIZE];
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s has dims %s, expected a batch, channels and 1 to %d spatial dims",
+                 what, trm_dims_format(x, text), TRM_MAX_SPATIAL);
+    }
+    return TRM_OK;
+}
+
+/* Parameters of the window along one axis, in range. */
+static trm_status require_window(int32_t axis, int64_t kernel, int32_t stride, int32_t dilation, int32_t before,
+                                 int32_t after)
+{
+    if ((kernel != -1 && kernel < 1) || kernel > INT32_MAX || stride < 1 || dilation < 1) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "the window along spatial axis %" PRId32 " has kernel %" PRId64 ", stride %" PRId32
+                 ", dilation %" PRId32 ", expected 1 or more of each",
+                 axis, kernel, stride, dilation);
+    }
+    if (before < 0 || after < 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "padding %" PRId32 " before and %" PRId32 " after spatial axis %" PRId32 ", expected at least 0",
+                 before, after, axis);
+    }
+    return TRM_OK;
+}
+
+static trm_status require_auto_pad(trm_auto_pad auto_pad)
+{
+    if ((unsigned)auto_pad > TRM_AUTO_PAD_SAME_LOWER) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found automatic padding %d, expected 0 to %d", (int)auto_pad,
+                 (int)TRM_AUTO_PAD_SAME_LOWER);
+    }
+    return TRM_OK;
+}
+
+/* Places of a window on an axis of `in`, which may be -1 as may be the kernel. */
+static trm_status window_out(int32_t axis, int64_t in, const trm_window *w, trm_auto_pad auto_pad, bool ceil,
+                             int64_t *out)
+{
+    *out = -1;
+    if (in == -1 || (w->kernel == -1 && auto_pad == TRM_AUTO_PAD_NONE)) {
+        return TRM_OK;
+    }
+    *out = trm_window_places(in, w, auto_pad, ceil);
+    if (*out < 1 && in > 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "the window along spatial axis %" PRId32 " covers %" PRId64 ", but the padded input has only %" PRId64,
+                 axis, trm_window_extent(w->kernel, w->dilation), in + w->before + w->after);
+    }
+    *out = *out < 0 ? 0 : *out;
+    return TRM_OK;
+}
+
+/* Groups divide the channels; each group's weight sees its share of them. */
+static trm_status require_groups(int64_t groups, int64_t channels, int64_t share, const char *what)
+{
+    if (groups < 1) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found %" PRId64 " groups, expected at least 1", groups);
+    }
+    if (channels != -1 && (channels % groups != 0 || (share != -1 && share != channels / groups))) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "%" PRId64 " %s in %" PRId64 " groups do not fit a weight for %" PRId64 " of them in each", channels,
+                 what, groups, share);
+    }
+    return TRM_OK;
+}
+
+/* x, a weight of as many dims, and a bias, of one float type. */
+static trm_status require_operands(const trm_infer_call *call, int32_t bias)
+{
+    TRM_TRY(require_image(call, 0, "x"));
+    TRM_TRY(trm_infer_require_float(call, 0, "x"));
+    TRM_TRY(trm_infer_require_rank(call, 1, "weight", call->dims[0]->n));
+    TRM_TRY(trm_infer_require_dtype(call, 1, "weight", call->dtypes[0]));
+    if (trm_infer_has(call, bias)) {
+        TRM_TRY(trm_infer_require_dtype(call, bias, "bias", call->dtypes[0]));
+    }
+    return TRM_OK;
+}
+
+trm_status trm_infer_convolution(const trm_infer_call *call)
+{
+    const trm_convolution_params *p = &call->desc->convolution;
+    TRM_TRY(trm_infer_require_inputs(call, 2, 4));
+    TRM_TRY(require_operands(call, 2));
+    TRM_TRY(require_auto_pad(p->auto_pad));
+    TRM_TRY(trm_infer_require_activation(p->activation));
+    const trm_dims *x = call->dims[0], *w = call->dims[1];
+    trm_dims *out = &call->output_dims[0];
+    TRM_TRY(require_groups(p->groups, x->d[1], w->d[1], "channels"));
+    TRM_TRY(require_groups(p->groups, w->d[0], -1, "output channels"));
+    *out = (trm_dims){.n = x->n, .d = {x->d[0], w->d[0]}};
+    if (trm_infer_has(call, 2)) {
+        TRM_TRY(trm_infer_require_dims(call, 2, "bias", (trm_dims){1, {w->d[0]}}));
+        out->d[1] = trm_dim_known(w->d[0], call->dims[2]->d[0]);
+    }
+    for (int32_t i = 0; i < x->n - 2; i++) {
+        const trm_window axis = {w->d[2 + i], p->stride[i], p->dilation[i], p->before[i], p->after[i]};
+        TRM_TRY(require_window(i, axis.kernel, p->stride[i], p->dilation[i], p->before[i], p->after[i]));
+        TRM_TRY(window_out(i, x->d[2 + i], &axis, p->auto_pad, false, &out->d[2 + i]));
+    }
+    if (trm_infer_has(call, 3)) {
+        TRM_TRY(trm_infer_require_dtype(call, 3, "residual", call->dtypes[0]));
+        TRM_TRY(trm_infer_require_dims(call, 3, "residual", *out));
+    }
+    call->output_dtypes[0] = call->dtypes[0];
+    return TRM_OK;
+}
+
+/* Spatial dims of a transposed convolution, from given sizes (or NULL) or the parameters. */
+static trm_status spread_dims(const trm_infer_call *call, const int64_t *sizes, bool sizes_given, trm_dims *out)
+{
+    const trm_convolution_params *p = &call->desc->convolution;
+    const trm_dims *x = call->dims[0], *w = call->dims[1];
+    for (int32_t i = 0; i < x->n - 2; i++) {
+        const int64_t in = x->d[2 + i], kernel = w->d[2 + i];
+        const trm_window axis = {kernel, p->stride[i], p->dilation[i], p->before[i], p->after[i]};
+        TRM_TRY(require_window(i, kernel, p->stride[i], p->dilation[i], p->before[i], p->after[i]));
+        if (p->output_padding[i] < 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found output padding %" PRId32 ", expected at least 0",
+                     p->output_padding[i]);
+        }
+        out->d[2 + i] = -1;
+        if (sizes_given) {
+            out->d[2 + i] = sizes != NULL ? sizes[i] : -1;
+        } else if (in != -1 && (kernel != -1 || p->auto_pad != TRM_AUTO_PAD_NONE)) {
+            out->d[2 + i] = in == 0 ? 0 : trm_window_spread(in, &axis, p->output_padding[i], p->auto_pad);
+        } else {
+            continue;
+        }
+        if (out->d[2 + i] < (in == 0 || (sizes_given && sizes == NULL) ? -1 : 1)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "the output along spatial axis %" PRId32 " has %" PRId64 " positions, expected at least 1", i,
+                     out->d[2 + i]);
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_infer_deconvolution(const trm_infer_call *call)
+{
+    const trm_convolution_params *p = &call->desc->convolution;
+    TRM_TRY(trm_infer_require_inputs(call, 2, 4));
+    TRM_TRY(require_operands(call, 2));
+    TRM_TRY(require_auto_pad(p->auto_pad));
+    TRM_TRY(trm_infer_require_activation(p->activation));
+    const trm_dims *x = call->dims[0], *w = call->dims[1];
+    trm_dims *out = &call->output_dims[0];
+    TRM_TRY(require_groups(p->groups, x->d[1], -1, "channels"));
+    if (!trm_dim_fits(x->d[1], w->d[0])) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has %" PRId64 " channels, but the weight is for %" PRId64, x->d[1],
+                 w->d[0]);
+    }
+    *out = (trm_dims){.n = x->n, .d = {x->d[0], w->d[1] == -1 ? -1 : w->d[1] * p->groups}};
+    if (trm_infer_has(call, 2)) {
+        TRM_TRY(trm_infer_require_dims(call, 2, "bias", (trm_dims){1, {out->d[1]}}));
+        out->d[1] = trm_dim_known(out->d[1], call->dims[2]->d[0]);
+    }
+    int64_t sizes[TRM_MAX_SPATIAL];
+    bool given = trm_infer_has(call, 3), known = false;
+    if (given) {
+        TRM_TRY(trm_infer_values(call, 3, "output sizes", x->n - 2, sizes, &known));
+    }
+    TRM_TRY(spread_dims(call, known ? sizes : NULL, given, out));
+    call->output_dtypes[0] = call->dtypes[0];
+    return TRM_OK;
+}
+
+trm_status trm_infer_deformable_convolution(const trm_infer_call *call)
+{
+    const trm_deformable_convolution_params *p = &call->desc->deformable_convolution;
+    TRM_TRY(trm_infer_require_inputs(call, 3, 5));
+    TRM_TRY(require_operands(call, 3));
+    TRM_TRY(trm_infer_require_rank(call, 0, "x", 4));
+    const trm_dims *x = call->dims[0], *w = call->dims[1];
+    trm_dims *out = &call->output_dims[0];
+    TRM_TRY(require_groups(p->groups, x->d[1], w->d[1], "channels"));
+    TRM_TRY(require_groups(p->groups, w->d[0], -1, "output channels"));
+    TRM_TRY(require_groups(p->offset_groups, x->d[1], -1, "channels"));
+    *out = (trm_dims){.n = 4, .d = {x->d[0], w->d[0]}};
+    for (int32_t i = 0; i < 2; i++) {
+        const trm_window axis = {w->d[2 + i], p->stride[i], p->dilation[i], p->before[i], p->after[i]};
+        TRM_TRY(require_window(i, axis.kernel, p->stride[i], p->dilation[i], p->before[i], p->after[i]));
+        TRM_TRY(window_out(i, x->d[2 + i], &axis, TRM_AUTO_PAD_NONE, false, &out->d[2 + i]));
+    }
+    const int64_t taps = w->d[2] == -1 || w->d[3] == -1 ? -1 : w->d[2] * w->d[3] * p->offset_groups;
+    TRM_TRY(trm_infer_require_dtype(call, 2, "offset", call->dtypes[0]));
+    TRM_TRY(trm_infer_require_dims(call, 2, "offset",
+                                   (trm_dims){4, {x->d[0], taps == -1 ? -1 : 2 * taps, out->d[2], out->d[3]}}));
+    if (trm_infer_has(call, 3)) {
+        TRM_TRY(trm_infer_require_dims(call, 3, "bias", (trm_dims){1, {w->d[0]}}));
+    }
+    if (trm_infer_has(call, 4)) {
+        TRM_TRY(trm_infer_require_dtype(call, 4, "mask", call->dtypes[0]));
+        TRM_TRY(trm_infer_require_dims(call, 4, "mask", (trm_dims){4, {x->d[0], taps, out->d[2], out->d[3]}}));
+    }
+    call->output_dtypes[0] = call->dtypes[0];
+    return TRM_OK;
+}
+
+trm_status trm_infer_pool(const trm_infer_call *call)
+{
+    const trm_pool_params *p = &call->desc->pool;
+    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
+    TRM_TRY(require_image(call, 0, "x"));
+    TRM_TRY(require_auto_pad(p->auto_pad));
+    if ((unsigned)p->op > TRM_POOL_LP) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found pool %d, expected 0 to %d", (int)p->op, (int)TRM_POOL_LP);
+    }
+    if (p->op != TRM_POOL_MAX) {
+        TRM_TRY(trm_infer_require_float(call, 0, "x"));
+    } else if (call->dtypes[0] == TRM_BOOL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has type bool, expected numbers");
+    }
+    if (p->indices && p->op != TRM_POOL_MAX) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "only the largest elements have indices");
+    }
+    if (p->op == TRM_POOL_LP && !(p->p > 0.0f)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found p %g, expected more than 0", (double)p->p);
+    }
+    const trm_dims *x = call->dims[0];
+    trm_dims *out = &call->output_dims[0];
+    *out = *x;
+    for (int32_t i = 0; i < x->n - 2; i++) {
+        const trm_window axis = {p->kernel[i], p->stride[i], p->dilation[i], p->before[i], p->after[i]};
+        TRM_TRY(require_window(i, axis.kernel, p->stride[i], p->dilation[i], p->before[i], p->after[i]));
+        TRM_TRY(window_out(i, x->d[2 + i], &axis, p->auto_pad, p->ceil, &out->d[2 + i]));
+    }
+    call->output_dtypes[0] = call->dtypes[0];
+    if (p->indices) {
+        call->output_dims[1] = *out;
+        call->output_dtypes[1] = TRM_I64;
+    }
+    return TRM_OK;
+}
+
+trm_status trm_infer_col2im(const trm_infer_call *call)
+{
+    const trm_col2im_params *p = &call->desc->col2im;
+    const int32_t n = p->image.n;
+    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
+    TRM_TRY(trm_infer_require_rank(call, 0, "x", 3));
+    if (n < 1 || n > TRM_MAX_SPATIAL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the image has %" PRId32 " spatial dims, expected 1 to %d", n,
+                 TRM_MAX_SPATIAL);
+    }
+    const trm_dims *x = call->dims[0];
+    int64_t taps = 1, places = 1;
+    trm_dims *out = &call->output_dims[0];
+    *out = (trm_dims){.n = 2 + n, .d = {x->d[0]}};
+    for (int32_t i = 0; i < n; i++) {
+        const trm_window axis = {p->kernel[i], p->stride[i], p->dilation[i], p->before[i], p->after[i]};
+        int64_t at = 0;
+        TRM_TRY(require_window(i, axis.kernel, p->stride[i], p->dilation[i], p->before[i], p->after[i]));
+        if (p->image.d[i] < 1 || p->image.d[i] > INT32_MAX) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found image size %" PRId64 ", expected 1 to %d", p->image.d[i],
+                     INT32_MAX);
+        }
+        TRM_TRY(window_out(i, p->image.d[i], &axis, TRM_AUTO_PAD_NONE, false, &at));
+        if (__builtin_mul_overflow(taps, p->kernel[i], &taps) || __builtin_mul_overflow(places, at, &places)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the number of columns overflows");
+        }
+        out->d[2 + i] = p->image.d[i];
+    }
+    if ((x->d[1] != -1 && x->d[1] % taps != 0) || !trm_dim_fits(x->d[2], places)) {
+        char text[TRM_DIMS_TEXT_SIZE];
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "x has dims %s, expected a multiple of %" PRId64 " rows and %" PRId64 " columns",
+                 trm_dims_format(x, text), taps, places);
+    }
+    out->d[1] = x->d[1] == -1 ? -1 : x->d[1] / taps;
+    call->output_dtypes[0] = call->dtypes[0];
+    return TRM_OK;
+}

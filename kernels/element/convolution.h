@@ -1,0 +1,203 @@
+/*
+ * CONVOLUTION, DECONVOLUTION and DEFORMABLE_CONVOLUTION: how a call is laid out, and one element of the output, any
+ * type, any case. Sums are f64.
+ */
+#ifndef TRM_KERNELS_ELEMENT_CONVOLUTION_H
+#define TRM_KERNELS_ELEMENT_CONVOLUTION_H
+
+#include "kernels/element/element.h"
+#include "kernels/window.h"
+#ifndef __CUDACC__
+#include "kernels/host/host.h"
+#else
+#include "kernels/cuda/common.cuh"
+#endif
+
+typedef struct trm_convolution_args {
+    trm_dims dims; /* [N, M, o1, o2, o3] */
+    trm_windows w; /* of DECONVOLUTION: in and out of it, before what is cut */
+    int64_t groups;
+    int64_t channels; /* of x in a group */
+    int64_t outputs;  /* channels of y in a group */
+    const void *x, *weight, *bias, *residual;
+    void *y;
+    trm_dtype dtype;
+    trm_activation activation;
+} trm_convolution_args;
+
+/* x = activation(x), f64 only through f32. */
+TRM_ELEMENT double trm_element_activate(trm_activation activation, double x)
+{
+    if (activation == TRM_ACTIVATION_NONE) {
+        return x;
+    }
+    if (activation == TRM_ACTIVATION_RELU) {
+        return x < 0.0 ? 0.0 : x;
+    }
+#if defined(__CUDA_ARCH__)
+    return activate(activation, (float)x);
+#elif defined(__CUDACC__)
+    return x; /* the host's side of a CUDA file: not called */
+#else
+    float value = (float)x;
+    trm_host_activate(activation, &value, 1);
+    return value;
+#endif
+}
+
+/* What both kinds have in common; `m_axis` and `c_axis`: of the weight. */
+static inline bool trm_convolution_args_common(const trm_kernel_call *call, trm_convolution_args *args)
+{
+    const trm_convolution_params *p = &call->layer->convolution;
+    const trm_view *x = &call->inputs[0], *weight = &call->inputs[1], *y = &call->outputs[0];
+    const bool bias = trm_element_has_input(call, 2);
+    const int32_t n = x->dims.n - 2;
+    if (call->n_inputs < 2 || call->n_outputs != 1 || n < 1 || n > TRM_MAX_SPATIAL || weight->dims.n != n + 2 ||
+        y->dims.n != n + 2 || p->groups < 1 || x->dims.d[1] % p->groups != 0 || y->dims.d[1] % p->groups != 0 ||
+        y->dims.d[0] != x->dims.d[0] || !trm_element_is_float(x->dtype) || weight->dtype != x->dtype ||
+        y->dtype != x->dtype ||
+        (x->dtype == TRM_F64 && p->activation != TRM_ACTIVATION_NONE && p->activation != TRM_ACTIVATION_RELU) ||
+        (bias && (call->inputs[2].dtype != x->dtype || call->inputs[2].dims.n != 1 ||
+                  call->inputs[2].dims.d[0] != y->dims.d[1]))) {
+        return false;
+    }
+    args->groups = p->groups;
+    args->channels = x->dims.d[1] / p->groups;
+    args->outputs = y->dims.d[1] / p->groups;
+    args->x = x->data;
+    args->weight = weight->data;
+    args->bias = bias ? call->inputs[2].data : NULL;
+    args->residual = NULL;
+    args->y = y->data;
+    args->dtype = x->dtype;
+    args->activation = p->activation;
+    trm_windows_init(&args->w, &x->dims, &y->dims, weight->dims.d + 2, p->stride, p->dilation, p->before, p->auto_pad);
+    args->dims.n = 2 + TRM_MAX_SPATIAL;
+    args->dims.d[0] = y->dims.d[0];
+    args->dims.d[1] = y->dims.d[1];
+    for (int32_t i = 0; i < TRM_MAX_SPATIAL; i++) {
+        args->dims.d[2 + i] = args->w.out[i];
+    }
+    return true;
+}
+
+/* False if the call is not one these kernels know. */
+static inline bool trm_convolution_args_of(const trm_kernel_call *call, trm_convolution_args *args)
+{
+    if (!trm_convolution_args_common(call, args) || call->n_inputs > 4 ||
+        call->inputs[1].dims.d[0] != call->outputs[0].dims.d[1] || call->inputs[1].dims.d[1] != args->channels) {
+        return false;
+    }
+    if (trm_element_has_input(call, 3)) {
+        if (call->inputs[3].dtype != args->dtype ||
+            !trm_element_same_dims(&call->inputs[3].dims, &call->outputs[0].dims)) {
+            return false;
+        }
+        args->residual = call->inputs[3].data;
+    }
+    return true;
+}
+
+static inline bool trm_deconvolution_args_of(const trm_kernel_call *call, trm_convolution_args *args)
+{
+    const trm_convolution_params *p = &call->layer->convolution;
+    if (!trm_convolution_args_common(call, args) || call->n_inputs > 4 ||
+        call->inputs[1].dims.d[0] != call->inputs[0].dims.d[1] || call->inputs[1].dims.d[1] != args->outputs) {
+        return false;
+    }
+    const bool given = trm_element_has_input(call, 3);
+    for (int32_t i = 0; i < args->w.n; i++) {
+        const int32_t to = TRM_MAX_SPATIAL - args->w.n + i;
+        const trm_window axis = {args->w.kernel[to], p->stride[i], p->dilation[i], p->before[i], p->after[i]};
+        args->w.before[to] =
+            trm_window_cut(args->w.in[to], args->w.out[to], &axis, p->output_padding[i], p->auto_pad, given);
+    }
+    return true;
+}
+
+/* The end of each: bias, residual, activation, store. */
+TRM_ELEMENT void trm_convolution_finish(const trm_convolution_args *args, int64_t m, int64_t i, double sum)
+{
+    if (args->bias != NULL) {
+        sum += trm_element_load_f64(args->dtype, args->bias, m);
+    }
+    if (args->residual != NULL) {
+        sum += trm_element_load_f64(args->dtype, args->residual, i);
+    }
+    trm_element_store_f64(args->dtype, args->y, i, trm_element_activate(args->activation, sum));
+}
+
+TRM_ELEMENT void trm_element_convolution(const trm_convolution_args *args, const int64_t *at, int64_t i)
+{
+    const trm_windows *w = &args->w;
+    const int64_t group = at[1] / args->outputs;
+    int64_t start[TRM_MAX_SPATIAL];
+    for (int32_t axis = 0; axis < TRM_MAX_SPATIAL; axis++) {
+        start[axis] = at[2 + axis] * w->stride[axis] - w->before[axis];
+    }
+    double sum = 0.0;
+    int64_t tap = at[1] * args->channels * w->kernel_size;
+    int64_t plane = (at[0] * w->channels_in + group * args->channels) * w->in_size;
+    for (int64_t c = 0; c < args->channels; c++, plane += w->in_size) {
+        for (int64_t a = 0; a < w->kernel[0]; a++) {
+            const int64_t z = start[0] + a * w->dilation[0];
+            for (int64_t b = 0; b < w->kernel[1]; b++) {
+                const int64_t y = start[1] + b * w->dilation[1];
+                if (z < 0 || z >= w->in[0] || y < 0 || y >= w->in[1]) {
+                    tap += w->kernel[2];
+                    continue;
+                }
+                const int64_t row = plane + (z * w->in[1] + y) * w->in[2];
+                for (int64_t k = 0; k < w->kernel[2]; k++, tap++) {
+                    const int64_t x = start[2] + k * w->dilation[2];
+                    if (x >= 0 && x < w->in[2]) {
+                        sum += trm_element_load_f64(args->dtype, args->x, row + x) *
+                               trm_element_load_f64(args->dtype, args->weight, tap);
+                    }
+                }
+            }
+        }
+    }
+    trm_convolution_finish(args, at[1], i, sum);
+}
+
+/* Position of the input that tap k of a transposed convolution brings to output `at`, or -1. */
+TRM_ELEMENT int64_t trm_deconvolution_source(const trm_windows *w, int32_t axis, int64_t at, int64_t k)
+{
+    const int64_t moved = at + w->before[axis] - k * w->dilation[axis];
+    if (moved < 0 || moved % w->stride[axis] != 0 || moved / w->stride[axis] >= w->in[axis]) {
+        return -1;
+    }
+    return moved / w->stride[axis];
+}
+
+TRM_ELEMENT void trm_element_deconvolution(const trm_convolution_args *args, const int64_t *at, int64_t i)
+{
+    const trm_windows *w = &args->w;
+    const int64_t group = at[1] / args->outputs, m = at[1] - group * args->outputs;
+    const int64_t plane = (at[0] * w->channels_in + group * args->channels) * w->in_size;
+    const int64_t step = args->outputs * w->kernel_size; /* of the weight, from channel to channel */
+    double sum = 0.0;
+    for (int64_t a = 0; a < w->kernel[0]; a++) {
+        const int64_t z = trm_deconvolution_source(w, 0, at[2], a);
+        for (int64_t b = 0; z >= 0 && b < w->kernel[1]; b++) {
+            const int64_t y = trm_deconvolution_source(w, 1, at[3], b);
+            for (int64_t k = 0; y >= 0 && k < w->kernel[2]; k++) {
+                const int64_t x = trm_deconvolution_source(w, 2, at[4], k);
+                if (x < 0) {
+                    continue;
+                }
+                int64_t from = plane + (z * w->in[1] + y) * w->in[2] + x;
+                int64_t tap =
+                    group * args->channels * step + m * w->kernel_size + (a * w->kernel[1] + b) * w->kernel[2] + k;
+                for (int64_t c = 0; c < args->channels; c++, from += w->in_size, tap += step) {
+                    sum += trm_element_load_f64(args->dtype, args->x, from) *
+                           trm_element_load_f64(args->dtype, args->weight, tap);
+                }
+            }
+        }
+    }
+    trm_convolution_finish(args, at[1], i, sum);
+}
+
+#endif

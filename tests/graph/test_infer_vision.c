@@ -1,0 +1,136 @@
+/* Shape and type rules of the kinds over images, on good and bad inputs, with known and unknown dims. */
+#include "support/support.h"
+
+#include "support/rule_case.h"
+
+/* clang-format off */
+#define CONVOLUTION(...) {.kind = TRM_LAYER_CONVOLUTION, .convolution = {__VA_ARGS__}}
+#define DECONVOLUTION(...) {.kind = TRM_LAYER_DECONVOLUTION, .convolution = {__VA_ARGS__}}
+#define DEFORMABLE(...) {.kind = TRM_LAYER_DEFORMABLE_CONVOLUTION, .deformable_convolution = {__VA_ARGS__}}
+#define POOL(...) {.kind = TRM_LAYER_POOL, .pool = {__VA_ARGS__}}
+#define COL2IM(...) {.kind = TRM_LAYER_COL2IM, .col2im = {__VA_ARGS__}}
+#define ONES {1, 1, 1}
+#define PLAIN .groups = 1, .stride = ONES, .dilation = ONES
+/* clang-format on */
+
+static void convolution_rules(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {CONVOLUTION(PLAIN), {"f32[2,3,8,9]", "f32[5,3,3,2]", "f32[5]"}, "f32[2,5,6,8]"},
+        {CONVOLUTION(PLAIN, .before = ONES, .after = ONES), {"f16[?,3,?,9]", "f16[5,3,3,3]"}, "f16[?,5,?,9]"},
+        {CONVOLUTION(.groups = 4, .stride = {2}, .dilation = {3}), {"f64[1,8,20]", "f64[4,2,4]"}, "f64[1,4,6]"},
+        {CONVOLUTION(.groups = 1, .stride = {2, 2}, .dilation = {1, 1}, .auto_pad = TRM_AUTO_PAD_SAME_UPPER),
+         {"f32[1,1,5,6]", "f32[1,1,3,3]"},
+         "f32[1,1,3,3]"},
+        {CONVOLUTION(PLAIN), {"f32[2,3,8,8,8]", "f32[?,3,?,1,1]"}, "f32[2,?,?,8,8]"},
+        {CONVOLUTION(PLAIN), {"f32[1,3,8]", "f32[2,3,1]", "-", "f32[1,2,8]"}, "f32[1,2,8]"},
+        {CONVOLUTION(PLAIN), {"f32[1,3,8]", "f32[2,3,1]", "-", "f32[1,2,7]"}, "!residual has dims [1, 2, 7]"},
+        {CONVOLUTION(PLAIN), {"f32[1,3]", "f32[2,3]"}, "!expected a batch, channels and 1 to 3 spatial dims"},
+        {CONVOLUTION(PLAIN), {"i32[1,3,8]", "i32[2,3,1]"}, "!x has type i32, expected a float type"},
+        {CONVOLUTION(PLAIN), {"f32[1,3,8]", "f16[2,3,1]"}, "!weight has type f16, expected f32"},
+        {CONVOLUTION(PLAIN), {"f32[1,3,8]", "f32[2,3,1,1]"}, "!weight has dims [2, 3, 1, 1], expected 3"},
+        {CONVOLUTION(PLAIN), {"f32[1,3,8]", "f32[2,4,1]"}, "!3 channels in 1 groups do not fit"},
+        {CONVOLUTION(.groups = 2, .stride = ONES, .dilation = ONES),
+         {"f32[1,4,8]", "f32[3,2,1]"},
+         "!3 output channels in 2 groups"},
+        {CONVOLUTION(.stride = ONES, .dilation = ONES), {"f32[1,4,8]", "f32[3,2,1]"}, "!found 0 groups"},
+        {CONVOLUTION(PLAIN), {"f32[1,3,8]", "f32[2,3,9]"}, "!covers 9, but the padded input has only 8"},
+        {CONVOLUTION(PLAIN), {"f32[1,3,8]", "f32[2,3,1]", "f32[3]"}, "!bias has dims [3], expected [2]"},
+        {CONVOLUTION(.groups = 1, .dilation = ONES), {"f32[1,3,8]", "f32[2,3,1]"}, "!stride 0"},
+        {CONVOLUTION(PLAIN, .before = {-1}), {"f32[1,3,8]", "f32[2,3,1]"}, "!padding -1 before"},
+        {CONVOLUTION(PLAIN, .activation = (trm_activation)99), {"f32[1,3,8]", "f32[2,3,1]"}, "!found activation 99"},
+    };
+    RUN_CASES(cases);
+}
+
+static void deconvolution_rules(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {DECONVOLUTION(PLAIN), {"f32[1,3,5,6]", "f32[3,4,3,3]", "f32[4]"}, "f32[1,4,7,8]"},
+        {DECONVOLUTION(.groups = 2, .stride = {3}, .dilation = {2}, .before = {1}, .after = {2}, .output_padding = {1}),
+         {"f16[1,4,5]", "f16[4,3,3]"},
+         "f16[1,6,15]"},
+        {DECONVOLUTION(.groups = 1, .stride = {2, 3}, .dilation = {1, 1}, .auto_pad = TRM_AUTO_PAD_SAME_LOWER),
+         {"f32[1,1,3,?]", "f32[1,2,3,3]"},
+         "f32[1,2,6,?]"},
+        {DECONVOLUTION(PLAIN), {"f32[1,3,5,6]", "f32[3,4,3,3]", "-", "i64[2]"}, "f32[1,4,?,?]"},
+        {DECONVOLUTION(PLAIN), {"f32[1,3,5]", "f32[2,4,3]"}, "!x has 3 channels, but the weight is for 2"},
+        {DECONVOLUTION(PLAIN, .before = {7}), {"f32[1,3,5]", "f32[3,4,3]"}, "!has 0 positions"},
+        {DECONVOLUTION(PLAIN, .output_padding = {-1}), {"f32[1,3,5]", "f32[3,4,3]"}, "!found output padding -1"},
+    };
+    RUN_CASES(cases);
+    const rule_case given = {DECONVOLUTION(PLAIN), {"f32[1,3,5,6]", "f32[3,4,3,3]", "-", "i64[2]"}, "f32[1,4,9,10]"};
+    const rule_case short_by_one = {DECONVOLUTION(PLAIN), {"f32[1,3,5]", "f32[3,4,3]", "-", "i64[2]"}, "!2 values"};
+    const int64_t sizes[] = {9, 10};
+    const void *values[RULE_CASE_INPUTS] = {NULL, NULL, NULL, sizes};
+    rule_case_run_with(&given, values);
+    rule_case_run_with(&short_by_one, values);
+}
+
+static void deformable_convolution_rules(void **state)
+{
+    (void)state;
+#define TWO .groups = 1, .offset_groups = 2, .stride = {1, 1}, .dilation = { 1, 1 }
+    static const rule_case cases[] = {
+        {DEFORMABLE(TWO), {"f32[1,4,5,6]", "f32[3,4,2,2]", "f32[1,16,4,5]"}, "f32[1,3,4,5]"},
+        {DEFORMABLE(TWO), {"f32[1,4,?,6]", "f32[3,4,2,2]", "f32[1,16,4,5]", "f32[3]", "f32[1,8,4,5]"}, "f32[1,3,?,5]"},
+        {DEFORMABLE(TWO), {"f32[1,4,5,6]", "f32[3,4,2,2]", "f32[1,8,4,5]"}, "!offset has dims [1, 8, 4, 5]"},
+        {DEFORMABLE(TWO),
+         {"f32[1,4,5,6]", "f32[3,4,2,2]", "f32[1,16,4,5]", "-", "f32[1,16,4,5]"},
+         "!mask has dims [1, 16, 4, 5], expected [1, 8, 4, 5]"},
+        {DEFORMABLE(TWO), {"f32[1,3,5,6]", "f32[3,3,2,2]", "f32[1,16,4,5]"}, "!3 channels in 2 groups"},
+        {DEFORMABLE(TWO), {"f32[1,4,5]", "f32[3,4,2]", "f32[1,16,4]"}, "!x has dims [1, 4, 5], expected 4"},
+    };
+    RUN_CASES(cases);
+}
+
+static void pool_rules(void **state)
+{
+    (void)state;
+#define BY_TWO .kernel = {3, 3}, .stride = {2, 2}, .dilation = { 1, 1 }
+    static const rule_case cases[] = {
+        {POOL(BY_TWO), {"u8[1,2,8,9]"}, "u8[1,2,3,4]"},
+        {POOL(BY_TWO, .ceil = true), {"f32[1,2,8,?]"}, "f32[1,2,4,?]"},
+        {POOL(BY_TWO, .ceil = true, .before = ONES, .after = ONES), {"f32[1,2,8,6]"}, "f32[1,2,5,4]"},
+        {POOL(BY_TWO, .indices = true), {"f16[1,2,8,9]"}, "f16[1,2,3,4] i64[1,2,3,4]"},
+        {POOL(BY_TWO, .auto_pad = TRM_AUTO_PAD_SAME_LOWER), {"f32[1,2,8,9]"}, "f32[1,2,4,5]"},
+        {POOL(BY_TWO, .op = TRM_POOL_AVERAGE), {"i32[1,2,8,9]"}, "!expected a float type"},
+        {POOL(BY_TWO, .op = TRM_POOL_AVERAGE, .indices = true), {"f32[1,2,8,9]"}, "!only the largest"},
+        {POOL(BY_TWO, .op = TRM_POOL_LP), {"f32[1,2,8,9]"}, "!found p 0"},
+        {POOL(BY_TWO), {"bool[1,2,8,9]"}, "!x has type bool"},
+        {POOL(BY_TWO), {"f32[1,2,8,2]"}, "!covers 3, but the padded input has only 2"},
+        {POOL(BY_TWO), {"f32[1,2,8,8,8]"}, "!has kernel 0"},
+    };
+    RUN_CASES(cases);
+}
+
+static void col2im_rules(void **state)
+{
+    (void)state;
+#define IMAGE .image = {2, {5, 6}}, .kernel = {2, 3}, .stride = {1, 1}, .dilation = { 1, 1 }
+    static const rule_case cases[] = {
+        {COL2IM(IMAGE), {"f32[2,12,16]"}, "f32[2,2,5,6]"},
+        {COL2IM(IMAGE), {"f32[2,?,?]"}, "f32[2,?,5,6]"},
+        {COL2IM(IMAGE), {"f32[2,13,16]"}, "!expected a multiple of 6 rows and 16 columns"},
+        {COL2IM(IMAGE), {"f32[2,12,15]"}, "!expected a multiple of 6 rows and 16 columns"},
+        {COL2IM(.image = {1, {0}}, .kernel = ONES, .stride = ONES, .dilation = ONES),
+         {"f32[2,12,15]"},
+         "!found image size 0"},
+        {COL2IM(IMAGE), {"f32[2,12]"}, "!expected 3 dimensions"},
+    };
+    RUN_CASES(cases);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(convolution_rules),
+        cmocka_unit_test(deconvolution_rules),
+        cmocka_unit_test(deformable_convolution_rules),
+        cmocka_unit_test(pool_rules),
+        cmocka_unit_test(col2im_rules),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
