@@ -26,8 +26,8 @@ typedef struct trm_generator_options {
         max_step_tokens; /* tokens in one step, prompts are cut into such chunks; 0: 2048 on CUDA, 512 on the host */
     trm_progress_fn progress; /* while weights load; may be NULL */
     void *progress_user;
-    bool tune; /* CUDA: algorithms of products are timed before a decode step is captured; else the library's first
-                  proposal is taken, and the first tokens come sooner */
+    bool tune; /* CUDA: algorithms of products are timed before a decode step is captured; else our own, or the
+                  library's first proposal is taken, and the first tokens come sooner */
 } trm_generator_options;
 #define TRM_GENERATOR_OPTIONS_INIT                                                                                     \
     {                                                                                                                  \

@@ -209,8 +209,8 @@ static trm_status run_in_passes(const matmul_plan *plan, const trm_gemm *gemm, c
 static trm_status run_product(const matmul_plan *plan, const trm_gemm *gemm, const trm_kernel_call *call,
                               cudaStream_t stream)
 {
-    bool gemv;
-    if (gemv_recall(gemm, &gemv) && gemv) {
+    bool gemv, known = gemv_recall(gemm, &gemv);
+    if (known ? gemv : trm_cuda_gemv_accepts(gemm)) { /* ours unless the library was seen to be faster */
         return trm_cuda_gemv_run(gemm, stream);
     }
     if (plan->fused) {

@@ -79,7 +79,7 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_STEP_TOKENS] = {"step-tokens", 0, SETTING_INTEGER, ALL, 0, INT32_MAX, "0", "N", "Machine",
                              "tokens of prompts in one step; 0: 2048 on cuda, 512 on the host"},
     [SETTING_NO_TUNE] = {"no-tune", 0, SETTING_FLAG, JOB, 0, 0, NULL, NULL, "Machine",
-                         "take the library's first algorithm for each product instead of timing several"},
+                         "take a likely algorithm for each product instead of timing several"},
     [SETTING_THREADS] = {"threads", 0, SETTING_INTEGER, JOB, 0, 4096, "0", "N", "Machine",
                          "host threads per rank; 0: the rank's share of the CPUs"},
     [SETTING_DEADLINE] = {"deadline", 0, SETTING_NUMBER, JOB, 0, 1e6, "60", "SECONDS", "Machine",
