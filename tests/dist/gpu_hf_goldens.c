@@ -52,6 +52,7 @@ int main(void)
         print_error("%s\n", trm_last_error());
         return trm_device_cuda_count(NULL, 0) == 0 ? 77 : 1;
     }
+    cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     if (failed != 0) {
         trm_world_abort(world, TRM_ERROR_INTERNAL); /* peers may wait in a collective */
