@@ -51,6 +51,14 @@ trm_status trm_infer_reverse_sequence(const trm_infer_call *call);
 trm_status trm_infer_topk(const trm_infer_call *call);
 trm_status trm_infer_arg_reduce(const trm_infer_call *call);
 
+/* infer_shape.c: rules of the kinds whose dims follow from values or data */
+trm_status trm_infer_shape(const trm_infer_call *call);
+trm_status trm_infer_expand(const trm_infer_call *call);
+trm_status trm_infer_tile(const trm_infer_call *call);
+trm_status trm_infer_range(const trm_infer_call *call);
+trm_status trm_infer_non_zero(const trm_infer_call *call);
+trm_status trm_infer_unique(const trm_infer_call *call);
+
 /* infer_collective.c */
 trm_status trm_infer_collective(const trm_infer_call *call);
 
@@ -85,6 +93,10 @@ trm_status trm_infer_broadcast(const trm_dims *a, const trm_dims *b, int32_t ski
  * `values` then untouched. */
 trm_status trm_infer_values(const trm_infer_call *call, int32_t input, const char *what, int64_t count, int64_t *values,
                             bool *known);
+
+/* Dims given by the elements of an i32 or i64 vector, whose length must be known: sizes->n is it, also where *known is
+ * false. */
+trm_status trm_infer_sizes(const trm_infer_call *call, int32_t input, const char *what, trm_dims *sizes, bool *known);
 
 /* ---- dims -------------------------------------------------------------------------------------- */
 

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "kernels/element/slice.h"
 
 /* One output with the dims and type of an input. */
 static void same_as_input(const trm_infer_call *call, int32_t input)
@@ -47,8 +48,8 @@ static trm_status count_dim(element_count *count, int64_t dim)
 }
 
 /* Writes the dims that are given or copied, -1 where one is inferred, and counts what is not copied. */
-static trm_status fill_reshape(const trm_dims *in, const trm_dims *wanted, trm_dims *out, int32_t *inferred,
-                               element_count *from, element_count *to)
+static trm_status fill_reshape(const trm_dims *in, const trm_dims *wanted, bool zero_is_zero, trm_dims *out,
+                               int32_t *inferred, element_count *from, element_count *to)
 {
     char text[TRM_DIMS_TEXT_SIZE];
     if (wanted->n < 0 || wanted->n > TRM_MAX_DIMS) {
@@ -58,7 +59,8 @@ static trm_status fill_reshape(const trm_dims *in, const trm_dims *wanted, trm_d
     out->n = wanted->n;
     for (int32_t i = 0; i < wanted->n; i++) {
         out->d[i] = wanted->d[i];
-        if (wanted->d[i] == 0 && i >= in->n) {
+        bool copied = wanted->d[i] == 0 && !zero_is_zero;
+        if (copied && i >= in->n) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "reshape of %s copies dimension %" PRId32 ", which it does not have",
                      trm_dims_format(in, text), i);
         }
@@ -66,7 +68,7 @@ static trm_status fill_reshape(const trm_dims *in, const trm_dims *wanted, trm_d
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "reshape to %s, expected sizes of at least 0 and at most one -1",
                      trm_dims_format(wanted, text));
         }
-        if (wanted->d[i] == 0) {
+        if (copied) {
             out->d[i] = in->d[i];
         } else if (wanted->d[i] == -1) {
             *inferred = i;
@@ -75,7 +77,7 @@ static trm_status fill_reshape(const trm_dims *in, const trm_dims *wanted, trm_d
         }
     }
     for (int32_t i = 0; i < in->n; i++) {
-        if (i >= wanted->n || wanted->d[i] != 0) {
+        if (i >= wanted->n || wanted->d[i] != 0 || zero_is_zero) {
             TRM_TRY(count_dim(from, in->d[i]));
         }
     }
@@ -84,17 +86,32 @@ static trm_status fill_reshape(const trm_dims *in, const trm_dims *wanted, trm_d
 
 trm_status trm_infer_reshape(const trm_infer_call *call)
 {
-    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
-    const trm_dims *in = call->dims[0], *wanted = &call->desc->reshape.dims;
-    trm_dims *out = &call->output_dims[0];
+    TRM_TRY(trm_infer_require_inputs(call, 1, 2));
+    const trm_dims *in = call->dims[0];
+    trm_dims given = call->desc->reshape.dims, *wanted = &given, *out = &call->output_dims[0];
+    bool known = true;
+    call->output_dtypes[0] = call->dtypes[0];
+    if (trm_infer_has(call, 1)) {
+        TRM_TRY(trm_infer_sizes(call, 1, "shape", &given, &known));
+    }
+    if (!known) {
+        *out = given;
+        for (int32_t i = 0; i < out->n; i++) {
+            out->d[i] = -1;
+        }
+        return TRM_OK;
+    }
     element_count from = {1, true}, to = {1, true};
     int32_t inferred = -1;
-    TRM_TRY(fill_reshape(in, wanted, out, &inferred, &from, &to));
-    /* Sizes in `to` are at least 1: a 0 copies. */
+    TRM_TRY(fill_reshape(in, wanted, call->desc->reshape.zero_is_zero, out, &inferred, &from, &to));
     bool fits;
-    if (inferred >= 0) {
+    if (inferred >= 0 && to.known == 0) {
+        fits = false;
+    } else if (inferred >= 0) {
         fits = !from.complete || from.known % to.known == 0;
         out->d[inferred] = from.complete ? from.known / to.known : -1;
+    } else if (to.known == 0) { /* unknown dims may be 0 */
+        fits = !from.complete || from.known == 0;
     } else if (from.complete) {
         fits = from.known == to.known;
     } else {
@@ -105,7 +122,6 @@ trm_status trm_infer_reshape(const trm_infer_call *call)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "dims %s cannot be reshaped to %s: the numbers of elements differ",
                  trm_dims_format(in, found), trm_dims_format(wanted, expected));
     }
-    call->output_dtypes[0] = call->dtypes[0];
     return TRM_OK;
 }
 
@@ -129,28 +145,28 @@ trm_status trm_infer_transpose(const trm_infer_call *call)
     return TRM_OK;
 }
 
-/* A start or end, which may be negative, as a position in 0 .. size. */
-static int64_t clamp_position(int64_t position, int64_t size)
-{
-    position = position < 0 ? position + size : position;
-    return position < 0 ? 0 : position > size ? size : position;
-}
-
 trm_status trm_infer_slice(const trm_infer_call *call)
 {
-    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
-    const trm_slice_params *slice = &call->desc->slice;
+    static const char *const names[] = {"start", "end", "step"};
+    TRM_TRY(trm_infer_require_inputs(call, 1, 4));
+    trm_slice_params slice = call->desc->slice;
+    int64_t *fields[] = {&slice.start, &slice.end, &slice.step};
     int32_t axis;
-    TRM_TRY(trm_infer_axis(slice->axis, call->dims[0]->n, &axis));
-    if (slice->step <= 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "slice has step %" PRId64 ", expected at least 1", slice->step);
-    }
+    bool all_known = true;
+    TRM_TRY(trm_infer_axis(slice.axis, call->dims[0]->n, &axis));
     same_as_input(call, 0);
-    int64_t size = call->dims[0]->d[axis];
-    if (size != -1) {
-        int64_t start = clamp_position(slice->start, size), end = clamp_position(slice->end, size);
-        call->output_dims[0].d[axis] = end <= start ? 0 : (end - start - 1) / slice->step + 1;
+    for (int32_t i = 1; i < 4; i++) {
+        bool known = true;
+        if (trm_infer_has(call, i)) {
+            TRM_TRY(trm_infer_values(call, i, names[i - 1], 1, fields[i - 1], &known));
+        }
+        all_known = all_known && known;
     }
+    if (all_known && slice.step == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "slice has step 0");
+    }
+    int64_t size = call->dims[0]->d[axis], first;
+    call->output_dims[0].d[axis] = size == -1 || !all_known ? -1 : trm_slice_range(&slice, size, &first);
     return TRM_OK;
 }
 

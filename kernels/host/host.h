@@ -126,6 +126,11 @@ TRM_HOST_KERNEL(norm)
 TRM_HOST_KERNEL(softmax)
 TRM_HOST_KERNEL(reduce)
 TRM_HOST_KERNEL(rope)
+TRM_HOST_KERNEL(shape)
+TRM_HOST_KERNEL(repeat)
+TRM_HOST_KERNEL(range)
+TRM_HOST_KERNEL(non_zero)
+TRM_HOST_KERNEL(unique)
 TRM_HOST_KERNEL(pad)
 TRM_HOST_KERNEL(gather_elements)
 TRM_HOST_KERNEL(gather_nd)
@@ -135,6 +140,7 @@ TRM_HOST_KERNEL(reverse_sequence)
 TRM_HOST_KERNEL(topk)
 TRM_HOST_KERNEL(arg_reduce)
 size_t trm_host_gemv_workspace(const trm_kernel_call *call);
+size_t trm_host_unique_workspace(const trm_kernel_call *call);
 
 #undef TRM_HOST_KERNEL
 

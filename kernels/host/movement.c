@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "kernels/element/slice.h"
 #include "kernels/host/host.h"
 
 static bool moves_one(const trm_kernel_call *call, int32_t n_inputs)
@@ -62,7 +63,8 @@ static void run_row_copy(const trm_kernel_call *call, row_copy *copy, int64_t ro
 
 bool trm_host_reshape_accepts(const trm_kernel_call *call)
 {
-    return moves_one(call, 1) && trm_dims_count(&call->inputs[0].dims) == trm_dims_count(&call->outputs[0].dims);
+    return (call->n_inputs == 1 || call->n_inputs == 2) && moves_one(call, call->n_inputs) &&
+           trm_dims_count(&call->inputs[0].dims) == trm_dims_count(&call->outputs[0].dims);
 }
 
 trm_status trm_host_reshape_run(const trm_kernel_call *call)
@@ -186,49 +188,47 @@ trm_status trm_host_transpose_run(const trm_kernel_call *call)
     return TRM_OK;
 }
 
-/* First element and number of elements that a slice takes of an axis of d elements. */
-static int64_t slice_count(const trm_slice_params *p, int64_t d, int64_t *first)
-{
-    int64_t start = p->start < 0 ? p->start + d : p->start;
-    int64_t end = p->end < 0 ? p->end + d : p->end;
-    start = start < 0 ? 0 : trm_host_min(start, d);
-    end = end < 0 ? 0 : trm_host_min(end, d);
-    *first = start;
-    return end > start ? (end - start - 1) / p->step + 1 : 0;
-}
-
 bool trm_host_slice_accepts(const trm_kernel_call *call)
 {
-    const trm_slice_params *p = &call->layer->slice;
     const trm_dims *x = &call->inputs[0].dims, *y = &call->outputs[0].dims;
-    const int32_t axis = trm_host_axis(p->axis, x->n);
-    if (!moves_one(call, 1) || p->step <= 0 || axis < 0 || axis >= x->n) {
+    const int32_t axis = trm_host_axis(call->layer->slice.axis, x->n);
+    trm_slice_params p;
+    if (call->n_inputs < 1 || call->n_inputs > 4 || !moves_one(call, call->n_inputs) || axis < 0 || axis >= x->n) {
         return false;
     }
     int64_t first;
     trm_dims expected = *x;
-    expected.d[axis] = slice_count(p, x->d[axis], &first);
+    expected.d[axis] = y->d[axis];
+    if (trm_slice_of_call(call, &p)) {
+        if (p.step == 0) {
+            return false;
+        }
+        expected.d[axis] = trm_slice_range(&p, x->d[axis], &first);
+    }
     return trm_host_same_dims(&expected, y);
 }
 
 trm_status trm_host_slice_run(const trm_kernel_call *call)
 {
-    const trm_slice_params *p = &call->layer->slice;
     const trm_view *x = &call->inputs[0], *y = &call->outputs[0];
-    const int32_t axis = trm_host_axis(p->axis, x->dims.n);
+    const int32_t axis = trm_host_axis(call->layer->slice.axis, x->dims.n);
     const int64_t outer = trm_host_span(&x->dims, 0, axis);
     const size_t inner = (size_t)trm_host_span(&x->dims, axis + 1, x->dims.n) * trm_dtype_size(x->dtype);
+    trm_slice_params p;
     int64_t first;
-    const int64_t n = slice_count(p, x->dims.d[axis], &first);
+    if (!trm_slice_of_call(call, &p)) {
+        return TRM_OK;
+    }
+    const int64_t n = trm_slice_range(&p, x->dims.d[axis], &first);
     if (n == 0) {
         return TRM_OK;
     }
     row_copy copy = {.to = y->data,
                      .from = (const char *)x->data + (size_t)first * inner,
-                     .bytes = p->step == 1 ? (size_t)n * inner : inner,
-                     .rows_inner = p->step == 1 ? 1 : n,
+                     .bytes = p.step == 1 ? (size_t)n * inner : inner,
+                     .rows_inner = p.step == 1 ? 1 : n,
                      .from_outer = x->dims.d[axis] * (int64_t)inner,
-                     .from_inner = p->step * (int64_t)inner,
+                     .from_inner = n == 1 ? 0 : p.step * (int64_t)inner, /* of one element, the step may be anything */
                      .to_outer = n * (int64_t)inner,
                      .to_inner = (int64_t)inner};
     run_row_copy(call, &copy, outer * copy.rows_inner);

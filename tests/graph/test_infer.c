@@ -91,7 +91,7 @@ static void moving_rules(void **state)
         {SLICE(0, 9, INT64_MAX, 1), {"f32[5]"}, "f32[0]"},
         {SLICE(0, 0, 4, 1), {"f32[?,3]"}, "f32[?,3]"},
         {SLICE(1, 0, 2, 1), {"f32[?,3]"}, "f32[?,2]"},
-        {SLICE(0, 0, 4, 0), {"f32[5]"}, "!slice has step 0, expected at least 1"},
+        {SLICE(0, 0, 4, 0), {"f32[5]"}, "!slice has step 0"},
         {SLICE(1, 0, 4, 1), {"f32[5]"}, "!found axis 1, expected an axis of 1 dimensions"},
         {SLICE(0, 0, 4, 1), {"f32[]"}, "!found axis 0, expected an axis of 0 dimensions"},
         {CONCAT(1), {"f32[2,3]", "f32[2,?]"}, "f32[2,?]"},
