@@ -2,9 +2,9 @@
  * A communicator: the ranks of a world, or of one group of it, and the exchanges between them.
  *
  * Implementations: self (one rank), local (ranks as threads of one process, for tests and tools), MPI and TCP
- * (host memory), NCCL (device memory). Every call is collective over the group and made in the same order on each rank.
- * Exchanges are enqueued on a stream; on host streams they are complete on return. No wait is unbounded: a peer
- * that does not come within the deadline is TRM_ERROR_LOST_RANK.
+ * (host memory), NCCL (device memory), peer memory beside NCCL. Every call is collective over the group and made in the
+ * same order on each rank. Exchanges are enqueued on a stream; on host streams they are complete on return. No wait is
+ * unbounded: a peer that does not come within the deadline is TRM_ERROR_LOST_RANK.
  */
 #ifndef TRM_COLLECTIVES_COMMUNICATOR_H
 #define TRM_COLLECTIVES_COMMUNICATOR_H
@@ -32,7 +32,7 @@ typedef struct trm_exchange {
 } trm_exchange;
 
 typedef struct trm_communicator_ops {
-    const char *name; /* "self", "local", "mpi", "tcp", "nccl" */
+    const char *name; /* "self", "local", "mpi", "tcp", "nccl", "peer" */
     trm_status (*exchange)(trm_communicator *communicator, const trm_exchange *exchange, trm_stream *stream);
     /* A communicator of `members` [n_members], ranks of this one in the order they shall have, this rank among
      * them; n_members 0: this rank is in no part and gets NULL. Parts made by one call differ in `colour`. Collective.
@@ -91,6 +91,13 @@ trm_status trm_communicator_nccl_create(trm_device *device, const unsigned char 
                                         int32_t size, double deadline_seconds, trm_communicator **communicator);
 /* Version of the NCCL found, as 22809, and its path; 0 if none, with the reason in `path`. */
 int32_t trm_nccl_version(char *path, size_t size);
+
+/* Small sums of device memory by kernels that write to the peers' memory, everything else by `inner`, which it owns
+ * from then on. `host` moves host bytes between the same ranks in the same order, and outlives it. Where not every rank
+ * reaches every other's memory, *communicator is `inner` itself on all of them and `why` says what is missing.
+ * Exchanges of one communicator belong on one stream. Collective. */
+trm_status trm_communicator_peer_create(trm_device *device, trm_communicator *host, trm_communicator *inner,
+                                        trm_communicator **communicator, char *why, size_t why_size);
 
 #ifdef __cplusplus
 }

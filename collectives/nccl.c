@@ -35,3 +35,17 @@ int32_t trm_nccl_version(char *path, size_t size)
 }
 
 #endif
+
+#if !TRM_HAVE_CUDA
+#include <stdio.h>
+
+trm_status trm_communicator_peer_create(trm_device *device, trm_communicator *host, trm_communicator *inner,
+                                        trm_communicator **communicator, char *why, size_t why_size)
+{
+    (void)device;
+    (void)host;
+    *communicator = inner;
+    snprintf(why, why_size, "this build has no CUDA backend");
+    return TRM_OK;
+}
+#endif

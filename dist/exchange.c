@@ -24,8 +24,8 @@ trm_status trm_world_await(trm_world *world, trm_event *event, const char *what)
     for (int64_t turn = 0;; turn++) {
         bool passed;
         TRM_TRY(trm_event_query(event, &passed));
-        if (passed) {
-            return TRM_OK;
+        if (passed) { /* kernels that waited in vain for a peer have ended too */
+            return world->size > 1 ? trm_communicator_check(world->communicator) : TRM_OK;
         }
         if (turn % 256 == 255) {
             TRM_TRY(trm_communicator_check(world->communicator));

@@ -18,7 +18,7 @@
 typedef struct introduction {
     char host[64];
     char processors[256]; /* allowed, before binding */
-    char options[128];    /* what must be the same on every rank */
+    char options[160];    /* what must be the same on every rank */
 } introduction;
 
 /* And of its device, once open. */
@@ -42,6 +42,21 @@ static trm_status read_deadline(double given, double *seconds)
     }
     if (!(given >= 0) || !isfinite(given)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "world has a deadline of %g s", given);
+    }
+    return TRM_OK;
+}
+
+static trm_status read_exchange(const char **exchange)
+{
+    static const char *const names[] = {"auto", "peer", "nccl"};
+    const char *text = getenv("TRIREME_EXCHANGE");
+    *exchange = text == NULL ? names[0] : NULL;
+    for (int i = 0; text != NULL && i < 3; i++) {
+        *exchange = strcmp(text, names[i]) == 0 ? names[i] : *exchange;
+    }
+    if (*exchange == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "environment variable TRIREME_EXCHANGE is \"%s\", expected auto, peer or nccl", text);
     }
     return TRM_OK;
 }
@@ -84,8 +99,8 @@ static trm_status introduce(trm_world *world, const trm_topology *topology, cons
     introduction mine = {{0}, {0}, {0}};
     gethostname(mine.host, sizeof(mine.host) - 1);
     trm_topology_allowed(topology, mine.processors, sizeof(mine.processors));
-    snprintf(mine.options, sizeof(mine.options), "version %s, backend %s, deadline %g s", TRM_VERSION,
-             trm_backend_name(options->backend), world->deadline_seconds);
+    snprintf(mine.options, sizeof(mine.options), "version %s, backend %s, deadline %g s, exchange %s", TRM_VERSION,
+             trm_backend_name(options->backend), world->deadline_seconds, world->exchange);
     if (world->bootstrap == NULL) {
         all[0] = mine;
     } else {
@@ -183,13 +198,32 @@ static trm_status open_nccl(trm_world *world)
     return TRM_OK;
 }
 
+static trm_status open_peers(trm_world *world)
+{
+    char why[256] = "";
+    trm_communicator *nccl = world->communicator;
+    if (strcmp(world->exchange, "nccl") == 0) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_communicator_peer_create(world->device, world->bootstrap->control, nccl, &world->communicator, why,
+                                         sizeof(why)));
+    if (world->communicator == nccl && strcmp(world->exchange, "peer") == 0) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "TRIREME_EXCHANGE is peer, but there is no peer memory: %s", why);
+    }
+    if (world->communicator == nccl) {
+        trm_log(TRM_LOG_INFO, "exchanges go over NCCL alone: %s", why);
+    }
+    return TRM_OK;
+}
+
 static trm_status open_communicator(trm_world *world)
 {
     if (world->size == 1) {
         return trm_communicator_self_create(&world->communicator);
     }
     if (trm_device_backend(world->device) == TRM_BACKEND_CUDA) {
-        return open_nccl(world);
+        TRM_TRY(open_nccl(world));
+        return open_peers(world);
     }
     return trm_communicator_pairwise_create(world->bootstrap->transport, world->deadline_seconds, &world->communicator);
 }
@@ -223,7 +257,9 @@ trm_status trm_world_open(const trm_world_options *options, trm_world **world)
     }
     TRM_TRY(check_options(options));
     double deadline;
+    const char *exchange;
     TRM_TRY(read_deadline(options->deadline_seconds, &deadline));
+    TRM_TRY(read_exchange(&exchange));
     trm_launch launch;
     TRM_TRY(trm_launch_detect((const char *(*)(const char *))getenv, &launch));
     trm_world *w = calloc(1, sizeof(*w));
@@ -231,6 +267,7 @@ trm_status trm_world_open(const trm_world_options *options, trm_world **world)
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the world");
     }
     w->deadline_seconds = deadline;
+    w->exchange = exchange;
     w->launcher = launch.launcher;
     trm_topology *topology = NULL;
     trm_status status = TRM_OK;
@@ -262,6 +299,7 @@ trm_status trm_world_from_parts(trm_device *device, trm_communicator *communicat
     w->rank = w->local_rank = communicator->rank;
     w->size = w->local_size = communicator->size;
     w->launcher = "none";
+    w->exchange = "auto";
     w->device = device;
     w->communicator = communicator;
     w->deadline_seconds =

@@ -313,7 +313,8 @@ static inline void case_run_op(trm_communicator *c, const case_setup *setup, trm
         for (int32_t root = 0; root < (trm_collective_has_root(op) ? c->size : 1); root++) {
             trm_exchange x = {op, (trm_reduce_op)reduce, dtype, NULL, NULL, count, root};
             case_run(c, setup, x, false);
-            bool nccl_all_to_all = op == TRM_ALL_TO_ALL && strcmp(c->ops->name, "nccl") == 0;
+            bool nccl = strcmp(c->ops->name, "nccl") == 0 || strcmp(c->ops->name, "peer") == 0;
+            bool nccl_all_to_all = op == TRM_ALL_TO_ALL && nccl;
             if (in == out && !nccl_all_to_all) {
                 case_run(c, setup, x, true);
             }

@@ -1,0 +1,326 @@
+/*
+ * The communicator that reduces small vectors over peer memory and leaves all else to another one, which it owns: for
+ * ranks of one host whose GPUs reach each other's memory. The kernels and their protocol: collectives/peer.h.
+ *
+ * Mailboxes are shared by CUDA's handles for other processes, which travel with what each rank can or cannot do over
+ * the communicator for host bytes; so all ranks decide the same.
+ */
+#include "collectives/peer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/communicator.h"
+#include "kernels/cuda/cuda.h"
+
+/* A way that does not work is found out within this time, before anybody relies on it. */
+#define PROBE_SECONDS 5.0
+
+typedef struct peer_communicator {
+    trm_communicator base;
+    trm_communicator *inner; /* owned */
+    trm_communicator *host;  /* between the same ranks in the same order; owned by parts */
+    bool owns_host;
+    trm_device *device;
+    trm_peer_link link;
+    bool opened[TRM_PEER_RANKS]; /* mailboxes mapped from peers */
+    bool stopped;
+} peer_communicator;
+
+/* What a rank tells the others of itself. */
+typedef struct peer_card {
+    char host[40]; /* of this start of its kernel, so that no two hosts have the same */
+    cudaIpcMemHandle_t mailbox;
+    char why_not[128]; /* empty: it can */
+} peer_card;
+
+static void read_host(char *host, size_t size)
+{
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (file == NULL || fgets(host, (int)size, file) == NULL) {
+        host[0] = '\0';
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+}
+
+static void refuse(peer_card *card, const char *what)
+{
+    if (card->why_not[0] == '\0') {
+        snprintf(card->why_not, sizeof(card->why_not), "%s", what);
+    }
+}
+
+static trm_status gather_cards(peer_communicator *c, const peer_card *mine, peer_card *all)
+{
+    trm_exchange x = {TRM_ALL_GATHER, TRM_REDUCE_NONE, TRM_U8, mine, all, sizeof(*mine), 0};
+    return trm_communicator_exchange(c->host, &x, NULL);
+}
+
+/* The first reason of any rank, or NULL. */
+static const char *find_reason(const peer_card *cards, int32_t n)
+{
+    for (int32_t r = 0; r < n; r++) {
+        if (cards[r].why_not[0] != '\0') {
+            return cards[r].why_not;
+        }
+    }
+    return NULL;
+}
+
+static trm_status allocate(peer_communicator *c, cudaIpcMemHandle_t *handle)
+{
+    size_t bytes = trm_peer_mailbox_bytes(c->base.size);
+    void *memory;
+    TRM_TRY(trm_device_alloc(c->device, bytes, &c->link.mailboxes[c->base.rank]));
+    TRM_CUDA_TRY(cudaMemset(c->link.mailboxes[c->base.rank], 0, bytes));
+    TRM_TRY(trm_device_alloc(c->device, sizeof(trm_peer_state), &memory));
+    c->link.state = memory;
+    TRM_CUDA_TRY(cudaMemset(c->link.state, 0, sizeof(trm_peer_state)));
+    TRM_TRY(trm_device_alloc_host(c->device, sizeof(trm_peer_report), &memory));
+    c->link.report = memory;
+    *c->link.report = (trm_peer_report){0, 0};
+    TRM_CUDA_TRY(cudaIpcGetMemHandle(handle, c->link.mailboxes[c->base.rank]));
+    TRM_CUDA_TRY(cudaDeviceSynchronize()); /* zeros, before a peer may write */
+    return TRM_OK;
+}
+
+static void open_mailboxes(peer_communicator *c, const peer_card *cards, peer_card *mine)
+{
+    for (int32_t r = 0; r < c->base.size && mine->why_not[0] == '\0'; r++) {
+        if (r == c->base.rank) {
+            continue;
+        }
+        if (cards[r].host[0] == '\0' || strcmp(cards[r].host, mine->host) != 0) {
+            refuse(mine, "the ranks are on several hosts");
+            return;
+        }
+        cudaError_t error =
+            cudaIpcOpenMemHandle(&c->link.mailboxes[r], cards[r].mailbox, cudaIpcMemLazyEnablePeerAccess);
+        if (error != cudaSuccess) {
+            (void)cudaGetLastError();
+            snprintf(mine->why_not, sizeof(mine->why_not), "rank %d cannot map the memory of rank %d: %s",
+                     (int)c->base.world_ranks[c->base.rank], (int)c->base.world_ranks[r], cudaGetErrorString(error));
+            c->link.mailboxes[r] = NULL;
+            return;
+        }
+        c->opened[r] = true;
+    }
+}
+
+/* One all-reduce, to see that what is mapped works. */
+static trm_status probe(peer_communicator *c, trm_stream *stream, float *data, bool *correct)
+{
+    enum { COUNT = 1024 };
+    float host[COUNT], sum = 0;
+    for (int i = 0; i < COUNT; i++) {
+        host[i] = (float)(i + c->base.rank);
+    }
+    trm_peer_link link = c->link;
+    link.deadline_nanoseconds = (uint64_t)(PROBE_SECONDS * 1e9);
+    TRM_TRY(trm_stream_upload(stream, data, host, sizeof(host)));
+    TRM_TRY(
+        trm_cuda_peer_all_reduce(&link, TRM_PEER_ONE_SHOT, TRM_F32, data, data, COUNT, 0, trm_stream_native(stream)));
+    TRM_TRY(trm_stream_download(stream, host, data, sizeof(host)));
+    TRM_TRY(trm_stream_synchronize(stream)); /* the kernel ends by itself */
+    *correct = c->link.report->lost == 0;
+    for (int r = 0; r < c->base.size; r++) {
+        sum += (float)r;
+    }
+    for (int i = 0; i < COUNT; i++) {
+        *correct = *correct && host[i] == sum + (float)(i * c->base.size);
+    }
+    return TRM_OK;
+}
+
+static void probe_mailboxes(peer_communicator *c, peer_card *mine)
+{
+    trm_stream *stream = NULL;
+    void *data = NULL;
+    bool correct = false;
+    trm_status status = trm_stream_create(c->device, &stream);
+    if (status == TRM_OK) {
+        status = trm_device_alloc(c->device, 4096, &data);
+    }
+    if (status == TRM_OK) {
+        status = probe(c, stream, data, &correct);
+    }
+    trm_device_free(c->device, data);
+    trm_stream_destroy(stream);
+    if (status != TRM_OK) {
+        refuse(mine, trm_last_error());
+    } else if (!correct) {
+        refuse(mine, "a first exchange over peer memory gave no or a wrong result");
+    }
+}
+
+/* Frees what was made; before that, where `together`, waits until no rank has the mailbox of another mapped. */
+static void close_mailboxes(peer_communicator *c, bool together)
+{
+    for (int32_t r = 0; r < c->base.size && r < TRM_PEER_RANKS; r++) {
+        if (c->opened[r]) {
+            (void)cudaIpcCloseMemHandle(c->link.mailboxes[r]);
+            (void)cudaGetLastError();
+            c->opened[r] = false;
+        }
+    }
+    if (together) {
+        unsigned char mine = 0, all[TRM_MAX_RANKS];
+        trm_exchange x = {TRM_ALL_GATHER, TRM_REDUCE_NONE, TRM_U8, &mine, all, 1, 0};
+        (void)trm_communicator_exchange(c->host, &x, NULL);
+    }
+    trm_device_free(c->device, c->link.mailboxes[c->base.rank]);
+    trm_device_free(c->device, c->link.state);
+    trm_device_free_host(c->device, c->link.report);
+}
+
+/* Collective. Which rank could not do what is in `why`; an error is one of the host's communicator. */
+static trm_status open_mailboxes_together(peer_communicator *c, bool *opened, char *why, size_t why_size)
+{
+    peer_card mine = {.host = ""}, cards[TRM_PEER_RANKS];
+    const char *reason;
+    *opened = false;
+    read_host(mine.host, sizeof(mine.host));
+    if (allocate(c, &mine.mailbox) != TRM_OK) {
+        refuse(&mine, trm_last_error());
+    }
+    TRM_TRY(gather_cards(c, &mine, cards));
+    if ((reason = find_reason(cards, c->base.size)) == NULL) {
+        open_mailboxes(c, cards, &mine);
+        TRM_TRY(gather_cards(c, &mine, cards));
+        reason = find_reason(cards, c->base.size);
+    }
+    if (reason == NULL) {
+        probe_mailboxes(c, &mine);
+        TRM_TRY(gather_cards(c, &mine, cards));
+        reason = find_reason(cards, c->base.size);
+    }
+    snprintf(why, why_size, "%s", reason != NULL ? reason : "");
+    *opened = reason == NULL;
+    return TRM_OK;
+}
+
+static uint32_t lost_rank(const peer_communicator *c)
+{
+    return ((const volatile trm_peer_report *)c->link.report)->lost;
+}
+
+static trm_status fail_if_dead(const peer_communicator *c)
+{
+    uint32_t lost = lost_rank(c);
+    if (lost > 0) {
+        TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d waited %g s for rank %d in an exchange over peer memory",
+                 (int)c->base.world_ranks[c->base.rank], c->base.deadline_seconds, (int)c->base.world_ranks[lost - 1]);
+    }
+    if (c->stopped) {
+        TRM_FAIL(TRM_ERROR_LOST_RANK, "the communicator over peer memory was given up after a failure");
+    }
+    return TRM_OK;
+}
+
+static trm_status peer_exchange(trm_communicator *communicator, const trm_exchange *x, trm_stream *stream)
+{
+    peer_communicator *c = (peer_communicator *)communicator;
+    TRM_TRY(fail_if_dead(c));
+    bool sum = x->op == TRM_ALL_REDUCE && x->reduce == TRM_REDUCE_SUM &&
+               (x->dtype == TRM_F32 || x->dtype == TRM_F16 || x->dtype == TRM_BF16);
+    trm_peer_way way = sum ? trm_peer_choose(c->base.size, x->count * trm_dtype_size(x->dtype)) : TRM_PEER_NO_WAY;
+    if (way == TRM_PEER_NO_WAY || stream == NULL || trm_stream_device(stream) != c->device) {
+        return c->inner->ops->exchange(c->inner, x, stream);
+    }
+    return trm_cuda_peer_all_reduce(&c->link, way, x->dtype, x->from, x->to, x->count, 0, trm_stream_native(stream));
+}
+
+static trm_status peer_split(trm_communicator *communicator, int32_t colour, const int32_t *members, int32_t n_members,
+                             trm_communicator **part)
+{
+    peer_communicator *c = (peer_communicator *)communicator;
+    trm_communicator *inner = NULL, *host = NULL;
+    char why[256];
+    TRM_TRY(fail_if_dead(c));
+    TRM_TRY(c->inner->ops->split(c->inner, colour, members, n_members, &inner));
+    *part = inner;
+    if (n_members < 2) {
+        return TRM_OK;
+    }
+    trm_status status = c->host->ops->split(c->host, colour, members, n_members, &host);
+    if (status == TRM_OK) {
+        status = trm_communicator_peer_create(c->device, host, inner, part, why, sizeof(why));
+    }
+    if (status != TRM_OK) {
+        trm_communicator_destroy(inner);
+        *part = NULL;
+    } else if (*part != inner) {
+        ((peer_communicator *)*part)->owns_host = true;
+        return TRM_OK;
+    }
+    trm_communicator_destroy(host);
+    return status;
+}
+
+static trm_status peer_check(trm_communicator *communicator)
+{
+    peer_communicator *c = (peer_communicator *)communicator;
+    TRM_TRY(fail_if_dead(c));
+    return c->inner->ops->check(c->inner);
+}
+
+static void peer_abort(trm_communicator *communicator)
+{
+    peer_communicator *c = (peer_communicator *)communicator;
+    c->stopped = true;
+    ((volatile trm_peer_report *)c->link.report)->stop = 1;
+    c->inner->ops->abort(c->inner);
+}
+
+static void peer_destroy(trm_communicator *communicator)
+{
+    peer_communicator *c = (peer_communicator *)communicator;
+    close_mailboxes(c, lost_rank(c) == 0 && !c->stopped);
+    trm_communicator_destroy(c->inner);
+    if (c->owns_host) {
+        trm_communicator_destroy(c->host);
+    }
+    free(c);
+}
+
+static const trm_communicator_ops peer_ops = {"peer", peer_exchange, peer_split, peer_check, peer_abort, peer_destroy};
+
+const trm_peer_link *trm_communicator_peer_link(const trm_communicator *communicator)
+{
+    return communicator->ops == &peer_ops ? &((const peer_communicator *)communicator)->link : NULL;
+}
+
+trm_status trm_communicator_peer_create(trm_device *device, trm_communicator *host, trm_communicator *inner,
+                                        trm_communicator **communicator, char *why, size_t why_size)
+{
+    *communicator = inner;
+    if (inner->size < 2 || inner->size > TRM_PEER_RANKS) {
+        snprintf(why, why_size, "a group of %d ranks, expected 2 to %d", (int)inner->size, TRM_PEER_RANKS);
+        return TRM_OK;
+    }
+    peer_communicator *c = calloc(1, sizeof(*c));
+    if (c == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a communicator");
+    }
+    c->base = *inner;
+    c->base.ops = &peer_ops;
+    c->base.parts = NULL;
+    c->inner = inner;
+    c->host = host;
+    c->device = device;
+    c->link.rank = inner->rank;
+    c->link.size = inner->size;
+    c->link.deadline_nanoseconds = (uint64_t)(inner->deadline_seconds * 1e9);
+    bool opened;
+    trm_status status = open_mailboxes_together(c, &opened, why, why_size);
+    if (status != TRM_OK || !opened) {
+        close_mailboxes(c, status == TRM_OK);
+        free(c);
+        return status;
+    }
+    *communicator = &c->base;
+    return TRM_OK;
+}

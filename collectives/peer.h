@@ -1,0 +1,80 @@
+/*
+ * Kernels that exchange over peer memory: what the communicator (cuda/peer.c) tells them and how they are launched
+ * (cuda/peer.cu). One host, up to TRM_PEER_RANKS GPUs that can write to each other's memory.
+ *
+ * Every rank owns a mailbox that all peers have mapped. It holds packets of 16 bytes: two words of 8 bytes, each 4
+ * bytes of data and 4 of the epoch they belong to. Data so tells by itself that it has come, and a message costs one
+ * way through the link: no flag to set after it, no barrier before the next one.
+ *
+ * A block of a kernel works on its own channel of the mailboxes, with the block of the same number on every other rank.
+ * A channel counts its epochs in device memory, where the block itself advances them, so that a captured graph can be
+ * replayed. Packets of even and odd epochs have different places: a rank sends those of epoch e once it has all of e -
+ * 1, which every peer sent after the kernel in which it read all of e - 2. So no packet is overwritten before it was
+ * read, however far ahead a rank is, if in every epoch a block gets at least one packet from every peer. Places are
+ * never cleared: a packet left in one has an epoch that will not come back for 2^32 exchanges.
+ */
+#ifndef TRM_COLLECTIVES_PEER_H
+#define TRM_COLLECTIVES_PEER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "collectives/communicator.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TRM_PEER_RANKS    8
+#define TRM_PEER_CHANNELS 64   /* blocks at most: all on the device at once, also beside what still runs */
+#define TRM_PEER_ITEMS    1024 /* packets per channel, sender, phase and parity */
+#define TRM_PEER_PHASES   2    /* scattered parts, gathered results */
+#define TRM_PEER_DATA     8    /* bytes of data in a packet: an item */
+
+/* In host memory that the device can reach. */
+typedef struct trm_peer_report {
+    uint32_t lost; /* by the device: 1 + the rank that was waited for in vain */
+    uint32_t stop; /* by the host: wait no longer */
+} trm_peer_report;
+
+/* In device memory, zero at first. */
+typedef struct trm_peer_state {
+    uint32_t epochs[TRM_PEER_CHANNELS]; /* of the last exchange */
+    uint32_t dead;                      /* a wait has failed: nothing is sent or waited for any more */
+} trm_peer_state;
+
+/* What a kernel is given, by value. */
+typedef struct trm_peer_link {
+    int32_t rank, size;
+    uint64_t deadline_nanoseconds;
+    void *mailboxes[TRM_PEER_RANKS]; /* of all ranks, as this one has them mapped */
+    trm_peer_state *state;
+    trm_peer_report *report;
+} trm_peer_link;
+
+static inline size_t trm_peer_mailbox_bytes(int32_t size)
+{
+    return (size_t)2 * TRM_PEER_PHASES * (size_t)size * TRM_PEER_CHANNELS * TRM_PEER_ITEMS * 16;
+}
+
+/* How an all-reduce is done. ONE_SHOT: all send all to all, and each adds. TWO_SHOT: each adds a part and sends it. */
+typedef enum trm_peer_way { TRM_PEER_NO_WAY = 0, TRM_PEER_ONE_SHOT, TRM_PEER_TWO_SHOT } trm_peer_way;
+
+/* The way that is fastest for so many bytes between `size` ranks; NO_WAY: another communicator is. */
+trm_peer_way trm_peer_choose(int32_t size, size_t bytes);
+/* Whether so many bytes fit the mailboxes that way. */
+bool trm_peer_fits(int32_t size, size_t bytes, trm_peer_way way);
+
+/* to = the sum over all ranks of from [count] of f32, f16 or bf16, added in rank order in f32 and rounded once: the
+ * same bits on every rank. Any alignment; to == from is allowed. `threads` of a block, a multiple of 32 to 512; 0:
+ * chosen. */
+trm_status trm_cuda_peer_all_reduce(const trm_peer_link *link, trm_peer_way way, trm_dtype dtype, const void *from,
+                                    void *to, size_t count, int32_t threads, void *cuda_stream);
+
+/* What the kernels of a communicator over peer memory are given; NULL if it is another. */
+const trm_peer_link *trm_communicator_peer_link(const trm_communicator *communicator);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,259 @@
+/*
+ * Exchanges over peer memory, one GPU per rank of one host, under mpirun: the cases of every communicator, both ways of
+ * an all-reduce at their limits, captured graphs launched thousands of times, sizes in any order, and a rank that does
+ * not come.
+ */
+#include "support/support.h"
+
+#include <unistd.h>
+
+#include "collectives/peer.h"
+#include "collectives/wait.h"
+#include "dist/world.h"
+#include "layer_cases.h"
+
+static trm_world *world;
+static trm_stream *stream;
+
+static const trm_dtype floats[] = {TRM_F32, TRM_F16, TRM_BF16};
+
+static bool reduces(trm_dtype dtype)
+{
+    return dtype != TRM_I16 && dtype != TRM_U16;
+}
+
+static void check(const case_result *result)
+{
+    if (result->failed > 0) {
+        fail_msg("%d of %d cases failed, first: %s", result->failed, result->run, result->why);
+    }
+}
+
+static void test_cases(void **state)
+{
+    (void)state;
+    static const size_t counts[] = {0, 1, 37, 1000};
+    case_result result = {0};
+    case_setup setup = {stream, reduces, counts, 4, &result};
+    assert_string_equal(world->communicator->ops->name, "peer");
+    case_run_groups(world->communicator, &setup);
+    check(&result);
+}
+
+/* Around the numbers where items, blocks, ways and communicators change. */
+static void test_sizes(void **state)
+{
+    (void)state;
+    case_result result = {0};
+    case_setup setup = {stream, reduces, NULL, 0, &result};
+    static const size_t bytes[] = {2, 6, 8, 10, 1024, 8192, 65536, 131072, 262144, 1048576};
+    for (int d = 0; d < 3; d++) {
+        for (size_t k = 0; k < sizeof(bytes) / sizeof(bytes[0]); k++) {
+            for (size_t count = bytes[k] / trm_dtype_size(floats[d]), more = 0; more < 3; more++) {
+                trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, floats[d], NULL, NULL, count + more - 1, 0};
+                if (count + more > 1) {
+                    case_run(world->communicator, &setup, x, more == 1);
+                }
+            }
+        }
+    }
+    check(&result);
+}
+
+static void test_layers(void **state)
+{
+    (void)state;
+    case_result result = {0};
+    case_setup setup = {stream, reduces, NULL, 0, &result};
+    layer_run_all(world->communicator, &setup);
+    layer_run_peers(world->communicator, &setup);
+    check(&result);
+}
+
+/* Addresses that are not multiples of 8, on one rank or on all. */
+static void test_unaligned(void **state)
+{
+    (void)state;
+    enum { COUNT = 5003 };
+    void *memory;
+    uint16_t in[COUNT + 8], out[COUNT + 8];
+    assert_ok(trm_device_alloc(world->device, 2 * sizeof(in), &memory));
+    for (int shift = 0; shift < 4; shift++) {
+        uint16_t *from = (uint16_t *)memory + (trm_world_rank(world) == 0 ? shift : 0), *to = from + COUNT + 5;
+        for (int i = 0; i < COUNT; i++) {
+            case_input(TRM_BF16, trm_world_rank(world), (size_t)i, &in[i]);
+        }
+        assert_ok(trm_stream_upload(stream, from, in, COUNT * 2));
+        trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, TRM_BF16, from, to, COUNT, 0};
+        assert_ok(trm_communicator_exchange(world->communicator, &x, stream));
+        assert_ok(trm_stream_download(stream, out, to, COUNT * 2));
+        assert_ok(trm_stream_synchronize(stream));
+        size_t where = 0;
+        if (!case_correct(world->communicator, &x, (unsigned char *)out, &where)) {
+            fail_msg("shift %d: element %zu is wrong", shift, where);
+        }
+        assert_true(case_identical(world->communicator, stream, (unsigned char *)out, COUNT * 2));
+    }
+    trm_device_free(world->device, memory);
+}
+
+enum { STEPS = 24, LAUNCHES = 2000, LARGEST = 300000 };
+
+/*
+ * A graph of all-reduces of many sizes, some of them too large for peer memory, launched thousands of times: ranks run
+ * ahead of each other, and channels meet small and large messages in turn. Sums are whole numbers, so every bit counts.
+ */
+static void run_replays(uint32_t seed, int32_t launches)
+{
+    int32_t n = trm_world_size(world);
+    float *host = malloc(LARGEST * sizeof(*host));
+    void *from, *to;
+    size_t counts[STEPS];
+    assert_ok(trm_device_alloc(world->device, STEPS * LARGEST * sizeof(float), &from));
+    assert_ok(trm_device_alloc(world->device, STEPS * LARGEST * sizeof(float), &to));
+    for (int s = 0; s < STEPS; s++) {
+        uint64_t bits = case_hash(seed, (uint64_t)s, 7);
+        static const size_t scales[] = {16, 600, 4096, 9000, 70000, LARGEST};
+        counts[s] = 1 + (size_t)(bits >> 8) % scales[bits % 6];
+        for (size_t i = 0; i < counts[s]; i++) {
+            host[i] = (float)((size_t)trm_world_rank(world) + i % 1000 + (size_t)s);
+        }
+        assert_ok(trm_stream_upload(stream, (float *)from + s * LARGEST, host, counts[s] * sizeof(float)));
+        assert_ok(trm_stream_synchronize(stream));
+    }
+    trm_graph_exec *graph;
+    assert_ok(trm_stream_begin_capture(stream));
+    for (int s = 0; s < STEPS; s++) {
+        trm_exchange x = {TRM_ALL_REDUCE,
+                          TRM_REDUCE_SUM,
+                          TRM_F32,
+                          (float *)from + s * LARGEST,
+                          (float *)to + s * LARGEST,
+                          counts[s],
+                          0};
+        assert_ok(trm_communicator_exchange(world->communicator, &x, stream));
+    }
+    assert_ok(trm_stream_end_capture(stream, &graph));
+    for (int round = 0; round < 4; round++) {
+        assert_ok(trm_stream_fill_zero(stream, to, STEPS * LARGEST * sizeof(float)));
+        for (int32_t k = 0; k < launches / 4; k++) {
+            assert_ok(trm_graph_exec_launch(graph, stream));
+            if (k % 50 == 49) { /* each rank falls behind in its turn */
+                assert_ok(trm_stream_synchronize(stream));
+                usleep((useconds_t)case_hash(seed, (uint64_t)k, (uint64_t)trm_world_rank(world)) % 2000);
+            }
+        }
+        for (int s = 0; s < STEPS; s++) {
+            assert_ok(trm_stream_download(stream, host, (float *)to + s * LARGEST, counts[s] * sizeof(float)));
+            assert_ok(trm_stream_synchronize(stream));
+            for (size_t i = 0; i < counts[s]; i++) {
+                float expected = (float)((size_t)(n * (n - 1) / 2) + (size_t)n * (i % 1000 + (size_t)s));
+                if (host[i] != expected) {
+                    fail_msg("seed %u, step %d of %zu: element %zu is %g, expected %g", seed, s, counts[s], i,
+                             (double)host[i], (double)expected);
+                }
+            }
+        }
+    }
+    assert_ok(trm_communicator_check(world->communicator));
+    trm_graph_exec_destroy(graph);
+    trm_device_free(world->device, from);
+    trm_device_free(world->device, to);
+    free(host);
+}
+
+static void test_replays(void **state)
+{
+    (void)state;
+    run_replays(1, LAUNCHES);
+    run_replays(2, LAUNCHES / 4);
+}
+
+/* The last rank stays away from an exchange: the others get an error in time, the graph's other exchanges do not wait
+ * again, and the communicator is dead. */
+static void test_lost_rank(void **state)
+{
+    (void)state;
+    const double deadline = 1.0;
+    int32_t n = trm_world_size(world), me = trm_world_rank(world);
+    unsigned char id[TRM_NCCL_ID_SIZE] = {0};
+    char why[256];
+    trm_communicator *host, *nccl, *peer;
+    assert_ok(me == 0 ? trm_nccl_make_id(id) : TRM_OK);
+    assert_ok(trm_world_broadcast(world, id, sizeof(id), 0));
+    assert_ok(trm_communicator_nccl_create(world->device, id, me, n, deadline, &nccl));
+    assert_ok(trm_world_host_communicator(world, &host));
+    assert_ok(trm_communicator_peer_create(world->device, host, nccl, &peer, why, sizeof(why)));
+    assert_true(peer != nccl);
+    void *data;
+    assert_ok(trm_device_alloc(world->device, 1 << 20, &data));
+    assert_ok(trm_stream_fill_zero(stream, data, 1 << 20));
+    trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, TRM_BF16, data, data, 4096, 0};
+    trm_exchange larger = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, TRM_BF16, data, data, 1 << 18, 0};
+    trm_graph_exec *graph;
+    assert_ok(trm_stream_begin_capture(stream));
+    for (int i = 0; i < 64; i++) {
+        assert_ok(trm_communicator_exchange(peer, i % 2 ? &larger : &x, stream));
+    }
+    assert_ok(trm_stream_end_capture(stream, &graph));
+    assert_ok(trm_graph_exec_launch(graph, stream));
+    assert_ok(trm_stream_synchronize(stream));
+    assert_ok(trm_communicator_check(peer));
+    if (me != n - 1) {
+        double start = trm_wait_now();
+        assert_ok(trm_graph_exec_launch(graph, stream));
+        assert_ok(trm_stream_synchronize(stream)); /* ends by itself */
+        double waited = trm_wait_now() - start;
+        assert_true(waited > 0.9 * deadline && waited < 3 * deadline);
+        assert_fails(trm_communicator_check(peer), TRM_ERROR_LOST_RANK, "in an exchange over peer memory");
+        assert_fails(trm_communicator_exchange(peer, &x, stream), TRM_ERROR_LOST_RANK, "waited 1 s for rank");
+    }
+    assert_ok(trm_world_all_ok(world, TRM_OK));
+    if (me == n - 1) { /* late: nobody answers any more; the host ends the wait before the deadline does */
+        assert_ok(trm_graph_exec_launch(graph, stream));
+        trm_communicator_abort(peer);
+        assert_ok(trm_stream_synchronize(stream));
+        assert_fails(trm_communicator_check(peer), TRM_ERROR_LOST_RANK, "given up");
+    } else {
+        trm_communicator_abort(peer);
+    }
+    assert_ok(trm_world_all_ok(world, TRM_OK));
+    trm_graph_exec_destroy(graph);
+    trm_device_free(world->device, data);
+    trm_communicator_destroy(peer);
+}
+
+/* On one rank there is nothing to map; of several that refuse, all get the communicator they had. */
+static void test_alone(void **state)
+{
+    (void)state;
+    trm_communicator *self, *result = NULL;
+    char why[256] = "";
+    assert_ok(trm_communicator_self_create(&self));
+    assert_ok(trm_communicator_peer_create(world->device, self, self, &result, why, sizeof(why)));
+    assert_ptr_equal(result, self);
+    assert_non_null(strstr(why, "a group of 1 ranks"));
+    trm_communicator_destroy(self);
+}
+
+int main(void)
+{
+    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_CUDA;
+    setenv("TRIREME_EXCHANGE", "peer", 1);
+    alarm(120); /* whatever happens, no rank stays */
+    if (trm_world_open(&options, &world) != TRM_OK || trm_stream_create(world->device, &stream) != TRM_OK) {
+        fprintf(stderr, "cannot open the world: %s\n", trm_last_error());
+        return trm_device_cuda_count(NULL, 0) == 0 ? 77 : 1;
+    }
+    const struct CMUnitTest several[] = {
+        cmocka_unit_test(test_cases),     cmocka_unit_test(test_sizes),   cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_unaligned), cmocka_unit_test(test_replays), cmocka_unit_test(test_lost_rank),
+    };
+    const struct CMUnitTest one[] = {cmocka_unit_test(test_alone)};
+    int failed = trm_world_size(world) > 1 ? cmocka_run_group_tests(several, NULL, NULL)
+                                           : cmocka_run_group_tests(one, NULL, NULL);
+    trm_stream_destroy(stream);
+    trm_world_close(world);
+    return failed;
+}
