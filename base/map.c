@@ -80,6 +80,16 @@ trm_status trm_map_add(trm_map *map, const char *key, size_t size, uint32_t valu
     return TRM_OK;
 }
 
+trm_status trm_map_set(trm_map *map, const char *key, size_t size, uint32_t value)
+{
+    bool existing;
+    TRM_TRY(trm_map_add(map, key, size, value, &existing));
+    if (existing) {
+        probe(map, key, size, hash_bytes(key, size))->value = value;
+    }
+    return TRM_OK;
+}
+
 bool trm_map_find(const trm_map *map, const char *key, size_t size, uint32_t *value)
 {
     if (map->count == 0 || size > UINT32_MAX) {

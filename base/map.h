@@ -27,6 +27,8 @@ typedef struct trm_map {
 trm_status trm_map_reserve(trm_map *map, size_t count);
 /* Adds a key, which must outlive the map. If it is there already the map stays as it is and *existing is true. */
 trm_status trm_map_add(trm_map *map, const char *key, size_t size, uint32_t value, bool *existing);
+/* Adds a key or changes the value of one that is there. */
+trm_status trm_map_set(trm_map *map, const char *key, size_t size, uint32_t value);
 /* Whether the key is there; sets *value (may be NULL) if so. */
 bool trm_map_find(const trm_map *map, const char *key, size_t size, uint32_t *value);
 void trm_map_fini(trm_map *map);

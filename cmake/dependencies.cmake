@@ -6,9 +6,11 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c)
+find_program(PROTOC_C protoc-c REQUIRED)
 find_package(MPI REQUIRED COMPONENTS C)
 
 add_library(trireme_dependencies INTERFACE)
 target_link_libraries(
   trireme_dependencies INTERFACE PkgConfig::CJSON PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::HWLOC
-                                 PkgConfig::OPENBLAS MPI::MPI_C Threads::Threads m ${CMAKE_DL_LIBS})
+                                 PkgConfig::OPENBLAS PkgConfig::PROTOBUF_C MPI::MPI_C Threads::Threads m ${CMAKE_DL_LIBS})

@@ -517,8 +517,13 @@ trm_status trm_network_rename_tensor(trm_network *network, trm_tensor *tensor, c
     if (copy == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
+    /* The old name stays taken: the layer keeps it. */
+    if (network->names_known &&
+        (trm_map_set(&network->names, tensor->name, strlen(tensor->name), TRM_NO_TENSOR) != TRM_OK ||
+         trm_map_set(&network->names, copy, strlen(copy), (uint32_t)tensor->index) != TRM_OK)) {
+        network->names_known = false;
+    }
     tensor->name = copy;
-    index_names(network);
     return TRM_OK;
 }
 

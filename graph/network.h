@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "base/map.h"
+#include "kernels/device.h"
 #include "weight_stream/weight.h"
 
 typedef enum trm_tensor_role {
@@ -130,6 +131,9 @@ trm_status trm_pass_dead_code(trm_network *network, int32_t *changes);
 /* Layers of constants, run on the host's reference kernels (weights of at most 64 KiB, results of at most 1 MiB), or
  * done by a view of the weight where only elements move. */
 trm_status trm_pass_fold_constants(trm_network *network, int32_t *changes);
+/* The same for the layer added last, for importers: if all it reads is constant and small, it is run on `stream` of
+ * `device`, which is the host's, and its outputs become constants. */
+trm_status trm_fold_last_layer(trm_network *network, trm_device *device, trm_stream *stream, bool *folded);
 /* Layers and constants that are the same as earlier ones. Collectives are never merged, removed or reordered by any
  * pass. */
 trm_status trm_pass_common_subexpressions(trm_network *network, int32_t *changes);

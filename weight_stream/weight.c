@@ -97,6 +97,11 @@ void trm_weight_file_release(trm_weight_file *file)
     }
 }
 
+trm_mapping trm_weight_file_bytes(const trm_weight_file *file)
+{
+    return file->mapping;
+}
+
 static trm_weight_base *create_base(trm_weight_base_kind kind, trm_dtype dtype, const trm_dims *dims)
 {
     trm_weight_base *base = calloc(1, sizeof(*base));

@@ -9,6 +9,8 @@
 
 #include <trireme/types.h>
 
+#include "base/file.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -44,6 +46,18 @@ size_t trm_safetensors_bytes(const trm_safetensors *set);
  * read: element i (row-major in the whole) is trm_random_unit(seed, i) of kernels/random.h, rounded to `dtype`. */
 trm_status trm_weight_random(trm_dtype dtype, const trm_dims *dims, uint64_t seed, float mean, float spread,
                              trm_weight **weight);
+
+/* ---- files ---------------------------------------------------------------------------------------- */
+
+/* Maps a file for weights to view; `name` stands in dumps. */
+trm_status trm_weight_file_open(const char *path, const char *name, trm_weight_file **file);
+void trm_weight_file_retain(trm_weight_file *file);
+void trm_weight_file_release(trm_weight_file *file);
+trm_mapping trm_weight_file_bytes(const trm_weight_file *file); /* they live as long as the file */
+
+/* A weight of `dims` elements stored at byte `begin` of the file, which must hold them. Shares the file. */
+trm_status trm_weight_from_file(trm_weight_file *file, size_t begin, const char *name, trm_dtype dtype,
+                                const trm_dims *dims, trm_weight **weight);
 
 /* ---- views: each returns a new weight; the given one stays the caller's --------------------------- */
 

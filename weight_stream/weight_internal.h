@@ -49,13 +49,4 @@ struct trm_weight {
     trm_weight_runs runs;
 };
 
-/* Maps a file for weights to view; `name` stands in dumps. */
-trm_status trm_weight_file_open(const char *path, const char *name, trm_weight_file **file);
-void trm_weight_file_retain(trm_weight_file *file);
-void trm_weight_file_release(trm_weight_file *file);
-
-/* A weight of `dims` elements stored at byte `begin` of the file, which must hold them. Shares the file. */
-trm_status trm_weight_from_file(trm_weight_file *file, size_t begin, const char *name, trm_dtype dtype,
-                                const trm_dims *dims, trm_weight **weight);
-
 #endif

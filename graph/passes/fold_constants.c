@@ -26,10 +26,20 @@ static void become_constant(trm_layer *layer, int32_t output, const void *value,
     tensor->weight = weight;
 }
 
+static bool dims_are_known(const trm_dims *dims)
+{
+    for (int32_t i = 0; i < dims->n; i++) {
+        if (dims->d[i] < 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool is_foldable(const trm_layer *layer)
 {
     if (layer->n_inputs == 0 || layer->n_outputs == 0 || layer->desc.kind == TRM_LAYER_DIST_COLLECTIVE ||
-        layer->desc.kind == TRM_LAYER_ATTENTION) {
+        layer->desc.kind == TRM_LAYER_ATTENTION || layer->desc.kind == TRM_LAYER_RANDOM) {
         return false;
     }
     for (int32_t i = 0; i < layer->n_inputs; i++) {
@@ -38,7 +48,8 @@ static bool is_foldable(const trm_layer *layer)
         }
     }
     for (int32_t i = 0; i < layer->n_outputs; i++) {
-        if (layer->outputs[i]->is_output || layer->outputs[i]->pin != NULL) {
+        if (layer->outputs[i]->is_output || layer->outputs[i]->pin != NULL ||
+            !dims_are_known(&layer->outputs[i]->dims)) {
             return false;
         }
     }
@@ -237,6 +248,21 @@ static trm_status fold_layer(folder *self, const trm_analysis *analysis, trm_lay
         }
     }
     return is_small(layer) ? run_layer(self, layer, folded) : TRM_OK;
+}
+
+trm_status trm_fold_last_layer(trm_network *network, trm_device *device, trm_stream *stream, bool *folded)
+{
+    trm_layer *layer = network->layers[network->n_layers - 1];
+    folder self = {.network = network, .device = device, .stream = stream};
+    *folded = false;
+    if (!is_foldable(layer) || !is_small(layer)) {
+        return TRM_OK;
+    }
+    trm_status status = run_layer(&self, layer, folded);
+    if (*folded) { /* its tensors stay where they are, as constants */
+        network->n_layers--;
+    }
+    return status;
 }
 
 trm_status trm_pass_fold_constants(trm_network *network, int32_t *changes)

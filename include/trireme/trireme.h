@@ -16,6 +16,7 @@
 #include <trireme/mesh.h>
 #include <trireme/model.h>
 #include <trireme/network.h>
+#include <trireme/onnx.h>
 #include <trireme/status.h>
 #include <trireme/system.h>
 #include <trireme/tokenizer.h>

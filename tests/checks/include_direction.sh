@@ -53,6 +53,7 @@ foreign 'cublas' '^kernels/cuda/'
 foreign '(cjson|cJSON)' '^base/json\.c$'
 foreign 'pcre2' '^launcher/text/'
 foreign 'utf8proc' '^launcher/text/'
+foreign '(onnx\.pb-c|protobuf-c)' '^graph/import/onnx/'
 
 # Public headers: the C standard's small ones and our own.
 while IFS=: read -r file line include; do

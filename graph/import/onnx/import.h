@@ -1,0 +1,95 @@
+/*
+ * One import: values, scopes, and the walk over a graph's nodes.
+ *
+ * A scope is what names mean in one graph: the main graph, a body of a control-flow node (which sees the names around
+ * it), or a local function (which does not). A name means a value: a tensor of the network, or a list of values, known
+ * while the network is built, for sequences and optionals.
+ */
+#ifndef TRM_GRAPH_IMPORT_ONNX_IMPORT_H
+#define TRM_GRAPH_IMPORT_ONNX_IMPORT_H
+
+#include "graph/import/onnx/model.h"
+#include "graph/import/onnx/ops.h"
+#include "kernels/device.h"
+
+typedef enum trm_onnx_value_kind {
+    TRM_ONNX_VALUE_TENSOR = 0,
+    TRM_ONNX_VALUE_SEQUENCE, /* items [n_items] */
+    TRM_ONNX_VALUE_NONE,     /* an optional that holds nothing */
+    TRM_ONNX_VALUE_ABSENT,   /* input of a function that its caller leaves out */
+    TRM_ONNX_VALUE_STORED,   /* an initializer that nothing read yet */
+    TRM_ONNX_VALUE_FAILED    /* output of a node that could not be imported, or an input that could not be made */
+} trm_onnx_value_kind;
+
+struct trm_onnx_value {
+    trm_onnx_value_kind kind;
+    trm_tensor *tensor;
+    trm_onnx_value **items;
+    int32_t n_items;
+    const Onnx__TensorProto *stored;
+    const Onnx__SparseTensorProto *stored_sparse;
+};
+
+typedef struct trm_onnx_scope {
+    const struct trm_onnx_scope *around; /* whose names are seen, too; NULL for the main graph and functions */
+    const trm_onnx_node *caller;         /* the node that stands for this function or body; NULL for the main graph */
+    bool is_function;
+    const Onnx__FunctionProto *function; /* is_function */
+    const char *place;                   /* for issues; "" for the main graph */
+    const char *prefix;                  /* names of tensors begin with it; "" for the main graph */
+    int32_t depth;
+    Onnx__OperatorSetIdProto **opsets; /* [n_opsets] */
+    size_t n_opsets;
+    trm_map names; /* to positions in `values` */
+    trm_onnx_value **values;
+    int32_t n_values, capacity;
+} trm_onnx_scope;
+
+typedef struct trm_onnx_import {
+    trm_onnx *model;
+    const trm_onnx_options *options;
+    trm_network *network;
+    trm_arena arena;    /* values and scopes; gone when the import ends */
+    trm_device *device; /* host, for layers of constants; opened when first needed */
+    trm_stream *stream;
+    int64_t nodes;       /* imported so far, those of unrolled loops each time */
+    trm_tensor *nothing; /* what calls of a failed node return */
+} trm_onnx_import;
+
+/* ---- import.c -------------------------------------------------------------------------------------------------- */
+
+/* Names of a scope. The scope is the caller's; its memory is the import's. */
+void trm_onnx_scope_fini(trm_onnx_scope *scope);
+trm_status trm_onnx_define(trm_onnx_import *import, trm_onnx_scope *scope, const char *name, trm_onnx_value *value);
+/* What a name means, here or around; NULL if nothing. */
+trm_onnx_value *trm_onnx_find(const trm_onnx_scope *scope, const char *name);
+
+/* Imports the nodes in order. What fails becomes an issue; only failures of the import itself (memory) come back. */
+trm_status trm_onnx_import_nodes(trm_onnx_import *import, trm_onnx_scope *scope, Onnx__NodeProto *const *nodes,
+                                 size_t n);
+/* Makes the initializers of a graph known in the scope. */
+trm_status trm_onnx_define_initializers(trm_onnx_import *import, trm_onnx_scope *scope, const Onnx__GraphProto *graph);
+/* The elements behind a value that is an initializer; what else it is stays. */
+trm_status trm_onnx_load(trm_onnx_import *import, trm_onnx_value *value, const char *name);
+
+/* ---- values: for operators that read or make lists ------------------------------------------------------------- */
+
+trm_onnx_value *trm_onnx_value_tensor(trm_onnx_node *node, trm_tensor *tensor);
+/* A list of the items, which are copied as pointers. */
+trm_onnx_value *trm_onnx_value_sequence(trm_onnx_node *node, trm_onnx_value *const *items, int32_t n);
+trm_onnx_value *trm_onnx_value_none(trm_onnx_node *node);
+void trm_onnx_set_value(trm_onnx_node *node, int32_t index, trm_onnx_value *value);
+
+/* Runs a body with values for its inputs, seeing the names around the node; outputs [capacity] receive its outputs.
+ * `part` names the body in issues. Issues in the body make the node fail. */
+void trm_onnx_run_body(trm_onnx_node *node, const Onnx__GraphProto *graph, const char *part,
+                       trm_onnx_value *const *inputs, int32_t n_inputs, trm_onnx_value **outputs, int32_t n_outputs);
+
+/* ---- node.c ---------------------------------------------------------------------------------------------------- */
+
+/* The attribute of a name: the node's own, what the caller of a function gave for it, or the function's default. NULL
+ * where there is none. */
+const Onnx__AttributeProto *trm_onnx_attribute(trm_onnx_node *node, const char *name);
+const Onnx__GraphProto *trm_onnx_graph(trm_onnx_node *node, const char *name); /* fails where it is not there */
+
+#endif

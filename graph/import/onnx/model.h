@@ -1,0 +1,70 @@
+/* An open ONNX file: its messages, and the elements of its tensors. */
+#ifndef TRM_GRAPH_IMPORT_ONNX_MODEL_H
+#define TRM_GRAPH_IMPORT_ONNX_MODEL_H
+
+#include <trireme/onnx.h>
+
+#include <onnx.pb-c.h>
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "graph/network.h"
+
+/* Text of a field that may be missing. */
+static inline const char *trm_onnx_text(const char *text)
+{
+    return text == NULL ? "" : text;
+}
+
+struct trm_onnx {
+    trm_arena arena;
+    const char *path, *name; /* name: the file's own, for dumps */
+    char *folder;            /* resolved; external data lies in it */
+    trm_weight_file *file;
+    Onnx__ModelProto *proto;
+    Onnx__GraphProto *graph;
+    const char *producer;
+    trm_map external_names; /* locations, to positions in `external` */
+    trm_weight_file **external;
+    int32_t n_external, external_capacity;
+    /* of the last build */
+    trm_arena issue_arena;
+    trm_onnx_issue *issues;
+    int32_t n_issues, issue_capacity;
+};
+
+/* Opens a model that lies in `file`, which stays the caller's; `folder` (may be NULL: none) is where external data may
+ * lie. */
+trm_status trm_onnx_open_file(trm_weight_file *file, const char *path, const char *folder, trm_onnx **model);
+
+/* ---- types.c --------------------------------------------------------------------------------------------------- */
+
+/* An element type by its ONNX number; NONE for those we do not have. */
+trm_dtype trm_onnx_dtype(int64_t number);
+/* Its name in ONNX: "float8e4m3fn"; "invalid" for a number that is none. */
+const char *trm_onnx_dtype_name(int64_t number);
+/* "sequence(f32)" into text [size]. */
+void trm_onnx_type_format(const Onnx__TypeProto *type, char *text, size_t size);
+
+/* ---- tensor.c -------------------------------------------------------------------------------------------------- */
+
+/* What is in a tensor: checked type, dims and number of elements. */
+typedef struct trm_onnx_elements {
+    trm_dtype dtype;
+    trm_dims dims;
+    size_t count, bytes;
+} trm_onnx_elements;
+
+/* Checks type and dims of a tensor. `what` names it in errors. */
+trm_status trm_onnx_tensor_check(const Onnx__TensorProto *proto, const char *what, trm_onnx_elements *elements);
+/* Adds a tensor of the model as a constant: a view of the file where it is large, else a copy. */
+trm_status trm_onnx_tensor_add(trm_onnx *model, const Onnx__TensorProto *proto, const char *name, trm_network *network,
+                               trm_tensor **tensor);
+/* The same for a sparse tensor, which becomes a dense copy. */
+trm_status trm_onnx_sparse_tensor_add(trm_onnx *model, const Onnx__SparseTensorProto *proto, const char *name,
+                                      trm_network *network, trm_tensor **tensor);
+/* Copies elements out [elements.bytes]; for tensors that may also come from a file of their own. */
+trm_status trm_onnx_tensor_read(trm_onnx *model, const Onnx__TensorProto *proto, const char *what,
+                                const trm_onnx_elements *elements, void *to);
+
+#endif

@@ -1,0 +1,50 @@
+/* The list of operators. */
+#include "graph/import/onnx/ops.h"
+
+#include <string.h>
+
+#include <trireme/onnx.h>
+
+static const trm_onnx_operator *const tables[] = {
+    trm_onnx_ops_basic,
+    trm_onnx_ops_movement,
+    trm_onnx_ops_pointwise,
+    trm_onnx_ops_shape,
+};
+
+const trm_onnx_operator *trm_onnx_find_operator(const char *domain, const char *name, int64_t opset, bool *known)
+{
+    const trm_onnx_operator *best = NULL;
+    if (known != NULL) {
+        *known = false;
+    }
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+        for (const trm_onnx_operator *row = tables[i]; row->name != NULL; row++) {
+            if (strcmp(row->name, name) != 0 || strcmp(row->domain, domain) != 0) {
+                continue;
+            }
+            if (known != NULL) {
+                *known = true;
+            }
+            if (row->since <= opset && (best == NULL || row->since > best->since)) {
+                best = row;
+            }
+        }
+    }
+    return best;
+}
+
+bool trm_onnx_get_operator(int32_t index, const char **domain, const char **name, int32_t *since)
+{
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+        for (const trm_onnx_operator *row = tables[i]; row->name != NULL; row++) {
+            if (index-- == 0) {
+                *domain = row->domain;
+                *name = row->name;
+                *since = row->since;
+                return true;
+            }
+        }
+    }
+    return false;
+}
