@@ -49,10 +49,22 @@ trm_status trm_infer_matmul(const trm_infer_call *call)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a has dims %s and b %s, expected at least 2 dimensions each",
                  trm_dims_format(a, text_a), trm_dims_format(b, text_b));
     }
-    TRM_TRY(trm_infer_require_float(call, 0, "a"));
-    TRM_TRY(trm_infer_require_dtype(call, 1, "b", call->dtypes[0]));
+    const trm_dtype type = call->dtypes[0];
+    const bool narrow = type == TRM_F32 || type == TRM_F16 || type == TRM_BF16;
+    if (type == TRM_DTYPE_NONE || type >= TRM_BOOL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a has type %s, expected numbers", trm_dtype_name(type));
+    }
+    TRM_TRY(trm_infer_require_dtype(call, 1, "b", type));
     TRM_TRY(trm_infer_require_activation(matmul->activation));
-    if (matmul->out != TRM_DTYPE_NONE && !trm_dtype_is_float(matmul->out)) {
+    if (!trm_dtype_is_float(type) && matmul->activation != TRM_ACTIVATION_NONE) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a has type %s and the product an activation, expected a float type",
+                 trm_dtype_name(type));
+    }
+    if (!narrow && matmul->out != TRM_DTYPE_NONE && matmul->out != type) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "out is %s, expected %s", trm_dtype_name(matmul->out),
+                 trm_dtype_name(type));
+    }
+    if (narrow && matmul->out != TRM_DTYPE_NONE && !trm_dtype_is_float(matmul->out)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "out is %s, expected a float type", trm_dtype_name(matmul->out));
     }
     int64_t rows = a->d[a->n - (matmul->transpose_a ? 1 : 2)], depth_a = a->d[a->n - (matmul->transpose_a ? 2 : 1)];
@@ -110,7 +122,7 @@ trm_status trm_infer_norm(const trm_infer_call *call)
     if ((unsigned)norm->op > TRM_NORM_LAYER) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found norm op %d, expected 0 to %d", (int)norm->op, (int)TRM_NORM_LAYER);
     }
-    TRM_TRY(trm_infer_require_inputs(call, weight + 1, weight + (norm->op == TRM_NORM_LAYER ? 2 : 1)));
+    TRM_TRY(trm_infer_require_inputs(call, weight, weight + (norm->op == TRM_NORM_LAYER ? 2 : 1)));
     if (!(norm->eps >= 0)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "eps is %g, expected at least 0", (double)norm->eps);
     }
@@ -130,6 +142,9 @@ trm_status trm_infer_norm(const trm_infer_call *call)
     }
     for (int32_t i = weight; i < call->n_inputs; i++) {
         const char *what = i == weight ? "weight" : "bias";
+        if (!trm_infer_has(call, i)) {
+            continue;
+        }
         TRM_TRY(trm_infer_require_dims(call, i, what, dims1(out.d[out.n - 1])));
         TRM_TRY(trm_infer_require_dtype(call, i, what, call->dtypes[0]));
         out.d[out.n - 1] = trm_dim_known(out.d[out.n - 1], call->dims[i]->d[0]);

@@ -244,8 +244,10 @@ trm_status trm_infer_reduce(const trm_infer_call *call)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found reduce op %d, expected 0 to %d", (int)reduce->op,
                  TRM_REDUCE_NONE - 1);
     }
-    if (call->dtypes[0] == TRM_BOOL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has type bool, expected numbers");
+    const trm_dtype type = call->dtypes[0];
+    const bool ordered = reduce->op == TRM_REDUCE_MAX || reduce->op == TRM_REDUCE_MIN;
+    if (type > TRM_BOOL || (type == TRM_BOOL && !ordered)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has type %s, expected numbers", trm_dtype_name(type));
     }
     int32_t axis;
     TRM_TRY(trm_infer_axis(reduce->axis, call->dims[0]->n, &axis));

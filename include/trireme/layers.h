@@ -135,7 +135,8 @@ typedef enum trm_activation {
 
 /* (a [..., M, K], b [..., K, N], bias [N] optional) -> [..., M, N]; leading dims broadcast. With
  * transpose_a a is [..., K, M], with transpose_b b is [..., N, K] (a linear layer's weight).
- * Accumulates in f32, adds the bias, applies the activation, stores as `out` (NONE: type of a). */
+ * Accumulates in f32, adds the bias, applies the activation, stores as `out` (NONE: type of a). f64 is computed in f64,
+ * integers wrap around and have no activation; both have no other `out`. */
 typedef struct trm_matmul_params {
     bool transpose_a, transpose_b;
     trm_activation activation;
@@ -231,9 +232,9 @@ typedef enum trm_norm_op {
     TRM_NORM_LAYER    /* (x - mean) / sqrt(var + eps) * (weight + weight_offset) + bias */
 } trm_norm_op;
 
-/* (x [..., n], weight [n], bias [n] optional) -> [..., n], over the last axis. With `residual`:
- * (x, residual, weight, bias optional) -> (norm(x + residual), x + residual), the sum rounded to the
- * type of x before it is normalised. Statistics in f32. */
+/* (x [..., n], weight [n] optional, bias [n] optional) -> [..., n], over the last axis; without a weight the factor is
+ * 1. With `residual`: (x, residual, weight optional, bias optional) -> (norm(x + residual), x + residual), the sum
+ * rounded to the type of x before it is normalised. Statistics in f32, of f64 in f64. */
 typedef struct trm_norm_params {
     trm_norm_op op;
     bool residual;
@@ -255,7 +256,8 @@ typedef enum trm_reduce_op {
     TRM_REDUCE_NONE /* collectives that do not reduce */
 } trm_reduce_op;
 
-/* (x) -> reduced along `axis` (may be negative); the axis stays as 1 with keep_dims. */
+/* (x) -> reduced along `axis` (may be negative); the axis stays as 1 with keep_dims. Of bools MAX and MIN only. Of an
+ * axis of size 0: 0, 1, the smallest and the largest of the type, NaN (integers 0). */
 typedef struct trm_reduce_params {
     trm_reduce_op op;
     int32_t axis;

@@ -80,6 +80,10 @@ size_t trm_cuda_matmul_workspace(const trm_kernel_call *call);
 trm_status trm_cuda_matmul_run(const trm_kernel_call *call);
 trm_status trm_cuda_matmul_tune(const trm_kernel_call *call);
 
+/* matmul_wide.cu: f64 and integers */
+bool trm_cuda_matmul_wide_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_matmul_wide_run(const trm_kernel_call *call);
+
 #ifdef __cplusplus
 }
 #endif

@@ -6,7 +6,7 @@
 #include "kernels/cuda/launch.h"
 
 typedef struct norm_args {
-    const void *x, *residual, *weight, *bias; /* residual and bias may be NULL */
+    const void *x, *residual, *weight, *bias; /* all but x may be NULL */
     void *to, *sum;                           /* sum: with residual */
     int64_t rows, n;
     float eps, weight_offset;
@@ -33,7 +33,9 @@ static __global__ void __launch_bounds__(ONE_WARP ? 128 : 1024) norm_rows(norm_a
     int runs = (int)(a.n / width);
     start_next();
     for (int run = (int)threadIdx.x * 8; run < runs; run += (int)blockDim.x * 8) { /* of 128 bytes each */
-        prefetch_l2((const T *)a.weight + run * width);
+        if (a.weight != NULL) {
+            prefetch_l2((const T *)a.weight + run * width);
+        }
         if (a.bias != NULL) {
             prefetch_l2((const T *)a.bias + run * width);
         }
@@ -53,7 +55,7 @@ static __global__ void __launch_bounds__(ONE_WARP ? 128 : 1024) norm_rows(norm_a
         int run = (int)threadIdx.x + i * (int)blockDim.x;
         if (run < runs) {
             load16(x + run * width, v[i]);
-            if (keep_weight) {
+            if (keep_weight && a.weight != NULL) {
                 weight[i] = *(const uint4 *)((const T *)a.weight + run * width);
             }
             if (residual != NULL) {
@@ -98,13 +100,16 @@ static __global__ void __launch_bounds__(ONE_WARP ? 128 : 1024) norm_rows(norm_a
         int run = (int)threadIdx.x + i * (int)blockDim.x;
         if (run < runs) {
             float w[vec16<T>::n], b[vec16<T>::n];
-            unpack16<T>(keep_weight ? weight[i] : *(const uint4 *)((const T *)a.weight + run * width), w);
+            if (a.weight != NULL) {
+                unpack16<T>(keep_weight ? weight[i] : *(const uint4 *)((const T *)a.weight + run * width), w);
+            }
             if (a.bias != NULL) {
                 load16((const T *)a.bias + run * width, b);
             }
 #pragma unroll
             for (int j = 0; j < width; j++) {
-                float y = (v[i][j] - mean) * scale * (w[j] + a.weight_offset);
+                float y = (v[i][j] - mean) * scale;
+                y = a.weight != NULL ? y * (w[j] + a.weight_offset) : y;
                 v[i][j] = a.bias != NULL ? y + b[j] : y;
             }
             store16((T *)a.to + row * a.n + run * width, v[i]);
@@ -148,12 +153,64 @@ template <typename T> static __global__ void __launch_bounds__(256) norm_rows_an
         }
         float scale = 1.0f / sqrtf(total / (float)a.n + a.eps);
         for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
-            float y = (row_element<T>(a, row * a.n + i) - mean) * scale *
-                      (to_float(((const T *)a.weight)[i]) + a.weight_offset);
+            float y = (row_element<T>(a, row * a.n + i) - mean) * scale;
+            if (a.weight != NULL) {
+                y *= to_float(((const T *)a.weight)[i]) + a.weight_offset;
+            }
             if (a.bias != NULL) {
                 y += to_float(((const T *)a.bias)[i]);
             }
             ((T *)a.to)[row * a.n + i] = from_float<T>(y);
+        }
+    }
+}
+
+/* Sum over a block of 256 threads, given to all. */
+static __device__ double block_sum_f64(double x, double *scratch)
+{
+    scratch[threadIdx.x] = x;
+    __syncthreads();
+    for (int half = 128; half > 0; half /= 2) {
+        if ((int)threadIdx.x < half) {
+            scratch[threadIdx.x] += scratch[threadIdx.x + half];
+        }
+        __syncthreads();
+    }
+    x = scratch[0];
+    __syncthreads();
+    return x;
+}
+
+static __global__ void __launch_bounds__(256) norm_rows_f64(norm_args a)
+{
+    __shared__ double scratch[256];
+    begin_overlapped();
+    for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
+        const double *x = (const double *)a.x + row * a.n;
+        const double *weight = (const double *)a.weight, *bias = (const double *)a.bias;
+        double *y = (double *)a.to + row * a.n;
+        double total = 0.0, mean = 0.0;
+        if (a.residual != NULL) {
+            double *sum = (double *)a.sum + row * a.n;
+            for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
+                sum[i] = x[i] + ((const double *)a.residual)[row * a.n + i];
+            }
+            x = sum; /* each thread reads what it wrote */
+        }
+        if (a.layer) {
+            for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
+                total += x[i];
+            }
+            mean = block_sum_f64(total, scratch) / (double)a.n;
+        }
+        total = 0.0;
+        for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
+            total += (x[i] - mean) * (x[i] - mean);
+        }
+        double scale = 1.0 / sqrt(block_sum_f64(total, scratch) / (double)a.n + (double)a.eps);
+        for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
+            double w = weight != NULL ? weight[i] + (double)a.weight_offset : 1.0;
+            y[i] = (x[i] - mean) * scale * w + (bias != NULL ? bias[i] : 0.0);
         }
     }
 }
@@ -186,7 +243,8 @@ bool trm_cuda_norm_accepts(const trm_kernel_call *call)
             return false;
         }
     }
-    return is_half_or_float(dtype) && call->inputs[0].dims.n > 0 && call->outputs[0].dtype == dtype;
+    return (is_half_or_float(dtype) || dtype == TRM_F64) && call->inputs[0].dims.n > 0 &&
+           call->outputs[0].dtype == dtype;
 }
 
 trm_status trm_cuda_norm_run(const trm_kernel_call *call)
@@ -202,7 +260,7 @@ trm_status trm_cuda_norm_run(const trm_kernel_call *call)
     norm_args a = {};
     a.x = x->data;
     a.residual = norm->residual ? call->inputs[1].data : NULL;
-    a.weight = call->inputs[weight].data;
+    a.weight = call->n_inputs > weight ? call->inputs[weight].data : NULL;
     a.bias = layer && call->n_inputs > weight + 1 ? call->inputs[weight + 1].data : NULL;
     a.to = call->outputs[0].data;
     a.sum = norm->residual ? call->outputs[1].data : NULL;
@@ -212,6 +270,10 @@ trm_status trm_cuda_norm_run(const trm_kernel_call *call)
     a.weight_offset = norm->weight_offset;
     a.layer = layer;
     cudaStream_t stream = trm_cuda_stream(call->stream);
+    if (x->dtype == TRM_F64) {
+        launch_overlapped(norm_rows_f64, (unsigned)(a.rows < 65536 ? a.rows : 65536), 256, 0, stream, a);
+        return trm_cuda_launched("cuda.norm");
+    }
     DISPATCH_FLOAT(x->dtype, launch_norm<T>(&a, stream));
     return trm_cuda_launched("cuda.norm");
 }

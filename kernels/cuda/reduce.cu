@@ -51,6 +51,47 @@ static __global__ void softmax_columns(const T *__restrict__ from, T *__restrict
     }
 }
 
+/* One row or column per block and pass, any stride: 256 threads, 2 KiB of shared memory. */
+static __global__ void __launch_bounds__(256) softmax_f64(const double *from, double *to, trm_axis_view v)
+{
+    __shared__ double partial[256];
+    begin_overlapped();
+    for (int64_t c = blockIdx.x; c < v.outer * v.inner; c += gridDim.x) {
+        int64_t base = c / v.inner * v.n * v.inner + c % v.inner;
+        double largest = -INFINITY, total = 0.0;
+        for (int64_t i = threadIdx.x; i < v.n; i += blockDim.x) {
+            double x = from[base + i * v.inner];
+            largest = x > largest || x != x ? x : largest;
+        }
+        partial[threadIdx.x] = largest;
+        __syncthreads();
+        for (int half = 128; half > 0; half /= 2) {
+            if ((int)threadIdx.x < half) {
+                double x = partial[threadIdx.x + half];
+                partial[threadIdx.x] = x > partial[threadIdx.x] || x != x ? x : partial[threadIdx.x];
+            }
+            __syncthreads();
+        }
+        largest = partial[0];
+        __syncthreads();
+        for (int64_t i = threadIdx.x; i < v.n; i += blockDim.x) {
+            total += exp(from[base + i * v.inner] - largest);
+        }
+        partial[threadIdx.x] = total;
+        __syncthreads();
+        for (int half = 128; half > 0; half /= 2) {
+            if ((int)threadIdx.x < half) {
+                partial[threadIdx.x] += partial[threadIdx.x + half];
+            }
+            __syncthreads();
+        }
+        for (int64_t i = threadIdx.x; i < v.n; i += blockDim.x) {
+            to[base + i * v.inner] = exp(from[base + i * v.inner] - largest) / partial[0];
+        }
+        __syncthreads();
+    }
+}
+
 /* Threads for a row of n: enough for one element each, a power of two from 32 to 1024. */
 static unsigned threads_for_row(int64_t n)
 {
@@ -68,8 +109,8 @@ static unsigned grid_for_rows(int64_t rows)
 
 bool trm_cuda_softmax_accepts(const trm_kernel_call *call)
 {
-    return is_half_or_float(call->inputs[0].dtype) && call->outputs[0].dtype == call->inputs[0].dtype &&
-           call->inputs[0].dims.n > 0;
+    return (is_half_or_float(call->inputs[0].dtype) || call->inputs[0].dtype == TRM_F64) &&
+           call->outputs[0].dtype == call->inputs[0].dtype && call->inputs[0].dims.n > 0;
 }
 
 trm_status trm_cuda_softmax_run(const trm_kernel_call *call)
@@ -80,6 +121,11 @@ trm_status trm_cuda_softmax_run(const trm_kernel_call *call)
     }
     trm_axis_view v = trm_view_around(&in->dims, call->layer->softmax.axis);
     cudaStream_t stream = trm_cuda_stream(call->stream);
+    if (in->dtype == TRM_F64) {
+        launch_overlapped(softmax_f64, grid_for_rows(v.outer * v.inner), 256, 0, stream, (const double *)in->data,
+                          (double *)out->data, v);
+        return trm_cuda_launched("cuda.softmax");
+    }
     DISPATCH_FLOAT(
         in->dtype, const T *from = (const T *)in->data; T *to = (T *)out->data; if (v.inner == 1) {
             softmax_rows<T><<<grid_for_rows(v.outer), threads_for_row(v.n), 0, stream>>>(from, to, v);
@@ -156,6 +202,55 @@ template <typename A> static __device__ __forceinline__ A combine(trm_reduce_op 
     }
 }
 
+/* Of nothing: 0, 1, the smallest or the largest of the type. */
+template <typename T> static __device__ T of_nothing(trm_reduce_op op)
+{
+    const bool has_sign = (T)-1 < (T)0;
+    const T ones = (T) ~(T)0;
+    const T largest = has_sign ? (T)(~0ull >> (65 - 8 * sizeof(T))) : ones;
+    switch (op) {
+    case TRM_REDUCE_PROD:
+        return (T)1;
+    case TRM_REDUCE_MAX:
+        return has_sign ? (T)~largest : (T)0;
+    case TRM_REDUCE_MIN:
+        return largest;
+    default:
+        return (T)0;
+    }
+}
+static __device__ double float_of_nothing(trm_reduce_op op)
+{
+    switch (op) {
+    case TRM_REDUCE_PROD:
+        return 1.0;
+    case TRM_REDUCE_MAX:
+        return -INFINITY;
+    case TRM_REDUCE_MIN:
+        return INFINITY;
+    case TRM_REDUCE_AVG:
+        return NAN;
+    default:
+        return 0.0;
+    }
+}
+template <> __device__ float of_nothing<float>(trm_reduce_op op)
+{
+    return (float)float_of_nothing(op);
+}
+template <> __device__ double of_nothing<double>(trm_reduce_op op)
+{
+    return float_of_nothing(op);
+}
+template <> __device__ __half of_nothing<__half>(trm_reduce_op op)
+{
+    return __float2half_rn((float)float_of_nothing(op));
+}
+template <> __device__ __nv_bfloat16 of_nothing<__nv_bfloat16>(trm_reduce_op op)
+{
+    return __float2bfloat16_rn((float)float_of_nothing(op));
+}
+
 template <typename A> static __device__ __forceinline__ A finish(trm_reduce_op op, A total, int64_t n)
 {
     return op == TRM_REDUCE_AVG ? total / (A)n : total;
@@ -199,6 +294,10 @@ template <typename T> static __global__ void reduce_columns(trm_reduce_op op, co
 {
     typedef typename accumulator<T>::type A;
     for (int64_t c = global_thread(); c < v.outer * v.inner; c += global_threads()) {
+        if (v.n == 0) {
+            to[c] = of_nothing<T>(op);
+            continue;
+        }
         int64_t base = c / v.inner * v.n * v.inner + c % v.inner;
         A total = accumulator<T>::load(from[base]);
         for (int64_t i = 1; i < v.n; i++) {
@@ -212,7 +311,7 @@ template <typename T> static void launch_reduce(const trm_kernel_call *call, trm
 {
     const T *from = (const T *)call->inputs[0].data;
     T *to = (T *)call->outputs[0].data;
-    if (v.inner == 1) {
+    if (v.inner == 1 && v.n > 0) {
         reduce_rows<T>
             <<<grid_for_rows(v.outer), threads_for_row(v.n), 0, stream>>>(call->layer->reduce.op, from, to, v);
     } else {
@@ -223,8 +322,10 @@ template <typename T> static void launch_reduce(const trm_kernel_call *call, trm
 bool trm_cuda_reduce_accepts(const trm_kernel_call *call)
 {
     trm_dtype dtype = call->inputs[0].dtype;
-    return trm_dtype_size(dtype) > 0 && dtype != TRM_BOOL && call->outputs[0].dtype == dtype &&
-           call->inputs[0].dims.n > 0;
+    trm_reduce_op op = call->layer->reduce.op;
+    bool number = dtype >= TRM_F32 && dtype <= TRM_U64;
+    return (number || (dtype == TRM_BOOL && (op == TRM_REDUCE_MAX || op == TRM_REDUCE_MIN))) &&
+           call->outputs[0].dtype == dtype && call->inputs[0].dims.n > 0;
 }
 
 trm_status trm_cuda_reduce_run(const trm_kernel_call *call)
@@ -233,9 +334,6 @@ trm_status trm_cuda_reduce_run(const trm_kernel_call *call)
     trm_axis_view v = trm_view_around(&in->dims, call->layer->reduce.axis);
     if (trm_dims_count(&call->outputs[0].dims) == 0) {
         return TRM_OK;
-    }
-    if (v.n == 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "reduce over an axis of size 0, expected at least 1");
     }
     cudaStream_t stream = trm_cuda_stream(call->stream);
     switch (in->dtype) {
@@ -255,6 +353,7 @@ trm_status trm_cuda_reduce_run(const trm_kernel_call *call)
         launch_reduce<int8_t>(call, v, stream);
         break;
     case TRM_U8:
+    case TRM_BOOL:
         launch_reduce<uint8_t>(call, v, stream);
         break;
     case TRM_I16:

@@ -42,6 +42,7 @@ static const trm_kernel kernels[] = {
     NAMED(TRM_LAYER_CONVOLUTION, "convolution.columns", convolution_columns),
     NAMED(TRM_LAYER_CONVOLUTION, "convolution.reference", convolution),
     REFERENCE(TRM_LAYER_POOL, pool),
+    REFERENCE(TRM_LAYER_MATMUL, matmul_wide),
     REFERENCE(TRM_LAYER_ELEMENTWISE, elementwise),
     REFERENCE(TRM_LAYER_UNARY, unary),
     REFERENCE(TRM_LAYER_GLU, glu),

@@ -25,12 +25,18 @@ static bool leading_strides(const trm_dims *input, const trm_host_matmul *matmul
 
 bool trm_host_matmul_init(trm_host_matmul *matmul, const trm_kernel_call *call)
 {
+    return call->n_inputs >= 2 && trm_host_is_float(call->inputs[0].dtype) &&
+           trm_host_is_float(call->inputs[1].dtype) && trm_host_is_float(call->outputs[0].dtype) &&
+           trm_host_matmul_init_any(matmul, call) && (matmul->bias == NULL || trm_host_is_float(matmul->bias->dtype));
+}
+
+bool trm_host_matmul_init_any(trm_host_matmul *matmul, const trm_kernel_call *call)
+{
     const trm_matmul_params *p = &call->layer->matmul;
     const trm_view *a = &call->inputs[0], *b = &call->inputs[1], *out = &call->outputs[0];
     const int32_t na = a->dims.n, nb = b->dims.n, no = out->dims.n;
     if (call->n_inputs < 2 || call->n_inputs > 3 || call->n_outputs != 1 || na < 2 || nb < 2 ||
-        no != (na > nb ? na : nb) || !trm_host_is_float(a->dtype) || !trm_host_is_float(b->dtype) ||
-        !trm_host_is_float(out->dtype) || out->dtype != (p->out == TRM_DTYPE_NONE ? a->dtype : p->out) ||
+        no != (na > nb ? na : nb) || out->dtype != (p->out == TRM_DTYPE_NONE ? a->dtype : p->out) ||
         !trm_host_activation_is_known(p->activation)) {
         return false;
     }
@@ -50,8 +56,7 @@ bool trm_host_matmul_init(trm_host_matmul *matmul, const trm_kernel_call *call)
     }
     if (trm_host_has_input(call, 2)) {
         matmul->bias = &call->inputs[2];
-        if (!trm_host_is_float(matmul->bias->dtype) || matmul->bias->dims.n != 1 ||
-            matmul->bias->dims.d[0] != matmul->n) {
+        if (matmul->bias->dims.n != 1 || matmul->bias->dims.d[0] != matmul->n) {
             return false;
         }
     }

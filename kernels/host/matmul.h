@@ -19,6 +19,8 @@ typedef struct trm_host_matmul {
 /* Checks dims and types; a b without leading dims joins the leading dims of a with its rows. False if the
  * call is not a product these kernels know. */
 bool trm_host_matmul_init(trm_host_matmul *matmul, const trm_kernel_call *call);
+/* The same of any types. */
+bool trm_host_matmul_init_any(trm_host_matmul *matmul, const trm_kernel_call *call);
 
 /* First elements of a, b and out of one batch. */
 void trm_host_matmul_offsets(const trm_host_matmul *matmul, int64_t batch, int64_t *a, int64_t *b, int64_t *out);

@@ -5,7 +5,7 @@
 
 typedef struct norm {
     const trm_norm_params *params;
-    const trm_view *x, *residual, *weight, *bias; /* residual and bias may be NULL */
+    const trm_view *x, *residual, *weight, *bias; /* all but x may be NULL */
     const trm_view *y, *sum;                      /* sum with a residual */
     int64_t width;
 } norm;
@@ -17,7 +17,7 @@ static norm norm_of(const trm_kernel_call *call)
     norm n = {.params = p,
               .x = &call->inputs[0],
               .residual = p->residual ? &call->inputs[1] : NULL,
-              .weight = &call->inputs[weight],
+              .weight = trm_host_has_input(call, weight) ? &call->inputs[weight] : NULL,
               .bias = trm_host_has_input(call, weight + 1) ? &call->inputs[weight + 1] : NULL,
               .y = &call->outputs[0],
               .sum = p->residual ? &call->outputs[1] : NULL};
@@ -27,17 +27,21 @@ static norm norm_of(const trm_kernel_call *call)
 
 static bool is_vector(const trm_view *view, int64_t width)
 {
-    return trm_host_is_float(view->dtype) && view->dims.n == 1 && view->dims.d[0] == width;
+    return view == NULL || ((trm_host_is_float(view->dtype) || view->dtype == TRM_F64) && view->dims.n == 1 &&
+                            view->dims.d[0] == width);
 }
 
 bool trm_host_norm_accepts(const trm_kernel_call *call)
 {
     const norm n = norm_of(call);
-    const int32_t required = n.params->residual ? 3 : 2;
-    if (call->n_inputs < required || call->n_inputs > required + 1 || call->n_outputs != (n.params->residual ? 2 : 1) ||
+    const int32_t required = n.params->residual ? 2 : 1;
+    const bool wide = n.x->dtype == TRM_F64;
+    if (call->n_inputs < required || call->n_inputs > required + 2 || call->n_outputs != (n.params->residual ? 2 : 1) ||
         (n.params->op != TRM_NORM_RMS && n.params->op != TRM_NORM_LAYER) || n.x->dims.n < 1 ||
-        !trm_host_is_float(n.x->dtype) || n.y->dtype != n.x->dtype || !trm_host_same_dims(&n.x->dims, &n.y->dims) ||
-        !is_vector(n.weight, n.width) || (n.bias != NULL && !is_vector(n.bias, n.width))) {
+        (!wide && !trm_host_is_float(n.x->dtype)) || n.y->dtype != n.x->dtype ||
+        !trm_host_same_dims(&n.x->dims, &n.y->dims) || !is_vector(n.weight, n.width) || !is_vector(n.bias, n.width) ||
+        (n.weight != NULL && (n.weight->dtype == TRM_F64) != wide) ||
+        (n.bias != NULL && (n.bias->dtype == TRM_F64) != wide)) {
         return false;
     }
     return !n.params->residual ||
@@ -105,9 +109,14 @@ static void norm_rows(void *user, int64_t begin, int64_t end)
         for (int64_t i = 0; i < n->width; i += TRM_HOST_BLOCK) {
             const int64_t block = trm_host_min(n->width - i, TRM_HOST_BLOCK);
             const float *px = trm_host_load(x->dtype, x->data, row * n->width + i, block, fx);
-            const float *pw = trm_host_load(n->weight->dtype, n->weight->data, i, block, fw);
             for (int64_t j = 0; j < block; j++) {
-                fy[j] = (px[j] - shift) * scale * (pw[j] + n->params->weight_offset);
+                fy[j] = (px[j] - shift) * scale;
+            }
+            if (n->weight != NULL) {
+                const float *pw = trm_host_load(n->weight->dtype, n->weight->data, i, block, fw);
+                for (int64_t j = 0; j < block; j++) {
+                    fy[j] *= pw[j] + n->params->weight_offset;
+                }
             }
             if (n->bias != NULL) {
                 const float *pb = trm_host_load(n->bias->dtype, n->bias->data, i, block, fb);
@@ -120,15 +129,46 @@ static void norm_rows(void *user, int64_t begin, int64_t end)
     }
 }
 
+static void norm_rows_f64(void *user, int64_t begin, int64_t end)
+{
+    const norm *n = user;
+    const double *weight = n->weight != NULL ? n->weight->data : NULL, *bias = n->bias != NULL ? n->bias->data : NULL;
+    for (int64_t row = begin; row < end; row++) {
+        const double *x = (const double *)n->x->data + row * n->width;
+        double *y = (double *)n->y->data + row * n->width;
+        double mean = 0.0, square = 0.0;
+        if (n->residual != NULL) {
+            const double *residual = (const double *)n->residual->data + row * n->width;
+            double *sum = (double *)n->sum->data + row * n->width;
+            for (int64_t i = 0; i < n->width; i++) {
+                sum[i] = x[i] + residual[i];
+            }
+            x = sum;
+        }
+        for (int64_t i = 0; i < n->width && n->params->op == TRM_NORM_LAYER; i++) {
+            mean += x[i];
+        }
+        mean /= (double)n->width;
+        for (int64_t i = 0; i < n->width; i++) {
+            square += (x[i] - mean) * (x[i] - mean);
+        }
+        const double scale = 1.0 / sqrt(square / (double)n->width + (double)n->params->eps);
+        for (int64_t i = 0; i < n->width; i++) {
+            const double w = weight != NULL ? weight[i] + (double)n->params->weight_offset : 1.0;
+            y[i] = (x[i] - mean) * scale * w + (bias != NULL ? bias[i] : 0.0);
+        }
+    }
+}
+
 trm_status trm_host_norm_run(const trm_kernel_call *call)
 {
     norm n = norm_of(call);
-    if (n.bias != NULL && n.bias->data == NULL) {
-        n.bias = NULL;
-    }
+    n.weight = n.weight != NULL && n.weight->data == NULL ? NULL : n.weight;
+    n.bias = n.bias != NULL && n.bias->data == NULL ? NULL : n.bias;
     const int64_t count = trm_dims_count(&n.x->dims);
     if (count > 0) {
-        trm_pool_for(trm_host_pool(call), count / n.width, trm_host_row_grain(n.width * 2), norm_rows, &n);
+        trm_pool_for(trm_host_pool(call), count / n.width, trm_host_row_grain(n.width * 2),
+                     n.x->dtype == TRM_F64 ? norm_rows_f64 : norm_rows, &n);
     }
     return TRM_OK;
 }

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "kernels/host/host.h"
 
 #define COLUMNS 128
@@ -22,6 +21,11 @@ static fold fold_of(const trm_kernel_call *call, int32_t axis)
     return f;
 }
 
+static bool is_of_bools(trm_reduce_op op, trm_dtype type)
+{
+    return type == TRM_BOOL && (op == TRM_REDUCE_MAX || op == TRM_REDUCE_MIN);
+}
+
 bool trm_host_reduce_accepts(const trm_kernel_call *call)
 {
     const trm_reduce_params *p = &call->layer->reduce;
@@ -30,7 +34,7 @@ bool trm_host_reduce_accepts(const trm_kernel_call *call)
     const int32_t axis = trm_host_axis(p->axis, x->n);
     if (call->n_inputs != 1 || call->n_outputs != 1 || call->outputs[0].dtype != type || p->op < TRM_REDUCE_SUM ||
         p->op > TRM_REDUCE_AVG || axis < 0 || axis >= x->n ||
-        !(trm_host_is_float(type) || type == TRM_F64 || trm_host_is_integer(type))) {
+        !(trm_host_is_float(type) || type == TRM_F64 || trm_host_is_integer(type) || is_of_bools(p->op, type))) {
         return false;
     }
     trm_dims expected = {.n = 0};
@@ -92,15 +96,53 @@ static int64_t start_i64(trm_reduce_op op, trm_dtype type)
     }
 }
 
+static double start_f64(trm_reduce_op op)
+{
+    return op == TRM_REDUCE_PROD ? 1.0 : op == TRM_REDUCE_MAX ? -INFINITY : op == TRM_REDUCE_MIN ? INFINITY : 0.0;
+}
+
+static double fold_run(trm_reduce_op op, double acc, const float *v, int64_t n)
+{
+    if (op != TRM_REDUCE_SUM && op != TRM_REDUCE_AVG) {
+        for (int64_t i = 0; i < n; i++) {
+            acc = fold_f64(op, acc, (double)v[i]);
+        }
+        return acc;
+    }
+    double parts[8] = {0.0}; /* so that the loop becomes vector code */
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        for (int j = 0; j < 8; j++) {
+            parts[j] += (double)v[i + j];
+        }
+    }
+    for (; i < n; i++) {
+        parts[0] += (double)v[i];
+    }
+    return acc + (((parts[0] + parts[4]) + (parts[2] + parts[6])) + ((parts[1] + parts[5]) + (parts[3] + parts[7])));
+}
+
+/* A row of neighbours, f32, f16 or bf16. */
+static void reduce_row(const fold *f, int64_t from, int64_t to)
+{
+    const trm_view *x = &f->call->inputs[0], *y = &f->call->outputs[0];
+    const trm_reduce_op op = f->call->layer->reduce.op;
+    float buffer[TRM_HOST_BLOCK];
+    double acc = start_f64(op);
+    for (int64_t i = 0; i < f->d; i += TRM_HOST_BLOCK) {
+        const int64_t n = trm_host_min(f->d - i, TRM_HOST_BLOCK);
+        acc = fold_run(op, acc, trm_host_load(x->dtype, x->data, from + i, n, buffer), n);
+    }
+    const float result = (float)(op == TRM_REDUCE_AVG ? acc / (double)f->d : acc);
+    trm_host_store(y->dtype, y->data, to, 1, &result);
+}
+
 /* `n` columns from element `from` on, into element `to` on. */
 static void reduce_floats(const fold *f, int64_t from, int64_t to, int64_t n)
 {
     const trm_view *x = &f->call->inputs[0], *y = &f->call->outputs[0];
     const trm_reduce_op op = f->call->layer->reduce.op;
-    const double start = op == TRM_REDUCE_PROD  ? 1.0
-                         : op == TRM_REDUCE_MAX ? -INFINITY
-                         : op == TRM_REDUCE_MIN ? INFINITY
-                                                : 0.0;
+    const double start = start_f64(op);
     double acc[COLUMNS];
     float buffer[COLUMNS];
     for (int64_t c = 0; c < n; c++) {
@@ -145,7 +187,7 @@ static void reduce_integers(const fold *f, int64_t from, int64_t to, int64_t n)
             acc[c] = fold_i64(op, acc[c], v[c], top);
         }
     }
-    for (int64_t c = 0; op == TRM_REDUCE_AVG && c < n; c++) {
+    for (int64_t c = 0; op == TRM_REDUCE_AVG && f->d > 0 && c < n; c++) {
         acc[c] = top != 0 ? (int64_t)((uint64_t)acc[c] / (uint64_t)f->d) : acc[c] / f->d;
     }
     trm_host_store_i64(y->dtype, y->data, to, n, acc);
@@ -158,7 +200,9 @@ static void reduce_blocks(void *user, int64_t begin, int64_t end)
     for (int64_t block = begin; block < end; block++) {
         const int64_t outer = block / f->blocks, column = block % f->blocks * COLUMNS;
         const int64_t n = trm_host_min(f->inner - column, COLUMNS);
-        if (trm_host_is_integer(type)) {
+        if (f->inner == 1 && trm_host_is_float(type)) {
+            reduce_row(f, outer * f->d, outer);
+        } else if (trm_host_is_integer(type) || type == TRM_BOOL) {
             reduce_integers(f, outer * f->d * f->inner + column, outer * f->inner + column, n);
         } else {
             reduce_floats(f, outer * f->d * f->inner + column, outer * f->inner + column, n);
@@ -169,9 +213,6 @@ static void reduce_blocks(void *user, int64_t begin, int64_t end)
 trm_status trm_host_reduce_run(const trm_kernel_call *call)
 {
     fold f = fold_of(call, trm_host_axis(call->layer->reduce.axis, call->inputs[0].dims.n));
-    if (f.d == 0 && f.outer * f.inner > 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "reduce over an axis of size 0, expected at least 1");
-    }
     const int64_t work = f.d * trm_host_min(f.inner, COLUMNS);
     trm_pool_for(trm_host_pool(call), f.outer * f.blocks, trm_host_row_grain(work), reduce_blocks, &f);
     return TRM_OK;
@@ -181,8 +222,8 @@ bool trm_host_softmax_accepts(const trm_kernel_call *call)
 {
     const trm_view *x = &call->inputs[0], *y = &call->outputs[0];
     const int32_t axis = trm_host_axis(call->layer->softmax.axis, x->dims.n);
-    return call->n_inputs == 1 && call->n_outputs == 1 && trm_host_is_float(x->dtype) && y->dtype == x->dtype &&
-           axis >= 0 && axis < x->dims.n && trm_host_same_dims(&x->dims, &y->dims);
+    return call->n_inputs == 1 && call->n_outputs == 1 && (trm_host_is_float(x->dtype) || x->dtype == TRM_F64) &&
+           y->dtype == x->dtype && axis >= 0 && axis < x->dims.n && trm_host_same_dims(&x->dims, &y->dims);
 }
 
 /* Softmax of a row of neighbours. */
@@ -255,13 +296,35 @@ static void softmax_columns(const fold *f, int64_t start, int64_t n)
     }
 }
 
+static void softmax_columns_f64(const fold *f, int64_t start, int64_t n)
+{
+    const double *x = (const double *)f->call->inputs[0].data + start;
+    double *y = (double *)f->call->outputs[0].data + start;
+    for (int64_t c = 0; c < n; c++) {
+        double max = -INFINITY, sum = 0.0;
+        for (int64_t i = 0; i < f->d; i++) {
+            const double v = x[i * f->inner + c];
+            max = v > max || v != v ? v : max;
+        }
+        for (int64_t i = 0; i < f->d; i++) {
+            y[i * f->inner + c] = exp(x[i * f->inner + c] - max);
+            sum += y[i * f->inner + c];
+        }
+        for (int64_t i = 0; i < f->d; i++) {
+            y[i * f->inner + c] /= sum;
+        }
+    }
+}
+
 static void softmax_blocks(void *user, int64_t begin, int64_t end)
 {
     const fold *f = user;
     for (int64_t block = begin; block < end; block++) {
         const int64_t outer = block / f->blocks, column = block % f->blocks * COLUMNS;
         const int64_t start = outer * f->d * f->inner + column;
-        if (f->inner == 1) {
+        if (f->call->inputs[0].dtype == TRM_F64) {
+            softmax_columns_f64(f, start, trm_host_min(f->inner - column, COLUMNS));
+        } else if (f->inner == 1) {
             softmax_row(&f->call->inputs[0], &f->call->outputs[0], start, f->d);
         } else {
             softmax_columns(f, start, trm_host_min(f->inner - column, COLUMNS));

@@ -206,10 +206,11 @@ static void matmul_case(kernel_case_bench *bench, trm_dtype dtype, trm_dims a, t
         (trm_matmul_params){.transpose_a = o.ta, .transpose_b = o.tb, .activation = o.activation, .out = o.out};
     /* Half precision products may round their sums once more before bias and activation. */
     test.tolerance = 2.0;
-    add_input(&test, dtype, a, -1.0, 1.0);
-    add_input(&test, dtype, b, -1.0, 1.0);
+    const double high = is_floating(dtype) ? 1.0 : 100.0, low = is_unsigned(dtype) ? 0.0 : -high;
+    add_input(&test, dtype, a, low, high);
+    add_input(&test, dtype, b, low, high);
     if (o.bias) {
-        add_input(&test, dtype, DIMS(out.d[out.n - 1]), -1.0, 1.0);
+        add_input(&test, dtype, DIMS(out.d[out.n - 1]), low, high);
     }
     add_output(&test, o.out == TRM_DTYPE_NONE ? dtype : o.out, out);
     kernel_case_run(bench, &test, meaning_matmul);
@@ -225,6 +226,24 @@ void kernel_cases_matmul(kernel_case_bench *bench)
     static const int64_t sizes[][3] = {{1, 1, 1},    {1, 7, 5},      {2, 33, 17}, {3, 64, 64},
                                        {4, 100, 96}, {5, 31, 129},   {7, 48, 80}, {8, 256, 64},
                                        {9, 257, 65}, {65, 130, 300}, {17, 1, 40}, {1, 300, 513}};
+    static const trm_dtype others[] = {TRM_F64, TRM_I8, TRM_U8, TRM_I16, TRM_U16, TRM_I32, TRM_U32, TRM_I64, TRM_U64};
+    for (int32_t t = 0; t < COUNT(others); t++) {
+        for (int32_t transposes = 0; transposes < 4; transposes++) {
+            const matmul_options o = {
+                .ta = (transposes & 1) != 0, .tb = (transposes & 2) != 0, .bias = transposes % 2 == 0};
+            linear_case(bench, others[t], 5, 31, 40, o);
+            linear_case(bench, others[t], 65, 130, 33, o);
+            linear_case(bench, others[t], 1, 300, 17, o);
+        }
+        matmul_case(bench, others[t], DIMS(2, 1, 9, 16), DIMS(3, 10, 16), DIMS(2, 3, 9, 10),
+                    (matmul_options){.tb = true});
+        linear_case(bench, others[t], 3, 5, 0, (matmul_options){.tb = true, .bias = true});
+        linear_case(bench, others[t], 0, 5, 3, (matmul_options){.tb = true});
+    }
+    for (int32_t activation = TRM_ACTIVATION_NONE; activation <= TRM_ACTIVATION_SOFTSIGN; activation++) {
+        linear_case(bench, TRM_F64, 3, 40, 24,
+                    (matmul_options){.tb = true, .bias = true, .activation = (trm_activation)activation});
+    }
     for (int32_t t = 0; t < COUNT(floats); t++) {
         const trm_dtype dtype = floats[t];
         for (int32_t s = 0; s < COUNT(sizes); s++) {
@@ -256,20 +275,20 @@ void kernel_cases_matmul(kernel_case_bench *bench)
 
 /* ---- norm --------------------------------------------------------------------------------------- */
 
-static void norm_case(kernel_case_bench *bench, trm_dtype dtype, trm_norm_params p, bool bias, trm_dims dims,
-                      double low, double high)
+static void norm_case_of(kernel_case_bench *bench, trm_dtype dtype, trm_norm_params p, bool weighted, bool bias,
+                         trm_dims dims, double low, double high)
 {
-    kernel_case test =
-        new_case(TRM_LAYER_NORM, "%s%s%s offset %g %s, rows of %lld, %g .. %g", p.op == TRM_NORM_RMS ? "rms" : "layer",
-                 p.residual ? " residual" : "", bias ? " bias" : "", (double)p.weight_offset, trm_dtype_name(dtype),
-                 (long long)dims.d[dims.n - 1], low, high);
+    kernel_case test = new_case(TRM_LAYER_NORM, "%s%s%s%s offset %g %s, rows of %lld, %g .. %g",
+                                p.op == TRM_NORM_RMS ? "rms" : "layer", p.residual ? " residual" : "",
+                                bias ? " bias" : "", weighted ? "" : " no weight", (double)p.weight_offset,
+                                trm_dtype_name(dtype), (long long)dims.d[dims.n - 1], low, high);
     test.layer.norm = p;
     const trm_dims row = DIMS(dims.d[dims.n - 1]);
     add_input(&test, dtype, dims, low, high);
     if (p.residual) {
         add_input(&test, dtype, dims, -1.0, 1.0);
     }
-    add_input(&test, dtype, row, -2.0, 2.0);
+    add_input(&test, weighted ? dtype : TRM_DTYPE_NONE, row, -2.0, 2.0);
     if (bias) {
         add_input(&test, dtype, row, -1.0, 1.0);
     }
@@ -280,9 +299,27 @@ static void norm_case(kernel_case_bench *bench, trm_dtype dtype, trm_norm_params
     kernel_case_run(bench, &test, meaning_norm);
 }
 
+static void norm_case(kernel_case_bench *bench, trm_dtype dtype, trm_norm_params p, bool bias, trm_dims dims,
+                      double low, double high)
+{
+    norm_case_of(bench, dtype, p, true, bias, dims, low, high);
+}
+
 void kernel_cases_norm(kernel_case_bench *bench)
 {
     static const int64_t widths[] = {1, 7, 64, 96, 129, 512, 1000, 4096, 8200};
+    static const trm_dtype types[] = {TRM_F32, TRM_F16, TRM_BF16, TRM_F64};
+    for (int32_t t = 0; t < COUNT(types); t++) {
+        for (int32_t residual = 0; residual < 2; residual++) {
+            const trm_norm_params rms = {.op = TRM_NORM_RMS, .residual = residual != 0, .eps = 1e-5f};
+            const trm_norm_params layer = {.op = TRM_NORM_LAYER, .residual = residual != 0, .eps = 1e-5f};
+            norm_case_of(bench, types[t], rms, false, false, DIMS(3, 64), -2.0, 2.0);
+            norm_case_of(bench, types[t], rms, false, false, DIMS(5, 33), -2.0, 2.0);
+            norm_case_of(bench, types[t], layer, false, false, DIMS(3, 5, 4096), -2.0, 2.0);
+            norm_case_of(bench, types[t], layer, false, true, DIMS(3, 77), -2.0, 2.0);
+            norm_case_of(bench, types[t], layer, true, true, DIMS(3, 1000), -2.0, 2.0);
+        }
+    }
     for (int32_t t = 0; t < COUNT(floats); t++) {
         for (int32_t w = 0; w < COUNT(widths); w++) {
             for (int32_t residual = 0; residual < 2; residual++) {
@@ -349,8 +386,9 @@ static void reduce_case(kernel_case_bench *bench, trm_dtype dtype, trm_reduce_op
 
 void kernel_cases_fold(kernel_case_bench *bench)
 {
-    for (int32_t t = 0; t < COUNT(floats); t++) {
-        const trm_dtype dtype = floats[t];
+    static const trm_dtype softmaxes[] = {TRM_F32, TRM_F16, TRM_BF16, TRM_F64};
+    for (int32_t t = 0; t < COUNT(softmaxes); t++) {
+        const trm_dtype dtype = softmaxes[t];
         softmax_case(bench, dtype, DIMS(5, 33), -1, 4.0);
         softmax_case(bench, dtype, DIMS(5, 33), 0, 4.0);
         softmax_case(bench, dtype, DIMS(3, 17, 130), 1, 4.0);
@@ -366,10 +404,17 @@ void kernel_cases_fold(kernel_case_bench *bench)
             reduce_case(bench, numbers[t], (trm_reduce_op)op, DIMS(3, 9, 7), -1, false);
             reduce_case(bench, numbers[t], (trm_reduce_op)op, DIMS(9), 0, false);
         }
+        for (int32_t op = TRM_REDUCE_SUM; op <= TRM_REDUCE_AVG; op++) {
+            reduce_case(bench, numbers[t], (trm_reduce_op)op, DIMS(2, 0, 3), 1, true);
+            reduce_case(bench, numbers[t], (trm_reduce_op)op, DIMS(2, 0), 1, false);
+        }
         reduce_case(bench, numbers[t], TRM_REDUCE_MAX, DIMS(33, 257), 0, false);
         reduce_case(bench, numbers[t], TRM_REDUCE_MIN, DIMS(2, 3, 1, 4), 2, false);
         reduce_case(bench, numbers[t], TRM_REDUCE_MAX, DIMS(0, 3), 1, true);
     }
+    reduce_case(bench, TRM_BOOL, TRM_REDUCE_MAX, DIMS(30, 2, 3), 1, true);
+    reduce_case(bench, TRM_BOOL, TRM_REDUCE_MIN, DIMS(30, 2), 1, false);
+    reduce_case(bench, TRM_BOOL, TRM_REDUCE_MIN, DIMS(3, 0), 1, false);
     reduce_case(bench, TRM_F32, TRM_REDUCE_AVG, DIMS(3, 20001), 1, false);
     reduce_case(bench, TRM_BF16, TRM_REDUCE_MAX, DIMS(3, 20001), 1, true);
 }

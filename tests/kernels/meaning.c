@@ -110,7 +110,8 @@ void meaning_matmul(const kernel_case *test, double *const *inputs, double *cons
         if (test->n_inputs > 2 && inputs[2] != NULL) {
             sum += inputs[2][n];
         }
-        outputs[0][i] = meaning_activation(p->activation, sum);
+        outputs[0][i] = is_integer(test->outputs[0].dtype) ? wrap(test->outputs[0].dtype, sum)
+                                                           : meaning_activation(p->activation, sum);
     }
 }
 
@@ -137,7 +138,8 @@ void meaning_norm(const kernel_case *test, double *const *inputs, double *const 
             square += (x[row + i] - mean) * (x[row + i] - mean) / (double)n;
         }
         for (int64_t i = 0; i < n; i++) {
-            const double w = inputs[weight][i] + (double)p->weight_offset;
+            const bool weighted = test->n_inputs > weight && inputs[weight] != NULL;
+            const double w = weighted ? inputs[weight][i] + (double)p->weight_offset : 1.0;
             outputs[0][row + i] =
                 (x[row + i] - mean) / sqrt(square + (double)p->eps) * w + (bias != NULL ? bias[i] : 0.0);
         }
@@ -185,6 +187,12 @@ void meaning_reduce(const kernel_case *test, double *const *inputs, double *cons
     for (int64_t i = 0; i < count_of_output(test); i++) {
         int64_t stride;
         const int64_t start = line_start(x, axis, i, &stride);
+        if (d == 0) {
+            const bool is_max = op == TRM_REDUCE_MAX, is_min = op == TRM_REDUCE_MIN;
+            outputs[0][i] = dtype == TRM_BOOL ? is_min : is_max ? -INFINITY : is_min ? INFINITY : op == TRM_REDUCE_PROD;
+            outputs[0][i] = op == TRM_REDUCE_AVG ? NAN : outputs[0][i];
+            continue;
+        }
         double value = inputs[0][start];
         for (int64_t j = 1; j < d; j++) {
             const double v = inputs[0][start + j * stride];
