@@ -8,6 +8,12 @@ static const trm_kernel kernels[] = {
      .accepts = trm_host_attention_accepts,
      .run = trm_host_attention_run},
 #if TRM_HAVE_CUDA
+    {.name = "cuda.attention.hopper",
+     .kind = TRM_LAYER_ATTENTION,
+     .backend = TRM_BACKEND_CUDA,
+     .accepts = trm_cuda_attention_hopper_accepts,
+     .workspace = trm_cuda_attention_workspace,
+     .run = trm_cuda_attention_hopper_run},
     {.name = "cuda.attention",
      .kind = TRM_LAYER_ATTENTION,
      .backend = TRM_BACKEND_CUDA,

@@ -1,5 +1,6 @@
 # The CUDA compiler, if there is one. The runtime is linked statically; every other CUDA library is loaded at run time.
 set(TRM_HAVE_CUDA OFF)
+set(TRM_HAVE_SM90A OFF) # whether kernels may use what only Hopper GPUs have
 if(NOT TRM_CUDA STREQUAL "OFF")
   include(CheckLanguage)
   check_language(CUDA)
@@ -11,6 +12,9 @@ if(NOT TRM_CUDA STREQUAL "OFF")
     set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
     find_package(CUDAToolkit REQUIRED)
     set(TRM_HAVE_CUDA ON)
+    if(CMAKE_CUDA_ARCHITECTURES MATCHES "90a")
+      set(TRM_HAVE_SM90A ON)
+    endif()
   elseif(TRM_CUDA STREQUAL "ON")
     message(FATAL_ERROR "TRM_CUDA is ON but no CUDA compiler (nvcc) was found")
   endif()

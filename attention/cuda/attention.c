@@ -1,6 +1,6 @@
 /*
  * The attention layer on CUDA: stores the step's keys and values, then gives sequences of one query to the decode
- * kernel and the rest to the prefill kernel, or everything to the plain kernel. What is launched depends on dims and
+ * kernel and the rest to a prefill kernel, or everything to the plain kernel. What is launched depends on dims and
  * types alone, so that a captured step stays right as lengths grow.
  */
 #include "attention/cuda/attention.h"
@@ -32,6 +32,14 @@ static bool has_prefill(const trm_attention_shape *s)
     return s->tokens > 1 || !s->cached;
 }
 
+/* Whether the kernel for Hopper GPUs may take the prefill of such a call. */
+static bool is_for_hopper(const trm_attention_shape *s, trm_dtype dtype)
+{
+    int64_t tiles = s->tokens / 2 + s->sequences; /* more than there ever are: 64 heads in a tile of 128 rows */
+    return TRM_HAVE_SM90A && is_fast(s, dtype) && s->scale > 0.0f && (!s->cached || s->block_size % 8 == 0) &&
+           tiles * s->query_heads <= INT32_MAX;
+}
+
 bool trm_cuda_attention_accepts(const trm_kernel_call *call)
 {
     trm_attention_shape s;
@@ -50,14 +58,24 @@ bool trm_cuda_attention_accepts(const trm_kernel_call *call)
     return is_float(dtype) && same && fits && (mask == TRM_BOOL || is_float(mask));
 }
 
+bool trm_cuda_attention_hopper_accepts(const trm_kernel_call *call)
+{
+    trm_attention_shape s;
+    return trm_cuda_attention_accepts(call) && trm_attention_describe(call, &s) && has_prefill(&s) &&
+           is_for_hopper(&s, call->inputs[TRM_ATTENTION_Q].dtype);
+}
+
+/* First in the workspace: next_tile. */
+#define COUNTER_BYTES ((size_t)256)
+
 size_t trm_cuda_attention_workspace(const trm_kernel_call *call)
 {
     trm_attention_shape s;
-    if (!trm_attention_describe(call, &s) || !is_fast(&s, call->inputs[0].dtype) || !has_decode(&s)) {
+    if (!trm_attention_describe(call, &s) || !is_fast(&s, call->inputs[0].dtype)) {
         return 0;
     }
-    return (size_t)trm_cuda_attention_splits(&s) * (size_t)(s.sequences * s.query_heads) * (size_t)(s.value_dim + 2) *
-           sizeof(float);
+    size_t splits = has_decode(&s) ? (size_t)trm_cuda_attention_splits(&s) : 0;
+    return COUNTER_BYTES + splits * (size_t)(s.sequences * s.query_heads) * (size_t)(s.value_dim + 2) * sizeof(float);
 }
 
 static const void *input(const trm_kernel_call *call, int32_t i)
@@ -100,6 +118,7 @@ static trm_cuda_attention attention_of(const trm_kernel_call *call, const trm_at
     if (s->cached) {
         a.key_cache = call->inputs[TRM_ATTENTION_KEY_CACHE].data;
         a.value_cache = call->inputs[TRM_ATTENTION_VALUE_CACHE].data;
+        a.cache_rows = call->inputs[TRM_ATTENTION_KEY_CACHE].dims.d[0] * s->block_size;
     }
     for (int i = 0; i < 4; i++) {
         a.mask_strides[i] = s->mask_strides[i];
@@ -114,7 +133,13 @@ static bool is_aligned(const trm_cuda_attention *a)
            trm_aligned16(a->key_cache) && trm_aligned16(a->value_cache);
 }
 
-trm_status trm_cuda_attention_run(const trm_kernel_call *call)
+/* Few sequences can have several queries: most often there is nothing to do, which the smaller kernel finds sooner. */
+static bool is_sparse(const trm_attention_shape *s)
+{
+    return has_decode(s) && s->tokens <= s->sequences;
+}
+
+static trm_status run_attention(const trm_kernel_call *call, bool hopper)
 {
     trm_attention_shape s;
     if (!trm_attention_describe(call, &s)) {
@@ -122,23 +147,38 @@ trm_status trm_cuda_attention_run(const trm_kernel_call *call)
     }
     cudaStream_t stream = trm_cuda_stream(call->stream);
     trm_cuda_attention a = attention_of(call, &s);
+    bool fast = is_fast(&s, a.dtype) && is_aligned(&a);
+    hopper = hopper && fast && has_prefill(&s) && !is_sparse(&s) && trm_cuda_attention_hopper_ready();
+    if (hopper) {
+        a.next_tile = call->workspace;
+    }
     if (s.cached && s.sequences > 0 && s.tokens > 0) {
         TRM_TRY(trm_cuda_attention_store(&a, stream));
     }
     if (trm_dims_count(&call->outputs[0].dims) == 0 || s.sequences == 0) {
         return TRM_OK;
     }
-    if (!is_fast(&s, a.dtype) || !is_aligned(&a)) {
+    if (!fast) {
         return trm_cuda_attention_plain(&a, stream);
     }
     if (has_decode(&s)) {
         a.splits = trm_cuda_attention_splits(&s);
-        a.partial = call->workspace;
+        a.partial = (float *)((char *)call->workspace + COUNTER_BYTES);
         TRM_TRY(trm_cuda_attention_decode(&a, stream));
     }
     if (has_prefill(&s)) {
         a.skip_single = has_decode(&s);
-        TRM_TRY(trm_cuda_attention_prefill(&a, stream));
+        TRM_TRY(hopper ? trm_cuda_attention_hopper(&a, stream) : trm_cuda_attention_prefill(&a, stream));
     }
     return TRM_OK;
+}
+
+trm_status trm_cuda_attention_run(const trm_kernel_call *call)
+{
+    return run_attention(call, false);
+}
+
+trm_status trm_cuda_attention_hopper_run(const trm_kernel_call *call)
+{
+    return run_attention(call, true);
 }

@@ -29,13 +29,15 @@ typedef struct trm_cuda_attention {
     int32_t query_heads, kv_heads, group; /* group: query heads per key-value head */
     int32_t dim, value_dim;
     int32_t table_blocks, block_size;
+    int64_t cache_rows; /* blocks * block_size, cached */
     trm_causal causal;
     int32_t window;
     float scale, softcap;
     bool packed, cached;
-    bool skip_single; /* the decode kernel does sequences of one query */
-    int32_t splits;   /* of the keys of a sequence, in the decode kernel */
-    float *partial;   /* [splits, sequences, query_heads, value_dim + 2] f32: sums of weighted values, maximum, sum */
+    bool skip_single;    /* the decode kernel does sequences of one query */
+    int32_t splits;      /* of the keys of a sequence, in the decode kernel */
+    uint32_t *next_tile; /* which tile hopper.cu's kernel takes next, for the others NULL; store sets it to 0 */
+    float *partial; /* [splits, sequences, query_heads, value_dim + 2] f32: sums of weighted values, maximum, sum */
 } trm_cuda_attention;
 
 /* cache.cu: the step's keys and values into the cache. */
@@ -48,6 +50,10 @@ trm_status trm_cuda_attention_plain(const trm_cuda_attention *attention, cudaStr
 /* prefill.cu and decode.cu: packed, 16-bit floats, dim == value_dim a multiple of 8 up to 256, addresses aligned to 16
  * bytes. */
 trm_status trm_cuda_attention_prefill(const trm_cuda_attention *attention, cudaStream_t stream);
+/* hopper.cu: the same as prefill on a GPU that trm_cuda_attention_hopper_ready(), scale > 0, blocks of a multiple of 8
+ * keys. */
+bool trm_cuda_attention_hopper_ready(void);
+trm_status trm_cuda_attention_hopper(const trm_cuda_attention *attention, cudaStream_t stream);
 /* Sequences of exactly one query. */
 trm_status trm_cuda_attention_decode(const trm_cuda_attention *attention, cudaStream_t stream);
 /* Splits for these dims, the same at every length a sequence may reach. */

@@ -7,6 +7,9 @@ template <typename Unit>
 static __global__ void __launch_bounds__(128) store_tokens(trm_cuda_attention a, int32_t k_units, int32_t v_units)
 {
     begin_overlapped();
+    if (a.next_tile != NULL && blockIdx.x == 0 && threadIdx.x == 0) {
+        *a.next_tile = 0;
+    }
     for (int32_t token = blockIdx.x; token < a.tokens; token += gridDim.x) {
         int32_t sequence = trm_attention_sequence_of(a.starts, a.sequences, token);
         if (sequence < 0) {

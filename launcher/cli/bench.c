@@ -122,16 +122,26 @@ static int compare_rows(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Mean layer times of the decode steps after the prompts. */
+/* Without tokens after the first there are only the prompts to look at. */
+static bool profiles_prompts(const bench_command *c)
+{
+    return c->tokens == 1;
+}
+
+/* Mean layer times of the decode steps after the prompts, or of the prompts' own steps. */
 static trm_status profile(bench_command *c)
 {
     trm_context *context = trm_generator_context(c->job.generator);
     bench_run run;
-    c->profiles = true;
-    trm_status status = run_once(c, PROFILE_STEPS + 1, &run);
-    c->profiles = false;
-    if (status == TRM_OK) {
-        status = c->started;
+    trm_status status;
+    if (profiles_prompts(c)) {
+        status = trm_context_set_profiling(context, true);
+        status = status == TRM_OK ? run_once(c, 1, &run) : status;
+    } else {
+        c->profiles = true;
+        status = run_once(c, PROFILE_STEPS + 1, &run);
+        c->profiles = false;
+        status = status == TRM_OK ? c->started : status;
     }
     if (status == TRM_OK) {
         trm_context_profile(context, add_profile_row, c);
@@ -203,7 +213,7 @@ static trm_status summarise(bench_command *c, summary *s)
     return TRM_OK;
 }
 
-/* Milliseconds of a decode step by what they go to, from the profile. */
+/* Milliseconds of a step by what they go to, from the profile. */
 static void split_time(const bench_command *c, double *compute, double *communication)
 {
     *compute = *communication = 0;
@@ -293,8 +303,8 @@ static void print_table(const bench_command *c, const summary *s)
     if (c->n_rows > 0) {
         double compute, communication;
         split_time(c, &compute, &communication);
-        printf("\none decode step, layer by layer (not captured): %.3f ms, of which %.3f ms communication\n",
-               compute + communication, communication);
+        printf("\none %s step, layer by layer (not captured): %.3f ms, of which %.3f ms communication\n",
+               profiles_prompts(c) ? "prompt" : "decode", compute + communication, communication);
         printf("%-48s %-28s %6s %10s %8s\n", "layer", "kernel", "count", "ms", "us each");
         for (int32_t i = 0; i < c->n_rows; i++) {
             printf("%-48s %-28s %6d %10.3f %8.1f\n", c->rows[i].layer, c->rows[i].kernel, c->rows[i].layers,
@@ -326,7 +336,7 @@ static trm_status prepare_bench(bench_command *c, int64_t *context)
     trm_model_info info;
     trm_model_get_info(c->job.model, &info);
     int64_t new_tokens = c->tokens;
-    if (settings_flag(c->all, SETTING_PROFILE) && new_tokens < PROFILE_STEPS + 1) {
+    if (settings_flag(c->all, SETTING_PROFILE) && !profiles_prompts(c) && new_tokens < PROFILE_STEPS + 1) {
         new_tokens = PROFILE_STEPS + 1;
     }
     int64_t given = settings_integer(c->all, SETTING_CONTEXT), needed = c->prompt_tokens + new_tokens;

@@ -55,7 +55,7 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_LAYERS] = {"layers", 0, SETTING_INTEGER, COMMAND_BENCH | COMMAND_INSPECT, 0, 100000, "0", "N", "Load",
                         "take only the first N layers of a named shape; 0 is all"},
     [SETTING_PROFILE] = {"profile", 0, SETTING_FLAG, COMMAND_BENCH, 0, 0, NULL, NULL, "Report",
-                         "time of every layer of a decode step, kernel by kernel"},
+                         "time of every layer of a decode step (with --tokens 1: of a prompt step), kernel by kernel"},
     [SETTING_AFTER] = {"after", 0, SETTING_TEXT, COMMAND_INSPECT, 0, 0, NULL, "STAGE", "Report",
                        "print the network after import, passes, partition or final"},
     [SETTING_RANK] = {"rank", 0, SETTING_INTEGER, COMMAND_INSPECT, 0, TRM_MAX_RANKS - 1, "0", "R", "Report",

@@ -204,6 +204,12 @@ static const heads plain = {4, 4, 64, 64}, grouped = {8, 2, 64, 64}, single = {6
                    wide = {4, 2, 256, 256}, tiny = {3, 3, 8, 8}, large = {32, 8, 128, 128};
 static const trm_attention_params causal = {.causal = TRM_CAUSAL_LOWER_RIGHT};
 
+/* Every width that a kernel is built for, over several tiles of queries and keys, with ends inside of tiles; groups
+ * that do and do not divide a tile. */
+static const heads wide_range[] = {
+    {4, 1, 64, 64}, {3, 1, 96, 96}, {4, 2, 128, 128}, {2, 2, 192, 192}, {4, 2, 256, 256}};
+static const int64_t several[] = {193, 0, 1, 70};
+
 void attention_cases_packed(kernel_case_bench *bench)
 {
     static const int64_t mixed[] = {5, 0, 1, 33, 70, 0}, one[] = {1}, longer[] = {300, 129};
@@ -233,6 +239,18 @@ void attention_cases_packed(kernel_case_bench *bench)
         packed_case(bench, dtype,
                     (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .softcap = 50.0f, .window = 30}, wide, 1,
                     (const int64_t[]){90});
+        for (int32_t i = 0; dtype != TRM_F32 && i < COUNT(wide_range); i++) {
+            packed_case(bench, dtype, causal, wide_range[i], COUNT(several), several);
+            packed_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_NONE}, wide_range[i], COUNT(several),
+                        several);
+            packed_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 100},
+                        wide_range[i], COUNT(several), several);
+            packed_case(bench, dtype,
+                        (trm_attention_params){.causal = TRM_CAUSAL_UPPER_LEFT, .window = 33, .softcap = 3.0f},
+                        wide_range[i], COUNT(several), several);
+        }
+        packed_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .scale = -0.2f}, grouped, 1,
+                    longer);
         packed_case(bench, dtype, causal, plain, 2, (const int64_t[]){0, 0});
         packed_case(bench, dtype, causal, plain, 0, one);
     }
@@ -306,6 +324,16 @@ void attention_cases_cached(kernel_case_bench *bench)
         cached_case(bench, dtype,
                     (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .softcap = 5.0f, .scale = 0.5f}, wide, 16,
                     COUNT(mixed_keys), mixed_queries, mixed_keys);
+        static const int64_t several_keys[] = {260, 50, 200, 145};
+        for (int32_t i = 0; dtype != TRM_F32 && i < COUNT(wide_range); i++) {
+            cached_case(bench, dtype, causal, wide_range[i], 16, COUNT(several), several, several_keys);
+            cached_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 70},
+                        wide_range[i], 8, COUNT(several), several, several_keys);
+            cached_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_UPPER_LEFT, .softcap = 3.0f},
+                        wide_range[i], 24, COUNT(several), several, several_keys);
+        }
+        cached_case(bench, dtype, causal, grouped, 128, COUNT(several), several, several_keys);
+        cached_case(bench, dtype, causal, grouped, 256, COUNT(several), several, several_keys);
         cached_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_NONE}, grouped, 16, COUNT(mixed_keys),
                     mixed_queries, mixed_keys);
         cached_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_UPPER_LEFT}, grouped, 16,
