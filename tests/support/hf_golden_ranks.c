@@ -24,7 +24,7 @@ static void check(trm_world *world, const test_golden *golden, trm_dtype dtype, 
 
 static void run_all_ways(trm_world *world, const test_golden *golden, trm_dtype dtype, const test_runner *runner)
 {
-    if (!test_is_brief() || dtype == TRM_DTYPE_NONE) { /* in brief, the products of 16-bit types are all our own */
+    if (!test_is_brief() || dtype == TRM_DTYPE_NONE) {
         check(world, golden, dtype, "whole", test_golden_run_whole(golden, runner));
         check(world, golden, dtype, "chunks", test_golden_run_chunks(golden, runner, 7));
     }
