@@ -5,13 +5,8 @@
 #ifndef TRM_KERNELS_ELEMENT_CONVOLUTION_H
 #define TRM_KERNELS_ELEMENT_CONVOLUTION_H
 
-#include "kernels/element/element.h"
+#include "kernels/element/pointwise.h"
 #include "kernels/window.h"
-#ifndef __CUDACC__
-#include "kernels/host/host.h"
-#else
-#include "kernels/cuda/common.cuh"
-#endif
 
 typedef struct trm_convolution_args {
     trm_dims dims; /* [N, M, o1, o2, o3] */
@@ -25,27 +20,7 @@ typedef struct trm_convolution_args {
     trm_activation activation;
 } trm_convolution_args;
 
-/* x = activation(x), f64 only through f32. */
-TRM_ELEMENT double trm_element_activate(trm_activation activation, double x)
-{
-    if (activation == TRM_ACTIVATION_NONE) {
-        return x;
-    }
-    if (activation == TRM_ACTIVATION_RELU) {
-        return x < 0.0 ? 0.0 : x;
-    }
-#if defined(__CUDA_ARCH__)
-    return activate(activation, (float)x);
-#elif defined(__CUDACC__)
-    return x; /* the host's side of a CUDA file: not called */
-#else
-    float value = (float)x;
-    trm_host_activate(activation, &value, 1);
-    return value;
-#endif
-}
-
-/* What both kinds have in common; `m_axis` and `c_axis`: of the weight. */
+/* What both kinds have in common. */
 static inline bool trm_convolution_args_common(const trm_kernel_call *call, trm_convolution_args *args)
 {
     const trm_convolution_params *p = &call->layer->convolution;
@@ -56,7 +31,6 @@ static inline bool trm_convolution_args_common(const trm_kernel_call *call, trm_
         y->dims.n != n + 2 || p->groups < 1 || x->dims.d[1] % p->groups != 0 || y->dims.d[1] % p->groups != 0 ||
         y->dims.d[0] != x->dims.d[0] || !trm_element_is_float(x->dtype) || weight->dtype != x->dtype ||
         y->dtype != x->dtype ||
-        (x->dtype == TRM_F64 && p->activation != TRM_ACTIVATION_NONE && p->activation != TRM_ACTIVATION_RELU) ||
         (bias && (call->inputs[2].dtype != x->dtype || call->inputs[2].dims.n != 1 ||
                   call->inputs[2].dims.d[0] != y->dims.d[1]))) {
         return false;
@@ -124,7 +98,7 @@ TRM_ELEMENT void trm_convolution_finish(const trm_convolution_args *args, int64_
     if (args->residual != NULL) {
         sum += trm_element_load_f64(args->dtype, args->residual, i);
     }
-    trm_element_store_f64(args->dtype, args->y, i, trm_element_activate(args->activation, sum));
+    trm_element_store_f64(args->dtype, args->y, i, trm_activate_f64(args->activation, sum));
 }
 
 TRM_ELEMENT void trm_element_convolution(const trm_convolution_args *args, const int64_t *at, int64_t i)

@@ -189,6 +189,8 @@ extern const trm_onnx_operator trm_onnx_ops_pointwise[];
 extern const trm_onnx_operator trm_onnx_ops_movement[];
 extern const trm_onnx_operator trm_onnx_ops_shape[];
 extern const trm_onnx_operator trm_onnx_ops_basic[];
+extern const trm_onnx_operator trm_onnx_ops_vision[];
+extern const trm_onnx_operator trm_onnx_ops_window[];
 
 /* The row for an operator at an opset, or NULL. `known` (may be NULL): whether there is a row of the name at all. */
 const trm_onnx_operator *trm_onnx_find_operator(const char *domain, const char *name, int64_t opset, bool *known);
