@@ -235,6 +235,10 @@ static const trm_infer_rule rules[TRM_LAYER_KIND_COUNT] = {
     [TRM_LAYER_ROPE] = trm_infer_rope,
     [TRM_LAYER_ATTENTION] = trm_infer_attention,
     [TRM_LAYER_DIST_COLLECTIVE] = trm_infer_collective,
+    [TRM_LAYER_SELECT] = trm_infer_select,
+    [TRM_LAYER_CUMULATIVE] = trm_infer_cumulative,
+    [TRM_LAYER_QUANTIZE] = trm_infer_quantize,
+    [TRM_LAYER_DEQUANTIZE] = trm_infer_dequantize,
     [TRM_LAYER_CONVOLUTION] = trm_infer_convolution,
     [TRM_LAYER_DECONVOLUTION] = trm_infer_deconvolution,
     [TRM_LAYER_DEFORMABLE_CONVOLUTION] = trm_infer_deformable_convolution,
@@ -365,6 +369,13 @@ void trm_layer_normalize(trm_layer_desc *desc, const trm_dims *first_input)
         break;
     case TRM_LAYER_DIST_COLLECTIVE:
         normalize_axis(&desc->collective.axis, rank);
+        break;
+    case TRM_LAYER_CUMULATIVE:
+        normalize_axis(&desc->cumulative.axis, rank);
+        break;
+    case TRM_LAYER_QUANTIZE:
+    case TRM_LAYER_DEQUANTIZE:
+        normalize_axis(&desc->quantize.axis, rank);
         break;
     case TRM_LAYER_UNIQUE:
         normalize_axis(&desc->unique.axis, rank);

@@ -32,6 +32,10 @@ trm_status trm_infer_reduce(const trm_infer_call *call);
 /* infer_pointwise.c: rules of kinds that take elements one by one */
 trm_status trm_infer_elementwise(const trm_infer_call *call);
 trm_status trm_infer_unary(const trm_infer_call *call);
+trm_status trm_infer_select(const trm_infer_call *call);
+trm_status trm_infer_cumulative(const trm_infer_call *call);
+trm_status trm_infer_quantize(const trm_infer_call *call);
+trm_status trm_infer_dequantize(const trm_infer_call *call);
 
 /* infer_model.c: rules of the kinds of a neural network */
 trm_status trm_infer_embedding(const trm_infer_call *call);

@@ -86,3 +86,94 @@ trm_status trm_infer_unary(const trm_infer_call *call)
     }
     return trm_infer_require_float(call, 0, "x");
 }
+
+trm_status trm_infer_select(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 3, 3));
+    TRM_TRY(trm_infer_require_dtype(call, 0, "condition", TRM_BOOL));
+    TRM_TRY(trm_infer_require_dtype(call, 2, "b", call->dtypes[1]));
+    trm_dims both;
+    TRM_TRY(trm_infer_broadcast(call->dims[1], call->dims[2], 0, &both));
+    TRM_TRY(trm_infer_broadcast(call->dims[0], &both, 0, &call->output_dims[0]));
+    call->output_dtypes[0] = call->dtypes[1];
+    return TRM_OK;
+}
+
+trm_status trm_infer_cumulative(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
+    int32_t axis;
+    TRM_TRY(trm_infer_axis(call->desc->cumulative.axis, call->dims[0]->n, &axis));
+    TRM_TRY(require(trm_dtype_is_integer(call->dtypes[0]) || trm_dtype_is_float(call->dtypes[0]), call, "numbers"));
+    call->output_dims[0] = *call->dims[0];
+    call->output_dtypes[0] = call->dtypes[0];
+    return TRM_OK;
+}
+
+/* ---- quantization ------------------------------------------------------------------------------ */
+
+static bool is_quantized(trm_dtype dtype)
+{
+    const bool integer = (dtype >= TRM_I8 && dtype <= TRM_U16) || (dtype >= TRM_I4 && dtype <= TRM_U2);
+    return integer || (dtype >= TRM_F8E4M3 && dtype <= TRM_F8E5M2FNUZ) || dtype == TRM_F4E2M1 || dtype == TRM_F6E2M3 ||
+           dtype == TRM_F6E3M2;
+}
+
+/* Scale and zero point of type `zero`, beside x. */
+static trm_status check_scales(const trm_infer_call *call, trm_dtype zero)
+{
+    const trm_quantize_params *p = &call->desc->quantize;
+    const trm_dims *x = call->dims[0], *scale = call->dims[1];
+    if (call->dtypes[1] != TRM_F8E8M0) {
+        TRM_TRY(trm_infer_require_float(call, 1, "scale"));
+    }
+    const bool single = scale->n == 0 || (scale->n == 1 && scale->d[0] == 1);
+    if (p->block_size < 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "block_size is %" PRId32 ", expected at least 0", p->block_size);
+    }
+    int32_t axis;
+    if (p->block_size > 0) {
+        TRM_TRY(trm_infer_axis(p->axis, x->n, &axis));
+        trm_dims expected = *x;
+        expected.d[axis] = x->d[axis] == -1 ? -1 : x->d[axis] / p->block_size + (x->d[axis] % p->block_size != 0);
+        TRM_TRY(trm_infer_require_dims(call, 1, "scale", expected));
+    } else if (!single) {
+        TRM_TRY(trm_infer_axis(p->axis, x->n, &axis));
+        TRM_TRY(trm_infer_require_dims(call, 1, "scale", (trm_dims){1, {x->d[axis]}}));
+    }
+    if (trm_infer_has(call, 2)) {
+        TRM_TRY(trm_infer_require_dtype(call, 2, "zero_point", zero));
+        TRM_TRY(trm_infer_require_dims(call, 2, "zero_point", *scale));
+    }
+    call->output_dims[0] = *x;
+    return TRM_OK;
+}
+
+trm_status trm_infer_quantize(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 2, 3));
+    const trm_dtype to = call->desc->quantize.to;
+    TRM_TRY(trm_infer_require_float(call, 0, "x"));
+    if (!is_quantized(to)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "quantized to %s, expected integers of up to 16 bits or small floats",
+                 trm_dtype_name(to));
+    }
+    call->output_dtypes[0] = to;
+    return check_scales(call, to);
+}
+
+trm_status trm_infer_dequantize(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 2, 3));
+    const trm_dtype x = call->dtypes[0], to = call->desc->quantize.to;
+    if (!is_quantized(x) && x != TRM_I32 && x != TRM_F8E8M0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has type %s, expected integers of up to 32 bits or small floats",
+                 trm_dtype_name(x));
+    }
+    call->output_dtypes[0] = to == TRM_DTYPE_NONE ? call->dtypes[1] : to;
+    if (!trm_dtype_is_float(call->output_dtypes[0])) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "dequantized to %s, expected a float type",
+                 trm_dtype_name(call->output_dtypes[0]));
+    }
+    return check_scales(call, x);
+}

@@ -21,6 +21,7 @@ static const char *const unary_names[] = {
     "cosh",       "asinh",  "acosh",   "atanh", "not",        "is_nan",       "is_inf",
     "clip",       "elu",    "selu",    "celu",  "leaky_relu", "hard_sigmoid", "thresholded_relu",
     "shrink",     "swish",  NULL};
+static const char *const cast_round_names[] = {"up", "down", "nearest", NULL};
 static const char *const norm_names[] = {"rms", "layer", NULL};
 static const char *const reduce_names[] = {"sum", "prod", "max", "min", "avg", "none", NULL};
 static const char *const rope_names[] = {"plain", "dynamic", "long", NULL};
@@ -58,7 +59,11 @@ static const char *const random_names[] = {"uniform", "normal", "bernoulli", "mu
 
 #define AT(member) offsetof(trm_layer_desc, member)
 
-static const trm_field cast_fields[] = {{"to", TRM_FIELD_DTYPE, AT(cast.to), true, 0, NULL, 0}};
+static const trm_field cast_fields[] = {
+    {"to", TRM_FIELD_DTYPE, AT(cast.to), true, 0, NULL, 0},
+    {"unsaturated", TRM_FIELD_BOOL, AT(cast.unsaturated), false, 0, NULL, 0},
+    {"round", TRM_FIELD_ENUM, AT(cast.round), false, 0, cast_round_names, 0},
+};
 static const trm_field reshape_fields[] = {
     {"dims", TRM_FIELD_DIMS, AT(reshape.dims), true, 0, NULL, 0},
     {"zero_is_zero", TRM_FIELD_BOOL, AT(reshape.zero_is_zero), false, 0, NULL, 0},
@@ -280,6 +285,7 @@ static const trm_field quantize_fields[] = {
     {"axis", TRM_FIELD_INT32, AT(quantize.axis), true, 0, NULL, 0},
     {"block_size", TRM_FIELD_INT32, AT(quantize.block_size), false, 0, NULL, 0},
     {"to", TRM_FIELD_DTYPE, AT(quantize.to), true, 0, NULL, 0},
+    {"unsaturated", TRM_FIELD_BOOL, AT(quantize.unsaturated), false, 0, NULL, 0},
 };
 static const trm_field fourier_fields[] = {
     {"axis", TRM_FIELD_INT32, AT(fourier.axis), true, 0, NULL, 0},

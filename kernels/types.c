@@ -17,6 +17,7 @@ static const struct {
     [TRM_F8E8M0] = {"f8e8m0", 1},   [TRM_F4E2M1] = {"f4e2m1", 1},
     [TRM_I4] = {"i4", 1},           [TRM_U4] = {"u4", 1},
     [TRM_I2] = {"i2", 1},           [TRM_U2] = {"u2", 1},
+    [TRM_F6E2M3] = {"f6e2m3", 1},   [TRM_F6E3M2] = {"f6e3m2", 1},
 };
 
 size_t trm_dtype_size(trm_dtype dtype)

@@ -74,9 +74,14 @@ typedef enum trm_layer_kind {
     TRM_LAYER_KIND_COUNT
 } trm_layer_kind;
 
-/* (x [any]) -> [same dims] of type `to`. Floats to integers truncate toward zero. */
+typedef enum trm_cast_round { TRM_CAST_ROUND_UP = 0, TRM_CAST_ROUND_DOWN, TRM_CAST_ROUND_NEAREST } trm_cast_round;
+
+/* (x [any]) -> [same dims] of type `to`. Floats to integers truncate toward zero and saturate; integers to narrower
+ * ones, and anything to those of 4 and 2 bits, keep the low bits. To floats: to the nearest, half to even. */
 typedef struct trm_cast_params {
     trm_dtype to;
+    bool unsaturated;     /* to the F8 types: what is out of range becomes infinity or NaN, not the largest number */
+    trm_cast_round round; /* to F8E8M0: to which power of 2 */
 } trm_cast_params;
 
 /* (x, shape i32|i64 [r], value input, optional) -> the same elements under other dims: `dims`, or the values of `shape`
@@ -652,16 +657,19 @@ typedef struct trm_recurrent_params {
     float alpha[6], beta[6];
 } trm_recurrent_params;
 
-/* (x float, scale, zero_point optional) -> x / scale rounded half to even + zero_point, saturated to `to`. scale is a
- * scalar, one per position of `axis`, or with block_size > 0 one per block along `axis`. */
+/* (x, scale: floats; zero_point of type `to`, dims of scale, optional) -> x / scale rounded half to even + zero_point,
+ * saturated to `to`, an integer type of up to 16 bits; of a small float type: x / scale + zero_point rounded to it.
+ * scale is a scalar or [1], [d] for one per position of `axis`, or with block_size > 0 has the dims of x but one per
+ * block along `axis`. */
 typedef struct trm_quantize_params {
     int32_t axis;
     int32_t block_size;
     trm_dtype to;
+    bool unsaturated; /* to the F8 types, as for CAST; not read by DEQUANTIZE */
 } trm_quantize_params;
 
-/* (x, scale, zero_point optional) -> (x - zero_point) * scale, of type `to` (NONE: that of scale). Shapes as for
- * QUANTIZE, with the same parameters. */
+/* (x of integers or small floats, scale float, zero_point like x, optional) -> (x - zero_point) * scale, of the float
+ * type `to` (NONE: that of scale). Shapes as for QUANTIZE, with the same parameters. */
 
 /* (x [..., n, n]) -> [...]. No parameters. */
 

@@ -43,6 +43,8 @@ typedef enum trm_dtype {
     TRM_U4 = 21,
     TRM_I2 = 22,
     TRM_U2 = 23,
+    TRM_F6E2M3 = 24,
+    TRM_F6E3M2 = 25,
     TRM_DTYPE_COUNT
 } trm_dtype;
 

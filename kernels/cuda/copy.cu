@@ -5,6 +5,7 @@
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/strides.h"
+#include "kernels/element/small.h"
 
 /* ---- cast ---- */
 
@@ -23,148 +24,11 @@ static __global__ void cast_floats(const From *__restrict__ from, To *__restrict
     }
 }
 
-/* Any element, wide enough to lose nothing. */
-typedef struct wide {
-    bool is_float, is_unsigned;
-    double f;
-    int64_t i;
-} wide;
-
-static __device__ wide load_wide(trm_dtype dtype, const void *from, int64_t i)
-{
-    wide w = {false, false, 0.0, 0};
-    switch (dtype) {
-    case TRM_F32:
-        w.is_float = true;
-        w.f = ((const float *)from)[i];
-        break;
-    case TRM_F16:
-        w.is_float = true;
-        w.f = to_float(((const __half *)from)[i]);
-        break;
-    case TRM_BF16:
-        w.is_float = true;
-        w.f = to_float(((const __nv_bfloat16 *)from)[i]);
-        break;
-    case TRM_F64:
-        w.is_float = true;
-        w.f = ((const double *)from)[i];
-        break;
-    case TRM_I8:
-        w.i = ((const int8_t *)from)[i];
-        break;
-    case TRM_U8:
-        w.i = ((const uint8_t *)from)[i];
-        break;
-    case TRM_BOOL:
-        w.i = ((const uint8_t *)from)[i] != 0;
-        break;
-    case TRM_I16:
-        w.i = ((const int16_t *)from)[i];
-        break;
-    case TRM_U16:
-        w.i = ((const uint16_t *)from)[i];
-        break;
-    case TRM_I32:
-        w.i = ((const int32_t *)from)[i];
-        break;
-    case TRM_U32:
-        w.i = ((const uint32_t *)from)[i];
-        break;
-    case TRM_I64:
-        w.i = ((const int64_t *)from)[i];
-        break;
-    default:
-        w.is_unsigned = true;
-        w.i = (int64_t)((const uint64_t *)from)[i];
-        break;
-    }
-    return w;
-}
-
-static __device__ float wide_to_f32(wide w)
-{
-    return w.is_float ? (float)w.f : w.is_unsigned ? (float)(uint64_t)w.i : (float)w.i;
-}
-
-static __device__ double wide_to_f64(wide w)
-{
-    return w.is_float ? w.f : w.is_unsigned ? (double)(uint64_t)w.i : (double)w.i;
-}
-
-/* Toward zero, held inside the type's range; NaN is 0. */
-static __device__ int64_t wide_to_signed(wide w, int64_t low, int64_t high)
-{
-    if (!w.is_float) {
-        return w.i;
-    }
-    if (!(w.f == w.f)) {
-        return 0;
-    }
-    return w.f <= (double)low ? low : w.f >= (double)high ? high : (int64_t)w.f;
-}
-
-static __device__ uint64_t wide_to_unsigned(wide w, uint64_t high)
-{
-    if (!w.is_float) {
-        return (uint64_t)w.i;
-    }
-    if (!(w.f > 0.0)) {
-        return 0;
-    }
-    return w.f >= (double)high ? high : (uint64_t)w.f;
-}
-
-static __device__ void store_wide(trm_dtype dtype, void *to, int64_t i, wide w)
-{
-    switch (dtype) {
-    case TRM_F32:
-        ((float *)to)[i] = wide_to_f32(w);
-        break;
-    case TRM_F16:
-        ((__half *)to)[i] = __double2half(wide_to_f64(w));
-        break;
-    case TRM_BF16:
-        ((__nv_bfloat16 *)to)[i] = __double2bfloat16(wide_to_f64(w));
-        break;
-    case TRM_F64:
-        ((double *)to)[i] = wide_to_f64(w);
-        break;
-    case TRM_I8:
-        ((int8_t *)to)[i] = (int8_t)wide_to_signed(w, INT8_MIN, INT8_MAX);
-        break;
-    case TRM_U8:
-        ((uint8_t *)to)[i] = (uint8_t)wide_to_unsigned(w, UINT8_MAX);
-        break;
-    case TRM_BOOL:
-        ((uint8_t *)to)[i] = w.is_float ? w.f != 0.0 : w.i != 0;
-        break;
-    case TRM_I16:
-        ((int16_t *)to)[i] = (int16_t)wide_to_signed(w, INT16_MIN, INT16_MAX);
-        break;
-    case TRM_U16:
-        ((uint16_t *)to)[i] = (uint16_t)wide_to_unsigned(w, UINT16_MAX);
-        break;
-    case TRM_I32:
-        ((int32_t *)to)[i] = (int32_t)wide_to_signed(w, INT32_MIN, INT32_MAX);
-        break;
-    case TRM_U32:
-        ((uint32_t *)to)[i] = (uint32_t)wide_to_unsigned(w, UINT32_MAX);
-        break;
-    case TRM_I64:
-        ((int64_t *)to)[i] = wide_to_signed(w, INT64_MIN, INT64_MAX);
-        break;
-    default:
-        ((uint64_t *)to)[i] = wide_to_unsigned(w, UINT64_MAX);
-        break;
-    }
-}
-
 /* Any type to any other, one element per thread: for shapes and masks, which are small. */
-static __global__ void cast_any(trm_dtype from_type, const void *from, trm_dtype to_type, void *to, int64_t count)
+static __global__ void cast_any(trm_cast_params p, trm_dtype from_type, const void *from, void *to, int64_t count)
 {
     for (int64_t i = global_thread(); i < count; i += global_threads()) {
-        store_wide(to_type, to, i, load_wide(from_type, from, i));
+        trm_wide_store(p.to, to, i, trm_wide_load(from_type, from, i), p.unsaturated, p.round);
     }
 }
 
@@ -196,7 +60,7 @@ trm_status trm_cuda_cast_run(const trm_kernel_call *call)
         trm_aligned16(out->data)) {
         DISPATCH_FLOAT(in->dtype, launch_cast_floats((const T *)in->data, out->dtype, out->data, count, stream));
     } else {
-        cast_any<<<grid_for(count, 256), 256, 0, stream>>>(in->dtype, in->data, out->dtype, out->data, count);
+        cast_any<<<grid_for(count, 256), 256, 0, stream>>>(call->layer->cast, in->dtype, in->data, out->data, count);
     }
     return trm_cuda_launched("cuda.cast");
 }

@@ -74,6 +74,14 @@ bool trm_cuda_topk_accepts(const trm_kernel_call *call);
 size_t trm_cuda_topk_workspace(const trm_kernel_call *call);
 trm_status trm_cuda_topk_run(const trm_kernel_call *call);
 
+/* select.cu */
+bool trm_cuda_select_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_select_run(const trm_kernel_call *call);
+bool trm_cuda_cumulative_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_cumulative_run(const trm_kernel_call *call);
+bool trm_cuda_quantize_accepts(const trm_kernel_call *call); /* and dequantize */
+trm_status trm_cuda_quantize_run(const trm_kernel_call *call);
+
 /* matmul.c */
 bool trm_cuda_matmul_accepts(const trm_kernel_call *call);
 size_t trm_cuda_matmul_workspace(const trm_kernel_call *call);

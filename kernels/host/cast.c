@@ -1,11 +1,13 @@
 /*
  * Cast, any type to any. Between the 16-bit floats and f32 by vector loops; everything else through f64 or 64-bit
- * integers, which hold every source value exactly, so that a value is rounded once.
+ * integers, which hold every source value exactly, so that a value is rounded once. Types that are only stored go
+ * element by element (kernels/element/small.h).
  */
 #include <math.h>
 #include <string.h>
 
 #include "base/half.h"
+#include "kernels/element/small.h"
 #include "kernels/host/host.h"
 
 static bool is_floating(trm_dtype dtype)
@@ -36,8 +38,12 @@ void trm_host_load_i64(trm_dtype dtype, const void *data, int64_t start, int64_t
 {
     switch (dtype) {
     case TRM_I8:
+    case TRM_I4:
+    case TRM_I2:
         LOAD(int8_t);
     case TRM_U8:
+    case TRM_U4:
+    case TRM_U2:
     case TRM_BOOL:
         LOAD(uint8_t);
     case TRM_I16:
@@ -54,36 +60,6 @@ void trm_host_load_i64(trm_dtype dtype, const void *data, int64_t start, int64_t
     }
 }
 
-/* The f32 next to `value` whose last bit says whether it is inexact (round to odd): rounding it again to a
- * shorter type gives what rounding `value` at once would. */
-static float round_to_odd(double value)
-{
-    float nearest = (float)value;
-    if ((double)nearest == value || isnan(value)) {
-        return nearest;
-    }
-    uint32_t bits;
-    memcpy(&bits, &nearest, sizeof(bits));
-    bits -= fabs((double)nearest) > fabs(value); /* toward zero; from infinity to the largest */
-    bits |= 1;
-    memcpy(&nearest, &bits, sizeof(nearest));
-    return nearest;
-}
-
-/* `high` may be 2^63, which no i64 is. */
-static int64_t saturate_i64(double value, double low, double high)
-{
-    if (isnan(value)) {
-        return 0;
-    }
-    return value <= low ? (int64_t)low : value < high ? (int64_t)value : high < 0x1p63 ? (int64_t)high : INT64_MAX;
-}
-
-static uint64_t saturate_u64(double value)
-{
-    return isnan(value) || value <= 0.0 ? 0 : value >= 0x1p64 ? UINT64_MAX : (uint64_t)value;
-}
-
 #define STORE(type, expression)                                                                                        \
     for (int64_t i = 0; i < n; i++) {                                                                                  \
         ((type *)data)[start + i] = (type)(expression);                                                                \
@@ -97,27 +73,27 @@ static void store_floats(trm_dtype dtype, void *data, int64_t start, int64_t n, 
     case TRM_F32:
         STORE(float, v[i]);
     case TRM_F16:
-        STORE(uint16_t, trm_f32_to_f16(round_to_odd(v[i])));
+        STORE(uint16_t, trm_f32_to_f16(trm_round_to_odd(v[i])));
     case TRM_BF16:
-        STORE(uint16_t, trm_f32_to_bf16(round_to_odd(v[i])));
+        STORE(uint16_t, trm_f32_to_bf16(trm_round_to_odd(v[i])));
     case TRM_F64:
         STORE(double, v[i]);
     case TRM_I8:
-        STORE(int8_t, saturate_i64(v[i], INT8_MIN, INT8_MAX));
+        STORE(int8_t, trm_saturate_i64(v[i], INT8_MIN, INT8_MAX));
     case TRM_U8:
-        STORE(uint8_t, saturate_i64(v[i], 0, UINT8_MAX));
+        STORE(uint8_t, trm_saturate_i64(v[i], 0, UINT8_MAX));
     case TRM_I16:
-        STORE(int16_t, saturate_i64(v[i], INT16_MIN, INT16_MAX));
+        STORE(int16_t, trm_saturate_i64(v[i], INT16_MIN, INT16_MAX));
     case TRM_U16:
-        STORE(uint16_t, saturate_i64(v[i], 0, UINT16_MAX));
+        STORE(uint16_t, trm_saturate_i64(v[i], 0, UINT16_MAX));
     case TRM_I32:
-        STORE(int32_t, saturate_i64(v[i], INT32_MIN, INT32_MAX));
+        STORE(int32_t, trm_saturate_i64(v[i], INT32_MIN, INT32_MAX));
     case TRM_U32:
-        STORE(uint32_t, saturate_i64(v[i], 0, UINT32_MAX));
+        STORE(uint32_t, trm_saturate_i64(v[i], 0, UINT32_MAX));
     case TRM_I64:
-        STORE(int64_t, saturate_i64(v[i], -0x1p63, 0x1p63));
+        STORE(int64_t, trm_saturate_i64(v[i], -0x1p63, 0x1p63));
     case TRM_U64:
-        STORE(uint64_t, saturate_u64(v[i]));
+        STORE(uint64_t, trm_saturate_u64(v[i]));
     case TRM_BOOL:
         STORE(uint8_t, v[i] != 0.0);
     default:
@@ -150,9 +126,9 @@ static void store_converted(trm_dtype dtype, void *data, int64_t start, int64_t 
     case TRM_F32:
         STORE(float, is_u64 ? (float)(uint64_t)v[i] : (float)v[i]);
     case TRM_F16:
-        STORE(uint16_t, trm_f32_to_f16(round_to_odd(is_u64 ? (double)(uint64_t)v[i] : (double)v[i])));
+        STORE(uint16_t, trm_f32_to_f16(trm_round_to_odd(is_u64 ? (double)(uint64_t)v[i] : (double)v[i])));
     case TRM_BF16:
-        STORE(uint16_t, trm_f32_to_bf16(round_to_odd(is_u64 ? (double)(uint64_t)v[i] : (double)v[i])));
+        STORE(uint16_t, trm_f32_to_bf16(trm_round_to_odd(is_u64 ? (double)(uint64_t)v[i] : (double)v[i])));
     default:
         STORE(double, is_u64 ? (double)(uint64_t)v[i] : (double)v[i]);
     }
@@ -167,7 +143,12 @@ static void cast_range(void *user, int64_t begin, int64_t end)
     int64_t integers[TRM_HOST_BLOCK];
     for (int64_t i = begin; i < end; i += TRM_HOST_BLOCK) {
         const int64_t n = trm_host_min(end - i, TRM_HOST_BLOCK);
-        if (trm_host_is_float(x->dtype) && trm_host_is_float(y->dtype)) {
+        if (x->dtype > TRM_BOOL || y->dtype > TRM_BOOL) {
+            const trm_cast_params *p = &call->layer->cast;
+            for (int64_t j = i; j < i + n; j++) {
+                trm_wide_store(p->to, y->data, j, trm_wide_load(x->dtype, x->data, j), p->unsaturated, p->round);
+            }
+        } else if (trm_host_is_float(x->dtype) && trm_host_is_float(y->dtype)) {
             trm_host_store(y->dtype, y->data, i, n, trm_host_load(x->dtype, x->data, i, n, buffer));
         } else if (is_floating(x->dtype)) {
             load_floats(x->dtype, x->data, i, n, floats);

@@ -118,8 +118,10 @@ static inline bool is_integer(trm_dtype dtype)
 /* Low bits of a whole number, as an integer of the type. */
 static inline double wrap(trm_dtype dtype, double value)
 {
-    const double range = ldexp(1.0, (int)trm_dtype_size(dtype) * 8);
-    const bool has_sign = dtype == TRM_I8 || dtype == TRM_I16 || dtype == TRM_I32 || dtype == TRM_I64;
+    const bool four = dtype == TRM_I4 || dtype == TRM_U4, two = dtype == TRM_I2 || dtype == TRM_U2;
+    const double range = ldexp(1.0, four ? 4 : two ? 2 : (int)trm_dtype_size(dtype) * 8);
+    const bool has_sign = dtype == TRM_I4 || dtype == TRM_I2 || dtype == TRM_I8 || dtype == TRM_I16 ||
+                          dtype == TRM_I32 || dtype == TRM_I64;
     if (value >= (has_sign ? -range / 2.0 : 0.0) && value < (has_sign ? range / 2.0 : range)) {
         return value; /* where adding the range would lose bits */
     }

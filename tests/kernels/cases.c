@@ -20,6 +20,51 @@ static void cast_case(kernel_case_bench *bench, trm_dtype from, trm_dtype to, tr
     kernel_case_run(bench, &test, meaning_cast);
 }
 
+static const double *f8e8m0_expected;
+
+static void meaning_f8e8m0(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    (void)inputs;
+    for (int64_t i = 0; i < count_of_output(test); i++) {
+        outputs[0][i] = f8e8m0_expected[i];
+    }
+}
+
+/* Types that are only stored. */
+static void small_cast_cases(kernel_case_bench *bench)
+{
+    static const trm_dtype small[] = {TRM_F8E4M3, TRM_F8E4M3FNUZ, TRM_F8E5M2, TRM_F8E5M2FNUZ, TRM_F4E2M1, TRM_F6E2M3,
+                                      TRM_F6E3M2, TRM_I4,         TRM_U4,     TRM_I2,         TRM_U2};
+    static const double values[] = {0.0,     -0.0,  0.25,   0.26,  0.75,   1.25,   1.75,  2.5,  3.5,   5.0,
+                                    -5.0,    1e-9,  -1e-9,  464.0, 465,    17.0,   19.0,  -1e6, 1e30,  0.1,
+                                    6e-8,    2e-3,  7.6e-6, 3e-5,  448,    NAN,    57344, 6e4,  65536, 240,
+                                    61440.0, 253.0, 7.5,    29.0,  0.0625, 0.1875, 30.0,  1e39};
+    for (int32_t s = 0; s < COUNT(small); s++) {
+        const bool is_float = trm_dtype_name(small[s])[0] == 'f';
+        for (int32_t t = 0; t < COUNT(all_types); t++) {
+            const double low = is_unsigned(all_types[t]) ? 0.0 : -9.0, high = all_types[t] == TRM_BOOL ? 1.0 : 20.0;
+            cast_case(bench, all_types[t], small[s], DIMS(7, 61), "random", NULL, low, high);
+            cast_case(bench, small[s], all_types[t], DIMS(7, 61), "random", NULL, low, high);
+        }
+        cast_case(bench, TRM_F32, small[s], DIMS(COUNT(values) - (is_float ? 0 : 1)), "special", values, 0, 0);
+        cast_case(bench, TRM_F64, small[s], DIMS(3, 999), "random", NULL, -500, 500);
+    }
+    cast_case(bench, TRM_F8E8M0, TRM_F32, DIMS(200), "random", NULL, 0.0, 1000.0);
+    static const double powers[] = {0.0, 0.124, 0.25, 1.1, 1.5, 1.6, 3.0, 4.0, 3.3e38, 1e-39};
+    static const double expected[3][COUNT(powers)] = {{0x1p-127, 0.125, 0.25, 2, 2, 2, 4, 4, 0x1p127, 0x1p-126},
+                                                      {0x1p-127, 0.0625, 0.25, 1, 1, 1, 2, 4, 0x1p127, 0x1p-127},
+                                                      {0x1p-127, 0.125, 0.25, 1, 2, 2, 4, 4, 0x1p127, 0x1p-127}};
+    for (int32_t round = 0; round < 3; round++) {
+        kernel_case test = new_case(TRM_LAYER_CAST, "to f8e8m0, round %d", (int)round);
+        test.layer.cast = (trm_cast_params){.to = TRM_F8E8M0, .round = (trm_cast_round)round};
+        test.tolerance = 0.0;
+        add_input(&test, TRM_F32, DIMS(COUNT(powers)), 0, 0)->values = powers;
+        add_output(&test, TRM_F8E8M0, DIMS(COUNT(powers)));
+        f8e8m0_expected = expected[round];
+        kernel_case_run(bench, &test, meaning_f8e8m0);
+    }
+}
+
 void kernel_cases_cast(kernel_case_bench *bench)
 {
     static const double special[] = {
@@ -42,6 +87,7 @@ void kernel_cases_cast(kernel_case_bench *bench)
             }
         }
     }
+    small_cast_cases(bench);
     cast_case(bench, TRM_F32, TRM_BF16, DIMS(50001), "long", NULL, -4.0, 4.0);
     cast_case(bench, TRM_F32, TRM_F16, SCALAR, "scalar", NULL, -4.0, 4.0);
     cast_case(bench, TRM_BF16, TRM_F32, DIMS(4, 0, 3), "empty", NULL, -4.0, 4.0);

@@ -25,6 +25,8 @@
 KERNEL_CASE_FAMILIES(DECLARE)
 #undef DECLARE
 
+void kernel_cases_selection(kernel_case_bench *bench); /* select, cumulative */
+void kernel_cases_quantization(kernel_case_bench *bench);
 double meaning_activation(trm_activation activation, double v);
 
 /* The meaning of each kind in f64. */

@@ -429,3 +429,169 @@ void kernel_cases_pointwise(kernel_case_bench *bench)
         glu_case(bench, dtype, TRM_ACTIVATION_SILU, DIMS(0, 8), true);
     }
 }
+
+/* ---- select and cumulative ---------------------------------------------------------------------- */
+
+static void meaning_select(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const trm_dims *out = &test->outputs[0].dims;
+    for (int64_t i = 0; i < count_of_output(test); i++) {
+        const place p = place_of(out, i);
+        const int32_t from = inputs[0][broadcast_index(&test->inputs[0].dims, out, &p)] != 0.0 ? 1 : 2;
+        outputs[0][i] = inputs[from][broadcast_index(&test->inputs[from].dims, out, &p)];
+    }
+}
+
+static void select_case(kernel_case_bench *bench, trm_dtype dtype, trm_dims condition, trm_dims a, trm_dims b,
+                        trm_dims out)
+{
+    kernel_case test = new_case(TRM_LAYER_SELECT, "%s by %d-d, %lld", trm_dtype_name(dtype), (int)condition.n,
+                                (long long)trm_dims_count(&out));
+    test.tolerance = 0.0;
+    add_data(&test, TRM_BOOL, condition);
+    add_data(&test, dtype, a);
+    add_data(&test, dtype, b);
+    add_output(&test, dtype, out);
+    kernel_case_run(bench, &test, meaning_select);
+}
+
+static void meaning_cumulative(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const trm_cumulative_params *p = &test->layer.cumulative;
+    const trm_dims *x = &test->inputs[0].dims;
+    const int32_t axis = axis_of(p->axis, x);
+    for (int64_t i = 0; i < count_of_output(test); i++) {
+        place at = place_of(x, i);
+        const int64_t end = at.i[axis];
+        double sum = p->op == TRM_CUMULATIVE_PROD ? 1.0 : 0.0;
+        for (int64_t j = 0; j < x->d[axis]; j++) {
+            const bool counts = p->reverse ? j > end : j < end;
+            if (counts || (j == end && !p->exclusive)) {
+                at.i[axis] = j;
+                const double v = inputs[0][index_of(x, at.i)];
+                sum = p->op == TRM_CUMULATIVE_PROD ? sum * v : sum + v;
+            }
+        }
+        outputs[0][i] = is_integer(test->outputs[0].dtype) ? wrap(test->outputs[0].dtype, sum) : sum;
+    }
+}
+
+static void cumulative_case(kernel_case_bench *bench, trm_dtype dtype, trm_cumulative_params p, trm_dims dims)
+{
+    kernel_case test =
+        new_case(TRM_LAYER_CUMULATIVE, "%s %s axis %d%s%s of %lld", trm_dtype_name(dtype),
+                 p.op == TRM_CUMULATIVE_PROD ? "product" : "sum", (int)p.axis, p.exclusive ? " exclusive" : "",
+                 p.reverse ? " reverse" : "", (long long)trm_dims_count(&dims));
+    test.layer.cumulative = p;
+    test.tolerance = 20.0;
+    const bool product = p.op == TRM_CUMULATIVE_PROD;
+    if (is_floating(dtype)) {
+        add_input(&test, dtype, dims, product ? 0.9 : -1.0, product ? 1.1 : 1.0);
+    } else {
+        add_input(&test, dtype, dims, product ? 1.0 : 0.0, product ? 2.0 : 9.0);
+    }
+    add_output(&test, dtype, dims);
+    kernel_case_run(bench, &test, meaning_cumulative);
+}
+
+/* ---- quantize ----------------------------------------------------------------------------------- */
+
+static double scale_of(const kernel_case *test, const double *scales, int64_t i)
+{
+    const trm_quantize_params *p = &test->layer.quantize;
+    const trm_dims *x = &test->inputs[0].dims, *scale = &test->inputs[1].dims;
+    if (trm_dims_count(scale) == 1 && p->block_size == 0) {
+        return scales[0];
+    }
+    place at = place_of(x, i);
+    const int32_t axis = axis_of(p->axis, x);
+    if (p->block_size == 0) {
+        return scales[at.i[axis]];
+    }
+    at.i[axis] /= p->block_size;
+    return scales[index_of(scale, at.i)];
+}
+
+static void meaning_quantize(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    for (int64_t i = 0; i < count_of_output(test); i++) {
+        const double scale = scale_of(test, inputs[1], i);
+        const double zero = test->n_inputs > 2 ? scale_of(test, inputs[2], i) : 0.0;
+        if (test->layer.kind == TRM_LAYER_DEQUANTIZE) {
+            outputs[0][i] = (inputs[0][i] - zero) * scale;
+            continue;
+        }
+        const bool is_float = trm_dtype_name(test->outputs[0].dtype)[0] == 'f';
+        const double ratio = (double)((float)inputs[0][i] / (float)scale);
+        outputs[0][i] = is_float ? ratio + zero : rint(ratio) + zero;
+    }
+}
+
+static void quantize_case(kernel_case_bench *bench, trm_layer_kind kind, trm_dtype wide, trm_dtype small, trm_dims dims,
+                          trm_dims scales, int32_t axis, int32_t block, bool zero)
+{
+    kernel_case test =
+        new_case(kind, "%s %s of %lld with %lld scales, axis %d, block %d", trm_dtype_name(wide), trm_dtype_name(small),
+                 (long long)trm_dims_count(&dims), (long long)trm_dims_count(&scales), (int)axis, (int)block);
+    const bool quantize = kind == TRM_LAYER_QUANTIZE;
+    test.layer.quantize = (trm_quantize_params){.axis = axis, .block_size = block, .to = quantize ? small : wide};
+    test.tolerance = quantize ? 0.0 : 1.0;
+    const bool is_float = trm_dtype_name(small)[0] == 'f', has_sign = trm_dtype_name(small)[0] != 'u';
+    if (quantize) {
+        add_input(&test, wide, dims, -30.0, 30.0);
+    } else {
+        add_input(&test, small, dims, has_sign ? -8.0 : 0.0, 15.0);
+    }
+    add_input(&test, wide, scales, 0.1, 0.5);
+    if (zero && !is_float) {
+        add_input(&test, small, scales, has_sign ? -2.0 : 0.0, 3.0);
+    }
+    add_output(&test, quantize ? small : wide, dims);
+    kernel_case_run(bench, &test, meaning_quantize);
+}
+
+void kernel_cases_selection(kernel_case_bench *bench)
+{
+    for (int32_t t = 0; t < COUNT(all_types); t++) {
+        select_case(bench, all_types[t], DIMS(3, 40), DIMS(3, 40), DIMS(3, 40), DIMS(3, 40));
+        select_case(bench, all_types[t], DIMS(5, 1, 7), DIMS(3, 1), DIMS(2, 1, 1, 7), DIMS(2, 5, 3, 7));
+    }
+    select_case(bench, TRM_F32, SCALAR, SCALAR, SCALAR, SCALAR);
+    select_case(bench, TRM_F32, DIMS(30), SCALAR, SCALAR, DIMS(30));
+    select_case(bench, TRM_F32, SCALAR, DIMS(3, 0), DIMS(3, 1), DIMS(3, 0));
+    for (int32_t t = 0; t < COUNT(numbers); t++) {
+        for (int32_t form = 0; form < 4; form++) {
+            const trm_cumulative_params sum = {.axis = 1, .exclusive = (form & 1) != 0, .reverse = (form & 2) != 0};
+            const trm_cumulative_params product = {TRM_CUMULATIVE_PROD, -1, (form & 1) != 0, (form & 2) != 0};
+            cumulative_case(bench, numbers[t], sum, DIMS(3, 20, 5));
+            cumulative_case(bench, numbers[t], sum, DIMS(2, 700, 3));
+            cumulative_case(bench, numbers[t], product, DIMS(7, 5));
+            cumulative_case(bench, numbers[t], product, DIMS(2, 45));
+        }
+    }
+    cumulative_case(bench, TRM_F32, (trm_cumulative_params){.axis = 0}, DIMS(0, 4));
+    cumulative_case(bench, TRM_F32, (trm_cumulative_params){.axis = 0}, DIMS(4, 0));
+    cumulative_case(bench, TRM_F64, (trm_cumulative_params){.axis = 0}, DIMS(3000));
+    cumulative_case(bench, TRM_F32, (trm_cumulative_params){.axis = 0}, DIMS(1));
+}
+
+void kernel_cases_quantization(kernel_case_bench *bench)
+{
+    static const trm_dtype small[] = {TRM_I8,     TRM_U8,         TRM_I16,    TRM_U16,    TRM_I4,
+                                      TRM_U4,     TRM_I2,         TRM_U2,     TRM_F8E4M3, TRM_F8E4M3FNUZ,
+                                      TRM_F8E5M2, TRM_F8E5M2FNUZ, TRM_F4E2M1, TRM_F6E2M3, TRM_F6E3M2};
+    for (int32_t s = 0; s < COUNT(small); s++) {
+        for (int32_t kind = TRM_LAYER_QUANTIZE; kind <= TRM_LAYER_DEQUANTIZE; kind++) {
+            const trm_layer_kind k = (trm_layer_kind)kind;
+            for (int32_t f = 0; f < COUNT(floats); f++) {
+                quantize_case(bench, k, floats[f], small[s], DIMS(3, 50), SCALAR, 1, 0, true);
+                quantize_case(bench, k, floats[f], small[s], DIMS(3, 20, 5), DIMS(20), -2, 0, true);
+            }
+            quantize_case(bench, k, TRM_F32, small[s], DIMS(3, 50), DIMS(1), 1, 0, false);
+            quantize_case(bench, k, TRM_F32, small[s], DIMS(3, 21, 5), DIMS(3, 6, 5), 1, 4, true);
+            quantize_case(bench, k, TRM_F32, small[s], DIMS(3, 32), DIMS(3, 2), -1, 16, false);
+            quantize_case(bench, k, TRM_F32, small[s], DIMS(0, 32), DIMS(0, 2), -1, 16, false);
+        }
+    }
+    quantize_case(bench, TRM_LAYER_DEQUANTIZE, TRM_F32, TRM_I32, DIMS(3, 50), DIMS(50), 1, 0, false);
+}

@@ -9,7 +9,11 @@ void meaning_cast(const kernel_case *test, double *const *inputs, double *const 
     const trm_dtype from = test->inputs[0].dtype, to = test->layer.cast.to;
     for (int64_t i = 0; i < count_of_output(test); i++) {
         const double v = inputs[0][i];
-        outputs[0][i] = is_integer(from) && is_integer(to) ? wrap(to, v) : v; /* the rest by rounding to the type */
+        if (to >= TRM_I4 && to <= TRM_U2) {
+            outputs[0][i] = isfinite(v) ? wrap(to, trunc(v)) : 0.0; /* keeps low bits */
+        } else {
+            outputs[0][i] = is_integer(from) && is_integer(to) ? wrap(to, v) : v; /* the rest by rounding to the type */
+        }
     }
 }
 

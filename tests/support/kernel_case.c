@@ -55,6 +55,61 @@ static double nearest_16(double value, bool bf16)
     return fabs(best) >= (bf16 ? 0x1p128 : 65536.0) ? copysign(INFINITY, best) : best;
 }
 
+/* Value of a code of a small float type: fields as the type's name says, by the bits they have. */
+static double small_value(trm_dtype dtype, int32_t code)
+{
+    if (dtype == TRM_F8E8M0) {
+        return code == 255 ? NAN : exp2(code - 127);
+    }
+    const char *name = trm_dtype_name(dtype); /* "f8e4m3fnuz" */
+    const int32_t bits = name[1] - '0', exponents = name[3] - '0', mantissas = name[5] - '0';
+    const bool unsigned_zero = strstr(name, "fnuz") != NULL;
+    const int32_t exponent = code >> mantissas & ((1 << exponents) - 1), mantissa = code & ((1 << mantissas) - 1);
+    const double sign = code >> (bits - 1) != 0 ? -1.0 : 1.0;
+    if (unsigned_zero && code == 128) {
+        return NAN;
+    }
+    if (dtype == TRM_F8E5M2 && exponent == 31) {
+        return mantissa == 0 ? sign * INFINITY : NAN;
+    }
+    if (dtype == TRM_F8E4M3 && exponent == 15 && mantissa == 7) {
+        return NAN;
+    }
+    const int32_t bias = (1 << (exponents - 1)) - (unsigned_zero ? 0 : 1);
+    const double fraction = (double)mantissa / (1 << mantissas);
+    return sign * (exponent == 0 ? fraction * exp2(1 - bias) : (1.0 + fraction) * exp2(exponent - bias));
+}
+
+static bool is_small_float(trm_dtype dtype)
+{
+    return (dtype >= TRM_F8E4M3 && dtype <= TRM_F4E2M1) || dtype == TRM_F6E2M3 || dtype == TRM_F6E3M2;
+}
+
+/* The nearest code of all, of two the even one; NaN for NaN, or what there is for it. */
+static int32_t nearest_small(trm_dtype dtype, double value)
+{
+    const int32_t codes = dtype == TRM_F4E2M1 ? 16 : dtype == TRM_F6E2M3 || dtype == TRM_F6E3M2 ? 64 : 256;
+    int32_t best = -1;
+    value = dtype != TRM_F8E8M0 && fabs(value) > 1e6 ? copysign(1e6, value) : value; /* else all are equally far */
+    for (int32_t code = 0; code < codes; code++) {
+        const double v = small_value(dtype, code);
+        if (isnan(value)) {
+            best = isnan(v) || (best < 0 && v == 0.0 && signbit(v)) ? code : best;
+            continue;
+        }
+        if (!isfinite(v) ||
+            (dtype != TRM_F8E8M0 && (signbit(v) != 0) != (signbit(value) != 0) && (v != 0.0 || code == 0) &&
+             !(code == 0 && strstr(trm_dtype_name(dtype), "fnuz") != NULL))) {
+            continue;
+        }
+        const double far = fabs(v - value), best_far = best < 0 ? INFINITY : fabs(small_value(dtype, best) - value);
+        if (best < 0 || far < best_far || (far == best_far && code % 2 == 0)) {
+            best = code;
+        }
+    }
+    return best;
+}
+
 static double clamp(double value, double low, double high)
 {
     return isnan(value) ? 0.0 : value < low ? low : value > high ? high : trunc(value);
@@ -87,14 +142,26 @@ double kernel_case_round(trm_dtype dtype, double value)
         return clamp(value, 0, 0x1p64);
     case TRM_BOOL:
         return value != 0.0;
+    case TRM_I4:
+        return clamp(value, -8, 7);
+    case TRM_U4:
+        return clamp(value, 0, 15);
+    case TRM_I2:
+        return clamp(value, -2, 1);
+    case TRM_U2:
+        return clamp(value, 0, 3);
     default:
-        return value;
+        return is_small_float(dtype) ? small_value(dtype, nearest_small(dtype, value)) : value;
     }
 }
 
 /* Values come rounded to the type. */
 static void put(trm_dtype dtype, void *data, int64_t i, double value)
 {
+    if (is_small_float(dtype)) {
+        ((uint8_t *)data)[i] = (uint8_t)nearest_small(dtype, value);
+        return;
+    }
     switch (dtype) {
     case TRM_F32:
         ((float *)data)[i] = (float)value;
@@ -109,9 +176,13 @@ static void put(trm_dtype dtype, void *data, int64_t i, double value)
         ((double *)data)[i] = value;
         break;
     case TRM_I8:
+    case TRM_I4:
+    case TRM_I2:
         ((int8_t *)data)[i] = (int8_t)value;
         break;
     case TRM_U8:
+    case TRM_U4:
+    case TRM_U2:
     case TRM_BOOL:
         ((uint8_t *)data)[i] = (uint8_t)value;
         break;
@@ -138,6 +209,9 @@ static void put(trm_dtype dtype, void *data, int64_t i, double value)
 
 static double get(trm_dtype dtype, const void *data, int64_t i)
 {
+    if (is_small_float(dtype)) {
+        return small_value(dtype, ((const uint8_t *)data)[i]);
+    }
     switch (dtype) {
     case TRM_F32:
         return (double)((const float *)data)[i];
@@ -148,8 +222,12 @@ static double get(trm_dtype dtype, const void *data, int64_t i)
     case TRM_F64:
         return ((const double *)data)[i];
     case TRM_I8:
+    case TRM_I4:
+    case TRM_I2:
         return (double)((const int8_t *)data)[i];
     case TRM_U8:
+    case TRM_U4:
+    case TRM_U2:
     case TRM_BOOL:
         return (double)((const uint8_t *)data)[i];
     case TRM_I16:
@@ -169,7 +247,7 @@ static double get(trm_dtype dtype, const void *data, int64_t i)
 
 static bool is_floating(trm_dtype dtype)
 {
-    return dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16 || dtype == TRM_F64;
+    return dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16 || dtype == TRM_F64 || is_small_float(dtype);
 }
 
 static void *allocate(size_t size)

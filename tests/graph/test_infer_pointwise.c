@@ -1,0 +1,68 @@
+/* Rules of the kinds that take elements one by one, but elementwise and unary. */
+#include "support/rule_case.h"
+#include "support/support.h"
+
+#define SELECT                                                                                                         \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_SELECT                                                                                       \
+    }
+#define CUMULATIVE(...)                                                                                                \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_CUMULATIVE, .cumulative = { __VA_ARGS__ }                                                    \
+    }
+#define QUANTIZE(...)                                                                                                  \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_QUANTIZE, .quantize = { __VA_ARGS__ }                                                        \
+    }
+#define DEQUANTIZE(...)                                                                                                \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_DEQUANTIZE, .quantize = { __VA_ARGS__ }                                                      \
+    }
+
+static void selecting_and_summing(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {SELECT, {"bool[2,1]", "f32[3]", "f32[]"}, "f32[2,3]"},
+        {SELECT, {"bool[?]", "u4[3]", "u4[1]"}, "u4[3]"},
+        {SELECT, {"u8[3]", "f32[3]", "f32[3]"}, "!condition has type u8, expected bool"},
+        {SELECT, {"bool[3]", "f32[3]", "f16[3]"}, "!b has type f16, expected f32"},
+        {SELECT, {"bool[3]", "f32[4]", "f32[4]"}, "!do not broadcast"},
+        {CUMULATIVE(.axis = -1), {"i32[2,?]"}, "i32[2,?]"},
+        {CUMULATIVE(.axis = 2), {"i32[2,?]"}, "!found axis 2"},
+        {CUMULATIVE(.axis = 0), {"bool[2,?]"}, "!x has type bool, expected numbers"},
+    };
+    RUN_CASES(cases);
+}
+
+static void quantization(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {QUANTIZE(.to = TRM_U8), {"f16[2,?]", "f16[]", "u8[]"}, "u8[2,?]"},
+        {QUANTIZE(.axis = 1, .to = TRM_I8), {"f32[2,3]", "f32[3]", "i8[3]"}, "i8[2,3]"},
+        {QUANTIZE(.axis = 1, .block_size = 4, .to = TRM_I4), {"f32[2,9]", "f32[2,3]"}, "i4[2,9]"},
+        {QUANTIZE(.axis = 1, .block_size = 4, .to = TRM_I4), {"f32[2,?]", "f32[2,3]"}, "i4[2,?]"},
+        {QUANTIZE(.to = TRM_F8E4M3), {"f32[2]", "f32[1]"}, "f8e4m3[2]"},
+        {QUANTIZE(.to = TRM_I32), {"f32[2]", "f32[1]"}, "!quantized to i32, expected integers of up to 16 bits"},
+        {QUANTIZE(.to = TRM_U8), {"i32[2]", "f32[1]"}, "!x has type i32, expected a float type"},
+        {QUANTIZE(.to = TRM_U8), {"f32[2]", "i32[1]"}, "!scale has type i32, expected a float type"},
+        {QUANTIZE(.to = TRM_U8), {"f32[2]", "f32[]", "i8[]"}, "!zero_point has type i8, expected u8"},
+        {QUANTIZE(.to = TRM_U8), {"f32[2]", "f32[3]"}, "!scale has dims [3], expected [2]"},
+        {QUANTIZE(.to = TRM_U8), {"f32[2]", "f32[2]", "u8[1]"}, "!zero_point has dims [1], expected [2]"},
+        {QUANTIZE(.block_size = 4, .to = TRM_U8), {"f32[9]", "f32[2]"}, "!scale has dims [2], expected [3]"},
+        {QUANTIZE(.block_size = -4, .to = TRM_U8), {"f32[9]", "f32[2]"}, "!block_size is -4, expected at least 0"},
+        {DEQUANTIZE(.axis = 0), {"u8[2,?]", "f16[]", "u8[]"}, "f16[2,?]"},
+        {DEQUANTIZE(.to = TRM_F32), {"i4[2,?]", "f16[2]"}, "f32[2,?]"},
+        {DEQUANTIZE(.to = TRM_F32), {"f4e2m1[8]", "f8e8m0[]"}, "f32[8]"},
+        {DEQUANTIZE(.axis = 0), {"f4e2m1[8]", "f8e8m0[]"}, "!dequantized to f8e8m0, expected a float type"},
+        {DEQUANTIZE(.axis = 0), {"i64[8]", "f32[]"}, "!x has type i64, expected integers of up to 32 bits"},
+    };
+    RUN_CASES(cases);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(selecting_and_summing), cmocka_unit_test(quantization)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
