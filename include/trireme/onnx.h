@@ -110,6 +110,13 @@ TRM_API bool trm_onnx_get_issue(const trm_onnx *model, int32_t index, trm_onnx_i
 /* The operators that can be imported: domain, name and the first opset of each way to read it; false past the end. */
 TRM_API bool trm_onnx_get_operator(int32_t index, const char **domain, const char **name, int32_t *since);
 
+/*
+ * Reads a value from a file as ONNX's test data has it: one TensorProto, or where `type` (of a port) begins with
+ * "sequence" or "optional", that. *values [*n] are its tensors, without `input`; an empty sequence or optional has one
+ * entry of type NONE. Release with trm_free.
+ */
+TRM_API trm_status trm_onnx_read_value(const char *path, const char *type, trm_onnx_fixed_value **values, int32_t *n);
+
 #ifdef __cplusplus
 }
 #endif

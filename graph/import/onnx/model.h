@@ -57,6 +57,9 @@ typedef struct trm_onnx_elements {
 
 /* Checks type and dims of a tensor. `what` names it in errors. */
 trm_status trm_onnx_tensor_check(const Onnx__TensorProto *proto, const char *what, trm_onnx_elements *elements);
+/* Whether the elements can be there at all, before memory is allocated for them: each takes a byte of the file at
+ * least. Elements of external data are looked at when they are read. */
+bool trm_onnx_tensor_is_there(const Onnx__TensorProto *proto, const trm_onnx_elements *elements);
 /* Adds a tensor of the model as a constant: a view of the file where it is large, else a copy. */
 trm_status trm_onnx_tensor_add(trm_onnx *model, const Onnx__TensorProto *proto, const char *name, trm_network *network,
                                trm_tensor **tensor);

@@ -334,9 +334,7 @@ trm_status trm_onnx_tensor_read(trm_onnx *model, const Onnx__TensorProto *proto,
     return TRM_OK;
 }
 
-/* Whether the elements can be there at all, before memory is allocated for them: each takes a byte of the file at
- * least. */
-static bool are_there(const Onnx__TensorProto *proto, const trm_onnx_elements *elements)
+bool trm_onnx_tensor_is_there(const Onnx__TensorProto *proto, const trm_onnx_elements *elements)
 {
     const size_t counts[] = {proto->has_stored_field ? (size_t)proto->stored_size : 0,
                              proto->raw_data.len,
@@ -365,7 +363,7 @@ trm_status trm_onnx_tensor_add(trm_onnx *model, const Onnx__TensorProto *proto, 
         TRM_TRY(trm_weight_from_file(file, begin, name, elements.dtype, &elements.dims, &weight));
         return trm_network_add_weight(network, name, weight, elements.dtype, tensor);
     }
-    if (file == NULL && !are_there(proto, &elements)) {
+    if (file == NULL && !trm_onnx_tensor_is_there(proto, &elements)) {
         return wrong_count(name, 0, elements.count);
     }
     void *copy = calloc(1, elements.bytes > 0 ? elements.bytes : 1);
@@ -414,7 +412,7 @@ static trm_status fill_sparse(trm_onnx *model, const Onnx__SparseTensorProto *pr
         !trm_checked_mul(values.count, width, &expected) || where.count != expected) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "sparse tensor %s has indices that do not fit its values", name);
     }
-    if (!are_there(proto->values, &values) || !are_there(proto->indices, &where)) {
+    if (!trm_onnx_tensor_is_there(proto->values, &values) || !trm_onnx_tensor_is_there(proto->indices, &where)) {
         return wrong_count(name, 0, values.count);
     }
     size_t size = trm_dtype_size(values.dtype);

@@ -110,11 +110,21 @@ static const row rows[] = {
     {TRM_ONNX_ENTRY, 2, NAME, 0},
     {TRM_ONNX_OPSET, 1, NAME, 0},
     {TRM_ONNX_OPSET, 2, COPY, 0},
+    {TRM_ONNX_SEQUENCE, 1, NAME, 0},
+    {TRM_ONNX_SEQUENCE, 2, COPY, 0},
+    {TRM_ONNX_SEQUENCE, 3, INTO, TRM_ONNX_TENSOR},
+    {TRM_ONNX_SEQUENCE, 5, INTO, TRM_ONNX_SEQUENCE},
+    {TRM_ONNX_OPTIONAL, 1, NAME, 0},
+    {TRM_ONNX_OPTIONAL, 2, COPY, 0},
+    {TRM_ONNX_OPTIONAL, 3, ONCE, TRM_ONNX_TENSOR},
+    {TRM_ONNX_OPTIONAL, 5, ONCE, TRM_ONNX_SEQUENCE},
+    {TRM_ONNX_OPTIONAL, 7, ONCE, TRM_ONNX_OPTIONAL},
 };
 
 static const char *const message_names[TRM_ONNX_MESSAGE_COUNT] = {
-    "model", "graph",       "node",         "attribute", "function", "tensor", "sparse tensor", "value",
-    "type",  "tensor type", "element type", "map type",  "shape",    "dim",    "entry",         "opset"};
+    "model",         "graph", "node",  "attribute",   "function",     "tensor",
+    "sparse tensor", "value", "type",  "tensor type", "element type", "map type",
+    "shape",         "dim",   "entry", "opset",       "sequence",     "optional"};
 
 #define MOST_FIELDS 32
 typedef struct walk {

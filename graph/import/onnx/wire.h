@@ -41,6 +41,8 @@ typedef enum trm_onnx_message {
     TRM_ONNX_DIMENSION,
     TRM_ONNX_ENTRY,
     TRM_ONNX_OPSET,
+    TRM_ONNX_SEQUENCE,
+    TRM_ONNX_OPTIONAL,
     TRM_ONNX_MESSAGE_COUNT
 } trm_onnx_message;
 

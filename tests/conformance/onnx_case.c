@@ -1,0 +1,424 @@
+/*
+ * A case's inputs come from files. Those that must be known when the network is built (sequences, and tensors that
+ * decide ranks) are fixed; which ones those are is found out by building: the fewest that let it succeed.
+ *
+ * Results are compared as ONNX's own runner does: |a - b| <= atol + rtol * |b|, NaN equal to NaN, integers the same.
+ */
+#include "conformance/onnx_case.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/half.h"
+#include "base/json.h"
+
+#define MOST_PORTS 64
+
+struct conformance_world {
+    trm_backend backend;
+    trm_world *world;
+};
+
+/* The values of one input or output in a data set. */
+typedef struct value {
+    trm_onnx_port port;
+    trm_onnx_fixed_value *items; /* [n]; NULL: the file is not there */
+    int32_t n;
+    bool fixed;
+} value;
+
+typedef struct data_set {
+    value inputs[MOST_PORTS], outputs[MOST_PORTS];
+    int32_t n_inputs, n_outputs;
+    double rtol, atol;
+} data_set;
+
+/* ---- life ---------------------------------------------------------------------------------------------- */
+
+static void set_cause(conformance_result *result, trm_status status, const char *what)
+{
+    result->outcome = status == TRM_ERROR_UNSUPPORTED ? CONFORMANCE_UNSUPPORTED : CONFORMANCE_FAILED;
+    snprintf(result->text, sizeof(result->text), "%s%s", what, trm_last_error());
+}
+
+bool conformance_open(trm_backend backend, conformance_world **world, conformance_result *result)
+{
+    conformance_world *opened = calloc(1, sizeof(*opened));
+    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    options.backend = backend;
+    options.threads = 1;
+    options.bind = false;
+    trm_status status = opened == NULL ? TRM_ERROR_OUT_OF_MEMORY : trm_world_open(&options, &opened->world);
+    if (status != TRM_OK) {
+        set_cause(result, status, "");
+        free(opened);
+        return false;
+    }
+    opened->backend = backend;
+    *world = opened;
+    return true;
+}
+
+void conformance_close(conformance_world *world)
+{
+    trm_world_close(world->world);
+    free(world);
+}
+
+static void free_data(data_set *data)
+{
+    for (int32_t i = 0; i < data->n_inputs; i++) {
+        trm_free(data->inputs[i].items);
+    }
+    for (int32_t i = 0; i < data->n_outputs; i++) {
+        trm_free(data->outputs[i].items);
+    }
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------- */
+
+static void read_tolerances(const char *folder, data_set *data)
+{
+    char path[4096];
+    trm_json_document *document;
+    data->rtol = 1e-3;
+    data->atol = 1e-7;
+    snprintf(path, sizeof(path), "%s/data.json", folder);
+    if (trm_file_exists(path) && trm_json_read(path, 1 << 20, &document) == TRM_OK) {
+        data->rtol = trm_json_number(trm_json_get(trm_json_root(document), "rtol"), data->rtol);
+        data->atol = trm_json_number(trm_json_get(trm_json_root(document), "atol"), data->atol);
+        trm_json_close(document);
+    }
+}
+
+static trm_status read_value(const char *folder, int set, const char *kind, int32_t index, value *to)
+{
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/test_data_set_%d/%s_%d.pb", folder, set, kind, index);
+    if (!trm_file_exists(path)) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_onnx_read_value(path, to->port.type, &to->items, &to->n));
+    for (int32_t i = 0; i < to->n; i++) {
+        to->items[i].input = to->port.name;
+    }
+    return TRM_OK;
+}
+
+static trm_status read_data(trm_onnx *model, const char *folder, int set, data_set *data)
+{
+    *data = (data_set){0};
+    read_tolerances(folder, data);
+    for (int32_t i = 0; i < MOST_PORTS && trm_onnx_get_input(model, i, &data->inputs[i].port); i++) {
+        data->n_inputs++;
+        TRM_TRY(read_value(folder, set, "input", i, &data->inputs[i]));
+    }
+    for (int32_t i = 0; i < MOST_PORTS && trm_onnx_get_output(model, i, &data->outputs[i].port); i++) {
+        data->n_outputs++;
+        TRM_TRY(read_value(folder, set, "output", i, &data->outputs[i]));
+    }
+    return TRM_OK;
+}
+
+/* ---- building ------------------------------------------------------------------------------------------ */
+
+static trm_status build_network(trm_onnx *model, const data_set *data, trm_network **network)
+{
+    trm_onnx_fixed_value fixed[256];
+    trm_onnx_input_dims dims[MOST_PORTS];
+    trm_onnx_options options = TRM_ONNX_OPTIONS_INIT;
+    options.values = fixed;
+    options.inputs = dims;
+    for (int32_t i = 0; i < data->n_inputs; i++) {
+        const value *input = &data->inputs[i];
+        for (int32_t k = 0; input->fixed && k < input->n && options.n_values < 256; k++) {
+            fixed[options.n_values++] = input->items[k];
+        }
+        if (!input->fixed && !input->port.has_dims && input->n == 1) {
+            dims[options.n_inputs++] = (trm_onnx_input_dims){input->port.name, input->items[0].dims};
+        }
+    }
+    return trm_onnx_build_network(model, &options, network);
+}
+
+static bool builds(trm_onnx *model, const data_set *data)
+{
+    trm_network *network;
+    if (build_network(model, data, &network) != TRM_OK) {
+        return false;
+    }
+    trm_network_destroy(network);
+    return true;
+}
+
+/* Fixes the fewest inputs that let the network be built; none more where nothing helps. */
+static void choose_fixed(trm_onnx *model, data_set *data)
+{
+    for (int32_t i = 0; i < data->n_inputs; i++) {
+        value *input = &data->inputs[i];
+        input->fixed = strncmp(input->port.type, "sequence", 8) == 0 || strncmp(input->port.type, "optional", 8) == 0;
+    }
+    if (builds(model, data)) {
+        return;
+    }
+    bool tried[MOST_PORTS] = {false};
+    for (int32_t i = 0; i < data->n_inputs; i++) {
+        tried[i] = !data->inputs[i].fixed && data->inputs[i].n == 1;
+        data->inputs[i].fixed = data->inputs[i].fixed || tried[i];
+    }
+    bool helps = builds(model, data);
+    for (int32_t i = 0; i < data->n_inputs; i++) {
+        if (tried[i]) {
+            data->inputs[i].fixed = false;
+            data->inputs[i].fixed = helps && !builds(model, data);
+        }
+    }
+}
+
+static trm_status build_engine(conformance_world *world, const trm_network *network, const data_set *data,
+                               trm_engine **engine)
+{
+    trm_shape_bound bounds[MOST_PORTS];
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = world->backend;
+    options.bounds = bounds;
+    for (int32_t i = 0; i < data->n_inputs; i++) {
+        const value *input = &data->inputs[i];
+        const trm_tensor *tensor = trm_network_find_tensor(network, input->port.name);
+        bool open = false;
+        trm_dims dims = input->fixed || tensor == NULL ? (trm_dims){0} : trm_tensor_dims(tensor);
+        for (int32_t k = 0; k < dims.n; k++) {
+            open = open || dims.d[k] < 0;
+        }
+        if (open && input->n == 1) {
+            bounds[options.n_bounds++] = (trm_shape_bound){input->port.name, input->items[0].dims};
+        }
+    }
+    trm_plan *plan;
+    TRM_TRY(trm_build(network, &options, &plan));
+    return trm_engine_create(plan, world->world, NULL, NULL, engine);
+}
+
+/* ---- comparing ----------------------------------------------------------------------------------------- */
+
+static double element(trm_dtype dtype, const void *data, int64_t i)
+{
+    switch (dtype) {
+    case TRM_F32:
+        return (double)((const float *)data)[i];
+    case TRM_F64:
+        return ((const double *)data)[i];
+    case TRM_F16:
+        return (double)trm_f16_to_f32(((const uint16_t *)data)[i]);
+    case TRM_BF16:
+        return (double)trm_bf16_to_f32(((const uint16_t *)data)[i]);
+    default:
+        return 0;
+    }
+}
+
+static bool is_float(trm_dtype dtype)
+{
+    return dtype == TRM_F32 || dtype == TRM_F64 || dtype == TRM_F16 || dtype == TRM_BF16;
+}
+
+static int64_t count_of(const trm_dims *dims)
+{
+    int64_t count = 1;
+    for (int32_t i = 0; i < dims->n; i++) {
+        count *= dims->d[i];
+    }
+    return count;
+}
+
+static void dims_text(const trm_dims *dims, char text[120])
+{
+    size_t used = (size_t)snprintf(text, 120, "[");
+    for (int32_t i = 0; i < dims->n && used < 100; i++) {
+        used += (size_t)snprintf(text + used, 120 - used, "%s%lld", i == 0 ? "" : ", ", (long long)dims->d[i]);
+    }
+    snprintf(text + used, 120 - used, "]");
+}
+
+static bool same_elements(const data_set *data, const char *name, const trm_onnx_fixed_value *expected,
+                          const void *found, conformance_result *result)
+{
+    trm_dtype dtype = expected->dtype;
+    int64_t count = count_of(&expected->dims), wrong = 0, first = -1;
+    /* The 16-bit types round to 11 and 8 bits; references are computed in them or beside them. */
+    double rtol = dtype == TRM_F16 ? fmax(data->rtol, 4e-3) : dtype == TRM_BF16 ? fmax(data->rtol, 2e-2) : data->rtol;
+    double atol = dtype == TRM_F16 ? fmax(data->atol, 1e-4) : dtype == TRM_BF16 ? fmax(data->atol, 1e-3) : data->atol;
+    size_t size = trm_dtype_size(dtype);
+    for (int64_t i = 0; i < count; i++) {
+        bool same;
+        if (is_float(dtype)) {
+            double a = element(dtype, found, i), b = element(dtype, expected->data, i);
+            same = a == b || (isnan(a) && isnan(b)) ||
+                   (isfinite(a) && isfinite(b) && fabs(a - b) <= atol + rtol * fabs(b));
+        } else {
+            same = memcmp((const char *)found + (size_t)i * size, (const char *)expected->data + (size_t)i * size,
+                          size) == 0;
+        }
+        first = same || first >= 0 ? first : i;
+        wrong += !same;
+    }
+    if (wrong > 0 && is_float(dtype)) {
+        snprintf(result->text, sizeof(result->text),
+                 "output %s: %lld of %lld elements differ, element %lld is %.7g, expected %.7g", name, (long long)wrong,
+                 (long long)count, (long long)first, element(dtype, found, first),
+                 element(dtype, expected->data, first));
+    } else if (wrong > 0) {
+        unsigned long long a = 0, b = 0;
+        memcpy(&a, (const char *)found + (size_t)first * size, size);
+        memcpy(&b, (const char *)expected->data + (size_t)first * size, size);
+        snprintf(result->text, sizeof(result->text),
+                 "output %s: %lld of %lld elements differ, element %lld is %#llx, expected %#llx", name,
+                 (long long)wrong, (long long)count, (long long)first, a, b);
+    }
+    return wrong == 0;
+}
+
+static bool same_tensor(trm_context *context, const trm_network *network, const data_set *data, const char *name,
+                        const trm_onnx_fixed_value *expected, conformance_result *result)
+{
+    trm_dims dims;
+    const void *found;
+    const trm_tensor *tensor = trm_network_find_tensor(network, name);
+    if (tensor == NULL || trm_context_output(context, name, &dims, &found) != TRM_OK) {
+        snprintf(result->text, sizeof(result->text), "output %s: %s", name,
+                 tensor == NULL ? "not in the network" : trm_last_error());
+        return false;
+    }
+    if (trm_tensor_dtype(tensor) != expected->dtype) {
+        snprintf(result->text, sizeof(result->text), "output %s is of type %s, expected %s", name,
+                 trm_dtype_name(trm_tensor_dtype(tensor)), trm_dtype_name(expected->dtype));
+        return false;
+    }
+    bool same = dims.n == expected->dims.n;
+    for (int32_t i = 0; same && i < dims.n; i++) {
+        same = dims.d[i] == expected->dims.d[i];
+    }
+    if (!same) {
+        char a[120], b[120];
+        dims_text(&dims, a);
+        dims_text(&expected->dims, b);
+        snprintf(result->text, sizeof(result->text), "output %s has dims %s, expected %s", name, a, b);
+        return false;
+    }
+    return same_elements(data, name, expected, found, result);
+}
+
+static bool same_output(trm_context *context, const trm_network *network, const data_set *data, const value *output,
+                        conformance_result *result)
+{
+    if (output->items == NULL || output->port.name[0] == '\0') {
+        return true; /* not asked for */
+    }
+    bool list = strstr(output->port.type, "sequence") != NULL;
+    int32_t n = output->n == 1 && output->items[0].dtype == TRM_DTYPE_NONE ? 0 : output->n;
+    char name[512];
+    for (int32_t i = 0; i < n; i++) {
+        snprintf(name, sizeof(name), list ? "%s.%d" : "%s", output->port.name, (int)i);
+        if (!same_tensor(context, network, data, name, &output->items[i], result)) {
+            return false;
+        }
+    }
+    snprintf(name, sizeof(name), list ? "%s.%d" : "%s", output->port.name, (int)n);
+    if (n != 1 && trm_network_find_tensor(network, name) != NULL) {
+        snprintf(result->text, sizeof(result->text), "output %s has more than %d elements", output->port.name, (int)n);
+        return false;
+    }
+    return true;
+}
+
+/* ---- the case ------------------------------------------------------------------------------------------ */
+
+static trm_status run_context(trm_context *context, const data_set *data)
+{
+    for (int32_t i = 0; i < data->n_inputs; i++) {
+        const value *input = &data->inputs[i];
+        if (!input->fixed && input->n == 1) {
+            TRM_TRY(trm_context_set_input(context, input->port.name, input->items[0].dims, input->items[0].data));
+        }
+    }
+    return trm_context_run(context);
+}
+
+static bool run_network(conformance_world *world, const trm_network *network, const data_set *data,
+                        conformance_result *result)
+{
+    trm_engine *engine = NULL;
+    trm_context *context = NULL;
+    const char *what = "build: ";
+    bool same = true;
+    trm_status status = build_engine(world, network, data, &engine);
+    if (status == TRM_OK) {
+        what = "run: ";
+        status = trm_context_create(engine, &context);
+    }
+    if (status == TRM_OK) {
+        status = run_context(context, data);
+    }
+    if (status != TRM_OK) {
+        set_cause(result, status, what);
+    }
+    for (int32_t i = 0; status == TRM_OK && i < data->n_outputs && same; i++) {
+        same = same_output(context, network, data, &data->outputs[i], result);
+    }
+    if (!same) {
+        result->outcome = CONFORMANCE_FAILED;
+    }
+    trm_context_destroy(context);
+    trm_engine_destroy(engine);
+    return status == TRM_OK && same;
+}
+
+static bool run_set(conformance_world *world, trm_onnx *model, const char *folder, int set, conformance_result *result)
+{
+    data_set data;
+    trm_network *network = NULL;
+    trm_status status = read_data(model, folder, set, &data);
+    if (status == TRM_OK) {
+        choose_fixed(model, &data);
+        status = build_network(model, &data, &network);
+    }
+    bool ok = false;
+    if (status != TRM_OK) {
+        set_cause(result, status, "");
+    } else {
+        ok = run_network(world, network, &data, result);
+    }
+    trm_network_destroy(network);
+    free_data(&data);
+    return ok;
+}
+
+void conformance_run(conformance_world *world, const char *folder, conformance_result *result)
+{
+    char path[4096];
+    trm_onnx *model;
+    *result = (conformance_result){.outcome = CONFORMANCE_OK};
+    snprintf(path, sizeof(path), "%s/model.onnx", folder);
+    trm_status status = trm_onnx_open(path, &model);
+    if (status != TRM_OK) {
+        set_cause(result, status, "open: ");
+        return;
+    }
+    int sets = 0;
+    for (;; sets++) {
+        snprintf(path, sizeof(path), "%s/test_data_set_%d", folder, sets);
+        if (access(path, F_OK) != 0 || !run_set(world, model, folder, sets, result)) {
+            break;
+        }
+    }
+    if (sets == 0 && result->outcome == CONFORMANCE_OK) {
+        result->outcome = CONFORMANCE_FAILED;
+        snprintf(result->text, sizeof(result->text), "it has no data sets");
+    }
+    trm_onnx_close(model);
+}

@@ -1,0 +1,28 @@
+/* One conformance case: build the model's network, run it on each data set, compare. */
+#ifndef TESTS_CONFORMANCE_ONNX_CASE_H
+#define TESTS_CONFORMANCE_ONNX_CASE_H
+
+#include <trireme/trireme.h>
+
+typedef enum conformance_outcome {
+    CONFORMANCE_OK = 0,
+    CONFORMANCE_FAILED,
+    CONFORMANCE_UNSUPPORTED,
+    CONFORMANCE_EXCLUDED
+} conformance_outcome;
+
+typedef struct conformance_result {
+    conformance_outcome outcome;
+    char text[400]; /* why; "" for OK */
+} conformance_result;
+
+typedef struct conformance_world conformance_world;
+
+/* What cases run on. False with the cause in `result`. */
+bool conformance_open(trm_backend backend, conformance_world **world, conformance_result *result);
+void conformance_close(conformance_world *world);
+
+/* Runs the case in a folder. */
+void conformance_run(conformance_world *world, const char *folder, conformance_result *result);
+
+#endif
