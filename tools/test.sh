@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 
 jobs=${TRM_TEST_JOBS:-$(nproc)}
 tools/packages.sh test
+tests/conformance/make_data.sh build/onnx_data
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 for preset in test asan; do

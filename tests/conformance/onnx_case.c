@@ -7,6 +7,7 @@
 #include "conformance/onnx_case.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,10 +41,19 @@ typedef struct data_set {
 
 /* ---- life ---------------------------------------------------------------------------------------------- */
 
+static void explain(conformance_result *result, const char *format, ...) TRM_PRINTF(2, 3);
+static void explain(conformance_result *result, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(result->text, sizeof(result->text), format, arguments);
+    va_end(arguments);
+}
+
 static void set_cause(conformance_result *result, trm_status status, const char *what)
 {
     result->outcome = status == TRM_ERROR_UNSUPPORTED ? CONFORMANCE_UNSUPPORTED : CONFORMANCE_FAILED;
-    snprintf(result->text, sizeof(result->text), "%s%s", what, trm_last_error());
+    explain(result, "%s%s", what, trm_last_error());
 }
 
 bool conformance_open(trm_backend backend, conformance_world **world, conformance_result *result)
@@ -268,17 +278,15 @@ static bool same_elements(const data_set *data, const char *name, const trm_onnx
         wrong += !same;
     }
     if (wrong > 0 && is_float(dtype)) {
-        snprintf(result->text, sizeof(result->text),
-                 "output %s: %lld of %lld elements differ, element %lld is %.7g, expected %.7g", name, (long long)wrong,
-                 (long long)count, (long long)first, element(dtype, found, first),
-                 element(dtype, expected->data, first));
+        explain(result, "output %s: %lld of %lld elements differ, element %lld is %.7g, expected %.7g", name,
+                (long long)wrong, (long long)count, (long long)first, element(dtype, found, first),
+                element(dtype, expected->data, first));
     } else if (wrong > 0) {
         unsigned long long a = 0, b = 0;
         memcpy(&a, (const char *)found + (size_t)first * size, size);
         memcpy(&b, (const char *)expected->data + (size_t)first * size, size);
-        snprintf(result->text, sizeof(result->text),
-                 "output %s: %lld of %lld elements differ, element %lld is %#llx, expected %#llx", name,
-                 (long long)wrong, (long long)count, (long long)first, a, b);
+        explain(result, "output %s: %lld of %lld elements differ, element %lld is %#llx, expected %#llx", name,
+                (long long)wrong, (long long)count, (long long)first, a, b);
     }
     return wrong == 0;
 }
@@ -290,13 +298,12 @@ static bool same_tensor(trm_context *context, const trm_network *network, const 
     const void *found;
     const trm_tensor *tensor = trm_network_find_tensor(network, name);
     if (tensor == NULL || trm_context_output(context, name, &dims, &found) != TRM_OK) {
-        snprintf(result->text, sizeof(result->text), "output %s: %s", name,
-                 tensor == NULL ? "not in the network" : trm_last_error());
+        explain(result, "output %s: %s", name, tensor == NULL ? "not in the network" : trm_last_error());
         return false;
     }
     if (trm_tensor_dtype(tensor) != expected->dtype) {
-        snprintf(result->text, sizeof(result->text), "output %s is of type %s, expected %s", name,
-                 trm_dtype_name(trm_tensor_dtype(tensor)), trm_dtype_name(expected->dtype));
+        explain(result, "output %s is of type %s, expected %s", name, trm_dtype_name(trm_tensor_dtype(tensor)),
+                trm_dtype_name(expected->dtype));
         return false;
     }
     bool same = dims.n == expected->dims.n;
@@ -307,7 +314,7 @@ static bool same_tensor(trm_context *context, const trm_network *network, const 
         char a[120], b[120];
         dims_text(&dims, a);
         dims_text(&expected->dims, b);
-        snprintf(result->text, sizeof(result->text), "output %s has dims %s, expected %s", name, a, b);
+        explain(result, "output %s has dims %s, expected %s", name, a, b);
         return false;
     }
     return same_elements(data, name, expected, found, result);
@@ -330,7 +337,7 @@ static bool same_output(trm_context *context, const trm_network *network, const 
     }
     snprintf(name, sizeof(name), list ? "%s.%d" : "%s", output->port.name, (int)n);
     if (n != 1 && trm_network_find_tensor(network, name) != NULL) {
-        snprintf(result->text, sizeof(result->text), "output %s has more than %d elements", output->port.name, (int)n);
+        explain(result, "output %s has more than %d elements", output->port.name, (int)n);
         return false;
     }
     return true;
@@ -418,7 +425,7 @@ void conformance_run(conformance_world *world, const char *folder, conformance_r
     }
     if (sets == 0 && result->outcome == CONFORMANCE_OK) {
         result->outcome = CONFORMANCE_FAILED;
-        snprintf(result->text, sizeof(result->text), "it has no data sets");
+        explain(result, "it has no data sets");
     }
     trm_onnx_close(model);
 }
