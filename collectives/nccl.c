@@ -7,13 +7,13 @@
 
 #include "base/error.h"
 
-static const char *const why =
+static const char *const no_nccl =
     TRM_HAVE_CUDA ? "this build has no NCCL: nccl.h was not found" : "this build has no CUDA backend, and so no NCCL";
 
 trm_status trm_nccl_make_id(unsigned char id[TRM_NCCL_ID_SIZE])
 {
     (void)id;
-    TRM_FAIL(TRM_ERROR_NO_DEVICE, "%s", why);
+    TRM_FAIL(TRM_ERROR_NO_DEVICE, "%s", no_nccl);
 }
 
 trm_status trm_communicator_nccl_create(trm_device *device, const unsigned char id[TRM_NCCL_ID_SIZE], int32_t rank,
@@ -25,12 +25,12 @@ trm_status trm_communicator_nccl_create(trm_device *device, const unsigned char 
     (void)size;
     (void)deadline_seconds;
     (void)communicator;
-    TRM_FAIL(TRM_ERROR_NO_DEVICE, "%s", why);
+    TRM_FAIL(TRM_ERROR_NO_DEVICE, "%s", no_nccl);
 }
 
 int32_t trm_nccl_version(char *path, size_t size)
 {
-    snprintf(path, size, "%s", why);
+    snprintf(path, size, "%s", no_nccl);
     return 0;
 }
 

@@ -14,7 +14,7 @@ struct trm_world {
     trm_device *device;
     trm_communicator *communicator;
     double deadline_seconds;
-    const char *exchange; /* "auto", "peer", "nccl": how device memory is to travel */
+    const char *exchange;            /* "auto", "peer", "nccl": how device memory is to travel */
     struct trm_bootstrap *bootstrap; /* control messages between ranks; NULL for one rank */
 };
 
