@@ -1,4 +1,7 @@
-/* The execution context: activations, state, and running a rank's network on them. */
+/*
+ * The execution context: activations, state, and running a rank's network on them. Dims and kernels of a run are in
+ * context_shape.c.
+ */
 #include "dist/engine.h"
 
 #include <stdlib.h>
@@ -26,13 +29,16 @@ trm_status trm_context_create(trm_engine *engine, trm_context **context)
     made->outputs = calloc(n_outputs + 1, sizeof(*made->outputs));
     made->output_capacity = calloc(n_outputs + 1, sizeof(*made->output_capacity));
     made->output_dims = calloc(n_outputs + 1, sizeof(*made->output_dims));
+    made->value_inputs = calloc(n_tensors + 1, sizeof(trm_tensor *));
+    made->offsets = plan->activation_offsets;
     trm_status status;
-    if (made->dims == NULL || made->input_is_set == NULL || made->steps == NULL || made->outputs == NULL ||
-        made->output_capacity == NULL || made->output_dims == NULL) {
+    if (made->value_inputs == NULL || made->dims == NULL || made->input_is_set == NULL || made->steps == NULL ||
+        made->outputs == NULL || made->output_capacity == NULL || made->output_dims == NULL) {
         status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a context of %zu tensors", n_tensors);
         goto destroy;
     }
     memcpy(made->dims, plan->max_dims, n_tensors * sizeof(*made->dims));
+    TRM_TRY_GOTO(status, trm_context_prepare_shapes(made), destroy);
     TRM_TRY_GOTO(status, trm_stream_create(device, &made->stream), destroy);
     TRM_TRY_GOTO(status, trm_event_create(device, &made->done), destroy);
     size_t total = plan->input_bytes + plan->state_bytes + plan->activation_bytes + plan->workspace_bytes;
@@ -80,6 +86,7 @@ void trm_context_destroy(trm_context *context)
             trm_device_free_host(device, context->outputs[i]);
         }
     }
+    trm_context_drop_shapes(context);
     trm_device_free_host(device, context->input_staging);
     trm_device_free(device, context->memory);
     trm_event_destroy(context->done);
@@ -88,6 +95,7 @@ void trm_context_destroy(trm_context *context)
     free(context->output_capacity);
     free(context->output_dims);
     free(context->steps);
+    free(context->value_inputs);
     free(context->input_is_set);
     free(context->dims);
     free(context);
@@ -144,143 +152,6 @@ trm_status trm_context_set_input(trm_context *context, const char *name, trm_dim
     size_t bytes = trm_dims_bytes(&dims, tensor->dtype);
     if (bytes > 0) {
         memcpy(trm_context_staging(context, tensor), data, bytes);
-    }
-    return TRM_OK;
-}
-
-/* Views are looked through: what a RESHAPE gives, and what a SLICE gives where the dims of the run allow it, lies in
- * what they read. */
-static void *tensor_address(trm_context *context, const trm_tensor *tensor)
-{
-    const trm_plan *plan = context->engine->plan;
-    tensor = trm_tensor_storage(tensor);
-    int64_t offset;
-    if (tensor->role == TRM_TENSOR_ACTIVATION && trm_layer_is_view(tensor->producer, context->dims, &offset)) {
-        unsigned char *from = tensor_address(context, tensor->producer->inputs[0]);
-        return from + (size_t)offset * trm_dtype_size(tensor->dtype);
-    }
-    switch (tensor->role) {
-    case TRM_TENSOR_INPUT:
-        return context->memory + plan->input_offsets[tensor->index];
-    case TRM_TENSOR_CONSTANT:
-        return context->engine->weights + plan->weight_offsets[tensor->index];
-    case TRM_TENSOR_STATE:
-        return context->state + plan->state_offsets[tensor->index];
-    case TRM_TENSOR_ACTIVATION:
-        break;
-    }
-    return context->activations + plan->activation_offsets[tensor->index];
-}
-
-trm_view trm_context_view(trm_context *context, const trm_tensor *tensor)
-{
-    return (trm_view){tensor_address(context, tensor), tensor->dtype, context->dims[tensor->index]};
-}
-
-static trm_status choose_kernel(trm_context *context, const trm_layer *layer, trm_context_step *step)
-{
-    const trm_plan *plan = context->engine->plan;
-    trm_kernel_call *call = &step->call;
-    trm_plan_describe_call(layer, context->dims, call);
-    for (int32_t i = 0; i < layer->n_inputs; i++) {
-        call->inputs[i].data = layer->inputs[i] == NULL ? NULL : tensor_address(context, layer->inputs[i]);
-    }
-    for (int32_t i = 0; i < layer->n_outputs; i++) {
-        call->outputs[i].data = tensor_address(context, layer->outputs[i]);
-    }
-    call->workspace = context->workspace;
-    call->workspace_size = plan->workspace_bytes;
-    call->stream = context->stream;
-    call->communicator = context->engine->world->communicator;
-    step->kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, plan->backend, call);
-    if (step->kernel == NULL) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "layer %s (%s) has no %s kernel for these dims", layer->name,
-                 trm_layer_kind_name(layer->desc.kind), trm_backend_name(plan->backend));
-    }
-    size_t workspace = step->kernel->workspace == NULL ? 0 : step->kernel->workspace(call);
-    if (workspace > plan->workspace_bytes) {
-        TRM_FAIL(TRM_ERROR_INTERNAL, "layer %s needs %zu bytes of workspace, the plan has %zu", layer->name, workspace,
-                 plan->workspace_bytes);
-    }
-    return TRM_OK;
-}
-
-/* A tensor may be larger for smaller inputs: elements -8 to 5 of an axis of 8 are five, of one of 12 only one. */
-static trm_status check_room(const trm_context *context)
-{
-    const trm_plan *plan = context->engine->plan;
-    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
-        const trm_tensor *tensor = plan->network->tensors[i];
-        if (tensor->role == TRM_TENSOR_ACTIVATION &&
-            trm_dims_count(&context->dims[i]) > trm_dims_count(&plan->max_dims[i])) {
-            char found[TRM_DIMS_TEXT_SIZE], planned[TRM_DIMS_TEXT_SIZE];
-            TRM_FAIL(TRM_ERROR_UNSUPPORTED, "tensor %s has dims %s for these inputs, the largest inputs give it %s",
-                     tensor->name, trm_dims_format(&context->dims[i], found),
-                     trm_dims_format(&plan->max_dims[i], planned));
-        }
-    }
-    return TRM_OK;
-}
-
-trm_status trm_context_shape(trm_context *context)
-{
-    if (context->shaped) {
-        return TRM_OK;
-    }
-    const trm_network *network = context->engine->plan->network;
-    TRM_TRY(trm_infer_network(network, context->dims));
-    TRM_TRY(check_room(context));
-    for (int32_t i = 0; i < network->n_layers; i++) {
-        TRM_TRY(choose_kernel(context, network->layers[i], &context->steps[i]));
-    }
-    context->shaped = true;
-    return TRM_OK;
-}
-
-static trm_status upload_inputs(trm_context *context)
-{
-    return trm_stream_upload(context->stream, context->memory, context->input_staging,
-                             context->engine->plan->input_bytes);
-}
-
-static trm_status run_step(trm_context *context, int32_t index)
-{
-    const trm_context_step *step = &context->steps[index];
-    const trm_layer *layer = context->engine->plan->network->layers[index];
-    int64_t offset;
-    if (layer->desc.kind == TRM_LAYER_RESHAPE || trm_layer_is_view(layer, context->dims, &offset)) {
-        return TRM_OK; /* the output is where the input is */
-    }
-    trm_status status = step->kernel->run(&step->call);
-    return status == TRM_OK ? TRM_OK : trm_fail_in(status, "layer %s (%s)", layer->name, step->kernel->name);
-}
-
-trm_status trm_context_tune(trm_context *context)
-{
-    TRM_TRY(trm_context_shape(context));
-    TRM_TRY(upload_inputs(context));
-    for (int32_t i = 0; i < context->engine->plan->network->n_layers; i++) {
-        if (context->steps[i].kernel->tune != NULL) {
-            TRM_TRY(context->steps[i].kernel->tune(&context->steps[i].call));
-        }
-        TRM_TRY(run_step(context, i));
-    }
-    return trm_context_wait(context);
-}
-
-trm_status trm_context_enqueue(trm_context *context)
-{
-    TRM_TRY(trm_context_shape(context));
-    TRM_TRY(upload_inputs(context));
-    bool marked = context->profiling && !trm_stream_is_capturing(context->stream);
-    for (int32_t i = 0; i < context->engine->plan->network->n_layers; i++) {
-        if (marked) {
-            TRM_TRY(trm_event_record(context->marks[i], context->stream));
-        }
-        TRM_TRY(run_step(context, i));
-    }
-    if (marked) {
-        TRM_TRY(trm_event_record(context->marks[context->engine->plan->network->n_layers], context->stream));
     }
     return TRM_OK;
 }

@@ -6,6 +6,7 @@
 
 #include "dist/plan.h"
 #include "dist/world.h"
+#include "graph/inference.h"
 
 struct trm_engine {
     trm_plan *plan;
@@ -18,6 +19,12 @@ typedef struct trm_context_step {
     const trm_kernel *kernel;
     trm_kernel_call call;
 } trm_context_step;
+
+/* Memory of a context that no plan could know of. */
+typedef struct trm_context_extra {
+    void *memory;
+    size_t capacity;
+} trm_context_extra;
 
 struct trm_context {
     trm_engine *engine;
@@ -34,6 +41,14 @@ struct trm_context {
     bool *input_is_set;      /* [n_tensors] */
     bool shaped;             /* dims and steps are those of the inputs that are set */
     trm_context_step *steps; /* [n_layers] */
+    trm_inference *inference;
+    const trm_tensor **value_inputs; /* [n_value_inputs] whose elements decide dims */
+    int32_t n_value_inputs;
+    const size_t *offsets;        /* [n_tensors] of activations: the plan's, or for dims it did not foresee */
+    size_t *own_offsets, *sizes;  /* those; allocated at first need */
+    trm_context_extra *extra;     /* [n_tensors], NULL unless the plan grows or the walk may stop */
+    trm_context_extra workspace2; /* larger than the plan's */
+    unsigned char *read;          /* host [TRM_LARGEST_VALUE], for what a walk stops at */
     bool profiling;
     trm_event **marks; /* [n_layers + 1] while profiling */
     double *milliseconds;
@@ -44,16 +59,21 @@ struct trm_context {
 trm_status trm_context_set_dims(trm_context *context, const trm_tensor *input, const trm_dims *dims);
 void *trm_context_staging(trm_context *context, const trm_tensor *input);
 
-/* Infers all dims and chooses the kernels, if an input's dims have changed. */
+/* Infers all dims and chooses the kernels, if an input's dims, or values that decide dims, have changed. Of a network
+ * that must be asked on the way (trm_inference_may_stop), only a run can tell: TRM_ERROR_UNSUPPORTED. */
 trm_status trm_context_shape(trm_context *context);
 /* Lets every kernel of the dims in force choose among its variants by timing. Overwrites activations. Collective. */
 trm_status trm_context_tune(trm_context *context);
-/* Enqueues the copy of the inputs and all layers; can be captured. */
+/* Enqueues the copy of the inputs and all layers; can be captured, unless the walk may stop: then it waits on the way.
+ */
 trm_status trm_context_enqueue(trm_context *context);
 /* Waits for the stream, at most the world's deadline, watching the peers. */
 trm_status trm_context_wait(trm_context *context);
 /* Adds the layer times of the run that has just been waited for; profiling must be on. */
 trm_status trm_context_collect_profile(trm_context *context);
+/* What contexts have for shapes: made and dropped. context_shape.c */
+trm_status trm_context_prepare_shapes(trm_context *context);
+void trm_context_drop_shapes(trm_context *context);
 /* A tensor of the network as it lies on the device now. */
 trm_view trm_context_view(trm_context *context, const trm_tensor *tensor);
 

@@ -86,10 +86,13 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the bounds of a network");
     }
     const trm_shape_bound inputs[] = {
-        {"token_ids", dims1(g->max_step_tokens)},      {"positions", dims1(g->max_step_tokens)},
-        {"rope_lengths", dims1(g->max_step_tokens)},   {"sequence_starts", dims1(g->max_sequences + 1)},
-        {"sequence_lengths", dims1(g->max_sequences)}, {"block_table", dims2(g->max_sequences, g->blocks_per_sequence)},
-        {"logit_rows", dims1(g->max_sequences)},
+        {.tensor = "token_ids", .max = dims1(g->max_step_tokens)},
+        {.tensor = "positions", .max = dims1(g->max_step_tokens)},
+        {.tensor = "rope_lengths", .max = dims1(g->max_step_tokens)},
+        {.tensor = "sequence_starts", .max = dims1(g->max_sequences + 1)},
+        {.tensor = "sequence_lengths", .max = dims1(g->max_sequences)},
+        {.tensor = "block_table", .max = dims2(g->max_sequences, g->blocks_per_sequence)},
+        {.tensor = "logit_rows", .max = dims1(g->max_sequences)},
     };
     for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
         if (trm_network_find_tensor(network, inputs[i].tensor) != NULL) {
@@ -99,7 +102,7 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
     for (int32_t i = 0; i < network->n_tensors; i++) {
         const trm_tensor *tensor = network->tensors[i];
         if (is_state_of_unknown_size(tensor)) {
-            bounds[n_bounds] = (trm_shape_bound){tensor->name, tensor->dims};
+            bounds[n_bounds] = (trm_shape_bound){.tensor = tensor->name, .max = tensor->dims};
             bounds[n_bounds++].max.d[0] = 1;
         }
     }

@@ -10,24 +10,48 @@
 #include "graph/network.h"
 #include "kernels/kernel.h"
 
+/* The dims that memory is planned for in a profile. */
+typedef enum trm_plan_point { TRM_POINT_MIN, TRM_POINT_OPT, TRM_POINT_MAX, TRM_POINT_COUNT } trm_plan_point;
+
+typedef struct trm_plan_profile {
+    bool has[TRM_POINT_COUNT];            /* MAX always */
+    trm_dims *dims[TRM_POINT_COUNT];      /* [n_tensors], of inputs */
+    const void **values[TRM_POINT_COUNT]; /* [n_tensors], of value inputs; NULL: not known */
+    trm_dims *least;                      /* [n_tensors], of inputs: the smallest a run may have */
+} trm_plan_profile;
+
 struct trm_plan {
     trm_network *network; /* this rank's, after all passes */
     trm_backend backend;
     trm_mesh mesh;
     int32_t rank;
     trm_arena arena;
-    trm_dims *max_dims;         /* [n_tensors] */
-    size_t *weight_offsets;     /* [n_tensors], SIZE_MAX where the tensor is no constant */
-    size_t *state_offsets;      /* [n_tensors] */
-    size_t *input_offsets;      /* [n_tensors], in the region of the inputs */
-    size_t *activation_offsets; /* [n_tensors], as trm_memory_plan_activations gives them */
+    int32_t n_profiles;
+    trm_plan_profile profiles[TRM_MAX_PROFILES];
+    trm_dims *max_dims;     /* [n_tensors]; of inputs and states, the largest of each axis in any profile */
+    size_t *tensor_bytes;   /* [n_tensors] of activations, the most at any point; SIZE_MAX: known in a run only */
+    bool *on_host;          /* [n_tensors] values that are computed when dims are inferred; they lie with the inputs */
+    size_t *weight_offsets; /* [n_tensors], SIZE_MAX where the tensor is no constant */
+    size_t *state_offsets;  /* [n_tensors] */
+    size_t *input_offsets;  /* [n_tensors], in the region of the inputs */
+    size_t *activation_offsets; /* [n_tensors], as trm_memory_plan_place gives them */
     size_t weight_bytes, state_bytes, input_bytes, activation_bytes, workspace_bytes;
+    bool grows; /* a run may have to allocate: something is known in a run only */
     trm_partition_report partition;
 };
 
 /* The kernel tables of all rooms, in order of preference. */
 extern const trm_kernel_table *const trm_all_kernels[];
 extern const int32_t trm_all_kernels_count;
+
+/* Whether the bounds suit inputs and states of the caller's network. plan_memory.c */
+trm_status trm_plan_check_bounds(const trm_network *network, const trm_build_options *options);
+/* Copies the bounds into profiles. */
+trm_status trm_plan_set_profiles(trm_plan *plan, const trm_build_options *options);
+/* Fills in sizes, offsets and totals from profiles and max_dims of states. */
+trm_status trm_plan_lay_out_memory(trm_plan *plan);
+/* Whether all outputs of a layer are computed on the host, so that it is not run. */
+bool trm_plan_layer_is_on_host(const trm_plan *plan, const trm_layer *layer);
 
 /* Gives every state whose first dimension the network does not know `blocks` there, and plans memory anew. */
 trm_status trm_plan_set_state_blocks(trm_plan *plan, int64_t blocks);

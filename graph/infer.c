@@ -419,7 +419,7 @@ static trm_status check_given(const trm_tensor *tensor, const trm_dims *given)
     return status == TRM_OK ? TRM_OK : trm_fail_in(status, "%s", tensor->name);
 }
 
-static trm_status infer_one(const trm_layer *layer, trm_dims *dims)
+trm_status trm_infer_in_network(const trm_layer *layer, const void *const *values, trm_dims *dims)
 {
     const trm_dims *input_dims[TRM_MAX_LAYER_INPUTS];
     trm_dtype input_types[TRM_MAX_LAYER_INPUTS], output_types[TRM_MAX_LAYER_OUTPUTS];
@@ -429,8 +429,8 @@ static trm_status infer_one(const trm_layer *layer, trm_dims *dims)
         input_dims[i] = input == NULL ? NULL : &dims[input->index];
         input_types[i] = input == NULL ? TRM_DTYPE_NONE : input->dtype;
     }
-    trm_status status = trm_infer_layer(&layer->desc, layer->n_inputs, input_dims, input_types, NULL, layer->n_outputs,
-                                        output_dims, output_types);
+    trm_status status = trm_infer_layer(&layer->desc, layer->n_inputs, input_dims, input_types, values,
+                                        layer->n_outputs, output_dims, output_types);
     if (status != TRM_OK) {
         return trm_fail_in(status, "%s %s", trm_layer_kind_name(layer->desc.kind), layer->name);
     }
@@ -440,18 +440,27 @@ static trm_status infer_one(const trm_layer *layer, trm_dims *dims)
     return TRM_OK;
 }
 
+trm_status trm_infer_start(const trm_tensor *tensor, trm_dims *dims)
+{
+    if (tensor->role == TRM_TENSOR_CONSTANT) {
+        *dims = tensor->dims;
+        return TRM_OK;
+    }
+    return tensor->role == TRM_TENSOR_ACTIVATION ? TRM_OK : check_given(tensor, dims);
+}
+
 trm_status trm_infer_network(const trm_network *network, trm_dims *dims)
 {
     for (int32_t i = 0; i < network->n_tensors; i++) {
-        const trm_tensor *tensor = network->tensors[i];
-        if (tensor->role == TRM_TENSOR_CONSTANT) {
-            dims[i] = tensor->dims;
-        } else if (tensor->role != TRM_TENSOR_ACTIVATION) {
-            TRM_TRY(check_given(tensor, &dims[i]));
-        }
+        TRM_TRY(trm_infer_start(network->tensors[i], &dims[i]));
     }
     for (int32_t i = 0; i < network->n_layers; i++) {
-        TRM_TRY(infer_one(network->layers[i], dims));
+        const trm_layer *layer = network->layers[i];
+        const void *values[TRM_MAX_LAYER_INPUTS];
+        for (int32_t k = 0; k < layer->n_inputs; k++) {
+            values[k] = layer->inputs[k] == NULL ? NULL : layer->inputs[k]->value;
+        }
+        TRM_TRY(trm_infer_in_network(layer, values, dims));
     }
     return TRM_OK;
 }

@@ -102,6 +102,13 @@ trm_status trm_infer_values(const trm_infer_call *call, int32_t input, const cha
  * false. */
 trm_status trm_infer_sizes(const trm_infer_call *call, int32_t input, const char *what, trm_dims *sizes, bool *known);
 
+/* ---- a whole network, in infer.c --------------------------------------------------------------- */
+
+/* Checks the dims given for an input or state; sets those of a constant. */
+trm_status trm_infer_start(const trm_tensor *tensor, trm_dims *dims);
+/* Runs the rule of a layer on dims [n_tensors]. values [n_inputs]: elements of its inputs where they are known. */
+trm_status trm_infer_in_network(const trm_layer *layer, const void *const *values, trm_dims *dims);
+
 /* ---- dims -------------------------------------------------------------------------------------- */
 
 /* Rank, sizes and number of bytes in range; -1 only where allowed. */

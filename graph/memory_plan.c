@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "kernels/element/slice.h"
 
 typedef struct placement {
     int32_t tensor;
@@ -36,7 +37,7 @@ const trm_tensor *trm_tensor_storage(const trm_tensor *tensor)
 bool trm_layer_is_view(const trm_layer *layer, const trm_dims *dims, int64_t *offset)
 {
     const trm_slice_params *slice = &layer->desc.slice;
-    if (layer->desc.kind != TRM_LAYER_SLICE || slice->step != 1) {
+    if (layer->desc.kind != TRM_LAYER_SLICE || slice->step != 1 || layer->n_inputs > 1) {
         return false;
     }
     const trm_dims *in = &dims[layer->inputs[0]->index];
@@ -46,12 +47,12 @@ bool trm_layer_is_view(const trm_layer *layer, const trm_dims *dims, int64_t *of
             return false;
         }
     }
-    *offset = slice->start < 0 ? slice->start + in->d[axis] : slice->start;
+    trm_slice_range(slice, in->d[axis], offset);
     for (int32_t i = axis + 1; i < in->n; i++) {
         *offset *= in->d[i];
     }
     /* Kernels may count on the alignment that every tensor's own memory has. */
-    return *offset >= 0 && (size_t)*offset * trm_dtype_size(layer->outputs[0]->dtype) % TRM_TENSOR_ALIGNMENT == 0;
+    return (size_t)*offset * trm_dtype_size(layer->outputs[0]->dtype) % TRM_TENSOR_ALIGNMENT == 0;
 }
 
 /* Larger first, then earlier, so that the plan does not depend on the sort. */
@@ -71,18 +72,18 @@ static int compare_offsets(const void *a, const void *b)
 }
 
 /* Lifetimes of all tensors that have memory of their own; returns how many. */
-static trm_status collect(const trm_network *network, const trm_dims *dims, placement *placements, int32_t *slot_of,
-                          int32_t *count)
+static void collect(const trm_network *network, const size_t *sizes, placement *placements, int32_t *slot_of,
+                    int32_t *count)
 {
     *count = 0;
     for (int32_t i = 0; i < network->n_tensors; i++) {
         const trm_tensor *tensor = network->tensors[i];
         slot_of[i] = -1;
-        if (tensor->role == TRM_TENSOR_ACTIVATION && trm_tensor_storage(tensor) == tensor) {
+        if (tensor->role == TRM_TENSOR_ACTIVATION && trm_tensor_storage(tensor) == tensor &&
+            sizes[i] < TRM_NO_PLACE - TRM_TENSOR_ALIGNMENT) {
             placement *p = &placements[*count];
             *p = (placement){.tensor = i, .first = tensor->producer->index, .last = tensor->producer->index};
-            TRM_TRY(trm_tensor_bytes(tensor, &dims[i], &p->size));
-            p->size = trm_align_up(p->size == 0 ? 1 : p->size, TRM_TENSOR_ALIGNMENT);
+            p->size = trm_align_up(sizes[i] == 0 ? 1 : sizes[i], TRM_TENSOR_ALIGNMENT);
             slot_of[i] = (*count)++;
         }
     }
@@ -108,14 +109,13 @@ static trm_status collect(const trm_network *network, const trm_dims *dims, plac
         }
         int32_t from = slot_of[trm_tensor_storage(layer->inputs[0])->index];
         int32_t to = slot_of[trm_tensor_storage(layer->outputs[0])->index];
-        if (from >= 0 && placements[from].last < placements[to].last) {
+        if (from >= 0 && to >= 0 && placements[from].last < placements[to].last) {
             placements[from].last = placements[to].last;
         }
     }
-    return TRM_OK;
 }
 
-trm_status trm_memory_plan_activations(const trm_network *network, const trm_dims *dims, size_t *offsets, size_t *total)
+trm_status trm_memory_plan_place(const trm_network *network, const size_t *sizes, size_t *offsets, size_t *total)
 {
     size_t n = (size_t)network->n_tensors;
     placement *placements = calloc(n + 1, sizeof(*placements));
@@ -127,7 +127,7 @@ trm_status trm_memory_plan_activations(const trm_network *network, const trm_dim
         goto free_tables;
     }
     int32_t count;
-    TRM_TRY_GOTO(status, collect(network, dims, placements, slot_of, &count), free_tables);
+    collect(network, sizes, placements, slot_of, &count);
     qsort(placements, (size_t)count, sizeof(*placements), compare_placements);
     for (size_t i = 0; i < n; i++) {
         offsets[i] = SIZE_MAX;
@@ -162,5 +162,25 @@ free_tables:
     free(placements);
     free(beside);
     free(slot_of);
+    return status;
+}
+
+trm_status trm_memory_plan_activations(const trm_network *network, const trm_dims *dims, size_t *offsets, size_t *total)
+{
+    size_t *sizes = calloc((size_t)network->n_tensors + 1, sizeof(*sizes));
+    if (sizes == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the memory plan of %d tensors", network->n_tensors);
+    }
+    trm_status status = TRM_OK;
+    for (int32_t i = 0; status == TRM_OK && i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        if (tensor->role == TRM_TENSOR_ACTIVATION && trm_tensor_storage(tensor) == tensor) {
+            status = trm_tensor_bytes(tensor, &dims[i], &sizes[i]);
+        }
+    }
+    if (status == TRM_OK) {
+        status = trm_memory_plan_place(network, sizes, offsets, total);
+    }
+    free(sizes);
     return status;
 }

@@ -15,9 +15,18 @@ trm_status trm_tensor_bytes(const trm_tensor *tensor, const trm_dims *dims, size
 /* The tensor whose memory `tensor` uses: itself, or through RESHAPE layers the one it is a view of. */
 const trm_tensor *trm_tensor_storage(const trm_tensor *tensor);
 
-/* Whether `layer` is a SLICE of the first axis that is not 1, whose output then lies in its input as it is, at an
- * aligned address. *offset is where, in elements. `dims` [n_tensors] are those of the run. */
+/* Whether `layer` is a SLICE, by its parameters alone, of the first axis that is not 1, whose output then lies in its
+ * input as it is, at an aligned address. *offset is where, in elements. `dims` [n_tensors] are those of the run. */
 bool trm_layer_is_view(const trm_layer *layer, const trm_dims *dims, int64_t *offset);
+
+/* As much memory as a tensor that has none in the arena: it lies elsewhere. */
+#define TRM_NO_PLACE SIZE_MAX
+
+/*
+ * Offsets of activations for sizes [n_tensors] in bytes, TRM_NO_PLACE for those that need none; otherwise as below. Of
+ * views, the size is that of what they are views of.
+ */
+trm_status trm_memory_plan_place(const trm_network *network, const size_t *sizes, size_t *offsets, size_t *total);
 
 /*
  * Offsets of activations for the dims [n_tensors] of every tensor: tensors alive at the same time do not overlap,

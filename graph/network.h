@@ -117,7 +117,8 @@ int32_t trm_layer_output_count(const trm_layer_desc *desc);
 
 /*
  * Runs the rules over the whole network with concrete dims: dims[tensor->index] must be set for inputs
- * and states; constants are taken from the network; activations are filled in. Allocates nothing.
+ * and states; constants are taken from the network; activations are filled in, with -1 where values decide that are
+ * no constants' (graph/inference.h knows those too). Allocates nothing.
  */
 trm_status trm_infer_network(const trm_network *network, trm_dims *dims);
 

@@ -76,12 +76,12 @@ static trm_status run(trm_world *world, trm_backend backend, bool cached)
 {
     static const int32_t one[] = {0, 1}, all[] = {0, 4, TOKENS}; /* sequences of 4 and 8 tokens */
     static const int32_t tables[][BLOCKS] = {{2, 0, 0, 0}, {1, 0, 0, 0}};
-    const trm_shape_bound bounds[] = {{"q", {3, {TOKENS, HEADS, DIM}}},
-                                      {"k", {3, {TOKENS, KV_HEADS, DIM}}},
-                                      {"v", {3, {TOKENS, KV_HEADS, DIM}}},
-                                      {"starts", {1, {3}}},
-                                      {"lengths", {1, {2}}},
-                                      {"blocks", {2, {2, BLOCKS}}}};
+    const trm_shape_bound bounds[] = {{.tensor = "q", .max = {3, {TOKENS, HEADS, DIM}}},
+                                      {.tensor = "k", .max = {3, {TOKENS, KV_HEADS, DIM}}},
+                                      {.tensor = "v", .max = {3, {TOKENS, KV_HEADS, DIM}}},
+                                      {.tensor = "starts", .max = {1, {3}}},
+                                      {.tensor = "lengths", .max = {1, {2}}},
+                                      {.tensor = "blocks", .max = {2, {2, BLOCKS}}}};
     trm_build_options how = TRM_BUILD_OPTIONS_INIT;
     how.backend = backend;
     how.bounds = bounds;

@@ -89,7 +89,7 @@ int main(int argc, char **argv)
     }
     trm_world_options where = TRM_WORLD_OPTIONS_INIT;
     where.backend = argc > 1 && strcmp(argv[1], "cuda") == 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
-    const trm_shape_bound bounds[] = {{"x", {2, {MAX_ROWS, INPUTS}}}};
+    const trm_shape_bound bounds[] = {{.tensor = "x", .max = {2, {MAX_ROWS, INPUTS}}}};
     trm_build_options how = TRM_BUILD_OPTIONS_INIT;
     trm_world *world = NULL;
     trm_network *network = NULL;

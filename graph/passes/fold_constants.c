@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "graph/evaluate.h"
 #include "graph/passes/analysis.h"
-#include "kernels/kernel.h"
 
 #define LARGEST_WEIGHT_READ ((size_t)64 << 10)
 #define LARGEST_RESULT      ((size_t)1 << 20)
@@ -120,27 +120,8 @@ static trm_status make_view(const trm_layer *layer, trm_weight **view)
 
 typedef struct folder {
     trm_network *network;
-    trm_device *device; /* opened when first needed */
-    trm_stream *stream;
+    trm_evaluator evaluator;
 } folder;
-
-static trm_status open_folder(folder *self)
-{
-    if (self->device == NULL) {
-        TRM_TRY(trm_device_open(TRM_BACKEND_HOST, 0, 1, &self->device));
-    }
-    return self->stream == NULL ? trm_stream_create(self->device, &self->stream) : TRM_OK;
-}
-
-static void close_folder(folder *self)
-{
-    if (self->stream != NULL) {
-        trm_stream_destroy(self->stream);
-    }
-    if (self->device != NULL) {
-        trm_device_close(self->device);
-    }
-}
 
 static bool is_small(const trm_layer *layer)
 {
@@ -175,32 +156,10 @@ static trm_status load_input(const trm_tensor *input, void **data, void **copy)
     return trm_weight_read(input->weight, input->dtype, 0, (size_t)trm_dims_count(&input->dims), *copy);
 }
 
-static trm_status run_kernel(folder *self, trm_kernel_call *call, bool *ran)
-{
-    static const trm_kernel_table *const tables[] = {&trm_host_kernels};
-    const trm_kernel *kernel = trm_kernel_find(tables, 1, TRM_BACKEND_HOST, call);
-    if (kernel == NULL) {
-        return TRM_OK; /* the engine will say so if it does not run it either */
-    }
-    call->workspace_size = kernel->workspace == NULL ? 0 : kernel->workspace(call);
-    if (call->workspace_size > 0) {
-        TRM_TRY(trm_device_alloc(self->device, call->workspace_size, &call->workspace));
-    }
-    trm_status status = kernel->run(call);
-    if (status == TRM_OK) {
-        status = trm_stream_synchronize(self->stream);
-    }
-    trm_device_free(self->device, call->workspace);
-    *ran = status == TRM_OK;
-    return status;
-}
-
 /* Runs a layer of constants. *folded stays false where no kernel takes it. */
 static trm_status run_layer(folder *self, trm_layer *layer, bool *folded)
 {
-    TRM_TRY(open_folder(self));
-    trm_kernel_call call = {
-        .layer = &layer->desc, .n_inputs = layer->n_inputs, .n_outputs = layer->n_outputs, .stream = self->stream};
+    trm_kernel_call call = {.layer = &layer->desc, .n_inputs = layer->n_inputs, .n_outputs = layer->n_outputs};
     void *copies[TRM_MAX_LAYER_INPUTS] = {NULL};
     trm_status status = TRM_OK;
     for (int32_t i = 0; i < layer->n_inputs; i++) {
@@ -220,7 +179,7 @@ static trm_status run_layer(folder *self, trm_layer *layer, bool *folded)
         }
         call.outputs[i] = (trm_view){value, output->dtype, output->dims};
     }
-    TRM_TRY_GOTO(status, run_kernel(self, &call, folded), free_copies);
+    TRM_TRY_GOTO(status, trm_evaluator_run(&self->evaluator, &call, folded), free_copies);
     for (int32_t i = 0; *folded && i < layer->n_outputs; i++) {
         become_constant(layer, i, call.outputs[i].data, NULL);
     }
@@ -253,12 +212,13 @@ static trm_status fold_layer(folder *self, const trm_analysis *analysis, trm_lay
 trm_status trm_fold_last_layer(trm_network *network, trm_device *device, trm_stream *stream, bool *folded)
 {
     trm_layer *layer = network->layers[network->n_layers - 1];
-    folder self = {.network = network, .device = device, .stream = stream};
+    folder self = {.network = network, .evaluator = {.device = device, .stream = stream}};
     *folded = false;
     if (!is_foldable(layer) || !is_small(layer)) {
         return TRM_OK;
     }
     trm_status status = run_layer(&self, layer, folded);
+    trm_device_free(device, self.evaluator.workspace);
     if (*folded) { /* its tensors stay where they are, as constants */
         network->n_layers--;
     }
@@ -295,7 +255,7 @@ trm_status trm_pass_fold_constants(trm_network *network, int32_t *changes)
         *changes += n_folded;
     }
     free(remove);
-    close_folder(&self);
+    trm_evaluator_fini(&self.evaluator);
     trm_analysis_fini(&analysis);
     return status;
 }

@@ -22,11 +22,25 @@ typedef struct trm_plan trm_plan;
 typedef struct trm_engine trm_engine;
 typedef struct trm_context trm_context;
 
-/* The largest dims a tensor with unknown dimensions will have: an input's, or a state's. */
+/*
+ * What an input (or a state) may be like in the runs of one optimization profile. Runs take dims that lie in one of the
+ * engine's profiles, whichever; memory and kernels are planned for all of them.
+ *
+ * max is the largest dims; min and opt, of as many dimensions or none (n = 0: not said), the smallest and the usual
+ * ones. Memory is planned from all that are said: some networks need most of it for smaller inputs.
+ *
+ * For an input whose elements decide dims (a value input, layers.h, or what one is computed from), *_values are its
+ * elements in the input's type, as many as the dims of the same name have. Without max_values they are not known until
+ * a run, which then allocates what depends on them. Other elements than these may be given to a run, as long as what it
+ * needs fits into the memory planned.
+ */
 typedef struct trm_shape_bound {
     const char *tensor;
-    trm_dims max;
+    trm_dims max, min, opt;
+    const void *max_values, *min_values, *opt_values; /* copied */
+    int32_t profile; /* 0 .. TRM_MAX_PROFILES - 1; where a profile has no bound of a tensor, that of profile 0 holds */
 } trm_shape_bound;
+#define TRM_MAX_PROFILES 16
 
 /* Called with the network after each stage of the build: "import", "passes", "partition" and "final". */
 typedef void (*trm_stage_fn)(void *user, const char *stage, const trm_network *network);
@@ -36,7 +50,7 @@ typedef struct trm_build_options {
     trm_backend backend;
     trm_mesh mesh;
     int32_t rank;
-    const trm_shape_bound *bounds; /* [n_bounds]; every input or state with -1 dims needs one */
+    const trm_shape_bound *bounds; /* [n_bounds]; every input or state with -1 dims needs one; of states, profile 0 */
     int32_t n_bounds;
     trm_stage_fn on_stage; /* may be NULL */
     void *stage_user;

@@ -29,7 +29,7 @@ static trm_engine *make_engine(void)
     assert_ok(trm_network_add_layer(network, "p", &softmax, &y, 1, &p));
     assert_ok(trm_network_mark_output(network, y));
     assert_ok(trm_network_mark_output(network, p));
-    const trm_shape_bound bound = {"x", {2, {ROWS, WIDTH}}};
+    const trm_shape_bound bound = {.tensor = "x", .max = {2, {ROWS, WIDTH}}};
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     options.bounds = &bound;
     options.n_bounds = 1;

@@ -34,7 +34,7 @@ static trm_network *small_network(void)
 
 static trm_plan *small_plan(trm_network *network)
 {
-    const trm_shape_bound bound = {"x", {2, {8, 4}}};
+    const trm_shape_bound bound = {.tensor = "x", .max = {2, {8, 4}}};
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     options.bounds = &bound;
     options.n_bounds = 1;
@@ -221,7 +221,7 @@ static void test_build_refuses(void **state)
     (void)state;
     trm_network *network = small_network();
     trm_plan *plan = NULL;
-    trm_shape_bound bounds[] = {{"x", {2, {8, 4}}}, {"nobody", {1, {8}}}};
+    trm_shape_bound bounds[] = {{.tensor = "x", .max = {2, {8, 4}}}, {.tensor = "nobody", .max = {1, {8}}}};
     trm_build_options good = TRM_BUILD_OPTIONS_INIT, bad;
     good.bounds = bounds;
     good.n_bounds = 1;
@@ -290,7 +290,7 @@ static void test_engine_refuses(void **state)
     (void)state;
     trm_network *network = small_network();
     trm_engine *engine = NULL;
-    const trm_shape_bound bound = {"x", {2, {8, 4}}};
+    const trm_shape_bound bound = {.tensor = "x", .max = {2, {8, 4}}};
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     options.bounds = &bound;
     options.n_bounds = 1;

@@ -200,13 +200,9 @@ static trm_status build_engine(conformance_world *world, const trm_network *netw
     for (int32_t i = 0; i < data->n_inputs; i++) {
         const value *input = &data->inputs[i];
         const trm_tensor *tensor = trm_network_find_tensor(network, input->port.name);
-        bool open = false;
-        trm_dims dims = input->fixed || tensor == NULL ? (trm_dims){0} : trm_tensor_dims(tensor);
-        for (int32_t k = 0; k < dims.n; k++) {
-            open = open || dims.d[k] < 0;
-        }
-        if (open && input->n == 1) {
-            bounds[options.n_bounds++] = (trm_shape_bound){input->port.name, input->items[0].dims};
+        if (tensor != NULL && !input->fixed && input->n == 1) { /* the values too: they may decide dims */
+            bounds[options.n_bounds++] = (trm_shape_bound){
+                .tensor = input->port.name, .max = input->items[0].dims, .max_values = input->items[0].data};
         }
     }
     trm_plan *plan;

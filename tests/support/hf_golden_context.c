@@ -42,7 +42,7 @@ int32_t test_golden_bounds(const trm_network *network, trm_shape_bound *bounds)
             max.d[0] = TEST_GOLDEN_STEP_TOKENS;
         }
         assert_true(n < TEST_GOLDEN_MAX_BOUNDS);
-        bounds[n++] = (trm_shape_bound){tensor->name, max};
+        bounds[n++] = (trm_shape_bound){.tensor = tensor->name, .max = max};
     }
     return n;
 }

@@ -1,0 +1,459 @@
+/*
+ * The dims of a context's runs: inferring them with the values that decide them, where tensors then lie, which kernels
+ * run, and enqueueing them.
+ *
+ * Most networks are shaped once for the dims of their inputs, and enqueued as often as wanted. Where a walk of
+ * inference stops (a data-dependent layer, or values that are made on the device), a run goes in parts: the layers so
+ * far are enqueued, what was asked for is read back, and the walk goes on.
+ */
+#include "dist/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/memory_plan.h"
+
+static bool may_stop(const trm_context *context)
+{
+    return trm_inference_may_stop(context->inference);
+}
+
+/* Whether memory may be allocated in a run. */
+static bool may_grow(const trm_context *context)
+{
+    return context->extra != NULL;
+}
+
+trm_status trm_context_prepare_shapes(trm_context *context)
+{
+    const trm_plan *plan = context->engine->plan;
+    TRM_TRY(trm_inference_create(plan->network, &context->inference));
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        const trm_tensor *tensor = plan->network->tensors[i];
+        if (tensor->role == TRM_TENSOR_INPUT && trm_inference_wants(context->inference, tensor)) {
+            context->value_inputs[context->n_value_inputs++] = tensor;
+        }
+    }
+    if (plan->grows || may_stop(context)) {
+        context->extra = calloc((size_t)plan->network->n_tensors + 1, sizeof(*context->extra));
+        if (context->extra == NULL) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a context of %d tensors", plan->network->n_tensors);
+        }
+    }
+    if (may_stop(context)) {
+        void *memory;
+        TRM_TRY(trm_device_alloc_host(context->engine->world->device, TRM_LARGEST_VALUE, &memory));
+        context->read = memory;
+    }
+    return TRM_OK;
+}
+
+void trm_context_drop_shapes(trm_context *context)
+{
+    trm_device *device = context->engine->world->device;
+    for (int32_t i = 0; context->extra != NULL && i < context->engine->plan->network->n_tensors; i++) {
+        trm_device_free(device, context->extra[i].memory);
+    }
+    trm_device_free(device, context->workspace2.memory);
+    trm_device_free_host(device, context->read);
+    trm_inference_destroy(context->inference);
+    free(context->extra);
+    free(context->own_offsets);
+    free(context->sizes);
+}
+
+/* ---- where tensors lie ------------------------------------------------------------------------- */
+
+/* Views are looked through: what a RESHAPE gives, and what a SLICE gives where the dims of the run allow it, lies in
+ * what they read. */
+static void *tensor_address(trm_context *context, const trm_tensor *tensor)
+{
+    const trm_plan *plan = context->engine->plan;
+    tensor = trm_tensor_storage(tensor);
+    int64_t offset;
+    if (tensor->role == TRM_TENSOR_ACTIVATION && plan->on_host[tensor->index]) {
+        return context->memory + plan->input_offsets[tensor->index];
+    }
+    if (tensor->role == TRM_TENSOR_ACTIVATION && trm_layer_is_view(tensor->producer, context->dims, &offset)) {
+        unsigned char *from = tensor_address(context, tensor->producer->inputs[0]);
+        return from + (size_t)offset * trm_dtype_size(tensor->dtype);
+    }
+    switch (tensor->role) {
+    case TRM_TENSOR_INPUT:
+        return context->memory + plan->input_offsets[tensor->index];
+    case TRM_TENSOR_CONSTANT:
+        return context->engine->weights + plan->weight_offsets[tensor->index];
+    case TRM_TENSOR_STATE:
+        return context->state + plan->state_offsets[tensor->index];
+    case TRM_TENSOR_ACTIVATION:
+        break;
+    }
+    if (may_grow(context) && context->extra[tensor->index].memory != NULL) {
+        return context->extra[tensor->index].memory;
+    }
+    return context->activations + context->offsets[tensor->index];
+}
+
+trm_view trm_context_view(trm_context *context, const trm_tensor *tensor)
+{
+    return (trm_view){tensor_address(context, tensor), tensor->dtype, context->dims[tensor->index]};
+}
+
+static trm_status grow(trm_context *context, trm_context_extra *extra, size_t size)
+{
+    if (size > extra->capacity || extra->memory == NULL) {
+        trm_device *device = context->engine->world->device;
+        TRM_TRY(trm_stream_synchronize(context->stream)); /* the last run may read what it had */
+        trm_device_free(device, extra->memory);
+        *extra = (trm_context_extra){0};
+        TRM_TRY(trm_device_alloc(device, size > 0 ? size : 1, &extra->memory));
+        extra->capacity = size;
+    }
+    return TRM_OK;
+}
+
+/* Whether a tensor has memory of its own in the arena, and its bytes for the dims in force. */
+static bool needs_place(const trm_context *context, const trm_tensor *tensor, size_t *bytes)
+{
+    *bytes = trm_dims_bytes(&context->dims[tensor->index], tensor->dtype);
+    return tensor->role == TRM_TENSOR_ACTIVATION && !context->engine->plan->on_host[tensor->index] &&
+           trm_tensor_storage(tensor) == tensor;
+}
+
+/* Places all activations anew, for dims that the plan did not foresee: a tensor may be larger for smaller inputs.
+ * Elements -8 to 5 of an axis of 8 are five, of one of 12 only one. */
+static trm_status place_anew(trm_context *context, const trm_tensor *larger)
+{
+    const trm_plan *plan = context->engine->plan;
+    size_t n = (size_t)plan->network->n_tensors, total = 0;
+    if (context->own_offsets == NULL) {
+        context->own_offsets = calloc(n + 1, sizeof(*context->own_offsets));
+        context->sizes = calloc(n + 1, sizeof(*context->sizes));
+    }
+    if (context->own_offsets == NULL || context->sizes == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the places of %zu tensors", n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t bytes;
+        context->sizes[i] = needs_place(context, plan->network->tensors[i], &bytes) ? bytes : TRM_NO_PLACE;
+    }
+    TRM_TRY(trm_memory_plan_place(plan->network, context->sizes, context->own_offsets, &total));
+    if (total > plan->activation_bytes) {
+        char found[TRM_DIMS_TEXT_SIZE], planned[TRM_DIMS_TEXT_SIZE];
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "tensor %s has dims %s for these inputs, the largest inputs give it %s: activations need %zu bytes, "
+                 "%zu are planned; give the builder bounds (min, opt) that include them",
+                 larger->name, trm_dims_format(&context->dims[larger->index], found),
+                 trm_dims_format(&plan->max_dims[larger->index], planned), total, plan->activation_bytes);
+    }
+    context->offsets = context->own_offsets;
+    return TRM_OK;
+}
+
+/* Makes sure that the outputs of layers begin .. end - 1 have room. */
+static trm_status make_room(trm_context *context, int32_t begin, int32_t end)
+{
+    const trm_plan *plan = context->engine->plan;
+    for (int32_t i = begin; i < end; i++) {
+        const trm_layer *layer = plan->network->layers[i];
+        for (int32_t k = 0; k < layer->n_outputs; k++) {
+            const trm_tensor *tensor = layer->outputs[k];
+            size_t bytes, planned = plan->tensor_bytes[tensor->index];
+            if (!needs_place(context, tensor, &bytes) || (planned != SIZE_MAX && bytes <= planned)) {
+                continue;
+            }
+            if (!may_grow(context)) {
+                return place_anew(context, tensor);
+            }
+            TRM_TRY(grow(context, &context->extra[tensor->index], bytes));
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- values ------------------------------------------------------------------------------------ */
+
+static bool values_changed(const trm_context *context)
+{
+    for (int32_t i = 0; i < context->n_value_inputs; i++) {
+        const trm_tensor *input = context->value_inputs[i];
+        if (!trm_inference_has(context->inference, input, &context->dims[input->index],
+                               trm_context_staging((trm_context *)(uintptr_t)context, input))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Puts what was computed for layers begin .. end - 1 where the device's copy of it comes from. */
+static trm_status stage_values(trm_context *context, int32_t begin, int32_t end, bool upload)
+{
+    const trm_plan *plan = context->engine->plan;
+    for (int32_t i = begin; i < end; i++) {
+        const trm_layer *layer = plan->network->layers[i];
+        for (int32_t k = 0; k < layer->n_outputs; k++) {
+            const trm_tensor *tensor = layer->outputs[k];
+            if (!plan->on_host[tensor->index]) {
+                continue;
+            }
+            size_t bytes = trm_dims_bytes(&context->dims[tensor->index], tensor->dtype);
+            const void *elements = trm_inference_values(context->inference, tensor);
+            if (elements == NULL || bytes > plan->tensor_bytes[tensor->index]) {
+                char found[TRM_DIMS_TEXT_SIZE];
+                TRM_FAIL(TRM_ERROR_UNSUPPORTED, "values of %s, with dims %s, do not fit into %zu bytes as planned",
+                         tensor->name, trm_dims_format(&context->dims[tensor->index], found),
+                         plan->tensor_bytes[tensor->index]);
+            }
+            unsigned char *to = context->input_staging + plan->input_offsets[tensor->index];
+            memcpy(to, elements, bytes);
+            if (upload) {
+                TRM_TRY(trm_stream_upload(context->stream, context->memory + plan->input_offsets[tensor->index], to,
+                                          bytes));
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- kernels ----------------------------------------------------------------------------------- */
+
+/* Whether nothing runs: the output is where the input is, or was computed on the host. */
+static bool is_skipped(const trm_context *context, const trm_layer *layer)
+{
+    int64_t offset;
+    return layer->desc.kind == TRM_LAYER_RESHAPE || trm_layer_is_view(layer, context->dims, &offset) ||
+           trm_plan_layer_is_on_host(context->engine->plan, layer);
+}
+
+/* Fills in a step but for its workspace; raises *workspace to what it needs. */
+static trm_status choose_kernel(trm_context *context, const trm_layer *layer, trm_context_step *step, size_t *workspace)
+{
+    const trm_plan *plan = context->engine->plan;
+    trm_kernel_call *call = &step->call;
+    uint32_t value_inputs = trm_layer_value_inputs(&layer->desc);
+    trm_plan_describe_call(layer, context->dims, call);
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        call->inputs[i].data = layer->inputs[i] == NULL ? NULL : tensor_address(context, layer->inputs[i]);
+        if (layer->inputs[i] != NULL && (value_inputs >> i & 1) != 0) {
+            call->values[i] = trm_inference_values(context->inference, layer->inputs[i]);
+        }
+    }
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        call->outputs[i].data = tensor_address(context, layer->outputs[i]);
+    }
+    call->stream = context->stream;
+    call->communicator = context->engine->world->communicator;
+    step->kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, plan->backend, call);
+    if (step->kernel == NULL) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "layer %s (%s) has no %s kernel for these dims", layer->name,
+                 trm_layer_kind_name(layer->desc.kind), trm_backend_name(plan->backend));
+    }
+    size_t needed = step->kernel->workspace == NULL ? 0 : step->kernel->workspace(call);
+    if (needed > plan->workspace_bytes && !may_grow(context)) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "layer %s needs %zu bytes of workspace, the plan has %zu", layer->name, needed,
+                 plan->workspace_bytes);
+    }
+    *workspace = needed > *workspace ? needed : *workspace;
+    return TRM_OK;
+}
+
+static trm_status choose_kernels(trm_context *context, int32_t begin, int32_t end)
+{
+    const trm_plan *plan = context->engine->plan;
+    void *workspace = context->workspace;
+    size_t size = plan->workspace_bytes, needed = 0;
+    for (int32_t i = begin; i < end; i++) {
+        const trm_layer *layer = plan->network->layers[i];
+        context->steps[i].kernel = NULL;
+        if (!trm_plan_layer_is_on_host(plan, layer)) {
+            TRM_TRY(choose_kernel(context, layer, &context->steps[i], &needed));
+        }
+    }
+    if (needed > size) {
+        TRM_TRY(grow(context, &context->workspace2, needed));
+        workspace = context->workspace2.memory;
+        size = context->workspace2.capacity;
+    }
+    for (int32_t i = begin; i < end; i++) {
+        context->steps[i].call.workspace = workspace;
+        context->steps[i].call.workspace_size = size;
+    }
+    return TRM_OK;
+}
+
+/* ---- shaping ----------------------------------------------------------------------------------- */
+
+static bool profile_holds(const trm_context *context, const trm_plan_profile *profile, char *why, size_t size)
+{
+    const trm_network *network = context->engine->plan->network;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_dims *dims = &context->dims[i], *least = &profile->least[i], *most = &profile->dims[TRM_POINT_MAX][i];
+        for (int32_t k = 0; network->tensors[i]->role == TRM_TENSOR_INPUT && k < dims->n; k++) {
+            if (dims->d[k] < least->d[k] || dims->d[k] > most->d[k]) {
+                snprintf(why, size, "input %s has %lld at dimension %d, expected %lld to %lld",
+                         network->tensors[i]->name, (long long)dims->d[k], k, (long long)least->d[k],
+                         (long long)most->d[k]);
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static trm_status check_profiles(const trm_context *context)
+{
+    const trm_plan *plan = context->engine->plan;
+    char why[256] = "";
+    for (int32_t i = 0; i < plan->n_profiles; i++) {
+        if (profile_holds(context, &plan->profiles[i], why, sizeof(why))) {
+            return TRM_OK;
+        }
+    }
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s%s", why,
+             plan->n_profiles > 1 ? ", and the dims of all inputs do not fit the other profiles either" : "");
+}
+
+static trm_status begin_walk(trm_context *context)
+{
+    TRM_TRY(check_profiles(context));
+    context->shaped = false;
+    context->offsets = context->engine->plan->activation_offsets;
+    for (int32_t i = 0; i < context->n_value_inputs; i++) {
+        const trm_tensor *input = context->value_inputs[i];
+        TRM_TRY(trm_inference_give(context->inference, input, &context->dims[input->index],
+                                   trm_context_staging(context, input)));
+    }
+    return trm_inference_begin(context->inference, context->dims);
+}
+
+trm_status trm_context_shape(trm_context *context)
+{
+    if (context->shaped && !values_changed(context)) {
+        return TRM_OK;
+    }
+    trm_inference_stop stop;
+    int32_t n = context->engine->plan->network->n_layers;
+    TRM_TRY(begin_walk(context));
+    TRM_TRY(trm_inference_run(context->inference, &stop));
+    if (stop.state != TRM_INFERENCE_DONE) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "dims of layer %s are known in a run only", stop.layer->name);
+    }
+    TRM_TRY(make_room(context, 0, n));
+    TRM_TRY(choose_kernels(context, 0, n));
+    TRM_TRY(stage_values(context, 0, n, false));
+    context->shaped = true;
+    return TRM_OK;
+}
+
+/* ---- running ----------------------------------------------------------------------------------- */
+
+static trm_status upload_inputs(trm_context *context)
+{
+    return trm_stream_upload(context->stream, context->memory, context->input_staging,
+                             context->engine->plan->input_bytes);
+}
+
+static trm_status run_step(trm_context *context, int32_t index)
+{
+    const trm_context_step *step = &context->steps[index];
+    const trm_layer *layer = context->engine->plan->network->layers[index];
+    if (is_skipped(context, layer)) {
+        return TRM_OK;
+    }
+    trm_status status = step->kernel->run(&step->call);
+    return status == TRM_OK ? TRM_OK : trm_fail_in(status, "layer %s (%s)", layer->name, step->kernel->name);
+}
+
+static trm_status run_steps(trm_context *context, int32_t begin, int32_t end, bool tune)
+{
+    bool marked = context->profiling && !trm_stream_is_capturing(context->stream);
+    for (int32_t i = begin; i < end; i++) {
+        const trm_context_step *step = &context->steps[i];
+        if (tune && step->kernel != NULL && step->kernel->tune != NULL) {
+            TRM_TRY(step->kernel->tune(&step->call));
+        }
+        if (marked) {
+            TRM_TRY(trm_event_record(context->marks[i], context->stream));
+        }
+        TRM_TRY(run_step(context, i));
+    }
+    if (marked && end == context->engine->plan->network->n_layers) {
+        TRM_TRY(trm_event_record(context->marks[end], context->stream));
+    }
+    return TRM_OK;
+}
+
+/* Reads what the walk stopped at back from the device; ranks that hold the same tensors must see the same. */
+static trm_status answer_stop(trm_context *context, const trm_inference_stop *stop)
+{
+    trm_world *world = context->engine->world;
+    const trm_plan *plan = context->engine->plan;
+    trm_view view = trm_context_view(context, stop->tensor);
+    size_t bytes = trm_dims_bytes(&view.dims, view.dtype);
+    if (bytes > TRM_LARGEST_VALUE) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s decides dims of layer %s with %zu bytes of values, expected at most %zu",
+                 stop->tensor->name, stop->layer->name, bytes, TRM_LARGEST_VALUE);
+    }
+    TRM_TRY(trm_stream_download(context->stream, context->read, view.data, bytes));
+    TRM_TRY(trm_context_wait(context));
+    bool same_on_all = plan->mesh.size[TRM_AXIS_TP] == world->size && !plan->partition.as_written;
+    if (world->size > 1 && same_on_all && world->bootstrap != NULL) {
+        TRM_TRY(trm_world_agree(world, stop->tensor->name, context->read, bytes));
+    }
+    if (stop->state == TRM_INFERENCE_VALUES) {
+        return trm_inference_give(context->inference, stop->tensor, &view.dims, context->read);
+    }
+    int64_t count;
+    memcpy(&count, context->read, sizeof(count));
+    if (count < 0) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "layer %s counted %lld entries", stop->layer->name, (long long)count);
+    }
+    return trm_inference_give_count(context->inference, count);
+}
+
+/* A run in parts, as far as dims are known each. */
+static trm_status run_in_parts(trm_context *context, bool tune)
+{
+    int32_t begin = 0, end, n = context->engine->plan->network->n_layers;
+    trm_inference_stop stop;
+    if (trm_stream_is_capturing(context->stream)) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a network whose dims depend on data cannot be captured");
+    }
+    TRM_TRY(begin_walk(context));
+    do {
+        TRM_TRY(trm_inference_run(context->inference, &stop));
+        end = stop.state == TRM_INFERENCE_DONE ? n : stop.layer->index + (stop.state == TRM_INFERENCE_COUNT ? 1 : 0);
+        TRM_TRY(make_room(context, begin, end));
+        TRM_TRY(choose_kernels(context, begin, end));
+        TRM_TRY(stage_values(context, begin, end, begin > 0));
+        if (begin == 0) {
+            TRM_TRY(upload_inputs(context));
+        }
+        TRM_TRY(run_steps(context, begin, end, tune));
+        if (stop.state != TRM_INFERENCE_DONE) {
+            TRM_TRY(answer_stop(context, &stop));
+        }
+        begin = end;
+    } while (stop.state != TRM_INFERENCE_DONE);
+    return TRM_OK;
+}
+
+static trm_status run_at_once(trm_context *context, bool tune)
+{
+    TRM_TRY(trm_context_shape(context));
+    TRM_TRY(upload_inputs(context));
+    return run_steps(context, 0, context->engine->plan->network->n_layers, tune);
+}
+
+trm_status trm_context_tune(trm_context *context)
+{
+    TRM_TRY(may_stop(context) ? run_in_parts(context, true) : run_at_once(context, true));
+    return trm_context_wait(context);
+}
+
+trm_status trm_context_enqueue(trm_context *context)
+{
+    return may_stop(context) ? run_in_parts(context, false) : run_at_once(context, false);
+}

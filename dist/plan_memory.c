@@ -1,0 +1,513 @@
+/*
+ * What a plan knows of memory: the profiles, and how much every tensor needs at their points (min, opt, max).
+ *
+ * Dims are inferred at each point. A tensor gets what it needs most at any of them; those whose dims no point tells
+ * (the count of a data-dependent layer is bounded, but values made on the device are not known) get memory in a run.
+ */
+#include "dist/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "graph/inference.h"
+#include "graph/memory_plan.h"
+
+static const char *const point_names[] = {"min", "opt", "max"};
+
+const trm_kernel_table *const trm_all_kernels[] = {
+    &trm_cuda_kernels,
+    &trm_host_kernels,
+    &trm_attention_kernels,
+    &trm_collective_kernels,
+};
+const int32_t trm_all_kernels_count = sizeof(trm_all_kernels) / sizeof(trm_all_kernels[0]);
+
+void trm_plan_describe_call(const trm_layer *layer, const trm_dims *dims, trm_kernel_call *call)
+{
+    *call = (trm_kernel_call){.layer = &layer->desc, .n_inputs = layer->n_inputs, .n_outputs = layer->n_outputs};
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        if (layer->inputs[i] != NULL) {
+            call->inputs[i] = (trm_view){NULL, layer->inputs[i]->dtype, dims[layer->inputs[i]->index]};
+            call->constants |= layer->inputs[i]->role == TRM_TENSOR_CONSTANT ? 1u << i : 0;
+        }
+    }
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        call->outputs[i] = (trm_view){NULL, layer->outputs[i]->dtype, dims[layer->outputs[i]->index]};
+    }
+}
+
+bool trm_plan_layer_is_on_host(const trm_plan *plan, const trm_layer *layer)
+{
+    bool is = layer->n_outputs > 0;
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        is = is && plan->on_host[layer->outputs[i]->index];
+    }
+    return is;
+}
+
+static bool dims_are_known(const trm_dims *dims)
+{
+    bool known = true;
+    for (int32_t i = 0; i < dims->n; i++) {
+        known = known && dims->d[i] >= 0;
+    }
+    return known;
+}
+
+static bool call_is_known(const trm_kernel_call *call)
+{
+    bool known = true;
+    for (int32_t i = 0; i < call->n_inputs; i++) {
+        known = known && dims_are_known(&call->inputs[i].dims);
+    }
+    for (int32_t i = 0; i < call->n_outputs; i++) {
+        known = known && dims_are_known(&call->outputs[i].dims);
+    }
+    return known;
+}
+
+/* Raises *workspace to what any kernel that may be chosen for these dims needs. */
+static trm_status measure_workspace(const trm_plan *plan, const trm_dims *dims, size_t *workspace)
+{
+    for (int32_t i = 0; i < plan->network->n_layers; i++) {
+        const trm_layer *layer = plan->network->layers[i];
+        trm_kernel_call call;
+        trm_plan_describe_call(layer, dims, &call);
+        if (trm_plan_layer_is_on_host(plan, layer) || !call_is_known(&call)) {
+            continue;
+        }
+        const trm_kernel *kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, plan->backend, &call);
+        if (kernel == NULL) {
+            TRM_FAIL(TRM_ERROR_UNSUPPORTED, "layer %s (%s on %s) has no %s kernel", layer->name,
+                     trm_layer_kind_name(layer->desc.kind),
+                     layer->n_inputs > 0 && layer->inputs[0] != NULL ? trm_dtype_name(layer->inputs[0]->dtype)
+                                                                     : "nothing",
+                     trm_backend_name(plan->backend));
+        }
+        size_t needed = kernel->workspace == NULL ? 0 : kernel->workspace(&call);
+        *workspace = needed > *workspace ? needed : *workspace;
+    }
+    *workspace = trm_align_up(*workspace, TRM_TENSOR_ALIGNMENT);
+    return TRM_OK;
+}
+
+/* Gives every tensor of one role its place in that role's region; values computed on the host lie with the inputs. */
+static trm_status lay_out(const trm_plan *plan, trm_tensor_role role, size_t *offsets, size_t *total)
+{
+    *total = 0;
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        const trm_tensor *tensor = plan->network->tensors[i];
+        offsets[i] = SIZE_MAX;
+        bool is_value = role == TRM_TENSOR_INPUT && plan->on_host[i];
+        if (tensor->role == role || is_value) {
+            size_t bytes = plan->tensor_bytes[i];
+            if (!is_value) {
+                TRM_TRY(trm_tensor_bytes(tensor, &plan->max_dims[i], &bytes));
+            }
+            offsets[i] = *total;
+            if (bytes > SIZE_MAX - TRM_TENSOR_ALIGNMENT ||
+                !trm_checked_add(*total, trm_align_up(bytes, TRM_TENSOR_ALIGNMENT), total)) {
+                TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "tensor %s brings the plan past the address space", tensor->name);
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+/* Sums of the regions may be taken without a check from here on. */
+static trm_status check_total(const trm_plan *plan)
+{
+    const size_t parts[] = {plan->weight_bytes, plan->state_bytes, plan->input_bytes, plan->activation_bytes,
+                            plan->workspace_bytes};
+    size_t total = 0;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (!trm_checked_add(total, parts[i], &total) || total > PTRDIFF_MAX) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "the plan needs more memory than there are addresses");
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- points ------------------------------------------------------------------------------------ */
+
+/* Infers dims [n_tensors] with those of inputs and states set; counts are the largest, values are those of the point,
+ * or with a NULL profile not known. */
+static trm_status infer_point(trm_inference *inference, const trm_plan *plan, const trm_plan_profile *profile,
+                              trm_plan_point point, trm_dims *dims)
+{
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        const trm_tensor *tensor = plan->network->tensors[i];
+        if (tensor->role == TRM_TENSOR_INPUT && trm_inference_wants(inference, tensor)) {
+            TRM_TRY(
+                trm_inference_give(inference, tensor, &dims[i], profile == NULL ? NULL : profile->values[point][i]));
+        }
+    }
+    TRM_TRY(trm_inference_begin(inference, dims));
+    trm_inference_stop stop;
+    TRM_TRY(trm_inference_run(inference, &stop));
+    while (stop.state != TRM_INFERENCE_DONE) {
+        if (stop.state == TRM_INFERENCE_COUNT) {
+            TRM_TRY(trm_inference_give_count(inference, -1));
+        } else {
+            TRM_TRY(trm_inference_give(inference, stop.tensor, NULL, NULL));
+        }
+        TRM_TRY(trm_inference_run(inference, &stop));
+    }
+    return TRM_OK;
+}
+
+/* Dims of inputs at a point; the rest is as in max_dims. */
+static void start_point(const trm_plan *plan, const trm_plan_profile *profile, trm_plan_point point, trm_dims *dims)
+{
+    memcpy(dims, plan->max_dims, (size_t)plan->network->n_tensors * sizeof(*dims));
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        if (plan->network->tensors[i]->role == TRM_TENSOR_INPUT) {
+            dims[i] = profile->dims[point][i];
+        }
+    }
+}
+
+/* Raises tensor_bytes to what the point needs, and keeps of on_host what it could compute. */
+static trm_status measure_tensors(trm_plan *plan, const trm_inference *inference, const trm_dims *dims)
+{
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        const trm_tensor *tensor = plan->network->tensors[i];
+        if (tensor->role != TRM_TENSOR_ACTIVATION) {
+            continue;
+        }
+        size_t bytes = SIZE_MAX;
+        if (dims_are_known(&dims[i])) {
+            TRM_TRY(trm_tensor_bytes(tensor, &dims[i], &bytes));
+        }
+        plan->tensor_bytes[i] = bytes > plan->tensor_bytes[i] ? bytes : plan->tensor_bytes[i];
+        plan->on_host[i] = plan->on_host[i] && trm_inference_computed(inference, tensor);
+    }
+    return TRM_OK;
+}
+
+typedef enum point_use { USE_TENSORS, USE_WORKSPACE } point_use;
+
+/* Walks over all points of all profiles, the largest of profile 0 last, which max_dims then has of activations. */
+static trm_status walk_points(trm_plan *plan, trm_inference *inference, trm_dims *dims, point_use use)
+{
+    for (int32_t p = plan->n_profiles; p-- > 0;) {
+        const trm_plan_profile *profile = &plan->profiles[p];
+        for (int32_t point = 0; point < TRM_POINT_COUNT; point++) {
+            if (!profile->has[point]) {
+                continue;
+            }
+            start_point(plan, profile, (trm_plan_point)point, dims);
+            trm_status status = infer_point(inference, plan, profile, (trm_plan_point)point, dims);
+            if (status == TRM_OK && use == USE_TENSORS) {
+                status = measure_tensors(plan, inference, dims);
+            } else if (status == TRM_OK) {
+                status = measure_workspace(plan, dims, &plan->workspace_bytes);
+            }
+            if (status != TRM_OK) {
+                return plan->n_profiles == 1 && point == TRM_POINT_MAX
+                           ? status
+                           : trm_fail_in(status, "profile %d at its %s dims", p, point_names[point]);
+            }
+        }
+    }
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        if (plan->network->tensors[i]->role == TRM_TENSOR_ACTIVATION) {
+            plan->max_dims[i] = dims[i];
+        }
+    }
+    return TRM_OK;
+}
+
+/* What activations need in the arena: values computed on the host lie elsewhere. */
+static trm_status place_activations(trm_plan *plan, size_t *sizes)
+{
+    plan->grows = false;
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        bool is_activation = plan->network->tensors[i]->role == TRM_TENSOR_ACTIVATION;
+        sizes[i] = plan->on_host[i] ? TRM_NO_PLACE : plan->tensor_bytes[i];
+        plan->grows = plan->grows || (is_activation && plan->tensor_bytes[i] == SIZE_MAX);
+    }
+    return trm_memory_plan_place(plan->network, sizes, plan->activation_offsets, &plan->activation_bytes);
+}
+
+static trm_status plan_with(trm_plan *plan, trm_inference *inference, trm_dims *dims, size_t *sizes)
+{
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        plan->tensor_bytes[i] = 0;
+        plan->on_host[i] = plan->network->tensors[i]->role == TRM_TENSOR_ACTIVATION;
+    }
+    plan->workspace_bytes = 0;
+    TRM_TRY(walk_points(plan, inference, dims, USE_TENSORS));
+    TRM_TRY(walk_points(plan, inference, dims, USE_WORKSPACE));
+    TRM_TRY(lay_out(plan, TRM_TENSOR_CONSTANT, plan->weight_offsets, &plan->weight_bytes));
+    TRM_TRY(lay_out(plan, TRM_TENSOR_STATE, plan->state_offsets, &plan->state_bytes));
+    TRM_TRY(lay_out(plan, TRM_TENSOR_INPUT, plan->input_offsets, &plan->input_bytes));
+    TRM_TRY(place_activations(plan, sizes));
+    return check_total(plan);
+}
+
+/* Runs `use` with what inference needs. */
+static trm_status with_inference(trm_plan *plan, trm_status (*use)(trm_plan *, trm_inference *, trm_dims *, size_t *))
+{
+    size_t n = (size_t)plan->network->n_tensors + 1;
+    trm_dims *dims = calloc(n, sizeof(*dims));
+    size_t *sizes = calloc(n, sizeof(*sizes));
+    trm_inference *inference = NULL;
+    trm_status status;
+    if (dims == NULL || sizes == NULL) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the dims of %zu tensors", n - 1);
+        goto done;
+    }
+    TRM_TRY_GOTO(status, trm_inference_create(plan->network, &inference), done);
+    status = use(plan, inference, dims, sizes);
+done:
+    trm_inference_destroy(inference);
+    free(dims);
+    free(sizes);
+    return status;
+}
+
+trm_status trm_plan_lay_out_memory(trm_plan *plan)
+{
+    return with_inference(plan, plan_with);
+}
+
+trm_status trm_plan_set_state_blocks(trm_plan *plan, int64_t blocks)
+{
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        const trm_tensor *tensor = plan->network->tensors[i];
+        if (tensor->role == TRM_TENSOR_STATE && tensor->dims.n > 0 && tensor->dims.d[0] < 0) {
+            plan->max_dims[i].d[0] = blocks;
+        }
+    }
+    return trm_plan_lay_out_memory(plan);
+}
+
+trm_status trm_plan_cover(trm_plan *plan, const trm_dims *dims)
+{
+    trm_dims *all = calloc((size_t)plan->network->n_tensors + 1, sizeof(*all));
+    trm_inference *inference = NULL;
+    trm_status status;
+    if (all == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the dims of %d tensors", plan->network->n_tensors);
+    }
+    memcpy(all, plan->max_dims, (size_t)plan->network->n_tensors * sizeof(*all));
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        if (plan->network->tensors[i]->role == TRM_TENSOR_INPUT) {
+            all[i] = dims[i];
+        }
+    }
+    TRM_TRY_GOTO(status, trm_inference_create(plan->network, &inference), done);
+    TRM_TRY_GOTO(status, infer_point(inference, plan, NULL, TRM_POINT_MAX, all), done);
+    TRM_TRY_GOTO(status, measure_workspace(plan, all, &plan->workspace_bytes), done);
+    status = check_total(plan);
+done:
+    trm_inference_destroy(inference);
+    free(all);
+    return status;
+}
+
+/* ---- bounds ------------------------------------------------------------------------------------ */
+
+static const trm_dims *point_dims(const trm_shape_bound *bound, trm_plan_point point)
+{
+    const trm_dims *dims = point == TRM_POINT_MIN ? &bound->min : point == TRM_POINT_OPT ? &bound->opt : &bound->max;
+    return dims->n == 0 ? &bound->max : dims;
+}
+
+static const void *point_values(const trm_shape_bound *bound, trm_plan_point point)
+{
+    const void *values = point == TRM_POINT_MIN   ? bound->min_values
+                         : point == TRM_POINT_OPT ? bound->opt_values
+                                                  : bound->max_values;
+    return values == NULL ? bound->max_values : values;
+}
+
+static bool says_point(const trm_shape_bound *bound, trm_plan_point point)
+{
+    return point == TRM_POINT_MAX || (point == TRM_POINT_MIN ? bound->min.n > 0 || bound->min_values != NULL
+                                                             : bound->opt.n > 0 || bound->opt_values != NULL);
+}
+
+/* The bound of `tensor`, which is of the rank's network: dimensions that the network knows must agree with it. */
+static trm_status apply_bound(const trm_tensor *tensor, const trm_dims *bound, trm_dims *max)
+{
+    if (bound->n != tensor->dims.n) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "bound of %s has %d dimensions, expected %d", tensor->name, bound->n,
+                 tensor->dims.n);
+    }
+    *max = tensor->dims;
+    for (int32_t i = 0; i < max->n; i++) {
+        if (max->d[i] < 0) {
+            max->d[i] = bound->d[i];
+        }
+        if (max->d[i] < 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "bound of %s has dimension %lld at position %d, expected a size",
+                     tensor->name, (long long)max->d[i], i);
+        }
+    }
+    return TRM_OK;
+}
+
+/* Dims of one point of a bound: sizes, the known ones as they are in the network, min <= opt <= max. */
+static trm_status check_point(const trm_tensor *tensor, const trm_shape_bound *bound, trm_plan_point point)
+{
+    const trm_dims *found = point_dims(bound, point);
+    const trm_dims *above = point == TRM_POINT_MAX ? found : point_dims(bound, (trm_plan_point)(point + 1));
+    trm_dims dims;
+    TRM_TRY(apply_bound(tensor, found, &dims));
+    for (int32_t k = 0; k < dims.n; k++) {
+        if (dims.d[k] != found->d[k]) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "bound of %s has %lld at dimension %d, expected %lld", tensor->name,
+                     (long long)found->d[k], k, (long long)dims.d[k]);
+        }
+        if (above->n == dims.n && dims.d[k] > above->d[k]) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "bound of %s has %lld as %s and %lld as %s of dimension %d",
+                     tensor->name, (long long)dims.d[k], point_names[point], (long long)above->d[k],
+                     point_names[point + 1], k);
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_plan_check_bounds(const trm_network *network, const trm_build_options *options)
+{
+    for (int32_t i = 0; i < options->n_bounds; i++) {
+        const trm_shape_bound *bound = &options->bounds[i];
+        const trm_tensor *tensor = trm_network_find_tensor(network, bound->tensor);
+        if (tensor == NULL || (tensor->role != TRM_TENSOR_INPUT && tensor->role != TRM_TENSOR_STATE)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "there is a bound for %s, which is no input or state of the network",
+                     bound->tensor == NULL ? "NULL" : bound->tensor);
+        }
+        if (bound->profile < 0 || bound->profile >= TRM_MAX_PROFILES) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "bound of %s is of profile %d, expected 0 to %d", tensor->name,
+                     bound->profile, TRM_MAX_PROFILES - 1);
+        }
+        for (int32_t point = TRM_POINT_COUNT; point-- > 0;) {
+            TRM_TRY(check_point(tensor, bound, (trm_plan_point)point));
+        }
+    }
+    return TRM_OK;
+}
+
+static const trm_shape_bound *find_bound(const trm_build_options *options, const char *name, int32_t profile)
+{
+    const trm_shape_bound *found = NULL;
+    for (int32_t i = 0; i < options->n_bounds; i++) {
+        const trm_shape_bound *bound = &options->bounds[i];
+        if (strcmp(bound->tensor, name) == 0 && (bound->profile == profile || (found == NULL && bound->profile == 0))) {
+            found = bound;
+        }
+    }
+    return found;
+}
+
+/* Takes what a bound says of an input at all points of a profile. */
+static trm_status set_input_points(trm_plan *plan, trm_plan_profile *profile, const trm_tensor *tensor,
+                                   const trm_shape_bound *bound)
+{
+    const trm_shape_bound fixed = {.tensor = tensor->name, .max = tensor->dims};
+    bound = bound == NULL ? &fixed : bound;
+    for (int32_t point = 0; point < TRM_POINT_COUNT; point++) {
+        trm_dims *dims = &profile->dims[point][tensor->index];
+        TRM_TRY(apply_bound(tensor, point_dims(bound, (trm_plan_point)point), dims));
+        profile->has[point] = profile->has[point] || says_point(bound, (trm_plan_point)point);
+        const void *values = point_values(bound, (trm_plan_point)point);
+        if (values != NULL) {
+            size_t bytes;
+            TRM_TRY(trm_tensor_bytes(tensor, dims, &bytes));
+            void *copy = trm_arena_alloc(&plan->arena, bytes > 0 ? bytes : 1);
+            if (copy == NULL) {
+                return TRM_ERROR_OUT_OF_MEMORY;
+            }
+            profile->values[point][tensor->index] = memcpy(copy, values, bytes);
+        }
+    }
+    return TRM_OK;
+}
+
+/* The smallest dims of an input that its bound does not say anything of are 0. */
+static void open_downwards(const trm_plan *plan, trm_plan_profile *profile, const trm_build_options *options,
+                           int32_t index)
+{
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        const trm_tensor *tensor = plan->network->tensors[i];
+        const trm_shape_bound *bound = find_bound(options, tensor->name, index);
+        for (int32_t k = 0; tensor->role == TRM_TENSOR_INPUT && k < tensor->dims.n; k++) {
+            if (tensor->dims.d[k] < 0 && (bound == NULL || bound->min.n == 0)) {
+                profile->least[i].d[k] = 0;
+            }
+        }
+    }
+}
+
+static trm_status set_profile(trm_plan *plan, const trm_build_options *options, int32_t index)
+{
+    trm_plan_profile *profile = &plan->profiles[index];
+    size_t n = (size_t)plan->network->n_tensors;
+    profile->least = trm_arena_array(&plan->arena, n, sizeof(trm_dims));
+    for (int32_t point = 0; point < TRM_POINT_COUNT; point++) {
+        profile->dims[point] = trm_arena_array(&plan->arena, n, sizeof(trm_dims));
+        profile->values[point] = trm_arena_array(&plan->arena, n, sizeof(void *));
+        if (profile->dims[point] == NULL || profile->values[point] == NULL || profile->least == NULL) {
+            return TRM_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        const trm_tensor *tensor = plan->network->tensors[i];
+        trm_dims *max = &plan->max_dims[i];
+        if (tensor->role != TRM_TENSOR_INPUT && tensor->role != TRM_TENSOR_STATE) {
+            continue;
+        }
+        const trm_shape_bound *bound = find_bound(options, tensor->name, index);
+        if (bound == NULL && !dims_are_known(&tensor->dims)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s %s has unknown dimensions and no bound",
+                     tensor->role == TRM_TENSOR_INPUT ? "input" : "state", tensor->name);
+        }
+        if (tensor->role == TRM_TENSOR_STATE) {
+            TRM_TRY(apply_bound(tensor, bound == NULL ? &tensor->dims : &bound->max, max));
+            continue;
+        }
+        TRM_TRY(set_input_points(plan, profile, tensor, bound));
+        const trm_dims *largest = &profile->dims[TRM_POINT_MAX][i];
+        max->n = largest->n;
+        for (int32_t k = 0; k < max->n; k++) {
+            max->d[k] = largest->d[k] > max->d[k] ? largest->d[k] : max->d[k];
+        }
+    }
+    memcpy(profile->least, profile->dims[TRM_POINT_MIN], n * sizeof(trm_dims));
+    open_downwards(plan, profile, options, index);
+    return TRM_OK;
+}
+
+trm_status trm_plan_set_profiles(trm_plan *plan, const trm_build_options *options)
+{
+    size_t n = (size_t)plan->network->n_tensors;
+    plan->max_dims = trm_arena_array(&plan->arena, n, sizeof(trm_dims));
+    plan->on_host = trm_arena_array(&plan->arena, n, sizeof(bool));
+    size_t **tables[] = {&plan->weight_offsets, &plan->state_offsets, &plan->input_offsets, &plan->activation_offsets,
+                         &plan->tensor_bytes};
+    bool allocated = plan->max_dims != NULL && plan->on_host != NULL;
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+        *tables[i] = trm_arena_array(&plan->arena, n, sizeof(size_t));
+        allocated = allocated && *tables[i] != NULL;
+    }
+    if (!allocated) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const trm_tensor *tensor = plan->network->tensors[i];
+        plan->max_dims[i] = tensor->role == TRM_TENSOR_CONSTANT ? tensor->dims : (trm_dims){0};
+    }
+    plan->n_profiles = 1;
+    for (int32_t i = 0; i < options->n_bounds; i++) {
+        int32_t profile = options->bounds[i].profile;
+        plan->n_profiles = profile >= plan->n_profiles ? profile + 1 : plan->n_profiles;
+    }
+    for (int32_t i = 0; i < plan->n_profiles; i++) {
+        TRM_TRY(set_profile(plan, options, i));
+    }
+    return TRM_OK;
+}

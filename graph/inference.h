@@ -1,0 +1,67 @@
+/*
+ * Shape inference of a network for the dims of one run, with the values that decide dims.
+ *
+ * The walk goes through the layers in order. Where a rule needs elements of a value input (layers.h), they are found
+ * among constants and inputs, and computed here, on the host, where they follow from those and from dims by small
+ * layers (at most TRM_LARGEST_VALUE bytes each). Where they are made by other layers, and where the number of entries
+ * of a data-dependent layer is asked for, the walk stops until it is told.
+ *
+ *     trm_inference_begin(self, dims);
+ *     do trm_inference_run(self, &stop) and give what it asks for
+ *     while (stop.state != TRM_INFERENCE_DONE);
+ *
+ * Memory of values is kept from walk to walk: nothing is allocated for dims that are not larger than before.
+ */
+#ifndef TRM_GRAPH_INFERENCE_H
+#define TRM_GRAPH_INFERENCE_H
+
+#include "graph/network.h"
+
+#define TRM_LARGEST_VALUE ((size_t)64 << 10)
+
+typedef struct trm_inference trm_inference;
+
+typedef enum trm_inference_state {
+    TRM_INFERENCE_DONE = 0,
+    TRM_INFERENCE_VALUES, /* elements of `tensor` are needed before `layer`'s dims are known */
+    TRM_INFERENCE_COUNT   /* `layer` is data-dependent: its outputs have dims of the most entries; how many are there */
+} trm_inference_state;
+
+typedef struct trm_inference_stop {
+    trm_inference_state state;
+    const trm_layer *layer;
+    const trm_tensor *tensor; /* VALUES: what is needed; COUNT: the layer's output that holds the number */
+} trm_inference_stop;
+
+/* The network must not change while the inference is in use. */
+trm_status trm_inference_create(const trm_network *network, trm_inference **inference);
+void trm_inference_destroy(trm_inference *inference);
+
+/* Whether values of an input of the network may decide dims. */
+bool trm_inference_wants(const trm_inference *inference, const trm_tensor *input);
+/* Whether the walk of any dims can stop: not all values follow from dims, constants and inputs. */
+bool trm_inference_may_stop(const trm_inference *inference);
+
+/*
+ * Starts a walk. dims [n_tensors] must be set for inputs and states and are filled in by the walk; those of values not
+ * known are -1. Values of inputs given before stay given.
+ */
+trm_status trm_inference_begin(trm_inference *inference, trm_dims *dims);
+trm_status trm_inference_run(trm_inference *inference, trm_inference_stop *stop);
+
+/* Gives the elements of an input before begin, or of the tensor a walk stopped at; they are copied. NULL: not known,
+ * dims that follow are -1. */
+trm_status trm_inference_give(trm_inference *inference, const trm_tensor *tensor, const trm_dims *dims,
+                              const void *elements);
+/* The number of entries a walk stopped at; negative: the most there can be. */
+trm_status trm_inference_give_count(trm_inference *inference, int64_t count);
+
+/* Elements of a tensor as far as the walk has come, or NULL. */
+const void *trm_inference_values(const trm_inference *inference, const trm_tensor *tensor);
+/* Whether they were computed here. */
+bool trm_inference_computed(const trm_inference *inference, const trm_tensor *tensor);
+/* Whether elements given for an input are these. */
+bool trm_inference_has(const trm_inference *inference, const trm_tensor *input, const trm_dims *dims,
+                       const void *elements);
+
+#endif

@@ -1,0 +1,302 @@
+/* Contexts of networks whose dims follow from values or from data. */
+#include "graph/nets.h"
+
+#include <trireme/trireme.h>
+
+#include "dist/engine.h"
+
+static trm_world *world;
+
+typedef struct run {
+    trm_engine *engine;
+    trm_context *context;
+} run;
+
+static void open_run(run *r, trm_network *network, const trm_shape_bound *bounds, int32_t n_bounds)
+{
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    trm_plan *plan = NULL;
+    options.bounds = bounds;
+    options.n_bounds = n_bounds;
+    *r = (run){NULL, NULL};
+    assert_ok(trm_build(network, &options, &plan));
+    assert_ok(trm_engine_create(plan, world, NULL, NULL, &r->engine));
+    assert_ok(trm_context_create(r->engine, &r->context));
+    trm_network_destroy(network);
+}
+
+static void close_run(run *r)
+{
+    trm_context_destroy(r->context);
+    trm_engine_destroy(r->engine);
+}
+
+static trm_tensor *net_integers(trm_network *network, const char *name, trm_dims dims, const int64_t *values)
+{
+    trm_tensor *tensor = NULL;
+    assert_ok(trm_network_add_constant(network, name, TRM_I64, dims, values, &tensor));
+    return tensor;
+}
+
+static void set_floats(run *r, const char *name, trm_dims dims)
+{
+    float values[256];
+    for (int i = 0; i < 256; i++) {
+        values[i] = (float)i;
+    }
+    assert_ok(trm_context_set_input(r->context, name, dims, values));
+}
+
+static void assert_dims(run *r, const char *name, trm_dims expected, const void **data)
+{
+    trm_dims dims;
+    char found_text[TRM_DIMS_TEXT_SIZE], expected_text[TRM_DIMS_TEXT_SIZE];
+    assert_ok(trm_context_output(r->context, name, &dims, data));
+    assert_string_equal(trm_dims_format(&dims, found_text), trm_dims_format(&expected, expected_text));
+}
+
+/* x [?, 6] -> [?, 2, 3] by concat(shape(x)[0:1], {2, 3}), computed on the host. */
+static void a_shape_computed_from_dims(void **state)
+{
+    (void)state;
+    static const int64_t rest[] = {2, 3};
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 6));
+    trm_layer_desc shape = {.kind = TRM_LAYER_SHAPE, .shape = {0, 1}}, concat = {.kind = TRM_LAYER_CONCAT};
+    trm_layer_desc reshape = {.kind = TRM_LAYER_RESHAPE};
+    trm_tensor *rows = net_layer(network, "rows", shape, x, NULL, NULL, NULL);
+    trm_tensor *sizes =
+        net_layer(network, "sizes", concat, rows, net_integers(network, "rest", DIMS(2), rest), NULL, NULL);
+    trm_tensor *relu = net_unary(network, "relu", TRM_ACTIVATION_RELU, x);
+    trm_tensor *y = net_layer(network, "y", reshape, relu, sizes, NULL, NULL);
+    net_output(network, y);
+    net_output(network, sizes);
+    net_output(network, net_unary(network, "z", TRM_ACTIVATION_RELU, y));
+    const trm_shape_bound bound = {.tensor = "x", .max = DIMS(8, 6)};
+    run r;
+    open_run(&r, network, &bound, 1);
+    for (int64_t n = 8; n >= 0; n -= 2) {
+        const void *data;
+        set_floats(&r, "x", DIMS(n, 6));
+        assert_ok(trm_context_run(r.context));
+        assert_dims(&r, "y", DIMS(n, 2, 3), &data);
+        assert_true(n == 0 || ((const float *)data)[6 * n - 1] == (float)(6 * n - 1));
+        assert_dims(&r, "sizes", DIMS(3), &data);
+        assert_int_equal(((const int64_t *)data)[0], n);
+        assert_int_equal(((const int64_t *)data)[2], 3);
+        assert_dims(&r, "z", DIMS(n, 2, 3), &data);
+    }
+    close_run(&r);
+}
+
+/* x [12] reshaped and then expanded by what inputs say: dims change with values alone. */
+static void shapes_given_as_inputs(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(12)), *shape = net_input(network, "shape", TRM_I64, DIMS(2));
+    trm_tensor *times = net_input(network, "times", TRM_I64, DIMS(2));
+    trm_layer_desc reshape = {.kind = TRM_LAYER_RESHAPE}, tile = {.kind = TRM_LAYER_TILE};
+    trm_tensor *square = net_layer(network, "square", reshape, x, shape, NULL, NULL);
+    net_output(network, net_layer(network, "y", tile, square, times, NULL, NULL));
+    const int64_t most[] = {3, 4}, twice[] = {2, 1};
+    const trm_shape_bound bounds[] = {{.tensor = "shape", .max = DIMS(2), .max_values = most},
+                                      {.tensor = "times", .max = DIMS(2), .max_values = twice}};
+    run r;
+    open_run(&r, network, bounds, 2);
+    set_floats(&r, "x", DIMS(12));
+    const int64_t shapes[][2] = {{3, 4}, {4, -1}, {1, 12}}, repeats[][2] = {{2, 1}, {1, 1}, {1, 2}};
+    const int64_t expected[][2] = {{6, 4}, {4, 3}, {1, 24}};
+    for (int i = 0; i < 6; i++) { /* the second time in one shape's memory of the other */
+        const void *data;
+        assert_ok(trm_context_set_input(r.context, "shape", DIMS(2), shapes[i % 3]));
+        assert_ok(trm_context_set_input(r.context, "times", DIMS(2), repeats[i % 3]));
+        assert_ok(trm_context_run(r.context));
+        assert_dims(&r, "y", DIMS(expected[i % 3][0], expected[i % 3][1]), &data);
+        assert_true(((const float *)data)[11] == 11);
+    }
+    const int64_t large[] = {60, 1};
+    assert_ok(trm_context_set_input(r.context, "times", DIMS(2), large));
+    assert_fails(trm_context_run(r.context), TRM_ERROR_UNSUPPORTED, "bytes");
+    close_run(&r);
+}
+
+/* Without bounds for the values, memory comes in the run. */
+static void values_no_plan_knows(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(3)), *times = net_input(network, "times", TRM_I64, DIMS(1));
+    trm_layer_desc tile = {.kind = TRM_LAYER_TILE};
+    trm_tensor *y = net_layer(network, "y", tile, x, times, NULL, NULL);
+    net_output(network, net_unary(network, "z", TRM_ACTIVATION_RELU, y));
+    run r;
+    open_run(&r, network, NULL, 0);
+    set_floats(&r, "x", DIMS(3));
+    for (int64_t n = 1; n < 2000; n = n * 7 % 2003) {
+        const void *data;
+        assert_ok(trm_context_set_input(r.context, "times", DIMS(1), &n));
+        assert_ok(trm_context_run(r.context));
+        assert_dims(&r, "z", DIMS(3 * n), &data);
+        assert_true(((const float *)data)[3 * n - 1] == 2);
+        if (n == 1715) {
+            break;
+        }
+    }
+    close_run(&r);
+}
+
+/* Values that are made by a large layer on the device: the run stops there and reads them. */
+static void values_made_on_the_device(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *w = net_values(network, "w", DIMS(1, 4));
+    trm_tensor *sum = net_linear(network, "sum", x, w); /* products are not computed on the host */
+    trm_layer_desc largest = {.kind = TRM_LAYER_REDUCE, .reduce = {TRM_REDUCE_MAX, 0, false}};
+    trm_layer_desc cast = {.kind = TRM_LAYER_CAST, .cast = {TRM_I64}}, tile = {.kind = TRM_LAYER_TILE};
+    trm_layer_desc ones = {.kind = TRM_LAYER_CONCAT};
+    static const int64_t one = 1;
+    trm_tensor *top = net_layer(network, "top", largest, sum, NULL, NULL, NULL);
+    trm_tensor *times = net_layer(network, "times", cast, top, NULL, NULL, NULL);
+    trm_tensor *repeats =
+        net_layer(network, "repeats", ones, times, net_integers(network, "one", DIMS(1), &one), NULL, NULL);
+    net_output(network,
+               net_unary(network, "y", TRM_ACTIVATION_RELU, net_layer(network, "tiled", tile, x, repeats, NULL, NULL)));
+    const trm_shape_bound bound = {.tensor = "x", .max = DIMS(8, 4)};
+    run r;
+    open_run(&r, network, &bound, 1);
+    for (int64_t n = 8; n > 0; n--) {
+        const void *data;
+        float values[32] = {0};
+        values[4 * (n - 1)] = (float)(2 * n); /* times 0.5 */
+        assert_ok(trm_context_set_input(r.context, "x", DIMS(n, 4), values));
+        assert_ok(trm_context_run(r.context));
+        assert_dims(&r, "y", DIMS(n * n, 4), &data);
+        assert_true(((const float *)data)[4 * (n * n - 1)] == (float)(2 * n));
+    }
+    close_run(&r);
+}
+
+/* x -> positions of what is not 0 -> the values there, doubled. */
+static void counts_of_data(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1));
+    trm_layer_desc non_zero = {.kind = TRM_LAYER_NON_ZERO}, flat = {.kind = TRM_LAYER_RESHAPE, .reshape = {DIMS(-1)}};
+    trm_layer_desc gather = {.kind = TRM_LAYER_GATHER};
+    trm_tensor *inputs[] = {x}, *outputs[2];
+    assert_ok(trm_network_add_layer(network, "at", &non_zero, inputs, 1, outputs));
+    trm_tensor *indices = net_layer(network, "indices", flat, outputs[0], NULL, NULL, NULL);
+    trm_tensor *found = net_layer(network, "found", gather, x, indices, NULL, NULL);
+    net_output(network, net_binary(network, "y", TRM_ELEMENTWISE_ADD, found, found));
+    net_output(network, outputs[1]);
+    const trm_shape_bound bound = {.tensor = "x", .max = DIMS(8)};
+    run r;
+    open_run(&r, network, &bound, 1);
+    for (int bits = 0; bits < 256; bits += 15) {
+        float values[8];
+        int64_t count = 0;
+        for (int i = 0; i < 8; i++) {
+            values[i] = bits >> i & 1 ? (float)(i + 1) : 0;
+            count += bits >> i & 1;
+        }
+        const void *data, *number;
+        assert_ok(trm_context_set_input(r.context, "x", DIMS(8), values));
+        assert_ok(trm_context_run(r.context));
+        assert_dims(&r, "y", DIMS(count), &data);
+        assert_dims(&r, "at:1", (trm_dims){0}, &number);
+        assert_int_equal(*(const int64_t *)number, count);
+        for (int i = 0, k = 0; i < 8; i++) {
+            if (bits >> i & 1) {
+                assert_true(((const float *)data)[k++] == (float)(2 * i + 2));
+            }
+        }
+    }
+    close_run(&r);
+}
+
+/* Elements -8 to 5: memory is planned from the smallest dims too, where they are said. */
+static void profiles_say_what_is_planned(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1));
+    trm_layer_desc slice = {.kind = TRM_LAYER_SLICE, .slice = {0, -8, 5, 1}};
+    net_output(network,
+               net_unary(network, "y", TRM_ACTIVATION_RELU, net_layer(network, "part", slice, x, NULL, NULL, NULL)));
+    const trm_shape_bound bounds[] = {{.tensor = "x", .max = DIMS(12), .min = DIMS(8), .opt = DIMS(10)},
+                                      {.tensor = "x", .max = DIMS(40), .min = DIMS(30), .profile = 1}};
+    run r;
+    open_run(&r, network, bounds, 2);
+    const int64_t sizes[] = {12, 8, 10, 40, 30, 8}, expected[] = {1, 5, 3, 0, 0, 5};
+    for (int i = 0; i < 6; i++) {
+        const void *data;
+        set_floats(&r, "x", DIMS(sizes[i]));
+        assert_ok(trm_context_run(r.context));
+        assert_dims(&r, "y", DIMS(expected[i]), &data);
+        assert_true(expected[i] == 0 || ((const float *)data)[expected[i] - 1] == 4);
+    }
+    set_floats(&r, "x", DIMS(7));
+    assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT, "other profiles either");
+    set_floats(&r, "x", DIMS(20));
+    assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT, "input x has 20");
+    close_run(&r);
+}
+
+static void bad_profiles(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4));
+    net_output(network, net_unary(network, "y", TRM_ACTIVATION_RELU, x));
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    trm_plan *plan = NULL;
+    trm_shape_bound bound = {.tensor = "x", .max = DIMS(8, 4), .min = DIMS(9, 4)};
+    options.bounds = &bound;
+    options.n_bounds = 1;
+    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT, "has 9 as min and 8 as opt");
+    bound.min = DIMS(2, 3);
+    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT, "has 3 at dimension 1, expected 4");
+    bound.min = DIMS(2);
+    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT, "has 1 dimensions, expected 2");
+    bound.min = (trm_dims){0};
+    bound.profile = TRM_MAX_PROFILES;
+    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT, "is of profile 16");
+    bound.profile = 1; /* and none in profile 0 */
+    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT,
+                 "has unknown dimensions and no bound");
+    trm_network_destroy(network);
+}
+
+static int open_world(void **state)
+{
+    (void)state;
+    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    options.threads = 1;
+    options.bind = false;
+    assert_ok(trm_world_open(&options, &world));
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    trm_world_close(world);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_shape_computed_from_dims),
+        cmocka_unit_test(shapes_given_as_inputs),
+        cmocka_unit_test(values_no_plan_knows),
+        cmocka_unit_test(values_made_on_the_device),
+        cmocka_unit_test(counts_of_data),
+        cmocka_unit_test(profiles_say_what_is_planned),
+        cmocka_unit_test(bad_profiles),
+    };
+    return cmocka_run_group_tests(tests, open_world, close_world);
+}
