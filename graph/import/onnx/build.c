@@ -190,6 +190,28 @@ trm_tensor *trm_onnx_gather(trm_onnx_node *node, trm_tensor *data, trm_tensor *i
     return trm_onnx_add(node, &desc, data, indices, NULL, NULL);
 }
 
+/* Axes first .. last as one. */
+static trm_tensor *join_axes(trm_onnx_node *node, trm_tensor *x, int32_t first, int32_t last)
+{
+    const int32_t rank = x->dims.n;
+    if (trm_onnx_failed(node)) {
+        return x;
+    }
+    if (last == rank - 1) {
+        int64_t copied[TRM_MAX_DIMS] = {0};
+        copied[first] = -1;
+        return trm_onnx_reshape(node, x, copied, first + 1);
+    }
+    trm_onnx_dim dims[TRM_MAX_DIMS];
+    for (int32_t i = 0; i < rank; i++) {
+        if (i <= first || i > last) {
+            dims[i <= first ? i : i - (last - first)] = trm_onnx_dim_of(node, x, i);
+        }
+    }
+    dims[first] = trm_onnx_dim_product(node, x, first, last + 1);
+    return trm_onnx_reshape_to(node, x, dims, rank - (last - first));
+}
+
 trm_tensor *trm_onnx_reduce(trm_onnx_node *node, trm_reduce_op op, trm_tensor *x, const int32_t *axes, int32_t n,
                             bool keep_dims)
 {
@@ -203,11 +225,19 @@ trm_tensor *trm_onnx_reduce(trm_onnx_node *node, trm_reduce_op op, trm_tensor *x
             reduced[count++] = axis;
         }
     }
-    for (int32_t i = count; i-- > 0;) { /* from the last, so that the others keep their places */
-        trm_layer_desc desc = {.kind = TRM_LAYER_REDUCE, .reduce = {op, reduced[i], keep_dims}};
+    /* Neighbouring axes are joined, so that they are summed up and rounded once. From the last run of them, so that the
+     * others keep their places. */
+    const bool joins = count > 1;
+    for (int32_t i = count; i > 0;) {
+        int32_t last = reduced[i - 1], first = last;
+        for (i--; i > 0 && reduced[i - 1] == first - 1; i--) {
+            first--;
+        }
+        x = first < last ? join_axes(node, x, first, last) : x;
+        trm_layer_desc desc = {.kind = TRM_LAYER_REDUCE, .reduce = {op, first, keep_dims && !joins}};
         x = trm_onnx_add(node, &desc, x, NULL, NULL, NULL);
     }
-    return x;
+    return joins && keep_dims ? trm_onnx_unsqueeze(node, x, reduced, count) : x;
 }
 
 trm_tensor *trm_onnx_softmax(trm_onnx_node *node, trm_tensor *x, int32_t axis)

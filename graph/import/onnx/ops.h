@@ -191,6 +191,9 @@ extern const trm_onnx_operator trm_onnx_ops_shape[];
 extern const trm_onnx_operator trm_onnx_ops_basic[];
 extern const trm_onnx_operator trm_onnx_ops_vision[];
 extern const trm_onnx_operator trm_onnx_ops_window[];
+extern const trm_onnx_operator trm_onnx_ops_index[];
+extern const trm_onnx_operator trm_onnx_ops_reduce[];
+extern const trm_onnx_operator trm_onnx_ops_matmul[];
 
 /* The row for an operator at an opset, or NULL. `known` (may be NULL): whether there is a row of the name at all. */
 const trm_onnx_operator *trm_onnx_find_operator(const char *domain, const char *name, int64_t opset, bool *known);
