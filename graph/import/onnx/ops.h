@@ -2,7 +2,8 @@
  * What an operator's import function is written with: the node, its inputs and attributes, and calls that add layers.
  *
  * An operator is one row of a table: its name, the first opset the row is for, and a function that adds the layers a
- * node stands for and sets the node's outputs. Tables are listed in ops.c; one file, ops_<family>.c, per family.
+ * node stands for and sets the node's outputs. TRM_ONNX_FAMILIES lists the tables; one file, ops_<family>.c, per
+ * family.
  *
  *     static void import_hard_swish(trm_onnx_node *node)
  *     {
@@ -185,15 +186,26 @@ trm_tensor *trm_onnx_flatten(trm_onnx_node *node, trm_tensor *x, int32_t axis);
 
 /* ---- tables ----------------------------------------------------------------------------------------------------- */
 
-extern const trm_onnx_operator trm_onnx_ops_pointwise[];
-extern const trm_onnx_operator trm_onnx_ops_movement[];
-extern const trm_onnx_operator trm_onnx_ops_shape[];
-extern const trm_onnx_operator trm_onnx_ops_basic[];
-extern const trm_onnx_operator trm_onnx_ops_vision[];
-extern const trm_onnx_operator trm_onnx_ops_window[];
-extern const trm_onnx_operator trm_onnx_ops_index[];
-extern const trm_onnx_operator trm_onnx_ops_reduce[];
-extern const trm_onnx_operator trm_onnx_ops_matmul[];
+/* One table per file ops_<family>.c, trm_onnx_ops_<family>. */
+/* clang-format off */
+#define TRM_ONNX_FAMILIES(X) \
+    X(basic) \
+    X(collective) \
+    X(control) \
+    X(index) \
+    X(matmul) \
+    X(movement) \
+    X(pointwise) \
+    X(reduce) \
+    X(sequence) \
+    X(shape) \
+    X(vision) \
+    X(window)
+/* clang-format on */
+
+#define TRM_ONNX_DECLARE(family) extern const trm_onnx_operator trm_onnx_ops_##family[];
+TRM_ONNX_FAMILIES(TRM_ONNX_DECLARE)
+#undef TRM_ONNX_DECLARE
 
 /* The row for an operator at an opset, or NULL. `known` (may be NULL): whether there is a row of the name at all. */
 const trm_onnx_operator *trm_onnx_find_operator(const char *domain, const char *name, int64_t opset, bool *known);

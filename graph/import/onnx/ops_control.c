@@ -1,0 +1,467 @@
+/*
+ * Control flow. A network has none: what is known when it is built decides which branch is taken and how often a body
+ * is repeated. Where a condition is not known, both branches run and the result is chosen element by element.
+ */
+#include "graph/import/onnx/import.h"
+
+#include <string.h>
+
+#include "kernels/kernel.h"
+
+/* A list that grows, in the memory of the import. */
+typedef struct value_list {
+    trm_onnx_value **items;
+    int32_t n, capacity;
+} value_list;
+
+static void append(trm_onnx_node *node, value_list *list, trm_onnx_value *value)
+{
+    if (trm_onnx_failed(node)) {
+        return;
+    }
+    if (list->n == list->capacity) {
+        int32_t wanted = list->capacity * 2 + 8;
+        trm_onnx_value **grown = trm_arena_array(&node->import->arena, (size_t)wanted, sizeof(trm_onnx_value *));
+        if (grown == NULL) {
+            node->status = TRM_ERROR_OUT_OF_MEMORY;
+            return;
+        }
+        if (list->n > 0) {
+            memcpy(grown, list->items, (size_t)list->n * sizeof(trm_onnx_value *));
+        }
+        list->items = grown;
+        list->capacity = wanted;
+    }
+    list->items[list->n++] = value;
+}
+
+static trm_onnx_value **new_values(trm_onnx_node *node, size_t n)
+{
+    trm_onnx_value **values = trm_arena_array(&node->import->arena, n + 1, sizeof(trm_onnx_value *));
+    if (values == NULL && node->status == TRM_OK) {
+        node->status = TRM_ERROR_OUT_OF_MEMORY;
+    }
+    return values;
+}
+
+/* The tensor of a value that a body made; fails for a sequence or an optional. */
+static trm_tensor *tensor_of(trm_onnx_node *node, const trm_onnx_value *value, const char *what)
+{
+    if (trm_onnx_failed(node)) {
+        return node->import->nothing;
+    }
+    if (value == NULL || value->kind != TRM_ONNX_VALUE_TENSOR) {
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "%s is a sequence or an optional, expected a tensor", what);
+        return node->import->nothing;
+    }
+    return value->tensor;
+}
+
+/* Whether a condition is known, and what it is. */
+static bool known_condition(trm_onnx_node *node, const trm_onnx_value *value, bool *condition)
+{
+    int64_t number = 0;
+    int32_t count = 0;
+    bool known = value != NULL && value->kind == TRM_ONNX_VALUE_TENSOR &&
+                 trm_onnx_known_ints(node, value->tensor, &number, 1, &count) && count == 1;
+    *condition = number != 0;
+    return known;
+}
+
+/* Tensors of every pass through a body, joined along a new axis. */
+static void set_stacked(trm_onnx_node *node, int32_t output, const value_list *list, int32_t axis, bool backwards,
+                        const Onnx__ValueInfoProto *declared)
+{
+    if (trm_onnx_failed(node) || !trm_onnx_wants(node, output)) {
+        return;
+    }
+    if (list->n == 0) { /* nothing ran: the dims can only be those the body declares */
+        const Onnx__TypeProto__Tensor *type = declared->type == NULL ? NULL : declared->type->tensor_type;
+        trm_dtype dtype = type == NULL ? TRM_DTYPE_NONE : trm_onnx_dtype(type->elem_type);
+        trm_dims dims = {.n = 1};
+        for (size_t i = 0; dtype != TRM_DTYPE_NONE && type->shape != NULL && i < type->shape->n_dim; i++) {
+            int64_t size = type->shape->dim[i]->has_dim_value ? type->shape->dim[i]->dim_value : -1;
+            dtype = size < 0 || dims.n == TRM_MAX_DIMS ? TRM_DTYPE_NONE : dtype;
+            dims.d[dims.n < TRM_MAX_DIMS ? dims.n++ : 0] = size;
+        }
+        if (dtype == TRM_DTYPE_NONE || type->shape == NULL || axis != 0) {
+            trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
+                          "its body never runs, and does not declare the dims of output %d", (int)output);
+            return;
+        }
+        dims.d[0] = 0;
+        trm_onnx_set(node, output, trm_onnx_constant(node, dtype, dims, ""));
+        return;
+    }
+    trm_tensor **parts = trm_arena_array(&node->import->arena, (size_t)list->n, sizeof(trm_tensor *));
+    if (parts == NULL) {
+        node->status = TRM_ERROR_OUT_OF_MEMORY;
+        return;
+    }
+    for (int32_t i = 0; i < list->n; i++) {
+        trm_tensor *tensor = tensor_of(node, list->items[i], "an output of the body that is to be stacked");
+        int32_t at = axis < 0 ? axis + tensor->dims.n + 1 : axis;
+        if (at < 0 || at > tensor->dims.n) {
+            trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "axis %d of a stacked output, which has %d dimensions",
+                          (int)axis, (int)tensor->dims.n + 1);
+            return;
+        }
+        parts[backwards ? list->n - 1 - i : i] = trm_onnx_unsqueeze(node, tensor, &at, 1);
+    }
+    int32_t rank = parts[0]->dims.n;
+    trm_onnx_set(node, output, trm_onnx_concat(node, parts, list->n, axis < 0 ? axis + rank : axis));
+}
+
+/* ---- If ------------------------------------------------------------------------------------------------ */
+
+static void select_outputs(trm_onnx_node *node, trm_onnx_value *const *yes, trm_onnx_value *const *no)
+{
+    trm_tensor *condition = trm_onnx_reshape(node, node->inputs[0], NULL, 0);
+    for (int32_t i = 0; i < node->n_outputs && !trm_onnx_failed(node); i++) {
+        trm_tensor *a = tensor_of(node, yes[i], "an output of a branch, with a condition that is not known,");
+        trm_tensor *b = tensor_of(node, no[i], "an output of a branch, with a condition that is not known,");
+        if (!trm_onnx_failed(node) && !trm_dims_equal(&a->dims, &b->dims)) {
+            char then_dims[TRM_DIMS_TEXT_SIZE], else_dims[TRM_DIMS_TEXT_SIZE];
+            trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
+                          "its branches give dims %s and %s, and input 0 of the node, which decides, is not known when "
+                          "the network is built: give its value",
+                          trm_dims_format(&a->dims, then_dims), trm_dims_format(&b->dims, else_dims));
+        }
+        trm_onnx_set(node, i, a == b ? a : trm_onnx_select(node, condition, a, b));
+    }
+}
+
+static void import_if(trm_onnx_node *node)
+{
+    const Onnx__GraphProto *then_branch = trm_onnx_graph(node, "then_branch");
+    const Onnx__GraphProto *else_branch = trm_onnx_graph(node, "else_branch");
+    trm_onnx_value **yes = new_values(node, (size_t)node->n_outputs);
+    trm_onnx_value **no = new_values(node, (size_t)node->n_outputs);
+    bool condition, known = known_condition(node, node->input_values[0], &condition);
+    if (trm_onnx_failed(node)) {
+        return;
+    }
+    if (!known || condition) {
+        trm_onnx_run_body(node, then_branch, "then_branch", NULL, 0, yes, node->n_outputs);
+    }
+    if (!known || !condition) {
+        trm_onnx_run_body(node, else_branch, "else_branch", NULL, 0, no, node->n_outputs);
+    }
+    if (!known) {
+        select_outputs(node, yes, no);
+        return;
+    }
+    for (int32_t i = 0; i < node->n_outputs; i++) {
+        trm_onnx_set_value(node, i, condition ? yes[i] : no[i]);
+    }
+}
+
+/* ---- Loop ---------------------------------------------------------------------------------------------- */
+
+/* The most times a Loop may run its body, and whether it begins. */
+static bool loop_bounds(trm_onnx_node *node, int64_t *trips, bool *condition)
+{
+    *trips = node->inputs[0] == NULL ? INT64_MAX : trm_onnx_input_int(node, 0, 0);
+    *condition = true;
+    if (node->inputs[1] != NULL && !known_condition(node, node->input_values[1], condition)) {
+        trm_onnx_input_int(node, 1, 0); /* says that it must be known */
+    }
+    return !trm_onnx_failed(node);
+}
+
+static void import_loop(trm_onnx_node *node)
+{
+    const Onnx__GraphProto *body = trm_onnx_graph(node, "body");
+    int32_t n_carried = node->n_inputs > 2 ? node->n_inputs - 2 : 0, n_scanned = node->n_outputs - n_carried;
+    bool condition;
+    int64_t trips;
+    if (body == NULL || !loop_bounds(node, &trips, &condition)) {
+        return;
+    }
+    if (n_scanned < 0 || body->n_output != (size_t)node->n_outputs + 1) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "it has %d outputs, its body %zu, expected one more",
+                      (int)node->n_outputs, body->n_output);
+        return;
+    }
+    trm_onnx_value **inputs = new_values(node, (size_t)n_carried + 2);
+    trm_onnx_value **outputs = new_values(node, (size_t)node->n_outputs + 1);
+    value_list *scanned = trm_arena_array(&node->import->arena, (size_t)n_scanned + 1, sizeof(*scanned));
+    if (inputs == NULL || outputs == NULL || scanned == NULL) {
+        node->status = TRM_ERROR_OUT_OF_MEMORY;
+        return;
+    }
+    for (int32_t i = 0; i < n_carried; i++) {
+        inputs[2 + i] = node->input_values[2 + i];
+    }
+    for (int64_t trip = 0; trip < trips && condition && !trm_onnx_failed(node); trip++) {
+        inputs[0] = trm_onnx_value_tensor(node, trm_onnx_i64(node, trip));
+        inputs[1] = trm_onnx_value_tensor(node, trm_onnx_scalar(node, TRM_BOOL, 1));
+        trm_onnx_run_body(node, body, "body", inputs, n_carried + 2, outputs, node->n_outputs + 1);
+        if (!trm_onnx_failed(node) && !known_condition(node, outputs[0], &condition)) {
+            trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
+                          "whether its body runs again after %lld times is not known when "
+                          "the network is built",
+                          (long long)trip + 1);
+        }
+        for (int32_t i = 0; i < n_carried; i++) {
+            inputs[2 + i] = outputs[1 + i];
+        }
+        for (int32_t i = 0; i < n_scanned; i++) {
+            append(node, &scanned[i], outputs[1 + n_carried + i]);
+        }
+    }
+    for (int32_t i = 0; i < n_carried; i++) {
+        trm_onnx_set_value(node, i, inputs[2 + i]);
+    }
+    for (int32_t i = 0; i < n_scanned; i++) {
+        set_stacked(node, n_carried + i, &scanned[i], 0, false, body->output[1 + n_carried + i]);
+    }
+}
+
+/* ---- Scan ---------------------------------------------------------------------------------------------- */
+
+typedef struct scan {
+    const Onnx__GraphProto *body;
+    int32_t n_states, n_inputs, n_outputs; /* scanned inputs and outputs */
+    int32_t first;                         /* input of the node that is the first state */
+    int64_t length;
+    trm_tensor **scanned;  /* [n_inputs] */
+    int32_t *axes;         /* [n_inputs] */
+    int64_t *backwards;    /* [n_inputs] */
+    trm_onnx_value **from; /* [n_states + n_inputs] inputs of the body */
+    trm_onnx_value **to;   /* [n_states + n_outputs] its outputs */
+    value_list *stacked;   /* [n_outputs] */
+} scan;
+
+/* Entry `index` of a list attribute whose length must be `count`, or 0 where it is not there. */
+static int64_t list_entry(trm_onnx_node *node, const char *name, int32_t index, int32_t count)
+{
+    const Onnx__AttributeProto *list = trm_onnx_attribute(node, name);
+    if (list == NULL) {
+        return 0;
+    }
+    if (list->n_ints != (size_t)count) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "attribute %s has %zu values, expected %d", name, list->n_ints,
+                      (int)count);
+        return 0;
+    }
+    return list->ints[index];
+}
+
+static bool scan_arrays(trm_onnx_node *node, scan *self)
+{
+    trm_arena *arena = &node->import->arena;
+    size_t n = (size_t)self->n_inputs + 1;
+    self->scanned = trm_arena_array(arena, n, sizeof(trm_tensor *));
+    self->axes = trm_arena_array(arena, n, sizeof(int32_t));
+    self->backwards = trm_arena_array(arena, n, sizeof(int64_t));
+    self->from = new_values(node, (size_t)self->n_states + (size_t)self->n_inputs);
+    self->to = new_values(node, (size_t)self->n_states + (size_t)self->n_outputs);
+    self->stacked = trm_arena_array(arena, (size_t)self->n_outputs + 1, sizeof(value_list));
+    bool made = self->scanned != NULL && self->axes != NULL && self->backwards != NULL && self->stacked != NULL;
+    if (!made && node->status == TRM_OK) {
+        node->status = TRM_ERROR_OUT_OF_MEMORY;
+    }
+    return !trm_onnx_failed(node);
+}
+
+/* What is scanned: the tensors, their axes and directions, and how long they are. */
+static void scan_inputs(trm_onnx_node *node, scan *self, const char *directions)
+{
+    self->length = -1;
+    for (int32_t i = 0; i < self->n_inputs && !trm_onnx_failed(node); i++) {
+        int32_t input = self->first + self->n_states + i;
+        trm_tensor *x = node->inputs[input];
+        if (x == NULL) {
+            trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its input %d is no tensor", (int)input);
+            return;
+        }
+        self->scanned[i] = x;
+        self->axes[i] = trm_onnx_axis(node, list_entry(node, "scan_input_axes", i, self->n_inputs), x->dims.n);
+        self->backwards[i] = list_entry(node, directions, i, self->n_inputs);
+        int64_t size = x->dims.d[self->axes[i]];
+        if (size < 0) {
+            trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
+                          "dimension %d of input %d of the node must be known when the network is built: give its dims",
+                          (int)self->axes[i], (int)input);
+        } else if (self->length >= 0 && size != self->length) {
+            trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "it scans inputs of lengths %lld and %lld, expected the same",
+                          (long long)self->length, (long long)size);
+        }
+        self->length = size;
+    }
+}
+
+static void scan_step(trm_onnx_node *node, scan *self, int64_t step)
+{
+    for (int32_t i = 0; i < self->n_inputs; i++) {
+        int64_t at = self->backwards[i] != 0 ? self->length - 1 - step : step;
+        trm_tensor *slice = trm_onnx_slice(node, self->scanned[i], self->axes[i], at, at + 1, 1);
+        self->from[self->n_states + i] = trm_onnx_value_tensor(node, trm_onnx_squeeze(node, slice, &self->axes[i], 1));
+    }
+    trm_onnx_run_body(node, self->body, "body", self->from, self->n_states + self->n_inputs, self->to,
+                      self->n_states + self->n_outputs);
+    for (int32_t i = 0; i < self->n_states; i++) {
+        self->from[i] = self->to[i];
+    }
+    for (int32_t i = 0; i < self->n_outputs; i++) {
+        append(node, &self->stacked[i], self->to[self->n_states + i]);
+    }
+}
+
+static void import_scan(trm_onnx_node *node)
+{
+    scan self = {.body = trm_onnx_graph(node, "body")};
+    int64_t n_scanned = trm_onnx_int(node, "num_scan_inputs", 0);
+    if (n_scanned < 1 || n_scanned > node->n_inputs) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "attribute num_scan_inputs is %lld, expected 1 to %d",
+                      (long long)n_scanned, (int)node->n_inputs);
+    }
+    if (trm_onnx_failed(node)) {
+        return;
+    }
+    self.n_inputs = (int32_t)n_scanned;
+    self.n_states = node->n_inputs - self.n_inputs;
+    self.n_outputs = node->n_outputs - self.n_states;
+    if (self.n_outputs < 0) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "it has %d outputs, expected at least %d", (int)node->n_outputs,
+                      (int)self.n_states);
+    }
+    if (trm_onnx_failed(node) || !scan_arrays(node, &self)) {
+        return;
+    }
+    scan_inputs(node, &self, "scan_input_directions");
+    for (int32_t i = 0; i < self.n_states; i++) {
+        self.from[i] = node->input_values[i];
+    }
+    for (int64_t step = 0; step < self.length && !trm_onnx_failed(node); step++) {
+        scan_step(node, &self, step);
+    }
+    for (int32_t i = 0; i < self.n_states; i++) {
+        trm_onnx_set_value(node, i, self.from[i]);
+    }
+    for (int32_t i = 0; i < self.n_outputs && !trm_onnx_failed(node); i++) {
+        int64_t axis = list_entry(node, "scan_output_axes", i, self.n_outputs);
+        bool backwards = list_entry(node, "scan_output_directions", i, self.n_outputs) != 0;
+        if (axis < -TRM_MAX_DIMS || axis > TRM_MAX_DIMS) {
+            trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "attribute scan_output_axes has %lld", (long long)axis);
+            return;
+        }
+        set_stacked(node, self.n_states + i, &self.stacked[i], (int32_t)axis, backwards,
+                    self.body->output[self.n_states + i]);
+    }
+}
+
+/* Scan of opset 8: every input has a batch axis first, the scanned ones their time axis second; lengths are not
+ * supported. It is the same for every entry of the batch. */
+static void import_scan_8(trm_onnx_node *node)
+{
+    scan self = {.body = trm_onnx_graph(node, "body"), .first = 1};
+    int64_t n_scanned = trm_onnx_int(node, "num_scan_inputs", 0);
+    if (node->n_inputs > 0 && node->input_values[0] != NULL) {
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "it has lengths of sequences, which are not supported");
+    }
+    if (n_scanned < 1 || n_scanned > node->n_inputs - 1) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "attribute num_scan_inputs is %lld, expected 1 to %d",
+                      (long long)n_scanned, (int)node->n_inputs - 1);
+    }
+    if (trm_onnx_failed(node)) {
+        return;
+    }
+    self.n_inputs = (int32_t)n_scanned;
+    self.n_states = node->n_inputs - 1 - self.n_inputs;
+    self.n_outputs = node->n_outputs - self.n_states;
+    if (self.n_outputs < 0 || !scan_arrays(node, &self)) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "it has %d outputs, expected at least %d", (int)node->n_outputs,
+                      (int)self.n_states);
+        return;
+    }
+    trm_tensor *first = node->inputs[1 + self.n_states];
+    int64_t batch = first == NULL || first->dims.n < 2 ? -1 : first->dims.d[0];
+    value_list *results = trm_arena_array(&node->import->arena, (size_t)node->n_outputs + 1, sizeof(*results));
+    if (results == NULL || batch < 0) {
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "the size of its batch must be known when the network is built");
+        return;
+    }
+    static const int32_t front = 0;
+    for (int64_t entry = 0; entry < batch && !trm_onnx_failed(node); entry++) {
+        for (int32_t i = 0; i < self.n_states + self.n_inputs; i++) {
+            trm_tensor *x = tensor_of(node, node->input_values[1 + i], "an input");
+            trm_tensor *own = trm_onnx_squeeze(node, trm_onnx_slice(node, x, 0, entry, entry + 1, 1), &front, 1);
+            if (i < self.n_states) {
+                self.from[i] = trm_onnx_value_tensor(node, own);
+            } else {
+                self.scanned[i - self.n_states] = own;
+                self.backwards[i - self.n_states] = list_entry(node, "directions", i - self.n_states, self.n_inputs);
+                self.length = own->dims.d[0];
+            }
+        }
+        for (int64_t step = 0; step < self.length && !trm_onnx_failed(node); step++) {
+            scan_step(node, &self, step);
+        }
+        for (int32_t i = 0; i < self.n_states; i++) {
+            append(node, &results[i], self.from[i]);
+        }
+        for (int32_t i = 0; i < self.n_outputs; i++) {
+            trm_onnx_node part = *node; /* its stacked output becomes one entry of the node's */
+            set_stacked(&part, self.n_states + i, &self.stacked[i], 0, false, self.body->output[self.n_states + i]);
+            node->status = part.status;
+            append(node, &results[self.n_states + i], node->outputs[self.n_states + i]);
+            self.stacked[i].n = 0;
+        }
+    }
+    for (int32_t i = 0; i < node->n_outputs; i++) {
+        set_stacked(node, i, &results[i], 0, false, self.body->output[i]);
+    }
+}
+
+/* ---- SequenceMap --------------------------------------------------------------------------------------- */
+
+static void import_sequence_map(trm_onnx_node *node)
+{
+    const Onnx__GraphProto *body = trm_onnx_graph(node, "body");
+    const trm_onnx_value *sequence = node->n_inputs > 0 ? node->input_values[0] : NULL;
+    if (trm_onnx_failed(node)) {
+        return;
+    }
+    if (sequence == NULL || sequence->kind != TRM_ONNX_VALUE_SEQUENCE) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its input 0 is no sequence");
+        return;
+    }
+    trm_onnx_value **inputs = new_values(node, (size_t)node->n_inputs);
+    trm_onnx_value **outputs = new_values(node, (size_t)node->n_outputs);
+    value_list *made = trm_arena_array(&node->import->arena, (size_t)node->n_outputs + 1, sizeof(*made));
+    if (inputs == NULL || outputs == NULL || made == NULL) {
+        node->status = TRM_ERROR_OUT_OF_MEMORY;
+        return;
+    }
+    for (int32_t k = 0; k < sequence->n_items && !trm_onnx_failed(node); k++) {
+        for (int32_t i = 0; i < node->n_inputs; i++) {
+            trm_onnx_value *value = node->input_values[i];
+            bool list = value != NULL && value->kind == TRM_ONNX_VALUE_SEQUENCE;
+            if (list && value->n_items != sequence->n_items) {
+                trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its sequences have %d and %d elements, expected the same",
+                              (int)sequence->n_items, (int)value->n_items);
+                return;
+            }
+            inputs[i] = list ? value->items[k] : value;
+        }
+        trm_onnx_run_body(node, body, "body", inputs, node->n_inputs, outputs, node->n_outputs);
+        for (int32_t i = 0; i < node->n_outputs; i++) {
+            tensor_of(node, outputs[i], "an output of the body");
+            append(node, &made[i], outputs[i]);
+        }
+    }
+    for (int32_t i = 0; i < node->n_outputs; i++) {
+        trm_onnx_set_value(node, i, trm_onnx_value_sequence(node, made[i].items, made[i].n));
+    }
+}
+
+const trm_onnx_operator trm_onnx_ops_control[] = {
+    {"", "If", 1, 1, import_if, 0},
+    {"", "Loop", 1, 0, import_loop, 0},
+    {"", "Scan", 8, 0, import_scan_8, 0},
+    {"", "Scan", 9, 0, import_scan, 0},
+    {"", "SequenceMap", 17, 0, import_sequence_map, 0},
+    {0},
+};
