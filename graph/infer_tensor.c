@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "kernels/element/small.h"
 #include "kernels/element/slice.h"
 
 /* One output with the dims and type of an input. */
@@ -23,6 +24,10 @@ trm_status trm_infer_cast(const trm_infer_call *call)
     if (trm_dtype_size(to) == 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cast to type %s (%d), expected an element type", trm_dtype_name(to),
                  (int)to);
+    }
+    if (call->desc->cast.bits && trm_element_bits(to) != trm_element_bits(call->dtypes[0])) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cast of the bits of %s to %s, expected types of one size",
+                 trm_dtype_name(call->dtypes[0]), trm_dtype_name(to));
     }
     same_as_input(call, 0);
     call->output_dtypes[0] = to;

@@ -63,6 +63,7 @@ static const trm_field cast_fields[] = {
     {"to", TRM_FIELD_DTYPE, AT(cast.to), true, 0, NULL, 0},
     {"unsaturated", TRM_FIELD_BOOL, AT(cast.unsaturated), false, 0, NULL, 0},
     {"round", TRM_FIELD_ENUM, AT(cast.round), false, 0, cast_round_names, 0},
+    {"bits", TRM_FIELD_BOOL, AT(cast.bits), false, 0, NULL, 0},
 };
 static const trm_field reshape_fields[] = {
     {"dims", TRM_FIELD_DIMS, AT(reshape.dims), true, 0, NULL, 0},

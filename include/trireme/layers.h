@@ -82,6 +82,7 @@ typedef struct trm_cast_params {
     trm_dtype to;
     bool unsaturated;     /* to the F8 types: what is out of range becomes infinity or NaN, not the largest number */
     trm_cast_round round; /* to F8E8M0: to which power of 2 */
+    bool bits;            /* keeps the bits, not the value: both types have as many */
 } trm_cast_params;
 
 /* (x, shape i32|i64 [r], value input, optional) -> the same elements under other dims: `dims`, or the values of `shape`

@@ -25,10 +25,11 @@ static __global__ void cast_floats(const From *__restrict__ from, To *__restrict
 }
 
 /* Any type to any other, one element per thread: for shapes and masks, which are small. */
-static __global__ void cast_any(trm_cast_params p, trm_dtype from_type, const void *from, void *to, int64_t count)
+static __global__ void cast_any(trm_cast_params p, int32_t size, trm_dtype from_type, const void *from, void *to,
+                                int64_t count)
 {
     for (int64_t i = global_thread(); i < count; i += global_threads()) {
-        trm_wide_store(p.to, to, i, trm_wide_load(from_type, from, i), p.unsaturated, p.round);
+        trm_element_cast(&p, size, from_type, from, to, i);
     }
 }
 
@@ -56,11 +57,12 @@ trm_status trm_cuda_cast_run(const trm_kernel_call *call)
         return trm_stream_copy(call->stream, out->data, in->data, (size_t)count * trm_dtype_size(in->dtype));
     }
     cudaStream_t stream = trm_cuda_stream(call->stream);
-    if (is_half_or_float(in->dtype) && is_half_or_float(out->dtype) && trm_aligned16(in->data) &&
-        trm_aligned16(out->data)) {
+    if (!call->layer->cast.bits && is_half_or_float(in->dtype) && is_half_or_float(out->dtype) &&
+        trm_aligned16(in->data) && trm_aligned16(out->data)) {
         DISPATCH_FLOAT(in->dtype, launch_cast_floats((const T *)in->data, out->dtype, out->data, count, stream));
     } else {
-        cast_any<<<grid_for(count, 256), 256, 0, stream>>>(call->layer->cast, in->dtype, in->data, out->data, count);
+        cast_any<<<grid_for(count, 256), 256, 0, stream>>>(call->layer->cast, (int32_t)trm_dtype_size(out->dtype),
+                                                           in->dtype, in->data, out->data, count);
     }
     return trm_cuda_launched("cuda.cast");
 }

@@ -64,6 +64,25 @@ TRM_ELEMENT bool trm_is_small_integer(trm_dtype dtype)
     return dtype >= TRM_I4 && dtype <= TRM_U2;
 }
 
+/* Bits of an element that count. */
+static inline int32_t trm_element_bits(trm_dtype dtype)
+{
+    switch (dtype) {
+    case TRM_I4:
+    case TRM_U4:
+    case TRM_F4E2M1:
+        return 4;
+    case TRM_I2:
+    case TRM_U2:
+        return 2;
+    case TRM_F6E2M3:
+    case TRM_F6E3M2:
+        return 6;
+    default:
+        return 8 * (int32_t)trm_dtype_size(dtype);
+    }
+}
+
 TRM_ELEMENT double trm_small_float_decode(trm_dtype dtype, uint8_t bits)
 {
     if (dtype == TRM_F8E8M0) {
@@ -301,6 +320,21 @@ TRM_ELEMENT void trm_wide_store(trm_dtype dtype, void *data, int64_t i, trm_wide
         trm_wide_store_low_bits(dtype, data, i, fabs(w.f) < 0x1p63 ? (int64_t)w.f : 0);
     } else {
         trm_wide_store_low_bits(dtype, data, i, trm_saturate_i64(w.f, trm_integer_low(dtype), trm_integer_high(dtype)));
+    }
+}
+
+/* Element i of x by CAST into y. */
+TRM_ELEMENT void trm_element_cast(const trm_cast_params *p, int32_t size, trm_dtype from, const void *x, void *y,
+                                  int64_t i)
+{
+    if (!p->bits) {
+        trm_wide_store(p->to, y, i, trm_wide_load(from, x, i), p->unsaturated, p->round);
+    } else if (trm_is_small_integer(p->to)) {
+        trm_wide_store_low_bits(p->to, y, i, ((const uint8_t *)x)[i]);
+    } else if (trm_is_small_integer(from)) { /* without the copies of the sign */
+        ((uint8_t *)y)[i] = (uint8_t)(((const uint8_t *)x)[i] & (from == TRM_I4 || from == TRM_U4 ? 15 : 3));
+    } else {
+        trm_element_move(size, y, i, x, i);
     }
 }
 

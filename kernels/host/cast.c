@@ -141,12 +141,12 @@ static void cast_range(void *user, int64_t begin, int64_t end)
     float buffer[TRM_HOST_BLOCK];
     double floats[TRM_HOST_BLOCK];
     int64_t integers[TRM_HOST_BLOCK];
+    const int32_t size = (int32_t)trm_dtype_size(y->dtype);
     for (int64_t i = begin; i < end; i += TRM_HOST_BLOCK) {
         const int64_t n = trm_host_min(end - i, TRM_HOST_BLOCK);
-        if (x->dtype > TRM_BOOL || y->dtype > TRM_BOOL) {
-            const trm_cast_params *p = &call->layer->cast;
+        if (x->dtype > TRM_BOOL || y->dtype > TRM_BOOL || call->layer->cast.bits) {
             for (int64_t j = i; j < i + n; j++) {
-                trm_wide_store(p->to, y->data, j, trm_wide_load(x->dtype, x->data, j), p->unsaturated, p->round);
+                trm_element_cast(&call->layer->cast, size, x->dtype, x->data, y->data, j);
             }
         } else if (trm_host_is_float(x->dtype) && trm_host_is_float(y->dtype)) {
             trm_host_store(y->dtype, y->data, i, n, trm_host_load(x->dtype, x->data, i, n, buffer));

@@ -53,6 +53,8 @@ typedef struct trm_onnx_elements {
     trm_dtype dtype;
     trm_dims dims;
     size_t count, bytes;
+    /* In the file: types of fewer than 8 bits are packed there, and what counts is bytes of them. */
+    size_t stored_count, stored_bytes;
 } trm_onnx_elements;
 
 /* Checks type and dims of a tensor. `what` names it in errors. */

@@ -12,6 +12,19 @@ static void import_identity(trm_onnx_node *node)
     trm_onnx_set_value(node, 0, node->input_values[0]);
 }
 
+static void import_cast_to(trm_onnx_node *node, trm_dtype to)
+{
+    static const char *const rounds[] = {"up", "down", "nearest", NULL};
+    trm_layer_desc desc = {.kind = TRM_LAYER_CAST, .cast = {.to = to}};
+    desc.cast.unsaturated = !trm_onnx_flag(node, "saturate", true);
+    desc.cast.round = (trm_cast_round)trm_onnx_choice(node, "round_mode", "up", rounds);
+    bool plain = to == node->inputs[0]->dtype || !desc.cast.unsaturated;
+    trm_onnx_set(node, 0,
+                 plain && desc.cast.round == TRM_CAST_ROUND_UP
+                     ? trm_onnx_cast(node, node->inputs[0], to)
+                     : trm_onnx_add(node, &desc, node->inputs[0], NULL, NULL, NULL));
+}
+
 static void import_cast(trm_onnx_node *node)
 {
     trm_dtype to = trm_onnx_type(node, "to", TRM_DTYPE_NONE);
@@ -19,12 +32,12 @@ static void import_cast(trm_onnx_node *node)
         trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "it has no attribute to");
         return;
     }
-    trm_onnx_set(node, 0, trm_onnx_cast(node, node->inputs[0], to));
+    import_cast_to(node, to);
 }
 
 static void import_cast_like(trm_onnx_node *node)
 {
-    trm_onnx_set(node, 0, trm_onnx_cast(node, node->inputs[0], node->inputs[1]->dtype));
+    import_cast_to(node, node->inputs[1]->dtype);
 }
 
 /* At inference nothing is dropped, and the mask is true everywhere. */

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "graph/import/onnx/wire.h"
+#include "kernels/element/small.h"
 
 #define LARGEST_SPARSE ((size_t)256 << 20) /* bytes once it is dense: the file holds only a part of them */
 
@@ -44,6 +45,9 @@ trm_status trm_onnx_tensor_check(const Onnx__TensorProto *proto, const char *wha
         result.bytes > SIZE_MAX / 4) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "tensor %s has more elements than memory can hold", what);
     }
+    const size_t bits = (size_t)trm_element_bits(result.dtype);
+    result.stored_count = bits < 8 ? result.count / 8 * bits + (result.count % 8 * bits + 7) / 8 : result.count;
+    result.stored_bytes = bits < 8 ? result.stored_count : result.bytes;
     *elements = result;
     return TRM_OK;
 }
@@ -137,7 +141,7 @@ static trm_status locate_external(trm_onnx *model, const Onnx__TensorProto *prot
                                   const trm_onnx_elements *elements, trm_weight_file **file, size_t *begin)
 {
     const char *location = NULL;
-    size_t offset = 0, length = elements->bytes;
+    size_t offset = 0, length = elements->stored_bytes;
     for (size_t i = 0; i < proto->n_external_data; i++) {
         const char *key = trm_onnx_text(proto->external_data[i]->key);
         const char *value = trm_onnx_text(proto->external_data[i]->value);
@@ -152,9 +156,9 @@ static trm_status locate_external(trm_onnx *model, const Onnx__TensorProto *prot
     if (location == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "tensor %s has external data without a location", what);
     }
-    if (length != elements->bytes) {
+    if (length != elements->stored_bytes) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "tensor %s has %zu bytes of external data, expected %zu", what, length,
-                 elements->bytes);
+                 elements->stored_bytes);
     }
     TRM_TRY(open_external(model, what, location, file));
     size_t size = trm_weight_file_bytes(*file).size;
@@ -197,6 +201,18 @@ static bool field_is_number(uint32_t field, trm_dtype dtype)
     case TRM_BOOL:
     case TRM_F16:
     case TRM_BF16:
+    case TRM_F8E4M3:
+    case TRM_F8E4M3FNUZ:
+    case TRM_F8E5M2:
+    case TRM_F8E5M2FNUZ:
+    case TRM_F8E8M0:
+    case TRM_F4E2M1:
+    case TRM_F6E2M3:
+    case TRM_F6E3M2:
+    case TRM_I4:
+    case TRM_U4:
+    case TRM_I2:
+    case TRM_U2:
         return field == TRM_ONNX_INT32_DATA;
     case TRM_I64:
         return field == TRM_ONNX_INT64_DATA;
@@ -214,9 +230,9 @@ static trm_status locate_stored(trm_onnx *model, const Onnx__TensorProto *proto,
     if (!field_is_plain(proto->stored_field, elements->dtype)) {
         return field_is_number(proto->stored_field, elements->dtype) ? TRM_OK : wrong_field(what, elements);
     }
-    if (proto->stored_size != elements->bytes) {
+    if (proto->stored_size != elements->stored_bytes) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "tensor %s has %zu bytes, expected %zu", what, (size_t)proto->stored_size,
-                 elements->bytes);
+                 elements->stored_bytes);
     }
     *file = model->file;
     *begin = (size_t)proto->stored_begin;
@@ -268,11 +284,11 @@ static trm_status read_varints(const trm_onnx *model, const Onnx__TensorProto *p
         if (!trm_onnx_read_varint(bytes, size, &at, &value)) {
             TRM_FAIL(TRM_ERROR_INVALID_MODEL, "tensor %s: element %zu is cut off", what, count);
         }
-        if (count < elements->count) {
+        if (count < elements->stored_count) {
             store_number(elements->dtype, count, value, to);
         }
     }
-    return count == elements->count ? TRM_OK : wrong_count(what, count, elements->count);
+    return count == elements->stored_count ? TRM_OK : wrong_count(what, count, elements->stored_count);
 }
 
 /* Elements in the message. */
@@ -280,12 +296,12 @@ static trm_status read_inline(const Onnx__TensorProto *proto, const char *what, 
                               void *to)
 {
     if (proto->has_raw_data) {
-        if (proto->raw_data.len != elements->bytes) {
+        if (proto->raw_data.len != elements->stored_bytes) {
             TRM_FAIL(TRM_ERROR_INVALID_MODEL, "tensor %s has %zu bytes, expected %zu", what, proto->raw_data.len,
-                     elements->bytes);
+                     elements->stored_bytes);
         }
-        if (elements->bytes > 0) {
-            memcpy(to, proto->raw_data.data, elements->bytes);
+        if (elements->stored_bytes > 0) {
+            memcpy(to, proto->raw_data.data, elements->stored_bytes);
         }
         return TRM_OK;
     }
@@ -295,8 +311,8 @@ static trm_status read_inline(const Onnx__TensorProto *proto, const char *what, 
     bool i32 = field_is_number(TRM_ONNX_INT32_DATA, dtype), i64 = field_is_number(TRM_ONNX_INT64_DATA, dtype);
     bool u64 = field_is_number(TRM_ONNX_UINT64_DATA, dtype);
     count = i32 ? proto->n_int32_data : i64 ? proto->n_int64_data : u64 ? proto->n_uint64_data : count;
-    if (count != elements->count) {
-        return wrong_count(what, count, elements->count);
+    if (count != elements->stored_count) {
+        return wrong_count(what, count, elements->stored_count);
     }
     for (size_t i = 0; i < count; i++) {
         if (i32) {
@@ -308,9 +324,27 @@ static trm_status read_inline(const Onnx__TensorProto *proto, const char *what, 
         }
     }
     if (!i32 && !i64 && !u64 && count > 0) {
-        memcpy(to, plain, elements->bytes);
+        memcpy(to, plain, elements->stored_bytes);
     }
     return TRM_OK;
+}
+
+/* Elements of fewer than 8 bits, packed from the low bits on at the beginning of `to`, each into a byte of its own.
+ * From the last to the first, none is overwritten before it is read. */
+static void unpack(const trm_onnx_elements *elements, uint8_t *to)
+{
+    const size_t bits = (size_t)trm_element_bits(elements->dtype);
+    const bool has_sign = elements->dtype == TRM_I4 || elements->dtype == TRM_I2;
+    const unsigned mask = (1u << bits) - 1, sign = 1u << (bits - 1);
+    for (size_t i = elements->count; bits < 8 && i-- > 0;) {
+        const size_t at = i / 8 * bits + i % 8 * bits / 8, shift = i % 8 * bits % 8;
+        unsigned value = to[at];
+        if (shift + bits > 8) {
+            value |= (unsigned)to[at + 1] << 8;
+        }
+        value = value >> shift & mask;
+        to[i] = (uint8_t)(has_sign ? (value ^ sign) - sign : value);
+    }
 }
 
 trm_status trm_onnx_tensor_read(trm_onnx *model, const Onnx__TensorProto *proto, const char *what,
@@ -321,13 +355,14 @@ trm_status trm_onnx_tensor_read(trm_onnx *model, const Onnx__TensorProto *proto,
     TRM_TRY(locate(model, proto, what, elements, &file, &begin));
     if (file != NULL) {
         if (elements->bytes > 0) {
-            memcpy(to, trm_weight_file_bytes(file).bytes + begin, elements->bytes);
+            memcpy(to, trm_weight_file_bytes(file).bytes + begin, elements->stored_bytes);
         }
     } else if (proto->has_stored_field) {
         TRM_TRY(read_varints(model, proto, what, elements, to));
     } else {
         TRM_TRY(read_inline(proto, what, elements, to));
     }
+    unpack(elements, to);
     for (size_t i = 0; elements->dtype == TRM_BOOL && i < elements->count; i++) {
         ((uint8_t *)to)[i] = ((uint8_t *)to)[i] != 0; /* kernels count on it */
     }
@@ -347,7 +382,7 @@ bool trm_onnx_tensor_is_there(const Onnx__TensorProto *proto, const trm_onnx_ele
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         most = counts[i] > most ? counts[i] : most;
     }
-    return elements->count <= most || proto->data_location == 1;
+    return elements->stored_count <= most || proto->data_location == 1;
 }
 
 trm_status trm_onnx_tensor_add(trm_onnx *model, const Onnx__TensorProto *proto, const char *name, trm_network *network,
@@ -358,7 +393,8 @@ trm_status trm_onnx_tensor_add(trm_onnx *model, const Onnx__TensorProto *proto, 
     size_t begin = 0;
     TRM_TRY(trm_onnx_tensor_check(proto, name, &elements));
     TRM_TRY(locate(model, proto, name, &elements, &file, &begin));
-    if (file != NULL && elements.bytes >= TRM_ONNX_STORED_SIZE && elements.dtype != TRM_BOOL) {
+    if (file != NULL && elements.bytes >= TRM_ONNX_STORED_SIZE && elements.dtype != TRM_BOOL &&
+        elements.stored_bytes == elements.bytes) {
         trm_weight *weight;
         TRM_TRY(trm_weight_from_file(file, begin, name, elements.dtype, &elements.dims, &weight));
         return trm_network_add_weight(network, name, weight, elements.dtype, tensor);
