@@ -6,9 +6,9 @@
 #include <trireme/onnx.h>
 
 static const trm_onnx_operator *const tables[] = {
-    trm_onnx_ops_attention, trm_onnx_ops_basic,  trm_onnx_ops_index,     trm_onnx_ops_matmul,
-    trm_onnx_ops_movement,  trm_onnx_ops_norm,   trm_onnx_ops_pointwise, trm_onnx_ops_reduce,
-    trm_onnx_ops_shape,     trm_onnx_ops_vision, trm_onnx_ops_window,
+#define TABLE(family) trm_onnx_ops_##family,
+    TRM_ONNX_FAMILIES(TABLE)
+#undef TABLE
 };
 
 const trm_onnx_operator *trm_onnx_find_operator(const char *domain, const char *name, int64_t opset, bool *known)

@@ -189,12 +189,14 @@ trm_tensor *trm_onnx_flatten(trm_onnx_node *node, trm_tensor *x, int32_t axis);
 /* One table per file ops_<family>.c, trm_onnx_ops_<family>. */
 /* clang-format off */
 #define TRM_ONNX_FAMILIES(X) \
+    X(attention) \
     X(basic) \
     X(collective) \
     X(control) \
     X(index) \
     X(matmul) \
     X(movement) \
+    X(norm) \
     X(pointwise) \
     X(reduce) \
     X(sequence) \
@@ -206,17 +208,6 @@ trm_tensor *trm_onnx_flatten(trm_onnx_node *node, trm_tensor *x, int32_t axis);
 #define TRM_ONNX_DECLARE(family) extern const trm_onnx_operator trm_onnx_ops_##family[];
 TRM_ONNX_FAMILIES(TRM_ONNX_DECLARE)
 #undef TRM_ONNX_DECLARE
-extern const trm_onnx_operator trm_onnx_ops_pointwise[];
-extern const trm_onnx_operator trm_onnx_ops_movement[];
-extern const trm_onnx_operator trm_onnx_ops_shape[];
-extern const trm_onnx_operator trm_onnx_ops_basic[];
-extern const trm_onnx_operator trm_onnx_ops_vision[];
-extern const trm_onnx_operator trm_onnx_ops_window[];
-extern const trm_onnx_operator trm_onnx_ops_index[];
-extern const trm_onnx_operator trm_onnx_ops_reduce[];
-extern const trm_onnx_operator trm_onnx_ops_matmul[];
-extern const trm_onnx_operator trm_onnx_ops_norm[];
-extern const trm_onnx_operator trm_onnx_ops_attention[];
 
 /* The row for an operator at an opset, or NULL. `known` (may be NULL): whether there is a row of the name at all. */
 const trm_onnx_operator *trm_onnx_find_operator(const char *domain, const char *name, int64_t opset, bool *known);
