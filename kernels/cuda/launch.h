@@ -104,6 +104,20 @@ bool trm_cuda_non_max_suppression_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_non_max_suppression_run(const trm_kernel_call *call);
 size_t trm_cuda_non_max_suppression_workspace(const trm_kernel_call *call);
 
+/* shape.cu */
+bool trm_cuda_shape_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_shape_run(const trm_kernel_call *call);
+bool trm_cuda_repeat_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_repeat_run(const trm_kernel_call *call);
+bool trm_cuda_range_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_range_run(const trm_kernel_call *call);
+bool trm_cuda_non_zero_accepts(const trm_kernel_call *call);
+size_t trm_cuda_non_zero_workspace(const trm_kernel_call *call);
+trm_status trm_cuda_non_zero_run(const trm_kernel_call *call);
+bool trm_cuda_unique_accepts(const trm_kernel_call *call);
+size_t trm_cuda_unique_workspace(const trm_kernel_call *call);
+trm_status trm_cuda_unique_run(const trm_kernel_call *call);
+
 /* matmul.c */
 bool trm_cuda_matmul_accepts(const trm_kernel_call *call);
 size_t trm_cuda_matmul_workspace(const trm_kernel_call *call);
