@@ -1,5 +1,5 @@
 /*
- * The kernels of DIST_COLLECTIVE layers: finds the group's communicator and makes the axis the outermost one.
+ * The kernels of layers that exchange: finds the group's communicator and makes the axis the outermost one.
  *
  * A communicator exchanges blocks that lie one after the other. Where the axis is the outermost, or all before it are
  * 1, the tensor already lies so and is exchanged in place of a copy; otherwise blocks are brought together in the
@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "collectives/communicator.h"
 #include "collectives/pack.h"
+#include "collectives/peer.h"
 
 /* How a tensor's axis is cut into n slices: [outer, n, block] bytes. */
 typedef struct layout {
@@ -121,9 +122,8 @@ static trm_status find_root(const trm_collective_params *p, const trm_communicat
              (int)p->root);
 }
 
-static trm_status find_part(const trm_kernel_call *call, trm_communicator **part)
+static trm_status find_part(const trm_kernel_call *call, const trm_collective_params *p, trm_communicator **part)
 {
-    const trm_collective_params *p = &call->layer->collective;
     if (call->communicator == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s has no communicator", trm_collective_op_name(p->op));
     }
@@ -185,7 +185,7 @@ static trm_status collective_run(const trm_kernel_call *call)
     const trm_collective_params *p = &call->layer->collective;
     const trm_view *in = &call->inputs[0], *out = &call->outputs[0];
     trm_communicator *part;
-    TRM_TRY(find_part(call, &part));
+    TRM_TRY(find_part(call, p, &part));
     trm_exchange x = {.op = p->op,
                       .reduce = trm_collective_reduces(p->op) ? p->reduce : TRM_REDUCE_NONE,
                       .dtype = out->dtype,
@@ -211,10 +211,112 @@ static trm_status collective_run(const trm_kernel_call *call)
     return TRM_OK;
 }
 
+/* ---- all-reduce and norm ------------------------------------------------------------------------ */
+
+/* The norm of an ALL_REDUCE_NORM by itself, of the sum in `reduced`: a call of a NORM, and its kernel or NULL. */
+static const trm_kernel *find_norm(const trm_kernel_call *call, trm_backend backend, void *reduced,
+                                   trm_layer_desc *desc, trm_kernel_call *norm)
+{
+    static const trm_kernel_table *const tables[] = {&trm_host_kernels, &trm_cuda_kernels};
+    *desc = (trm_layer_desc){.kind = TRM_LAYER_NORM, .norm = call->layer->all_reduce_norm.norm};
+    *norm = *call;
+    norm->layer = desc;
+    norm->inputs[0].data = reduced;
+    norm->constants &= ~1u;
+    norm->workspace = NULL;
+    norm->workspace_size = 0;
+    const trm_kernel *kernel = trm_kernel_find(tables, 2, backend, norm);
+    return kernel != NULL && kernel->workspace == NULL ? kernel : NULL;
+}
+
+static bool norm_accepts(const trm_kernel_call *call, trm_backend backend)
+{
+    trm_layer_desc desc;
+    trm_kernel_call norm;
+    const trm_collective_params *p = &call->layer->all_reduce_norm.collective;
+    return p->op == TRM_ALL_REDUCE && p->reduce == TRM_REDUCE_SUM && call->n_inputs > 0 &&
+           find_norm(call, backend, NULL, &desc, &norm) != NULL;
+}
+
+/* For the sum, where it is not added up and normalised in one. */
+static size_t norm_workspace(const trm_kernel_call *call)
+{
+    return (size_t)trm_dims_count(&call->inputs[0].dims) * trm_dtype_size(call->inputs[0].dtype);
+}
+
+static trm_status norm_run(const trm_kernel_call *call, trm_backend backend)
+{
+    const trm_all_reduce_norm_params *p = &call->layer->all_reduce_norm;
+    const trm_view *x = &call->inputs[0];
+    trm_communicator *part;
+    TRM_TRY(find_part(call, &p->collective, &part));
+    size_t workspace = norm_workspace(call);
+    if (workspace > call->workspace_size) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "all_reduce_norm needs %zu bytes of workspace, has %zu", workspace,
+                 call->workspace_size);
+    }
+    if (workspace == 0) {
+        return TRM_OK;
+    }
+    const trm_exchange sum = {.op = TRM_ALL_REDUCE,
+                              .reduce = TRM_REDUCE_SUM,
+                              .dtype = x->dtype,
+                              .from = x->data,
+                              .to = call->workspace,
+                              .count = (size_t)trm_dims_count(&x->dims)};
+    trm_layer_desc desc;
+    trm_kernel_call norm;
+    TRM_TRY(trm_communicator_exchange(part, &sum, call->stream));
+    return find_norm(call, backend, call->workspace, &desc, &norm)->run(&norm);
+}
+
+static bool host_norm_accepts(const trm_kernel_call *call)
+{
+    return norm_accepts(call, TRM_BACKEND_HOST);
+}
+
+static trm_status host_norm_run(const trm_kernel_call *call)
+{
+    return norm_run(call, TRM_BACKEND_HOST);
+}
+
+#if TRM_HAVE_CUDA
+static bool cuda_norm_accepts(const trm_kernel_call *call)
+{
+    return norm_accepts(call, TRM_BACKEND_CUDA);
+}
+
+/* What is few rows goes over peer memory, if the group has it, and is normalised as it arrives. */
+static trm_status cuda_norm_run(const trm_kernel_call *call)
+{
+    const trm_all_reduce_norm_params *p = &call->layer->all_reduce_norm;
+    const trm_view *x = &call->inputs[0];
+    int32_t weight = p->norm.residual ? 2 : 1;
+    bool has_bias = p->norm.op == TRM_NORM_LAYER && call->n_inputs > weight + 1, done = false;
+    trm_communicator *part;
+    TRM_TRY(find_part(call, &p->collective, &part));
+    trm_peer_norm n = {.dtype = x->dtype,
+                       .width = x->dims.d[x->dims.n - 1],
+                       .from = x->data,
+                       .residual = p->norm.residual ? call->inputs[1].data : NULL,
+                       .weight = call->n_inputs > weight ? call->inputs[weight].data : NULL,
+                       .bias = has_bias ? call->inputs[weight + 1].data : NULL,
+                       .to = call->outputs[0].data,
+                       .sum = p->norm.residual ? call->outputs[1].data : NULL};
+    n.rows = n.width > 0 ? trm_dims_count(&x->dims) / n.width : 0;
+    TRM_TRY(trm_communicator_peer_norm(part, &n, &p->norm, call->stream, &done));
+    return done ? TRM_OK : norm_run(call, TRM_BACKEND_CUDA);
+}
+#endif
+
 static const trm_kernel kernels[] = {
+    {"host.all_reduce_norm", TRM_LAYER_ALL_REDUCE_NORM, TRM_BACKEND_HOST, host_norm_accepts, norm_workspace,
+     host_norm_run, NULL},
     {"host.collective", TRM_LAYER_DIST_COLLECTIVE, TRM_BACKEND_HOST, collective_accepts, collective_workspace,
      collective_run, NULL},
 #if TRM_HAVE_CUDA
+    {"peer.all_reduce_norm", TRM_LAYER_ALL_REDUCE_NORM, TRM_BACKEND_CUDA, cuda_norm_accepts, norm_workspace,
+     cuda_norm_run, NULL},
     {"nccl.collective", TRM_LAYER_DIST_COLLECTIVE, TRM_BACKEND_CUDA, collective_accepts, collective_workspace,
      collective_run, NULL},
 #endif

@@ -71,6 +71,34 @@ bool trm_peer_fits(int32_t size, size_t bytes, trm_peer_way way);
 trm_status trm_cuda_peer_all_reduce(const trm_peer_link *link, trm_peer_way way, trm_dtype dtype, const void *from,
                                     void *to, size_t count, int32_t threads, void *cuda_stream);
 
+/* Whether a gather or broadcast of so many bytes per rank is fastest this way. */
+bool trm_peer_gathers(int32_t size, size_t bytes);
+/* to [size, bytes] = from [bytes] of every rank; or with a root of at least 0, to [bytes] = from of that rank, which
+ * alone reads it. Any alignment; each rank's own block may be where it belongs already. */
+trm_status trm_cuda_peer_gather(const trm_peer_link *link, int32_t root, const void *from, void *to, size_t bytes,
+                                void *cuda_stream);
+
+/* All-reduce and norm in one, see trm_all_reduce_norm_params: all [rows, width] but weight and bias [width]. */
+typedef struct trm_peer_norm {
+    trm_dtype dtype; /* f32, f16, bf16, of everything */
+    int64_t rows, width;
+    const void *from, *residual, *weight, *bias; /* all but `from` may be NULL */
+    void *to, *sum;                              /* sum: of the ranks' sum and the residual, with one */
+} trm_peer_norm;
+
+/* Whether one kernel does it: few rows, a width in whole items, everything aligned to 8 bytes. */
+bool trm_peer_norm_fits(int32_t size, const trm_peer_norm *n, int32_t threads);
+/* For trm_cuda_peer_norm; 0: a sum and a norm apart are faster, or it does not fit. */
+int32_t trm_peer_norm_choose(int32_t size, const trm_peer_norm *n);
+/* Roundings as of the two layers one after the other, the same bits on every rank. `threads` of a block, a multiple of
+ * 32 to 1024, sets how many blocks share a row. */
+trm_status trm_cuda_peer_norm(const trm_peer_link *link, const trm_peer_norm *n, const trm_norm_params *norm,
+                              int32_t threads, void *cuda_stream);
+
+/* One kernel on `stream`, where `communicator` is one over peer memory and it is the fastest way; else *done is false
+ * and nothing was enqueued. */
+trm_status trm_communicator_peer_norm(trm_communicator *communicator, const trm_peer_norm *n,
+                                      const trm_norm_params *norm, trm_stream *stream, bool *done);
 /* What the kernels of a communicator over peer memory are given; NULL if it is another. */
 const trm_peer_link *trm_communicator_peer_link(const trm_communicator *communicator);
 

@@ -205,8 +205,8 @@ static int32_t list_groups(const trm_network *network, group_card *cards)
 {
     int32_t count = 0;
     for (int32_t i = 0; i < network->n_layers; i++) {
-        const trm_collective_params *p = &network->layers[i]->desc.collective;
-        if (network->layers[i]->desc.kind == TRM_LAYER_DIST_COLLECTIVE && p->n_groups > 0) {
+        const trm_collective_params *p = trm_layer_collective(&network->layers[i]->desc);
+        if (p != NULL && p->n_groups > 0) {
             if (cards != NULL) {
                 cards[count] = (group_card){.n_groups = p->n_groups, .group_size = p->group_size};
                 memcpy(cards[count].groups, p->groups, sizeof(p->groups));

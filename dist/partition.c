@@ -168,7 +168,7 @@ static const trm_layer *find_exchange(const trm_network *network)
 {
     for (int32_t i = 0; i < network->n_layers; i++) {
         const trm_layer *layer = network->layers[i];
-        if (layer->desc.kind == TRM_LAYER_DIST_COLLECTIVE ||
+        if (trm_layer_collective(&layer->desc) != NULL ||
             (layer->desc.kind == TRM_LAYER_ATTENTION && layer->desc.attention.n_ranks > 1)) {
             return layer;
         }

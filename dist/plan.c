@@ -37,8 +37,9 @@ static trm_status check_exchanges(const trm_plan *plan)
 {
     for (int32_t i = 0; i < plan->network->n_layers; i++) {
         const trm_layer *layer = plan->network->layers[i];
-        if (layer->desc.kind == TRM_LAYER_DIST_COLLECTIVE) {
-            trm_status status = check_exchange(&layer->desc.collective, plan->rank, trm_mesh_ranks(&plan->mesh));
+        const trm_collective_params *collective = trm_layer_collective(&layer->desc);
+        if (collective != NULL) {
+            trm_status status = check_exchange(collective, plan->rank, trm_mesh_ranks(&plan->mesh));
             if (status != TRM_OK) {
                 return trm_fail_in(status, "layer %s", layer->name);
             }
@@ -71,6 +72,9 @@ static trm_status make_local_network(trm_plan *plan, const trm_network *network,
     TRM_TRY(status);
     show_stage(options, "partition", plan->network);
     TRM_TRY(trm_run_passes(plan->network, TRM_PASSES_AFTER_PARTITION));
+    if (!plan->partition.as_written) { /* the author's networks may differ from rank to rank */
+        TRM_TRY(trm_pass_fuse_exchanges(plan->network, NULL));
+    }
     show_stage(options, "final", plan->network);
     return TRM_OK;
 }

@@ -244,19 +244,13 @@ static const trm_infer_rule rules[TRM_LAYER_KIND_COUNT] = {
     [TRM_LAYER_DEFORMABLE_CONVOLUTION] = trm_infer_deformable_convolution,
     [TRM_LAYER_POOL] = trm_infer_pool,
     [TRM_LAYER_COL2IM] = trm_infer_col2im,
-    [TRM_LAYER_RESIZE] = trm_infer_resize,
-    [TRM_LAYER_GRID_SAMPLE] = trm_infer_grid_sample,
-    [TRM_LAYER_ROI_POOL] = trm_infer_roi_pool,
-    [TRM_LAYER_GROUP_NORM] = trm_infer_group_norm,
-    [TRM_LAYER_LRN] = trm_infer_lrn,
-    [TRM_LAYER_NON_MAX_SUPPRESSION] = trm_infer_non_max_suppression,
-    [TRM_LAYER_RECURRENT] = trm_infer_recurrent,
     [TRM_LAYER_SHAPE] = trm_infer_shape,
     [TRM_LAYER_EXPAND] = trm_infer_expand,
     [TRM_LAYER_TILE] = trm_infer_tile,
     [TRM_LAYER_RANGE] = trm_infer_range,
     [TRM_LAYER_NON_ZERO] = trm_infer_non_zero,
     [TRM_LAYER_UNIQUE] = trm_infer_unique,
+    [TRM_LAYER_ALL_REDUCE_NORM] = trm_infer_all_reduce_norm,
     [TRM_LAYER_PAD] = trm_infer_pad,
     [TRM_LAYER_GATHER_ELEMENTS] = trm_infer_gather_elements,
     [TRM_LAYER_GATHER_ND] = trm_infer_gather_nd,
@@ -305,6 +299,8 @@ int32_t trm_layer_output_count(const trm_layer_desc *desc)
     switch (desc->kind) {
     case TRM_LAYER_NORM:
         return desc->norm.residual ? 2 : 1;
+    case TRM_LAYER_ALL_REDUCE_NORM:
+        return desc->all_reduce_norm.norm.residual ? 2 : 1;
     case TRM_LAYER_POOL:
         return desc->pool.indices ? 2 : 1;
     case TRM_LAYER_TOPK:

@@ -65,6 +65,7 @@ trm_status trm_infer_unique(const trm_infer_call *call);
 
 /* infer_collective.c */
 trm_status trm_infer_collective(const trm_infer_call *call);
+trm_status trm_infer_all_reduce_norm(const trm_infer_call *call);
 
 /* infer_window.c: windows that slide over images */
 trm_status trm_infer_convolution(const trm_infer_call *call);
@@ -72,15 +73,6 @@ trm_status trm_infer_deconvolution(const trm_infer_call *call);
 trm_status trm_infer_deformable_convolution(const trm_infer_call *call);
 trm_status trm_infer_pool(const trm_infer_call *call);
 trm_status trm_infer_col2im(const trm_infer_call *call);
-
-/* infer_vision.c: other kinds over images, and recurrent ones */
-trm_status trm_infer_resize(const trm_infer_call *call);
-trm_status trm_infer_grid_sample(const trm_infer_call *call);
-trm_status trm_infer_roi_pool(const trm_infer_call *call);
-trm_status trm_infer_group_norm(const trm_infer_call *call);
-trm_status trm_infer_lrn(const trm_infer_call *call);
-trm_status trm_infer_non_max_suppression(const trm_infer_call *call);
-trm_status trm_infer_recurrent(const trm_infer_call *call);
 
 /* ---- checks, in infer.c ------------------------------------------------------------------------ */
 

@@ -1,5 +1,5 @@
 /*
- * Shape and type rule of collectives.
+ * Shape and type rules of collectives, alone and with the norm of what they give.
  */
 #include "graph/infer.h"
 
@@ -182,4 +182,18 @@ trm_status trm_infer_collective(const trm_infer_call *call)
         *size /= params->n_ranks;
     }
     return TRM_OK;
+}
+
+trm_status trm_infer_all_reduce_norm(const trm_infer_call *call)
+{
+    const trm_all_reduce_norm_params *params = &call->desc->all_reduce_norm;
+    trm_layer_desc norm = {.kind = TRM_LAYER_NORM, .norm = params->norm};
+    trm_infer_call of_norm = *call;
+    of_norm.desc = &norm;
+    if (params->collective.op != TRM_ALL_REDUCE || params->collective.reduce != TRM_REDUCE_SUM) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found collective op %d and reduce op %d, expected all_reduce and sum",
+                 (int)params->collective.op, (int)params->collective.reduce);
+    }
+    TRM_TRY(check_params(&params->collective, &collective_rules[TRM_ALL_REDUCE], TRM_F32));
+    return trm_infer_norm(&of_norm);
 }

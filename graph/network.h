@@ -112,6 +112,14 @@ bool trm_dims_equal(const trm_dims *a, const trm_dims *b);
 bool trm_dtype_is_float(trm_dtype dtype);
 bool trm_dtype_is_integer(trm_dtype dtype);
 
+/* The exchange that a layer makes, or NULL. */
+static inline const trm_collective_params *trm_layer_collective(const trm_layer_desc *desc)
+{
+    return desc->kind == TRM_LAYER_DIST_COLLECTIVE   ? &desc->collective
+           : desc->kind == TRM_LAYER_ALL_REDUCE_NORM ? &desc->all_reduce_norm.collective
+                                                     : NULL;
+}
+
 /* How many outputs a layer has. */
 int32_t trm_layer_output_count(const trm_layer_desc *desc);
 
@@ -150,6 +158,9 @@ trm_status trm_pass_fuse(trm_network *network, trm_pass_stage stage, int32_t *ch
  * takes both halves; and others such as q, k, v, with a SLICE for each. */
 trm_status trm_pass_join_matmuls(trm_network *network, int32_t *changes);
 
+/* All-reduce + norm. For networks of which every rank has the same: the two ways to exchange do not match each other.
+ */
+trm_status trm_pass_fuse_exchanges(trm_network *network, int32_t *changes);
 /* The passes of a stage in their order, until nothing changes. */
 trm_status trm_run_passes(trm_network *network, trm_pass_stage stage);
 

@@ -303,6 +303,17 @@ static const trm_field random_fields[] = {
     {"samples", TRM_FIELD_INT64, AT(random.samples), false, 0, NULL, 0},
 };
 
+static const trm_field all_reduce_norm_fields[] = {
+    {"n_ranks", TRM_FIELD_INT32, AT(all_reduce_norm.collective.n_ranks), true, 0, NULL, 0},
+    {"n_groups", TRM_FIELD_INT32, AT(all_reduce_norm.collective.n_groups), false, 0, NULL, 0},
+    {"group_size", TRM_FIELD_INT32, AT(all_reduce_norm.collective.group_size), false, 0, NULL, 0},
+    {"groups", TRM_FIELD_GROUPS, AT(all_reduce_norm.collective.groups), false, 0, NULL, 0},
+    {"op", TRM_FIELD_ENUM, AT(all_reduce_norm.norm.op), true, 0, norm_names, 0},
+    {"residual", TRM_FIELD_BOOL, AT(all_reduce_norm.norm.residual), false, 0, NULL, 0},
+    {"eps", TRM_FIELD_FLOAT, AT(all_reduce_norm.norm.eps), true, 0, NULL, 0},
+    {"weight_offset", TRM_FIELD_FLOAT, AT(all_reduce_norm.norm.weight_offset), false, 0, NULL, 0},
+};
+
 #define ROWS(kind, rows) [kind] = {rows, sizeof(rows) / sizeof((rows)[0])}
 
 static const struct {
@@ -326,6 +337,7 @@ static const struct {
     ROWS(TRM_LAYER_ROPE, rope_fields),
     ROWS(TRM_LAYER_ATTENTION, attention_fields),
     ROWS(TRM_LAYER_DIST_COLLECTIVE, collective_fields),
+    ROWS(TRM_LAYER_ALL_REDUCE_NORM, all_reduce_norm_fields),
     ROWS(TRM_LAYER_SHAPE, shape_fields),
     ROWS(TRM_LAYER_EXPAND, expand_fields),
     ROWS(TRM_LAYER_PAD, pad_fields),

@@ -88,6 +88,7 @@ const char *trm_layer_kind_name(trm_layer_kind kind)
         [TRM_LAYER_DETERMINANT] = "determinant",
         [TRM_LAYER_FOURIER] = "fourier",
         [TRM_LAYER_RANDOM] = "random",
+        [TRM_LAYER_ALL_REDUCE_NORM] = "all_reduce_norm",
     };
     return (unsigned)kind < TRM_LAYER_KIND_COUNT ? names[kind] : "invalid";
 }

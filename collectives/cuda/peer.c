@@ -1,6 +1,6 @@
 /*
- * The communicator that reduces small vectors over peer memory and leaves all else to another one, which it owns: for
- * ranks of one host whose GPUs reach each other's memory. The kernels and their protocol: collectives/peer.h.
+ * The communicator that sums and gathers small vectors over peer memory and leaves all else to another one, which it
+ * owns: for ranks of one host whose GPUs reach each other's memory. The kernels and their protocol: collectives/peer.h.
  *
  * Mailboxes are shared by CUDA's handles for other processes, which travel with what each rank can or cannot do over
  * the communicator for host bytes; so all ranks decide the same.
@@ -227,8 +227,14 @@ static trm_status peer_exchange(trm_communicator *communicator, const trm_exchan
     bool sum = x->op == TRM_ALL_REDUCE && x->reduce == TRM_REDUCE_SUM &&
                (x->dtype == TRM_F32 || x->dtype == TRM_F16 || x->dtype == TRM_BF16);
     trm_peer_way way = sum ? trm_peer_choose(c->base.size, x->count * trm_dtype_size(x->dtype)) : TRM_PEER_NO_WAY;
-    if (way == TRM_PEER_NO_WAY || stream == NULL || trm_stream_device(stream) != c->device) {
+    size_t bytes = x->count * trm_dtype_size(x->dtype);
+    bool gathers = (x->op == TRM_ALL_GATHER || x->op == TRM_BROADCAST) && trm_peer_gathers(c->base.size, bytes);
+    if ((way == TRM_PEER_NO_WAY && !gathers) || stream == NULL || trm_stream_device(stream) != c->device) {
         return c->inner->ops->exchange(c->inner, x, stream);
+    }
+    if (gathers) {
+        return trm_cuda_peer_gather(&c->link, x->op == TRM_BROADCAST ? x->root : -1, x->from, x->to, bytes,
+                                    trm_stream_native(stream));
     }
     return trm_cuda_peer_all_reduce(&c->link, way, x->dtype, x->from, x->to, x->count, 0, trm_stream_native(stream));
 }
@@ -287,6 +293,24 @@ static void peer_destroy(trm_communicator *communicator)
 }
 
 static const trm_communicator_ops peer_ops = {"peer", peer_exchange, peer_split, peer_check, peer_abort, peer_destroy};
+
+trm_status trm_communicator_peer_norm(trm_communicator *communicator, const trm_peer_norm *n,
+                                      const trm_norm_params *norm, trm_stream *stream, bool *done)
+{
+    peer_communicator *c = (peer_communicator *)communicator;
+    *done = false;
+    if (communicator->ops != &peer_ops || stream == NULL || trm_stream_device(stream) != c->device) {
+        return TRM_OK;
+    }
+    TRM_TRY(fail_if_dead(c));
+    int32_t threads = trm_peer_norm_choose(c->base.size, n);
+    if (threads == 0) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_cuda_peer_norm(&c->link, n, norm, threads, trm_stream_native(stream)));
+    *done = true;
+    return TRM_OK;
+}
 
 const trm_peer_link *trm_communicator_peer_link(const trm_communicator *communicator)
 {

@@ -274,7 +274,7 @@ trm_layer *trm_analysis_private_producer(const trm_analysis *analysis, const trm
 
 bool trm_layer_has_effects(const trm_layer *layer)
 {
-    if (layer->desc.kind == TRM_LAYER_DIST_COLLECTIVE) {
+    if (trm_layer_collective(&layer->desc) != NULL) {
         return true;
     }
     for (int32_t i = 0; i < layer->n_inputs; i++) {

@@ -71,6 +71,7 @@ typedef enum trm_layer_kind {
     TRM_LAYER_DETERMINANT,
     TRM_LAYER_FOURIER,
     TRM_LAYER_RANDOM,
+    TRM_LAYER_ALL_REDUCE_NORM,
     TRM_LAYER_KIND_COUNT
 } trm_layer_kind;
 
@@ -86,8 +87,8 @@ typedef struct trm_cast_params {
 } trm_cast_params;
 
 /* (x, shape i32|i64 [r], value input, optional) -> the same elements under other dims: `dims`, or the values of `shape`
- * where it is given; `dims`, if it has as many, then holds what is known of those, -1 elsewhere. 0 copies the input's
- * dimension at that position, unless `zero_is_zero`, and one -1 is inferred. */
+ * where it is given (`dims` is then not read). 0 copies the input's dimension at that position, unless `zero_is_zero`,
+ * and one -1 is inferred. */
 typedef struct trm_reshape_params {
     trm_dims dims;
     bool zero_is_zero;
@@ -375,6 +376,14 @@ typedef struct trm_collective_params {
     trm_dims dims;
 } trm_collective_params;
 
+/* An ALL_REDUCE of x by sum and the NORM of what it gives, as one layer: inputs and outputs are those of the norm, x
+ * being what each rank has of the sum. Of the collective only the group counts; op and reduce are 0, ALL_REDUCE and
+ * SUM. */
+typedef struct trm_all_reduce_norm_params {
+    trm_collective_params collective;
+    trm_norm_params norm;
+} trm_all_reduce_norm_params;
+
 /* ---- kinds of general networks ----------------------------------------------------------------- */
 
 /*
@@ -392,7 +401,7 @@ typedef struct trm_shape_params {
 } trm_shape_params;
 
 /* (x, shape i32|i64 [r], value input, optional) -> x repeated to what its dims and `dims` (or the values of `shape`)
- * broadcast to, as numpy does. With `shape`, `dims` is what is known of it, as for RESHAPE. */
+ * broadcast to, as numpy does. */
 typedef struct trm_expand_params {
     trm_dims dims;
 } trm_expand_params;
@@ -719,6 +728,7 @@ typedef struct trm_layer_desc {
         trm_rope_params rope;
         trm_attention_params attention;
         trm_collective_params collective;
+        trm_all_reduce_norm_params all_reduce_norm; /* begins as `collective` does */
         trm_shape_params shape;
         trm_expand_params expand;
         trm_pad_params pad;

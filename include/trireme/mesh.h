@@ -57,6 +57,9 @@ typedef struct trm_world_options {
     }
 
 /*
+ * On CUDA, ranks of one host exchange small sums over each other's memory where they can, everything else over NCCL;
+ * TRIREME_EXCHANGE (auto, peer, nccl), the same on every rank, asks for one of them.
+ *
  * Joins the world: rank and size from Open MPI, PMIx, Slurm or torchrun variables; starts MPI when there are peers;
  * opens the device and a communicator over all ranks. Collective: every rank must call it.
  * Errors: INVALID_ARGUMENT (contradicting variables, two ranks on one GPU, ranks that asked for different

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job.h"
-#include "launcher/cli/onnx_job.h"
 #include "launcher/cli/report.h"
 
 typedef struct bench_run {
@@ -219,7 +218,8 @@ static void split_time(const bench_command *c, double *compute, double *communic
 {
     *compute = *communication = 0;
     for (int32_t i = 0; i < c->n_rows; i++) {
-        *(c->rows[i].kind == TRM_LAYER_DIST_COLLECTIVE ? communication : compute) += c->rows[i].milliseconds;
+        bool exchanges = c->rows[i].kind == TRM_LAYER_DIST_COLLECTIVE || c->rows[i].kind == TRM_LAYER_ALL_REDUCE_NORM;
+        *(exchanges ? communication : compute) += c->rows[i].milliseconds;
     }
 }
 
@@ -388,9 +388,6 @@ static trm_status bench(bench_command *c, bool *alike)
 
 int command_bench(const settings *all)
 {
-    if (names_onnx(all->operands[0])) {
-        return onnx_bench_command(all);
-    }
     bench_command c = {.all = all,
                        .batch = settings_integer(all, SETTING_BATCH),
                        .prompt_tokens = settings_integer(all, SETTING_PROMPT_TOKENS),

@@ -440,6 +440,10 @@ static void test_world_and_mesh_refuse(void **state)
     options = (trm_world_options)TRM_WORLD_OPTIONS_INIT;
     options.deadline_seconds = -1;
     assert_fails(trm_world_open(&options, &second), INVALID, "deadline");
+    options = (trm_world_options)TRM_WORLD_OPTIONS_INIT;
+    setenv("TRIREME_EXCHANGE", "carrier pigeon", 1);
+    assert_fails(trm_world_open(&options, &second), INVALID, "\"carrier pigeon\", expected auto, peer or nccl");
+    unsetenv("TRIREME_EXCHANGE");
     assert_null(second);
     trm_mesh mesh = {{1, 1, 1, 1, 1}}, zero = {{0}};
     assert_fails(trm_mesh_parse("tp=2", 2, NULL), INVALID, "NULL");

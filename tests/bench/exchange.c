@@ -22,10 +22,10 @@
 #define CHAIN     64
 #define LAUNCHES  20
 #define REPEATS   7
-#define LARGEST   ((size_t)4 << 20)
-#define LINK_GB_S 397.0 /* a copy from a peer's memory, measured on H200 with NVLink */
-#define MAX_ROWS  256
-#define WIDTH_8B  4096 /* of the rows of Llama-3-8B */
+#define LARGEST   ((size_t)16 << 20) /* of a buffer; gathers fill it */
+#define LINK_GB_S 397.0              /* a copy from a peer's memory, measured on H200 with NVLink */
+#define MAX_ROWS  512
+#define MAX_WIDTH 8192 /* of rows that are normalised */
 
 #define TRY(call)                                                                                                      \
     do {                                                                                                               \
@@ -40,7 +40,7 @@ typedef struct bench {
     trm_stream *stream;
     trm_communicator *nccl, *peer;
     const trm_peer_link *link;
-    void *from, *to;
+    void *from, *to, *reduced, *residual, *sum, *weight;
 } bench;
 
 /* One thing to time: what is enqueued CHAIN times. */
@@ -61,6 +61,13 @@ static trm_status enqueue_communicator(bench *b, const subject *s, void *from, v
 {
     trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, TRM_BF16, from, to, s->bytes / 2, 0};
     return trm_communicator_exchange(strcmp(s->name, "nccl") == 0 ? b->nccl : b->peer, &x, b->stream);
+}
+
+/* Of as many bytes per rank. */
+static trm_status enqueue_gather(bench *b, const subject *s, void *from, void *to)
+{
+    trm_exchange x = {TRM_ALL_GATHER, TRM_REDUCE_NONE, TRM_BF16, from, to, s->bytes / 2, 0};
+    return trm_communicator_exchange(strncmp(s->name, "nccl", 4) == 0 ? b->nccl : b->peer, &x, b->stream);
 }
 
 static trm_status enqueue_peer(bench *b, const subject *s, void *from, void *to)
@@ -86,6 +93,44 @@ static trm_status enqueue_local(bench *b, const subject *s, void *from, void *to
     call.inputs[0] = (trm_view){from, TRM_BF16, dims};
     call.outputs[0] = (trm_view){to, TRM_BF16, dims};
     return run_kernel(b, &call);
+}
+
+static trm_peer_norm describe_norm(const bench *b, const subject *s, const void *from, void *to)
+{
+    trm_peer_norm n = {.dtype = TRM_BF16, .from = from, .residual = b->residual, .weight = b->weight};
+    n.width = s->bytes / 2 < MAX_WIDTH ? (int64_t)s->bytes / 2 : MAX_WIDTH;
+    n.rows = (int64_t)s->bytes / 2 / n.width;
+    n.to = to;
+    n.sum = b->sum;
+    return n;
+}
+
+static const trm_norm_params rms = {.op = TRM_NORM_RMS, .residual = true, .eps = 1e-5f};
+
+/* With residual and RMS norm, in two kernels. */
+static trm_status enqueue_apart(bench *b, const subject *s, void *from, void *to)
+{
+    trm_peer_norm n = describe_norm(b, s, from, to);
+    trm_layer_desc desc = {.kind = TRM_LAYER_NORM, .norm = rms};
+    trm_dims dims = {2, {n.rows, n.width}}, per_column = {1, {n.width}};
+    trm_kernel_call call = {.layer = &desc, .n_inputs = 3, .n_outputs = 2};
+    call.inputs[0] = (trm_view){b->reduced, TRM_BF16, dims};
+    call.inputs[1] = (trm_view){b->residual, TRM_BF16, dims};
+    call.inputs[2] = (trm_view){b->weight, TRM_BF16, per_column};
+    call.outputs[0] = (trm_view){to, TRM_BF16, dims};
+    call.outputs[1] = (trm_view){b->sum, TRM_BF16, dims};
+    trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, TRM_BF16, from, b->reduced, s->bytes / 2, 0};
+    TRM_TRY(trm_communicator_exchange(strncmp(s->name, "nccl", 4) == 0 ? b->nccl : b->peer, &x, b->stream));
+    return run_kernel(b, &call);
+}
+
+/* The same in one, where that is faster. */
+static trm_status enqueue_fused(bench *b, const subject *s, void *from, void *to)
+{
+    trm_peer_norm n = describe_norm(b, s, from, to);
+    int32_t threads = s->threads > 0 ? s->threads : trm_peer_norm_choose(b->link->size, &n);
+    return threads == 0 ? enqueue_apart(b, s, from, to)
+                        : trm_cuda_peer_norm(b->link, &n, &rms, threads, trm_stream_native(b->stream));
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -156,16 +201,19 @@ static void open_bench(bench *b)
     TRY(trm_communicator_nccl_create(b->world->device, id, trm_world_rank(b->world), trm_world_size(b->world), 60,
                                      &b->nccl));
     TRY(trm_stream_create(b->world->device, &b->stream));
-    TRY(trm_device_alloc(b->world->device, LARGEST, &b->from));
-    TRY(trm_device_alloc(b->world->device, LARGEST, &b->to));
-    TRY(trm_stream_fill_zero(b->stream, b->from, LARGEST));
-    TRY(trm_stream_fill_zero(b->stream, b->to, LARGEST));
+    void **const buffers[] = {&b->from, &b->to, &b->reduced, &b->residual, &b->sum, &b->weight};
+    for (int i = 0; i < 6; i++) {
+        TRY(trm_device_alloc(b->world->device, LARGEST, buffers[i]));
+        TRY(trm_stream_fill_zero(b->stream, *buffers[i], LARGEST));
+    }
 }
 
 static void close_bench(bench *b)
 {
-    trm_device_free(b->world->device, b->from);
-    trm_device_free(b->world->device, b->to);
+    void *const buffers[] = {b->from, b->to, b->reduced, b->residual, b->sum, b->weight};
+    for (int i = 0; i < 6; i++) {
+        trm_device_free(b->world->device, buffers[i]);
+    }
     trm_stream_destroy(b->stream);
     trm_communicator_destroy(b->nccl);
     trm_world_close(b->world);
@@ -173,7 +221,11 @@ static void close_bench(bench *b)
 
 static void time_row(bench *b, row *rows, int *n, subject s, double floor)
 {
-    if ((s.way != TRM_PEER_NO_WAY && !trm_peer_fits(trm_world_size(b->world), s.bytes, s.way)) || *n == MAX_ROWS) {
+    int32_t ranks = trm_world_size(b->world);
+    trm_peer_norm norm = describe_norm(b, &s, b->from, b->to);
+    if ((s.way != TRM_PEER_NO_WAY && !trm_peer_fits(ranks, s.bytes, s.way)) ||
+        (s.enqueue == enqueue_fused && s.threads > 0 && !trm_peer_norm_fits(ranks, &norm, s.threads)) ||
+        *n == MAX_ROWS) {
         return;
     }
     double us = time_subject(b, &s);
@@ -183,7 +235,7 @@ static void time_row(bench *b, row *rows, int *n, subject s, double floor)
         if (s.threads > 0) {
             snprintf(block, sizeof(block), "%d", (int)s.threads);
         }
-        printf("%9zu  %-10s %4s %8.2f us  floor %6.2f us  %3.0f %%\n", s.bytes, s.name, block, us, floor,
+        printf("%9zu  %-11s %4s %8.2f us  floor %6.2f us  %3.0f %%\n", s.bytes, s.name, block, us, floor,
                100 * floor / us);
         fflush(stdout);
     }
@@ -225,7 +277,7 @@ int main(int argc, char **argv)
     }
     alarm(300);
     open_bench(&b);
-    for (size_t bytes = 2 << 10; bytes <= LARGEST; bytes *= 2) {
+    for (size_t bytes = 2 << 10; bytes <= LARGEST / 4; bytes *= 2) {
         subject local = {.name = "local", .enqueue = enqueue_local, .bytes = bytes};
         double node = time_subject(&b, &local);
         double floor = node + (double)(bytes * (size_t)(trm_world_size(b.world) - 1)) / LINK_GB_S / 1e3;
@@ -233,6 +285,14 @@ int main(int argc, char **argv)
         time_row(&b, rows, &n, (subject){"chosen", enqueue_communicator, TRM_PEER_NO_WAY, 0, bytes}, floor);
         time_row(&b, rows, &n, (subject){"one_shot", enqueue_peer, TRM_PEER_ONE_SHOT, 0, bytes}, floor);
         time_row(&b, rows, &n, (subject){"two_shot", enqueue_peer, TRM_PEER_TWO_SHOT, 0, bytes}, floor);
+        time_row(&b, rows, &n, (subject){"nccl_gather", enqueue_gather, TRM_PEER_NO_WAY, 0, bytes}, floor);
+        time_row(&b, rows, &n, (subject){"gather", enqueue_gather, TRM_PEER_NO_WAY, 0, bytes}, floor);
+        time_row(&b, rows, &n, (subject){"nccl_norm", enqueue_apart, TRM_PEER_NO_WAY, 0, bytes}, floor);
+        time_row(&b, rows, &n, (subject){"apart_norm", enqueue_apart, TRM_PEER_NO_WAY, 0, bytes}, floor);
+        time_row(&b, rows, &n, (subject){"fused_norm", enqueue_fused, TRM_PEER_NO_WAY, 0, bytes}, floor);
+        for (int32_t threads = 128; sweep && threads <= 1024; threads *= 2) {
+            time_row(&b, rows, &n, (subject){"fused_norm", enqueue_fused, TRM_PEER_NO_WAY, threads, bytes}, floor);
+        }
         for (int32_t threads = 64; sweep && threads <= 512; threads *= 2) {
             time_row(&b, rows, &n, (subject){"one_shot", enqueue_peer, TRM_PEER_ONE_SHOT, threads, bytes}, floor);
             time_row(&b, rows, &n, (subject){"two_shot", enqueue_peer, TRM_PEER_TWO_SHOT, threads, bytes}, floor);

@@ -5,7 +5,7 @@
 #include "support/support.h"
 
 #include "dist/world.h"
-#include "layer_cases.h"
+#include "norm_cases.h"
 
 static trm_world *world;
 static trm_stream *stream;
@@ -51,6 +51,7 @@ static void test_layers(void **state)
     case_setup setup = {stream, nccl_reduces, NULL, 0, &result};
     layer_run_all(world->communicator, &setup);
     layer_run_peers(world->communicator, &setup);
+    norm_run_all(world->communicator, &setup);
     check(&result);
 }
 
@@ -60,8 +61,7 @@ static void test_refused(void **state)
     if (trm_world_size(world) == 1) {
         return; /* a rank alone has no NCCL */
     }
-    assert_true(strcmp(world->communicator->ops->name, "nccl") == 0 ||
-                strcmp(world->communicator->ops->name, "peer") == 0);
+    assert_string_equal(world->communicator->ops->name, "nccl");
     int16_t value = 1;
     trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, TRM_I16, &value, &value, 1, 0};
     assert_fails(trm_communicator_exchange(world->communicator, &x, stream), TRM_ERROR_UNSUPPORTED,
@@ -113,6 +113,7 @@ int main(void)
 {
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
     options.backend = TRM_BACKEND_CUDA;
+    setenv("TRIREME_EXCHANGE", "nccl", 1); /* collectives_gpu_peer has the other way */
     char path[512];
     if (trm_world_open(&options, &world) != TRM_OK || trm_stream_create(world->device, &stream) != TRM_OK) {
         fprintf(stderr, "cannot open the world: %s\n", trm_last_error());

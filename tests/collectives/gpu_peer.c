@@ -10,7 +10,7 @@
 #include "collectives/peer.h"
 #include "collectives/wait.h"
 #include "dist/world.h"
-#include "layer_cases.h"
+#include "norm_cases.h"
 
 static trm_world *world;
 static trm_stream *stream;
@@ -67,6 +67,7 @@ static void test_layers(void **state)
     case_setup setup = {stream, reduces, NULL, 0, &result};
     layer_run_all(world->communicator, &setup);
     layer_run_peers(world->communicator, &setup);
+    norm_run_all(world->communicator, &setup);
     check(&result);
 }
 
@@ -169,6 +170,78 @@ static void test_replays(void **state)
     run_replays(2, LAUNCHES / 4);
 }
 
+/* Fused and plain exchanges in turn in one graph, launched many times: the same bits as the first time, and of the
+ * right rank. */
+static void test_norm_replays(void **state)
+{
+    (void)state;
+    enum { CASES = 12, SHOWN = 2 * 8192, SOME = 22 };
+    static const int64_t widths[] = {4096, 8192, 128, 5120};
+    int32_t me = trm_world_rank(world), n = trm_world_size(world);
+    void *memory[CASES][NORM_BUFFERS], *data[CASES][NORM_BUFFERS];
+    const trm_kernel *kernels[CASES];
+    trm_layer_desc desc[CASES];
+    trm_kernel_call call[CASES];
+    norm_case cases[CASES];
+    trm_graph_exec *graph;
+    for (int k = 0; k < CASES; k++) {
+        cases[k] = (norm_case){
+            .dtype = floats[k % 3], .rows = k % 5 == 4 ? 9 : 1 + k % 2, .width = widths[k % 4], .weight = true};
+        cases[k].norm = (trm_norm_params){.op = k % 3 ? TRM_NORM_RMS : TRM_NORM_LAYER, .residual = true, .eps = 1e-5f};
+        assert_ok(norm_fill(&cases[k], stream, me, memory[k], data[k]));
+        kernels[k] = norm_describe(&cases[k], world->communicator, stream, data[k], &desc[k], &call[k]);
+        assert_non_null(kernels[k]);
+        call[k].workspace_size = 1 << 20;
+        assert_ok(trm_device_alloc(world->device, call[k].workspace_size, &call[k].workspace));
+    }
+    unsigned char *first = malloc(2 * CASES * SHOWN), *again = malloc(2 * CASES * SHOWN);
+    assert_ok(trm_stream_begin_capture(stream));
+    for (int k = 0; k < CASES; k++) {
+        assert_ok(kernels[k]->run(&call[k]));
+        trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, TRM_F32, data[k][NORM_X], call[k].workspace, 32, 0};
+        assert_ok(trm_communicator_exchange(world->communicator, &x, stream));
+        x = (trm_exchange){TRM_BROADCAST, TRM_REDUCE_NONE, TRM_U8, data[k][NORM_X], call[k].workspace, SOME, k % n};
+        assert_ok(trm_communicator_exchange(world->communicator, &x, stream));
+    }
+    assert_ok(trm_stream_end_capture(stream, &graph));
+    for (int round = 0; round < 3; round++) {
+        unsigned char *to = round == 0 ? first : again;
+        for (int i = 0; i < (round == 0 ? 1 : 1000); i++) {
+            assert_ok(trm_graph_exec_launch(graph, stream));
+            if (i % 50 == 49) {
+                assert_ok(trm_stream_synchronize(stream));
+                usleep((useconds_t)case_hash(5, (uint64_t)i, (uint64_t)me) % 1000);
+            }
+        }
+        for (int k = 0; k < CASES; k++) {
+            unsigned char found[SOME + 8], expected[SOME + 8];
+            size_t s = trm_dtype_size(cases[k].dtype);
+            assert_ok(trm_stream_download(stream, found, call[k].workspace, SOME));
+            assert_ok(trm_stream_synchronize(stream));
+            for (size_t i = 0; i < SOME; i += s) {
+                case_input(cases[k].dtype, k % n, i / s, expected + i);
+            }
+            assert_memory_equal(found, expected, SOME);
+        }
+        for (int k = 0; k < 2 * CASES; k++) { /* what is normalised, and the sum */
+            size_t bytes = (size_t)(cases[k / 2].rows * cases[k / 2].width) * trm_dtype_size(cases[k / 2].dtype);
+            bytes = bytes < SHOWN ? bytes : SHOWN;
+            assert_ok(trm_stream_download(stream, to + k * SHOWN, data[k / 2][k % 2 ? NORM_SUM : NORM_Y], bytes));
+            assert_ok(trm_stream_synchronize(stream));
+            assert_memory_equal(to + k * SHOWN, first + k * SHOWN, bytes);
+        }
+    }
+    for (int k = 0; k < CASES; k++) {
+        for (int b = 0; b < NORM_BUFFERS; b++) {
+            trm_device_free(world->device, memory[k][b]);
+        }
+        trm_device_free(world->device, call[k].workspace);
+    }
+    trm_graph_exec_destroy(graph);
+    free(first);
+    free(again);
+}
+
 /* The last rank stays away from an exchange: the others get an error in time, the graph's other exchanges do not wait
  * again, and the communicator is dead. */
 static void test_lost_rank(void **state)
@@ -248,7 +321,8 @@ int main(void)
     }
     const struct CMUnitTest several[] = {
         cmocka_unit_test(test_cases),     cmocka_unit_test(test_sizes),   cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_unaligned), cmocka_unit_test(test_replays), cmocka_unit_test(test_lost_rank),
+        cmocka_unit_test(test_unaligned), cmocka_unit_test(test_replays), cmocka_unit_test(test_norm_replays),
+        cmocka_unit_test(test_lost_rank),
     };
     const struct CMUnitTest one[] = {cmocka_unit_test(test_alone)};
     int failed = trm_world_size(world) > 1 ? cmocka_run_group_tests(several, NULL, NULL)

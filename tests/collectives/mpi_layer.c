@@ -2,7 +2,7 @@
 #include "support/support.h"
 
 #include "dist/world.h"
-#include "layer_cases.h"
+#include "norm_cases.h"
 
 static trm_world *world;
 
@@ -15,6 +15,7 @@ static void test_layers(void **state)
     case_setup setup = {stream, NULL, NULL, 0, &result};
     layer_run_all(world->communicator, &setup);
     layer_run_peers(world->communicator, &setup);
+    norm_run_all(world->communicator, &setup);
     if (result.failed > 0) {
         fail_msg("%d of %d layers failed, first: %s", (int)result.failed, (int)result.run, result.why);
     }

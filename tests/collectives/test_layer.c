@@ -1,7 +1,7 @@
 /* Collective layers between threads, and what they refuse. */
 #include "support/support.h"
 
-#include "layer_cases.h"
+#include "norm_cases.h"
 #include "threads.h"
 
 static void run_layers(trm_communicator *c, void *user)
@@ -16,6 +16,7 @@ static void run_layers(trm_communicator *c, void *user)
     case_setup setup = {stream, NULL, NULL, 0, result};
     layer_run_all(c, &setup);
     layer_run_peers(c, &setup);
+    norm_run_all(c, &setup);
     trm_stream_destroy(stream);
     trm_device_close(device);
 }

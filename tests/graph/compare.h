@@ -6,13 +6,16 @@
 
 #include <math.h>
 
+#include "collectives/communicator.h"
 #include "graph/nets.h"
 #include "support/interpreter.h"
 
-/* Runs a network on inputs made from `seed`; unknown dims of its first input are sizes[0], those of others sizes[1]. */
+/* Runs a network, alone in its world, on inputs made from `seed`; unknown dims of its first input are sizes[0], those
+ * of others sizes[1]. */
 static inline test_interpreter *run_network(const trm_network *network, const int64_t *sizes, uint64_t seed)
 {
     test_interpreter_options options = {.backend = TRM_BACKEND_HOST, .state_dimension = sizes[0]};
+    assert_ok(trm_communicator_self_create(&options.communicator));
     test_interpreter *interpreter = NULL;
     assert_ok(test_interpreter_create(network, &options, &interpreter));
     for (int32_t i = 0; i < trm_network_input_count(network); i++) {
@@ -38,6 +41,7 @@ static inline test_interpreter *run_network(const trm_network *network, const in
         free(values);
     }
     assert_ok(test_interpreter_run(interpreter));
+    trm_communicator_destroy(options.communicator);
     return interpreter;
 }
 

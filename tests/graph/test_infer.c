@@ -24,6 +24,10 @@
 #define ROPE(...) {.kind = TRM_LAYER_ROPE, .rope = {__VA_ARGS__}}
 #define ATTENTION(...) {.kind = TRM_LAYER_ATTENTION, .attention = {__VA_ARGS__}}
 #define COLLECTIVE(...) {.kind = TRM_LAYER_DIST_COLLECTIVE, .collective = {__VA_ARGS__}}
+#define REDUCE_NORM(n, ...)                                                                                            \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_ALL_REDUCE_NORM, .all_reduce_norm = {.collective = {.n_ranks = n}, .norm = {__VA_ARGS__}}    \
+    }
 /* clang-format on */
 
 /* ---- tensors ----------------------------------------------------------------------------------- */
@@ -413,6 +417,14 @@ static void collectives(void **state)
          {"f32[3]"},
          "!found 40 groups of 2 ranks"},
         {COLLECTIVE(.op = (trm_collective_op)10), {"f32[3]"}, "!found collective op 10"},
+        {REDUCE_NORM(2, .eps = 1), {"f32[?,8]", "f32[8]"}, "f32[?,8]"},
+        {REDUCE_NORM(2, .residual = true), {"bf16[?,8]", "bf16[5,8]", "bf16[8]"}, "bf16[5,8] bf16[5,8]"},
+        {REDUCE_NORM(0, .eps = 1), {"f32[?,8]", "f32[8]"}, "!n_ranks is 0, expected 1 to 64"},
+        {REDUCE_NORM(2, .eps = 1), {"f32[?,8]", "f32[7]"}, "!weight has dims [7]"},
+        {REDUCE_NORM(2, .eps = -1), {"f32[?,8]", "f32[8]"}, "!eps is -1"},
+        {{.kind = TRM_LAYER_ALL_REDUCE_NORM, .all_reduce_norm = {{.n_ranks = 2, .reduce = TRM_REDUCE_MAX}, {.eps = 1}}},
+         {"f32[?,8]", "f32[8]"},
+         "!found collective op 0 and reduce op 2, expected all_reduce and sum"},
     };
     RUN_CASES(cases);
 }
@@ -425,7 +437,7 @@ static void unknown_kinds_and_output_counts(void **state)
     const trm_dims *inputs[] = {&dims};
     trm_dtype type = TRM_F32, out_types[2];
     assert_fails(trm_infer_layer(&desc, 1, inputs, &type, NULL, 1, out, out_types), TRM_ERROR_INVALID_ARGUMENT,
-                 "found layer kind 50, expected 0 to 49");
+                 "found layer kind 51, expected 0 to 50");
     desc = (trm_layer_desc){.kind = TRM_LAYER_SOFTMAX};
     assert_fails(trm_infer_layer(&desc, 1, inputs, &type, NULL, 2, out, out_types), TRM_ERROR_INVALID_ARGUMENT,
                  "found 2 outputs, expected 1");

@@ -279,6 +279,69 @@ static void a_residual_add_joins_the_norm(void **state)
                "output sum\n");
 }
 
+static trm_tensor *net_all_reduce(trm_network *network, const char *name, trm_reduce_op reduce, trm_tensor *x)
+{
+    trm_collective_params params = {
+        .op = TRM_ALL_REDUCE, .reduce = reduce, .n_ranks = 1, .n_groups = 1, .group_size = 1, .groups = {0}};
+    trm_tensor *output = NULL;
+    assert_ok(trm_network_add_collective(network, name, &params, x, &output));
+    return output;
+}
+
+static void a_sum_over_ranks_joins_the_norm(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *w = net_weight(network, "w", DIMS(4, 4), 3);
+    trm_tensor *g = net_values(network, "g", DIMS(4)), *b = net_values(network, "b", DIMS(4));
+    trm_layer_desc norm = {.kind = TRM_LAYER_NORM, .norm = {.residual = true, .eps = 0.5f, .weight_offset = 1}};
+    trm_tensor *first = net_all_reduce(network, "first", TRM_REDUCE_SUM, net_linear(network, "p", x, w));
+    trm_tensor *inputs[] = {first, x, g, NULL}, *y[2], *z[2];
+    assert_ok(trm_network_add_layer(network, "y", &norm, inputs, 3, y));
+    /* the sum may be the residual as well */
+    trm_tensor *second = net_all_reduce(network, "second", TRM_REDUCE_SUM, net_linear(network, "q", y[0], w));
+    inputs[0] = y[1];
+    inputs[1] = second;
+    assert_ok(trm_network_add_layer(network, "z", &norm, inputs, 3, z));
+    /* and there may be none */
+    norm.norm = (trm_norm_params){.op = TRM_NORM_LAYER, .eps = 0.5f};
+    trm_tensor *third = net_all_reduce(network, "third", TRM_REDUCE_SUM, z[0]);
+    net_output(network, net_layer(network, "v", norm, third, g, b, NULL));
+    net_output(network, z[1]);
+    check_pass(network, trm_pass_fuse_exchanges,
+               "p: f32 [?, 4] = matmul(x, w) transpose_b\n"
+               "y: f32 [?, 4], y:1: f32 [?, 4] = all_reduce_norm(p, x, g) n_ranks=1 n_groups=1 group_size=1 groups=[0] "
+               "op=rms residual eps=0.5 weight_offset=1\n"
+               "q: f32 [?, 4] = matmul(y, w) transpose_b\n"
+               "z: f32 [?, 4], z:1: f32 [?, 4] = all_reduce_norm(q, y:1, g) n_ranks=1 n_groups=1 group_size=1 "
+               "groups=[0] op=rms residual eps=0.5 weight_offset=1\n"
+               "v: f32 [?, 4] = all_reduce_norm(z, g, b) n_ranks=1 n_groups=1 group_size=1 groups=[0] op=layer "
+               "eps=0.5\n"
+               "output v\n"
+               "output z:1\n");
+}
+
+static void sums_that_others_need_stay(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *g = net_values(network, "g", DIMS(4));
+    trm_tensor *read_twice = net_all_reduce(network, "read_twice", TRM_REDUCE_SUM, x);
+    net_output(network, net_norm(network, "a", read_twice, g));
+    net_output(network, net_unary(network, "b", RELU, read_twice));
+    net_output(network, net_norm(network, "c", net_all_reduce(network, "no_sum", TRM_REDUCE_MAX, x), g));
+    trm_tensor *output = net_all_reduce(network, "output", TRM_REDUCE_SUM, x);
+    net_output(network, output);
+    net_output(network, net_norm(network, "d", output, g));
+    trm_tensor *before = net_all_reduce(network, "before", TRM_REDUCE_SUM, x); /* may not move behind the next */
+    net_output(network, net_all_reduce(network, "between", TRM_REDUCE_MAX, x));
+    net_output(network, net_norm(network, "e", before, g));
+    trm_tensor *pinned = net_all_reduce(network, "pinned", TRM_REDUCE_SUM, x);
+    assert_ok(trm_network_pin(network, pinned, "replicate"));
+    net_output(network, net_norm(network, "f", pinned, g));
+    check_pass(network, trm_pass_fuse_exchanges, NULL);
+}
+
 static void adds_that_broadcast_do_not_join_the_norm(void **state)
 {
     (void)state;
@@ -584,6 +647,8 @@ int main(void)
         cmocka_unit_test(equal_layers_and_constants_are_merged),
         cmocka_unit_test(outputs_pins_and_messages_are_not_merged),
         cmocka_unit_test(a_residual_add_joins_the_norm),
+        cmocka_unit_test(a_sum_over_ranks_joins_the_norm),
+        cmocka_unit_test(sums_that_others_need_stay),
         cmocka_unit_test(adds_that_broadcast_do_not_join_the_norm),
         cmocka_unit_test(equal_unknown_dims_are_followed_through_layers),
         cmocka_unit_test(a_bias_joins_the_product),

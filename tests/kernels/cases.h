@@ -18,7 +18,6 @@
     X(norm) \
     X(fold) /* softmax, reduce */ \
     X(rope) \
-    X(shapes) /* shape, expand, tile, range, slice by inputs, non_zero, unique */ \
     X(indexing)
 /* clang-format on */
 
