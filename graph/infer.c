@@ -239,6 +239,9 @@ static const trm_infer_rule rules[TRM_LAYER_KIND_COUNT] = {
     [TRM_LAYER_CUMULATIVE] = trm_infer_cumulative,
     [TRM_LAYER_QUANTIZE] = trm_infer_quantize,
     [TRM_LAYER_DEQUANTIZE] = trm_infer_dequantize,
+    [TRM_LAYER_FOURIER] = trm_infer_fourier,
+    [TRM_LAYER_DETERMINANT] = trm_infer_determinant,
+    [TRM_LAYER_RANDOM] = trm_infer_random,
     [TRM_LAYER_CONVOLUTION] = trm_infer_convolution,
     [TRM_LAYER_DECONVOLUTION] = trm_infer_deconvolution,
     [TRM_LAYER_DEFORMABLE_CONVOLUTION] = trm_infer_deformable_convolution,
@@ -379,6 +382,9 @@ void trm_layer_normalize(trm_layer_desc *desc, const trm_dims *first_input)
     case TRM_LAYER_QUANTIZE:
     case TRM_LAYER_DEQUANTIZE:
         normalize_axis(&desc->quantize.axis, rank);
+        break;
+    case TRM_LAYER_FOURIER:
+        normalize_axis(&desc->fourier.axis, rank);
         break;
     case TRM_LAYER_UNIQUE:
         normalize_axis(&desc->unique.axis, rank);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "graph/infer.h"
+#include "kernels/element/fourier.h"
 
 static trm_status require(bool fits, const trm_infer_call *call, const char *expected)
 {
@@ -176,4 +177,100 @@ trm_status trm_infer_dequantize(const trm_infer_call *call)
                  trm_dtype_name(call->output_dtypes[0]));
     }
     return check_scales(call, x);
+}
+
+/* ---- signals, determinants, random numbers ------------------------------------------------------ */
+
+trm_status trm_infer_fourier(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
+    TRM_TRY(trm_infer_require_float(call, 0, "x"));
+    const trm_fourier_params *p = &call->desc->fourier;
+    const trm_dims *x = call->dims[0];
+    int32_t axis;
+    TRM_TRY(trm_infer_axis(p->axis, x->n, &axis));
+    const int32_t last = x->n - 1;
+    if (axis == last || x->d[last] == 0 || x->d[last] > 2) {
+        char text[TRM_DIMS_TEXT_SIZE];
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "x has dims %s and axis %" PRId32 ", expected 1 or 2 parts behind the axis", trm_dims_format(x, text),
+                 axis);
+    }
+    if (p->length < 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "length is %" PRId64 ", expected at least 0", p->length);
+    }
+    const bool real = p->inverse && p->onesided, unknown = p->length == 0 && x->d[axis] == -1;
+    const int64_t points = unknown ? -1 : trm_fourier_points(p, x->d[axis]);
+    if (!unknown && points < 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has no points of a spectrum, expected at least 1");
+    }
+    call->output_dims[0] = *x;
+    call->output_dims[0].d[axis] = unknown ? -1 : trm_fourier_outputs(p, points);
+    call->output_dims[0].d[last] = real ? 1 : 2;
+    call->output_dtypes[0] = call->dtypes[0];
+    return TRM_OK;
+}
+
+trm_status trm_infer_determinant(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
+    TRM_TRY(trm_infer_require_float(call, 0, "x"));
+    const trm_dims *x = call->dims[0];
+    if (x->n < 2 || !trm_dim_fits(x->d[x->n - 1], x->d[x->n - 2])) {
+        char text[TRM_DIMS_TEXT_SIZE];
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has dims %s, expected square matrices", trm_dims_format(x, text));
+    }
+    call->output_dims[0] = *x;
+    call->output_dims[0].n -= 2;
+    call->output_dtypes[0] = call->dtypes[0];
+    return TRM_OK;
+}
+
+/* UNIFORM and NORMAL: dims from the values of the input. */
+static trm_status random_of_shape(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_rank(call, 0, "shape", 1));
+    trm_dims *out = &call->output_dims[0];
+    const int64_t rank = call->dims[0]->d[0];
+    if (rank < 0 || rank > TRM_MAX_DIMS) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "shape has %" PRId64 " values, expected a known number up to %d", rank,
+                 TRM_MAX_DIMS);
+    }
+    bool known;
+    out->n = (int32_t)rank;
+    TRM_TRY(trm_infer_values(call, 0, "shape", rank, out->d, &known));
+    for (int32_t i = 0; i < out->n; i++) {
+        if (known && out->d[i] < 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "shape has %" PRId64 ", expected sizes of at least 0", out->d[i]);
+        }
+        out->d[i] = known ? out->d[i] : -1;
+    }
+    return TRM_OK;
+}
+
+trm_status trm_infer_random(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
+    const trm_random_params *p = &call->desc->random;
+    const bool integers = p->to == TRM_I32 || p->to == TRM_I64;
+    call->output_dtypes[0] = p->to;
+    if (p->op == TRM_RANDOM_MULTINOMIAL ? !integers : !trm_dtype_is_float(p->to)) {
+        if (p->op != TRM_RANDOM_BERNOULLI || (!trm_dtype_is_integer(p->to) && p->to != TRM_BOOL)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "random numbers of type %s, expected %s", trm_dtype_name(p->to),
+                     p->op == TRM_RANDOM_MULTINOMIAL ? "i32 or i64" : "a float type");
+        }
+    }
+    if (p->op == TRM_RANDOM_UNIFORM || p->op == TRM_RANDOM_NORMAL) {
+        return random_of_shape(call);
+    }
+    TRM_TRY(trm_infer_require_float(call, 0, "x"));
+    call->output_dims[0] = *call->dims[0];
+    if (p->op == TRM_RANDOM_MULTINOMIAL) {
+        TRM_TRY(trm_infer_require_rank(call, 0, "x", 2));
+        if (p->samples < 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "samples is %" PRId64 ", expected at least 0", p->samples);
+        }
+        call->output_dims[0].d[1] = p->samples;
+    }
+    return TRM_OK;
 }

@@ -683,22 +683,24 @@ typedef struct trm_quantize_params {
 
 /* (x [..., n, n]) -> [...]. No parameters. */
 
-/* (x [..., n, 2 or 1 real]) -> the discrete Fourier transform along `axis`, complex numbers as a last axis of 2. */
+/* (x [..., n, ..., 2 or 1 real]) -> the discrete Fourier transform along `axis`, complex numbers as a last axis of 2.
+ * The inverse divides by n. onesided: only the first n / 2 + 1 points; of an inverse, x is that half of a spectrum, and
+ * the result real, with a last axis of 1. Sums in f64. */
 typedef struct trm_fourier_params {
     int32_t axis;
     bool inverse, onesided;
-    int64_t length; /* 0: that of the axis; else cut or padded with zeros */
+    int64_t length; /* n; 0: that of the axis, or 2 (d - 1) for a onesided inverse. x is cut or padded with zeros */
 } trm_fourier_params;
 
 typedef enum trm_random_op {
     TRM_RANDOM_UNIFORM = 0, /* low .. high: a, b */
     TRM_RANDOM_NORMAL,      /* mean a, deviation b */
     TRM_RANDOM_BERNOULLI,   /* 1 with probability x */
-    TRM_RANDOM_MULTINOMIAL  /* x [B, C] unnormalised logs -> [B, samples] */
+    TRM_RANDOM_MULTINOMIAL  /* x [B, C] unnormalised logs -> [B, samples], i32 or i64 */
 } trm_random_op;
 
-/* (shape i64 [r], value input) for UNIFORM and NORMAL, (x) for the others -> random numbers; the same for the same
- * seed, position and run of the context. */
+/* (shape i64 [r], value input) for UNIFORM and NORMAL, (x) for the others -> random numbers of type `to`: the same for
+ * the same seed and position, in every run. */
 typedef struct trm_random_params {
     trm_random_op op;
     trm_dtype to;

@@ -82,6 +82,16 @@ trm_status trm_cuda_cumulative_run(const trm_kernel_call *call);
 bool trm_cuda_quantize_accepts(const trm_kernel_call *call); /* and dequantize */
 trm_status trm_cuda_quantize_run(const trm_kernel_call *call);
 
+/* signal.cu */
+bool trm_cuda_random_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_random_run(const trm_kernel_call *call);
+bool trm_cuda_fourier_accepts(const trm_kernel_call *call);
+size_t trm_cuda_fourier_workspace(const trm_kernel_call *call);
+trm_status trm_cuda_fourier_run(const trm_kernel_call *call);
+bool trm_cuda_determinant_accepts(const trm_kernel_call *call);
+size_t trm_cuda_determinant_workspace(const trm_kernel_call *call);
+trm_status trm_cuda_determinant_run(const trm_kernel_call *call);
+
 /* matmul.c */
 bool trm_cuda_matmul_accepts(const trm_kernel_call *call);
 size_t trm_cuda_matmul_workspace(const trm_kernel_call *call);

@@ -136,6 +136,11 @@ TRM_HOST_KERNEL(pad)
 TRM_HOST_KERNEL(select)
 TRM_HOST_KERNEL(cumulative)
 TRM_HOST_KERNEL(quantize) /* and dequantize */
+TRM_HOST_KERNEL(fourier)
+TRM_HOST_KERNEL(random)
+TRM_HOST_KERNEL(determinant)
+size_t trm_host_fourier_workspace(const trm_kernel_call *call);
+size_t trm_host_determinant_workspace(const trm_kernel_call *call);
 TRM_HOST_KERNEL(gather_elements)
 TRM_HOST_KERNEL(gather_nd)
 TRM_HOST_KERNEL(scatter)

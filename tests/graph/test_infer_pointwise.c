@@ -19,6 +19,23 @@
         .kind = TRM_LAYER_DEQUANTIZE, .quantize = { __VA_ARGS__ }                                                      \
     }
 
+#define FOURIER(...)                                                                                                   \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_FOURIER, .fourier = { __VA_ARGS__ }                                                          \
+    }
+#define DETERMINANT                                                                                                    \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_DETERMINANT                                                                                  \
+    }
+#define RANDOM(o, t)                                                                                                   \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_RANDOM, .random = {.op = (o), .to = (t), .samples = 5 }                                      \
+    }
+#define BITS(t)                                                                                                        \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_CAST, .cast = {.to = (t), .bits = true }                                                     \
+    }
+
 static void selecting_and_summing(void **state)
 {
     (void)state;
@@ -61,8 +78,55 @@ static void quantization(void **state)
     RUN_CASES(cases);
 }
 
+static void signals(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {FOURIER(.axis = 1), {"f32[2,?,1]"}, "f32[2,?,2]"},
+        {FOURIER(.axis = -2, .onesided = true), {"f64[2,9,1]"}, "f64[2,5,2]"},
+        {FOURIER(.axis = 1, .onesided = true, .length = 16), {"f32[2,?,3,2]"}, "f32[2,9,3,2]"},
+        {FOURIER(.axis = 1, .inverse = true, .onesided = true), {"f32[2,9,2]"}, "f32[2,16,1]"},
+        {FOURIER(.axis = 1, .inverse = true), {"f32[2,9,2]"}, "f32[2,9,2]"},
+        {FOURIER(.axis = 2), {"f32[2,9,2]"}, "!expected 1 or 2 parts behind the axis"},
+        {FOURIER(.axis = 1), {"f32[2,9,3]"}, "!expected 1 or 2 parts behind the axis"},
+        {FOURIER(.axis = 1, .length = -1), {"f32[2,9,2]"}, "!length is -1, expected at least 0"},
+        {FOURIER(.axis = 1, .inverse = true, .onesided = true), {"f32[2,0,2]"}, "!x has no points of a spectrum"},
+        {DETERMINANT, {"f32[?,3,3]"}, "f32[?]"},
+        {DETERMINANT, {"f64[4,4]"}, "f64[]"},
+        {DETERMINANT, {"f32[2,3]"}, "!x has dims [2, 3], expected square matrices"},
+        {RANDOM(TRM_RANDOM_UNIFORM, TRM_F32), {"i64[3]"}, "f32[?,?,?]"},
+        {RANDOM(TRM_RANDOM_NORMAL, TRM_I32), {"i64[3]"}, "!random numbers of type i32, expected a float type"},
+        {RANDOM(TRM_RANDOM_NORMAL, TRM_F32), {"i64[?]"}, "!shape has -1 values, expected a known number"},
+        {RANDOM(TRM_RANDOM_BERNOULLI, TRM_BOOL), {"f32[3,?]"}, "bool[3,?]"},
+        {RANDOM(TRM_RANDOM_BERNOULLI, TRM_I4), {"f32[3,?]"}, "!random numbers of type i4"},
+        {RANDOM(TRM_RANDOM_MULTINOMIAL, TRM_I64), {"f32[3,9]"}, "i64[3,5]"},
+        {RANDOM(TRM_RANDOM_MULTINOMIAL, TRM_F32), {"f32[3,9]"}, "!random numbers of type f32, expected i32 or i64"},
+    };
+    RUN_CASES(cases);
+    static const int64_t shape[] = {4, 5}, wrong[] = {4, -5};
+    const void *values[RULE_CASE_INPUTS] = {shape};
+    const rule_case known = {RANDOM(TRM_RANDOM_UNIFORM, TRM_F16), {"i64[2]"}, "f16[4,5]"};
+    rule_case_run_with(&known, values);
+    const rule_case negative = {RANDOM(TRM_RANDOM_UNIFORM, TRM_F16), {"i64[2]"}, "!shape has -5"};
+    values[0] = wrong;
+    rule_case_run_with(&negative, values);
+}
+
+static void casts_of_bits(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {BITS(TRM_F32), {"i32[3]"}, "f32[3]"},
+        {BITS(TRM_U4), {"f4e2m1[3]"}, "u4[3]"},
+        {BITS(TRM_F16), {"i32[3]"}, "!cast of the bits of i32 to f16, expected types of one size"},
+        {BITS(TRM_U8), {"i4[3]"}, "!cast of the bits of i4 to u8, expected types of one size"},
+    };
+    RUN_CASES(cases);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(selecting_and_summing), cmocka_unit_test(quantization)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(selecting_and_summing), cmocka_unit_test(quantization),
+                                       cmocka_unit_test(signals), cmocka_unit_test(casts_of_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

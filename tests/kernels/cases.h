@@ -15,6 +15,9 @@
     X(convolution) \
     X(pool) \
     X(pointwise) /* elementwise, unary, glu */ \
+    X(selection) /* select, cumulative */ \
+    X(quantization) \
+    X(signal) /* fourier, determinant, random */ \
     X(norm) \
     X(fold) /* softmax, reduce */ \
     X(rope) \
@@ -25,8 +28,6 @@
 KERNEL_CASE_FAMILIES(DECLARE)
 #undef DECLARE
 
-void kernel_cases_selection(kernel_case_bench *bench); /* select, cumulative */
-void kernel_cases_quantization(kernel_case_bench *bench);
 double meaning_activation(trm_activation activation, double v);
 
 /* The meaning of each kind in f64. */
