@@ -12,7 +12,7 @@
 
 /* Left free on a GPU for the CUDA context's own growth, captured steps, NCCL and cuBLAS. */
 #define CUDA_RESERVE             ((size_t)1 << 30)
-#define DEFAULT_STEP_TOKENS_CUDA 2048
+#define DEFAULT_STEP_TOKENS_CUDA 8192
 #define DEFAULT_STEP_TOKENS_HOST 512
 #define MOST_SEQUENCES           65536
 

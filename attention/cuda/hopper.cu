@@ -69,7 +69,7 @@ template <typename T> static trm_status launch_dim(const trm_cuda_attention *a, 
         return launch_shape<T, hopper_shape<64, 128, 3>, true>(a, stream);
     }
     if (a->dim <= 96) {
-        return launch_shape<T, hopper_shape<96, 128, 2>, true>(a, stream);
+        return launch_shape<T, hopper_shape<96, 160, 2>, true>(a, stream);
     }
     if (a->dim <= 128) {
         return launch_shape<T, hopper_shape<128, 160, 2>, true>(a, stream);

@@ -23,7 +23,7 @@ typedef struct trm_generator_options {
     int64_t max_context;   /* tokens per sequence, prompt included; 0: the model's, as far as memory goes */
     int32_t max_sequences; /* sequences in one step; 0: 1 */
     int32_t
-        max_step_tokens; /* tokens in one step, prompts are cut into such chunks; 0: 2048 on CUDA, 512 on the host */
+        max_step_tokens; /* tokens in one step, prompts are cut into such chunks; 0: 8192 on CUDA, 512 on the host */
     trm_progress_fn progress; /* while weights load; may be NULL */
     void *progress_user;
     bool tune; /* CUDA: algorithms of products are timed before a decode step is captured; else our own, or the

@@ -125,6 +125,16 @@ static __device__ __forceinline__ float activate(trm_activation activation, floa
     return trm_activate_f32(activation, x);
 }
 
+/* The same to a few units in the last place of f32, for results that are rounded to a type of 16 bits. */
+template <typename T> __device__ __forceinline__ float activate_as(trm_activation activation, float x)
+{
+    return activation == TRM_ACTIVATION_SILU ? __fdividef(x, 1.0f + __expf(-x)) : activate(activation, x);
+}
+template <> __device__ __forceinline__ float activate_as<float>(trm_activation activation, float x)
+{
+    return activate(activation, x);
+}
+
 static __device__ __forceinline__ float warp_sum(float x)
 {
     for (int offset = 16; offset > 0; offset /= 2) {

@@ -205,13 +205,20 @@ static __global__ void glu_rows(trm_activation activation, const T *gate, const 
             float vg[vec16<T>::n], vu[vec16<T>::n];
             load16(g, vg);
             load16(u, vu);
+            if (activation == TRM_ACTIVATION_SILU) { /* asked once, not for every element */
 #pragma unroll
-            for (int j = 0; j < vec16<T>::n; j++) {
-                vg[j] = activate(activation, vg[j]) * vu[j];
+                for (int j = 0; j < vec16<T>::n; j++) {
+                    vg[j] = activate_as<T>(TRM_ACTIVATION_SILU, vg[j]) * vu[j];
+                }
+            } else {
+#pragma unroll
+                for (int j = 0; j < vec16<T>::n; j++) {
+                    vg[j] = activate_as<T>(activation, vg[j]) * vu[j];
+                }
             }
             store16(target, vg);
         } else {
-            *target = from_float<T>(activate(activation, to_float(*g)) * to_float(*u));
+            *target = from_float<T>(activate_as<T>(activation, to_float(*g)) * to_float(*u));
         }
     }
 }

@@ -77,7 +77,7 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_SEQUENCES] = {"sequences", 0, SETTING_INTEGER, COMMAND_RUN | COMMAND_INSPECT, 0, 4096, "0", "N", "Machine",
                            "sequences at a time; 0: as many as there are prompts, up to 16"},
     [SETTING_STEP_TOKENS] = {"step-tokens", 0, SETTING_INTEGER, ALL, 0, INT32_MAX, "0", "N", "Machine",
-                             "tokens of prompts in one step; 0: 2048 on cuda, 512 on the host"},
+                             "tokens of prompts in one step; 0: 8192 on cuda, 512 on the host"},
     [SETTING_NO_TUNE] = {"no-tune", 0, SETTING_FLAG, JOB, 0, 0, NULL, NULL, "Machine",
                          "take a likely algorithm for each product instead of timing several"},
     [SETTING_THREADS] = {"threads", 0, SETTING_INTEGER, JOB, 0, 4096, "0", "N", "Machine",
