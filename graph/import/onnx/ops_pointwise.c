@@ -157,6 +157,20 @@ static void import_gelu(trm_onnx_node *node)
     trm_onnx_set(node, 0, trm_onnx_activation(node, activation, node->inputs[0]));
 }
 
+/* swish(a) * b, by one layer where the gate is silu. */
+static void import_swiglu(trm_onnx_node *node)
+{
+    const float alpha = trm_onnx_float(node, "alpha", 1.0f);
+    trm_tensor *a = node->inputs[0], *b = node->inputs[1];
+    if (alpha == 1.0f && a->dims.n > 0 && a->dtype != TRM_F64) {
+        const trm_layer_desc desc = {.kind = TRM_LAYER_GLU, .glu = {.activation = TRM_ACTIVATION_SILU}};
+        trm_onnx_set(node, 0, trm_onnx_add(node, &desc, a, b, NULL, NULL));
+        return;
+    }
+    trm_tensor *gate = trm_onnx_unary_with(node, TRM_UNARY_SWISH, a, alpha, 0.0f);
+    trm_onnx_set(node, 0, trm_onnx_elementwise(node, TRM_ELEMENTWISE_MUL, gate, b));
+}
+
 /* Tests of types that are only stored look at them as f32. */
 static void import_is_nan(trm_onnx_node *node)
 {
@@ -310,6 +324,7 @@ const trm_onnx_operator trm_onnx_ops_pointwise[] = {
     WITH("ThresholdedRelu", 1, THRESHOLDED_RELU),
     WITH("Shrink", 9, SHRINK),
     WITH("Swish", 24, SWISH),
+    {"", "SwiGLU", 28, 2, import_swiglu, 0},
     {"", "Clip", 1, 1, import_clip, 0},
     {"", "Where", 9, 3, import_where, 0},
     {"", "CumSum", 11, 2, import_cumulative, TRM_CUMULATIVE_SUM},

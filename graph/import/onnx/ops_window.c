@@ -85,13 +85,18 @@ static trm_convolution_params convolution_params(trm_onnx_node *node, const wind
     return p;
 }
 
-static void import_conv(trm_onnx_node *node)
+trm_tensor *trm_onnx_convolution(trm_onnx_node *node, trm_tensor *x, trm_tensor *weight, trm_tensor *bias)
 {
     const int32_t n = spatial_axes(node, 0);
     const window w = read_window(node, n);
-    check_kernel(node, node->inputs[1], n);
+    check_kernel(node, weight, n);
     const trm_layer_desc desc = {.kind = TRM_LAYER_CONVOLUTION, .convolution = convolution_params(node, &w)};
-    trm_onnx_set(node, 0, trm_onnx_add(node, &desc, node->inputs[0], node->inputs[1], node->inputs[2], NULL));
+    return trm_onnx_add(node, &desc, x, weight, bias, NULL);
+}
+
+static void import_conv(trm_onnx_node *node)
+{
+    trm_onnx_set(node, 0, trm_onnx_convolution(node, node->inputs[0], node->inputs[1], node->inputs[2]));
 }
 
 static void import_conv_transpose(trm_onnx_node *node)

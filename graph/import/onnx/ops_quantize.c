@@ -1,0 +1,198 @@
+/*
+ * Quantization: to small types and back, and operators on quantized numbers, which are products of integers between
+ * the two.
+ */
+#include "graph/import/onnx/ops.h"
+
+#include <string.h>
+
+/* ---- to small types and back -------------------------------------------------------------------- */
+
+/* Parameters that both have. `x` decides how many axes there are. */
+static trm_layer_desc describe(trm_onnx_node *node, trm_layer_kind kind, const trm_tensor *x, const trm_tensor *scale)
+{
+    trm_layer_desc desc = {.kind = kind};
+    const int64_t axis = trm_onnx_int(node, "axis", 1), block = trm_onnx_int(node, "block_size", 0);
+    const bool single = scale->dims.n == 0 || (scale->dims.n == 1 && scale->dims.d[0] == 1);
+    if (block < 0 || block > INT32_MAX) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "block_size is %lld, expected at least 0", (long long)block);
+    }
+    desc.quantize.block_size = (int32_t)block;
+    if (block != 0 || !single) { /* else the axis is not read, and may be none of x's */
+        desc.quantize.axis = trm_onnx_axis(node, axis, x->dims.n);
+    }
+    return desc;
+}
+
+/* The zero point in the dims of the scale: one may be a scalar and the other [1]. */
+static trm_tensor *zero_like(trm_onnx_node *node, trm_tensor *zero, const trm_tensor *scale)
+{
+    if (zero == NULL || zero->dims.n == scale->dims.n || zero->dims.n > 1 || scale->dims.n > 1) {
+        return zero;
+    }
+    const int64_t one = 1;
+    return trm_onnx_reshape(node, zero, &one, scale->dims.n);
+}
+
+static trm_tensor *quantize(trm_onnx_node *node, trm_tensor *x, trm_tensor *scale, trm_tensor *zero, trm_dtype to)
+{
+    trm_layer_desc desc = describe(node, TRM_LAYER_QUANTIZE, x, scale);
+    desc.quantize.to = to;
+    desc.quantize.unsaturated = !trm_onnx_flag(node, "saturate", true);
+    return trm_onnx_add(node, &desc, x, scale, zero_like(node, zero, scale), NULL);
+}
+
+static void import_quantize(trm_onnx_node *node)
+{
+    trm_tensor *x = node->inputs[0], *scale = node->inputs[1], *zero = node->inputs[2];
+    const trm_dtype to = trm_onnx_type(node, "output_dtype", zero != NULL ? zero->dtype : TRM_U8);
+    const trm_dtype precision = trm_onnx_type(node, "precision", TRM_DTYPE_NONE);
+    if (zero != NULL && zero->dtype != to) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "output_dtype is %s, but the zero point is %s", trm_dtype_name(to),
+                      trm_dtype_name(zero->dtype));
+    }
+    if (precision != TRM_DTYPE_NONE && trm_dtype_is_float(precision)) {
+        x = trm_onnx_cast(node, x, precision);
+        scale = trm_onnx_cast(node, scale, precision);
+    } else if (!trm_dtype_is_float(x->dtype)) {
+        x = trm_onnx_cast(node, x, TRM_F32);
+    }
+    if (!trm_dtype_is_float(scale->dtype) && scale->dtype != TRM_F8E8M0) {
+        scale = trm_onnx_cast(node, scale, x->dtype);
+    }
+    trm_onnx_set(node, 0, quantize(node, x, scale, zero, to));
+}
+
+static void import_dequantize(trm_onnx_node *node)
+{
+    trm_tensor *x = node->inputs[0], *scale = node->inputs[1];
+    trm_layer_desc desc = describe(node, TRM_LAYER_DEQUANTIZE, x, scale);
+    desc.quantize.to = trm_onnx_type(node, "output_dtype", trm_dtype_is_float(scale->dtype) ? scale->dtype : TRM_F32);
+    trm_onnx_set(node, 0, trm_onnx_add(node, &desc, x, scale, zero_like(node, node->inputs[2], scale), NULL));
+}
+
+/* Scale and zero point that make 0 and the extremes of x fit 0 .. 255. */
+static void import_dynamic_quantize(trm_onnx_node *node)
+{
+    trm_tensor *x = node->inputs[0];
+    trm_tensor *low = trm_onnx_reduce(node, TRM_REDUCE_MIN, x, NULL, -1, false);
+    trm_tensor *high = trm_onnx_reduce(node, TRM_REDUCE_MAX, x, NULL, -1, false);
+    low = trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_MIN, low, 0.0);
+    high = trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_MAX, high, 0.0);
+    trm_tensor *range = trm_onnx_elementwise(node, TRM_ELEMENTWISE_SUB, high, low);
+    trm_tensor *flat = trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_EQUAL, range, 0.0);
+    range = trm_onnx_select(node, flat, trm_onnx_scalar(node, x->dtype, 1.0), range);
+    trm_tensor *scale = trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_DIV, range, 255.0);
+    trm_tensor *zero = trm_onnx_elementwise(node, TRM_ELEMENTWISE_DIV, low, scale);
+    zero = trm_onnx_unary_with(node, TRM_UNARY_CLIP, trm_onnx_unary(node, TRM_UNARY_NEG, zero), 0.0f, 255.0f);
+    zero = trm_onnx_cast(node, trm_onnx_unary(node, TRM_UNARY_ROUND, zero), TRM_U8);
+    trm_onnx_set(node, 0, quantize(node, x, scale, zero, TRM_U8));
+    trm_onnx_set(node, 1, scale);
+    trm_onnx_set(node, 2, zero);
+}
+
+/* ---- products of integers ------------------------------------------------------------------------ */
+
+/* x - zero in `to`, the zero point [n] laid along `axis` (NEVER: as it is). */
+#define NEVER (-100)
+static trm_tensor *centred(trm_onnx_node *node, trm_tensor *x, trm_tensor *zero, int32_t axis, trm_dtype to)
+{
+    x = trm_onnx_cast(node, x, to);
+    if (zero == NULL) {
+        return x;
+    }
+    zero = trm_onnx_cast(node, zero, to);
+    if (axis != NEVER && zero->dims.n == 1 && axis >= 0 && axis < x->dims.n - 1) {
+        int32_t axes[TRM_MAX_DIMS], n = 0;
+        for (int32_t i = axis + 1; i < x->dims.n; i++) {
+            axes[n] = n + 1;
+            n++;
+        }
+        zero = trm_onnx_unsqueeze(node, zero, axes, n);
+    }
+    return trm_onnx_elementwise(node, TRM_ELEMENTWISE_SUB, x, zero);
+}
+
+/* Products of integers as MatMul means them: vectors get an axis for the time of the product. */
+static trm_tensor *integer_product(trm_onnx_node *node, trm_tensor *a, trm_tensor *a_zero, trm_tensor *b,
+                                   trm_tensor *b_zero)
+{
+    const bool row = a->dims.n == 1, column = b->dims.n == 1;
+    const int32_t first = 0, second = 1;
+    a = centred(node, a, a_zero, a->dims.n - 2, TRM_I32);
+    b = centred(node, b, b_zero, NEVER, TRM_I32);
+    a = row ? trm_onnx_unsqueeze(node, a, &first, 1) : a;
+    b = column ? trm_onnx_unsqueeze(node, b, &second, 1) : b;
+    trm_tensor *y = trm_onnx_matmul(node, a, b, false, false);
+    const int32_t last = y->dims.n - 1, before = y->dims.n - 2;
+    y = column ? trm_onnx_squeeze(node, y, &last, 1) : y;
+    return row ? trm_onnx_squeeze(node, y, column ? &first : &before, 1) : y;
+}
+
+static void import_matmul_integer(trm_onnx_node *node)
+{
+    trm_onnx_set(node, 0, integer_product(node, node->inputs[0], node->inputs[2], node->inputs[1], node->inputs[3]));
+}
+
+static void import_qlinear_matmul(trm_onnx_node *node)
+{
+    trm_tensor **in = node->inputs, *a_scale = in[1], *b_scale = in[4], *y_zero = in[7];
+    const trm_dtype to = y_zero == NULL ? in[0]->dtype : y_zero->dtype;
+    trm_tensor *y = integer_product(node, in[0], in[2], in[3], in[5]);
+    if (a_scale->dims.n == 1 && a_scale->dims.d[0] != 1) { /* one per row */
+        const int32_t second = 1;
+        a_scale = trm_onnx_unsqueeze(node, a_scale, &second, 1);
+    }
+    a_scale = trm_onnx_cast(node, a_scale, TRM_F32);
+    b_scale = trm_onnx_cast(node, b_scale, TRM_F32);
+    trm_tensor *scale = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MUL, a_scale, b_scale);
+    y = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MUL, trm_onnx_cast(node, y, TRM_F32), scale);
+    trm_onnx_set(node, 0, quantize(node, y, trm_onnx_cast(node, in[6], TRM_F32), y_zero, to));
+}
+
+/* ---- convolutions -------------------------------------------------------------------------------- */
+
+/* In f64, which holds every sum of products of 8 bits. */
+static trm_tensor *integer_convolution(trm_onnx_node *node, trm_tensor *x, trm_tensor *x_zero, trm_tensor *w,
+                                       trm_tensor *w_zero, trm_tensor *bias)
+{
+    x = centred(node, x, x_zero, NEVER, TRM_F64);
+    w = centred(node, w, w_zero, 0, TRM_F64);
+    return trm_onnx_convolution(node, x, w, bias == NULL ? NULL : trm_onnx_cast(node, bias, TRM_F64));
+}
+
+static void import_conv_integer(trm_onnx_node *node)
+{
+    trm_tensor **in = node->inputs;
+    trm_onnx_set(node, 0, trm_onnx_cast(node, integer_convolution(node, in[0], in[2], in[1], in[3], NULL), TRM_I32));
+}
+
+static void import_qlinear_conv(trm_onnx_node *node)
+{
+    trm_tensor **in = node->inputs, *w_scale = trm_onnx_cast(node, in[4], TRM_F64), *y_zero = in[7];
+    const trm_dtype to = y_zero == NULL ? in[0]->dtype : y_zero->dtype;
+    trm_tensor *y = integer_convolution(node, in[0], in[2], in[3], in[5], in[8]);
+    if (w_scale->dims.n == 1 && w_scale->dims.d[0] != 1) { /* one per output channel */
+        int32_t axes[TRM_MAX_DIMS], n = 0;
+        for (int32_t i = 2; i < y->dims.n; i++) {
+            axes[n] = n + 1;
+            n++;
+        }
+        w_scale = trm_onnx_unsqueeze(node, w_scale, axes, n);
+    }
+    trm_tensor *scale = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MUL, trm_onnx_cast(node, in[1], TRM_F64), w_scale);
+    y = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MUL, y, scale);
+    y = trm_onnx_cast(node, y, TRM_F32);
+    trm_onnx_set(node, 0, quantize(node, y, trm_onnx_cast(node, in[6], TRM_F32), y_zero, to));
+}
+
+const trm_onnx_operator trm_onnx_ops_quantize[] = {
+    {"", "QuantizeLinear", 10, 2, import_quantize, 0},
+    {"", "DequantizeLinear", 10, 2, import_dequantize, 0},
+    {"", "DynamicQuantizeLinear", 11, 1, import_dynamic_quantize, 0},
+    {"", "MatMulInteger", 10, 2, import_matmul_integer, 0},
+    {"", "QLinearMatMul", 10, 8, import_qlinear_matmul, 0},
+    {"", "ConvInteger", 10, 2, import_conv_integer, 0},
+    {"", "QLinearConv", 10, 8, import_qlinear_conv, 0},
+    {0},
+};
