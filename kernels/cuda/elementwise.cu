@@ -247,7 +247,7 @@ trm_status trm_cuda_elementwise_run(const trm_kernel_call *call)
     trm_contiguous_strides(&out->dims, s.stride[2]);
     trm_strided_collapse(&s);
     cudaStream_t stream = trm_cuda_stream(call->stream);
-    switch (out->dtype) {
+    switch (call->inputs[0].dtype) { /* comparisons give another */
     case TRM_F32:
         launch_elementwise<float>(call, &s, count, stream);
         break;
