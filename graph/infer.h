@@ -77,6 +77,15 @@ trm_status trm_infer_deformable_convolution(const trm_infer_call *call);
 trm_status trm_infer_pool(const trm_infer_call *call);
 trm_status trm_infer_col2im(const trm_infer_call *call);
 
+/* infer_vision.c: other kinds over images, and recurrent ones */
+trm_status trm_infer_resize(const trm_infer_call *call);
+trm_status trm_infer_grid_sample(const trm_infer_call *call);
+trm_status trm_infer_roi_pool(const trm_infer_call *call);
+trm_status trm_infer_group_norm(const trm_infer_call *call);
+trm_status trm_infer_lrn(const trm_infer_call *call);
+trm_status trm_infer_non_max_suppression(const trm_infer_call *call);
+trm_status trm_infer_recurrent(const trm_infer_call *call);
+
 /* ---- checks, in infer.c ------------------------------------------------------------------------ */
 
 /* Between `least` and `most` inputs, the first `least` of them given. */

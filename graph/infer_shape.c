@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "base/error.h"
+#include "base/half.h"
 
 /* Rank that a value input of sizes stands for: the number of its elements. */
 static trm_status rank_of_sizes(const trm_infer_call *call, int32_t input, const char *what, int32_t *rank)
@@ -65,11 +66,14 @@ trm_status trm_infer_expand(const trm_infer_call *call)
     if (known) {
         return trm_infer_broadcast(in, &sizes, 0, out);
     }
+    const trm_dims *hints = &call->desc->expand.dims;
     out->n = sizes.n > in->n ? sizes.n : in->n;
     for (int32_t i = 0; i < out->n; i++) {
-        int32_t own = i - (out->n - in->n);
-        bool kept = own >= 0 && (in->d[own] > 1 || in->d[own] == 0 || i < out->n - sizes.n);
-        out->d[i] = kept ? in->d[own] : -1;
+        int32_t own = i - (out->n - in->n), wanted = i - (out->n - sizes.n);
+        int64_t hint = hints->n == sizes.n && wanted >= 0 ? hints->d[wanted] : -1;
+        int64_t size = own >= 0 ? in->d[own] : 1;
+        bool kept = size > 1 || size == 0 || wanted < 0 || hint == 1;
+        out->d[i] = kept ? size : hint > 1 ? hint : -1;
     }
     return TRM_OK;
 }
@@ -110,6 +114,10 @@ static double number_at(trm_dtype dtype, const void *value)
         return (double)*(const float *)value;
     case TRM_F64:
         return *(const double *)value;
+    case TRM_F16:
+        return (double)trm_f16_to_f32(*(const uint16_t *)value);
+    case TRM_BF16:
+        return (double)trm_bf16_to_f32(*(const uint16_t *)value);
     case TRM_I16:
         return (double)*(const int16_t *)value;
     case TRM_I32:
@@ -136,8 +144,8 @@ trm_status trm_infer_range(const trm_infer_call *call)
     static const char *const names[] = {"start", "limit", "delta"};
     TRM_TRY(trm_infer_require_inputs(call, 3, 3));
     trm_dtype dtype = call->dtypes[0];
-    if (dtype != TRM_F32 && dtype != TRM_F64 && dtype != TRM_I16 && dtype != TRM_I32 && dtype != TRM_I64) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "start has type %s, expected f32, f64, i16, i32 or i64",
+    if (!trm_dtype_is_float(dtype) && dtype != TRM_I16 && dtype != TRM_I32 && dtype != TRM_I64) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "start has type %s, expected a float type, i16, i32 or i64",
                  trm_dtype_name(dtype));
     }
     bool known = call->values != NULL;

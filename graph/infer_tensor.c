@@ -100,9 +100,10 @@ trm_status trm_infer_reshape(const trm_infer_call *call)
         TRM_TRY(trm_infer_sizes(call, 1, "shape", &given, &known));
     }
     if (!known) {
+        const trm_dims *hints = &call->desc->reshape.dims;
         *out = given;
         for (int32_t i = 0; i < out->n; i++) {
-            out->d[i] = -1;
+            out->d[i] = hints->n == out->n && hints->d[i] > 0 ? hints->d[i] : -1;
         }
         return TRM_OK;
     }

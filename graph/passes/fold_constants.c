@@ -36,20 +36,34 @@ static bool dims_are_known(const trm_dims *dims)
     return true;
 }
 
+/* The dims that a SHAPE layer asks for are known, whatever its input is. */
+static bool shape_is_known(const trm_layer *layer)
+{
+    int64_t n = layer->inputs[0]->dims.n, start = layer->desc.shape.start;
+    start = start < 0 ? start + n : start;
+    start = start < 0 ? 0 : start;
+    for (int64_t i = 0; i < layer->outputs[0]->dims.d[0]; i++) {
+        if (layer->inputs[0]->dims.d[start + i] < 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool is_foldable(const trm_layer *layer)
 {
     if (layer->n_inputs == 0 || layer->n_outputs == 0 || trm_layer_collective(&layer->desc) != NULL ||
         layer->desc.kind == TRM_LAYER_ATTENTION || layer->desc.kind == TRM_LAYER_RANDOM) {
         return false;
     }
-    for (int32_t i = 0; i < layer->n_inputs; i++) {
+    bool is_shape = layer->desc.kind == TRM_LAYER_SHAPE && shape_is_known(layer);
+    for (int32_t i = 0; !is_shape && i < layer->n_inputs; i++) {
         if (layer->inputs[i] != NULL && layer->inputs[i]->role != TRM_TENSOR_CONSTANT) {
             return false;
         }
     }
     for (int32_t i = 0; i < layer->n_outputs; i++) {
-        if (layer->outputs[i]->is_output || layer->outputs[i]->pin != NULL ||
-            !dims_are_known(&layer->outputs[i]->dims)) {
+        if (layer->outputs[i]->is_output || layer->outputs[i]->pin != NULL) {
             return false;
         }
     }
@@ -65,6 +79,11 @@ static bool may_view(const trm_analysis *analysis, const trm_layer *layer)
     for (int32_t i = 0; i < layer->n_inputs; i++) {
         const trm_tensor *input = layer->inputs[i];
         if (input == NULL || input->weight == NULL || trm_analysis_only_user(analysis, input) != layer) {
+            return false;
+        }
+    }
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        if (!dims_are_known(&layer->outputs[i]->dims)) {
             return false;
         }
     }
@@ -123,17 +142,12 @@ typedef struct folder {
     trm_evaluator evaluator;
 } folder;
 
-static bool is_small(const trm_layer *layer)
+static bool reads_little(const trm_layer *layer)
 {
     for (int32_t i = 0; i < layer->n_inputs; i++) {
         const trm_tensor *input = layer->inputs[i];
         if (input != NULL && input->weight != NULL &&
             trm_dims_bytes(&input->dims, input->dtype) > LARGEST_WEIGHT_READ) {
-            return false;
-        }
-    }
-    for (int32_t i = 0; i < layer->n_outputs; i++) {
-        if (trm_dims_bytes(&layer->outputs[i]->dims, layer->outputs[i]->dtype) > LARGEST_RESULT) {
             return false;
         }
     }
@@ -156,36 +170,110 @@ static trm_status load_input(const trm_tensor *input, void **data, void **copy)
     return trm_weight_read(input->weight, input->dtype, 0, (size_t)trm_dims_count(&input->dims), *copy);
 }
 
-/* Runs a layer of constants. *folded stays false where no kernel takes it. */
-static trm_status run_layer(folder *self, trm_layer *layer, bool *folded)
+/* One layer while it is folded: its call, and elements to free. */
+typedef struct folding {
+    trm_kernel_call call;
+    trm_dtype dtypes[TRM_MAX_LAYER_OUTPUTS];
+    trm_dims dims[TRM_MAX_LAYER_OUTPUTS];
+    void *copies[TRM_MAX_LAYER_INPUTS], *results[TRM_MAX_LAYER_OUTPUTS];
+} folding;
+
+/* The views of inputs, with their elements, but of SHAPE, which does not look at them. */
+static trm_status load_inputs(folding *f, const trm_layer *layer)
 {
-    trm_kernel_call call = {.layer = &layer->desc, .n_inputs = layer->n_inputs, .n_outputs = layer->n_outputs};
-    void *copies[TRM_MAX_LAYER_INPUTS] = {NULL};
-    trm_status status = TRM_OK;
     for (int32_t i = 0; i < layer->n_inputs; i++) {
         const trm_tensor *input = layer->inputs[i];
-        if (input != NULL) {
-            call.inputs[i] = (trm_view){NULL, input->dtype, input->dims};
-            TRM_TRY_GOTO(status, load_input(input, &call.inputs[i].data, &copies[i]), free_copies);
-            call.values[i] = call.inputs[i].data;
+        if (input == NULL) {
+            continue;
         }
+        f->call.inputs[i] = (trm_view){NULL, input->dtype, input->dims};
+        if (layer->desc.kind != TRM_LAYER_SHAPE) {
+            TRM_TRY(load_input(input, &f->call.inputs[i].data, &f->copies[i]));
+            f->call.values[i] = f->call.inputs[i].data;
+        }
+    }
+    return TRM_OK;
+}
+
+/* Dims of the outputs as the inputs' elements decide them; of data-dependent layers, the largest. *known is false where
+ * something in them stays open, or they are not small. */
+static trm_status infer_outputs(folding *f, const trm_layer *layer, bool *known)
+{
+    const trm_dims *input_dims[TRM_MAX_LAYER_INPUTS];
+    trm_dtype input_types[TRM_MAX_LAYER_INPUTS];
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        input_dims[i] = layer->inputs[i] == NULL ? NULL : &layer->inputs[i]->dims;
+        input_types[i] = layer->inputs[i] == NULL ? TRM_DTYPE_NONE : layer->inputs[i]->dtype;
+    }
+    TRM_TRY(trm_infer_layer(&layer->desc, layer->n_inputs, input_dims, input_types, f->call.values, layer->n_outputs,
+                            f->dims, f->dtypes));
+    if (trm_layer_is_data_dependent(&layer->desc)) {
+        trm_layer_set_count(&layer->desc, trm_layer_largest_count(&layer->desc, input_dims), f->dims);
+    }
+    *known = true;
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        *known = *known && dims_are_known(&f->dims[i]) && trm_dims_bytes(&f->dims[i], f->dtypes[i]) <= LARGEST_RESULT;
+    }
+    return TRM_OK;
+}
+
+static trm_status allocate_outputs(folding *f, const trm_layer *layer)
+{
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        size_t bytes = trm_dims_bytes(&f->dims[i], f->dtypes[i]);
+        f->results[i] = malloc(bytes > 0 ? bytes : 1);
+        if (f->results[i] == NULL) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes of host memory", bytes);
+        }
+        f->call.outputs[i] = (trm_view){f->results[i], f->dtypes[i], f->dims[i]};
+    }
+    return TRM_OK;
+}
+
+/* The results move into the arena, with the dims that the data gave them. */
+static trm_status keep_outputs(folder *self, folding *f, trm_layer *layer)
+{
+    const void *values[TRM_MAX_LAYER_OUTPUTS];
+    if (trm_layer_is_data_dependent(&layer->desc)) {
+        trm_layer_set_count(&layer->desc, *(const int64_t *)f->results[layer->n_outputs - 1], f->dims);
     }
     for (int32_t i = 0; i < layer->n_outputs; i++) {
-        const trm_tensor *output = layer->outputs[i];
-        void *value = trm_arena_alloc(&self->network->arena, trm_dims_bytes(&output->dims, output->dtype));
+        size_t bytes = trm_dims_bytes(&f->dims[i], f->dtypes[i]);
+        void *value = trm_arena_alloc(&self->network->arena, bytes > 0 ? bytes : 1);
         if (value == NULL) {
-            status = TRM_ERROR_OUT_OF_MEMORY;
-            goto free_copies;
+            return TRM_ERROR_OUT_OF_MEMORY;
         }
-        call.outputs[i] = (trm_view){value, output->dtype, output->dims};
+        values[i] = memcpy(value, f->results[i], bytes);
     }
-    TRM_TRY_GOTO(status, trm_evaluator_run(&self->evaluator, &call, folded), free_copies);
-    for (int32_t i = 0; *folded && i < layer->n_outputs; i++) {
-        become_constant(layer, i, call.outputs[i].data, NULL);
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        layer->outputs[i]->dims = f->dims[i];
+        become_constant(layer, i, values[i], NULL);
+    }
+    return TRM_OK;
+}
+
+/* Runs a layer of constants. *folded stays false where no kernel takes it, or it makes much. */
+static trm_status run_layer(folder *self, trm_layer *layer, bool *folded)
+{
+    folding f = {.call = {.layer = &layer->desc, .n_inputs = layer->n_inputs, .n_outputs = layer->n_outputs}};
+    trm_status status;
+    bool known, ran = false;
+    TRM_TRY_GOTO(status, load_inputs(&f, layer), free_copies);
+    TRM_TRY_GOTO(status, infer_outputs(&f, layer, &known), free_copies);
+    if (known) {
+        TRM_TRY_GOTO(status, allocate_outputs(&f, layer), free_copies);
+        TRM_TRY_GOTO(status, trm_evaluator_run(&self->evaluator, &f.call, &ran), free_copies);
+    }
+    if (ran) {
+        TRM_TRY_GOTO(status, keep_outputs(self, &f, layer), free_copies);
+        *folded = true;
     }
 free_copies:
     for (int32_t i = 0; i < layer->n_inputs; i++) {
-        free(copies[i]);
+        free(f.copies[i]);
+    }
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        free(f.results[i]);
     }
     return status == TRM_OK ? TRM_OK : trm_fail_in(status, "folding layer %s", layer->name);
 }
@@ -206,7 +294,7 @@ static trm_status fold_layer(folder *self, const trm_analysis *analysis, trm_lay
             return TRM_OK;
         }
     }
-    return is_small(layer) ? run_layer(self, layer, folded) : TRM_OK;
+    return reads_little(layer) ? run_layer(self, layer, folded) : TRM_OK;
 }
 
 trm_status trm_fold_last_layer(trm_network *network, trm_device *device, trm_stream *stream, bool *folded)
@@ -214,7 +302,7 @@ trm_status trm_fold_last_layer(trm_network *network, trm_device *device, trm_str
     trm_layer *layer = network->layers[network->n_layers - 1];
     folder self = {.network = network, .evaluator = {.device = device, .stream = stream}};
     *folded = false;
-    if (!is_foldable(layer) || !is_small(layer)) {
+    if (!is_foldable(layer) || !reads_little(layer)) {
         return TRM_OK;
     }
     trm_status status = run_layer(&self, layer, folded);

@@ -87,8 +87,8 @@ typedef struct trm_cast_params {
 } trm_cast_params;
 
 /* (x, shape i32|i64 [r], value input, optional) -> the same elements under other dims: `dims`, or the values of `shape`
- * where it is given (`dims` is then not read). 0 copies the input's dimension at that position, unless `zero_is_zero`,
- * and one -1 is inferred. */
+ * where it is given; `dims`, if it has as many, then holds what is known of those, -1 elsewhere. 0 copies the input's
+ * dimension at that position, unless `zero_is_zero`, and one -1 is inferred. */
 typedef struct trm_reshape_params {
     trm_dims dims;
     bool zero_is_zero;
@@ -401,7 +401,7 @@ typedef struct trm_shape_params {
 } trm_shape_params;
 
 /* (x, shape i32|i64 [r], value input, optional) -> x repeated to what its dims and `dims` (or the values of `shape`)
- * broadcast to, as numpy does. */
+ * broadcast to, as numpy does. With `shape`, `dims` is what is known of it, as for RESHAPE. */
 typedef struct trm_expand_params {
     trm_dims dims;
 } trm_expand_params;

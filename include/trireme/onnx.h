@@ -107,6 +107,17 @@ TRM_API int32_t trm_onnx_issue_count(const trm_onnx *model);
 /* Strings live until the next build or close. */
 TRM_API bool trm_onnx_get_issue(const trm_onnx *model, int32_t index, trm_onnx_issue *issue);
 
+/* What operators the model uses, in all its graphs and functions, in the order in which they first appear. */
+typedef struct trm_onnx_use {
+    const char *domain, *op; /* domain "" is ONNX's own */
+    int64_t opset;           /* of the domain; 0 where the model does not say */
+    int32_t nodes;
+    bool known; /* it can be imported, as far as its name and opset tell, or is a function of the model */
+} trm_onnx_use;
+TRM_API int32_t trm_onnx_use_count(const trm_onnx *model);
+TRM_API bool trm_onnx_get_use(const trm_onnx *model, int32_t index,
+                              trm_onnx_use *use); /* strings live with the model */
+
 /* The operators that can be imported: domain, name and the first opset of each way to read it; false past the end. */
 TRM_API bool trm_onnx_get_operator(int32_t index, const char **domain, const char **name, int32_t *since);
 

@@ -5,6 +5,7 @@
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/strides.h"
+#include "kernels/element/slice.h"
 #include "kernels/element/small.h"
 
 /* ---- cast ---- */
@@ -209,25 +210,24 @@ trm_status trm_cuda_transpose_run(const trm_kernel_call *call)
 
 bool trm_cuda_slice_accepts(const trm_kernel_call *call)
 {
-    return trm_cuda_reshape_accepts(call);
+    return trm_cuda_reshape_accepts(call) && call->n_inputs <= 4;
 }
 
 trm_status trm_cuda_slice_run(const trm_kernel_call *call)
 {
     const trm_view *in = &call->inputs[0], *out = &call->outputs[0];
-    const trm_slice_params *slice = &call->layer->slice;
+    trm_slice_params slice;
     size_t element = trm_dtype_size(in->dtype);
-    trm_axis_view view = trm_view_around(&in->dims, slice->axis);
-    int64_t taken = out->dims.d[trm_axis_of(slice->axis, out->dims.n)];
-    int64_t start = slice->start < 0 ? slice->start + view.n : slice->start;
-    start = start < 0 ? 0 : start > view.n ? view.n : start;
-    if (trm_dims_count(&out->dims) == 0) {
+    if (trm_dims_count(&out->dims) == 0 || !trm_slice_of_call(call, &slice)) {
         return TRM_OK;
     }
+    trm_axis_view view = trm_view_around(&in->dims, slice.axis);
+    int64_t start, taken = trm_slice_range(&slice, view.n, &start);
+    int64_t step = taken == 1 ? 1 : slice.step; /* of one element, the step may be anything */
     trm_strided s = {3,
                      2,
                      {view.outer, taken, view.inner},
-                     {{view.n * view.inner, slice->step * view.inner, 1}, {taken * view.inner, view.inner, 1}}};
+                     {{view.n * view.inner, step * view.inner, 1}, {taken * view.inner, view.inner, 1}}};
     const char *from = (const char *)in->data + (size_t)(start * view.inner) * element;
     copy_by(s, element, from, out->data, trm_cuda_stream(call->stream));
     return trm_cuda_launched("cuda.slice");

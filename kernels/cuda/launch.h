@@ -81,6 +81,42 @@ bool trm_cuda_cumulative_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_cumulative_run(const trm_kernel_call *call);
 bool trm_cuda_quantize_accepts(const trm_kernel_call *call); /* and dequantize */
 trm_status trm_cuda_quantize_run(const trm_kernel_call *call);
+/* vision.cu, channel_norm.cu, suppression.cu */
+bool trm_cuda_pool_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_pool_run(const trm_kernel_call *call);
+bool trm_cuda_deconvolution_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_deconvolution_run(const trm_kernel_call *call);
+bool trm_cuda_deformable_convolution_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_deformable_convolution_run(const trm_kernel_call *call);
+bool trm_cuda_resize_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_resize_run(const trm_kernel_call *call);
+bool trm_cuda_grid_sample_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_grid_sample_run(const trm_kernel_call *call);
+bool trm_cuda_roi_pool_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_roi_pool_run(const trm_kernel_call *call);
+bool trm_cuda_col2im_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_col2im_run(const trm_kernel_call *call);
+bool trm_cuda_lrn_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_lrn_run(const trm_kernel_call *call);
+bool trm_cuda_group_norm_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_group_norm_run(const trm_kernel_call *call);
+bool trm_cuda_non_max_suppression_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_non_max_suppression_run(const trm_kernel_call *call);
+size_t trm_cuda_non_max_suppression_workspace(const trm_kernel_call *call);
+
+/* shape.cu */
+bool trm_cuda_shape_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_shape_run(const trm_kernel_call *call);
+bool trm_cuda_repeat_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_repeat_run(const trm_kernel_call *call);
+bool trm_cuda_range_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_range_run(const trm_kernel_call *call);
+bool trm_cuda_non_zero_accepts(const trm_kernel_call *call);
+size_t trm_cuda_non_zero_workspace(const trm_kernel_call *call);
+trm_status trm_cuda_non_zero_run(const trm_kernel_call *call);
+bool trm_cuda_unique_accepts(const trm_kernel_call *call);
+size_t trm_cuda_unique_workspace(const trm_kernel_call *call);
+trm_status trm_cuda_unique_run(const trm_kernel_call *call);
 
 /* signal.cu */
 bool trm_cuda_random_accepts(const trm_kernel_call *call);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job.h"
+#include "launcher/cli/onnx_job.h"
 #include "launcher/cli/report.h"
 
 typedef struct bench_run {
@@ -388,6 +389,9 @@ static trm_status bench(bench_command *c, bool *alike)
 
 int command_bench(const settings *all)
 {
+    if (names_onnx(all->operands[0])) {
+        return onnx_bench_command(all);
+    }
     bench_command c = {.all = all,
                        .batch = settings_integer(all, SETTING_BATCH),
                        .prompt_tokens = settings_integer(all, SETTING_PROMPT_TOKENS),

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job.h"
+#include "launcher/cli/onnx_job.h"
 #include "launcher/cli/report.h"
 
 static void print_system_line(void *user, const char *group, const char *name, const char *value)
@@ -273,6 +274,7 @@ int command_inspect(const settings *all)
     if (strcmp(all->operands[0], "system") == 0) {
         return inspect_system(all);
     }
-    trm_status status = inspect_model(all, all->operands[0]);
+    const char *name = all->operands[0];
+    trm_status status = names_onnx(name) ? onnx_inspect(all, name) : inspect_model(all, name);
     return status == TRM_OK ? 0 : print_failure(status);
 }

@@ -102,9 +102,9 @@ trm_status job_backend(const settings *all, trm_backend *backend)
 /* Whether a setting may differ between ranks: what only rank 0 uses, and what is a rank's own. */
 static bool may_differ(int32_t id)
 {
-    static const setting_id free_settings[] = {SETTING_PROMPT, SETTING_FILE,    SETTING_ECHO,
-                                               SETTING_DEVICE, SETTING_THREADS, SETTING_CONFIG,
-                                               SETTING_JSON,   SETTING_QUIET,   SETTING_VERBOSE};
+    static const setting_id free_settings[] = {SETTING_PROMPT,  SETTING_FILE,   SETTING_ECHO, SETTING_DEVICE,
+                                               SETTING_THREADS, SETTING_CONFIG, SETTING_JSON, SETTING_QUIET,
+                                               SETTING_VERBOSE, SETTING_OUTPUT};
     bool differs = (settings_table[id].commands & (COMMAND_RUN | COMMAND_BENCH)) == 0;
     for (size_t i = 0; i < sizeof(free_settings) / sizeof(free_settings[0]); i++) {
         differs = differs || id == (int32_t)free_settings[i];

@@ -9,25 +9,34 @@
 #include "launcher/cli/job.h"
 
 const command commands_table[] = {
-    {"run", COMMAND_RUN, command_run, "continue text with a model, on one rank or, under mpirun, on many",
-     "one model folder",
-     "usage: trireme run MODEL [options]\n       mpirun -np 4 trireme run MODEL [options]\n\n"
+    {"run", COMMAND_RUN, command_run,
+     "continue text with a model, or run an ONNX network once; under mpirun on many ranks",
+     "one model folder or ONNX file",
+     "usage: trireme run MODEL [options]\n       mpirun -np 4 trireme run MODEL [options]\n"
+     "       trireme run NET.onnx --input x=in.npy --output y=out.npy [options]\n\n"
      "Continues text with a model: a Hugging Face folder, or org/name in the local Hugging Face cache. Prompts come "
      "from\n"
      "-p and -f in this order, otherwise from stdin. One continuation is printed as it comes.\n",
+     "  trireme run net.onnx --input x=in.npy --output y=out.npy\n"
      "  trireme run configs/models/kjv-7m -p \"In the beginning\" -n 60\n"
      "  mpirun -np 2 trireme run ./llama-3-8b -f prompt.txt --temperature 0.7 --top-p 0.9\n"},
-    {"bench", COMMAND_BENCH, command_bench, "measure tokens per second and where the time goes",
-     "one model folder or shape",
-     "usage: trireme bench MODEL|SHAPE [options]\n       mpirun -np 4 trireme bench SHAPE [options]\n\n"
-     "Measures prompts and decoding. A shape has random weights and needs no files.\n",
+    {"bench", COMMAND_BENCH, command_bench,
+     "measure tokens per second, or runs of an ONNX network, and where the time goes",
+     "one model folder, shape or ONNX file",
+     "usage: trireme bench MODEL|SHAPE [options]\n       mpirun -np 4 trireme bench SHAPE [options]\n"
+     "       trireme bench NET.onnx [--shapes x:1x3x224x224] [options]\n\n"
+     "Measures prompts and decoding, or runs of an ONNX network with random inputs. A shape has random weights and "
+     "needs no files.\n",
+     "  trireme bench net.onnx --shapes x:8x3x224x224 --profile\n"
      "  trireme bench llama-3-8b --prompt-tokens 128 --tokens 256\n"
      "  mpirun -np 4 trireme bench llama-3-70b --batch 8 --profile --json\n"},
     {"inspect", COMMAND_INSPECT, command_inspect, "show a model, its networks and memory, the system, the settings",
-     "one model folder or shape, or system, or config",
-     "usage: trireme inspect MODEL|SHAPE [options]\n       trireme inspect system\n       trireme inspect config\n\n"
+     "one model folder, shape or ONNX file, or system, or config",
+     "usage: trireme inspect MODEL|SHAPE|NET.onnx [options]\n       trireme inspect system\n       trireme inspect "
+     "config\n\n"
      "Shows a model, its network after a stage of the build, or what each rank keeps in memory; the machine and the\n"
      "libraries found; every setting and where its value comes from.\n",
+     "  trireme inspect net.onnx --after final\n"
      "  trireme inspect configs/models/kjv-7m --after partition --ranks 2 --rank 1\n"
      "  trireme inspect llama-3-70b --ranks 4 --memory-plan --context 8192\n"},
     {"completion", COMMAND_COMPLETION, command_completion, "print a completion script for bash, zsh or fish",

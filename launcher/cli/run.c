@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job.h"
+#include "launcher/cli/onnx_job.h"
 #include "launcher/cli/report.h"
 #include "launcher/cli/text_sink.h"
 
@@ -380,6 +381,9 @@ static trm_status run(run_command *c, bool *alike)
 
 int command_run(const settings *all)
 {
+    if (names_onnx(all->operands[0])) {
+        return onnx_run_command(all);
+    }
     for (int32_t i = 0; i < all->list_counts[SETTING_STOP]; i++) {
         if (all->lists[SETTING_STOP][i][0] == '\0') {
             return print_failure_once(trm_fail(TRM_ERROR_INVALID_ARGUMENT, "stop text %d is empty", i + 1));

@@ -21,6 +21,7 @@
     X(norm) \
     X(fold) /* softmax, reduce */ \
     X(rope) \
+    X(shapes) /* shape, expand, tile, range, slice by inputs, non_zero, unique */ \
     X(indexing)
 /* clang-format on */
 

@@ -204,9 +204,9 @@ case_options() { # help, suggestions, completion
     fails 2 "top-p is \"3\", expected a number from 1e-09 to 1 (--top-p)" 0 run "$model" --top-p 3
     refused 2 "dtype is \"int3\", expected auto, f32, f16 or bf16 (--dtype)" run "$model" -p a --dtype int3
     fails 2 "backend is \"tpu\"" 0 run "$model" -p a --backend tpu
-    fails 2 "run needs one model folder, found 0 arguments" 0 run
-    fails 2 "run needs one model folder, found 2 arguments" 0 run "$model" "$model"
-    fails 2 "bench needs one model folder or shape" 0 bench
+    fails 2 "run needs one model folder or ONNX file, found 0 arguments" 0 run
+    fails 2 "run needs one model folder or ONNX file, found 2 arguments" 0 run "$model" "$model"
+    fails 2 "bench needs one model folder, shape or ONNX file" 0 bench
     fails 2 "inspect needs one model" 0 inspect
     fails 2 "stop text 2 is empty" 0 run "$model" -p a --stop x --stop ""
     fails 2 "completion is asked for \"tcsh\", expected bash, zsh or fish" 0 completion tcsh

@@ -1,5 +1,6 @@
 /* Layers that import functions add, and dims that are numbers or tensors. */
 #include "graph/import/onnx/import.h"
+#include "graph/shape_elements.h"
 
 #include <math.h>
 #include <string.h>
@@ -48,6 +49,21 @@ static trm_tensor *known_shape(trm_onnx_node *node, const trm_shape_params *shap
     return trm_onnx_i64s(node, x->dims.d + start, (int32_t)(end - start));
 }
 
+/* A constant for a shape computation whose elements are all known; the layer stays, and is dead. */
+static trm_tensor *known_elements(trm_onnx_node *node, trm_tensor *tensor)
+{
+    trm_shape_element elements[TRM_MAX_SHAPE_ELEMENTS];
+    int64_t values[TRM_MAX_SHAPE_ELEMENTS];
+    int32_t n = tensor->dtype == TRM_I64 ? trm_shape_elements(tensor, elements) : -1;
+    for (int32_t i = 0; i < n; i++) {
+        if (!elements[i].known) {
+            return tensor;
+        }
+        values[i] = elements[i].value;
+    }
+    return n < 1 ? tensor : trm_onnx_constant(node, TRM_I64, tensor->dims, values);
+}
+
 void trm_onnx_layer(trm_onnx_node *node, const trm_layer_desc *desc, trm_tensor *const *inputs, int32_t n_inputs,
                     trm_tensor **outputs)
 {
@@ -76,6 +92,9 @@ void trm_onnx_layer(trm_onnx_node *node, const trm_layer_desc *desc, trm_tensor 
     }
     for (int32_t i = 0; node->status == TRM_OK && i < trm_layer_output_count(desc); i++) {
         outputs[i] = added[i];
+    }
+    if (node->status == TRM_OK && trm_layer_output_count(desc) == 1 && added[0]->role == TRM_TENSOR_ACTIVATION) {
+        outputs[0] = known_elements(node, added[0]);
     }
 }
 

@@ -160,35 +160,6 @@ trm_status trm_onnx_load(trm_onnx_import *import, trm_onnx_value *value, const c
 
 /* ---- nodes --------------------------------------------------------------------------------------------- */
 
-static const char *plain_domain(const char *domain)
-{
-    domain = trm_onnx_text(domain);
-    return strcmp(domain, "ai.onnx") == 0 ? "" : domain;
-}
-
-static int64_t find_opset(const trm_onnx_scope *scope, const char *domain)
-{
-    for (size_t i = 0; i < scope->n_opsets; i++) {
-        if (strcmp(plain_domain(scope->opsets[i]->domain), domain) == 0) {
-            return scope->opsets[i]->version;
-        }
-    }
-    return -1;
-}
-
-static const Onnx__FunctionProto *find_function(const trm_onnx *model, const char *domain, const Onnx__NodeProto *node)
-{
-    for (size_t i = 0; i < model->proto->n_functions; i++) {
-        const Onnx__FunctionProto *function = model->proto->functions[i];
-        if (strcmp(trm_onnx_text(function->name), trm_onnx_text(node->op_type)) == 0 &&
-            strcmp(plain_domain(function->domain), domain) == 0 &&
-            strcmp(trm_onnx_text(function->overload), trm_onnx_text(node->overload)) == 0) {
-            return function;
-        }
-    }
-    return NULL;
-}
-
 /* Looks the inputs of a node up. *ready is false where one of them failed before. */
 static trm_status find_inputs(trm_onnx_node *node, bool *ready)
 {
@@ -280,7 +251,7 @@ static void call_function(trm_onnx_node *node, const Onnx__FunctionProto *functi
 static trm_status run_node(trm_onnx_node *node, const char *domain, bool *failed)
 {
     const char *type = trm_onnx_text(node->proto->op_type);
-    const Onnx__FunctionProto *function = find_function(node->import->model, domain, node->proto);
+    const Onnx__FunctionProto *function = trm_onnx_find_function(node->import->model, node->proto);
     bool ready, known = false;
     *failed = true;
     if (function == NULL && node->opset < 0) {
@@ -323,12 +294,12 @@ static const char *node_label(trm_onnx_import *import, const trm_onnx_scope *sco
 static trm_status import_node(trm_onnx_import *import, trm_onnx_scope *scope, const Onnx__NodeProto *proto,
                               size_t index)
 {
-    const char *domain = plain_domain(proto->domain);
+    const char *domain = trm_onnx_domain(proto->domain);
     if (++import->nodes > MOST_NODES || proto->n_input > INT32_MAX / 2 || proto->n_output > INT32_MAX / 2) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s: more than %lld nodes, those of loops counted each time",
                  import->model->path, (long long)MOST_NODES);
     }
-    int64_t opset = find_opset(scope, domain);
+    int64_t opset = trm_onnx_opset(scope->opsets, scope->n_opsets, domain);
     trm_onnx_node node = {.network = import->network,
                           .opset = (int32_t)(opset > INT32_MAX ? INT32_MAX : opset),
                           .n_inputs = (int32_t)proto->n_input,

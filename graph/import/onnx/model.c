@@ -36,6 +36,22 @@ static trm_status unpack(trm_onnx *model)
     return model->producer == NULL ? TRM_ERROR_OUT_OF_MEMORY : TRM_OK;
 }
 
+static trm_status index_initializers(trm_onnx *model)
+{
+    const Onnx__GraphProto *graph = model->graph;
+    bool existing;
+    for (size_t i = 0; i < graph->n_initializer; i++) {
+        const char *name = trm_onnx_text(graph->initializer[i]->name);
+        TRM_TRY(trm_map_add(&model->initializers, name, strlen(name), 0, &existing));
+    }
+    for (size_t i = 0; i < graph->n_sparse_initializer; i++) {
+        const Onnx__TensorProto *values = graph->sparse_initializer[i]->values;
+        const char *name = values == NULL ? "" : trm_onnx_text(values->name);
+        TRM_TRY(trm_map_add(&model->initializers, name, strlen(name), 0, &existing));
+    }
+    return TRM_OK;
+}
+
 trm_status trm_onnx_open_file(trm_weight_file *file, const char *path, const char *folder, trm_onnx **model)
 {
     trm_onnx *opened = calloc(1, sizeof(*opened));
@@ -48,6 +64,12 @@ trm_status trm_onnx_open_file(trm_weight_file *file, const char *path, const cha
     opened->folder = folder == NULL ? NULL : trm_arena_strdup(&opened->arena, folder);
     trm_status status =
         opened->path == NULL || (folder != NULL && opened->folder == NULL) ? TRM_ERROR_OUT_OF_MEMORY : unpack(opened);
+    if (status == TRM_OK) {
+        status = index_initializers(opened);
+    }
+    if (status == TRM_OK) {
+        status = trm_onnx_count_uses(opened);
+    }
     if (status != TRM_OK) {
         trm_onnx_close(opened);
         return status;
@@ -88,6 +110,9 @@ void trm_onnx_close(trm_onnx *model)
     }
     free(model->external);
     trm_map_fini(&model->external_names);
+    trm_map_fini(&model->initializers);
+    trm_map_fini(&model->use_names);
+    free(model->uses);
     trm_weight_file_release(model->file);
     free(model->issues);
     trm_arena_fini(&model->issue_arena);
@@ -104,13 +129,8 @@ void trm_onnx_get_info(const trm_onnx *model, trm_onnx_info *info)
                             .ir_version = model->proto->ir_version,
                             .nodes = (int32_t)model->graph->n_node,
                             .functions = (int32_t)model->proto->n_functions};
-    for (size_t i = 0; i < model->proto->n_opset_import; i++) {
-        const Onnx__OperatorSetIdProto *opset = model->proto->opset_import[i];
-        const char *domain = trm_onnx_text(opset->domain);
-        if (domain[0] == '\0' || strcmp(domain, "ai.onnx") == 0) {
-            info->opset = opset->version;
-        }
-    }
+    int64_t opset = trm_onnx_opset(model->proto->opset_import, model->proto->n_opset_import, "");
+    info->opset = opset < 0 ? 0 : opset;
     for (size_t i = 0; i < model->graph->n_initializer; i++) {
         const Onnx__TensorProto *tensor = model->graph->initializer[i];
         trm_onnx_elements elements;
@@ -123,19 +143,7 @@ void trm_onnx_get_info(const trm_onnx *model, trm_onnx_info *info)
 
 static bool is_initializer(const trm_onnx *model, const char *name)
 {
-    const Onnx__GraphProto *graph = model->graph;
-    for (size_t i = 0; i < graph->n_initializer; i++) {
-        if (strcmp(trm_onnx_text(graph->initializer[i]->name), name) == 0) {
-            return true;
-        }
-    }
-    for (size_t i = 0; i < graph->n_sparse_initializer; i++) {
-        const Onnx__TensorProto *values = graph->sparse_initializer[i]->values;
-        if (values != NULL && strcmp(trm_onnx_text(values->name), name) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return trm_map_find(&model->initializers, name, strlen(name), NULL);
 }
 
 static const Onnx__ValueInfoProto *find_input(const trm_onnx *model, int32_t index, int32_t *count)

@@ -24,6 +24,10 @@ struct trm_onnx {
     Onnx__ModelProto *proto;
     Onnx__GraphProto *graph;
     const char *producer;
+    trm_map initializers; /* names of the main graph's */
+    trm_onnx_use *uses;   /* [n_uses] */
+    int32_t n_uses, use_capacity;
+    trm_map use_names;
     trm_map external_names; /* locations, to positions in `external` */
     trm_weight_file **external;
     int32_t n_external, external_capacity;
@@ -36,6 +40,17 @@ struct trm_onnx {
 /* Opens a model that lies in `file`, which stays the caller's; `folder` (may be NULL: none) is where external data may
  * lie. */
 trm_status trm_onnx_open_file(trm_weight_file *file, const char *path, const char *folder, trm_onnx **model);
+
+/* ---- uses.c ---------------------------------------------------------------------------------------------------- */
+
+/* "" for ONNX's own domain, however it is written. */
+const char *trm_onnx_domain(const char *domain);
+/* The opset of a domain among those of a model or function; -1 where it is not there. */
+int64_t trm_onnx_opset(Onnx__OperatorSetIdProto *const *opsets, size_t n, const char *domain);
+/* The local function a node calls, or NULL. */
+const Onnx__FunctionProto *trm_onnx_find_function(const trm_onnx *model, const Onnx__NodeProto *node);
+/* Fills the table of operators that the model uses. */
+trm_status trm_onnx_count_uses(trm_onnx *model);
 
 /* ---- types.c --------------------------------------------------------------------------------------------------- */
 

@@ -191,6 +191,7 @@ trm_tensor *trm_onnx_flatten(trm_onnx_node *node, trm_tensor *x, int32_t axis);
 /* One table per file ops_<family>.c, trm_onnx_ops_<family>. */
 /* clang-format off */
 #define TRM_ONNX_FAMILIES(X) \
+    X(attention) \
     X(basic) \
     X(collective) \
     X(control) \
@@ -198,6 +199,7 @@ trm_tensor *trm_onnx_flatten(trm_onnx_node *node, trm_tensor *x, int32_t axis);
     X(loss) \
     X(matmul) \
     X(movement) \
+    X(norm) \
     X(pointwise) \
     X(quantize) \
     X(reduce) \

@@ -1,0 +1,29 @@
+/* What the attention operators of all domains are made of. */
+#ifndef TRM_GRAPH_IMPORT_ONNX_ATTENTION_PARTS_H
+#define TRM_GRAPH_IMPORT_ONNX_ATTENTION_PARTS_H
+
+#include "graph/import/onnx/ops_common.h"
+
+/* One attention, [B, heads, length, width] all of it. */
+typedef struct trm_onnx_attention {
+    trm_tensor *q, *k, *v; /* k and v with what is in the cache before them */
+    trm_tensor *mask;      /* bool (true: seen) or float added, broadcast to the scores [B, Hq, N, M]; or NULL */
+    trm_tensor *offset;    /* i64 [B, 1, 1, 1] or [1, 1, 1, 1]: keys before the first query; NULL: 0 */
+    trm_tensor *lengths;   /* i64 [B]: keys that are there; NULL: all */
+    bool offset_is_rest;   /* offset is the number of keys less that of queries, for certain */
+    bool causal;
+    int64_t left, right; /* a query sees keys from `left` before it to `right` behind it; -1: no bound */
+    float scale;         /* 0: 1 / sqrt(width) */
+    float softcap;       /* 0: none */
+    trm_dtype precision; /* of the softmax; NONE: any */
+    int32_t scores_mode; /* what `scores` is to be: 0 product, 1 after softcap, 2 after the mask, 3 after softmax */
+    bool wants_scores;
+    /* Given the scores and the weights of a modified attention, return what is to be taken instead; may be NULL. */
+    trm_tensor *(*change_scores)(trm_onnx_node *node, trm_tensor *scores);
+    trm_tensor *(*change_weights)(trm_onnx_node *node, trm_tensor *weights);
+} trm_onnx_attention;
+
+/* One ATTENTION layer where that can do it, else several layers. *scores (may be NULL) if they are wanted. */
+trm_tensor *trm_onnx_attend(trm_onnx_node *node, const trm_onnx_attention *attention, trm_tensor **scores);
+
+#endif

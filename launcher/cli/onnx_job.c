@@ -1,0 +1,425 @@
+/* An ONNX model from the settings: its inputs, its network, its engine. */
+#include "launcher/cli/onnx_job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "launcher/cli/npy.h"
+
+bool names_onnx(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 5 && strcmp(name + length - 5, ".onnx") == 0;
+}
+
+const char *onnx_assigned(const char *assignment, const char *name)
+{
+    size_t length = strlen(name);
+    return strncmp(assignment, name, length) == 0 && assignment[length] == '=' ? assignment + length + 1 : NULL;
+}
+
+void onnx_dims_text(const trm_dims *dims, char *text, size_t size)
+{
+    size_t used = (size_t)snprintf(text, size, "%s", dims->n == 0 ? "scalar" : "");
+    for (int32_t i = 0; i < dims->n && used < size; i++) {
+        const char *gap = i == 0 ? "" : "x";
+        used += dims->d[i] < 0 ? (size_t)snprintf(text + used, size - used, "%s?", gap)
+                               : (size_t)snprintf(text + used, size - used, "%s%lld", gap, (long long)dims->d[i]);
+    }
+}
+
+/* ---- settings ------------------------------------------------------------------------------------------ */
+
+static onnx_input *find_input(onnx_job *j, const char *name, size_t length)
+{
+    for (int32_t i = 0; i < j->n_inputs; i++) {
+        if (strlen(j->inputs[i].port.name) == length && strncmp(j->inputs[i].port.name, name, length) == 0) {
+            return &j->inputs[i];
+        }
+    }
+    return NULL;
+}
+
+static trm_status unknown_input(onnx_job *j, const char *option, const char *name, size_t length)
+{
+    char known[256] = "";
+    size_t used = 0;
+    for (int32_t i = 0; i < j->n_inputs && used < sizeof(known); i++) {
+        used +=
+            (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", i == 0 ? "" : ", ", j->inputs[i].port.name);
+    }
+    return trm_fail(TRM_ERROR_INVALID_ARGUMENT, "--%s: the model has no input \"%.*s\", its inputs are: %s", option,
+                    (int)(length < 80 ? length : 80), name, known);
+}
+
+/* The input that "NAME=FILE" is about, and the file. */
+static trm_status split_assignment(onnx_job *j, const char *option, const char *text, onnx_input **input,
+                                   const char **file)
+{
+    const char *equals = strchr(text, '=');
+    if (equals == NULL || equals[1] == '\0') {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--%s is \"%s\", expected NAME=FILE", option, text);
+    }
+    *input = find_input(j, text, (size_t)(equals - text));
+    *file = equals + 1;
+    return *input != NULL ? TRM_OK : unknown_input(j, option, text, (size_t)(equals - text));
+}
+
+static bool is_numpy(const char *file)
+{
+    size_t length = strlen(file);
+    return length > 4 && strcmp(file + length - 4, ".npy") == 0;
+}
+
+/* A value of a file as blocks that trm_free() takes. */
+static trm_status read_value(const char *file, const trm_onnx_port *port, trm_onnx_fixed_value **values, int32_t *n)
+{
+    if (!is_numpy(file)) {
+        return trm_onnx_read_value(file, port->type, values, n);
+    }
+    npy_array array;
+    TRM_TRY(npy_read(file, &array));
+    size_t bytes = trm_dtype_size(array.dtype);
+    for (int32_t i = 0; i < array.dims.n; i++) {
+        bytes *= (size_t)array.dims.d[i];
+    }
+    trm_onnx_fixed_value *block = malloc(sizeof(*block) + bytes);
+    if (block == NULL) {
+        free(array.data);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes for %s", bytes, file);
+    }
+    *block = (trm_onnx_fixed_value){NULL, array.dtype, array.dims, block + 1};
+    memcpy(block + 1, array.data, bytes);
+    free(array.data);
+    *values = block;
+    *n = 1;
+    return TRM_OK;
+}
+
+static trm_status keep_block(onnx_job *j, trm_onnx_fixed_value *block)
+{
+    trm_onnx_fixed_value **grown = realloc(j->blocks, ((size_t)j->n_blocks + 1) * sizeof(*grown));
+    if (grown == NULL) {
+        trm_free(block);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of inputs");
+    }
+    j->blocks = grown;
+    j->blocks[j->n_blocks++] = block;
+    return TRM_OK;
+}
+
+static trm_status check_dtype(const onnx_input *input, const char *file, trm_dtype dtype)
+{
+    if (input->port.dtype != TRM_DTYPE_NONE && dtype != TRM_DTYPE_NONE && dtype != input->port.dtype) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s holds %s, expected %s for input %s", file, trm_dtype_name(dtype),
+                 trm_dtype_name(input->port.dtype), input->port.name);
+    }
+    return TRM_OK;
+}
+
+static trm_status read_input(onnx_job *j, const char *text)
+{
+    onnx_input *input;
+    const char *file;
+    trm_onnx_fixed_value *value;
+    int32_t n;
+    TRM_TRY(split_assignment(j, "input", text, &input, &file));
+    TRM_TRY(read_value(file, &input->port, &value, &n));
+    TRM_TRY(keep_block(j, value));
+    if (n != 1 || value->dtype == TRM_DTYPE_NONE) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s holds %d tensors for input %s: give it with --value", file, n,
+                 input->port.name);
+    }
+    TRM_TRY(check_dtype(input, file, value->dtype));
+    input->dims = value->dims;
+    input->dtype = value->dtype;
+    input->data = (void *)(uintptr_t)value->data; /* of the block; not freed on its own */
+    input->from_file = true;
+    return TRM_OK;
+}
+
+static trm_status read_fixed(onnx_job *j, const char *text)
+{
+    onnx_input *input;
+    const char *file;
+    trm_onnx_fixed_value *values;
+    int32_t n;
+    TRM_TRY(split_assignment(j, "value", text, &input, &file));
+    TRM_TRY(read_value(file, &input->port, &values, &n));
+    TRM_TRY(keep_block(j, values));
+    trm_onnx_fixed_value *grown = realloc(j->values, ((size_t)j->n_values + (size_t)n) * sizeof(*grown));
+    if (grown == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of values");
+    }
+    j->values = grown;
+    for (int32_t i = 0; i < n; i++) {
+        TRM_TRY(check_dtype(input, file, input->port.has_dims ? values[i].dtype : TRM_DTYPE_NONE));
+        j->values[j->n_values] = values[i];
+        j->values[j->n_values++].input = input->port.name;
+    }
+    input->fixed = true;
+    return TRM_OK;
+}
+
+/* "1x3x224x224", or nothing for a scalar, up to `end`. */
+static bool parse_dims(const char *text, const char *end, trm_dims *dims)
+{
+    *dims = (trm_dims){0};
+    while (text < end) {
+        char *after;
+        long long size = strtoll(text, &after, 10);
+        if (after == text || after > end || size < 0 || dims->n == TRM_MAX_DIMS ||
+            (after < end && (*after != 'x' || after + 1 == end))) {
+            return false;
+        }
+        dims->d[dims->n++] = size;
+        text = after + (after < end);
+    }
+    return true;
+}
+
+/* "x:1x3x224x224,y:5": names may have colons, so the last one counts. */
+static trm_status read_shapes(onnx_job *j, const char *text)
+{
+    while (*text != '\0') {
+        size_t length = strcspn(text, ",");
+        const char *end = text + length, *colon = end;
+        while (colon > text && *colon != ':') {
+            colon--;
+        }
+        trm_dims dims;
+        if (colon == text || !parse_dims(colon + 1, end, &dims)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--shapes has \"%.*s\", expected NAME:1x3x224x224", (int)length, text);
+        }
+        onnx_input *input = find_input(j, text, (size_t)(colon - text));
+        if (input == NULL) {
+            return unknown_input(j, "shapes", text, (size_t)(colon - text));
+        }
+        input->dims = dims;
+        input->port.has_dims = input->port.has_dims && input->port.dims.n == dims.n;
+        text = end + (*end == ',');
+    }
+    return TRM_OK;
+}
+
+static trm_status read_settings(onnx_job *j)
+{
+    const settings *all = j->all;
+    for (int32_t i = 0; i < all->list_counts[SETTING_SHAPES]; i++) {
+        TRM_TRY(read_shapes(j, all->lists[SETTING_SHAPES][i]));
+    }
+    for (int32_t i = 0; i < all->list_counts[SETTING_VALUE]; i++) {
+        TRM_TRY(read_fixed(j, all->lists[SETTING_VALUE][i]));
+    }
+    for (int32_t i = 0; i < all->list_counts[SETTING_INPUT]; i++) {
+        TRM_TRY(read_input(j, all->lists[SETTING_INPUT][i]));
+    }
+    return TRM_OK;
+}
+
+/* ---- stages -------------------------------------------------------------------------------------------- */
+
+trm_status onnx_open(onnx_job *j, const char *path, int32_t ranks)
+{
+    trm_status status = trm_onnx_open(path, &j->model);
+    TRM_TRY(status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status);
+    j->n_ranks = ranks;
+    TRM_TRY(job_backend(j->all, &j->backend));
+    TRM_TRY(trm_mesh_parse(settings_text(j->all, SETTING_MESH), ranks, &j->mesh));
+    int32_t n = trm_onnx_input_count(j->model);
+    j->inputs = calloc((size_t)n + 1, sizeof(*j->inputs));
+    if (j->inputs == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d inputs", n);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        onnx_input *input = &j->inputs[j->n_inputs++];
+        if (!trm_onnx_get_input(j->model, i, &input->port)) {
+            return TRM_ERROR_OUT_OF_MEMORY;
+        }
+        input->dims.n = -1; /* nobody said yet */
+    }
+    return read_settings(j);
+}
+
+/* "batch=4" of --dim. */
+static trm_status named_dims(onnx_job *j, trm_onnx_named_dim *dims, char (*names)[64], int32_t *n)
+{
+    for (int32_t i = 0; i < j->all->list_counts[SETTING_DIM]; i++) {
+        const char *text = j->all->lists[SETTING_DIM][i], *equals = strchr(text, '=');
+        char *end = NULL;
+        long long value = equals == NULL ? -1 : strtoll(equals + 1, &end, 10);
+        size_t length = equals == NULL ? 0 : (size_t)(equals - text);
+        if (length == 0 || length >= sizeof(names[0]) || end == equals + 1 || *end != '\0' || value < 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--dim is \"%s\", expected NAME=N", text);
+        }
+        memcpy(names[i], text, length);
+        names[i][length] = '\0';
+        dims[i] = (trm_onnx_named_dim){names[i], value};
+        (*n)++;
+    }
+    return TRM_OK;
+}
+
+/* Dims that an input has in this job: given, or declared, or 1. */
+static void settle_dims(const onnx_job *j, onnx_input *input, const trm_onnx_named_dim *dims, int32_t n_dims)
+{
+    if (input->dims.n >= 0 || !input->port.has_dims) {
+        return;
+    }
+    input->dims = input->port.dims;
+    bool guessed = false;
+    for (int32_t i = 0; i < input->dims.n; i++) {
+        for (int32_t k = 0; k < n_dims && input->port.dim_names[i] != NULL; k++) {
+            bool same = input->dims.d[i] < 0 && strcmp(dims[k].name, input->port.dim_names[i]) == 0;
+            input->dims.d[i] = same ? dims[k].value : input->dims.d[i];
+        }
+        guessed = guessed || input->dims.d[i] < 0;
+        input->dims.d[i] = input->dims.d[i] < 0 ? 1 : input->dims.d[i];
+    }
+    if (guessed && !settings_flag(j->all, SETTING_QUIET) && is_first_rank()) {
+        char text[160];
+        onnx_dims_text(&input->dims, text, sizeof(text));
+        fprintf(stderr, "trireme: input %s has unknown dimensions, taken as %s (--shapes %s:...)\n", input->port.name,
+                text, input->port.name);
+    }
+}
+
+trm_status onnx_build(onnx_job *j, bool open)
+{
+    double began = wall_seconds();
+    trm_onnx_named_dim dims[MAX_LIST];
+    static char names[MAX_LIST][64];
+    trm_onnx_options options = TRM_ONNX_OPTIONS_INIT;
+    TRM_TRY(named_dims(j, dims, names, &options.n_dims));
+    trm_onnx_input_dims *shapes = calloc((size_t)j->n_inputs + 1, sizeof(*shapes));
+    if (shapes == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d shapes", j->n_inputs);
+    }
+    for (int32_t i = 0; i < j->n_inputs; i++) {
+        onnx_input *input = &j->inputs[i];
+        if (!input->fixed && !open) {
+            settle_dims(j, input, dims, options.n_dims);
+        }
+        if (!input->fixed && input->dims.n >= 0) {
+            shapes[options.n_inputs++] = (trm_onnx_input_dims){input->port.name, input->dims};
+        }
+    }
+    options.values = j->values;
+    options.n_values = j->n_values;
+    options.dims = dims;
+    options.inputs = shapes;
+    options.n_ranks = j->n_ranks;
+    trm_status status = trm_onnx_build_network(j->model, &options, &j->network);
+    free(shapes);
+    j->import_seconds = wall_seconds() - began;
+    return status;
+}
+
+trm_status onnx_plan(onnx_job *j, int32_t rank, trm_stage_fn on_stage, void *user, trm_plan **plan)
+{
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = j->backend;
+    options.mesh = j->mesh;
+    options.rank = rank;
+    options.on_stage = on_stage;
+    options.stage_user = user;
+    TRM_TRY(trm_build(j->network, &options, plan));
+    trm_plan_memory(*plan, &j->memory);
+    return TRM_OK;
+}
+
+trm_status onnx_load(onnx_job *j)
+{
+    double began = wall_seconds();
+    trm_plan *plan = NULL;
+    TRM_TRY(trm_world_all_ok(j->job.world, onnx_plan(j, trm_world_rank(j->job.world), NULL, NULL, &plan)));
+    TRM_TRY(trm_engine_create(plan, j->job.world, NULL, NULL, &j->engine));
+    TRM_TRY(trm_world_all_ok(j->job.world, trm_context_create(j->engine, &j->context)));
+    j->build_seconds = wall_seconds() - began;
+    return TRM_OK;
+}
+
+/* ---- inputs -------------------------------------------------------------------------------------------- */
+
+/* Elements of any type from one sequence of random numbers. */
+static void fill(trm_dtype dtype, size_t count, uint64_t *state, void *to)
+{
+    for (size_t i = 0; i < count; i++) {
+        *state = *state * 6364136223846793005ull + 1442695040888963407ull;
+        float unit = (float)((*state >> 40) & 0xffffff) / 8388608.0f - 1.0f;
+        uint32_t bits;
+        memcpy(&bits, &unit, sizeof(bits));
+        double wide = (double)unit;
+        uint64_t whole = *state >> 63;
+        /* f16 from f32 by its exponent and ten bits: |unit| < 1, and what is too small becomes 0. */
+        uint32_t exponent = (bits >> 23) & 0xff;
+        uint16_t half =
+            (uint16_t)((bits >> 16 & 0x8000) | (exponent < 113 ? 0 : (exponent - 112) << 10 | (bits >> 13 & 0x3ff)));
+        uint16_t brain = (uint16_t)(bits >> 16);
+        const void *from = dtype == TRM_F32    ? (const void *)&unit
+                           : dtype == TRM_F64  ? (const void *)&wide
+                           : dtype == TRM_F16  ? (const void *)&half
+                           : dtype == TRM_BF16 ? (const void *)&brain
+                                               : (const void *)&whole;
+        size_t size = trm_dtype_size(dtype);
+        memcpy((char *)to + i * size, from, size);
+    }
+}
+
+trm_status onnx_fill_inputs(onnx_job *j, uint64_t seed)
+{
+    uint64_t state = seed * 2 + 1;
+    for (int32_t i = 0; i < j->n_inputs; i++) {
+        onnx_input *input = &j->inputs[i];
+        if (input->fixed || input->from_file) {
+            continue;
+        }
+        size_t count = 1;
+        for (int32_t k = 0; k < input->dims.n; k++) {
+            count *= (size_t)input->dims.d[k];
+        }
+        input->dtype = input->port.dtype;
+        input->data = calloc(count + 1, trm_dtype_size(input->dtype));
+        if (input->data == NULL) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu elements for input %s", count, input->port.name);
+        }
+        fill(input->dtype, count, &state, input->data);
+    }
+    return TRM_OK;
+}
+
+trm_status onnx_set_inputs(onnx_job *j)
+{
+    for (int32_t i = 0; i < j->n_inputs; i++) {
+        const onnx_input *input = &j->inputs[i];
+        if (input->fixed) {
+            continue;
+        }
+        if (input->data == NULL) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s is not given (--input %s=FILE)", input->port.name,
+                     input->port.name);
+        }
+        TRM_TRY(trm_context_set_input(j->context, input->port.name, input->dims, input->data));
+    }
+    return TRM_OK;
+}
+
+void onnx_close(onnx_job *j)
+{
+    trm_context_destroy(j->context);
+    trm_engine_destroy(j->engine);
+    trm_network_destroy(j->network);
+    for (int32_t i = 0; i < j->n_inputs; i++) {
+        if (!j->inputs[i].from_file) {
+            free(j->inputs[i].data);
+        }
+    }
+    for (int32_t i = 0; i < j->n_blocks; i++) {
+        trm_free(j->blocks[i]);
+    }
+    free(j->blocks);
+    free(j->values);
+    free(j->inputs);
+    trm_onnx_close(j->model);
+}

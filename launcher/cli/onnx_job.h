@@ -1,0 +1,69 @@
+/*
+ * What the commands share for ONNX models: the model and its network from the settings, the inputs, the engine.
+ */
+#ifndef TRM_LAUNCHER_CLI_ONNX_JOB_H
+#define TRM_LAUNCHER_CLI_ONNX_JOB_H
+
+#include <trireme/trireme.h>
+
+#include "launcher/cli/job.h"
+
+/* An input of the network: from a file, or random. */
+typedef struct onnx_input {
+    trm_onnx_port port;
+    trm_dims dims;
+    trm_dtype dtype;
+    void *data;     /* [dims]; NULL until it is read or made */
+    bool from_file; /* --input names a file for it */
+    bool fixed;     /* --value: it is a constant of the network */
+} onnx_input;
+
+typedef struct onnx_job {
+    job job;
+    const settings *all;
+    trm_onnx *model;
+    trm_network *network;
+    onnx_input *inputs; /* [n_inputs] in the order of the model */
+    int32_t n_inputs;
+    trm_onnx_fixed_value *values; /* [n_values] of --value */
+    int32_t n_values;
+    trm_onnx_fixed_value **blocks; /* [n_blocks] that hold them, to trm_free() */
+    int32_t n_blocks;
+    trm_mesh mesh;
+    int32_t n_ranks;
+    trm_backend backend;
+    trm_engine *engine;
+    trm_context *context;
+    double import_seconds, build_seconds; /* build: passes, partition and loading */
+    trm_memory_plan memory;
+} onnx_job;
+
+/* Whether an operand names an ONNX file. */
+bool names_onnx(const char *name);
+
+/* Opens the model and reads --input, --value, --shapes and --dim. `ranks`: of the mesh. */
+trm_status onnx_open(onnx_job *j, const char *path, int32_t ranks);
+/* Builds the network: dims of inputs are those of files and --shapes; one that nobody gives is 1, with a warning, or
+ * stays unknown where `open` allows it. */
+trm_status onnx_build(onnx_job *j, bool open);
+/* Plans the network for one rank. */
+trm_status onnx_plan(onnx_job *j, int32_t rank, trm_stage_fn on_stage, void *user, trm_plan **plan);
+/* Makes engine and context in the world of the job. Collective. */
+trm_status onnx_load(onnx_job *j);
+/* Fills inputs that no file gives with random numbers: floats in -1 .. 1, integers 0 or 1. The same on every rank. */
+trm_status onnx_fill_inputs(onnx_job *j, uint64_t seed);
+/* Hands the inputs to the context. */
+trm_status onnx_set_inputs(onnx_job *j);
+/* Frees all but the world, which job_close() closes. */
+void onnx_close(onnx_job *j);
+
+/* "1x3x224x224" into text [size]; "scalar" for no dimensions. */
+void onnx_dims_text(const trm_dims *dims, char *text, size_t size);
+/* The part of "name=value" behind the first '=' if the name is this one, else NULL. */
+const char *onnx_assigned(const char *assignment, const char *name);
+
+int onnx_run_command(const settings *all);
+int onnx_bench_command(const settings *all);
+trm_status onnx_inspect(const settings *all, const char *path);
+
+#endif

@@ -1,0 +1,205 @@
+/* `trireme run NET.onnx`: one run on given inputs; outputs into files, or a summary of each. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/half.h"
+#include "launcher/cli/npy.h"
+#include "launcher/cli/onnx_job.h"
+#include "launcher/cli/report.h"
+
+static double element(trm_dtype dtype, const void *data, size_t i)
+{
+    switch (dtype) {
+    case TRM_F32:
+        return (double)((const float *)data)[i];
+    case TRM_F64:
+        return ((const double *)data)[i];
+    case TRM_F16:
+        return (double)trm_f16_to_f32(((const uint16_t *)data)[i]);
+    case TRM_BF16:
+        return (double)trm_bf16_to_f32(((const uint16_t *)data)[i]);
+    case TRM_I8:
+        return ((const int8_t *)data)[i];
+    case TRM_I16:
+        return ((const int16_t *)data)[i];
+    case TRM_U16:
+        return ((const uint16_t *)data)[i];
+    case TRM_I32:
+        return ((const int32_t *)data)[i];
+    case TRM_U32:
+        return ((const uint32_t *)data)[i];
+    case TRM_I64:
+        return (double)((const int64_t *)data)[i];
+    case TRM_U64:
+        return (double)((const uint64_t *)data)[i];
+    case TRM_U8:
+    case TRM_BOOL:
+        return ((const uint8_t *)data)[i];
+    default:
+        return NAN;
+    }
+}
+
+typedef struct output {
+    const char *name;
+    trm_dtype dtype;
+    trm_dims dims;
+    const void *data;
+    size_t count, n_nan;
+    double least, most, mean; /* of what is a number */
+} output;
+
+static trm_status read_output(onnx_job *j, int32_t index, output *to)
+{
+    const trm_tensor *tensor = trm_network_output(j->network, index);
+    *to = (output){.name = trm_tensor_name(tensor), .dtype = trm_tensor_dtype(tensor), .count = 1};
+    TRM_TRY(trm_context_output(j->context, to->name, &to->dims, &to->data));
+    for (int32_t i = 0; i < to->dims.n; i++) {
+        to->count *= (size_t)to->dims.d[i];
+    }
+    double sum = 0;
+    size_t numbers = 0;
+    for (size_t i = 0; i < to->count; i++) {
+        double value = element(to->dtype, to->data, i);
+        if (isnan(value)) {
+            to->n_nan++;
+            continue;
+        }
+        to->least = numbers == 0 || value < to->least ? value : to->least;
+        to->most = numbers == 0 || value > to->most ? value : to->most;
+        sum += value;
+        numbers++;
+    }
+    to->mean = numbers == 0 ? 0 : sum / (double)numbers;
+    return TRM_OK;
+}
+
+static void print_output(const output *o, const char *file)
+{
+    char dims[160];
+    onnx_dims_text(&o->dims, dims, sizeof(dims));
+    printf("%s %s %s: min %.6g, mean %.6g, max %.6g", o->name, trm_dtype_name(o->dtype), dims, o->least, o->mean,
+           o->most);
+    if (o->n_nan > 0) {
+        printf(", %zu NaN", o->n_nan);
+    }
+    if (file != NULL) {
+        printf(", written to %s\n", file);
+        return;
+    }
+    printf("\n ");
+    for (size_t i = 0; i < o->count && i < 8; i++) {
+        printf(" %.6g", element(o->dtype, o->data, i));
+    }
+    printf("%s\n", o->count > 8 ? " ..." : "");
+}
+
+static void report_output(report *r, const output *o, const char *file)
+{
+    report_open(r, NULL, '{');
+    report_text(r, "name", o->name);
+    report_text(r, "dtype", trm_dtype_name(o->dtype));
+    report_open(r, "dims", '[');
+    for (int32_t i = 0; i < o->dims.n; i++) {
+        report_integer(r, NULL, o->dims.d[i]);
+    }
+    report_close(r);
+    report_number(r, "min", o->least);
+    report_number(r, "mean", o->mean);
+    report_number(r, "max", o->most);
+    report_integer(r, "nan", (int64_t)o->n_nan);
+    report_text(r, "file", file);
+    report_close(r);
+}
+
+/* The file of an output, or NULL. */
+static const char *file_of(const settings *all, const char *name)
+{
+    const char *file = NULL;
+    for (int32_t i = 0; i < all->list_counts[SETTING_OUTPUT]; i++) {
+        const char *found = onnx_assigned(all->lists[SETTING_OUTPUT][i], name);
+        file = found != NULL ? found : file;
+    }
+    return file;
+}
+
+static trm_status check_outputs(const onnx_job *j)
+{
+    for (int32_t i = 0; i < j->all->list_counts[SETTING_OUTPUT]; i++) {
+        const char *text = j->all->lists[SETTING_OUTPUT][i];
+        bool known = false;
+        for (int32_t k = 0; k < trm_network_output_count(j->network); k++) {
+            const char *file = onnx_assigned(text, trm_tensor_name(trm_network_output(j->network, k)));
+            known = known || (file != NULL && file[0] != '\0');
+        }
+        if (!known) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--output is \"%s\", expected NAME=FILE with an output of the model",
+                     text);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status show_outputs(onnx_job *j)
+{
+    bool json = settings_flag(j->all, SETTING_JSON);
+    report r;
+    if (json) {
+        report_begin(&r, stdout);
+        report_text(&r, "model", j->all->operands[0]);
+        report_open(&r, "outputs", '[');
+    }
+    trm_status status = TRM_OK;
+    for (int32_t i = 0; i < trm_network_output_count(j->network) && status == TRM_OK; i++) {
+        output o;
+        status = read_output(j, i, &o);
+        const char *file = status == TRM_OK ? file_of(j->all, o.name) : NULL;
+        if (file != NULL) {
+            status = npy_write(file, o.dtype, &o.dims, o.data);
+        }
+        if (status == TRM_OK && json) {
+            report_output(&r, &o, file);
+        } else if (status == TRM_OK && !(file != NULL && settings_flag(j->all, SETTING_QUIET))) {
+            print_output(&o, file);
+        }
+    }
+    if (json) {
+        report_end(&r);
+    }
+    return status;
+}
+
+/* What fails alike on every rank: the model, the settings, the files. */
+static trm_status prepare(onnx_job *j)
+{
+    TRM_TRY(onnx_open(j, j->all->operands[0], trm_world_size(j->job.world)));
+    TRM_TRY(onnx_build(j, false));
+    return check_outputs(j);
+}
+
+static trm_status run(onnx_job *j, bool *alike)
+{
+    *alike = true;
+    TRM_TRY(trm_world_all_ok(j->job.world, prepare(j)));
+    TRM_TRY(onnx_load(j));
+    TRM_TRY(trm_world_all_ok(j->job.world, onnx_set_inputs(j)));
+    *alike = false;
+    TRM_TRY(trm_context_run(j->context));
+    return j->job.talks ? show_outputs(j) : TRM_OK;
+}
+
+int onnx_run_command(const settings *all)
+{
+    onnx_job j = {.all = all};
+    bool alike = true;
+    trm_status status = job_open_world(&j.job, all);
+    if (status == TRM_OK) {
+        status = run(&j, &alike);
+    }
+    if (status == TRM_OK || alike) { /* aborting ends the process as it is */
+        onnx_close(&j);
+    }
+    return job_close(&j.job, status, alike);
+}
