@@ -62,13 +62,7 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
     }
     channel c = open_channel(link);
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        uint2 data = i == threadIdx.x ? own : load_item<T>(a, first + i);
-#pragma unroll
-        for (int r = 0; r < N; r++) {
-            if (r != link.rank) {
-                send_item(link, c, r, 0, i, data);
-            }
-        }
+        send_to_all<N>(link, c, i, i == threadIdx.x ? own : load_item<T>(a, first + i));
     }
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
         float sum[item_of<T>::n];

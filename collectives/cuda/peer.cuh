@@ -115,6 +115,18 @@ static __device__ __forceinline__ void send_item(const trm_peer_link &link, cons
     }
 }
 
+/* To every peer, in rank order: that each rank begins with another peer was tried and is not faster. */
+template <int N>
+static __device__ __forceinline__ void send_to_all(const trm_peer_link &link, const channel &c, int item, uint2 data)
+{
+#pragma unroll
+    for (int r = 0; r < N; r++) {
+        if (r != link.rank) {
+            send_item(link, c, r, 0, item, data);
+        }
+    }
+}
+
 /* What `sender` sent as item `item`; after a wait in vain, anything. `seen` is a first look at its place. */
 static __device__ __forceinline__ uint2 await_item(const trm_peer_link &link, channel *c, int sender, int phase,
                                                    int item, bool seen, uint2 data)

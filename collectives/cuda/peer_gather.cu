@@ -54,12 +54,7 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
     channel c = open_channel(link);
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
         uint2 own = gives ? load_bytes(a, first + i) : make_uint2(0, 0);
-#pragma unroll
-        for (int r = 0; r < N; r++) {
-            if (r != link.rank) {
-                send_item(link, c, r, 0, i, own);
-            }
-        }
+        send_to_all<N>(link, c, i, own);
         if (gives) {
             store_bytes(a, a.root < 0 ? link.rank : 0, first + i, own);
         }

@@ -1,6 +1,4 @@
 /* An all-reduce over peer memory with the residual addition and the norm that follow it, as one kernel. */
-#include <cooperative_groups.h>
-
 #include "collectives/cuda/peer.cuh"
 
 #define ROW_BLOCKS    8 /* of a cluster at most: what every device allows */
@@ -14,11 +12,54 @@ typedef struct norm_args {
     int blocks;    /* of a row: a cluster */
 } norm_args;
 
-/* Sums `x` over the threads of a row's blocks, in one order on every rank. `parts` [blocks * warps] is written by the
- * whole cluster, once. */
-static __device__ __forceinline__ float row_total(float x, float *parts, int blocks, int block)
+/* What the blocks of a row send each other: of every warp of the row one part of a sum, twice for a layer norm. A
+ * barrier counts the bytes as they arrive, so that nobody waits for anything else: a cluster's own barrier would first
+ * wait for the packets to other GPUs to be acknowledged. */
+typedef struct row_parts {
+    float parts[2][ROW_BLOCKS * 32];
+    uint64_t arrived[2];
+} row_parts;
+
+static __device__ __forceinline__ uint32_t shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* The same place in block `block` of the cluster. */
+static __device__ __forceinline__ uint32_t address_in(uint32_t shared, int block)
+{
+    uint32_t mapped;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(shared), "r"(block));
+    return mapped;
+}
+
+/* Every thread of the cluster, before anything is sent. */
+static __device__ __forceinline__ void prepare_parts(row_parts *row, int blocks)
+{
+    if (blocks == 1) {
+        return;
+    }
+    if (threadIdx.x == 0) {
+        uint32_t bytes = (uint32_t)blocks * (blockDim.x >> 5) * 4;
+        for (int i = 0; i < 2; i++) {
+            uint32_t barrier = shared_address(&row->arrived[i]);
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" : : "r"(barrier) : "memory");
+            asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                         :
+                         : "r"(barrier), "r"(bytes)
+                         : "memory");
+        }
+    }
+    asm volatile("barrier.cluster.arrive.aligned;" : : : "memory");
+    asm volatile("barrier.cluster.wait.aligned;" : : : "memory");
+}
+
+/* Sums `x` over the threads of a row's blocks, in one order on every rank. `turn`: 0, then 1. */
+static __device__ __forceinline__ float row_total(float x, row_parts *row, int turn, int blocks, int block)
 {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+    float *parts = row->parts[turn];
     x = warp_sum(x); /* in every lane */
     if (blocks == 1) {
         if (lane == 0) {
@@ -26,11 +67,24 @@ static __device__ __forceinline__ float row_total(float x, float *parts, int blo
         }
         __syncthreads();
     } else {
-        cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+        uint32_t barrier = shared_address(&row->arrived[turn]), done = 0;
         if (lane < blocks) {
-            cluster.map_shared_rank(parts, lane)[block * warps + warp] = x;
+            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
+                         :
+                         : "r"(address_in(shared_address(&parts[block * warps + warp]), lane)), "r"(__float_as_uint(x)),
+                           "r"(address_in(barrier, lane))
+                         : "memory");
         }
-        cluster.sync();
+        while (!done) { /* a block of the same cluster: it is running, and its own waits are bounded */
+            asm volatile("{\n"
+                         ".reg .pred arrived;\n"
+                         "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 arrived, [%1], 0;\n"
+                         "selp.u32 %0, 1, 0, arrived;\n"
+                         "}"
+                         : "=r"(done)
+                         : "r"(barrier)
+                         : "memory");
+        }
     }
     float total = 0.0f;
     for (int i = lane; i < blocks * warps; i += 32) {
@@ -48,15 +102,13 @@ template <typename T, int N>
 static __global__ void __launch_bounds__(BLOCK_THREADS)
     all_reduce_norm(const __grid_constant__ trm_peer_link link, const __grid_constant__ norm_args a)
 {
-    __shared__ float parts[2][ROW_BLOCKS * 32];
+    __shared__ row_parts row;
     const int n = item_of<T>::n;
     int block = blockIdx.x % a.blocks, column = block * a.per_block + threadIdx.x;
     int64_t at = (int64_t)(blockIdx.x / a.blocks) * a.items + column;
     bool active = threadIdx.x < a.per_block && column < a.items, layer = a.norm.op == TRM_NORM_LAYER;
     start_next();
-    if (a.blocks > 1) { /* that all of the cluster have started is known when they first write to each other */
-        asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory");
-    }
+    prepare_parts(&row, a.blocks);
     if (active && threadIdx.x % 16 == 0) {
         if (a.n.weight != NULL) {
             prefetch_l2((const uint2 *)a.n.weight + column);
@@ -77,12 +129,7 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
         v[j] = 0.0f;
     }
     if (active) {
-#pragma unroll
-        for (int r = 0; r < N; r++) {
-            if (r != link.rank) {
-                send_item(link, c, r, 0, threadIdx.x, own);
-            }
-        }
+        send_to_all<N>(link, c, threadIdx.x, own);
         if (a.n.residual != NULL) {
             residual = ((const uint2 *)a.n.residual)[at];
         }
@@ -101,20 +148,16 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
             for (int j = 0; j < n; j++) {
                 v[j] += r[j];
             }
-            uint2 sum = pack_item<T>(v);
-            ((uint2 *)a.n.sum)[at] = sum;
-            unpack_item<T>(sum, v);
+            residual = pack_item<T>(v); /* the sum from here on */
+            unpack_item<T>(residual, v);
         }
-    }
-    if (a.blocks > 1) {
-        asm volatile("barrier.cluster.wait;" : : : "memory");
     }
     float total = 0.0f, mean = 0.0f, width = (float)a.n.width;
 #pragma unroll
     for (int j = 0; j < n; j++) {
         total += layer ? v[j] : v[j] * v[j];
     }
-    total = row_total(total, parts[0], a.blocks, block);
+    total = row_total(total, &row, 0, a.blocks, block);
     if (layer) {
         mean = total / width;
         total = 0.0f;
@@ -122,7 +165,7 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
         for (int j = 0; j < n; j++) {
             total += active ? (v[j] - mean) * (v[j] - mean) : 0.0f;
         }
-        total = row_total(total, parts[1], a.blocks, block);
+        total = row_total(total, &row, 1, a.blocks, block);
     }
     float scale = 1.0f / sqrtf(total / width + a.norm.eps);
     if (active) {
@@ -134,6 +177,9 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
             v[j] = (v[j] - mean) * scale * (a.n.weight != NULL ? w[j] + a.norm.weight_offset : 1.0f) + b[j];
         }
         ((uint2 *)a.n.to)[at] = pack_item<T>(v);
+        if (a.n.residual != NULL) {
+            ((uint2 *)a.n.sum)[at] = residual;
+        }
     }
     close_channel(link, c);
 }
