@@ -177,8 +177,7 @@ static trm_tensor *group_heads(trm_onnx_node *node, trm_tensor *x, int64_t kv_he
     return trm_onnx_reshape_to(node, x, dims, 5);
 }
 
-/* a times b (transposed), where several heads of a share one of b. */
-static trm_tensor *grouped_product(trm_onnx_node *node, trm_tensor *a, trm_tensor *b, bool transpose_b)
+trm_tensor *trm_onnx_grouped_product(trm_onnx_node *node, trm_tensor *a, trm_tensor *b, bool transpose_b)
 {
     static const int32_t group = 2;
     const int64_t heads = a->dims.d[1], kv_heads = b->dims.d[1];
@@ -215,7 +214,7 @@ static trm_tensor *attend_by_parts(trm_onnx_node *node, const trm_onnx_attention
     const double scale = at->scale != 0.0f ? (double)at->scale : 1.0 / sqrt((double)at->q->dims.d[3]);
     trm_tensor *q = trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_MUL, at->q, sqrt(fabs(scale)));
     trm_tensor *k = trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_MUL, at->k, copysign(sqrt(fabs(scale)), scale));
-    trm_tensor *s = grouped_product(node, q, k, true), *wanted = s;
+    trm_tensor *s = trm_onnx_grouped_product(node, q, k, true), *wanted = s;
     if (at->softcap > 0.0f) {
         s = trm_onnx_unary_with(node, TRM_UNARY_SOFTCAP, s, at->softcap, 0.0f);
         wanted = at->scores_mode == 1 ? s : wanted;
@@ -243,7 +242,7 @@ static trm_tensor *attend_by_parts(trm_onnx_node *node, const trm_onnx_attention
     if (scores != NULL) {
         *scores = wanted;
     }
-    return grouped_product(node, p, at->v, false);
+    return trm_onnx_grouped_product(node, p, at->v, false);
 }
 
 trm_tensor *trm_onnx_attend(trm_onnx_node *node, const trm_onnx_attention *attention, trm_tensor **scores)

@@ -26,4 +26,7 @@ typedef struct trm_onnx_attention {
 /* One ATTENTION layer where that can do it, else several layers. *scores (may be NULL) if they are wanted. */
 trm_tensor *trm_onnx_attend(trm_onnx_node *node, const trm_onnx_attention *attention, trm_tensor **scores);
 
+/* a [B, Ha, N, K] times b [B, Hb, K, M] (or transposed), where Ha / Hb heads of a share one of b. */
+trm_tensor *trm_onnx_grouped_product(trm_onnx_node *node, trm_tensor *a, trm_tensor *b, bool transpose_b);
+
 #endif

@@ -194,6 +194,7 @@ trm_tensor *trm_onnx_flatten(trm_onnx_node *node, trm_tensor *x, int32_t axis);
     X(attention) \
     X(basic) \
     X(collective) \
+    X(contrib) \
     X(control) \
     X(index) \
     X(loss) \
@@ -206,6 +207,7 @@ trm_tensor *trm_onnx_flatten(trm_onnx_node *node, trm_tensor *x, int32_t axis);
     X(sequence) \
     X(shape) \
     X(signal) \
+    X(stateful) \
     X(vision) \
     X(window)
 /* clang-format on */
