@@ -81,6 +81,13 @@ bool trm_cuda_cumulative_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_cumulative_run(const trm_kernel_call *call);
 bool trm_cuda_quantize_accepts(const trm_kernel_call *call); /* and dequantize */
 trm_status trm_cuda_quantize_run(const trm_kernel_call *call);
+/* convolution.c: by cuDNN or our own kernels; plain: our own */
+bool trm_cuda_convolution_accepts(const trm_kernel_call *call);
+size_t trm_cuda_convolution_workspace(const trm_kernel_call *call);
+trm_status trm_cuda_convolution_run(const trm_kernel_call *call);
+trm_status trm_cuda_convolution_tune(const trm_kernel_call *call);
+trm_status trm_cuda_convolution_plain_run(const trm_kernel_call *call);
+
 /* vision.cu, channel_norm.cu, suppression.cu */
 bool trm_cuda_pool_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_pool_run(const trm_kernel_call *call);
