@@ -188,6 +188,8 @@ static trm_status show(onnx_job *j)
     bool memory = settings_flag(j->all, SETTING_MEMORY_PLAN);
     trm_status status = onnx_build(j, stage == NULL && !memory);
     bool built = status == TRM_OK;
+    char cause[1024]; /* showing the model may overwrite it */
+    snprintf(cause, sizeof(cause), "%s", trm_last_error());
     if (!built && trm_onnx_issue_count(j->model) == 0) {
         return status;
     }
@@ -206,7 +208,7 @@ static trm_status show(onnx_job *j)
         print_model(j, built);
         planned = memory ? show_memory(j, NULL) : TRM_OK;
     }
-    return built ? planned : status;
+    return built ? planned : trm_fail(status, "%s", cause);
 }
 
 trm_status onnx_inspect(const settings *all, const char *path)

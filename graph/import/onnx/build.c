@@ -8,6 +8,8 @@
 #include "base/half.h"
 #include "kernels/kernel.h"
 
+#define MOST_FOLDED ((size_t)256 << 20) /* bytes of constants that are made, after which layers stay */
+
 /* ---- layers -------------------------------------------------------------------------------------------- */
 
 static const char *layer_name(trm_onnx_node *node, const char *what)
@@ -83,11 +85,15 @@ void trm_onnx_layer(trm_onnx_node *node, const trm_layer_desc *desc, trm_tensor 
     trm_tensor *added[TRM_MAX_LAYER_OUTPUTS];
     const char *name = layer_name(node, trm_layer_kind_name(desc->kind));
     node->status = trm_network_add_layer(node->network, name, desc, inputs, n_inputs, added);
-    if (node->status == TRM_OK && is_constant(inputs, n_inputs)) {
-        bool folded;
-        node->status = open_device(node->import);
+    trm_onnx_import *import = node->import;
+    if (node->status == TRM_OK && is_constant(inputs, n_inputs) && import->folded <= MOST_FOLDED) {
+        bool folded = false;
+        node->status = open_device(import);
         if (node->status == TRM_OK) {
-            node->status = trm_fold_last_layer(node->network, node->import->device, node->import->stream, &folded);
+            node->status = trm_fold_last_layer(node->network, import->device, import->stream, &folded);
+        }
+        for (int32_t i = 0; folded && i < trm_layer_output_count(desc); i++) {
+            import->folded += trm_dims_bytes(&added[i]->dims, added[i]->dtype);
         }
     }
     for (int32_t i = 0; node->status == TRM_OK && i < trm_layer_output_count(desc); i++) {

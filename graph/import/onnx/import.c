@@ -13,7 +13,7 @@
 #include "base/error.h"
 
 #define MOST_ISSUES  1000
-#define MOST_NODES   ((int64_t)1 << 20) /* imported in all, those of loops each time around */
+#define MOST_STEPS   ((int64_t)1 << 18) /* each may cost a layer */
 #define DEEPEST_CALL 32                 /* functions and bodies within each other */
 
 /* ---- issues -------------------------------------------------------------------------------------------- */
@@ -143,16 +143,40 @@ trm_status trm_onnx_define_initializers(trm_onnx_import *import, trm_onnx_scope 
     return TRM_OK;
 }
 
+trm_status trm_onnx_add_stored(trm_onnx_import *import, Onnx__TensorProto *const *key, const char *name,
+                               trm_tensor **tensor)
+{
+    const char *address = (const char *)(const void *)key;
+    uint32_t index;
+    if (trm_map_find(&import->constants, address, sizeof(*key), &index)) {
+        *tensor = import->network->tensors[index];
+        return TRM_OK;
+    }
+    bool existing;
+    TRM_TRY(trm_onnx_tensor_add(import->model, *key, name, import->network, tensor));
+    return trm_map_add(&import->constants, address, sizeof(*key), (uint32_t)(*tensor)->index, &existing);
+}
+
+bool trm_onnx_spend(trm_onnx_node *node, int64_t steps)
+{
+    node->import->steps += steps;
+    if (node->import->steps > MOST_STEPS) {
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
+                      "the import takes more than %lld steps, those of loops counted each time", (long long)MOST_STEPS);
+        return false;
+    }
+    return true;
+}
+
 trm_status trm_onnx_load(trm_onnx_import *import, trm_onnx_value *value, const char *name)
 {
     if (value->kind != TRM_ONNX_VALUE_STORED) {
         return TRM_OK;
     }
     trm_tensor *tensor = NULL;
-    trm_status status =
-        value->stored != NULL
-            ? trm_onnx_tensor_add(import->model, value->stored, name, import->network, &tensor)
-            : trm_onnx_sparse_tensor_add(import->model, value->stored_sparse, name, import->network, &tensor);
+    trm_status status = value->stored != NULL ? trm_onnx_add_stored(import, &value->stored, name, &tensor)
+                                              : trm_onnx_sparse_tensor_add(import->model, value->stored_sparse, name,
+                                                                           import->network, &tensor);
     value->kind = status == TRM_OK ? TRM_ONNX_VALUE_TENSOR : TRM_ONNX_VALUE_FAILED;
     value->tensor = tensor;
     return status;
@@ -285,7 +309,7 @@ static const char *node_label(trm_onnx_import *import, const trm_onnx_scope *sco
         name = trm_onnx_text(proto->output[i]);
     }
     name = name[0] == '\0' ? trm_onnx_text(proto->op_type) : name;
-    return trm_arena_printf(&import->arena, "%s%s", scope->prefix, name);
+    return trm_arena_printf(&import->arena, "%.512s%.512s", scope->prefix, name);
 }
 
 /* A failure that was recorded where it happened, in a body or function. */
@@ -295,9 +319,9 @@ static trm_status import_node(trm_onnx_import *import, trm_onnx_scope *scope, co
                               size_t index)
 {
     const char *domain = trm_onnx_domain(proto->domain);
-    if (++import->nodes > MOST_NODES || proto->n_input > INT32_MAX / 2 || proto->n_output > INT32_MAX / 2) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s: more than %lld nodes, those of loops counted each time",
-                 import->model->path, (long long)MOST_NODES);
+    if (++import->steps > MOST_STEPS || proto->n_input > INT32_MAX / 2 || proto->n_output > INT32_MAX / 2) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s: the import takes more than %lld steps, those of loops counted each time",
+                 import->model->path, (long long)MOST_STEPS);
     }
     int64_t opset = trm_onnx_opset(scope->opsets, scope->n_opsets, domain);
     trm_onnx_node node = {.network = import->network,
@@ -323,6 +347,7 @@ static trm_status import_node(trm_onnx_import *import, trm_onnx_scope *scope, co
                             .opset = opset < 0 ? 0 : opset};
     bool failed;
     trm_status status = run_node(&node, domain, &failed);
+    status = status == TRM_ERROR_INVALID_ARGUMENT ? TRM_ERROR_INVALID_MODEL : status; /* the model's, to a layer */
     if (status != TRM_OK && status != RECORDED) {
         TRM_TRY(record_issue(import, status, issue));
     }
@@ -352,7 +377,9 @@ static bool open_scope(trm_onnx_node *node, const char *part, trm_onnx_scope *sc
         trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "functions and bodies are nested more than %d deep", DEEPEST_CALL);
         return false;
     }
-    scope->place = trm_arena_printf(&import->arena, "%s%s%s of \"%s\"", around->place, gap, part, node->label);
+    bool deep = strlen(around->place) > 200; /* the innermost tell the most */
+    scope->place =
+        trm_arena_printf(&import->arena, "%s%s%s of \"%s\"", deep ? "..." : around->place, gap, part, node->label);
     scope->prefix = trm_arena_printf(&import->arena, "%s/", node->label);
     if (scope->place == NULL || scope->prefix == NULL) {
         node->status = TRM_ERROR_OUT_OF_MEMORY;
@@ -427,7 +454,7 @@ void trm_onnx_run_body(trm_onnx_node *node, const Onnx__GraphProto *graph, const
                        trm_onnx_value *const *inputs, int32_t n_inputs, trm_onnx_value **outputs, int32_t n_outputs)
 {
     trm_onnx_scope scope;
-    if (trm_onnx_failed(node) || !open_scope(node, part, &scope)) {
+    if (trm_onnx_failed(node) || !trm_onnx_spend(node, 1) || !open_scope(node, part, &scope)) {
         return;
     }
     scope.around = node->scope;
@@ -745,6 +772,7 @@ trm_status trm_onnx_build_network(trm_onnx *model, const trm_onnx_options *optio
     if (import.device != NULL) {
         trm_device_close(import.device);
     }
+    trm_map_fini(&import.constants);
     trm_arena_fini(&import.arena);
     if (status != TRM_OK) {
         trm_network_destroy(import.network);

@@ -26,7 +26,7 @@ struct trm_onnx_value {
     trm_tensor *tensor;
     trm_onnx_value **items;
     int32_t n_items;
-    const Onnx__TensorProto *stored;
+    Onnx__TensorProto *stored;
     const Onnx__SparseTensorProto *stored_sparse;
 };
 
@@ -52,7 +52,9 @@ typedef struct trm_onnx_import {
     trm_arena arena;    /* values and scopes; gone when the import ends */
     trm_device *device; /* host, for layers of constants; opened when first needed */
     trm_stream *stream;
-    int64_t nodes;       /* imported so far, those of unrolled loops each time */
+    int64_t steps;       /* done so far: nodes, those of unrolled loops each time, and elements of sequences */
+    size_t folded;       /* bytes of constants made by folding */
+    trm_map constants;   /* tensors of the file that are in the network already, by address, to their index */
     trm_tensor *nothing; /* what calls of a failed node return */
 } trm_onnx_import;
 
@@ -71,6 +73,13 @@ trm_status trm_onnx_import_nodes(trm_onnx_import *import, trm_onnx_scope *scope,
 trm_status trm_onnx_define_initializers(trm_onnx_import *import, trm_onnx_scope *scope, const Onnx__GraphProto *graph);
 /* The elements behind a value that is an initializer; what else it is stays. */
 trm_status trm_onnx_load(trm_onnx_import *import, trm_onnx_value *value, const char *name);
+
+/* Adds a tensor of the file to the network, or finds it there: bodies of loops read the same ones every time. `key`
+ * holds its address and lives as long as the import. */
+trm_status trm_onnx_add_stored(trm_onnx_import *import, Onnx__TensorProto *const *key, const char *name,
+                               trm_tensor **tensor);
+/* Counts steps of the import; the node fails when there are too many for any honest model. False then. */
+bool trm_onnx_spend(trm_onnx_node *node, int64_t steps);
 
 /* ---- values: for operators that read or make lists ------------------------------------------------------------- */
 

@@ -68,6 +68,9 @@ trm_status trm_onnx_open_file(trm_weight_file *file, const char *path, const cha
         status = index_initializers(opened);
     }
     if (status == TRM_OK) {
+        status = trm_onnx_index_functions(opened);
+    }
+    if (status == TRM_OK) {
         status = trm_onnx_count_uses(opened);
     }
     if (status != TRM_OK) {
@@ -111,6 +114,7 @@ void trm_onnx_close(trm_onnx *model)
     free(model->external);
     trm_map_fini(&model->external_names);
     trm_map_fini(&model->initializers);
+    trm_map_fini(&model->functions);
     trm_map_fini(&model->use_names);
     free(model->uses);
     trm_weight_file_release(model->file);

@@ -25,6 +25,7 @@ struct trm_onnx {
     Onnx__GraphProto *graph;
     const char *producer;
     trm_map initializers; /* names of the main graph's */
+    trm_map functions;    /* domain, name and overload of each, to its index */
     trm_onnx_use *uses;   /* [n_uses] */
     int32_t n_uses, use_capacity;
     trm_map use_names;
@@ -49,6 +50,8 @@ const char *trm_onnx_domain(const char *domain);
 int64_t trm_onnx_opset(Onnx__OperatorSetIdProto *const *opsets, size_t n, const char *domain);
 /* The local function a node calls, or NULL. */
 const Onnx__FunctionProto *trm_onnx_find_function(const trm_onnx *model, const Onnx__NodeProto *node);
+/* Indexes the functions; fails where two are the same. */
+trm_status trm_onnx_index_functions(trm_onnx *model);
 /* Fills the table of operators that the model uses. */
 trm_status trm_onnx_count_uses(trm_onnx *model);
 

@@ -275,7 +275,7 @@ trm_tensor *trm_onnx_tensor(trm_onnx_node *node, const char *name)
         node->status = TRM_ERROR_OUT_OF_MEMORY;
         return node->import->nothing;
     }
-    node->status = trm_onnx_tensor_add(node->import->model, attribute->t, label, node->network, &tensor);
+    node->status = trm_onnx_add_stored(node->import, &attribute->t, label, &tensor);
     return node->status == TRM_OK ? tensor : node->import->nothing;
 }
 

@@ -63,6 +63,9 @@ static void import_sequence_at(trm_onnx_node *node)
 static void set_changed(trm_onnx_node *node, const trm_onnx_value *sequence, int32_t at, trm_onnx_value *added)
 {
     int32_t n = sequence->n_items + (added != NULL ? 1 : -1);
+    if (!trm_onnx_spend(node, 1 + n / 16)) {
+        return;
+    }
     trm_onnx_value *changed = trm_onnx_value_sequence(node, NULL, 0);
     trm_onnx_value **items = trm_arena_array(&node->import->arena, (size_t)n + 1, sizeof(trm_onnx_value *));
     if (changed == NULL || items == NULL) {
@@ -173,9 +176,10 @@ static void import_split_to_sequence(trm_onnx_node *node)
         return;
     }
     int64_t *lengths = split_lengths(node, x->dims.d[axis], &n);
+    trm_onnx_spend(node, n);
     trm_onnx_value *made = trm_onnx_value_sequence(node, NULL, 0);
     trm_onnx_value **items = trm_arena_array(&node->import->arena, (size_t)n + 1, sizeof(trm_onnx_value *));
-    if (made == NULL || items == NULL || lengths == NULL) {
+    if (trm_onnx_failed(node) || made == NULL || items == NULL || lengths == NULL) {
         node->status = node->status == TRM_OK ? TRM_ERROR_OUT_OF_MEMORY : node->status;
         return;
     }

@@ -334,9 +334,12 @@ static trm_status read_inline(const Onnx__TensorProto *proto, const char *what, 
 static void unpack(const trm_onnx_elements *elements, uint8_t *to)
 {
     const size_t bits = (size_t)trm_element_bits(elements->dtype);
+    if (bits >= 8) {
+        return;
+    }
     const bool has_sign = elements->dtype == TRM_I4 || elements->dtype == TRM_I2;
     const unsigned mask = (1u << bits) - 1, sign = 1u << (bits - 1);
-    for (size_t i = elements->count; bits < 8 && i-- > 0;) {
+    for (size_t i = elements->count; i-- > 0;) {
         const size_t at = i / 8 * bits + i % 8 * bits / 8, shift = i % 8 * bits % 8;
         unsigned value = to[at];
         if (shift + bits > 8) {

@@ -24,18 +24,44 @@ int64_t trm_onnx_opset(Onnx__OperatorSetIdProto *const *opsets, size_t n, const 
     return -1;
 }
 
-const Onnx__FunctionProto *trm_onnx_find_function(const trm_onnx *model, const Onnx__NodeProto *node)
+/* What tells functions apart, one after the other with a character between that no name has. */
+static size_t function_key(const char *domain, const char *name, const char *overload, char *key, size_t size)
 {
-    const char *domain = trm_onnx_domain(node->domain), *type = trm_onnx_text(node->op_type);
+    int length =
+        snprintf(key, size, "%s\n%s\n%s", trm_onnx_domain(domain), trm_onnx_text(name), trm_onnx_text(overload));
+    return (size_t)length < size ? (size_t)length : size - 1;
+}
+enum { LONGEST_KEY = 3 * (4096 + 1) };
+
+trm_status trm_onnx_index_functions(trm_onnx *model)
+{
     for (size_t i = 0; i < model->proto->n_functions; i++) {
         const Onnx__FunctionProto *function = model->proto->functions[i];
-        if (strcmp(trm_onnx_text(function->name), type) == 0 &&
-            strcmp(trm_onnx_domain(function->domain), domain) == 0 &&
-            strcmp(trm_onnx_text(function->overload), trm_onnx_text(node->overload)) == 0) {
-            return function;
+        char text[LONGEST_KEY];
+        size_t length = function_key(function->domain, function->name, function->overload, text, sizeof(text));
+        const char *key = trm_arena_strdup(&model->arena, text);
+        bool existing;
+        if (key == NULL) {
+            return TRM_ERROR_OUT_OF_MEMORY;
+        }
+        TRM_TRY(trm_map_add(&model->functions, key, length, (uint32_t)i, &existing));
+        if (existing) {
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: two functions %s of domain \"%s\"", model->path,
+                     trm_onnx_text(function->name), trm_onnx_domain(function->domain));
         }
     }
-    return NULL;
+    return TRM_OK;
+}
+
+const Onnx__FunctionProto *trm_onnx_find_function(const trm_onnx *model, const Onnx__NodeProto *node)
+{
+    char key[LONGEST_KEY];
+    uint32_t index;
+    if (model->functions.count == 0) {
+        return NULL;
+    }
+    size_t length = function_key(node->domain, node->op_type, node->overload, key, sizeof(key));
+    return trm_map_find(&model->functions, key, length, &index) ? model->proto->functions[index] : NULL;
 }
 
 /* A list of nodes whose operators are counted, and the opsets they mean. */

@@ -10,7 +10,7 @@
 #define DEEPEST        64                  /* messages in messages */
 #define MOST_MESSAGES  ((size_t)4 << 20)   /* each costs memory once it is unpacked */
 #define LARGEST_RESULT ((size_t)256 << 20) /* unpacked it is several times as much */
-#define LONGEST_NAME   ((size_t)64 << 10)
+#define LONGEST_NAME   ((size_t)4 << 10)
 #define LENGTH_BYTES   5 /* room for any length below 2^35, as a varint of fixed size */
 
 enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
@@ -265,7 +265,7 @@ static trm_status check_name(const walk *self, trm_onnx_message message, const f
         return malformed(self, message, name->begin, "a name is no text");
     }
     if (name->size > LONGEST_NAME) {
-        return malformed(self, message, name->begin, "a name is longer than 64 KiB");
+        return malformed(self, message, name->begin, "a name is longer than 4 KiB");
     }
     for (size_t i = 0; i < name->size; i++) {
         if (self->bytes[name->content + i] < 0x20 || self->bytes[name->content + i] == 0x7f) {

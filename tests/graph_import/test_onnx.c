@@ -1,0 +1,451 @@
+/* Import of ONNX models: what is refused and how it is told, options, issues, external data, files over 2 GiB. */
+#include "support/support.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <trireme/trireme.h>
+
+#include "graph/network.h"
+
+/* ---- writing models ------------------------------------------------------------------------------------ */
+
+/* A message that grows; tests write the wire format themselves, so that they can write what no library would. */
+typedef struct message {
+    unsigned char bytes[8192];
+    size_t size;
+} message;
+
+static void put_varint(message *to, uint64_t value)
+{
+    for (; value > 0x7f; value >>= 7) {
+        to->bytes[to->size++] = (unsigned char)(value | 0x80);
+    }
+    to->bytes[to->size++] = (unsigned char)value;
+}
+
+static void put_number(message *to, int field, uint64_t value)
+{
+    put_varint(to, (uint64_t)field << 3);
+    put_varint(to, value);
+}
+
+static void put_bytes(message *to, int field, const void *bytes, size_t size)
+{
+    put_varint(to, (uint64_t)field << 3 | 2);
+    put_varint(to, size);
+    assert_true(to->size + size <= sizeof(to->bytes));
+    memcpy(to->bytes + to->size, bytes, size);
+    to->size += size;
+}
+
+static void put_text(message *to, int field, const char *text)
+{
+    put_bytes(to, field, text, strlen(text));
+}
+
+static void put_message(message *to, int field, const message *from)
+{
+    put_bytes(to, field, from->bytes, from->size);
+}
+
+/* An input or output: f32 (or another type), dims of -1 named "n". */
+static message port(const char *name, int type, int n, const int64_t *dims)
+{
+    message shape = {0}, tensor = {0}, kind = {0}, info = {0};
+    for (int i = 0; i < n; i++) {
+        message dim = {0};
+        if (dims[i] >= 0) {
+            put_number(&dim, 1, (uint64_t)dims[i]);
+        } else {
+            put_text(&dim, 2, "n");
+        }
+        put_message(&shape, 1, &dim);
+    }
+    put_number(&tensor, 1, (uint64_t)type);
+    put_message(&tensor, 2, &shape);
+    put_message(&kind, 1, &tensor);
+    put_text(&info, 1, name);
+    put_message(&info, 2, &kind);
+    return info;
+}
+
+/* "Add x w y": operator, inputs, output. */
+static message node(const char *text)
+{
+    message made = {0};
+    char copy[128], *rest = copy, *words[8];
+    int n = 0;
+    snprintf(copy, sizeof(copy), "%s", text);
+    for (char *word = strtok_r(rest, " ", &rest); word != NULL; word = strtok_r(rest, " ", &rest)) {
+        words[n++] = word;
+    }
+    for (int i = 1; i < n; i++) {
+        put_text(&made, i < n - 1 ? 1 : 2, words[i]);
+    }
+    put_text(&made, 4, words[0]);
+    return made;
+}
+
+/* A model whose graph is given. */
+static message model_of(const message *graph)
+{
+    message opset = {0}, made = {0};
+    put_number(&opset, 2, 17);
+    put_number(&made, 1, 8);
+    put_text(&made, 2, "test");
+    put_message(&made, 7, graph);
+    put_message(&made, 8, &opset);
+    return made;
+}
+
+static void put_graph(message *graph, int field, message part)
+{
+    put_message(graph, field, &part);
+}
+
+/* y = x + w, x [n, 2]; w, if there is one, is an initializer. */
+static message sum_model(const message *weight)
+{
+    static const int64_t dims[] = {-1, 2};
+    message graph = {0};
+    put_graph(&graph, 1, node("Add x w y"));
+    if (weight != NULL) {
+        put_message(&graph, 5, weight);
+    }
+    put_graph(&graph, 11, port("x", 1, 2, dims));
+    if (weight == NULL) {
+        put_graph(&graph, 11, port("w", 1, 2, dims));
+    }
+    put_graph(&graph, 12, port("y", 1, 2, dims));
+    return model_of(&graph);
+}
+
+/* A tensor w of two floats that lie in a file. */
+static message external_weight(const char *location)
+{
+    message weight = {0};
+    put_number(&weight, 1, 2);
+    put_number(&weight, 2, 1);
+    put_text(&weight, 8, "w");
+    const char *pairs[][2] = {{"location", location}, {"offset", "4"}, {"length", "8"}};
+    for (int i = 0; i < 3; i++) {
+        message entry = {0};
+        put_text(&entry, 1, pairs[i][0]);
+        put_text(&entry, 2, pairs[i][1]);
+        put_message(&weight, 13, &entry);
+    }
+    put_number(&weight, 14, 1);
+    return weight;
+}
+
+static const char *write_model(const char *folder, const message *model)
+{
+    static char path[512];
+    snprintf(path, sizeof(path), "%s/model.onnx", folder);
+    test_write_file(path, model->bytes, model->size);
+    return path;
+}
+
+static trm_onnx *open_model(const message *model)
+{
+    trm_onnx *opened;
+    assert_ok(trm_onnx_open(write_model(test_temporary_folder(), model), &opened));
+    return opened;
+}
+
+/* ---- refusals ------------------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *file;
+    trm_status status;
+    const char *cause;
+} refusals[] = {
+    {"too_deep", TRM_ERROR_INVALID_MODEL, "nested too deep"},
+    {"cycle", TRM_ERROR_INVALID_MODEL, "node 0 (Add, opset 17): its input \"b\" is not defined before it"},
+    {"unsorted", TRM_ERROR_INVALID_MODEL, "node 0 (Add, opset 17): its input \"a\" is not defined before it"},
+    {"missing", TRM_ERROR_INVALID_MODEL, "its input \"nope\" is not defined"},
+    {"defined_twice", TRM_ERROR_INVALID_MODEL, "node 1 (Add, opset 17): the name \"y\" is defined twice"},
+    {"input_twice", TRM_ERROR_INVALID_MODEL, "the name \"x\" is defined twice"},
+    {"output_twice", TRM_ERROR_INVALID_ARGUMENT, "y: it is one already"},
+    {"output_missing", TRM_ERROR_INVALID_MODEL, "output \"y\" is not defined"},
+    {"negative_dim", TRM_ERROR_INVALID_MODEL, "input x has dimension -5"},
+    {"many_dims", TRM_ERROR_UNSUPPORTED, "input x has 9 dimensions"},
+    {"unknown_type", TRM_ERROR_UNSUPPORTED, "input x is of type invalid"},
+    {"huge_tensor", TRM_ERROR_INVALID_MODEL, "tensor w has more elements than memory can hold"},
+    {"large_tensor", TRM_ERROR_INVALID_MODEL, "tensor w has 0 elements, expected 8589934592"},
+    {"negative_tensor", TRM_ERROR_INVALID_MODEL, "tensor w has dimension -2"},
+    {"short_tensor", TRM_ERROR_INVALID_MODEL, "tensor w has 4 bytes, expected 8"},
+    {"wrong_field", TRM_ERROR_INVALID_MODEL, "tensor w has 0 elements, expected 2"},
+    {"external_parent", TRM_ERROR_INVALID_MODEL, "expected one in the model's folder"},
+    {"external_absolute", TRM_ERROR_INVALID_MODEL, "expected one in the model's folder"},
+    {"external_huge", TRM_ERROR_INVALID_MODEL, "tensor w has 9223372036854775808 bytes of external data"},
+    {"attribute_type", TRM_ERROR_INVALID_MODEL, "attribute perm is of type int, expected ints"},
+    {"attribute_range", TRM_ERROR_INVALID_MODEL, "axis 1099511627776"},
+    {"endless_loop", TRM_ERROR_UNSUPPORTED, "the import takes more than"},
+    {"long_loop", TRM_ERROR_UNSUPPORTED, "the import takes more than"},
+    {"recursive_function", TRM_ERROR_UNSUPPORTED, "functions and bodies are nested more than"},
+    {"doubling_functions", TRM_ERROR_UNSUPPORTED, "the import takes more than"},
+    {"large_range", TRM_ERROR_INVALID_MODEL, "do not fit into memory"},
+    {"no_opset", TRM_ERROR_INVALID_MODEL, "does not say which opset"},
+};
+
+static void test_hostile_models_are_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        char path[512];
+        trm_onnx *model = NULL;
+        trm_network *network;
+        snprintf(path, sizeof(path), "%s/tests/fuzz/corpus/onnx/hostile_%s", TRM_SOURCE_DIR, refusals[i].file);
+        print_message("%s\n", refusals[i].file);
+        trm_status status = trm_onnx_open(path, &model);
+        if (status == TRM_OK) {
+            status = trm_onnx_build_network(model, NULL, &network);
+        }
+        assert_fails(status, refusals[i].status, refusals[i].cause);
+        trm_onnx_close(model);
+    }
+}
+
+static void test_broken_files_are_refused(void **state)
+{
+    (void)state;
+    message model = sum_model(NULL), nothing = {0};
+    trm_onnx *opened;
+    assert_fails(trm_onnx_open("/nonexistent.onnx", &opened), TRM_ERROR_IO, "cannot open");
+    assert_fails(trm_onnx_open(write_model(test_temporary_folder(), &nothing), &opened), TRM_ERROR_INVALID_MODEL,
+                 "the file is empty");
+    for (size_t size = 1; size < model.size; size++) { /* cut off anywhere: never more than an incomplete model */
+        message cut = model;
+        cut.size = size;
+        if (trm_onnx_open(write_model(test_temporary_folder(), &cut), &opened) == TRM_OK) {
+            trm_onnx_close(opened);
+        }
+    }
+    model.size = 9;
+    assert_fails(trm_onnx_open(write_model(test_temporary_folder(), &model), &opened), TRM_ERROR_INVALID_MODEL,
+                 "model");
+    message control = {0};
+    put_text(&control, 2, "a\nb");
+    assert_fails(trm_onnx_open(write_model(test_temporary_folder(), &control), &opened), TRM_ERROR_INVALID_MODEL,
+                 "control characters");
+}
+
+/* ---- issues -------------------------------------------------------------------------------------------- */
+
+static void test_issues_are_collected(void **state)
+{
+    (void)state;
+    static const int64_t dims[] = {2};
+    message graph = {0};
+    const char *nodes[] = {"Foo x a", "Relu a b", "Add x nope c", "MatMul x d", "Relu x y"};
+    for (int i = 0; i < 5; i++) {
+        put_graph(&graph, 1, node(nodes[i]));
+    }
+    put_graph(&graph, 11, port("x", 1, 1, dims));
+    put_graph(&graph, 12, port("y", 1, 1, dims));
+    message model = model_of(&graph);
+    trm_onnx *opened = open_model(&model);
+    trm_network *network;
+    assert_fails(trm_onnx_build_network(opened, NULL, &network), TRM_ERROR_UNSUPPORTED,
+                 "node 0 (Foo, opset 17): operator Foo is not supported (and 2 more)");
+    assert_int_equal(trm_onnx_issue_count(opened), 3); /* not Relu, which only lacks what Foo makes */
+    trm_onnx_issue issue;
+    assert_true(trm_onnx_get_issue(opened, 1, &issue));
+    assert_int_equal(issue.node, 2);
+    assert_string_equal(issue.op, "Add");
+    assert_int_equal(issue.opset, 17);
+    assert_int_equal(issue.status, TRM_ERROR_INVALID_MODEL);
+    assert_non_null(strstr(issue.text, "model.onnx: node 2 (Add, opset 17): its input \"nope\""));
+    assert_true(trm_onnx_get_issue(opened, 2, &issue));
+    assert_string_equal(issue.op, "MatMul");
+    assert_false(trm_onnx_get_issue(opened, 3, &issue));
+    trm_onnx_use use;
+    assert_true(trm_onnx_get_use(opened, 0, &use));
+    assert_string_equal(use.op, "Foo");
+    assert_false(use.known);
+    assert_true(trm_onnx_get_use(opened, 1, &use));
+    assert_true(use.known && use.nodes == 2);
+    trm_onnx_close(opened);
+}
+
+/* ---- options ------------------------------------------------------------------------------------------- */
+
+static void test_options(void **state)
+{
+    (void)state;
+    message model = sum_model(NULL);
+    trm_onnx *opened = open_model(&model);
+    trm_network *network;
+    trm_onnx_options options = TRM_ONNX_OPTIONS_INIT;
+    trm_onnx_port declared;
+    assert_int_equal(trm_onnx_input_count(opened), 2);
+    assert_true(trm_onnx_get_input(opened, 0, &declared));
+    assert_true(declared.has_dims && declared.dims.d[0] == -1 && declared.dims.d[1] == 2);
+    assert_string_equal(declared.dim_names[0], "n");
+    assert_string_equal(declared.type, "f32");
+
+    assert_ok(trm_onnx_build_network(opened, NULL, &network));
+    assert_int_equal(trm_tensor_dims(trm_network_find_tensor(network, "y")).d[0], -1);
+    trm_network_destroy(network);
+
+    const trm_onnx_named_dim named = {"n", 5};
+    options.dims = &named;
+    options.n_dims = 1;
+    assert_ok(trm_onnx_build_network(opened, &options, &network));
+    assert_int_equal(trm_tensor_dims(trm_network_find_tensor(network, "y")).d[0], 5);
+    trm_network_destroy(network);
+
+    const trm_onnx_input_dims wrong = {"x", {2, {5, 3}}};
+    options.inputs = &wrong;
+    options.n_inputs = 1;
+    assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT, "input x do not fit");
+
+    static const float ones[] = {1, 1};
+    const trm_onnx_fixed_value values[] = {{"w", TRM_F32, {2, {1, 2}}, ones}, {"x", TRM_F32, {2, {1, 2}}, ones}};
+    options = (trm_onnx_options)TRM_ONNX_OPTIONS_INIT;
+    options.values = values;
+    options.n_values = 2;
+    assert_ok(trm_onnx_build_network(opened, &options, &network));
+    const trm_tensor *y = trm_network_find_tensor(network, "y");
+    assert_true(y->role == TRM_TENSOR_CONSTANT && ((const float *)y->value)[1] == 2); /* all of it was known */
+    trm_network_destroy(network);
+    options.size = 3;
+    assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT,
+                 "TRM_ONNX_OPTIONS_INIT");
+    trm_onnx_close(opened);
+}
+
+/* ---- outputs ------------------------------------------------------------------------------------------- */
+
+/* Outputs that are inputs, the same tensor under two names, and constants. */
+static void test_outputs_have_their_names(void **state)
+{
+    (void)state;
+    static const int64_t dims[] = {2};
+    static const float ones[] = {1, 1};
+    message graph = {0}, weight = {0};
+    put_graph(&graph, 1, node("Relu x r"));
+    put_graph(&graph, 1, node("Identity r a"));
+    put_graph(&graph, 1, node("Identity x b"));
+    put_graph(&graph, 1, node("Identity w c"));
+    put_number(&weight, 1, 2);
+    put_number(&weight, 2, 1);
+    put_bytes(&weight, 9, ones, sizeof(ones));
+    put_text(&weight, 8, "w");
+    put_message(&graph, 5, &weight);
+    put_graph(&graph, 11, port("x", 1, 1, dims));
+    static const char *const names[] = {"x", "r", "a", "b", "c", "w"};
+    for (int i = 0; i < 6; i++) {
+        put_graph(&graph, 12, port(names[i], 1, 1, dims));
+    }
+    message model = model_of(&graph);
+    trm_onnx *opened = open_model(&model);
+    trm_network *network;
+    assert_ok(trm_onnx_build_network(opened, NULL, &network));
+    for (int i = 0; i < 6; i++) {
+        assert_string_equal(trm_tensor_name(trm_network_output(network, i)), names[i]);
+    }
+    trm_network_destroy(network);
+    trm_onnx_close(opened);
+}
+
+/* ---- external data ------------------------------------------------------------------------------------- */
+
+static void test_external_data(void **state)
+{
+    (void)state;
+    static const float stored[] = {9, 3, 4};
+    const char *folder = test_temporary_folder();
+    char path[512], link[512];
+    snprintf(path, sizeof(path), "%s/data", folder);
+    snprintf(link, sizeof(link), "%s/outside", folder);
+    test_write_file(path, stored, sizeof(stored));
+    assert_int_equal(symlink("/etc/hostname", link), 0);
+    trm_onnx *opened;
+    trm_network *network;
+
+    message weight = external_weight("data"), model = sum_model(&weight);
+    assert_ok(trm_onnx_open(write_model(folder, &model), &opened));
+    assert_ok(trm_onnx_build_network(opened, NULL, &network));
+    const trm_tensor *w = trm_network_find_tensor(network, "w");
+    assert_true(w->value != NULL && ((const float *)w->value)[0] == 3 && ((const float *)w->value)[1] == 4);
+    trm_network_destroy(network);
+    trm_onnx_close(opened);
+
+    weight = external_weight("outside");
+    model = sum_model(&weight);
+    assert_ok(trm_onnx_open(write_model(folder, &model), &opened));
+    assert_fails(trm_onnx_build_network(opened, NULL, &network), TRM_ERROR_INVALID_MODEL, "leads out of");
+    trm_onnx_close(opened);
+
+    test_write_file(path, stored, 8); /* the file ends too early */
+    weight = external_weight("data");
+    model = sum_model(&weight);
+    assert_ok(trm_onnx_open(write_model(folder, &model), &opened));
+    assert_fails(trm_onnx_build_network(opened, NULL, &network), TRM_ERROR_INVALID_MODEL, "bytes 4 to 12 of data");
+    trm_onnx_close(opened);
+}
+
+/* A model of more than 2 GiB in one file, most of it a hole: weights are views of it, and nothing is copied. */
+static void test_large_model(void **state)
+{
+    (void)state;
+    const uint64_t rows = (uint64_t)300 << 20, bytes = rows * 8; /* 2.3 GiB */
+    message tensor = {0}, head = {0}, rest = {0}, file = {0}, opset = {0};
+    static const int64_t dims[] = {-1, 2};
+    put_number(&tensor, 1, rows);
+    put_number(&tensor, 1, 2);
+    put_number(&tensor, 2, 1);
+    put_text(&tensor, 8, "w");
+    put_varint(&tensor, 9 << 3 | 2); /* raw_data, the last field; its bytes follow in the file */
+    put_varint(&tensor, bytes);
+    put_graph(&rest, 1, node("Add x w y"));
+    put_graph(&rest, 11, port("x", 1, 2, dims));
+    put_graph(&rest, 12, port("y", 1, 2, dims));
+    put_varint(&head, 5 << 3 | 2);
+    put_varint(&head, tensor.size + bytes);
+    put_number(&opset, 2, 17);
+    put_number(&file, 1, 8);
+    put_message(&file, 8, &opset);
+    put_varint(&file, 7 << 3 | 2);
+    put_varint(&file, rest.size + head.size + tensor.size + bytes);
+    memcpy(file.bytes + file.size, rest.bytes, rest.size);
+    memcpy(file.bytes + file.size + rest.size, head.bytes, head.size);
+    memcpy(file.bytes + file.size + rest.size + head.size, tensor.bytes, tensor.size);
+    file.size += rest.size + head.size + tensor.size;
+    const char *path = write_model(test_temporary_folder(), &file);
+    int descriptor = open(path, O_WRONLY);
+    const float last = 42;
+    assert_true(descriptor >= 0);
+    assert_true(pwrite(descriptor, &last, 4, (off_t)(file.size + bytes - 4)) == 4);
+    close(descriptor);
+    trm_onnx *opened;
+    trm_network *network;
+    float found = 0;
+    assert_ok(trm_onnx_open(path, &opened));
+    assert_ok(trm_onnx_build_network(opened, NULL, &network));
+    const trm_tensor *w = trm_network_find_tensor(network, "w");
+    assert_non_null(w->weight);
+    trm_onnx_close(opened); /* the weight keeps the file */
+    assert_ok(trm_weight_read(w->weight, TRM_F32, rows * 2 - 1, 1, &found));
+    assert_true(found == 42);
+    trm_network_destroy(network);
+    assert_int_equal(unlink(path), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hostile_models_are_refused),
+        cmocka_unit_test(test_broken_files_are_refused),
+        cmocka_unit_test(test_issues_are_collected),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_outputs_have_their_names),
+        cmocka_unit_test(test_external_data),
+        cmocka_unit_test(test_large_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
