@@ -10,14 +10,40 @@
 
 /* ---- fourier ---- */
 
-typedef struct twiddle_args {
-    double *table;
-    int64_t n;
-} twiddle_args;
-
-static __host__ __device__ __forceinline__ void element_twiddle(const twiddle_args *args, int64_t k)
+static __global__ void __launch_bounds__(256) fourier_twiddles(double *table, int64_t n)
 {
-    trm_element_twiddle(args->table, args->n, k);
+    begin_overlapped();
+    for (int64_t k = global_thread(); k < n; k += global_threads()) {
+        trm_element_twiddle(table, n, k);
+    }
+}
+
+/* One block of 256 threads per slot and line, its buffers in device memory, which for audio frames is the cache. */
+static __global__ void __launch_bounds__(256) fourier_lines(const trm_fourier_args args)
+{
+    begin_overlapped();
+    for (int64_t line = blockIdx.x; line < args.lines; line += args.slots) {
+        double *x = args.buffers + blockIdx.x * 4 * args.n, *y = x + 2 * args.n;
+        for (int64_t j = threadIdx.x; j < args.n; j += blockDim.x) {
+            trm_fourier_load(&args, line, j, x + 2 * j);
+        }
+        int64_t stride = 1;
+        for (int64_t length = args.n; length > 1;) {
+            int64_t p = trm_fourier_factor(length);
+            __syncthreads();
+            trm_fourier_stage(&args, length, stride, p, x, y, threadIdx.x, blockDim.x);
+            double *done = y;
+            y = x;
+            x = done;
+            length /= p;
+            stride *= p;
+        }
+        __syncthreads();
+        for (int64_t k = threadIdx.x; k < args.to; k += blockDim.x) {
+            trm_fourier_store(&args, line, k, x + 2 * k);
+        }
+        __syncthreads();
+    }
 }
 
 bool trm_cuda_fourier_accepts(const trm_kernel_call *call)
@@ -28,20 +54,19 @@ bool trm_cuda_fourier_accepts(const trm_kernel_call *call)
 
 size_t trm_cuda_fourier_workspace(const trm_kernel_call *call)
 {
-    trm_fourier_args args;
-    return trm_fourier_args_of(call, &args) ? (size_t)args.n * 2 * sizeof(double) : 0;
+    return trm_fourier_workspace(call);
 }
 
 trm_status trm_cuda_fourier_run(const trm_kernel_call *call)
 {
     trm_fourier_args args;
-    if (!trm_fourier_args_of(call, &args)) {
+    if (!trm_fourier_args_of(call, &args) || args.lines == 0 || args.n == 0) {
         return TRM_OK;
     }
-    twiddle_args twiddles = {(double *)call->workspace, args.n};
-    TRM_TRY((launch_elements<twiddle_args, element_twiddle>(call, twiddles, args.n, "cuda.fourier")));
-    return launch_elements<trm_fourier_args, trm_element_fourier>(
-        call, args, trm_dims_count(&call->outputs[0].dims) / args.out_parts, "cuda.fourier");
+    cudaStream_t stream = trm_cuda_stream(call->stream);
+    launch_overlapped(fourier_twiddles, grid_for(args.n, 256), 256, 0, stream, args.table, args.n);
+    launch_overlapped(fourier_lines, (unsigned)args.slots, 256, 0, stream, args);
+    return trm_cuda_launched("cuda.fourier");
 }
 
 /* ---- random ---- */

@@ -6,8 +6,34 @@
 #include "kernels/element/random.h"
 #include "kernels/host/element.h"
 
-TRM_HOST_ELEMENTS(fourier, trm_fourier_args)
 TRM_HOST_ELEMENTS(random, trm_random_args)
+
+/* Lines slot, slot + slots, ... */
+static void fourier_range(void *user, int64_t begin, int64_t end)
+{
+    const trm_fourier_args *args = user;
+    for (int64_t slot = begin; slot < end; slot++) {
+        for (int64_t line = slot; line < args->lines; line += args->slots) {
+            double *x = args->buffers + slot * 4 * args->n, *y = x + 2 * args->n;
+            for (int64_t j = 0; j < args->n; j++) {
+                trm_fourier_load(args, line, j, x + 2 * j);
+            }
+            int64_t stride = 1;
+            for (int64_t length = args->n; length > 1;) {
+                const int64_t p = trm_fourier_factor(length);
+                trm_fourier_stage(args, length, stride, p, x, y, 0, 1);
+                double *const done = y;
+                y = x;
+                x = done;
+                length /= p;
+                stride *= p;
+            }
+            for (int64_t k = 0; k < args->to; k++) {
+                trm_fourier_store(args, line, k, x + 2 * k);
+            }
+        }
+    }
+}
 
 bool trm_host_fourier_accepts(const trm_kernel_call *call)
 {
@@ -17,19 +43,17 @@ bool trm_host_fourier_accepts(const trm_kernel_call *call)
 
 size_t trm_host_fourier_workspace(const trm_kernel_call *call)
 {
-    trm_fourier_args args;
-    return trm_fourier_args_of(call, &args) ? (size_t)args.n * 2 * sizeof(double) : 0;
+    return trm_fourier_workspace(call);
 }
 
 trm_status trm_host_fourier_run(const trm_kernel_call *call)
 {
     trm_fourier_args args;
-    if (trm_fourier_args_of(call, &args)) {
+    if (trm_fourier_args_of(call, &args) && args.lines > 0) {
         for (int64_t k = 0; k < args.n; k++) {
-            trm_element_twiddle(call->workspace, args.n, k);
+            trm_element_twiddle(args.table, args.n, k);
         }
-        const int64_t points = trm_dims_count(&call->outputs[0].dims) / args.out_parts;
-        trm_host_for_each(call, points, 4 * args.taken, fourier_range, &args);
+        trm_host_for_each(call, args.slots, 16 * args.n * (args.lines / args.slots), fourier_range, &args);
     }
     return TRM_OK;
 }

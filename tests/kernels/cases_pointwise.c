@@ -748,6 +748,9 @@ void kernel_cases_signal(kernel_case_bench *bench)
     fourier_case(bench, TRM_F32, (trm_fourier_params){.axis = 0, .inverse = true, .onesided = true, .length = 15},
                  DIMS(8, 2), DIMS(15, 1));
     fourier_case(bench, TRM_F32, (trm_fourier_params){.axis = 1}, DIMS(0, 4, 2), DIMS(0, 4, 2));
+    fourier_case(bench, TRM_F64, (trm_fourier_params){.axis = 0}, DIMS(300, 2), DIMS(300, 2));
+    fourier_case(bench, TRM_F64, (trm_fourier_params){.axis = 0}, DIMS(257, 1), DIMS(257, 2));
+    fourier_case(bench, TRM_F32, (trm_fourier_params){.axis = 1, .onesided = true}, DIMS(600, 24, 1), DIMS(600, 13, 2));
     fourier_case(bench, TRM_F32, (trm_fourier_params){.axis = 1}, DIMS(2, 1, 1), DIMS(2, 1, 2));
     determinant_case(bench, TRM_F32, DIMS(300, 1, 1), DIMS(300));
     determinant_case(bench, TRM_F64, DIMS(2, 8, 8), DIMS(2));

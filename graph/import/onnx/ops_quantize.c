@@ -71,10 +71,13 @@ static void import_dequantize(trm_onnx_node *node)
     trm_onnx_set(node, 0, trm_onnx_add(node, &desc, x, scale, zero_like(node, node->inputs[2], scale), NULL));
 }
 
+typedef struct dynamic_parts {
+    trm_tensor *y, *scale, *zero;
+} dynamic_parts;
+
 /* Scale and zero point that make 0 and the extremes of x fit 0 .. 255. */
-static void import_dynamic_quantize(trm_onnx_node *node)
+static dynamic_parts quantize_dynamically(trm_onnx_node *node, trm_tensor *x)
 {
-    trm_tensor *x = node->inputs[0];
     trm_tensor *low = trm_onnx_reduce(node, TRM_REDUCE_MIN, x, NULL, -1, false);
     trm_tensor *high = trm_onnx_reduce(node, TRM_REDUCE_MAX, x, NULL, -1, false);
     low = trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_MIN, low, 0.0);
@@ -86,9 +89,16 @@ static void import_dynamic_quantize(trm_onnx_node *node)
     trm_tensor *zero = trm_onnx_elementwise(node, TRM_ELEMENTWISE_DIV, low, scale);
     zero = trm_onnx_unary_with(node, TRM_UNARY_CLIP, trm_onnx_unary(node, TRM_UNARY_NEG, zero), 0.0f, 255.0f);
     zero = trm_onnx_cast(node, trm_onnx_unary(node, TRM_UNARY_ROUND, zero), TRM_U8);
-    trm_onnx_set(node, 0, quantize(node, x, scale, zero, TRM_U8));
-    trm_onnx_set(node, 1, scale);
-    trm_onnx_set(node, 2, zero);
+    const dynamic_parts parts = {quantize(node, x, scale, zero, TRM_U8), scale, zero};
+    return parts;
+}
+
+static void import_dynamic_quantize(trm_onnx_node *node)
+{
+    const dynamic_parts parts = quantize_dynamically(node, node->inputs[0]);
+    trm_onnx_set(node, 0, parts.y);
+    trm_onnx_set(node, 1, parts.scale);
+    trm_onnx_set(node, 2, parts.zero);
 }
 
 /* ---- products of integers ------------------------------------------------------------------------ */
@@ -186,6 +196,124 @@ static void import_qlinear_conv(trm_onnx_node *node)
     trm_onnx_set(node, 0, quantize(node, y, trm_onnx_cast(node, in[6], TRM_F32), y_zero, to));
 }
 
+/* ---- com.microsoft: operators between a dequantization and a quantization ------------------------- */
+
+/* Inputs index .. index + 2: x, scale and zero point of one for all. */
+static trm_tensor *unpacked(trm_onnx_node *node, int32_t index)
+{
+    trm_tensor *x = node->inputs[index], *scale = node->inputs[index + 1], *zero = node->inputs[index + 2];
+    if (x == NULL || scale == NULL) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "input %d or its scale is missing", (int)index);
+        return node->inputs[0];
+    }
+    const trm_layer_desc desc = {.kind = TRM_LAYER_DEQUANTIZE, .quantize = {.to = TRM_F32}};
+    return trm_onnx_add(node, &desc, x, scale, zero_like(node, zero, scale), NULL);
+}
+
+/* y quantized by inputs index and index + 1, scale and zero point. */
+static void set_packed(trm_onnx_node *node, trm_tensor *y, int32_t index, trm_dtype normal)
+{
+    trm_tensor *scale = node->inputs[index], *zero = node->inputs[index + 1];
+    if (scale == NULL) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "input %d is missing", (int)index);
+        return;
+    }
+    const trm_layer_desc desc = {.kind = TRM_LAYER_QUANTIZE, .quantize = {.to = zero == NULL ? normal : zero->dtype}};
+    trm_onnx_set(node, 0, trm_onnx_add(node, &desc, y, scale, zero_like(node, zero, scale), NULL));
+}
+
+static void import_qlinear_elementwise(trm_onnx_node *node)
+{
+    trm_tensor *a = unpacked(node, 0), *b = unpacked(node, 3);
+    trm_tensor *y = trm_onnx_elementwise(node, (trm_elementwise_op)node->row->data, a, b);
+    set_packed(node, y, 6, node->inputs[0]->dtype);
+}
+
+static void import_qlinear_sigmoid(trm_onnx_node *node)
+{
+    trm_tensor *y = trm_onnx_activation(node, TRM_ACTIVATION_SIGMOID, unpacked(node, 0));
+    set_packed(node, y, 3, node->inputs[0]->dtype);
+}
+
+static void import_qlinear_leaky_relu(trm_onnx_node *node)
+{
+    const float alpha = trm_onnx_float(node, "alpha", 0.01f);
+    trm_tensor *y = trm_onnx_unary_with(node, TRM_UNARY_LEAKY_RELU, unpacked(node, 0), alpha, 0.0f);
+    set_packed(node, y, 3, node->inputs[0]->dtype);
+}
+
+static void import_qlinear_average(trm_onnx_node *node)
+{
+    trm_tensor *x = unpacked(node, 0);
+    const bool channels_last = trm_onnx_flag(node, "channels_last", false);
+    int32_t axes[TRM_MAX_DIMS], n = 0;
+    for (int32_t i = channels_last ? 1 : 2; i < x->dims.n - (channels_last ? 1 : 0); i++) {
+        axes[n++] = i;
+    }
+    set_packed(node, trm_onnx_reduce(node, TRM_REDUCE_AVG, x, axes, n, true), 3, node->inputs[0]->dtype);
+}
+
+/* Output scale and zero point, then x, scale and zero point of each part. */
+static void import_qlinear_concat(trm_onnx_node *node)
+{
+    trm_tensor *parts[TRM_MAX_LAYER_INPUTS * 4];
+    const int32_t n = (node->n_inputs - 2) / 3;
+    if (n < 1 || n > (int32_t)(sizeof(parts) / sizeof(parts[0])) || node->n_inputs != 2 + 3 * n) {
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "it has %d inputs, expected 2 and three for each of up to 64 parts",
+                      (int)node->n_inputs);
+        return;
+    }
+    for (int32_t i = 0; i < n && !trm_onnx_failed(node); i++) {
+        parts[i] = unpacked(node, 2 + 3 * i);
+    }
+    if (!trm_onnx_failed(node)) {
+        const int32_t axis = trm_onnx_axis(node, trm_onnx_int(node, "axis", 0), parts[0]->dims.n);
+        set_packed(node, trm_onnx_concat(node, parts, n, axis), 0, node->inputs[2]->dtype);
+    }
+}
+
+/* Products of integers times scales, in f32, with a bias that may be there. */
+static void set_scaled(trm_onnx_node *node, trm_tensor *product, trm_tensor *a_scale, trm_tensor *b_scale,
+                       trm_tensor *bias)
+{
+    trm_tensor *scale = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MUL, a_scale, b_scale);
+    trm_tensor *y = trm_onnx_cast(node, product, scale->dtype);
+    y = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MUL, y, scale);
+    trm_onnx_set(node, 0, bias == NULL ? y : trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, y, bias));
+}
+
+static void import_matmul_to_float(trm_onnx_node *node)
+{
+    trm_tensor **in = node->inputs;
+    set_scaled(node, integer_product(node, in[0], in[4], in[1], in[5]), in[2], in[3], in[6]);
+}
+
+static void import_dynamic_matmul(trm_onnx_node *node)
+{
+    trm_tensor **in = node->inputs;
+    const dynamic_parts a = quantize_dynamically(node, in[0]);
+    set_scaled(node, integer_product(node, a.y, a.zero, in[1], in[3]), a.scale, in[2], in[4]);
+}
+
+/* Gemm of quantized numbers, whose bias is in units of both scales. Without an output scale the result is f32. */
+static void import_qgemm(trm_onnx_node *node)
+{
+    trm_tensor **in = node->inputs, *b_zero = in[5], *bias = in[6];
+    trm_tensor *a = centred(node, in[0], in[2], NEVER, TRM_I32);
+    const bool transpose_b = trm_onnx_flag(node, "transB", false);
+    trm_tensor *b = centred(node, in[3], b_zero, transpose_b ? 0 : NEVER, TRM_I32);
+    trm_tensor *y = trm_onnx_matmul(node, a, b, trm_onnx_flag(node, "transA", false), transpose_b);
+    y = bias == NULL ? y : trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, y, bias);
+    trm_tensor *scale = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MUL, in[1], in[4]);
+    scale = trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_MUL, scale, (double)trm_onnx_float(node, "alpha", 1.0f));
+    y = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MUL, trm_onnx_cast(node, y, TRM_F32), scale);
+    if (in[7] == NULL) {
+        trm_onnx_set(node, 0, y);
+    } else {
+        set_packed(node, y, 7, in[0]->dtype);
+    }
+}
+
 const trm_onnx_operator trm_onnx_ops_quantize[] = {
     {"", "QuantizeLinear", 10, 2, import_quantize, 0},
     {"", "DequantizeLinear", 10, 2, import_dequantize, 0},
@@ -194,5 +322,16 @@ const trm_onnx_operator trm_onnx_ops_quantize[] = {
     {"", "QLinearMatMul", 10, 8, import_qlinear_matmul, 0},
     {"", "ConvInteger", 10, 2, import_conv_integer, 0},
     {"", "QLinearConv", 10, 8, import_qlinear_conv, 0},
+    {"com.microsoft", "QuantizeLinear", 1, 2, import_quantize, 0},
+    {"com.microsoft", "DequantizeLinear", 1, 2, import_dequantize, 0},
+    {"com.microsoft", "QLinearAdd", 1, 2, import_qlinear_elementwise, TRM_ELEMENTWISE_ADD},
+    {"com.microsoft", "QLinearMul", 1, 2, import_qlinear_elementwise, TRM_ELEMENTWISE_MUL},
+    {"com.microsoft", "QLinearSigmoid", 1, 2, import_qlinear_sigmoid, 0},
+    {"com.microsoft", "QLinearLeakyRelu", 1, 2, import_qlinear_leaky_relu, 0},
+    {"com.microsoft", "QLinearGlobalAveragePool", 1, 2, import_qlinear_average, 0},
+    {"com.microsoft", "QLinearConcat", 1, 5, import_qlinear_concat, 0},
+    {"com.microsoft", "MatMulIntegerToFloat", 1, 4, import_matmul_to_float, 0},
+    {"com.microsoft", "DynamicQuantizeMatMul", 1, 3, import_dynamic_matmul, 0},
+    {"com.microsoft", "QGemm", 1, 6, import_qgemm, 0},
     {0},
 };
