@@ -105,6 +105,12 @@ static double flops(const trm_partitioner *partitioner, const trm_layer *layer, 
         const trm_dims *k = &layer->inputs[TRM_ATTENTION_K]->dims;
         return 4.0 * output_elements * known(partitioner, k->d[padded ? 2 : 0]);
     }
+    if (layer->desc.kind == TRM_LAYER_CONVOLUTION || layer->desc.kind == TRM_LAYER_DECONVOLUTION) {
+        trm_dims w = trm_sharding_local_dims(&layer->inputs[1]->dims, input_form(partitioner, layer, strategy, 1));
+        bool transposed = layer->desc.kind == TRM_LAYER_DECONVOLUTION;
+        double taps = count_elements(partitioner, &w) / known(partitioner, w.d[transposed ? 1 : 0]);
+        return 2.0 * output_elements * taps;
+    }
     return 0.0;
 }
 

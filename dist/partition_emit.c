@@ -361,6 +361,18 @@ static void localize(const emitter *e, const trm_layer *layer, const trm_strateg
         for (int32_t i = 0; i < dims.n; i++) {
             desc->reshape.dims.d[i] = dims.d[i] > 0 ? dims.d[i] : desc->reshape.dims.d[i];
         }
+    } else if (desc->kind == TRM_LAYER_EXPAND && out->kind == TRM_SPLIT && layer->n_inputs == 1) {
+        trm_dims dims = trm_sharding_local_dims(&layer->outputs[0]->dims, out);
+        int32_t axis = out->axis - (dims.n - desc->expand.dims.n);
+        if (axis >= 0 && desc->expand.dims.d[axis] != 1) {
+            desc->expand.dims.d[axis] = dims.d[out->axis];
+        }
+    } else if (desc->kind == TRM_LAYER_CONVOLUTION || desc->kind == TRM_LAYER_DECONVOLUTION) {
+        bool by_groups = out->kind == TRM_SPLIT && out->axis == 1 && desc->convolution.groups > 1;
+        desc->convolution.groups /= by_groups ? out->parts : 1;
+    } else if (desc->kind == TRM_LAYER_GROUP_NORM) {
+        bool by_groups = out->kind == TRM_SPLIT && out->axis == 1 && desc->group_norm.groups > 0;
+        desc->group_norm.groups /= by_groups ? out->parts : 1;
     } else if (desc->kind == TRM_LAYER_EMBEDDING) {
         const trm_sharding *table = form_of(e, layer->inputs[0], strategy->inputs[0]);
         if (table->kind == TRM_SPLIT && table->axis == 0) {
@@ -371,11 +383,15 @@ static void localize(const emitter *e, const trm_layer *layer, const trm_strateg
     }
 }
 
-/* The bias of a product in summands is in the first of them. */
+/* The bias of a product in summands, and what a convolution adds, is in the first of them. */
 static bool leaves_out(const emitter *e, const trm_layer *layer, const trm_strategy *strategy, int32_t input)
 {
     const trm_sharding *out = form_of(e, layer->outputs[0], strategy->outputs[0]);
-    return layer->desc.kind == TRM_LAYER_MATMUL && input == 2 && out->kind == TRM_PARTIAL && part_of(e, out) > 0;
+    bool is_added = layer->desc.kind == TRM_LAYER_MATMUL          ? input == 2
+                    : layer->desc.kind == TRM_LAYER_CONVOLUTION   ? input >= 2
+                    : layer->desc.kind == TRM_LAYER_DECONVOLUTION ? input == 2
+                                                                  : false;
+    return is_added && out->kind == TRM_PARTIAL && part_of(e, out) > 0;
 }
 
 static trm_status emit_layer(emitter *e, const trm_layer *layer)

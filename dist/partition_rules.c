@@ -100,7 +100,8 @@ bool trm_sharding_is_possible(const trm_tensor *tensor, const trm_sharding *form
 static bool admit(draft *d, const trm_tensor *tensor, const trm_sharding *form, uint8_t *index)
 {
     trm_partition_tensor *t = &d->partitioner->tensors[tensor->index];
-    if (!trm_sharding_is_possible(tensor, form)) {
+    bool decides_dims = form->kind != TRM_REPLICATED && trm_inference_wants(d->partitioner->inference, tensor);
+    if (decides_dims || !trm_sharding_is_possible(tensor, form)) {
         return false;
     }
     int32_t found = trm_partition_form(t, form);
@@ -144,16 +145,11 @@ static trm_status offer(draft *d)
 
 /* ---- which axis follows which ------------------------------------------------------------------ */
 
-enum {
-    LINK_WHOLE = -1, /* the input must be whole for this axis of the output to be split */
-    LINK_NEVER = -2  /* this axis of the output cannot be split */
-};
-
 /* Axis of a broadcast input that follows axis `k` of an output of `n` dimensions. */
 static int32_t link_broadcast(const trm_dims *in, const trm_dims *out, int32_t k)
 {
     int32_t axis = k - (out->n - in->n);
-    return axis < 0 || (in->d[axis] == 1 && out->d[k] != 1) ? LINK_WHOLE : axis;
+    return axis < 0 || (in->d[axis] == 1 && out->d[k] != 1) ? TRM_LINK_WHOLE : axis;
 }
 
 /*
@@ -163,7 +159,7 @@ static int32_t link_broadcast(const trm_dims *in, const trm_dims *out, int32_t k
  */
 static int32_t link_reshape(const trm_dims *in, const trm_dims *out, int32_t k)
 {
-    int32_t i = 0, j = 0, found = LINK_NEVER;
+    int32_t i = 0, j = 0, found = TRM_LINK_NEVER;
     while (i < in->n && j < out->n) {
         int32_t lead_in = i, lead_out = j;
         int64_t size_in = in->d[i++], size_out = out->d[j++];
@@ -171,11 +167,11 @@ static int32_t link_reshape(const trm_dims *in, const trm_dims *out, int32_t k)
             bool grow_in = size_out == -1 || (size_in != -1 && size_in < size_out);
             int64_t *size = grow_in ? &size_in : &size_out;
             if (grow_in ? i == in->n : j == out->n) {
-                return LINK_NEVER;
+                return TRM_LINK_NEVER;
             }
             int64_t next = grow_in ? in->d[i++] : out->d[j++];
             if (*size != 1 && (next <= 0 || size_in == -1 || size_out == -1)) {
-                return LINK_NEVER;
+                return TRM_LINK_NEVER;
             }
             *size *= next;
         }
@@ -188,10 +184,10 @@ static int32_t link_reshape(const trm_dims *in, const trm_dims *out, int32_t k)
         found = lead_out == k ? lead_in : found;
     }
     for (; i < in->n; i++) {
-        found = in->d[i] == 1 ? found : LINK_NEVER;
+        found = in->d[i] == 1 ? found : TRM_LINK_NEVER;
     }
     for (; j < out->n; j++) {
-        found = out->d[j] == 1 ? found : LINK_NEVER;
+        found = out->d[j] == 1 ? found : TRM_LINK_NEVER;
     }
     return found;
 }
@@ -201,21 +197,21 @@ static int32_t link_matmul(const trm_layer *layer, int32_t k, int32_t i)
     const trm_matmul_params *matmul = &layer->desc.matmul;
     const trm_dims *in = &layer->inputs[i]->dims, *out = &layer->outputs[0]->dims;
     if (k == out->n - 1) {
-        return i == 0 ? LINK_WHOLE : i == 1 ? in->n - (matmul->transpose_b ? 2 : 1) : 0;
+        return i == 0 ? TRM_LINK_WHOLE : i == 1 ? in->n - (matmul->transpose_b ? 2 : 1) : 0;
     }
     if (k == out->n - 2) {
-        return i == 0 ? in->n - (matmul->transpose_a ? 1 : 2) : LINK_WHOLE;
+        return i == 0 ? in->n - (matmul->transpose_a ? 1 : 2) : TRM_LINK_WHOLE;
     }
-    return i == 2 ? LINK_WHOLE : link_broadcast(in, out, k);
+    return i == 2 ? TRM_LINK_WHOLE : link_broadcast(in, out, k);
 }
 
 static int32_t link_gather(const trm_layer *layer, int32_t k, int32_t i)
 {
     int32_t axis = layer->desc.gather.axis, n = layer->inputs[1]->dims.n;
     if (k >= axis && k < axis + n) {
-        return i == 0 ? LINK_WHOLE : k - axis;
+        return i == 0 ? TRM_LINK_WHOLE : k - axis;
     }
-    return i == 1 ? LINK_WHOLE : k < axis ? k : k - n + 1;
+    return i == 1 ? TRM_LINK_WHOLE : k < axis ? k : k - n + 1;
 }
 
 static int32_t link_rope(int32_t k, int32_t i)
@@ -223,11 +219,11 @@ static int32_t link_rope(int32_t k, int32_t i)
     enum { ROPE_X = 0, ROPE_FREQUENCIES = 2 };
     switch (k) {
     case 0:
-        return i == ROPE_FREQUENCIES ? LINK_WHOLE : 0;
+        return i == ROPE_FREQUENCIES ? TRM_LINK_WHOLE : 0;
     case 1:
-        return i == ROPE_X ? 1 : LINK_WHOLE;
+        return i == ROPE_X ? 1 : TRM_LINK_WHOLE;
     default:
-        return LINK_NEVER;
+        return TRM_LINK_NEVER;
     }
 }
 
@@ -236,7 +232,7 @@ static int32_t link_rope(int32_t k, int32_t i)
 static int32_t link_attention(const trm_layer *layer, int32_t k, int32_t i)
 {
     if (layer->desc.attention.form != TRM_ATTENTION_PADDED_BHND || k != 0) {
-        return LINK_NEVER;
+        return TRM_LINK_NEVER;
     }
     return i == TRM_ATTENTION_MASK ? link_broadcast(&layer->inputs[i]->dims, &layer->outputs[0]->dims, 0) : 0;
 }
@@ -252,30 +248,30 @@ static int32_t axis_link(const trm_layer *layer, int32_t k, int32_t i)
     case TRM_LAYER_UNARY:
         return k;
     case TRM_LAYER_GLU:
-        return is_last && layer->n_inputs == 1 ? LINK_NEVER : k;
+        return is_last && layer->n_inputs == 1 ? TRM_LINK_NEVER : k;
     case TRM_LAYER_ELEMENTWISE:
         return link_broadcast(in, out, k);
     case TRM_LAYER_NORM:
-        return is_last ? LINK_NEVER : i < (desc->norm.residual ? 2 : 1) ? k : LINK_WHOLE;
+        return is_last ? TRM_LINK_NEVER : i < (desc->norm.residual ? 2 : 1) ? k : TRM_LINK_WHOLE;
     case TRM_LAYER_SOFTMAX:
-        return k == desc->softmax.axis ? LINK_NEVER : k;
+        return k == desc->softmax.axis ? TRM_LINK_NEVER : k;
     case TRM_LAYER_SLICE:
-        return k == desc->slice.axis ? LINK_NEVER : k;
+        return k == desc->slice.axis ? TRM_LINK_NEVER : i == 0 ? k : TRM_LINK_WHOLE;
     case TRM_LAYER_CONCAT:
-        return k == desc->concat.axis ? LINK_NEVER : k;
+        return k == desc->concat.axis ? TRM_LINK_NEVER : k;
     case TRM_LAYER_REDUCE:
         if (desc->reduce.keep_dims) {
-            return k == desc->reduce.axis ? LINK_NEVER : k;
+            return k == desc->reduce.axis ? TRM_LINK_NEVER : k;
         }
         return k < desc->reduce.axis ? k : k + 1;
     case TRM_LAYER_TRANSPOSE:
         return desc->transpose.perm[k];
-    case TRM_LAYER_RESHAPE:
-        return link_reshape(in, out, k);
+    case TRM_LAYER_RESHAPE: /* a shape that is an input is that of the whole */
+        return layer->n_inputs > 1 ? TRM_LINK_NEVER : link_reshape(in, out, k);
     case TRM_LAYER_GATHER:
         return link_gather(layer, k, i);
     case TRM_LAYER_EMBEDDING:
-        return (k == 0) == (i == 1) ? k : LINK_WHOLE;
+        return (k == 0) == (i == 1) ? k : TRM_LINK_WHOLE;
     case TRM_LAYER_MATMUL:
         return link_matmul(layer, k, i);
     case TRM_LAYER_ROPE:
@@ -283,7 +279,7 @@ static int32_t axis_link(const trm_layer *layer, int32_t k, int32_t i)
     case TRM_LAYER_ATTENTION:
         return link_attention(layer, k, i);
     default:
-        return LINK_NEVER;
+        return trm_partition_axis_link(layer, k, i);
     }
 }
 
@@ -362,6 +358,8 @@ static bool keeps_zero(const draft *d)
         return unary_keeps_zero(&desc->unary);
     case TRM_LAYER_ELEMENTWISE:
         return elementwise_keeps_zero(desc->elementwise.op, d->in[0].kind == TRM_SPLIT, d->in[1].kind == TRM_SPLIT);
+    case TRM_LAYER_CONVOLUTION: /* rows of zeros among the weights, zeros in bias and residual */
+        return activation_keeps_zero(desc->convolution.activation);
     case TRM_LAYER_GATHER:
         return d->in[0].kind == TRM_SPLIT;
     case TRM_LAYER_EMBEDDING:
@@ -384,10 +382,10 @@ static trm_status offer_axis(trm_partitioner *partitioner, const trm_layer *laye
             continue;
         }
         int32_t axis = axis_link(layer, k, i);
-        if (axis == LINK_NEVER) {
+        if (axis == TRM_LINK_NEVER) {
             return TRM_OK;
         }
-        if (axis == LINK_WHOLE) {
+        if (axis == TRM_LINK_WHOLE) {
             continue;
         }
         int64_t linked = layer->inputs[i]->dims.d[axis];
@@ -443,7 +441,7 @@ static int32_t linear_inputs(const trm_layer *layer, uint32_t sets[2])
             return desc->elementwise.op == TRM_ELEMENTWISE_DIV;
         }
     default:
-        return 0;
+        return trm_partition_linear_inputs(layer, sets);
     }
 }
 
@@ -545,8 +543,60 @@ static trm_status offer_heads(trm_partitioner *partitioner, const trm_layer *lay
     d.out[0] = split(1, parts);
     if (layer->n_inputs > TRM_ATTENTION_MASK) {
         int32_t axis = link_broadcast(&layer->inputs[TRM_ATTENTION_MASK]->dims, &layer->outputs[0]->dims, 1);
-        d.in[TRM_ATTENTION_MASK] = axis == LINK_WHOLE ? replicated : split(axis, parts);
+        d.in[TRM_ATTENTION_MASK] = axis == TRM_LINK_WHOLE ? replicated : split(axis, parts);
     }
+    return offer(&d);
+}
+
+/* A convolution over a part of the input's channels is a summand. Bias and residual go into the first. */
+static trm_status offer_channels(trm_partitioner *partitioner, const trm_layer *layer, int32_t parts)
+{
+    const trm_convolution_params *p = &layer->desc.convolution;
+    bool transposed = layer->desc.kind == TRM_LAYER_DECONVOLUTION, has_residual = !transposed && layer->n_inputs > 3;
+    draft d = begin(partitioner, layer);
+    d.in[0] = split(1, parts);
+    if (p->groups == 1) {
+        d.in[1] = split(transposed ? 0 : 1, parts);
+        d.out[0] = partial(parts);
+        bool fits = p->activation == TRM_ACTIVATION_NONE && layer->inputs[0]->dims.d[1] % parts == 0;
+        return fits ? offer(&d) : TRM_OK;
+    }
+    if (p->groups % parts != 0) {
+        return TRM_OK;
+    }
+    d.in[1] = d.in[2] = split(0, parts);
+    d.in[3] = has_residual ? split(1, parts) : replicated;
+    d.out[0] = split(1, parts);
+    return offer(&d);
+}
+
+/* Groups of channels are normalised each by itself. */
+static trm_status offer_norm_groups(trm_partitioner *partitioner, const trm_layer *layer, int32_t parts)
+{
+    int32_t groups = layer->desc.group_norm.groups;
+    if (groups == 0 || groups % parts != 0) {
+        return TRM_OK;
+    }
+    draft d = begin(partitioner, layer);
+    d.in[0] = d.out[0] = split(1, parts);
+    d.in[1] = d.in[2] = split(0, parts);
+    return offer(&d);
+}
+
+/* Dims are known on every rank wherever they are not split, whatever the elements are. */
+static trm_status offer_shape(trm_partitioner *partitioner, const trm_layer *layer, int32_t parts)
+{
+    int32_t n = layer->inputs[0]->dims.n, start = layer->desc.shape.start, end = layer->desc.shape.end;
+    start = start < 0 ? start + n : start;
+    end = end < 0 ? end + n : end;
+    draft d = begin(partitioner, layer);
+    for (int32_t k = 0; k < n; k++) {
+        if (k < start || k >= end) {
+            d.in[0] = split(k, parts);
+            TRM_TRY(offer(&d));
+        }
+    }
+    d.in[0] = partial(parts);
     return offer(&d);
 }
 
@@ -561,6 +611,13 @@ static trm_status offer_particular(trm_partitioner *partitioner, const trm_layer
         return offer_sum(partitioner, layer, parts);
     case TRM_LAYER_ATTENTION:
         return offer_heads(partitioner, layer, parts);
+    case TRM_LAYER_CONVOLUTION:
+    case TRM_LAYER_DECONVOLUTION:
+        return offer_channels(partitioner, layer, parts);
+    case TRM_LAYER_GROUP_NORM:
+        return offer_norm_groups(partitioner, layer, parts);
+    case TRM_LAYER_SHAPE:
+        return offer_shape(partitioner, layer, parts);
     default:
         return TRM_OK;
     }
@@ -600,6 +657,14 @@ static trm_status enumerate_layer(trm_partitioner *partitioner, const trm_layer 
     return TRM_OK;
 }
 
+static trm_status enumerate_layers(trm_partitioner *partitioner)
+{
+    for (int32_t i = 0; i < partitioner->network->n_layers; i++) {
+        TRM_TRY(enumerate_layer(partitioner, partitioner->network->layers[i]));
+    }
+    return TRM_OK;
+}
+
 trm_status trm_partition_enumerate(trm_partitioner *partitioner)
 {
     const trm_network *network = partitioner->network;
@@ -611,8 +676,9 @@ trm_status trm_partition_enumerate(trm_partitioner *partitioner)
             add_parts(partitioner, kv_parts);
         }
     }
-    for (int32_t i = 0; i < network->n_layers; i++) {
-        TRM_TRY(enumerate_layer(partitioner, network->layers[i]));
-    }
-    return TRM_OK;
+    TRM_TRY(trm_inference_create(network, &partitioner->inference));
+    trm_status status = enumerate_layers(partitioner);
+    trm_inference_destroy(partitioner->inference);
+    partitioner->inference = NULL;
+    return status;
 }

@@ -163,12 +163,24 @@ static void follow_reduce(class_walk *walk, const trm_layer *layer)
     }
 }
 
+/* Unknown dims of all outputs may be anything. */
+static void follow_nothing(class_walk *walk, const trm_layer *layer)
+{
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        follow_axes(walk, layer->outputs[i], NULL, 0);
+    }
+}
+
 static void follow_layer(class_walk *walk, const trm_layer *layer)
 {
     const trm_tensor *in = layer->inputs[0], *out = layer->outputs[0];
     switch (layer->desc.kind) {
     case TRM_LAYER_RESHAPE:
-        follow_reshape(walk, layer);
+        if (layer->n_inputs > 1) {
+            follow_nothing(walk, layer);
+        } else {
+            follow_reshape(walk, layer);
+        }
         break;
     case TRM_LAYER_TRANSPOSE:
         for (int32_t i = 0; i < out->dims.n; i++) {
@@ -207,10 +219,43 @@ static void follow_layer(class_walk *walk, const trm_layer *layer)
     case TRM_LAYER_DIST_COLLECTIVE:
         follow_collective(walk, layer);
         break;
-    default: /* the same dims for every output */
+    case TRM_LAYER_GATHER_ELEMENTS:
+        follow_axes(walk, out, layer->inputs[1], out->dims.n);
+        break;
+    case TRM_LAYER_ARG_REDUCE:
+        for (int32_t i = 0; i < out->dims.n; i++) {
+            bool shifts = !layer->desc.arg_reduce.keep_dims;
+            set_class(walk, out, i, in, shifts && i >= layer->desc.arg_reduce.axis ? i + 1 : i);
+        }
+        break;
+    case TRM_LAYER_CONVOLUTION:
+    case TRM_LAYER_DECONVOLUTION:
+    case TRM_LAYER_DEFORMABLE_CONVOLUTION:
+    case TRM_LAYER_POOL:
+    case TRM_LAYER_GRID_SAMPLE:
+    case TRM_LAYER_COL2IM:
+        for (int32_t i = 0; i < layer->n_outputs; i++) { /* the batch */
+            follow_axes(walk, layer->outputs[i], in, 1);
+        }
+        break;
+    case TRM_LAYER_CAST:
+    case TRM_LAYER_UNARY:
+    case TRM_LAYER_NORM:
+    case TRM_LAYER_SOFTMAX:
+    case TRM_LAYER_ROPE:
+    case TRM_LAYER_SCATTER:
+    case TRM_LAYER_REVERSE_SEQUENCE:
+    case TRM_LAYER_CUMULATIVE:
+    case TRM_LAYER_GROUP_NORM:
+    case TRM_LAYER_LRN:
+    case TRM_LAYER_QUANTIZE:
+    case TRM_LAYER_DEQUANTIZE: /* the same dims for every output */
         for (int32_t i = 0; i < layer->n_outputs; i++) {
             follow_axes(walk, layer->outputs[i], in, in->dims.n);
         }
+        break;
+    default:
+        follow_nothing(walk, layer);
         break;
     }
 }

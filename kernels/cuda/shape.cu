@@ -82,7 +82,8 @@ static __device__ int64_t block_scan(int64_t x, int64_t *total)
 }
 
 /* sums[i] = flags[0] + .. + flags[i], the last left out if `exclusive`; *total the sum of all. One block. */
-static __global__ void scan_all(const int64_t *flags, int64_t *sums, int64_t n, bool exclusive, int64_t *total)
+static __global__ void __launch_bounds__(SCAN_THREADS)
+    scan_all(const int64_t *flags, int64_t *sums, int64_t n, bool exclusive, int64_t *total)
 {
     int64_t carried = 0;
     for (int64_t base = 0; base < n; base += SCAN_THREADS) {
@@ -102,7 +103,8 @@ static __global__ void scan_all(const int64_t *flags, int64_t *sums, int64_t n, 
 
 #define CHUNK (8 * SCAN_THREADS) /* elements of a block */
 
-static __global__ void count_non_zero(trm_dtype dtype, const void *x, int64_t n, int64_t *counts)
+static __global__ void __launch_bounds__(SCAN_THREADS)
+    count_non_zero(trm_dtype dtype, const void *x, int64_t n, int64_t *counts)
 {
     int64_t found = 0, all;
     for (int64_t i = (int64_t)blockIdx.x * CHUNK + threadIdx.x; i < n && i < ((int64_t)blockIdx.x + 1) * CHUNK;
@@ -115,8 +117,9 @@ static __global__ void count_non_zero(trm_dtype dtype, const void *x, int64_t n,
     }
 }
 
-static __global__ void list_non_zero(trm_dtype dtype, const void *x, trm_dims dims, int64_t n, const int64_t *before,
-                                     const int64_t *total, int64_t *y)
+static __global__ void __launch_bounds__(SCAN_THREADS)
+    list_non_zero(trm_dtype dtype, const void *x, trm_dims dims, int64_t n, const int64_t *before, const int64_t *total,
+                  int64_t *y)
 {
     int64_t at = before[blockIdx.x], count = *total;
     for (int64_t base = (int64_t)blockIdx.x * CHUNK; base < n && base < ((int64_t)blockIdx.x + 1) * CHUNK;

@@ -6,6 +6,7 @@
 #include "dist/engine.h"
 
 static trm_world *world;
+static trm_backend backend = TRM_BACKEND_HOST; /* TRM_TEST_BACKEND=cuda: on a GPU */
 
 typedef struct run {
     trm_engine *engine;
@@ -16,6 +17,7 @@ static void open_run(run *r, trm_network *network, const trm_shape_bound *bounds
 {
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     trm_plan *plan = NULL;
+    options.backend = backend;
     options.bounds = bounds;
     options.n_bounds = n_bounds;
     *r = (run){NULL, NULL};
@@ -274,6 +276,9 @@ static int open_world(void **state)
 {
     (void)state;
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    const char *wanted = getenv("TRM_TEST_BACKEND");
+    backend = wanted != NULL && strcmp(wanted, "cuda") == 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
+    options.backend = backend;
     options.threads = 1;
     options.bind = false;
     assert_ok(trm_world_open(&options, &world));

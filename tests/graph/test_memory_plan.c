@@ -3,6 +3,7 @@
 
 #include "graph/memory_plan.h"
 
+#include "graph/inference.h"
 #include "support/random_network.h"
 
 /* First and last layer during which the memory of a tensor is read or written, slices counted as views of their input.
@@ -143,7 +144,13 @@ static void random_networks_do_not_overlap(void **state)
                 dims[k] = network->tensors[k]->dims;
             }
         }
-        assert_ok(trm_infer_network(network, dims));
+        trm_inference *inference = NULL;
+        trm_inference_stop stop;
+        assert_ok(trm_inference_create(network, &inference));
+        assert_ok(trm_inference_begin(inference, dims));
+        assert_ok(trm_inference_run(inference, &stop));
+        assert_int_equal(stop.state, TRM_INFERENCE_DONE);
+        trm_inference_destroy(inference);
         check_plan(network, dims);
         free(dims);
         trm_network_destroy(network);

@@ -1,7 +1,10 @@
 /* The test interpreter: memory per tensor, first kernel that accepts, in layer order. */
 #include "support/interpreter.h"
 
+#include "graph/infer.h"
 #include "support/support.h"
+
+#define INTERPRETER_VALUES 64 /* elements of a value input */
 
 struct test_interpreter {
     const trm_network *network;
@@ -156,8 +159,69 @@ static trm_view view_of(test_interpreter *self, const trm_tensor *tensor)
     return view;
 }
 
+/* Elements of a tensor now, on the host. */
+static trm_status read_back(test_interpreter *self, const trm_tensor *tensor, void *host)
+{
+    TRM_TRY(trm_stream_download(self->stream, host, self->memory[tensor->index],
+                                bytes_of(tensor, &self->dims[tensor->index])));
+    return trm_stream_synchronize(self->stream);
+}
+
+/* Dims of the outputs, with the values that decide them. */
+static trm_status infer_layer(test_interpreter *self, const trm_layer *layer, int64_t (*values)[INTERPRETER_VALUES],
+                              const void **known)
+{
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        bool decides = (trm_layer_value_inputs(&layer->desc) >> i & 1) != 0 && layer->inputs[i] != NULL;
+        known[i] = decides ? values[i] : NULL;
+        if (decides) {
+            const trm_tensor *input = layer->inputs[i];
+            assert_true(bytes_of(input, &self->dims[input->index]) <= sizeof(values[i]));
+            TRM_TRY(read_back(self, input, values[i]));
+        }
+    }
+    TRM_TRY(trm_infer_in_network(layer, known, self->dims));
+    if (trm_layer_is_data_dependent(&layer->desc)) {
+        const trm_dims *inputs[TRM_MAX_LAYER_INPUTS] = {NULL};
+        trm_dims outputs[TRM_MAX_LAYER_OUTPUTS];
+        for (int32_t i = 0; i < layer->n_inputs; i++) {
+            inputs[i] = layer->inputs[i] == NULL ? NULL : &self->dims[layer->inputs[i]->index];
+        }
+        for (int32_t i = 0; i < layer->n_outputs; i++) {
+            outputs[i] = self->dims[layer->outputs[i]->index];
+        }
+        trm_layer_set_count(&layer->desc, trm_layer_largest_count(&layer->desc, inputs), outputs);
+        for (int32_t i = 0; i < layer->n_outputs; i++) {
+            self->dims[layer->outputs[i]->index] = outputs[i];
+        }
+    }
+    return TRM_OK;
+}
+
+/* Takes over how many entries a data-dependent layer found. */
+static trm_status take_count(test_interpreter *self, const trm_layer *layer)
+{
+    trm_dims outputs[TRM_MAX_LAYER_OUTPUTS];
+    int64_t count;
+    TRM_TRY(read_back(self, layer->outputs[layer->n_outputs - 1], &count));
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        outputs[i] = self->dims[layer->outputs[i]->index];
+    }
+    trm_layer_set_count(&layer->desc, count, outputs);
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        self->dims[layer->outputs[i]->index] = outputs[i];
+    }
+    return TRM_OK;
+}
+
 static trm_status run_layer(test_interpreter *self, const trm_layer *layer)
 {
+    int64_t values[TRM_MAX_LAYER_INPUTS][INTERPRETER_VALUES];
+    const void *known[TRM_MAX_LAYER_INPUTS];
+    trm_status inferred = infer_layer(self, layer, values, known);
+    if (inferred != TRM_OK) {
+        return inferred;
+    }
     static const trm_kernel_table *const tables[] = {&trm_collective_kernels, &trm_attention_kernels, &trm_cuda_kernels,
                                                      &trm_host_kernels};
     trm_kernel_call call = {0};
@@ -169,6 +233,7 @@ static trm_status run_layer(test_interpreter *self, const trm_layer *layer)
     for (int32_t i = 0; i < layer->n_inputs; i++) {
         if (layer->inputs[i] != NULL) {
             call.inputs[i] = view_of(self, layer->inputs[i]);
+            call.values[i] = known[i];
         }
     }
     for (int32_t i = 0; i < layer->n_outputs; i++) {
@@ -190,6 +255,9 @@ static trm_status run_layer(test_interpreter *self, const trm_layer *layer)
     call.workspace = self->workspace;
     call.workspace_size = self->workspace_size;
     trm_status status = kernel->run(&call);
+    if (status == TRM_OK && trm_layer_is_data_dependent(&layer->desc)) {
+        status = take_count(self, layer);
+    }
     return status == TRM_OK ? TRM_OK : trm_fail_in(status, "layer %s", layer->name);
 }
 
@@ -201,7 +269,9 @@ trm_status test_interpreter_run(test_interpreter *self)
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s was not given", tensor->name);
         }
     }
-    TRM_TRY(trm_infer_network(self->network, self->dims));
+    for (int32_t i = 0; i < self->network->n_tensors; i++) {
+        TRM_TRY(trm_infer_start(self->network->tensors[i], &self->dims[i]));
+    }
     for (int32_t i = 0; i < self->network->n_layers; i++) {
         TRM_TRY(run_layer(self, self->network->layers[i]));
     }

@@ -411,6 +411,198 @@ static bool make_padded_attention(gen *g, trm_tensor *x)
     return true;
 }
 
+/* ---- kinds of general networks ------------------------------------------------------------------ */
+
+static bool has_unknown(const trm_tensor *x)
+{
+    bool unknown = false;
+    for (int32_t i = 0; i < x->dims.n; i++) {
+        unknown = unknown || x->dims.d[i] < 1;
+    }
+    return unknown;
+}
+
+static trm_tensor *integers(gen *g, const int64_t *values, int64_t n)
+{
+    trm_tensor *tensor;
+    assert_ok(trm_network_add_constant(g->network, "integers", TRM_I64, (trm_dims){1, {n}}, values, &tensor));
+    return tensor;
+}
+
+/* A new axis in front, or one of size 1 repeated; sizes as parameters or as an input. */
+static bool make_expand(gen *g, trm_tensor *x)
+{
+    trm_layer_desc desc = {.kind = TRM_LAYER_EXPAND};
+    if (has_unknown(x) || x->dims.n > 3) {
+        return false;
+    }
+    trm_dims *dims = &desc.expand.dims;
+    dims->n = x->dims.n + 1;
+    dims->d[0] = 1 + below(g, 4);
+    for (int32_t i = 0; i < x->dims.n; i++) {
+        dims->d[i + 1] = x->dims.d[i] == 1 ? pick_size(g) : below(g, 2) == 0 ? 1 : x->dims.d[i];
+    }
+    if (below(g, 2) == 0) {
+        add_n(g, &desc, (trm_tensor *[]){x, integers(g, dims->d, dims->n)}, 2);
+    } else {
+        add(g, &desc, x);
+    }
+    return true;
+}
+
+static bool make_tile(gen *g, trm_tensor *x)
+{
+    int64_t repeats[TRM_MAX_DIMS];
+    for (int32_t i = 0; i < x->dims.n; i++) {
+        repeats[i] = x->dims.d[i] > 0 && x->dims.d[i] < 4 ? 1 + below(g, 3) : 1;
+    }
+    trm_layer_desc desc = {.kind = TRM_LAYER_TILE};
+    add_n(g, &desc, (trm_tensor *[]){x, integers(g, repeats, x->dims.n)}, 2);
+    return true;
+}
+
+/* The last two axes joined, by a shape computed from the dims. */
+static bool make_reshape_by_shape(gen *g, trm_tensor *x)
+{
+    int32_t n = x->dims.n;
+    if (n < 3 || x->dims.d[n - 1] < 1 || x->dims.d[n - 2] < 1) {
+        return false;
+    }
+    trm_layer_desc shape = {.kind = TRM_LAYER_SHAPE, .shape = {0, x->dims.n - 2}}, concat = {.kind = TRM_LAYER_CONCAT};
+    trm_layer_desc reshape = {.kind = TRM_LAYER_RESHAPE, .reshape = {.dims = x->dims}};
+    reshape.reshape.dims.d[--reshape.reshape.dims.n - 1] *= x->dims.d[n - 1]; /* what is known of the result */
+    static const int64_t rest = -1;
+    trm_tensor *front = add(g, &shape, x);
+    add_n(g, &reshape, (trm_tensor *[]){x, add_n(g, &concat, (trm_tensor *[]){front, integers(g, &rest, 1)}, 2)}, 2);
+    return true;
+}
+
+static bool make_pad(gen *g, trm_tensor *x)
+{
+    trm_layer_desc desc = {.kind = TRM_LAYER_PAD, .pad = {.mode = below(g, 2) == 0 ? TRM_PAD_CONSTANT : TRM_PAD_EDGE}};
+    for (int32_t i = 0; i < x->dims.n; i++) {
+        bool pads = x->dims.d[i] > 0 && below(g, 2) == 0;
+        desc.pad.before[i] = pads ? (int32_t)below(g, 3) : 0;
+        desc.pad.after[i] = pads ? (int32_t)below(g, 2) : 0;
+    }
+    add(g, &desc, x);
+    return true;
+}
+
+static bool make_select(gen *g, trm_tensor *x)
+{
+    trm_layer_desc greater = {.kind = TRM_LAYER_ELEMENTWISE, .elementwise = {TRM_ELEMENTWISE_GREATER}};
+    trm_layer_desc select = {.kind = TRM_LAYER_SELECT};
+    trm_dims dims = x->dims;
+    for (int32_t i = 0; i < dims.n; i++) {
+        dims.d[i] = dims.d[i] < 0 || below(g, 3) == 0 ? 1 : dims.d[i];
+    }
+    trm_tensor *of = constant(g, dims, 1.0f), *zero = constant(g, (trm_dims){1, {1}}, 0.0f);
+    trm_tensor *condition = add_n(g, &greater, (trm_tensor *[]){of, zero}, 2); /* of constants: the same on all ranks */
+    add_n(g, &select, (trm_tensor *[]){condition, x, pick_like(g, x)}, 3);
+    return true;
+}
+
+static bool make_cumulative(gen *g, trm_tensor *x)
+{
+    trm_layer_desc desc = {.kind = TRM_LAYER_CUMULATIVE, .cumulative = {.axis = pick_axis(g, x)}};
+    trm_layer_desc softcap = {.kind = TRM_LAYER_UNARY, .unary = {.op = TRM_UNARY_SOFTCAP, .alpha = 2.0f}};
+    desc.cumulative.reverse = below(g, 2) == 0;
+    add(g, &softcap, add(g, &desc, x));
+    return true;
+}
+
+static bool make_topk(gen *g, trm_tensor *x)
+{
+    int32_t axis = pick_axis(g, x);
+    if (x->dims.d[axis] < 1) {
+        return false;
+    }
+    int64_t k = 1 + below(g, x->dims.d[axis]);
+    trm_layer_desc desc = {.kind = TRM_LAYER_TOPK, .topk = {.axis = axis, .sorted = true}};
+    add_n(g, &desc, (trm_tensor *[]){x, integers(g, &k, 1)}, 2);
+    return true;
+}
+
+/* Images [N, C, H, W]: convolved, with groups or none, bias, activation. */
+static bool make_convolution(gen *g, trm_tensor *x)
+{
+    if (x->dims.n != 4 || has_unknown(x)) {
+        return false;
+    }
+    int64_t channels = x->dims.d[1], groups = below(g, 2) == 0 && channels % 2 == 0 ? 2
+                                              : below(g, 3) == 0                    ? channels
+                                                                                    : 1;
+    int64_t out = groups * (1 + below(g, 4));
+    trm_layer_desc desc = {.kind = TRM_LAYER_CONVOLUTION};
+    trm_convolution_params *p = &desc.convolution;
+    p->groups = (int32_t)groups;
+    for (int32_t i = 0; i < TRM_MAX_SPATIAL; i++) {
+        p->stride[i] = p->dilation[i] = 1;
+        p->before[i] = p->after[i] = i < 2;
+    }
+    p->activation = below(g, 2) == 0 ? TRM_ACTIVATION_RELU : TRM_ACTIVATION_NONE;
+    trm_dims w = {4, {out, channels / groups, 1 + below(g, 3), 1 + below(g, 3)}};
+    float spread = 1.0f / (float)(w.d[1] * w.d[2] * w.d[3]);
+    trm_tensor *bias = below(g, 2) == 0 ? constant(g, (trm_dims){1, {out}}, 0.5f) : NULL;
+    add_n(g, &desc, (trm_tensor *[]){x, constant(g, w, spread), bias}, 3);
+    return true;
+}
+
+static bool make_pool(gen *g, trm_tensor *x)
+{
+    if (x->dims.n != 4 || has_unknown(x)) {
+        return false;
+    }
+    trm_layer_desc desc = {.kind = TRM_LAYER_POOL, .pool = {.op = below(g, 2) == 0 ? TRM_POOL_MAX : TRM_POOL_AVERAGE}};
+    for (int32_t i = 0; i < TRM_MAX_SPATIAL; i++) {
+        desc.pool.kernel[i] = i < 2 ? 2 : 1;
+        desc.pool.stride[i] = desc.pool.dilation[i] = 1;
+        desc.pool.before[i] = i < 2;
+    }
+    add(g, &desc, x);
+    return true;
+}
+
+static bool make_group_norm(gen *g, trm_tensor *x)
+{
+    if (x->dims.n < 3 || has_unknown(x)) {
+        return false;
+    }
+    int64_t channels = x->dims.d[1];
+    trm_layer_desc desc = {.kind = TRM_LAYER_GROUP_NORM, .group_norm = {.eps = 0.1f}};
+    desc.group_norm.groups = below(g, 2) == 0 ? 0 : channels % 2 == 0 ? 2 : 1;
+    trm_dims dims = {1, {channels}};
+    add_n(g, &desc, (trm_tensor *[]){x, constant(g, dims, 1.0f), constant(g, dims, 1.0f)}, 3);
+    return true;
+}
+
+/* Elements by index along an axis, and the same scattered back. */
+static bool make_gather_elements(gen *g, trm_tensor *x)
+{
+    int32_t axis = pick_axis(g, x);
+    if (has_unknown(x)) {
+        return false;
+    }
+    int64_t count = trm_dims_count(&x->dims);
+    int64_t *values = calloc((size_t)count, sizeof(*values));
+    assert_non_null(values);
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = below(g, x->dims.d[axis]);
+    }
+    trm_tensor *indices;
+    assert_ok(trm_network_add_constant(g->network, "indices", TRM_I64, x->dims, values, &indices));
+    free(values);
+    trm_layer_desc gather = {.kind = TRM_LAYER_GATHER_ELEMENTS, .gather_elements = {axis}};
+    trm_layer_desc scatter = {.kind = TRM_LAYER_SCATTER, .scatter = {TRM_SCATTER_ELEMENTS, TRM_SCATTER_ADD, axis}};
+    trm_tensor *gathered = add_n(g, &gather, (trm_tensor *[]){x, indices}, 2);
+    if (below(g, 2) == 0) {
+        trm_layer_desc softcap = {.kind = TRM_LAYER_UNARY, .unary = {.op = TRM_UNARY_SOFTCAP, .alpha = 2.0f}};
+        add(g, &softcap, add_n(g, &scatter, (trm_tensor *[]){x, indices, gathered}, 3));
+    }
+    return true;
+}
+
 /* ---- the network ------------------------------------------------------------------------------- */
 
 typedef bool (*maker)(gen *g, trm_tensor *x);
@@ -441,6 +633,18 @@ static const maker makers[] = {
     make_rope,
     make_packed_attention,
     make_padded_attention,
+    make_expand,
+    make_tile,
+    make_reshape_by_shape,
+    make_pad,
+    make_select,
+    make_cumulative,
+    make_topk,
+    make_convolution,
+    make_convolution,
+    make_pool,
+    make_group_norm,
+    make_gather_elements,
 };
 
 static void add_input(gen *g, const char *name, trm_dtype dtype, trm_dims dims, trm_tensor **tensor)
@@ -474,7 +678,8 @@ trm_network *test_random_network(uint64_t seed, int32_t n_layers)
     for (int32_t i = 0; i < g.network->n_tensors; i++) {
         trm_tensor *tensor = g.network->tensors[i];
         if (tensor->role == TRM_TENSOR_ACTIVATION &&
-            (trm_network_consumers(g.network, tensor, NULL, 0) == 0 || below(&g, 10) == 0)) {
+            (trm_network_consumers(g.network, tensor, NULL, 0) == 0 || below(&g, 10) == 0) &&
+            tensor->dtype == TRM_F32) {
             assert_ok(trm_network_mark_output(g.network, tensor));
         }
     }

@@ -1,4 +1,4 @@
-/* Random networks for property tests: every layer kind but collectives, in shapes that follow from a seed. */
+/* Random networks for property tests: most layer kinds but collectives, in shapes that follow from a seed. */
 #ifndef TESTS_SUPPORT_RANDOM_NETWORK_H
 #define TESTS_SUPPORT_RANDOM_NETWORK_H
 

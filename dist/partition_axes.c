@@ -1,0 +1,216 @@
+/*
+ * Which axis of an output follows which of the inputs, and in which inputs a layer is linear: the kinds of general
+ * networks. Those of language models stand in partition_rules.c, which uses both.
+ */
+#include "dist/partition_problem.h"
+
+static int32_t broadcast(const trm_layer *layer, int32_t k, int32_t i)
+{
+    const trm_dims *in = &layer->inputs[i]->dims, *out = &layer->outputs[0]->dims;
+    int32_t axis = k - (out->n - in->n);
+    return axis < 0 || (in->d[axis] == 1 && out->d[k] != 1) ? TRM_LINK_WHOLE : axis;
+}
+
+/* Axes that a pad leaves alone. What pads that are an input hold is known if it is constant. */
+static bool is_padded(const trm_layer *layer, int32_t axis)
+{
+    const trm_pad_params *pad = &layer->desc.pad;
+    if (layer->n_inputs > 1 && layer->inputs[1] != NULL) {
+        const int64_t *pads = layer->inputs[1]->value;
+        return pads == NULL || pads[axis] != 0 || pads[layer->inputs[0]->dims.n + axis] != 0;
+    }
+    return pad->before[axis] != 0 || pad->after[axis] != 0;
+}
+
+/* Input 0 in its axis k where it is not `axis`, other inputs whole. */
+static int32_t all_but(int32_t k, int32_t i, int32_t axis)
+{
+    return k == axis ? TRM_LINK_NEVER : i == 0 ? k : TRM_LINK_WHOLE;
+}
+
+static int32_t expand(const trm_layer *layer, int32_t k, int32_t i)
+{
+    /* A shape that is an input is that of the whole. */
+    return layer->n_inputs > 1 || i > 0 ? TRM_LINK_NEVER : broadcast(layer, k, 0);
+}
+
+static int32_t gather_nd(const trm_layer *layer, int32_t k, int32_t i)
+{
+    const trm_dims *indices = &layer->inputs[1]->dims;
+    int32_t batch = layer->desc.gather_nd.batch_dims, rows = indices->n - 1;
+    if (k < batch) {
+        return k;
+    }
+    if (k < rows) {
+        return i == 1 ? k : TRM_LINK_WHOLE;
+    }
+    int64_t depth = indices->d[rows];
+    return depth < 0 ? TRM_LINK_NEVER : i == 0 ? batch + (int32_t)depth + k - rows : TRM_LINK_WHOLE;
+}
+
+static int32_t scatter(const trm_layer *layer, int32_t k, int32_t i)
+{
+    const trm_dims *indices = &layer->inputs[1]->dims;
+    if (layer->desc.scatter.form == TRM_SCATTER_ELEMENTS) {
+        return k == layer->desc.scatter.axis ? TRM_LINK_NEVER : k;
+    }
+    int64_t depth = indices->d[indices->n - 1];
+    if (depth < 0 || k < depth) {
+        return TRM_LINK_NEVER;
+    }
+    return i == 0 ? k : i == 1 ? TRM_LINK_WHOLE : indices->n - 1 + k - (int32_t)depth;
+}
+
+static int32_t one_hot(const trm_layer *layer, int32_t k, int32_t i)
+{
+    int32_t n = layer->outputs[0]->dims.n, axis = layer->desc.one_hot.axis;
+    axis = axis < 0 ? axis + n : axis;
+    return k == axis ? TRM_LINK_NEVER : i == 0 ? (k < axis ? k : k - 1) : TRM_LINK_WHOLE;
+}
+
+static int32_t reverse_sequence(const trm_layer *layer, int32_t k, int32_t i)
+{
+    const trm_reverse_sequence_params *p = &layer->desc.reverse_sequence;
+    return k == p->time_axis ? TRM_LINK_NEVER : i == 0 ? k : k == p->batch_axis ? 0 : TRM_LINK_WHOLE;
+}
+
+/* (x [N, C, ..], w, bias [M], residual): batch, and the output's channels. Those of several groups are dealt with
+ * apart. */
+static int32_t convolution(const trm_layer *layer, int32_t k, int32_t i)
+{
+    enum { X, W, BIAS, RESIDUAL };
+    bool transposed = layer->desc.kind == TRM_LAYER_DECONVOLUTION; /* its fourth input is a value input */
+    if (k == 0) {
+        return i == X || (i == RESIDUAL && !transposed) ? 0 : TRM_LINK_WHOLE;
+    }
+    if (k > 1 || layer->desc.convolution.groups > 1) {
+        return TRM_LINK_NEVER;
+    }
+    return i == W ? (transposed ? 1 : 0) : i == BIAS ? 0 : i == RESIDUAL && !transposed ? 1 : TRM_LINK_WHOLE;
+}
+
+/* (x, w, offset, bias, mask) */
+static int32_t deformable(const trm_layer *layer, int32_t k, int32_t i)
+{
+    bool is_weight = i == 1 || i == 3;
+    if (k == 0) {
+        return is_weight ? TRM_LINK_WHOLE : 0;
+    }
+    return k > 1 || layer->desc.deformable_convolution.groups > 1 ? TRM_LINK_NEVER : is_weight ? 0 : TRM_LINK_WHOLE;
+}
+
+static int32_t quantize(const trm_layer *layer, int32_t k, int32_t i)
+{
+    const trm_quantize_params *p = &layer->desc.quantize;
+    const trm_dims *in = &layer->inputs[i]->dims;
+    int32_t axis = p->axis < 0 ? p->axis + layer->inputs[0]->dims.n : p->axis;
+    if (i == 0) {
+        return k;
+    }
+    if (p->block_size > 0) {
+        return k == axis ? TRM_LINK_NEVER : k;
+    }
+    return in->n == 1 && in->d[0] != 1 && k == axis ? 0 : TRM_LINK_WHOLE;
+}
+
+int32_t trm_partition_axis_link(const trm_layer *layer, int32_t k, int32_t i)
+{
+    const trm_layer_desc *desc = &layer->desc;
+    const trm_dims *in = &layer->inputs[i]->dims, *out = &layer->outputs[0]->dims;
+    switch (desc->kind) {
+    case TRM_LAYER_SELECT:
+        return broadcast(layer, k, i);
+    case TRM_LAYER_EXPAND:
+        return expand(layer, k, i);
+    case TRM_LAYER_TILE: /* once along axes that stay as long as they are */
+        return i == 1 ? TRM_LINK_WHOLE : in->d[k] == out->d[k] ? k : TRM_LINK_NEVER;
+    case TRM_LAYER_PAD:
+        return i > 0 ? TRM_LINK_WHOLE : is_padded(layer, k) ? TRM_LINK_NEVER : k;
+    case TRM_LAYER_GATHER_ELEMENTS:
+        return k == desc->gather_elements.axis ? TRM_LINK_NEVER : k;
+    case TRM_LAYER_GATHER_ND:
+        return gather_nd(layer, k, i);
+    case TRM_LAYER_SCATTER:
+        return scatter(layer, k, i);
+    case TRM_LAYER_ONE_HOT:
+        return one_hot(layer, k, i);
+    case TRM_LAYER_REVERSE_SEQUENCE:
+        return reverse_sequence(layer, k, i);
+    case TRM_LAYER_TOPK:
+        return all_but(k, i, desc->topk.axis < 0 ? desc->topk.axis + out->n : desc->topk.axis);
+    case TRM_LAYER_CUMULATIVE:
+        return all_but(k, i, desc->cumulative.axis < 0 ? desc->cumulative.axis + out->n : desc->cumulative.axis);
+    case TRM_LAYER_ARG_REDUCE: {
+        int32_t axis = desc->arg_reduce.axis < 0 ? desc->arg_reduce.axis + in->n : desc->arg_reduce.axis;
+        return !desc->arg_reduce.keep_dims ? (k < axis ? k : k + 1) : k == axis ? TRM_LINK_NEVER : k;
+    }
+    case TRM_LAYER_CONVOLUTION:
+    case TRM_LAYER_DECONVOLUTION:
+        return convolution(layer, k, i);
+    case TRM_LAYER_DEFORMABLE_CONVOLUTION:
+        return deformable(layer, k, i);
+    case TRM_LAYER_POOL: /* positions are those in the whole tensor */
+        return k > 1 || desc->pool.indices ? TRM_LINK_NEVER : k;
+    case TRM_LAYER_RESIZE:
+        return (desc->resize.axes >> k & 1) != 0 ? TRM_LINK_NEVER : i == 0 ? k : TRM_LINK_WHOLE;
+    case TRM_LAYER_GRID_SAMPLE:
+        return k == 0 ? 0 : k == 1 ? (i == 0 ? 1 : TRM_LINK_WHOLE) : i == 0 ? TRM_LINK_WHOLE : k - 1;
+    case TRM_LAYER_ROI_POOL:
+        return k == 0 ? (i == 0 ? TRM_LINK_WHOLE : 0) : k == 1 ? (i == 0 ? 1 : TRM_LINK_WHOLE) : TRM_LINK_NEVER;
+    case TRM_LAYER_COL2IM:
+        return k == 0 ? 0 : TRM_LINK_NEVER;
+    case TRM_LAYER_GROUP_NORM: /* a channel by itself; groups of them are dealt with apart */
+        return k == 0                                   ? (i == 0 ? 0 : TRM_LINK_WHOLE)
+               : k == 1 && desc->group_norm.groups == 0 ? (i == 0 ? 1 : 0)
+                                                        : TRM_LINK_NEVER;
+    case TRM_LAYER_LRN:
+        return k == 1 ? TRM_LINK_NEVER : k;
+    case TRM_LAYER_QUANTIZE:
+    case TRM_LAYER_DEQUANTIZE:
+        return quantize(layer, k, i);
+    case TRM_LAYER_DETERMINANT:
+        return k;
+    case TRM_LAYER_FOURIER: {
+        int32_t axis = desc->fourier.axis < 0 ? desc->fourier.axis + in->n : desc->fourier.axis;
+        return k == axis || k == out->n - 1 ? TRM_LINK_NEVER : i == 0 ? k : TRM_LINK_WHOLE;
+    }
+    default:
+        return TRM_LINK_NEVER;
+    }
+}
+
+int32_t trm_partition_linear_inputs(const trm_layer *layer, uint32_t sets[2])
+{
+    const trm_layer_desc *desc = &layer->desc;
+    sets[0] = 1;
+    switch (desc->kind) {
+    case TRM_LAYER_EXPAND:
+    case TRM_LAYER_TILE:
+    case TRM_LAYER_GATHER_ELEMENTS:
+    case TRM_LAYER_GATHER_ND:
+    case TRM_LAYER_REVERSE_SEQUENCE:
+    case TRM_LAYER_COL2IM:
+    case TRM_LAYER_GRID_SAMPLE:
+        return 1;
+    case TRM_LAYER_PAD:
+        return layer->n_inputs < 3 || layer->inputs[2] == NULL || desc->pad.mode != TRM_PAD_CONSTANT;
+    case TRM_LAYER_SELECT:
+        sets[0] = 6;
+        return 1;
+    case TRM_LAYER_SCATTER:
+        sets[0] = 5;
+        return desc->scatter.reduction == TRM_SCATTER_REPLACE || desc->scatter.reduction == TRM_SCATTER_ADD;
+    case TRM_LAYER_CUMULATIVE:
+        return desc->cumulative.op == TRM_CUMULATIVE_SUM;
+    case TRM_LAYER_POOL:
+        return desc->pool.op == TRM_POOL_AVERAGE;
+    case TRM_LAYER_RESIZE:
+        return desc->resize.coordinates != TRM_RESIZE_CROP;
+    case TRM_LAYER_CONVOLUTION:
+    case TRM_LAYER_DECONVOLUTION:
+        sets[1] = 2;
+        return desc->convolution.activation == TRM_ACTIVATION_NONE ? 2 : 0;
+    default:
+        return 0;
+    }
+}
