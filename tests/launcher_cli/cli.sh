@@ -552,6 +552,52 @@ case_failing_ranks() { # a rank dies in the middle of the text
     done
 }
 
+# npy DIMS WORD COUNT: a .npy file of COUNT f32 elements whose bytes printf makes of WORD.
+npy() {
+    printf '\x93NUMPY\x01\x00v\x00%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': ($1), }"
+    for ((i = 0; i < $3; i++)); do printf "$2"; done
+}
+
+case_onnx() { # ONNX models: run once, measured, shown
+    local corpus=$source/tests/fuzz/corpus/onnx
+    cp "$corpus/matmul_2d" "$work/product.onnx"
+    cp "$corpus/hostile_missing" "$work/missing.onnx"
+    npy "3, 4" '\x00\x00\x80\x3f' 12 >"$work/a.npy" # ones
+    npy "4, 3" '\x00\x00\x00\x40' 12 >"$work/b.npy" # twos
+    npy "3, 3" '\x00\x00\x00\x41' 9 >"$work/expected.npy"
+    local inputs=(--input "a=$work/a.npy" --input "b=$work/b.npy")
+    for ranks in 0 1 2; do
+        rm -f "$work/c.npy"
+        shows "c f32 3x3: min 8, mean 8, max 8, written to" $ranks run "$work/product.onnx" "${inputs[@]}" --output "c=$work/c.npy"
+        cmp -s "$work/c.npy" "$work/expected.npy" || complain "on $ranks ranks: c.npy is not what was expected"
+    done
+    start 0 run "$work/product.onnx" "${inputs[@]}" --json
+    value outputs.0.name c
+    value outputs.0.mean 8
+    shows "8 8 8" 0 run "$work/product.onnx" --value "a=$work/a.npy" --input "b=$work/b.npy"
+    shows "it can be imported: 1 layers" 0 inspect "$work/product.onnx"
+    shows "c: f32 [3, 3] = matmul(a, b)" 0 inspect "$work/product.onnx" --after final
+    start 0 inspect "$work/product.onnx" --json
+    value operators.0.operator MatMul
+    value inputs.1.dims 4x3
+    for ranks in 0 2; do
+        start $ranks bench "$work/product.onnx" --duration 0.05 --warm-up 0 --profile --json
+        [ $code = 0 ] || complain "bench on $ranks ranks: exit code $code: $(head -3 "$work/err")"
+        value profile.0.layer c
+        value backend host
+    done
+    fails 3 'node 0 (Add, opset 17): its input "nope" is not defined' 0 run "$work/missing.onnx"
+    fails 2 "input b is not given (--input b=FILE)" 0 run "$work/product.onnx" --input "a=$work/a.npy"
+    fails 2 "--input: the model has no input \"z\", its inputs are: a, b" 0 run "$work/product.onnx" --input "z=$work/a.npy"
+    fails 2 "the dims given for input a do not fit" 0 bench "$work/product.onnx" --shapes a:3x5
+    npy "4, 4" '\x00\x00\x80\x3f' 12 >"$work/short.npy"
+    fails 3 "short.npy has 48 bytes of elements, expected 64" 0 run "$work/product.onnx" --input "a=$work/short.npy"
+    fails 3 "cannot open $work/none.onnx" 0 inspect "$work/none.onnx"
+    start 0 inspect "$work/missing.onnx"
+    [ $code = 3 ] || complain "inspect of a broken model: exit code $code"
+    grep -q "1 issue$" "$work/out" || complain "inspect does not list the issue: $(tail -3 "$work/out")"
+}
+
 "case_$chapter"
 [ $failures = 0 ] && echo "$chapter: ok"
 exit $((failures > 0))

@@ -378,7 +378,7 @@ static void import_non_max_suppression(trm_onnx_node *node)
 }
 
 const trm_onnx_operator trm_onnx_ops_vision[] = {
-    {"", "BatchNormalization", 7, 5, import_batch_normalization, 0},
+    {"", "BatchNormalization", 1, 5, import_batch_normalization, 0},
     {"", "InstanceNormalization", 6, 3, import_instance_normalization, 0},
     {"", "GroupNormalization", 18, 3, import_group_normalization, 1},
     {"", "GroupNormalization", 21, 3, import_group_normalization, 0},
