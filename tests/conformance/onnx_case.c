@@ -190,6 +190,19 @@ static void choose_fixed(trm_onnx *model, data_set *data)
     }
 }
 
+/* Says which tensors were fixed, though a network could have had them as inputs. */
+static void tell_fixed(const data_set *data, conformance_result *result)
+{
+    size_t used = 0;
+    for (int32_t i = 0; i < data->n_inputs && used < sizeof(result->text); i++) {
+        const value *input = &data->inputs[i];
+        if (input->fixed && input->port.dtype != TRM_DTYPE_NONE) {
+            used += (size_t)snprintf(result->text + used, sizeof(result->text) - used, "%s%s",
+                                     used == 0 ? "fixed: " : ", ", input->port.name);
+        }
+    }
+}
+
 static trm_status build_engine(conformance_world *world, const trm_network *network, const data_set *data,
                                trm_engine **engine)
 {
@@ -395,6 +408,9 @@ static bool run_set(conformance_world *world, trm_onnx *model, const char *folde
         set_cause(result, status, "");
     } else {
         ok = run_network(world, network, &data, result);
+        if (ok) {
+            tell_fixed(&data, result);
+        }
     }
     trm_network_destroy(network);
     free_data(&data);

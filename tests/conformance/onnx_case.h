@@ -13,7 +13,7 @@ typedef enum conformance_outcome {
 
 typedef struct conformance_result {
     conformance_outcome outcome;
-    char text[400]; /* why; "" for OK */
+    char text[400]; /* why; for OK, the tensors whose values were fixed when the network was built, if any */
 } conformance_result;
 
 typedef struct conformance_world conformance_world;
