@@ -12,9 +12,12 @@
 
 /* ---- layers -------------------------------------------------------------------------------------------- */
 
+/* Numbered behind the first, for nodes that add many: looking for a free name takes a while when many are taken. */
 static const char *layer_name(trm_onnx_node *node, const char *what)
 {
-    const char *name = trm_arena_printf(&node->import->arena, "%s/%s", node->label, what);
+    int32_t number = ++node->n_names;
+    const char *name = number == 1 ? trm_arena_printf(&node->import->arena, "%s/%s", node->label, what)
+                                   : trm_arena_printf(&node->import->arena, "%s/%s.%d", node->label, what, (int)number);
     return name == NULL ? node->label : name;
 }
 

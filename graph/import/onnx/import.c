@@ -380,7 +380,9 @@ static bool open_scope(trm_onnx_node *node, const char *part, trm_onnx_scope *sc
     bool deep = strlen(around->place) > 200; /* the innermost tell the most */
     scope->place =
         trm_arena_printf(&import->arena, "%s%s%s of \"%s\"", deep ? "..." : around->place, gap, part, node->label);
-    scope->prefix = trm_arena_printf(&import->arena, "%s/", node->label);
+    int32_t number = ++node->n_bodies;
+    scope->prefix = number == 1 ? trm_arena_printf(&import->arena, "%s/", node->label)
+                                : trm_arena_printf(&import->arena, "%s.%d/", node->label, (int)number);
     if (scope->place == NULL || scope->prefix == NULL) {
         node->status = TRM_ERROR_OUT_OF_MEMORY;
         return false;

@@ -54,6 +54,7 @@ struct trm_onnx_node {
     trm_onnx_value **input_values; /* [n_inputs] */
     trm_onnx_value **outputs;      /* [n_outputs], NULL while not set */
     const char *label;             /* names of its layers begin with it */
+    int32_t n_names, n_bodies;     /* given to layers, and bodies run, so far */
     trm_status status;
 };
 #define TRM_ONNX_FIXED_INPUTS 16
