@@ -154,6 +154,9 @@ typedef enum trm_pass_stage { TRM_PASSES_BEFORE_PARTITION, TRM_PASSES_AFTER_PART
 /* Residual add + norm; matrix product + bias; activation of gate * up into GLU; x * sigmoid(x) into silu; and after
  * partitioning, matrix product + activation. */
 trm_status trm_pass_fuse(trm_network *network, trm_pass_stage stage, int32_t *changes);
+/* A multiply and an add by channel behind a convolution become part of its constants, a residual sum and an activation
+ * part of the layer. After partitioning, as a convolution's sums may be partial before. */
+trm_status trm_pass_fuse_convolutions(trm_network *network, int32_t *changes);
 /* Products of one input with weights that are read from files, joined into one product: gate and up of a GLU, which
  * takes both halves; and others such as q, k, v, with a SLICE for each. */
 trm_status trm_pass_join_matmuls(trm_network *network, int32_t *changes);

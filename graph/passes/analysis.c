@@ -171,6 +171,29 @@ static void follow_nothing(class_walk *walk, const trm_layer *layer)
     }
 }
 
+/* Windows over images [N, C, ...]: the batch stays, and axes whose padding makes up for the window. */
+static void follow_window(class_walk *walk, const trm_layer *layer)
+{
+    const bool pool = layer->desc.kind == TRM_LAYER_POOL;
+    const trm_convolution_params *c = &layer->desc.convolution;
+    const trm_pool_params *p = &layer->desc.pool;
+    for (int32_t o = 0; o < layer->n_outputs; o++) {
+        const trm_tensor *out = layer->outputs[o];
+        for (int32_t i = 0; i < out->dims.n; i++) {
+            const int32_t k = i - 2;
+            bool stays = i == 0 || (i == 1 && pool);
+            if (k >= 0 && k < TRM_MAX_SPATIAL) {
+                const int64_t kernel = pool ? p->kernel[k] : layer->inputs[1]->dims.d[i];
+                const int64_t gaps = (pool ? p->dilation[k] : c->dilation[k]) * (kernel - 1);
+                const int64_t pads = pool ? (int64_t)p->before[k] + p->after[k] : (int64_t)c->before[k] + c->after[k];
+                const bool same = (pool ? p->auto_pad : c->auto_pad) != TRM_AUTO_PAD_NONE;
+                stays = (pool ? p->stride[k] : c->stride[k]) == 1 && (same || (kernel != -1 && pads == gaps));
+            }
+            set_class(walk, out, i, stays ? layer->inputs[0] : NULL, i);
+        }
+    }
+}
+
 static void follow_layer(class_walk *walk, const trm_layer *layer)
 {
     const trm_tensor *in = layer->inputs[0], *out = layer->outputs[0];
@@ -229,9 +252,11 @@ static void follow_layer(class_walk *walk, const trm_layer *layer)
         }
         break;
     case TRM_LAYER_CONVOLUTION:
+    case TRM_LAYER_POOL:
+        follow_window(walk, layer);
+        break;
     case TRM_LAYER_DECONVOLUTION:
     case TRM_LAYER_DEFORMABLE_CONVOLUTION:
-    case TRM_LAYER_POOL:
     case TRM_LAYER_GRID_SAMPLE:
     case TRM_LAYER_COL2IM:
         for (int32_t i = 0; i < layer->n_outputs; i++) { /* the batch */

@@ -12,6 +12,7 @@ static trm_status run_once(trm_network *network, trm_pass_stage stage, int32_t *
     TRM_TRY(trm_pass_common_subexpressions(network, changes));
     TRM_TRY(trm_pass_fuse(network, stage, changes));
     if (stage == TRM_PASSES_AFTER_PARTITION) {
+        TRM_TRY(trm_pass_fuse_convolutions(network, changes));
         TRM_TRY(trm_pass_join_matmuls(network, changes));
     }
     return TRM_OK;

@@ -111,6 +111,11 @@ bool trm_cuda_non_max_suppression_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_non_max_suppression_run(const trm_kernel_call *call);
 size_t trm_cuda_non_max_suppression_workspace(const trm_kernel_call *call);
 
+/* recurrent.cu */
+bool trm_cuda_recurrent_accepts(const trm_kernel_call *call);
+size_t trm_cuda_recurrent_workspace(const trm_kernel_call *call);
+trm_status trm_cuda_recurrent_run(const trm_kernel_call *call);
+
 /* shape.cu */
 bool trm_cuda_shape_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_shape_run(const trm_kernel_call *call);

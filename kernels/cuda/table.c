@@ -30,6 +30,8 @@ static const trm_kernel kernels[] = {
     SIMPLE(col2im, TRM_LAYER_COL2IM),
     SIMPLE(lrn, TRM_LAYER_LRN),
     SIMPLE(group_norm, TRM_LAYER_GROUP_NORM),
+    {"cuda.recurrent", TRM_LAYER_RECURRENT, TRM_BACKEND_CUDA, trm_cuda_recurrent_accepts, trm_cuda_recurrent_workspace,
+     trm_cuda_recurrent_run, NULL},
     {"cuda.non_max_suppression", TRM_LAYER_NON_MAX_SUPPRESSION, TRM_BACKEND_CUDA, trm_cuda_non_max_suppression_accepts,
      trm_cuda_non_max_suppression_workspace, trm_cuda_non_max_suppression_run, NULL},
     SIMPLE(elementwise, TRM_LAYER_ELEMENTWISE),

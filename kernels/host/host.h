@@ -128,6 +128,8 @@ TRM_HOST_KERNEL(roi_pool)
 TRM_HOST_KERNEL(col2im)
 TRM_HOST_KERNEL(lrn)
 TRM_HOST_KERNEL(group_norm)
+TRM_HOST_KERNEL(recurrent)
+size_t trm_host_recurrent_workspace(const trm_kernel_call *call);
 TRM_HOST_KERNEL(non_max_suppression)
 size_t trm_host_non_max_suppression_workspace(const trm_kernel_call *call);
 TRM_HOST_KERNEL(elementwise)

@@ -209,6 +209,7 @@ trm_tensor *trm_onnx_flatten(trm_onnx_node *node, trm_tensor *x, int32_t axis);
     X(shape) \
     X(signal) \
     X(stateful) \
+    X(recurrent) \
     X(vision) \
     X(window)
 /* clang-format on */
