@@ -36,7 +36,7 @@ static __device__ __forceinline__ ranked better_of(const ranked &a, const ranked
 }
 
 /* One row per block and pass, 32 to 1024 threads, 16 bytes of shared memory for each. */
-static __global__ void arg_reduce_rows(const trm_order_args args)
+static __global__ void __launch_bounds__(1024) arg_reduce_rows(const trm_order_args args)
 {
     extern __shared__ ranked best[];
     begin_overlapped();
@@ -64,7 +64,7 @@ static __global__ void arg_reduce_rows(const trm_order_args args)
 }
 
 /* One row per thread and pass: many short rows, or columns side by side. */
-static __global__ void arg_reduce_columns(const trm_order_args args)
+static __global__ void __launch_bounds__(128) arg_reduce_columns(const trm_order_args args)
 {
     begin_overlapped();
     for (int64_t r = global_thread(); r < args.rows; r += global_threads()) {

@@ -234,6 +234,10 @@ static __device__ double float_of_nothing(trm_reduce_op op)
         return 0.0;
     }
 }
+template <> __device__ bool of_nothing<bool>(trm_reduce_op op)
+{
+    return op == TRM_REDUCE_MIN;
+}
 template <> __device__ float of_nothing<float>(trm_reduce_op op)
 {
     return (float)float_of_nothing(op);
@@ -352,8 +356,10 @@ trm_status trm_cuda_reduce_run(const trm_kernel_call *call)
     case TRM_I8:
         launch_reduce<int8_t>(call, v, stream);
         break;
+    case TRM_BOOL: /* one byte, 0 or 1, as the language's */
+        launch_reduce<bool>(call, v, stream);
+        break;
     case TRM_U8:
-    case TRM_BOOL:
         launch_reduce<uint8_t>(call, v, stream);
         break;
     case TRM_I16:
