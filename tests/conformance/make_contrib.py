@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Writes cases of com.microsoft operators, with what onnxruntime computes: FOLDER/contrib/<case>/, laid out as ONNX's own.
+
+usage: make_contrib.py FOLDER
+
+Needs the packages onnx and onnxruntime (made with onnxruntime 1.31.1, CPU). What its CPU kernels cannot do is left out.
+"""
+
+import pathlib
+import shutil
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+B, N, M, H, D = 2, 5, 7, 4, 8  # batch, queries, keys, heads, width of a head
+W = H * D
+rng = np.random.default_rng(0)
+
+
+def data(*dims):
+    return rng.standard_normal(dims).astype(np.float32) * 0.5
+
+
+def model_of(node, inputs, constants, outputs):
+    infos = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+        for n, v in inputs.items()
+        if n not in constants
+    ]
+    initializers = [numpy_helper.from_array(inputs[n], n) for n in constants]
+    graph = helper.make_graph([node], "case", infos, outputs, initializers)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+class Cases:
+    def __init__(self, folder):
+        self.folder = folder
+
+    def add(self, name, op, values, n_outputs=1, skipped=(), constants=(), domain="com.microsoft", **attributes):
+        """values: None where an input is absent; skipped: outputs without a name."""
+        names = [f"i{k}" if v is not None else "" for k, v in enumerate(values)]
+        inputs = {n: v for n, v in zip(names, values) if n}
+        outputs = [f"o{k}" if k not in skipped else "" for k in range(n_outputs)]
+        wanted = [n for n in outputs if n]
+        node = helper.make_node(op, names, outputs, domain=domain, **attributes)
+        untyped = model_of(node, inputs, constants, [helper.make_empty_tensor_value_info(n) for n in wanted])
+        session = onnxruntime.InferenceSession(untyped.SerializeToString(), providers=["CPUExecutionProvider"])
+        fed = {n: v for n, v in inputs.items() if n not in constants}
+        results = [np.asarray(r) for r in session.run(wanted, fed)]
+        infos = [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(r.dtype), r.shape)
+            for n, r in zip(wanted, results)
+        ]
+        folder = self.folder / name / "test_data_set_0"
+        folder.mkdir(parents=True)
+        onnx.save(model_of(node, inputs, constants, infos), folder.parent / "model.onnx")
+        for kind, tensors in (("input", fed), ("output", dict(zip(wanted, results)))):
+            for k, (n, v) in enumerate(tensors.items()):
+                (folder / f"{kind}_{k}.pb").write_bytes(numpy_helper.from_array(v, n).SerializeToString())
+
+
+def add_activations_and_products(cases):
+    cases.add("fast_gelu", "FastGelu", [data(3, 4, 8)])
+    cases.add("fast_gelu_bias", "FastGelu", [data(3, 4, 8), data(8)])
+    cases.add("bias_gelu", "BiasGelu", [data(3, 4, 8), data(8)])
+    cases.add("gelu", "Gelu", [data(3, 4)])
+    cases.add("quick_gelu", "QuickGelu", [data(3, 4)])
+    cases.add("quick_gelu_alpha", "QuickGelu", [data(3, 4)], alpha=1.3)
+    cases.add("fused_matmul_b", "FusedMatMul", [data(2, 3, 4), data(2, 5, 4)], transB=1, alpha=0.7)
+    cases.add("fused_matmul_a", "FusedMatMul", [data(2, 4, 3), data(2, 4, 5)], transA=1)
+    cases.add("fused_matmul_batch_a", "FusedMatMul", [data(3, 2, 4), data(2, 4, 5)], transBatchA=1)
+    cases.add("fused_matmul_batch_b", "FusedMatMul", [data(2, 3, 4), data(4, 2, 5)], transBatchB=1)
+    cases.add("fused_matmul_batch_a_a", "FusedMatMul", [data(4, 2, 3), data(2, 4, 5)], transBatchA=1, transA=1)
+
+
+def add_norms(cases):
+    x = [data(2, 3, 8), data(2, 3, 8), data(8)]
+    skip, skip_rms = "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"
+    cases.add("skip_norm_bias", skip, [*x, data(8), data(8)], 4, (1, 2), epsilon=1e-5)
+    cases.add("skip_norm", skip, [*x, data(8)], epsilon=1e-5)
+    cases.add("skip_norm_repeated", skip, [data(2, 3, 8), data(1, 3, 8), data(8)], epsilon=1e-5)
+    cases.add("skip_norm_rank", skip, [data(2, 3, 8), data(3, 8), data(8), data(8)], epsilon=1e-5)
+    cases.add("skip_rms", skip_rms, x, 4, (1, 2), epsilon=1e-5)
+    cases.add("skip_rms_bias", skip_rms, [*x, data(8)], 4, (1, 2), epsilon=1e-5)
+    cases.add("rms", "SimplifiedLayerNormalization", [data(2, 3, 8), data(8)], domain="", axis=-1, stash_type=1)
+    ids = rng.integers(0, 10, (2, 3)).astype(np.int32)
+    segments = rng.integers(0, 2, (2, 3)).astype(np.int32)
+    mask = np.array([[1, 1, 1], [1, 1, 0]], np.int32)
+    tables = [data(10, 8), data(6, 8), data(2, 8), data(8), data(8)]
+    cases.add("embed_norm", "EmbedLayerNormalization", [ids, segments, *tables, mask], 2, epsilon=1e-5)
+    tables[2] = None
+    cases.add("embed_norm_no_segments", "EmbedLayerNormalization", [ids, None, *tables], 3, epsilon=1e-5)
+
+
+def add_multi_head(cases):
+    op, qkv, same = "MultiHeadAttention", [data(B, N, W), data(B, M, W), data(B, M, W)], [data(B, N, W)] * 3
+    past = [data(B, H, 3, D), data(B, H, 3, D)]
+    padding = np.array([[1] * 7, [1, 1, 1, 0, 0, 0, 0]], np.int32)
+    cases.add("mha", op, qkv, num_heads=H)
+    cases.add("mha_bias", op, [*qkv, data(3 * W)], num_heads=H)
+    cases.add("mha_lengths", op, [*qkv, data(3 * W), np.array([7, 4], np.int32)], num_heads=H)
+    cases.add("mha_padding", op, [*qkv, None, padding], num_heads=H)
+    cases.add("mha_mask", op, [*qkv, None, rng.integers(0, 2, (B, N, M)).astype(np.int32)], num_heads=H)
+    cases.add("mha_added", op, [*qkv, None, None, data(1, H, N, M)], num_heads=H)
+    cases.add("mha_added_scale", op, [*qkv, None, None, data(B, 1, N, M)], num_heads=H, scale=0.3)
+    cases.add("mha_past", op, [*same, None, None, None, *past], 3, num_heads=H)
+    cases.add("mha_causal", op, same, num_heads=H, unidirectional=1)
+    cases.add("mha_causal_past", op, [*same, None, None, None, *past], 3, num_heads=H, unidirectional=1)
+    cases.add("mha_cross", op, [data(B, N, W), data(B, H, M, D), data(B, H, M, D)], num_heads=H)
+    x = [data(B, N, 12), data(12, 3 * W), data(3 * W)]
+    padding = np.array([[1] * 5, [1, 1, 1, 0, 0]], np.int32)
+    cases.add("attention", "Attention", x, num_heads=H)
+    cases.add("attention_padding", "Attention", [*x, padding], num_heads=H)
+    cases.add("attention_lengths", "Attention", [*x, np.array([5, 3], np.int32)], num_heads=H)
+    cases.add("attention_causal", "Attention", x, num_heads=H, unidirectional=1)
+    cases.add("attention_past", "Attention", [*x, None, data(2, B, H, 3, D)], 2, num_heads=H, unidirectional=1)
+    sizes = [data(B, N, 12), data(12, 4 * W), data(4 * W)]
+    cases.add("attention_sizes", "Attention", sizes, num_heads=H, qkv_hidden_sizes=[W, W, 2 * W])
+
+
+def add_grouped_query(cases, name, past, queries, lengths, rotary=0, packed=False, known=True, **attributes):
+    """past: keys in the cache; lengths: keys of each sequence after this step."""
+    width, kv_heads, batch = 16, 2, len(lengths)
+    if packed:
+        values = [data(batch, queries, (H + 2 * kv_heads) * width), None, None]
+    else:
+        values = [data(batch, queries, heads * width) for heads in (H, kv_heads, kv_heads)]
+    caches = [None if past is None else data(batch, kv_heads, past, width) for _ in range(2)]
+    for i, length in enumerate(lengths):  # beyond what is there, what the cache holds is not defined
+        for cache in caches:
+            if cache is not None:
+                cache[i, :, length - queries if length > queries else 0 :] = 0
+    values += [*caches, np.array(lengths, np.int32) - 1, np.array(max(lengths), np.int32)]
+    if rotary:
+        values += [data(32, width // 2), data(32, width // 2)]
+    constants = ("i6",) if known else ()
+    cases.add(name, "GroupQueryAttention", values, 3, (), constants, num_heads=H, kv_num_heads=kv_heads,
+              do_rotary=rotary, **attributes)
+
+
+def add_grouped_queries(cases):
+    add_grouped_query(cases, "gqa_prompt", 0, 5, [5, 5])
+    add_grouped_query(cases, "gqa_no_past", None, 5, [5, 5])
+    add_grouped_query(cases, "gqa_prompt_rotary", 0, 5, [5, 5], 1)
+    add_grouped_query(cases, "gqa_prompt_interleaved", 0, 5, [5, 5], 1, rotary_interleaved=1)
+    add_grouped_query(cases, "gqa_packed", 0, 5, [5, 5], 1, True)
+    add_grouped_query(cases, "gqa_ragged_prompt", 0, 5, [5, 3], 1)
+    add_grouped_query(cases, "gqa_decode", 6, 1, [7, 7])
+    add_grouped_query(cases, "gqa_decode_rotary", 6, 1, [7, 7], 1)
+    add_grouped_query(cases, "gqa_total_is_input", 6, 1, [7, 7], 1, known=False)
+    add_grouped_query(cases, "gqa_ragged_decode", 6, 1, [7, 5], 1)
+    add_grouped_query(cases, "gqa_window", 6, 1, [7, 7], 1, local_window_size=3)
+    add_grouped_query(cases, "gqa_softcap", 0, 5, [5, 5], softcap=5.0)
+    add_grouped_query(cases, "gqa_continued", 6, 3, [9], 1)
+
+
+def add_rotary(cases):
+    op, ids = "RotaryEmbedding", rng.integers(0, 8, (B, N)).astype(np.int64)
+    caches = [data(16, D // 2), data(16, D // 2)]
+    cases.add("rotary_heads", op, [data(B, H, N, D), ids, *caches])
+    cases.add("rotary_joined", op, [data(B, N, W), ids, *caches])
+    cases.add("rotary_first", op, [data(B, N, W), np.array([3], np.int64), *caches], interleaved=1)
+    part = [data(16, 2), data(16, 2)]
+    cases.add("rotary_part", op, [data(B, N, W), ids, *part], num_heads=H, rotary_embedding_dim=4)
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    folder = pathlib.Path(sys.argv[1]) / "contrib"
+    shutil.rmtree(folder, ignore_errors=True)
+    cases = Cases(folder)
+    add_activations_and_products(cases)
+    add_norms(cases)
+    add_multi_head(cases)
+    add_grouped_queries(cases)
+    add_rotary(cases)
+
+
+if __name__ == "__main__":
+    main()
