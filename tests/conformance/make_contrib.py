@@ -77,6 +77,29 @@ def add_activations_and_products(cases):
     cases.add("fused_matmul_batch_a_a", "FusedMatMul", [data(4, 2, 3), data(2, 4, 5)], transBatchA=1, transA=1)
 
 
+def add_quantized(cases):
+    def u8(*dims):
+        return rng.integers(0, 256, dims).astype(np.uint8)
+
+    def pair(scale, zero):
+        return [np.array(scale, np.float32), np.array(zero, np.uint8)]
+
+    for op in ["QLinearAdd", "QLinearMul"]:
+        values = [u8(3, 4, 5), *pair(0.02, 3), u8(4, 1), *pair(0.03, 100), *pair(0.05, 90)]
+        cases.add(op.lower(), op, values)
+    cases.add("qlinear_sigmoid", "QLinearSigmoid", [u8(3, 40), *pair(0.02, 130), *pair(1 / 256, 0)])
+    cases.add("qlinear_leaky_relu", "QLinearLeakyRelu", [u8(3, 40), *pair(0.02, 130), *pair(0.03, 50)], alpha=0.2)
+    cases.add("qlinear_average", "QLinearGlobalAveragePool", [u8(2, 3, 5, 5), *pair(0.02, 130), *pair(0.01, 120)])
+    values = [*pair(0.03, 120), u8(2, 3), *pair(0.02, 130), u8(2, 4), *pair(0.05, 110)]
+    cases.add("qlinear_concat", "QLinearConcat", values, axis=1)
+    scale, zero = pair(0.02, 130)
+    scales, bias = np.array([0.01, 0.02, 0.03, 0.04], np.float32), data(4)
+    cases.add("matmul_integer_to_float", "MatMulIntegerToFloat", [u8(2, 6), u8(6, 4), scale, scales, zero, u8(4), bias])
+    cases.add("dynamic_quantize_matmul", "DynamicQuantizeMatMul", [data(3, 6), u8(6, 4), scale, zero, bias])
+    sums = rng.integers(-1000, 1000, 4).astype(np.int32)
+    cases.add("qgemm", "QGemm", [u8(2, 6), scale, zero, u8(4, 6), *pair(0.01, 77), sums, *pair(0.03, 128)], transB=1)
+
+
 def add_norms(cases):
     x = [data(2, 3, 8), data(2, 3, 8), data(8)]
     skip, skip_rms = "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"
@@ -175,6 +198,7 @@ def main():
     shutil.rmtree(folder, ignore_errors=True)
     cases = Cases(folder)
     add_activations_and_products(cases)
+    add_quantized(cases)
     add_norms(cases)
     add_multi_head(cases)
     add_grouped_queries(cases)
