@@ -168,29 +168,27 @@ static trm_tensor *attend_by_layer(trm_onnx_node *node, const trm_onnx_attention
     return outputs[0];
 }
 
-/* [B, H, N, M] as [B, Hkv, H / Hkv, N, M]. */
-static trm_tensor *group_heads(trm_onnx_node *node, trm_tensor *x, int64_t kv_heads)
-{
-    trm_onnx_dim dims[5] = {trm_onnx_dim_of(node, x, 0), trm_onnx_dim_known(kv_heads),
-                            trm_onnx_dim_known(x->dims.d[1] / kv_heads), trm_onnx_dim_of(node, x, 2),
-                            trm_onnx_dim_of(node, x, 3)};
-    return trm_onnx_reshape_to(node, x, dims, 5);
-}
-
 trm_tensor *trm_onnx_grouped_product(trm_onnx_node *node, trm_tensor *a, trm_tensor *b, bool transpose_b)
 {
     static const int32_t group = 2;
     const int64_t heads = a->dims.d[1], kv_heads = b->dims.d[1];
-    if (trm_onnx_failed(node) || heads == kv_heads || heads < 0 || kv_heads < 1 || heads % kv_heads != 0) {
+    if (trm_onnx_failed(node) || (heads == kv_heads && heads >= 0) || kv_heads == 0 ||
+        (heads >= 0 && kv_heads > 0 && heads % kv_heads != 0)) {
         return trm_onnx_matmul(node, a, b, false, transpose_b);
     }
-    trm_tensor *y = trm_onnx_matmul(node, group_heads(node, a, kv_heads), trm_onnx_unsqueeze(node, b, &group, 1), false,
-                                    transpose_b);
+    trm_onnx_dim dims[TRM_MAX_DIMS], grouped[5];
+    trm_onnx_dims_of(node, a, dims);
+    grouped[0] = dims[0];
+    grouped[1] = trm_onnx_dim_of(node, b, 1);
+    grouped[2] = trm_onnx_dim_combine(node, TRM_ELEMENTWISE_DIV, dims[1], grouped[1]);
+    grouped[3] = dims[2];
+    grouped[4] = dims[3];
+    trm_tensor *y = trm_onnx_matmul(node, trm_onnx_reshape_to(node, a, grouped, 5),
+                                    trm_onnx_unsqueeze(node, b, &group, 1), false, transpose_b);
     if (trm_onnx_failed(node)) {
         return y;
     }
-    const trm_onnx_dim dims[4] = {trm_onnx_dim_of(node, a, 0), trm_onnx_dim_known(heads), trm_onnx_dim_of(node, y, 3),
-                                  trm_onnx_dim_of(node, y, 4)};
+    dims[3] = trm_onnx_dim_of(node, y, 4);
     return trm_onnx_reshape_to(node, y, dims, 4);
 }
 

@@ -71,6 +71,11 @@ static void import_linear_attention(trm_onnx_node *node)
                       (long long)tokens, (long long)r.q->dims.d[3], MOST_TOKENS);
         return;
     }
+    if ((beta != NULL && beta->dims.n == 3 && beta->dims.d[2] < 0) ||
+        (decay != NULL && decay->dims.n == 3 && decay->dims.d[2] < 0)) {
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "the width of decay and beta must be known");
+        return;
+    }
     r.scale = scale != 0.0 ? scale : 1.0 / sqrt((double)r.q->dims.d[3]);
     r.decay = decay == NULL ? NULL : f32_heads(node, decay, heads);
     r.beta = beta == NULL ? NULL : f32_heads(node, beta, beta->dims.n == 3 && beta->dims.d[2] == 1 ? 1 : heads);
