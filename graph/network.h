@@ -143,6 +143,9 @@ trm_status trm_pass_fold_constants(trm_network *network, int32_t *changes);
 /* The same for the layer added last, for importers: if all it reads is constant and small, it is run on `stream` of
  * `device`, which is the host's, and its outputs become constants. */
 trm_status trm_fold_last_layer(trm_network *network, trm_device *device, trm_stream *stream, bool *folded);
+/* Layers that change nothing, pairs that undo each other or are one layer, shapes that follow from the network's
+ * structure; transposes meet behind what takes elements one by one. */
+trm_status trm_pass_simplify(trm_network *network, int32_t *changes);
 /* Layers and constants that are the same as earlier ones. Collectives are never merged, removed or reordered by any
  * pass. */
 trm_status trm_pass_common_subexpressions(trm_network *network, int32_t *changes);

@@ -194,6 +194,35 @@ static void follow_window(class_walk *walk, const trm_layer *layer)
     }
 }
 
+/* Axes of the input that are not asked to be of another size. */
+static void follow_expand(class_walk *walk, const trm_layer *layer)
+{
+    const trm_tensor *in = layer->inputs[0], *out = layer->outputs[0];
+    const trm_dims *sizes = &layer->desc.expand.dims;
+    for (int32_t i = 0; i < out->dims.n; i++) {
+        int32_t own = i - (out->dims.n - in->dims.n), asked = i - (out->dims.n - sizes->n);
+        bool follows = own >= 0 && layer->n_inputs == 1 && (asked < 0 || sizes->d[asked] == 1);
+        set_class(walk, out, i, follows ? in : NULL, follows ? own : 0);
+    }
+}
+
+/* Axes that are not padded, or repeated once. */
+static void follow_kept(class_walk *walk, const trm_layer *layer)
+{
+    const trm_tensor *in = layer->inputs[0], *out = layer->outputs[0];
+    const trm_tensor *by = layer->n_inputs > 1 ? layer->inputs[1] : NULL;
+    const int64_t *values = by != NULL && by->dtype == TRM_I64 ? by->value : NULL;
+    for (int32_t i = 0; i < out->dims.n; i++) {
+        bool kept = values != NULL && values[i] == 1;
+        if (layer->desc.kind == TRM_LAYER_PAD) {
+            kept = by == NULL       ? layer->desc.pad.before[i] == 0 && layer->desc.pad.after[i] == 0
+                   : values != NULL ? values[i] == 0 && values[in->dims.n + i] == 0
+                                    : false;
+        }
+        set_class(walk, out, i, kept ? in : NULL, kept ? i : 0);
+    }
+}
+
 static void follow_layer(class_walk *walk, const trm_layer *layer)
 {
     const trm_tensor *in = layer->inputs[0], *out = layer->outputs[0];
@@ -241,6 +270,13 @@ static void follow_layer(class_walk *walk, const trm_layer *layer)
         break;
     case TRM_LAYER_DIST_COLLECTIVE:
         follow_collective(walk, layer);
+        break;
+    case TRM_LAYER_EXPAND:
+        follow_expand(walk, layer);
+        break;
+    case TRM_LAYER_PAD:
+    case TRM_LAYER_TILE:
+        follow_kept(walk, layer);
         break;
     case TRM_LAYER_GATHER_ELEMENTS:
         follow_axes(walk, out, layer->inputs[1], out->dims.n);

@@ -9,6 +9,7 @@ static trm_status run_once(trm_network *network, trm_pass_stage stage, int32_t *
 {
     TRM_TRY(trm_pass_dead_code(network, changes));
     TRM_TRY(trm_pass_fold_constants(network, changes));
+    TRM_TRY(trm_pass_simplify(network, changes));
     TRM_TRY(trm_pass_common_subexpressions(network, changes));
     TRM_TRY(trm_pass_fuse(network, stage, changes));
     if (stage == TRM_PASSES_AFTER_PARTITION) {
