@@ -48,7 +48,7 @@ foreign() {
 foreign 'mpi\.h' '^(dist/|collectives/mpi\.c$)'
 foreign 'nccl\.h' '^collectives/'
 foreign 'hwloc' '^dist/topology\.c$'
-foreign 'cuda' '^(kernels/cuda/|attention/cuda/|collectives/cuda/|dist/system\.c$)'
+foreign 'cuda' '^(kernels/cuda/|kernels/element/element\.h$|attention/cuda/|collectives/cuda/|dist/system\.c$)'
 foreign 'cublas' '^kernels/cuda/'
 foreign '(cjson|cJSON)' '^base/json\.c$'
 foreign 'pcre2' '^launcher/text/'
