@@ -9,6 +9,13 @@
 #define DEFORMABLE(...) {.kind = TRM_LAYER_DEFORMABLE_CONVOLUTION, .deformable_convolution = {__VA_ARGS__}}
 #define POOL(...) {.kind = TRM_LAYER_POOL, .pool = {__VA_ARGS__}}
 #define COL2IM(...) {.kind = TRM_LAYER_COL2IM, .col2im = {__VA_ARGS__}}
+#define RESIZE(...) {.kind = TRM_LAYER_RESIZE, .resize = {__VA_ARGS__}}
+#define GRID_SAMPLE(...) {.kind = TRM_LAYER_GRID_SAMPLE, .grid_sample = {__VA_ARGS__}}
+#define ROI_POOL(...) {.kind = TRM_LAYER_ROI_POOL, .roi_pool = {__VA_ARGS__}}
+#define GROUP_NORM(...) {.kind = TRM_LAYER_GROUP_NORM, .group_norm = {__VA_ARGS__}}
+#define LRN(size_) {.kind = TRM_LAYER_LRN, .lrn = {.size = size_}}
+#define SUPPRESSION {.kind = TRM_LAYER_NON_MAX_SUPPRESSION}
+#define RECURRENT(...) {.kind = TRM_LAYER_RECURRENT, .recurrent = {__VA_ARGS__}}
 #define ONES {1, 1, 1}
 #define PLAIN .groups = 1, .stride = ONES, .dilation = ONES
 /* clang-format on */
@@ -123,6 +130,94 @@ static void col2im_rules(void **state)
     RUN_CASES(cases);
 }
 
+static void resize_rules(void **state)
+{
+    (void)state;
+#define LAST .axes = 1u << 2
+    static const rule_case cases[] = {
+        {RESIZE(LAST), {"f32[1,2,5]", "-", "f32[1]"}, "f32[1,2,?]"},
+        {RESIZE(LAST, .mode = TRM_RESIZE_LINEAR), {"i8[1,2,5]", "-", "-", "i64[1]"}, "i8[1,2,?]"},
+        {RESIZE(LAST), {"f32[1,2,5]"}, "!found neither scales and sizes"},
+        {RESIZE(LAST), {"f32[1,2,5]", "-", "f32[1]", "i64[1]"}, "!found both scales and sizes"},
+        {RESIZE(LAST), {"f32[1,2,5]", "-", "f32[3]"}, "!scales has dims [3], expected [1]"},
+        {RESIZE(LAST), {"f32[1,2,5]", "f32[1]", "f32[1]"}, "!roi has dims [1], expected [2]"},
+        {RESIZE(LAST), {"f32[1,2]", "-", "f32[1]"}, "!found axes 0x4"},
+        {RESIZE(LAST, .mode = TRM_RESIZE_CUBIC), {"bool[1,2,5]", "-", "f32[1]"}, "!x has type bool"},
+        {RESIZE(LAST, .mode = (trm_resize_mode)3), {"f32[1,2,5]", "-", "f32[1]"}, "!found resize mode 3"},
+    };
+    RUN_CASES(cases);
+    const float scales[] = {1.5f}, none[] = {-1.0f};
+    const int64_t sizes[] = {9, 12};
+    const void *by_scales[RULE_CASE_INPUTS] = {NULL, NULL, scales}, *by_none[RULE_CASE_INPUTS] = {NULL, NULL, none};
+    const void *by_sizes[RULE_CASE_INPUTS] = {NULL, NULL, NULL, sizes};
+    const rule_case scaled = {RESIZE(LAST), {"f32[1,2,5]", "-", "f32[1]"}, "f32[1,2,7]"};
+    const rule_case unknown = {RESIZE(LAST), {"f32[1,2,?]", "-", "f32[1]"}, "f32[1,2,?]"};
+    const rule_case bad = {RESIZE(LAST), {"f32[1,2,5]", "-", "f32[1]"}, "!scales out of range"};
+    const rule_case empty = {RESIZE(LAST), {"f32[1,2,0]", "-", "f32[1]"}, "!cannot be resized"};
+    const rule_case sized = {RESIZE(.axes = 3), {"f32[?,4]", "-", "-", "i64[2]"}, "f32[9,12]"};
+    const rule_case kept = {
+        RESIZE(.axes = 3, .aspect = TRM_RESIZE_NOT_LARGER), {"f32[3,6]", "-", "-", "i64[2]"}, "f32[6,12]"};
+    rule_case_run_with(&scaled, by_scales);
+    rule_case_run_with(&unknown, by_scales);
+    rule_case_run_with(&bad, by_none);
+    rule_case_run_with(&empty, by_scales);
+    rule_case_run_with(&sized, by_sizes);
+    rule_case_run_with(&kept, by_sizes);
+}
+
+static void sampling_rules(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {GRID_SAMPLE(.mode = TRM_RESIZE_LINEAR), {"f16[2,3,5,6]", "f32[2,7,8,2]"}, "f16[2,3,7,8]"},
+        {GRID_SAMPLE(.mode = TRM_RESIZE_LINEAR), {"f32[?,3,5,6,4]", "f32[2,7,8,?,3]"}, "f32[2,3,7,8,?]"},
+        {GRID_SAMPLE(.mode = TRM_RESIZE_LINEAR), {"f32[2,3,5,6]", "f32[2,7,8,3]"}, "!grid has dims [2, 7, 8, 3]"},
+        {GRID_SAMPLE(.mode = TRM_RESIZE_LINEAR), {"f32[2,3,5,6]", "f32[2,7,2]"}, "!expected 4 dimensions"},
+        {ROI_POOL(.height = 2, .width = 3), {"f32[1,4,8,8]", "f32[5,4]", "i64[5]"}, "f32[5,4,2,3]"},
+        {ROI_POOL(.op = TRM_ROI_POOL_MAX, .height = 2, .width = 3), {"f32[1,4,8,8]", "f32[?,5]"}, "f32[?,4,2,3]"},
+        {ROI_POOL(.height = 2, .width = 3), {"f32[1,4,8,8]", "f32[5,5]", "i64[5]"}, "!rois has dims [5, 5]"},
+        {ROI_POOL(.height = 0, .width = 3), {"f32[1,4,8,8]", "f32[5,4]", "i64[5]"}, "!found an output of 0 x 3"},
+        {SUPPRESSION, {"f32[2,9,4]", "f32[2,3,9]", "i64[]", "f32[1]"}, "i64[?,3] i64[]"},
+        {SUPPRESSION, {"f32[2,9,4]", "f32[2,3,8]"}, "!scores has dims [2, 3, 8]"},
+        {SUPPRESSION, {"f32[2,9,4]", "f32[2,3,9]", "i64[]", "f32[2]"}, "!a threshold has dims [2]"},
+    };
+    RUN_CASES(cases);
+}
+
+static void channel_rules(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {GROUP_NORM(.groups = 2), {"f32[2,4,?]", "f32[4]", "f32[4]"}, "f32[2,4,?]"},
+        {GROUP_NORM(.groups = 0), {"bf16[2,4]"}, "bf16[2,4]"},
+        {GROUP_NORM(.groups = 3), {"f32[2,4,5]"}, "!4 channels cannot be divided into 3 groups"},
+        {GROUP_NORM(.groups = 2), {"f32[2,4,5]", "f32[2]"}, "!scale has dims [2], expected [4]"},
+        {GROUP_NORM(.groups = 2), {"f32[4]"}, "!expected a batch and channels"},
+        {LRN(3), {"f32[2,4,5,6]"}, "f32[2,4,5,6]"},
+        {LRN(0), {"f32[2,4,5,6]"}, "!found 0 neighbouring channels"},
+    };
+    RUN_CASES(cases);
+}
+
+static void recurrent_rules(void **state)
+{
+    (void)state;
+#define LSTM .cell = TRM_RECURRENT_LSTM, .hidden = 5
+    static const rule_case cases[] = {
+        {RECURRENT(.hidden = 5), {"f32[?,2,3]", "f32[1,5,3]", "f32[1,5,5]"}, "f32[?,1,2,5] f32[1,2,5]"},
+        {RECURRENT(LSTM, .direction = TRM_RECURRENT_BIDIRECTIONAL),
+         {"f16[7,?,3]", "f16[2,20,3]", "f16[2,20,5]", "f16[2,40]", "i32[?]", "-", "f16[2,?,5]", "f16[2,15]"},
+         "f16[7,2,?,5] f16[2,?,5] f16[2,?,5]"},
+        {RECURRENT(.cell = TRM_RECURRENT_GRU, .hidden = 5),
+         {"f32[7,2,3]", "f32[1,20,3]", "f32[1,15,5]"},
+         "!w has dims [1, 20, 3], expected [1, 15, 3]"},
+        {RECURRENT(LSTM), {"f32[7,2,3]", "f32[1,20,3]", "f32[1,20,5]", "-", "i64[2]"}, "!lengths has type i64"},
+        {RECURRENT(.hidden = 0), {"f32[7,2,3]", "f32[1,5,3]", "f32[1,5,5]"}, "!found a hidden size of 0"},
+        {RECURRENT(.hidden = 5, .clip = -1.0f), {"f32[7,2,3]", "f32[1,5,3]", "f32[1,5,5]"}, "!found clip -1"},
+    };
+    RUN_CASES(cases);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -131,6 +226,10 @@ int main(void)
         cmocka_unit_test(deformable_convolution_rules),
         cmocka_unit_test(pool_rules),
         cmocka_unit_test(col2im_rules),
+        cmocka_unit_test(resize_rules),
+        cmocka_unit_test(sampling_rules),
+        cmocka_unit_test(channel_rules),
+        cmocka_unit_test(recurrent_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,8 @@
     X(matmul) \
     X(convolution) \
     X(pool) \
+    X(vision) \
+    X(recurrent) \
     X(pointwise) /* elementwise, unary, glu */ \
     X(selection) /* select, cumulative */ \
     X(quantization) \
