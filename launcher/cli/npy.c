@@ -126,7 +126,9 @@ trm_status npy_write(const char *path, trm_dtype dtype, const trm_dims *dims, co
     for (int32_t i = 0; i < dims->n; i++) {
         bytes *= (size_t)dims->d[i];
         used += snprintf(header + used, sizeof(header) - (size_t)used, "%lld%s", (long long)dims->d[i],
-                         i + 1 < dims->n ? ", " : dims->n == 1 ? "," : "");
+                         i + 1 < dims->n ? ", "
+                         : dims->n == 1  ? ","
+                                         : "");
     }
     used += snprintf(header + used, sizeof(header) - (size_t)used, "), }");
     while ((10 + used + 1) % 64 != 0) { /* elements begin at a multiple of 64 */
