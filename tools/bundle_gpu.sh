@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gathers what a GPU machine without our build dependencies needs: the GPU test programs, the program trireme if it is built, and
+# Gathers what a GPU machine without our build dependencies needs: the GPU test programs, trireme and conformance_onnx if they are built, and
 # the shared libraries they load, but for those of the C and C++ runtimes, Open MPI, hwloc and CUDA.
 #
 #   tools/bundle_gpu.sh BUILD_FOLDER TO_FOLDER [LIMIT_MIB] [--pack]
@@ -29,10 +29,12 @@ mkdir -p "$to/tests" "$to/lib"
 for program in "$build"/tests/*gpu_* "$build"/tests/dist_mpi_generate "$build"/tests/dist/dist_failing_rank; do
     [ -f "$program" ] && [ -x "$program" ] && strip -o "$to/tests/$(basename "$program")" "$program"
 done
-if [ -x "$build/trireme" ]; then
-    mkdir -p "$to/bin"
-    strip -o "$to/bin/trireme" "$build/trireme"
-fi
+for program in "$build/trireme" "$build/tests/conformance/conformance_onnx"; do
+    if [ -x "$program" ]; then
+        mkdir -p "$to/bin"
+        strip -o "$to/bin/$(basename "$program")" "$program"
+    fi
+done
 [ -n "$(ls "$to/tests")" ] || { echo "$build/tests has no GPU test program" >&2; exit 1; }
 
 # Follows what each file says it needs, not what ldd lists: the libraries of Open MPI's own libraries are there, too.

@@ -100,6 +100,12 @@ def hostile():
     yield "no_opset", helper.make_model(helper.make_graph([add("x", "x", "y")], "g", *xy), opset_imports=[helper.make_opsetid("other", 1)])
 
 
+def collective(operation, dims, **attributes):
+    node = helper.make_node("DistCollective", ["x"], ["y"], domain="trt", collective_operation=operation, **attributes)
+    graph = helper.make_graph([node], "g", [value("x", (2, 2))], [value("y", dims)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("trt", 1)], ir_version=8)
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
@@ -109,6 +115,8 @@ def main():
         data = (pathlib.Path(sys.argv[1]) / "node" / f"test_{name}" / "model.onnx").read_bytes()
         if len(data) < 4096:
             (to / name.lower()).write_bytes(data)
+    (to / "collective_all_reduce").write_bytes(collective("all_reduce", (2, 2), reduce_op="sum", root=-1).SerializeToString())
+    (to / "collective_all_gather").write_bytes(collective("all_gather", (4, 2), groups=[0, 1], group_size=2).SerializeToString())
     for name, proto in hostile():
         (to / f"hostile_{name}").write_bytes(proto.SerializeToString())
 

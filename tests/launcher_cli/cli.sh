@@ -586,6 +586,12 @@ case_onnx() { # ONNX models: run once, measured, shown
         value profile.0.layer c
         value backend host
     done
+    cp "$corpus/collective_all_reduce" "$work/sum.onnx"
+    cp "$corpus/collective_all_gather" "$work/all.onnx"
+    npy "2, 2" '\x00\x00\x80\x3f' 4 >"$work/x.npy"
+    shows "y f32 2x2: min 1, mean 1, max 1" 0 run "$work/sum.onnx" --input "x=$work/x.npy"
+    shows "y f32 2x2: min 2, mean 2, max 2" 2 run "$work/sum.onnx" --input "x=$work/x.npy"
+    shows "y f32 4x2: min 1, mean 1, max 1" 2 run "$work/all.onnx" --input "x=$work/x.npy"
     fails 3 'node 0 (Add, opset 17): its input "nope" is not defined' 0 run "$work/missing.onnx"
     fails 2 "input b is not given (--input b=FILE)" 0 run "$work/product.onnx" --input "a=$work/a.npy"
     fails 2 "--input: the model has no input \"z\", its inputs are: a, b" 0 run "$work/product.onnx" --input "z=$work/a.npy"
