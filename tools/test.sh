@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 
 jobs=${TRM_TEST_JOBS:-$(nproc)}
 tools/packages.sh test
-tests/conformance/make_data.sh build/onnx_data
+tests/conformance/make_data.sh build/onnx_data ||
+    echo "tools/test.sh: ONNX's own test cases could not be made (PyPI not reached?): their tests are left out" >&2
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 for preset in test asan; do
