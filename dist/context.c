@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "graph/inference.h"
 #include "graph/memory_plan.h"
 
 trm_status trm_context_create(trm_engine *engine, trm_context **context)
@@ -29,10 +30,14 @@ trm_status trm_context_create(trm_engine *engine, trm_context **context)
     made->outputs = calloc(n_outputs + 1, sizeof(*made->outputs));
     made->output_capacity = calloc(n_outputs + 1, sizeof(*made->output_capacity));
     made->output_dims = calloc(n_outputs + 1, sizeof(*made->output_dims));
+    made->bound_inputs = calloc(n_tensors + 1, sizeof(void *));
+    made->bound_outputs = calloc(n_outputs + 1, sizeof(*made->bound_outputs));
+    made->output_memory = calloc(n_outputs + 1, sizeof(void *));
     made->value_inputs = calloc(n_tensors + 1, sizeof(trm_tensor *));
     made->offsets = plan->activation_offsets;
     trm_status status;
-    if (made->value_inputs == NULL || made->dims == NULL || made->input_is_set == NULL || made->steps == NULL ||
+    if (made->bound_inputs == NULL || made->bound_outputs == NULL || made->output_memory == NULL ||
+        made->value_inputs == NULL || made->dims == NULL || made->input_is_set == NULL || made->steps == NULL ||
         made->outputs == NULL || made->output_capacity == NULL || made->output_dims == NULL) {
         status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a context of %zu tensors", n_tensors);
         goto destroy;
@@ -96,6 +101,9 @@ void trm_context_destroy(trm_context *context)
     free(context->output_dims);
     free(context->steps);
     free(context->value_inputs);
+    free(context->bound_inputs);
+    free(context->bound_outputs);
+    free(context->output_memory);
     free(context->input_is_set);
     free(context->dims);
     free(context);
@@ -136,23 +144,57 @@ trm_status trm_context_set_dims(trm_context *context, const trm_tensor *input, c
     return TRM_OK;
 }
 
-trm_status trm_context_set_input(trm_context *context, const char *name, trm_dims dims, const void *data)
+static trm_status find_input(const trm_context *context, const char *name, const trm_tensor **input)
 {
     if (context == NULL || name == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set an input: context or name is NULL");
     }
-    const trm_tensor *tensor = trm_network_find_tensor(context->engine->plan->network, name);
-    if (tensor == NULL || tensor->role != TRM_TENSOR_INPUT) {
+    *input = trm_network_find_tensor(context->engine->plan->network, name);
+    if (*input == NULL || (*input)->role != TRM_TENSOR_INPUT) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the network has no input %s", name);
     }
+    return TRM_OK;
+}
+
+static void bind_input(trm_context *context, const trm_tensor *input, const void *data)
+{
+    const void **bound = &context->bound_inputs[input->index];
+    if (*bound != data) { /* kernels have the address */
+        context->n_bound_inputs += (data != NULL) - (*bound != NULL);
+        *bound = data;
+        context->shaped = false;
+    }
+}
+
+trm_status trm_context_set_input(trm_context *context, const char *name, trm_dims dims, const void *data)
+{
+    const trm_tensor *tensor = NULL;
+    TRM_TRY(find_input(context, name, &tensor));
     if (data == NULL && dims.n == tensor->dims.n && trm_dims_count(&dims) != 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s has no data", name);
     }
     TRM_TRY(trm_context_set_dims(context, tensor, &dims));
+    bind_input(context, tensor, NULL);
     size_t bytes = trm_dims_bytes(&dims, tensor->dtype);
     if (bytes > 0) {
         memcpy(trm_context_staging(context, tensor), data, bytes);
     }
+    return TRM_OK;
+}
+
+trm_status trm_context_bind_input(trm_context *context, const char *name, trm_dims dims, const void *data)
+{
+    const trm_tensor *tensor = NULL;
+    TRM_TRY(find_input(context, name, &tensor));
+    if (data == NULL || (uintptr_t)data % TRM_TENSOR_ALIGNMENT != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s is bound to %p, expected memory aligned to %zu bytes", name,
+                 data, TRM_TENSOR_ALIGNMENT);
+    }
+    if (trm_inference_wants(context->inference, tensor)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s cannot be bound: its elements may decide dims, set it", name);
+    }
+    TRM_TRY(trm_context_set_dims(context, tensor, &dims));
+    bind_input(context, tensor, data);
     return TRM_OK;
 }
 
@@ -173,31 +215,62 @@ trm_status trm_context_wait(trm_context *context)
     return trm_world_await(context->engine->world, context->done, "a step");
 }
 
-static trm_status download_outputs(trm_context *context)
+/* Copies an output to where its host memory is, grown at need. */
+static trm_status download_output(trm_context *context, int32_t i, const trm_view *view, size_t bytes)
 {
-    const trm_network *network = context->engine->plan->network;
     trm_device *device = context->engine->world->device;
-    for (int32_t i = 0; i < network->n_outputs; i++) {
-        trm_view view = trm_context_view(context, network->outputs[i]);
-        context->output_dims[i] = view.dims;
-        size_t bytes = (size_t)trm_dims_count(&view.dims) * trm_dtype_size(view.dtype);
-        if (bytes > context->output_capacity[i]) {
-            trm_device_free_host(device, context->outputs[i]);
-            context->outputs[i] = NULL;
-            context->output_capacity[i] = 0;
-            void *memory;
-            TRM_TRY(trm_device_alloc_host(device, bytes, &memory));
-            context->outputs[i] = memory;
-            context->output_capacity[i] = bytes;
-        }
-        if (bytes > 0) {
-            TRM_TRY(trm_stream_download(context->stream, context->outputs[i], view.data, bytes));
+    if (bytes > context->output_capacity[i]) {
+        trm_device_free_host(device, context->outputs[i]);
+        context->outputs[i] = NULL;
+        context->output_capacity[i] = 0;
+        void *memory;
+        TRM_TRY(trm_device_alloc_host(device, bytes, &memory));
+        context->outputs[i] = memory;
+        context->output_capacity[i] = bytes;
+    }
+    context->output_memory[i] = context->outputs[i];
+    return bytes == 0 ? TRM_OK : trm_stream_download(context->stream, context->outputs[i], view->data, bytes);
+}
+
+/* The caller's device memory for an output, NULL where it has none. */
+static trm_status find_memory(trm_context *context, int32_t i, const trm_view *view, size_t bytes, void **memory)
+{
+    const trm_context_extra *bound = &context->bound_outputs[i];
+    const char *name = context->engine->plan->network->outputs[i]->name;
+    *memory = bound->memory;
+    if (bound->memory != NULL && bytes > bound->capacity) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "output %s has %zu bytes, it is bound to %zu", name, bytes,
+                 bound->capacity);
+    }
+    if (bound->memory == NULL && context->allocate_output != NULL) {
+        *memory = context->allocate_output(context->allocate_user, name, &view->dims, bytes);
+        if (*memory == NULL && bytes > 0) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "the caller has no %zu bytes for output %s", bytes, name);
         }
     }
     return TRM_OK;
 }
 
-trm_status trm_context_run(trm_context *context)
+static trm_status hand_over_outputs(trm_context *context)
+{
+    const trm_network *network = context->engine->plan->network;
+    for (int32_t i = 0; i < network->n_outputs; i++) {
+        trm_view view = trm_context_view(context, network->outputs[i]);
+        size_t bytes = (size_t)trm_dims_count(&view.dims) * trm_dtype_size(view.dtype);
+        void *memory;
+        context->output_dims[i] = view.dims;
+        TRM_TRY(find_memory(context, i, &view, bytes, &memory));
+        if (memory == NULL) {
+            TRM_TRY(download_output(context, i, &view, bytes));
+        } else {
+            context->output_memory[i] = memory;
+            TRM_TRY(bytes == 0 ? TRM_OK : trm_stream_copy(context->stream, memory, view.data, bytes));
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_context_start(trm_context *context)
 {
     if (context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot run: context is NULL");
@@ -209,11 +282,59 @@ trm_status trm_context_run(trm_context *context)
         }
     }
     context->has_outputs = false;
+    context->is_started = false;
     TRM_TRY(trm_context_enqueue(context));
-    TRM_TRY(download_outputs(context));
+    TRM_TRY(hand_over_outputs(context));
+    context->is_started = true;
+    return TRM_OK;
+}
+
+trm_status trm_context_finish(trm_context *context)
+{
+    if (context == NULL || !context->is_started) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot finish a run: none was started");
+    }
+    context->is_started = false;
     TRM_TRY(trm_context_wait(context));
     context->has_outputs = true;
     return context->profiling ? trm_context_collect_profile(context) : TRM_OK;
+}
+
+trm_status trm_context_run(trm_context *context)
+{
+    TRM_TRY(trm_context_start(context));
+    return trm_context_finish(context);
+}
+
+void *trm_context_stream(trm_context *context)
+{
+    bool has = context != NULL && context->engine->plan->backend != TRM_BACKEND_HOST;
+    return has ? trm_stream_native(context->stream) : NULL;
+}
+
+trm_status trm_context_bind_output(trm_context *context, const char *name, void *memory, size_t capacity)
+{
+    if (context == NULL || name == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot bind an output: context or name is NULL");
+    }
+    const trm_network *network = context->engine->plan->network;
+    for (int32_t i = 0; i < network->n_outputs; i++) {
+        if (strcmp(network->outputs[i]->name, name) == 0) {
+            context->bound_outputs[i] = (trm_context_extra){memory, memory == NULL ? 0 : capacity};
+            return TRM_OK;
+        }
+    }
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the network has no output %s", name);
+}
+
+trm_status trm_context_set_output_allocator(trm_context *context, trm_output_allocate_fn allocate, void *user)
+{
+    if (context == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set an allocator: context is NULL");
+    }
+    context->allocate_output = allocate;
+    context->allocate_user = user;
+    return TRM_OK;
 }
 
 trm_status trm_context_output(trm_context *context, const char *name, trm_dims *dims, const void **data)
@@ -228,7 +349,7 @@ trm_status trm_context_output(trm_context *context, const char *name, trm_dims *
                 TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "output %s is not there: no run has succeeded", name);
             }
             *dims = context->output_dims[i];
-            *data = context->outputs[i];
+            *data = context->output_memory[i];
             return TRM_OK;
         }
     }

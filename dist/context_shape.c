@@ -82,6 +82,9 @@ static void *tensor_address(trm_context *context, const trm_tensor *tensor)
     }
     switch (tensor->role) {
     case TRM_TENSOR_INPUT:
+        if (context->bound_inputs[tensor->index] != NULL) {
+            return (void *)(uintptr_t)context->bound_inputs[tensor->index]; /* kernels do not write inputs */
+        }
         return context->memory + plan->input_offsets[tensor->index];
     case TRM_TENSOR_CONSTANT:
         return context->engine->weights + plan->weight_offsets[tensor->index];
@@ -349,8 +352,27 @@ trm_status trm_context_shape(trm_context *context)
 
 /* ---- running ----------------------------------------------------------------------------------- */
 
+/* One by one, leaving out what is bound. */
+static trm_status upload_unbound(trm_context *context)
+{
+    const trm_plan *plan = context->engine->plan;
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        const trm_tensor *tensor = plan->network->tensors[i];
+        bool is_input = tensor->role == TRM_TENSOR_INPUT && context->bound_inputs[i] == NULL;
+        size_t bytes = plan->on_host[i] ? plan->tensor_bytes[i] : trm_dims_bytes(&context->dims[i], tensor->dtype);
+        if ((is_input || plan->on_host[i]) && bytes > 0) {
+            size_t at = plan->input_offsets[i];
+            TRM_TRY(trm_stream_upload(context->stream, context->memory + at, context->input_staging + at, bytes));
+        }
+    }
+    return TRM_OK;
+}
+
 static trm_status upload_inputs(trm_context *context)
 {
+    if (context->n_bound_inputs > 0) {
+        return upload_unbound(context);
+    }
     return trm_stream_upload(context->stream, context->memory, context->input_staging,
                              context->engine->plan->input_bytes);
 }

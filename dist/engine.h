@@ -35,8 +35,14 @@ struct trm_context {
     unsigned char *input_staging; /* host [plan->input_bytes], copied to the device at every run */
     unsigned char **outputs;      /* host [network outputs], grown at need */
     size_t *output_capacity;
-    trm_dims *output_dims; /* [network outputs] of the last run */
-    bool has_outputs;
+    trm_dims *output_dims;     /* [network outputs] of the last run */
+    const void **bound_inputs; /* [n_tensors] device memory of the caller, or NULL */
+    int32_t n_bound_inputs;
+    trm_context_extra *bound_outputs; /* [network outputs] the caller's, memory NULL where there is none */
+    void **output_memory;             /* [network outputs] where those of the last run are */
+    trm_output_allocate_fn allocate_output;
+    void *allocate_user;
+    bool has_outputs, is_started;
     trm_dims *dims;          /* [n_tensors] of the run */
     bool *input_is_set;      /* [n_tensors] */
     bool shaped;             /* dims and steps are those of the inputs that are set */

@@ -102,6 +102,28 @@ TRM_API trm_status trm_context_run(trm_context *context);
 /* Dims and host data of an output of the last run; data is valid until the next run or the context's end. Fails if the
  * last run failed or there was none. */
 TRM_API trm_status trm_context_output(trm_context *context, const char *name, trm_dims *dims, const void **data);
+/*
+ * A run in two halves: start enqueues it on the context's stream, finish waits for the results. In between the
+ * inputs must not be set. Networks whose dims depend on data are waited for within start. trm_context_run is both.
+ */
+TRM_API trm_status trm_context_start(trm_context *context);
+TRM_API trm_status trm_context_finish(trm_context *context);
+/* The backend's stream of a context, a cudaStream_t on CUDA: to order a run with other work by events, and to have
+ * start, after one run of the same dims, captured into a graph of the caller's. NULL on the host. */
+TRM_API void *trm_context_stream(trm_context *context);
+
+/*
+ * Memory of the caller on the context's device instead of the context's: an input that runs read, `data` aligned to 256
+ * bytes, until it is set or bound again; an output that runs write, NULL for the context's host memory again. It must
+ * be there until a run has finished, and capacity suffice for the dims of the run. Inputs whose elements decide dims
+ * cannot be bound: they are needed on the host. trm_context_output then gives `memory`.
+ */
+TRM_API trm_status trm_context_bind_input(trm_context *context, const char *name, trm_dims dims, const void *data);
+TRM_API trm_status trm_context_bind_output(trm_context *context, const char *name, void *memory, size_t capacity);
+/* Asked for the device memory of every output that is not bound when its dims are known, which may be late in a run;
+ * NULL from `allocate` ends the run with OUT_OF_MEMORY. A NULL `allocate` switches it off. */
+typedef void *(*trm_output_allocate_fn)(void *user, const char *output, const trm_dims *dims, size_t bytes);
+TRM_API trm_status trm_context_set_output_allocator(trm_context *context, trm_output_allocate_fn allocate, void *user);
 /* Sets all state back to zero. Inputs stay set. */
 TRM_API trm_status trm_context_reset(trm_context *context);
 

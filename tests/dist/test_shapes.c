@@ -272,6 +272,84 @@ static void bad_profiles(void **state)
     trm_network_destroy(network);
 }
 
+static void *give_memory(void *user, const char *output, const trm_dims *dims, size_t bytes)
+{
+    void **given = user;
+    assert_string_equal(output, "y");
+    assert_int_equal(bytes, (size_t)trm_dims_count(dims) * sizeof(float));
+    return given[0];
+}
+
+static void *refuse_memory(void *user, const char *output, const trm_dims *dims, size_t bytes)
+{
+    (void)user, (void)output, (void)dims, (void)bytes;
+    return NULL;
+}
+
+/* Inputs and outputs in device memory of the caller's, and runs in two halves. */
+static void memory_of_the_caller(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *b = net_input(network, "b", TRM_F32, DIMS(4));
+    net_output(network, net_binary(network, "y", TRM_ELEMENTWISE_ADD, x, b));
+    const trm_shape_bound bound = {.tensor = "x", .max = DIMS(8, 4)};
+    run r;
+    open_run(&r, network, &bound, 1);
+    trm_device *device = r.engine->world->device;
+    void *in[2], *out[2];
+    float values[32], result[32];
+    for (int i = 0; i < 2; i++) {
+        assert_ok(trm_device_alloc(device, sizeof(values), &in[i]));
+        assert_ok(trm_device_alloc(device, sizeof(values), &out[i]));
+        for (int k = 0; k < 32; k++) {
+            values[k] = (float)(100 * i + k);
+        }
+        assert_ok(trm_stream_upload(r.context->stream, in[i], values, sizeof(values)));
+        assert_ok(trm_stream_synchronize(r.context->stream));
+    }
+    set_floats(&r, "b", DIMS(4));
+    for (int round = 0; round < 4; round++) { /* alternating memory, and dims now and then */
+        int64_t n = round < 2 ? 8 : 3;
+        const void *data;
+        assert_ok(trm_context_bind_input(r.context, "x", DIMS(n, 4), in[round % 2]));
+        assert_ok(trm_context_bind_output(r.context, "y", out[round % 2], sizeof(values)));
+        assert_ok(trm_context_start(r.context));
+        assert_ok(trm_context_finish(r.context));
+        assert_dims(&r, "y", DIMS(n, 4), &data);
+        assert_ptr_equal(data, out[round % 2]);
+        assert_ok(trm_stream_download(r.context->stream, result, data, (size_t)n * 16));
+        assert_ok(trm_stream_synchronize(r.context->stream));
+        for (int k = 0; k < 4 * n; k++) {
+            assert_true(result[k] == (float)(100 * (round % 2) + k + k % 4));
+        }
+    }
+    const void *data;
+    assert_ok(trm_context_bind_output(r.context, "y", out[0], 16));
+    assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT, "has 48 bytes, it is bound to 16");
+    assert_fails(trm_context_finish(r.context), TRM_ERROR_INVALID_ARGUMENT, "none was started");
+    assert_ok(trm_context_bind_output(r.context, "y", NULL, 0));
+    assert_ok(trm_context_set_output_allocator(r.context, give_memory, &out[1]));
+    assert_ok(trm_context_run(r.context));
+    assert_dims(&r, "y", DIMS(3, 4), &data);
+    assert_ptr_equal(data, out[1]);
+    assert_ok(trm_context_set_output_allocator(r.context, refuse_memory, NULL));
+    assert_fails(trm_context_run(r.context), TRM_ERROR_OUT_OF_MEMORY, "the caller has no 48 bytes");
+    assert_ok(trm_context_set_output_allocator(r.context, NULL, NULL));
+    set_floats(&r, "x", DIMS(2, 4)); /* and back to the context's own */
+    assert_ok(trm_context_run(r.context));
+    assert_dims(&r, "y", DIMS(2, 4), &data);
+    assert_true(((const float *)data)[7] == 10);
+    assert_fails(trm_context_bind_input(r.context, "x", DIMS(2, 4), (const char *)in[0] + 4),
+                 TRM_ERROR_INVALID_ARGUMENT, "aligned to 256");
+    assert_fails(trm_context_bind_output(r.context, "x", out[0], 4), TRM_ERROR_INVALID_ARGUMENT, "no output x");
+    for (int i = 0; i < 2; i++) {
+        trm_device_free(device, in[i]);
+        trm_device_free(device, out[i]);
+    }
+    close_run(&r);
+}
+
 static int open_world(void **state)
 {
     (void)state;
@@ -302,6 +380,7 @@ int main(void)
         cmocka_unit_test(counts_of_data),
         cmocka_unit_test(profiles_say_what_is_planned),
         cmocka_unit_test(bad_profiles),
+        cmocka_unit_test(memory_of_the_caller),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }
