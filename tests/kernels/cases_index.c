@@ -277,10 +277,14 @@ static void scatter_case(kernel_case_bench *bench, trm_dtype dtype, trm_scatter_
             distinct[i] = (double)(p.i[indices.n - 1] == 0 ? i / k % x.d[0] : (i / k / x.d[0] + i) % limit);
         }
     }
-    add_data(&test, dtype, x);
+    /* Beyond the signed numbers, too, where that makes a difference. */
+    const bool large = dtype == TRM_U64 && reduction >= TRM_SCATTER_MIN;
+    kernel_case_input *data = add_data(&test, dtype, x);
+    data->high = large ? 1.8e19 : data->high;
     add_input(&test, index_type, indices, (double)-limit - 1.0, (double)limit)->values =
         reduction == TRM_SCATTER_REPLACE ? distinct : NULL;
-    add_data(&test, dtype, updates);
+    data = add_data(&test, dtype, updates);
+    data->high = large ? 1.8e19 : data->high;
     add_output(&test, dtype, x);
     kernel_case_run(bench, &test, meaning_scatter);
 }
