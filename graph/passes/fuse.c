@@ -88,6 +88,11 @@ static bool fuse_glu(trm_analysis *analysis, trm_layer *layer)
     return false;
 }
 
+static bool is_absent_or_constant(const trm_layer *layer, int32_t input)
+{
+    return input >= layer->n_inputs || layer->inputs[input] == NULL || is_constant(layer->inputs[input]);
+}
+
 /* norm(a + b) -> norm with residual, which also makes the sum */
 static bool fuse_residual(trm_analysis *analysis, trm_layer *layer)
 {
@@ -96,15 +101,16 @@ static bool fuse_residual(trm_analysis *analysis, trm_layer *layer)
     }
     trm_layer *add = layer->inputs[0]->producer;
     if (add == NULL || !is_elementwise(add, TRM_ELEMENTWISE_ADD) || analysis->touched[add->index] ||
-        !trm_analysis_same_dims(analysis, add->inputs[0], add->inputs[1]) || !is_constant(layer->inputs[1]) ||
-        (layer->n_inputs > 2 && !is_constant(layer->inputs[2]))) {
+        !trm_analysis_same_dims(analysis, add->inputs[0], add->inputs[1]) || !is_absent_or_constant(layer, 1) ||
+        !is_absent_or_constant(layer, 2)) {
         return false;
     }
     /* The operand made last is the branch that comes back to the residual stream. */
     const trm_layer *first = add->inputs[0]->producer, *second = add->inputs[1]->producer;
     bool first_is_later = first != NULL && (second == NULL || first->index > second->index);
     trm_tensor *sum = add->outputs[0];
-    trm_tensor *inputs[4] = {add->inputs[first_is_later ? 0 : 1], add->inputs[first_is_later ? 1 : 0], layer->inputs[1],
+    trm_tensor *inputs[4] = {add->inputs[first_is_later ? 0 : 1], add->inputs[first_is_later ? 1 : 0],
+                             layer->n_inputs > 1 ? layer->inputs[1] : NULL,
                              layer->n_inputs > 2 ? layer->inputs[2] : NULL};
     trm_layer_desc desc = layer->desc;
     desc.norm.residual = true;

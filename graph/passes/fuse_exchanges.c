@@ -35,7 +35,12 @@ static trm_layer *private_sum(const trm_analysis *analysis, const trm_tensor *te
  * that is left over. */
 static trm_layer *join(trm_analysis *analysis, const trm_network *network, trm_layer *norm)
 {
-    for (int32_t i = 0; norm->desc.kind == TRM_LAYER_NORM && i < (norm->desc.norm.residual ? 2 : 1); i++) {
+    const int32_t weight = norm->desc.kind == TRM_LAYER_NORM && norm->desc.norm.residual ? 2 : 1;
+    if (norm->desc.kind != TRM_LAYER_NORM || weight >= norm->n_inputs || norm->inputs[weight] == NULL ||
+        norm->inputs[0]->dtype == TRM_F64) { /* the joined layer's kernels have a weight, and f32 sums */
+        return NULL;
+    }
+    for (int32_t i = 0; i < weight; i++) {
         trm_layer *sum = private_sum(analysis, norm->inputs[i]);
         if (sum == NULL || exchanges_between(network, sum, norm)) {
             continue;

@@ -279,6 +279,19 @@ static void a_residual_add_joins_the_norm(void **state)
                "output sum\n");
 }
 
+static void a_residual_add_joins_a_norm_without_weight(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *w = net_weight(network, "w", DIMS(4, 4), 3);
+    trm_tensor *sum = net_binary(network, "sum", ADD, x, net_linear(network, "branch", x, w));
+    net_output(network, net_norm(network, "y", sum, NULL));
+    check_pass(network, fuse_before,
+               "branch: f32 [?, 4] = matmul(x, w) transpose_b\n"
+               "y: f32 [?, 4], sum: f32 [?, 4] = norm(branch, x) op=rms residual eps=0.5\n"
+               "output y\n");
+}
+
 static trm_tensor *net_all_reduce(trm_network *network, const char *name, trm_reduce_op reduce, trm_tensor *x)
 {
     trm_collective_params params = {
@@ -839,6 +852,7 @@ int main(void)
         cmocka_unit_test(equal_layers_and_constants_are_merged),
         cmocka_unit_test(outputs_pins_and_messages_are_not_merged),
         cmocka_unit_test(a_residual_add_joins_the_norm),
+        cmocka_unit_test(a_residual_add_joins_a_norm_without_weight),
         cmocka_unit_test(a_sum_over_ranks_joins_the_norm),
         cmocka_unit_test(sums_that_others_need_stay),
         cmocka_unit_test(adds_that_broadcast_do_not_join_the_norm),
