@@ -312,6 +312,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < cases.n; i++) {
         if (with.only == NULL || fnmatch(with.only, base_name(cases.paths[i]), 0) == 0) {
             cases.paths[kept++] = cases.paths[i];
+        } else {
+            free(cases.paths[i]);
         }
     }
     cases.n = kept;
@@ -324,5 +326,16 @@ int main(int argc, char **argv)
     for (size_t next = 0; next < cases.n;) {
         next = run_worker(&with, &cases, next, results);
     }
-    return report(&with, &cases, results);
+    int code = report(&with, &cases, results);
+    free(results);
+    for (size_t i = 0; i < cases.n; i++) {
+        free(cases.paths[i]);
+    }
+    free(cases.paths);
+    for (size_t i = 0; i < with.n_exclusions; i++) {
+        free(with.exclusions[i].pattern);
+        free(with.exclusions[i].reason);
+    }
+    free(with.exclusions);
+    return code;
 }
