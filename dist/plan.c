@@ -33,7 +33,7 @@ static trm_status check_exchange(const trm_collective_params *p, int32_t rank, i
     return TRM_OK;
 }
 
-static trm_status check_exchanges(const trm_plan *plan)
+trm_status trm_plan_check_exchanges(const trm_plan *plan)
 {
     for (int32_t i = 0; i < plan->network->n_layers; i++) {
         const trm_layer *layer = plan->network->layers[i];
@@ -112,7 +112,7 @@ trm_status trm_build(const trm_network *network, const trm_build_options *option
     trm_status status;
     TRM_TRY_GOTO(status, make_local_network(made, network, options), destroy);
     if (made->partition.as_written) {
-        TRM_TRY_GOTO(status, check_exchanges(made), destroy);
+        TRM_TRY_GOTO(status, trm_plan_check_exchanges(made), destroy);
     }
     TRM_TRY_GOTO(status, trm_plan_set_profiles(made, options), destroy);
     TRM_TRY_GOTO(status, trm_plan_lay_out_memory(made), destroy);
@@ -135,6 +135,25 @@ void trm_plan_destroy(trm_plan *plan)
 char *trm_plan_to_text(const trm_plan *plan)
 {
     return plan == NULL ? NULL : trm_network_to_text(plan->network);
+}
+
+const trm_network *trm_plan_network(const trm_plan *plan)
+{
+    return plan->network;
+}
+
+void trm_plan_get_info(const trm_plan *plan, trm_plan_info *info)
+{
+    *info = (trm_plan_info){plan->backend, plan->mesh, plan->rank, plan->n_profiles, plan->partition.n_collectives};
+}
+
+bool trm_plan_get_bound(const trm_plan *plan, int32_t index, trm_shape_bound *bound)
+{
+    if (index < 0 || index >= plan->n_bounds) {
+        return false;
+    }
+    *bound = plan->bounds[index];
+    return true;
 }
 
 void trm_plan_memory(const trm_plan *plan, trm_memory_plan *memory)

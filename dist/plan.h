@@ -26,6 +26,8 @@ struct trm_plan {
     trm_mesh mesh;
     int32_t rank;
     trm_arena arena;
+    trm_shape_bound *bounds; /* [n_bounds] as they were given, of inputs this rank has */
+    int32_t n_bounds;
     int32_t n_profiles;
     trm_plan_profile profiles[TRM_MAX_PROFILES];
     trm_dims *max_dims;     /* [n_tensors]; of inputs and states, the largest of each axis in any profile */
@@ -44,6 +46,8 @@ struct trm_plan {
 extern const trm_kernel_table *const trm_all_kernels[];
 extern const int32_t trm_all_kernels_count;
 
+/* Whether the collectives of a rank's network suit rank and mesh. */
+trm_status trm_plan_check_exchanges(const trm_plan *plan);
 /* Whether the bounds suit inputs and states of the caller's network. plan_memory.c */
 trm_status trm_plan_check_bounds(const trm_network *network, const trm_build_options *options);
 /* Copies the bounds into profiles. */

@@ -443,6 +443,47 @@ static void open_downwards(const trm_plan *plan, trm_plan_profile *profile, cons
     }
 }
 
+/* A copy of the values of a point of a bound, or NULL where it has none of its own. */
+static trm_status copy_values(trm_plan *plan, const trm_tensor *tensor, const trm_dims *dims, const void *values,
+                              const void **copy)
+{
+    *copy = NULL;
+    if (values == NULL) {
+        return TRM_OK;
+    }
+    size_t bytes;
+    TRM_TRY(trm_tensor_bytes(tensor, dims, &bytes));
+    void *made = trm_arena_alloc(&plan->arena, bytes > 0 ? bytes : 1);
+    if (made == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    *copy = memcpy(made, values, bytes);
+    return TRM_OK;
+}
+
+/* The bounds of inputs, for those who ask for them. */
+static trm_status keep_bounds(trm_plan *plan, const trm_build_options *options)
+{
+    plan->bounds = trm_arena_array(&plan->arena, (size_t)options->n_bounds + 1, sizeof(*plan->bounds));
+    if (plan->bounds == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    for (int32_t i = 0; i < options->n_bounds; i++) {
+        const trm_shape_bound *bound = &options->bounds[i];
+        const trm_tensor *tensor = trm_network_find_tensor(plan->network, bound->tensor);
+        if (tensor == NULL || tensor->role != TRM_TENSOR_INPUT) {
+            continue;
+        }
+        trm_shape_bound *kept = &plan->bounds[plan->n_bounds++];
+        *kept = *bound;
+        kept->tensor = tensor->name;
+        TRM_TRY(copy_values(plan, tensor, &bound->max, bound->max_values, &kept->max_values));
+        TRM_TRY(copy_values(plan, tensor, point_dims(bound, TRM_POINT_MIN), bound->min_values, &kept->min_values));
+        TRM_TRY(copy_values(plan, tensor, point_dims(bound, TRM_POINT_OPT), bound->opt_values, &kept->opt_values));
+    }
+    return TRM_OK;
+}
+
 static trm_status set_profile(trm_plan *plan, const trm_build_options *options, int32_t index)
 {
     trm_plan_profile *profile = &plan->profiles[index];
@@ -509,5 +550,5 @@ trm_status trm_plan_set_profiles(trm_plan *plan, const trm_build_options *option
     for (int32_t i = 0; i < plan->n_profiles; i++) {
         TRM_TRY(set_profile(plan, options, i));
     }
-    return TRM_OK;
+    return keep_bounds(plan, options);
 }

@@ -352,6 +352,77 @@ trm_status trm_network_add_layer(trm_network *network, const char *name, const t
     return TRM_OK;
 }
 
+trm_status trm_network_restore_output(trm_network *network, const char *name, trm_dtype dtype, trm_dims dims,
+                                      trm_tensor **tensor)
+{
+    return add_tensor(network, "tensor", name, TRM_TENSOR_ACTIVATION, dtype, dims, tensor);
+}
+
+/* Whether outputs are what the rule of the layer makes: the dims that both know are the same. */
+static trm_status check_outputs(const char *name, trm_tensor *const *outputs, int32_t n, const trm_dims *dims,
+                                const trm_dtype *dtypes)
+{
+    for (int32_t i = 0; i < n; i++) {
+        const trm_tensor *output = outputs[i];
+        bool fits = output->role == TRM_TENSOR_ACTIVATION && output->producer == NULL && output->dtype == dtypes[i] &&
+                    output->dims.n == dims[i].n;
+        for (int32_t k = 0; k < i; k++) {
+            fits = fits && outputs[k] != output;
+        }
+        for (int32_t k = 0; fits && k < dims[i].n; k++) {
+            fits = trm_dim_fits(output->dims.d[k], dims[i].d[k]);
+        }
+        if (!fits) {
+            char found[TRM_DIMS_TEXT_SIZE], expected[TRM_DIMS_TEXT_SIZE];
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "output %s of layer %s is %s %s, expected a new tensor, %s %s",
+                     output->name, name, trm_dtype_name(output->dtype), trm_dims_format(&output->dims, found),
+                     trm_dtype_name(dtypes[i]), trm_dims_format(&dims[i], expected));
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_network_restore_layer(trm_network *network, const char *name, const trm_layer_desc *desc,
+                                     trm_tensor *const *inputs, int32_t n_inputs, trm_tensor *const *outputs,
+                                     int32_t n_outputs)
+{
+    trm_dims dims[TRM_MAX_LAYER_OUTPUTS];
+    trm_dtype dtypes[TRM_MAX_LAYER_OUTPUTS];
+    TRM_TRY(check_layer_inputs(network, name, inputs, n_inputs));
+    if ((n_inputs > 0 && inputs[n_inputs - 1] == NULL) || n_outputs != trm_layer_output_count(desc)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "layer %s has %" PRId32 " outputs, expected %" PRId32, name, n_outputs,
+                 trm_layer_output_count(desc));
+    }
+    for (int32_t i = 0; i < n_inputs; i++) {
+        if (inputs[i] != NULL && inputs[i]->role == TRM_TENSOR_ACTIVATION && inputs[i]->producer == NULL) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "layer %s reads %s before a layer makes it", name, inputs[i]->name);
+        }
+    }
+    TRM_TRY(infer_declared(name, desc, inputs, n_inputs, n_outputs, dims, dtypes));
+    TRM_TRY(check_outputs(name, outputs, n_outputs, dims, dtypes));
+    TRM_TRY(reserve_layers(network));
+    trm_layer *layer = trm_arena_alloc(&network->arena, sizeof(*layer));
+    const char *copy = trm_arena_strdup(&network->arena, name);
+    if (layer == NULL || copy == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    *layer = (trm_layer){.name = copy, .desc = *desc, .n_inputs = n_inputs, .n_outputs = n_outputs};
+    for (int32_t i = 0; i < n_inputs; i++) {
+        layer->inputs[i] = inputs[i];
+    }
+    if (n_inputs > 0 && inputs[0] != NULL) {
+        trm_layer_normalize(&layer->desc, &inputs[0]->dims);
+    }
+    for (int32_t i = 0; i < n_outputs; i++) {
+        layer->outputs[i] = outputs[i];
+        outputs[i]->producer = layer;
+    }
+    layer->index = network->n_layers;
+    network->layers[network->n_layers++] = layer;
+    index_name(network, layer->name, TRM_NO_TENSOR);
+    return TRM_OK;
+}
+
 /* ---- marks ------------------------------------------------------------------------------------- */
 
 static trm_status check_member(const trm_network *network, const trm_tensor *tensor, const char *what)

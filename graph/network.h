@@ -79,6 +79,17 @@ trm_status trm_network_rename_tensor(trm_network *network, trm_tensor *tensor, c
 void trm_network_remove_layers(trm_network *network, const bool *remove);
 /* Moves layers so that each follows what it reads, keeping the order otherwise; fails on a cycle. */
 trm_status trm_network_sort(trm_network *network);
+/*
+ * A network as it was, from what a file says of it: all tensors first, outputs of layers too, then the layers in their
+ * order. Names and dims are taken as they are given; the rule of the kind must agree with them, on dims as far as both
+ * know them. A tensor whose name is taken gets another one.
+ */
+trm_status trm_network_restore_output(trm_network *network, const char *name, trm_dtype dtype, trm_dims dims,
+                                      trm_tensor **tensor);
+trm_status trm_network_restore_layer(trm_network *network, const char *name, const trm_layer_desc *desc,
+                                     trm_tensor *const *inputs, int32_t n_inputs, trm_tensor *const *outputs,
+                                     int32_t n_outputs);
+
 /* A copy that owns everything it has but the weight files. */
 trm_status trm_network_clone(const trm_network *network, trm_network **copy);
 

@@ -1,5 +1,6 @@
 /* Weights: sources, views and comparison. Reading is in weight_read.c. */
 #include <assert.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@ static void print_dims(const trm_dims *dims, char text[160])
 }
 
 /* Refuses dims whose bytes do not fit into half the address space, so that later arithmetic cannot overflow. */
-static trm_status count_elements(trm_dtype dtype, const trm_dims *dims, size_t *count)
+trm_status trm_weight_count_elements(trm_dtype dtype, const trm_dims *dims, size_t *count)
 {
     if (dims->n < 0 || dims->n > TRM_MAX_DIMS) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight with %d dimensions, expected 0 to %d", dims->n, TRM_MAX_DIMS);
@@ -66,14 +67,17 @@ static trm_status count_elements(trm_dtype dtype, const trm_dims *dims, size_t *
 trm_status trm_weight_file_open(const char *path, const char *name, trm_weight_file **file)
 {
     trm_weight_file *result = calloc(1, sizeof(*result));
-    char *copy = strdup(name);
-    if (result == NULL || copy == NULL) {
+    char *copy = strdup(name), resolved[PATH_MAX];
+    char *full = strdup(realpath(path, resolved) == NULL ? path : resolved);
+    if (result == NULL || copy == NULL || full == NULL) {
         free(result);
         free(copy);
+        free(full);
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the record of file %s", path);
     }
     atomic_init(&result->references, 1);
     result->name = copy;
+    result->path = full;
     trm_status status = trm_file_map(path, &result->mapping);
     if (status != TRM_OK) {
         trm_weight_file_release(result);
@@ -93,6 +97,7 @@ void trm_weight_file_release(trm_weight_file *file)
     if (file != NULL && atomic_fetch_sub_explicit(&file->references, 1, memory_order_acq_rel) == 1) {
         trm_file_unmap(&file->mapping);
         free(file->name);
+        free(file->path);
         free(file);
     }
 }
@@ -171,7 +176,7 @@ static trm_status create_whole(trm_weight_base *base, trm_weight **weight)
 }
 
 /* Zeros stand for padding and for every weight with no elements, whatever it was cut from. */
-static trm_status create_zeros(trm_dtype dtype, const trm_dims *dims, trm_weight **weight)
+trm_status trm_weight_zeros(trm_dtype dtype, const trm_dims *dims, trm_weight **weight)
 {
     trm_weight_base *base = create_base(TRM_WEIGHT_ZEROS, dtype, dims);
     return base == NULL ? TRM_ERROR_OUT_OF_MEMORY : create_whole(base, weight);
@@ -200,10 +205,10 @@ trm_status trm_weight_from_file(trm_weight_file *file, size_t begin, const char 
                                 const trm_dims *dims, trm_weight **weight)
 {
     size_t count;
-    TRM_TRY(count_elements(dtype, dims, &count));
+    TRM_TRY(trm_weight_count_elements(dtype, dims, &count));
     assert(begin <= file->mapping.size && count * trm_dtype_size(dtype) <= file->mapping.size - begin);
     if (count == 0) {
-        return create_zeros(dtype, dims, weight);
+        return trm_weight_zeros(dtype, dims, weight);
     }
     trm_weight_base *base = create_base(TRM_WEIGHT_STORED, dtype, dims);
     if (base == NULL) {
@@ -233,9 +238,9 @@ trm_status trm_weight_random(trm_dtype dtype, const trm_dims *dims, uint64_t see
                  (double)spread);
     }
     size_t count;
-    TRM_TRY(count_elements(dtype, dims, &count));
+    TRM_TRY(trm_weight_count_elements(dtype, dims, &count));
     if (count == 0) {
-        return create_zeros(dtype, dims, weight);
+        return trm_weight_zeros(dtype, dims, weight);
     }
     trm_weight_base *base = create_base(TRM_WEIGHT_RANDOM, dtype, dims);
     if (base == NULL) {
@@ -324,6 +329,30 @@ static trm_status fail_view(const trm_weight *weight, const char *what)
     return trm_fail(TRM_ERROR_INVALID_ARGUMENT, "weight %s: %s", source, what);
 }
 
+trm_status trm_weight_of_view(const trm_weight *weight, const trm_weight_view *view, trm_weight **result)
+{
+    return create_weight(retain_base(weight->base), view, result);
+}
+
+trm_status trm_weight_of_join(const trm_weight *const *parts, int32_t n, int32_t axis, const trm_weight_view *view,
+                              trm_weight **result)
+{
+    trm_weight **copies = create_parts(n);
+    if (copies == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        trm_status status = trm_weight_clone(parts[i], &copies[i]);
+        if (status != TRM_OK) {
+            destroy_parts(copies, i);
+            return status;
+        }
+    }
+    trm_weight_base *base = NULL;
+    TRM_TRY(join_parts(copies, n, axis, &base));
+    return create_weight(base, view, result);
+}
+
 /* ---- reshape --------------------------------------------------------------------------------------- */
 
 /* If the reshape keeps the axis of a join apart, the dims of the parts follow from the new dims. */
@@ -367,7 +396,7 @@ static trm_status reshape_parts(const trm_weight_base *base, const trm_dims *dim
 trm_status trm_weight_reshape(const trm_weight *weight, const trm_dims *dims, trm_weight **view)
 {
     size_t count;
-    TRM_TRY(count_elements(weight->base->dtype, dims, &count));
+    TRM_TRY(trm_weight_count_elements(weight->base->dtype, dims, &count));
     if (count != weight->count) {
         char from[160], to[160], what[400];
         print_dims(&weight->view.dims, from);
@@ -376,7 +405,7 @@ trm_status trm_weight_reshape(const trm_weight *weight, const trm_dims *dims, tr
         return fail_view(weight, what);
     }
     if (is_zeros(weight)) {
-        return create_zeros(weight->base->dtype, dims, view);
+        return trm_weight_zeros(weight->base->dtype, dims, view);
     }
     int32_t axis;
     if (is_join(weight) && weight->base->n_parts > 1 && find_joined_axis(weight->base, dims, &axis)) {
@@ -439,7 +468,7 @@ trm_status trm_weight_transpose(const trm_weight *weight, const int32_t *perm, t
     trm_weight_view result;
     trm_weight_view_transpose(&weight->view, perm, &result);
     if (is_zeros(weight)) {
-        return create_zeros(weight->base->dtype, &result.dims, view);
+        return trm_weight_zeros(weight->base->dtype, &result.dims, view);
     }
     return create_weight(retain_base(weight->base), &result, view);
 }
@@ -491,7 +520,7 @@ trm_status trm_weight_slice(const trm_weight *weight, int32_t axis, int64_t star
     trm_weight_view result = weight->view;
     if (is_zeros(weight) || length == 0) {
         result.dims.d[axis] = length;
-        return create_zeros(weight->base->dtype, &result.dims, view);
+        return trm_weight_zeros(weight->base->dtype, &result.dims, view);
     }
     if (is_join(weight) && weight->base->n_parts > 1) {
         return slice_parts(weight->base, axis, start, length, view);
@@ -510,7 +539,7 @@ trm_status trm_weight_slice(const trm_weight *weight, int32_t axis, int64_t star
 
 /* ---- concat ---------------------------------------------------------------------------------------- */
 
-static trm_status check_concat(const trm_weight *const *weights, int32_t n, int32_t axis)
+trm_status trm_weight_check_concat(const trm_weight *const *weights, int32_t n, int32_t axis)
 {
     if (n < 1) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot join %d weights, expected at least one", n);
@@ -543,7 +572,7 @@ static trm_status check_concat(const trm_weight *const *weights, int32_t n, int3
         }
     }
     size_t count;
-    return count_elements(weights[0]->base->dtype, &joined, &count);
+    return trm_weight_count_elements(weights[0]->base->dtype, &joined, &count);
 }
 
 static bool can_be_one(const trm_weight *a, const trm_weight *b)
@@ -561,7 +590,7 @@ static trm_status append_part(trm_weight **parts, int32_t *n, int32_t axis, trm_
     if (last != NULL && is_zeros(last) && is_zeros(part)) {
         trm_dims dims = last->view.dims;
         dims.d[axis] += part->view.dims.d[axis];
-        status = create_zeros(last->base->dtype, &dims, &longer);
+        status = trm_weight_zeros(last->base->dtype, &dims, &longer);
     } else if (last != NULL && can_be_one(last, part) && trm_weight_view_join(&last->view, &part->view, axis, &view)) {
         status = create_weight(retain_base(last->base), &view, &longer);
     } else {
@@ -578,7 +607,7 @@ static trm_status append_part(trm_weight **parts, int32_t *n, int32_t axis, trm_
 
 trm_status trm_weight_concat(const trm_weight *const *weights, int32_t n, int32_t axis, trm_weight **joined)
 {
-    TRM_TRY(check_concat(weights, n, axis));
+    TRM_TRY(trm_weight_check_concat(weights, n, axis));
     int32_t capacity = 0;
     for (int32_t i = 0; i < n; i++) {
         capacity += is_join(weights[i]) ? weights[i]->base->n_parts : 1;
@@ -605,7 +634,7 @@ trm_status trm_weight_concat(const trm_weight *const *weights, int32_t n, int32_
             for (int32_t i = 1; i < n; i++) {
                 empty.d[axis] += weights[i]->view.dims.d[axis];
             }
-            status = create_zeros(weights[0]->base->dtype, &empty, joined);
+            status = trm_weight_zeros(weights[0]->base->dtype, &empty, joined);
         } else {
             *joined = parts[0];
         }
@@ -632,13 +661,13 @@ trm_status trm_weight_pad(const trm_weight *weight, int32_t axis, int64_t length
     size_t count;
     int64_t have = dims.d[axis];
     dims.d[axis] = length;
-    TRM_TRY(count_elements(weight->base->dtype, &dims, &count));
+    TRM_TRY(trm_weight_count_elements(weight->base->dtype, &dims, &count));
     if (length == have) {
         return trm_weight_clone(weight, padded);
     }
     dims.d[axis] = length - have;
     trm_weight *zeros;
-    TRM_TRY(create_zeros(weight->base->dtype, &dims, &zeros));
+    TRM_TRY(trm_weight_zeros(weight->base->dtype, &dims, &zeros));
     const trm_weight *both[] = {weight, zeros};
     trm_status status = trm_weight_concat(both, 2, axis, padded);
     trm_weight_destroy(zeros);

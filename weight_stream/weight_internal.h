@@ -9,20 +9,15 @@
 
 #include "base/file.h"
 #include "weight_stream/weight.h"
+#include "weight_stream/weight_form.h"
 #include "weight_stream/weight_view.h"
 
 struct trm_weight_file {
     atomic_int references;
     trm_mapping mapping;
     char *name; /* for dumps and errors */
+    char *path; /* with no links in it */
 };
-
-typedef enum trm_weight_base_kind {
-    TRM_WEIGHT_STORED,
-    TRM_WEIGHT_RANDOM,
-    TRM_WEIGHT_ZEROS,
-    TRM_WEIGHT_JOINED /* one part or more */
-} trm_weight_base_kind;
 
 typedef struct trm_weight_base {
     atomic_int references;
@@ -48,5 +43,19 @@ struct trm_weight {
     size_t count; /* elements */
     trm_weight_runs runs;
 };
+
+/* ---- making weights of bases, in weight.c ---- */
+
+/* Refuses dims whose bytes do not fit into half the address space. */
+trm_status trm_weight_count_elements(trm_dtype dtype, const trm_dims *dims, size_t *count);
+/* Zeros, which also stand for every weight with no elements. */
+trm_status trm_weight_zeros(trm_dtype dtype, const trm_dims *dims, trm_weight **weight);
+/* Whether weights can be joined along an axis. */
+trm_status trm_weight_check_concat(const trm_weight *const *weights, int32_t n, int32_t axis);
+/* A weight of a view of another one's base, as the view was made. */
+trm_status trm_weight_of_view(const trm_weight *weight, const trm_weight_view *view, trm_weight **result);
+/* A view of the join of the parts as they are, not made fewer or flat; the parts stay the caller's. */
+trm_status trm_weight_of_join(const trm_weight *const *parts, int32_t n, int32_t axis, const trm_weight_view *view,
+                              trm_weight **result);
 
 #endif

@@ -78,6 +78,38 @@ typedef struct trm_memory_plan {
 } trm_memory_plan;
 TRM_API void trm_plan_memory(const trm_plan *plan, trm_memory_plan *memory);
 
+/* The rank's network after all passes: its inputs, outputs and layers. It lives with the plan, and with the engine that
+ * takes the plan over. */
+TRM_API const trm_network *trm_plan_network(const trm_plan *plan);
+
+typedef struct trm_plan_info {
+    trm_backend backend;
+    trm_mesh mesh;
+    int32_t rank, n_profiles, n_collectives;
+} trm_plan_info;
+TRM_API void trm_plan_get_info(const trm_plan *plan, trm_plan_info *info);
+/* The bounds of inputs that the plan was built with; false past the last. What they name lives with the plan. */
+TRM_API bool trm_plan_get_bound(const trm_plan *plan, int32_t index, trm_shape_bound *bound);
+
+/*
+ * Plan files. One file holds the networks of all ranks of a mesh: plans [n_plans] are those of rank 0, 1, ..., built
+ * with the same options. The same plans give the same bytes.
+ *
+ * Weights stay where they are and are named by file, place and a checksum of a sample of their bytes, files in the
+ * folder of the plan or below it relative to that; with `embed_weights` each rank's part of them is written into the
+ * plan, in the type it is computed in. Constants are always written. An existing file is replaced when all is written.
+ * Errors: INVALID_ARGUMENT (plans that do not belong together, names with control characters), IO, OUT_OF_MEMORY, and
+ * those of reading weights.
+ */
+TRM_API trm_status trm_plan_save(const trm_plan *const *plans, int32_t n_plans, bool embed_weights, const char *path);
+/*
+ * Reads the plan of a rank. Nothing of the model it was built from is opened but the weight files. What the file says
+ * is checked as a network built by hand is, and memory is planned anew.
+ * Errors: IO; INVALID_MODEL (no plan file, cut off, damaged; a weight file that has changed); UNSUPPORTED (written by
+ * another version); INVALID_ARGUMENT (there is no such rank).
+ */
+TRM_API trm_status trm_plan_load(const char *path, int32_t rank, trm_plan **plan);
+
 /* Called while weights load, from one thread: bytes done and in all, on this rank. */
 typedef void (*trm_progress_fn)(void *user, size_t done, size_t total);
 

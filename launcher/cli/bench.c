@@ -389,7 +389,7 @@ static trm_status bench(bench_command *c, bool *alike)
 
 int command_bench(const settings *all)
 {
-    if (names_onnx(all->operands[0])) {
+    if (names_network(all->operands[0])) {
         return onnx_bench_command(all);
     }
     bench_command c = {.all = all,

@@ -275,6 +275,8 @@ int command_inspect(const settings *all)
         return inspect_system(all);
     }
     const char *name = all->operands[0];
-    trm_status status = names_onnx(name) ? onnx_inspect(all, name) : inspect_model(all, name);
+    trm_status status = names_plan(name)   ? plan_inspect(all, name)
+                        : names_onnx(name) ? onnx_inspect(all, name)
+                                           : inspect_model(all, name);
     return status == TRM_OK ? 0 : print_failure(status);
 }

@@ -11,9 +11,9 @@
 const command commands_table[] = {
     {"run", COMMAND_RUN, command_run,
      "continue text with a model, or run an ONNX network once; under mpirun on many ranks",
-     "one model folder or ONNX file",
+     "one model folder, ONNX or plan file",
      "usage: trireme run MODEL [options]\n       mpirun -np 4 trireme run MODEL [options]\n"
-     "       trireme run NET.onnx --input x=in.npy --output y=out.npy [options]\n\n"
+     "       trireme run NET.onnx|NET.plan --input x=in.npy --output y=out.npy [options]\n\n"
      "Continues text with a model: a Hugging Face folder, or org/name in the local Hugging Face cache. Prompts come "
      "from\n"
      "-p and -f in this order, otherwise from stdin. One continuation is printed as it comes.\n",
@@ -22,17 +22,27 @@ const command commands_table[] = {
      "  mpirun -np 2 trireme run ./llama-3-8b -f prompt.txt --temperature 0.7 --top-p 0.9\n"},
     {"bench", COMMAND_BENCH, command_bench,
      "measure tokens per second, or runs of an ONNX network, and where the time goes",
-     "one model folder, shape or ONNX file",
+     "one model folder, shape, ONNX or plan file",
      "usage: trireme bench MODEL|SHAPE [options]\n       mpirun -np 4 trireme bench SHAPE [options]\n"
-     "       trireme bench NET.onnx [--shapes x:1x3x224x224] [options]\n\n"
+     "       trireme bench NET.onnx|NET.plan [--shapes x:1x3x224x224] [options]\n\n"
      "Measures prompts and decoding, or runs of an ONNX network with random inputs. A shape has random weights and "
      "needs no files.\n",
      "  trireme bench net.onnx --shapes x:8x3x224x224 --profile\n"
      "  trireme bench llama-3-8b --prompt-tokens 128 --tokens 256\n"
      "  mpirun -np 4 trireme bench llama-3-70b --batch 8 --profile --json\n"},
+    {"build", COMMAND_BUILD, command_build, "build an ONNX network once, for all ranks of a mesh, into a plan file",
+     "one ONNX file",
+     "usage: trireme build NET.onnx -o NET.plan [--mesh tp=2] [options]\n\n"
+     "Imports, partitions and plans a network for every rank of a mesh, and writes that into one file, which run, "
+     "bench\n"
+     "and inspect take in place of the ONNX file. Weights stay in their files unless --embed-weights is given.\n",
+     "  trireme build net.onnx -o net.plan --shapes x:8x3x224x224\n"
+     "  trireme build net.onnx --min-shapes x:1x16 --shapes x:1x128 --max-shapes x:8x512\n"
+     "  trireme build net.onnx --mesh tp=2 --embed-weights && mpirun -np 2 trireme bench net.plan\n"},
     {"inspect", COMMAND_INSPECT, command_inspect, "show a model, its networks and memory, the system, the settings",
-     "one model folder, shape or ONNX file, or system, or config",
-     "usage: trireme inspect MODEL|SHAPE|NET.onnx [options]\n       trireme inspect system\n       trireme inspect "
+     "one model folder, shape, ONNX or plan file, or system, or config",
+     "usage: trireme inspect MODEL|SHAPE|NET.onnx|NET.plan [options]\n       trireme inspect system\n       trireme "
+     "inspect "
      "config\n\n"
      "Shows a model, its network after a stage of the build, or what each rank keeps in memory; the machine and the\n"
      "libraries found; every setting and where its value comes from.\n",

@@ -1,4 +1,5 @@
-/* `trireme bench NET.onnx`: latency of a network on random or given inputs, and the time of every layer. */
+/* `trireme bench NET.onnx` and NET.plan: latency of a network on random or given inputs, and the time of every layer.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,7 +169,7 @@ static void print_json(const bench *b, const char *mesh)
         report_text(&r, j->inputs[i].port.name, j->inputs[i].fixed ? "constant" : dims);
     }
     report_close(&r);
-    report_integer(&r, "layers", trm_network_layer_count(j->network));
+    report_integer(&r, "layers", trm_network_layer_count(j->shown));
     report_number(&r, "import_seconds", j->import_seconds);
     report_number(&r, "build_seconds", j->build_seconds);
     report_integer(&r, "device_bytes_per_rank", (int64_t)j->memory.total);
@@ -208,7 +209,7 @@ static void print_table(const bench *b, const char *mesh)
     const onnx_job *j = &b->onnx;
     printf("%s on %d rank%s (%s, %s): %d layers, imported in %.2f s, built and loaded in %.2f s, %.1f MiB per rank\n",
            j->all->operands[0], j->n_ranks, j->n_ranks == 1 ? "" : "s", mesh, trm_backend_name(j->backend),
-           trm_network_layer_count(j->network), j->import_seconds, j->build_seconds, (double)j->memory.total / 0x1p20);
+           trm_network_layer_count(j->shown), j->import_seconds, j->build_seconds, (double)j->memory.total / 0x1p20);
     for (int32_t i = 0; i < j->n_inputs; i++) {
         char dims[160];
         onnx_dims_text(&j->inputs[i].dims, dims, sizeof(dims));

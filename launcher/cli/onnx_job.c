@@ -1,4 +1,4 @@
-/* An ONNX model from the settings: its inputs, its network, its engine. */
+/* An ONNX model, or a plan file, from the settings: its inputs, its network, its engine. */
 #include "launcher/cli/onnx_job.h"
 
 #include <stdlib.h>
@@ -11,6 +11,17 @@ bool names_onnx(const char *name)
 {
     size_t length = strlen(name);
     return length > 5 && strcmp(name + length - 5, ".onnx") == 0;
+}
+
+bool names_plan(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 5 && strcmp(name + length - 5, ".plan") == 0;
+}
+
+bool names_network(const char *name)
+{
+    return names_onnx(name) || names_plan(name);
 }
 
 const char *onnx_assigned(const char *assignment, const char *name)
@@ -180,8 +191,9 @@ static bool parse_dims(const char *text, const char *end, trm_dims *dims)
 }
 
 /* "x:1x3x224x224,y:5": names may have colons, so the last one counts. */
-static trm_status read_shapes(onnx_job *j, const char *text)
+static trm_status read_shapes(onnx_job *j, setting_id id, const char *text)
 {
+    const char *option = settings_table[id].name;
     while (*text != '\0') {
         size_t length = strcspn(text, ",");
         const char *end = text + length, *colon = end;
@@ -190,15 +202,39 @@ static trm_status read_shapes(onnx_job *j, const char *text)
         }
         trm_dims dims;
         if (colon == text || !parse_dims(colon + 1, end, &dims)) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--shapes has \"%.*s\", expected NAME:1x3x224x224", (int)length, text);
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--%s has \"%.*s\", expected NAME:1x3x224x224", option, (int)length,
+                     text);
         }
         onnx_input *input = find_input(j, text, (size_t)(colon - text));
         if (input == NULL) {
-            return unknown_input(j, "shapes", text, (size_t)(colon - text));
+            return unknown_input(j, option, text, (size_t)(colon - text));
         }
-        input->dims = dims;
+        *(id == SETTING_SHAPES ? &input->dims : id == SETTING_MIN_SHAPES ? &input->min : &input->max) = dims;
         input->port.has_dims = input->port.has_dims && input->port.dims.n == dims.n;
         text = end + (*end == ',');
+    }
+    return TRM_OK;
+}
+
+/* With --min-shapes or --max-shapes, what is not given of min <= usual <= max follows from what is. */
+static trm_status settle_range(onnx_input *input)
+{
+    if (input->min.n < 0 && input->max.n < 0) {
+        return TRM_OK;
+    }
+    if (input->dims.n < 0) {
+        input->dims = input->max.n >= 0 ? input->max : input->min;
+    }
+    input->max = input->max.n < 0 ? input->dims : input->max;
+    input->min = input->min.n < 0 ? input->dims : input->min;
+    bool fits = input->min.n == input->dims.n && input->max.n == input->dims.n;
+    for (int32_t i = 0; fits && i < input->dims.n; i++) {
+        fits = input->min.d[i] <= input->dims.d[i] && input->dims.d[i] <= input->max.d[i];
+    }
+    if (!fits) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "the dims of --min-shapes, --shapes and --max-shapes of input %s do not grow in this order",
+                 input->port.name);
     }
     return TRM_OK;
 }
@@ -206,8 +242,14 @@ static trm_status read_shapes(onnx_job *j, const char *text)
 static trm_status read_settings(onnx_job *j)
 {
     const settings *all = j->all;
-    for (int32_t i = 0; i < all->list_counts[SETTING_SHAPES]; i++) {
-        TRM_TRY(read_shapes(j, all->lists[SETTING_SHAPES][i]));
+    static const setting_id shapes[] = {SETTING_SHAPES, SETTING_MIN_SHAPES, SETTING_MAX_SHAPES};
+    for (size_t k = 0; k < sizeof(shapes) / sizeof(shapes[0]); k++) {
+        for (int32_t i = 0; i < all->list_counts[shapes[k]]; i++) {
+            TRM_TRY(read_shapes(j, shapes[k], all->lists[shapes[k]][i]));
+        }
+    }
+    for (int32_t i = 0; i < j->n_inputs; i++) {
+        TRM_TRY(settle_range(&j->inputs[i]));
     }
     for (int32_t i = 0; i < all->list_counts[SETTING_VALUE]; i++) {
         TRM_TRY(read_fixed(j, all->lists[SETTING_VALUE][i]));
@@ -222,6 +264,10 @@ static trm_status read_settings(onnx_job *j)
 
 trm_status onnx_open(onnx_job *j, const char *path, int32_t ranks)
 {
+    if (names_plan(path)) {
+        TRM_TRY(plan_open(j, path));
+        return read_settings(j);
+    }
     trm_status status = trm_onnx_open(path, &j->model);
     TRM_TRY(status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status);
     j->n_ranks = ranks;
@@ -237,7 +283,7 @@ trm_status onnx_open(onnx_job *j, const char *path, int32_t ranks)
         if (!trm_onnx_get_input(j->model, i, &input->port)) {
             return TRM_ERROR_OUT_OF_MEMORY;
         }
-        input->dims.n = -1; /* nobody said yet */
+        input->dims.n = input->min.n = input->max.n = -1; /* nobody said yet */
     }
     return read_settings(j);
 }
@@ -285,8 +331,24 @@ static void settle_dims(const onnx_job *j, onnx_input *input, const trm_onnx_nam
     }
 }
 
+/* The dims an input has in the network: -1 where they may differ from run to run. */
+static trm_dims network_dims(const onnx_input *input)
+{
+    trm_dims dims = input->dims;
+    for (int32_t i = 0; input->max.n >= 0 && i < dims.n; i++) {
+        dims.d[i] = input->min.d[i] == input->max.d[i] ? dims.d[i] : -1;
+    }
+    return dims;
+}
+
 trm_status onnx_build(onnx_job *j, bool open)
 {
+    if (j->plan != NULL) {
+        for (int32_t i = 0; i < j->n_inputs; i++) {
+            plan_settle_dims(j, &j->inputs[i]);
+        }
+        return TRM_OK;
+    }
     double began = wall_seconds();
     trm_onnx_named_dim dims[MAX_LIST];
     static char names[MAX_LIST][64];
@@ -302,7 +364,7 @@ trm_status onnx_build(onnx_job *j, bool open)
             settle_dims(j, input, dims, options.n_dims);
         }
         if (!input->fixed && input->dims.n >= 0) {
-            shapes[options.n_inputs++] = (trm_onnx_input_dims){input->port.name, input->dims};
+            shapes[options.n_inputs++] = (trm_onnx_input_dims){input->port.name, network_dims(input)};
         }
     }
     options.values = j->values;
@@ -312,6 +374,7 @@ trm_status onnx_build(onnx_job *j, bool open)
     options.n_ranks = j->n_ranks;
     trm_status status = trm_onnx_build_network(j->model, &options, &j->network);
     free(shapes);
+    j->shown = j->network;
     j->import_seconds = wall_seconds() - began;
     return status;
 }
@@ -324,7 +387,21 @@ trm_status onnx_plan(onnx_job *j, int32_t rank, trm_stage_fn on_stage, void *use
     options.rank = rank;
     options.on_stage = on_stage;
     options.stage_user = user;
-    TRM_TRY(trm_build(j->network, &options, plan));
+    trm_shape_bound *bounds = calloc((size_t)j->n_inputs + 1, sizeof(*bounds));
+    if (bounds == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d bounds", j->n_inputs);
+    }
+    for (int32_t i = 0; i < j->n_inputs; i++) {
+        const onnx_input *input = &j->inputs[i];
+        if (input->max.n >= 0 && !input->fixed) {
+            bounds[options.n_bounds++] =
+                (trm_shape_bound){.tensor = input->port.name, .max = input->max, .min = input->min, .opt = input->dims};
+        }
+    }
+    options.bounds = bounds;
+    trm_status status = trm_build(j->network, &options, plan);
+    free(bounds);
+    TRM_TRY(status);
     trm_plan_memory(*plan, &j->memory);
     return TRM_OK;
 }
@@ -332,8 +409,11 @@ trm_status onnx_plan(onnx_job *j, int32_t rank, trm_stage_fn on_stage, void *use
 trm_status onnx_load(onnx_job *j)
 {
     double began = wall_seconds();
-    trm_plan *plan = NULL;
-    TRM_TRY(trm_world_all_ok(j->job.world, onnx_plan(j, trm_world_rank(j->job.world), NULL, NULL, &plan)));
+    trm_plan *plan = j->plan;
+    if (plan == NULL) {
+        TRM_TRY(trm_world_all_ok(j->job.world, onnx_plan(j, trm_world_rank(j->job.world), NULL, NULL, &plan)));
+    }
+    j->plan = NULL;
     TRM_TRY(trm_engine_create(plan, j->job.world, NULL, NULL, &j->engine));
     TRM_TRY(trm_world_all_ok(j->job.world, trm_context_create(j->engine, &j->context)));
     j->build_seconds = wall_seconds() - began;
@@ -384,7 +464,12 @@ trm_status onnx_fill_inputs(onnx_job *j, uint64_t seed)
         if (input->data == NULL) {
             TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu elements for input %s", count, input->port.name);
         }
-        fill(input->dtype, count, &state, input->data);
+        const void *values = plan_values(j, input);
+        if (values != NULL) {
+            memcpy(input->data, values, count * trm_dtype_size(input->dtype));
+        } else {
+            fill(input->dtype, count, &state, input->data);
+        }
     }
     return TRM_OK;
 }
@@ -409,6 +494,7 @@ void onnx_close(onnx_job *j)
 {
     trm_context_destroy(j->context);
     trm_engine_destroy(j->engine);
+    trm_plan_destroy(j->plan);
     trm_network_destroy(j->network);
     for (int32_t i = 0; i < j->n_inputs; i++) {
         if (!j->inputs[i].from_file) {

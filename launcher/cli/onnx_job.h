@@ -1,5 +1,5 @@
 /*
- * What the commands share for ONNX models: the model and its network from the settings, the inputs, the engine.
+ * What the commands share for ONNX models and plan files: the network from the settings, the inputs, the engine.
  */
 #ifndef TRM_LAUNCHER_CLI_ONNX_JOB_H
 #define TRM_LAUNCHER_CLI_ONNX_JOB_H
@@ -11,7 +11,8 @@
 /* An input of the network: from a file, or random. */
 typedef struct onnx_input {
     trm_onnx_port port;
-    trm_dims dims;
+    trm_dims dims;     /* with --min-shapes or --max-shapes: the usual ones */
+    trm_dims min, max; /* build; n -1: not given */
     trm_dtype dtype;
     void *data;     /* [dims]; NULL until it is read or made */
     bool from_file; /* --input names a file for it */
@@ -22,8 +23,10 @@ typedef struct onnx_job {
     job job;
     const settings *all;
     trm_onnx *model;
-    trm_network *network;
-    onnx_input *inputs; /* [n_inputs] in the order of the model */
+    trm_network *network;     /* of an ONNX model */
+    trm_plan *plan;           /* of a plan file, until the engine takes it over */
+    const trm_network *shown; /* the one of the two there is, to tell outputs and layers from */
+    onnx_input *inputs;       /* [n_inputs] in the order of the model */
     int32_t n_inputs;
     trm_onnx_fixed_value *values; /* [n_values] of --value */
     int32_t n_values;
@@ -38,10 +41,13 @@ typedef struct onnx_job {
     trm_memory_plan memory;
 } onnx_job;
 
-/* Whether an operand names an ONNX file. */
+/* Whether an operand names an ONNX file, a plan file, one of the two. */
 bool names_onnx(const char *name);
+bool names_plan(const char *name);
+bool names_network(const char *name);
 
-/* Opens the model and reads --input, --value, --shapes and --dim. `ranks`: of the mesh. */
+/* Opens the model, or the plan file of this rank, and reads --input, --value, --shapes and --dim. `ranks`: of the mesh.
+ */
 trm_status onnx_open(onnx_job *j, const char *path, int32_t ranks);
 /* Builds the network: dims of inputs are those of files and --shapes; one that nobody gives is 1, with a warning, or
  * stays unknown where `open` allows it. */
@@ -65,5 +71,15 @@ const char *onnx_assigned(const char *assignment, const char *name);
 int onnx_run_command(const settings *all);
 int onnx_bench_command(const settings *all);
 trm_status onnx_inspect(const settings *all, const char *path);
+
+/* ---- plan files, in plan_job.c ---- */
+
+/* Loads this rank's plan and takes inputs, mesh and backend from it. */
+trm_status plan_open(onnx_job *j, const char *path);
+/* Dims of inputs that nobody gave: the usual ones of the plan's first profile. */
+void plan_settle_dims(const onnx_job *j, onnx_input *input);
+/* Values that the plan was built for, for an input that decides dims; NULL if there are none for its dims. */
+const void *plan_values(const onnx_job *j, const onnx_input *input);
+trm_status plan_inspect(const settings *all, const char *path);
 
 #endif

@@ -1,4 +1,4 @@
-/* `trireme run NET.onnx`: one run on given inputs; outputs into files, or a summary of each. */
+/* `trireme run NET.onnx` and NET.plan: one run on given inputs; outputs into files, or a summary of each. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,7 @@ typedef struct output {
 
 static trm_status read_output(onnx_job *j, int32_t index, output *to)
 {
-    const trm_tensor *tensor = trm_network_output(j->network, index);
+    const trm_tensor *tensor = trm_network_output(j->shown, index);
     *to = (output){.name = trm_tensor_name(tensor), .dtype = trm_tensor_dtype(tensor), .count = 1};
     TRM_TRY(trm_context_output(j->context, to->name, &to->dims, &to->data));
     for (int32_t i = 0; i < to->dims.n; i++) {
@@ -130,8 +130,8 @@ static trm_status check_outputs(const onnx_job *j)
     for (int32_t i = 0; i < j->all->list_counts[SETTING_OUTPUT]; i++) {
         const char *text = j->all->lists[SETTING_OUTPUT][i];
         bool known = false;
-        for (int32_t k = 0; k < trm_network_output_count(j->network); k++) {
-            const char *file = onnx_assigned(text, trm_tensor_name(trm_network_output(j->network, k)));
+        for (int32_t k = 0; k < trm_network_output_count(j->shown); k++) {
+            const char *file = onnx_assigned(text, trm_tensor_name(trm_network_output(j->shown, k)));
             known = known || (file != NULL && file[0] != '\0');
         }
         if (!known) {
@@ -152,7 +152,7 @@ static trm_status show_outputs(onnx_job *j)
         report_open(&r, "outputs", '[');
     }
     trm_status status = TRM_OK;
-    for (int32_t i = 0; i < trm_network_output_count(j->network) && status == TRM_OK; i++) {
+    for (int32_t i = 0; i < trm_network_output_count(j->shown) && status == TRM_OK; i++) {
         output o;
         status = read_output(j, i, &o);
         const char *file = status == TRM_OK ? file_of(j->all, o.name) : NULL;

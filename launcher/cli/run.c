@@ -381,7 +381,7 @@ static trm_status run(run_command *c, bool *alike)
 
 int command_run(const settings *all)
 {
-    if (names_onnx(all->operands[0])) {
+    if (names_network(all->operands[0])) {
         return onnx_run_command(all);
     }
     for (int32_t i = 0; i < all->list_counts[SETTING_STOP]; i++) {

@@ -15,6 +15,7 @@
 
 #define ALL          COMMAND_ALL
 #define JOB          (COMMAND_RUN | COMMAND_BENCH)
+#define MODELS       (COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT)
 #define LARGE        1e15
 #define CONFIG_LIMIT ((size_t)1 << 20)
 
@@ -60,8 +61,8 @@ const setting settings_table[SETTING_COUNT] = {
                        "print the network after import, passes, partition or final"},
     [SETTING_RANK] = {"rank", 0, SETTING_INTEGER, COMMAND_INSPECT, 0, TRM_MAX_RANKS - 1, "0", "R", "Report",
                       "whose network and memory to show"},
-    [SETTING_RANKS] = {"ranks", 0, SETTING_INTEGER, COMMAND_INSPECT, 1, TRM_MAX_RANKS, "1", "N", "Report",
-                       "how many ranks to plan for"},
+    [SETTING_RANKS] = {"ranks", 0, SETTING_INTEGER, COMMAND_INSPECT | COMMAND_BUILD, 1, TRM_MAX_RANKS, "1", "N",
+                       "Report", "how many ranks to plan for"},
     [SETTING_MEMORY_PLAN] = {"memory-plan", 0, SETTING_FLAG, COMMAND_INSPECT, 0, 0, NULL, NULL, "Report",
                              "what each rank keeps in memory"},
     [SETTING_INPUT] = {"input", 0, SETTING_LIST, JOB, 0, 0, NULL, "NAME=FILE", "ONNX",
@@ -70,9 +71,17 @@ const setting settings_table[SETTING_COUNT] = {
                         "write an output to a .npy file; may be given several times"},
     [SETTING_SHAPES] = {"shapes", 0, SETTING_LIST, ALL, 0, 0, NULL, "NAME:DIMS", "ONNX",
                         "dims of inputs, such as x:1x3x224x224,y:1x5"},
+    [SETTING_MIN_SHAPES] = {"min-shapes", 0, SETTING_LIST, COMMAND_BUILD, 0, 0, NULL, "NAME:DIMS", "ONNX",
+                            "smallest dims of inputs; --shapes are then the usual ones"},
+    [SETTING_MAX_SHAPES] = {"max-shapes", 0, SETTING_LIST, COMMAND_BUILD, 0, 0, NULL, "NAME:DIMS", "ONNX",
+                            "largest dims of inputs; --shapes are then the usual ones"},
     [SETTING_VALUE] = {"value", 0, SETTING_LIST, ALL, 0, 0, NULL, "NAME=FILE", "ONNX",
                        "make an input a constant of the network, from a .npy or .pb file"},
     [SETTING_DIM] = {"dim", 0, SETTING_LIST, ALL, 0, 0, NULL, "NAME=N", "ONNX", "a named dimension, such as batch=4"},
+    [SETTING_OUT] = {"out", 'o', SETTING_TEXT, COMMAND_BUILD, 0, 0, NULL, "FILE", "ONNX",
+                     "the plan file to write; default: NET.plan for NET.onnx"},
+    [SETTING_EMBED_WEIGHTS] = {"embed-weights", 0, SETTING_FLAG, COMMAND_BUILD, 0, 0, NULL, NULL, "ONNX",
+                               "write the weights into the plan instead of where they are found"},
     [SETTING_ITERATIONS] = {"iterations", 0, SETTING_INTEGER, COMMAND_BENCH, 1, 1e9, "10", "N", "ONNX",
                             "at least so many timed runs"},
     [SETTING_DURATION] = {"duration", 0, SETTING_NUMBER, COMMAND_BENCH, 0, 1e6, "3", "SECONDS", "ONNX",
@@ -85,13 +94,13 @@ const setting settings_table[SETTING_COUNT] = {
                         "CUDA device; -1 is the rank's number on its machine"},
     [SETTING_MESH] = {"mesh", 0, SETTING_TEXT, ALL, 0, 0, NULL, "AXES", "Machine",
                       "how ranks divide the work, such as tp=4 or tp=2,pp=2; default: all on tp"},
-    [SETTING_DTYPE] = {"dtype", 0, SETTING_TEXT, ALL, 0, 0, "auto", "TYPE", "Machine",
+    [SETTING_DTYPE] = {"dtype", 0, SETTING_TEXT, MODELS, 0, 0, "auto", "TYPE", "Machine",
                        "f32, f16 or bf16 to compute in; auto: the weights' type on cuda, f32 on the host"},
-    [SETTING_CONTEXT] = {"context", 'c', SETTING_INTEGER, ALL, 0, LARGE, "0", "N", "Machine",
+    [SETTING_CONTEXT] = {"context", 'c', SETTING_INTEGER, MODELS, 0, LARGE, "0", "N", "Machine",
                          "tokens per sequence, prompt included; 0: the model's, as far as memory goes"},
     [SETTING_SEQUENCES] = {"sequences", 0, SETTING_INTEGER, COMMAND_RUN | COMMAND_INSPECT, 0, 4096, "0", "N", "Machine",
                            "sequences at a time; 0: as many as there are prompts, up to 16"},
-    [SETTING_STEP_TOKENS] = {"step-tokens", 0, SETTING_INTEGER, ALL, 0, INT32_MAX, "0", "N", "Machine",
+    [SETTING_STEP_TOKENS] = {"step-tokens", 0, SETTING_INTEGER, MODELS, 0, INT32_MAX, "0", "N", "Machine",
                              "tokens of prompts in one step; 0: 8192 on cuda, 512 on the host"},
     [SETTING_NO_TUNE] = {"no-tune", 0, SETTING_FLAG, JOB, 0, 0, NULL, NULL, "Machine",
                          "take a likely algorithm for each product instead of timing several"},
@@ -229,9 +238,9 @@ static trm_status unknown_option(const char *typed, const char *name, unsigned c
     int32_t elsewhere = find_by_name(name, strlen(name), ALL);
     if (elsewhere >= 0) {
         unsigned owners = settings_table[elsewhere].commands;
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is not for this command but for%s%s%s", typed,
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is not for this command but for%s%s%s%s", typed,
                  (owners & COMMAND_RUN) != 0 ? " run" : "", (owners & COMMAND_BENCH) != 0 ? " bench" : "",
-                 (owners & COMMAND_INSPECT) != 0 ? " inspect" : "");
+                 (owners & COMMAND_INSPECT) != 0 ? " inspect" : "", (owners & COMMAND_BUILD) != 0 ? " build" : "");
     }
     const char *nearest = settings_nearest(name, command);
     if (nearest != NULL) {

@@ -53,7 +53,10 @@ foreign 'cublas' '^kernels/cuda/'
 foreign '(cjson|cJSON)' '^base/json\.c$'
 foreign 'pcre2' '^launcher/text/'
 foreign 'utf8proc' '^launcher/text/'
-foreign '(onnx\.pb-c|protobuf-c)' '^graph/import/onnx/'
+foreign 'onnx\.pb-c' '^graph/import/onnx/'
+foreign 'plan_file\.pb-c' '^dist/plan_'
+foreign 'protobuf-c' '^(graph/import/onnx/|dist/plan_)'
+foreign 'xxhash' '^dist/plan_'
 
 # Public headers: the C standard's small ones and our own.
 while IFS=: read -r file line include; do

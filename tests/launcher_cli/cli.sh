@@ -190,7 +190,7 @@ case_sampling() { # how tokens are chosen and where they end
 case_options() { # help, suggestions, completion
     shows "usage: trireme COMMAND" 0 --help
     shows "trireme " 0 --version
-    for command in run bench inspect completion; do
+    for command in run bench build inspect completion; do
         shows "usage: trireme $command" 0 $command --help
         grep -q -- '--help' "$work/out" || complain "$command --help lists no options"
     done
@@ -204,15 +204,15 @@ case_options() { # help, suggestions, completion
     fails 2 "top-p is \"3\", expected a number from 1e-09 to 1 (--top-p)" 0 run "$model" --top-p 3
     refused 2 "dtype is \"int3\", expected auto, f32, f16 or bf16 (--dtype)" run "$model" -p a --dtype int3
     fails 2 "backend is \"tpu\"" 0 run "$model" -p a --backend tpu
-    fails 2 "run needs one model folder or ONNX file, found 0 arguments" 0 run
-    fails 2 "run needs one model folder or ONNX file, found 2 arguments" 0 run "$model" "$model"
-    fails 2 "bench needs one model folder, shape or ONNX file" 0 bench
+    fails 2 "run needs one model folder, ONNX or plan file, found 0 arguments" 0 run
+    fails 2 "run needs one model folder, ONNX or plan file, found 2 arguments" 0 run "$model" "$model"
+    fails 2 "bench needs one model folder, shape, ONNX or plan file" 0 bench
     fails 2 "inspect needs one model" 0 inspect
     fails 2 "stop text 2 is empty" 0 run "$model" -p a --stop x --stop ""
     fails 2 "completion is asked for \"tcsh\", expected bash, zsh or fish" 0 completion tcsh
     fails 2 "completion needs one of bash, zsh, fish, found 0 arguments" 0 completion
     fails 1 "cannot open $work/absent.txt" 0 run "$model" -f "$work/absent.txt"
-    for command in run bench inspect; do # the manual page has every option, and no other
+    for command in run bench build inspect; do # the manual page has every option, and no other
         start 0 $command --help
         grep -oE '^ {2}(-., | {4})--[a-z-]+' "$work/out" | grep -oE -- '--.*' >>"$work/options"
     done
@@ -556,6 +556,73 @@ case_failing_ranks() { # a rank dies in the middle of the text
 npy() {
     printf '\x93NUMPY\x01\x00v\x00%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': ($1), }"
     for ((i = 0; i < $3; i++)); do printf "$2"; done
+}
+
+case_plans() { # networks built once, into plan files
+    local corpus=$source/tests/fuzz/corpus/onnx ranks count=0
+    cp "$corpus/matmul_2d" "$work/product.onnx"
+    npy "3, 4" '\x00\x00\x80\x3f' 12 >"$work/a.npy" # ones
+    npy "4, 3" '\x00\x00\x00\x40' 12 >"$work/b.npy" # twos
+    npy "3, 3" '\x00\x00\x00\x41' 9 >"$work/expected.npy"
+    local inputs=(--input "a=$work/a.npy" --input "b=$work/b.npy")
+    for ranks in 1 2; do
+        rm -f "$work/c.npy" "$work/moved.onnx"
+        shows "host, $ranks rank" 0 build "$work/product.onnx" --mesh tp=$ranks -o "$work/net.plan"
+        mv "$work/product.onnx" "$work/moved.onnx" # not looked at again
+        shows "c f32 3x3: min 8, mean 8, max 8, written to" $ranks run "$work/net.plan" "${inputs[@]}" --output "c=$work/c.npy"
+        cmp -s "$work/c.npy" "$work/expected.npy" || complain "a plan on $ranks ranks: c.npy is not what was expected"
+        start $ranks bench "$work/net.plan" --duration 0.05 --warm-up 0 --profile --json
+        [ $code = 0 ] || complain "bench of a plan on $ranks ranks: exit code $code: $(head -3 "$work/err")"
+        value profile.0.layer c
+        value mesh tp=$ranks
+        mv "$work/moved.onnx" "$work/product.onnx"
+    done
+    shows "mesh tp=2; rank 1: " 0 inspect "$work/net.plan" --rank 1
+    fails 2 "net.plan: the plan is for a mesh of 2 ranks, there is none for rank 2" 0 inspect "$work/net.plan" --rank 2
+    fails 2 "the plan is for a mesh of 2 ranks, the world has 1" 0 run "$work/net.plan" "${inputs[@]}"
+    fails 2 "rank 2: net.plan: the plan is for a mesh of 2 ranks" 3 run "$work/net.plan" "${inputs[@]}"
+    fails 2 "mesh is \"dp=2\", the plan was built for \"tp=2\"" 2 run "$work/net.plan" "${inputs[@]}" --mesh dp=2
+    fails 2 "--value is for building a plan" 2 run "$work/net.plan" --value "a=$work/a.npy"
+    fails 2 "expected final: a plan file has no other stage" 0 inspect "$work/net.plan" --after import
+    # Dims that differ from run to run: the usual ones where none are given.
+    start 0 build "$work/product.onnx" --min-shapes a:1x4 --shapes a:3x4 --max-shapes a:8x4 --json
+    value plan "$work/product.plan"
+    shows "a f32 ?x4, profile 0: 1x4, 3x4, 8x4" 0 inspect "$work/product.plan"
+    start 0 inspect "$work/product.plan" --json
+    value profiles 1
+    for rows in 1 3 8; do
+        start 0 bench "$work/product.plan" --shapes a:${rows}x4 --duration 0 --warm-up 0 --iterations 1 --json
+        value inputs.a ${rows}x4
+    done
+    shows "  a f32 3x4, random" 0 bench "$work/product.plan" --duration 0 --warm-up 0 --iterations 1
+    start 0 bench "$work/product.plan" --shapes a:9x4
+    [ $code = 2 ] || complain "dims past a plan's bounds: exit code $code: $(cat "$work/err")"
+    fails 2 "of input a do not grow in this order" 0 build "$work/product.onnx" --min-shapes a:2x4 --max-shapes a:1x4
+    # Every network that can be imported is the same from its plan.
+    for model in "$corpus"/*; do
+        cp "$model" "$work/any.onnx"
+        rm -f "$work/any.plan"
+        start 0 build "$work/any.onnx" --quiet
+        [ $code = 0 ] || continue
+        count=$((count + 1))
+        cp "$work/any.plan" "$work/again.plan"
+        start 0 build "$work/any.onnx" --quiet
+        cmp -s "$work/any.plan" "$work/again.plan" || complain "$model: two builds have different bytes"
+        start 0 inspect "$work/any.plan" --after final
+        sed 's/= weight any.onnx:/= weight /' "$work/out" >"$work/from-plan"
+        start 0 inspect "$work/any.onnx" --after final
+        sed 's/= weight any.onnx:/= weight /' "$work/out" | diff -q - "$work/from-plan" >/dev/null || complain "$model: the plan has another network"
+    done
+    [ $count -ge 30 ] || complain "only $count networks could be built"
+    # Damaged files, and files that are none.
+    head -c 200 "$work/net.plan" >"$work/short.plan"
+    fails 3 "short.plan: the plan file has 200 bytes, expected" 0 inspect "$work/short.plan"
+    echo "plan" >"$work/text.plan"
+    fails 3 "text.plan is no plan file" 0 bench "$work/text.plan"
+    fails 3 "cannot open $work/none.plan" 0 run "$work/none.plan"
+    fails 2 "build takes a .onnx file" 0 build "$work/net.plan"
+    fails 2 "expected a name that ends in .plan" 0 build "$work/product.onnx" -o "$work/net.engine"
+    fails 3 "cannot open $work/none.onnx" 0 build "$work/none.onnx"
 }
 
 case_onnx() { # ONNX models: run once, measured, shown

@@ -1,0 +1,299 @@
+/* Plan files: `trireme build`, what `trireme inspect` shows of one, and how the other commands take one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "launcher/cli/commands.h"
+#include "launcher/cli/onnx_job.h"
+#include "launcher/cli/report.h"
+
+/* ---- plans in place of models -------------------------------------------------------------------------- */
+
+/* What is decided when a plan is built cannot be given when it is run. */
+static trm_status check_settings(const onnx_job *j, const trm_plan_info *info)
+{
+    static const setting_id decided[] = {SETTING_VALUE, SETTING_DIM};
+    for (size_t i = 0; i < sizeof(decided) / sizeof(decided[0]); i++) {
+        if (j->all->list_counts[decided[i]] > 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--%s is for building a plan, not for running one",
+                     settings_table[decided[i]].name);
+        }
+    }
+    const char *mesh = settings_text(j->all, SETTING_MESH);
+    if (mesh != NULL) {
+        trm_mesh wanted;
+        char has[64];
+        TRM_TRY(trm_mesh_parse(mesh, j->n_ranks, &wanted));
+        trm_mesh_format(&info->mesh, has, sizeof(has));
+        if (memcmp(&wanted, &info->mesh, sizeof(wanted)) != 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "mesh is \"%s\", the plan was built for \"%s\"", mesh, has);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status load(const char *path, int32_t rank, trm_plan **plan)
+{
+    trm_status status = trm_plan_load(path, rank, plan);
+    return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
+}
+
+trm_status plan_open(onnx_job *j, const char *path)
+{
+    double began = wall_seconds();
+    trm_plan_info info;
+    TRM_TRY(load(path, j->job.world == NULL ? 0 : trm_world_rank(j->job.world), &j->plan));
+    trm_plan_get_info(j->plan, &info);
+    trm_plan_memory(j->plan, &j->memory);
+    j->shown = trm_plan_network(j->plan);
+    j->mesh = info.mesh;
+    j->backend = info.backend;
+    j->n_ranks = j->job.world == NULL ? 1 : trm_world_size(j->job.world);
+    TRM_TRY(check_settings(j, &info));
+    int32_t n = trm_network_input_count(j->shown);
+    j->inputs = calloc((size_t)n + 1, sizeof(*j->inputs));
+    if (j->inputs == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d inputs", n);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        const trm_tensor *tensor = trm_network_input(j->shown, i);
+        onnx_input *input = &j->inputs[j->n_inputs++];
+        input->port = (trm_onnx_port){.name = trm_tensor_name(tensor),
+                                      .type = trm_dtype_name(trm_tensor_dtype(tensor)),
+                                      .dtype = trm_tensor_dtype(tensor),
+                                      .has_dims = true,
+                                      .dims = trm_tensor_dims(tensor)};
+        input->dims.n = input->min.n = input->max.n = -1;
+    }
+    j->import_seconds = wall_seconds() - began;
+    return TRM_OK;
+}
+
+/* The bound of an input in the first profile. */
+static bool find_bound(const trm_plan *plan, const char *name, trm_shape_bound *bound)
+{
+    for (int32_t i = 0; trm_plan_get_bound(plan, i, bound); i++) {
+        if (bound->profile == 0 && strcmp(bound->tensor, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void plan_settle_dims(const onnx_job *j, onnx_input *input)
+{
+    trm_shape_bound bound;
+    if (input->dims.n >= 0) {
+        return;
+    }
+    input->dims = input->port.dims;
+    if (find_bound(j->plan, input->port.name, &bound)) {
+        input->dims = bound.opt.n > 0 ? bound.opt : bound.max;
+    }
+}
+
+const void *plan_values(const onnx_job *j, const onnx_input *input)
+{
+    trm_shape_bound bound;
+    if (j->plan == NULL || !find_bound(j->plan, input->port.name, &bound)) {
+        return NULL;
+    }
+    const void *values = bound.opt_values != NULL ? bound.opt_values : bound.max_values;
+    const trm_dims *dims = bound.opt_values != NULL && bound.opt.n > 0 ? &bound.opt : &bound.max;
+    bool same = dims->n == input->dims.n;
+    for (int32_t i = 0; same && i < dims->n; i++) {
+        same = dims->d[i] == input->dims.d[i];
+    }
+    return same ? values : NULL;
+}
+
+/* ---- build --------------------------------------------------------------------------------------------- */
+
+/* As many ranks as --ranks says, or else as --mesh makes. */
+static int32_t count_ranks(const settings *all)
+{
+    int32_t ranks = (int32_t)settings_integer(all, SETTING_RANKS);
+    const char *mesh = settings_text(all, SETTING_MESH);
+    bool given = strcmp(all->origins[SETTING_RANKS], "default") != 0;
+    trm_mesh found;
+    for (int32_t n = 1; !given && mesh != NULL && n <= TRM_MAX_RANKS; n++) {
+        if (trm_mesh_parse(mesh, n, &found) == TRM_OK) {
+            return n;
+        }
+    }
+    return ranks;
+}
+
+static void print_built(const onnx_job *j, const char *path, const trm_plan_info *info, double seconds)
+{
+    char mesh[64];
+    trm_mesh_format(&j->mesh, mesh, sizeof(mesh));
+    if (settings_flag(j->all, SETTING_JSON)) {
+        report r;
+        report_begin(&r, stdout);
+        report_text(&r, "plan", path);
+        report_text(&r, "backend", trm_backend_name(j->backend));
+        report_integer(&r, "ranks", j->n_ranks);
+        report_text(&r, "mesh", mesh);
+        report_integer(&r, "collectives", info->n_collectives);
+        report_integer(&r, "device_bytes_per_rank", (int64_t)j->memory.total);
+        report_number(&r, "import_seconds", j->import_seconds);
+        report_number(&r, "build_seconds", seconds);
+        report_end(&r);
+    } else if (!settings_flag(j->all, SETTING_QUIET)) {
+        printf("%s: %s, %d rank%s (%s), %d collectives, %.1f MiB per rank; imported in %.2f s, built in %.2f s\n", path,
+               trm_backend_name(j->backend), j->n_ranks, j->n_ranks == 1 ? "" : "s", mesh, info->n_collectives,
+               (double)j->memory.total / 0x1p20, j->import_seconds, seconds);
+    }
+}
+
+static trm_status build(onnx_job *j, const char *path)
+{
+    const settings *all = j->all;
+    char beside[4096];
+    const char *out = settings_text(all, SETTING_OUT);
+    if (!names_onnx(path)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "build takes a .onnx file, found %s", path);
+    }
+    if (out == NULL) {
+        int length = (int)strlen(path) - 5;
+        if ((size_t)snprintf(beside, sizeof(beside), "%.*s.plan", length, path) >= sizeof(beside)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the path of the plan is too long");
+        }
+        out = beside;
+    } else if (!names_plan(out)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "out is \"%s\", expected a name that ends in .plan", out);
+    }
+    TRM_TRY(onnx_open(j, path, count_ranks(all)));
+    TRM_TRY(onnx_build(j, false));
+    trm_plan *plans[TRM_MAX_RANKS] = {NULL};
+    trm_status status = TRM_OK;
+    double began = wall_seconds();
+    for (int32_t rank = 0; rank < j->n_ranks && status == TRM_OK; rank++) {
+        status = onnx_plan(j, rank, NULL, NULL, &plans[rank]);
+    }
+    if (status == TRM_OK) {
+        status =
+            trm_plan_save((const trm_plan *const *)plans, j->n_ranks, settings_flag(all, SETTING_EMBED_WEIGHTS), out);
+    }
+    if (status == TRM_OK) {
+        trm_plan_info info;
+        trm_plan_get_info(plans[0], &info);
+        print_built(j, out, &info, wall_seconds() - began);
+    }
+    for (int32_t rank = 0; rank < j->n_ranks; rank++) {
+        trm_plan_destroy(plans[rank]);
+    }
+    return status;
+}
+
+int command_build(const settings *all)
+{
+    if (!is_first_rank()) { /* one process builds for all ranks */
+        return 0;
+    }
+    onnx_job j = {.all = all};
+    trm_status status = build(&j, all->operands[0]);
+    int code = status == TRM_OK ? 0 : print_failure(status);
+    onnx_close(&j);
+    return code;
+}
+
+/* ---- inspect ------------------------------------------------------------------------------------------- */
+
+static void print_range(const trm_plan *plan, const trm_tensor *tensor)
+{
+    char dims[160], least[160], usual[160], most[160];
+    trm_dims known = trm_tensor_dims(tensor);
+    trm_shape_bound bound;
+    onnx_dims_text(&known, dims, sizeof(dims));
+    printf("  %s %s %s", trm_tensor_name(tensor), trm_dtype_name(trm_tensor_dtype(tensor)), dims);
+    for (int32_t i = 0; trm_plan_get_bound(plan, i, &bound); i++) {
+        if (strcmp(bound.tensor, trm_tensor_name(tensor)) == 0) {
+            onnx_dims_text(bound.min.n > 0 ? &bound.min : &bound.max, least, sizeof(least));
+            onnx_dims_text(bound.opt.n > 0 ? &bound.opt : &bound.max, usual, sizeof(usual));
+            onnx_dims_text(&bound.max, most, sizeof(most));
+            printf(", profile %d: %s, %s, %s", bound.profile, least, usual, most);
+        }
+    }
+    printf("\n");
+}
+
+static void print_plan(const char *path, const trm_plan *plan)
+{
+    const trm_network *network = trm_plan_network(plan);
+    trm_plan_info info;
+    trm_memory_plan m;
+    char mesh[64];
+    trm_plan_get_info(plan, &info);
+    trm_plan_memory(plan, &m);
+    trm_mesh_format(&info.mesh, mesh, sizeof(mesh));
+    printf("%s: %s, mesh %s; rank %d: %d layers, %d collectives, %d profile%s\n", path, trm_backend_name(info.backend),
+           mesh, info.rank, trm_network_layer_count(network), info.n_collectives, info.n_profiles,
+           info.n_profiles == 1 ? "" : "s");
+    printf("inputs\n");
+    for (int32_t i = 0; i < trm_network_input_count(network); i++) {
+        print_range(plan, trm_network_input(network, i));
+    }
+    printf("outputs\n");
+    for (int32_t i = 0; i < trm_network_output_count(network); i++) {
+        print_range(plan, trm_network_output(network, i));
+    }
+    printf("%.3f MiB: weights %.3f, state %.3f, activations %.3f, workspace %.3f\n", (double)m.total / 0x1p20,
+           (double)m.weights / 0x1p20, (double)m.state / 0x1p20, (double)m.activations / 0x1p20,
+           (double)m.workspace / 0x1p20);
+}
+
+static void report_plan(const char *path, const trm_plan *plan, const char *text)
+{
+    trm_plan_info info;
+    trm_memory_plan m;
+    char mesh[64];
+    report r;
+    trm_plan_get_info(plan, &info);
+    trm_plan_memory(plan, &m);
+    trm_mesh_format(&info.mesh, mesh, sizeof(mesh));
+    report_begin(&r, stdout);
+    report_text(&r, "plan", path);
+    report_text(&r, "backend", trm_backend_name(info.backend));
+    report_text(&r, "mesh", mesh);
+    report_integer(&r, "rank", info.rank);
+    report_integer(&r, "layers", trm_network_layer_count(trm_plan_network(plan)));
+    report_integer(&r, "collectives", info.n_collectives);
+    report_integer(&r, "profiles", info.n_profiles);
+    report_open(&r, "memory", '{');
+    report_integer(&r, "weights", (int64_t)m.weights);
+    report_integer(&r, "state", (int64_t)m.state);
+    report_integer(&r, "activations", (int64_t)m.activations);
+    report_integer(&r, "workspace", (int64_t)m.workspace);
+    report_integer(&r, "total", (int64_t)m.total);
+    report_close(&r);
+    report_text(&r, "network", text);
+    report_end(&r);
+}
+
+trm_status plan_inspect(const settings *all, const char *path)
+{
+    trm_plan *plan = NULL;
+    const char *stage = settings_text(all, SETTING_AFTER);
+    if (stage != NULL && strcmp(stage, "final") != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "after is \"%s\", expected final: a plan file has no other stage (%s)",
+                 stage, all->origins[SETTING_AFTER]);
+    }
+    TRM_TRY(load(path, (int32_t)settings_integer(all, SETTING_RANK), &plan));
+    char *text = stage == NULL ? NULL : trm_plan_to_text(plan);
+    if (stage != NULL && text == NULL) {
+        trm_plan_destroy(plan);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the text of a network");
+    }
+    if (settings_flag(all, SETTING_JSON)) {
+        report_plan(path, plan, text);
+    } else if (text != NULL) {
+        fputs(text, stdout);
+    } else {
+        print_plan(path, plan);
+    }
+    trm_free(text);
+    trm_plan_destroy(plan);
+    return TRM_OK;
+}

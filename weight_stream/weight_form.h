@@ -1,0 +1,46 @@
+/*
+ * A weight as data, for files that keep it: what its base is, and which elements of that it shows.
+ *
+ * A form taken from a weight gives an equal weight back. Forms may come from files: whatever they say, a weight made of
+ * one shows elements of its base alone.
+ */
+#ifndef TRM_WEIGHT_STREAM_WEIGHT_FORM_H
+#define TRM_WEIGHT_STREAM_WEIGHT_FORM_H
+
+#include "weight_stream/weight.h"
+#include "weight_stream/weight_view.h"
+
+typedef enum trm_weight_base_kind {
+    TRM_WEIGHT_STORED,
+    TRM_WEIGHT_RANDOM,
+    TRM_WEIGHT_ZEROS,
+    TRM_WEIGHT_JOINED /* one part or more */
+} trm_weight_base_kind;
+
+typedef struct trm_weight_form {
+    trm_weight_base_kind kind;
+    trm_dtype dtype;
+    trm_dims dims; /* of the base; of ZEROS and JOINED not looked at when a weight is made */
+    trm_weight_view view;
+    /* STORED */
+    trm_weight_file *file;
+    size_t begin; /* byte of the file */
+    const char *name;
+    /* RANDOM */
+    uint64_t seed;
+    float mean, spread;
+    /* JOINED */
+    int32_t axis, n_parts;
+    const trm_weight *const *parts; /* [n_parts] */
+} trm_weight_form;
+
+/* Everything in the form lives as long as the weight. */
+void trm_weight_get_form(const trm_weight *weight, trm_weight_form *form);
+/* INVALID_MODEL for a form that no weight has. */
+trm_status trm_weight_from_form(const trm_weight_form *form, trm_weight **weight);
+
+/* The path of a file, with no links in it, and the name it has in dumps. */
+const char *trm_weight_file_path(const trm_weight_file *file);
+const char *trm_weight_file_name(const trm_weight_file *file);
+
+#endif
