@@ -220,6 +220,14 @@ static trm_status build_engine(conformance_world *world, const trm_network *netw
     }
     trm_plan *plan;
     TRM_TRY(trm_build(network, &options, &plan));
+    const char *path = getenv("TRM_TEST_PLAN_FILE"); /* runs what comes back from a plan file */
+    if (path != NULL) {
+        const trm_plan *written = plan;
+        trm_status status = trm_plan_save(&written, 1, false, path);
+        trm_plan_destroy(plan);
+        TRM_TRY(status);
+        TRM_TRY(trm_plan_load(path, 0, &plan));
+    }
     return trm_engine_create(plan, world->world, NULL, NULL, engine);
 }
 
