@@ -1,0 +1,409 @@
+/*
+ * The kernels of a step of one token, each alone: products of one row in the shapes of Llama models and of their
+ * shards, norms, GLUs, rotary embeddings, attention over a cache, the choice of the largest logit.
+ *
+ *   bench_decode [--json] [--host] [--only TEXT]
+ *
+ * A kernel runs in a captured chain of calls that rotate through as many copies of what it reads as do not fit into the
+ * caches together, up to 64: vectors of a few KiB are warm, as a step finds them. Figures are medians of several
+ * launches, with the time that a launch itself takes in them. The roof is what a plain kernel reads on an H200. With
+ * --host the same on the host backend, not captured and with one copy: whether the program works, not how fast the host
+ * is. Exits 1 on an error.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "kernels/kernel.h"
+#include "kernels/random.h"
+#include "kernels/sample.h"
+
+#define ROOF_GBS   4550.0
+#define COLD_BYTES ((size_t)512 << 20) /* of copies: several times the caches */
+#define LAUNCHES   7
+#define BLOCK      16 /* keys per block of the cache */
+
+typedef struct bench {
+    trm_backend backend;
+    trm_device *device;
+    trm_stream *stream;
+    trm_event *start, *end;
+    const char *only; /* part of a name, or NULL */
+    bool json, first;
+} bench;
+
+/* One kernel's work: a layer, and which of its inputs there are copies of. */
+typedef struct problem {
+    char name[64];
+    trm_layer_desc layer;
+    trm_kernel_call call;
+    uint32_t copied; /* bit i: input i has `copies` copies, one behind the other */
+    int32_t copies;
+    size_t bytes; /* read and written by a call */
+    const trm_kernel *kernel;
+    trm_sample_args sample; /* of no layer: if logits are set */
+} problem;
+
+static size_t bytes_of(const trm_view *view)
+{
+    return (size_t)trm_dims_count(&view->dims) * trm_dtype_size(view->dtype);
+}
+
+static trm_status add_view(const bench *b, trm_view *view, trm_dtype dtype, trm_dims dims, int32_t copies)
+{
+    *view = (trm_view){NULL, dtype, dims};
+    TRM_TRY(trm_device_alloc(b->device, bytes_of(view) * (size_t)copies, &view->data));
+    trm_random_fill_args fill = {.to = {view->data, dtype, {1, {trm_dims_count(&dims) * copies}}}, .spread = 1.0f};
+    fill.seed = (uint64_t)(uintptr_t)view;
+    fill.strides[0] = 1;
+    return dtype == TRM_I32 ? TRM_OK : trm_random_fill(b->stream, &fill);
+}
+
+static trm_status add_integers(const bench *b, trm_view *view, trm_dims dims, const int32_t *values)
+{
+    TRM_TRY(add_view(b, view, TRM_I32, dims, 1));
+    TRM_TRY(trm_stream_upload(b->stream, view->data, values, bytes_of(view)));
+    return trm_stream_synchronize(b->stream);
+}
+
+static void free_problem(const bench *b, problem *p)
+{
+    for (int32_t i = 0; i < p->call.n_inputs; i++) {
+        trm_device_free(b->device, p->call.inputs[i].data);
+    }
+    for (int32_t i = 0; i < p->call.n_outputs; i++) {
+        trm_device_free(b->device, p->call.outputs[i].data);
+    }
+    trm_device_free(b->device, p->call.workspace);
+    trm_device_free(b->device, p->sample.logits);
+    trm_device_free(b->device, p->sample.tokens);
+    trm_device_free(b->device, p->sample.workspace);
+}
+
+/* Call number i of the chain. */
+static trm_status enqueue(const bench *b, const problem *p, int32_t i)
+{
+    if (p->sample.logits != NULL) {
+        trm_sample_args sample = p->sample;
+        sample.logits += (int64_t)(i % p->copies) * sample.vocab;
+        return trm_sample(b->stream, &sample);
+    }
+    trm_kernel_call call = p->call;
+    for (int32_t k = 0; k < call.n_inputs; k++) {
+        if ((p->copied >> k & 1) != 0) {
+            call.inputs[k].data = (char *)call.inputs[k].data + bytes_of(&call.inputs[k]) * (size_t)(i % p->copies);
+        }
+    }
+    return p->kernel->run(&call);
+}
+
+static int compare_floats(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+    return x < y ? -1 : x > y;
+}
+
+static trm_status launch(const bench *b, const problem *p, trm_graph_exec *exec, int32_t calls)
+{
+    if (exec != NULL) {
+        return trm_graph_exec_launch(exec, b->stream);
+    }
+    for (int32_t i = 0; i < calls; i++) {
+        TRM_TRY(enqueue(b, p, i));
+    }
+    return TRM_OK;
+}
+
+static trm_status capture(const bench *b, const problem *p, int32_t calls, trm_graph_exec **exec)
+{
+    TRM_TRY(trm_stream_begin_capture(b->stream));
+    trm_status run = launch(b, p, NULL, calls), end = trm_stream_end_capture(b->stream, exec);
+    return run != TRM_OK ? run : end;
+}
+
+/* Median milliseconds of one call. */
+static trm_status time_calls(const bench *b, const problem *p, int32_t calls, float *milliseconds)
+{
+    float times[LAUNCHES];
+    trm_graph_exec *exec = NULL;
+    trm_status status = b->backend == TRM_BACKEND_CUDA ? capture(b, p, calls, &exec) : TRM_OK;
+    for (int32_t i = -1; status == TRM_OK && i < LAUNCHES; i++) { /* the first is not counted */
+        float time = 0.0f;
+        TRM_TRY_GOTO(status, trm_event_record(b->start, b->stream), done);
+        TRM_TRY_GOTO(status, launch(b, p, exec, calls), done);
+        TRM_TRY_GOTO(status, trm_event_record(b->end, b->stream), done);
+        TRM_TRY_GOTO(status, trm_event_synchronize(b->end), done);
+        TRM_TRY_GOTO(status, trm_event_elapsed_ms(b->start, b->end, &time), done);
+        if (i >= 0) {
+            times[i] = time / (float)calls;
+        }
+    }
+    if (status == TRM_OK) {
+        qsort(times, LAUNCHES, sizeof(times[0]), compare_floats);
+        *milliseconds = times[LAUNCHES / 2];
+    }
+done:
+    trm_graph_exec_destroy(exec);
+    return status;
+}
+
+static void report(bench *b, const problem *p, float milliseconds)
+{
+    const char *kernel = p->kernel != NULL ? p->kernel->name : "sample";
+    const double rate = (double)p->bytes / (double)milliseconds * 1e-6;
+    if (b->json) {
+        printf("%s  {\"name\": \"%s\", \"kernel\": \"%s\", \"bytes\": %zu, \"microseconds\": %.2f, "
+               "\"gb_per_s\": %.0f, \"of_roof\": %.3f}",
+               b->first ? "" : ",\n", p->name, kernel, p->bytes, (double)milliseconds * 1e3, rate, rate / ROOF_GBS);
+    } else {
+        printf("%-38s %-18s %12zu %9.2f %8.0f %6.1f %%\n", p->name, kernel, p->bytes, (double)milliseconds * 1e3, rate,
+               rate / ROOF_GBS * 100.0);
+    }
+    fflush(stdout);
+    b->first = false;
+}
+
+/* Runs a problem whose tensors are there, and frees it. */
+static trm_status run_problem(bench *b, problem *p, trm_status made)
+{
+    static const trm_kernel_table *const tables[] = {&trm_cuda_kernels, &trm_host_kernels, &trm_attention_kernels};
+    float milliseconds = 0.0f;
+    trm_status status = made;
+    TRM_TRY_GOTO(status, status, done);
+    if (p->sample.logits == NULL) {
+        p->call.layer = &p->layer;
+        p->call.stream = b->stream;
+        p->kernel = trm_kernel_find(tables, 3, b->backend, &p->call);
+        if (p->kernel == NULL) {
+            status = trm_fail(TRM_ERROR_UNSUPPORTED, "%s has no kernel", p->name);
+            goto done;
+        }
+        p->call.workspace_size = p->kernel->workspace != NULL ? p->kernel->workspace(&p->call) : 0;
+        TRM_TRY_GOTO(status, trm_device_alloc(b->device, p->call.workspace_size, &p->call.workspace), done);
+        if (p->kernel->tune != NULL) {
+            TRM_TRY_GOTO(status, p->kernel->tune(&p->call), done);
+        }
+    }
+    TRM_TRY_GOTO(status, enqueue(b, p, 0), done); /* outside of the capture first: code is loaded then */
+    TRM_TRY_GOTO(status, trm_stream_synchronize(b->stream), done);
+    TRM_TRY_GOTO(status, time_calls(b, p, b->backend == TRM_BACKEND_CUDA ? 64 : 1, &milliseconds), done);
+    report(b, p, milliseconds);
+done:
+    free_problem(b, p);
+    return status;
+}
+
+/* Whether to run a problem of this name; sets it up. */
+static bool begin(const bench *b, problem *p, const char *name, size_t read)
+{
+    memset(p, 0, sizeof(*p));
+    snprintf(p->name, sizeof(p->name), "%s", name);
+    p->copies = b->backend == TRM_BACKEND_CUDA ? (int32_t)(COLD_BYTES / read) + 1 : 1;
+    p->copies = p->copies > 64 ? 64 : p->copies;
+    return b->only == NULL || strstr(name, b->only) != NULL;
+}
+
+typedef struct product_shape {
+    const char *name;
+    int64_t n, k;
+    bool head;
+} product_shape;
+
+static const product_shape products[] = {
+    {"8B qkv", 6144, 4096, false},         {"8B o", 4096, 4096, false},
+    {"8B gate+up", 28672, 4096, false},    {"8B down", 4096, 14336, false},
+    {"8B head", 128256, 4096, true},       {"8B qkv of 2", 3072, 4096, false},
+    {"8B o of 2", 4096, 2048, false},      {"8B gate+up of 2", 14336, 4096, false},
+    {"8B down of 2", 4096, 7168, false},   {"8B qkv of 4", 1536, 4096, false},
+    {"8B o of 4", 4096, 1024, false},      {"8B gate+up of 4", 7168, 4096, false},
+    {"8B down of 4", 4096, 3584, false},   {"70B qkv of 2", 5120, 8192, false},
+    {"70B o of 2", 8192, 4096, false},     {"70B gate+up of 2", 28672, 8192, false},
+    {"70B down of 2", 8192, 14336, false}, {"70B qkv of 4", 2560, 8192, false},
+    {"70B o of 4", 8192, 2048, false},     {"70B gate+up of 4", 14336, 8192, false},
+    {"70B down of 4", 8192, 7168, false},  {"1B qkv", 3072, 2048, false},
+    {"1B o", 2048, 2048, false},           {"1B gate+up", 16384, 2048, false},
+    {"1B down", 2048, 8192, false},        {"1B head", 128256, 2048, true},
+};
+
+static trm_status make_product(const bench *b, const product_shape *s, problem *p)
+{
+    p->layer.kind = TRM_LAYER_MATMUL;
+    p->layer.matmul = (trm_matmul_params){.transpose_b = true, .out = s->head ? TRM_F32 : TRM_BF16};
+    p->call.n_inputs = 2;
+    p->call.n_outputs = 1;
+    p->call.constants = p->copied = 1u << 1;
+    TRM_TRY(add_view(b, &p->call.inputs[0], TRM_BF16, (trm_dims){2, {1, s->k}}, 1));
+    TRM_TRY(add_view(b, &p->call.inputs[1], TRM_BF16, (trm_dims){2, {s->n, s->k}}, p->copies));
+    TRM_TRY(add_view(b, &p->call.outputs[0], p->layer.matmul.out, (trm_dims){2, {1, s->n}}, 1));
+    p->bytes = bytes_of(&p->call.inputs[0]) + bytes_of(&p->call.inputs[1]) + bytes_of(&p->call.outputs[0]);
+    return TRM_OK;
+}
+
+/* Norm with the residual addition, GLU, rotary embedding. */
+static trm_status make_pointwise(const bench *b, trm_layer_kind kind, int64_t n, problem *p)
+{
+    const int32_t position = 300;
+    const trm_dims vector = {2, {1, n}};
+    p->layer.kind = kind;
+    p->call.n_outputs = 1;
+    if (kind == TRM_LAYER_NORM) {
+        p->layer.norm = (trm_norm_params){.op = TRM_NORM_RMS, .residual = true, .eps = 1e-5f};
+        p->call.n_inputs = 3;
+        p->call.n_outputs = 2;
+        TRM_TRY(add_view(b, &p->call.inputs[1], TRM_BF16, vector, p->copies));
+        TRM_TRY(add_view(b, &p->call.inputs[2], TRM_BF16, (trm_dims){1, {n}}, p->copies));
+        TRM_TRY(add_view(b, &p->call.outputs[1], TRM_BF16, vector, 1));
+        p->copied = 7;
+    } else if (kind == TRM_LAYER_GLU) {
+        p->layer.glu.activation = TRM_ACTIVATION_SILU;
+        p->call.n_inputs = 1;
+        p->copied = 1;
+        TRM_TRY(add_view(b, &p->call.inputs[0], TRM_BF16, (trm_dims){2, {1, 2 * n}}, p->copies));
+    } else {
+        p->layer.rope = (trm_rope_params){.rotary_dim = 128, .magnitude = 1.0f};
+        p->call.n_inputs = 3;
+        p->copied = 1;
+        TRM_TRY(add_view(b, &p->call.inputs[0], TRM_BF16, (trm_dims){3, {1, n / 128, 128}}, p->copies));
+        TRM_TRY(add_integers(b, &p->call.inputs[1], (trm_dims){1, {1}}, &position));
+        TRM_TRY(add_view(b, &p->call.inputs[2], TRM_F32, (trm_dims){1, {64}}, 1));
+    }
+    if (kind == TRM_LAYER_NORM) {
+        TRM_TRY(add_view(b, &p->call.inputs[0], TRM_BF16, vector, p->copies));
+    }
+    TRM_TRY(add_view(b, &p->call.outputs[0], TRM_BF16, kind == TRM_LAYER_ROPE ? p->call.inputs[0].dims : vector, 1));
+    for (int32_t i = 0; i < p->call.n_inputs; i++) {
+        p->bytes += bytes_of(&p->call.inputs[i]);
+    }
+    for (int32_t i = 0; i < p->call.n_outputs; i++) {
+        p->bytes += bytes_of(&p->call.outputs[i]);
+    }
+    return TRM_OK;
+}
+
+/* One query per head over `keys` keys; the copies are of the cache. */
+static trm_status make_attention(const bench *b, int32_t keys, int32_t heads, int32_t kv_heads, int32_t dim, problem *p)
+{
+    const int32_t columns = (keys + BLOCK - 1) / BLOCK, starts[2] = {0, 1};
+    const trm_dims own = {3, {1, kv_heads, dim}}, cache = {4, {columns, BLOCK, kv_heads, dim}};
+    trm_view *inputs = p->call.inputs;
+    p->layer.kind = TRM_LAYER_ATTENTION;
+    p->layer.attention = (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT};
+    p->call.n_inputs = TRM_ATTENTION_VALUE_CACHE + 1;
+    p->call.n_outputs = 1;
+    p->copied = 1u << TRM_ATTENTION_KEY_CACHE | 1u << TRM_ATTENTION_VALUE_CACHE;
+    TRM_TRY(add_view(b, &inputs[TRM_ATTENTION_Q], TRM_BF16, (trm_dims){3, {1, heads, dim}}, 1));
+    TRM_TRY(add_view(b, &inputs[TRM_ATTENTION_K], TRM_BF16, own, 1));
+    TRM_TRY(add_view(b, &inputs[TRM_ATTENTION_V], TRM_BF16, own, 1));
+    TRM_TRY(add_view(b, &p->call.outputs[0], TRM_BF16, (trm_dims){3, {1, heads, dim}}, 1));
+    TRM_TRY(add_integers(b, &inputs[TRM_ATTENTION_SEQUENCE_STARTS], (trm_dims){1, {2}}, starts));
+    TRM_TRY(add_integers(b, &inputs[TRM_ATTENTION_SEQUENCE_LENGTHS], (trm_dims){1, {1}}, &keys));
+    int32_t *table = calloc((size_t)columns, sizeof(*table));
+    if (table == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a table of %d blocks", columns);
+    }
+    for (int32_t i = 0; i < columns; i++) {
+        table[i] = columns - 1 - i;
+    }
+    trm_status status = add_integers(b, &inputs[TRM_ATTENTION_BLOCK_TABLE], (trm_dims){2, {1, columns}}, table);
+    free(table);
+    TRM_TRY(status);
+    TRM_TRY(add_view(b, &inputs[TRM_ATTENTION_KEY_CACHE], TRM_BF16, cache, p->copies));
+    TRM_TRY(add_view(b, &inputs[TRM_ATTENTION_VALUE_CACHE], TRM_BF16, cache, p->copies));
+    p->bytes = (size_t)keys * (size_t)kv_heads * (size_t)dim * 4;
+    return TRM_OK;
+}
+
+static trm_status make_sample(const bench *b, int64_t vocab, problem *p)
+{
+    trm_view logits = {NULL, TRM_F32, {0}};
+    void *memory;
+    TRM_TRY(add_view(b, &logits, TRM_F32, (trm_dims){2, {1, vocab}}, p->copies));
+    p->sample = (trm_sample_args){.logits = logits.data, .rows = 1, .vocab = vocab, .greedy_only = true};
+    TRM_TRY(trm_device_alloc(b->device, sizeof(int32_t), &memory));
+    p->sample.tokens = memory;
+    TRM_TRY(trm_device_alloc(b->device, trm_sample_workspace(b->stream, 1, vocab), &p->sample.workspace));
+    p->bytes = bytes_of(&logits);
+    return TRM_OK;
+}
+
+static trm_status run_all(bench *b)
+{
+    static const struct {
+        const char *name;
+        trm_layer_kind kind;
+        int64_t n;
+    } pointwise[] = {{"norm of 4096 + residual", TRM_LAYER_NORM, 4096},
+                     {"norm of 8192 + residual", TRM_LAYER_NORM, 8192},
+                     {"glu of 14336", TRM_LAYER_GLU, 14336},
+                     {"rope, 32 heads of 128", TRM_LAYER_ROPE, 4096},
+                     {"rope, 8 heads of 128", TRM_LAYER_ROPE, 1024}};
+    static const int32_t lengths[] = {256, 2048, 8192, 32768};
+    problem p;
+    for (size_t i = 0; i < sizeof(products) / sizeof(products[0]); i++) {
+        if (begin(b, &p, products[i].name, (size_t)(products[i].n * products[i].k) * 2)) {
+            TRM_TRY(run_problem(b, &p, make_product(b, &products[i], &p)));
+        }
+    }
+    for (size_t i = 0; i < sizeof(pointwise) / sizeof(pointwise[0]); i++) {
+        if (begin(b, &p, pointwise[i].name, (size_t)pointwise[i].n * 2)) {
+            TRM_TRY(run_problem(b, &p, make_pointwise(b, pointwise[i].kind, pointwise[i].n, &p)));
+        }
+    }
+    for (size_t i = 0; i < 2 * sizeof(lengths) / sizeof(lengths[0]); i++) {
+        const int32_t keys = lengths[i / 2], dim = i % 2 == 0 ? 128 : 64;
+        char name[64];
+        snprintf(name, sizeof(name), "attention, %d keys, 8 heads of %d", keys, dim);
+        if (begin(b, &p, name, (size_t)keys * 8 * (size_t)dim * 2)) {
+            TRM_TRY(run_problem(b, &p, make_attention(b, keys, 32, 8, dim, &p)));
+        }
+    }
+    if (begin(b, &p, "largest of 128256 logits", (size_t)128256 * 4)) {
+        TRM_TRY(run_problem(b, &p, make_sample(b, 128256, &p)));
+    }
+    return TRM_OK;
+}
+
+static trm_status open_and_run(bench *b)
+{
+    TRM_TRY(trm_device_open(b->backend, 0, 1, &b->device));
+    TRM_TRY(trm_stream_create(b->device, &b->stream));
+    TRM_TRY(trm_event_create(b->device, &b->start));
+    TRM_TRY(trm_event_create(b->device, &b->end));
+    if (b->json) {
+        printf("[\n");
+    } else {
+        printf("%-38s %-18s %12s %9s %8s %8s\n", "work", "kernel", "bytes", "us", "GB/s", "of roof");
+    }
+    TRM_TRY(run_all(b));
+    if (b->json) {
+        printf("\n]\n");
+    }
+    return TRM_OK;
+}
+
+int main(int argc, char **argv)
+{
+    bench b = {.backend = TRM_BACKEND_CUDA, .first = true};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0) {
+            b.json = true;
+        } else if (strcmp(argv[i], "--host") == 0) {
+            b.backend = TRM_BACKEND_HOST;
+        } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
+            b.only = argv[++i];
+        } else {
+            fprintf(stderr, "usage: bench_decode [--json] [--host] [--only TEXT]\n");
+            return 2;
+        }
+    }
+    trm_status status = open_and_run(&b);
+    if (status != TRM_OK) {
+        fprintf(stderr, "bench_decode: %s\n", trm_last_error());
+    }
+    trm_event_destroy(b.start);
+    trm_event_destroy(b.end);
+    trm_stream_destroy(b.stream);
+    trm_device_close(b.device);
+    return status == TRM_OK ? 0 : 1;
+}
