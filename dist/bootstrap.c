@@ -124,6 +124,13 @@ trm_status trm_bootstrap_all_ok(trm_bootstrap *bootstrap, trm_status mine)
     return TRM_OK;
 }
 
+trm_status trm_bootstrap_status(const trm_bootstrap *bootstrap, trm_status mine)
+{
+    const trm_notice *notice = &bootstrap->transport->notice;
+    bool told = notice->status != TRM_OK && notice->rank != bootstrap->transport->rank;
+    return told ? (trm_status)notice->status : mine;
+}
+
 /* Over MPI the rank that failed first ends the job, once all know; we only make sure that it does end. Over TCP every
  * rank ends itself, but not before all know: the end of this one is not to be taken for the cause. */
 static void await_end(trm_transport *transport, double seconds)

@@ -23,6 +23,8 @@ trm_status trm_bootstrap_gather(trm_bootstrap *bootstrap, const void *mine, size
 /* Whether every rank succeeded; else every rank gets the status of the first that failed, with its cause. Collective.
  */
 trm_status trm_bootstrap_all_ok(trm_bootstrap *bootstrap, trm_status mine);
+/* The status of a failure: that of the peer that told us of its own, else `mine`. */
+trm_status trm_bootstrap_status(const trm_bootstrap *bootstrap, trm_status mine);
 /* Tells the peers of this rank's failure, or waits for the rank that told us of its own, and ends the job. */
 void trm_bootstrap_abort(trm_bootstrap *bootstrap, trm_status status);
 

@@ -283,6 +283,9 @@ trm_status trm_world_open(const trm_world_options *options, trm_world **world)
 close_world:
     trm_topology_close(topology);
     if (status != TRM_OK) {
+        if (w->bootstrap != NULL) { /* a peer that was done with opening may have failed while we were not */
+            status = trm_bootstrap_status(w->bootstrap, status);
+        }
         trm_world_close(w);
         return status;
     }
