@@ -109,19 +109,21 @@ static void generation_ends_where_it_should(void **state)
     (void)state;
     static transcript t;
     trm_generator *generator = make_generator(TRM_F32, 2, 0);
-    trm_request psalm = {.prompt = psalm_23, .n_prompt = PROMPT, .max_tokens = 250, .sampling = TRM_SAMPLING_INIT};
+    const int64_t prompt = test_is_brief() ? books[2].n - 2 : PROMPT;
+    trm_request psalm = {.prompt = psalm_23, .n_prompt = prompt, .max_tokens = 250, .sampling = TRM_SAMPLING_INIT};
     t = (transcript){0};
     assert_ok(trm_generate(generator, &psalm, 1, take, &t, NULL));
     assert_int_equal(psalm.finish, TRM_FINISH_STOP);
-    assert_int_equal(psalm.n_generated, books[2].n - PROMPT);
+    assert_int_equal(psalm.n_generated, books[2].n - prompt);
 
     psalm.ignore_eos = true;
-    psalm.max_tokens = books[2].n - PROMPT + 1;
+    psalm.max_tokens = books[2].n - prompt + 1;
     t = (transcript){0};
     assert_ok(trm_generate(generator, &psalm, 1, take, &t, NULL));
     assert_int_equal(psalm.finish, TRM_FINISH_LENGTH);
     assert_int_equal(t.tokens[0][psalm.n_generated - 1], 1);
 
+    psalm.n_prompt = PROMPT;
     psalm.max_tokens = 250;
     t = (transcript){.stop_after = 2};
     assert_ok(trm_generate(generator, &psalm, 1, take, &t, NULL));
