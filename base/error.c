@@ -58,6 +58,7 @@ const char *trm_status_name(trm_status status)
         [TRM_ERROR_OUT_OF_MEMORY] = "out of memory",
         [TRM_ERROR_LOST_RANK] = "lost rank",
         [TRM_ERROR_CANCELLED] = "cancelled",
+        [TRM_ERROR_BUSY] = "busy",
     };
     if ((unsigned)status >= sizeof(names) / sizeof(names[0])) {
         return "unknown status";
@@ -84,6 +85,7 @@ int trm_status_exit_code(trm_status status)
     case TRM_ERROR_INTERNAL:
     case TRM_ERROR_IO:
     case TRM_ERROR_CANCELLED:
+    case TRM_ERROR_BUSY:
         break;
     }
     return 1;

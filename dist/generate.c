@@ -10,12 +10,13 @@
 /* A request while it runs. */
 typedef struct active {
     trm_request *request;
-    int32_t index;    /* of the request */
-    int32_t *blocks;  /* [blocks_per_sequence] */
-    int32_t n_blocks; /* taken so far */
-    uint32_t *seen;   /* [seen_words], of use if the request has a repetition penalty; NULL if none has */
-    int64_t n_cached; /* tokens in the cache */
-    int32_t last;     /* the newest token, not yet in the cache once the prompt is */
+    int32_t index;       /* of the request */
+    int32_t *blocks;     /* [blocks_per_sequence] */
+    int32_t n_blocks;    /* taken so far */
+    int32_t most_blocks; /* that it may come to take */
+    uint32_t *seen;      /* [seen_words], of use if the request has a repetition penalty; NULL if none has */
+    int64_t n_cached;    /* tokens in the cache */
+    int32_t last;        /* the newest token, not yet in the cache once the prompt is */
 } active;
 
 typedef struct run {
@@ -26,6 +27,7 @@ typedef struct run {
     int32_t n_active;
     int32_t *free_blocks; /* [n_blocks] */
     int32_t n_free;
+    int32_t n_unpromised;         /* blocks that no active request may come to take */
     int32_t *block_memory;        /* [max_sequences, blocks_per_sequence] */
     uint32_t *seen_memory;        /* [max_sequences, seen_words] if a request has a penalty, else NULL */
     trm_step_sequence *sequences; /* [max_sequences] */
@@ -80,7 +82,15 @@ static void mark_seen(active *a, int32_t token)
     }
 }
 
-/* Takes the blocks for `tokens` tokens in the cache. There are enough for max_sequences full sequences. */
+/* Blocks for the longest that a request may become. */
+static int32_t most_blocks(const trm_generator *g, const trm_request *request)
+{
+    int64_t room = g->max_context - request->n_prompt;
+    int64_t tokens = request->n_prompt + (request->max_tokens < room ? request->max_tokens : room);
+    return (int32_t)((tokens + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE);
+}
+
+/* Takes the blocks for `tokens` tokens in the cache, which admission has promised. */
 static void reserve_blocks(run *r, active *a, int64_t tokens)
 {
     int32_t needed = (int32_t)((tokens + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE);
@@ -94,6 +104,8 @@ static void admit(run *r, trm_request *request, int32_t index)
     active *a = &r->slots[r->n_active++];
     /* a slot keeps its table and its bits */
     *a = (active){.request = request, .index = index, .blocks = a->blocks, .seen = a->seen};
+    a->most_blocks = most_blocks(r->g, request);
+    r->n_unpromised -= a->most_blocks;
     if (request->sampling.repetition_penalty != 1.0f) {
         memset(a->seen, 0, (size_t)r->g->seen_words * sizeof(*a->seen));
         for (int64_t i = 0; i < request->n_prompt; i++) {
@@ -115,6 +127,7 @@ static void retire(run *r)
             *a = swapped; /* so that what the slot ahead keeps is not lost */
             continue;
         }
+        r->n_unpromised += a->most_blocks;
         while (a->n_blocks > 0) {
             r->free_blocks[r->n_free++] = a->blocks[--a->n_blocks];
         }
@@ -242,6 +255,7 @@ static trm_status run_init(run *r, trm_generator *g, bool penalised)
     for (r->n_free = 0; r->n_free < g->n_blocks; r->n_free++) {
         r->free_blocks[r->n_free] = g->n_blocks - 1 - r->n_free;
     }
+    r->n_unpromised = r->n_free;
     return TRM_OK;
 }
 
@@ -281,9 +295,13 @@ trm_status trm_generate(trm_generator *g, trm_request *requests, int32_t n, trm_
     }
     for (int32_t next = 0; status == TRM_OK && (next < n || r.n_active > 0);) {
         for (; next < n && r.n_active < g->max_sequences; next++) {
-            if (requests[next].finish == TRM_FINISH_NONE) {
-                admit(&r, &requests[next], next);
+            if (requests[next].finish != TRM_FINISH_NONE) {
+                continue;
             }
+            if (most_blocks(g, &requests[next]) > r.n_unpromised) {
+                break; /* the cache is smaller than max_sequences full sequences: wait for one to end */
+            }
+            admit(&r, &requests[next], next);
         }
         if (r.n_active > 0) {
             status = step(&r);

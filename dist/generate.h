@@ -27,7 +27,8 @@ struct trm_generator {
     trm_engine *engine;
     trm_context *context;
     trm_model_info info;
-    int64_t max_context; /* tokens per sequence */
+    int64_t max_context;  /* tokens per sequence */
+    int64_t cache_tokens; /* asked for; 0: max_sequences full sequences */
     int32_t max_sequences, max_step_tokens;
     int32_t blocks_per_sequence, n_blocks; /* width of the block table; blocks of the cache */
     int64_t vocab;

@@ -43,8 +43,9 @@ static trm_status choose_limits(trm_generator *g, const trm_generator_options *o
 {
     bool cuda = backend == TRM_BACKEND_CUDA;
     int64_t longest = g->info.context_length;
-    if (options->max_context < 0 || options->max_sequences < 0 || options->max_step_tokens < 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "context, sequences and step tokens must not be negative");
+    if (options->max_context < 0 || options->max_sequences < 0 || options->max_step_tokens < 0 ||
+        options->cache_tokens < 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "context, sequences, step tokens and cache must not be negative");
     }
     if (longest > 0 && options->max_context > longest) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a context of %lld tokens was asked for, the model has %lld",
@@ -58,6 +59,7 @@ static trm_status choose_limits(trm_generator *g, const trm_generator_options *o
     }
     g->max_sequences = options->max_sequences > 0 ? options->max_sequences : 1;
     g->tune = options->tune;
+    g->cache_tokens = options->cache_tokens;
     g->max_step_tokens = options->max_step_tokens > 0 ? options->max_step_tokens
                          : cuda                       ? DEFAULT_STEP_TOKENS_CUDA
                                                       : DEFAULT_STEP_TOKENS_HOST;
@@ -136,6 +138,17 @@ static trm_status fail_without_memory(const trm_generator *g, const trm_memory_p
              (double)info->memory_total / 0x1p30);
 }
 
+/* Blocks for all the sequences, or as many as were asked for, but for one sequence at least. */
+static int64_t wanted_blocks(const trm_generator *g)
+{
+    if (g->cache_tokens == 0) {
+        return (int64_t)g->max_sequences * g->blocks_per_sequence;
+    }
+    int64_t blocks = g->cache_tokens / TRM_KV_BLOCK_SIZE;
+    blocks = blocks < INT32_MAX ? blocks : INT32_MAX;
+    return blocks > g->blocks_per_sequence ? blocks : g->blocks_per_sequence;
+}
+
 /* How many blocks the cache of this rank is to have: as many as are wanted, or as memory holds. `fixed`: the context
  * was asked for, so less is an error. */
 static trm_status count_blocks(trm_generator *g, const trm_plan *plan, bool fixed, int64_t *blocks)
@@ -154,7 +167,8 @@ static trm_status count_blocks(trm_generator *g, const trm_plan *plan, bool fixe
         info.memory_free /= (size_t)g->world->local_size;
     }
     size_t room = info.memory_free > others ? info.memory_free - others : 0;
-    int64_t wanted = (int64_t)g->max_sequences * g->blocks_per_sequence, least = fixed ? wanted : g->max_sequences;
+    int64_t wanted = wanted_blocks(g);
+    int64_t least = g->cache_tokens > 0 ? (fixed ? g->blocks_per_sequence : 1) : fixed ? wanted : g->max_sequences;
     size_t held = need.state > 0 ? room / need.state : info.memory_free > others ? (size_t)wanted : 0;
     *blocks = held < (size_t)wanted ? (int64_t)held : wanted;
     return *blocks < least ? fail_without_memory(g, &need, &info, others, least) : TRM_OK;
@@ -163,8 +177,9 @@ static trm_status count_blocks(trm_generator *g, const trm_plan *plan, bool fixe
 /* Gives the cache the blocks that every rank has memory for. */
 static trm_status size_cache(trm_generator *g, trm_plan *plan, int64_t blocks)
 {
-    if (blocks < (int64_t)g->max_sequences * g->blocks_per_sequence) {
-        g->blocks_per_sequence = (int32_t)(blocks / g->max_sequences);
+    int64_t sequences = g->cache_tokens > 0 ? 1 : g->max_sequences; /* that have room at the same time for certain */
+    if (blocks < sequences * g->blocks_per_sequence) {
+        g->blocks_per_sequence = (int32_t)(blocks / sequences);
         g->max_context = (int64_t)g->blocks_per_sequence * TRM_KV_BLOCK_SIZE;
         if (g->world->rank == 0) {
             TRM_WARN("memory holds %lld tokens for each of %d sequences, not the model's %lld",
@@ -313,7 +328,7 @@ trm_status trm_generator_plan(trm_model *model, const trm_generator_options *opt
     trm_generator g = {.model = model};
     trm_plan *made;
     TRM_TRY(plan_model(&g, options, build, &made));
-    int64_t blocks = (int64_t)g.max_sequences * g.blocks_per_sequence;
+    int64_t blocks = wanted_blocks(&g);
     trm_status status = trm_plan_set_state_blocks(made, blocks);
     if (status != TRM_OK) {
         trm_plan_destroy(made);
@@ -355,10 +370,11 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
     const trm_model_info *m = &g->info;
     char text[512], mesh[64];
     trm_mesh_format(&options->mesh, mesh, sizeof(mesh));
-    snprintf(text, sizeof(text), "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %s %s", m->architecture,
+    snprintf(text, sizeof(text), "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s", m->architecture,
              trm_dtype_name(m->weight_dtype), (long long)m->layers, (long long)m->hidden, (long long)m->heads,
              (long long)m->kv_heads, (long long)m->intermediate, (long long)m->vocab, (long long)m->parameters,
-             (long long)g->max_context, g->max_sequences, g->max_step_tokens, trm_dtype_name(options->dtype), mesh);
+             (long long)g->max_context, g->max_sequences, g->max_step_tokens, (long long)g->cache_tokens,
+             trm_dtype_name(options->dtype), mesh);
     return trm_world_agree(g->world, "model, mesh, type, context or number of sequences", text, strlen(text));
 }
 

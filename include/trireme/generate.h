@@ -28,10 +28,12 @@ typedef struct trm_generator_options {
     void *progress_user;
     bool tune; /* CUDA: algorithms of products are timed before a decode step is captured; else our own, or the
                   library's first proposal is taken, and the first tokens come sooner */
+    int64_t cache_tokens; /* tokens the cache holds in all, as far as memory goes, at least max_context; sequences that
+                             find no room wait. 0: max_sequences * max_context */
 } trm_generator_options;
 #define TRM_GENERATOR_OPTIONS_INIT                                                                                     \
     {                                                                                                                  \
-        sizeof(trm_generator_options), TRM_DTYPE_NONE, {{1, 1, 1, 1, 1}}, 0, 0, 0, NULL, NULL, true                    \
+        sizeof(trm_generator_options), TRM_DTYPE_NONE, {{1, 1, 1, 1, 1}}, 0, 0, 0, NULL, NULL, true, 0                 \
     }
 
 /* Builds the model's network, partitions it, loads this rank's weights and plans all memory. The model and the world
@@ -73,10 +75,12 @@ typedef struct trm_sampling {
     }
 
 typedef enum trm_finish {
-    TRM_FINISH_NONE = 0, /* still running */
-    TRM_FINISH_STOP,     /* an end-of-sequence token */
-    TRM_FINISH_LENGTH,   /* max_tokens or the context is used up */
-    TRM_FINISH_CALLBACK  /* the callback asked for it */
+    TRM_FINISH_NONE = 0,  /* still running */
+    TRM_FINISH_STOP,      /* an end-of-sequence token */
+    TRM_FINISH_LENGTH,    /* max_tokens or the context is used up */
+    TRM_FINISH_CALLBACK,  /* the callback asked for it */
+    TRM_FINISH_CANCELLED, /* serving.h: trm_scheduler_cancel */
+    TRM_FINISH_ERROR      /* serving.h: the request's mask failed or left no token */
 } trm_finish;
 
 /* One prompt and what became of it. */

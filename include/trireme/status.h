@@ -30,7 +30,8 @@ typedef enum trm_status {
     TRM_ERROR_NO_DEVICE = 6,        /* no usable GPU, driver or CUDA library */
     TRM_ERROR_OUT_OF_MEMORY = 7,    /* host or device memory does not suffice */
     TRM_ERROR_LOST_RANK = 8,        /* a peer failed, left, or missed a deadline */
-    TRM_ERROR_CANCELLED = 9         /* the caller's callback asked to stop */
+    TRM_ERROR_CANCELLED = 9,        /* the caller's callback asked to stop */
+    TRM_ERROR_BUSY = 10             /* a bounded queue is full: try again later */
 } trm_status;
 
 /* The name of a status, such as "invalid model". Never NULL. */

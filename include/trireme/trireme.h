@@ -17,6 +17,7 @@
 #include <trireme/model.h>
 #include <trireme/network.h>
 #include <trireme/onnx.h>
+#include <trireme/serving.h>
 #include <trireme/status.h>
 #include <trireme/system.h>
 #include <trireme/tokenizer.h>

@@ -190,6 +190,8 @@ static const char *finish_name(const run_command *c, int32_t i)
     case TRM_FINISH_LENGTH:
         return "length";
     case TRM_FINISH_CALLBACK:
+    case TRM_FINISH_CANCELLED:
+    case TRM_FINISH_ERROR:
         return "stop_string";
     case TRM_FINISH_NONE:
         break;
