@@ -9,21 +9,10 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "graph/passes/analysis.h"
+#include "graph/passes/pattern.h"
 
 /* Tries to end a pattern at `layer`; tells whether it did. */
 typedef bool (*fusion)(trm_analysis *analysis, trm_layer *layer);
-
-static void rewrite(trm_analysis *analysis, trm_layer *layer, const trm_layer_desc *desc, int32_t n_inputs,
-                    trm_tensor *const *inputs)
-{
-    layer->desc = *desc;
-    for (int32_t i = 0; i < TRM_MAX_LAYER_INPUTS; i++) {
-        layer->inputs[i] = i < n_inputs ? inputs[i] : NULL;
-    }
-    layer->n_inputs = n_inputs;
-    analysis->touched[layer->index] = true;
-}
 
 static void mark_touched(trm_analysis *analysis, const trm_layer *layer)
 {
@@ -35,11 +24,6 @@ static bool is_constant(const trm_tensor *tensor)
     return tensor != NULL && tensor->role == TRM_TENSOR_CONSTANT;
 }
 
-static bool is_elementwise(const trm_layer *layer, trm_elementwise_op op)
-{
-    return layer->desc.kind == TRM_LAYER_ELEMENTWISE && layer->desc.elementwise.op == op;
-}
-
 /* The private activation layer that makes `tensor`, or NULL. */
 static trm_layer *private_activation(const trm_analysis *analysis, const trm_tensor *tensor)
 {
@@ -47,30 +31,10 @@ static trm_layer *private_activation(const trm_analysis *analysis, const trm_ten
     return layer != NULL && layer->desc.unary.op == TRM_UNARY_ACTIVATION ? layer : NULL;
 }
 
-/* x * sigmoid(x) -> silu(x) */
-static bool fuse_silu(trm_analysis *analysis, trm_layer *layer)
-{
-    for (int32_t i = 0; is_elementwise(layer, TRM_ELEMENTWISE_MUL) && i < 2; i++) {
-        trm_layer *sigmoid = private_activation(analysis, layer->inputs[i]);
-        if (sigmoid != NULL && sigmoid->desc.unary.activation == TRM_ACTIVATION_SIGMOID &&
-            sigmoid->inputs[0] == layer->inputs[1 - i]) {
-            trm_layer_desc desc = {
-                .kind = TRM_LAYER_UNARY,
-                .unary = {.op = TRM_UNARY_ACTIVATION, .activation = TRM_ACTIVATION_SILU},
-            };
-            trm_tensor *x = sigmoid->inputs[0];
-            mark_touched(analysis, sigmoid);
-            rewrite(analysis, layer, &desc, 1, &x);
-            return true;
-        }
-    }
-    return false;
-}
-
 /* activation(gate) * up -> glu(gate, up) */
 static bool fuse_glu(trm_analysis *analysis, trm_layer *layer)
 {
-    for (int32_t i = 0; is_elementwise(layer, TRM_ELEMENTWISE_MUL) && i < 2; i++) {
+    for (int32_t i = 0; trm_pattern_is_elementwise(layer, TRM_ELEMENTWISE_MUL) && i < 2; i++) {
         trm_layer *activation = private_activation(analysis, layer->inputs[i]);
         trm_tensor *up = layer->inputs[1 - i];
         if (activation != NULL && activation->inputs[0] != up &&
@@ -81,7 +45,7 @@ static bool fuse_glu(trm_analysis *analysis, trm_layer *layer)
             };
             trm_tensor *inputs[] = {activation->inputs[0], up};
             mark_touched(analysis, activation);
-            rewrite(analysis, layer, &desc, 2, inputs);
+            trm_pattern_rewrite(analysis, layer, &desc, 2, inputs);
             return true;
         }
     }
@@ -100,7 +64,7 @@ static bool fuse_residual(trm_analysis *analysis, trm_layer *layer)
         return false;
     }
     trm_layer *add = layer->inputs[0]->producer;
-    if (add == NULL || !is_elementwise(add, TRM_ELEMENTWISE_ADD) || analysis->touched[add->index] ||
+    if (add == NULL || !trm_pattern_is_elementwise(add, TRM_ELEMENTWISE_ADD) || analysis->touched[add->index] ||
         !trm_analysis_same_dims(analysis, add->inputs[0], add->inputs[1]) || !is_absent_or_constant(layer, 1) ||
         !is_absent_or_constant(layer, 2)) {
         return false;
@@ -114,7 +78,7 @@ static bool fuse_residual(trm_analysis *analysis, trm_layer *layer)
                              layer->n_inputs > 2 ? layer->inputs[2] : NULL};
     trm_layer_desc desc = layer->desc;
     desc.norm.residual = true;
-    rewrite(analysis, layer, &desc, layer->n_inputs + 1, inputs);
+    trm_pattern_rewrite(analysis, layer, &desc, layer->n_inputs + 1, inputs);
     layer->outputs[1] = sum;
     layer->n_outputs = 2;
     sum->producer = layer;
@@ -133,7 +97,7 @@ static bool is_plain_product(const trm_layer *matmul)
 /* a @ b + bias -> product with bias */
 static bool fuse_bias(trm_analysis *analysis, trm_layer *layer)
 {
-    for (int32_t i = 0; is_elementwise(layer, TRM_ELEMENTWISE_ADD) && i < 2; i++) {
+    for (int32_t i = 0; trm_pattern_is_elementwise(layer, TRM_ELEMENTWISE_ADD) && i < 2; i++) {
         trm_layer *matmul = trm_analysis_private_producer(analysis, layer->inputs[i], TRM_LAYER_MATMUL);
         trm_tensor *bias = layer->inputs[1 - i];
         if (matmul == NULL || matmul->n_inputs > 2 || !is_plain_product(matmul) || !is_constant(bias)) {
@@ -143,7 +107,7 @@ static bool fuse_bias(trm_analysis *analysis, trm_layer *layer)
         if (bias->dims.n == 1 && bias->dims.d[0] == dims->d[dims->n - 1]) {
             trm_tensor *inputs[] = {matmul->inputs[0], matmul->inputs[1], bias};
             mark_touched(analysis, matmul);
-            rewrite(analysis, layer, &matmul->desc, 3, inputs);
+            trm_pattern_rewrite(analysis, layer, &matmul->desc, 3, inputs);
             return true;
         }
     }
@@ -163,7 +127,7 @@ static bool fuse_epilogue(trm_analysis *analysis, trm_layer *layer)
     trm_layer_desc desc = matmul->desc;
     desc.matmul.activation = layer->desc.unary.activation;
     mark_touched(analysis, matmul);
-    rewrite(analysis, layer, &desc, matmul->n_inputs, matmul->inputs);
+    trm_pattern_rewrite(analysis, layer, &desc, matmul->n_inputs, matmul->inputs);
     return true;
 }
 
@@ -190,7 +154,17 @@ static trm_status sweep(trm_network *network, fusion fuse, int32_t *n_fused)
 trm_status trm_pass_fuse(trm_network *network, trm_pass_stage stage, int32_t *changes)
 {
     /* GLU before epilogues: the activation of a gate belongs to it. */
-    static const fusion fusions[] = {fuse_silu, fuse_glu, fuse_residual, fuse_bias, fuse_epilogue};
+    static const fusion fusions[] = {
+        trm_fuse_decomposed_activation,
+        trm_fuse_decomposed_norm,
+        trm_fuse_norm_constants,
+        trm_fuse_norm_casts,
+        trm_fuse_decomposed_attention,
+        fuse_glu,
+        fuse_residual,
+        fuse_bias,
+        fuse_epilogue,
+    };
     int32_t n = (int32_t)(sizeof(fusions) / sizeof(fusions[0])) - (stage == TRM_PASSES_BEFORE_PARTITION ? 1 : 0);
     for (int32_t i = 0; i < n; i++) {
         int32_t n_fused;

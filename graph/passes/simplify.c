@@ -9,9 +9,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/half.h"
 #include "graph/infer.h"
-#include "graph/passes/analysis.h"
+#include "graph/passes/pattern.h"
 #include "graph/shape_elements.h"
 #include "kernels/kernel.h"
 
@@ -202,43 +201,12 @@ static void take_slice_values(simplifier *self, trm_layer *layer)
 
 /* ---- layers that change nothing ---------------------------------------------------------------- */
 
-/* The one value of a constant of one element, in *value. */
-static bool single_value(const trm_tensor *tensor, double *value)
-{
-    if (tensor == NULL || tensor->role != TRM_TENSOR_CONSTANT || tensor->value == NULL ||
-        trm_dims_count(&tensor->dims) != 1) {
-        return false;
-    }
-    switch (tensor->dtype) {
-    case TRM_F32:
-        *value = (double)*(const float *)tensor->value;
-        return true;
-    case TRM_F16:
-        *value = (double)trm_f16_to_f32(*(const uint16_t *)tensor->value);
-        return true;
-    case TRM_BF16:
-        *value = (double)trm_bf16_to_f32(*(const uint16_t *)tensor->value);
-        return true;
-    case TRM_F64:
-        *value = *(const double *)tensor->value;
-        return true;
-    case TRM_I64:
-        *value = (double)*(const int64_t *)tensor->value;
-        return *value == 0 || *value == 1;
-    case TRM_I32:
-        *value = (double)*(const int32_t *)tensor->value;
-        return true;
-    default:
-        return false;
-    }
-}
-
 /* x + 0, x - 0, x * 1, x / 1 and so on: the input that the result is, or -1. */
 static int32_t neutral_input(const trm_layer *layer)
 {
     double value;
     for (int32_t other = 0; other < 2; other++) {
-        if (!single_value(layer->inputs[other], &value)) {
+        if (!trm_pattern_scalar(layer->inputs[other], &value)) {
             continue;
         }
         bool second = other == 1;
@@ -430,9 +398,9 @@ static int32_t pointwise_input(const trm_layer *layer)
     if (layer->desc.kind != TRM_LAYER_ELEMENTWISE) {
         return -1;
     }
-    int32_t at = single_value(layer->inputs[0], &value) ? 1 : 0;
+    int32_t at = trm_pattern_scalar(layer->inputs[0], &value) ? 1 : 0;
     const trm_tensor *other = layer->inputs[1 - at];
-    return single_value(other, &value) && other->dims.n <= layer->inputs[at]->dims.n ? at : -1;
+    return trm_pattern_scalar(other, &value) && other->dims.n <= layer->inputs[at]->dims.n ? at : -1;
 }
 
 /* The transpose that a chain of layers from `layer` on ends in, each taking elements one by one for the next alone. */
