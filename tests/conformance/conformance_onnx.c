@@ -2,13 +2,15 @@
  * Runs test cases as ONNX's backend tests lay them out: folders with model.onnx and
  * test_data_set_N/{input,output}_M.pb.
  *
- *     conformance_onnx FOLDER... [--backend host|cuda] [--only PATTERN] [--exclude FILE] [--list FILE] [--require
- * PERCENT]
+ *     conformance_onnx FOLDER... [--backend host|cuda] [--mesh MESH] [--only PATTERN] [--exclude FILE] [--list FILE]
+ *                      [--require PERCENT] [--most-fixed N]
  *
  * Prints one line per case: ok, FAILED with what differs, unsupported with why, or excluded with the reason in FILE.
  * Cases run in a process of their own, which is started again after one that crashes or hangs, so that every case has a
- * result. The process that starts it never touches a GPU. Exit code 1 if a case failed, or fewer than PERCENT of those
- * not excluded are ok.
+ * result. The process that starts it never touches a GPU. With --mesh, under mpirun, networks are partitioned and cases
+ * run in the ranks' own processes; rank 0 prints. Exit code 1 if a case failed, or fewer than PERCENT are ok: of all
+ * cases, excluded ones too, but those that are excluded because they are training; or if more than N needed a tensor
+ * fixed.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -32,8 +34,9 @@ typedef struct exclusion {
 
 typedef struct options {
     trm_backend backend;
-    const char *only, *list;
+    const char *only, *list, *mesh; /* mesh: NULL to work in a process of its own */
     double require;
+    size_t most_fixed;
     exclusion *exclusions;
     size_t n_exclusions;
 } options;
@@ -139,29 +142,50 @@ static const char *exclusion_of(const options *from, const char *name)
 
 /* ---- workers ------------------------------------------------------------------------------------------- */
 
+static void run_case(const options *with, conformance_world *world, const char *path, conformance_result *result)
+{
+    const char *reason = exclusion_of(with, base_name(path));
+    if (reason == NULL) {
+        conformance_run(world, path, result);
+        return;
+    }
+    result->outcome = CONFORMANCE_EXCLUDED;
+    snprintf(result->text, sizeof(result->text), "%s", reason);
+}
+
 static void work(const options *with, const listing *cases, size_t first, int to)
 {
     conformance_world *world = NULL;
     message sent = {0};
-    if (!conformance_open(with->backend, &world, &sent.result)) {
+    if (!conformance_open(with->backend, NULL, &world, &sent.result)) {
         fprintf(stderr, "%s\n", sent.result.text);
         _exit(3);
     }
     for (size_t i = first; i < cases->n; i++) {
         sent = (message){.index = i};
-        const char *reason = exclusion_of(with, base_name(cases->paths[i]));
-        if (reason != NULL) {
-            sent.result.outcome = CONFORMANCE_EXCLUDED;
-            snprintf(sent.result.text, sizeof(sent.result.text), "%s", reason);
-        } else {
-            conformance_run(world, cases->paths[i], &sent.result);
-        }
+        run_case(with, world, cases->paths[i], &sent.result);
         if (write(to, &sent, sizeof(sent)) != (ssize_t)sizeof(sent)) {
             _exit(3);
         }
     }
     conformance_close(world);
     _exit(0);
+}
+
+/* All cases as a rank of a world; returns the rank. */
+static int32_t work_here(const options *with, const listing *cases, conformance_result *results)
+{
+    conformance_world *world = NULL;
+    if (!conformance_open(with->backend, with->mesh, &world, &results[0])) {
+        fprintf(stderr, "%s\n", results[0].text);
+        exit(2);
+    }
+    for (size_t i = 0; i < cases->n; i++) {
+        run_case(with, world, cases->paths[i], &results[i]);
+    }
+    int32_t rank = conformance_rank(world);
+    conformance_close(world);
+    return rank;
 }
 
 /* One message; false at the end, or when none comes in time. */
@@ -238,7 +262,7 @@ static size_t run_worker(const options *with, const listing *cases, size_t first
 static int report(const options *with, const listing *cases, const conformance_result *results)
 {
     static const char *const words[] = {"ok", "FAILED", "unsupported", "excluded"};
-    size_t counts[4] = {0}, fixed = 0;
+    size_t counts[4] = {0}, fixed = 0, training = 0;
     FILE *list = with->list == NULL ? NULL : fopen(with->list, "w");
     if (with->list != NULL && list == NULL) {
         fprintf(stderr, "cannot write %s: %s\n", with->list, strerror(errno));
@@ -249,6 +273,7 @@ static int report(const options *with, const listing *cases, const conformance_r
         const conformance_result *result = &results[i];
         counts[result->outcome]++;
         fixed += result->outcome == CONFORMANCE_OK && result->text[0] != '\0';
+        training += result->outcome == CONFORMANCE_EXCLUDED && strncmp(result->text, "training", 8) == 0;
         printf("%-11s %s%s%s\n", words[result->outcome], name, result->text[0] == '\0' ? "" : ": ", result->text);
         if (list != NULL) {
             fprintf(list, "%s\t%s\t%s\t%s\n", words[result->outcome], name, cases->paths[i], result->text);
@@ -257,26 +282,25 @@ static int report(const options *with, const listing *cases, const conformance_r
     if (list != NULL) {
         fclose(list);
     }
-    size_t counted = cases->n - counts[CONFORMANCE_EXCLUDED];
-    double percent = counted == 0 ? 100 : 100.0 * (double)counts[CONFORMANCE_OK] / (double)counted;
-    printf("%zu cases: %zu ok (%zu of them with a tensor fixed when the network was built), %zu failed, %zu "
-           "unsupported, %zu excluded; %.2f %% of %zu on %s\n",
-           cases->n, counts[CONFORMANCE_OK], fixed, counts[CONFORMANCE_FAILED], counts[CONFORMANCE_UNSUPPORTED],
-           counts[CONFORMANCE_EXCLUDED], percent, counted, trm_backend_name(with->backend));
-    bool enough = with->require > 0 ? percent >= with->require : counts[CONFORMANCE_FAILED] == 0;
-    return enough ? 0 : 1;
+    size_t inference = cases->n - training;
+    double percent = inference == 0 ? 100 : 100.0 * (double)counts[CONFORMANCE_OK] / (double)inference;
+    printf("%zu cases on %s: %zu ok (%zu of them with a tensor fixed when the network was built), %zu failed, %zu "
+           "unsupported, %zu excluded; %.2f %% of %zu inference cases are ok\n",
+           cases->n, trm_backend_name(with->backend), counts[CONFORMANCE_OK], fixed, counts[CONFORMANCE_FAILED],
+           counts[CONFORMANCE_UNSUPPORTED], counts[CONFORMANCE_EXCLUDED], percent, inference);
+    return counts[CONFORMANCE_FAILED] == 0 && percent >= with->require && fixed <= with->most_fixed ? 0 : 1;
 }
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: conformance_onnx FOLDER... [--backend host|cuda] [--only PATTERN] [--exclude FILE] "
-                    "[--list FILE] [--require PERCENT]\n");
+    fprintf(stderr, "usage: conformance_onnx FOLDER... [--backend host|cuda] [--mesh MESH] [--only PATTERN] "
+                    "[--exclude FILE] [--list FILE] [--require PERCENT] [--most-fixed N]\n");
     return 2;
 }
 
 int main(int argc, char **argv)
 {
-    options with = {.backend = TRM_BACKEND_HOST};
+    options with = {.backend = TRM_BACKEND_HOST, .most_fixed = SIZE_MAX};
     listing cases = {0};
     const char *folders[64];
     int n_folders = 0;
@@ -295,12 +319,16 @@ int main(int argc, char **argv)
         i++;
         if (strcmp(argv[i - 1], "--backend") == 0) {
             with.backend = strcmp(value, "cuda") == 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
+        } else if (strcmp(argv[i - 1], "--mesh") == 0) {
+            with.mesh = value;
         } else if (strcmp(argv[i - 1], "--only") == 0) {
             with.only = value;
         } else if (strcmp(argv[i - 1], "--list") == 0) {
             with.list = value;
         } else if (strcmp(argv[i - 1], "--require") == 0) {
             with.require = atof(value);
+        } else if (strcmp(argv[i - 1], "--most-fixed") == 0) {
+            with.most_fixed = strtoul(value, NULL, 10);
         } else if (strcmp(argv[i - 1], "--exclude") != 0 || !read_exclusions(value, &with)) {
             return usage();
         }
@@ -323,10 +351,14 @@ int main(int argc, char **argv)
     }
     qsort(cases.paths, cases.n, sizeof(*cases.paths), compare_paths);
     conformance_result *results = must(calloc(cases.n, sizeof(*results)));
-    for (size_t next = 0; next < cases.n;) {
+    int32_t rank = 0;
+    if (with.mesh != NULL) {
+        rank = work_here(&with, &cases, results);
+    }
+    for (size_t next = with.mesh == NULL ? 0 : cases.n; next < cases.n;) {
         next = run_worker(&with, &cases, next, results);
     }
-    int code = report(&with, &cases, results);
+    int code = rank == 0 ? report(&with, &cases, results) : 0;
     free(results);
     for (size_t i = 0; i < cases.n; i++) {
         free(cases.paths[i]);

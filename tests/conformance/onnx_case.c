@@ -1,6 +1,7 @@
 /*
  * A case's inputs come from files. Those that must be known when the network is built (sequences, and tensors that
- * decide ranks) are fixed; which ones those are is found out by building: the fewest that let it succeed.
+ * decide ranks) are fixed; which ones those are is found out by building: the fewest that let it succeed. Where none
+ * is, one context runs all data sets, whatever their dims, and the first one again.
  *
  * Results are compared as ONNX's own runner does: |a - b| <= atol + rtol * |b|, NaN equal to NaN, integers the same.
  */
@@ -19,9 +20,11 @@
 #include "base/json.h"
 
 #define MOST_PORTS 64
+#define MOST_SETS  16
 
 struct conformance_world {
     trm_backend backend;
+    trm_mesh mesh;
     trm_world *world;
 };
 
@@ -56,7 +59,7 @@ static void set_cause(conformance_result *result, trm_status status, const char 
     explain(result, "%s%s", what, trm_last_error());
 }
 
-bool conformance_open(trm_backend backend, conformance_world **world, conformance_result *result)
+bool conformance_open(trm_backend backend, const char *mesh, conformance_world **world, conformance_result *result)
 {
     conformance_world *opened = calloc(1, sizeof(*opened));
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
@@ -64,14 +67,23 @@ bool conformance_open(trm_backend backend, conformance_world **world, conformanc
     options.threads = 1;
     options.bind = false;
     trm_status status = opened == NULL ? TRM_ERROR_OUT_OF_MEMORY : trm_world_open(&options, &opened->world);
+    if (status == TRM_OK) {
+        status = trm_mesh_parse(mesh, trm_world_size(opened->world), &opened->mesh);
+    }
     if (status != TRM_OK) {
         set_cause(result, status, "");
+        trm_world_close(opened == NULL ? NULL : opened->world);
         free(opened);
         return false;
     }
     opened->backend = backend;
     *world = opened;
     return true;
+}
+
+int32_t conformance_rank(const conformance_world *world)
+{
+    return trm_world_rank(world->world);
 }
 
 void conformance_close(conformance_world *world)
@@ -203,30 +215,72 @@ static void tell_fixed(const data_set *data, conformance_result *result)
     }
 }
 
-static trm_status build_engine(conformance_world *world, const trm_network *network, const data_set *data,
+/* Elementwise the smaller or larger of dims of two data sets. */
+static trm_dims extreme_dims(const data_set *sets, int n, int32_t input, bool largest)
+{
+    trm_dims dims = sets[0].inputs[input].items[0].dims;
+    for (int k = 1; k < n; k++) {
+        const trm_dims *other = &sets[k].inputs[input].items[0].dims;
+        for (int32_t i = 0; i < dims.n; i++) {
+            bool more = other->d[i] > dims.d[i];
+            dims.d[i] = more == largest ? other->d[i] : dims.d[i];
+        }
+    }
+    return dims;
+}
+
+/* What the plan becomes when it is written to a file and read again. */
+static trm_status through_file(const conformance_world *world, const trm_network *network, trm_build_options *options,
+                               const char *folder, trm_plan **plan)
+{
+    trm_plan *all[16] = {NULL};
+    int32_t n = trm_world_size(world->world), rank = options->rank;
+    char path[4096];
+    trm_status status = TRM_OK;
+    snprintf(path, sizeof(path), "%s.%d", folder, (int)rank);
+    for (options->rank = 0; status == TRM_OK && options->rank < n && options->rank < 16; options->rank++) {
+        status = trm_build(network, options, &all[options->rank]);
+    }
+    options->rank = rank;
+    if (status == TRM_OK) {
+        status = trm_plan_save((const trm_plan *const *)all, n, false, path);
+    }
+    for (int32_t i = 0; i < n && i < 16; i++) {
+        trm_plan_destroy(all[i]);
+    }
+    TRM_TRY(status);
+    return trm_plan_load(path, rank, plan);
+}
+
+/* An engine for the dims of all sets. */
+static trm_status build_engine(conformance_world *world, const trm_network *network, const data_set *sets, int n,
                                trm_engine **engine)
 {
     trm_shape_bound bounds[MOST_PORTS];
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     options.backend = world->backend;
+    options.mesh = world->mesh;
+    options.rank = trm_world_rank(world->world);
     options.bounds = bounds;
-    for (int32_t i = 0; i < data->n_inputs; i++) {
-        const value *input = &data->inputs[i];
+    for (int32_t i = 0; i < sets[0].n_inputs; i++) {
+        const value *input = &sets[0].inputs[i];
         const trm_tensor *tensor = trm_network_find_tensor(network, input->port.name);
-        if (tensor != NULL && !input->fixed && input->n == 1) { /* the values too: they may decide dims */
-            bounds[options.n_bounds++] = (trm_shape_bound){
-                .tensor = input->port.name, .max = input->items[0].dims, .max_values = input->items[0].data};
+        if (tensor != NULL && !input->fixed && input->n == 1) {
+            trm_shape_bound bound = {.tensor = input->port.name, .max = extreme_dims(sets, n, i, true)};
+            if (n == 1) { /* the values too: they may decide dims */
+                bound.max_values = input->items[0].data;
+            } else {
+                bound.min = extreme_dims(sets, n, i, false);
+            }
+            bounds[options.n_bounds++] = bound;
         }
     }
     trm_plan *plan;
-    TRM_TRY(trm_build(network, &options, &plan));
     const char *path = getenv("TRM_TEST_PLAN_FILE"); /* runs what comes back from a plan file */
     if (path != NULL) {
-        const trm_plan *written = plan;
-        trm_status status = trm_plan_save(&written, 1, false, path);
-        trm_plan_destroy(plan);
-        TRM_TRY(status);
-        TRM_TRY(trm_plan_load(path, 0, &plan));
+        TRM_TRY(through_file(world, network, &options, path, &plan));
+    } else {
+        TRM_TRY(trm_build(network, &options, &plan));
     }
     return trm_engine_create(plan, world->world, NULL, NULL, engine);
 }
@@ -373,79 +427,135 @@ static trm_status run_context(trm_context *context, const data_set *data)
     return trm_context_run(context);
 }
 
-static bool run_network(conformance_world *world, const trm_network *network, const data_set *data,
+static bool same_outputs(trm_context *context, const trm_network *network, const data_set *data,
+                         conformance_result *result)
+{
+    for (int32_t i = 0; i < data->n_outputs; i++) {
+        if (!same_output(context, network, data, &data->outputs[i], result)) {
+            result->outcome = CONFORMANCE_FAILED;
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool run_network(conformance_world *world, const trm_network *network, const data_set *sets, int n,
                         conformance_result *result)
 {
     trm_engine *engine = NULL;
     trm_context *context = NULL;
     const char *what = "build: ";
     bool same = true;
-    trm_status status = build_engine(world, network, data, &engine);
+    trm_status status = build_engine(world, network, sets, n, &engine);
     if (status == TRM_OK) {
         what = "run: ";
         status = trm_context_create(engine, &context);
     }
-    if (status == TRM_OK) {
-        status = run_context(context, data);
+    for (int k = 0; status == TRM_OK && same && k < (n > 1 ? n + 1 : 1); k++) { /* the first once more */
+        status = run_context(context, &sets[k % n]);
+        same = status != TRM_OK || same_outputs(context, network, &sets[k % n], result);
     }
     if (status != TRM_OK) {
         set_cause(result, status, what);
-    }
-    for (int32_t i = 0; status == TRM_OK && i < data->n_outputs && same; i++) {
-        same = same_output(context, network, data, &data->outputs[i], result);
-    }
-    if (!same) {
-        result->outcome = CONFORMANCE_FAILED;
     }
     trm_context_destroy(context);
     trm_engine_destroy(engine);
     return status == TRM_OK && same;
 }
 
-static bool run_set(conformance_world *world, trm_onnx *model, const char *folder, int set, conformance_result *result)
+/* Runs n sets with one engine. */
+static bool run_sets(conformance_world *world, trm_onnx *model, const data_set *sets, int n, conformance_result *result)
 {
-    data_set data;
     trm_network *network = NULL;
-    trm_status status = read_data(model, folder, set, &data);
-    if (status == TRM_OK) {
-        choose_fixed(model, &data);
-        status = build_network(model, &data, &network);
-    }
-    bool ok = false;
+    trm_status status = build_network(model, &sets[0], &network);
     if (status != TRM_OK) {
         set_cause(result, status, "");
-    } else {
-        ok = run_network(world, network, &data, result);
-        if (ok) {
-            tell_fixed(&data, result);
-        }
+        return false;
+    }
+    bool ok = run_network(world, network, sets, n, result);
+    if (ok) {
+        tell_fixed(&sets[0], result);
     }
     trm_network_destroy(network);
-    free_data(&data);
     return ok;
+}
+
+/* Whether an engine that runs one set can run the others: nothing is fixed, ranks agree, dims that differ are open. */
+static bool are_alike(const data_set *sets, int n)
+{
+    for (int k = 0; k < n; k++) {
+        for (int32_t i = 0; i < sets[k].n_inputs; i++) {
+            const value *input = &sets[k].inputs[i], *first = &sets[0].inputs[i];
+            if (input->fixed || input->n != 1 || first->n != 1 || input->items[0].dims.n != first->items[0].dims.n ||
+                !input->port.has_dims) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static void run_all(conformance_world *world, trm_onnx *model, const char *folder, data_set *sets,
+                    conformance_result *result)
+{
+    char path[4096];
+    int n = 0;
+    for (; n < MOST_SETS; n++) {
+        snprintf(path, sizeof(path), "%s/test_data_set_%d", folder, n);
+        if (access(path, F_OK) != 0) {
+            break;
+        }
+        trm_status status = read_data(model, folder, n, &sets[n]);
+        if (status != TRM_OK) {
+            set_cause(result, status, "");
+            n++;
+            break;
+        }
+        choose_fixed(model, &sets[n]);
+    }
+    if (result->outcome == CONFORMANCE_OK && n == 0) {
+        result->outcome = CONFORMANCE_FAILED;
+        explain(result, "it has no data sets");
+    } else if (result->outcome == CONFORMANCE_OK && are_alike(sets, n)) {
+        run_sets(world, model, sets, n, result);
+    } else {
+        for (int k = 0; result->outcome == CONFORMANCE_OK && k < n; k++) {
+            run_sets(world, model, &sets[k], 1, result);
+        }
+    }
+    for (int k = 0; k < n; k++) {
+        free_data(&sets[k]);
+    }
+}
+
+/* The outcome is that of all ranks: a failure anywhere is one. */
+static void join_ranks(conformance_world *world, conformance_result *result)
+{
+    trm_status mine = TRM_OK;
+    if (result->outcome != CONFORMANCE_OK) {
+        mine = trm_fail(result->outcome == CONFORMANCE_UNSUPPORTED ? TRM_ERROR_UNSUPPORTED : TRM_ERROR_INTERNAL, "%s",
+                        result->text);
+    }
+    trm_status all = trm_world_all_ok(world->world, mine);
+    if (mine == TRM_OK && all != TRM_OK) {
+        set_cause(result, all, "");
+    }
 }
 
 void conformance_run(conformance_world *world, const char *folder, conformance_result *result)
 {
     char path[4096];
     trm_onnx *model;
+    data_set *sets = calloc(MOST_SETS, sizeof(*sets));
     *result = (conformance_result){.outcome = CONFORMANCE_OK};
     snprintf(path, sizeof(path), "%s/model.onnx", folder);
-    trm_status status = trm_onnx_open(path, &model);
+    trm_status status = sets == NULL ? TRM_ERROR_OUT_OF_MEMORY : trm_onnx_open(path, &model);
     if (status != TRM_OK) {
         set_cause(result, status, "open: ");
-        return;
+    } else {
+        run_all(world, model, folder, sets, result);
+        trm_onnx_close(model);
     }
-    int sets = 0;
-    for (;; sets++) {
-        snprintf(path, sizeof(path), "%s/test_data_set_%d", folder, sets);
-        if (access(path, F_OK) != 0 || !run_set(world, model, folder, sets, result)) {
-            break;
-        }
-    }
-    if (sets == 0 && result->outcome == CONFORMANCE_OK) {
-        result->outcome = CONFORMANCE_FAILED;
-        explain(result, "it has no data sets");
-    }
-    trm_onnx_close(model);
+    free(sets);
+    join_ranks(world, result);
 }

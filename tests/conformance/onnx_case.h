@@ -18,11 +18,13 @@ typedef struct conformance_result {
 
 typedef struct conformance_world conformance_world;
 
-/* What cases run on. False with the cause in `result`. */
-bool conformance_open(trm_backend backend, conformance_world **world, conformance_result *result);
+/* What cases run on: this process alone, or under mpirun all ranks, on which networks are partitioned over `mesh` (as
+ * trm_mesh_parse reads it). False with the cause in `result`. */
+bool conformance_open(trm_backend backend, const char *mesh, conformance_world **world, conformance_result *result);
+int32_t conformance_rank(const conformance_world *world);
 void conformance_close(conformance_world *world);
 
-/* Runs the case in a folder. */
+/* Runs the case in a folder. Collective; the result is that of all ranks. */
 void conformance_run(conformance_world *world, const char *folder, conformance_result *result);
 
 #endif

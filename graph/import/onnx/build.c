@@ -453,6 +453,8 @@ trm_tensor *trm_onnx_reshape_to(trm_onnx_node *node, trm_tensor *x, const trm_on
     }
     trm_layer_desc desc = {.kind = TRM_LAYER_RESHAPE, .reshape = {.zero_is_zero = true}};
     if (unknown > 1 || (unknown == 1 && empty)) { /* one unknown dimension follows from the others, but for 0 of them */
+        desc.reshape.dims.n = n;
+        memcpy(desc.reshape.dims.d, values, (size_t)n * sizeof(values[0]));
         return trm_onnx_add(node, &desc, x, trm_onnx_shape(node, dims, n), NULL, NULL);
     }
     if (!empty) {
@@ -470,12 +472,12 @@ trm_tensor *trm_onnx_expand(trm_onnx_node *node, trm_tensor *x, const trm_onnx_d
     for (int32_t i = 0; i < n && i < TRM_MAX_DIMS; i++) {
         known = known && dims[i].tensor == NULL;
         same = same && dims[i].tensor == NULL && dims[i].value == x->dims.d[i];
-        desc.expand.dims.d[i] = dims[i].value;
+        desc.expand.dims.d[i] = dims[i].tensor == NULL ? dims[i].value : -1;
     }
     if (same) {
         return x;
     }
-    desc.expand.dims.n = known ? n : 0;
+    desc.expand.dims.n = n;
     return trm_onnx_add(node, &desc, x, known ? NULL : trm_onnx_shape(node, dims, n), NULL, NULL);
 }
 

@@ -1,0 +1,335 @@
+"""Networks as torch.onnx.export writes them, from torchvision, transformers and plain torch with random weights, as
+ONNX test cases: the model, inputs of several sizes and what onnxruntime makes of them.
+
+usage: make_exports.py FOLDER [--full] [--only PATTERN] (needs torch, torchvision, transformers, onnxscript, onnxruntime)
+
+Every network is exported twice where both exporters can: by tracing (NAME_trace) and by torch.export (NAME_export).
+Without --full the networks are narrow and not as deep, so that the set is small; with it they are ResNet-50 and so on as
+published. Exporters that refuse a network are listed at the end."""
+import argparse
+import fnmatch
+import json
+import os
+import sys
+import warnings
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+import torchvision.models as vision
+import transformers
+from onnx import numpy_helper
+from torch import nn
+
+OPSET = {"trace": 17, "export": 20}
+
+
+# ---- networks: (module, input names, dynamic axes by input, output names, sets of inputs) ------------------
+
+
+def images(module, sizes, seed=0):
+    """A network of images; sizes are [batch, channels, height, width], height and width open if they differ."""
+    random = np.random.default_rng(seed)
+    sets = [{"x": torch.from_numpy(random.standard_normal(size).astype(np.float32))} for size in sizes]
+    axes = {0: "batch"}
+    if len({tuple(size[2:]) for size in sizes}) > 1:
+        axes |= {2: "height", 3: "width"}
+    return module, {"x": axes}, ["y"], sets
+
+
+def resnet50(full):
+    return images(vision.resnet50() if full else vision.ResNet(vision.resnet.Bottleneck, [2, 2, 2, 2], num_classes=50, width_per_group=8),
+                  [[2, 3, 224, 224], [1, 3, 224, 224], [3, 3, 192, 160]])
+
+
+def mobilenet(full):
+    return images(vision.mobilenet_v3_large(width_mult=1.0 if full else 0.25, num_classes=50),
+                  [[2, 3, 224, 224], [1, 3, 224, 224], [3, 3, 96, 160]])
+
+
+def efficientnet(full):
+    settings, last = vision.efficientnet._efficientnet_conf("efficientnet_b0", width_mult=1.0 if full else 0.25, depth_mult=1.0)
+    return images(vision.EfficientNet(settings, 0.2, last_channel=last, num_classes=50),
+                  [[2, 3, 224, 224], [1, 3, 224, 224], [3, 3, 96, 160]])
+
+
+def vit(full):
+    module = vision.vit_b_16() if full else vision.VisionTransformer(64, 16, 3, 4, 64, 128, num_classes=50)
+    nn.init.normal_(module.heads[0].weight, std=0.1)
+    size = 224 if full else 64
+    return images(module, [[2, 3, size, size], [1, 3, size, size], [5, 3, size, size]])
+
+
+def convnext(full):
+    blocks = [vision.convnext.CNBlockConfig(*row) for row in ([24, 48, 2], [48, 96, 2], [96, 192, 3], [192, None, 2])]
+    return images(vision.convnext_tiny() if full else vision.ConvNeXt(blocks, num_classes=50, layer_scale=0.5),
+                  [[2, 3, 224, 224], [1, 3, 224, 224], [3, 3, 96, 160]])
+
+
+class UNet(nn.Module):
+    """U-Net (Ronneberger and others, 2015) with batch norms; up by transposed convolutions or by interpolation."""
+
+    def __init__(self, width, interpolate):
+        super().__init__()
+        widths = [3, width, 2 * width, 4 * width, 8 * width]
+        self.down = nn.ModuleList(self.double(a, b) for a, b in zip(widths, widths[1:]))
+        self.middle = self.double(8 * width, 16 * width)
+        self.raise_ = nn.ModuleList(
+            nn.Conv2d(2 * w, w, 1) if interpolate else nn.ConvTranspose2d(2 * w, w, 2, stride=2) for w in widths[:0:-1])
+        self.up = nn.ModuleList(self.double(2 * w, w) for w in widths[:0:-1])
+        self.last = nn.Conv2d(width, 2, 1)
+        self.interpolate = interpolate
+
+    @staticmethod
+    def double(inputs, outputs):
+        layers = []
+        for channels in (inputs, outputs):
+            layers += [nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+        return nn.Sequential(*layers)
+
+    def forward(self, x):
+        skips = []
+        for block in self.down:
+            x = block(x)
+            skips.append(x)
+            x = nn.functional.max_pool2d(x, 2)
+        x = self.middle(x)
+        for up, block, skip in zip(self.raise_, self.up, reversed(skips)):
+            if self.interpolate:
+                x = nn.functional.interpolate(x, size=skip.shape[2:], mode="bilinear", align_corners=False)
+            x = block(torch.cat([skip, up(x)], dim=1))
+        return self.last(x)
+
+
+def unet(full):
+    return images(UNet(64 if full else 8, False), [[2, 3, 96, 64], [1, 3, 64, 64], [1, 3, 128, 160]])
+
+
+def unet_interpolated(full):
+    return images(UNet(64 if full else 8, True), [[2, 3, 100, 70], [1, 3, 64, 64], [1, 3, 121, 163]])
+
+
+class Call(nn.Module):
+    """A transformers module called with named inputs, giving some of its outputs."""
+
+    def __init__(self, module, names, outputs, **fixed):
+        super().__init__()
+        self.module, self.names, self.outputs, self.fixed = module, names, outputs, fixed
+
+    def forward(self, *inputs):
+        result = self.module(**dict(zip(self.names, inputs)), **self.fixed)
+        values = tuple(getattr(result, name) for name in self.outputs)
+        return values[0] if len(values) == 1 else values
+
+
+def ids(random, batch, length, words):
+    return torch.from_numpy(random.integers(0, words, [batch, length]))
+
+
+def mask(random, batch, length):
+    """Ones, then zeros for what is padding: sequences of different lengths."""
+    lengths = random.integers(max(1, length // 2), length + 1, [batch, 1])
+    return torch.from_numpy((np.arange(length)[None, :] < lengths).astype(np.int64))
+
+
+SIZES = [(2, 24), (1, 7), (3, 40)]
+
+
+def bert(full, attention="sdpa"):
+    config = transformers.BertConfig(**({} if full else dict(
+        vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=64)))
+    config._attn_implementation = attention
+    names, random = ["input_ids", "attention_mask", "token_type_ids"], np.random.default_rng(1)
+    sets = [dict(zip(names, (ids(random, b, n, 100), mask(random, b, n), ids(random, b, n, 2)))) for b, n in SIZES]
+    axes = {name: {0: "batch", 1: "sequence"} for name in names}
+    return Call(transformers.BertModel(config), names, ["last_hidden_state", "pooler_output"]), axes, ["hidden", "pooled"], sets
+
+
+def bert_eager(full):
+    return bert(full, "eager")
+
+
+def t5_config(full):
+    return transformers.T5Config(**({} if full else dict(
+        vocab_size=100, d_model=32, d_kv=16, num_layers=2, num_decoder_layers=2, num_heads=2, d_ff=64)))
+
+
+def t5_encoder(full):
+    names, random = ["input_ids", "attention_mask"], np.random.default_rng(2)
+    sets = [dict(zip(names, (ids(random, b, n, 100), mask(random, b, n)))) for b, n in SIZES]
+    axes = {name: {0: "batch", 1: "sequence"} for name in names}
+    return Call(transformers.T5EncoderModel(t5_config(full)), names, ["last_hidden_state"]), axes, ["hidden"], sets
+
+
+class T5Decoder(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.module = transformers.T5ForConditionalGeneration(config)
+
+    def forward(self, decoder_input_ids, encoder_hidden_states, encoder_attention_mask):
+        hidden = self.module.decoder(input_ids=decoder_input_ids, encoder_hidden_states=encoder_hidden_states,
+                                     encoder_attention_mask=encoder_attention_mask, use_cache=False).last_hidden_state
+        return self.module.lm_head(hidden)
+
+
+def t5_decoder(full):
+    config, random = t5_config(full), np.random.default_rng(3)
+    sets = [{"decoder_input_ids": ids(random, b, n, 100),
+             "encoder_hidden_states": torch.from_numpy(random.standard_normal([b, n + 5, config.d_model]).astype(np.float32)),
+             "encoder_attention_mask": mask(random, b, n + 5)} for b, n in SIZES]
+    axes = {"decoder_input_ids": {0: "batch", 1: "target"}, "encoder_hidden_states": {0: "batch", 1: "source"},
+            "encoder_attention_mask": {0: "batch", 1: "source"}}
+    return T5Decoder(config), axes, ["logits"], sets
+
+
+def gpt2_config(full):
+    return transformers.GPT2Config(**({} if full else dict(vocab_size=100, n_positions=64, n_embd=32, n_layer=2, n_head=2)))
+
+
+def gpt2(full):
+    names, random = ["input_ids", "attention_mask"], np.random.default_rng(4)
+    sets = [dict(zip(names, (ids(random, b, n, 100), mask(random, b, n)))) for b, n in SIZES]
+    axes = {name: {0: "batch", 1: "sequence"} for name in names}
+    return Call(transformers.GPT2LMHeadModel(gpt2_config(full)), names, ["logits"], use_cache=False), axes, ["logits"], sets
+
+
+class GPT2Past(nn.Module):
+    """One call with keys and values of earlier ones, and theirs with this call's as outputs."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.module, self.layers = transformers.GPT2LMHeadModel(config), config.n_layer
+
+    def forward(self, input_ids, *past):
+        cache = transformers.DynamicCache()
+        for i in range(self.layers):
+            cache.update(past[2 * i], past[2 * i + 1], i)
+        result = self.module(input_ids=input_ids, past_key_values=cache, use_cache=True)
+        return (result.logits, *(t for layer in result.past_key_values.layers for t in (layer.keys, layer.values)))
+
+
+def gpt2_past(full):
+    config, random = gpt2_config(full), np.random.default_rng(5)
+    past = [f"past_{i}_{part}" for i in range(config.n_layer) for part in ("k", "v")]
+    sets = []
+    for batch, length, before in [(2, 3, 9), (1, 1, 20), (3, 5, 1)]:
+        size = [batch, config.n_head, before, config.n_embd // config.n_head]
+        sets.append({"input_ids": ids(random, batch, length, 100)} |
+                    {name: torch.from_numpy(random.standard_normal(size).astype(np.float32)) for name in past})
+    axes = {"input_ids": {0: "batch", 1: "sequence"}} | {name: {0: "batch", 2: "past"} for name in past}
+    return GPT2Past(config), axes, ["logits", *(name.replace("past", "present") for name in past)], sets
+
+
+def whisper_encoder(full):
+    config = transformers.WhisperConfig(**({} if full else dict(
+        vocab_size=100, d_model=32, encoder_layers=2, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
+        encoder_ffn_dim=64, decoder_ffn_dim=64, max_source_positions=100, num_mel_bins=40, pad_token_id=0, bos_token_id=0,
+        eos_token_id=0, decoder_start_token_id=0)))
+    random, length = np.random.default_rng(6), 2 * config.max_source_positions
+    sets = [{"input_features": torch.from_numpy(random.standard_normal([b, config.num_mel_bins, length]).astype(np.float32))}
+            for b in (2, 1, 3)]
+    module = transformers.WhisperModel(config).encoder
+    return Call(module, ["input_features"], ["last_hidden_state"]), {"input_features": {0: "batch"}}, ["hidden"], sets
+
+
+NETWORKS = [resnet50, mobilenet, efficientnet, vit, convnext, unet, unet_interpolated, bert, bert_eager, t5_encoder, t5_decoder,
+            gpt2, gpt2_past, whisper_encoder]
+
+# ---- export ------------------------------------------------------------------------------------------------
+
+
+def randomise(module):
+    """Norms as after training: the ones and zeros they begin with would hide errors."""
+    for part in module.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            nn.init.normal_(part.running_mean, std=0.1)
+            nn.init.uniform_(part.running_var, 0.5, 1.5)
+        if "Norm" in type(part).__name__ and getattr(part, "weight", None) is not None:
+            nn.init.normal_(part.weight, mean=1.0, std=0.1)
+            if getattr(part, "bias", None) is not None:
+                nn.init.normal_(part.bias, std=0.1)
+
+
+def export(module, axes, outputs, example, how, path):
+    args = tuple(example.values())
+    if how == "trace":
+        named = dict(axes)
+        torch.onnx.export(module, args, path, input_names=list(example), output_names=outputs, dynamic_axes=named,
+                          opset_version=OPSET[how], dynamo=False)
+        return
+    shapes = tuple({axis: torch.export.Dim.DYNAMIC for axis in axes[name]} for name in example)
+    if isinstance(module, (Call, GPT2Past)):
+        first = 0 if isinstance(module, Call) else 1
+        shapes = (*shapes[:first], shapes[first:])
+    torch.onnx.export(module, args, path, input_names=list(example), output_names=outputs, dynamic_shapes=shapes,
+                      opset_version=OPSET[how], dynamo=True, external_data=False, verbose=False)
+
+
+def strip(path):
+    """Without the notes of where in the program each node comes from, which are most of a small file."""
+    model = onnx.load(path)
+    for part in [model, model.graph, *model.graph.node, *model.graph.value_info, *model.graph.input, *model.graph.output,
+                 *model.graph.initializer, *model.functions]:
+        part.doc_string = ""
+        del part.metadata_props[:]
+    onnx.save(model, path)
+
+
+def write_sets(folder, sets, outputs):
+    path = os.path.join(folder, "model.onnx")
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [port.name for port in session.get_inputs()]
+    scale = 0.0
+    for number, values in enumerate(sets):
+        data = os.path.join(folder, f"test_data_set_{number}")
+        os.makedirs(data, exist_ok=True)
+        results = session.run(None, {name: values[name].numpy() for name in names})
+        for i, name in enumerate(names):
+            onnx.save_tensor(numpy_helper.from_array(values[name].numpy(), name), os.path.join(data, f"input_{i}.pb"))
+        for i, (name, value) in enumerate(zip([port.name for port in session.get_outputs()], results)):
+            assert np.isfinite(value).all(), f"{folder}: {name} is not finite"
+            onnx.save_tensor(numpy_helper.from_array(value, name), os.path.join(data, f"output_{i}.pb"))
+            scale = max(scale, float(np.sqrt(np.mean(np.square(value, dtype=np.float64)))))
+    # Numbers next to 0 are compared with what is usual among the results.
+    with open(os.path.join(folder, "data.json"), "w") as file:
+        json.dump({"rtol": 1e-3, "atol": 1e-4 * scale}, file)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--only", default="*")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.backends.mha.set_fastpath_enabled(False)  # what tracing cannot export
+    refused = []
+    for network in NETWORKS:
+        for how in ("trace", "export"):
+            name = f"{network.__name__}_{how}"
+            if not fnmatch.fnmatch(name, options.only):
+                continue
+            torch.manual_seed(0)
+            module, axes, outputs, sets = network(options.full)
+            randomise(module)
+            module.eval()
+            folder = os.path.join(options.folder, name)
+            os.makedirs(folder, exist_ok=True)
+            try:
+                with torch.no_grad():
+                    export(module, axes, outputs, sets[0], how, os.path.join(folder, "model.onnx"))
+                strip(os.path.join(folder, "model.onnx"))
+                write_sets(folder, sets, outputs)
+                print(f"{name}: {os.path.getsize(os.path.join(folder, 'model.onnx')) >> 10} KiB", flush=True)
+            except Exception as cause:  # an exporter's refusal is told; the other exporter's case remains
+                refused.append(name)
+                text = str(cause).strip().splitlines() or [type(cause).__name__]
+                print(f"{name}: refused: {text[0][:300]}", file=sys.stderr, flush=True)
+                for part in os.listdir(folder):
+                    if os.path.isfile(os.path.join(folder, part)):
+                        os.remove(os.path.join(folder, part))
+    print(f"{len(refused)} refused: {', '.join(refused)}" if refused else "all exported")
+
+
+main()
