@@ -91,7 +91,10 @@ void trm_context_destroy(trm_context *context)
             trm_device_free_host(device, context->outputs[i]);
         }
     }
+    trm_context_drop_capture(context);
     trm_context_drop_shapes(context);
+    trm_tuner_destroy(context->tuner);
+    free(context->timings);
     trm_device_free_host(device, context->input_staging);
     trm_device_free(device, context->memory);
     trm_event_destroy(context->done);
@@ -140,6 +143,7 @@ trm_status trm_context_set_dims(trm_context *context, const trm_tensor *input, c
         }
     }
     *current = *dims;
+    context->inputs_changed = true;
     context->input_is_set[input->index] = true;
     return TRM_OK;
 }
@@ -283,7 +287,7 @@ trm_status trm_context_start(trm_context *context)
     }
     context->has_outputs = false;
     context->is_started = false;
-    TRM_TRY(trm_context_enqueue(context));
+    TRM_TRY(trm_context_enqueue_run(context));
     TRM_TRY(hand_over_outputs(context));
     context->is_started = true;
     return TRM_OK;
@@ -381,6 +385,16 @@ trm_status trm_context_set_profiling(trm_context *context, bool on)
         }
     }
     context->profiling = true;
+    return TRM_OK;
+}
+
+trm_status trm_context_set_capture(trm_context *context, bool on)
+{
+    if (context == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot capture: context is NULL");
+    }
+    trm_context_drop_capture(context);
+    context->captures = on && context->engine->plan->backend == TRM_BACKEND_CUDA;
     return TRM_OK;
 }
 

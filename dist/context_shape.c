@@ -247,6 +247,7 @@ static trm_status choose_kernel(trm_context *context, const trm_layer *layer, tr
         call->outputs[i].data = tensor_address(context, layer->outputs[i]);
     }
     call->stream = context->stream;
+    call->allow_tf32 = plan->allow_tf32;
     call->communicator = context->engine->world->communicator;
     step->kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, plan->backend, call);
     if (step->kernel == NULL) {
@@ -322,6 +323,7 @@ static trm_status begin_walk(trm_context *context)
 {
     TRM_TRY(check_profiles(context));
     context->shaped = false;
+    context->shapings++;
     context->offsets = context->engine->plan->activation_offsets;
     for (int32_t i = 0; i < context->n_value_inputs; i++) {
         const trm_tensor *input = context->value_inputs[i];
@@ -388,13 +390,12 @@ static trm_status run_step(trm_context *context, int32_t index)
     return status == TRM_OK ? TRM_OK : trm_fail_in(status, "layer %s (%s)", layer->name, step->kernel->name);
 }
 
-static trm_status run_steps(trm_context *context, int32_t begin, int32_t end, bool tune)
+static trm_status run_steps(trm_context *context, int32_t begin, int32_t end)
 {
     bool marked = context->profiling && !trm_stream_is_capturing(context->stream);
     for (int32_t i = begin; i < end; i++) {
-        const trm_context_step *step = &context->steps[i];
-        if (tune && step->kernel != NULL && step->kernel->tune != NULL) {
-            TRM_TRY(step->kernel->tune(&step->call));
+        if (context->tuning != NULL) {
+            TRM_TRY(trm_context_tune_step(context, i));
         }
         if (marked) {
             TRM_TRY(trm_event_record(context->marks[i], context->stream));
@@ -436,7 +437,7 @@ static trm_status answer_stop(trm_context *context, const trm_inference_stop *st
 }
 
 /* A run in parts, as far as dims are known each. */
-static trm_status run_in_parts(trm_context *context, bool tune)
+static trm_status run_in_parts(trm_context *context)
 {
     int32_t begin = 0, end, n = context->engine->plan->network->n_layers;
     trm_inference_stop stop;
@@ -453,7 +454,7 @@ static trm_status run_in_parts(trm_context *context, bool tune)
         if (begin == 0) {
             TRM_TRY(upload_inputs(context));
         }
-        TRM_TRY(run_steps(context, begin, end, tune));
+        TRM_TRY(run_steps(context, begin, end));
         if (stop.state != TRM_INFERENCE_DONE) {
             TRM_TRY(answer_stop(context, &stop));
         }
@@ -462,20 +463,67 @@ static trm_status run_in_parts(trm_context *context, bool tune)
     return TRM_OK;
 }
 
-static trm_status run_at_once(trm_context *context, bool tune)
+static trm_status run_at_once(trm_context *context)
 {
     TRM_TRY(trm_context_shape(context));
     TRM_TRY(upload_inputs(context));
-    return run_steps(context, 0, context->engine->plan->network->n_layers, tune);
-}
-
-trm_status trm_context_tune(trm_context *context)
-{
-    TRM_TRY(may_stop(context) ? run_in_parts(context, true) : run_at_once(context, true));
-    return trm_context_wait(context);
+    return run_steps(context, 0, context->engine->plan->network->n_layers);
 }
 
 trm_status trm_context_enqueue(trm_context *context)
 {
-    return may_stop(context) ? run_in_parts(context, false) : run_at_once(context, false);
+    return may_stop(context) ? run_in_parts(context) : run_at_once(context);
+}
+
+/* ---- capture ----------------------------------------------------------------------------------- */
+
+void trm_context_drop_capture(trm_context *context)
+{
+    trm_graph_exec_destroy(context->captured);
+    context->captured = NULL;
+    context->ran = false;
+}
+
+static trm_status capture(trm_context *context)
+{
+    TRM_TRY(trm_stream_begin_capture(context->stream));
+    trm_status status = run_steps(context, 0, context->engine->plan->network->n_layers);
+    char cause[512] = "";
+    if (status != TRM_OK) { /* ending the capture will fail too, and that is not the cause */
+        strncpy(cause, trm_last_error(), sizeof(cause) - 1);
+    }
+    trm_status ended = trm_stream_end_capture(context->stream, &context->captured);
+    if (status != TRM_OK) {
+        trm_context_drop_capture(context);
+        return trm_fail(status, "%s", cause);
+    }
+    return ended;
+}
+
+trm_status trm_context_enqueue_run(trm_context *context)
+{
+    bool can =
+        context->captures && !may_stop(context) && !context->profiling && !trm_stream_is_capturing(context->stream);
+    if (!can) {
+        return trm_context_enqueue(context);
+    }
+    TRM_TRY(trm_context_shape(context));
+    if (context->captured_at != context->shapings) {
+        trm_context_drop_capture(context);
+        context->captured_at = context->shapings;
+    }
+    if (!context->ran) {
+        TRM_TRY(trm_context_enqueue(context));
+        context->ran = true;
+        context->inputs_changed = false;
+        return TRM_OK;
+    }
+    if (context->inputs_changed) {
+        TRM_TRY(upload_inputs(context));
+        context->inputs_changed = false;
+    }
+    if (context->captured == NULL) {
+        TRM_TRY(capture(context));
+    }
+    return trm_graph_exec_launch(context->captured, context->stream);
 }

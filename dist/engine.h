@@ -7,6 +7,7 @@
 #include "dist/plan.h"
 #include "dist/world.h"
 #include "graph/inference.h"
+#include "kernels/tuner.h"
 
 struct trm_engine {
     trm_plan *plan;
@@ -50,11 +51,19 @@ struct trm_context {
     trm_inference *inference;
     const trm_tensor **value_inputs; /* [n_value_inputs] whose elements decide dims */
     int32_t n_value_inputs;
-    const size_t *offsets;        /* [n_tensors] of activations: the plan's, or for dims it did not foresee */
-    size_t *own_offsets, *sizes;  /* those; allocated at first need */
-    trm_context_extra *extra;     /* [n_tensors], NULL unless the plan grows or the walk may stop */
-    trm_context_extra workspace2; /* larger than the plan's */
-    unsigned char *read;          /* host [TRM_LARGEST_VALUE], for what a walk stops at */
+    const size_t *offsets;         /* [n_tensors] of activations: the plan's, or for dims it did not foresee */
+    size_t *own_offsets, *sizes;   /* those; allocated at first need */
+    trm_context_extra *extra;      /* [n_tensors], NULL unless the plan grows or the walk may stop */
+    trm_context_extra workspace2;  /* larger than the plan's */
+    unsigned char *read;           /* host [TRM_LARGEST_VALUE], for what a walk stops at */
+    trm_tuner *tuner;              /* what was timed; NULL before the first tuning */
+    const trm_timing **timings;    /* [n_layers] of the last tuning, NULL where nothing was chosen */
+    struct trm_tuning *tuning;     /* while it goes on */
+    bool captures;                 /* whether runs are to be captured */
+    int64_t shapings, captured_at; /* how often shapes were settled; and when `captured` and `ran` were made */
+    trm_graph_exec *captured;      /* all layers, or NULL */
+    bool inputs_changed;           /* since they were last copied to the device */
+    bool ran;                      /* once, as they now are, so that a capture finds libraries set up */
     bool profiling;
     trm_event **marks; /* [n_layers + 1] while profiling */
     double *milliseconds;
@@ -68,11 +77,15 @@ void *trm_context_staging(trm_context *context, const trm_tensor *input);
 /* Infers all dims and chooses the kernels, if an input's dims, or values that decide dims, have changed. Of a network
  * that must be asked on the way (trm_inference_may_stop), only a run can tell: TRM_ERROR_UNSUPPORTED. */
 trm_status trm_context_shape(trm_context *context);
-/* Lets every kernel of the dims in force choose among its variants by timing. Overwrites activations. Collective. */
-trm_status trm_context_tune(trm_context *context);
+/* Lets the kernel of a layer choose among its variants, while context->tuning. context_tune.c */
+trm_status trm_context_tune_step(trm_context *context, int32_t layer);
+/* What was captured is not what would run any more. */
+void trm_context_drop_capture(trm_context *context);
 /* Enqueues the copy of the inputs and all layers; can be captured, unless the walk may stop: then it waits on the way.
  */
 trm_status trm_context_enqueue(trm_context *context);
+/* The same, captured where the caller asked for it and it can be: the first run of the same dims is not. */
+trm_status trm_context_enqueue_run(trm_context *context);
 /* Waits for the stream, at most the world's deadline, watching the peers. */
 trm_status trm_context_wait(trm_context *context);
 /* Adds the layer times of the run that has just been waited for; profiling must be on. */

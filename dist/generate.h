@@ -49,6 +49,7 @@ struct trm_generator {
 
     int32_t buckets[TRM_MAX_BUCKETS], n_buckets;
     bool tune;
+    char *timing_cache;                                               /* or NULL */
     trm_graph_exec *captured[TRM_MAX_BUCKETS][TRM_SAMPLE_MODE_COUNT]; /* CUDA; NULL until first used */
 };
 

@@ -355,6 +355,7 @@ static trm_status plan_rank(trm_generator *g, const trm_generator_options *optio
                                      .mesh = options->mesh,
                                      .rank = g->world->rank};
     TRM_TRY(plan_model(g, options, &build, plan));
+    g->timing_cache = options->timing_cache == NULL ? NULL : strdup(options->timing_cache);
     if ((*plan)->partition.note[0] != '\0' && g->world->rank == 0) {
         TRM_WARN("%s", (*plan)->partition.note);
     }
@@ -436,6 +437,7 @@ void trm_generator_destroy(trm_generator *g)
             trm_graph_exec_destroy(g->captured[i][mode]);
         }
     }
+    free(g->timing_cache);
     trm_device_free(g->world->device, g->sample_memory);
     trm_device_free_host(g->world->device, g->rows_staging);
     trm_device_free_host(g->world->device, g->seen_staging);

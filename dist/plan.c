@@ -109,6 +109,7 @@ trm_status trm_build(const trm_network *network, const trm_build_options *option
     made->backend = options->backend;
     made->mesh = options->mesh;
     made->rank = options->rank;
+    made->allow_tf32 = options->allow_tf32;
     trm_status status;
     TRM_TRY_GOTO(status, make_local_network(made, network, options), destroy);
     if (made->partition.as_written) {

@@ -554,6 +554,7 @@ static trm_status check_index(reader *r, int32_t rank)
                  index->backend);
     }
     plan->backend = cuda ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
+    plan->allow_tf32 = index->allow_tf32 != 0;
     int64_t ranks = 1;
     for (size_t i = 0; i < index->n_mesh && index->n_mesh == TRM_AXIS_COUNT; i++) {
         bool fits = index->mesh[i] >= 1 && index->mesh[i] <= TRM_MAX_RANKS;

@@ -568,6 +568,7 @@ static trm_status write_file(writer *w, const trm_plan *const *plans, int32_t n_
     memcpy(mesh, plans[0]->mesh.size, sizeof(mesh));
     TRM_TRY(copy_text(w, trm_version(), &index.library));
     TRM_TRY(copy_text(w, trm_backend_name(plans[0]->backend), &index.backend));
+    index.allow_tf32 = plans[0]->allow_tf32;
     index.n_mesh = TRM_AXIS_COUNT;
     index.mesh = mesh;
     index.n_ranks = (size_t)n_plans;
@@ -596,7 +597,7 @@ static trm_status check_plans(const trm_plan *const *plans, int32_t n_plans)
                      "cannot save a plan file: plan %d of %d is that of rank %d of %d, expected all ranks in order", i,
                      n_plans, plans[i]->rank, ranks);
         }
-        if (plans[i]->backend != plans[0]->backend ||
+        if (plans[i]->backend != plans[0]->backend || plans[i]->allow_tf32 != plans[0]->allow_tf32 ||
             memcmp(&plans[i]->mesh, &plans[0]->mesh, sizeof(plans[0]->mesh)) != 0) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                      "cannot save a plan file: plans 0 and %d have different meshes or "

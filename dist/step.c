@@ -158,7 +158,9 @@ static trm_status captured_step(trm_generator *g, int32_t bucket, trm_sample_mod
         }
         if (!tuned) {
             if (g->tune) {
-                TRM_TRY(trm_context_tune(g->context));
+                trm_tune_options options = TRM_TUNE_OPTIONS_INIT;
+                options.cache = g->timing_cache;
+                TRM_TRY(trm_context_tune(g->context, &options));
             }
             TRM_TRY(enqueue(g, g->buckets[bucket], mode)); /* lets libraries set themselves up outside the capture */
             TRM_TRY(trm_context_wait(g->context));

@@ -31,6 +31,7 @@ static inline int64_t trm_dims_count(const trm_dims *dims)
 }
 
 struct trm_communicator; /* collectives/communicator.h */
+struct trm_tuner;        /* kernels/tuner.h */
 
 typedef struct trm_kernel_call {
     const trm_layer_desc *layer;
@@ -41,6 +42,7 @@ typedef struct trm_kernel_call {
     size_t workspace_size;
     trm_stream *stream;
     struct trm_communicator *communicator; /* DIST_COLLECTIVE and attention over ranks only */
+    bool allow_tf32;                       /* f32 products and convolutions may round their factors to TF32 */
     uint32_t constants; /* bit i: input i was complete before anything now on the stream, and no kernel writes it */
     /* Elements of value inputs (layers.h) in host memory while `run` is called: always there then, on every backend,
      * for what a kernel must know before it starts. NULL for other inputs, and in questions about a call. */
@@ -61,9 +63,10 @@ typedef struct trm_kernel {
     bool (*accepts)(const trm_kernel_call *call);
     size_t (*workspace)(const trm_kernel_call *call); /* NULL: none */
     trm_status (*run)(const trm_kernel_call *call);
-    /* Chooses among this kernel's own variants for these dims by timing them; NULL: nothing to choose.
+    /* Chooses among this kernel's own variants for these dims: as the tuner knows from before, else by timing them,
+     * which the tuner (may be NULL) is then told. NULL: nothing to choose.
      * Called outside capture, with real addresses; may overwrite outputs and workspace. */
-    trm_status (*tune)(const trm_kernel_call *call);
+    trm_status (*tune)(const trm_kernel_call *call, struct trm_tuner *tuner);
 } trm_kernel;
 
 /* A table of kernels, best first. */

@@ -54,10 +54,11 @@ typedef struct trm_build_options {
     int32_t n_bounds;
     trm_stage_fn on_stage; /* may be NULL */
     void *stage_user;
+    bool allow_tf32; /* CUDA: factors of f32 products and convolutions may be rounded to TF32 (10 bits of fraction) */
 } trm_build_options;
 #define TRM_BUILD_OPTIONS_INIT                                                                                         \
     {                                                                                                                  \
-        sizeof(trm_build_options), TRM_BACKEND_HOST, {{1, 1, 1, 1, 1}}, 0, NULL, 0, NULL, NULL                         \
+        sizeof(trm_build_options), TRM_BACKEND_HOST, {{1, 1, 1, 1, 1}}, 0, NULL, 0, NULL, NULL, false                  \
     }
 
 /* Partitions the network over the mesh for `rank`, runs the passes and plans memory. The network is not changed
@@ -156,6 +157,45 @@ TRM_API trm_status trm_context_bind_output(trm_context *context, const char *nam
  * NULL from `allocate` ends the run with OUT_OF_MEMORY. A NULL `allocate` switches it off. */
 typedef void *(*trm_output_allocate_fn)(void *user, const char *output, const trm_dims *dims, size_t bytes);
 TRM_API trm_status trm_context_set_output_allocator(trm_context *context, trm_output_allocate_fn allocate, void *user);
+/*
+ * Tactics: on CUDA, which of several implementations does each layer, and which of a library's algorithms, is found by
+ * timing them on the dims that are set. What is found holds for every context of the process; a timing cache file
+ * keeps it for the next. One line of text per problem; files are merged when they are written.
+ *
+ * level 0 times nothing: the first that a library proposes is taken. 1 takes what the cache knows and times nothing
+ * else; 2, 3 and 4 time ever more proposals, 5 all of them. Returning false from `progress`, called before each layer,
+ * ends it with TRM_ERROR_CANCELLED; what was timed is kept, in the file, too.
+ */
+typedef bool (*trm_tune_progress_fn)(void *user, int32_t done, int32_t total, double seconds_left);
+typedef struct trm_tune_options {
+    size_t size; /* sizeof(trm_tune_options) */
+    int32_t level;
+    const char *cache;             /* file, made with its folders where there is none; NULL: no file */
+    trm_tune_progress_fn progress; /* may be NULL */
+    void *progress_user;
+} trm_tune_options;
+#define TRM_TUNE_OPTIONS_INIT                                                                                          \
+    {                                                                                                                  \
+        sizeof(trm_tune_options), 3, NULL, NULL, NULL                                                                  \
+    }
+/* Needs inputs that are set; runs the network once. `options` may be NULL. Collective over the ranks of the plan. A
+ * file that cannot be read or written is a warning. */
+TRM_API trm_status trm_context_tune(trm_context *context, const trm_tune_options *options);
+
+/* The file that the command line keeps timings of a device in, "$XDG_CACHE_HOME/trireme/timing/<device>.txt"; release
+ * with trm_free. NULL where neither XDG_CACHE_HOME nor HOME is set, or out of memory. */
+TRM_API char *trm_timing_cache_path(trm_world *world);
+
+/* One call of `fn` for each tactic that was timed for a layer, best first, in the order of the layers; `best` for that
+ * which is used. Of the last trm_context_tune. */
+typedef void (*trm_tactic_fn)(void *user, const char *layer, const char *problem, const char *tactic,
+                              double microseconds, bool best);
+TRM_API void trm_context_tactics(const trm_context *context, trm_tactic_fn fn, void *user);
+
+/* Runs after the first of the same dims are captured and launched as one where the backend can (CUDA graphs) and dims
+ * do not depend on data; inputs are then copied to the device only after they were set. Off at first. */
+TRM_API trm_status trm_context_set_capture(trm_context *context, bool on);
+
 /* Sets all state back to zero. Inputs stay set. */
 TRM_API trm_status trm_context_reset(trm_context *context);
 

@@ -30,10 +30,11 @@ typedef struct trm_generator_options {
                   library's first proposal is taken, and the first tokens come sooner */
     int64_t cache_tokens; /* tokens the cache holds in all, as far as memory goes, at least max_context; sequences that
                              find no room wait. 0: max_sequences * max_context */
+    const char *timing_cache; /* file that keeps what was timed (trm_context_tune); NULL: none */
 } trm_generator_options;
 #define TRM_GENERATOR_OPTIONS_INIT                                                                                     \
     {                                                                                                                  \
-        sizeof(trm_generator_options), TRM_DTYPE_NONE, {{1, 1, 1, 1, 1}}, 0, 0, 0, NULL, NULL, true, 0                 \
+        sizeof(trm_generator_options), TRM_DTYPE_NONE, {{1, 1, 1, 1, 1}}, 0, 0, 0, NULL, NULL, true, 0, NULL           \
     }
 
 /* Builds the model's network, partitions it, loads this rank's weights and plans all memory. The model and the world

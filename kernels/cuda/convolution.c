@@ -1,6 +1,10 @@
 /* The convolution layer on CUDA: by cuDNN, or our own kernels where tuning found them faster or it does nothing. */
 #include "kernels/cuda/convolution.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/error.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm.h"
@@ -51,19 +55,80 @@ static trm_status own_enqueue(void *user)
     return trm_cuda_convolution_own(run->args, run->stream);
 }
 
-trm_status trm_cuda_convolution_tune(const trm_kernel_call *call)
+#define OWN_TACTIC "own.convolution"
+
+static void describe_problem(const trm_convolution_args *args, size_t workspace_size, char text[TRM_PROBLEM_TEXT_SIZE])
+{
+    const trm_windows *w = &args->w;
+    int used = snprintf(text, TRM_PROBLEM_TEXT_SIZE,
+                        "cuDNN %zu; convolution n=%lld c=%lld m=%lld groups=%lld %s%s bias=%d residual=%d "
+                        "activation=%d workspace=%zu",
+                        trm_cudnn_version(), (long long)w->batch, (long long)w->channels_in,
+                        (long long)(args->outputs * args->groups), (long long)args->groups, trm_dtype_name(args->dtype),
+                        args->allow_tf32 && args->dtype == TRM_F32 ? "(tf32)" : "", args->bias != NULL,
+                        args->residual != NULL, (int)args->activation, workspace_size);
+    for (int32_t i = TRM_MAX_SPATIAL - w->n; i < TRM_MAX_SPATIAL && used < TRM_PROBLEM_TEXT_SIZE; i++) {
+        used += snprintf(text + used, TRM_PROBLEM_TEXT_SIZE - (size_t)used,
+                         " in=%lld out=%lld kernel=%lld stride=%lld dilation=%lld before=%lld", (long long)w->in[i],
+                         (long long)w->out[i], (long long)w->kernel[i], (long long)w->stride[i],
+                         (long long)w->dilation[i], (long long)w->before[i]);
+    }
+}
+
+/* Times what can do the convolution. */
+static trm_status time_tactics(const trm_kernel_call *call, const trm_convolution_args *args, int32_t proposals,
+                               trm_tactic *tactics, int32_t *n)
+{
+    own_run run = {args, trm_cuda_stream(call->stream)};
+    if (args->outputs < 8) { /* ours has no chance where the library uses matrix products */
+        float own;
+        TRM_TRY(trm_cuda_time(run.stream, own_enqueue, &run, &own));
+        strcpy(tactics[*n].name, OWN_TACTIC);
+        tactics[(*n)++].microseconds = (double)own * 1e3;
+    }
+    trm_status status =
+        trm_cudnn_convolution_time(args, call->workspace, call->workspace_size, run.stream, proposals, tactics, n);
+    return status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status;
+}
+
+static bool use_tactic(const trm_kernel_call *call, const trm_convolution_args *args, const char *tactic)
+{
+    const char *engine = strcmp(tactic, OWN_TACTIC) == 0 ? NULL : tactic;
+    return trm_cudnn_convolution_use(args, call->workspace_size, engine) == TRM_OK;
+}
+
+trm_status trm_cuda_convolution_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
 {
     trm_convolution_args args;
+    char problem[TRM_PROBLEM_TEXT_SIZE];
     if (!trm_convolution_args_of(call, &args) || trm_dims_count(&args.dims) == 0 || args.dtype == TRM_F64) {
         return TRM_OK;
     }
-    own_run run = {&args, trm_cuda_stream(call->stream)};
-    float own = 0.0f;
-    if (args.outputs < 8) { /* ours has no chance where the library uses matrix products */
-        TRM_TRY(trm_cuda_time(run.stream, own_enqueue, &run, &own));
+    describe_problem(&args, call->workspace_size, problem);
+    const trm_timing *timing = trm_tuner_find(tuner, problem);
+    for (int32_t i = 0; timing != NULL && i < timing->n_tactics; i++) {
+        if (use_tactic(call, &args, timing->tactics[i].name)) {
+            return TRM_OK;
+        }
     }
-    trm_status status = trm_cudnn_convolution_tune(&args, call->workspace, call->workspace_size, run.stream, own);
-    return status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status;
+    int32_t proposals = trm_tuner_proposals(tuner), n = 0, best = 0;
+    if (proposals == 0 || (tuner == NULL && trm_cudnn_convolution_is_tuned(&args, call->workspace_size))) {
+        return TRM_OK;
+    }
+    trm_tactic *tactics = calloc(TRM_MOST_TACTICS, sizeof(*tactics));
+    if (tactics == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d tactics", TRM_MOST_TACTICS);
+    }
+    trm_status status = time_tactics(call, &args, proposals, tactics, &n);
+    for (int32_t i = 1; i < n; i++) {
+        best = tactics[i].microseconds < tactics[best].microseconds ? i : best;
+    }
+    if (status == TRM_OK && n > 0) {
+        (void)use_tactic(call, &args, tactics[best].name); /* it has just run */
+        status = trm_tuner_record(tuner, problem, tactics, n);
+    }
+    free(tactics);
+    return status;
 }
 
 trm_status trm_cuda_convolution_plain_run(const trm_kernel_call *call)

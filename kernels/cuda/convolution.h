@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/element/convolution.h"
+#include "kernels/tuner.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,13 +23,17 @@ trm_status trm_cuda_convolution_finish(const trm_convolution_args *args, cudaStr
  * that the library proposes. Capturable. */
 trm_status trm_cudnn_convolution_run(const trm_convolution_args *args, void *workspace, size_t workspace_size,
                                      cudaStream_t stream);
-/* Times the library's engines on the problem, and remembers the best, or that it is slower than `other` milliseconds
- * (0: there is no other way). Not while capturing; overwrites y. */
-trm_status trm_cudnn_convolution_tune(const trm_convolution_args *args, void *workspace, size_t workspace_size,
-                                      cudaStream_t stream, float other);
-
-/* Whether f32 convolutions may round their factors to TF32. Off at first; for problems met after it is set. */
-void trm_cudnn_allow_tf32(bool allow);
+/* Times up to `proposals` of the library's engines for each of its two graphs, and appends them to tactics
+ * [TRM_MOST_TACTICS]. UNSUPPORTED where there is no library. Not while capturing; overwrites y. */
+trm_status trm_cudnn_convolution_time(const trm_convolution_args *args, void *workspace, size_t workspace_size,
+                                      cudaStream_t stream, int32_t proposals, trm_tactic *tactics, int32_t *n_tactics);
+/* Remembers an engine, by its name in a tactic, for the problem, or with NULL that our own kernel is to do it.
+ * UNSUPPORTED if there is no such engine. */
+trm_status trm_cudnn_convolution_use(const trm_convolution_args *args, size_t workspace_size, const char *tactic);
+/* Whether one of them was chosen already, or there is nothing to choose. */
+bool trm_cudnn_convolution_is_tuned(const trm_convolution_args *args, size_t workspace_size);
+/* As 91900; 0 without a library. */
+size_t trm_cudnn_version(void);
 
 #ifdef __cplusplus
 }

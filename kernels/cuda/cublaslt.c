@@ -4,9 +4,11 @@
  */
 #include "kernels/cuda/cublaslt.h"
 
+#include <ctype.h>
 #include <cublasLt.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -18,6 +20,7 @@
     X(cublasLtGetVersion)                                                                                              \
     X(cublasLtGetStatusString)                                                                                         \
     X(cublasLtMatmul)                                                                                                  \
+    X(cublasLtMatmulAlgoCheck)                                                                                         \
     X(cublasLtMatmulAlgoGetHeuristic)                                                                                  \
     X(cublasLtMatmulDescInit_internal)                                                                                 \
     X(cublasLtMatmulDescSetAttribute)                                                                                  \
@@ -26,9 +29,8 @@
     X(cublasLtMatrixLayoutInit_internal)                                                                               \
     X(cublasLtMatrixLayoutSetAttribute)
 
-#define MAX_DEVICES   64
-#define MAX_PROPOSALS 8
-#define CACHE_SLOTS   1024 /* a power of two */
+#define MAX_DEVICES 64
+#define CACHE_SLOTS 1024 /* a power of two */
 
 static struct {
 #define FIELD(name) __typeof__(&name) name;
@@ -42,15 +44,15 @@ typedef struct problem_key {
     uint64_t workspace;
     int32_t device, in, out, activation;
     uint16_t align_a, align_b, align_c, align_bias; /* bytes, at most 256; 0 without bias */
-    uint8_t transpose_a, transpose_b;
-    uint8_t zero[6];
+    uint8_t transpose_a, transpose_b, tf32;
+    uint8_t zero[5];
 } problem_key;
 
 typedef struct cache_slot {
     bool used;
     problem_key key;
     cublasLtMatmulAlgo_t algorithm;
-    float milliseconds; /* as tuned; 0: the library's first proposal */
+    bool tuned; /* else the library's first proposal */
 } cache_slot;
 
 static struct {
@@ -182,7 +184,8 @@ static trm_status describe(const trm_gemm *g, description *d)
 {
     int32_t first = g->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = g->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     uint32_t epilogue = epilogue_of(g);
-    LT_TRY(cublasLtMatmulDescInit_internal, &d->operation, sizeof(d->operation), CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasComputeType_t compute = g->tf32 && g->in == TRM_F32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    LT_TRY(cublasLtMatmulDescInit_internal, &d->operation, sizeof(d->operation), compute, CUDA_R_32F);
     LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first));
     LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second));
     LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
@@ -230,6 +233,7 @@ static void key_fill(const trm_gemm *g, int device, size_t workspace_size, probl
     key->align_bias = g->bias != NULL ? alignment_of(g->bias) : 0;
     key->transpose_a = g->transpose_a;
     key->transpose_b = g->transpose_b;
+    key->tf32 = g->tf32 && g->in == TRM_F32;
 }
 
 static uint64_t key_hash(const problem_key *key)
@@ -262,21 +266,21 @@ static cache_slot *cache_find(const problem_key *key, bool *found)
     return place != NULL ? place : &state.cache[home & (CACHE_SLOTS - 1)];
 }
 
-/* The algorithm remembered for a problem, and its time. */
-static bool cache_get(const problem_key *key, cublasLtMatmulAlgo_t *algorithm, float *milliseconds)
+/* The algorithm remembered for a problem. */
+static bool cache_get(const problem_key *key, cublasLtMatmulAlgo_t *algorithm, bool *tuned)
 {
     bool found;
     pthread_mutex_lock(&state.mutex);
     cache_slot *slot = cache_find(key, &found);
     if (found) {
         *algorithm = slot->algorithm;
-        *milliseconds = slot->milliseconds;
+        *tuned = slot->tuned;
     }
     pthread_mutex_unlock(&state.mutex);
     return found;
 }
 
-static void cache_put(const problem_key *key, const cublasLtMatmulAlgo_t *algorithm, float milliseconds)
+static void cache_put(const problem_key *key, const cublasLtMatmulAlgo_t *algorithm, bool tuned)
 {
     bool found;
     pthread_mutex_lock(&state.mutex);
@@ -284,7 +288,7 @@ static void cache_put(const problem_key *key, const cublasLtMatmulAlgo_t *algori
     slot->used = true;
     slot->key = *key;
     slot->algorithm = *algorithm;
-    slot->milliseconds = milliseconds;
+    slot->tuned = tuned;
     pthread_mutex_unlock(&state.mutex);
 }
 
@@ -355,53 +359,115 @@ trm_status trm_cublaslt_run(const trm_gemm *gemm, void *workspace, size_t worksp
     description d;
     problem_key key;
     cublasLtMatmulAlgo_t algorithm;
-    float time;
+    bool tuned;
     TRM_TRY(handle_get(&device, &handle));
     TRM_TRY(describe(gemm, &d));
     key_fill(gemm, device, workspace_size, &key);
-    if (!cache_get(&key, &algorithm, &time)) {
+    if (!cache_get(&key, &algorithm, &tuned)) {
         cublasLtMatmulHeuristicResult_t proposal;
         TRM_TRY(proposals_get(handle, gemm, &d, &key, &proposal, 1, &count));
         algorithm = proposal.algo;
-        cache_put(&key, &algorithm, 0.0f);
+        cache_put(&key, &algorithm, false);
     }
     matmul_run run = {handle, gemm, &d, &algorithm, workspace, workspace_size, stream};
     return matmul_enqueue(&run);
 }
 
-trm_status trm_cublaslt_tune(const trm_gemm *gemm, void *workspace, size_t workspace_size, cudaStream_t stream,
-                             float *milliseconds)
+/* ---- tactics ---- */
+
+/* "cublasLt:<words in hexadecimal>": the library says that the bytes of an algorithm may be kept and used again with
+ * the same version of it. */
+static void name_algorithm(const cublasLtMatmulAlgo_t *algorithm, char name[TRM_TACTIC_NAME_SIZE])
+{
+    int used = snprintf(name, TRM_TACTIC_NAME_SIZE, "cublasLt");
+    for (size_t i = 0; i < sizeof(algorithm->data) / sizeof(algorithm->data[0]); i++) {
+        used += snprintf(name + used, TRM_TACTIC_NAME_SIZE - (size_t)used, "%c%llx", i == 0 ? ':' : '.',
+                         (unsigned long long)algorithm->data[i]);
+    }
+}
+
+static bool read_algorithm(const char *name, cublasLtMatmulAlgo_t *algorithm)
+{
+    const char *at = name + 8;
+    memset(algorithm, 0, sizeof(*algorithm));
+    if (strncmp(name, "cublasLt:", 9) != 0) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof(algorithm->data) / sizeof(algorithm->data[0]); i++) {
+        char *end;
+        if (*at != (i == 0 ? ':' : '.') || !isxdigit((unsigned char)at[1])) {
+            return false;
+        }
+        algorithm->data[i] = strtoull(at + 1, &end, 16);
+        at = end;
+    }
+    return *at == '\0';
+}
+
+trm_status trm_cublaslt_time(const trm_gemm *gemm, void *workspace, size_t workspace_size, cudaStream_t stream,
+                             int32_t proposals, trm_tactic *tactics, int32_t *n_tactics)
 {
     int device, count;
     cublasLtHandle_t handle = NULL;
     description d;
     problem_key key;
-    cublasLtMatmulHeuristicResult_t proposals[MAX_PROPOSALS];
-    cublasLtMatmulAlgo_t known;
+    cublasLtMatmulHeuristicResult_t found[TRM_MOST_TACTICS];
+    const int32_t before = *n_tactics, room = TRM_MOST_TACTICS - before;
     TRM_TRY(handle_get(&device, &handle));
     TRM_TRY(describe(gemm, &d));
     key_fill(gemm, device, workspace_size, &key);
-    if (cache_get(&key, &known, milliseconds) && *milliseconds > 0.0f) {
-        return TRM_OK; /* a layer of the same dims was tuned before */
-    }
-    TRM_TRY(proposals_get(handle, gemm, &d, &key, proposals, MAX_PROPOSALS, &count));
-    int best = -1;
+    TRM_TRY(proposals_get(handle, gemm, &d, &key, found, proposals < room ? proposals : room, &count));
     for (int i = 0; i < count; i++) {
-        matmul_run run = {handle, gemm, &d, &proposals[i].algo, workspace, workspace_size, stream};
-        float time;
-        if (proposals[i].state != CUBLAS_STATUS_SUCCESS ||
-            trm_cuda_time(stream, matmul_enqueue, &run, &time) != TRM_OK) {
+        matmul_run run = {handle, gemm, &d, &found[i].algo, workspace, workspace_size, stream};
+        float milliseconds;
+        if (found[i].state != CUBLAS_STATUS_SUCCESS ||
+            trm_cuda_time(stream, matmul_enqueue, &run, &milliseconds) != TRM_OK) {
             continue; /* a proposal the library itself refuses to run */
         }
-        if (best < 0 || time < *milliseconds) {
-            best = i;
-            *milliseconds = time;
-        }
+        trm_tactic *tactic = &tactics[(*n_tactics)++];
+        name_algorithm(&found[i].algo, tactic->name);
+        tactic->microseconds = (double)milliseconds * 1e3;
     }
-    if (best < 0) {
+    if (*n_tactics == before) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "none of %d algorithms of cublasLt runs a product of m %lld, n %lld, k %lld",
                  count, (long long)gemm->m, (long long)gemm->n, (long long)gemm->k);
     }
-    cache_put(&key, &proposals[best].algo, *milliseconds);
     return TRM_OK;
+}
+
+trm_status trm_cublaslt_use(const trm_gemm *gemm, size_t workspace_size, const char *tactic)
+{
+    int device;
+    cublasLtHandle_t handle = NULL;
+    description d;
+    problem_key key;
+    cublasLtMatmulAlgo_t algorithm;
+    cublasLtMatmulHeuristicResult_t result;
+    if (!read_algorithm(tactic, &algorithm)) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s is no algorithm of cublasLt", tactic);
+    }
+    TRM_TRY(handle_get(&device, &handle));
+    TRM_TRY(describe(gemm, &d));
+    key_fill(gemm, device, workspace_size, &key);
+    cublasStatus_t error = lt.cublasLtMatmulAlgoCheck(handle, &d.operation, &d.first, &d.second, &d.result, &d.result,
+                                                      &algorithm, &result);
+    if (error != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace_size) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "cublasLt does not take algorithm %s for a product of m %lld, n %lld, k %lld",
+                 tactic, (long long)gemm->m, (long long)gemm->n, (long long)gemm->k);
+    }
+    cache_put(&key, &algorithm, true);
+    return TRM_OK;
+}
+
+bool trm_cublaslt_is_tuned(const trm_gemm *gemm, size_t workspace_size)
+{
+    int device;
+    problem_key key;
+    cublasLtMatmulAlgo_t algorithm;
+    bool tuned = false;
+    if (cudaGetDevice(&device) != cudaSuccess) {
+        return false;
+    }
+    key_fill(gemm, device, workspace_size, &key);
+    return cache_get(&key, &algorithm, &tuned) && tuned;
 }

@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/cuda/gemm.h"
+#include "kernels/tuner.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,11 +24,17 @@ bool trm_cublaslt_accepts(const trm_gemm *gemm);
  * device memory. TRM_ERROR_UNSUPPORTED if the library has no algorithm. Capturable. */
 trm_status trm_cublaslt_run(const trm_gemm *gemm, void *workspace, size_t workspace_size, cudaStream_t stream);
 
-/* Times the library's proposals on the product, remembers the best for products of these dims, types and alignments,
- * and gives its time. At once if they were tuned before.
- * Not while capturing; waits for the stream; overwrites the output. */
-trm_status trm_cublaslt_tune(const trm_gemm *gemm, void *workspace, size_t workspace_size, cudaStream_t stream,
-                             float *milliseconds);
+/* Times up to `proposals` algorithms of the library on the product and appends them to tactics [TRM_MOST_TACTICS]. None
+ * are UNSUPPORTED. Not while capturing; waits for the stream; overwrites the output. */
+trm_status trm_cublaslt_time(const trm_gemm *gemm, void *workspace, size_t workspace_size, cudaStream_t stream,
+                             int32_t proposals, trm_tactic *tactics, int32_t *n_tactics);
+
+/* Remembers an algorithm, by its name in a tactic, for products of these dims, types and alignments. UNSUPPORTED if
+ * the name is none of this library's, or it does not run such products. */
+trm_status trm_cublaslt_use(const trm_gemm *gemm, size_t workspace_size, const char *tactic);
+
+/* Whether an algorithm was chosen for such products by timing. */
+bool trm_cublaslt_is_tuned(const trm_gemm *gemm, size_t workspace_size);
 
 #ifdef __cplusplus
 }

@@ -15,13 +15,6 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm.h"
 
-static bool tf32_allowed;
-
-void trm_cudnn_allow_tf32(bool allow)
-{
-    tf32_allowed = allow;
-}
-
 #if defined(__has_include) && __has_include(<cudnn.h>)
 #include <cudnn.h>
 
@@ -29,6 +22,7 @@ void trm_cudnn_allow_tf32(bool allow)
     X(cudnnCreate)                                                                                                     \
     X(cudnnSetStream)                                                                                                  \
     X(cudnnGetErrorString)                                                                                             \
+    X(cudnnGetVersion)                                                                                                 \
     X(cudnnBackendCreateDescriptor)                                                                                    \
     X(cudnnBackendDestroyDescriptor)                                                                                   \
     X(cudnnBackendFinalize)                                                                                            \
@@ -37,8 +31,9 @@ void trm_cudnn_allow_tf32(bool allow)
     X(cudnnBackendExecute)
 
 #define MAX_DEVICES   64
-#define MAX_PIECES    40
-#define MAX_PROPOSALS 8
+#define MAX_PIECES    (16 + TRM_MOST_TACTICS)
+#define MAX_PROPOSALS TRM_MOST_TACTICS
+#define MAX_KNOBS     32
 #define CACHE_SLOTS   512 /* a power of two */
 
 static struct {
@@ -143,6 +138,14 @@ static void set(pieces *p, cudnnBackendDescriptor_t piece, cudnnBackendAttribute
 {
     if (p->error == CUDNN_STATUS_SUCCESS) {
         p->error = dnn.cudnnBackendSetAttribute(piece, name, type, count, values);
+    }
+}
+
+static void get(pieces *p, cudnnBackendDescriptor_t piece, cudnnBackendAttributeName_t name,
+                cudnnBackendAttributeType_t type, int64_t wanted, int64_t *count, void *values)
+{
+    if (p->error == CUDNN_STATUS_SUCCESS) {
+        p->error = dnn.cudnnBackendGetAttribute(piece, name, type, wanted, count, values);
     }
 }
 
@@ -337,10 +340,7 @@ static int32_t propose(pieces *p, cudnnBackendDescriptor_t graph, cudnnBackendHe
     for (int32_t i = 0; i < wanted; i++) {
         configurations[i] = make(p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     }
-    if (p->error == CUDNN_STATUS_SUCCESS) {
-        p->error = dnn.cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                                wanted, &count, configurations);
-    }
+    get(p, heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, wanted, &count, configurations);
     return p->error == CUDNN_STATUS_SUCCESS ? (int32_t)(count < wanted ? count : wanted) : 0;
 }
 
@@ -351,14 +351,9 @@ static bool is_exact(const problem_key *key, cudnnBackendDescriptor_t configurat
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     int64_t count = 0, n = 0;
     cudnnBackendDescriptor_t found = make(&p, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-    if (p.error == CUDNN_STATUS_SUCCESS) {
-        p.error = dnn.cudnnBackendGetAttribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &found);
-    }
-    if (p.error == CUDNN_STATUS_SUCCESS) {
-        p.error = dnn.cudnnBackendGetAttribute(found, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-                                               CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes);
-    }
+    get(&p, configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &found);
+    get(&p, found, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count,
+        notes);
     bool exact = p.error == CUDNN_STATUS_SUCCESS;
     for (int64_t i = 0; exact && i < count; i++) {
         const bool f32 = key->dtype == TRM_F32;
@@ -383,10 +378,7 @@ static bool make_plan(const problem_key *key, cudnnHandle_t handle, cudnnBackend
     set(p, *execution, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
     set(p, *execution, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &configuration);
     finish(p, *execution);
-    if (p->error == CUDNN_STATUS_SUCCESS) {
-        p->error = dnn.cudnnBackendGetAttribute(*execution, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
-                                                1, &count, &need);
-    }
+    get(p, *execution, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &need);
     if (p->error != CUDNN_STATUS_SUCCESS || need < 0 || (uint64_t)need > key->workspace) {
         destroy(p);
         return false;
@@ -445,45 +437,95 @@ static void engine_destroy(engine *e)
     memset(e, 0, sizeof(*e));
 }
 
-/* Looks for an engine: the first that can be planned, or with `run` set the fastest, if it is faster than *time (0: any
- * is). True if there is one. */
-static bool search(const problem_key *key, cudnnHandle_t handle, bool fused, engine_run *run, engine *best, float *time)
+/* ---- engines by name ---- */
+
+/* "cudnn.fused:engine,knob=value,..." of a configuration; empty if the library does not tell. */
+static void name_engine(cudnnBackendDescriptor_t configuration, bool fused, char name[TRM_TACTIC_NAME_SIZE])
+{
+    pieces p = {.n = 0};
+    int64_t index = 0, count = 0, n = 0;
+    cudnnBackendDescriptor_t knobs[MAX_KNOBS], found = make(&p, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    for (int i = 0; i < MAX_KNOBS; i++) {
+        knobs[i] = make(&p, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+    }
+    get(&p, configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &found);
+    get(&p, found, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &n, &index);
+    get(&p, configuration, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_KNOBS, &count, knobs);
+    int used = snprintf(name, TRM_TACTIC_NAME_SIZE, "cudnn.%s:%lld", fused ? "fused" : "alone", (long long)index);
+    for (int64_t i = 0; i < count && i < MAX_KNOBS && used < TRM_TACTIC_NAME_SIZE; i++) {
+        cudnnBackendKnobType_t type = (cudnnBackendKnobType_t)0;
+        int64_t value = 0;
+        get(&p, knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &n, &type);
+        get(&p, knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &n, &value);
+        used += snprintf(name + used, TRM_TACTIC_NAME_SIZE - (size_t)used, ",%d=%lld", (int)type, (long long)value);
+    }
+    if (p.error != CUDNN_STATUS_SUCCESS || used >= TRM_TACTIC_NAME_SIZE) {
+        name[0] = '\0';
+    }
+    destroy(&p);
+}
+
+/* The graph of a problem and what the library proposes for it, best first; both belong to `graph`. */
+static int32_t open_graph(const problem_key *key, cudnnHandle_t handle, bool fused, pieces *graph,
+                          cudnnBackendDescriptor_t proposals[MAX_PROPOSALS], int32_t wanted)
+{
+    cudnnBackendDescriptor_t whole = build_graph(graph, handle, key, fused);
+    int32_t n = propose(graph, whole, CUDNN_HEUR_MODE_A, wanted, proposals);
+    if (n == 0 && graph->error == CUDNN_STATUS_SUCCESS) {
+        n = propose(graph, whole, CUDNN_HEUR_MODE_FALLBACK, wanted, proposals);
+    }
+    return n;
+}
+
+/* The engine of this name, or with NULL the first, that can be planned. */
+static bool find_engine(const problem_key *key, cudnnHandle_t handle, bool fused, const char *name, engine *found)
 {
     pieces graph = {.n = 0};
-    cudnnBackendDescriptor_t proposals[MAX_PROPOSALS], whole = build_graph(&graph, handle, key, fused);
-    int32_t n = propose(&graph, whole, CUDNN_HEUR_MODE_A, MAX_PROPOSALS, proposals);
-    if (n == 0 && graph.error == CUDNN_STATUS_SUCCESS) {
-        n = propose(&graph, whole, CUDNN_HEUR_MODE_FALLBACK, MAX_PROPOSALS, proposals);
+    cudnnBackendDescriptor_t proposals[MAX_PROPOSALS];
+    int32_t n = open_graph(key, handle, fused, &graph, proposals, name == NULL ? 8 : MAX_PROPOSALS);
+    engine candidate = {.fused = fused};
+    for (int32_t i = 0; i < n; i++) {
+        char its_name[TRM_TACTIC_NAME_SIZE];
+        if (name != NULL) {
+            name_engine(proposals[i], fused, its_name);
+        }
+        if ((name == NULL || strcmp(name, its_name) == 0) && is_exact(key, proposals[i]) &&
+            make_plan(key, handle, proposals[i], &candidate.plan, &candidate.execution)) {
+            engine_destroy(found);
+            *found = candidate;
+            found->graph = graph;
+            return true;
+        }
     }
-    engine found = {.fused = fused};
-    bool any = false;
-    for (int32_t i = 0; i < n && !(any && run == NULL); i++) {
+    destroy(&graph);
+    return false;
+}
+
+/* Times up to `wanted` engines and appends them to the tactics. */
+static void time_engines(const problem_key *key, engine_run *run, bool fused, int32_t wanted, trm_tactic *tactics,
+                         int32_t *n_tactics)
+{
+    pieces graph = {.n = 0};
+    cudnnBackendDescriptor_t proposals[MAX_PROPOSALS];
+    const int32_t room = TRM_MOST_TACTICS - *n_tactics;
+    int32_t n = open_graph(key, run->handle, fused, &graph, proposals, wanted < room ? wanted : room);
+    for (int32_t i = 0; i < n; i++) {
         engine candidate = {.fused = fused};
-        float took = 0.0f;
-        if (!is_exact(key, proposals[i]) ||
-            !make_plan(key, handle, proposals[i], &candidate.plan, &candidate.execution)) {
+        trm_tactic *tactic = &tactics[*n_tactics];
+        float milliseconds;
+        name_engine(proposals[i], fused, tactic->name);
+        if (tactic->name[0] == '\0' || !is_exact(key, proposals[i]) ||
+            !make_plan(key, run->handle, proposals[i], &candidate.plan, &candidate.execution)) {
             continue;
         }
-        if (run != NULL) {
-            run->engine = &candidate;
-            if (trm_cuda_time(run->stream, engine_enqueue, run, &took) != TRM_OK || (*time > 0.0f && took >= *time)) {
-                destroy(&candidate.plan);
-                continue;
-            }
-            *time = took;
+        run->engine = &candidate;
+        if (trm_cuda_time(run->stream, engine_enqueue, run, &milliseconds) == TRM_OK) {
+            tactic->microseconds = (double)milliseconds * 1e3;
+            (*n_tactics)++;
         }
-        destroy(&found.plan);
-        found = candidate;
-        any = true;
+        destroy(&candidate.plan);
     }
-    if (!any) {
-        destroy(&graph);
-        return false;
-    }
-    engine_destroy(best);
-    *best = found;
-    best->graph = graph;
-    return true;
+    destroy(&graph);
 }
 
 /* ---- the cache ---- */
@@ -512,7 +554,7 @@ static bool key_fill(const trm_convolution_args *args, int device, size_t worksp
     key->activation = args->activation;
     key->bias = args->bias != NULL;
     key->residual = args->residual != NULL;
-    key->tf32 = args->dtype == TRM_F32 && tf32_allowed;
+    key->tf32 = args->dtype == TRM_F32 && args->allow_tf32;
     return args->dtype != TRM_F64 && args->channels > 0 && w->in_size > 0;
 }
 
@@ -563,8 +605,8 @@ static trm_status run_locked(const trm_convolution_args *args, void *workspace, 
     }
     cache_slot *slot = slot_get(&key);
     if (slot->state == SLOT_FREE) {
-        const bool found = (has_epilogue(&key) && search(&key, handle, true, NULL, &slot->engine, NULL)) ||
-                           search(&key, handle, false, NULL, &slot->engine, NULL);
+        const bool found = (has_epilogue(&key) && find_engine(&key, handle, true, NULL, &slot->engine)) ||
+                           find_engine(&key, handle, false, NULL, &slot->engine);
         slot->state = found ? SLOT_PROPOSED : SLOT_NONE;
     }
     if (slot->state == SLOT_NONE) {
@@ -589,38 +631,87 @@ trm_status trm_cudnn_convolution_run(const trm_convolution_args *args, void *wor
     return status;
 }
 
-static trm_status tune_locked(const trm_convolution_args *args, void *workspace, size_t workspace_size,
-                              cudaStream_t stream, float other)
+static trm_status time_locked(const trm_convolution_args *args, void *workspace, size_t workspace_size,
+                              cudaStream_t stream, int32_t proposals, trm_tactic *tactics, int32_t *n_tactics)
+{
+    int device;
+    cudnnHandle_t handle = NULL;
+    problem_key key;
+    TRM_TRY(handle_get(&device, &handle));
+    if (key_fill(args, device, workspace_size, &key)) {
+        engine_run run = {handle, NULL, args, workspace, stream};
+        if (has_epilogue(&key)) {
+            time_engines(&key, &run, true, proposals, tactics, n_tactics);
+        }
+        time_engines(&key, &run, false, proposals, tactics, n_tactics);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_cudnn_convolution_time(const trm_convolution_args *args, void *workspace, size_t workspace_size,
+                                      cudaStream_t stream, int32_t proposals, trm_tactic *tactics, int32_t *n_tactics)
+{
+    pthread_mutex_lock(&state.mutex);
+    trm_status status = time_locked(args, workspace, workspace_size, stream, proposals, tactics, n_tactics);
+    pthread_mutex_unlock(&state.mutex);
+    return status;
+}
+
+static trm_status use_locked(const trm_convolution_args *args, size_t workspace_size, const char *tactic)
 {
     int device;
     cudnnHandle_t handle = NULL;
     problem_key key;
     TRM_TRY(handle_get(&device, &handle));
     if (!key_fill(args, device, workspace_size, &key)) {
-        return TRM_OK;
+        return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN does no convolutions of %s", trm_dtype_name(args->dtype));
     }
     cache_slot *slot = slot_get(&key);
-    if (slot->state == SLOT_TUNED || slot->state == SLOT_NONE) {
-        return TRM_OK; /* a layer of the same dims was tuned before */
+    if (tactic == NULL) {
+        engine_destroy(&slot->engine);
+        slot->state = SLOT_NONE;
+        return TRM_OK;
     }
-    engine_run run = {handle, NULL, args, workspace, stream};
-    engine best = {.fused = false};
-    float time = other;
-    bool found = has_epilogue(&key) && search(&key, handle, true, &run, &best, &time);
-    found = search(&key, handle, false, &run, &best, &time) || found;
-    engine_destroy(&slot->engine);
-    slot->engine = best;
-    slot->state = found ? SLOT_TUNED : SLOT_NONE;
+    const bool fused = strncmp(tactic, "cudnn.fused:", 12) == 0;
+    if ((!fused && strncmp(tactic, "cudnn.alone:", 12) != 0) ||
+        !find_engine(&key, handle, fused, tactic, &slot->engine)) {
+        return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN has no engine %s for the convolution", tactic);
+    }
+    slot->state = SLOT_TUNED;
     return TRM_OK;
 }
 
-trm_status trm_cudnn_convolution_tune(const trm_convolution_args *args, void *workspace, size_t workspace_size,
-                                      cudaStream_t stream, float other)
+trm_status trm_cudnn_convolution_use(const trm_convolution_args *args, size_t workspace_size, const char *tactic)
 {
     pthread_mutex_lock(&state.mutex);
-    trm_status status = tune_locked(args, workspace, workspace_size, stream, other);
+    trm_status status = use_locked(args, workspace_size, tactic);
     pthread_mutex_unlock(&state.mutex);
     return status;
+}
+
+bool trm_cudnn_convolution_is_tuned(const trm_convolution_args *args, size_t workspace_size)
+{
+    int device;
+    cudnnHandle_t handle = NULL;
+    problem_key key;
+    pthread_mutex_lock(&state.mutex);
+    bool tuned = false;
+    if (handle_get(&device, &handle) == TRM_OK && key_fill(args, device, workspace_size, &key)) {
+        const slot_state now = slot_get(&key)->state;
+        tuned = now == SLOT_TUNED || now == SLOT_NONE;
+    }
+    pthread_mutex_unlock(&state.mutex);
+    return tuned;
+}
+
+size_t trm_cudnn_version(void)
+{
+    int device;
+    cudnnHandle_t handle = NULL;
+    pthread_mutex_lock(&state.mutex);
+    size_t version = handle_get(&device, &handle) == TRM_OK ? dnn.cudnnGetVersion() : 0;
+    pthread_mutex_unlock(&state.mutex);
+    return version;
 }
 
 #else
@@ -632,11 +723,28 @@ trm_status trm_cudnn_convolution_run(const trm_convolution_args *args, void *wor
     return trm_fail(TRM_ERROR_UNSUPPORTED, "built without the headers of cuDNN");
 }
 
-trm_status trm_cudnn_convolution_tune(const trm_convolution_args *args, void *workspace, size_t workspace_size,
-                                      cudaStream_t stream, float other)
+trm_status trm_cudnn_convolution_time(const trm_convolution_args *args, void *workspace, size_t workspace_size,
+                                      cudaStream_t stream, int32_t proposals, trm_tactic *tactics, int32_t *n_tactics)
 {
-    (void)args, (void)workspace, (void)workspace_size, (void)stream, (void)other;
-    return TRM_OK;
+    (void)args, (void)workspace, (void)workspace_size, (void)stream, (void)proposals, (void)tactics, (void)n_tactics;
+    return trm_fail(TRM_ERROR_UNSUPPORTED, "built without the headers of cuDNN");
+}
+
+trm_status trm_cudnn_convolution_use(const trm_convolution_args *args, size_t workspace_size, const char *tactic)
+{
+    (void)args, (void)workspace_size;
+    return tactic == NULL ? TRM_OK : trm_fail(TRM_ERROR_UNSUPPORTED, "built without the headers of cuDNN");
+}
+
+bool trm_cudnn_convolution_is_tuned(const trm_convolution_args *args, size_t workspace_size)
+{
+    (void)args, (void)workspace_size;
+    return true;
+}
+
+size_t trm_cudnn_version(void)
+{
+    return 0;
 }
 
 #endif

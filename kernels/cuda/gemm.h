@@ -18,6 +18,7 @@ typedef struct trm_gemm {
     int64_t batch, stride_a, stride_b, stride_c; /* in elements */
     int64_t row_a;                               /* elements from one row of a, as stored, to the next */
     bool transpose_a, transpose_b;
+    bool tf32;       /* factors of f32 products may be rounded to TF32 */
     bool constant_b; /* b was complete before anything now on the stream: it may be read ahead of the wait */
     trm_dtype in, out;
     trm_activation activation;

@@ -85,7 +85,7 @@ trm_status trm_cuda_quantize_run(const trm_kernel_call *call);
 bool trm_cuda_convolution_accepts(const trm_kernel_call *call);
 size_t trm_cuda_convolution_workspace(const trm_kernel_call *call);
 trm_status trm_cuda_convolution_run(const trm_kernel_call *call);
-trm_status trm_cuda_convolution_tune(const trm_kernel_call *call);
+trm_status trm_cuda_convolution_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
 trm_status trm_cuda_convolution_plain_run(const trm_kernel_call *call);
 
 /* vision.cu, channel_norm.cu, suppression.cu */
@@ -144,7 +144,7 @@ trm_status trm_cuda_determinant_run(const trm_kernel_call *call);
 bool trm_cuda_matmul_accepts(const trm_kernel_call *call);
 size_t trm_cuda_matmul_workspace(const trm_kernel_call *call);
 trm_status trm_cuda_matmul_run(const trm_kernel_call *call);
-trm_status trm_cuda_matmul_tune(const trm_kernel_call *call);
+trm_status trm_cuda_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
 
 /* matmul_wide.cu: f64 and integers */
 bool trm_cuda_matmul_wide_accepts(const trm_kernel_call *call);

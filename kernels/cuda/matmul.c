@@ -4,6 +4,8 @@
  * tuning found faster.
  */
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -86,6 +88,7 @@ static void plan_make(const trm_kernel_call *call, matmul_plan *plan)
     gemm->batch = 1;
     gemm->transpose_a = matmul->transpose_a;
     gemm->transpose_b = matmul->transpose_b;
+    gemm->tf32 = call->allow_tf32;
     gemm->constant_b = (call->constants >> 1 & 1) != 0;
     gemm->in = a->dtype;
     gemm->out = c->dtype;
@@ -287,6 +290,10 @@ trm_status trm_cuda_matmul_run(const trm_kernel_call *call)
     return TRM_OK;
 }
 
+/* ---- tactics ---- */
+
+#define OWN_TACTIC "own.gemv"
+
 typedef struct gemv_run {
     const trm_gemm *gemm;
     cudaStream_t stream;
@@ -298,33 +305,110 @@ static trm_status gemv_enqueue(void *user)
     return trm_cuda_gemv_run(run->gemm, run->stream);
 }
 
-trm_status trm_cuda_matmul_tune(const trm_kernel_call *call)
+static unsigned alignment_of(const void *address)
+{
+    uintptr_t bits = (uintptr_t)address | 256u;
+    return (unsigned)(bits & (~bits + 1));
+}
+
+static void describe_problem(const trm_gemm *g, char text[TRM_PROBLEM_TEXT_SIZE])
+{
+    static size_t version; /* of a library that does not change */
+    char path[256];
+    version = version == 0 ? trm_cublaslt_version(path, sizeof(path)) : version;
+    snprintf(text, TRM_PROBLEM_TEXT_SIZE,
+             "cublasLt %zu; matmul m=%lld n=%lld k=%lld batch=%lld strides=%lld,%lld,%lld row=%lld %s%s->%s "
+             "transpose=%d%d bias=%d activation=%d align=%u,%u,%u,%u",
+             version, (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->batch, (long long)g->stride_a,
+             (long long)g->stride_b, (long long)g->stride_c, (long long)g->row_a, trm_dtype_name(g->in),
+             g->tf32 && g->in == TRM_F32 ? "(tf32)" : "", trm_dtype_name(g->out), g->transpose_a, g->transpose_b,
+             g->bias != NULL, (int)g->activation, alignment_of(g->a), alignment_of(g->b), alignment_of(g->c),
+             g->bias == NULL ? 0 : alignment_of(g->bias));
+}
+
+/* Times what can do the product. */
+static trm_status time_tactics(const matmul_plan *plan, const trm_gemm *gemm, const trm_kernel_call *call,
+                               int32_t proposals, trm_tactic *tactics, int32_t *n)
+{
+    cudaStream_t stream = trm_cuda_stream(call->stream);
+    if (trm_cuda_gemv_accepts(gemm)) {
+        gemv_run run = {gemm, stream};
+        float own;
+        TRM_TRY(trm_cuda_time(stream, gemv_enqueue, &run, &own));
+        strcpy(tactics[*n].name, OWN_TACTIC);
+        tactics[(*n)++].microseconds = (double)own * 1e3;
+    }
+    trm_status status = TRM_ERROR_UNSUPPORTED;
+    if (plan->fused) {
+        status = trm_cublaslt_time(gemm, call->workspace, LIBRARY_WORKSPACE, stream, proposals, tactics, n);
+    }
+    /* Without a fused product of the library, one launch of ours stands against two with f32 rows between them. */
+    return status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status;
+}
+
+static bool use_tactic(const trm_gemm *gemm, const char *tactic)
+{
+    bool own = strcmp(tactic, OWN_TACTIC) == 0;
+    if (own ? !trm_cuda_gemv_accepts(gemm) : trm_cublaslt_use(gemm, LIBRARY_WORKSPACE, tactic) != TRM_OK) {
+        return false;
+    }
+    if (trm_cuda_gemv_accepts(gemm)) {
+        gemv_remember(gemm, own);
+    }
+    return true;
+}
+
+static trm_status tune_product(const matmul_plan *plan, const trm_gemm *gemm, const trm_kernel_call *call,
+                               trm_tuner *tuner)
+{
+    char problem[TRM_PROBLEM_TEXT_SIZE];
+    bool gemv;
+    describe_problem(gemm, problem);
+    const trm_timing *timing = trm_tuner_find(tuner, problem);
+    for (int32_t i = 0; timing != NULL && i < timing->n_tactics; i++) {
+        if (use_tactic(gemm, timing->tactics[i].name)) {
+            return TRM_OK;
+        }
+    }
+    int32_t proposals = trm_tuner_proposals(tuner), n = 0;
+    bool known = gemv_recall(gemm, &gemv) || trm_cublaslt_is_tuned(gemm, LIBRARY_WORKSPACE);
+    if (proposals == 0 || (tuner == NULL && known)) {
+        return TRM_OK;
+    }
+    trm_tactic *tactics = calloc(TRM_MOST_TACTICS, sizeof(*tactics));
+    if (tactics == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d tactics", TRM_MOST_TACTICS);
+    }
+    trm_status status = time_tactics(plan, gemm, call, proposals, tactics, &n);
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++) {
+        best = tactics[i].microseconds < tactics[best].microseconds ? i : best;
+    }
+    if (status == TRM_OK && n > 0) {
+        (void)use_tactic(gemm, tactics[best].name); /* it has just run */
+        status = trm_tuner_record(tuner, problem, tactics, n);
+    }
+    free(tactics);
+    return status;
+}
+
+trm_status trm_cuda_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
 {
     matmul_plan plan;
-    float library = 0.0f, own = 0.0f;
     plan_make(call, &plan);
     if (plan.empty || plan.gemm.k == 0) {
         return TRM_OK;
     }
-    cudaStream_t stream = trm_cuda_stream(call->stream);
     trm_gemm gemm = product_at(&plan, 0);
-    bool known;
-    if (gemv_recall(&gemm, &known)) {
-        return TRM_OK; /* a layer of the same dims was tuned before */
+    if (!plan.fused && !trm_cuda_gemv_accepts(&gemm)) { /* run_in_passes: tuned as the first of the products it makes */
+        char *whole = call->workspace;
+        gemm.batch = 1;
+        gemm.m = gemm.m < plan.rows ? gemm.m : plan.rows;
+        gemm.c = plan.temporary > 0 ? whole + LIBRARY_WORKSPACE : gemm.c;
+        gemm.out = TRM_F32;
+        gemm.bias = NULL;
+        gemm.activation = TRM_ACTIVATION_NONE;
+        plan.fused = true;
     }
-    bool timed = false; /* whether the library did the whole product in one */
-    if (plan.fused) {
-        trm_status status = trm_cublaslt_tune(&gemm, call->workspace, LIBRARY_WORKSPACE, stream, &library);
-        if (status != TRM_OK && (status != TRM_ERROR_UNSUPPORTED || plan.plain)) {
-            return status;
-        }
-        timed = status == TRM_OK;
-    }
-    if (trm_cuda_gemv_accepts(&gemm)) {
-        gemv_run run = {&gemm, stream};
-        TRM_TRY(trm_cuda_time(stream, gemv_enqueue, &run, &own));
-        /* Without a fused product of the library, one launch of ours stands against two with f32 rows between them. */
-        gemv_remember(&gemm, !timed || own < library);
-    }
-    return TRM_OK;
+    return tune_product(&plan, &gemm, call, tuner);
 }

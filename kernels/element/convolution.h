@@ -18,6 +18,7 @@ typedef struct trm_convolution_args {
     void *y;
     trm_dtype dtype;
     trm_activation activation;
+    bool allow_tf32;
 } trm_convolution_args;
 
 /* What both kinds have in common. */
@@ -45,6 +46,7 @@ static inline bool trm_convolution_args_common(const trm_kernel_call *call, trm_
     args->y = y->data;
     args->dtype = x->dtype;
     args->activation = p->activation;
+    args->allow_tf32 = call->allow_tf32;
     trm_windows_init(&args->w, &x->dims, &y->dims, weight->dims.d + 2, p->stride, p->dilation, p->before, p->auto_pad);
     args->dims.n = 2 + TRM_MAX_SPATIAL;
     args->dims.d[0] = y->dims.d[0];

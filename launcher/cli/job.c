@@ -225,6 +225,12 @@ static void show_progress(void *user, size_t done, size_t total)
     fflush(stderr);
 }
 
+char *job_timing_cache(const settings *all, trm_world *world)
+{
+    const char *text = settings_text(all, SETTING_TIMING_CACHE);
+    return strcmp(text, "off") == 0 ? NULL : strcmp(text, "auto") == 0 ? trm_timing_cache_path(world) : strdup(text);
+}
+
 trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
@@ -236,10 +242,14 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
     options.max_context = context;
     options.max_sequences = sequences;
     options.max_step_tokens = (int32_t)settings_integer(j->all, SETTING_STEP_TOKENS);
-    options.tune = !settings_flag(j->all, SETTING_NO_TUNE);
+    options.tune = !settings_flag(j->all, SETTING_NO_TUNE) && settings_integer(j->all, SETTING_OPT_LEVEL) > 0;
+    char *cache = job_timing_cache(j->all, j->world);
+    options.timing_cache = cache;
     options.progress = show_progress;
     options.progress_user = j;
-    TRM_TRY(trm_generator_create(j->model, j->world, &options, &j->generator));
+    status = trm_generator_create(j->model, j->world, &options, &j->generator);
+    trm_free(cache);
+    TRM_TRY(status);
     j->load_seconds = wall_seconds() - j->began;
     return TRM_OK;
 }

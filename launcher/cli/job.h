@@ -32,6 +32,9 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences);
  * rank has the same status, so rank 0 speaks for all; otherwise the other ranks are told to stop. */
 int job_close(job *j, trm_status status, bool alike);
 
+/* The timing cache file of the settings, to trm_free(); NULL: none. */
+char *job_timing_cache(const settings *all, trm_world *world);
+
 /* Reads "auto", "f32", "f16", "bf16" and "cuda", "host", "auto". */
 trm_status job_dtype(const settings *all, trm_dtype *dtype);
 trm_status job_backend(const settings *all, trm_backend *backend);

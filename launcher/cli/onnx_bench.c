@@ -126,6 +126,32 @@ static trm_status profile(bench *b)
     return TRM_OK;
 }
 
+/* ---- tactics ------------------------------------------------------------------------------------------- */
+
+static void print_tactic(void *user, const char *layer, const char *problem, const char *tactic, double microseconds,
+                         bool best)
+{
+    const char **last = user;
+    if (best) {
+        printf("%s%s: %s\n", *last == NULL ? "\n" : "", layer, problem);
+    }
+    *last = layer;
+    printf("  %c %10.2f us  %s\n", best ? '*' : ' ', microseconds, tactic);
+}
+
+static void report_tactic(void *user, const char *layer, const char *problem, const char *tactic, double microseconds,
+                          bool best)
+{
+    report *r = user;
+    report_open(r, NULL, '{');
+    report_text(r, "layer", layer);
+    report_text(r, "problem", problem);
+    report_text(r, "tactic", tactic);
+    report_number(r, "microseconds", microseconds);
+    report_bool(r, "used", best);
+    report_close(r);
+}
+
 /* ---- reporting ----------------------------------------------------------------------------------------- */
 
 /* The time that `percent` of the runs took at most. */
@@ -172,6 +198,7 @@ static void print_json(const bench *b, const char *mesh)
     report_integer(&r, "layers", trm_network_layer_count(j->shown));
     report_number(&r, "import_seconds", j->import_seconds);
     report_number(&r, "build_seconds", j->build_seconds);
+    report_number(&r, "tune_seconds", j->tune_seconds);
     report_integer(&r, "device_bytes_per_rank", (int64_t)j->memory.total);
     report_integer(&r, "runs", b->n_runs);
     report_number(&r, "runs_per_second", (double)b->n_runs / b->total);
@@ -201,15 +228,22 @@ static void print_json(const bench *b, const char *mesh)
         }
         report_close(&r);
     }
+    if (settings_flag(j->all, SETTING_TACTICS)) {
+        report_open(&r, "tactics", '[');
+        trm_context_tactics(j->context, report_tactic, &r);
+        report_close(&r);
+    }
     report_end(&r);
 }
 
 static void print_table(const bench *b, const char *mesh)
 {
     const onnx_job *j = &b->onnx;
-    printf("%s on %d rank%s (%s, %s): %d layers, imported in %.2f s, built and loaded in %.2f s, %.1f MiB per rank\n",
+    printf("%s on %d rank%s (%s, %s): %d layers, imported in %.2f s, built and loaded in %.2f s, tuned in %.2f s, "
+           "%.1f MiB per rank\n",
            j->all->operands[0], j->n_ranks, j->n_ranks == 1 ? "" : "s", mesh, trm_backend_name(j->backend),
-           trm_network_layer_count(j->shown), j->import_seconds, j->build_seconds, (double)j->memory.total / 0x1p20);
+           trm_network_layer_count(j->shown), j->import_seconds, j->build_seconds, j->tune_seconds,
+           (double)j->memory.total / 0x1p20);
     for (int32_t i = 0; i < j->n_inputs; i++) {
         char dims[160];
         onnx_dims_text(&j->inputs[i].dims, dims, sizeof(dims));
@@ -235,6 +269,10 @@ static void print_table(const bench *b, const char *mesh)
                    100 * b->layers[i].milliseconds / (compute + communication));
         }
     }
+    if (settings_flag(j->all, SETTING_TACTICS)) {
+        const char *last = NULL;
+        trm_context_tactics(j->context, print_tactic, &last);
+    }
 }
 
 /* ---- the command --------------------------------------------------------------------------------------- */
@@ -256,6 +294,7 @@ static trm_status run(bench *b, bool *alike)
     TRM_TRY(trm_world_all_ok(j->job.world, onnx_set_inputs(j)));
     b->copy_seconds = wall_seconds() - began;
     *alike = false;
+    TRM_TRY(onnx_tune(j));
     TRM_TRY(warm_up(b));
     TRM_TRY(measure(b));
     if (settings_flag(j->all, SETTING_PROFILE)) {

@@ -385,6 +385,7 @@ trm_status onnx_plan(onnx_job *j, int32_t rank, trm_stage_fn on_stage, void *use
     options.backend = j->backend;
     options.mesh = j->mesh;
     options.rank = rank;
+    options.allow_tf32 = settings_flag(j->all, SETTING_TF32);
     options.on_stage = on_stage;
     options.stage_user = user;
     trm_shape_bound *bounds = calloc((size_t)j->n_inputs + 1, sizeof(*bounds));

@@ -37,7 +37,7 @@ typedef struct onnx_job {
     trm_backend backend;
     trm_engine *engine;
     trm_context *context;
-    double import_seconds, build_seconds; /* build: passes, partition and loading */
+    double import_seconds, build_seconds, tune_seconds; /* build: passes, partition and loading */
     trm_memory_plan memory;
 } onnx_job;
 
@@ -60,6 +60,9 @@ trm_status onnx_load(onnx_job *j);
 trm_status onnx_fill_inputs(onnx_job *j, uint64_t seed);
 /* Hands the inputs to the context. */
 trm_status onnx_set_inputs(onnx_job *j);
+/* Tunes the context on the inputs that are set, as --opt-level and --timing-cache say, and switches capture on. SIGINT
+ * ends it: what was timed is kept, and the process ends by that signal. Collective. */
+trm_status onnx_tune(onnx_job *j);
 /* Frees all but the world, which job_close() closes. */
 void onnx_close(onnx_job *j);
 

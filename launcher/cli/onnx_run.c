@@ -186,6 +186,7 @@ static trm_status run(onnx_job *j, bool *alike)
     TRM_TRY(onnx_load(j));
     TRM_TRY(trm_world_all_ok(j->job.world, onnx_set_inputs(j)));
     *alike = false;
+    TRM_TRY(onnx_tune(j));
     TRM_TRY(trm_context_run(j->context));
     return j->job.talks ? show_outputs(j) : TRM_OK;
 }
