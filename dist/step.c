@@ -75,7 +75,9 @@ static trm_status lay_out_inputs(trm_generator *g, const trm_step_sequence *sequ
             ids[at] = sequence->tokens[k];
             positions[at] = (int32_t)(sequence->n_cached + k);
             if (rope_lengths != NULL) {
-                rope_lengths[at] = (int32_t)(length > sequence->n_prompt ? length : sequence->n_prompt);
+                /* as it was when the token came: one step or several give the same */
+                rope_lengths[at] =
+                    (int32_t)(positions[at] + 1 > sequence->n_prompt ? positions[at] + 1 : sequence->n_prompt);
             }
         }
         if (sequence->sampling != NULL) {

@@ -1,0 +1,359 @@
+/* The scheduler's life, requests that come and go, and its figures. */
+#include "dist/scheduler.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+
+#define DEFAULT_WAITING          1024
+#define MOST_WAITING             (1 << 20)
+#define DEFAULT_STEP_TOKENS_CUDA 2048
+
+double trm_scheduler_now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+/* ---- events ------------------------------------------------------------------------------------ */
+
+trm_serving_event *trm_scheduler_event(trm_scheduler *s, trm_serving_event_kind kind, const trm_live *live)
+{
+    if (s->events_given) {
+        s->n_events = s->n_errors = 0;
+        s->events_given = false;
+    }
+    trm_serving_event *event = &s->events[s->n_events++];
+    *event = (trm_serving_event){.kind = kind, .id = live->request.id, .token = -1};
+    return event;
+}
+
+void trm_scheduler_finish(trm_scheduler *s, trm_live *live, trm_finish finish, int32_t token, const char *error)
+{
+    trm_serving_event *event = trm_scheduler_event(s, TRM_EVENT_FINISHED, live);
+    event->finish = finish;
+    event->token = token;
+    event->n_prompt = live->request.n_prompt;
+    event->n_cached = live->n_found;
+    event->n_output = live->n_tokens - live->request.n_prompt;
+    event->queue_seconds = (live->started > 0.0 ? live->started : trm_scheduler_now()) - live->submitted;
+    if (error != NULL) {
+        char *text = s->errors[s->n_errors++];
+        strncpy(text, error, sizeof(s->errors[0]) - 1);
+        event->error = text;
+    }
+    s->stats.finished[finish]++;
+    free(live);
+}
+
+/* ---- requests ---------------------------------------------------------------------------------- */
+
+static bool is_in(float x, float low, float high)
+{
+    return x >= low && x <= high; /* not NaN */
+}
+
+static trm_status check_sampling(const trm_generator *g, const trm_serving_request *r)
+{
+    const trm_serving_sampling *s = &r->sampling;
+    const trm_sampling *b = &s->base;
+    unsigned long long id = r->id;
+    if (!is_in(b->temperature, 0.0f, 1e6f) || b->top_k < 0 || !(b->top_p > 0.0f && b->top_p <= 1.0f) ||
+        !is_in(b->min_p, 0.0f, 1.0f) || !(s->typical_p > 0.0f && s->typical_p <= 1.0f)) {
+        TRM_FAIL(
+            TRM_ERROR_INVALID_ARGUMENT,
+            "request %llu has temperature %g, top_k %d, top_p %g, min_p %g, typical_p %g; expected temperature >= 0, "
+            "top_k >= 0, 0 < top_p <= 1, 0 <= min_p <= 1, 0 < typical_p <= 1",
+            id, (double)b->temperature, b->top_k, (double)b->top_p, (double)b->min_p, (double)s->typical_p);
+    }
+    if (!(b->repetition_penalty > 0.0f && b->repetition_penalty <= 1e6f) ||
+        !is_in(s->presence_penalty, -100.0f, 100.0f) || !is_in(s->frequency_penalty, -100.0f, 100.0f)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "request %llu has repetition_penalty %g, presence_penalty %g, frequency_penalty %g; expected "
+                 "repetition_penalty > 0 and the others between -100 and 100",
+                 id, (double)b->repetition_penalty, (double)s->presence_penalty, (double)s->frequency_penalty);
+    }
+    if (s->n_bias < 0 || s->n_bias > TRM_MAX_LOGIT_BIAS || (s->n_bias > 0 && s->bias == NULL)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request %llu has %d logit biases, expected at most %d", id, s->n_bias,
+                 TRM_MAX_LOGIT_BIAS);
+    }
+    for (int32_t i = 0; i < s->n_bias; i++) {
+        if (s->bias[i].token < 0 || s->bias[i].token >= g->vocab || !is_in(s->bias[i].bias, -1e6f, 1e6f)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "logit bias %d of request %llu is %g for token %d, the vocabulary has %lld tokens", i, id,
+                     (double)s->bias[i].bias, s->bias[i].token, (long long)g->vocab);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status check_tokens(const trm_generator *g, const trm_serving_request *r)
+{
+    unsigned long long id = r->id;
+    if (r->prompt == NULL || r->n_prompt < 1 || r->n_resumed < 0 || r->n_resumed >= r->n_prompt || r->max_tokens < 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "request %llu has %lld prompt tokens, %lld of them resumed, and asks for %lld; expected at least 1, "
+                 "fewer than those, and at least 0",
+                 id, r->prompt == NULL ? 0 : (long long)r->n_prompt, (long long)r->n_resumed, (long long)r->max_tokens);
+    }
+    if (r->n_prompt > g->max_context - (r->max_tokens > 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "prompt of request %llu has %lld tokens, the context holds %lld%s", id,
+                 (long long)r->n_prompt, (long long)g->max_context,
+                 r->max_tokens > 0 ? " including at least one new token" : "");
+    }
+    for (int64_t i = 0; i < r->n_prompt; i++) {
+        if (r->prompt[i] < 0 || r->prompt[i] >= g->vocab) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "token %d at position %lld of request %llu is outside the vocabulary of %lld", r->prompt[i],
+                     (long long)i, id, (long long)g->vocab);
+        }
+    }
+    if (r->n_stop_tokens < 0 || r->n_stop_tokens > TRM_MAX_STOP_TOKENS ||
+        (r->n_stop_tokens > 0 && r->stop_tokens == NULL) || r->min_tokens < 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "request %llu has %d stop tokens and min_tokens %d, expected at most %d and at least 0", id,
+                 r->n_stop_tokens, r->min_tokens, TRM_MAX_STOP_TOKENS);
+    }
+    if (r->logprobs < -1 || r->logprobs > TRM_MAX_TOP_LOGPROBS || r->prompt_logprobs < -1 ||
+        r->prompt_logprobs > TRM_MAX_TOP_LOGPROBS) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request %llu has logprobs %d and prompt_logprobs %d, expected -1 to %d",
+                 id, r->logprobs, r->prompt_logprobs, TRM_MAX_TOP_LOGPROBS);
+    }
+    return TRM_OK;
+}
+
+static trm_live *find_waiting(const trm_scheduler *s, uint64_t id)
+{
+    trm_live *live = s->first_waiting;
+    while (live != NULL && live->request.id != id) {
+        live = live->after;
+    }
+    return live;
+}
+
+static trm_live *find_running(const trm_scheduler *s, uint64_t id)
+{
+    for (int32_t i = 0; i < s->n_running; i++) {
+        if (s->running[i]->request.id == id) {
+            return s->running[i];
+        }
+    }
+    return NULL;
+}
+
+/* A request with copies of all it points to, in one allocation. */
+static trm_status copy_request(const trm_scheduler *s, const trm_serving_request *request, trm_live **live)
+{
+    int64_t room = s->g->max_context - request->n_prompt;
+    int64_t most = request->n_prompt + (request->max_tokens < room ? request->max_tokens : room);
+    size_t bias = (size_t)request->sampling.n_bias * sizeof(trm_logit_bias);
+    size_t stops = (size_t)request->n_stop_tokens * sizeof(int32_t), tokens = (size_t)most * sizeof(int32_t);
+    trm_live *made = malloc(sizeof(*made) + bias + stops + tokens); /* alignments fall in that order */
+    if (made == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot keep request %llu of %lld tokens", (unsigned long long)request->id,
+                 (long long)most);
+    }
+    *made = (trm_live){.request = *request, .n_tokens = request->n_prompt, .n_most = most, .slot = -1};
+    trm_logit_bias *bias_copy = (trm_logit_bias *)(made + 1);
+    int32_t *stop_copy = (int32_t *)(void *)((unsigned char *)bias_copy + bias);
+    made->tokens = stop_copy + request->n_stop_tokens;
+    if (bias > 0) {
+        memcpy(bias_copy, request->sampling.bias, bias);
+    }
+    if (stops > 0) {
+        memcpy(stop_copy, request->stop_tokens, stops);
+    }
+    memcpy(made->tokens, request->prompt, (size_t)request->n_prompt * sizeof(int32_t));
+    made->request.sampling.bias = bias_copy;
+    made->request.stop_tokens = stop_copy;
+    made->request.prompt = made->tokens;
+    *live = made;
+    return TRM_OK;
+}
+
+trm_status trm_scheduler_submit(trm_scheduler *s, const trm_serving_request *request)
+{
+    if (s == NULL || request == NULL || s->g->world->rank != 0 || s->ended) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot submit: %s",
+                 s == NULL || request == NULL ? "scheduler or request is NULL"
+                 : s->ended                   ? "the scheduler has ended"
+                                              : "this rank follows rank 0");
+    }
+    if (request->size != sizeof(*request)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request has size %zu, expected %zu: use TRM_SERVING_REQUEST_INIT",
+                 request->size, sizeof(*request));
+    }
+    TRM_TRY(check_tokens(s->g, request));
+    TRM_TRY(check_sampling(s->g, request));
+    if (find_waiting(s, request->id) != NULL || find_running(s, request->id) != NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request %llu is live already", (unsigned long long)request->id);
+    }
+    int32_t ended = s->events_given ? 0 : s->n_events; /* requests whose last event waits for the next step */
+    if (s->n_waiting >= s->max_waiting || ended + s->n_waiting + s->n_running >= s->max_waiting + s->g->max_sequences) {
+        TRM_FAIL(TRM_ERROR_BUSY, "%d requests wait already, at most %d may", s->n_waiting + ended, s->max_waiting);
+    }
+    trm_live *live = NULL;
+    TRM_TRY(copy_request(s, request, &live));
+    live->arrival = s->arrivals++;
+    live->submitted = trm_scheduler_now();
+    trm_scheduler_enqueue(s, live);
+    return TRM_OK;
+}
+
+bool trm_scheduler_cancel(trm_scheduler *s, uint64_t id)
+{
+    trm_live *live = find_waiting(s, id);
+    if (live != NULL) {
+        trm_scheduler_dequeue(s, live);
+    } else if ((live = find_running(s, id)) != NULL) {
+        trm_scheduler_evict(s, live);
+    } else {
+        return false;
+    }
+    trm_scheduler_finish(s, live, TRM_FINISH_CANCELLED, -1, NULL);
+    return true;
+}
+
+bool trm_scheduler_has_work(const trm_scheduler *s)
+{
+    return s->n_running > 0 || s->n_waiting > 0 || (s->n_events > 0 && !s->events_given);
+}
+
+void trm_scheduler_get_stats(const trm_scheduler *s, trm_scheduler_stats *stats)
+{
+    *stats = s->stats;
+    stats->running = s->n_running;
+    stats->waiting = s->n_waiting;
+    stats->max_running = s->g->max_sequences;
+    stats->max_waiting = s->max_waiting;
+    stats->block_tokens = TRM_KV_BLOCK_SIZE;
+    stats->blocks = s->blocks.n;
+    stats->blocks_used = s->blocks.n - s->blocks.n_free;
+    stats->blocks_cached = s->blocks.n_cached;
+}
+
+/* ---- life -------------------------------------------------------------------------------------- */
+
+static trm_status allocate(trm_scheduler *s)
+{
+    const trm_generator *g = s->g;
+    size_t n = (size_t)g->max_sequences;
+    s->message_words = trm_scheduler_message_words(g, s->step_tokens);
+    /* Between two calls each live request may end once; a step gives a token and an end for each sequence. */
+    s->max_events = s->max_waiting + 3 * g->max_sequences;
+    s->running = calloc(n, sizeof(trm_live *));
+    s->lives = calloc(n, sizeof(trm_live *));
+    s->free_slots = calloc(n, sizeof(int32_t));
+    s->slots = calloc(n, sizeof(int32_t));
+    s->n_sent = calloc(n, sizeof(int32_t));
+    s->chosen = calloc(n, sizeof(int32_t));
+    s->table = calloc(n * (size_t)g->blocks_per_sequence, sizeof(int32_t));
+    s->seen = calloc(n * (size_t)g->seen_words, sizeof(uint32_t));
+    s->sequences = calloc(n, sizeof(*s->sequences));
+    s->message = calloc(s->message_words, sizeof(int32_t));
+    s->events = calloc((size_t)s->max_events, sizeof(*s->events));
+    s->errors = calloc(n, sizeof(*s->errors));
+    if (s->running == NULL || s->lives == NULL || s->free_slots == NULL || s->slots == NULL || s->n_sent == NULL ||
+        s->chosen == NULL || s->table == NULL || s->seen == NULL || s->sequences == NULL || s->message == NULL ||
+        s->events == NULL || s->errors == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a scheduler of %d sequences", g->max_sequences);
+    }
+    for (int32_t i = g->max_sequences - 1; i >= 0; i--) {
+        s->free_slots[s->n_free_slots++] = i;
+    }
+    return trm_blocks_init(&s->blocks, g->n_blocks);
+}
+
+static trm_status check_options(const trm_scheduler_options *options)
+{
+    if (options == NULL || options->size != sizeof(*options)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "scheduler options are NULL or have another size than %zu: use TRM_SCHEDULER_OPTIONS_INIT",
+                 sizeof(*options));
+    }
+    if (options->step_tokens < 0 || options->max_waiting < 0 || options->max_waiting > MOST_WAITING) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "step_tokens is %d and max_waiting %d, expected at least 0 and at most %d",
+                 options->step_tokens, options->max_waiting, MOST_WAITING);
+    }
+    return TRM_OK;
+}
+
+static trm_status make(trm_generator *g, const trm_scheduler_options *options, trm_scheduler *s)
+{
+    TRM_TRY(check_options(options));
+    s->g = g;
+    /* Rotary scaling that depends on the length of the whole makes equal beginnings differ. */
+    s->prefix_cache = options->prefix_cache && g->rope_lengths == NULL;
+    s->max_waiting = options->max_waiting > 0 ? options->max_waiting : DEFAULT_WAITING;
+    s->step_tokens = options->step_tokens > 0 ? options->step_tokens : g->max_step_tokens;
+    if (options->step_tokens == 0 && trm_device_backend(g->world->device) == TRM_BACKEND_CUDA &&
+        s->step_tokens > DEFAULT_STEP_TOKENS_CUDA) {
+        s->step_tokens = DEFAULT_STEP_TOKENS_CUDA;
+    }
+    /* so that all running sequences fit into a step, and at least one token of a prompt with them */
+    s->step_tokens = s->step_tokens > g->max_sequences ? s->step_tokens : g->max_sequences;
+    s->step_tokens = s->step_tokens < g->max_step_tokens ? s->step_tokens : g->max_step_tokens;
+    return allocate(s);
+}
+
+trm_status trm_scheduler_create(trm_generator *generator, const trm_scheduler_options *options,
+                                trm_scheduler **scheduler)
+{
+    if (generator == NULL || scheduler == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a scheduler: generator or scheduler is NULL");
+    }
+    trm_scheduler *s = calloc(1, sizeof(*s));
+    trm_status status =
+        s == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a scheduler") : make(generator, options, s);
+    status = trm_world_all_ok(generator->world, status);
+    if (status != TRM_OK) {
+        trm_scheduler_destroy(s);
+        return status;
+    }
+    *scheduler = s;
+    return TRM_OK;
+}
+
+trm_status trm_scheduler_end(trm_scheduler *s)
+{
+    if (s == NULL || s->g->world->rank != 0 || s->ended) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot end: %s",
+                 s == NULL  ? "scheduler is NULL"
+                 : s->ended ? "the scheduler has ended"
+                            : "this rank follows rank 0");
+    }
+    s->ended = true;
+    return trm_scheduler_send_end(s);
+}
+
+void trm_scheduler_destroy(trm_scheduler *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    for (trm_live *live = s->first_waiting, *after; live != NULL; live = after) {
+        after = live->after;
+        free(live);
+    }
+    for (int32_t i = 0; i < s->n_running; i++) {
+        free(s->running[i]);
+    }
+    trm_blocks_fini(&s->blocks);
+    free(s->running);
+    free(s->lives);
+    free(s->free_slots);
+    free(s->slots);
+    free(s->n_sent);
+    free(s->chosen);
+    free(s->table);
+    free(s->seen);
+    free(s->sequences);
+    free(s->message);
+    free(s->events);
+    free(s->errors);
+    free(s);
+}

@@ -1,0 +1,96 @@
+/*
+ * The scheduler as its parts see it: requests, slots and the step under way. The public calls are in
+ * <trireme/serving.h>.
+ */
+#ifndef TRM_DIST_SCHEDULER_H
+#define TRM_DIST_SCHEDULER_H
+
+#include <trireme/serving.h>
+
+#include "dist/blocks.h"
+#include "dist/generate.h"
+
+typedef struct trm_live trm_live;
+
+/* A request from submit to its last event: it waits, or runs in a slot. */
+struct trm_live {
+    trm_serving_request request; /* pointers are to memory of this one allocation, or NULL */
+    int32_t *tokens;             /* [capacity] prompt and output */
+    int64_t n_tokens, n_most;    /* known so far; the most there may come to be */
+    int64_t n_cached;            /* tokens whose keys and values are in the blocks */
+    int64_t n_found;             /* tokens found in the prefix cache at the first admission */
+    uint64_t arrival;            /* order of submission */
+    double submitted, started;   /* seconds; started 0: no step yet */
+    int32_t slot;                /* -1: waits */
+    int32_t n_blocks;            /* in the slot's row of the table */
+    uint64_t chain;              /* serial of the last block that is published or was found; 0 */
+    int32_t n_published;         /* blocks up to it */
+    trm_live *before, *after;    /* in the queue */
+};
+
+struct trm_scheduler {
+    trm_generator *g;
+    bool prefix_cache;
+    int32_t step_tokens, max_waiting;
+    double last_sent; /* message to the followers */
+    bool ended;
+
+    trm_blocks blocks;
+    trm_live *first_waiting, *last_waiting; /* by priority, then arrival */
+    int32_t n_waiting;
+    trm_live **running; /* [max_sequences], in the same order, the first n_running */
+    int32_t n_running;
+    int32_t *free_slots; /* [max_sequences] */
+    int32_t n_free_slots;
+    uint64_t arrivals;
+
+    /* by slot, on every rank */
+    int32_t *table;  /* [max_sequences, blocks_per_sequence] */
+    int32_t *n_sent; /* [max_sequences] blocks of a slot that the followers know */
+    uint32_t *seen;  /* [max_sequences, seen_words] */
+
+    /* the step under way */
+    trm_step_sequence *sequences; /* [max_sequences] */
+    trm_live **lives;             /* [max_sequences] */
+    int32_t *slots;               /* [max_sequences] */
+    int32_t *chosen;              /* [max_sequences] */
+    int32_t n_sequences, n_tokens;
+    int32_t *message; /* [message_words] */
+    size_t message_words;
+
+    trm_serving_event *events; /* [max_events] */
+    int32_t n_events, max_events;
+    bool events_given;   /* those were given to the caller: the next call begins anew */
+    char (*errors)[256]; /* [max_sequences] texts of events */
+    int32_t n_errors;
+    trm_scheduler_stats stats;
+};
+
+double trm_scheduler_now(void);
+
+/* scheduler.c */
+trm_serving_event *trm_scheduler_event(trm_scheduler *s, trm_serving_event_kind kind, const trm_live *live);
+/* Ends a request that is in no list any more: its last event, its memory. */
+void trm_scheduler_finish(trm_scheduler *s, trm_live *live, trm_finish finish, int32_t token, const char *error);
+
+/* scheduler_queue.c: who waits and who runs */
+void trm_scheduler_enqueue(trm_scheduler *s, trm_live *live);
+void trm_scheduler_dequeue(trm_scheduler *s, trm_live *live);
+/* Takes a running request out of its slot and gives its blocks back. */
+void trm_scheduler_evict(trm_scheduler *s, trm_live *live);
+/* Gives waiting requests slots and blocks for all their tokens, as far as there are. */
+void trm_scheduler_admit(trm_scheduler *s);
+/* Lets a running request have a block for its next token; takes it from one that ranks behind it, or from itself.
+ * Whether it still runs. */
+bool trm_scheduler_grow(trm_scheduler *s, trm_live *live);
+/* Publishes the blocks that are full. */
+void trm_scheduler_publish(trm_scheduler *s, trm_live *live);
+
+/* scheduler_wire.c: what rank 0 sends the others. Nothing with one rank. */
+size_t trm_scheduler_message_words(const trm_generator *g, int32_t step_tokens);
+trm_status trm_scheduler_send_step(trm_scheduler *s, bool decode);
+/* Lets them know that rank 0 is alive, if they have not heard of it for long. */
+trm_status trm_scheduler_send_beat(trm_scheduler *s);
+trm_status trm_scheduler_send_end(trm_scheduler *s);
+
+#endif

@@ -1,0 +1,237 @@
+/*
+ * Who waits and who runs: order, admission, growth and preemption.
+ *
+ * Order is by priority, then by arrival; a preempted request has its arrival still and so is ahead of all that came
+ * after it. A request is admitted with the blocks of all its tokens, so a prompt that has begun is never short of
+ * memory; what grows later, grows at the cost of the last in order. The first in order therefore always runs to its
+ * end.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "dist/scheduler.h"
+
+#define BLOCK TRM_KV_BLOCK_SIZE
+
+static bool is_ahead(const trm_live *a, const trm_live *b)
+{
+    return a->request.priority > b->request.priority ||
+           (a->request.priority == b->request.priority && a->arrival < b->arrival);
+}
+
+static int32_t blocks_for(int64_t tokens)
+{
+    return (int32_t)((tokens + BLOCK - 1) / BLOCK);
+}
+
+static int32_t *row_of(const trm_scheduler *s, const trm_live *live)
+{
+    return s->table + (size_t)live->slot * (size_t)s->g->blocks_per_sequence;
+}
+
+/* ---- the queue --------------------------------------------------------------------------------- */
+
+void trm_scheduler_enqueue(trm_scheduler *s, trm_live *live)
+{
+    trm_live *before = s->last_waiting;
+    while (before != NULL && is_ahead(live, before)) {
+        before = before->before;
+    }
+    live->before = before;
+    live->after = before != NULL ? before->after : s->first_waiting;
+    *(before != NULL ? &before->after : &s->first_waiting) = live;
+    *(live->after != NULL ? &live->after->before : &s->last_waiting) = live;
+    live->slot = -1;
+    s->n_waiting++;
+}
+
+void trm_scheduler_dequeue(trm_scheduler *s, trm_live *live)
+{
+    *(live->before != NULL ? &live->before->after : &s->first_waiting) = live->after;
+    *(live->after != NULL ? &live->after->before : &s->last_waiting) = live->before;
+    live->before = live->after = NULL;
+    s->n_waiting--;
+}
+
+/* ---- running ----------------------------------------------------------------------------------- */
+
+static void place(trm_scheduler *s, trm_live *live)
+{
+    int32_t at = s->n_running++;
+    for (; at > 0 && is_ahead(live, s->running[at - 1]); at--) {
+        s->running[at] = s->running[at - 1];
+    }
+    s->running[at] = live;
+    live->slot = s->free_slots[--s->n_free_slots];
+    s->n_sent[live->slot] = 0;
+}
+
+void trm_scheduler_evict(trm_scheduler *s, trm_live *live)
+{
+    int32_t at = 0;
+    while (s->running[at] != live) {
+        at++;
+    }
+    memmove(s->running + at, s->running + at + 1, (size_t)(s->n_running - at - 1) * sizeof(trm_live *));
+    s->n_running--;
+    const int32_t *row = row_of(s, live);
+    while (live->n_blocks > 0) {
+        trm_blocks_release(&s->blocks, row[--live->n_blocks]);
+    }
+    s->free_slots[s->n_free_slots++] = live->slot;
+    live->slot = -1;
+    live->n_cached = 0;
+    live->n_published = 0;
+    live->chain = 0;
+}
+
+static void preempt(trm_scheduler *s, trm_live *live)
+{
+    trm_scheduler_evict(s, live);
+    trm_scheduler_enqueue(s, live);
+    s->stats.preemptions++;
+}
+
+bool trm_scheduler_grow(trm_scheduler *s, trm_live *live)
+{
+    while (live->n_blocks < blocks_for(live->n_tokens)) {
+        if (s->blocks.n_free > 0) {
+            row_of(s, live)[live->n_blocks++] = trm_blocks_take(&s->blocks);
+            continue;
+        }
+        trm_live *last = s->running[s->n_running - 1];
+        preempt(s, last);
+        if (last == live) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void trm_scheduler_publish(trm_scheduler *s, trm_live *live)
+{
+    const int32_t *row = row_of(s, live);
+    for (; s->prefix_cache && (live->n_published + 1) * (int64_t)BLOCK <= live->n_cached; live->n_published++) {
+        live->chain = trm_blocks_publish(&s->blocks, row[live->n_published], live->chain,
+                                         live->tokens + (size_t)live->n_published * BLOCK);
+    }
+}
+
+/* ---- admission --------------------------------------------------------------------------------- */
+
+/* Finds the longest beginning of a request's tokens in the cache, less one token at least, which must be run for its
+ * logits. Blocks found are written to `row` (may be NULL). */
+static int32_t find_prefix(const trm_scheduler *s, const trm_live *live, int32_t *row, uint64_t *chain, int32_t *idle)
+{
+    int32_t n = 0;
+    *chain = 0;
+    *idle = 0;
+    bool may = s->prefix_cache && live->request.prompt_logprobs < 0;
+    for (; may && (n + 1) * (int64_t)BLOCK < live->n_tokens; n++) {
+        int32_t block = trm_blocks_find(&s->blocks, *chain, live->tokens + (size_t)n * BLOCK);
+        if (block < 0) {
+            break;
+        }
+        *chain = s->blocks.blocks[block].serial;
+        *idle += s->blocks.blocks[block].holders == 0;
+        if (row != NULL) {
+            row[n] = block;
+        }
+    }
+    return n;
+}
+
+/* Whether a running request is about to compute blocks that this one could find: it waits for them then. */
+static bool is_being_computed(const trm_scheduler *s, const trm_live *live, int32_t found)
+{
+    if (!s->prefix_cache || live->request.prompt_logprobs >= 0) {
+        return false;
+    }
+    for (int32_t i = 0; i < s->n_running; i++) {
+        const trm_live *other = s->running[i];
+        if (other->n_tokens - other->n_cached <= 1) {
+            continue;
+        }
+        int64_t most = other->n_tokens < live->n_tokens - 1 ? other->n_tokens : live->n_tokens - 1, common = 0;
+        while (common < most && other->tokens[common] == live->tokens[common]) {
+            common++;
+        }
+        common -= common % BLOCK;
+        if (common > (int64_t)found * BLOCK && other->n_cached < common) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Blocks kept free for those that run, so that a newcomer does not push another out at once. */
+static int32_t headroom(const trm_scheduler *s)
+{
+    return s->n_running;
+}
+
+/* Whether the last in order of those running is behind a request by priority, not by arrival alone. */
+static bool may_displace(const trm_scheduler *s, const trm_live *live)
+{
+    return s->n_running > 0 && s->running[s->n_running - 1]->request.priority < live->request.priority;
+}
+
+static void admit(trm_scheduler *s, trm_live *live)
+{
+    int32_t idle;
+    trm_scheduler_dequeue(s, live);
+    place(s, live);
+    int32_t *row = row_of(s, live);
+    live->n_blocks = live->n_published = find_prefix(s, live, row, &live->chain, &idle);
+    for (int32_t i = 0; i < live->n_blocks; i++) {
+        trm_blocks_retain(&s->blocks, row[i]);
+    }
+    live->n_cached = (int64_t)live->n_blocks * BLOCK;
+    for (int32_t n = blocks_for(live->n_tokens); live->n_blocks < n;) {
+        row[live->n_blocks++] = trm_blocks_take(&s->blocks);
+    }
+    if (live->request.sampling.base.repetition_penalty != 1.0f) {
+        uint32_t *seen = s->seen + (size_t)live->slot * (size_t)s->g->seen_words;
+        memset(seen, 0, (size_t)s->g->seen_words * sizeof(*seen));
+        for (int64_t i = 0; i < live->n_tokens; i++) {
+            seen[live->tokens[i] / 32] |= 1u << (live->tokens[i] % 32);
+        }
+    }
+    if (live->started == 0.0) {
+        live->started = trm_scheduler_now();
+        live->n_found = live->n_cached;
+        s->stats.prefix_queries += live->n_tokens;
+        s->stats.prefix_hits += live->n_cached;
+    }
+}
+
+void trm_scheduler_admit(trm_scheduler *s)
+{
+    trm_live *next;
+    if (s->first_waiting == NULL || (s->n_free_slots == 0 && !may_displace(s, s->first_waiting))) {
+        return;
+    }
+    for (trm_live *live = s->first_waiting; live != NULL; live = next) {
+        next = live->after;
+        uint64_t chain;
+        int32_t idle, found = find_prefix(s, live, NULL, &chain, &idle);
+        if (is_being_computed(s, live, found)) {
+            continue; /* those behind it may go ahead meanwhile */
+        }
+        int32_t needed = blocks_for(live->n_tokens) - found;
+        for (;;) {
+            bool fits = s->n_free_slots > 0 && needed + idle + (s->n_running > 0 ? headroom(s) : 0) <= s->blocks.n_free;
+            if (fits) {
+                admit(s, live);
+                break;
+            }
+            if (!may_displace(s, live)) {
+                return;
+            }
+            preempt(s, s->running[s->n_running - 1]);
+            found = find_prefix(s, live, NULL, &chain, &idle);
+            needed = blocks_for(live->n_tokens) - found;
+            next = live->after;
+        }
+    }
+}

@@ -1,0 +1,159 @@
+/*
+ * What rank 0 sends the others for a step: tokens and what is new in the table of blocks. Nothing about sampling, since
+ * rank 0's choice is everyone's.
+ *
+ * A message is words of 32 bits: kind, words in all, sequences, whether all have one token; then for each sequence
+ * slot, tokens, tokens cached, prompt, whether a token is wanted, how many blocks the receiver knows already, how many
+ * are new, the tokens and the new blocks. It goes out as a first piece of fixed size and, where that is too small, the
+ * rest.
+ */
+#include "base/error.h"
+#include "dist/scheduler.h"
+
+enum { KIND_STEP = 0x54524d31, KIND_BEAT, KIND_END };
+enum { HEADER = 4, PER_SEQUENCE = 7, FIRST_PIECE = 1024 };
+
+size_t trm_scheduler_message_words(const trm_generator *g, int32_t step_tokens)
+{
+    size_t words =
+        HEADER + (size_t)step_tokens + (size_t)g->max_sequences * (PER_SEQUENCE + (size_t)g->blocks_per_sequence);
+    return words < FIRST_PIECE ? FIRST_PIECE : words;
+}
+
+static trm_status send_message(trm_scheduler *s, int32_t kind, size_t words)
+{
+    s->message[0] = kind;
+    s->message[1] = (int32_t)words;
+    s->last_sent = trm_scheduler_now();
+    TRM_TRY(trm_world_broadcast(s->g->world, s->message, FIRST_PIECE * sizeof(int32_t), 0));
+    return words <= FIRST_PIECE
+               ? TRM_OK
+               : trm_world_broadcast(s->g->world, s->message + FIRST_PIECE, (words - FIRST_PIECE) * sizeof(int32_t), 0);
+}
+
+trm_status trm_scheduler_send_step(trm_scheduler *s, bool decode)
+{
+    if (s->g->world->size == 1) {
+        return TRM_OK;
+    }
+    int32_t *to = s->message + 2;
+    *to++ = s->n_sequences;
+    *to++ = decode;
+    for (int32_t i = 0; i < s->n_sequences; i++) {
+        const trm_step_sequence *sequence = &s->sequences[i];
+        int32_t slot = s->slots[i], *known = &s->n_sent[slot];
+        int32_t blocks =
+            (int32_t)((sequence->n_cached + sequence->n_tokens + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE);
+        *to++ = slot;
+        *to++ = sequence->n_tokens;
+        *to++ = (int32_t)sequence->n_cached;
+        *to++ = (int32_t)sequence->n_prompt;
+        *to++ = sequence->sampling != NULL;
+        *to++ = *known;
+        *to++ = blocks > *known ? blocks - *known : 0;
+        for (int32_t k = 0; k < sequence->n_tokens; k++) {
+            *to++ = sequence->tokens[k];
+        }
+        for (; *known < blocks; (*known)++) {
+            *to++ = sequence->blocks[*known];
+        }
+    }
+    return send_message(s, KIND_STEP, (size_t)(to - s->message));
+}
+
+trm_status trm_scheduler_send_beat(trm_scheduler *s)
+{
+    double deadline = s->g->world->deadline_seconds / 4, patience = deadline < 1.0 ? deadline : 1.0;
+    if (s->g->world->size == 1 || trm_scheduler_now() - s->last_sent < patience) {
+        return TRM_OK;
+    }
+    return send_message(s, KIND_BEAT, HEADER);
+}
+
+trm_status trm_scheduler_send_end(trm_scheduler *s)
+{
+    return s->g->world->size == 1 ? TRM_OK : send_message(s, KIND_END, HEADER);
+}
+
+/* ---- the other ranks --------------------------------------------------------------------------- */
+
+static trm_status receive(trm_scheduler *s)
+{
+    TRM_TRY(trm_world_broadcast(s->g->world, s->message, FIRST_PIECE * sizeof(int32_t), 0));
+    size_t words = (size_t)(uint32_t)s->message[1];
+    if (s->message[0] < KIND_STEP || s->message[0] > KIND_END || words < HEADER || words > s->message_words) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "rank 0 sent a message of kind %d with %zu words, expected at most %zu",
+                 s->message[0], words, s->message_words);
+    }
+    return words <= FIRST_PIECE
+               ? TRM_OK
+               : trm_world_broadcast(s->g->world, s->message + FIRST_PIECE, (words - FIRST_PIECE) * sizeof(int32_t), 0);
+}
+
+/* One sequence of a message at *at; moves it on. */
+static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int32_t *end, trm_step_sequence *sequence)
+{
+    static const trm_sampling greedy = TRM_SAMPLING_INIT; /* rank 0 says what comes of it */
+    const trm_generator *g = s->g;
+    const int32_t *from = *at;
+    if (end - from < PER_SEQUENCE) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 ends inside a sequence");
+    }
+    int32_t slot = from[0], n_tokens = from[1], known = from[5], fresh = from[6];
+    int64_t n_cached = from[2];
+    if (slot < 0 || slot >= g->max_sequences || n_tokens < 1 || n_tokens > g->max_step_tokens || n_cached < 0 ||
+        known < 0 || fresh < 0 || fresh > g->blocks_per_sequence - known ||
+        end - from - PER_SEQUENCE < (int64_t)n_tokens + fresh ||
+        n_cached + n_tokens > (int64_t)(known + fresh) * TRM_KV_BLOCK_SIZE) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has slot %d with %d tokens after %lld and %d + %d blocks",
+                 slot, n_tokens, (long long)n_cached, known, fresh);
+    }
+    int32_t *row = s->table + (size_t)slot * (size_t)g->blocks_per_sequence;
+    const int32_t *tokens = from + PER_SEQUENCE, *blocks = tokens + n_tokens;
+    for (int32_t i = 0; i < fresh; i++) {
+        row[known + i] = blocks[i];
+    }
+    *sequence = (trm_step_sequence){.tokens = tokens,
+                                    .n_tokens = n_tokens,
+                                    .n_cached = n_cached,
+                                    .n_prompt = from[3],
+                                    .blocks = row,
+                                    .sampling = from[4] != 0 ? &greedy : NULL};
+    *at = blocks + fresh;
+    return TRM_OK;
+}
+
+static trm_status run_message(trm_scheduler *s)
+{
+    const int32_t *at = s->message + HEADER, *end = s->message + s->message[1];
+    int32_t n = s->message[2];
+    if (n < 1 || n > s->g->max_sequences) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has %d sequences, expected 1 to %d", n, s->g->max_sequences);
+    }
+    int64_t tokens = 0;
+    for (int32_t i = 0; i < n; i++) {
+        TRM_TRY(read_sequence(s, &at, end, &s->sequences[i]));
+        tokens += s->sequences[i].n_tokens;
+    }
+    if (tokens > s->g->max_step_tokens) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has %lld tokens, expected at most %d", (long long)tokens,
+                 s->g->max_step_tokens);
+    }
+    return trm_generator_step(s->g, s->sequences, n, s->message[3] != 0, s->chosen);
+}
+
+trm_status trm_scheduler_follow(trm_scheduler *s)
+{
+    if (s == NULL || s->g->world->rank == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot follow: %s", s == NULL ? "scheduler is NULL" : "rank 0 leads");
+    }
+    for (;;) {
+        TRM_TRY(receive(s));
+        if (s->message[0] == KIND_END) {
+            return TRM_OK;
+        }
+        if (s->message[0] == KIND_STEP) {
+            TRM_TRY(run_message(s));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+/* The scheduler over ranks: rank 0 leads, the others follow, and the output is what each request gives alone. */
+#include "support/support.h"
+
+#include "dist/chapters.h"
+#include "dist/scheduler_load.h"
+
+#define MODEL TRM_SOURCE_DIR "/configs/models/kjv-7m"
+
+static trm_world *world;
+static trm_model *model;
+
+static trm_generator *make(int32_t sequences, int32_t step_tokens, int64_t cache_tokens)
+{
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    trm_generator *generator;
+    options.max_context = 200;
+    options.max_sequences = sequences;
+    options.max_step_tokens = step_tokens;
+    options.cache_tokens = cache_tokens;
+    options.tune = !test_is_brief();
+    assert_ok(trm_mesh_parse(NULL, trm_world_size(world), &options.mesh));
+    assert_ok(trm_generator_create(model, world, &options, &generator));
+    return generator;
+}
+
+static trm_scheduler *schedule(trm_generator *generator, bool prefix_cache)
+{
+    trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
+    trm_scheduler *s;
+    options.prefix_cache = prefix_cache;
+    assert_ok(trm_scheduler_create(generator, &options, &s));
+    return s;
+}
+
+/* Alone, then together on a generator with too little cache; the others follow both. */
+static void load_changes_no_token(void **state)
+{
+    (void)state;
+    static load l, alone;
+    const int32_t n = test_is_brief() ? 3 : 16;
+    bool leads = trm_world_rank(world) == 0;
+    uint64_t random = test_seed();
+    trm_model_info info;
+    trm_model_get_info(model, &info);
+    load_make(&l, n, &random, genesis_1, 60, (int32_t)info.vocab, 50, test_is_brief() ? 3 : 20);
+    trm_generator *g = make(1, 64, 0);
+    trm_scheduler *s = schedule(g, false);
+    if (leads) {
+        load_run_alone(s, &l);
+        alone = l;
+        assert_ok(trm_scheduler_end(s));
+    } else {
+        assert_ok(trm_scheduler_follow(s));
+        const trm_serving_event *events;
+        int32_t n_events;
+        assert_fails(trm_scheduler_step(s, &events, &n_events), TRM_ERROR_INVALID_ARGUMENT, "follows rank 0");
+        assert_fails(trm_scheduler_submit(s, &l.requests[0].request), TRM_ERROR_INVALID_ARGUMENT, "follows rank 0");
+        assert_fails(trm_scheduler_end(s), TRM_ERROR_INVALID_ARGUMENT, "follows rank 0");
+    }
+    trm_scheduler_destroy(s);
+    trm_generator_destroy(g);
+    g = make(6, 24, 320);
+    for (int32_t turn = 0; turn < 2; turn++) {
+        s = schedule(g, turn == 1);
+        if (leads) {
+            load_run_together(s, &l, &alone, &random, turn == 1);
+            trm_scheduler_stats stats;
+            trm_scheduler_get_stats(s, &stats);
+            assert_true(test_is_brief() || stats.preemptions > 0 || turn == 1);
+            assert_true(test_is_brief() || (stats.prefix_hits > 0) == (turn == 1));
+            assert_ok(trm_scheduler_end(s));
+        } else {
+            assert_ok(trm_scheduler_follow(s));
+        }
+        trm_scheduler_destroy(s);
+    }
+    trm_generator_destroy(g);
+}
+
+static int open_all(void **state)
+{
+    (void)state;
+    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    const char *backend = getenv("TRM_TEST_BACKEND");
+    if (backend != NULL && strcmp(backend, "cuda") == 0) {
+        options.backend = TRM_BACKEND_CUDA;
+    } else {
+        options.threads = 1;
+    }
+    assert_ok(trm_world_open(&options, &world));
+    assert_ok(trm_model_open(MODEL, &model));
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    trm_model_close(model);
+    trm_world_close(world);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(load_changes_no_token),
+    };
+    cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}

@@ -1,0 +1,392 @@
+/* The scheduler on one rank: the same output alone and under load, admission, order, and no block lost. */
+#include "support/support.h"
+
+#include <math.h>
+
+#include "dist/scheduler_load.h"
+#include "support/hf_golden.h"
+#include "tiny_model.h"
+
+static trm_world *world;
+static test_golden golden;
+static int32_t text[LOAD_TOKENS];
+
+static trm_generator *make(int64_t context, int32_t sequences, int32_t step_tokens, int64_t cache_tokens)
+{
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    trm_generator *generator;
+    options.max_context = context;
+    options.max_sequences = sequences;
+    options.max_step_tokens = step_tokens;
+    options.cache_tokens = cache_tokens;
+    options.dtype = TRM_F32;
+    assert_ok(trm_generator_create(golden.model, world, &options, &generator));
+    return generator;
+}
+
+static trm_scheduler *schedule(trm_generator *generator, bool prefix_cache, int32_t step_tokens)
+{
+    trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
+    trm_scheduler *s;
+    options.prefix_cache = prefix_cache;
+    options.step_tokens = step_tokens;
+    assert_ok(trm_scheduler_create(generator, &options, &s));
+    return s;
+}
+
+static void load_changes_no_token(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t sequences, step_tokens;
+        int64_t cache_tokens;
+        bool prefix_cache, cancels;
+    } shapes[] = {
+        {24, 128, 0, false, false}, /* room for all */
+        {6, 16, 0, true, false},    /* small chunks beside decodes */
+        {8, 24, 200, true, false},  /* not enough cache: preemption */
+        {8, 9, 200, false, true},   {5, 64, 176, true, true}, {3, 7, 300, true, true}, {24, 40, 512, true, true},
+    };
+    static load l, alone;
+    uint64_t random = test_seed();
+    int64_t preemptions = 0, hits = 0;
+    for (size_t k = 0; k < sizeof(shapes) / sizeof(shapes[0]); k++) {
+        load_make(&l, LOAD_REQUESTS, &random, text, LOAD_TOKENS, (int32_t)golden.info.vocab, 80, 40);
+        trm_generator *g = make(128, 1, 128, 0);
+        trm_scheduler *s = schedule(g, false, 0);
+        load_run_alone(s, &l);
+        alone = l;
+        trm_scheduler_destroy(s);
+        trm_generator_destroy(g);
+        g = make(128, shapes[k].sequences, shapes[k].step_tokens, shapes[k].cache_tokens);
+        s = schedule(g, shapes[k].prefix_cache, 0);
+        for (int32_t i = 0; i < 3; i++) {
+            load_run_together(s, &l, &alone, &random, shapes[k].cancels);
+        }
+        trm_scheduler_stats stats;
+        trm_scheduler_get_stats(s, &stats);
+        preemptions += stats.preemptions;
+        hits += stats.prefix_hits;
+        assert_int_equal(stats.prefix_hits > 0, shapes[k].prefix_cache);
+        assert_int_equal(stats.blocks_used, 0);
+        trm_scheduler_destroy(s);
+        trm_generator_destroy(g);
+    }
+    assert_true(preemptions > 0);
+    assert_true(hits > 0);
+}
+
+static trm_serving_request request_of(uint64_t id, int64_t n_prompt, int64_t max_tokens)
+{
+    trm_serving_request r = TRM_SERVING_REQUEST_INIT;
+    r.id = id;
+    r.prompt = text;
+    r.n_prompt = n_prompt;
+    r.max_tokens = max_tokens;
+    r.ignore_eos = true;
+    r.sampling.base.temperature = 0.0f;
+    return r;
+}
+
+static const trm_serving_event *find_event(const trm_serving_event *events, int32_t n, uint64_t id,
+                                           trm_serving_event_kind kind)
+{
+    for (int32_t i = 0; i < n; i++) {
+        if (events[i].id == id && events[i].kind == kind) {
+            return &events[i];
+        }
+    }
+    return NULL;
+}
+
+static void what_can_never_run_is_refused(void **state)
+{
+    (void)state;
+    trm_generator *g = make(50, 2, 32, 0);
+    trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
+    options.max_waiting = 3;
+    trm_scheduler *s;
+    assert_ok(trm_scheduler_create(g, &options, &s));
+    trm_serving_request r = request_of(1, 50, 1);
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "the context holds 50 including");
+    r = request_of(1, 0, 1);
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "0 prompt tokens");
+    r = request_of(1, 5, -1);
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "asks for -1");
+    r = request_of(1, 5, 5);
+    r.n_resumed = 5;
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "5 of them resumed");
+    r = request_of(1, 5, 5);
+    r.size--;
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "TRM_SERVING_REQUEST_INIT");
+    int32_t bad[2] = {3, (int32_t)golden.info.vocab};
+    r = request_of(1, 2, 5);
+    r.prompt = bad;
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "outside the vocabulary");
+    r = request_of(1, 5, 5);
+    r.sampling.base.temperature = NAN;
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "temperature nan");
+    r = request_of(1, 5, 5);
+    r.sampling.typical_p = 0.0f;
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "typical_p 0");
+    r = request_of(1, 5, 5);
+    r.sampling.frequency_penalty = INFINITY;
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "frequency_penalty inf");
+    trm_logit_bias bias = {(int32_t)golden.info.vocab, 1.0f};
+    r = request_of(1, 5, 5);
+    r.sampling.bias = &bias;
+    r.sampling.n_bias = 1;
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "logit bias 0");
+    r = request_of(1, 5, 5);
+    r.logprobs = 21;
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "logprobs 21");
+    r = request_of(1, 5, 5);
+    r.n_stop_tokens = 1;
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "stop tokens");
+    assert_false(trm_scheduler_has_work(s));
+    assert_false(trm_scheduler_cancel(s, 1));
+    for (uint64_t id = 1; id <= 3; id++) {
+        r = request_of(id, 5, 2);
+        assert_ok(trm_scheduler_submit(s, &r));
+        assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "live already");
+    }
+    r = request_of(4, 5, 2);
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_BUSY, "3 requests wait");
+    assert_int_equal(trm_status_exit_code(TRM_ERROR_BUSY), 1);
+    /* submitting and cancelling without a step ends somewhere too */
+    int32_t taken = 0;
+    for (uint64_t id = 2; id < 40; id++) {
+        r = request_of(id, 5, 2);
+        if (id > 3 && trm_scheduler_submit(s, &r) == TRM_OK) {
+            taken++;
+        }
+        trm_scheduler_cancel(s, id);
+    }
+    assert_in_range(taken, 1, 5);
+    const trm_serving_event *events;
+    int32_t n, ended = 0;
+    while (trm_scheduler_has_work(s)) {
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        for (int32_t i = 0; i < n; i++) {
+            ended += events[i].kind == TRM_EVENT_FINISHED;
+        }
+    }
+    assert_int_equal(ended, 3 + taken);
+    assert_ok(trm_scheduler_step(s, &events, &n)); /* nothing to do */
+    assert_int_equal(n, 0);
+    assert_ok(trm_scheduler_end(s));
+    assert_fails(trm_scheduler_step(s, &events, &n), TRM_ERROR_INVALID_ARGUMENT, "ended");
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "ended");
+    assert_fails(trm_scheduler_follow(s), TRM_ERROR_INVALID_ARGUMENT, "rank 0 leads");
+    trm_scheduler_destroy(s);
+    trm_generator_destroy(g);
+}
+
+/* A second request with the same prompt runs its last block only, and of two that come together the second waits for
+ * the first. */
+static void equal_beginnings_are_run_once(void **state)
+{
+    (void)state;
+    trm_generator *g = make(96, 4, 64, 0);
+    trm_scheduler *s = schedule(g, true, 0);
+    const trm_serving_event *events;
+    int32_t n;
+    trm_serving_request r = request_of(1, 64, 1);
+    assert_ok(trm_scheduler_submit(s, &r));
+    r.id = 2;
+    r.n_prompt = 70;
+    assert_ok(trm_scheduler_submit(s, &r));
+    assert_ok(trm_scheduler_step(s, &events, &n));
+    assert_int_equal(s->stats.last_step_tokens, 64);
+    assert_non_null(find_event(events, n, 1, TRM_EVENT_FINISHED));
+    assert_ok(trm_scheduler_step(s, &events, &n));
+    assert_int_equal(s->stats.last_step_tokens, 6);
+    const trm_serving_event *end = find_event(events, n, 2, TRM_EVENT_FINISHED);
+    assert_non_null(end);
+    assert_int_equal(end->n_cached, 64);
+    assert_int_equal(end->n_prompt, 70);
+    r.id = 3;
+    r.n_prompt = 64; /* at least one token is run */
+    assert_ok(trm_scheduler_submit(s, &r));
+    assert_ok(trm_scheduler_step(s, &events, &n));
+    assert_int_equal(s->stats.last_step_tokens, 16);
+    /* output is found again too */
+    trm_serving_request first = request_of(4, 20, 30), second = first;
+    assert_ok(trm_scheduler_submit(s, &first));
+    int32_t conversation[50];
+    memcpy(conversation, text, sizeof(conversation));
+    while (trm_scheduler_has_work(s)) {
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        const trm_serving_event *token = find_event(events, n, 4, TRM_EVENT_TOKEN);
+        if (token != NULL) {
+            conversation[20 + token->index] = token->token;
+        }
+    }
+    second.id = 5;
+    second.prompt = conversation;
+    second.n_prompt = 50;
+    second.max_tokens = 1;
+    assert_ok(trm_scheduler_submit(s, &second));
+    assert_ok(trm_scheduler_step(s, &events, &n));
+    assert_int_equal(find_event(events, n, 5, TRM_EVENT_FINISHED)->n_cached, 48);
+    trm_scheduler_stats stats;
+    trm_scheduler_get_stats(s, &stats);
+    assert_int_equal(stats.prefix_queries, 64 + 70 + 64 + 20 + 50);
+    assert_int_equal(stats.blocks_used, 0);
+    assert_true(stats.blocks_cached >= 6);
+    trm_scheduler_destroy(s);
+    trm_generator_destroy(g);
+}
+
+static void order_is_by_priority_then_arrival(void **state)
+{
+    (void)state;
+    trm_generator *g = make(64, 2, 64, 0);
+    trm_scheduler *s = schedule(g, false, 0);
+    const trm_serving_event *events;
+    int32_t n;
+    trm_serving_request r = request_of(1, 10, 6);
+    assert_ok(trm_scheduler_submit(s, &r));
+    r.id = 2;
+    assert_ok(trm_scheduler_submit(s, &r));
+    r.id = 3;
+    assert_ok(trm_scheduler_submit(s, &r));
+    r.id = 4;
+    r.priority = 1;
+    assert_ok(trm_scheduler_submit(s, &r));
+    assert_ok(trm_scheduler_step(s, &events, &n));
+    assert_non_null(find_event(events, n, 4, TRM_EVENT_TOKEN));
+    assert_non_null(find_event(events, n, 1, TRM_EVENT_TOKEN));
+    assert_int_equal(n, 2);
+    r.id = 5; /* takes the place of the last in order */
+    r.priority = 2;
+    assert_ok(trm_scheduler_submit(s, &r));
+    assert_ok(trm_scheduler_step(s, &events, &n));
+    assert_non_null(find_event(events, n, 5, TRM_EVENT_TOKEN));
+    assert_non_null(find_event(events, n, 4, TRM_EVENT_TOKEN));
+    assert_int_equal(s->stats.preemptions, 1);
+    uint64_t ended[5];
+    int32_t n_ended = 0;
+    while (trm_scheduler_has_work(s)) {
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        for (int32_t i = 0; i < n; i++) {
+            if (events[i].kind == TRM_EVENT_FINISHED) {
+                ended[n_ended++] = events[i].id;
+                assert_int_equal(events[i].n_output, 6);
+            }
+        }
+    }
+    assert_int_equal(n_ended, 5);
+    static const uint64_t expected[] = {4, 5, 1, 2, 3};
+    assert_memory_equal(ended, expected, sizeof(expected));
+    trm_scheduler_destroy(s);
+    trm_generator_destroy(g);
+}
+
+static void requests_end_where_they_should(void **state)
+{
+    (void)state;
+    trm_generator *g = make(64, 2, 64, 0);
+    trm_scheduler *s = schedule(g, true, 0);
+    const trm_serving_event *events;
+    int32_t n, tokens[8];
+    trm_serving_request r = request_of(1, 12, 8);
+    r.sampling.base = (trm_sampling){2.0f, 0, 1.0f, 0.0f, 1.0f, 5};
+    assert_ok(trm_scheduler_submit(s, &r));
+    for (int32_t i = 0; i < 8; i++) {
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        tokens[i] = find_event(events, n, 1, TRM_EVENT_TOKEN)->token;
+    }
+    /* the token at 5, if it is not among the earlier ones */
+    int32_t stop = 5;
+    while (stop > 0 && memchr(tokens, tokens[stop], 1) == NULL) {
+        stop--;
+    }
+    int32_t first = 0;
+    while (tokens[first] != tokens[stop]) {
+        first++;
+    }
+    r.id = 2;
+    r.stop_tokens = &tokens[stop];
+    r.n_stop_tokens = 1;
+    assert_ok(trm_scheduler_submit(s, &r));
+    for (int32_t i = 0; i < first; i++) {
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        assert_null(find_event(events, n, 2, TRM_EVENT_FINISHED));
+    }
+    assert_ok(trm_scheduler_step(s, &events, &n));
+    const trm_serving_event *end = find_event(events, n, 2, TRM_EVENT_FINISHED);
+    assert_non_null(end);
+    assert_null(find_event(events, n, 2, TRM_EVENT_TOKEN));
+    assert_int_equal(end->finish, TRM_FINISH_STOP);
+    assert_int_equal(end->token, tokens[stop]);
+    assert_int_equal(end->n_output, first);
+    /* resumed after three tokens it goes on as it would have */
+    int32_t so_far[15];
+    memcpy(so_far, text, sizeof(so_far));
+    memcpy(so_far + 12, tokens, 3 * sizeof(*tokens));
+    r.id = 3;
+    r.prompt = so_far;
+    r.n_prompt = 15;
+    r.n_resumed = 3;
+    r.max_tokens = 5;
+    r.n_stop_tokens = 0;
+    assert_ok(trm_scheduler_submit(s, &r));
+    for (int32_t i = 0; i < 5; i++) {
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        assert_int_equal(find_event(events, n, 3, TRM_EVENT_TOKEN)->token, tokens[3 + i]);
+    }
+    /* the context is a limit; no token at all can be asked for */
+    r = request_of(4, 60, 100);
+    assert_ok(trm_scheduler_submit(s, &r));
+    r = request_of(5, 64, 0);
+    assert_ok(trm_scheduler_submit(s, &r));
+    int64_t outputs[2] = {-1, -1};
+    while (trm_scheduler_has_work(s)) {
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        for (int32_t i = 0; i < n; i++) {
+            if (events[i].kind == TRM_EVENT_FINISHED) {
+                assert_int_equal(events[i].finish, TRM_FINISH_LENGTH);
+                outputs[events[i].id - 4] = events[i].n_output;
+            }
+        }
+    }
+    assert_int_equal(outputs[0], 4);
+    assert_int_equal(outputs[1], 0);
+    trm_scheduler_destroy(s);
+    trm_generator_destroy(g);
+}
+
+static int open_all(void **state)
+{
+    (void)state;
+    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    options.threads = 1;
+    options.bind = false;
+    assert_ok(trm_world_open(&options, &world));
+    test_golden_open("llama", &golden);
+    uint64_t random = test_seed();
+    for (int32_t i = 0; i < LOAD_TOKENS; i++) {
+        text[i] = (int32_t)test_random_below(&random, golden.info.vocab);
+    }
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    test_golden_close(&golden);
+    trm_world_close(world);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(load_changes_no_token),          cmocka_unit_test(what_can_never_run_is_refused),
+        cmocka_unit_test(equal_beginnings_are_run_once),  cmocka_unit_test(order_is_by_priority_then_arrival),
+        cmocka_unit_test(requests_end_where_they_should),
+    };
+    cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
