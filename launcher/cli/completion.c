@@ -22,10 +22,15 @@ static void print_bash(void)
         "_trireme() {\n    local word=${COMP_WORDS[COMP_CWORD]} words=\n    case ${COMP_CWORD}:${COMP_WORDS[1]} in\n");
     printf("    1:*) words=\"");
     for (size_t i = 0; i < commands_count; i++) {
-        printf("%s%s", i == 0 ? "" : " ", commands_table[i].name);
+        if (commands_table[i].summary != NULL) {
+            printf("%s%s", i == 0 ? "" : " ", commands_table[i].name);
+        }
     }
     printf("\" ;;\n");
     for (size_t i = 0; i < commands_count; i++) {
+        if (commands_table[i].summary == NULL) {
+            continue;
+        }
         printf("    *:%s) words=\"%s", commands_table[i].name,
                commands_table[i].run == command_completion ? "bash zsh fish" : "");
         print_flags(commands_table[i].settings);
@@ -39,6 +44,9 @@ static void print_bash(void)
 static void print_fish(void)
 {
     for (size_t i = 0; i < commands_count; i++) {
+        if (commands_table[i].summary == NULL) {
+            continue;
+        }
         printf("complete -c trireme -n __fish_use_subcommand -a %s\n", commands_table[i].name);
         for (int32_t id = 0; id < SETTING_COUNT; id++) {
             const setting *row = &settings_table[id];

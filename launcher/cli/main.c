@@ -20,6 +20,16 @@ const command commands_table[] = {
      "  trireme run net.onnx --input x=in.npy --output y=out.npy\n"
      "  trireme run configs/models/kjv-7m -p \"In the beginning\" -n 60\n"
      "  mpirun -np 2 trireme run ./llama-3-8b -f prompt.txt --temperature 0.7 --top-p 0.9\n"},
+    {"serve", COMMAND_SERVE, command_serve, "serve a model to OpenAI's clients over HTTP", "one model folder",
+     "usage: trireme serve MODEL [--ranks 4] [options]\n\n"
+     "Serves a model over the HTTP interface of OpenAI's clients, with many requests at a time. The ranks are started "
+     "as a\n"
+     "job of their own, and started again when one is lost; requests then go on where they were.\n",
+     "  trireme serve configs/models/kjv-7m --port 8000\n"
+     "  trireme serve ./llama-3-8b --ranks 4 --host 0.0.0.0 --api-keys keys.txt\n"
+     "  curl http://127.0.0.1:8000/v1/completions -d '{\"prompt\": \"In the beginning\", \"max_tokens\": 20}'\n"},
+    {"serve-worker", COMMAND_SERVE_WORKER, command_serve_worker, NULL, "one model folder",
+     "usage: trireme serve-worker MODEL [options]\n\nOne rank of trireme serve, which starts it.\n", ""},
     {"bench", COMMAND_BENCH, command_bench,
      "measure tokens per second, or runs of an ONNX network, and where the time goes",
      "one model folder, shape, ONNX or plan file",
@@ -60,7 +70,9 @@ static void print_help(FILE *out)
     fprintf(out, "Trireme runs large models over many GPUs: one process and one engine per GPU.\n\n"
                  "usage: trireme COMMAND [options]\n       mpirun -np N trireme COMMAND [options]\n\nCommands:\n");
     for (size_t i = 0; i < commands_count; i++) {
-        fprintf(out, "  %-12s %s\n", commands_table[i].name, commands_table[i].summary);
+        if (commands_table[i].summary != NULL) {
+            fprintf(out, "  %-12s %s\n", commands_table[i].name, commands_table[i].summary);
+        }
     }
     fprintf(out, "\ntrireme COMMAND --help lists the options of a command.\n"
                  "Exit codes: 0 ok, 1 failure, 2 usage, 3 bad model or config, 4 no device or driver, 5 out of memory, "

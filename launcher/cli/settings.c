@@ -14,8 +14,10 @@
 #include "launcher/cli/report.h"
 
 #define ALL          COMMAND_ALL
-#define JOB          (COMMAND_RUN | COMMAND_BENCH)
-#define MODELS       (COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT)
+#define ANY          (COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT | COMMAND_BUILD)
+#define SERVING      (COMMAND_SERVE | COMMAND_SERVE_WORKER)
+#define JOB          (COMMAND_RUN | COMMAND_BENCH | SERVING)
+#define MODELS       (JOB | COMMAND_INSPECT)
 #define LARGE        1e15
 #define CONFIG_LIMIT ((size_t)1 << 20)
 
@@ -44,8 +46,8 @@ const setting settings_table[SETTING_COUNT] = {
                        "draw among tokens at least P times as likely as the likeliest"},
     [SETTING_REPETITION_PENALTY] = {"repetition-penalty", 0, SETTING_NUMBER, COMMAND_RUN, 1e-9, 1000, "1", "R",
                                     "Generation", "make tokens that have appeared less likely; 1 is off"},
-    [SETTING_SEED] = {"seed", 's', SETTING_INTEGER, JOB, 0, 9007199254740992.0, "0", "N", "Generation",
-                      "seed of the draws, and of random weights"},
+    [SETTING_SEED] = {"seed", 's', SETTING_INTEGER, COMMAND_RUN | COMMAND_BENCH, 0, 9007199254740992.0, "0", "N",
+                      "Generation", "seed of the draws, and of random weights"},
     [SETTING_PROMPT_TOKENS] = {"prompt-tokens", 0, SETTING_INTEGER, COMMAND_BENCH, 1, INT32_MAX, "128", "N", "Load",
                                "tokens of each prompt"},
     [SETTING_TOKENS] = {"tokens", 'n', SETTING_INTEGER, COMMAND_BENCH, 1, INT32_MAX, "128", "N", "Load",
@@ -61,23 +63,23 @@ const setting settings_table[SETTING_COUNT] = {
                        "print the network after import, passes, partition or final"},
     [SETTING_RANK] = {"rank", 0, SETTING_INTEGER, COMMAND_INSPECT, 0, TRM_MAX_RANKS - 1, "0", "R", "Report",
                       "whose network and memory to show"},
-    [SETTING_RANKS] = {"ranks", 0, SETTING_INTEGER, COMMAND_INSPECT | COMMAND_BUILD, 1, TRM_MAX_RANKS, "1", "N",
-                       "Report", "how many ranks to plan for"},
+    [SETTING_RANKS] = {"ranks", 0, SETTING_INTEGER, COMMAND_INSPECT | COMMAND_BUILD | COMMAND_SERVE, 1, TRM_MAX_RANKS,
+                       "1", "N", "Report", "how many ranks to plan for, or to start"},
     [SETTING_MEMORY_PLAN] = {"memory-plan", 0, SETTING_FLAG, COMMAND_INSPECT, 0, 0, NULL, NULL, "Report",
                              "what each rank keeps in memory"},
-    [SETTING_INPUT] = {"input", 0, SETTING_LIST, JOB, 0, 0, NULL, "NAME=FILE", "ONNX",
+    [SETTING_INPUT] = {"input", 0, SETTING_LIST, COMMAND_RUN | COMMAND_BENCH, 0, 0, NULL, "NAME=FILE", "ONNX",
                        "an input of the network, from a .npy or .pb file; may be given several times"},
     [SETTING_OUTPUT] = {"output", 0, SETTING_LIST, COMMAND_RUN, 0, 0, NULL, "NAME=FILE", "ONNX",
                         "write an output to a .npy file; may be given several times"},
-    [SETTING_SHAPES] = {"shapes", 0, SETTING_LIST, ALL, 0, 0, NULL, "NAME:DIMS", "ONNX",
+    [SETTING_SHAPES] = {"shapes", 0, SETTING_LIST, ANY, 0, 0, NULL, "NAME:DIMS", "ONNX",
                         "dims of inputs, such as x:1x3x224x224,y:1x5"},
     [SETTING_MIN_SHAPES] = {"min-shapes", 0, SETTING_LIST, COMMAND_BUILD, 0, 0, NULL, "NAME:DIMS", "ONNX",
                             "smallest dims of inputs; --shapes are then the usual ones"},
     [SETTING_MAX_SHAPES] = {"max-shapes", 0, SETTING_LIST, COMMAND_BUILD, 0, 0, NULL, "NAME:DIMS", "ONNX",
                             "largest dims of inputs; --shapes are then the usual ones"},
-    [SETTING_VALUE] = {"value", 0, SETTING_LIST, ALL, 0, 0, NULL, "NAME=FILE", "ONNX",
+    [SETTING_VALUE] = {"value", 0, SETTING_LIST, ANY, 0, 0, NULL, "NAME=FILE", "ONNX",
                        "make an input a constant of the network, from a .npy or .pb file"},
-    [SETTING_DIM] = {"dim", 0, SETTING_LIST, ALL, 0, 0, NULL, "NAME=N", "ONNX", "a named dimension, such as batch=4"},
+    [SETTING_DIM] = {"dim", 0, SETTING_LIST, ANY, 0, 0, NULL, "NAME=N", "ONNX", "a named dimension, such as batch=4"},
     [SETTING_OUT] = {"out", 'o', SETTING_TEXT, COMMAND_BUILD, 0, 0, NULL, "FILE", "ONNX",
                      "the plan file to write; default: NET.plan for NET.onnx"},
     [SETTING_EMBED_WEIGHTS] = {"embed-weights", 0, SETTING_FLAG, COMMAND_BUILD, 0, 0, NULL, NULL, "ONNX",
@@ -88,6 +90,40 @@ const setting settings_table[SETTING_COUNT] = {
                           "measure for at least so long"},
     [SETTING_WARM_UP] = {"warm-up", 0, SETTING_NUMBER, COMMAND_BENCH, 0, 1e6, "0.2", "SECONDS", "ONNX",
                          "run so long before measuring"},
+    [SETTING_HOST] = {"host", 0, SETTING_TEXT, COMMAND_SERVE, 0, 0, "127.0.0.1", "ADDRESS", "Server",
+                      "address to listen at; 0.0.0.0 or :: for every one of the machine's"},
+    [SETTING_PORT] = {"port", 0, SETTING_INTEGER, COMMAND_SERVE, 0, 65535, "8000", "N", "Server",
+                      "port to listen at; 0 takes a free one"},
+    [SETTING_SERVED_NAME] = {"served-name", 0, SETTING_TEXT, COMMAND_SERVE, 0, 0, NULL, "NAME", "Server",
+                             "what clients call the model; default: the last part of its path"},
+    [SETTING_API_KEYS] = {"api-keys", 0, SETTING_TEXT, COMMAND_SERVE, 0, 0, NULL, "FILE", "Server",
+                          "ask clients for one of the keys in this file, one on each line"},
+    [SETTING_TLS_CERTIFICATE] = {"tls-certificate", 0, SETTING_TEXT, COMMAND_SERVE, 0, 0, NULL, "FILE", "Server",
+                                 "serve HTTPS with this certificate chain (PEM)"},
+    [SETTING_TLS_KEY] = {"tls-key", 0, SETTING_TEXT, COMMAND_SERVE, 0, 0, NULL, "FILE", "Server",
+                         "private key of the certificate (PEM)"},
+    [SETTING_MAX_REQUESTS] = {"max-requests", 0, SETTING_INTEGER, SERVING, 1, 60000, "1024", "N", "Server",
+                              "continuations that run or wait; more are told to come back later"},
+    [SETTING_MAX_CONNECTIONS] = {"max-connections", 0, SETTING_INTEGER, COMMAND_SERVE, 1, 100000, "2048", "N", "Server",
+                                 "open connections; more are told to come back later"},
+    [SETTING_MAX_BODY] = {"max-body", 0, SETTING_INTEGER, COMMAND_SERVE, 1024, 1 << 30, "16777216", "BYTES", "Server",
+                          "longest request"},
+    [SETTING_BODY_TIMEOUT] = {"body-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 1, 86400, "60", "SECONDS", "Server",
+                              "for a request to arrive, and for idle connections"},
+    [SETTING_REQUEST_TIMEOUT] = {"request-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 0, 1e6, "3600", "SECONDS",
+                                 "Server", "for a request to be answered; 0: as long as it takes"},
+    [SETTING_DRAIN_TIMEOUT] = {"drain-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 0, 1e6, "60", "SECONDS", "Server",
+                               "for requests to finish after SIGTERM; a second one ends at once"},
+    [SETTING_BEAT_TIMEOUT] = {"beat-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 0.3, 1e6, "1", "SECONDS", "Server",
+                              "a rank that is silent for longer is lost, and the job started again"},
+    [SETTING_STEP_TIMEOUT] = {"step-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 0.3, 1e6, "60", "SECONDS", "Server",
+                              "a step that takes longer hangs, and the job is started again"},
+    [SETTING_HTTP_THREADS] = {"http-threads", 0, SETTING_INTEGER, COMMAND_SERVE, 1, 256, "4", "N", "Server",
+                              "threads for connections"},
+    [SETTING_NO_PREFIX_CACHE] = {"no-prefix-cache", 0, SETTING_FLAG, SERVING, 0, 0, NULL, NULL, "Server",
+                                 "compute every prompt, even where another began alike"},
+    [SETTING_MPIRUN] = {"mpirun", 0, SETTING_TEXT, COMMAND_SERVE, 0, 0, "mpirun", "PROGRAM", "Server",
+                        "what starts the ranks where there are several"},
     [SETTING_BACKEND] = {"backend", 0, SETTING_TEXT, ALL, 0, 0, "auto", "NAME", "Machine",
                          "cuda, host, or auto: cuda where there is a GPU"},
     [SETTING_DEVICE] = {"device", 0, SETTING_INTEGER, JOB, -1, 1024, "-1", "N", "Machine",
@@ -98,8 +134,8 @@ const setting settings_table[SETTING_COUNT] = {
                        "f32, f16 or bf16 to compute in; auto: the weights' type on cuda, f32 on the host"},
     [SETTING_CONTEXT] = {"context", 'c', SETTING_INTEGER, MODELS, 0, LARGE, "0", "N", "Machine",
                          "tokens per sequence, prompt included; 0: the model's, as far as memory goes"},
-    [SETTING_SEQUENCES] = {"sequences", 0, SETTING_INTEGER, COMMAND_RUN | COMMAND_INSPECT, 0, 4096, "0", "N", "Machine",
-                           "sequences at a time; 0: as many as there are prompts, up to 16"},
+    [SETTING_SEQUENCES] = {"sequences", 0, SETTING_INTEGER, COMMAND_RUN | COMMAND_INSPECT | SERVING, 0, 4096, "0", "N",
+                           "Machine", "sequences at a time; 0: as many as there are prompts, up to 16; 16 to serve"},
     [SETTING_STEP_TOKENS] = {"step-tokens", 0, SETTING_INTEGER, MODELS, 0, INT32_MAX, "0", "N", "Machine",
                              "tokens of prompts in one step; 0: 8192 on cuda, 512 on the host"},
     [SETTING_NO_TUNE] = {"no-tune", 0, SETTING_FLAG, JOB, 0, 0, NULL, NULL, "Machine",
@@ -120,7 +156,7 @@ const setting settings_table[SETTING_COUNT] = {
                           "longest wait for another rank before it counts as lost"},
     [SETTING_CONFIG] = {"config", 0, SETTING_TEXT, ALL, 0, 0, NULL, "FILE", "General",
                         "settings file; default: XDG_CONFIG_HOME/trireme/trireme.conf, then /etc/trireme/trireme.conf"},
-    [SETTING_JSON] = {"json", 0, SETTING_FLAG, ALL, 0, 0, NULL, NULL, "General", "print the result as JSON"},
+    [SETTING_JSON] = {"json", 0, SETTING_FLAG, ANY, 0, 0, NULL, NULL, "General", "print the result as JSON"},
     [SETTING_QUIET] = {"quiet", 'q', SETTING_FLAG, ALL, 0, 0, NULL, NULL, "General", "no progress, no timing summary"},
     [SETTING_VERBOSE] = {"verbose", 'v', SETTING_FLAG, ALL, 0, 0, NULL, NULL, "General",
                          "more of what the engine does, on stderr"},
@@ -248,9 +284,10 @@ static trm_status unknown_option(const char *typed, const char *name, unsigned c
     int32_t elsewhere = find_by_name(name, strlen(name), ALL);
     if (elsewhere >= 0) {
         unsigned owners = settings_table[elsewhere].commands;
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is not for this command but for%s%s%s%s", typed,
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is not for this command but for%s%s%s%s%s", typed,
                  (owners & COMMAND_RUN) != 0 ? " run" : "", (owners & COMMAND_BENCH) != 0 ? " bench" : "",
-                 (owners & COMMAND_INSPECT) != 0 ? " inspect" : "", (owners & COMMAND_BUILD) != 0 ? " build" : "");
+                 (owners & COMMAND_INSPECT) != 0 ? " inspect" : "", (owners & COMMAND_BUILD) != 0 ? " build" : "",
+                 (owners & COMMAND_SERVE) != 0 ? " serve" : "");
     }
     const char *nearest = settings_nearest(name, command);
     if (nearest != NULL) {

@@ -1,0 +1,301 @@
+/* `trireme serve`: the HTTP front end, which starts the ranks as a job of its own; `trireme serve-worker`: one of them.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "launcher/cli/commands.h"
+#include "launcher/cli/job.h"
+#include "launcher/serve/server.h"
+#include "launcher/serve/worker.h"
+
+#define MOST_RESTARTS 3
+
+typedef struct serve_command {
+    const settings *all;
+    trm_model *model;
+    trm_model_info info;
+    trm_tokenizer *tokenizer;
+    char model_name[SERVER_LONGEST_NAME + 1];
+    char **command; /* that starts the job, NULL-terminated */
+    int32_t n_command, capacity;
+    hub *hub;
+    server *server;
+} serve_command;
+
+static void log_line(void *user, const char *message)
+{
+    (void)user;
+    fprintf(stderr, "trireme: %s\n", message);
+}
+
+static trm_status add_word(serve_command *c, const char *prefix, const char *word)
+{
+    size_t size = strlen(prefix) + strlen(word) + 1;
+    if (c->n_command + 1 >= c->capacity) {
+        int32_t capacity = c->capacity == 0 ? 32 : 2 * c->capacity;
+        char **grown = realloc(c->command, (size_t)capacity * sizeof(*grown));
+        if (grown == NULL) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the command of the job");
+        }
+        c->command = grown;
+        c->capacity = capacity;
+    }
+    char *copy = malloc(size);
+    if (copy == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the command of the job");
+    }
+    snprintf(copy, size, "%s%s", prefix, word);
+    c->command[c->n_command++] = copy;
+    c->command[c->n_command] = NULL;
+    return TRM_OK;
+}
+
+/* Settings of the ranks, as they are in force here. */
+static trm_status add_settings(serve_command *c)
+{
+    for (int32_t id = 0; id < SETTING_COUNT; id++) {
+        const setting *row = &settings_table[id];
+        if ((row->commands & COMMAND_SERVE_WORKER) == 0 || c->all->values[id] == NULL || id == SETTING_CONFIG ||
+            id == SETTING_HELP) {
+            continue;
+        }
+        char option[64];
+        snprintf(option, sizeof(option), "--%s=", row->name);
+        TRM_TRY(add_word(c, option, c->all->values[id]));
+    }
+    return TRM_OK;
+}
+
+/* `trireme serve-worker MODEL ...`, under mpirun where there are several ranks. */
+static trm_status make_command(serve_command *c)
+{
+    char program[4096], ranks[16];
+    ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    if (size < 0) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot find this program: %s", strerror(errno));
+    }
+    program[size] = '\0';
+    int64_t n = settings_integer(c->all, SETTING_RANKS);
+    snprintf(ranks, sizeof(ranks), "%lld", (long long)n);
+    if (n > 1) {
+        const char *const words[] = {
+            settings_text(c->all, SETTING_MPIRUN), "-np", ranks, "--bind-to", "none", "--oversubscribe"};
+        for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+            TRM_TRY(add_word(c, "", words[i]));
+        }
+    }
+    TRM_TRY(add_word(c, "", program));
+    TRM_TRY(add_word(c, "", "serve-worker"));
+    TRM_TRY(add_word(c, "", c->info.path));
+    return add_settings(c);
+}
+
+/* The last part of the model's path, unless a name is given. */
+static trm_status choose_name(serve_command *c)
+{
+    const char *given = settings_text(c->all, SETTING_SERVED_NAME);
+    const char *operand = c->all->operands[0];
+    size_t size = strlen(operand);
+    while (size > 1 && operand[size - 1] == '/') {
+        size--;
+    }
+    size_t start = size;
+    while (start > 0 && operand[start - 1] != '/') {
+        start--;
+    }
+    int written = given != NULL
+                      ? snprintf(c->model_name, sizeof(c->model_name), "%s", given)
+                      : snprintf(c->model_name, sizeof(c->model_name), "%.*s", (int)(size - start), operand + start);
+    if (written <= 0 || (size_t)written >= sizeof(c->model_name)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "served-name has %d bytes, expected 1 to %d", written,
+                 SERVER_LONGEST_NAME);
+    }
+    return TRM_OK;
+}
+
+/* Every connection is a descriptor. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static trm_status prepare(serve_command *c)
+{
+    const char *name = c->all->operands[0];
+    if (names_shape(name)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "%s is a shape with random weights and no text, for bench and inspect; expected a model folder", name);
+    }
+    TRM_TRY(open_model(c->all, name, &c->model));
+    trm_model_get_info(c->model, &c->info);
+    trm_status status = trm_tokenizer_open(c->info.path, &c->tokenizer);
+    if (status != TRM_OK) {
+        return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
+    }
+    TRM_TRY(choose_name(c));
+    return make_command(c);
+}
+
+static trm_status start(serve_command *c)
+{
+    const settings *all = c->all;
+    hub_options hub_settings = {.supervisor = {.command = c->command,
+                                               .ranks = (int32_t)settings_integer(all, SETTING_RANKS),
+                                               .beat_seconds = settings_number(all, SETTING_BEAT_TIMEOUT),
+                                               .step_seconds = settings_number(all, SETTING_STEP_TIMEOUT)},
+                                .max_requests = (int32_t)settings_integer(all, SETTING_MAX_REQUESTS),
+                                .request_seconds = settings_number(all, SETTING_REQUEST_TIMEOUT),
+                                .most_restarts = MOST_RESTARTS,
+                                .log = log_line};
+    server_options options = {.host = settings_text(all, SETTING_HOST),
+                              .port = (int32_t)settings_integer(all, SETTING_PORT),
+                              .threads = (int32_t)settings_integer(all, SETTING_HTTP_THREADS),
+                              .max_connections = (int32_t)settings_integer(all, SETTING_MAX_CONNECTIONS),
+                              .max_body = (size_t)settings_integer(all, SETTING_MAX_BODY),
+                              .body_seconds = settings_number(all, SETTING_BODY_TIMEOUT),
+                              .key_file = settings_text(all, SETTING_API_KEYS),
+                              .tls_certificate = settings_text(all, SETTING_TLS_CERTIFICATE),
+                              .tls_key = settings_text(all, SETTING_TLS_KEY),
+                              .access_log = !settings_flag(all, SETTING_QUIET),
+                              .model_name = c->model_name,
+                              .model_folder = c->info.path,
+                              .info = &c->info,
+                              .tokenizer = c->tokenizer};
+    TRM_TRY(hub_create(&hub_settings, &c->hub));
+    TRM_TRY(server_create(&options, c->hub, &c->server));
+    fprintf(stderr, "trireme: listening at http%s://%s:%d, loading %s\n", options.tls_key != NULL ? "s" : "",
+            options.host, server_port(c->server), c->model_name);
+    return TRM_OK;
+}
+
+/* Until a signal, or the job's end. A first signal drains, a second one ends. */
+static trm_status wait_for_end(serve_command *c, const sigset_t *signals)
+{
+    hub_state state = HUB_LOADING;
+    int seen = 0;
+    for (;;) {
+        struct timespec pause = {.tv_nsec = 100000000};
+        int number = sigtimedwait(signals, NULL, &pause);
+        if (number == SIGTERM || number == SIGINT) {
+            hub_drain(c->hub, seen == 0 ? settings_number(c->all, SETTING_DRAIN_TIMEOUT) : 0);
+            seen++;
+        }
+        hub_state now = hub_get_state(c->hub);
+        if (now == HUB_READY && state != HUB_READY) {
+            wire_ready ready;
+            hub_get_ready(c->hub, &ready);
+            fprintf(stderr,
+                    "trireme: ready after %.2f s: %d sequences at a time of up to %lld tokens, cache for %lld tokens\n",
+                    ready.load_seconds, ready.max_sequences, (long long)ready.max_context,
+                    (long long)ready.cache_tokens);
+        }
+        state = now;
+        if (state == HUB_ENDED) {
+            char cause[512];
+            trm_status failure = hub_failure(c->hub, cause, sizeof(cause));
+            return failure == TRM_OK ? TRM_OK : trm_fail(failure, "%s", cause);
+        }
+    }
+}
+
+int command_serve(const settings *all)
+{
+    serve_command c = {.all = all};
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread is started */
+    raise_descriptor_limit();
+    trm_status status = prepare(&c);
+    if (status == TRM_OK) {
+        status = start(&c);
+    }
+    if (status == TRM_OK) {
+        status = wait_for_end(&c, &signals);
+    }
+    int code = status == TRM_OK ? 0 : print_failure(status);
+    hub_stop(c.hub);
+    server_destroy(c.server);
+    hub_destroy(c.hub);
+    trm_tokenizer_close(c.tokenizer);
+    trm_model_close(c.model);
+    for (int32_t i = 0; i < c.n_command; i++) {
+        free(c.command[i]);
+    }
+    free(c.command);
+    return code;
+}
+
+/* A rank of the job. */
+typedef struct serve_worker {
+    job job;
+    trm_tokenizer *tokenizer;
+    trm_scheduler *scheduler;
+    worker *worker;
+} serve_worker;
+
+static trm_status open_worker(serve_worker *w, const settings *all)
+{
+    const char *path = getenv(WORKER_SOCKET_VARIABLE);
+    if (path == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "serve-worker is started by serve, which sets " WORKER_SOCKET_VARIABLE);
+    }
+    TRM_TRY(worker_create(path, trm_world_rank(w->job.world), trm_world_size(w->job.world), &w->worker));
+    w->job.began = wall_seconds();
+    TRM_TRY(open_model(all, all->operands[0], &w->job.model));
+    trm_model_info info;
+    trm_model_get_info(w->job.model, &info);
+    return trm_tokenizer_open(info.path, &w->tokenizer);
+}
+
+static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
+{
+    *alike = true;
+    TRM_TRY(trm_world_all_ok(w->job.world, open_worker(w, all)));
+    int64_t sequences = settings_integer(all, SETTING_SEQUENCES);
+    TRM_TRY(
+        job_open_generator(&w->job, settings_integer(all, SETTING_CONTEXT), sequences == 0 ? 16 : (int32_t)sequences));
+    trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
+    options.prefix_cache = !settings_flag(all, SETTING_NO_PREFIX_CACHE);
+    options.max_waiting = (int32_t)settings_integer(all, SETTING_MAX_REQUESTS);
+    TRM_TRY(trm_scheduler_create(w->job.generator, &options, &w->scheduler));
+    trm_generator_limits limits;
+    trm_generator_get_limits(w->job.generator, &limits);
+    worker_engine engine = {.scheduler = w->scheduler,
+                            .tokenizer = w->tokenizer,
+                            .max_context = limits.max_context,
+                            .cache_tokens = limits.cache_tokens,
+                            .max_sequences = limits.max_sequences,
+                            .load_seconds = w->job.load_seconds};
+    *alike = false;
+    return worker_run(w->worker, &engine);
+}
+
+int command_serve_worker(const settings *all)
+{
+    serve_worker w = {0};
+    bool alike = true;
+    trm_status status = job_open_world(&w.job, all);
+    if (status == TRM_OK) {
+        status = run_worker(&w, all, &alike);
+    }
+    if (status != TRM_OK) {
+        worker_tell_failure(w.worker, status);
+    }
+    trm_scheduler_destroy(w.scheduler);
+    int code = job_close(&w.job, status, alike);
+    worker_destroy(w.worker);
+    trm_tokenizer_close(w.tokenizer);
+    return code;
+}

@@ -1,0 +1,454 @@
+/* Tokens to text to replies: completions and chat completions. */
+#include "launcher/serve/completion.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/error.h"
+
+static uint64_t random_seed(void)
+{
+    uint64_t seed = 0;
+    if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) != sizeof(seed)) {
+        seed = (uint64_t)time(NULL);
+    }
+    return seed;
+}
+
+static trm_status init_choice(completion *c, int32_t index, const trm_tokens *prompts, uint64_t seed)
+{
+    choice *ch = &c->choices[index];
+    const trm_tokens *prompt = &prompts[index / c->request.n];
+    *ch = (choice){.owner = c, .index = index, .prompt = index / c->request.n, .n_prompt = prompt->count};
+    ch->seed = seed + (uint64_t)(index % c->request.n);
+    TRM_TRY(trm_ids_reserve(&ch->tokens, prompt->count));
+    memcpy(ch->tokens.data, prompt->ids, prompt->count * sizeof(int32_t));
+    ch->tokens.size = prompt->count;
+    return text_sink_init(&ch->sink, c->tokenizer, c->request.stops, c->request.n_stops, NULL);
+}
+
+trm_status completion_create(exchange *x, api_request *request, trm_tokens *prompts, const trm_tokenizer *tokenizer,
+                             const char *model, completion **result)
+{
+    completion *c = calloc(1, sizeof(*c));
+    int32_t n = request->n_prompts * request->n;
+    choice *choices = calloc((size_t)n, sizeof(*choices));
+    trm_status status = TRM_OK;
+    if (c == NULL || choices == NULL) {
+        free(c);
+        free(choices);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a request");
+    }
+    *c = (completion){.exchange = exchange_retain(x),
+                      .request = *request,
+                      .tokenizer = tokenizer,
+                      .model = model,
+                      .created = (int64_t)time(NULL),
+                      .choices = choices};
+    *request = (api_request){0};
+    snprintf(c->id, sizeof(c->id), "%s-%.32s", c->request.kind == API_CHAT ? "chatcmpl" : "cmpl", x->id);
+    uint64_t seed = c->request.has_seed ? c->request.seed : random_seed();
+    for (; c->n_choices < n && status == TRM_OK; c->n_choices++) {
+        status = init_choice(c, c->n_choices, prompts, seed);
+    }
+    for (int32_t i = 0; i < c->request.n_prompts; i++) {
+        c->prompt_tokens += (int64_t)prompts[i].count;
+        trm_tokens_fini(&prompts[i]);
+    }
+    if (status != TRM_OK) {
+        completion_destroy(c);
+        return status;
+    }
+    *result = c;
+    return TRM_OK;
+}
+
+void completion_destroy(completion *c)
+{
+    if (c == NULL) {
+        return;
+    }
+    for (int32_t i = 0; i < c->n_choices; i++) {
+        choice *ch = &c->choices[i];
+        trm_ids_fini(&ch->tokens);
+        text_sink_fini(&ch->sink);
+        json_text_fini(&ch->logprobs);
+        json_text_fini(&ch->logprob_tokens);
+        json_text_fini(&ch->logprob_values);
+        json_text_fini(&ch->logprob_tops);
+        json_text_fini(&ch->logprob_offsets);
+    }
+    free(c->choices);
+    api_request_fini(&c->request);
+    exchange_release(c->exchange);
+    free(c);
+}
+
+trm_status choice_submission(const choice *ch, trm_serving_request *request)
+{
+    const api_request *asked = &ch->owner->request;
+    size_t resumed = ch->tokens.size - ch->n_prompt;
+    *request = (trm_serving_request)TRM_SERVING_REQUEST_INIT;
+    request->id = ch->id;
+    request->prompt = ch->tokens.data;
+    request->n_prompt = (int64_t)ch->tokens.size;
+    request->n_resumed = (int64_t)resumed;
+    request->max_tokens = asked->max_tokens < 0 ? INT32_MAX : asked->max_tokens - (int64_t)resumed;
+    request->priority = asked->priority;
+    request->sampling.base = (trm_sampling){.temperature = asked->temperature,
+                                            .top_k = asked->top_k,
+                                            .top_p = asked->top_p,
+                                            .min_p = asked->min_p,
+                                            .repetition_penalty = asked->repetition_penalty,
+                                            .seed = ch->seed};
+    request->sampling.typical_p = asked->typical_p;
+    request->sampling.presence_penalty = asked->presence_penalty;
+    request->sampling.frequency_penalty = asked->frequency_penalty;
+    request->sampling.bias = asked->biases;
+    request->sampling.n_bias = asked->n_biases;
+    request->ignore_eos = asked->ignore_eos;
+    request->stop_tokens = asked->stop_ids;
+    request->n_stop_tokens = asked->n_stop_ids;
+    request->logprobs = asked->logprobs;
+    return TRM_OK;
+}
+
+/* Logprobs. A token's text may be part of a character only; its bytes are then those of U+FFFD. */
+
+static void write_token_text(json_text *json, const completion *c, const char *key, int32_t token, bool with_bytes)
+{
+    char *text = NULL;
+    size_t size = 0;
+    if (trm_tokenizer_decode(c->tokenizer, &token, 1, false, &text, &size) != TRM_OK) {
+        json->status = TRM_ERROR_OUT_OF_MEMORY;
+        return;
+    }
+    json_bytes(json, key, text, size);
+    if (with_bytes) {
+        json_array(json, "bytes");
+        for (size_t i = 0; i < size; i++) {
+            json_integer(json, NULL, (unsigned char)text[i]);
+        }
+        json_end_array(json);
+    }
+    trm_free(text);
+}
+
+static void write_chat_logprob(choice *ch, const trm_serving_event *event)
+{
+    json_text *json = &ch->logprobs;
+    json_object(json, NULL);
+    write_token_text(json, ch->owner, "token", event->token, true);
+    json_number(json, "logprob", event->logprob);
+    json_array(json, "top_logprobs");
+    for (int32_t i = 0; i < event->n_top; i++) {
+        json_object(json, NULL);
+        write_token_text(json, ch->owner, "token", event->top[i].token, true);
+        json_number(json, "logprob", event->top[i].logprob);
+        json_end_object(json);
+    }
+    json_end_array(json);
+    json_end_object(json);
+}
+
+/* The older form: four arrays side by side, top_logprobs as an object by the tokens' text. */
+static void write_logprob(choice *ch, const trm_serving_event *event, size_t offset)
+{
+    write_token_text(&ch->logprob_tokens, ch->owner, NULL, event->token, false);
+    json_number(&ch->logprob_values, NULL, event->logprob);
+    json_integer(&ch->logprob_offsets, NULL, (int64_t)offset);
+    json_text *tops = &ch->logprob_tops;
+    json_object(tops, NULL);
+    for (int32_t i = 0; i < event->n_top; i++) {
+        char *text = NULL;
+        size_t size = 0;
+        if (trm_tokenizer_decode(ch->owner->tokenizer, &event->top[i].token, 1, false, &text, &size) == TRM_OK) {
+            json_number(tops, text, event->top[i].logprob);
+            trm_free(text);
+        }
+    }
+    json_end_object(tops);
+}
+
+static void close_logprobs(json_text *json, choice *ch)
+{
+    const api_request *asked = &ch->owner->request;
+    if (asked->logprobs < 0) {
+        json_null(json, "logprobs");
+        return;
+    }
+    json_object(json, "logprobs");
+    if (asked->kind == API_CHAT) {
+        json_array(json, "content");
+        json_literal_bytes(json, ch->logprobs.bytes.data, ch->logprobs.bytes.size);
+        json_end_array(json);
+        json_text_fini(&ch->logprobs);
+    } else {
+        struct {
+            const char *key;
+            json_text *text;
+        } parts[] = {{"tokens", &ch->logprob_tokens},
+                     {"token_logprobs", &ch->logprob_values},
+                     {"top_logprobs", &ch->logprob_tops},
+                     {"text_offset", &ch->logprob_offsets}};
+        for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+            json_array(json, parts[i].key);
+            json_literal_bytes(json, parts[i].text->bytes.data, parts[i].text->bytes.size);
+            json_end_array(json);
+            json_text_fini(parts[i].text);
+        }
+    }
+    json_end_object(json);
+}
+
+/* Replies. */
+
+static void write_head(json_text *json, const completion *c, bool chunk)
+{
+    json_object(json, NULL);
+    json_string(json, "id", c->id);
+    json_string(json, "object",
+                c->request.kind != API_CHAT ? "text_completion"
+                : chunk                     ? "chat.completion.chunk"
+                                            : "chat.completion");
+    json_integer(json, "created", c->created);
+    json_string(json, "model", c->model);
+}
+
+static void write_usage(json_text *json, const completion *c)
+{
+    json_object(json, "usage");
+    json_integer(json, "prompt_tokens", c->prompt_tokens);
+    json_integer(json, "completion_tokens", c->output_tokens);
+    json_integer(json, "total_tokens", c->prompt_tokens + c->output_tokens);
+    json_object(json, "prompt_tokens_details");
+    json_integer(json, "cached_tokens", c->cached_tokens);
+    json_end_object(json);
+    json_end_object(json);
+}
+
+static const char *prompt_text(const choice *ch)
+{
+    const char *text = ch->owner->request.prompts[ch->prompt].text;
+    return text == NULL ? "" : text;
+}
+
+/* A stream's event, sent. */
+static void send_event(completion *c, json_text *json)
+{
+    json_literal(json, "\n\n");
+    if (json->status == TRM_OK) {
+        exchange_stream(c->exchange, json->bytes.data, json->bytes.size);
+    } else {
+        exchange_end_stream(c->exchange, true);
+    }
+    json_text_fini(json);
+}
+
+static void begin_stream(completion *c)
+{
+    if (c->begun) {
+        return;
+    }
+    c->begun = true;
+    exchange_begin_stream(c->exchange);
+    for (int32_t i = 0; i < c->n_choices; i++) {
+        bool echo = c->request.echo;
+        if (c->request.kind != API_CHAT && !echo) {
+            break;
+        }
+        json_text json = {0};
+        json_literal(&json, "data: ");
+        write_head(&json, c, true);
+        json_array(&json, "choices");
+        json_object(&json, NULL);
+        json_integer(&json, "index", i);
+        if (c->request.kind == API_CHAT) {
+            json_object(&json, "delta");
+            json_string(&json, "role", "assistant");
+            json_string(&json, "content", "");
+            json_end_object(&json);
+        } else {
+            json_string(&json, "text", prompt_text(&c->choices[i]));
+        }
+        json_null(&json, "logprobs");
+        json_null(&json, "finish_reason");
+        json_end_object(&json);
+        json_end_array(&json);
+        json_end_object(&json);
+        send_event(c, &json);
+    }
+}
+
+/* Sends text that has become certain, and the finish reason if there is one. */
+static void send_chunk(choice *ch)
+{
+    completion *c = ch->owner;
+    size_t size = ch->sink.certain - ch->told;
+    if (size == 0 && ch->finish_reason == NULL) {
+        return;
+    }
+    json_text json = {0};
+    json_literal(&json, "data: ");
+    write_head(&json, c, true);
+    json_array(&json, "choices");
+    json_object(&json, NULL);
+    json_integer(&json, "index", ch->index);
+    if (c->request.kind == API_CHAT) {
+        json_object(&json, "delta");
+        if (size > 0) {
+            json_bytes(&json, "content", ch->sink.text + ch->told, size);
+        }
+        json_end_object(&json);
+    } else {
+        json_bytes(&json, "text", ch->sink.text + ch->told, size);
+    }
+    close_logprobs(&json, ch);
+    json_string(&json, "finish_reason", ch->finish_reason);
+    json_end_object(&json);
+    json_end_array(&json);
+    json_end_object(&json);
+    ch->told = ch->sink.certain;
+    send_event(c, &json);
+}
+
+static void end_stream(completion *c)
+{
+    if (c->request.include_usage) {
+        json_text json = {0};
+        json_literal(&json, "data: ");
+        write_head(&json, c, true);
+        json_array(&json, "choices");
+        json_end_array(&json);
+        write_usage(&json, c);
+        json_end_object(&json);
+        send_event(c, &json);
+    }
+    json_text done = {0};
+    json_literal(&done, "data: [DONE]");
+    send_event(c, &done);
+    exchange_end_stream(c->exchange, false);
+}
+
+static void write_whole_choice(json_text *json, choice *ch)
+{
+    const completion *c = ch->owner;
+    json_object(json, NULL);
+    json_integer(json, "index", ch->index);
+    if (c->request.kind == API_CHAT) {
+        json_object(json, "message");
+        json_string(json, "role", "assistant");
+        json_bytes(json, "content", ch->sink.text, ch->sink.size);
+        json_null(json, "refusal");
+        json_end_object(json);
+    } else if (c->request.echo) {
+        trm_bytes text = {0};
+        const char *prompt = prompt_text(ch);
+        if (trm_bytes_append(&text, prompt, strlen(prompt)) != TRM_OK ||
+            trm_bytes_append(&text, ch->sink.text, ch->sink.size) != TRM_OK) {
+            json->status = TRM_ERROR_OUT_OF_MEMORY;
+        }
+        json_bytes(json, "text", text.data, text.size);
+        trm_bytes_fini(&text);
+    } else {
+        json_bytes(json, "text", ch->sink.text, ch->sink.size);
+    }
+    close_logprobs(json, ch);
+    json_string(json, "finish_reason", ch->finish_reason);
+    json_end_object(json);
+}
+
+static void reply_whole(completion *c)
+{
+    json_text json = {0};
+    write_head(&json, c, false);
+    json_array(&json, "choices");
+    for (int32_t i = 0; i < c->n_choices; i++) {
+        write_whole_choice(&json, &c->choices[i]);
+    }
+    json_end_array(&json);
+    write_usage(&json, c);
+    json_end_object(&json);
+    if (json.status == TRM_OK) {
+        exchange_reply(c->exchange, 200, json.bytes.data, json.bytes.size);
+    } else {
+        api_error error;
+        api_fail(&error, 503, NULL, NULL, "cannot allocate the reply");
+        exchange_reply_error(c->exchange, &error);
+    }
+    json_text_fini(&json);
+}
+
+trm_status choice_take(choice *ch, const trm_serving_event *event, bool *stopped)
+{
+    completion *c = ch->owner;
+    *stopped = false;
+    if (ch->finished || c->failed) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_ids_append(&ch->tokens, event->token));
+    c->output_tokens++;
+    if (c->request.logprobs >= 0) {
+        if (c->request.kind == API_CHAT) {
+            write_chat_logprob(ch, event);
+        } else {
+            write_logprob(ch, event, ch->sink.size);
+        }
+    }
+    TRM_TRY(text_sink_push(&ch->sink, event->token));
+    *stopped = ch->sink.stopped;
+    if (c->request.stream) {
+        begin_stream(c);
+        if (!ch->sink.stopped) {
+            send_chunk(ch);
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status choice_finish(choice *ch, const char *reason)
+{
+    completion *c = ch->owner;
+    if (ch->finished || c->failed) {
+        return TRM_OK;
+    }
+    TRM_TRY(text_sink_finish(&ch->sink));
+    ch->finished = true;
+    ch->finish_reason = reason;
+    c->n_finished++;
+    if (c->request.stream) {
+        begin_stream(c);
+        send_chunk(ch);
+    }
+    if (c->n_finished == c->n_choices) {
+        pthread_mutex_lock(&c->exchange->lock);
+        c->exchange->prompt_tokens = c->prompt_tokens;
+        c->exchange->output_tokens = c->output_tokens;
+        pthread_mutex_unlock(&c->exchange->lock);
+        if (c->request.stream) {
+            end_stream(c);
+        } else {
+            reply_whole(c);
+        }
+    }
+    return TRM_OK;
+}
+
+void completion_fail(completion *c, const api_error *error)
+{
+    if (c->failed) {
+        return;
+    }
+    c->failed = true;
+    if (!c->begun) {
+        exchange_reply_error(c->exchange, error);
+        return;
+    }
+    json_text json = {0};
+    json_literal(&json, "data: ");
+    api_error_write(error, &json);
+    send_event(c, &json);
+    exchange_end_stream(c->exchange, false);
+}

@@ -1,0 +1,67 @@
+/*
+ * A generating request on its way: its prompts, choices and the text of each, and how that becomes the reply, whole or
+ * as a stream. Used by the hub's thread alone once it is submitted. Of the engine only tokens come in.
+ */
+#ifndef TRM_LAUNCHER_SERVE_COMPLETION_H
+#define TRM_LAUNCHER_SERVE_COMPLETION_H
+
+#include <trireme/serving.h>
+#include <trireme/tokenizer.h>
+
+#include "launcher/cli/text_sink.h"
+#include "launcher/serve/exchange.h"
+#include "launcher/serve/json_text.h"
+
+typedef struct completion completion;
+
+/* One continuation of one prompt: one request of the engine's. */
+typedef struct choice {
+    completion *owner;
+    int32_t index;  /* in the reply */
+    int32_t prompt; /* which one it continues */
+    uint64_t id;    /* of the engine's request; 0: none is live */
+    bool running;   /* tokens have come, or a stop string, or an end */
+    trm_ids tokens; /* the prompt's, then those of the output so far: what is submitted again when a rank is lost */
+    size_t n_prompt;
+    text_sink sink;
+    size_t told; /* bytes of sink.text in the reply */
+    bool finished;
+    const char *finish_reason; /* NULL: not yet */
+    uint64_t seed;
+    /* Of tokens whose text is not in the reply yet; pieces of JSON without brackets. */
+    json_text logprobs, logprob_tokens, logprob_values, logprob_tops, logprob_offsets;
+} choice;
+
+struct completion {
+    exchange *exchange;
+    api_request request;
+    const trm_tokenizer *tokenizer;
+    const char *model; /* served name, the server's */
+    char id[48];
+    int64_t created; /* seconds since 1970 */
+    choice *choices; /* [n_choices] */
+    int32_t n_choices, n_finished;
+    bool begun;  /* the first event of the stream, or nothing yet */
+    bool failed; /* an error has been replied */
+    int64_t prompt_tokens, cached_tokens, output_tokens;
+    double received, submitted, first_token, last_token; /* supervisor_clock; 0: not yet */
+    double deadline;
+    completion *next, *previous; /* the hub's list */
+};
+
+/* Takes over the request (empty afterwards) and the prompts' tokens [request->n_prompts], which are then empty too.
+ * Retains the exchange. */
+trm_status completion_create(exchange *x, api_request *request, trm_tokens *prompts, const trm_tokenizer *tokenizer,
+                             const char *model, completion **result);
+void completion_destroy(completion *c);
+
+/* What the engine is asked for; arrays are the choice's. */
+trm_status choice_submission(const choice *ch, trm_serving_request *request);
+/* A token has come. Text that is certain goes into the stream. *stopped: a stop string has come. */
+trm_status choice_take(choice *ch, const trm_serving_event *event, bool *stopped);
+/* No more tokens come: `reason` is "stop", "length", ... Ends the reply with the last choice. */
+trm_status choice_finish(choice *ch, const char *reason);
+/* Ends the whole request with an error: as a reply, or as the last event of a stream. */
+void completion_fail(completion *c, const api_error *error);
+
+#endif

@@ -1,0 +1,58 @@
+/*
+ * The one thread that owns the state of serving: live requests, the job's processes, what goes between them.
+ * Connections hand requests over and are woken with replies; everything else stays here. When the job is lost the hub
+ * starts it anew and submits every live request again, with the tokens it has already given.
+ */
+#ifndef TRM_LAUNCHER_SERVE_HUB_H
+#define TRM_LAUNCHER_SERVE_HUB_H
+
+#include "launcher/serve/completion.h"
+#include "launcher/serve/metrics.h"
+#include "launcher/serve/supervisor.h"
+
+#define HUB_MOST_CHOICES 65536 /* engine requests alive at a time */
+
+typedef struct hub hub;
+
+typedef struct hub_options {
+    supervisor_options supervisor;
+    int32_t max_requests;                         /* choices alive at a time; more are refused with 429 */
+    double request_seconds;                       /* a request that takes longer is ended; 0: never */
+    int32_t most_restarts;                        /* of a job that does not become ready, in a row */
+    void (*log)(void *user, const char *message); /* what an operator wants to know; may be NULL */
+    void *log_user;
+} hub_options;
+
+/* How the server is, for /health and /ready. */
+typedef enum hub_state { HUB_LOADING, HUB_READY, HUB_RECOVERING, HUB_DRAINING, HUB_ENDED } hub_state;
+const char *hub_state_name(hub_state state);
+
+/* Starts the job and the thread. */
+trm_status hub_create(const hub_options *options, hub **result);
+/* Ends job and thread; requests that are live or come later are answered with 503. NULL is ignored. */
+void hub_stop(hub *h);
+void hub_destroy(hub *h); /* after hub_stop, when no connection uses it any more */
+
+hub_state hub_get_state(hub *h);
+/* Limits of the engine; false before it was ready once. */
+bool hub_get_ready(hub *h, wire_ready *ready);
+/* Blocks until the hub's state is not `state`, or `seconds` have passed. */
+hub_state hub_wait(hub *h, hub_state state, double seconds);
+/* Why the hub has ended by itself: OK if it was told to. */
+trm_status hub_failure(hub *h, char *cause, size_t size);
+
+/* Takes a request over. What it is refused for comes as its reply. Any thread. */
+void hub_submit(hub *h, completion *c);
+/* Watches the client's socket from now on: when it goes away, the request is cancelled. Any thread; hub_forget before
+ * the socket is closed. */
+void hub_watch(hub *h, exchange *x, int fd);
+void hub_forget(hub *h, exchange *x, int fd);
+/* A connection has ended: hub_submit's requests of exchanges that are gone are cancelled. Any thread. */
+void hub_poke(hub *h);
+/* Takes no more requests and ends when the live ones are done, at the latest after `seconds`. Any thread. */
+void hub_drain(hub *h, double seconds);
+
+/* Counters now, for /metrics and the page. Any thread. */
+void hub_snapshot(hub *h, metrics *copy);
+
+#endif

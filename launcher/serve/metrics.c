@@ -1,0 +1,146 @@
+/* Counters as Prometheus reads them. */
+#include "launcher/serve/metrics.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static const double seconds_bounds[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5,
+                                        0.75,  1,     2.5,  5,    7.5,  10,   20,   40,  80,   160};
+static const double short_bounds[] = {0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03,
+                                      0.04,  0.05,  0.075, 0.1,   0.15,   0.2,  0.3,   0.4,  0.5,   1};
+static const double token_bounds[] = {1,   2,    5,    10,   20,    50,    100,   200,
+                                      500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
+
+#define COUNT(array) ((int32_t)(sizeof(array) / sizeof((array)[0])))
+
+void metrics_init(metrics *m)
+{
+    *m = (metrics){0};
+    m->first_token = m->end_to_end = m->queue =
+        (histogram){.bounds = seconds_bounds, .n_bounds = COUNT(seconds_bounds)};
+    m->between_tokens = (histogram){.bounds = short_bounds, .n_bounds = COUNT(short_bounds)};
+    m->prompt_size = m->output_size = (histogram){.bounds = token_bounds, .n_bounds = COUNT(token_bounds)};
+}
+
+void histogram_observe(histogram *h, double value)
+{
+    int32_t i = 0;
+    while (i < h->n_bounds && value > h->bounds[i]) {
+        i++;
+    }
+    h->counts[i]++;
+    h->count++;
+    h->sum += value;
+}
+
+typedef struct writer {
+    json_text *out;
+    const char *label; /* {model_name="..."} without its closing brace */
+} writer;
+
+static void put(writer *w, const char *format, ...) TRM_PRINTF(2, 3);
+static void put(writer *w, const char *format, ...)
+{
+    char line[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    json_literal(w->out, line);
+}
+
+static void head(writer *w, const char *name, const char *type, const char *help)
+{
+    put(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void single(writer *w, const char *name, const char *type, const char *help, double value)
+{
+    head(w, name, type, help);
+    put(w, "%s%s} %.17g\n", name, w->label, value);
+}
+
+static void put_histogram(writer *w, const char *name, const char *help, const histogram *h)
+{
+    int64_t below = 0;
+    head(w, name, "histogram", help);
+    for (int32_t i = 0; i < h->n_bounds; i++) {
+        below += h->counts[i];
+        put(w, "%s_bucket%s,le=\"%g\"} %lld\n", name, w->label, h->bounds[i], (long long)below);
+    }
+    put(w, "%s_bucket%s,le=\"+Inf\"} %lld\n", name, w->label, (long long)h->count);
+    put(w, "%s_sum%s} %.9g\n%s_count%s} %lld\n", name, w->label, h->sum, name, w->label, (long long)h->count);
+}
+
+static void put_engine(writer *w, const metrics *m)
+{
+    const trm_scheduler_stats *now = &m->engine, *before = &m->engine_before;
+    single(w, "vllm:num_requests_running", "gauge", "requests in the engine's steps", now->running);
+    single(w, "vllm:num_requests_waiting", "gauge", "requests that wait for a place", now->waiting);
+    single(w, "vllm:kv_cache_usage_perc", "gauge", "share of cache blocks held by running requests, 1 is all",
+           now->blocks > 0 ? (double)now->blocks_used / now->blocks : 0);
+    single(w, "vllm:prefix_cache_queries_total", "counter", "prompt tokens looked up in the prefix cache",
+           (double)(now->prefix_queries + before->prefix_queries));
+    single(w, "vllm:prefix_cache_hits_total", "counter", "prompt tokens found in the prefix cache",
+           (double)(now->prefix_hits + before->prefix_hits));
+    single(w, "vllm:num_preemptions_total", "counter", "running requests that had to give their place back",
+           (double)(now->preemptions + before->preemptions));
+    single(w, "trireme_steps_total", "counter", "steps of the engine", (double)(now->steps + before->steps));
+    single(w, "trireme_step_seconds_total", "counter", "time in steps", now->step_seconds + before->step_seconds);
+    single(w, "trireme_step_wait_seconds_total", "counter", "of it waiting for the device",
+           now->wait_seconds + before->wait_seconds);
+    single(w, "trireme_last_step_seconds", "gauge", "time of the last step", now->last_step_seconds);
+    single(w, "trireme_cache_blocks", "gauge", "blocks of the cache", now->blocks);
+    single(w, "trireme_cache_blocks_used", "gauge", "blocks held by running requests", now->blocks_used);
+    single(w, "trireme_cache_blocks_cached", "gauge", "free blocks whose tokens may be found again",
+           now->blocks_cached);
+}
+
+static void put_ranks(writer *w, const metrics *m)
+{
+    head(w, "trireme_rank_steps_total", "counter", "steps of a rank since its job began");
+    for (int32_t i = 0; i < m->ranks && i < METRICS_MOST_RANKS; i++) {
+        put(w, "trireme_rank_steps_total%s,rank=\"%d\"} %llu\n", w->label, i, (unsigned long long)m->rank[i].steps);
+    }
+    head(w, "trireme_rank_silent_seconds", "gauge", "how long ago a rank was last heard");
+    for (int32_t i = 0; i < m->ranks && i < METRICS_MOST_RANKS; i++) {
+        put(w, "trireme_rank_silent_seconds%s,rank=\"%d\"} %.3f\n", w->label, i, m->rank[i].heard_ago);
+    }
+}
+
+void metrics_write(const metrics *m, const char *model, json_text *out)
+{
+    static const char *const reasons[FINISHED_COUNT] = {"stop", "length", "abort", "error"};
+    char label[512];
+    json_text name = {0};
+    json_string(&name, NULL, model); /* a label's value is escaped like a string of JSON */
+    snprintf(label, sizeof(label), "{model_name=%.*s", (int)name.bytes.size, name.bytes.data);
+    json_text_fini(&name);
+    writer w = {out, label};
+    put_engine(&w, m);
+    single(&w, "vllm:prompt_tokens_total", "counter", "tokens of prompts", (double)m->prompt_tokens);
+    single(&w, "vllm:generation_tokens_total", "counter", "tokens generated", (double)m->output_tokens);
+    head(&w, "vllm:request_success_total", "counter", "finished requests");
+    for (int32_t i = 0; i < FINISHED_COUNT; i++) {
+        put(&w, "vllm:request_success_total%s,finished_reason=\"%s\"} %lld\n", label, reasons[i],
+            (long long)m->finished[i]);
+    }
+    put_histogram(&w, "vllm:time_to_first_token_seconds", "from the request to its first token", &m->first_token);
+    put_histogram(&w, "vllm:inter_token_latency_seconds", "between tokens of one request", &m->between_tokens);
+    put_histogram(&w, "vllm:e2e_request_latency_seconds", "from the request to its last token", &m->end_to_end);
+    put_histogram(&w, "vllm:request_queue_time_seconds", "from the request to its first step", &m->queue);
+    put_histogram(&w, "vllm:request_prompt_tokens", "tokens of a prompt", &m->prompt_size);
+    put_histogram(&w, "vllm:request_generation_tokens", "tokens generated for a request", &m->output_size);
+    put_ranks(&w, m);
+    single(&w, "trireme_restarts_total", "counter", "jobs started anew after a rank was lost", (double)m->restarts);
+    single(&w, "trireme_last_recovery_seconds", "gauge", "from the last loss of a rank until serving again",
+           m->recovery_seconds);
+    single(&w, "trireme_requests_refused_total", "counter", "requests refused because of limits", (double)m->refused);
+    single(&w, "trireme_clients_gone_total", "counter", "clients that left before their reply", (double)m->gone);
+    single(&w, "trireme_requests_live", "gauge", "requests in the server, times their choices", m->live);
+    single(&w, "trireme_connections", "gauge", "open connections", m->connections);
+    head(&w, "trireme_http_replies_total", "counter", "replies by class of status");
+    for (int32_t i = 1; i < 6; i++) {
+        put(&w, "trireme_http_replies_total%s,status=\"%dxx\"} %lld\n", label, i, (long long)m->replies[i]);
+    }
+}

@@ -1,0 +1,53 @@
+/*
+ * What the server counts, and how Prometheus reads it. Names are vLLM's where it has them, so that dashboards made for
+ * it work; ours begin with trireme_. One thread counts, under a lock that readers copy behind.
+ */
+#ifndef TRM_LAUNCHER_SERVE_METRICS_H
+#define TRM_LAUNCHER_SERVE_METRICS_H
+
+#include <trireme/serving.h>
+
+#include "launcher/serve/json_text.h"
+
+#define METRICS_MOST_BUCKETS 20
+#define METRICS_MOST_RANKS   64
+
+typedef struct histogram {
+    const double *bounds; /* [n_bounds], ascending */
+    int32_t n_bounds;
+    int64_t counts[METRICS_MOST_BUCKETS + 1];
+    int64_t count;
+    double sum;
+} histogram;
+
+void histogram_observe(histogram *h, double value);
+
+typedef enum metrics_finish {
+    FINISHED_STOP,
+    FINISHED_LENGTH,
+    FINISHED_ABORT,
+    FINISHED_ERROR,
+    FINISHED_COUNT
+} metrics_finish;
+
+typedef struct metrics {
+    trm_scheduler_stats engine;        /* as the job last told, which begins at 0 after a restart */
+    trm_scheduler_stats engine_before; /* counters of the jobs before it */
+    int32_t live;                      /* choices in the front end */
+    int64_t prompt_tokens, output_tokens, finished[FINISHED_COUNT], restarts, refused, gone;
+    int64_t replies[6]; /* HTTP replies by hundreds of their status */
+    histogram first_token, between_tokens, end_to_end, queue, prompt_size, output_size;
+    int32_t connections;
+    int32_t ranks;
+    struct {
+        uint64_t steps;
+        double heard_ago;
+    } rank[METRICS_MOST_RANKS];
+    double recovery_seconds; /* the last one took */
+} metrics;
+
+void metrics_init(metrics *m);
+/* The text of /metrics. */
+void metrics_write(const metrics *m, const char *model, json_text *out);
+
+#endif

@@ -1,0 +1,281 @@
+/* What each path does. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <trireme/trireme.h>
+
+#include "base/error.h"
+#include "launcher/serve/json_value.h"
+#include "launcher/serve/server_internal.h"
+
+static enum MHD_Result answer_failure(call *c, trm_status status, const char *param)
+{
+    api_error error;
+    api_fail_status(&error, status, param);
+    return call_reply_error(c, &error);
+}
+
+static enum MHD_Result answer_health(call *c)
+{
+    hub_state state = hub_get_state(c->server->hub);
+    json_text json = {0};
+    json_object(&json, NULL);
+    json_string(&json, "status", state == HUB_READY ? "ok" : hub_state_name(state));
+    json_end_object(&json);
+    return call_reply_json(c, state == HUB_READY ? 200 : 503, &json);
+}
+
+/* Alive as long as the server means to serve: also while it loads or recovers. */
+static enum MHD_Result answer_live(call *c)
+{
+    hub_state state = hub_get_state(c->server->hub);
+    json_text json = {0};
+    json_object(&json, NULL);
+    json_string(&json, "status", hub_state_name(state));
+    json_end_object(&json);
+    return call_reply_json(c, state == HUB_ENDED ? 503 : 200, &json);
+}
+
+static enum MHD_Result answer_version(call *c)
+{
+    json_text json = {0};
+    json_object(&json, NULL);
+    json_string(&json, "version", trm_version());
+    json_end_object(&json);
+    return call_reply_json(c, 200, &json);
+}
+
+static enum MHD_Result answer_models(call *c)
+{
+    server *s = c->server;
+    wire_ready ready;
+    json_text json = {0};
+    bool was_ready = hub_get_ready(s->hub, &ready);
+    json_object(&json, NULL);
+    json_string(&json, "object", "list");
+    json_array(&json, "data");
+    json_object(&json, NULL);
+    json_string(&json, "id", s->options.model_name);
+    json_string(&json, "object", "model");
+    json_integer(&json, "created", s->started);
+    json_string(&json, "owned_by", "trireme");
+    json_string(&json, "root", s->options.model_folder);
+    json_integer(&json, "max_model_len", was_ready ? ready.max_context : s->options.info->context_length);
+    json_end_object(&json);
+    json_end_array(&json);
+    json_end_object(&json);
+    return call_reply_json(c, 200, &json);
+}
+
+static enum MHD_Result answer_metrics(call *c)
+{
+    server *s = c->server;
+    metrics m;
+    json_text text = {0};
+    hub_snapshot(s->hub, &m);
+    m.connections = atomic_load(&s->connections);
+    for (int32_t i = 0; i < 6; i++) {
+        m.replies[i] = atomic_load(&s->replies[i]);
+    }
+    metrics_write(&m, s->options.model_name, &text);
+    enum MHD_Result result = text.status == TRM_OK ? call_reply(c, 200, "text/plain; version=0.0.4; charset=utf-8",
+                                                                text.bytes.data, text.bytes.size)
+                                                   : MHD_NO;
+    json_text_fini(&text);
+    return result;
+}
+
+/* Tokens of every prompt; on failure none. */
+static trm_status encode_prompts(const server *s, const api_request *request, trm_tokens *prompts)
+{
+    trm_status status = TRM_OK;
+    for (int32_t i = 0; i < request->n_prompts && status == TRM_OK; i++) {
+        const api_prompt *prompt = &request->prompts[i];
+        if (prompt->text != NULL) {
+            status = trm_tokenizer_encode(s->options.tokenizer, prompt->text, strlen(prompt->text),
+                                          request->add_special, &prompts[i]);
+        } else {
+            prompts[i].ids = malloc((prompt->n_ids + 1) * sizeof(int32_t));
+            if (prompts[i].ids == NULL) {
+                status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a prompt of %zu tokens", prompt->n_ids);
+                break;
+            }
+            memcpy(prompts[i].ids, prompt->ids, prompt->n_ids * sizeof(int32_t));
+            prompts[i].count = prompt->n_ids;
+        }
+        if (status == TRM_OK && prompts[i].count == 0) {
+            status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "prompt %d is empty", i);
+        }
+    }
+    if (status != TRM_OK) {
+        for (int32_t i = 0; i < request->n_prompts; i++) {
+            trm_tokens_fini(&prompts[i]);
+        }
+    }
+    return status;
+}
+
+/* A prompt must leave room for a token, and for max_tokens where they are asked for. */
+static bool check_lengths(const server *s, const api_request *request, const trm_tokens *prompts, api_error *error)
+{
+    wire_ready ready;
+    if (!hub_get_ready(s->hub, &ready)) {
+        return true;
+    }
+    for (int32_t i = 0; i < request->n_prompts; i++) {
+        int64_t count = (int64_t)prompts[i].count, more = request->max_tokens < 0 ? 1 : request->max_tokens;
+        if (count + more > ready.max_context) {
+            return api_fail(error, 400, request->kind == API_COMPLETION ? "prompt" : "messages",
+                            "context_length_exceeded",
+                            "the prompt has %lld tokens and %lld more are asked for, the context has room for %lld",
+                            (long long)count, (long long)more, (long long)ready.max_context);
+        }
+    }
+    return true;
+}
+
+/* Tokenizes the prompts of a parsed request and hands it over. Frees it in any case. */
+static enum MHD_Result submit_request(call *c, api_request *request)
+{
+    trm_tokens *prompts = trm_arena_array(&request->arena, (size_t)request->n_prompts, sizeof(trm_tokens));
+    trm_status status = prompts == NULL ? TRM_ERROR_OUT_OF_MEMORY : encode_prompts(c->server, request, prompts);
+    enum MHD_Result result;
+    api_error error;
+    if (status != TRM_OK) {
+        result = answer_failure(c, status, request->kind == API_COMPLETION ? "prompt" : "messages");
+    } else if (!check_lengths(c->server, request, prompts, &error)) {
+        for (int32_t i = 0; i < request->n_prompts; i++) {
+            trm_tokens_fini(&prompts[i]);
+        }
+        result = call_reply_error(c, &error);
+    } else {
+        result = call_submit(c, request, prompts);
+    }
+    api_request_fini(request);
+    return result;
+}
+
+static enum MHD_Result answer_completions(call *c)
+{
+    api_request request;
+    api_error error;
+    const server *s = c->server;
+    if (!api_request_parse(API_COMPLETION, c->body.data == NULL ? "" : c->body.data, c->body.size,
+                           trm_tokenizer_vocab_size(s->options.tokenizer), s->names, &request, &error)) {
+        return call_reply_error(c, &error);
+    }
+    return submit_request(c, &request);
+}
+
+/* The JSON object of the body of a small call; NULL after an error was replied. */
+static trm_json_document *parse_body(call *c, enum MHD_Result *result)
+{
+    trm_json_document *document = NULL;
+    trm_status status = trm_json_parse("body", c->body.data == NULL ? "" : c->body.data, c->body.size, &document);
+    if (status == TRM_OK && !trm_json_is_object(trm_json_root(document))) {
+        trm_json_close(document);
+        status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "body is not a JSON object");
+    }
+    if (status != TRM_OK) {
+        *result = answer_failure(c, status, NULL);
+        return NULL;
+    }
+    return document;
+}
+
+static enum MHD_Result answer_tokenize(call *c)
+{
+    enum MHD_Result result = MHD_NO;
+    const server *s = c->server;
+    trm_tokens tokens = {0};
+    const char *prompt = NULL;
+    bool add_special = true;
+    trm_json_document *document = parse_body(c, &result);
+    if (document == NULL) {
+        return result;
+    }
+    const trm_json *root = trm_json_root(document);
+    trm_status status = trm_json_member_string(document, root, "prompt", true, &prompt);
+    if (status == TRM_OK) {
+        status = trm_json_member_bool(document, root, "add_special_tokens", false, &add_special);
+    }
+    if (status == TRM_OK) {
+        status = trm_tokenizer_encode(s->options.tokenizer, prompt, strlen(prompt), add_special, &tokens);
+    }
+    if (status != TRM_OK) {
+        result = answer_failure(c, status, "prompt");
+    } else {
+        wire_ready ready;
+        json_text json = {0};
+        json_object(&json, NULL);
+        json_integer(&json, "count", (int64_t)tokens.count);
+        json_integer(&json, "max_model_len",
+                     hub_get_ready(s->hub, &ready) ? ready.max_context : s->options.info->context_length);
+        json_array(&json, "tokens");
+        for (size_t i = 0; i < tokens.count; i++) {
+            json_integer(&json, NULL, tokens.ids[i]);
+        }
+        json_end_array(&json);
+        json_end_object(&json);
+        result = call_reply_json(c, 200, &json);
+    }
+    trm_tokens_fini(&tokens);
+    trm_json_close(document);
+    return result;
+}
+
+static enum MHD_Result answer_detokenize(call *c)
+{
+    enum MHD_Result result = MHD_NO;
+    const server *s = c->server;
+    trm_json_document *document = parse_body(c, &result);
+    if (document == NULL) {
+        return result;
+    }
+    const trm_json *ids = trm_json_get(trm_json_root(document), "tokens");
+    size_t count = trm_json_count(ids), at = 0, size = 0;
+    int32_t *tokens = malloc((count + 1) * sizeof(int32_t));
+    char *text = NULL;
+    trm_status status =
+        tokens == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu tokens", count) : TRM_OK;
+    if (status == TRM_OK && !trm_json_is_array(ids)) {
+        status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "tokens is missing, expected an array of token ids");
+    }
+    for (const trm_json *id = trm_json_first(ids); status == TRM_OK && id != NULL; id = trm_json_next(id)) {
+        int64_t number = -1;
+        if (!trm_json_integer(id, &number) || number < 0 || number >= trm_tokenizer_vocab_size(s->options.tokenizer)) {
+            status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "tokens[%zu] is no token id", at);
+        } else {
+            tokens[at++] = (int32_t)number;
+        }
+    }
+    if (status == TRM_OK) {
+        status = trm_tokenizer_decode(s->options.tokenizer, tokens, at, false, &text, &size);
+    }
+    if (status != TRM_OK) {
+        result = answer_failure(c, status, "tokens");
+    } else {
+        json_text json = {0};
+        json_object(&json, NULL);
+        json_bytes(&json, "prompt", text, size);
+        json_end_object(&json);
+        result = call_reply_json(c, 200, &json);
+    }
+    trm_free(text);
+    free(tokens);
+    trm_json_close(document);
+    return result;
+}
+
+const route routes_table[] = {
+    {"POST", "/v1/completions", answer_completions, false},
+    {"GET", "/v1/models", answer_models, false},
+    {"POST", "/tokenize", answer_tokenize, false},
+    {"POST", "/detokenize", answer_detokenize, false},
+    {"GET", "/health", answer_health, true},
+    {"GET", "/ready", answer_health, true},
+    {"GET", "/live", answer_live, true},
+    {"GET", "/version", answer_version, true},
+    {"GET", "/metrics", answer_metrics, true},
+};
+const size_t routes_count = sizeof(routes_table) / sizeof(routes_table[0]);

@@ -1,0 +1,548 @@
+/* Connections over libmicrohttpd: bodies in, replies and streams out. */
+#include "launcher/serve/server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "launcher/serve/server_internal.h"
+
+#define STREAM_BLOCK         ((size_t)16 << 10)
+#define LAST_REPLIES_SECONDS 2
+#define SPARE_CONNECTIONS    64 /* that are told to come back later, beyond which none is accepted */
+
+static void wake_connection(void *connection)
+{
+    MHD_resume_connection(connection);
+}
+
+/* Replies. */
+
+static void add_headers(call *c, struct MHD_Response *response, int status, int retry_after)
+{
+    char text[16];
+    MHD_add_response_header(response, "X-Request-Id", c->exchange->id);
+    if (retry_after > 0) {
+        snprintf(text, sizeof(text), "%d", retry_after);
+        MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, text);
+    }
+    if (status == 401) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    }
+}
+
+static enum MHD_Result queue(call *c, int status, struct MHD_Response *response)
+{
+    if (response == NULL) {
+        return MHD_NO;
+    }
+    c->status = status;
+    c->answered = true;
+    enum MHD_Result result = MHD_queue_response(c->connection, (unsigned)status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+enum MHD_Result call_reply(call *c, int status, const char *type, const char *body, size_t size)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(size, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
+    if (response != NULL) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+        add_headers(c, response, status, status == 429 || status == 503 ? 1 : 0);
+    }
+    c->sent = size;
+    return queue(c, status, response);
+}
+
+enum MHD_Result call_reply_json(call *c, int status, json_text *json)
+{
+    enum MHD_Result result =
+        json->status != TRM_OK ? MHD_NO : call_reply(c, status, "application/json", json->bytes.data, json->bytes.size);
+    json_text_fini(json);
+    return result;
+}
+
+enum MHD_Result call_reply_error(call *c, const api_error *error)
+{
+    json_text json = {0};
+    api_error_write(error, &json);
+    return call_reply_json(c, error->status, &json);
+}
+
+/* Bytes of a stream, or a pause until there are some. */
+static ssize_t read_stream(void *user, uint64_t position, char *to, size_t most)
+{
+    call *c = user;
+    exchange *x = c->exchange;
+    (void)position;
+    pthread_mutex_lock(&x->lock);
+    size_t have = x->out.size - x->taken;
+    ssize_t result = 0;
+    if (have > 0) {
+        size_t size = have < most ? have : most;
+        memcpy(to, x->out.data + x->taken, size);
+        x->taken += size;
+        if (x->taken == x->out.size) {
+            x->out.size = x->taken = 0;
+        }
+        c->sent += size;
+        result = (ssize_t)size;
+    } else if (x->ended) {
+        result = x->broken ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        x->sleeping = true;
+        MHD_suspend_connection(c->connection);
+    }
+    pthread_mutex_unlock(&x->lock);
+    return result;
+}
+
+/* The hub's reply if it has come, else a pause. */
+static enum MHD_Result answer_exchange(call *c)
+{
+    exchange *x = c->exchange;
+    pthread_mutex_lock(&x->lock);
+    if (x->status == 0) {
+        x->sleeping = true;
+        MHD_suspend_connection(c->connection);
+        pthread_mutex_unlock(&x->lock);
+        return MHD_YES;
+    }
+    int status = x->status, retry_after = x->retry_after;
+    struct MHD_Response *response;
+    if (x->streams) {
+        response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, c, NULL);
+    } else {
+        response = MHD_create_response_from_buffer(x->out.size, x->out.data, MHD_RESPMEM_MUST_COPY);
+        c->sent = x->out.size;
+    }
+    bool streams = x->streams, broken = x->broken && !x->streams;
+    pthread_mutex_unlock(&x->lock);
+    if (broken) { /* nobody is there to read it */
+        if (response != NULL) {
+            MHD_destroy_response(response);
+        }
+        c->status = status;
+        return MHD_NO;
+    }
+    if (response != NULL) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
+                                streams ? "text/event-stream; charset=utf-8" : "application/json");
+        if (streams) {
+            MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+            MHD_add_response_header(response, "X-Accel-Buffering", "no");
+        }
+        add_headers(c, response, status, retry_after);
+    }
+    return queue(c, status, response);
+}
+
+enum MHD_Result call_submit(call *c, api_request *request, trm_tokens *prompts)
+{
+    completion *request_of_hub;
+    server *s = c->server;
+    trm_status status =
+        completion_create(c->exchange, request, prompts, s->options.tokenizer, s->options.model_name, &request_of_hub);
+    if (status != TRM_OK) {
+        api_error error;
+        api_fail_status(&error, status, NULL);
+        return call_reply_error(c, &error);
+    }
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (info != NULL) {
+        c->fd = info->connect_fd;
+        c->watched = true;
+        hub_watch(s->hub, c->exchange, c->fd);
+    }
+    hub_submit(s->hub, request_of_hub);
+    return answer_exchange(c);
+}
+
+/* Calls. */
+
+/* An id the client sent, if it is a decent one, else a new one. */
+static void choose_id(call *c)
+{
+    const char *given = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, "X-Request-Id");
+    static const char decent[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    char *id = c->exchange->id;
+    if (given != NULL && *given != '\0' && strlen(given) <= 64 && strspn(given, decent) == strlen(given)) {
+        strcpy(id, given);
+    } else {
+        snprintf(id, sizeof(c->exchange->id), "%016llx%08llx", (unsigned long long)c->server->instance,
+                 (unsigned long long)atomic_fetch_add(&c->server->serial, 1));
+    }
+}
+
+static call *begin_call(server *s, struct MHD_Connection *connection, const char *method, const char *url)
+{
+    call *c = calloc(1, sizeof(*c));
+    if (c == NULL || exchange_create(wake_connection, connection, &c->exchange) != TRM_OK) {
+        free(c);
+        return NULL;
+    }
+    atomic_fetch_add(&s->calls, 1);
+    c->server = s;
+    c->connection = connection;
+    c->fd = -1;
+    c->began = supervisor_clock();
+    snprintf(c->method, sizeof(c->method), "%s", method);
+    snprintf(c->path, sizeof(c->path), "%s", url);
+    choose_id(c);
+    return c;
+}
+
+/* Compares in a time that does not tell how much is right. */
+static bool same_key(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b);
+    unsigned char differs = n != m;
+    for (size_t i = 0; i < n; i++) {
+        differs |= (unsigned char)(a[i] ^ b[m == 0 ? 0 : i % m]);
+    }
+    return differs == 0;
+}
+
+static bool has_key(const call *c)
+{
+    const server *s = c->server;
+    const char *header = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    bool found = false;
+    if (header == NULL || strncasecmp(header, "Bearer ", 7) != 0) {
+        return false;
+    }
+    for (size_t i = 0; i < s->n_keys; i++) {
+        found |= same_key(header + 7, s->key_list[i]);
+    }
+    return found;
+}
+
+/* Whether the call may go on before its body is read; else it is answered. */
+static bool check_call(call *c, api_error *error)
+{
+    server *s = c->server;
+    bool known = false;
+    for (size_t i = 0; i < routes_count; i++) {
+        if (strcmp(routes_table[i].path, c->path) == 0) {
+            known = true;
+            if (strcmp(routes_table[i].method, c->method) == 0) {
+                c->route = &routes_table[i];
+            }
+        }
+    }
+    if (c->route == NULL) {
+        return known ? api_fail(error, 405, NULL, "method_not_allowed", "%s is not for %s", c->path, c->method)
+                     : api_fail(error, 404, NULL, "not_found", "there is no %s", c->path);
+    }
+    if (s->n_keys > 0 && !c->route->open && !has_key(c)) {
+        return api_fail(error, 401, NULL, "invalid_api_key", "the request has no valid API key in its Authorization");
+    }
+    if (atomic_load(&s->connections) > s->options.max_connections && !c->route->open) {
+        return api_fail(error, 429, NULL, "too_many_connections", "the server has %d connections, try again later",
+                        s->options.max_connections);
+    }
+    const char *length = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    if (length != NULL && strtoull(length, NULL, 10) > s->options.max_body) {
+        return api_fail(error, 413, NULL, "request_too_large", "the request has %s bytes, expected at most %zu", length,
+                        s->options.max_body);
+    }
+    return true;
+}
+
+static enum MHD_Result take_body(call *c, const char *data, size_t *size)
+{
+    server *s = c->server;
+    double seconds = supervisor_clock() - c->began;
+    /* In the middle of a body there is no replying: what is too late or too large is read on for a while. */
+    c->too_late = c->too_late || seconds > s->options.body_seconds;
+    c->too_large = c->too_large || c->body.size + *size > s->options.max_body;
+    if (!c->too_late && !c->too_large && !c->answered && trm_bytes_append(&c->body, data, *size) != TRM_OK) {
+        return MHD_NO;
+    }
+    c->read += *size;
+    *size = 0;
+    return seconds > 2 * s->options.body_seconds || c->read > 2 * s->options.max_body ? MHD_NO : MHD_YES;
+}
+
+static enum MHD_Result take_call(void *user, struct MHD_Connection *connection, const char *url, const char *method,
+                                 const char *version, const char *data, size_t *size, void **state)
+{
+    server *s = user;
+    call *c = *state;
+    api_error error;
+    (void)version;
+    if (c == NULL) {
+        c = begin_call(s, connection, method, url);
+        *state = c;
+        if (c == NULL) {
+            return MHD_NO;
+        }
+        return check_call(c, &error) ? MHD_YES : call_reply_error(c, &error);
+    }
+    if (*size > 0) {
+        return take_body(c, data, size);
+    }
+    if (c->answered) {
+        return MHD_YES;
+    }
+    if (c->too_large) {
+        api_fail(&error, 413, NULL, "request_too_large", "the request has more than %zu bytes", s->options.max_body);
+        return call_reply_error(c, &error);
+    }
+    if (c->too_late) {
+        api_fail(&error, 408, NULL, "timeout", "the request took more than %g s to arrive", s->options.body_seconds);
+        return call_reply_error(c, &error);
+    }
+    if (c->watched) { /* woken */
+        return answer_exchange(c);
+    }
+    return c->route->answer(c);
+}
+
+static void log_call(const call *c, int64_t prompt_tokens, int64_t output_tokens)
+{
+    json_text json = {0};
+    char time_text[40], address[INET6_ADDRSTRLEN] = "";
+    struct timespec now;
+    struct tm parts;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &parts);
+    size_t at = strftime(time_text, sizeof(time_text), "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(time_text + at, sizeof(time_text) - at, ".%03ldZ", now.tv_nsec / 1000000);
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (info != NULL && info->client_addr != NULL) {
+        const struct sockaddr *from = info->client_addr;
+        const void *bytes = from->sa_family == AF_INET6
+                                ? (const void *)&((const struct sockaddr_in6 *)(const void *)from)->sin6_addr
+                                : (const void *)&((const struct sockaddr_in *)(const void *)from)->sin_addr;
+        inet_ntop(from->sa_family, bytes, address, sizeof(address));
+    }
+    json_object(&json, NULL);
+    json_string(&json, "time", time_text);
+    json_string(&json, "id", c->exchange->id);
+    json_string(&json, "client", address);
+    json_string(&json, "method", c->method);
+    json_string(&json, "path", c->path);
+    json_integer(&json, "status", c->status);
+    json_integer(&json, "bytes", (int64_t)c->sent);
+    json_number(&json, "seconds", supervisor_clock() - c->began);
+    if (prompt_tokens > 0) {
+        json_integer(&json, "prompt_tokens", prompt_tokens);
+        json_integer(&json, "completion_tokens", output_tokens);
+    }
+    json_end_object(&json);
+    json_literal(&json, "\n");
+    if (json.status == TRM_OK) {
+        fwrite(json.bytes.data, 1, json.bytes.size, stderr);
+    }
+    json_text_fini(&json);
+}
+
+static void end_call(void *user, struct MHD_Connection *connection, void **state,
+                     enum MHD_RequestTerminationCode reason)
+{
+    server *s = user;
+    call *c = *state;
+    (void)connection;
+    if (c == NULL) {
+        return;
+    }
+    exchange *x = c->exchange;
+    if (c->watched) {
+        hub_forget(s->hub, x, c->fd);
+    }
+    pthread_mutex_lock(&x->lock);
+    atomic_store(&x->gone, true);
+    int64_t prompt_tokens = x->prompt_tokens, output_tokens = x->output_tokens;
+    pthread_mutex_unlock(&x->lock);
+    if (c->watched) {
+        hub_poke(s->hub);
+    }
+    if (reason != MHD_REQUEST_TERMINATED_COMPLETED_OK && c->status < 400) {
+        c->status = 499; /* the client closed, as other servers log it */
+    }
+    atomic_fetch_add(&s->replies[c->status / 100 % 6], 1);
+    atomic_fetch_sub(&s->calls, 1);
+    if (s->options.access_log) {
+        log_call(c, prompt_tokens, output_tokens);
+    }
+    trm_bytes_fini(&c->body);
+    exchange_release(x);
+    free(c);
+    *state = NULL;
+}
+
+static void count_connection(void *user, struct MHD_Connection *connection, void **state,
+                             enum MHD_ConnectionNotificationCode code)
+{
+    server *s = user;
+    (void)connection;
+    (void)state;
+    atomic_fetch_add(&s->connections, code == MHD_CONNECTION_NOTIFY_STARTED ? 1 : -1);
+}
+
+/* Start and end. */
+
+static trm_status read_keys(server *s)
+{
+    size_t size;
+    if (s->options.key_file == NULL) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_file_read(s->options.key_file, (size_t)1 << 20, &s->keys, &size));
+    char *rest = s->keys;
+    for (char *line = strsep(&rest, "\n"); line != NULL; line = strsep(&rest, "\n")) {
+        line[strcspn(line, "\r")] = '\0';
+        line += strspn(line, " \t");
+        if (*line == '\0' || *line == '#') {
+            continue;
+        }
+        if (s->n_keys == SERVER_MOST_KEYS) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "key file %s has more than %d keys", s->options.key_file,
+                     SERVER_MOST_KEYS);
+        }
+        s->key_list[s->n_keys++] = line;
+    }
+    if (s->n_keys == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "key file %s has no keys, expected one on each line", s->options.key_file);
+    }
+    return TRM_OK;
+}
+
+static trm_status read_tls(server *s)
+{
+    size_t size;
+    if (s->options.tls_certificate == NULL && s->options.tls_key == NULL) {
+        return TRM_OK;
+    }
+    if (s->options.tls_certificate == NULL || s->options.tls_key == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "TLS needs a certificate and a key, found one of them");
+    }
+    if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "this libmicrohttpd has no TLS");
+    }
+    TRM_TRY(trm_file_read(s->options.tls_certificate, (size_t)1 << 20, &s->certificate, &size));
+    return trm_file_read(s->options.tls_key, (size_t)1 << 20, &s->key, &size);
+}
+
+static trm_status open_socket(const server_options *options, int *result)
+{
+    char port[16];
+    struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM}, *found = NULL;
+    snprintf(port, sizeof(port), "%d", options->port);
+    int failure = getaddrinfo(options->host, port, &hints, &found);
+    if (failure != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "host %s is no address to listen at: %s", options->host,
+                 gai_strerror(failure));
+    }
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int yes = 1;
+    bool ready = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
+                 bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, 1024) == 0;
+    int cause = errno;
+    freeaddrinfo(found);
+    if (!ready) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        TRM_FAIL(TRM_ERROR_IO, "cannot listen at %s port %d: %s", options->host, options->port, strerror(cause));
+    }
+    *result = fd;
+    return TRM_OK;
+}
+
+static trm_status start_daemon(server *s)
+{
+    int fd = -1;
+    const server_options *o = &s->options;
+    TRM_TRY(open_socket(o, &fd));
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_TURBO;
+    struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, s->certificate},
+                                   {MHD_OPTION_HTTPS_MEM_KEY, 0, s->key},
+                                   {MHD_OPTION_END, 0, NULL}};
+    struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
+    if (s->certificate != NULL) {
+        flags |= MHD_USE_TLS;
+    }
+    unsigned threads = o->threads > 0 ? (unsigned)o->threads : 4;
+    unsigned most = (unsigned)o->max_connections + SPARE_CONNECTIONS;
+    s->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, take_call, s, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, end_call, s,
+        MHD_OPTION_NOTIFY_CONNECTION, count_connection, s, MHD_OPTION_CONNECTION_LIMIT, most + threads,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->body_seconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)32 << 10,
+        MHD_OPTION_THREAD_POOL_SIZE, threads, MHD_OPTION_ARRAY, s->certificate != NULL ? tls : none, MHD_OPTION_END);
+    if (s->daemon == NULL) {
+        close(fd);
+        TRM_FAIL(TRM_ERROR_INTERNAL, "cannot start the HTTP server at %s port %d%s", o->host, o->port,
+                 s->certificate != NULL ? ", check the certificate and its key" : "");
+    }
+    return TRM_OK;
+}
+
+trm_status server_create(const server_options *options, hub *h, server **result)
+{
+    server *s = calloc(1, sizeof(*s));
+    if (s == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the HTTP server");
+    }
+    s->options = *options;
+    s->hub = h;
+    s->started = (int64_t)time(NULL);
+    s->names[0] = options->model_name;
+    s->names[1] = options->model_folder;
+    if (getrandom(&s->instance, sizeof(s->instance), GRND_NONBLOCK) != sizeof(s->instance)) {
+        s->instance = (uint64_t)s->started;
+    }
+    trm_status status;
+    TRM_TRY_GOTO(status, read_keys(s), destroy);
+    TRM_TRY_GOTO(status, read_tls(s), destroy);
+    TRM_TRY_GOTO(status, start_daemon(s), destroy);
+    *result = s;
+    return TRM_OK;
+destroy:
+    server_destroy(s);
+    return status;
+}
+
+int32_t server_port(const server *s)
+{
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_LISTEN_FD);
+    struct sockaddr_storage address;
+    socklen_t size = sizeof(address);
+    if (info == NULL || getsockname(info->listen_fd, (struct sockaddr *)&address, &size) != 0) {
+        return 0;
+    }
+    return ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&address)->sin6_port
+                                               : ((struct sockaddr_in *)(void *)&address)->sin_port);
+}
+
+void server_destroy(server *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    if (s->daemon != NULL) {
+        /* Replies that are on their way shall arrive. */
+        double until = supervisor_clock() + LAST_REPLIES_SECONDS;
+        while (atomic_load(&s->calls) > 0 && supervisor_clock() < until) {
+            struct timespec pause = {.tv_nsec = 10000000};
+            nanosleep(&pause, NULL);
+        }
+        MHD_stop_daemon(s->daemon);
+    }
+    free(s->keys);
+    free(s->certificate);
+    free(s->key);
+    free(s);
+}

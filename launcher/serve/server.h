@@ -1,0 +1,39 @@
+/*
+ * The HTTP front end: connections, routes, limits, keys, the access log. It parses and tokenizes on the connections'
+ * threads and leaves the rest to the hub.
+ */
+#ifndef TRM_LAUNCHER_SERVE_SERVER_H
+#define TRM_LAUNCHER_SERVE_SERVER_H
+
+#include <trireme/model.h>
+#include <trireme/tokenizer.h>
+
+#include "launcher/serve/hub.h"
+
+#define SERVER_LONGEST_NAME 200
+
+typedef struct server_options {
+    const char *host; /* "127.0.0.1", "::", "0.0.0.0", or a name that resolves to one */
+    int32_t port;     /* 0: any that is free */
+    int32_t threads;  /* of connections; 0: a few */
+    int32_t max_connections;
+    size_t max_body;                       /* bytes of a request */
+    double body_seconds;                   /* for a request to arrive; also how long idle connections are kept */
+    const char *key_file;                  /* one API key per line; NULL: none is asked for */
+    const char *tls_certificate, *tls_key; /* files; NULL: plain HTTP */
+    bool access_log;
+    const char *model_name; /* as clients name it */
+    const char *model_folder;
+    const trm_model_info *info;
+    const trm_tokenizer *tokenizer;
+} server_options;
+
+typedef struct server server;
+
+/* Starts to listen. The hub and what the options name must outlive it. */
+trm_status server_create(const server_options *options, hub *h, server **result);
+int32_t server_port(const server *s);
+/* Closes every connection. The hub must have answered what was submitted. */
+void server_destroy(server *s);
+
+#endif

@@ -1,0 +1,31 @@
+/*
+ * A rank of a serving job: its connections to the front end, its beat, and on rank 0 the loop that feeds the scheduler.
+ */
+#ifndef TRM_LAUNCHER_SERVE_WORKER_H
+#define TRM_LAUNCHER_SERVE_WORKER_H
+
+#include <trireme/serving.h>
+#include <trireme/tokenizer.h>
+
+#define WORKER_SOCKET_VARIABLE "TRIREME_SERVE_SOCKET"
+
+typedef struct worker worker;
+
+/* Connects to the front end's socket and begins to beat. */
+trm_status worker_create(const char *path, int32_t rank, int32_t ranks, worker **result);
+/* Tells the front end of a failure, trm_last_error its cause. */
+void worker_tell_failure(worker *w, trm_status failure);
+void worker_destroy(worker *w);
+
+typedef struct worker_engine {
+    trm_scheduler *scheduler;
+    const trm_tokenizer *tokenizer;
+    int64_t max_context, cache_tokens;
+    int32_t max_sequences;
+    double load_seconds;
+} worker_engine;
+
+/* Serves until the front end ends it or is gone. Rank 0 leads, the others follow. */
+trm_status worker_run(worker *w, const worker_engine *engine);
+
+#endif
