@@ -10,6 +10,7 @@
 #ifndef TRIREME_TRIREME_H
 #define TRIREME_TRIREME_H
 
+#include <trireme/chat.h>
 #include <trireme/engine.h>
 #include <trireme/generate.h>
 #include <trireme/layers.h>

@@ -1,0 +1,51 @@
+/*
+ * Chat templates: from messages to the text of a prompt, by the template that a model brings along.
+ *
+ * Templates are written in Jinja2. What Hugging Face transformers gives them is there: the same white space rules,
+ * tojson, raise_exception, strftime_now, break and continue. A rendering is bounded in steps, depth, memory and output,
+ * so neither a template nor messages can hold up the caller. A template may be used by several threads.
+ */
+#ifndef TRIREME_CHAT_H
+#define TRIREME_CHAT_H
+
+#include <trireme/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct trm_chat_template trm_chat_template;
+
+/* Opens the template of a model folder: chat_template.jinja, else "chat_template" of tokenizer_config.json (one text,
+ * or several with names), else chat_template.json; special tokens such as bos_token come from tokenizer_config.json and
+ * special_tokens_map.json. Any other path is the file of a template, without special tokens.
+ * `name` chooses one of several templates; NULL: "tool_use" for messages with tools where there is one, else "default".
+ * Errors: IO; INVALID_MODEL with the line of wrong syntax, and if the folder has no template; UNSUPPORTED. */
+TRM_API trm_status trm_chat_template_open(const char *path, const char *name, trm_chat_template **chat);
+/* From the text of a template; `name` stands in errors. */
+TRM_API trm_status trm_chat_template_parse(const char *name, const char *text, size_t size, trm_chat_template **chat);
+TRM_API void trm_chat_template_close(trm_chat_template *chat);
+
+typedef struct trm_chat_input {
+    size_t size;          /* set by TRM_CHAT_INPUT_INIT */
+    const char *messages; /* JSON array of objects */
+    const char *tools;    /* JSON array; NULL: none */
+    const char *extra;    /* JSON object of more variables, such as {"enable_thinking": false}; they win. NULL: none */
+    bool add_generation_prompt;
+    int64_t now; /* seconds since 1970 for strftime_now; 0: the clock */
+} trm_chat_input;
+
+#define TRM_CHAT_INPUT_INIT                                                                                            \
+    {                                                                                                                  \
+        sizeof(trm_chat_input), 0, 0, 0, true, 0                                                                       \
+    }
+
+/* Renders: *text is NUL-terminated, *text_size without the NUL; release with trm_free. INVALID_ARGUMENT with the line
+ * for what the template or its functions refuse ("conversation roles must alternate"), and for wrong JSON. */
+TRM_API trm_status trm_chat_template_render(const trm_chat_template *chat, const trm_chat_input *input, char **text,
+                                            size_t *text_size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
