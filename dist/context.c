@@ -11,11 +11,27 @@
 #include "graph/inference.h"
 #include "graph/memory_plan.h"
 
-trm_status trm_context_create(trm_engine *engine, trm_context **context)
+/* Device memory, and the host memory that inputs are laid out in. */
+static trm_status allocate_memory(trm_context *context)
 {
-    if (engine == NULL || context == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a context: engine or context is NULL");
-    }
+    const trm_plan *plan = context->engine->plan;
+    trm_device *device = context->engine->world->device;
+    size_t state_bytes = context->beside == NULL ? plan->state_bytes : 0;
+    size_t total = plan->input_bytes + state_bytes + plan->activation_bytes + plan->workspace_bytes;
+    void *memory;
+    TRM_TRY(trm_device_alloc(device, total == 0 ? 1 : total, &memory));
+    context->memory = memory;
+    context->state = context->beside == NULL ? context->memory + plan->input_bytes : context->beside->state;
+    context->activations = context->memory + plan->input_bytes + state_bytes;
+    context->workspace = context->activations + plan->activation_bytes;
+    TRM_TRY(trm_device_alloc_host(device, plan->input_bytes == 0 ? 1 : plan->input_bytes, &memory));
+    context->input_staging = memory;
+    memset(context->input_staging, 0, plan->input_bytes);
+    return TRM_OK;
+}
+
+static trm_status create(trm_engine *engine, trm_context *beside, trm_context **context)
+{
     const trm_plan *plan = engine->plan;
     trm_device *device = engine->world->device;
     size_t n_tensors = (size_t)plan->network->n_tensors, n_outputs = (size_t)plan->network->n_outputs;
@@ -24,6 +40,7 @@ trm_status trm_context_create(trm_engine *engine, trm_context **context)
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a context");
     }
     made->engine = engine;
+    made->beside = beside;
     made->dims = calloc(n_tensors + 1, sizeof(*made->dims));
     made->input_is_set = calloc(n_tensors + 1, sizeof(*made->input_is_set));
     made->steps = calloc((size_t)plan->network->n_layers + 1, sizeof(*made->steps));
@@ -44,25 +61,34 @@ trm_status trm_context_create(trm_engine *engine, trm_context **context)
     }
     memcpy(made->dims, plan->max_dims, n_tensors * sizeof(*made->dims));
     TRM_TRY_GOTO(status, trm_context_prepare_shapes(made), destroy);
-    TRM_TRY_GOTO(status, trm_stream_create(device, &made->stream), destroy);
+    if (beside != NULL) {
+        made->stream = beside->stream;
+    } else {
+        TRM_TRY_GOTO(status, trm_stream_create(device, &made->stream), destroy);
+    }
     TRM_TRY_GOTO(status, trm_event_create(device, &made->done), destroy);
-    size_t total = plan->input_bytes + plan->state_bytes + plan->activation_bytes + plan->workspace_bytes;
-    void *memory;
-    TRM_TRY_GOTO(status, trm_device_alloc(device, total == 0 ? 1 : total, &memory), destroy);
-    made->memory = memory;
-    made->state = made->memory + plan->input_bytes;
-    made->activations = made->state + plan->state_bytes;
-    made->workspace = made->activations + plan->activation_bytes;
-    TRM_TRY_GOTO(status, trm_device_alloc_host(device, plan->input_bytes == 0 ? 1 : plan->input_bytes, &memory),
-                 destroy);
-    made->input_staging = memory;
-    memset(made->input_staging, 0, plan->input_bytes);
-    TRM_TRY_GOTO(status, trm_context_reset(made), destroy);
+    TRM_TRY_GOTO(status, allocate_memory(made), destroy);
+    if (beside == NULL) {
+        TRM_TRY_GOTO(status, trm_context_reset(made), destroy);
+    }
     *context = made;
     return TRM_OK;
 destroy:
     trm_context_destroy(made);
     return status;
+}
+
+trm_status trm_context_create(trm_engine *engine, trm_context **context)
+{
+    if (engine == NULL || context == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a context: engine or context is NULL");
+    }
+    return create(engine, NULL, context);
+}
+
+trm_status trm_context_create_beside(trm_context *main, trm_context **context)
+{
+    return create(main->engine, main, context);
 }
 
 static void drop_marks(trm_context *context)
@@ -98,7 +124,9 @@ void trm_context_destroy(trm_context *context)
     trm_device_free_host(device, context->input_staging);
     trm_device_free(device, context->memory);
     trm_event_destroy(context->done);
-    trm_stream_destroy(context->stream);
+    if (context->beside == NULL) {
+        trm_stream_destroy(context->stream);
+    }
     free(context->outputs);
     free(context->output_capacity);
     free(context->output_dims);

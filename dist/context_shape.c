@@ -379,7 +379,7 @@ static trm_status upload_inputs(trm_context *context)
                              context->engine->plan->input_bytes);
 }
 
-static trm_status run_step(trm_context *context, int32_t index)
+trm_status trm_context_run_layer(trm_context *context, int32_t index)
 {
     const trm_context_step *step = &context->steps[index];
     const trm_layer *layer = context->engine->plan->network->layers[index];
@@ -400,7 +400,7 @@ static trm_status run_steps(trm_context *context, int32_t begin, int32_t end)
         if (marked) {
             TRM_TRY(trm_event_record(context->marks[i], context->stream));
         }
-        TRM_TRY(run_step(context, i));
+        TRM_TRY(trm_context_run_layer(context, i));
     }
     if (marked && end == context->engine->plan->network->n_layers) {
         TRM_TRY(trm_event_record(context->marks[end], context->stream));
@@ -463,10 +463,15 @@ static trm_status run_in_parts(trm_context *context)
     return TRM_OK;
 }
 
-static trm_status run_at_once(trm_context *context)
+trm_status trm_context_begin_layers(trm_context *context)
 {
     TRM_TRY(trm_context_shape(context));
-    TRM_TRY(upload_inputs(context));
+    return upload_inputs(context);
+}
+
+static trm_status run_at_once(trm_context *context)
+{
+    TRM_TRY(trm_context_begin_layers(context));
     return run_steps(context, 0, context->engine->plan->network->n_layers);
 }
 

@@ -29,9 +29,10 @@ typedef struct trm_context_extra {
 
 struct trm_context {
     trm_engine *engine;
+    trm_context *beside; /* whose stream and state these are; NULL: its own */
     trm_stream *stream;
     trm_event *done;
-    unsigned char *memory; /* device: inputs, state, activations, workspace */
+    unsigned char *memory; /* device: inputs, state unless it is another's, activations, workspace */
     unsigned char *state, *activations, *workspace;
     unsigned char *input_staging; /* host [plan->input_bytes], copied to the device at every run */
     unsigned char **outputs;      /* host [network outputs], grown at need */
@@ -86,6 +87,13 @@ void trm_context_drop_capture(trm_context *context);
 trm_status trm_context_enqueue(trm_context *context);
 /* The same, captured where the caller asked for it and it can be: the first run of the same dims is not. */
 trm_status trm_context_enqueue_run(trm_context *context);
+/* The parts of enqueueing, for those who order the layers themselves: dims, kernels and the copy of the inputs (not of a
+ * network that must be asked on the way), then one layer, on the stream of its call. */
+trm_status trm_context_begin_layers(trm_context *context);
+trm_status trm_context_run_layer(trm_context *context, int32_t index);
+/* A context that runs on `main`'s stream and reads and writes its state, with inputs and activations of its own; `main`
+ * must outlive it. */
+trm_status trm_context_create_beside(trm_context *main, trm_context **context);
 /* Waits for the stream, at most the world's deadline, watching the peers. */
 trm_status trm_context_wait(trm_context *context);
 /* Adds the layer times of the run that has just been waited for; profiling must be on. */

@@ -7,7 +7,7 @@
 
 #include <trireme/generate.h>
 
-#include "dist/engine.h"
+#include "dist/lanes.h"
 #include "kernels/sample.h"
 
 /* How the tokens of a step are chosen; each way is a captured step of its own. */
@@ -20,6 +20,18 @@ typedef enum trm_sample_mode {
 
 /* Decode steps run padded to one of these numbers of sequences, so that a few captured steps serve all. */
 #define TRM_MAX_BUCKETS 64
+
+/* One sequence of a step: which tokens go in and where its cache lies. */
+typedef struct trm_step_sequence {
+    const int32_t *tokens; /* [n_tokens] new tokens */
+    int32_t n_tokens;
+    int64_t n_cached;             /* tokens already in the cache */
+    int64_t n_prompt;             /* tokens of the prompt: its chunks share the rotary scaling of the whole */
+    const int32_t *blocks;        /* those that hold n_cached + n_tokens tokens */
+    const trm_sampling *sampling; /* NULL: no token is wanted (a prompt's chunk that is not its last) */
+    const uint32_t *seen;         /* [seen_words] when the penalty is on */
+    uint64_t counter;             /* tokens generated so far */
+} trm_step_sequence;
 
 struct trm_generator {
     trm_model *model;
@@ -47,23 +59,19 @@ struct trm_generator {
     void *sample_workspace;
     int64_t seen_words;
 
+    /* steps of at least lane_tokens tokens that are not of decoding run in lanes; NULL: none does */
+    trm_lanes *lanes;
+    int32_t lane_tokens;
+    trm_step_sequence *lane_sequences; /* [2 * max_sequences] */
+
     int32_t buckets[TRM_MAX_BUCKETS], n_buckets;
     bool tune;
     char *timing_cache;                                               /* or NULL */
     trm_graph_exec *captured[TRM_MAX_BUCKETS][TRM_SAMPLE_MODE_COUNT]; /* CUDA; NULL until first used */
 };
 
-/* One sequence of a step: which tokens go in and where its cache lies. */
-typedef struct trm_step_sequence {
-    const int32_t *tokens; /* [n_tokens] new tokens */
-    int32_t n_tokens;
-    int64_t n_cached;             /* tokens already in the cache */
-    int64_t n_prompt;             /* tokens of the prompt: its chunks share the rotary scaling of the whole */
-    const int32_t *blocks;        /* those that hold n_cached + n_tokens tokens */
-    const trm_sampling *sampling; /* NULL: no token is wanted (a prompt's chunk that is not its last) */
-    const uint32_t *seen;         /* [seen_words] when the penalty is on */
-    uint64_t counter;             /* tokens generated so far */
-} trm_step_sequence;
+/* Lets steps of at least `tokens` tokens run in lanes. Where it pays, a generator does so itself. */
+trm_status trm_generator_use_lanes(trm_generator *generator, int32_t tokens);
 
 /* Runs one step over n sequences and waits for it. chosen [n] receives the token of every sequence that wants one. With
  * `decode` all sequences have one token and the step may run captured and padded. Collective. */

@@ -11,7 +11,10 @@
 #include "graph/memory_plan.h"
 
 /* Left free on a GPU for the CUDA context's own growth, captured steps, NCCL and cuBLAS. */
-#define CUDA_RESERVE             ((size_t)1 << 30)
+#define CUDA_RESERVE ((size_t)1 << 30)
+/* Steps of at least so many tokens run in lanes: shorter ones are over before the host has enqueued twice the layers.
+ */
+#define LANE_TOKENS              1024
 #define DEFAULT_STEP_TOKENS_CUDA 8192
 #define DEFAULT_STEP_TOKENS_HOST 512
 #define MOST_SEQUENCES           65536
@@ -116,6 +119,19 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
     return status;
 }
 
+/* Whether long steps run in lanes: where exchanges take the GPU's time and not the host's. */
+static bool wants_lanes(const trm_generator *g, const trm_plan *plan)
+{
+    return plan->backend == TRM_BACKEND_CUDA && g->max_step_tokens >= LANE_TOKENS &&
+           (plan->mesh.size[TRM_AXIS_TP] > 1 || plan->mesh.size[TRM_AXIS_PP] > 1);
+}
+
+/* Device memory of the second lane: inputs, activations and workspace once more. */
+static size_t lane_bytes(const trm_generator *g, const trm_plan *plan)
+{
+    return wants_lanes(g, plan) ? plan->input_bytes + plan->activation_bytes + plan->workspace_bytes : 0;
+}
+
 static size_t sample_bytes(const trm_generator *g, trm_stream *stream)
 {
     size_t s = (size_t)g->max_sequences;
@@ -161,7 +177,7 @@ static trm_status count_blocks(trm_generator *g, const trm_plan *plan, bool fixe
     trm_stream_destroy(stream);
     trm_memory_plan need;
     trm_plan_memory(plan, &need);
-    size_t others = g->sample_bytes + need.total - need.state +
+    size_t others = g->sample_bytes + lane_bytes(g, plan) + need.total - need.state +
                     (info.backend == TRM_BACKEND_CUDA ? CUDA_RESERVE : info.memory_total / 20);
     if (info.backend == TRM_BACKEND_HOST) { /* the ranks of one machine share its memory */
         info.memory_free /= (size_t)g->world->local_size;
@@ -344,7 +360,20 @@ static trm_status prepare(trm_generator *g)
 {
     TRM_TRY(find_tensors(g));
     TRM_TRY(trm_context_create(g->engine, &g->context));
+    if (wants_lanes(g, g->engine->plan)) {
+        TRM_TRY(trm_generator_use_lanes(g, LANE_TOKENS));
+    }
     return allocate_sampling(g);
+}
+
+trm_status trm_generator_use_lanes(trm_generator *g, int32_t tokens)
+{
+    g->lane_sequences = calloc(2 * (size_t)g->max_sequences, sizeof(*g->lane_sequences));
+    if (g->lane_sequences == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the lanes of %d sequences", g->max_sequences);
+    }
+    g->lane_tokens = tokens;
+    return trm_lanes_create(g->context, &g->lanes);
 }
 
 /* What this rank does by itself before the cache is sized. */
@@ -442,6 +471,8 @@ void trm_generator_destroy(trm_generator *g)
     trm_device_free_host(g->world->device, g->rows_staging);
     trm_device_free_host(g->world->device, g->seen_staging);
     trm_device_free_host(g->world->device, g->chosen_staging);
+    trm_lanes_destroy(g->lanes);
+    free(g->lane_sequences);
     trm_context_destroy(g->context);
     trm_engine_destroy(g->engine);
     free(g);
@@ -454,8 +485,9 @@ void trm_generator_get_limits(const trm_generator *g, trm_generator_limits *limi
                                      .max_sequences = g->max_sequences,
                                      .max_step_tokens = g->max_step_tokens};
     trm_plan_memory(g->engine->plan, &limits->memory);
-    limits->memory.workspace += g->sample_bytes;
-    limits->memory.total += g->sample_bytes;
+    const size_t more = g->sample_bytes + lane_bytes(g, g->engine->plan);
+    limits->memory.workspace += more;
+    limits->memory.total += more;
 }
 
 trm_context *trm_generator_context(trm_generator *generator)

@@ -6,6 +6,9 @@
 
 #include "base/error.h"
 
+/* A cut between lanes falls on a multiple of it, so that no tile of a product is cut. */
+#define LANE_GRAIN 64
+
 static trm_sample_mode mode_of(const trm_step_sequence *sequences, int32_t n)
 {
     trm_sample_mode mode = TRM_SAMPLE_GREEDY;
@@ -47,13 +50,13 @@ static void fill_row(trm_generator *g, int32_t row, const trm_step_sequence *seq
 }
 
 /*
- * Writes the inputs of a step into the staging memory and sets the dims. `padded` sequences at the end have no
- * tokens in the attention's eyes (their start is the end of the last one) but each has a row of zeros in token_ids.
+ * Writes the inputs of a step into the staging memory of a context and sets the dims. `padded` sequences at the end
+ * have no tokens in the attention's eyes (their start is the end of the last one) but each has a row of zeros in
+ * token_ids. Parameters of sampling go to the rows from `first_row`.
  */
-static trm_status lay_out_inputs(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t padded,
-                                 trm_sample_mode mode, int32_t *n_rows)
+static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const trm_step_sequence *sequences, int32_t n,
+                                 int32_t padded, trm_sample_mode mode, int32_t first_row, int32_t *n_rows)
 {
-    trm_context *context = g->context;
     int32_t *ids = trm_context_staging(context, g->token_ids);
     int32_t *positions = trm_context_staging(context, g->positions);
     int32_t *starts = trm_context_staging(context, g->sequence_starts);
@@ -82,7 +85,7 @@ static trm_status lay_out_inputs(trm_generator *g, const trm_step_sequence *sequ
         }
         if (sequence->sampling != NULL) {
             rows[*n_rows] = at - 1;
-            fill_row(g, (*n_rows)++, sequence, mode);
+            fill_row(g, first_row + (*n_rows)++, sequence, mode);
         }
     }
     starts[n] = at;
@@ -94,7 +97,7 @@ static trm_status lay_out_inputs(trm_generator *g, const trm_step_sequence *sequ
             rope_lengths[at] = 0;
         }
         rows[*n_rows] = at;
-        g->rows_staging[*n_rows] = (trm_sample_row){.top_p = 1.0f, .repetition_penalty = 1.0f};
+        g->rows_staging[first_row + *n_rows] = (trm_sample_row){.top_p = 1.0f, .repetition_penalty = 1.0f};
         (*n_rows)++;
     }
     int64_t s = n + padded;
@@ -111,15 +114,23 @@ static trm_status lay_out_inputs(trm_generator *g, const trm_step_sequence *sequ
     return trm_context_set_dims(context, g->logit_rows, &rows_dims);
 }
 
-/* Network, sampler, and the way of the chosen tokens to the host. Rank 0's choice is everyone's: logits that were
- * computed on each rank alone may differ in their last bits. */
-static trm_status enqueue(trm_generator *g, int32_t n_rows, trm_sample_mode mode)
+/* The tokens of n rows of a context's logits, for the rows of parameters from `first`. */
+static trm_status sample_rows(trm_generator *g, trm_context *context, int32_t first, int32_t n, trm_sample_mode mode)
+{
+    const trm_sample_args sample = {.logits = trm_context_view(context, g->logits).data,
+                                    .rows = n,
+                                    .vocab = g->vocab,
+                                    .parameters = g->rows + first,
+                                    .seen = mode == TRM_SAMPLE_PENALISED ? g->seen + first * g->seen_words : NULL,
+                                    .tokens = g->chosen + first,
+                                    .workspace = g->sample_workspace,
+                                    .greedy_only = mode == TRM_SAMPLE_GREEDY};
+    return n == 0 ? TRM_OK : trm_sample(g->context->stream, &sample);
+}
+
+static trm_status upload_sampling(trm_generator *g, int32_t n_rows, trm_sample_mode mode)
 {
     trm_stream *stream = g->context->stream;
-    TRM_TRY(trm_context_enqueue(g->context));
-    if (n_rows == 0) {
-        return TRM_OK;
-    }
     if (mode != TRM_SAMPLE_GREEDY) {
         TRM_TRY(trm_stream_upload(stream, g->rows, g->rows_staging, (size_t)n_rows * sizeof(*g->rows)));
     }
@@ -127,15 +138,14 @@ static trm_status enqueue(trm_generator *g, int32_t n_rows, trm_sample_mode mode
         TRM_TRY(trm_stream_upload(stream, g->seen, g->seen_staging,
                                   (size_t)n_rows * (size_t)g->seen_words * sizeof(*g->seen)));
     }
-    const trm_sample_args sample = {.logits = trm_context_view(g->context, g->logits).data,
-                                    .rows = n_rows,
-                                    .vocab = g->vocab,
-                                    .parameters = g->rows,
-                                    .seen = mode == TRM_SAMPLE_PENALISED ? g->seen : NULL,
-                                    .tokens = g->chosen,
-                                    .workspace = g->sample_workspace,
-                                    .greedy_only = mode == TRM_SAMPLE_GREEDY};
-    TRM_TRY(trm_sample(stream, &sample));
+    return TRM_OK;
+}
+
+/* The way of the chosen tokens to the host. Rank 0's choice is everyone's: logits that were computed on each rank alone
+ * may differ in their last bits. */
+static trm_status hand_over_tokens(trm_generator *g, int32_t n_rows)
+{
+    trm_stream *stream = g->context->stream;
     if (g->world->size > 1) {
         const trm_exchange exchange = {.op = TRM_BROADCAST,
                                        .reduce = TRM_REDUCE_NONE,
@@ -147,6 +157,55 @@ static trm_status enqueue(trm_generator *g, int32_t n_rows, trm_sample_mode mode
         TRM_TRY(trm_communicator_exchange(g->world->communicator, &exchange, stream));
     }
     return trm_stream_download(stream, g->chosen_staging, g->chosen, (size_t)n_rows * sizeof(*g->chosen));
+}
+
+/* Network, sampler, and the tokens' way to the host. */
+static trm_status enqueue(trm_generator *g, int32_t n_rows, trm_sample_mode mode)
+{
+    TRM_TRY(trm_context_enqueue(g->context));
+    if (n_rows == 0) {
+        return TRM_OK;
+    }
+    TRM_TRY(upload_sampling(g, n_rows, mode));
+    TRM_TRY(sample_rows(g, g->context, 0, n_rows, mode));
+    return hand_over_tokens(g, n_rows);
+}
+
+/* A step of long prompts, its first half of the tokens in one lane and the rest in the other. A sequence may be cut. */
+static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t tokens,
+                                trm_sample_mode mode)
+{
+    int32_t half = tokens / 2, at = 0, n_first = 0, rows[TRM_LANES];
+    half -= half > LANE_GRAIN ? half % LANE_GRAIN : 0;
+    trm_step_sequence *second = g->lane_sequences, *first = second + g->max_sequences;
+    int32_t n_second = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const trm_step_sequence *sequence = &sequences[i];
+        int32_t here = at >= half ? 0 : sequence->n_tokens < half - at ? sequence->n_tokens : half - at;
+        at += here;
+        if (here > 0) {
+            first[n_first] = *sequence;
+            first[n_first].n_tokens = here;
+            first[n_first++].sampling = here == sequence->n_tokens ? sequence->sampling : NULL;
+        }
+        if (here < sequence->n_tokens) {
+            second[n_second] = *sequence;
+            second[n_second].tokens += here;
+            second[n_second].n_cached += here;
+            second[n_second++].n_tokens -= here;
+        }
+    }
+    trm_context *const *contexts = g->lanes->contexts;
+    TRM_TRY(lay_out_inputs(g, contexts[0], first, n_first, 0, mode, 0, &rows[0]));
+    TRM_TRY(lay_out_inputs(g, contexts[1], second, n_second, 0, mode, rows[0], &rows[1]));
+    TRM_TRY(trm_lanes_enqueue(g->lanes));
+    if (rows[0] + rows[1] == 0) {
+        return TRM_OK;
+    }
+    TRM_TRY(upload_sampling(g, rows[0] + rows[1], mode));
+    TRM_TRY(sample_rows(g, contexts[0], 0, rows[0], mode));
+    TRM_TRY(sample_rows(g, contexts[1], rows[0], rows[1], mode));
+    return hand_over_tokens(g, rows[0] + rows[1]);
 }
 
 /* The captured decode step of a bucket, made at its first use: tuned, then captured. */
@@ -195,15 +254,21 @@ trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequenc
     while (captured && g->buckets[bucket] < n) {
         bucket++;
     }
-    int32_t padded = captured ? g->buckets[bucket] - n : 0, n_rows;
-    TRM_TRY(lay_out_inputs(g, sequences, n, padded, mode, &n_rows));
-    if (captured) {
+    int32_t padded = captured ? g->buckets[bucket] - n : 0, n_rows, tokens = 0;
+    for (int32_t i = 0; i < n; i++) {
+        tokens += sequences[i].n_tokens;
+    }
+    if (g->lanes != NULL && tokens >= g->lane_tokens && !decode && !g->context->profiling) {
+        TRM_TRY(enqueue_lanes(g, sequences, n, tokens, mode));
+    } else if (captured) {
+        TRM_TRY(lay_out_inputs(g, g->context, sequences, n, padded, mode, 0, &n_rows));
         assert(n_rows == g->buckets[bucket]); /* what the captured step samples */
         TRM_TRY(trm_context_shape(g->context));
         trm_graph_exec *exec;
         TRM_TRY(captured_step(g, bucket, mode, &exec));
         TRM_TRY(trm_graph_exec_launch(exec, g->context->stream));
     } else {
+        TRM_TRY(lay_out_inputs(g, g->context, sequences, n, 0, mode, 0, &n_rows));
         TRM_TRY(enqueue(g, n_rows, mode));
     }
     TRM_TRY(trm_context_wait(g->context));

@@ -56,7 +56,7 @@ typedef struct trm_generator_limits {
     int64_t max_context;  /* tokens per sequence */
     int64_t cache_tokens; /* tokens the cache holds in all */
     int32_t max_sequences, max_step_tokens;
-    trm_memory_plan memory; /* of this rank; workspace includes the sampler's */
+    trm_memory_plan memory; /* of this rank; workspace includes the sampler's and that of long steps */
 } trm_generator_limits;
 TRM_API void trm_generator_get_limits(const trm_generator *generator, trm_generator_limits *limits);
 /* The context the generator runs on, for profiling: while that is on, steps run layer by layer, not captured. */

@@ -4,6 +4,7 @@
 #include <trireme/trireme.h>
 
 #include "dist/chapters.h"
+#include "dist/generate.h"
 
 #define MODEL  TRM_SOURCE_DIR "/configs/models/kjv-7m"
 #define PROMPT 8
@@ -101,6 +102,37 @@ static void continuations_are_the_text(void **state)
             recite(generator, cases[i].prompt, 16); /* the cache is free again */
         }
         trm_generator_destroy(generator);
+    }
+}
+
+/* Long steps in two lanes: sequences cut in the middle, between two of them, and drawn tokens. */
+static void lanes_change_nothing(void **state)
+{
+    (void)state;
+    static transcript alone, in_lanes;
+    const trm_sampling drawn = {.temperature = 1.0f, .top_p = 0.9f, .repetition_penalty = 1.3f, .seed = 3};
+    trm_request requests[2][N_BOOKS];
+    const int32_t n = test_is_brief() ? 2 : N_BOOKS;
+    for (int32_t i = 0; i < n; i++) {
+        int64_t prompt = test_is_brief() ? 11 + 5 * i : 100 - 13 * i;
+        requests[0][i] = (trm_request){.prompt = books[i].ids,
+                                       .n_prompt = prompt,
+                                       .max_tokens = test_is_brief() ? 2 : 12,
+                                       .sampling = i % 2 == 0 ? (trm_sampling)TRM_SAMPLING_INIT : drawn};
+        requests[1][i] = requests[0][i];
+    }
+    alone = in_lanes = (transcript){0};
+    for (int32_t steps = 0; steps < (test_is_brief() ? 1 : 2); steps++) { /* prompts whole, and in chunks */
+        trm_generator *generator = make_generator(TRM_F32, N_BOOKS, steps == 0 ? 0 : 150);
+        assert_ok(trm_generate(generator, requests[0], n, take, &alone, NULL));
+        assert_ok(trm_generator_use_lanes(generator, test_is_brief() ? 8 : 64));
+        assert_ok(trm_generate(generator, requests[1], n, take, &in_lanes, NULL));
+        trm_generator_destroy(generator);
+        for (int32_t i = 0; i < n; i++) {
+            assert_int_equal(alone.count[i], in_lanes.count[i]);
+            assert_memory_equal(alone.tokens[i], in_lanes.tokens[i], (size_t)alone.count[i] * sizeof(int32_t));
+        }
+        alone = in_lanes = (transcript){0};
     }
 }
 
@@ -216,9 +248,8 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(continuations_are_the_text),
-        cmocka_unit_test(generation_ends_where_it_should),
-        cmocka_unit_test(the_context_is_a_limit),
+        cmocka_unit_test(continuations_are_the_text),      cmocka_unit_test(lanes_change_nothing),
+        cmocka_unit_test(generation_ends_where_it_should), cmocka_unit_test(the_context_is_a_limit),
         cmocka_unit_test(draws_follow_the_seed),
     };
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
