@@ -4,43 +4,10 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/half.h"
+#include "base/element.h"
 #include "launcher/cli/npy.h"
 #include "launcher/cli/onnx_job.h"
 #include "launcher/cli/report.h"
-
-static double element(trm_dtype dtype, const void *data, size_t i)
-{
-    switch (dtype) {
-    case TRM_F32:
-        return (double)((const float *)data)[i];
-    case TRM_F64:
-        return ((const double *)data)[i];
-    case TRM_F16:
-        return (double)trm_f16_to_f32(((const uint16_t *)data)[i]);
-    case TRM_BF16:
-        return (double)trm_bf16_to_f32(((const uint16_t *)data)[i]);
-    case TRM_I8:
-        return ((const int8_t *)data)[i];
-    case TRM_I16:
-        return ((const int16_t *)data)[i];
-    case TRM_U16:
-        return ((const uint16_t *)data)[i];
-    case TRM_I32:
-        return ((const int32_t *)data)[i];
-    case TRM_U32:
-        return ((const uint32_t *)data)[i];
-    case TRM_I64:
-        return (double)((const int64_t *)data)[i];
-    case TRM_U64:
-        return (double)((const uint64_t *)data)[i];
-    case TRM_U8:
-    case TRM_BOOL:
-        return ((const uint8_t *)data)[i];
-    default:
-        return NAN;
-    }
-}
 
 typedef struct output {
     const char *name;
@@ -62,7 +29,7 @@ static trm_status read_output(onnx_job *j, int32_t index, output *to)
     double sum = 0;
     size_t numbers = 0;
     for (size_t i = 0; i < to->count; i++) {
-        double value = element(to->dtype, to->data, i);
+        double value = trm_element_as_double(to->dtype, to->data, i);
         if (isnan(value)) {
             to->n_nan++;
             continue;
@@ -91,7 +58,7 @@ static void print_output(const output *o, const char *file)
     }
     printf("\n ");
     for (size_t i = 0; i < o->count && i < 8; i++) {
-        printf(" %.6g", element(o->dtype, o->data, i));
+        printf(" %.6g", trm_element_as_double(o->dtype, o->data, i));
     }
     printf("%s\n", o->count > 8 ? " ..." : "");
 }

@@ -14,9 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/element.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/half.h"
 #include "base/json.h"
 
 #define MOST_PORTS 64
@@ -287,22 +287,6 @@ static trm_status build_engine(conformance_world *world, const trm_network *netw
 
 /* ---- comparing ----------------------------------------------------------------------------------------- */
 
-static double element(trm_dtype dtype, const void *data, int64_t i)
-{
-    switch (dtype) {
-    case TRM_F32:
-        return (double)((const float *)data)[i];
-    case TRM_F64:
-        return ((const double *)data)[i];
-    case TRM_F16:
-        return (double)trm_f16_to_f32(((const uint16_t *)data)[i]);
-    case TRM_BF16:
-        return (double)trm_bf16_to_f32(((const uint16_t *)data)[i]);
-    default:
-        return 0;
-    }
-}
-
 static bool is_float(trm_dtype dtype)
 {
     return dtype == TRM_F32 || dtype == TRM_F64 || dtype == TRM_F16 || dtype == TRM_BF16;
@@ -338,7 +322,7 @@ static bool same_elements(const data_set *data, const char *name, const trm_onnx
     for (int64_t i = 0; i < count; i++) {
         bool same;
         if (is_float(dtype)) {
-            double a = element(dtype, found, i), b = element(dtype, expected->data, i);
+            double a = trm_element_as_double(dtype, found, i), b = trm_element_as_double(dtype, expected->data, i);
             same = a == b || (isnan(a) && isnan(b)) ||
                    (isfinite(a) && isfinite(b) && fabs(a - b) <= atol + rtol * fabs(b));
         } else {
@@ -350,8 +334,8 @@ static bool same_elements(const data_set *data, const char *name, const trm_onnx
     }
     if (wrong > 0 && is_float(dtype)) {
         explain(result, "output %s: %lld of %lld elements differ, element %lld is %.7g, expected %.7g", name,
-                (long long)wrong, (long long)count, (long long)first, element(dtype, found, first),
-                element(dtype, expected->data, first));
+                (long long)wrong, (long long)count, (long long)first, trm_element_as_double(dtype, found, first),
+                trm_element_as_double(dtype, expected->data, first));
     } else if (wrong > 0) {
         unsigned long long a = 0, b = 0;
         memcpy(&a, (const char *)found + (size_t)first * size, size);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/half.h"
+#include "base/element.h"
 #include "kernels/kernel.h"
 
 #define LARGEST_KNOWN ((size_t)64 << 10)
@@ -312,39 +312,6 @@ const void *trm_onnx_data(trm_onnx_node *node, const trm_tensor *tensor)
     return node->status == TRM_OK ? copy : NULL;
 }
 
-static double element_as_double(trm_dtype dtype, const void *data, int64_t i)
-{
-    switch (dtype) {
-    case TRM_F32:
-        return (double)((const float *)data)[i];
-    case TRM_F64:
-        return ((const double *)data)[i];
-    case TRM_F16:
-        return (double)trm_f16_to_f32(((const uint16_t *)data)[i]);
-    case TRM_BF16:
-        return (double)trm_bf16_to_f32(((const uint16_t *)data)[i]);
-    case TRM_I8:
-        return ((const int8_t *)data)[i];
-    case TRM_U8:
-    case TRM_BOOL:
-        return ((const uint8_t *)data)[i];
-    case TRM_I16:
-        return ((const int16_t *)data)[i];
-    case TRM_U16:
-        return ((const uint16_t *)data)[i];
-    case TRM_I32:
-        return ((const int32_t *)data)[i];
-    case TRM_U32:
-        return ((const uint32_t *)data)[i];
-    case TRM_I64:
-        return (double)((const int64_t *)data)[i];
-    case TRM_U64:
-        return (double)((const uint64_t *)data)[i];
-    default:
-        return 0;
-    }
-}
-
 /* A float as the integer next to it towards zero; the ends of the range stand for all beyond them. */
 static int64_t double_to_int(double value)
 {
@@ -362,7 +329,7 @@ bool trm_onnx_known_ints(trm_onnx_node *node, const trm_tensor *tensor, int64_t 
     for (int64_t i = 0; i < n && i < capacity; i++) {
         values[i] = tensor->dtype == TRM_I64   ? ((const int64_t *)data)[i]
                     : tensor->dtype == TRM_U64 ? (int64_t)((const uint64_t *)data)[i]
-                                               : double_to_int(element_as_double(tensor->dtype, data, i));
+                                               : double_to_int(trm_element_as_double(tensor->dtype, data, i));
     }
     if (count != NULL) {
         *count = (int32_t)n;
@@ -376,7 +343,7 @@ bool trm_onnx_known_float(trm_onnx_node *node, const trm_tensor *tensor, double 
     if (data == NULL || trm_dims_count(&tensor->dims) != 1) {
         return false;
     }
-    *value = element_as_double(tensor->dtype, data, 0);
+    *value = trm_element_as_double(tensor->dtype, data, 0);
     return true;
 }
 
