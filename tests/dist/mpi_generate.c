@@ -37,18 +37,23 @@ static bool take(void *user, int32_t request, int32_t token)
     return t->stop_after == 0 || t->count[request] < t->stop_after;
 }
 
+/* Our own products, none of a library's: a sanitizer takes minutes to get into each of those. */
+static void make_brief(trm_generator_options *options)
+{
+    if (test_is_brief()) {
+        options->tune = false;
+        options->dtype = TRM_BF16;
+        options->max_step_tokens = 8;
+    }
+}
+
 static trm_generator *make_generator(trm_dtype dtype, int32_t sequences, int32_t step_tokens)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     options.dtype = dtype;
     options.max_sequences = sequences;
     options.max_step_tokens = step_tokens;
-    if (test_is_brief()) { /* our own products, none of a library's: a sanitizer takes minutes to get into each of those
-                            */
-        options.tune = false;
-        options.dtype = TRM_BF16;
-        options.max_step_tokens = 8;
-    }
+    make_brief(&options);
     assert_ok(trm_mesh_parse(NULL, trm_world_size(world), &options.mesh));
     trm_generator *generator;
     assert_ok(trm_generator_create(model, world, &options, &generator));
@@ -174,6 +179,7 @@ static void the_context_is_a_limit(void **state)
     static transcript t;
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     options.max_context = test_is_brief() ? 23 : 50; /* not a multiple of a block */
+    make_brief(&options);
     assert_ok(trm_mesh_parse(NULL, trm_world_size(world), &options.mesh));
     trm_generator *generator;
     assert_ok(trm_generator_create(model, world, &options, &generator));
