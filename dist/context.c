@@ -68,6 +68,7 @@ static trm_status create(trm_engine *engine, trm_context *beside, trm_context **
     }
     TRM_TRY_GOTO(status, trm_event_create(device, &made->done), destroy);
     TRM_TRY_GOTO(status, allocate_memory(made), destroy);
+    TRM_TRY_GOTO(status, trm_context_follow_weights(made), destroy);
     if (beside == NULL) {
         TRM_TRY_GOTO(status, trm_context_reset(made), destroy);
     }
@@ -89,6 +90,22 @@ trm_status trm_context_create(trm_engine *engine, trm_context **context)
 trm_status trm_context_create_beside(trm_context *main, trm_context **context)
 {
     return create(main->engine, main, context);
+}
+
+trm_status trm_context_follow_weights(trm_context *context)
+{
+    const trm_engine *engine = context->engine;
+    if (engine->plan->streaming == NULL || context->places_version == engine->places.version) {
+        return TRM_OK;
+    }
+    const trm_streaming_plan *streaming = engine->plan->streaming;
+    trm_ring_destroy(context->ring);
+    context->ring = NULL;
+    context->shaped = false;
+    TRM_TRY(trm_ring_create(engine->world->device, &streaming->residency, streaming->bytes,
+                            (const void *const *)engine->places.stored, &context->ring));
+    context->places_version = engine->places.version;
+    return TRM_OK;
 }
 
 static void drop_marks(trm_context *context)
@@ -121,6 +138,7 @@ void trm_context_destroy(trm_context *context)
     trm_context_drop_shapes(context);
     trm_tuner_destroy(context->tuner);
     free(context->timings);
+    trm_ring_destroy(context->ring);
     trm_device_free_host(device, context->input_staging);
     trm_device_free(device, context->memory);
     trm_event_destroy(context->done);

@@ -86,7 +86,7 @@ static void *tensor_address(trm_context *context, const trm_tensor *tensor)
             return (void *)(uintptr_t)context->bound_inputs[tensor->index]; /* kernels do not write inputs */
         }
         return context->memory + plan->input_offsets[tensor->index];
-    case TRM_TENSOR_CONSTANT:
+    case TRM_TENSOR_CONSTANT: /* of one that is streamed, a layer's own question is weight_address */
         return context->engine->weights + plan->weight_offsets[tensor->index];
     case TRM_TENSOR_STATE:
         return context->state + plan->state_offsets[tensor->index];
@@ -230,19 +230,49 @@ static bool is_skipped(const trm_context *context, const trm_layer *layer)
            trm_plan_layer_is_on_host(context->engine->plan, layer);
 }
 
+/* Where a weight that can be streamed is when layer `index` runs. */
+static void *weight_address(const trm_context *context, int32_t index, int32_t weight, bool *is_constant)
+{
+    const trm_streaming_plan *streaming = context->engine->plan->streaming;
+    const trm_weight_places *places = &context->engine->places;
+    *is_constant = true;
+    for (int32_t i = streaming->first_use[index]; i < streaming->first_use[index + 1]; i++) {
+        int32_t fetch = streaming->residency.use_fetch[i];
+        if (streaming->uses[i].weight == weight && fetch >= 0) {
+            *is_constant = false; /* it arrives while the step runs */
+            return trm_ring_slot(context->ring, fetch);
+        }
+    }
+    return places->resident[weight] != NULL ? places->resident[weight] : places->stored[weight];
+}
+
+/* Addresses of a layer's inputs, and elements that it wants on the host. */
+static void find_inputs(trm_context *context, const trm_layer *layer, trm_kernel_call *call)
+{
+    uint32_t value_inputs = trm_layer_value_inputs(&layer->desc);
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        const trm_tensor *input = layer->inputs[i];
+        int32_t weight = input == NULL ? -1 : trm_streaming_weight(context->engine->plan, input);
+        bool is_constant = true;
+        if (weight >= 0) {
+            call->inputs[i].data = weight_address(context, layer->index, weight, &is_constant);
+            call->constants &= is_constant ? ~0u : ~(1u << i);
+        } else {
+            call->inputs[i].data = input == NULL ? NULL : tensor_address(context, input);
+        }
+        if (input != NULL && (value_inputs >> i & 1) != 0) {
+            call->values[i] = trm_inference_values(context->inference, input);
+        }
+    }
+}
+
 /* Fills in a step but for its workspace; raises *workspace to what it needs. */
 static trm_status choose_kernel(trm_context *context, const trm_layer *layer, trm_context_step *step, size_t *workspace)
 {
     const trm_plan *plan = context->engine->plan;
     trm_kernel_call *call = &step->call;
-    uint32_t value_inputs = trm_layer_value_inputs(&layer->desc);
     trm_plan_describe_call(layer, context->dims, call);
-    for (int32_t i = 0; i < layer->n_inputs; i++) {
-        call->inputs[i].data = layer->inputs[i] == NULL ? NULL : tensor_address(context, layer->inputs[i]);
-        if (layer->inputs[i] != NULL && (value_inputs >> i & 1) != 0) {
-            call->values[i] = trm_inference_values(context->inference, layer->inputs[i]);
-        }
-    }
+    find_inputs(context, layer, call);
     for (int32_t i = 0; i < layer->n_outputs; i++) {
         call->outputs[i].data = tensor_address(context, layer->outputs[i]);
     }
@@ -321,6 +351,7 @@ static trm_status check_profiles(const trm_context *context)
 
 static trm_status begin_walk(trm_context *context)
 {
+    TRM_TRY(trm_context_follow_weights(context));
     TRM_TRY(check_profiles(context));
     context->shaped = false;
     context->shapings++;
@@ -335,6 +366,7 @@ static trm_status begin_walk(trm_context *context)
 
 trm_status trm_context_shape(trm_context *context)
 {
+    TRM_TRY(trm_context_follow_weights(context));
     if (context->shaped && !values_changed(context)) {
         return TRM_OK;
     }
@@ -393,7 +425,13 @@ trm_status trm_context_run_layer(trm_context *context, int32_t index)
 static trm_status run_steps(trm_context *context, int32_t begin, int32_t end)
 {
     bool marked = context->profiling && !trm_stream_is_capturing(context->stream);
+    if (context->ring != NULL && begin == 0) {
+        TRM_TRY(trm_ring_begin(context->ring, context->stream));
+    }
     for (int32_t i = begin; i < end; i++) {
+        if (context->ring != NULL) {
+            TRM_TRY(trm_ring_before(context->ring, i, context->stream, NULL));
+        }
         if (context->tuning != NULL) {
             TRM_TRY(trm_context_tune_step(context, i));
         }
@@ -401,6 +439,9 @@ static trm_status run_steps(trm_context *context, int32_t begin, int32_t end)
             TRM_TRY(trm_event_record(context->marks[i], context->stream));
         }
         TRM_TRY(trm_context_run_layer(context, i));
+        if (context->ring != NULL) {
+            TRM_TRY(trm_ring_after(context->ring, i, context->stream));
+        }
     }
     if (marked && end == context->engine->plan->network->n_layers) {
         TRM_TRY(trm_event_record(context->marks[end], context->stream));
@@ -507,8 +548,9 @@ static trm_status capture(trm_context *context)
 
 trm_status trm_context_enqueue_run(trm_context *context)
 {
-    bool can =
-        context->captures && !may_stop(context) && !context->profiling && !trm_stream_is_capturing(context->stream);
+    /* copies from memory that is not pinned cannot be captured */
+    bool can = context->captures && !may_stop(context) && !context->profiling &&
+               !trm_stream_is_capturing(context->stream) && (context->ring == NULL || context->engine->places.pinned);
     if (!can) {
         return trm_context_enqueue(context);
     }

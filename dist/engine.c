@@ -69,13 +69,10 @@ static trm_status read_parallel(loader *load, const trm_tensor *tensor, size_t f
     return TRM_OK;
 }
 
-static trm_status load_weight(loader *load, const trm_tensor *tensor, unsigned char *to)
+static trm_status load_through_staging(loader *load, const trm_tensor *tensor, unsigned char *to)
 {
     size_t element = trm_dtype_size(tensor->dtype);
     size_t count = (size_t)trm_dims_count(&tensor->dims);
-    if (load->staging[0] == NULL) {
-        return read_parallel(load, tensor, 0, count, to);
-    }
     size_t most = STAGING_BYTES / element;
     for (size_t first = 0; first < count; first += most) {
         size_t part = count - first < most ? count - first : most;
@@ -90,6 +87,35 @@ static trm_status load_weight(loader *load, const trm_tensor *tensor, unsigned c
         }
     }
     return TRM_OK;
+}
+
+/* Where a constant is to lie; *on_host: it is memory that threads can write. */
+static unsigned char *place_of(const loader *load, const trm_tensor *tensor, bool *on_host)
+{
+    const trm_engine *engine = load->engine;
+    int32_t streamed = trm_streaming_weight(engine->plan, tensor);
+    *on_host = load->staging[0] == NULL;
+    if (streamed >= 0) {
+        *on_host = *on_host || engine->places.stored[streamed] != NULL;
+        return engine->places.stored[streamed] != NULL ? engine->places.stored[streamed]
+                                                       : engine->places.resident[streamed];
+    }
+    return engine->weights + engine->plan->weight_offsets[tensor->index];
+}
+
+static trm_status load_constant(loader *load, const trm_tensor *tensor, size_t bytes)
+{
+    bool on_host;
+    unsigned char *to = place_of(load, tensor, &on_host);
+    if (tensor->value != NULL && on_host) {
+        memcpy(to, tensor->value, bytes);
+        return TRM_OK;
+    }
+    if (tensor->value != NULL) {
+        return trm_stream_upload(load->stream, to, tensor->value, bytes);
+    }
+    return on_host ? read_parallel(load, tensor, 0, (size_t)trm_dims_count(&tensor->dims), to)
+                   : load_through_staging(load, tensor, to);
 }
 
 static size_t constant_bytes(const trm_tensor *tensor)
@@ -108,13 +134,8 @@ static trm_status load_constants(loader *load)
         if (tensor->role != TRM_TENSOR_CONSTANT) {
             continue;
         }
-        unsigned char *to = load->engine->weights + plan->weight_offsets[i];
         size_t bytes = constant_bytes(tensor);
-        if (tensor->value != NULL) {
-            TRM_TRY(trm_stream_upload(load->stream, to, tensor->value, bytes));
-        } else {
-            TRM_TRY(load_weight(load, tensor, to));
-        }
+        TRM_TRY(load_constant(load, tensor, bytes));
         load->done += bytes;
         if (load->progress != NULL) {
             load->progress(load->user, load->done, load->total);
@@ -162,25 +183,33 @@ destroy:
     return status;
 }
 
-/* Whether the device holds what the plan needs; if not, the record shows the plan. */
-static trm_status check_memory(const trm_plan *plan, trm_device *device)
+/* Left free when weights are to take what there is: for what CUDA and its libraries allocate themselves. */
+#define RESERVE ((size_t)1 << 30)
+
+/* Whether the device holds what the plan needs; if not, the record shows the plan. An automatic budget that nobody has
+ * resolved takes what one context leaves. */
+static trm_status check_memory(trm_plan *plan, trm_device *device)
 {
     trm_memory_plan need;
     trm_plan_memory(plan, &need);
     trm_device_info info;
     TRM_TRY(trm_device_get_info(device, &info));
+    size_t others = need.total - need.weights - need.staging + (info.backend == TRM_BACKEND_CUDA ? RESERVE : 0);
+    TRM_TRY(trm_streaming_fit(plan, info.memory_free > others ? info.memory_free - others : 0));
+    trm_plan_memory(plan, &need);
     if (need.total > info.memory_free) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY,
-                 "rank %d needs %.2f GiB of memory on %s (weights %.2f, state %.2f, activations %.2f, workspace %.2f), "
-                 "%.2f GiB of %.2f GiB are free",
+                 "rank %d needs %.2f GiB of memory on %s (weights %.2f, staging %.2f, state %.2f, activations %.2f, "
+                 "workspace %.2f), %.2f GiB of %.2f GiB are free",
                  plan->rank, (double)need.total / 0x1p30, info.name, (double)need.weights / 0x1p30,
-                 (double)need.state / 0x1p30, (double)need.activations / 0x1p30, (double)need.workspace / 0x1p30,
-                 (double)info.memory_free / 0x1p30, (double)info.memory_total / 0x1p30);
+                 (double)need.staging / 0x1p30, (double)need.state / 0x1p30, (double)need.activations / 0x1p30,
+                 (double)need.workspace / 0x1p30, (double)info.memory_free / 0x1p30,
+                 (double)info.memory_total / 0x1p30);
     }
     return TRM_OK;
 }
 
-static trm_status check_fits(const trm_plan *plan, const trm_world *world)
+static trm_status check_fits(trm_plan *plan, const trm_world *world)
 {
     trm_backend backend = trm_device_backend(world->device);
     if (plan->backend != backend || plan->rank != world->rank) {
@@ -260,12 +289,18 @@ static trm_status open_written_groups(trm_world *world, const trm_plan *plan)
 /* What a rank does by itself; may fail on one alone. */
 static trm_status fill_engine(trm_engine *engine, trm_progress_fn progress, void *user)
 {
-    const trm_plan *plan = engine->plan;
+    trm_plan *plan = engine->plan;
+    trm_device *device = engine->world->device;
     TRM_TRY(check_fits(plan, engine->world));
     void *memory;
-    TRM_TRY(trm_device_alloc(engine->world->device, plan->weight_bytes, &memory));
+    TRM_TRY(trm_device_alloc(device, plan->weight_bytes, &memory));
     engine->weights = memory;
-    return load_weights(engine, progress, user);
+    if (plan->streaming == NULL) {
+        return load_weights(engine, progress, user);
+    }
+    TRM_TRY(trm_weight_places_init(&engine->places, plan, device, engine->world->local_size));
+    TRM_TRY(load_weights(engine, progress, user));
+    return trm_weight_places_settle(&engine->places, plan, device);
 }
 
 trm_status trm_engine_create(trm_plan *plan, trm_world *world, trm_progress_fn progress, void *user,
@@ -299,7 +334,23 @@ void trm_engine_destroy(trm_engine *engine)
 {
     if (engine != NULL) {
         trm_device_free(engine->world->device, engine->weights);
+        trm_weight_places_fini(&engine->places, engine->plan, engine->world->device);
         trm_plan_destroy(engine->plan);
         free(engine);
     }
+}
+
+trm_status trm_engine_set_weight_budget(trm_engine *engine, size_t bytes)
+{
+    if (engine == NULL || engine->plan->streaming == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set a weight budget: %s",
+                 engine == NULL ? "engine is NULL" : "the engine's plan had none");
+    }
+    return trm_weight_places_change(&engine->places, engine->plan, engine->world->device, bytes);
+}
+
+void trm_engine_streaming(const trm_engine *engine, trm_streaming_info *info)
+{
+    trm_plan_streaming(engine->plan, info);
+    info->pinned = engine->places.pinned;
 }

@@ -5,14 +5,17 @@
 #define TRM_DIST_ENGINE_H
 
 #include "dist/plan.h"
+#include "dist/streaming.h"
 #include "dist/world.h"
 #include "graph/inference.h"
 #include "kernels/tuner.h"
+#include "weight_stream/ring.h"
 
 struct trm_engine {
     trm_plan *plan;
     trm_world *world;
-    unsigned char *weights; /* device memory [plan->weight_bytes] */
+    unsigned char *weights;   /* device memory [plan->weight_bytes] */
+    trm_weight_places places; /* of those that can be streamed, if the plan has a budget */
 };
 
 /* One layer of the rank's network as it runs for the dims in force. */
@@ -65,6 +68,8 @@ struct trm_context {
     trm_graph_exec *captured;      /* all layers, or NULL */
     bool inputs_changed;           /* since they were last copied to the device */
     bool ran;                      /* once, as they now are, so that a capture finds libraries set up */
+    trm_ring *ring;                /* NULL where every weight stays */
+    uint64_t places_version;       /* of the engine's places when the ring was made and kernels got addresses */
     bool profiling;
     trm_event **marks; /* [n_layers + 1] while profiling */
     double *milliseconds;
@@ -101,6 +106,8 @@ trm_status trm_context_collect_profile(trm_context *context);
 /* What contexts have for shapes: made and dropped. context_shape.c */
 trm_status trm_context_prepare_shapes(trm_context *context);
 void trm_context_drop_shapes(trm_context *context);
+/* Makes the ring anew and forgets addresses if weights have moved since. */
+trm_status trm_context_follow_weights(trm_context *context);
 /* A tensor of the network as it lies on the device now. */
 trm_view trm_context_view(trm_context *context, const trm_tensor *tensor);
 

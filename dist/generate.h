@@ -66,7 +66,8 @@ struct trm_generator {
 
     int32_t buckets[TRM_MAX_BUCKETS], n_buckets;
     bool tune;
-    char *timing_cache;                                               /* or NULL */
+    char *timing_cache;       /* or NULL */
+    uint64_t captured_places; /* version of the weights' places that captured steps have the addresses of */
     trm_graph_exec *captured[TRM_MAX_BUCKETS][TRM_SAMPLE_MODE_COUNT]; /* CUDA; NULL until first used */
 };
 

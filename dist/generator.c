@@ -16,8 +16,10 @@
  */
 #define LANE_TOKENS              1024
 #define DEFAULT_STEP_TOKENS_CUDA 8192
-#define DEFAULT_STEP_TOKENS_HOST 512
-#define MOST_SEQUENCES           65536
+/* With nothing resident a step hides the link from about 14000 tokens on (docs/performance.md). */
+#define STREAMING_STEP_TOKENS_CUDA 16384
+#define DEFAULT_STEP_TOKENS_HOST   512
+#define MOST_SEQUENCES             65536
 
 static trm_dims dims1(int64_t a)
 {
@@ -42,6 +44,13 @@ static trm_status check_options(const trm_generator_options *options)
     return TRM_OK;
 }
 
+/* While weights are on their way, twice the tokens cost nothing; more than there can be in all need no room. */
+static int32_t streaming_step_tokens(const trm_generator *g)
+{
+    int64_t all = g->max_context * g->max_sequences;
+    return all < STREAMING_STEP_TOKENS_CUDA ? (int32_t)all : STREAMING_STEP_TOKENS_CUDA;
+}
+
 static trm_status choose_limits(trm_generator *g, const trm_generator_options *options, trm_backend backend)
 {
     bool cuda = backend == TRM_BACKEND_CUDA;
@@ -63,9 +72,11 @@ static trm_status choose_limits(trm_generator *g, const trm_generator_options *o
     g->max_sequences = options->max_sequences > 0 ? options->max_sequences : 1;
     g->tune = options->tune;
     g->cache_tokens = options->cache_tokens;
+    bool streams = options->weight_budget.kind > TRM_WEIGHT_BUDGET_AUTO;
     g->max_step_tokens = options->max_step_tokens > 0 ? options->max_step_tokens
-                         : cuda                       ? DEFAULT_STEP_TOKENS_CUDA
-                                                      : DEFAULT_STEP_TOKENS_HOST;
+                         : !cuda                      ? DEFAULT_STEP_TOKENS_HOST
+                         : streams                    ? streaming_step_tokens(g)
+                                                      : DEFAULT_STEP_TOKENS_CUDA;
     if (g->max_step_tokens < g->max_sequences) {
         g->max_step_tokens = g->max_sequences;
     }
@@ -119,10 +130,11 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
     return status;
 }
 
-/* Whether long steps run in lanes: where exchanges take the GPU's time and not the host's. */
+/* Whether long steps run in lanes: where exchanges take the GPU's time and not the host's. Streamed weights would come
+ * once for each lane. */
 static bool wants_lanes(const trm_generator *g, const trm_plan *plan)
 {
-    return plan->backend == TRM_BACKEND_CUDA && g->max_step_tokens >= LANE_TOKENS &&
+    return plan->backend == TRM_BACKEND_CUDA && plan->streaming == NULL && g->max_step_tokens >= LANE_TOKENS &&
            (plan->mesh.size[TRM_AXIS_TP] > 1 || plan->mesh.size[TRM_AXIS_PP] > 1);
 }
 
@@ -145,13 +157,15 @@ static trm_status fail_without_memory(const trm_generator *g, const trm_memory_p
                                       size_t others, int64_t blocks)
 {
     double cache = (double)blocks * (double)need->state; /* which is of one block */
-    TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY,
-             "rank %d needs %.2f GiB of memory on %s (weights %.2f, cache of %lld tokens %.2f, activations %.2f, "
-             "workspace and reserve %.2f), %.2f GiB of %.2f GiB are free",
-             g->world->rank, ((double)others + cache) / 0x1p30, info->name, (double)need->weights / 0x1p30,
-             (long long)(blocks * TRM_KV_BLOCK_SIZE), cache / 0x1p30, (double)need->activations / 0x1p30,
-             (double)(others - need->weights - need->activations) / 0x1p30, (double)info->memory_free / 0x1p30,
-             (double)info->memory_total / 0x1p30);
+    TRM_FAIL(
+        TRM_ERROR_OUT_OF_MEMORY,
+        "rank %d needs %.2f GiB of memory on %s (weights %.2f, staging %.2f, cache of %lld tokens %.2f, activations "
+        "%.2f, workspace and reserve %.2f), %.2f GiB of %.2f GiB are free",
+        g->world->rank, ((double)others + cache) / 0x1p30, info->name, (double)need->weights / 0x1p30,
+        (double)need->staging / 0x1p30, (long long)(blocks * TRM_KV_BLOCK_SIZE), cache / 0x1p30,
+        (double)need->activations / 0x1p30,
+        (double)(others - need->weights - need->staging - need->activations) / 0x1p30,
+        (double)info->memory_free / 0x1p30, (double)info->memory_total / 0x1p30);
 }
 
 /* Blocks for all the sequences, or as many as were asked for, but for one sequence at least. */
@@ -165,9 +179,21 @@ static int64_t wanted_blocks(const trm_generator *g)
     return blocks > g->blocks_per_sequence ? blocks : g->blocks_per_sequence;
 }
 
+/* An automatic weight budget: weights take what activations and a cache of the wanted size leave. If the size was not
+ * asked for, that is at most a quarter of the memory. */
+static trm_status fit_weights(const trm_generator *g, trm_plan *plan, bool fixed, size_t memory)
+{
+    trm_memory_plan need;
+    trm_plan_memory(plan, &need);
+    size_t cache = need.state * (size_t)wanted_blocks(g); /* need.state is of one block */
+    cache = !fixed && cache > memory / 4 ? memory / 4 : cache;
+    size_t others = g->sample_bytes + need.activations + need.workspace + cache;
+    return trm_streaming_fit(plan, memory > others ? memory - others : 0);
+}
+
 /* How many blocks the cache of this rank is to have: as many as are wanted, or as memory holds. `fixed`: the context
  * was asked for, so less is an error. */
-static trm_status count_blocks(trm_generator *g, const trm_plan *plan, bool fixed, int64_t *blocks)
+static trm_status count_blocks(trm_generator *g, trm_plan *plan, bool fixed, int64_t *blocks)
 {
     trm_device_info info;
     TRM_TRY(trm_device_get_info(g->world->device, &info));
@@ -175,13 +201,21 @@ static trm_status count_blocks(trm_generator *g, const trm_plan *plan, bool fixe
     TRM_TRY(trm_stream_create(g->world->device, &stream));
     g->sample_bytes = sample_bytes(g, stream);
     trm_stream_destroy(stream);
+<<<<<<< HEAD
     trm_memory_plan need;
     trm_plan_memory(plan, &need);
     size_t others = g->sample_bytes + lane_bytes(g, plan) + need.total - need.state +
                     (info.backend == TRM_BACKEND_CUDA ? CUDA_RESERVE : info.memory_total / 20);
+=======
+>>>>>>> 998fbc8 (weight_stream, dist: weights that stream from host memory while a step runs)
     if (info.backend == TRM_BACKEND_HOST) { /* the ranks of one machine share its memory */
         info.memory_free /= (size_t)g->world->local_size;
     }
+    size_t reserve = info.backend == TRM_BACKEND_CUDA ? CUDA_RESERVE : info.memory_total / 20;
+    TRM_TRY(fit_weights(g, plan, fixed, info.memory_free > reserve ? info.memory_free - reserve : 0));
+    trm_memory_plan need;
+    trm_plan_memory(plan, &need);
+    size_t others = g->sample_bytes + need.total - need.state + reserve;
     size_t room = info.memory_free > others ? info.memory_free - others : 0;
     int64_t wanted = wanted_blocks(g);
     int64_t least = g->cache_tokens > 0 ? (fixed ? g->blocks_per_sequence : 1) : fixed ? wanted : g->max_sequences;
@@ -331,6 +365,13 @@ static trm_status plan_model(trm_generator *g, const trm_generator_options *opti
     TRM_TRY(trm_model_build_network(g->model, dtype, &network));
     trm_status status = build_plan(g, network, build, plan);
     trm_network_destroy(network);
+    if (status == TRM_OK && options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF) {
+        status = trm_plan_set_weight_budget(*plan, &options->weight_budget);
+        if (status != TRM_OK) {
+            trm_plan_destroy(*plan);
+            *plan = NULL;
+        }
+    }
     return status;
 }
 
@@ -485,12 +526,26 @@ void trm_generator_get_limits(const trm_generator *g, trm_generator_limits *limi
                                      .max_sequences = g->max_sequences,
                                      .max_step_tokens = g->max_step_tokens};
     trm_plan_memory(g->engine->plan, &limits->memory);
+<<<<<<< HEAD
     const size_t more = g->sample_bytes + lane_bytes(g, g->engine->plan);
     limits->memory.workspace += more;
     limits->memory.total += more;
+=======
+    trm_engine_streaming(g->engine, &limits->streaming);
+    limits->memory.workspace += g->sample_bytes;
+    limits->memory.total += g->sample_bytes;
+>>>>>>> 998fbc8 (weight_stream, dist: weights that stream from host memory while a step runs)
 }
 
 trm_context *trm_generator_context(trm_generator *generator)
 {
     return generator->context;
+}
+
+trm_status trm_generator_set_weight_budget(trm_generator *generator, size_t bytes)
+{
+    if (generator == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set a weight budget: generator is NULL");
+    }
+    return trm_engine_set_weight_budget(generator->engine, bytes);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "dist/streaming.h"
 #include "dist/world.h"
 
 /* Whether a collective that its author wrote suits the rank and the number of ranks. */
@@ -127,6 +128,7 @@ destroy:
 void trm_plan_destroy(trm_plan *plan)
 {
     if (plan != NULL) {
+        trm_streaming_plan_destroy(plan->streaming);
         trm_network_destroy(plan->network);
         trm_arena_fini(&plan->arena);
         free(plan);
@@ -165,5 +167,9 @@ void trm_plan_memory(const trm_plan *plan, trm_memory_plan *memory)
         .activations = plan->input_bytes + plan->activation_bytes,
         .workspace = plan->workspace_bytes,
     };
-    memory->total = memory->weights + memory->state + memory->activations + memory->workspace;
+    if (plan->streaming != NULL) {
+        memory->weights += plan->streaming->residency.resident_bytes;
+        memory->staging = plan->streaming->residency.ring_bytes;
+    }
+    memory->total = memory->weights + memory->staging + memory->state + memory->activations + memory->workspace;
 }

@@ -39,7 +39,8 @@ struct trm_plan {
     size_t *input_offsets;  /* [n_tensors], in the region of the inputs */
     size_t *activation_offsets; /* [n_tensors], as trm_memory_plan_place gives them */
     size_t weight_bytes, state_bytes, input_bytes, activation_bytes, workspace_bytes;
-    bool grows; /* a run may have to allocate: something is known in a run only */
+    struct trm_streaming_plan *streaming; /* dist/streaming.h; NULL: every weight stays */
+    bool grows;                           /* a run may have to allocate: something is known in a run only */
     trm_partition_report partition;
 };
 
@@ -55,6 +56,8 @@ trm_status trm_plan_check_bounds(const trm_network *network, const trm_build_opt
 trm_status trm_plan_set_profiles(trm_plan *plan, const trm_build_options *options);
 /* Fills in sizes, offsets and totals from profiles and max_dims of states. */
 trm_status trm_plan_lay_out_memory(trm_plan *plan);
+/* The offsets of constants alone, those that are streamed left out. */
+trm_status trm_plan_lay_out_weights(trm_plan *plan);
 /* Whether all outputs of a layer are computed on the host, so that it is not run. */
 bool trm_plan_layer_is_on_host(const trm_plan *plan, const trm_layer *layer);
 

@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "dist/streaming.h"
 #include "graph/inference.h"
 #include "graph/memory_plan.h"
 
@@ -101,7 +102,7 @@ static trm_status lay_out(const trm_plan *plan, trm_tensor_role role, size_t *of
         const trm_tensor *tensor = plan->network->tensors[i];
         offsets[i] = SIZE_MAX;
         bool is_value = role == TRM_TENSOR_INPUT && plan->on_host[i];
-        if (tensor->role == role || is_value) {
+        if ((tensor->role == role && trm_streaming_weight(plan, tensor) < 0) || is_value) {
             size_t bytes = plan->tensor_bytes[i];
             if (!is_value) {
                 TRM_TRY(trm_tensor_bytes(tensor, &plan->max_dims[i], &bytes));
@@ -272,6 +273,12 @@ done:
 trm_status trm_plan_lay_out_memory(trm_plan *plan)
 {
     return with_inference(plan, plan_with);
+}
+
+trm_status trm_plan_lay_out_weights(trm_plan *plan)
+{
+    TRM_TRY(lay_out(plan, TRM_TENSOR_CONSTANT, plan->weight_offsets, &plan->weight_bytes));
+    return check_total(plan);
 }
 
 trm_status trm_plan_set_state_blocks(trm_plan *plan, int64_t blocks)

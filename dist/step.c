@@ -159,6 +159,7 @@ static trm_status hand_over_tokens(trm_generator *g, int32_t n_rows)
     return trm_stream_download(stream, g->chosen_staging, g->chosen, (size_t)n_rows * sizeof(*g->chosen));
 }
 
+<<<<<<< HEAD
 /* Network, sampler, and the tokens' way to the host. */
 static trm_status enqueue(trm_generator *g, int32_t n_rows, trm_sample_mode mode)
 {
@@ -206,11 +207,33 @@ static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *seque
     TRM_TRY(sample_rows(g, contexts[0], 0, rows[0], mode));
     TRM_TRY(sample_rows(g, contexts[1], rows[0], rows[1], mode));
     return hand_over_tokens(g, rows[0] + rows[1]);
+=======
+/* Weights have moved: what was captured reads them where they were. */
+static void drop_captured(trm_generator *g)
+{
+    for (int32_t i = 0; i < TRM_MAX_BUCKETS; i++) {
+        for (int32_t mode = 0; mode < TRM_SAMPLE_MODE_COUNT; mode++) {
+            trm_graph_exec_destroy(g->captured[i][mode]);
+            g->captured[i][mode] = NULL;
+        }
+    }
+    g->captured_places = g->context->places_version;
+}
+
+/* Copies from memory that is not pinned cannot be part of a captured step. */
+static bool can_capture(const trm_generator *g)
+{
+    return trm_device_backend(g->world->device) == TRM_BACKEND_CUDA && !g->context->profiling &&
+           (g->context->ring == NULL || g->engine->places.pinned);
+>>>>>>> 998fbc8 (weight_stream, dist: weights that stream from host memory while a step runs)
 }
 
 /* The captured decode step of a bucket, made at its first use: tuned, then captured. */
 static trm_status captured_step(trm_generator *g, int32_t bucket, trm_sample_mode mode, trm_graph_exec **exec)
 {
+    if (g->captured_places != g->context->places_version) {
+        drop_captured(g);
+    }
     trm_graph_exec **slot = &g->captured[bucket][mode];
     if (*slot == NULL) {
         bool tuned = false;
@@ -249,7 +272,7 @@ trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequenc
                               int32_t *chosen)
 {
     trm_sample_mode mode = mode_of(sequences, n);
-    bool captured = decode && trm_device_backend(g->world->device) == TRM_BACKEND_CUDA && !g->context->profiling;
+    bool captured = decode && can_capture(g);
     int32_t bucket = 0;
     while (captured && g->buckets[bucket] < n) {
         bucket++;

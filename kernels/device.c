@@ -81,9 +81,26 @@ void trm_device_free_host(trm_device *device, void *memory)
     }
 }
 
+trm_status trm_device_pin(trm_device *device, void *memory, size_t size)
+{
+    return size == 0 ? TRM_OK : device->ops->pin(device, memory, size);
+}
+
+void trm_device_unpin(trm_device *device, void *memory)
+{
+    if (memory != NULL) {
+        device->ops->unpin(device, memory);
+    }
+}
+
 trm_status trm_stream_create(trm_device *device, trm_stream **stream)
 {
     return device->ops->stream_create(device, stream);
+}
+
+trm_status trm_stream_create_beside(trm_device *device, trm_stream **stream)
+{
+    return device->ops->stream_create_beside(device, stream);
 }
 
 void trm_stream_destroy(trm_stream *stream)

@@ -1,9 +1,9 @@
 /*
  * A device: memory, streams, events and captured steps, the same on the host and on a GPU.
  *
- * Every function may be called from one thread at a time per device. Host streams run at once;
- * CUDA streams run in order, asynchronously. Sizes are bytes, addresses are device addresses, which
- * on the host backend are ordinary pointers.
+ * Every function may be called from one thread at a time per device. Host streams run at once, but
+ * for those made to run beside others; CUDA streams run in order, asynchronously. Sizes are bytes, addresses are device
+ * addresses, which on the host backend are ordinary pointers.
  */
 #ifndef TRM_KERNELS_DEVICE_H
 #define TRM_KERNELS_DEVICE_H
@@ -46,8 +46,15 @@ void trm_device_free(trm_device *device, void *memory);
 /* Host memory the device copies from and to at full speed (pinned on CUDA). */
 trm_status trm_device_alloc_host(trm_device *device, size_t size, void **memory);
 void trm_device_free_host(trm_device *device, void *memory);
+/* Makes memory of the caller such that the device copies from it at full speed and kernels may read it where it lies,
+ * until it is unpinned. Fails where the system refuses; unpin ignores NULL. Nothing to do on the host. */
+trm_status trm_device_pin(trm_device *device, void *memory, size_t size);
+void trm_device_unpin(trm_device *device, void *memory);
 
 trm_status trm_stream_create(trm_device *device, trm_stream **stream);
+/* A stream of copies, fills and events beside the others: on the host a thread does them in order. On CUDA every stream
+ * is such a one. No kernels on it; it is not captured by itself. */
+trm_status trm_stream_create_beside(trm_device *device, trm_stream **stream);
 void trm_stream_destroy(trm_stream *stream);
 trm_device *trm_stream_device(const trm_stream *stream);
 trm_status trm_stream_synchronize(trm_stream *stream);

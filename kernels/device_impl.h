@@ -23,8 +23,11 @@ typedef struct trm_device_ops {
     void (*free)(trm_device *device, void *memory);
     trm_status (*alloc_host)(trm_device *device, size_t size, void **memory);
     void (*free_host)(trm_device *device, void *memory);
+    trm_status (*pin)(trm_device *device, void *memory, size_t size);
+    void (*unpin)(trm_device *device, void *memory);
 
     trm_status (*stream_create)(trm_device *device, trm_stream **stream);
+    trm_status (*stream_create_beside)(trm_device *device, trm_stream **stream);
     void (*stream_destroy)(trm_stream *stream);
     trm_status (*stream_synchronize)(trm_stream *stream);
     trm_status (*stream_upload)(trm_stream *stream, void *device_to, const void *host_from, size_t size);

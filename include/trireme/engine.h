@@ -73,11 +73,50 @@ TRM_API void trm_plan_destroy(trm_plan *plan);
 /* The per-rank network as text; release with trm_free. NULL when out of memory. */
 TRM_API char *trm_plan_to_text(const trm_plan *plan);
 
-/* Device bytes a plan needs, by use. */
+/* Device bytes a plan needs, by use. With a weight budget, weights are those that stay, and staging is what the others
+ * pass through; every context has staging of its own. */
 typedef struct trm_memory_plan {
-    size_t weights, state, activations, workspace, total;
+    size_t weights, staging, state, activations, workspace, total;
 } trm_memory_plan;
 TRM_API void trm_plan_memory(const trm_plan *plan, trm_memory_plan *memory);
+
+/*
+ * Weight streaming. Weights that do not stay on the device lie in host memory and flow through a ring of staging memory
+ * while a run uses them, with the same results. A budget says how many bytes of the weights that can be streamed stay;
+ * small ones always do. Every rank has a budget of its own for its own part.
+ */
+typedef enum trm_weight_budget_kind {
+    TRM_WEIGHT_BUDGET_OFF = 0, /* every weight stays */
+    TRM_WEIGHT_BUDGET_AUTO,    /* as many as the memory that is free when the engine is made has room for */
+    TRM_WEIGHT_BUDGET_PERCENT, /* of the bytes that can be streamed */
+    TRM_WEIGHT_BUDGET_BYTES
+} trm_weight_budget_kind;
+
+typedef struct trm_weight_budget {
+    trm_weight_budget_kind kind;
+    double percent; /* 0 .. 100, of PERCENT */
+    size_t bytes;   /* of BYTES */
+} trm_weight_budget;
+
+/* "off", "auto", "25%", or bytes with B, K, M or G (powers of 1024; none: bytes), such as "8G" or "1.5G". */
+TRM_API trm_status trm_weight_budget_parse(const char *text, trm_weight_budget *budget);
+
+/* Plans which weights stay. To be called before the engine is made; AUTO is resolved by then. */
+TRM_API trm_status trm_plan_set_weight_budget(trm_plan *plan, const trm_weight_budget *budget);
+
+/* What a budget comes to, on one rank. */
+typedef struct trm_streaming_info {
+    bool on;                   /* a budget is set; otherwise all else but `streamable` and `budget` is 0 */
+    bool pinned;               /* host memory is pinned; if not, copies are several times slower */
+    size_t streamable, budget; /* bytes of weights that can be streamed; of them may stay */
+    size_t resident, streamed; /* bytes of them that stay; that are copied in every run */
+    size_t staging, host;      /* bytes of the ring of one context; of weights in host memory */
+    int32_t copies;            /* in every run */
+    double link_rate;          /* bytes per second, measured when the engine was made; before, a guess */
+    double run_seconds;        /* the least a run takes: the time of the link, or that of reading all weights */
+    double link_seconds;       /* of that, how long the link is busy */
+} trm_streaming_info;
+TRM_API void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info);
 
 /* The rank's network after all passes: its inputs, outputs and layers. It lives with the plan, and with the engine that
  * takes the plan over. */
@@ -122,6 +161,13 @@ TRM_API trm_status trm_engine_create(trm_plan *plan, trm_world *world, trm_progr
                                      trm_engine **engine);
 /* Its contexts must be destroyed before it. */
 TRM_API void trm_engine_destroy(trm_engine *engine);
+
+/*
+ * Changes the budget of an engine whose plan had one, between runs; its contexts may live on. Not collective. Errors:
+ * INVALID_ARGUMENT (the plan had no budget), OUT_OF_MEMORY: the engine works on with what could be done.
+ */
+TRM_API trm_status trm_engine_set_weight_budget(trm_engine *engine, size_t bytes);
+TRM_API void trm_engine_streaming(const trm_engine *engine, trm_streaming_info *info);
 
 /* Allocates what a run needs, state zeroed; inputs are not set. Host memory of outputs comes with the first run that
  * needs it. Not collective. */

@@ -20,21 +20,25 @@ typedef struct trm_generator_options {
     size_t size;     /* sizeof(trm_generator_options) */
     trm_dtype dtype; /* NONE: the weights' type on CUDA, f32 on the host */
     trm_mesh mesh;
-    int64_t max_context;   /* tokens per sequence, prompt included; 0: the model's, as far as memory goes */
-    int32_t max_sequences; /* sequences in one step; 0: 1 */
-    int32_t
-        max_step_tokens; /* tokens in one step, prompts are cut into such chunks; 0: 8192 on CUDA, 512 on the host */
+    int64_t max_context;      /* tokens per sequence, prompt included; 0: the model's, as far as memory goes */
+    int32_t max_sequences;    /* sequences in one step; 0: 1 */
+    int32_t max_step_tokens;  /* tokens in one step, prompts are cut into such chunks; 0: 8192 on CUDA, up to 16384 with
+                                 a  weight budget that says how much stays, 512 on the host */
     trm_progress_fn progress; /* while weights load; may be NULL */
     void *progress_user;
     bool tune; /* CUDA: algorithms of products are timed before a decode step is captured; else our own, or the
                   library's first proposal is taken, and the first tokens come sooner */
     int64_t cache_tokens; /* tokens the cache holds in all, as far as memory goes, at least max_context; sequences that
                              find no room wait. 0: max_sequences * max_context */
-    const char *timing_cache; /* file that keeps what was timed (trm_context_tune); NULL: none */
+    const char *timing_cache;        /* file that keeps what was timed (trm_context_tune); NULL: none */
+    trm_weight_budget weight_budget; /* weights that stay on the device; AUTO: what cache and activations leave */
 } trm_generator_options;
 #define TRM_GENERATOR_OPTIONS_INIT                                                                                     \
     {                                                                                                                  \
-        sizeof(trm_generator_options), TRM_DTYPE_NONE, {{1, 1, 1, 1, 1}}, 0, 0, 0, NULL, NULL, true, 0, NULL           \
+        sizeof(trm_generator_options), TRM_DTYPE_NONE, {{1, 1, 1, 1, 1}}, 0, 0, 0, NULL, NULL, true, 0, NULL,          \
+        {                                                                                                              \
+            TRM_WEIGHT_BUDGET_OFF, 0, 0                                                                                \
+        }                                                                                                              \
     }
 
 /* Builds the model's network, partitions it, loads this rank's weights and plans all memory. The model and the world
@@ -56,9 +60,16 @@ typedef struct trm_generator_limits {
     int64_t max_context;  /* tokens per sequence */
     int64_t cache_tokens; /* tokens the cache holds in all */
     int32_t max_sequences, max_step_tokens;
+<<<<<<< HEAD
     trm_memory_plan memory; /* of this rank; workspace includes the sampler's and that of long steps */
+=======
+    trm_memory_plan memory; /* of this rank; workspace includes the sampler's */
+    trm_streaming_info streaming;
+>>>>>>> 998fbc8 (weight_stream, dist: weights that stream from host memory while a step runs)
 } trm_generator_limits;
 TRM_API void trm_generator_get_limits(const trm_generator *generator, trm_generator_limits *limits);
+/* trm_engine_set_weight_budget of its engine, between calls of the generator. Not collective. */
+TRM_API trm_status trm_generator_set_weight_budget(trm_generator *generator, size_t bytes);
 /* The context the generator runs on, for profiling: while that is on, steps run layer by layer, not captured. */
 TRM_API trm_context *trm_generator_context(trm_generator *generator);
 

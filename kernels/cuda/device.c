@@ -212,6 +212,25 @@ static void cuda_free_host(trm_device *device, void *memory)
     (void)cudaGetLastError();
 }
 
+static trm_status cuda_pin(trm_device *device, void *memory, size_t size)
+{
+    TRM_TRY(device_use(device));
+    cudaError_t error = cudaHostRegister(memory, size, cudaHostRegisterPortable);
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        TRM_FAIL(error == cudaErrorMemoryAllocation ? TRM_ERROR_OUT_OF_MEMORY : TRM_ERROR_UNSUPPORTED,
+                 "cannot pin %zu bytes of host memory: %s", size, cudaGetErrorString(error));
+    }
+    return TRM_OK;
+}
+
+static void cuda_unpin(trm_device *device, void *memory)
+{
+    (void)device;
+    (void)cudaHostUnregister(memory);
+    (void)cudaGetLastError();
+}
+
 static trm_status cuda_stream_create(trm_device *device, trm_stream **stream)
 {
     TRM_TRY(device_use(device));
@@ -415,7 +434,10 @@ static const trm_device_ops cuda_ops = {
     .free = cuda_free,
     .alloc_host = cuda_alloc_host,
     .free_host = cuda_free_host,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
     .stream_create = cuda_stream_create,
+    .stream_create_beside = cuda_stream_create,
     .stream_destroy = cuda_stream_destroy,
     .stream_synchronize = cuda_stream_synchronize,
     .stream_upload = cuda_stream_upload,

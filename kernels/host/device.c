@@ -1,4 +1,5 @@
-/* The host as a device: ordinary memory, calls that run at once, a thread pool per device. */
+/* The host as a device: ordinary memory, calls that run at once but for streams beside others, a thread pool per
+ * device. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -11,8 +12,10 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/pool.h"
 #include "kernels/device_impl.h"
+#include "kernels/host/queue.h"
 
 #define ALIGNMENT 256
 
@@ -21,11 +24,20 @@ typedef struct host_device {
     trm_pool *pool;
 } host_device;
 
+typedef struct host_stream {
+    trm_stream base;
+    trm_host_queue *queue; /* of a stream beside others, else NULL */
+} host_stream;
+
 typedef struct host_event {
     trm_event base;
-    bool recorded;
-    struct timespec time;
+    trm_host_point point;
 } host_event;
+
+static trm_host_queue *queue_of(trm_stream *stream)
+{
+    return ((host_stream *)stream)->queue;
+}
 
 static void close_device(trm_device *device)
 {
@@ -55,25 +67,6 @@ static void read_cpu_name(char *name, size_t size)
     fclose(file);
 }
 
-/* What the system could give without swapping; the pages free at the moment leave out its file cache. */
-static size_t memory_available(size_t page)
-{
-    size_t kilobytes, available = (size_t)sysconf(_SC_AVPHYS_PAGES) * page;
-    FILE *file = fopen("/proc/meminfo", "r");
-    if (file == NULL) {
-        return available;
-    }
-    char line[128];
-    while (fgets(line, sizeof(line), file) != NULL) {
-        if (sscanf(line, "MemAvailable: %zu", &kilobytes) == 1) {
-            available = kilobytes << 10;
-            break;
-        }
-    }
-    fclose(file);
-    return available;
-}
-
 static trm_status get_info(trm_device *device, trm_device_info *info)
 {
     const host_device *host = (const host_device *)device;
@@ -81,7 +74,7 @@ static trm_status get_info(trm_device *device, trm_device_info *info)
     info->threads = trm_pool_threads(host->pool);
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     info->memory_total = (size_t)sysconf(_SC_PHYS_PAGES) * page;
-    info->memory_free = memory_available(page);
+    info->memory_free = trm_memory_available();
     return TRM_OK;
 }
 
@@ -102,47 +95,84 @@ static void free_memory(trm_device *device, void *memory)
     free(memory);
 }
 
+static trm_status pin(trm_device *device, void *memory, size_t size)
+{
+    (void)device;
+    (void)memory;
+    (void)size;
+    return TRM_OK;
+}
+
+static void unpin(trm_device *device, void *memory)
+{
+    (void)device;
+    (void)memory;
+}
+
 static trm_status stream_create(trm_device *device, trm_stream **stream)
 {
-    trm_stream *made = calloc(1, sizeof(*made));
+    host_stream *made = calloc(1, sizeof(*made));
     if (made == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot create a host stream: out of host memory");
     }
-    made->ops = device->ops;
-    made->device = device;
+    made->base.ops = device->ops;
+    made->base.device = device;
+    *stream = &made->base;
+    return TRM_OK;
+}
+
+static trm_status stream_create_beside(trm_device *device, trm_stream **stream)
+{
+    trm_stream *made = NULL;
+    TRM_TRY(stream_create(device, &made));
+    trm_status status = trm_host_queue_create(&((host_stream *)made)->queue);
+    if (status != TRM_OK) {
+        free(made);
+        return status;
+    }
     *stream = made;
     return TRM_OK;
 }
 
 static void stream_destroy(trm_stream *stream)
 {
+    trm_host_queue_destroy(queue_of(stream));
     free(stream);
 }
 
 static trm_status stream_synchronize(trm_stream *stream)
 {
-    (void)stream;
+    if (queue_of(stream) != NULL) {
+        trm_host_queue_wait(queue_of(stream));
+    }
     return TRM_OK;
 }
 
 static trm_status stream_move(trm_stream *stream, void *to, const void *from, size_t size)
 {
-    (void)stream;
+    if (queue_of(stream) != NULL) {
+        return trm_host_queue_move(queue_of(stream), to, from, size);
+    }
     memmove(to, from, size);
     return TRM_OK;
 }
 
 static trm_status stream_fill_zero(trm_stream *stream, void *to, size_t size)
 {
-    (void)stream;
+    if (queue_of(stream) != NULL) {
+        return trm_host_queue_move(queue_of(stream), to, NULL, size);
+    }
     memset(to, 0, size);
     return TRM_OK;
 }
 
 static trm_status stream_wait_event(trm_stream *stream, trm_event *event)
 {
-    (void)stream;
-    (void)event;
+    trm_host_point *point = &((host_event *)event)->point;
+    if (queue_of(stream) != NULL) {
+        return trm_host_queue_wait_point(queue_of(stream), point);
+    }
+    trm_host_point_wait(point);
     return TRM_OK;
 }
 
@@ -176,45 +206,48 @@ static trm_status event_create(trm_device *device, trm_event **event)
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot create a host event: out of host memory");
     }
     made->base.ops = device->ops;
+    trm_host_point_init(&made->point);
     *event = &made->base;
     return TRM_OK;
 }
 
 static void event_destroy(trm_event *event)
 {
+    trm_host_point_fini(&((host_event *)event)->point);
     free(event);
 }
 
 static trm_status event_record(trm_event *event, trm_stream *stream)
 {
-    (void)stream;
-    host_event *host = (host_event *)event;
-    host->recorded = true;
-    clock_gettime(CLOCK_MONOTONIC, &host->time);
+    trm_host_point *point = &((host_event *)event)->point;
+    if (queue_of(stream) != NULL) {
+        return trm_host_queue_record(queue_of(stream), point);
+    }
+    trm_host_point_pass(point, trm_host_point_begin(point));
     return TRM_OK;
 }
 
 static trm_status event_synchronize(trm_event *event)
 {
-    (void)event;
+    trm_host_point_wait(&((host_event *)event)->point);
     return TRM_OK;
 }
 
 static trm_status event_query(trm_event *event, bool *passed)
 {
-    (void)event;
-    *passed = true;
+    *passed = trm_host_point_passed(&((host_event *)event)->point);
     return TRM_OK;
 }
 
 static trm_status event_elapsed_ms(trm_event *start, trm_event *end, float *milliseconds)
 {
-    const host_event *from = (const host_event *)start, *to = (const host_event *)end;
-    if (!from->recorded || !to->recorded) {
+    struct timespec from, to;
+    if (!trm_host_point_time(&((host_event *)start)->point, &from) ||
+        !trm_host_point_time(&((host_event *)end)->point, &to)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "elapsed time of an event that was not recorded");
     }
-    double seconds = (double)(to->time.tv_sec - from->time.tv_sec);
-    *milliseconds = (float)(seconds * 1e3 + (double)(to->time.tv_nsec - from->time.tv_nsec) * 1e-6);
+    double seconds = (double)(to.tv_sec - from.tv_sec);
+    *milliseconds = (float)(seconds * 1e3 + (double)(to.tv_nsec - from.tv_nsec) * 1e-6);
     return TRM_OK;
 }
 
@@ -238,7 +271,10 @@ static const trm_device_ops host_ops = {
     .free = free_memory,
     .alloc_host = alloc,
     .free_host = free_memory,
+    .pin = pin,
+    .unpin = unpin,
     .stream_create = stream_create,
+    .stream_create_beside = stream_create_beside,
     .stream_destroy = stream_destroy,
     .stream_synchronize = stream_synchronize,
     .stream_upload = stream_move,

@@ -256,6 +256,12 @@ static void print_json(const bench_command *c, const summary *s)
     report_number(&r, "load_seconds", c->job.load_seconds);
     report_integer(&r, "weight_bytes_per_rank", (int64_t)limits.memory.weights);
     report_integer(&r, "device_bytes_per_rank", (int64_t)limits.memory.total);
+    report_streaming(&r, &limits.streaming);
+    if (limits.streaming.on && c->tokens > 1) {
+        double rate = (double)limits.streaming.streamed / s->step.median;
+        report_number(&r, "streamed_bytes_per_second", rate);
+        report_number(&r, "link_share", rate / limits.streaming.link_rate);
+    }
     report_figure(&r, "prefill_tokens_per_second", s->prefill_rate);
     report_figure(&r, "decode_tokens_per_second", s->decode_rate);
     report_figure(&r, "decode_step_seconds", s->step);
@@ -300,6 +306,16 @@ static void print_table(const bench_command *c, const summary *s)
            s->step.most * 1e3);
     printf("%-28s %12.2f %12.2f %12.2f\n", "first token, ms", s->first_token.least * 1e3, s->first_token.median * 1e3,
            s->first_token.most * 1e3);
+    trm_generator_limits limits;
+    trm_generator_get_limits(c->job.generator, &limits);
+    if (limits.streaming.on && c->tokens > 1) {
+        double rate = (double)limits.streaming.streamed / s->step.median;
+        printf("weights streamed: %.3f GB per step, %.2f GB/s while decoding, %.1f %% of the link (%.2f GB/s)\n",
+               (double)limits.streaming.streamed / 1e9, rate / 1e9, rate / limits.streaming.link_rate * 100,
+               limits.streaming.link_rate / 1e9);
+        printf("decode step, least by the plan: %.3f ms, %.1f %% of the median\n", limits.streaming.run_seconds * 1e3,
+               limits.streaming.run_seconds / s->step.median * 100);
+    }
     printf("between tokens, ms: p50 %.3f, p90 %.3f, p99 %.3f\n", s->token_p50 * 1e3, s->token_p90 * 1e3,
            s->token_p99 * 1e3);
     if (c->n_rows > 0) {

@@ -142,26 +142,36 @@ static trm_status plan_rank(const settings *all, trm_model *model, int32_t rank,
     limits.max_context = settings_integer(all, SETTING_CONTEXT);
     limits.max_sequences = (int32_t)settings_integer(all, SETTING_SEQUENCES);
     limits.max_step_tokens = (int32_t)settings_integer(all, SETTING_STEP_TOKENS);
+    TRM_TRY(job_budget(all, &limits.weight_budget));
     return trm_generator_plan(model, &limits, &options, plan, tokens);
 }
 
-static void print_memory(const trm_memory_plan *m, int32_t rank, int64_t tokens)
+static void print_memory(const trm_memory_plan *m, const trm_streaming_info *streaming, int32_t rank, int64_t tokens)
 {
-    printf("rank %d: %.3f GiB: weights %.3f, cache of %lld tokens %.3f, activations %.3f, workspace %.3f\n", rank,
-           (double)m->total / 0x1p30, (double)m->weights / 0x1p30, (long long)tokens, (double)m->state / 0x1p30,
-           (double)m->activations / 0x1p30, (double)m->workspace / 0x1p30);
+    char text[512];
+    printf(
+        "rank %d: %.3f GiB: weights %.3f, staging %.3f, cache of %lld tokens %.3f, activations %.3f, workspace %.3f\n",
+        rank, (double)m->total / 0x1p30, (double)m->weights / 0x1p30, (double)m->staging / 0x1p30, (long long)tokens,
+        (double)m->state / 0x1p30, (double)m->activations / 0x1p30, (double)m->workspace / 0x1p30);
+    describe_streaming(streaming, text, sizeof(text));
+    if (text[0] != '\0') {
+        printf("  %s\n", text);
+    }
 }
 
-static void report_memory(report *r, const trm_memory_plan *m, int32_t rank, int64_t tokens)
+static void report_memory(report *r, const trm_memory_plan *m, const trm_streaming_info *streaming, int32_t rank,
+                          int64_t tokens)
 {
     report_open(r, NULL, '{');
     report_integer(r, "rank", rank);
     report_integer(r, "weights", (int64_t)m->weights);
+    report_integer(r, "staging", (int64_t)m->staging);
     report_integer(r, "state", (int64_t)m->state);
     report_integer(r, "cache_tokens", tokens);
     report_integer(r, "activations", (int64_t)m->activations);
     report_integer(r, "workspace", (int64_t)m->workspace);
     report_integer(r, "total", (int64_t)m->total);
+    report_streaming(r, streaming);
     report_close(r);
 }
 
@@ -169,6 +179,7 @@ static void report_memory(report *r, const trm_memory_plan *m, int32_t rank, int
 typedef struct memory_table {
     int32_t ranks; /* 0 if it was not asked for */
     trm_memory_plan memory[TRM_MAX_RANKS];
+    trm_streaming_info streaming[TRM_MAX_RANKS];
     int64_t tokens; /* of the cache, on every rank */
 } memory_table;
 
@@ -178,6 +189,7 @@ static trm_status plan_memory(const settings *all, trm_model *model, memory_tabl
         stage_printer printer = {0};
         trm_plan *plan = NULL;
         TRM_TRY(plan_rank(all, model, rank, &printer, &plan, &table->tokens));
+        trm_plan_streaming(plan, &table->streaming[table->ranks]);
         trm_plan_memory(plan, &table->memory[table->ranks++]);
         trm_plan_destroy(plan);
     }
@@ -189,7 +201,7 @@ static void show_model(const settings *all, const trm_model *model, const memory
     if (!settings_flag(all, SETTING_JSON)) {
         print_model(model);
         for (int32_t rank = 0; rank < table->ranks; rank++) {
-            print_memory(&table->memory[rank], rank, table->tokens);
+            print_memory(&table->memory[rank], &table->streaming[rank], rank, table->tokens);
         }
         return;
     }
@@ -199,7 +211,7 @@ static void show_model(const settings *all, const trm_model *model, const memory
     if (table->ranks > 0) {
         report_open(&r, "memory", '[');
         for (int32_t rank = 0; rank < table->ranks; rank++) {
-            report_memory(&r, &table->memory[rank], rank, table->tokens);
+            report_memory(&r, &table->memory[rank], &table->streaming[rank], rank, table->tokens);
         }
         report_close(&r);
     }

@@ -99,6 +99,44 @@ trm_status job_backend(const settings *all, trm_backend *backend)
     return TRM_OK;
 }
 
+trm_status job_budget(const settings *all, trm_weight_budget *budget)
+{
+    trm_status status = trm_weight_budget_parse(settings_text(all, SETTING_WEIGHT_BUDGET), budget);
+    return status == TRM_OK ? TRM_OK
+                            : trm_fail(status, "%s (%s)", trm_last_error(), all->origins[SETTING_WEIGHT_BUDGET]);
+}
+
+void report_streaming(report *r, const trm_streaming_info *info)
+{
+    if (!info->on) {
+        return;
+    }
+    report_open(r, "streaming", '{');
+    report_integer(r, "streamable", (int64_t)info->streamable);
+    report_integer(r, "budget", (int64_t)info->budget);
+    report_integer(r, "resident", (int64_t)info->resident);
+    report_integer(r, "streamed", (int64_t)info->streamed);
+    report_integer(r, "staging", (int64_t)info->staging);
+    report_integer(r, "host", (int64_t)info->host);
+    report_integer(r, "copies", info->copies);
+    report_number(r, "link_bytes_per_second", info->link_rate);
+    report_number(r, "least_step_seconds", info->run_seconds);
+    report_number(r, "link_seconds", info->link_seconds);
+    report_close(r);
+}
+
+void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
+{
+    text[0] = '\0';
+    if (info->on) {
+        snprintf(text, size,
+                 "of %.2f GiB of weights %.2f stay and %.2f stream in every step, in %d copies through %.2f GiB of "
+                 "staging at %.1f GB/s: a step takes at least %.2f ms",
+                 (double)info->streamable / 0x1p30, (double)info->resident / 0x1p30, (double)info->streamed / 0x1p30,
+                 info->copies, (double)info->staging / 0x1p30, info->link_rate / 1e9, info->run_seconds * 1e3);
+    }
+}
+
 /* Whether a setting may differ between ranks: what only rank 0 uses, and what is a rank's own. */
 static bool may_differ(int32_t id)
 {
@@ -238,6 +276,9 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
     if (status == TRM_OK) {
         status = trm_mesh_parse(settings_text(j->all, SETTING_MESH), trm_world_size(j->world), &options.mesh);
     }
+    if (status == TRM_OK) {
+        status = job_budget(j->all, &options.weight_budget);
+    }
     TRM_TRY(trm_world_all_ok(j->world, status));
     options.max_context = context;
     options.max_sequences = sequences;
@@ -251,6 +292,14 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
     trm_free(cache);
     TRM_TRY(status);
     j->load_seconds = wall_seconds() - j->began;
+    trm_generator_limits limits;
+    trm_generator_get_limits(j->generator, &limits);
+    if (limits.streaming.on && j->talks && !settings_flag(j->all, SETTING_QUIET)) {
+        char text[512];
+        describe_streaming(&limits.streaming, text, sizeof(text));
+        fprintf(stderr, "trireme: %s, %.1f tokens per second of one sequence at most; the cache holds %lld tokens\n",
+                text, 1 / limits.streaming.run_seconds, (long long)limits.cache_tokens);
+    }
     return TRM_OK;
 }
 

@@ -6,6 +6,7 @@
 
 #include <trireme/trireme.h>
 
+#include "launcher/cli/report.h"
 #include "launcher/cli/settings.h"
 
 typedef struct job {
@@ -38,6 +39,12 @@ char *job_timing_cache(const settings *all, trm_world *world);
 /* Reads "auto", "f32", "f16", "bf16" and "cuda", "host", "auto". */
 trm_status job_dtype(const settings *all, trm_dtype *dtype);
 trm_status job_backend(const settings *all, trm_backend *backend);
+/* --weight-budget. */
+trm_status job_budget(const settings *all, trm_weight_budget *budget);
+/* What a budget comes to, as an object "streaming" of a report, and in one line without an end; "" where there is none.
+ */
+void report_streaming(report *r, const trm_streaming_info *info);
+void describe_streaming(const trm_streaming_info *info, char *text, size_t size);
 
 /* Prints "trireme: <cause>" and returns the exit code of the status. */
 int print_failure(trm_status status);

@@ -136,8 +136,13 @@ const setting settings_table[SETTING_COUNT] = {
                          "tokens per sequence, prompt included; 0: the model's, as far as memory goes"},
     [SETTING_SEQUENCES] = {"sequences", 0, SETTING_INTEGER, COMMAND_RUN | COMMAND_INSPECT | SERVING, 0, 4096, "0", "N",
                            "Machine", "sequences at a time; 0: as many as there are prompts, up to 16; 16 to serve"},
-    [SETTING_STEP_TOKENS] = {"step-tokens", 0, SETTING_INTEGER, MODELS, 0, INT32_MAX, "0", "N", "Machine",
-                             "tokens of prompts in one step; 0: 8192 on cuda, 512 on the host"},
+    [SETTING_STEP_TOKENS] =
+        {"step-tokens", 0, SETTING_INTEGER, MODELS, 0, INT32_MAX, "0", "N", "Machine",
+         "tokens of prompts in one step; 0: 8192 on cuda (16384 with a weight budget), 512 on the host"},
+    [SETTING_WEIGHT_BUDGET] =
+        {"weight-budget", 0, SETTING_TEXT, MODELS, 0, 0, "off", "BUDGET", "Machine",
+         "weights that stay on the device: off (all), auto (what fits), 25%, or bytes such as 8G; "
+         "the others stream from host memory"},
     [SETTING_NO_TUNE] = {"no-tune", 0, SETTING_FLAG, JOB, 0, 0, NULL, NULL, "Machine",
                          "take a likely algorithm for each product instead of timing several"},
     [SETTING_OPT_LEVEL] = {"opt-level", 0, SETTING_INTEGER, JOB, 0, 5, "3", "N", "Machine",

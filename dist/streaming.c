@@ -1,0 +1,335 @@
+/* Weight streaming of a rank: the problem that its network poses to the planner, and budgets. */
+#include "dist/streaming.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "graph/memory_plan.h"
+
+/* A copy that is worth its start moves so many bytes. Small models have weights that are large for them. */
+#define LEAST_COPY  ((size_t)1 << 20)
+#define LEAST_SHARE 1024
+/* What the planner assumes of a device until a link has been measured: bytes per second that layers read weights at and
+ * that copies reach, and seconds of a layer and a copy beyond. CUDA's are of an H200 (docs/performance.md). */
+#define CUDA_READ_RATE 3.9e12
+#define CUDA_LINK_RATE 55e9
+#define CUDA_SECONDS   2e-6
+#define HOST_READ_RATE 2e10
+#define HOST_LINK_RATE 5e9
+#define HOST_SECONDS   2e-6
+
+/* ---- budgets ----------------------------------------------------------------------------------- */
+
+static trm_status fail_budget(const char *text)
+{
+    return trm_fail(TRM_ERROR_INVALID_ARGUMENT,
+                    "weight budget is \"%s\", expected off, auto, 0%% to 100%%, or bytes such as 8G (B, K, M, G)",
+                    text);
+}
+
+trm_status trm_weight_budget_parse(const char *text, trm_weight_budget *budget)
+{
+    if (text == NULL || budget == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot read a weight budget: text or budget is NULL");
+    }
+    trm_weight_budget read = {0};
+    if (strcmp(text, "auto") == 0) {
+        read.kind = TRM_WEIGHT_BUDGET_AUTO;
+    } else if (strcmp(text, "off") != 0) {
+        char *end;
+        errno = 0;
+        double number = isdigit((unsigned char)text[0]) ? strtod(text, &end) : -1;
+        if (number < 0 || errno != 0 || strpbrk(text, "xXpP") != NULL) {
+            return fail_budget(text);
+        }
+        static const char units[] = "BKMG";
+        const char *unit = *end == '\0' ? units : strchr(units, toupper((unsigned char)*end));
+        if (strcmp(end, "%") == 0 && number <= 100) {
+            read.kind = TRM_WEIGHT_BUDGET_PERCENT;
+            read.percent = number;
+        } else if (unit != NULL && (*end == '\0' || end[1] == '\0')) {
+            double bytes = ldexp(number, 10 * (int)(unit - units));
+            if (bytes > 0x1p62) {
+                return fail_budget(text);
+            }
+            read.kind = TRM_WEIGHT_BUDGET_BYTES;
+            read.bytes = (size_t)bytes;
+        } else {
+            return fail_budget(text);
+        }
+    }
+    *budget = read;
+    return TRM_OK;
+}
+
+static trm_status check_budget(const trm_weight_budget *budget)
+{
+    if (budget->kind < TRM_WEIGHT_BUDGET_OFF || budget->kind > TRM_WEIGHT_BUDGET_BYTES) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight budget is of kind %d", (int)budget->kind);
+    }
+    if (budget->kind == TRM_WEIGHT_BUDGET_PERCENT && !(budget->percent >= 0 && budget->percent <= 100)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight budget is %g per cent, expected 0 to 100", budget->percent);
+    }
+    return TRM_OK;
+}
+
+/* ---- the problem ------------------------------------------------------------------------------- */
+
+/* Whether the layer reads rows of a table and no more of it. */
+static bool reads_rows(const trm_layer *layer, int32_t input)
+{
+    return input == 0 && (layer->desc.kind == TRM_LAYER_EMBEDDING || layer->desc.kind == TRM_LAYER_GATHER);
+}
+
+/* Whether something but a kernel's own read goes through the tensor: views of it, values for dims, outputs. */
+static bool is_read_as_it_is(const trm_network *network, const trm_tensor *tensor)
+{
+    bool plain = !tensor->is_output;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        for (int32_t k = 0; k < layer->n_inputs; k++) {
+            bool views = layer->desc.kind == TRM_LAYER_RESHAPE || layer->desc.kind == TRM_LAYER_SLICE;
+            bool decides = (trm_layer_value_inputs(&layer->desc) >> k & 1) != 0;
+            plain = plain && !(layer->inputs[k] == tensor && (views || decides));
+        }
+    }
+    return plain;
+}
+
+static size_t constant_bytes(const trm_tensor *tensor)
+{
+    return tensor->role == TRM_TENSOR_CONSTANT ? trm_dims_bytes(&tensor->dims, tensor->dtype) : 0;
+}
+
+static void list_weights(const trm_network *network, trm_streaming_plan *s)
+{
+    size_t all = 0;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        all += constant_bytes(network->tensors[i]);
+    }
+    size_t least = all / LEAST_SHARE < LEAST_COPY ? all / LEAST_SHARE : LEAST_COPY;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        size_t bytes = constant_bytes(tensor);
+        s->weight_of[i] = -1;
+        if (bytes > 0 && bytes >= least && is_read_as_it_is(network, tensor)) {
+            s->weight_of[i] = s->problem.n_weights;
+            s->tensors[s->problem.n_weights] = tensor;
+            s->bytes[s->problem.n_weights++] = bytes;
+            s->streamable += bytes;
+        }
+    }
+}
+
+static void list_uses(const trm_network *network, bool cuda, trm_streaming_plan *s, double *seconds)
+{
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        s->first_use[i] = s->problem.n_uses;
+        seconds[i] = cuda ? CUDA_SECONDS : HOST_SECONDS;
+        for (int32_t k = 0; k < layer->n_inputs; k++) {
+            int32_t weight = layer->inputs[k] == NULL ? -1 : s->weight_of[layer->inputs[k]->index];
+            if (weight < 0) {
+                continue;
+            }
+            bool rows = reads_rows(layer, k);
+            s->uses[s->problem.n_uses] = s->fetched_uses[s->problem.n_uses] = (trm_residency_use){i, weight, rows};
+            s->fetched_uses[s->problem.n_uses++].in_place = false;
+            seconds[i] += rows ? 0 : (double)s->bytes[weight] / (cuda ? CUDA_READ_RATE : HOST_READ_RATE);
+        }
+    }
+    s->first_use[network->n_layers] = s->problem.n_uses;
+}
+
+static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
+{
+    const trm_network *network = plan->network;
+    size_t n = (size_t)network->n_tensors + 1, layers = (size_t)network->n_layers + 1, uses = 1;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        uses += (size_t)network->layers[i]->n_inputs;
+    }
+    double *seconds = trm_arena_array(&s->arena, layers, sizeof(*seconds));
+    s->weight_of = trm_arena_array(&s->arena, n, sizeof(*s->weight_of));
+    s->tensors = trm_arena_array(&s->arena, n, sizeof(trm_tensor *));
+    s->bytes = trm_arena_array(&s->arena, n, sizeof(*s->bytes));
+    s->uses = trm_arena_array(&s->arena, uses, sizeof(*s->uses));
+    s->fetched_uses = trm_arena_array(&s->arena, uses, sizeof(*s->fetched_uses));
+    s->first_use = trm_arena_array(&s->arena, layers, sizeof(*s->first_use));
+    if (seconds == NULL || s->weight_of == NULL || s->tensors == NULL || s->bytes == NULL || s->uses == NULL ||
+        s->fetched_uses == NULL || s->first_use == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    bool cuda = plan->backend == TRM_BACKEND_CUDA;
+    list_weights(network, s);
+    list_uses(network, cuda, s, seconds);
+    s->problem.n_layers = network->n_layers;
+    s->problem.bytes = s->bytes;
+    s->problem.uses = s->uses;
+    s->problem.layer_seconds = seconds;
+    s->problem.link_rate = cuda ? CUDA_LINK_RATE : HOST_LINK_RATE;
+    s->problem.copy_seconds = cuda ? CUDA_SECONDS : HOST_SECONDS;
+    s->problem.ring_limit = SIZE_MAX;
+    return TRM_OK;
+}
+
+int32_t trm_streaming_weight(const trm_plan *plan, const trm_tensor *tensor)
+{
+    return plan->streaming == NULL ? -1 : plan->streaming->weight_of[tensor->index];
+}
+
+void trm_streaming_plan_destroy(trm_streaming_plan *streaming)
+{
+    if (streaming != NULL) {
+        trm_residency_fini(&streaming->residency);
+        trm_arena_fini(&streaming->arena);
+        free(streaming);
+    }
+}
+
+/* ---- plans for budgets ------------------------------------------------------------------------- */
+
+static trm_status plan_residency(trm_streaming_plan *s, size_t budget, size_t ring_limit)
+{
+    trm_residency made;
+    s->problem.budget = budget < s->streamable ? budget : s->streamable;
+    s->problem.ring_limit = ring_limit;
+    TRM_TRY(trm_residency_plan(&s->problem, &made));
+    trm_residency_fini(&s->residency);
+    s->residency = made;
+    return TRM_OK;
+}
+
+/* Offsets of what stays in any case follow from which weights can be streamed. */
+static trm_status set_streaming(trm_plan *plan, trm_streaming_plan *streaming)
+{
+    trm_streaming_plan *before = plan->streaming;
+    plan->streaming = streaming;
+    trm_status status = trm_plan_lay_out_weights(plan);
+    if (status != TRM_OK) {
+        plan->streaming = before;
+        return status;
+    }
+    trm_streaming_plan_destroy(before);
+    return TRM_OK;
+}
+
+trm_status trm_plan_set_weight_budget(trm_plan *plan, const trm_weight_budget *budget)
+{
+    if (plan == NULL || budget == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set a weight budget: plan or budget is NULL");
+    }
+    TRM_TRY(check_budget(budget));
+    if (budget->kind == TRM_WEIGHT_BUDGET_OFF) {
+        return set_streaming(plan, NULL);
+    }
+    trm_streaming_plan *made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a plan of streamed weights");
+    }
+    made->asked = *budget;
+    trm_status status = make_problem(plan, made);
+    size_t bytes = budget->kind == TRM_WEIGHT_BUDGET_BYTES ? budget->bytes
+                   : budget->kind == TRM_WEIGHT_BUDGET_PERCENT
+                       ? (size_t)(budget->percent / 100 * (double)made->streamable)
+                       : made->streamable;
+    status = status == TRM_OK ? plan_residency(made, bytes, SIZE_MAX) : status;
+    status = status == TRM_OK ? set_streaming(plan, made) : status;
+    if (status != TRM_OK) {
+        trm_streaming_plan_destroy(made);
+    }
+    return status;
+}
+
+static size_t device_bytes(const trm_plan *plan)
+{
+    return plan->weight_bytes + plan->streaming->residency.resident_bytes + plan->streaming->residency.ring_bytes;
+}
+
+/* The largest budget that fits with a ring of at most `ring_limit`; false if not even 0 does. */
+static trm_status fit_with_ring(trm_plan *plan, size_t room, size_t ring_limit, bool *fits)
+{
+    trm_streaming_plan *s = plan->streaming;
+    size_t budget = s->streamable;
+    TRM_TRY(plan_residency(s, budget, ring_limit));
+    while (device_bytes(plan) > room && budget > 0) {
+        size_t excess = device_bytes(plan) - room;
+        budget = excess < budget ? budget - excess : 0;
+        TRM_TRY(plan_residency(s, budget, ring_limit));
+    }
+    *fits = device_bytes(plan) <= room;
+    return TRM_OK;
+}
+
+trm_status trm_streaming_fit(trm_plan *plan, size_t room)
+{
+    /* Memory for staging is memory that weights cannot stay in. */
+    static const size_t limits[] = {0, (size_t)128 << 20, (size_t)512 << 20, SIZE_MAX};
+    trm_streaming_plan *s = plan->streaming;
+    double best = INFINITY;
+    size_t budget = 0, limit = 0;
+    bool fits;
+    if (s == NULL || s->asked.kind != TRM_WEIGHT_BUDGET_AUTO) {
+        return TRM_OK;
+    }
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        TRM_TRY(fit_with_ring(plan, room, limits[i], &fits));
+        if (fits && s->residency.seconds < best) {
+            best = s->residency.seconds;
+            budget = s->problem.budget;
+            limit = limits[i];
+        }
+    }
+    TRM_TRY(plan_residency(s, budget, limit));
+    if (device_bytes(plan) > room) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY,
+                 "weights need at least %.2f GiB of memory with everything streamed (%.2f GiB that cannot be, %.2f GiB "
+                 "of staging), there is room for %.2f GiB",
+                 (double)device_bytes(plan) / 0x1p30, (double)plan->weight_bytes / 0x1p30,
+                 (double)s->residency.ring_bytes / 0x1p30, (double)room / 0x1p30);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_streaming_adjust(trm_plan *plan, const bool *resident, double link_rate, bool rows_in_place)
+{
+    trm_streaming_plan *s = plan->streaming;
+    trm_residency made;
+    s->problem.link_rate = link_rate > 0 ? link_rate : s->problem.link_rate;
+    s->problem.uses = rows_in_place ? s->uses : s->fetched_uses;
+    TRM_TRY(trm_residency_of(&s->problem, resident, &made));
+    trm_residency_fini(&s->residency);
+    s->residency = made;
+    return TRM_OK;
+}
+
+trm_status trm_streaming_replan(trm_plan *plan, size_t budget)
+{
+    return plan_residency(plan->streaming, budget, plan->streaming->problem.ring_limit);
+}
+
+void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
+{
+    *info = (trm_streaming_info){0};
+    const trm_streaming_plan *s = plan->streaming;
+    if (s == NULL) {
+        return;
+    }
+    *info = (trm_streaming_info){
+        .on = true,
+        .streamable = s->streamable,
+        .budget = s->problem.budget,
+        .resident = s->residency.resident_bytes,
+        .streamed = s->residency.streamed_bytes,
+        .staging = s->residency.ring_bytes,
+        .host = s->streamable - s->residency.resident_bytes,
+        .copies = s->residency.n_fetches,
+        .link_rate = s->problem.link_rate,
+        .run_seconds = s->residency.seconds,
+        .link_seconds = s->residency.link_seconds,
+    };
+}

@@ -1,0 +1,213 @@
+/* Weights that stream while a model runs: the same results as resident ones, whatever the budget, on the host. */
+#include "support/support.h"
+
+#include <stdio.h>
+
+#include <trireme/trireme.h>
+
+#include "dist/generate.h"
+#include "kernels/device_impl.h"
+
+#define PROMPT 24
+#define TOKENS 12
+
+static trm_world *world;
+static trm_model *model;
+
+static int open_world(void **state)
+{
+    (void)state;
+    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    options.threads = 2;
+    assert_ok(trm_world_open(&options, &world));
+    assert_ok(trm_model_open(TRM_SOURCE_DIR "/configs/models/kjv-7m", &model));
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    trm_model_close(model);
+    trm_world_close(world);
+    return 0;
+}
+
+static trm_generator *open_generator(const char *budget)
+{
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    trm_generator *generator = NULL;
+    options.max_context = 64;
+    options.max_sequences = 2;
+    assert_ok(trm_weight_budget_parse(budget, &options.weight_budget));
+    assert_ok(trm_generator_create(model, world, &options, &generator));
+    return generator;
+}
+
+typedef struct tokens {
+    int32_t all[2][TOKENS], n[2];
+} tokens;
+
+static bool keep_token(void *user, int32_t request, int32_t token)
+{
+    tokens *kept = user;
+    kept->all[request][kept->n[request]++] = token;
+    return true;
+}
+
+static tokens generate(trm_generator *generator)
+{
+    int32_t prompts[2][PROMPT];
+    trm_request requests[2];
+    tokens kept = {0};
+    for (int32_t r = 0; r < 2; r++) {
+        for (int32_t i = 0; i < PROMPT; i++) {
+            prompts[r][i] = (i * 37 + r * 101) % 4000 + 2;
+        }
+        requests[r] = (trm_request){.prompt = prompts[r], .n_prompt = PROMPT, .max_tokens = TOKENS, .ignore_eos = true};
+        requests[r].sampling = (trm_sampling)TRM_SAMPLING_INIT;
+        requests[r].sampling.temperature = 0.7f;
+        requests[r].sampling.seed = 11 + (uint64_t)r;
+    }
+    assert_ok(trm_generate(generator, requests, 2, keep_token, &kept, NULL));
+    return kept;
+}
+
+static void any_budget_gives_the_same(void **state)
+{
+    (void)state;
+    trm_generator *generator = open_generator("off");
+    tokens expected = generate(generator);
+    trm_generator_limits off, limits;
+    trm_generator_get_limits(generator, &off);
+    assert_false(off.streaming.on);
+    trm_generator_destroy(generator);
+    static const char *const budgets[] = {"0", "1%", "25%", "60%", "99%", "100%", "4M", "100G", "auto"};
+    for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
+        generator = open_generator(budgets[i]);
+        tokens found = generate(generator);
+        trm_generator_get_limits(generator, &limits);
+        assert_memory_equal(&found, &expected, sizeof(found));
+        assert_true(limits.streaming.on && limits.streaming.resident <= limits.streaming.budget);
+        assert_int_equal(limits.streaming.resident + limits.streaming.host, limits.streaming.streamable);
+        assert_true(limits.streaming.link_rate > 0);
+        assert_int_equal(limits.memory.staging, limits.streaming.staging);
+        bool all = i >= 5 && i != 6;
+        assert_int_equal(limits.streaming.copies == 0, all);
+        assert_int_equal(limits.memory.weights + limits.memory.staging < off.memory.weights, !all && i != 4);
+        trm_generator_destroy(generator);
+    }
+}
+
+/* Between calls, with a context that lives on. */
+static void budgets_change(void **state)
+{
+    (void)state;
+    trm_generator *generator = open_generator("100%");
+    tokens expected = generate(generator);
+    trm_generator_limits limits;
+    trm_generator_get_limits(generator, &limits);
+    size_t streamable = limits.streaming.streamable;
+    const size_t budgets[] = {0, streamable / 2, streamable / 4, streamable, streamable * 3 / 4, 0, SIZE_MAX};
+    for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
+        assert_ok(trm_generator_set_weight_budget(generator, budgets[i]));
+        tokens found = generate(generator);
+        assert_memory_equal(&found, &expected, sizeof(found));
+        trm_generator_get_limits(generator, &limits);
+        assert_true(limits.streaming.resident <= budgets[i]);
+        assert_int_equal(limits.streaming.copies == 0, budgets[i] >= streamable);
+    }
+    trm_generator_destroy(generator);
+    generator = open_generator("off");
+    assert_fails(trm_generator_set_weight_budget(generator, 0), TRM_ERROR_INVALID_ARGUMENT, "had none");
+    trm_generator_destroy(generator);
+}
+
+static trm_status refuse_pin(trm_device *device, void *memory, size_t size)
+{
+    (void)device;
+    (void)memory;
+    return trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot pin %zu bytes of host memory: refused by the test", size);
+}
+
+static char logged[1024];
+
+static void keep_log(void *user, trm_log_level level, const char *message)
+{
+    (void)user;
+    (void)level;
+    snprintf(logged, sizeof(logged), "%s", message);
+}
+
+/* Copies then go from ordinary memory, and no kernel reads a table where it lies. */
+static void a_system_that_does_not_pin(void **state)
+{
+    (void)state;
+    trm_generator *generator = open_generator("0");
+    tokens expected = generate(generator);
+    trm_generator_limits limits;
+    trm_generator_get_limits(generator, &limits);
+    assert_true(limits.streaming.pinned);
+    assert_int_equal(limits.streaming.streamed, limits.streaming.streamable); /* the head's table; its rows in place */
+    trm_generator_destroy(generator);
+    const trm_device_ops *ops = world->device->ops;
+    trm_device_ops changed = *ops;
+    changed.pin = refuse_pin;
+    world->device->ops = &changed;
+    trm_log_set(keep_log, NULL, TRM_LOG_WARNING);
+    generator = open_generator("0");
+    trm_log_set(NULL, NULL, TRM_LOG_WARNING);
+    assert_non_null(strstr(logged, "refused by the test: weights are streamed from ordinary memory"));
+    world->device->ops = ops;
+    tokens found = generate(generator);
+    assert_memory_equal(&found, &expected, sizeof(found));
+    trm_generator_get_limits(generator, &limits);
+    assert_false(limits.streaming.pinned);
+    assert_int_equal(limits.streaming.streamed,
+                     limits.streaming.streamable + (size_t)4096 * 256 * sizeof(float)); /* the table twice */
+    trm_generator_destroy(generator);
+}
+
+static void budgets_as_text(void **state)
+{
+    (void)state;
+    trm_weight_budget budget;
+    static const struct {
+        const char *text;
+        trm_weight_budget_kind kind;
+        double percent;
+        size_t bytes;
+    } good[] = {{"off", TRM_WEIGHT_BUDGET_OFF, 0, 0},
+                {"auto", TRM_WEIGHT_BUDGET_AUTO, 0, 0},
+                {"0%", TRM_WEIGHT_BUDGET_PERCENT, 0, 0},
+                {"12.5%", TRM_WEIGHT_BUDGET_PERCENT, 12.5, 0},
+                {"100%", TRM_WEIGHT_BUDGET_PERCENT, 100, 0},
+                {"0", TRM_WEIGHT_BUDGET_BYTES, 0, 0},
+                {"123", TRM_WEIGHT_BUDGET_BYTES, 0, 123},
+                {"7B", TRM_WEIGHT_BUDGET_BYTES, 0, 7},
+                {"2k", TRM_WEIGHT_BUDGET_BYTES, 0, 2048},
+                {"1.5G", TRM_WEIGHT_BUDGET_BYTES, 0, (size_t)3 << 29},
+                {"3M", TRM_WEIGHT_BUDGET_BYTES, 0, (size_t)3 << 20}};
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        assert_ok(trm_weight_budget_parse(good[i].text, &budget));
+        assert_int_equal(budget.kind, good[i].kind);
+        assert_true(budget.percent == good[i].percent);
+        assert_int_equal(budget.bytes, good[i].bytes);
+    }
+    static const char *const bad[] = {"",     "on",   "-1",  "-2%", "101%", "5%%", "G",   "8GB",
+                                      "0x10", "1e99", "8 G", "nan", "inf",  "8T",  "%50", "1e30G"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_fails(trm_weight_budget_parse(bad[i], &budget), TRM_ERROR_INVALID_ARGUMENT, "expected off, auto");
+    }
+    assert_fails(trm_weight_budget_parse(NULL, &budget), TRM_ERROR_INVALID_ARGUMENT, "NULL");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_budget_gives_the_same),
+        cmocka_unit_test(budgets_change),
+        cmocka_unit_test(a_system_that_does_not_pin),
+        cmocka_unit_test(budgets_as_text),
+    };
+    return cmocka_run_group_tests(tests, open_world, close_world);
+}

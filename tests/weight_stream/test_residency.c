@@ -1,0 +1,212 @@
+/* The residency planner: what must hold of every plan, and that none that fits is better. */
+#include "support/support.h"
+
+#include "weight_stream/residency.h"
+
+#define MOST_WEIGHTS 9
+#define MOST_LAYERS  12
+#define MOST_USES    24
+
+typedef struct case_of {
+    trm_residency_problem problem;
+    size_t bytes[MOST_WEIGHTS];
+    trm_residency_use uses[MOST_USES];
+    double seconds[MOST_LAYERS];
+} case_of;
+
+/* Weights of a few sizes in layers of one or two of them; some are used again, some as tables. */
+static void make_case(uint64_t *state, case_of *p)
+{
+    *p = (case_of){0};
+    trm_residency_problem *q = &p->problem;
+    q->n_weights = 1 + (int32_t)test_random_below(state, MOST_WEIGHTS);
+    q->n_layers = 1 + (int32_t)test_random_below(state, MOST_LAYERS);
+    size_t sum = 0;
+    for (int32_t i = 0; i < q->n_weights; i++) {
+        p->bytes[i] = (size_t)(1 + test_random_below(state, 6)) * 1000 + (size_t)test_random_below(state, 300);
+        sum += p->bytes[i];
+    }
+    for (int32_t i = 0; i < q->n_layers; i++) {
+        int64_t n = test_random_below(state, 3);
+        p->seconds[i] = (double)test_random_below(state, 400) * 1e-4;
+        for (int64_t k = 0; k < n && q->n_uses < MOST_USES; k++) {
+            int32_t weight = (int32_t)test_random_below(state, q->n_weights);
+            p->uses[q->n_uses++] = (trm_residency_use){i, weight, test_random_below(state, 8) == 0};
+        }
+    }
+    q->bytes = p->bytes;
+    q->uses = p->uses;
+    q->layer_seconds = p->seconds;
+    q->link_rate = 1e5;
+    q->copy_seconds = 1e-4;
+    q->budget = (size_t)test_random_below(state, (int64_t)sum + 1);
+    q->ring_limit = test_random_below(state, 2) == 0 ? SIZE_MAX : (size_t)test_random_below(state, (int64_t)sum + 1);
+}
+
+static size_t padded(size_t bytes)
+{
+    return (bytes + TRM_RING_ALIGNMENT - 1) / TRM_RING_ALIGNMENT * TRM_RING_ALIGNMENT;
+}
+
+/* No two fetches that are needed at the same time lie over each other, and a copy waits for all whose place it takes.
+ */
+static void check_fetches(const case_of *p, const trm_residency *r)
+{
+    for (int32_t k = 0; k < r->n_fetches; k++) {
+        const trm_residency_fetch *f = &r->fetches[k];
+        assert_true(f->offset + p->bytes[f->weight] <= r->ring_bytes);
+        assert_true(f->offset % TRM_RING_ALIGNMENT == 0);
+        assert_true(f->after_layer < f->first_layer && f->first_layer <= f->last_layer);
+        assert_false(r->resident[f->weight]);
+        assert_true(k == 0 || r->fetches[k - 1].after_layer <= f->after_layer);
+        assert_true(k == 0 || r->fetches[k - 1].first_layer <= f->first_layer);
+        for (int32_t i = 0; i < k; i++) {
+            const trm_residency_fetch *g = &r->fetches[i];
+            bool apart = g->offset + padded(p->bytes[g->weight]) <= f->offset ||
+                         f->offset + padded(p->bytes[f->weight]) <= g->offset;
+            assert_true(apart || g->last_layer <= f->after_layer);
+        }
+    }
+}
+
+static void check_plan(const case_of *p, const trm_residency *r)
+{
+    size_t resident = 0, streamed = 0;
+    for (int32_t i = 0; i < p->problem.n_weights; i++) {
+        resident += r->resident[i] ? p->bytes[i] : 0;
+    }
+    for (int32_t k = 0; k < r->n_fetches; k++) {
+        streamed += p->bytes[r->fetches[k].weight];
+    }
+    assert_true(resident == r->resident_bytes && resident <= p->problem.budget);
+    assert_true(streamed == r->streamed_bytes);
+    for (int32_t i = 0; i < p->problem.n_uses; i++) {
+        const trm_residency_use *use = &p->uses[i];
+        bool fetched = !r->resident[use->weight] && !use->in_place;
+        assert_int_equal(r->use_fetch[i] >= 0, fetched);
+        if (fetched) {
+            const trm_residency_fetch *f = &r->fetches[r->use_fetch[i]];
+            assert_int_equal(f->weight, use->weight);
+            assert_true(f->first_layer <= use->layer && use->layer <= f->last_layer);
+        }
+    }
+    assert_true(r->seconds >= r->link_seconds - 1e-9 && r->seconds >= r->compute_seconds - 1e-9);
+    check_fetches(p, r);
+}
+
+/* The least time of all choices that fit. */
+static double try_all(const case_of *p)
+{
+    double best = 1e300;
+    for (uint32_t set = 0; set < 1u << p->problem.n_weights; set++) {
+        bool resident[MOST_WEIGHTS];
+        size_t sum = 0;
+        for (int32_t i = 0; i < p->problem.n_weights; i++) {
+            resident[i] = (set >> i & 1) != 0;
+            sum += resident[i] ? p->bytes[i] : 0;
+        }
+        if (sum <= p->problem.budget) {
+            trm_residency r;
+            assert_ok(trm_residency_of(&p->problem, resident, &r));
+            check_fetches(p, &r);
+            best = r.seconds < best ? r.seconds : best;
+            trm_residency_fini(&r);
+        }
+    }
+    return best;
+}
+
+static void plans_hold_and_are_the_best(void **unused)
+{
+    (void)unused;
+    uint64_t state = test_seed();
+    int32_t exact = 0, near = 0;
+    enum { COUNT = 300 };
+    for (int32_t n = 0; n < COUNT; n++) {
+        case_of p;
+        trm_residency r;
+        make_case(&state, &p);
+        assert_ok(trm_residency_plan(&p.problem, &r));
+        check_plan(&p, &r);
+        double best = try_all(&p);
+        exact += r.seconds <= best * (1 + 1e-9);
+        near += r.seconds <= best * 1.05;
+        if (r.seconds > best * 1.5) {
+            fail_msg("case %d of seed %llu: %g s, the best takes %g s", n, (unsigned long long)test_seed(), r.seconds,
+                     best);
+        }
+        trm_residency_fini(&r);
+    }
+    /* exchanges of one or two weights do not find every best choice */
+    print_message("%d of %d plans are the best, %d within 5 %%\n", exact, COUNT, near);
+    if (exact < COUNT * 93 / 100 || near < COUNT * 97 / 100) {
+        fail_msg("%d of %d plans are the best, %d within 5 %%", exact, COUNT, near);
+    }
+}
+
+/* Layers alike, as in a language model: any number of bytes is spread so that the link never waits. */
+static void equal_layers_reach_the_bound(void **unused)
+{
+    (void)unused;
+    enum { LAYERS = 64 };
+    size_t bytes[LAYERS];
+    trm_residency_use uses[LAYERS];
+    double seconds[LAYERS];
+    for (int32_t i = 0; i < LAYERS; i++) {
+        bytes[i] = 1 << 20;
+        uses[i] = (trm_residency_use){i, i, false};
+        seconds[i] = 1e-3;
+    }
+    for (int32_t kept = 0; kept <= LAYERS; kept++) {
+        for (double rate = 2e8; rate < 1e10; rate *= 3) {
+            const trm_residency_problem problem = {.n_weights = LAYERS,
+                                                   .n_uses = LAYERS,
+                                                   .n_layers = LAYERS,
+                                                   .bytes = bytes,
+                                                   .uses = uses,
+                                                   .layer_seconds = seconds,
+                                                   .link_rate = rate,
+                                                   .budget = (size_t)kept << 20,
+                                                   .ring_limit = SIZE_MAX};
+            trm_residency r;
+            assert_ok(trm_residency_plan(&problem, &r));
+            assert_int_equal(r.n_fetches, LAYERS - kept);
+            double link = r.link_seconds, compute = r.compute_seconds, copy = 1048576 / rate;
+            double bound = link > compute ? link : compute;
+            /* at most a copy before the first layer can start and a layer after the last copy has come */
+            assert_true(r.seconds <= bound + 2 * (copy < 1e-3 ? copy : 1e-3) + 1e-9);
+            trm_residency_fini(&r);
+        }
+    }
+}
+
+static void a_weight_used_often_stays(void **unused)
+{
+    (void)unused;
+    const size_t bytes[] = {1000, 1000, 1000};
+    const trm_residency_use uses[] = {{0, 0, true},  {1, 1, false}, {2, 2, false}, {3, 1, false},
+                                      {4, 2, false}, {5, 2, false}, {6, 0, false}};
+    const double seconds[7] = {0};
+    trm_residency_problem problem = {3, 7, 7, bytes, uses, seconds, 1e6, 0, 1000, SIZE_MAX};
+    trm_residency r;
+    assert_ok(trm_residency_plan(&problem, &r));
+    assert_false(r.resident[0]); /* its rows are read in place, and it is fetched once */
+    assert_int_equal(r.resident_bytes, 1000);
+    assert_int_equal(r.streamed_bytes, 2000); /* of 0 and of what is left of 1 and 2, whose uses then share a fetch */
+    trm_residency_fini(&r);
+    problem.budget = 999;
+    assert_ok(trm_residency_plan(&problem, &r));
+    assert_int_equal(r.resident_bytes, 0);
+    assert_int_equal(r.n_fetches, 5);
+    trm_residency_fini(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_hold_and_are_the_best),
+        cmocka_unit_test(equal_layers_reach_the_bound),
+        cmocka_unit_test(a_weight_used_often_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,136 @@
+/* The ring on the host, where a thread copies: every layer finds its weights, whatever is late. */
+#include "support/support.h"
+
+#include <time.h>
+
+#include "weight_stream/ring.h"
+
+#define MOST_WEIGHTS 12
+#define MOST_LAYERS  24
+#define MOST_USES    48
+#define MOST_BYTES   5000
+
+static trm_device *device;
+
+static int open_device(void **state)
+{
+    (void)state;
+    assert_ok(trm_device_open(TRM_BACKEND_HOST, 0, 2, &device));
+    return 0;
+}
+
+static int close_device(void **state)
+{
+    (void)state;
+    trm_device_close(device);
+    return 0;
+}
+
+typedef struct weights {
+    trm_residency_problem problem;
+    size_t bytes[MOST_WEIGHTS];
+    unsigned char stored[MOST_WEIGHTS][MOST_BYTES];
+    const void *addresses[MOST_WEIGHTS];
+    trm_residency_use uses[MOST_USES];
+    double seconds[MOST_LAYERS];
+} weights;
+
+static void make_weights(uint64_t *state, weights *w)
+{
+    trm_residency_problem *p = &w->problem;
+    *p = (trm_residency_problem){.n_weights = 1 + (int32_t)test_random_below(state, MOST_WEIGHTS),
+                                 .n_layers = 1 + (int32_t)test_random_below(state, MOST_LAYERS),
+                                 .bytes = w->bytes,
+                                 .uses = w->uses,
+                                 .layer_seconds = w->seconds,
+                                 .link_rate = 1e9,
+                                 .budget = (size_t)test_random_below(state, 3) * 4000,
+                                 .ring_limit = (size_t)test_random_below(state, 3) * 5000};
+    for (int32_t i = 0; i < p->n_weights; i++) {
+        w->bytes[i] = 1 + (size_t)test_random_below(state, MOST_BYTES);
+        w->addresses[i] = w->stored[i];
+        for (size_t k = 0; k < w->bytes[i]; k++) {
+            w->stored[i][k] = (unsigned char)test_random(state);
+        }
+    }
+    for (int32_t i = 0; i < p->n_layers; i++) {
+        w->seconds[i] = 1e-6;
+        for (int64_t k = test_random_below(state, 3); k > 0 && p->n_uses < MOST_USES; k--) {
+            w->uses[p->n_uses++] = (trm_residency_use){i, (int32_t)test_random_below(state, p->n_weights), false};
+        }
+    }
+}
+
+static void dawdle(uint64_t *state)
+{
+    if (test_random_below(state, 6) == 0) {
+        nanosleep(&(struct timespec){0, (long)test_random_below(state, 60000)}, NULL);
+    }
+}
+
+/* What a layer reads is what is stored, from the first to the last moment it may look. */
+static void check_layer(const weights *w, const trm_residency *r, const trm_ring *ring, int32_t layer)
+{
+    for (int32_t i = 0; i < w->problem.n_uses; i++) {
+        if (w->uses[i].layer == layer && r->use_fetch[i] >= 0) {
+            int32_t weight = w->uses[i].weight;
+            assert_memory_equal(trm_ring_slot(ring, r->use_fetch[i]), w->stored[weight], w->bytes[weight]);
+        }
+    }
+}
+
+static void run_step(uint64_t *state, const weights *w, const trm_residency *r, trm_ring *ring, trm_stream *stream,
+                     int32_t layers)
+{
+    assert_ok(trm_ring_begin(ring, stream));
+    for (int32_t layer = 0; layer < layers; layer++) {
+        bool waits, fetches = false;
+        for (int32_t k = 0; k < r->n_fetches; k++) {
+            fetches = fetches || r->fetches[k].first_layer == layer;
+        }
+        assert_ok(trm_ring_before(ring, layer, stream, &waits));
+        assert_int_equal(waits, fetches);
+        check_layer(w, r, ring, layer);
+        dawdle(state);
+        check_layer(w, r, ring, layer);
+        assert_ok(trm_ring_after(ring, layer, stream));
+    }
+}
+
+static void layers_find_their_weights(void **unused)
+{
+    (void)unused;
+    uint64_t state = test_seed();
+    int32_t reused = 0;
+    static weights w;
+    for (int32_t n = 0; n < 60; n++) {
+        trm_residency r;
+        trm_ring *ring;
+        trm_stream *stream;
+        make_weights(&state, &w);
+        assert_ok(trm_residency_plan(&w.problem, &r));
+        assert_ok(trm_stream_create(device, &stream));
+        assert_ok(trm_ring_create(device, &r, w.bytes, w.addresses, &ring));
+        for (int32_t k = 0; k < r.n_fetches; k++) {
+            reused += r.fetches[k].after_layer >= 0;
+        }
+        for (int32_t step = 0; step < 5; step++) {
+            /* a step that fails half way leaves copies under way */
+            int32_t layers = test_random_below(&state, 4) == 0 ? (int32_t)test_random_below(&state, w.problem.n_layers)
+                                                               : w.problem.n_layers;
+            run_step(&state, &w, &r, ring, stream, layers);
+        }
+        trm_residency_fini(&r);
+        trm_ring_destroy(ring);
+        trm_stream_destroy(stream);
+    }
+    assert_true(reused > 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers_find_their_weights),
+    };
+    return cmocka_run_group_tests(tests, open_device, close_device);
+}

@@ -1,0 +1,421 @@
+/*
+ * The residency planner: a first choice by bytes and position, bettered by exchanges against a model of the step.
+ *
+ * The model: the link makes the fetches in order, each when its place in the ring is free; a layer runs when the one
+ * before it has and its fetches have arrived. Both cost what their rates say.
+ */
+#include "weight_stream/residency.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+
+/* Staging beyond the largest weight, which is what the link may be ahead of the layers while that one is used: a share
+ * of what is streamed, of large models a fixed size, and one more of the largest weights at least. */
+#define RING_AHEAD ((size_t)1 << 30)
+#define RING_SHARE 8
+/* Exchanges are tried as long as so many timed plans, weighted by their fetches, have not been made. */
+#define MOST_WORK ((int64_t)4 << 20)
+
+/* Room for one plan, made once and filled for every choice that is tried. */
+typedef struct planner {
+    const trm_residency_problem *problem;
+    trm_residency_fetch *fetches; /* [n_uses] */
+    int32_t *use_fetch;           /* [n_uses] */
+    double *layer_ends;           /* [n_layers] */
+    int32_t n_fetches;
+    size_t ring_bytes, streamed_bytes;
+    double seconds, link_seconds, compute_seconds;
+    int64_t work;
+} planner;
+
+static size_t padded(size_t bytes)
+{
+    return trm_align_up(bytes, TRM_RING_ALIGNMENT);
+}
+
+/* ---- what follows from a choice ---------------------------------------------------------------- */
+
+static void list_fetches(planner *p, const bool *resident)
+{
+    const trm_residency_problem *problem = p->problem;
+    int32_t last = -1; /* the use of a streamed weight before this one */
+    p->n_fetches = 0;
+    p->streamed_bytes = 0;
+    for (int32_t i = 0; i < problem->n_uses; i++) {
+        const trm_residency_use *use = &problem->uses[i];
+        p->use_fetch[i] = -1;
+        if (resident[use->weight] || use->in_place) {
+            continue;
+        }
+        if (last >= 0 && problem->uses[last].weight == use->weight) {
+            p->use_fetch[i] = p->use_fetch[last];
+            p->fetches[p->use_fetch[i]].last_use = i;
+            p->fetches[p->use_fetch[i]].last_layer = use->layer;
+        } else {
+            p->use_fetch[i] = p->n_fetches;
+            p->fetches[p->n_fetches++] = (trm_residency_fetch){use->weight, i, i, use->layer, use->layer, -1, 0};
+            p->streamed_bytes += problem->bytes[use->weight];
+        }
+        last = i;
+    }
+}
+
+/* Places the fetches one behind the other in a ring, from the start again where the next does not fit; false if one
+ * would lie where a fetch lies that is needed at the same time. */
+static bool place_fetches(planner *p, size_t ring)
+{
+    size_t at = 0;
+    for (int32_t k = 0; k < p->n_fetches; k++) {
+        trm_residency_fetch *fetch = &p->fetches[k];
+        size_t bytes = padded(p->problem->bytes[fetch->weight]);
+        if (bytes > ring) {
+            return false;
+        }
+        at = at + bytes > ring ? 0 : at;
+        fetch->offset = at;
+        fetch->after_layer = -1;
+        for (int32_t i = k - 1; i >= 0 && fetch->after_layer < 0; i--) { /* earlier ones are free earlier */
+            const trm_residency_fetch *other = &p->fetches[i];
+            size_t end = other->offset + padded(p->problem->bytes[other->weight]);
+            fetch->after_layer = other->offset < at + bytes && at < end ? other->last_layer : -1;
+        }
+        if (k > 0 && p->fetches[k - 1].after_layer > fetch->after_layer) {
+            fetch->after_layer = p->fetches[k - 1].after_layer; /* the copy before it waits for that anyway */
+        }
+        if (fetch->after_layer >= fetch->first_layer) {
+            return false;
+        }
+        at += bytes;
+    }
+    return true;
+}
+
+/* The largest sum of fetches that one layer needs at a time, and the largest fetch. */
+static void measure_fetches(const planner *p, size_t *together, size_t *largest, size_t *all)
+{
+    *together = *largest = *all = 0;
+    for (int32_t k = 0; k < p->n_fetches; k++) {
+        size_t sum = 0, bytes = padded(p->problem->bytes[p->fetches[k].weight]);
+        for (int32_t i = k; i < p->n_fetches && p->fetches[i].first_layer <= p->fetches[k].last_layer; i++) {
+            sum += padded(p->problem->bytes[p->fetches[i].weight]);
+        }
+        *together = sum > *together ? sum : *together;
+        *largest = bytes > *largest ? bytes : *largest;
+        *all += bytes;
+    }
+}
+
+static void size_ring(planner *p)
+{
+    size_t together, largest, all;
+    measure_fetches(p, &together, &largest, &all);
+    size_t ahead = all / RING_SHARE < RING_AHEAD ? all / RING_SHARE : RING_AHEAD;
+    ahead = ahead < largest ? largest : ahead;
+    size_t wanted = together + ahead < all ? together + ahead : all;
+    wanted = wanted > p->problem->ring_limit ? p->problem->ring_limit : wanted;
+    wanted = wanted < together ? together : wanted;
+    p->ring_bytes = trm_align_up(wanted, TRM_RING_ALIGNMENT);
+    if (!place_fetches(p, p->ring_bytes)) { /* the gap at the ring's end is smaller than the largest */
+        p->ring_bytes = together + largest;
+        (void)place_fetches(p, p->ring_bytes);
+    }
+}
+
+static void time_step(planner *p)
+{
+    const trm_residency_problem *problem = p->problem;
+    double link_free = 0, now = 0;
+    int32_t k = 0;
+    p->link_seconds = p->compute_seconds = 0;
+    for (int32_t layer = 0; layer < problem->n_layers; layer++) {
+        for (; k < p->n_fetches && p->fetches[k].first_layer == layer; k++) {
+            const trm_residency_fetch *fetch = &p->fetches[k];
+            double free_at = fetch->after_layer < 0 ? 0 : p->layer_ends[fetch->after_layer];
+            double takes = (double)problem->bytes[fetch->weight] / problem->link_rate + problem->copy_seconds;
+            link_free = (free_at > link_free ? free_at : link_free) + takes;
+            p->link_seconds += takes;
+            now = link_free > now ? link_free : now;
+        }
+        now += problem->layer_seconds[layer];
+        p->compute_seconds += problem->layer_seconds[layer];
+        p->layer_ends[layer] = now;
+    }
+    p->seconds = now;
+}
+
+static void follow(planner *p, const bool *resident)
+{
+    list_fetches(p, resident);
+    size_ring(p);
+    time_step(p);
+    p->work += p->n_fetches + p->problem->n_layers + 1;
+}
+
+/* ---- choosing ---------------------------------------------------------------------------------- */
+
+/* How often a weight would be fetched in a step if all weights were streamed. */
+static void count_fetches(planner *p, int32_t *counts)
+{
+    const trm_residency_problem *problem = p->problem;
+    int32_t last = -1;
+    for (int32_t i = 0; i < problem->n_uses; i++) {
+        const trm_residency_use *use = &problem->uses[i];
+        if (!use->in_place) {
+            counts[use->weight] += last != use->weight;
+            last = use->weight;
+        }
+    }
+}
+
+/* Weights in the order of their first use, which is what spreading goes by; those without one at the end. */
+static void order_weights(const planner *p, int32_t *order, bool *listed)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->problem->n_uses; i++) {
+        int32_t weight = p->problem->uses[i].weight;
+        if (!listed[weight]) {
+            listed[weight] = true;
+            order[n++] = weight;
+        }
+    }
+    for (int32_t i = 0; i < p->problem->n_weights; i++) {
+        if (!listed[i]) {
+            order[n++] = i;
+        }
+    }
+}
+
+/* Which of the weights that are fetched equally often stay: an even share of every stretch of layers, or the first, or
+ * the last. */
+typedef enum preference { EVENLY, EARLY, LATE, PREFERENCE_COUNT } preference;
+
+/* Takes of the weights fetched `count` times a step as many as fit. */
+static size_t take(const planner *p, const int32_t *order, const int32_t *counts, int32_t count, preference wish,
+                   size_t left, bool *resident)
+{
+    const size_t *bytes = p->problem->bytes;
+    int32_t n = p->problem->n_weights;
+    double all = 0, seen = 0, taken = 0;
+    for (int32_t i = 0; i < n; i++) {
+        all += counts[i] == count ? (double)bytes[i] : 0;
+    }
+    double share = all > 0 && (double)left < all ? (double)left / all : 1;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t weight = order[wish == LATE ? n - 1 - i : i];
+        if (counts[weight] != count) {
+            continue;
+        }
+        seen += (double)bytes[weight];
+        bool due = wish != EVENLY || taken + (double)bytes[weight] / 2 <= seen * share;
+        if (due && bytes[weight] <= left) {
+            resident[weight] = true;
+            taken += (double)bytes[weight];
+            left -= bytes[weight];
+        }
+    }
+    return left;
+}
+
+/* Fills what is left of the budget, largest weights first; they have `count` fetches. */
+static size_t fill(const planner *p, const int32_t *counts, int32_t count, size_t left, bool *resident)
+{
+    for (;;) {
+        int32_t best = -1;
+        for (int32_t i = 0; i < p->problem->n_weights; i++) {
+            if (!resident[i] && counts[i] == count && p->problem->bytes[i] <= left &&
+                (best < 0 || p->problem->bytes[i] > p->problem->bytes[best])) {
+                best = i;
+            }
+        }
+        if (best < 0) {
+            return left;
+        }
+        resident[best] = true;
+        left -= p->problem->bytes[best];
+    }
+}
+
+/* Less time, or as much with less on the link. */
+static bool is_better(const planner *p, double seconds, size_t streamed)
+{
+    return p->seconds < seconds * (1 - 1e-9) || (p->seconds <= seconds && p->streamed_bytes < streamed);
+}
+
+/* A choice that is being bettered. */
+typedef struct search {
+    planner *p;
+    bool *resident;
+    size_t left, streamed; /* of the budget; per step */
+    double seconds;
+} search;
+
+static void toggle(search *s, const int32_t *weights, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        bool *resident = &s->resident[weights[i]];
+        s->left = *resident ? s->left + s->p->problem->bytes[weights[i]] : s->left - s->p->problem->bytes[weights[i]];
+        *resident = !*resident;
+    }
+}
+
+/* Tries some weights the other way, in or out; keeps it if it fits and is better. */
+static bool exchange(search *s, const int32_t *weights, int32_t n)
+{
+    size_t in = 0, out = 0;
+    for (int32_t i = 0; i < n; i++) {
+        *(s->resident[weights[i]] ? &out : &in) += s->p->problem->bytes[weights[i]];
+    }
+    if (in > s->left + out) {
+        return false;
+    }
+    toggle(s, weights, n);
+    follow(s->p, s->resident);
+    if (is_better(s->p, s->seconds, s->streamed)) {
+        s->seconds = s->p->seconds;
+        s->streamed = s->p->streamed_bytes;
+        return true;
+    }
+    toggle(s, weights, n);
+    return false;
+}
+
+/* All exchanges of one, two or three weights of which `a` is one, the work allowing. */
+static bool exchange_with(search *s, int32_t a, int64_t most_work)
+{
+    int32_t n = s->p->problem->n_weights;
+    bool changed = !s->resident[a] && exchange(s, &a, 1);
+    for (int32_t b = 0; b < n && s->p->work < most_work; b++) {
+        if (s->resident[a] && !s->resident[b]) {
+            changed = exchange(s, (int32_t[]){a, b}, 2) || changed;
+        }
+        for (int32_t c = b + 1; c < n && s->p->work < most_work && c != a && b != a; c++) {
+            if (s->resident[a] != s->resident[b] && s->resident[b] == s->resident[c]) {
+                changed = exchange(s, (int32_t[]){a, b, c}, 3) || changed;
+            }
+        }
+    }
+    return changed;
+}
+
+static void better(search *s)
+{
+    follow(s->p, s->resident);
+    s->seconds = s->p->seconds;
+    s->streamed = s->p->streamed_bytes;
+    s->p->work = 0;
+    for (bool changed = true; changed && s->p->work < MOST_WORK / PREFERENCE_COUNT;) {
+        changed = false;
+        for (int32_t a = 0; a < s->p->problem->n_weights && s->p->work < MOST_WORK / PREFERENCE_COUNT; a++) {
+            changed = exchange_with(s, a, MOST_WORK / PREFERENCE_COUNT) || changed;
+        }
+    }
+}
+
+/* Betters each of the first choices, and keeps the best. */
+static trm_status choose(planner *p, trm_arena *arena, bool *resident)
+{
+    const trm_residency_problem *problem = p->problem;
+    size_t n = (size_t)problem->n_weights;
+    int32_t *order = trm_arena_array(arena, n + 1, sizeof(*order));
+    int32_t *counts = trm_arena_array(arena, n + 1, sizeof(*counts));
+    bool *listed = trm_arena_array(arena, n + 1, sizeof(*listed));
+    bool *tried = trm_arena_array(arena, n + 1, sizeof(*tried));
+    if (order == NULL || counts == NULL || listed == NULL || tried == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    order_weights(p, order, listed);
+    count_fetches(p, counts);
+    int32_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        most = counts[i] > most ? counts[i] : most;
+    }
+    double best = 0;
+    size_t least = 0;
+    for (int32_t wish = 0; wish < PREFERENCE_COUNT; wish++) {
+        search s = {.p = p, .resident = tried, .left = problem->budget};
+        memset(tried, 0, n * sizeof(*tried));
+        for (int32_t count = most; count >= 0; count--) {
+            s.left = take(p, order, counts, count, (preference)wish, s.left, tried);
+            s.left = fill(p, counts, count, s.left, tried);
+        }
+        better(&s);
+        if (wish == 0 || s.seconds < best * (1 - 1e-9) || (s.seconds <= best && s.streamed < least)) {
+            best = s.seconds;
+            least = s.streamed;
+            memcpy(resident, tried, n * sizeof(*tried));
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- the calls --------------------------------------------------------------------------------- */
+
+static trm_status planner_init(planner *p, const trm_residency_problem *problem, trm_residency *made)
+{
+    size_t uses = (size_t)problem->n_uses + 1, layers = (size_t)problem->n_layers + 1;
+    *made = (trm_residency){0};
+    *p = (planner){.problem = problem};
+    made->resident = trm_arena_array(&made->arena, (size_t)problem->n_weights + 1, sizeof(*made->resident));
+    p->fetches = trm_arena_array(&made->arena, uses, sizeof(*p->fetches));
+    p->use_fetch = trm_arena_array(&made->arena, uses, sizeof(*p->use_fetch));
+    p->layer_ends = trm_arena_array(&made->arena, layers, sizeof(*p->layer_ends));
+    bool allocated = made->resident != NULL && p->fetches != NULL && p->use_fetch != NULL && p->layer_ends != NULL;
+    return allocated ? TRM_OK : TRM_ERROR_OUT_OF_MEMORY;
+}
+
+static void finish(planner *p, trm_residency *made)
+{
+    follow(p, made->resident);
+    for (int32_t i = 0; i < p->problem->n_weights; i++) {
+        made->resident_bytes += made->resident[i] ? p->problem->bytes[i] : 0;
+    }
+    made->fetches = p->fetches;
+    made->use_fetch = p->use_fetch;
+    made->n_fetches = p->n_fetches;
+    made->streamed_bytes = p->streamed_bytes;
+    made->ring_bytes = p->ring_bytes;
+    made->seconds = p->seconds;
+    made->link_seconds = p->link_seconds;
+    made->compute_seconds = p->compute_seconds;
+}
+
+trm_status trm_residency_of(const trm_residency_problem *problem, const bool *resident, trm_residency *residency)
+{
+    planner p;
+    trm_residency made;
+    trm_status status = planner_init(&p, problem, &made);
+    if (status != TRM_OK) {
+        trm_residency_fini(&made);
+        return status;
+    }
+    memcpy(made.resident, resident, (size_t)problem->n_weights * sizeof(*resident));
+    finish(&p, &made);
+    *residency = made;
+    return TRM_OK;
+}
+
+trm_status trm_residency_plan(const trm_residency_problem *problem, trm_residency *residency)
+{
+    planner p;
+    trm_residency made;
+    trm_status status = planner_init(&p, problem, &made);
+    if (status == TRM_OK) {
+        status = choose(&p, &made.arena, made.resident);
+    }
+    if (status != TRM_OK) {
+        trm_residency_fini(&made);
+        return status;
+    }
+    finish(&p, &made);
+    *residency = made;
+    return TRM_OK;
+}
+
+void trm_residency_fini(trm_residency *residency)
+{
+    trm_arena_fini(&residency->arena);
+    *residency = (trm_residency){0};
+}

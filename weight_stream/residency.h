@@ -1,0 +1,67 @@
+/*
+ * Which weights stay on the device, and how the others flow through a ring of staging memory. Arithmetic alone: the
+ * order of the layers is known, so all of it is computed before the first step.
+ *
+ * A streamed weight is fetched into the ring before the layer that uses it, in the order of the layers; its place is
+ * free again when that layer has run. Nothing is in the ring when a step begins. Uses of one weight that follow each
+ * other in the list of uses share a fetch. A use may read the weight where it lies in host memory (rows of a table):
+ * then nothing is fetched for it.
+ */
+#ifndef TRM_WEIGHT_STREAM_RESIDENCY_H
+#define TRM_WEIGHT_STREAM_RESIDENCY_H
+
+#include <trireme/types.h>
+
+#include "base/arena.h"
+
+typedef struct trm_residency_use {
+    int32_t layer, weight;
+    bool in_place; /* streamed, it is read where it lies */
+} trm_residency_use;
+
+typedef struct trm_residency_problem {
+    int32_t n_weights, n_uses, n_layers;
+    const size_t *bytes;           /* [n_weights], of the device form */
+    const trm_residency_use *uses; /* [n_uses], by layer, which are run in their order */
+    const double *layer_seconds;   /* [n_layers] of computing, all weights being there */
+    double link_rate;              /* bytes per second from host to device */
+    double copy_seconds;           /* of a copy, beyond its bytes */
+    size_t budget;                 /* the most bytes of weights that stay */
+    size_t ring_limit;             /* the most bytes of staging, unless the least that works is more */
+} trm_residency_problem;
+
+/* One copy into the ring. */
+typedef struct trm_residency_fetch {
+    int32_t weight, first_use, last_use; /* the latter are positions in the list of uses */
+    int32_t first_layer, last_layer;
+    int32_t after_layer; /* the layer that must have run before its place is free; -1: none */
+    size_t offset;       /* in the ring */
+} trm_residency_fetch;
+
+typedef struct trm_residency {
+    trm_arena arena;
+    bool *resident;               /* [n_weights] */
+    int32_t *use_fetch;           /* [n_uses] the fetch that brings the weight; -1: resident or read in place */
+    trm_residency_fetch *fetches; /* [n_fetches], in the order they are made */
+    int32_t n_fetches;
+    size_t resident_bytes, streamed_bytes; /* the latter per step */
+    size_t ring_bytes;
+    double seconds;         /* of a step, by the model of this header */
+    double link_seconds;    /* that the link is busy in a step */
+    double compute_seconds; /* of a step with everything resident */
+} trm_residency;
+
+/* Places in a ring are multiples of this. */
+#define TRM_RING_ALIGNMENT ((size_t)256)
+
+/*
+ * Chooses. Weights that save most bytes of the link per byte of memory stay first; among equals they are spread evenly
+ * over the layers, so that the link and the layers have work at the same time; then the choice is bettered by exchanges
+ * as long as the predicted time falls. OUT_OF_MEMORY only.
+ */
+trm_status trm_residency_plan(const trm_residency_problem *problem, trm_residency *residency);
+/* Everything that follows from a choice of residents [n_weights]: fetches, their places, and the time. */
+trm_status trm_residency_of(const trm_residency_problem *problem, const bool *resident, trm_residency *residency);
+void trm_residency_fini(trm_residency *residency);
+
+#endif

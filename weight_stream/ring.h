@@ -1,0 +1,34 @@
+/*
+ * The ring: staging memory on the device through which streamed weights flow while a step runs, as a residency plan
+ * says. Copies go on a stream of their own, joined with the layers' stream by events, so that a step with them can be
+ * captured whole.
+ *
+ * The engine calls trm_ring_begin before the first layer, trm_ring_before and trm_ring_after around every layer, in
+ * their order. A ring serves one step at a time.
+ */
+#ifndef TRM_WEIGHT_STREAM_RING_H
+#define TRM_WEIGHT_STREAM_RING_H
+
+#include "kernels/device.h"
+#include "weight_stream/residency.h"
+
+typedef struct trm_ring trm_ring;
+
+/* Memory and events for a plan, which the ring refers to until it is destroyed. stored [n_weights]: a streamed weight
+ * as it lies in host memory; it must be there as long as the ring. bytes [n_weights]. */
+trm_status trm_ring_create(trm_device *device, const trm_residency *residency, const size_t *bytes,
+                           const void *const *stored, trm_ring **ring);
+/* Waits for copies under way; NULL is ignored. The plan may be gone by then. */
+void trm_ring_destroy(trm_ring *ring);
+
+/* Where a fetch puts its weight. */
+void *trm_ring_slot(const trm_ring *ring, int32_t fetch);
+
+/* Starts a step whose layers run on `stream`: from here on copies may write the ring. */
+trm_status trm_ring_begin(trm_ring *ring, trm_stream *stream);
+/* Lets the stream wait for what a layer needs; *waits (may be NULL): whether there is anything. */
+trm_status trm_ring_before(trm_ring *ring, int32_t layer, trm_stream *stream, bool *waits);
+/* Gives the places of what a layer was the last to use to the copies that come next. */
+trm_status trm_ring_after(trm_ring *ring, int32_t layer, trm_stream *stream);
+
+#endif
