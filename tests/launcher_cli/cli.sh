@@ -417,7 +417,7 @@ case_refusals() { # requests that do not fit the model or the machine
     fails 2 "ep" 2 run "$model" -p a --mesh ep=2
     # terabytes of cache: what is needed and what there is are both told
     refused 5 "rank 0 needs" bench llama-3-70b --batch 1024 --prompt-tokens 8000
-    grep -qE 'needs [0-9.]+ GiB of memory on .* \(weights [0-9.]+, cache of [0-9]+ tokens [0-9.]+, activations [0-9.]+, .*\), [0-9.]+ GiB of [0-9.]+ GiB are free$' \
+    grep -qE 'needs [0-9.]+ GiB of memory on .* \(weights [0-9.]+, staging [0-9.]+, cache of [0-9]+ tokens [0-9.]+, activations [0-9.]+, .*\), [0-9.]+ GiB of [0-9.]+ GiB are free$' \
         "$work/err" || complain "no plan: $(cat "$work/err")"
     if ! nvidia-smi -L >/dev/null 2>&1; then
         refused 4 "no usable CUDA device" run "$model" -p a --backend cuda
