@@ -201,13 +201,6 @@ static trm_status count_blocks(trm_generator *g, trm_plan *plan, bool fixed, int
     TRM_TRY(trm_stream_create(g->world->device, &stream));
     g->sample_bytes = sample_bytes(g, stream);
     trm_stream_destroy(stream);
-<<<<<<< HEAD
-    trm_memory_plan need;
-    trm_plan_memory(plan, &need);
-    size_t others = g->sample_bytes + lane_bytes(g, plan) + need.total - need.state +
-                    (info.backend == TRM_BACKEND_CUDA ? CUDA_RESERVE : info.memory_total / 20);
-=======
->>>>>>> 998fbc8 (weight_stream, dist: weights that stream from host memory while a step runs)
     if (info.backend == TRM_BACKEND_HOST) { /* the ranks of one machine share its memory */
         info.memory_free /= (size_t)g->world->local_size;
     }
@@ -215,7 +208,7 @@ static trm_status count_blocks(trm_generator *g, trm_plan *plan, bool fixed, int
     TRM_TRY(fit_weights(g, plan, fixed, info.memory_free > reserve ? info.memory_free - reserve : 0));
     trm_memory_plan need;
     trm_plan_memory(plan, &need);
-    size_t others = g->sample_bytes + need.total - need.state + reserve;
+    size_t others = g->sample_bytes + lane_bytes(g, plan) + need.total - need.state + reserve;
     size_t room = info.memory_free > others ? info.memory_free - others : 0;
     int64_t wanted = wanted_blocks(g);
     int64_t least = g->cache_tokens > 0 ? (fixed ? g->blocks_per_sequence : 1) : fixed ? wanted : g->max_sequences;
@@ -526,15 +519,10 @@ void trm_generator_get_limits(const trm_generator *g, trm_generator_limits *limi
                                      .max_sequences = g->max_sequences,
                                      .max_step_tokens = g->max_step_tokens};
     trm_plan_memory(g->engine->plan, &limits->memory);
-<<<<<<< HEAD
+    trm_engine_streaming(g->engine, &limits->streaming);
     const size_t more = g->sample_bytes + lane_bytes(g, g->engine->plan);
     limits->memory.workspace += more;
     limits->memory.total += more;
-=======
-    trm_engine_streaming(g->engine, &limits->streaming);
-    limits->memory.workspace += g->sample_bytes;
-    limits->memory.total += g->sample_bytes;
->>>>>>> 998fbc8 (weight_stream, dist: weights that stream from host memory while a step runs)
 }
 
 trm_context *trm_generator_context(trm_generator *generator)

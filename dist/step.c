@@ -159,7 +159,6 @@ static trm_status hand_over_tokens(trm_generator *g, int32_t n_rows)
     return trm_stream_download(stream, g->chosen_staging, g->chosen, (size_t)n_rows * sizeof(*g->chosen));
 }
 
-<<<<<<< HEAD
 /* Network, sampler, and the tokens' way to the host. */
 static trm_status enqueue(trm_generator *g, int32_t n_rows, trm_sample_mode mode)
 {
@@ -207,7 +206,8 @@ static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *seque
     TRM_TRY(sample_rows(g, contexts[0], 0, rows[0], mode));
     TRM_TRY(sample_rows(g, contexts[1], rows[0], rows[1], mode));
     return hand_over_tokens(g, rows[0] + rows[1]);
-=======
+}
+
 /* Weights have moved: what was captured reads them where they were. */
 static void drop_captured(trm_generator *g)
 {
@@ -225,7 +225,6 @@ static bool can_capture(const trm_generator *g)
 {
     return trm_device_backend(g->world->device) == TRM_BACKEND_CUDA && !g->context->profiling &&
            (g->context->ring == NULL || g->engine->places.pinned);
->>>>>>> 998fbc8 (weight_stream, dist: weights that stream from host memory while a step runs)
 }
 
 /* The captured decode step of a bucket, made at its first use: tuned, then captured. */

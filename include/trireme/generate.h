@@ -60,12 +60,8 @@ typedef struct trm_generator_limits {
     int64_t max_context;  /* tokens per sequence */
     int64_t cache_tokens; /* tokens the cache holds in all */
     int32_t max_sequences, max_step_tokens;
-<<<<<<< HEAD
     trm_memory_plan memory; /* of this rank; workspace includes the sampler's and that of long steps */
-=======
-    trm_memory_plan memory; /* of this rank; workspace includes the sampler's */
     trm_streaming_info streaming;
->>>>>>> 998fbc8 (weight_stream, dist: weights that stream from host memory while a step runs)
 } trm_generator_limits;
 TRM_API void trm_generator_get_limits(const trm_generator *generator, trm_generator_limits *limits);
 /* trm_engine_set_weight_budget of its engine, between calls of the generator. Not collective. */
