@@ -66,8 +66,9 @@ struct trm_generator {
 
     int32_t buckets[TRM_MAX_BUCKETS], n_buckets;
     bool tune;
-    char *timing_cache;       /* or NULL */
-    uint64_t captured_places; /* version of the weights' places that captured steps have the addresses of */
+    char *timing_cache;             /* or NULL */
+    bool is_ready[TRM_MAX_BUCKETS]; /* tuned, and libraries set up outside a capture */
+    uint64_t captured_places;       /* version of the weights' places that captured steps have the addresses of */
     trm_graph_exec *captured[TRM_MAX_BUCKETS][TRM_SAMPLE_MODE_COUNT]; /* CUDA; NULL until first used */
 };
 

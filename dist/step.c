@@ -235,11 +235,7 @@ static trm_status captured_step(trm_generator *g, int32_t bucket, trm_sample_mod
     }
     trm_graph_exec **slot = &g->captured[bucket][mode];
     if (*slot == NULL) {
-        bool tuned = false;
-        for (int32_t i = 0; i < TRM_SAMPLE_MODE_COUNT; i++) {
-            tuned = tuned || g->captured[bucket][i] != NULL;
-        }
-        if (!tuned) {
+        if (!g->is_ready[bucket]) {
             if (g->tune) {
                 trm_tune_options options = TRM_TUNE_OPTIONS_INIT;
                 options.cache = g->timing_cache;
@@ -247,6 +243,7 @@ static trm_status captured_step(trm_generator *g, int32_t bucket, trm_sample_mod
             }
             TRM_TRY(enqueue(g, g->buckets[bucket], mode)); /* lets libraries set themselves up outside the capture */
             TRM_TRY(trm_context_wait(g->context));
+            g->is_ready[bucket] = true;
         }
         TRM_TRY(trm_stream_begin_capture(g->context->stream));
         trm_status status = enqueue(g, g->buckets[bucket], mode);

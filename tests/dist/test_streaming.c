@@ -18,6 +18,8 @@ static int open_world(void **state)
 {
     (void)state;
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    const char *backend = getenv("TRM_TEST_BACKEND");
+    options.backend = backend != NULL && strcmp(backend, "cuda") == 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
     options.threads = 2;
     assert_ok(trm_world_open(&options, &world));
     assert_ok(trm_model_open(TRM_SOURCE_DIR "/configs/models/kjv-7m", &model));

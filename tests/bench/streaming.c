@@ -1,0 +1,233 @@
+/*
+ * Tokens per second against the share of the weights that stays on the device, beside what the link and the device
+ * allow. One process: weights are loaded once, and the budget changes between measurements.
+ *
+ *   bench_streaming [--shape NAME | --model FOLDER] [--backend host|cuda] [--budgets 0,10,25,50,75,90,100]
+ *                   [--tokens N] [--prompt N] [--mesh AXES] [--json FILE]
+ *
+ * The budgets are percentages, the last must be 100. The bound of a budget is the longer of a step with everything
+ * resident and of its bytes at the link's rate, both measured in the same run. With a prompt, its time is measured too.
+ * On several ranks (mpirun) every rank streams its own part.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <trireme/trireme.h>
+
+#define MOST_BUDGETS 32
+#define MOST_TOKENS  256
+
+typedef struct row {
+    double percent, step, prompt; /* seconds; median, best */
+    trm_streaming_info info;
+    int32_t tokens[MOST_TOKENS];
+} row;
+
+typedef struct bench {
+    const char *shape, *folder, *json, *budgets, *mesh;
+    bool host;
+    int32_t n_tokens, n_prompt;
+    trm_world *world;
+    trm_model *model;
+    trm_generator *generator;
+    int32_t *prompt;
+    double at[MOST_TOKENS];
+    int32_t taken;
+    row rows[MOST_BUDGETS];
+    int32_t n_rows;
+} bench;
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static void check(trm_status status, const char *what)
+{
+    if (status != TRM_OK) {
+        fprintf(stderr, "%s: %s\n", what, trm_last_error());
+        exit(trm_status_exit_code(status));
+    }
+}
+
+static bool take(void *user, int32_t request, int32_t token)
+{
+    bench *b = user;
+    (void)request;
+    b->rows[b->n_rows].tokens[b->taken] = token;
+    b->at[b->taken++] = now();
+    return true;
+}
+
+static double generate(bench *b, int32_t n_prompt, int32_t n_tokens)
+{
+    trm_request request = {.prompt = b->prompt, .n_prompt = n_prompt, .max_tokens = n_tokens, .ignore_eos = true};
+    request.sampling = (trm_sampling)TRM_SAMPLING_INIT;
+    b->taken = 0;
+    double began = now();
+    check(trm_generate(b->generator, &request, 1, take, b, NULL), "generate");
+    return now() - began;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void measure(bench *b, double percent)
+{
+    row *r = &b->rows[b->n_rows];
+    trm_generator_limits limits;
+    trm_generator_get_limits(b->generator, &limits);
+    r->percent = percent;
+    check(trm_generator_set_weight_budget(b->generator, (size_t)((double)limits.streaming.streamable * percent / 100)),
+          "budget");
+    if (b->n_prompt > 16) {
+        for (int32_t i = 0; i < 3; i++) {
+            double seconds = generate(b, b->n_prompt, 1);
+            r->prompt = i == 0 || seconds < r->prompt ? seconds : r->prompt;
+        }
+    }
+    (void)generate(b, 16, 3);
+    (void)generate(b, 16, b->n_tokens);
+    for (int32_t i = 0; i + 1 < b->n_tokens; i++) {
+        b->at[i] = b->at[i + 1] - b->at[i];
+    }
+    qsort(b->at, (size_t)b->n_tokens - 1, sizeof(b->at[0]), compare);
+    r->step = b->at[(b->n_tokens - 1) / 2];
+    trm_generator_get_limits(b->generator, &limits);
+    r->info = limits.streaming;
+    b->n_rows++;
+}
+
+static double bound_of(const bench *b, const row *r)
+{
+    double link = (double)r->info.streamed / r->info.link_rate, resident = b->rows[b->n_rows - 1].step;
+    return link > resident ? link : resident;
+}
+
+static void print_table(const bench *b)
+{
+    printf("%8s %10s %10s %9s %9s %9s %9s %8s %9s %10s %6s\n", "budget %", "stay GiB", "stream GB", "step ms", "tok/s",
+           "GB/s", "of link", "of bound", "plan ms", "prompt ms", "same");
+    for (int32_t i = 0; i < b->n_rows; i++) {
+        const row *r = &b->rows[i], *last = &b->rows[b->n_rows - 1];
+        double rate = (double)r->info.streamed / r->step;
+        bool same = memcmp(r->tokens, last->tokens, (size_t)b->n_tokens * sizeof(r->tokens[0])) == 0;
+        printf("%8.0f %10.3f %10.3f %9.3f %9.2f %9.2f %8.1f%% %7.1f%% %9.3f %10.2f %6s\n", r->percent,
+               (double)r->info.resident / 0x1p30, (double)r->info.streamed / 1e9, r->step * 1e3, 1 / r->step,
+               rate / 1e9, rate / r->info.link_rate * 100, bound_of(b, r) / r->step * 100, r->info.run_seconds * 1e3,
+               r->prompt * 1e3, same ? "yes" : "NO");
+    }
+    printf("link %.2f GB/s, %s\n", b->rows[0].info.link_rate / 1e9,
+           b->rows[0].info.pinned ? "pinned host memory" : "host memory that is not pinned");
+}
+
+static void write_json(const bench *b)
+{
+    FILE *file = fopen(b->json, "w");
+    if (file == NULL) {
+        perror(b->json);
+        exit(1);
+    }
+    fprintf(file, "{\"shape\":\"%s\",\"ranks\":%d,\"link_bytes_per_second\":%.0f,\"rows\":[",
+            b->folder != NULL ? b->folder : b->shape, trm_world_size(b->world), b->rows[0].info.link_rate);
+    for (int32_t i = 0; i < b->n_rows; i++) {
+        const row *r = &b->rows[i];
+        fprintf(file,
+                "%s{\"percent\":%g,\"resident\":%zu,\"streamed\":%zu,\"copies\":%d,\"staging\":%zu,\"step_seconds\":%g,"
+                "\"bound_seconds\":%g,\"plan_seconds\":%g,\"prompt_tokens\":%d,\"prompt_seconds\":%g}",
+                i == 0 ? "" : ",", r->percent, r->info.resident, r->info.streamed, r->info.copies, r->info.staging,
+                r->step, bound_of(b, r), r->info.run_seconds, b->n_prompt, r->prompt);
+    }
+    fprintf(file, "]}\n");
+    fclose(file);
+}
+
+static void read_arguments(bench *b, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i += 2) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(argv[i], "--shape") == 0) {
+            b->shape = value;
+        } else if (strcmp(argv[i], "--model") == 0) {
+            b->folder = value;
+        } else if (strcmp(argv[i], "--backend") == 0) {
+            b->host = strcmp(value, "host") == 0;
+        } else if (strcmp(argv[i], "--budgets") == 0) {
+            b->budgets = value;
+        } else if (strcmp(argv[i], "--mesh") == 0) {
+            b->mesh = value;
+        } else if (strcmp(argv[i], "--json") == 0) {
+            b->json = value;
+        } else if (strcmp(argv[i], "--tokens") == 0) {
+            b->n_tokens = atoi(value);
+        } else if (strcmp(argv[i], "--prompt") == 0) {
+            b->n_prompt = atoi(value);
+        } else {
+            fprintf(stderr, "what is %s?\n", argv[i]);
+            exit(2);
+        }
+    }
+    b->n_tokens = b->n_tokens < 3 ? 3 : b->n_tokens > MOST_TOKENS ? MOST_TOKENS : b->n_tokens;
+    b->n_prompt = b->n_prompt < 16 ? 16 : b->n_prompt;
+}
+
+static void open_generator(bench *b)
+{
+    trm_world_options world = TRM_WORLD_OPTIONS_INIT;
+    world.backend = b->host ? TRM_BACKEND_HOST : TRM_BACKEND_CUDA;
+    check(trm_world_open(&world, &b->world), "world");
+    check(b->folder != NULL ? trm_model_open(b->folder, &b->model) : trm_model_open_preset(b->shape, 0, 1, &b->model),
+          "model");
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    check(trm_mesh_parse(b->mesh, trm_world_size(b->world), &options.mesh), "mesh");
+    options.max_context = b->n_prompt + b->n_tokens + 16;
+    options.max_step_tokens = b->n_prompt > 2048 ? b->n_prompt : 2048;
+    options.weight_budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .percent = atof(b->budgets)};
+    double began = now();
+    check(trm_generator_create(b->model, b->world, &options, &b->generator), "generator");
+    if (trm_world_rank(b->world) == 0) {
+        printf("loaded in %.2f s\n", now() - began);
+    }
+    trm_model_info info;
+    trm_model_get_info(b->model, &info);
+    b->prompt = calloc((size_t)b->n_prompt, sizeof(*b->prompt));
+    for (int32_t i = 0; b->prompt != NULL && i < b->n_prompt; i++) {
+        b->prompt[i] = (int32_t)((uint32_t)(i + 1) * 2654435761u % (uint32_t)info.vocab);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static bench b = {.shape = "llama-3-8b", .budgets = "0,10,25,50,75,90,100", .n_tokens = 12};
+    read_arguments(&b, argc, argv);
+    open_generator(&b);
+    for (const char *at = b.budgets; b.n_rows < MOST_BUDGETS;) {
+        double began = now();
+        measure(&b, atof(at));
+        if (trm_world_rank(b.world) == 0) {
+            fprintf(stderr, "%g %%: %.1f s\n", atof(at), now() - began);
+        }
+        at = strchr(at, ',');
+        if (at++ == NULL) {
+            break;
+        }
+    }
+    if (trm_world_rank(b.world) == 0) {
+        print_table(&b);
+        if (b.json != NULL) {
+            write_json(&b);
+        }
+    }
+    trm_generator_destroy(b.generator);
+    trm_model_close(b.model);
+    trm_world_close(b.world);
+    free(b.prompt);
+    return 0;
+}
