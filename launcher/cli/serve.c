@@ -21,6 +21,7 @@ typedef struct serve_command {
     trm_model *model;
     trm_model_info info;
     trm_tokenizer *tokenizer;
+    trm_chat_template *chat; /* NULL: none */
     char model_name[SERVER_LONGEST_NAME + 1];
     char **command; /* that starts the job, NULL-terminated */
     int32_t n_command, capacity;
@@ -129,6 +130,18 @@ static void raise_descriptor_limit(void)
     }
 }
 
+/* The template given, which must be right, or the model's, which may be missing. */
+static trm_status open_chat(serve_command *c)
+{
+    const char *given = settings_text(c->all, SETTING_CHAT_TEMPLATE);
+    trm_status status = trm_chat_template_open(given != NULL ? given : c->info.path, NULL, &c->chat);
+    if (status != TRM_OK && given == NULL) {
+        fprintf(stderr, "trireme: chat is not served: %s\n", trm_last_error());
+        return TRM_OK;
+    }
+    return status;
+}
+
 static trm_status prepare(serve_command *c)
 {
     const char *name = c->all->operands[0];
@@ -143,6 +156,7 @@ static trm_status prepare(serve_command *c)
         return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
     }
     TRM_TRY(choose_name(c));
+    TRM_TRY(open_chat(c));
     return make_command(c);
 }
 
@@ -170,7 +184,8 @@ static trm_status start(serve_command *c)
                               .model_name = c->model_name,
                               .model_folder = c->info.path,
                               .info = &c->info,
-                              .tokenizer = c->tokenizer};
+                              .tokenizer = c->tokenizer,
+                              .chat = c->chat};
     TRM_TRY(hub_create(&hub_settings, &c->hub));
     TRM_TRY(server_create(&options, c->hub, &c->server));
     fprintf(stderr, "trireme: listening at http%s://%s:%d, loading %s\n", options.tls_key != NULL ? "s" : "",
@@ -228,6 +243,7 @@ int command_serve(const settings *all)
     hub_stop(c.hub);
     server_destroy(c.server);
     hub_destroy(c.hub);
+    trm_chat_template_close(c.chat);
     trm_tokenizer_close(c.tokenizer);
     trm_model_close(c.model);
     for (int32_t i = 0; i < c.n_command; i++) {

@@ -96,6 +96,8 @@ const setting settings_table[SETTING_COUNT] = {
                       "port to listen at; 0 takes a free one"},
     [SETTING_SERVED_NAME] = {"served-name", 0, SETTING_TEXT, COMMAND_SERVE, 0, 0, NULL, "NAME", "Server",
                              "what clients call the model; default: the last part of its path"},
+    [SETTING_CHAT_TEMPLATE] = {"chat-template", 0, SETTING_TEXT, COMMAND_SERVE, 0, 0, NULL, "FILE", "Server",
+                               "Jinja template that makes prompts of messages; default: the model's"},
     [SETTING_API_KEYS] = {"api-keys", 0, SETTING_TEXT, COMMAND_SERVE, 0, 0, NULL, "FILE", "Server",
                           "ask clients for one of the keys in this file, one on each line"},
     [SETTING_TLS_CERTIFICATE] = {"tls-certificate", 0, SETTING_TEXT, COMMAND_SERVE, 0, 0, NULL, "FILE", "Server",

@@ -93,7 +93,7 @@ void exchange_begin_stream(exchange *x)
 bool exchange_stream(exchange *x, const char *bytes, size_t size)
 {
     pthread_mutex_lock(&x->lock);
-    bool taken = !x->ended && !atomic_load(&x->gone) && x->out.size - x->taken + size <= EXCHANGE_MOST_UNREAD &&
+    bool taken = !x->ended && !atomic_load(&x->gone) && x->out.size - x->taken <= EXCHANGE_MOST_UNREAD &&
                  trm_bytes_append(&x->out, bytes, size) == TRM_OK;
     if (!taken) {
         x->ended = x->broken = true;

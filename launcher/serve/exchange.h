@@ -12,7 +12,7 @@
 #include "launcher/serve/json_text.h"
 #include "launcher/text/buffer.h"
 
-#define EXCHANGE_MOST_UNREAD ((size_t)4 << 20)
+#define EXCHANGE_MOST_UNREAD ((size_t)512 << 10) /* bytes; one piece may go beyond it */
 
 typedef struct exchange {
     atomic_int references;

@@ -5,6 +5,7 @@
 #include <trireme/trireme.h>
 
 #include "base/error.h"
+#include "launcher/serve/chat.h"
 #include "launcher/serve/json_value.h"
 #include "launcher/serve/server_internal.h"
 
@@ -45,25 +46,42 @@ static enum MHD_Result answer_version(call *c)
     return call_reply_json(c, 200, &json);
 }
 
+static void write_model(json_text *json, const server *s)
+{
+    wire_ready ready;
+    bool was_ready = hub_get_ready(s->hub, &ready);
+    json_object(json, NULL);
+    json_string(json, "id", s->options.model_name);
+    json_string(json, "object", "model");
+    json_integer(json, "created", s->started);
+    json_string(json, "owned_by", "trireme");
+    json_string(json, "root", s->options.model_folder);
+    json_integer(json, "max_model_len", was_ready ? ready.max_context : s->options.info->context_length);
+    json_end_object(json);
+}
+
 static enum MHD_Result answer_models(call *c)
 {
-    server *s = c->server;
-    wire_ready ready;
     json_text json = {0};
-    bool was_ready = hub_get_ready(s->hub, &ready);
     json_object(&json, NULL);
     json_string(&json, "object", "list");
     json_array(&json, "data");
-    json_object(&json, NULL);
-    json_string(&json, "id", s->options.model_name);
-    json_string(&json, "object", "model");
-    json_integer(&json, "created", s->started);
-    json_string(&json, "owned_by", "trireme");
-    json_string(&json, "root", s->options.model_folder);
-    json_integer(&json, "max_model_len", was_ready ? ready.max_context : s->options.info->context_length);
-    json_end_object(&json);
+    write_model(&json, c->server);
     json_end_array(&json);
     json_end_object(&json);
+    return call_reply_json(c, 200, &json);
+}
+
+static enum MHD_Result answer_model(call *c)
+{
+    const char *name = c->path + strlen(c->route->path);
+    json_text json = {0};
+    api_error error;
+    if (strcmp(name, c->server->options.model_name) != 0) {
+        api_fail(&error, 404, "model", "model_not_found", "the model %s does not exist", name);
+        return call_reply_error(c, &error);
+    }
+    write_model(&json, c->server);
     return call_reply_json(c, 200, &json);
 }
 
@@ -155,16 +173,54 @@ static enum MHD_Result submit_request(call *c, api_request *request)
     return result;
 }
 
+static bool parse_request(const call *c, api_kind kind, api_request *request, api_error *error)
+{
+    const server *s = c->server;
+    return api_request_parse(kind, c->body.data == NULL ? "" : c->body.data, c->body.size,
+                             trm_tokenizer_vocab_size(s->options.tokenizer), s->names, request, error);
+}
+
 static enum MHD_Result answer_completions(call *c)
 {
     api_request request;
     api_error error;
-    const server *s = c->server;
-    if (!api_request_parse(API_COMPLETION, c->body.data == NULL ? "" : c->body.data, c->body.size,
-                           trm_tokenizer_vocab_size(s->options.tokenizer), s->names, &request, &error)) {
+    return parse_request(c, API_COMPLETION, &request, &error) ? submit_request(c, &request)
+                                                              : call_reply_error(c, &error);
+}
+
+static enum MHD_Result answer_chat(call *c)
+{
+    api_request request;
+    api_error error;
+    if (!parse_request(c, API_CHAT, &request, &error)) {
+        return call_reply_error(c, &error);
+    }
+    if (!chat_prompt(c->server->options.chat, &request, &error)) {
+        api_request_fini(&request);
         return call_reply_error(c, &error);
     }
     return submit_request(c, &request);
+}
+
+static enum MHD_Result answer_apply_template(call *c)
+{
+    api_request request;
+    api_error error;
+    if (!parse_request(c, API_CHAT, &request, &error)) {
+        return call_reply_error(c, &error);
+    }
+    enum MHD_Result result;
+    if (chat_prompt(c->server->options.chat, &request, &error)) {
+        json_text json = {0};
+        json_object(&json, NULL);
+        json_string(&json, "prompt", request.prompts[0].text);
+        json_end_object(&json);
+        result = call_reply_json(c, 200, &json);
+    } else {
+        result = call_reply_error(c, &error);
+    }
+    api_request_fini(&request);
+    return result;
 }
 
 /* The JSON object of the body of a small call; NULL after an error was replied. */
@@ -269,7 +325,10 @@ static enum MHD_Result answer_detokenize(call *c)
 
 const route routes_table[] = {
     {"POST", "/v1/completions", answer_completions, false},
+    {"POST", "/v1/chat/completions", answer_chat, false},
+    {"POST", "/apply-template", answer_apply_template, false},
     {"GET", "/v1/models", answer_models, false},
+    {"GET", "/v1/models/", answer_model, false},
     {"POST", "/tokenize", answer_tokenize, false},
     {"POST", "/detokenize", answer_detokenize, false},
     {"GET", "/health", answer_health, true},

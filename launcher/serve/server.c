@@ -18,6 +18,7 @@
 #include "launcher/serve/server_internal.h"
 
 #define STREAM_BLOCK         ((size_t)16 << 10)
+#define SEND_BUFFER          (128 << 10) /* bytes that the kernel keeps for a client that does not read */
 #define LAST_REPLIES_SECONDS 2
 #define SPARE_CONNECTIONS    64 /* that are told to come back later, beyond which none is accepted */
 
@@ -234,7 +235,9 @@ static bool check_call(call *c, api_error *error)
     server *s = c->server;
     bool known = false;
     for (size_t i = 0; i < routes_count; i++) {
-        if (strcmp(routes_table[i].path, c->path) == 0) {
+        size_t length = strlen(routes_table[i].path);
+        bool under = routes_table[i].path[length - 1] == '/'; /* and a name */
+        if (under ? strncmp(routes_table[i].path, c->path, length) == 0 : strcmp(routes_table[i].path, c->path) == 0) {
             known = true;
             if (strcmp(routes_table[i].method, c->method) == 0) {
                 c->route = &routes_table[i];
@@ -447,8 +450,9 @@ static trm_status open_socket(const server_options *options, int *result)
                  gai_strerror(failure));
     }
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int yes = 1;
+    int yes = 1, unread = SEND_BUFFER;
     bool ready = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
+                 setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &unread, sizeof(unread)) == 0 &&
                  bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, 1024) == 0;
     int cause = errno;
     freeaddrinfo(found);
@@ -467,7 +471,8 @@ static trm_status start_daemon(server *s)
     int fd = -1;
     const server_options *o = &s->options;
     TRM_TRY(open_socket(o, &fd));
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_TURBO;
+    /* Not epoll: edge-triggered, libmicrohttpd 0.9.75 then misses the end of a connection that sent half a request. */
+    unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, s->certificate},
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, s->key},
                                    {MHD_OPTION_END, 0, NULL}};

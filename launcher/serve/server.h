@@ -5,6 +5,7 @@
 #ifndef TRM_LAUNCHER_SERVE_SERVER_H
 #define TRM_LAUNCHER_SERVE_SERVER_H
 
+#include <trireme/chat.h>
 #include <trireme/model.h>
 #include <trireme/tokenizer.h>
 
@@ -26,6 +27,7 @@ typedef struct server_options {
     const char *model_folder;
     const trm_model_info *info;
     const trm_tokenizer *tokenizer;
+    const trm_chat_template *chat; /* NULL: the model has none */
 } server_options;
 
 typedef struct server server;

@@ -53,7 +53,7 @@ enum MHD_Result call_submit(call *c, api_request *request, trm_tokens *prompts);
 typedef enum MHD_Result route_fn(call *c);
 
 typedef struct route {
-    const char *method, *path;
+    const char *method, *path; /* a path that ends in / stands for all below it */
     route_fn *answer;
     bool open; /* needs no key */
 } route;

@@ -190,7 +190,7 @@ case_sampling() { # how tokens are chosen and where they end
 case_options() { # help, suggestions, completion
     shows "usage: trireme COMMAND" 0 --help
     shows "trireme " 0 --version
-    for command in run bench build inspect completion; do
+    for command in run serve bench build inspect completion; do
         shows "usage: trireme $command" 0 $command --help
         grep -q -- '--help' "$work/out" || complain "$command --help lists no options"
     done
@@ -212,7 +212,7 @@ case_options() { # help, suggestions, completion
     fails 2 "completion is asked for \"tcsh\", expected bash, zsh or fish" 0 completion tcsh
     fails 2 "completion needs one of bash, zsh, fish, found 0 arguments" 0 completion
     fails 1 "cannot open $work/absent.txt" 0 run "$model" -f "$work/absent.txt"
-    for command in run bench build inspect; do # the manual page has every option, and no other
+    for command in run serve bench build inspect; do # the manual page has every option, and no other
         start 0 $command --help
         grep -oE '^ {2}(-., | {4})--[a-z-]+' "$work/out" | grep -oE -- '--.*' >>"$work/options"
     done

@@ -1,0 +1,140 @@
+"""Starts `trireme serve` for a test and ends it."""
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+PROGRAM = os.environ["TRIREME_PROGRAM"]
+MODEL = os.environ["TRIREME_MODEL"]
+RANKS = int(os.environ.get("TRIREME_RANKS", "1"))
+BEGINNING = " God created the heaven and the earth.\n"
+
+
+class Server:
+    def __init__(self, *options, ranks=RANKS, ready=True):
+        # Sanitizers and shared machines make ranks slow to speak.
+        patience = [] if "--beat-timeout" in options else ["--beat-timeout", "20"]
+        command = [PROGRAM, "serve", MODEL, "--backend", "host", "--threads", "1", "--port", "0", "--ranks", str(ranks)]
+        self.process = subprocess.Popen(command + patience + list(options), stderr=subprocess.PIPE, text=True,
+                                        env=dict(os.environ, OPENBLAS_NUM_THREADS="1"))
+        self.lines, self.port = [], None
+        self.told = threading.Condition()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        try:
+            self.wait_line(r"listening at \S+:(\d+)")
+            if ready:
+                self.wait_line(r"ready after")
+        except Exception:
+            self.process.kill()
+            self.code = self.stop()
+            raise
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def _read(self):
+        for line in self.process.stderr:
+            with self.told:
+                found = re.search(r"listening at \S+:(\d+)", line)
+                self.port = int(found.group(1)) if found else self.port
+                self.lines.append(line.rstrip("\n"))
+                self.told.notify_all()
+        with self.told:
+            self.lines.append("(ended)")
+            self.told.notify_all()
+
+    def wait_line(self, pattern, seconds=90, count=1):
+        """Waits for the count-th line that matches."""
+        end = time.monotonic() + seconds
+        with self.told:
+            while sum(bool(re.search(pattern, line)) for line in self.lines) < count:
+                if time.monotonic() > end or "(ended)" in self.lines:
+                    raise AssertionError(f"no line {pattern!r} in:\n" + "\n".join(self.lines))
+                self.told.wait(0.2)
+
+    def workers(self):
+        """Processes of the ranks, without their launcher."""
+        pids, children = [], {}
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{name}/stat") as stat:
+                    children.setdefault(int(stat.read().rsplit(")", 1)[1].split()[1]), []).append(int(name))
+        level = children.get(self.process.pid, [])
+        while level:
+            for pid in level:
+                with contextlib.suppress(OSError):
+                    with open(f"/proc/{pid}/cmdline") as line:
+                        words = line.read().split("\0")
+                    if len(words) > 1 and words[1] == "serve-worker":
+                        pids.append(pid)
+            level = [child for pid in level for child in children.get(pid, [])]
+        return pids
+
+    def request(self, method, path, body=None, headers={}, timeout=60):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            payload = json.dumps(body) if isinstance(body, (dict, list)) else body
+            connection.request(method, path, payload, headers)
+            reply = connection.getresponse()
+            text = reply.read()
+            with contextlib.suppress(ValueError):
+                return reply.status, json.loads(text), reply.headers
+            return reply.status, text.decode(), reply.headers
+        finally:
+            connection.close()
+
+    def complete(self, prompt="In the beginning", **more):
+        status, reply, _ = self.request("POST", "/v1/completions",
+                                        dict({"prompt": prompt, "max_tokens": 8, "temperature": 0}, **more))
+        assert status == 200, reply
+        return reply["choices"][0]["text"]
+
+    def metric(self, name):
+        text = self.request("GET", "/metrics")[1]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if re.match(name + r"[{ ]", line))
+
+    def wait_metric(self, name, value, seconds=30):
+        """Waits until a metric has the value: they are published a moment after a reply."""
+        end = time.monotonic() + seconds
+        while self.metric(name) != value:
+            if time.monotonic() > end:
+                raise AssertionError(f"{name} is {self.metric(name)}, expected {value}")
+            time.sleep(0.02)
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def stop(self, sign=signal.SIGTERM, seconds=60):
+        """Ends the server and returns its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(sign)
+        try:
+            code = self.process.wait(seconds)
+            self.reader.join()
+            self.process.stderr.close()
+            return code
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError("the server does not end:\n" + "\n".join(self.lines))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if kind is not None:
+            print("\n".join(self.lines[-40:]))
+        code = self.stop()
+        if kind is None and code != 0:
+            raise AssertionError(f"the server ended with {code}:\n" + "\n".join(self.lines[-40:]))
+
+
+def write_temporary(text):
+    file = tempfile.NamedTemporaryFile("w", delete=False)
+    file.write(text)
+    file.close()
+    return file.name

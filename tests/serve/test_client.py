@@ -1,0 +1,245 @@
+"""The official client against the server: what it sends and expects, unchanged."""
+import unittest
+
+import openai
+
+from serving import BEGINNING, Server
+
+
+def setUpModule():
+    global server, client
+    server = Server()
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0, timeout=60)
+
+
+def tearDownModule():
+    code = server.stop()
+    assert code == 0, f"the server ended with {code}:\n" + "\n".join(server.lines[-40:])
+
+
+class Models(unittest.TestCase):
+    def test_list(self):
+        models = client.models.list().data
+        self.assertEqual([model.id for model in models], ["kjv-7m"])
+
+    def test_retrieve(self):
+        self.assertEqual(client.models.retrieve("kjv-7m").id, "kjv-7m")
+        with self.assertRaises(openai.NotFoundError):
+            client.models.retrieve("other")
+
+
+class Completions(unittest.TestCase):
+    def complete(self, **options):
+        return client.completions.create(**dict(
+            {"model": "kjv-7m", "prompt": "In the beginning", "max_tokens": 8, "temperature": 0}, **options))
+
+    def test_text(self):
+        reply = self.complete()
+        self.assertEqual(reply.choices[0].text, BEGINNING)
+        self.assertEqual(reply.choices[0].finish_reason, "length")
+        self.assertEqual(reply.usage.completion_tokens, 8)
+        self.assertEqual(reply.usage.prompt_tokens, 4)
+        self.assertEqual(reply.usage.total_tokens, 12)
+        self.assertEqual(reply.object, "text_completion")
+
+    def test_stream(self):
+        chunks = list(self.complete(stream=True))
+        self.assertEqual("".join(chunk.choices[0].text for chunk in chunks), BEGINNING)
+        self.assertEqual([chunk.choices[0].finish_reason for chunk in chunks], [None] * (len(chunks) - 1) + ["length"])
+        self.assertEqual(len({chunk.id for chunk in chunks}), 1)
+
+    def test_stream_usage(self):
+        chunks = list(self.complete(stream=True, stream_options={"include_usage": True}))
+        self.assertEqual(chunks[-1].choices, [])
+        self.assertEqual(chunks[-1].usage.completion_tokens, 8)
+
+    def test_prompts(self):
+        reply = self.complete(prompt=["In the beginning", "Jesus wept", "And it came to pass"], n=2)
+        self.assertEqual([choice.index for choice in reply.choices], list(range(6)))
+        self.assertEqual(reply.choices[0].text, BEGINNING)
+        self.assertEqual(reply.choices[1].text, BEGINNING)
+        self.assertEqual(reply.choices[2].text, self.complete(prompt="Jesus wept").choices[0].text)
+
+    def test_stream_of_several(self):
+        texts = ["", "", ""]
+        for chunk in self.complete(prompt=["In the beginning"] * 3, stream=True):
+            texts[chunk.choices[0].index] += chunk.choices[0].text
+        self.assertEqual(texts, [BEGINNING] * 3)
+
+    def test_ids(self):
+        status, reply, _ = server.request("POST", "/tokenize", {"prompt": "In the beginning"})
+        self.assertEqual(status, 200)
+        self.assertEqual(self.complete(prompt=reply["tokens"]).choices[0].text, BEGINNING)
+        self.assertEqual(self.complete(prompt=[reply["tokens"]] * 2).choices[1].text, BEGINNING)
+
+    def test_stop(self):
+        for stream in (False, True):
+            for stop, text in ((" heaven", " God created the"), (["zzz", "eaven and th"], " God created the h"), ([], BEGINNING)):
+                reply = self.complete(stop=stop, stream=stream)
+                choices = [chunk.choices[0] for chunk in reply] if stream else [reply.choices[0]]
+                self.assertEqual("".join(choice.text for choice in choices), text)
+                self.assertEqual(choices[-1].finish_reason, "stop" if stop else "length")
+
+    def test_echo(self):
+        self.assertEqual(self.complete(echo=True).choices[0].text, "In the beginning" + BEGINNING)
+        text = "".join(chunk.choices[0].text for chunk in self.complete(echo=True, stream=True))
+        self.assertEqual(text, "In the beginning" + BEGINNING)
+
+    def test_echo_alone(self):
+        reply = self.complete(echo=True, max_tokens=0)
+        self.assertEqual(reply.choices[0].text, "In the beginning")
+        self.assertEqual(reply.usage.completion_tokens, 0)
+
+    def test_seed(self):
+        texts = [self.complete(temperature=2, seed=seed, max_tokens=24).choices[0].text for seed in (1, 1, 2)]
+        self.assertEqual(texts[0], texts[1])
+        self.assertNotEqual(texts[0], texts[2])
+
+    def test_choices_differ(self):
+        reply = self.complete(temperature=2, seed=1, n=4, max_tokens=24)
+        self.assertEqual(len({choice.text for choice in reply.choices}), 4)
+
+
+class Chat(unittest.TestCase):
+    def chat(self, content="In the beginning", **options):
+        return client.chat.completions.create(**dict(
+            {"model": "kjv-7m", "messages": [{"role": "user", "content": content}], "max_tokens": 8, "temperature": 0}, **options))
+
+    def test_text(self):
+        reply = self.chat()
+        self.assertEqual(reply.object, "chat.completion")
+        self.assertEqual(reply.choices[0].message.content, BEGINNING)
+        self.assertEqual(reply.choices[0].message.role, "assistant")
+        self.assertEqual(reply.choices[0].finish_reason, "length")
+        self.assertEqual((reply.usage.prompt_tokens, reply.usage.completion_tokens), (4, 8))
+
+    def test_parts(self):
+        parts = [{"type": "text", "text": "In the beginning"}]
+        self.assertEqual(self.chat(parts).choices[0].message.content, BEGINNING)
+
+    def test_stream(self):
+        chunks = list(self.chat(stream=True, stream_options={"include_usage": True}, stop=[".\n"]))
+        self.assertEqual(chunks[0].choices[0].delta.role, "assistant")
+        self.assertEqual("".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1]), BEGINNING[:-2])
+        self.assertEqual(chunks[-2].choices[0].finish_reason, "stop")
+        self.assertEqual(chunks[-1].usage.completion_tokens, 8)
+
+    def test_default_length(self):
+        reply = self.chat(max_tokens=None, max_completion_tokens=5)
+        self.assertEqual(reply.usage.completion_tokens, 5)
+        reply = self.chat(max_tokens=None, extra_body={"ignore_eos": True})
+        self.assertEqual(reply.usage.total_tokens, 1024)
+
+    def test_template(self):
+        messages = [{"role": "system", "content": "a"}, {"role": "user", "content": [{"type": "text", "text": "b"}]}]
+        reply = server.request("POST", "/apply-template", {"messages": messages})
+        self.assertEqual(reply[:2], (200, {"prompt": "<|begin_of_text|>a\nb"}))
+
+    def test_wrong(self):
+        for messages in ([], "x", [{"role": "user"}, 5], [{"content": "x"}], [{"role": "user", "content": 5}],
+                         [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]):
+            status, reply, _ = server.request("POST", "/v1/chat/completions", {"messages": messages})
+            self.assertEqual(status, 400, (messages, reply))
+            self.assertEqual(reply["error"]["param"], "messages")
+
+
+class Errors(unittest.TestCase):
+    def refused(self, kind, part, **options):
+        with self.assertRaises(kind) as raised:
+            client.completions.create(**dict({"model": "kjv-7m", "prompt": "In", "max_tokens": 2}, **options))
+        self.assertIn(part, raised.exception.body["message"])
+        return raised.exception.body
+
+    def test_model(self):
+        body = self.refused(openai.NotFoundError, "gpt-9", model="gpt-9")
+        self.assertEqual(body["code"], "model_not_found")
+
+    def test_values(self):
+        bad = openai.BadRequestError
+        self.assertEqual(self.refused(bad, "temperature", temperature=-1)["param"], "temperature")
+        self.refused(bad, "top_p", top_p=1.5)
+        self.refused(bad, "max_tokens", max_tokens=-1)
+        self.refused(bad, "n is 0", n=0)
+        self.refused(bad, "n is 1000", n=1000)
+        self.refused(bad, "stop", stop=[""])
+        self.refused(bad, "stop", stop=["a"] * 17)
+        self.refused(bad, "logprobs", logprobs=1000)
+        self.refused(bad, "logit_bias", logit_bias={"99999999": 1})
+        self.refused(bad, "logit_bias", logit_bias={"x": 1})
+        self.refused(bad, "logit_bias", logit_bias={"5": 101})
+        self.refused(bad, "prompt", prompt=[])
+        self.refused(bad, "prompt", prompt=[-1])
+        self.refused(bad, "prompt", prompt=[1 << 30])
+        self.refused(bad, "stream_options", stream_options={"include_usage": True})
+        self.refused(bad, "suffix", suffix="x")
+        self.refused(bad, "seed", extra_body={"seed": 1.5})
+
+    def test_context(self):
+        body = self.refused(openai.BadRequestError, "context has room for 1024", prompt="word " * 2000)
+        self.assertEqual(body["code"], "context_length_exceeded")
+        self.refused(openai.BadRequestError, "context has room for 1024", max_tokens=2000)
+
+    def test_paths(self):
+        with self.assertRaises(openai.NotFoundError):
+            client.images.generate(prompt="x")
+        self.assertEqual(server.request("GET", "/v1/completions")[0], 405)
+        self.assertEqual(server.request("DELETE", "/v1/models")[0], 405)
+
+    def test_bodies(self):
+        for body in ("", "{", "[]", "nul", "{}", '{"prompt": 5}', '{"prompt": "a", "prompt": "b"}', '"\ud800"', "[" * 1000,
+                     '{"prompt": ["a", 1]}', '{"prompt": {"a": 1}}', "\0", '{"prompt": "x", "n": 1e400}',
+                     '{"prompt": "x", "max_tokens": "5"}', '{"prompt": "x", "stream": 1}'):
+            status, reply, _ = server.request("POST", "/v1/completions", body.encode("utf-8", "surrogatepass"))
+            self.assertEqual(status, 400, (body, reply))
+            self.assertIn("message", reply["error"])
+        self.assertEqual(server.complete(), BEGINNING)
+
+
+class Cancellation(unittest.TestCase):
+    def test_client_leaves_stream(self):
+        gone = server.metric("trireme_clients_gone_total")
+        stream = client.completions.create(model="kjv-7m", prompt="And", max_tokens=900, stream=True,
+                                           extra_body={"ignore_eos": True})
+        next(iter(stream))
+        stream.close()
+        server.wait_metric("trireme_clients_gone_total", gone + 1)
+        server.wait_metric("trireme_requests_live", 0)
+
+    def test_client_leaves_before_reply(self):
+        gone = server.metric("trireme_clients_gone_total")
+        with self.assertRaises(openai.APITimeoutError):
+            client.with_options(timeout=0.3).completions.create(model="kjv-7m", prompt="And", max_tokens=1000,
+                                                                n=8, extra_body={"ignore_eos": True})
+        server.wait_metric("trireme_clients_gone_total", gone + 1)
+        server.wait_metric("trireme_requests_live", 0)
+
+
+class Others(unittest.TestCase):
+    def test_tokens(self):
+        for text in ("In the beginning", "naïve 中文 🙂\n", ""):
+            tokens = server.request("POST", "/tokenize", {"prompt": text, "add_special_tokens": False})[1]
+            self.assertEqual(tokens["count"], len(tokens["tokens"]))
+            reply = server.request("POST", "/detokenize", {"tokens": tokens["tokens"]})
+            self.assertEqual(reply[1], {"prompt": text})
+        self.assertEqual(server.request("POST", "/tokenize", {})[0], 400)
+        self.assertEqual(server.request("POST", "/detokenize", {"tokens": ["x"]})[0], 400)
+        self.assertEqual(server.request("POST", "/detokenize", {"tokens": [-1]})[0], 400)
+
+    def test_health(self):
+        for path in ("/health", "/ready", "/live", "/version"):
+            self.assertEqual(server.request("GET", path)[0], 200)
+
+    def test_request_id(self):
+        self.assertEqual(server.request("GET", "/version", headers={"X-Request-Id": "abc-1"})[2]["X-Request-Id"], "abc-1")
+        for bad in ("a b", "x" * 100, "<script>"):
+            self.assertNotEqual(server.request("GET", "/version", headers={"X-Request-Id": bad})[2]["X-Request-Id"], bad)
+
+    def test_metrics(self):
+        before = server.metric("vllm:generation_tokens_total")
+        server.complete(max_tokens=5)
+        server.wait_metric("vllm:generation_tokens_total", before + 5)
+        self.assertGreater(server.metric("vllm:time_to_first_token_seconds_count"), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

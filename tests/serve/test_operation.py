@@ -1,0 +1,266 @@
+"""What an operator relies on: limits, keys, draining, lost ranks."""
+import concurrent.futures
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+import unittest
+
+from serving import BEGINNING, MODEL, PROGRAM, RANKS, Server, write_temporary
+
+
+def long_body(**more):
+    return dict({"prompt": "And", "max_tokens": 1000, "temperature": 0, "ignore_eos": True}, **more)
+
+
+class Limits(unittest.TestCase):
+    def test_queue(self):
+        with Server("--max-requests", "3", "--sequences", "2") as server:
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                replies = list(pool.map(lambda i: server.request("POST", "/v1/completions", long_body()), range(8)))
+            statuses = [status for status, _, _ in replies]
+            self.assertEqual(sorted(set(statuses)), [200, 429], statuses)
+            refused = next(reply for reply in replies if reply[0] == 429)
+            self.assertIn("Retry-After", refused[2])
+            self.assertEqual(refused[1]["error"]["type"], "rate_limit_error")
+            self.assertEqual(server.complete(), BEGINNING)
+
+    def test_body(self):
+        with Server("--max-body", "2000") as server:
+            status, reply, _ = server.request("POST", "/v1/completions", {"prompt": "x" * 3000})
+            self.assertEqual((status, reply["error"]["code"]), (413, "request_too_large"))
+            with socket.create_connection(("127.0.0.1", server.port), 10) as s: # without a length
+                s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+                s.sendall(b"bb8\r\n" + b"x" * 3000 + b"\r\n0\r\n\r\n")
+                self.assertIn(b"413", s.recv(100))
+            self.assertEqual(server.complete(), BEGINNING)
+
+    def test_late_body(self):
+        with Server("--body-timeout", "1") as server:
+            with socket.create_connection(("127.0.0.1", server.port), 10) as s:
+                s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n")
+                for _ in range(4):
+                    s.sendall(b"    ")
+                    time.sleep(0.4)
+                s.sendall(b"    ")
+                self.assertIn(b"408", s.recv(100))
+            self.assertEqual(server.complete(), BEGINNING)
+
+    def test_request_timeout(self):
+        with Server("--request-timeout", "0.2") as server:
+            status, reply, _ = server.request("POST", "/v1/completions", long_body(n=16))
+            self.assertEqual((status, reply["error"]["code"]), (408, "timeout"))
+            server.wait_metric("trireme_requests_live", 0)
+
+    def test_connections(self):
+        with Server("--max-connections", "4") as server:
+            idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(6)]
+            time.sleep(0.2)
+            status, reply, headers = server.request("POST", "/v1/completions", {"prompt": "x"})
+            self.assertEqual((status, reply["error"]["code"]), (429, "too_many_connections"))
+            self.assertEqual(server.request("GET", "/health")[0], 200)
+            for s in idle:
+                s.close()
+            time.sleep(0.2)
+            self.assertEqual(server.complete(), BEGINNING)
+
+    def test_keys(self):
+        keys = write_temporary("# a comment\nsecret-1\n\nsecret-2\r\n")
+        with Server("--api-keys", keys) as server:
+            body = {"prompt": "In", "max_tokens": 1}
+            for headers in ({}, {"Authorization": "Bearer secret-3"}, {"Authorization": "secret-1"},
+                            {"Authorization": "Bearer "}, {"Authorization": "Bearer secret-11"}):
+                status, reply, _ = server.request("POST", "/v1/completions", body, headers)
+                self.assertEqual((status, reply["error"]["code"]), (401, "invalid_api_key"))
+            for key in ("secret-1", "secret-2"):
+                headers = {"Authorization": "Bearer " + key}
+                self.assertEqual(server.request("POST", "/v1/completions", body, headers)[0], 200)
+            self.assertEqual(server.request("GET", "/health")[0], 200)
+        os.unlink(keys)
+
+    def test_slow_reader(self):
+        """Nobody reads the stream: what piles up is bounded, and the request ends."""
+        with Server() as server:
+            with socket.create_connection(("127.0.0.1", server.port)) as s:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+                body = json.dumps(long_body(stream=True, n=100)).encode()
+                s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                server.wait_metric("trireme_clients_gone_total", 1)
+                server.wait_metric("trireme_requests_live", 0)
+                self.assertLess(server.metric("vllm:generation_tokens_total"), 90000)
+            self.assertEqual(server.complete(), BEGINNING)
+
+
+class Ending(unittest.TestCase):
+    def test_drain(self):
+        server = Server()
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            replies = [pool.submit(server.request, "POST", "/v1/completions", long_body(max_tokens=300)) for _ in range(4)]
+            while server.metric("trireme_requests_live") < 4:
+                pass
+            server.process.send_signal(signal.SIGTERM)
+            server_status = 0
+            while server_status != 503 and not all(reply.done() for reply in replies):
+                server_status, reply, _ = server.request("GET", "/health")
+            self.assertEqual(server_status, 503)
+            for reply in replies:
+                status, body, _ = reply.result()
+                self.assertEqual((status, body["usage"]["completion_tokens"]), (200, 300))
+        self.assertEqual(server.stop(), 0)
+
+    def test_second_signal(self):
+        server = Server()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            reply = pool.submit(server.request, "POST", "/v1/completions", long_body(n=16))
+            while server.metric("trireme_requests_live") < 16:
+                pass
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(reply.result()[0], 503)
+        self.assertEqual(server.stop(), 0)
+
+    def test_front_end_dies(self):
+        """Ranks do not outlive the front end."""
+        server = Server()
+        workers = server.workers()
+        self.assertEqual(len(workers), RANKS)
+        server.stop(signal.SIGKILL)
+        end = time.monotonic() + 20
+        while any(os.path.exists(f"/proc/{pid}") for pid in workers) and time.monotonic() < end:
+            time.sleep(0.05)
+        self.assertEqual([pid for pid in workers if os.path.exists(f"/proc/{pid}")], [])
+
+
+class Refusals(unittest.TestCase):
+    def fails(self, code, part, *options):
+        command = [PROGRAM, "serve", MODEL, "--backend", "host", "--port", "0", "--ranks", str(RANKS), *options]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertIn(part, done.stderr)
+
+    def test_start(self):
+        self.fails(2, "no address to listen at", "--host", "no.such.host.invalid")
+        self.fails(2, "one of them", "--tls-key", "/dev/null")
+        self.fails(1, "/no/such/file", "--api-keys", "/no/such/file")
+        self.fails(2, "context", "--context", "1000000000")
+        if RANKS > 1:
+            self.fails(1, "cannot start", "--mpirun", "/no/such/mpirun")
+
+
+class LostRanks(unittest.TestCase):
+    def texts(self, server, disturb):
+        bodies = [{"prompt": f"And the LORD spake unto {name}", "max_tokens": 200, "ignore_eos": True, "seed": i,
+                   "temperature": 0 if i % 2 else 0.9, "frequency_penalty": 0.3 * (i % 3)}
+                  for i, name in enumerate(["Moses", "Aaron", "Joshua", "Gad", "the king", "his people"] * 2)]
+        with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
+            replies = [pool.submit(server.request, "POST", "/v1/completions", body) for body in bodies]
+            disturb()
+            results = [reply.result() for reply in replies]
+        self.assertEqual([status for status, _, _ in results], [200] * len(bodies), results)
+        return [body["choices"][0]["text"] for _, body, _ in results]
+
+    def lose(self, sign, *options):
+        with Server(*options) as server:
+            expected = self.texts(server, lambda: None)
+            for rank in range(RANKS):
+                before = server.metric("vllm:generation_tokens_total")
+
+                def disturb():
+                    while server.metric("vllm:generation_tokens_total") < before + 100:
+                        pass
+                    victims = server.workers()
+                    self.assertEqual(len(victims), RANKS)
+                    self.began = time.monotonic()
+                    os.kill(victims[rank], sign)
+                    server.wait_line("the job is lost", count=rank + 1)
+                    self.noticed = time.monotonic() - self.began
+
+                self.assertEqual(self.texts(server, disturb), expected)
+                self.assertEqual(server.metric("trireme_restarts_total"), rank + 1)
+                yield server
+
+    def test_killed(self):
+        for server in self.lose(signal.SIGKILL):
+            self.assertLess(self.noticed, 1)
+            print(f"killed: noticed after {self.noticed:.3f} s, serving after "
+                  f"{server.metric('trireme_last_recovery_seconds'):.2f} s")
+
+    def test_stopped(self):
+        for server in self.lose(signal.SIGSTOP, "--beat-timeout", "0.9"):
+            print(f"stopped: noticed after {self.noticed:.3f} s")
+
+    def test_killed_while_idle(self):
+        with Server() as server:
+            for rank in range(RANKS):
+                os.kill(server.workers()[rank], signal.SIGKILL)
+                server.wait_line("serving again", count=rank + 1)
+                self.assertEqual(server.complete(), BEGINNING)
+
+    def test_stream_pauses(self):
+        with Server() as server:
+            expected = server.complete("And the LORD", max_tokens=300, ignore_eos=True)
+            with socket.create_connection(("127.0.0.1", server.port), 60) as s:
+                body = json.dumps(long_body(prompt="And the LORD", max_tokens=300, stream=True)).encode()
+                s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                data = s.recv(4096)
+                os.kill(server.workers()[-1], signal.SIGKILL)
+                while b"[DONE]" not in data:
+                    more = s.recv(65536)
+                    self.assertNotEqual(more, b"", data[-300:])
+                    data += more
+            events = [json.loads(line[6:]) for line in data.split(b"\n") if line.startswith(b"data: {")]
+            self.assertEqual("".join(event["choices"][0]["text"] for event in events), expected)
+
+
+class Soak(unittest.TestCase):
+    def test_soak(self):
+        """Random arrivals, cancellations and disconnects: nothing is left behind."""
+        seed = int(os.environ.get("TRM_TEST_SEED", "1"))
+        seconds = float(os.environ.get("TRIREME_SOAK_SECONDS", "10"))
+        print(f"seed {seed}")
+        rng = random.Random(seed)
+
+        def visit(server, end, dice):
+            while time.monotonic() < end:
+                body = json.dumps(dict(prompt="And " * dice.randrange(1, 60), max_tokens=dice.randrange(1, 60), stream=dice.random() < 0.7,
+                                       temperature=dice.random(), n=dice.randrange(1, 3), stop=["the"] if dice.random() < 0.3 else None)).encode()
+                if dice.random() < 0.1:
+                    body = body[:dice.randrange(len(body))]
+                with socket.create_connection(("127.0.0.1", server.port), 60) as s:
+                    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+                    sent = head + body
+                    if dice.random() < 0.1:
+                        s.sendall(sent[:dice.randrange(len(sent))])
+                        continue
+                    s.sendall(sent)
+                    if dice.random() < 0.5:
+                        while s.recv(65536):
+                            pass
+                    elif dice.random() < 0.5:
+                        s.recv(dice.randrange(1, 3000))
+                    if dice.random() < 0.3: # a reset instead of an end
+                        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+
+        with Server("-q", "--no-prefix-cache") as server:
+            server.complete()
+            before = server.descriptors()
+            with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                visits = [pool.submit(visit, server, time.monotonic() + seconds, random.Random(rng.random())) for _ in range(16)]
+                for done in visits:
+                    done.result()
+            server.wait_metric("trireme_requests_live", 0)
+            server.wait_metric("trireme_cache_blocks_used", 0)
+            server.wait_metric("trireme_connections", 1)
+            end = time.monotonic() + 30
+            while server.descriptors() > before and time.monotonic() < end:
+                time.sleep(0.1)
+            self.assertLessEqual(server.descriptors(), before)
+            self.assertEqual(server.complete(), BEGINNING)
+
+
+if __name__ == "__main__":
+    unittest.main()
