@@ -153,7 +153,7 @@ class Refusals(unittest.TestCase):
 
 class LostRanks(unittest.TestCase):
     def texts(self, server, disturb):
-        bodies = [{"prompt": f"And the LORD spake unto {name}", "max_tokens": 200, "ignore_eos": True, "seed": i,
+        bodies = [{"prompt": f"And the LORD spake unto {name}", "max_tokens": 100, "ignore_eos": True, "seed": i,
                    "temperature": 0 if i % 2 else 0.9, "frequency_penalty": 0.3 * (i % 3)}
                   for i, name in enumerate(["Moses", "Aaron", "Joshua", "Gad", "the king", "his people"] * 2)]
         with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
