@@ -92,8 +92,8 @@ void trm_context_drop_capture(trm_context *context);
 trm_status trm_context_enqueue(trm_context *context);
 /* The same, captured where the caller asked for it and it can be: the first run of the same dims is not. */
 trm_status trm_context_enqueue_run(trm_context *context);
-/* The parts of enqueueing, for those who order the layers themselves: dims, kernels and the copy of the inputs (not of a
- * network that must be asked on the way), then one layer, on the stream of its call. */
+/* The parts of enqueueing, for those who order the layers themselves: dims, kernels and the copy of the inputs (not of
+ * a network that must be asked on the way), then one layer, on the stream of its call. */
 trm_status trm_context_begin_layers(trm_context *context);
 trm_status trm_context_run_layer(trm_context *context, int32_t index);
 /* A context that runs on `main`'s stream and reads and writes its state, with inputs and activations of its own; `main`

@@ -14,9 +14,11 @@ typedef struct active {
     int32_t *blocks;     /* [blocks_per_sequence] */
     int32_t n_blocks;    /* taken so far */
     int32_t most_blocks; /* that it may come to take */
-    uint32_t *seen;      /* [seen_words], of use if the request has a repetition penalty; NULL if none has */
-    int64_t n_cached;    /* tokens in the cache */
-    int32_t last;        /* the newest token, not yet in the cache once the prompt is */
+    int32_t slot;        /* of the counts of its tokens on the device */
+    trm_serving_sampling sampling;
+    trm_step_choice choice;
+    int64_t n_cached; /* tokens in the cache */
+    int32_t last;     /* the newest token, not yet in the cache once the prompt is */
 } active;
 
 typedef struct run {
@@ -29,7 +31,6 @@ typedef struct run {
     int32_t n_free;
     int32_t n_unpromised;         /* blocks that no active request may come to take */
     int32_t *block_memory;        /* [max_sequences, blocks_per_sequence] */
-    uint32_t *seen_memory;        /* [max_sequences, seen_words] if a request has a penalty, else NULL */
     trm_step_sequence *sequences; /* [max_sequences] */
     int32_t *slot_of;             /* [max_sequences]: slot of each sequence of the step */
     int32_t *chosen;              /* [max_sequences] */
@@ -75,13 +76,6 @@ static trm_status check_request(const trm_generator *g, const trm_request *reque
     return TRM_OK;
 }
 
-static void mark_seen(active *a, int32_t token)
-{
-    if (a->request->sampling.repetition_penalty != 1.0f) {
-        a->seen[token / 32] |= 1u << (token % 32);
-    }
-}
-
 /* Blocks for the longest that a request may become. */
 static int32_t most_blocks(const trm_generator *g, const trm_request *request)
 {
@@ -102,16 +96,11 @@ static void reserve_blocks(run *r, active *a, int64_t tokens)
 static void admit(run *r, trm_request *request, int32_t index)
 {
     active *a = &r->slots[r->n_active++];
-    /* a slot keeps its table and its bits */
-    *a = (active){.request = request, .index = index, .blocks = a->blocks, .seen = a->seen};
+    /* a slot keeps its table and its counts */
+    *a = (active){.request = request, .index = index, .blocks = a->blocks, .slot = a->slot};
+    a->sampling = (trm_serving_sampling){.base = request->sampling, .typical_p = 1.0f};
     a->most_blocks = most_blocks(r->g, request);
     r->n_unpromised -= a->most_blocks;
-    if (request->sampling.repetition_penalty != 1.0f) {
-        memset(a->seen, 0, (size_t)r->g->seen_words * sizeof(*a->seen));
-        for (int64_t i = 0; i < request->n_prompt; i++) {
-            mark_seen(a, request->prompt[i]);
-        }
-    }
     r->stats.prompt_tokens += request->n_prompt;
 }
 
@@ -154,7 +143,6 @@ static void take_token(run *r, active *a, int32_t token)
         return;
     }
     a->last = token;
-    mark_seen(a, token);
     request->n_generated++;
     r->stats.generated_tokens++;
     if (r->stats.generated_tokens == 1) {
@@ -166,6 +154,20 @@ static void take_token(run *r, active *a, int32_t token)
                request->n_prompt + request->n_generated >= r->g->max_context) {
         request->finish = TRM_FINISH_LENGTH;
     }
+}
+
+/* How the next token of a sequence is chosen. Lives in its slot until the step is over. */
+static const trm_step_choice *choice_of(active *a)
+{
+    bool first = a->request->n_generated == 0;
+    a->choice = (trm_step_choice){.sampling = &a->sampling,
+                                  .logprobs = -1,
+                                  .counter = (uint64_t)a->request->n_generated,
+                                  .slot = a->slot,
+                                  .history = first ? a->request->prompt : NULL,
+                                  .n_history = a->request->n_prompt,
+                                  .n_prompt = a->request->n_prompt};
+    return &a->choice;
 }
 
 /* The next chunks of prompts that are not in the cache yet, up to max_step_tokens; 0 when there are none. */
@@ -187,8 +189,7 @@ static int32_t gather_prompts(run *r)
                                                 .n_cached = a->n_cached,
                                                 .n_prompt = a->request->n_prompt,
                                                 .blocks = a->blocks,
-                                                .sampling = chunk == left ? &a->request->sampling : NULL,
-                                                .seen = a->seen};
+                                                .choice = chunk == left ? choice_of(a) : NULL};
         tokens += chunk;
     }
     return n;
@@ -206,9 +207,7 @@ static int32_t gather_decodes(run *r)
                                               .n_cached = a->n_cached,
                                               .n_prompt = a->request->n_prompt,
                                               .blocks = a->blocks,
-                                              .sampling = &a->request->sampling,
-                                              .seen = a->seen,
-                                              .counter = (uint64_t)a->request->n_generated};
+                                              .choice = choice_of(a)};
     }
     return r->n_active;
 }
@@ -221,11 +220,11 @@ static trm_status step(run *r)
     if (decode) {
         n = gather_decodes(r);
     }
-    TRM_TRY(trm_generator_step(r->g, r->sequences, n, decode, r->chosen));
+    TRM_TRY(trm_generator_step(r->g, r->sequences, n, r->chosen));
     for (int32_t i = 0; i < n; i++) {
         active *a = &r->slots[r->slot_of[i]];
         a->n_cached += r->sequences[i].n_tokens;
-        if (r->sequences[i].sampling != NULL) {
+        if (r->sequences[i].choice != NULL) {
             take_token(r, a, r->chosen[i]);
         }
     }
@@ -234,23 +233,22 @@ static trm_status step(run *r)
     return TRM_OK;
 }
 
-static trm_status run_init(run *r, trm_generator *g, bool penalised)
+static trm_status run_init(run *r, trm_generator *g)
 {
-    size_t s = (size_t)g->max_sequences, seen_words = penalised ? (size_t)g->seen_words : 0;
+    size_t s = (size_t)g->max_sequences;
     r->slots = calloc(s, sizeof(*r->slots));
     r->free_blocks = calloc((size_t)g->n_blocks, sizeof(*r->free_blocks));
     r->block_memory = calloc(s * (size_t)g->blocks_per_sequence, sizeof(*r->block_memory));
     r->sequences = calloc(s, sizeof(*r->sequences));
     r->slot_of = calloc(s, sizeof(*r->slot_of));
     r->chosen = calloc(s, sizeof(*r->chosen));
-    r->seen_memory = penalised ? calloc(s * seen_words, sizeof(*r->seen_memory)) : NULL;
-    if ((penalised && r->seen_memory == NULL) || r->slots == NULL || r->free_blocks == NULL ||
-        r->block_memory == NULL || r->sequences == NULL || r->slot_of == NULL || r->chosen == NULL) {
+    if (r->slots == NULL || r->free_blocks == NULL || r->block_memory == NULL || r->sequences == NULL ||
+        r->slot_of == NULL || r->chosen == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the run of %d sequences", g->max_sequences);
     }
     for (size_t i = 0; i < s; i++) {
         r->slots[i].blocks = r->block_memory + i * (size_t)g->blocks_per_sequence;
-        r->slots[i].seen = penalised ? r->seen_memory + i * seen_words : NULL;
+        r->slots[i].slot = (int32_t)i;
     }
     for (r->n_free = 0; r->n_free < g->n_blocks; r->n_free++) {
         r->free_blocks[r->n_free] = g->n_blocks - 1 - r->n_free;
@@ -264,7 +262,6 @@ static void run_fini(run *r)
     free(r->slots);
     free(r->free_blocks);
     free(r->block_memory);
-    free(r->seen_memory);
     free(r->sequences);
     free(r->slot_of);
     free(r->chosen);
@@ -273,12 +270,10 @@ static void run_fini(run *r)
 /* All of a run that can fail on one rank alone but for its steps. */
 static trm_status prepare(run *r, trm_generator *g, trm_request *requests, int32_t n)
 {
-    bool penalised = false;
     for (int32_t i = 0; i < n; i++) {
         TRM_TRY(check_request(g, &requests[i], i));
-        penalised = penalised || requests[i].sampling.repetition_penalty != 1.0f;
     }
-    return run_init(r, g, penalised);
+    return run_init(r, g);
 }
 
 trm_status trm_generate(trm_generator *g, trm_request *requests, int32_t n, trm_token_fn fn, void *user,

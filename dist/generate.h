@@ -7,30 +7,22 @@
 
 #include <trireme/generate.h>
 
+#include "dist/chooser.h"
 #include "dist/lanes.h"
-#include "kernels/sample.h"
-
-/* How the tokens of a step are chosen; each way is a captured step of its own. */
-typedef enum trm_sample_mode {
-    TRM_SAMPLE_GREEDY = 0,
-    TRM_SAMPLE_DRAW,      /* temperature, top-k, top-p, min-p */
-    TRM_SAMPLE_PENALISED, /* the same with a repetition penalty: needs the tokens seen */
-    TRM_SAMPLE_MODE_COUNT
-} trm_sample_mode;
 
 /* Decode steps run padded to one of these numbers of sequences, so that a few captured steps serve all. */
 #define TRM_MAX_BUCKETS 64
 
 /* One sequence of a step: which tokens go in and where its cache lies. */
 typedef struct trm_step_sequence {
-    const int32_t *tokens; /* [n_tokens] new tokens */
+    const int32_t *tokens; /* [n_tokens] new tokens, followed by one more where all of them are targets */
     int32_t n_tokens;
-    int64_t n_cached;             /* tokens already in the cache */
-    int64_t n_prompt;             /* tokens of the prompt: its chunks share the rotary scaling of the whole */
-    const int32_t *blocks;        /* those that hold n_cached + n_tokens tokens */
-    const trm_sampling *sampling; /* NULL: no token is wanted (a prompt's chunk that is not its last) */
-    const uint32_t *seen;         /* [seen_words] when the penalty is on */
-    uint64_t counter;             /* tokens generated so far */
+    int64_t n_cached;              /* tokens already in the cache */
+    int64_t n_prompt;              /* tokens of the prompt: its chunks share the rotary scaling of the whole */
+    const int32_t *blocks;         /* those that hold n_cached + n_tokens tokens */
+    const trm_step_choice *choice; /* NULL: no token is wanted (a prompt's chunk that is not its last) */
+    int32_t n_targets;             /* the first so many tokens' successors' logprobs are wanted; n_tokens at most */
+    int32_t target_top;            /* and of so many most probable ones */
 } trm_step_sequence;
 
 struct trm_generator {
@@ -50,14 +42,7 @@ struct trm_generator {
         *rope_lengths;
     const trm_tensor *logits;
 
-    /* sampling: device memory, and host memory that is copied to it in the step */
-    unsigned char *sample_memory; /* [sample_bytes] */
-    size_t sample_bytes;
-    trm_sample_row *rows, *rows_staging; /* [max_sequences] */
-    uint32_t *seen, *seen_staging;       /* [max_sequences, seen_words] */
-    int32_t *chosen, *chosen_staging;    /* [max_sequences] */
-    void *sample_workspace;
-    int64_t seen_words;
+    trm_chooser chooser;
 
     /* steps of at least lane_tokens tokens that are not of decoding run in lanes; NULL: none does */
     trm_lanes *lanes;
@@ -75,9 +60,15 @@ struct trm_generator {
 /* Lets steps of at least `tokens` tokens run in lanes. Where it pays, a generator does so itself. */
 trm_status trm_generator_use_lanes(trm_generator *generator, int32_t tokens);
 
-/* Runs one step over n sequences and waits for it. chosen [n] receives the token of every sequence that wants one. With
- * `decode` all sequences have one token and the step may run captured and padded. Collective. */
-trm_status trm_generator_step(trm_generator *generator, const trm_step_sequence *sequences, int32_t n, bool decode,
-                              int32_t *chosen);
+/* Rows of logits a step needs for a sequence: those of its targets, then that of its choice. */
+static inline int32_t trm_step_rows(const trm_step_sequence *sequence)
+{
+    return sequence->n_targets + (sequence->choice != NULL);
+}
+
+/* Runs one step over n sequences and waits for it. chosen [n] (may be NULL) receives the token of every sequence that
+ * wants one; the chooser's staging memory has the logprobs by row. Steps in which every sequence has one token and
+ * wants one may run captured and padded. At most max_sequences rows. Collective: rank 0's choice is everyone's. */
+trm_status trm_generator_step(trm_generator *generator, const trm_step_sequence *sequences, int32_t n, int32_t *chosen);
 
 #endif

@@ -144,15 +144,6 @@ static size_t lane_bytes(const trm_generator *g, const trm_plan *plan)
     return wants_lanes(g, plan) ? plan->input_bytes + plan->activation_bytes + plan->workspace_bytes : 0;
 }
 
-static size_t sample_bytes(const trm_generator *g, trm_stream *stream)
-{
-    size_t s = (size_t)g->max_sequences;
-    return trm_align_up(s * sizeof(trm_sample_row), TRM_TENSOR_ALIGNMENT) +
-           trm_align_up(s * (size_t)g->seen_words * sizeof(uint32_t), TRM_TENSOR_ALIGNMENT) +
-           trm_align_up(s * sizeof(int32_t), TRM_TENSOR_ALIGNMENT) +
-           trm_align_up(trm_sample_workspace(stream, g->max_sequences, g->vocab), TRM_TENSOR_ALIGNMENT);
-}
-
 static trm_status fail_without_memory(const trm_generator *g, const trm_memory_plan *need, const trm_device_info *info,
                                       size_t others, int64_t blocks)
 {
@@ -187,7 +178,7 @@ static trm_status fit_weights(const trm_generator *g, trm_plan *plan, bool fixed
     trm_plan_memory(plan, &need);
     size_t cache = need.state * (size_t)wanted_blocks(g); /* need.state is of one block */
     cache = !fixed && cache > memory / 4 ? memory / 4 : cache;
-    size_t others = g->sample_bytes + need.activations + need.workspace + cache;
+    size_t others = g->chooser.bytes + need.activations + need.workspace + cache;
     return trm_streaming_fit(plan, memory > others ? memory - others : 0);
 }
 
@@ -199,7 +190,7 @@ static trm_status count_blocks(trm_generator *g, trm_plan *plan, bool fixed, int
     TRM_TRY(trm_device_get_info(g->world->device, &info));
     trm_stream *stream;
     TRM_TRY(trm_stream_create(g->world->device, &stream));
-    g->sample_bytes = sample_bytes(g, stream);
+    g->chooser.bytes = trm_chooser_bytes(stream, g->max_sequences, g->max_sequences, g->vocab);
     trm_stream_destroy(stream);
     if (info.backend == TRM_BACKEND_HOST) { /* the ranks of one machine share its memory */
         info.memory_free /= (size_t)g->world->local_size;
@@ -208,7 +199,7 @@ static trm_status count_blocks(trm_generator *g, trm_plan *plan, bool fixed, int
     TRM_TRY(fit_weights(g, plan, fixed, info.memory_free > reserve ? info.memory_free - reserve : 0));
     trm_memory_plan need;
     trm_plan_memory(plan, &need);
-    size_t others = g->sample_bytes + lane_bytes(g, plan) + need.total - need.state + reserve;
+    size_t others = g->chooser.bytes + lane_bytes(g, plan) + need.total - need.state + reserve;
     size_t room = info.memory_free > others ? info.memory_free - others : 0;
     int64_t wanted = wanted_blocks(g);
     int64_t least = g->cache_tokens > 0 ? (fixed ? g->blocks_per_sequence : 1) : fixed ? wanted : g->max_sequences;
@@ -290,29 +281,6 @@ static trm_status cover_decode(trm_generator *g, trm_plan *plan, int32_t b)
     return status;
 }
 
-static trm_status allocate_sampling(trm_generator *g)
-{
-    trm_device *device = g->world->device;
-    size_t s = (size_t)g->max_sequences;
-    size_t rows = trm_align_up(s * sizeof(trm_sample_row), TRM_TENSOR_ALIGNMENT);
-    size_t seen = trm_align_up(s * (size_t)g->seen_words * sizeof(uint32_t), TRM_TENSOR_ALIGNMENT);
-    size_t chosen = trm_align_up(s * sizeof(int32_t), TRM_TENSOR_ALIGNMENT);
-    void *memory;
-    TRM_TRY(trm_device_alloc(device, g->sample_bytes, &memory));
-    g->sample_memory = memory;
-    g->rows = (trm_sample_row *)g->sample_memory;
-    g->seen = (uint32_t *)(g->sample_memory + rows);
-    g->chosen = (int32_t *)(g->sample_memory + rows + seen);
-    g->sample_workspace = g->sample_memory + rows + seen + chosen;
-    TRM_TRY(trm_device_alloc_host(device, rows, &memory));
-    g->rows_staging = memory;
-    TRM_TRY(trm_device_alloc_host(device, seen, &memory));
-    g->seen_staging = memory;
-    TRM_TRY(trm_device_alloc_host(device, chosen, &memory));
-    g->chosen_staging = memory;
-    return TRM_OK;
-}
-
 /* Tunes and captures the greedy decode step of every bucket. Steps that draw are captured at their first use: they need
  * no tuning then. */
 static trm_status warm_up(trm_generator *g)
@@ -328,13 +296,14 @@ static trm_status warm_up(trm_generator *g)
         status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the warm-up");
     }
     static const int32_t token = 0;
-    static const trm_sampling greedy = TRM_SAMPLING_INIT;
+    static const trm_serving_sampling greedy = {.base = TRM_SAMPLING_INIT, .typical_p = 1.0f};
+    static const trm_step_choice choice = {.sampling = &greedy, .logprobs = -1};
     status = trm_world_all_ok(g->world, status); /* the steps are collective */
     for (int32_t i = 0; status == TRM_OK && i < g->max_sequences; i++) {
-        sequences[i] = (trm_step_sequence){.tokens = &token, .n_tokens = 1, .blocks = blocks, .sampling = &greedy};
+        sequences[i] = (trm_step_sequence){.tokens = &token, .n_tokens = 1, .blocks = blocks, .choice = &choice};
     }
     for (int32_t i = 0; status == TRM_OK && i < g->n_buckets; i++) {
-        status = trm_generator_step(g, sequences, g->buckets[i], true, chosen);
+        status = trm_generator_step(g, sequences, g->buckets[i], chosen);
     }
     free(blocks);
     free(sequences);
@@ -348,7 +317,6 @@ static trm_status plan_model(trm_generator *g, const trm_generator_options *opti
 {
     trm_model_get_info(g->model, &g->info);
     g->vocab = g->info.vocab;
-    g->seen_words = (g->vocab + 31) / 32;
     TRM_TRY(choose_limits(g, options, build->backend));
     trm_dtype dtype = options->dtype;
     if (dtype == TRM_DTYPE_NONE && build->backend == TRM_BACKEND_HOST) {
@@ -397,7 +365,9 @@ static trm_status prepare(trm_generator *g)
     if (wants_lanes(g, g->engine->plan)) {
         TRM_TRY(trm_generator_use_lanes(g, LANE_TOKENS));
     }
-    return allocate_sampling(g);
+    TRM_TRY(trm_chooser_init(&g->chooser, g->context->stream, g->max_sequences, g->max_sequences, g->vocab));
+    g->chooser.follows = g->world->rank != 0;
+    return TRM_OK;
 }
 
 trm_status trm_generator_use_lanes(trm_generator *g, int32_t tokens)
@@ -501,10 +471,7 @@ void trm_generator_destroy(trm_generator *g)
         }
     }
     free(g->timing_cache);
-    trm_device_free(g->world->device, g->sample_memory);
-    trm_device_free_host(g->world->device, g->rows_staging);
-    trm_device_free_host(g->world->device, g->seen_staging);
-    trm_device_free_host(g->world->device, g->chosen_staging);
+    trm_chooser_fini(&g->chooser);
     trm_lanes_destroy(g->lanes);
     free(g->lane_sequences);
     trm_context_destroy(g->context);
@@ -520,7 +487,7 @@ void trm_generator_get_limits(const trm_generator *g, trm_generator_limits *limi
                                      .max_step_tokens = g->max_step_tokens};
     trm_plan_memory(g->engine->plan, &limits->memory);
     trm_engine_streaming(g->engine, &limits->streaming);
-    const size_t more = g->sample_bytes + lane_bytes(g, g->engine->plan);
+    const size_t more = g->chooser.bytes + lane_bytes(g, g->engine->plan);
     limits->memory.workspace += more;
     limits->memory.total += more;
 }

@@ -112,6 +112,12 @@ static trm_status check_tokens(const trm_generator *g, const trm_serving_request
                      (long long)i, id, (long long)g->vocab);
         }
     }
+    for (int32_t i = 0; r->stop_tokens != NULL && i < r->n_stop_tokens && i < TRM_MAX_STOP_TOKENS; i++) {
+        if (r->stop_tokens[i] < 0 || r->stop_tokens[i] >= g->vocab) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "stop token %d of request %llu is outside the vocabulary of %lld",
+                     r->stop_tokens[i], id, (long long)g->vocab);
+        }
+    }
     if (r->n_stop_tokens < 0 || r->n_stop_tokens > TRM_MAX_STOP_TOKENS ||
         (r->n_stop_tokens > 0 && r->stop_tokens == NULL) || r->min_tokens < 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
@@ -145,6 +151,31 @@ static trm_live *find_running(const trm_scheduler *s, uint64_t id)
     return NULL;
 }
 
+/* Adds a bias; those of one token add up. */
+static void add_bias(trm_serving_sampling *sampling, trm_logit_bias *to, const trm_logit_bias *bias)
+{
+    int32_t at = 0;
+    while (at < sampling->n_bias && to[at].token != bias->token) {
+        at++;
+    }
+    if (at < sampling->n_bias) {
+        to[at].bias += bias->bias;
+    } else {
+        to[sampling->n_bias++] = *bias;
+    }
+}
+
+static void list_banned(const trm_scheduler *s, trm_live *live)
+{
+    const trm_model_info *info = &s->g->info;
+    for (int32_t i = 0; i < live->request.n_stop_tokens; i++) {
+        live->banned[live->n_banned++] = live->request.stop_tokens[i];
+    }
+    for (int32_t i = 0; !live->request.ignore_eos && i < info->n_eos_tokens; i++) {
+        live->banned[live->n_banned++] = info->eos_tokens[i];
+    }
+}
+
 /* A request with copies of all it points to, in one allocation. */
 static trm_status copy_request(const trm_scheduler *s, const trm_serving_request *request, trm_live **live)
 {
@@ -161,8 +192,9 @@ static trm_status copy_request(const trm_scheduler *s, const trm_serving_request
     trm_logit_bias *bias_copy = (trm_logit_bias *)(made + 1);
     int32_t *stop_copy = (int32_t *)(void *)((unsigned char *)bias_copy + bias);
     made->tokens = stop_copy + request->n_stop_tokens;
-    if (bias > 0) {
-        memcpy(bias_copy, request->sampling.bias, bias);
+    made->request.sampling.n_bias = 0;
+    for (int32_t i = 0; i < request->sampling.n_bias; i++) {
+        add_bias(&made->request.sampling, bias_copy, &request->sampling.bias[i]);
     }
     if (stops > 0) {
         memcpy(stop_copy, request->stop_tokens, stops);
@@ -171,6 +203,7 @@ static trm_status copy_request(const trm_scheduler *s, const trm_serving_request
     made->request.sampling.bias = bias_copy;
     made->request.stop_tokens = stop_copy;
     made->request.prompt = made->tokens;
+    list_banned(s, made);
     *live = made;
     return TRM_OK;
 }
@@ -243,7 +276,7 @@ static trm_status allocate(trm_scheduler *s)
     const trm_generator *g = s->g;
     size_t n = (size_t)g->max_sequences;
     s->message_words = trm_scheduler_message_words(g, s->step_tokens);
-    /* Between two calls each live request may end once; a step gives a token and an end for each sequence. */
+    /* Between two calls each live request may end once; a step gives something for each row of logits. */
     s->max_events = s->max_waiting + 3 * g->max_sequences;
     s->running = calloc(n, sizeof(trm_live *));
     s->lives = calloc(n, sizeof(trm_live *));
@@ -252,14 +285,16 @@ static trm_status allocate(trm_scheduler *s)
     s->n_sent = calloc(n, sizeof(int32_t));
     s->chosen = calloc(n, sizeof(int32_t));
     s->table = calloc(n * (size_t)g->blocks_per_sequence, sizeof(int32_t));
-    s->seen = calloc(n * (size_t)g->seen_words, sizeof(uint32_t));
+    s->choices = calloc(n, sizeof(*s->choices));
+    s->masks = calloc(n * (size_t)g->chooser.words, sizeof(*s->masks));
+    s->tops = calloc(n * TRM_LOGITS_MAX_TOP, sizeof(*s->tops));
     s->sequences = calloc(n, sizeof(*s->sequences));
     s->message = calloc(s->message_words, sizeof(int32_t));
     s->events = calloc((size_t)s->max_events, sizeof(*s->events));
     s->errors = calloc(n, sizeof(*s->errors));
     if (s->running == NULL || s->lives == NULL || s->free_slots == NULL || s->slots == NULL || s->n_sent == NULL ||
-        s->chosen == NULL || s->table == NULL || s->seen == NULL || s->sequences == NULL || s->message == NULL ||
-        s->events == NULL || s->errors == NULL) {
+        s->chosen == NULL || s->table == NULL || s->choices == NULL || s->masks == NULL || s->tops == NULL ||
+        s->sequences == NULL || s->message == NULL || s->events == NULL || s->errors == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a scheduler of %d sequences", g->max_sequences);
     }
     for (int32_t i = g->max_sequences - 1; i >= 0; i--) {
@@ -350,7 +385,9 @@ void trm_scheduler_destroy(trm_scheduler *s)
     free(s->n_sent);
     free(s->chosen);
     free(s->table);
-    free(s->seen);
+    free(s->choices);
+    free(s->masks);
+    free(s->tops);
     free(s->sequences);
     free(s->message);
     free(s->events);

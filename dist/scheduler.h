@@ -14,18 +14,21 @@ typedef struct trm_live trm_live;
 
 /* A request from submit to its last event: it waits, or runs in a slot. */
 struct trm_live {
-    trm_serving_request request; /* pointers are to memory of this one allocation, or NULL */
-    int32_t *tokens;             /* [capacity] prompt and output */
-    int64_t n_tokens, n_most;    /* known so far; the most there may come to be */
-    int64_t n_cached;            /* tokens whose keys and values are in the blocks */
-    int64_t n_found;             /* tokens found in the prefix cache at the first admission */
-    uint64_t arrival;            /* order of submission */
-    double submitted, started;   /* seconds; started 0: no step yet */
-    int32_t slot;                /* -1: waits */
-    int32_t n_blocks;            /* in the slot's row of the table */
-    uint64_t chain;              /* serial of the last block that is published or was found; 0 */
-    int32_t n_published;         /* blocks up to it */
-    trm_live *before, *after;    /* in the queue */
+    trm_serving_request request;              /* pointers are to memory of this one allocation, or NULL */
+    int32_t *tokens;                          /* [capacity] prompt and output */
+    int64_t n_tokens, n_most;                 /* known so far; the most there may come to be */
+    int64_t n_cached;                         /* tokens whose keys and values are in the blocks */
+    int64_t n_found;                          /* tokens found in the prefix cache at the first admission */
+    uint64_t arrival;                         /* order of submission */
+    double submitted, started;                /* seconds; started 0: no step yet */
+    int32_t slot;                             /* -1: waits */
+    int32_t n_blocks;                         /* in the slot's row of the table */
+    uint64_t chain;                           /* serial of the last block that is published or was found; 0 */
+    int32_t n_published;                      /* blocks up to it */
+    bool counted;                             /* the device counts its tokens, for penalties */
+    int64_t n_reported;                       /* tokens of the prompt whose logprobs were given */
+    int32_t banned[TRM_MAX_BANNED], n_banned; /* tokens that end it, for min_tokens */
+    trm_live *before, *after;                 /* in the queue */
 };
 
 struct trm_scheduler {
@@ -47,10 +50,11 @@ struct trm_scheduler {
     /* by slot, on every rank */
     int32_t *table;  /* [max_sequences, blocks_per_sequence] */
     int32_t *n_sent; /* [max_sequences] blocks of a slot that the followers know */
-    uint32_t *seen;  /* [max_sequences, seen_words] */
 
     /* the step under way */
     trm_step_sequence *sequences; /* [max_sequences] */
+    trm_step_choice *choices;     /* [max_sequences] */
+    uint32_t *masks;              /* [max_sequences, mask_words] */
     trm_live **lives;             /* [max_sequences] */
     int32_t *slots;               /* [max_sequences] */
     int32_t *chosen;              /* [max_sequences] */
@@ -59,6 +63,7 @@ struct trm_scheduler {
     size_t message_words;
 
     trm_serving_event *events; /* [max_events] */
+    trm_token_logprob *tops;   /* [max_sequences, TRM_LOGITS_MAX_TOP] of the step's rows */
     int32_t n_events, max_events;
     bool events_given;   /* those were given to the caller: the next call begins anew */
     char (*errors)[256]; /* [max_sequences] texts of events */
@@ -88,7 +93,7 @@ void trm_scheduler_publish(trm_scheduler *s, trm_live *live);
 
 /* scheduler_wire.c: what rank 0 sends the others. Nothing with one rank. */
 size_t trm_scheduler_message_words(const trm_generator *g, int32_t step_tokens);
-trm_status trm_scheduler_send_step(trm_scheduler *s, bool decode);
+trm_status trm_scheduler_send_step(trm_scheduler *s);
 /* Lets them know that rank 0 is alive, if they have not heard of it for long. */
 trm_status trm_scheduler_send_beat(trm_scheduler *s);
 trm_status trm_scheduler_send_end(trm_scheduler *s);

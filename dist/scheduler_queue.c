@@ -83,6 +83,7 @@ void trm_scheduler_evict(trm_scheduler *s, trm_live *live)
     live->n_cached = 0;
     live->n_published = 0;
     live->chain = 0;
+    live->counted = false;
 }
 
 static void preempt(trm_scheduler *s, trm_live *live)
@@ -189,13 +190,6 @@ static void admit(trm_scheduler *s, trm_live *live)
     live->n_cached = (int64_t)live->n_blocks * BLOCK;
     for (int32_t n = blocks_for(live->n_tokens); live->n_blocks < n;) {
         row[live->n_blocks++] = trm_blocks_take(&s->blocks);
-    }
-    if (live->request.sampling.base.repetition_penalty != 1.0f) {
-        uint32_t *seen = s->seen + (size_t)live->slot * (size_t)s->g->seen_words;
-        memset(seen, 0, (size_t)s->g->seen_words * sizeof(*seen));
-        for (int64_t i = 0; i < live->n_tokens; i++) {
-            seen[live->tokens[i] / 32] |= 1u << (live->tokens[i] % 32);
-        }
     }
     if (live->started == 0.0) {
         live->started = trm_scheduler_now();

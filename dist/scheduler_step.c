@@ -4,105 +4,187 @@
 #include "base/error.h"
 #include "dist/scheduler.h"
 
+/* ---- what runs --------------------------------------------------------------------------------- */
+
+static void end_running(trm_scheduler *s, trm_live *live, trm_finish finish, int32_t token, const char *error)
+{
+    trm_scheduler_evict(s, live);
+    trm_scheduler_finish(s, live, finish, token, error);
+}
+
+/* Asks the request which tokens may come. */
+static trm_status ask_mask(const trm_scheduler *s, const trm_live *live, uint32_t *mask)
+{
+    const trm_serving_request *r = &live->request;
+    int64_t vocab = s->g->vocab, words = s->g->chooser.words, before = r->n_prompt - r->n_resumed;
+    memset(mask, 0xff, (size_t)words * sizeof(*mask));
+    TRM_TRY(r->mask(r->mask_user, r->id, live->tokens + before, live->n_tokens - before, mask));
+    for (int64_t i = 0; i < words; i++) {
+        uint32_t in = i < vocab / 32 ? UINT32_MAX : ((uint32_t)1 << (vocab % 32)) - 1;
+        if ((mask[i] & in) != 0) {
+            return TRM_OK;
+        }
+    }
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the mask of request %llu leaves no token", (unsigned long long)r->id);
+}
+
+/* How the next token of a request is chosen, as sequence i of the step. */
+static trm_status fill_choice(trm_scheduler *s, trm_live *live, int32_t i)
+{
+    const trm_serving_request *r = &live->request;
+    int64_t output = live->n_tokens - r->n_prompt + r->n_resumed;
+    uint32_t *mask = NULL;
+    if (r->mask != NULL) {
+        mask = s->masks + (size_t)i * (size_t)s->g->chooser.words;
+        TRM_TRY(ask_mask(s, live, mask));
+    }
+    s->choices[i] = (trm_step_choice){.sampling = &r->sampling,
+                                      .banned = live->banned,
+                                      .n_banned = output < r->min_tokens ? live->n_banned : 0,
+                                      .mask = mask,
+                                      .logprobs = r->logprobs,
+                                      .counter = (uint64_t)output,
+                                      .slot = live->slot,
+                                      .history = live->counted ? NULL : live->tokens,
+                                      .n_history = live->n_tokens,
+                                      .n_prompt = r->n_prompt - r->n_resumed};
+    return TRM_OK;
+}
+
+/* Adds a running request's next tokens to the step; one whose mask fails ends here. */
 static void add_sequence(trm_scheduler *s, trm_live *live, int32_t n_tokens)
 {
-    const trm_generator *g = s->g;
-    int32_t i = s->n_sequences++;
+    const trm_serving_request *r = &live->request;
+    int32_t i = s->n_sequences;
     bool wanted = live->n_cached + n_tokens == live->n_tokens && live->n_tokens < live->n_most;
+    if (wanted && fill_choice(s, live, i) != TRM_OK) {
+        end_running(s, live, TRM_FINISH_ERROR, -1, trm_last_error());
+        return;
+    }
+    int64_t targets = r->n_prompt - 1 - live->n_cached;
+    targets = r->prompt_logprobs < 0 || targets < 0 ? 0 : targets < n_tokens ? targets : n_tokens;
     s->lives[i] = live;
     s->slots[i] = live->slot;
     s->sequences[i] = (trm_step_sequence){
         .tokens = live->tokens + live->n_cached,
         .n_tokens = n_tokens,
         .n_cached = live->n_cached,
-        .n_prompt = live->request.n_prompt,
-        .blocks = s->table + (size_t)live->slot * (size_t)g->blocks_per_sequence,
-        .sampling = wanted ? &live->request.sampling.base : NULL,
-        .seen = s->seen + (size_t)live->slot * (size_t)g->seen_words,
-        .counter = (uint64_t)(live->n_tokens - live->request.n_prompt + live->request.n_resumed),
+        .n_prompt = r->n_prompt,
+        .blocks = s->table + (size_t)live->slot * (size_t)s->g->blocks_per_sequence,
+        .choice = wanted ? &s->choices[i] : NULL,
+        .n_targets = (int32_t)targets,
+        .target_top = r->prompt_logprobs,
     };
+    s->n_sequences++;
     s->n_tokens += n_tokens;
 }
 
-/* Fills the step: the newest token of all that have no other, then prompts in order. Whether it is of single tokens. */
+/* Fills the step: the newest token of all that have no other, then prompts in order. Whether it has no prompt. */
 static bool fill(trm_scheduler *s)
 {
+    bool no_prompt = true;
+    /* Each running sequence may need a row of logits; prompts whose logprobs are wanted share what is left. */
+    int32_t rows = s->g->max_sequences - s->n_running;
     s->n_sequences = s->n_tokens = 0;
-    for (int32_t i = 0; i < s->n_running; i++) {
-        trm_live *live = s->running[i];
-        if (live->n_tokens - live->n_cached == 1 && trm_scheduler_grow(s, live)) {
-            add_sequence(s, live, 1);
+    for (int32_t pass = 0; pass < 2; pass++) {
+        for (int32_t i = 0; i < s->n_running && s->n_tokens < s->step_tokens;) {
+            trm_live *live = s->running[i];
+            int64_t left = live->n_tokens - live->n_cached;
+            if (pass == 0 && left == 1 && trm_scheduler_grow(s, live)) {
+                no_prompt = no_prompt && live->n_tokens > live->request.n_prompt;
+                add_sequence(s, live, 1);
+            } else if (pass == 1 && left > 1) {
+                int32_t room = s->step_tokens - s->n_tokens;
+                room = live->request.prompt_logprobs >= 0 && room > 1 + rows ? 1 + rows : room;
+                int32_t chunk = left < room ? (int32_t)left : room;
+                rows -= live->request.prompt_logprobs >= 0 ? chunk - 1 : 0;
+                no_prompt = false;
+                add_sequence(s, live, chunk);
+            }
+            i += i < s->n_running && s->running[i] == live; /* it may have ended, or given way */
         }
     }
-    bool single = true;
-    for (int32_t i = 0; i < s->n_running && s->n_tokens < s->step_tokens; i++) {
-        trm_live *live = s->running[i];
-        int64_t left = live->n_tokens - live->n_cached;
-        if (left > 1) {
-            int32_t room = s->step_tokens - s->n_tokens;
-            int32_t chunk = left < room ? (int32_t)left : room;
-            add_sequence(s, live, chunk);
-            single = single && chunk == 1;
-        }
-    }
-    return single;
+    return no_prompt;
 }
 
-static bool is_stop(const trm_scheduler *s, const trm_live *live, int32_t token)
+/* ---- what came of it --------------------------------------------------------------------------- */
+
+static bool is_stop(const trm_live *live, int32_t token)
 {
-    const trm_model_info *info = &s->g->info;
-    for (int32_t i = 0; !live->request.ignore_eos && i < info->n_eos_tokens; i++) {
-        if (info->eos_tokens[i] == token) {
-            return true;
-        }
-    }
-    for (int32_t i = 0; i < live->request.n_stop_tokens; i++) {
-        if (live->request.stop_tokens[i] == token) {
+    for (int32_t i = 0; i < live->n_banned; i++) {
+        if (live->banned[i] == token) {
             return true;
         }
     }
     return false;
 }
 
-static void end_running(trm_scheduler *s, trm_live *live, trm_finish finish, int32_t token)
+/* The logprobs of a row of the step. */
+static void give_logprobs(trm_scheduler *s, trm_serving_event *event, int32_t row, int32_t n_top)
 {
-    trm_scheduler_evict(s, live);
-    trm_scheduler_finish(s, live, finish, token, NULL);
+    const trm_chooser *chooser = &s->g->chooser;
+    if (n_top < 0) {
+        return;
+    }
+    size_t first = (size_t)row * TRM_LOGITS_MAX_TOP;
+    event->logprob = chooser->logprobs_staging[row];
+    event->top = s->tops + first;
+    for (; event->n_top < n_top && chooser->top_tokens_staging[first + (size_t)event->n_top] >= 0; event->n_top++) {
+        size_t at = first + (size_t)event->n_top;
+        s->tops[at] = (trm_token_logprob){chooser->top_tokens_staging[at], chooser->top_logprobs_staging[at]};
+    }
 }
 
-static void take_token(trm_scheduler *s, trm_live *live, int32_t token)
+static void take_targets(trm_scheduler *s, trm_live *live, const trm_step_sequence *sequence, int32_t row)
 {
-    if (is_stop(s, live, token)) {
-        end_running(s, live, TRM_FINISH_STOP, token);
+    for (int32_t k = 0; k < sequence->n_targets; k++) {
+        int64_t position = sequence->n_cached + k + 1;
+        if (position > live->n_reported) { /* else it was before a preemption */
+            trm_serving_event *event = trm_scheduler_event(s, TRM_EVENT_PROMPT_TOKEN, live);
+            event->token = live->tokens[position];
+            event->index = position;
+            give_logprobs(s, event, row + k, sequence->target_top);
+            live->n_reported = position;
+        }
+    }
+}
+
+static void take_token(trm_scheduler *s, trm_live *live, int32_t token, int32_t row)
+{
+    if (is_stop(live, token)) {
+        end_running(s, live, TRM_FINISH_STOP, token, NULL);
         return;
     }
     live->tokens[live->n_tokens++] = token;
+    live->counted = true;
     s->stats.generated_tokens++;
-    s->seen[(size_t)live->slot * (size_t)s->g->seen_words + (size_t)(token / 32)] |= 1u << (token % 32);
     trm_serving_event *event = trm_scheduler_event(s, TRM_EVENT_TOKEN, live);
     event->token = token;
     event->index = live->n_tokens - live->request.n_prompt - 1;
+    give_logprobs(s, event, row, live->request.logprobs);
     if (live->n_tokens >= live->n_most) {
-        end_running(s, live, TRM_FINISH_LENGTH, -1);
+        end_running(s, live, TRM_FINISH_LENGTH, -1, NULL);
     }
 }
 
 static void take_results(trm_scheduler *s)
 {
-    for (int32_t i = 0; i < s->n_sequences; i++) {
+    for (int32_t i = 0, row = 0; i < s->n_sequences; i++) {
         trm_live *live = s->lives[i];
         const trm_step_sequence *sequence = &s->sequences[i];
         int64_t prompt_left = live->request.n_prompt - live->n_cached;
-        s->stats.prompt_tokens += prompt_left < 0                    ? 0
-                                  : prompt_left < sequence->n_tokens ? prompt_left
-                                                                     : sequence->n_tokens;
+        if (prompt_left > 0) {
+            s->stats.prompt_tokens += prompt_left < sequence->n_tokens ? prompt_left : sequence->n_tokens;
+        }
         live->n_cached += sequence->n_tokens;
         trm_scheduler_publish(s, live);
-        if (sequence->sampling != NULL) {
-            take_token(s, live, s->chosen[i]);
+        take_targets(s, live, sequence, row);
+        if (sequence->choice != NULL) {
+            take_token(s, live, s->chosen[i], row + sequence->n_targets);
         } else if (live->n_cached == live->n_tokens) { /* no token was asked for */
-            end_running(s, live, TRM_FINISH_LENGTH, -1);
+            end_running(s, live, TRM_FINISH_LENGTH, -1, NULL);
         }
+        row += trm_step_rows(sequence);
     }
 }
 
@@ -110,17 +192,17 @@ static trm_status run(trm_scheduler *s)
 {
     double began = trm_scheduler_now();
     trm_scheduler_admit(s);
-    bool single = fill(s);
+    bool no_prompt = fill(s);
     if (s->n_sequences == 0) {
         return trm_scheduler_send_beat(s);
     }
-    TRM_TRY(trm_scheduler_send_step(s, single));
+    TRM_TRY(trm_scheduler_send_step(s));
     double sent = trm_scheduler_now();
-    TRM_TRY(trm_generator_step(s->g, s->sequences, s->n_sequences, single, s->chosen));
+    TRM_TRY(trm_generator_step(s->g, s->sequences, s->n_sequences, s->chosen));
     s->stats.wait_seconds += trm_scheduler_now() - sent;
     take_results(s);
     s->stats.steps++;
-    s->stats.decode_steps += single;
+    s->stats.decode_steps += no_prompt;
     s->stats.last_step_seconds = trm_scheduler_now() - began;
     s->stats.step_seconds += s->stats.last_step_seconds;
     s->stats.last_step_sequences = s->n_sequences;

@@ -11,7 +11,7 @@
 #include "dist/scheduler.h"
 
 enum { KIND_STEP = 0x54524d31, KIND_BEAT, KIND_END };
-enum { HEADER = 4, PER_SEQUENCE = 7, FIRST_PIECE = 1024 };
+enum { HEADER = 3, PER_SEQUENCE = 8, FIRST_PIECE = 1024 };
 
 size_t trm_scheduler_message_words(const trm_generator *g, int32_t step_tokens)
 {
@@ -31,14 +31,13 @@ static trm_status send_message(trm_scheduler *s, int32_t kind, size_t words)
                : trm_world_broadcast(s->g->world, s->message + FIRST_PIECE, (words - FIRST_PIECE) * sizeof(int32_t), 0);
 }
 
-trm_status trm_scheduler_send_step(trm_scheduler *s, bool decode)
+trm_status trm_scheduler_send_step(trm_scheduler *s)
 {
     if (s->g->world->size == 1) {
         return TRM_OK;
     }
     int32_t *to = s->message + 2;
     *to++ = s->n_sequences;
-    *to++ = decode;
     for (int32_t i = 0; i < s->n_sequences; i++) {
         const trm_step_sequence *sequence = &s->sequences[i];
         int32_t slot = s->slots[i], *known = &s->n_sent[slot];
@@ -48,7 +47,8 @@ trm_status trm_scheduler_send_step(trm_scheduler *s, bool decode)
         *to++ = sequence->n_tokens;
         *to++ = (int32_t)sequence->n_cached;
         *to++ = (int32_t)sequence->n_prompt;
-        *to++ = sequence->sampling != NULL;
+        *to++ = sequence->choice != NULL;
+        *to++ = sequence->n_targets;
         *to++ = *known;
         *to++ = blocks > *known ? blocks - *known : 0;
         for (int32_t k = 0; k < sequence->n_tokens; k++) {
@@ -93,16 +93,16 @@ static trm_status receive(trm_scheduler *s)
 /* One sequence of a message at *at; moves it on. */
 static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int32_t *end, trm_step_sequence *sequence)
 {
-    static const trm_sampling greedy = TRM_SAMPLING_INIT; /* rank 0 says what comes of it */
+    static const trm_step_choice choice = {.logprobs = -1}; /* rank 0 says what comes of it */
     const trm_generator *g = s->g;
     const int32_t *from = *at;
     if (end - from < PER_SEQUENCE) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 ends inside a sequence");
     }
-    int32_t slot = from[0], n_tokens = from[1], known = from[5], fresh = from[6];
+    int32_t slot = from[0], n_tokens = from[1], n_targets = from[5], known = from[6], fresh = from[7];
     int64_t n_cached = from[2];
     if (slot < 0 || slot >= g->max_sequences || n_tokens < 1 || n_tokens > g->max_step_tokens || n_cached < 0 ||
-        known < 0 || fresh < 0 || fresh > g->blocks_per_sequence - known ||
+        n_targets < 0 || n_targets > n_tokens || known < 0 || fresh < 0 || fresh > g->blocks_per_sequence - known ||
         end - from - PER_SEQUENCE < (int64_t)n_tokens + fresh ||
         n_cached + n_tokens > (int64_t)(known + fresh) * TRM_KV_BLOCK_SIZE) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has slot %d with %d tokens after %lld and %d + %d blocks",
@@ -118,7 +118,8 @@ static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int3
                                     .n_cached = n_cached,
                                     .n_prompt = from[3],
                                     .blocks = row,
-                                    .sampling = from[4] != 0 ? &greedy : NULL};
+                                    .choice = from[4] != 0 ? &choice : NULL,
+                                    .n_targets = n_targets};
     *at = blocks + fresh;
     return TRM_OK;
 }
@@ -130,16 +131,17 @@ static trm_status run_message(trm_scheduler *s)
     if (n < 1 || n > s->g->max_sequences) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has %d sequences, expected 1 to %d", n, s->g->max_sequences);
     }
-    int64_t tokens = 0;
+    int64_t tokens = 0, rows = 0;
     for (int32_t i = 0; i < n; i++) {
         TRM_TRY(read_sequence(s, &at, end, &s->sequences[i]));
         tokens += s->sequences[i].n_tokens;
+        rows += trm_step_rows(&s->sequences[i]);
     }
-    if (tokens > s->g->max_step_tokens) {
-        TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has %lld tokens, expected at most %d", (long long)tokens,
-                 s->g->max_step_tokens);
+    if (tokens > s->g->max_step_tokens || rows > s->g->max_sequences) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has %lld tokens and %lld rows, expected at most %d and %d",
+                 (long long)tokens, (long long)rows, s->g->max_step_tokens, s->g->max_sequences);
     }
-    return trm_generator_step(s->g, s->sequences, n, s->message[3] != 0, s->chosen);
+    return trm_generator_step(s->g, s->sequences, n, NULL);
 }
 
 trm_status trm_scheduler_follow(trm_scheduler *s)

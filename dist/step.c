@@ -9,53 +9,13 @@
 /* A cut between lanes falls on a multiple of it, so that no tile of a product is cut. */
 #define LANE_GRAIN 64
 
-static trm_sample_mode mode_of(const trm_step_sequence *sequences, int32_t n)
-{
-    trm_sample_mode mode = TRM_SAMPLE_GREEDY;
-    for (int32_t i = 0; i < n; i++) {
-        const trm_sampling *sampling = sequences[i].sampling;
-        if (sampling == NULL) {
-            continue;
-        }
-        if (sampling->repetition_penalty != 1.0f) {
-            return TRM_SAMPLE_PENALISED;
-        }
-        if (sampling->temperature > 0.0f) {
-            mode = TRM_SAMPLE_DRAW;
-        }
-    }
-    return mode;
-}
-
-static void fill_row(trm_generator *g, int32_t row, const trm_step_sequence *sequence, trm_sample_mode mode)
-{
-    const trm_sampling *sampling = sequence->sampling;
-    g->rows_staging[row] = (trm_sample_row){
-        .temperature = sampling->temperature,
-        .top_p = sampling->top_p,
-        .min_p = sampling->min_p,
-        .repetition_penalty = sampling->repetition_penalty,
-        .top_k = sampling->top_k,
-        .seed = sampling->seed,
-        .counter = sequence->counter,
-    };
-    if (mode == TRM_SAMPLE_PENALISED) {
-        uint32_t *seen = g->seen_staging + (size_t)row * (size_t)g->seen_words;
-        if (sequence->seen != NULL) {
-            memcpy(seen, sequence->seen, (size_t)g->seen_words * sizeof(*seen));
-        } else {
-            memset(seen, 0, (size_t)g->seen_words * sizeof(*seen));
-        }
-    }
-}
-
 /*
  * Writes the inputs of a step into the staging memory of a context and sets the dims. `padded` sequences at the end
  * have no tokens in the attention's eyes (their start is the end of the last one) but each has a row of zeros in
- * token_ids. Parameters of sampling go to the rows from `first_row`.
+ * token_ids. Adds the rows of logits to the chooser.
  */
 static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const trm_step_sequence *sequences, int32_t n,
-                                 int32_t padded, trm_sample_mode mode, int32_t first_row, int32_t *n_rows)
+                                 int32_t padded, int32_t *n_rows)
 {
     int32_t *ids = trm_context_staging(context, g->token_ids);
     int32_t *positions = trm_context_staging(context, g->positions);
@@ -83,9 +43,13 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
                     (int32_t)(positions[at] + 1 > sequence->n_prompt ? positions[at] + 1 : sequence->n_prompt);
             }
         }
-        if (sequence->sampling != NULL) {
-            rows[*n_rows] = at - 1;
-            fill_row(g, first_row + (*n_rows)++, sequence, mode);
+        for (int32_t k = 0; k < sequence->n_targets; k++) {
+            rows[(*n_rows)++] = starts[i] + k;
+            trm_chooser_add_target(&g->chooser, sequence->tokens[k + 1], sequence->target_top);
+        }
+        if (sequence->choice != NULL) {
+            rows[(*n_rows)++] = at - 1;
+            TRM_TRY(trm_chooser_add(&g->chooser, context->stream, sequence->choice));
         }
     }
     starts[n] = at;
@@ -96,9 +60,8 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
         if (rope_lengths != NULL) {
             rope_lengths[at] = 0;
         }
-        rows[*n_rows] = at;
-        g->rows_staging[first_row + *n_rows] = (trm_sample_row){.top_p = 1.0f, .repetition_penalty = 1.0f};
-        (*n_rows)++;
+        rows[(*n_rows)++] = at;
+        trm_chooser_add_padding(&g->chooser);
     }
     int64_t s = n + padded;
     const trm_dims tokens = {1, {at}}, per_sequence = {1, {s}}, starts_dims = {1, {s + 1}},
@@ -114,49 +77,30 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
     return trm_context_set_dims(context, g->logit_rows, &rows_dims);
 }
 
-/* The tokens of n rows of a context's logits, for the rows of parameters from `first`. */
-static trm_status sample_rows(trm_generator *g, trm_context *context, int32_t first, int32_t n, trm_sample_mode mode)
-{
-    const trm_sample_args sample = {.logits = trm_context_view(context, g->logits).data,
-                                    .rows = n,
-                                    .vocab = g->vocab,
-                                    .parameters = g->rows + first,
-                                    .seen = mode == TRM_SAMPLE_PENALISED ? g->seen + first * g->seen_words : NULL,
-                                    .tokens = g->chosen + first,
-                                    .workspace = g->sample_workspace,
-                                    .greedy_only = mode == TRM_SAMPLE_GREEDY};
-    return n == 0 ? TRM_OK : trm_sample(g->context->stream, &sample);
-}
-
-static trm_status upload_sampling(trm_generator *g, int32_t n_rows, trm_sample_mode mode)
-{
-    trm_stream *stream = g->context->stream;
-    if (mode != TRM_SAMPLE_GREEDY) {
-        TRM_TRY(trm_stream_upload(stream, g->rows, g->rows_staging, (size_t)n_rows * sizeof(*g->rows)));
-    }
-    if (mode == TRM_SAMPLE_PENALISED) {
-        TRM_TRY(trm_stream_upload(stream, g->seen, g->seen_staging,
-                                  (size_t)n_rows * (size_t)g->seen_words * sizeof(*g->seen)));
-    }
-    return TRM_OK;
-}
-
 /* The way of the chosen tokens to the host. Rank 0's choice is everyone's: logits that were computed on each rank alone
  * may differ in their last bits. */
-static trm_status hand_over_tokens(trm_generator *g, int32_t n_rows)
+static trm_status hand_over_tokens(trm_generator *g, int32_t n_rows, trm_sample_mode mode)
 {
     trm_stream *stream = g->context->stream;
+    trm_chooser *chooser = &g->chooser;
     if (g->world->size > 1) {
         const trm_exchange exchange = {.op = TRM_BROADCAST,
                                        .reduce = TRM_REDUCE_NONE,
                                        .dtype = TRM_I32,
-                                       .from = g->chosen,
-                                       .to = g->chosen,
+                                       .from = chooser->chosen,
+                                       .to = chooser->chosen,
                                        .count = (size_t)n_rows,
                                        .root = 0};
         TRM_TRY(trm_communicator_exchange(g->world->communicator, &exchange, stream));
     }
-    return trm_stream_download(stream, g->chosen_staging, g->chosen, (size_t)n_rows * sizeof(*g->chosen));
+    return trm_chooser_download(chooser, stream, n_rows, mode);
+}
+
+/* The tokens of n rows of a context's logits, which are the step's rows from `first` on. */
+static trm_status choose(trm_generator *g, trm_context *context, int32_t first, int32_t n, trm_sample_mode mode)
+{
+    return trm_chooser_enqueue(&g->chooser, g->context->stream, trm_context_view(context, g->logits).data, first, n,
+                               mode);
 }
 
 /* Network, sampler, and the tokens' way to the host. */
@@ -166,14 +110,13 @@ static trm_status enqueue(trm_generator *g, int32_t n_rows, trm_sample_mode mode
     if (n_rows == 0) {
         return TRM_OK;
     }
-    TRM_TRY(upload_sampling(g, n_rows, mode));
-    TRM_TRY(sample_rows(g, g->context, 0, n_rows, mode));
-    return hand_over_tokens(g, n_rows);
+    TRM_TRY(trm_chooser_upload(&g->chooser, g->context->stream, n_rows, mode));
+    TRM_TRY(choose(g, g->context, 0, n_rows, mode));
+    return hand_over_tokens(g, n_rows, mode);
 }
 
 /* A step of long prompts, its first half of the tokens in one lane and the rest in the other. A sequence may be cut. */
-static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t tokens,
-                                trm_sample_mode mode)
+static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t tokens)
 {
     int32_t half = tokens / 2, at = 0, n_first = 0, rows[TRM_LANES];
     half -= half > LANE_GRAIN ? half % LANE_GRAIN : 0;
@@ -186,26 +129,31 @@ static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *seque
         if (here > 0) {
             first[n_first] = *sequence;
             first[n_first].n_tokens = here;
-            first[n_first++].sampling = here == sequence->n_tokens ? sequence->sampling : NULL;
+            first[n_first].n_targets = here < sequence->n_targets ? here : sequence->n_targets;
+            first[n_first++].choice = here == sequence->n_tokens ? sequence->choice : NULL;
         }
         if (here < sequence->n_tokens) {
             second[n_second] = *sequence;
             second[n_second].tokens += here;
             second[n_second].n_cached += here;
+            second[n_second].n_targets = here < sequence->n_targets ? sequence->n_targets - here : 0;
             second[n_second++].n_tokens -= here;
         }
     }
     trm_context *const *contexts = g->lanes->contexts;
-    TRM_TRY(lay_out_inputs(g, contexts[0], first, n_first, 0, mode, 0, &rows[0]));
-    TRM_TRY(lay_out_inputs(g, contexts[1], second, n_second, 0, mode, rows[0], &rows[1]));
+    TRM_TRY(lay_out_inputs(g, contexts[0], first, n_first, 0, &rows[0]));
+    TRM_TRY(lay_out_inputs(g, contexts[1], second, n_second, 0, &rows[1]));
     TRM_TRY(trm_lanes_enqueue(g->lanes));
-    if (rows[0] + rows[1] == 0) {
+    trm_chooser *chooser = &g->chooser;
+    if (chooser->n_rows == 0) {
         return TRM_OK;
     }
-    TRM_TRY(upload_sampling(g, rows[0] + rows[1], mode));
-    TRM_TRY(sample_rows(g, contexts[0], 0, rows[0], mode));
-    TRM_TRY(sample_rows(g, contexts[1], rows[0], rows[1], mode));
-    return hand_over_tokens(g, rows[0] + rows[1]);
+    trm_stream *stream = g->context->stream;
+    TRM_TRY(trm_chooser_stage(chooser, stream));
+    TRM_TRY(trm_chooser_upload(chooser, stream, chooser->n_rows, chooser->mode));
+    TRM_TRY(choose(g, contexts[0], 0, rows[0], chooser->mode));
+    TRM_TRY(choose(g, contexts[1], rows[0], rows[1], chooser->mode));
+    return hand_over_tokens(g, chooser->n_rows, chooser->mode);
 }
 
 /* Weights have moved: what was captured reads them where they were. */
@@ -264,39 +212,52 @@ static trm_status captured_step(trm_generator *g, int32_t bucket, trm_sample_mod
     return TRM_OK;
 }
 
-trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, bool decode,
-                              int32_t *chosen)
+/* Whether the step can be one of those that are captured: a row of logits for each of its tokens. */
+static bool is_regular(const trm_step_sequence *sequences, int32_t n)
 {
-    trm_sample_mode mode = mode_of(sequences, n);
-    bool captured = decode && can_capture(g);
-    int32_t bucket = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (sequences[i].n_tokens != 1 || trm_step_rows(&sequences[i]) != 1) {
+            return false;
+        }
+    }
+    return true;
+}
+
+trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
+{
+    bool regular = is_regular(sequences, n), profiling = g->context->profiling;
+    bool captured = regular && can_capture(g);
+    int32_t bucket = 0, tokens = 0, n_rows;
     while (captured && g->buckets[bucket] < n) {
         bucket++;
     }
-    int32_t padded = captured ? g->buckets[bucket] - n : 0, n_rows, tokens = 0;
     for (int32_t i = 0; i < n; i++) {
         tokens += sequences[i].n_tokens;
     }
-    if (g->lanes != NULL && tokens >= g->lane_tokens && !decode && !g->context->profiling) {
-        TRM_TRY(enqueue_lanes(g, sequences, n, tokens, mode));
-    } else if (captured) {
-        TRM_TRY(lay_out_inputs(g, g->context, sequences, n, padded, mode, 0, &n_rows));
-        assert(n_rows == g->buckets[bucket]); /* what the captured step samples */
-        TRM_TRY(trm_context_shape(g->context));
-        trm_graph_exec *exec;
-        TRM_TRY(captured_step(g, bucket, mode, &exec));
-        TRM_TRY(trm_graph_exec_launch(exec, g->context->stream));
+    trm_chooser_begin(&g->chooser);
+    if (g->lanes != NULL && tokens >= g->lane_tokens && !regular && !profiling) {
+        TRM_TRY(enqueue_lanes(g, sequences, n, tokens));
     } else {
-        TRM_TRY(lay_out_inputs(g, g->context, sequences, n, 0, mode, 0, &n_rows));
-        TRM_TRY(enqueue(g, n_rows, mode));
+        TRM_TRY(lay_out_inputs(g, g->context, sequences, n, captured ? g->buckets[bucket] - n : 0, &n_rows));
+        TRM_TRY(trm_chooser_stage(&g->chooser, g->context->stream));
+        if (captured) {
+            assert(n_rows == g->buckets[bucket]); /* what the captured step samples */
+            TRM_TRY(trm_context_shape(g->context));
+            trm_graph_exec *exec;
+            TRM_TRY(captured_step(g, bucket, g->chooser.mode, &exec));
+            TRM_TRY(trm_graph_exec_launch(exec, g->context->stream));
+        } else {
+            TRM_TRY(enqueue(g, n_rows, g->chooser.mode));
+        }
     }
     TRM_TRY(trm_context_wait(g->context));
     if (g->context->profiling) {
         TRM_TRY(trm_context_collect_profile(g->context));
     }
-    for (int32_t i = 0, row = 0; i < n; i++) {
-        if (sequences[i].sampling != NULL) {
-            chosen[i] = g->chosen_staging[row++];
+    for (int32_t i = 0, row = 0; chosen != NULL && i < n; i++) {
+        row += sequences[i].n_targets;
+        if (sequences[i].choice != NULL) {
+            chosen[i] = g->chooser.chosen_staging[row++];
         }
     }
     return TRM_OK;

@@ -12,35 +12,34 @@ extern "C" {
 
 /* Parameters of one row, as they lie in device memory. */
 typedef struct trm_sample_row {
-    float temperature;        /* 0: the largest logit, the lowest id among equals */
-    float top_p;              /* 1: off */
-    float min_p;              /* 0: off */
-    float repetition_penalty; /* 1: off */
-    int32_t top_k;            /* 0: off */
+    float temperature; /* 0: the largest logit, the lowest id among equals */
+    float top_p;       /* 1: off */
+    float min_p;       /* 0: off */
+    float typical_p;   /* 1: off */
+    int32_t top_k;     /* 0: off */
     int32_t reserved;
     uint64_t seed;    /* of the request */
     uint64_t counter; /* tokens the request has generated: draw number `counter` of `seed` decides */
 } trm_sample_row;
 
 /*
- * logits f32 [rows, vocab] (overwritten), parameters trm_sample_row [rows], seen u32 [rows, (vocab + 31) / 32] bit set
- * of the tokens in each row's context (for the penalty, may be NULL: none; the chosen token's bit is set) -> tokens i32
- * [rows].
+ * logits f32 [rows, vocab] (overwritten; kernels/logits.h has what a request changes before), parameters trm_sample_row
+ * [rows] -> tokens i32 [rows].
  *
- * Order, as in Hugging Face: repetition penalty (positive logits of seen tokens divided by it, others multiplied),
- * temperature, top-k, top-p (smallest set whose mass reaches top_p, at least one), min-p (probability at least min_p
- * times the largest), then one draw: the tokens that remain, by descending probability and ascending id among equals,
- * are walked until their mass exceeds trm_random_uniform(seed, counter) times the mass of all that remain. NaN logits
- * count as -inf. Bit-identical on every rank given bit-identical logits.
+ * Order: temperature; typical-p (Meister, Pimentel, Wiher, Cotterell 2022: those nearest to the entropy by their
+ * surprise, up to a mass of typical_p, and all that are as near as the last of them); top-k; top-p (smallest set whose
+ * mass reaches top_p, at least one); min-p (probability at least min_p times the largest); then one draw: the tokens
+ * that remain, by descending probability and ascending id among equals, are walked until their mass exceeds
+ * trm_random_uniform(seed, counter) times the mass of all that remain. NaN logits count as -inf. Bit-identical on every
+ * rank given bit-identical logits.
  */
 typedef struct trm_sample_args {
     float *logits;
     int64_t rows, vocab;
     const trm_sample_row *parameters; /* not read with greedy_only */
-    uint32_t *seen;
     int32_t *tokens;
     void *workspace;  /* trm_sample_workspace() bytes */
-    bool greedy_only; /* every row has temperature 0 and no penalty: the host knows it and takes the short way */
+    bool greedy_only; /* every row has temperature 0: the host knows it and takes the short way */
 } trm_sample_args;
 size_t trm_sample_workspace(const trm_stream *stream, int64_t rows, int64_t vocab);
 trm_status trm_sample(trm_stream *stream, const trm_sample_args *args);

@@ -88,23 +88,14 @@ static __global__ void __launch_bounds__(256) greedy_parts(const float *logits, 
     }
 }
 
-static __device__ void store_token(int32_t *tokens, uint32_t *seen, int64_t row, int64_t vocab, int32_t token)
-{
-    tokens[row] = token;
-    if (seen != NULL) {
-        seen[row * ((vocab + 31) / 32) + token / 32] |= 1u << (token % 32);
-    }
-}
-
 /* One warp per row joins the parts. */
-static __global__ void __launch_bounds__(32)
-    greedy_join(const uint64_t *best, int64_t vocab, uint32_t *seen, int32_t *tokens)
+static __global__ void __launch_bounds__(32) greedy_join(const uint64_t *best, int32_t *tokens)
 {
     int64_t row = blockIdx.x;
     begin_overlapped();
     uint64_t first = warp_max_u64(best[row * GREEDY_BLOCKS + threadIdx.x]);
     if (threadIdx.x == 0) {
-        store_token(tokens, seen, row, vocab, id_of(first));
+        tokens[row] = id_of(first);
     }
 }
 
@@ -139,7 +130,7 @@ typedef struct sample_shared {
 
 /* A row under selection. */
 typedef struct sample_row {
-    const float *logits; /* penalised, divided by the temperature, without NaN */
+    const float *logits; /* divided by the temperature, without NaN */
     int64_t vocab;
     float largest;
     float unit; /* weights are multiples of 1 / unit */
@@ -436,17 +427,12 @@ static __device__ selected select_prefix(const sample_row &r, const goal &g, sam
 
 /* ---- sampling ---- */
 
-/* Penalty, NaN, temperature: in place. Returns the first place of the walk. */
-static __device__ uint64_t prepare(float *logits, int64_t vocab, const uint32_t *seen, const trm_sample_row &p,
-                                   sample_shared *s)
+/* NaN, temperature: in place. Returns the first place of the walk. */
+static __device__ uint64_t prepare(float *logits, int64_t vocab, const trm_sample_row &p, sample_shared *s)
 {
     uint64_t first = 0;
-    bool penalised = seen != NULL && p.repetition_penalty != 1.0f;
     for (int64_t i = threadIdx.x; i < vocab; i += SAMPLE_THREADS) {
         float x = logits[i];
-        if (penalised && (seen[i / 32] >> (i % 32) & 1u) != 0) {
-            x = x > 0.0f ? x / p.repetition_penalty : x * p.repetition_penalty;
-        }
         if (p.temperature > 0.0f) {
             x = x == x ? x / p.temperature : -INFINITY;
             logits[i] = x;
@@ -536,6 +522,87 @@ static __device__ uint64_t remaining_mass(const sample_row &r, const trm_sample_
     return remains.mass;
 }
 
+/* Over a block of SAMPLE_THREADS, in an order of its own that is always the same. */
+static __device__ double block_sum_f64(double x, double *scratch)
+{
+    for (int offset = 16; offset > 0; offset /= 2) {
+        x += __shfl_xor_sync(0xffffffffu, x, offset);
+    }
+    if ((threadIdx.x & 31) == 0) {
+        scratch[threadIdx.x >> 5] = x;
+    }
+    __syncthreads();
+    x = scratch[threadIdx.x & 31];
+    for (int offset = 16; offset > 0; offset /= 2) {
+        x += __shfl_xor_sync(0xffffffffu, x, offset);
+    }
+    __syncthreads();
+    return x;
+}
+
+/* A logit's distance from the typical one, as a number of the same order. */
+static __device__ __forceinline__ uint32_t distance_of(const sample_row &r, float x, float typical)
+{
+    return __float_as_uint(fabsf(x - r.largest - typical)); /* not negative: its bits are ordered as it is */
+}
+
+/* Mass of the tokens that are no further away than `most`. */
+static __device__ uint64_t typical_mass(const sample_row &r, float typical, uint32_t most, sample_shared *s)
+{
+    prefix own = {0, 0};
+    for (int64_t i = threadIdx.x; i < r.vocab; i += SAMPLE_THREADS) {
+        float x = r.logits[i];
+        if (distance_of(r, x, typical) <= most) {
+            own.mass += weight_of(r, x);
+        }
+    }
+    prefix sum = block_scan(own, s);
+    if (threadIdx.x == SAMPLE_THREADS - 1) {
+        s->scratch[0] = sum.mass + own.mass;
+    }
+    __syncthreads();
+    uint64_t all = s->scratch[0];
+    __syncthreads();
+    return all;
+}
+
+/* Leaves the typical tokens; the others get -inf. The distance up to which tokens stay is found bit by bit: 32 passes
+ * over the row. Returns the first place of the walk. */
+static __device__ uint64_t keep_typical(float *logits, const sample_row &r, float typical_p, sample_shared *s)
+{
+    double mass = 0.0, sum = 0.0;
+    for (int64_t i = threadIdx.x; i < r.vocab; i += SAMPLE_THREADS) {
+        float x = logits[i] - r.largest, w = expf(x);
+        mass += (double)w;
+        sum += w > 0.0f ? (double)w * (double)x : 0.0;
+    }
+    double *scratch = (double *)s->scratch;
+    mass = block_sum_f64(mass, scratch);
+    float typical = (float)(block_sum_f64(sum, scratch) / mass);
+    const uint32_t infinity = 0x7f800000u;
+    double enough = (double)typical_p * (double)typical_mass(r, typical, infinity, s);
+    uint32_t low = 0, high = infinity;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if ((double)typical_mass(r, typical, middle, s) >= enough) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    uint64_t first = 0;
+    for (int64_t i = threadIdx.x; i < r.vocab; i += SAMPLE_THREADS) {
+        float x = logits[i];
+        if (distance_of(r, x, typical) > low) {
+            x = -INFINITY;
+            logits[i] = x;
+        }
+        uint64_t place = place_of(x, i);
+        first = place > first ? place : first;
+    }
+    return block_max_u64(first, s->scratch);
+}
+
 /* One row per block. Passes over the row: one to prepare, one for the bins, one or two for each of top-k, top-p, min-p
  * and the draw; all but the first from L2. Bound by those reads of one multiprocessor and by shared-memory atomics. */
 static __global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(trm_sample_args args, float unit)
@@ -545,18 +612,21 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(trm_sample_
     int64_t row = blockIdx.x;
     begin_overlapped();
     float *logits = args.logits + row * args.vocab;
-    uint32_t *seen = args.seen == NULL ? NULL : args.seen + row * ((args.vocab + 31) / 32);
     trm_sample_row p = args.parameters[row];
-    uint64_t first = prepare(logits, args.vocab, seen, p, s);
+    uint64_t first = prepare(logits, args.vocab, p, s);
     int32_t token = id_of(first);
     if (p.temperature > 0.0f) {
         sample_row r = {logits, args.vocab, logits[token], unit};
+        if (p.typical_p < 1.0f && isfinite(r.largest)) {
+            token = id_of(keep_typical(logits, r, p.typical_p, s));
+            r.largest = logits[token];
+        }
         uint64_t mass = remaining_mass(r, p, s);
         goal g = {false, true, 0, trm_random_uniform(p.seed, p.counter) * (double)mass};
         token = select_prefix(r, g, s).token;
     }
     if (threadIdx.x == 0) {
-        store_token(args.tokens, args.seen, row, args.vocab, token);
+        args.tokens[row] = token;
     }
 }
 
@@ -573,11 +643,11 @@ trm_status trm_cuda_sample(trm_stream *stream, const trm_sample_args *args)
     if (args->greedy_only) {
         uint64_t *best = (uint64_t *)args->workspace;
         for (int64_t row = 0; row < args->rows; row += 32768) {
-            int64_t rows = args->rows - row < 32768 ? args->rows - row : 32768, words = (args->vocab + 31) / 32;
+            int64_t rows = args->rows - row < 32768 ? args->rows - row : 32768;
             launch_overlapped(greedy_parts, dim3(GREEDY_BLOCKS, (unsigned)rows), 256, 0, handle,
                               args->logits + row * args->vocab, args->vocab, best + row * GREEDY_BLOCKS);
-            launch_overlapped(greedy_join, (unsigned)rows, 32, 0, handle, best + row * GREEDY_BLOCKS, args->vocab,
-                              args->seen == NULL ? NULL : args->seen + row * words, args->tokens + row);
+            launch_overlapped(greedy_join, (unsigned)rows, 32, 0, handle, best + row * GREEDY_BLOCKS,
+                              args->tokens + row);
         }
         return trm_cuda_launched("cuda.sample greedy");
     }

@@ -3,10 +3,17 @@
  * draw needs. Weights e^(logit - largest) are f64 and added in a fixed order.
  */
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/pool.h"
 #include "kernels/random.h"
 #include "kernels/sample_impl.h"
+
+/* A token's distance from the typical surprise. */
+typedef struct typical {
+    float distance;
+    int32_t token;
+} typical;
 
 typedef struct row {
     float *logits; /* [vocab] */
@@ -18,16 +25,7 @@ typedef struct row {
 size_t trm_host_sample_workspace(const trm_stream *stream, int64_t rows, int64_t vocab)
 {
     (void)stream;
-    return (size_t)rows * (size_t)vocab * sizeof(int32_t);
-}
-
-static void penalise(float *logits, int64_t vocab, const uint32_t *seen, float penalty)
-{
-    for (int64_t i = 0; i < vocab; i++) {
-        if ((seen[i / 32] >> (i % 32) & 1u) != 0) {
-            logits[i] = logits[i] > 0.0f ? logits[i] / penalty : logits[i] * penalty;
-        }
-    }
+    return (size_t)rows * (size_t)vocab * sizeof(typical); /* a row's heap lies in the same place, later */
 }
 
 /* The largest logit, the lowest id among equals. */
@@ -135,10 +133,52 @@ static int64_t limit(row *r, const trm_sample_row *p, double *mass)
     return n;
 }
 
-static int32_t draw(row *r, const trm_sample_row *p)
+static int by_distance(const void *a, const void *b)
+{
+    const typical *x = a, *y = b;
+    return (x->distance > y->distance) - (x->distance < y->distance);
+}
+
+/* Leaves the typical tokens; the others get -inf. */
+static void keep_typical(const row *r, float typical_p, typical *order)
+{
+    float largest = -INFINITY;
+    double mass = 0.0, sum = 0.0, kept = 0.0;
+    for (int64_t i = 0; i < r->vocab; i++) {
+        largest = r->logits[i] > largest ? r->logits[i] : largest;
+    }
+    if (isinf(largest)) {
+        return;
+    }
+    for (int64_t i = 0; i < r->vocab; i++) {
+        const double x = (double)r->logits[i] - (double)largest, w = exp(x);
+        mass += w;
+        sum += w > 0.0 ? w * x : 0.0;
+    }
+    /* surprise less entropy: the logarithm of the mass is in both */
+    for (int64_t i = 0; i < r->vocab; i++) {
+        const double x = (double)r->logits[i] - (double)largest;
+        order[i] = (typical){(float)fabs(x - sum / mass), (int32_t)i};
+    }
+    qsort(order, (size_t)r->vocab, sizeof(*order), by_distance);
+    int64_t n = 0;
+    while (n < r->vocab && kept < (double)typical_p * mass) {
+        kept += exp((double)r->logits[order[n++].token] - (double)largest);
+    }
+    for (int64_t i = n; i < r->vocab; i++) {
+        if (n == 0 || order[i].distance > order[n - 1].distance) {
+            r->logits[order[i].token] = -INFINITY;
+        }
+    }
+}
+
+static int32_t draw(row *r, const trm_sample_row *p, typical *order)
 {
     for (int64_t i = 0; i < r->vocab; i++) {
         r->logits[i] = isnan(r->logits[i]) ? -INFINITY : r->logits[i] / p->temperature;
+    }
+    if (p->typical_p < 1.0f) {
+        keep_typical(r, p->typical_p, order);
     }
     build_heap(r);
     double mass;
@@ -164,25 +204,18 @@ static int32_t draw(row *r, const trm_sample_row *p)
 static void sample_rows(void *user, int64_t begin, int64_t end)
 {
     const trm_sample_args *args = user;
-    const int64_t words = (args->vocab + 31) / 32;
     for (int64_t i = begin; i < end; i++) {
         row r = {.logits = args->logits + i * args->vocab, .vocab = args->vocab};
         const trm_sample_row *p = args->greedy_only ? NULL : &args->parameters[i];
-        uint32_t *seen = args->seen != NULL ? args->seen + i * words : NULL;
-        if (p != NULL && seen != NULL && p->repetition_penalty != 1.0f) {
-            penalise(r.logits, r.vocab, seen, p->repetition_penalty);
-        }
         int32_t token;
         if (p == NULL || !(p->temperature > 0.0f)) {
             token = find_largest(r.logits, r.vocab);
         } else {
-            r.heap = (int32_t *)args->workspace + i * args->vocab;
-            token = draw(&r, p);
+            typical *order = (typical *)args->workspace + i * args->vocab;
+            r.heap = (int32_t *)(void *)order;
+            token = draw(&r, p, order);
         }
         args->tokens[i] = token;
-        if (seen != NULL) {
-            seen[token / 32] |= 1u << (token % 32);
-        }
     }
 }
 

@@ -260,29 +260,72 @@ static void steps_allocate_nothing(void **state)
     assert_ok(create(&generator));
     assert_ok(generate(generator));
     static const int32_t blocks[3][4] = {{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}};
-    static const trm_sampling draw = {.temperature = 1, .top_k = 5, .top_p = 0.9f, .repetition_penalty = 1.0f};
-    const trm_sampling greedy = TRM_SAMPLING_INIT;
+    static const trm_serving_sampling samplings[3] = {
+        {.base = TRM_SAMPLING_INIT, .typical_p = 1.0f},
+        {.base = {1.0f, 5, 0.9f, 0.0f, 1.0f, 1}, .typical_p = 1.0f},
+        {.base = {1.0f, 0, 1.0f, 0.1f, 1.3f, 2}, .typical_p = 0.9f, .presence_penalty = 0.5f},
+    };
+    trm_step_choice choices[3];
     trm_step_sequence sequences[3];
     int32_t chosen[3] = {0};
     long before = allocations;
     for (int32_t i = 0; i < 3; i++) { /* prompts, of another length each */
         sequences[i] = (trm_step_sequence){
-            .tokens = prompt, .n_tokens = 3 + i, .n_prompt = 3 + i, .blocks = blocks[i], .sampling = &greedy};
+            .tokens = prompt, .n_tokens = 3 + i, .n_prompt = 3 + i, .blocks = blocks[i], .choice = &choices[i]};
+        choices[i] = (trm_step_choice){.sampling = &samplings[0], .logprobs = -1, .slot = i};
     }
-    assert_ok(trm_generator_step(generator, sequences, 3, false, chosen));
+    assert_ok(trm_generator_step(generator, sequences, 3, chosen));
     for (int32_t step = 0; step < 30; step++) {
         for (int32_t i = 0; i < 3; i++) {
             sequences[i].tokens = &chosen[i];
             sequences[i].n_cached += sequences[i].n_tokens;
             sequences[i].n_tokens = 1;
-            sequences[i].sampling = step % 2 == 0 ? &greedy : &draw;
+            choices[i] = (trm_step_choice){.sampling = &samplings[step % 3],
+                                           .logprobs = step % 5 == 0 ? 3 : -1,
+                                           .slot = i,
+                                           .history = prompt,
+                                           .n_history = 3 + i,
+                                           .n_prompt = 3};
         }
-        assert_ok(trm_generator_step(generator, sequences, 1 + step % 3, true, chosen));
+        assert_ok(trm_generator_step(generator, sequences, 1 + step % 3, chosen));
         for (int32_t i = 1 + step % 3; i < 3; i++) {
             sequences[i].n_tokens = 0; /* was not run */
         }
     }
     assert_int_equal(allocations, before);
+    trm_generator_destroy(generator);
+}
+
+/* Neither do the scheduler's steps: a request has its memory from submit on. */
+static void scheduled_steps_allocate_nothing(void **state)
+{
+    (void)state;
+    trm_generator *generator;
+    trm_scheduler *s;
+    const trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
+    assert_ok(create(&generator));
+    assert_ok(trm_scheduler_create(generator, &options, &s));
+    long before = 0;
+    for (int32_t turn = 0; turn < 2; turn++) { /* the first lets libraries set themselves up */
+        for (uint64_t id = 0; id < 9; id++) {
+            trm_serving_request request = TRM_SERVING_REQUEST_INIT;
+            request.id = id;
+            request.prompt = prompt;
+            request.n_prompt = 2 + (int64_t)id % 3;
+            request.sampling.base.repetition_penalty = id % 2 == 0 ? 1.2f : 1.0f;
+            request.logprobs = id % 3 == 0 ? 4 : -1;
+            request.prompt_logprobs = id % 4 == 0 ? 2 : -1;
+            assert_ok(trm_scheduler_submit(s, &request));
+        }
+        before = allocations;
+        while (trm_scheduler_has_work(s)) {
+            const trm_serving_event *events;
+            int32_t n;
+            assert_ok(trm_scheduler_step(s, &events, &n));
+        }
+    }
+    assert_int_equal(allocations, before);
+    trm_scheduler_destroy(s);
     trm_generator_destroy(generator);
 }
 
@@ -313,6 +356,7 @@ int main(void)
         cmocka_unit_test(each_allocation_may_fail),
         cmocka_unit_test(plans_tell_what_is_allocated),
         cmocka_unit_test(steps_allocate_nothing),
+        cmocka_unit_test(scheduled_steps_allocate_nothing),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

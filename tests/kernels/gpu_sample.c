@@ -35,7 +35,7 @@ TEST(greedy, sample_greedy)
 TEST(equals_naive, sample_equals_naive)
 TEST(flat_rows, sample_of_flat_rows)
 TEST(follows_the_distribution, sample_follows_the_distribution)
-TEST(marks_seen_tokens, sample_marks_seen_tokens)
+TEST(logits, logits_are_adjusted_and_reported)
 TEST(refuses_bad_vocabularies, sample_refuses_bad_vocabularies)
 TEST(random_fill, random_fill_is_by_index)
 
@@ -47,12 +47,9 @@ int main(void)
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(greedy),
-        cmocka_unit_test(equals_naive),
-        cmocka_unit_test(flat_rows),
-        cmocka_unit_test(follows_the_distribution),
-        cmocka_unit_test(marks_seen_tokens),
-        cmocka_unit_test(refuses_bad_vocabularies),
+        cmocka_unit_test(greedy),      cmocka_unit_test(equals_naive),
+        cmocka_unit_test(flat_rows),   cmocka_unit_test(follows_the_distribution),
+        cmocka_unit_test(logits),      cmocka_unit_test(refuses_bad_vocabularies),
         cmocka_unit_test(random_fill),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/half.h"
+#include "kernels/logits.h"
 #include "kernels/random.h"
 #include "kernels/sample.h"
 #include "support/support.h"
@@ -20,40 +21,29 @@ static void *to_device(trm_stream *stream, const void *bytes, size_t size)
     return memory;
 }
 
-static size_t seen_words(int64_t vocab)
-{
-    return (size_t)(vocab + 31) / 32;
-}
-
-/* Samples on the device; `seen` (may be NULL) is updated. */
+/* Samples on the device. */
 static void sample(trm_stream *stream, int64_t rows, int64_t vocab, const float *logits,
-                   const trm_sample_row *parameters, uint32_t *seen, bool greedy_only, int32_t *tokens)
+                   const trm_sample_row *parameters, bool greedy_only, int32_t *tokens)
 {
     trm_device *device = trm_stream_device(stream);
-    const size_t seen_size = (size_t)rows * seen_words(vocab) * sizeof(uint32_t);
     trm_sample_args args = {.rows = rows, .vocab = vocab, .greedy_only = greedy_only};
     void *device_parameters = to_device(stream, parameters, (size_t)rows * sizeof(*parameters));
     args.logits = to_device(stream, logits, (size_t)(rows * vocab) * sizeof(float));
     args.parameters = device_parameters;
-    args.seen = seen != NULL ? to_device(stream, seen, seen_size) : NULL;
     args.tokens = to_device(stream, NULL, (size_t)rows * sizeof(int32_t));
     args.workspace = to_device(stream, NULL, trm_sample_workspace(stream, rows, vocab));
     assert_ok(trm_sample(stream, &args));
     assert_ok(trm_stream_download(stream, tokens, args.tokens, (size_t)rows * sizeof(int32_t)));
-    if (seen != NULL) {
-        assert_ok(trm_stream_download(stream, seen, args.seen, seen_size));
-    }
     assert_ok(trm_stream_synchronize(stream));
     trm_device_free(device, args.logits);
     trm_device_free(device, device_parameters);
-    trm_device_free(device, args.seen);
     trm_device_free(device, args.tokens);
     trm_device_free(device, args.workspace);
 }
 
 static trm_sample_row neutral(void)
 {
-    return (trm_sample_row){.temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f};
+    return (trm_sample_row){.temperature = 1.0f, .top_p = 1.0f, .typical_p = 1.0f};
 }
 
 void sample_greedy(trm_stream *stream)
@@ -81,20 +71,11 @@ void sample_greedy(trm_stream *stream)
     }
     for (int32_t greedy_only = 0; greedy_only < 2; greedy_only++) {
         int32_t tokens[ROWS];
-        sample(stream, ROWS, VOCAB, &logits[0][0], parameters, NULL, greedy_only != 0, tokens);
+        sample(stream, ROWS, VOCAB, &logits[0][0], parameters, greedy_only != 0, tokens);
         for (int32_t r = 0; r < ROWS; r++) {
             assert_int_equal(tokens[r], expected[r]);
         }
     }
-    /* With a penalty the runner-up wins: a positive logit is divided, a negative one multiplied. */
-    float pair[2][3] = {{0.9f, 0.7f, 0.0f}, {-1.0f, -1.5f, -9.0f}};
-    trm_sample_row penalised[2] = {parameters[0], parameters[0]};
-    penalised[0].repetition_penalty = penalised[1].repetition_penalty = 1.6f;
-    uint32_t seen_pair[2] = {1, 1};
-    int32_t tokens[2];
-    sample(stream, 2, 3, &pair[0][0], penalised, seen_pair, false, tokens);
-    assert_int_equal(tokens[0], 1);
-    assert_int_equal(tokens[1], 1);
 }
 
 /* ---- the plain version -------------------------------------------------------------------------- */
@@ -108,6 +89,49 @@ static int by_logit(const void *a, const void *b)
 {
     const candidate *x = a, *y = b;
     return x->logit != y->logit ? (x->logit < y->logit ? 1 : -1) : (x->id > y->id) - (x->id < y->id);
+}
+
+typedef struct surprise {
+    double distance, weight;
+    candidate token;
+} surprise;
+
+static int by_distance(const void *a, const void *b)
+{
+    const surprise *x = a, *y = b;
+    return (x->distance > y->distance) - (x->distance < y->distance);
+}
+
+/* Gives the tokens that are not typical -inf. `sorted` stays sorted. */
+static void naive_typical(candidate *sorted, int64_t vocab, const trm_sample_row *p, double nudge)
+{
+    surprise *all = malloc((size_t)vocab * sizeof(*all));
+    double mass = 0.0, entropy = 0.0, kept = 0.0;
+    for (int64_t i = 0; i < vocab; i++) {
+        all[i] = (surprise){0.0, exp((double)sorted[i].logit - (double)sorted[0].logit), sorted[i]};
+        mass += all[i].weight;
+    }
+    for (int64_t i = 0; i < vocab; i++) {
+        const double probability = all[i].weight / mass;
+        entropy -= probability > 0.0 ? probability * log(probability) : 0.0;
+    }
+    for (int64_t i = 0; i < vocab; i++) {
+        all[i].distance = fabs(-log(all[i].weight / mass) - entropy);
+    }
+    qsort(all, (size_t)vocab, sizeof(*all), by_distance);
+    int64_t n = 0;
+    while (n < vocab && kept < (double)p->typical_p * mass * (1.0 + nudge)) {
+        kept += all[n++].weight;
+    }
+    while (n > 0 && n < vocab && all[n].distance <= all[n - 1].distance * (1.0 + 1e-6) + 1e-6) {
+        n++; /* as near, but for rounding */
+    }
+    for (int64_t i = 0; i < vocab; i++) {
+        sorted[i] = all[i].token;
+        sorted[i].logit = i < n ? sorted[i].logit : -INFINITY;
+    }
+    qsort(sorted, (size_t)vocab, sizeof(candidate), by_logit);
+    free(all);
 }
 
 /* `nudge` moves each comparison of real numbers by a hair. */
@@ -151,23 +175,26 @@ static int32_t naive_sample(const candidate *sorted, int64_t vocab, const trm_sa
 }
 
 /* Whether a token is what the plain version gives, with room for the rounding of sums in f32. */
-static bool is_allowed(const float *logits, int64_t vocab, const trm_sample_row *p, const uint32_t *seen, int32_t token)
+static bool is_allowed(const float *logits, int64_t vocab, const trm_sample_row *p, int32_t token)
 {
     candidate *sorted = malloc((size_t)vocab * sizeof(candidate));
     for (int64_t i = 0; i < vocab; i++) {
-        float logit = logits[i];
-        if (seen != NULL && (seen[i / 32] >> (i % 32) & 1u) != 0) {
-            logit = logit > 0.0f ? logit / p->repetition_penalty : logit * p->repetition_penalty;
-        }
+        const float logit = logits[i];
         sorted[i] = (candidate){isnan(logit) ? -INFINITY : logit / p->temperature, (int32_t)i};
     }
     qsort(sorted, (size_t)vocab, sizeof(candidate), by_logit);
     static const double hairs[] = {0.0, -1e-5, 1e-5};
     bool allowed = false;
+    candidate *typical = malloc((size_t)vocab * sizeof(candidate));
     for (int32_t i = 0; i < 27 && !allowed; i++) {
         const double nudge[3] = {hairs[i % 3], hairs[i / 3 % 3], hairs[i / 9]};
-        allowed = naive_sample(sorted, vocab, p, nudge) == token;
+        memcpy(typical, sorted, (size_t)vocab * sizeof(candidate));
+        if (p->typical_p < 1.0f && isfinite(sorted[0].logit)) {
+            naive_typical(typical, vocab, p, nudge[0]);
+        }
+        allowed = naive_sample(typical, vocab, p, nudge) == token;
     }
+    free(typical);
     free(sorted);
     return allowed;
 }
@@ -176,23 +203,25 @@ void sample_equals_naive(trm_stream *stream)
 {
     static const int64_t vocabs[] = {1, 2, 31, 33, 1000, 32003};
     static const trm_sample_row settings[] = {
-        {.temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f},
-        {.temperature = 0.7f, .top_p = 0.9f, .repetition_penalty = 1.0f},
-        {.temperature = 1.3f, .top_p = 1.0f, .repetition_penalty = 1.2f, .top_k = 40},
-        {.temperature = 1.0f, .top_p = 0.5f, .repetition_penalty = 0.8f, .top_k = 3},
-        {.temperature = 2.0f, .top_p = 1.0f, .min_p = 0.1f, .repetition_penalty = 1.0f},
-        {.temperature = 0.9f, .top_p = 0.95f, .min_p = 0.02f, .repetition_penalty = 1.1f, .top_k = 100},
-        {.temperature = 1.0f, .top_p = 0.0f, .repetition_penalty = 1.0f},
-        {.temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f, .top_k = 1},
-        {.temperature = 5.0f, .top_p = 0.999f, .repetition_penalty = 1.0f, .top_k = 1000000},
-        {.temperature = 0.01f, .top_p = 0.999f, .repetition_penalty = 1.0f},
+        {.temperature = 1.0f, .top_p = 1.0f, .typical_p = 1.0f},
+        {.temperature = 0.7f, .top_p = 0.9f, .typical_p = 1.0f},
+        {.temperature = 1.3f, .top_p = 1.0f, .typical_p = 1.0f, .top_k = 40},
+        {.temperature = 1.0f, .top_p = 0.5f, .typical_p = 1.0f, .top_k = 3},
+        {.temperature = 2.0f, .top_p = 1.0f, .min_p = 0.1f, .typical_p = 1.0f},
+        {.temperature = 0.9f, .top_p = 0.95f, .min_p = 0.02f, .typical_p = 1.0f, .top_k = 100},
+        {.temperature = 1.0f, .top_p = 0.0f, .typical_p = 1.0f},
+        {.temperature = 1.0f, .top_p = 1.0f, .typical_p = 1.0f, .top_k = 1},
+        {.temperature = 5.0f, .top_p = 0.999f, .typical_p = 1.0f, .top_k = 1000000},
+        {.temperature = 0.01f, .top_p = 0.999f, .typical_p = 1.0f},
+        {.temperature = 1.0f, .top_p = 1.0f, .typical_p = 0.5f},
+        {.temperature = 0.7f, .top_p = 0.9f, .typical_p = 0.2f, .top_k = 50},
+        {.temperature = 1.5f, .top_p = 1.0f, .typical_p = 0.95f, .min_p = 0.01f},
     };
     enum { SETTINGS = sizeof(settings) / sizeof(settings[0]), ROWS = 3 * SETTINGS };
     uint64_t random = test_seed();
     for (size_t v = 0; v < sizeof(vocabs) / sizeof(vocabs[0]); v++) {
-        const int64_t vocab = vocabs[v], words = (int64_t)seen_words(vocab);
+        const int64_t vocab = vocabs[v];
         float *logits = malloc((size_t)(ROWS * vocab) * sizeof(float));
-        uint32_t *seen = calloc((size_t)(ROWS * words), sizeof(uint32_t)), *before = malloc((size_t)(ROWS * words) * 4);
         trm_sample_row parameters[ROWS];
         int32_t tokens[ROWS], again[ROWS];
         for (int64_t r = 0; r < ROWS; r++) {
@@ -203,27 +232,23 @@ void sample_equals_naive(trm_stream *stream)
                 /* Peaked, with equal values. */
                 const float unit = test_random_float(&random);
                 logits[r * vocab + i] = r % 3 == 0 ? floorf(unit * 6.0f) : unit * unit * unit * 12.0f;
-                seen[r * words + i / 32] |= test_random_below(&random, 4) == 0 ? 1u << (i % 32) : 0;
             }
             if (vocab > 30) {
                 logits[r * vocab + 7] = NAN;
                 logits[r * vocab + 30] = -INFINITY;
             }
         }
-        memcpy(before, seen, (size_t)(ROWS * words) * 4);
-        sample(stream, ROWS, vocab, logits, parameters, seen, false, tokens);
+        sample(stream, ROWS, vocab, logits, parameters, false, tokens);
         for (int64_t r = 0; r < ROWS; r++) {
             assert_in_range(tokens[r], 0, vocab - 1);
-            if (!is_allowed(logits + r * vocab, vocab, &parameters[r], before + r * words, tokens[r])) {
+            if (!is_allowed(logits + r * vocab, vocab, &parameters[r], tokens[r])) {
                 fail_msg("vocab %d, row %d (setting %d): token %d is not what the plain version gives, seed %llu",
                          (int)vocab, (int)r, (int)(r % SETTINGS), (int)tokens[r], (unsigned long long)test_seed());
             }
         }
-        sample(stream, ROWS, vocab, logits, parameters, before, false, again);
+        sample(stream, ROWS, vocab, logits, parameters, false, again);
         assert_memory_equal(tokens, again, sizeof(tokens));
         free(logits);
-        free(seen);
-        free(before);
     }
 }
 
@@ -231,11 +256,11 @@ void sample_equals_naive(trm_stream *stream)
 void sample_of_flat_rows(trm_stream *stream)
 {
     static const trm_sample_row settings[] = {
-        {.temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f},
-        {.temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f, .top_k = 7000},
-        {.temperature = 0.5f, .top_p = 0.5f, .repetition_penalty = 1.0f},
-        {.temperature = 1.0f, .top_p = 0.3f, .min_p = 0.5f, .repetition_penalty = 1.0f, .top_k = 12000},
-        {.temperature = 1.0f, .top_p = 1.0f, .min_p = 0.9995f, .repetition_penalty = 1.0f},
+        {.temperature = 1.0f, .top_p = 1.0f, .typical_p = 1.0f},
+        {.temperature = 1.0f, .top_p = 1.0f, .typical_p = 1.0f, .top_k = 7000},
+        {.temperature = 0.5f, .top_p = 0.5f, .typical_p = 1.0f},
+        {.temperature = 1.0f, .top_p = 0.3f, .min_p = 0.5f, .typical_p = 1.0f, .top_k = 12000},
+        {.temperature = 1.0f, .top_p = 1.0f, .min_p = 0.9995f, .typical_p = 1.0f},
     };
     enum { SETTINGS = sizeof(settings) / sizeof(settings[0]), SHAPES = 6, ROWS = SETTINGS * SHAPES, VOCAB = 20000 };
     uint64_t random = test_seed();
@@ -256,9 +281,9 @@ void sample_of_flat_rows(trm_stream *stream)
             logits[r * VOCAB + i] = shapes[r / SETTINGS];
         }
     }
-    sample(stream, ROWS, VOCAB, logits, parameters, NULL, false, tokens);
+    sample(stream, ROWS, VOCAB, logits, parameters, false, tokens);
     for (int64_t r = 0; r < ROWS; r++) {
-        if (!is_allowed(logits + r * VOCAB, VOCAB, &parameters[r], NULL, tokens[r])) {
+        if (!is_allowed(logits + r * VOCAB, VOCAB, &parameters[r], tokens[r])) {
             fail_msg("shape %d, setting %d: token %d is not what the plain version gives, seed %llu",
                      (int)(r / SETTINGS), (int)(r % SETTINGS), (int)tokens[r], (unsigned long long)test_seed());
         }
@@ -280,7 +305,7 @@ void sample_follows_the_distribution(trm_stream *stream)
         parameters[i].seed = 42;
         parameters[i].counter = (uint64_t)i;
     }
-    sample(stream, DRAWS, VOCAB, logits, parameters, NULL, false, tokens);
+    sample(stream, DRAWS, VOCAB, logits, parameters, false, tokens);
     int32_t counts[VOCAB] = {0};
     for (int32_t i = 0; i < DRAWS; i++) {
         assert_in_range(tokens[i], 0, VOCAB - 1);
@@ -300,30 +325,180 @@ void sample_follows_the_distribution(trm_stream *stream)
     free(tokens);
 }
 
-void sample_marks_seen_tokens(trm_stream *stream)
+/* ---- logits before and after ------------------------------------------------------------------- */
+
+enum { LOGITS_ROWS = 7, LOGITS_SLOTS = 4, LOGITS_MASKS = 2, LOGITS_BIAS = 40 };
+
+static float adjusted_naively(float x, const trm_logits_row *p, uint16_t count, bool allowed, float bias)
 {
-    enum { ROWS = 3, VOCAB = 40 };
-    float logits[ROWS][VOCAB] = {{0}};
-    uint32_t seen[ROWS][2] = {{0, 0}, {0x80000000u, 1}, {0, 0}};
-    trm_sample_row parameters[ROWS] = {neutral(), neutral(), neutral()};
-    int32_t tokens[ROWS];
-    parameters[0].temperature = parameters[1].temperature = 0.0f;
-    parameters[2].top_k = 1;
-    logits[0][35] = logits[1][0] = logits[2][31] = 5.0f;
-    for (int32_t greedy_only = 0; greedy_only < 2; greedy_only++) {
-        uint32_t marked[ROWS][2];
-        memcpy(marked, seen, sizeof(seen));
-        sample(stream, ROWS - greedy_only, VOCAB, &logits[0][0], parameters, &marked[0][0], greedy_only != 0, tokens);
-        assert_int_equal(tokens[0], 35);
-        assert_int_equal(tokens[1], 0);
-        assert_int_equal(marked[0][0], 0);
-        assert_int_equal(marked[0][1], 8);
-        assert_int_equal(marked[1][0], 0x80000001u);
-        assert_int_equal(marked[1][1], 1);
-        if (greedy_only == 0) {
-            assert_int_equal(tokens[2], 31);
-            assert_int_equal(marked[2][0], 0x80000000u);
+    if (!allowed || bias <= -100.0f) {
+        x = -INFINITY;
+    } else {
+        x += bias;
+    }
+    if (count != 0) {
+        x = x > 0.0f ? x / p->repetition_penalty : x * p->repetition_penalty;
+    }
+    const int32_t times = count & 0x7fff;
+    return times > 0 ? x - (p->presence_penalty + (float)times * p->frequency_penalty) : x;
+}
+
+/* Rows with all sorts of parameters; the same history in two rows is not for a report. */
+static void make_logits_rows(uint64_t *random, int64_t vocab, trm_logits_row *rows, float *logits, uint16_t *counts,
+                             uint32_t *masks, trm_logits_bias *bias)
+{
+    const int64_t words = (vocab + 31) / 32;
+    for (int64_t i = 0; i < LOGITS_SLOTS * vocab; i++) {
+        counts[i] = (uint16_t)(test_random_below(random, 3) != 0 ? 0
+                               : test_random_below(random, 2)    ? 0x8000 + test_random_below(random, 3)
+                                                                 : 1 + test_random_below(random, 5));
+    }
+    for (int64_t i = 0; i < LOGITS_MASKS * words; i++) {
+        masks[i] = (uint32_t)test_random(random);
+    }
+    for (int32_t i = 0; i < LOGITS_BIAS; i++) { /* no token twice within 5 */
+        const int64_t at = (i % 5 * 7 + i / 5) % vocab;
+        bias[i] = (trm_logits_bias){(int32_t)at, i % 9 == 4 ? -INFINITY : 5.0f * test_random_float(random)};
+    }
+    for (int32_t r = 0; r < LOGITS_ROWS; r++) {
+        rows[r] = (trm_logits_row){.repetition_penalty = r % 2 == 0 ? 1.3f : 1.0f,
+                                   .presence_penalty = r % 3 == 0 ? 0.7f : 0.0f,
+                                   .frequency_penalty = r > 2 ? -0.4f : 0.25f,
+                                   .history = r < LOGITS_SLOTS ? LOGITS_SLOTS - 1 - r : -1,
+                                   .mask = r % 3 == 1 ? r / 4 : -1,
+                                   .first_bias = 5 * r,
+                                   .n_bias = vocab < 40   ? 0
+                                             : r % 4 == 3 ? 0
+                                                          : 5,
+                                   .n_top = r == 2   ? -1
+                                            : r == 3 ? 0
+                                            : r == 4 ? 20
+                                                     : 3,
+                                   .target = r == 5 ? 0 : -1};
+        for (int64_t i = 0; i < vocab; i++) {
+            logits[r * vocab + i] =
+                r % 2 == 0 ? floorf(6.0f * test_random_float(random)) : 9.0f * test_random_float(random);
         }
+    }
+    if (vocab > 30) {
+        logits[7] = NAN;
+        logits[vocab + 30] = -INFINITY;
+    }
+}
+
+static void check_report(int32_t r, int64_t vocab, const float *logits, const trm_logits_row *p, int32_t token,
+                         float logprob, const int32_t *top, const float *top_logprobs)
+{
+    candidate *sorted = malloc((size_t)vocab * sizeof(candidate));
+    double mass = 0.0;
+    for (int64_t i = 0; i < vocab; i++) {
+        sorted[i] = (candidate){isnan(logits[i]) ? -INFINITY : logits[i], (int32_t)i};
+    }
+    const float target = sorted[p->target >= 0 ? p->target : token].logit;
+    qsort(sorted, (size_t)vocab, sizeof(candidate), by_logit);
+    for (int64_t i = 0; i < vocab; i++) {
+        mass += exp((double)sorted[i].logit - (double)sorted[0].logit);
+    }
+    const double all = (double)sorted[0].logit + log(mass);
+    if (!(fabs((double)logprob - ((double)target - all)) < 1e-5) && !isinf(target)) {
+        fail_msg("row %d of %d: logprob %g, expected %g", r, (int)vocab, (double)logprob, (double)target - all);
+    }
+    for (int32_t i = 0; i < p->n_top; i++) {
+        assert_int_equal(top[i], i < vocab ? sorted[i].id : -1);
+        assert_true(i >= vocab || isinf(sorted[i].logit) ||
+                    fabs((double)top_logprobs[i] - ((double)sorted[i].logit - all)) < 1e-5);
+    }
+    free(sorted);
+}
+
+void logits_are_adjusted_and_reported(trm_stream *stream)
+{
+    static const int64_t vocabs[] = {3, 64, 1001, 40000};
+    trm_device *device = trm_stream_device(stream);
+    uint64_t random = test_seed();
+    for (size_t v = 0; v < sizeof(vocabs) / sizeof(vocabs[0]); v++) {
+        const int64_t vocab = vocabs[v], words = (vocab + 31) / 32;
+        const size_t logits_size = (size_t)(LOGITS_ROWS * vocab) * 4, counts_size = (size_t)(LOGITS_SLOTS * vocab) * 2;
+        trm_logits_row rows[LOGITS_ROWS];
+        trm_logits_bias bias[LOGITS_BIAS];
+        float *logits = malloc(logits_size), *adjusted = malloc(logits_size), logprobs[LOGITS_ROWS];
+        uint16_t *counts = malloc(counts_size), *counted = malloc(counts_size);
+        uint32_t *masks = malloc((size_t)(LOGITS_MASKS * words) * 4);
+        int32_t tokens[LOGITS_ROWS], top[LOGITS_ROWS][TRM_LOGITS_MAX_TOP];
+        float top_logprobs[LOGITS_ROWS][TRM_LOGITS_MAX_TOP];
+        make_logits_rows(&random, vocab, rows, logits, counts, masks, bias);
+        counts[0] = 0x7fff; /* no more can be counted */
+        for (int32_t r = 0; r < LOGITS_ROWS; r++) {
+            tokens[r] = rows[r].history == 0 ? 0 : (int32_t)test_random_below(&random, vocab);
+        }
+        trm_logits_adjust_args adjust = {.logits = to_device(stream, logits, logits_size),
+                                         .adjusted = to_device(stream, NULL, logits_size),
+                                         .rows = LOGITS_ROWS,
+                                         .vocab = vocab,
+                                         .parameters = to_device(stream, rows, sizeof(rows)),
+                                         .counts = to_device(stream, counts, counts_size),
+                                         .bias = to_device(stream, bias, sizeof(bias)),
+                                         .masks = to_device(stream, masks, (size_t)(LOGITS_MASKS * words) * 4)};
+        trm_logits_report_args report = {.logits = adjust.logits,
+                                         .rows = LOGITS_ROWS,
+                                         .vocab = vocab,
+                                         .parameters = adjust.parameters,
+                                         .tokens = to_device(stream, tokens, sizeof(tokens)),
+                                         .counts = (uint16_t *)(uintptr_t)adjust.counts,
+                                         .logprobs = to_device(stream, NULL, sizeof(logprobs)),
+                                         .top_tokens = to_device(stream, NULL, sizeof(top)),
+                                         .top_logprobs = to_device(stream, NULL, sizeof(top_logprobs))};
+        assert_ok(trm_logits_adjust(stream, &adjust));
+        assert_ok(trm_logits_report(stream, &report));
+        assert_ok(trm_stream_download(stream, adjusted, adjust.adjusted, logits_size));
+        assert_ok(trm_stream_download(stream, counted, report.counts, counts_size));
+        assert_ok(trm_stream_download(stream, logprobs, report.logprobs, sizeof(logprobs)));
+        assert_ok(trm_stream_download(stream, top, report.top_tokens, sizeof(top)));
+        assert_ok(trm_stream_download(stream, top_logprobs, report.top_logprobs, sizeof(top_logprobs)));
+        assert_ok(trm_stream_synchronize(stream));
+        for (int32_t r = 0; r < LOGITS_ROWS; r++) {
+            const trm_logits_row *p = &rows[r];
+            for (int64_t i = 0; i < vocab; i++) {
+                float favour = 0.0f;
+                for (int32_t b = 0; b < p->n_bias; b++) {
+                    favour += bias[p->first_bias + b].token == i ? bias[p->first_bias + b].bias : 0.0f;
+                }
+                const bool allowed = p->mask < 0 || (masks[p->mask * words + i / 32] >> (i % 32) & 1u) != 0;
+                const uint16_t count = p->history < 0 ? 0 : counts[p->history * vocab + i];
+                const float expected = adjusted_naively(logits[r * vocab + i], p, count, allowed, favour);
+                const float found = adjusted[r * vocab + i];
+                if (found != expected && !(isnan(found) && isnan(expected))) {
+                    fail_msg("row %d, token %d of %d: adjusted to %g, expected %g", r, (int)i, (int)vocab,
+                             (double)found, (double)expected);
+                }
+            }
+            if (p->n_top >= 0) {
+                check_report(r, vocab, logits + r * vocab, p, tokens[r], logprobs[r], top[r], top_logprobs[r]);
+            }
+            if (p->history >= 0) {
+                uint16_t *count = &counts[p->history * vocab + tokens[r]];
+                *count = (uint16_t)(*count + ((*count & 0x7fff) < 0x7fff));
+            }
+        }
+        assert_memory_equal(counted, counts, counts_size);
+        void *const device_memory[] = {adjust.adjusted,
+                                       report.logprobs,
+                                       report.top_tokens,
+                                       report.top_logprobs,
+                                       report.counts,
+                                       (void *)(uintptr_t)adjust.logits,
+                                       (void *)(uintptr_t)adjust.parameters,
+                                       (void *)(uintptr_t)adjust.bias,
+                                       (void *)(uintptr_t)adjust.masks,
+                                       (void *)(uintptr_t)report.tokens};
+        for (size_t i = 0; i < sizeof(device_memory) / sizeof(device_memory[0]); i++) {
+            trm_device_free(device, device_memory[i]);
+        }
+        free(logits);
+        free(adjusted);
+        free(counts);
+        free(counted);
+        free(masks);
     }
 }
 

@@ -11,7 +11,7 @@ void sample_greedy(trm_stream *stream);
 void sample_equals_naive(trm_stream *stream);
 void sample_of_flat_rows(trm_stream *stream);
 void sample_follows_the_distribution(trm_stream *stream);
-void sample_marks_seen_tokens(trm_stream *stream);
+void logits_are_adjusted_and_reported(trm_stream *stream);
 void sample_refuses_bad_vocabularies(trm_stream *stream);
 void random_fill_is_by_index(trm_stream *stream);
 

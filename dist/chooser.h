@@ -1,0 +1,95 @@
+/*
+ * How the tokens of a step are chosen: the parameters of its rows of logits, device memory for them, and the kernels
+ * from logits to tokens. Knows nothing of the network or the cache; step.c has those.
+ */
+#ifndef TRM_DIST_CHOOSER_H
+#define TRM_DIST_CHOOSER_H
+
+#include <trireme/serving.h>
+
+#include "kernels/logits.h"
+#include "kernels/sample.h"
+
+/* What a step needs of the kernels; each is a captured step of its own. */
+typedef enum trm_sample_mode {
+    TRM_SAMPLE_GREEDY = 0,
+    TRM_SAMPLE_DRAW, /* temperature, typical-p, top-k, top-p, min-p */
+    TRM_SAMPLE_FULL, /* the same with bias, masks, penalties and logprobs */
+    TRM_SAMPLE_MODE_COUNT
+} trm_sample_mode;
+
+/* How one token is chosen. */
+typedef struct trm_step_choice {
+    const trm_serving_sampling *sampling; /* without any token twice in its bias */
+    const int32_t *banned;                /* [n_banned], at most TRM_MAX_BANNED */
+    int32_t n_banned;
+    const uint32_t *mask; /* [(vocab + 31) / 32] or NULL */
+    int32_t logprobs;     /* -1: none */
+    uint64_t counter;     /* tokens of output so far */
+    int32_t slot;         /* whose tokens are counted on the device, where there are penalties */
+    /* They are counted from that on: at a sequence's first step in a slot all it has, else NULL. */
+    const int32_t *history; /* [n_history] */
+    int64_t n_history, n_prompt;
+} trm_step_choice;
+#define TRM_MAX_BANNED (TRM_MAX_STOP_TOKENS + 8)
+
+typedef struct trm_chooser {
+    trm_device *device;
+    int64_t max_rows, slots, vocab, words;
+    bool follows; /* another rank's choice counts: this one's only has to be made */
+    size_t bytes; /* of `memory` */
+    unsigned char *memory, *staging;
+
+    /* device */
+    trm_sample_row *rows;        /* [max_rows] */
+    trm_logits_row *logits_rows; /* [max_rows] */
+    int32_t *chosen;             /* [max_rows] */
+    float *logprobs;             /* [max_rows] */
+    int32_t *top_tokens;         /* [max_rows, TRM_LOGITS_MAX_TOP] */
+    float *top_logprobs;         /* [max_rows, TRM_LOGITS_MAX_TOP] */
+    uint16_t *counts;            /* [slots, vocab] */
+    float *adjusted;             /* [max_rows, vocab] */
+    uint32_t *masks;             /* [max_rows, words] */
+    trm_logits_bias *bias;       /* [max_rows, MAX_BIAS] */
+    void *workspace;
+
+    /* host, copied to and from those in the step */
+    trm_sample_row *rows_staging;
+    trm_logits_row *logits_rows_staging;
+    int32_t *chosen_staging;
+    float *logprobs_staging;
+    int32_t *top_tokens_staging;
+    float *top_logprobs_staging;
+    uint32_t *masks_staging;
+    trm_logits_bias *bias_staging;
+    uint16_t *counts_staging; /* [vocab] */
+
+    /* the step under way */
+    trm_sample_mode mode;
+    int32_t n_rows, n_masks, n_bias;
+} trm_chooser;
+
+/* Device bytes of a chooser. */
+size_t trm_chooser_bytes(const trm_stream *stream, int64_t max_rows, int64_t slots, int64_t vocab);
+trm_status trm_chooser_init(trm_chooser *chooser, trm_stream *stream, int64_t max_rows, int64_t slots, int64_t vocab);
+void trm_chooser_fini(trm_chooser *chooser);
+
+/* A new step: no rows. */
+void trm_chooser_begin(trm_chooser *chooser);
+/* Adds a row whose token is wanted. May wait for the stream, to count a history. */
+trm_status trm_chooser_add(trm_chooser *chooser, trm_stream *stream, const trm_step_choice *choice);
+/* Adds a row of which only the logprob of `target` and of n_top others is wanted. */
+void trm_chooser_add_target(trm_chooser *chooser, int32_t target, int32_t n_top);
+/* Adds a row whose token is of no interest. */
+void trm_chooser_add_padding(trm_chooser *chooser);
+/* Uploads what has another size in every step; not to be captured. */
+trm_status trm_chooser_stage(trm_chooser *chooser, trm_stream *stream);
+/* Enqueues the upload of the parameters of n_rows rows; can be captured, as can what follows. */
+trm_status trm_chooser_upload(trm_chooser *chooser, trm_stream *stream, int32_t n_rows, trm_sample_mode mode);
+/* Enqueues everything from logits f32 [n_rows, vocab], the step's rows from `first` on, to the chosen tokens. */
+trm_status trm_chooser_enqueue(trm_chooser *chooser, trm_stream *stream, float *logits, int32_t first, int32_t n_rows,
+                               trm_sample_mode mode);
+/* Enqueues the way of tokens and logprobs to the host. */
+trm_status trm_chooser_download(trm_chooser *chooser, trm_stream *stream, int32_t n_rows, trm_sample_mode mode);
+
+#endif
