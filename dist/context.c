@@ -11,6 +11,11 @@
 #include "graph/inference.h"
 #include "graph/memory_plan.h"
 
+/* For weights that are read from files in every step. */
+#define READER_THREADS      6
+#define READER_BUFFERS      12
+#define READER_BUFFER_BYTES ((size_t)8 << 20)
+
 /* Device memory, and the host memory that inputs are laid out in. */
 static trm_status allocate_memory(trm_context *context)
 {
@@ -99,11 +104,16 @@ trm_status trm_context_follow_weights(trm_context *context)
         return TRM_OK;
     }
     const trm_streaming_plan *streaming = engine->plan->streaming;
+    const trm_reader_options files = {.read = trm_streaming_read,
+                                      .user = engine->plan,
+                                      .threads = READER_THREADS,
+                                      .buffers = READER_BUFFERS,
+                                      .buffer_bytes = READER_BUFFER_BYTES};
     trm_ring_destroy(context->ring);
     context->ring = NULL;
     context->shaped = false;
     TRM_TRY(trm_ring_create(engine->world->device, &streaming->residency, streaming->bytes,
-                            (const void *const *)engine->places.stored, &context->ring));
+                            (const void *const *)engine->places.stored, &files, &context->ring));
     context->places_version = engine->places.version;
     return TRM_OK;
 }

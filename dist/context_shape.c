@@ -550,7 +550,8 @@ trm_status trm_context_enqueue_run(trm_context *context)
 {
     /* copies from memory that is not pinned cannot be captured */
     bool can = context->captures && !may_stop(context) && !context->profiling &&
-               !trm_stream_is_capturing(context->stream) && (context->ring == NULL || context->engine->places.pinned);
+               !trm_stream_is_capturing(context->stream) &&
+               (context->ring == NULL || context->engine->places.capturable);
     if (!can) {
         return trm_context_enqueue(context);
     }

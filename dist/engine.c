@@ -89,7 +89,7 @@ static trm_status load_through_staging(loader *load, const trm_tensor *tensor, u
     return TRM_OK;
 }
 
-/* Where a constant is to lie; *on_host: it is memory that threads can write. */
+/* Where a constant is to lie, NULL if nowhere for long; *on_host: it is memory that threads can write. */
 static unsigned char *place_of(const loader *load, const trm_tensor *tensor, bool *on_host)
 {
     const trm_engine *engine = load->engine;
@@ -107,6 +107,9 @@ static trm_status load_constant(loader *load, const trm_tensor *tensor, size_t b
 {
     bool on_host;
     unsigned char *to = place_of(load, tensor, &on_host);
+    if (to == NULL) { /* it is read in every step */
+        return TRM_OK;
+    }
     if (tensor->value != NULL && on_host) {
         memcpy(to, tensor->value, bytes);
         return TRM_OK;
@@ -351,6 +354,11 @@ trm_status trm_engine_set_weight_budget(trm_engine *engine, size_t bytes)
 
 void trm_engine_streaming(const trm_engine *engine, trm_streaming_info *info)
 {
+    const trm_weight_places *places = &engine->places;
     trm_plan_streaming(engine->plan, info);
-    info->pinned = engine->places.pinned;
+    info->pinned = places->pinned;
+    info->host = places->host_used;
+    for (int32_t i = 0; i < places->n; i++) {
+        info->files += places->stored[i] == NULL && places->resident[i] == NULL ? engine->plan->streaming->bytes[i] : 0;
+    }
 }

@@ -172,7 +172,7 @@ static void drop_captured(trm_generator *g)
 static bool can_capture(const trm_generator *g)
 {
     return trm_device_backend(g->world->device) == TRM_BACKEND_CUDA && !g->context->profiling &&
-           (g->context->ring == NULL || g->engine->places.pinned);
+           (g->context->ring == NULL || g->engine->places.capturable);
 }
 
 /* The captured decode step of a bucket, made at its first use: tuned, then captured. */

@@ -307,6 +307,28 @@ trm_status trm_streaming_adjust(trm_plan *plan, const bool *resident, double lin
     return TRM_OK;
 }
 
+trm_status trm_streaming_read(void *plan, int32_t weight, size_t begin, size_t size, void *to)
+{
+    const trm_tensor *tensor = ((const trm_plan *)plan)->streaming->tensors[weight];
+    size_t element = trm_dtype_size(tensor->dtype);
+    if (tensor->value != NULL) {
+        memcpy(to, (const unsigned char *)tensor->value + begin, size);
+        return TRM_OK;
+    }
+    trm_status status = trm_weight_read(tensor->weight, tensor->dtype, begin / element, size / element, to);
+    return status == TRM_OK ? TRM_OK : trm_fail_in(status, "weight %s", tensor->name);
+}
+
+bool trm_streaming_reads_in_place(const trm_plan *plan, int32_t weight)
+{
+    const trm_streaming_plan *s = plan->streaming;
+    bool found = false;
+    for (int32_t i = 0; i < s->problem.n_uses; i++) {
+        found = found || (s->uses[i].weight == weight && s->uses[i].in_place);
+    }
+    return found;
+}
+
 trm_status trm_streaming_replan(trm_plan *plan, size_t budget)
 {
     return plan_residency(plan->streaming, budget, plan->streaming->problem.ring_limit);

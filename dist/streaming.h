@@ -34,6 +34,10 @@ void trm_streaming_plan_destroy(trm_streaming_plan *streaming);
 trm_status trm_streaming_fit(trm_plan *plan, size_t room);
 /* Plans for another budget. */
 trm_status trm_streaming_replan(trm_plan *plan, size_t budget);
+/* Bytes of the device form of a weight from its source: a trm_reader_fn. `plan` is the trm_plan. */
+trm_status trm_streaming_read(void *plan, int32_t weight, size_t begin, size_t size, void *to);
+/* Whether a layer reads the weight where it lies when it is streamed. */
+bool trm_streaming_reads_in_place(const trm_plan *plan, int32_t weight);
 /* What follows from weights being where they are [n_weights], from a rate of the link that was measured (0: none was),
  * and from whether tables can be read where they lie. */
 trm_status trm_streaming_adjust(trm_plan *plan, const bool *resident, double link_rate, bool rows_in_place);
@@ -41,15 +45,17 @@ trm_status trm_streaming_adjust(trm_plan *plan, const bool *resident, double lin
 /* Where the weights are. */
 typedef struct trm_weight_places {
     int32_t n;
-    void **resident;  /* [n] device memory, or NULL */
-    void **stored;    /* [n] host memory of those that are streamed, or NULL */
-    bool *is_pinned;  /* [n] */
-    bool pinned;      /* all of them are */
-    uint64_t version; /* rises with every change */
+    void **resident; /* [n] device memory, or NULL */
+    void **stored;   /* [n] host memory of those that are streamed, or NULL: neither is read in every step */
+    bool *is_pinned; /* [n] */
+    bool pinned;     /* all of them are */
+    bool capturable; /* and none is read in every step: copies can be part of a captured step */
+    size_t host_limit, host_used; /* bytes of stored ones */
+    uint64_t version;             /* rises with every change */
 } trm_weight_places;
 
-/* Memory for the weights as the plan says; they are to be filled by the caller. */
-/* `sharing`: the ranks that take memory of this machine. */
+/* Memory for the weights as the plan says; they are to be filled by the caller. Host memory is taken as far as there is
+ * any, or as the budget allows. `sharing`: the ranks that take memory of this machine. */
 trm_status trm_weight_places_init(trm_weight_places *places, const trm_plan *plan, trm_device *device, int32_t sharing);
 void trm_weight_places_fini(trm_weight_places *places, const trm_plan *plan, trm_device *device);
 /* Once stored weights are filled: pins them, measures the link, and plans with what came out. Where pinning is refused

@@ -7,6 +7,9 @@
 #include "base/memory.h"
 #include "dist/streaming.h"
 
+/* Of the host memory that is free, weights take this many parts in so many. */
+#define HOST_SHARE 19
+#define HOST_PARTS 20
 /* What is copied to see how fast the link is, and how often. */
 #define PROBE_BYTES ((size_t)64 << 20)
 #define PROBES      3
@@ -18,6 +21,7 @@ static void drop_stored(trm_weight_places *places, const trm_plan *plan, trm_dev
     if (places->is_pinned[i]) {
         trm_device_unpin(device, places->stored[i]);
     }
+    places->host_used -= places->stored[i] != NULL ? plan->streaming->bytes[i] : 0;
     trm_pages_free(places->stored[i], plan->streaming->bytes[i]);
     places->stored[i] = NULL;
     places->is_pinned[i] = false;
@@ -47,22 +51,29 @@ static void pin_stored(trm_weight_places *places, const trm_plan *plan, trm_devi
     }
 }
 
-static size_t stored_bytes(const trm_plan *plan)
+/* Takes host memory for a weight if there is room. */
+static trm_status take_stored(trm_weight_places *places, const trm_plan *plan, int32_t i)
 {
-    const trm_streaming_plan *s = plan->streaming;
-    return s->streamable - s->residency.resident_bytes;
-}
-
-static trm_status check_host_memory(const trm_plan *plan, int32_t sharing)
-{
-    size_t needed = stored_bytes(plan), available = trm_memory_available() / (size_t)(sharing < 1 ? 1 : sharing);
-    if (needed > available) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY,
-                 "rank %d streams %.2f GiB of weights from host memory, %.2f GiB are available for each of %d rank%s: "
-                 "give more of them a place on the device (a larger weight budget)",
-                 plan->rank, (double)needed / 0x1p30, (double)available / 0x1p30, sharing, sharing == 1 ? "" : "s");
+    size_t bytes = plan->streaming->bytes[i];
+    if (bytes <= places->host_limit - places->host_used) {
+        TRM_TRY(trm_pages_alloc(bytes, &places->stored[i]));
+        places->host_used += bytes;
     }
     return TRM_OK;
+}
+
+/* Says what host memory has no room for. */
+static void report_files(const trm_weight_places *places, const trm_plan *plan)
+{
+    size_t files = 0;
+    for (int32_t i = 0; i < places->n; i++) {
+        files += places->stored[i] == NULL && places->resident[i] == NULL ? plan->streaming->bytes[i] : 0;
+    }
+    if (files > 0) {
+        TRM_WARN("rank %d: host memory has room for %.2f GiB of weights, %.2f GiB are read from their files in every "
+                 "step, at the speed of the disk",
+                 plan->rank, (double)places->host_limit / 0x1p30, (double)files / 0x1p30);
+    }
 }
 
 /* ---- making places ----------------------------------------------------------------------------- */
@@ -79,11 +90,21 @@ trm_status trm_weight_places_init(trm_weight_places *places, const trm_plan *pla
         places->n = 0;
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the places of %zu weights", n - 1);
     }
-    TRM_TRY(check_host_memory(plan, sharing));
-    for (int32_t i = 0; i < places->n; i++) {
-        TRM_TRY(s->residency.resident[i] ? trm_device_alloc(device, s->bytes[i], &places->resident[i])
-                                         : trm_pages_alloc(s->bytes[i], &places->stored[i]));
+    places->host_limit = s->asked.host_bytes > 0
+                             ? s->asked.host_bytes
+                             : trm_memory_available() / (size_t)(sharing < 1 ? 1 : sharing) / HOST_PARTS * HOST_SHARE;
+    for (int32_t i = 0; i < places->n; i++) { /* tables first: their rows are read where they lie */
+        bool wanted = !s->residency.resident[i] && trm_streaming_reads_in_place(plan, i);
+        TRM_TRY(wanted ? take_stored(places, plan, i) : TRM_OK);
     }
+    for (int32_t i = 0; i < places->n; i++) {
+        if (s->residency.resident[i]) {
+            TRM_TRY(trm_device_alloc(device, s->bytes[i], &places->resident[i]));
+        } else if (places->stored[i] == NULL) {
+            TRM_TRY(take_stored(places, plan, i));
+        }
+    }
+    report_files(places, plan);
     return TRM_OK;
 }
 
@@ -147,10 +168,15 @@ static trm_status adjust(trm_weight_places *places, trm_plan *plan, double rate)
     if (resident == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the places of %d weights", places->n);
     }
+    bool rows_in_place = places->pinned;
+    places->capturable = places->pinned;
     for (int32_t i = 0; i < places->n; i++) {
+        bool is_read = places->resident[i] == NULL && places->stored[i] == NULL;
         resident[i] = places->resident[i] != NULL;
+        places->capturable = places->capturable && !is_read;
+        rows_in_place = rows_in_place && !(is_read && trm_streaming_reads_in_place(plan, i));
     }
-    trm_status status = trm_streaming_adjust(plan, resident, rate, places->pinned);
+    trm_status status = trm_streaming_adjust(plan, resident, rate, rows_in_place);
     free(resident);
     places->version++;
     return status;
@@ -168,27 +194,44 @@ trm_status trm_weight_places_settle(trm_weight_places *places, trm_plan *plan, t
 
 static trm_status move_to_host(trm_weight_places *places, const trm_plan *plan, trm_stream *stream, int32_t i)
 {
-    void *memory = NULL;
-    size_t bytes = plan->streaming->bytes[i];
-    TRM_TRY(trm_pages_alloc(bytes, &memory));
-    trm_status status = trm_stream_download(stream, memory, places->resident[i], bytes);
-    status = status == TRM_OK ? trm_stream_synchronize(stream) : status;
-    if (status != TRM_OK) {
-        trm_pages_free(memory, bytes);
-        return status;
+    TRM_TRY(take_stored(places, plan, i));
+    if (places->stored[i] != NULL) { /* otherwise it is read again when it is needed */
+        trm_status status =
+            trm_stream_download(stream, places->stored[i], places->resident[i], plan->streaming->bytes[i]);
+        status = status == TRM_OK ? trm_stream_synchronize(stream) : status;
+        if (status != TRM_OK) {
+            drop_stored(places, plan, trm_stream_device(stream), i);
+            return status;
+        }
     }
-    places->stored[i] = memory;
     drop_resident(places, trm_stream_device(stream), i);
     return TRM_OK;
 }
 
-static trm_status move_to_device(trm_weight_places *places, const trm_plan *plan, trm_stream *stream, int32_t i)
+/* From its source, piece by piece. */
+static trm_status read_to_device(trm_plan *plan, trm_stream *stream, int32_t i, unsigned char *to)
+{
+    size_t bytes = plan->streaming->bytes[i], most = bytes < PROBE_BYTES ? bytes : PROBE_BYTES;
+    void *piece = NULL;
+    trm_status status = trm_pages_alloc(most, &piece);
+    for (size_t begin = 0; status == TRM_OK && begin < bytes; begin += most) {
+        size_t size = bytes - begin < most ? bytes - begin : most;
+        status = trm_streaming_read(plan, i, begin, size, piece);
+        status = status == TRM_OK ? trm_stream_upload(stream, to + begin, piece, size) : status;
+        status = status == TRM_OK ? trm_stream_synchronize(stream) : status;
+    }
+    trm_pages_free(piece, most);
+    return status;
+}
+
+static trm_status move_to_device(trm_weight_places *places, trm_plan *plan, trm_stream *stream, int32_t i)
 {
     void *memory = NULL;
     trm_device *device = trm_stream_device(stream);
     size_t bytes = plan->streaming->bytes[i];
     TRM_TRY(trm_device_alloc(device, bytes, &memory));
-    trm_status status = trm_stream_upload(stream, memory, places->stored[i], bytes);
+    trm_status status = places->stored[i] != NULL ? trm_stream_upload(stream, memory, places->stored[i], bytes)
+                                                  : read_to_device(plan, stream, i, memory);
     status = status == TRM_OK ? trm_stream_synchronize(stream) : status;
     if (status != TRM_OK) {
         trm_device_free(device, memory);
@@ -209,7 +252,7 @@ trm_status trm_weight_places_change(trm_weight_places *places, trm_plan *plan, t
         status = resident[i] || places->resident[i] == NULL ? TRM_OK : move_to_host(places, plan, stream, i);
     }
     for (int32_t i = 0; status == TRM_OK && i < places->n; i++) {
-        status = !resident[i] || places->stored[i] == NULL ? TRM_OK : move_to_device(places, plan, stream, i);
+        status = !resident[i] || places->resident[i] != NULL ? TRM_OK : move_to_device(places, plan, stream, i);
     }
     trm_stream_destroy(stream);
     if (status != TRM_OK) {
@@ -219,5 +262,6 @@ trm_status trm_weight_places_change(trm_weight_places *places, trm_plan *plan, t
         return trm_fail(status, "cannot change the weight budget to %zu bytes: %s", budget, cause);
     }
     pin_stored(places, plan, device);
+    report_files(places, plan);
     return adjust(places, plan, 0);
 }

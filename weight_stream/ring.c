@@ -1,6 +1,7 @@
 /* The ring: copies in the order of the plan, each behind the layer that frees its place. */
 #include "weight_stream/ring.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -11,6 +12,7 @@ struct trm_ring {
     const size_t *bytes;
     const void *const *stored;
     unsigned char *memory;
+    trm_reader *reader; /* of what is read in every step; NULL: nothing is */
     trm_stream *copies;
     trm_event *begins;
     trm_event **arrived; /* [n_fetches] */
@@ -46,8 +48,30 @@ static trm_status create_events(trm_ring *ring)
     return TRM_OK;
 }
 
+static trm_status create_reader(trm_ring *ring, const trm_reader_options *files)
+{
+    const trm_residency *residency = ring->residency;
+    trm_reader_options options = files == NULL ? (trm_reader_options){0} : *files;
+    int32_t *items = calloc((size_t)residency->n_fetches + 1, sizeof(*items));
+    if (items == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %d copies", residency->n_fetches);
+    }
+    options.items = items;
+    options.n_items = 0;
+    options.bytes = ring->bytes;
+    for (int32_t k = 0; k < residency->n_fetches; k++) {
+        if (ring->stored[residency->fetches[k].weight] == NULL) {
+            items[options.n_items++] = residency->fetches[k].weight;
+        }
+    }
+    assert(options.n_items == 0 || files != NULL);
+    trm_status status = options.n_items == 0 ? TRM_OK : trm_reader_create(ring->device, &options, &ring->reader);
+    free(items);
+    return status;
+}
+
 trm_status trm_ring_create(trm_device *device, const trm_residency *residency, const size_t *bytes,
-                           const void *const *stored, trm_ring **ring)
+                           const void *const *stored, const trm_reader_options *files, trm_ring **ring)
 {
     trm_ring *made = calloc(1, sizeof(*made));
     if (made == NULL) {
@@ -61,6 +85,7 @@ trm_status trm_ring_create(trm_device *device, const trm_residency *residency, c
     made->memory = memory;
     TRM_TRY_GOTO(status, trm_stream_create_beside(device, &made->copies), destroy);
     TRM_TRY_GOTO(status, create_events(made), destroy);
+    TRM_TRY_GOTO(status, create_reader(made, files), destroy);
     *ring = made;
     return TRM_OK;
 destroy:
@@ -76,6 +101,7 @@ void trm_ring_destroy(trm_ring *ring)
     if (ring->copies != NULL) {
         (void)trm_stream_synchronize(ring->copies);
     }
+    trm_reader_destroy(ring->reader);
     for (int32_t k = 0; k < ring->n; k++) {
         trm_event_destroy(ring->arrived == NULL ? NULL : ring->arrived[k]);
         trm_event_destroy(ring->freed == NULL ? NULL : ring->freed[k]);
@@ -98,6 +124,9 @@ void *trm_ring_slot(const trm_ring *ring, int32_t fetch)
 static trm_status fetch_weight(trm_ring *ring, int32_t k)
 {
     int32_t weight = ring->residency->fetches[k].weight;
+    if (ring->stored[weight] == NULL) {
+        return trm_reader_upload(ring->reader, ring->copies, trm_ring_slot(ring, k));
+    }
     return trm_stream_upload(ring->copies, trm_ring_slot(ring, k), ring->stored[weight], ring->bytes[weight]);
 }
 
@@ -120,6 +149,9 @@ trm_status trm_ring_begin(trm_ring *ring, trm_stream *stream)
     ring->next = ring->awaited = 0;
     if (ring->residency->n_fetches == 0) {
         return TRM_OK;
+    }
+    if (ring->reader != NULL) {
+        trm_reader_begin(ring->reader);
     }
     TRM_TRY(trm_event_record(ring->begins, stream));
     TRM_TRY(trm_stream_wait_event(ring->copies, ring->begins));

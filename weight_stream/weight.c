@@ -1,10 +1,15 @@
 /* Weights: sources, views and comparison. Reading is in weight_read.c. */
 #include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -79,6 +84,10 @@ trm_status trm_weight_file_open(const char *path, const char *name, trm_weight_f
     result->name = copy;
     result->path = full;
     trm_status status = trm_file_map(path, &result->mapping);
+    result->descriptor = status == TRM_OK ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (status == TRM_OK && result->descriptor < 0) {
+        status = trm_fail(TRM_ERROR_IO, "cannot open %s: %s", path, strerror(errno));
+    }
     if (status != TRM_OK) {
         trm_weight_file_release(result);
         return status;
@@ -96,10 +105,42 @@ void trm_weight_file_release(trm_weight_file *file)
 {
     if (file != NULL && atomic_fetch_sub_explicit(&file->references, 1, memory_order_acq_rel) == 1) {
         trm_file_unmap(&file->mapping);
+        if (file->descriptor >= 0) {
+            close(file->descriptor);
+        }
         free(file->name);
         free(file->path);
         free(file);
     }
+}
+
+trm_status trm_weight_file_read(const trm_weight_file *file, size_t begin, size_t size, void *to)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t got = pread(file->descriptor, (unsigned char *)to + done, size - done, (off_t)(begin + done));
+        if (got < 0 && errno != EINTR) {
+            TRM_FAIL(TRM_ERROR_IO, "cannot read %s: %s", file->path, strerror(errno));
+        }
+        if (got == 0) {
+            TRM_FAIL(TRM_ERROR_IO, "%s ends at byte %zu, it had %zu bytes when it was opened", file->path, begin + done,
+                     file->mapping.size);
+        }
+        done += got > 0 ? (size_t)got : 0;
+    }
+    return TRM_OK;
+}
+
+trm_status trm_weight_file_check(const trm_weight_file *file)
+{
+    struct stat now;
+    if (fstat(file->descriptor, &now) != 0) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot look at %s: %s", file->path, strerror(errno));
+    }
+    if ((uintmax_t)now.st_size < file->mapping.size) {
+        TRM_FAIL(TRM_ERROR_IO, "%s has %jd bytes, it had %zu when it was opened", file->path, (intmax_t)now.st_size,
+                 file->mapping.size);
+    }
+    return TRM_OK;
 }
 
 trm_mapping trm_weight_file_bytes(const trm_weight_file *file)

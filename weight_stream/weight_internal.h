@@ -15,6 +15,7 @@
 struct trm_weight_file {
     atomic_int references;
     trm_mapping mapping;
+    int descriptor;
     char *name; /* for dumps and errors */
     char *path; /* with no links in it */
 };
@@ -43,6 +44,13 @@ struct trm_weight {
     size_t count; /* elements */
     trm_weight_runs runs;
 };
+
+/* Reads bytes begin .. begin + size - 1 without touching the mapping: what is no longer there is an error, not a
+ * signal.
+ */
+trm_status trm_weight_file_read(const trm_weight_file *file, size_t begin, size_t size, void *to);
+/* Whether the file still has the bytes that were mapped. */
+trm_status trm_weight_file_check(const trm_weight_file *file);
 
 /* ---- making weights of bases, in weight.c ---- */
 

@@ -13,16 +13,19 @@
 #include "weight_stream/convert.h"
 #include "weight_stream/weight_internal.h"
 
-#define BUFFER_SIZE 8192 /* bytes on the stack */
+#define BUFFER_SIZE 8192               /* bytes on the stack */
+#define LARGE_RUN   ((size_t)64 << 10) /* bytes from here on are read from the file, not through its mapping */
 #define TILE        64 /* rows and columns of a tile: whole cache lines, and no more pages than a small TLB has entries */
 
 typedef struct reader {
     const trm_weight_base *base;
     trm_dtype dtype; /* of the target */
     size_t from_size, to_size;
+    trm_status *status; /* the first failure */
 } reader;
 
-static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, unsigned char *to);
+static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, unsigned char *to,
+                      trm_status *status);
 
 static void gather(const unsigned char *from, size_t stride, size_t size, size_t count, unsigned char *to)
 {
@@ -46,6 +49,14 @@ static void gather(const unsigned char *from, size_t stride, size_t size, size_t
 static void read_stored(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to)
 {
     const unsigned char *from = read->base->bytes + start * read->from_size;
+    if (stride == 1 && read->base->dtype == read->dtype && count * read->from_size >= LARGE_RUN) {
+        const trm_weight_file *file = read->base->file;
+        size_t begin = (size_t)(from - file->mapping.bytes);
+        trm_status status =
+            *read->status == TRM_OK ? trm_weight_file_read(file, begin, count * read->from_size, to) : TRM_OK;
+        *read->status = status == TRM_OK ? *read->status : status;
+        return;
+    }
     if (stride == 1) {
         trm_convert(read->base->dtype, from, read->dtype, to, count);
         return;
@@ -104,7 +115,7 @@ static void read_joined(const reader *read, size_t start, size_t count, unsigned
         size_t part_size = base->part_starts[part + 1] - base->part_starts[part];
         size_t skipped = at - base->part_starts[part];
         size_t n = part_size - skipped < count ? part_size - skipped : count;
-        read_view(base->parts[part], read->dtype, row * part_size + skipped, n, to);
+        read_view(base->parts[part], read->dtype, row * part_size + skipped, n, to, read->status);
         to += n * read->to_size;
         count -= n;
         at += n;
@@ -192,10 +203,11 @@ static size_t read_rows(const reader *read, const trm_weight *weight, const int6
     return rows;
 }
 
-static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, unsigned char *to)
+static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, unsigned char *to,
+                      trm_status *status)
 {
     const trm_weight_base *base = weight->base;
-    reader read = {base, dtype, trm_dtype_size(base->dtype), trm_dtype_size(dtype)};
+    reader read = {base, dtype, trm_dtype_size(base->dtype), trm_dtype_size(dtype), status};
     int32_t n = weight->runs.n;
     const trm_weight_step *runs = weight->runs.steps;
     if (n == 0) {
@@ -233,6 +245,18 @@ static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, s
     }
 }
 
+/* Short runs are read through mappings, where what a file has lost since would be a signal. */
+static trm_status check_files(const trm_weight_base *base)
+{
+    if (base->kind == TRM_WEIGHT_STORED) {
+        return trm_weight_file_check(base->file);
+    }
+    for (int32_t i = 0; i < base->n_parts; i++) {
+        TRM_TRY(check_files(base->parts[i]->base));
+    }
+    return TRM_OK;
+}
+
 trm_status trm_weight_read(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, void *to)
 {
     char source[256];
@@ -246,8 +270,9 @@ trm_status trm_weight_read(const trm_weight *weight, trm_dtype dtype, size_t fir
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight %s has %zu elements, cannot read %zu from %zu on", source,
                  weight->count, count, first);
     }
-    if (count > 0) {
-        read_view(weight, dtype, first, count, to);
+    trm_status status = count > 0 ? check_files(weight->base) : TRM_OK;
+    if (count > 0 && status == TRM_OK) {
+        read_view(weight, dtype, first, count, to, &status);
     }
-    return TRM_OK;
+    return status;
 }

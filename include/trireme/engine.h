@@ -94,11 +94,14 @@ typedef enum trm_weight_budget_kind {
 
 typedef struct trm_weight_budget {
     trm_weight_budget_kind kind;
-    double percent; /* 0 .. 100, of PERCENT */
-    size_t bytes;   /* of BYTES */
+    double percent;    /* 0 .. 100, of PERCENT */
+    size_t bytes;      /* of BYTES */
+    size_t host_bytes; /* host memory that streamed weights may take; 0: what is free. What has no room there is read
+                          from its files in every run */
 } trm_weight_budget;
 
-/* "off", "auto", "25%", or bytes with B, K, M or G (powers of 1024; none: bytes), such as "8G" or "1.5G". */
+/* "off", "auto", "25%", or bytes with B, K, M or G (powers of 1024; none: bytes), such as "8G" or "1.5G". host_bytes
+ * becomes 0. */
 TRM_API trm_status trm_weight_budget_parse(const char *text, trm_weight_budget *budget);
 
 /* Plans which weights stay. To be called before the engine is made; AUTO is resolved by then. */
@@ -111,6 +114,7 @@ typedef struct trm_streaming_info {
     size_t streamable, budget; /* bytes of weights that can be streamed; of them may stay */
     size_t resident, streamed; /* bytes of them that stay; that are copied in every run */
     size_t staging, host;      /* bytes of the ring of one context; of weights in host memory */
+    size_t files;              /* bytes that are read from files in every run */
     int32_t copies;            /* in every run */
     double link_rate;          /* bytes per second, measured when the engine was made; before, a guess */
     double run_seconds;        /* the least a run takes: the time of the link, or that of reading all weights */

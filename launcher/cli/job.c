@@ -102,8 +102,21 @@ trm_status job_backend(const settings *all, trm_backend *backend)
 trm_status job_budget(const settings *all, trm_weight_budget *budget)
 {
     trm_status status = trm_weight_budget_parse(settings_text(all, SETTING_WEIGHT_BUDGET), budget);
-    return status == TRM_OK ? TRM_OK
-                            : trm_fail(status, "%s (%s)", trm_last_error(), all->origins[SETTING_WEIGHT_BUDGET]);
+    if (status != TRM_OK) {
+        char cause[512];
+        snprintf(cause, sizeof(cause), "%s", trm_last_error());
+        return trm_fail(status, "%s (%s)", cause, all->origins[SETTING_WEIGHT_BUDGET]);
+    }
+    trm_weight_budget host;
+    const char *text = settings_text(all, SETTING_HOST_MEMORY);
+    bool is_size = trm_weight_budget_parse(text, &host) == TRM_OK &&
+                   (host.kind == TRM_WEIGHT_BUDGET_AUTO || (host.kind == TRM_WEIGHT_BUDGET_BYTES && host.bytes > 0));
+    if (!is_size) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "host memory is \"%s\", expected auto or bytes such as 64G (%s)", text,
+                 all->origins[SETTING_HOST_MEMORY]);
+    }
+    budget->host_bytes = host.bytes;
+    return TRM_OK;
 }
 
 void report_streaming(report *r, const trm_streaming_info *info)
@@ -118,6 +131,7 @@ void report_streaming(report *r, const trm_streaming_info *info)
     report_integer(r, "streamed", (int64_t)info->streamed);
     report_integer(r, "staging", (int64_t)info->staging);
     report_integer(r, "host", (int64_t)info->host);
+    report_integer(r, "files", (int64_t)info->files);
     report_integer(r, "copies", info->copies);
     report_number(r, "link_bytes_per_second", info->link_rate);
     report_number(r, "least_step_seconds", info->run_seconds);

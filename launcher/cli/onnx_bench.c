@@ -178,6 +178,12 @@ static void split_time(const bench *b, double *compute, double *communication)
     }
 }
 
+/* Bytes of weights per second of a run. */
+static double streaming_rate(const bench *b)
+{
+    return (double)b->onnx.streaming.streamed / percentile(b, 50);
+}
+
 static void print_json(const bench *b, const char *mesh)
 {
     const onnx_job *j = &b->onnx;
@@ -200,6 +206,10 @@ static void print_json(const bench *b, const char *mesh)
     report_number(&r, "build_seconds", j->build_seconds);
     report_number(&r, "tune_seconds", j->tune_seconds);
     report_integer(&r, "device_bytes_per_rank", (int64_t)j->memory.total);
+    report_streaming(&r, &j->streaming);
+    if (j->streaming.on) {
+        report_number(&r, "link_share", streaming_rate(b) / j->streaming.link_rate);
+    }
     report_integer(&r, "runs", b->n_runs);
     report_number(&r, "runs_per_second", (double)b->n_runs / b->total);
     report_number(&r, "input_copy_ms", b->copy_seconds * 1e3);
@@ -253,6 +263,11 @@ static void print_table(const bench *b, const char *mesh)
     }
     printf("%lld runs, %.2f per second; inputs copied in %.3f ms\n", (long long)b->n_runs, (double)b->n_runs / b->total,
            b->copy_seconds * 1e3);
+    if (j->streaming.on) {
+        printf("weights streamed: %.1f MB per run, %.2f GB/s, %.1f %% of the link\n",
+               (double)j->streaming.streamed / 1e6, streaming_rate(b) / 1e9,
+               streaming_rate(b) / j->streaming.link_rate * 100);
+    }
     printf("%-14s %10s %10s %10s %10s %10s %10s %10s\n", "", "min", "mean", "p50", "p90", "p95", "p99", "max");
     printf("%-14s %10.3f %10.3f %10.3f %10.3f %10.3f %10.3f %10.3f\n", "latency, ms", b->seconds[0] * 1e3,
            mean(b) * 1e3, percentile(b, 50) * 1e3, percentile(b, 90) * 1e3, percentile(b, 95) * 1e3,

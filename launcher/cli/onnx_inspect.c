@@ -162,18 +162,23 @@ static trm_status show_memory(onnx_job *j, report *r)
         trm_plan_destroy(plan);
         const trm_memory_plan *m = &j->memory;
         if (r == NULL) {
-            printf("rank %d: %.3f MiB: weights %.3f, state %.3f, activations %.3f, workspace %.3f\n", rank,
-                   (double)m->total / 0x1p20, (double)m->weights / 0x1p20, (double)m->state / 0x1p20,
-                   (double)m->activations / 0x1p20, (double)m->workspace / 0x1p20);
+            printf("rank %d: %.3f MiB: weights %.3f, staging %.3f, state %.3f, activations %.3f, workspace %.3f\n",
+                   rank, (double)m->total / 0x1p20, (double)m->weights / 0x1p20, (double)m->staging / 0x1p20,
+                   (double)m->state / 0x1p20, (double)m->activations / 0x1p20, (double)m->workspace / 0x1p20);
+            char text[512];
+            describe_streaming(&j->streaming, text, sizeof(text));
+            printf("%s%s%s", text[0] != '\0' ? "  " : "", text, text[0] != '\0' ? "\n" : "");
             continue;
         }
         report_open(r, NULL, '{');
         report_integer(r, "rank", rank);
         report_integer(r, "weights", (int64_t)m->weights);
+        report_integer(r, "staging", (int64_t)m->staging);
         report_integer(r, "state", (int64_t)m->state);
         report_integer(r, "activations", (int64_t)m->activations);
         report_integer(r, "workspace", (int64_t)m->workspace);
         report_integer(r, "total", (int64_t)m->total);
+        report_streaming(r, &j->streaming);
         report_close(r);
     }
     if (r != NULL) {

@@ -403,7 +403,23 @@ trm_status onnx_plan(onnx_job *j, int32_t rank, trm_stage_fn on_stage, void *use
     trm_status status = trm_build(j->network, &options, plan);
     free(bounds);
     TRM_TRY(status);
-    trm_plan_memory(*plan, &j->memory);
+    status = onnx_set_budget(j, *plan);
+    if (status != TRM_OK) {
+        trm_plan_destroy(*plan);
+        *plan = NULL;
+    }
+    return status;
+}
+
+trm_status onnx_set_budget(onnx_job *j, trm_plan *plan)
+{
+    trm_weight_budget budget;
+    TRM_TRY(job_budget(j->all, &budget));
+    if (budget.kind != TRM_WEIGHT_BUDGET_OFF) {
+        TRM_TRY(trm_plan_set_weight_budget(plan, &budget));
+    }
+    trm_plan_memory(plan, &j->memory);
+    trm_plan_streaming(plan, &j->streaming);
     return TRM_OK;
 }
 
@@ -413,9 +429,18 @@ trm_status onnx_load(onnx_job *j)
     trm_plan *plan = j->plan;
     if (plan == NULL) {
         TRM_TRY(trm_world_all_ok(j->job.world, onnx_plan(j, trm_world_rank(j->job.world), NULL, NULL, &plan)));
+    } else {
+        TRM_TRY(trm_world_all_ok(j->job.world, onnx_set_budget(j, plan)));
     }
     j->plan = NULL;
     TRM_TRY(trm_engine_create(plan, j->job.world, NULL, NULL, &j->engine));
+    trm_plan_memory(plan, &j->memory); /* an automatic budget is known by now */
+    trm_engine_streaming(j->engine, &j->streaming);
+    if (j->streaming.on && j->job.talks && !settings_flag(j->all, SETTING_QUIET)) {
+        char text[512];
+        describe_streaming(&j->streaming, text, sizeof(text));
+        fprintf(stderr, "trireme: %s\n", text);
+    }
     TRM_TRY(trm_world_all_ok(j->job.world, trm_context_create(j->engine, &j->context)));
     j->build_seconds = wall_seconds() - began;
     return TRM_OK;

@@ -39,6 +39,7 @@ typedef struct onnx_job {
     trm_context *context;
     double import_seconds, build_seconds, tune_seconds; /* build: passes, partition and loading */
     trm_memory_plan memory;
+    trm_streaming_info streaming;
 } onnx_job;
 
 /* Whether an operand names an ONNX file, a plan file, one of the two. */
@@ -54,6 +55,8 @@ trm_status onnx_open(onnx_job *j, const char *path, int32_t ranks);
 trm_status onnx_build(onnx_job *j, bool open);
 /* Plans the network for one rank. */
 trm_status onnx_plan(onnx_job *j, int32_t rank, trm_stage_fn on_stage, void *user, trm_plan **plan);
+/* Applies --weight-budget to a plan, and takes what it needs of memory. */
+trm_status onnx_set_budget(onnx_job *j, trm_plan *plan);
 /* Makes engine and context in the world of the job. Collective. */
 trm_status onnx_load(onnx_job *j);
 /* Fills inputs that no file gives with random numbers: floats in -1 .. 1, integers 0 or 1. The same on every rank. */

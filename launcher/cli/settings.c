@@ -145,6 +145,10 @@ const setting settings_table[SETTING_COUNT] = {
         {"weight-budget", 0, SETTING_TEXT, MODELS, 0, 0, "off", "BUDGET", "Machine",
          "weights that stay on the device: off (all), auto (what fits), 25%, or bytes such as 8G; "
          "the others stream from host memory"},
+    [SETTING_HOST_MEMORY] =
+        {"host-memory", 0, SETTING_TEXT, MODELS, 0, 0, "auto", "BYTES", "Machine",
+         "host memory for weights that stream, such as 64G; auto: what is free; what has no room is "
+         "read from its files in every step"},
     [SETTING_NO_TUNE] = {"no-tune", 0, SETTING_FLAG, JOB, 0, 0, NULL, NULL, "Machine",
                          "take a likely algorithm for each product instead of timing several"},
     [SETTING_OPT_LEVEL] = {"opt-level", 0, SETTING_INTEGER, JOB, 0, 5, "3", "N", "Machine",

@@ -169,6 +169,40 @@ static void a_system_that_does_not_pin(void **state)
     trm_generator_destroy(generator);
 }
 
+/* Host memory for a part of the weights, or for nothing: the rest is read from the files in every step. */
+static void weights_that_stay_in_their_files(void **state)
+{
+    (void)state;
+    trm_generator *generator = open_generator("off");
+    tokens expected = generate(generator);
+    trm_generator_destroy(generator);
+    const size_t host[] = {1, (size_t)3 << 20, (size_t)8 << 20};
+    for (size_t i = 0; i < sizeof(host) / sizeof(host[0]); i++) {
+        trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+        trm_generator_limits limits;
+        options.max_context = 64;
+        options.max_sequences = 2;
+        options.weight_budget =
+            (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .percent = 20, .host_bytes = host[i]};
+        assert_ok(trm_generator_create(model, world, &options, &generator));
+        tokens found = generate(generator);
+        assert_memory_equal(&found, &expected, sizeof(found));
+        trm_generator_get_limits(generator, &limits);
+        assert_true(limits.streaming.host <= host[i] && limits.streaming.files > 0);
+        assert_int_equal(limits.streaming.host + limits.streaming.files + limits.streaming.resident,
+                         limits.streaming.streamable);
+        assert_ok(trm_generator_set_weight_budget(generator, limits.streaming.streamable));
+        found = generate(generator);
+        assert_memory_equal(&found, &expected, sizeof(found));
+        assert_ok(trm_generator_set_weight_budget(generator, limits.streaming.streamable / 3));
+        found = generate(generator);
+        assert_memory_equal(&found, &expected, sizeof(found));
+        trm_generator_get_limits(generator, &limits);
+        assert_true(limits.streaming.host <= host[i] && limits.streaming.files > 0);
+        trm_generator_destroy(generator);
+    }
+}
+
 static void budgets_as_text(void **state)
 {
     (void)state;
@@ -209,6 +243,7 @@ int main(void)
         cmocka_unit_test(any_budget_gives_the_same),
         cmocka_unit_test(budgets_change),
         cmocka_unit_test(a_system_that_does_not_pin),
+        cmocka_unit_test(weights_that_stay_in_their_files),
         cmocka_unit_test(budgets_as_text),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);

@@ -307,6 +307,24 @@ case_inspect() {
     refused 2 "mesh" inspect "$model" --memory-plan --json --ranks 2 --mesh tp=3
 }
 
+case_streaming() {
+    for budget in 0 40% 2M 100% auto; do
+        prints "$genesis" 0 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget $budget
+    done
+    prints "$genesis" 2 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget 10%
+    prints "$genesis" 4 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget 0 --mesh tp=2,pp=2
+    start 0 run "$model" -p a -n 2 --weight-budget 0
+    grep -q 'of staging at .* GB/s: a step takes at least' "$work/err" || complain "no plan: $(cat "$work/err")"
+    shows "% of the link" 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2 --weight-budget 25%
+    start 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2 --weight-budget 0% --json
+    value streaming.resident 0
+    shows "stream in every step" 0 inspect llama-3-70b --ranks 2 --memory-plan --context 4096 --weight-budget 10G
+    start 0 inspect "$model" --json --memory-plan --context 100 --weight-budget 0
+    value memory.0.streaming.resident 0
+    refused 2 'weight budget is "8T", expected off, auto' run "$model" -p a --weight-budget 8T
+    refused 2 'weight budget is "101%"' bench "$model" --weight-budget 101%
+}
+
 case_bench() {
     shows "decode, tok/s" 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2
     start 2 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2 --batch 3 --profile --json

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include "base/half.h"
 #include "files.h"
@@ -307,6 +308,38 @@ static void many_threads_read_one_weight(void **state)
     trm_weight_destroy(turned);
 }
 
+/* Mapped pages that a file has lost are a signal for who touches them. */
+static void a_file_that_was_cut_off(void **state)
+{
+    (void)state;
+    enum { HEIGHT = 512, WIDTH = 256 };
+    const char *folder = test_temporary_folder();
+    char path[4400], header[256];
+    float *data = calloc(HEIGHT * WIDTH, sizeof(*data)), *to = calloc(HEIGHT * WIDTH, sizeof(*to));
+    trm_safetensors *set;
+    trm_weight *whole, *turned, *joined;
+    assert_true(data != NULL && to != NULL);
+    snprintf(header, sizeof(header), "{\"w\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[0,%d]}}", HEIGHT,
+             WIDTH, HEIGHT * WIDTH * 4);
+    write_safetensors(folder, "model.safetensors", header, data, HEIGHT * WIDTH * sizeof(*data));
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    assert_ok(trm_safetensors_open(folder, &set));
+    assert_ok(trm_safetensors_weight(set, "w", &whole));
+    assert_ok(trm_weight_transpose(whole, (int32_t[]){1, 0}, &turned));
+    assert_ok(trm_weight_concat((const trm_weight *const[]){whole, whole}, 2, 1, &joined));
+    assert_ok(trm_weight_read(whole, TRM_F32, 0, HEIGHT * WIDTH, to));
+    assert_int_equal(truncate(path, HEIGHT * WIDTH * 2), 0);
+    assert_fails(trm_weight_read(whole, TRM_F32, 0, HEIGHT * WIDTH, to), TRM_ERROR_IO, "when it was opened");
+    assert_fails(trm_weight_read(turned, TRM_F32, 0, HEIGHT * WIDTH, to), TRM_ERROR_IO, "when it was opened");
+    assert_fails(trm_weight_read(joined, TRM_F16, 0, HEIGHT * WIDTH, to), TRM_ERROR_IO, "when it was opened");
+    trm_weight_destroy(whole);
+    trm_weight_destroy(turned);
+    trm_weight_destroy(joined);
+    trm_safetensors_close(set);
+    free(data);
+    free(to);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -318,6 +351,7 @@ int main(void)
         cmocka_unit_test(column_slices_join),
         cmocka_unit_test(mapped_addresses),
         cmocka_unit_test(many_threads_read_one_weight),
+        cmocka_unit_test(a_file_that_was_cut_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

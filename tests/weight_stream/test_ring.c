@@ -1,6 +1,7 @@
 /* The ring on the host, where a thread copies: every layer finds its weights, whatever is late. */
 #include "support/support.h"
 
+#include <pthread.h>
 #include <time.h>
 
 #include "weight_stream/ring.h"
@@ -30,7 +31,7 @@ typedef struct weights {
     trm_residency_problem problem;
     size_t bytes[MOST_WEIGHTS];
     unsigned char stored[MOST_WEIGHTS][MOST_BYTES];
-    const void *addresses[MOST_WEIGHTS];
+    const void *addresses[MOST_WEIGHTS]; /* NULL: read in every step */
     trm_residency_use uses[MOST_USES];
     double seconds[MOST_LAYERS];
 } weights;
@@ -48,7 +49,7 @@ static void make_weights(uint64_t *state, weights *w)
                                  .ring_limit = (size_t)test_random_below(state, 3) * 5000};
     for (int32_t i = 0; i < p->n_weights; i++) {
         w->bytes[i] = 1 + (size_t)test_random_below(state, MOST_BYTES);
-        w->addresses[i] = w->stored[i];
+        w->addresses[i] = test_random_below(state, 3) == 0 ? NULL : w->stored[i];
         for (size_t k = 0; k < w->bytes[i]; k++) {
             w->stored[i][k] = (unsigned char)test_random(state);
         }
@@ -59,6 +60,17 @@ static void make_weights(uint64_t *state, weights *w)
             w->uses[p->n_uses++] = (trm_residency_use){i, (int32_t)test_random_below(state, p->n_weights), false};
         }
     }
+}
+
+static trm_status read_stored(void *user, int32_t item, size_t begin, size_t size, void *to)
+{
+    const weights *w = user;
+    assert_true(begin + size <= w->bytes[item]);
+    if (w->stored[item][begin] < 20) {
+        nanosleep(&(struct timespec){0, 30000}, NULL);
+    }
+    memcpy(to, w->stored[item] + begin, size);
+    return TRM_OK;
 }
 
 static void dawdle(uint64_t *state)
@@ -103,6 +115,7 @@ static void layers_find_their_weights(void **unused)
     uint64_t state = test_seed();
     int32_t reused = 0;
     static weights w;
+    const trm_reader_options files = {.read = read_stored, .user = &w, .threads = 3, .buffers = 4, .buffer_bytes = 700};
     for (int32_t n = 0; n < 60; n++) {
         trm_residency r;
         trm_ring *ring;
@@ -110,7 +123,7 @@ static void layers_find_their_weights(void **unused)
         make_weights(&state, &w);
         assert_ok(trm_residency_plan(&w.problem, &r));
         assert_ok(trm_stream_create(device, &stream));
-        assert_ok(trm_ring_create(device, &r, w.bytes, w.addresses, &ring));
+        assert_ok(trm_ring_create(device, &r, w.bytes, w.addresses, &files, &ring));
         for (int32_t k = 0; k < r.n_fetches; k++) {
             reused += r.fetches[k].after_layer >= 0;
         }
@@ -127,10 +140,69 @@ static void layers_find_their_weights(void **unused)
     assert_true(reused > 100);
 }
 
+typedef struct faulty {
+    weights *w;
+    int32_t reads, fails_at; /* which of them */
+    pthread_mutex_t mutex;
+} faulty;
+
+static trm_status read_or_fail(void *user, int32_t item, size_t begin, size_t size, void *to)
+{
+    faulty *f = user;
+    pthread_mutex_lock(&f->mutex);
+    bool fails = f->reads++ == f->fails_at;
+    pthread_mutex_unlock(&f->mutex);
+    return fails ? trm_fail(TRM_ERROR_IO, "the disk is gone") : read_stored(f->w, item, begin, size, to);
+}
+
+/* A piece that cannot be read ends the step; the next one is whole again. */
+static void a_failed_read_ends_the_step(void **unused)
+{
+    (void)unused;
+    uint64_t state = test_seed();
+    static weights w;
+    do {
+        make_weights(&state, &w);
+        memset(w.addresses, 0, sizeof(w.addresses));
+        w.problem.budget = 0;
+    } while (w.problem.n_uses < 12 || w.problem.n_weights < 6);
+    trm_residency r;
+    assert_ok(trm_residency_plan(&w.problem, &r));
+    int32_t failed = 0;
+    for (int32_t at = 0; at < 40; at++) {
+        faulty f = {.w = &w, .fails_at = at, .mutex = PTHREAD_MUTEX_INITIALIZER};
+        const trm_reader_options files = {
+            .read = read_or_fail, .user = &f, .threads = 2, .buffers = 3, .buffer_bytes = 1000};
+        trm_ring *ring;
+        trm_stream *stream;
+        assert_ok(trm_stream_create(device, &stream));
+        assert_ok(trm_ring_create(device, &r, w.bytes, w.addresses, &files, &ring));
+        for (int32_t step = 0; step < 4; step++) {
+            trm_status status = trm_ring_begin(ring, stream);
+            for (int32_t layer = 0; status == TRM_OK && layer < w.problem.n_layers; layer++) {
+                assert_ok(trm_ring_before(ring, layer, stream, NULL));
+                check_layer(&w, &r, ring, layer);
+                status = trm_ring_after(ring, layer, stream);
+            }
+            if (status != TRM_OK) {
+                assert_int_equal(status, TRM_ERROR_IO);
+                assert_string_equal(trm_last_error(), "the disk is gone");
+                failed++;
+            }
+        }
+        trm_ring_destroy(ring);
+        trm_stream_destroy(stream);
+    }
+    print_message("%d of 40 failed, %d fetches\n", failed, r.n_fetches);
+    assert_true(failed >= 5 && failed <= 40);
+    trm_residency_fini(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_find_their_weights),
+        cmocka_unit_test(a_failed_read_ends_the_step),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -1,0 +1,250 @@
+/* Threads that read ahead into buffers, each a piece; pieces are numbered on from step to step. */
+#include "weight_stream/reader.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+typedef enum buffer_state {
+    EMPTY,
+    READING,
+    READY,
+    FAILED,
+    COPYING /* to the device; its event tells when that is over */
+} buffer_state;
+
+typedef struct buffer {
+    unsigned char *memory;
+    trm_event *copied;
+    buffer_state state;
+    trm_status status; /* FAILED */
+    char cause[512];
+} buffer;
+
+typedef struct piece {
+    int32_t item;
+    size_t begin, size;
+} piece;
+
+struct trm_reader {
+    trm_device *device;
+    trm_reader_fn read;
+    void *user;
+    piece *pieces; /* [n_pieces] of a step */
+    size_t n_pieces;
+    buffer *buffers; /* [n_buffers]; piece number n of all steps goes to buffer n modulo n_buffers */
+    size_t n_buffers;
+    pthread_t *threads;
+    int32_t n_threads;
+    pthread_mutex_t mutex; /* of all below, and of the buffers' states */
+    pthread_cond_t changes;
+    size_t next_read, next_use;
+    int32_t reading;
+    bool stops, pauses, broken; /* the last: a piece was not read, begin anew */
+};
+
+/* ---- the threads ------------------------------------------------------------------------------- */
+
+static void read_piece(trm_reader *reader, const piece *p, buffer *b, bool was_copying)
+{
+    trm_status status = was_copying ? trm_event_synchronize(b->copied) : TRM_OK;
+    if (status == TRM_OK) {
+        status = reader->read(reader->user, p->item, p->begin, p->size, b->memory);
+    }
+    b->status = status;
+    if (status != TRM_OK) {
+        snprintf(b->cause, sizeof(b->cause), "%s", trm_last_error());
+    }
+}
+
+static bool can_read(const trm_reader *reader)
+{
+    buffer_state state = reader->buffers[reader->next_read % reader->n_buffers].state;
+    return !reader->pauses && (state == EMPTY || state == COPYING);
+}
+
+static void *read_ahead(void *user)
+{
+    trm_reader *reader = user;
+    pthread_mutex_lock(&reader->mutex);
+    while (!reader->stops) {
+        if (!can_read(reader)) {
+            pthread_cond_wait(&reader->changes, &reader->mutex);
+            continue;
+        }
+        size_t n = reader->next_read++;
+        buffer *b = &reader->buffers[n % reader->n_buffers];
+        bool was_copying = b->state == COPYING;
+        b->state = READING;
+        reader->reading++;
+        pthread_mutex_unlock(&reader->mutex);
+        read_piece(reader, &reader->pieces[n % reader->n_pieces], b, was_copying);
+        pthread_mutex_lock(&reader->mutex);
+        reader->reading--;
+        b->state = b->status == TRM_OK ? READY : FAILED;
+        pthread_cond_broadcast(&reader->changes);
+    }
+    pthread_mutex_unlock(&reader->mutex);
+    return NULL;
+}
+
+/* ---- making one -------------------------------------------------------------------------------- */
+
+static trm_status list_pieces(trm_reader *reader, const trm_reader_options *options)
+{
+    size_t n = 0, most = options->buffer_bytes;
+    for (int32_t i = 0; i < options->n_items; i++) {
+        n += (options->bytes[options->items[i]] + most - 1) / most;
+    }
+    reader->pieces = calloc(n + 1, sizeof(*reader->pieces));
+    if (reader->pieces == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %zu pieces of weights", n);
+    }
+    for (int32_t i = 0; i < options->n_items; i++) {
+        size_t bytes = options->bytes[options->items[i]];
+        for (size_t begin = 0; begin < bytes; begin += most) {
+            reader->pieces[reader->n_pieces++] =
+                (piece){options->items[i], begin, bytes - begin < most ? bytes - begin : most};
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status create_buffers(trm_reader *reader, const trm_reader_options *options)
+{
+    reader->buffers = calloc((size_t)options->buffers, sizeof(*reader->buffers));
+    if (reader->buffers == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d buffers", options->buffers);
+    }
+    reader->n_buffers = (size_t)options->buffers;
+    for (size_t i = 0; i < reader->n_buffers; i++) {
+        void *memory;
+        TRM_TRY(trm_device_alloc_host(reader->device, options->buffer_bytes, &memory));
+        reader->buffers[i].memory = memory;
+        TRM_TRY(trm_event_create(reader->device, &reader->buffers[i].copied));
+    }
+    return TRM_OK;
+}
+
+trm_status trm_reader_create(trm_device *device, const trm_reader_options *options, trm_reader **reader)
+{
+    trm_reader *made = calloc(1, sizeof(*made));
+    trm_status status;
+    if (made == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a reader of weights");
+    }
+    made->device = device;
+    made->read = options->read;
+    made->user = options->user;
+    pthread_mutex_init(&made->mutex, NULL);
+    pthread_cond_init(&made->changes, NULL);
+    TRM_TRY_GOTO(status, list_pieces(made, options), destroy);
+    TRM_TRY_GOTO(status, create_buffers(made, options), destroy);
+    made->threads = calloc((size_t)options->threads, sizeof(*made->threads));
+    if (made->threads == NULL) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d threads", options->threads);
+        goto destroy;
+    }
+    for (; made->n_threads < options->threads; made->n_threads++) {
+        int error = pthread_create(&made->threads[made->n_threads], NULL, read_ahead, made);
+        if (error != 0) {
+            status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot start a thread that reads weights: %s", strerror(error));
+            goto destroy;
+        }
+    }
+    *reader = made;
+    return TRM_OK;
+destroy:
+    trm_reader_destroy(made);
+    return status;
+}
+
+void trm_reader_destroy(trm_reader *reader)
+{
+    if (reader == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&reader->mutex);
+    reader->stops = true;
+    pthread_cond_broadcast(&reader->changes);
+    pthread_mutex_unlock(&reader->mutex);
+    for (int32_t i = 0; i < reader->n_threads; i++) {
+        pthread_join(reader->threads[i], NULL);
+    }
+    for (size_t i = 0; i < reader->n_buffers; i++) {
+        trm_event_destroy(reader->buffers[i].copied);
+        trm_device_free_host(reader->device, reader->buffers[i].memory);
+    }
+    pthread_mutex_destroy(&reader->mutex);
+    pthread_cond_destroy(&reader->changes);
+    free(reader->threads);
+    free(reader->buffers);
+    free(reader->pieces);
+    free(reader);
+}
+
+/* ---- steps ------------------------------------------------------------------------------------- */
+
+void trm_reader_begin(trm_reader *reader)
+{
+    pthread_mutex_lock(&reader->mutex);
+    if (reader->broken || reader->next_use % reader->n_pieces != 0) {
+        reader->pauses = true;
+        while (reader->reading > 0) {
+            pthread_cond_wait(&reader->changes, &reader->mutex);
+        }
+        for (size_t i = 0; i < reader->n_buffers; i++) {
+            buffer *b = &reader->buffers[i];
+            b->state = b->state == COPYING ? COPYING : EMPTY;
+        }
+        reader->next_read = reader->next_use = 0;
+        reader->pauses = reader->broken = false;
+        pthread_cond_broadcast(&reader->changes);
+    }
+    pthread_mutex_unlock(&reader->mutex);
+}
+
+/* The buffer with the next piece, once it is there. */
+static trm_status take_piece(trm_reader *reader, const piece **p, buffer **b)
+{
+    pthread_mutex_lock(&reader->mutex);
+    *p = &reader->pieces[reader->next_use % reader->n_pieces];
+    *b = &reader->buffers[reader->next_use % reader->n_buffers];
+    while (reader->next_use >= reader->next_read || ((*b)->state != READY && (*b)->state != FAILED)) {
+        pthread_cond_wait(&reader->changes, &reader->mutex);
+    }
+    bool failed = (*b)->state == FAILED;
+    reader->next_use += failed ? 0 : 1;
+    reader->broken = failed;
+    pthread_mutex_unlock(&reader->mutex);
+    return failed ? trm_fail((*b)->status, "%s", (*b)->cause) : TRM_OK;
+}
+
+static void give_back(trm_reader *reader, buffer *b)
+{
+    pthread_mutex_lock(&reader->mutex);
+    b->state = COPYING;
+    pthread_cond_broadcast(&reader->changes);
+    pthread_mutex_unlock(&reader->mutex);
+}
+
+trm_status trm_reader_upload(trm_reader *reader, trm_stream *stream, void *to)
+{
+    const piece *p;
+    buffer *b;
+    int32_t item = reader->pieces[reader->next_use % reader->n_pieces].item;
+    bool more = true;
+    while (more) {
+        TRM_TRY(take_piece(reader, &p, &b));
+        trm_status status = trm_stream_upload(stream, (unsigned char *)to + p->begin, b->memory, p->size);
+        status = status == TRM_OK ? trm_event_record(b->copied, stream) : status;
+        give_back(reader, b);
+        TRM_TRY(status);
+        const piece *next = p + 1;
+        more = next < reader->pieces + reader->n_pieces && next->item == item && next->begin > 0;
+    }
+    return TRM_OK;
+}
