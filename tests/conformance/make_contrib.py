@@ -75,6 +75,21 @@ def add_activations_and_products(cases):
     cases.add("fused_matmul_batch_a", "FusedMatMul", [data(3, 2, 4), data(2, 4, 5)], transBatchA=1)
     cases.add("fused_matmul_batch_b", "FusedMatMul", [data(2, 3, 4), data(4, 2, 5)], transBatchB=1)
     cases.add("fused_matmul_batch_a_a", "FusedMatMul", [data(4, 2, 3), data(2, 4, 5)], transBatchA=1, transA=1)
+    for name, params in (
+        ("Relu", []),
+        ("Tanh", []),
+        ("LeakyRelu", [0.2]),
+        ("Clip", [-0.3, 0.4]),
+        ("HardSigmoid", [0.3, 0.6]),
+    ):
+        values = [data(2, 3, 6, 6), data(4, 3, 3, 3), data(4)]
+        more = {"activation_params": params} if params else {}
+        cases.add(f"fused_conv_{name.lower()}", "FusedConv", values, activation=name, pads=[1, 1, 1, 1], **more)
+    values = [data(2, 3, 6, 6), data(4, 3, 3, 3), data(4), data(2, 4, 2, 2)]
+    cases.add("fused_conv_sum", "FusedConv", values, activation="Relu", strides=[2, 2])
+    values = [data(3, 4), data(5, 4), data(5)]
+    cases.add("fused_gemm_relu", "FusedGemm", values, activation="Relu", transB=1)
+    cases.add("fused_gemm_leaky", "FusedGemm", values, activation="LeakyRelu", activation_alpha=0.3, transB=1, beta=0.5)
 
 
 def add_quantized(cases):
@@ -94,9 +109,73 @@ def add_quantized(cases):
     cases.add("qlinear_concat", "QLinearConcat", values, axis=1)
     scale, zero = pair(0.02, 130)
     scales, bias = np.array([0.01, 0.02, 0.03, 0.04], np.float32), data(4)
+    cases.add(
+        "qlinear_softmax", "QLinearSoftmax", [u8(2, 3, 8), *pair(0.02, 130), *pair(1 / 256, 0)], axis=-1, opset=13
+    )
+    cases.add(
+        "qlinear_softmax_axis", "QLinearSoftmax", [u8(2, 3, 8), *pair(0.02, 130), *pair(1 / 256, 0)], axis=1, opset=13
+    )
+    cases.add(
+        "qlinear_softmax_joined", "QLinearSoftmax", [u8(2, 3, 8), *pair(0.02, 130), *pair(1 / 256, 0)], axis=1, opset=11
+    )
+    values = [u8(2, 3, 6, 6), *pair(0.02, 130), *pair(0.013, 120)]
+    cases.add(
+        "qlinear_average_pool", "QLinearAveragePool", values, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]
+    )
+    values = [rng.random((3, 1)) < 0.5, u8(3, 5), *pair(0.02, 130), u8(5), *pair(0.05, 90), *pair(0.04, 100)]
+    cases.add("qlinear_where", "QLinearWhere", values)
     cases.add("matmul_integer_to_float", "MatMulIntegerToFloat", [u8(2, 6), u8(6, 4), scale, scales, zero, u8(4), bias])
     cases.add("dynamic_quantize_matmul", "DynamicQuantizeMatMul", [data(3, 6), u8(6, 4), scale, zero, bias])
     sums = rng.integers(-1000, 1000, 4).astype(np.int32)
+    for bits, block, depth, zeros in (
+        (4, 16, 32, None),
+        (4, 16, 40, "packed"),
+        (4, 32, 64, "float"),
+        (8, 16, 48, "packed"),
+        (2, 16, 64, None),
+    ):
+        blocks = -(-depth // block)
+        values = [data(2, 3, depth), u8(6, blocks, block * bits // 8), 0.1 + rng.random(6 * blocks).astype(np.float32)]
+        values += {
+            None: [],
+            "packed": [u8(6 * (-(-blocks * bits // 8)))],
+            "float": [(8 * rng.random(6 * blocks)).astype(np.float32)],
+        }[zeros]
+        name = f"matmul_bits_{bits}_{zeros or 'plain'}"
+        constants = [f"i{k}" for k in range(1, len(values))]
+        cases.add(name, "MatMulNBits", values, constants=constants, bits=bits, block_size=block, N=6, K=depth)
+    ids, scales = rng.integers(0, 9, (2, 3)), 0.1 + rng.random((9, 4)).astype(np.float32)
+    values = [u8(9, 32), ids, scales]
+    cases.add(
+        "gather_bits",
+        "GatherBlockQuantized",
+        values,
+        constants=["i0", "i2"],
+        bits=4,
+        block_size=16,
+        gather_axis=0,
+        quantize_axis=1,
+    )
+    values.append(u8(9, 2))
+    cases.add(
+        "gather_bits_zeros",
+        "GatherBlockQuantized",
+        values,
+        constants=["i0", "i2", "i3"],
+        bits=4,
+        block_size=16,
+        gather_axis=0,
+        quantize_axis=1,
+    )
+    weights = [u8(W, 3 * W), data(3 * W), np.array(0.02, np.float32), np.array(0.01, np.float32)]
+    lengths = np.array([5, 3], np.int32)
+    cases.add(
+        "quantized_attention",
+        "QAttention",
+        [u8(B, N, W), *weights, lengths, np.array(120, np.uint8), np.array(128, np.uint8)],
+        constants=["i1"],
+        num_heads=H,
+    )
     cases.add("qgemm", "QGemm", [u8(2, 6), scale, zero, u8(4, 6), *pair(0.01, 77), sums, *pair(0.03, 128)], transB=1)
 
 
@@ -161,8 +240,18 @@ def add_grouped_query(cases, name, past, queries, lengths, rotary=0, packed=Fals
     if rotary:
         values += [data(32, width // 2), data(32, width // 2)]
     constants = ("i6",) if known else ()
-    cases.add(name, "GroupQueryAttention", values, 3, (), constants, num_heads=H, kv_num_heads=kv_heads,
-              do_rotary=rotary, **attributes)
+    cases.add(
+        name,
+        "GroupQueryAttention",
+        values,
+        3,
+        (),
+        constants,
+        num_heads=H,
+        kv_num_heads=kv_heads,
+        do_rotary=rotary,
+        **attributes,
+    )
 
 
 def add_grouped_queries(cases):

@@ -6,6 +6,7 @@ usage: make_exports.py FOLDER [--full] [--only PATTERN] (needs torch, torchvisio
 Every network is exported twice where both exporters can: by tracing (NAME_trace) and by torch.export (NAME_export).
 Without --full the networks are narrow and not as deep, so that the set is small; with it they are ResNet-50 and so on as
 published. Exporters that refuse a network are listed at the end."""
+
 import argparse
 import fnmatch
 import json
@@ -39,19 +40,31 @@ def images(module, sizes, seed=0):
 
 
 def resnet50(full):
-    return images(vision.resnet50() if full else vision.ResNet(vision.resnet.Bottleneck, [2, 2, 2, 2], num_classes=50, width_per_group=8),
-                  [[2, 3, 224, 224], [1, 3, 224, 224], [3, 3, 192, 160]])
+    return images(
+        (
+            vision.resnet50()
+            if full
+            else vision.ResNet(vision.resnet.Bottleneck, [2, 2, 2, 2], num_classes=50, width_per_group=8)
+        ),
+        [[2, 3, 224, 224], [1, 3, 224, 224], [3, 3, 192, 160]],
+    )
 
 
 def mobilenet(full):
-    return images(vision.mobilenet_v3_large(width_mult=1.0 if full else 0.25, num_classes=50),
-                  [[2, 3, 224, 224], [1, 3, 224, 224], [3, 3, 96, 160]])
+    return images(
+        vision.mobilenet_v3_large(width_mult=1.0 if full else 0.25, num_classes=50),
+        [[2, 3, 224, 224], [1, 3, 224, 224], [3, 3, 96, 160]],
+    )
 
 
 def efficientnet(full):
-    settings, last = vision.efficientnet._efficientnet_conf("efficientnet_b0", width_mult=1.0 if full else 0.25, depth_mult=1.0)
-    return images(vision.EfficientNet(settings, 0.2, last_channel=last, num_classes=50),
-                  [[2, 3, 224, 224], [1, 3, 224, 224], [3, 3, 96, 160]])
+    settings, last = vision.efficientnet._efficientnet_conf(
+        "efficientnet_b0", width_mult=1.0 if full else 0.25, depth_mult=1.0
+    )
+    return images(
+        vision.EfficientNet(settings, 0.2, last_channel=last, num_classes=50),
+        [[2, 3, 224, 224], [1, 3, 224, 224], [3, 3, 96, 160]],
+    )
 
 
 def vit(full):
@@ -63,8 +76,10 @@ def vit(full):
 
 def convnext(full):
     blocks = [vision.convnext.CNBlockConfig(*row) for row in ([24, 48, 2], [48, 96, 2], [96, 192, 3], [192, None, 2])]
-    return images(vision.convnext_tiny() if full else vision.ConvNeXt(blocks, num_classes=50, layer_scale=0.5),
-                  [[2, 3, 224, 224], [1, 3, 224, 224], [3, 3, 96, 160]])
+    return images(
+        vision.convnext_tiny() if full else vision.ConvNeXt(blocks, num_classes=50, layer_scale=0.5),
+        [[2, 3, 224, 224], [1, 3, 224, 224], [3, 3, 96, 160]],
+    )
 
 
 class UNet(nn.Module):
@@ -76,7 +91,8 @@ class UNet(nn.Module):
         self.down = nn.ModuleList(self.double(a, b) for a, b in zip(widths, widths[1:]))
         self.middle = self.double(8 * width, 16 * width)
         self.raise_ = nn.ModuleList(
-            nn.Conv2d(2 * w, w, 1) if interpolate else nn.ConvTranspose2d(2 * w, w, 2, stride=2) for w in widths[:0:-1])
+            nn.Conv2d(2 * w, w, 1) if interpolate else nn.ConvTranspose2d(2 * w, w, 2, stride=2) for w in widths[:0:-1]
+        )
         self.up = nn.ModuleList(self.double(2 * w, w) for w in widths[:0:-1])
         self.last = nn.Conv2d(width, 2, 1)
         self.interpolate = interpolate
@@ -85,7 +101,11 @@ class UNet(nn.Module):
     def double(inputs, outputs):
         layers = []
         for channels in (inputs, outputs):
-            layers += [nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+            layers += [
+                nn.Conv2d(channels, outputs, 3, padding=1, bias=False),
+                nn.BatchNorm2d(outputs),
+                nn.ReLU(inplace=True),
+            ]
         return nn.Sequential(*layers)
 
     def forward(self, x):
@@ -137,13 +157,30 @@ SIZES = [(2, 24), (1, 7), (3, 40)]
 
 
 def bert(full, attention="sdpa"):
-    config = transformers.BertConfig(**({} if full else dict(
-        vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=64)))
+    config = transformers.BertConfig(
+        **(
+            {}
+            if full
+            else dict(
+                vocab_size=100,
+                hidden_size=32,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                intermediate_size=64,
+                max_position_embeddings=64,
+            )
+        )
+    )
     config._attn_implementation = attention
     names, random = ["input_ids", "attention_mask", "token_type_ids"], np.random.default_rng(1)
     sets = [dict(zip(names, (ids(random, b, n, 100), mask(random, b, n), ids(random, b, n, 2)))) for b, n in SIZES]
     axes = {name: {0: "batch", 1: "sequence"} for name in names}
-    return Call(transformers.BertModel(config), names, ["last_hidden_state", "pooler_output"]), axes, ["hidden", "pooled"], sets
+    return (
+        Call(transformers.BertModel(config), names, ["last_hidden_state", "pooler_output"]),
+        axes,
+        ["hidden", "pooled"],
+        sets,
+    )
 
 
 def bert_eager(full):
@@ -151,8 +188,13 @@ def bert_eager(full):
 
 
 def t5_config(full):
-    return transformers.T5Config(**({} if full else dict(
-        vocab_size=100, d_model=32, d_kv=16, num_layers=2, num_decoder_layers=2, num_heads=2, d_ff=64)))
+    return transformers.T5Config(
+        **(
+            {}
+            if full
+            else dict(vocab_size=100, d_model=32, d_kv=16, num_layers=2, num_decoder_layers=2, num_heads=2, d_ff=64)
+        )
+    )
 
 
 def t5_encoder(full):
@@ -168,30 +210,51 @@ class T5Decoder(nn.Module):
         self.module = transformers.T5ForConditionalGeneration(config)
 
     def forward(self, decoder_input_ids, encoder_hidden_states, encoder_attention_mask):
-        hidden = self.module.decoder(input_ids=decoder_input_ids, encoder_hidden_states=encoder_hidden_states,
-                                     encoder_attention_mask=encoder_attention_mask, use_cache=False).last_hidden_state
+        hidden = self.module.decoder(
+            input_ids=decoder_input_ids,
+            encoder_hidden_states=encoder_hidden_states,
+            encoder_attention_mask=encoder_attention_mask,
+            use_cache=False,
+        ).last_hidden_state
         return self.module.lm_head(hidden)
 
 
 def t5_decoder(full):
     config, random = t5_config(full), np.random.default_rng(3)
-    sets = [{"decoder_input_ids": ids(random, b, n, 100),
-             "encoder_hidden_states": torch.from_numpy(random.standard_normal([b, n + 5, config.d_model]).astype(np.float32)),
-             "encoder_attention_mask": mask(random, b, n + 5)} for b, n in SIZES]
-    axes = {"decoder_input_ids": {0: "batch", 1: "target"}, "encoder_hidden_states": {0: "batch", 1: "source"},
-            "encoder_attention_mask": {0: "batch", 1: "source"}}
+    sets = [
+        {
+            "decoder_input_ids": ids(random, b, n, 100),
+            "encoder_hidden_states": torch.from_numpy(
+                random.standard_normal([b, n + 5, config.d_model]).astype(np.float32)
+            ),
+            "encoder_attention_mask": mask(random, b, n + 5),
+        }
+        for b, n in SIZES
+    ]
+    axes = {
+        "decoder_input_ids": {0: "batch", 1: "target"},
+        "encoder_hidden_states": {0: "batch", 1: "source"},
+        "encoder_attention_mask": {0: "batch", 1: "source"},
+    }
     return T5Decoder(config), axes, ["logits"], sets
 
 
 def gpt2_config(full):
-    return transformers.GPT2Config(**({} if full else dict(vocab_size=100, n_positions=64, n_embd=32, n_layer=2, n_head=2)))
+    return transformers.GPT2Config(
+        **({} if full else dict(vocab_size=100, n_positions=64, n_embd=32, n_layer=2, n_head=2))
+    )
 
 
 def gpt2(full):
     names, random = ["input_ids", "attention_mask"], np.random.default_rng(4)
     sets = [dict(zip(names, (ids(random, b, n, 100), mask(random, b, n)))) for b, n in SIZES]
     axes = {name: {0: "batch", 1: "sequence"} for name in names}
-    return Call(transformers.GPT2LMHeadModel(gpt2_config(full)), names, ["logits"], use_cache=False), axes, ["logits"], sets
+    return (
+        Call(transformers.GPT2LMHeadModel(gpt2_config(full)), names, ["logits"], use_cache=False),
+        axes,
+        ["logits"],
+        sets,
+    )
 
 
 class GPT2Past(nn.Module):
@@ -215,26 +278,66 @@ def gpt2_past(full):
     sets = []
     for batch, length, before in [(2, 3, 9), (1, 1, 20), (3, 5, 1)]:
         size = [batch, config.n_head, before, config.n_embd // config.n_head]
-        sets.append({"input_ids": ids(random, batch, length, 100)} |
-                    {name: torch.from_numpy(random.standard_normal(size).astype(np.float32)) for name in past})
+        sets.append(
+            {"input_ids": ids(random, batch, length, 100)}
+            | {name: torch.from_numpy(random.standard_normal(size).astype(np.float32)) for name in past}
+        )
     axes = {"input_ids": {0: "batch", 1: "sequence"}} | {name: {0: "batch", 2: "past"} for name in past}
     return GPT2Past(config), axes, ["logits", *(name.replace("past", "present") for name in past)], sets
 
 
 def whisper_encoder(full):
-    config = transformers.WhisperConfig(**({} if full else dict(
-        vocab_size=100, d_model=32, encoder_layers=2, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
-        encoder_ffn_dim=64, decoder_ffn_dim=64, max_source_positions=100, num_mel_bins=40, pad_token_id=0, bos_token_id=0,
-        eos_token_id=0, decoder_start_token_id=0)))
+    config = transformers.WhisperConfig(
+        **(
+            {}
+            if full
+            else dict(
+                vocab_size=100,
+                d_model=32,
+                encoder_layers=2,
+                decoder_layers=1,
+                encoder_attention_heads=2,
+                decoder_attention_heads=2,
+                encoder_ffn_dim=64,
+                decoder_ffn_dim=64,
+                max_source_positions=100,
+                num_mel_bins=40,
+                pad_token_id=0,
+                bos_token_id=0,
+                eos_token_id=0,
+                decoder_start_token_id=0,
+            )
+        )
+    )
     random, length = np.random.default_rng(6), 2 * config.max_source_positions
-    sets = [{"input_features": torch.from_numpy(random.standard_normal([b, config.num_mel_bins, length]).astype(np.float32))}
-            for b in (2, 1, 3)]
+    sets = [
+        {
+            "input_features": torch.from_numpy(
+                random.standard_normal([b, config.num_mel_bins, length]).astype(np.float32)
+            )
+        }
+        for b in (2, 1, 3)
+    ]
     module = transformers.WhisperModel(config).encoder
     return Call(module, ["input_features"], ["last_hidden_state"]), {"input_features": {0: "batch"}}, ["hidden"], sets
 
 
-NETWORKS = [resnet50, mobilenet, efficientnet, vit, convnext, unet, unet_interpolated, bert, bert_eager, t5_encoder, t5_decoder,
-            gpt2, gpt2_past, whisper_encoder]
+NETWORKS = [
+    resnet50,
+    mobilenet,
+    efficientnet,
+    vit,
+    convnext,
+    unet,
+    unet_interpolated,
+    bert,
+    bert_eager,
+    t5_encoder,
+    t5_decoder,
+    gpt2,
+    gpt2_past,
+    whisper_encoder,
+]
 
 # ---- export ------------------------------------------------------------------------------------------------
 
@@ -255,22 +358,48 @@ def export(module, axes, outputs, example, how, path):
     args = tuple(example.values())
     if how == "trace":
         named = dict(axes)
-        torch.onnx.export(module, args, path, input_names=list(example), output_names=outputs, dynamic_axes=named,
-                          opset_version=OPSET[how], dynamo=False)
+        torch.onnx.export(
+            module,
+            args,
+            path,
+            input_names=list(example),
+            output_names=outputs,
+            dynamic_axes=named,
+            opset_version=OPSET[how],
+            dynamo=False,
+        )
         return
     shapes = tuple({axis: torch.export.Dim.DYNAMIC for axis in axes[name]} for name in example)
     if isinstance(module, (Call, GPT2Past)):
         first = 0 if isinstance(module, Call) else 1
         shapes = (*shapes[:first], shapes[first:])
-    torch.onnx.export(module, args, path, input_names=list(example), output_names=outputs, dynamic_shapes=shapes,
-                      opset_version=OPSET[how], dynamo=True, external_data=False, verbose=False)
+    torch.onnx.export(
+        module,
+        args,
+        path,
+        input_names=list(example),
+        output_names=outputs,
+        dynamic_shapes=shapes,
+        opset_version=OPSET[how],
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
 
 
 def strip(path):
     """Without the notes of where in the program each node comes from, which are most of a small file."""
     model = onnx.load(path)
-    for part in [model, model.graph, *model.graph.node, *model.graph.value_info, *model.graph.input, *model.graph.output,
-                 *model.graph.initializer, *model.functions]:
+    for part in [
+        model,
+        model.graph,
+        *model.graph.node,
+        *model.graph.value_info,
+        *model.graph.input,
+        *model.graph.output,
+        *model.graph.initializer,
+        *model.functions,
+    ]:
         part.doc_string = ""
         del part.metadata_props[:]
     onnx.save(model, path)
@@ -332,4 +461,5 @@ def main():
     print(f"{len(refused)} refused: {', '.join(refused)}" if refused else "all exported")
 
 
-main()
+if __name__ == "__main__":
+    main()

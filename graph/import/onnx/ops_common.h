@@ -22,6 +22,13 @@ trm_tensor *trm_onnx_norm(trm_onnx_node *node, trm_norm_op op, float eps, trm_te
 trm_tensor *trm_onnx_split_heads(trm_onnx_node *node, trm_tensor *x, int64_t heads);
 trm_tensor *trm_onnx_join_heads(trm_onnx_node *node, trm_tensor *x);
 
+/* x under the activation that a fused operator of com.microsoft names (attribute `activation`), with its parameters. */
+trm_tensor *trm_onnx_fused_activation(trm_onnx_node *node, trm_tensor *x);
+
+/* a [.., K] times b [K, N], integers of 8 bits less their zero points (may be NULL), as i32. */
+trm_tensor *trm_onnx_integer_product(trm_onnx_node *node, trm_tensor *a, trm_tensor *a_zero, trm_tensor *b,
+                                     trm_tensor *b_zero);
+
 /* x [B, heads, N, d] turned by cos and sin [B or 1, N, pairs], of which the first 2 * pairs elements of a head: pairs
  * (i, i + pairs), or (2 i, 2 i + 1) if interleaved. */
 trm_tensor *trm_onnx_rotate(trm_onnx_node *node, trm_tensor *x, trm_tensor *cosines, trm_tensor *sines,

@@ -1,6 +1,7 @@
 /* Operators of the domain com.microsoft: attention, rotary positions, activations and products in one. */
 #include "graph/import/onnx/attention_parts.h"
 #include "graph/import/onnx/ops.h"
+#include "graph/import/onnx/ops_common.h"
 
 /* ---- activations, products -----------------------------------------------------------------------------------------
  */
@@ -33,6 +34,7 @@ static trm_tensor *turn_batch(trm_onnx_node *node, trm_tensor *x, const char *at
     return trm_onnx_transpose(node, x, perm);
 }
 
+/* data: whether an activation follows. */
 static void import_fused_matmul(trm_onnx_node *node)
 {
     const float alpha = trm_onnx_float(node, "alpha", 1.0f);
@@ -45,7 +47,8 @@ static void import_fused_matmul(trm_onnx_node *node)
     }
     trm_tensor *y =
         trm_onnx_matmul(node, a, b, trm_onnx_flag(node, "transA", false), trm_onnx_flag(node, "transB", false));
-    trm_onnx_set(node, 0, alpha == 1.0f ? y : trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_MUL, y, (double)alpha));
+    y = alpha == 1.0f ? y : trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_MUL, y, (double)alpha);
+    trm_onnx_set(node, 0, node->row->data != 0 ? trm_onnx_fused_activation(node, y) : y);
 }
 
 /* ---- masks
@@ -189,17 +192,14 @@ static void import_multi_head(trm_onnx_node *node)
     }
 }
 
-/* (input [B, N, I], weights [I, q + k + v], bias, mask, past [2, B, H, P, D], added mask) */
-static void import_attention(trm_onnx_node *node)
+/* Attention of x [B, N, q + k + v]; mask: which keys are padding, past [2, B, H, P, D], added: to the scores. */
+static void attend_joined(trm_onnx_node *node, trm_tensor *x, trm_tensor *mask, trm_tensor *past, trm_tensor *added)
 {
     static const int32_t first = 0;
     trm_onnx_attention at = plain_attention(node);
-    trm_tensor *past = node->inputs[4];
     const int64_t heads = trm_onnx_int(node, "num_heads", 0);
     const double low = (double)trm_onnx_float(node, "mask_filter_value", -10000.0f);
     int64_t sizes[3];
-    trm_tensor *x = trm_onnx_matmul(node, node->inputs[0], node->inputs[1], false, false);
-    x = node->inputs[2] == NULL ? x : trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, x, node->inputs[2]);
     if (trm_onnx_failed(node) || x->dims.n != 3 || x->dims.d[2] < 0) {
         trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "the input has no 3 dimensions, or weights of unknown width");
         return;
@@ -220,15 +220,33 @@ static void import_attention(trm_onnx_node *node)
     at.causal = trm_onnx_flag(node, "unidirectional", false);
     at.offset = at.causal ? rest_of_keys(node, &at) : NULL;
     at.offset_is_rest = true;
-    if (node->inputs[3] != NULL) {
-        at.mask = padding_mask(node, node->inputs[3], at.k, at.q->dtype, low);
+    if (mask != NULL) {
+        at.mask = padding_mask(node, mask, at.k, at.q->dtype, low);
     }
-    at.mask = add_masks(node, at.mask, node->inputs[5]);
+    at.mask = add_masks(node, at.mask, added);
     trm_onnx_set(node, 0, trm_onnx_join_heads(node, trm_onnx_attend(node, &at, NULL)));
     if (trm_onnx_wants(node, 1)) {
         trm_tensor *parts[2] = {trm_onnx_unsqueeze(node, at.k, &first, 1), trm_onnx_unsqueeze(node, at.v, &first, 1)};
         trm_onnx_set(node, 1, trm_onnx_concat(node, parts, 2, 0));
     }
+}
+
+/* (input [B, N, I], weights [I, q + k + v], bias, mask, past, added mask) */
+static void import_attention(trm_onnx_node *node)
+{
+    trm_tensor **in = node->inputs, *x = trm_onnx_matmul(node, in[0], in[1], false, false);
+    x = in[2] == NULL ? x : trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, x, in[2]);
+    attend_joined(node, x, in[3], in[4], in[5]);
+}
+
+/* (input, weights, bias, scale of the input, of the weights, mask, zero point of the input, of the weights, past) */
+static void import_quantized_attention(trm_onnx_node *node)
+{
+    trm_tensor **in = node->inputs;
+    trm_tensor *x = trm_onnx_integer_product(node, in[0], in[6], in[1], in[7]);
+    x = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MUL, trm_onnx_cast(node, x, in[3]->dtype),
+                             trm_onnx_elementwise(node, TRM_ELEMENTWISE_MUL, in[3], in[4]));
+    attend_joined(node, trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, x, in[2]), in[5], in[8], NULL);
 }
 
 /* ---- grouped queries
@@ -377,8 +395,10 @@ const trm_onnx_operator trm_onnx_ops_contrib[] = {
     {"com.microsoft", "Gelu", 1, 1, import_bias_activation, TRM_ACTIVATION_GELU},
     {"com.microsoft", "QuickGelu", 1, 1, import_quick_gelu, 0},
     {"com.microsoft", "FusedMatMul", 1, 2, import_fused_matmul, 0},
+    {"com.microsoft", "FusedMatMulActivation", 1, 2, import_fused_matmul, 1},
     {"com.microsoft", "MultiHeadAttention", 1, 1, import_multi_head, 0},
     {"com.microsoft", "Attention", 1, 2, import_attention, 0},
+    {"com.microsoft", "QAttention", 1, 5, import_quantized_attention, 0},
     {"com.microsoft", "GroupQueryAttention", 1, 1, import_grouped_query, 0},
     {"com.microsoft", "RotaryEmbedding", 1, 4, import_rotary, 0},
     {0},

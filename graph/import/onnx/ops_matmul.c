@@ -36,7 +36,7 @@ static trm_tensor *scaled(trm_onnx_node *node, trm_tensor *x, float factor)
     return factor == 1.0f ? x : trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_MUL, x, (double)factor);
 }
 
-static void import_gemm(trm_onnx_node *node)
+static trm_tensor *gemm(trm_onnx_node *node)
 {
     trm_tensor *a = node->inputs[0], *b = node->inputs[1], *c = node->inputs[2];
     const float alpha = trm_onnx_float(node, "alpha", 1.0f), beta = trm_onnx_float(node, "beta", 1.0f);
@@ -46,16 +46,25 @@ static void import_gemm(trm_onnx_node *node)
     if (a->dims.n != 2 || b->dims.n != 2) {
         trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "inputs 0 and 1 have %d and %d dimensions, expected 2",
                       (int)a->dims.n, (int)b->dims.n);
-        return;
+        return a;
     }
     const int64_t columns = b->dims.d[desc.matmul.transpose_b ? 0 : 1];
     c = beta == 0.0f ? NULL : c;
     if (c != NULL && alpha == 1.0f && c->dims.n == 1 && c->dims.d[0] == columns && columns >= 0) {
-        trm_onnx_set(node, 0, trm_onnx_add(node, &desc, a, b, scaled(node, c, beta), NULL));
-        return;
+        return trm_onnx_add(node, &desc, a, b, scaled(node, c, beta), NULL);
     }
     trm_tensor *y = scaled(node, trm_onnx_add(node, &desc, a, b, NULL, NULL), alpha);
-    trm_onnx_set(node, 0, c == NULL ? y : trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, y, scaled(node, c, beta)));
+    return c == NULL ? y : trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, y, scaled(node, c, beta));
+}
+
+static void import_gemm(trm_onnx_node *node)
+{
+    trm_onnx_set(node, 0, gemm(node));
+}
+
+static void import_fused_gemm(trm_onnx_node *node)
+{
+    trm_onnx_set(node, 0, trm_onnx_fused_activation(node, gemm(node)));
 }
 
 /* ---- Einsum ---------------------------------------------------------------------------------------------------- */
@@ -404,6 +413,7 @@ static void import_einsum(trm_onnx_node *node)
 const trm_onnx_operator trm_onnx_ops_matmul[] = {
     {"", "MatMul", 1, 2, import_matmul, 0},
     {"", "Gemm", 1, 2, import_gemm, 0},
+    {"com.microsoft", "FusedGemm", 1, 2, import_fused_gemm, 0},
     {"", "Einsum", 12, 1, import_einsum, 0},
     {0},
 };

@@ -1,8 +1,9 @@
 /* Operators that take elements one by one: arithmetic, comparison, logic, activations, selection. */
-#include "graph/import/onnx/ops.h"
-
 #include <float.h>
 #include <math.h>
+
+#include "graph/import/onnx/ops.h"
+#include "graph/import/onnx/ops_common.h"
 
 /* ---- two inputs ------------------------------------------------------------------------------------------------- */
 
@@ -257,6 +258,35 @@ static void import_bit_cast(trm_onnx_node *node)
     {                                                                                                                  \
         "", name, since, 1, import_with_parameters, TRM_UNARY_##op                                                     \
     }
+
+/* ---- activations of fused operators ------------------------------------------------------------------------------ */
+
+trm_tensor *trm_onnx_fused_activation(trm_onnx_node *node, trm_tensor *x)
+{
+    static const char *const names[] = {"",     "Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid",
+                                        "Clip", "Gelu", NULL};
+    static const trm_activation plain[] = {TRM_ACTIVATION_NONE, TRM_ACTIVATION_RELU, TRM_ACTIVATION_SIGMOID,
+                                           TRM_ACTIVATION_TANH};
+    float given[3];
+    const int32_t kind = trm_onnx_choice(node, "activation", "", names);
+    const int32_t n = trm_onnx_floats(node, "activation_params", given, 3); /* of FusedConv, in order; else by name */
+    const float alpha = n > 0 ? given[0] : trm_onnx_float(node, "activation_alpha", kind == 5 ? 0.2f : 0.01f);
+    const float beta = n > 1 ? given[1] : trm_onnx_float(node, "activation_beta", 0.5f);
+    switch (kind) {
+    case 0:
+        return x;
+    case 4:
+        return trm_onnx_unary_with(node, TRM_UNARY_LEAKY_RELU, x, alpha, 0.0f);
+    case 5:
+        return trm_onnx_unary_with(node, TRM_UNARY_HARD_SIGMOID, x, alpha, beta);
+    case 6:
+        return trm_onnx_unary_with(node, TRM_UNARY_CLIP, x, alpha, beta);
+    case 7:
+        return trm_onnx_activation(node, TRM_ACTIVATION_GELU, x);
+    default:
+        return trm_onnx_activation(node, plain[kind], x);
+    }
+}
 
 const trm_onnx_operator trm_onnx_ops_pointwise[] = {
     ELEMENTWISE("Add", 1, ADD),

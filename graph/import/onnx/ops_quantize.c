@@ -2,9 +2,10 @@
  * Quantization: to small types and back, and operators on quantized numbers, which are products of integers between
  * the two.
  */
-#include "graph/import/onnx/ops.h"
-
 #include <string.h>
+
+#include "graph/import/onnx/ops.h"
+#include "graph/import/onnx/ops_common.h"
 
 /* ---- to small types and back -------------------------------------------------------------------- */
 
@@ -124,8 +125,8 @@ static trm_tensor *centred(trm_onnx_node *node, trm_tensor *x, trm_tensor *zero,
 }
 
 /* Products of integers as MatMul means them: vectors get an axis for the time of the product. */
-static trm_tensor *integer_product(trm_onnx_node *node, trm_tensor *a, trm_tensor *a_zero, trm_tensor *b,
-                                   trm_tensor *b_zero)
+trm_tensor *trm_onnx_integer_product(trm_onnx_node *node, trm_tensor *a, trm_tensor *a_zero, trm_tensor *b,
+                                     trm_tensor *b_zero)
 {
     const bool row = a->dims.n == 1, column = b->dims.n == 1;
     const int32_t first = 0, second = 1;
@@ -141,14 +142,15 @@ static trm_tensor *integer_product(trm_onnx_node *node, trm_tensor *a, trm_tenso
 
 static void import_matmul_integer(trm_onnx_node *node)
 {
-    trm_onnx_set(node, 0, integer_product(node, node->inputs[0], node->inputs[2], node->inputs[1], node->inputs[3]));
+    trm_onnx_set(node, 0,
+                 trm_onnx_integer_product(node, node->inputs[0], node->inputs[2], node->inputs[1], node->inputs[3]));
 }
 
 static void import_qlinear_matmul(trm_onnx_node *node)
 {
     trm_tensor **in = node->inputs, *a_scale = in[1], *b_scale = in[4], *y_zero = in[7];
     const trm_dtype to = y_zero == NULL ? in[0]->dtype : y_zero->dtype;
-    trm_tensor *y = integer_product(node, in[0], in[2], in[3], in[5]);
+    trm_tensor *y = trm_onnx_integer_product(node, in[0], in[2], in[3], in[5]);
     if (a_scale->dims.n == 1 && a_scale->dims.d[0] != 1) { /* one per row */
         const int32_t second = 1;
         a_scale = trm_onnx_unsqueeze(node, a_scale, &second, 1);
@@ -253,6 +255,37 @@ static void import_qlinear_average(trm_onnx_node *node)
     set_packed(node, trm_onnx_reduce(node, TRM_REDUCE_AVG, x, axes, n, true), 3, node->inputs[0]->dtype);
 }
 
+/* Before opset 13 softmax is over all axes from `axis` on. */
+static void import_qlinear_softmax(trm_onnx_node *node)
+{
+    trm_tensor *x = unpacked(node, 0), *flat = x;
+    const int32_t rank = x->dims.n, axis = trm_onnx_axis(node, trm_onnx_int(node, "axis", -1), rank);
+    const bool joined = trm_onnx_int(node, "opset", 13) < 13 && axis != rank - 1;
+    if (trm_onnx_failed(node)) {
+        return;
+    }
+    trm_onnx_dim dims[TRM_MAX_DIMS];
+    flat = joined ? trm_onnx_flatten(node, x, axis) : x;
+    trm_tensor *y = trm_onnx_softmax(node, flat, joined ? 1 : axis);
+    y = joined ? trm_onnx_reshape_to(node, y, dims, trm_onnx_dims_of(node, x, dims)) : y;
+    set_packed(node, y, 3, node->inputs[0]->dtype);
+}
+
+static void import_qlinear_average_pool(trm_onnx_node *node)
+{
+    if (trm_onnx_flag(node, "channels_last", false)) {
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "channels_last is not supported");
+        return;
+    }
+    set_packed(node, trm_onnx_average_pool(node, unpacked(node, 0)), 3, node->inputs[0]->dtype);
+}
+
+static void import_qlinear_where(trm_onnx_node *node)
+{
+    trm_tensor *y = trm_onnx_select(node, node->inputs[0], unpacked(node, 1), unpacked(node, 4));
+    set_packed(node, y, 7, node->inputs[1]->dtype);
+}
+
 /* Output scale and zero point, then x, scale and zero point of each part. */
 static void import_qlinear_concat(trm_onnx_node *node)
 {
@@ -285,14 +318,14 @@ static void set_scaled(trm_onnx_node *node, trm_tensor *product, trm_tensor *a_s
 static void import_matmul_to_float(trm_onnx_node *node)
 {
     trm_tensor **in = node->inputs;
-    set_scaled(node, integer_product(node, in[0], in[4], in[1], in[5]), in[2], in[3], in[6]);
+    set_scaled(node, trm_onnx_integer_product(node, in[0], in[4], in[1], in[5]), in[2], in[3], in[6]);
 }
 
 static void import_dynamic_matmul(trm_onnx_node *node)
 {
     trm_tensor **in = node->inputs;
     const dynamic_parts a = quantize_dynamically(node, in[0]);
-    set_scaled(node, integer_product(node, a.y, a.zero, in[1], in[3]), a.scale, in[2], in[4]);
+    set_scaled(node, trm_onnx_integer_product(node, a.y, a.zero, in[1], in[3]), a.scale, in[2], in[4]);
 }
 
 /* Gemm of quantized numbers, whose bias is in units of both scales. Without an output scale the result is f32. */
@@ -329,6 +362,9 @@ const trm_onnx_operator trm_onnx_ops_quantize[] = {
     {"com.microsoft", "QLinearSigmoid", 1, 2, import_qlinear_sigmoid, 0},
     {"com.microsoft", "QLinearLeakyRelu", 1, 2, import_qlinear_leaky_relu, 0},
     {"com.microsoft", "QLinearGlobalAveragePool", 1, 2, import_qlinear_average, 0},
+    {"com.microsoft", "QLinearSoftmax", 1, 4, import_qlinear_softmax, 0},
+    {"com.microsoft", "QLinearAveragePool", 1, 4, import_qlinear_average_pool, 0},
+    {"com.microsoft", "QLinearWhere", 1, 8, import_qlinear_where, 0},
     {"com.microsoft", "QLinearConcat", 1, 5, import_qlinear_concat, 0},
     {"com.microsoft", "MatMulIntegerToFloat", 1, 4, import_matmul_to_float, 0},
     {"com.microsoft", "DynamicQuantizeMatMul", 1, 3, import_dynamic_matmul, 0},

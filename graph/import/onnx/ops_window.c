@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "graph/import/onnx/ops.h"
+#include "graph/import/onnx/ops_common.h"
 
 /* ---- attributes they share --------------------------------------------------------------------- */
 
@@ -99,6 +100,14 @@ static void import_conv(trm_onnx_node *node)
     trm_onnx_set(node, 0, trm_onnx_convolution(node, node->inputs[0], node->inputs[1], node->inputs[2]));
 }
 
+/* (x, w, bias, summand) -> activation(convolution + summand) */
+static void import_fused_conv(trm_onnx_node *node)
+{
+    trm_tensor *y = trm_onnx_convolution(node, node->inputs[0], node->inputs[1], node->inputs[2]);
+    y = node->inputs[3] == NULL ? y : trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, y, node->inputs[3]);
+    trm_onnx_set(node, 0, trm_onnx_fused_activation(node, y));
+}
+
 static void import_conv_transpose(trm_onnx_node *node)
 {
     const int32_t n = spatial_axes(node, 0);
@@ -141,12 +150,11 @@ static void import_deform_conv(trm_onnx_node *node)
 
 /* ---- pools ------------------------------------------------------------------------------------- */
 
-static void import_pool(trm_onnx_node *node)
+static trm_layer_desc describe_pool(trm_onnx_node *node, trm_pool_op op)
 {
     window w = read_window(node, spatial_axes(node, 0));
     read_kernel(node, &w);
-    trm_layer_desc desc = {.kind = TRM_LAYER_POOL,
-                           .pool = {.op = (trm_pool_op)node->row->data, .auto_pad = w.auto_pad}};
+    trm_layer_desc desc = {.kind = TRM_LAYER_POOL, .pool = {.op = op, .auto_pad = w.auto_pad}};
     trm_pool_params *p = &desc.pool;
     memcpy(p->kernel, w.kernel, sizeof(p->kernel));
     memcpy(p->stride, w.stride, sizeof(p->stride));
@@ -154,12 +162,24 @@ static void import_pool(trm_onnx_node *node)
     memcpy(p->before, w.before, sizeof(p->before));
     memcpy(p->after, w.after, sizeof(p->after));
     p->ceil = trm_onnx_flag(node, "ceil_mode", false);
+    p->count_padding = op == TRM_POOL_AVERAGE && trm_onnx_flag(node, "count_include_pad", false);
+    return desc;
+}
+
+trm_tensor *trm_onnx_average_pool(trm_onnx_node *node, trm_tensor *x)
+{
+    const trm_layer_desc desc = describe_pool(node, TRM_POOL_AVERAGE);
+    return trm_onnx_add(node, &desc, x, NULL, NULL, NULL);
+}
+
+static void import_pool(trm_onnx_node *node)
+{
+    trm_layer_desc desc = describe_pool(node, (trm_pool_op)node->row->data);
+    trm_pool_params *p = &desc.pool;
     if (p->op == TRM_POOL_MAX) {
         p->indices = trm_onnx_wants(node, 1);
         p->indices_by_column = trm_onnx_flag(node, "storage_order", false);
-    } else if (p->op == TRM_POOL_AVERAGE) {
-        p->count_padding = trm_onnx_flag(node, "count_include_pad", false);
-    } else {
+    } else if (p->op == TRM_POOL_LP) {
         p->p = (float)trm_onnx_int(node, "p", 2);
     }
     trm_tensor *outputs[2] = {NULL};
@@ -309,6 +329,7 @@ static void import_max_unpool(trm_onnx_node *node)
 
 const trm_onnx_operator trm_onnx_ops_window[] = {
     {"", "Conv", 1, 2, import_conv, 0},
+    {"com.microsoft", "FusedConv", 1, 2, import_fused_conv, 0},
     {"", "ConvTranspose", 1, 2, import_conv_transpose, 0},
     {"", "DeformConv", 19, 3, import_deform_conv, 0},
     {"", "MaxPool", 1, 1, import_pool, TRM_POOL_MAX},
