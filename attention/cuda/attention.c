@@ -16,8 +16,8 @@ static bool is_float(trm_dtype dtype)
 /* Whether the tensor core kernels run a call: the rest is the plain kernel's. */
 static bool is_fast(const trm_attention_shape *s, trm_dtype dtype)
 {
-    return s->packed && (dtype == TRM_F16 || dtype == TRM_BF16) && s->dim == s->value_dim && s->dim % 8 == 0 &&
-           s->dim >= 8 && s->dim <= 256 && s->sequences <= 65535 && s->query_heads <= 65535; /* of a grid */
+    return (dtype == TRM_F16 || dtype == TRM_BF16) && s->dim == s->value_dim && s->dim % 8 == 0 && s->dim >= 8 &&
+           s->dim <= 256 && (!s->packed || (s->sequences <= 65535 && s->query_heads <= 65535)); /* of a grid */
 }
 
 /* Whether one of a call's sequences may have one query and the decode kernel is of use. */
@@ -36,8 +36,8 @@ static bool has_prefill(const trm_attention_shape *s)
 static bool is_for_hopper(const trm_attention_shape *s, trm_dtype dtype)
 {
     int64_t tiles = s->tokens / 2 + s->sequences; /* more than there ever are: 64 heads in a tile of 128 rows */
-    return TRM_HAVE_SM90A && is_fast(s, dtype) && s->scale > 0.0f && (!s->cached || s->block_size % 8 == 0) &&
-           tiles * s->query_heads <= INT32_MAX;
+    return TRM_HAVE_SM90A && s->packed && is_fast(s, dtype) && s->scale > 0.0f &&
+           (!s->cached || s->block_size % 8 == 0) && tiles * s->query_heads <= INT32_MAX;
 }
 
 bool trm_cuda_attention_accepts(const trm_kernel_call *call)
@@ -83,7 +83,7 @@ static const void *input(const trm_kernel_call *call, int32_t i)
     return i < call->n_inputs ? call->inputs[i].data : NULL;
 }
 
-static trm_cuda_attention attention_of(const trm_kernel_call *call, const trm_attention_shape *s)
+trm_cuda_attention trm_cuda_attention_of(const trm_kernel_call *call, const trm_attention_shape *s)
 {
     const trm_attention_params *p = &call->layer->attention;
     trm_cuda_attention a = {
@@ -146,7 +146,7 @@ static trm_status run_attention(const trm_kernel_call *call, bool hopper)
         TRM_FAIL(TRM_ERROR_INTERNAL, "an attention call does not fit the layer it was accepted for");
     }
     cudaStream_t stream = trm_cuda_stream(call->stream);
-    trm_cuda_attention a = attention_of(call, &s);
+    trm_cuda_attention a = trm_cuda_attention_of(call, &s);
     bool fast = is_fast(&s, a.dtype) && is_aligned(&a);
     hopper = hopper && fast && has_prefill(&s) && !is_sparse(&s) && trm_cuda_attention_hopper_ready();
     if (hopper) {
@@ -171,6 +171,12 @@ static trm_status run_attention(const trm_kernel_call *call, bool hopper)
         TRM_TRY(hopper ? trm_cuda_attention_hopper(&a, stream) : trm_cuda_attention_prefill(&a, stream));
     }
     return TRM_OK;
+}
+
+bool trm_cuda_attention_uses_tensor_cores(const trm_kernel_call *call)
+{
+    trm_attention_shape s;
+    return trm_attention_describe(call, &s) && is_fast(&s, call->inputs[TRM_ATTENTION_Q].dtype);
 }
 
 trm_status trm_cuda_attention_run(const trm_kernel_call *call)

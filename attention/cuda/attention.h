@@ -40,6 +40,10 @@ typedef struct trm_cuda_attention {
     float *partial; /* [splits, sequences, query_heads, value_dim + 2] f32: sums of weighted values, maximum, sum */
 } trm_cuda_attention;
 
+/* A call with addresses as the kernels see it, and whether its form, type and sizes are those of tensor cores. */
+trm_cuda_attention trm_cuda_attention_of(const trm_kernel_call *call, const trm_attention_shape *shape);
+bool trm_cuda_attention_uses_tensor_cores(const trm_kernel_call *call);
+
 /* cache.cu: the step's keys and values into the cache. */
 trm_status trm_cuda_attention_store(const trm_cuda_attention *attention, cudaStream_t stream);
 
@@ -47,8 +51,14 @@ trm_status trm_cuda_attention_store(const trm_cuda_attention *attention, cudaStr
 #define TRM_ATTENTION_PLAIN_MAX_DIM 512
 trm_status trm_cuda_attention_plain(const trm_cuda_attention *attention, cudaStream_t stream);
 
-/* prefill.cu and decode.cu: packed, 16-bit floats, dim == value_dim a multiple of 8 up to 256, addresses aligned to 16
- * bytes. */
+/* masked_softmax.cu: weights [pairs, group * queries, keys] of the query heads of `pairs` pairs of sequence and
+ * key-value head from `first` on, from their scores q k^T, which may lie in the same memory if the weights are f32.
+ * Padded form. */
+trm_status trm_cuda_attention_softmax(const trm_cuda_attention *attention, int64_t first, int64_t pairs,
+                                      const float *scores, void *weights, cudaStream_t stream);
+
+/* prefill.cu and decode.cu: 16-bit floats, dim == value_dim a multiple of 8 up to 256, addresses aligned to 16 bytes;
+ * decode packed only. */
 trm_status trm_cuda_attention_prefill(const trm_cuda_attention *attention, cudaStream_t stream);
 /* hopper.cu: the same as prefill on a GPU that trm_cuda_attention_hopper_ready(), scale > 0, blocks of a multiple of 8
  * keys. */

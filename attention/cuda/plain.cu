@@ -44,22 +44,6 @@ static __device__ bool locate(const trm_cuda_attention &a, int64_t row, plain_ro
     return true;
 }
 
-static __device__ float mask_of(const trm_cuda_attention &a, const plain_row &at, int32_t key)
-{
-    int64_t i = at.sequence * a.mask_strides[0] + at.head * a.mask_strides[1] + at.query * a.mask_strides[2] +
-                key * a.mask_strides[3];
-    switch (a.mask_type) {
-    case TRM_BOOL:
-        return ((const uint8_t *)a.mask)[i] != 0 ? 0.0f : -INFINITY;
-    case TRM_F16:
-        return to_float(((const __half *)a.mask)[i]);
-    case TRM_BF16:
-        return to_float(((const __nv_bfloat16 *)a.mask)[i]);
-    default:
-        return ((const float *)a.mask)[i];
-    }
-}
-
 /* Keys pass in runs of 32: a lane scores one key against q in shared memory, then the warp adds the 32 weighted values,
  * a lane holding every 32nd element of the sum. 4 warps per block, 2 KiB of shared memory each. */
 template <typename T>
@@ -99,7 +83,7 @@ static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_rows(trm_cuda_a
                     score = a.softcap * tanhf(score / a.softcap);
                 }
                 if (a.mask != NULL) {
-                    score += mask_of(a, at, key);
+                    score += mask_of(a, at.sequence, at.head, at.query, key);
                 }
             }
             float next = fmaxf(largest, warp_max(score));

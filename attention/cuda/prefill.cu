@@ -8,8 +8,47 @@
 #define PREFILL_ROWS    64 /* queries per tile: 16 per warp */
 #define PREFILL_THREADS 128
 
+/* Index of a query's vector in q and out, in vectors of one head. */
+template <bool PADDED>
+static __device__ __forceinline__ int64_t query_vector(const trm_cuda_attention &a, const trm_query_tile &tile,
+                                                       int32_t head, int32_t query)
+{
+    return PADDED ? ((int64_t)tile.sequence * a.query_heads + head) * a.queries + query
+                  : (int64_t)(tile.first + query) * a.query_heads + head;
+}
+
+/* Tile `index` of a head. */
+template <bool PADDED>
+static __device__ __forceinline__ trm_query_tile find_tile(const trm_cuda_attention &a, int64_t index)
+{
+    if (!PADDED) {
+        return trm_attention_find_tile(a.starts, a.sequences, PREFILL_ROWS, a.skip_single, index);
+    }
+    int32_t tiles = (a.queries + PREFILL_ROWS - 1) / PREFILL_ROWS;
+    int64_t sequence = index / tiles;
+    trm_query_tile tile;
+    tile.sequence = sequence < a.sequences ? (int32_t)sequence : -1;
+    tile.first = 0;
+    tile.queries = a.queries;
+    tile.start = (tiles - 1 - (int32_t)(index % tiles)) * PREFILL_ROWS;
+    return tile;
+}
+
+/* The keys of a head in the padded form. */
+static __device__ __forceinline__ key_rows padded_key_rows(const trm_cuda_attention &a, int32_t sequence,
+                                                           int32_t kv_head)
+{
+    key_rows rows;
+    rows.table = NULL;
+    rows.first = ((int64_t)sequence * a.kv_heads + kv_head) * a.keys;
+    rows.block_size = 1;
+    rows.kv_heads = 1;
+    rows.kv_head = 0;
+    return rows;
+}
+
 /* The output of a warp's 16 rows. */
-template <typename T, int DP>
+template <typename T, int DP, bool PADDED>
 static __device__ __forceinline__ void store_rows(const trm_cuda_attention &a, const trm_query_tile &tile, int32_t head,
                                                   const float (&out)[DP / 8][4], const float (&row_part)[2], int warp,
                                                   int lane)
@@ -22,7 +61,7 @@ static __device__ __forceinline__ void store_rows(const trm_cuda_attention &a, c
         if (query >= tile.queries) {
             continue; /* after the shuffles of quad_sum: the four lanes share a row */
         }
-        T *to = (T *)a.out + ((int64_t)(tile.first + query) * a.query_heads + head) * a.dim;
+        T *to = (T *)a.out + query_vector<PADDED>(a, tile, head, query) * a.dim;
 #pragma unroll
         for (int j = 0; j < DP / 8; j++) {
             int column = j * 8 + lane % 4 * 2;
@@ -50,14 +89,36 @@ static __device__ __forceinline__ void mask_scores(float (&scores)[KEYS / 8][4],
     }
 }
 
+/* Adds the mask of the padded form to scores in log2 units. A finite number stays one, so that queries that see nothing
+ * but large negative numbers weigh their keys as they are. */
+template <int KEYS>
+static __device__ __forceinline__ void add_mask(float (&scores)[KEYS / 8][4], const trm_cuda_attention &a,
+                                                const trm_query_tile &tile, int32_t head, int32_t key, int32_t keys,
+                                                int warp, int lane)
+{
+    const float least = -2.3e38f;
+#pragma unroll
+    for (int j = 0; j < KEYS / 8; j++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int32_t at = key + j * 8 + lane % 4 * 2 + i % 2;
+            int32_t query = tile.start + warp * 16 + lane / 4 + i / 2 * 8;
+            if (at < keys && query < tile.queries) {
+                float added = mask_of(a, tile.sequence, head, query, at);
+                scores[j][i] += added == -INFINITY ? added : fmaxf(added, least) * LOG2_E;
+            }
+        }
+    }
+}
+
 /*
  * A block of 4 warps takes a tile of 64 queries of one sequence and one head, a warp 16 of them; keys and values pass
  * in tiles of KEYS through two stages of shared memory, copied while the stage before is used. DP: dim rounded up, its
  * surplus zeros. Shared memory: (64 + 4 * KEYS) rows of 2 * DP + 16 bytes (the 16 keep ldmatrix free of bank
  * conflicts): 87 KB for DP 128, KEYS 64. Which tile is a block's is found from `starts` on the device; blocks past the
- * last tile end at once.
+ * last tile end at once. PADDED: the padded form, whose tiles follow from its dims, with its mask.
  */
-template <typename T, int DP, int KEYS>
+template <typename T, int DP, int KEYS, bool PADDED>
 static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(trm_cuda_attention a)
 {
     extern __shared__ __align__(16) unsigned char shared[];
@@ -69,13 +130,12 @@ static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(trm_cuda
     const T *keys = (const T *)(a.cached ? a.key_cache : a.k), *values = (const T *)(a.cached ? a.value_cache : a.v);
     begin_overlapped();
     for (int64_t work = blockIdx.x;; work += gridDim.x) {
-        trm_query_tile tile =
-            trm_attention_find_tile(a.starts, a.sequences, PREFILL_ROWS, a.skip_single, work / a.query_heads);
+        trm_query_tile tile = find_tile<PADDED>(a, work / a.query_heads);
         if (tile.sequence < 0) {
             return;
         }
         int32_t head = (int32_t)(work % a.query_heads);
-        int32_t n_keys = a.cached ? a.lengths[tile.sequence] : tile.queries;
+        int32_t n_keys = PADDED ? a.keys : a.cached ? a.lengths[tile.sequence] : tile.queries;
         int32_t left = tile.queries - tile.start, rows = left < PREFILL_ROWS ? left : PREFILL_ROWS;
         trm_key_range first = trm_attention_range(a.causal, a.window, tile.start, tile.queries, n_keys);
         trm_key_range last = trm_attention_range(a.causal, a.window, tile.start + rows - 1, tile.queries, n_keys);
@@ -86,14 +146,15 @@ static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(trm_cuda
             ranges[r] = trm_attention_range(a.causal, a.window, tile.start + warp * 16 + lane / 4 + r * 8, tile.queries,
                                             n_keys);
         }
-        key_rows places = key_rows_of(a, tile.sequence, tile.first, head / a.group);
+        key_rows places = PADDED ? padded_key_rows(a, tile.sequence, head / a.group)
+                                 : key_rows_of(a, tile.sequence, tile.first, head / a.group);
 
         __syncthreads(); /* the work before is done with shared memory */
 #pragma unroll
         for (int i = 0; i < PREFILL_ROWS * DP / 8 / PREFILL_THREADS; i++) {
             int index = i * PREFILL_THREADS + (int)threadIdx.x, row = index / (DP / 8), column = index % (DP / 8) * 8;
             bool valid = row < rows && column < a.dim;
-            int64_t at = valid ? ((int64_t)(tile.first + tile.start + row) * a.query_heads + head) * a.dim + column : 0;
+            int64_t at = valid ? query_vector<PADDED>(a, tile, head, tile.start + row) * a.dim + column : 0;
             copy16_async(shared_address(q_tile + row * stride + column), (const T *)a.q + at, valid);
         }
         load_keys_values<T, KEYS, DP, stride, PREFILL_THREADS>(places, keys, values, k_tile, v_tile, low, high, a.dim,
@@ -127,29 +188,41 @@ static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(trm_cuda
                                                b_address(k_tile + stage * KEYS * stride, stride, lane));
             bool inside = key >= last.low && key + KEYS <= first.high;
             mask_scores<KEYS>(scores, a.scale, a.softcap, inside, key, ranges, lane);
+            if (PADDED && a.mask != NULL) {
+                add_mask<KEYS>(scores, a, tile, head, key, n_keys, warp, lane);
+            }
             softmax_step<KEYS>(scores, row_max, row_part, shrink);
             add_values<T, KEYS, DP, stride>(out, scores, shrink,
                                             bt_address(v_tile + stage * KEYS * stride, stride, lane));
             __syncthreads(); /* before this stage is filled again */
         }
         copies_wait<0>();
-        store_rows<T, DP>(a, tile, head, out, row_part, warp, lane);
+        store_rows<T, DP, PADDED>(a, tile, head, out, row_part, warp, lane);
     }
+}
+
+template <typename T, int DP, int KEYS, bool PADDED>
+static trm_status launch_tiles(const trm_cuda_attention *a, cudaStream_t stream)
+{
+    const int shared = (PREFILL_ROWS + 4 * KEYS) * (DP + 8) * (int)sizeof(T);
+    TRM_CUDA_TRY(
+        cudaFuncSetAttribute(prefill_tiles<T, DP, KEYS, PADDED>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    /* No more tiles than full ones of all tokens and a broken one per sequence. Where few sequences can have several
+     * queries, a small grid walks what there is, most often nothing. */
+    int64_t tiles = PADDED ? (int64_t)a->sequences * ((a->queries + PREFILL_ROWS - 1) / PREFILL_ROWS)
+                           : a->tokens / PREFILL_ROWS + (a->sequences < a->tokens ? a->sequences : a->tokens);
+    int64_t blocks = tiles * a->query_heads, few = 264;
+    bool sparse = !PADDED && a->skip_single && a->tokens <= a->sequences;
+    blocks = sparse && blocks > few ? few : blocks > INT32_MAX ? INT32_MAX : blocks;
+    launch_overlapped(prefill_tiles<T, DP, KEYS, PADDED>, (unsigned)blocks, PREFILL_THREADS, (size_t)shared, stream,
+                      *a);
+    return trm_cuda_launched("cuda.attention prefill");
 }
 
 template <typename T, int DP, int KEYS>
 static trm_status launch_prefill(const trm_cuda_attention *a, cudaStream_t stream)
 {
-    const int shared = (PREFILL_ROWS + 4 * KEYS) * (DP + 8) * (int)sizeof(T);
-    TRM_CUDA_TRY(cudaFuncSetAttribute(prefill_tiles<T, DP, KEYS>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    /* No more tiles than full ones of all tokens and a broken one per sequence. Where few sequences can have several
-     * queries, a small grid walks what there is, most often nothing. */
-    int64_t tiles = a->tokens / PREFILL_ROWS + (a->sequences < a->tokens ? a->sequences : a->tokens);
-    int64_t blocks = tiles * a->query_heads, few = 264;
-    bool sparse = a->skip_single && a->tokens <= a->sequences;
-    blocks = sparse && blocks > few ? few : blocks > INT32_MAX ? INT32_MAX : blocks;
-    launch_overlapped(prefill_tiles<T, DP, KEYS>, (unsigned)blocks, PREFILL_THREADS, (size_t)shared, stream, *a);
-    return trm_cuda_launched("cuda.attention prefill");
+    return a->packed ? launch_tiles<T, DP, KEYS, false>(a, stream) : launch_tiles<T, DP, KEYS, true>(a, stream);
 }
 
 template <typename T> static trm_status launch_prefill_of(const trm_cuda_attention *a, cudaStream_t stream)

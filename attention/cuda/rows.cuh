@@ -39,6 +39,24 @@ static __device__ __forceinline__ int64_t vector_of(const key_rows &rows, int32_
     return row * rows.kv_heads + rows.kv_head;
 }
 
+/* What the mask of the padded form adds to a score. */
+static __device__ __forceinline__ float mask_of(const trm_cuda_attention &a, int32_t sequence, int32_t head,
+                                                int32_t query, int32_t key)
+{
+    int64_t i =
+        sequence * a.mask_strides[0] + head * a.mask_strides[1] + query * a.mask_strides[2] + key * a.mask_strides[3];
+    switch (a.mask_type) {
+    case TRM_BOOL:
+        return ((const uint8_t *)a.mask)[i] != 0 ? 0.0f : -INFINITY;
+    case TRM_F16:
+        return to_float(((const __half *)a.mask)[i]);
+    case TRM_BF16:
+        return to_float(((const __nv_bfloat16 *)a.mask)[i]);
+    default:
+        return ((const float *)a.mask)[i];
+    }
+}
+
 /* Starts the copy of keys key .. key + ROWS - 1 and their values into shared memory, rows of DP elements `stride`
  * apart, by `threads` threads of which this is number `thread`. Keys from `end` on and elements from `dim` on become
  * zeros: what is multiplied by a weight of 0 must not be NaN. */
