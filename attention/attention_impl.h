@@ -41,7 +41,7 @@ trm_status trm_cuda_attention_run(const trm_kernel_call *call);
 bool trm_cuda_attention_products_accepts(const trm_kernel_call *call);
 size_t trm_cuda_attention_products_workspace(const trm_kernel_call *call);
 trm_status trm_cuda_attention_products_run(const trm_kernel_call *call);
-trm_status trm_cuda_attention_products_tune(const trm_kernel_call *call);
+trm_status trm_cuda_attention_products_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
 /* The first with prefill by Hopper's products, where the device is one. */
 bool trm_cuda_attention_hopper_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_attention_hopper_run(const trm_kernel_call *call);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "kernels/fused.h"
 
 /* Weights pass through a few pinned buffers of this size; reading one overlaps with copying the others. */
 #define STAGING_BYTES   ((size_t)32 << 20)
@@ -289,6 +290,27 @@ static trm_status open_written_groups(trm_world *world, const trm_plan *plan)
     return status;
 }
 
+/* Kernels that are made for a layer are made now, so that no run has to wait for one. */
+static trm_status prepare_kernels(const trm_engine *engine)
+{
+    const trm_network *network = engine->plan->network;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        trm_dtype types[TRM_MAX_LAYER_INPUTS];
+        if (layer->desc.kind != TRM_LAYER_FUSED_ELEMENTWISE) {
+            continue;
+        }
+        for (int32_t k = 0; k < layer->n_inputs; k++) {
+            types[k] = layer->inputs[k]->dtype;
+        }
+        trm_status status = trm_fused_prepare(engine->world->device, &layer->desc, types, layer->n_inputs);
+        if (status != TRM_OK) {
+            return trm_fail_in(status, "layer %s", layer->name);
+        }
+    }
+    return TRM_OK;
+}
+
 /* What a rank does by itself; may fail on one alone. */
 static trm_status fill_engine(trm_engine *engine, trm_progress_fn progress, void *user)
 {
@@ -298,6 +320,7 @@ static trm_status fill_engine(trm_engine *engine, trm_progress_fn progress, void
     void *memory;
     TRM_TRY(trm_device_alloc(device, plan->weight_bytes, &memory));
     engine->weights = memory;
+    TRM_TRY(prepare_kernels(engine));
     if (plan->streaming == NULL) {
         return load_weights(engine, progress, user);
     }

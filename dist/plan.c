@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "dist/streaming.h"
 #include "dist/world.h"
+#include "kernels/fused.h"
 
 /* Whether a collective that its author wrote suits the rank and the number of ranks. */
 static trm_status check_exchange(const trm_collective_params *p, int32_t rank, int32_t ranks)
@@ -56,6 +58,17 @@ static void show_stage(const trm_build_options *options, const char *stage, cons
     }
 }
 
+/* Chains become one layer where this machine can run such layers. */
+static trm_status fuse_elementwise(trm_network *network, trm_backend backend)
+{
+    char why[512];
+    if (trm_fused_available(backend, why, sizeof(why))) {
+        return trm_pass_fuse_elementwise(network, NULL);
+    }
+    trm_log(TRM_LOG_INFO, "elementwise layers are not fused: %s", why);
+    return TRM_OK;
+}
+
 /* From the caller's network to the rank's. */
 static trm_status make_local_network(trm_plan *plan, const trm_network *network, const trm_build_options *options)
 {
@@ -76,6 +89,7 @@ static trm_status make_local_network(trm_plan *plan, const trm_network *network,
     if (!plan->partition.as_written) { /* the author's networks may differ from rank to rank */
         TRM_TRY(trm_pass_fuse_exchanges(plan->network, NULL));
     }
+    TRM_TRY(fuse_elementwise(plan->network, options->backend));
     show_stage(options, "final", plan->network);
     return TRM_OK;
 }

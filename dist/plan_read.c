@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "dist/world.h"
 #include "graph/params.h"
+#include "kernels/fused.h"
 #include "weight_stream/weight_form.h"
 
 typedef struct reader {
@@ -264,6 +265,46 @@ static trm_status get_words(const reader *r, const trm_field *field, const Trire
     return TRM_OK;
 }
 
+/* As put_program (plan_write.c) writes it; what it means is the rule's to judge. */
+static trm_status get_program(const reader *r, const Trireme__Plan__Parameter *from, trm_fused_elementwise_params *to)
+{
+    const size_t steps = from->n_words / 2;
+    const int64_t outputs = from->n_integers > 0 ? from->integers[0] : 0;
+    bool fits = from->n_words % 2 == 0 && steps <= TRM_MAX_FUSED_STEPS && outputs >= 1 &&
+                outputs <= TRM_MAX_LAYER_OUTPUTS && from->n_floats == 2 * steps &&
+                from->n_integers == 1 + (size_t)outputs + 3 * steps;
+    for (size_t i = 1; fits && i < from->n_integers; i++) {
+        fits = from->integers[i] >= 0 && from->integers[i] < TRM_MAX_LAYER_INPUTS + TRM_MAX_FUSED_STEPS;
+    }
+    if (!fits) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: parameter %s is no list of steps", r->name, from->name);
+    }
+    *to = (trm_fused_elementwise_params){.n_steps = (int32_t)steps, .n_outputs = (int32_t)outputs};
+    for (int32_t i = 0; i < to->n_outputs; i++) {
+        to->outputs[i] = (int32_t)from->integers[1 + i];
+    }
+    for (size_t i = 0; i < steps; i++) {
+        const int64_t *operands = from->integers + 1 + outputs + 3 * i;
+        int32_t op = 0, type = 0;
+        while (op < TRM_FUSED_OP_COUNT && strcmp(trm_fused_op_name((trm_fused_op)op), from->words[2 * i]) != 0) {
+            op++;
+        }
+        if (op == TRM_FUSED_OP_COUNT) {
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: parameter %s has operation \"%.40s\", which does not exist", r->name,
+                     from->name, from->words[2 * i]);
+        }
+        TRM_TRY(get_dtype(r, from->words[2 * i + 1], false, &type));
+        to->steps[i] = (trm_fused_step){.op = (trm_fused_op)op,
+                                        .type = (trm_dtype)type,
+                                        .a = (int32_t)operands[0],
+                                        .b = (int32_t)operands[1],
+                                        .c = (int32_t)operands[2]};
+        memcpy(&to->steps[i].alpha, &from->floats[2 * i], sizeof(float));
+        memcpy(&to->steps[i].beta, &from->floats[2 * i + 1], sizeof(float));
+    }
+    return TRM_OK;
+}
+
 static trm_status get_parameter(const reader *r, const trm_field *field, const Trireme__Plan__Parameter *from,
                                 const trm_tensor *first_input, trm_layer_desc *desc)
 {
@@ -302,6 +343,8 @@ static trm_status get_parameter(const reader *r, const trm_field *field, const T
     case TRM_FIELD_ENUM:
         TRM_TRY(check_count(r, from, from->n_words, n));
         return get_words(r, field, from, to);
+    case TRM_FIELD_PROGRAM:
+        return get_program(r, from, &desc->fused_elementwise);
     }
     return TRM_OK;
 }

@@ -18,6 +18,7 @@
 #include "base/map.h"
 #include "dist/world.h"
 #include "graph/params.h"
+#include "kernels/fused.h"
 #include "weight_stream/weight_form.h"
 
 #define CHUNK_BYTES ((size_t)4 << 20)
@@ -368,10 +369,40 @@ static int32_t field_count(const trm_field *field, const trm_layer *layer)
     }
 }
 
+/* Words: operation and type of each step; integers: outputs, a list of a, b and c; floats, by their bits: alpha and beta. */
+static trm_status put_program(writer *w, const trm_fused_elementwise_params *program, Trireme__Plan__Parameter *to)
+{
+    const size_t steps = (size_t)program->n_steps;
+    to->integers = trm_arena_array(&w->arena, 1 + TRM_MAX_LAYER_OUTPUTS + 3 * steps, sizeof(*to->integers));
+    to->floats = trm_arena_array(&w->arena, 2 * steps, sizeof(*to->floats));
+    to->words = trm_arena_array(&w->arena, 2 * steps, sizeof(*to->words));
+    if (to->integers == NULL || to->floats == NULL || to->words == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    to->integers[to->n_integers++] = program->n_outputs;
+    for (int32_t i = 0; i < program->n_outputs; i++) {
+        to->integers[to->n_integers++] = program->outputs[i];
+    }
+    for (int32_t i = 0; i < program->n_steps; i++) {
+        const trm_fused_step *step = &program->steps[i];
+        TRM_TRY(copy_text(w, trm_fused_op_name(step->op), &to->words[to->n_words++]));
+        TRM_TRY(copy_text(w, trm_dtype_name(step->type), &to->words[to->n_words++]));
+        to->integers[to->n_integers++] = step->a;
+        to->integers[to->n_integers++] = step->b;
+        to->integers[to->n_integers++] = step->c;
+        memcpy(&to->floats[to->n_floats++], &step->alpha, sizeof(step->alpha));
+        memcpy(&to->floats[to->n_floats++], &step->beta, sizeof(step->beta));
+    }
+    return TRM_OK;
+}
+
 static trm_status put_parameter(writer *w, const trm_layer *layer, const trm_field *field, Trireme__Plan__Parameter *to)
 {
     const unsigned char *at = (const unsigned char *)&layer->desc + field->offset;
     int32_t n = field_count(field, layer);
+    if (field->type == TRM_FIELD_PROGRAM) {
+        return put_program(w, &layer->desc.fused_elementwise, to);
+    }
     to->integers = trm_arena_array(&w->arena, (size_t)n + 1, sizeof(*to->integers));
     to->floats = trm_arena_array(&w->arena, (size_t)n + 1, sizeof(*to->floats));
     to->words = trm_arena_array(&w->arena, (size_t)n + 1, sizeof(*to->words));
@@ -406,6 +437,8 @@ static trm_status put_parameter(writer *w, const trm_layer *layer, const trm_fie
             break;
         case TRM_FIELD_ENUM:
             TRM_TRY(copy_text(w, field->values[number], &to->words[to->n_words++]));
+            break;
+        case TRM_FIELD_PROGRAM:
             break;
         }
     }

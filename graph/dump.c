@@ -17,6 +17,7 @@
 
 #include "base/half.h"
 #include "graph/params.h"
+#include "kernels/fused.h"
 
 #define SHOWN_ELEMENTS 8 /* of a constant; the rest is in its hash */
 
@@ -153,6 +154,7 @@ static bool value_is_normal(const trm_field *field, const void *at)
         return ((const trm_dims *)at)->n == 0;
     case TRM_FIELD_PERM:
     case TRM_FIELD_GROUPS:
+    case TRM_FIELD_PROGRAM:
         break;
     }
     return false;
@@ -175,6 +177,35 @@ static void print_dims_param(FILE *out, const trm_dims *dims)
         fprintf(out, "%s%" PRId64, i == 0 ? "" : ", ", dims->d[i]);
     }
     fputc(']', out);
+}
+
+/* "[f32 mul(i0, i1), f32 clip(s0; 0, 6)]", and which steps are outputs if not the last alone. */
+static void print_program(FILE *out, const trm_fused_elementwise_params *program)
+{
+    for (int32_t i = 0; i < program->n_steps; i++) {
+        const trm_fused_step *step = &program->steps[i];
+        const int32_t operands[3] = {step->a, step->b, step->c}, n = trm_fused_operands(step->op);
+        fprintf(out, "%s%s %s(", i == 0 ? "[" : ", ", trm_dtype_name(step->type), trm_fused_op_name(step->op));
+        for (int32_t k = 0; k < n; k++) {
+            bool input = operands[k] < TRM_MAX_LAYER_INPUTS;
+            fprintf(out, "%s%c%" PRId32, k == 0 ? "" : ", ", input ? 'i' : 's',
+                    input ? operands[k] : operands[k] - TRM_MAX_LAYER_INPUTS);
+        }
+        if (step->alpha != 0 || step->beta != 0 || n == 0) {
+            fputs(n == 0 ? "" : "; ", out);
+            print_float(out, step->alpha);
+            if (step->beta != 0) {
+                fputs(", ", out);
+                print_float(out, step->beta);
+            }
+        }
+        fputc(')', out);
+    }
+    fputc(']', out);
+    if (program->n_outputs != 1 || program->outputs[0] != program->n_steps - 1) {
+        fputs(" outputs=", out);
+        print_int32s(out, program->outputs, program->n_outputs);
+    }
 }
 
 static void print_value(FILE *out, const trm_field *field, const void *at)
@@ -202,6 +233,9 @@ static void print_value(FILE *out, const trm_field *field, const void *at)
     case TRM_FIELD_PERM:
     case TRM_FIELD_GROUPS:
         fprintf(out, "%" PRId32, *(const int32_t *)at);
+        break;
+    case TRM_FIELD_PROGRAM:
+        print_program(out, at);
         break;
     }
 }

@@ -235,6 +235,7 @@ static const trm_infer_rule rules[TRM_LAYER_KIND_COUNT] = {
     [TRM_LAYER_ROPE] = trm_infer_rope,
     [TRM_LAYER_ATTENTION] = trm_infer_attention,
     [TRM_LAYER_DIST_COLLECTIVE] = trm_infer_collective,
+    [TRM_LAYER_FUSED_ELEMENTWISE] = trm_infer_fused_elementwise,
     [TRM_LAYER_SELECT] = trm_infer_select,
     [TRM_LAYER_CUMULATIVE] = trm_infer_cumulative,
     [TRM_LAYER_QUANTIZE] = trm_infer_quantize,
@@ -321,6 +322,10 @@ int32_t trm_layer_output_count(const trm_layer_desc *desc)
         return desc->recurrent.cell == TRM_RECURRENT_LSTM ? 3 : 2;
     case TRM_LAYER_UNIQUE:
         return 5;
+    case TRM_LAYER_FUSED_ELEMENTWISE: /* the rule refuses others */
+        return desc->fused_elementwise.n_outputs >= 1 && desc->fused_elementwise.n_outputs <= TRM_MAX_LAYER_OUTPUTS
+                   ? desc->fused_elementwise.n_outputs
+                   : 1;
     default:
         return 1;
     }

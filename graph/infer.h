@@ -40,6 +40,9 @@ trm_status trm_infer_fourier(const trm_infer_call *call);
 trm_status trm_infer_determinant(const trm_infer_call *call);
 trm_status trm_infer_random(const trm_infer_call *call);
 
+/* infer_fused.c */
+trm_status trm_infer_fused_elementwise(const trm_infer_call *call);
+
 /* infer_model.c: rules of the kinds of a neural network */
 trm_status trm_infer_embedding(const trm_infer_call *call);
 trm_status trm_infer_matmul(const trm_infer_call *call);

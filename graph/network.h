@@ -165,8 +165,9 @@ trm_status trm_pass_common_subexpressions(trm_network *network, int32_t *changes
  * after it, activations become epilogues, and products that share their input are joined. */
 typedef enum trm_pass_stage { TRM_PASSES_BEFORE_PARTITION, TRM_PASSES_AFTER_PARTITION } trm_pass_stage;
 
-/* Residual add + norm; matrix product + bias; activation of gate * up into GLU; x * sigmoid(x) into silu; and after
- * partitioning, matrix product + activation. */
+/* Activations, norms and attention written out by simpler layers (passes/pattern.h); residual add + norm; matrix
+ * product
+ * + bias; activation of gate * up into GLU; and after partitioning, matrix product + activation. */
 trm_status trm_pass_fuse(trm_network *network, trm_pass_stage stage, int32_t *changes);
 /* A multiply and an add by channel behind a convolution become part of its constants, a residual sum and an activation
  * part of the layer. After partitioning, as a convolution's sums may be partial before. */
@@ -174,6 +175,10 @@ trm_status trm_pass_fuse_convolutions(trm_network *network, int32_t *changes);
 /* Products of one input with weights that are read from files, joined into one product: gate and up of a GLU, which
  * takes both halves; and others such as q, k, v, with a SLICE for each. */
 trm_status trm_pass_join_matmuls(trm_network *network, int32_t *changes);
+
+/* Chains of layers that take elements one by one into FUSED_ELEMENTWISE layers, after all other passes, where the
+ * backend has kernels for them (kernels/fused.h). */
+trm_status trm_pass_fuse_elementwise(trm_network *network, int32_t *changes);
 
 /* All-reduce + norm. For networks of which every rank has the same: the two ways to exchange do not match each other.
  */

@@ -314,6 +314,10 @@ static const trm_field all_reduce_norm_fields[] = {
     {"weight_offset", TRM_FIELD_FLOAT, AT(all_reduce_norm.norm.weight_offset), false, 0, NULL, 0},
 };
 
+static const trm_field fused_elementwise_fields[] = {
+    {"steps", TRM_FIELD_PROGRAM, AT(fused_elementwise), true, 0, NULL, 0},
+};
+
 #define ROWS(kind, rows) [kind] = {rows, sizeof(rows) / sizeof((rows)[0])}
 
 static const struct {
@@ -366,6 +370,7 @@ static const struct {
     ROWS(TRM_LAYER_RANDOM, random_fields),
     ROWS(TRM_LAYER_DECONVOLUTION, convolution_fields),
     ROWS(TRM_LAYER_DEQUANTIZE, quantize_fields),
+    ROWS(TRM_LAYER_FUSED_ELEMENTWISE, fused_elementwise_fields),
 };
 
 const trm_field *trm_layer_fields(trm_layer_kind kind, int32_t *n)
@@ -424,6 +429,8 @@ static size_t field_size(const trm_field *field, const trm_layer_desc *desc, int
         return (size_t)desc->collective.n_groups * (size_t)desc->collective.group_size * sizeof(int32_t);
     case TRM_FIELD_DIMS:
         return 0;
+    case TRM_FIELD_PROGRAM:
+        return sizeof(desc->fused_elementwise);
     case TRM_FIELD_INT32:
     case TRM_FIELD_FLOAT:
     case TRM_FIELD_DTYPE:

@@ -14,8 +14,9 @@ typedef enum trm_field_type {
     TRM_FIELD_DTYPE,
     TRM_FIELD_ENUM,
     TRM_FIELD_DIMS,
-    TRM_FIELD_PERM,  /* int32_t [rank of the first input] */
-    TRM_FIELD_GROUPS /* int32_t [n_groups * group_size] of collectives */
+    TRM_FIELD_PERM,   /* int32_t [rank of the first input] */
+    TRM_FIELD_GROUPS, /* int32_t [n_groups * group_size] of collectives */
+    TRM_FIELD_PROGRAM /* trm_fused_elementwise_params */
 } trm_field_type;
 
 typedef struct trm_field {

@@ -117,13 +117,13 @@ trm_status trm_cuda_attention_products_run(const trm_kernel_call *call)
     return TRM_OK;
 }
 
-trm_status trm_cuda_attention_products_tune(const trm_kernel_call *call)
+trm_status trm_cuda_attention_products_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
 {
     product_plan plan;
     if (!plan_make(call, &plan) || plan.pairs == 0) {
         return TRM_OK;
     }
     place(&plan, call, 0);
-    TRM_TRY(trm_cuda_matmul_tune(&plan.q_by_k));
-    return trm_cuda_matmul_tune(&plan.w_by_v);
+    TRM_TRY(trm_cuda_matmul_tune(&plan.q_by_k, tuner));
+    return trm_cuda_matmul_tune(&plan.w_by_v, tuner);
 }

@@ -49,6 +49,37 @@ static void follow_broadcast(class_walk *walk, const trm_tensor *out, const trm_
     }
 }
 
+/* The axes of `out`, to which all inputs broadcast: unknown ones are the same where every input that is unknown there
+ * agrees. */
+static void follow_inputs(class_walk *walk, const trm_layer *layer, const trm_tensor *out)
+{
+    for (int32_t i = 0; i < out->dims.n; i++) {
+        const trm_tensor *from = NULL;
+        int32_t from_axis = 0;
+        bool agree = true;
+        for (int32_t k = 0; k < layer->n_inputs; k++) {
+            const trm_tensor *in = layer->inputs[k];
+            int32_t axis = i - (out->dims.n - in->dims.n);
+            if (axis < 0 || in->dims.d[axis] != -1) {
+                continue;
+            }
+            agree = agree && (from == NULL || walk->analysis->dim_class[from->index][from_axis] ==
+                                                  walk->analysis->dim_class[in->index][axis]);
+            from = in;
+            from_axis = axis;
+        }
+        set_class(walk, out, i, agree ? from : NULL, from_axis);
+    }
+}
+
+static void follow_fused(class_walk *walk, const trm_layer *layer)
+{
+    follow_inputs(walk, layer, layer->outputs[0]);
+    for (int32_t i = 1; i < layer->n_outputs; i++) {
+        follow_axes(walk, layer->outputs[i], layer->outputs[0], layer->outputs[0]->dims.n);
+    }
+}
+
 /* The one axis of a reshape's input that its -1 stands for, or -1. */
 static int32_t inferred_from(const trm_dims *in, const trm_dims *wanted)
 {
@@ -257,6 +288,10 @@ static void follow_layer(class_walk *walk, const trm_layer *layer)
         break;
     case TRM_LAYER_ELEMENTWISE:
         follow_broadcast(walk, out, in, layer->inputs[1], 0);
+        break;
+    case TRM_LAYER_SELECT:
+    case TRM_LAYER_FUSED_ELEMENTWISE:
+        follow_fused(walk, layer);
         break;
     case TRM_LAYER_GLU:
         follow_axes(walk, out, in, layer->n_inputs == 2 ? in->dims.n : in->dims.n - 1);

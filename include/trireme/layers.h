@@ -72,6 +72,7 @@ typedef enum trm_layer_kind {
     TRM_LAYER_FOURIER,
     TRM_LAYER_RANDOM,
     TRM_LAYER_ALL_REDUCE_NORM,
+    TRM_LAYER_FUSED_ELEMENTWISE,
     TRM_LAYER_KIND_COUNT
 } trm_layer_kind;
 
@@ -709,6 +710,38 @@ typedef struct trm_random_params {
     int64_t samples;
 } trm_random_params;
 
+/* Operations of FUSED_ELEMENTWISE: TRM_FUSED_ELEMENTWISE + a trm_elementwise_op, TRM_FUSED_UNARY + a trm_unary_op but
+ * ACTIVATION, TRM_FUSED_ACTIVATION + a trm_activation, and these. */
+typedef enum trm_fused_op {
+    TRM_FUSED_ELEMENTWISE = 0,
+    TRM_FUSED_UNARY = TRM_FUSED_ELEMENTWISE + TRM_ELEMENTWISE_PRELU + 1,
+    TRM_FUSED_ACTIVATION = TRM_FUSED_UNARY + TRM_UNARY_SWISH + 1,
+    TRM_FUSED_CAST = TRM_FUSED_ACTIVATION + TRM_ACTIVATION_SOFTSIGN + 1,
+    TRM_FUSED_SELECT,
+    TRM_FUSED_VALUE, /* the number alpha */
+    TRM_FUSED_OP_COUNT
+} trm_fused_op;
+
+#define TRM_MAX_FUSED_STEPS 24
+
+/* What a step makes of values a, b, c, of those that its operation has: below TRM_MAX_LAYER_INPUTS an input of the
+ * layer, from there on the result of an earlier step. alpha and beta are those of UNARY. */
+typedef struct trm_fused_step {
+    trm_fused_op op;
+    trm_dtype type; /* of the result */
+    int32_t a, b, c;
+    float alpha, beta;
+} trm_fused_step;
+
+/* (x0, x1, ...) -> one or more results, all of the dims that the inputs broadcast to. Layers that take elements one by
+ * one as one layer: each step is what its layer is, its result rounded to its type, so that the numbers are the same.
+ * Types up to BOOL; casts are those that trm_fused_can_cast (kernels/fused.h) knows. */
+typedef struct trm_fused_elementwise_params {
+    int32_t n_steps, n_outputs;
+    int32_t outputs[TRM_MAX_LAYER_OUTPUTS]; /* steps */
+    trm_fused_step steps[TRM_MAX_FUSED_STEPS];
+} trm_fused_elementwise_params;
+
 /* A kind and its parameters. */
 typedef struct trm_layer_desc {
     trm_layer_kind kind;
@@ -757,6 +790,7 @@ typedef struct trm_layer_desc {
         trm_quantize_params quantize; /* and DEQUANTIZE */
         trm_fourier_params fourier;
         trm_random_params random;
+        trm_fused_elementwise_params fused_elementwise;
     };
 } trm_layer_desc;
 

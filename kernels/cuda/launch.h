@@ -37,6 +37,10 @@ trm_status trm_cuda_embedding_run(const trm_kernel_call *call);
 bool trm_cuda_elementwise_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_elementwise_run(const trm_kernel_call *call);
 
+/* fused.c */
+bool trm_cuda_fused_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_fused_run(const trm_kernel_call *call);
+
 /* unary.cu */
 bool trm_cuda_unary_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_unary_run(const trm_kernel_call *call);

@@ -36,6 +36,7 @@ static const trm_kernel kernels[] = {
      trm_cuda_non_max_suppression_workspace, trm_cuda_non_max_suppression_run, NULL},
     SIMPLE(elementwise, TRM_LAYER_ELEMENTWISE),
     SIMPLE(unary, TRM_LAYER_UNARY),
+    SIMPLE(fused, TRM_LAYER_FUSED_ELEMENTWISE),
     SIMPLE(glu, TRM_LAYER_GLU),
     SIMPLE(norm, TRM_LAYER_NORM),
     SIMPLE(softmax, TRM_LAYER_SOFTMAX),

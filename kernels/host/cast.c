@@ -134,9 +134,8 @@ static void store_converted(trm_dtype dtype, void *data, int64_t start, int64_t 
     }
 }
 
-static void cast_range(void *user, int64_t begin, int64_t end)
+static void cast_elements(const trm_kernel_call *call, int64_t begin, int64_t end)
 {
-    const trm_kernel_call *call = user;
     const trm_view *x = &call->inputs[0], *y = &call->outputs[0];
     float buffer[TRM_HOST_BLOCK];
     double floats[TRM_HOST_BLOCK];
@@ -162,6 +161,16 @@ static void cast_range(void *user, int64_t begin, int64_t end)
             }
         }
     }
+}
+
+static void cast_range(void *user, int64_t begin, int64_t end)
+{
+    cast_elements(user, begin, end);
+}
+
+void trm_host_cast_block(const trm_kernel_call *call, int64_t n)
+{
+    cast_elements(call, 0, n);
 }
 
 bool trm_host_cast_accepts(const trm_kernel_call *call)

@@ -50,6 +50,11 @@ bool trm_host_activation_is_known(trm_activation activation);
 /* x = e^x over n elements, within 2 units in the last place; below -87.3 zero. */
 void trm_host_exp(float *x, int64_t n);
 
+/* What these layers do, for elements 0 .. n - 1 of a call on this thread; without a stream. */
+void trm_host_elementwise_block(const trm_kernel_call *call);
+void trm_host_unary_block(const trm_kernel_call *call, int64_t n);
+void trm_host_cast_block(const trm_kernel_call *call, int64_t n);
+
 static inline trm_pool *trm_host_pool(const trm_kernel_call *call)
 {
     return (trm_pool *)trm_stream_native(call->stream);
@@ -134,6 +139,7 @@ TRM_HOST_KERNEL(non_max_suppression)
 size_t trm_host_non_max_suppression_workspace(const trm_kernel_call *call);
 TRM_HOST_KERNEL(elementwise)
 TRM_HOST_KERNEL(unary)
+TRM_HOST_KERNEL(fused)
 TRM_HOST_KERNEL(glu)
 TRM_HOST_KERNEL(norm)
 TRM_HOST_KERNEL(softmax)

@@ -65,6 +65,7 @@ static const trm_kernel kernels[] = {
     REFERENCE(TRM_LAYER_MATMUL, matmul_wide),
     REFERENCE(TRM_LAYER_ELEMENTWISE, elementwise),
     REFERENCE(TRM_LAYER_UNARY, unary),
+    REFERENCE(TRM_LAYER_FUSED_ELEMENTWISE, fused),
     REFERENCE(TRM_LAYER_GLU, glu),
     REFERENCE(TRM_LAYER_NORM, norm),
     REFERENCE(TRM_LAYER_SOFTMAX, softmax),

@@ -223,6 +223,14 @@ trm_status trm_host_elementwise_run(const trm_kernel_call *call)
     return TRM_OK;
 }
 
+void trm_host_elementwise_block(const trm_kernel_call *call)
+{
+    broadcast b;
+    if (broadcast_init(&b, call)) {
+        compute_range(&b, 0, trm_dims_count(&call->outputs[0].dims));
+    }
+}
+
 bool trm_host_glu_accepts(const trm_kernel_call *call)
 {
     const trm_view *gate = &call->inputs[0], *y = &call->outputs[0];

@@ -124,9 +124,8 @@ static void integers(const trm_kernel_call *call, int64_t start, int64_t n)
     trm_host_store_i64(y->dtype, y->data, start, n, v);
 }
 
-static void unary_range(void *user, int64_t begin, int64_t end)
+static void unary_elements(const trm_kernel_call *call, int64_t begin, int64_t end)
 {
-    const trm_kernel_call *call = user;
     const trm_dtype type = call->inputs[0].dtype;
     for (int64_t i = begin; i < end; i += TRM_HOST_BLOCK) {
         const int64_t n = trm_host_min(end - i, TRM_HOST_BLOCK);
@@ -138,6 +137,16 @@ static void unary_range(void *user, int64_t begin, int64_t end)
             integers(call, i, n);
         }
     }
+}
+
+static void unary_range(void *user, int64_t begin, int64_t end)
+{
+    unary_elements(user, begin, end);
+}
+
+void trm_host_unary_block(const trm_kernel_call *call, int64_t n)
+{
+    unary_elements(call, 0, n);
 }
 
 trm_status trm_host_unary_run(const trm_kernel_call *call)

@@ -57,7 +57,7 @@ foreign 'utf8proc' '^launcher/text/'
 foreign 'onnx\.pb-c' '^graph/import/onnx/'
 foreign 'plan_file\.pb-c' '^dist/plan_'
 foreign 'protobuf-c' '^(graph/import/onnx/|dist/plan_)'
-foreign 'xxhash' '^dist/plan_'
+foreign 'xxhash' '^(dist/plan_|kernels/cuda/nvrtc\.c)'
 
 # Public headers: the C standard's small ones and our own.
 while IFS=: read -r file line include; do

@@ -1,0 +1,10 @@
+# Headers that kernels compiled at run time include, as text in the program (kernels/cuda/device_headers.h).
+set(device_headers include/trireme/status.h include/trireme/types.h include/trireme/layers.h kernels/element/pointwise.h
+                   kernels/element/pointwise_real.h kernels/cuda/fused_args.h kernels/cuda/fused_device.cuh)
+list(TRANSFORM device_headers PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE device_header_paths)
+add_custom_command(
+  OUTPUT ${TRM_GENERATED}/device_headers.c
+  COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} "-DFILES=${device_headers}" -DOUTPUT=${TRM_GENERATED}/device_headers.c -P
+          ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+  DEPENDS ${PROJECT_SOURCE_DIR}/cmake/embed.cmake ${device_header_paths}
+  VERBATIM)

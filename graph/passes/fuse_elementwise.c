@@ -1,0 +1,313 @@
+/*
+ * Chains of layers that take elements one by one, as one layer: every tensor between them is then neither written nor
+ * read. A group grows from its last layer to what it reads: layers of the same dims of which the group alone reads the
+ * result, or that stand so that what else reads it comes after the group; those become further outputs.
+ *
+ * Values that dims are computed from stay as they are, where the host computes them (graph/inference.h).
+ */
+#include "graph/network.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/passes/pattern.h"
+#include "kernels/fused.h"
+#include "kernels/kernel.h"
+
+#define MOST_INPUTS 12 /* of a layer; its kernel reads all of them in one go */
+
+typedef struct fuser {
+    trm_network *network;
+    trm_analysis analysis;
+    bool *of_values; /* [n_tensors] something's dims are computed from it */
+    bool *remove;    /* [n_layers] */
+    int32_t *group;  /* [n_layers] number of the group that the layer was last looked at for */
+    int32_t groups;
+} fuser;
+
+/* One group, layers in falling order. */
+typedef struct group {
+    trm_layer *layers[TRM_MAX_FUSED_STEPS];
+    int32_t n, steps;
+} group;
+
+/* ---- which layers ------------------------------------------------------------------------------ */
+
+static void mark_values(fuser *self)
+{
+    for (int32_t i = self->network->n_layers; i-- > 0;) {
+        const trm_layer *layer = self->network->layers[i];
+        const uint32_t wanted = trm_layer_value_inputs(&layer->desc);
+        bool is_wanted = false;
+        for (int32_t k = 0; k < layer->n_outputs; k++) {
+            is_wanted = is_wanted || self->of_values[layer->outputs[k]->index];
+        }
+        is_wanted = is_wanted && layer->desc.kind != TRM_LAYER_SHAPE; /* which needs dims only */
+        for (int32_t k = 0; k < layer->n_inputs; k++) {
+            if (layer->inputs[k] != NULL && (is_wanted || (wanted >> k & 1) != 0)) {
+                self->of_values[layer->inputs[k]->index] = true;
+            }
+        }
+    }
+}
+
+/* How many steps a layer would be, constants of one element aside; 0: it is none. */
+static int32_t steps_of(const fuser *self, const trm_layer *layer)
+{
+    if (layer->n_outputs != 1 || self->of_values[layer->outputs[0]->index] ||
+        !trm_fused_can_hold(layer->outputs[0]->dtype)) {
+        return 0;
+    }
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        if (layer->inputs[i] == NULL || layer->inputs[i]->role == TRM_TENSOR_STATE ||
+            !trm_fused_can_hold(layer->inputs[i]->dtype)) {
+            return 0;
+        }
+    }
+    switch (layer->desc.kind) {
+    case TRM_LAYER_ELEMENTWISE:
+    case TRM_LAYER_SELECT:
+    case TRM_LAYER_UNARY:
+        return 1;
+    case TRM_LAYER_GLU:
+        return layer->n_inputs == 2 ? 2 : 0;
+    case TRM_LAYER_CAST:
+        return !layer->desc.cast.bits && trm_fused_can_cast(layer->inputs[0]->dtype, layer->desc.cast.to) ? 1 : 0;
+    default:
+        return 0;
+    }
+}
+
+static bool is_in(const fuser *self, const trm_layer *layer)
+{
+    return self->group[layer->index] == self->groups;
+}
+
+/* Whether all that reads a tensor besides the group stands after the group's last layer. */
+static bool others_come_later(const fuser *self, const trm_tensor *tensor, const trm_layer *last, bool *has_others)
+{
+    int32_t outside = self->analysis.use_count[tensor->index];
+    for (int32_t i = tensor->producer->index + 1; i < self->network->n_layers && outside > 0; i++) {
+        const trm_layer *layer = self->network->layers[i];
+        for (int32_t k = 0; k < layer->n_inputs; k++) {
+            if (layer->inputs[k] != tensor) {
+                continue;
+            }
+            if (is_in(self, layer)) {
+                outside--;
+            } else if (i < last->index) {
+                return false;
+            }
+        }
+    }
+    *has_others = outside > 0 || tensor->pin != NULL;
+    return true;
+}
+
+/* ---- the steps of a group ---------------------------------------------------------------------- */
+
+typedef struct program {
+    trm_fused_elementwise_params params;
+    trm_tensor *inputs[TRM_MAX_LAYER_INPUTS], *outputs[TRM_MAX_LAYER_OUTPUTS];
+    int32_t n_inputs;
+    const trm_tensor *made[TRM_MAX_FUSED_STEPS]; /* the tensor that a step was */
+    bool fits;
+} program;
+
+static int32_t add_step(program *p, trm_fused_step step, const trm_tensor *made)
+{
+    if (p->params.n_steps == TRM_MAX_FUSED_STEPS) {
+        p->fits = false;
+        return 0;
+    }
+    p->made[p->params.n_steps] = made;
+    p->params.steps[p->params.n_steps] = step;
+    return TRM_MAX_LAYER_INPUTS + p->params.n_steps++;
+}
+
+/* The step or input that a tensor is; constants of one element that a step can hold become one. */
+static int32_t operand(program *p, trm_tensor *tensor)
+{
+    double number;
+    for (int32_t i = 0; i < p->params.n_steps; i++) {
+        if (p->made[i] == tensor) {
+            return TRM_MAX_LAYER_INPUTS + i;
+        }
+    }
+    for (int32_t i = 0; i < p->n_inputs; i++) {
+        if (p->inputs[i] == tensor) {
+            return i;
+        }
+    }
+    if (trm_dtype_is_float(tensor->dtype) && trm_pattern_scalar(tensor, &number) && (double)(float)number == number) {
+        return add_step(p, (trm_fused_step){.op = TRM_FUSED_VALUE, .type = tensor->dtype, .alpha = (float)number},
+                        tensor);
+    }
+    if (p->n_inputs == MOST_INPUTS) {
+        p->fits = false;
+        return 0;
+    }
+    p->inputs[p->n_inputs] = tensor;
+    return p->n_inputs++;
+}
+
+static void add_layer(program *p, const trm_layer *layer)
+{
+    const trm_layer_desc *desc = &layer->desc;
+    const trm_tensor *y = layer->outputs[0];
+    trm_fused_step step = {.type = y->dtype};
+    int32_t *const read[3] = {&step.a, &step.b, &step.c};
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        *read[i] = operand(p, layer->inputs[i]);
+    }
+    switch (desc->kind) {
+    case TRM_LAYER_ELEMENTWISE:
+        step.op = (trm_fused_op)(TRM_FUSED_ELEMENTWISE + desc->elementwise.op);
+        break;
+    case TRM_LAYER_UNARY:
+        step.op = (trm_fused_op)(desc->unary.op == TRM_UNARY_ACTIVATION ? TRM_FUSED_ACTIVATION + desc->unary.activation
+                                                                        : TRM_FUSED_UNARY + desc->unary.op);
+        step.alpha = desc->unary.op == TRM_UNARY_ACTIVATION ? 0 : desc->unary.alpha;
+        step.beta = desc->unary.op == TRM_UNARY_ACTIVATION ? 0 : desc->unary.beta;
+        break;
+    case TRM_LAYER_GLU: {
+        trm_fused_step gate = {.op = (trm_fused_op)(TRM_FUSED_ACTIVATION + desc->glu.activation), .type = y->dtype};
+        gate.a = step.a;
+        step.a = add_step(p, gate, NULL);
+        step.op = (trm_fused_op)(TRM_FUSED_ELEMENTWISE + TRM_ELEMENTWISE_MUL);
+        break;
+    }
+    case TRM_LAYER_CAST:
+        step.op = TRM_FUSED_CAST;
+        break;
+    default:
+        step.op = TRM_FUSED_SELECT;
+        break;
+    }
+    (void)add_step(p, step, y);
+}
+
+/* Whether the group's layers fit into one layer. */
+static bool write_program(const fuser *self, const group *g, program *p)
+{
+    *p = (program){.fits = true};
+    for (int32_t i = g->n; i-- > 0;) {
+        add_layer(p, g->layers[i]);
+    }
+    for (int32_t i = 0; p->fits && i < p->params.n_steps; i++) {
+        const trm_tensor *made = p->made[i];
+        bool has_others = false;
+        if (made == NULL || made->role != TRM_TENSOR_ACTIVATION) {
+            continue;
+        }
+        bool apart = others_come_later(self, made, g->layers[0], &has_others);
+        if (made->producer != g->layers[0] && !has_others) {
+            continue;
+        }
+        if (!apart || p->params.n_outputs == TRM_MAX_LAYER_OUTPUTS) {
+            return false;
+        }
+        p->outputs[p->params.n_outputs] = made->producer->outputs[0];
+        p->params.outputs[p->params.n_outputs++] = i;
+    }
+    return p->fits && p->n_inputs > 0;
+}
+
+/* ---- groups ------------------------------------------------------------------------------------ */
+
+/* Adds the layers that the group reads, nearest first, as long as they fit: the latest of them in the network's order,
+ * so that a layer is looked at when all that may read it has been. */
+static void grow(fuser *self, group *g)
+{
+    const trm_tensor *last = g->layers[0]->outputs[0];
+    for (int32_t at = g->layers[0]->index; at-- > 0 && g->n < TRM_MAX_FUSED_STEPS;) {
+        trm_layer *layer = self->network->layers[at];
+        int32_t steps = steps_of(self, layer);
+        bool has_others, read = false;
+        if (steps == 0 || self->remove[at] || self->analysis.touched[at] ||
+            !trm_analysis_same_dims(&self->analysis, layer->outputs[0], last)) {
+            continue;
+        }
+        for (int32_t i = 0; !read && i < g->n; i++) {
+            for (int32_t k = 0; k < g->layers[i]->n_inputs; k++) {
+                read = read || g->layers[i]->inputs[k] == layer->outputs[0];
+            }
+        }
+        if (!read || !others_come_later(self, layer->outputs[0], g->layers[0], &has_others)) {
+            continue;
+        }
+        program p;
+        g->layers[g->n++] = layer;
+        self->group[at] = self->groups;
+        if (!write_program(self, g, &p)) {
+            g->n--;
+            self->group[at] = 0;
+        }
+    }
+}
+
+static void replace_group(fuser *self, const group *g, const program *p)
+{
+    trm_layer *layer = g->layers[0];
+    trm_layer_desc desc = {.kind = TRM_LAYER_FUSED_ELEMENTWISE, .fused_elementwise = p->params};
+    trm_pattern_rewrite(&self->analysis, layer, &desc, p->n_inputs, p->inputs);
+    for (int32_t i = 1; i < g->n; i++) {
+        g->layers[i]->n_outputs = 0;
+        self->remove[g->layers[i]->index] = true;
+        self->analysis.touched[g->layers[i]->index] = true;
+    }
+    layer->n_outputs = p->params.n_outputs;
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        layer->outputs[i] = p->outputs[i];
+        p->outputs[i]->producer = layer;
+    }
+}
+
+static int32_t fuse_groups(fuser *self)
+{
+    int32_t fused = 0;
+    for (int32_t i = self->network->n_layers; i-- > 0;) {
+        trm_layer *layer = self->network->layers[i];
+        program p;
+        if (self->remove[i] || self->analysis.touched[i] || steps_of(self, layer) == 0) {
+            continue;
+        }
+        group g = {.layers = {layer}, .n = 1};
+        self->group[i] = ++self->groups;
+        grow(self, &g);
+        if (g.n > 1 && write_program(self, &g, &p)) {
+            replace_group(self, &g, &p);
+            fused += g.n;
+        }
+    }
+    return fused;
+}
+
+trm_status trm_pass_fuse_elementwise(trm_network *network, int32_t *changes)
+{
+    fuser self = {.network = network};
+    TRM_TRY(trm_analysis_init(network, &self.analysis));
+    const size_t layers = (size_t)network->n_layers + 1;
+    self.of_values = calloc((size_t)network->n_tensors + 1, sizeof(*self.of_values));
+    self.remove = calloc(layers, sizeof(*self.remove));
+    self.group = calloc(layers, sizeof(*self.group));
+    trm_status status = TRM_OK;
+    if (self.of_values == NULL || self.remove == NULL || self.group == NULL) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot fuse a network of %d layers", network->n_layers);
+    } else {
+        mark_values(&self);
+        int32_t fused = fuse_groups(&self);
+        if (changes != NULL) {
+            *changes += fused;
+        }
+        if (fused > 0) {
+            trm_network_remove_layers(network, self.remove);
+        }
+    }
+    free(self.of_values);
+    free(self.remove);
+    free(self.group);
+    trm_analysis_fini(&self.analysis);
+    return status;
+}
