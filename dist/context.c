@@ -123,8 +123,15 @@ static void drop_marks(trm_context *context)
     if (context->marks != NULL) {
         for (int32_t i = 0; i <= context->engine->plan->network->n_layers; i++) {
             trm_event_destroy(context->marks[i]);
+            trm_event_destroy(context->arrivals == NULL ? NULL : context->arrivals[i]);
         }
     }
+    free(context->arrivals);
+    free(context->waited);
+    free(context->stalls);
+    context->arrivals = NULL;
+    context->waited = NULL;
+    context->stalls = NULL;
     free(context->marks);
     free(context->milliseconds);
     context->marks = NULL;
@@ -262,7 +269,13 @@ trm_status trm_context_collect_profile(trm_context *context)
 {
     for (int32_t i = 0; i < context->engine->plan->network->n_layers; i++) {
         float milliseconds;
-        TRM_TRY(trm_event_elapsed_ms(context->marks[i], context->marks[i + 1], &milliseconds));
+        trm_event *start = context->marks[i];
+        if (context->arrivals != NULL && context->waited[i]) {
+            TRM_TRY(trm_event_elapsed_ms(start, context->arrivals[i], &milliseconds));
+            context->stalls[i] += (double)milliseconds;
+            start = context->arrivals[i];
+        }
+        TRM_TRY(trm_event_elapsed_ms(start, context->marks[i + 1], &milliseconds));
         context->milliseconds[i] += (double)milliseconds;
     }
     context->profiled_runs++;
@@ -416,6 +429,28 @@ trm_status trm_context_output(trm_context *context, const char *name, trm_dims *
     TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the network has no output %s", name);
 }
 
+static trm_status create_marks(trm_context *context)
+{
+    size_t n = (size_t)context->engine->plan->network->n_layers + 1;
+    bool streams = context->engine->plan->streaming != NULL;
+    context->marks = calloc(n, sizeof(*context->marks));
+    context->milliseconds = calloc(n, sizeof(*context->milliseconds));
+    context->arrivals = streams ? calloc(n, sizeof(*context->arrivals)) : NULL;
+    context->waited = streams ? calloc(n, sizeof(*context->waited)) : NULL;
+    context->stalls = streams ? calloc(n, sizeof(*context->stalls)) : NULL;
+    if (context->marks == NULL || context->milliseconds == NULL ||
+        (streams && (context->arrivals == NULL || context->waited == NULL || context->stalls == NULL))) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the profile of %zu layers", n - 1);
+    }
+    for (size_t i = 0; i < n; i++) {
+        TRM_TRY(trm_event_create(context->engine->world->device, &context->marks[i]));
+        if (streams) {
+            TRM_TRY(trm_event_create(context->engine->world->device, &context->arrivals[i]));
+        }
+    }
+    return TRM_OK;
+}
+
 trm_status trm_context_set_profiling(trm_context *context, bool on)
 {
     if (context == NULL) {
@@ -426,19 +461,10 @@ trm_status trm_context_set_profiling(trm_context *context, bool on)
     if (!on) {
         return TRM_OK;
     }
-    int32_t n = context->engine->plan->network->n_layers;
-    context->marks = calloc((size_t)n + 1, sizeof(*context->marks));
-    context->milliseconds = calloc((size_t)n + 1, sizeof(*context->milliseconds));
-    if (context->marks == NULL || context->milliseconds == NULL) {
+    trm_status status = create_marks(context);
+    if (status != TRM_OK) {
         drop_marks(context);
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the profile of %d layers", n);
-    }
-    for (int32_t i = 0; i <= n; i++) {
-        trm_status status = trm_event_create(context->engine->world->device, &context->marks[i]);
-        if (status != TRM_OK) {
-            drop_marks(context);
-            return status;
-        }
+        return status;
     }
     context->profiling = true;
     return TRM_OK;
@@ -459,6 +485,10 @@ void trm_context_profile(trm_context *context, trm_profile_fn fn, void *user)
     const trm_network *network = context->engine->plan->network;
     for (int32_t i = 0; context->profiling && context->profiled_runs > 0 && i < network->n_layers; i++) {
         const trm_layer *layer = network->layers[i];
+        if (context->stalls != NULL && context->waited[i]) {
+            fn(user, layer->name, layer->desc.kind, TRM_KERNEL_WAIT,
+               context->stalls[i] / (double)context->profiled_runs, context->profiled_runs);
+        }
         fn(user, layer->name, layer->desc.kind, context->steps[i].kernel == NULL ? "" : context->steps[i].kernel->name,
            context->milliseconds[i] / (double)context->profiled_runs, context->profiled_runs);
     }

@@ -422,6 +422,21 @@ trm_status trm_context_run_layer(trm_context *context, int32_t index)
     return status == TRM_OK ? TRM_OK : trm_fail_in(status, "layer %s (%s)", layer->name, step->kernel->name);
 }
 
+/* What a layer needs of the weights that stream. */
+static trm_status await_weights(trm_context *context, int32_t layer, bool marked)
+{
+    bool waits;
+    if (context->ring == NULL) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_ring_before(context->ring, layer, context->stream, &waits));
+    if (marked && context->arrivals != NULL) {
+        context->waited[layer] = waits;
+        return waits ? trm_event_record(context->arrivals[layer], context->stream) : TRM_OK;
+    }
+    return TRM_OK;
+}
+
 static trm_status run_steps(trm_context *context, int32_t begin, int32_t end)
 {
     bool marked = context->profiling && !trm_stream_is_capturing(context->stream);
@@ -429,14 +444,12 @@ static trm_status run_steps(trm_context *context, int32_t begin, int32_t end)
         TRM_TRY(trm_ring_begin(context->ring, context->stream));
     }
     for (int32_t i = begin; i < end; i++) {
-        if (context->ring != NULL) {
-            TRM_TRY(trm_ring_before(context->ring, i, context->stream, NULL));
-        }
-        if (context->tuning != NULL) {
-            TRM_TRY(trm_context_tune_step(context, i));
-        }
         if (marked) {
             TRM_TRY(trm_event_record(context->marks[i], context->stream));
+        }
+        TRM_TRY(await_weights(context, i, marked));
+        if (context->tuning != NULL) {
+            TRM_TRY(trm_context_tune_step(context, i));
         }
         TRM_TRY(trm_context_run_layer(context, i));
         if (context->ring != NULL) {

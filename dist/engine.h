@@ -71,8 +71,11 @@ struct trm_context {
     trm_ring *ring;                /* NULL where every weight stays */
     uint64_t places_version;       /* of the engine's places when the ring was made and kernels got addresses */
     bool profiling;
-    trm_event **marks; /* [n_layers + 1] while profiling */
-    double *milliseconds;
+    trm_event **marks;    /* [n_layers + 1] while profiling */
+    double *milliseconds; /* [n_layers] */
+    trm_event **arrivals; /* [n_layers] a layer's weights have come, while profiling what streams; else NULL */
+    bool *waited;         /* [n_layers] in the last run */
+    double *stalls;       /* [n_layers] milliseconds from the end of the layer before until then */
     int64_t profiled_runs;
 };
 

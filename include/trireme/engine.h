@@ -249,8 +249,9 @@ TRM_API trm_status trm_context_set_capture(trm_context *context, bool on);
 /* Sets all state back to zero. Inputs stay set. */
 TRM_API trm_status trm_context_reset(trm_context *context);
 
-/* Per-layer time of the runs since profiling was switched on: one call of `fn` per layer in order; none before a run.
- */
+/* Per-layer time of the runs since profiling was switched on: one call of `fn` per layer in order; none before a run. A
+ * layer whose weights stream has one more before it, with the time that was waited for them and TRM_KERNEL_WAIT. */
+#define TRM_KERNEL_WAIT "weight_stream.wait"
 TRM_API trm_status trm_context_set_profiling(trm_context *context, bool on);
 typedef void (*trm_profile_fn)(void *user, const char *layer, trm_layer_kind kind, const char *kernel,
                                double mean_milliseconds, int64_t runs);

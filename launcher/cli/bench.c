@@ -215,12 +215,13 @@ static trm_status summarise(bench_command *c, summary *s)
 }
 
 /* Milliseconds of a step by what they go to, from the profile. */
-static void split_time(const bench_command *c, double *compute, double *communication)
+static void split_time(const bench_command *c, double *compute, double *communication, double *waiting)
 {
-    *compute = *communication = 0;
+    *compute = *communication = *waiting = 0;
     for (int32_t i = 0; i < c->n_rows; i++) {
         bool exchanges = c->rows[i].kind == TRM_LAYER_DIST_COLLECTIVE || c->rows[i].kind == TRM_LAYER_ALL_REDUCE_NORM;
-        *(exchanges ? communication : compute) += c->rows[i].milliseconds;
+        bool waits = strcmp(c->rows[i].kernel, TRM_KERNEL_WAIT) == 0;
+        *(waits ? waiting : exchanges ? communication : compute) += c->rows[i].milliseconds;
     }
 }
 
@@ -270,10 +271,11 @@ static void print_json(const bench_command *c, const summary *s)
     report_number(&r, "token_seconds_p90", s->token_p90);
     report_number(&r, "token_seconds_p99", s->token_p99);
     if (c->n_rows > 0) {
-        double compute, communication;
-        split_time(c, &compute, &communication);
+        double compute, communication, waiting;
+        split_time(c, &compute, &communication, &waiting);
         report_number(&r, "profile_compute_ms", compute);
         report_number(&r, "profile_communication_ms", communication);
+        report_number(&r, "profile_weight_wait_ms", waiting);
         report_open(&r, "profile", '[');
         for (int32_t i = 0; i < c->n_rows; i++) {
             report_open(&r, NULL, '{');
@@ -319,10 +321,12 @@ static void print_table(const bench_command *c, const summary *s)
     printf("between tokens, ms: p50 %.3f, p90 %.3f, p99 %.3f\n", s->token_p50 * 1e3, s->token_p90 * 1e3,
            s->token_p99 * 1e3);
     if (c->n_rows > 0) {
-        double compute, communication;
-        split_time(c, &compute, &communication);
-        printf("\none %s step, layer by layer (not captured): %.3f ms, of which %.3f ms communication\n",
-               profiles_prompts(c) ? "prompt" : "decode", compute + communication, communication);
+        double compute, communication, waiting;
+        split_time(c, &compute, &communication, &waiting);
+        printf("\none %s step, layer by layer (not captured): %.3f ms, of which %.3f ms communication, %.3f ms waiting "
+               "for "
+               "weights\n",
+               profiles_prompts(c) ? "prompt" : "decode", compute + communication + waiting, communication, waiting);
         printf("%-48s %-28s %6s %10s %8s\n", "layer", "kernel", "count", "ms", "us each");
         for (int32_t i = 0; i < c->n_rows; i++) {
             printf("%-48s %-28s %6d %10.3f %8.1f\n", c->rows[i].layer, c->rows[i].kernel, c->rows[i].layers,

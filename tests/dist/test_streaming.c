@@ -203,6 +203,42 @@ static void weights_that_stay_in_their_files(void **state)
     }
 }
 
+typedef struct profiled {
+    int32_t layers, waits;
+    double milliseconds;
+} profiled;
+
+static void count_layer(void *user, const char *layer, trm_layer_kind kind, const char *kernel, double milliseconds,
+                        int64_t runs)
+{
+    profiled *p = user;
+    (void)layer;
+    (void)kind;
+    assert_true(milliseconds >= 0 && runs > 0);
+    p->layers++;
+    p->waits += strcmp(kernel, TRM_KERNEL_WAIT) == 0;
+    p->milliseconds += milliseconds;
+}
+
+/* Every fetch is waited for once, and profiles have it. */
+static void stalls_are_profiled(void **state)
+{
+    (void)state;
+    trm_generator *generator = open_generator("0");
+    trm_generator_limits limits;
+    trm_generator_get_limits(generator, &limits);
+    trm_context *context = trm_generator_context(generator);
+    assert_ok(trm_context_set_profiling(context, true));
+    (void)generate(generator);
+    profiled p = {0};
+    trm_context_profile(context, count_layer, &p);
+    assert_true(p.milliseconds > 0);
+    assert_int_equal(p.waits, limits.streaming.copies); /* each of another layer */
+    assert_int_equal(p.layers - p.waits, generator->engine->plan->network->n_layers);
+    assert_ok(trm_context_set_profiling(context, false));
+    trm_generator_destroy(generator);
+}
+
 static void budgets_as_text(void **state)
 {
     (void)state;
@@ -240,11 +276,9 @@ static void budgets_as_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_budget_gives_the_same),
-        cmocka_unit_test(budgets_change),
-        cmocka_unit_test(a_system_that_does_not_pin),
-        cmocka_unit_test(weights_that_stay_in_their_files),
-        cmocka_unit_test(budgets_as_text),
+        cmocka_unit_test(any_budget_gives_the_same),  cmocka_unit_test(budgets_change),
+        cmocka_unit_test(a_system_that_does_not_pin), cmocka_unit_test(weights_that_stay_in_their_files),
+        cmocka_unit_test(stalls_are_profiled),        cmocka_unit_test(budgets_as_text),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }
