@@ -31,6 +31,14 @@ extern "C" {
 #define TRM_PEER_PHASES   2    /* scattered parts, gathered results */
 #define TRM_PEER_DATA     8    /* bytes of data in a packet: an item */
 
+#define TRM_PEER_BULK_BYTES ((size_t)8 << 20) /* of a large vector that go over in one round */
+
+#ifdef __CUDACC__
+#define TRM_PEER_BOTH __host__ __device__
+#else
+#define TRM_PEER_BOTH
+#endif
+
 /* In host memory that the device can reach. */
 typedef struct trm_peer_report {
     uint32_t lost; /* by the device: 1 + the rank that was waited for in vain */
@@ -52,13 +60,29 @@ typedef struct trm_peer_link {
     trm_peer_report *report;
 } trm_peer_link;
 
-static inline size_t trm_peer_mailbox_bytes(int32_t size)
+/* A mailbox: packets; data of large vectors, as much as goes over in a round for each phase and parity; their flags. */
+static TRM_PEER_BOTH inline size_t trm_peer_packet_bytes(int32_t size)
 {
     return (size_t)2 * TRM_PEER_PHASES * (size_t)size * TRM_PEER_CHANNELS * TRM_PEER_ITEMS * 16;
 }
+/* Items of 16 bytes that a part of a round has at most. */
+static TRM_PEER_BOTH inline size_t trm_peer_part_items(int32_t size)
+{
+    return (TRM_PEER_BULK_BYTES / 16 + (size_t)size - 1) / (size_t)size;
+}
+static TRM_PEER_BOTH inline size_t trm_peer_bulk_bytes(int32_t size)
+{
+    return (size_t)2 * TRM_PEER_PHASES * (size_t)size * trm_peer_part_items(size) * 16;
+}
+static inline size_t trm_peer_mailbox_bytes(int32_t size)
+{
+    return trm_peer_packet_bytes(size) + trm_peer_bulk_bytes(size) +
+           (size_t)TRM_PEER_PHASES * (size_t)size * TRM_PEER_CHANNELS * sizeof(uint32_t);
+}
 
-/* How an all-reduce is done. ONE_SHOT: all send all to all, and each adds. TWO_SHOT: each adds a part and sends it. */
-typedef enum trm_peer_way { TRM_PEER_NO_WAY = 0, TRM_PEER_ONE_SHOT, TRM_PEER_TWO_SHOT } trm_peer_way;
+/* How an all-reduce is done. ONE_SHOT: all send all to all, and each adds. TWO_SHOT: each adds a part and sends it.
+ * BULK: the same without packets, a flag behind the data. */
+typedef enum trm_peer_way { TRM_PEER_NO_WAY = 0, TRM_PEER_ONE_SHOT, TRM_PEER_TWO_SHOT, TRM_PEER_BULK } trm_peer_way;
 
 /* The way that is fastest for so many bytes between `size` ranks; NO_WAY: another communicator is. */
 trm_peer_way trm_peer_choose(int32_t size, size_t bytes);
@@ -70,6 +94,10 @@ bool trm_peer_fits(int32_t size, size_t bytes, trm_peer_way way);
  * chosen. */
 trm_status trm_cuda_peer_all_reduce(const trm_peer_link *link, trm_peer_way way, trm_dtype dtype, const void *from,
                                     void *to, size_t count, int32_t threads, void *cuda_stream);
+
+/* The same by TRM_PEER_BULK with so many blocks, at most TRM_PEER_CHANNELS. */
+trm_status trm_cuda_peer_all_reduce_bulk(const trm_peer_link *link, trm_dtype dtype, const void *from, void *to,
+                                         size_t count, int32_t blocks, void *cuda_stream);
 
 /* Whether a gather or broadcast of so many bytes per rank is fastest this way. */
 bool trm_peer_gathers(int32_t size, size_t bytes);

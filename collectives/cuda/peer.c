@@ -1,6 +1,7 @@
 /*
- * The communicator that sums and gathers small vectors over peer memory and leaves all else to another one, which it
- * owns: for ranks of one host whose GPUs reach each other's memory. The kernels and their protocol: collectives/peer.h.
+ * The communicator that sums vectors and gathers small ones over peer memory and leaves all else to another one, which
+ * it owns: for ranks of one host whose GPUs reach each other's memory. The kernels and their protocol:
+ * collectives/peer.h.
  *
  * Mailboxes are shared by CUDA's handles for other processes, which travel with what each rank can or cannot do over
  * the communicator for host bytes; so all ranks decide the same.

@@ -2,6 +2,7 @@
 #include "collectives/cuda/peer.cuh"
 
 #define BLOCK_THREADS 512 /* at most */
+#define BULK_BLOCKS   32  /* they fill the link, and leave a product beside them most of the multiprocessors */
 
 typedef struct all_reduce_args {
     const void *from;
@@ -128,6 +129,9 @@ static int64_t items_for(size_t bytes, int32_t size, trm_peer_way way)
 
 bool trm_peer_fits(int32_t size, size_t bytes, trm_peer_way way)
 {
+    if (way == TRM_PEER_BULK) { /* empty slices have flags too */
+        return size >= 2 && size <= TRM_PEER_RANKS && bytes > 0 && bytes <= (size_t)1 << 40;
+    }
     /* In two shots every part but the last must fill its blocks, so that each block hears from each. */
     size_t least = way == TRM_PEER_TWO_SHOT ? (size_t)size * (size_t)size * TRM_PEER_DATA : 0;
     return way != TRM_PEER_NO_WAY && size >= 2 && size <= TRM_PEER_RANKS && bytes >= least &&
@@ -135,12 +139,12 @@ bool trm_peer_fits(int32_t size, size_t bytes, trm_peer_way way)
 }
 
 /* Where one way overtakes another on H200 (bench_exchange): 2 ranks 512 KiB in 5.8 and 6.0 us, 4 ranks 64 KiB in 4.6
- * and 5.3, 128 KiB in 5.8 and 5.7; NCCL needs 13.6 and 17.3 us for 1 MiB, two shots 10.4 and 14.4, and 2 MiB take 26
- * either way. 3 and more than 4 ranks are as 4, by guess. */
+ * and 5.3, 128 KiB in 5.8 and 5.7; 4 ranks 1 MiB in 14.4 (two shots) and 15.5 (bulk), 2 MiB in 26.9 and 20.1, where
+ * NCCL needs 17.5 and 26.3. 3 and more than 4 ranks are as 4, by guess. */
 trm_peer_way trm_peer_choose(int32_t size, size_t bytes)
 {
     size_t one_shot = size == 2 ? 512 << 10 : 96 << 10, two_shot = 1 << 20;
-    trm_peer_way way = bytes <= one_shot ? TRM_PEER_ONE_SHOT : bytes <= two_shot ? TRM_PEER_TWO_SHOT : TRM_PEER_NO_WAY;
+    trm_peer_way way = bytes <= one_shot ? TRM_PEER_ONE_SHOT : bytes <= two_shot ? TRM_PEER_TWO_SHOT : TRM_PEER_BULK;
     return trm_peer_fits(size, bytes, way) ? way : TRM_PEER_NO_WAY;
 }
 
@@ -169,6 +173,9 @@ trm_status trm_cuda_peer_all_reduce(const trm_peer_link *link, trm_peer_way way,
                                     void *to, size_t count, int32_t threads, void *cuda_stream)
 {
     size_t bytes = count * trm_dtype_size(dtype);
+    if (way == TRM_PEER_BULK) {
+        return trm_cuda_peer_all_reduce_bulk(link, dtype, from, to, count, BULK_BLOCKS, cuda_stream);
+    }
     if (!is_half_or_float(dtype) || !trm_peer_fits(link->size, bytes, way) || threads < 0 || threads > BLOCK_THREADS ||
         threads % 32 != 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "all_reduce of %zu %s over peer memory, by %d ranks with %d threads",

@@ -6,7 +6,8 @@
  * A graph is a chain of exchanges of one kind and size, from one buffer to another; the figure is the time of a launch
  * over the length of the chain, the median of several, the slowest rank's. Beside it stands a floor that no exchange
  * can be under: a kernel of the same chain that reads and writes as many bytes and exchanges nothing, and the bytes
- * that must come in from the peers at the link's bandwidth, one after the other. --sweep also times block sizes.
+ * that must come in from the peers at the link's bandwidth, one after the other: all of every peer's up to 1 MiB, and
+ * of larger ones the parts to add and the sums. --sweep also times block sizes, and numbers of blocks for `bulk`.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@
 #define CHAIN     64
 #define LAUNCHES  20
 #define REPEATS   7
-#define LARGEST   ((size_t)16 << 20) /* of a buffer; gathers fill it */
+#define LARGEST   ((size_t)64 << 20) /* of a buffer; gathers fill it */
 #define LINK_GB_S 397.0              /* a copy from a peer's memory, measured on H200 with NVLink */
 #define MAX_ROWS  512
 #define MAX_WIDTH 8192 /* of rows that are normalised */
@@ -74,6 +75,12 @@ static trm_status enqueue_peer(bench *b, const subject *s, void *from, void *to)
 {
     return trm_cuda_peer_all_reduce(b->link, s->way, TRM_BF16, from, to, s->bytes / 2, s->threads,
                                     trm_stream_native(b->stream));
+}
+
+static trm_status enqueue_bulk(bench *b, const subject *s, void *from, void *to)
+{
+    return trm_cuda_peer_all_reduce_bulk(b->link, TRM_BF16, from, to, s->bytes / 2, s->threads,
+                                         trm_stream_native(b->stream));
 }
 
 static trm_status run_kernel(bench *b, trm_kernel_call *call)
@@ -277,10 +284,11 @@ int main(int argc, char **argv)
     }
     alarm(300);
     open_bench(&b);
-    for (size_t bytes = 2 << 10; bytes <= LARGEST / 4; bytes *= 2) {
+    for (size_t bytes = 2 << 10; bytes <= LARGEST / (size_t)trm_world_size(b.world); bytes *= 2) {
         subject local = {.name = "local", .enqueue = enqueue_local, .bytes = bytes};
         double node = time_subject(&b, &local);
-        double floor = node + (double)(bytes * (size_t)(trm_world_size(b.world) - 1)) / LINK_GB_S / 1e3;
+        size_t ranks = (size_t)trm_world_size(b.world);
+        double floor = node + (double)(bytes / ranks * (ranks - 1) * (bytes <= 1 << 20 ? ranks : 2)) / LINK_GB_S / 1e3;
         time_row(&b, rows, &n, (subject){"nccl", enqueue_communicator, TRM_PEER_NO_WAY, 0, bytes}, floor);
         time_row(&b, rows, &n, (subject){"chosen", enqueue_communicator, TRM_PEER_NO_WAY, 0, bytes}, floor);
         time_row(&b, rows, &n, (subject){"one_shot", enqueue_peer, TRM_PEER_ONE_SHOT, 0, bytes}, floor);
@@ -290,6 +298,9 @@ int main(int argc, char **argv)
         time_row(&b, rows, &n, (subject){"nccl_norm", enqueue_apart, TRM_PEER_NO_WAY, 0, bytes}, floor);
         time_row(&b, rows, &n, (subject){"apart_norm", enqueue_apart, TRM_PEER_NO_WAY, 0, bytes}, floor);
         time_row(&b, rows, &n, (subject){"fused_norm", enqueue_fused, TRM_PEER_NO_WAY, 0, bytes}, floor);
+        for (int32_t blocks = 16; bytes >= 1 << 20 && blocks <= 64; blocks += sweep ? 8 : 16) {
+            time_row(&b, rows, &n, (subject){"bulk", enqueue_bulk, TRM_PEER_BULK, blocks, bytes}, floor);
+        }
         for (int32_t threads = 128; sweep && threads <= 1024; threads *= 2) {
             time_row(&b, rows, &n, (subject){"fused_norm", enqueue_fused, TRM_PEER_NO_WAY, threads, bytes}, floor);
         }
