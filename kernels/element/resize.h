@@ -35,7 +35,7 @@ static inline bool trm_resize_sizes(const trm_resize_params *p, const trm_dims *
             continue;
         }
         if (scales != NULL) {
-            const double size = floor((double)scales[count] * (double)x->d[i]);
+            const double size = (double)floorf(scales[count] * (float)x->d[i]); /* as ONNX's shape inference does */
             if (!(scales[count] > 0.0f) || !(size < 0x1p62)) {
                 return false;
             }

@@ -1,7 +1,7 @@
 """Networks as torch.onnx.export writes them, from torchvision, transformers and plain torch with random weights, as
 ONNX test cases: the model, inputs of several sizes and what onnxruntime makes of them.
 
-usage: make_exports.py FOLDER [--full] [--only PATTERN] (needs torch, torchvision, transformers, onnxscript, onnxruntime)
+usage: make_exports.py FOLDER [--full] [--only PATTERN] [--opset N] (needs torch, torchvision, transformers, onnxscript, onnxruntime)
 
 Every network is exported twice where both exporters can: by tracing (NAME_trace) and by torch.export (NAME_export).
 Without --full the networks are narrow and not as deep, so that the set is small; with it they are ResNet-50 and so on as
@@ -430,7 +430,10 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--only", default="*")
+    parser.add_argument("--opset", type=int, help="instead of 17 of traces and 20 of torch.export")
     options = parser.parse_args()
+    if options.opset:
+        OPSET.update(trace=options.opset, export=options.opset)
     warnings.simplefilter("ignore")
     torch.backends.mha.set_fastpath_enabled(False)  # what tracing cannot export
     refused = []

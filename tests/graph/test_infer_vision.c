@@ -157,7 +157,11 @@ static void resize_rules(void **state)
     const rule_case sized = {RESIZE(.axes = 3), {"f32[?,4]", "-", "-", "i64[2]"}, "f32[9,12]"};
     const rule_case kept = {
         RESIZE(.axes = 3, .aspect = TRM_RESIZE_NOT_LARGER), {"f32[3,6]", "-", "-", "i64[2]"}, "f32[6,12]"};
+    const float exact[] = {15.0f / 7.0f}; /* less than 15 / 7: the product is rounded to f32 before it is cut */
+    const void *by_exact[RULE_CASE_INPUTS] = {NULL, NULL, exact};
+    const rule_case rounded = {RESIZE(LAST), {"f32[1,2,7]", "-", "f32[1]"}, "f32[1,2,15]"};
     rule_case_run_with(&scaled, by_scales);
+    rule_case_run_with(&rounded, by_exact);
     rule_case_run_with(&unknown, by_scales);
     rule_case_run_with(&bad, by_none);
     rule_case_run_with(&empty, by_scales);
