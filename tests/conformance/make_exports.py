@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
+import torchvision
 import torchvision.models as vision
 import transformers
 from onnx import numpy_helper
@@ -128,6 +129,37 @@ def unet(full):
 
 def unet_interpolated(full):
     return images(UNet(64 if full else 8, True), [[2, 3, 100, 70], [1, 3, 64, 64], [1, 3, 121, 163]])
+
+
+class Detector(nn.Module):
+    """Boxes around positions of an image whose score is high enough, without those that overlap a better one of their
+    class: how many there are, if any, depends on the image."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.body = nn.Sequential(*UNet.double(3, 8), nn.MaxPool2d(4), *UNet.double(8, 16))
+        self.sizes, self.scores = nn.Conv2d(16, 4, 1), nn.Conv2d(16, classes, 1)
+        nn.init.normal_(self.scores.weight, std=0.5)
+
+    def forward(self, x):
+        features = self.body(x)
+        height, width = features.shape[-2:]
+        rows = torch.arange(height).float()[:, None].expand(height, width)
+        columns = torch.arange(width).float()[None, :].expand(height, width)
+        middle = 4 * torch.stack([columns, rows], dim=-1).reshape(-1, 2)
+        reach = 2 + 6 * torch.sigmoid(self.sizes(features)[0]).permute(1, 2, 0).reshape(-1, 4)
+        boxes = torch.cat([middle - reach[:, :2], middle + reach[:, 2:]], dim=1)
+        best, label = torch.sigmoid(self.scores(features)[0]).flatten(1).max(dim=0)
+        found = torch.where(best * x.abs().amax() > 0.6)[0]
+        boxes, best, label = boxes[found], best[found], label[found]
+        kept = torchvision.ops.batched_nms(boxes, best, label, 0.4)[:20]
+        return boxes[kept], best[kept], label[kept]
+
+
+def detector(full):
+    module, axes, _, sets = images(Detector(32 if full else 4), [[1, 3, 48, 64], [1, 3, 64, 48], [1, 3, 32, 32]])
+    sets[2]["x"] *= 0.01  # nothing to be found
+    return module, {"x": {2: "height", 3: "width"}}, ["boxes", "scores", "labels"], sets
 
 
 class Call(nn.Module):
@@ -330,6 +362,7 @@ NETWORKS = [
     convnext,
     unet,
     unet_interpolated,
+    detector,
     bert,
     bert_eager,
     t5_encoder,
@@ -419,7 +452,7 @@ def write_sets(folder, sets, outputs):
         for i, (name, value) in enumerate(zip([port.name for port in session.get_outputs()], results)):
             assert np.isfinite(value).all(), f"{folder}: {name} is not finite"
             onnx.save_tensor(numpy_helper.from_array(value, name), os.path.join(data, f"output_{i}.pb"))
-            scale = max(scale, float(np.sqrt(np.mean(np.square(value, dtype=np.float64)))))
+            scale = max(scale, float(np.sqrt(np.mean(np.square(value, dtype=np.float64)))) if value.size > 0 else 0.0)
     # Numbers next to 0 are compared with what is usual among the results.
     with open(os.path.join(folder, "data.json"), "w") as file:
         json.dump({"rtol": 1e-3, "atol": 1e-4 * scale}, file)

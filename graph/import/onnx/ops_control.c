@@ -114,20 +114,64 @@ static void set_stacked(trm_onnx_node *node, int32_t output, const value_list *l
 
 /* ---- If ------------------------------------------------------------------------------------------------ */
 
+static bool has_unknown(const trm_tensor *x)
+{
+    bool unknown = false;
+    for (int32_t i = 0; i < x->dims.n; i++) {
+        unknown = unknown || x->dims.d[i] < 0;
+    }
+    return unknown;
+}
+
+static trm_onnx_dim either_dim(trm_onnx_node *node, trm_tensor *condition, trm_onnx_dim a, trm_onnx_dim b)
+{
+    if (a.tensor == NULL && b.tensor == NULL && a.value == b.value) {
+        return a;
+    }
+    return (trm_onnx_dim){-1,
+                          trm_onnx_select(node, condition, trm_onnx_shape(node, &a, 1), trm_onnx_shape(node, &b, 1))};
+}
+
+/* a or b, whose dims may differ: a part of the elements of both, laid out as the condition says. */
+static trm_tensor *either(trm_onnx_node *node, trm_tensor *condition, trm_tensor *a, trm_tensor *b)
+{
+    static const int64_t flat[1] = {-1};
+    const trm_onnx_dim none = trm_onnx_dim_known(0), n_a = trm_onnx_dim_product(node, a, 0, a->dims.n);
+    const trm_onnx_dim all =
+        trm_onnx_dim_combine(node, TRM_ELEMENTWISE_ADD, n_a, trm_onnx_dim_product(node, b, 0, b->dims.n));
+    trm_onnx_dim start = either_dim(node, condition, none, n_a), end = either_dim(node, condition, n_a, all);
+    trm_onnx_dim dims[TRM_MAX_DIMS];
+    for (int32_t i = 0; i < a->dims.n; i++) {
+        dims[i] = either_dim(node, condition, trm_onnx_dim_of(node, a, i), trm_onnx_dim_of(node, b, i));
+    }
+    trm_tensor *parts[2] = {trm_onnx_reshape(node, a, flat, 1), trm_onnx_reshape(node, b, flat, 1)};
+    const trm_layer_desc slice = {.kind = TRM_LAYER_SLICE, .slice = {.step = 1}};
+    trm_tensor *part = trm_onnx_add(node, &slice, trm_onnx_concat(node, parts, 2, 0), trm_onnx_shape(node, &start, 1),
+                                    trm_onnx_shape(node, &end, 1), NULL);
+    return trm_onnx_reshape_to(node, part, dims, a->dims.n);
+}
+
 static void select_outputs(trm_onnx_node *node, trm_onnx_value *const *yes, trm_onnx_value *const *no)
 {
     trm_tensor *condition = trm_onnx_reshape(node, node->inputs[0], NULL, 0);
     for (int32_t i = 0; i < node->n_outputs && !trm_onnx_failed(node); i++) {
         trm_tensor *a = tensor_of(node, yes[i], "an output of a branch, with a condition that is not known,");
         trm_tensor *b = tensor_of(node, no[i], "an output of a branch, with a condition that is not known,");
-        if (!trm_onnx_failed(node) && !trm_dims_equal(&a->dims, &b->dims)) {
+        if (!trm_onnx_failed(node) && a->dims.n != b->dims.n) {
             char then_dims[TRM_DIMS_TEXT_SIZE], else_dims[TRM_DIMS_TEXT_SIZE];
             trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
                           "its branches give dims %s and %s, and input 0 of the node, which decides, is not known when "
                           "the network is built: give its value",
                           trm_dims_format(&a->dims, then_dims), trm_dims_format(&b->dims, else_dims));
         }
-        trm_onnx_set(node, i, a == b ? a : trm_onnx_select(node, condition, a, b));
+        if (trm_onnx_failed(node)) {
+            return;
+        }
+        const bool same_dims = trm_dims_equal(&a->dims, &b->dims) && !has_unknown(a);
+        trm_onnx_set(node, i,
+                     a == b      ? a
+                     : same_dims ? trm_onnx_select(node, condition, a, b)
+                                 : either(node, condition, a, b));
     }
 }
 

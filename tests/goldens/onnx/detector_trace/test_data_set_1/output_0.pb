@@ -1,0 +1,2 @@
+BboxesJÀN]ÜAät<Bì&BþLdBÙ3BéNä@–%5BÐ¬ˆA’V9ApÄG@ÇgªA`OQAðc@X¥c¿„wTAWA Üç¾„Î›À}ZAÑ¯¢@DxÜA*¹Aª B×eB¸Ac@ìtB¸§TA¯=4BJ~üAßlBk/%BpCDBÀM8AJa›Àç
+ªAèi¢@`LÖ¾„nLBØAŽZtB¯¹8AH÷1A[7ªA(à¨A½iœAó˜A"5êA=œèA ßÜ¾grä@ghA´ˆAèÂc@áÉqAÌ€TA¼¨ÈAŽAÜA¶hœÀéB¸·¢@5B[†LB|&5BŒ^tBè9AÁ˜Að_ªA€›èAÚÖ8AÌeLBÈfªAhtBb"œA…vâ@EêA>‰ˆAÛ@üAf¥ØA&%Bm^B
