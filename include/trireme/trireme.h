@@ -13,6 +13,7 @@
 #include <trireme/chat.h>
 #include <trireme/engine.h>
 #include <trireme/generate.h>
+#include <trireme/grammar.h>
 #include <trireme/layers.h>
 #include <trireme/mesh.h>
 #include <trireme/model.h>

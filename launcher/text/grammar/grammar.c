@@ -1,0 +1,369 @@
+/* The public calls: compiling, states, masks. */
+#include <trireme/grammar.h>
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "launcher/text/grammar/machine.h"
+#include "launcher/text/grammar/vocab.h"
+
+#define LARGEST_TEXT   ((size_t)1 << 20)
+#define MEMORY_LIMIT   ((size_t)64 << 20) /* of a machine, before what no state needs is dropped */
+#define MOST_MASKS     1024               /* kept; 16 KiB each for 128 thousand tokens */
+#define VISITS_TO_LOOK 8                  /* entries in a walk before it pays to find what leads back */
+
+struct trm_grammar_state {
+    trm_grammar *grammar;
+    trm_grammar_state *previous, *next; /* states of the grammar */
+    uint32_t config;
+    bool ended; /* an end token came */
+};
+
+struct trm_grammar {
+    const trm_grammar_vocab *vocab;
+    trm_grammar_automaton automaton;
+    pthread_mutex_t lock; /* for everything below */
+    trm_grammar_machine machine;
+    trm_grammar_state *states;
+    size_t n_states, n_masks;
+};
+
+static trm_status read_tree(trm_grammar_tree *tree, trm_grammar_kind kind, const char *text, size_t size)
+{
+    int32_t rule;
+    trm_grammar_node *node;
+    switch (kind) {
+    case TRM_GRAMMAR_JSON:
+        trm_grammar_read_json(tree);
+        break;
+    case TRM_GRAMMAR_JSON_SCHEMA:
+        trm_grammar_read_schema(tree, text, size);
+        break;
+    case TRM_GRAMMAR_REGEX:
+        rule = trm_grammar_add_rule(tree, "root", 4);
+        node = trm_grammar_read_regex(tree, text, size, false);
+        if (tree->status == TRM_OK) {
+            tree->rules[rule].node = node;
+            tree->root = rule;
+        }
+        break;
+    case TRM_GRAMMAR_EBNF:
+        trm_grammar_read_ebnf(tree, text, size);
+        break;
+    case TRM_GRAMMAR_CHOICE:
+        trm_grammar_read_choice(tree, text, size);
+        break;
+    default:
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "unknown kind of grammar %d", (int)kind);
+    }
+    return tree->status;
+}
+
+trm_status trm_grammar_compile(const trm_grammar_vocab *vocab, trm_grammar_kind kind, const char *text, size_t size,
+                               trm_grammar **grammar)
+{
+    if (vocab == NULL || grammar == NULL || (text == NULL && (size > 0 || kind != TRM_GRAMMAR_JSON))) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "trm_grammar_compile needs a vocabulary, a text and a place for the grammar");
+    }
+    if (size > LARGEST_TEXT) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a grammar of %zu bytes, at most %zu are accepted", size, LARGEST_TEXT);
+    }
+    trm_grammar *made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a grammar");
+    }
+    trm_grammar_tree tree = {0};
+    made->vocab = vocab;
+    trm_status status = read_tree(&tree, kind, text, size);
+    if (status == TRM_OK) {
+        status = trm_grammar_build(&tree, &made->automaton);
+    }
+    trm_grammar_tree_fini(&tree);
+    if (status == TRM_OK) {
+        status = trm_grammar_machine_init(&made->machine, &made->automaton);
+    }
+    if (status != TRM_OK) {
+        trm_grammar_automaton_fini(&made->automaton);
+        free(made);
+        return status;
+    }
+    pthread_mutex_init(&made->lock, NULL);
+    *grammar = made;
+    return TRM_OK;
+}
+
+void trm_grammar_destroy(trm_grammar *grammar)
+{
+    if (grammar != NULL) {
+        trm_grammar_machine_fini(&grammar->machine);
+        trm_grammar_automaton_fini(&grammar->automaton);
+        pthread_mutex_destroy(&grammar->lock);
+        free(grammar);
+    }
+}
+
+static trm_status add_state(trm_grammar *grammar, trm_grammar_state **state)
+{
+    *state = calloc(1, sizeof(**state));
+    if (*state == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a state of a grammar");
+    }
+    (*state)->grammar = grammar;
+    (*state)->next = grammar->states;
+    if (grammar->states != NULL) {
+        grammar->states->previous = *state;
+    }
+    grammar->states = *state;
+    grammar->n_states++;
+    return TRM_OK;
+}
+
+trm_status trm_grammar_state_create(trm_grammar *grammar, trm_grammar_state **state)
+{
+    if (grammar == NULL || state == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_grammar_state_create needs a grammar and a place for the state");
+    }
+    uint32_t config;
+    trm_grammar_state *made = NULL;
+    pthread_mutex_lock(&grammar->lock);
+    trm_grammar_machine_begin(&grammar->machine);
+    trm_status status = trm_grammar_machine_start(&grammar->machine, &config);
+    if (status == TRM_OK) {
+        status = add_state(grammar, &made);
+    }
+    if (status == TRM_OK) {
+        made->config = config;
+        *state = made;
+    }
+    pthread_mutex_unlock(&grammar->lock);
+    return status;
+}
+
+trm_status trm_grammar_state_copy(const trm_grammar_state *state, trm_grammar_state **copy)
+{
+    if (state == NULL || copy == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_grammar_state_copy needs a state and a place for its copy");
+    }
+    trm_grammar_state *made = NULL;
+    pthread_mutex_lock(&state->grammar->lock);
+    trm_status status = add_state(state->grammar, &made);
+    if (status == TRM_OK) {
+        made->config = state->config;
+        made->ended = state->ended;
+        *copy = made;
+    }
+    pthread_mutex_unlock(&state->grammar->lock);
+    return status;
+}
+
+void trm_grammar_state_destroy(trm_grammar_state *state)
+{
+    if (state == NULL) {
+        return;
+    }
+    trm_grammar *grammar = state->grammar;
+    pthread_mutex_lock(&grammar->lock);
+    if (state->previous != NULL) {
+        state->previous->next = state->next;
+    } else {
+        grammar->states = state->next;
+    }
+    if (state->next != NULL) {
+        state->next->previous = state->previous;
+    }
+    grammar->n_states--;
+    pthread_mutex_unlock(&grammar->lock);
+    free(state);
+}
+
+/* Drops what no state needs if there is much of it. */
+static trm_status collect(trm_grammar *grammar)
+{
+    if (trm_grammar_machine_memory(&grammar->machine) < MEMORY_LIMIT) {
+        return TRM_OK;
+    }
+    uint32_t **configs = calloc(grammar->n_states, sizeof(*configs));
+    if (configs == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu states of a grammar", grammar->n_states);
+    }
+    size_t n = 0;
+    for (trm_grammar_state *state = grammar->states; state != NULL; state = state->next) {
+        configs[n++] = &state->config;
+    }
+    trm_status status = trm_grammar_machine_collect(&grammar->machine, configs, n);
+    grammar->n_masks = status == TRM_OK ? 0 : grammar->n_masks;
+    free(configs);
+    return status;
+}
+
+static trm_status begin(trm_grammar_state *state)
+{
+    trm_grammar_machine_begin(&state->grammar->machine);
+    return collect(state->grammar);
+}
+
+static bool is_end_token(const trm_grammar_vocab *vocab, int32_t token)
+{
+    for (size_t i = 0; i < vocab->n_end_tokens; i++) {
+        if (vocab->end_tokens[i] == token) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static trm_status accept(trm_grammar_state *state, int32_t token, bool *accepted)
+{
+    const trm_grammar_vocab *vocab = state->grammar->vocab;
+    trm_grammar_machine *machine = &state->grammar->machine;
+    *accepted = false;
+    TRM_TRY(begin(state));
+    if (is_end_token(vocab, token)) {
+        *accepted = state->ended || machine->configs[state->config].ends;
+        state->ended |= *accepted;
+        return TRM_OK;
+    }
+    if (token < 0 || token >= vocab->size || vocab->bytes[token] == NULL || state->ended) {
+        return TRM_OK;
+    }
+    uint32_t config = state->config;
+    for (uint8_t i = 0; i < vocab->lengths[token] && config != TRM_GRAMMAR_NOWHERE; i++) {
+        TRM_TRY(trm_grammar_machine_step(machine, config, vocab->bytes[token][i], &config));
+    }
+    *accepted = config != TRM_GRAMMAR_NOWHERE;
+    state->config = *accepted ? config : state->config;
+    return TRM_OK;
+}
+
+trm_status trm_grammar_state_accept(trm_grammar_state *state, int32_t token, bool *accepted)
+{
+    if (state == NULL || accepted == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_grammar_state_accept needs a state and a place for the answer");
+    }
+    pthread_mutex_lock(&state->grammar->lock);
+    trm_status status = accept(state, token, accepted);
+    pthread_mutex_unlock(&state->grammar->lock);
+    return status;
+}
+
+static void set_bits(const trm_grammar_vocab *vocab, uint32_t first, uint32_t end, uint32_t *bits)
+{
+    for (uint32_t i = first; i < end; i++) {
+        uint32_t id = (uint32_t)vocab->order[i];
+        bits[id / 32] |= (uint32_t)1 << id % 32;
+    }
+}
+
+/* Walks the tree of tokens along with the configurations that their bytes lead to. Where all bytes of a subtree lead a
+ * configuration back to itself, its tokens are allowed without a look at each. */
+static trm_status walk(trm_grammar *grammar, uint32_t config, uint32_t *bits)
+{
+    const trm_grammar_vocab *vocab = grammar->vocab;
+    trm_grammar_machine *machine = &grammar->machine;
+    uint32_t path[TRM_GRAMMAR_LONGEST_TOKEN + 1];
+    path[0] = config;
+    for (uint32_t i = 0; i < vocab->n_nodes;) {
+        const trm_grammar_trie_node *node = &vocab->nodes[i];
+        uint32_t next;
+        TRM_TRY(trm_grammar_machine_step(machine, path[node->depth - 1], node->byte, &next));
+        if (next == TRM_GRAMMAR_NOWHERE) {
+            i = node->skip;
+            continue;
+        }
+        trm_grammar_config *c = &machine->configs[next];
+        if (!c->self_known && c->visits++ >= VISITS_TO_LOOK) {
+            TRM_TRY(trm_grammar_machine_find_self(machine, next));
+            c = &machine->configs[next];
+        }
+        if (c->self_known && (node->groups & ~c->self_groups) == 0) {
+            set_bits(vocab, node->token, vocab->nodes[node->skip].token, bits);
+            i = node->skip;
+            continue;
+        }
+        set_bits(vocab, node->token, node->token + node->n_here, bits);
+        path[node->depth] = next;
+        i++;
+    }
+    return TRM_OK;
+}
+
+static void drop_masks(trm_grammar *grammar)
+{
+    for (size_t i = 0; i < grammar->machine.n_configs; i++) {
+        free(grammar->machine.configs[i].mask);
+        grammar->machine.configs[i].mask = NULL;
+    }
+    grammar->n_masks = 0;
+}
+
+static trm_status find_mask(trm_grammar *grammar, uint32_t config, size_t words)
+{
+    uint32_t *mask = calloc(words, sizeof(*mask));
+    if (mask == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a mask of %zu words", words);
+    }
+    trm_status status = walk(grammar, config, mask);
+    if (status != TRM_OK) {
+        free(mask);
+        return status;
+    }
+    if (grammar->n_masks == MOST_MASKS) {
+        drop_masks(grammar);
+    }
+    grammar->machine.configs[config].mask = mask;
+    grammar->n_masks++;
+    return TRM_OK;
+}
+
+static trm_status fill_mask(trm_grammar_state *state, uint32_t *bits)
+{
+    trm_grammar *grammar = state->grammar;
+    size_t words = ((size_t)grammar->vocab->size + 31) / 32;
+    TRM_TRY(begin(state));
+    if (state->ended) {
+        memset(bits, 0, words * sizeof(*bits));
+    } else {
+        if (grammar->machine.configs[state->config].mask == NULL) {
+            TRM_TRY(find_mask(grammar, state->config, words));
+        }
+        memcpy(bits, grammar->machine.configs[state->config].mask, words * sizeof(*bits));
+    }
+    if (state->ended || grammar->machine.configs[state->config].ends) {
+        for (size_t i = 0; i < grammar->vocab->n_end_tokens; i++) {
+            uint32_t id = (uint32_t)grammar->vocab->end_tokens[i];
+            bits[id / 32] |= (uint32_t)1 << id % 32;
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_grammar_state_mask(trm_grammar_state *state, uint32_t *bits)
+{
+    if (state == NULL || bits == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_grammar_state_mask needs a state and a place for the mask");
+    }
+    pthread_mutex_lock(&state->grammar->lock);
+    trm_status status = fill_mask(state, bits);
+    pthread_mutex_unlock(&state->grammar->lock);
+    return status;
+}
+
+bool trm_grammar_state_is_complete(const trm_grammar_state *state)
+{
+    pthread_mutex_lock(&state->grammar->lock);
+    bool complete = state->ended || state->grammar->machine.configs[state->config].ends;
+    pthread_mutex_unlock(&state->grammar->lock);
+    return complete;
+}
+
+bool trm_grammar_state_is_final(const trm_grammar_state *state)
+{
+    pthread_mutex_lock(&state->grammar->lock);
+    const trm_grammar_config *config = &state->grammar->machine.configs[state->config];
+    bool final = state->ended || (config->ends && config->n_items == 0);
+    pthread_mutex_unlock(&state->grammar->lock);
+    return final;
+}

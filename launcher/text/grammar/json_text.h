@@ -1,0 +1,32 @@
+/*
+ * The pieces that JSON texts are made of, as expressions.
+ */
+#ifndef TRM_LAUNCHER_TEXT_GRAMMAR_JSON_TEXT_H
+#define TRM_LAUNCHER_TEXT_GRAMMAR_JSON_TEXT_H
+
+#include "launcher/text/grammar/tree.h"
+
+/* Rules that are made when they are first asked for. */
+typedef struct trm_grammar_json {
+    trm_grammar_tree *tree;
+    int32_t space, string, number, integer, value, object, array; /* 0: not made yet, else the rule + 1 */
+} trm_grammar_json;
+
+trm_grammar_node *trm_grammar_json_space(trm_grammar_json *json);
+trm_grammar_node *trm_grammar_json_string(trm_grammar_json *json);
+trm_grammar_node *trm_grammar_json_number(trm_grammar_json *json);
+trm_grammar_node *trm_grammar_json_integer(trm_grammar_json *json);
+trm_grammar_node *trm_grammar_json_object(trm_grammar_json *json);
+trm_grammar_node *trm_grammar_json_array(trm_grammar_json *json);
+trm_grammar_node *trm_grammar_json_value(trm_grammar_json *json);
+/* One character of a string, escapes included. */
+trm_grammar_node *trm_grammar_json_character(trm_grammar_json *json);
+/* first ("," space more)* between brackets such as "{" and "}". */
+trm_grammar_node *trm_grammar_json_brackets(trm_grammar_json *json, const char *open, trm_grammar_node *content,
+                                            const char *close);
+/* A text of the document, with its quotes, escaped where it has to be. */
+trm_grammar_node *trm_grammar_json_quoted(trm_grammar_json *json, const char *text);
+/* Integers from min to max, as they are written. */
+trm_grammar_node *trm_grammar_json_range(trm_grammar_json *json, int64_t min, int64_t max);
+
+#endif

@@ -1,0 +1,77 @@
+/*
+ * The pushdown automaton at work. A configuration is the set of (state, stack) pairs that the text so far leads to.
+ * Both stacks and configurations are kept once each and have numbers, and where a configuration goes on a byte is noted
+ * when it was found, so that after a while a text is followed by looking up numbers, as if the grammar were regular.
+ */
+#ifndef TRM_LAUNCHER_TEXT_GRAMMAR_MACHINE_H
+#define TRM_LAUNCHER_TEXT_GRAMMAR_MACHINE_H
+
+#include "launcher/text/grammar/automaton.h"
+
+#define TRM_GRAMMAR_NOWHERE UINT32_MAX       /* no text goes on this way */
+#define TRM_GRAMMAR_UNKNOWN (UINT32_MAX - 1) /* not found yet */
+
+typedef struct trm_grammar_stack {
+    uint32_t state;  /* to go on with */
+    uint32_t parent; /* the stack below; 0 is the empty one */
+    uint32_t depth;
+    uint32_t next; /* of the same hash, + 1 */
+} trm_grammar_stack;
+
+typedef struct trm_grammar_config {
+    uint32_t first_item, n_items; /* in items; state << 32 | stack, sorted */
+    uint32_t next;                /* of the same hash, + 1 */
+    bool ends;                    /* the text may end here */
+    bool self_known;
+    uint8_t visits;
+    uint64_t self_groups; /* groups of bytes that lead back here */
+    uint32_t *mask;       /* of allowed tokens, or NULL */
+} trm_grammar_config;
+
+typedef struct trm_grammar_machine {
+    const trm_grammar_automaton *automaton;
+    trm_grammar_stack *stacks;
+    size_t n_stacks, stack_capacity;
+    uint32_t *stack_slots;
+    size_t n_stack_slots;
+    trm_grammar_config *configs;
+    size_t n_configs, config_capacity;
+    uint32_t *config_slots;
+    size_t n_config_slots;
+    uint32_t *moves; /* [n_configs, n_classes] */
+    size_t move_capacity;
+    uint64_t *items;
+    size_t n_items, item_capacity;
+    /* the closure being made */
+    uint64_t *found, *todo; /* [MOST_ITEMS] */
+    uint32_t *seen;         /* stamps of a hash table over pairs */
+    uint64_t *seen_items;
+    uint32_t stamp, n_found, n_todo, n_seen;
+    bool found_end;
+    int64_t work; /* left for this call */
+    uint64_t class_groups[256];
+} trm_grammar_machine;
+
+trm_status trm_grammar_machine_init(trm_grammar_machine *machine, const trm_grammar_automaton *automaton);
+void trm_grammar_machine_fini(trm_grammar_machine *machine);
+/* Begins a call, which gets its share of work. */
+void trm_grammar_machine_begin(trm_grammar_machine *machine);
+/* The configuration before any text. */
+trm_status trm_grammar_machine_start(trm_grammar_machine *machine, uint32_t *config);
+/* Where a class of bytes leads, found and noted. */
+trm_status trm_grammar_machine_find(trm_grammar_machine *machine, uint32_t config, uint32_t class, uint32_t *next);
+static inline trm_status trm_grammar_machine_step(trm_grammar_machine *machine, uint32_t config, uint8_t byte,
+                                                  uint32_t *next)
+{
+    uint32_t class = machine->automaton->class_of[byte];
+    *next = machine->moves[(size_t)config * machine->automaton->n_classes + class];
+    return *next != TRM_GRAMMAR_UNKNOWN ? TRM_OK : trm_grammar_machine_find(machine, config, class, next);
+}
+/* Finds which groups of bytes lead back to the configuration. */
+trm_status trm_grammar_machine_find_self(trm_grammar_machine *machine, uint32_t config);
+/* Bytes in use. */
+size_t trm_grammar_machine_memory(const trm_grammar_machine *machine);
+/* Drops everything but the configurations [n], whose numbers change. */
+trm_status trm_grammar_machine_collect(trm_grammar_machine *machine, uint32_t *const *configs, size_t n);
+
+#endif

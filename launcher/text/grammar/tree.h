@@ -1,0 +1,99 @@
+/*
+ * Grammars as trees: what schemas, regular expressions and EBNF are read into, and automata are built from.
+ *
+ * A builder remembers its first failure: its calls then return NULL, and take NULL for children, so that only the end
+ * has to look.
+ */
+#ifndef TRM_LAUNCHER_TEXT_GRAMMAR_TREE_H
+#define TRM_LAUNCHER_TEXT_GRAMMAR_TREE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <trireme/status.h>
+
+#include "base/arena.h"
+#include "base/map.h"
+
+#define TRM_GRAMMAR_DEPTH 200 /* of nested expressions */
+
+typedef enum trm_grammar_node_kind {
+    TRM_GRAMMAR_TEXT,     /* text [size], may be empty */
+    TRM_GRAMMAR_CLASS,    /* one character of ranges [n_ranges] */
+    TRM_GRAMMAR_SEQUENCE, /* children in order */
+    TRM_GRAMMAR_ANY_OF,   /* one of the children; none: nothing matches */
+    TRM_GRAMMAR_REPEAT,   /* the child, min to max times */
+    TRM_GRAMMAR_RULE      /* a rule by number */
+} trm_grammar_node_kind;
+
+typedef struct trm_grammar_range {
+    int32_t first, last; /* code points */
+} trm_grammar_range;
+
+typedef struct trm_grammar_node trm_grammar_node;
+struct trm_grammar_node {
+    trm_grammar_node_kind kind;
+    int32_t min, max; /* max -1: no limit */
+    int32_t rule;
+    size_t size; /* of text, or how many ranges */
+    const char *text;
+    const trm_grammar_range *ranges; /* sorted, disjoint */
+    trm_grammar_node *child, *last;  /* a list through `next` */
+    trm_grammar_node *next;
+};
+
+typedef struct trm_grammar_rule {
+    const char *name;
+    trm_grammar_node *node; /* NULL: named but not defined yet */
+} trm_grammar_rule;
+
+typedef struct trm_grammar_tree {
+    trm_arena arena;
+    trm_status status; /* of the first failure */
+    trm_grammar_rule *rules;
+    size_t n_rules, capacity;
+    trm_map names; /* of rules */
+    size_t n_nodes;
+    int32_t root; /* rule */
+    int32_t depth;
+} trm_grammar_tree;
+
+void trm_grammar_tree_fini(trm_grammar_tree *tree);
+/* Remembers a failure, unless there is one. Returns NULL. */
+trm_grammar_node *trm_grammar_fail(trm_grammar_tree *tree, trm_status status, const char *format, ...) TRM_PRINTF(3, 4);
+/* Enters a nested expression; false, with the failure remembered, at the limit. Left by depth--. */
+bool trm_grammar_enter(trm_grammar_tree *tree);
+
+/* A new rule; a negative number on failure. `name` is copied. */
+int32_t trm_grammar_add_rule(trm_grammar_tree *tree, const char *name, size_t size);
+/* The rule of this name, or -1. */
+int32_t trm_grammar_find_rule(const trm_grammar_tree *tree, const char *name, size_t size);
+
+trm_grammar_node *trm_grammar_text(trm_grammar_tree *tree, const char *text, size_t size); /* copied */
+trm_grammar_node *trm_grammar_literal(trm_grammar_tree *tree, const char *text);
+/* Ranges in any order; with `negated` all other code points but surrogates. Copied. */
+trm_grammar_node *trm_grammar_class(trm_grammar_tree *tree, const trm_grammar_range *ranges, size_t count,
+                                    bool negated);
+trm_grammar_node *trm_grammar_list(trm_grammar_tree *tree, trm_grammar_node_kind kind);
+/* Adds a child, which must be in no other list, to a SEQUENCE or ANY_OF. */
+void trm_grammar_append(trm_grammar_tree *tree, trm_grammar_node *list, trm_grammar_node *child);
+trm_grammar_node *trm_grammar_sequence(trm_grammar_tree *tree, size_t count, ...); /* of trm_grammar_node * */
+trm_grammar_node *trm_grammar_any_of(trm_grammar_tree *tree, size_t count, ...);
+trm_grammar_node *trm_grammar_repeat(trm_grammar_tree *tree, trm_grammar_node *child, int32_t min, int32_t max);
+trm_grammar_node *trm_grammar_call(trm_grammar_tree *tree, int32_t rule);
+/* The same expression to be put into another list. */
+trm_grammar_node *trm_grammar_copy(trm_grammar_tree *tree, const trm_grammar_node *node);
+
+/* Readers, which set tree->root. */
+void trm_grammar_read_ebnf(trm_grammar_tree *tree, const char *text, size_t size);
+void trm_grammar_read_schema(trm_grammar_tree *tree, const char *text, size_t size);
+void trm_grammar_read_json(trm_grammar_tree *tree);
+void trm_grammar_read_choice(trm_grammar_tree *tree, const char *text, size_t size);
+/* A regular expression; with `json` for the text between the quotes of a JSON string. */
+trm_grammar_node *trm_grammar_read_regex(trm_grammar_tree *tree, const char *text, size_t size, bool json);
+/* One character of the ranges as it stands between the quotes of a JSON string: escaped where it has to be. */
+trm_grammar_node *trm_grammar_json_class(trm_grammar_tree *tree, const trm_grammar_range *ranges, size_t count,
+                                         bool negated);
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * The bytes of a vocabulary's tokens, as a tree in the order of a depth-first walk.
+ */
+#ifndef TRM_LAUNCHER_TEXT_GRAMMAR_VOCAB_H
+#define TRM_LAUNCHER_TEXT_GRAMMAR_VOCAB_H
+
+#include <trireme/grammar.h>
+
+#include "base/arena.h"
+
+#define TRM_GRAMMAR_LONGEST_TOKEN 255
+
+/* Bytes fall into at most 64 groups, so that sets of bytes are words: each sign of ASCII is one, digits, small and
+ * capital letters are one each, and so on. */
+typedef struct trm_grammar_trie_node {
+    uint64_t groups; /* of the bytes below this node */
+    uint32_t skip;   /* the node behind everything below this one */
+    uint32_t token;  /* first of the tokens at and below this node, an index into order */
+    uint16_t n_here; /* tokens that end here */
+    uint8_t byte;    /* that leads here */
+    uint8_t depth;   /* 1 for the first byte */
+} trm_grammar_trie_node;
+
+struct trm_grammar_vocab {
+    trm_arena arena;
+    trm_grammar_trie_node *nodes; /* [n_nodes + 1], the last one only ends the tokens */
+    uint32_t n_nodes;
+    int32_t *order; /* token ids by their bytes */
+    uint32_t n_order;
+    const uint8_t **bytes; /* [size] of a token; NULL for those that are never allowed */
+    uint8_t *lengths;      /* [size] */
+    int32_t size;
+    int32_t *end_tokens;
+    size_t n_end_tokens;
+};
+
+uint8_t trm_grammar_group_of(uint8_t byte);
+
+#endif

@@ -1,0 +1,351 @@
+/* Grammars: which texts they accept, byte by byte; masks against acceptance; errors. tests/goldens/grammars/check.py
+ * has Python judge random texts of the same masks. */
+#include "support/support.h"
+
+#include <stdio.h>
+
+#include <trireme/grammar.h>
+
+#include "base/json.h"
+#include "launcher/text/grammar/machine.h"
+#include "launcher/text/tokenizer.h"
+#include "support/grammar_walk.h"
+
+#define TOKENIZERS TRM_SOURCE_DIR "/tests/goldens/tokenizers/"
+
+/* A vocabulary of the 256 bytes and an end token: the byte's number is its token's. */
+static trm_tokenizer *byte_tokenizer;
+static trm_grammar_vocab *byte_vocab;
+
+static int set_up(void **state)
+{
+    (void)state;
+    char text[20000];
+    size_t n = (size_t)snprintf(text, sizeof(text),
+                                "{\"added_tokens\":[{\"id\":256,\"content\":\"<end>\",\"special\":true,"
+                                "\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false}],"
+                                "\"decoder\":{\"type\":\"ByteFallback\"},\"model\":{\"type\":\"BPE\","
+                                "\"byte_fallback\":true,\"merges\":[],\"vocab\":{");
+    for (int i = 0; i < 256; i++) {
+        n += (size_t)snprintf(text + n, sizeof(text) - n, "%s\"<0x%02X>\":%d", i > 0 ? "," : "", i, i);
+    }
+    n += (size_t)snprintf(text + n, sizeof(text) - n, "}}}");
+    const int32_t end = 256;
+    assert_ok(trm_tokenizer_parse("bytes", text, n, &byte_tokenizer));
+    assert_ok(trm_grammar_vocab_create(byte_tokenizer, &end, 1, 300, &byte_vocab));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    trm_grammar_vocab_destroy(byte_vocab);
+    trm_tokenizer_close(byte_tokenizer);
+    return 0;
+}
+
+static trm_status compile(trm_grammar_kind kind, const char *text)
+{
+    trm_grammar *grammar = NULL;
+    trm_status status = trm_grammar_compile(byte_vocab, kind, text, strlen(text), &grammar);
+    trm_grammar_destroy(grammar);
+    return status;
+}
+
+static bool accepts(trm_grammar *grammar, const char *text)
+{
+    trm_grammar_state *state = NULL;
+    bool accepted = true;
+    assert_ok(trm_grammar_state_create(grammar, &state));
+    for (; *text != '\0' && accepted; text++) {
+        uint32_t mask[10];
+        assert_ok(trm_grammar_state_mask(state, mask));
+        assert_ok(trm_grammar_state_accept(state, (unsigned char)*text, &accepted));
+        assert_int_equal(accepted, mask[(unsigned char)*text / 32] >> (unsigned char)*text % 32 & 1);
+    }
+    bool complete = accepted && trm_grammar_state_is_complete(state);
+    if (complete) {
+        assert_ok(trm_grammar_state_accept(state, 256, &accepted));
+        assert_true(accepted);
+        assert_true(trm_grammar_state_is_final(state));
+    }
+    trm_grammar_state_destroy(state);
+    return complete;
+}
+
+/* Texts that a grammar accepts, then after NULL those that it does not, then NULL. */
+static void check_texts(trm_grammar_kind kind, const char *grammar_text, const char *const *texts)
+{
+    trm_grammar *grammar = NULL;
+    assert_ok(trm_grammar_compile(byte_vocab, kind, grammar_text, strlen(grammar_text), &grammar));
+    for (int expected = 1; expected >= 0; expected--, texts++) {
+        for (; *texts != NULL; texts++) {
+            if (accepts(grammar, *texts) != (expected == 1)) {
+                fail_msg("%s: \"%s\" is %s", grammar_text, *texts, expected == 1 ? "refused" : "accepted");
+            }
+        }
+    }
+    trm_grammar_destroy(grammar);
+}
+
+#define CHECK(kind, grammar, ...) check_texts(kind, grammar, (const char *const[]){__VA_ARGS__, NULL})
+
+static void test_regex(void **state)
+{
+    (void)state;
+    CHECK(TRM_GRAMMAR_REGEX, "a(b|c)*d?", "a", "ab", "acbcd", NULL, "", "b", "add", "abx");
+    CHECK(TRM_GRAMMAR_REGEX, "^[a-c]{2,3}$", "ab", "cba", NULL, "a", "abca", "ad");
+    CHECK(TRM_GRAMMAR_REGEX, "[^a]", "b", "\xC3\xA9", "\xF0\x9F\x98\x80", "\n", NULL, "a", "bb", "\xC3", "\xFF");
+    CHECK(TRM_GRAMMAR_REGEX, "\\d+\\.\\d\\s\\w", "12.3 _", "0.0\tz", NULL, "12.3", "a.1 b");
+    CHECK(TRM_GRAMMAR_REGEX, "(?:x|(?<n>y)){2}", "xy", "yy", NULL, "x", "xyx");
+    CHECK(TRM_GRAMMAR_REGEX, "(a?){3}b{0}", "", "a", "aaa", NULL, "aaaa", "b");
+    CHECK(TRM_GRAMMAR_REGEX, "[\\u4e00-\\u4e10]|\\u{1F600}", "\xE4\xB8\x80", "\xF0\x9F\x98\x80", NULL, "\xE4\xB8\x91");
+    CHECK(TRM_GRAMMAR_REGEX, "a{|b}|{x}", "a{", "b}", "{x}", NULL, "a");
+    CHECK(TRM_GRAMMAR_REGEX, "(|a)(b|)", "", "a", "b", "ab", NULL, "ba");
+    CHECK(TRM_GRAMMAR_REGEX, "", "", NULL, "a");
+}
+
+static void test_schema(void **state)
+{
+    (void)state;
+    const trm_grammar_kind kind = TRM_GRAMMAR_JSON_SCHEMA;
+    CHECK(kind,
+          "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"boolean\"}},"
+          "\"required\":[\"b\"]}",
+          "{\"b\":true}", "{\"a\": -10, \"b\": false}", "{\n  \"a\":0,\n  \"b\":true\n}", NULL, "{\"a\":1}", "{}",
+          "{\"b\":true,\"a\":1}", "{\"a\":01,\"b\":true}", "{\"b\":true,}", "{\"b\":1}");
+    CHECK(kind, "{\"enum\":[1,\"x\\\"\",null,{\"k\":[]}]}", "1", "\"x\\\"\"", "null", "{\"k\":[]}", "{ \"k\": [ ] }",
+          NULL, "2", "\"x\"", "{}");
+    CHECK(kind, "{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"minItems\":1,\"maxItems\":2}", "[\"\"]",
+          "[\"a\", \"\\u00e9\\n\"]", "[\"\\ud83d\\ude00\"]", NULL, "[]", "[\"a\",\"b\",\"c\"]", "[\"\n\"]",
+          "[\"\\ud83d\"]", "[\"\\x\"]");
+    CHECK(kind, "{\"type\":\"integer\",\"minimum\":-12,\"maximum\":105}", "-12", "-9", "0", "99", "100", "105", NULL,
+          "-13", "106", "007", "-0", "1000", "1.0");
+    CHECK(kind, "{\"type\":\"number\",\"exclusiveMinimum\":0.25,\"maximum\":12.5}", "0.26", "0.2500001", "1", "3.75",
+          "12.5", "12.50", "12", NULL, "0.25", "0.2", "0", "12.51", "13", "-1", "12.");
+    CHECK(kind, "{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\"ab\"", "\"\\n\xC3\xA9z\"", NULL, "\"a\"",
+          "\"abcd\"");
+    CHECK(kind, "{\"type\":\"string\",\"pattern\":\"^[\\\"a]\\\\\\\\+$\"}", "\"\\\"\\\\\"", "\"a\\\\\\\\\"", NULL,
+          "\"a\"", "\"\"\\\\\"");
+    CHECK(kind, "{\"type\":[\"string\",\"null\"]}", "\"\"", "null", NULL, "1");
+    CHECK(kind, "{\"$defs\":{\"t\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/t\"}}},\"$ref\":\"#/$defs/t\"}",
+          "[]", "[[],[[]]]", NULL, "[1]", "[[]");
+    CHECK(kind,
+          "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"null\"}},\"additionalProperties\":{\"type\":"
+          "\"integer\"}}",
+          "{}", "{\"ab\":null}", "{\"ab\":null,\"a\":1,\"abc\":2}", "{\"x\":1}", NULL, "{\"ab\":1}", "{\"x\":null}",
+          "{\"x\":1,\"ab\":null}", "{\"\\u0061b\":1}");
+    CHECK(kind,
+          "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"null\"}],\"items\":false,"
+          "\"minItems\":1}",
+          "[1]", "[1,null]", NULL, "[]", "[null]", "[1,null,1]");
+    CHECK(kind, "{\"anyOf\":[{\"const\":\"a\"},false,{\"type\":\"integer\",\"minimum\":5}]}", "\"a\"", "5", NULL, "4");
+    CHECK(kind, "{}", "1", "{\"a\":[1,2.5e3,{\"b\":null}]}", "\"x\"", NULL, "", "{a:1}", "nul");
+    CHECK(TRM_GRAMMAR_JSON, "", "{}", "{\"a\":[]}", NULL, "[]", "1");
+}
+
+static void test_ebnf(void **state)
+{
+    (void)state;
+    CHECK(TRM_GRAMMAR_EBNF, "root ::= \"(\" root* \")\" # nested", "()", "(()())", NULL, "(", "())");
+    CHECK(TRM_GRAMMAR_EBNF, "root ::= item (\",\" item)*\nitem ::= [0-9]{1,2} | \"x\"\n     | \"\\n\"", "1", "12,x,\n",
+          NULL, "123", ",", "1,");
+    CHECK(TRM_GRAMMAR_EBNF, "root ::= s\ns ::= \"a\" s \"b\" | \"a\" s \"c\" | \"\"", "", "ab", "aabc", "aacb", NULL,
+          "aab", "abc");
+    CHECK(TRM_GRAMMAR_EBNF, "root ::= .{2}", "ab", "\n\xC3\xA9", NULL, "a");
+    CHECK(TRM_GRAMMAR_EBNF, "start: (NAME | \"Q\"i)~2 [tail] // two\nNAME: /[a-b]+/ \"!\"\ntail: \"0\"..\"3\" -> t\n",
+          "a!q", "Qabb!2", NULL, "a!", "qq4", "aq");
+    CHECK(TRM_GRAMMAR_CHOICE, "[\"yes\", \"no\", \"yes!\", \"\\u00e9\"]", "yes", "no", "yes!", "\xC3\xA9", NULL, "ye",
+          "yesno", "");
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    const trm_status wrong = TRM_ERROR_INVALID_ARGUMENT, unknown = TRM_ERROR_UNSUPPORTED;
+    assert_fails(compile(TRM_GRAMMAR_REGEX, "a)"), wrong, "character 2");
+    assert_fails(compile(TRM_GRAMMAR_REGEX, "(a"), wrong, "a group without an end");
+    assert_fails(compile(TRM_GRAMMAR_REGEX, "[a"), wrong, "a class without an end");
+    assert_fails(compile(TRM_GRAMMAR_REGEX, "*a"), wrong, "nothing to repeat");
+    assert_fails(compile(TRM_GRAMMAR_REGEX, "[z-a]"), wrong, "ends before it begins");
+    assert_fails(compile(TRM_GRAMMAR_REGEX, "a(?=b)"), unknown, "look-around");
+    assert_fails(compile(TRM_GRAMMAR_REGEX, "(a)\\1"), unknown, "escape");
+    assert_fails(compile(TRM_GRAMMAR_REGEX, "a{3,2}"), wrong, "at least 3 and at most 2");
+    assert_fails(compile(TRM_GRAMMAR_REGEX, "((a{9999}){9999}){9999}"), wrong, "too large");
+    assert_fails(compile(TRM_GRAMMAR_REGEX, "(a|b)*a(a|b){40}"), wrong, "grammar");
+    assert_fails(compile(TRM_GRAMMAR_REGEX, "[^\\s\\S]"), wrong, "no text at all");
+    assert_fails(compile(TRM_GRAMMAR_EBNF, "root ::= a"), wrong, "the rule a, which it does not define");
+    assert_fails(compile(TRM_GRAMMAR_EBNF, "x ::= \"a\""), wrong, "no rule root");
+    assert_fails(compile(TRM_GRAMMAR_EBNF, "root ::= root \"a\" | \"b\""), wrong, "left recursion");
+    assert_fails(compile(TRM_GRAMMAR_EBNF, "root ::= a? b\na ::= \"x\"\nb ::= a? root | \"y\""), wrong,
+                 "left recursion");
+    assert_fails(compile(TRM_GRAMMAR_EBNF, "root ::= \"a\" root"), wrong, "no text at all");
+    assert_fails(compile(TRM_GRAMMAR_EBNF, "root ::= \"a\nb"), wrong, "line");
+    assert_fails(compile(TRM_GRAMMAR_EBNF, "root = x"), wrong, "grammar line 1");
+    assert_fails(compile(TRM_GRAMMAR_EBNF, "start: %import x"), wrong, "grammar line 1");
+    assert_fails(compile(TRM_GRAMMAR_CHOICE, "[]"), wrong, "at least one");
+    assert_fails(compile(TRM_GRAMMAR_CHOICE, "[1]"), wrong, "no string");
+    assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{"), wrong, "JSON schema: line 1");
+    assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "3"), wrong, "neither an object");
+    assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"strnig\"}"), wrong, "strnig");
+    assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"not\":{}}"), unknown, "not");
+    assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"$ref\":\"#/x\"}"), wrong, "#/x names nothing");
+    assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"$ref\":\"#\"}"), wrong, "no text at all");
+    assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}"), wrong,
+                 "between");
+    assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"number\",\"minimum\":3,\"maximum\":2}"), wrong,
+                 "no text");
+    assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}},"
+                                                  "\"required\":[\"a\"]}"),
+                 wrong, "no text at all");
+    assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"uniqueItems\":true}"), unknown, "uniqueItems");
+    assert_fails(compile((trm_grammar_kind)9, ""), wrong, "kind");
+    trm_grammar_vocab *vocab = NULL;
+    const int32_t end = 400;
+    assert_fails(trm_grammar_vocab_create(byte_tokenizer, &end, 1, 300, &vocab), wrong, "end token 400");
+    assert_fails(trm_grammar_vocab_create(NULL, NULL, 0, 0, &vocab), wrong, "tokenizer");
+    trm_grammar_vocab_destroy(NULL);
+    trm_grammar_destroy(NULL);
+    trm_grammar_state_destroy(NULL);
+}
+
+/* Every bit of a mask tells what accept does, along random walks over real vocabularies. */
+static void check_masks(const char *file, trm_grammar_kind kind, const char *text, uint64_t *seed)
+{
+    char path[500];
+    trm_tokenizer *tokenizer = NULL;
+    trm_grammar_vocab *vocab = NULL;
+    trm_grammar *grammar = NULL;
+    trm_grammar_state *state = NULL, *copy = NULL;
+    snprintf(path, sizeof(path), TOKENIZERS "%s", file);
+    assert_ok(trm_tokenizer_open(path, &tokenizer));
+    int32_t size = trm_tokenizer_vocab_size(tokenizer), end = size - 1;
+    uint32_t *mask = calloc((size_t)size / 32 + 1, sizeof(*mask));
+    assert_ok(trm_grammar_vocab_create(tokenizer, &end, 1, 0, &vocab));
+    assert_ok(trm_grammar_compile(vocab, kind, text, strlen(text), &grammar));
+    assert_ok(trm_grammar_state_create(grammar, &state));
+    for (int step = 0; step < 25; step++) {
+        int32_t next = -1, seen = 0;
+        bool accepted = false;
+        assert_ok(trm_grammar_state_mask(state, mask));
+        for (int32_t id = 0; id < size; id++) {
+            assert_ok(trm_grammar_state_copy(state, &copy));
+            assert_ok(trm_grammar_state_accept(copy, id, &accepted));
+            if (accepted != ((mask[id / 32] >> id % 32 & 1) != 0)) {
+                fail_msg("%s: token %d is %s but the mask says otherwise", file, id, accepted ? "accepted" : "refused");
+            }
+            if (accepted && id != end && test_random_below(seed, ++seen) == 0) {
+                next = id;
+            }
+            trm_grammar_state_destroy(copy);
+        }
+        if (next < 0) {
+            break;
+        }
+        assert_ok(trm_grammar_state_accept(state, next, &accepted));
+        assert_true(accepted);
+    }
+    trm_grammar_state_destroy(state);
+    trm_grammar_destroy(grammar);
+    trm_grammar_vocab_destroy(vocab);
+    trm_tokenizer_close(tokenizer);
+    free(mask);
+}
+
+static void test_masks(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"llama3.json", "llama2.json", "qwen2.json", "gemma.json"};
+    static const char schema[] = "{\"type\":\"object\",\"properties\":{\"s\":{\"type\":\"string\",\"maxLength\":30},"
+                                 "\"n\":{\"type\":\"number\"},\"l\":{\"type\":\"array\"}},\"required\":[\"n\"],"
+                                 "\"additionalProperties\":true}";
+    uint64_t seed = test_seed();
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        check_masks(files[i], TRM_GRAMMAR_JSON_SCHEMA, schema, &seed);
+        check_masks(files[i], TRM_GRAMMAR_REGEX, "([a-zA-Z ]+|[^a-z]{2}|\xE4\xBD\xA0.){1,20}", &seed);
+        check_masks(files[i], TRM_GRAMMAR_EBNF, "root ::= w (\" \" w)* root?\nw ::= [a-z]+ | \"(\" root \")\"", &seed);
+    }
+}
+
+static void test_walks(void **state)
+{
+    (void)state;
+    trm_tokenizer *tokenizer = NULL;
+    trm_grammar_vocab *vocab = NULL;
+    trm_json_document *schemas = NULL;
+    uint64_t seed = test_seed();
+    assert_ok(trm_tokenizer_open(TOKENIZERS "llama3.json", &tokenizer));
+    int32_t size = trm_tokenizer_vocab_size(tokenizer), end = size - 1, done = 0;
+    assert_ok(trm_grammar_vocab_create(tokenizer, &end, 1, 0, &vocab));
+    for (int i = 0; i < 30; i++) {
+        trm_grammar *grammar = NULL;
+        char *text = NULL;
+        size_t length = 0;
+        assert_ok(trm_grammar_compile(vocab, TRM_GRAMMAR_JSON, "", 0, &grammar));
+        assert_ok(test_grammar_walk(grammar, tokenizer, size, &seed, &text, &length));
+        if (text != NULL) {
+            assert_ok(trm_json_parse("walk", text, length, &schemas) == TRM_OK ||
+                              strstr(trm_last_error(), "duplicate") != NULL || strstr(trm_last_error(), "u0000") != NULL
+                          ? TRM_OK
+                          : TRM_ERROR_INTERNAL);
+            trm_json_close(schemas);
+            schemas = NULL;
+            done++;
+        }
+        free(text);
+        trm_grammar_destroy(grammar);
+    }
+    assert_true(done > 5);
+    trm_grammar_vocab_destroy(vocab);
+    trm_tokenizer_close(tokenizer);
+}
+
+/* What is dropped when a machine has grown too large changes nothing. */
+static void test_collect(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"a\":[[[1,{\"b\":\"x\\n\",\"c\":[2.5,true]}],\"y\"]],\"d\":{}}";
+    trm_grammar_tree tree = {0};
+    trm_grammar_automaton automaton = {0};
+    trm_grammar_machine plain, collected;
+    uint32_t a, b, other;
+    trm_grammar_read_json(&tree);
+    assert_ok(tree.status);
+    assert_ok(trm_grammar_build(&tree, &automaton));
+    assert_ok(trm_grammar_machine_init(&plain, &automaton));
+    assert_ok(trm_grammar_machine_init(&collected, &automaton));
+    trm_grammar_machine_begin(&plain);
+    trm_grammar_machine_begin(&collected);
+    assert_ok(trm_grammar_machine_start(&plain, &a));
+    assert_ok(trm_grammar_machine_start(&collected, &b));
+    other = b;
+    for (size_t i = 0; i < sizeof(text) - 1; i++) {
+        uint32_t *const kept[] = {&b, &other};
+        for (int byte = 0; byte < 256; byte++) {
+            uint32_t x, y;
+            assert_ok(trm_grammar_machine_step(&plain, a, (uint8_t)byte, &x));
+            assert_ok(trm_grammar_machine_step(&collected, b, (uint8_t)byte, &y));
+            assert_int_equal(x == TRM_GRAMMAR_NOWHERE, y == TRM_GRAMMAR_NOWHERE);
+        }
+        assert_ok(trm_grammar_machine_step(&plain, a, (uint8_t)text[i], &a));
+        assert_ok(trm_grammar_machine_step(&collected, b, (uint8_t)text[i], &b));
+        assert_ok(trm_grammar_machine_collect(&collected, kept, 2));
+        assert_true(collected.n_configs <= 2);
+        assert_int_equal(plain.configs[a].ends, collected.configs[b].ends);
+    }
+    assert_true(plain.configs[a].ends);
+    trm_grammar_machine_fini(&plain);
+    trm_grammar_machine_fini(&collected);
+    trm_grammar_automaton_fini(&automaton);
+    trm_grammar_tree_fini(&tree);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_regex),   cmocka_unit_test(test_schema), cmocka_unit_test(test_ebnf),
+        cmocka_unit_test(test_errors),  cmocka_unit_test(test_masks),  cmocka_unit_test(test_walks),
+        cmocka_unit_test(test_collect),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
