@@ -369,7 +369,8 @@ static int32_t field_count(const trm_field *field, const trm_layer *layer)
     }
 }
 
-/* Words: operation and type of each step; integers: outputs, a list of a, b and c; floats, by their bits: alpha and beta. */
+/* Words: operation and type of each step; integers: outputs, a list of a, b and c; floats, by their bits: alpha and
+ * beta. */
 static trm_status put_program(writer *w, const trm_fused_elementwise_params *program, Trireme__Plan__Parameter *to)
 {
     const size_t steps = (size_t)program->n_steps;

@@ -18,7 +18,7 @@
  * that copies reach, and seconds of a layer and a copy beyond. CUDA's are of an H200 (docs/performance.md). */
 #define CUDA_READ_RATE 3.9e12
 #define CUDA_LINK_RATE 55e9
-#define CUDA_SECONDS   2e-6
+#define CUDA_SECONDS   1.5e-6
 #define HOST_READ_RATE 2e10
 #define HOST_LINK_RATE 5e9
 #define HOST_SECONDS   2e-6

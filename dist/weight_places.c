@@ -11,8 +11,9 @@
 #define HOST_SHARE 19
 #define HOST_PARTS 20
 /* What is copied to see how fast the link is, and how often. */
-#define PROBE_BYTES ((size_t)64 << 20)
-#define PROBES      3
+#define PROBE_BYTES       ((size_t)256 << 20)
+#define LEAST_PROBE_BYTES ((size_t)1 << 20)
+#define PROBES            3
 
 /* ---- host memory ------------------------------------------------------------------------------- */
 
@@ -139,7 +140,10 @@ static trm_status measure_link(const trm_weight_places *places, const trm_plan *
     trm_event *start = NULL, *end = NULL;
     void *to = NULL;
     trm_status status;
-    TRM_TRY_GOTO(status, trm_device_alloc(device, bytes, &to), done);
+    while ((status = trm_device_alloc(device, bytes, &to)) != TRM_OK && bytes > LEAST_PROBE_BYTES) {
+        bytes /= 2; /* memory may be nearly full by now */
+    }
+    TRM_TRY_GOTO(status, status, done);
     TRM_TRY_GOTO(status, trm_stream_create(device, &stream), done);
     TRM_TRY_GOTO(status, trm_event_create(device, &start), done);
     TRM_TRY_GOTO(status, trm_event_create(device, &end), done);

@@ -282,16 +282,16 @@ static bool exchange(search *s, const int32_t *weights, int32_t n)
     return false;
 }
 
-/* All exchanges of one, two or three weights of which `a` is one, the work allowing. */
-static bool exchange_with(search *s, int32_t a, int64_t most_work)
+/* All exchanges of one or two weights, or of three, of which `a` is one; the work allowing. */
+static bool exchange_with(search *s, int32_t a, int32_t size, int64_t most_work)
 {
     int32_t n = s->p->problem->n_weights;
-    bool changed = !s->resident[a] && exchange(s, &a, 1);
+    bool changed = size == 2 && !s->resident[a] && exchange(s, &a, 1);
     for (int32_t b = 0; b < n && s->p->work < most_work; b++) {
-        if (s->resident[a] && !s->resident[b]) {
+        if (size == 2 && s->resident[a] && !s->resident[b]) {
             changed = exchange(s, (int32_t[]){a, b}, 2) || changed;
         }
-        for (int32_t c = b + 1; c < n && s->p->work < most_work && c != a && b != a; c++) {
+        for (int32_t c = b + 1; size == 3 && c < n && s->p->work < most_work && c != a && b != a; c++) {
             if (s->resident[a] != s->resident[b] && s->resident[b] == s->resident[c]) {
                 changed = exchange(s, (int32_t[]){a, b, c}, 3) || changed;
             }
@@ -300,17 +300,20 @@ static bool exchange_with(search *s, int32_t a, int64_t most_work)
     return changed;
 }
 
+/* Exchanges of three are many: they are for when no other helps. */
 static void better(search *s)
 {
+    const int64_t most_work = MOST_WORK / PREFERENCE_COUNT;
     follow(s->p, s->resident);
     s->seconds = s->p->seconds;
     s->streamed = s->p->streamed_bytes;
     s->p->work = 0;
-    for (bool changed = true; changed && s->p->work < MOST_WORK / PREFERENCE_COUNT;) {
-        changed = false;
-        for (int32_t a = 0; a < s->p->problem->n_weights && s->p->work < MOST_WORK / PREFERENCE_COUNT; a++) {
-            changed = exchange_with(s, a, MOST_WORK / PREFERENCE_COUNT) || changed;
+    for (int32_t size = 2; size <= 3 && s->p->work < most_work;) {
+        bool changed = false;
+        for (int32_t a = 0; a < s->p->problem->n_weights && s->p->work < most_work; a++) {
+            changed = exchange_with(s, a, size, most_work) || changed;
         }
+        size = changed ? 2 : size + 1;
     }
 }
 
