@@ -25,6 +25,7 @@ int command_bench(const settings *all);
 int command_build(const settings *all);
 int command_inspect(const settings *all);
 int command_serve(const settings *all);
+int command_bench_serve(const settings *all);
 int command_serve_worker(const settings *all);
 int command_completion(const settings *all);
 

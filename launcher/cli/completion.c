@@ -15,6 +15,12 @@ static void print_flags(unsigned mask)
     }
 }
 
+/* Shells see words, not pairs of them. */
+static bool is_completed(const command *row)
+{
+    return row->summary != NULL && strchr(row->name, ' ') == NULL;
+}
+
 /* One function for bash; zsh takes it through bashcompinit. */
 static void print_bash(void)
 {
@@ -22,13 +28,13 @@ static void print_bash(void)
         "_trireme() {\n    local word=${COMP_WORDS[COMP_CWORD]} words=\n    case ${COMP_CWORD}:${COMP_WORDS[1]} in\n");
     printf("    1:*) words=\"");
     for (size_t i = 0; i < commands_count; i++) {
-        if (commands_table[i].summary != NULL) {
+        if (is_completed(&commands_table[i])) {
             printf("%s%s", i == 0 ? "" : " ", commands_table[i].name);
         }
     }
     printf("\" ;;\n");
     for (size_t i = 0; i < commands_count; i++) {
-        if (commands_table[i].summary == NULL) {
+        if (!is_completed(&commands_table[i])) {
             continue;
         }
         printf("    *:%s) words=\"%s", commands_table[i].name,
@@ -44,7 +50,7 @@ static void print_bash(void)
 static void print_fish(void)
 {
     for (size_t i = 0; i < commands_count; i++) {
-        if (commands_table[i].summary == NULL) {
+        if (!is_completed(&commands_table[i])) {
             continue;
         }
         printf("complete -c trireme -n __fish_use_subcommand -a %s\n", commands_table[i].name);

@@ -40,6 +40,13 @@ const command commands_table[] = {
      "  trireme bench net.onnx --shapes x:8x3x224x224 --profile\n"
      "  trireme bench llama-3-8b --prompt-tokens 128 --tokens 256\n"
      "  mpirun -np 4 trireme bench llama-3-70b --batch 8 --profile --json\n"},
+    {"bench serve", COMMAND_BENCH_SERVE, command_bench_serve, "put load on a server and measure it",
+     "one http://HOST:PORT",
+     "usage: trireme bench serve http://HOST:PORT [options]\n\n"
+     "Sends completions to any server that speaks OpenAI's interface, as streams, and measures what comes back.\n",
+     "  trireme bench serve http://127.0.0.1:8000 --concurrency 32 --requests 320\n"
+     "  trireme bench serve http://127.0.0.1:8000 --rate 4 --spread --goal-first 500 --goal-token 50 --html "
+     "load.html\n"},
     {"build", COMMAND_BUILD, command_build, "build an ONNX network once, for all ranks of a mesh, into a plan file",
      "one ONNX file",
      "usage: trireme build NET.onnx -o NET.plan [--mesh tp=2] [options]\n\n"
@@ -125,6 +132,11 @@ static int dispatch(int argc, char **argv)
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         print_help(stdout);
         return 0;
+    }
+    if (strcmp(name, "bench") == 0 && argc > 2 && strcmp(argv[2], "serve") == 0) {
+        name = "bench serve"; /* the one command of two words */
+        argc--;
+        argv++;
     }
     const char *nearest = NULL;
     int32_t least = 3;

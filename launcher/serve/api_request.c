@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "launcher/serve/json_text.h"
 #include "launcher/serve/json_value.h"
+#include "launcher/serve/tools.h"
 
 static const char *error_type(int status)
 {
@@ -470,6 +471,9 @@ static bool read_chat(api_request *r, int32_t vocab, api_error *error)
     if (r->tools != NULL && !trm_json_is_array(r->tools)) {
         return api_fail(error, 400, "tools", "invalid_type", "tools is not an array");
     }
+    if (!tools_read(r, error)) {
+        return false;
+    }
     if (r->template_arguments != NULL && !trm_json_is_object(r->template_arguments)) {
         return api_fail(error, 400, "chat_template_kwargs", "invalid_type", "chat_template_kwargs is not an object");
     }
@@ -491,6 +495,11 @@ static bool read_response(api_request *r, int32_t vocab, api_error *error)
     if (trm_json_get(root, "previous_response_id") != NULL) {
         return api_fail(error, 400, "previous_response_id", "unsupported_parameter",
                         "previous_response_id is not supported: responses are not stored");
+    }
+    const trm_json *tools = trm_json_get(root, "tools");
+    if (trm_json_get(root, "n") != NULL || (tools != NULL && trm_json_count(tools) > 0)) {
+        return api_fail(error, 400, tools != NULL ? "tools" : "n", "unsupported_parameter",
+                        "responses have neither tools nor several choices here; chat completions have");
     }
     return read_common(r, vocab, error) && read_integer(r, "max_output_tokens", 1, INT32_MAX, &r->max_tokens, error) &&
            read_format(r, trm_json_get(trm_json_get(root, "text"), "format"), error);

@@ -41,6 +41,11 @@ typedef enum api_format {
     API_FORMAT_CHOICE
 } api_format;
 
+/* Whether tools are called: as the model likes, at least one, or the one named. */
+typedef enum tool_mode { TOOL_NONE, TOOL_AUTO, TOOL_REQUIRED, TOOL_NAMED } tool_mode;
+/* How a model writes its calls (tools.h). */
+typedef enum tool_style { TOOLS_HERMES, TOOLS_MISTRAL, TOOLS_LLAMA } tool_style;
+
 typedef enum api_kind { API_COMPLETION, API_CHAT, API_RESPONSE, API_EMBEDDING } api_kind;
 
 /* One prompt: text, or tokens where the client sent ids. */
@@ -73,6 +78,9 @@ typedef struct api_request {
     int32_t n_prompts;
     const trm_json *messages, *tools, *tool_choice, *template_arguments; /* of CHAT; NULL where absent */
     bool parallel_tools;
+    tool_mode tool_mode;
+    tool_style tool_style;
+    const char *tool_name; /* of NAMED */
     api_format format;
     const char *grammar; /* schema, expression or grammar; of CHOICE a JSON array */
 } api_request;

@@ -7,6 +7,8 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "launcher/serve/response.h"
+#include "launcher/serve/tools.h"
 
 static uint64_t random_seed(void)
 {
@@ -48,7 +50,8 @@ trm_status completion_create(exchange *x, api_request *request, trm_tokens *prom
                       .created = (int64_t)time(NULL),
                       .choices = choices};
     *request = (api_request){0};
-    snprintf(c->id, sizeof(c->id), "%s-%.32s", c->request.kind == API_CHAT ? "chatcmpl" : "cmpl", x->id);
+    static const char *const prefixes[] = {"cmpl-", "chatcmpl-", "resp_", "embd-"};
+    snprintf(c->id, sizeof(c->id), "%s%.32s", prefixes[c->request.kind], x->id);
     uint64_t seed = c->request.has_seed ? c->request.seed : random_seed();
     for (; c->n_choices < n && status == TRM_OK; c->n_choices++) {
         status = init_choice(c, c->n_choices, prompts, seed);
@@ -235,8 +238,7 @@ static const char *prompt_text(const choice *ch)
     return text == NULL ? "" : text;
 }
 
-/* A stream's event, sent. */
-static void send_event(completion *c, json_text *json)
+void completion_send(completion *c, json_text *json)
 {
     json_literal(json, "\n\n");
     if (json->status == TRM_OK) {
@@ -254,6 +256,10 @@ static void begin_stream(completion *c)
     }
     c->begun = true;
     exchange_begin_stream(c->exchange);
+    if (c->request.kind == API_RESPONSE) {
+        response_begin(c);
+        return;
+    }
     for (int32_t i = 0; i < c->n_choices; i++) {
         bool echo = c->request.echo;
         if (c->request.kind != API_CHAT && !echo) {
@@ -278,16 +284,115 @@ static void begin_stream(completion *c)
         json_end_object(&json);
         json_end_array(&json);
         json_end_object(&json);
-        send_event(c, &json);
+        completion_send(c, &json);
     }
+}
+
+/* Tool calls. */
+
+/* How much of a choice's text is content: the rest is, or may become, tool calls. */
+static size_t content_size(const choice *ch)
+{
+    const api_request *asked = &ch->owner->request;
+    switch (asked->tool_mode) {
+    case TOOL_AUTO:
+        return tools_content_size(asked->tool_style, ch->sink.text, ch->sink.certain, ch->finish_reason != NULL);
+    case TOOL_REQUIRED:
+        return 0;
+    case TOOL_NONE:
+    case TOOL_NAMED:
+        break;
+    }
+    return ch->sink.certain;
+}
+
+/* The calls of a finished choice; without any, all of its text is content. */
+static void take_calls(choice *ch, tool_calls *calls, size_t *content)
+{
+    const api_request *asked = &ch->owner->request;
+    *content = content_size(ch);
+    calls->count = 0;
+    if (asked->tool_mode == TOOL_AUTO && *content < ch->sink.size) {
+        (void)tools_parse(asked->tool_style, ch->sink.text + *content, ch->sink.size - *content, calls);
+    } else if (asked->tool_mode == TOOL_REQUIRED) {
+        (void)tools_parse_required(ch->sink.text, ch->sink.size, calls);
+    }
+    bool called = calls->count > 0 || asked->tool_mode == TOOL_NAMED;
+    if (calls->count == 0) {
+        *content = ch->sink.size;
+    }
+    if (called && strcmp(ch->finish_reason, "stop") == 0) {
+        ch->finish_reason = "tool_calls";
+    }
+}
+
+static void write_call(json_text *json, const choice *ch, int32_t index, bool chunk, const char *name,
+                       const char *arguments, size_t size)
+{
+    char id[96];
+    snprintf(id, sizeof(id), "call_%.40s_%d_%d", ch->owner->exchange->id, ch->index, index);
+    json_object(json, NULL);
+    if (chunk) {
+        json_integer(json, "index", index);
+    }
+    if (name != NULL) {
+        json_string(json, "id", id);
+        json_string(json, "type", "function");
+    }
+    json_object(json, "function");
+    if (name != NULL) {
+        json_string(json, "name", name);
+    }
+    json_bytes(json, "arguments", arguments, size);
+    json_end_object(json);
+    json_end_object(json);
+}
+
+static void write_calls(json_text *json, const choice *ch, bool chunk, const tool_calls *calls)
+{
+    json_array(json, "tool_calls");
+    for (int32_t i = 0; i < calls->count; i++) {
+        const tool_call *call = &calls->calls[i];
+        write_call(json, ch, i, chunk, call->name, call->arguments, strlen(call->arguments));
+    }
+    json_end_array(json);
+}
+
+/* What a chunk of a chat adds: text, a piece of a forced call's arguments, or calls. */
+static void write_delta(json_text *json, choice *ch, size_t size, const tool_calls *calls)
+{
+    const api_request *asked = &ch->owner->request;
+    json_object(json, "delta");
+    if (asked->tool_mode == TOOL_NAMED) {
+        json_array(json, "tool_calls");
+        write_call(json, ch, 0, true, ch->named ? NULL : asked->tool_name, ch->sink.text + ch->told, size);
+        json_end_array(json);
+        ch->named = true;
+    } else if (size > 0) {
+        json_bytes(json, "content", ch->sink.text + ch->told, size);
+    }
+    if (calls->count > 0) {
+        write_calls(json, ch, true, calls);
+    }
+    json_end_object(json);
 }
 
 /* Sends text that has become certain, and the finish reason if there is one. */
 static void send_chunk(choice *ch)
 {
     completion *c = ch->owner;
-    size_t size = ch->sink.certain - ch->told;
+    tool_calls calls = {.count = 0};
+    size_t end = content_size(ch);
+    if (ch->finish_reason != NULL) {
+        take_calls(ch, &calls, &end);
+    }
+    size_t size = end - ch->told;
     if (size == 0 && ch->finish_reason == NULL) {
+        return;
+    }
+    if (c->request.kind == API_RESPONSE) {
+        response_delta(c, ch->sink.text + ch->told, size);
+        ch->told = end;
         return;
     }
     json_text json = {0};
@@ -297,11 +402,7 @@ static void send_chunk(choice *ch)
     json_object(&json, NULL);
     json_integer(&json, "index", ch->index);
     if (c->request.kind == API_CHAT) {
-        json_object(&json, "delta");
-        if (size > 0) {
-            json_bytes(&json, "content", ch->sink.text + ch->told, size);
-        }
-        json_end_object(&json);
+        write_delta(&json, ch, size, &calls);
     } else {
         json_bytes(&json, "text", ch->sink.text + ch->told, size);
     }
@@ -310,12 +411,18 @@ static void send_chunk(choice *ch)
     json_end_object(&json);
     json_end_array(&json);
     json_end_object(&json);
-    ch->told = ch->sink.certain;
-    send_event(c, &json);
+    ch->told = end;
+    tool_calls_fini(&calls);
+    completion_send(c, &json);
 }
 
 static void end_stream(completion *c)
 {
+    if (c->request.kind == API_RESPONSE) {
+        response_end(c);
+        exchange_end_stream(c->exchange, false);
+        return;
+    }
     if (c->request.include_usage) {
         json_text json = {0};
         json_literal(&json, "data: ");
@@ -324,12 +431,38 @@ static void end_stream(completion *c)
         json_end_array(&json);
         write_usage(&json, c);
         json_end_object(&json);
-        send_event(c, &json);
+        completion_send(c, &json);
     }
     json_text done = {0};
     json_literal(&done, "data: [DONE]");
-    send_event(c, &done);
+    completion_send(c, &done);
     exchange_end_stream(c->exchange, false);
+}
+
+static void write_message(json_text *json, choice *ch)
+{
+    const api_request *asked = &ch->owner->request;
+    tool_calls calls;
+    size_t content;
+    bool named = asked->tool_mode == TOOL_NAMED;
+    take_calls(ch, &calls, &content);
+    json_object(json, "message");
+    json_string(json, "role", "assistant");
+    if (named || (calls.count > 0 && content == 0)) {
+        json_null(json, "content");
+    } else {
+        json_bytes(json, "content", ch->sink.text, content);
+    }
+    json_null(json, "refusal");
+    if (named) {
+        json_array(json, "tool_calls");
+        write_call(json, ch, 0, false, asked->tool_name, ch->sink.text, ch->sink.size);
+        json_end_array(json);
+    } else if (calls.count > 0) {
+        write_calls(json, ch, false, &calls);
+    }
+    json_end_object(json);
+    tool_calls_fini(&calls);
 }
 
 static void write_whole_choice(json_text *json, choice *ch)
@@ -338,11 +471,7 @@ static void write_whole_choice(json_text *json, choice *ch)
     json_object(json, NULL);
     json_integer(json, "index", ch->index);
     if (c->request.kind == API_CHAT) {
-        json_object(json, "message");
-        json_string(json, "role", "assistant");
-        json_bytes(json, "content", ch->sink.text, ch->sink.size);
-        json_null(json, "refusal");
-        json_end_object(json);
+        write_message(json, ch);
     } else if (c->request.echo) {
         trm_bytes text = {0};
         const char *prompt = prompt_text(ch);
@@ -363,14 +492,18 @@ static void write_whole_choice(json_text *json, choice *ch)
 static void reply_whole(completion *c)
 {
     json_text json = {0};
-    write_head(&json, c, false);
-    json_array(&json, "choices");
-    for (int32_t i = 0; i < c->n_choices; i++) {
-        write_whole_choice(&json, &c->choices[i]);
+    if (c->request.kind == API_RESPONSE) {
+        response_write(c, &json);
+    } else {
+        write_head(&json, c, false);
+        json_array(&json, "choices");
+        for (int32_t i = 0; i < c->n_choices; i++) {
+            write_whole_choice(&json, &c->choices[i]);
+        }
+        json_end_array(&json);
+        write_usage(&json, c);
+        json_end_object(&json);
     }
-    json_end_array(&json);
-    write_usage(&json, c);
-    json_end_object(&json);
     if (json.status == TRM_OK) {
         exchange_reply(c->exchange, 200, json.bytes.data, json.bytes.size);
     } else {
@@ -416,7 +549,7 @@ trm_status choice_finish(choice *ch, const char *reason)
     }
     TRM_TRY(text_sink_finish(&ch->sink));
     ch->finished = true;
-    ch->finish_reason = reason;
+    ch->finish_reason = ch->sink.stopped ? "stop" : reason;
     c->n_finished++;
     if (c->request.stream) {
         begin_stream(c);
@@ -449,6 +582,6 @@ void completion_fail(completion *c, const api_error *error)
     json_text json = {0};
     json_literal(&json, "data: ");
     api_error_write(error, &json);
-    send_event(c, &json);
+    completion_send(c, &json);
     exchange_end_stream(c->exchange, false);
 }

@@ -24,7 +24,8 @@ typedef struct choice {
     trm_ids tokens; /* the prompt's, then those of the output so far: what is submitted again when a rank is lost */
     size_t n_prompt;
     text_sink sink;
-    size_t told; /* bytes of sink.text in the reply */
+    size_t told; /* bytes of sink.text in the stream */
+    bool named;  /* the name of a forced tool call has been sent */
     bool finished;
     const char *finish_reason; /* NULL: not yet */
     uint64_t seed;
@@ -41,8 +42,9 @@ struct completion {
     int64_t created; /* seconds since 1970 */
     choice *choices; /* [n_choices] */
     int32_t n_choices, n_finished;
-    bool begun;  /* the first event of the stream, or nothing yet */
-    bool failed; /* an error has been replied */
+    int32_t n_events; /* of a RESPONSE's stream so far */
+    bool begun;       /* the first event of the stream, or nothing yet */
+    bool failed;      /* an error has been replied */
     int64_t prompt_tokens, cached_tokens, output_tokens;
     double received, submitted, first_token, last_token; /* supervisor_clock; 0: not yet */
     double deadline;
@@ -61,6 +63,8 @@ trm_status choice_submission(const choice *ch, trm_serving_request *request);
 trm_status choice_take(choice *ch, const trm_serving_event *event, bool *stopped);
 /* No more tokens come: `reason` is "stop", "length", ... Ends the reply with the last choice. */
 trm_status choice_finish(choice *ch, const char *reason);
+/* Sends an event of the stream, without the empty line at its end, and frees it. */
+void completion_send(completion *c, json_text *json);
 /* Ends the whole request with an error: as a reply, or as the last event of a stream. */
 void completion_fail(completion *c, const api_error *error);
 

@@ -2,6 +2,7 @@
 #include "launcher/serve/json_value.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 void json_value(json_text *json, const char *key, const trm_json *value)
 {
@@ -27,7 +28,11 @@ void json_value(json_text *json, const char *key, const trm_json *value)
         json_integer(json, key, integer);
     } else if (trm_json_is_number(value)) {
         char text[32];
-        int size = snprintf(text, sizeof(text), "%.17g", trm_json_number(value, 0));
+        double number = trm_json_number(value, 0);
+        int size = snprintf(text, sizeof(text), "%.15g", number);
+        if (strtod(text, NULL) != number) {
+            size = snprintf(text, sizeof(text), "%.17g", number);
+        }
         json_raw(json, key, text, (size_t)size);
     } else if (trm_json_is_bool(value)) {
         json_bool(json, key, trm_json_truth(value, false));

@@ -7,7 +7,9 @@
 #include "base/error.h"
 #include "launcher/serve/chat.h"
 #include "launcher/serve/json_value.h"
+#include "launcher/serve/page.h"
 #include "launcher/serve/server_internal.h"
+#include "launcher/serve/tools.h"
 
 static enum MHD_Result answer_failure(call *c, trm_status status, const char *param)
 {
@@ -188,18 +190,33 @@ static enum MHD_Result answer_completions(call *c)
                                                               : call_reply_error(c, &error);
 }
 
-static enum MHD_Result answer_chat(call *c)
+/* Chats and responses: messages to a prompt, and on. */
+static enum MHD_Result answer_messages(call *c, api_kind kind)
 {
     api_request request;
     api_error error;
-    if (!parse_request(c, API_CHAT, &request, &error)) {
+    if (!parse_request(c, kind, &request, &error)) {
         return call_reply_error(c, &error);
+    }
+    request.tool_style = tools_style(c->server->options.tokenizer);
+    if (request.tool_mode == TOOL_AUTO) {
+        request.skip_special = false; /* calls begin with special tokens */
     }
     if (!chat_prompt(c->server->options.chat, &request, &error)) {
         api_request_fini(&request);
         return call_reply_error(c, &error);
     }
     return submit_request(c, &request);
+}
+
+static enum MHD_Result answer_chat(call *c)
+{
+    return answer_messages(c, API_CHAT);
+}
+
+static enum MHD_Result answer_responses(call *c)
+{
+    return answer_messages(c, API_RESPONSE);
 }
 
 static enum MHD_Result answer_apply_template(call *c)
@@ -323,9 +340,16 @@ static enum MHD_Result answer_detokenize(call *c)
     return result;
 }
 
+static enum MHD_Result answer_page(call *c)
+{
+    return call_reply(c, 200, "text/html; charset=utf-8", (const char *)serve_page, serve_page_size);
+}
+
 const route routes_table[] = {
+    {"GET", "/", answer_page, true},
     {"POST", "/v1/completions", answer_completions, false},
     {"POST", "/v1/chat/completions", answer_chat, false},
+    {"POST", "/v1/responses", answer_responses, false},
     {"POST", "/apply-template", answer_apply_template, false},
     {"GET", "/v1/models", answer_models, false},
     {"GET", "/v1/models/", answer_model, false},

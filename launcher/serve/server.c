@@ -236,7 +236,7 @@ static bool check_call(call *c, api_error *error)
     bool known = false;
     for (size_t i = 0; i < routes_count; i++) {
         size_t length = strlen(routes_table[i].path);
-        bool under = routes_table[i].path[length - 1] == '/'; /* and a name */
+        bool under = length > 1 && routes_table[i].path[length - 1] == '/'; /* and a name */
         if (under ? strncmp(routes_table[i].path, c->path, length) == 0 : strcmp(routes_table[i].path, c->path) == 0) {
             known = true;
             if (strcmp(routes_table[i].method, c->method) == 0) {

@@ -75,7 +75,7 @@ class Server:
             level = [child for pid in level for child in children.get(pid, [])]
         return pids
 
-    def request(self, method, path, body=None, headers={}, timeout=60):
+    def request(self, method, path, body=None, headers={}, timeout=240):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             payload = json.dumps(body) if isinstance(body, (dict, list)) else body
@@ -98,7 +98,7 @@ class Server:
         text = self.request("GET", "/metrics")[1]
         return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if re.match(name + r"[{ ]", line))
 
-    def wait_metric(self, name, value, seconds=30):
+    def wait_metric(self, name, value, seconds=120):
         """Waits until a metric has the value: they are published a moment after a reply."""
         end = time.monotonic() + seconds
         while self.metric(name) != value:

@@ -99,6 +99,32 @@ class Completions(unittest.TestCase):
         reply = self.complete(temperature=2, seed=1, n=4, max_tokens=24)
         self.assertEqual(len({choice.text for choice in reply.choices}), 4)
 
+    def test_logprobs(self):
+        choice = self.complete(logprobs=3).choices[0]
+        self.assertEqual("".join(choice.logprobs.tokens), BEGINNING)
+        self.assertEqual(len(choice.logprobs.token_logprobs), 8)
+        for token, logprob, top in zip(choice.logprobs.tokens, choice.logprobs.token_logprobs, choice.logprobs.top_logprobs):
+            self.assertLessEqual(logprob, 0)
+            self.assertGreaterEqual(len(top), 1)
+            self.assertLessEqual(len(top), 3)
+            self.assertAlmostEqual(max(top.values()), logprob, places=4)
+            self.assertEqual(max(top, key=top.get), token)
+        self.assertEqual(choice.logprobs.text_offset[:3], [0, 4, 12])
+
+    def test_logit_bias(self):
+        word = server.request("POST", "/tokenize", {"prompt": " God", "add_special_tokens": False})[1]["tokens"]
+        self.assertEqual(len(word), 1)
+        self.assertFalse(self.complete(logit_bias={str(word[0]): -100}).choices[0].text.startswith(" God"))
+        self.assertEqual(self.complete(logit_bias={str(word[0]): 100}, max_tokens=3).choices[0].text, " God God God")
+
+    def test_end_of_text(self):
+        eos = server.request("POST", "/tokenize", {"prompt": "<|end_of_text|>", "add_special_tokens": False})[1]["tokens"]
+        reply = self.complete(logit_bias={str(eos[0]): 100})
+        self.assertEqual((reply.choices[0].text, reply.choices[0].finish_reason), ("", "stop"))
+        reply = self.complete(extra_body={"stop_token_ids": server.request(
+            "POST", "/tokenize", {"prompt": " heaven", "add_special_tokens": False})[1]["tokens"]})
+        self.assertEqual((reply.choices[0].text, reply.choices[0].finish_reason), (" God created the", "stop"))
+
 
 class Chat(unittest.TestCase):
     def chat(self, content="In the beginning", **options):
@@ -124,6 +150,18 @@ class Chat(unittest.TestCase):
         self.assertEqual(chunks[-2].choices[0].finish_reason, "stop")
         self.assertEqual(chunks[-1].usage.completion_tokens, 8)
 
+    def test_logprobs(self):
+        for stream in (False, True):
+            reply = self.chat(logprobs=True, top_logprobs=2, stream=stream)
+            choices = [chunk.choices[0] for chunk in reply] if stream else reply.choices
+            entries = [entry for choice in choices if choice.logprobs for entry in choice.logprobs.content]
+            self.assertEqual("".join(entry.token for entry in entries), BEGINNING)
+            for entry in entries:
+                self.assertEqual(len(entry.top_logprobs), 2)
+                self.assertEqual(entry.top_logprobs[0].token, entry.token)
+                self.assertAlmostEqual(entry.top_logprobs[0].logprob, entry.logprob, places=4)
+                self.assertEqual(bytes(entry.bytes).decode(), entry.token)
+
     def test_default_length(self):
         reply = self.chat(max_tokens=None, max_completion_tokens=5)
         self.assertEqual(reply.usage.completion_tokens, 5)
@@ -141,6 +179,49 @@ class Chat(unittest.TestCase):
             status, reply, _ = server.request("POST", "/v1/chat/completions", {"messages": messages})
             self.assertEqual(status, 400, (messages, reply))
             self.assertEqual(reply["error"]["param"], "messages")
+
+
+class Responses(unittest.TestCase):
+    def test_text(self):
+        reply = client.responses.create(model="kjv-7m", input="In the beginning", max_output_tokens=8, temperature=0)
+        self.assertEqual(reply.output_text, BEGINNING)
+        self.assertEqual(reply.status, "incomplete")
+        self.assertEqual((reply.usage.input_tokens, reply.usage.output_tokens), (4, 8))
+        reply = client.responses.create(model="kjv-7m", instructions="In the", input=[{"role": "user", "content": "beginning"}],
+                                        max_output_tokens=8, temperature=0)
+        self.assertEqual(reply.usage.output_tokens, 8)
+
+    def test_stream(self):
+        events = list(client.responses.create(model="kjv-7m", input="In the beginning", max_output_tokens=8, temperature=0, stream=True))
+        self.assertEqual(events[0].type, "response.created")
+        self.assertEqual("".join(event.delta for event in events if event.type == "response.output_text.delta"), BEGINNING)
+        self.assertEqual(events[-1].type, "response.incomplete")
+        self.assertEqual(events[-1].response.output_text, BEGINNING)
+        self.assertEqual([event.sequence_number for event in events], list(range(len(events))))
+
+    def test_refused(self):
+        for options in ({"input": 5}, {"input": []}, {"input": "x", "previous_response_id": "y"}):
+            self.assertEqual(server.request("POST", "/v1/responses", options)[0], 400)
+
+
+class Tools(unittest.TestCase):
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+    messages = [{"role": "user", "content": "In the beginning"}]
+
+    def test_not_called(self):
+        """A model that knows no tools writes text."""
+        for stream in (False, True):
+            reply = client.chat.completions.create(model="kjv-7m", messages=self.messages, tools=self.tools, max_tokens=8,
+                                                   temperature=0, stream=stream)
+            text = "".join(chunk.choices[0].delta.content or "" for chunk in reply) if stream else reply.choices[0].message.content
+            self.assertEqual(text, BEGINNING)
+
+    def test_refused(self):
+        for options in ({"tools": [{"type": "function"}]}, {"tools": "x"}, {"tool_choice": "required"},
+                        {"tools": self.tools, "tool_choice": "any"},
+                        {"tools": self.tools, "tool_choice": {"type": "function", "function": {"name": "g"}}}):
+            status, reply, _ = server.request("POST", "/v1/chat/completions", dict({"messages": self.messages}, **options))
+            self.assertEqual(status, 400, (options, reply))
 
 
 class Errors(unittest.TestCase):

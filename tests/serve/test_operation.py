@@ -20,7 +20,7 @@ class Limits(unittest.TestCase):
     def test_queue(self):
         with Server("--max-requests", "3", "--sequences", "2") as server:
             with concurrent.futures.ThreadPoolExecutor(8) as pool:
-                replies = list(pool.map(lambda i: server.request("POST", "/v1/completions", long_body()), range(8)))
+                replies = list(pool.map(lambda i: server.request("POST", "/v1/completions", long_body(max_tokens=200)), range(8)))
             statuses = [status for status, _, _ in replies]
             self.assertEqual(sorted(set(statuses)), [200, 429], statuses)
             refused = next(reply for reply in replies if reply[0] == 429)
@@ -86,11 +86,11 @@ class Limits(unittest.TestCase):
         with Server() as server:
             with socket.create_connection(("127.0.0.1", server.port)) as s:
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-                body = json.dumps(long_body(stream=True, n=100)).encode()
+                body = json.dumps(long_body(stream=True, n=16, logprobs=20)).encode()
                 s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
                 server.wait_metric("trireme_clients_gone_total", 1)
                 server.wait_metric("trireme_requests_live", 0)
-                self.assertLess(server.metric("vllm:generation_tokens_total"), 90000)
+                self.assertLess(server.metric("vllm:generation_tokens_total"), 15000)
             self.assertEqual(server.complete(), BEGINNING)
 
 
@@ -98,7 +98,7 @@ class Ending(unittest.TestCase):
     def test_drain(self):
         server = Server()
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            replies = [pool.submit(server.request, "POST", "/v1/completions", long_body(max_tokens=300)) for _ in range(4)]
+            replies = [pool.submit(server.request, "POST", "/v1/completions", long_body(max_tokens=150)) for _ in range(4)]
             while server.metric("trireme_requests_live") < 4:
                 pass
             server.process.send_signal(signal.SIGTERM)
@@ -108,7 +108,7 @@ class Ending(unittest.TestCase):
             self.assertEqual(server_status, 503)
             for reply in replies:
                 status, body, _ = reply.result()
-                self.assertEqual((status, body["usage"]["completion_tokens"]), (200, 300))
+                self.assertEqual((status, body["usage"]["completion_tokens"]), (200, 150))
         self.assertEqual(server.stop(), 0)
 
     def test_second_signal(self):
@@ -214,6 +214,37 @@ class LostRanks(unittest.TestCase):
                     data += more
             events = [json.loads(line[6:]) for line in data.split(b"\n") if line.startswith(b"data: {")]
             self.assertEqual("".join(event["choices"][0]["text"] for event in events), expected)
+
+
+class Load(unittest.TestCase):
+    def test_bench(self):
+        page = write_temporary("")
+        keys = write_temporary("secret")
+        with Server("--api-keys", keys) as server:
+            command = [PROGRAM, "bench", "serve", server.url, "--requests", "24", "--concurrency", "6", "--prompt-tokens", "20",
+                       "--tokens", "12", "--json", "--html", page, "--goal-first", "60000"]
+            refused = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("status 401", refused.stderr)
+            done = subprocess.run(command + ["--api-key", "secret"], capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            figures = json.loads(done.stdout)
+            self.assertEqual((figures["completed"], figures["failed"], figures["output_tokens"]), (24, 0, 288))
+            self.assertAlmostEqual(figures["goodput_requests_per_second"], figures["requests_per_second"])
+            for name in ("first_token_ms", "per_token_ms", "between_pieces_ms", "whole_ms"):
+                self.assertGreater(figures[name]["mean"], 0)
+                self.assertLessEqual(figures[name]["p50"], figures[name]["p99"])
+            self.assertGreater(figures["whole_ms"]["p50"], figures["first_token_ms"]["p50"])
+            with open(page) as text:
+                self.assertIn("</html>", text.read())
+            spread = subprocess.run(command + ["--api-key", "secret", "--rate", "50", "--ids-below", "100"], capture_output=True,
+                                    text=True, timeout=120)
+            self.assertEqual(spread.returncode, 0, spread.stderr)
+        gone = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        self.assertEqual(gone.returncode, 1)
+        self.assertIn("cannot", gone.stderr)
+        os.unlink(page)
+        os.unlink(keys)
 
 
 class Soak(unittest.TestCase):

@@ -1,0 +1,64 @@
+/* Any bytes as what a peer sends: frames are read or refused, never past their end. */
+#include <string.h>
+
+#include "base/error.h"
+#include "fuzz.h"
+#include "launcher/serve/wire.h"
+
+static void read_as_everything(const wire_frame *frame)
+{
+    wire_submission submission;
+    wire_event event;
+    wire_failure failure;
+    wire_refusal refusal;
+    uint64_t sum = 0;
+    if (wire_read_submission(frame, &submission) == TRM_OK) {
+        const trm_serving_request *r = &submission.request;
+        for (int64_t i = 0; i < r->n_prompt; i++) {
+            sum += (uint32_t)r->prompt[i];
+        }
+        for (int32_t i = 0; i < r->n_stop_tokens; i++) {
+            sum += (uint32_t)r->stop_tokens[i];
+        }
+        for (int32_t i = 0; i < r->sampling.n_bias; i++) {
+            sum += (uint32_t)r->sampling.bias[i].token;
+        }
+        sum += strlen(submission.grammar);
+        FUZZ_REQUIRE(r->mask == NULL);
+    }
+    if (wire_read_event(frame, &event) == TRM_OK) {
+        for (int32_t i = 0; i < event.event.n_top; i++) {
+            sum += (uint32_t)event.event.top[i].token;
+        }
+        sum += strlen(event.event.error);
+    }
+    if (wire_read_failure(frame, &failure) == TRM_OK) {
+        sum += strlen(failure.cause);
+    }
+    if (wire_read_refusal(frame, &refusal) == TRM_OK) {
+        sum += strlen(refusal.cause);
+    }
+    volatile uint64_t used = sum;
+    (void)used;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *at = (const char *)data;
+    bool complete = true;
+    wire_frame frame;
+    while (complete && wire_next(at, size, &complete, &frame) == TRM_OK && complete) {
+        FUZZ_REQUIRE(frame.whole <= size);
+        char *aligned = malloc(frame.size + 1); /* as a channel hands it out */
+        if (aligned != NULL) {
+            wire_frame copy = frame;
+            memcpy(aligned, frame.payload, frame.size);
+            copy.payload = aligned;
+            read_as_everything(&copy);
+        }
+        free(aligned);
+        at += frame.whole;
+        size -= frame.whole;
+    }
+    return 0;
+}

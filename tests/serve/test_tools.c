@@ -1,0 +1,116 @@
+/* Tool calls in what models write, and what a forced call must look like. */
+#include "launcher/serve/tools.h"
+#include "support/support.h"
+
+#include <stdio.h>
+
+static void calls_are(tool_style style, const char *text, size_t content, const char *names, const char *arguments)
+{
+    tool_calls calls;
+    char found[256] = "", given[512] = "";
+    size_t size = strlen(text);
+    assert_int_equal(tools_content_size(style, text, size, true), content);
+    bool parsed = tools_parse(style, text + content, size - content, &calls);
+    for (int32_t i = 0; i < calls.count; i++) {
+        strcat(strcat(found, i == 0 ? "" : ","), calls.calls[i].name);
+        strcat(strcat(given, i == 0 ? "" : ","), calls.calls[i].arguments);
+    }
+    assert_true(parsed == (*names != '\0'));
+    assert_string_equal(found, names);
+    assert_string_equal(given, arguments);
+    tool_calls_fini(&calls);
+}
+
+static void hermes_calls(void **state)
+{
+    (void)state;
+    calls_are(TOOLS_HERMES, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>", 0, "f",
+              "{\"a\":1}");
+    calls_are(TOOLS_HERMES,
+              "So: <tool_call>{\"name\":\"f\"}</tool_call>\n<tool_call>{\"name\":\"g\",\"arguments\":{}}</tool_call>",
+              4, "f,g", "{},{}");
+    calls_are(TOOLS_HERMES, "<tool_call>{\"name\":\"f\"}", 0, "f", "{}"); /* cut by a stop token */
+    calls_are(TOOLS_HERMES, "<tool_call>{\"name\":", 0, "", "");
+    calls_are(TOOLS_HERMES, "<tool_call>{\"name\":\"f\"}</tool_call> and then", 0, "", "");
+    calls_are(TOOLS_HERMES, "<tool_call>[]</tool_call>", 0, "", "");
+    calls_are(TOOLS_HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":5}</tool_call>", 0, "", "");
+    calls_are(TOOLS_HERMES, "a < b <tool", 11, "", "");
+}
+
+static void mistral_calls(void **state)
+{
+    (void)state;
+    calls_are(TOOLS_MISTRAL, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": [1, null]}}, {\"name\": \"g\"}]", 0,
+              "f,g", "{\"a\":[1,null]},{}");
+    calls_are(TOOLS_MISTRAL, "Hi [TOOL_CALLS][]", 3, "", "");
+}
+
+static void llama_calls(void **state)
+{
+    (void)state;
+    calls_are(TOOLS_LLAMA, "{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}", 0, "f", "{\"a\":\"b\"}");
+    calls_are(TOOLS_LLAMA, "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", 0, "f", "{}");
+    calls_are(TOOLS_LLAMA, "{\"answer\": 5}", 0, "", "");
+    calls_are(TOOLS_LLAMA, "No call {}", 10, "", "");
+}
+
+/* Content never holds a beginning of a call, however the text comes. */
+static void beginnings_are_held_back(void **state)
+{
+    static const char text[] = "a <t <tool_call>{}";
+    (void)state;
+    size_t last = 0;
+    for (size_t size = 0; size <= strlen(text); size++) {
+        size_t content = tools_content_size(TOOLS_HERMES, text, size, false);
+        assert_true(content >= last && content <= 5);
+        last = content;
+    }
+    assert_int_equal(tools_content_size(TOOLS_HERMES, text, 7, false), 5);
+    assert_int_equal(tools_content_size(TOOLS_HERMES, text, 7, true), 7);
+    assert_int_equal(tools_content_size(TOOLS_LLAMA, "  ", 2, false), 0);
+    assert_int_equal(tools_content_size(TOOLS_LLAMA, "  x", 3, false), 3);
+}
+
+static const char chat[] =
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"
+    "\"f\",\"parameters\":{\"type\":\"object\"}}},{\"type\":\"function\",\"function\":{\"name\":\"g\"}}],"
+    "\"parallel_tool_calls\":false,\"tool_choice\":%s}";
+
+static void choices_become_grammars(void **state)
+{
+    api_request request;
+    api_error error;
+    char body[1024];
+    (void)state;
+    snprintf(body, sizeof(body), chat, "{\"type\":\"function\",\"function\":{\"name\":\"f\"}}");
+    assert_true(api_request_parse(API_CHAT, body, strlen(body), 10, NULL, &request, &error));
+    assert_int_equal(request.tool_mode, TOOL_NAMED);
+    assert_int_equal(request.format, API_FORMAT_SCHEMA);
+    assert_string_equal(request.grammar, "{\"type\":\"object\"}");
+    api_request_fini(&request);
+    snprintf(body, sizeof(body), chat, "\"required\"");
+    assert_true(api_request_parse(API_CHAT, body, strlen(body), 10, NULL, &request, &error));
+    assert_int_equal(request.tool_mode, TOOL_REQUIRED);
+    assert_non_null(strstr(request.grammar, "\"maxItems\":1"));
+    assert_non_null(strstr(request.grammar, "{\"const\":\"g\"}"));
+    api_request_fini(&request);
+    snprintf(body, sizeof(body), chat, "\"none\"");
+    assert_true(api_request_parse(API_CHAT, body, strlen(body), 10, NULL, &request, &error));
+    assert_int_equal(request.tool_mode, TOOL_NONE);
+    assert_null(request.tools);
+    api_request_fini(&request);
+    tool_calls calls;
+    static const char written[] = "[{\"name\":\"f\",\"parameters\":{\"x\":1}}]";
+    assert_true(tools_parse_required(written, strlen(written), &calls));
+    assert_string_equal(calls.calls[0].arguments, "{\"x\":1}");
+    tool_calls_fini(&calls);
+    assert_false(tools_parse_required("[", 1, &calls));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(hermes_calls), cmocka_unit_test(mistral_calls),
+                                       cmocka_unit_test(llama_calls), cmocka_unit_test(beginnings_are_held_back),
+                                       cmocka_unit_test(choices_become_grammars)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
