@@ -120,6 +120,8 @@ int32_t trm_partition_axis_link(const trm_layer *layer, int32_t k, int32_t i)
     switch (desc->kind) {
     case TRM_LAYER_SELECT:
         return broadcast(layer, k, i);
+    case TRM_LAYER_ROTATE:
+        return k == out->n - 1 ? TRM_LINK_NEVER : broadcast(layer, k, i);
     case TRM_LAYER_EXPAND:
         return expand(layer, k, i);
     case TRM_LAYER_TILE: /* once along axes that stay as long as they are */
@@ -185,6 +187,7 @@ int32_t trm_partition_linear_inputs(const trm_layer *layer, uint32_t sets[2])
     sets[0] = 1;
     switch (desc->kind) {
     case TRM_LAYER_EXPAND:
+    case TRM_LAYER_ROTATE:
     case TRM_LAYER_TILE:
     case TRM_LAYER_GATHER_ELEMENTS:
     case TRM_LAYER_GATHER_ND:

@@ -237,6 +237,7 @@ static const trm_infer_rule rules[TRM_LAYER_KIND_COUNT] = {
     [TRM_LAYER_DIST_COLLECTIVE] = trm_infer_collective,
     [TRM_LAYER_FUSED_ELEMENTWISE] = trm_infer_fused_elementwise,
     [TRM_LAYER_SELECT] = trm_infer_select,
+    [TRM_LAYER_ROTATE] = trm_infer_rotate,
     [TRM_LAYER_CUMULATIVE] = trm_infer_cumulative,
     [TRM_LAYER_QUANTIZE] = trm_infer_quantize,
     [TRM_LAYER_DEQUANTIZE] = trm_infer_dequantize,

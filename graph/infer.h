@@ -33,6 +33,7 @@ trm_status trm_infer_reduce(const trm_infer_call *call);
 trm_status trm_infer_elementwise(const trm_infer_call *call);
 trm_status trm_infer_unary(const trm_infer_call *call);
 trm_status trm_infer_select(const trm_infer_call *call);
+trm_status trm_infer_rotate(const trm_infer_call *call);
 trm_status trm_infer_cumulative(const trm_infer_call *call);
 trm_status trm_infer_quantize(const trm_infer_call *call);
 trm_status trm_infer_dequantize(const trm_infer_call *call);

@@ -100,6 +100,37 @@ trm_status trm_infer_select(const trm_infer_call *call)
     return TRM_OK;
 }
 
+trm_status trm_infer_rotate(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 3, 3));
+    TRM_TRY(trm_infer_require_float(call, 0, "x"));
+    const trm_dims *x = call->dims[0], *angles = call->dims[1];
+    const int32_t rotary = call->desc->rotate.rotary_dim;
+    const int64_t width = x->n > 0 ? x->d[x->n - 1] : 0, columns = angles->n > 0 ? angles->d[angles->n - 1] : 0;
+    if (rotary < 2 || rotary % 2 != 0 || (width != -1 && rotary > width)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "rotary_dim is %" PRId32 ", expected an even number of 2 to the last dimension %" PRId64, rotary,
+                 width);
+    }
+    bool fits = angles->n <= x->n && (columns == -1 || columns == rotary || columns == rotary / 2);
+    for (int32_t i = 0; fits && i < angles->n - 1; i++) {
+        fits = angles->d[i] == 1 || trm_dim_fits(angles->d[i], x->d[i + x->n - angles->n]);
+    }
+    if (!fits) {
+        char text[TRM_DIMS_TEXT_SIZE], other[TRM_DIMS_TEXT_SIZE];
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "cos has dims %s, expected %" PRId32 " or %" PRId32
+                 " columns and dims that broadcast to those of x %s",
+                 trm_dims_format(angles, text), rotary, rotary / 2, trm_dims_format(x, other));
+    }
+    TRM_TRY(trm_infer_require_dtype(call, 1, "cos", call->dtypes[0]));
+    TRM_TRY(trm_infer_require_dims(call, 2, "sin", *angles));
+    TRM_TRY(trm_infer_require_dtype(call, 2, "sin", call->dtypes[0]));
+    call->output_dims[0] = *x;
+    call->output_dtypes[0] = call->dtypes[0];
+    return TRM_OK;
+}
+
 trm_status trm_infer_cumulative(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 1, 1));

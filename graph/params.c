@@ -318,6 +318,11 @@ static const trm_field fused_elementwise_fields[] = {
     {"steps", TRM_FIELD_PROGRAM, AT(fused_elementwise), true, 0, NULL, 0},
 };
 
+static const trm_field rotate_fields[] = {
+    {"rotary_dim", TRM_FIELD_INT32, AT(rotate.rotary_dim), true, 0, NULL, 0},
+    {"interleaved", TRM_FIELD_BOOL, AT(rotate.interleaved), false, 0, NULL, 0},
+};
+
 #define ROWS(kind, rows) [kind] = {rows, sizeof(rows) / sizeof((rows)[0])}
 
 static const struct {
@@ -371,6 +376,7 @@ static const struct {
     ROWS(TRM_LAYER_DECONVOLUTION, convolution_fields),
     ROWS(TRM_LAYER_DEQUANTIZE, quantize_fields),
     ROWS(TRM_LAYER_FUSED_ELEMENTWISE, fused_elementwise_fields),
+    ROWS(TRM_LAYER_ROTATE, rotate_fields),
 };
 
 const trm_field *trm_layer_fields(trm_layer_kind kind, int32_t *n)

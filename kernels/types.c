@@ -62,6 +62,7 @@ const char *trm_layer_kind_name(trm_layer_kind kind)
         [TRM_LAYER_RANGE] = "range",
         [TRM_LAYER_SELECT] = "select",
         [TRM_LAYER_FUSED_ELEMENTWISE] = "fused_elementwise",
+        [TRM_LAYER_ROTATE] = "rotate",
         [TRM_LAYER_GATHER_ELEMENTS] = "gather_elements",
         [TRM_LAYER_GATHER_ND] = "gather_nd",
         [TRM_LAYER_SCATTER] = "scatter",

@@ -55,8 +55,11 @@ static bool plan_make(const trm_kernel_call *call, product_plan *plan)
     size_t pair = (size_t)plan->rows * (size_t)s->keys;
     plan->piece = pair == 0 ? plan->pairs : (int64_t)(SCORES_LIMIT / (pair * sizeof(float)));
     plan->piece = plan->piece < 1 ? 1 : plan->piece < plan->pairs ? plan->piece : plan->pairs;
-    plan->scores = ALIGNED((size_t)plan->piece * pair * sizeof(float));
-    plan->weights = plan->dtype == TRM_F32 ? 0 : ALIGNED((size_t)plan->piece * pair * trm_dtype_size(plan->dtype));
+    /* Not what the piece needs: that would fall where larger dims make for fewer pairs. */
+    size_t all = (size_t)plan->pairs * pair * sizeof(float), most = pair * sizeof(float);
+    most = most < SCORES_LIMIT ? SCORES_LIMIT : most;
+    plan->scores = ALIGNED(all < most ? all : most);
+    plan->weights = plan->dtype == TRM_F32 ? 0 : ALIGNED(plan->scores / 2);
     describe_products(plan, plan->piece);
     size_t first = trm_cuda_matmul_workspace(&plan->q_by_k), second = trm_cuda_matmul_workspace(&plan->w_by_v);
     plan->product = first > second ? first : second;

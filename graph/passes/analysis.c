@@ -339,6 +339,7 @@ static void follow_layer(class_walk *walk, const trm_layer *layer)
     case TRM_LAYER_NORM:
     case TRM_LAYER_SOFTMAX:
     case TRM_LAYER_ROPE:
+    case TRM_LAYER_ROTATE:
     case TRM_LAYER_SCATTER:
     case TRM_LAYER_REVERSE_SEQUENCE:
     case TRM_LAYER_CUMULATIVE:

@@ -159,6 +159,7 @@ trm_status trm_pass_fuse(trm_network *network, trm_pass_stage stage, int32_t *ch
         trm_fuse_decomposed_norm,
         trm_fuse_norm_constants,
         trm_fuse_norm_casts,
+        trm_fuse_decomposed_rotation,
         trm_fuse_decomposed_attention,
         fuse_glu,
         fuse_residual,

@@ -10,6 +10,8 @@
 
 #include <assert.h>
 
+#include "graph/shape_elements.h"
+
 #define MOST_WIDTH 512  /* of heads, that every backend's kernels take */
 #define UNSEEN     -1e4 /* and less: a score that makes a weight 0 */
 
@@ -17,6 +19,7 @@ typedef struct attention {
     trm_tensor *q, *k, *v, *mask;
     double scale;
     trm_layer *turned; /* makes k^T and shall make k; NULL: k is what the product reads */
+    trm_layer *split;  /* turned was made with batch and heads as one axis, which this layer splits; or NULL */
     trm_layer *select; /* chooses the scores, or makes the mask */
     int32_t seen;      /* which of the inputs of select are the scores */
 } attention;
@@ -76,11 +79,59 @@ static trm_tensor *without_scale(const trm_analysis *analysis, trm_tensor *tenso
     return product.terms[0];
 }
 
+static bool same_axis(const trm_analysis *analysis, const trm_tensor *a, int32_t i, const trm_tensor *b, int32_t k)
+{
+    return a->dims.d[i] == b->dims.d[k] &&
+           (a->dims.d[i] != -1 || analysis->dim_class[a->index][i] == analysis->dim_class[b->index][k]);
+}
+
+/* Whether axis `axis` of what a reshape makes has the size of axis k of x in every run. */
+static bool reshaped_axis_is(const trm_analysis *analysis, const trm_layer *reshape, int32_t axis, const trm_tensor *x,
+                             int32_t k)
+{
+    trm_shape_element elements[TRM_MAX_SHAPE_ELEMENTS];
+    if (same_axis(analysis, reshape->outputs[0], axis, x, k)) {
+        return true;
+    }
+    bool asked = reshape->n_inputs > 1 && trm_shape_elements(reshape->inputs[1], elements) > axis;
+    return asked && !elements[axis].known && elements[axis].of != NULL &&
+           same_axis(analysis, elements[axis].of, elements[axis].axis, x, k);
+}
+
+/* Where batch and heads were one axis while k was turned: either k before they became one, [B, H, M, D], or the turning
+ * and splitting layers, which can make k as well. */
+static bool match_split(const trm_analysis *analysis, attention *found)
+{
+    trm_layer *split = trm_analysis_private_producer(analysis, found->k, TRM_LAYER_RESHAPE);
+    trm_layer *turned =
+        split == NULL ? NULL : trm_analysis_private_producer(analysis, split->inputs[0], TRM_LAYER_TRANSPOSE);
+    const trm_dims *k = &found->k->dims;
+    if (turned == NULL || k->n != 4 || split->inputs[0]->dims.n != 3 || k->d[2] < 1 ||
+        !same_axis(analysis, split->inputs[0], 1, found->k, 2)) {
+        return false;
+    }
+    const int32_t *perm = turned->desc.transpose.perm;
+    const trm_layer *merge = trm_analysis_private_producer(analysis, turned->inputs[0], TRM_LAYER_RESHAPE);
+    if (merge != NULL && merge->inputs[0]->dims.n == 4 && perm[0] == 0 && perm[1] == 2 &&
+        same_axis(analysis, merge->inputs[0], 3, found->k, 2) &&
+        reshaped_axis_is(analysis, merge, 2, merge->inputs[0], 3) &&
+        reshaped_axis_is(analysis, merge, 1, merge->inputs[0], 2)) {
+        found->k = merge->inputs[0];
+        return true;
+    }
+    if (split->n_inputs > 1 || !reshaped_axis_is(analysis, split, 3, split->inputs[0], 2)) {
+        return false;
+    }
+    found->turned = turned;
+    found->split = split;
+    return true;
+}
+
 /* scale * q k^T */
 static bool match_scores(const trm_analysis *analysis, trm_tensor *tensor, attention *found)
 {
     found->scale = 1;
-    found->turned = NULL;
+    found->turned = found->split = NULL;
     trm_tensor *scores = without_scale(analysis, tensor, found);
     const trm_layer *product = trm_analysis_private_producer(analysis, scores, TRM_LAYER_MATMUL);
     if (product == NULL || !is_plain_product(product)) {
@@ -93,7 +144,7 @@ static bool match_scores(const trm_analysis *analysis, trm_tensor *tensor, atten
     }
     if (!product->desc.matmul.transpose_b) {
         found->turned = trm_analysis_private_producer(analysis, found->k, TRM_LAYER_TRANSPOSE);
-        if (found->turned == NULL) {
+        if (found->turned == NULL && !match_split(analysis, found)) {
             return false;
         }
     }
@@ -134,12 +185,6 @@ static bool match_masked(const trm_analysis *analysis, trm_tensor *tensor, atten
         }
     }
     return false;
-}
-
-static bool same_axis(const trm_analysis *analysis, const trm_tensor *a, int32_t i, const trm_tensor *b, int32_t k)
-{
-    return a->dims.d[i] == b->dims.d[k] &&
-           (a->dims.d[i] != -1 || analysis->dim_class[a->index][i] == analysis->dim_class[b->index][k]);
 }
 
 /* Batch and heads are the same for all three; k^T still has its axes turned. */
@@ -183,16 +228,27 @@ static void take_choice(trm_analysis *analysis, attention *found)
     found->mask = made;
 }
 
+static void swap_last(trm_dims *dims)
+{
+    int64_t last = dims->d[dims->n - 1];
+    dims->d[dims->n - 1] = dims->d[dims->n - 2];
+    dims->d[dims->n - 2] = last;
+}
+
 /* k^T turned back: the layer that made it puts its last two axes in the other order. */
 static void turn_back(trm_analysis *analysis, attention *found)
 {
-    int32_t *perm = found->turned->desc.transpose.perm, last = perm[3];
-    int64_t size = found->k->dims.d[3];
-    perm[3] = perm[2];
-    perm[2] = last;
-    found->k->dims.d[3] = found->k->dims.d[2];
-    found->k->dims.d[2] = size;
+    int32_t *perm = found->turned->desc.transpose.perm, n = found->turned->outputs[0]->dims.n, last = perm[n - 1];
+    perm[n - 1] = perm[n - 2];
+    perm[n - 2] = last;
+    swap_last(&found->turned->outputs[0]->dims);
     analysis->touched[found->turned->index] = true;
+    if (found->split != NULL) {
+        swap_last(&found->split->outputs[0]->dims);
+        swap_last(&found->split->desc.reshape.dims);
+        found->split->desc.reshape.dims.d[3] = found->split->outputs[0]->dims.d[3]; /* a copy of a place otherwise */
+        analysis->touched[found->split->index] = true;
+    }
 }
 
 bool trm_fuse_decomposed_attention(trm_analysis *analysis, trm_layer *layer)

@@ -46,6 +46,7 @@ bool trm_fuse_decomposed_activation(trm_analysis *analysis, trm_layer *layer); /
 bool trm_fuse_decomposed_norm(trm_analysis *analysis, trm_layer *layer);       /* fuse_norms.c */
 bool trm_fuse_norm_constants(trm_analysis *analysis, trm_layer *layer);
 bool trm_fuse_norm_casts(trm_analysis *analysis, trm_layer *layer);
+bool trm_fuse_decomposed_rotation(trm_analysis *analysis, trm_layer *layer);  /* fuse_rotation.c */
 bool trm_fuse_decomposed_attention(trm_analysis *analysis, trm_layer *layer); /* fuse_attention.c */
 
 #endif

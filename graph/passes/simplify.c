@@ -1,7 +1,7 @@
 /*
  * Algebraic clean-up: layers that change nothing go, pairs that undo each other or make one layer are joined, shapes
- * that follow from the structure of the network become numbers, and transposes move behind what takes elements one by
- * one, to meet another.
+ * that follow from the structure of the network become numbers, and transposes and reshapes move behind what takes
+ * elements one by one, to meet another.
  */
 #include "graph/network.h"
 
@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "graph/infer.h"
+#include "graph/params.h"
 #include "graph/passes/pattern.h"
 #include "graph/shape_elements.h"
 #include "kernels/kernel.h"
@@ -19,6 +20,7 @@ typedef struct simplifier {
     trm_analysis analysis;
     bool *remove; /* [n_layers] */
     int32_t changes;
+    bool unsorted; /* a layer may read what stands behind it */
 } simplifier;
 
 static bool may_vanish(const trm_tensor *tensor)
@@ -403,13 +405,15 @@ static int32_t pointwise_input(const trm_layer *layer)
     return trm_pattern_scalar(other, &value) && other->dims.n <= layer->inputs[at]->dims.n ? at : -1;
 }
 
-/* The transpose that a chain of layers from `layer` on ends in, each taking elements one by one for the next alone. */
-static trm_layer *transpose_behind(const simplifier *self, const trm_layer *layer)
+/* The layer of `kind` that a chain of layers from `layer` on ends in, each taking elements one by one for the next
+ * alone.
+ */
+static trm_layer *layer_behind(const simplifier *self, const trm_layer *layer, trm_layer_kind kind)
 {
     const trm_tensor *output = layer->outputs[0];
     while (may_vanish(output)) {
         trm_layer *next = trm_analysis_only_user(&self->analysis, output);
-        if (next == NULL || is_touched(self, next) || next->desc.kind == TRM_LAYER_TRANSPOSE) {
+        if (next == NULL || is_touched(self, next) || next->desc.kind == kind) {
             return next == NULL || is_touched(self, next) ? NULL : next;
         }
         if (pointwise_input(next) < 0 || next->inputs[pointwise_input(next)] != output) {
@@ -420,20 +424,9 @@ static trm_layer *transpose_behind(const simplifier *self, const trm_layer *laye
     return NULL;
 }
 
-/* f(x^T)^T, f taking elements one by one, is f(x) where the second transpose undoes the first: f reads what the first
- * did, and the second does both. */
-static void move_transpose(simplifier *self, trm_layer *layer)
+/* The layers from `layer` on to `second` read what `first` did, in its dims. */
+static void take_dims_before(simplifier *self, trm_layer *layer, int32_t at, trm_layer *first, trm_layer *second)
 {
-    int32_t at = pointwise_input(layer);
-    trm_layer *first =
-        at < 0 ? NULL : trm_analysis_private_producer(&self->analysis, layer->inputs[at], TRM_LAYER_TRANSPOSE);
-    trm_layer *second = first == NULL ? NULL : transpose_behind(self, layer);
-    if (second == NULL) {
-        return;
-    }
-    for (int32_t i = 0; i < second->inputs[0]->dims.n; i++) {
-        second->desc.transpose.perm[i] = first->desc.transpose.perm[second->desc.transpose.perm[i]];
-    }
     layer->inputs[at] = first->inputs[0];
     for (trm_layer *step = layer; step != second; step = trm_analysis_only_user(&self->analysis, step->outputs[0])) {
         step->outputs[0]->dims = first->inputs[0]->dims;
@@ -445,6 +438,91 @@ static void move_transpose(simplifier *self, trm_layer *layer)
     }
     touch(self, second);
     touch(self, first);
+}
+
+/* f(x^T)^T, f taking elements one by one, is f(x) where the second transpose undoes the first: f reads what the first
+ * did, and the second does both. */
+static void move_transpose(simplifier *self, trm_layer *layer)
+{
+    int32_t at = pointwise_input(layer);
+    trm_layer *first =
+        at < 0 ? NULL : trm_analysis_private_producer(&self->analysis, layer->inputs[at], TRM_LAYER_TRANSPOSE);
+    trm_layer *second = first == NULL ? NULL : layer_behind(self, layer, TRM_LAYER_TRANSPOSE);
+    if (second == NULL) {
+        return;
+    }
+    for (int32_t i = 0; i < second->inputs[0]->dims.n; i++) {
+        second->desc.transpose.perm[i] = first->desc.transpose.perm[second->desc.transpose.perm[i]];
+    }
+    take_dims_before(self, layer, at, first, second);
+}
+
+/* The same for reshapes: what is taken one by one between x and the dims of x again needs none. */
+static void move_reshape(simplifier *self, trm_layer *layer)
+{
+    int32_t at = pointwise_input(layer);
+    trm_layer *first =
+        at < 0 ? NULL : trm_analysis_private_producer(&self->analysis, layer->inputs[at], TRM_LAYER_RESHAPE);
+    trm_layer *second = first == NULL ? NULL : layer_behind(self, layer, TRM_LAYER_RESHAPE);
+    if (second == NULL || second->n_inputs > 1 || layer->inputs[at]->dims.n > first->inputs[0]->dims.n ||
+        first->inputs[0]->dims.n == 0 ||
+        !trm_analysis_same_dims(&self->analysis, first->inputs[0], second->outputs[0])) {
+        return;
+    }
+    second->desc.reshape = (trm_reshape_params){.dims = {.n = second->outputs[0]->dims.n}}; /* copies all of them */
+    take_dims_before(self, layer, at, first, second);
+}
+
+/* ---- transposes of both inputs ----------------------------------------------------------------- */
+
+/* f(a^T, b^T) is f(a, b)^T: the first transpose becomes f, and f the transpose. */
+static void join_twins(simplifier *self, trm_layer *layer)
+{
+    if (layer->desc.kind != TRM_LAYER_ELEMENTWISE) {
+        return;
+    }
+    trm_layer *a = trm_analysis_private_producer(&self->analysis, layer->inputs[0], TRM_LAYER_TRANSPOSE);
+    trm_layer *b = trm_analysis_private_producer(&self->analysis, layer->inputs[1], TRM_LAYER_TRANSPOSE);
+    if (a == NULL || b == NULL || !trm_layer_desc_equal(&a->desc, &b->desc, a->inputs[0]->dims.n) ||
+        !trm_analysis_same_dims(&self->analysis, a->inputs[0], b->inputs[0])) {
+        return;
+    }
+    trm_layer_desc transpose = a->desc;
+    trm_tensor *between = a->outputs[0];
+    between->dims = a->inputs[0]->dims;
+    between->dtype = layer->outputs[0]->dtype;
+    a->desc = layer->desc;
+    a->inputs[1] = b->inputs[0];
+    a->n_inputs = 2;
+    layer->desc = transpose;
+    layer->inputs[0] = between;
+    layer->inputs[1] = NULL;
+    layer->n_inputs = 1;
+    touch(self, layer);
+    touch(self, a);
+    touch(self, b);
+    self->unsorted = true;
+}
+
+/* A transpose that only moves axes of size 1 moves no elements. */
+static void make_reshape(simplifier *self, trm_layer *layer)
+{
+    const trm_tensor *x = layer->inputs[0], *y = layer->outputs[0];
+    trm_dims dims = y->dims;
+    int32_t before = -1, open = 0;
+    for (int32_t i = 0; i < dims.n; i++) {
+        int32_t from = layer->desc.transpose.perm[i];
+        if (x->dims.d[from] == 0 || (x->dims.d[from] != 1 && from < before)) {
+            return;
+        }
+        before = x->dims.d[from] == 1 ? before : from;
+        dims.d[i] = dims.d[i] < 0 && from == i ? 0 : dims.d[i];
+        open += dims.d[i] == -1;
+    }
+    if (open <= 1) {
+        layer->desc = (trm_layer_desc){.kind = TRM_LAYER_RESHAPE, .reshape = {.dims = dims}};
+        touch(self, layer);
+    }
 }
 
 /* ---- the pass ---------------------------------------------------------------------------------- */
@@ -485,8 +563,12 @@ static trm_status simplify_layer(simplifier *self, trm_layer *layer)
     default:
         break;
     }
-    if (!is_touched(self, layer)) {
-        move_transpose(self, layer);
+    void (*const moves[])(simplifier *, trm_layer *) = {move_transpose, move_reshape, join_twins};
+    for (int32_t i = 0; i < 3 && !is_touched(self, layer); i++) {
+        moves[i](self, layer);
+    }
+    if (!is_touched(self, layer) && layer->desc.kind == TRM_LAYER_TRANSPOSE) {
+        make_reshape(self, layer);
     }
     return TRM_OK;
 }
@@ -505,6 +587,9 @@ trm_status trm_pass_simplify(trm_network *network, int32_t *changes)
     }
     if (self.remove != NULL && self.changes > 0) {
         trm_network_remove_layers(network, self.remove);
+    }
+    if (status == TRM_OK && self.unsorted) {
+        status = trm_network_sort(network);
     }
     if (changes != NULL) {
         *changes += self.changes;

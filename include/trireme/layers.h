@@ -73,6 +73,7 @@ typedef enum trm_layer_kind {
     TRM_LAYER_RANDOM,
     TRM_LAYER_ALL_REDUCE_NORM,
     TRM_LAYER_FUSED_ELEMENTWISE,
+    TRM_LAYER_ROTATE,
     TRM_LAYER_KIND_COUNT
 } trm_layer_kind;
 
@@ -742,6 +743,15 @@ typedef struct trm_fused_elementwise_params {
     trm_fused_step steps[TRM_MAX_FUSED_STEPS];
 } trm_fused_elementwise_params;
 
+/* (x [..., d], cos [..., c], sin like cos) -> like x: pairs a, b of the first rotary_dim elements of the last axis
+ * become a cos - b sin, b cos + a sin. Pairs are (i, i + rotary_dim / 2), or (2i, 2i + 1) if interleaved. c is
+ * rotary_dim, an angle for each element, or half of it, one for each pair; the other axes of cos broadcast to those of
+ * x. */
+typedef struct trm_rotate_params {
+    int32_t rotary_dim;
+    bool interleaved;
+} trm_rotate_params;
+
 /* A kind and its parameters. */
 typedef struct trm_layer_desc {
     trm_layer_kind kind;
@@ -791,6 +801,7 @@ typedef struct trm_layer_desc {
         trm_fourier_params fourier;
         trm_random_params random;
         trm_fused_elementwise_params fused_elementwise;
+        trm_rotate_params rotate;
     };
 } trm_layer_desc;
 

@@ -81,6 +81,8 @@ trm_status trm_cuda_topk_run(const trm_kernel_call *call);
 /* select.cu */
 bool trm_cuda_select_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_select_run(const trm_kernel_call *call);
+bool trm_cuda_rotate_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_rotate_run(const trm_kernel_call *call);
 bool trm_cuda_cumulative_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_cumulative_run(const trm_kernel_call *call);
 bool trm_cuda_quantize_accepts(const trm_kernel_call *call); /* and dequantize */

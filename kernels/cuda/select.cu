@@ -1,11 +1,12 @@
 /*
- * Select, quantize and dequantize: bound by device memory. Sums and products along an axis. What they do is in
+ * Select, rotate, quantize and dequantize: bound by device memory. Sums and products along an axis. What they do is in
  * kernels/element.
  */
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/element/cumulative.h"
 #include "kernels/element/quantize.h"
+#include "kernels/element/rotate.h"
 #include "kernels/element/select.h"
 
 bool trm_cuda_select_accepts(const trm_kernel_call *call)
@@ -22,6 +23,22 @@ trm_status trm_cuda_select_run(const trm_kernel_call *call)
     }
     return launch_placed_elements<trm_select_args, trm_element_select>(call, args, trm_dims_count(&args.dims),
                                                                        "cuda.select");
+}
+
+bool trm_cuda_rotate_accepts(const trm_kernel_call *call)
+{
+    trm_rotate_args args;
+    return trm_rotate_args_of(call, &args);
+}
+
+trm_status trm_cuda_rotate_run(const trm_kernel_call *call)
+{
+    trm_rotate_args args;
+    if (!trm_rotate_args_of(call, &args)) {
+        return TRM_OK;
+    }
+    return launch_placed_elements<trm_rotate_args, trm_element_rotate>(call, args, trm_dims_count(&args.dims),
+                                                                       "cuda.rotate");
 }
 
 bool trm_cuda_quantize_accepts(const trm_kernel_call *call)

@@ -42,6 +42,7 @@ static const trm_kernel kernels[] = {
     SIMPLE(softmax, TRM_LAYER_SOFTMAX),
     SIMPLE(reduce, TRM_LAYER_REDUCE),
     SIMPLE(rope, TRM_LAYER_ROPE),
+    SIMPLE(rotate, TRM_LAYER_ROTATE),
     SIMPLE(shape, TRM_LAYER_SHAPE),
     {"cuda.expand", TRM_LAYER_EXPAND, TRM_BACKEND_CUDA, trm_cuda_repeat_accepts, NULL, trm_cuda_repeat_run, NULL},
     {"cuda.tile", TRM_LAYER_TILE, TRM_BACKEND_CUDA, trm_cuda_repeat_accepts, NULL, trm_cuda_repeat_run, NULL},

@@ -71,6 +71,7 @@ static const trm_kernel kernels[] = {
     REFERENCE(TRM_LAYER_SOFTMAX, softmax),
     REFERENCE(TRM_LAYER_REDUCE, reduce),
     REFERENCE(TRM_LAYER_ROPE, rope),
+    REFERENCE(TRM_LAYER_ROTATE, rotate),
     REFERENCE(TRM_LAYER_SHAPE, shape),
     REFERENCE(TRM_LAYER_EXPAND, repeat),
     REFERENCE(TRM_LAYER_TILE, repeat),

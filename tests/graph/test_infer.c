@@ -439,7 +439,7 @@ static void unknown_kinds_and_output_counts(void **state)
     const trm_dims *inputs[] = {&dims};
     trm_dtype type = TRM_F32, out_types[2];
     assert_fails(trm_infer_layer(&desc, 1, inputs, &type, NULL, 1, out, out_types), TRM_ERROR_INVALID_ARGUMENT,
-                 "found layer kind 52, expected 0 to 51");
+                 "found layer kind 53, expected 0 to 52");
     desc = (trm_layer_desc){.kind = TRM_LAYER_SOFTMAX};
     assert_fails(trm_infer_layer(&desc, 1, inputs, &type, NULL, 2, out, out_types), TRM_ERROR_INVALID_ARGUMENT,
                  "found 2 outputs, expected 1");

@@ -6,6 +6,10 @@
     {                                                                                                                  \
         .kind = TRM_LAYER_SELECT                                                                                       \
     }
+#define ROTATE(...)                                                                                                    \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_ROTATE, .rotate = { __VA_ARGS__ }                                                            \
+    }
 #define CUMULATIVE(...)                                                                                                \
     {                                                                                                                  \
         .kind = TRM_LAYER_CUMULATIVE, .cumulative = { __VA_ARGS__ }                                                    \
@@ -45,6 +49,15 @@ static void selecting_and_summing(void **state)
         {SELECT, {"u8[3]", "f32[3]", "f32[3]"}, "!condition has type u8, expected bool"},
         {SELECT, {"bool[3]", "f32[3]", "f16[3]"}, "!b has type f16, expected f32"},
         {SELECT, {"bool[3]", "f32[4]", "f32[4]"}, "!do not broadcast"},
+        {ROTATE(6), {"f16[2,?,8]", "f16[?,6]", "f16[?,6]"}, "f16[2,?,8]"},
+        {ROTATE(6), {"f32[2,5,8]", "f32[2,1,3]", "f32[2,1,3]"}, "f32[2,5,8]"},
+        {ROTATE(6), {"f32[2,5,8]", "f32[2,1,4]", "f32[2,1,4]"}, "!cos has dims [2, 1, 4], expected 6 or 3 columns"},
+        {ROTATE(6), {"f32[2,5,8]", "f32[4,6]", "f32[4,6]"}, "!cos has dims [4, 6]"},
+        {ROTATE(6), {"f32[2,5,8]", "f32[5,6]", "f32[5,3]"}, "!sin has dims [5, 3]"},
+        {ROTATE(6), {"f32[2,5,8]", "f16[5,6]", "f16[5,6]"}, "!cos has type f16"},
+        {ROTATE(10), {"f32[2,5,8]", "f32[5,6]", "f32[5,6]"}, "!rotary_dim is 10, expected"},
+        {ROTATE(3), {"f32[2,5,8]", "f32[5,6]", "f32[5,6]"}, "!rotary_dim is 3, expected"},
+        {ROTATE(2), {"i32[2,5,8]", "i32[2]", "i32[2]"}, "!x has type i32"},
         {CUMULATIVE(.axis = -1), {"i32[2,?]"}, "i32[2,?]"},
         {CUMULATIVE(.axis = 2), {"i32[2,?]"}, "!found axis 2"},
         {CUMULATIVE(.axis = 0), {"bool[2,?]"}, "!x has type bool, expected numbers"},

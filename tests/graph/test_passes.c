@@ -17,6 +17,17 @@ static trm_status fuse_after(trm_network *network, int32_t *changes)
     return trm_pass_fuse(network, TRM_PASSES_AFTER_PARTITION, changes);
 }
 
+/* Until nothing changes. */
+static trm_status simplify_and_clean(trm_network *network, int32_t *changes)
+{
+    for (int32_t once = 1; once > 0; *changes += once) {
+        once = 0;
+        TRM_TRY(trm_pass_simplify(network, &once));
+        TRM_TRY(trm_pass_dead_code(network, &once));
+    }
+    return TRM_OK;
+}
+
 /* ---- dead code --------------------------------------------------------------------------------- */
 
 static void dead_code_goes(void **state)
@@ -794,9 +805,89 @@ static void new_kinds_fold(void **state)
     trm_network_destroy(network);
 }
 
+static trm_tensor *turn(trm_network *network, const char *name, trm_tensor *x, int32_t a, int32_t b, int32_t c)
+{
+    trm_layer_desc desc = {.kind = TRM_LAYER_TRANSPOSE, .transpose = {.perm = {a, b, c}}};
+    return net_layer(network, name, desc, x, NULL, NULL, NULL);
+}
+
+static void transposes_of_both_inputs_join(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(2, 3, 4)),
+               *z = net_input(network, "z", TRM_F32, DIMS(2, 3, 4));
+    trm_tensor *a = turn(network, "a", x, 0, 2, 1);
+    trm_tensor *late = net_unary(network, "late", RELU, z);
+    net_output(network, net_binary(network, "y", ADD, a, turn(network, "b", late, 0, 2, 1)));
+    check_pass(network, simplify_and_clean,
+               "late: f32 [2, 3, 4] = unary(z) op=activation activation=relu\n"
+               "a: f32 [2, 3, 4] = elementwise(x, late) op=add\n"
+               "y: f32 [2, 4, 3] = transpose(a) perm=[0, 2, 1]\n"
+               "output y\n");
+
+    network = net_create(); /* in different ways, and one that others read */
+    x = net_input(network, "x", TRM_F32, DIMS(2, 3, 3));
+    z = net_input(network, "z", TRM_F32, DIMS(3, 3, 2));
+    net_output(network, net_binary(network, "y", ADD, turn(network, "a", x, 1, 2, 0), turn(network, "b", z, 1, 0, 2)));
+    check_pass(network, simplify_and_clean, NULL);
+
+    network = net_create();
+    x = net_input(network, "x", TRM_F32, DIMS(2, 3, 4));
+    z = net_input(network, "z", TRM_F32, DIMS(2, 3, 4));
+    a = turn(network, "a", x, 0, 2, 1);
+    net_output(network, net_binary(network, "y", ADD, a, turn(network, "b", z, 0, 2, 1)));
+    net_output(network, a);
+    check_pass(network, simplify_and_clean, NULL);
+}
+
+static void transposes_of_axes_of_one_are_reshapes(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 1, 4));
+    net_output(network, turn(network, "y", x, 1, 0, 2));
+    net_output(network, turn(network, "z", x, 0, 2, 1));
+    net_output(network, turn(network, "w", x, 2, 1, 0));
+    check_pass(network, simplify_and_clean,
+               "y: f32 [1, ?, 4] = reshape(x) dims=[1, -1, 4]\n"
+               "z: f32 [?, 4, 1] = reshape(x) dims=[0, 4, 1]\n"
+               "w: f32 [4, 1, ?] = transpose(x) perm=[2, 1, 0]\n"
+               "output y\noutput z\noutput w\n");
+}
+
+static void reshapes_around_a_chain_go(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 3, 4)), *flat = NULL, *y = NULL;
+    assert_ok(trm_network_add_reshape(network, "flat", x, DIMS(-1, 4), &flat));
+    trm_tensor *a = net_unary(network, "a", RELU, flat), *c = NULL;
+    const float half = 0.5f;
+    assert_ok(trm_network_add_constant(network, "c", TRM_F32, DIMS(1), &half, &c));
+    assert_ok(trm_network_add_reshape(network, "y", net_binary(network, "b", MUL, a, c), DIMS(-1, 3, 4), &y));
+    net_output(network, net_unary(network, "end", SILU, y));
+    check_pass(network, simplify_and_clean,
+               NULL); /* that the batch comes back is not known: -1 starts a new dimension */
+
+    network = net_create();
+    x = net_input(network, "x", TRM_F32, DIMS(5, 3, 4));
+    assert_ok(trm_network_add_reshape(network, "flat", x, DIMS(15, 4), &flat));
+    a = net_unary(network, "a", RELU, flat);
+    assert_ok(trm_network_add_reshape(network, "y", a, DIMS(5, 3, 4), &y));
+    net_output(network, net_unary(network, "end", SILU, y));
+    check_pass(network, simplify_and_clean,
+               "a: f32 [5, 3, 4] = unary(x) op=activation activation=relu\n"
+               "end: f32 [5, 3, 4] = unary(a) op=activation activation=silu\n"
+               "output end\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(transposes_of_both_inputs_join),
+        cmocka_unit_test(transposes_of_axes_of_one_are_reshapes),
+        cmocka_unit_test(reshapes_around_a_chain_go),
         cmocka_unit_test(dead_code_goes),
         cmocka_unit_test(layers_with_effects_stay),
         cmocka_unit_test(small_layers_of_constants_are_run),

@@ -308,6 +308,34 @@ static void attention_with_the_scale_on_both(void **state)
                "output y\n");
 }
 
+/* torch.export: batch and heads are one axis while k is turned. */
+static void attention_with_keys_turned_as_one_batch(void **state)
+{
+    (void)state;
+    parts p = begin_attention(-1);
+    trm_tensor *merged = NULL, *kt = NULL;
+    assert_ok(trm_network_add_reshape(p.network, "merged", p.k, DIMS(-1, 7, D), &merged));
+    trm_layer_desc turn = {.kind = TRM_LAYER_TRANSPOSE, .transpose = {.perm = {0, 2, 1}}};
+    merged = net_layer(p.network, "turned", turn, merged, NULL, NULL, NULL);
+    assert_ok(trm_network_add_reshape(p.network, "kt", merged, DIMS(B, H, D, 7), &kt));
+    net_output(p.network, product(&p, "y", softmax(&p, product(&p, "qk", p.q, kt, false), 3), p.v, false));
+    check_pass(p.network, fuse,
+               "y: f32 [2, 3, ?, 5] = attention(q, k, v) form=padded_bhnd scale=1 n_ranks=1\n"
+               "output y\n");
+
+    p = begin_attention(-1); /* and are made as one */
+    merged = net_input(p.network, "x", TRM_F32, DIMS(7, B * H, D));
+    turn = (trm_layer_desc){.kind = TRM_LAYER_TRANSPOSE, .transpose = {.perm = {1, 2, 0}}};
+    merged = net_layer(p.network, "turned", turn, merged, NULL, NULL, NULL);
+    assert_ok(trm_network_add_reshape(p.network, "kt", merged, DIMS(B, H, D, -1), &kt));
+    net_output(p.network, product(&p, "y", softmax(&p, product(&p, "qk", p.q, kt, false), 3), p.v, false));
+    check_pass(p.network, fuse,
+               "turned: f32 [6, 7, 4] = transpose(x) perm=[1, 0, 2]\n"
+               "kt: f32 [2, 3, 7, 4] = reshape(turned) dims=[2, 3, -1, 4]\n"
+               "y: f32 [2, 3, ?, 5] = attention(q, kt, v) form=padded_bhnd scale=1 n_ranks=1\n"
+               "output y\n");
+}
+
 /* Causal: a choice between the scores and a large negative number, `flipped` in the other order. */
 static void attention_by_choice(bool flipped, bool added, const char *after)
 {
@@ -376,15 +404,117 @@ static void attention_that_differs_stays(void **state)
     }
 }
 
+/* ---- rotary positions -------------------------------------------------------------------------- */
+
+static trm_tensor *slice(trm_network *network, trm_tensor *x, int64_t start, int64_t end, int64_t step)
+{
+    trm_layer_desc desc = {.kind = TRM_LAYER_SLICE, .slice = {-1, start, end, step}};
+    return net_layer(network, "part", desc, x, NULL, NULL, NULL);
+}
+
+static trm_tensor *join(trm_network *network, const char *name, trm_tensor *a, trm_tensor *b)
+{
+    return net_layer(network, name, (trm_layer_desc){.kind = TRM_LAYER_CONCAT, .concat = {-1}}, a, b, NULL, NULL);
+}
+
+/* a and b as neighbours: [.., n] each, joined on a new last axis and flattened. */
+static trm_tensor *weave(trm_network *network, const char *name, trm_tensor *a, trm_tensor *b)
+{
+    trm_tensor *c = NULL, *d = NULL, *flat = NULL;
+    assert_ok(trm_network_add_reshape(network, "a1", a, DIMS(0, 0, 0, 1), &c));
+    assert_ok(trm_network_add_reshape(network, "b1", b, DIMS(0, 0, 0, 1), &d));
+    trm_tensor *both =
+        net_layer(network, "both", (trm_layer_desc){.kind = TRM_LAYER_CONCAT, .concat = {-1}}, c, d, NULL, NULL);
+    assert_ok(trm_network_add_reshape(network, name, both, DIMS(0, 0, -1), &flat));
+    return flat;
+}
+
+/* x * cos + (-b, a) * sin */
+static void rotation_by_turning(bool interleaved, bool partial, const char *after)
+{
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(2, 5, 8)), *whole = x;
+    trm_tensor *c = net_input(network, "cos", TRM_F32, DIMS(5, partial ? 6 : 8));
+    trm_tensor *s = net_input(network, "sin", TRM_F32, DIMS(5, partial ? 6 : 8));
+    const int64_t half = partial ? 3 : 4;
+    x = partial ? slice(network, x, 0, 6, 1) : x;
+    trm_tensor *a = slice(network, x, 0, interleaved ? INT64_MAX : half, interleaved ? 2 : 1);
+    trm_tensor *b = slice(network, x, interleaved ? 1 : -half, INT64_MAX, interleaved ? 2 : 1);
+    b = unary(network, "negated", TRM_UNARY_NEG, b);
+    trm_tensor *turned = interleaved ? weave(network, "turned", b, a) : join(network, "turned", b, a);
+    trm_tensor *y =
+        net_binary(network, "y", ADD, net_binary(network, "xc", MUL, x, c), net_binary(network, "ts", MUL, turned, s));
+    net_output(network, partial ? join(network, "z", y, slice(network, whole, 6, INT64_MAX, 1)) : y);
+    check_pass(network, fuse, after);
+}
+
+/* a cos - b sin, a sin + b cos, with an angle for each pair */
+static void rotation_by_parts(bool interleaved, const char *after)
+{
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(2, 5, 8));
+    trm_tensor *c = net_input(network, "cos", TRM_F32, DIMS(2, 1, 4)),
+               *s = net_input(network, "sin", TRM_F32, DIMS(2, 1, 4));
+    trm_tensor *a = slice(network, x, 0, interleaved ? INT64_MAX : 4, interleaved ? 2 : 1);
+    trm_tensor *b = slice(network, x, interleaved ? 1 : 4, INT64_MAX, interleaved ? 2 : 1);
+    trm_tensor *p =
+        net_binary(network, "p", SUB, net_binary(network, "ac", MUL, a, c), net_binary(network, "bs", MUL, b, s));
+    trm_tensor *q =
+        net_binary(network, "q", ADD, net_binary(network, "as", MUL, a, s), net_binary(network, "bc", MUL, b, c));
+    net_output(network, interleaved ? weave(network, "y", p, q) : join(network, "y", p, q));
+    check_pass(network, fuse, after);
+}
+
+static void rotations_become_one_layer(void **state)
+{
+    (void)state;
+    rotation_by_turning(false, false, "y: f32 [2, 5, 8] = rotate(x, cos, sin) rotary_dim=8\noutput y\n");
+    rotation_by_turning(true, false, "y: f32 [2, 5, 8] = rotate(x, cos, sin) rotary_dim=8 interleaved\noutput y\n");
+    rotation_by_turning(false, true, "z: f32 [2, 5, 8] = rotate(x, cos, sin) rotary_dim=6\noutput z\n");
+    rotation_by_parts(false, "y: f32 [2, 5, 8] = rotate(x, cos, sin) rotary_dim=8\noutput y\n");
+    rotation_by_parts(true, "y: f32 [2, 5, 8] = rotate(x, cos, sin) rotary_dim=8 interleaved\noutput y\n");
+}
+
+/* The halves in the order that turns the other way, and halves of different sizes. */
+static void rotations_that_differ_stay(void **state)
+{
+    (void)state;
+    for (int32_t miss = 0; miss < 2; miss++) {
+        trm_network *network = net_create();
+        trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(2, 5, 8));
+        trm_tensor *c = net_input(network, "cos", TRM_F32, DIMS(5, 8)),
+                   *s = net_input(network, "sin", TRM_F32, DIMS(5, 8));
+        trm_tensor *a = slice(network, x, 0, miss == 0 ? 4 : 3, 1),
+                   *b = slice(network, x, miss == 0 ? 4 : 3, INT64_MAX, 1);
+        if (miss == 0) {
+            a = unary(network, "negated", TRM_UNARY_NEG, a);
+        } else {
+            b = unary(network, "negated", TRM_UNARY_NEG, b);
+        }
+        trm_tensor *turned = join(network, "turned", b, a);
+        net_output(network, net_binary(network, "y", ADD, net_binary(network, "xc", MUL, x, c),
+                                       net_binary(network, "ts", MUL, turned, s)));
+        check_pass(network, fuse, NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(activations_become_one_layer),     cmocka_unit_test(activations_that_are_read_inside_stay),
-        cmocka_unit_test(norms_become_one_layer),           cmocka_unit_test(norm_of_a_sum_takes_it_over),
-        cmocka_unit_test(root_mean_square_norms),           cmocka_unit_test(norms_in_f32_between_casts),
-        cmocka_unit_test(norms_that_differ_stay),           cmocka_unit_test(attention_with_an_added_mask),
-        cmocka_unit_test(attention_with_the_scale_on_both), cmocka_unit_test(attention_with_a_choice),
+        cmocka_unit_test(activations_become_one_layer),
+        cmocka_unit_test(activations_that_are_read_inside_stay),
+        cmocka_unit_test(norms_become_one_layer),
+        cmocka_unit_test(norm_of_a_sum_takes_it_over),
+        cmocka_unit_test(root_mean_square_norms),
+        cmocka_unit_test(norms_in_f32_between_casts),
+        cmocka_unit_test(norms_that_differ_stay),
+        cmocka_unit_test(attention_with_an_added_mask),
+        cmocka_unit_test(attention_with_the_scale_on_both),
+        cmocka_unit_test(attention_with_a_choice),
+        cmocka_unit_test(attention_with_keys_turned_as_one_batch),
         cmocka_unit_test(attention_that_differs_stays),
+        cmocka_unit_test(rotations_become_one_layer),
+        cmocka_unit_test(rotations_that_differ_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -492,8 +492,62 @@ static void rope_case(kernel_case_bench *bench, trm_dtype dtype, trm_rope_params
     kernel_case_run(bench, &test, meaning_rope);
 }
 
+/* Of all elements, against the definition: pairs of an element and its partner. */
+static void meaning_rotate(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const trm_dims *x = &test->inputs[0].dims, *angles = &test->inputs[1].dims;
+    const trm_rotate_params *p = &test->layer.rotate;
+    const int32_t last = x->n - 1, half = p->rotary_dim / 2;
+    for (int64_t i = 0; i < count_of_output(test); i++) {
+        place at = place_of(x, i), angle = {{0}};
+        const int64_t column = at.i[last];
+        outputs[0][i] = inputs[0][i];
+        if (column >= p->rotary_dim) {
+            continue;
+        }
+        const bool is_a = p->interleaved ? column % 2 == 0 : column < half;
+        const int64_t pair = p->interleaved ? column / 2 : column % half;
+        for (int32_t k = 0; k < angles->n - 1; k++) {
+            angle.i[k] = angles->d[k] == 1 ? 0 : at.i[k + x->n - angles->n];
+        }
+        angle.i[angles->n - 1] = angles->d[angles->n - 1] == half ? pair : column;
+        at.i[last] = p->interleaved ? 2 * pair + is_a : pair + (is_a ? half : 0);
+        const double c = inputs[1][index_of(angles, angle.i)], s = inputs[2][index_of(angles, angle.i)];
+        const double other = inputs[0][index_of(x, at.i)];
+        outputs[0][i] = inputs[0][i] * c + (is_a ? -other : other) * s;
+    }
+}
+
+static void rotate_case(kernel_case_bench *bench, trm_dtype dtype, trm_dims x, trm_dims angles, int32_t rotary,
+                        bool interleaved)
+{
+    kernel_case test = new_case(TRM_LAYER_ROTATE, "%s %d of %lld, %s, %lld angles", trm_dtype_name(dtype), (int)rotary,
+                                (long long)trm_dims_count(&x), interleaved ? "interleaved" : "halves",
+                                (long long)trm_dims_count(&angles));
+    test.layer.rotate = (trm_rotate_params){rotary, interleaved};
+    add_data(&test, dtype, x);
+    add_data(&test, dtype, angles);
+    add_data(&test, dtype, angles);
+    add_output(&test, dtype, x);
+    kernel_case_run(bench, &test, meaning_rotate);
+}
+
+static void rotate_cases(kernel_case_bench *bench)
+{
+    static const trm_dtype dtypes[] = {TRM_F32, TRM_F16, TRM_BF16, TRM_F64};
+    for (int32_t i = 0; i < 4; i++) {
+        for (int32_t interleaved = 0; interleaved < 2; interleaved++) {
+            rotate_case(bench, dtypes[i], DIMS(2, 3, 5, 8), DIMS(5, 8), 8, interleaved);
+            rotate_case(bench, dtypes[i], DIMS(2, 3, 5, 8), DIMS(2, 1, 5, 3), 6, interleaved);
+            rotate_case(bench, dtypes[i], DIMS(7, 10), DIMS(1, 2), 2, interleaved);
+            rotate_case(bench, dtypes[i], DIMS(0, 10), DIMS(1, 4), 8, interleaved);
+        }
+    }
+}
+
 void kernel_cases_rope(kernel_case_bench *bench)
 {
+    rotate_cases(bench);
     for (int32_t t = 0; t < COUNT(floats); t++) {
         for (int32_t interleaved = 0; interleaved < 2; interleaved++) {
             trm_rope_params p = {.rotary_dim = 64, .interleaved = interleaved != 0, .magnitude = 1.0f};
