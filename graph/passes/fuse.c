@@ -131,6 +131,34 @@ static bool fuse_epilogue(trm_analysis *analysis, trm_layer *layer)
     return true;
 }
 
+/* A transpose that only moves axes of size 1 moves no elements: a reshape. After partitioning, which knows transposes
+ * better, as patterns do. */
+static bool fuse_transpose(trm_analysis *analysis, trm_layer *layer)
+{
+    if (layer->desc.kind != TRM_LAYER_TRANSPOSE) {
+        return false;
+    }
+    const trm_tensor *x = layer->inputs[0], *y = layer->outputs[0];
+    trm_dims dims = y->dims;
+    int32_t before = -1, open = 0;
+    for (int32_t i = 0; i < dims.n; i++) {
+        int32_t from = layer->desc.transpose.perm[i];
+        if (x->dims.d[from] == 0 || (x->dims.d[from] != 1 && from < before)) {
+            return false;
+        }
+        before = x->dims.d[from] == 1 ? before : from;
+        dims.d[i] = dims.d[i] < 0 && from == i ? 0 : dims.d[i];
+        open += dims.d[i] == -1;
+    }
+    if (open > 1) {
+        return false;
+    }
+    trm_layer_desc desc = {.kind = TRM_LAYER_RESHAPE, .reshape = {.dims = dims}};
+    trm_tensor *input = layer->inputs[0];
+    trm_pattern_rewrite(analysis, layer, &desc, 1, &input);
+    return true;
+}
+
 /* One walk over the network; stale layers wait for the next. */
 static trm_status sweep(trm_network *network, fusion fuse, int32_t *n_fused)
 {
@@ -165,8 +193,9 @@ trm_status trm_pass_fuse(trm_network *network, trm_pass_stage stage, int32_t *ch
         fuse_residual,
         fuse_bias,
         fuse_epilogue,
+        fuse_transpose,
     };
-    int32_t n = (int32_t)(sizeof(fusions) / sizeof(fusions[0])) - (stage == TRM_PASSES_BEFORE_PARTITION ? 1 : 0);
+    int32_t n = (int32_t)(sizeof(fusions) / sizeof(fusions[0])) - (stage == TRM_PASSES_BEFORE_PARTITION ? 2 : 0);
     for (int32_t i = 0; i < n; i++) {
         int32_t n_fused;
         do {

@@ -504,27 +504,6 @@ static void join_twins(simplifier *self, trm_layer *layer)
     self->unsorted = true;
 }
 
-/* A transpose that only moves axes of size 1 moves no elements. */
-static void make_reshape(simplifier *self, trm_layer *layer)
-{
-    const trm_tensor *x = layer->inputs[0], *y = layer->outputs[0];
-    trm_dims dims = y->dims;
-    int32_t before = -1, open = 0;
-    for (int32_t i = 0; i < dims.n; i++) {
-        int32_t from = layer->desc.transpose.perm[i];
-        if (x->dims.d[from] == 0 || (x->dims.d[from] != 1 && from < before)) {
-            return;
-        }
-        before = x->dims.d[from] == 1 ? before : from;
-        dims.d[i] = dims.d[i] < 0 && from == i ? 0 : dims.d[i];
-        open += dims.d[i] == -1;
-    }
-    if (open <= 1) {
-        layer->desc = (trm_layer_desc){.kind = TRM_LAYER_RESHAPE, .reshape = {.dims = dims}};
-        touch(self, layer);
-    }
-}
-
 /* ---- the pass ---------------------------------------------------------------------------------- */
 
 static trm_status simplify_layer(simplifier *self, trm_layer *layer)
@@ -566,9 +545,6 @@ static trm_status simplify_layer(simplifier *self, trm_layer *layer)
     void (*const moves[])(simplifier *, trm_layer *) = {move_transpose, move_reshape, join_twins};
     for (int32_t i = 0; i < 3 && !is_touched(self, layer); i++) {
         moves[i](self, layer);
-    }
-    if (!is_touched(self, layer) && layer->desc.kind == TRM_LAYER_TRANSPOSE) {
-        make_reshape(self, layer);
     }
     return TRM_OK;
 }
