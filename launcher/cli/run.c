@@ -154,7 +154,7 @@ static trm_status prepare_prompts(run_command *c)
         if (p->tokens.count == 0) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "prompt %d is empty and the model has no token to begin with", i + 1);
         }
-        TRM_TRY(text_sink_init(&p->sink, c->tokenizer, all->lists[SETTING_STOP], all->list_counts[SETTING_STOP],
+        TRM_TRY(text_sink_init(&p->sink, c->tokenizer, true, all->lists[SETTING_STOP], all->list_counts[SETTING_STOP],
                                stream ? stdout : NULL));
         c->requests[i] =
             (trm_request){.prompt = p->tokens.ids,

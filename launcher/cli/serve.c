@@ -22,6 +22,7 @@ typedef struct serve_command {
     trm_model_info info;
     trm_tokenizer *tokenizer;
     trm_chat_template *chat; /* NULL: none */
+    guide_store *guides;
     char model_name[SERVER_LONGEST_NAME + 1];
     char **command; /* that starts the job, NULL-terminated */
     int32_t n_command, capacity;
@@ -155,6 +156,7 @@ static trm_status prepare(serve_command *c)
     if (status != TRM_OK) {
         return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
     }
+    TRM_TRY(guide_store_create(c->tokenizer, c->info.eos_tokens, c->info.n_eos_tokens, c->info.vocab, &c->guides));
     TRM_TRY(choose_name(c));
     TRM_TRY(open_chat(c));
     return make_command(c);
@@ -185,7 +187,8 @@ static trm_status start(serve_command *c)
                               .model_folder = c->info.path,
                               .info = &c->info,
                               .tokenizer = c->tokenizer,
-                              .chat = c->chat};
+                              .chat = c->chat,
+                              .guides = c->guides};
     TRM_TRY(hub_create(&hub_settings, &c->hub));
     TRM_TRY(server_create(&options, c->hub, &c->server));
     fprintf(stderr, "trireme: listening at http%s://%s:%d, loading %s\n", options.tls_key != NULL ? "s" : "",
@@ -243,6 +246,7 @@ int command_serve(const settings *all)
     hub_stop(c.hub);
     server_destroy(c.server);
     hub_destroy(c.hub);
+    guide_store_destroy(c.guides);
     trm_chat_template_close(c.chat);
     trm_tokenizer_close(c.tokenizer);
     trm_model_close(c.model);
@@ -257,6 +261,7 @@ int command_serve(const settings *all)
 typedef struct serve_worker {
     job job;
     trm_tokenizer *tokenizer;
+    trm_model_info info;
     trm_scheduler *scheduler;
     worker *worker;
 } serve_worker;
@@ -270,9 +275,8 @@ static trm_status open_worker(serve_worker *w, const settings *all)
     TRM_TRY(worker_create(path, trm_world_rank(w->job.world), trm_world_size(w->job.world), &w->worker));
     w->job.began = wall_seconds();
     TRM_TRY(open_model(all, all->operands[0], &w->job.model));
-    trm_model_info info;
-    trm_model_get_info(w->job.model, &info);
-    return trm_tokenizer_open(info.path, &w->tokenizer);
+    trm_model_get_info(w->job.model, &w->info);
+    return trm_tokenizer_open(w->info.path, &w->tokenizer);
 }
 
 static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
@@ -290,6 +294,7 @@ static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
     trm_generator_get_limits(w->job.generator, &limits);
     worker_engine engine = {.scheduler = w->scheduler,
                             .tokenizer = w->tokenizer,
+                            .info = &w->info,
                             .max_context = limits.max_context,
                             .cache_tokens = limits.cache_tokens,
                             .max_sequences = limits.max_sequences,

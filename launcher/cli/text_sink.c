@@ -6,15 +6,15 @@
 
 #include "base/error.h"
 
-trm_status text_sink_init(text_sink *sink, const trm_tokenizer *tokenizer, const char *const *stops, int32_t n_stops,
-                          FILE *out)
+trm_status text_sink_init(text_sink *sink, const trm_tokenizer *tokenizer, bool skip_special, const char *const *stops,
+                          int32_t n_stops, FILE *out)
 {
     *sink = (text_sink){.stops = stops, .n_stops = n_stops, .out = out};
     sink->text = calloc(1, 1);
     if (sink->text == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a continuation");
     }
-    return trm_decoder_create(tokenizer, true, &sink->decoder);
+    return trm_decoder_create(tokenizer, skip_special, &sink->decoder);
 }
 
 void text_sink_fini(text_sink *sink)

@@ -19,8 +19,9 @@ typedef struct text_sink {
     bool stopped;   /* a stop string has come; text ends before it */
 } text_sink;
 
-trm_status text_sink_init(text_sink *sink, const trm_tokenizer *tokenizer, const char *const *stops, int32_t n_stops,
-                          FILE *out);
+/* With `skip_special` special tokens have no text. */
+trm_status text_sink_init(text_sink *sink, const trm_tokenizer *tokenizer, bool skip_special, const char *const *stops,
+                          int32_t n_stops, FILE *out);
 void text_sink_fini(text_sink *sink);
 /* Takes a token; sink->stopped tells whether the continuation ends here. */
 trm_status text_sink_push(text_sink *sink, int32_t token);

@@ -549,6 +549,8 @@ bool api_request_parse(api_kind kind, const char *body, size_t size, int32_t voc
         api_request_fini(request);
         return false;
     }
+    /* What follows a grammar ends where the grammar does. */
+    request->ignore_eos = request->ignore_eos && request->format == API_FORMAT_TEXT;
     return true;
 }
 

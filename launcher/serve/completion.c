@@ -28,7 +28,7 @@ static trm_status init_choice(completion *c, int32_t index, const trm_tokens *pr
     TRM_TRY(trm_ids_reserve(&ch->tokens, prompt->count));
     memcpy(ch->tokens.data, prompt->ids, prompt->count * sizeof(int32_t));
     ch->tokens.size = prompt->count;
-    return text_sink_init(&ch->sink, c->tokenizer, c->request.stops, c->request.n_stops, NULL);
+    return text_sink_init(&ch->sink, c->tokenizer, c->request.skip_special, c->request.stops, c->request.n_stops, NULL);
 }
 
 trm_status completion_create(exchange *x, api_request *request, trm_tokens *prompts, const trm_tokenizer *tokenizer,

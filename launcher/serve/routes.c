@@ -154,13 +154,29 @@ static bool check_lengths(const server *s, const api_request *request, const trm
     return true;
 }
 
+/* Whether the grammar of a request can be followed; it is then ready for the next one with the same. */
+static bool check_grammar(const server *s, const api_request *request, api_error *error)
+{
+    guide *g = NULL;
+    if (request->format == API_FORMAT_TEXT) {
+        return true;
+    }
+    trm_status status = guide_open(s->options.guides, request->format, request->grammar, &g);
+    guide_release(s->options.guides, g);
+    return status == TRM_OK || api_fail_status(error, status, "response_format");
+}
+
 /* Tokenizes the prompts of a parsed request and hands it over. Frees it in any case. */
 static enum MHD_Result submit_request(call *c, api_request *request)
 {
+    api_error error;
+    if (!check_grammar(c->server, request, &error)) {
+        api_request_fini(request);
+        return call_reply_error(c, &error);
+    }
     trm_tokens *prompts = trm_arena_array(&request->arena, (size_t)request->n_prompts, sizeof(trm_tokens));
     trm_status status = prompts == NULL ? TRM_ERROR_OUT_OF_MEMORY : encode_prompts(c->server, request, prompts);
     enum MHD_Result result;
-    api_error error;
     if (status != TRM_OK) {
         result = answer_failure(c, status, request->kind == API_COMPLETION ? "prompt" : "messages");
     } else if (!check_lengths(c->server, request, prompts, &error)) {

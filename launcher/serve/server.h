@@ -9,6 +9,7 @@
 #include <trireme/model.h>
 #include <trireme/tokenizer.h>
 
+#include "launcher/serve/guide.h"
 #include "launcher/serve/hub.h"
 
 #define SERVER_LONGEST_NAME 200
@@ -28,6 +29,7 @@ typedef struct server_options {
     const trm_model_info *info;
     const trm_tokenizer *tokenizer;
     const trm_chat_template *chat; /* NULL: the model has none */
+    guide_store *guides;           /* to check grammars */
 } server_options;
 
 typedef struct server server;

@@ -14,11 +14,20 @@
 
 #include "base/error.h"
 #include "launcher/serve/channel.h"
+#include "launcher/serve/guide.h"
 
 #define BEAT_MS        100
 #define IDLE_MS        200 /* ranks that follow hear from rank 0 at least so often */
 #define STATS_SECONDS  0.1
 #define ORPHAN_SECONDS 3 /* a rank whose front end is gone has this long to end in order */
+
+/* A live request that follows a grammar. */
+typedef struct guided guided;
+struct guided {
+    guided *next;
+    uint64_t id;
+    guide_walk walk;
+};
 
 struct worker {
     int32_t rank, ranks;
@@ -29,8 +38,12 @@ struct worker {
     atomic_bool stop;
     atomic_ullong steps;
     atomic_bool busy;
-    bool ended; /* the front end has said so, or is gone */
+    bool ended;          /* the front end has said so, or is gone */
+    guide_store *guides; /* NULL until a request asks for a grammar */
+    guided *guided;
 };
+
+static void drop_guided(worker *w, uint64_t id);
 
 static trm_status connect_to(const char *path, int *result)
 {
@@ -161,15 +174,82 @@ void worker_destroy(worker *w)
     if (w->beat_fd >= 0) {
         close(w->beat_fd);
     }
+    while (w->guided != NULL) {
+        drop_guided(w, w->guided->id);
+    }
+    guide_store_destroy(w->guides);
     channel_fini(&w->lead);
     free(w);
+}
+
+static void drop_guided(worker *w, uint64_t id)
+{
+    for (guided **at = &w->guided; *at != NULL; at = &(*at)->next) {
+        guided *g = *at;
+        if (g->id == id) {
+            guide *used = g->walk.guide;
+            *at = g->next;
+            guide_walk_fini(&g->walk);
+            guide_release(w->guides, used);
+            free(g);
+            return;
+        }
+    }
+}
+
+static trm_status mask_tokens(void *user, uint64_t id, const int32_t *tokens, int64_t n_tokens, uint32_t *mask)
+{
+    guided *g = user;
+    (void)id;
+    return guide_walk_mask(&g->walk, tokens, n_tokens, mask);
+}
+
+/* The grammar of a request that asks for one. */
+static trm_status add_guided(worker *w, const worker_engine *engine, wire_submission *submission)
+{
+    guide *used;
+    api_format format = (api_format)submission->grammar_kind;
+    if (format == API_FORMAT_TEXT) {
+        return TRM_OK;
+    }
+    if (w->guides == NULL) {
+        TRM_TRY(guide_store_create(engine->tokenizer, engine->info->eos_tokens, engine->info->n_eos_tokens,
+                                   engine->info->vocab, &w->guides));
+    }
+    guided *g = calloc(1, sizeof(*g));
+    if (g == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the state of a grammar");
+    }
+    trm_status status = guide_open(w->guides, format, submission->grammar, &used);
+    if (status == TRM_OK) {
+        status = guide_walk_init(used, &g->walk);
+        if (status != TRM_OK) {
+            guide_release(w->guides, used);
+        }
+    }
+    if (status != TRM_OK) {
+        free(g);
+        return status;
+    }
+    g->id = submission->request.id;
+    g->next = w->guided;
+    w->guided = g;
+    submission->request.mask = mask_tokens;
+    submission->request.mask_user = g;
+    return TRM_OK;
 }
 
 static trm_status take_submission(worker *w, const worker_engine *engine, const wire_frame *frame)
 {
     wire_submission submission;
     TRM_TRY(wire_read_submission(frame, &submission));
-    trm_status status = trm_scheduler_submit(engine->scheduler, &submission.request);
+    trm_status status = add_guided(w, engine, &submission);
+    if (status == TRM_OK) {
+        status = trm_scheduler_submit(engine->scheduler, &submission.request);
+        if (status != TRM_OK) {
+            drop_guided(w, submission.request.id);
+        }
+    }
     if (status != TRM_OK) {
         return wire_write_refusal(&w->lead.out, submission.request.id, status, trm_last_error());
     }
@@ -238,6 +318,9 @@ static trm_status lead(worker *w, const worker_engine *engine)
         TRM_TRY(trm_scheduler_step(engine->scheduler, &events, &n_events));
         for (int32_t i = 0; i < n_events; i++) {
             TRM_TRY(wire_write_event(&w->lead.out, &events[i]));
+            if (events[i].kind == TRM_EVENT_FINISHED && w->guided != NULL) {
+                drop_guided(w, events[i].id);
+            }
         }
         trm_scheduler_stats stats;
         trm_scheduler_get_stats(engine->scheduler, &stats);

@@ -4,6 +4,7 @@
 #ifndef TRM_LAUNCHER_SERVE_WORKER_H
 #define TRM_LAUNCHER_SERVE_WORKER_H
 
+#include <trireme/model.h>
 #include <trireme/serving.h>
 #include <trireme/tokenizer.h>
 
@@ -20,6 +21,7 @@ void worker_destroy(worker *w);
 typedef struct worker_engine {
     trm_scheduler *scheduler;
     const trm_tokenizer *tokenizer;
+    const trm_model_info *info;
     int64_t max_context, cache_tokens;
     int32_t max_sequences;
     double load_seconds;

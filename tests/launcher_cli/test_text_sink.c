@@ -57,7 +57,7 @@ static void expect(const char *text, const char *const *stops, int32_t n_stops, 
     for (int bytewise = 0; bytewise < 2; bytewise++) {
         text_sink sink;
         FILE *out = open_memstream(&printed, &printed_size);
-        assert_ok(text_sink_init(&sink, tokenizer, stops, n_stops, out));
+        assert_ok(text_sink_init(&sink, tokenizer, true, stops, n_stops, out));
         pour(&sink, text, stop_at, bytewise == 1);
         assert_int_equal(sink.stopped, stop_at < strlen(text));
         assert_ok(text_sink_finish(&sink));
@@ -116,7 +116,7 @@ static void text_waits_only_while_it_must(void **state)
     static const char *const stops[] = {"earth was"};
     text_sink sink;
     FILE *out = open_memstream(&printed, &printed_size);
-    assert_ok(text_sink_init(&sink, tokenizer, stops, 1, out));
+    assert_ok(text_sink_init(&sink, tokenizer, true, stops, 1, out));
     pour(&sink, " and the ear", 12, true);
     assert_int_equal(printed_size, strlen(" and the ")); /* "ear" may be the beginning of a stop */
     pour(&sink, "", 12, true);

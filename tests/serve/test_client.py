@@ -1,4 +1,5 @@
 """The official client against the server: what it sends and expects, unchanged."""
+import json
 import unittest
 
 import openai
@@ -181,6 +182,69 @@ class Chat(unittest.TestCase):
             self.assertEqual(reply["error"]["param"], "messages")
 
 
+class Formats(unittest.TestCase):
+    schema = {"type": "object", "properties": {"kind": {"enum": ["beast", "fowl", "fish"]}, "days": {"type": "integer", "minimum": 1, "maximum": 40},
+                                              "clean": {"type": "boolean"}}, "required": ["kind", "days", "clean"], "additionalProperties": False}
+
+    def chat(self, content="In the beginning", **options):
+        return client.chat.completions.create(**dict({"model": "kjv-7m", "messages": [{"role": "user", "content": content}],
+                                                      "max_tokens": 100, "temperature": 0}, **options)).choices[0]
+
+    def check(self, text):
+        value = json.loads(text)
+        self.assertEqual(set(value), {"kind", "days", "clean"})
+        self.assertIn(value["kind"], Formats.schema["properties"]["kind"]["enum"])
+        self.assertIn(value["clean"], (True, False))
+        self.assertTrue(1 <= value["days"] <= 40)
+
+    def test_schema(self):
+        given = {"type": "json_schema", "json_schema": {"name": "animal", "schema": self.schema, "strict": True}}
+        for seed in range(6):
+            choice = self.chat(response_format=given, temperature=1.5, seed=seed)
+            self.assertEqual(choice.finish_reason, "stop")
+            self.check(choice.message.content)
+
+    def test_parse(self):
+        """The client's own way: a class in, an object out."""
+        import pydantic
+
+        class Animal(pydantic.BaseModel):
+            clean: bool
+            days: int
+
+        reply = client.chat.completions.parse(model="kjv-7m", messages=[{"role": "user", "content": "Noah"}], response_format=Animal,
+                                              temperature=0, max_tokens=200)
+        self.assertIsInstance(reply.choices[0].message.parsed, Animal)
+
+    def test_stream(self):
+        given = {"type": "json_schema", "json_schema": {"name": "animal", "schema": self.schema}}
+        stream = client.chat.completions.create(model="kjv-7m", messages=[{"role": "user", "content": "x"}], max_tokens=100,
+                                                response_format=given, stream=True, seed=3)
+        self.check("".join(chunk.choices[0].delta.content or "" for chunk in stream))
+
+    def test_guided(self):
+        def complete(**guide):
+            return client.completions.create(model="kjv-7m", prompt="In the", max_tokens=100, temperature=1, seed=1,
+                                             extra_body=guide).choices[0].text
+        self.assertIn(complete(guided_choice=["Moses", "Aaron"]), ("Moses", "Aaron"))
+        self.assertRegex(complete(guided_regex="[0-9]{3}-[a-f]{2}"), "^[0-9]{3}-[a-f]{2}$")
+        self.check(complete(guided_json=self.schema))
+        self.assertRegex(complete(guided_grammar='root ::= ("ab" | "cd") [0-9]'), "^(ab|cd)[0-9]$")
+        self.assertEqual(complete(guided_choice=["Moses"], ignore_eos=True), "Moses")
+
+    def test_refused(self):
+        for guide in ({"guided_regex": "("}, {"guided_grammar": "root ::= ["}, {"guided_choice": []}, {"guided_json": {"type": "thing"}}):
+            status, reply, _ = server.request("POST", "/v1/completions", dict({"prompt": "x"}, **guide))
+            self.assertEqual(status, 400, (guide, reply))
+        self.assertEqual(server.complete(), BEGINNING)
+
+    def test_several(self):
+        reply = client.completions.create(model="kjv-7m", prompt="In the", max_tokens=30, temperature=1.5, seed=1, n=8,
+                                          extra_body={"guided_regex": "[a-z]{5}"})
+        for choice in reply.choices:
+            self.assertRegex(choice.text, "^[a-z]{5}$")
+
+
 class Responses(unittest.TestCase):
     def test_text(self):
         reply = client.responses.create(model="kjv-7m", input="In the beginning", max_output_tokens=8, temperature=0)
@@ -215,6 +279,37 @@ class Tools(unittest.TestCase):
                                                    temperature=0, stream=stream)
             text = "".join(chunk.choices[0].delta.content or "" for chunk in reply) if stream else reply.choices[0].message.content
             self.assertEqual(text, BEGINNING)
+
+    animals = [{"type": "function", "function": {"name": name, "parameters": Formats.schema}} for name in ("feed", "count")]
+
+    def test_named(self):
+        choice = {"type": "function", "function": {"name": "count"}}
+        reply = client.chat.completions.create(model="kjv-7m", messages=self.messages, tools=self.animals, tool_choice=choice,
+                                               max_tokens=100, temperature=0)
+        call = reply.choices[0].message.tool_calls[0]
+        self.assertEqual((call.function.name, reply.choices[0].finish_reason), ("count", "tool_calls"))
+        Formats.check(self, call.function.arguments)
+        name, arguments = "", ""
+        for chunk in client.chat.completions.create(model="kjv-7m", messages=self.messages, tools=self.animals, tool_choice=choice,
+                                                    max_tokens=100, temperature=0, stream=True):
+            for call in chunk.choices[0].delta.tool_calls or []:
+                name += call.function.name or ""
+                arguments += call.function.arguments
+        self.assertEqual(name, "count")
+        Formats.check(self, arguments)
+
+    def test_required(self):
+        for stream in (False, True):
+            reply = client.chat.completions.create(model="kjv-7m", messages=self.messages, tools=self.animals, tool_choice="required",
+                                                   parallel_tool_calls=False, max_tokens=200, temperature=0, stream=stream)
+            if stream:
+                calls = [call for chunk in reply for call in chunk.choices[0].delta.tool_calls or []]
+            else:
+                calls = reply.choices[0].message.tool_calls
+                self.assertEqual(reply.choices[0].finish_reason, "tool_calls")
+            self.assertEqual(len(calls), 1)
+            self.assertIn(calls[0].function.name, ("feed", "count"))
+            Formats.check(self, calls[0].function.arguments)
 
     def test_refused(self):
         for options in ({"tools": [{"type": "function"}]}, {"tools": "x"}, {"tool_choice": "required"},
