@@ -103,7 +103,12 @@ static int32_t read_character(ebnf_reader *reader)
 {
     static const char from[] = "nrtfv0ab", to[] = "\n\r\t\f\v\0\a\b";
     size_t size;
-    if (!skip(reader, '\\')) {
+    bool escaped = skip(reader, '\\');
+    if (reader->at >= reader->size) {
+        fail_at(reader, "the grammar ends within a text or class");
+        return -1;
+    }
+    if (!escaped) {
         int32_t c = trm_utf8_read(reader->text + reader->at, &size);
         reader->at += size;
         return c;
@@ -155,11 +160,11 @@ static trm_grammar_node *read_string(ebnf_reader *reader)
     char quote = reader->text[reader->at++];
     size_t begin = reader->at, count = 0;
     int32_t last = 0;
-    const char *end = reader->text + begin;
-    while (end < reader->text + reader->size && *end != quote) {
-        end += *end == '\\' ? 2 : 1;
+    size_t end = begin;
+    while (end < reader->size && reader->text[end] != quote) {
+        end += reader->text[end] == '\\' ? 2 : 1;
     }
-    bool any_case = reader->lark && end + 1 < reader->text + reader->size && end[1] == 'i';
+    bool any_case = reader->lark && end + 1 < reader->size && reader->text[end + 1] == 'i';
     while (reader->at < reader->size && peek(reader) != quote && reader->tree->status == TRM_OK) {
         last = read_character(reader);
         count++;
