@@ -46,10 +46,14 @@ void __wrap_cblas_sgemm(int order, int transpose_a, int transpose_b, int m, int 
 
 typedef struct load_request {
     trm_serving_request request;
+    trm_logit_bias bias[2];
     int32_t prompt[LOAD_TOKENS];
     /* what came */
     int32_t tokens[LOAD_TOKENS];
     float logprobs[LOAD_TOKENS];
+    trm_token_logprob top[LOAD_TOKENS]; /* the most probable of each */
+    float prompt_logprobs[LOAD_TOKENS];
+    int64_t n_prompt_logprobs;
     int64_t n_tokens;
     bool finished;
     trm_finish finish;
@@ -59,6 +63,19 @@ typedef struct load {
     load_request requests[LOAD_REQUESTS];
     int32_t n;
 } load;
+
+/* Allows what depends on the tokens so far. */
+static inline trm_status load_mask(void *user, uint64_t id, const int32_t *tokens, int64_t n_tokens, uint32_t *mask)
+{
+    (void)user;
+    uint64_t state = id;
+    for (int64_t i = 0; i < n_tokens; i++) {
+        state = state * 31 + (uint64_t)tokens[i];
+    }
+    mask[0] = (uint32_t)test_random(&state) | 1u;
+    mask[1] = 0;
+    return TRM_OK;
+}
 
 /* Prompts that begin with one of three texts, and go on by themselves. */
 static inline void load_make(load *l, int32_t n, uint64_t *random, const int32_t *text, int32_t n_text, int32_t vocab,
@@ -93,8 +110,18 @@ static inline void load_make(load *l, int32_t n, uint64_t *random, const int32_t
             r->request.sampling.base.repetition_penalty = 1.5f;
             break;
         default:
+            r->request.sampling.typical_p = 0.8f;
+            r->request.sampling.presence_penalty = 0.5f;
+            r->request.sampling.frequency_penalty = 0.25f;
             break;
         }
+        r->bias[0] = (trm_logit_bias){(int32_t)test_random_below(random, vocab), 2.0f};
+        r->bias[1] = (trm_logit_bias){(int32_t)test_random_below(random, vocab), -1000.0f};
+        r->request.sampling.bias = r->bias;
+        r->request.sampling.n_bias = (int32_t)test_random_below(random, 3);
+        r->request.logprobs = (int32_t)test_random_below(random, 4) - 1;
+        r->request.prompt_logprobs = test_random_below(random, 4) == 0 ? 1 : -1;
+        r->request.mask = test_random_below(random, 4) == 0 ? load_mask : NULL;
     }
 }
 
@@ -114,7 +141,19 @@ static inline void load_take(load *l, const trm_serving_event *events, int32_t n
             assert_int_equal(e->index, r->n_tokens);
             assert_true(r->n_tokens < r->request.max_tokens);
             r->logprobs[r->n_tokens] = e->logprob;
+            r->top[r->n_tokens] = (trm_token_logprob){-1, 0.0f};
+            assert_int_equal(e->n_top, r->request.logprobs < 0 ? 0 : r->request.logprobs);
+            if (e->n_top > 0) {
+                r->top[r->n_tokens] = e->top[0];
+                assert_true(e->logprob <= e->top[0].logprob && e->logprob < 0.0f);
+            }
             r->tokens[r->n_tokens++] = e->token;
+        } else if (e->kind == TRM_EVENT_PROMPT_TOKEN) {
+            assert_int_equal(e->index, ++r->n_prompt_logprobs);
+            assert_int_equal(e->token, r->prompt[e->index]);
+            assert_int_equal(e->n_top, 1);
+            assert_true(e->logprob <= e->top[0].logprob && e->logprob < 0.0f);
+            r->prompt_logprobs[e->index] = e->logprob;
         } else if (e->kind == TRM_EVENT_FINISHED) {
             r->finished = true;
             r->finish = e->finish;
@@ -179,6 +218,7 @@ static inline void load_forget(load *l)
 {
     for (int32_t i = 0; i < l->n; i++) {
         l->requests[i].n_tokens = 0;
+        l->requests[i].n_prompt_logprobs = 0;
         l->requests[i].finished = false;
     }
 }
@@ -209,11 +249,16 @@ static inline void load_run_together(trm_scheduler *s, load *l, const load *alon
         if (!cancels || r->finish != TRM_FINISH_CANCELLED) {
             assert_int_equal(r->finish, TRM_FINISH_LENGTH);
             assert_int_equal(r->n_tokens, expected->n_tokens);
+            assert_int_equal(r->n_prompt_logprobs, r->request.prompt_logprobs < 0 ? 0 : r->request.n_prompt - 1);
         }
+        assert_memory_equal(r->prompt_logprobs + 1, expected->prompt_logprobs + 1,
+                            (size_t)r->n_prompt_logprobs * sizeof(float));
         for (int64_t k = 0; k < r->n_tokens; k++) {
             if (r->tokens[k] != expected->tokens[k]) {
                 fail_msg("request %d: token %d is %d, alone it is %d", i, (int)k, r->tokens[k], expected->tokens[k]);
             }
+            assert_memory_equal(&r->logprobs[k], &expected->logprobs[k], sizeof(float));
+            assert_memory_equal(&r->top[k], &expected->top[k], sizeof(r->top[k]));
         }
     }
     assert_int_equal(s->n_running + s->n_waiting, 0);

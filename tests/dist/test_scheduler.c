@@ -357,6 +357,132 @@ static void requests_end_where_they_should(void **state)
     trm_generator_destroy(g);
 }
 
+/* Runs one request to its end; its tokens and the last event. */
+static trm_serving_event run_one(trm_scheduler *s, const trm_serving_request *r, int32_t *tokens, char *error)
+{
+    assert_ok(trm_scheduler_submit(s, r));
+    int64_t n_tokens = 0;
+    for (;;) {
+        const trm_serving_event *events;
+        int32_t n;
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        for (int32_t i = 0; i < n; i++) {
+            if (events[i].kind == TRM_EVENT_TOKEN) {
+                tokens[n_tokens++] = events[i].token;
+            } else if (events[i].kind == TRM_EVENT_FINISHED) {
+                assert_int_equal(events[i].n_output, n_tokens);
+                if (events[i].error != NULL) {
+                    snprintf(error, 256, "%s", events[i].error);
+                }
+                return events[i];
+            }
+        }
+    }
+}
+
+static trm_status only_even(void *user, uint64_t id, const int32_t *tokens, int64_t n_tokens, uint32_t *mask)
+{
+    int32_t *calls = user;
+    assert_int_equal(n_tokens, (*calls)++);
+    assert_true(n_tokens == 0 || tokens[n_tokens - 1] % 2 == 0);
+    for (int64_t i = 0; i < (golden.info.vocab + 31) / 32; i++) {
+        assert_int_equal(mask[i], UINT32_MAX);
+        mask[i] = 0x55555555u;
+    }
+    if (id == 7 && n_tokens == 2) {
+        TRM_FAIL(TRM_ERROR_CANCELLED, "the grammar gave up");
+    }
+    if (id == 8 && n_tokens == 1) {
+        memset(mask, 0, (size_t)((golden.info.vocab + 31) / 32) * sizeof(*mask));
+        mask[golden.info.vocab / 32] |= ~((1u << (golden.info.vocab % 32)) - 1); /* past the vocabulary */
+    }
+    return TRM_OK;
+}
+
+static void requests_shape_their_tokens(void **state)
+{
+    (void)state;
+    trm_generator *g = make(64, 4, 64, 0);
+    trm_scheduler *s = schedule(g, true, 0);
+    int32_t greedy[16], tokens[16];
+    char error[256] = "";
+    trm_serving_request r = request_of(1, 12, 16);
+    assert_int_equal(run_one(s, &r, greedy, error).finish, TRM_FINISH_LENGTH);
+    /* a ban, given twice, and a favour */
+    trm_logit_bias bias[3] = {{greedy[0], -60.0f}, {greedy[0], -60.0f}, {17, 99.0f}};
+    r.sampling.bias = bias;
+    r.sampling.n_bias = 2;
+    run_one(s, &r, tokens, error);
+    for (int32_t i = 0; i < 16; i++) {
+        assert_int_not_equal(tokens[i], greedy[0]);
+    }
+    r.sampling.n_bias = 3;
+    run_one(s, &r, tokens, error);
+    for (int32_t i = 0; i < 16; i++) {
+        assert_int_equal(tokens[i], 17);
+    }
+    /* as long as it is not in the output: presence; each time less: frequency, over the favour's 99 */
+    r.sampling.presence_penalty = 100.0f;
+    run_one(s, &r, tokens, error);
+    assert_int_equal(tokens[0], 17);
+    assert_int_not_equal(tokens[1], 17);
+    r.sampling.presence_penalty = 0.0f;
+    r.sampling.frequency_penalty = 12.0f;
+    run_one(s, &r, tokens, error);
+    int32_t times = 0;
+    for (int32_t i = 0; i < 16; i++) {
+        times += tokens[i] == 17;
+        assert_true(i >= 3 || tokens[i] == 17);
+    }
+    assert_in_range(times, 3, 13);
+    /* what came before an interruption counts as output, the prompt does not */
+    int32_t so_far[16];
+    memcpy(so_far, text, sizeof(so_far));
+    so_far[10] = so_far[11] = so_far[12] = so_far[13] = 17;
+    r.prompt = so_far;
+    r.n_prompt = 14;
+    r.n_resumed = 2;
+    r.sampling.frequency_penalty = 0.0f;
+    r.sampling.presence_penalty = 100.0f;
+    run_one(s, &r, tokens, error);
+    assert_int_not_equal(tokens[0], 17);
+    r.n_resumed = 0;
+    run_one(s, &r, tokens, error);
+    assert_int_equal(tokens[0], 17);
+    /* masks */
+    int32_t calls = 0;
+    r = request_of(1, 12, 16);
+    r.mask = only_even;
+    r.mask_user = &calls;
+    assert_int_equal(run_one(s, &r, tokens, error).finish, TRM_FINISH_LENGTH);
+    assert_int_equal(calls, 16);
+    calls = 0;
+    r.id = 7;
+    trm_serving_event end = run_one(s, &r, tokens, error);
+    assert_int_equal(end.finish, TRM_FINISH_ERROR);
+    assert_int_equal(end.n_output, 2);
+    assert_string_equal(error, "the grammar gave up");
+    calls = 0;
+    r.id = 8;
+    end = run_one(s, &r, tokens, error);
+    assert_int_equal(end.finish, TRM_FINISH_ERROR);
+    assert_non_null(strstr(error, "leaves no token"));
+    /* no end before min_tokens */
+    r = request_of(1, 12, 16);
+    r.stop_tokens = greedy;
+    r.n_stop_tokens = 1;
+    assert_int_equal(run_one(s, &r, tokens, error).n_output, 0);
+    r.min_tokens = 5;
+    end = run_one(s, &r, tokens, error);
+    assert_true(end.n_output >= 5);
+    for (int64_t i = 0; i < end.n_output; i++) {
+        assert_int_not_equal(tokens[i], greedy[0]);
+    }
+    assert_int_equal(s->blocks.n_free, s->blocks.n);
+    trm_scheduler_destroy(s);
+    trm_generator_destroy(g);
+}
+
 static int open_all(void **state)
 {
     (void)state;
@@ -385,7 +511,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(load_changes_no_token),          cmocka_unit_test(what_can_never_run_is_refused),
         cmocka_unit_test(equal_beginnings_are_run_once),  cmocka_unit_test(order_is_by_priority_then_arrival),
-        cmocka_unit_test(requests_end_where_they_should),
+        cmocka_unit_test(requests_end_where_they_should), cmocka_unit_test(requests_shape_their_tokens),
     };
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, open_all, close_all);
