@@ -11,6 +11,7 @@
 #define DEFAULT_WAITING          1024
 #define MOST_WAITING             (1 << 20)
 #define DEFAULT_STEP_TOKENS_CUDA 2048
+#define LONG_PROMPT              256
 
 double trm_scheduler_now(void)
 {
@@ -332,6 +333,7 @@ static trm_status make(trm_generator *g, const trm_scheduler_options *options, t
     /* so that all running sequences fit into a step, and at least one token of a prompt with them */
     s->step_tokens = s->step_tokens > g->max_sequences ? s->step_tokens : g->max_sequences;
     s->step_tokens = s->step_tokens < g->max_step_tokens ? s->step_tokens : g->max_step_tokens;
+    s->long_prompt = LONG_PROMPT;
     return allocate(s);
 }
 

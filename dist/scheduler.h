@@ -35,7 +35,8 @@ struct trm_scheduler {
     trm_generator *g;
     bool prefix_cache;
     int32_t step_tokens, max_waiting;
-    double last_sent; /* message to the followers */
+    int32_t long_prompt; /* prompts with more tokens left than that share a step */
+    double last_sent;    /* message to the followers */
     bool ended;
 
     trm_blocks blocks;

@@ -79,6 +79,22 @@ static void add_sequence(trm_scheduler *s, trm_live *live, int32_t n_tokens)
     s->n_tokens += n_tokens;
 }
 
+/* How many tokens of a prompt to run. A long one leaves up to half of the room to those behind it, so that short
+ * prompts do not wait for the end of a long one, and long ones go on side by side. */
+static int32_t choose_chunk(const trm_scheduler *s, int32_t at, int32_t room)
+{
+    const trm_live *live = s->running[at];
+    int64_t left = live->n_tokens - live->n_cached, behind = 0;
+    if (left > s->long_prompt) {
+        for (int32_t i = at + 1; i < s->n_running && behind < room / 2; i++) {
+            int64_t theirs = s->running[i]->n_tokens - s->running[i]->n_cached;
+            behind += theirs > 1 ? theirs : 0;
+        }
+        room -= behind < room / 2 ? (int32_t)behind : room / 2;
+    }
+    return left < room ? (int32_t)left : room;
+}
+
 /* Fills the step: the newest token of all that have no other, then prompts in order. Whether it has no prompt. */
 static bool fill(trm_scheduler *s)
 {
@@ -96,7 +112,7 @@ static bool fill(trm_scheduler *s)
             } else if (pass == 1 && left > 1) {
                 int32_t room = s->step_tokens - s->n_tokens;
                 room = live->request.prompt_logprobs >= 0 && room > 1 + rows ? 1 + rows : room;
-                int32_t chunk = left < room ? (int32_t)left : room;
+                int32_t chunk = choose_chunk(s, i, room);
                 rows -= live->request.prompt_logprobs >= 0 ? chunk - 1 : 0;
                 no_prompt = false;
                 add_sequence(s, live, chunk);

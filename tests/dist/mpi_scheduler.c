@@ -43,6 +43,8 @@ static void load_changes_no_token(void **state)
     trm_model_info info;
     trm_model_get_info(model, &info);
     load_make(&l, n, &random, genesis_1, 60, (int32_t)info.vocab, 50, test_is_brief() ? 3 : 20);
+    const char *backend = getenv("TRM_TEST_BACKEND");
+    l.rounds = backend != NULL && strcmp(backend, "cuda") == 0;
     trm_generator *g = make(1, 64, 0);
     trm_scheduler *s = schedule(g, false);
     if (leads) {

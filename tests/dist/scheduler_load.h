@@ -62,6 +62,7 @@ typedef struct load_request {
 typedef struct load {
     load_request requests[LOAD_REQUESTS];
     int32_t n;
+    bool rounds; /* where the device's products depend on the number of rows, tokens are not compared */
 } load;
 
 /* Allows what depends on the tokens so far. */
@@ -81,7 +82,7 @@ static inline trm_status load_mask(void *user, uint64_t id, const int32_t *token
 static inline void load_make(load *l, int32_t n, uint64_t *random, const int32_t *text, int32_t n_text, int32_t vocab,
                              int32_t longest, int32_t tokens)
 {
-    l->n = n;
+    *l = (load){.n = n};
     for (int32_t i = 0; i < n; i++) {
         load_request *r = &l->requests[i];
         *r = (load_request){.request = TRM_SERVING_REQUEST_INIT};
@@ -251,9 +252,11 @@ static inline void load_run_together(trm_scheduler *s, load *l, const load *alon
             assert_int_equal(r->n_tokens, expected->n_tokens);
             assert_int_equal(r->n_prompt_logprobs, r->request.prompt_logprobs < 0 ? 0 : r->request.n_prompt - 1);
         }
-        assert_memory_equal(r->prompt_logprobs + 1, expected->prompt_logprobs + 1,
-                            (size_t)r->n_prompt_logprobs * sizeof(float));
-        for (int64_t k = 0; k < r->n_tokens; k++) {
+        if (!l->rounds) {
+            assert_memory_equal(r->prompt_logprobs + 1, expected->prompt_logprobs + 1,
+                                (size_t)r->n_prompt_logprobs * sizeof(float));
+        }
+        for (int64_t k = 0; k < r->n_tokens && !l->rounds; k++) {
             if (r->tokens[k] != expected->tokens[k]) {
                 fail_msg("request %d: token %d is %d, alone it is %d", i, (int)k, r->tokens[k], expected->tokens[k]);
             }

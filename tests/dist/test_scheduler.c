@@ -445,6 +445,7 @@ static void requests_shape_their_tokens(void **state)
     r.n_resumed = 2;
     r.sampling.frequency_penalty = 0.0f;
     r.sampling.presence_penalty = 100.0f;
+    bias[2].bias = 50.0f;
     run_one(s, &r, tokens, error);
     assert_int_not_equal(tokens[0], favoured);
     r.n_resumed = 0;
@@ -484,6 +485,38 @@ static void requests_shape_their_tokens(void **state)
     trm_generator_destroy(g);
 }
 
+/* A long prompt leaves room in each step for the short ones behind it, and has all of it when it is alone. */
+static void long_prompts_share(void **state)
+{
+    (void)state;
+    trm_generator *g = make(0, 8, 64, 0);
+    trm_scheduler *s = schedule(g, false, 64);
+    const trm_serving_event *events;
+    int32_t n;
+    assert_true(LOAD_TOKENS >= 96 && s->g->max_context >= 128);
+    s->long_prompt = 16;
+    trm_serving_request r = request_of(1, 96, 1);
+    assert_ok(trm_scheduler_submit(s, &r));
+    r = request_of(2, 10, 1);
+    assert_ok(trm_scheduler_submit(s, &r));
+    r = request_of(3, 90, 1);
+    assert_ok(trm_scheduler_submit(s, &r));
+    assert_ok(trm_scheduler_step(s, &events, &n)); /* 32 and 10 and 22 */
+    assert_int_equal(s->stats.last_step_tokens, 64);
+    assert_non_null(find_event(events, n, 2, TRM_EVENT_FINISHED));
+    assert_int_equal(s->running[0]->n_cached, 32);
+    assert_int_equal(s->running[1]->n_cached, 22);
+    assert_ok(trm_scheduler_step(s, &events, &n));
+    assert_int_equal(s->running[0]->n_cached, 64);
+    assert_int_equal(s->running[1]->n_cached, 54);
+    assert_true(trm_scheduler_cancel(s, 1));
+    assert_ok(trm_scheduler_step(s, &events, &n));
+    assert_int_equal(s->stats.last_step_tokens, 36);
+    assert_non_null(find_event(events, n, 3, TRM_EVENT_FINISHED));
+    trm_scheduler_destroy(s);
+    trm_generator_destroy(g);
+}
+
 static int open_all(void **state)
 {
     (void)state;
@@ -510,9 +543,13 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(load_changes_no_token),          cmocka_unit_test(what_can_never_run_is_refused),
-        cmocka_unit_test(equal_beginnings_are_run_once),  cmocka_unit_test(order_is_by_priority_then_arrival),
-        cmocka_unit_test(requests_end_where_they_should), cmocka_unit_test(requests_shape_their_tokens),
+        cmocka_unit_test(load_changes_no_token),
+        cmocka_unit_test(what_can_never_run_is_refused),
+        cmocka_unit_test(equal_beginnings_are_run_once),
+        cmocka_unit_test(order_is_by_priority_then_arrival),
+        cmocka_unit_test(requests_end_where_they_should),
+        cmocka_unit_test(requests_shape_their_tokens),
+        cmocka_unit_test(long_prompts_share),
     };
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, open_all, close_all);
