@@ -1,7 +1,8 @@
 /*
  * Chains of layers that take elements one by one, as one layer: every tensor between them is then neither written nor
- * read. A group grows from its last layer to what it reads: layers of the same dims of which the group alone reads the
- * result, or that stand so that what else reads it comes after the group; those become further outputs.
+ * read. A group grows from its last layer to what it reads: layers of which the group alone reads the result, and a few
+ * may be of smaller dims, computed again wherever they repeat; or layers of the same dims that stand so that what else
+ * reads them comes after the group, which become further outputs.
  *
  * Values that dims are computed from stay as they are, where the host computes them (graph/inference.h).
  */
@@ -16,6 +17,7 @@
 #include "kernels/kernel.h"
 
 #define MOST_INPUTS 12 /* of a layer; its kernel reads all of them in one go */
+#define MOST_SMALL  4  /* layers of smaller dims in a group */
 
 typedef struct fuser {
     trm_network *network;
@@ -29,7 +31,7 @@ typedef struct fuser {
 /* One group, layers in falling order. */
 typedef struct group {
     trm_layer *layers[TRM_MAX_FUSED_STEPS];
-    int32_t n, steps;
+    int32_t n, n_small;
 } group;
 
 /* ---- which layers ------------------------------------------------------------------------------ */
@@ -52,30 +54,30 @@ static void mark_values(fuser *self)
     }
 }
 
-/* How many steps a layer would be, constants of one element aside; 0: it is none. */
-static int32_t steps_of(const fuser *self, const trm_layer *layer)
+/* Whether a layer does what steps can do. */
+static bool can_be_step(const fuser *self, const trm_layer *layer)
 {
     if (layer->n_outputs != 1 || self->of_values[layer->outputs[0]->index] ||
         !trm_fused_can_hold(layer->outputs[0]->dtype)) {
-        return 0;
+        return false;
     }
     for (int32_t i = 0; i < layer->n_inputs; i++) {
         if (layer->inputs[i] == NULL || layer->inputs[i]->role == TRM_TENSOR_STATE ||
             !trm_fused_can_hold(layer->inputs[i]->dtype)) {
-            return 0;
+            return false;
         }
     }
     switch (layer->desc.kind) {
     case TRM_LAYER_ELEMENTWISE:
     case TRM_LAYER_SELECT:
     case TRM_LAYER_UNARY:
-        return 1;
+        return true;
     case TRM_LAYER_GLU:
-        return layer->n_inputs == 2 ? 2 : 0;
+        return layer->n_inputs == 2;
     case TRM_LAYER_CAST:
-        return !layer->desc.cast.bits && trm_fused_can_cast(layer->inputs[0]->dtype, layer->desc.cast.to) ? 1 : 0;
+        return !layer->desc.cast.bits && trm_fused_can_cast(layer->inputs[0]->dtype, layer->desc.cast.to);
     default:
-        return 0;
+        return false;
     }
 }
 
@@ -205,7 +207,8 @@ static bool write_program(const fuser *self, const group *g, program *p)
         if (made->producer != g->layers[0] && !has_others) {
             continue;
         }
-        if (!apart || p->params.n_outputs == TRM_MAX_LAYER_OUTPUTS) {
+        bool whole = trm_analysis_same_dims(&self->analysis, made, g->layers[0]->outputs[0]);
+        if (!apart || !whole || p->params.n_outputs == TRM_MAX_LAYER_OUTPUTS) {
             return false;
         }
         p->outputs[p->params.n_outputs] = made->producer->outputs[0];
@@ -223,18 +226,18 @@ static void grow(fuser *self, group *g)
     const trm_tensor *last = g->layers[0]->outputs[0];
     for (int32_t at = g->layers[0]->index; at-- > 0 && g->n < TRM_MAX_FUSED_STEPS;) {
         trm_layer *layer = self->network->layers[at];
-        int32_t steps = steps_of(self, layer);
         bool has_others, read = false;
-        if (steps == 0 || self->remove[at] || self->analysis.touched[at] ||
-            !trm_analysis_same_dims(&self->analysis, layer->outputs[0], last)) {
+        if (self->remove[at] || self->analysis.touched[at] || !can_be_step(self, layer)) {
             continue;
         }
+        bool small = !trm_analysis_same_dims(&self->analysis, layer->outputs[0], last);
         for (int32_t i = 0; !read && i < g->n; i++) {
             for (int32_t k = 0; k < g->layers[i]->n_inputs; k++) {
                 read = read || g->layers[i]->inputs[k] == layer->outputs[0];
             }
         }
-        if (!read || !others_come_later(self, layer->outputs[0], g->layers[0], &has_others)) {
+        if (!read || (small && g->n_small == MOST_SMALL) ||
+            !others_come_later(self, layer->outputs[0], g->layers[0], &has_others)) {
             continue;
         }
         program p;
@@ -243,6 +246,8 @@ static void grow(fuser *self, group *g)
         if (!write_program(self, g, &p)) {
             g->n--;
             self->group[at] = 0;
+        } else {
+            g->n_small += small;
         }
     }
 }
@@ -270,7 +275,7 @@ static int32_t fuse_groups(fuser *self)
     for (int32_t i = self->network->n_layers; i-- > 0;) {
         trm_layer *layer = self->network->layers[i];
         program p;
-        if (self->remove[i] || self->analysis.touched[i] || steps_of(self, layer) == 0) {
+        if (self->remove[i] || self->analysis.touched[i] || !can_be_step(self, layer)) {
             continue;
         }
         group g = {.layers = {layer}, .n = 1};

@@ -82,23 +82,38 @@ static void what_a_layer_between_reads_stays(void **state)
     check_pass(network, trm_pass_fuse_elementwise, NULL);
 }
 
-/* Dims that differ, unknown dims that may, values that dims are computed from, types that are only stored. */
-static void what_does_not_fit_stays(void **state)
+/* A gate by channel: computed again for every element of its channel. */
+static void small_layers_join_their_reader(void **state)
 {
     (void)state;
     trm_network *network = net_create();
     trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(4, 1)), *z = net_input(network, "z", TRM_F32, DIMS(4, 4));
-    net_output(network, net_binary(network, "y", ADD, net_unary(network, "small", TRM_ACTIVATION_TANH, x), z));
-    check_pass(network, trm_pass_fuse_elementwise, NULL);
+    net_output(network, net_binary(network, "y", MUL, net_unary(network, "gate", TRM_ACTIVATION_SIGMOID, x), z));
+    check_pass(network, trm_pass_fuse_elementwise,
+               "y: f32 [4, 4] = fused_elementwise(x, z) steps=[f32 sigmoid(i0), f32 mul(s0, i1)]\noutput y\n");
 
     network = net_create();
     x = net_input(network, "x", TRM_F32, DIMS(-1));
     z = net_input(network, "z", TRM_F32, DIMS(-1));
     net_output(network, net_binary(network, "y", ADD, net_unary(network, "a", TRM_ACTIVATION_TANH, x), z));
-    check_pass(network, trm_pass_fuse_elementwise, NULL);
+    check_pass(network, trm_pass_fuse_elementwise,
+               "y: f32 [?] = fused_elementwise(x, z) steps=[f32 tanh(i0), f32 add(s0, i1)]\noutput y\n");
 
-    network = net_create();
-    x = net_input(network, "x", TRM_F32, DIMS(4));
+    network = net_create(); /* one that others read cannot be an output beside a larger one */
+    x = net_input(network, "x", TRM_F32, DIMS(4, 1));
+    z = net_input(network, "z", TRM_F32, DIMS(4, 4));
+    trm_tensor *gate = net_unary(network, "gate", TRM_ACTIVATION_SIGMOID, x);
+    net_output(network, net_binary(network, "y", MUL, gate, z));
+    net_output(network, gate);
+    check_pass(network, trm_pass_fuse_elementwise, NULL);
+}
+
+/* Types that are only stored. */
+static void what_does_not_fit_stays(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(4));
     trm_tensor *small = cast(network, "small", TRM_F8E4M3, x);
     net_output(network, cast(network, "y", TRM_F32, small));
     check_pass(network, trm_pass_fuse_elementwise, NULL);
@@ -176,10 +191,15 @@ static void bad_steps_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_chain_becomes_one_layer),     cmocka_unit_test(types_and_broadcasts),
-        cmocka_unit_test(what_others_read_is_an_output), cmocka_unit_test(what_a_layer_between_reads_stays),
-        cmocka_unit_test(what_does_not_fit_stays),       cmocka_unit_test(values_of_dims_stay),
-        cmocka_unit_test(long_chains_are_cut),           cmocka_unit_test(bad_steps_are_refused),
+        cmocka_unit_test(a_chain_becomes_one_layer),
+        cmocka_unit_test(types_and_broadcasts),
+        cmocka_unit_test(what_others_read_is_an_output),
+        cmocka_unit_test(what_a_layer_between_reads_stays),
+        cmocka_unit_test(small_layers_join_their_reader),
+        cmocka_unit_test(what_does_not_fit_stays),
+        cmocka_unit_test(values_of_dims_stay),
+        cmocka_unit_test(long_chains_are_cut),
+        cmocka_unit_test(bad_steps_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
