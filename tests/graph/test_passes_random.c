@@ -231,6 +231,9 @@ static int32_t check_stage(const trm_network *network, trm_pass_stage stage, boo
     int32_t joined = 0;
     assert_ok(trm_network_clone(network, &changed));
     assert_ok(trm_run_passes(changed, stage));
+    if (stage == TRM_PASSES_AFTER_PARTITION) {
+        assert_ok(trm_pass_fuse_elementwise(changed, NULL));
+    }
     if (sliced) {
         assert_ok(trm_pass_join_matmuls(changed, &joined));
     }

@@ -340,6 +340,15 @@ static bool make_cast(gen *g, trm_tensor *x)
     return true;
 }
 
+static bool has_unknown(const trm_tensor *x)
+{
+    bool unknown = false;
+    for (int32_t i = 0; i < x->dims.n; i++) {
+        unknown = unknown || x->dims.d[i] < 1;
+    }
+    return unknown;
+}
+
 /* ---- attention --------------------------------------------------------------------------------- */
 
 static trm_tensor *project(gen *g, trm_tensor *x, int64_t heads, int64_t head_dim)
@@ -411,16 +420,43 @@ static bool make_padded_attention(gen *g, trm_tensor *x)
     return true;
 }
 
-/* ---- kinds of general networks ------------------------------------------------------------------ */
-
-static bool has_unknown(const trm_tensor *x)
+/* The padded form written out, as exporters do. */
+static bool make_written_attention(gen *g, trm_tensor *x)
 {
-    bool unknown = false;
-    for (int32_t i = 0; i < x->dims.n; i++) {
-        unknown = unknown || x->dims.d[i] < 1;
+    trm_dims dims = x->dims;
+    if (dims.n != 4 || has_unknown(x) || dims.d[0] < 1 || dims.d[1] < 1 || dims.d[2] < 1 || dims.d[3] < 1) {
+        return false;
     }
-    return unknown;
+    trm_layer_desc product = {.kind = TRM_LAYER_MATMUL}, softmax = {.kind = TRM_LAYER_SOFTMAX, .softmax = {3}};
+    trm_layer_desc times = {.kind = TRM_LAYER_ELEMENTWISE, .elementwise = {TRM_ELEMENTWISE_MUL}};
+    trm_layer_desc plus = {.kind = TRM_LAYER_ELEMENTWISE, .elementwise = {TRM_ELEMENTWISE_ADD}};
+    trm_layer_desc turn = {.kind = TRM_LAYER_TRANSPOSE, .transpose = {{0, 1, 3, 2}}};
+    trm_dims kv = {4, {dims.d[0], dims.d[1], 3, dims.d[3]}}, mask = {4, {1, 1, dims.d[2], 3}};
+    trm_tensor *k = add(g, &turn, constant(g, kv, 1.0f));
+    trm_tensor *scores = add_n(g, &product, (trm_tensor *[]){x, k}, 2);
+    scores = add_n(g, &times, (trm_tensor *[]){scores, constant(g, (trm_dims){0}, 0.5f)}, 2);
+    scores = below(g, 2) == 0 ? scores : add_n(g, &plus, (trm_tensor *[]){scores, constant(g, mask, 1.0f)}, 2);
+    add_n(g, &product, (trm_tensor *[]){add(g, &softmax, scores), constant(g, kv, 1.0f)}, 2);
+    return true;
 }
+
+/* Angles for the last axes of x. */
+static bool make_rotate(gen *g, trm_tensor *x)
+{
+    const int32_t n = x->dims.n;
+    const int64_t width = n < 1 ? 0 : x->dims.d[n - 1];
+    if (n < 2 || width < 2) {
+        return false;
+    }
+    trm_layer_desc desc = {.kind = TRM_LAYER_ROTATE,
+                           .rotate = {.rotary_dim = (int32_t)(width / 2 * 2), .interleaved = below(g, 2) == 0}};
+    const int64_t rows = x->dims.d[n - 2] < 1 || below(g, 2) == 0 ? 1 : x->dims.d[n - 2];
+    trm_dims angles = {2, {rows, below(g, 2) == 0 ? width / 2 * 2 : width / 2}};
+    add_n(g, &desc, (trm_tensor *[]){x, constant(g, angles, 1.0f), constant(g, angles, 1.0f)}, 3);
+    return true;
+}
+
+/* ---- kinds of general networks ------------------------------------------------------------------ */
 
 static trm_tensor *integers(gen *g, const int64_t *values, int64_t n)
 {
@@ -633,6 +669,8 @@ static const maker makers[] = {
     make_rope,
     make_packed_attention,
     make_padded_attention,
+    make_written_attention,
+    make_rotate,
     make_expand,
     make_tile,
     make_reshape_by_shape,
