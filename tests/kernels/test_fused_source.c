@@ -1,5 +1,9 @@
 /* Generated kernels compile: every operation on every type it has, where the run-time compiler is there. Without a GPU
  * nothing of them runs here; tests/kernels/gpu_fused.c runs them. */
+#include <dirent.h>
+#include <stdio.h>
+#include <unistd.h>
+
 #include "support/support.h"
 
 #include "kernels/fused.h"
@@ -106,17 +110,93 @@ static void every_operation_compiles(void **state)
         compile(&p, inputs, 3);
     }
 }
+
+/* The one file of the cache. */
+static void find_file(const char *cache, char *path, size_t size)
+{
+    char folder[1024];
+    int32_t files = 0;
+    snprintf(folder, sizeof(folder), "%s/trireme/kernels", cache);
+    DIR *entries = opendir(folder);
+    assert_non_null(entries);
+    for (const struct dirent *entry; (entry = readdir(entries)) != NULL;) {
+        if (entry->d_name[0] != '.') {
+            snprintf(path, size, "%s/%s", folder, entry->d_name);
+            files++;
+        }
+    }
+    closedir(entries);
+    assert_int_equal(files, 1);
+}
+
+/* Sets byte `at` of a file, from its end if negative. */
+static void write_byte(const char *path, long at, int byte)
+{
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, at, at < 0 ? SEEK_END : SEEK_SET), 0);
+    assert_int_equal(fputc(byte, file), byte);
+    assert_int_equal(fclose(file), 0);
+}
+
+static int32_t warnings;
+
+static void count_warnings(void *user, trm_log_level level, const char *text)
+{
+    (void)user;
+    warnings += level == TRM_LOG_WARNING && strstr(text, "is damaged") != NULL;
+}
+
+/* What was compiled is read again; a damaged file is compiled anew, and replaced. */
+static void results_are_kept(void **state)
+{
+    (void)state;
+    static const char source[] = "extern \"C\" __global__ void nothing(void)\n{\n}\n";
+    char path[2048], cache[1024];
+    void *first = NULL, *again = NULL;
+    size_t first_size = 0, size = 0;
+    if (!trm_fused_available(TRM_BACKEND_CUDA, NULL, 0)) {
+        return;
+    }
+    snprintf(cache, sizeof(cache), "%s", test_temporary_folder());
+    setenv("XDG_CACHE_HOME", cache, 1);
+    assert_ok(trm_nvrtc_compile(source, 90, &first, &first_size));
+    find_file(cache, path, sizeof(path));
+    for (int32_t damage = 0; damage < 4; damage++) {
+        warnings = 0;
+        trm_log_set(count_warnings, NULL, TRM_LOG_WARNING);
+        if (damage == 1) {
+            write_byte(path, 3, '!');
+        } else if (damage == 2) {
+            write_byte(path, -9, 0x5a);
+        } else if (damage == 3) {
+            assert_int_equal(truncate(path, 20), 0);
+        }
+        assert_ok(trm_nvrtc_compile(source, 90, &again, &size));
+        trm_log_set(NULL, NULL, TRM_LOG_WARNING);
+        assert_int_equal(warnings, damage > 0);
+        assert_int_equal(size, first_size);
+        assert_memory_equal(again, first, size);
+        free(again);
+        find_file(cache, path, sizeof(path));
+    }
+    free(first);
+    assert_fails(trm_nvrtc_compile("this is no program", 90, &again, &size), TRM_ERROR_INTERNAL,
+                 "cannot compile a kernel");
+    setenv("XDG_CACHE_HOME", "/proc/none", 1); /* cannot be written: nothing is kept, and nothing fails */
+    assert_ok(trm_nvrtc_compile(source, 90, &again, &size));
+    free(again);
+}
 #endif
 
 int main(void)
 {
-    char folder[] = "/tmp/trireme-fused-XXXXXX";
-    assert_non_null(mkdtemp(folder));
-    setenv("XDG_CACHE_HOME", folder, 1);
+    setenv("XDG_CACHE_HOME", test_temporary_folder(), 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_different),
 #if TRM_HAVE_CUDA
         cmocka_unit_test(every_operation_compiles),
+        cmocka_unit_test(results_are_kept),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
