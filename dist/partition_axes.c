@@ -80,13 +80,14 @@ static int32_t convolution(const trm_layer *layer, int32_t k, int32_t i)
 {
     enum { X, W, BIAS, RESIDUAL };
     bool transposed = layer->desc.kind == TRM_LAYER_DECONVOLUTION; /* its fourth input is a value input */
+    const int32_t channels = layer->desc.convolution.channels_last ? layer->outputs[0]->dims.n - 1 : 1;
     if (k == 0) {
         return i == X || (i == RESIDUAL && !transposed) ? 0 : TRM_LINK_WHOLE;
     }
-    if (k > 1 || layer->desc.convolution.groups > 1) {
+    if (k != channels || layer->desc.convolution.groups > 1) {
         return TRM_LINK_NEVER;
     }
-    return i == W ? (transposed ? 1 : 0) : i == BIAS ? 0 : i == RESIDUAL && !transposed ? 1 : TRM_LINK_WHOLE;
+    return i == W ? (transposed ? 1 : 0) : i == BIAS ? 0 : i == RESIDUAL && !transposed ? channels : TRM_LINK_WHOLE;
 }
 
 /* (x, w, offset, bias, mask) */
@@ -152,6 +153,9 @@ int32_t trm_partition_axis_link(const trm_layer *layer, int32_t k, int32_t i)
     case TRM_LAYER_DEFORMABLE_CONVOLUTION:
         return deformable(layer, k, i);
     case TRM_LAYER_POOL: /* positions are those in the whole tensor */
+        if (desc->pool.channels_last) {
+            return k > 0 && k < in->n - 1 ? TRM_LINK_NEVER : k;
+        }
         return k > 1 || desc->pool.indices ? TRM_LINK_NEVER : k;
     case TRM_LAYER_RESIZE:
         return (desc->resize.axes >> k & 1) != 0 ? TRM_LINK_NEVER : i == 0 ? k : TRM_LINK_WHOLE;

@@ -98,23 +98,25 @@ trm_status trm_infer_convolution(const trm_infer_call *call)
     TRM_TRY(require_operands(call, 2));
     TRM_TRY(require_auto_pad(p->auto_pad));
     TRM_TRY(trm_infer_require_activation(p->activation));
-    const trm_dims *x = call->dims[0], *w = call->dims[1];
-    trm_dims *out = &call->output_dims[0];
-    TRM_TRY(require_groups(p->groups, x->d[1], w->d[1], "channels"));
-    TRM_TRY(require_groups(p->groups, w->d[0], -1, "output channels"));
-    *out = (trm_dims){.n = x->n, .d = {x->d[0], w->d[0]}};
+    const trm_dims x = trm_channels_first(call->dims[0], p->channels_last);
+    const trm_dims w = trm_channels_first(call->dims[1], p->channels_last);
+    trm_dims out = {.n = x.n, .d = {x.d[0], w.d[0]}};
+    TRM_TRY(require_groups(p->groups, x.d[1], w.d[1], "channels"));
+    TRM_TRY(require_groups(p->groups, w.d[0], -1, "output channels"));
     if (trm_infer_has(call, 2)) {
-        TRM_TRY(trm_infer_require_dims(call, 2, "bias", (trm_dims){1, {w->d[0]}}));
-        out->d[1] = trm_dim_known(w->d[0], call->dims[2]->d[0]);
+        TRM_TRY(trm_infer_require_dims(call, 2, "bias", (trm_dims){1, {w.d[0]}}));
+        out.d[1] = trm_dim_known(w.d[0], call->dims[2]->d[0]);
     }
-    for (int32_t i = 0; i < x->n - 2; i++) {
-        const trm_window axis = {w->d[2 + i], p->stride[i], p->dilation[i], p->before[i], p->after[i]};
+    for (int32_t i = 0; i < x.n - 2; i++) {
+        const trm_window axis = {w.d[2 + i], p->stride[i], p->dilation[i], p->before[i], p->after[i]};
         TRM_TRY(require_window(i, axis.kernel, p->stride[i], p->dilation[i], p->before[i], p->after[i]));
-        TRM_TRY(window_out(i, x->d[2 + i], &axis, p->auto_pad, false, &out->d[2 + i]));
+        TRM_TRY(window_out(i, x.d[2 + i], &axis, p->auto_pad, false, &out.d[2 + i]));
     }
+    out = trm_channels_last(&out, p->channels_last);
+    call->output_dims[0] = out;
     if (trm_infer_has(call, 3)) {
         TRM_TRY(trm_infer_require_dtype(call, 3, "residual", call->dtypes[0]));
-        TRM_TRY(trm_infer_require_dims(call, 3, "residual", *out));
+        TRM_TRY(trm_infer_require_dims(call, 3, "residual", out));
     }
     call->output_dtypes[0] = call->dtypes[0];
     return TRM_OK;
@@ -154,6 +156,10 @@ trm_status trm_infer_deconvolution(const trm_infer_call *call)
 {
     const trm_convolution_params *p = &call->desc->convolution;
     TRM_TRY(trm_infer_require_inputs(call, 2, 4));
+    if (p->channels_last) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "a transposed convolution has channels last, expected them before positions");
+    }
     TRM_TRY(require_operands(call, 2));
     TRM_TRY(require_auto_pad(p->auto_pad));
     TRM_TRY(trm_infer_require_activation(p->activation));
@@ -231,17 +237,20 @@ trm_status trm_infer_pool(const trm_infer_call *call)
     if (p->op == TRM_POOL_LP && !(p->p > 0.0f)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found p %g, expected more than 0", (double)p->p);
     }
-    const trm_dims *x = call->dims[0];
-    trm_dims *out = &call->output_dims[0];
-    *out = *x;
-    for (int32_t i = 0; i < x->n - 2; i++) {
+    if (p->channels_last && p->indices) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a pool with indices has channels last, expected them before positions");
+    }
+    const trm_dims x = trm_channels_first(call->dims[0], p->channels_last);
+    trm_dims out = x;
+    for (int32_t i = 0; i < x.n - 2; i++) {
         const trm_window axis = {p->kernel[i], p->stride[i], p->dilation[i], p->before[i], p->after[i]};
         TRM_TRY(require_window(i, axis.kernel, p->stride[i], p->dilation[i], p->before[i], p->after[i]));
-        TRM_TRY(window_out(i, x->d[2 + i], &axis, p->auto_pad, p->ceil, &out->d[2 + i]));
+        TRM_TRY(window_out(i, x.d[2 + i], &axis, p->auto_pad, p->ceil, &out.d[2 + i]));
     }
+    call->output_dims[0] = trm_channels_last(&out, p->channels_last);
     call->output_dtypes[0] = call->dtypes[0];
     if (p->indices) {
-        call->output_dims[1] = *out;
+        call->output_dims[1] = out;
         call->output_dtypes[1] = TRM_I64;
     }
     return TRM_OK;

@@ -25,7 +25,7 @@ static const char *const cast_round_names[] = {"up", "down", "nearest", NULL};
 static const char *const norm_names[] = {"rms", "layer", NULL};
 static const char *const reduce_names[] = {"sum", "prod", "max", "min", "avg", "none", NULL};
 static const char *const rope_names[] = {"plain", "dynamic", "long", NULL};
-static const char *const form_names[] = {"packed_nhd", "padded_bhnd", NULL};
+static const char *const form_names[] = {"packed_nhd", "padded_bhnd", "padded_bnhd", NULL};
 static const char *const causal_names[] = {"none", "upper_left", "lower_right", NULL};
 static const char *const collective_names[] = {"all_reduce",     "all_gather", "broadcast", "reduce",
                                                "reduce_scatter", "all_to_all", "gather",    "scatter",
@@ -205,6 +205,7 @@ static const trm_field convolution_fields[] = {
     {"output_padding", TRM_FIELD_INT32, AT(convolution.output_padding), false, 0, NULL, TRM_MAX_SPATIAL},
     {"auto_pad", TRM_FIELD_ENUM, AT(convolution.auto_pad), false, 0, auto_pad_names, 0},
     {"activation", TRM_FIELD_ENUM, AT(convolution.activation), false, 0, activation_names, 0},
+    {"channels_last", TRM_FIELD_BOOL, AT(convolution.channels_last), false, 0, NULL, 0},
 };
 static const trm_field deformable_convolution_fields[] = {
     {"groups", TRM_FIELD_INT32, AT(deformable_convolution.groups), false, 1, NULL, 0},
@@ -227,6 +228,7 @@ static const trm_field pool_fields[] = {
     {"indices", TRM_FIELD_BOOL, AT(pool.indices), false, 0, NULL, 0},
     {"indices_by_column", TRM_FIELD_BOOL, AT(pool.indices_by_column), false, 0, NULL, 0},
     {"p", TRM_FIELD_FLOAT, AT(pool.p), false, 0, NULL, 0},
+    {"channels_last", TRM_FIELD_BOOL, AT(pool.channels_last), false, 0, NULL, 0},
 };
 static const trm_field resize_fields[] = {
     {"mode", TRM_FIELD_ENUM, AT(resize.mode), true, 0, resize_names, 0},

@@ -74,6 +74,25 @@ TRM_WINDOW_FN int64_t trm_window_cut(int64_t in, int64_t out, const trm_window *
     return auto_pad == TRM_AUTO_PAD_SAME_UPPER ? total / 2 : total - total / 2;
 }
 
+/* Dims [N, C, d1 ..] of an image, or of a weight, that has channels last: [N, d1 .., C]; and the other way. */
+TRM_WINDOW_FN trm_dims trm_channels_first(const trm_dims *dims, bool channels_last)
+{
+    trm_dims first = *dims;
+    for (int32_t i = 1; channels_last && i < dims->n; i++) {
+        first.d[i] = dims->d[i == 1 ? dims->n - 1 : i - 1];
+    }
+    return first;
+}
+
+TRM_WINDOW_FN trm_dims trm_channels_last(const trm_dims *dims, bool channels_last)
+{
+    trm_dims last = *dims;
+    for (int32_t i = 1; channels_last && i < dims->n; i++) {
+        last.d[i] = dims->d[i == dims->n - 1 ? 1 : i + 1];
+    }
+    return last;
+}
+
 /* A window's places on up to three axes as kernels see them: axes that are not there are 1 with a window of 1, first.
  */
 typedef struct trm_windows {

@@ -202,18 +202,19 @@ static void follow_nothing(class_walk *walk, const trm_layer *layer)
     }
 }
 
-/* Windows over images [N, C, ...]: the batch stays, and axes whose padding makes up for the window. */
+/* Windows over images: the batch stays, and axes whose padding makes up for the window. */
 static void follow_window(class_walk *walk, const trm_layer *layer)
 {
     const bool pool = layer->desc.kind == TRM_LAYER_POOL;
     const trm_convolution_params *c = &layer->desc.convolution;
     const trm_pool_params *p = &layer->desc.pool;
+    const bool last = pool ? p->channels_last : c->channels_last;
     for (int32_t o = 0; o < layer->n_outputs; o++) {
         const trm_tensor *out = layer->outputs[o];
         for (int32_t i = 0; i < out->dims.n; i++) {
-            const int32_t k = i - 2;
-            bool stays = i == 0 || (i == 1 && pool);
-            if (k >= 0 && k < TRM_MAX_SPATIAL) {
+            const int32_t k = i - (last ? 1 : 2), channels = last ? out->dims.n - 1 : 1;
+            bool stays = i == 0 || (i == channels && pool);
+            if (k >= 0 && k < TRM_MAX_SPATIAL && i != channels) {
                 const int64_t kernel = pool ? p->kernel[k] : layer->inputs[1]->dims.d[i];
                 const int64_t gaps = (pool ? p->dilation[k] : c->dilation[k]) * (kernel - 1);
                 const int64_t pads = pool ? (int64_t)p->before[k] + p->after[k] : (int64_t)c->before[k] + c->after[k];

@@ -180,8 +180,8 @@ static trm_status fuse_channels(trm_analysis *analysis, trm_layer *layer, bool *
     for (int32_t i = 0; (multiply || is_elementwise(layer, TRM_ELEMENTWISE_ADD)) && i < 2; i++) {
         trm_layer *convolution = plain_convolution(analysis, layer->inputs[i]);
         const trm_tensor *other = layer->inputs[1 - i];
-        if (convolution == NULL || !is_by_channel(other, convolution->outputs[0]) ||
-            convolution->inputs[1]->role != TRM_TENSOR_CONSTANT ||
+        if (convolution == NULL || convolution->desc.convolution.channels_last ||
+            !is_by_channel(other, convolution->outputs[0]) || convolution->inputs[1]->role != TRM_TENSOR_CONSTANT ||
             (input_of(convolution, 2) != NULL && convolution->inputs[2]->role != TRM_TENSOR_CONSTANT)) {
             continue;
         }

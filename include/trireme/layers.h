@@ -300,7 +300,8 @@ typedef enum trm_causal {
 
 typedef enum trm_attention_form {
     TRM_ATTENTION_PACKED_NHD = 0, /* q [T, Hq, D], k [T, Hkv, D], v [T, Hkv, Dv] -> [T, Hq, Dv] */
-    TRM_ATTENTION_PADDED_BHND     /* q [B, Hq, N, D], k [B, Hkv, M, D], v [B, Hkv, M, Dv] -> [B, Hq, N, Dv] */
+    TRM_ATTENTION_PADDED_BHND,    /* q [B, Hq, N, D], k [B, Hkv, M, D], v [B, Hkv, M, Dv] -> [B, Hq, N, Dv] */
+    TRM_ATTENTION_PADDED_BNHD     /* q [B, N, Hq, D], k [B, M, Hkv, D], v [B, M, Hkv, Dv] -> [B, N, Hq, Dv] */
 } trm_attention_form;
 
 /* Positions of a layer's inputs; absent trailing inputs are left out, absent inner ones are NULL. */
@@ -313,7 +314,7 @@ enum {
     TRM_ATTENTION_BLOCK_TABLE,      /* i32 [S, blocks]: block of the cache for each run of block_size keys */
     TRM_ATTENTION_KEY_CACHE,        /* state [blocks, block_size, Hkv, D] */
     TRM_ATTENTION_VALUE_CACHE,      /* state [blocks, block_size, Hkv, Dv] */
-    TRM_ATTENTION_MASK,             /* PADDED_BHND: bool (true = attend) or float added, broadcast to [B, Hq, N, M] */
+    TRM_ATTENTION_MASK,             /* PADDED forms: bool (true = attend) or float added, broadcast to [B, Hq, N, M] */
     TRM_ATTENTION_INPUT_COUNT
 };
 
@@ -528,6 +529,8 @@ typedef struct trm_convolution_params {
     int32_t output_padding[TRM_MAX_SPATIAL]; /* DECONVOLUTION only */
     trm_auto_pad auto_pad;
     trm_activation activation;
+    bool channels_last; /* CONVOLUTION: x [N, d1 .. dk, C], w [M, k1 .. kk, C / groups], output and residual
+                           [N, o1 .. ok, M] */
 } trm_convolution_params;
 
 /* DECONVOLUTION, with the same parameters: (x [N, C, d1 .. dk], w [C, M / groups, k1 .. kk], bias [M] optional, output
@@ -556,6 +559,7 @@ typedef struct trm_pool_params {
     bool indices;           /* MAX */
     bool indices_by_column; /* positions count columns first */
     float p;                /* LP: (sum |x|^p)^(1/p) */
+    bool channels_last;     /* x [N, d1 .. dk, C], output [N, o1 .. ok, C]; not with indices */
 } trm_pool_params;
 
 typedef enum trm_resize_mode { TRM_RESIZE_NEAREST = 0, TRM_RESIZE_LINEAR, TRM_RESIZE_CUBIC } trm_resize_mode;

@@ -150,12 +150,52 @@ static __global__ void __launch_bounds__(THREADS) convolve_each(const trm_convol
     }
 }
 
+/* Channels last: one thread per output, neighbours on neighbouring channels. In a depthwise convolution they read
+ * neighbouring elements; otherwise this is only for where there is no library. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS) convolve_last(const trm_convolution_args args, int64_t count)
+{
+    begin_overlapped();
+    const trm_windows &w = args.w;
+    const int outputs = (int)(args.outputs * args.groups), channels = (int)args.channels;
+    for (int64_t i = global_thread(); i < count; i += global_threads()) {
+        const int64_t q = i / outputs, image = q / w.out_size, position = q - image * w.out_size;
+        const int m = (int)(i - q * outputs), first = m / (int)args.outputs * channels;
+        const int64_t row = position / w.out[2], layer = row / w.out[1];
+        const int x0 = (int)((position - row * w.out[2]) * w.stride[2] - w.before[2]);
+        const int y0 = (int)((row - layer * w.out[1]) * w.stride[1] - w.before[1]);
+        const int z0 = (int)(layer * w.stride[0] - w.before[0]);
+        int64_t tap = (int64_t)m * w.kernel_size * channels;
+        float sum = 0.0f;
+        for (int a = 0; a < (int)w.kernel[0]; a++) {
+            const int z = z0 + a * (int)w.dilation[0];
+            for (int b = 0; b < (int)w.kernel[1]; b++) {
+                const int y = y0 + b * (int)w.dilation[1];
+                for (int k = 0; k < (int)w.kernel[2]; k++, tap += channels) {
+                    const int x = x0 + k * (int)w.dilation[2];
+                    if ((unsigned)z >= (unsigned)w.in[0] || (unsigned)y >= (unsigned)w.in[1] ||
+                        (unsigned)x >= (unsigned)w.in[2]) {
+                        continue;
+                    }
+                    const int64_t from = (((image * w.in[0] + z) * w.in[1] + y) * w.in[2] + x) * w.channels_in + first;
+                    for (int c = 0; c < channels; c++) {
+                        sum += load_as_float<T>(args.x, from + c) * load_as_float<T>(args.weight, tap + c);
+                    }
+                }
+            }
+        }
+        store_output<T>(args, m, i, sum);
+    }
+}
+
 template <typename T>
 static __global__ void __launch_bounds__(THREADS) finish_outputs(const trm_convolution_args args, int64_t count)
 {
     begin_overlapped();
     for (int64_t i = global_thread(); i < count; i += global_threads()) {
-        store_output<T>(args, i / args.w.out_size % args.dims.d[1], i, load_as_float<T>(args.y, i));
+        const int64_t channels = args.outputs * args.groups;
+        store_output<T>(args, (args.channels_last ? i : i / args.w.out_size) % channels, i,
+                        load_as_float<T>(args.y, i));
     }
 }
 
@@ -173,6 +213,9 @@ trm_status trm_cuda_convolution_own(const trm_convolution_args *args, cudaStream
     if (args->dtype == TRM_F64 || args->channels > INT32_MAX) {
         launch_overlapped(run_placed_elements<trm_convolution_args, trm_element_convolution, int64_t>,
                           grid_for(count, 256), 256, 0, stream, *args, count);
+    } else if (args->channels_last) {
+        DISPATCH_FLOAT(args->dtype,
+                       launch_overlapped(convolve_last<T>, grid_for(count, THREADS), THREADS, 0, stream, *args, count));
     } else if (args->outputs < 8 || !fits) {
         DISPATCH_FLOAT(args->dtype,
                        launch_overlapped(convolve_each<T>, grid_for(count, THREADS), THREADS, 0, stream, *args, count));

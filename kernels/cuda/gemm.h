@@ -46,6 +46,9 @@ typedef struct trm_epilogue {
     void *to;
 } trm_epilogue;
 trm_status trm_cuda_epilogue(const trm_epilogue *epilogue, cudaStream_t stream);
+/* data[i] = activation(data[i]) for `count` elements of f16 or bf16, aligned to 16 bytes. */
+trm_status trm_cuda_activate_in_place(void *data, int64_t count, trm_dtype dtype, trm_activation activation,
+                                      cudaStream_t stream);
 
 #ifdef __cplusplus
 }

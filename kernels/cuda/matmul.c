@@ -25,6 +25,7 @@ typedef struct matmul_plan {
     bool empty;
     bool plain;       /* neither bias nor activation */
     bool fused;       /* the product writes the output itself, bias and activation in it */
+    bool apart;       /* the product writes the output with its bias, and the activation is a pass over that */
     int64_t rows;     /* rows per product otherwise */
     size_t temporary; /* bytes of f32 rows after the library's workspace; 0 if the output is f32 and holds them */
 } matmul_plan;
@@ -108,6 +109,9 @@ static void plan_make(const trm_kernel_call *call, matmul_plan *plan)
     trm_gemm probe = *gemm;
     probe.bias = has_bias ? (const void *)gemm : NULL;
     plan->fused = trm_cublaslt_accepts(&probe);
+    probe.activation = TRM_ACTIVATION_NONE;
+    plan->apart = !plan->fused && gemm->out == gemm->in && gemm->out != TRM_F32 && trm_cublaslt_accepts(&probe) &&
+                  ((uintptr_t)gemm->c & 15) == 0;
     plan->rows = gemm->m;
     /* Kept ready for a fused product too: the library may have no algorithm with an epilogue for these alignments. */
     plan->plain = !has_bias && gemm->activation == TRM_ACTIVATION_NONE;
@@ -220,6 +224,16 @@ static trm_status run_product(const matmul_plan *plan, const trm_gemm *gemm, con
         trm_status status = trm_cublaslt_run(gemm, call->workspace, LIBRARY_WORKSPACE, stream);
         if (status != TRM_ERROR_UNSUPPORTED || plan->plain) {
             return status;
+        }
+    }
+    if (plan->apart) { /* rounded once more than by run_in_passes, as two layers would, with half the bytes */
+        trm_gemm plain = *gemm;
+        plain.activation = TRM_ACTIVATION_NONE;
+        trm_status status = trm_cublaslt_run(&plain, call->workspace, LIBRARY_WORKSPACE, stream);
+        if (status != TRM_ERROR_UNSUPPORTED) {
+            TRM_TRY(status);
+            return trm_cuda_activate_in_place(gemm->c, gemm->batch * gemm->m * gemm->n, gemm->out, gemm->activation,
+                                              stream);
         }
     }
     return run_in_passes(plan, gemm, call, stream);
@@ -400,7 +414,11 @@ trm_status trm_cuda_matmul_tune(const trm_kernel_call *call, struct trm_tuner *t
         return TRM_OK;
     }
     trm_gemm gemm = product_at(&plan, 0);
-    if (!plan.fused && !trm_cuda_gemv_accepts(&gemm)) { /* run_in_passes: tuned as the first of the products it makes */
+    if (plan.apart && !trm_cuda_gemv_accepts(&gemm)) {
+        gemm.activation = TRM_ACTIVATION_NONE;
+        plan.fused = true;
+    } else if (!plan.fused &&
+               !trm_cuda_gemv_accepts(&gemm)) { /* run_in_passes: tuned as the first of the products it makes */
         char *whole = call->workspace;
         gemm.batch = 1;
         gemm.m = gemm.m < plan.rows ? gemm.m : plan.rows;

@@ -9,7 +9,7 @@
 #include "kernels/window.h"
 
 typedef struct trm_convolution_args {
-    trm_dims dims; /* [N, M, o1, o2, o3] */
+    trm_dims dims; /* [N, M, o1, o2, o3]; with channels last [N, o1, o2, o3, M], and the others so, too */
     trm_windows w; /* of DECONVOLUTION: in and out of it, before what is cut */
     int64_t groups;
     int64_t channels; /* of x in a group */
@@ -18,7 +18,7 @@ typedef struct trm_convolution_args {
     void *y;
     trm_dtype dtype;
     trm_activation activation;
-    bool allow_tf32;
+    bool allow_tf32, channels_last;
 } trm_convolution_args;
 
 /* What both kinds have in common. */
@@ -26,19 +26,20 @@ static inline bool trm_convolution_args_common(const trm_kernel_call *call, trm_
 {
     const trm_convolution_params *p = &call->layer->convolution;
     const trm_view *x = &call->inputs[0], *weight = &call->inputs[1], *y = &call->outputs[0];
-    const bool bias = trm_element_has_input(call, 2);
+    const bool bias = trm_element_has_input(call, 2), last = p->channels_last;
     const int32_t n = x->dims.n - 2;
+    const trm_dims from = trm_channels_first(&x->dims, last), to = trm_channels_first(&y->dims, last);
+    const trm_dims taps = trm_channels_first(&weight->dims, last);
     if (call->n_inputs < 2 || call->n_outputs != 1 || n < 1 || n > TRM_MAX_SPATIAL || weight->dims.n != n + 2 ||
-        y->dims.n != n + 2 || p->groups < 1 || x->dims.d[1] % p->groups != 0 || y->dims.d[1] % p->groups != 0 ||
-        y->dims.d[0] != x->dims.d[0] || !trm_element_is_float(x->dtype) || weight->dtype != x->dtype ||
-        y->dtype != x->dtype ||
-        (bias && (call->inputs[2].dtype != x->dtype || call->inputs[2].dims.n != 1 ||
-                  call->inputs[2].dims.d[0] != y->dims.d[1]))) {
+        y->dims.n != n + 2 || p->groups < 1 || from.d[1] % p->groups != 0 || to.d[1] % p->groups != 0 ||
+        to.d[0] != from.d[0] || !trm_element_is_float(x->dtype) || weight->dtype != x->dtype || y->dtype != x->dtype ||
+        (bias &&
+         (call->inputs[2].dtype != x->dtype || call->inputs[2].dims.n != 1 || call->inputs[2].dims.d[0] != to.d[1]))) {
         return false;
     }
     args->groups = p->groups;
-    args->channels = x->dims.d[1] / p->groups;
-    args->outputs = y->dims.d[1] / p->groups;
+    args->channels = from.d[1] / p->groups;
+    args->outputs = to.d[1] / p->groups;
     args->x = x->data;
     args->weight = weight->data;
     args->bias = bias ? call->inputs[2].data : NULL;
@@ -47,12 +48,13 @@ static inline bool trm_convolution_args_common(const trm_kernel_call *call, trm_
     args->dtype = x->dtype;
     args->activation = p->activation;
     args->allow_tf32 = call->allow_tf32;
-    trm_windows_init(&args->w, &x->dims, &y->dims, weight->dims.d + 2, p->stride, p->dilation, p->before, p->auto_pad);
+    args->channels_last = last;
+    trm_windows_init(&args->w, &from, &to, taps.d + 2, p->stride, p->dilation, p->before, p->auto_pad);
     args->dims.n = 2 + TRM_MAX_SPATIAL;
-    args->dims.d[0] = y->dims.d[0];
-    args->dims.d[1] = y->dims.d[1];
+    args->dims.d[0] = to.d[0];
+    args->dims.d[last ? 1 + TRM_MAX_SPATIAL : 1] = to.d[1];
     for (int32_t i = 0; i < TRM_MAX_SPATIAL; i++) {
-        args->dims.d[2 + i] = args->w.out[i];
+        args->dims.d[(last ? 1 : 2) + i] = args->w.out[i];
     }
     return true;
 }
@@ -61,7 +63,8 @@ static inline bool trm_convolution_args_common(const trm_kernel_call *call, trm_
 static inline bool trm_convolution_args_of(const trm_kernel_call *call, trm_convolution_args *args)
 {
     if (!trm_convolution_args_common(call, args) || call->n_inputs > 4 ||
-        call->inputs[1].dims.d[0] != call->outputs[0].dims.d[1] || call->inputs[1].dims.d[1] != args->channels) {
+        call->inputs[1].dims.d[0] != args->outputs * args->groups ||
+        call->inputs[1].dims.d[args->channels_last ? call->inputs[1].dims.n - 1 : 1] != args->channels) {
         return false;
     }
     if (trm_element_has_input(call, 3)) {
@@ -77,7 +80,7 @@ static inline bool trm_convolution_args_of(const trm_kernel_call *call, trm_conv
 static inline bool trm_deconvolution_args_of(const trm_kernel_call *call, trm_convolution_args *args)
 {
     const trm_convolution_params *p = &call->layer->convolution;
-    if (!trm_convolution_args_common(call, args) || call->n_inputs > 4 ||
+    if (!trm_convolution_args_common(call, args) || call->n_inputs > 4 || args->channels_last ||
         call->inputs[1].dims.d[0] != call->inputs[0].dims.d[1] || call->inputs[1].dims.d[1] != args->outputs) {
         return false;
     }
@@ -106,35 +109,33 @@ TRM_ELEMENT void trm_convolution_finish(const trm_convolution_args *args, int64_
 TRM_ELEMENT void trm_element_convolution(const trm_convolution_args *args, const int64_t *at, int64_t i)
 {
     const trm_windows *w = &args->w;
-    const int64_t group = at[1] / args->outputs;
+    const bool last = args->channels_last;
+    const int64_t m = at[last ? 1 + TRM_MAX_SPATIAL : 1], group = m / args->outputs;
+    /* From one channel to the next, and from one position to the next, of x and of the weight. */
+    const int64_t channel = last ? 1 : w->in_size, position = last ? w->channels_in : 1;
+    const int64_t tap_channel = last ? 1 : w->kernel_size, tap_position = last ? args->channels : 1;
+    const int64_t image = at[0] * w->channels_in * w->in_size + group * args->channels * channel;
+    const int64_t taps = m * args->channels * w->kernel_size;
     int64_t start[TRM_MAX_SPATIAL];
     for (int32_t axis = 0; axis < TRM_MAX_SPATIAL; axis++) {
-        start[axis] = at[2 + axis] * w->stride[axis] - w->before[axis];
+        start[axis] = at[(last ? 1 : 2) + axis] * w->stride[axis] - w->before[axis];
     }
     double sum = 0.0;
-    int64_t tap = at[1] * args->channels * w->kernel_size;
-    int64_t plane = (at[0] * w->channels_in + group * args->channels) * w->in_size;
-    for (int64_t c = 0; c < args->channels; c++, plane += w->in_size) {
-        for (int64_t a = 0; a < w->kernel[0]; a++) {
-            const int64_t z = start[0] + a * w->dilation[0];
-            for (int64_t b = 0; b < w->kernel[1]; b++) {
-                const int64_t y = start[1] + b * w->dilation[1];
-                if (z < 0 || z >= w->in[0] || y < 0 || y >= w->in[1]) {
-                    tap += w->kernel[2];
-                    continue;
-                }
-                const int64_t row = plane + (z * w->in[1] + y) * w->in[2];
-                for (int64_t k = 0; k < w->kernel[2]; k++, tap++) {
-                    const int64_t x = start[2] + k * w->dilation[2];
-                    if (x >= 0 && x < w->in[2]) {
-                        sum += trm_element_load_f64(args->dtype, args->x, row + x) *
-                               trm_element_load_f64(args->dtype, args->weight, tap);
-                    }
-                }
-            }
+    for (int64_t t = 0; t < w->kernel_size; t++) {
+        const int64_t row = t / w->kernel[2], layer = row / w->kernel[1];
+        const int64_t x = start[2] + (t - row * w->kernel[2]) * w->dilation[2];
+        const int64_t y = start[1] + (row - layer * w->kernel[1]) * w->dilation[1];
+        const int64_t z = start[0] + layer * w->dilation[0];
+        if (z < 0 || z >= w->in[0] || y < 0 || y >= w->in[1] || x < 0 || x >= w->in[2]) {
+            continue;
+        }
+        int64_t from = image + ((z * w->in[1] + y) * w->in[2] + x) * position, tap = taps + t * tap_position;
+        for (int64_t c = 0; c < args->channels; c++, from += channel, tap += tap_channel) {
+            sum +=
+                trm_element_load_f64(args->dtype, args->x, from) * trm_element_load_f64(args->dtype, args->weight, tap);
         }
     }
-    trm_convolution_finish(args, at[1], i, sum);
+    trm_convolution_finish(args, m, i, sum);
 }
 
 /* Position of the input that tap k of a transposed convolution brings to output `at`, or -1. */

@@ -8,7 +8,7 @@
 #include "kernels/window.h"
 
 typedef struct trm_pool_args {
-    trm_dims dims; /* [N, C, o1, o2, o3] */
+    trm_dims dims; /* [N, C, o1, o2, o3]; with channels last [N, o1, o2, o3, C] */
     trm_windows w;
     int64_t padded[TRM_MAX_SPATIAL]; /* where the padding after ends */
     const void *x;
@@ -16,7 +16,7 @@ typedef struct trm_pool_args {
     int64_t *indices; /* or NULL */
     trm_dtype dtype;
     trm_pool_op op;
-    bool count_padding, by_column;
+    bool count_padding, by_column, channels_last;
     float p;
 } trm_pool_args;
 
@@ -26,10 +26,13 @@ static inline bool trm_pool_args_of(const trm_kernel_call *call, trm_pool_args *
     const trm_pool_params *p = &call->layer->pool;
     const trm_view *x = &call->inputs[0], *y = &call->outputs[0];
     const int32_t n = x->dims.n - 2;
+    const bool last = p->channels_last;
+    const trm_dims from_dims = trm_channels_first(&x->dims, last), to_dims = trm_channels_first(&y->dims, last);
     if (call->n_inputs != 1 || call->n_outputs != (p->indices ? 2 : 1) || n < 1 || n > TRM_MAX_SPATIAL ||
-        y->dims.n != n + 2 || y->dtype != x->dtype || y->dims.d[0] != x->dims.d[0] || y->dims.d[1] != x->dims.d[1] ||
+        y->dims.n != n + 2 || y->dtype != x->dtype || to_dims.d[0] != from_dims.d[0] ||
+        to_dims.d[1] != from_dims.d[1] ||
         !(trm_element_is_float(x->dtype) || (p->op == TRM_POOL_MAX && trm_element_is_integer(x->dtype))) ||
-        (p->indices && (p->op != TRM_POOL_MAX || call->outputs[1].dtype != TRM_I64 ||
+        (p->indices && (last || p->op != TRM_POOL_MAX || call->outputs[1].dtype != TRM_I64 ||
                         !trm_element_same_dims(&call->outputs[1].dims, &y->dims)))) {
         return false;
     }
@@ -37,19 +40,21 @@ static inline bool trm_pool_args_of(const trm_kernel_call *call, trm_pool_args *
     for (int32_t i = 0; i < n; i++) {
         kernel[i] = p->kernel[i];
     }
-    trm_windows_init(&args->w, &x->dims, &y->dims, kernel, p->stride, p->dilation, p->before, p->auto_pad);
+    trm_windows_init(&args->w, &from_dims, &to_dims, kernel, p->stride, p->dilation, p->before, p->auto_pad);
     args->dims.n = 2 + TRM_MAX_SPATIAL;
-    args->dims.d[0] = y->dims.d[0];
-    args->dims.d[1] = y->dims.d[1];
+    args->dims.d[0] = to_dims.d[0];
+    args->dims.d[last ? 1 + TRM_MAX_SPATIAL : 1] = to_dims.d[1];
+    args->channels_last = last;
     for (int32_t i = 0; i < TRM_MAX_SPATIAL; i++) {
         const int32_t from = i - (TRM_MAX_SPATIAL - n);
         const trm_windows *w = &args->w;
-        args->dims.d[2 + i] = w->out[i];
+        args->dims.d[(last ? 1 : 2) + i] = w->out[i];
         args->padded[i] = w->in[i];
         if (from >= 0) {
-            const int64_t last = (w->out[i] - 1) * w->stride[i] - w->before[i];
-            args->padded[i] = p->auto_pad == TRM_AUTO_PAD_NONE ? w->in[i] + p->after[from]
-                                                               : last + trm_window_extent(w->kernel[i], w->dilation[i]);
+            const int64_t final = (w->out[i] - 1) * w->stride[i] - w->before[i];
+            args->padded[i] = p->auto_pad == TRM_AUTO_PAD_NONE
+                                  ? w->in[i] + p->after[from]
+                                  : final + trm_window_extent(w->kernel[i], w->dilation[i]);
         }
     }
     args->x = x->data;
@@ -123,10 +128,13 @@ TRM_ELEMENT int64_t trm_pool_taps(const trm_windows *w, int32_t axis, int64_t st
 TRM_ELEMENT void trm_element_pool(const trm_pool_args *args, const int64_t *at, int64_t i)
 {
     const trm_windows *w = &args->w;
-    const int64_t plane = (at[0] * w->channels_in + at[1]) * w->in_size;
+    const bool last = args->channels_last;
+    const int64_t position = last ? w->channels_in : 1; /* from one to the next */
+    const int64_t plane = last ? at[0] * w->channels_in * w->in_size + at[1 + TRM_MAX_SPATIAL]
+                               : (at[0] * w->channels_in + at[1]) * w->in_size;
     int64_t start[TRM_MAX_SPATIAL], counted = 1;
     for (int32_t axis = 0; axis < TRM_MAX_SPATIAL; axis++) {
-        start[axis] = at[2 + axis] * w->stride[axis] - w->before[axis];
+        start[axis] = at[(last ? 1 : 2) + axis] * w->stride[axis] - w->before[axis];
         counted *= trm_pool_taps(w, axis, start[axis], args->padded[axis]);
     }
     trm_pool_best best = {-1, 0.0, 0};
@@ -141,7 +149,7 @@ TRM_ELEMENT void trm_element_pool(const trm_pool_args *args, const int64_t *at, 
                 if (x < 0 || x >= w->in[2]) {
                     continue;
                 }
-                const int64_t from = plane + (z * w->in[1] + y) * w->in[2] + x;
+                const int64_t from = plane + ((z * w->in[1] + y) * w->in[2] + x) * position;
                 taken++;
                 if (args->op == TRM_POOL_MAX) {
                     trm_pool_compare(args, from, &best);

@@ -209,7 +209,7 @@ static void run_columns(void *user, int64_t begin, int64_t end)
 bool trm_host_convolution_columns_accepts(const trm_kernel_call *call)
 {
     trm_convolution_args args;
-    return trm_convolution_args_of(call, &args) && args.dtype != TRM_F64 && args.channels > 0 &&
+    return trm_convolution_args_of(call, &args) && !args.channels_last && args.dtype != TRM_F64 && args.channels > 0 &&
            args.w.kernel_size > 0 && args.w.in_size <= INT32_MAX && args.w.out_size <= INT32_MAX &&
            args.channels * args.w.kernel_size <= INT32_MAX && trm_host_activation_is_known(args.activation);
 }
@@ -306,7 +306,7 @@ bool trm_host_convolution_rows_accepts(const trm_kernel_call *call)
 {
     trm_convolution_args args;
     /* With more outputs that share an input, a matrix product is faster. */
-    return trm_convolution_args_of(call, &args) && args.dtype != TRM_F64 && args.outputs < 4 &&
+    return trm_convolution_args_of(call, &args) && !args.channels_last && args.dtype != TRM_F64 && args.outputs < 4 &&
            trm_host_activation_is_known(args.activation);
 }
 

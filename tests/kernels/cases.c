@@ -387,6 +387,10 @@ void kernel_cases_norm(kernel_case_bench *bench)
                   6e4);
         norm_case(bench, floats[t], (trm_norm_params){.op = TRM_NORM_LAYER, .eps = 1e-6f}, true, DIMS(4, 256), 50.0,
                   60.0);
+        norm_case(bench, floats[t], (trm_norm_params){.op = TRM_NORM_LAYER, .eps = 1e-6f, .residual = true}, true,
+                  DIMS(1030, 768), -2.0, 2.0);
+        norm_case(bench, floats[t], (trm_norm_params){.op = TRM_NORM_RMS, .eps = 1e-6f}, false, DIMS(1025, 520), -2.0,
+                  2.0);
         norm_case(bench, floats[t], (trm_norm_params){.op = TRM_NORM_RMS, .eps = 1e-6f}, false, DIMS(0, 64), -1.0, 1.0);
         norm_case(bench, floats[t], (trm_norm_params){.op = TRM_NORM_RMS, .eps = 1e-6f}, false, DIMS(64), -1.0, 1.0);
     }

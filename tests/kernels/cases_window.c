@@ -3,6 +3,7 @@
 #include "kernels/cases.h"
 
 #include "graph/network.h"
+#include "kernels/window.h"
 #include "support/support.h"
 
 static const trm_dtype real_types[] = {TRM_F32, TRM_F16, TRM_BF16, TRM_F64};
@@ -91,6 +92,55 @@ static void meaning_convolution(const kernel_case *test, double *const *inputs, 
     }
 }
 
+/* Elements of a tensor with channels last, [N, d1 .., C], in the order of `first`, [N, C, d1 ..]; or the other way. */
+static void move_channels(const trm_dims *first, const double *from, double *to, bool to_last)
+{
+    const trm_dims last = trm_channels_last(first, true);
+    for (int64_t i = 0; i < trm_dims_count(first); i++) {
+        const place at = place_of(first, i);
+        place other = {{at.i[0]}};
+        for (int32_t k = 1; k < first->n; k++) {
+            other.i[k] = at.i[k == first->n - 1 ? 1 : k + 1];
+        }
+        const int64_t j = index_of(&last, other.i);
+        to[to_last ? j : i] = from[to_last ? i : j];
+    }
+}
+
+/* What a layer with channels last means, by the meaning of the same one with channels first. */
+static void meaning_last(const kernel_case *test, double *const *inputs, double *const *outputs,
+                         kernel_case_meaning meaning)
+{
+    kernel_case first = *test;
+    double *moved[TRM_MAX_LAYER_INPUTS] = {NULL};
+    for (int32_t i = 0; i < test->n_inputs; i++) {
+        if (has_input(test, i) && i != 2) {
+            first.inputs[i].dims = trm_channels_first(&test->inputs[i].dims, true);
+            moved[i] = calloc((size_t)trm_dims_count(&first.inputs[i].dims) + 1, sizeof(double));
+            assert_non_null(moved[i]);
+            move_channels(&first.inputs[i].dims, inputs[i], moved[i], false);
+        } else {
+            moved[i] = inputs[i];
+        }
+    }
+    first.outputs[0].dims = trm_channels_first(&test->outputs[0].dims, true);
+    double *result = calloc((size_t)trm_dims_count(&first.outputs[0].dims) + 1, sizeof(double));
+    assert_non_null(result);
+    meaning(&first, moved, &result);
+    move_channels(&first.outputs[0].dims, result, outputs[0], true);
+    free(result);
+    for (int32_t i = 0; i < test->n_inputs; i++) {
+        if (moved[i] != inputs[i]) {
+            free(moved[i]);
+        }
+    }
+}
+
+static void meaning_convolution_last(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    meaning_last(test, inputs, outputs, meaning_convolution);
+}
+
 typedef struct window_case {
     trm_dims x, w;
     int32_t groups, stride, dilation, before, after;
@@ -99,14 +149,15 @@ typedef struct window_case {
     bool bias, residual;
 } window_case;
 
-static void convolution_case(kernel_case_bench *bench, trm_dtype dtype, const window_case *c)
+static void convolution_case(kernel_case_bench *bench, trm_dtype dtype, const window_case *c, bool last)
 {
-    kernel_case test =
-        new_case(TRM_LAYER_CONVOLUTION, "%s %lld x %lld -> %lld of %lldd, groups %d stride %d dilation %d",
-                 trm_dtype_name(dtype), (long long)c->x.d[c->x.n - 1], (long long)c->x.d[1], (long long)c->w.d[0],
-                 (long long)c->x.n - 2, (int)c->groups, (int)c->stride, (int)c->dilation);
+    kernel_case test = new_case(
+        TRM_LAYER_CONVOLUTION, "%s%s %lld x %lld -> %lld of %lldd, groups %d stride %d dilation %d",
+        trm_dtype_name(dtype), last ? " channels last" : "", (long long)c->x.d[c->x.n - 1], (long long)c->x.d[1],
+        (long long)c->w.d[0], (long long)c->x.n - 2, (int)c->groups, (int)c->stride, (int)c->dilation);
     trm_convolution_params *p = &test.layer.convolution;
     p->groups = c->groups;
+    p->channels_last = last;
     p->auto_pad = c->auto_pad;
     p->activation = c->activation;
     for (int32_t i = 0; i < TRM_MAX_SPATIAL; i++) {
@@ -116,8 +167,8 @@ static void convolution_case(kernel_case_bench *bench, trm_dtype dtype, const wi
         p->after[i] = c->after;
     }
     test.tolerance = 4.0;
-    add_data(&test, dtype, c->x);
-    add_data(&test, dtype, c->w);
+    add_data(&test, dtype, trm_channels_last(&c->x, last));
+    add_data(&test, dtype, trm_channels_last(&c->w, last));
     if (c->bias) {
         add_data(&test, dtype, DIMS(c->w.d[0]));
     } else {
@@ -127,7 +178,7 @@ static void convolution_case(kernel_case_bench *bench, trm_dtype dtype, const wi
     if (c->residual) {
         add_data(&test, dtype, test.outputs[0].dims);
     }
-    kernel_case_run(bench, &test, meaning_convolution);
+    kernel_case_run(bench, &test, last ? meaning_convolution_last : meaning_convolution);
 }
 
 void kernel_cases_convolution(kernel_case_bench *bench)
@@ -158,12 +209,15 @@ void kernel_cases_convolution(kernel_case_bench *bench)
     };
     for (int32_t t = 0; t < COUNT(real_types); t++) {
         for (int32_t i = 0; i < COUNT(every_type); i++) {
-            convolution_case(bench, real_types[t], &every_type[i]);
+            convolution_case(bench, real_types[t], &every_type[i], false);
+            convolution_case(bench, real_types[t], &every_type[i], true);
         }
     }
     for (int32_t i = 0; i < COUNT(single); i++) {
-        convolution_case(bench, TRM_F32, &single[i]);
-        convolution_case(bench, TRM_F16, &single[i]);
+        convolution_case(bench, TRM_F32, &single[i], false);
+        convolution_case(bench, TRM_F16, &single[i], false);
+        convolution_case(bench, TRM_F32, &single[i], true);
+        convolution_case(bench, TRM_F16, &single[i], true);
     }
 }
 
@@ -234,17 +288,27 @@ static void meaning_pool(const kernel_case *test, double *const *inputs, double 
     }
 }
 
+static void meaning_pool_last(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    meaning_last(test, inputs, outputs, meaning_pool);
+}
+
 static void pool_case(kernel_case_bench *bench, trm_dtype dtype, trm_dims x, trm_pool_params p)
 {
+    if (!p.indices && !p.channels_last) {
+        trm_pool_params last = p;
+        last.channels_last = true;
+        pool_case(bench, dtype, x, last);
+    }
     kernel_case test =
-        new_case(TRM_LAYER_POOL, "%s %d of %lldd kernel %d stride %d dilation %d%s%s", trm_dtype_name(dtype), (int)p.op,
-                 (long long)x.n - 2, (int)p.kernel[0], (int)p.stride[0], (int)p.dilation[0], p.ceil ? " ceil" : "",
-                 p.indices ? " indices" : "");
+        new_case(TRM_LAYER_POOL, "%s%s %d of %lldd kernel %d stride %d dilation %d%s%s", trm_dtype_name(dtype),
+                 p.channels_last ? " channels last" : "", (int)p.op, (long long)x.n - 2, (int)p.kernel[0],
+                 (int)p.stride[0], (int)p.dilation[0], p.ceil ? " ceil" : "", p.indices ? " indices" : "");
     test.layer.pool = p;
     test.tolerance = is_floating(dtype) && p.op != TRM_POOL_MAX ? 1.0 : 0.0;
-    add_data(&test, dtype, x);
+    add_data(&test, dtype, trm_channels_last(&x, p.channels_last));
     infer_outputs(&test);
-    kernel_case_run(bench, &test, meaning_pool);
+    kernel_case_run(bench, &test, p.channels_last ? meaning_pool_last : meaning_pool);
 }
 
 #define WINDOW(op_, k_, s_, d_, b_, a_)                                                                                \

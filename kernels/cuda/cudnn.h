@@ -1,0 +1,74 @@
+/*
+ * cuDNN's backend interface as convolution needs it: its functions, groups of descriptors, the graph of a problem, what
+ * engines the library proposes for it and plans of them. The cache of engines and running them is in cudnn.c.
+ *
+ * Only where the library's headers were found when this was built.
+ */
+#ifndef TRM_KERNELS_CUDA_CUDNN_H
+#define TRM_KERNELS_CUDA_CUDNN_H
+
+#include <cudnn.h>
+
+#include "kernels/cuda/convolution.h"
+
+#define CUDNN_FUNCTIONS(X)                                                                                             \
+    X(cudnnCreate)                                                                                                     \
+    X(cudnnSetStream)                                                                                                  \
+    X(cudnnGetErrorString)                                                                                             \
+    X(cudnnGetVersion)                                                                                                 \
+    X(cudnnBackendCreateDescriptor)                                                                                    \
+    X(cudnnBackendDestroyDescriptor)                                                                                   \
+    X(cudnnBackendFinalize)                                                                                            \
+    X(cudnnBackendSetAttribute)                                                                                        \
+    X(cudnnBackendGetAttribute)                                                                                        \
+    X(cudnnBackendExecute)
+
+#define MAX_PIECES    (16 + TRM_MOST_TACTICS)
+#define MAX_PROPOSALS TRM_MOST_TACTICS
+
+/* Filled in when the library is loaded. */
+typedef struct trm_cudnn_functions {
+#define FIELD(name) __typeof__(&name) name;
+    CUDNN_FUNCTIONS(FIELD)
+#undef FIELD
+} trm_cudnn_functions;
+extern trm_cudnn_functions trm_cudnn;
+
+/* What an engine is chosen for. Compared as bytes: always zeroed before it is filled. */
+typedef struct trm_cudnn_problem {
+    int64_t batch, channels_in, channels, outputs, groups;
+    int64_t in[TRM_MAX_SPATIAL], out[TRM_MAX_SPATIAL], kernel[TRM_MAX_SPATIAL];
+    int64_t stride[TRM_MAX_SPATIAL], dilation[TRM_MAX_SPATIAL], before[TRM_MAX_SPATIAL];
+    uint64_t workspace, alignment;
+    int32_t device, dtype, activation, bias, residual, tf32, channels_last;
+} trm_cudnn_problem;
+
+/* Descriptors that live and die together. After the first error nothing more is done. */
+typedef struct trm_cudnn_pieces {
+    cudnnBackendDescriptor_t items[MAX_PIECES];
+    int32_t n;
+    cudnnStatus_t error;
+} trm_cudnn_pieces;
+
+cudnnBackendDescriptor_t trm_cudnn_make(trm_cudnn_pieces *p, cudnnBackendDescriptorType_t type);
+void trm_cudnn_set(trm_cudnn_pieces *p, cudnnBackendDescriptor_t piece, cudnnBackendAttributeName_t name,
+                   cudnnBackendAttributeType_t type, int64_t count, const void *values);
+void trm_cudnn_finish(trm_cudnn_pieces *p, cudnnBackendDescriptor_t piece);
+void trm_cudnn_destroy(trm_cudnn_pieces *p);
+
+/* Tensors of a graph. VIRTUAL: the first of those that exist only inside it. */
+enum { UID_X = 'x', UID_W = 'w', UID_B = 'b', UID_R = 'r', UID_Y = 'y', UID_VIRTUAL = 'A' };
+
+/* The graph of a problem, without `fused` of the convolution alone, and what the library proposes for it, best first;
+ * both belong to `graph`. Returns how many. */
+int32_t trm_cudnn_open_graph(const trm_cudnn_problem *key, cudnnHandle_t handle, bool fused, trm_cudnn_pieces *graph,
+                             cudnnBackendDescriptor_t proposals[MAX_PROPOSALS], int32_t wanted);
+/* Whether an engine keeps to the type's precision and always gives the same. */
+bool trm_cudnn_is_exact(const trm_cudnn_problem *key, cudnnBackendDescriptor_t configuration);
+/* A plan of a configuration, if the library makes one that fits into the workspace. */
+bool trm_cudnn_make_plan(const trm_cudnn_problem *key, cudnnHandle_t handle, cudnnBackendDescriptor_t configuration,
+                         trm_cudnn_pieces *p, cudnnBackendDescriptor_t *execution);
+/* "cudnn.fused:engine,knob=value,..." of a configuration; empty if the library does not tell. */
+void trm_cudnn_name_engine(cudnnBackendDescriptor_t configuration, bool fused, char name[TRM_TACTIC_NAME_SIZE]);
+
+#endif
