@@ -12,6 +12,7 @@ extern "C" {
 
 typedef struct trm_attention_shape {
     bool packed;           /* PACKED_NHD */
+    bool rows_first;       /* PADDED_BNHD: a row's heads lie together */
     bool cached;           /* packed with a paged cache */
     int64_t sequences;     /* S, or B in the padded form */
     int64_t tokens;        /* T; 0 in the padded form */

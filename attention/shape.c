@@ -96,12 +96,14 @@ static bool describe_padded(const trm_kernel_call *call, trm_attention_shape *s)
             return false;
         }
     }
+    const int32_t heads = call->layer->attention.form == TRM_ATTENTION_PADDED_BNHD ? 2 : 1, rows = 3 - heads;
+    s->rows_first = rows == 1;
     s->sequences = q->dims.d[0];
-    s->query_heads = q->dims.d[1];
-    s->queries = q->dims.d[2];
+    s->query_heads = q->dims.d[heads];
+    s->queries = q->dims.d[rows];
     s->dim = q->dims.d[3];
-    s->kv_heads = k->dims.d[1];
-    s->keys = k->dims.d[2];
+    s->kv_heads = k->dims.d[heads];
+    s->keys = k->dims.d[rows];
     s->value_dim = v->dims.d[3];
     if (has(call, TRM_ATTENTION_MASK)) {
         s->masked = true;
@@ -110,9 +112,9 @@ static bool describe_padded(const trm_kernel_call *call, trm_attention_shape *s)
             return false;
         }
     }
-    return has_dims(k, 4, (const int64_t[]){s->sequences, s->kv_heads, s->keys, s->dim}) &&
-           has_dims(v, 4, (const int64_t[]){s->sequences, s->kv_heads, s->keys, s->value_dim}) &&
-           has_dims(&call->outputs[0], 4, (const int64_t[]){s->sequences, s->query_heads, s->queries, s->value_dim});
+    return has_dims(k, 4, (const int64_t[]){s->sequences, k->dims.d[1], k->dims.d[2], s->dim}) &&
+           has_dims(v, 4, (const int64_t[]){s->sequences, k->dims.d[1], k->dims.d[2], s->value_dim}) &&
+           has_dims(&call->outputs[0], 4, (const int64_t[]){s->sequences, q->dims.d[1], q->dims.d[2], s->value_dim});
 }
 
 bool trm_attention_describe(const trm_kernel_call *call, trm_attention_shape *shape)

@@ -101,9 +101,10 @@ static double flops(const trm_partitioner *partitioner, const trm_layer *layer, 
         return 2.0 * output_elements * known(partitioner, a.d[a.n - (layer->desc.matmul.transpose_a ? 2 : 1)]);
     }
     if (layer->desc.kind == TRM_LAYER_ATTENTION) {
-        bool padded = layer->desc.attention.form == TRM_ATTENTION_PADDED_BHND;
+        const trm_attention_form form = layer->desc.attention.form;
         const trm_dims *k = &layer->inputs[TRM_ATTENTION_K]->dims;
-        return 4.0 * output_elements * known(partitioner, k->d[padded ? 2 : 0]);
+        const int32_t keys = form == TRM_ATTENTION_PACKED_NHD ? 0 : form == TRM_ATTENTION_PADDED_BNHD ? 1 : 2;
+        return 4.0 * output_elements * known(partitioner, k->d[keys]);
     }
     if (layer->desc.kind == TRM_LAYER_CONVOLUTION || layer->desc.kind == TRM_LAYER_DECONVOLUTION) {
         trm_dims w = trm_sharding_local_dims(&layer->inputs[1]->dims, input_form(partitioner, layer, strategy, 1));

@@ -368,7 +368,7 @@ static void localize(const emitter *e, const trm_layer *layer, const trm_strateg
             desc->expand.dims.d[axis] = dims.d[out->axis];
         }
     } else if (desc->kind == TRM_LAYER_CONVOLUTION || desc->kind == TRM_LAYER_DECONVOLUTION) {
-        bool by_groups = out->kind == TRM_SPLIT && out->axis == 1 && desc->convolution.groups > 1;
+        bool by_groups = out->kind == TRM_SPLIT && out->axis > 0 && desc->convolution.groups > 1;
         desc->convolution.groups /= by_groups ? out->parts : 1;
     } else if (desc->kind == TRM_LAYER_GROUP_NORM) {
         bool by_groups = out->kind == TRM_SPLIT && out->axis == 1 && desc->group_norm.groups > 0;

@@ -231,7 +231,7 @@ static int32_t link_rope(int32_t k, int32_t i)
  */
 static int32_t link_attention(const trm_layer *layer, int32_t k, int32_t i)
 {
-    if (layer->desc.attention.form != TRM_ATTENTION_PADDED_BHND || k != 0) {
+    if (layer->desc.attention.form == TRM_ATTENTION_PACKED_NHD || k != 0) {
         return TRM_LINK_NEVER;
     }
     return i == TRM_ATTENTION_MASK ? link_broadcast(&layer->inputs[i]->dims, &layer->outputs[0]->dims, 0) : 0;
@@ -499,6 +499,12 @@ static trm_status offer_sum(trm_partitioner *partitioner, const trm_layer *layer
     return offer(&d);
 }
 
+/* Axis of the heads in q, k, v and the output. */
+static int32_t heads_axis(const trm_layer *attention)
+{
+    return attention->desc.attention.form == TRM_ATTENTION_PADDED_BNHD ? 2 : 1;
+}
+
 /* Whether the query heads can be cut into `parts`, and into how many parts the kv heads then are: as many if they
  * divide, one head each where several ranks' queries share it. */
 static bool cut_heads(int64_t query_heads, int64_t kv_heads, int32_t parts, int32_t *kv_parts)
@@ -520,8 +526,9 @@ int32_t trm_partition_head_parts(const trm_layer *attention, int32_t n, int32_t 
         return 1;
     }
     for (int32_t parts = n; parts > 1; parts--) {
-        if (n % parts == 0 && cut_heads(attention->inputs[TRM_ATTENTION_Q]->dims.d[1],
-                                        attention->inputs[TRM_ATTENTION_K]->dims.d[1], parts, kv_parts)) {
+        const int32_t heads = heads_axis(attention);
+        if (n % parts == 0 && cut_heads(attention->inputs[TRM_ATTENTION_Q]->dims.d[heads],
+                                        attention->inputs[TRM_ATTENTION_K]->dims.d[heads], parts, kv_parts)) {
             return parts;
         }
     }
@@ -531,18 +538,21 @@ int32_t trm_partition_head_parts(const trm_layer *attention, int32_t n, int32_t 
 
 static trm_status offer_heads(trm_partitioner *partitioner, const trm_layer *layer, int32_t parts)
 {
-    int32_t kv_parts;
-    if (layer->desc.attention.n_ranks > 1 || !cut_heads(layer->inputs[TRM_ATTENTION_Q]->dims.d[1],
-                                                        layer->inputs[TRM_ATTENTION_K]->dims.d[1], parts, &kv_parts)) {
+    int32_t kv_parts, heads = heads_axis(layer);
+    if (layer->desc.attention.n_ranks > 1 ||
+        !cut_heads(layer->inputs[TRM_ATTENTION_Q]->dims.d[heads], layer->inputs[TRM_ATTENTION_K]->dims.d[heads], parts,
+                   &kv_parts)) {
         return TRM_OK;
     }
     draft d = begin(partitioner, layer);
-    d.in[TRM_ATTENTION_Q] = split(1, parts);
-    d.in[TRM_ATTENTION_K] = d.in[TRM_ATTENTION_V] = split(1, kv_parts);
+    d.in[TRM_ATTENTION_Q] = split(heads, parts);
+    d.in[TRM_ATTENTION_K] = d.in[TRM_ATTENTION_V] = split(heads, kv_parts);
     d.in[TRM_ATTENTION_KEY_CACHE] = d.in[TRM_ATTENTION_VALUE_CACHE] = split(2, kv_parts);
-    d.out[0] = split(1, parts);
+    d.out[0] = split(heads, parts);
     if (layer->n_inputs > TRM_ATTENTION_MASK) {
-        int32_t axis = link_broadcast(&layer->inputs[TRM_ATTENTION_MASK]->dims, &layer->outputs[0]->dims, 1);
+        const trm_dims scores = {4,
+                                 {-1, layer->outputs[0]->dims.d[heads], -1, -1}}; /* the mask is always heads first */
+        int32_t axis = link_broadcast(&layer->inputs[TRM_ATTENTION_MASK]->dims, &scores, 1);
         d.in[TRM_ATTENTION_MASK] = axis == TRM_LINK_WHOLE ? replicated : split(axis, parts);
     }
     return offer(&d);
@@ -553,20 +563,21 @@ static trm_status offer_channels(trm_partitioner *partitioner, const trm_layer *
 {
     const trm_convolution_params *p = &layer->desc.convolution;
     bool transposed = layer->desc.kind == TRM_LAYER_DECONVOLUTION, has_residual = !transposed && layer->n_inputs > 3;
+    const int32_t axis = p->channels_last ? layer->inputs[0]->dims.n - 1 : 1;
     draft d = begin(partitioner, layer);
-    d.in[0] = split(1, parts);
+    d.in[0] = split(axis, parts);
     if (p->groups == 1) {
-        d.in[1] = split(transposed ? 0 : 1, parts);
+        d.in[1] = split(transposed ? 0 : axis, parts);
         d.out[0] = partial(parts);
-        bool fits = p->activation == TRM_ACTIVATION_NONE && layer->inputs[0]->dims.d[1] % parts == 0;
+        bool fits = p->activation == TRM_ACTIVATION_NONE && layer->inputs[0]->dims.d[axis] % parts == 0;
         return fits ? offer(&d) : TRM_OK;
     }
     if (p->groups % parts != 0) {
         return TRM_OK;
     }
     d.in[1] = d.in[2] = split(0, parts);
-    d.in[3] = has_residual ? split(1, parts) : replicated;
-    d.out[0] = split(1, parts);
+    d.in[3] = has_residual ? split(axis, parts) : replicated;
+    d.out[0] = split(axis, parts);
     return offer(&d);
 }
 

@@ -206,9 +206,9 @@ trm_status trm_infer_rope(const trm_infer_call *call)
 
 static trm_status check_attention_params(const trm_attention_params *attention)
 {
-    if ((unsigned)attention->form > TRM_ATTENTION_PADDED_BHND) {
+    if ((unsigned)attention->form > TRM_ATTENTION_PADDED_BNHD) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found attention form %d, expected 0 to %d", (int)attention->form,
-                 (int)TRM_ATTENTION_PADDED_BHND);
+                 (int)TRM_ATTENTION_PADDED_BNHD);
     }
     if ((unsigned)attention->causal > TRM_CAUSAL_LOWER_RIGHT) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found causal kind %d, expected 0 to %d", (int)attention->causal,
@@ -319,13 +319,14 @@ static trm_status check_mask(const trm_infer_call *call, trm_dims scores)
 static trm_status infer_padded(const trm_infer_call *call)
 {
     const trm_dims *q = call->dims[TRM_ATTENTION_Q], *k = call->dims[TRM_ATTENTION_K];
+    const int32_t heads = call->desc->attention.form == TRM_ATTENTION_PADDED_BNHD ? 2 : 1, rows = 3 - heads;
     TRM_TRY(trm_infer_require_rank(call, TRM_ATTENTION_Q, "q", 4));
     TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_K, "k", dims4(q->d[0], -1, -1, q->d[3])));
     TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_V, "v", dims4(q->d[0], k->d[1], k->d[2], -1)));
-    TRM_TRY(check_head_counts(q->d[1], k->d[1]));
+    TRM_TRY(check_head_counts(q->d[heads], k->d[heads]));
     TRM_TRY(check_not_given(call, TRM_ATTENTION_SEQUENCE_STARTS, TRM_ATTENTION_VALUE_CACHE, "in the padded form"));
     if (trm_infer_has(call, TRM_ATTENTION_MASK)) {
-        TRM_TRY(check_mask(call, dims4(q->d[0], q->d[1], q->d[2], k->d[2])));
+        TRM_TRY(check_mask(call, dims4(q->d[0], q->d[heads], q->d[rows], k->d[rows])));
     }
     call->output_dims[0] = dims4(q->d[0], q->d[1], q->d[2], call->dims[TRM_ATTENTION_V]->d[3]);
     return TRM_OK;

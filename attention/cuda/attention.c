@@ -20,6 +20,12 @@ static bool is_fast(const trm_attention_shape *s, trm_dtype dtype)
            s->dim <= 256 && (!s->packed || (s->sequences <= 65535 && s->query_heads <= 65535)); /* of a grid */
 }
 
+/* Whether the tiles of f32.cu do a call. */
+static bool has_f32_tiles(const trm_attention_shape *s, trm_dtype dtype)
+{
+    return dtype == TRM_F32 && !s->cached && s->dim == s->value_dim && s->dim % 4 == 0 && s->dim >= 4 && s->dim <= 128;
+}
+
 /* Whether one of a call's sequences may have one query and the decode kernel is of use. */
 static bool has_decode(const trm_attention_shape *s)
 {
@@ -29,15 +35,17 @@ static bool has_decode(const trm_attention_shape *s)
 /* Whether a sequence may have several queries. */
 static bool has_prefill(const trm_attention_shape *s)
 {
-    return s->tokens > 1 || !s->cached;
+    return !s->packed || s->tokens > 1 || !s->cached;
 }
 
 /* Whether the kernel for Hopper GPUs may take the prefill of such a call. */
 static bool is_for_hopper(const trm_attention_shape *s, trm_dtype dtype)
 {
-    int64_t tiles = s->tokens / 2 + s->sequences; /* more than there ever are: 64 heads in a tile of 128 rows */
-    return TRM_HAVE_SM90A && s->packed && is_fast(s, dtype) && s->scale > 0.0f &&
-           (!s->cached || s->block_size % 8 == 0) && tiles * s->query_heads <= INT32_MAX;
+    int64_t tokens = s->packed ? s->tokens : s->sequences * s->queries;
+    int64_t tiles = tokens / 2 + s->sequences; /* more than there ever are: 64 heads in a tile of 128 rows */
+    bool form = s->packed || (s->rows_first && !s->masked && s->queries == s->keys);
+    return TRM_HAVE_SM90A && form && is_fast(s, dtype) && s->scale > 0.0f && (!s->cached || s->block_size % 8 == 0) &&
+           tiles * s->query_heads <= INT32_MAX;
 }
 
 bool trm_cuda_attention_accepts(const trm_kernel_call *call)
@@ -97,7 +105,7 @@ trm_cuda_attention trm_cuda_attention_of(const trm_kernel_call *call, const trm_
         .mask = input(call, TRM_ATTENTION_MASK),
         .mask_type = s->masked ? call->inputs[TRM_ATTENTION_MASK].dtype : TRM_BOOL,
         .dtype = call->inputs[TRM_ATTENTION_Q].dtype,
-        .tokens = s->tokens,
+        .tokens = s->packed ? s->tokens : s->sequences * s->queries,
         .sequences = (int32_t)s->sequences,
         .queries = (int32_t)s->queries,
         .keys = (int32_t)s->keys,
@@ -113,6 +121,7 @@ trm_cuda_attention trm_cuda_attention_of(const trm_kernel_call *call, const trm_
         .scale = s->scale,
         .softcap = p->softcap,
         .packed = s->packed,
+        .rows_first = s->rows_first,
         .cached = s->cached,
     };
     if (s->cached) {
@@ -157,6 +166,9 @@ static trm_status run_attention(const trm_kernel_call *call, bool hopper)
     }
     if (trm_dims_count(&call->outputs[0].dims) == 0 || s.sequences == 0) {
         return TRM_OK;
+    }
+    if (!fast && has_f32_tiles(&s, a.dtype) && is_aligned(&a)) {
+        return trm_cuda_attention_f32(&a, stream);
     }
     if (!fast) {
         return trm_cuda_attention_plain(&a, stream);

@@ -24,7 +24,7 @@ typedef struct trm_cuda_attention {
     const void *mask;        /* padded form, or NULL */
     int64_t mask_strides[4]; /* of [B, Hq, N, M] */
     trm_dtype dtype, mask_type;
-    int64_t tokens;                       /* packed */
+    int64_t tokens;                       /* of all sequences */
     int32_t sequences, queries, keys;     /* queries and keys of the padded form */
     int32_t query_heads, kv_heads, group; /* group: query heads per key-value head */
     int32_t dim, value_dim;
@@ -34,6 +34,7 @@ typedef struct trm_cuda_attention {
     int32_t window;
     float scale, softcap;
     bool packed, cached;
+    bool rows_first;     /* padded form with a row's heads together */
     bool skip_single;    /* the decode kernel does sequences of one query */
     int32_t splits;      /* of the keys of a sequence, in the decode kernel */
     uint32_t *next_tile; /* which tile hopper.cu's kernel takes next, for the others NULL; store sets it to 0 */
@@ -61,9 +62,11 @@ trm_status trm_cuda_attention_softmax(const trm_cuda_attention *attention, int64
  * decode packed only. */
 trm_status trm_cuda_attention_prefill(const trm_cuda_attention *attention, cudaStream_t stream);
 /* hopper.cu: the same as prefill on a GPU that trm_cuda_attention_hopper_ready(), scale > 0, blocks of a multiple of 8
- * keys. */
+ * keys; padded only with rows first, as many keys as queries and no mask. */
 bool trm_cuda_attention_hopper_ready(void);
 trm_status trm_cuda_attention_hopper(const trm_cuda_attention *attention, cudaStream_t stream);
+/* f32.cu: f32 without a cache, dim == value_dim a multiple of 4 up to 128, addresses aligned to 16 bytes. */
+trm_status trm_cuda_attention_f32(const trm_cuda_attention *attention, cudaStream_t stream);
 /* Sequences of exactly one query. */
 trm_status trm_cuda_attention_decode(const trm_cuda_attention *attention, cudaStream_t stream);
 /* Splits for these dims, the same at every length a sequence may reach. */

@@ -94,17 +94,17 @@ template <typename S> struct hopper_shared {
 /* ---- loading ------------------------------------------------------------------------------------ */
 
 /* As trm_attention_find_tile, by a warp. */
-static __device__ __forceinline__ trm_query_tile find_tile(const int32_t *starts, int32_t sequences, int32_t rows,
-                                                           bool skip_single, int32_t tile, int lane)
+static __device__ __forceinline__ trm_query_tile find_tile(const trm_cuda_attention &a, int32_t rows, int32_t tile,
+                                                           int lane)
 {
     trm_query_tile found = {-1, 0, 0, 0};
-    for (int32_t base = 0; base < sequences; base += 32) {
+    for (int32_t base = 0; base < a.sequences; base += 32) {
         int32_t s = base + lane, first = 0, queries = 0;
-        if (s < sequences) {
-            first = starts[s];
-            queries = starts[s + 1] - first;
+        if (s < a.sequences) {
+            first = a.packed ? a.starts[s] : s * a.queries;
+            queries = a.packed ? a.starts[s + 1] - first : a.queries;
         }
-        int32_t tiles = skip_single && queries == 1 ? 0 : (queries + rows - 1) / rows, sum = tiles;
+        int32_t tiles = a.skip_single && queries == 1 ? 0 : (queries + rows - 1) / rows, sum = tiles;
 #pragma unroll
         for (int offset = 1; offset < 32; offset *= 2) {
             int32_t other = __shfl_up_sync(0xffffffffu, sum, offset);
@@ -198,7 +198,7 @@ static __device__ __forceinline__ hopper_tile next_tile(const hopper_call &c, in
     } else {
         work = dealt_tile(turn);
     }
-    trm_query_tile tile = find_tile(a.starts, a.sequences, rows, a.skip_single, work / heads, lane);
+    trm_query_tile tile = find_tile(a, rows, work / heads, lane);
     hopper_tile t = {-1, 0, 0, 0, 0, 0, 0, 0};
     if (tile.sequence >= 0) {
         t.sequence = tile.sequence;

@@ -10,7 +10,7 @@
 /* Where a row of the output belongs. Its vector in q and out has the row's own index, in both forms. */
 typedef struct plain_row {
     int32_t sequence, head, query;
-    key_rows rows; /* the padded form: row of key 0 in `first`, of all heads as one */
+    key_rows rows;
     trm_key_range range;
 } plain_row;
 
@@ -30,14 +30,13 @@ static __device__ bool locate(const trm_cuda_attention &a, int64_t row, plain_ro
         at->query = token - first;
         at->rows = key_rows_of(a, at->sequence, first, at->head / a.group);
     } else {
-        at->query = (int32_t)(row % queries);
-        at->head = (int32_t)(row / queries % a.query_heads);
-        at->sequence = (int32_t)(row / queries / a.query_heads);
-        at->rows.table = NULL;
-        at->rows.first = ((int64_t)at->sequence * a.kv_heads + at->head / a.group) * keys;
-        at->rows.block_size = 1;
-        at->rows.kv_heads = 1;
-        at->rows.kv_head = 0;
+        int64_t rest = row / (a.rows_first ? a.query_heads : queries);
+        int32_t within = (int32_t)(row % (a.rows_first ? a.query_heads : queries));
+        int32_t other = (int32_t)(rest % (a.rows_first ? queries : a.query_heads));
+        at->query = a.rows_first ? other : within;
+        at->head = a.rows_first ? within : other;
+        at->sequence = (int32_t)(rest / (a.rows_first ? queries : a.query_heads));
+        at->rows = padded_rows_of(a, at->sequence, at->head / a.group, a.kv_heads, keys);
     }
     at->range = trm_attention_range(a.causal, a.window, at->query, queries, keys);
     at->range.high = at->range.high < keys ? at->range.high : keys;

@@ -8,15 +8,6 @@
 #define PREFILL_ROWS    64 /* queries per tile: 16 per warp */
 #define PREFILL_THREADS 128
 
-/* Index of a query's vector in q and out, in vectors of one head. */
-template <bool PADDED>
-static __device__ __forceinline__ int64_t query_vector(const trm_cuda_attention &a, const trm_query_tile &tile,
-                                                       int32_t head, int32_t query)
-{
-    return PADDED ? ((int64_t)tile.sequence * a.query_heads + head) * a.queries + query
-                  : (int64_t)(tile.first + query) * a.query_heads + head;
-}
-
 /* Tile `index` of a head. */
 template <bool PADDED>
 static __device__ __forceinline__ trm_query_tile find_tile(const trm_cuda_attention &a, int64_t index)
@@ -34,24 +25,11 @@ static __device__ __forceinline__ trm_query_tile find_tile(const trm_cuda_attent
     return tile;
 }
 
-/* The keys of a head in the padded form. */
-static __device__ __forceinline__ key_rows padded_key_rows(const trm_cuda_attention &a, int32_t sequence,
-                                                           int32_t kv_head)
-{
-    key_rows rows;
-    rows.table = NULL;
-    rows.first = ((int64_t)sequence * a.kv_heads + kv_head) * a.keys;
-    rows.block_size = 1;
-    rows.kv_heads = 1;
-    rows.kv_head = 0;
-    return rows;
-}
-
 /* The output of a warp's 16 rows. */
-template <typename T, int DP, bool PADDED>
-static __device__ __forceinline__ void store_rows(const trm_cuda_attention &a, const trm_query_tile &tile, int32_t head,
-                                                  const float (&out)[DP / 8][4], const float (&row_part)[2], int warp,
-                                                  int lane)
+template <typename T, int DP>
+static __device__ __forceinline__ void store_rows(const trm_cuda_attention &a, const trm_query_tile &tile,
+                                                  const key_rows &queries, const float (&out)[DP / 8][4],
+                                                  const float (&row_part)[2], int warp, int lane)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -61,7 +39,7 @@ static __device__ __forceinline__ void store_rows(const trm_cuda_attention &a, c
         if (query >= tile.queries) {
             continue; /* after the shuffles of quad_sum: the four lanes share a row */
         }
-        T *to = (T *)a.out + query_vector<PADDED>(a, tile, head, query) * a.dim;
+        T *to = (T *)a.out + vector_of(queries, query) * a.dim;
 #pragma unroll
         for (int j = 0; j < DP / 8; j++) {
             int column = j * 8 + lane % 4 * 2;
@@ -89,14 +67,12 @@ static __device__ __forceinline__ void mask_scores(float (&scores)[KEYS / 8][4],
     }
 }
 
-/* Adds the mask of the padded form to scores in log2 units. A finite number stays one, so that queries that see nothing
- * but large negative numbers weigh their keys as they are. */
+/* Adds the mask of the padded form to scores in log2 units. */
 template <int KEYS>
 static __device__ __forceinline__ void add_mask(float (&scores)[KEYS / 8][4], const trm_cuda_attention &a,
                                                 const trm_query_tile &tile, int32_t head, int32_t key, int32_t keys,
                                                 int warp, int lane)
 {
-    const float least = -2.3e38f;
 #pragma unroll
     for (int j = 0; j < KEYS / 8; j++) {
 #pragma unroll
@@ -104,8 +80,7 @@ static __device__ __forceinline__ void add_mask(float (&scores)[KEYS / 8][4], co
             int32_t at = key + j * 8 + lane % 4 * 2 + i % 2;
             int32_t query = tile.start + warp * 16 + lane / 4 + i / 2 * 8;
             if (at < keys && query < tile.queries) {
-                float added = mask_of(a, tile.sequence, head, query, at);
-                scores[j][i] += added == -INFINITY ? added : fmaxf(added, least) * LOG2_E;
+                scores[j][i] += mask_log2(a, tile.sequence, head, query, at);
             }
         }
     }
@@ -125,6 +100,8 @@ static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(trm_cuda
     const int stride = DP + 8;
     const bool keep_q = DP <= 128; /* q in registers; a wider one is read again for each tile of keys */
     T *q_tile = (T *)shared, *k_tile = q_tile + PREFILL_ROWS * stride, *v_tile = k_tile + 2 * KEYS * stride;
+    __shared__ float key_mask[KEYS]; /* a mask that is the same for all rows of a tile, for this tile's keys */
+    const bool by_key = PADDED && a.mask != NULL && a.mask_strides[2] == 0;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     uint32_t q_at = a_address(q_tile + warp * 16 * stride, stride, lane);
     const T *keys = (const T *)(a.cached ? a.key_cache : a.k), *values = (const T *)(a.cached ? a.value_cache : a.v);
@@ -146,15 +123,21 @@ static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(trm_cuda
             ranges[r] = trm_attention_range(a.causal, a.window, tile.start + warp * 16 + lane / 4 + r * 8, tile.queries,
                                             n_keys);
         }
-        key_rows places = PADDED ? padded_key_rows(a, tile.sequence, head / a.group)
-                                 : key_rows_of(a, tile.sequence, tile.first, head / a.group);
+        key_rows places, queries; /* queries: where they lie in q, and rows in out */
+        if (PADDED) {
+            places = padded_rows_of(a, tile.sequence, head / a.group, a.kv_heads, a.keys);
+            queries = padded_rows_of(a, tile.sequence, head, a.query_heads, a.queries);
+        } else {
+            places = key_rows_of(a, tile.sequence, tile.first, head / a.group);
+            queries = key_rows{NULL, tile.first, 1, a.query_heads, head};
+        }
 
         __syncthreads(); /* the work before is done with shared memory */
 #pragma unroll
         for (int i = 0; i < PREFILL_ROWS * DP / 8 / PREFILL_THREADS; i++) {
             int index = i * PREFILL_THREADS + (int)threadIdx.x, row = index / (DP / 8), column = index % (DP / 8) * 8;
             bool valid = row < rows && column < a.dim;
-            int64_t at = valid ? query_vector<PADDED>(a, tile, head, tile.start + row) * a.dim + column : 0;
+            int64_t at = valid ? vector_of(queries, tile.start + row) * a.dim + column : 0;
             copy16_async(shared_address(q_tile + row * stride + column), (const T *)a.q + at, valid);
         }
         load_keys_values<T, KEYS, DP, stride, PREFILL_THREADS>(places, keys, values, k_tile, v_tile, low, high, a.dim,
@@ -175,6 +158,10 @@ static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(trm_cuda
                     key + KEYS, high, a.dim, (int)threadIdx.x);
             }
             copies_commit();
+            if (by_key && (int)threadIdx.x < KEYS) {
+                int32_t at = key + (int32_t)threadIdx.x;
+                key_mask[threadIdx.x] = at < n_keys ? mask_log2(a, tile.sequence, head, 0, at) : 0.0f;
+            }
             copies_wait<1>();
             __syncthreads();
             if (keep_q && key == low) {
@@ -188,7 +175,15 @@ static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(trm_cuda
                                                b_address(k_tile + stage * KEYS * stride, stride, lane));
             bool inside = key >= last.low && key + KEYS <= first.high;
             mask_scores<KEYS>(scores, a.scale, a.softcap, inside, key, ranges, lane);
-            if (PADDED && a.mask != NULL) {
+            if (by_key) {
+#pragma unroll
+                for (int j = 0; j < KEYS / 8; j++) {
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        scores[j][i] += key_mask[j * 8 + lane % 4 * 2 + i % 2];
+                    }
+                }
+            } else if (PADDED && a.mask != NULL) {
                 add_mask<KEYS>(scores, a, tile, head, key, n_keys, warp, lane);
             }
             softmax_step<KEYS>(scores, row_max, row_part, shrink);
@@ -197,7 +192,7 @@ static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(trm_cuda
             __syncthreads(); /* before this stage is filled again */
         }
         copies_wait<0>();
-        store_rows<T, DP, PADDED>(a, tile, head, out, row_part, warp, lane);
+        store_rows<T, DP>(a, tile, queries, out, row_part, warp, lane);
     }
 }
 

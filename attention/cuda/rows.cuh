@@ -8,12 +8,27 @@
 #include "attention/cuda/geometry.h"
 #include "kernels/cuda/mma.cuh"
 
+#define LOG2_E 1.44269504088896341f
+
 /* The keys of one sequence and one key-value head. */
 typedef struct key_rows {
     const int32_t *table; /* of the sequence; NULL without a cache */
     int64_t first;        /* row of key 0 without a cache */
     int32_t block_size, kv_heads, kv_head;
 } key_rows;
+
+/* The same of the padded forms. */
+static __device__ __forceinline__ key_rows padded_rows_of(const trm_cuda_attention &a, int32_t sequence, int32_t head,
+                                                          int32_t heads, int32_t rows)
+{
+    key_rows places;
+    places.table = NULL;
+    places.first = a.rows_first ? (int64_t)sequence * rows : ((int64_t)sequence * heads + head) * rows;
+    places.block_size = 1;
+    places.kv_heads = a.rows_first ? heads : 1;
+    places.kv_head = a.rows_first ? head : 0;
+    return places;
+}
 
 /* Packed forms. */
 static __device__ __forceinline__ key_rows key_rows_of(const trm_cuda_attention &a, int32_t sequence, int32_t first,
@@ -57,6 +72,16 @@ static __device__ __forceinline__ float mask_of(const trm_cuda_attention &a, int
     }
 }
 
+/* The same in log2 units. A finite number stays one, so that queries that see nothing but large negative numbers weigh
+ * their keys as they are. */
+static __device__ __forceinline__ float mask_log2(const trm_cuda_attention &a, int32_t sequence, int32_t head,
+                                                  int32_t query, int32_t key)
+{
+    const float least = -2.3e38f;
+    float added = mask_of(a, sequence, head, query, key);
+    return added == -INFINITY ? added : fmaxf(added, least) * LOG2_E;
+}
+
 /* Starts the copy of keys key .. key + ROWS - 1 and their values into shared memory, rows of DP elements `stride`
  * apart, by `threads` threads of which this is number `thread`. Keys from `end` on and elements from `dim` on become
  * zeros: what is multiplied by a weight of 0 must not be NaN. */
@@ -76,8 +101,6 @@ static __device__ __forceinline__ void load_keys_values(const key_rows &rows, co
         copy16_async(shared_address(v_tile + row * STRIDE + column), values + at, valid);
     }
 }
-
-#define LOG2_E 1.44269504088896341f
 
 /* A score in units of log2: scaled, capped. */
 static __device__ __forceinline__ float score_log2(float dot, float scale, float softcap)

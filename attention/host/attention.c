@@ -117,17 +117,19 @@ static int64_t row_vector(const task *t, int64_t row)
     const trm_attention_shape *s = &t->at->shape;
     int64_t query, head;
     row_place(t, row, &query, &head);
-    return s->packed ? (t->first_token + query) * s->query_heads + head
-                     : (t->sequence * s->query_heads + head) * s->queries + query;
+    const int64_t first = s->packed ? t->first_token : t->sequence * s->queries;
+    return s->packed || s->rows_first ? (first + query) * s->query_heads + head
+                                      : (t->sequence * s->query_heads + head) * s->queries + query;
 }
 
 /* Vector of a key or value. */
 static int64_t key_vector(const task *t, int64_t key)
 {
     const trm_attention_shape *s = &t->at->shape;
-    return s->cached   ? cache_row(t->at, t->sequence, key, t->kv_head)
-           : s->packed ? (t->first_token + key) * s->kv_heads + t->kv_head
-                       : (t->sequence * s->kv_heads + t->kv_head) * s->keys + key;
+    const int64_t first = s->packed ? t->first_token : t->sequence * s->keys;
+    return s->cached                    ? cache_row(t->at, t->sequence, key, t->kv_head)
+           : s->packed || s->rows_first ? (first + key) * s->kv_heads + t->kv_head
+                                        : (t->sequence * s->kv_heads + t->kv_head) * s->keys + key;
 }
 
 /* Keys that each row sees. */

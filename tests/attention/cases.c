@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/support.h"
+
 #define COUNT(array)  ((int32_t)(sizeof(array) / sizeof((array)[0])))
 #define MAX_SEQUENCES 64
 
@@ -343,17 +345,61 @@ void attention_cases_cached(kernel_case_bench *bench)
 
 /* ---- padded ------------------------------------------------------------------------------------- */
 
-static void padded_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention_params p, heads h, int64_t batch,
-                        int64_t n, int64_t m, trm_dtype mask_type, trm_dims mask, const double *values)
+/* [B, A, C, D] to [B, C, A, D]. */
+static double *swap_axes(const trm_dims *dims, const double *from)
+{
+    const int64_t *d = dims->d;
+    double *to = calloc((size_t)trm_dims_count(dims) + 1, sizeof(*to));
+    assert_non_null(to);
+    for (int64_t i = 0; i < trm_dims_count(dims); i++) {
+        const int64_t e = i % d[3], c = i / d[3] % d[2], a = i / d[3] / d[2] % d[1], b = i / d[3] / d[2] / d[1];
+        to[((b * d[2] + c) * d[1] + a) * d[3] + e] = from[i];
+    }
+    return to;
+}
+
+static trm_dims swapped(trm_dims dims)
+{
+    return DIMS(dims.d[0], dims.d[2], dims.d[1], dims.d[3]);
+}
+
+/* The form with rows first means what the other does on swapped axes. */
+static void meaning_rows_first(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    kernel_case other = *test;
+    double *moved[TRM_MAX_LAYER_INPUTS];
+    memcpy(moved, inputs, sizeof(moved));
+    for (int32_t i = TRM_ATTENTION_Q; i <= TRM_ATTENTION_V; i++) {
+        other.inputs[i].dims = swapped(test->inputs[i].dims);
+        moved[i] = swap_axes(&test->inputs[i].dims, inputs[i]);
+    }
+    other.outputs[0].dims = swapped(test->outputs[0].dims);
+    double *result = calloc((size_t)trm_dims_count(&other.outputs[0].dims) + 1, sizeof(*result));
+    assert_non_null(result);
+    meaning_padded(&other, moved, &result);
+    double *back = swap_axes(&other.outputs[0].dims, result);
+    memcpy(outputs[0], back, (size_t)trm_dims_count(&other.outputs[0].dims) * sizeof(*back));
+    free(back);
+    free(result);
+    for (int32_t i = TRM_ATTENTION_Q; i <= TRM_ATTENTION_V; i++) {
+        free(moved[i]);
+    }
+}
+
+static void padded_form_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention_params p, heads h, int64_t batch,
+                             int64_t n, int64_t m, trm_dtype mask_type, trm_dims mask, const double *values,
+                             bool rows_first)
 {
     char what[64];
-    snprintf(what, sizeof(what), "padded %lld x %lld by %lld mask %s %d-d", (long long)batch, (long long)n,
-             (long long)m, trm_dtype_name(mask_type), (int)mask.n);
-    p.form = TRM_ATTENTION_PADDED_BHND;
+    snprintf(what, sizeof(what), "padded%s %lld x %lld by %lld mask %s %d-d", rows_first ? " bnhd" : "",
+             (long long)batch, (long long)n, (long long)m, trm_dtype_name(mask_type), (int)mask.n);
+    const trm_dims q = DIMS(batch, h.hq, n, h.d), k = DIMS(batch, h.hkv, m, h.d), v = DIMS(batch, h.hkv, m, h.dv);
+    const trm_dims out = DIMS(batch, h.hq, n, h.dv);
+    p.form = rows_first ? TRM_ATTENTION_PADDED_BNHD : TRM_ATTENTION_PADDED_BHND;
     kernel_case test = new_case(dtype, p, h, what);
-    set_input(&test, TRM_ATTENTION_Q, dtype, DIMS(batch, h.hq, n, h.d), NULL);
-    set_input(&test, TRM_ATTENTION_K, dtype, DIMS(batch, h.hkv, m, h.d), NULL);
-    set_input(&test, TRM_ATTENTION_V, dtype, DIMS(batch, h.hkv, m, h.dv), NULL);
+    set_input(&test, TRM_ATTENTION_Q, dtype, rows_first ? swapped(q) : q, NULL);
+    set_input(&test, TRM_ATTENTION_K, dtype, rows_first ? swapped(k) : k, NULL);
+    set_input(&test, TRM_ATTENTION_V, dtype, rows_first ? swapped(v) : v, NULL);
     if (mask_type != TRM_DTYPE_NONE) {
         set_input(&test, TRM_ATTENTION_MASK, mask_type, mask, values);
         if (mask_type == TRM_BOOL) {
@@ -362,8 +408,15 @@ static void padded_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention
         }
     }
     test.n_outputs = 1;
-    test.outputs[0] = (kernel_case_output){.dtype = dtype, .dims = DIMS(batch, h.hq, n, h.dv)};
-    kernel_case_run(bench, &test, meaning_padded);
+    test.outputs[0] = (kernel_case_output){.dtype = dtype, .dims = rows_first ? swapped(out) : out};
+    kernel_case_run(bench, &test, rows_first ? meaning_rows_first : meaning_padded);
+}
+
+static void padded_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention_params p, heads h, int64_t batch,
+                        int64_t n, int64_t m, trm_dtype mask_type, trm_dims mask, const double *values)
+{
+    padded_form_case(bench, dtype, p, h, batch, n, m, mask_type, mask, values, false);
+    padded_form_case(bench, dtype, p, h, batch, n, m, mask_type, mask, values, true);
 }
 
 void attention_cases_padded(kernel_case_bench *bench)
@@ -391,6 +444,10 @@ void attention_cases_padded(kernel_case_bench *bench)
         padded_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 10}, plain, 1, 50,
                     60, none, SCALAR, NULL);
         padded_case(bench, dtype, (trm_attention_params){.softcap = 3.0f}, plain, 1, 5, 60, dtype, DIMS(5, 60), NULL);
+        padded_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_NONE}, plain, 2, 197, 197, none, SCALAR,
+                    NULL);
+        padded_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_NONE}, plain, 2, 130, 130, TRM_BOOL,
+                    DIMS(2, 1, 130, 130), NULL);
         padded_case(bench, dtype, causal, plain, 0, 5, 6, none, SCALAR, NULL);
         padded_case(bench, dtype, causal, plain, 2, 0, 6, none, SCALAR, NULL);
         padded_case(bench, dtype, causal, plain, 2, 4, 0, none, SCALAR, NULL);

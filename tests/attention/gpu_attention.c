@@ -45,5 +45,6 @@ int main(void)
         return 77;
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(packed), cmocka_unit_test(cached), cmocka_unit_test(padded)};
+    cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -300,7 +300,7 @@ static void packed_attention(void **state)
         {ATTENTION(.softcap = -1), {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]"}, "!softcap is -1"},
         {ATTENTION(.n_ranks = 65), {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]"}, "!n_ranks is 65"},
         {ATTENTION(.causal = (trm_causal)3), {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]"}, "!causal kind 3"},
-        {ATTENTION(.form = (trm_attention_form)2), {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]"}, "!attention form 2"},
+        {ATTENTION(.form = (trm_attention_form)3), {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]"}, "!attention form 3"},
         {ATTENTION(0),
          {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]", "i32[1]"},
          "!sequence_lengths is given, expected none without a key_cache"},
