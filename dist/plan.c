@@ -86,6 +86,13 @@ static trm_status make_local_network(trm_plan *plan, const trm_network *network,
     TRM_TRY(status);
     show_stage(options, "partition", plan->network);
     TRM_TRY(trm_run_passes(plan->network, TRM_PASSES_AFTER_PARTITION));
+    int32_t moved = 0;
+    if (options->backend == TRM_BACKEND_CUDA) {
+        TRM_TRY(trm_pass_layouts(plan->network, options->allow_tf32, &moved));
+    }
+    if (moved > 0) {
+        TRM_TRY(trm_run_passes(plan->network, TRM_PASSES_AFTER_PARTITION));
+    }
     if (!plan->partition.as_written) { /* the author's networks may differ from rank to rank */
         TRM_TRY(trm_pass_fuse_exchanges(plan->network, NULL));
     }

@@ -180,6 +180,9 @@ trm_status trm_pass_join_matmuls(trm_network *network, int32_t *changes);
  * backend has kernels for them (kernels/fused.h). */
 trm_status trm_pass_fuse_elementwise(trm_network *network, int32_t *changes);
 
+/* Channels last for convolutions of 16-bit floats, with `tf32` of f32 too, and what follows them; attention with a
+ * row's heads together. For CUDA, after the passes of a rank's network, which are then to be run again. */
+trm_status trm_pass_layouts(trm_network *network, bool tf32, int32_t *changes);
 /* All-reduce + norm. For networks of which every rank has the same: the two ways to exchange do not match each other.
  */
 trm_status trm_pass_fuse_exchanges(trm_network *network, int32_t *changes);
