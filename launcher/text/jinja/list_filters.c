@@ -160,6 +160,9 @@ static trm_status filter_map(trm_jinja_call *call)
     const trm_jinja_args *args = call->args;
     const trm_jinja_value *attribute = args->count == 0 ? find_keyword(args, "attribute") : NULL;
     const trm_jinja_builtin *filter = NULL;
+    if (!trm_jinja_truth(call->self)) { /* Jinja2 looks at nothing else then, not even whether this can be iterated */
+        return new_result(call, TRM_JINJA_ITERATOR);
+    }
     if (attribute == NULL) {
         if (args->count == 0) {
             return trm_jinja_fail(call->run, "map requires a filter argument");
@@ -187,6 +190,9 @@ static trm_status choose(trm_jinja_call *call, bool keep, bool by_attribute)
 {
     const trm_jinja_list *items;
     size_t skipped = by_attribute ? 1 : 0;
+    if (!trm_jinja_truth(call->self)) {
+        return new_result(call, TRM_JINJA_ITERATOR);
+    }
     if (call->args->count < skipped) {
         return trm_jinja_fail(call->run, "missing parameter for attribute name");
     }

@@ -36,6 +36,7 @@ trm_status trm_jinja_charge(trm_jinja_run *run, size_t steps)
 
 trm_status trm_jinja_alloc(trm_jinja_run *run, size_t count, size_t size, void **memory)
 {
+    *memory = NULL;
     size_t left = run->arena.used < MEMORY_LIMIT ? MEMORY_LIMIT - run->arena.used : 0;
     if (count > left / size) {
         return trm_jinja_fail(run, "the template needs more than %zu MiB of memory", MEMORY_LIMIT >> 20);
