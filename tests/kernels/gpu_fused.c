@@ -13,7 +13,7 @@ static void fused_is_layer_by_layer(void **state)
         fail_msg("no run-time compiler: %s", why);
     }
     assert_ok(trm_device_open(TRM_BACKEND_CUDA, 0, 0, &device));
-    for (uint64_t i = 0; i < (test_is_brief() ? 5 : 60); i++) {
+    for (uint64_t i = 0; i < (test_is_brief() ? 3 : 20); i++) {
         fused_compare(TRM_BACKEND_CUDA, device, test_seed() + i, 1e-5f, &elements, &different, &layers);
     }
     trm_device_close(device);
