@@ -133,6 +133,9 @@ trm_status trm_weight_file_read(const trm_weight_file *file, size_t begin, size_
 trm_status trm_weight_file_check(const trm_weight_file *file)
 {
     struct stat now;
+    if (file->descriptor < 0) {
+        return TRM_OK;
+    }
     if (fstat(file->descriptor, &now) != 0) {
         TRM_FAIL(TRM_ERROR_IO, "cannot look at %s: %s", file->path, strerror(errno));
     }

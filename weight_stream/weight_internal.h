@@ -15,9 +15,9 @@
 struct trm_weight_file {
     atomic_int references;
     trm_mapping mapping;
-    int descriptor;
-    char *name; /* for dumps and errors */
-    char *path; /* with no links in it */
+    int descriptor; /* -1: bytes that are in no file */
+    char *name;     /* for dumps and errors */
+    char *path;     /* with no links in it */
 };
 
 typedef struct trm_weight_base {

@@ -410,6 +410,7 @@ static trm_status read_bytes(const small_plan *s, const unsigned char *bytes, si
     char folder[4096];
     snprintf(folder, sizeof(folder), "%s/", s->folder);
     file.mapping = (trm_mapping){bytes, size};
+    file.descriptor = -1;
     file.name = file.path = (char *)(uintptr_t) "small.plan";
     atomic_init(&file.references, 1);
     *plan = NULL;

@@ -40,7 +40,8 @@ static bool is_refusal(trm_status status)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     /* Never released to zero: the bytes are not a mapping of ours. */
-    trm_weight_file file = {.mapping = {.bytes = data, .size = size}, .name = (char *)(uintptr_t) "input"};
+    trm_weight_file file = {
+        .mapping = {.bytes = data, .size = size}, .descriptor = -1, .name = (char *)(uintptr_t) "input"};
     atomic_init(&file.references, 1);
     trm_onnx *model;
     trm_network *network;

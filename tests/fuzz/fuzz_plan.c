@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     /* Never released to zero: the bytes are not a mapping of ours. */
     char *name = (char *)(uintptr_t) "input";
-    trm_weight_file file = {.mapping = {.bytes = data, .size = size}, .name = name, .path = name};
+    trm_weight_file file = {.mapping = {.bytes = data, .size = size}, .descriptor = -1, .name = name, .path = name};
     atomic_init(&file.references, 1);
     for (int32_t rank = 0; rank < 2; rank++) {
         trm_plan *plan;

@@ -40,7 +40,8 @@ static void read_file(const uint8_t *data, size_t size)
     trm_status status = trm_safetensors_header_read("input", data, size, &arena, &entries, &count);
     if (status == TRM_OK) {
         /* Never released to zero: the bytes are not a mapping of ours. */
-        trm_weight_file file = {.mapping = {.bytes = data, .size = size}, .name = (char *)(uintptr_t) "input"};
+        trm_weight_file file = {
+            .mapping = {.bytes = data, .size = size}, .descriptor = -1, .name = (char *)(uintptr_t) "input"};
         atomic_init(&file.references, 1);
         for (size_t i = 0; i < count; i++) {
             FUZZ_REQUIRE(entries[i].begin <= entries[i].end && entries[i].end <= size);

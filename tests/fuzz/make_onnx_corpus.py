@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes corpus/onnx: small models of ONNX's own test cases, and hostile ones.
 
-usage: make_onnx_corpus.py FOLDER_OF_CASES   (as tests/conformance/make_data.py writes them)
+usage: make_onnx_corpus.py FOLDER_OF_CASES   (as tests/conformance/make_data.py and make_contrib.py write them)
 """
 
 import pathlib
@@ -20,6 +20,9 @@ reduce_sum_empty_axes_input_noop_example reshape_negative_extended_dims resize_u
 scan9_sum scan_sum scatter_elements_with_axis scatternd_add sequence_insert_at_front sequence_map_add_1_sequence_1_tensor_expanded shape_start_negative_1
 simple_rnn_batchwise slice_negative_axes split_to_sequence_1 split_variable_parts_2d_opset18 squeeze_negative_axes tile 
 tril_zero unique_sorted_with_axis unsqueeze_three_axes where_example
+""".split()
+CONTRIB = """
+fused_conv_sum fused_gemm_leaky gather_bits_zeros matmul_bits_4_packed qlinear_average_pool qlinear_softmax_joined qlinear_where quantized_attention
 """.split()
 
 FLOAT = TensorProto.FLOAT
@@ -61,6 +64,14 @@ def add(*names, **more):
     return helper.make_node("Add", list(names[:2]), [names[2]], **more)
 
 
+def quantized_attention():
+    """The weights of one axis are squeezed where there is none."""
+    node = helper.make_node("QAttention", ["x", "w", "w", "s", "s"], ["y"], domain="com.microsoft", num_heads=1)
+    inputs = [value("x", (2, 5, 32), TensorProto.UINT8), value("w", (96,), TensorProto.UINT8), value("s", ())]
+    graph = helper.make_graph([node], "g", inputs, [value("y")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)], ir_version=8)
+
+
 def hostile():
     xy = ([value("x")], [value("y")])
     function = lambda name, calls: helper.make_function("f", name, ["a"], ["r"], [helper.make_node(c, ["a"], ["r"], domain="f") for c in calls], [helper.make_opsetid("f", 1)])
@@ -97,6 +108,7 @@ def hostile():
     yield "doubling_functions", model([helper.make_node("d0", ["x"], ["y"], domain="f")], *xy, (), [doubled(i) for i in range(21)])
     yield "large_constant", model([helper.make_node("ConstantOfShape", ["s"], ["y"])], [], [value("y")], [helper.make_tensor("s", TensorProto.INT64, (2,), [1 << 20, 1 << 20])])
     yield "large_range", model([helper.make_node("Range", ["a", "b", "c"], ["y"])], [], [value("y")], [helper.make_tensor(n, TensorProto.INT64, (), [v]) for n, v in (("a", 0), ("b", 1 << 62), ("c", 1))])
+    yield "quantized_attention", quantized_attention()
     yield "no_opset", helper.make_model(helper.make_graph([add("x", "x", "y")], "g", *xy), opset_imports=[helper.make_opsetid("other", 1)])
 
 
@@ -115,6 +127,8 @@ def main():
         data = (pathlib.Path(sys.argv[1]) / "node" / f"test_{name}" / "model.onnx").read_bytes()
         if len(data) < 4096:
             (to / name.lower()).write_bytes(data)
+    for name in CONTRIB:
+        (to / name).write_bytes((pathlib.Path(sys.argv[1]) / "contrib" / name / "model.onnx").read_bytes())
     (to / "collective_all_reduce").write_bytes(collective("all_reduce", (2, 2), reduce_op="sum", root=-1).SerializeToString())
     (to / "collective_all_gather").write_bytes(collective("all_gather", (4, 2), groups=[0, 1], group_size=2).SerializeToString())
     for name, proto in hostile():

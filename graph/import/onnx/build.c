@@ -515,6 +515,11 @@ static trm_tensor *change_axes(trm_onnx_node *node, trm_tensor *x, const int32_t
 trm_tensor *trm_onnx_squeeze(trm_onnx_node *node, trm_tensor *x, const int32_t *axes, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
+        if (trm_onnx_failed(node) || axes[i] < 0 || axes[i] >= x->dims.n) {
+            trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "axis %d to be left out of %d dimensions", (int)axes[i],
+                          (int)x->dims.n);
+            return x;
+        }
         if (x->dims.d[axes[i]] > 1 || x->dims.d[axes[i]] == 0) {
             trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "axis %d to be left out has size %lld, expected 1",
                           (int)axes[i], (long long)x->dims.d[axes[i]]);
