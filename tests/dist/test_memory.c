@@ -163,6 +163,8 @@ destroy:
     return status;
 }
 
+static trm_weight_budget budget; /* of the generators made */
+
 static const int32_t prompt[] = {5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 3, 2, 4, 6, 8};
 #define N_PROMPT ((int64_t)(sizeof(prompt) / sizeof(prompt[0])))
 
@@ -172,6 +174,7 @@ static trm_status create(trm_generator **generator)
     options.max_context = 60;
     options.max_sequences = 3;
     options.max_step_tokens = 16;
+    options.weight_budget = budget;
     return trm_generator_create(golden.model, world, &options, generator);
 }
 
@@ -224,6 +227,17 @@ static void each_allocation_may_fail(void **state)
     trm_generator_destroy(generator);
 }
 
+/* With weights that stream, from host memory and from their files. */
+static void each_allocation_may_fail_while_weights_stream(void **state)
+{
+    (void)state;
+    budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .percent = 30};
+    exhaust(create_and_generate, NULL);
+    budget.host_bytes = 1;
+    exhaust(create_and_generate, NULL);
+    budget = (trm_weight_budget){0};
+}
+
 static void plans_tell_what_is_allocated(void **state)
 {
     (void)state;
@@ -253,9 +267,8 @@ static void plans_tell_what_is_allocated(void **state)
     trm_generator_destroy(generator);
 }
 
-static void steps_allocate_nothing(void **state)
+static void check_steps_allocate_nothing(void)
 {
-    (void)state;
     trm_generator *generator;
     assert_ok(create(&generator));
     assert_ok(generate(generator));
@@ -294,6 +307,17 @@ static void steps_allocate_nothing(void **state)
     }
     assert_int_equal(allocations, before);
     trm_generator_destroy(generator);
+}
+
+static void steps_allocate_nothing(void **state)
+{
+    (void)state;
+    check_steps_allocate_nothing();
+    budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .percent = 10};
+    check_steps_allocate_nothing();
+    budget.host_bytes = 1;
+    check_steps_allocate_nothing();
+    budget = (trm_weight_budget){0};
 }
 
 /* Neither do the scheduler's steps: a request has its memory from submit on. */
@@ -354,6 +378,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_allocation_may_fail),
+        cmocka_unit_test(each_allocation_may_fail_while_weights_stream),
         cmocka_unit_test(plans_tell_what_is_allocated),
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(scheduled_steps_allocate_nothing),
