@@ -140,6 +140,59 @@ static void layers_find_their_weights(void **unused)
     assert_true(reused > 100);
 }
 
+/* Layers on a stream of their own too, far behind who enqueues them, as on a GPU: what they read is copied out of the
+ * slots there. */
+static void streams_wait_for_each_other(void **unused)
+{
+    (void)unused;
+    uint64_t state = test_seed();
+    static weights w;
+    enum { DELAY = 1 << 20, STEPS = 3 };
+    static unsigned char found[STEPS][MOST_USES][MOST_BYTES];
+    unsigned char *delay = calloc(2, DELAY);
+    assert_non_null(delay);
+    for (int32_t n = 0; n < 60; n++) {
+        trm_residency r;
+        trm_ring *ring;
+        trm_stream *layers;
+        make_weights(&state, &w);
+        for (int32_t i = 0; i < w.problem.n_weights; i++) {
+            w.addresses[i] = w.stored[i];
+        }
+        assert_ok(trm_residency_plan(&w.problem, &r));
+        assert_ok(trm_stream_create_beside(device, &layers));
+        assert_ok(trm_ring_create(device, &r, w.bytes, w.addresses, NULL, &ring));
+        memset(found, 0, sizeof(found));
+        for (int32_t step = 0; step < STEPS; step++) {
+            assert_ok(trm_ring_begin(ring, layers));
+            for (int32_t layer = 0; layer < w.problem.n_layers; layer++) {
+                assert_ok(trm_ring_before(ring, layer, layers, NULL));
+                if (test_random_below(&state, 3) == 0) {
+                    assert_ok(trm_stream_copy(layers, delay, delay + DELAY, DELAY));
+                }
+                for (int32_t i = 0; i < w.problem.n_uses; i++) {
+                    if (w.uses[i].layer == layer && r.use_fetch[i] >= 0) {
+                        assert_ok(trm_stream_copy(layers, found[step][i], trm_ring_slot(ring, r.use_fetch[i]),
+                                                  w.bytes[w.uses[i].weight]));
+                    }
+                }
+                assert_ok(trm_ring_after(ring, layer, layers));
+            }
+        }
+        assert_ok(trm_stream_synchronize(layers));
+        for (int32_t i = 0; i < STEPS * w.problem.n_uses; i++) {
+            int32_t use = i % w.problem.n_uses, weight = w.uses[use].weight;
+            if (r.use_fetch[use] >= 0) {
+                assert_memory_equal(found[i / w.problem.n_uses][use], w.stored[weight], w.bytes[weight]);
+            }
+        }
+        trm_ring_destroy(ring);
+        trm_stream_destroy(layers);
+        trm_residency_fini(&r);
+    }
+    free(delay);
+}
+
 typedef struct faulty {
     weights *w;
     int32_t reads, fails_at; /* which of them */
@@ -202,6 +255,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_find_their_weights),
+        cmocka_unit_test(streams_wait_for_each_other),
         cmocka_unit_test(a_failed_read_ends_the_step),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
