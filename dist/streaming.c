@@ -257,8 +257,8 @@ static trm_status fit_with_ring(trm_plan *plan, size_t room, size_t ring_limit, 
     size_t budget = s->streamable;
     TRM_TRY(plan_residency(s, budget, ring_limit));
     while (device_bytes(plan) > room && budget > 0) {
-        size_t excess = device_bytes(plan) - room;
-        budget = excess < budget ? budget - excess : 0;
+        size_t excess = device_bytes(plan) - room, resident = s->residency.resident_bytes;
+        budget = excess < resident ? resident - excess : 0;
         TRM_TRY(plan_residency(s, budget, ring_limit));
     }
     *fits = device_bytes(plan) <= room;
@@ -276,6 +276,7 @@ trm_status trm_streaming_fit(trm_plan *plan, size_t room)
     if (s == NULL || s->asked.kind != TRM_WEIGHT_BUDGET_AUTO) {
         return TRM_OK;
     }
+    s->problem.quick = true;
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
         TRM_TRY(fit_with_ring(plan, room, limits[i], &fits));
         if (fits && s->residency.seconds < best) {
@@ -284,7 +285,13 @@ trm_status trm_streaming_fit(trm_plan *plan, size_t room)
             limit = limits[i];
         }
     }
+    s->problem.quick = false;
     TRM_TRY(plan_residency(s, budget, limit));
+    if (device_bytes(plan) > room) { /* a better choice may need more staging */
+        s->problem.quick = true;
+        TRM_TRY(plan_residency(s, budget, limit));
+        s->problem.quick = false;
+    }
     if (device_bytes(plan) > room) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY,
                  "weights need at least %.2f GiB of memory with everything streamed (%.2f GiB that cannot be, %.2f GiB "

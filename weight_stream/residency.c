@@ -303,7 +303,7 @@ static bool exchange_with(search *s, int32_t a, int32_t size, int64_t most_work)
 /* Exchanges of three are many: they are for when no other helps. */
 static void better(search *s)
 {
-    const int64_t most_work = MOST_WORK / PREFERENCE_COUNT;
+    const int64_t most_work = s->p->problem->quick ? 0 : MOST_WORK / PREFERENCE_COUNT;
     follow(s->p, s->resident);
     s->seconds = s->p->seconds;
     s->streamed = s->p->streamed_bytes;

@@ -28,6 +28,7 @@ typedef struct trm_residency_problem {
     double copy_seconds;           /* of a copy, beyond its bytes */
     size_t budget;                 /* the most bytes of weights that stay */
     size_t ring_limit;             /* the most bytes of staging, unless the least that works is more */
+    bool quick;                    /* a first choice will do */
 } trm_residency_problem;
 
 /* One copy into the ring. */

@@ -204,6 +204,38 @@ static void weights_that_stay_in_their_files(void **state)
     }
 }
 
+/* Of any room, as much as fits is used; of too little, what is needed is told. */
+static void automatic_budgets_fit(void **state)
+{
+    (void)state;
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    const trm_build_options build = TRM_BUILD_OPTIONS_INIT;
+    trm_plan *plan = NULL;
+    int64_t cache_tokens;
+    options.weight_budget.kind = TRM_WEIGHT_BUDGET_AUTO;
+    assert_ok(trm_generator_plan(model, &options, &build, &plan, &cache_tokens));
+    trm_memory_plan memory;
+    trm_streaming_info info;
+    trm_plan_memory(plan, &memory);
+    size_t all = memory.weights;
+    double seconds = 1;
+    assert_int_equal(memory.staging, 0);
+    assert_fails(trm_streaming_fit(plan, all / 16), TRM_ERROR_OUT_OF_MEMORY, "weights need at least");
+    for (size_t room = all / 5; room <= all + 1; room += all / 25) {
+        assert_ok(trm_streaming_fit(plan, room));
+        trm_plan_memory(plan, &memory);
+        trm_plan_streaming(plan, &info);
+        assert_true(memory.weights + memory.staging <= room);
+        assert_true(info.run_seconds <= seconds * 1.05); /* more room is not slower */
+        seconds = info.run_seconds;
+    }
+    assert_ok(trm_streaming_fit(plan, all));
+    trm_plan_streaming(plan, &info);
+    assert_int_equal(info.copies, 0);
+    assert_int_equal(info.resident, info.streamable);
+    trm_plan_destroy(plan);
+}
+
 typedef struct profiled {
     int32_t layers, waits;
     double milliseconds;
@@ -277,9 +309,13 @@ static void budgets_as_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_budget_gives_the_same),  cmocka_unit_test(budgets_change),
-        cmocka_unit_test(a_system_that_does_not_pin), cmocka_unit_test(weights_that_stay_in_their_files),
-        cmocka_unit_test(stalls_are_profiled),        cmocka_unit_test(budgets_as_text),
+        cmocka_unit_test(any_budget_gives_the_same),
+        cmocka_unit_test(budgets_change),
+        cmocka_unit_test(a_system_that_does_not_pin),
+        cmocka_unit_test(weights_that_stay_in_their_files),
+        cmocka_unit_test(automatic_budgets_fit),
+        cmocka_unit_test(stalls_are_profiled),
+        cmocka_unit_test(budgets_as_text),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }
