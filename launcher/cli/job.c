@@ -26,8 +26,7 @@ int print_failure(trm_status status)
     return trm_status_exit_code(status);
 }
 
-/* This process's rank in its launcher's variables; NULL if it has none. */
-static const char *launched_rank(void)
+const char *launched_rank(void)
 {
     static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"};
     const char *rank = NULL;

@@ -51,6 +51,8 @@ int print_failure(trm_status status);
 /* The same before there is a world. Most often every rank has failed alike: rank 0 speaks for all, and the others only
  * if they are still there a while later, because rank 0 has not failed. */
 int print_failure_once(trm_status status);
+/* This process's rank in its launcher's variables; NULL if it has none. */
+const char *launched_rank(void);
 /* Whether this process is rank 0, as far as its launcher's variables tell. */
 bool is_first_rank(void);
 

@@ -1,6 +1,7 @@
 /* `trireme serve`: the HTTP front end, which starts the ranks as a job of its own; `trireme serve-worker`: one of them.
  */
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -146,6 +147,11 @@ static trm_status open_chat(serve_command *c)
 static trm_status prepare(serve_command *c)
 {
     const char *name = c->all->operands[0];
+    if (launched_rank() != NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "serve was started as rank %s of a job; it starts its ranks itself: trireme serve MODEL --ranks N",
+                 launched_rank());
+    }
     if (names_shape(name)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "%s is a shape with random weights and no text, for bench and inspect; expected a model folder", name);
@@ -235,6 +241,7 @@ int command_serve(const settings *all)
     sigaddset(&signals, SIGINT);
     pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread is started */
     raise_descriptor_limit();
+    mallopt(M_ARENA_MAX, 2); /* requests are made on one thread and freed on another: more heaps only grow */
     trm_status status = prepare(&c);
     if (status == TRM_OK) {
         status = start(&c);

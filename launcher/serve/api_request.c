@@ -410,9 +410,6 @@ static bool read_completion(api_request *r, int32_t vocab, api_error *error)
         return false;
     }
     r->logprobs = (int32_t)logprobs;
-    if (r->echo && r->logprobs >= 0) {
-        return api_fail(error, 400, "echo", "unsupported_parameter", "echo together with logprobs is not supported");
-    }
     return read_prompts(r, "prompt", vocab, error);
 }
 

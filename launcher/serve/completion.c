@@ -115,7 +115,14 @@ trm_status choice_submission(const choice *ch, trm_serving_request *request)
     request->stop_tokens = asked->stop_ids;
     request->n_stop_tokens = asked->n_stop_ids;
     request->logprobs = asked->logprobs;
+    request->prompt_logprobs = asked->echo && ch->prompt_seen < ch->n_prompt ? asked->logprobs : -1;
     return TRM_OK;
+}
+
+static const char *prompt_text(const choice *ch)
+{
+    const char *text = ch->owner->request.prompts[ch->prompt].text;
+    return text == NULL ? "" : text;
 }
 
 /* Logprobs. A token's text may be part of a character only; its bytes are then those of U+FFFD. */
@@ -175,6 +182,39 @@ static void write_logprob(choice *ch, const trm_serving_event *event, size_t off
     json_end_object(tops);
 }
 
+/* The first token of a prompt has none: it is null. */
+static void write_prompt_logprob(choice *ch, int32_t token, const trm_serving_event *event)
+{
+    char *text = NULL;
+    size_t size = 0;
+    if (event != NULL) {
+        write_logprob(ch, event, ch->offset);
+    } else {
+        write_token_text(&ch->logprob_tokens, ch->owner, NULL, token, false);
+        json_null(&ch->logprob_values, NULL);
+        json_null(&ch->logprob_tops, NULL);
+        json_integer(&ch->logprob_offsets, NULL, (int64_t)ch->offset);
+    }
+    if (trm_tokenizer_decode(ch->owner->tokenizer, &token, 1, true, &text, &size) == TRM_OK) {
+        ch->offset += size;
+        trm_free(text);
+    }
+    ch->prompt_seen++;
+}
+
+void choice_take_prompt(choice *ch, const trm_serving_event *event)
+{
+    if (ch->finished || ch->owner->failed || ch->owner->request.logprobs < 0) {
+        return;
+    }
+    if (ch->prompt_seen == 0) {
+        write_prompt_logprob(ch, ch->tokens.data[0], NULL);
+    }
+    if (event->index == (int64_t)ch->prompt_seen && ch->prompt_seen < ch->n_prompt) {
+        write_prompt_logprob(ch, event->token, event); /* what a lost job has told already comes again */
+    }
+}
+
 static void close_logprobs(json_text *json, choice *ch)
 {
     const api_request *asked = &ch->owner->request;
@@ -230,12 +270,6 @@ static void write_usage(json_text *json, const completion *c)
     json_integer(json, "cached_tokens", c->cached_tokens);
     json_end_object(json);
     json_end_object(json);
-}
-
-static const char *prompt_text(const choice *ch)
-{
-    const char *text = ch->owner->request.prompts[ch->prompt].text;
-    return text == NULL ? "" : text;
 }
 
 void completion_send(completion *c, json_text *json)
@@ -527,7 +561,7 @@ trm_status choice_take(choice *ch, const trm_serving_event *event, bool *stopped
         if (c->request.kind == API_CHAT) {
             write_chat_logprob(ch, event);
         } else {
-            write_logprob(ch, event, ch->sink.size);
+            write_logprob(ch, event, ch->sink.size + (c->request.echo ? strlen(prompt_text(ch)) : 0));
         }
     }
     TRM_TRY(text_sink_push(&ch->sink, event->token));

@@ -24,8 +24,10 @@ typedef struct choice {
     trm_ids tokens; /* the prompt's, then those of the output so far: what is submitted again when a rank is lost */
     size_t n_prompt;
     text_sink sink;
-    size_t told; /* bytes of sink.text in the stream */
-    bool named;  /* the name of a forced tool call has been sent */
+    size_t told;        /* bytes of sink.text in the stream */
+    size_t prompt_seen; /* tokens of the prompt whose logprobs have come */
+    size_t offset;      /* in the echoed text, of the prompt's next token */
+    bool named;         /* the name of a forced tool call has been sent */
     bool finished;
     const char *finish_reason; /* NULL: not yet */
     uint64_t seed;
@@ -61,6 +63,8 @@ void completion_destroy(completion *c);
 trm_status choice_submission(const choice *ch, trm_serving_request *request);
 /* A token has come. Text that is certain goes into the stream. *stopped: a stop string has come. */
 trm_status choice_take(choice *ch, const trm_serving_event *event, bool *stopped);
+/* The logprob of a token of the prompt, in order. */
+void choice_take_prompt(choice *ch, const trm_serving_event *event);
 /* No more tokens come: `reason` is "stop", "length", ... Ends the reply with the last choice. */
 trm_status choice_finish(choice *ch, const char *reason);
 /* Sends an event of the stream, without the empty line at its end, and frees it. */

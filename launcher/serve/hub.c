@@ -315,6 +315,8 @@ static void take_event(hub *h, const trm_serving_event *event)
     }
     if (event->kind == TRM_EVENT_TOKEN) {
         take_token(h, ch, event);
+    } else if (event->kind == TRM_EVENT_PROMPT_TOKEN) {
+        choice_take_prompt(ch, event);
     } else if (event->kind == TRM_EVENT_FINISHED) {
         ch->owner->cached_tokens += event->n_cached;
         histogram_observe(&h->m.queue, event->queue_seconds);

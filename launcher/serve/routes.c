@@ -135,6 +135,25 @@ static trm_status encode_prompts(const server *s, const api_request *request, tr
     return status;
 }
 
+/* The text of prompts that were given as ids. */
+static trm_status write_out_prompts(const server *s, api_request *request)
+{
+    for (int32_t i = 0; i < request->n_prompts; i++) {
+        api_prompt *prompt = &request->prompts[i];
+        char *text = NULL;
+        size_t size;
+        if (prompt->text == NULL) {
+            TRM_TRY(trm_tokenizer_decode(s->options.tokenizer, prompt->ids, prompt->n_ids, true, &text, &size));
+            prompt->text = trm_arena_strdup(&request->arena, text);
+            trm_free(text);
+            if (prompt->text == NULL) {
+                return TRM_ERROR_OUT_OF_MEMORY;
+            }
+        }
+    }
+    return TRM_OK;
+}
+
 /* A prompt must leave room for a token, and for max_tokens where they are asked for. */
 static bool check_lengths(const server *s, const api_request *request, const trm_tokens *prompts, api_error *error)
 {
@@ -177,6 +196,9 @@ static enum MHD_Result submit_request(call *c, api_request *request)
     trm_tokens *prompts = trm_arena_array(&request->arena, (size_t)request->n_prompts, sizeof(trm_tokens));
     trm_status status = prompts == NULL ? TRM_ERROR_OUT_OF_MEMORY : encode_prompts(c->server, request, prompts);
     enum MHD_Result result;
+    if (status == TRM_OK && request->echo) {
+        status = write_out_prompts(c->server, request);
+    }
     if (status != TRM_OK) {
         result = answer_failure(c, status, request->kind == API_COMPLETION ? "prompt" : "messages");
     } else if (!check_lengths(c->server, request, prompts, &error)) {

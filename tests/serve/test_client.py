@@ -10,7 +10,7 @@ from serving import BEGINNING, Server
 def setUpModule():
     global server, client
     server = Server()
-    client = openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0, timeout=60)
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0, timeout=300)
 
 
 def tearDownModule():
@@ -111,6 +111,22 @@ class Completions(unittest.TestCase):
             self.assertAlmostEqual(max(top.values()), logprob, places=4)
             self.assertEqual(max(top, key=top.get), token)
         self.assertEqual(choice.logprobs.text_offset[:3], [0, 4, 12])
+
+    def test_prompt_logprobs(self):
+        for prompt in ("In the beginning", server.request("POST", "/tokenize", {"prompt": "In the beginning"})[1]["tokens"]):
+            for stream in (False, True):
+                reply = self.complete(prompt=prompt, echo=True, logprobs=2, max_tokens=3, stream=stream)
+                choices = [chunk.choices[0] for chunk in reply] if stream else reply.choices
+                self.assertEqual("".join(choice.text for choice in choices), "In the beginning God created the")
+                parts = [choice.logprobs for choice in choices if choice.logprobs]
+                tokens, values, tops, offsets = (sum((getattr(part, name) for part in parts), []) for name in
+                                                 ("tokens", "token_logprobs", "top_logprobs", "text_offset"))
+                self.assertEqual(tokens[1:], ["In", " the", " beginning", " God", " created", " the"])
+                self.assertEqual((values[0], tops[0]), (None, None))
+                self.assertEqual(offsets, [0, 0, 2, 6, 16, 20, 28])
+                self.assertTrue(all(value <= 0 for value in values[1:]))
+        alone = self.complete(echo=True, logprobs=1, max_tokens=0).choices[0]
+        self.assertEqual((alone.text, len(alone.logprobs.tokens)), ("In the beginning", 4))
 
     def test_logit_bias(self):
         word = server.request("POST", "/tokenize", {"prompt": " God", "add_special_tokens": False})[1]["tokens"]

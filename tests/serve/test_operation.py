@@ -1,13 +1,18 @@
 """What an operator relies on: limits, keys, draining, lost ranks."""
 import concurrent.futures
+import http.client
 import json
 import os
 import random
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
+import tempfile
 import time
 import unittest
+import urllib.request
 
 from serving import BEGINNING, MODEL, PROGRAM, RANKS, Server, write_temporary
 
@@ -81,6 +86,23 @@ class Limits(unittest.TestCase):
             self.assertEqual(server.request("GET", "/health")[0], 200)
         os.unlink(keys)
 
+    def test_tls(self):
+        folder = tempfile.mkdtemp()
+        certificate, key = folder + "/certificate.pem", folder + "/key.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                        "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+                       check=True, capture_output=True)
+        with Server("--tls-certificate", certificate, "--tls-key", key) as server:
+            context = ssl.create_default_context(cafile=certificate)
+            body = json.dumps({"prompt": "In the beginning", "max_tokens": 8, "temperature": 0, "stream": True}).encode()
+            with urllib.request.urlopen(f"https://127.0.0.1:{server.port}/v1/completions", body, 60, context=context) as reply:
+                text = reply.read().decode()
+            events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+            self.assertEqual("".join(event["choices"][0]["text"] for event in events), BEGINNING)
+            with self.assertRaises((OSError, http.client.HTTPException)):
+                server.complete() # not over plain HTTP
+        shutil.rmtree(folder)
+
     def test_slow_reader(self):
         """Nobody reads the stream: what piles up is bounded, and the request ends."""
         with Server() as server:
@@ -147,6 +169,9 @@ class Refusals(unittest.TestCase):
         self.fails(2, "one of them", "--tls-key", "/dev/null")
         self.fails(1, "/no/such/file", "--api-keys", "/no/such/file")
         self.fails(2, "context", "--context", "1000000000")
+        os.environ["OMPI_COMM_WORLD_RANK"] = "0"
+        self.fails(2, "starts its ranks itself")
+        del os.environ["OMPI_COMM_WORLD_RANK"]
         if RANKS > 1:
             self.fails(1, "cannot start", "--mpirun", "/no/such/mpirun")
 
