@@ -210,9 +210,13 @@ static bool swaps_heads(const trm_layer *layer)
            layer->desc.transpose.perm[2] == 1 && layer->desc.transpose.perm[3] == 3;
 }
 
-/* Whether a constant lets everything through. */
+/* Whether a mask is a constant that lets everything through, or one expanded. */
 static bool lets_all_through(const trm_tensor *mask)
 {
+    const trm_layer *expand = mask->producer;
+    if (expand != NULL && expand->desc.kind == TRM_LAYER_EXPAND) {
+        return lets_all_through(expand->inputs[0]);
+    }
     bool all = mask->role == TRM_TENSOR_CONSTANT && mask->dtype == TRM_BOOL && mask->value != NULL;
     const size_t count = all ? trm_dims_bytes(&mask->dims, TRM_BOOL) : 0;
     for (size_t i = 0; all && i < count; i++) {

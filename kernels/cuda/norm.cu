@@ -21,7 +21,7 @@ template <bool ONE_WARP> static __device__ __forceinline__ float row_sum(float x
 
 /*
  * Rows of n elements, n a multiple of vec16<T>::n, everything aligned to 16 bytes. VECTORS runs of 16 bytes per thread
- * in registers. ONE_WARP: 32 x 4 threads, a row per warp, for short rows (head norms) and many rows; else one row per
+ * in registers. ONE_WARP: 32 x 4 threads, a row per warp, for short rows (head norms); else one row per
  * block of up to 1024 threads, 128 bytes of shared memory for the reductions. Weight and bias are on their way from
  * before the wait.
  */
@@ -216,9 +216,6 @@ static __global__ void __launch_bounds__(256) norm_rows_f64(norm_args a)
     }
 }
 
-/* Enough of them to keep every multiprocessor busy with a warp each, which has no barriers to meet at. */
-#define MANY_ROWS 1024
-
 template <typename T> static void launch_norm(const norm_args *a, cudaStream_t stream)
 {
     const int width = vec16<T>::n;
@@ -230,10 +227,6 @@ template <typename T> static void launch_norm(const norm_args *a, cudaStream_t s
         launch_overlapped(norm_rows_any<T>, (unsigned)(a->rows < 65536 ? a->rows : 65536), 256, 0, stream, *a);
     } else if (runs <= 32) {
         launch_overlapped(norm_rows<T, 1, true>, (unsigned)((a->rows + 3) / 4), dim3(32, 4), 0, stream, *a);
-    } else if (runs <= 128 && a->rows >= MANY_ROWS) {
-        launch_overlapped(norm_rows<T, 4, true>, (unsigned)((a->rows + 3) / 4), dim3(32, 4), 0, stream, *a);
-    } else if (runs <= 256 && a->rows >= MANY_ROWS) {
-        launch_overlapped(norm_rows<T, 8, true>, (unsigned)((a->rows + 3) / 4), dim3(32, 4), 0, stream, *a);
     } else if (runs <= 1024) {
         launch_overlapped(norm_rows<T, 1, false>, (unsigned)a->rows, (unsigned)((runs + 31) / 32 * 32), 0, stream, *a);
     } else if (runs <= 2048) {

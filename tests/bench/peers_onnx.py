@@ -103,14 +103,19 @@ def with_torch(name, dtype, tf32, batch, seconds, mode):
         inputs = tuple(x.to(memory_format=torch.channels_last) for x in inputs)
     began = time.perf_counter()
     with torch.inference_mode():
-        call = net if mode == "eager" else torch.compile(net, mode=mode)
+        call = net if mode in ("eager", "graph") else torch.compile(net, mode=mode)
         for _ in range(5):
             call(*inputs)
         torch.cuda.synchronize()
         built = time.perf_counter() - began
 
+        if mode == "graph":
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                call(*inputs)
+
         def once():
-            call(*inputs)
+            graph.replay() if mode == "graph" else call(*inputs)
             torch.cuda.synchronize()
 
         return median_ms(once, seconds), built
@@ -159,7 +164,7 @@ def main():
     parser.add_argument("--peers", default="trireme,torch,onnxruntime")
     parser.add_argument("--trireme", default="trireme", help="the program")
     parser.add_argument("--trireme-options", default="", help="more options of trireme bench")
-    parser.add_argument("--mode", default="max-autotune", help="of torch.compile, or eager")
+    parser.add_argument("--mode", default="max-autotune", help="of torch.compile; or eager, or graph: eager captured as a CUDA graph")
     parser.add_argument("--exporter", default="dynamo", choices=["dynamo", "torchscript"])
     parser.add_argument("--opset", type=int, default=23)
     parser.add_argument("--models", default=".", help="folder for the ONNX files; those that are there are used")

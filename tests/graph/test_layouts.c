@@ -173,6 +173,38 @@ static void attention_takes_rows_first(void **state)
     }
 }
 
+/* Masks of nothing, written out or expanded, and what is left of "all and x". */
+static void masks_of_nothing_go(void **state)
+{
+    (void)state;
+    for (int32_t kind = 0; kind < 3; kind++) {
+        trm_network *network = net_create();
+        trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 2, 5, 4)), *all, *y;
+        const uint8_t ones[25] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+        assert_ok(trm_network_add_constant(network, "all", TRM_BOOL, DIMS(1, 1, 5, 5), ones, &all));
+        if (kind == 1) {
+            all = net_layer(network, "expanded",
+                            (trm_layer_desc){.kind = TRM_LAYER_EXPAND, .expand = {.dims = {4, {6, 2, 5, 5}}}}, all,
+                            NULL, NULL, NULL);
+        } else if (kind == 2) {
+            const uint8_t some[5] = {1, 0, 1, 1, 0};
+            trm_tensor *keys;
+            assert_ok(trm_network_add_constant(network, "keys", TRM_BOOL, DIMS(1, 1, 1, 5), some, &keys));
+            all = net_binary(network, "both", TRM_ELEMENTWISE_AND, all, keys);
+        }
+        trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {x, x, x};
+        inputs[TRM_ATTENTION_MASK] = all;
+        const trm_layer_desc desc = {.kind = TRM_LAYER_ATTENTION,
+                                     .attention = {.form = TRM_ATTENTION_PADDED_BHND, .n_ranks = 1}};
+        assert_ok(trm_network_add_layer(network, "y", &desc, inputs, TRM_ATTENTION_INPUT_COUNT, &y));
+        net_output(network, y);
+        trm_network *changed = check(network, 0);
+        assert_int_equal(changed->n_layers, 1);
+        assert_int_equal(changed->layers[0]->n_inputs, kind == 2 ? TRM_ATTENTION_INPUT_COUNT : TRM_ATTENTION_V + 1);
+        trm_network_destroy(changed);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +213,7 @@ int main(void)
         cmocka_unit_test(patches_become_rows_of_a_product),
         cmocka_unit_test(f32_stays_without_tf32),
         cmocka_unit_test(attention_takes_rows_first),
+        cmocka_unit_test(masks_of_nothing_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
