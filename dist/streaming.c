@@ -16,12 +16,13 @@
 #define LEAST_SHARE 1024
 /* What the planner assumes of a device until a link has been measured: bytes per second that layers read weights at and
  * that copies reach, and seconds of a layer and a copy beyond. CUDA's are of an H200 (docs/performance.md). */
-#define CUDA_READ_RATE 3.9e12
-#define CUDA_LINK_RATE 55e9
-#define CUDA_SECONDS   1.5e-6
-#define HOST_READ_RATE 2e10
-#define HOST_LINK_RATE 5e9
-#define HOST_SECONDS   2e-6
+#define CUDA_READ_RATE    3.9e12
+#define CUDA_LINK_RATE    55e9
+#define CUDA_SECONDS      7e-7
+#define CUDA_COPY_SECONDS 2e-6
+#define HOST_READ_RATE    2e10
+#define HOST_LINK_RATE    5e9
+#define HOST_SECONDS      2e-6
 
 /* ---- budgets ----------------------------------------------------------------------------------- */
 
@@ -172,7 +173,7 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     s->problem.uses = s->uses;
     s->problem.layer_seconds = seconds;
     s->problem.link_rate = cuda ? CUDA_LINK_RATE : HOST_LINK_RATE;
-    s->problem.copy_seconds = cuda ? CUDA_SECONDS : HOST_SECONDS;
+    s->problem.copy_seconds = cuda ? CUDA_COPY_SECONDS : HOST_SECONDS;
     s->problem.ring_limit = SIZE_MAX;
     return TRM_OK;
 }
