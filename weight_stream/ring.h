@@ -15,9 +15,9 @@
 
 typedef struct trm_ring trm_ring;
 
-/* Memory and events for a plan, which the ring refers to until it is destroyed. stored [n_weights]: a streamed weight as
- * it lies in host memory; it must be there as long as the ring. Where it is NULL, the weight is read in every step as
- * `files` says, whose list of items is not looked at; it may be NULL if there is none such. bytes [n_weights]. */
+/* Memory and events for a plan, which the ring refers to until it is destroyed. stored [n_weights]: a streamed weight
+ * as it lies in host memory; it must be there as long as the ring. Where it is NULL, the weight is read in every step
+ * as `files` says, whose list of items is not looked at; it may be NULL if there is none such. bytes [n_weights]. */
 trm_status trm_ring_create(trm_device *device, const trm_residency *residency, const size_t *bytes,
                            const void *const *stored, const trm_reader_options *files, trm_ring **ring);
 /* Waits for copies under way; NULL is ignored. The plan may be gone by then. */
