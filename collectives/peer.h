@@ -31,7 +31,7 @@ extern "C" {
 #define TRM_PEER_PHASES   2    /* scattered parts, gathered results */
 #define TRM_PEER_DATA     8    /* bytes of data in a packet: an item */
 
-#define TRM_PEER_BULK_BYTES ((size_t)8 << 20) /* of a large vector that go over in one round */
+#define TRM_PEER_BULK_BYTES ((size_t)8 << 20) /* of a vector that goes without packets, at most */
 
 #ifdef __CUDACC__
 #define TRM_PEER_BOTH __host__ __device__
@@ -60,19 +60,19 @@ typedef struct trm_peer_link {
     trm_peer_report *report;
 } trm_peer_link;
 
-/* A mailbox: packets; data of large vectors, as much as goes over in a round for each phase and parity; their flags. */
+/* A mailbox: packets; data of large vectors for each phase; their flags. */
 static TRM_PEER_BOTH inline size_t trm_peer_packet_bytes(int32_t size)
 {
     return (size_t)2 * TRM_PEER_PHASES * (size_t)size * TRM_PEER_CHANNELS * TRM_PEER_ITEMS * 16;
 }
-/* Items of 16 bytes that a part of a round has at most. */
+/* Items of 16 bytes that a part of a large vector has at most. */
 static TRM_PEER_BOTH inline size_t trm_peer_part_items(int32_t size)
 {
     return (TRM_PEER_BULK_BYTES / 16 + (size_t)size - 1) / (size_t)size;
 }
 static TRM_PEER_BOTH inline size_t trm_peer_bulk_bytes(int32_t size)
 {
-    return (size_t)2 * TRM_PEER_PHASES * (size_t)size * trm_peer_part_items(size) * 16;
+    return (size_t)TRM_PEER_PHASES * (size_t)size * trm_peer_part_items(size) * 16;
 }
 static inline size_t trm_peer_mailbox_bytes(int32_t size)
 {

@@ -130,7 +130,7 @@ static int64_t items_for(size_t bytes, int32_t size, trm_peer_way way)
 bool trm_peer_fits(int32_t size, size_t bytes, trm_peer_way way)
 {
     if (way == TRM_PEER_BULK) { /* empty slices have flags too */
-        return size >= 2 && size <= TRM_PEER_RANKS && bytes > 0 && bytes <= (size_t)1 << 40;
+        return size >= 2 && size <= TRM_PEER_RANKS && bytes > 0 && bytes <= TRM_PEER_BULK_BYTES;
     }
     /* In two shots every part but the last must fill its blocks, so that each block hears from each. */
     size_t least = way == TRM_PEER_TWO_SHOT ? (size_t)size * (size_t)size * TRM_PEER_DATA : 0;
@@ -140,7 +140,8 @@ bool trm_peer_fits(int32_t size, size_t bytes, trm_peer_way way)
 
 /* Where one way overtakes another on H200 (bench_exchange): 2 ranks 512 KiB in 5.8 and 6.0 us, 4 ranks 64 KiB in 4.6
  * and 5.3, 128 KiB in 5.8 and 5.7; 4 ranks 1 MiB in 14.4 (two shots) and 15.5 (bulk), 2 MiB in 26.9 and 20.1, where
- * NCCL needs 17.5 and 26.3. 3 and more than 4 ranks are as 4, by guess. */
+ * NCCL needs 17.5 and 26.3, 8 MiB in 51 and 58; NCCL leaves products beside it more, so longer prompts are faster with
+ * it. 3 and more than 4 ranks are as 4, by guess. */
 trm_peer_way trm_peer_choose(int32_t size, size_t bytes)
 {
     size_t one_shot = size == 2 ? 512 << 10 : 96 << 10, two_shot = 1 << 20;

@@ -2,12 +2,12 @@
  * All-reduces of large vectors over peer memory.
  *
  * Packets that carry their own flag would double the bytes, and here bytes are what counts: so data goes as it is, and
- * a flag follows it. Rounds of TRM_PEER_BULK_BYTES are cut in N parts. In a round a block sends its slice of part r to
- * rank r, adds what it was sent of its own part, sends the sum to all, and takes theirs. A round is an epoch of the
- * block's channel: a block that has all of a round knows that the peers' have read all of the round before, so two sets
- * of places are enough (see collectives/peer.h). In another exchange slices may lie elsewhere, and channels may have
- * other epochs: but a rank begins it when all its blocks have what they were sent, so its peers have added all of their
- * parts; and sends sums when they have begun it too.
+ * a flag follows it. The vector is cut in N parts. A block sends its slice of part r to rank r, adds what it was sent
+ * of its own part, sends the sum to all, and takes theirs: an epoch of the block's channel (see collectives/peer.h).
+ *
+ * In the next exchange slices may lie elsewhere, and channels may have other epochs: but a rank begins it when all its
+ * blocks have what they were sent, so its peers have added all of their parts; and sends sums when they have begun it
+ * too, and so have taken all of the last. One set of places is enough.
  */
 #include "collectives/cuda/peer.cuh"
 
@@ -18,9 +18,9 @@ typedef struct bulk_args {
     const void *from;
     void *to;
     int64_t count; /* elements */
-    int64_t items; /* of 16 bytes; the last may be cut short by `count` */
-    int per_block; /* of a part */
-    bool aligned;  /* items may be read and written whole */
+    int items;     /* of 16 bytes; the last may be cut short by `count` */
+    int part_items, per_block;
+    bool aligned; /* items may be read and written whole */
 } bulk_args;
 
 template <typename T> struct bulk_item {
@@ -73,12 +73,10 @@ template <typename T> static __device__ __forceinline__ void store_bulk(const bu
 
 /* Where `sender` puts its items of a part in the mailbox of `owner`. */
 template <int N>
-static __device__ __forceinline__ uint4 *bulk_place(const trm_peer_link &link, const channel &c, int owner, int phase,
-                                                    int sender)
+static __device__ __forceinline__ uint4 *bulk_place(const trm_peer_link &link, int owner, int phase, int sender)
 {
-    int set = (int)(c.epoch & 1) * TRM_PEER_PHASES + phase;
     char *bulk = (char *)link.mailboxes[owner] + trm_peer_packet_bytes(N);
-    return (uint4 *)bulk + (int64_t)(set * N + sender) * trm_peer_part_items(N);
+    return (uint4 *)bulk + (int64_t)(phase * N + sender) * trm_peer_part_items(N);
 }
 
 /* Where `sender` says that it has sent: the epoch, at the end of the mailbox. */
@@ -113,37 +111,28 @@ template <int N> static __device__ __forceinline__ void await_flags(const trm_pe
     c->lost = __syncthreads_or(c->lost) != 0;
 }
 
-/* A round: where it begins in the vector, and its items in all and in a part. */
-typedef struct bulk_round {
-    int64_t at;
-    int items, part_items;
-} bulk_round;
-
-/* A block's slice of a part: n items from `first`, which is item `at` of the vector. Where it lies in a part does not
- * change from round to round: blocks run ahead of each other. */
+/* A block's slice of a part: n items from `first`, which is item `at` of the vector. */
 typedef struct slice {
-    int64_t at;
-    int first, n;
+    int at, first, n;
 } slice;
 
-static __device__ __forceinline__ slice slice_of(const bulk_args &a, const bulk_round &round, int part)
+static __device__ __forceinline__ slice slice_of(const bulk_args &a, int part)
 {
     slice s;
     s.first = (int)blockIdx.x * a.per_block;
-    s.at = round.at + (int64_t)part * round.part_items + s.first;
-    s.n = min(min(a.per_block, round.part_items - s.first), round.items - part * round.part_items - s.first);
+    s.at = part * a.part_items + s.first;
+    s.n = min(min(a.per_block, a.part_items - s.first), a.items - s.at);
     return s;
 }
 
 template <typename T, int N>
-static __device__ __forceinline__ void send_parts(const trm_peer_link &link, const channel &c, const bulk_args &a,
-                                                  const bulk_round &round)
+static __device__ __forceinline__ void send_parts(const trm_peer_link &link, const channel &c, const bulk_args &a)
 {
 #pragma unroll
     for (int k = 1; k < N; k++) {
         int r = (link.rank + k) % N; /* each begins with another peer */
-        slice s = slice_of(a, round, r);
-        uint4 *place = bulk_place<N>(link, c, r, 0, link.rank) + s.first;
+        slice s = slice_of(a, r);
+        uint4 *place = bulk_place<N>(link, r, 0, link.rank) + s.first;
         for (int i = (int)threadIdx.x; i < s.n && !c.lost; i += AT_ONCE * BLOCK_THREADS) {
             uint4 data[AT_ONCE];
 #pragma unroll
@@ -170,16 +159,15 @@ static __device__ __forceinline__ void send_parts(const trm_peer_link &link, con
 
 /* Adds the slices of this rank's part in rank order and sends the sum to all. */
 template <typename T, int N>
-static __device__ __forceinline__ void add_part(const trm_peer_link &link, const channel &c, const bulk_args &a,
-                                                const bulk_round &round)
+static __device__ __forceinline__ void add_part(const trm_peer_link &link, const channel &c, const bulk_args &a)
 {
-    slice s = slice_of(a, round, link.rank);
+    slice s = slice_of(a, link.rank);
     for (int i = (int)threadIdx.x; i < s.n && !c.lost; i += BLOCK_THREADS) {
         uint4 given[N];
 #pragma unroll
         for (int r = 0; r < N; r++) {
-            given[r] = r == link.rank ? load_bulk<T>(a, s.at + i)
-                                      : __ldcg(bulk_place<N>(link, c, link.rank, 0, r) + s.first + i);
+            given[r] =
+                r == link.rank ? load_bulk<T>(a, s.at + i) : __ldcg(bulk_place<N>(link, link.rank, 0, r) + s.first + i);
         }
         float sum[bulk_item<T>::n];
 #pragma unroll
@@ -194,7 +182,7 @@ static __device__ __forceinline__ void add_part(const trm_peer_link &link, const
         uint4 data = pack_bulk<T>(sum);
 #pragma unroll
         for (int k = 1; k < N; k++) {
-            bulk_place<N>(link, c, (link.rank + k) % N, 1, link.rank)[s.first + i] = data;
+            bulk_place<N>(link, (link.rank + k) % N, 1, link.rank)[s.first + i] = data;
         }
         store_bulk<T>(a, s.at + i, data);
     }
@@ -205,14 +193,13 @@ static __device__ __forceinline__ void add_part(const trm_peer_link &link, const
 }
 
 template <typename T, int N>
-static __device__ __forceinline__ void take_parts(const trm_peer_link &link, const channel &c, const bulk_args &a,
-                                                  const bulk_round &round)
+static __device__ __forceinline__ void take_parts(const trm_peer_link &link, const channel &c, const bulk_args &a)
 {
 #pragma unroll
     for (int k = 1; k < N; k++) {
         int r = (link.rank + k) % N;
-        slice s = slice_of(a, round, r);
-        const uint4 *place = bulk_place<N>(link, c, link.rank, 1, r) + s.first;
+        slice s = slice_of(a, r);
+        const uint4 *place = bulk_place<N>(link, link.rank, 1, r) + s.first;
         for (int i = (int)threadIdx.x; i < s.n; i += AT_ONCE * BLOCK_THREADS) {
             uint4 data[AT_ONCE];
 #pragma unroll
@@ -243,17 +230,11 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
 {
     begin_overlapped();
     channel c = open_channel(link);
-    bulk_round round;
-    for (round.at = 0; round.at < a.items; round.at += TRM_PEER_BULK_BYTES / 16) {
-        round.items = (int)min((int64_t)(TRM_PEER_BULK_BYTES / 16), a.items - round.at);
-        round.part_items = round.items / N + (round.items % N > 0);
-        c.epoch += round.at > 0;
-        send_parts<T, N>(link, c, a, round);
-        await_flags<N>(link, &c, 0);
-        add_part<T, N>(link, c, a, round);
-        await_flags<N>(link, &c, 1);
-        take_parts<T, N>(link, c, a, round);
-    }
+    send_parts<T, N>(link, c, a);
+    await_flags<N>(link, &c, 0);
+    add_part<T, N>(link, c, a);
+    await_flags<N>(link, &c, 1);
+    take_parts<T, N>(link, c, a);
     close_channel(link, c);
 }
 
@@ -280,10 +261,9 @@ trm_status trm_cuda_peer_all_reduce_bulk(const trm_peer_link *link, trm_dtype dt
     a.from = from;
     a.to = to;
     a.count = (int64_t)count;
-    a.items = (int64_t)((bytes + 15) / 16);
-    int64_t first_round = a.items < (int64_t)(TRM_PEER_BULK_BYTES / 16) ? a.items : (int64_t)(TRM_PEER_BULK_BYTES / 16);
-    int64_t slices = (int64_t)link->size * blocks; /* of the first round, which is the largest */
-    a.per_block = (int)((first_round + slices - 1) / slices);
+    a.items = (int)((bytes + 15) / 16);
+    a.part_items = (a.items + link->size - 1) / link->size;
+    a.per_block = (a.part_items + blocks - 1) / blocks;
     a.aligned = (((uintptr_t)from | (uintptr_t)to) & 15) == 0;
     DISPATCH_FLOAT(dtype, launch<T>(link, &a, (unsigned)blocks, (cudaStream_t)cuda_stream));
     return trm_cuda_launched("all_reduce over peer memory");
