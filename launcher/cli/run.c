@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "launcher/cli/commands.h"
+#include "launcher/cli/conversation.h"
 #include "launcher/cli/job.h"
 #include "launcher/cli/onnx_job.h"
 #include "launcher/cli/report.h"
@@ -27,6 +28,8 @@ typedef struct run_command {
     job job;
     const settings *all;
     trm_tokenizer *tokenizer;
+    bool chat;
+    conversation talk; /* on rank 0, with --chat */
     prompt *prompts;
     int32_t n_prompts, capacity;
     trm_request *requests;    /* [n_prompts] while generating */
@@ -112,7 +115,7 @@ static trm_status collect_prompts(run_command *c)
         free(text);
         TRM_TRY(status);
     }
-    if (c->n_prompts == 0 && !settings_flag(all, SETTING_INTERACTIVE)) {
+    if (c->n_prompts == 0 && !settings_flag(all, SETTING_INTERACTIVE) && !c->chat) {
         TRM_TRY(add_stdin(c));
     }
     return TRM_OK;
@@ -150,7 +153,8 @@ static trm_status prepare_prompts(run_command *c)
     bool stream = c->job.talks && c->n_prompts == 1 && !settings_flag(all, SETTING_JSON);
     for (int32_t i = 0; i < c->n_prompts; i++) {
         prompt *p = &c->prompts[i];
-        TRM_TRY(trm_tokenizer_encode(c->tokenizer, p->text, p->size, true, &p->tokens));
+        /* a chat template writes the special tokens itself */
+        TRM_TRY(trm_tokenizer_encode(c->tokenizer, p->text, p->size, !c->chat, &p->tokens));
         if (p->tokens.count == 0) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "prompt %d is empty and the model has no token to begin with", i + 1);
         }
@@ -286,6 +290,68 @@ static trm_status generate(run_command *c)
     return TRM_OK;
 }
 
+/* Makes the prompt of a turn, on rank 0: the text, or in a chat the conversation with it as its next message. */
+static trm_status add_turn(run_command *c, const char *text, size_t size)
+{
+    if (!c->chat) {
+        return add_prompt(c, text, size);
+    }
+    char *rendered = NULL;
+    size_t rendered_size = 0;
+    TRM_TRY(conversation_say(&c->talk, "user", text, size));
+    trm_status status = conversation_prompt(&c->talk, &rendered, &rendered_size);
+    if (status == TRM_OK) {
+        status = add_prompt(c, rendered, rendered_size);
+    }
+    trm_free(rendered);
+    return status;
+}
+
+/* One prompt or message and its continuation. What is wrong with the prompt alone is told and not returned. */
+static trm_status take_turn(run_command *c, const char *text, size_t size)
+{
+    drop_prompts(c);
+    size_t said = c->talk.count;
+    trm_status status = trm_world_all_ok(c->job.world, c->job.talks ? add_turn(c, text, size) : TRM_OK);
+    if (status == TRM_OK) {
+        status = share_prompts(c);
+    }
+    if (status == TRM_OK) {
+        status = generate(c);
+    }
+    if (status == TRM_OK && c->chat && c->job.talks) {
+        status = conversation_say(&c->talk, "assistant", c->prompts[0].sink.text, c->prompts[0].sink.size);
+    }
+    if (status == TRM_ERROR_INVALID_ARGUMENT) { /* a prompt too long, say: the same on every rank */
+        while (c->talk.count > said) {
+            conversation_unsay(&c->talk);
+        }
+        if (c->job.talks) {
+            print_failure(status);
+        }
+        status = TRM_OK;
+    }
+    return status;
+}
+
+/* Takes the prompts at hand as messages, one after the other. */
+static trm_status take_given_turns(run_command *c)
+{
+    prompt *given = c->prompts;
+    int32_t n = c->n_prompts;
+    trm_status status = TRM_OK;
+    c->prompts = NULL;
+    c->n_prompts = c->capacity = 0;
+    for (int32_t i = 0; i < n && status == TRM_OK; i++) {
+        status = take_turn(c, given[i].text, given[i].size);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        free(given[i].text);
+    }
+    free(given);
+    return status;
+}
+
 /* Reads lines until the end of input, each a prompt. */
 static trm_status interact(run_command *c)
 {
@@ -307,23 +373,7 @@ static trm_status interact(run_command *c)
         if (status != TRM_OK || length < 0) {
             break;
         }
-        if (length == 0) {
-            continue;
-        }
-        drop_prompts(c);
-        status = c->job.talks ? add_prompt(c, line, (size_t)length) : TRM_OK;
-        if (status == TRM_OK) {
-            status = share_prompts(c);
-        }
-        if (status == TRM_OK) {
-            status = generate(c);
-        }
-        if (status == TRM_ERROR_INVALID_ARGUMENT) { /* a prompt too long, say: the same on every rank */
-            if (c->job.talks) {
-                print_failure(status);
-            }
-            status = TRM_OK;
-        }
+        status = length == 0 ? TRM_OK : take_turn(c, line, (size_t)length);
         if (status != TRM_OK) {
             break;
         }
@@ -352,6 +402,10 @@ static trm_status prepare_run(run_command *c)
     if (c->requests == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d requests", c->n_prompts);
     }
+    if (c->chat && c->job.talks) {
+        const char *file = settings_text(c->all, SETTING_CHAT_TEMPLATE);
+        TRM_TRY(conversation_open(&c->talk, file != NULL ? file : info.path, settings_text(c->all, SETTING_SYSTEM)));
+    }
     return TRM_OK;
 }
 
@@ -364,17 +418,20 @@ static trm_status run(run_command *c, bool *alike)
     TRM_TRY(share_prompts(c));
     *alike = true;
     int64_t sequences = settings_integer(all, SETTING_SEQUENCES);
-    if (sequences == 0) {
+    if (c->chat) {
+        sequences = 1;
+    } else if (sequences == 0) {
         sequences = c->n_prompts < 1 ? 1 : c->n_prompts > MOST_SEQUENCES ? MOST_SEQUENCES : c->n_prompts;
     }
     TRM_TRY(trm_world_all_ok(c->job.world, prepare_run(c)));
     TRM_TRY(job_open_generator(&c->job, settings_integer(all, SETTING_CONTEXT), (int32_t)sequences));
     trm_status status = TRM_OK;
+    bool reads_lines = settings_flag(all, SETTING_INTERACTIVE) || (c->chat && c->n_prompts == 0);
     if (c->n_prompts > 0) {
-        status = generate(c);
+        status = c->chat ? take_given_turns(c) : generate(c);
         *alike = status == TRM_ERROR_INVALID_ARGUMENT;
     }
-    if (status == TRM_OK && settings_flag(all, SETTING_INTERACTIVE)) {
+    if (status == TRM_OK && reads_lines) {
         status = interact(c);
         *alike = status == TRM_OK;
     }
@@ -391,7 +448,7 @@ int command_run(const settings *all)
             return print_failure_once(trm_fail(TRM_ERROR_INVALID_ARGUMENT, "stop text %d is empty", i + 1));
         }
     }
-    run_command c = {.all = all};
+    run_command c = {.all = all, .chat = settings_flag(all, SETTING_CHAT)};
     bool alike = true;
     trm_status status = job_open_world(&c.job, all);
     if (status == TRM_OK) {
@@ -401,6 +458,7 @@ int command_run(const settings *all)
     drop_prompts(&c);
     free(c.prompts);
     free(c.requests);
+    conversation_close(&c.talk);
     trm_tokenizer_close(c.tokenizer);
     return code;
 }

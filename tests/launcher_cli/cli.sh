@@ -126,6 +126,14 @@ $law" 0 run "$model" -f "$work/genesis.txt" -p "And God" -n 7 --echo
  spake all these words
  God created the heaven" ] || complain "interactive on $ranks ranks: $(cat "$work/out" "$work/err")"
     done
+    # a conversation: the template sees the messages and answers so far, and what it refuses is told
+    printf '%s' '<|begin_of_text|>{{ messages[-1].content }}{% if messages|length > 2 %}{{ raise_exception("after" ~ messages[1].content) }}{% endif %}' >"$work/chat.jinja"
+    printf 'In the beginning\nAnd God\n' >"$work/lines"
+    for ranks in 0 2; do
+        start $ranks run "$model" --chat --chat-template "$work/chat.jinja" -n 4 <"$work/lines"
+        [ "$code $(cat "$work/out")" = "0  God created the heaven" ] || complain "chat on $ranks ranks: $(cat "$work/out" "$work/err")"
+        grep -q 'chat.jinja line 1: after God created the heaven' "$work/err" || complain "nothing about a refused message: $(cat "$work/err")"
+    done
     { head -c 5000 /dev/zero | tr '\0' '~' && printf '\nIn the beginning\n'; } >"$work/lines"
     start 2 run "$model" -i -n 7 <"$work/lines"
     [ "$code $(cat "$work/out")" = "0 $first" ] || complain "after a prompt too long: $(cat "$work/out" "$work/err")"
