@@ -30,6 +30,15 @@ typedef struct trm_attention_shape {
  * caller's to judge. */
 bool trm_attention_describe(const trm_kernel_call *call, trm_attention_shape *shape);
 
+/* A QKV_ATTENTION call as one of ATTENTION, in *attention with its layer in *desc: the same, but for q, k and v, which
+ * have no addresses. False if the inputs do not fit. */
+bool trm_qkv_attention_describe(const trm_kernel_call *call, trm_layer_desc *desc, trm_kernel_call *attention,
+                                trm_attention_shape *shape);
+
+bool trm_host_qkv_attention_accepts(const trm_kernel_call *call);
+size_t trm_host_qkv_attention_workspace(const trm_kernel_call *call);
+trm_status trm_host_qkv_attention_run(const trm_kernel_call *call);
+
 bool trm_host_attention_accepts(const trm_kernel_call *call);
 trm_status trm_host_attention_run(const trm_kernel_call *call);
 
@@ -46,6 +55,12 @@ trm_status trm_cuda_attention_products_tune(const trm_kernel_call *call, struct 
 /* The first with prefill by Hopper's products, where the device is one. */
 bool trm_cuda_attention_hopper_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_attention_hopper_run(const trm_kernel_call *call);
+bool trm_cuda_qkv_attention_accepts(const trm_kernel_call *call);
+size_t trm_cuda_qkv_attention_workspace(const trm_kernel_call *call);
+trm_status trm_cuda_qkv_attention_run(const trm_kernel_call *call);
+bool trm_cuda_qkv_attention_apart_accepts(const trm_kernel_call *call);
+size_t trm_cuda_qkv_attention_apart_workspace(const trm_kernel_call *call);
+trm_status trm_cuda_qkv_attention_apart_run(const trm_kernel_call *call);
 #endif
 
 #ifdef __cplusplus

@@ -260,6 +260,9 @@ static void find_inputs(trm_context *context, const trm_layer *layer, trm_kernel
         } else {
             call->inputs[i].data = input == NULL ? NULL : tensor_address(context, input);
         }
+        if (input != NULL && input->role == TRM_TENSOR_INPUT && context->bound_inputs[input->index] == NULL) {
+            call->constants |= 1u << i; /* uploaded before a run's first kernel starts */
+        }
         if (input != NULL && (value_inputs >> i & 1) != 0) {
             call->values[i] = trm_inference_values(context->inference, input);
         }

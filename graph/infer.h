@@ -48,9 +48,11 @@ trm_status trm_infer_fused_elementwise(const trm_infer_call *call);
 trm_status trm_infer_embedding(const trm_infer_call *call);
 trm_status trm_infer_matmul(const trm_infer_call *call);
 trm_status trm_infer_glu(const trm_infer_call *call);
+trm_status trm_infer_matmul_glu(const trm_infer_call *call);
 trm_status trm_infer_norm(const trm_infer_call *call);
 trm_status trm_infer_rope(const trm_infer_call *call);
 trm_status trm_infer_attention(const trm_infer_call *call);
+trm_status trm_infer_qkv_attention(const trm_infer_call *call);
 
 /* infer_movement.c: rules of the kinds that take or place elements by position */
 trm_status trm_infer_pad(const trm_infer_call *call);

@@ -115,6 +115,25 @@ trm_status trm_infer_glu(const trm_infer_call *call)
     return TRM_OK;
 }
 
+/* A product, then a GLU of it. */
+trm_status trm_infer_matmul_glu(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 2, 2));
+    TRM_TRY(trm_infer_require_float(call, 0, "x"));
+    TRM_TRY(trm_infer_require_rank(call, 1, "weight", 2));
+    trm_layer_desc desc = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
+    trm_infer_call inner = *call;
+    inner.desc = &desc;
+    TRM_TRY(trm_infer_matmul(&inner));
+    const trm_dims product = call->output_dims[0], *given = &product;
+    desc = (trm_layer_desc){.kind = TRM_LAYER_GLU, .glu = call->desc->glu};
+    inner.dims = &given;
+    inner.dtypes = call->dtypes;
+    inner.values = NULL;
+    inner.n_inputs = 1;
+    return trm_infer_glu(&inner);
+}
+
 trm_status trm_infer_norm(const trm_infer_call *call)
 {
     const trm_norm_params *norm = &call->desc->norm;
@@ -343,4 +362,73 @@ trm_status trm_infer_attention(const trm_infer_call *call)
     TRM_TRY(attention->form == TRM_ATTENTION_PACKED_NHD ? infer_packed(call) : infer_padded(call));
     call->output_dtypes[0] = call->dtypes[TRM_ATTENTION_Q];
     return TRM_OK;
+}
+
+/* Checks what only this kind has; gives the dims of a head. */
+static trm_status check_qkv(const trm_infer_call *call, int64_t *dim)
+{
+    const trm_qkv_attention_params *params = &call->desc->qkv_attention;
+    const trm_dtype dtype = call->dtypes[TRM_QKV_ATTENTION_QKV];
+    TRM_TRY(trm_infer_require_rank(call, TRM_QKV_ATTENTION_QKV, "qkv", 2));
+    if (params->query_heads < 1 || params->kv_heads < 1 || params->attention.form != TRM_ATTENTION_PACKED_NHD ||
+        params->attention.n_ranks > 1) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "found %" PRId32 " query heads, %" PRId32 " key-value heads, form %d and n_ranks %" PRId32
+                 ", expected heads, the packed form and one rank",
+                 params->query_heads, params->kv_heads, (int)params->attention.form, params->attention.n_ranks);
+    }
+    int64_t heads = (int64_t)params->query_heads + 2 * (int64_t)params->kv_heads, width = call->dims[0]->d[1];
+    if (width != -1 && (width == 0 || width % heads != 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "qkv has %" PRId64 " elements per token, expected a multiple of %" PRId64,
+                 width, heads);
+    }
+    *dim = width == -1 ? -1 : width / heads;
+    if (params->rope.scaling != TRM_ROPE_PLAIN && !trm_infer_has(call, TRM_QKV_ATTENTION_LENGTHS)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "lengths is not given, expected it with a scaling that depends on it");
+    }
+    bool normed = trm_infer_has(call, TRM_QKV_ATTENTION_Q_NORM);
+    if (normed != trm_infer_has(call, TRM_QKV_ATTENTION_K_NORM)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "one of q_norm and k_norm is given, expected both or neither");
+    }
+    for (int32_t i = TRM_QKV_ATTENTION_Q_NORM; normed && i <= TRM_QKV_ATTENTION_K_NORM; i++) {
+        const char *name = i == TRM_QKV_ATTENTION_Q_NORM ? "q_norm" : "k_norm";
+        TRM_TRY(trm_infer_require_dims(call, i, name, dims1(*dim)));
+        TRM_TRY(trm_infer_require_dtype(call, i, name, dtype));
+    }
+    return TRM_OK;
+}
+
+/* What is cut out of qkv goes through the rules of the layers that this one stands for. */
+trm_status trm_infer_qkv_attention(const trm_infer_call *call)
+{
+    const trm_qkv_attention_params *params = &call->desc->qkv_attention;
+    int64_t dim = -1;
+    TRM_TRY(trm_infer_require_inputs(call, TRM_QKV_ATTENTION_INV_FREQ + 1, TRM_QKV_ATTENTION_INPUT_COUNT));
+    TRM_TRY(check_qkv(call, &dim));
+    const trm_dims q = dims3(call->dims[0]->d[0], params->query_heads, dim);
+    const trm_dims k = dims3(call->dims[0]->d[0], params->kv_heads, dim);
+    const trm_dims *dims[TRM_ATTENTION_INPUT_COUNT] = {&q};
+    trm_dtype dtypes[TRM_ATTENTION_INPUT_COUNT] = {call->dtypes[TRM_QKV_ATTENTION_QKV]};
+    const int32_t lengths = trm_infer_has(call, TRM_QKV_ATTENTION_LENGTHS) ? 1 : 0;
+    for (int32_t i = 0; i < 2 + lengths; i++) { /* of ROPE: positions, inv_freq, lengths */
+        dims[1 + i] = call->dims[TRM_QKV_ATTENTION_POSITIONS + i];
+        dtypes[1 + i] = call->dtypes[TRM_QKV_ATTENTION_POSITIONS + i];
+    }
+    trm_layer_desc desc = {.kind = TRM_LAYER_ROPE, .rope = params->rope};
+    trm_infer_call inner = *call;
+    inner.desc = &desc;
+    inner.dims = dims;
+    inner.dtypes = dtypes;
+    inner.values = NULL;
+    inner.n_inputs = 3 + lengths;
+    TRM_TRY(trm_infer_rope(&inner));
+    dims[TRM_ATTENTION_K] = dims[TRM_ATTENTION_V] = &k;
+    dtypes[TRM_ATTENTION_K] = dtypes[TRM_ATTENTION_V] = dtypes[TRM_ATTENTION_Q];
+    for (int32_t i = 0; i < 5; i++) { /* of ATTENTION: starts, lengths, table, caches */
+        dims[TRM_ATTENTION_SEQUENCE_STARTS + i] = call->dims[TRM_QKV_ATTENTION_SEQUENCE_STARTS + i];
+        dtypes[TRM_ATTENTION_SEQUENCE_STARTS + i] = call->dtypes[TRM_QKV_ATTENTION_SEQUENCE_STARTS + i];
+    }
+    desc = (trm_layer_desc){.kind = TRM_LAYER_ATTENTION, .attention = params->attention};
+    inner.n_inputs = TRM_ATTENTION_VALUE_CACHE + 1;
+    return trm_infer_attention(&inner);
 }

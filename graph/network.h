@@ -179,6 +179,8 @@ trm_status trm_pass_join_matmuls(trm_network *network, int32_t *changes);
 /* Chains of layers that take elements one by one into FUSED_ELEMENTWISE layers, after all other passes, where the
  * backend has kernels for them (kernels/fused.h). */
 trm_status trm_pass_fuse_elementwise(trm_network *network, int32_t *changes);
+/* Slices of a joined product, norms of heads, rotary embeddings and attention over a cache: QKV_ATTENTION. */
+trm_status trm_pass_fuse_qkv(trm_network *network, int32_t *changes);
 
 /* Channels last for convolutions of 16-bit floats, with `tf32` of f32 too, and what follows them; attention with a
  * row's heads together. For CUDA, after the passes of a rank's network, which are then to be run again. */

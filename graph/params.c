@@ -315,6 +315,25 @@ static const trm_field all_reduce_norm_fields[] = {
     {"eps", TRM_FIELD_FLOAT, AT(all_reduce_norm.norm.eps), true, 0, NULL, 0},
     {"weight_offset", TRM_FIELD_FLOAT, AT(all_reduce_norm.norm.weight_offset), false, 0, NULL, 0},
 };
+static const trm_field qkv_attention_fields[] = {
+    {"query_heads", TRM_FIELD_INT32, AT(qkv_attention.query_heads), true, 0, NULL, 0},
+    {"kv_heads", TRM_FIELD_INT32, AT(qkv_attention.kv_heads), true, 0, NULL, 0},
+    {"form", TRM_FIELD_ENUM, AT(qkv_attention.attention.form), false, 0, form_names, 0},
+    {"causal", TRM_FIELD_ENUM, AT(qkv_attention.attention.causal), false, 0, causal_names, 0},
+    {"window", TRM_FIELD_INT32, AT(qkv_attention.attention.window), false, 0, NULL, 0},
+    {"scale", TRM_FIELD_FLOAT, AT(qkv_attention.attention.scale), false, 0, NULL, 0},
+    {"softcap", TRM_FIELD_FLOAT, AT(qkv_attention.attention.softcap), false, 0, NULL, 0},
+    {"n_ranks", TRM_FIELD_INT32, AT(qkv_attention.attention.n_ranks), false, 0, NULL, 0},
+    {"scaling", TRM_FIELD_ENUM, AT(qkv_attention.rope.scaling), false, 0, rope_names, 0},
+    {"rotary_dim", TRM_FIELD_INT32, AT(qkv_attention.rope.rotary_dim), true, 0, NULL, 0},
+    {"interleaved", TRM_FIELD_BOOL, AT(qkv_attention.rope.interleaved), false, 0, NULL, 0},
+    {"magnitude", TRM_FIELD_FLOAT, AT(qkv_attention.rope.magnitude), false, 1, NULL, 0},
+    {"base", TRM_FIELD_FLOAT, AT(qkv_attention.rope.base), false, 0, NULL, 0},
+    {"factor", TRM_FIELD_FLOAT, AT(qkv_attention.rope.factor), false, 0, NULL, 0},
+    {"original_length", TRM_FIELD_INT64, AT(qkv_attention.rope.original_length), false, 0, NULL, 0},
+    {"eps", TRM_FIELD_FLOAT, AT(qkv_attention.eps), false, 0, NULL, 0},
+    {"weight_offset", TRM_FIELD_FLOAT, AT(qkv_attention.weight_offset), false, 0, NULL, 0},
+};
 
 static const trm_field fused_elementwise_fields[] = {
     {"steps", TRM_FIELD_PROGRAM, AT(fused_elementwise), true, 0, NULL, 0},
@@ -342,6 +361,7 @@ static const struct {
     ROWS(TRM_LAYER_ELEMENTWISE, elementwise_fields),
     ROWS(TRM_LAYER_UNARY, unary_fields),
     ROWS(TRM_LAYER_GLU, glu_fields),
+    ROWS(TRM_LAYER_MATMUL_GLU, glu_fields),
     ROWS(TRM_LAYER_NORM, norm_fields),
     ROWS(TRM_LAYER_SOFTMAX, softmax_fields),
     ROWS(TRM_LAYER_REDUCE, reduce_fields),
@@ -349,6 +369,7 @@ static const struct {
     ROWS(TRM_LAYER_ATTENTION, attention_fields),
     ROWS(TRM_LAYER_DIST_COLLECTIVE, collective_fields),
     ROWS(TRM_LAYER_ALL_REDUCE_NORM, all_reduce_norm_fields),
+    ROWS(TRM_LAYER_QKV_ATTENTION, qkv_attention_fields),
     ROWS(TRM_LAYER_SHAPE, shape_fields),
     ROWS(TRM_LAYER_EXPAND, expand_fields),
     ROWS(TRM_LAYER_PAD, pad_fields),

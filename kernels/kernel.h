@@ -43,7 +43,7 @@ typedef struct trm_kernel_call {
     trm_stream *stream;
     struct trm_communicator *communicator; /* DIST_COLLECTIVE and attention over ranks only */
     bool allow_tf32;                       /* f32 products and convolutions may round their factors to TF32 */
-    uint32_t constants; /* bit i: input i was complete before anything now on the stream, and no kernel writes it */
+    uint32_t constants; /* bit i: input i is complete before a run's first kernel starts, and no kernel writes it */
     /* Elements of value inputs (layers.h) in host memory while `run` is called: always there then, on every backend,
      * for what a kernel must know before it starts. NULL for other inputs, and in questions about a call. */
     const void *values[TRM_MAX_LAYER_INPUTS];

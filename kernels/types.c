@@ -91,6 +91,8 @@ const char *trm_layer_kind_name(trm_layer_kind kind)
         [TRM_LAYER_FOURIER] = "fourier",
         [TRM_LAYER_RANDOM] = "random",
         [TRM_LAYER_ALL_REDUCE_NORM] = "all_reduce_norm",
+        [TRM_LAYER_QKV_ATTENTION] = "qkv_attention",
+        [TRM_LAYER_MATMUL_GLU] = "matmul_glu",
     };
     return (unsigned)kind < TRM_LAYER_KIND_COUNT ? names[kind] : "invalid";
 }

@@ -13,8 +13,7 @@ static bool is_float(trm_dtype dtype)
     return dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16;
 }
 
-/* Whether the tensor core kernels run a call: the rest is the plain kernel's. */
-static bool is_fast(const trm_attention_shape *s, trm_dtype dtype)
+bool trm_cuda_attention_is_fast(const trm_attention_shape *s, trm_dtype dtype)
 {
     return (dtype == TRM_F16 || dtype == TRM_BF16) && s->dim == s->value_dim && s->dim % 8 == 0 && s->dim >= 8 &&
            s->dim <= 256 && (!s->packed || (s->sequences <= 65535 && s->query_heads <= 65535)); /* of a grid */
@@ -44,8 +43,8 @@ static bool is_for_hopper(const trm_attention_shape *s, trm_dtype dtype)
     int64_t tokens = s->packed ? s->tokens : s->sequences * s->queries;
     int64_t tiles = tokens / 2 + s->sequences; /* more than there ever are: 64 heads in a tile of 128 rows */
     bool form = s->packed || (s->rows_first && !s->masked && s->queries == s->keys);
-    return TRM_HAVE_SM90A && form && is_fast(s, dtype) && s->scale > 0.0f && (!s->cached || s->block_size % 8 == 0) &&
-           tiles * s->query_heads <= INT32_MAX;
+    return TRM_HAVE_SM90A && form && trm_cuda_attention_is_fast(s, dtype) && s->scale > 0.0f &&
+           (!s->cached || s->block_size % 8 == 0) && tiles * s->query_heads <= INT32_MAX;
 }
 
 bool trm_cuda_attention_accepts(const trm_kernel_call *call)
@@ -79,7 +78,7 @@ bool trm_cuda_attention_hopper_accepts(const trm_kernel_call *call)
 size_t trm_cuda_attention_workspace(const trm_kernel_call *call)
 {
     trm_attention_shape s;
-    if (!trm_attention_describe(call, &s) || !is_fast(&s, call->inputs[0].dtype)) {
+    if (!trm_attention_describe(call, &s) || !trm_cuda_attention_is_fast(&s, call->inputs[0].dtype)) {
         return 0;
     }
     size_t splits = has_decode(&s) ? (size_t)trm_cuda_attention_splits(&s) : 0;
@@ -148,7 +147,8 @@ static bool is_sparse(const trm_attention_shape *s)
     return has_decode(s) && s->tokens <= s->sequences;
 }
 
-static trm_status run_attention(const trm_kernel_call *call, bool hopper)
+/* `stored`: the step's keys and values are in the cache, and next_tile is 0. */
+static trm_status run_attention(const trm_kernel_call *call, bool hopper, bool stored)
 {
     trm_attention_shape s;
     if (!trm_attention_describe(call, &s)) {
@@ -156,12 +156,12 @@ static trm_status run_attention(const trm_kernel_call *call, bool hopper)
     }
     cudaStream_t stream = trm_cuda_stream(call->stream);
     trm_cuda_attention a = trm_cuda_attention_of(call, &s);
-    bool fast = is_fast(&s, a.dtype) && is_aligned(&a);
+    bool fast = trm_cuda_attention_is_fast(&s, a.dtype) && is_aligned(&a);
     hopper = hopper && fast && has_prefill(&s) && !is_sparse(&s) && trm_cuda_attention_hopper_ready();
     if (hopper) {
         a.next_tile = call->workspace;
     }
-    if (s.cached && s.sequences > 0 && s.tokens > 0) {
+    if (s.cached && s.sequences > 0 && s.tokens > 0 && !stored) {
         TRM_TRY(trm_cuda_attention_store(&a, stream));
     }
     if (trm_dims_count(&call->outputs[0].dims) == 0 || s.sequences == 0) {
@@ -188,15 +188,20 @@ static trm_status run_attention(const trm_kernel_call *call, bool hopper)
 bool trm_cuda_attention_uses_tensor_cores(const trm_kernel_call *call)
 {
     trm_attention_shape s;
-    return trm_attention_describe(call, &s) && is_fast(&s, call->inputs[TRM_ATTENTION_Q].dtype);
+    return trm_attention_describe(call, &s) && trm_cuda_attention_is_fast(&s, call->inputs[TRM_ATTENTION_Q].dtype);
 }
 
 trm_status trm_cuda_attention_run(const trm_kernel_call *call)
 {
-    return run_attention(call, false);
+    return run_attention(call, false, false);
 }
 
 trm_status trm_cuda_attention_hopper_run(const trm_kernel_call *call)
 {
-    return run_attention(call, true);
+    return run_attention(call, true, false);
+}
+
+trm_status trm_cuda_attention_run_stored(const trm_kernel_call *call)
+{
+    return run_attention(call, trm_cuda_attention_hopper_accepts(call), true);
 }

@@ -44,6 +44,10 @@ typedef struct trm_cuda_attention {
 /* A call with addresses as the kernels see it, and whether its form, type and sizes are those of tensor cores. */
 trm_cuda_attention trm_cuda_attention_of(const trm_kernel_call *call, const trm_attention_shape *shape);
 bool trm_cuda_attention_uses_tensor_cores(const trm_kernel_call *call);
+/* attention.c: whether the tensor core kernels run a call, the rest being the plain kernel's;
+ * and a call whose keys and values are in the cache already and whose workspace begins with 4 bytes of 0. */
+bool trm_cuda_attention_is_fast(const trm_attention_shape *shape, trm_dtype dtype);
+trm_status trm_cuda_attention_run_stored(const trm_kernel_call *call);
 
 /* cache.cu: the step's keys and values into the cache. */
 trm_status trm_cuda_attention_store(const trm_cuda_attention *attention, cudaStream_t stream);

@@ -229,18 +229,13 @@ template <typename T, int N>
 static void launch_for(const trm_peer_link *link, const norm_args *a, unsigned grid, unsigned block,
                        cudaStream_t stream)
 {
-    cudaLaunchAttribute attributes[2] = {};
-    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim.x = (unsigned)a->blocks;
-    attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+    cudaLaunchAttribute attributes[MOST_ATTRIBUTES] = {};
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;
     config.stream = stream;
     config.attrs = attributes;
-    config.numAttrs = a->blocks > 1 ? 2 : 1;
+    config.numAttrs = launch_attributes(attributes, true, (unsigned)a->blocks, true);
     (void)cudaLaunchKernelEx(&config, all_reduce_norm<T, N>, *link, *a); /* trm_cuda_launched() sees the error */
 }
 

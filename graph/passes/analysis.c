@@ -287,6 +287,9 @@ static void follow_layer(class_walk *walk, const trm_layer *layer)
     case TRM_LAYER_MATMUL:
         follow_matmul(walk, layer);
         break;
+    case TRM_LAYER_MATMUL_GLU:
+        follow_axes(walk, out, in, in->dims.n - 1);
+        break;
     case TRM_LAYER_ELEMENTWISE:
         follow_broadcast(walk, out, in, layer->inputs[1], 0);
         break;
@@ -303,6 +306,9 @@ static void follow_layer(class_walk *walk, const trm_layer *layer)
     case TRM_LAYER_ATTENTION:
         follow_axes(walk, out, in, in->dims.n - 1);
         set_class(walk, out, out->dims.n - 1, layer->inputs[TRM_ATTENTION_V], out->dims.n - 1);
+        break;
+    case TRM_LAYER_QKV_ATTENTION:
+        follow_axes(walk, out, in, 1);
         break;
     case TRM_LAYER_DIST_COLLECTIVE:
         follow_collective(walk, layer);

@@ -159,6 +159,23 @@ static bool fuse_transpose(trm_analysis *analysis, trm_layer *layer)
     return true;
 }
 
+/* glu(x @ gate_up^T) -> one layer */
+static bool fuse_gated_product(trm_analysis *analysis, trm_layer *layer)
+{
+    if (layer->desc.kind != TRM_LAYER_GLU || layer->n_inputs != 1) {
+        return false;
+    }
+    trm_layer *matmul = trm_analysis_private_producer(analysis, layer->inputs[0], TRM_LAYER_MATMUL);
+    if (matmul == NULL || matmul->n_inputs != 2 || !is_plain_product(matmul) || !matmul->desc.matmul.transpose_b ||
+        matmul->desc.matmul.transpose_a || matmul->inputs[1]->dims.n != 2) {
+        return false;
+    }
+    trm_layer_desc desc = {.kind = TRM_LAYER_MATMUL_GLU, .glu = layer->desc.glu};
+    mark_touched(analysis, matmul);
+    trm_pattern_rewrite(analysis, layer, &desc, 2, matmul->inputs);
+    return true;
+}
+
 /* One walk over the network; stale layers wait for the next. */
 static trm_status sweep(trm_network *network, fusion fuse, int32_t *n_fused)
 {
@@ -194,8 +211,9 @@ trm_status trm_pass_fuse(trm_network *network, trm_pass_stage stage, int32_t *ch
         fuse_bias,
         fuse_epilogue,
         fuse_transpose,
+        fuse_gated_product,
     };
-    int32_t n = (int32_t)(sizeof(fusions) / sizeof(fusions[0])) - (stage == TRM_PASSES_BEFORE_PARTITION ? 2 : 0);
+    int32_t n = (int32_t)(sizeof(fusions) / sizeof(fusions[0])) - (stage == TRM_PASSES_BEFORE_PARTITION ? 3 : 0);
     for (int32_t i = 0; i < n; i++) {
         int32_t n_fused;
         do {

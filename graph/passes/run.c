@@ -15,6 +15,7 @@ static trm_status run_once(trm_network *network, trm_pass_stage stage, int32_t *
     if (stage == TRM_PASSES_AFTER_PARTITION) {
         TRM_TRY(trm_pass_fuse_convolutions(network, changes));
         TRM_TRY(trm_pass_join_matmuls(network, changes));
+        TRM_TRY(trm_pass_fuse_qkv(network, changes));
     }
     return TRM_OK;
 }

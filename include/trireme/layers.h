@@ -74,6 +74,8 @@ typedef enum trm_layer_kind {
     TRM_LAYER_ALL_REDUCE_NORM,
     TRM_LAYER_FUSED_ELEMENTWISE,
     TRM_LAYER_ROTATE,
+    TRM_LAYER_QKV_ATTENTION,
+    TRM_LAYER_MATMUL_GLU,
     TRM_LAYER_KIND_COUNT
 } trm_layer_kind;
 
@@ -236,6 +238,9 @@ typedef struct trm_glu_params {
     trm_activation activation;
 } trm_glu_params;
 
+/* MATMUL_GLU, with the same parameters: (x [..., K], weight [2 * N, K]) -> [..., N], the GLU of x times the weight's
+ * transpose: activation of the first N columns, times the others. The product is rounded to the type of x before. */
+
 typedef enum trm_norm_op {
     TRM_NORM_RMS = 0, /* x / sqrt(mean(x^2) + eps) * (weight + weight_offset) */
     TRM_NORM_LAYER    /* (x - mean) / sqrt(var + eps) * (weight + weight_offset) + bias */
@@ -331,6 +336,32 @@ typedef struct trm_attention_params {
     float softcap;   /* scores = softcap * tanh(scores / softcap); 0 = off */
     int32_t n_ranks; /* > 1: keys are sharded over this many ranks (context parallel) */
 } trm_attention_params;
+
+/* Positions of a QKV_ATTENTION's inputs. */
+enum {
+    TRM_QKV_ATTENTION_QKV = 0,         /* [T, (query_heads + 2 * kv_heads) * D]: of each token its q, then k, then v */
+    TRM_QKV_ATTENTION_SEQUENCE_STARTS, /* these five as in ATTENTION */
+    TRM_QKV_ATTENTION_SEQUENCE_LENGTHS,
+    TRM_QKV_ATTENTION_BLOCK_TABLE,
+    TRM_QKV_ATTENTION_KEY_CACHE,
+    TRM_QKV_ATTENTION_VALUE_CACHE,
+    TRM_QKV_ATTENTION_POSITIONS, /* these three as in ROPE */
+    TRM_QKV_ATTENTION_INV_FREQ,
+    TRM_QKV_ATTENTION_LENGTHS,
+    TRM_QKV_ATTENTION_Q_NORM, /* [D], both or neither: weights of the norms of each head of q and k */
+    TRM_QKV_ATTENTION_K_NORM,
+    TRM_QKV_ATTENTION_INPUT_COUNT
+};
+
+/* Attention over a paged cache from the joined product on, as one layer: q, k and v are cut out of it, q and k of each
+ * head normalised (NORM_RMS with `eps` and `weight_offset`, where weights are given), both rotated (ROPE), and
+ * ATTENTION is done -> [T, query_heads, D]. Each is rounded to the type of qkv, as by layers of their own. */
+typedef struct trm_qkv_attention_params {
+    trm_attention_params attention; /* PACKED_NHD, n_ranks at most 1 */
+    trm_rope_params rope;
+    int32_t query_heads, kv_heads;
+    float eps, weight_offset;
+} trm_qkv_attention_params;
 
 typedef enum trm_collective_op {
     TRM_ALL_REDUCE = 0,
@@ -770,12 +801,13 @@ typedef struct trm_layer_desc {
         trm_matmul_params matmul;
         trm_elementwise_params elementwise;
         trm_unary_params unary;
-        trm_glu_params glu;
+        trm_glu_params glu; /* and MATMUL_GLU */
         trm_norm_params norm;
         trm_softmax_params softmax;
         trm_reduce_params reduce;
         trm_rope_params rope;
         trm_attention_params attention;
+        trm_qkv_attention_params qkv_attention;
         trm_collective_params collective;
         trm_all_reduce_norm_params all_reduce_norm; /* begins as `collective` does */
         trm_shape_params shape;

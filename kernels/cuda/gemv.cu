@@ -29,9 +29,10 @@ static __device__ __forceinline__ uint4 load_stream(const void *from)
     return v;
 }
 
-#define DOT_WARPS 8
-#define DOT_ROWS  4 /* rows of the weight per block */
-#define DOT_LOADS 2 /* 16-byte loads in flight per row and lane */
+/* How a block of gemv_dot works: its warps share k in turns of warps * loads * 256, for `rows` rows of the weight. */
+template <int WARPS, int ROWS, int LOADS> struct dot_form {
+    static const int warps = WARPS, rows = ROWS, loads = LOADS; /* loads: of 16 bytes in flight per row and lane */
+};
 
 /* Two 16-bit floats of a word. */
 static __device__ __forceinline__ float2 unpack(uint32_t word, __nv_bfloat16)
@@ -56,61 +57,75 @@ template <typename T> static __device__ __forceinline__ float dot8(uint4 w, uint
     return sum;
 }
 
-/* A lane's weights of one turn: DOT_LOADS runs of 8 elements of DOT_ROWS rows from element k0 on; zeros outside. */
-template <typename T>
-static __device__ __forceinline__ void load_weights(uint4 (&w)[DOT_ROWS][DOT_LOADS], const T *weight, int64_t rows,
-                                                    int64_t k, int64_t k0, int lane)
+/* A lane's weights of one turn: runs of 8 elements of each row from element k0 on; zeros outside. For a GLU the second
+ * half of the rows are `up` elements behind the first. */
+template <typename T, bool GLU, int ROWS, int LOADS>
+static __device__ __forceinline__ void load_weights(uint4 (&w)[ROWS][LOADS], const T *weight, int64_t rows, int64_t k,
+                                                    int64_t up, int64_t k0, int lane)
 {
+    const int half = GLU ? ROWS / 2 : ROWS;
 #pragma unroll
-    for (int u = 0; u < DOT_LOADS; u++) {
+    for (int u = 0; u < LOADS; u++) {
         int64_t at = k0 + u * 256 + lane * 8;
 #pragma unroll
-        for (int r = 0; r < DOT_ROWS; r++) {
-            w[r][u] = at < k && r < rows ? load_early(weight + r * k + at) : make_uint4(0, 0, 0, 0);
+        for (int r = 0; r < ROWS; r++) {
+            const T *row = weight + (r % half) * k + (r / half) * up;
+            w[r][u] = at < k && r % half < rows ? load_early(row + at) : make_uint4(0, 0, 0, 0);
         }
     }
 }
 
+/* What a GLU kernel stores, both products being rounded first. */
+template <typename T> static __device__ __forceinline__ T gated(trm_activation activation, float gate, float up)
+{
+    gate = to_float(from_float<T>(gate));
+    up = to_float(from_float<T>(up));
+    return from_float<T>(activate_as<T>(activation, gate) * up);
+}
+
 /*
- * 4 outputs of n for M rows per block; its 8 warps share k in turns of 512 and add up through shared memory in warp
+ * F::rows outputs of n for M rows of x per block; its warps share k in turns and add up through shared memory in warp
  * order. Bytes moved: n * k of the weight once, M * k from cache per block. Bound by memory: in a captured chain of the
  * products of a Llama-3-8B layer, weights cold, M = 1: 4.08 TB/s, 0.90 of what a plain read reaches (4.55). The first
  * turn's weights are on their way while the kernel before ends. The chain is described in docs/performance.md.
+ * GLU: half as many outputs, each of two rows of the weight, and no bias. NORM: x is first added to a residual, if
+ * there is one, and normalised, by every block for itself.
  */
-template <typename T, typename Out, int M>
-static __global__ void __launch_bounds__(DOT_WARPS * 32) gemv_dot(trm_gemm gemm)
+template <typename T, typename Out, int M, bool GLU, typename F>
+static __global__ void __launch_bounds__(F::warps * 32) gemv_dot(trm_gemm gemm)
 {
-    __shared__ float partial[DOT_WARPS][DOT_ROWS][M];
+    __shared__ float partial[F::warps][F::rows][M];
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    int64_t n0 = (int64_t)blockIdx.x * DOT_ROWS, k = gemm.k;
+    const int outputs = GLU ? F::rows / 2 : F::rows;
+    int64_t n0 = (int64_t)blockIdx.x * outputs, k = gemm.k, up = gemm.n * k;
     const T *weight = (const T *)gemm.b + n0 * k, *x = (const T *)gemm.a;
     const uint4 zero = make_uint4(0, 0, 0, 0);
-    float sums[DOT_ROWS][M] = {};
-    uint4 w[DOT_ROWS][DOT_LOADS];
-    int64_t k0 = warp * (DOT_LOADS * 256);
+    float sums[F::rows][M] = {};
+    uint4 w[F::rows][F::loads];
+    int64_t k0 = warp * (F::loads * 256);
     start_next();
-    load_weights(w, weight, gemm.n - n0, k, k0, lane);
+    load_weights<T, GLU>(w, weight, gemm.n - n0, k, up, k0, lane);
     wait_for_previous();
     while (k0 < k) {
 #pragma unroll
-        for (int u = 0; u < DOT_LOADS; u++) {
+        for (int u = 0; u < F::loads; u++) {
             int64_t at = k0 + u * 256 + lane * 8;
 #pragma unroll
             for (int m = 0; m < M; m++) {
                 uint4 v = at < k && m < gemm.m ? *(const uint4 *)(x + m * gemm.row_a + at) : zero;
 #pragma unroll
-                for (int r = 0; r < DOT_ROWS; r++) {
+                for (int r = 0; r < F::rows; r++) {
                     sums[r][m] = dot8<T>(w[r][u], v, sums[r][m]);
                 }
             }
         }
-        k0 += DOT_WARPS * DOT_LOADS * 256;
+        k0 += F::warps * F::loads * 256;
         if (k0 < k) {
-            load_weights(w, weight, gemm.n - n0, k, k0, lane);
+            load_weights<T, GLU>(w, weight, gemm.n - n0, k, up, k0, lane);
         }
     }
 #pragma unroll
-    for (int r = 0; r < DOT_ROWS; r++) {
+    for (int r = 0; r < F::rows; r++) {
 #pragma unroll
         for (int m = 0; m < M; m++) {
             float sum = sums[r][m];
@@ -124,13 +139,22 @@ static __global__ void __launch_bounds__(DOT_WARPS * 32) gemv_dot(trm_gemm gemm)
         }
     }
     __syncthreads();
-    if (threadIdx.x >= DOT_ROWS * M) {
+    if (threadIdx.x >= outputs * M) {
         return;
     }
     int r = threadIdx.x / M, m = threadIdx.x % M;
-    float sum = 0.0f;
-    for (int w = 0; w < DOT_WARPS; w++) {
-        sum += partial[w][r][m];
+    float sum = 0.0f, other = 0.0f;
+    for (int i = 0; i < F::warps; i++) {
+        sum += partial[i][r][m];
+        if (GLU) {
+            other += partial[i][r + outputs][m];
+        }
+    }
+    if (GLU) {
+        if (m < gemm.m && n0 + r < gemm.n) {
+            ((T *)gemm.c)[m * gemm.n + n0 + r] = gated<T>(gemm.activation, sum, other);
+        }
+        return;
     }
     if (m < gemm.m && n0 + r < gemm.n) {
         if (gemm.bias != NULL) {
@@ -148,14 +172,17 @@ static __global__ void __launch_bounds__(DOT_WARPS * 32) gemv_dot(trm_gemm gemm)
  * mma m16n8k16 wants of lane (g, t) = (lane / 4, lane % 4) the weight at k slots 2t, 2t+1, 2t+8, 2t+9 of rows g and g +
  * 8, and x at the same slots of row g. Which k a slot means is ours to choose as long as both sides agree: lane t takes
  * 8 neighbours, k = 8t .. 8t+7, as one 16-byte load, the first four for one mma and the last four for the next.
+ *
+ * GLU: 8 outputs, rows g being their gates and g + 8 what these are multiplied by, and no bias.
  */
-template <typename T, typename Out> static __global__ void __launch_bounds__(GEMV_WARPS * 32) gemv_rows(trm_gemm gemm)
+template <typename T, typename Out, bool GLU>
+static __global__ void __launch_bounds__(GEMV_WARPS * 32) gemv_rows(trm_gemm gemm)
 {
     __shared__ float partial[GEMV_WARPS][128];
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
-    int64_t n0 = (int64_t)blockIdx.x * 16, k = gemm.k;
-    bool has_low = n0 + g < gemm.n, has_high = n0 + g + 8 < gemm.n, has_x = g < gemm.m;
-    const T *low = (const T *)gemm.b + (n0 + g) * k, *high = low + 8 * k;
+    int64_t n0 = (int64_t)blockIdx.x * (GLU ? 8 : 16), k = gemm.k;
+    bool has_low = n0 + g < gemm.n, has_high = GLU ? has_low : n0 + g + 8 < gemm.n, has_x = g < gemm.m;
+    const T *low = (const T *)gemm.b + (n0 + g) * k, *high = low + (GLU ? gemm.n : 8) * k;
     const T *x = (const T *)gemm.a + g * gemm.row_a;
     const uint4 zero = make_uint4(0, 0, 0, 0);
     float c[4] = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -190,6 +217,14 @@ template <typename T, typename Out> static __global__ void __launch_bounds__(GEM
         sum += partial[w][threadIdx.x];
     }
     int owner = threadIdx.x >> 2, which = threadIdx.x & 3;
+    if (GLU) {
+        float up = __shfl_down_sync(0xffffffffu, sum, 2); /* row g + 8 of the same row of x */
+        int64_t output = n0 + (owner >> 2), row = (owner & 3) * 2 + (which & 1);
+        if (which < 2 && row < gemm.m && output < gemm.n) {
+            ((T *)gemm.c)[row * gemm.n + output] = gated<T>(gemm.activation, sum, up);
+        }
+        return;
+    }
     int64_t column = n0 + (owner >> 2) + (which >= 2 ? 8 : 0), row = (owner & 3) * 2 + (which & 1);
     if (row < gemm.m && column < gemm.n) {
         if (gemm.bias != NULL) {
@@ -204,34 +239,87 @@ bool trm_cuda_gemv_accepts(const trm_gemm *gemm)
     return gemm->m <= 8 && gemm->batch == 1 && !gemm->transpose_a && gemm->transpose_b && gemm->k % 8 == 0 &&
            gemm->row_a % 8 == 0 && (gemm->in == TRM_BF16 || gemm->in == TRM_F16) &&
            (gemm->out == gemm->in || gemm->out == TRM_F32) && trm_aligned16(gemm->a) && trm_aligned16(gemm->b) &&
-           gemm->n <= (int64_t)INT32_MAX * DOT_ROWS;
+           gemm->n <= INT32_MAX;
 }
 
-template <typename T, typename Out> static void launch(const trm_gemm *gemm, cudaStream_t stream)
+template <typename T, typename Out, int M, bool GLU, typename F>
+static void launch_dot(const trm_gemm *gemm, cudaStream_t stream)
 {
-    bool overlapped = gemm->constant_b; /* the kernels read b before the wait */
-    unsigned dot_blocks = (unsigned)((gemm->n + DOT_ROWS - 1) / DOT_ROWS), row_blocks = (unsigned)((gemm->n + 15) / 16);
-    if (gemm->m == 1) {
-        launch_kernel(overlapped, gemv_dot<T, Out, 1>, dot_blocks, DOT_WARPS * 32, 0, stream, *gemm);
-    } else if (gemm->m == 2) {
-        launch_kernel(overlapped, gemv_dot<T, Out, 2>, dot_blocks, DOT_WARPS * 32, 0, stream, *gemm);
-    } else if (gemm->m <= 4) {
-        launch_kernel(overlapped, gemv_dot<T, Out, 4>, dot_blocks, DOT_WARPS * 32, 0, stream, *gemm);
+    int64_t rows = GLU ? 2 * gemm->n : gemm->n;
+    /* The kernel reads b before the wait. */
+    launch_kernel(gemm->constant_b, gemv_dot<T, Out, M, GLU, F>, (unsigned)((rows + F::rows - 1) / F::rows),
+                  F::warps * 32, 0, stream, *gemm);
+}
+
+/*
+ * Forms for one row of x, of some twenty tried in chains of one product with cold weights and the carve-out of
+ * overlap.cuh, us on an H200:
+ *
+ *   n x k          8, 4, 2   8, 2, 1   4, 4, 2   4, 4, 1
+ *   6144 x 4096      13.39     13.01     14.17     14.13
+ *   28672 x 4096     54.22     53.96     56.23     55.83
+ *   4096 x 14336     27.66     28.12     28.77     32.21
+ *   4096 x 7168      14.44     14.82     14.99     16.44
+ *   4096 x 3584       8.26      7.82      8.10      8.54
+ *   1536 x 4096       3.63      4.06      6.32      6.69
+ *   4096 x 2048       5.32      5.58      4.55      4.94
+ *   3072 x 2048       4.84      4.54      3.55      4.69
+ *   16384 x 2048     18.66     16.87     16.87     16.12
+ *   4096 x 1024       3.85      3.59      2.64      2.55
+ */
+typedef dot_form<8, 4, 2> usual_form;
+typedef dot_form<8, 2, 1> middle_form;   /* k up to 4096 */
+typedef dot_form<4, 4, 2> short_form;    /* k up to 2048 */
+typedef dot_form<4, 4, 1> shortest_form; /* many rows of them, or k up to 1024 */
+
+template <typename T, typename Out, bool GLU> static void launch_row(const trm_gemm *gemm, cudaStream_t stream)
+{
+    int64_t rows = GLU ? 2 * gemm->n : gemm->n;
+    if (gemm->k <= 1024 || (gemm->k <= 2048 && rows > 4096)) {
+        launch_dot<T, Out, 1, GLU, shortest_form>(gemm, stream);
+    } else if (gemm->k <= 2048) {
+        launch_dot<T, Out, 1, GLU, short_form>(gemm, stream);
+    } else if (gemm->k <= 4096 && rows >= 3072) {
+        launch_dot<T, Out, 1, GLU, middle_form>(gemm, stream);
     } else {
-        launch_overlapped(gemv_rows<T, Out>, row_blocks, GEMV_WARPS * 32, 0, stream, *gemm);
+        launch_dot<T, Out, 1, GLU, usual_form>(gemm, stream);
+    }
+}
+
+template <typename T, typename Out, bool GLU> static void launch(const trm_gemm *gemm, cudaStream_t stream)
+{
+    int64_t rows = GLU ? 2 * gemm->n : gemm->n;
+    if (gemm->m == 1) {
+        launch_row<T, Out, GLU>(gemm, stream);
+    } else if (gemm->m == 2) {
+        launch_dot<T, Out, 2, GLU, usual_form>(gemm, stream);
+    } else if (gemm->m <= 4) {
+        launch_dot<T, Out, 4, GLU, usual_form>(gemm, stream);
+    } else {
+        launch_overlapped(gemv_rows<T, Out, GLU>, (unsigned)((rows + 15) / 16), GEMV_WARPS * 32, 0, stream, *gemm);
     }
 }
 
 trm_status trm_cuda_gemv_run(const trm_gemm *gemm, cudaStream_t stream)
 {
     if (gemm->in == TRM_BF16 && gemm->out == TRM_BF16) {
-        launch<__nv_bfloat16, __nv_bfloat16>(gemm, stream);
+        launch<__nv_bfloat16, __nv_bfloat16, false>(gemm, stream);
     } else if (gemm->in == TRM_BF16) {
-        launch<__nv_bfloat16, float>(gemm, stream);
+        launch<__nv_bfloat16, float, false>(gemm, stream);
     } else if (gemm->out == TRM_F16) {
-        launch<__half, __half>(gemm, stream);
+        launch<__half, __half, false>(gemm, stream);
     } else {
-        launch<__half, float>(gemm, stream);
+        launch<__half, float, false>(gemm, stream);
     }
     return trm_cuda_launched("cuda.matmul gemv");
+}
+
+trm_status trm_cuda_gemv_glu_run(const trm_gemm *gemm, cudaStream_t stream)
+{
+    if (gemm->in == TRM_BF16) {
+        launch<__nv_bfloat16, __nv_bfloat16, true>(gemm, stream);
+    } else {
+        launch<__half, __half, true>(gemm, stream);
+    }
+    return trm_cuda_launched("cuda.matmul_glu gemv");
 }

@@ -43,20 +43,51 @@ static __device__ __forceinline__ void prefetch_l2(const void *address)
     asm volatile("prefetch.global.L2 [%0];" : : "l"(address));
 }
 
+/*
+ * Kernels of a decode step all ask for the same division of a multiprocessor's memory into shared memory and L1: per
+ * cent of what can be shared. It is changed only when nothing runs there, so a kernel that needs another division
+ * begins when the one before it has ended, and so does the next. Products lose by it, as loads under way take up L1: in
+ * a chain like a layer of Llama-3-8B, on an H200, the products alone take 104.1 us with this and 99.7 without, with a
+ * stand-in for attention of 108 KB and small kernels 111.9 and 115.3.
+ */
+#define SHARED_CARVEOUT 100
+
+#define MOST_ATTRIBUTES 3
+
+/* Fills in the attributes of a launch; returns how many. cluster: blocks of a cluster along x, 1 for none. `usual`: the
+ * division above, otherwise what lets most blocks run. */
+static inline unsigned launch_attributes(cudaLaunchAttribute *attributes, bool overlapped, unsigned cluster, bool usual)
+{
+    unsigned n = 0;
+    if (usual) {
+        attributes[n].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+        attributes[n++].val.sharedMemCarveout = SHARED_CARVEOUT;
+    }
+    if (overlapped) {
+        attributes[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[n++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster > 1) {
+        attributes[n].id = cudaLaunchAttributeClusterDimension;
+        attributes[n].val.clusterDim.x = cluster;
+        attributes[n].val.clusterDim.y = attributes[n].val.clusterDim.z = 1;
+        n++;
+    }
+    return n;
+}
+
 template <typename... Parameters, typename... Arguments>
 static inline void launch_kernel(bool overlapped, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,
                                  cudaStream_t stream, Arguments... arguments)
 {
-    cudaLaunchAttribute overlap = {};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[MOST_ATTRIBUTES] = {};
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared;
     config.stream = stream;
-    config.attrs = &overlap;
-    config.numAttrs = overlapped ? 1 : 0;
+    config.attrs = attributes;
+    config.numAttrs = launch_attributes(attributes, overlapped, 1, shared <= 32768);
     (void)cudaLaunchKernelEx(&config, kernel, arguments...); /* trm_cuda_launched() sees the error */
 }
 

@@ -4,6 +4,7 @@
  */
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/rope.cuh"
 
 typedef struct rope_args {
     const void *x;
@@ -14,31 +15,6 @@ typedef struct rope_args {
     int32_t heads, head_dim;
     trm_rope_params p;
 } rope_args;
-
-/* Radians per position of pair i, in a sequence of `length` tokens. */
-static __device__ float frequency_of(const rope_args &a, int i, int32_t length)
-{
-    int half = a.p.rotary_dim / 2;
-    bool extended = a.p.scaling != TRM_ROPE_PLAIN && length > a.p.original_length;
-    if (!extended) {
-        return a.inv_freq[i];
-    }
-    if (a.p.scaling == TRM_ROPE_LONG) {
-        return a.inv_freq[half + i];
-    }
-    /* Dynamic NTK scaling, as in transformers' _compute_dynamic_ntk_parameters. */
-    double dim = (double)a.p.rotary_dim, factor = (double)a.p.factor;
-    double growth = factor * (double)length / (double)a.p.original_length - (factor - 1.0);
-    double base = (double)a.p.base * pow(growth, dim / (dim - 2.0));
-    return (float)(1.0 / pow(base, 2.0 * (double)i / dim));
-}
-
-/* The two partners of pair i in a head. */
-static __device__ __forceinline__ void pair_of(const trm_rope_params &p, int i, int *first, int *second)
-{
-    *first = p.interleaved ? 2 * i : i;
-    *second = p.interleaved ? 2 * i + 1 : i + p.rotary_dim / 2;
-}
 
 /*
  * One token per block and pass, 128 threads; where tokens are few, gridDim.y blocks share a token's heads. Shared
@@ -62,7 +38,7 @@ template <typename T, bool VECTOR> static __global__ void __launch_bounds__(128)
         int32_t length = a.lengths != NULL ? a.lengths[t] : 0;
         for (int i = threadIdx.x; i < half; i += blockDim.x) {
             float s, c;
-            sincosf(position * frequency_of(a, i, length), &s, &c);
+            sincosf(position * rope_frequency(a.p, a.inv_freq, i, length), &s, &c);
             cosines[i] = c * a.p.magnitude;
             sines[i] = s * a.p.magnitude;
         }
@@ -94,7 +70,7 @@ template <typename T, bool VECTOR> static __global__ void __launch_bounds__(128)
                 store16(target + half + item * width, v);
             } else if (item < pairs) {
                 int first, second;
-                pair_of(a.p, item, &first, &second);
+                rope_pair(a.p, item, &first, &second);
                 float u = to_float(from[first]), v = to_float(from[second]), c = cosines[item], s = sines[item];
                 target[first] = from_float<T>(u * c - v * s);
                 target[second] = from_float<T>(v * c + u * s);

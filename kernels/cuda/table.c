@@ -10,6 +10,8 @@ static const trm_kernel kernels[] = {
     {"cuda.matmul", TRM_LAYER_MATMUL, TRM_BACKEND_CUDA, trm_cuda_matmul_accepts, trm_cuda_matmul_workspace,
      trm_cuda_matmul_run, trm_cuda_matmul_tune},
     SIMPLE(matmul_wide, TRM_LAYER_MATMUL),
+    {"cuda.matmul_glu", TRM_LAYER_MATMUL_GLU, TRM_BACKEND_CUDA, trm_cuda_matmul_glu_accepts,
+     trm_cuda_matmul_glu_workspace, trm_cuda_matmul_glu_run, trm_cuda_matmul_glu_tune},
     SIMPLE(cast, TRM_LAYER_CAST),
     SIMPLE(reshape, TRM_LAYER_RESHAPE),
     SIMPLE(transpose, TRM_LAYER_TRANSPOSE),

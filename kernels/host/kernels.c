@@ -1,6 +1,8 @@
 /* The table of host kernels, best first. */
 #include "kernels/host/host.h"
 
+#include "kernels/matmul_glu.h"
+
 #define NAMED(layer, text, family)                                                                                     \
     {                                                                                                                  \
         .name = "host." text, .kind = (layer), .backend = TRM_BACKEND_HOST, .accepts = trm_host_##family##_accepts,    \
@@ -11,6 +13,21 @@
         .name = "host." #family, .kind = (layer), .backend = TRM_BACKEND_HOST, .accepts = trm_host_##family##_accepts, \
         .run = trm_host_##family##_run                                                                                 \
     }
+
+static bool matmul_glu_accepts(const trm_kernel_call *call)
+{
+    return trm_matmul_glu_accepts(call, TRM_BACKEND_HOST);
+}
+
+static size_t matmul_glu_workspace(const trm_kernel_call *call)
+{
+    return trm_matmul_glu_workspace(call, TRM_BACKEND_HOST);
+}
+
+static trm_status matmul_glu_run(const trm_kernel_call *call)
+{
+    return trm_matmul_glu_run(call, TRM_BACKEND_HOST);
+}
 
 static const trm_kernel kernels[] = {
     REFERENCE(TRM_LAYER_CAST, cast),
@@ -67,6 +84,12 @@ static const trm_kernel kernels[] = {
     REFERENCE(TRM_LAYER_UNARY, unary),
     REFERENCE(TRM_LAYER_FUSED_ELEMENTWISE, fused),
     REFERENCE(TRM_LAYER_GLU, glu),
+    {.name = "host.matmul_glu",
+     .kind = TRM_LAYER_MATMUL_GLU,
+     .backend = TRM_BACKEND_HOST,
+     .accepts = matmul_glu_accepts,
+     .workspace = matmul_glu_workspace,
+     .run = matmul_glu_run},
     REFERENCE(TRM_LAYER_NORM, norm),
     REFERENCE(TRM_LAYER_SOFTMAX, softmax),
     REFERENCE(TRM_LAYER_REDUCE, reduce),

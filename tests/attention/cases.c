@@ -60,7 +60,7 @@ static void attend(const trm_attention_params *p, const query *a)
     free(scores);
 }
 
-static void meaning_packed(const kernel_case *test, double *const *inputs, double *const *outputs)
+void attention_meaning_packed(const kernel_case *test, double *const *inputs, double *const *outputs)
 {
     const trm_attention_params *p = &test->layer.attention;
     const trm_dims *q = &test->inputs[TRM_ATTENTION_Q].dims, *k = &test->inputs[TRM_ATTENTION_K].dims;
@@ -199,7 +199,7 @@ static void packed_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention
     double starts[MAX_SEQUENCES + 1];
     kernel_case test = new_case(dtype, p, h, "packed");
     set_packed(&test, dtype, h, n, queries, starts);
-    kernel_case_run(bench, &test, meaning_packed);
+    kernel_case_run(bench, &test, attention_meaning_packed);
 }
 
 static const heads plain = {4, 4, 64, 64}, grouped = {8, 2, 64, 64}, single = {6, 1, 128, 128}, odd = {5, 5, 40, 24},
@@ -291,7 +291,7 @@ static void cached_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention
     set_input(&test, TRM_ATTENTION_KEY_CACHE, dtype, DIMS(cache_blocks, block_size, h.hkv, h.d), NULL);
     set_input(&test, TRM_ATTENTION_VALUE_CACHE, dtype, DIMS(cache_blocks, block_size, h.hkv, h.dv), NULL);
     test.inputs[TRM_ATTENTION_KEY_CACHE].is_state = test.inputs[TRM_ATTENTION_VALUE_CACHE].is_state = true;
-    kernel_case_run(bench, &test, meaning_packed);
+    kernel_case_run(bench, &test, attention_meaning_packed);
     free(table);
 }
 

@@ -37,6 +37,12 @@ static void padded(void **state)
     run_cases(attention_cases_padded);
 }
 
+static void qkv(void **state)
+{
+    (void)state;
+    run_cases(attention_cases_qkv);
+}
+
 int main(void)
 {
     char why[256] = "";
@@ -44,7 +50,8 @@ int main(void)
         fprintf(stderr, "skipped: %s\n", why);
         return 77;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(packed), cmocka_unit_test(cached), cmocka_unit_test(padded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(packed), cmocka_unit_test(cached), cmocka_unit_test(padded),
+                                       cmocka_unit_test(qkv)};
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

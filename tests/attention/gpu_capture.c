@@ -12,6 +12,8 @@
 
 enum { SEQUENCES = 3, TOKENS = 3, HQ = 8, HKV = 2, D = 64, BLOCK = 16, COLUMNS = 40, BLOCKS = SEQUENCES * COLUMNS };
 
+enum { WIDTH = (HQ + 2 * HKV) * D, OUT_SIZE = TOKENS * HQ * D * 2 };
+
 /* One backend's copy of everything. */
 typedef struct side {
     trm_device *device;
@@ -21,41 +23,92 @@ typedef struct side {
     const trm_kernel *kernel;
 } side;
 
-static const size_t sizes[] = {
-    [TRM_ATTENTION_Q] = TOKENS * HQ * D * 2,
-    [TRM_ATTENTION_K] = TOKENS * HKV * D * 2,
-    [TRM_ATTENTION_V] = TOKENS * HKV * D * 2,
-    [TRM_ATTENTION_SEQUENCE_STARTS] = (SEQUENCES + 1) * 4,
-    [TRM_ATTENTION_SEQUENCE_LENGTHS] = SEQUENCES * 4,
-    [TRM_ATTENTION_BLOCK_TABLE] = SEQUENCES * COLUMNS * 4,
-    [TRM_ATTENTION_KEY_CACHE] = (size_t)BLOCKS * BLOCK * HKV * D * 2,
-    [TRM_ATTENTION_VALUE_CACHE] = (size_t)BLOCKS * BLOCK * HKV * D * 2,
-};
-enum { INPUTS = sizeof(sizes) / sizeof(sizes[0]), OUT_SIZE = TOKENS * HQ * D * 2 };
+/* A form of the layer: its inputs, and which of them a step sets. */
+typedef struct form {
+    trm_layer_desc layer;
+    int32_t n_inputs, n_vectors; /* inputs before n_vectors are the step's tokens */
+    trm_dims dims[TRM_QKV_ATTENTION_INPUT_COUNT];
+    int32_t starts, lengths, table, positions; /* positions: 0 if there are none */
+    uint32_t constants;
+} form;
 
-static void side_init(side *s, trm_backend backend)
+static const form apart = {.layer = {.kind = TRM_LAYER_ATTENTION, .attention = {.causal = TRM_CAUSAL_LOWER_RIGHT}},
+                           .n_inputs = TRM_ATTENTION_VALUE_CACHE + 1,
+                           .n_vectors = 3,
+                           .dims = {{3, {TOKENS, HQ, D}},
+                                    {3, {TOKENS, HKV, D}},
+                                    {3, {TOKENS, HKV, D}},
+                                    {1, {SEQUENCES + 1}},
+                                    {1, {SEQUENCES}},
+                                    {2, {SEQUENCES, COLUMNS}},
+                                    {4, {BLOCKS, BLOCK, HKV, D}},
+                                    {4, {BLOCKS, BLOCK, HKV, D}}},
+                           .starts = TRM_ATTENTION_SEQUENCE_STARTS,
+                           .lengths = TRM_ATTENTION_SEQUENCE_LENGTHS,
+                           .table = TRM_ATTENTION_BLOCK_TABLE};
+
+static const form joined = {.layer = {.kind = TRM_LAYER_QKV_ATTENTION,
+                                      .qkv_attention = {.attention = {.causal = TRM_CAUSAL_LOWER_RIGHT},
+                                                        .rope = {.rotary_dim = D, .magnitude = 1.0f},
+                                                        .query_heads = HQ,
+                                                        .kv_heads = HKV}},
+                            .n_inputs = TRM_QKV_ATTENTION_INV_FREQ + 1,
+                            .n_vectors = 1,
+                            .dims = {{2, {TOKENS, WIDTH}},
+                                     {1, {SEQUENCES + 1}},
+                                     {1, {SEQUENCES}},
+                                     {2, {SEQUENCES, COLUMNS}},
+                                     {4, {BLOCKS, BLOCK, HKV, D}},
+                                     {4, {BLOCKS, BLOCK, HKV, D}},
+                                     {1, {TOKENS}},
+                                     {1, {D / 2}}},
+                            .starts = TRM_QKV_ATTENTION_SEQUENCE_STARTS,
+                            .lengths = TRM_QKV_ATTENTION_SEQUENCE_LENGTHS,
+                            .table = TRM_QKV_ATTENTION_BLOCK_TABLE,
+                            .positions = TRM_QKV_ATTENTION_POSITIONS,
+                            .constants = 1u << TRM_QKV_ATTENTION_SEQUENCE_STARTS |
+                                         1u << TRM_QKV_ATTENTION_SEQUENCE_LENGTHS |
+                                         1u << TRM_QKV_ATTENTION_BLOCK_TABLE | 1u << TRM_QKV_ATTENTION_POSITIONS |
+                                         1u << TRM_QKV_ATTENTION_INV_FREQ};
+
+static size_t size_of(const trm_view *view)
+{
+    return (size_t)trm_dims_count(&view->dims) * trm_dtype_size(view->dtype);
+}
+
+static void give(side *s, int32_t input, const void *values)
+{
+    assert_ok(trm_stream_upload(s->stream, s->call.inputs[input].data, values, size_of(&s->call.inputs[input])));
+    assert_ok(trm_stream_synchronize(s->stream));
+}
+
+static void side_init(side *s, trm_backend backend, const form *f)
 {
     static const trm_kernel_table *const tables[] = {&trm_attention_kernels};
-    static const trm_dims dims[INPUTS] = {
-        {3, {TOKENS, HQ, D}}, {3, {TOKENS, HKV, D}},     {3, {TOKENS, HKV, D}},        {1, {SEQUENCES + 1}},
-        {1, {SEQUENCES}},     {2, {SEQUENCES, COLUMNS}}, {4, {BLOCKS, BLOCK, HKV, D}}, {4, {BLOCKS, BLOCK, HKV, D}},
-    };
     memset(s, 0, sizeof(*s));
     assert_ok(trm_device_open(backend, 0, 1, &s->device));
     assert_ok(trm_stream_create(s->device, &s->stream));
-    s->layer.kind = TRM_LAYER_ATTENTION;
-    s->layer.attention.causal = TRM_CAUSAL_LOWER_RIGHT;
+    s->layer = f->layer;
     s->call.layer = &s->layer;
     s->call.stream = s->stream;
-    s->call.n_inputs = INPUTS;
+    s->call.n_inputs = f->n_inputs;
     s->call.n_outputs = 1;
-    for (int32_t i = 0; i < INPUTS; i++) {
-        const bool integers = i >= TRM_ATTENTION_SEQUENCE_STARTS && i <= TRM_ATTENTION_BLOCK_TABLE;
-        s->call.inputs[i] = (trm_view){NULL, integers ? TRM_I32 : TRM_BF16, dims[i]};
-        assert_ok(trm_device_alloc(s->device, sizes[i], &s->call.inputs[i].data));
-        assert_ok(trm_stream_fill_zero(s->stream, s->call.inputs[i].data, sizes[i]));
+    s->call.constants = f->constants;
+    for (int32_t i = 0; i < f->n_inputs; i++) {
+        const bool integers = i == f->starts || i == f->lengths || i == f->table || (i > 0 && i == f->positions);
+        const bool floats = i == TRM_QKV_ATTENTION_INV_FREQ && f == &joined;
+        s->call.inputs[i] = (trm_view){NULL, integers ? TRM_I32 : floats ? TRM_F32 : TRM_BF16, f->dims[i]};
+        assert_ok(trm_device_alloc(s->device, size_of(&s->call.inputs[i]), &s->call.inputs[i].data));
+        assert_ok(trm_stream_fill_zero(s->stream, s->call.inputs[i].data, size_of(&s->call.inputs[i])));
     }
-    s->call.outputs[0] = (trm_view){NULL, TRM_BF16, dims[TRM_ATTENTION_Q]};
+    if (f == &joined) {
+        float inv_freq[D / 2];
+        for (int32_t i = 0; i < D / 2; i++) {
+            inv_freq[i] = powf(10000.0f, -2.0f * (float)i / D);
+        }
+        give(s, TRM_QKV_ATTENTION_INV_FREQ, inv_freq);
+    }
+    s->call.outputs[0] = (trm_view){NULL, TRM_BF16, {3, {TOKENS, HQ, D}}};
     assert_ok(trm_device_alloc(s->device, OUT_SIZE, &s->call.outputs[0].data));
     s->kernel = trm_kernel_find(tables, 1, backend, &s->call);
     assert_non_null(s->kernel);
@@ -65,7 +118,7 @@ static void side_init(side *s, trm_backend backend)
 
 static void side_fini(side *s)
 {
-    for (int32_t i = 0; i < INPUTS; i++) {
+    for (int32_t i = 0; i < s->call.n_inputs; i++) {
         trm_device_free(s->device, s->call.inputs[i].data);
     }
     trm_device_free(s->device, s->call.outputs[0].data);
@@ -74,28 +127,30 @@ static void side_fini(side *s)
     trm_device_close(s->device);
 }
 
-static void give(side *s, int32_t input, const void *values)
-{
-    assert_ok(trm_stream_upload(s->stream, s->call.inputs[input].data, values, sizes[input]));
-}
-
 /* The step's queries, keys and values, and which sequences take part. */
-static void next_step(side *const sides[2], uint64_t *random, const int32_t *starts, const int32_t *lengths)
+static void next_step(side *const sides[2], const form *f, uint64_t *random, const int32_t *starts,
+                      const int32_t *lengths)
 {
-    uint16_t values[TOKENS * HQ * D];
-    for (int32_t i = TRM_ATTENTION_Q; i <= TRM_ATTENTION_V; i++) {
-        for (size_t j = 0; j < sizes[i] / 2; j++) {
-            values[j] = trm_f32_to_bf16(2.0f * test_random_float(random));
-        }
-        for (int s = 0; s < 2; s++) {
-            give(sides[s], i, values);
-            assert_ok(trm_stream_synchronize(sides[s]->stream));
+    uint16_t values[TOKENS * WIDTH];
+    int32_t positions[TOKENS] = {0};
+    for (int32_t s = 0; s < SEQUENCES; s++) {
+        for (int32_t t = starts[s]; t < starts[s + 1]; t++) {
+            positions[t] = lengths[s] - (starts[s + 1] - t);
         }
     }
+    for (int32_t i = 0; i < f->n_vectors; i++) {
+        for (size_t j = 0; j < size_of(&sides[0]->call.inputs[i]) / 2; j++) {
+            values[j] = trm_f32_to_bf16(2.0f * test_random_float(random));
+        }
+        give(sides[0], i, values);
+        give(sides[1], i, values);
+    }
     for (int s = 0; s < 2; s++) {
-        give(sides[s], TRM_ATTENTION_SEQUENCE_STARTS, starts);
-        give(sides[s], TRM_ATTENTION_SEQUENCE_LENGTHS, lengths);
-        assert_ok(trm_stream_synchronize(sides[s]->stream));
+        give(sides[s], f->starts, starts);
+        give(sides[s], f->lengths, lengths);
+        if (f->positions > 0) {
+            give(sides[s], f->positions, positions);
+        }
     }
 }
 
@@ -114,20 +169,19 @@ static void compare_rows(side *const sides[2], int32_t tokens, int32_t step)
     }
 }
 
-static void captured_step_follows_the_lengths(void **state)
+static void follow_the_lengths(const form *f)
 {
-    (void)state;
     side host, gpu;
     side *const sides[2] = {&host, &gpu};
-    side_init(&host, TRM_BACKEND_HOST);
-    side_init(&gpu, TRM_BACKEND_CUDA);
+    side_init(&host, TRM_BACKEND_HOST, f);
+    side_init(&gpu, TRM_BACKEND_CUDA, f);
     uint64_t random = test_seed();
     int32_t table[SEQUENCES * COLUMNS], lengths[SEQUENCES] = {0, 0, 0};
     for (int32_t i = 0; i < SEQUENCES * COLUMNS; i++) {
         table[i] = (i * 7 + 3) % BLOCKS; /* 7 and 120 have no common factor: each block once */
     }
-    give(&host, TRM_ATTENTION_BLOCK_TABLE, table);
-    give(&gpu, TRM_ATTENTION_BLOCK_TABLE, table);
+    give(&host, f->table, table);
+    give(&gpu, f->table, table);
     assert_ok(gpu.kernel->run(&gpu.call)); /* loads code, which capturing may not do; no sequence has a query yet */
     assert_ok(trm_stream_synchronize(gpu.stream));
     assert_ok(trm_stream_begin_capture(gpu.stream));
@@ -147,7 +201,7 @@ static void captured_step_follows_the_lengths(void **state)
             starts[s + 1] = starts[s] + queries[s];
             lengths[s] += queries[s];
         }
-        next_step(sides, &random, starts, lengths);
+        next_step(sides, f, &random, starts, lengths);
         assert_ok(host.kernel->run(&host.call));
         assert_ok(trm_graph_exec_launch(exec, gpu.stream));
         compare_rows(sides, starts[SEQUENCES], step);
@@ -157,6 +211,18 @@ static void captured_step_follows_the_lengths(void **state)
     side_fini(&host);
 }
 
+static void captured_step_follows_the_lengths(void **state)
+{
+    (void)state;
+    follow_the_lengths(&apart);
+}
+
+static void captured_joined_step_follows_the_lengths(void **state)
+{
+    (void)state;
+    follow_the_lengths(&joined);
+}
+
 int main(void)
 {
     char why[256] = "";
@@ -164,6 +230,7 @@ int main(void)
         fprintf(stderr, "skipped: %s\n", why);
         return 77;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(captured_step_follows_the_lengths)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(captured_step_follows_the_lengths),
+                                       cmocka_unit_test(captured_joined_step_follows_the_lengths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,8 +37,15 @@ static void padded(void **state)
     run_cases(attention_cases_padded);
 }
 
+static void qkv(void **state)
+{
+    (void)state;
+    run_cases(attention_cases_qkv);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(packed), cmocka_unit_test(cached), cmocka_unit_test(padded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(packed), cmocka_unit_test(cached), cmocka_unit_test(padded),
+                                       cmocka_unit_test(qkv)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

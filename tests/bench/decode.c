@@ -314,6 +314,40 @@ static trm_status make_attention(const bench *b, int32_t keys, int32_t heads, in
     return TRM_OK;
 }
 
+/* The same from the joined product on. */
+static trm_status make_qkv_attention(const bench *b, int32_t keys, int32_t heads, int32_t kv_heads, int32_t dim,
+                                     problem *p)
+{
+    problem apart;
+    memset(&apart, 0, sizeof(apart));
+    apart.copies = p->copies;
+    const int32_t position = keys - 1;
+    trm_view *inputs = p->call.inputs, *others = apart.call.inputs;
+    p->layer.kind = TRM_LAYER_QKV_ATTENTION;
+    p->layer.qkv_attention = (trm_qkv_attention_params){.attention = {.causal = TRM_CAUSAL_LOWER_RIGHT},
+                                                        .rope = {.rotary_dim = dim, .magnitude = 1.0f},
+                                                        .query_heads = heads,
+                                                        .kv_heads = kv_heads};
+    p->call.n_inputs = TRM_QKV_ATTENTION_INV_FREQ + 1;
+    p->call.n_outputs = 1;
+    p->call.constants = ~(1u << TRM_QKV_ATTENTION_QKV);
+    p->copied = 1u << TRM_QKV_ATTENTION_KEY_CACHE | 1u << TRM_QKV_ATTENTION_VALUE_CACHE;
+    trm_status status = make_attention(b, keys, heads, kv_heads, dim, &apart);
+    for (int32_t i = 0; i < 5; i++) {
+        inputs[TRM_QKV_ATTENTION_SEQUENCE_STARTS + i] = others[TRM_ATTENTION_SEQUENCE_STARTS + i];
+        others[TRM_ATTENTION_SEQUENCE_STARTS + i].data = NULL;
+    }
+    p->call.outputs[0] = apart.call.outputs[0];
+    apart.call.outputs[0].data = NULL;
+    p->bytes = apart.bytes;
+    free_problem(b, &apart);
+    TRM_TRY(status);
+    const trm_dims whole = {2, {1, (int64_t)(heads + 2 * kv_heads) * dim}};
+    TRM_TRY(add_view(b, &inputs[TRM_QKV_ATTENTION_QKV], TRM_BF16, whole, 1));
+    TRM_TRY(add_integers(b, &inputs[TRM_QKV_ATTENTION_POSITIONS], (trm_dims){1, {1}}, &position));
+    return add_view(b, &inputs[TRM_QKV_ATTENTION_INV_FREQ], TRM_F32, (trm_dims){1, {dim / 2}}, 1);
+}
+
 static trm_status make_sample(const bench *b, int64_t vocab, problem *p)
 {
     trm_view logits = {NULL, TRM_F32, {0}};
@@ -338,6 +372,10 @@ static trm_status run_all(bench *b)
                      {"glu of 14336", TRM_LAYER_GLU, 14336},
                      {"rope, 32 heads of 128", TRM_LAYER_ROPE, 4096},
                      {"rope, 8 heads of 128", TRM_LAYER_ROPE, 1024}};
+    static const struct {
+        int32_t keys, kv_heads, dim;
+    } joined[] = {{256, 8, 128},  {256, 4, 128},  {256, 2, 128},   {256, 8, 64},   {2048, 8, 128},
+                  {8192, 8, 128}, {8192, 2, 128}, {32768, 8, 128}, {32768, 2, 128}};
     static const int32_t lengths[] = {256, 2048, 8192, 32768};
     problem p;
     for (size_t i = 0; i < sizeof(products) / sizeof(products[0]); i++) {
@@ -356,6 +394,14 @@ static trm_status run_all(bench *b)
         snprintf(name, sizeof(name), "attention, %d keys, 8 heads of %d", keys, dim);
         if (begin(b, &p, name, (size_t)keys * 8 * (size_t)dim * 2)) {
             TRM_TRY(run_problem(b, &p, make_attention(b, keys, 32, 8, dim, &p)));
+        }
+    }
+    for (size_t i = 0; i < sizeof(joined) / sizeof(joined[0]); i++) {
+        char name[64];
+        const int32_t heads = joined[i].kv_heads;
+        snprintf(name, sizeof(name), "qkv to attention, %d keys, %d heads of %d", joined[i].keys, heads, joined[i].dim);
+        if (begin(b, &p, name, (size_t)joined[i].keys * (size_t)heads * (size_t)joined[i].dim * 2)) {
+            TRM_TRY(run_problem(b, &p, make_qkv_attention(b, joined[i].keys, 4 * heads, heads, joined[i].dim, &p)));
         }
     }
     if (begin(b, &p, "largest of 128256 logits", (size_t)128256 * 4)) {

@@ -23,6 +23,7 @@
 #define NORM(...) {.kind = TRM_LAYER_NORM, .norm = {__VA_ARGS__}}
 #define ROPE(...) {.kind = TRM_LAYER_ROPE, .rope = {__VA_ARGS__}}
 #define ATTENTION(...) {.kind = TRM_LAYER_ATTENTION, .attention = {__VA_ARGS__}}
+#define QKV_ATTENTION(q, k, ...) {.kind = TRM_LAYER_QKV_ATTENTION, .qkv_attention = {.query_heads = q, .kv_heads = k, .rope = {.rotary_dim = 4, .magnitude = 1}, __VA_ARGS__}}
 #define COLLECTIVE(...) {.kind = TRM_LAYER_DIST_COLLECTIVE, .collective = {__VA_ARGS__}}
 #define REDUCE_NORM(n, ...)                                                                                            \
     {                                                                                                                  \
@@ -431,6 +432,57 @@ static void collectives(void **state)
     RUN_CASES(cases);
 }
 
+static void matmul_glu_halves_the_columns(void **state)
+{
+    (void)state;
+#define MATMUL_GLU                                                                                                     \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_MATMUL_GLU, .glu = { TRM_ACTIVATION_SILU }                                                   \
+    }
+    static const rule_case cases[] = {
+        {MATMUL_GLU, {"bf16[?,2,8]", "bf16[12,8]"}, "bf16[?,2,6]"},
+        {MATMUL_GLU, {"bf16[?,8]", "bf16[?,8]"}, "bf16[?,?]"},
+        {MATMUL_GLU, {"bf16[?,8]", "bf16[11,8]"}, "!expected an even last dimension"},
+        {MATMUL_GLU, {"bf16[?,8]", "bf16[12,7]"}, "!expected the same"},
+        {MATMUL_GLU, {"bf16[?,8]", "f32[12,8]"}, "!"},
+        {MATMUL_GLU, {"bf16[?,8]", "bf16[2,12,8]"}, "!weight has"},
+        {MATMUL_GLU, {"i32[?,8]", "i32[12,8]"}, "!x has type i32"},
+        {MATMUL_GLU, {"bf16[?,8]"}, "!found 1 inputs, expected 2"},
+    };
+    RUN_CASES(cases);
+}
+
+#define CACHE "i32[4]", "i32[3]", "i32[3,?]", "bf16[9,16,2,8]", "bf16[9,16,2,8]", "i32[?]"
+
+static void attention_takes_a_joined_product(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {QKV_ATTENTION(4, 2, .eps = 0), {"bf16[?,64]", CACHE, "f32[2]"}, "bf16[?,4,8]"},
+        {QKV_ATTENTION(4, 2, .eps = 1), {"bf16[5,64]", CACHE, "f32[2]", "-", "bf16[8]", "bf16[8]"}, "bf16[5,4,8]"},
+        {QKV_ATTENTION(4, 2, .eps = 0), {"bf16[?,63]", CACHE, "f32[2]"}, "!qkv has 63 elements per token, expected a"},
+        {QKV_ATTENTION(4, 2, .eps = 0),
+         {"bf16[?,128]", CACHE, "f32[2]"},
+         "!key_cache has dims [9, 16, 2, 8], expected"},
+        {QKV_ATTENTION(3, 2, .eps = 0), {"bf16[?,56]", CACHE, "f32[2]"}, "!found 3 query heads and 2 key-value heads"},
+        {QKV_ATTENTION(4, 0, .eps = 0), {"bf16[?,64]", CACHE, "f32[2]"}, "!found 4 query heads, 0 key-value heads"},
+        {QKV_ATTENTION(4, 2, .eps = 0), {"bf16[?,64]", CACHE, "f32[3]"}, "!inv_freq has dims [3]"},
+        {QKV_ATTENTION(4, 2, .eps = 0), {"bf16[?,64]", CACHE}, "!found 7 inputs, expected 8"},
+        {QKV_ATTENTION(4, 2, .eps = 0),
+         {"bf16[?,64]", CACHE, "f32[2]", "-", "bf16[8]"},
+         "!one of q_norm and k_norm is given"},
+        {QKV_ATTENTION(4, 2, .eps = 0),
+         {"bf16[?,64]", CACHE, "f32[2]", "-", "bf16[8]", "bf16[9]"},
+         "!k_norm has dims [9]"},
+        {QKV_ATTENTION(4, 2, .attention = {.n_ranks = 2}), {"bf16[?,64]", CACHE, "f32[2]"}, "!n_ranks 2, expected"},
+        {{.kind = TRM_LAYER_QKV_ATTENTION,
+          .qkv_attention = {.query_heads = 4, .kv_heads = 2, .rope = {.scaling = TRM_ROPE_LONG, .rotary_dim = 4}}},
+         {"bf16[?,64]", CACHE, "f32[2,2]"},
+         "!lengths is not given"},
+    };
+    RUN_CASES(cases);
+}
+
 static void unknown_kinds_and_output_counts(void **state)
 {
     (void)state;
@@ -439,7 +491,7 @@ static void unknown_kinds_and_output_counts(void **state)
     const trm_dims *inputs[] = {&dims};
     trm_dtype type = TRM_F32, out_types[2];
     assert_fails(trm_infer_layer(&desc, 1, inputs, &type, NULL, 1, out, out_types), TRM_ERROR_INVALID_ARGUMENT,
-                 "found layer kind 53, expected 0 to 52");
+                 "found layer kind 55, expected 0 to 54");
     desc = (trm_layer_desc){.kind = TRM_LAYER_SOFTMAX};
     assert_fails(trm_infer_layer(&desc, 1, inputs, &type, NULL, 2, out, out_types), TRM_ERROR_INVALID_ARGUMENT,
                  "found 2 outputs, expected 1");
@@ -491,6 +543,8 @@ int main(void)
         cmocka_unit_test(packed_attention),
         cmocka_unit_test(padded_attention),
         cmocka_unit_test(collectives),
+        cmocka_unit_test(matmul_glu_halves_the_columns),
+        cmocka_unit_test(attention_takes_a_joined_product),
         cmocka_unit_test(unknown_kinds_and_output_counts),
         cmocka_unit_test(networks_are_inferred_with_concrete_dims),
     };

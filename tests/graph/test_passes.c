@@ -499,6 +499,23 @@ static void gate_and_up_are_joined_without_a_slice(void **state)
                "output y\n");
 }
 
+static void a_glu_joins_its_product(void **state)
+{
+    (void)state;
+    for (int32_t shown = 0; shown < 2; shown++) {
+        trm_network *network = net_create();
+        trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4));
+        trm_tensor *both = net_linear(network, "both", x, net_weight(network, "w", DIMS(6, 4), 4));
+        trm_layer_desc glu = {.kind = TRM_LAYER_GLU, .glu = {SILU}};
+        net_output(network, net_layer(network, "y", glu, both, NULL, NULL, NULL));
+        if (shown) {
+            net_output(network, both);
+        }
+        check_pass(network, fuse_after, shown ? NULL : "y: f32 [?, 3] = matmul_glu(x, w) activation=silu\noutput y\n");
+    }
+    check_pass(gated_network(true), fuse_after, NULL); /* not joined yet; and with biases it would stay */
+}
+
 static trm_network *query_key_value(void)
 {
     trm_network *network = net_create();
@@ -548,6 +565,95 @@ static void products_that_differ_are_not_joined(void **state)
     assert_ok(trm_network_pin(network, pinned, "split 0"));
     net_output(network, linear_with_bias(network, "pinned", x, pinned, NULL));
     check_pass(network, trm_pass_join_matmuls, NULL);
+}
+
+/* check_pass() without numbers, which tests of kernels and of models compare. Takes the network. */
+static void check_text(trm_network *network, pass_fn pass, const char *after)
+{
+    char *before = trm_network_to_text(network);
+    int32_t changes = 0;
+    assert_ok(pass(network, &changes));
+    assert_consistent(network);
+    char *text = trm_network_to_text(network);
+    assert_int_equal(changes, after != NULL);
+    assert_string_equal(layers_of(text), layers_of(after == NULL ? before : after));
+    trm_free(before);
+    trm_free(text);
+    trm_network_destroy(network);
+}
+
+/* ---- attention from the joined product on ------------------------------------------------------- */
+
+typedef struct joined_attention {
+    bool normed, shown, crossed; /* shown: q is an output, too; crossed: k and v stand in the other order */
+    float other_eps;             /* of the norm of k, if not 0 */
+    int32_t other_dim;           /* rotary dims of k, if not 0 */
+} joined_attention;
+
+/* [T, heads, 4] from columns start .. of qkv. */
+static trm_tensor *net_heads(trm_network *network, const char *name, trm_tensor *qkv, int64_t start, int64_t heads)
+{
+    char slice[32];
+    snprintf(slice, sizeof(slice), "%s.slice", name);
+    trm_layer_desc desc = {.kind = TRM_LAYER_SLICE,
+                           .slice = {.axis = 1, .start = start, .end = start + 4 * heads, .step = 1}};
+    trm_tensor *part = net_layer(network, slice, desc, qkv, NULL, NULL, NULL), *output = NULL;
+    assert_ok(trm_network_add_reshape(network, name, part, DIMS(0, heads, 4), &output));
+    return output;
+}
+
+static trm_network *attention_network(joined_attention a)
+{
+    trm_network *network = net_create();
+    trm_tensor *qkv = net_input(network, "qkv", TRM_F32, DIMS(-1, 32));
+    trm_tensor *positions = net_input(network, "positions", TRM_I32, DIMS(-1));
+    trm_tensor *inv_freq = net_values(network, "inv_freq", DIMS(2)), *caches[2];
+    trm_tensor *inputs[TRM_ATTENTION_VALUE_CACHE + 1] = {net_heads(network, "q", qkv, 0, 4),
+                                                         net_heads(network, "k", qkv, a.crossed ? 24 : 16, 2),
+                                                         net_heads(network, "v", qkv, a.crossed ? 16 : 24, 2),
+                                                         net_input(network, "starts", TRM_I32, DIMS(-1)),
+                                                         net_input(network, "lengths", TRM_I32, DIMS(-1)),
+                                                         net_input(network, "table", TRM_I32, DIMS(-1, -1))};
+    assert_ok(trm_network_add_state(network, "keys", TRM_F32, DIMS(-1, 16, 2, 4), &caches[0]));
+    assert_ok(trm_network_add_state(network, "values", TRM_F32, DIMS(-1, 16, 2, 4), &caches[1]));
+    inputs[TRM_ATTENTION_KEY_CACHE] = caches[0];
+    inputs[TRM_ATTENTION_VALUE_CACHE] = caches[1];
+    for (int32_t i = 0; i < 2; i++) {
+        trm_layer_desc norm = {.kind = TRM_LAYER_NORM, .norm = {.eps = i == 1 && a.other_eps > 0 ? a.other_eps : 0.5f}};
+        trm_layer_desc rope = {.kind = TRM_LAYER_ROPE,
+                               .rope = {.rotary_dim = i == 1 && a.other_dim > 0 ? a.other_dim : 4, .magnitude = 1}};
+        if (a.normed) {
+            inputs[i] = net_layer(network, i == 0 ? "qn" : "kn", norm, inputs[i],
+                                  net_values(network, i == 0 ? "wq" : "wk", DIMS(4)), NULL, NULL);
+        }
+        trm_tensor *freq = rope.rope.rotary_dim == 4 ? inv_freq : net_values(network, "other", DIMS(1));
+        inputs[i] = net_layer(network, i == 0 ? "qr" : "kr", rope, inputs[i], positions, freq, NULL);
+    }
+    trm_layer_desc desc = {.kind = TRM_LAYER_ATTENTION, .attention = {.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 7}};
+    trm_tensor *output = NULL;
+    assert_ok(trm_network_add_layer(network, "y", &desc, inputs, TRM_ATTENTION_VALUE_CACHE + 1, &output));
+    net_output(network, output);
+    if (a.shown) {
+        net_output(network, inputs[0]);
+    }
+    return network;
+}
+
+static void attention_takes_the_joined_product(void **state)
+{
+    (void)state;
+    check_text(attention_network((joined_attention){0}), trm_pass_fuse_qkv,
+               "y: f32 [?, 4, 4] = qkv_attention(qkv, starts, lengths, table, keys, values, positions, inv_freq) "
+               "query_heads=4 kv_heads=2 causal=lower_right window=7 rotary_dim=4\n"
+               "output y\n");
+    check_text(attention_network((joined_attention){.normed = true}), trm_pass_fuse_qkv,
+               "y: f32 [?, 4, 4] = qkv_attention(qkv, starts, lengths, table, keys, values, positions, inv_freq, "
+               "-, wq, wk) query_heads=4 kv_heads=2 causal=lower_right window=7 rotary_dim=4 eps=0.5\n"
+               "output y\n");
+    check_text(attention_network((joined_attention){.shown = true}), trm_pass_fuse_qkv, NULL);
+    check_text(attention_network((joined_attention){.crossed = true}), trm_pass_fuse_qkv, NULL);
+    check_text(attention_network((joined_attention){.normed = true, .other_eps = 0.25f}), trm_pass_fuse_qkv, NULL);
+    check_text(attention_network((joined_attention){.other_dim = 2}), trm_pass_fuse_qkv, NULL);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------- */
@@ -606,8 +712,7 @@ static void stages_run_all_passes(void **state)
                "output out\n");
     check_pass(block_network(), run_after,
                "norm: f32 [?, 4] = norm(x, g) op=rms eps=0.5\n"
-               "gate+up: f32 [?, 12] = matmul(norm, wg+wu) transpose_b\n"
-               "h: f32 [?, 6] = glu(gate+up) activation=silu\n"
+               "h: f32 [?, 6] = matmul_glu(norm, wg+wu) activation=silu\n"
                "biased: f32 [?, 4] = matmul(h, wd, bias) transpose_b\n"
                "out: f32 [?, 4], sum: f32 [?, 4] = norm(biased, x, g) op=rms residual eps=0.5\n"
                "output out\n");
@@ -910,8 +1015,10 @@ int main(void)
         cmocka_unit_test(x_times_sigmoid_becomes_silu),
         cmocka_unit_test(products_that_are_no_glu_stay),
         cmocka_unit_test(gate_and_up_are_joined_without_a_slice),
+        cmocka_unit_test(a_glu_joins_its_product),
         cmocka_unit_test(products_of_one_input_are_joined_with_slices),
         cmocka_unit_test(products_that_differ_are_not_joined),
+        cmocka_unit_test(attention_takes_the_joined_product),
         cmocka_unit_test(stages_run_all_passes),
         cmocka_unit_test(layers_that_change_nothing_go),
         cmocka_unit_test(layers_that_change_something_stay),

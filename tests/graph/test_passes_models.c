@@ -70,8 +70,11 @@ static void a_llama_layer_becomes_what_it_should(void **state)
     assert_int_equal(count_kind(network, TRM_LAYER_GLU), layers);
     assert_int_equal(count_kind(network, TRM_LAYER_MATMUL), 7 * layers + 1);
     assert_ok(trm_run_passes(network, TRM_PASSES_AFTER_PARTITION));
-    assert_int_equal(count_kind(network, TRM_LAYER_MATMUL), 4 * layers + 1);
-    assert_int_equal(count_kind(network, TRM_LAYER_SLICE), 3 * layers);
+    assert_int_equal(count_kind(network, TRM_LAYER_MATMUL), 3 * layers + 1);
+    assert_int_equal(count_kind(network, TRM_LAYER_MATMUL_GLU), layers);
+    assert_int_equal(count_kind(network, TRM_LAYER_QKV_ATTENTION), layers);
+    assert_int_equal(count_kind(network, TRM_LAYER_ATTENTION) + count_kind(network, TRM_LAYER_ROPE), 0);
+    assert_int_equal(count_kind(network, TRM_LAYER_SLICE), 0);
     trm_network_destroy(network);
     test_golden_close(&golden);
 }

@@ -12,6 +12,7 @@
     X(cast) \
     X(movement) /* reshape, transpose, slice, concat, gather, embedding */ \
     X(matmul) \
+    X(matmul_glu) \
     X(convolution) \
     X(pool) \
     X(vision) \

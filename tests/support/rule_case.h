@@ -7,7 +7,7 @@
 
 #include "graph/network.h"
 
-#define RULE_CASE_INPUTS 10
+#define RULE_CASE_INPUTS 12
 
 typedef struct rule_case {
     trm_layer_desc desc;

@@ -1,0 +1,676 @@
+/*
+ * Attention from the joined product of q, k and v on: heads are normalised and rotated where they are used, the step's
+ * keys and values go into the cache on the way, and the splits of a sequence's keys are joined in the same kernel, by a
+ * cluster of blocks through their shared memory. A decode step's layer is so one launch.
+ */
+#include "attention/cuda/qkv.h"
+#include "attention/cuda/rows.cuh"
+#include "kernels/cuda/rope.cuh"
+
+#define QKV_KEYS         16   /* per warp and step */
+#define QKV_STAGES       3    /* of shared memory per warp */
+#define QKV_MAX_CLUSTER  8    /* what every device allows */
+#define QKV_BLOCKS       264  /* wanted in all: two per multiprocessor of an H200 */
+#define QKV_FEW_KEYS     64   /* per block alone, before more take part */
+#define QKV_CLUSTER_KEYS 4096 /* tables up to so many keys: a cluster; beyond, blocks alone, which all fit at once */
+#define PREPARE_WARPS    4
+
+/* ---- one head ----------------------------------------------------------------------------------- */
+
+/* cos and sin of a token's pairs into shared memory, by all threads of the block. */
+static __device__ __forceinline__ void find_angles(const trm_cuda_qkv &p, int32_t token, float *cosines, float *sines)
+{
+    float position = (float)p.positions[token];
+    int32_t length = p.rope_lengths != NULL ? p.rope_lengths[token] : 0;
+    for (int i = threadIdx.x; i < p.rope.rotary_dim / 2; i += blockDim.x) {
+        float s, c;
+        sincosf(position * rope_frequency(p.rope, p.inv_freq, i, length), &s, &c);
+        cosines[i] = c * p.rope.magnitude;
+        sines[i] = s * p.rope.magnitude;
+    }
+}
+
+/* A head of q or k by a warp: normalised if there is a weight, rotated, each rounded to T, into `to` (shared, aligned
+ * to 16 bytes). Head dims are a multiple of 8 up to 256: a lane has 8. */
+template <typename T>
+static __device__ __forceinline__ void prepare_head(const trm_cuda_qkv &p, const T *from, const T *weight,
+                                                    const float *cosines, const float *sines, T *to, int lane)
+{
+    bool active = lane * 8 < p.a.dim;
+    uint4 raw = make_uint4(0, 0, 0, 0);
+    if (active) {
+        raw = *(const uint4 *)(from + lane * 8);
+    }
+    if (weight != NULL) {
+        float v[8], w[8], total = 0.0f;
+        unpack16<T>(raw, v);
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            total += v[j] * v[j];
+        }
+        float scale = 1.0f / sqrtf(warp_sum(total) / (float)p.a.dim + p.eps);
+        if (active) {
+            load16(weight + lane * 8, w);
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                v[j] = v[j] * scale * (w[j] + p.weight_offset);
+            }
+            raw = pack16<T>(v);
+        }
+    }
+    if (active) {
+        *(uint4 *)(to + lane * 8) = raw;
+    }
+    __syncwarp();
+    for (int i = lane; i < p.rope.rotary_dim / 2; i += 32) { /* each pair is one lane's */
+        int first, second;
+        rope_pair(p.rope, i, &first, &second);
+        float u = to_float(to[first]), v = to_float(to[second]), c = cosines[i], s = sines[i];
+        to[first] = from_float<T>(u * c - v * s);
+        to[second] = from_float<T>(v * c + u * s);
+    }
+    __syncwarp();
+}
+
+/* Elements of head `head` of a token in qkv: queries first, then keys, then values. */
+template <typename T>
+static __device__ __forceinline__ const T *head_of(const trm_cuda_qkv &p, int32_t token, int32_t head)
+{
+    return (const T *)p.qkv + ((int64_t)token * (p.a.query_heads + 2 * p.a.kv_heads) + head) * p.a.dim;
+}
+
+/* ---- before other kernels ----------------------------------------------------------------------- */
+
+/* Index of the cache's vector of a token, or -1 where its sequence's table has no place for it. */
+static __device__ __forceinline__ int64_t vector_in_cache(const trm_cuda_attention &a, int32_t token, int32_t kv_head)
+{
+    int32_t sequence = trm_attention_sequence_of(a.starts, a.sequences, token);
+    if (sequence < 0) {
+        return -1;
+    }
+    int32_t key = a.lengths[sequence] - (a.starts[sequence + 1] - token);
+    if (key < 0 || key / a.block_size >= a.table_blocks) {
+        return -1;
+    }
+    return vector_of(key_rows_of(a, sequence, 0, kv_head), key);
+}
+
+/* Block (token, share of its heads), 128 threads, a warp per head. Bound by device memory: qkv is read once and written
+ * once, in two places. */
+template <typename T>
+static __global__ void __launch_bounds__(PREPARE_WARPS * 32)
+    prepare_tokens(const __grid_constant__ trm_cuda_qkv p, T *queries, uint32_t *next_tile)
+{
+    __shared__ float cosines[128], sines[128];
+    __shared__ __align__(16) T heads[PREPARE_WARPS][256];
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    begin_overlapped();
+    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) {
+        *next_tile = 0;
+    }
+    int32_t hq = p.a.query_heads, hkv = p.a.kv_heads, dim = p.a.dim;
+    for (int32_t token = blockIdx.x; token < p.a.tokens; token += gridDim.x) {
+        find_angles(p, token, cosines, sines);
+        __syncthreads();
+        for (int32_t head = (int32_t)blockIdx.y * PREPARE_WARPS + warp; head < hq + 2 * hkv;
+             head += (int32_t)gridDim.y * PREPARE_WARPS) {
+            const T *from = head_of<T>(p, token, head);
+            T *to = queries + ((int64_t)token * hq + head) * dim, *made = heads[warp];
+            if (head >= hq) {
+                bool is_key = head < hq + hkv;
+                int64_t vector = vector_in_cache(p.a, token, is_key ? head - hq : head - hq - hkv);
+                if (vector < 0) {
+                    continue;
+                }
+                to = (T *)(is_key ? p.a.key_cache : p.a.value_cache) + vector * dim;
+            }
+            if (head < hq + hkv) {
+                prepare_head(p, from, (const T *)(head < hq ? p.q_norm : p.k_norm), cosines, sines, made, lane);
+                from = made;
+            }
+            if (lane * 8 < dim) {
+                *(uint4 *)(to + lane * 8) = *(const uint4 *)(from + lane * 8);
+            }
+            __syncwarp();
+        }
+        __syncthreads(); /* before the next token's angles */
+    }
+}
+
+/* ---- decoding ----------------------------------------------------------------------------------- */
+
+/* Dynamic shared memory of a block, with DP + 8 elements from row to row: q, then per warp stages of keys and values.
+ * In place of the stages, at the end, the warps' sums and the block's. */
+template <typename T, int DP> struct qkv_shared {
+    static const int warps = 4, threads = warps * 32;
+    static const int step = warps * QKV_KEYS; /* keys of all warps */
+    static const int stride = DP + 8;
+    static const int tile = QKV_KEYS * stride; /* elements */
+    static const int bytes = (16 * stride + warps * QKV_STAGES * 2 * tile) * (int)sizeof(T);
+    static const int warp_sums = warps * 16 * stride; /* floats */
+    static_assert((warp_sums + 16 * DP) * sizeof(float) <= warps * QKV_STAGES * 2 * tile * sizeof(T),
+                  "the sums fit where the stages were");
+};
+
+/* What a block works on. */
+typedef struct qkv_work {
+    int32_t sequence, kv_head, first_head, heads; /* query heads: a tile of up to 16 of the key-value head's */
+    int32_t token, queries, keys;                 /* of the sequence */
+} qkv_work;
+
+/* One block's shared memory that is not dynamic. */
+template <typename T, int DP> struct qkv_block {
+    float cosines[DP / 2], sines[DP / 2];
+    float warp_state[qkv_shared<T, DP>::warps][16][2]; /* maximum in log2 units, sum of weights */
+    float state[16][2];                                /* of the block, read by its cluster */
+    __align__(16) T fresh[2][DP];                      /* the step's key and value */
+};
+
+/* Starts the copies of 16 keys and their values by a warp. Most tiles lie in one block of the cache and are whole: one
+ * look into the table, and addresses that follow from each other. */
+template <typename T, int DP>
+static __device__ __forceinline__ void copy_tile(const trm_cuda_qkv &p, const key_rows &places, T *k_tile, T *v_tile,
+                                                 int32_t key, int32_t end, int lane)
+{
+    const int stride = qkv_shared<T, DP>::stride, chunks = DP / 8;
+    const T *keys = (const T *)p.a.key_cache, *values = (const T *)p.a.value_cache;
+    uint32_t size = (uint32_t)places.block_size, block = (uint32_t)key / size, offset = (uint32_t)key - block * size;
+    if (offset + QKV_KEYS > size || key + QKV_KEYS > end || p.a.dim != DP) {
+        load_keys_values<T, QKV_KEYS, DP, stride, 32>(places, keys, values, k_tile, v_tile, key, end, p.a.dim, lane);
+        return;
+    }
+    int64_t step = (int64_t)places.kv_heads * DP; /* from one key to the next */
+    int64_t first = ((int64_t)places.table[block] * size + offset) * step + places.kv_head * DP;
+#pragma unroll
+    for (int i = 0; i < QKV_KEYS * chunks / 32; i++) {
+        int index = i * 32 + lane, row = index / chunks, column = index % chunks * 8;
+        int64_t at = first + row * step + column;
+        copy16_async(shared_address(k_tile + row * stride + column), keys + at, true);
+        copy16_async(shared_address(v_tile + row * stride + column), values + at, true);
+    }
+}
+
+/* Starts the copies of this warp's first stages. */
+template <typename T, int DP>
+static __device__ __forceinline__ void start_copies(const trm_cuda_qkv &p, const key_rows &places, T *stages,
+                                                    int32_t first_key, int32_t end, int lane)
+{
+    const int tile = qkv_shared<T, DP>::tile;
+#pragma unroll
+    for (int s = 0; s < QKV_STAGES - 1; s++) {
+        int32_t key = first_key + s * qkv_shared<T, DP>::step;
+        T *k_tile = stages + s * 2 * tile;
+        if (key < end) {
+            copy_tile<T, DP>(p, places, k_tile, k_tile + tile, key, end, lane);
+        }
+        copies_commit();
+    }
+}
+
+/* The heads of a token into shared memory: its queries into q_tile, and with `fresh` its key and value. */
+template <typename T, int DP>
+static __device__ __forceinline__ void prepare_token(const trm_cuda_qkv &p, const qkv_work &work, int32_t token,
+                                                     T *q_tile, qkv_block<T, DP> *block, bool with_queries,
+                                                     bool with_fresh, int warp, int lane)
+{
+    int32_t first = with_queries ? 0 : work.heads, last = with_fresh ? work.heads + 2 : work.heads;
+    for (int32_t i = first + warp; i < last; i += qkv_shared<T, DP>::warps) {
+        if (i < work.heads) {
+            prepare_head(p, head_of<T>(p, token, work.first_head + i), (const T *)p.q_norm, block->cosines,
+                         block->sines, q_tile + i * qkv_shared<T, DP>::stride, lane);
+        } else if (i == work.heads) {
+            prepare_head(p, head_of<T>(p, token, p.a.query_heads + work.kv_head), (const T *)p.k_norm, block->cosines,
+                         block->sines, block->fresh[0], lane);
+        } else if (lane * 8 < p.a.dim) {
+            const T *value = head_of<T>(p, token, p.a.query_heads + p.a.kv_heads + work.kv_head);
+            *(uint4 *)(block->fresh[1] + lane * 8) = *(const uint4 *)(value + lane * 8);
+        }
+    }
+}
+
+/* The prepared key and value into the cache, as key number `key` of the sequence. */
+template <typename T, int DP>
+static __device__ __forceinline__ void store_fresh(const trm_cuda_qkv &p, const key_rows &places,
+                                                   const qkv_block<T, DP> *block, int32_t key)
+{
+    int runs = p.a.dim / 8, i = threadIdx.x;
+    if (key >= 0 && key / p.a.block_size < p.a.table_blocks && i < 2 * runs) {
+        bool is_value = i >= runs;
+        int column = (is_value ? i - runs : i) * 8;
+        T *to = (T *)(is_value ? p.a.value_cache : p.a.key_cache) + vector_of(places, key) * p.a.dim;
+        *(uint4 *)(to + column) = *(const uint4 *)(block->fresh[is_value] + column);
+    }
+}
+
+/* The block's keys begin .. end - 1 against its query heads, whose first stages are on their way: sums [16][DP] behind
+ * the warps' sums, maximum and sum of weights in block->state. Key `fresh` is in block->fresh, not yet in the cache;
+ * -1: none. */
+template <typename T, int DP>
+static __device__ __forceinline__ void walk_keys(const trm_cuda_qkv &p, const qkv_work &work, const key_rows &places,
+                                                 T *q_tile, qkv_block<T, DP> *block, int32_t begin, int32_t end,
+                                                 int32_t fresh, int warp, int lane)
+{
+    const int stride = qkv_shared<T, DP>::stride, tile = qkv_shared<T, DP>::tile;
+    const bool keep_q = DP <= 128;
+    T *stages = q_tile + 16 * stride + warp * QKV_STAGES * 2 * tile;
+    uint32_t q[DP / 16][4], q_at = a_address(q_tile, stride, lane);
+    if (keep_q) {
+#pragma unroll
+        for (int step = 0; step < DP / 16; step++) {
+            load_matrices(q[step], q_at + step * 32);
+        }
+    }
+    float out[DP / 8][4], row_max[2] = {-INFINITY, -INFINITY}, row_part[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int j = 0; j < DP / 8; j++) {
+        out[j][0] = out[j][1] = out[j][2] = out[j][3] = 0.0f;
+    }
+    int stage = 0;
+    for (int32_t key = begin + warp * QKV_KEYS; key < end; key += qkv_shared<T, DP>::step) {
+        copies_wait<QKV_STAGES - 2>(); /* this step's keys and values */
+        __syncwarp();                  /* of all lanes; and all are done with the stage filled next */
+        int32_t ahead = key + (QKV_STAGES - 1) * qkv_shared<T, DP>::step;
+        int filled = stage == 0 ? QKV_STAGES - 1 : stage - 1;
+        T *next = stages + filled * 2 * tile;
+        if (ahead < end) {
+            copy_tile<T, DP>(p, places, next, next + tile, ahead, end, lane);
+        }
+        copies_commit();
+        T *k_tile = stages + stage * 2 * tile, *v_tile = k_tile + tile;
+        if (fresh >= key && fresh < key + QKV_KEYS) { /* what was copied there is older */
+            for (int i = lane; i < DP / 4; i += 32) {
+                bool is_value = i >= DP / 8;
+                int column = (is_value ? i - DP / 8 : i) * 8;
+                *(uint4 *)((is_value ? v_tile : k_tile) + (fresh - key) * stride + column) =
+                    *(const uint4 *)(block->fresh[is_value] + column);
+            }
+            __syncwarp();
+        }
+        float scores[QKV_KEYS / 8][4], shrink[2];
+        multiply_keys<T, QKV_KEYS, DP, stride>(scores, keep_q ? q : NULL, q_at, b_address(k_tile, stride, lane));
+#pragma unroll
+        for (int j = 0; j < QKV_KEYS / 8; j++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                bool seen = key + j * 8 + lane % 4 * 2 + i % 2 < end;
+                scores[j][i] = seen ? score_log2(scores[j][i], p.a.scale, p.a.softcap) : -INFINITY;
+            }
+        }
+        softmax_step<QKV_KEYS>(scores, row_max, row_part, shrink);
+        add_values<T, QKV_KEYS, DP, stride>(out, scores, shrink, bt_address(v_tile, stride, lane));
+        stage = stage == QKV_STAGES - 1 ? 0 : stage + 1;
+    }
+    copies_wait<0>();
+    __syncthreads(); /* every warp is done with its stages: their memory holds the sums now */
+    float *sums = (float *)(q_tile + 16 * stride);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int row = lane / 4 + r * 8;
+        float total = quad_sum(row_part[r]);
+        if (lane % 4 == 0) {
+            block->warp_state[warp][row][0] = row_max[r];
+            block->warp_state[warp][row][1] = total;
+        }
+        if (row < work.heads) {
+#pragma unroll
+            for (int j = 0; j < DP / 8; j++) {
+                float2 pair = make_float2(out[j][2 * r], out[j][2 * r + 1]);
+                *(float2 *)(sums + (warp * 16 + row) * stride + j * 8 + lane % 4 * 2) = pair;
+            }
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < work.heads * DP; i += (qkv_shared<T, DP>::threads)) {
+        int row = i / DP, column = i % DP;
+        float largest = -INFINITY, value = 0.0f, total = 0.0f;
+#pragma unroll
+        for (int w = 0; w < qkv_shared<T, DP>::warps; w++) {
+            largest = fmaxf(largest, block->warp_state[w][row][0]);
+        }
+        float base = largest == -INFINITY ? 0.0f : largest;
+#pragma unroll
+        for (int w = 0; w < qkv_shared<T, DP>::warps; w++) {
+            float shrink = exp2f(block->warp_state[w][row][0] - base);
+            value += shrink * sums[(w * 16 + row) * stride + column];
+            total += shrink * block->warp_state[w][row][1];
+        }
+        sums[qkv_shared<T, DP>::warp_sums + i] = value;
+        if (column == 0) {
+            block->state[row][0] = largest;
+            block->state[row][1] = total;
+        }
+    }
+}
+
+static __device__ __forceinline__ void cluster_arrive(void)
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
+}
+
+static __device__ __forceinline__ void cluster_wait(void)
+{
+    asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory");
+}
+
+/* A float at the same place of shared memory in block `block` of the cluster. */
+static __device__ __forceinline__ float read_in(const float *place, int block)
+{
+    uint32_t mapped;
+    float value;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(shared_address(place)), "r"(block));
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(mapped) : "memory");
+    return value;
+}
+
+/* Partial results of a head: value_dim sums, then maximum and sum of weights. */
+static __device__ __forceinline__ float *cluster_partial(const trm_cuda_attention &a, int32_t cluster, int32_t sequence,
+                                                         int32_t head)
+{
+    return a.partial + (((int64_t)cluster * a.sequences + sequence) * a.query_heads + head) * (a.value_dim + 2);
+}
+
+/* Joins the blocks' sums: each block of the cluster an equal share of the outputs, in the blocks' order. Outputs of a
+ * sequence that several clusters share are partial. */
+template <typename T, int DP>
+static __device__ __forceinline__ void join_blocks(const trm_cuda_qkv &p, const qkv_work &work, int32_t token,
+                                                   const float *sums, const qkv_block<T, DP> *block, int32_t blocks,
+                                                   int32_t rank, int32_t cluster, bool is_whole)
+{
+    for (int i = rank * (qkv_shared<T, DP>::threads) + (int)threadIdx.x; i < work.heads * DP;
+         i += blocks * (qkv_shared<T, DP>::threads)) {
+        int row = i / DP, column = i % DP;
+        if (column >= p.a.dim) {
+            continue;
+        }
+        float largest = -INFINITY, value = 0.0f, total = 0.0f, maxima[QKV_MAX_CLUSTER];
+#pragma unroll
+        for (int b = 0; b < QKV_MAX_CLUSTER; b++) {
+            maxima[b] = b < blocks ? read_in(&block->state[row][0], b) : -INFINITY;
+            largest = fmaxf(largest, maxima[b]);
+        }
+#pragma unroll
+        for (int b = 0; b < QKV_MAX_CLUSTER; b++) {
+            if (maxima[b] > -INFINITY) { /* else it had no keys, and what is there means nothing */
+                float shrink = exp2f(maxima[b] - largest);
+                value += shrink * read_in(sums + i, b);
+                total += shrink * read_in(&block->state[row][1], b);
+            }
+        }
+        int32_t head = work.first_head + row;
+        if (is_whole) {
+            ((T *)p.a.out)[((int64_t)token * p.a.query_heads + head) * p.a.dim + column] =
+                from_float<T>(total == 0.0f ? 0.0f : value / total);
+        } else {
+            float *to = cluster_partial(p.a, cluster, work.sequence, head);
+            to[column] = value;
+            if (column == 0) {
+                to[p.a.value_dim] = largest;
+                to[p.a.value_dim + 1] = total;
+            }
+        }
+    }
+}
+
+/* Of one block alone. */
+template <typename T, int DP>
+static __device__ __forceinline__ void store_block(const trm_cuda_qkv &p, const qkv_work &work, int32_t token,
+                                                   const float *sums, const qkv_block<T, DP> *block)
+{
+    for (int i = threadIdx.x; i < work.heads * DP; i += (qkv_shared<T, DP>::threads)) {
+        int row = i / DP, column = i % DP;
+        float total = block->state[row][1];
+        if (column < p.a.dim) {
+            ((T *)p.a.out)[((int64_t)token * p.a.query_heads + work.first_head + row) * p.a.dim + column] =
+                from_float<T>(total == 0.0f ? 0.0f : sums[i] / total);
+        }
+    }
+}
+
+/* Keys that a sequence's one query sees: what trm_attention_range says, inside of the sequence. */
+static __device__ __forceinline__ trm_key_range seen_keys(const trm_cuda_attention &a, int32_t query, int32_t queries,
+                                                          int32_t keys)
+{
+    trm_key_range range = trm_attention_range(a.causal, a.window, query, queries, keys);
+    range.high = range.high < keys ? range.high : keys;
+    range.low = range.low < range.high ? range.low : range.high;
+    return range;
+}
+
+/* Clusters that share a range of keys. */
+static __device__ __forceinline__ int32_t clusters_used(int32_t keys, int32_t cluster, int32_t clusters)
+{
+    int32_t wanted = keys / (cluster * QKV_FEW_KEYS);
+    return wanted < 1 ? 1 : wanted < clusters ? wanted : clusters;
+}
+
+/* A sequence of several queries, by one block, one query after the other: rare in such steps, and slow. */
+template <typename T, int DP>
+static __device__ __noinline__ void decode_several(const trm_cuda_qkv &p, const qkv_work &work, const key_rows &places,
+                                                   T *q_tile, qkv_block<T, DP> *block)
+{
+    const int stride = qkv_shared<T, DP>::stride;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    T *stages = q_tile + 16 * stride + warp * QKV_STAGES * 2 * qkv_shared<T, DP>::tile;
+    for (int32_t query = 0; query < work.queries; query++) {
+        find_angles(p, work.token + query, block->cosines, block->sines);
+        __syncthreads();
+        prepare_token(p, work, work.token + query, q_tile, block, false, true, warp, lane);
+        __syncthreads();
+        store_fresh(p, places, block, work.keys - work.queries + query);
+        __syncthreads();
+    }
+    __threadfence();
+    __syncthreads();
+    for (int32_t query = 0; query < work.queries; query++) {
+        trm_key_range range = seen_keys(p.a, query, work.queries, work.keys);
+        find_angles(p, work.token + query, block->cosines, block->sines);
+        __syncthreads();
+        prepare_token(p, work, work.token + query, q_tile, block, true, false, warp, lane);
+        start_copies<T, DP>(p, places, stages, range.low + warp * QKV_KEYS, range.high, lane);
+        __syncthreads();
+        walk_keys(p, work, places, q_tile, block, range.low, range.high, -1, warp, lane);
+        __syncthreads();
+        store_block(p, work, work.token + query, (float *)(q_tile + 16 * stride) + qkv_shared<T, DP>::warp_sums, block);
+        __syncthreads();
+    }
+}
+
+/*
+ * Block (cluster and place in it, key-value head and tile of 16 of its query heads, sequence). The blocks of the
+ * clusters in use share the keys; in a block each of the 4 warps takes every fourth run of 16 keys, with
+ * its own three stages of shared memory and its own softmax. The key-value head's first tile, or rather its first
+ * block, also stores the step's key and value. Shared memory: 109 KB for DP 128, two blocks
+ * per multiprocessor. Where the inputs of the step allow it, the cached keys and values are on their way, and the
+ * angles are known, before the product of q, k and v ends.
+ */
+template <typename T, int DP>
+static __global__ void __launch_bounds__(qkv_shared<T, DP>::threads, DP <= 128 ? 2 : 1)
+    decode_tokens(const __grid_constant__ trm_cuda_qkv p)
+{
+    extern __shared__ __align__(16) unsigned char shared[];
+    __shared__ qkv_block<T, DP> block;
+    const int stride = qkv_shared<T, DP>::stride;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    T *q_tile = (T *)shared;
+    int32_t head_tiles = (p.a.group + 15) / 16, head_tile = (int32_t)blockIdx.y % head_tiles;
+    int32_t rank = (int32_t)blockIdx.x % p.cluster, cluster = (int32_t)blockIdx.x / p.cluster;
+    qkv_work work;
+    work.sequence = blockIdx.z;
+    work.kv_head = (int32_t)blockIdx.y / head_tiles;
+    work.first_head = work.kv_head * p.a.group + head_tile * 16;
+    work.heads = p.a.group - head_tile * 16 < 16 ? p.a.group - head_tile * 16 : 16;
+    start_next();
+    if (!p.early) {
+        wait_for_previous();
+    }
+    work.token = p.a.starts[work.sequence];
+    work.queries = p.a.starts[work.sequence + 1] - work.token;
+    work.keys = p.a.lengths[work.sequence];
+    key_rows places = key_rows_of(p.a, work.sequence, 0, work.kv_head);
+    /* Rows of no head and columns past the dims are zeros. */
+    for (int i = threadIdx.x; i < 16 * (DP / 8); i += (qkv_shared<T, DP>::threads)) {
+        int row = i / (DP / 8), column = i % (DP / 8) * 8;
+        if (row >= work.heads || column >= p.a.dim) {
+            *(uint4 *)(q_tile + row * stride + column) = make_uint4(0, 0, 0, 0);
+        }
+        if (row < 2 && column >= p.a.dim) {
+            *(uint4 *)(block.fresh[row] + column) = make_uint4(0, 0, 0, 0);
+        }
+    }
+    if (work.queries != 1) {
+        wait_for_previous();
+        if (work.queries > 1 && blockIdx.x == 0) {
+            decode_several(p, work, places, q_tile, &block);
+        }
+        return;
+    }
+    trm_key_range range = seen_keys(p.a, 0, 1, work.keys);
+    int32_t used = clusters_used(range.high - range.low, p.cluster, p.clusters);
+    if (cluster >= used) {
+        wait_for_previous(); /* a kernel that ends says that all before it have */
+        return;
+    }
+    int32_t size = trm_attention_split_size(range.high - range.low, p.cluster * used, QKV_KEYS);
+    int64_t start = range.low + (int64_t)blockIdx.x * size;
+    int32_t begin = start < range.high ? (int32_t)start : range.high;
+    int32_t end = range.high - begin < size ? range.high : begin + size, fresh = work.keys - 1;
+    bool is_writer = blockIdx.x == 0 && head_tile == 0, sees_fresh = fresh >= begin && fresh < end;
+    T *stages = q_tile + 16 * stride + warp * QKV_STAGES * 2 * qkv_shared<T, DP>::tile;
+    find_angles(p, work.token, block.cosines, block.sines);
+    start_copies<T, DP>(p, places, stages, begin + warp * QKV_KEYS, end, lane);
+    if (p.early) {
+        wait_for_previous();
+    }
+    __syncthreads(); /* the angles */
+    prepare_token(p, work, work.token, q_tile, &block, true, is_writer || sees_fresh, warp, lane);
+    __syncthreads();
+    if (is_writer) {
+        store_fresh(p, places, &block, fresh);
+    }
+    walk_keys(p, work, places, q_tile, &block, begin, end, fresh, warp, lane);
+    float *sums = (float *)(q_tile + 16 * stride) + qkv_shared<T, DP>::warp_sums;
+    if (p.cluster == 1 && used == 1) {
+        __syncthreads();
+        store_block(p, work, work.token, sums, &block);
+        return;
+    }
+    cluster_arrive();
+    cluster_wait();
+    join_blocks(p, work, work.token, sums, &block, p.cluster, rank, cluster, used == 1);
+    cluster_arrive(); /* the others may still read here */
+    cluster_wait();
+}
+
+/* Block (head, sequence), 128 threads: joins what several clusters made, in their order. */
+template <typename T>
+static __global__ void __launch_bounds__(128) join_clusters(const __grid_constant__ trm_cuda_qkv p)
+{
+    __shared__ float weights[QKV_BLOCKS], scratch[32];
+    int32_t head = blockIdx.x, sequence = blockIdx.y;
+    begin_overlapped();
+    int32_t token = p.a.starts[sequence], queries = p.a.starts[sequence + 1] - token;
+    trm_key_range range = seen_keys(p.a, 0, 1, p.a.lengths[sequence]);
+    int32_t used = clusters_used(range.high - range.low, p.cluster, p.clusters);
+    if (queries != 1 || used == 1) {
+        return;
+    }
+    float largest = -INFINITY, total = 0.0f;
+    for (int i = threadIdx.x; i < used; i += blockDim.x) {
+        largest = fmaxf(largest, cluster_partial(p.a, i, sequence, head)[p.a.value_dim]);
+    }
+    largest = block_max(largest, scratch);
+    float base = largest == -INFINITY ? 0.0f : largest;
+    for (int i = threadIdx.x; i < used; i += blockDim.x) {
+        const float *partial = cluster_partial(p.a, i, sequence, head);
+        weights[i] = exp2f(partial[p.a.value_dim] - base);
+        total += weights[i] * partial[p.a.value_dim + 1];
+    }
+    total = block_sum(total, scratch); /* its barriers make the weights visible, too */
+    float scale = total == 0.0f ? 0.0f : 1.0f / total;
+    T *to = (T *)p.a.out + ((int64_t)token * p.a.query_heads + head) * p.a.dim;
+    for (int d = threadIdx.x; d < p.a.value_dim; d += blockDim.x) {
+        float value = 0.0f;
+#pragma unroll 8
+        for (int i = 0; i < used; i++) {
+            value += weights[i] * cluster_partial(p.a, i, sequence, head)[d];
+        }
+        to[d] = from_float<T>(value * scale);
+    }
+}
+
+/* ---- launching ---------------------------------------------------------------------------------- */
+
+void trm_cuda_qkv_clusters(const trm_attention_shape *s, int32_t *cluster, int32_t *clusters)
+{
+    int64_t tiles = s->kv_heads * ((s->query_heads / s->kv_heads + 15) / 16) * (s->sequences < 1 ? 1 : s->sequences);
+    int64_t keys = s->table_blocks * s->block_size, most = (keys + QKV_KEYS - 1) / QKV_KEYS;
+    int64_t blocks = 1, several = 1;
+    if (keys > QKV_CLUSTER_KEYS) {
+        several = QKV_BLOCKS / tiles;
+        several = several < keys / QKV_FEW_KEYS ? several : keys / QKV_FEW_KEYS;
+    }
+    while (several <= 1 && blocks < QKV_MAX_CLUSTER && blocks < most && tiles * blocks * 4 <= QKV_BLOCKS) {
+        blocks *= 2;
+    }
+    *cluster = (int32_t)blocks;
+    *clusters = (int32_t)(several < 1 ? 1 : several);
+}
+
+trm_status trm_cuda_qkv_prepare(const trm_cuda_qkv *qkv, void *queries, uint32_t *next_tile, cudaStream_t stream)
+{
+    int64_t tokens = qkv->a.tokens;
+    int heads = qkv->a.query_heads + 2 * qkv->a.kv_heads, shares = (heads + PREPARE_WARPS - 1) / PREPARE_WARPS;
+    if (tokens >= 132) {
+        shares = shares < 2 ? shares : 2;
+    }
+    dim3 grid((unsigned)(tokens < 1 << 20 ? tokens : 1 << 20), (unsigned)(shares < 65535 ? shares : 65535));
+    if (qkv->a.dtype == TRM_F16) {
+        launch_overlapped(prepare_tokens<__half>, grid, PREPARE_WARPS * 32, 0, stream, *qkv, (__half *)queries,
+                          next_tile);
+    } else {
+        launch_overlapped(prepare_tokens<__nv_bfloat16>, grid, PREPARE_WARPS * 32, 0, stream, *qkv,
+                          (__nv_bfloat16 *)queries, next_tile);
+    }
+    return trm_cuda_launched("cuda.qkv_attention prepare");
+}
+
+template <typename T, int DP> static trm_status launch_tokens(const trm_cuda_qkv *p, cudaStream_t stream)
+{
+    const int shared = qkv_shared<T, DP>::bytes;
+    int64_t blocks = (int64_t)p->cluster * p->clusters * p->a.kv_heads * ((p->a.group + 15) / 16) * p->a.sequences;
+    cudaLaunchAttribute attributes[MOST_ATTRIBUTES] = {};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)(p->cluster * p->clusters), (unsigned)(p->a.kv_heads * ((p->a.group + 15) / 16)),
+                          (unsigned)p->a.sequences);
+    config.blockDim = qkv_shared<T, DP>::threads;
+    config.dynamicSmemBytes = (size_t)shared;
+    config.stream = stream;
+    config.attrs = attributes;
+    config.numAttrs = launch_attributes(attributes, true, (unsigned)p->cluster, blocks <= 132);
+    TRM_CUDA_TRY(cudaFuncSetAttribute(decode_tokens<T, DP>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    (void)cudaLaunchKernelEx(&config, decode_tokens<T, DP>, *p); /* trm_cuda_launched() sees the error */
+    if (p->clusters > 1) {
+        launch_overlapped(join_clusters<T>, dim3((unsigned)p->a.query_heads, (unsigned)p->a.sequences), 128, 0, stream,
+                          *p);
+    }
+    return trm_cuda_launched("cuda.qkv_attention decode");
+}
+
+template <typename T> static trm_status launch_tokens_of(const trm_cuda_qkv *p, cudaStream_t stream)
+{
+    if (p->a.dim <= 64) {
+        return launch_tokens<T, 64>(p, stream);
+    }
+    if (p->a.dim <= 96) {
+        return launch_tokens<T, 96>(p, stream);
+    }
+    if (p->a.dim <= 128) {
+        return launch_tokens<T, 128>(p, stream);
+    }
+    return launch_tokens<T, 256>(p, stream);
+}
+
+trm_status trm_cuda_qkv_decode(const trm_cuda_qkv *p, cudaStream_t stream)
+{
+    return p->a.dtype == TRM_F16 ? launch_tokens_of<__half>(p, stream) : launch_tokens_of<__nv_bfloat16>(p, stream);
+}

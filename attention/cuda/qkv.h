@@ -1,0 +1,40 @@
+/*
+ * The CUDA kernels of QKV_ATTENTION: their arguments and entry points.
+ */
+#ifndef TRM_ATTENTION_CUDA_QKV_H
+#define TRM_ATTENTION_CUDA_QKV_H
+
+#include "attention/cuda/attention.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct trm_cuda_qkv {
+    trm_cuda_attention a;                    /* as for ATTENTION, but for q, k and v */
+    const void *qkv;                         /* [tokens, (query_heads + 2 * kv_heads) * dim] */
+    const int32_t *positions, *rope_lengths; /* [tokens]; rope_lengths may be NULL */
+    const float *inv_freq;
+    const void *q_norm, *k_norm; /* [dim], or NULL */
+    trm_rope_params rope;
+    float eps, weight_offset;
+    bool early;       /* what the caller gave (starts, lengths, table, positions) may be read before the wait */
+    int32_t cluster;  /* blocks that share the keys of a head of a sequence: 1, 2, 4 or 8 */
+    int32_t clusters; /* such clusters at most; each has a place in a.partial if there are several */
+} trm_cuda_qkv;
+
+/* qkv.cu. Both: 16-bit floats, dim a multiple of 8 up to 256, addresses aligned to 16 bytes. */
+
+/* Rotated keys, and values, into the cache; rotated queries into `queries` [tokens, query_heads, dim]. Sets *next_tile
+ * to 0. */
+trm_status trm_cuda_qkv_prepare(const trm_cuda_qkv *qkv, void *queries, uint32_t *next_tile, cudaStream_t stream);
+
+/* Everything, for steps in which hardly any sequence has several queries. */
+trm_status trm_cuda_qkv_decode(const trm_cuda_qkv *qkv, cudaStream_t stream);
+/* Chooses `cluster` and `clusters` for these dims; the same at every length a sequence may reach. */
+void trm_cuda_qkv_clusters(const trm_attention_shape *shape, int32_t *cluster, int32_t *clusters);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,231 @@
+/* The cases of QKV_ATTENTION; its meaning is that of its parts, each rounded. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attention/cases.h"
+
+#define COUNT(array) ((int32_t)(sizeof(array) / sizeof((array)[0])))
+#define MOST         32 /* sequences of a case */
+
+typedef struct shape {
+    int32_t hq, hkv, d;
+    trm_rope_params rope;
+    bool normed;
+} shape;
+
+static double round_to(const kernel_case *test, double value)
+{
+    return kernel_case_round(test->inputs[TRM_QKV_ATTENTION_QKV].dtype, value);
+}
+
+static void normalise(const kernel_case *test, double *x, const double *weight, int64_t d)
+{
+    const trm_qkv_attention_params *p = &test->layer.qkv_attention;
+    double total = 0.0;
+    for (int64_t i = 0; i < d; i++) {
+        total += x[i] * x[i];
+    }
+    for (int64_t i = 0; i < d; i++) {
+        x[i] = round_to(test, x[i] / sqrt(total / (double)d + (double)p->eps) * (weight[i] + (double)p->weight_offset));
+    }
+}
+
+static double frequency(const trm_rope_params *p, const double *inv_freq, double length, int64_t i)
+{
+    const int64_t pairs = p->rotary_dim / 2;
+    const bool is_long = p->scaling != TRM_ROPE_PLAIN && length > (double)p->original_length;
+    if (is_long && p->scaling == TRM_ROPE_DYNAMIC) {
+        const double f = (double)p->factor, dim = (double)p->rotary_dim;
+        const double base =
+            (double)p->base * pow(f * length / (double)p->original_length - (f - 1.0), dim / (dim - 2.0));
+        return 1.0 / pow(base, (double)(2 * i) / dim);
+    }
+    return inv_freq[is_long ? pairs + i : i];
+}
+
+static void rotate(const kernel_case *test, double *const *inputs, int64_t token, double *x)
+{
+    const trm_rope_params *p = &test->layer.qkv_attention.rope;
+    const double length = p->scaling == TRM_ROPE_PLAIN ? 0.0 : inputs[TRM_QKV_ATTENTION_LENGTHS][token];
+    const int64_t pairs = p->rotary_dim / 2;
+    for (int64_t i = 0; i < pairs; i++) {
+        const double f = frequency(p, inputs[TRM_QKV_ATTENTION_INV_FREQ], length, i);
+        const double angle = (double)((float)inputs[TRM_QKV_ATTENTION_POSITIONS][token] * (float)f);
+        const double c = cos(angle) * (double)p->magnitude, s = sin(angle) * (double)p->magnitude;
+        const int64_t first = p->interleaved ? 2 * i : i, second = p->interleaved ? 2 * i + 1 : i + pairs;
+        const double u = x[first], v = x[second];
+        x[first] = round_to(test, u * c - v * s);
+        x[second] = round_to(test, v * c + u * s);
+    }
+}
+
+static void meaning_qkv(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const trm_qkv_attention_params *p = &test->layer.qkv_attention;
+    const trm_dims *whole = &test->inputs[TRM_QKV_ATTENTION_QKV].dims;
+    const int64_t tokens = whole->d[0], heads[3] = {p->query_heads, p->kv_heads, p->kv_heads};
+    const int64_t d = whole->d[1] / (heads[0] + heads[1] + heads[2]);
+    const bool normed = test->n_inputs > TRM_QKV_ATTENTION_Q_NORM;
+    kernel_case inner = {.layer = {.kind = TRM_LAYER_ATTENTION, .attention = p->attention},
+                         .n_inputs = TRM_ATTENTION_VALUE_CACHE + 1};
+    double *parts[TRM_ATTENTION_INPUT_COUNT] = {NULL};
+    int64_t before = 0;
+    for (int32_t i = 0; i < 3; i++) {
+        parts[i] = malloc((size_t)(tokens * heads[i] * d) * sizeof(double) + 1);
+        inner.inputs[i].dims = DIMS(tokens, heads[i], d);
+        for (int64_t t = 0; t < tokens; t++) {
+            for (int64_t h = 0; h < heads[i]; h++) {
+                double *x = parts[i] + (t * heads[i] + h) * d;
+                memcpy(x, inputs[TRM_QKV_ATTENTION_QKV] + t * whole->d[1] + (before + h) * d,
+                       (size_t)d * sizeof(double));
+                if (i < 2 && normed) {
+                    normalise(test, x, inputs[TRM_QKV_ATTENTION_Q_NORM + i], d);
+                }
+                if (i < 2) {
+                    rotate(test, inputs, t, x);
+                }
+            }
+        }
+        before += heads[i];
+    }
+    for (int32_t i = 0; i < 5; i++) {
+        inner.inputs[TRM_ATTENTION_SEQUENCE_STARTS + i] = test->inputs[TRM_QKV_ATTENTION_SEQUENCE_STARTS + i];
+        parts[TRM_ATTENTION_SEQUENCE_STARTS + i] = inputs[TRM_QKV_ATTENTION_SEQUENCE_STARTS + i];
+    }
+    attention_meaning_packed(&inner, parts, outputs);
+    for (int32_t i = 0; i < 3; i++) {
+        free(parts[i]);
+    }
+}
+
+static void set_input(kernel_case *test, int32_t i, trm_dtype dtype, trm_dims dims, const double *values)
+{
+    test->inputs[i] = (kernel_case_input){.dtype = dtype, .dims = dims, .low = -2.0, .high = 2.0, .values = values};
+    test->n_inputs = i + 1;
+}
+
+/* Sequences of queries[i] tokens that are the last of keys[i]; `extra` columns of the table more than they need. */
+static void qkv_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention_params p, shape h, int64_t block_size,
+                     int32_t n, const int64_t *queries, const int64_t *keys, int64_t extra)
+{
+    double starts[MOST + 1] = {0}, lengths[MOST], *positions, *all_lengths, *table;
+    int64_t columns = 1, used = 0, at = 0, next = 0;
+    for (int32_t s = 0; s < n; s++) {
+        const int64_t blocks = (keys[s] + block_size - 1) / block_size;
+        lengths[s] = (double)keys[s];
+        starts[s + 1] = starts[s] + (double)queries[s];
+        columns = blocks + extra > columns ? blocks + extra : columns;
+        used += blocks;
+    }
+    const int64_t tokens = (int64_t)starts[n], cache_blocks = 2 * used + 3;
+    positions = malloc((size_t)tokens * sizeof(double) + 1);
+    all_lengths = malloc((size_t)tokens * sizeof(double) + 1);
+    table = malloc((size_t)(n * columns) * sizeof(double) + 1);
+    for (int32_t s = 0; s < n; s++) {
+        for (int64_t i = 0; i < columns; i++) {
+            const bool inside = i < (keys[s] + block_size - 1) / block_size;
+            table[s * columns + i] = inside ? (double)(cache_blocks - 1 - (next++ * 2) % cache_blocks) : 1e9;
+        }
+        for (int64_t i = 0; i < queries[s]; i++, at++) {
+            positions[at] = (double)(keys[s] - queries[s] + i);
+            all_lengths[at] = (double)keys[s];
+        }
+    }
+    kernel_case test;
+    memset(&test, 0, sizeof(test));
+    test.layer.kind = TRM_LAYER_QKV_ATTENTION;
+    test.layer.qkv_attention = (trm_qkv_attention_params){.attention = p,
+                                                          .rope = h.rope,
+                                                          .query_heads = h.hq,
+                                                          .kv_heads = h.hkv,
+                                                          .eps = h.normed ? 1e-5f : 0.0f,
+                                                          .weight_offset = h.normed ? 0.5f : 0.0f};
+    test.tolerance = 3.0;
+    snprintf(test.name, sizeof(test.name),
+             "qkv_attention %s heads %d/%d dim %d rotary %d scaling %d normed %d causal %d window %d softcap %g, %d "
+             "sequences, blocks of %d, last %d of %d",
+             trm_dtype_name(dtype), (int)h.hq, (int)h.hkv, (int)h.d, (int)h.rope.rotary_dim, (int)h.rope.scaling,
+             (int)h.normed, (int)p.causal, (int)p.window, (double)p.softcap, (int)n, (int)block_size,
+             (int)queries[n - 1], (int)keys[n - 1]);
+    set_input(&test, TRM_QKV_ATTENTION_QKV, dtype, DIMS(tokens, (int64_t)(h.hq + 2 * h.hkv) * h.d), NULL);
+    set_input(&test, TRM_QKV_ATTENTION_SEQUENCE_STARTS, TRM_I32, DIMS(n + 1), starts);
+    set_input(&test, TRM_QKV_ATTENTION_SEQUENCE_LENGTHS, TRM_I32, DIMS(n), lengths);
+    set_input(&test, TRM_QKV_ATTENTION_BLOCK_TABLE, TRM_I32, DIMS(n, columns), table);
+    set_input(&test, TRM_QKV_ATTENTION_KEY_CACHE, dtype, DIMS(cache_blocks, block_size, h.hkv, h.d), NULL);
+    set_input(&test, TRM_QKV_ATTENTION_VALUE_CACHE, dtype, DIMS(cache_blocks, block_size, h.hkv, h.d), NULL);
+    test.inputs[TRM_QKV_ATTENTION_KEY_CACHE].is_state = test.inputs[TRM_QKV_ATTENTION_VALUE_CACHE].is_state = true;
+    set_input(&test, TRM_QKV_ATTENTION_POSITIONS, TRM_I32, DIMS(tokens), positions);
+    const int64_t pairs = h.rope.rotary_dim / 2;
+    set_input(&test, TRM_QKV_ATTENTION_INV_FREQ, TRM_F32,
+              h.rope.scaling == TRM_ROPE_LONG ? DIMS(2, pairs) : DIMS(pairs), NULL);
+    test.inputs[TRM_QKV_ATTENTION_INV_FREQ].low = 0.0;
+    test.inputs[TRM_QKV_ATTENTION_INV_FREQ].high = 1.0;
+    if (h.rope.scaling != TRM_ROPE_PLAIN) {
+        set_input(&test, TRM_QKV_ATTENTION_LENGTHS, TRM_I32, DIMS(tokens), all_lengths);
+    }
+    if (h.normed) {
+        set_input(&test, TRM_QKV_ATTENTION_Q_NORM, dtype, DIMS(h.d), NULL);
+        set_input(&test, TRM_QKV_ATTENTION_K_NORM, dtype, DIMS(h.d), NULL);
+    }
+    test.n_outputs = 1;
+    test.outputs[0] = (kernel_case_output){.dtype = dtype, .dims = DIMS(tokens, h.hq, h.d)};
+    kernel_case_run(bench, &test, meaning_qkv);
+    free(positions);
+    free(all_lengths);
+    free(table);
+}
+
+#define PLAIN(n)                                                                                                       \
+    {                                                                                                                  \
+        .rotary_dim = (n), .magnitude = 1.0f                                                                           \
+    }
+
+void attention_cases_qkv(kernel_case_bench *bench)
+{
+    static const trm_dtype floats[] = {TRM_F32, TRM_F16, TRM_BF16};
+    static const trm_attention_params causal = {.causal = TRM_CAUSAL_LOWER_RIGHT};
+    static const shape shapes[] = {
+        {8, 2, 64, PLAIN(64), false},
+        {4, 1, 128, PLAIN(128), false},
+        {6, 2, 96, PLAIN(48), true},
+        {4, 2, 256, PLAIN(256), true},
+        {20, 1, 64, PLAIN(64), false},
+        {3, 3, 40, PLAIN(20), false},
+        {4, 4, 136, PLAIN(6), true},
+        {4, 2, 64, {.rotary_dim = 32, .interleaved = true, .magnitude = 1.2f}, false},
+        {4, 2, 64, {TRM_ROPE_DYNAMIC, 64, false, 1.0f, 1e4f, 4.0f, 100}, false},
+        {4, 2, 96, {TRM_ROPE_LONG, 96, false, 1.3f, 1e4f, 1.0f, 100}, true},
+        {2, 2, 36, PLAIN(36), true}, /* no multiple of 8: apart */
+    };
+    static const int64_t one[] = {1}, ones[] = {1, 1, 1, 1, 1}, ones_keys[] = {1, 16, 17, 64, 200};
+    static const int64_t mixed[] = {1, 20, 0, 7, 1}, mixed_keys[] = {50, 20, 33, 90, 1};
+    /* No more tokens than sequences, but some have several: what decoding kernels must also do. */
+    static const int64_t uneven[] = {2, 0, 1, 3, 0, 0, 1}, uneven_keys[] = {90, 12, 130, 3, 7, 9, 65};
+    for (int32_t t = 0; t < COUNT(floats); t++) {
+        const trm_dtype dtype = floats[t];
+        for (int32_t i = 0; i < COUNT(shapes); i++) {
+            qkv_case(bench, dtype, causal, shapes[i], 16, 1, one, (const int64_t[]){1}, 1);
+            qkv_case(bench, dtype, causal, shapes[i], 16, 1, one, (const int64_t[]){333}, 1);
+            qkv_case(bench, dtype, causal, shapes[i], 16, COUNT(ones), ones, ones_keys, 1);
+            qkv_case(bench, dtype, causal, shapes[i], 16, COUNT(mixed), mixed, mixed_keys, 0);
+            qkv_case(bench, dtype, causal, shapes[i], 16, COUNT(uneven), uneven, uneven_keys, 3);
+        }
+        for (int32_t i = 0; i < 3; i++) {
+            const trm_attention_params windowed = {.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 50};
+            const trm_attention_params capped = {.causal = TRM_CAUSAL_LOWER_RIGHT, .softcap = 5.0f, .scale = 0.3f};
+            const trm_attention_params first = {.causal = TRM_CAUSAL_UPPER_LEFT}, all = {.causal = TRM_CAUSAL_NONE};
+            qkv_case(bench, dtype, windowed, shapes[i], 7, COUNT(ones), ones, ones_keys, 1);
+            qkv_case(bench, dtype, windowed, shapes[i], 16, COUNT(uneven), uneven, uneven_keys, 1);
+            qkv_case(bench, dtype, capped, shapes[i], 1, COUNT(ones), ones, ones_keys, 1);
+            qkv_case(bench, dtype, first, shapes[i], 16, COUNT(uneven), uneven, uneven_keys, 1);
+            qkv_case(bench, dtype, all, shapes[i], 32, COUNT(uneven), uneven, uneven_keys, 1);
+            /* Tables wide enough for several clusters of blocks, with few and with many keys in them. */
+            qkv_case(bench, dtype, causal, shapes[i], 16, 1, one, (const int64_t[]){4999}, 0);
+            qkv_case(bench, dtype, causal, shapes[i], 16, 1, one, (const int64_t[]){100}, 600);
+            qkv_case(bench, dtype, windowed, shapes[i], 256, 1, one, (const int64_t[]){3000}, 90);
+            qkv_case(bench, dtype, causal, shapes[i], 16, 2, ones, (const int64_t[]){2600, 3}, 100);
+        }
+    }
+}
