@@ -94,7 +94,7 @@ void trm_chooser_fini(trm_chooser *c)
 
 void trm_chooser_begin(trm_chooser *c)
 {
-    c->mode = TRM_SAMPLE_GREEDY;
+    c->mode = c->least_mode;
     c->n_rows = c->n_masks = c->n_bias = 0;
 }
 
@@ -115,10 +115,10 @@ void trm_chooser_add_padding(trm_chooser *c)
 void trm_chooser_add_target(trm_chooser *c, int32_t target, int32_t n_top)
 {
     trm_logits_row *row = &c->logits_rows_staging[add_neutral(c)];
+    c->mode = TRM_SAMPLE_FULL;
     if (!c->follows) {
         row->target = target;
         row->n_top = n_top;
-        c->mode = TRM_SAMPLE_FULL;
     }
 }
 
@@ -157,12 +157,30 @@ static trm_status count_history(trm_chooser *c, trm_stream *stream, const trm_st
     return trm_stream_synchronize(stream); /* the next history comes from the same memory */
 }
 
+static bool is_penalised(const trm_serving_sampling *sampling)
+{
+    return sampling->base.repetition_penalty != 1.0f || sampling->presence_penalty != 0.0f ||
+           sampling->frequency_penalty != 0.0f;
+}
+
+trm_sample_mode trm_choice_mode(const trm_step_choice *choice)
+{
+    const trm_serving_sampling *sampling = choice->sampling;
+    if (is_penalised(sampling) || sampling->n_bias + choice->n_banned > 0 || choice->mask != NULL ||
+        choice->logprobs >= 0) {
+        return TRM_SAMPLE_FULL;
+    }
+    return sampling->base.temperature > 0.0f ? TRM_SAMPLE_DRAW : TRM_SAMPLE_GREEDY;
+}
+
 trm_status trm_chooser_add(trm_chooser *c, trm_stream *stream, const trm_step_choice *choice)
 {
     const trm_serving_sampling *sampling = choice->sampling;
     int32_t at = add_neutral(c);
     trm_sample_row *row = &c->rows_staging[at];
     trm_logits_row *logits_row = &c->logits_rows_staging[at];
+    trm_sample_mode mode = trm_choice_mode(choice);
+    c->mode = mode > c->mode ? mode : c->mode;
     if (c->follows) {
         return TRM_OK;
     }
@@ -173,33 +191,23 @@ trm_status trm_chooser_add(trm_chooser *c, trm_stream *stream, const trm_step_ch
     row->top_k = sampling->base.top_k;
     row->seed = sampling->base.seed;
     row->counter = choice->counter;
-    bool full = false;
-    if (sampling->base.repetition_penalty != 1.0f || sampling->presence_penalty != 0.0f ||
-        sampling->frequency_penalty != 0.0f) {
+    logits_row->n_top = choice->logprobs;
+    if (is_penalised(sampling)) {
         logits_row->repetition_penalty = sampling->base.repetition_penalty;
         logits_row->presence_penalty = sampling->presence_penalty;
         logits_row->frequency_penalty = sampling->frequency_penalty;
         logits_row->history = choice->slot;
-        full = true;
         if (choice->history != NULL) {
             TRM_TRY(count_history(c, stream, choice));
         }
     }
     if (sampling->n_bias + choice->n_banned > 0) {
         add_bias(c, logits_row, choice);
-        full = true;
     }
     if (choice->mask != NULL) {
         logits_row->mask = c->n_masks++;
         memcpy(c->masks_staging + (size_t)logits_row->mask * (size_t)c->words, choice->mask,
                (size_t)c->words * sizeof(*choice->mask));
-        full = true;
-    }
-    logits_row->n_top = choice->logprobs;
-    if (full || choice->logprobs >= 0) {
-        c->mode = TRM_SAMPLE_FULL;
-    } else if (row->temperature > 0.0f && c->mode == TRM_SAMPLE_GREEDY) {
-        c->mode = TRM_SAMPLE_DRAW;
     }
     return TRM_OK;
 }

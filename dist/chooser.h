@@ -36,8 +36,10 @@ typedef struct trm_step_choice {
 typedef struct trm_chooser {
     trm_device *device;
     int64_t max_rows, slots, vocab, words;
-    bool follows; /* another rank's choice counts: this one's only has to be made */
-    size_t bytes; /* of `memory` */
+    bool follows; /* another rank's choice counts: this one's only has to be made, in the same mode: a step is captured
+                     by all ranks together */
+    trm_sample_mode least_mode; /* of steps that begin, where another rank knows more */
+    size_t bytes;               /* of `memory` */
     unsigned char *memory, *staging;
 
     /* device */
@@ -73,6 +75,9 @@ typedef struct trm_chooser {
 size_t trm_chooser_bytes(const trm_stream *stream, int64_t max_rows, int64_t slots, int64_t vocab);
 trm_status trm_chooser_init(trm_chooser *chooser, trm_stream *stream, int64_t max_rows, int64_t slots, int64_t vocab);
 void trm_chooser_fini(trm_chooser *chooser);
+
+/* The mode that a choice needs. */
+trm_sample_mode trm_choice_mode(const trm_step_choice *choice);
 
 /* A new step: no rows. */
 void trm_chooser_begin(trm_chooser *chooser);

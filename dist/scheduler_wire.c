@@ -11,7 +11,7 @@
 #include "dist/scheduler.h"
 
 enum { KIND_STEP = 0x54524d31, KIND_BEAT, KIND_END };
-enum { HEADER = 3, PER_SEQUENCE = 8, FIRST_PIECE = 1024 };
+enum { HEADER = 4, PER_SEQUENCE = 8, FIRST_PIECE = 1024 };
 
 size_t trm_scheduler_message_words(const trm_generator *g, int32_t step_tokens)
 {
@@ -31,6 +31,20 @@ static trm_status send_message(trm_scheduler *s, int32_t kind, size_t words)
                : trm_world_broadcast(s->g->world, s->message + FIRST_PIECE, (words - FIRST_PIECE) * sizeof(int32_t), 0);
 }
 
+/* How the step samples. */
+static trm_sample_mode mode_of(const trm_scheduler *s)
+{
+    trm_sample_mode mode = TRM_SAMPLE_GREEDY;
+    for (int32_t i = 0; i < s->n_sequences; i++) {
+        const trm_step_sequence *sequence = &s->sequences[i];
+        trm_sample_mode own = sequence->n_targets > 0    ? TRM_SAMPLE_FULL
+                              : sequence->choice != NULL ? trm_choice_mode(sequence->choice)
+                                                         : TRM_SAMPLE_GREEDY;
+        mode = own > mode ? own : mode;
+    }
+    return mode;
+}
+
 trm_status trm_scheduler_send_step(trm_scheduler *s)
 {
     if (s->g->world->size == 1) {
@@ -38,6 +52,7 @@ trm_status trm_scheduler_send_step(trm_scheduler *s)
     }
     int32_t *to = s->message + 2;
     *to++ = s->n_sequences;
+    *to++ = (int32_t)mode_of(s);
     for (int32_t i = 0; i < s->n_sequences; i++) {
         const trm_step_sequence *sequence = &s->sequences[i];
         int32_t slot = s->slots[i], *known = &s->n_sent[slot];
@@ -93,7 +108,8 @@ static trm_status receive(trm_scheduler *s)
 /* One sequence of a message at *at; moves it on. */
 static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int32_t *end, trm_step_sequence *sequence)
 {
-    static const trm_step_choice choice = {.logprobs = -1}; /* rank 0 says what comes of it */
+    static const trm_serving_sampling greedy = {.base = TRM_SAMPLING_INIT, .typical_p = 1.0f};
+    static const trm_step_choice choice = {.sampling = &greedy, .logprobs = -1}; /* rank 0 says what comes of it */
     const trm_generator *g = s->g;
     const int32_t *from = *at;
     if (end - from < PER_SEQUENCE) {
@@ -128,8 +144,10 @@ static trm_status run_message(trm_scheduler *s)
 {
     const int32_t *at = s->message + HEADER, *end = s->message + s->message[1];
     int32_t n = s->message[2];
-    if (n < 1 || n > s->g->max_sequences) {
-        TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has %d sequences, expected 1 to %d", n, s->g->max_sequences);
+    int32_t mode = s->message[3];
+    if (n < 1 || n > s->g->max_sequences || mode < 0 || mode >= TRM_SAMPLE_MODE_COUNT) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has %d sequences and mode %d, expected 1 to %d", n, mode,
+                 s->g->max_sequences);
     }
     int64_t tokens = 0, rows = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -141,7 +159,10 @@ static trm_status run_message(trm_scheduler *s)
         TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has %lld tokens and %lld rows, expected at most %d and %d",
                  (long long)tokens, (long long)rows, s->g->max_step_tokens, s->g->max_sequences);
     }
-    return trm_generator_step(s->g, s->sequences, n, NULL);
+    s->g->chooser.least_mode = (trm_sample_mode)mode;
+    trm_status status = trm_generator_step(s->g, s->sequences, n, NULL);
+    s->g->chooser.least_mode = TRM_SAMPLE_GREEDY;
+    return status;
 }
 
 trm_status trm_scheduler_follow(trm_scheduler *s)
