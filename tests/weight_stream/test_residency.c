@@ -187,7 +187,7 @@ static void a_weight_used_often_stays(void **unused)
     const trm_residency_use uses[] = {{0, 0, true},  {1, 1, false}, {2, 2, false}, {3, 1, false},
                                       {4, 2, false}, {5, 2, false}, {6, 0, false}};
     const double seconds[7] = {0};
-    trm_residency_problem problem = {3, 7, 7, bytes, uses, seconds, 1e6, 0, 1000, SIZE_MAX};
+    trm_residency_problem problem = {3, 7, 7, bytes, uses, seconds, 1e6, 0, 1000, SIZE_MAX, false};
     trm_residency r;
     assert_ok(trm_residency_plan(&problem, &r));
     assert_false(r.resident[0]); /* its rows are read in place, and it is fetched once */
