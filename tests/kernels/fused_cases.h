@@ -93,7 +93,7 @@ static inline trm_network *fused_network(uint64_t seed)
     fused_maker self = {.network = net_create(), .random = seed};
     trm_dims dims = whole[seed % 5];
     for (int32_t i = 0; i < 4; i++) {
-        char name[8];
+        char name[16];
         trm_dims own = dims;
         for (int32_t k = 0; i > 1 && k < own.n; k++) {
             own.d[k] = test_random_below(&self.random, 2) != 0 ? 1 : own.d[k];
