@@ -14,13 +14,13 @@ typedef struct values {
 /* Dims and type of what a step reads. */
 static trm_status get_operand(const values *self, int32_t step, int32_t operand, const trm_dims **dims, trm_dtype *type)
 {
-    int32_t earlier = operand - TRM_MAX_LAYER_INPUTS;
-    if (operand >= 0 && earlier < 0 && trm_infer_has(self->call, operand)) {
+    if (operand >= 0 && operand < TRM_MAX_LAYER_INPUTS && trm_infer_has(self->call, operand)) {
         *dims = self->call->dims[operand];
         *type = self->call->dtypes[operand];
         return TRM_OK;
     }
-    if (earlier >= 0 && earlier < step) {
+    if (operand >= TRM_MAX_LAYER_INPUTS && operand - TRM_MAX_LAYER_INPUTS < step) {
+        int32_t earlier = operand - TRM_MAX_LAYER_INPUTS;
         *dims = &self->dims[earlier];
         *type = self->params->steps[earlier].type;
         return TRM_OK;

@@ -53,7 +53,8 @@ static bool shape_is_known(const trm_layer *layer)
 static bool is_foldable(const trm_layer *layer)
 {
     if (layer->n_inputs == 0 || layer->n_outputs == 0 || trm_layer_collective(&layer->desc) != NULL ||
-        layer->desc.kind == TRM_LAYER_ATTENTION || layer->desc.kind == TRM_LAYER_QKV_ATTENTION || layer->desc.kind == TRM_LAYER_RANDOM) {
+        layer->desc.kind == TRM_LAYER_ATTENTION || layer->desc.kind == TRM_LAYER_QKV_ATTENTION ||
+        layer->desc.kind == TRM_LAYER_RANDOM) {
         return false;
     }
     bool is_shape = layer->desc.kind == TRM_LAYER_SHAPE && shape_is_known(layer);
