@@ -353,7 +353,7 @@ case_bench() {
         echo "$kinds" >>"$work/kinds"
         row=$((row + 1))
     done
-    grep -qx attention "$work/kinds" && grep -qx matmul "$work/kinds" || complain "profile has kinds $(sort -u "$work/kinds")"
+    grep -qxE '(qkv_)?attention' "$work/kinds" && grep -qx matmul "$work/kinds" || complain "profile has kinds $(sort -u "$work/kinds")"
     start 0 bench llama-3.2-1b --layers 1 --dtype bf16 --tokens 2 --prompt-tokens 2 --repeat 1 --json
     [ $code = 0 ] || complain "bench of a shape: $(cat "$work/err")"
     value layers 1
