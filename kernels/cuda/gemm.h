@@ -35,7 +35,9 @@ trm_status trm_cuda_time(cudaStream_t stream, trm_status (*run)(void *user), voi
 bool trm_cuda_gemv_accepts(const trm_gemm *gemm);
 trm_status trm_cuda_gemv_run(const trm_gemm *gemm, cudaStream_t stream);
 
-/* The same with the GLU of the product instead: b has 2 * n rows, the gate's first, out is in, there is no bias. */
+/* The same with the GLU of the product instead: b has 2 * n rows, the gate's first, out is in, there is no bias.
+ * Accepted is what is faster so than one after the other. */
+bool trm_cuda_gemv_glu_accepts(const trm_gemm *gemm);
 trm_status trm_cuda_gemv_glu_run(const trm_gemm *gemm, cudaStream_t stream);
 
 /* epilogue.cu: to[i, j] = activation(from[i, j] + bias[j]) for `rows` rows of n. from is f32, or NULL for zeros; `to`

@@ -88,8 +88,7 @@ template <typename T> static __device__ __forceinline__ T gated(trm_activation a
  * order. Bytes moved: n * k of the weight once, M * k from cache per block. Bound by memory: in a captured chain of the
  * products of a Llama-3-8B layer, weights cold, M = 1: 4.08 TB/s, 0.90 of what a plain read reaches (4.55). The first
  * turn's weights are on their way while the kernel before ends. The chain is described in docs/performance.md.
- * GLU: half as many outputs, each of two rows of the weight, and no bias. NORM: x is first added to a residual, if
- * there is one, and normalised, by every block for itself.
+ * GLU: half as many outputs, each of two rows of the weight, and no bias.
  */
 template <typename T, typename Out, int M, bool GLU, typename F>
 static __global__ void __launch_bounds__(F::warps * 32) gemv_dot(trm_gemm gemm)
@@ -172,17 +171,14 @@ static __global__ void __launch_bounds__(F::warps * 32) gemv_dot(trm_gemm gemm)
  * mma m16n8k16 wants of lane (g, t) = (lane / 4, lane % 4) the weight at k slots 2t, 2t+1, 2t+8, 2t+9 of rows g and g +
  * 8, and x at the same slots of row g. Which k a slot means is ours to choose as long as both sides agree: lane t takes
  * 8 neighbours, k = 8t .. 8t+7, as one 16-byte load, the first four for one mma and the last four for the next.
- *
- * GLU: 8 outputs, rows g being their gates and g + 8 what these are multiplied by, and no bias.
  */
-template <typename T, typename Out, bool GLU>
-static __global__ void __launch_bounds__(GEMV_WARPS * 32) gemv_rows(trm_gemm gemm)
+template <typename T, typename Out> static __global__ void __launch_bounds__(GEMV_WARPS * 32) gemv_rows(trm_gemm gemm)
 {
     __shared__ float partial[GEMV_WARPS][128];
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
-    int64_t n0 = (int64_t)blockIdx.x * (GLU ? 8 : 16), k = gemm.k;
-    bool has_low = n0 + g < gemm.n, has_high = GLU ? has_low : n0 + g + 8 < gemm.n, has_x = g < gemm.m;
-    const T *low = (const T *)gemm.b + (n0 + g) * k, *high = low + (GLU ? gemm.n : 8) * k;
+    int64_t n0 = (int64_t)blockIdx.x * 16, k = gemm.k;
+    bool has_low = n0 + g < gemm.n, has_high = n0 + g + 8 < gemm.n, has_x = g < gemm.m;
+    const T *low = (const T *)gemm.b + (n0 + g) * k, *high = low + 8 * k;
     const T *x = (const T *)gemm.a + g * gemm.row_a;
     const uint4 zero = make_uint4(0, 0, 0, 0);
     float c[4] = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -217,14 +213,6 @@ static __global__ void __launch_bounds__(GEMV_WARPS * 32) gemv_rows(trm_gemm gem
         sum += partial[w][threadIdx.x];
     }
     int owner = threadIdx.x >> 2, which = threadIdx.x & 3;
-    if (GLU) {
-        float up = __shfl_down_sync(0xffffffffu, sum, 2); /* row g + 8 of the same row of x */
-        int64_t output = n0 + (owner >> 2), row = (owner & 3) * 2 + (which & 1);
-        if (which < 2 && row < gemm.m && output < gemm.n) {
-            ((T *)gemm.c)[row * gemm.n + output] = gated<T>(gemm.activation, sum, up);
-        }
-        return;
-    }
     int64_t column = n0 + (owner >> 2) + (which >= 2 ? 8 : 0), row = (owner & 3) * 2 + (which & 1);
     if (row < gemm.m && column < gemm.n) {
         if (gemm.bias != NULL) {
@@ -286,40 +274,56 @@ template <typename T, typename Out, bool GLU> static void launch_row(const trm_g
     }
 }
 
-template <typename T, typename Out, bool GLU> static void launch(const trm_gemm *gemm, cudaStream_t stream)
+template <typename T, typename Out> static void launch(const trm_gemm *gemm, cudaStream_t stream)
 {
-    int64_t rows = GLU ? 2 * gemm->n : gemm->n;
     if (gemm->m == 1) {
-        launch_row<T, Out, GLU>(gemm, stream);
+        launch_row<T, Out, false>(gemm, stream);
     } else if (gemm->m == 2) {
-        launch_dot<T, Out, 2, GLU, usual_form>(gemm, stream);
+        launch_dot<T, Out, 2, false, usual_form>(gemm, stream);
     } else if (gemm->m <= 4) {
-        launch_dot<T, Out, 4, GLU, usual_form>(gemm, stream);
+        launch_dot<T, Out, 4, false, usual_form>(gemm, stream);
     } else {
-        launch_overlapped(gemv_rows<T, Out, GLU>, (unsigned)((rows + 15) / 16), GEMV_WARPS * 32, 0, stream, *gemm);
+        launch_overlapped(gemv_rows<T, Out>, (unsigned)((gemm->n + 15) / 16), GEMV_WARPS * 32, 0, stream, *gemm);
+    }
+}
+
+/* Of one row or two: see trm_cuda_gemv_glu_accepts(). */
+template <typename T> static void launch_glu(const trm_gemm *gemm, cudaStream_t stream)
+{
+    if (gemm->m == 1) {
+        launch_row<T, T, true>(gemm, stream);
+    } else {
+        launch_dot<T, T, 2, true, usual_form>(gemm, stream);
     }
 }
 
 trm_status trm_cuda_gemv_run(const trm_gemm *gemm, cudaStream_t stream)
 {
     if (gemm->in == TRM_BF16 && gemm->out == TRM_BF16) {
-        launch<__nv_bfloat16, __nv_bfloat16, false>(gemm, stream);
+        launch<__nv_bfloat16, __nv_bfloat16>(gemm, stream);
     } else if (gemm->in == TRM_BF16) {
-        launch<__nv_bfloat16, float, false>(gemm, stream);
+        launch<__nv_bfloat16, float>(gemm, stream);
     } else if (gemm->out == TRM_F16) {
-        launch<__half, __half, false>(gemm, stream);
+        launch<__half, __half>(gemm, stream);
     } else {
-        launch<__half, float, false>(gemm, stream);
+        launch<__half, float>(gemm, stream);
     }
     return trm_cuda_launched("cuda.matmul gemv");
+}
+
+/* 4 rows of Llama-3-8B's gate and up took 94 us in one kernel and 8 rows 120, where the product alone takes little more
+ * than for one row, 52 us. */
+bool trm_cuda_gemv_glu_accepts(const trm_gemm *gemm)
+{
+    return gemm->m <= 2 && trm_cuda_gemv_accepts(gemm) && gemm->out == gemm->in;
 }
 
 trm_status trm_cuda_gemv_glu_run(const trm_gemm *gemm, cudaStream_t stream)
 {
     if (gemm->in == TRM_BF16) {
-        launch<__nv_bfloat16, __nv_bfloat16, true>(gemm, stream);
+        launch_glu<__nv_bfloat16>(gemm, stream);
     } else {
-        launch<__half, __half, true>(gemm, stream);
+        launch_glu<__half>(gemm, stream);
     }
     return trm_cuda_launched("cuda.matmul_glu gemv");
 }

@@ -1,15 +1,11 @@
 /*
- * MATMUL_GLU on CUDA: one kernel for few rows, the product and the GLU one after the other for many.
+ * MATMUL_GLU on CUDA: one kernel for one row or two, the product and the GLU one after the other for more.
  */
 #include "kernels/matmul_glu.h"
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/launch.h"
-
-/* Rows up to which the one kernel is faster: 4 rows of Llama-3-8B's gate and up take 94 us in it and 8 rows 120, where
- * the product alone takes little more than for one row, 52 us. */
-#define ONE_KERNEL_ROWS 2
 
 /* The call as a product whose n is the GLU's: half of the weight's rows. */
 static trm_gemm gemm_of(const trm_kernel_call *call)
@@ -34,7 +30,7 @@ static trm_gemm gemm_of(const trm_kernel_call *call)
 
 static bool takes_one_kernel(const trm_gemm *gemm)
 {
-    return gemm->m <= ONE_KERNEL_ROWS && gemm->k > 0 && trm_cuda_gemv_accepts(gemm) && gemm->out == gemm->in;
+    return gemm->k > 0 && trm_cuda_gemv_glu_accepts(gemm);
 }
 
 bool trm_cuda_matmul_glu_accepts(const trm_kernel_call *call)
