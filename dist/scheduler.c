@@ -133,6 +133,12 @@ static trm_status check_tokens(const trm_generator *g, const trm_serving_request
     return TRM_OK;
 }
 
+trm_status trm_scheduler_check(const trm_generator *g, const trm_serving_request *request)
+{
+    TRM_TRY(check_tokens(g, request));
+    return check_sampling(g, request);
+}
+
 static trm_live *find_waiting(const trm_scheduler *s, uint64_t id)
 {
     trm_live *live = s->first_waiting;
@@ -211,7 +217,7 @@ static trm_status copy_request(const trm_scheduler *s, const trm_serving_request
 
 trm_status trm_scheduler_submit(trm_scheduler *s, const trm_serving_request *request)
 {
-    if (s == NULL || request == NULL || s->g->world->rank != 0 || s->ended) {
+    if (s == NULL || request == NULL || !trm_scheduler_leads(s) || s->ended) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot submit: %s",
                  s == NULL || request == NULL ? "scheduler or request is NULL"
                  : s->ended                   ? "the scheduler has ended"
@@ -221,8 +227,7 @@ trm_status trm_scheduler_submit(trm_scheduler *s, const trm_serving_request *req
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request has size %zu, expected %zu: use TRM_SERVING_REQUEST_INIT",
                  request->size, sizeof(*request));
     }
-    TRM_TRY(check_tokens(s->g, request));
-    TRM_TRY(check_sampling(s->g, request));
+    TRM_TRY(trm_scheduler_check(s->g, request));
     if (find_waiting(s, request->id) != NULL || find_running(s, request->id) != NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request %llu is live already", (unsigned long long)request->id);
     }
@@ -337,12 +342,8 @@ static trm_status make(trm_generator *g, const trm_scheduler_options *options, t
     return allocate(s);
 }
 
-trm_status trm_scheduler_create(trm_generator *generator, const trm_scheduler_options *options,
-                                trm_scheduler **scheduler)
+static trm_status create(trm_generator *generator, const trm_scheduler_options *options, trm_scheduler **scheduler)
 {
-    if (generator == NULL || scheduler == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a scheduler: generator or scheduler is NULL");
-    }
     trm_scheduler *s = calloc(1, sizeof(*s));
     trm_status status =
         s == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a scheduler") : make(generator, options, s);
@@ -355,9 +356,26 @@ trm_status trm_scheduler_create(trm_generator *generator, const trm_scheduler_op
     return TRM_OK;
 }
 
+trm_status trm_scheduler_create(trm_generator *generator, const trm_scheduler_options *options,
+                                trm_scheduler **scheduler)
+{
+    if (generator == NULL || scheduler == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a scheduler: generator or scheduler is NULL");
+    }
+    return create(generator, options, scheduler);
+}
+
+trm_status trm_scheduler_create_lockstep(trm_generator *generator, const trm_scheduler_options *options,
+                                         trm_scheduler **scheduler)
+{
+    TRM_TRY(create(generator, options, scheduler));
+    (*scheduler)->lockstep = true;
+    return TRM_OK;
+}
+
 trm_status trm_scheduler_end(trm_scheduler *s)
 {
-    if (s == NULL || s->g->world->rank != 0 || s->ended) {
+    if (s == NULL || !trm_scheduler_leads(s) || s->ended) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot end: %s",
                  s == NULL  ? "scheduler is NULL"
                  : s->ended ? "the scheduler has ended"

@@ -37,6 +37,7 @@ struct trm_scheduler {
     int32_t step_tokens, max_waiting;
     int32_t long_prompt; /* prompts with more tokens left than that share a step */
     double last_sent;    /* message to the followers */
+    bool lockstep;       /* every rank leads itself: all get the same requests and come to the same steps */
     bool ended;
 
     trm_blocks blocks;
@@ -75,6 +76,16 @@ struct trm_scheduler {
 double trm_scheduler_now(void);
 
 /* scheduler.c */
+/* A scheduler that every rank submits the same requests to and steps, for trm_generate. Collective. */
+trm_status trm_scheduler_create_lockstep(trm_generator *generator, const trm_scheduler_options *options,
+                                         trm_scheduler **scheduler);
+/* Whether this rank submits and steps: rank 0, or all in lockstep. */
+static inline bool trm_scheduler_leads(const trm_scheduler *s)
+{
+    return s->lockstep || s->g->world->rank == 0;
+}
+/* What can never run is refused with the reason. */
+trm_status trm_scheduler_check(const trm_generator *g, const trm_serving_request *request);
 trm_serving_event *trm_scheduler_event(trm_scheduler *s, trm_serving_event_kind kind, const trm_live *live);
 /* Ends a request that is in no list any more: its last event, its memory. */
 void trm_scheduler_finish(trm_scheduler *s, trm_live *live, trm_finish finish, int32_t token, const char *error);

@@ -228,7 +228,7 @@ static trm_status run(trm_scheduler *s)
 
 trm_status trm_scheduler_step(trm_scheduler *s, const trm_serving_event **events, int32_t *n_events)
 {
-    if (s == NULL || events == NULL || n_events == NULL || s->g->world->rank != 0 || s->ended) {
+    if (s == NULL || events == NULL || n_events == NULL || !trm_scheduler_leads(s) || s->ended) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot step: %s",
                  s == NULL                            ? "scheduler is NULL"
                  : events == NULL || n_events == NULL ? "events or n_events is NULL"

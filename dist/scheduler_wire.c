@@ -20,6 +20,11 @@ size_t trm_scheduler_message_words(const trm_generator *g, int32_t step_tokens)
     return words < FIRST_PIECE ? FIRST_PIECE : words;
 }
 
+static bool has_followers(const trm_scheduler *s)
+{
+    return s->g->world->size > 1 && !s->lockstep;
+}
+
 static trm_status send_message(trm_scheduler *s, int32_t kind, size_t words)
 {
     s->message[0] = kind;
@@ -47,7 +52,7 @@ static trm_sample_mode mode_of(const trm_scheduler *s)
 
 trm_status trm_scheduler_send_step(trm_scheduler *s)
 {
-    if (s->g->world->size == 1) {
+    if (!has_followers(s)) {
         return TRM_OK;
     }
     int32_t *to = s->message + 2;
@@ -79,7 +84,7 @@ trm_status trm_scheduler_send_step(trm_scheduler *s)
 trm_status trm_scheduler_send_beat(trm_scheduler *s)
 {
     double deadline = s->g->world->deadline_seconds / 4, patience = deadline < 1.0 ? deadline : 1.0;
-    if (s->g->world->size == 1 || trm_scheduler_now() - s->last_sent < patience) {
+    if (!has_followers(s) || trm_scheduler_now() - s->last_sent < patience) {
         return TRM_OK;
     }
     return send_message(s, KIND_BEAT, HEADER);
@@ -87,7 +92,7 @@ trm_status trm_scheduler_send_beat(trm_scheduler *s)
 
 trm_status trm_scheduler_send_end(trm_scheduler *s)
 {
-    return s->g->world->size == 1 ? TRM_OK : send_message(s, KIND_END, HEADER);
+    return has_followers(s) ? send_message(s, KIND_END, HEADER) : TRM_OK;
 }
 
 /* ---- the other ranks --------------------------------------------------------------------------- */
