@@ -156,6 +156,7 @@ void trm_context_destroy(trm_context *context)
     trm_tuner_destroy(context->tuner);
     free(context->timings);
     trm_ring_destroy(context->ring);
+    trm_device_free_host(device, context->debug_memory.memory);
     trm_device_free_host(device, context->input_staging);
     trm_device_free(device, context->memory);
     trm_event_destroy(context->done);

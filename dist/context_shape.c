@@ -440,7 +440,8 @@ static trm_status await_weights(trm_context *context, int32_t layer, bool marked
     return TRM_OK;
 }
 
-static trm_status run_steps(trm_context *context, int32_t begin, int32_t end)
+/* `uncounted`: a layer whose number of entries is not known yet, or -1. */
+static trm_status run_steps(trm_context *context, int32_t begin, int32_t end, int32_t uncounted)
 {
     bool marked = context->profiling && !trm_stream_is_capturing(context->stream);
     if (context->ring != NULL && begin == 0) {
@@ -455,6 +456,9 @@ static trm_status run_steps(trm_context *context, int32_t begin, int32_t end)
             TRM_TRY(trm_context_tune_step(context, i));
         }
         TRM_TRY(trm_context_run_layer(context, i));
+        if (context->debug != NULL && i != uncounted) {
+            TRM_TRY(trm_context_show_layer(context, i));
+        }
         if (context->ring != NULL) {
             TRM_TRY(trm_ring_after(context->ring, i, context->stream));
         }
@@ -511,9 +515,13 @@ static trm_status run_in_parts(trm_context *context)
         if (begin == 0) {
             TRM_TRY(upload_inputs(context));
         }
-        TRM_TRY(run_steps(context, begin, end));
+        bool counts = stop.state == TRM_INFERENCE_COUNT;
+        TRM_TRY(run_steps(context, begin, end, counts ? end - 1 : -1));
         if (stop.state != TRM_INFERENCE_DONE) {
             TRM_TRY(answer_stop(context, &stop));
+        }
+        if (counts && context->debug != NULL) {
+            TRM_TRY(trm_context_show_layer(context, end - 1));
         }
         begin = end;
     } while (stop.state != TRM_INFERENCE_DONE);
@@ -529,7 +537,7 @@ trm_status trm_context_begin_layers(trm_context *context)
 static trm_status run_at_once(trm_context *context)
 {
     TRM_TRY(trm_context_begin_layers(context));
-    return run_steps(context, 0, context->engine->plan->network->n_layers);
+    return run_steps(context, 0, context->engine->plan->network->n_layers, -1);
 }
 
 trm_status trm_context_enqueue(trm_context *context)
@@ -549,7 +557,7 @@ void trm_context_drop_capture(trm_context *context)
 static trm_status capture(trm_context *context)
 {
     TRM_TRY(trm_stream_begin_capture(context->stream));
-    trm_status status = run_steps(context, 0, context->engine->plan->network->n_layers);
+    trm_status status = run_steps(context, 0, context->engine->plan->network->n_layers, -1);
     char cause[512] = "";
     if (status != TRM_OK) { /* ending the capture will fail too, and that is not the cause */
         strncpy(cause, trm_last_error(), sizeof(cause) - 1);
@@ -565,7 +573,7 @@ static trm_status capture(trm_context *context)
 trm_status trm_context_enqueue_run(trm_context *context)
 {
     /* copies from memory that is not pinned cannot be captured */
-    bool can = context->captures && !may_stop(context) && !context->profiling &&
+    bool can = context->captures && !may_stop(context) && !context->profiling && context->debug == NULL &&
                !trm_stream_is_capturing(context->stream) &&
                (context->ring == NULL || context->engine->places.capturable);
     if (!can) {

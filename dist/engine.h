@@ -70,6 +70,9 @@ struct trm_context {
     bool ran;                      /* once, as they now are, so that a capture finds libraries set up */
     trm_ring *ring;                /* NULL where every weight stays */
     uint64_t places_version;       /* of the engine's places when the ring was made and kernels got addresses */
+    trm_debug_fn debug;            /* NULL: off */
+    void *debug_user;
+    trm_context_extra debug_memory; /* host: one tensor */
     bool profiling;
     trm_event **marks;    /* [n_layers + 1] while profiling */
     double *milliseconds; /* [n_layers] */
@@ -90,6 +93,8 @@ trm_status trm_context_shape(trm_context *context);
 trm_status trm_context_tune_step(trm_context *context, int32_t layer);
 /* What was captured is not what would run any more. */
 void trm_context_drop_capture(trm_context *context);
+/* Gives the outputs of a layer that has run, as far as their dims are known, to context->debug. context_debug.c */
+trm_status trm_context_show_layer(trm_context *context, int32_t layer);
 /* Enqueues the copy of the inputs and all layers; can be captured, unless the walk may stop: then it waits on the way.
  */
 trm_status trm_context_enqueue(trm_context *context);

@@ -491,6 +491,35 @@ static trm_status emit_inputs(emitter *e)
     return TRM_OK;
 }
 
+/* What each tensor that was written is of the whole one, for those who look at values. */
+static trm_status note_parts(emitter *e)
+{
+    static const trm_part_kind kinds[] = {
+        [TRM_REPLICATED] = TRM_PART_WHOLE, [TRM_SPLIT] = TRM_PART_SPLIT, [TRM_PARTIAL] = TRM_PART_SUMMAND};
+    const trm_network *network = e->partitioner->network;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        const char *name = NULL;
+        for (int32_t f = 0; f < e->partitioner->tensors[i].n_forms; f++) {
+            trm_tensor *made = *slot_of(e, tensor, f);
+            const trm_sharding *form = form_of(e, tensor, f);
+            if (made == NULL) {
+                continue;
+            }
+            name = name == NULL ? trm_arena_strdup(&e->network->arena, tensor->name) : name;
+            if (name == NULL) {
+                return TRM_ERROR_OUT_OF_MEMORY;
+            }
+            made->part = (trm_tensor_part){.kind = kinds[form->kind],
+                                           .axis = form->kind == TRM_SPLIT ? form->axis : 0,
+                                           .parts = form->kind == TRM_REPLICATED ? 1 : form->parts,
+                                           .of = name,
+                                           .whole = form->kind == TRM_SPLIT ? tensor->dims.d[form->axis] : 0};
+        }
+    }
+    return TRM_OK;
+}
+
 static trm_status emit(emitter *e)
 {
     const trm_network *network = e->partitioner->network;
@@ -506,7 +535,8 @@ static trm_status emit(emitter *e)
         TRM_TRY(emit_outputs_done(e, i));
     }
     TRM_TRY(send_crossing(e));
-    return emit_outputs(e);
+    TRM_TRY(emit_outputs(e));
+    return note_parts(e);
 }
 
 trm_status trm_partition_emit(const trm_partitioner *partitioner, const trm_mesh *mesh, int32_t rank,

@@ -748,13 +748,15 @@ static trm_status clone_tensor(trm_network *copy, const trm_tensor *from)
     trm_tensor *tensor = trm_arena_alloc(&copy->arena, sizeof(*tensor));
     const char *name = trm_arena_strdup(&copy->arena, from->name);
     const char *pin = from->pin == NULL ? NULL : trm_arena_strdup(&copy->arena, from->pin);
-    if (tensor == NULL || name == NULL || (from->pin != NULL && pin == NULL)) {
+    const char *of = from->part.of == NULL ? NULL : trm_arena_strdup(&copy->arena, from->part.of);
+    if (tensor == NULL || name == NULL || (from->pin != NULL && pin == NULL) || (from->part.of != NULL && of == NULL)) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     *tensor = *from;
     tensor->network = copy;
     tensor->name = name;
     tensor->pin = pin;
+    tensor->part.of = of;
     tensor->producer = NULL;
     tensor->value = NULL;
     tensor->weight = NULL;
@@ -818,6 +820,30 @@ trm_status trm_network_clone(const trm_network *network, trm_network **copy)
     }
     *copy = made;
     return TRM_OK;
+}
+
+bool trm_network_get_layer(const trm_network *network, int32_t index, trm_layer_info *info)
+{
+    if (network == NULL || info == NULL || index < 0 || index >= network->n_layers) {
+        return false;
+    }
+    const trm_layer *layer = network->layers[index];
+    *info = (trm_layer_info){
+        .name = layer->name, .desc = &layer->desc, .n_inputs = layer->n_inputs, .n_outputs = layer->n_outputs};
+    memcpy(info->inputs, layer->inputs, sizeof(info->inputs));
+    memcpy(info->outputs, layer->outputs, sizeof(info->outputs));
+    return true;
+}
+
+const char *trm_part_kind_name(trm_part_kind kind)
+{
+    static const char *const names[] = {"unknown", "whole", "split", "summand"};
+    return (unsigned)kind < sizeof(names) / sizeof(names[0]) ? names[kind] : "invalid";
+}
+
+void trm_tensor_get_part(const trm_tensor *tensor, trm_tensor_part *part)
+{
+    *part = tensor->part;
 }
 
 void trm_free(void *memory)

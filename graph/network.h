@@ -32,10 +32,11 @@ struct trm_tensor {
     trm_dtype dtype;
     trm_dims dims; /* -1: unknown until a context runs */
     bool is_output;
-    trm_layer *producer; /* ACTIVATION only */
-    const void *value;   /* CONSTANT: elements in host memory owned by the arena, or NULL */
-    trm_weight *weight;  /* CONSTANT: where to read the elements, or NULL */
-    const char *pin;     /* sharding asked for by the user, or NULL; see <trireme/mesh.h> */
+    trm_layer *producer;  /* ACTIVATION only */
+    const void *value;    /* CONSTANT: elements in host memory owned by the arena, or NULL */
+    trm_weight *weight;   /* CONSTANT: where to read the elements, or NULL */
+    const char *pin;      /* sharding asked for by the user, or NULL; see <trireme/mesh.h> */
+    trm_tensor_part part; /* of what, in a rank's network; in others UNKNOWN */
 };
 
 struct trm_layer {

@@ -249,6 +249,24 @@ TRM_API trm_status trm_context_set_capture(trm_context *context, bool on);
 /* Sets all state back to zero. Inputs stay set. */
 TRM_API trm_status trm_context_reset(trm_context *context);
 
+/*
+ * Debug tensors: what the layers of a run make, one call of `fn` for every output of each layer that the passes left,
+ * when it was made, in the order in which layers run. Tensors keep the names of the network that was built; one that is
+ * to be there whatever the passes do is marked as an output. The run waits for every layer and is not captured: its
+ * results are the same, its times are not. False from `fn` ends the run with TRM_ERROR_CANCELLED, on this rank alone. A
+ * NULL `fn` switches it off.
+ */
+typedef struct trm_debug_tensor {
+    const char *name, *layer, *kernel; /* kernel: "" where nothing ran, as for a view */
+    trm_layer_kind kind;
+    trm_dtype dtype;
+    trm_dims dims;
+    const void *data;     /* [dims] host memory, until `fn` returns */
+    trm_tensor_part part; /* what it is of the whole tensor, where there are several ranks */
+} trm_debug_tensor;
+typedef bool (*trm_debug_fn)(void *user, const trm_debug_tensor *tensor);
+TRM_API trm_status trm_context_set_debug(trm_context *context, trm_debug_fn fn, void *user);
+
 /* Per-layer time of the runs since profiling was switched on: one call of `fn` per layer in order; none before a run. A
  * layer whose weights stream has one more before it, with the time that was waited for them and TRM_KERNEL_WAIT. */
 #define TRM_KERNEL_WAIT "weight_stream.wait"

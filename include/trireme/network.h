@@ -67,6 +67,32 @@ TRM_API int32_t trm_network_output_count(const trm_network *network);
 TRM_API trm_tensor *trm_network_output(const trm_network *network, int32_t index);
 TRM_API int32_t trm_network_layer_count(const trm_network *network);
 
+/* A layer: its parameters, what it reads and makes; false past the last. Layers stand in an order that can be run. */
+typedef struct trm_layer_info {
+    const char *name;
+    const trm_layer_desc *desc;
+    int32_t n_inputs, n_outputs;
+    trm_tensor *inputs[TRM_MAX_LAYER_INPUTS]; /* NULL where an optional input is not given */
+    trm_tensor *outputs[TRM_MAX_LAYER_OUTPUTS];
+} trm_layer_info;
+TRM_API bool trm_network_get_layer(const trm_network *network, int32_t index, trm_layer_info *info);
+
+/* How a tensor of one rank's network (engine.h) lies on the n ranks of the mesh's tp axis. */
+typedef enum trm_part_kind {
+    TRM_PART_UNKNOWN = 0, /* made by a pass after the partition, or by the author of a network with collectives */
+    TRM_PART_WHOLE,       /* the same on every rank */
+    TRM_PART_SPLIT,       /* rank r has part r * parts / n along `axis`: ceil(d / parts) long each, zeros behind d */
+    TRM_PART_SUMMAND      /* rank r has summand r * parts / n: the tensor is the sum of all */
+} trm_part_kind;
+typedef struct trm_tensor_part {
+    trm_part_kind kind;
+    int32_t axis, parts; /* parts divides n; WHOLE has 1 */
+    const char *of;      /* name of the tensor in the network that was partitioned; NULL: UNKNOWN */
+    int64_t whole;       /* SPLIT: elements along `axis` of the whole tensor */
+} trm_tensor_part;
+TRM_API const char *trm_part_kind_name(trm_part_kind kind); /* "unknown", "whole", "split", "summand" */
+TRM_API void trm_tensor_get_part(const trm_tensor *tensor, trm_tensor_part *part);
+
 TRM_API const char *trm_tensor_name(const trm_tensor *tensor);
 TRM_API trm_dtype trm_tensor_dtype(const trm_tensor *tensor);
 TRM_API trm_dims trm_tensor_dims(const trm_tensor *tensor);

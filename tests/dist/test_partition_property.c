@@ -18,6 +18,8 @@
 
 enum { MAX_RANKS = 8, MAX_INPUT = 16384 };
 
+static int64_t n_parts_seen; /* tensors that were split or summands, and were compared */
+
 /* What goes into a run. */
 typedef struct test_feed {
     uint64_t seed;
@@ -138,7 +140,75 @@ static void expect_same(const trm_network *network, rank_run *whole, rank_run *p
     }
 }
 
-/* Runs the ranks' networks and compares each rank's outputs with the whole network's. */
+/* The whole tensor from its pieces on the tp ranks that begin at `first`, into `sum` [count of dims]. False where a
+ * pass left it out on one of them. */
+static bool join_pieces(rank_run *ranks, int32_t first, int32_t n, const trm_tensor *tensor, const trm_dims *dims,
+                        double *sum)
+{
+    const trm_tensor_part *part = &tensor->part;
+    memset(sum, 0, (size_t)trm_dims_count(dims) * sizeof(*sum));
+    for (int32_t piece = 0; piece < part->parts; piece++) {
+        test_interpreter *holder = ranks[first + piece * (n / part->parts)].interpreter;
+        const trm_tensor *other = trm_network_find_tensor(test_interpreter_network(holder), tensor->name);
+        if (other == NULL || other->part.kind != part->kind) {
+            return false;
+        }
+        trm_dims local;
+        const float *values = test_interpreter_output(holder, tensor->name, &local);
+        int64_t inner = 1, extent = part->kind == TRM_PART_SPLIT ? local.d[part->axis] : 1;
+        for (int32_t i = part->kind == TRM_PART_SPLIT ? part->axis + 1 : 0; i < local.n; i++) {
+            inner *= local.d[i];
+        }
+        int64_t whole = part->kind == TRM_PART_SPLIT ? dims->d[part->axis] : 1;
+        for (int64_t k = 0; k < trm_dims_count(&local); k++) {
+            int64_t at = k / inner % extent + (part->kind == TRM_PART_SPLIT ? piece * extent : 0);
+            if (at < whole) {
+                sum[(k / inner / extent * whole + at) * inner + k % inner] += (double)values[k];
+            } else if (values[k] != 0.0f) {
+                fail_msg("%s: behind its end is %g, expected zeros", tensor->name, (double)values[k]);
+            }
+        }
+    }
+    return true;
+}
+
+/* What a rank's tensors are said to be of the whole ones is what they are. Returns how many were looked at. */
+static int32_t expect_parts(const parts *p, rank_run *whole, rank_run *ranks, const char *what)
+{
+    int32_t n = p->mesh.size[TRM_AXIS_TP], seen = 0;
+    for (int32_t first = 0; first < p->n; first += n) {
+        const trm_network *local = p->locals[first];
+        for (int32_t i = 0; i < local->n_tensors; i++) {
+            const trm_tensor *tensor = local->tensors[i];
+            if (tensor->part.of == NULL || tensor->dtype != TRM_F32 || tensor->role == TRM_TENSOR_STATE) {
+                continue;
+            }
+            trm_dims dims;
+            const float *expected = test_interpreter_output(whole->interpreter, tensor->part.of, &dims);
+            int64_t count = trm_dims_count(&dims);
+            double *sum = malloc(((size_t)count + 1) * sizeof(*sum)), most = 0, apart = 0;
+            assert_non_null(sum);
+            if (join_pieces(ranks, first, n, tensor, &dims, sum)) {
+                for (int64_t k = 0; k < count; k++) {
+                    most = fmax(most, fabs((double)expected[k]));
+                    apart = fmax(apart, fabs((double)expected[k] - sum[k]));
+                }
+                seen += tensor->part.kind == TRM_PART_SPLIT || tensor->part.kind == TRM_PART_SUMMAND;
+            }
+            free(sum);
+            if (!(apart <= 1e-3 * (1.0 + most)) && isfinite(most)) {
+                print_network(whole->network);
+                print_network(local);
+                fail_msg("%s: %s, the %s of %s, is off by %g", what, tensor->name,
+                         trm_part_kind_name(tensor->part.kind), tensor->part.of, apart);
+            }
+        }
+    }
+    return seen;
+}
+
+/* Runs the ranks' networks and compares each rank's outputs with the whole network's, and its tensors with the parts
+ * that they are said to be. */
 static void compare(const trm_network *network, const parts *p, test_feed feed, const char *what)
 {
     int32_t n = p->n;
@@ -177,6 +247,7 @@ static void compare(const trm_network *network, const parts *p, test_feed feed, 
         }
         expect_same(network, &whole, &ranks[r], name);
     }
+    n_parts_seen += expect_parts(p, &whole, ranks, what);
     for (int32_t r = 0; r < n; r++) {
         test_interpreter_destroy(ranks[r].interpreter);
         trm_communicator_destroy(communicators[r]);
@@ -329,6 +400,7 @@ static void random_networks_agree(void **unused)
         check_network(network, &seed, feed, what);
         trm_network_destroy(network);
     }
+    assert_true(n_parts_seen >= n / 4);
 }
 
 /* Prompts and single tokens with a KV cache, of decoders of all sizes that divide and that do not. */
