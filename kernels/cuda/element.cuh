@@ -4,6 +4,9 @@
  *     return launch_elements<trm_one_hot_args, trm_element_one_hot>(call, args, count, "cuda.one_hot");
  *     return launch_placed_elements<trm_pad_args, trm_element_pad>(call, args, count, "cuda.pad");
  *
+ *     TRM_CUDA_ELEMENT_KERNEL(one_hot)          all there is to a kind whose elements are those of its output
+ *     TRM_CUDA_PLACED_ELEMENT_KERNEL(pad)
+ *
  * They overlap the kernel before them: an element function may read and write anything, but is given no `__restrict__`
  * pointers (overlap.cuh).
  */
@@ -67,5 +70,25 @@ static inline trm_status launch_placed_elements(const trm_kernel_call *call, con
     }
     return trm_cuda_launched(name);
 }
+
+/* trm_cuda_KIND_accepts and trm_cuda_KIND_run by trm_KIND_args_of and trm_element_KIND. */
+#define TRM_CUDA_ELEMENT_KERNEL(kind)        TRM_CUDA_KERNEL_OF_ELEMENTS(kind, launch_elements)
+#define TRM_CUDA_PLACED_ELEMENT_KERNEL(kind) TRM_CUDA_KERNEL_OF_ELEMENTS(kind, launch_placed_elements)
+#define TRM_CUDA_KERNEL_OF_ELEMENTS(kind, launch)                                                                      \
+    bool trm_cuda_##kind##_accepts(const trm_kernel_call *call)                                                        \
+    {                                                                                                                  \
+        trm_##kind##_args args;                                                                                        \
+        return trm_##kind##_args_of(call, &args);                                                                      \
+    }                                                                                                                  \
+                                                                                                                       \
+    trm_status trm_cuda_##kind##_run(const trm_kernel_call *call)                                                      \
+    {                                                                                                                  \
+        trm_##kind##_args args;                                                                                        \
+        if (!trm_##kind##_args_of(call, &args)) {                                                                      \
+            return TRM_OK;                                                                                             \
+        }                                                                                                              \
+        return launch<trm_##kind##_args, trm_element_##kind>(call, args, trm_dims_count(&call->outputs[0].dims),       \
+                                                             "cuda." #kind);                                           \
+    }
 
 #endif

@@ -10,84 +10,11 @@
 #include "kernels/element/pad.h"
 #include "kernels/element/scatter.h"
 
-bool trm_cuda_pad_accepts(const trm_kernel_call *call)
-{
-    trm_pad_args args;
-    return trm_pad_args_of(call, &args);
-}
-
-trm_status trm_cuda_pad_run(const trm_kernel_call *call)
-{
-    trm_pad_args args;
-    if (!trm_pad_args_of(call, &args)) {
-        return TRM_OK;
-    }
-    return launch_placed_elements<trm_pad_args, trm_element_pad>(call, args, trm_dims_count(&args.dims), "cuda.pad");
-}
-
-bool trm_cuda_gather_elements_accepts(const trm_kernel_call *call)
-{
-    trm_gather_elements_args args;
-    return trm_gather_elements_args_of(call, &args);
-}
-
-trm_status trm_cuda_gather_elements_run(const trm_kernel_call *call)
-{
-    trm_gather_elements_args args;
-    if (!trm_gather_elements_args_of(call, &args)) {
-        return TRM_OK;
-    }
-    return launch_placed_elements<trm_gather_elements_args, trm_element_gather_elements>(
-        call, args, trm_dims_count(&args.dims), "cuda.gather_elements");
-}
-
-bool trm_cuda_gather_nd_accepts(const trm_kernel_call *call)
-{
-    trm_gather_nd_args args;
-    return trm_gather_nd_args_of(call, &args);
-}
-
-trm_status trm_cuda_gather_nd_run(const trm_kernel_call *call)
-{
-    trm_gather_nd_args args;
-    if (!trm_gather_nd_args_of(call, &args)) {
-        return TRM_OK;
-    }
-    return launch_elements<trm_gather_nd_args, trm_element_gather_nd>(
-        call, args, trm_dims_count(&call->outputs[0].dims), "cuda.gather_nd");
-}
-
-bool trm_cuda_one_hot_accepts(const trm_kernel_call *call)
-{
-    trm_one_hot_args args;
-    return trm_one_hot_args_of(call, &args);
-}
-
-trm_status trm_cuda_one_hot_run(const trm_kernel_call *call)
-{
-    trm_one_hot_args args;
-    if (!trm_one_hot_args_of(call, &args)) {
-        return TRM_OK;
-    }
-    return launch_elements<trm_one_hot_args, trm_element_one_hot>(call, args, trm_dims_count(&call->outputs[0].dims),
-                                                                  "cuda.one_hot");
-}
-
-bool trm_cuda_reverse_sequence_accepts(const trm_kernel_call *call)
-{
-    trm_reverse_sequence_args args;
-    return trm_reverse_sequence_args_of(call, &args);
-}
-
-trm_status trm_cuda_reverse_sequence_run(const trm_kernel_call *call)
-{
-    trm_reverse_sequence_args args;
-    if (!trm_reverse_sequence_args_of(call, &args)) {
-        return TRM_OK;
-    }
-    return launch_elements<trm_reverse_sequence_args, trm_element_reverse_sequence>(
-        call, args, trm_dims_count(&call->outputs[0].dims), "cuda.reverse_sequence");
-}
+TRM_CUDA_PLACED_ELEMENT_KERNEL(pad)
+TRM_CUDA_PLACED_ELEMENT_KERNEL(gather_elements)
+TRM_CUDA_ELEMENT_KERNEL(gather_nd)
+TRM_CUDA_ELEMENT_KERNEL(one_hot)
+TRM_CUDA_ELEMENT_KERNEL(reverse_sequence)
 
 /* ---- scatter ---- */
 

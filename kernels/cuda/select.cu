@@ -9,37 +9,8 @@
 #include "kernels/element/rotate.h"
 #include "kernels/element/select.h"
 
-bool trm_cuda_select_accepts(const trm_kernel_call *call)
-{
-    trm_select_args args;
-    return trm_select_args_of(call, &args);
-}
-
-trm_status trm_cuda_select_run(const trm_kernel_call *call)
-{
-    trm_select_args args;
-    if (!trm_select_args_of(call, &args)) {
-        return TRM_OK;
-    }
-    return launch_placed_elements<trm_select_args, trm_element_select>(call, args, trm_dims_count(&args.dims),
-                                                                       "cuda.select");
-}
-
-bool trm_cuda_rotate_accepts(const trm_kernel_call *call)
-{
-    trm_rotate_args args;
-    return trm_rotate_args_of(call, &args);
-}
-
-trm_status trm_cuda_rotate_run(const trm_kernel_call *call)
-{
-    trm_rotate_args args;
-    if (!trm_rotate_args_of(call, &args)) {
-        return TRM_OK;
-    }
-    return launch_placed_elements<trm_rotate_args, trm_element_rotate>(call, args, trm_dims_count(&args.dims),
-                                                                       "cuda.rotate");
-}
+TRM_CUDA_PLACED_ELEMENT_KERNEL(select)
+TRM_CUDA_PLACED_ELEMENT_KERNEL(rotate)
 
 bool trm_cuda_quantize_accepts(const trm_kernel_call *call)
 {

@@ -23,36 +23,8 @@ trm_status trm_cuda_shape_run(const trm_kernel_call *call)
     return launch_elements<trm_shape_args, trm_element_shape>(call, args, args.sizes.n, "cuda.shape");
 }
 
-bool trm_cuda_repeat_accepts(const trm_kernel_call *call)
-{
-    trm_repeat_args args;
-    return trm_repeat_args_of(call, &args);
-}
-
-trm_status trm_cuda_repeat_run(const trm_kernel_call *call)
-{
-    trm_repeat_args args;
-    if (!trm_repeat_args_of(call, &args)) {
-        return TRM_OK;
-    }
-    return launch_placed_elements<trm_repeat_args, trm_element_repeat>(call, args, trm_dims_count(&args.dims),
-                                                                       "cuda.repeat");
-}
-
-bool trm_cuda_range_accepts(const trm_kernel_call *call)
-{
-    trm_range_args args;
-    return trm_range_args_of(call, &args);
-}
-
-trm_status trm_cuda_range_run(const trm_kernel_call *call)
-{
-    trm_range_args args;
-    if (!trm_range_args_of(call, &args)) {
-        return TRM_OK;
-    }
-    return launch_elements<trm_range_args, trm_element_range>(call, args, call->outputs[0].dims.d[0], "cuda.range");
-}
+TRM_CUDA_PLACED_ELEMENT_KERNEL(repeat)
+TRM_CUDA_ELEMENT_KERNEL(range)
 
 /* ---- sums up to each place --------------------------------------------------------------------- */
 

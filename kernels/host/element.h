@@ -4,6 +4,9 @@
  *     TRM_HOST_ELEMENTS(one_hot, trm_one_hot_args)        defines one_hot_range for trm_element_one_hot(args, i)
  *     TRM_HOST_PLACED_ELEMENTS(pad, trm_pad_args)         the same with coordinates: trm_element_pad(args, at, i)
  *     trm_host_for_each(call, count, work, pad_range, &args);
+ *
+ *     TRM_HOST_ELEMENT_KERNEL(one_hot, 4)                 all there is to a kind whose elements are those of its output
+ *     TRM_HOST_PLACED_ELEMENT_KERNEL(pad, 4 * args.dims.n)
  */
 #ifndef TRM_KERNELS_HOST_ELEMENT_H
 #define TRM_KERNELS_HOST_ELEMENT_H
@@ -40,5 +43,28 @@ static inline void trm_host_for_each(const trm_kernel_call *call, int64_t count,
         trm_pool_for(trm_host_pool(call), count, trm_host_row_grain(work), range, args);
     }
 }
+
+/* trm_host_KIND_accepts and trm_host_KIND_run by trm_KIND_args_of and trm_element_KIND. `work` may read `args`. */
+#define TRM_HOST_ELEMENT_KERNEL(kind, work)                                                                            \
+    TRM_HOST_ELEMENTS(kind, trm_##kind##_args)                                                                         \
+    TRM_HOST_KERNEL_OF_RANGE(kind, work)
+#define TRM_HOST_PLACED_ELEMENT_KERNEL(kind, work)                                                                     \
+    TRM_HOST_PLACED_ELEMENTS(kind, trm_##kind##_args)                                                                  \
+    TRM_HOST_KERNEL_OF_RANGE(kind, work)
+#define TRM_HOST_KERNEL_OF_RANGE(kind, work)                                                                           \
+    bool trm_host_##kind##_accepts(const trm_kernel_call *call)                                                        \
+    {                                                                                                                  \
+        trm_##kind##_args args;                                                                                        \
+        return trm_##kind##_args_of(call, &args);                                                                      \
+    }                                                                                                                  \
+                                                                                                                       \
+    trm_status trm_host_##kind##_run(const trm_kernel_call *call)                                                      \
+    {                                                                                                                  \
+        trm_##kind##_args args;                                                                                        \
+        if (trm_##kind##_args_of(call, &args)) {                                                                       \
+            trm_host_for_each(call, trm_dims_count(&call->outputs[0].dims), work, kind##_range, &args);                \
+        }                                                                                                              \
+        return TRM_OK;                                                                                                 \
+    }
 
 #endif

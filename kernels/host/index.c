@@ -10,86 +10,11 @@
 #include "kernels/element/scatter.h"
 #include "kernels/host/element.h"
 
-TRM_HOST_PLACED_ELEMENTS(pad, trm_pad_args)
-TRM_HOST_PLACED_ELEMENTS(gather_elements, trm_gather_elements_args)
-TRM_HOST_ELEMENTS(gather_nd, trm_gather_nd_args)
-TRM_HOST_ELEMENTS(one_hot, trm_one_hot_args)
-TRM_HOST_ELEMENTS(reverse_sequence, trm_reverse_sequence_args)
-
-bool trm_host_pad_accepts(const trm_kernel_call *call)
-{
-    trm_pad_args args;
-    return trm_pad_args_of(call, &args);
-}
-
-trm_status trm_host_pad_run(const trm_kernel_call *call)
-{
-    trm_pad_args args;
-    if (trm_pad_args_of(call, &args)) {
-        trm_host_for_each(call, trm_dims_count(&args.dims), 4 * args.dims.n, pad_range, &args);
-    }
-    return TRM_OK;
-}
-
-bool trm_host_gather_elements_accepts(const trm_kernel_call *call)
-{
-    trm_gather_elements_args args;
-    return trm_gather_elements_args_of(call, &args);
-}
-
-trm_status trm_host_gather_elements_run(const trm_kernel_call *call)
-{
-    trm_gather_elements_args args;
-    if (trm_gather_elements_args_of(call, &args)) {
-        trm_host_for_each(call, trm_dims_count(&args.dims), 4 * args.dims.n, gather_elements_range, &args);
-    }
-    return TRM_OK;
-}
-
-bool trm_host_gather_nd_accepts(const trm_kernel_call *call)
-{
-    trm_gather_nd_args args;
-    return trm_gather_nd_args_of(call, &args);
-}
-
-trm_status trm_host_gather_nd_run(const trm_kernel_call *call)
-{
-    trm_gather_nd_args args;
-    if (trm_gather_nd_args_of(call, &args)) {
-        trm_host_for_each(call, trm_dims_count(&call->outputs[0].dims), 2 + args.rows.k, gather_nd_range, &args);
-    }
-    return TRM_OK;
-}
-
-bool trm_host_one_hot_accepts(const trm_kernel_call *call)
-{
-    trm_one_hot_args args;
-    return trm_one_hot_args_of(call, &args);
-}
-
-trm_status trm_host_one_hot_run(const trm_kernel_call *call)
-{
-    trm_one_hot_args args;
-    if (trm_one_hot_args_of(call, &args)) {
-        trm_host_for_each(call, trm_dims_count(&call->outputs[0].dims), 4, one_hot_range, &args);
-    }
-    return TRM_OK;
-}
-
-bool trm_host_reverse_sequence_accepts(const trm_kernel_call *call)
-{
-    trm_reverse_sequence_args args;
-    return trm_reverse_sequence_args_of(call, &args);
-}
-
-trm_status trm_host_reverse_sequence_run(const trm_kernel_call *call)
-{
-    trm_reverse_sequence_args args;
-    if (trm_reverse_sequence_args_of(call, &args)) {
-        trm_host_for_each(call, trm_dims_count(&call->outputs[0].dims), 4, reverse_sequence_range, &args);
-    }
-    return TRM_OK;
-}
+TRM_HOST_PLACED_ELEMENT_KERNEL(pad, 4 * args.dims.n)
+TRM_HOST_PLACED_ELEMENT_KERNEL(gather_elements, 4 * args.dims.n)
+TRM_HOST_ELEMENT_KERNEL(gather_nd, 2 + args.rows.k)
+TRM_HOST_ELEMENT_KERNEL(one_hot, 4)
+TRM_HOST_ELEMENT_KERNEL(reverse_sequence, 4)
 
 /* ---- scatter ----------------------------------------------------------------------------------- */
 

@@ -4,39 +4,10 @@
 #include "kernels/element/select.h"
 #include "kernels/host/element.h"
 
-TRM_HOST_PLACED_ELEMENTS(select, trm_select_args)
-TRM_HOST_PLACED_ELEMENTS(rotate, trm_rotate_args)
 TRM_HOST_ELEMENTS(cumulative, trm_cumulative_args)
 
-bool trm_host_select_accepts(const trm_kernel_call *call)
-{
-    trm_select_args args;
-    return trm_select_args_of(call, &args);
-}
-
-trm_status trm_host_select_run(const trm_kernel_call *call)
-{
-    trm_select_args args;
-    if (trm_select_args_of(call, &args)) {
-        trm_host_for_each(call, trm_dims_count(&args.dims), 4, select_range, &args);
-    }
-    return TRM_OK;
-}
-
-bool trm_host_rotate_accepts(const trm_kernel_call *call)
-{
-    trm_rotate_args args;
-    return trm_rotate_args_of(call, &args);
-}
-
-trm_status trm_host_rotate_run(const trm_kernel_call *call)
-{
-    trm_rotate_args args;
-    if (trm_rotate_args_of(call, &args)) {
-        trm_host_for_each(call, trm_dims_count(&call->outputs[0].dims), 8, rotate_range, &args);
-    }
-    return TRM_OK;
-}
+TRM_HOST_PLACED_ELEMENT_KERNEL(select, 4)
+TRM_HOST_PLACED_ELEMENT_KERNEL(rotate, 8)
 
 bool trm_host_cumulative_accepts(const trm_kernel_call *call)
 {

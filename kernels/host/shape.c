@@ -8,9 +8,6 @@
 #include "kernels/element/unique.h"
 #include "kernels/host/element.h"
 
-TRM_HOST_PLACED_ELEMENTS(repeat, trm_repeat_args)
-TRM_HOST_ELEMENTS(range, trm_range_args)
-
 bool trm_host_shape_accepts(const trm_kernel_call *call)
 {
     trm_shape_args args;
@@ -28,35 +25,8 @@ trm_status trm_host_shape_run(const trm_kernel_call *call)
     return TRM_OK;
 }
 
-bool trm_host_repeat_accepts(const trm_kernel_call *call)
-{
-    trm_repeat_args args;
-    return trm_repeat_args_of(call, &args);
-}
-
-trm_status trm_host_repeat_run(const trm_kernel_call *call)
-{
-    trm_repeat_args args;
-    if (trm_repeat_args_of(call, &args)) {
-        trm_host_for_each(call, trm_dims_count(&args.dims), 2 * args.dims.n, repeat_range, &args);
-    }
-    return TRM_OK;
-}
-
-bool trm_host_range_accepts(const trm_kernel_call *call)
-{
-    trm_range_args args;
-    return trm_range_args_of(call, &args);
-}
-
-trm_status trm_host_range_run(const trm_kernel_call *call)
-{
-    trm_range_args args;
-    if (trm_range_args_of(call, &args)) {
-        trm_host_for_each(call, call->outputs[0].dims.d[0], 1, range_range, &args);
-    }
-    return TRM_OK;
-}
+TRM_HOST_PLACED_ELEMENT_KERNEL(repeat, 2 * args.dims.n)
+TRM_HOST_ELEMENT_KERNEL(range, 1)
 
 /* ---- non_zero ---------------------------------------------------------------------------------- */
 
