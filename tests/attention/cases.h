@@ -6,10 +6,11 @@
 
 #include "support/kernel_case.h"
 
-void attention_cases_packed(kernel_case_bench *bench);
-void attention_cases_cached(kernel_case_bench *bench);
-void attention_cases_padded(kernel_case_bench *bench);
-void attention_cases_qkv(kernel_case_bench *bench);
+#define ATTENTION_CASE_FAMILIES(X) X(packed) X(cached) X(padded) X(qkv)
+
+#define DECLARE(family) void attention_cases_##family(kernel_case_bench *bench);
+ATTENTION_CASE_FAMILIES(DECLARE)
+#undef DECLARE
 
 /* The meaning of the packed form. */
 void attention_meaning_packed(const kernel_case *test, double *const *inputs, double *const *outputs);

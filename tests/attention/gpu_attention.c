@@ -1,57 +1,25 @@
 /* The attention cases on CUDA device 0. Exits 77 if there is none. */
-#include <stdio.h>
-
+#include "support/device.h"
 #include "support/support.h"
 
 #include "attention/cases.h"
 
-static void run_cases(void (*cases)(kernel_case_bench *bench))
-{
-    static const trm_kernel_table *const tables[] = {&trm_attention_kernels};
-    kernel_case_bench bench = {.tables = tables, .n_tables = 1};
-    assert_ok(trm_device_open(TRM_BACKEND_CUDA, 0, 0, &bench.device));
-    assert_ok(trm_stream_create(bench.device, &bench.stream));
-    cases(&bench);
-    trm_stream_destroy(bench.stream);
-    trm_device_close(bench.device);
-    print_message("%d cases, %d runs, %d failures\n", (int)bench.cases, (int)bench.runs, (int)bench.failures);
-    assert_true(bench.cases > 0);
-    assert_int_equal(bench.failures, 0);
-}
+#define TEST(family)                                                                                                   \
+    static void family(void **state)                                                                                   \
+    {                                                                                                                  \
+        (void)state;                                                                                                   \
+        kernel_cases_check(&trm_attention_kernels, attention_cases_##family);                                          \
+    }
+#define LIST(family) cmocka_unit_test(family),
 
-static void packed(void **state)
-{
-    (void)state;
-    run_cases(attention_cases_packed);
-}
-
-static void cached(void **state)
-{
-    (void)state;
-    run_cases(attention_cases_cached);
-}
-
-static void padded(void **state)
-{
-    (void)state;
-    run_cases(attention_cases_padded);
-}
-
-static void qkv(void **state)
-{
-    (void)state;
-    run_cases(attention_cases_qkv);
-}
+ATTENTION_CASE_FAMILIES(TEST)
 
 int main(void)
 {
-    char why[256] = "";
-    if (trm_device_cuda_count(why, sizeof(why)) == 0) {
-        fprintf(stderr, "skipped: %s\n", why);
+    if (test_lacks_cuda()) {
         return 77;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(packed), cmocka_unit_test(cached), cmocka_unit_test(padded),
-                                       cmocka_unit_test(qkv)};
+    const struct CMUnitTest tests[] = {ATTENTION_CASE_FAMILIES(LIST)};
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, test_open_cuda, test_close_device);
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "support/device.h"
 #include "support/support.h"
 
 #include "base/half.h"
@@ -225,9 +226,7 @@ static void captured_joined_step_follows_the_lengths(void **state)
 
 int main(void)
 {
-    char why[256] = "";
-    if (trm_device_cuda_count(why, sizeof(why)) == 0) {
-        fprintf(stderr, "skipped: %s\n", why);
+    if (test_lacks_cuda()) {
         return 77;
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(captured_step_follows_the_lengths),

@@ -1,51 +1,23 @@
 /* The attention cases on the host, alone and with a pool of threads. */
+#include "support/device.h"
 #include "support/support.h"
 
 #include "attention/cases.h"
 
-static void run_cases(void (*cases)(kernel_case_bench *bench))
-{
-    static const trm_kernel_table *const tables[] = {&trm_attention_kernels};
-    for (int32_t threads = 1; threads <= 3; threads += 2) {
-        kernel_case_bench bench = {.tables = tables, .n_tables = 1};
-        assert_ok(trm_device_open(TRM_BACKEND_HOST, 0, threads, &bench.device));
-        assert_ok(trm_stream_create(bench.device, &bench.stream));
-        cases(&bench);
-        trm_stream_destroy(bench.stream);
-        trm_device_close(bench.device);
-        print_message("%d cases, %d runs, %d failures\n", (int)bench.cases, (int)bench.runs, (int)bench.failures);
-        assert_true(bench.cases > 0);
-        assert_int_equal(bench.failures, 0);
+#define TEST(family)                                                                                                   \
+    static void family(void **state)                                                                                   \
+    {                                                                                                                  \
+        (void)state;                                                                                                   \
+        kernel_cases_check(&trm_attention_kernels, attention_cases_##family);                                          \
     }
-}
+#define LIST(family) cmocka_unit_test(family),
 
-static void packed(void **state)
-{
-    (void)state;
-    run_cases(attention_cases_packed);
-}
-
-static void cached(void **state)
-{
-    (void)state;
-    run_cases(attention_cases_cached);
-}
-
-static void padded(void **state)
-{
-    (void)state;
-    run_cases(attention_cases_padded);
-}
-
-static void qkv(void **state)
-{
-    (void)state;
-    run_cases(attention_cases_qkv);
-}
+ATTENTION_CASE_FAMILIES(TEST)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(packed), cmocka_unit_test(cached), cmocka_unit_test(padded),
-                                       cmocka_unit_test(qkv)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {ATTENTION_CASE_FAMILIES(LIST)};
+    cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
+    const int failed = cmocka_run_group_tests_name("alone", tests, test_open_host, test_close_device);
+    return failed + cmocka_run_group_tests_name("pool", tests, test_open_host_pool, test_close_device);
 }

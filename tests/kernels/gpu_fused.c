@@ -1,4 +1,6 @@
 /* Generated kernels on CUDA device 0 against their layers one by one on the same device. Exits 77 if there is none. */
+#include "support/device.h"
+
 #include "kernels/fused.h"
 #include "kernels/fused_cases.h"
 
@@ -25,9 +27,7 @@ static void fused_is_layer_by_layer(void **state)
 
 int main(void)
 {
-    char why[256] = "";
-    if (trm_device_cuda_count(why, sizeof(why)) == 0) {
-        fprintf(stderr, "skipped: %s\n", why);
+    if (test_lacks_cuda()) {
         return 77;
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(fused_is_layer_by_layer)};

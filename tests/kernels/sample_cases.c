@@ -8,6 +8,7 @@
 #include "kernels/logits.h"
 #include "kernels/random.h"
 #include "kernels/sample.h"
+#include "support/device.h"
 #include "support/support.h"
 
 /* Device memory with a copy of `bytes` (may be NULL). */
@@ -46,7 +47,7 @@ static trm_sample_row neutral(void)
     return (trm_sample_row){.temperature = 1.0f, .top_p = 1.0f, .typical_p = 1.0f};
 }
 
-void sample_greedy(trm_stream *stream)
+static void sample_greedy(trm_stream *stream)
 {
     enum { ROWS = 8, VOCAB = 70 };
     float logits[ROWS][VOCAB];
@@ -199,7 +200,7 @@ static bool is_allowed(const float *logits, int64_t vocab, const trm_sample_row 
     return allowed;
 }
 
-void sample_equals_naive(trm_stream *stream)
+static void sample_equals_naive(trm_stream *stream)
 {
     static const int64_t vocabs[] = {1, 2, 31, 33, 1000, 32003};
     static const trm_sample_row settings[] = {
@@ -253,7 +254,7 @@ void sample_equals_naive(trm_stream *stream)
 }
 
 /* Thousands of equal or almost equal logits, where a selection must go to the ids. */
-void sample_of_flat_rows(trm_stream *stream)
+static void sample_of_flat_rows(trm_stream *stream)
 {
     static const trm_sample_row settings[] = {
         {.temperature = 1.0f, .top_p = 1.0f, .typical_p = 1.0f},
@@ -291,7 +292,7 @@ void sample_of_flat_rows(trm_stream *stream)
     free(logits);
 }
 
-void sample_follows_the_distribution(trm_stream *stream)
+static void sample_follows_the_distribution(trm_stream *stream)
 {
     enum { VOCAB = 9, DRAWS = 20000 };
     static const float row[VOCAB] = {0.0f, 1.0f, -1.0f, 2.0f, 0.5f, -3.0f, 1.0f, -INFINITY, 0.25f};
@@ -411,7 +412,7 @@ static void check_report(int32_t r, int64_t vocab, const float *logits, const tr
     free(sorted);
 }
 
-void logits_are_adjusted_and_reported(trm_stream *stream)
+static void logits_are_adjusted_and_reported(trm_stream *stream)
 {
     static const int64_t vocabs[] = {3, 64, 1001, 40000};
     trm_device *device = trm_stream_device(stream);
@@ -502,7 +503,7 @@ void logits_are_adjusted_and_reported(trm_stream *stream)
     }
 }
 
-void sample_refuses_bad_vocabularies(trm_stream *stream)
+static void sample_refuses_bad_vocabularies(trm_stream *stream)
 {
     trm_sample_args args = {.rows = 1, .vocab = 0};
     assert_fails(trm_sample(stream, &args), TRM_ERROR_INVALID_ARGUMENT, "sampling from 0 tokens");
@@ -510,7 +511,7 @@ void sample_refuses_bad_vocabularies(trm_stream *stream)
     assert_ok(trm_sample(stream, &args));
 }
 
-void random_fill_is_by_index(trm_stream *stream)
+static void random_fill_is_by_index(trm_stream *stream)
 {
     static const trm_dtype types[] = {TRM_F32, TRM_F16, TRM_BF16};
     enum { A = 3, B = 5, C = 130 };
@@ -547,4 +548,30 @@ void random_fill_is_by_index(trm_stream *stream)
         trm_device_free(trm_stream_device(stream), args.to.data);
         free(bytes);
     }
+}
+
+#define TEST(name, call)                                                                                               \
+    static void name(void **state)                                                                                     \
+    {                                                                                                                  \
+        (void)state;                                                                                                   \
+        call(test_stream);                                                                                             \
+    }
+
+TEST(greedy, sample_greedy)
+TEST(equals_naive, sample_equals_naive)
+TEST(flat_rows, sample_of_flat_rows)
+TEST(follows_the_distribution, sample_follows_the_distribution)
+TEST(logits, logits_are_adjusted_and_reported)
+TEST(refuses_bad_vocabularies, sample_refuses_bad_vocabularies)
+TEST(random_fill, random_fill_is_by_index)
+
+int sample_tests_run(int (*open)(void **state))
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(greedy),      cmocka_unit_test(equals_naive),
+        cmocka_unit_test(flat_rows),   cmocka_unit_test(follows_the_distribution),
+        cmocka_unit_test(logits),      cmocka_unit_test(refuses_bad_vocabularies),
+        cmocka_unit_test(random_fill),
+    };
+    return cmocka_run_group_tests(tests, open, test_close_device);
 }

@@ -1,39 +1,21 @@
-/* The host as a device, and the choice of a kernel from tables. */
+/* The host as a test_device, and the choice of a kernel from tables. */
+#include "support/device.h"
 #include "support/support.h"
 
 #include "kernels/kernel.h"
-
-static trm_device *device;
-static trm_stream *stream;
-
-static int open_device(void **state)
-{
-    (void)state;
-    assert_ok(trm_device_open(TRM_BACKEND_HOST, 0, 2, &device));
-    assert_ok(trm_stream_create(device, &stream));
-    return 0;
-}
-
-static int close_device(void **state)
-{
-    (void)state;
-    trm_stream_destroy(stream);
-    trm_device_close(device);
-    return 0;
-}
 
 static void says_what_it_is(void **state)
 {
     (void)state;
     trm_device_info info;
-    assert_ok(trm_device_get_info(device, &info));
+    assert_ok(trm_device_get_info(test_device, &info));
     assert_int_equal(info.backend, TRM_BACKEND_HOST);
-    assert_int_equal(trm_device_backend(device), TRM_BACKEND_HOST);
-    assert_int_equal(info.threads, 2);
+    assert_int_equal(trm_device_backend(test_device), TRM_BACKEND_HOST);
+    assert_int_equal(info.threads, 3);
     assert_true(strlen(info.name) > 0);
     assert_true(info.memory_total > 0 && info.memory_free <= info.memory_total);
     assert_string_equal(info.uuid, "");
-    assert_ptr_equal(trm_stream_device(stream), device);
+    assert_ptr_equal(trm_stream_device(test_stream), test_device);
     trm_device *all = NULL;
     assert_ok(trm_device_open(TRM_BACKEND_HOST, 0, 0, &all));
     assert_ok(trm_device_get_info(all, &info));
@@ -45,26 +27,26 @@ static void moves_memory(void **state)
 {
     (void)state;
     char *a = NULL, *b = NULL, text[16] = "pull together";
-    assert_ok(trm_device_alloc(device, 16, (void **)&a));
-    assert_ok(trm_device_alloc_host(device, 16, (void **)&b));
+    assert_ok(trm_device_alloc(test_device, 16, (void **)&a));
+    assert_ok(trm_device_alloc_host(test_device, 16, (void **)&b));
     assert_int_equal((uintptr_t)a % 256, 0);
-    assert_ok(trm_stream_upload(stream, a, text, sizeof(text)));
-    assert_ok(trm_stream_copy(stream, b, a, sizeof(text)));
+    assert_ok(trm_stream_upload(test_stream, a, text, sizeof(text)));
+    assert_ok(trm_stream_copy(test_stream, b, a, sizeof(text)));
     memset(text, 0, sizeof(text));
-    assert_ok(trm_stream_download(stream, text, b, sizeof(text)));
+    assert_ok(trm_stream_download(test_stream, text, b, sizeof(text)));
     assert_string_equal(text, "pull together");
-    assert_ok(trm_stream_fill_zero(stream, b, 5));
+    assert_ok(trm_stream_fill_zero(test_stream, b, 5));
     assert_string_equal(b, "");
     assert_string_equal(b + 5, "together");
-    assert_ok(trm_stream_copy(stream, NULL, NULL, 0));
-    assert_ok(trm_stream_synchronize(stream));
-    trm_device_free(device, a);
-    trm_device_free_host(device, b);
-    trm_device_free(device, NULL);
+    assert_ok(trm_stream_copy(test_stream, NULL, NULL, 0));
+    assert_ok(trm_stream_synchronize(test_stream));
+    trm_device_free(test_device, a);
+    trm_device_free_host(test_device, b);
+    trm_device_free(test_device, NULL);
     void *nothing = NULL;
-    assert_ok(trm_device_alloc(device, 0, &nothing));
+    assert_ok(trm_device_alloc(test_device, 0, &nothing));
     assert_non_null(nothing);
-    trm_device_free(device, nothing);
+    trm_device_free(test_device, nothing);
 }
 
 static void refuses(void **state)
@@ -73,14 +55,14 @@ static void refuses(void **state)
     void *memory = NULL;
     trm_device *none = NULL;
     trm_graph_exec *exec = NULL;
-    assert_fails(trm_device_alloc(device, SIZE_MAX - 3, &memory), TRM_ERROR_OUT_OF_MEMORY, "bytes of host memory");
+    assert_fails(trm_device_alloc(test_device, SIZE_MAX - 3, &memory), TRM_ERROR_OUT_OF_MEMORY, "bytes of host memory");
     assert_null(memory);
     assert_fails(trm_device_open(TRM_BACKEND_HOST, 0, -1, &none), TRM_ERROR_INVALID_ARGUMENT, "has -1 threads");
     assert_fails(trm_device_open((trm_backend)7, 0, 0, &none), TRM_ERROR_INVALID_ARGUMENT, "backend 7");
     assert_null(none);
-    assert_fails(trm_stream_begin_capture(stream), TRM_ERROR_UNSUPPORTED, "cannot be captured");
-    assert_fails(trm_stream_end_capture(stream, &exec), TRM_ERROR_UNSUPPORTED, "cannot be captured");
-    assert_false(trm_stream_is_capturing(stream));
+    assert_fails(trm_stream_begin_capture(test_stream), TRM_ERROR_UNSUPPORTED, "cannot be captured");
+    assert_fails(trm_stream_end_capture(test_stream, &exec), TRM_ERROR_UNSUPPORTED, "cannot be captured");
+    assert_false(trm_stream_is_capturing(test_stream));
     assert_null(exec);
     char why[256] = "";
     if (trm_device_cuda_count(why, sizeof(why)) == 0) {
@@ -99,12 +81,12 @@ static void times_with_events(void **state)
     trm_event *start = NULL, *end = NULL;
     float milliseconds = -1.0f;
     bool passed = false;
-    assert_ok(trm_event_create(device, &start));
-    assert_ok(trm_event_create(device, &end));
+    assert_ok(trm_event_create(test_device, &start));
+    assert_ok(trm_event_create(test_device, &end));
     assert_fails(trm_event_elapsed_ms(start, end, &milliseconds), TRM_ERROR_INVALID_ARGUMENT, "not recorded");
-    assert_ok(trm_event_record(start, stream));
-    assert_ok(trm_event_record(end, stream));
-    assert_ok(trm_stream_wait_event(stream, end));
+    assert_ok(trm_event_record(start, test_stream));
+    assert_ok(trm_event_record(end, test_stream));
+    assert_ok(trm_stream_wait_event(test_stream, end));
     assert_ok(trm_event_synchronize(end));
     assert_ok(trm_event_query(end, &passed));
     assert_true(passed);
@@ -141,5 +123,5 @@ int main(void)
         cmocka_unit_test(times_with_events),
         cmocka_unit_test(finds_the_first_kernel_that_accepts),
     };
-    return cmocka_run_group_tests(tests, open_device, close_device);
+    return cmocka_run_group_tests(tests, test_open_host_pool, test_close_device);
 }

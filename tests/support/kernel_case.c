@@ -6,6 +6,7 @@
 
 #include "base/half.h"
 #include "graph/network.h"
+#include "support/device.h"
 #include "support/support.h"
 
 #define GUARD 256 /* poisoned bytes behind each piece of memory */
@@ -532,12 +533,10 @@ void kernel_case_run(kernel_case_bench *bench, const kernel_case *test, kernel_c
     const trm_kernel_call call = make_call(&run);
     const trm_backend backend = trm_device_backend(bench->device);
     const int32_t runs = bench->runs;
-    for (int32_t t = 0; t < bench->n_tables; t++) {
-        for (int32_t i = 0; i < bench->tables[t]->count; i++) {
-            run.kernel = &bench->tables[t]->kernels[i];
-            if (run.kernel->kind == test->layer.kind && run.kernel->backend == backend && run.kernel->accepts(&call)) {
-                run_kernel(&run);
-            }
+    for (int32_t i = 0; i < bench->table->count; i++) {
+        run.kernel = &bench->table->kernels[i];
+        if (run.kernel->kind == test->layer.kind && run.kernel->backend == backend && run.kernel->accepts(&call)) {
+            run_kernel(&run);
         }
     }
     if (runs == bench->runs) {
@@ -553,4 +552,13 @@ void kernel_case_run(kernel_case_bench *bench, const kernel_case *test, kernel_c
         free(run.outputs[i]);
         free_piece(&run, &run.output[i]);
     }
+}
+
+void kernel_cases_check(const trm_kernel_table *table, void (*cases)(kernel_case_bench *bench))
+{
+    kernel_case_bench bench = {.device = test_device, .stream = test_stream, .table = table};
+    cases(&bench);
+    print_message("%d cases, %d runs, %d failures\n", (int)bench.cases, (int)bench.runs, (int)bench.failures);
+    assert_true(bench.cases > 0);
+    assert_int_equal(bench.failures, 0);
 }

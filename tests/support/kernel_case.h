@@ -45,8 +45,7 @@ typedef void (*kernel_case_meaning)(const kernel_case *test, double *const *inpu
 typedef struct kernel_case_bench {
     trm_device *device;
     trm_stream *stream;
-    const trm_kernel_table *const *tables;
-    int32_t n_tables;
+    const trm_kernel_table *table;
     int32_t cases, runs, failures; /* counted */
 } kernel_case_bench;
 
@@ -54,6 +53,10 @@ typedef struct kernel_case_bench {
  * counts a failure, with a line that says which, if: no kernel accepts it, a value is off, an element was not
  * written, or memory beside the outputs, the workspace or an input was. */
 void kernel_case_run(kernel_case_bench *bench, const kernel_case *test, kernel_case_meaning meaning);
+
+/* Runs `cases` with the kernels of the table on test_device (support/device.h). Fails the running test if any case
+ * does, or if there are none. */
+void kernel_cases_check(const trm_kernel_table *table, void (*cases)(kernel_case_bench *bench));
 
 /* `value` rounded once to the type, as a double. Integers: truncated toward zero and saturated. */
 double kernel_case_round(trm_dtype dtype, double value);

@@ -1,0 +1,22 @@
+/*
+ * The device of a group of tests: opened by its set-up, closed by its tear-down.
+ *
+ *     return cmocka_run_group_tests(tests, test_open_host, test_close_device);
+ */
+#ifndef TESTS_SUPPORT_DEVICE_H
+#define TESTS_SUPPORT_DEVICE_H
+
+#include "kernels/device.h"
+
+extern trm_device *test_device;
+extern trm_stream *test_stream;
+
+int test_open_host(void **state);      /* one thread */
+int test_open_host_pool(void **state); /* three */
+int test_open_cuda(void **state);      /* CUDA device 0 */
+int test_close_device(void **state);
+
+/* Whether there is no GPU, with a line that says why: the program then exits 77. */
+bool test_lacks_cuda(void);
+
+#endif
