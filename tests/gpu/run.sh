@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Runs the GPU test programs of a build folder, or of a folder made by tools/bundle_gpu.sh, and prints a table of the results last.
 #
-#   tests/gpu/run.sh FOLDER [--ranks N] [--timeout SECONDS] [--memcheck] [--racecheck] [--only PATTERN] [--log FOLDER]
+#   tests/gpu/run.sh FOLDER [--ranks N] [--timeout SECONDS] [--memcheck] [--racecheck] [--only PATTERN] [--jobs N] [--log FOLDER]
 #
 # With --ranks 2 or more, the programs that work on several GPUs run under mpirun, one rank a GPU, and no others. With
-# --memcheck or --racecheck each program runs again under compute-sanitizer, with ten times the time. Exits 1 if anything
-# failed; programs that find no GPU, or too few of them, are skipped (they exit 77).
+# --memcheck or --racecheck each program runs again under compute-sanitizer, with ten times the time. With --jobs so many run
+# side by side on the same GPUs, and the longest of those under compute-sanitizer in parts; results come as they are. Exits 1 if
+# anything failed; programs that find no GPU, or too few of them, are skipped (they exit 77).
 set -u
 
 usage() {
@@ -20,12 +21,14 @@ limit=120
 ranks=1
 only=
 log=
+jobs=1
 tools=()
 while [ $# -gt 0 ]; do
     case $1 in
     --ranks) ranks=${2:?} && shift ;;
     --timeout) limit=${2:?} && shift ;;
     --only) only=${2:?} && shift ;;
+    --jobs) jobs=${2:?} && shift ;;
     --log) log=${2:?} && shift ;;
     --memcheck) tools+=(memcheck) ;;
     --racecheck) tools+=(racecheck) ;;
@@ -44,9 +47,6 @@ fi
 log=${log:-$(mktemp -d)}
 mkdir -p "$log"
 
-table=
-failed=0
-
 # racecheck does not follow how some kernels of NVIDIA's libraries synchronise and reports them. Whether a log has nothing else: the
 # program passed, and every race lies between two accesses of such kernels.
 only_library_races() {
@@ -55,24 +55,41 @@ only_library_races() {
         ! grep -E '^=+ (Error|Internal)' "$1" | grep -qv 'Race reported'
 }
 
-# Runs one program: name shown, seconds allowed, command.
+# Runs one program: name shown, seconds allowed, command. Its line of the table goes to a file beside its log.
 run() {
     local name=$1 seconds=$2 start result code file
     shift 2
-    echo "== $name"
     start=$(date +%s.%N)
-    file=$log/${name//[ ,\/]/_}.log
-    timeout --kill-after=10 "$seconds" "$@" >"$file" 2>&1
+    file=$log/${name//[ ,\/]/_}
+    timeout --kill-after=10 "$seconds" "$@" >"$file.log" 2>&1
     code=$?
-    [ $code -eq 0 ] || tail -n 25 "$file"
+    [ $code -eq 0 ] || tail -n 25 "$file.log"
     case $code in
     0) result=ok ;;
-    99) only_library_races "$file" && result="ok, library" || { result="FAILED (99)" && failed=1; } ;;
+    99) only_library_races "$file.log" && result="ok, library" || result="FAILED (99)" ;;
     77) result=skipped ;;
-    124 | 137) result="TIMEOUT" && failed=1 ;;
-    *) result="FAILED ($code)" && failed=1 ;;
+    124 | 137) result="TIMEOUT" ;;
+    *) result="FAILED ($code)" ;;
     esac
-    table+=$(printf '%-48s %-14s %8.1f' "$name" "$result" "$(echo "$(date +%s.%N) $start" | awk '{print $1 - $2}')")$'\n'
+    printf '%-48s %-14s %8.1f\n' "$name" "$result" "$(echo "$(date +%s.%N) $start" | awk '{print $1 - $2}')" | tee "$file.result"
+}
+
+# The same, when fewer than --jobs run.
+start() {
+    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do
+        wait -n
+    done
+    run "$@" &
+}
+
+# Into how many parts a program is cut under compute-sanitizer.
+parts_of() {
+    case $jobs:$1 in
+    1:*) echo 1 ;;
+    *:kernels_gpu_kernels) echo 8 ;;
+    *:attention_gpu_attention | *:dist_gpu_hf_goldens) echo 4 ;;
+    *) echo 1 ;;
+    esac
 }
 
 launch=()
@@ -84,25 +101,39 @@ if [ "$ranks" -gt 1 ]; then
 fi
 export TRM_TEST_BACKEND=cuda # for programs that test either backend
 
-found=0
-for program in "$folder"/tests/*gpu_* "$folder"/tests/dist_mpi_generate; do
-    [ -f "$program" ] && [ -x "$program" ] || continue
+rm -f "$log"/*.result
+programs=()
+for program in "$folder"/tests/*gpu_* "$folder"/tests/dist_mpi_generate "$folder"/tests/dist_mpi_scheduler; do
     name=$(basename "$program")
+    [ -f "$program" ] && [ -x "$program" ] || continue
     [[ -z $only || $name == *$only* ]] || continue
     [[ $ranks -eq 1 || $name == collectives_* || $name == dist_* ]] || continue
-    found=1
-    [ "$ranks" -eq 1 ] && shown=$name || shown="$name, $ranks ranks"
-    run "$shown" "$limit" ${launch[@]+"${launch[@]}"} "$program"
-    for tool in ${tools[@]+"${tools[@]}"}; do
-        # Calls that fail are no finding: tests ask for what must be refused, and the library looks at every result.
-        api=
-        [ "$tool" = memcheck ] && api="--report-api-errors no"
-        # shellcheck disable=SC2086
-        TRM_TEST_BRIEF=1 run "$shown $tool" $((limit * 10)) ${launch[@]+"${launch[@]}"} \
-            "$sanitizer" --tool "$tool" $api --error-exitcode 99 --print-limit 20 "$program"
+    programs+=("$program")
+done
+[ ${#programs[@]} -gt 0 ] || { echo "$folder/tests has no GPU test program${only:+ with $only in its name}" >&2; exit 2; }
+
+over=
+[ "$ranks" -eq 1 ] || over=", $ranks ranks"
+for program in "${programs[@]}"; do
+    start "$(basename "$program")$over" "$limit" ${launch[@]+"${launch[@]}"} "$program"
+done
+for tool in ${tools[@]+"${tools[@]}"}; do
+    # Calls that fail are no finding: tests ask for what must be refused, and the library looks at every result.
+    api=
+    [ "$tool" = memcheck ] && api="--report-api-errors no"
+    for program in "${programs[@]}"; do
+        name=$(basename "$program")
+        parts=$(parts_of "$name")
+        for ((part = 0; part < parts; part++)); do
+            [ "$parts" -eq 1 ] && shown="$name$over $tool" || shown="$name$over $tool $part/$parts"
+            # shellcheck disable=SC2086
+            TRM_TEST_BRIEF=1 TRM_TEST_PART=$part/$parts start "$shown" $((limit * 10)) ${launch[@]+"${launch[@]}"} \
+                "$sanitizer" --tool "$tool" $api --error-exitcode 99 --print-limit 20 "$program"
+        done
     done
 done
-[ $found -eq 1 ] || { echo "$folder/tests has no GPU test program${only:+ with $only in its name}" >&2; exit 2; }
+wait
 
-printf '\n%-48s %-14s %8s\n%s' "program" "result" "seconds" "$table"
-exit $failed
+printf '\n%-48s %-14s %8s\n' "program" "result" "seconds"
+cat "$log"/*.result
+! grep -qE ' (FAILED|TIMEOUT)' "$log"/*.result

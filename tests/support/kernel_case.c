@@ -528,6 +528,9 @@ static void run_kernel(run_state *run)
 
 void kernel_case_run(kernel_case_bench *bench, const kernel_case *test, kernel_case_meaning meaning)
 {
+    if (!test_in_part(bench->named++)) {
+        return;
+    }
     run_state run = {.bench = bench, .test = test};
     prepare(&run, meaning);
     const trm_kernel_call call = make_call(&run);

@@ -46,6 +46,7 @@ typedef struct kernel_case_bench {
     trm_device *device;
     trm_stream *stream;
     const trm_kernel_table *table;
+    int32_t named;                 /* cases, those of other parts too (test_in_part) */
     int32_t cases, runs, failures; /* counted */
 } kernel_case_bench;
 

@@ -34,9 +34,8 @@ int64_t test_random_below(uint64_t *state, int64_t n);
 /* Uniform in [-1, 1). */
 float test_random_float(uint64_t *state);
 
-/* Whether case `i` belongs to this run: all do, unless TRM_TEST_PART is "k/n", which takes every n-th from the k-th (of
- * 0
- * .. n - 1). */
+/* Whether case `i` belongs to this run: all do, unless TRM_TEST_PART is "k/n", which takes every n-th from the k-th of
+ * 0 .. n - 1. */
 bool test_in_part(int32_t i);
 /* Whether TRM_TEST_BRIEF asks for fewer repetitions of the same things: under a sanitizer that runs kernels a hundred
  * times slower. */
