@@ -317,6 +317,7 @@ static trm_status fill_engine(trm_engine *engine, trm_progress_fn progress, void
     trm_plan *plan = engine->plan;
     trm_device *device = engine->world->device;
     TRM_TRY(check_fits(plan, engine->world));
+    TRM_TRY(trm_plan_use_tactics(plan, device));
     void *memory;
     TRM_TRY(trm_device_alloc(device, plan->weight_bytes, &memory));
     engine->weights = memory;

@@ -168,7 +168,16 @@ const trm_network *trm_plan_network(const trm_plan *plan)
 
 void trm_plan_get_info(const trm_plan *plan, trm_plan_info *info)
 {
-    *info = (trm_plan_info){plan->backend, plan->mesh, plan->rank, plan->n_profiles, plan->partition.n_collectives};
+    *info = (trm_plan_info){.backend = plan->backend,
+                            .mesh = plan->mesh,
+                            .rank = plan->rank,
+                            .n_profiles = plan->n_profiles,
+                            .n_collectives = plan->partition.n_collectives,
+                            .n_tactics = plan->n_tactics,
+                            .device = plan->n_tactics > 0 ? plan->device.name : NULL,
+                            .multiprocessors = plan->device.multiprocessors,
+                            .cc_major = plan->device.major,
+                            .cc_minor = plan->device.minor};
 }
 
 bool trm_plan_get_bound(const trm_plan *plan, int32_t index, trm_shape_bound *bound)

@@ -20,6 +20,20 @@ typedef struct trm_plan_profile {
     trm_dims *least;                      /* [n_tensors], of inputs: the smallest a run may have */
 } trm_plan_profile;
 
+/* What tuning chose for a problem (kernels/tuner.h). */
+typedef struct trm_plan_tactic {
+    const char *problem, *name;
+    int64_t nanoseconds;
+} trm_plan_tactic;
+
+/* The device that tactics were timed on. */
+typedef struct trm_plan_device {
+    char name[128];
+    int32_t multiprocessors, major, minor;
+} trm_plan_device;
+
+#define TRM_PLAN_MOST_TACTICS 65536
+
 struct trm_plan {
     trm_network *network; /* this rank's, after all passes */
     trm_backend backend;
@@ -41,6 +55,9 @@ struct trm_plan {
     size_t weight_bytes, state_bytes, input_bytes, activation_bytes, workspace_bytes;
     struct trm_streaming_plan *streaming; /* dist/streaming.h; NULL: every weight stays */
     bool grows;                           /* a run may have to allocate: something is known in a run only */
+    trm_plan_device device;               /* of the tactics */
+    trm_plan_tactic *tactics;             /* [n_tactics] in the order in which layers first ask for them */
+    int32_t n_tactics, tactic_capacity;
     trm_partition_report partition;
 };
 
@@ -67,6 +84,18 @@ trm_status trm_plan_set_state_blocks(trm_plan *plan, int64_t blocks);
 /* Makes sure the workspace suffices for these dims of the inputs [n_tensors, others ignored], which must lie within
  * the bounds: the largest dims do not always need the largest workspace. */
 trm_status trm_plan_cover(trm_plan *plan, const trm_dims *dims);
+
+/* The usual dims [n_tensors] of a profile: counts of data-dependent layers the largest, -1 what only a run can tell.
+ * plan_memory.c */
+trm_status trm_plan_usual_dims(trm_plan *plan, int32_t profile, trm_dims *dims);
+/* Whether all dims of a call are known. */
+bool trm_plan_call_is_known(const trm_kernel_call *call);
+
+/* Adds a tactic at the end; the texts are copied. plan_tactics.c */
+trm_status trm_plan_add_tactic(trm_plan *plan, const char *problem, const char *name, int64_t nanoseconds);
+/* Has the kernels use the plan's tactics; nothing is timed. INVALID_ARGUMENT where they are for another device than
+ * this, or other versions of its libraries. */
+trm_status trm_plan_use_tactics(trm_plan *plan, trm_device *device);
 
 /* Fills a call of `layer` for these dims; addresses are left NULL. */
 void trm_plan_describe_call(const trm_layer *layer, const trm_dims *dims, trm_kernel_call *call);

@@ -9,7 +9,7 @@
 
 #include "dist/plan.h"
 
-#define TRM_PLAN_FORMAT    1
+#define TRM_PLAN_FORMAT    2
 #define TRM_PLAN_HEADER    64
 #define TRM_PLAN_ALIGNMENT 64 /* of blobs */
 /* Bytes of an index or a network; elements of constants and weights are not in them. */

@@ -57,7 +57,7 @@ static bool dims_are_known(const trm_dims *dims)
     return known;
 }
 
-static bool call_is_known(const trm_kernel_call *call)
+bool trm_plan_call_is_known(const trm_kernel_call *call)
 {
     bool known = true;
     for (int32_t i = 0; i < call->n_inputs; i++) {
@@ -76,7 +76,7 @@ static trm_status measure_workspace(const trm_plan *plan, const trm_dims *dims, 
         const trm_layer *layer = plan->network->layers[i];
         trm_kernel_call call;
         trm_plan_describe_call(layer, dims, &call);
-        if (trm_plan_layer_is_on_host(plan, layer) || !call_is_known(&call)) {
+        if (trm_plan_layer_is_on_host(plan, layer) || !trm_plan_call_is_known(&call)) {
             continue;
         }
         const trm_kernel *kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, plan->backend, &call);
@@ -267,6 +267,18 @@ done:
     trm_inference_destroy(inference);
     free(dims);
     free(sizes);
+    return status;
+}
+
+trm_status trm_plan_usual_dims(trm_plan *plan, int32_t profile, trm_dims *dims)
+{
+    const trm_plan_profile *from = &plan->profiles[profile];
+    trm_plan_point point = from->has[TRM_POINT_OPT] ? TRM_POINT_OPT : TRM_POINT_MAX;
+    trm_inference *inference = NULL;
+    TRM_TRY(trm_inference_create(plan->network, &inference));
+    start_point(plan, from, point, dims);
+    trm_status status = infer_point(inference, plan, from, point, dims);
+    trm_inference_destroy(inference);
     return status;
 }
 

@@ -18,6 +18,7 @@
 #include "dist/world.h"
 #include "graph/params.h"
 #include "kernels/fused.h"
+#include "kernels/tuner.h"
 #include "weight_stream/weight_form.h"
 
 typedef struct reader {
@@ -558,10 +559,37 @@ static trm_status get_partition(const reader *r)
     return TRM_OK;
 }
 
+static trm_status get_tactics(const reader *r)
+{
+    trm_plan *plan = r->plan;
+    const Trireme__Plan__Device *device = r->index->device;
+    if (r->from->n_tactics == 0) {
+        return TRM_OK;
+    }
+    if (device == NULL || strlen(device->name) >= sizeof(plan->device.name) ||
+        r->from->n_tactics > TRM_PLAN_MOST_TACTICS) {
+        return refuse(r, "there are too many tactics, or no device that they were timed on");
+    }
+    plan->device =
+        (trm_plan_device){.multiprocessors = device->multiprocessors, .major = device->major, .minor = device->minor};
+    memcpy(plan->device.name, device->name, strlen(device->name));
+    for (size_t i = 0; i < r->from->n_tactics; i++) {
+        const Trireme__Plan__Tactic *from = r->from->tactics[i];
+        if (strlen(from->problem) >= TRM_PROBLEM_TEXT_SIZE || strlen(from->name) >= TRM_TACTIC_NAME_SIZE ||
+            from->problem[0] == '\0' || from->name[0] == '\0' || strchr(from->name, ' ') != NULL ||
+            from->nanoseconds < 0) {
+            return refuse(r, "there is a tactic that none can be");
+        }
+        TRM_TRY(trm_plan_add_tactic(plan, from->problem, from->name, from->nanoseconds));
+    }
+    return TRM_OK;
+}
+
 static trm_status fill_plan(reader *r)
 {
     TRM_TRY(get_network(r));
     TRM_TRY(get_partition(r));
+    TRM_TRY(get_tactics(r));
     TRM_TRY(trm_plan_check_exchanges(r->plan));
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     options.backend = r->plan->backend;

@@ -556,6 +556,25 @@ static trm_status put_partition(writer *w, const trm_partition_report *report, T
     return copy_text(w, report->note, &made->note);
 }
 
+static trm_status put_tactics(writer *w, const trm_plan *plan, Trireme__Plan__Network *to)
+{
+    const size_t n = (size_t)plan->n_tactics;
+    Trireme__Plan__Tactic *tactics = trm_arena_array(&w->arena, n + 1, sizeof(*tactics));
+    to->tactics = trm_arena_array(&w->arena, n + 1, sizeof(*to->tactics));
+    if (tactics == NULL || to->tactics == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    to->n_tactics = n;
+    for (size_t i = 0; i < n; i++) {
+        trireme__plan__tactic__init(&tactics[i]);
+        to->tactics[i] = &tactics[i];
+        TRM_TRY(copy_text(w, plan->tactics[i].problem, &tactics[i].problem));
+        TRM_TRY(copy_text(w, plan->tactics[i].name, &tactics[i].name));
+        tactics[i].nanoseconds = plan->tactics[i].nanoseconds;
+    }
+    return TRM_OK;
+}
+
 static trm_status put_network(writer *w, const trm_plan *plan, Trireme__Plan__Blob **blob)
 {
     const trm_network *network = plan->network;
@@ -584,14 +603,36 @@ static trm_status put_network(writer *w, const trm_plan *plan, Trireme__Plan__Bl
     to.weights = w->weights;
     TRM_TRY(put_bounds(w, plan, &to));
     TRM_TRY(put_partition(w, &plan->partition, &to));
+    TRM_TRY(put_tactics(w, plan, &to));
     return put_message(w, &to.base, blob);
 }
 
 /* ---- the file ------------------------------------------------------------------------------------------ */
 
+/* The device of all plans that have tactics; NULL where none has. */
+static const trm_plan_device *tuned_on(const trm_plan *const *plans, int32_t n_plans)
+{
+    const trm_plan_device *device = NULL;
+    for (int32_t i = 0; i < n_plans && device == NULL; i++) {
+        device = plans[i]->n_tactics > 0 ? &plans[i]->device : NULL;
+    }
+    return device;
+}
+
+static trm_status put_device(writer *w, const trm_plan_device *from, Trireme__Plan__Device *to)
+{
+    trireme__plan__device__init(to);
+    to->multiprocessors = from->multiprocessors;
+    to->major = from->major;
+    to->minor = from->minor;
+    return copy_text(w, from->name, &to->name);
+}
+
 static trm_status write_file(writer *w, const trm_plan *const *plans, int32_t n_plans)
 {
     unsigned char bytes[TRM_PLAN_HEADER] = {0};
+    const trm_plan_device *tuned = tuned_on(plans, n_plans);
+    Trireme__Plan__Device device;
     int32_t mesh[TRM_AXIS_COUNT];
     Trireme__Plan__Blob *ranks[TRM_MAX_RANKS], *index_blob;
     Trireme__Plan__Index index = TRIREME__PLAN__INDEX__INIT;
@@ -603,6 +644,10 @@ static trm_status write_file(writer *w, const trm_plan *const *plans, int32_t n_
     TRM_TRY(copy_text(w, trm_version(), &index.library));
     TRM_TRY(copy_text(w, trm_backend_name(plans[0]->backend), &index.backend));
     index.allow_tf32 = plans[0]->allow_tf32;
+    if (tuned != NULL) {
+        TRM_TRY(put_device(w, tuned, &device));
+        index.device = &device;
+    }
     index.n_mesh = TRM_AXIS_COUNT;
     index.mesh = mesh;
     index.n_ranks = (size_t)n_plans;
@@ -637,6 +682,11 @@ static trm_status check_plans(const trm_plan *const *plans, int32_t n_plans)
                      "cannot save a plan file: plans 0 and %d have different meshes or "
                      "backends",
                      i);
+        }
+        const trm_plan_device *tuned = tuned_on(plans, n_plans);
+        if (plans[i]->n_tactics > 0 && memcmp(tuned, &plans[i]->device, sizeof(*tuned)) != 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot save a plan file: its plans were tuned on %s and on %s",
+                     tuned->name, plans[i]->device.name);
         }
     }
     return TRM_OK;

@@ -34,6 +34,8 @@ struct trm_tuner {
     int32_t n_entries, capacity;
     trm_map names; /* of problems, to their place in `entries` */
     entry *last;
+    trm_tuner_fn listener; /* may be NULL */
+    void *listener_user;
 };
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
@@ -131,6 +133,19 @@ static bool key_of(const trm_tuner *tuner, const char *problem, char key[TRM_PRO
     return n > 0 && n < TRM_PROBLEM_TEXT_SIZE;
 }
 
+void trm_tuner_set_listener(trm_tuner *tuner, trm_tuner_fn fn, void *user)
+{
+    tuner->listener = fn;
+    tuner->listener_user = user;
+}
+
+static void tell_listener(const trm_tuner *tuner, const char *problem, const entry *known)
+{
+    if (tuner->listener != NULL) {
+        tuner->listener(tuner->listener_user, problem, known == NULL ? NULL : &known->timing);
+    }
+}
+
 const trm_timing *trm_tuner_find(trm_tuner *tuner, const char *problem)
 {
     char key[TRM_PROBLEM_TEXT_SIZE];
@@ -139,6 +154,7 @@ const trm_timing *trm_tuner_find(trm_tuner *tuner, const char *problem)
     }
     entry *found = entry_find(tuner, key);
     tuner->last = found != NULL ? found : tuner->last;
+    tell_listener(tuner, problem, found);
     return found != NULL ? &found->timing : NULL;
 }
 
@@ -177,6 +193,7 @@ trm_status trm_tuner_record(trm_tuner *tuner, const char *problem, const trm_tac
     to->timing.n_tactics = n < TRM_MOST_TACTICS ? n : TRM_MOST_TACTICS;
     to->is_new = true;
     tuner->last = to;
+    tell_listener(tuner, problem, to);
     return TRM_OK;
 }
 

@@ -46,6 +46,10 @@ int32_t trm_tuner_proposals(const trm_tuner *tuner);
 /* What is known of a problem, NULL if nothing is; also with a NULL tuner. Valid until the next call that changes the
  * tuner. What is found or recorded is what trm_tuner_last gives until trm_tuner_forget_last. */
 const trm_timing *trm_tuner_find(trm_tuner *tuner, const char *problem);
+/* Called for every problem that is looked up or recorded, with what is known of it then, or NULL. */
+typedef void (*trm_tuner_fn)(void *user, const char *problem, const trm_timing *timing);
+void trm_tuner_set_listener(trm_tuner *tuner, trm_tuner_fn fn, void *user);
+
 /* Keeps what was timed, in any order; the best come first. Nothing happens without tactics or with a NULL tuner. */
 trm_status trm_tuner_record(trm_tuner *tuner, const char *problem, const trm_tactic *tactics, int32_t n);
 const trm_timing *trm_tuner_last(const trm_tuner *tuner);

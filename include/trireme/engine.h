@@ -130,6 +130,9 @@ typedef struct trm_plan_info {
     trm_backend backend;
     trm_mesh mesh;
     int32_t rank, n_profiles, n_collectives;
+    int32_t n_tactics;                           /* below; 0: the plan was not tuned */
+    const char *device;                          /* the device they were timed on; NULL without tactics */
+    int32_t multiprocessors, cc_major, cc_minor; /* of that device */
 } trm_plan_info;
 TRM_API void trm_plan_get_info(const trm_plan *plan, trm_plan_info *info);
 /* The bounds of inputs that the plan was built with; false past the last. What they name lives with the plan. */
@@ -157,10 +160,50 @@ TRM_API trm_status trm_plan_load(const char *path, int32_t rank, trm_plan **plan
 /* Called while weights load, from one thread: bytes done and in all, on this rank. */
 typedef void (*trm_progress_fn)(void *user, size_t done, size_t total);
 
+/*
+ * Tactics: on CUDA, which of several implementations does each layer, and which of a library's algorithms, is found by
+ * timing them on the dims that are set. What is found holds for every context of the process; a timing cache file
+ * keeps it for the next. One line of text per problem; files are merged when they are written.
+ *
+ * level 0 times nothing: the first that a library proposes is taken. 1 takes what the cache knows and times nothing
+ * else; 2, 3 and 4 time ever more proposals, 5 all of them. Returning false from `progress`, called before each layer,
+ * ends it with TRM_ERROR_CANCELLED; what was timed is kept, in the file, too.
+ */
+typedef bool (*trm_tune_progress_fn)(void *user, int32_t done, int32_t total, double seconds_left);
+typedef struct trm_tune_options {
+    size_t size; /* sizeof(trm_tune_options) */
+    int32_t level;
+    const char *cache;             /* file, made with its folders where there is none; NULL: no file */
+    trm_tune_progress_fn progress; /* may be NULL */
+    void *progress_user;
+} trm_tune_options;
+#define TRM_TUNE_OPTIONS_INIT                                                                                          \
+    {                                                                                                                  \
+        sizeof(trm_tune_options), 3, NULL, NULL, NULL                                                                  \
+    }
+
+/*
+ * Tactics of a plan: timed before there is an engine, and kept in the plan and its file. Layers are timed one by one at
+ * the usual dims of every profile (opt, else max), on random numbers; weights are not read and other ranks not needed,
+ * so that a world of one rank tunes the plans of all. A plan for the host has nothing to choose.
+ *
+ * An engine of a tuned plan times nothing. It is refused where the tactics cannot be used: on another kind of device,
+ * or with other versions of the libraries that they belong to. Other dims than the usual ones take what a library
+ * proposes first.
+ */
+TRM_API trm_status trm_plan_tune(trm_plan *plan, trm_world *world, const trm_tune_options *options);
+/* Whether the tactics can be used on the world's device; INVALID_ARGUMENT says what does not fit. */
+TRM_API trm_status trm_plan_check_device(trm_plan *plan, trm_world *world);
+/* Forgets the tactics, so that the plan fits every device. */
+TRM_API void trm_plan_drop_tactics(trm_plan *plan);
+/* Tactics in the order in which layers ask for them; false past the last. Strings live with the plan. */
+TRM_API bool trm_plan_get_tactic(const trm_plan *plan, int32_t index, const char **problem, const char **tactic,
+                                 double *microseconds);
+
 /* Reads this rank's weights into the world's device. The engine takes the plan over, also when it fails. The world must
  * outlive it. Collective over the world: where one rank fails, all do. Errors: INVALID_ARGUMENT (the plan is for
- * another rank, mesh or backend), OUT_OF_MEMORY with the memory plan in the record, IO and INVALID_MODEL from the
- * files. */
+ * another rank, mesh or backend, its tactics for another device or library), OUT_OF_MEMORY with the memory plan in the
+ * record, IO and INVALID_MODEL from the files. */
 TRM_API trm_status trm_engine_create(trm_plan *plan, trm_world *world, trm_progress_fn progress, void *user,
                                      trm_engine **engine);
 /* Its contexts must be destroyed before it. */
@@ -207,27 +250,6 @@ TRM_API trm_status trm_context_bind_output(trm_context *context, const char *nam
  * NULL from `allocate` ends the run with OUT_OF_MEMORY. A NULL `allocate` switches it off. */
 typedef void *(*trm_output_allocate_fn)(void *user, const char *output, const trm_dims *dims, size_t bytes);
 TRM_API trm_status trm_context_set_output_allocator(trm_context *context, trm_output_allocate_fn allocate, void *user);
-/*
- * Tactics: on CUDA, which of several implementations does each layer, and which of a library's algorithms, is found by
- * timing them on the dims that are set. What is found holds for every context of the process; a timing cache file
- * keeps it for the next. One line of text per problem; files are merged when they are written.
- *
- * level 0 times nothing: the first that a library proposes is taken. 1 takes what the cache knows and times nothing
- * else; 2, 3 and 4 time ever more proposals, 5 all of them. Returning false from `progress`, called before each layer,
- * ends it with TRM_ERROR_CANCELLED; what was timed is kept, in the file, too.
- */
-typedef bool (*trm_tune_progress_fn)(void *user, int32_t done, int32_t total, double seconds_left);
-typedef struct trm_tune_options {
-    size_t size; /* sizeof(trm_tune_options) */
-    int32_t level;
-    const char *cache;             /* file, made with its folders where there is none; NULL: no file */
-    trm_tune_progress_fn progress; /* may be NULL */
-    void *progress_user;
-} trm_tune_options;
-#define TRM_TUNE_OPTIONS_INIT                                                                                          \
-    {                                                                                                                  \
-        sizeof(trm_tune_options), 3, NULL, NULL, NULL                                                                  \
-    }
 /* Needs inputs that are set; runs the network once. `options` may be NULL. Collective over the ranks of the plan. A
  * file that cannot be read or written is a warning. */
 TRM_API trm_status trm_context_tune(trm_context *context, const trm_tune_options *options);

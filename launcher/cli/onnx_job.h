@@ -37,6 +37,7 @@ typedef struct onnx_job {
     trm_backend backend;
     trm_engine *engine;
     trm_context *context;
+    int32_t n_tactics;                                  /* of a plan file, in use */
     double import_seconds, build_seconds, tune_seconds; /* build: passes, partition and loading */
     trm_memory_plan memory;
     trm_streaming_info streaming;
@@ -66,6 +67,8 @@ trm_status onnx_set_inputs(onnx_job *j);
 /* Tunes the context on the inputs that are set, as --opt-level and --timing-cache say, and switches capture on. SIGINT
  * ends it: what was timed is kept, and the process ends by that signal. Collective. */
 trm_status onnx_tune(onnx_job *j);
+/* The same for the plans of all ranks, before there are engines: what is chosen is saved with them. */
+trm_status onnx_tune_plans(onnx_job *j, trm_plan *const *plans);
 /* Frees all but the world, which job_close() closes. */
 void onnx_close(onnx_job *j);
 

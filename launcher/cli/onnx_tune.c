@@ -40,31 +40,71 @@ static int32_t choose_level(const settings *all)
     return default_level && all->command == COMMAND_RUN ? 1 : level;
 }
 
-trm_status onnx_tune(onnx_job *j)
+/* What both ways of tuning need, from begin to end. */
+typedef struct tuning {
+    trm_tune_options options;
+    char *cache;
+    struct sigaction before;
+    bool handled;
+    double began;
+} tuning;
+
+static void tuning_begin(onnx_job *j, tuning *t)
 {
-    double began = wall_seconds();
-    TRM_TRY(trm_context_set_capture(j->context, !settings_flag(j->all, SETTING_NO_CAPTURE)));
-    trm_tune_options options = TRM_TUNE_OPTIONS_INIT;
-    options.level = choose_level(j->all);
-    if (options.level == 0 || j->backend == TRM_BACKEND_HOST) {
-        return TRM_OK;
-    }
-    char *cache = job_timing_cache(j->all, j->job.world);
-    options.cache = cache;
-    options.progress = show_tuning;
-    options.progress_user = j;
-    struct sigaction act = {.sa_handler = note_interrupt}, before;
+    *t = (tuning){.options = TRM_TUNE_OPTIONS_INIT, .began = wall_seconds()};
+    t->cache = job_timing_cache(j->all, j->job.world);
+    t->options.level = choose_level(j->all);
+    t->options.cache = t->cache;
+    t->options.progress = show_tuning;
+    t->options.progress_user = j;
+    struct sigaction act = {.sa_handler = note_interrupt};
     sigemptyset(&act.sa_mask);
-    bool handled = sigaction(SIGINT, &act, &before) == 0;
-    trm_status status = trm_context_tune(j->context, &options);
-    if (handled) {
-        sigaction(SIGINT, &before, NULL);
+    t->handled = sigaction(SIGINT, &act, &t->before) == 0;
+}
+
+static void tuning_end(onnx_job *j, tuning *t)
+{
+    if (t->handled) {
+        sigaction(SIGINT, &t->before, NULL);
     }
-    trm_free(cache);
+    trm_free(t->cache);
     if (interrupted) { /* what called us is to see that it was a signal */
         signal(SIGINT, SIG_DFL);
         raise(SIGINT);
     }
-    j->tune_seconds = wall_seconds() - began;
+    j->tune_seconds = wall_seconds() - t->began;
+}
+
+/* The tactics of a plan file are used as they are, unless a level is asked for. */
+static bool is_tuned(const onnx_job *j)
+{
+    return j->n_tactics > 0 && strcmp(j->all->origins[SETTING_OPT_LEVEL], "default") == 0;
+}
+
+trm_status onnx_tune(onnx_job *j)
+{
+    TRM_TRY(trm_context_set_capture(j->context, !settings_flag(j->all, SETTING_NO_CAPTURE)));
+    if (choose_level(j->all) == 0 || j->backend == TRM_BACKEND_HOST || is_tuned(j)) {
+        return TRM_OK;
+    }
+    tuning t;
+    tuning_begin(j, &t);
+    trm_status status = trm_context_tune(j->context, &t.options);
+    tuning_end(j, &t);
+    return status;
+}
+
+trm_status onnx_tune_plans(onnx_job *j, trm_plan *const *plans)
+{
+    if (choose_level(j->all) == 0) {
+        return TRM_OK;
+    }
+    tuning t;
+    trm_status status = TRM_OK;
+    tuning_begin(j, &t);
+    for (int32_t rank = 0; rank < j->n_ranks && status == TRM_OK; rank++) {
+        status = trm_plan_tune(plans[rank], j->job.world, &t.options);
+    }
+    tuning_end(j, &t);
     return status;
 }

@@ -38,11 +38,27 @@ static trm_status load(const char *path, int32_t rank, trm_plan **plan)
     return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
 }
 
+/* With --allow-other-device, tactics that do not fit this machine are forgotten. */
+static void settle_tactics(onnx_job *j)
+{
+    trm_plan_info info;
+    if (settings_flag(j->all, SETTING_ALLOW_OTHER_DEVICE) && j->job.world != NULL &&
+        trm_plan_check_device(j->plan, j->job.world) != TRM_OK) {
+        trm_plan_drop_tactics(j->plan);
+        if (j->job.talks && !settings_flag(j->all, SETTING_QUIET)) {
+            fprintf(stderr, "trireme: the plan's tactics are left out: %s\n", trm_last_error());
+        }
+    }
+    trm_plan_get_info(j->plan, &info);
+    j->n_tactics = info.n_tactics;
+}
+
 trm_status plan_open(onnx_job *j, const char *path)
 {
     double began = wall_seconds();
     trm_plan_info info;
     TRM_TRY(load(path, j->job.world == NULL ? 0 : trm_world_rank(j->job.world), &j->plan));
+    settle_tactics(j);
     trm_plan_get_info(j->plan, &info);
     trm_plan_memory(j->plan, &j->memory);
     j->shown = trm_plan_network(j->plan);
@@ -124,6 +140,27 @@ static int32_t count_ranks(const settings *all)
     return ranks;
 }
 
+/* Opens a world for tuning where the plan is for CUDA and there is a device: false, with a word on stderr, where a plan
+ * without tactics is all that can be built here. */
+static bool can_tune(onnx_job *j)
+{
+    const char *why = NULL;
+    char cause[512];
+    if (j->backend != TRM_BACKEND_CUDA || settings_flag(j->all, SETTING_NO_TUNE)) {
+        return false;
+    }
+    if (launched_rank() != NULL) {
+        why = "build was started by a launcher of ranks: start it by itself";
+    } else if (job_open_world(&j->job, j->all) != TRM_OK) {
+        snprintf(cause, sizeof(cause), "%s", trm_last_error());
+        why = cause;
+    }
+    if (why != NULL && !settings_flag(j->all, SETTING_QUIET)) {
+        fprintf(stderr, "trireme: the plan has no tactics, and runs tune themselves: %s\n", why);
+    }
+    return why == NULL;
+}
+
 static void print_built(const onnx_job *j, const char *path, const trm_plan_info *info, double seconds)
 {
     char mesh[64];
@@ -136,51 +173,71 @@ static void print_built(const onnx_job *j, const char *path, const trm_plan_info
         report_integer(&r, "ranks", j->n_ranks);
         report_text(&r, "mesh", mesh);
         report_integer(&r, "collectives", info->n_collectives);
+        report_text(&r, "device", info->device);
+        report_integer(&r, "tactics", info->n_tactics);
         report_integer(&r, "device_bytes_per_rank", (int64_t)j->memory.total);
         report_number(&r, "import_seconds", j->import_seconds);
         report_number(&r, "build_seconds", seconds);
+        report_number(&r, "tune_seconds", j->tune_seconds);
         report_end(&r);
     } else if (!settings_flag(j->all, SETTING_QUIET)) {
-        printf("%s: %s, %d rank%s (%s), %d collectives, %.1f MiB per rank; imported in %.2f s, built in %.2f s\n", path,
+        printf("%s: %s, %d rank%s (%s), %d collectives, %.1f MiB per rank; imported in %.2f s, built in %.2f s", path,
                trm_backend_name(j->backend), j->n_ranks, j->n_ranks == 1 ? "" : "s", mesh, info->n_collectives,
                (double)j->memory.total / 0x1p20, j->import_seconds, seconds);
+        if (info->n_tactics > 0) {
+            printf(", tuned on %s in %.2f s (%d tactics)", info->device, j->tune_seconds, info->n_tactics);
+        }
+        printf("\n");
     }
+}
+
+/* The file to write: --out, or the model's name with another end, in `beside`. */
+static trm_status plan_path(const settings *all, const char *path, char beside[4096], const char **out)
+{
+    *out = settings_text(all, SETTING_OUT);
+    if (*out != NULL && !names_plan(*out)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "out is \"%s\", expected a name that ends in .plan", *out);
+    }
+    if (*out == NULL) {
+        int length = (int)strlen(path) - 5;
+        if (snprintf(beside, 4096, "%.*s.plan", length, path) >= 4096) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the path of the plan is too long");
+        }
+        *out = beside;
+    }
+    return TRM_OK;
+}
+
+static trm_status make_plans(onnx_job *j, const char *out, trm_plan **plans)
+{
+    double began = wall_seconds();
+    for (int32_t rank = 0; rank < j->n_ranks; rank++) {
+        TRM_TRY(onnx_plan(j, rank, NULL, NULL, &plans[rank]));
+    }
+    double seconds = wall_seconds() - began;
+    if (can_tune(j)) {
+        TRM_TRY(onnx_tune_plans(j, plans));
+    }
+    TRM_TRY(
+        trm_plan_save((const trm_plan *const *)plans, j->n_ranks, settings_flag(j->all, SETTING_EMBED_WEIGHTS), out));
+    trm_plan_info info;
+    trm_plan_get_info(plans[0], &info);
+    print_built(j, out, &info, seconds);
+    return TRM_OK;
 }
 
 static trm_status build(onnx_job *j, const char *path)
 {
-    const settings *all = j->all;
     char beside[4096];
-    const char *out = settings_text(all, SETTING_OUT);
+    const char *out;
     if (!names_onnx(path)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "build takes a .onnx file, found %s", path);
     }
-    if (out == NULL) {
-        int length = (int)strlen(path) - 5;
-        if ((size_t)snprintf(beside, sizeof(beside), "%.*s.plan", length, path) >= sizeof(beside)) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the path of the plan is too long");
-        }
-        out = beside;
-    } else if (!names_plan(out)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "out is \"%s\", expected a name that ends in .plan", out);
-    }
-    TRM_TRY(onnx_open(j, path, count_ranks(all)));
+    TRM_TRY(plan_path(j->all, path, beside, &out));
+    TRM_TRY(onnx_open(j, path, count_ranks(j->all)));
     TRM_TRY(onnx_build(j, false));
     trm_plan *plans[TRM_MAX_RANKS] = {NULL};
-    trm_status status = TRM_OK;
-    double began = wall_seconds();
-    for (int32_t rank = 0; rank < j->n_ranks && status == TRM_OK; rank++) {
-        status = onnx_plan(j, rank, NULL, NULL, &plans[rank]);
-    }
-    if (status == TRM_OK) {
-        status =
-            trm_plan_save((const trm_plan *const *)plans, j->n_ranks, settings_flag(all, SETTING_EMBED_WEIGHTS), out);
-    }
-    if (status == TRM_OK) {
-        trm_plan_info info;
-        trm_plan_get_info(plans[0], &info);
-        print_built(j, out, &info, wall_seconds() - began);
-    }
+    trm_status status = make_plans(j, out, plans);
     for (int32_t rank = 0; rank < j->n_ranks; rank++) {
         trm_plan_destroy(plans[rank]);
     }
@@ -192,10 +249,11 @@ int command_build(const settings *all)
     if (!is_first_rank()) { /* one process builds for all ranks */
         return 0;
     }
-    onnx_job j = {.all = all};
+    onnx_job j = {.all = all, .job = {.all = all, .talks = true}};
     trm_status status = build(&j, all->operands[0]);
     int code = status == TRM_OK ? 0 : print_failure(status);
     onnx_close(&j);
+    trm_world_close(j.job.world);
     return code;
 }
 
@@ -231,6 +289,10 @@ static void print_plan(const char *path, const trm_plan *plan)
     printf("%s: %s, mesh %s; rank %d: %d layers, %d collectives, %d profile%s\n", path, trm_backend_name(info.backend),
            mesh, info.rank, trm_network_layer_count(network), info.n_collectives, info.n_profiles,
            info.n_profiles == 1 ? "" : "s");
+    if (info.n_tactics > 0) {
+        printf("tuned on %s (compute capability %d.%d, %d multiprocessors): %d tactics\n", info.device, info.cc_major,
+               info.cc_minor, info.multiprocessors, info.n_tactics);
+    }
     printf("inputs\n");
     for (int32_t i = 0; i < trm_network_input_count(network); i++) {
         print_range(plan, trm_network_input(network, i));
@@ -242,6 +304,22 @@ static void print_plan(const char *path, const trm_plan *plan)
     printf("%.3f MiB: weights %.3f, state %.3f, activations %.3f, workspace %.3f\n", (double)m.total / 0x1p20,
            (double)m.weights / 0x1p20, (double)m.state / 0x1p20, (double)m.activations / 0x1p20,
            (double)m.workspace / 0x1p20);
+}
+
+static void report_tactics(report *r, const trm_plan *plan, const trm_plan_info *info)
+{
+    const char *problem, *tactic;
+    double microseconds;
+    report_text(r, "device", info->device);
+    report_open(r, "tactics", '[');
+    for (int32_t i = 0; trm_plan_get_tactic(plan, i, &problem, &tactic, &microseconds); i++) {
+        report_open(r, NULL, '{');
+        report_text(r, "problem", problem);
+        report_text(r, "tactic", tactic);
+        report_number(r, "microseconds", microseconds);
+        report_close(r);
+    }
+    report_close(r);
 }
 
 static void report_plan(const char *path, const trm_plan *plan, const char *text)
@@ -268,6 +346,7 @@ static void report_plan(const char *path, const trm_plan *plan, const char *text
     report_integer(&r, "workspace", (int64_t)m.workspace);
     report_integer(&r, "total", (int64_t)m.total);
     report_close(&r);
+    report_tactics(&r, plan, &info);
     report_text(&r, "network", text);
     report_end(&r);
 }

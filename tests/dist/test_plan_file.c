@@ -516,8 +516,8 @@ static void plans_that_do_not_fit_are_refused(void **state)
     test_write_file(s.path, s.bytes, s.size);
     assert_fails(trm_plan_load(s.path, 1, &plan), TRM_ERROR_INVALID_ARGUMENT, "none for rank 1");
     assert_fails(trm_plan_load(s.path, -1, &plan), TRM_ERROR_INVALID_ARGUMENT, "none for rank -1");
-    s.bytes[8] = 2;
-    assert_fails(read_bytes(&s, s.bytes, s.size, false, &plan), TRM_ERROR_UNSUPPORTED, "format 2");
+    s.bytes[8] = TRM_PLAN_FORMAT + 1;
+    assert_fails(read_bytes(&s, s.bytes, s.size, false, &plan), TRM_ERROR_UNSUPPORTED, "has format 3");
     s.bytes[8] = TRM_PLAN_FORMAT;
     /* Another number of ranks is the engine's matter. */
     trm_network *network = small_network(s.weights);
@@ -582,13 +582,136 @@ static void what_cannot_be_written_is_told(void **state)
     end_small(&s);
 }
 
+/* ---- tactics ------------------------------------------------------------------------------------------- */
+
+/* Tactics as tuning leaves them in a plan, of a device that this is not. */
+static void give_tactics(trm_plan *plan)
+{
+    assert_ok(trm_plan_add_tactic(plan, "cublasLt 130100; matmul m=1 n=2", "10000000ff", 1234));
+    assert_ok(trm_plan_add_tactic(plan, "cuDNN 91900; convolution n=1", "own.convolution", 5678));
+    plan->device = (trm_plan_device){.name = "Some GPU", .multiprocessors = 132, .major = 9, .minor = 0};
+}
+
+static void tactics_come_back(void **state)
+{
+    (void)state;
+    small_plan s;
+    trm_plan *loaded, *again;
+    trm_plan_info info;
+    const char *problem, *tactic;
+    double microseconds;
+    char *bytes;
+    size_t size;
+    make_small(&s, false);
+    trm_plan_get_info(s.plan, &info);
+    assert_true(info.n_tactics == 0 && info.device == NULL);
+    give_tactics(s.plan);
+    save(&s.plan, 1, false, s.path);
+    assert_ok(trm_file_read(s.path, (size_t)1 << 20, &bytes, &size));
+    assert_ok(trm_plan_load(s.path, 0, &loaded));
+    trm_plan_get_info(loaded, &info);
+    assert_true(info.n_tactics == 2 && info.multiprocessors == 132 && info.cc_major == 9 && info.cc_minor == 0);
+    assert_string_equal(info.device, "Some GPU");
+    assert_true(trm_plan_get_tactic(loaded, 1, &problem, &tactic, &microseconds));
+    assert_string_equal(problem, "cuDNN 91900; convolution n=1");
+    assert_string_equal(tactic, "own.convolution");
+    assert_true(microseconds > 5.6779 && microseconds < 5.6781);
+    assert_false(trm_plan_get_tactic(loaded, 2, &problem, &tactic, &microseconds));
+    save(&loaded, 1, false, s.path); /* the same plan, the same bytes */
+    assert_same_file(s.path, bytes, size);
+    /* It runs where it was tuned, or without its tactics. */
+    trm_engine *engine;
+    float expected[8], found[8];
+    assert_fails(trm_plan_check_device(loaded, world), TRM_ERROR_INVALID_ARGUMENT, "tuned on Some GPU");
+    assert_fails(trm_engine_create(loaded, world, NULL, NULL, &engine), TRM_ERROR_INVALID_ARGUMENT,
+                 "tuned on Some GPU (compute capability 9.0, 132 multiprocessors), this is");
+    assert_ok(trm_plan_load(s.path, 0, &again));
+    trm_plan_drop_tactics(again);
+    assert_ok(trm_plan_check_device(again, world));
+    trm_plan_drop_tactics(s.plan);
+    run_small(s.plan, expected);
+    run_small(again, found);
+    s.plan = NULL;
+    assert_memory_equal(found, expected, sizeof(found));
+    free(bytes);
+    end_small(&s);
+}
+
+static void tactics_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    small_plan s;
+    make_small(&s, false);
+    give_tactics(s.plan);
+    save(&s.plan, 1, false, s.path);
+    free(s.bytes);
+    char *text;
+    assert_ok(trm_file_read(s.path, (size_t)1 << 20, &text, &s.size));
+    s.bytes = (unsigned char *)text;
+    for (size_t size = 0; size < s.size; size++) {
+        trm_plan *plan;
+        assert_fails(read_bytes(&s, s.bytes, size, true, &plan), TRM_ERROR_INVALID_MODEL, "small.plan");
+    }
+    trm_plan *two[2];
+    trm_shape_bound bounds[4];
+    trm_network *network = small_network(s.weights);
+    build_all(network, bounds, small_bounds(bounds), "tp=2", 2, two);
+    give_tactics(two[0]);
+    give_tactics(two[1]);
+    strcpy(two[1]->device.name, "Another");
+    assert_fails(trm_plan_save((const trm_plan *const *)two, 2, false, s.path), TRM_ERROR_INVALID_ARGUMENT,
+                 "tuned on Some GPU and on Another");
+    destroy_all(two, 2);
+    trm_network_destroy(network);
+    end_small(&s);
+}
+
+static bool count_progress(void *user, int32_t done, int32_t total, double seconds_left)
+{
+    (void)done, (void)total, (void)seconds_left;
+    ++*(int *)user;
+    return true;
+}
+
+/* The host has nothing to choose; wrong options are refused. */
+static void tuning_on_the_host_changes_nothing(void **state)
+{
+    (void)state;
+    small_plan s;
+    int calls = 0;
+    trm_plan_info info;
+    make_small(&s, false);
+    trm_tune_options options = TRM_TUNE_OPTIONS_INIT;
+    options.progress = count_progress;
+    options.progress_user = &calls;
+    assert_ok(trm_plan_tune(s.plan, world, &options));
+    assert_ok(trm_plan_tune(s.plan, world, NULL));
+    trm_plan_get_info(s.plan, &info);
+    assert_true(calls == 0 && info.n_tactics == 0);
+    save(&s.plan, 1, false, s.path);
+    assert_same_file(s.path, (const char *)s.bytes, s.size);
+    options.level = 6;
+    assert_fails(trm_plan_tune(s.plan, world, &options), TRM_ERROR_INVALID_ARGUMENT, "level 6");
+    assert_fails(trm_plan_tune(NULL, world, NULL), TRM_ERROR_INVALID_ARGUMENT, "NULL");
+    assert_fails(trm_plan_check_device(NULL, world), TRM_ERROR_INVALID_ARGUMENT, "NULL");
+    trm_plan_drop_tactics(NULL);
+    end_small(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_networks_come_back),           cmocka_unit_test(models_come_back),
-        cmocka_unit_test(bounds_values_and_views_come_back),   cmocka_unit_test(cut_off_files_are_refused),
-        cmocka_unit_test(flipped_bits_are_refused_or_nothing), cmocka_unit_test(lies_behind_checksums_are_refused),
-        cmocka_unit_test(plans_that_do_not_fit_are_refused),   cmocka_unit_test(weight_files_that_changed_are_refused),
+        cmocka_unit_test(tactics_come_back),
+        cmocka_unit_test(tactics_that_cannot_be_are_refused),
+        cmocka_unit_test(tuning_on_the_host_changes_nothing),
+        cmocka_unit_test(random_networks_come_back),
+        cmocka_unit_test(models_come_back),
+        cmocka_unit_test(bounds_values_and_views_come_back),
+        cmocka_unit_test(cut_off_files_are_refused),
+        cmocka_unit_test(flipped_bits_are_refused_or_nothing),
+        cmocka_unit_test(lies_behind_checksums_are_refused),
+        cmocka_unit_test(plans_that_do_not_fit_are_refused),
+        cmocka_unit_test(weight_files_that_changed_are_refused),
         cmocka_unit_test(what_cannot_be_written_is_told),
     };
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;

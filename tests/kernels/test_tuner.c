@@ -267,12 +267,34 @@ static void test_processes(void **state)
     trm_tuner_destroy(tuner);
 }
 
+/* Looked up without being known, recorded, and found. */
+static void note(void *user, const char *problem, const trm_timing *timing)
+{
+    char *text = user;
+    sprintf(text + strlen(text), "%s=%s ", problem, timing == NULL ? "?" : timing->tactics[0].name);
+}
+
+static void test_listener(void **state)
+{
+    (void)state;
+    char heard[256] = "";
+    trm_tuner *tuner = make();
+    trm_tuner_set_listener(tuner, note, heard);
+    assert_null(trm_tuner_find(tuner, "a"));
+    record(tuner, "a", "fast", 1);
+    assert_non_null(trm_tuner_find(tuner, "a"));
+    trm_tuner_set_listener(tuner, NULL, NULL);
+    assert_non_null(trm_tuner_find(tuner, "a"));
+    assert_string_equal(heard, "a=? a=fast a=fast ");
+    trm_tuner_destroy(tuner);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_records),   cmocka_unit_test(test_levels),         cmocka_unit_test(test_files_merge),
         cmocka_unit_test(test_damage),    cmocka_unit_test(test_file_is_edited), cmocka_unit_test(test_cannot_write),
-        cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_processes), cmocka_unit_test(test_listener),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -625,6 +625,16 @@ case_plans() { # networks built once, into plan files
     start 0 bench "$work/product.plan" --shapes a:9x4
     [ $code = 2 ] || complain "dims past a plan's bounds: exit code $code: $(cat "$work/err")"
     fails 2 "of input a do not grow in this order" 0 build "$work/product.onnx" --min-shapes a:2x4 --max-shapes a:1x4
+    # A plan for a GPU can be built without one, and says what it lacks.
+    if ! "$program" inspect system | grep -qi '^gpu 0\|"gpus": \[{'; then
+        CUDA_VISIBLE_DEVICES= start 0 build "$work/product.onnx" --backend cuda -o "$work/gpu.plan" --json
+        [ $code = 0 ] || complain "build for CUDA without a GPU: exit code $code: $(cat "$work/err")"
+        grep -q "the plan has no tactics, and runs tune themselves: " "$work/err" || complain "build for CUDA without a GPU: $(cat "$work/err")"
+        value backend cuda
+        value tactics 0
+        start 0 build "$work/product.onnx" --backend cuda -o "$work/gpu.plan" --no-tune
+        [ ! -s "$work/err" ] || complain "build for CUDA without tuning: $(cat "$work/err")"
+    fi
     # Every network that can be imported is the same from its plan.
     for model in "$corpus"/*; do
         cp "$model" "$work/any.onnx"
