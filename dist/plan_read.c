@@ -434,6 +434,26 @@ static trm_status get_constant(const reader *r, const Trireme__Plan__Tensor *fro
     return trm_network_add_weight(network, from->name, weight, dtype, tensor);
 }
 
+static trm_status get_part(const reader *r, const Trireme__Plan__Part *from, trm_tensor *tensor)
+{
+    if (from == NULL) {
+        return TRM_OK;
+    }
+    bool is_split = from->kind == TRM_PART_SPLIT;
+    if (from->kind < TRM_PART_WHOLE || from->kind > TRM_PART_SUMMAND || from->parts < 1 ||
+        from->parts > TRM_MAX_RANKS || (is_split ? from->axis >= (uint32_t)tensor->dims.n : from->axis != 0) ||
+        (is_split ? from->whole < 0 : from->whole != 0)) {
+        return refuse(r, "a tensor is a part that cannot be");
+    }
+    const char *of = trm_arena_strdup(&r->plan->network->arena, from->of[0] == '\0' ? tensor->name : from->of);
+    if (of == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    tensor->part =
+        (trm_tensor_part){(trm_part_kind)from->kind, (int32_t)from->axis, (int32_t)from->parts, of, from->whole};
+    return TRM_OK;
+}
+
 static trm_status get_tensor(const reader *r, const Trireme__Plan__Tensor *from)
 {
     trm_network *network = r->plan->network;
@@ -463,6 +483,7 @@ static trm_status get_tensor(const reader *r, const Trireme__Plan__Tensor *from)
     if (strcmp(tensor->name, from->name) != 0) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: two tensors are named \"%s\", or one has no name", r->name, from->name);
     }
+    TRM_TRY(get_part(r, from->part, tensor));
     return from->pin[0] == '\0' ? TRM_OK : trm_network_pin(network, tensor, from->pin);
 }
 

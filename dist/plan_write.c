@@ -329,6 +329,22 @@ static trm_status embed_weight(writer *w, const trm_tensor *tensor, uint32_t *po
 
 /* ---- networks ------------------------------------------------------------------------------------------ */
 
+static trm_status put_part(writer *w, const trm_tensor *tensor, Trireme__Plan__Part **to)
+{
+    const trm_tensor_part *part = &tensor->part;
+    Trireme__Plan__Part *made = part->kind == TRM_PART_UNKNOWN ? NULL : trm_arena_alloc(&w->arena, sizeof(*made));
+    *to = made;
+    if (made == NULL) {
+        return part->kind == TRM_PART_UNKNOWN ? TRM_OK : TRM_ERROR_OUT_OF_MEMORY;
+    }
+    trireme__plan__part__init(made);
+    made->kind = (uint32_t)part->kind;
+    made->axis = (uint32_t)part->axis;
+    made->parts = (uint32_t)part->parts;
+    made->whole = part->whole;
+    return strcmp(part->of, tensor->name) == 0 ? TRM_OK : copy_text(w, part->of, &made->of);
+}
+
 static trm_status put_tensor(writer *w, const trm_tensor *tensor, Trireme__Plan__Tensor **to)
 {
     Trireme__Plan__Tensor *made = trm_arena_alloc(&w->arena, sizeof(*made));
@@ -344,6 +360,7 @@ static trm_status put_tensor(writer *w, const trm_tensor *tensor, Trireme__Plan_
     if (tensor->pin != NULL) {
         TRM_TRY(copy_text(w, tensor->pin, &made->pin));
     }
+    TRM_TRY(put_part(w, tensor, &made->part));
     if (tensor->value != NULL) {
         return put_blob(w, tensor->value, trm_dims_bytes(&tensor->dims, tensor->dtype), &made->value);
     }

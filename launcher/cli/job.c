@@ -156,7 +156,7 @@ static bool may_differ(int32_t id)
     static const setting_id free_settings[] = {SETTING_PROMPT,  SETTING_FILE,   SETTING_ECHO, SETTING_DEVICE,
                                                SETTING_THREADS, SETTING_CONFIG, SETTING_JSON, SETTING_QUIET,
                                                SETTING_VERBOSE, SETTING_OUTPUT};
-    bool differs = (settings_table[id].commands & (COMMAND_RUN | COMMAND_BENCH)) == 0;
+    bool differs = (settings_table[id].commands & (COMMAND_RUN | COMMAND_BENCH | COMMAND_COMPARE)) == 0;
     for (size_t i = 0; i < sizeof(free_settings) / sizeof(free_settings[0]); i++) {
         differs = differs || id == (int32_t)free_settings[i];
     }

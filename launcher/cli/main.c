@@ -56,6 +56,21 @@ const command commands_table[] = {
      "  trireme build net.onnx -o net.plan --shapes x:8x3x224x224\n"
      "  trireme build net.onnx --min-shapes x:1x16 --shapes x:1x128 --max-shapes x:8x512\n"
      "  trireme build net.onnx --mesh tp=2 --embed-weights && mpirun -np 2 trireme bench net.plan\n"},
+    {"compare", COMMAND_COMPARE, command_compare,
+     "run an ONNX network in two ways, compare tensor by tensor, and name the first layer that departs",
+     "one ONNX or plan file",
+     "usage: trireme compare NET.onnx|NET.plan --backend host,cuda [options]\n"
+     "       trireme compare NET.onnx --ranks 1,2 [options]\n"
+     "       trireme compare NET.onnx|NET.plan --save FOLDER [options]\n"
+     "       trireme compare NET.onnx|NET.plan --against FOLDER | --expect y=out.npy [options]\n\n"
+     "Runs a network on the same inputs on several backends or numbers of ranks, or once against what was saved or "
+     "given,\n"
+     "and compares what every layer made that is there on both sides. The first of several is the reference. The exit "
+     "code is 1\nif a tensor departs.\n",
+     "  trireme compare net.onnx --shapes x:8x3x224x224 --backend host,cuda --every-layer\n"
+     "  trireme compare net.onnx --backend host,cuda --ranks 1,4 --mesh tp=4\n"
+     "  trireme compare net.onnx --save good && trireme compare net.onnx --against good --json\n"
+     "  trireme compare net.onnx --input x=in.npy --expect y=out.npy --rtol 1e-3 --atol 1e-5\n"},
     {"inspect", COMMAND_INSPECT, command_inspect, "show a model, its networks and memory, the system, the settings",
      "one model folder, shape, ONNX or plan file, or system, or config",
      "usage: trireme inspect MODEL|SHAPE|NET.onnx|NET.plan [options]\n       trireme inspect system\n       trireme "

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "launcher/cli/npy.h"
 
 bool names_onnx(const char *name)
@@ -83,11 +84,10 @@ static bool is_numpy(const char *file)
     return length > 4 && strcmp(file + length - 4, ".npy") == 0;
 }
 
-/* A value of a file as blocks that trm_free() takes. */
-static trm_status read_value(const char *file, const trm_onnx_port *port, trm_onnx_fixed_value **values, int32_t *n)
+trm_status onnx_read_file(const char *file, const char *type, trm_onnx_fixed_value **values, int32_t *n)
 {
     if (!is_numpy(file)) {
-        return trm_onnx_read_value(file, port->type, values, n);
+        return trm_onnx_read_value(file, type, values, n);
     }
     npy_array array;
     TRM_TRY(npy_read(file, &array));
@@ -129,14 +129,11 @@ static trm_status check_dtype(const onnx_input *input, const char *file, trm_dty
     return TRM_OK;
 }
 
-static trm_status read_input(onnx_job *j, const char *text)
+static trm_status read_input(onnx_job *j, onnx_input *input, const char *file)
 {
-    onnx_input *input;
-    const char *file;
     trm_onnx_fixed_value *value;
     int32_t n;
-    TRM_TRY(split_assignment(j, "input", text, &input, &file));
-    TRM_TRY(read_value(file, &input->port, &value, &n));
+    TRM_TRY(onnx_read_file(file, input->port.type, &value, &n));
     TRM_TRY(keep_block(j, value));
     if (n != 1 || value->dtype == TRM_DTYPE_NONE) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s holds %d tensors for input %s: give it with --value", file, n,
@@ -150,6 +147,43 @@ static trm_status read_input(onnx_job *j, const char *text)
     return TRM_OK;
 }
 
+static trm_status read_named_input(onnx_job *j, const char *text)
+{
+    onnx_input *input;
+    const char *file;
+    TRM_TRY(split_assignment(j, "input", text, &input, &file));
+    return read_input(j, input, file);
+}
+
+bool onnx_find_numbered(const char *folder, const char *what, int32_t index, char *path, size_t size)
+{
+    static const char *const endings[] = {"pb", "npy"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]) && !found; i++) {
+        int used = snprintf(path, size, "%s/%s_%d.%s", folder, what, (int)index, endings[i]);
+        found = used > 0 && (size_t)used < size && trm_file_exists(path);
+    }
+    return found;
+}
+
+/* input_0.pb and so on, for inputs that nothing else gives. */
+static trm_status read_numbered_inputs(onnx_job *j, const char *folder)
+{
+    char path[4096];
+    int32_t n = 0;
+    for (int32_t i = 0; i < j->n_inputs; i++) {
+        onnx_input *input = &j->inputs[i];
+        if (!input->fixed && !input->from_file && onnx_find_numbered(folder, "input", i, path, sizeof(path))) {
+            TRM_TRY(read_input(j, input, path));
+            n++;
+        }
+    }
+    if (n == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--inputs: folder %s has no input_0.pb or input_0.npy", folder);
+    }
+    return TRM_OK;
+}
+
 static trm_status read_fixed(onnx_job *j, const char *text)
 {
     onnx_input *input;
@@ -157,7 +191,7 @@ static trm_status read_fixed(onnx_job *j, const char *text)
     trm_onnx_fixed_value *values;
     int32_t n;
     TRM_TRY(split_assignment(j, "value", text, &input, &file));
-    TRM_TRY(read_value(file, &input->port, &values, &n));
+    TRM_TRY(onnx_read_file(file, input->port.type, &values, &n));
     TRM_TRY(keep_block(j, values));
     trm_onnx_fixed_value *grown = realloc(j->values, ((size_t)j->n_values + (size_t)n) * sizeof(*grown));
     if (grown == NULL) {
@@ -255,7 +289,10 @@ static trm_status read_settings(onnx_job *j)
         TRM_TRY(read_fixed(j, all->lists[SETTING_VALUE][i]));
     }
     for (int32_t i = 0; i < all->list_counts[SETTING_INPUT]; i++) {
-        TRM_TRY(read_input(j, all->lists[SETTING_INPUT][i]));
+        TRM_TRY(read_named_input(j, all->lists[SETTING_INPUT][i]));
+    }
+    if (settings_text(all, SETTING_INPUTS) != NULL) {
+        TRM_TRY(read_numbered_inputs(j, settings_text(all, SETTING_INPUTS)));
     }
     return TRM_OK;
 }

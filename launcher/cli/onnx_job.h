@@ -72,6 +72,10 @@ trm_status onnx_tune_plans(onnx_job *j, trm_plan *const *plans);
 /* Frees all but the world, which job_close() closes. */
 void onnx_close(onnx_job *j);
 
+/* Reads a .npy or .pb file as blocks that trm_free() takes; `type` is that of a port, "" for a tensor. */
+trm_status onnx_read_file(const char *file, const char *type, trm_onnx_fixed_value **values, int32_t *n);
+/* "FOLDER/input_0.pb" or .npy of `what` "input", whichever there is. */
+bool onnx_find_numbered(const char *folder, const char *what, int32_t index, char *path, size_t size);
 /* "1x3x224x224" into text [size]; "scalar" for no dimensions. */
 void onnx_dims_text(const trm_dims *dims, char *text, size_t size);
 /* The part of "name=value" behind the first '=' if the name is this one, else NULL. */

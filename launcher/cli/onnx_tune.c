@@ -37,7 +37,7 @@ static int32_t choose_level(const settings *all)
     if (settings_flag(all, SETTING_NO_TUNE)) {
         return 0;
     }
-    return default_level && all->command == COMMAND_RUN ? 1 : level;
+    return default_level && (all->command == COMMAND_RUN || all->command == COMMAND_COMPARE) ? 1 : level;
 }
 
 /* What both ways of tuning need, from begin to end. */

@@ -14,10 +14,11 @@
 #include "launcher/cli/report.h"
 
 #define ALL          COMMAND_ALL
-#define ANY          (COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT | COMMAND_BUILD)
+#define ANY          (COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT | COMMAND_BUILD | COMMAND_COMPARE)
 #define SERVING      (COMMAND_SERVE | COMMAND_SERVE_WORKER)
-#define JOB          (COMMAND_RUN | COMMAND_BENCH | SERVING)
+#define JOB          (COMMAND_RUN | COMMAND_BENCH | COMMAND_COMPARE | SERVING)
 #define MODELS       (JOB | COMMAND_INSPECT)
+#define SEQUENCES    (MODELS & ~(unsigned)COMMAND_COMPARE)
 #define LARGE        1e15
 #define CONFIG_LIMIT ((size_t)1 << 20)
 
@@ -52,8 +53,8 @@ const setting settings_table[SETTING_COUNT] = {
                        "draw among tokens at least P times as likely as the likeliest"},
     [SETTING_REPETITION_PENALTY] = {"repetition-penalty", 0, SETTING_NUMBER, COMMAND_RUN, 1e-9, 1000, "1", "R",
                                     "Generation", "make tokens that have appeared less likely; 1 is off"},
-    [SETTING_SEED] = {"seed", 's', SETTING_INTEGER, COMMAND_RUN | COMMAND_BENCH | COMMAND_BENCH_SERVE, 0,
-                      9007199254740992.0, "0", "N", "Generation", "seed of the draws, and of random weights"},
+    [SETTING_SEED] = {"seed", 's', SETTING_INTEGER, COMMAND_RUN | COMMAND_BENCH | COMMAND_COMPARE | COMMAND_BENCH_SERVE,
+                      0, 9007199254740992.0, "0", "N", "Generation", "seed of the draws, and of random weights"},
     [SETTING_PROMPT_TOKENS] = {"prompt-tokens", 0, SETTING_INTEGER, COMMAND_BENCH | COMMAND_BENCH_SERVE, 1, INT32_MAX,
                                "128", "N", "Load", "tokens of each prompt"},
     [SETTING_TOKENS] = {"tokens", 'n', SETTING_INTEGER, COMMAND_BENCH | COMMAND_BENCH_SERVE, 1, INT32_MAX, "128", "N",
@@ -69,12 +70,15 @@ const setting settings_table[SETTING_COUNT] = {
                        "print the network after import, passes, partition or final"},
     [SETTING_RANK] = {"rank", 0, SETTING_INTEGER, COMMAND_INSPECT, 0, TRM_MAX_RANKS - 1, "0", "R", "Report",
                       "whose network and memory to show"},
-    [SETTING_RANKS] = {"ranks", 0, SETTING_INTEGER, COMMAND_INSPECT | COMMAND_BUILD | COMMAND_SERVE, 1, TRM_MAX_RANKS,
-                       "1", "N", "Report", "how many ranks to plan for, or to start"},
+    [SETTING_RANKS] = {"ranks", 0, SETTING_INTEGERS, COMMAND_INSPECT | COMMAND_BUILD | COMMAND_COMPARE | COMMAND_SERVE,
+                       1, TRM_MAX_RANKS, "1", "N", "Report",
+                       "how many ranks to plan for, or to start; compare: several, such as 1,2"},
     [SETTING_MEMORY_PLAN] = {"memory-plan", 0, SETTING_FLAG, COMMAND_INSPECT, 0, 0, NULL, NULL, "Report",
                              "what each rank keeps in memory"},
-    [SETTING_INPUT] = {"input", 0, SETTING_LIST, COMMAND_RUN | COMMAND_BENCH, 0, 0, NULL, "NAME=FILE", "ONNX",
-                       "an input of the network, from a .npy or .pb file; may be given several times"},
+    [SETTING_INPUT] = {"input", 0, SETTING_LIST, COMMAND_RUN | COMMAND_BENCH | COMMAND_COMPARE, 0, 0, NULL, "NAME=FILE",
+                       "ONNX", "an input of the network, from a .npy or .pb file; may be given several times"},
+    [SETTING_INPUTS] = {"inputs", 0, SETTING_TEXT, COMMAND_RUN | COMMAND_BENCH | COMMAND_COMPARE, 0, 0, NULL, "FOLDER",
+                        "ONNX", "inputs by their positions, from input_0.pb, input_1.npy, ... in a folder"},
     [SETTING_OUTPUT] = {"output", 0, SETTING_LIST, COMMAND_RUN, 0, 0, NULL, "NAME=FILE", "ONNX",
                         "write an output to a .npy file; may be given several times"},
     [SETTING_SHAPES] = {"shapes", 0, SETTING_LIST, ANY, 0, 0, NULL, "NAME:DIMS", "ONNX",
@@ -96,6 +100,18 @@ const setting settings_table[SETTING_COUNT] = {
                           "measure for at least so long"},
     [SETTING_WARM_UP] = {"warm-up", 0, SETTING_NUMBER, COMMAND_BENCH, 0, 1e6, "0.2", "SECONDS", "ONNX",
                          "run so long before measuring"},
+    [SETTING_SAVE] = {"save", 0, SETTING_TEXT, COMMAND_COMPARE, 0, 0, NULL, "FOLDER", "Compare",
+                      "keep every tensor of a run in this folder, for --against"},
+    [SETTING_AGAINST] = {"against", 0, SETTING_TEXT, COMMAND_COMPARE, 0, 0, NULL, "FOLDER", "Compare",
+                         "the reference: a folder of --save, or one with output_0.pb, output_1.npy, ..."},
+    [SETTING_EXPECT] = {"expect", 0, SETTING_LIST, COMMAND_COMPARE, 0, 0, NULL, "NAME=FILE", "Compare",
+                        "the reference of a tensor, from a .npy or .pb file; may be given several times"},
+    [SETTING_ATOL] = {"atol", 0, SETTING_NUMBER, COMMAND_COMPARE, 0, 1e300, NULL, "X", "Compare",
+                      "how far elements may be off; default: a share, by type, of the tensor's root mean square"},
+    [SETTING_RTOL] = {"rtol", 0, SETTING_NUMBER, COMMAND_COMPARE, 0, 1e300, NULL, "X", "Compare",
+                      "and how far, as a share of the reference; default: by type, 0.001 for f32, 0 for integers"},
+    [SETTING_EVERY_LAYER] = {"every-layer", 0, SETTING_FLAG, COMMAND_COMPARE, 0, 0, NULL, NULL, "Compare",
+                             "keep the output of every layer, so that none is fused away"},
     [SETTING_REQUESTS] = {"requests", 0, SETTING_INTEGER, COMMAND_BENCH_SERVE, 1, 10000000, "100", "N", "Load",
                           "requests in all"},
     [SETTING_CONCURRENCY] = {"concurrency", 0, SETTING_INTEGER, COMMAND_BENCH_SERVE, 1, 100000, "8", "N", "Load",
@@ -146,22 +162,22 @@ const setting settings_table[SETTING_COUNT] = {
                               "threads for connections"},
     [SETTING_NO_PREFIX_CACHE] = {"no-prefix-cache", 0, SETTING_FLAG, SERVING, 0, 0, NULL, NULL, "Server",
                                  "compute every prompt, even where another began alike"},
-    [SETTING_MPIRUN] = {"mpirun", 0, SETTING_TEXT, COMMAND_SERVE, 0, 0, "mpirun", "PROGRAM", "Server",
+    [SETTING_MPIRUN] = {"mpirun", 0, SETTING_TEXT, COMMAND_SERVE | COMMAND_COMPARE, 0, 0, "mpirun", "PROGRAM", "Server",
                         "what starts the ranks where there are several"},
     [SETTING_BACKEND] = {"backend", 0, SETTING_TEXT, ANY | SERVING, 0, 0, "auto", "NAME", "Machine",
-                         "cuda, host, or auto: cuda where there is a GPU"},
+                         "cuda, host, or auto: cuda where there is a GPU; compare: several, such as host,cuda"},
     [SETTING_DEVICE] = {"device", 0, SETTING_INTEGER, JOB | COMMAND_BUILD, -1, 1024, "-1", "N", "Machine",
                         "CUDA device; -1 is the rank's number on its machine"},
     [SETTING_MESH] = {"mesh", 0, SETTING_TEXT, ANY | SERVING, 0, 0, NULL, "AXES", "Machine",
                       "how ranks divide the work, such as tp=4 or tp=2,pp=2; default: all on tp"},
     [SETTING_DTYPE] = {"dtype", 0, SETTING_TEXT, MODELS, 0, 0, "auto", "TYPE", "Machine",
                        "f32, f16 or bf16 to compute in; auto: the weights' type on cuda, f32 on the host"},
-    [SETTING_CONTEXT] = {"context", 'c', SETTING_INTEGER, MODELS, 0, LARGE, "0", "N", "Machine",
+    [SETTING_CONTEXT] = {"context", 'c', SETTING_INTEGER, SEQUENCES, 0, LARGE, "0", "N", "Machine",
                          "tokens per sequence, prompt included; 0: the model's, as far as memory goes"},
     [SETTING_SEQUENCES] = {"sequences", 0, SETTING_INTEGER, COMMAND_RUN | COMMAND_INSPECT | SERVING, 0, 4096, "0", "N",
                            "Machine", "sequences at a time; 0: as many as there are prompts, up to 16; 16 to serve"},
     [SETTING_STEP_TOKENS] =
-        {"step-tokens", 0, SETTING_INTEGER, MODELS, 0, INT32_MAX, "0", "N", "Machine",
+        {"step-tokens", 0, SETTING_INTEGER, SEQUENCES, 0, INT32_MAX, "0", "N", "Machine",
          "tokens of prompts in one step; 0: 8192 on cuda (16384 with a weight budget), 512 on the host"},
     [SETTING_WEIGHT_BUDGET] =
         {"weight-budget", 0, SETTING_TEXT, MODELS, 0, 0, "off", "BUDGET", "Machine",
@@ -179,11 +195,12 @@ const setting settings_table[SETTING_COUNT] = {
                               "keep what was timed in FILE; auto: in XDG_CACHE_HOME/trireme/timing; off"},
     [SETTING_TACTICS] = {"tactics", 0, SETTING_FLAG, COMMAND_BENCH, 0, 0, NULL, NULL, "Report",
                          "what was timed for each layer and which of it is used"},
-    [SETTING_ALLOW_OTHER_DEVICE] = {"allow-other-device", 0, SETTING_FLAG, COMMAND_RUN | COMMAND_BENCH, 0, 0, NULL,
-                                    NULL, "ONNX", "run a plan that was tuned on another GPU without its tactics"},
+    [SETTING_ALLOW_OTHER_DEVICE] = {"allow-other-device", 0, SETTING_FLAG,
+                                    COMMAND_RUN | COMMAND_BENCH | COMMAND_COMPARE, 0, 0, NULL, NULL, "ONNX",
+                                    "run a plan that was tuned on another GPU without its tactics"},
     [SETTING_TF32] = {"tf32", 0, SETTING_FLAG, ALL, 0, 0, NULL, NULL, "ONNX",
                       "let f32 products and convolutions on cuda round their factors to TF32"},
-    [SETTING_NO_CAPTURE] = {"no-capture", 0, SETTING_FLAG, JOB, 0, 0, NULL, NULL, "ONNX",
+    [SETTING_NO_CAPTURE] = {"no-capture", 0, SETTING_FLAG, JOB & ~(unsigned)COMMAND_COMPARE, 0, 0, NULL, NULL, "ONNX",
                             "launch layers one by one instead of as one CUDA graph"},
     [SETTING_THREADS] = {"threads", 0, SETTING_INTEGER, JOB, 0, 4096, "0", "N", "Machine",
                          "host threads per rank; 0: the rank's share of the CPUs"},
@@ -320,10 +337,10 @@ static trm_status unknown_option(const char *typed, const char *name, unsigned c
     int32_t elsewhere = find_by_name(name, strlen(name), ALL);
     if (elsewhere >= 0) {
         unsigned owners = settings_table[elsewhere].commands;
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is not for this command but for%s%s%s%s%s%s", typed,
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is not for this command but for%s%s%s%s%s%s%s", typed,
                  (owners & COMMAND_RUN) != 0 ? " run" : "", (owners & COMMAND_BENCH) != 0 ? " bench" : "",
                  (owners & COMMAND_INSPECT) != 0 ? " inspect" : "", (owners & COMMAND_BUILD) != 0 ? " build" : "",
-                 (owners & COMMAND_SERVE) != 0 ? " serve" : "",
+                 (owners & COMMAND_COMPARE) != 0 ? " compare" : "", (owners & COMMAND_SERVE) != 0 ? " serve" : "",
                  (owners & COMMAND_BENCH_SERVE) != 0 ? " bench serve" : "");
     }
     const char *nearest = settings_nearest(name, command);
@@ -492,6 +509,27 @@ static trm_status read_config(settings *all)
     return status;
 }
 
+/* "1,2": each of them in the range of the row. */
+static trm_status check_integers(const settings *all, setting_id id)
+{
+    const setting *row = &settings_table[id];
+    const char *text = all->values[id];
+    bool good = true;
+    for (bool more = true; good && more;) {
+        char *end;
+        long long number = strtoll(text, &end, 10);
+        good =
+            end != text && (double)number >= row->least && (double)number <= row->most && (*end == '\0' || *end == ',');
+        more = *end == ',';
+        text = end + 1;
+    }
+    if (!good) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is \"%s\", expected integers from %.10g to %.10g, such as 1,2 (%s)",
+                 row->name, all->values[id], row->least, row->most, all->origins[id]);
+    }
+    return TRM_OK;
+}
+
 static trm_status check_value(const settings *all, setting_id id)
 {
     const setting *row = &settings_table[id];
@@ -504,7 +542,9 @@ static trm_status check_value(const settings *all, setting_id id)
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is \"%s\", expected true or false (%s)", row->name, value,
                      all->origins[id]);
         }
-    } else if (row->type == SETTING_INTEGER || row->type == SETTING_NUMBER) {
+    } else if (row->type == SETTING_INTEGERS && all->command == COMMAND_COMPARE) {
+        return check_integers(all, id);
+    } else if (row->type == SETTING_INTEGER || row->type == SETTING_INTEGERS || row->type == SETTING_NUMBER) {
         char *end;
         errno = 0;
         double number = strtod(value, &end);
@@ -512,7 +552,7 @@ static trm_status check_value(const settings *all, setting_id id)
         if (end == value || *end != '\0' || errno == ERANGE || !whole ||
             !(number >= row->least && number <= row->most)) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is \"%s\", expected %s from %.10g to %.10g (%s)", row->name, value,
-                     row->type == SETTING_INTEGER ? "an integer" : "a number", row->least, row->most, all->origins[id]);
+                     row->type == SETTING_NUMBER ? "a number" : "an integer", row->least, row->most, all->origins[id]);
         }
     }
     return TRM_OK;

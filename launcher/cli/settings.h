@@ -19,8 +19,9 @@ enum {
     COMMAND_SERVE = 1 << 5,
     COMMAND_SERVE_WORKER = 1 << 6, /* the ranks of serve */
     COMMAND_BENCH_SERVE = 1 << 7,
+    COMMAND_COMPARE = 1 << 8,
     COMMAND_ALL = COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT | COMMAND_BUILD | COMMAND_SERVE | COMMAND_SERVE_WORKER |
-                  COMMAND_BENCH_SERVE,
+                  COMMAND_BENCH_SERVE | COMMAND_COMPARE,
 };
 
 /* One entry per row of the table in settings.c, in the same order. */
@@ -52,6 +53,7 @@ typedef enum setting_id {
     SETTING_RANKS,
     SETTING_MEMORY_PLAN,
     SETTING_INPUT,
+    SETTING_INPUTS,
     SETTING_OUTPUT,
     SETTING_SHAPES,
     SETTING_MIN_SHAPES,
@@ -63,6 +65,12 @@ typedef enum setting_id {
     SETTING_ITERATIONS,
     SETTING_DURATION,
     SETTING_WARM_UP,
+    SETTING_SAVE,
+    SETTING_AGAINST,
+    SETTING_EXPECT,
+    SETTING_ATOL,
+    SETTING_RTOL,
+    SETTING_EVERY_LAYER,
     SETTING_REQUESTS,
     SETTING_CONCURRENCY,
     SETTING_RATE,
@@ -115,7 +123,14 @@ typedef enum setting_id {
     SETTING_COUNT
 } setting_id;
 
-typedef enum setting_type { SETTING_FLAG, SETTING_INTEGER, SETTING_NUMBER, SETTING_TEXT, SETTING_LIST } setting_type;
+typedef enum setting_type {
+    SETTING_FLAG,
+    SETTING_INTEGER,
+    SETTING_INTEGERS, /* as INTEGER, but for `compare` several with commas between them */
+    SETTING_NUMBER,
+    SETTING_TEXT,
+    SETTING_LIST
+} setting_type;
 
 typedef struct setting {
     const char *name; /* "max-tokens": --max-tokens, TRIREME_MAX_TOKENS, key max-tokens */

@@ -662,6 +662,71 @@ case_plans() { # networks built once, into plan files
     fails 3 "cannot open $work/none.onnx" 0 build "$work/none.onnx"
 }
 
+# departs PART ARGUMENT...: a comparison fails with exit code 1, and this is in what it says of the first departure.
+departs() {
+    local part=$1
+    shift
+    start "$@" </dev/null
+    [ $code = 1 ] || complain "exit code $code, expected 1: $*: $(head -3 "$work/err")"
+    grep -F "first in" "$work/err" | grep -qF -- "$part" || complain "no departure \"$part\": $*: $(cat "$work/err")"
+}
+
+case_compare() { # one network in two ways, tensor by tensor
+    export TMPDIR=$work
+    local networks=$source/tests/goldens/onnx/compare shapes=(--shapes x0:3x64) ranks
+    local net=$networks/perceptron.onnx changed=$networks/changed.onnx
+    # One rank and several: parts are joined, summands added up.
+    ASAN_OPTIONS=$leaky shows "12 tensors on both sides, of which 0 depart; 0 only in host on 2 ranks, 0 only in the reference" 0 compare "$net" --ranks 1,2 "${shapes[@]}"
+    grep -q "^b0.relu  .* split 2  .* 3x512 " "$work/out" || complain "b0.relu is not shown as split: $(cat "$work/out")"
+    grep -q "^b0.down  .* sum 2  .* 3x64 " "$work/out" || complain "b0.down is not shown as a sum: $(cat "$work/out")"
+    ASAN_OPTIONS=$leaky shows " of which 0 depart" 0 compare "$net" --ranks 1,2,3 --every-layer "${shapes[@]}"
+    grep -q "^b0.up  " "$work/out" || complain "--every-layer has no b0.up: $(cat "$work/out")"
+    ASAN_OPTIONS=$leaky shows " of which 0 depart" 0 compare "$source/tests/goldens/onnx/encoder/model.onnx" --ranks 1,4 --mesh tp=2,pp=2 --seed 3
+    # A network that is another: what departs first is the layer that is another.
+    prints "" 0 compare "$net" --save "$work/good" "${shapes[@]}"
+    departs "layer b1.scaled (elementwise, host.elementwise after host.elementwise), tensor b1.scaled: 192 of 192 elements are off" \
+        0 compare "$changed" --against "$work/good" "${shapes[@]}"
+    for ranks in 1 2; do
+        shows "$ranks.plan" 0 build "$net" --mesh tp=$ranks -o "$work/$ranks.plan" "${shapes[@]}"
+        shows " of which 0 depart" $ranks compare "$work/$ranks.plan" --against "$work/good"
+        departs "layer b1.scaled" $ranks compare "$changed" --against "$work/good" "${shapes[@]}"
+    done
+    departs "b1.scaled" 0 compare "$changed" --against "$work/good" "${shapes[@]}" --json
+    value holds false
+    value comparisons.0.compared 10
+    value comparisons.0.departed 3
+    value comparisons.0.tensors.7.tensor b1.scaled
+    value comparisons.0.tensors.7.outside 192
+    value comparisons.0.tensors.7.holds false
+    value comparisons.0.tensors.6.holds true
+    shows " of which 0 depart" 0 compare "$changed" --against "$work/good" "${shapes[@]}" --rtol 0.1 --atol 0.01
+    departs "it is 2x512, the reference 3x512" 0 compare "$net" --against "$work/good" --shapes x0:2x64
+    # References and inputs that are given as files.
+    mkdir "$work/data" "$work/other"
+    npy "2, 64" '\x00\x00\x80\x3f' 128 >"$work/data/input_0.npy"
+    shows "written to" 0 run "$net" --inputs "$work/data" --output "x2=$work/data/output_0.npy"
+    cp "$work/data/input_0.npy" "$work/other/output_0.npy"
+    shows "1 tensor on both sides, of which 0 depart" 0 compare "$net" --inputs "$work/data" --against "$work/data"
+    shows "1 tensor on both sides, of which 0 depart" 2 compare "$net" --inputs "$work/data" --against "$work/data"
+    ASAN_OPTIONS=$leaky shows "1 tensor on both sides, of which 0 depart" 0 compare "$net" --ranks 2 --inputs "$work/data" --expect "x2=$work/data/output_0.npy"
+    departs "tensor x2: " 0 compare "$net" --inputs "$work/data" --against "$work/other"
+    departs "tensor x1: " 0 compare "$net" --inputs "$work/data" --expect "x1=$work/data/output_0.npy"
+    # What cannot be compared.
+    fails 2 "there is nothing to compare with" 0 compare "$net"
+    fails 2 "backend is \"gpu\", expected auto, cuda or host, or several" 0 compare "$net" --backend host,gpu
+    fails 2 "ranks is \"1,x\", expected integers from 1 to" 0 compare "$net" --ranks 1,x
+    fails 2 "host is compared with itself" 0 compare "$net" --backend host,host
+    fails 2 "not under mpirun" 2 compare "$net" --ranks 1,2
+    fails 2 "there are 2 backends and 3 numbers of ranks" 0 compare "$net" --backend host,cuda --ranks 1,2,3
+    fails 2 "tensor b0.up, for which a reference is given, is not made by the network" 0 compare "$net" --expect "b0.up=$work/data/output_0.npy" "${shapes[@]}"
+    fails 2 "has neither tensors of a run that ended well nor output_0.pb" 0 compare "$net" --against "$work" "${shapes[@]}"
+    fails 2 "compare takes a .onnx or .plan file" 0 compare "$model" --save "$work/none"
+    fails 2 "ranks is \"1,2\", expected an integer" 0 inspect "$net" --ranks 1,2
+    rm "$work/good/rank-0/tensors.json"
+    fails 2 "has neither tensors of a run that ended well" 0 compare "$net" --against "$work/good" "${shapes[@]}"
+    [ -z "$(ls -d "${TMPDIR:-/tmp}"/trireme-compare-* 2>/dev/null)" ] || complain "folders are left in ${TMPDIR:-/tmp}"
+}
+
 case_onnx() { # ONNX models: run once, measured, shown
     local corpus=$source/tests/fuzz/corpus/onnx
     cp "$corpus/matmul_2d" "$work/product.onnx"

@@ -51,7 +51,7 @@ static void rows_are_complete(void **state)
         assert_non_null(row->name);
         assert_true(row->commands != 0 && row->help != NULL && row->group != NULL);
         assert_true((row->type == SETTING_FLAG) == (row->argument == NULL));
-        bool number = row->type == SETTING_INTEGER || row->type == SETTING_NUMBER;
+        bool number = row->type == SETTING_INTEGER || row->type == SETTING_INTEGERS || row->type == SETTING_NUMBER;
         assert_true(number == (row->least < row->most));
         for (int32_t k = 0; k < i; k++) {
             const setting *other = &settings_table[k];

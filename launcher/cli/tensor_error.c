@@ -1,0 +1,177 @@
+/* Error statistics of two tensors. */
+#include "launcher/cli/tensor_error.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/element.h"
+
+void tensor_value_fini(tensor_value *value)
+{
+    free(value->data);
+    *value = (tensor_value){0};
+}
+
+int64_t tensor_value_count(const tensor_value *value)
+{
+    int64_t count = 1;
+    for (int32_t i = 0; i < value->dims.n; i++) {
+        count *= value->dims.d[i];
+    }
+    return count;
+}
+
+tensor_tolerance tensor_tolerance_for(const settings *all, trm_dtype dtype)
+{
+    tensor_tolerance t = {0, 0, 0}; /* integers and bytes: equal */
+    switch (dtype) {
+    case TRM_F64:
+        t.relative = t.of_rms = 1e-7;
+        break;
+    case TRM_F32:
+        t.relative = settings_flag(all, SETTING_TF32) ? 2e-2 : 1e-3;
+        t.of_rms = settings_flag(all, SETTING_TF32) ? 2e-2 : 1e-4;
+        break;
+    case TRM_F16:
+        t.relative = t.of_rms = 2e-2;
+        break;
+    case TRM_BF16:
+        t.relative = t.of_rms = 8e-2;
+        break;
+    default:
+        break;
+    }
+    if (settings_text(all, SETTING_RTOL) != NULL) {
+        t.relative = settings_number(all, SETTING_RTOL);
+    }
+    if (settings_text(all, SETTING_ATOL) != NULL) {
+        t.absolute = settings_number(all, SETTING_ATOL);
+        t.of_rms = 0;
+    }
+    return t;
+}
+
+/* Types of less than 16 bits that are no integers of C: their bytes, to be equal. */
+static double load(const tensor_value *value, int64_t i)
+{
+    bool is_small = value->dtype > TRM_BOOL;
+    return is_small ? (double)((const uint8_t *)value->data)[i] : trm_element_as_double(value->dtype, value->data, i);
+}
+
+/* 64-bit integers have more digits than doubles. */
+static bool same_bits(const tensor_value *a, const tensor_value *b, int64_t i)
+{
+    bool wide = a->dtype == b->dtype && (a->dtype == TRM_I64 || a->dtype == TRM_U64);
+    return !wide || ((const uint64_t *)a->data)[i] == ((const uint64_t *)b->data)[i];
+}
+
+static double root_mean_square(const tensor_value *value, int64_t count)
+{
+    double sum = 0;
+    int64_t finite = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double x = load(value, i);
+        if (isfinite(x)) {
+            sum += x * x;
+            finite++;
+        }
+    }
+    return finite == 0 ? 0 : sqrt(sum / (double)finite);
+}
+
+typedef struct sums {
+    double error, error2, found2, expected2, product;
+    int64_t finite;
+    double worst_ratio;
+} sums;
+
+/* A pair of finite numbers. */
+static void add_pair(tensor_error *e, sums *s, int64_t i, double a, double b, double allowed, bool equal)
+{
+    double off = fabs(a - b), ratio = off == 0 && equal ? 0 : allowed > 0 ? off / allowed : INFINITY;
+    s->error += off;
+    s->error2 += off * off;
+    s->found2 += a * a;
+    s->expected2 += b * b;
+    s->product += a * b;
+    s->finite++;
+    e->max_absolute = off > e->max_absolute ? off : e->max_absolute;
+    if (b != 0) {
+        e->max_relative = off / fabs(b) > e->max_relative ? off / fabs(b) : e->max_relative;
+    }
+    e->outside += ratio > 1;
+    bool further =
+        ratio > s->worst_ratio || (ratio == s->worst_ratio && off > fabs(e->worst_found - e->worst_expected));
+    if (ratio > 0 && (e->worst < 0 || further)) {
+        s->worst_ratio = ratio;
+        e->worst = i;
+        e->worst_found = a;
+        e->worst_expected = b;
+    }
+}
+
+void tensor_error_measure(const tensor_value *found, const tensor_value *expected, const tensor_tolerance *tolerance,
+                          tensor_error *error)
+{
+    tensor_error e = {.count = tensor_value_count(expected), .worst = -1};
+    e.rms_expected = root_mean_square(expected, e.count);
+    double absolute = tolerance->absolute + tolerance->of_rms * e.rms_expected;
+    sums s = {0};
+    for (int64_t i = 0; i < e.count; i++) {
+        double a = load(found, i), b = load(expected, i);
+        e.nan_found += isnan(a);
+        e.nan_expected += isnan(b);
+        e.infinite_found += isinf(a) != 0;
+        e.infinite_expected += isinf(b) != 0;
+        if (isfinite(a) && isfinite(b)) {
+            add_pair(&e, &s, i, a, b, absolute + tolerance->relative * fabs(b), same_bits(found, expected, i));
+        } else if (!(isnan(a) && isnan(b)) && !(a == b)) {
+            e.outside++;
+            if (s.worst_ratio < INFINITY || e.worst < 0) { /* the first of them */
+                s.worst_ratio = INFINITY;
+                e.worst = i;
+                e.worst_found = a;
+                e.worst_expected = b;
+            }
+        }
+    }
+    double n = s.finite == 0 ? 1 : (double)s.finite, length = sqrt(s.found2) * sqrt(s.expected2);
+    e.mean_absolute = s.error / n;
+    e.rms_error = sqrt(s.error2 / n);
+    e.cosine = length > 0 ? s.product / length : s.found2 == s.expected2 ? 1 : 0;
+    *error = e;
+}
+
+void tensor_error_report(report *r, const tensor_error *e)
+{
+    report_integer(r, "count", e->count);
+    report_integer(r, "outside", e->outside);
+    report_number(r, "outside_share", e->count == 0 ? 0 : (double)e->outside / (double)e->count);
+    report_number(r, "max_absolute", e->max_absolute);
+    report_number(r, "max_relative", e->max_relative);
+    report_number(r, "mean_absolute", e->mean_absolute);
+    report_number(r, "rms_error", e->rms_error);
+    report_number(r, "rms_reference", e->rms_expected);
+    report_number(r, "cosine", e->cosine);
+    report_integer(r, "nan_found", e->nan_found);
+    report_integer(r, "nan_reference", e->nan_expected);
+    report_integer(r, "infinite_found", e->infinite_found);
+    report_integer(r, "infinite_reference", e->infinite_expected);
+}
+
+void tensor_error_place(const tensor_value *value, int64_t index, char *text, size_t size)
+{
+    int64_t at[TRM_MAX_DIMS];
+    for (int32_t i = value->dims.n; i-- > 0;) {
+        at[i] = index % value->dims.d[i];
+        index /= value->dims.d[i];
+    }
+    size_t used = (size_t)snprintf(text, size, "[");
+    for (int32_t i = 0; i < value->dims.n && used < size; i++) {
+        used += (size_t)snprintf(text + used, size - used, "%s%lld", i == 0 ? "" : ", ", (long long)at[i]);
+    }
+    if (used < size) {
+        snprintf(text + used, size - used, "]");
+    }
+}
