@@ -220,7 +220,7 @@ case_options() { # help, suggestions, completion
     fails 2 "completion is asked for \"tcsh\", expected bash, zsh or fish" 0 completion tcsh
     fails 2 "completion needs one of bash, zsh, fish, found 0 arguments" 0 completion
     fails 1 "cannot open $work/absent.txt" 0 run "$model" -f "$work/absent.txt"
-    for command in run serve bench "bench serve" build inspect; do # the manual page has every option, and no other
+    for command in run serve bench "bench serve" build compare inspect; do # the manual page has every option, and no other
         # shellcheck disable=SC2086
         start 0 $command --help
         grep -oE '^ {2}(-., | {4})--[a-z-]+' "$work/out" | grep -oE -- '--.*' >>"$work/options"
