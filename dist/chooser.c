@@ -32,6 +32,7 @@ static size_t place_device(trm_chooser *c, const trm_stream *stream)
     c->adjusted = take(c->memory, &at, rows * vocab * sizeof(*c->adjusted));
     c->masks = take(c->memory, &at, rows * (size_t)c->words * sizeof(*c->masks));
     c->bias = take(c->memory, &at, rows * MAX_BIAS * sizeof(*c->bias));
+    c->drafts = take(c->memory, &at, rows * sizeof(*c->drafts));
     c->workspace = take(c->memory, &at, trm_sample_workspace(stream, c->max_rows, c->vocab));
     return at;
 }
@@ -47,6 +48,7 @@ static size_t place_staging(trm_chooser *c)
     c->top_logprobs_staging = take(c->staging, &at, rows * TRM_LOGITS_MAX_TOP * sizeof(*c->top_logprobs));
     c->masks_staging = take(c->staging, &at, rows * (size_t)c->words * sizeof(*c->masks));
     c->bias_staging = take(c->staging, &at, rows * MAX_BIAS * sizeof(*c->bias));
+    c->drafts_staging = take(c->staging, &at, rows * sizeof(*c->drafts));
     c->counts_staging = take(c->staging, &at, (size_t)c->vocab * sizeof(*c->counts));
     return at;
 }
@@ -95,7 +97,7 @@ void trm_chooser_fini(trm_chooser *c)
 void trm_chooser_begin(trm_chooser *c)
 {
     c->mode = c->least_mode;
-    c->n_rows = c->n_masks = c->n_bias = 0;
+    c->n_rows = c->n_masks = c->n_bias = c->n_drafts = 0;
 }
 
 static int32_t add_neutral(trm_chooser *c)
@@ -138,6 +140,19 @@ static void add_bias(trm_chooser *c, trm_logits_row *row, const trm_step_choice 
         row->n_bias += at == row->n_bias;
     }
     c->n_bias += row->n_bias;
+}
+
+/* All rows of a sequence share its drafts. */
+static void add_drafts(trm_chooser *c, trm_logits_row *row, const trm_step_choice *choice)
+{
+    if (choice->n_before == 0 && choice->n_behind > 0) {
+        c->first_draft = c->n_drafts;
+        memcpy(c->drafts_staging + c->n_drafts, choice->drafts, (size_t)choice->n_behind * sizeof(*choice->drafts));
+        c->n_drafts += choice->n_behind;
+    }
+    row->first_draft = c->first_draft;
+    row->n_drafts = choice->n_before;
+    row->n_behind = choice->n_before == 0 ? choice->n_behind : 0;
 }
 
 static trm_status count_history(trm_chooser *c, trm_stream *stream, const trm_step_choice *choice)
@@ -200,6 +215,7 @@ trm_status trm_chooser_add(trm_chooser *c, trm_stream *stream, const trm_step_ch
         if (choice->history != NULL) {
             TRM_TRY(count_history(c, stream, choice));
         }
+        add_drafts(c, logits_row, choice);
     }
     if (sampling->n_bias + choice->n_banned > 0) {
         add_bias(c, logits_row, choice);
@@ -219,6 +235,9 @@ trm_status trm_chooser_stage(trm_chooser *c, trm_stream *stream)
     if (c->n_masks > 0) {
         TRM_TRY(trm_stream_upload(stream, c->masks, c->masks_staging,
                                   (size_t)c->n_masks * (size_t)c->words * sizeof(*c->masks)));
+    }
+    if (c->n_drafts > 0) {
+        TRM_TRY(trm_stream_upload(stream, c->drafts, c->drafts_staging, (size_t)c->n_drafts * sizeof(*c->drafts)));
     }
     return c->n_bias == 0 ? TRM_OK
                           : trm_stream_upload(stream, c->bias, c->bias_staging, (size_t)c->n_bias * sizeof(*c->bias));
@@ -247,7 +266,8 @@ trm_status trm_chooser_enqueue(trm_chooser *c, trm_stream *stream, float *logits
                                                .parameters = c->logits_rows + first,
                                                .counts = c->counts,
                                                .bias = c->bias,
-                                               .masks = c->masks};
+                                               .masks = c->masks,
+                                               .drafts = c->drafts};
         TRM_TRY(trm_logits_adjust(stream, &adjust));
     }
     const trm_sample_args sample = {.logits = mode == TRM_SAMPLE_FULL ? adjusted : logits,
@@ -266,6 +286,7 @@ trm_status trm_chooser_enqueue(trm_chooser *c, trm_stream *stream, float *logits
                                            .vocab = c->vocab,
                                            .parameters = c->logits_rows + first,
                                            .tokens = c->chosen + first,
+                                           .drafts = c->drafts,
                                            .counts = c->counts,
                                            .logprobs = c->logprobs + first,
                                            .top_tokens = c->top_tokens + first * TRM_LOGITS_MAX_TOP,

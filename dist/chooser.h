@@ -30,6 +30,9 @@ typedef struct trm_step_choice {
     /* They are counted from that on: at a sequence's first step in a slot all it has, else NULL. */
     const int32_t *history; /* [n_history] */
     int64_t n_history, n_prompt;
+    /* Of a sequence with drafted tokens each has a choice: after n_before of them, with n_behind more. */
+    const int32_t *drafts; /* [n_before + n_behind] */
+    int32_t n_before, n_behind;
 } trm_step_choice;
 #define TRM_MAX_BANNED (TRM_MAX_STOP_TOKENS + 8)
 
@@ -53,6 +56,7 @@ typedef struct trm_chooser {
     float *adjusted;             /* [max_rows, vocab] */
     uint32_t *masks;             /* [max_rows, words] */
     trm_logits_bias *bias;       /* [max_rows, MAX_BIAS] */
+    int32_t *drafts;             /* [max_rows] */
     void *workspace;
 
     /* host, copied to and from those in the step */
@@ -64,11 +68,13 @@ typedef struct trm_chooser {
     float *top_logprobs_staging;
     uint32_t *masks_staging;
     trm_logits_bias *bias_staging;
+    int32_t *drafts_staging;
     uint16_t *counts_staging; /* [vocab] */
 
     /* the step under way */
     trm_sample_mode mode;
-    int32_t n_rows, n_masks, n_bias;
+    int32_t n_rows, n_masks, n_bias, n_drafts;
+    int32_t first_draft; /* of the sequence that rows are added of */
 } trm_chooser;
 
 /* Device bytes of a chooser. */

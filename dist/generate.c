@@ -98,6 +98,8 @@ static trm_status step(run *r)
     *(r->s->stats.decode_steps > decodes ? &r->stats.decode_seconds : &r->stats.prefill_seconds) +=
         trm_scheduler_now() - start;
     r->stats.steps = r->s->stats.steps;
+    r->stats.drafted_tokens = r->s->stats.drafted_tokens;
+    r->stats.accepted_tokens = r->s->stats.accepted_tokens;
     return TRM_OK;
 }
 

@@ -17,12 +17,14 @@
 typedef struct trm_step_sequence {
     const int32_t *tokens; /* [n_tokens] new tokens, followed by one more where all of them are targets */
     int32_t n_tokens;
-    int64_t n_cached;              /* tokens already in the cache */
-    int64_t n_prompt;              /* tokens of the prompt: its chunks share the rotary scaling of the whole */
-    const int32_t *blocks;         /* those that hold n_cached + n_tokens tokens */
-    const trm_step_choice *choice; /* NULL: no token is wanted (a prompt's chunk that is not its last) */
-    int32_t n_targets;             /* the first so many tokens' successors' logprobs are wanted; n_tokens at most */
-    int32_t target_top;            /* and of so many most probable ones */
+    int64_t n_cached;               /* tokens already in the cache */
+    int64_t n_prompt;               /* tokens of the prompt: its chunks share the rotary scaling of the whole */
+    const int32_t *blocks;          /* those that hold n_cached + n_tokens tokens */
+    const trm_step_choice *choices; /* [n_choices] */
+    int32_t n_choices;  /* of the last so many tokens the next is chosen: 0 (a prompt's chunk that is not its last), 1,
+                           or  more where the last tokens are drafts */
+    int32_t n_targets;  /* the first so many tokens' successors' logprobs are wanted; n_tokens at most */
+    int32_t target_top; /* and of so many most probable ones */
 } trm_step_sequence;
 
 struct trm_generator {
@@ -34,6 +36,8 @@ struct trm_generator {
     int64_t max_context;  /* tokens per sequence */
     int64_t cache_tokens; /* asked for; 0: max_sequences full sequences */
     int32_t max_sequences, max_step_tokens;
+    int32_t max_rows; /* of logits in a step: one of each sequence, and those of drafts */
+    trm_speculation speculation;
     int32_t blocks_per_sequence, n_blocks; /* width of the block table; blocks of the cache */
     int64_t vocab;
 
@@ -63,12 +67,12 @@ trm_status trm_generator_use_lanes(trm_generator *generator, int32_t tokens);
 /* Rows of logits a step needs for a sequence: those of its targets, then that of its choice. */
 static inline int32_t trm_step_rows(const trm_step_sequence *sequence)
 {
-    return sequence->n_targets + (sequence->choice != NULL);
+    return sequence->n_targets + sequence->n_choices;
 }
 
-/* Runs one step over n sequences and waits for it. chosen [n] (may be NULL) receives the token of every sequence that
- * wants one; the chooser's staging memory has the logprobs by row. Steps in which every sequence has one token and
- * wants one may run captured and padded. At most max_sequences rows. Collective: rank 0's choice is everyone's. */
+/* Runs one step over n sequences and waits for it. chosen [n_choices of each] (may be NULL) receives the chosen tokens;
+ * the chooser's staging memory has the logprobs by row. Steps in which every sequence has one token and wants one may
+ * run captured and padded. At most max_sequences rows. Collective: rank 0's choice is everyone's. */
 trm_status trm_generator_step(trm_generator *generator, const trm_step_sequence *sequences, int32_t n, int32_t *chosen);
 
 #endif

@@ -20,6 +20,9 @@
 #define STREAMING_STEP_TOKENS_CUDA 16384
 #define DEFAULT_STEP_TOKENS_HOST   512
 #define MOST_SEQUENCES             65536
+/* Rows of logits for drafted tokens in a step: more sequences than that fill a step by themselves. */
+#define MOST_DRAFT_ROWS 128
+#define DEFAULT_DRAFT   8
 
 static trm_dims dims1(int64_t a)
 {
@@ -51,6 +54,27 @@ static int32_t streaming_step_tokens(const trm_generator *g)
     return all < STREAMING_STEP_TOKENS_CUDA ? (int32_t)all : STREAMING_STEP_TOKENS_CUDA;
 }
 
+static trm_status choose_draft(trm_generator *g, const trm_generator_options *options)
+{
+    const trm_speculation *wanted = &options->speculation;
+    if (wanted->kind < TRM_SPECULATION_OFF || wanted->kind > TRM_SPECULATION_AUTO || wanted->tokens < 0 ||
+        wanted->tokens > TRM_MAX_DRAFT) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "speculation is of kind %d with %d tokens, expected off, lookup or auto and at most %d tokens",
+                 (int)wanted->kind, wanted->tokens, TRM_MAX_DRAFT);
+    }
+    g->speculation = *wanted;
+    g->max_rows = g->max_sequences;
+    if (wanted->kind != TRM_SPECULATION_OFF) {
+        g->speculation.tokens = wanted->tokens > 0                     ? wanted->tokens
+                                : wanted->kind == TRM_SPECULATION_AUTO ? TRM_MAX_DRAFT
+                                                                       : DEFAULT_DRAFT;
+        int64_t rows = (int64_t)g->max_sequences * g->speculation.tokens;
+        g->max_rows += rows < MOST_DRAFT_ROWS ? (int32_t)rows : MOST_DRAFT_ROWS;
+    }
+    return TRM_OK;
+}
+
 static trm_status choose_limits(trm_generator *g, const trm_generator_options *options, trm_backend backend)
 {
     bool cuda = backend == TRM_BACKEND_CUDA;
@@ -77,8 +101,9 @@ static trm_status choose_limits(trm_generator *g, const trm_generator_options *o
                          : !cuda                      ? DEFAULT_STEP_TOKENS_HOST
                          : streams                    ? streaming_step_tokens(g)
                                                       : DEFAULT_STEP_TOKENS_CUDA;
-    if (g->max_step_tokens < g->max_sequences) {
-        g->max_step_tokens = g->max_sequences;
+    TRM_TRY(choose_draft(g, options));
+    if (g->max_step_tokens < g->max_rows) {
+        g->max_step_tokens = g->max_rows;
     }
     int64_t blocks = (g->max_context + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE;
     if (blocks > INT32_MAX / g->max_sequences) {
@@ -108,7 +133,7 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
         {.tensor = "sequence_starts", .max = dims1(g->max_sequences + 1)},
         {.tensor = "sequence_lengths", .max = dims1(g->max_sequences)},
         {.tensor = "block_table", .max = dims2(g->max_sequences, g->blocks_per_sequence)},
-        {.tensor = "logit_rows", .max = dims1(g->max_sequences)},
+        {.tensor = "logit_rows", .max = dims1(g->max_rows)},
     };
     for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
         if (trm_network_find_tensor(network, inputs[i].tensor) != NULL) {
@@ -190,7 +215,7 @@ static trm_status count_blocks(trm_generator *g, trm_plan *plan, bool fixed, int
     TRM_TRY(trm_device_get_info(g->world->device, &info));
     trm_stream *stream;
     TRM_TRY(trm_stream_create(g->world->device, &stream));
-    g->chooser.bytes = trm_chooser_bytes(stream, g->max_sequences, g->max_sequences, g->vocab);
+    g->chooser.bytes = trm_chooser_bytes(stream, g->max_rows, g->max_sequences, g->vocab);
     trm_stream_destroy(stream);
     if (info.backend == TRM_BACKEND_HOST) { /* the ranks of one machine share its memory */
         info.memory_free /= (size_t)g->world->local_size;
@@ -300,7 +325,8 @@ static trm_status warm_up(trm_generator *g)
     static const trm_step_choice choice = {.sampling = &greedy, .logprobs = -1};
     status = trm_world_all_ok(g->world, status); /* the steps are collective */
     for (int32_t i = 0; status == TRM_OK && i < g->max_sequences; i++) {
-        sequences[i] = (trm_step_sequence){.tokens = &token, .n_tokens = 1, .blocks = blocks, .choice = &choice};
+        sequences[i] =
+            (trm_step_sequence){.tokens = &token, .n_tokens = 1, .blocks = blocks, .choices = &choice, .n_choices = 1};
     }
     for (int32_t i = 0; status == TRM_OK && i < g->n_buckets; i++) {
         status = trm_generator_step(g, sequences, g->buckets[i], chosen);
@@ -365,7 +391,7 @@ static trm_status prepare(trm_generator *g)
     if (wants_lanes(g, g->engine->plan)) {
         TRM_TRY(trm_generator_use_lanes(g, LANE_TOKENS));
     }
-    TRM_TRY(trm_chooser_init(&g->chooser, g->context->stream, g->max_sequences, g->max_sequences, g->vocab));
+    TRM_TRY(trm_chooser_init(&g->chooser, g->context->stream, g->max_rows, g->max_sequences, g->vocab));
     g->chooser.follows = g->world->rank != 0;
     return TRM_OK;
 }
@@ -404,12 +430,14 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
     const trm_model_info *m = &g->info;
     char text[512], mesh[64];
     trm_mesh_format(&options->mesh, mesh, sizeof(mesh));
-    snprintf(text, sizeof(text), "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s", m->architecture,
-             trm_dtype_name(m->weight_dtype), (long long)m->layers, (long long)m->hidden, (long long)m->heads,
-             (long long)m->kv_heads, (long long)m->intermediate, (long long)m->vocab, (long long)m->parameters,
-             (long long)g->max_context, g->max_sequences, g->max_step_tokens, (long long)g->cache_tokens,
-             trm_dtype_name(options->dtype), mesh);
-    return trm_world_agree(g->world, "model, mesh, type, context or number of sequences", text, strlen(text));
+    snprintf(text, sizeof(text), "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %d %d",
+             m->architecture, trm_dtype_name(m->weight_dtype), (long long)m->layers, (long long)m->hidden,
+             (long long)m->heads, (long long)m->kv_heads, (long long)m->intermediate, (long long)m->vocab,
+             (long long)m->parameters, (long long)g->max_context, g->max_sequences, g->max_step_tokens,
+             (long long)g->cache_tokens, trm_dtype_name(options->dtype), mesh, (int)g->speculation.kind,
+             g->speculation.tokens);
+    return trm_world_agree(g->world, "model, mesh, type, context or number of sequences or speculation", text,
+                           strlen(text));
 }
 
 /* The cache as large as the rank with the least memory allows, and workspace for every decode step. Collective. */

@@ -190,15 +190,20 @@ static trm_status copy_request(const trm_scheduler *s, const trm_serving_request
     int64_t most = request->n_prompt + (request->max_tokens < room ? request->max_tokens : room);
     size_t bias = (size_t)request->sampling.n_bias * sizeof(trm_logit_bias);
     size_t stops = (size_t)request->n_stop_tokens * sizeof(int32_t), tokens = (size_t)most * sizeof(int32_t);
-    trm_live *made = malloc(sizeof(*made) + bias + stops + tokens); /* alignments fall in that order */
+    size_t lookup = s->g->speculation.kind != TRM_SPECULATION_OFF ? trm_lookup_bytes(most) : 0;
+    trm_live *made = malloc(sizeof(*made) + bias + stops + tokens + lookup); /* alignments fall in that order */
     if (made == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot keep request %llu of %lld tokens", (unsigned long long)request->id,
                  (long long)most);
     }
-    *made = (trm_live){.request = *request, .n_tokens = request->n_prompt, .n_most = most, .slot = -1};
+    *made = (trm_live){.request = *request, .n_tokens = request->n_prompt, .n_most = most, .slot = -1, .guess = -1};
     trm_logit_bias *bias_copy = (trm_logit_bias *)(made + 1);
     int32_t *stop_copy = (int32_t *)(void *)((unsigned char *)bias_copy + bias);
     made->tokens = stop_copy + request->n_stop_tokens;
+    if (lookup > 0) {
+        trm_lookup_init(&made->lookup, made->tokens + most, most);
+        trm_draft_record_init(&made->record);
+    }
     made->request.sampling.n_bias = 0;
     for (int32_t i = 0; i < request->sampling.n_bias; i++) {
         add_bias(&made->request.sampling, bias_copy, &request->sampling.bias[i]);
@@ -280,27 +285,28 @@ void trm_scheduler_get_stats(const trm_scheduler *s, trm_scheduler_stats *stats)
 static trm_status allocate(trm_scheduler *s)
 {
     const trm_generator *g = s->g;
-    size_t n = (size_t)g->max_sequences;
+    size_t n = (size_t)g->max_sequences, rows = (size_t)g->max_rows;
     s->message_words = trm_scheduler_message_words(g, s->step_tokens);
     /* Between two calls each live request may end once; a step gives something for each row of logits. */
-    s->max_events = s->max_waiting + 3 * g->max_sequences;
+    s->max_events = s->max_waiting + 2 * g->max_sequences + g->max_rows;
     s->running = calloc(n, sizeof(trm_live *));
     s->lives = calloc(n, sizeof(trm_live *));
     s->free_slots = calloc(n, sizeof(int32_t));
     s->slots = calloc(n, sizeof(int32_t));
     s->n_sent = calloc(n, sizeof(int32_t));
-    s->chosen = calloc(n, sizeof(int32_t));
+    s->chosen = calloc(rows, sizeof(int32_t));
     s->table = calloc(n * (size_t)g->blocks_per_sequence, sizeof(int32_t));
-    s->choices = calloc(n, sizeof(*s->choices));
-    s->masks = calloc(n * (size_t)g->chooser.words, sizeof(*s->masks));
-    s->tops = calloc(n * TRM_LOGITS_MAX_TOP, sizeof(*s->tops));
+    s->choices = calloc(rows, sizeof(*s->choices));
+    s->masks = calloc(rows * (size_t)g->chooser.words, sizeof(*s->masks));
+    s->tops = calloc(rows * TRM_LOGITS_MAX_TOP, sizeof(*s->tops));
     s->sequences = calloc(n, sizeof(*s->sequences));
+    s->drafts = calloc(n, sizeof(*s->drafts));
     s->message = calloc(s->message_words, sizeof(int32_t));
     s->events = calloc((size_t)s->max_events, sizeof(*s->events));
     s->errors = calloc(n, sizeof(*s->errors));
     if (s->running == NULL || s->lives == NULL || s->free_slots == NULL || s->slots == NULL || s->n_sent == NULL ||
         s->chosen == NULL || s->table == NULL || s->choices == NULL || s->masks == NULL || s->tops == NULL ||
-        s->sequences == NULL || s->message == NULL || s->events == NULL || s->errors == NULL) {
+        s->sequences == NULL || s->drafts == NULL || s->message == NULL || s->events == NULL || s->errors == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a scheduler of %d sequences", g->max_sequences);
     }
     for (int32_t i = g->max_sequences - 1; i >= 0; i--) {
@@ -409,6 +415,7 @@ void trm_scheduler_destroy(trm_scheduler *s)
     free(s->masks);
     free(s->tops);
     free(s->sequences);
+    free(s->drafts);
     free(s->message);
     free(s->events);
     free(s->errors);

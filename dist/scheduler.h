@@ -9,6 +9,8 @@
 
 #include "dist/blocks.h"
 #include "dist/generate.h"
+#include "dist/lookup.h"
+#include "dist/speculator.h"
 
 typedef struct trm_live trm_live;
 
@@ -28,7 +30,11 @@ struct trm_live {
     bool counted;                             /* the device counts its tokens, for penalties */
     int64_t n_reported;                       /* tokens of the prompt whose logprobs were given */
     int32_t banned[TRM_MAX_BANNED], n_banned; /* tokens that end it, for min_tokens */
-    trm_live *before, *after;                 /* in the queue */
+    trm_lookup lookup;                        /* speculation: of its tokens */
+    trm_draft_record record;
+    int32_t n_drafted, draft_class; /* tokens behind n_tokens that are a guess at what comes */
+    int32_t guess;                  /* the first of them, also where none is verified; -1 */
+    trm_live *before, *after;       /* in the queue */
 };
 
 struct trm_scheduler {
@@ -55,17 +61,20 @@ struct trm_scheduler {
 
     /* the step under way */
     trm_step_sequence *sequences; /* [max_sequences] */
-    trm_step_choice *choices;     /* [max_sequences] */
-    uint32_t *masks;              /* [max_sequences, mask_words] */
+    trm_step_choice *choices;     /* [max_rows] */
+    uint32_t *masks;              /* [max_rows, mask_words] */
     trm_live **lives;             /* [max_sequences] */
     int32_t *slots;               /* [max_sequences] */
-    int32_t *chosen;              /* [max_sequences] */
-    int32_t n_sequences, n_tokens;
-    int32_t *message; /* [message_words] */
+    int32_t *chosen;              /* [max_rows] */
+    int32_t n_sequences, n_tokens, n_choices;
+    trm_speculator speculator;
+    trm_draft *drafts; /* [max_sequences] */
+    int32_t n_drafted; /* tokens of the step that are drafts */
+    int32_t *message;  /* [message_words] */
     size_t message_words;
 
     trm_serving_event *events; /* [max_events] */
-    trm_token_logprob *tops;   /* [max_sequences, TRM_LOGITS_MAX_TOP] of the step's rows */
+    trm_token_logprob *tops;   /* [max_rows, TRM_LOGITS_MAX_TOP] of the step's rows */
     int32_t n_events, max_events;
     bool events_given;   /* those were given to the caller: the next call begins anew */
     char (*errors)[256]; /* [max_sequences] texts of events */
@@ -100,8 +109,16 @@ void trm_scheduler_admit(trm_scheduler *s);
 /* Lets a running request have a block for its next token; takes it from one that ranks behind it, or from itself.
  * Whether it still runs. */
 bool trm_scheduler_grow(trm_scheduler *s, trm_live *live);
+/* How many of `wanted` more tokens there is room for without taking any from another request; takes the blocks. */
+int32_t trm_scheduler_grow_for_drafts(trm_scheduler *s, trm_live *live, int32_t wanted);
 /* Publishes the blocks that are full. */
 void trm_scheduler_publish(trm_scheduler *s, trm_live *live);
+
+/* scheduler_draft.c: speculation */
+/* Drafts tokens behind those of each sequence that decodes, as many as this step is to verify. */
+trm_status trm_scheduler_draft(trm_scheduler *s);
+/* Of the drafted tokens `n` were looked at, and `right` of them came. */
+void trm_scheduler_note_draft(trm_live *live, int32_t n, int32_t right);
 
 /* scheduler_wire.c: what rank 0 sends the others. Nothing with one rank. */
 size_t trm_scheduler_message_words(const trm_generator *g, int32_t step_tokens);

@@ -86,6 +86,12 @@ void trm_scheduler_evict(trm_scheduler *s, trm_live *live)
     live->counted = false;
 }
 
+/* Blocks kept free for those that run, so that a newcomer does not push another out at once. */
+static int32_t headroom(const trm_scheduler *s)
+{
+    return s->n_running;
+}
+
 static void preempt(trm_scheduler *s, trm_live *live)
 {
     trm_scheduler_evict(s, live);
@@ -107,6 +113,15 @@ bool trm_scheduler_grow(trm_scheduler *s, trm_live *live)
         }
     }
     return true;
+}
+
+int32_t trm_scheduler_grow_for_drafts(trm_scheduler *s, trm_live *live, int32_t wanted)
+{
+    while (live->n_blocks < blocks_for(live->n_tokens + wanted) && s->blocks.n_free > headroom(s)) {
+        row_of(s, live)[live->n_blocks++] = trm_blocks_take(&s->blocks);
+    }
+    int64_t room = (int64_t)live->n_blocks * BLOCK - live->n_tokens;
+    return wanted < room ? wanted : (int32_t)room;
 }
 
 void trm_scheduler_publish(trm_scheduler *s, trm_live *live)
@@ -163,12 +178,6 @@ static bool is_being_computed(const trm_scheduler *s, const trm_live *live, int3
         }
     }
     return false;
-}
-
-/* Blocks kept free for those that run, so that a newcomer does not push another out at once. */
-static int32_t headroom(const trm_scheduler *s)
-{
-    return s->n_running;
 }
 
 /* Whether the last in order of those running is behind a request by priority, not by arrival alone. */

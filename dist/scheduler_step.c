@@ -12,13 +12,13 @@ static void end_running(trm_scheduler *s, trm_live *live, trm_finish finish, int
     trm_scheduler_finish(s, live, finish, token, error);
 }
 
-/* Asks the request which tokens may come. */
-static trm_status ask_mask(const trm_scheduler *s, const trm_live *live, uint32_t *mask)
+/* Asks the request which tokens may come after those it has and `drafted` more. */
+static trm_status ask_mask(const trm_scheduler *s, const trm_live *live, int32_t drafted, uint32_t *mask)
 {
     const trm_serving_request *r = &live->request;
     int64_t vocab = s->g->vocab, words = s->g->chooser.words, before = r->n_prompt - r->n_resumed;
     memset(mask, 0xff, (size_t)words * sizeof(*mask));
-    TRM_TRY(r->mask(r->mask_user, r->id, live->tokens + before, live->n_tokens - before, mask));
+    TRM_TRY(r->mask(r->mask_user, r->id, live->tokens + before, live->n_tokens + drafted - before, mask));
     for (int64_t i = 0; i < words; i++) {
         uint32_t in = i < vocab / 32 ? UINT32_MAX : ((uint32_t)1 << (vocab % 32)) - 1;
         if ((mask[i] & in) != 0) {
@@ -28,26 +28,46 @@ static trm_status ask_mask(const trm_scheduler *s, const trm_live *live, uint32_
     TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the mask of request %llu leaves no token", (unsigned long long)r->id);
 }
 
-/* How the next token of a request is chosen, as sequence i of the step. */
-static trm_status fill_choice(trm_scheduler *s, trm_live *live, int32_t i)
+/* How the token of a request behind `drafted` drafted ones is chosen. */
+static trm_status fill_choice(trm_scheduler *s, trm_live *live, int32_t drafted, trm_step_choice *choice)
 {
     const trm_serving_request *r = &live->request;
-    int64_t output = live->n_tokens - r->n_prompt + r->n_resumed;
+    int64_t output = live->n_tokens - r->n_prompt + r->n_resumed + drafted;
     uint32_t *mask = NULL;
     if (r->mask != NULL) {
-        mask = s->masks + (size_t)i * (size_t)s->g->chooser.words;
-        TRM_TRY(ask_mask(s, live, mask));
+        mask = s->masks + (size_t)(choice - s->choices) * (size_t)s->g->chooser.words;
+        TRM_TRY(ask_mask(s, live, drafted, mask));
     }
-    s->choices[i] = (trm_step_choice){.sampling = &r->sampling,
-                                      .banned = live->banned,
-                                      .n_banned = output < r->min_tokens ? live->n_banned : 0,
-                                      .mask = mask,
-                                      .logprobs = r->logprobs,
-                                      .counter = (uint64_t)output,
-                                      .slot = live->slot,
-                                      .history = live->counted ? NULL : live->tokens,
-                                      .n_history = live->n_tokens,
-                                      .n_prompt = r->n_prompt - r->n_resumed};
+    *choice = (trm_step_choice){.sampling = &r->sampling,
+                                .banned = live->banned,
+                                .n_banned = output < r->min_tokens ? live->n_banned : 0,
+                                .mask = mask,
+                                .logprobs = r->logprobs,
+                                .counter = (uint64_t)output,
+                                .slot = live->slot,
+                                .history = live->counted || drafted > 0 ? NULL : live->tokens,
+                                .n_history = live->n_tokens,
+                                .n_prompt = r->n_prompt - r->n_resumed,
+                                .drafts = live->tokens + live->n_tokens,
+                                .n_before = drafted};
+    return TRM_OK;
+}
+
+/* Fills the choices of a request behind each of its drafted tokens, as far as its mask allows those. */
+static trm_status fill_choices(trm_scheduler *s, trm_live *live, trm_step_choice *choices)
+{
+    TRM_TRY(fill_choice(s, live, 0, choices));
+    for (int32_t i = 0; i < live->n_drafted; i++) {
+        int32_t token = live->tokens[live->n_tokens + i];
+        const uint32_t *mask = choices[i].mask;
+        if ((mask != NULL && (mask[token / 32] >> (token % 32) & 1u) == 0) ||
+            fill_choice(s, live, i + 1, &choices[i + 1]) != TRM_OK) { /* which ends it if it comes so far */
+            live->n_drafted = i;
+        }
+    }
+    for (int32_t i = 0; i <= live->n_drafted; i++) {
+        choices[i].n_behind = live->n_drafted - i;
+    }
     return TRM_OK;
 }
 
@@ -57,7 +77,8 @@ static void add_sequence(trm_scheduler *s, trm_live *live, int32_t n_tokens)
     const trm_serving_request *r = &live->request;
     int32_t i = s->n_sequences;
     bool wanted = live->n_cached + n_tokens == live->n_tokens && live->n_tokens < live->n_most;
-    if (wanted && fill_choice(s, live, i) != TRM_OK) {
+    trm_step_choice *choices = s->choices + s->n_choices;
+    if (wanted && fill_choices(s, live, choices) != TRM_OK) {
         end_running(s, live, TRM_FINISH_ERROR, -1, trm_last_error());
         return;
     }
@@ -67,16 +88,19 @@ static void add_sequence(trm_scheduler *s, trm_live *live, int32_t n_tokens)
     s->slots[i] = live->slot;
     s->sequences[i] = (trm_step_sequence){
         .tokens = live->tokens + live->n_cached,
-        .n_tokens = n_tokens,
+        .n_tokens = n_tokens + live->n_drafted,
         .n_cached = live->n_cached,
         .n_prompt = r->n_prompt,
         .blocks = s->table + (size_t)live->slot * (size_t)s->g->blocks_per_sequence,
-        .choice = wanted ? &s->choices[i] : NULL,
+        .choices = choices,
+        .n_choices = wanted ? 1 + live->n_drafted : 0,
         .n_targets = (int32_t)targets,
         .target_top = r->prompt_logprobs,
     };
     s->n_sequences++;
-    s->n_tokens += n_tokens;
+    s->n_tokens += s->sequences[i].n_tokens;
+    s->n_choices += s->sequences[i].n_choices;
+    s->n_drafted += live->n_drafted;
 }
 
 /* How many tokens of a prompt to run. A long one leaves up to half of the room to those behind it, so that short
@@ -99,15 +123,17 @@ static int32_t choose_chunk(const trm_scheduler *s, int32_t at, int32_t room)
 static bool fill(trm_scheduler *s)
 {
     bool no_prompt = true;
-    /* Each running sequence may need a row of logits; prompts whose logprobs are wanted share what is left. */
-    int32_t rows = s->g->max_sequences - s->n_running;
-    s->n_sequences = s->n_tokens = 0;
+    /* Each running sequence may need a row of logits; drafts and prompts whose logprobs are wanted share the rest. */
+    int32_t rows = s->g->max_rows - s->n_running;
+    s->n_sequences = s->n_tokens = s->n_choices = s->n_drafted = 0;
     for (int32_t pass = 0; pass < 2; pass++) {
         for (int32_t i = 0; i < s->n_running && s->n_tokens < s->step_tokens;) {
             trm_live *live = s->running[i];
             int64_t left = live->n_tokens - live->n_cached;
             if (pass == 0 && left == 1 && trm_scheduler_grow(s, live)) {
                 no_prompt = no_prompt && live->n_tokens > live->request.n_prompt;
+                live->n_drafted = trm_scheduler_grow_for_drafts(s, live, live->n_drafted);
+                rows -= live->n_drafted;
                 add_sequence(s, live, 1);
             } else if (pass == 1 && left > 1) {
                 int32_t room = s->step_tokens - s->n_tokens;
@@ -165,11 +191,12 @@ static void take_targets(trm_scheduler *s, trm_live *live, const trm_step_sequen
     }
 }
 
-static void take_token(trm_scheduler *s, trm_live *live, int32_t token, int32_t row)
+/* Whether the request goes on. */
+static bool take_token(trm_scheduler *s, trm_live *live, int32_t token, int32_t row)
 {
     if (is_stop(live, token)) {
         end_running(s, live, TRM_FINISH_STOP, token, NULL);
-        return;
+        return false;
     }
     live->tokens[live->n_tokens++] = token;
     live->counted = true;
@@ -180,26 +207,56 @@ static void take_token(trm_scheduler *s, trm_live *live, int32_t token, int32_t 
     give_logprobs(s, event, row, live->request.logprobs);
     if (live->n_tokens >= live->n_most) {
         end_running(s, live, TRM_FINISH_LENGTH, -1, NULL);
+        return false;
+    }
+    return true;
+}
+
+/* The token behind each drafted one as far as the drafts come true; `row` is of the first. What the cache has of the
+ * other drafts is written over. */
+static void take_tokens(trm_scheduler *s, trm_live *live, const int32_t *chosen, int32_t n, int32_t row)
+{
+    int32_t right = 0, guess = live->guess;
+    while (right < n - 1 && chosen[right] == live->tokens[live->n_tokens + right]) {
+        right++;
+    }
+    if (guess >= 0) { /* one that was not verified tells something as well */
+        bool one = n == 1;
+        trm_scheduler_note_draft(live, one ? 1 : right < n - 1 ? right + 1 : right, one ? guess == *chosen : right);
+    }
+    s->stats.drafted_tokens += n - 1;
+    s->stats.accepted_tokens += right;
+    for (int32_t i = 0; i <= right; i++) {
+        if (i > 0) {
+            live->n_cached++;
+            trm_scheduler_publish(s, live);
+        }
+        if (!take_token(s, live, chosen[i], row + i)) {
+            return;
+        }
     }
 }
 
 static void take_results(trm_scheduler *s)
 {
+    const int32_t *chosen = s->chosen;
     for (int32_t i = 0, row = 0; i < s->n_sequences; i++) {
         trm_live *live = s->lives[i];
         const trm_step_sequence *sequence = &s->sequences[i];
         int64_t prompt_left = live->request.n_prompt - live->n_cached;
+        int32_t known = sequence->n_choices > 1 ? sequence->n_tokens - (sequence->n_choices - 1) : sequence->n_tokens;
         if (prompt_left > 0) {
-            s->stats.prompt_tokens += prompt_left < sequence->n_tokens ? prompt_left : sequence->n_tokens;
+            s->stats.prompt_tokens += prompt_left < known ? prompt_left : known;
         }
-        live->n_cached += sequence->n_tokens;
+        live->n_cached += known;
         trm_scheduler_publish(s, live);
         take_targets(s, live, sequence, row);
-        if (sequence->choice != NULL) {
-            take_token(s, live, s->chosen[i], row + sequence->n_targets);
+        if (sequence->n_choices > 0) {
+            take_tokens(s, live, chosen, sequence->n_choices, row + sequence->n_targets);
         } else if (live->n_cached == live->n_tokens) { /* no token was asked for */
             end_running(s, live, TRM_FINISH_LENGTH, -1, NULL);
         }
+        chosen += sequence->n_choices;
         row += trm_step_rows(sequence);
     }
 }
@@ -208,6 +265,7 @@ static trm_status run(trm_scheduler *s)
 {
     double began = trm_scheduler_now();
     trm_scheduler_admit(s);
+    TRM_TRY(trm_scheduler_draft(s));
     bool no_prompt = fill(s);
     if (s->n_sequences == 0) {
         return trm_scheduler_send_beat(s);
@@ -215,7 +273,11 @@ static trm_status run(trm_scheduler *s)
     TRM_TRY(trm_scheduler_send_step(s));
     double sent = trm_scheduler_now();
     TRM_TRY(trm_generator_step(s->g, s->sequences, s->n_sequences, s->chosen));
-    s->stats.wait_seconds += trm_scheduler_now() - sent;
+    double seconds = trm_scheduler_now() - sent;
+    s->stats.wait_seconds += seconds;
+    if (no_prompt && s->g->speculation.kind == TRM_SPECULATION_AUTO) {
+        trm_speculator_note(&s->speculator, s->n_sequences, s->n_drafted, seconds);
+    }
     take_results(s);
     s->stats.steps++;
     s->stats.decode_steps += no_prompt;

@@ -3,7 +3,7 @@
  * rank 0's choice is everyone's.
  *
  * A message is words of 32 bits: kind, words in all, sequences, whether all have one token; then for each sequence
- * slot, tokens, tokens cached, prompt, whether a token is wanted, how many blocks the receiver knows already, how many
+ * slot, tokens, tokens cached, prompt, tokens wanted, how many blocks the receiver knows already, how many
  * are new, the tokens and the new blocks. It goes out as a first piece of fixed size and, where that is too small, the
  * rest.
  */
@@ -42,10 +42,11 @@ static trm_sample_mode mode_of(const trm_scheduler *s)
     trm_sample_mode mode = TRM_SAMPLE_GREEDY;
     for (int32_t i = 0; i < s->n_sequences; i++) {
         const trm_step_sequence *sequence = &s->sequences[i];
-        trm_sample_mode own = sequence->n_targets > 0    ? TRM_SAMPLE_FULL
-                              : sequence->choice != NULL ? trm_choice_mode(sequence->choice)
-                                                         : TRM_SAMPLE_GREEDY;
-        mode = own > mode ? own : mode;
+        mode = sequence->n_targets > 0 ? TRM_SAMPLE_FULL : mode;
+        for (int32_t k = 0; k < sequence->n_choices; k++) {
+            trm_sample_mode own = trm_choice_mode(&sequence->choices[k]);
+            mode = own > mode ? own : mode;
+        }
     }
     return mode;
 }
@@ -67,7 +68,7 @@ trm_status trm_scheduler_send_step(trm_scheduler *s)
         *to++ = sequence->n_tokens;
         *to++ = (int32_t)sequence->n_cached;
         *to++ = (int32_t)sequence->n_prompt;
-        *to++ = sequence->choice != NULL;
+        *to++ = sequence->n_choices;
         *to++ = sequence->n_targets;
         *to++ = *known;
         *to++ = blocks > *known ? blocks - *known : 0;
@@ -113,18 +114,17 @@ static trm_status receive(trm_scheduler *s)
 /* One sequence of a message at *at; moves it on. */
 static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int32_t *end, trm_step_sequence *sequence)
 {
-    static const trm_serving_sampling greedy = {.base = TRM_SAMPLING_INIT, .typical_p = 1.0f};
-    static const trm_step_choice choice = {.sampling = &greedy, .logprobs = -1}; /* rank 0 says what comes of it */
     const trm_generator *g = s->g;
     const int32_t *from = *at;
     if (end - from < PER_SEQUENCE) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 ends inside a sequence");
     }
-    int32_t slot = from[0], n_tokens = from[1], n_targets = from[5], known = from[6], fresh = from[7];
+    int32_t slot = from[0], n_tokens = from[1], n_choices = from[4], n_targets = from[5], known = from[6],
+            fresh = from[7];
     int64_t n_cached = from[2];
     if (slot < 0 || slot >= g->max_sequences || n_tokens < 1 || n_tokens > g->max_step_tokens || n_cached < 0 ||
-        n_targets < 0 || n_targets > n_tokens || known < 0 || fresh < 0 || fresh > g->blocks_per_sequence - known ||
-        end - from - PER_SEQUENCE < (int64_t)n_tokens + fresh ||
+        n_choices < 0 || n_targets < 0 || n_choices > n_tokens || n_targets > n_tokens || known < 0 || fresh < 0 ||
+        fresh > g->blocks_per_sequence - known || end - from - PER_SEQUENCE < (int64_t)n_tokens + fresh ||
         n_cached + n_tokens > (int64_t)(known + fresh) * TRM_KV_BLOCK_SIZE) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has slot %d with %d tokens after %lld and %d + %d blocks",
                  slot, n_tokens, (long long)n_cached, known, fresh);
@@ -139,7 +139,8 @@ static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int3
                                     .n_cached = n_cached,
                                     .n_prompt = from[3],
                                     .blocks = row,
-                                    .choice = from[4] != 0 ? &choice : NULL,
+                                    .choices = s->choices,
+                                    .n_choices = n_choices,
                                     .n_targets = n_targets};
     *at = blocks + fresh;
     return TRM_OK;
@@ -160,9 +161,9 @@ static trm_status run_message(trm_scheduler *s)
         tokens += s->sequences[i].n_tokens;
         rows += trm_step_rows(&s->sequences[i]);
     }
-    if (tokens > s->g->max_step_tokens || rows > s->g->max_sequences) {
+    if (tokens > s->g->max_step_tokens || rows > s->g->max_rows) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has %lld tokens and %lld rows, expected at most %d and %d",
-                 (long long)tokens, (long long)rows, s->g->max_step_tokens, s->g->max_sequences);
+                 (long long)tokens, (long long)rows, s->g->max_step_tokens, s->g->max_rows);
     }
     s->g->chooser.least_mode = (trm_sample_mode)mode;
     trm_status status = trm_generator_step(s->g, s->sequences, n, NULL);
@@ -174,6 +175,10 @@ trm_status trm_scheduler_follow(trm_scheduler *s)
 {
     if (s == NULL || s->g->world->rank == 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot follow: %s", s == NULL ? "scheduler is NULL" : "rank 0 leads");
+    }
+    static const trm_serving_sampling greedy = {.base = TRM_SAMPLING_INIT, .typical_p = 1.0f};
+    for (int32_t i = 0; i < s->g->max_rows; i++) { /* rank 0 says what comes of it */
+        s->choices[i] = (trm_step_choice){.sampling = &greedy, .logprobs = -1};
     }
     for (;;) {
         TRM_TRY(receive(s));

@@ -47,9 +47,9 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
             rows[(*n_rows)++] = starts[i] + k;
             trm_chooser_add_target(&g->chooser, sequence->tokens[k + 1], sequence->target_top);
         }
-        if (sequence->choice != NULL) {
-            rows[(*n_rows)++] = at - 1;
-            TRM_TRY(trm_chooser_add(&g->chooser, context->stream, sequence->choice));
+        for (int32_t k = 0; k < sequence->n_choices; k++) {
+            rows[(*n_rows)++] = at - sequence->n_choices + k;
+            TRM_TRY(trm_chooser_add(&g->chooser, context->stream, &sequence->choices[k]));
         }
     }
     starts[n] = at;
@@ -115,7 +115,8 @@ static trm_status enqueue(trm_generator *g, int32_t n_rows, trm_sample_mode mode
     return hand_over_tokens(g, n_rows, mode);
 }
 
-/* A step of long prompts, its first half of the tokens in one lane and the rest in the other. A sequence may be cut. */
+/* A step of long prompts, its first half of the tokens in one lane and the rest in the other. A sequence may be cut,
+ * but not among drafts, whose choices depend on each other. */
 static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t tokens)
 {
     int32_t half = tokens / 2, at = 0, n_first = 0, rows[TRM_LANES];
@@ -124,13 +125,15 @@ static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *seque
     int32_t n_second = 0;
     for (int32_t i = 0; i < n; i++) {
         const trm_step_sequence *sequence = &sequences[i];
-        int32_t here = at >= half ? 0 : sequence->n_tokens < half - at ? sequence->n_tokens : half - at;
+        int32_t here = at >= half                                                  ? 0
+                       : sequence->n_tokens < half - at || sequence->n_choices > 1 ? sequence->n_tokens
+                                                                                   : half - at;
         at += here;
         if (here > 0) {
             first[n_first] = *sequence;
             first[n_first].n_tokens = here;
             first[n_first].n_targets = here < sequence->n_targets ? here : sequence->n_targets;
-            first[n_first++].choice = here == sequence->n_tokens ? sequence->choice : NULL;
+            first[n_first++].n_choices = here == sequence->n_tokens ? sequence->n_choices : 0;
         }
         if (here < sequence->n_tokens) {
             second[n_second] = *sequence;
@@ -256,8 +259,8 @@ trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequenc
     }
     for (int32_t i = 0, row = 0; chosen != NULL && i < n; i++) {
         row += sequences[i].n_targets;
-        if (sequences[i].choice != NULL) {
-            chosen[i] = g->chooser.chosen_staging[row++];
+        for (int32_t k = 0; k < sequences[i].n_choices; k++) {
+            *chosen++ = g->chooser.chosen_staging[row++];
         }
     }
     return TRM_OK;

@@ -16,6 +16,26 @@ extern "C" {
 
 typedef struct trm_generator trm_generator;
 
+/*
+ * Speculation: a step verifies tokens that were drafted, by looking up what followed the same tokens earlier in the
+ * sequence. Each position's token is chosen as it would be without, with its own draw; drafts are kept as far as they
+ * are the tokens chosen. So tokens are the same with and without it, where the backend's sums do not depend on the
+ * number of rows.
+ */
+typedef enum trm_speculation_kind {
+    TRM_SPECULATION_OFF = 0,
+    TRM_SPECULATION_LOOKUP, /* in every step for which there are drafts */
+    TRM_SPECULATION_AUTO    /* as far as it pays, from how often drafts are right and how long steps take */
+} trm_speculation_kind;
+#define TRM_MAX_DRAFT 16
+typedef struct trm_speculation {
+    trm_speculation_kind kind;
+    int32_t tokens; /* drafted for a sequence in a step at most, up to TRM_MAX_DRAFT; 0: 8, with AUTO 16 */
+} trm_speculation;
+
+/* "off", "lookup", "lookup:N" with N tokens at most, "auto", "auto:N". INVALID_ARGUMENT for anything else. */
+TRM_API trm_status trm_speculation_parse(const char *text, trm_speculation *speculation);
+
 typedef struct trm_generator_options {
     size_t size;     /* sizeof(trm_generator_options) */
     trm_dtype dtype; /* NONE: the weights' type on CUDA, f32 on the host */
@@ -32,12 +52,14 @@ typedef struct trm_generator_options {
                              find no room wait. 0: max_sequences * max_context */
     const char *timing_cache;        /* file that keeps what was timed (trm_context_tune); NULL: none */
     trm_weight_budget weight_budget; /* weights that stay on the device; AUTO: what cache and activations leave */
+    trm_speculation speculation;
 } trm_generator_options;
 #define TRM_GENERATOR_OPTIONS_INIT                                                                                     \
     {                                                                                                                  \
         sizeof(trm_generator_options), TRM_DTYPE_NONE, {{1, 1, 1, 1, 1}}, 0, 0, 0, NULL, NULL, true, 0, NULL,          \
+            {TRM_WEIGHT_BUDGET_OFF, 0, 0, 0},                                                                          \
         {                                                                                                              \
-            TRM_WEIGHT_BUDGET_OFF, 0, 0, 0                                                                             \
+            TRM_SPECULATION_OFF, 0                                                                                     \
         }                                                                                                              \
     }
 
@@ -110,6 +132,7 @@ typedef bool (*trm_token_fn)(void *user, int32_t request, int32_t token);
 typedef struct trm_generate_stats {
     int64_t prompt_tokens, generated_tokens, steps; /* prompts of requests for no tokens are not run */
     double prefill_seconds, decode_seconds, first_token_seconds;
+    int64_t drafted_tokens, accepted_tokens; /* speculation: verified, and of them right */
 } trm_generate_stats;
 
 /* Continues n requests, max_sequences at a time; `fn` may be NULL. Errors: INVALID_ARGUMENT (a prompt longer than the

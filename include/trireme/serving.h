@@ -68,6 +68,9 @@ typedef struct trm_serving_sampling {
  * tokens [n_tokens] (the output so far, those of n_resumed included) is chosen. mask [(vocab + 31) / 32] is all ones:
  * clear the bits of tokens that may not come (stop tokens as well). Another status than OK, or a mask without any
  * token, ends the request with TRM_FINISH_ERROR. It must not call the scheduler.
+ *
+ * With speculation a step also asks what may follow up to TRM_MAX_DRAFT tokens that are only drafted, each allowed by
+ * the mask before it: later calls may have other tokens there.
  */
 typedef trm_status (*trm_mask_fn)(void *user, uint64_t id, const int32_t *tokens, int64_t n_tokens, uint32_t *mask);
 
@@ -165,6 +168,8 @@ typedef struct trm_scheduler_stats {
     int64_t steps, decode_steps; /* decode_steps: of them without any prompt */
     int64_t prompt_tokens;       /* run through the network, those run again after a preemption as well */
     int64_t generated_tokens;    /* of output */
+    int64_t drafted_tokens;      /* verified by speculation */
+    int64_t accepted_tokens;     /* of them right */
     int64_t finished[8];         /* requests, by trm_finish */
     double step_seconds;         /* in steps, from layout to the tokens on the host */
     double wait_seconds;         /* of them waiting for the device */

@@ -17,6 +17,27 @@ static __device__ __forceinline__ float penalise(float x, const trm_logits_row &
     return times == 0 ? x : x - __fadd_rn(p.presence_penalty, __fmul_rn((float)times, p.frequency_penalty));
 }
 
+/* What a draft of a row, output that is not counted yet, comes to. */
+static __device__ float adjusted_draft(const trm_logits_adjust_args &args, const trm_logits_row &p, float x, int32_t i,
+                                       const uint16_t *counts, const uint32_t *mask)
+{
+    const int32_t *drafts = args.drafts + p.first_draft;
+    uint32_t more = 0;
+    for (int32_t k = 0; k < p.n_drafts; k++) {
+        more += drafts[k] == i;
+    }
+    bool banned = mask != NULL && (mask[i / 32] >> (i % 32) & 1u) == 0;
+    for (int32_t b = 0; b < p.n_bias; b++) {
+        trm_logits_bias bias = args.bias[p.first_bias + b];
+        if (bias.token == i) {
+            banned = banned || bias.bias <= -100.0f;
+            x += bias.bias;
+        }
+    }
+    uint32_t times = (counts[i] & TRM_LOGITS_MOST) + more, bit = counts[i] & TRM_LOGITS_IN_PROMPT;
+    return penalise(banned ? -INFINITY : x, p, bit | (times < TRM_LOGITS_MOST ? times : TRM_LOGITS_MOST));
+}
+
 /* Block (part, row) writes a part of the row, then what the row's bias changes in it. Bound by 8 * vocab bytes a row.
  */
 static __global__ void __launch_bounds__(ADJUST_THREADS) adjust(trm_logits_adjust_args args)
@@ -43,6 +64,15 @@ static __global__ void __launch_bounds__(ADJUST_THREADS) adjust(trm_logits_adjus
         bool banned = bias.bias <= -100.0f || (mask != NULL && (mask[i / 32] >> (i % 32) & 1u) == 0);
         float x = banned ? -INFINITY : from[i] + bias.bias;
         to[i] = counts == NULL ? x : penalise(x, p, counts[i]);
+    }
+    if (counts != NULL && p.n_drafts > 0) {
+        __syncthreads();
+        for (int32_t d = threadIdx.x; d < p.n_drafts; d += ADJUST_THREADS) { /* equal ones write the same */
+            int64_t i = args.drafts[p.first_draft + d];
+            if (i >= begin && i < end) {
+                to[i] = adjusted_draft(args, p, from[i], (int32_t)i, counts, mask);
+            }
+        }
     }
 }
 
@@ -154,9 +184,15 @@ static __global__ void __launch_bounds__(REPORT_THREADS) report(trm_logits_repor
             args.logprobs[row] = (float)((double)(x == x ? x : -INFINITY) - all);
         }
     }
-    if (threadIdx.x == 0 && p.history >= 0 && p.target < 0) {
-        uint16_t *count = &args.counts[p.history * vocab + args.tokens[row]];
-        *count = (uint16_t)(*count + ((*count & TRM_LOGITS_MOST) < TRM_LOGITS_MOST ? 1 : 0));
+    if (threadIdx.x == 0 && p.history >= 0 && p.target < 0 && p.n_drafts == 0) {
+        uint16_t *counts = args.counts + p.history * vocab;
+        for (int32_t i = 0; i <= p.n_behind; i++) {
+            int32_t token = args.tokens[row + i];
+            counts[token] = (uint16_t)(counts[token] + ((counts[token] & TRM_LOGITS_MOST) < TRM_LOGITS_MOST ? 1 : 0));
+            if (i == p.n_behind || token != args.drafts[p.first_draft + i]) {
+                break;
+            }
+        }
     }
 }
 

@@ -14,6 +14,30 @@ static float penalise(float x, const trm_logits_row *p, uint32_t count)
     return times == 0 ? x : x - (p->presence_penalty + (float)times * p->frequency_penalty);
 }
 
+/* The tokens drafted before a row's, which are output that is not counted yet. */
+static void adjust_drafts(const trm_logits_adjust_args *args, const trm_logits_row *p, const float *from, float *to,
+                          const uint16_t *counts, const uint32_t *mask)
+{
+    const int32_t *drafts = args->drafts + p->first_draft;
+    for (int32_t d = 0; d < p->n_drafts; d++) {
+        const int32_t i = drafts[d];
+        uint32_t more = 0;
+        for (int32_t k = 0; k < p->n_drafts; k++) {
+            more += drafts[k] == i;
+        }
+        bool banned = mask != NULL && (mask[i / 32] >> (i % 32) & 1u) == 0;
+        float x = from[i];
+        for (int32_t b = 0; b < p->n_bias; b++) {
+            const trm_logits_bias *bias = &args->bias[p->first_bias + b];
+            if (bias->token == i) {
+                banned = banned || bias->bias <= -100.0f;
+                x += bias->bias;
+            }
+        }
+        to[i] = penalise(banned ? -INFINITY : x, p, trm_logits_count_more(counts[i], more));
+    }
+}
+
 static void adjust_rows(void *user, int64_t begin, int64_t end)
 {
     const trm_logits_adjust_args *args = user;
@@ -34,6 +58,9 @@ static void adjust_rows(void *user, int64_t begin, int64_t end)
             const bool banned = bias->bias <= -100.0f || (mask != NULL && (mask[i / 32] >> (i % 32) & 1u) == 0);
             const float x = banned ? -INFINITY : from[i] + bias->bias;
             to[i] = counts == NULL ? x : penalise(x, p, counts[i]);
+        }
+        if (counts != NULL) {
+            adjust_drafts(args, p, from, to, counts, mask);
         }
     }
 }
@@ -100,9 +127,15 @@ static void report_rows(void *user, int64_t begin, int64_t end)
                 top_logprobs[i] = i < n ? (float)((double)without_nan(logits[top[i]]) - all) : -INFINITY;
             }
         }
-        if (p->history >= 0 && p->target < 0) {
-            uint16_t *count = &args->counts[p->history * args->vocab + args->tokens[r]];
-            *count = (uint16_t)(*count + ((*count & TRM_LOGITS_MOST) < TRM_LOGITS_MOST));
+        if (p->history >= 0 && p->target < 0 && p->n_drafts == 0) {
+            uint16_t *counts = args->counts + p->history * args->vocab;
+            for (int32_t i = 0; i <= p->n_behind; i++) {
+                const int32_t token = args->tokens[r + i];
+                counts[token] = (uint16_t)trm_logits_count_more(counts[token], 1);
+                if (i == p->n_behind || token != args->drafts[p->first_draft + i]) {
+                    break;
+                }
+            }
         }
     }
 }

@@ -240,6 +240,7 @@ static void print_json(const bench_command *c, const summary *s)
     trm_model_get_info(c->job.model, &info);
     trm_generator_limits limits;
     trm_generator_get_limits(c->job.generator, &limits);
+    const trm_generate_stats *last = &c->runs[c->n_runs - 1].stats;
     report r;
     report_begin(&r, stdout);
     report_text(&r, "model", info.path);
@@ -258,7 +259,8 @@ static void print_json(const bench_command *c, const summary *s)
     report_integer(&r, "weight_bytes_per_rank", (int64_t)limits.memory.weights);
     report_integer(&r, "device_bytes_per_rank", (int64_t)limits.memory.total);
     report_streaming(&r, &limits.streaming);
-    if (limits.streaming.on && c->tokens > 1) {
+    report_speculation(&r, last);
+    if (limits.streaming.on && c->tokens > 1 && last->drafted_tokens == 0) { /* else a step gives several tokens */
         double rate = (double)limits.streaming.streamed / s->step.median;
         report_number(&r, "streamed_bytes_per_second", rate);
         report_number(&r, "link_share", rate / limits.streaming.link_rate);
@@ -310,7 +312,13 @@ static void print_table(const bench_command *c, const summary *s)
            s->first_token.most * 1e3);
     trm_generator_limits limits;
     trm_generator_get_limits(c->job.generator, &limits);
-    if (limits.streaming.on && c->tokens > 1) {
+    const trm_generate_stats *last = &c->runs[c->n_runs - 1].stats;
+    if (last->drafted_tokens > 0) {
+        printf("last run: %lld tokens in %lld steps, %lld of %lld drafted ones were right\n",
+               (long long)last->generated_tokens, (long long)last->steps, (long long)last->accepted_tokens,
+               (long long)last->drafted_tokens);
+    }
+    if (limits.streaming.on && c->tokens > 1 && last->drafted_tokens == 0) { /* else a step gives several tokens */
         double rate = (double)limits.streaming.streamed / s->step.median;
         printf("weights streamed: %.3f GB per step, %.2f GB/s while decoding, %.1f %% of the link (%.2f GB/s)\n",
                (double)limits.streaming.streamed / 1e9, rate / 1e9, rate / limits.streaming.link_rate * 100,

@@ -118,6 +118,26 @@ trm_status job_budget(const settings *all, trm_weight_budget *budget)
     return TRM_OK;
 }
 
+/* --speculate. */
+static trm_status job_speculation(const settings *all, trm_speculation *speculation)
+{
+    trm_status status = trm_speculation_parse(settings_text(all, SETTING_SPECULATE), speculation);
+    if (status != TRM_OK) {
+        char cause[512];
+        snprintf(cause, sizeof(cause), "%s", trm_last_error());
+        return trm_fail(status, "%s (%s)", cause, all->origins[SETTING_SPECULATE]);
+    }
+    return TRM_OK;
+}
+
+void report_speculation(report *r, const trm_generate_stats *stats)
+{
+    report_open(r, "speculation", '{');
+    report_integer(r, "drafted_tokens", stats->drafted_tokens);
+    report_integer(r, "accepted_tokens", stats->accepted_tokens);
+    report_close(r);
+}
+
 void report_streaming(report *r, const trm_streaming_info *info)
 {
     if (!info->on) {
@@ -291,6 +311,9 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
     }
     if (status == TRM_OK) {
         status = job_budget(j->all, &options.weight_budget);
+    }
+    if (status == TRM_OK) {
+        status = job_speculation(j->all, &options.speculation);
     }
     TRM_TRY(trm_world_all_ok(j->world, status));
     options.max_context = context;

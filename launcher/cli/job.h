@@ -44,6 +44,8 @@ trm_status job_budget(const settings *all, trm_weight_budget *budget);
 /* What a budget comes to, as an object "streaming" of a report, and in one line without an end; "" where there is none.
  */
 void report_streaming(report *r, const trm_streaming_info *info);
+/* What came of drafts, as an object "speculation". */
+void report_speculation(report *r, const trm_generate_stats *stats);
 void describe_streaming(const trm_streaming_info *info, char *text, size_t size);
 
 /* Prints "trireme: <cause>" and returns the exit code of the status. */

@@ -226,6 +226,7 @@ static void print_json(const run_command *c)
     report_number(&r, "first_token_seconds", c->stats.first_token_seconds);
     report_integer(&r, "prompt_tokens", c->stats.prompt_tokens);
     report_integer(&r, "generated_tokens", c->stats.generated_tokens);
+    report_speculation(&r, &c->stats);
     report_close(&r);
     report_end(&r);
 }
@@ -258,6 +259,10 @@ static void print_summary(const run_command *c)
         s->prefill_seconds + s->decode_seconds);
     if (decoded > 0 && s->decode_seconds > 0) {
         fprintf(stderr, " (decode %.1f tok/s)", (double)decoded / s->decode_seconds);
+    }
+    if (s->drafted_tokens > 0) {
+        fprintf(stderr, "; %lld of %lld drafted tokens were right", (long long)s->accepted_tokens,
+                (long long)s->drafted_tokens);
     }
     fprintf(stderr, "; first token after %.3f s\n", s->first_token_seconds);
 }

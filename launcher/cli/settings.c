@@ -179,6 +179,9 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_STEP_TOKENS] =
         {"step-tokens", 0, SETTING_INTEGER, SEQUENCES, 0, INT32_MAX, "0", "N", "Machine",
          "tokens of prompts in one step; 0: 8192 on cuda (16384 with a weight budget), 512 on the host"},
+    [SETTING_SPECULATE] = {"speculate", 0, SETTING_TEXT, JOB, 0, 0, "off", "WAY", "Machine",
+                           "verify several tokens in a step, drafted from what followed the same ones before: off, "
+                           "lookup[:N] (up to N tokens), or auto (as far as it pays)"},
     [SETTING_WEIGHT_BUDGET] =
         {"weight-budget", 0, SETTING_TEXT, MODELS, 0, 0, "off", "BUDGET", "Machine",
          "weights that stay on the device: off (all), auto (what fits), 25%, or bytes such as 8G; "

@@ -154,23 +154,41 @@ void guide_release(guide_store *store, guide *g)
 trm_status guide_walk_init(guide *g, guide_walk *walk)
 {
     *walk = (guide_walk){.guide = g};
-    return trm_grammar_state_create(g->grammar, &walk->state);
+    return trm_grammar_state_create(g->grammar, &walk->states[0]);
 }
 
 void guide_walk_fini(guide_walk *walk)
 {
-    trm_grammar_state_destroy(walk->state);
+    for (int32_t i = 0; i < GUIDE_STATES; i++) {
+        trm_grammar_state_destroy(walk->states[i]);
+    }
     *walk = (guide_walk){0};
+}
+
+/* Goes back to the newest state whose tokens are the first of those. */
+static void go_back(guide_walk *walk, const int32_t *tokens, int64_t n_tokens)
+{
+    int64_t kept = walk->seen < GUIDE_STATES ? 0 : walk->seen - GUIDE_STATES + 1, same = kept;
+    while (same < walk->seen && same < n_tokens && walk->tokens[(same + 1) % GUIDE_STATES] == tokens[same]) {
+        same++;
+    }
+    walk->seen = same;
 }
 
 trm_status guide_walk_mask(guide_walk *walk, const int32_t *tokens, int64_t n_tokens, uint32_t *mask)
 {
+    go_back(walk, tokens, n_tokens);
     for (; walk->seen < n_tokens; walk->seen++) {
         bool accepted;
-        TRM_TRY(trm_grammar_state_accept(walk->state, tokens[walk->seen], &accepted));
+        int64_t next = (walk->seen + 1) % GUIDE_STATES;
+        trm_grammar_state_destroy(walk->states[next]);
+        walk->states[next] = NULL;
+        TRM_TRY(trm_grammar_state_copy(walk->states[walk->seen % GUIDE_STATES], &walk->states[next]));
+        TRM_TRY(trm_grammar_state_accept(walk->states[next], tokens[walk->seen], &accepted));
         if (!accepted) {
             TRM_FAIL(TRM_ERROR_INTERNAL, "token %d of the output does not follow its grammar", (int)walk->seen);
         }
+        walk->tokens[next] = tokens[walk->seen];
     }
-    return trm_grammar_state_mask(walk->state, mask);
+    return trm_grammar_state_mask(walk->states[walk->seen % GUIDE_STATES], mask);
 }

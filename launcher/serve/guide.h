@@ -20,15 +20,18 @@ void guide_store_destroy(guide_store *store); /* NULL is ignored; guides must be
 trm_status guide_open(guide_store *store, api_format format, const char *text, guide **result);
 void guide_release(guide_store *store, guide *g); /* NULL is ignored */
 
-/* A request that follows a grammar. One thread. */
+/* A request that follows a grammar. One thread. The last states are kept: drafted tokens may be taken back. */
+#define GUIDE_STATES 32 /* more than a step drafts */
 typedef struct guide_walk {
     guide *guide;
-    trm_grammar_state *state;
-    int64_t seen; /* tokens that `state` has passed */
+    trm_grammar_state *states[GUIDE_STATES]; /* after i tokens at i % GUIDE_STATES */
+    int32_t tokens[GUIDE_STATES];            /* the last of those */
+    int64_t seen;                            /* tokens that the newest state has passed */
 } guide_walk;
 trm_status guide_walk_init(guide *g, guide_walk *walk); /* keeps the guide; the caller releases it */
 void guide_walk_fini(guide_walk *walk);
-/* What may follow tokens [n_tokens], all from the beginning of the output: bits of the vocabulary into `mask`. */
+/* What may follow tokens [n_tokens], all from the beginning of the output: bits of the vocabulary into `mask`. The last
+ * GUIDE_STATES - 2 of an earlier call may be others now. */
 trm_status guide_walk_mask(guide_walk *walk, const int32_t *tokens, int64_t n_tokens, uint32_t *mask);
 
 #endif

@@ -363,6 +363,8 @@ static void add_counters(trm_scheduler_stats *sum, const trm_scheduler_stats *ad
     sum->prefix_hits += add->prefix_hits;
     sum->preemptions += add->preemptions;
     sum->steps += add->steps;
+    sum->drafted_tokens += add->drafted_tokens;
+    sum->accepted_tokens += add->accepted_tokens;
     sum->step_seconds += add->step_seconds;
     sum->wait_seconds += add->wait_seconds;
 }

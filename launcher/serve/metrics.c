@@ -85,6 +85,10 @@ static void put_engine(writer *w, const metrics *m)
            (double)(now->prefix_hits + before->prefix_hits));
     single(w, "vllm:num_preemptions_total", "counter", "running requests that had to give their place back",
            (double)(now->preemptions + before->preemptions));
+    single(w, "vllm:spec_decode_num_draft_tokens_total", "counter", "tokens drafted and verified",
+           (double)(now->drafted_tokens + before->drafted_tokens));
+    single(w, "vllm:spec_decode_num_accepted_tokens_total", "counter", "of them right",
+           (double)(now->accepted_tokens + before->accepted_tokens));
     single(w, "trireme_steps_total", "counter", "steps of the engine", (double)(now->steps + before->steps));
     single(w, "trireme_step_seconds_total", "counter", "time in steps", now->step_seconds + before->step_seconds);
     single(w, "trireme_step_wait_seconds_total", "counter", "of it waiting for the device",

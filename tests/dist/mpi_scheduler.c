@@ -9,7 +9,7 @@
 static trm_world *world;
 static trm_model *model;
 
-static trm_generator *make(int32_t sequences, int32_t step_tokens, int64_t cache_tokens)
+static trm_generator *make(int32_t sequences, int32_t step_tokens, int64_t cache_tokens, trm_speculation speculation)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     trm_generator *generator;
@@ -18,6 +18,7 @@ static trm_generator *make(int32_t sequences, int32_t step_tokens, int64_t cache
     options.max_step_tokens = step_tokens;
     options.cache_tokens = cache_tokens;
     options.tune = !test_is_brief();
+    options.speculation = speculation;
     assert_ok(trm_mesh_parse(NULL, trm_world_size(world), &options.mesh));
     assert_ok(trm_generator_create(model, world, &options, &generator));
     return generator;
@@ -45,7 +46,7 @@ static void load_changes_no_token(void **state)
     load_make(&l, n, &random, genesis_1, 60, (int32_t)info.vocab, 50, test_is_brief() ? 3 : 20);
     const char *backend = getenv("TRM_TEST_BACKEND");
     l.rounds = backend != NULL && strcmp(backend, "cuda") == 0;
-    trm_generator *g = make(1, 64, 0);
+    trm_generator *g = make(1, 64, 0, (trm_speculation){0});
     trm_scheduler *s = schedule(g, false);
     if (leads) {
         load_run_alone(s, &l);
@@ -61,22 +62,27 @@ static void load_changes_no_token(void **state)
     }
     trm_scheduler_destroy(s);
     trm_generator_destroy(g);
-    g = make(6, 24, 320);
-    for (int32_t turn = 0; turn < 2; turn++) {
-        s = schedule(g, turn == 1);
+    static const trm_speculation speculations[] = {{0}, {TRM_SPECULATION_LOOKUP, 4}, {TRM_SPECULATION_AUTO, 0}};
+    for (int32_t turn = 0; turn < 3; turn++) {
+        if (!test_in_part(turn)) {
+            continue;
+        }
+        g = make(6, 24, 320, speculations[turn]);
+        s = schedule(g, turn > 0);
         if (leads) {
-            load_run_together(s, &l, &alone, &random, turn == 1);
+            load_run_together(s, &l, &alone, &random, turn > 0);
             trm_scheduler_stats stats;
             trm_scheduler_get_stats(s, &stats);
-            assert_true(test_is_brief() || stats.preemptions > 0 || turn == 1);
-            assert_true(test_is_brief() || (stats.prefix_hits > 0) == (turn == 1));
+            assert_true(test_is_brief() || stats.preemptions > 0 || turn > 0);
+            assert_true(test_is_brief() || (stats.prefix_hits > 0) == (turn > 0));
+            assert_true(test_is_brief() || turn != 1 || stats.accepted_tokens > 0);
             assert_ok(trm_scheduler_end(s));
         } else {
             assert_ok(trm_scheduler_follow(s));
         }
         trm_scheduler_destroy(s);
+        trm_generator_destroy(g);
     }
-    trm_generator_destroy(g);
 }
 
 static int open_all(void **state)

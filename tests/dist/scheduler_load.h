@@ -62,14 +62,21 @@ typedef struct load_request {
 typedef struct load {
     load_request requests[LOAD_REQUESTS];
     int32_t n;
-    bool rounds; /* where the device's products depend on the number of rows, tokens are not compared */
+    int64_t words; /* of a mask */
+    bool rounds;   /* where the device's products depend on the number of rows, tokens are not compared */
 } load;
 
-/* Allows what depends on the tokens so far. */
+/* Allows what depends on the tokens so far; every other request has one token in turn, and two in every fifth, and
+ * so repeats itself. */
 static inline trm_status load_mask(void *user, uint64_t id, const int32_t *tokens, int64_t n_tokens, uint32_t *mask)
 {
-    (void)user;
+    const load *l = user;
     uint64_t state = id;
+    if (id % 2 == 0) {
+        memset(mask, 0, (size_t)l->words * sizeof(*mask));
+        mask[0] = (n_tokens % 5 == 0 ? 3u : 1u) << (id % 7 + (uint64_t)(n_tokens % 5) * 4);
+        return TRM_OK;
+    }
     for (int64_t i = 0; i < n_tokens; i++) {
         state = state * 31 + (uint64_t)tokens[i];
     }
@@ -82,7 +89,7 @@ static inline trm_status load_mask(void *user, uint64_t id, const int32_t *token
 static inline void load_make(load *l, int32_t n, uint64_t *random, const int32_t *text, int32_t n_text, int32_t vocab,
                              int32_t longest, int32_t tokens)
 {
-    *l = (load){.n = n};
+    *l = (load){.n = n, .words = (vocab + 31) / 32};
     for (int32_t i = 0; i < n; i++) {
         load_request *r = &l->requests[i];
         *r = (load_request){.request = TRM_SERVING_REQUEST_INIT};
@@ -122,7 +129,8 @@ static inline void load_make(load *l, int32_t n, uint64_t *random, const int32_t
         r->request.sampling.n_bias = (int32_t)test_random_below(random, 3);
         r->request.logprobs = (int32_t)test_random_below(random, 4) - 1;
         r->request.prompt_logprobs = test_random_below(random, 4) == 0 ? 1 : -1;
-        r->request.mask = test_random_below(random, 4) == 0 ? load_mask : NULL;
+        r->request.mask = test_random_below(random, 2) == 0 ? load_mask : NULL;
+        r->request.mask_user = l;
     }
 }
 

@@ -283,8 +283,12 @@ static void check_steps_allocate_nothing(void)
     int32_t chosen[3] = {0};
     long before = allocations;
     for (int32_t i = 0; i < 3; i++) { /* prompts, of another length each */
-        sequences[i] = (trm_step_sequence){
-            .tokens = prompt, .n_tokens = 3 + i, .n_prompt = 3 + i, .blocks = blocks[i], .choice = &choices[i]};
+        sequences[i] = (trm_step_sequence){.tokens = prompt,
+                                           .n_tokens = 3 + i,
+                                           .n_prompt = 3 + i,
+                                           .blocks = blocks[i],
+                                           .choices = &choices[i],
+                                           .n_choices = 1};
         choices[i] = (trm_step_choice){.sampling = &samplings[0], .logprobs = -1, .slot = i};
     }
     assert_ok(trm_generator_step(generator, sequences, 3, chosen));

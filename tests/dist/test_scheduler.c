@@ -11,7 +11,8 @@ static trm_world *world;
 static test_golden golden;
 static int32_t text[LOAD_TOKENS];
 
-static trm_generator *make(int64_t context, int32_t sequences, int32_t step_tokens, int64_t cache_tokens)
+static trm_generator *make_speculating(int64_t context, int32_t sequences, int32_t step_tokens, int64_t cache_tokens,
+                                       trm_speculation speculation)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     trm_generator *generator;
@@ -20,8 +21,14 @@ static trm_generator *make(int64_t context, int32_t sequences, int32_t step_toke
     options.max_step_tokens = step_tokens;
     options.cache_tokens = cache_tokens;
     options.dtype = TRM_F32;
+    options.speculation = speculation;
     assert_ok(trm_generator_create(golden.model, world, &options, &generator));
     return generator;
+}
+
+static trm_generator *make(int64_t context, int32_t sequences, int32_t step_tokens, int64_t cache_tokens)
+{
+    return make_speculating(context, sequences, step_tokens, cache_tokens, (trm_speculation){0});
 }
 
 static trm_scheduler *schedule(trm_generator *generator, bool prefix_cache, int32_t step_tokens)
@@ -41,11 +48,20 @@ static void load_changes_no_token(void **state)
         int32_t sequences, step_tokens;
         int64_t cache_tokens;
         bool prefix_cache, cancels;
+        trm_speculation speculation;
     } shapes[] = {
-        {24, 128, 0, false, false}, /* room for all */
-        {6, 16, 0, true, false},    /* small chunks beside decodes */
-        {8, 24, 200, true, false},  /* not enough cache: preemption */
-        {8, 9, 200, false, true},   {5, 64, 176, true, true}, {3, 7, 300, true, true}, {24, 40, 512, true, true},
+        {24, 128, 0, false, false, {0}}, /* room for all */
+        {6, 16, 0, true, false, {0}},    /* small chunks beside decodes */
+        {8, 24, 200, true, false, {0}},  /* not enough cache: preemption */
+        {8, 9, 200, false, true, {0}},
+        {5, 64, 176, true, true, {0}},
+        {3, 7, 300, true, true, {0}},
+        {24, 40, 512, true, true, {0}},
+        {24, 128, 0, false, false, {TRM_SPECULATION_LOOKUP, 16}},
+        {6, 16, 0, true, false, {TRM_SPECULATION_LOOKUP, 3}},
+        {8, 24, 200, true, false, {TRM_SPECULATION_LOOKUP, 0}},
+        {5, 64, 176, true, true, {TRM_SPECULATION_LOOKUP, 5}},
+        {24, 40, 512, true, true, {TRM_SPECULATION_AUTO, 0}},
     };
     static load l, alone;
     uint64_t random = test_seed();
@@ -58,7 +74,8 @@ static void load_changes_no_token(void **state)
         alone = l;
         trm_scheduler_destroy(s);
         trm_generator_destroy(g);
-        g = make(128, shapes[k].sequences, shapes[k].step_tokens, shapes[k].cache_tokens);
+        g = make_speculating(128, shapes[k].sequences, shapes[k].step_tokens, shapes[k].cache_tokens,
+                             shapes[k].speculation);
         s = schedule(g, shapes[k].prefix_cache, 0);
         for (int32_t i = 0; i < 3; i++) {
             load_run_together(s, &l, &alone, &random, shapes[k].cancels);
@@ -69,6 +86,9 @@ static void load_changes_no_token(void **state)
         hits += stats.prefix_hits;
         assert_int_equal(stats.prefix_hits > 0, shapes[k].prefix_cache);
         assert_int_equal(stats.blocks_used, 0);
+        if (shapes[k].speculation.kind == TRM_SPECULATION_LOOKUP) {
+            assert_true(stats.drafted_tokens > stats.accepted_tokens && stats.accepted_tokens > 0);
+        }
         trm_scheduler_destroy(s);
         trm_generator_destroy(g);
     }
@@ -485,6 +505,52 @@ static void requests_shape_their_tokens(void **state)
     trm_generator_destroy(g);
 }
 
+/* What penalties, bans and ends make of a text that repeats itself is the same with drafts. */
+static void drafts_change_no_choice(void **state)
+{
+    (void)state;
+    trm_generator *g = make(96, 2, 64, 0),
+                  *speculating = make_speculating(96, 2, 64, 0, (trm_speculation){TRM_SPECULATION_LOOKUP, 7});
+    trm_scheduler *s = schedule(g, false, 0), *with_drafts = schedule(speculating, true, 0);
+    assert_int_equal(speculating->max_rows, 2 + 2 * 7);
+    const trm_logit_bias favours[] = {{17, 60.0f}, {18, 60.0f}};
+    int32_t stop = 18, accepted_cases = 0;
+    for (int32_t i = 0; i < 64; i++) {
+        trm_serving_request r = request_of((uint64_t)i + 1, 4 + i % 5, 1 + i % 40);
+        r.sampling.bias = favours;
+        r.sampling.n_bias = 2;
+        r.sampling.frequency_penalty = i % 3 == 0 ? 2.0f : i % 3 == 1 ? 7.0f : 0.0f;
+        r.sampling.presence_penalty = i % 4 == 0 ? 20.0f : 0.0f;
+        r.sampling.base.repetition_penalty = i % 5 == 0 ? 1.2f : 1.0f;
+        r.sampling.base.temperature = i % 2 == 0 ? 0.0f : 1.0f;
+        r.sampling.base.seed = (uint64_t)i;
+        r.stop_tokens = &stop;
+        r.n_stop_tokens = i % 7 == 0;
+        r.min_tokens = i % 7 == 0 ? i / 2 : 0;
+        r.n_resumed = i % 6 == 0 ? 3 : 0;
+        int32_t tokens[40], drafted[40];
+        char error[256] = "";
+        int64_t accepted = with_drafts->stats.accepted_tokens;
+        trm_serving_event end = run_one(s, &r, tokens, error), same = run_one(with_drafts, &r, drafted, error);
+        assert_int_equal(end.finish, same.finish);
+        assert_int_equal(end.token, same.token);
+        assert_int_equal(end.n_output, same.n_output);
+        for (int64_t k = 0; k < end.n_output; k++) {
+            if (tokens[k] != drafted[k]) {
+                fail_msg("request %d: token %d is %d, with drafts %d", i, (int)k, tokens[k], drafted[k]);
+            }
+        }
+        accepted_cases += with_drafts->stats.accepted_tokens > accepted;
+        load_check_blocks(with_drafts);
+    }
+    assert_true(accepted_cases > 20);
+    assert_int_equal(with_drafts->blocks.n_free, with_drafts->blocks.n);
+    trm_scheduler_destroy(s);
+    trm_scheduler_destroy(with_drafts);
+    trm_generator_destroy(g);
+    trm_generator_destroy(speculating);
+}
+
 /* A long prompt leaves room in each step for the short ones behind it, and has all of it when it is alone. */
 static void long_prompts_share(void **state)
 {
@@ -543,13 +609,10 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(load_changes_no_token),
-        cmocka_unit_test(what_can_never_run_is_refused),
-        cmocka_unit_test(equal_beginnings_are_run_once),
-        cmocka_unit_test(order_is_by_priority_then_arrival),
-        cmocka_unit_test(requests_end_where_they_should),
-        cmocka_unit_test(requests_shape_their_tokens),
-        cmocka_unit_test(long_prompts_share),
+        cmocka_unit_test(load_changes_no_token),          cmocka_unit_test(what_can_never_run_is_refused),
+        cmocka_unit_test(equal_beginnings_are_run_once),  cmocka_unit_test(order_is_by_priority_then_arrival),
+        cmocka_unit_test(requests_end_where_they_should), cmocka_unit_test(requests_shape_their_tokens),
+        cmocka_unit_test(drafts_change_no_choice),        cmocka_unit_test(long_prompts_share),
     };
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -328,7 +328,7 @@ static void sample_follows_the_distribution(trm_stream *stream)
 
 /* ---- logits before and after ------------------------------------------------------------------- */
 
-enum { LOGITS_ROWS = 7, LOGITS_SLOTS = 4, LOGITS_MASKS = 2, LOGITS_BIAS = 40 };
+enum { LOGITS_ROWS = 10, LOGITS_SLOTS = 5, LOGITS_MASKS = 2, LOGITS_BIAS = 50, LOGITS_DRAFTED = 7, LOGITS_DRAFTS = 2 };
 
 static float adjusted_naively(float x, const trm_logits_row *p, uint16_t count, bool allowed, float bias)
 {
@@ -344,7 +344,8 @@ static float adjusted_naively(float x, const trm_logits_row *p, uint16_t count, 
     return times > 0 ? x - (p->presence_penalty + (float)times * p->frequency_penalty) : x;
 }
 
-/* Rows with all sorts of parameters; the same history in two rows is not for a report. */
+/* Rows with all sorts of parameters. Those from LOGITS_DRAFTED on are of one sequence; else the same history in two
+ * rows is not for a report. */
 static void make_logits_rows(uint64_t *random, int64_t vocab, trm_logits_row *rows, float *logits, uint16_t *counts,
                              uint32_t *masks, trm_logits_bias *bias)
 {
@@ -365,7 +366,11 @@ static void make_logits_rows(uint64_t *random, int64_t vocab, trm_logits_row *ro
         rows[r] = (trm_logits_row){.repetition_penalty = r % 2 == 0 ? 1.3f : 1.0f,
                                    .presence_penalty = r % 3 == 0 ? 0.7f : 0.0f,
                                    .frequency_penalty = r > 2 ? -0.4f : 0.25f,
-                                   .history = r < LOGITS_SLOTS ? LOGITS_SLOTS - 1 - r : -1,
+                                   .history = r < 4                ? 3 - r
+                                              : r < LOGITS_DRAFTED ? -1
+                                                                   : LOGITS_SLOTS - 1,
+                                   .n_drafts = r < LOGITS_DRAFTED ? 0 : r - LOGITS_DRAFTED,
+                                   .n_behind = r == LOGITS_DRAFTED ? LOGITS_DRAFTS : 0,
                                    .mask = r % 3 == 1 ? r / 4 : -1,
                                    .first_bias = 5 * r,
                                    .n_bias = vocab < 40   ? 0
@@ -414,7 +419,7 @@ static void check_report(int32_t r, int64_t vocab, const float *logits, const tr
 
 static void logits_are_adjusted_and_reported(trm_stream *stream)
 {
-    static const int64_t vocabs[] = {3, 64, 1001, 40000};
+    static const int64_t vocabs[] = {3, 64, 1001, 40000, 3, 64, 3};
     trm_device *device = trm_stream_device(stream);
     uint64_t random = test_seed();
     for (size_t v = 0; v < sizeof(vocabs) / sizeof(vocabs[0]); v++) {
@@ -423,7 +428,7 @@ static void logits_are_adjusted_and_reported(trm_stream *stream)
         trm_logits_row rows[LOGITS_ROWS];
         trm_logits_bias bias[LOGITS_BIAS];
         float *logits = malloc(logits_size), *adjusted = malloc(logits_size), logprobs[LOGITS_ROWS];
-        uint16_t *counts = malloc(counts_size), *counted = malloc(counts_size);
+        uint16_t *counts = malloc(counts_size), *counted = malloc(counts_size), *before = malloc(counts_size);
         uint32_t *masks = malloc((size_t)(LOGITS_MASKS * words) * 4);
         int32_t tokens[LOGITS_ROWS], top[LOGITS_ROWS][TRM_LOGITS_MAX_TOP];
         float top_logprobs[LOGITS_ROWS][TRM_LOGITS_MAX_TOP];
@@ -432,6 +437,8 @@ static void logits_are_adjusted_and_reported(trm_stream *stream)
         for (int32_t r = 0; r < LOGITS_ROWS; r++) {
             tokens[r] = rows[r].history == 0 ? 0 : (int32_t)test_random_below(&random, vocab);
         }
+        int32_t drafts[LOGITS_DRAFTS] = {tokens[LOGITS_DRAFTED], v % 2 == 0 ? tokens[LOGITS_DRAFTED] : 1};
+        counts[(LOGITS_SLOTS - 1) * vocab + drafts[0]] = v == 1 ? 0x8000 : v == 2 ? 0xffff : 1;
         trm_logits_adjust_args adjust = {.logits = to_device(stream, logits, logits_size),
                                          .adjusted = to_device(stream, NULL, logits_size),
                                          .rows = LOGITS_ROWS,
@@ -439,12 +446,14 @@ static void logits_are_adjusted_and_reported(trm_stream *stream)
                                          .parameters = to_device(stream, rows, sizeof(rows)),
                                          .counts = to_device(stream, counts, counts_size),
                                          .bias = to_device(stream, bias, sizeof(bias)),
-                                         .masks = to_device(stream, masks, (size_t)(LOGITS_MASKS * words) * 4)};
+                                         .masks = to_device(stream, masks, (size_t)(LOGITS_MASKS * words) * 4),
+                                         .drafts = to_device(stream, drafts, sizeof(drafts))};
         trm_logits_report_args report = {.logits = adjust.logits,
                                          .rows = LOGITS_ROWS,
                                          .vocab = vocab,
                                          .parameters = adjust.parameters,
                                          .tokens = to_device(stream, tokens, sizeof(tokens)),
+                                         .drafts = adjust.drafts,
                                          .counts = (uint16_t *)(uintptr_t)adjust.counts,
                                          .logprobs = to_device(stream, NULL, sizeof(logprobs)),
                                          .top_tokens = to_device(stream, NULL, sizeof(top)),
@@ -457,6 +466,8 @@ static void logits_are_adjusted_and_reported(trm_stream *stream)
         assert_ok(trm_stream_download(stream, top, report.top_tokens, sizeof(top)));
         assert_ok(trm_stream_download(stream, top_logprobs, report.top_logprobs, sizeof(top_logprobs)));
         assert_ok(trm_stream_synchronize(stream));
+        memcpy(before, counts, counts_size);
+        bool as_drafted = true;
         for (int32_t r = 0; r < LOGITS_ROWS; r++) {
             const trm_logits_row *p = &rows[r];
             for (int64_t i = 0; i < vocab; i++) {
@@ -465,7 +476,10 @@ static void logits_are_adjusted_and_reported(trm_stream *stream)
                     favour += bias[p->first_bias + b].token == i ? bias[p->first_bias + b].bias : 0.0f;
                 }
                 const bool allowed = p->mask < 0 || (masks[p->mask * words + i / 32] >> (i % 32) & 1u) != 0;
-                const uint16_t count = p->history < 0 ? 0 : counts[p->history * vocab + i];
+                uint16_t count = p->history < 0 ? 0 : before[p->history * vocab + i];
+                for (int32_t d = 0; d < p->n_drafts; d++) {
+                    count = (uint16_t)(count + (drafts[d] == i && (count & 0x7fff) < 0x7fff));
+                }
                 const float expected = adjusted_naively(logits[r * vocab + i], p, count, allowed, favour);
                 const float found = adjusted[r * vocab + i];
                 if (found != expected && !(isnan(found) && isnan(expected))) {
@@ -476,7 +490,8 @@ static void logits_are_adjusted_and_reported(trm_stream *stream)
             if (p->n_top >= 0) {
                 check_report(r, vocab, logits + r * vocab, p, tokens[r], logprobs[r], top[r], top_logprobs[r]);
             }
-            if (p->history >= 0) {
+            as_drafted = as_drafted && (p->n_drafts == 0 || tokens[r - 1] == drafts[p->n_drafts - 1]);
+            if (p->history >= 0 && as_drafted) {
                 uint16_t *count = &counts[p->history * vocab + tokens[r]];
                 *count = (uint16_t)(*count + ((*count & 0x7fff) < 0x7fff));
             }
@@ -491,6 +506,7 @@ static void logits_are_adjusted_and_reported(trm_stream *stream)
                                        (void *)(uintptr_t)adjust.parameters,
                                        (void *)(uintptr_t)adjust.bias,
                                        (void *)(uintptr_t)adjust.masks,
+                                       (void *)(uintptr_t)adjust.drafts,
                                        (void *)(uintptr_t)report.tokens};
         for (size_t i = 0; i < sizeof(device_memory) / sizeof(device_memory[0]); i++) {
             trm_device_free(device, device_memory[i]);
@@ -499,6 +515,7 @@ static void logits_are_adjusted_and_reported(trm_stream *stream)
         free(adjusted);
         free(counts);
         free(counted);
+        free(before);
         free(masks);
     }
 }

@@ -1,0 +1,136 @@
+/* Whether and how far to speculate. */
+#include "dist/speculator.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+#define PRIOR         0.6f /* of a draft nothing is known of yet */
+#define WEIGHT        0.15f
+#define PLAIN_FIRST   3 /* steps without drafts that are timed before any with them */
+#define LEAST_GAIN    1.03
+#define GROWTH        1.2 /* of a step's time with twice the tokens, where it was not timed */
+#define TRY_AGAIN     128 /* steps after which times that spoke against drafts are measured anew */
+#define EARLY_SAMPLES 4   /* the least of so many is taken first: a first step may set things up */
+#define SAMPLE_WEIGHT 0.15
+
+void trm_draft_record_init(trm_draft_record *record)
+{
+    for (int32_t i = 0; i < TRM_DRAFT_CLASSES; i++) {
+        record->right[i] = PRIOR;
+    }
+}
+
+void trm_draft_record_note(trm_draft_record *record, int32_t class, int32_t n, int32_t right)
+{
+    for (int32_t i = 0; i < n; i++) {
+        record->right[class] += WEIGHT * ((i < right ? 1.0f : 0.0f) - record->right[class]);
+    }
+}
+
+trm_status trm_speculation_parse(const char *text, trm_speculation *speculation)
+{
+    static const struct {
+        const char *name;
+        trm_speculation_kind kind;
+    } ways[] = {{"off", TRM_SPECULATION_OFF}, {"lookup", TRM_SPECULATION_LOOKUP}, {"auto", TRM_SPECULATION_AUTO}};
+    for (size_t i = 0; text != NULL && speculation != NULL && i < sizeof(ways) / sizeof(ways[0]); i++) {
+        size_t size = strlen(ways[i].name);
+        if (strncmp(text, ways[i].name, size) != 0) {
+            continue;
+        }
+        char *end = NULL;
+        bool numbered = text[size] == ':' && text[size + 1] >= '0' && text[size + 1] <= '9' && i > 0;
+        long tokens = numbered ? strtol(text + size + 1, &end, 10) : 0;
+        if ((text[size] == '\0' || (numbered && *end == '\0' && tokens > 0)) && tokens <= TRM_MAX_DRAFT) {
+            *speculation = (trm_speculation){ways[i].kind, (int32_t)tokens};
+            return TRM_OK;
+        }
+    }
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+             "speculation is \"%s\", expected off, lookup, lookup:N, auto or auto:N with N from 1 to %d",
+             text == NULL ? "NULL" : text, TRM_MAX_DRAFT);
+}
+
+static int32_t size_of(int32_t tokens)
+{
+    int32_t size = 0;
+    while (size < TRM_STEP_SIZES - 1 && 1 << size < tokens) {
+        size++;
+    }
+    return size;
+}
+
+void trm_speculator_note(trm_speculator *speculator, int32_t sequences, int32_t drafted, double seconds)
+{
+    trm_step_time *time =
+        drafted > 0 ? &speculator->drafting[size_of(sequences + drafted)] : &speculator->plain[size_of(sequences)];
+    if (time->n < EARLY_SAMPLES) {
+        time->seconds = time->n == 0 || seconds < time->seconds ? seconds : time->seconds;
+    } else {
+        double sample = seconds < 2.0 * time->seconds ? seconds : 2.0 * time->seconds;
+        time->seconds += SAMPLE_WEIGHT * (sample - time->seconds);
+    }
+    time->n += time->n < EARLY_SAMPLES;
+}
+
+/* Seconds of a step with drafts. Where none of the size was timed, what a smaller one took and somewhat more, so that
+ * it is tried where that pays, and small steps first. */
+static double drafting_seconds(const trm_speculator *speculator, int32_t sequences, int32_t tokens)
+{
+    double growth = 1.0;
+    for (int32_t size = size_of(tokens); size >= size_of(sequences); size--) {
+        if (speculator->drafting[size].n > 0) {
+            return speculator->drafting[size].seconds * growth;
+        }
+        growth *= size > size_of(sequences) ? GROWTH : 1.0;
+    }
+    return speculator->plain[size_of(sequences)].seconds * growth;
+}
+
+/* Tokens that a step with at most `most` drafted tokens a sequence is expected to give beyond one of each, and how many
+ * it verifies. */
+static double expected_gain(const trm_draft *drafts, int32_t n_drafts, int32_t most, int32_t room, int32_t *drafted)
+{
+    double gain = 0.0;
+    *drafted = 0;
+    for (int32_t i = 0; i < n_drafts; i++) {
+        double likely = 1.0;
+        for (int32_t k = 0; k < drafts[i].n && k < most && *drafted < room; k++, (*drafted)++) {
+            likely *= (double)drafts[i].right;
+            gain += likely;
+        }
+    }
+    return gain;
+}
+
+int32_t trm_speculator_choose(trm_speculator *speculator, int32_t sequences, const trm_draft *drafts, int32_t n_drafts,
+                              int32_t most, int32_t room)
+{
+    const trm_step_time *plain = &speculator->plain[size_of(sequences)];
+    if (plain->n < PLAIN_FIRST) {
+        return 0;
+    }
+    int32_t best = 0;
+    double best_rate = LEAST_GAIN * (double)sequences / plain->seconds;
+    bool hopeful = false;
+    for (int32_t k = 1; k <= most; k += k < 4 ? 1 : k < 8 ? 2 : 4) {
+        int32_t drafted;
+        double gain = expected_gain(drafts, n_drafts, k, room, &drafted);
+        double rate = ((double)sequences + gain) / drafting_seconds(speculator, sequences, sequences + drafted);
+        hopeful = hopeful || gain > 0.25 * (double)sequences;
+        if (rate > best_rate) {
+            best_rate = rate;
+            best = k;
+        }
+    }
+    speculator->declined = best == 0 && hopeful ? speculator->declined + 1 : 0;
+    if (speculator->declined >= TRY_AGAIN) {
+        for (int32_t i = 0; i < TRM_STEP_SIZES; i++) {
+            speculator->drafting[i] = (trm_step_time){0};
+        }
+        speculator->declined = 0;
+    }
+    return best;
+}
