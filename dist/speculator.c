@@ -115,7 +115,7 @@ int32_t trm_speculator_choose(trm_speculator *speculator, int32_t sequences, con
     int32_t best = 0;
     double best_rate = LEAST_GAIN * (double)sequences / plain->seconds;
     bool hopeful = false;
-    for (int32_t k = 1; k <= most; k += k < 4 ? 1 : k < 8 ? 2 : 4) {
+    for (int32_t k = 1; k <= most; k += k < 5 || k == 15 ? 1 : 2) {
         int32_t drafted;
         double gain = expected_gain(drafts, n_drafts, k, room, &drafted);
         double rate = ((double)sequences + gain) / drafting_seconds(speculator, sequences, sequences + drafted);

@@ -168,7 +168,7 @@ void guide_walk_fini(guide_walk *walk)
 /* Goes back to the newest state whose tokens are the first of those. */
 static void go_back(guide_walk *walk, const int32_t *tokens, int64_t n_tokens)
 {
-    int64_t kept = walk->seen < GUIDE_STATES ? 0 : walk->seen - GUIDE_STATES + 1, same = kept;
+    int64_t same = walk->oldest;
     while (same < walk->seen && same < n_tokens && walk->tokens[(same + 1) % GUIDE_STATES] == tokens[same]) {
         same++;
     }
@@ -181,6 +181,7 @@ trm_status guide_walk_mask(guide_walk *walk, const int32_t *tokens, int64_t n_to
     for (; walk->seen < n_tokens; walk->seen++) {
         bool accepted;
         int64_t next = (walk->seen + 1) % GUIDE_STATES;
+        walk->oldest += walk->seen + 1 - walk->oldest == GUIDE_STATES; /* whose place it takes */
         trm_grammar_state_destroy(walk->states[next]);
         walk->states[next] = NULL;
         TRM_TRY(trm_grammar_state_copy(walk->states[walk->seen % GUIDE_STATES], &walk->states[next]));

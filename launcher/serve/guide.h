@@ -26,7 +26,7 @@ typedef struct guide_walk {
     guide *guide;
     trm_grammar_state *states[GUIDE_STATES]; /* after i tokens at i % GUIDE_STATES */
     int32_t tokens[GUIDE_STATES];            /* the last of those */
-    int64_t seen;                            /* tokens that the newest state has passed */
+    int64_t oldest, seen;                    /* tokens that the oldest and the newest state have passed */
 } guide_walk;
 trm_status guide_walk_init(guide *g, guide_walk *walk); /* keeps the guide; the caller releases it */
 void guide_walk_fini(guide_walk *walk);

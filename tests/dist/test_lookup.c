@@ -93,7 +93,7 @@ static void drafts_are_verified_as_far_as_it_pays(void **state)
     for (int32_t i = 0; i < 4; i++) { /* weights that stream: a step is a step */
         trm_speculator_note(&free_tokens, 1, choose_with(&free_tokens, 1, 0.9f, 16), 0.27);
     }
-    assert_int_equal(choose_with(&free_tokens, 1, 0.9f, 16), 16);
+    assert_in_range(choose_with(&free_tokens, 1, 0.9f, 16), 15, 16);
     assert_int_equal(choose_with(&free_tokens, 1, 0.0f, 16), 0);
     for (int32_t size = 1; size <= 16; size++) { /* every token costs as much as the first */
         trm_speculator_note(&dear, 1, size, 0.010 * (size + 1));
