@@ -85,6 +85,19 @@ static trm_status check_inputs(const trm_context *context)
     return TRM_OK;
 }
 
+/* Whether any kernel of a backend has something to choose. */
+static bool has_choices(trm_backend backend)
+{
+    bool found = false;
+    for (int32_t i = 0; i < trm_all_kernels_count; i++) {
+        for (int32_t k = 0; k < trm_all_kernels[i]->count && !found; k++) {
+            const trm_kernel *kernel = &trm_all_kernels[i]->kernels[k];
+            found = kernel->backend == backend && kernel->tune != NULL;
+        }
+    }
+    return found;
+}
+
 trm_status trm_context_tune(trm_context *context, const trm_tune_options *options)
 {
     const trm_tune_options usual = TRM_TUNE_OPTIONS_INIT;
@@ -97,7 +110,7 @@ trm_status trm_context_tune(trm_context *context, const trm_tune_options *option
                  options->size, options->level, sizeof(*options));
     }
     TRM_TRY(check_inputs(context));
-    if (options->level == 0) {
+    if (options->level == 0 || !has_choices(context->engine->plan->backend)) {
         return TRM_OK;
     }
     trm_tuning tuning = {.progress = options->progress, .user = options->progress_user, .began = now()};

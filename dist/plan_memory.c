@@ -17,14 +17,6 @@
 
 static const char *const point_names[] = {"min", "opt", "max"};
 
-const trm_kernel_table *const trm_all_kernels[] = {
-    &trm_cuda_kernels,
-    &trm_host_kernels,
-    &trm_attention_kernels,
-    &trm_collective_kernels,
-};
-const int32_t trm_all_kernels_count = sizeof(trm_all_kernels) / sizeof(trm_all_kernels[0]);
-
 void trm_plan_describe_call(const trm_layer *layer, const trm_dims *dims, trm_kernel_call *call)
 {
     *call = (trm_kernel_call){.layer = &layer->desc, .n_inputs = layer->n_inputs, .n_outputs = layer->n_outputs};

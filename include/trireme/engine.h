@@ -250,7 +250,7 @@ TRM_API trm_status trm_context_bind_output(trm_context *context, const char *nam
  * NULL from `allocate` ends the run with OUT_OF_MEMORY. A NULL `allocate` switches it off. */
 typedef void *(*trm_output_allocate_fn)(void *user, const char *output, const trm_dims *dims, size_t bytes);
 TRM_API trm_status trm_context_set_output_allocator(trm_context *context, trm_output_allocate_fn allocate, void *user);
-/* Needs inputs that are set; runs the network once. `options` may be NULL. Collective over the ranks of the plan. A
+/* Needs inputs that are set; runs the network once, on a backend where there is something to choose. `options` may be NULL. Collective over the ranks of the plan. A
  * file that cannot be read or written is a warning. */
 TRM_API trm_status trm_context_tune(trm_context *context, const trm_tune_options *options);
 

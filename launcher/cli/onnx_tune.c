@@ -84,7 +84,7 @@ static bool is_tuned(const onnx_job *j)
 trm_status onnx_tune(onnx_job *j)
 {
     TRM_TRY(trm_context_set_capture(j->context, !settings_flag(j->all, SETTING_NO_CAPTURE)));
-    if (choose_level(j->all) == 0 || j->backend == TRM_BACKEND_HOST || is_tuned(j)) {
+    if (choose_level(j->all) == 0 || is_tuned(j)) {
         return TRM_OK;
     }
     tuning t;

@@ -727,6 +727,39 @@ case_compare() { # one network in two ways, tensor by tensor
     [ -z "$(ls -d "${TMPDIR:-/tmp}"/trireme-compare-* 2>/dev/null)" ] || complain "folders are left in ${TMPDIR:-/tmp}"
 }
 
+case_interrupt() { # Ctrl-C while algorithms are timed; the program has kernels that take half a second each
+    local net=$source/tests/goldens/onnx/compare/perceptron.onnx cache=$work/timing/cache.txt mark=$work/mark process tries
+    local arguments=(bench "$net" --timing-cache "$cache" --duration 0 --warm-up 0 --iterations 1)
+    SLOW_TUNING_MARK=$mark "$program" "${arguments[@]}" >"$work/out" 2>"$work/err" &
+    process=$!
+    for ((tries = 0; tries < 300; tries++)); do
+        [ ! -f "$mark" ] || break
+        sleep 0.1
+    done
+    [ -f "$mark" ] || complain "nothing was timed in 30 s: $(cat "$work/err")"
+    kill -INT $process
+    wait $process
+    code=$?
+    [ $code = 130 ] || complain "exit code $code after SIGINT, expected 130: $(cat "$work/err")"
+    [ ! -s "$work/out" ] || complain "it printed results though it was interrupted: $(head -3 "$work/out")"
+    grep -v '^#' "$cache" >"$work/first"
+    local known
+    known=$(wc -l <"$work/first")
+    [ "$known" -ge 1 ] && [ "$known" -le 3 ] || complain "$known of 4 problems are in the cache: $(cat "$cache")"
+    grep -q "; slow product 0	hasty 2.250	patient 7.500$" "$work/first" || complain "what was timed is not in the cache: $(cat "$cache")"
+    # The cache is whole: the next run goes on where this one ended, without a warning.
+    start 0 "${arguments[@]}" --tactics --json
+    [ $code = 0 ] || complain "exit code $code with the cache that was left: $(cat "$work/err")"
+    ! grep -q warning "$work/err" || complain "a warning about the cache that was left: $(cat "$work/err")"
+    value tactics.0.tactic hasty
+    value tactics.0.used true
+    grep -v '^#' "$cache" >"$work/second"
+    [ "$(wc -l <"$work/second")" = 4 ] || complain "not all 4 problems are in the cache: $(cat "$cache")"
+    grep -qxF -f "$work/first" "$work/second" || complain "what was known is gone: $(cat "$cache")"
+    start 0 "${arguments[@]}"
+    [ $code = 0 ] && [ $took -le 1 ] || complain "exit code $code after $took s, though all is known: $(cat "$work/err")"
+}
+
 case_onnx() { # ONNX models: run once, measured, shown
     local corpus=$source/tests/fuzz/corpus/onnx
     cp "$corpus/matmul_2d" "$work/product.onnx"

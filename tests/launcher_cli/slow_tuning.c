@@ -1,0 +1,61 @@
+/*
+ * Kernel tables in which the host's product has variants: two tactics that take half a second to time and are the same
+ * in truth. The program that is linked with them tunes on any machine.
+ *
+ * Where SLOW_TUNING_MARK names a file, it is made when the first tactic has been timed.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "dist/plan.h"
+#include "kernels/tuner.h"
+
+static const trm_kernel_table *const host[] = {&trm_host_kernels};
+
+static bool accepts(const trm_kernel_call *call)
+{
+    return call->layer->kind == TRM_LAYER_MATMUL && trm_kernel_find(host, 1, TRM_BACKEND_HOST, call) != NULL;
+}
+
+static size_t workspace(const trm_kernel_call *call)
+{
+    const trm_kernel *kernel = trm_kernel_find(host, 1, TRM_BACKEND_HOST, call);
+    return kernel->workspace == NULL ? 0 : kernel->workspace(call);
+}
+
+static trm_status run(const trm_kernel_call *call)
+{
+    return trm_kernel_find(host, 1, TRM_BACKEND_HOST, call)->run(call);
+}
+
+/* Every call is a problem of its own, in the order in which layers run. */
+static trm_status tune(const trm_kernel_call *call, trm_tuner *tuner)
+{
+    static int32_t n;
+    char problem[64];
+    (void)call;
+    snprintf(problem, sizeof(problem), "slow product %d", (int)n++);
+    if (trm_tuner_find(tuner, problem) != NULL || trm_tuner_proposals(tuner) == 0) {
+        return TRM_OK;
+    }
+    usleep(500000);
+    const trm_tactic tactics[] = {{"patient", 7.5}, {"hasty", 2.25}};
+    trm_status status = trm_tuner_record(tuner, problem, tactics, 2);
+    const char *mark = getenv("SLOW_TUNING_MARK");
+    FILE *file = mark == NULL ? NULL : fopen(mark, "w");
+    if (file != NULL) {
+        fclose(file);
+    }
+    return status;
+}
+
+static const trm_kernel slow_kernels[] = {
+    {"host.slow", TRM_LAYER_MATMUL, TRM_BACKEND_HOST, accepts, workspace, run, tune},
+};
+static const trm_kernel_table slow = {slow_kernels, 1};
+
+const trm_kernel_table *const trm_all_kernels[] = {
+    &slow, &trm_cuda_kernels, &trm_host_kernels, &trm_attention_kernels, &trm_collective_kernels,
+};
+const int32_t trm_all_kernels_count = sizeof(trm_all_kernels) / sizeof(trm_all_kernels[0]);
