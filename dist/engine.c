@@ -24,6 +24,7 @@ typedef struct loader {
     unsigned char *staging[STAGING_BUFFERS]; /* CUDA only */
     trm_event *uploaded[STAGING_BUFFERS];
     int32_t turn;
+    const bool *only; /* [n_tensors] which constants; NULL: all */
     trm_progress_fn progress;
     void *user;
     size_t done, total; /* bytes, without what aligns them */
@@ -122,23 +123,24 @@ static trm_status load_constant(loader *load, const trm_tensor *tensor, size_t b
                    : load_through_staging(load, tensor, to);
 }
 
-static size_t constant_bytes(const trm_tensor *tensor)
+static bool is_wanted(const loader *load, const trm_tensor *tensor)
 {
-    return tensor->role == TRM_TENSOR_CONSTANT ? trm_dims_bytes(&tensor->dims, tensor->dtype) : 0;
+    return tensor->role == TRM_TENSOR_CONSTANT && (load->only == NULL || load->only[tensor->index]);
 }
 
 static trm_status load_constants(loader *load)
 {
     const trm_plan *plan = load->engine->plan;
     for (int32_t i = 0; i < plan->network->n_tensors; i++) {
-        load->total += constant_bytes(plan->network->tensors[i]);
+        const trm_tensor *tensor = plan->network->tensors[i];
+        load->total += is_wanted(load, tensor) ? trm_dims_bytes(&tensor->dims, tensor->dtype) : 0;
     }
     for (int32_t i = 0; i < plan->network->n_tensors; i++) {
         const trm_tensor *tensor = plan->network->tensors[i];
-        if (tensor->role != TRM_TENSOR_CONSTANT) {
+        if (!is_wanted(load, tensor)) {
             continue;
         }
-        size_t bytes = constant_bytes(tensor);
+        size_t bytes = trm_dims_bytes(&tensor->dims, tensor->dtype);
         TRM_TRY(load_constant(load, tensor, bytes));
         load->done += bytes;
         if (load->progress != NULL) {
@@ -160,10 +162,10 @@ static int32_t loader_threads(const trm_world *world)
     return n < 1 ? 1 : n;
 }
 
-static trm_status load_weights(trm_engine *engine, trm_progress_fn progress, void *user)
+trm_status trm_engine_load_weights(trm_engine *engine, const bool *only, trm_progress_fn progress, void *user)
 {
     trm_device *device = engine->world->device;
-    loader load = {.engine = engine, .progress = progress, .user = user};
+    loader load = {.engine = engine, .only = only, .progress = progress, .user = user};
     trm_status status;
     TRM_TRY_GOTO(status, trm_stream_create(device, &load.stream), destroy);
     TRM_TRY_GOTO(status, trm_pool_create(loader_threads(engine->world), &load.pool), destroy);
@@ -323,10 +325,10 @@ static trm_status fill_engine(trm_engine *engine, trm_progress_fn progress, void
     engine->weights = memory;
     TRM_TRY(prepare_kernels(engine));
     if (plan->streaming == NULL) {
-        return load_weights(engine, progress, user);
+        return trm_engine_load_weights(engine, NULL, progress, user);
     }
     TRM_TRY(trm_weight_places_init(&engine->places, plan, device, engine->world->local_size));
-    TRM_TRY(load_weights(engine, progress, user));
+    TRM_TRY(trm_engine_load_weights(engine, NULL, progress, user));
     return trm_weight_places_settle(&engine->places, plan, device);
 }
 

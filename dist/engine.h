@@ -82,6 +82,9 @@ struct trm_context {
     int64_t profiled_runs;
 };
 
+/* Reads constants into their places: all, or those of `only` [n_tensors]. Nothing may run meanwhile. */
+trm_status trm_engine_load_weights(trm_engine *engine, const bool *only, trm_progress_fn progress, void *user);
+
 /* Sets the dims of an input, within the plan's bounds; its host memory is filled by the caller. */
 trm_status trm_context_set_dims(trm_context *context, const trm_tensor *input, const trm_dims *dims);
 void *trm_context_staging(trm_context *context, const trm_tensor *input);

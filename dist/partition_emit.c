@@ -552,6 +552,7 @@ trm_status trm_partition_emit(const trm_partitioner *partitioner, const trm_mesh
                  .end = partitioner->stage_begins[stage + 1],
                  .report = report};
     TRM_TRY(trm_network_create(&e.network));
+    e.network->refittable = partitioner->network->refittable;
     trm_status status = emit(&e);
     trm_arena_fini(&e.arena);
     if (status != TRM_OK) {

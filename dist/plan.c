@@ -173,6 +173,7 @@ void trm_plan_get_info(const trm_plan *plan, trm_plan_info *info)
                             .rank = plan->rank,
                             .n_profiles = plan->n_profiles,
                             .n_collectives = plan->partition.n_collectives,
+                            .refittable = plan->network->refittable,
                             .n_tactics = plan->n_tactics,
                             .device = plan->n_tactics > 0 ? plan->device.name : NULL,
                             .multiprocessors = plan->device.multiprocessors,

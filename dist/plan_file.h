@@ -8,6 +8,7 @@
 #include <protobuf-c/protobuf-c.h>
 
 #include "dist/plan.h"
+#include "dist/weight_source.h"
 
 #define TRM_PLAN_FORMAT    2
 #define TRM_PLAN_HEADER    64
@@ -35,8 +36,9 @@ trm_status trm_plan_check_message(const char *name, const ProtobufCMessageDescri
                                   size_t size);
 
 /* Reads the plan of a rank from a file; `folder` is where relative paths begin. `trusting`: checksums and the version
- * are not looked at, for tests of what stands behind them. */
-trm_status trm_plan_read(trm_weight_file *file, const char *folder, int32_t rank, bool trusting, trm_plan **plan);
+ * are not looked at, for tests of what stands behind them. `weights`: of a refit, or NULL. */
+trm_status trm_plan_read(trm_weight_file *file, const char *folder, int32_t rank, bool trusting,
+                         trm_weight_source *weights, trm_plan **plan);
 
 /* Text that a plan file may hold. */
 bool trm_plan_is_text(const char *text, size_t size);

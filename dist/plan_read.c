@@ -15,6 +15,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/map.h"
 #include "dist/world.h"
 #include "graph/params.h"
 #include "kernels/fused.h"
@@ -30,8 +31,11 @@ typedef struct reader {
     bool trusting;
     const Trireme__Plan__Index *index;
     const Trireme__Plan__Network *from;
-    trm_weight_file **files; /* [index->n_files], opened when a weight needs them */
-    trm_weight **weights;    /* [from->n_weights] */
+    trm_weight_file **files;   /* [index->n_files], opened when a weight needs them */
+    trm_weight **weights;      /* [from->n_weights] */
+    trm_weight_source *source; /* of other weights, or NULL */
+    uint32_t n_refitted;       /* taken from there */
+    bool asks_caller;          /* what fails is not the file */
     trm_plan *plan;
 } reader;
 
@@ -160,11 +164,12 @@ static trm_status get_view(const reader *r, const Trireme__Plan__Weight *from, t
 }
 
 /* Whether the bytes of a stored weight are those that it was built from. */
-static trm_status check_stored(const reader *r, const Trireme__Plan__Weight *from, const trm_weight_form *form)
+static trm_status check_stored(const reader *r, const Trireme__Plan__Weight *from, const trm_weight_form *form,
+                               bool refitted)
 {
     const unsigned char *bytes = trm_weight_file_bytes(form->file).bytes + form->begin;
     size_t size = trm_dims_bytes(&form->dims, form->dtype);
-    if (r->trusting || size == 0) {
+    if (r->trusting || size == 0 || (refitted && r->from->refittable)) {
         return TRM_OK;
     }
     if (form->file == r->file) {
@@ -173,13 +178,100 @@ static trm_status check_stored(const reader *r, const Trireme__Plan__Weight *fro
                    : trm_fail(TRM_ERROR_INVALID_MODEL, "%s: weight %s is damaged: its checksum differs", r->name,
                               form->name);
     }
-    if (trm_plan_sample(bytes, size) != from->sample) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL,
-                 "weight %s of %s is not what it was when plan %s was built: build the plan "
-                 "again",
+    if (trm_plan_sample(bytes, size) == from->sample) {
+        return TRM_OK;
+    }
+    if (refitted) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "weight %s of %s is not the one that plan %s was built with, and constants of the plan were computed "
+                 "from its weights: build it refittable",
                  form->name, trm_weight_file_path(form->file), r->name);
     }
+    TRM_FAIL(TRM_ERROR_INVALID_MODEL, "weight %s of %s is not what it was when plan %s was built: build the plan again",
+             form->name, trm_weight_file_path(form->file), r->name);
+}
+
+/* Puts a weight together from the source of a refit, if it has it; *found is to keep its file. */
+static trm_status find_refit(reader *r, const Trireme__Plan__Weight *from, trm_weight_form *form, trm_weight **found)
+{
+    trm_weight_form base;
+    *found = NULL;
+    if (r->source == NULL || (from->file == 0 && !from->stripped)) {
+        return TRM_OK;
+    }
+    r->asks_caller = true;
+    TRM_TRY(trm_weight_source_replace(r->source, form, found));
+    r->asks_caller = false;
+    if (*found != NULL) {
+        trm_weight_get_form(*found, &base);
+        form->file = base.file;
+        form->begin = base.begin;
+        r->n_refitted++;
+    }
     return TRM_OK;
+}
+
+static trm_status get_stored(reader *r, const Trireme__Plan__Weight *from, trm_weight_form *form, trm_weight **weight)
+{
+    trm_weight *found;
+    TRM_TRY(find_refit(r, from, form, &found));
+    trm_status status = found != NULL    ? TRM_OK
+                        : from->stripped ? refuse(r, "a weight is not there")
+                                         : open_file(r, from->file, &form->file);
+    status = status == TRM_OK ? trm_weight_from_form(form, weight) : status;
+    if (status == TRM_OK) {
+        r->asks_caller = found != NULL;
+        TRM_TRY_GOTO(status, check_stored(r, from, form, found != NULL), release);
+        r->asks_caller = false;
+    }
+release:
+    trm_weight_destroy(found);
+    return status;
+}
+
+/* The names of stripped weights that nobody gives, as far as they fit into `names`; returns how many there are. */
+static trm_status list_missing(const reader *r, char names[256], uint32_t *count)
+{
+    trm_map seen = {0};
+    trm_status status = TRM_OK;
+    size_t used = 0;
+    *count = 0;
+    names[0] = '\0';
+    for (size_t i = 0; status == TRM_OK && i < r->from->n_weights; i++) {
+        const Trireme__Plan__Weight *from = r->from->weights[i];
+        trm_weight *found = NULL;
+        bool existing = true;
+        if (!from->stripped) {
+            continue;
+        }
+        status = trm_map_add(&seen, from->name, strlen(from->name), 0, &existing);
+        if (status == TRM_OK && !existing && r->source != NULL) {
+            status = trm_weight_source_find(r->source, from->name, &found);
+        }
+        if (status == TRM_OK && !existing && found == NULL && ++*count <= 4) {
+            used += (size_t)snprintf(names + used, 256 - used, "%s%.56s", *count == 1 ? "" : ", ",
+                                     *count == 4 ? "..." : from->name);
+        }
+        trm_weight_destroy(found);
+    }
+    trm_map_fini(&seen);
+    return status;
+}
+
+static trm_status check_missing(reader *r)
+{
+    char names[256];
+    uint32_t count;
+    TRM_TRY(list_missing(r, names, &count));
+    if (count == 0) {
+        return TRM_OK;
+    }
+    r->asks_caller = r->source != NULL;
+    if (r->source == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s was saved without its %u weights: give them (%s)", r->name, count, names);
+    }
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s lacks %u weights of plan %s: %s", trm_weight_source_path(r->source), count,
+             r->name, names);
 }
 
 static trm_status get_weight(reader *r, size_t position)
@@ -196,9 +288,7 @@ static trm_status get_weight(reader *r, size_t position)
     memcpy(&form.mean, &from->mean, sizeof(form.mean));
     memcpy(&form.spread, &from->spread, sizeof(form.spread));
     if (form.kind == TRM_WEIGHT_STORED) {
-        TRM_TRY(open_file(r, from->file, &form.file));
-        TRM_TRY(trm_weight_from_form(&form, &r->weights[position]));
-        return check_stored(r, from, &form);
+        return get_stored(r, from, &form, &r->weights[position]);
     }
     const trm_weight **parts = NULL;
     if (form.kind == TRM_WEIGHT_JOINED) {
@@ -497,8 +587,15 @@ static trm_status get_network(reader *r)
     }
     TRM_TRY(trm_network_create(&r->plan->network));
     trm_network *network = r->plan->network;
+    network->refittable = from->refittable != 0;
+    TRM_TRY(check_missing(r));
     for (size_t i = 0; i < from->n_weights; i++) {
         TRM_TRY(get_weight(r, i));
+    }
+    if (r->source != NULL && r->n_refitted == 0) {
+        r->asks_caller = true;
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s has none of the weights that plan %s has outside of itself",
+                 trm_weight_source_path(r->source), r->name);
     }
     for (size_t i = 0; i < from->n_tensors; i++) {
         TRM_TRY(get_tensor(r, from->tensors[i]));
@@ -683,7 +780,8 @@ static trm_status read_rank(reader *r, const trm_plan_header *header, int32_t ra
         done);
     r->from = (const Trireme__Plan__Network *)network;
     status = fill_plan(r);
-    if (status == TRM_ERROR_INVALID_ARGUMENT) { /* rules speak of arguments; here it is the file that is wrong */
+    if (status == TRM_ERROR_INVALID_ARGUMENT &&
+        !r->asks_caller) { /* rules speak of arguments; here it is the file that is wrong */
         status = trm_fail_in(TRM_ERROR_INVALID_MODEL, "%s", r->name);
     }
     for (size_t i = 0; r->weights != NULL && i < r->from->n_weights; i++) {
@@ -704,7 +802,8 @@ done:
     return status;
 }
 
-trm_status trm_plan_read(trm_weight_file *file, const char *folder, int32_t rank, bool trusting, trm_plan **plan)
+trm_status trm_plan_read(trm_weight_file *file, const char *folder, int32_t rank, bool trusting,
+                         trm_weight_source *weights, trm_plan **plan)
 {
     trm_mapping mapping = trm_weight_file_bytes(file);
     reader r = {.name = trm_weight_file_name(file),
@@ -712,7 +811,8 @@ trm_status trm_plan_read(trm_weight_file *file, const char *folder, int32_t rank
                 .bytes = mapping.bytes,
                 .size = mapping.size,
                 .folder = folder,
-                .trusting = trusting};
+                .trusting = trusting,
+                .source = weights};
     trm_plan_header header;
     TRM_TRY(trm_plan_get_header(r.name, r.bytes, r.size, trusting, &header));
     r.plan = calloc(1, sizeof(*r.plan));
@@ -728,11 +828,8 @@ trm_status trm_plan_read(trm_weight_file *file, const char *folder, int32_t rank
     return TRM_OK;
 }
 
-trm_status trm_plan_load(const char *path, int32_t rank, trm_plan **plan)
+static trm_status load(const char *path, int32_t rank, trm_weight_source *weights, trm_plan **plan)
 {
-    if (path == NULL || plan == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot load a plan file: path or plan is NULL");
-    }
     trm_weight_file *file;
     const char *slash = strrchr(path, '/');
     TRM_TRY(trm_weight_file_open(path, slash == NULL ? path : slash + 1, &file));
@@ -741,7 +838,27 @@ trm_status trm_plan_load(const char *path, int32_t rank, trm_plan **plan)
     slash = strrchr(full, '/');
     int length = slash == NULL ? 0 : (int)(slash - full) + 1;
     snprintf(folder, sizeof(folder), "%.*s", length, full);
-    trm_status status = trm_plan_read(file, folder, rank, false, plan);
+    trm_status status = trm_plan_read(file, folder, rank, false, weights, plan);
     trm_weight_file_release(file);
+    return status;
+}
+
+trm_status trm_plan_load(const char *path, int32_t rank, trm_plan **plan)
+{
+    if (path == NULL || plan == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot load a plan file: path or plan is NULL");
+    }
+    return load(path, rank, NULL, plan);
+}
+
+trm_status trm_plan_refit(const char *path, int32_t rank, const char *weights, trm_plan **plan)
+{
+    trm_weight_source *source;
+    if (path == NULL || weights == NULL || plan == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot refit a plan file: path, weights or plan is NULL");
+    }
+    TRM_TRY(trm_weight_source_open(weights, &source));
+    trm_status status = load(path, rank, source, plan);
+    trm_weight_source_close(source);
     return status;
 }

@@ -23,12 +23,18 @@
 
 #define CHUNK_BYTES ((size_t)4 << 20)
 
+/* A weight that is left out. */
+typedef struct stripped {
+    const trm_weight_file *file;
+    size_t begin;
+} stripped;
+
 typedef struct writer {
     const char *path;
     char *folder; /* of the plan, with a '/' at its end */
     FILE *out;
     uint64_t end; /* of what is written */
-    bool embed;
+    trm_plan_weights keep;
     trm_arena arena; /* of all messages */
     /* the blob being written */
     XXH3_state_t hash;
@@ -44,6 +50,10 @@ typedef struct writer {
     /* weights of the network being written */
     Trireme__Plan__Weight **weights;
     uint32_t n_weights, weight_capacity;
+    /* stripped weights, of all networks, by name */
+    trm_map stripped_names;
+    stripped **stripped;
+    uint32_t n_stripped, stripped_capacity;
 } writer;
 
 /* Makes room for one more pointer. */
@@ -249,6 +259,29 @@ static trm_status new_weight(writer *w, trm_dtype dtype, const trm_dims *base_di
     return copy_int64s(w, base_dims->d, base_dims->n, &(*made)->n_base_dims, &(*made)->base_dims);
 }
 
+/* A weight is found again by its name alone, so that no other may have it. */
+static trm_status strip(writer *w, const trm_weight_form *form, const char *name)
+{
+    uint32_t index;
+    bool existing;
+    if (trm_map_find(&w->stripped_names, name, strlen(name), &index)) {
+        const stripped *known = w->stripped[index];
+        if (known->begin != form->begin ||
+            strcmp(trm_weight_file_path(known->file), trm_weight_file_path(form->file)) != 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot leave out weights: two of them are named %s", name);
+        }
+        return TRM_OK;
+    }
+    stripped *made = trm_arena_alloc(&w->arena, sizeof(*made));
+    if (made == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    *made = (stripped){form->file, form->begin};
+    TRM_TRY(reserve(w, (void ***)&w->stripped, w->n_stripped, &w->stripped_capacity));
+    w->stripped[w->n_stripped] = made;
+    return trm_map_add(&w->stripped_names, name, strlen(name), w->n_stripped++, &existing);
+}
+
 /* Puts a weight, after its parts, into the list; positions are from 1. */
 static trm_status put_weight(writer *w, const trm_weight *weight, uint32_t *position)
 {
@@ -261,8 +294,13 @@ static trm_status put_weight(writer *w, const trm_weight *weight, uint32_t *posi
     switch (form.kind) {
     case TRM_WEIGHT_STORED:
         TRM_TRY(copy_text(w, form.name, &made->name));
-        TRM_TRY(refer_to_file(w, form.file, &made->file));
-        made->begin = form.begin;
+        if (w->keep == TRM_PLAN_WEIGHTS_STRIPPED) {
+            TRM_TRY(strip(w, &form, made->name));
+            made->stripped = true;
+        } else {
+            TRM_TRY(refer_to_file(w, form.file, &made->file));
+            made->begin = form.begin;
+        }
         made->sample = trm_plan_sample(trm_weight_file_bytes(form.file).bytes + form.begin,
                                        trm_dims_bytes(&form.dims, form.dtype));
         break;
@@ -366,7 +404,8 @@ static trm_status put_tensor(writer *w, const trm_tensor *tensor, Trireme__Plan_
     }
     if (tensor->weight != NULL) {
         bool some = trm_dims_bytes(&tensor->dims, tensor->dtype) > 0;
-        return w->embed && some ? embed_weight(w, tensor, &made->weight) : put_weight(w, tensor->weight, &made->weight);
+        return w->keep == TRM_PLAN_WEIGHTS_EMBEDDED && some ? embed_weight(w, tensor, &made->weight)
+                                                            : put_weight(w, tensor->weight, &made->weight);
     }
     return TRM_OK;
 }
@@ -621,6 +660,7 @@ static trm_status put_network(writer *w, const trm_plan *plan, Trireme__Plan__Bl
     TRM_TRY(put_bounds(w, plan, &to));
     TRM_TRY(put_partition(w, &plan->partition, &to));
     TRM_TRY(put_tactics(w, plan, &to));
+    to.refittable = network->refittable && w->keep != TRM_PLAN_WEIGHTS_EMBEDDED; /* then they have no names of theirs */
     return put_message(w, &to.base, blob);
 }
 
@@ -726,8 +766,11 @@ static trm_status folder_of(const char *path, trm_arena *arena, char **folder)
     return *folder == NULL ? TRM_ERROR_OUT_OF_MEMORY : TRM_OK;
 }
 
-trm_status trm_plan_save(const trm_plan *const *plans, int32_t n_plans, bool embed_weights, const char *path)
+trm_status trm_plan_save(const trm_plan *const *plans, int32_t n_plans, trm_plan_weights weights, const char *path)
 {
+    if ((unsigned)weights > TRM_PLAN_WEIGHTS_STRIPPED) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot save a plan file: weights are to be kept in way %d", (int)weights);
+    }
     if (plans == NULL || path == NULL || n_plans < 1 || n_plans > TRM_MAX_RANKS) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "cannot save a plan file of %d plans: plans or path is NULL, or expected "
@@ -735,7 +778,7 @@ trm_status trm_plan_save(const trm_plan *const *plans, int32_t n_plans, bool emb
                  n_plans, TRM_MAX_RANKS);
     }
     TRM_TRY(check_plans(plans, n_plans));
-    writer w = {.path = path, .embed = embed_weights};
+    writer w = {.path = path, .keep = weights};
     char *temporary = NULL;
     trm_status status;
     TRM_TRY_GOTO(status, folder_of(path, &w.arena, &w.folder), done);
@@ -762,6 +805,7 @@ trm_status trm_plan_save(const trm_plan *const *plans, int32_t n_plans, bool emb
 done:
     trm_map_fini(&w.known);
     trm_map_fini(&w.file_names);
+    trm_map_fini(&w.stripped_names);
     trm_arena_fini(&w.arena);
     return status;
 }

@@ -801,6 +801,7 @@ trm_status trm_network_clone(const trm_network *network, trm_network **copy)
 {
     trm_network *made;
     TRM_TRY(trm_network_create(&made));
+    made->refittable = network->refittable;
     trm_status status = TRM_OK;
     for (int32_t i = 0; i < network->n_tensors && status == TRM_OK; i++) {
         status = clone_tensor(made, network->tensors[i]);

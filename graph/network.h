@@ -58,6 +58,7 @@ struct trm_network {
     int32_t n_outputs, output_capacity;
     trm_map names;    /* of tensors, to their index, and of layers, to TRM_NO_TENSOR */
     bool names_known; /* whether `names` is complete; looked up one by one where it is not */
+    bool refittable;  /* weights may get other elements later: no pass computes from those of a weight */
 };
 #define TRM_NO_TENSOR UINT32_MAX
 

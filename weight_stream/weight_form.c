@@ -1,6 +1,13 @@
 /* Weights to forms and back. */
 #include "weight_stream/weight_form.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "base/checked.h"
 #include "base/error.h"
 #include "weight_stream/weight_internal.h"
@@ -126,4 +133,87 @@ trm_status trm_weight_from_form(const trm_weight_form *form, trm_weight **weight
         return from_join(form, weight);
     }
     return trm_fail(TRM_ERROR_INVALID_MODEL, "weight of no known kind");
+}
+
+static trm_status rebase_stored(trm_weight_form *form, trm_weight_find_fn find, void *user, trm_weight **rebased)
+{
+    trm_weight *found = NULL;
+    trm_weight_form base;
+    TRM_TRY(find(user, form, &found));
+    if (found == NULL) {
+        return TRM_OK;
+    }
+    trm_weight_get_form(found, &base);
+    form->file = base.file;
+    form->begin = base.begin;
+    form->name = base.name;
+    trm_status status = trm_weight_from_form(form, rebased);
+    trm_weight_destroy(found);
+    return status;
+}
+
+static trm_status rebase_parts(trm_weight_form *form, trm_weight_find_fn find, void *user, trm_weight **rebased)
+{
+    const size_t n = (size_t)form->n_parts;
+    const trm_weight **parts = calloc(n, sizeof(*parts));
+    trm_weight **made = calloc(n, sizeof(*made));
+    trm_status status = TRM_OK;
+    bool changed = false;
+    if (parts == NULL || made == NULL) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a weight of %zu parts", n);
+    }
+    for (size_t i = 0; status == TRM_OK && i < n; i++) {
+        status = trm_weight_rebase(form->parts[i], find, user, &made[i]);
+        parts[i] = made[i] != NULL ? made[i] : form->parts[i];
+        changed = changed || made[i] != NULL;
+    }
+    if (status == TRM_OK && changed) {
+        form->parts = parts;
+        status = trm_weight_from_form(form, rebased);
+    }
+    for (size_t i = 0; made != NULL && i < n; i++) {
+        trm_weight_destroy(made[i]);
+    }
+    free(parts);
+    free(made);
+    return status;
+}
+
+trm_status trm_weight_rebase(const trm_weight *weight, trm_weight_find_fn find, void *user, trm_weight **rebased)
+{
+    trm_weight_form form;
+    *rebased = NULL;
+    trm_weight_get_form(weight, &form);
+    switch (form.kind) {
+    case TRM_WEIGHT_STORED:
+        return rebase_stored(&form, find, user, rebased);
+    case TRM_WEIGHT_JOINED:
+        return rebase_parts(&form, find, user, rebased);
+    case TRM_WEIGHT_RANDOM:
+    case TRM_WEIGHT_ZEROS:
+        break;
+    }
+    return TRM_OK;
+}
+
+trm_status trm_weight_file_from_bytes(const void *bytes, size_t size, const char *name, trm_weight_file **file)
+{
+    char path[64];
+    int memory = memfd_create("weight", MFD_CLOEXEC);
+    if (memory < 0) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate memory for weight %s: %s", name, strerror(errno));
+    }
+    for (size_t done = 0; done < size;) {
+        ssize_t put = write(memory, (const unsigned char *)bytes + done, size - done);
+        if (put <= 0 && errno != EINTR) {
+            close(memory);
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes for weight %s: %s", size, name,
+                     strerror(errno));
+        }
+        done += put > 0 ? (size_t)put : 0;
+    }
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", memory);
+    trm_status status = trm_weight_file_open(path, name, file);
+    close(memory);
+    return status;
 }

@@ -39,6 +39,17 @@ void trm_weight_get_form(const trm_weight *weight, trm_weight_form *form);
 /* INVALID_MODEL for a form that no weight has. */
 trm_status trm_weight_from_form(const trm_weight_form *form, trm_weight **weight);
 
+/*
+ * The weight over other bases: `find` is asked for every STORED base, and leaves *found NULL where it is to stay, or
+ * gives a weight of a whole stored tensor of the same type and dims, which is taken over. *rebased is NULL where all
+ * bases stay.
+ */
+typedef trm_status (*trm_weight_find_fn)(void *user, const trm_weight_form *stored, trm_weight **found);
+trm_status trm_weight_rebase(const trm_weight *weight, trm_weight_find_fn find, void *user, trm_weight **rebased);
+
+/* Memory that weights can view like a file; the bytes are copied. */
+trm_status trm_weight_file_from_bytes(const void *bytes, size_t size, const char *name, trm_weight_file **file);
+
 /* The path of a file, with no links in it, and the name it has in dumps. */
 const char *trm_weight_file_path(const trm_weight_file *file);
 const char *trm_weight_file_name(const trm_weight_file *file);

@@ -143,12 +143,13 @@ typedef struct folder {
     trm_evaluator evaluator;
 } folder;
 
+/* No large weight, and none that may change. */
 static bool reads_little(const trm_layer *layer)
 {
     for (int32_t i = 0; i < layer->n_inputs; i++) {
         const trm_tensor *input = layer->inputs[i];
         if (input != NULL && input->weight != NULL &&
-            trm_dims_bytes(&input->dims, input->dtype) > LARGEST_WEIGHT_READ) {
+            (input->network->refittable || trm_dims_bytes(&input->dims, input->dtype) > LARGEST_WEIGHT_READ)) {
             return false;
         }
     }

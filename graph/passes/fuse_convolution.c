@@ -69,13 +69,14 @@ static bool is_by_channel(const trm_tensor *tensor, const trm_tensor *like)
 
 /* ---- constants --------------------------------------------------------------------------------- */
 
-/* Elements of a constant of f32, f16 or bf16 as f32; the caller's to free. NULL in *values: not one of those. */
+/* Elements of a constant of f32, f16 or bf16 as f32; the caller's to free. NULL in *values: not one of those, or one
+ * that may change. */
 static trm_status read_constant(const trm_tensor *tensor, float **values)
 {
     const size_t count = trm_dims_bytes(&tensor->dims, TRM_F32) / sizeof(float);
     *values = NULL;
     if ((tensor->dtype != TRM_F32 && tensor->dtype != TRM_F16 && tensor->dtype != TRM_BF16) ||
-        count * sizeof(float) > LARGEST_WEIGHT) {
+        count * sizeof(float) > LARGEST_WEIGHT || (tensor->weight != NULL && tensor->network->refittable)) {
         return TRM_OK;
     }
     float *to = malloc((count + 1) * sizeof(float));

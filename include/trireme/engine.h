@@ -130,6 +130,7 @@ typedef struct trm_plan_info {
     trm_backend backend;
     trm_mesh mesh;
     int32_t rank, n_profiles, n_collectives;
+    bool refittable;                             /* the network was */
     int32_t n_tactics;                           /* below; 0: the plan was not tuned */
     const char *device;                          /* the device they were timed on; NULL without tactics */
     int32_t multiprocessors, cc_major, cc_minor; /* of that device */
@@ -142,20 +143,39 @@ TRM_API bool trm_plan_get_bound(const trm_plan *plan, int32_t index, trm_shape_b
  * Plan files. One file holds the networks of all ranks of a mesh: plans [n_plans] are those of rank 0, 1, ..., built
  * with the same options. The same plans give the same bytes.
  *
- * Weights stay where they are and are named by file, place and a checksum of a sample of their bytes, files in the
- * folder of the plan or below it relative to that; with `embed_weights` each rank's part of them is written into the
- * plan, in the type it is computed in. Constants are always written. An existing file is replaced when all is written.
- * Errors: INVALID_ARGUMENT (plans that do not belong together, names with control characters), IO, OUT_OF_MEMORY, and
- * those of reading weights.
+ * REFERENCED weights stay where they are and are named by file, place and a checksum of a sample of their bytes, files
+ * in the folder of the plan or below it relative to that. EMBEDDED: each rank's part of them is written into the plan,
+ * in the type it is computed in. STRIPPED: the plan has their names, types, dims and checksums, and weights are given
+ * when it is loaded. Constants are always written. An existing file is replaced when all is written.
+ * Errors: INVALID_ARGUMENT (plans that do not belong together, names with control characters, two weights of one name
+ * where they are stripped), IO, OUT_OF_MEMORY, and those of reading weights.
  */
-TRM_API trm_status trm_plan_save(const trm_plan *const *plans, int32_t n_plans, bool embed_weights, const char *path);
+typedef enum trm_plan_weights {
+    TRM_PLAN_WEIGHTS_REFERENCED = 0,
+    TRM_PLAN_WEIGHTS_EMBEDDED,
+    TRM_PLAN_WEIGHTS_STRIPPED
+} trm_plan_weights;
+TRM_API trm_status trm_plan_save(const trm_plan *const *plans, int32_t n_plans, trm_plan_weights weights,
+                                 const char *path);
 /*
  * Reads the plan of a rank. Nothing of the model it was built from is opened but the weight files. What the file says
  * is checked as a network built by hand is, and memory is planned anew.
- * Errors: IO; INVALID_MODEL (no plan file, cut off, damaged; a weight file that has changed); UNSUPPORTED (written by
- * another version); INVALID_ARGUMENT (there is no such rank).
+ * Errors: IO; INVALID_MODEL (no plan file, cut off, damaged; a weight file that has changed; a stripped plan);
+ * UNSUPPORTED (written by another version); INVALID_ARGUMENT (there is no such rank).
  */
 TRM_API trm_status trm_plan_load(const char *path, int32_t rank, trm_plan **plan);
+/*
+ * The same with weights from elsewhere, found by their names: `weights` is an ONNX file or a folder of safetensors. It
+ * must have all those that were stripped, and takes the place of those that are referenced as far as it has them; what
+ * is embedded stays. Types and dims must be those of the plan. A plan whose network was refittable (onnx.h) takes any
+ * elements; from those of another one constants were computed, so that it takes only the elements that it was built
+ * with. Further errors: INVALID_ARGUMENT names the first weight that does not fit, or those that are missing.
+ */
+TRM_API trm_status trm_plan_refit(const char *path, int32_t rank, const char *weights, trm_plan **plan);
+
+/* One call for each weight of the model that the rank has parts of, by the name that a refit finds it by. */
+typedef void (*trm_weight_fn)(void *user, const char *name, trm_dtype dtype, const trm_dims *dims);
+TRM_API trm_status trm_plan_for_weights(const trm_plan *plan, trm_weight_fn fn, void *user);
 
 /* Called while weights load, from one thread: bytes done and in all, on this rank. */
 typedef void (*trm_progress_fn)(void *user, size_t done, size_t total);
@@ -208,6 +228,17 @@ TRM_API trm_status trm_engine_create(trm_plan *plan, trm_world *world, trm_progr
                                      trm_engine **engine);
 /* Its contexts must be destroyed before it. */
 TRM_API void trm_engine_destroy(trm_engine *engine);
+
+/*
+ * Gives an engine whose network was refittable new weights between runs; its contexts, and what they have captured,
+ * live on. trm_engine_refit: one weight by its name, `data` being all of it, whatever part the rank has; a copy stays
+ * in host memory. trm_engine_refit_from: all that an ONNX file or a folder of safetensors has, at least one. Not
+ * collective: every rank is told. Errors: INVALID_ARGUMENT (not refittable, no such weight, another type or other
+ * dims), and those of reading weights, after which some may be new and some not.
+ */
+TRM_API trm_status trm_engine_refit(trm_engine *engine, const char *name, trm_dtype dtype, trm_dims dims,
+                                    const void *data);
+TRM_API trm_status trm_engine_refit_from(trm_engine *engine, const char *weights);
 
 /*
  * Changes the budget of an engine whose plan had one, between runs; its contexts may live on. Not collective. Errors:

@@ -414,7 +414,7 @@ static trm_status read_bytes(const small_plan *s, const unsigned char *bytes, si
     file.name = file.path = (char *)(uintptr_t) "small.plan";
     atomic_init(&file.references, 1);
     *plan = NULL;
-    trm_status status = trm_plan_read(&file, folder, 0, trusting, plan);
+    trm_status status = trm_plan_read(&file, folder, 0, trusting, NULL, plan);
     assert_true(status == TRM_OK || (trm_last_error()[0] != '\0' && atomic_load(&file.references) == 1));
     return status;
 }

@@ -46,7 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     atomic_init(&file.references, 1);
     for (int32_t rank = 0; rank < 2; rank++) {
         trm_plan *plan;
-        trm_status status = trm_plan_read(&file, "/nowhere/", rank, true, &plan);
+        trm_status status = trm_plan_read(&file, "/nowhere/", rank, true, NULL, &plan);
         if (status == TRM_OK) {
             check_plan(plan);
             trm_plan_destroy(plan);

@@ -764,6 +764,7 @@ trm_status trm_onnx_build_network(trm_onnx *model, const trm_onnx_options *optio
     trm_tensor nothing = {.name = "", .role = TRM_TENSOR_ACTIVATION, .dtype = TRM_F32};
     trm_onnx_import import = {.model = model, .options = options, .nothing = &nothing};
     TRM_TRY(trm_network_create(&import.network));
+    import.network->refittable = options->refittable;
     trm_status status = import_graph(&import);
     if (status == TRM_OK) {
         status = check_issues(model);

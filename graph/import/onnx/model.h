@@ -83,6 +83,9 @@ bool trm_onnx_tensor_is_there(const Onnx__TensorProto *proto, const trm_onnx_ele
 /* Adds a tensor of the model as a constant: a view of the file where it is large, else a copy. */
 trm_status trm_onnx_tensor_add(trm_onnx *model, const Onnx__TensorProto *proto, const char *name, trm_network *network,
                                trm_tensor **tensor);
+/* The tensor that the import names so, as a weight: an initializer of the main graph, or "<output>/value" of a Constant
+ * node there. *weight is NULL where there is none. */
+trm_status trm_onnx_find_weight(trm_onnx *model, const char *name, trm_weight **weight);
 /* The same for a sparse tensor, which becomes a dense copy. */
 trm_status trm_onnx_sparse_tensor_add(trm_onnx *model, const Onnx__SparseTensorProto *proto, const char *name,
                                       trm_network *network, trm_tensor **tensor);

@@ -18,6 +18,7 @@
 #include "graph/import/onnx/wire.h"
 #include "kernels/element/small.h"
 
+#define SMALLEST_VIEW  ((size_t)1024)      /* bytes of what is not copied */
 #define LARGEST_SPARSE ((size_t)256 << 20) /* bytes once it is dense: the file holds only a part of them */
 
 trm_status trm_onnx_tensor_check(const Onnx__TensorProto *proto, const char *what, trm_onnx_elements *elements)
@@ -388,6 +389,15 @@ bool trm_onnx_tensor_is_there(const Onnx__TensorProto *proto, const trm_onnx_ele
     return elements->stored_count <= most || proto->data_location == 1;
 }
 
+static bool is_initializer(const Onnx__GraphProto *graph, const Onnx__TensorProto *proto)
+{
+    bool is = false;
+    for (size_t i = 0; i < graph->n_initializer && !is; i++) {
+        is = graph->initializer[i] == proto;
+    }
+    return is;
+}
+
 trm_status trm_onnx_tensor_add(trm_onnx *model, const Onnx__TensorProto *proto, const char *name, trm_network *network,
                                trm_tensor **tensor)
 {
@@ -396,8 +406,14 @@ trm_status trm_onnx_tensor_add(trm_onnx *model, const Onnx__TensorProto *proto, 
     size_t begin = 0;
     TRM_TRY(trm_onnx_tensor_check(proto, name, &elements));
     TRM_TRY(locate(model, proto, name, &elements, &file, &begin));
-    if (file != NULL && elements.bytes >= TRM_ONNX_STORED_SIZE && elements.dtype != TRM_BOOL &&
-        elements.stored_bytes == elements.bytes) {
+    bool plain = file != NULL && elements.dtype != TRM_BOOL && elements.stored_bytes == elements.bytes;
+    bool refits = network->refittable && trm_dtype_is_float(elements.dtype) && elements.count > 1 &&
+                  is_initializer(model->graph, proto);
+    if (refits && !plain) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "tensor %s cannot be refittable: it is not stored as %s are in memory", name,
+                 trm_dtype_name(elements.dtype));
+    }
+    if (plain && (refits || elements.bytes >= SMALLEST_VIEW)) {
         trm_weight *weight;
         TRM_TRY(trm_weight_from_file(file, begin, name, elements.dtype, &elements.dims, &weight));
         return trm_network_add_weight(network, name, weight, elements.dtype, tensor);
@@ -415,6 +431,40 @@ trm_status trm_onnx_tensor_add(trm_onnx *model, const Onnx__TensorProto *proto, 
     }
     free(copy);
     return status;
+}
+
+trm_status trm_onnx_find_weight(trm_onnx *model, const char *name, trm_weight **weight)
+{
+    const Onnx__TensorProto *proto = NULL;
+    for (size_t i = 0; i < model->graph->n_initializer && proto == NULL; i++) {
+        const Onnx__TensorProto *initializer = model->graph->initializer[i];
+        proto = strcmp(trm_onnx_text(initializer->name), name) == 0 ? initializer : NULL;
+    }
+    size_t length = strlen(name), end = sizeof("/value") - 1;
+    bool of_node = length > end && strcmp(name + length - end, "/value") == 0;
+    for (size_t i = 0; of_node && i < model->graph->n_node && proto == NULL; i++) { /* named after their output */
+        const Onnx__NodeProto *node = model->graph->node[i];
+        bool named = strcmp(trm_onnx_text(node->op_type), "Constant") == 0 && node->n_output == 1 &&
+                     strlen(node->output[0]) == length - end && strncmp(node->output[0], name, length - end) == 0;
+        for (size_t k = 0; named && k < node->n_attribute && proto == NULL; k++) {
+            bool is_value = strcmp(trm_onnx_text(node->attribute[k]->name), "value") == 0;
+            proto = is_value ? node->attribute[k]->t : NULL;
+        }
+    }
+    *weight = NULL;
+    if (proto == NULL) {
+        return TRM_OK;
+    }
+    trm_onnx_elements elements;
+    trm_weight_file *file = NULL;
+    size_t begin = 0;
+    TRM_TRY(trm_onnx_tensor_check(proto, name, &elements));
+    TRM_TRY(locate(model, proto, name, &elements, &file, &begin));
+    if (file == NULL || elements.dtype == TRM_BOOL || elements.stored_bytes != elements.bytes) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s: tensor %s is not stored as %s are in memory", model->path, name,
+                 trm_dtype_name(elements.dtype));
+    }
+    return trm_weight_from_file(file, begin, name, elements.dtype, &elements.dims, weight);
 }
 
 /* ---- sparse -------------------------------------------------------------------------------------------- */

@@ -47,7 +47,7 @@ typedef enum trm_onnx_message {
 } trm_onnx_message;
 
 /* Elements of at least this many bytes stay in the file. */
-#define TRM_ONNX_STORED_SIZE 1024
+#define TRM_ONNX_STORED_SIZE 4
 
 /* The compact form of the message in bytes [size], to free(). INVALID_MODEL, with `file` in front, for bytes that are
  * no such message. */
