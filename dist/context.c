@@ -46,6 +46,7 @@ static trm_status create(trm_engine *engine, trm_context *beside, trm_context **
     }
     made->engine = engine;
     made->beside = beside;
+    made->profile = -1;
     made->dims = calloc(n_tensors + 1, sizeof(*made->dims));
     made->input_is_set = calloc(n_tensors + 1, sizeof(*made->input_is_set));
     made->steps = calloc((size_t)plan->network->n_layers + 1, sizeof(*made->steps));
@@ -478,6 +479,17 @@ trm_status trm_context_set_capture(trm_context *context, bool on)
     }
     trm_context_drop_capture(context);
     context->captures = on && context->engine->plan->backend == TRM_BACKEND_CUDA;
+    return TRM_OK;
+}
+
+trm_status trm_context_set_profile(trm_context *context, int32_t profile)
+{
+    if (context == NULL || profile < -1 || profile >= context->engine->plan->n_profiles) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set profile %d: %s", profile,
+                 context == NULL ? "context is NULL" : "the plan does not have it");
+    }
+    context->profile = profile;
+    context->shaped = false;
     return TRM_OK;
 }
 

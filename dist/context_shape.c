@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/element.h"
 #include "base/error.h"
 #include "graph/memory_plan.h"
 
@@ -339,10 +340,54 @@ static bool profile_holds(const trm_context *context, const trm_plan_profile *pr
     return true;
 }
 
-static trm_status check_profiles(const trm_context *context)
+/* The bound of a value input that gives a range of its elements, or NULL. */
+static const trm_shape_bound *find_range(const trm_plan *plan, const trm_tensor *input, int32_t profile)
+{
+    const trm_shape_bound *found = NULL;
+    for (int32_t i = 0; i < plan->n_bounds; i++) {
+        const trm_shape_bound *bound = &plan->bounds[i];
+        bool is_next = bound->profile == profile || (bound->profile == 0 && found == NULL);
+        found = is_next && strcmp(bound->tensor, input->name) == 0 ? bound : found;
+    }
+    return found != NULL && found->min_values != NULL && found->max_values != NULL ? found : NULL;
+}
+
+/* Whether the elements of value inputs lie in the ranges that a profile has for them. */
+static trm_status check_values(trm_context *context, int32_t profile)
+{
+    const trm_plan *plan = context->engine->plan;
+    for (int32_t i = 0; i < context->n_value_inputs; i++) {
+        const trm_tensor *input = context->value_inputs[i];
+        const trm_shape_bound *bound = find_range(plan, input, profile);
+        const trm_dims *dims = &context->dims[input->index];
+        if (bound == NULL || !trm_dims_equal(dims, &bound->max) ||
+            (bound->min.n > 0 && !trm_dims_equal(dims, &bound->min))) {
+            continue;
+        }
+        const void *elements = trm_context_staging(context, input);
+        for (int64_t k = 0; k < trm_dims_count(dims); k++) {
+            double found = trm_element_as_double(input->dtype, elements, k);
+            double least = trm_element_as_double(input->dtype, bound->min_values, k);
+            double most = trm_element_as_double(input->dtype, bound->max_values, k);
+            if (found < least || found > most) {
+                TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "element %lld of input %s is %g, expected %g to %g in profile %d",
+                         (long long)k, input->name, found, least, most, profile);
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status check_profiles(trm_context *context)
 {
     const trm_plan *plan = context->engine->plan;
     char why[256] = "";
+    if (context->profile >= 0) {
+        if (!profile_holds(context, &plan->profiles[context->profile], why, sizeof(why))) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s in profile %d", why, context->profile);
+        }
+        return check_values(context, context->profile);
+    }
     for (int32_t i = 0; i < plan->n_profiles; i++) {
         if (profile_holds(context, &plan->profiles[i], why, sizeof(why))) {
             return TRM_OK;

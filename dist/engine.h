@@ -50,6 +50,7 @@ struct trm_context {
     bool has_outputs, is_started;
     trm_dims *dims;          /* [n_tensors] of the run */
     bool *input_is_set;      /* [n_tensors] */
+    int32_t profile;         /* that runs are held to; -1: any */
     bool shaped;             /* dims and steps are those of the inputs that are set */
     trm_context_step *steps; /* [n_layers] */
     trm_inference *inference;

@@ -171,6 +171,7 @@ void trm_plan_get_info(const trm_plan *plan, trm_plan_info *info)
     *info = (trm_plan_info){.backend = plan->backend,
                             .mesh = plan->mesh,
                             .rank = plan->rank,
+                            .n_ranks = trm_mesh_ranks(&plan->mesh),
                             .n_profiles = plan->n_profiles,
                             .n_collectives = plan->partition.n_collectives,
                             .refittable = plan->network->refittable,

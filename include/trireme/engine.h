@@ -24,7 +24,7 @@ typedef struct trm_context trm_context;
 
 /*
  * What an input (or a state) may be like in the runs of one optimization profile. Runs take dims that lie in one of the
- * engine's profiles, whichever; memory and kernels are planned for all of them.
+ * engine's profiles, whichever (but trm_context_set_profile); memory and kernels are planned for all of them.
  *
  * max is the largest dims; min and opt, of as many dimensions or none (n = 0: not said), the smallest and the usual
  * ones. Memory is planned from all that are said: some networks need most of it for smaller inputs.
@@ -129,7 +129,7 @@ TRM_API const trm_network *trm_plan_network(const trm_plan *plan);
 typedef struct trm_plan_info {
     trm_backend backend;
     trm_mesh mesh;
-    int32_t rank, n_profiles, n_collectives;
+    int32_t rank, n_ranks, n_profiles, n_collectives;
     bool refittable;                             /* the network was */
     int32_t n_tactics;                           /* below; 0: the plan was not tuned */
     const char *device;                          /* the device they were timed on; NULL without tactics */
@@ -298,6 +298,13 @@ TRM_API void trm_context_tactics(const trm_context *context, trm_tactic_fn fn, v
 /* Runs after the first of the same dims are captured and launched as one where the backend can (CUDA graphs) and dims
  * do not depend on data; inputs are then copied to the device only after they were set. Off at first. */
 TRM_API trm_status trm_context_set_capture(trm_context *context, bool on);
+
+/*
+ * Holds runs to one optimization profile: dims of inputs must lie in it, and elements of a value input whose bound has
+ * min_values and max_values, between them. -1, as at first: dims may lie in any. Errors: INVALID_ARGUMENT (the plan has
+ * no such profile).
+ */
+TRM_API trm_status trm_context_set_profile(trm_context *context, int32_t profile);
 
 /* Sets all state back to zero. Inputs stay set. */
 TRM_API trm_status trm_context_reset(trm_context *context);

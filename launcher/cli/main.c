@@ -57,6 +57,15 @@ const command commands_table[] = {
      "  trireme build net.onnx -o net.plan --shapes x:8x3x224x224\n"
      "  trireme build net.onnx --min-shapes x:1x16 --shapes x:1x128 --max-shapes x:8x512\n"
      "  trireme build net.onnx --mesh tp=2 --embed-weights && mpirun -np 2 trireme bench net.plan\n"},
+    {"refit", COMMAND_REFIT, command_refit, "give a plan file other weights", "one plan file",
+     "usage: trireme refit NET.plan --weights NET.onnx|FOLDER -o NEW.plan [options]\n\n"
+     "Takes weights by their names from an ONNX file or a folder of safetensors: those that a plan was saved without, "
+     "or\n"
+     "other ones, which must have the same types and dims. A plan that was built with --refittable takes any elements, "
+     "another\n"
+     "one those that it was built with.\n",
+     "  trireme build net.onnx --refittable --strip-weights -o net.plan\n"
+     "  trireme refit net.plan --weights trained.onnx -o trained.plan\n"},
     {"compare", COMMAND_COMPARE, command_compare,
      "run an ONNX network in two ways, compare tensor by tensor, and name the first layer that departs",
      "one ONNX or plan file",

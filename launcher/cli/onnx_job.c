@@ -224,6 +224,23 @@ static bool parse_dims(const char *text, const char *end, trm_dims *dims)
     return true;
 }
 
+/* For a build, what is given again for an input is the next profile's. */
+static trm_status keep_dims(const onnx_job *j, setting_id id, onnx_input *input, const trm_dims *dims)
+{
+    const int32_t which = id == SETTING_SHAPES ? 0 : id == SETTING_MIN_SHAPES ? 1 : 2;
+    const int32_t profile = j->all->command == COMMAND_BUILD ? input->given[which]++ : 0;
+    if (profile >= TRM_MAX_PROFILES) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--%s is given more than %d times for input %s", settings_table[id].name,
+                 TRM_MAX_PROFILES, input->port.name);
+    }
+    if (profile == 0) {
+        *(which == 0 ? &input->dims : which == 1 ? &input->min : &input->max) = *dims;
+    } else {
+        input->more[profile][which] = *dims;
+    }
+    return TRM_OK;
+}
+
 /* "x:1x3x224x224,y:5": names may have colons, so the last one counts. */
 static trm_status read_shapes(onnx_job *j, setting_id id, const char *text)
 {
@@ -243,32 +260,52 @@ static trm_status read_shapes(onnx_job *j, setting_id id, const char *text)
         if (input == NULL) {
             return unknown_input(j, option, text, (size_t)(colon - text));
         }
-        *(id == SETTING_SHAPES ? &input->dims : id == SETTING_MIN_SHAPES ? &input->min : &input->max) = dims;
+        TRM_TRY(keep_dims(j, id, input, &dims));
         input->port.has_dims = input->port.has_dims && input->port.dims.n == dims.n;
         text = end + (*end == ',');
     }
     return TRM_OK;
 }
 
-/* With --min-shapes or --max-shapes, what is not given of min <= usual <= max follows from what is. */
-static trm_status settle_range(onnx_input *input)
+/* What is not given of min <= usual <= max follows from what is. */
+static trm_status settle_point(const char *name, trm_dims *usual, trm_dims *min, trm_dims *max)
 {
-    if (input->min.n < 0 && input->max.n < 0) {
-        return TRM_OK;
+    if (usual->n < 0) {
+        *usual = max->n >= 0 ? *max : *min;
     }
-    if (input->dims.n < 0) {
-        input->dims = input->max.n >= 0 ? input->max : input->min;
-    }
-    input->max = input->max.n < 0 ? input->dims : input->max;
-    input->min = input->min.n < 0 ? input->dims : input->min;
-    bool fits = input->min.n == input->dims.n && input->max.n == input->dims.n;
-    for (int32_t i = 0; fits && i < input->dims.n; i++) {
-        fits = input->min.d[i] <= input->dims.d[i] && input->dims.d[i] <= input->max.d[i];
+    *max = max->n < 0 ? *usual : *max;
+    *min = min->n < 0 ? *usual : *min;
+    bool fits = min->n == usual->n && max->n == usual->n;
+    for (int32_t i = 0; fits && i < usual->n; i++) {
+        fits = min->d[i] <= usual->d[i] && usual->d[i] <= max->d[i];
     }
     if (!fits) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "the dims of --min-shapes, --shapes and --max-shapes of input %s do not grow in this order",
-                 input->port.name);
+                 "the dims of --min-shapes, --shapes and --max-shapes of input %s do not grow in this order", name);
+    }
+    return TRM_OK;
+}
+
+/* With --min-shapes or --max-shapes, or several --shapes, dims may differ from run to run. */
+static trm_status settle_range(onnx_input *input)
+{
+    for (int32_t i = 0; i < 3; i++) {
+        input->n_profiles = input->given[i] > input->n_profiles ? input->given[i] : input->n_profiles;
+    }
+    if (input->min.n < 0 && input->max.n < 0 && input->n_profiles < 2) {
+        return TRM_OK;
+    }
+    TRM_TRY(settle_point(input->port.name, &input->dims, &input->min, &input->max));
+    for (int32_t p = 1; p < input->n_profiles; p++) {
+        trm_dims *dims = input->more[p];
+        for (int32_t i = 0; i < 3; i++) {
+            dims[i].n = input->given[i] > p ? dims[i].n : -1;
+        }
+        TRM_TRY(settle_point(input->port.name, &dims[0], &dims[1], &dims[2]));
+        if (dims[0].n != input->dims.n) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "profile %d of input %s has %d dimensions, profile 0 has %d", p,
+                     input->port.name, dims[0].n, input->dims.n);
+        }
     }
     return TRM_OK;
 }
@@ -373,7 +410,11 @@ static trm_dims network_dims(const onnx_input *input)
 {
     trm_dims dims = input->dims;
     for (int32_t i = 0; input->max.n >= 0 && i < dims.n; i++) {
-        dims.d[i] = input->min.d[i] == input->max.d[i] ? dims.d[i] : -1;
+        bool same = input->min.d[i] == input->max.d[i];
+        for (int32_t p = 1; p < input->n_profiles; p++) {
+            same = same && input->more[p][1].d[i] == dims.d[i] && input->more[p][2].d[i] == dims.d[i];
+        }
+        dims.d[i] = same ? dims.d[i] : -1;
     }
     return dims;
 }
@@ -409,6 +450,7 @@ trm_status onnx_build(onnx_job *j, bool open)
     options.dims = dims;
     options.inputs = shapes;
     options.n_ranks = j->n_ranks;
+    options.refittable = settings_flag(j->all, SETTING_REFITTABLE);
     trm_status status = trm_onnx_build_network(j->model, &options, &j->network);
     free(shapes);
     j->shown = j->network;
@@ -425,7 +467,7 @@ trm_status onnx_plan(onnx_job *j, int32_t rank, trm_stage_fn on_stage, void *use
     options.allow_tf32 = settings_flag(j->all, SETTING_TF32);
     options.on_stage = on_stage;
     options.stage_user = user;
-    trm_shape_bound *bounds = calloc((size_t)j->n_inputs + 1, sizeof(*bounds));
+    trm_shape_bound *bounds = calloc((size_t)j->n_inputs * TRM_MAX_PROFILES + 1, sizeof(*bounds));
     if (bounds == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d bounds", j->n_inputs);
     }
@@ -434,6 +476,13 @@ trm_status onnx_plan(onnx_job *j, int32_t rank, trm_stage_fn on_stage, void *use
         if (input->max.n >= 0 && !input->fixed) {
             bounds[options.n_bounds++] =
                 (trm_shape_bound){.tensor = input->port.name, .max = input->max, .min = input->min, .opt = input->dims};
+        }
+        for (int32_t p = 1; p < input->n_profiles && !input->fixed; p++) {
+            bounds[options.n_bounds++] = (trm_shape_bound){.tensor = input->port.name,
+                                                           .max = input->more[p][2],
+                                                           .min = input->more[p][1],
+                                                           .opt = input->more[p][0],
+                                                           .profile = p};
         }
     }
     options.bounds = bounds;
@@ -479,6 +528,10 @@ trm_status onnx_load(onnx_job *j)
         fprintf(stderr, "trireme: %s\n", text);
     }
     TRM_TRY(trm_world_all_ok(j->job.world, trm_context_create(j->engine, &j->context)));
+    if (settings_text(j->all, SETTING_OPT_PROFILE) != NULL) {
+        TRM_TRY(trm_world_all_ok(
+            j->job.world, trm_context_set_profile(j->context, (int32_t)settings_integer(j->all, SETTING_OPT_PROFILE))));
+    }
     j->build_seconds = wall_seconds() - began;
     return TRM_OK;
 }

@@ -11,8 +11,10 @@
 /* An input of the network: from a file, or random. */
 typedef struct onnx_input {
     trm_onnx_port port;
-    trm_dims dims;     /* with --min-shapes or --max-shapes: the usual ones */
-    trm_dims min, max; /* build; n -1: not given */
+    trm_dims dims;                      /* with --min-shapes or --max-shapes: the usual ones */
+    trm_dims min, max;                  /* build; n -1: not given */
+    trm_dims more[TRM_MAX_PROFILES][3]; /* build: usual, smallest and largest dims of profiles from 1 on */
+    int32_t given[3], n_profiles;       /* build: how often each was given; profiles that says */
     trm_dtype dtype;
     void *data;     /* [dims]; NULL until it is read or made */
     bool from_file; /* --input names a file for it */

@@ -32,9 +32,10 @@ static trm_status check_settings(const onnx_job *j, const trm_plan_info *info)
     return TRM_OK;
 }
 
-static trm_status load(const char *path, int32_t rank, trm_plan **plan)
+static trm_status load(const settings *all, const char *path, int32_t rank, trm_plan **plan)
 {
-    trm_status status = trm_plan_load(path, rank, plan);
+    const char *weights = settings_text(all, SETTING_WEIGHTS);
+    trm_status status = weights == NULL ? trm_plan_load(path, rank, plan) : trm_plan_refit(path, rank, weights, plan);
     return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
 }
 
@@ -57,7 +58,7 @@ trm_status plan_open(onnx_job *j, const char *path)
 {
     double began = wall_seconds();
     trm_plan_info info;
-    TRM_TRY(load(path, j->job.world == NULL ? 0 : trm_world_rank(j->job.world), &j->plan));
+    TRM_TRY(load(j->all, path, j->job.world == NULL ? 0 : trm_world_rank(j->job.world), &j->plan));
     settle_tactics(j);
     trm_plan_get_info(j->plan, &info);
     trm_plan_memory(j->plan, &j->memory);
@@ -85,15 +86,20 @@ trm_status plan_open(onnx_job *j, const char *path)
     return TRM_OK;
 }
 
-/* The bound of an input in the first profile. */
-static bool find_bound(const trm_plan *plan, const char *name, trm_shape_bound *bound)
+/* The bound of an input in the profile that is asked for, or in the first. */
+static bool find_bound(const onnx_job *j, const char *name, trm_shape_bound *bound)
 {
-    for (int32_t i = 0; trm_plan_get_bound(plan, i, bound); i++) {
-        if (bound->profile == 0 && strcmp(bound->tensor, name) == 0) {
-            return true;
+    int64_t profile = settings_integer(j->all, SETTING_OPT_PROFILE);
+    trm_shape_bound next;
+    bool found = false;
+    for (int32_t i = 0; trm_plan_get_bound(j->plan, i, &next); i++) {
+        bool is_better = next.profile == profile || (next.profile == 0 && !found);
+        if (is_better && strcmp(next.tensor, name) == 0) {
+            *bound = next;
+            found = true;
         }
     }
-    return false;
+    return found;
 }
 
 void plan_settle_dims(const onnx_job *j, onnx_input *input)
@@ -103,7 +109,7 @@ void plan_settle_dims(const onnx_job *j, onnx_input *input)
         return;
     }
     input->dims = input->port.dims;
-    if (find_bound(j->plan, input->port.name, &bound)) {
+    if (find_bound(j, input->port.name, &bound)) {
         input->dims = bound.opt.n > 0 ? bound.opt : bound.max;
     }
 }
@@ -111,7 +117,7 @@ void plan_settle_dims(const onnx_job *j, onnx_input *input)
 const void *plan_values(const onnx_job *j, const onnx_input *input)
 {
     trm_shape_bound bound;
-    if (j->plan == NULL || !find_bound(j->plan, input->port.name, &bound)) {
+    if (j->plan == NULL || !find_bound(j, input->port.name, &bound)) {
         return NULL;
     }
     const void *values = bound.opt_values != NULL ? bound.opt_values : bound.max_values;
@@ -208,6 +214,13 @@ static trm_status plan_path(const settings *all, const char *path, char beside[4
     return TRM_OK;
 }
 
+static trm_plan_weights kept_weights(const settings *all)
+{
+    return settings_flag(all, SETTING_EMBED_WEIGHTS)   ? TRM_PLAN_WEIGHTS_EMBEDDED
+           : settings_flag(all, SETTING_STRIP_WEIGHTS) ? TRM_PLAN_WEIGHTS_STRIPPED
+                                                       : TRM_PLAN_WEIGHTS_REFERENCED;
+}
+
 static trm_status make_plans(onnx_job *j, const char *out, trm_plan **plans)
 {
     double began = wall_seconds();
@@ -218,8 +231,7 @@ static trm_status make_plans(onnx_job *j, const char *out, trm_plan **plans)
     if (can_tune(j)) {
         TRM_TRY(onnx_tune_plans(j, plans));
     }
-    TRM_TRY(
-        trm_plan_save((const trm_plan *const *)plans, j->n_ranks, settings_flag(j->all, SETTING_EMBED_WEIGHTS), out));
+    TRM_TRY(trm_plan_save((const trm_plan *const *)plans, j->n_ranks, kept_weights(j->all), out));
     trm_plan_info info;
     trm_plan_get_info(plans[0], &info);
     print_built(j, out, &info, seconds);
@@ -232,6 +244,9 @@ static trm_status build(onnx_job *j, const char *path)
     const char *out;
     if (!names_onnx(path)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "build takes a .onnx file, found %s", path);
+    }
+    if (settings_flag(j->all, SETTING_EMBED_WEIGHTS) && settings_flag(j->all, SETTING_STRIP_WEIGHTS)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--embed-weights and --strip-weights are given, expected one of them");
     }
     TRM_TRY(plan_path(j->all, path, beside, &out));
     TRM_TRY(onnx_open(j, path, count_ranks(j->all)));
@@ -255,6 +270,54 @@ int command_build(const settings *all)
     onnx_close(&j);
     trm_world_close(j.job.world);
     return code;
+}
+
+/* ---- refit --------------------------------------------------------------------------------------------- */
+
+static trm_status refit(const settings *all, const char *path)
+{
+    const char *out = settings_text(all, SETTING_OUT);
+    trm_plan *plans[TRM_MAX_RANKS] = {NULL};
+    trm_plan_info info;
+    int32_t n = 1;
+    if (!names_plan(path) || settings_text(all, SETTING_WEIGHTS) == NULL || out == NULL || !names_plan(out)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "refit takes a .plan file, --weights and --out with a name that ends in "
+                                             ".plan");
+    }
+    trm_status status = load(all, path, 0, &plans[0]);
+    if (status == TRM_OK) {
+        trm_plan_get_info(plans[0], &info);
+        n = info.n_ranks;
+    }
+    for (int32_t rank = 1; rank < n && status == TRM_OK; rank++) {
+        status = load(all, path, rank, &plans[rank]);
+    }
+    if (status == TRM_OK) {
+        status = trm_plan_save((const trm_plan *const *)plans, n, kept_weights(all), out);
+    }
+    for (int32_t rank = 0; rank < n; rank++) {
+        trm_plan_destroy(plans[rank]);
+    }
+    TRM_TRY(status);
+    if (settings_flag(all, SETTING_JSON)) {
+        report r;
+        report_begin(&r, stdout);
+        report_text(&r, "plan", out);
+        report_integer(&r, "ranks", n);
+        report_end(&r);
+    } else if (!settings_flag(all, SETTING_QUIET)) {
+        printf("%s: %d rank%s, weights of %s\n", out, n, n == 1 ? "" : "s", settings_text(all, SETTING_WEIGHTS));
+    }
+    return TRM_OK;
+}
+
+int command_refit(const settings *all)
+{
+    if (!is_first_rank()) {
+        return 0;
+    }
+    trm_status status = refit(all, all->operands[0]);
+    return status == TRM_OK ? 0 : print_failure(status);
 }
 
 /* ---- inspect ------------------------------------------------------------------------------------------- */
@@ -359,7 +422,7 @@ trm_status plan_inspect(const settings *all, const char *path)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "after is \"%s\", expected final: a plan file has no other stage (%s)",
                  stage, all->origins[SETTING_AFTER]);
     }
-    TRM_TRY(load(path, (int32_t)settings_integer(all, SETTING_RANK), &plan));
+    TRM_TRY(load(all, path, (int32_t)settings_integer(all, SETTING_RANK), &plan));
     char *text = stage == NULL ? NULL : trm_plan_to_text(plan);
     if (stage != NULL && text == NULL) {
         trm_plan_destroy(plan);

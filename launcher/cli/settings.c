@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include <trireme/layers.h>
+#include <trireme/engine.h>
 
 #include "launcher/cli/report.h"
 
@@ -84,16 +84,23 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_SHAPES] = {"shapes", 0, SETTING_LIST, ANY, 0, 0, NULL, "NAME:DIMS", "ONNX",
                         "dims of inputs, such as x:1x3x224x224,y:1x5"},
     [SETTING_MIN_SHAPES] = {"min-shapes", 0, SETTING_LIST, COMMAND_BUILD, 0, 0, NULL, "NAME:DIMS", "ONNX",
-                            "smallest dims of inputs; --shapes are then the usual ones"},
+                            "smallest dims of inputs; --shapes are then the usual ones; again: the next profile"},
     [SETTING_MAX_SHAPES] = {"max-shapes", 0, SETTING_LIST, COMMAND_BUILD, 0, 0, NULL, "NAME:DIMS", "ONNX",
-                            "largest dims of inputs; --shapes are then the usual ones"},
+                            "largest dims of inputs; --shapes are then the usual ones; again: the next profile"},
     [SETTING_VALUE] = {"value", 0, SETTING_LIST, ANY, 0, 0, NULL, "NAME=FILE", "ONNX",
                        "make an input a constant of the network, from a .npy or .pb file"},
     [SETTING_DIM] = {"dim", 0, SETTING_LIST, ANY, 0, 0, NULL, "NAME=N", "ONNX", "a named dimension, such as batch=4"},
-    [SETTING_OUT] = {"out", 'o', SETTING_TEXT, COMMAND_BUILD, 0, 0, NULL, "FILE", "ONNX",
+    [SETTING_OUT] = {"out", 'o', SETTING_TEXT, COMMAND_BUILD | COMMAND_REFIT, 0, 0, NULL, "FILE", "ONNX",
                      "the plan file to write; default: NET.plan for NET.onnx"},
-    [SETTING_EMBED_WEIGHTS] = {"embed-weights", 0, SETTING_FLAG, COMMAND_BUILD, 0, 0, NULL, NULL, "ONNX",
-                               "write the weights into the plan instead of where they are found"},
+    [SETTING_EMBED_WEIGHTS] = {"embed-weights", 0, SETTING_FLAG, COMMAND_BUILD | COMMAND_REFIT, 0, 0, NULL, NULL,
+                               "ONNX", "write the weights into the plan instead of where they are found"},
+    [SETTING_STRIP_WEIGHTS] = {"strip-weights", 0, SETTING_FLAG, COMMAND_BUILD, 0, 0, NULL, NULL, "ONNX",
+                               "write the names of the weights only; --weights gives them later"},
+    [SETTING_REFITTABLE] = {"refittable", 0, SETTING_FLAG, COMMAND_BUILD, 0, 0, NULL, NULL, "ONNX",
+                            "let the plan take other weights later: nothing is computed from them"},
+    [SETTING_WEIGHTS] = {"weights", 0, SETTING_TEXT,
+                         COMMAND_REFIT | COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT | COMMAND_COMPARE, 0, 0, NULL,
+                         "FILE", "ONNX", "weights for a plan, by their names: an ONNX file or a folder of safetensors"},
     [SETTING_ITERATIONS] = {"iterations", 0, SETTING_INTEGER, COMMAND_BENCH, 1, 1e9, "10", "N", "ONNX",
                             "at least so many timed runs"},
     [SETTING_DURATION] = {"duration", 0, SETTING_NUMBER, COMMAND_BENCH, 0, 1e6, "3", "SECONDS", "ONNX",
@@ -198,6 +205,8 @@ const setting settings_table[SETTING_COUNT] = {
                               "keep what was timed in FILE; auto: in XDG_CACHE_HOME/trireme/timing; off"},
     [SETTING_TACTICS] = {"tactics", 0, SETTING_FLAG, COMMAND_BENCH, 0, 0, NULL, NULL, "Report",
                          "what was timed for each layer and which of it is used"},
+    [SETTING_OPT_PROFILE] = {"opt-profile", 0, SETTING_INTEGER, COMMAND_RUN | COMMAND_BENCH, -1, TRM_MAX_PROFILES - 1,
+                             "-1", "N", "ONNX", "hold a plan's runs to its profile N; -1: any"},
     [SETTING_ALLOW_OTHER_DEVICE] = {"allow-other-device", 0, SETTING_FLAG,
                                     COMMAND_RUN | COMMAND_BENCH | COMMAND_COMPARE, 0, 0, NULL, NULL, "ONNX",
                                     "run a plan that was tuned on another GPU without its tactics"},
@@ -211,7 +220,7 @@ const setting settings_table[SETTING_COUNT] = {
                           "longest wait for another rank before it counts as lost"},
     [SETTING_CONFIG] = {"config", 0, SETTING_TEXT, ALL, 0, 0, NULL, "FILE", "General",
                         "settings file; default: XDG_CONFIG_HOME/trireme/trireme.conf, then /etc/trireme/trireme.conf"},
-    [SETTING_JSON] = {"json", 0, SETTING_FLAG, ANY | COMMAND_BENCH_SERVE, 0, 0, NULL, NULL, "General",
+    [SETTING_JSON] = {"json", 0, SETTING_FLAG, ANY | COMMAND_BENCH_SERVE | COMMAND_REFIT, 0, 0, NULL, NULL, "General",
                       "print the result as JSON"},
     [SETTING_QUIET] = {"quiet", 'q', SETTING_FLAG, ALL, 0, 0, NULL, NULL, "General", "no progress, no timing summary"},
     [SETTING_VERBOSE] = {"verbose", 'v', SETTING_FLAG, ALL, 0, 0, NULL, NULL, "General",
@@ -340,10 +349,11 @@ static trm_status unknown_option(const char *typed, const char *name, unsigned c
     int32_t elsewhere = find_by_name(name, strlen(name), ALL);
     if (elsewhere >= 0) {
         unsigned owners = settings_table[elsewhere].commands;
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is not for this command but for%s%s%s%s%s%s%s", typed,
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is not for this command but for%s%s%s%s%s%s%s%s", typed,
                  (owners & COMMAND_RUN) != 0 ? " run" : "", (owners & COMMAND_BENCH) != 0 ? " bench" : "",
                  (owners & COMMAND_INSPECT) != 0 ? " inspect" : "", (owners & COMMAND_BUILD) != 0 ? " build" : "",
-                 (owners & COMMAND_COMPARE) != 0 ? " compare" : "", (owners & COMMAND_SERVE) != 0 ? " serve" : "",
+                 (owners & COMMAND_COMPARE) != 0 ? " compare" : "", (owners & COMMAND_REFIT) != 0 ? " refit" : "",
+                 (owners & COMMAND_SERVE) != 0 ? " serve" : "",
                  (owners & COMMAND_BENCH_SERVE) != 0 ? " bench serve" : "");
     }
     const char *nearest = settings_nearest(name, command);

@@ -247,6 +247,74 @@ static void profiles_say_what_is_planned(void **state)
     close_run(&r);
 }
 
+/* A context that is held to a profile takes its dims alone, and is switched between runs. */
+static void runs_are_held_to_a_profile(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1));
+    net_output(network, net_unary(network, "y", TRM_ACTIVATION_RELU, x));
+    const trm_shape_bound bounds[] = {{.tensor = "x", .max = DIMS(12), .min = DIMS(8)},
+                                      {.tensor = "x", .max = DIMS(40), .min = DIMS(10), .profile = 1}};
+    run r;
+    const void *data;
+    open_run(&r, network, bounds, 2);
+    set_floats(&r, "x", DIMS(11));
+    for (int32_t profile = -1; profile < 2; profile++) {
+        assert_ok(trm_context_set_profile(r.context, profile));
+        assert_ok(trm_context_run(r.context));
+        assert_dims(&r, "y", DIMS(11), &data);
+    }
+    assert_ok(trm_context_set_profile(r.context, 0));
+    set_floats(&r, "x", DIMS(13));
+    assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT,
+                 "input x has 13 at dimension 0, expected 8 to 12 in profile 0");
+    assert_ok(trm_context_set_profile(r.context, 1));
+    assert_ok(trm_context_run(r.context));
+    set_floats(&r, "x", DIMS(9));
+    assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT, "expected 10 to 40 in profile 1");
+    assert_fails(trm_context_set_profile(r.context, 2), TRM_ERROR_INVALID_ARGUMENT, "the plan does not have it");
+    assert_fails(trm_context_set_profile(r.context, -2), TRM_ERROR_INVALID_ARGUMENT, "cannot set profile -2");
+    assert_fails(trm_context_set_profile(NULL, 0), TRM_ERROR_INVALID_ARGUMENT, "NULL");
+    assert_ok(trm_context_set_profile(r.context, -1));
+    assert_ok(trm_context_run(r.context));
+    close_run(&r);
+}
+
+/* Elements of value inputs lie in the range of the profile. */
+static void values_are_held_to_a_profile(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(3, 1)), *shape = net_input(network, "shape", TRM_I64, DIMS(2));
+    trm_layer_desc tile = {.kind = TRM_LAYER_TILE};
+    net_output(network, net_layer(network, "y", tile, x, shape, NULL, NULL));
+    static const int64_t low[2] = {2, 2}, high[2] = {6, 6}, wide[2] = {12, 2};
+    const trm_shape_bound bounds[] = {
+        {.tensor = "shape", .max = DIMS(2), .max_values = high, .min_values = low},
+        {.tensor = "shape", .max = DIMS(2), .max_values = wide, .min_values = wide, .profile = 1}};
+    run r;
+    const void *data;
+    static const int64_t three[2] = {3, 4};
+    open_run(&r, network, bounds, 2);
+    set_floats(&r, "x", DIMS(3, 1));
+    assert_ok(trm_context_set_profile(r.context, 0));
+    assert_ok(trm_context_set_input(r.context, "shape", DIMS(2), three));
+    assert_ok(trm_context_run(r.context));
+    assert_dims(&r, "y", DIMS(9, 4), &data);
+    assert_ok(trm_context_set_input(r.context, "shape", DIMS(2), wide));
+    assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT,
+                 "element 0 of input shape is 12, expected 2 to 6 in profile 0");
+    assert_ok(trm_context_set_profile(r.context, 1));
+    assert_ok(trm_context_run(r.context));
+    assert_dims(&r, "y", DIMS(36, 2), &data);
+    assert_ok(trm_context_set_input(r.context, "shape", DIMS(2), three));
+    assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT, "expected 12 to 12 in profile 1");
+    assert_ok(trm_context_set_profile(r.context, -1));
+    assert_ok(trm_context_run(r.context));
+    close_run(&r);
+}
+
 static void bad_profiles(void **state)
 {
     (void)state;
@@ -379,6 +447,8 @@ int main(void)
         cmocka_unit_test(values_made_on_the_device),
         cmocka_unit_test(counts_of_data),
         cmocka_unit_test(profiles_say_what_is_planned),
+        cmocka_unit_test(runs_are_held_to_a_profile),
+        cmocka_unit_test(values_are_held_to_a_profile),
         cmocka_unit_test(bad_profiles),
         cmocka_unit_test(memory_of_the_caller),
     };

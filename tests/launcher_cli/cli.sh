@@ -198,7 +198,7 @@ case_sampling() { # how tokens are chosen and where they end
 case_options() { # help, suggestions, completion
     shows "usage: trireme COMMAND" 0 --help
     shows "trireme " 0 --version
-    for command in run serve bench build inspect completion; do
+    for command in run serve bench build refit inspect completion; do
         shows "usage: trireme $command" 0 $command --help
         grep -q -- '--help' "$work/out" || complain "$command --help lists no options"
     done
@@ -220,7 +220,7 @@ case_options() { # help, suggestions, completion
     fails 2 "completion is asked for \"tcsh\", expected bash, zsh or fish" 0 completion tcsh
     fails 2 "completion needs one of bash, zsh, fish, found 0 arguments" 0 completion
     fails 1 "cannot open $work/absent.txt" 0 run "$model" -f "$work/absent.txt"
-    for command in run serve bench "bench serve" build compare inspect; do # the manual page has every option, and no other
+    for command in run serve bench "bench serve" build refit compare inspect; do # the manual page has every option, and no other
         # shellcheck disable=SC2086
         start 0 $command --help
         grep -oE '^ {2}(-., | {4})--[a-z-]+' "$work/out" | grep -oE -- '--.*' >>"$work/options"
@@ -625,6 +625,25 @@ case_plans() { # networks built once, into plan files
     start 0 bench "$work/product.plan" --shapes a:9x4
     [ $code = 2 ] || complain "dims past a plan's bounds: exit code $code: $(cat "$work/err")"
     fails 2 "of input a do not grow in this order" 0 build "$work/product.onnx" --min-shapes a:2x4 --max-shapes a:1x4
+    # What is given again for an input is the next profile's.
+    start 0 build "$work/product.onnx" --min-shapes a:1x4 --shapes a:2x4 --max-shapes a:3x4 --shapes a:20x4 --min-shapes a:10x4 -o "$work/two.plan" --json
+    shows "a f32 ?x4, profile 0: 1x4, 2x4, 3x4, profile 1: 10x4, 20x4, 20x4" 0 inspect "$work/two.plan"
+    shows "  a f32 20x4, random" 0 bench "$work/two.plan" --opt-profile 1 --duration 0 --warm-up 0 --iterations 1
+    start 0 bench "$work/two.plan" --opt-profile 0 --shapes a:12x4
+    [ $code = 2 ] || complain "dims of another profile: exit code $code: $(cat "$work/err")"
+    fails 2 "cannot set profile 2: the plan does not have it" 0 run "$work/two.plan" --opt-profile 2 "${inputs[@]}"
+    # Plans without weights, and with other ones.
+    cp "$corpus/hostile_stored_floats" "$work/stored.onnx"
+    cp "$work/stored.onnx" "$work/other.onnx"
+    start 0 build "$work/stored.onnx" --refittable --strip-weights -o "$work/bare.plan" --json
+    fails 3 "bare.plan was saved without its 1 weights: give them" 0 inspect "$work/bare.plan"
+    shows "other.onnx" 0 refit "$work/bare.plan" --weights "$work/other.onnx" -o "$work/full.plan"
+    start 0 build "$work/other.onnx" --refittable -o "$work/same.plan" --json
+    cmp -s "$work/full.plan" "$work/same.plan" || complain "a plan that was refitted has other bytes than one that was built"
+    shows "x f32 300" 0 inspect "$work/bare.plan" --weights "$work/other.onnx"
+    fails 2 "lacks 1 weights of plan bare.plan" 0 bench "$work/bare.plan" --weights "$work/product.onnx"
+    fails 2 "refit takes a .plan file, --weights and --out" 0 refit "$work/bare.plan" -o "$work/full.plan"
+    fails 2 "expected one of them" 0 build "$work/product.onnx" --strip-weights --embed-weights
     # A plan for a GPU can be built without one, and says what it lacks.
     if ! "$program" inspect system | grep -qi '^gpu 0\|"gpus": \[{'; then
         CUDA_VISIBLE_DEVICES= start 0 build "$work/product.onnx" --backend cuda -o "$work/gpu.plan" --json
