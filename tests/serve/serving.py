@@ -13,6 +13,7 @@ import time
 PROGRAM = os.environ["TRIREME_PROGRAM"]
 MODEL = os.environ["TRIREME_MODEL"]
 RANKS = int(os.environ.get("TRIREME_RANKS", "1"))
+BACKEND = os.environ.get("TRIREME_BACKEND", "host")
 BEGINNING = " God created the heaven and the earth.\n"
 
 
@@ -20,7 +21,7 @@ class Server:
     def __init__(self, *options, ranks=RANKS, ready=True):
         # Sanitizers and shared machines make ranks slow to speak.
         patience = [] if "--beat-timeout" in options else ["--beat-timeout", "20"]
-        command = [PROGRAM, "serve", MODEL, "--backend", "host", "--threads", "1", "--port", "0", "--ranks", str(ranks)]
+        command = [PROGRAM, "serve", MODEL, "--backend", BACKEND, "--threads", "1", "--port", "0", "--ranks", str(ranks)]
         self.process = subprocess.Popen(command + patience + list(options), stderr=subprocess.PIPE, text=True,
                                         env=dict(os.environ, OPENBLAS_NUM_THREADS="1"))
         self.lines, self.port = [], None

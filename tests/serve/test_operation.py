@@ -271,6 +271,47 @@ class Load(unittest.TestCase):
         os.unlink(keys)
 
 
+class Speculation(unittest.TestCase):
+    """Drafts change nothing of a reply but how fast it comes."""
+    SCHEMA = {"type": "object", "properties": {"names": {"type": "array", "items": {"enum": ["Adam", "Eve"]},
+                                                         "minItems": 12, "maxItems": 12}}, "required": ["names"]}
+    BEGATS = "And Seth begat Enos: And Enos begat Cainan: And Cainan begat Mahalaleel: And Mahalaleel begat"
+    REQUESTS = [
+        {"max_tokens": 120},
+        {"max_tokens": 60, "prompt": BEGATS},
+        {"max_tokens": 60, "prompt": BEGATS, "temperature": 0.8, "seed": 7, "top_p": 0.9, "logprobs": 2},
+        {"max_tokens": 60, "prompt": BEGATS, "temperature": 0.7, "seed": 8, "presence_penalty": 0.5,
+         "frequency_penalty": 0.4, "n": 2},
+        {"max_tokens": 90, "prompt": BEGATS, "stop": ["the", "Enoch"]},
+        {"max_tokens": 150, "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}},
+         "temperature": 0.5, "seed": 3},
+        {"max_tokens": 40, "prompt": BEGATS, "echo": True, "logprobs": 1, "logit_bias": {"300": 2}},
+    ]
+
+    def replies(self, server):
+        found = []
+        for request in self.REQUESTS:
+            status, reply, _ = server.request(
+                "POST", "/v1/completions", dict({"prompt": "In the beginning", "temperature": 0}, **request))
+            self.assertEqual(status, 200, reply)
+            found += [(choice["text"], choice["finish_reason"],
+                       choice["logprobs"] and [round(x or 0, 2) for x in choice["logprobs"]["token_logprobs"]])
+                      for choice in reply["choices"]]
+        return found
+
+    def test_same_replies(self):
+        with Server() as server:
+            expected = self.replies(server)
+            self.assertEqual(server.metric("vllm:spec_decode_num_draft_tokens_total"), 0)
+        for way in "lookup", "auto:4":
+            with Server("--speculate", way) as server:
+                self.assertEqual(self.replies(server), expected, way)
+                time.sleep(0.5) # figures are told ten times a second
+                if way == "lookup":
+                    self.assertGreater(server.metric("vllm:spec_decode_num_accepted_tokens_total"), 20)
+                self.assertEqual(server.metric("trireme_cache_blocks_used"), 0)
+
+
 class Soak(unittest.TestCase):
     def test_soak(self):
         """Random arrivals, cancellations and disconnects: nothing is left behind."""
