@@ -54,9 +54,11 @@ static trm_network *make_network(void)
 
 static trm_plan *build(const char *mesh, int32_t ranks, int32_t rank)
 {
-    const trm_shape_bound bounds[] = {
-        {.tensor = "x", .max = {4, {MOST, CHANNELS, SIZE, SIZE}}, .opt = {4, {2, CHANNELS, SIZE, SIZE}}},
-        {.tensor = "x", .max = {4, {1, CHANNELS, SIZE, SIZE}}, .profile = 1}};
+    const trm_shape_bound bounds[] = {{.tensor = "x",
+                                       .max = {4, {MOST, CHANNELS, SIZE, SIZE}},
+                                       .opt = {4, {2, CHANNELS, SIZE, SIZE}},
+                                       .min = {4, {2, CHANNELS, SIZE, SIZE}}},
+                                      {.tensor = "x", .max = {4, {1, CHANNELS, SIZE, SIZE}}, .profile = 1}};
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     trm_plan *plan;
     trm_network *network = make_network();

@@ -17,6 +17,7 @@
 enum { IN = 8, MIDDLE = 64, OUT = 4, ROWS = 3, N_WEIGHTS = 7, MOST = IN * MIDDLE };
 
 static trm_world *world;
+static trm_backend backend = TRM_BACKEND_HOST; /* TRM_TEST_BACKEND=cuda: on a GPU */
 
 /* ---- a model ------------------------------------------------------------------------------------------- */
 
@@ -182,6 +183,7 @@ static trm_plan *build(const char *path, bool refittable, int32_t ranks, int32_t
     trm_build_options how = TRM_BUILD_OPTIONS_INIT;
     options.refittable = refittable;
     how.rank = rank;
+    how.backend = backend;
     assert_ok(trm_mesh_parse("", ranks, &how.mesh));
     assert_ok(trm_onnx_open(path, &model));
     assert_ok(trm_onnx_build_network(model, &options, &network));
@@ -202,6 +204,7 @@ static trm_context *open_plan(trm_plan *plan, trm_engine **engine)
     trm_context *context;
     assert_ok(trm_engine_create(plan, world, NULL, NULL, engine));
     assert_ok(trm_context_create(*engine, &context));
+    assert_ok(trm_context_set_capture(context, true)); /* which a refit leaves as it is */
     return context;
 }
 
@@ -214,8 +217,10 @@ static void run(trm_context *context, float y[ROWS * OUT])
     for (int i = 0; i < ROWS * IN; i++) {
         x[i] = test_random_float(&state);
     }
-    assert_ok(trm_context_set_input(context, "x", (trm_dims){2, {ROWS, IN}}, x));
-    assert_ok(trm_context_run(context));
+    for (int i = 0; i < (backend == TRM_BACKEND_CUDA ? 3 : 1); i++) { /* run, captured, launched */
+        assert_ok(trm_context_set_input(context, "x", (trm_dims){2, {ROWS, IN}}, x));
+        assert_ok(trm_context_run(context));
+    }
     assert_ok(trm_context_output(context, "y", &dims, &data));
     assert_true(dims.n == 2 && dims.d[0] == ROWS && dims.d[1] == OUT);
     memcpy(y, data, ROWS * OUT * sizeof(float));
@@ -452,6 +457,9 @@ int main(void)
         cmocka_unit_test(other_engines_keep_theirs),
     };
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    const char *wanted = getenv("TRM_TEST_BACKEND");
+    backend = wanted != NULL && strcmp(wanted, "cuda") == 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
+    options.backend = backend;
     options.threads = 1;
     options.bind = false;
     if (trm_world_open(&options, &world) != TRM_OK) {

@@ -103,11 +103,13 @@ export TRM_TEST_BACKEND=cuda # for programs that test either backend
 
 rm -f "$log"/*.result
 programs=()
-for program in "$folder"/tests/*gpu_* "$folder"/tests/dist_mpi_generate "$folder"/tests/dist_mpi_scheduler; do
+for program in "$folder"/tests/*gpu_* "$folder"/tests/dist_mpi_generate "$folder"/tests/dist_mpi_scheduler \
+    "$folder"/tests/dist_test_shapes "$folder"/tests/dist_test_refit; do
     name=$(basename "$program")
     [ -f "$program" ] && [ -x "$program" ] || continue
     [[ -z $only || $name == *$only* ]] || continue
     [[ $ranks -eq 1 || $name == collectives_* || $name == dist_* ]] || continue
+    [[ $ranks -eq 1 || ( $name != dist_test_* && $name != dist_gpu_plan ) ]] || continue
     programs+=("$program")
 done
 [ ${#programs[@]} -gt 0 ] || { echo "$folder/tests has no GPU test program${only:+ with $only in its name}" >&2; exit 2; }
