@@ -286,7 +286,8 @@ static void values_are_held_to_a_profile(void **state)
 {
     (void)state;
     trm_network *network = net_create();
-    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(3, 1)), *shape = net_input(network, "shape", TRM_I64, DIMS(2));
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(3, 1)),
+               *shape = net_input(network, "shape", TRM_I64, DIMS(2));
     trm_layer_desc tile = {.kind = TRM_LAYER_TILE};
     net_output(network, net_layer(network, "y", tile, x, shape, NULL, NULL));
     static const int64_t low[2] = {2, 2}, high[2] = {6, 6}, wide[2] = {12, 2};
