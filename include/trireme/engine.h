@@ -73,6 +73,14 @@ TRM_API void trm_plan_destroy(trm_plan *plan);
 /* The per-rank network as text; release with trm_free. NULL when out of memory. */
 TRM_API char *trm_plan_to_text(const trm_plan *plan);
 
+/*
+ * The inspector: the rank's network as JSON. Mesh, profiles, memory and collectives of the plan; every layer with its
+ * parameters, inputs and outputs, the kernel that runs it at the usual dims of the first profile and its workspace;
+ * every tensor with type, dims (declared, usual, largest), place in memory, what it is of a whole tensor, and where its
+ * elements are read from. Release with trm_free. NULL when out of memory, or when the dims cannot be inferred.
+ */
+TRM_API char *trm_plan_to_json(trm_plan *plan);
+
 /* Device bytes a plan needs, by use. With a weight budget, weights are those that stay, and staging is what the others
  * pass through; every context has staging of its own. */
 typedef struct trm_memory_plan {
@@ -281,8 +289,8 @@ TRM_API trm_status trm_context_bind_output(trm_context *context, const char *nam
  * NULL from `allocate` ends the run with OUT_OF_MEMORY. A NULL `allocate` switches it off. */
 typedef void *(*trm_output_allocate_fn)(void *user, const char *output, const trm_dims *dims, size_t bytes);
 TRM_API trm_status trm_context_set_output_allocator(trm_context *context, trm_output_allocate_fn allocate, void *user);
-/* Needs inputs that are set; runs the network once, on a backend where there is something to choose. `options` may be NULL. Collective over the ranks of the plan. A
- * file that cannot be read or written is a warning. */
+/* Needs inputs that are set; runs the network once, on a backend where there is something to choose. `options` may be
+ * NULL. Collective over the ranks of the plan. A file that cannot be read or written is a warning. */
 TRM_API trm_status trm_context_tune(trm_context *context, const trm_tune_options *options);
 
 /* The file that the command line keeps timings of a device in, "$XDG_CACHE_HOME/trireme/timing/<device>.txt"; release
@@ -294,6 +302,9 @@ TRM_API char *trm_timing_cache_path(trm_world *world);
 typedef void (*trm_tactic_fn)(void *user, const char *layer, const char *problem, const char *tactic,
                               double microseconds, bool best);
 TRM_API void trm_context_tactics(const trm_context *context, trm_tactic_fn fn, void *user);
+
+/* The inspector (trm_plan_to_json) with the dims of the last run, their kernels, and what was timed for each layer. */
+TRM_API char *trm_context_to_json(const trm_context *context);
 
 /* Runs after the first of the same dims are captured and launched as one where the backend can (CUDA graphs) and dims
  * do not depend on data; inputs are then copied to the device only after they were set. Off at first. */

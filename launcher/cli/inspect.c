@@ -234,23 +234,17 @@ static trm_status show_stage(const settings *all, trm_model *model, const char *
     trm_plan *plan = NULL;
     int64_t tokens;
     TRM_TRY(plan_rank(all, model, (int32_t)rank, &printer, &plan, &tokens));
-    trm_plan_destroy(plan);
+    trm_status status = TRM_OK;
     if (printer.text == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the text of a network");
-    }
-    if (settings_flag(all, SETTING_JSON)) {
-        report r;
-        report_begin(&r, stdout);
-        report_text(&r, "stage", stage);
-        report_integer(&r, "ranks", settings_integer(all, SETTING_RANKS));
-        report_integer(&r, "rank", rank);
-        report_text(&r, "network", printer.text);
-        report_end(&r);
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the text of a network");
+    } else if (settings_flag(all, SETTING_JSON)) {
+        status = report_stage(stage, rank, settings_integer(all, SETTING_RANKS), printer.text, plan);
     } else {
         fputs(printer.text, stdout);
     }
+    trm_plan_destroy(plan);
     trm_free(printer.text);
-    return TRM_OK;
+    return status;
 }
 
 static trm_status inspect_model(const settings *all, const char *name)

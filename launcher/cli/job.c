@@ -170,6 +170,27 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
     }
 }
 
+trm_status report_stage(const char *stage, int64_t rank, int64_t ranks, const char *text, trm_plan *plan)
+{
+    if (strcmp(stage, "final") == 0) {
+        char *json = trm_plan_to_json(plan);
+        if (json == NULL) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the text of a plan");
+        }
+        fputs(json, stdout);
+        trm_free(json);
+        return TRM_OK;
+    }
+    report r;
+    report_begin(&r, stdout);
+    report_text(&r, "stage", stage);
+    report_integer(&r, "ranks", ranks);
+    report_integer(&r, "rank", rank);
+    report_text(&r, "network", text);
+    report_end(&r);
+    return TRM_OK;
+}
+
 /* Whether a setting may differ between ranks: what only rank 0 uses, and what is a rank's own. */
 static bool may_differ(int32_t id)
 {

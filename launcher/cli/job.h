@@ -48,6 +48,10 @@ void report_streaming(report *r, const trm_streaming_info *info);
 void report_speculation(report *r, const trm_generate_stats *stats);
 void describe_streaming(const trm_streaming_info *info, char *text, size_t size);
 
+/* Prints a network after a stage of the build as JSON: the plan's own where the stage is the final one, else as text
+ * in it. */
+trm_status report_stage(const char *stage, int64_t rank, int64_t ranks, const char *text, trm_plan *plan);
+
 /* Prints "trireme: <cause>" and returns the exit code of the status. */
 int print_failure(trm_status status);
 /* The same before there is a world. Most often every rank has failed alike: rank 0 speaks for all, and the others only

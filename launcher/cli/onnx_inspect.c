@@ -137,16 +137,19 @@ static trm_status show_stage(onnx_job *j, const char *stage)
 {
     stage_text kept = {.wanted = stage};
     trm_plan *plan = NULL;
-    trm_status status = onnx_plan(j, (int32_t)settings_integer(j->all, SETTING_RANK), keep_stage, &kept, &plan);
-    trm_plan_destroy(plan);
+    int32_t rank = (int32_t)settings_integer(j->all, SETTING_RANK);
+    trm_status status = onnx_plan(j, rank, keep_stage, &kept, &plan);
     if (status == TRM_OK && kept.text == NULL) {
         status =
             trm_fail(TRM_ERROR_INVALID_ARGUMENT, "after is \"%s\", expected import, passes, partition or final (%s)",
                      stage, j->all->origins[SETTING_AFTER]);
     }
-    if (status == TRM_OK) {
+    if (status == TRM_OK && !settings_flag(j->all, SETTING_JSON)) {
         fputs(kept.text, stdout);
+    } else if (status == TRM_OK) {
+        status = report_stage(stage, rank, j->n_ranks, kept.text, plan);
     }
+    trm_plan_destroy(plan);
     trm_free(kept.text);
     return status;
 }

@@ -1,34 +1,58 @@
 /*
- * JSON reports: written as they come, indented, keys in the order of the calls.
+ * JSON reports of the commands: short names of the JSON writer (base/json_writer.h).
  */
 #ifndef TRM_LAUNCHER_CLI_REPORT_H
 #define TRM_LAUNCHER_CLI_REPORT_H
 
-#include <stdio.h>
-
 #include <trireme/types.h>
 
-#define REPORT_DEPTH 16
+#include "base/json_writer.h"
 
-typedef struct report {
-    FILE *out;
-    int32_t depth;
-    char closers[REPORT_DEPTH];
-    bool first[REPORT_DEPTH];
-} report;
+typedef trm_json_writer report;
 
-/* The outermost value is an object. Nothing is written before the first member. */
-void report_begin(report *r, FILE *out);
-void report_end(report *r); /* closes what is open and ends the line */
+static inline void report_begin(report *r, FILE *out)
+{
+    trm_json_writer_begin(r, out);
+}
 
-/* Opens (at most REPORT_DEPTH - 1 deep) an object '{' or an array '['. `key` is NULL inside arrays. */
-void report_open(report *r, const char *key, char kind);
-void report_close(report *r);
-void report_text(report *r, const char *key, const char *value); /* NULL value: null */
-/* The same for any bytes; what is not UTF-8 becomes U+FFFD. */
-void report_bytes(report *r, const char *key, const char *value, size_t size);
-void report_integer(report *r, const char *key, int64_t value);
-void report_number(report *r, const char *key, double value); /* not finite: null */
-void report_bool(report *r, const char *key, bool value);
+static inline void report_end(report *r)
+{
+    trm_json_writer_end(r);
+}
+
+static inline void report_open(report *r, const char *key, char kind)
+{
+    trm_json_writer_open(r, key, kind);
+}
+
+static inline void report_close(report *r)
+{
+    trm_json_writer_close(r);
+}
+
+static inline void report_text(report *r, const char *key, const char *value)
+{
+    trm_json_writer_text(r, key, value);
+}
+
+static inline void report_bytes(report *r, const char *key, const char *value, size_t size)
+{
+    trm_json_writer_bytes(r, key, value, size);
+}
+
+static inline void report_integer(report *r, const char *key, int64_t value)
+{
+    trm_json_writer_integer(r, key, value);
+}
+
+static inline void report_number(report *r, const char *key, double value)
+{
+    trm_json_writer_number(r, key, value);
+}
+
+static inline void report_bool(report *r, const char *key, bool value)
+{
+    trm_json_writer_bool(r, key, value);
+}
 
 #endif
