@@ -211,7 +211,11 @@ static void write_tensor(inspector *self, const trm_tensor *tensor)
     trm_json_writer_text(w, "dtype", trm_dtype_name(tensor->dtype));
     write_dims(w, "dims", &tensor->dims);
     write_dims(w, self->context != NULL ? "run_dims" : "usual_dims", &self->dims[tensor->index]);
-    write_dims(w, "largest_dims", &self->plan->max_dims[tensor->index]);
+    if (tensor->role == TRM_TENSOR_INPUT || tensor->role == TRM_TENSOR_STATE) {
+        write_dims(w, "largest_dims", &self->plan->max_dims[tensor->index]);
+    } else if (tensor->role == TRM_TENSOR_ACTIVATION && self->plan->tensor_bytes[tensor->index] != SIZE_MAX) {
+        trm_json_writer_integer(w, "largest_bytes", (int64_t)self->plan->tensor_bytes[tensor->index]);
+    }
     write_place(self, tensor);
     write_part(w, &tensor->part);
     if (tensor->weight != NULL) {

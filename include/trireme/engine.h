@@ -76,8 +76,9 @@ TRM_API char *trm_plan_to_text(const trm_plan *plan);
 /*
  * The inspector: the rank's network as JSON. Mesh, profiles, memory and collectives of the plan; every layer with its
  * parameters, inputs and outputs, the kernel that runs it at the usual dims of the first profile and its workspace;
- * every tensor with type, dims (declared, usual, largest), place in memory, what it is of a whole tensor, and where its
- * elements are read from. Release with trm_free. NULL when out of memory, or when the dims cannot be inferred.
+ * every tensor with type, dims (declared, usual), largest dims or bytes, place in memory, what it is of a whole tensor,
+ * and where its elements are read from. Release with trm_free. NULL when out of memory, or when the dims cannot be
+ * inferred.
  */
 TRM_API char *trm_plan_to_json(trm_plan *plan);
 

@@ -385,7 +385,7 @@ static void report_tactics(report *r, const trm_plan *plan, const trm_plan_info 
     report_close(r);
 }
 
-static void report_plan(const char *path, const trm_plan *plan, const char *text)
+static void report_plan(const char *path, const trm_plan *plan)
 {
     trm_plan_info info;
     trm_memory_plan m;
@@ -410,7 +410,6 @@ static void report_plan(const char *path, const trm_plan *plan, const char *text
     report_integer(&r, "total", (int64_t)m.total);
     report_close(&r);
     report_tactics(&r, plan, &info);
-    report_text(&r, "network", text);
     report_end(&r);
 }
 
@@ -423,13 +422,14 @@ trm_status plan_inspect(const settings *all, const char *path)
                  stage, all->origins[SETTING_AFTER]);
     }
     TRM_TRY(load(all, path, (int32_t)settings_integer(all, SETTING_RANK), &plan));
-    char *text = stage == NULL ? NULL : trm_plan_to_text(plan);
+    bool json = settings_flag(all, SETTING_JSON);
+    char *text = stage == NULL ? NULL : json ? trm_plan_to_json(plan) : trm_plan_to_text(plan);
     if (stage != NULL && text == NULL) {
         trm_plan_destroy(plan);
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the text of a network");
     }
-    if (settings_flag(all, SETTING_JSON)) {
-        report_plan(path, plan, text);
+    if (json && text == NULL) {
+        report_plan(path, plan);
     } else if (text != NULL) {
         fputs(text, stdout);
     } else {

@@ -299,9 +299,15 @@ case_inspect() {
         grep -q all_reduce "$work/partition.$rank" || complain "no collective after the partition"
     done
     [ "$(wc -l <"$work/passes.0")" -lt "$(wc -l <"$work/import.0")" ] || complain "the passes took nothing away"
+    start 0 inspect "$model" --after partition --ranks 2 --rank 1 --json
+    value stage partition
+    [ "$("$json_value" network <"$work/out" | sed '$d')" = "$(cat "$work/partition.1")" ] || complain "JSON has another network"
     start 0 inspect "$model" --after final --ranks 2 --rank 1 --json
-    value stage final
-    [ "$("$json_value" network <"$work/out" | sed '$d')" = "$(cat "$work/final.1")" ] || complain "JSON has another network"
+    value rank 1
+    value mesh tp=2
+    value layers "$(grep -c ' = [a-z_]*(' "$work/final.1")"
+    value layers.0.kind embedding
+    value layers.0.kernel host.embedding
     shows "llama-3-70b" 0 inspect llama-3-70b --ranks 4 --memory-plan --context 8192
     [ "$(grep -c '^rank ' "$work/out")" = 4 ] || complain "memory of four ranks: $(cat "$work/out")"
     start 0 inspect llama-3-8b --layers 2 --json
@@ -617,6 +623,18 @@ case_plans() { # networks built once, into plan files
     shows "a f32 ?x4, profile 0: 1x4, 3x4, 8x4" 0 inspect "$work/product.plan"
     start 0 inspect "$work/product.plan" --json
     value profiles 1
+    start 0 inspect "$work/product.plan" --after final --json # the inspector
+    value profiles.0.a.min.0 1
+    value profiles.0.a.max.0 8
+    value tensors.0.name a
+    value tensors.0.role input
+    value tensors.0.dims.0 -1
+    value tensors.0.usual_dims.0 3
+    value tensors.0.largest_dims.0 8
+    value layers.0.kind matmul
+    value layers.0.inputs.1 b
+    grep -q '"kernel": "host.matmul' "$work/out" || complain "no kernel of the product: $(cat "$work/out")"
+    value layers.0.parameters.transpose_b false
     for rows in 1 3 8; do
         start 0 bench "$work/product.plan" --shapes a:${rows}x4 --duration 0 --warm-up 0 --iterations 1 --json
         value inputs.a ${rows}x4
