@@ -191,9 +191,57 @@ bool trm_cuda_transpose_accepts(const trm_kernel_call *call)
     return trm_cuda_reshape_accepts(call);
 }
 
+/* [batch, FEW, n] to [batch, n, FEW], FEW channels of a pixel or so: a thread per n; reads are neighbours, and so are
+ * the writes of a warp. */
+template <typename Unit, int FEW>
+static __global__ void __launch_bounds__(256) gather_few(const Unit *from, Unit *to, int64_t batch, int64_t n)
+{
+    begin_overlapped();
+    for (int64_t i = global_thread(); i < batch * n; i += global_threads()) {
+        const int64_t b = i / n, at = b * FEW * n + (i - b * n);
+        Unit v[FEW];
+#pragma unroll
+        for (int k = 0; k < FEW; k++) {
+            v[k] = from[at + k * n];
+        }
+#pragma unroll
+        for (int k = 0; k < FEW; k++) {
+            to[i * FEW + k] = v[k];
+        }
+    }
+}
+
+/* Whether it was such a transpose of 2 or 4 bytes, and is done. */
+static bool transpose_few(const trm_view *in, const trm_transpose_params *p, void *to, cudaStream_t stream)
+{
+    const int32_t n = in->dims.n;
+    const size_t size = trm_dtype_size(in->dtype);
+    int64_t rest = 1;
+    bool fits = n >= 3 && p->perm[0] == 0 && p->perm[n - 1] == 1 && in->dims.d[1] == 3 && (size == 2 || size == 4);
+    for (int32_t i = 2; fits && i < n; i++) {
+        fits = p->perm[i - 1] == i;
+        rest *= in->dims.d[i];
+    }
+    const int64_t count = in->dims.d[0] * rest;
+    if (!fits || count == 0) {
+        return false;
+    }
+    if (size == 2) {
+        launch_overlapped(gather_few<uint16_t, 3>, grid_for(count, 256), 256, 0, stream, (const uint16_t *)in->data,
+                          (uint16_t *)to, in->dims.d[0], rest);
+    } else {
+        launch_overlapped(gather_few<uint32_t, 3>, grid_for(count, 256), 256, 0, stream, (const uint32_t *)in->data,
+                          (uint32_t *)to, in->dims.d[0], rest);
+    }
+    return true;
+}
+
 trm_status trm_cuda_transpose_run(const trm_kernel_call *call)
 {
     const trm_view *in = &call->inputs[0], *out = &call->outputs[0];
+    if (transpose_few(in, &call->layer->transpose, out->data, trm_cuda_stream(call->stream))) {
+        return trm_cuda_launched("cuda.transpose");
+    }
     trm_strided s = {};
     int64_t in_strides[TRM_MAX_DIMS];
     s.n = out->dims.n;

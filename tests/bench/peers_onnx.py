@@ -15,8 +15,16 @@ import warnings
 warnings.filterwarnings("ignore")
 
 
+def sample(name, n):
+    """Inputs of `n` samples, by name."""
+    import torch
+    if name == "bert":
+        return {"input_ids": torch.randint(0, 30000, (n, 128)),
+                "attention_mask": torch.ones(n, 128, dtype=torch.int64)}
+    return {"x" if name == "resnet50" else "pixel_values": torch.rand(n, 3, 224, 224)}
+
+
 def make_network(name):
-    """The module and a function from the number of samples to inputs, by name."""
     import torch
     torch.manual_seed(0)
     if name == "resnet50":
@@ -27,16 +35,13 @@ def make_network(name):
                 layer.running_mean.normal_(0, 0.1)
                 layer.running_var.uniform_(0.5, 1.5)
                 layer.bias.data.normal_(0, 0.1)
-        return net, lambda n: {"x": torch.rand(n, 3, 224, 224)}
+        return net
+    import transformers
     if name == "vit":
-        import transformers
-        net = transformers.ViTForImageClassification(transformers.ViTConfig(num_labels=1000))
-        return logits_of(net, "pixel_values"), lambda n: {"pixel_values": torch.rand(n, 3, 224, 224)}
+        return logits_of(transformers.ViTForImageClassification(transformers.ViTConfig(num_labels=1000)), "pixel_values")
     if name == "bert":
-        import transformers
-        net = transformers.BertForSequenceClassification(transformers.BertConfig(num_labels=2))
-        return logits_of(net, "input_ids", "attention_mask"), lambda n: {"input_ids": torch.randint(0, 30000, (n, 128)),
-            "attention_mask": torch.ones(n, 128, dtype=torch.int64)}
+        return logits_of(transformers.BertForSequenceClassification(transformers.BertConfig(num_labels=2)), "input_ids",
+                         "attention_mask")
     raise SystemExit(f"unknown network {name}, expected resnet50, vit or bert")
 
 
@@ -66,9 +71,8 @@ def cast(inputs, dtype, device):
 def export(name, dtype, path, exporter, opset):
     """Writes the network with a dynamic batch; torch's new exporter keeps attention whole from opset 23 on."""
     import torch
-    net, sample = make_network(name)
-    net = net.eval().to(dtype)
-    inputs = cast(sample(2), dtype, "cpu")
+    net = make_network(name).eval().to(dtype)
+    inputs = cast(sample(name, 2), dtype, "cpu")
     if exporter == "dynamo":
         batch = torch.export.Dim("batch", min=1, max=256)
         torch.onnx.export(net, tuple(inputs.values()), path, dynamo=True, opset_version=opset, input_names=list(inputs),
@@ -94,11 +98,10 @@ def median_ms(run, seconds):
 def with_torch(name, dtype, tf32, batch, seconds, mode):
     import torch
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
-    net, sample = make_network(name)
-    net = net.eval().to(dtype).cuda()
+    net = make_network(name).eval().to(dtype).cuda()
     if name == "resnet50" and mode != "eager":
         net = net.to(memory_format=torch.channels_last)
-    inputs = tuple(cast(sample(batch), dtype, "cuda").values())
+    inputs = tuple(cast(sample(name, batch), dtype, "cuda").values())
     if name == "resnet50" and mode != "eager":
         inputs = tuple(x.to(memory_format=torch.channels_last) for x in inputs)
     began = time.perf_counter()
@@ -127,7 +130,7 @@ def with_onnxruntime(path, name, dtype, batch, seconds):
         return None, None
     began = time.perf_counter()
     session = onnxruntime.InferenceSession(path, providers=["CUDAExecutionProvider"])
-    inputs = cast(make_network(name)[1](batch), dtype, "cpu")
+    inputs = cast(sample(name, batch), dtype, "cpu")
     binding = session.io_binding()
     for key, value in inputs.items():
         binding.bind_ortvalue_input(key, onnxruntime.OrtValue.ortvalue_from_numpy(value.numpy(), "cuda", 0))
@@ -144,7 +147,7 @@ def with_onnxruntime(path, name, dtype, batch, seconds):
 
 
 def with_trireme(program, path, name, tf32, batch, seconds, extra):
-    shapes = ",".join(f"{k}:{'x'.join(map(str, v.shape))}" for k, v in make_network(name)[1](batch).items())
+    shapes = ",".join(f"{k}:{'x'.join(map(str, v.shape))}" for k, v in sample(name, batch).items())
     command = [program, "bench", path, "--backend", "cuda", "--shapes", shapes, "--duration", str(seconds), "--json",
                "--warm-up", "0.1", *extra]
     if tf32:

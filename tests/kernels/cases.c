@@ -211,6 +211,9 @@ void kernel_cases_movement(kernel_case_bench *bench)
     transpose_case(bench, TRM_F16, DIMS(1, 4, 1, 6), "3120");
     transpose_case(bench, TRM_F32, DIMS(2, 3, 2, 3, 2, 3, 2, 3), "76543210");
     transpose_case(bench, TRM_BF16, DIMS(2, 3, 4, 5), "2301");
+    transpose_case(bench, TRM_F16, DIMS(3, 3, 17, 21), "0231");
+    transpose_case(bench, TRM_F32, DIMS(2, 3, 5, 6, 7), "02341");
+    transpose_case(bench, TRM_BF16, DIMS(2, 3, 300), "021");
     transpose_case(bench, TRM_BF16, DIMS(4, 0, 3), "201");
     transpose_case(bench, TRM_BF16, DIMS(257, 2, 130), "120");
     slice_case(bench, TRM_F32, DIMS(10), 0, 0, INT64_MAX, 1, 10);

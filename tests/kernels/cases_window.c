@@ -318,6 +318,11 @@ static void pool_case(kernel_case_bench *bench, trm_dtype dtype, trm_dims x, trm
 void kernel_cases_pool(kernel_case_bench *bench)
 {
     static const trm_dtype types[] = {TRM_F32, TRM_F16, TRM_BF16, TRM_F64, TRM_I8, TRM_U8, TRM_I32, TRM_U64};
+    for (int32_t t = 0; t < COUNT(real_types); t++) { /* whole runs of channels */
+        pool_case(bench, real_types[t], DIMS(2, 16, 13, 10), (trm_pool_params){WINDOW(TRM_POOL_MAX, 3, 2, 1, 1, 1)});
+        pool_case(bench, real_types[t], DIMS(2, 24, 9, 10), (trm_pool_params){WINDOW(TRM_POOL_AVERAGE, 3, 2, 1, 1, 1)});
+        pool_case(bench, real_types[t], DIMS(1, 8, 5, 6, 7), (trm_pool_params){WINDOW(TRM_POOL_MAX, 2, 1, 2, 1, 1)});
+    }
     for (int32_t t = 0; t < COUNT(types); t++) {
         pool_case(bench, types[t], DIMS(2, 3, 12, 11), (trm_pool_params){WINDOW(TRM_POOL_MAX, 3, 2, 1, 1, 1)});
     }
