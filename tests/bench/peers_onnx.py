@@ -1,20 +1,27 @@
-"""ResNet-50, ViT-B/16 and BERT-base with random weights: trireme beside torch.compile and onnxruntime on one GPU, in turn.
+"""ResNet-50, ViT-B/16 and BERT-base with random weights: trireme beside torch and onnxruntime on one GPU, in turn.
+
+First every peer is made ready, many at a time, each batch in a process of its own that then waits: torch.compile needs
+minutes of processors and next to nothing of the GPU. What it times while it chooses kernels, it times alone, under a
+lock. Then each is measured, one at a time: trireme, peers, and again.
 
 Latencies are of one run after another, each waited for, inputs on the device; the median of those that fit into
---seconds. torch's are of torch.compile(mode="max-autotune"), which replays CUDA graphs. usage: peers_onnx.py --help
+--seconds, and of the rounds. Every torch mode is captured as one CUDA graph and replayed, so that Python costs it
+nothing: `graph` is plain torch, the others are modes of torch.compile. usage: peers_onnx.py --help
 (needs torch, torchvision, transformers, onnx, onnxscript; onnxruntime where it has a GPU)"""
 import argparse
+import concurrent.futures
+import contextlib
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import warnings
 
 warnings.filterwarnings("ignore")
-
-
 def sample(name, n):
     """Inputs of `n` samples, by name."""
     import torch
@@ -68,9 +75,23 @@ def cast(inputs, dtype, device):
     return {k: (v.to(dtype) if v.is_floating_point() else v).to(device) for k, v in inputs.items()}
 
 
-def export(name, dtype, path, exporter, opset):
+TYPES = ("f16", "bf16", "tf32", "f32")
+
+
+def torch_type(kind):
+    import torch
+    return {"f16": torch.float16, "bf16": torch.bfloat16}.get(kind, torch.float32)
+
+
+def model_path(options, name, kind):
+    suffix = {"f16": "float16", "bf16": "bfloat16"}.get(kind, "float32")
+    return os.path.join(options.models, f"{name}-{suffix}.onnx")
+
+
+def export(name, kind, path, exporter, opset):
     """Writes the network with a dynamic batch; torch's new exporter keeps attention whole from opset 23 on."""
     import torch
+    dtype = torch_type(kind)
     net = make_network(name).eval().to(dtype)
     inputs = cast(sample(name, 2), dtype, "cpu")
     if exporter == "dynamo":
@@ -84,8 +105,14 @@ def export(name, dtype, path, exporter, opset):
                           dynamic_axes={k: {0: "batch"} for k in [*inputs, "y"]})
 
 
+# ---- a peer in a process of its own --------------------------------------------------------------------------
+
+
 def median_ms(run, seconds):
     times, began = [], time.perf_counter()
+    while time.perf_counter() - began < 0.1:  # clocks that go up
+        run()
+    began = time.perf_counter()
     while len(times) < 20 or time.perf_counter() - began < seconds:
         start = time.perf_counter()
         run()
@@ -95,136 +122,271 @@ def median_ms(run, seconds):
     return statistics.median(times)
 
 
-def with_torch(name, dtype, tf32, batch, seconds, mode):
+def time_kernels_alone(lock_path):
+    """Makes inductor's own timing of kernels wait for that of other processes."""
+    import fcntl
+    from torch._inductor.runtime import benchmarking
+    lock, depth = open(lock_path, "w"), [0]
+
+    def alone(function):
+        def locked(*args, **kwargs):
+            if depth[0] == 0:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            depth[0] += 1
+            try:
+                return function(*args, **kwargs)
+            finally:
+                depth[0] -= 1
+                if depth[0] == 0:
+                    fcntl.flock(lock, fcntl.LOCK_UN)
+        return locked
+
+    for cls in vars(benchmarking).values():
+        if isinstance(cls, type) and issubclass(cls, benchmarking.Benchmarker):
+            for name in ("benchmark", "benchmark_gpu"):
+                if name in vars(cls):
+                    setattr(cls, name, alone(vars(cls)[name]))
+
+
+def ready_torch(task):
     import torch
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
-    net = make_network(name).eval().to(dtype).cuda()
-    if name == "resnet50" and mode != "eager":
+    device, mode = task["device"], task["mode"]
+    if device == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = task["type"] == "tf32"
+    dtype = torch_type(task["type"])
+    net = make_network(task["network"]).eval().to(dtype).to(device)
+    inputs = tuple(cast(sample(task["network"], task["batch"]), dtype, device).values())
+    if task["network"] == "resnet50":
         net = net.to(memory_format=torch.channels_last)
-    inputs = tuple(cast(sample(name, batch), dtype, "cuda").values())
-    if name == "resnet50" and mode != "eager":
         inputs = tuple(x.to(memory_format=torch.channels_last) for x in inputs)
-    began = time.perf_counter()
-    with torch.inference_mode():
-        call = net if mode in ("eager", "graph") else torch.compile(net, mode=mode)
-        for _ in range(5):
+    call = net
+    if mode != "graph":
+        if device == "cuda":
+            with contextlib.suppress(ImportError, AttributeError):
+                time_kernels_alone(task["lock"])
+        # Its own graphs would add the time of guards and copies: what is compiled is captured below.
+        call = torch.compile(net, mode="max-autotune-no-cudagraphs" if mode == "max-autotune" else mode)
+    if device != "cuda":
+        call(*inputs)
+        return lambda: call(*inputs)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
             call(*inputs)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call(*inputs)
+
+    def once():
+        graph.replay()
         torch.cuda.synchronize()
-        built = time.perf_counter() - began
 
-        if mode == "graph":
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                call(*inputs)
-
-        def once():
-            graph.replay() if mode == "graph" else call(*inputs)
-            torch.cuda.synchronize()
-
-        return median_ms(once, seconds), built
+    once()
+    return once
 
 
-def with_onnxruntime(path, name, dtype, batch, seconds):
+def ready_onnxruntime(task):
     import onnxruntime
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-        return None, None
-    began = time.perf_counter()
-    session = onnxruntime.InferenceSession(path, providers=["CUDAExecutionProvider"])
-    inputs = cast(sample(name, batch), dtype, "cpu")
+        raise RuntimeError("onnxruntime has no CUDA provider here")
+    session = onnxruntime.InferenceSession(task["path"], providers=["CUDAExecutionProvider"])
+    inputs = cast(sample(task["network"], task["batch"]), torch_type(task["type"]), "cpu")
     binding = session.io_binding()
     for key, value in inputs.items():
         binding.bind_ortvalue_input(key, onnxruntime.OrtValue.ortvalue_from_numpy(value.numpy(), "cuda", 0))
     for output in session.get_outputs():
         binding.bind_output(output.name, "cuda")
-    session.run_with_iobinding(binding)
-    built = time.perf_counter() - began
 
     def once():
         session.run_with_iobinding(binding)
         binding.synchronize_outputs()
 
-    return median_ms(once, seconds), built
+    once()
+    return once
 
 
-def with_trireme(program, path, name, tf32, batch, seconds, extra):
-    shapes = ",".join(f"{k}:{'x'.join(map(str, v.shape))}" for k, v in sample(name, batch).items())
-    command = [program, "bench", path, "--backend", "cuda", "--shapes", shapes, "--duration", str(seconds), "--json",
-               "--warm-up", "0.1", *extra]
-    if tf32:
-        command.append("--tf32")
+def worker(task):
+    """Makes a peer ready, says so, then measures whenever a line of standard input asks it to."""
+    talk = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what libraries print is no answer
+    began, answer, once = time.perf_counter(), {}, None
+    try:
+        if task["mode"] == "export":
+            export(task["network"], task["type"], task["path"], task["exporter"], task["opset"])
+        else:
+            import torch
+            torch.set_grad_enabled(False)
+            once = (ready_onnxruntime if task["mode"] == "onnxruntime" else ready_torch)(task)
+    except Exception as error:  # a peer that cannot do a case does not end the others
+        answer["error"] = f"{type(error).__name__}: {str(error)[:300]}"
+    print(json.dumps({**answer, "seconds": time.perf_counter() - began}), file=talk)
+    for line in sys.stdin if once is not None else ():
+        print(json.dumps({"ms": median_ms(once, float(line))}), file=talk)
+
+
+class Peer:
+    """A worker process. It ends when its standard input is closed."""
+
+    def __init__(self, task):
+        self.task, self.answer, self.process = task, None, None
+
+    def prepare(self, deadline):
+        """Whether it became ready in time."""
+        if time.perf_counter() > deadline:
+            self.answer = {"error": "not begun in time"}
+            return
+        self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--worker", json.dumps(self.task)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        start_new_session=True)
+        late = threading.Timer(max(deadline - time.perf_counter(), 0.1), self.kill)
+        late.start()
+        line = self.process.stdout.readline()
+        late.cancel()
+        self.answer = json.loads(line) if line else {"error": "not ready in time"}
+        if "error" in self.answer or self.task["mode"] == "export":
+            self.kill()
+
+    def measure(self, seconds):
+        """Milliseconds, or None if the process has ended."""
+        with contextlib.suppress(OSError):
+            self.process.stdin.write(f"{seconds}\n")
+            self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        return json.loads(line)["ms"] if line else None
+
+    def kill(self):
+        """The process and the compilers that it started."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+# ---- measuring -----------------------------------------------------------------------------------------------
+
+
+def with_trireme(options, name, kind, batch):
+    inputs = sample(name, batch)
+    shapes = ",".join(f"{k}:{'x'.join(map(str, v.shape))}" for k, v in inputs.items())
+    command = [options.trireme, "bench", model_path(options, name, kind), "--backend", options.backend, "--shapes",
+               shapes, "--duration", str(options.seconds), "--json", "--warm-up", "0.1",
+               *options.trireme_options.split()]
+    command += ["--tf32"] if kind == "tf32" else []
+    command += ["--profile"] if options.profile else []
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        print(done.stderr.strip(), file=sys.stderr)
-        return None
-    return json.loads(done.stdout)
+        raise RuntimeError(done.stderr.strip())
+    made = json.loads(done.stdout)
+    made["ready_seconds"] = made["import_seconds"] + made["build_seconds"] + made["tune_seconds"]
+    return made
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--networks", default="resnet50,vit,bert")
-    parser.add_argument("--types", default="f16,tf32,f32", help="of f16, bf16, tf32, f32")
-    parser.add_argument("--batches", default="1,8,64")
-    parser.add_argument("--peers", default="trireme,torch,onnxruntime")
-    parser.add_argument("--trireme", default="trireme", help="the program")
+def measure_case(options, row, peers):
+    """Fills in the times of a row: every program once per round, in turn."""
+    times = {}
+    for turn in range(options.rounds):
+        if options.trireme and "error" not in row:
+            try:
+                made = with_trireme(options, row["network"], row["type"], row["batch"])
+            except (OSError, RuntimeError, ValueError) as error:
+                row["error"] = str(error)[:300]
+            else:
+                times.setdefault("trireme", []).append(made["latency_ms"]["p50"])
+                row["build_s" if turn == 0 else "build_again_s"] = round(made["ready_seconds"], 2)
+            if options.profile and "error" not in row:
+                with open(f"{options.profile}/{row['network']}-{row['type']}-{row['batch']}.json", "w") as out:
+                    json.dump(made, out)
+        for peer in peers:
+            ms = peer.measure(options.seconds)
+            if ms is not None:
+                times.setdefault(peer.task["mode"], []).append(ms)
+    for mode, found in times.items():
+        row[mode + "_ms"] = round(statistics.median(found), 4)
+
+
+def print_table(rows, columns):
+    print("| network | type | batch | " + " | ".join(c + ", ms" for c in columns) + " | build, s | again, s |")
+    print("|---|---|---|" + "---|" * (len(columns) + 2))
+    for row in rows:
+        cells = [str(row.get(c + "_ms", "–")) for c in columns]
+        cells += [str(row.get(c, "–")) for c in ("build_s", "build_again_s")]
+        print(f"| {row['network']} | {row['type']} | {row['batch']} | " + " | ".join(cells) + " |")
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", default="resnet50,bert,vit")
+    parser.add_argument("--types", default="f16,tf32", help="of " + ", ".join(TYPES))
+    parser.add_argument("--batches", default="1,64,8")
+    parser.add_argument("--peers", default="max-autotune,graph,onnxruntime",
+                        help="of graph, onnxruntime and modes of torch.compile")
+    parser.add_argument("--trireme", default="trireme", help="the program; empty for peers alone")
     parser.add_argument("--trireme-options", default="", help="more options of trireme bench")
-    parser.add_argument("--mode", default="max-autotune", help="of torch.compile; or eager, or graph: eager captured as a CUDA graph")
+    parser.add_argument("--backend", default="cuda", choices=["cuda", "host"], help="host: to try this program out")
     parser.add_argument("--exporter", default="dynamo", choices=["dynamo", "torchscript"])
     parser.add_argument("--opset", type=int, default=23)
     parser.add_argument("--models", default=".", help="folder for the ONNX files; those that are there are used")
-    parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--budget", type=float, default=1e9, help="begin nothing new after so many seconds")
-    parser.add_argument("--profile", action="store_true", help="write each layer's time into profile-*.json")
+    parser.add_argument("--seconds", type=float, default=0.3, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) * 5 // 8), help="peers made ready at a time")
+    parser.add_argument("--prepare", type=float, default=1e6, help="peers not ready after so many seconds are left out")
+    parser.add_argument("--budget", type=float, default=1e6, help="begin no case after so many seconds")
+    parser.add_argument("--profile", help="folder for the time of each layer of trireme")
     parser.add_argument("--json", help="file for the results")
-    options = parser.parse_args()
-    import torch
-    began, rows = time.perf_counter(), []
-    types = {"f16": (torch.float16, False), "bf16": (torch.bfloat16, False), "tf32": (torch.float32, True),
-             "f32": (torch.float32, False)}
-    for name in options.networks.split(","):
-        for kind in options.types.split(","):
-            dtype, tf32 = types[kind]
-            path = os.path.join(options.models, f"{name}-{str(dtype)[6:]}.onnx")
-            if options.peers != "torch" and not os.path.exists(path) and time.perf_counter() - began < options.budget:
-                start = time.perf_counter()
-                export(name, dtype, path, options.exporter, options.opset)
-                print(f"exported {path} in {time.perf_counter() - start:.1f} s", flush=True)
-            for batch in map(int, options.batches.split(",")):
-                row = {"network": name, "type": kind, "batch": batch}
-                for peer in options.peers.split(","):
-                    if time.perf_counter() - began > options.budget:
-                        continue
-                    try:
-                        if peer == "torch":
-                            ms, built = with_torch(name, dtype, tf32, batch, options.seconds, options.mode)
-                        elif peer == "onnxruntime":
-                            ms, built = with_onnxruntime(path, name, dtype, batch, options.seconds)
-                        else:
-                            more = options.trireme_options.split() + (["--profile"] if options.profile else [])
-                            made = with_trireme(options.trireme, path, name, tf32, batch, options.seconds, more)
-                            if made is None:
-                                continue
-                            ms, built = made["latency_ms"]["p50"], made["build_seconds"] + made["tune_seconds"]
-                            if options.profile:
-                                with open(f"profile-{name}-{kind}-{batch}.json", "w") as out:
-                                    json.dump(made, out)
-                        if ms is not None:
-                            row[peer + "_ms"], row[peer + "_build_s"] = round(ms, 4), round(built, 2)
-                    except Exception as error:  # a peer that cannot do a case does not end the others
-                        print(f"{peer} {name} {kind} {batch}: {type(error).__name__}: {str(error)[:300]}",
-                              file=sys.stderr)
-                    if "torch" in sys.modules and peer == "torch":
-                        torch._dynamo.reset()
-                        torch.cuda.empty_cache()
-                rows.append(row)
-                print(json.dumps(row), flush=True)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main():
+    options = parse_options()
+    if options.worker:
+        return worker(json.loads(options.worker))
+    began = time.perf_counter()
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(max(2, 2 * (os.cpu_count() or 2) // options.jobs)))
+    names, kinds, modes = (x.split(",") for x in (options.networks, options.types, options.peers))
+    modes = [m for m in modes if m]
+    cases = [(n, k, b) for k in kinds for b in map(int, options.batches.split(",")) for n in names]
+    device = "cuda" if options.backend == "cuda" else "cpu"
+    common = {"device": device, "lock": os.path.join(os.path.abspath(options.models), "peers.lock"),
+              "exporter": options.exporter, "opset": options.opset}
+    exports = {model_path(options, n, k): (n, k) for n, k, _ in cases} if options.trireme or "onnxruntime" in modes else {}
+    exports = [Peer({**common, "network": n, "type": k, "mode": "export", "path": path})
+               for path, (n, k) in exports.items() if not os.path.exists(path)]
+    peers = {case: [Peer({**common, "network": case[0], "type": case[1], "batch": case[2], "mode": mode,
+                          "path": model_path(options, case[0], case[1])}) for mode in modes if mode != "graph"]
+             for case in cases}
+    for case in cases:  # quick ones last, so that the slow ones begin first
+        peers[case] += [Peer({**common, "network": case[0], "type": case[1], "batch": case[2], "mode": "graph"})
+                        for mode in modes if mode == "graph"]
+    deadline = began + options.prepare
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        waiting = [pool.submit(p.prepare, deadline) for p in exports]
+        waiting += [pool.submit(p.prepare, deadline) for case in cases for p in peers[case]]
+        concurrent.futures.wait(waiting)
+    for peer in [*exports, *(p for case in cases for p in peers[case])]:
+        task = peer.task
+        print(f"{task['mode']} {task['network']} {task['type']} {task.get('batch', '')}: " +
+              (peer.answer.get("error") or f"ready in {peer.answer['seconds']:.1f} s"), flush=True)
+    print(f"prepared in {time.perf_counter() - began:.1f} s", flush=True)
+    rows = []
+    for case in cases:
+        row = dict(zip(("network", "type", "batch"), case))
+        if time.perf_counter() - began > options.budget:
+            break
+        ready = [p for p in peers[case] if "error" not in p.answer]
+        measure_case(options, row, ready)
+        for peer in ready:
+            peer.kill()
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    for case in cases:
+        for peer in peers[case]:
+            peer.kill()
     if options.json:
         with open(options.json, "w") as out:
             json.dump(rows, out, indent=1)
-    print("| network | type | batch | " + " | ".join(p + ", ms" for p in options.peers.split(",")) + " |")
-    print("|---|---|---|" + "---|" * len(options.peers.split(",")))
-    for row in rows:
-        cells = [str(row.get(p + "_ms", "")) for p in options.peers.split(",")]
-        print(f"| {row['network']} | {row['type']} | {row['batch']} | " + " | ".join(cells) + " |")
+    print_table(rows, ["trireme"] * bool(options.trireme) + modes)
 
 
 if __name__ == "__main__":
