@@ -45,12 +45,12 @@ static __global__ void __launch_bounds__(256) activate_in_place(T *data, int64_t
         load16(data + i * n, v);
 #pragma unroll
         for (int j = 0; j < n; j++) {
-            v[j] = activate(what, v[j]);
+            v[j] = activate_as<T>(what, v[j]);
         }
         store16(data + i * n, v);
     }
     for (int64_t i = count / n * n + global_thread(); i < count; i += global_threads()) {
-        data[i] = from_float<T>(activate(what, to_float(data[i])));
+        data[i] = from_float<T>(activate_as<T>(what, to_float(data[i])));
     }
 }
 
@@ -70,10 +70,6 @@ static void launch_activate(T *data, int64_t count, trm_activation activation, c
 trm_status trm_cuda_activate_in_place(void *data, int64_t count, trm_dtype dtype, trm_activation activation,
                                       cudaStream_t stream)
 {
-    if (dtype == TRM_F16) {
-        launch_activate((__half *)data, count, activation, stream);
-    } else {
-        launch_activate((__nv_bfloat16 *)data, count, activation, stream);
-    }
+    DISPATCH_FLOAT(dtype, launch_activate((T *)data, count, activation, stream));
     return trm_cuda_launched("cuda.matmul activation");
 }
