@@ -173,6 +173,9 @@ static trm_status run_attention(const trm_kernel_call *call, bool hopper, bool s
     if (!fast) {
         return trm_cuda_attention_plain(&a, stream);
     }
+    if (trm_cuda_attention_is_short(&a) && !hopper) {
+        return trm_cuda_attention_short(&a, stream);
+    }
     if (has_decode(&s)) {
         a.splits = trm_cuda_attention_splits(&s);
         a.partial = (float *)((char *)call->workspace + COUNTER_BYTES);

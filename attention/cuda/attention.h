@@ -69,6 +69,10 @@ trm_status trm_cuda_attention_prefill(const trm_cuda_attention *attention, cudaS
  * keys; padded only with rows first, as many keys as queries and no mask. */
 bool trm_cuda_attention_hopper_ready(void);
 trm_status trm_cuda_attention_hopper(const trm_cuda_attention *attention, cudaStream_t stream);
+/* short.cu: the same as prefill for calls that are short: padded, up to 64 per head and 256 keys, a mask at most by
+ * key. */
+bool trm_cuda_attention_is_short(const trm_cuda_attention *attention);
+trm_status trm_cuda_attention_short(const trm_cuda_attention *attention, cudaStream_t stream);
 /* f32.cu: f32 without a cache, dim == value_dim a multiple of 4 up to 128, addresses aligned to 16 bytes. */
 trm_status trm_cuda_attention_f32(const trm_cuda_attention *attention, cudaStream_t stream);
 /* Sequences of exactly one query. */
