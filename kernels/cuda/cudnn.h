@@ -23,7 +23,7 @@
     X(cudnnBackendGetAttribute)                                                                                        \
     X(cudnnBackendExecute)
 
-#define MAX_PIECES    (16 + TRM_MOST_TACTICS)
+#define MAX_PIECES    (32 + 2 * TRM_MOST_TACTICS) /* a graph has up to 20, proposals come twice at most */
 #define MAX_PROPOSALS TRM_MOST_TACTICS
 
 /* Filled in when the library is loaded. */
