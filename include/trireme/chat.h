@@ -26,6 +26,9 @@ TRM_API trm_status trm_chat_template_open(const char *path, const char *name, tr
 TRM_API trm_status trm_chat_template_parse(const char *name, const char *text, size_t size, trm_chat_template **chat);
 TRM_API void trm_chat_template_close(trm_chat_template *chat);
 
+/* Whether one of its templates contains a text, such as "</think>". */
+TRM_API bool trm_chat_template_mentions(const trm_chat_template *chat, const char *text);
+
 typedef struct trm_chat_input {
     size_t size;          /* set by TRM_CHAT_INPUT_INIT */
     const char *messages; /* JSON array of objects */

@@ -246,9 +246,11 @@ static bool read_common(api_request *r, int32_t vocab, api_error *error)
         !read_integer(r, "best_of", 1, API_MOST_CHOICES, &best_of, error)) {
         return false;
     }
-    if (best_of > 0 && best_of != r->n) {
-        return api_fail(error, 400, "best_of", "unsupported_parameter", "best_of is %d, expected the value of n, %d",
-                        (int)best_of, r->n);
+    r->best_of = best_of > 0 ? (int32_t)best_of : r->n;
+    bool single = r->kind != API_COMPLETION || r->stream;
+    if (r->best_of < r->n || (single && r->best_of > r->n)) {
+        return api_fail(error, 400, "best_of", "invalid_value", "best_of is %d and n %d, expected %s", r->best_of, r->n,
+                        single ? "the same: only whole completions are chosen from" : "at least n");
     }
     if (options != NULL && !r->stream) {
         return api_fail(error, 400, "stream_options", "invalid_value",
@@ -374,7 +376,7 @@ static bool read_prompts(api_request *r, const char *key, int32_t vocab, api_err
         return api_fail(error, 400, key, "invalid_type",
                         "%s is missing or empty, expected a string, an array of strings, or token ids", key);
     }
-    size_t most = r->kind == API_EMBEDDING ? 2048 : API_MOST_CHOICES / (size_t)r->n;
+    size_t most = r->kind == API_EMBEDDING ? 2048 : API_MOST_CHOICES / (size_t)r->best_of;
     if (n > most) {
         return api_fail(error, 400, key, "invalid_value", "%s has %zu entries, expected at most %zu", key, n, most);
     }
@@ -458,6 +460,7 @@ static bool read_chat(api_request *r, int32_t vocab, api_error *error)
         !read_bool(r, "logprobs", &logprobs, error) ||
         !read_integer(r, "top_logprobs", 0, TRM_MAX_TOP_LOGPROBS, &top, error) ||
         !read_bool(r, "parallel_tool_calls", &r->parallel_tools, error) ||
+        !read_bool(r, "include_reasoning", &r->include_reasoning, error) ||
         !read_format(r, trm_json_get(root, "response_format"), error) || !read_guided(r, error)) {
         return false;
     }
@@ -533,6 +536,7 @@ bool api_request_parse(api_kind kind, const char *body, size_t size, int32_t voc
 {
     *request = (api_request){.kind = kind,
                              .n = 1,
+                             .best_of = 1,
                              .max_tokens = -1,
                              .temperature = 1,
                              .top_p = 1,
@@ -541,7 +545,8 @@ bool api_request_parse(api_kind kind, const char *body, size_t size, int32_t voc
                              .logprobs = -1,
                              .skip_special = true,
                              .add_special = true,
-                             .parallel_tools = true};
+                             .parallel_tools = true,
+                             .include_reasoning = true};
     if (!parse(request, body, size, vocab, names, error)) {
         api_request_fini(request);
         return false;

@@ -62,6 +62,7 @@ typedef struct api_request {
     trm_json_document *document;
     bool stream, include_usage, echo, ignore_eos, skip_special, include_stop, add_special;
     int32_t n, priority;
+    int32_t best_of;    /* choices made for each prompt, of which n are replied */
     int64_t max_tokens; /* -1: as far as the context goes */
     float temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty;
     int32_t top_k;
@@ -78,6 +79,7 @@ typedef struct api_request {
     int32_t n_prompts;
     const trm_json *messages, *tools, *tool_choice, *template_arguments; /* of CHAT; NULL where absent */
     bool parallel_tools;
+    bool has_reasoning, reasoning_open, include_reasoning; /* the model thinks; the prompt ends in it; it is replied */
     tool_mode tool_mode;
     tool_style tool_style;
     const char *tool_name; /* of NAMED */

@@ -7,8 +7,8 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "launcher/serve/message.h"
 #include "launcher/serve/response.h"
-#include "launcher/serve/tools.h"
 
 static uint64_t random_seed(void)
 {
@@ -22,9 +22,9 @@ static uint64_t random_seed(void)
 static trm_status init_choice(completion *c, int32_t index, const trm_tokens *prompts, uint64_t seed)
 {
     choice *ch = &c->choices[index];
-    const trm_tokens *prompt = &prompts[index / c->request.n];
-    *ch = (choice){.owner = c, .index = index, .prompt = index / c->request.n, .n_prompt = prompt->count};
-    ch->seed = seed + (uint64_t)(index % c->request.n);
+    const trm_tokens *prompt = &prompts[index / c->request.best_of];
+    *ch = (choice){.owner = c, .index = index, .prompt = index / c->request.best_of, .n_prompt = prompt->count};
+    ch->seed = seed + (uint64_t)(index % c->request.best_of);
     TRM_TRY(trm_ids_reserve(&ch->tokens, prompt->count));
     memcpy(ch->tokens.data, prompt->ids, prompt->count * sizeof(int32_t));
     ch->tokens.size = prompt->count;
@@ -35,7 +35,7 @@ trm_status completion_create(exchange *x, api_request *request, trm_tokens *prom
                              const char *model, completion **result)
 {
     completion *c = calloc(1, sizeof(*c));
-    int32_t n = request->n_prompts * request->n;
+    int32_t n = request->n_prompts * request->best_of;
     choice *choices = calloc((size_t)n, sizeof(*choices));
     trm_status status = TRM_OK;
     if (c == NULL || choices == NULL) {
@@ -114,7 +114,7 @@ trm_status choice_submission(const choice *ch, trm_serving_request *request)
     request->ignore_eos = asked->ignore_eos;
     request->stop_tokens = asked->stop_ids;
     request->n_stop_tokens = asked->n_stop_ids;
-    request->logprobs = asked->logprobs;
+    request->logprobs = asked->best_of > asked->n && asked->logprobs < 0 ? 0 : asked->logprobs;
     request->prompt_logprobs = asked->echo && ch->prompt_seen < ch->n_prompt ? asked->logprobs : -1;
     return TRM_OK;
 }
@@ -322,106 +322,13 @@ static void begin_stream(completion *c)
     }
 }
 
-/* Tool calls. */
-
-/* How much of a choice's text is content: the rest is, or may become, tool calls. */
-static size_t content_size(const choice *ch)
-{
-    const api_request *asked = &ch->owner->request;
-    switch (asked->tool_mode) {
-    case TOOL_AUTO:
-        return tools_content_size(asked->tool_style, ch->sink.text, ch->sink.certain, ch->finish_reason != NULL);
-    case TOOL_REQUIRED:
-        return 0;
-    case TOOL_NONE:
-    case TOOL_NAMED:
-        break;
-    }
-    return ch->sink.certain;
-}
-
-/* The calls of a finished choice; without any, all of its text is content. */
-static void take_calls(choice *ch, tool_calls *calls, size_t *content)
-{
-    const api_request *asked = &ch->owner->request;
-    *content = content_size(ch);
-    calls->count = 0;
-    if (asked->tool_mode == TOOL_AUTO && *content < ch->sink.size) {
-        (void)tools_parse(asked->tool_style, ch->sink.text + *content, ch->sink.size - *content, calls);
-    } else if (asked->tool_mode == TOOL_REQUIRED) {
-        (void)tools_parse_required(ch->sink.text, ch->sink.size, calls);
-    }
-    bool called = calls->count > 0 || asked->tool_mode == TOOL_NAMED;
-    if (calls->count == 0) {
-        *content = ch->sink.size;
-    }
-    if (called && strcmp(ch->finish_reason, "stop") == 0) {
-        ch->finish_reason = "tool_calls";
-    }
-}
-
-static void write_call(json_text *json, const choice *ch, int32_t index, bool chunk, const char *name,
-                       const char *arguments, size_t size)
-{
-    char id[96];
-    snprintf(id, sizeof(id), "call_%.40s_%d_%d", ch->owner->exchange->id, ch->index, index);
-    json_object(json, NULL);
-    if (chunk) {
-        json_integer(json, "index", index);
-    }
-    if (name != NULL) {
-        json_string(json, "id", id);
-        json_string(json, "type", "function");
-    }
-    json_object(json, "function");
-    if (name != NULL) {
-        json_string(json, "name", name);
-    }
-    json_bytes(json, "arguments", arguments, size);
-    json_end_object(json);
-    json_end_object(json);
-}
-
-static void write_calls(json_text *json, const choice *ch, bool chunk, const tool_calls *calls)
-{
-    json_array(json, "tool_calls");
-    for (int32_t i = 0; i < calls->count; i++) {
-        const tool_call *call = &calls->calls[i];
-        write_call(json, ch, i, chunk, call->name, call->arguments, strlen(call->arguments));
-    }
-    json_end_array(json);
-}
-
-/* What a chunk of a chat adds: text, a piece of a forced call's arguments, or calls. */
-static void write_delta(json_text *json, choice *ch, size_t size, const tool_calls *calls)
-{
-    const api_request *asked = &ch->owner->request;
-    json_object(json, "delta");
-    if (asked->tool_mode == TOOL_NAMED) {
-        json_array(json, "tool_calls");
-        write_call(json, ch, 0, true, ch->named ? NULL : asked->tool_name, ch->sink.text + ch->told, size);
-        json_end_array(json);
-        ch->named = true;
-    } else if (size > 0) {
-        json_bytes(json, "content", ch->sink.text + ch->told, size);
-    }
-    if (calls->count > 0) {
-        write_calls(json, ch, true, calls);
-    }
-    json_end_object(json);
-}
-
 /* Sends text that has become certain, and the finish reason if there is one. */
 static void send_chunk(choice *ch)
 {
     completion *c = ch->owner;
-    tool_calls calls = {.count = 0};
-    size_t end = content_size(ch);
-    if (ch->finish_reason != NULL) {
-        take_calls(ch, &calls, &end);
-    }
-    size_t size = end - ch->told;
-    if (size == 0 && ch->finish_reason == NULL) {
+    size_t end = ch->sink.certain, size = end - ch->told;
+    bool more = c->request.kind == API_CHAT ? message_has_more(ch) : size > 0;
+    if (!more && ch->finish_reason == NULL) {
         return;
     }
     if (c->request.kind == API_RESPONSE) {
@@ -436,17 +343,16 @@ static void send_chunk(choice *ch)
     json_object(&json, NULL);
     json_integer(&json, "index", ch->index);
     if (c->request.kind == API_CHAT) {
-        write_delta(&json, ch, size, &calls);
+        message_write_delta(&json, ch);
     } else {
         json_bytes(&json, "text", ch->sink.text + ch->told, size);
+        ch->told = end;
     }
     close_logprobs(&json, ch);
     json_string(&json, "finish_reason", ch->finish_reason);
     json_end_object(&json);
     json_end_array(&json);
     json_end_object(&json);
-    ch->told = end;
-    tool_calls_fini(&calls);
     completion_send(c, &json);
 }
 
@@ -473,39 +379,13 @@ static void end_stream(completion *c)
     exchange_end_stream(c->exchange, false);
 }
 
-static void write_message(json_text *json, choice *ch)
-{
-    const api_request *asked = &ch->owner->request;
-    tool_calls calls;
-    size_t content;
-    bool named = asked->tool_mode == TOOL_NAMED;
-    take_calls(ch, &calls, &content);
-    json_object(json, "message");
-    json_string(json, "role", "assistant");
-    if (named || (calls.count > 0 && content == 0)) {
-        json_null(json, "content");
-    } else {
-        json_bytes(json, "content", ch->sink.text, content);
-    }
-    json_null(json, "refusal");
-    if (named) {
-        json_array(json, "tool_calls");
-        write_call(json, ch, 0, false, asked->tool_name, ch->sink.text, ch->sink.size);
-        json_end_array(json);
-    } else if (calls.count > 0) {
-        write_calls(json, ch, false, &calls);
-    }
-    json_end_object(json);
-    tool_calls_fini(&calls);
-}
-
 static void write_whole_choice(json_text *json, choice *ch)
 {
     const completion *c = ch->owner;
     json_object(json, NULL);
     json_integer(json, "index", ch->index);
     if (c->request.kind == API_CHAT) {
-        write_message(json, ch);
+        message_write(json, ch);
     } else if (c->request.echo) {
         trm_bytes text = {0};
         const char *prompt = prompt_text(ch);
@@ -523,6 +403,32 @@ static void write_whole_choice(json_text *json, choice *ch)
     json_end_object(json);
 }
 
+/* Logarithm of the mean probability of a choice's tokens. */
+static double mean_likelihood(const choice *ch)
+{
+    size_t output = ch->tokens.size - ch->n_prompt;
+    return output > 0 ? ch->likelihood / (double)output : 0.0;
+}
+
+/* The best n of each prompt's best_of choices, the most likely first; in their order where they are as many. */
+static void write_whole_choices(json_text *json, completion *c)
+{
+    int32_t n = c->request.n, best_of = c->request.best_of, index = 0;
+    for (int32_t first = 0; first < c->n_choices; first += best_of) {
+        for (int32_t k = 0; k < n; k++) {
+            choice *best = NULL;
+            for (int32_t i = first; i < first + best_of; i++) {
+                choice *ch = &c->choices[i];
+                bool better = best == NULL || (best_of > n && mean_likelihood(ch) > mean_likelihood(best));
+                best = !ch->written && better ? ch : best;
+            }
+            best->index = index++;
+            best->written = true;
+            write_whole_choice(json, best);
+        }
+    }
+}
+
 static void reply_whole(completion *c)
 {
     json_text json = {0};
@@ -531,9 +437,7 @@ static void reply_whole(completion *c)
     } else {
         write_head(&json, c, false);
         json_array(&json, "choices");
-        for (int32_t i = 0; i < c->n_choices; i++) {
-            write_whole_choice(&json, &c->choices[i]);
-        }
+        write_whole_choices(&json, c);
         json_end_array(&json);
         write_usage(&json, c);
         json_end_object(&json);
@@ -557,6 +461,7 @@ trm_status choice_take(choice *ch, const trm_serving_event *event, bool *stopped
     }
     TRM_TRY(trm_ids_append(&ch->tokens, event->token));
     c->output_tokens++;
+    ch->likelihood += (double)event->logprob;
     if (c->request.logprobs >= 0) {
         if (c->request.kind == API_CHAT) {
             write_chat_logprob(ch, event);

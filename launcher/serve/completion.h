@@ -11,6 +11,7 @@
 #include "launcher/cli/text_sink.h"
 #include "launcher/serve/exchange.h"
 #include "launcher/serve/json_text.h"
+#include "launcher/serve/tool_stream.h"
 
 typedef struct completion completion;
 
@@ -24,10 +25,13 @@ typedef struct choice {
     trm_ids tokens; /* the prompt's, then those of the output so far: what is submitted again when a rank is lost */
     size_t n_prompt;
     text_sink sink;
-    size_t told;        /* bytes of sink.text in the stream */
-    size_t prompt_seen; /* tokens of the prompt whose logprobs have come */
-    size_t offset;      /* in the echoed text, of the prompt's next token */
-    bool named;         /* the name of a forced tool call has been sent */
+    size_t told, told_reasoning; /* bytes of sink.text before which content, and reasoning, is in the stream */
+    tool_stream calls;           /* those of it in the stream */
+    size_t prompt_seen;          /* tokens of the prompt whose logprobs have come */
+    size_t offset;               /* in the echoed text, of the prompt's next token */
+    bool named;                  /* the name of a forced tool call has been sent */
+    double likelihood;           /* sum of the logprobs of its tokens, with best_of */
+    bool written;                /* it is in the reply */
     bool finished;
     const char *finish_reason; /* NULL: not yet */
     uint64_t seed;

@@ -8,6 +8,7 @@
 #include "launcher/serve/chat.h"
 #include "launcher/serve/json_value.h"
 #include "launcher/serve/page.h"
+#include "launcher/serve/reasoning.h"
 #include "launcher/serve/server_internal.h"
 #include "launcher/serve/tools.h"
 
@@ -228,6 +229,15 @@ static enum MHD_Result answer_completions(call *c)
                                                               : call_reply_error(c, &error);
 }
 
+/* Where the template tells reasoning from answers, so do replies. JSON has no room for any, nor have forced calls. */
+static void find_reasoning(const server *s, api_request *request)
+{
+    bool free_text = request->format != API_FORMAT_JSON && request->format != API_FORMAT_SCHEMA;
+    request->has_reasoning =
+        request->kind == API_CHAT && free_text && trm_chat_template_mentions(s->options.chat, REASONING_CLOSE);
+    request->reasoning_open = request->has_reasoning && reasoning_is_open(request->prompts[0].text);
+}
+
 /* Chats and responses: messages to a prompt, and on. */
 static enum MHD_Result answer_messages(call *c, api_kind kind)
 {
@@ -244,6 +254,7 @@ static enum MHD_Result answer_messages(call *c, api_kind kind)
         api_request_fini(&request);
         return call_reply_error(c, &error);
     }
+    find_reasoning(c->server, &request);
     return submit_request(c, &request);
 }
 

@@ -17,6 +17,7 @@
 
 typedef struct named_template {
     const char *name; /* "default" for the only one */
+    const char *text;
     trm_jinja_node *statements;
 } named_template;
 
@@ -39,9 +40,13 @@ static trm_status add_template(trm_chat_template *chat, const char *name, const 
     }
     named_template *added = &chat->templates[chat->count];
     added->name = trm_arena_strdup(&chat->arena, name);
-    if (added->name == NULL) {
+    char *copy = trm_arena_alloc(&chat->arena, size + 1);
+    if (added->name == NULL || copy == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
+    memcpy(copy, text, size);
+    copy[size] = '\0';
+    added->text = copy;
     TRM_TRY(trm_jinja_parse(&chat->arena, chat->name, text, size, &added->statements));
     chat->count++;
     return TRM_OK;
@@ -234,6 +239,15 @@ trm_status trm_chat_template_parse(const char *name, const char *text, size_t si
     }
     *chat = made;
     return TRM_OK;
+}
+
+bool trm_chat_template_mentions(const trm_chat_template *chat, const char *text)
+{
+    bool found = false;
+    for (size_t i = 0; chat != NULL && text != NULL && i < chat->count; i++) {
+        found = found || strstr(chat->templates[i].text, text) != NULL;
+    }
+    return found;
 }
 
 static trm_status set_json(trm_jinja_run *run, trm_jinja_map *map, const char *name, const char *text,

@@ -134,6 +134,15 @@ class Server:
             raise AssertionError(f"the server ended with {code}:\n" + "\n".join(self.lines[-40:]))
 
 
+@contextlib.contextmanager
+def temporary_file(text):
+    path = write_temporary(text)
+    try:
+        yield path
+    finally:
+        os.unlink(path)
+
+
 def write_temporary(text):
     file = tempfile.NamedTemporaryFile("w", delete=False)
     file.write(text)

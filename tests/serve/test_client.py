@@ -4,7 +4,7 @@ import unittest
 
 import openai
 
-from serving import BEGINNING, Server
+from serving import BEGINNING, Server, temporary_file
 
 
 def setUpModule():
@@ -141,6 +141,19 @@ class Completions(unittest.TestCase):
         reply = self.complete(extra_body={"stop_token_ids": server.request(
             "POST", "/tokenize", {"prompt": " heaven", "add_special_tokens": False})[1]["tokens"]})
         self.assertEqual((reply.choices[0].text, reply.choices[0].finish_reason), (" God created the", "stop"))
+
+
+    def test_best_of(self):
+        options = {"temperature": 1.2, "seed": 3, "max_tokens": 12, "logprobs": 0}
+        several = self.complete(n=6, **options).choices
+        ranked = sorted(several, key=lambda c: -sum(c.logprobs.token_logprobs) / len(c.logprobs.token_logprobs))
+        reply = self.complete(n=2, best_of=6, **options)
+        self.assertEqual([choice.text for choice in reply.choices], [choice.text for choice in ranked[:2]])
+        self.assertEqual([choice.index for choice in reply.choices], [0, 1])
+        self.assertEqual(reply.usage.completion_tokens, 72)
+        reply = self.complete(prompt=["In the beginning", "And"], n=1, best_of=3, temperature=0.5, seed=3)
+        self.assertEqual([choice.index for choice in reply.choices], [0, 1])
+        self.assertIsNone(reply.choices[0].logprobs)
 
 
 class Chat(unittest.TestCase):
@@ -333,6 +346,60 @@ class Tools(unittest.TestCase):
                         {"tools": self.tools, "tool_choice": {"type": "function", "function": {"name": "g"}}}):
             status, reply, _ = server.request("POST", "/v1/chat/completions", dict({"messages": self.messages}, **options))
             self.assertEqual(status, 400, (options, reply))
+
+
+    def test_auto(self):
+        """Calls that a model writes by itself come while it writes them. A grammar stands for a model that would."""
+        call = '<tool_call>\n{"name": "%s", "arguments": {"animals": ["ox", "ass"], "count": 7}}\n</tool_call>'
+        text = "I count. " + call % "count" + "\n" + call % "feed"
+        options = dict(model="kjv-7m", messages=self.messages, tools=self.animals, max_tokens=300, temperature=0,
+                       extra_body={"guided_choice": [text]})
+        reply = client.chat.completions.create(**options)
+        message = reply.choices[0].message
+        self.assertEqual((message.content, reply.choices[0].finish_reason), ("I count. ", "tool_calls"))
+        self.assertEqual([call.function.name for call in message.tool_calls], ["count", "feed"])
+        content, names, arguments, pieces, ids = "", {}, {}, 0, set()
+        for chunk in client.chat.completions.create(stream=True, **options):
+            delta = chunk.choices[0].delta
+            content += delta.content or ""
+            for piece in delta.tool_calls or []:
+                names[piece.index] = names.get(piece.index, "") + (piece.function.name or "")
+                arguments[piece.index] = arguments.get(piece.index, "") + piece.function.arguments
+                ids.update([piece.id] if piece.id else [])
+                pieces += 1
+            reason = chunk.choices[0].finish_reason
+        self.assertEqual((content, names, reason), ("I count. ", {0: "count", 1: "feed"}, "tool_calls"))
+        self.assertEqual([json.loads(arguments[i]) for i in (0, 1)], [{"animals": ["ox", "ass"], "count": 7}] * 2)
+        self.assertGreater(pieces, 10)
+        self.assertEqual(ids, {call.id.replace(reply.id[9:], chunk.id[9:]) for call in message.tool_calls})
+
+
+class Reasoning(unittest.TestCase):
+    """What a template marks as reasoning is told apart. A grammar stands for a model that reasons."""
+    text = "<think>\nLet me see.\n\nYes.\n</think>\n\nIt is so."
+
+    def replies(self, server, text, **extra):
+        ask = openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0, timeout=300).chat.completions.create
+        options = dict(model="kjv-7m", messages=[{"role": "user", "content": "Is it so?"}], max_tokens=100, temperature=0,
+                       extra_body=dict({"guided_choice": [text]}, **extra))
+        message = ask(**options).choices[0].message
+        streamed = {"content": "", "reasoning_content": ""}
+        for chunk in ask(stream=True, **options):
+            for key in streamed:
+                streamed[key] += getattr(chunk.choices[0].delta, key, None) or ""
+        whole = {"content": message.content, "reasoning_content": getattr(message, "reasoning_content", "")}
+        self.assertEqual(whole, streamed)
+        return whole["reasoning_content"], whole["content"]
+
+    def test_split(self):
+        opened = "{{ messages[0].content }}{{ '<think>\n' if think }}{# </think> #}"
+        with temporary_file(opened) as path, Server("--chat-template", path) as other:
+            self.assertEqual(self.replies(other, self.text), ("Let me see.\n\nYes.", "It is so."))
+            self.assertEqual(self.replies(other, self.text, include_reasoning=False), ("", "It is so."))
+            self.assertEqual(self.replies(other, self.text[8:], chat_template_kwargs={"think": True}),
+                             ("Let me see.\n\nYes.", "It is so."))
+            self.assertEqual(self.replies(other, "It is so."), ("", "It is so."))
+        self.assertEqual(self.replies(server, self.text), ("", self.text)) # a template without
 
 
 class Errors(unittest.TestCase):

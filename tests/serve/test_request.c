@@ -88,7 +88,8 @@ static void wrong_values_are_refused(void **state)
     refused(API_COMPLETION, "{\"prompt\":\"a\",\"n\":129}", 400, "n", "n is 129");
     refused(API_COMPLETION, "{\"prompt\":[\"a\",\"b\"],\"n\":128}", 400, "prompt",
             "prompt has 2 entries, expected at most 1");
-    refused(API_COMPLETION, "{\"prompt\":\"a\",\"n\":2,\"best_of\":3}", 400, "best_of", "best_of is 3");
+    refused(API_COMPLETION, "{\"prompt\":\"a\",\"n\":2,\"best_of\":1}", 400, "best_of", "best_of is 1");
+    refused(API_COMPLETION, "{\"prompt\":\"a\",\"stream\":true,\"best_of\":3}", 400, "best_of", "the same");
     refused(API_COMPLETION, "{\"prompt\":\"a\",\"seed\":0.5}", 400, "seed", "expected an integer");
     refused(API_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"99999999999\":1}}", 400, "logit_bias", "99999999999");
     refused(API_COMPLETION, "{\"prompt\":\"a\",\"guided_regex\":\"a\",\"guided_choice\":[\"a\"]}", 400, "guided_choice",

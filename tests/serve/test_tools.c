@@ -1,5 +1,7 @@
 /* Tool calls in what models write, and what a forced call must look like. */
 #include "launcher/serve/tools.h"
+#include "launcher/serve/reasoning.h"
+#include "launcher/serve/tool_stream.h"
 #include "support/support.h"
 
 #include <stdio.h>
@@ -107,10 +109,112 @@ static void choices_become_grammars(void **state)
     assert_false(tools_parse_required("[", 1, &calls));
 }
 
+/* What a text gives while it is written, piece by piece of `step` bytes: "name(arguments)" of each call. */
+static void stream(const api_request *request, const char *text, size_t step, char *found)
+{
+    tool_stream calls = {.count = 0};
+    size_t all = strlen(text), written = 0;
+    for (size_t size = step < all ? step : all;; size = size + step < all ? size + step : all) {
+        tool_piece piece;
+        size_t start = tools_content_size(request->tool_style, text, size, false);
+        while (tool_stream_next(&calls, request, text, start, size, &piece)) {
+            if (piece.name != NULL) {
+                written += (size_t)sprintf(found + written, "%.*s:", (int)piece.name_size, piece.name);
+            }
+            written += (size_t)sprintf(found + written, "%.*s", (int)(piece.end - piece.begin), text + piece.begin);
+        }
+        if (size == all) {
+            break;
+        }
+    }
+    found[written] = '\0';
+}
+
+static void calls_stream(void **state)
+{
+    static const struct {
+        tool_style style;
+        const char *text, *expected;
+    } cases[] = {
+        {TOOLS_HERMES,
+         "Hm <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "
+         "\"}\\\"{\"}}\n</tool_call>\n<tool_call>{\"name\":\"g\","
+         "\"arguments\":{}}</tool_call>",
+         "f:{\"a\": \"}\\\"{\"}g:{}"},
+        {TOOLS_HERMES, "<tool_call>{\"name\": \"unknown\", \"arguments\": {}}</tool_call>", ""},
+        {TOOLS_HERMES, "<tool_call>{\"arguments\": {}, \"name\": \"f\"}</tool_call>", ""},
+        {TOOLS_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1, {", "f:{\"a\": [1, {"},
+        {TOOLS_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": 5}</tool_call>", ""},
+        {TOOLS_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {}} and more", "f:{}"},
+        {TOOLS_MISTRAL,
+         "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": [1, null]}}, {\"name\": \"g\", \"arguments\": {}}]",
+         "f:{\"a\": [1, null]}g:{}"},
+        {TOOLS_LLAMA, "{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}", "f:{\"a\": \"b\"}"},
+        {TOOLS_LLAMA, "<|python_tag|>{\"name\": \"g\", \"parameters\": {\"a\": {}}}; {", "g:{\"a\": {}}"},
+        {TOOLS_LLAMA, "{\"answer\": 5}", ""},
+        {TOOLS_LLAMA, "Plain text", ""},
+    };
+    api_request request;
+    api_error error;
+    char body[1024], found[512];
+    (void)state;
+    snprintf(body, sizeof(body), chat, "\"auto\"");
+    assert_true(api_request_parse(API_CHAT, body, strlen(body), 10, NULL, &request, &error));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        request.tool_style = cases[i].style;
+        for (size_t step = 1; step < 120; step += step < 9 ? 1 : 37) {
+            stream(&request, cases[i].text, step, found);
+            assert_string_equal(found, cases[i].expected);
+        }
+    }
+    api_request_fini(&request);
+}
+
+static void reasoning_is(const char *text, bool open, bool at_end, const char *reasoning, const char *content)
+{
+    reasoning_parts p = reasoning_find(text, strlen(text), open, at_end);
+    char found[128];
+    snprintf(found, sizeof(found), "%.*s", (int)(p.end - p.begin), text + p.begin);
+    assert_string_equal(found, reasoning);
+    assert_string_equal(text + p.content, content);
+}
+
+static void reasoning_is_told_from_answers(void **state)
+{
+    (void)state;
+    reasoning_is("<think>\nI see.\n</think>\n\nYes.", false, true, "I see.", "Yes.");
+    reasoning_is("I see.\n</think>\n\nYes.", true, true, "I see.", "Yes.");
+    reasoning_is("<think> again</think>Yes.", true, true, "again", "Yes.");
+    reasoning_is("Yes. <think>no</think>", false, true, "", "Yes. <think>no</think>");
+    reasoning_is("<think></think>", false, true, "", "");
+    reasoning_is("<think>cut", false, true, "cut", "");
+    reasoning_is("cut </thi", true, true, "cut </thi", "");
+    reasoning_is("cut </thi", true, false, "cut", "");
+    reasoning_is("  <thi", false, false, "", "");
+    reasoning_is("  <thi", false, true, "", "  <thi");
+    reasoning_is("", true, false, "", "");
+    assert_true(reasoning_is_open("user\nassistant\n<think>\n"));
+    assert_false(reasoning_is_open("user\nassistant\n<think>\n\n</think>\n\n"));
+    assert_false(reasoning_is_open("think>"));
+    /* parts only grow while a text does, and end as those of the whole */
+    static const char text[] = "\n<think>a <b> c\n\n</think>\n\n Well </think> done";
+    reasoning_parts last = {0}, whole = reasoning_find(text, strlen(text), false, true);
+    for (size_t size = 0; size <= strlen(text); size++) {
+        reasoning_parts p = reasoning_find(text, size, false, false);
+        assert_true(p.end >= last.end && p.end <= whole.end && p.content >= last.content);
+        assert_true(p.content == size || p.content == whole.content);
+        last = p;
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(hermes_calls), cmocka_unit_test(mistral_calls),
-                                       cmocka_unit_test(llama_calls), cmocka_unit_test(beginnings_are_held_back),
-                                       cmocka_unit_test(choices_become_grammars)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(hermes_calls),
+                                       cmocka_unit_test(mistral_calls),
+                                       cmocka_unit_test(llama_calls),
+                                       cmocka_unit_test(beginnings_are_held_back),
+                                       cmocka_unit_test(choices_become_grammars),
+                                       cmocka_unit_test(calls_stream),
+                                       cmocka_unit_test(reasoning_is_told_from_answers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
