@@ -76,14 +76,16 @@ typedef struct trm_onnx_options {
     int32_t n_dims;
     const trm_onnx_input_dims *inputs; /* [n_inputs] dims of inputs, for those the file leaves open */
     int32_t n_inputs;
-    int32_t n_ranks; /* of the world the network is for; DistCollective nodes depend on it. 0 is 1. */
-    bool refittable; /* float initializers of the main graph with more than one element may get others later, by a
-                        refit (engine.h): nothing is computed from them when the network is built, which costs fusions
-                        such as that of a batch norm into a convolution */
+    int32_t n_ranks;   /* of the world the network is for; DistCollective nodes depend on it. 0 is 1. */
+    bool refittable;   /* float initializers of the main graph with more than one element may get others later, by a
+                          refit (engine.h): nothing is computed from them when the network is built, which costs fusions
+                          such as that of a batch norm into a convolution */
+    int64_t max_trips; /* how often the body of a Loop runs at most where the model does not say so before a run: it is
+                          repeated as often, and a run that wants more fails. 0: such loops are refused */
 } trm_onnx_options;
 #define TRM_ONNX_OPTIONS_INIT                                                                                          \
     {                                                                                                                  \
-        sizeof(trm_onnx_options), NULL, 0, NULL, 0, NULL, 0, 1, false                                                  \
+        sizeof(trm_onnx_options), NULL, 0, NULL, 0, NULL, 0, 1, false, 0                                               \
     }
 
 /*

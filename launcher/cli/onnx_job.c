@@ -451,6 +451,7 @@ trm_status onnx_build(onnx_job *j, bool open)
     options.inputs = shapes;
     options.n_ranks = j->n_ranks;
     options.refittable = settings_flag(j->all, SETTING_REFITTABLE);
+    options.max_trips = settings_integer(j->all, SETTING_MAX_TRIPS);
     trm_status status = trm_onnx_build_network(j->model, &options, &j->network);
     free(shapes);
     j->shown = j->network;

@@ -713,8 +713,10 @@ static trm_status check_options(const trm_onnx_options *options)
     }
     bool lists = (options->n_values == 0 || options->values != NULL) &&
                  (options->n_dims == 0 || options->dims != NULL) && (options->n_inputs == 0 || options->inputs != NULL);
-    if (!lists || options->n_values < 0 || options->n_dims < 0 || options->n_inputs < 0 || options->n_ranks < 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a list of the options is NULL or of negative length");
+    if (!lists || options->n_values < 0 || options->n_dims < 0 || options->n_inputs < 0 || options->n_ranks < 0 ||
+        options->max_trips < 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "a list of the options is NULL or of negative length, or a number of them is negative");
     }
     return TRM_OK;
 }

@@ -1,6 +1,7 @@
 /*
  * Control flow. A network has none: what is known when it is built decides which branch is taken and how often a body
- * is repeated. Where a condition is not known, both branches run and the result is chosen element by element.
+ * is repeated. Where a condition is not known, both branches run and the result is chosen element by element, and a
+ * body is repeated as often as it may be at most, passes after the last one leaving everything as it is.
  */
 #include "graph/import/onnx/import.h"
 
@@ -202,64 +203,222 @@ static void import_if(trm_onnx_node *node)
 
 /* ---- Loop ---------------------------------------------------------------------------------------------- */
 
-/* The most times a Loop may run its body, and whether it begins. */
-static bool loop_bounds(trm_onnx_node *node, int64_t *trips, bool *condition)
+/* Passes that are made although it is not known whether they run, where the model alone says how many there may be. */
+#define MOST_GUARDED 128
+
+/* Conditions are scalars; NULL stands for one that is known to hold. */
+typedef struct loop {
+    const Onnx__GraphProto *body;
+    int32_t n_carried, n_scanned;
+    trm_tensor *trips;      /* input 0 where its value is not known, else NULL */
+    int64_t known_trips;    /* its value otherwise */
+    int64_t limit;          /* of passes when it is not known whether they run; 0: nobody says */
+    trm_tensor *runs;       /* whether the next pass runs */
+    bool over;              /* it is known that it does not */
+    int64_t sure;           /* passes made that are known to run */
+    trm_tensor *count;      /* i64 [1] of others that ran, or NULL */
+    trm_onnx_value **state; /* [2 + n_carried] inputs of the body */
+    trm_onnx_value **made;  /* [1 + outputs of the node] its outputs */
+    value_list *scanned;    /* [n_scanned] */
+} loop;
+
+/* Both conditions. */
+static trm_tensor *both(trm_onnx_node *node, trm_tensor *a, trm_tensor *b)
 {
-    *trips = node->inputs[0] == NULL ? INT64_MAX : trm_onnx_input_int(node, 0, 0);
-    *condition = true;
-    if (node->inputs[1] != NULL && !known_condition(node, node->input_values[1], condition)) {
-        trm_onnx_input_int(node, 1, 0); /* says that it must be known */
+    return a == NULL ? b : b == NULL ? a : trm_onnx_elementwise(node, TRM_ELEMENTWISE_AND, a, b);
+}
+
+/* The next pass runs if this holds, too. */
+static void require(trm_onnx_node *node, loop *self, trm_tensor *condition)
+{
+    int64_t number = 0;
+    int32_t count = 0;
+    condition = trm_onnx_reshape(node, condition, NULL, 0);
+    if (trm_onnx_failed(node)) {
+        return;
     }
+    if (trm_onnx_known_ints(node, condition, &number, 1, &count) && count == 1) {
+        self->over = self->over || number == 0;
+    } else {
+        self->runs = both(node, self->runs, condition);
+    }
+}
+
+/* The next pass is not beyond the trip count. */
+static void require_trip(trm_onnx_node *node, loop *self, int64_t pass)
+{
+    if (self->trips == NULL) {
+        self->over = self->over || pass >= self->known_trips;
+    } else if (!self->over) {
+        require(node, self, trm_onnx_elementwise(node, TRM_ELEMENTWISE_LESS, trm_onnx_i64(node, pass), self->trips));
+    }
+}
+
+static bool loop_begin(trm_onnx_node *node, loop *self)
+{
+    int32_t count = 0;
+    self->known_trips = INT64_MAX;
+    if (node->inputs[0] != NULL &&
+        (!trm_onnx_known_ints(node, node->inputs[0], &self->known_trips, 1, &count) || count != 1)) {
+        self->trips = trm_onnx_reshape(node, node->inputs[0], NULL, 0);
+        self->known_trips = INT64_MAX;
+    }
+    self->limit = node->import->options->max_trips;
+    if (self->limit == 0 && self->trips == NULL && self->known_trips <= MOST_GUARDED) {
+        self->limit = self->known_trips;
+    }
+    if (node->inputs[1] != NULL) {
+        require(node, self, node->inputs[1]);
+    }
+    require_trip(node, self, 0);
     return !trm_onnx_failed(node);
+}
+
+/* new where the pass runs, old otherwise. */
+static trm_onnx_value *choose(trm_onnx_node *node, trm_tensor *runs, const trm_onnx_value *made, trm_onnx_value *old)
+{
+    trm_tensor *a = tensor_of(node, made, "what a body carries on, which may run or not,");
+    trm_tensor *b = tensor_of(node, old, "what a body carries on, which may run or not,");
+    if (trm_onnx_failed(node) || a == b) {
+        return old;
+    }
+    if (a->dims.n != b->dims.n || a->dtype != b->dtype) {
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
+                      "its body makes %s of %d dimensions from %s of %d, and whether it runs is not known when the "
+                      "network is built",
+                      trm_dtype_name(a->dtype), (int)a->dims.n, trm_dtype_name(b->dtype), (int)b->dims.n);
+        return old;
+    }
+    const bool same_dims = trm_dims_equal(&a->dims, &b->dims) && !has_unknown(a);
+    return trm_onnx_value_tensor(node, same_dims ? trm_onnx_select(node, runs, a, b) : either(node, runs, a, b));
+}
+
+static void loop_pass(trm_onnx_node *node, loop *self, int64_t pass)
+{
+    trm_tensor *runs = self->runs;
+    self->state[0] = trm_onnx_value_tensor(node, trm_onnx_i64(node, pass));
+    self->state[1] = trm_onnx_value_tensor(node, trm_onnx_scalar(node, TRM_BOOL, 1));
+    trm_onnx_run_body(node, self->body, "body", self->state, self->n_carried + 2, self->made, node->n_outputs + 1);
+    if (trm_onnx_failed(node)) {
+        return;
+    }
+    for (int32_t i = 0; i < self->n_carried; i++) {
+        self->state[2 + i] =
+            runs == NULL ? self->made[1 + i] : choose(node, runs, self->made[1 + i], self->state[2 + i]);
+    }
+    for (int32_t i = 0; i < self->n_scanned; i++) {
+        append(node, &self->scanned[i], self->made[1 + self->n_carried + i]);
+    }
+    if (runs == NULL) {
+        self->sure++;
+    } else {
+        static const int64_t one[1] = {1};
+        trm_tensor *ran = trm_onnx_reshape(node, trm_onnx_cast(node, runs, TRM_I64), one, 1);
+        self->count = self->count == NULL ? ran : trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, self->count, ran);
+    }
+    require(node, self, tensor_of(node, self->made[0], "the condition that a body makes"));
+    require_trip(node, self, pass + 1);
+}
+
+/* Of what passes made, that of those that ran. */
+static void cut_scanned(trm_onnx_node *node, loop *self, int32_t output)
+{
+    trm_onnx_value *value = node->outputs[output];
+    if (trm_onnx_failed(node) || !trm_onnx_wants(node, output) || self->count == NULL || value == NULL) {
+        return;
+    }
+    const trm_layer_desc slice = {.kind = TRM_LAYER_SLICE, .slice = {.step = 1}};
+    trm_tensor *end = trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, self->count, trm_onnx_i64s(node, &self->sure, 1));
+    static const int64_t zero[1] = {0};
+    trm_onnx_set(node, output, trm_onnx_add(node, &slice, value->tensor, trm_onnx_i64s(node, zero, 1), end, NULL));
+}
+
+/* The tensor as it is, in a run in which no pass is missing; others fail, as -1 copies of an axis are refused. */
+static trm_tensor *refuse_missing(trm_onnx_node *node, trm_tensor *missing, trm_tensor *x)
+{
+    static const int64_t flat[1] = {-1}, refused[1] = {-1}, once[1] = {1};
+    const trm_layer_desc tile = {.kind = TRM_LAYER_TILE};
+    trm_onnx_dim dims[TRM_MAX_DIMS];
+    for (int32_t i = 0; i < x->dims.n; i++) {
+        dims[i] = trm_onnx_dim_of(node, x, i);
+    }
+    trm_tensor *copies = trm_onnx_select(node, missing, trm_onnx_i64s(node, refused, 1), trm_onnx_i64s(node, once, 1));
+    trm_tensor *checked = trm_onnx_add(node, &tile, trm_onnx_reshape(node, x, flat, 1), copies, NULL, NULL);
+    return trm_onnx_reshape_to(node, checked, dims, x->dims.n);
+}
+
+/* Where more passes may be wanted than were made, a run that wants them fails, with this in the name of the layer. */
+static void check_passes(trm_onnx_node *node, const loop *self)
+{
+    const char *label = node->label;
+    if (trm_onnx_failed(node) || self->over) {
+        return;
+    }
+    node->label = trm_arena_printf(&node->import->arena, "%s/more_than_%lld_trips", label, (long long)self->limit);
+    if (node->label == NULL) {
+        node->label = label;
+        node->status = TRM_ERROR_OUT_OF_MEMORY;
+        return;
+    }
+    for (int32_t i = 0; i < node->n_outputs && !trm_onnx_failed(node); i++) {
+        trm_onnx_value *value = node->outputs[i];
+        if (trm_onnx_wants(node, i) && value != NULL && value->kind == TRM_ONNX_VALUE_TENSOR) {
+            trm_onnx_set(node, i, refuse_missing(node, self->runs, value->tensor));
+        }
+    }
+    node->label = label;
+}
+
+static bool loop_open(trm_onnx_node *node, loop *self)
+{
+    self->body = trm_onnx_graph(node, "body");
+    self->n_carried = node->n_inputs > 2 ? node->n_inputs - 2 : 0;
+    self->n_scanned = node->n_outputs - self->n_carried;
+    if (self->body == NULL) {
+        return false;
+    }
+    if (self->n_scanned < 0 || self->body->n_output != (size_t)node->n_outputs + 1) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "it has %d outputs, its body %zu, expected one more",
+                      (int)node->n_outputs, self->body->n_output);
+        return false;
+    }
+    self->state = new_values(node, (size_t)self->n_carried + 2);
+    self->made = new_values(node, (size_t)node->n_outputs + 1);
+    self->scanned = trm_arena_array(&node->import->arena, (size_t)self->n_scanned + 1, sizeof(*self->scanned));
+    if (self->state == NULL || self->made == NULL || self->scanned == NULL) {
+        node->status = TRM_ERROR_OUT_OF_MEMORY;
+        return false;
+    }
+    for (int32_t i = 0; i < self->n_carried; i++) {
+        self->state[2 + i] = node->input_values[2 + i];
+    }
+    return loop_begin(node, self);
 }
 
 static void import_loop(trm_onnx_node *node)
 {
-    const Onnx__GraphProto *body = trm_onnx_graph(node, "body");
-    int32_t n_carried = node->n_inputs > 2 ? node->n_inputs - 2 : 0, n_scanned = node->n_outputs - n_carried;
-    bool condition;
-    int64_t trips;
-    if (body == NULL || !loop_bounds(node, &trips, &condition)) {
+    loop self = {0};
+    if (!loop_open(node, &self)) {
         return;
     }
-    if (n_scanned < 0 || body->n_output != (size_t)node->n_outputs + 1) {
-        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "it has %d outputs, its body %zu, expected one more",
-                      (int)node->n_outputs, body->n_output);
+    for (int64_t pass = 0; !self.over && !trm_onnx_failed(node) && (self.runs == NULL || pass < self.limit); pass++) {
+        loop_pass(node, &self, pass);
+    }
+    if (!self.over && !trm_onnx_failed(node) && self.limit == 0) {
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
+                      "%s not known when the network is built: give the most there can be (max_trips)",
+                      self.trips != NULL ? "input 0 of the node, how often its body runs at most, is"
+                                         : "whether its body runs again is");
         return;
     }
-    trm_onnx_value **inputs = new_values(node, (size_t)n_carried + 2);
-    trm_onnx_value **outputs = new_values(node, (size_t)node->n_outputs + 1);
-    value_list *scanned = trm_arena_array(&node->import->arena, (size_t)n_scanned + 1, sizeof(*scanned));
-    if (inputs == NULL || outputs == NULL || scanned == NULL) {
-        node->status = TRM_ERROR_OUT_OF_MEMORY;
-        return;
+    for (int32_t i = 0; i < self.n_carried; i++) {
+        trm_onnx_set_value(node, i, self.state[2 + i]);
     }
-    for (int32_t i = 0; i < n_carried; i++) {
-        inputs[2 + i] = node->input_values[2 + i];
+    for (int32_t i = 0; i < self.n_scanned; i++) {
+        set_stacked(node, self.n_carried + i, &self.scanned[i], 0, false, self.body->output[1 + self.n_carried + i]);
+        cut_scanned(node, &self, self.n_carried + i);
     }
-    for (int64_t trip = 0; trip < trips && condition && !trm_onnx_failed(node); trip++) {
-        inputs[0] = trm_onnx_value_tensor(node, trm_onnx_i64(node, trip));
-        inputs[1] = trm_onnx_value_tensor(node, trm_onnx_scalar(node, TRM_BOOL, 1));
-        trm_onnx_run_body(node, body, "body", inputs, n_carried + 2, outputs, node->n_outputs + 1);
-        if (!trm_onnx_failed(node) && !known_condition(node, outputs[0], &condition)) {
-            trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
-                          "whether its body runs again after %lld times is not known when "
-                          "the network is built",
-                          (long long)trip + 1);
-        }
-        for (int32_t i = 0; i < n_carried; i++) {
-            inputs[2 + i] = outputs[1 + i];
-        }
-        for (int32_t i = 0; i < n_scanned; i++) {
-            append(node, &scanned[i], outputs[1 + n_carried + i]);
-        }
-    }
-    for (int32_t i = 0; i < n_carried; i++) {
-        trm_onnx_set_value(node, i, inputs[2 + i]);
-    }
-    for (int32_t i = 0; i < n_scanned; i++) {
-        set_stacked(node, n_carried + i, &scanned[i], 0, false, body->output[1 + n_carried + i]);
-    }
+    check_passes(node, &self);
 }
 
 /* ---- Scan ---------------------------------------------------------------------------------------------- */

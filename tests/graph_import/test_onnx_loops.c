@@ -1,0 +1,230 @@
+/* Loops whose ends are known in a run only: what passes leave, what is refused, and runs that want too many. */
+#include <stdio.h>
+
+#include <trireme/trireme.h>
+
+#include "support/onnx_message.h"
+
+static trm_world *world;
+
+/*
+ * Loop over v [2] and s: v' = v + s, s' = 2 s, or with `grows` v' = [v, v]; again while s' < limit; every v' is kept.
+ * Inputs: n i64 (if `counted`), limit, x [2], s.
+ */
+static const char *write_loop(const char *folder, bool counted, bool grows)
+{
+    static char path[512];
+    static const int64_t two[] = {2}, open[] = {-1};
+    message body = {0}, graph = {0}, loop, join = node("Concat v v w");
+    message axis = attribute("axis", 0, NULL);
+    put_message(&join, 5, &axis);
+    put_graph(&body, 1, grows ? join : node("Add v s w"));
+    put_graph(&body, 1, node("Add s s twice"));
+    put_graph(&body, 1, node("Less twice limit again"));
+    if (!grows) {
+        put_graph(&body, 1, node("Identity w kept"));
+    }
+    put_text(&body, 2, "body");
+    put_graph(&body, 11, port("i", 7, 0, NULL));
+    put_graph(&body, 11, port("c", 9, 0, NULL));
+    put_graph(&body, 11, port("v", 1, 1, grows ? open : two));
+    put_graph(&body, 11, port("s", 1, 0, NULL));
+    put_graph(&body, 12, port("again", 9, 0, NULL));
+    put_graph(&body, 12, port("w", 1, 1, grows ? open : two));
+    put_graph(&body, 12, port("twice", 1, 0, NULL));
+    if (!grows) {
+        put_graph(&body, 12, port("kept", 1, 1, two));
+    }
+    loop = (message){0};
+    const char *inputs[] = {counted ? "n" : "", "", "x", "s"}, *outputs[] = {"y", "last", "all"};
+    for (int i = 0; i < 4; i++) {
+        put_text(&loop, 1, inputs[i]);
+    }
+    for (int i = 0; i < (grows ? 2 : 3); i++) {
+        put_text(&loop, 2, outputs[i]);
+    }
+    put_text(&loop, 4, "Loop");
+    message part = attribute("body", 0, &body);
+    put_message(&loop, 5, &part);
+    put_message(&graph, 1, &loop);
+    if (counted) {
+        put_graph(&graph, 11, port("n", 7, 0, NULL));
+    }
+    put_graph(&graph, 11, port("limit", 1, 0, NULL));
+    put_graph(&graph, 11, port("x", 1, 1, two));
+    put_graph(&graph, 11, port("s", 1, 0, NULL));
+    put_graph(&graph, 12, port("y", 1, 1, grows ? open : two));
+    put_graph(&graph, 12, port("last", 1, 0, NULL));
+    if (!grows) {
+        static const int64_t all[] = {-1, 2};
+        put_graph(&graph, 12, port("all", 1, 2, all));
+    }
+    message model = model_of(&graph);
+    snprintf(path, sizeof(path), "%s/loop.onnx", folder);
+    test_write_file(path, model.bytes, model.size);
+    return path;
+}
+
+static trm_status import_loop(bool counted, bool grows, int64_t max_trips, const int64_t *n, trm_network **network)
+{
+    trm_onnx *model;
+    trm_onnx_options options = TRM_ONNX_OPTIONS_INIT;
+    trm_onnx_fixed_value value = {.input = "n", .dtype = TRM_I64, .data = n};
+    options.max_trips = max_trips;
+    options.values = &value;
+    options.n_values = n != NULL;
+    assert_ok(trm_onnx_open(write_loop(test_temporary_folder(), counted, grows), &model));
+    trm_status status = trm_onnx_build_network(model, &options, network);
+    trm_onnx_close(model);
+    return status;
+}
+
+typedef struct run {
+    trm_engine *engine;
+    trm_context *context;
+} run;
+
+static void open_run(run *r, trm_network *network)
+{
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    trm_plan *plan;
+    assert_ok(trm_build(network, &options, &plan));
+    trm_network_destroy(network);
+    assert_ok(trm_engine_create(plan, world, NULL, NULL, &r->engine));
+    assert_ok(trm_context_create(r->engine, &r->context));
+}
+
+static void close_run(run *r)
+{
+    trm_context_destroy(r->context);
+    trm_engine_destroy(r->engine);
+}
+
+static trm_status run_loop(run *r, const int64_t *n, float limit)
+{
+    static const float x[2] = {1, -1}, s = 1;
+    if (n != NULL) {
+        assert_ok(trm_context_set_input(r->context, "n", (trm_dims){0}, n));
+    }
+    assert_ok(trm_context_set_input(r->context, "limit", (trm_dims){0}, &limit));
+    assert_ok(trm_context_set_input(r->context, "x", (trm_dims){1, {2}}, x));
+    assert_ok(trm_context_set_input(r->context, "s", (trm_dims){0}, &s));
+    return trm_context_run(r->context);
+}
+
+/* What the loop leaves, computed here. */
+static void check_loop(run *r, int64_t n, float limit)
+{
+    float v[2] = {1, -1}, s = 1, kept[64][2];
+    int64_t passes = 0;
+    bool again = true;
+    trm_dims dims;
+    const void *data;
+    for (; passes < n && again; passes++) {
+        v[0] += s;
+        v[1] += s;
+        s *= 2;
+        memcpy(kept[passes], v, sizeof(v));
+        again = s < limit;
+    }
+    assert_ok(trm_context_output(r->context, "y", &dims, &data));
+    assert_memory_equal(data, v, sizeof(v));
+    assert_ok(trm_context_output(r->context, "last", &dims, &data));
+    assert_memory_equal(data, &s, sizeof(s));
+    assert_ok(trm_context_output(r->context, "all", &dims, &data));
+    assert_true(dims.n == 2 && dims.d[0] == passes && dims.d[1] == 2);
+    assert_memory_equal(data, kept, (size_t)passes * sizeof(v));
+}
+
+static void ends_are_known_in_a_run(void **state)
+{
+    (void)state;
+    static const float limits[] = {0, 3, 4, 5, 9, 1000};
+    trm_network *network;
+    run r;
+    assert_ok(import_loop(true, false, 6, NULL, &network));
+    open_run(&r, network);
+    for (int64_t n = 0; n <= 6; n++) {
+        for (size_t k = 0; k < sizeof(limits) / sizeof(limits[0]); k++) {
+            assert_ok(run_loop(&r, &n, limits[k]));
+            check_loop(&r, n, limits[k]);
+        }
+    }
+    const int64_t seven = 7;
+    assert_ok(run_loop(&r, &seven, 5)); /* ends by itself */
+    check_loop(&r, 7, 5);
+    assert_fails(run_loop(&r, &seven, 1000), TRM_ERROR_INVALID_ARGUMENT, "more_than_6_trips");
+    assert_ok(run_loop(&r, &seven, 9));
+    check_loop(&r, 7, 9);
+    close_run(&r);
+}
+
+static void trip_counts_of_the_model_suffice(void **state)
+{
+    (void)state;
+    trm_network *network;
+    run r;
+    const int64_t n = 5, many = 1000, endless = INT64_MAX;
+    assert_ok(import_loop(true, false, 0, &n, &network));
+    open_run(&r, network);
+    assert_ok(run_loop(&r, NULL, 1000));
+    check_loop(&r, n, 1000);
+    assert_ok(run_loop(&r, NULL, 4));
+    check_loop(&r, n, 4);
+    close_run(&r);
+    assert_fails(import_loop(true, false, 0, NULL, &network), TRM_ERROR_UNSUPPORTED,
+                 "how often its body runs at most, is not known when the network is built: give the most there can be");
+    assert_fails(import_loop(true, false, 0, &many, &network), TRM_ERROR_UNSUPPORTED,
+                 "whether its body runs again is not known when the network is built");
+    assert_fails(import_loop(false, false, 0, NULL, &network), TRM_ERROR_UNSUPPORTED,
+                 "whether its body runs again is not known");
+    assert_fails(import_loop(false, false, -1, NULL, &network), TRM_ERROR_INVALID_ARGUMENT, "negative");
+    assert_ok(import_loop(true, false, 4, &endless, &network));
+    open_run(&r, network);
+    assert_ok(run_loop(&r, NULL, 9));
+    check_loop(&r, endless, 9);
+    assert_fails(run_loop(&r, NULL, 1000), TRM_ERROR_INVALID_ARGUMENT, "more_than_4_trips");
+    close_run(&r);
+}
+
+/* What is carried on may grow. */
+static void states_may_grow(void **state)
+{
+    (void)state;
+    static const float limits[] = {0, 3, 5, 9};
+    trm_network *network;
+    run r;
+    assert_ok(import_loop(false, true, 4, NULL, &network));
+    open_run(&r, network);
+    for (int i = 0; i < 4; i++) {
+        trm_dims dims;
+        const void *data;
+        assert_ok(run_loop(&r, NULL, limits[i]));
+        assert_ok(trm_context_output(r.context, "y", &dims, &data));
+        assert_true(dims.n == 1 && dims.d[0] == 4 << i);
+        for (int k = 0; k < 4 << i; k++) {
+            assert_true(((const float *)data)[k] == (k % 2 == 0 ? 1 : -1));
+        }
+    }
+    assert_fails(run_loop(&r, NULL, 100), TRM_ERROR_INVALID_ARGUMENT, "more_than_4_trips");
+    close_run(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ends_are_known_in_a_run),
+        cmocka_unit_test(trip_counts_of_the_model_suffice),
+        cmocka_unit_test(states_may_grow),
+    };
+    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    options.threads = 1;
+    options.bind = false;
+    if (trm_world_open(&options, &world) != TRM_OK) {
+        print_error("%s\n", trm_last_error());
+        return 1;
+    }
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    trm_world_close(world);
+    return failed;
+}
