@@ -239,11 +239,11 @@ case_options() { # help, suggestions, completion
     (
         # shellcheck disable=SC1091
         source "$work/completion.bash"
-        COMP_WORDS=(trireme run --max)
+        COMP_WORDS=(trireme run --max-to)
         COMP_CWORD=2
         _trireme
         [ "${COMPREPLY[*]}" = --max-tokens ]
-    ) || complain "bash does not complete run --max to --max-tokens"
+    ) || complain "bash does not complete run --max-to to --max-tokens"
     if [ -w /dev/full ]; then
         "$program" run "$model" -p a -n 2 -q >/dev/full 2>"$work/err"
         [ $? = 1 ] && grep -q 'cannot write to stdout: No space left' "$work/err" || complain "a full disk: $(cat "$work/err")"
