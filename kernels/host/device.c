@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "base/pool.h"
 #include "kernels/device_impl.h"
+#include "kernels/host/host.h"
 #include "kernels/host/queue.h"
 
 #define ALIGNMENT 256
@@ -163,6 +164,15 @@ static trm_status stream_fill_zero(trm_stream *stream, void *to, size_t size)
         return trm_host_queue_move(queue_of(stream), to, NULL, size);
     }
     memset(to, 0, size);
+    return TRM_OK;
+}
+
+trm_status trm_host_stream_call(trm_stream *stream, trm_host_call_fn fn, void *to, const void *from, size_t count)
+{
+    if (queue_of(stream) != NULL) {
+        return trm_host_queue_call(queue_of(stream), fn, to, from, count);
+    }
+    fn(((host_device *)stream->device)->pool, to, from, count);
     return TRM_OK;
 }
 

@@ -55,6 +55,11 @@ void trm_host_elementwise_block(const trm_kernel_call *call);
 void trm_host_unary_block(const trm_kernel_call *call, int64_t n);
 void trm_host_cast_block(const trm_kernel_call *call, int64_t n);
 
+/* Calls fn(pool, to, from, count) in the order of a stream: with the device's pool, or without one on a stream beside
+ * others. device.c. */
+trm_status trm_host_stream_call(trm_stream *stream, void (*fn)(void *pool, void *to, const void *from, size_t count),
+                                void *to, const void *from, size_t count);
+
 static inline trm_pool *trm_host_pool(const trm_kernel_call *call)
 {
     return (trm_pool *)trm_stream_native(call->stream);

@@ -1,4 +1,4 @@
-/* A thread that works off copies, records and waits in order. */
+/* A thread that works off copies, calls, records and waits in order. */
 #include "kernels/host/queue.h"
 
 #include <stdlib.h>
@@ -8,13 +8,14 @@
 
 #define FIRST_CAPACITY 64
 
-typedef enum entry_kind { ENTRY_MOVE, ENTRY_RECORD, ENTRY_WAIT } entry_kind;
+typedef enum entry_kind { ENTRY_MOVE, ENTRY_CALL, ENTRY_RECORD, ENTRY_WAIT } entry_kind;
 
 typedef struct entry {
     entry_kind kind;
     void *to;
     const void *from;
     size_t size;
+    trm_host_call_fn fn;
     trm_host_point *point;
     uint64_t record;
 } entry;
@@ -110,6 +111,9 @@ static void work_off(const entry *e)
         } else {
             memmove(e->to, e->from, e->size);
         }
+        break;
+    case ENTRY_CALL:
+        e->fn(NULL, e->to, e->from, e->size);
         break;
     case ENTRY_RECORD:
         trm_host_point_pass(e->point, e->record);
@@ -231,6 +235,11 @@ static trm_status enqueue(trm_host_queue *queue, const entry *e)
 trm_status trm_host_queue_move(trm_host_queue *queue, void *to, const void *from, size_t size)
 {
     return enqueue(queue, &(entry){.kind = ENTRY_MOVE, .to = to, .from = from, .size = size});
+}
+
+trm_status trm_host_queue_call(trm_host_queue *queue, trm_host_call_fn fn, void *to, const void *from, size_t count)
+{
+    return enqueue(queue, &(entry){.kind = ENTRY_CALL, .to = to, .from = from, .size = count, .fn = fn});
 }
 
 trm_status trm_host_queue_record(trm_host_queue *queue, trm_host_point *point)

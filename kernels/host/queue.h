@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -38,6 +39,9 @@ void trm_host_queue_destroy(trm_host_queue *queue);
 void trm_host_queue_wait(trm_host_queue *queue);
 /* Copies, or fills with zeros where `from` is NULL. These allocate only while the queue is longer than ever before. */
 trm_status trm_host_queue_move(trm_host_queue *queue, void *to, const void *from, size_t size);
+/* Calls fn(NULL, to, from, count). */
+typedef void (*trm_host_call_fn)(void *pool, void *to, const void *from, size_t count);
+trm_status trm_host_queue_call(trm_host_queue *queue, trm_host_call_fn fn, void *to, const void *from, size_t count);
 trm_status trm_host_queue_record(trm_host_queue *queue, trm_host_point *point);
 /* What is queued later waits until the last record begun by now has passed. */
 trm_status trm_host_queue_wait_point(trm_host_queue *queue, trm_host_point *point);

@@ -1,0 +1,139 @@
+/*
+ * Bytes per second of packing bf16 on the host and of unpacking it on a GPU.
+ *
+ *   bench_pack [MiB of bf16] [THREADS]
+ *
+ * Packs normal numbers of a spread of 0.02 in pieces of 32 MiB, and unpacks them on 4 to all multiprocessors, captured
+ * into one graph. Rates are of the unpacked bytes.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/half.h"
+#include "base/pool.h"
+#include "kernels/pack.h"
+#include "kernels/random.h"
+
+#define PIECE ((size_t)16 << 20) /* elements */
+#define TIMES 3
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static void check(trm_status status, const char *what)
+{
+    if (status != TRM_OK) {
+        fprintf(stderr, "%s: %s\n", what, trm_last_error());
+        exit(trm_status_exit_code(status));
+    }
+}
+
+typedef struct bench {
+    trm_device *device;
+    trm_stream *stream;
+    size_t pieces;
+    uint16_t *numbers;
+    unsigned char *packed, *packed_there, *there;
+    size_t sizes[1024], bound;
+} bench;
+
+static void fill(void *user, int64_t begin, int64_t end)
+{
+    uint16_t *to = user;
+    for (int64_t i = begin; i < end; i++) {
+        double u = trm_random_uniform(1, (uint64_t)i) + 1e-18, v = trm_random_uniform(2, (uint64_t)i);
+        to[i] = trm_f32_to_bf16((float)(0.02 * sqrt(-2 * log(u)) * cos(6.28318530717959 * v)));
+    }
+}
+
+static void pack_all(bench *b, trm_pool *pool, int threads)
+{
+    size_t all = 0;
+    double best = 0;
+    for (int i = 0; i < TIMES; i++) {
+        double began = now();
+        all = 0;
+        for (size_t k = 0; k < b->pieces; k++) {
+            b->sizes[k] = trm_pack(pool, b->numbers + k * PIECE, PIECE, b->packed + k * b->bound, b->bound);
+            all += b->sizes[k];
+        }
+        double rate = (double)(b->pieces * PIECE * 2) / (now() - began);
+        best = rate > best ? rate : best;
+    }
+    printf("packing on %d threads: %.2f GB/s, %.3f bits of 16\n", threads, best / 1e9,
+           (double)all * 8 / (double)(b->pieces * PIECE));
+}
+
+static double unpack_rate(bench *b, int multiprocessors)
+{
+    trm_graph_exec *graph;
+    trm_event *start, *end;
+    double best = 0;
+    check(trm_event_create(b->device, &start), "event");
+    check(trm_event_create(b->device, &end), "event");
+    check(trm_stream_begin_capture(b->stream), "capture");
+    for (size_t k = 0; k < b->pieces; k++) {
+        check(trm_unpack(b->stream, b->packed_there + k * b->bound, b->there + k * PIECE * 2, PIECE, multiprocessors),
+              "unpack");
+    }
+    check(trm_stream_end_capture(b->stream, &graph), "capture");
+    for (int i = 0; i <= TIMES; i++) {
+        float milliseconds;
+        check(trm_event_record(start, b->stream), "record");
+        check(trm_graph_exec_launch(graph, b->stream), "launch");
+        check(trm_event_record(end, b->stream), "record");
+        check(trm_stream_synchronize(b->stream), "synchronize");
+        check(trm_event_elapsed_ms(start, end, &milliseconds), "elapsed");
+        double rate = (double)(b->pieces * PIECE * 2) / (milliseconds * 1e-3);
+        best = rate > best ? rate : best;
+    }
+    trm_graph_exec_destroy(graph);
+    trm_event_destroy(start);
+    trm_event_destroy(end);
+    return best;
+}
+
+int main(int argc, char **argv)
+{
+    static bench b;
+    int threads = argc > 2 ? atoi(argv[2]) : 16;
+    trm_pool *pool;
+    b.pieces = ((size_t)(argc > 1 ? atoi(argv[1]) : 1024) << 20) / (PIECE * 2);
+    b.bound = trm_pack_bound(PIECE) / 256 * 256 + 256;
+    check(trm_pool_create(threads, &pool), "pool");
+    b.numbers = malloc(b.pieces * PIECE * 2);
+    b.packed = malloc(b.pieces * b.bound);
+    if (b.numbers == NULL || b.packed == NULL || b.pieces == 0 || b.pieces > 1024) {
+        return 1;
+    }
+    trm_pool_for(pool, (int64_t)(b.pieces * PIECE), 4096, fill, b.numbers);
+    pack_all(&b, pool, threads);
+    if (trm_device_cuda_count(NULL, 0) > 0) {
+        void *packed, *there;
+        trm_device_info info;
+        check(trm_device_open(TRM_BACKEND_CUDA, 0, 0, &b.device), "device");
+        check(trm_device_get_info(b.device, &info), "info");
+        check(trm_stream_create(b.device, &b.stream), "stream");
+        check(trm_device_alloc(b.device, b.pieces * b.bound, &packed), "memory");
+        check(trm_device_alloc(b.device, b.pieces * PIECE * 2, &there), "memory");
+        b.packed_there = packed;
+        b.there = there;
+        check(trm_stream_upload(b.stream, packed, b.packed, b.pieces * b.bound), "upload");
+        for (int n = 4; n <= info.multiprocessors;
+             n = n * 2 > info.multiprocessors && n < info.multiprocessors ? info.multiprocessors : n * 2) {
+            printf("unpacking on %d multiprocessors: %.1f GB/s\n", n, unpack_rate(&b, n) / 1e9);
+        }
+        check(trm_stream_download(b.stream, b.packed, there, PIECE * 2), "download");
+        check(trm_stream_synchronize(b.stream), "synchronize");
+        printf("the same: %s\n", memcmp(b.packed, b.numbers, PIECE * 2) == 0 ? "yes" : "NO");
+    }
+    return 0;
+}
