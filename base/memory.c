@@ -83,6 +83,16 @@ trm_status trm_pages_alloc(size_t size, void **memory)
     return TRM_OK;
 }
 
+void trm_pages_trim(void *memory, size_t size, size_t used)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size = trm_align_up(size, page);
+    used = trm_align_up(used, page);
+    if (used < size) {
+        munmap((unsigned char *)memory + used, size - used);
+    }
+}
+
 void trm_pages_free(void *memory, size_t size)
 {
     if (memory != NULL) {

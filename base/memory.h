@@ -16,6 +16,8 @@ size_t trm_memory_available(void);
  * has them on its NUMA node. TRM_ERROR_OUT_OF_MEMORY names the size.
  */
 trm_status trm_pages_alloc(size_t size, void **memory);
+/* Gives back all but the first `used` bytes of `size`; they are then pages of `used` bytes. */
+void trm_pages_trim(void *memory, size_t size, size_t used);
 void trm_pages_free(void *memory, size_t size); /* NULL is ignored */
 
 #endif

@@ -113,8 +113,8 @@ trm_status trm_context_follow_weights(trm_context *context)
     trm_ring_destroy(context->ring);
     context->ring = NULL;
     context->shaped = false;
-    TRM_TRY(trm_ring_create(engine->world->device, &streaming->residency, streaming->bytes,
-                            (const void *const *)engine->places.stored, &files, &context->ring));
+    TRM_TRY(trm_ring_create(engine->world->device, &streaming->residency, streaming->bytes, engine->places.stored,
+                            &files, &context->ring));
     context->places_version = engine->places.version;
     return TRM_OK;
 }

@@ -244,7 +244,7 @@ static void *weight_address(const trm_context *context, int32_t index, int32_t w
             return trm_ring_slot(context->ring, fetch);
         }
     }
-    return places->resident[weight] != NULL ? places->resident[weight] : places->stored[weight];
+    return places->resident[weight] != NULL ? places->resident[weight] : places->stored[weight].memory;
 }
 
 /* Addresses of a layer's inputs, and elements that it wants on the host. */

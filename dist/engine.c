@@ -91,24 +91,41 @@ static trm_status load_through_staging(loader *load, const trm_tensor *tensor, u
     return TRM_OK;
 }
 
-/* Where a constant is to lie, NULL if nowhere for long; *on_host: it is memory that threads can write. */
-static unsigned char *place_of(const loader *load, const trm_tensor *tensor, bool *on_host)
+/* Where a constant is to lie on the device, NULL if nowhere for long. */
+static unsigned char *place_of(const loader *load, const trm_tensor *tensor)
 {
     const trm_engine *engine = load->engine;
     int32_t streamed = trm_streaming_weight(engine->plan, tensor);
-    *on_host = load->staging[0] == NULL;
-    if (streamed >= 0) {
-        *on_host = *on_host || engine->places.stored[streamed] != NULL;
-        return engine->places.stored[streamed] != NULL ? engine->places.stored[streamed]
-                                                       : engine->places.resident[streamed];
+    return streamed >= 0 ? engine->places.resident[streamed]
+                         : engine->weights + engine->plan->weight_offsets[tensor->index];
+}
+
+typedef struct stored_read {
+    loader *load;
+    const trm_tensor *tensor;
+} stored_read;
+
+static trm_status read_stored(void *user, size_t begin, size_t size, void *to)
+{
+    const stored_read *read = user;
+    size_t element = trm_dtype_size(read->tensor->dtype);
+    if (read->tensor->value != NULL) {
+        memcpy(to, (const unsigned char *)read->tensor->value + begin, size);
+        return TRM_OK;
     }
-    return engine->weights + engine->plan->weight_offsets[tensor->index];
+    return read_parallel(read->load, read->tensor, begin / element, size / element, to);
 }
 
 static trm_status load_constant(loader *load, const trm_tensor *tensor, size_t bytes)
 {
-    bool on_host;
-    unsigned char *to = place_of(load, tensor, &on_host);
+    bool on_host = load->staging[0] == NULL; /* the device's memory is ours */
+    trm_engine *engine = load->engine;
+    int32_t streamed = trm_streaming_weight(engine->plan, tensor);
+    if (streamed >= 0 && engine->places.stored[streamed].memory != NULL) {
+        return trm_weight_places_store(&engine->places, engine->plan, engine->world->device, streamed, read_stored,
+                                       &(stored_read){load, tensor});
+    }
+    unsigned char *to = place_of(load, tensor);
     if (to == NULL) { /* it is read in every step */
         return TRM_OK;
     }
@@ -178,7 +195,9 @@ trm_status trm_engine_load_weights(trm_engine *engine, const bool *only, trm_pro
             TRM_TRY_GOTO(status, trm_event_record(load.uploaded[i], load.stream), destroy);
         }
     }
+    engine->places.pool = load.pool;
     status = load_constants(&load);
+    engine->places.pool = NULL;
 destroy:
     for (int32_t i = 0; i < STAGING_BUFFERS; i++) {
         trm_event_destroy(load.uploaded[i]);
@@ -327,7 +346,8 @@ static trm_status fill_engine(trm_engine *engine, trm_progress_fn progress, void
     if (plan->streaming == NULL) {
         return trm_engine_load_weights(engine, NULL, progress, user);
     }
-    TRM_TRY(trm_weight_places_init(&engine->places, plan, device, engine->world->local_size));
+    TRM_TRY(trm_weight_places_init(&engine->places, plan, device, engine->world->local_size,
+                                   loader_threads(engine->world)));
     TRM_TRY(trm_engine_load_weights(engine, NULL, progress, user));
     return trm_weight_places_settle(&engine->places, plan, device);
 }
@@ -385,6 +405,7 @@ void trm_engine_streaming(const trm_engine *engine, trm_streaming_info *info)
     info->pinned = places->pinned;
     info->host = places->host_used;
     for (int32_t i = 0; i < places->n; i++) {
-        info->files += places->stored[i] == NULL && places->resident[i] == NULL ? engine->plan->streaming->bytes[i] : 0;
+        info->files +=
+            places->stored[i].memory == NULL && places->resident[i] == NULL ? engine->plan->streaming->bytes[i] : 0;
     }
 }

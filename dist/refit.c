@@ -1,4 +1,5 @@
 /* Refit of an engine: the weights of its network over new bases, and their elements to where they lie. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,6 +47,22 @@ trm_status trm_plan_for_weights(const trm_plan *plan, trm_weight_fn fn, void *us
 
 /* ---- refit --------------------------------------------------------------------------------------------- */
 
+static trm_status load_changed(trm_engine *engine, const bool *changed)
+{
+    trm_plan *plan = engine->plan;
+    trm_status status = trm_engine_load_weights(engine, changed, NULL, NULL);
+    if (plan->streaming == NULL) {
+        return status;
+    }
+    if (status != TRM_OK) {
+        char cause[512];
+        snprintf(cause, sizeof(cause), "%s", trm_last_error());
+        (void)trm_weight_places_follow(&engine->places, plan, engine->world->device);
+        return trm_fail(status, "%s", cause);
+    }
+    return trm_weight_places_follow(&engine->places, plan, engine->world->device);
+}
+
 /* Puts every weight of the network over the bases that `find` gives, and loads those that changed. */
 static trm_status refit(trm_engine *engine, trm_weight_find_fn find, void *user, int32_t *n_changed)
 {
@@ -70,7 +87,7 @@ static trm_status refit(trm_engine *engine, trm_weight_find_fn find, void *user,
         }
     }
     if (status == TRM_OK && *n_changed > 0) {
-        status = trm_engine_load_weights(engine, changed, NULL, NULL);
+        status = load_changed(engine, changed);
     }
     free(changed);
     return status;

@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "graph/memory_plan.h"
+#include "weight_stream/ring.h"
 
 /* A copy that is worth its start moves so many bytes. Small models have weights that are large for them. */
 #define LEAST_COPY  ((size_t)1 << 20)
@@ -20,9 +21,14 @@
 #define CUDA_LINK_RATE    55e9
 #define CUDA_SECONDS      7e-7
 #define CUDA_COPY_SECONDS 2e-6
+#define CUDA_UNPACK_RATE  3e11
 #define HOST_READ_RATE    2e10
 #define HOST_LINK_RATE    5e9
 #define HOST_SECONDS      2e-6
+#define HOST_UNPACK_RATE  3e8
+/* Bytes of packed weights to a hundred of their own: of trained ones, whose exponents are nearly those of normal
+ * numbers. */
+#define PACKED_PERCENT 69
 
 /* ---- budgets ----------------------------------------------------------------------------------- */
 
@@ -68,10 +74,28 @@ trm_status trm_weight_budget_parse(const char *text, trm_weight_budget *budget)
     return TRM_OK;
 }
 
+trm_status trm_weight_compression_parse(const char *text, trm_weight_compression *compression)
+{
+    static const char *const names[] = {"auto", "off", "lossless"};
+    if (text == NULL || compression == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot read a weight compression: text or compression is NULL");
+    }
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *compression = (trm_weight_compression)i;
+            return TRM_OK;
+        }
+    }
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight compression is \"%s\", expected auto, off or lossless", text);
+}
+
 static trm_status check_budget(const trm_weight_budget *budget)
 {
     if (budget->kind < TRM_WEIGHT_BUDGET_OFF || budget->kind > TRM_WEIGHT_BUDGET_BYTES) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight budget is of kind %d", (int)budget->kind);
+    }
+    if ((unsigned)budget->compression > TRM_WEIGHT_COMPRESSION_LOSSLESS) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight compression is of kind %d", (int)budget->compression);
     }
     if (budget->kind == TRM_WEIGHT_BUDGET_PERCENT && !(budget->percent >= 0 && budget->percent <= 100)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight budget is %g per cent, expected 0 to 100", budget->percent);
@@ -147,6 +171,37 @@ static void list_uses(const trm_network *network, bool cuda, trm_streaming_plan 
     s->first_use[network->n_layers] = s->problem.n_uses;
 }
 
+static bool reads_in_place(const trm_streaming_plan *s, int32_t weight)
+{
+    bool found = false;
+    for (int32_t i = 0; i < s->problem.n_uses; i++) {
+        found = found || (s->uses[i].weight == weight && s->uses[i].in_place);
+    }
+    return found;
+}
+
+size_t trm_streaming_packed_guess(size_t bytes)
+{
+    return bytes / 100 * PACKED_PERCENT;
+}
+
+/* bf16 that layers do not read in host memory. */
+static void choose_packed(const trm_plan *plan, trm_streaming_plan *s)
+{
+    bool wanted = s->asked.compression == TRM_WEIGHT_COMPRESSION_LOSSLESS ||
+                  (s->asked.compression == TRM_WEIGHT_COMPRESSION_AUTO && plan->backend == TRM_BACKEND_CUDA);
+    size_t largest = 0;
+    for (int32_t i = 0; i < s->problem.n_weights; i++) {
+        s->packs[i] = wanted && s->tensors[i]->dtype == TRM_BF16 && !reads_in_place(s, i);
+        s->link_bytes[i] = s->packs[i] ? trm_streaming_packed_guess(s->bytes[i]) : s->bytes[i];
+        largest = s->packs[i] && s->bytes[i] > largest ? s->bytes[i] : largest;
+    }
+    s->problem.link_bytes = s->link_bytes;
+    s->problem.unpack_rate = plan->backend == TRM_BACKEND_CUDA ? CUDA_UNPACK_RATE : HOST_UNPACK_RATE;
+    s->problem.piece_bytes = TRM_PIECE_BYTES;
+    s->problem.stage_bytes = trm_ring_stage_bytes(largest < TRM_PIECE_BYTES ? largest : TRM_PIECE_BYTES);
+}
+
 static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
 {
     const trm_network *network = plan->network;
@@ -158,11 +213,13 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     s->weight_of = trm_arena_array(&s->arena, n, sizeof(*s->weight_of));
     s->tensors = trm_arena_array(&s->arena, n, sizeof(trm_tensor *));
     s->bytes = trm_arena_array(&s->arena, n, sizeof(*s->bytes));
+    s->link_bytes = trm_arena_array(&s->arena, n, sizeof(*s->link_bytes));
+    s->packs = trm_arena_array(&s->arena, n, sizeof(*s->packs));
     s->uses = trm_arena_array(&s->arena, uses, sizeof(*s->uses));
     s->fetched_uses = trm_arena_array(&s->arena, uses, sizeof(*s->fetched_uses));
     s->first_use = trm_arena_array(&s->arena, layers, sizeof(*s->first_use));
-    if (seconds == NULL || s->weight_of == NULL || s->tensors == NULL || s->bytes == NULL || s->uses == NULL ||
-        s->fetched_uses == NULL || s->first_use == NULL) {
+    if (seconds == NULL || s->weight_of == NULL || s->tensors == NULL || s->bytes == NULL || s->link_bytes == NULL ||
+        s->packs == NULL || s->uses == NULL || s->fetched_uses == NULL || s->first_use == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     bool cuda = plan->backend == TRM_BACKEND_CUDA;
@@ -175,6 +232,7 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     s->problem.link_rate = cuda ? CUDA_LINK_RATE : HOST_LINK_RATE;
     s->problem.copy_seconds = cuda ? CUDA_COPY_SECONDS : HOST_SECONDS;
     s->problem.ring_limit = SIZE_MAX;
+    choose_packed(plan, s);
     return TRM_OK;
 }
 
@@ -248,7 +306,8 @@ trm_status trm_plan_set_weight_budget(trm_plan *plan, const trm_weight_budget *b
 
 static size_t device_bytes(const trm_plan *plan)
 {
-    return plan->weight_bytes + plan->streaming->residency.resident_bytes + plan->streaming->residency.ring_bytes;
+    const trm_residency *residency = &plan->streaming->residency;
+    return plan->weight_bytes + residency->resident_bytes + residency->ring_bytes + residency->stage_bytes;
 }
 
 /* The largest budget that fits with a ring of at most `ring_limit`; false if not even 0 does. */
@@ -298,18 +357,19 @@ trm_status trm_streaming_fit(trm_plan *plan, size_t room)
                  "weights need at least %.2f GiB of memory with everything streamed (%.2f GiB that cannot be, %.2f GiB "
                  "of staging), there is room for %.2f GiB",
                  (double)device_bytes(plan) / 0x1p30, (double)plan->weight_bytes / 0x1p30,
-                 (double)s->residency.ring_bytes / 0x1p30, (double)room / 0x1p30);
+                 (double)(s->residency.ring_bytes + s->residency.stage_bytes) / 0x1p30, (double)room / 0x1p30);
     }
     return TRM_OK;
 }
 
-trm_status trm_streaming_adjust(trm_plan *plan, const bool *resident, double link_rate, bool rows_in_place)
+trm_status trm_streaming_adjust(trm_plan *plan, const trm_streaming_facts *facts)
 {
     trm_streaming_plan *s = plan->streaming;
     trm_residency made;
-    s->problem.link_rate = link_rate > 0 ? link_rate : s->problem.link_rate;
-    s->problem.uses = rows_in_place ? s->uses : s->fetched_uses;
-    TRM_TRY(trm_residency_of(&s->problem, resident, &made));
+    s->problem.link_rate = facts->link_rate > 0 ? facts->link_rate : s->problem.link_rate;
+    s->problem.unpack_rate = facts->unpack_rate > 0 ? facts->unpack_rate : s->problem.unpack_rate;
+    s->problem.uses = facts->rows_in_place ? s->uses : s->fetched_uses;
+    TRM_TRY(trm_residency_of(&s->problem, facts->resident, &made));
     trm_residency_fini(&s->residency);
     s->residency = made;
     return TRM_OK;
@@ -329,17 +389,22 @@ trm_status trm_streaming_read(void *plan, int32_t weight, size_t begin, size_t s
 
 bool trm_streaming_reads_in_place(const trm_plan *plan, int32_t weight)
 {
-    const trm_streaming_plan *s = plan->streaming;
-    bool found = false;
-    for (int32_t i = 0; i < s->problem.n_uses; i++) {
-        found = found || (s->uses[i].weight == weight && s->uses[i].in_place);
-    }
-    return found;
+    return reads_in_place(plan->streaming, weight);
 }
 
 trm_status trm_streaming_replan(trm_plan *plan, size_t budget)
 {
     return plan_residency(plan->streaming, budget, plan->streaming->problem.ring_limit);
+}
+
+/* Of those that do not stay. */
+static size_t host_bytes(const trm_streaming_plan *s)
+{
+    size_t sum = 0;
+    for (int32_t i = 0; i < s->problem.n_weights; i++) {
+        sum += s->residency.resident[i] ? 0 : s->link_bytes[i];
+    }
+    return sum;
 }
 
 void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
@@ -354,11 +419,13 @@ void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
         .streamable = s->streamable,
         .budget = s->problem.budget,
         .resident = s->residency.resident_bytes,
-        .streamed = s->residency.streamed_bytes,
-        .staging = s->residency.ring_bytes,
-        .host = s->streamable - s->residency.resident_bytes,
-        .copies = s->residency.n_fetches,
+        .streamed = s->residency.link_bytes,
+        .unpacked = s->residency.streamed_bytes,
+        .staging = s->residency.ring_bytes + s->residency.stage_bytes,
+        .host = host_bytes(s),
+        .copies = s->residency.n_copies,
         .link_rate = s->problem.link_rate,
+        .unpack_rate = s->residency.stage_bytes > 0 ? s->problem.unpack_rate : 0,
         .run_seconds = s->residency.seconds,
         .link_seconds = s->residency.link_seconds,
     };

@@ -2,8 +2,8 @@
  * Weight streaming of a rank: which weights of its network can be streamed, the plan for a budget, and where each lies.
  *
  * A weight can be streamed if it is large enough for a copy of its own and layers read it as it is. One that does not
- * stay lies in host memory in its stored form, which weight_stream/ring.c makes the device form of in staging memory.
- * Here the stored form is the device form itself.
+ * stay lies in host memory in its stored form (weight_stream/stored.h), which weight_stream/ring.c makes the device
+ * form of in staging memory.
  */
 #ifndef TRM_DIST_STREAMING_H
 #define TRM_DIST_STREAMING_H
@@ -11,14 +11,17 @@
 #include "dist/plan.h"
 #include "kernels/device.h"
 #include "weight_stream/residency.h"
+#include "weight_stream/stored.h"
 
 typedef struct trm_streaming_plan {
     trm_arena arena;
     trm_weight_budget asked;
-    int32_t *weight_of;                     /* [n_tensors]; -1: stays whatever the budget */
-    const trm_tensor **tensors;             /* [n_weights] */
-    size_t *bytes;                          /* [n_weights] */
-    size_t streamable;                      /* their sum */
+    int32_t *weight_of;         /* [n_tensors]; -1: stays whatever the budget */
+    const trm_tensor **tensors; /* [n_weights] */
+    size_t *bytes;              /* [n_weights] */
+    size_t *link_bytes;         /* [n_weights] that are copied where it streams; of packed ones a guess at first */
+    bool *packs;                /* [n_weights] to be packed in host memory */
+    size_t streamable;          /* sum of bytes */
     trm_residency_use *uses, *fetched_uses; /* the latter with none in place */
     int32_t *first_use;                     /* [n_layers + 1] in uses */
     trm_residency_problem problem;
@@ -38,26 +41,44 @@ trm_status trm_streaming_replan(trm_plan *plan, size_t budget);
 trm_status trm_streaming_read(void *plan, int32_t weight, size_t begin, size_t size, void *to);
 /* Whether a layer reads the weight where it lies when it is streamed. */
 bool trm_streaming_reads_in_place(const trm_plan *plan, int32_t weight);
-/* What follows from weights being where they are [n_weights], from a rate of the link that was measured (0: none was),
- * and from whether tables can be read where they lie. */
-trm_status trm_streaming_adjust(trm_plan *plan, const bool *resident, double link_rate, bool rows_in_place);
+/* Bytes that are thought to be copied for a weight that is packed. */
+size_t trm_streaming_packed_guess(size_t bytes);
+/* What follows from weights being where they are [n_weights], from rates of the link and of unpacking that were
+ * measured (0: they were not), and from whether tables can be read where they lie. */
+typedef struct trm_streaming_facts {
+    const bool *resident;
+    double link_rate, unpack_rate;
+    bool rows_in_place;
+} trm_streaming_facts;
+trm_status trm_streaming_adjust(trm_plan *plan, const trm_streaming_facts *facts);
 
 /* Where the weights are. */
 typedef struct trm_weight_places {
     int32_t n;
-    void **resident; /* [n] device memory, or NULL */
-    void **stored;   /* [n] host memory of those that are streamed, or NULL: neither is read in every step */
-    bool *is_pinned; /* [n] */
-    bool pinned;     /* all of them are */
-    bool capturable; /* and none is read in every step: copies can be part of a captured step */
-    size_t host_limit, host_used; /* bytes of stored ones */
+    void **resident;              /* [n] device memory, or NULL */
+    trm_stored_weight *stored;    /* [n] those that are streamed; what has neither is read in every step */
+    bool *is_pinned;              /* [n] */
+    bool pinned;                  /* all of them are */
+    bool capturable;              /* and none is read in every step: copies can be part of a captured step */
+    size_t host_limit, host_used; /* bytes of stored ones; before one is filled, of what it is thought to take */
+    int32_t threads;              /* to pack with, when the budget changes */
+    struct trm_pool *pool;        /* to pack with, while there is one; NULL: the caller alone */
+    bool refilled;                /* since the plan was made of where weights are */
     uint64_t version;             /* rises with every change */
 } trm_weight_places;
 
-/* Memory for the weights as the plan says; they are to be filled by the caller. Host memory is taken as far as there is
- * any, or as the budget allows. `sharing`: the ranks that take memory of this machine. */
-trm_status trm_weight_places_init(trm_weight_places *places, const trm_plan *plan, trm_device *device, int32_t sharing);
+/* Memory for the weights as the plan says; those on the device are to be filled by the caller. Host memory is taken as
+ * far as there is any, or as the budget allows. `sharing`: the ranks that take memory of this machine; `threads`: to
+ * pack weights with. */
+trm_status trm_weight_places_init(trm_weight_places *places, const trm_plan *plan, trm_device *device, int32_t sharing,
+                                  int32_t threads);
 void trm_weight_places_fini(trm_weight_places *places, const trm_plan *plan, trm_device *device);
+/* Fills a stored weight, reading its device form; a packed one that was filled before gets other memory. If it turns
+ * out to take more than there is room for, it is dropped. */
+trm_status trm_weight_places_store(trm_weight_places *places, trm_plan *plan, trm_device *device, int32_t weight,
+                                   trm_stored_read_fn read, void *user);
+/* To be called when stored weights have been filled again, also in part. */
+trm_status trm_weight_places_follow(trm_weight_places *places, trm_plan *plan, trm_device *device);
 /* Once stored weights are filled: pins them, measures the link, and plans with what came out. Where pinning is refused
  * copies go from ordinary memory. */
 trm_status trm_weight_places_settle(trm_weight_places *places, trm_plan *plan, trm_device *device);

@@ -5,7 +5,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/pool.h"
 #include "dist/streaming.h"
+#include "kernels/pack.h"
+#include "weight_stream/ring.h"
 
 /* Of the host memory that is free, weights take this many parts in so many. */
 #define HOST_SHARE 19
@@ -17,14 +20,24 @@
 
 /* ---- host memory ------------------------------------------------------------------------------- */
 
+/* What a stored weight takes; before it is filled, is thought to take. */
+static size_t host_bytes(const trm_weight_places *places, const trm_plan *plan, int32_t i)
+{
+    const trm_streaming_plan *s = plan->streaming;
+    bool filled = places->stored[i].bytes > 0;
+    return s->packs[i] && !filled ? trm_streaming_packed_guess(s->bytes[i])
+                                  : trm_stored_host_bytes(&places->stored[i], s->bytes[i]);
+}
+
 static void drop_stored(trm_weight_places *places, const trm_plan *plan, trm_device *device, int32_t i)
 {
     if (places->is_pinned[i]) {
-        trm_device_unpin(device, places->stored[i]);
+        trm_device_unpin(device, places->stored[i].memory);
     }
-    places->host_used -= places->stored[i] != NULL ? plan->streaming->bytes[i] : 0;
-    trm_pages_free(places->stored[i], plan->streaming->bytes[i]);
-    places->stored[i] = NULL;
+    if (places->stored[i].memory != NULL) {
+        places->host_used -= host_bytes(places, plan, i);
+    }
+    trm_stored_drop(&places->stored[i], plan->streaming->bytes[i]);
     places->is_pinned[i] = false;
 }
 
@@ -37,18 +50,18 @@ static void drop_resident(trm_weight_places *places, trm_device *device, int32_t
 /* Pins what is not pinned yet; what the system refuses stays ordinary memory. */
 static void pin_stored(trm_weight_places *places, const trm_plan *plan, trm_device *device)
 {
-    const size_t *bytes = plan->streaming->bytes;
     places->pinned = true;
     for (int32_t i = 0; i < places->n; i++) {
-        if (places->stored[i] != NULL && !places->is_pinned[i] && places->pinned) {
-            places->is_pinned[i] = trm_device_pin(device, places->stored[i], bytes[i]) == TRM_OK;
+        unsigned char *memory = places->stored[i].memory;
+        if (memory != NULL && !places->is_pinned[i] && places->pinned) {
+            places->is_pinned[i] = trm_device_pin(device, memory, host_bytes(places, plan, i)) == TRM_OK;
             if (!places->is_pinned[i]) {
                 TRM_WARN("rank %d: %s: weights are streamed from ordinary memory, which is several times slower and is "
                          "not captured",
                          plan->rank, trm_last_error());
             }
         }
-        places->pinned = places->pinned && (places->stored[i] == NULL || places->is_pinned[i]);
+        places->pinned = places->pinned && (memory == NULL || places->is_pinned[i]);
     }
 }
 
@@ -56,9 +69,12 @@ static void pin_stored(trm_weight_places *places, const trm_plan *plan, trm_devi
 static trm_status take_stored(trm_weight_places *places, const trm_plan *plan, int32_t i)
 {
     size_t bytes = plan->streaming->bytes[i];
-    if (bytes <= places->host_limit - places->host_used) {
-        TRM_TRY(trm_pages_alloc(bytes, &places->stored[i]));
-        places->host_used += bytes;
+    size_t takes = plan->streaming->packs[i] ? trm_streaming_packed_guess(bytes) : bytes;
+    if (places->host_used <= places->host_limit && takes <= places->host_limit - places->host_used) {
+        void *memory;
+        TRM_TRY(trm_pages_alloc(bytes, &memory));
+        places->stored[i] = (trm_stored_weight){.memory = memory};
+        places->host_used += takes;
     }
     return TRM_OK;
 }
@@ -68,7 +84,7 @@ static void report_files(const trm_weight_places *places, const trm_plan *plan)
 {
     size_t files = 0;
     for (int32_t i = 0; i < places->n; i++) {
-        files += places->stored[i] == NULL && places->resident[i] == NULL ? plan->streaming->bytes[i] : 0;
+        files += places->stored[i].memory == NULL && places->resident[i] == NULL ? plan->streaming->bytes[i] : 0;
     }
     if (files > 0) {
         TRM_WARN("rank %d: host memory has room for %.2f GiB of weights, %.2f GiB are read from their files in every "
@@ -79,13 +95,14 @@ static void report_files(const trm_weight_places *places, const trm_plan *plan)
 
 /* ---- making places ----------------------------------------------------------------------------- */
 
-trm_status trm_weight_places_init(trm_weight_places *places, const trm_plan *plan, trm_device *device, int32_t sharing)
+trm_status trm_weight_places_init(trm_weight_places *places, const trm_plan *plan, trm_device *device, int32_t sharing,
+                                  int32_t threads)
 {
     const trm_streaming_plan *s = plan->streaming;
     size_t n = (size_t)s->problem.n_weights + 1;
-    *places = (trm_weight_places){.n = s->problem.n_weights, .version = 1};
+    *places = (trm_weight_places){.n = s->problem.n_weights, .version = 1, .threads = threads};
     places->resident = calloc(n, sizeof(void *));
-    places->stored = calloc(n, sizeof(void *));
+    places->stored = calloc(n, sizeof(*places->stored));
     places->is_pinned = calloc(n, sizeof(*places->is_pinned));
     if (places->resident == NULL || places->stored == NULL || places->is_pinned == NULL) {
         places->n = 0;
@@ -101,12 +118,38 @@ trm_status trm_weight_places_init(trm_weight_places *places, const trm_plan *pla
     for (int32_t i = 0; i < places->n; i++) {
         if (s->residency.resident[i]) {
             TRM_TRY(trm_device_alloc(device, s->bytes[i], &places->resident[i]));
-        } else if (places->stored[i] == NULL) {
+        } else if (places->stored[i].memory == NULL) {
             TRM_TRY(take_stored(places, plan, i));
         }
     }
-    report_files(places, plan);
     return TRM_OK;
+}
+
+trm_status trm_weight_places_store(trm_weight_places *places, trm_plan *plan, trm_device *device, int32_t weight,
+                                   trm_stored_read_fn read, void *user)
+{
+    trm_streaming_plan *s = plan->streaming;
+    bool again = places->stored[weight].pieces != NULL;
+    if (again) {
+        places->refilled = true;
+        drop_stored(places, plan, device, weight);
+        TRM_TRY(take_stored(places, plan, weight));
+        if (places->stored[weight].memory == NULL) {
+            return TRM_OK;
+        }
+    }
+    size_t before = host_bytes(places, plan, weight);
+    trm_status status = trm_stored_fill(&places->stored[weight], s->bytes[weight],
+                                        s->packs[weight] ? TRM_PIECE_BYTES : 0, places->pool, read, user);
+    if (status == TRM_OK) {
+        places->host_used += host_bytes(places, plan, weight);
+        places->host_used -= before;
+        s->packs[weight] = places->stored[weight].pieces != NULL;
+    }
+    if ((status != TRM_OK && again) || places->host_used > places->host_limit) {
+        drop_stored(places, plan, device, weight);
+    }
+    return status;
 }
 
 void trm_weight_places_fini(trm_weight_places *places, const trm_plan *plan, trm_device *device)
@@ -121,66 +164,135 @@ void trm_weight_places_fini(trm_weight_places *places, const trm_plan *plan, trm
     *places = (trm_weight_places){0};
 }
 
-/* Bytes per second of copies from one of the stored weights. */
-static trm_status measure_link(const trm_weight_places *places, const trm_plan *plan, trm_device *device, double *rate)
+/* What measures: a stream and the events around what is timed on it. */
+typedef struct probe {
+    trm_device *device;
+    trm_stream *stream;
+    trm_event *start, *end;
+} probe;
+
+static trm_status probe_init(probe *p)
 {
-    const size_t *all = plan->streaming->bytes;
-    int32_t largest = -1;
+    TRM_TRY(trm_stream_create(p->device, &p->stream));
+    TRM_TRY(trm_event_create(p->device, &p->start));
+    return trm_event_create(p->device, &p->end);
+}
+
+static void probe_fini(probe *p)
+{
+    trm_event_destroy(p->start);
+    trm_event_destroy(p->end);
+    trm_stream_destroy(p->stream);
+}
+
+/* Raises *rate to that of `bytes` since the start. */
+static trm_status probe_end(probe *p, size_t bytes, double *rate)
+{
+    float milliseconds;
+    TRM_TRY(trm_event_record(p->end, p->stream));
+    TRM_TRY(trm_stream_synchronize(p->stream));
+    TRM_TRY(trm_event_elapsed_ms(p->start, p->end, &milliseconds));
+    double found = milliseconds > 0 ? (double)bytes / ((double)milliseconds * 1e-3) : 0;
+    *rate = found > *rate ? found : *rate;
+    return TRM_OK;
+}
+
+/* Bytes per second of copies from one of the stored weights. */
+static trm_status measure_link(const trm_weight_places *places, trm_device *device, double *rate)
+{
+    const trm_stored_weight *largest = NULL;
     for (int32_t i = 0; i < places->n; i++) {
-        if (places->stored[i] != NULL && (largest < 0 || all[i] > all[largest])) {
-            largest = i;
+        const trm_stored_weight *stored = &places->stored[i];
+        if (stored->memory != NULL && (largest == NULL || stored->bytes > largest->bytes)) {
+            largest = stored;
         }
     }
     *rate = 0;
-    if (largest < 0) {
+    if (largest == NULL) {
         return TRM_OK;
     }
-    size_t bytes = all[largest] < PROBE_BYTES ? all[largest] : PROBE_BYTES;
-    trm_stream *stream = NULL;
-    trm_event *start = NULL, *end = NULL;
+    size_t bytes = largest->bytes < PROBE_BYTES ? largest->bytes : PROBE_BYTES;
+    probe p = {.device = device};
     void *to = NULL;
     trm_status status;
     while ((status = trm_device_alloc(device, bytes, &to)) != TRM_OK && bytes > LEAST_PROBE_BYTES) {
         bytes /= 2; /* memory may be nearly full by now */
     }
     TRM_TRY_GOTO(status, status, done);
-    TRM_TRY_GOTO(status, trm_stream_create(device, &stream), done);
-    TRM_TRY_GOTO(status, trm_event_create(device, &start), done);
-    TRM_TRY_GOTO(status, trm_event_create(device, &end), done);
+    TRM_TRY_GOTO(status, probe_init(&p), done);
     for (int32_t i = 0; i < PROBES; i++) {
-        float milliseconds;
-        TRM_TRY_GOTO(status, trm_event_record(start, stream), done);
-        TRM_TRY_GOTO(status, trm_stream_upload(stream, to, places->stored[largest], bytes), done);
-        TRM_TRY_GOTO(status, trm_event_record(end, stream), done);
-        TRM_TRY_GOTO(status, trm_stream_synchronize(stream), done);
-        TRM_TRY_GOTO(status, trm_event_elapsed_ms(start, end, &milliseconds), done);
-        double found = milliseconds > 0 ? (double)bytes / ((double)milliseconds * 1e-3) : 0;
-        *rate = found > *rate ? found : *rate;
+        TRM_TRY_GOTO(status, trm_event_record(p.start, p.stream), done);
+        TRM_TRY_GOTO(status, trm_stream_upload(p.stream, to, largest->memory, bytes), done);
+        TRM_TRY_GOTO(status, probe_end(&p, bytes, rate), done);
     }
 done:
-    trm_event_destroy(start);
-    trm_event_destroy(end);
-    trm_stream_destroy(stream);
+    probe_fini(&p);
     trm_device_free(device, to);
     return status;
 }
 
+/* Bytes per second of unpacking a piece; stays 0 where nothing is packed or memory is full. */
+static trm_status measure_unpacking(const trm_weight_places *places, const trm_plan *plan, trm_device *device,
+                                    double *rate)
+{
+    int32_t i = 0;
+    for (; i < places->n && places->stored[i].pieces == NULL; i++) {
+    }
+    *rate = 0;
+    if (i == places->n) {
+        return TRM_OK;
+    }
+    size_t bytes = trm_stored_piece_bytes(&places->stored[i], plan->streaming->bytes[i], 0);
+    probe p = {.device = device};
+    void *from = NULL, *to = NULL;
+    trm_status status = TRM_OK;
+    if (trm_device_alloc(device, places->stored[i].pieces[1], &from) != TRM_OK ||
+        trm_device_alloc(device, bytes, &to) != TRM_OK) {
+        goto done;
+    }
+    TRM_TRY_GOTO(status, probe_init(&p), done);
+    TRM_TRY_GOTO(status, trm_stream_upload(p.stream, from, places->stored[i].memory, places->stored[i].pieces[1]),
+                 done);
+    for (int32_t k = 0; k < PROBES; k++) {
+        TRM_TRY_GOTO(status, trm_event_record(p.start, p.stream), done);
+        TRM_TRY_GOTO(status, trm_unpack(p.stream, from, to, bytes / sizeof(uint16_t), 0), done);
+        TRM_TRY_GOTO(status, probe_end(&p, bytes, rate), done);
+    }
+done:
+    probe_fini(&p);
+    trm_device_free(device, from);
+    trm_device_free(device, to);
+    return status;
+}
+
+/* Bytes that are copied for a weight where it is, or is thought to be. */
+static void follow_stored(const trm_weight_places *places, trm_streaming_plan *s)
+{
+    for (int32_t i = 0; i < places->n; i++) {
+        bool is_stored = places->stored[i].bytes > 0, is_resident = places->resident[i] != NULL;
+        s->link_bytes[i] = is_stored                    ? places->stored[i].bytes
+                           : is_resident && s->packs[i] ? s->link_bytes[i]
+                                                        : s->bytes[i];
+    }
+}
+
 /* The plan of where weights are. */
-static trm_status adjust(trm_weight_places *places, trm_plan *plan, double rate)
+static trm_status adjust(trm_weight_places *places, trm_plan *plan, double link_rate, double unpack_rate)
 {
     bool *resident = calloc((size_t)places->n + 1, sizeof(*resident));
     if (resident == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the places of %d weights", places->n);
     }
-    bool rows_in_place = places->pinned;
+    trm_streaming_facts facts = {resident, link_rate, unpack_rate, places->pinned};
     places->capturable = places->pinned;
     for (int32_t i = 0; i < places->n; i++) {
-        bool is_read = places->resident[i] == NULL && places->stored[i] == NULL;
+        bool is_read = places->resident[i] == NULL && places->stored[i].memory == NULL;
         resident[i] = places->resident[i] != NULL;
         places->capturable = places->capturable && !is_read;
-        rows_in_place = rows_in_place && !(is_read && trm_streaming_reads_in_place(plan, i));
+        facts.rows_in_place = facts.rows_in_place && !(is_read && trm_streaming_reads_in_place(plan, i));
     }
-    trm_status status = trm_streaming_adjust(plan, resident, rate, rows_in_place);
+    follow_stored(places, plan->streaming);
+    trm_status status = trm_streaming_adjust(plan, &facts);
     free(resident);
     places->version++;
     return status;
@@ -188,21 +300,45 @@ static trm_status adjust(trm_weight_places *places, trm_plan *plan, double rate)
 
 trm_status trm_weight_places_settle(trm_weight_places *places, trm_plan *plan, trm_device *device)
 {
-    double rate;
+    double link_rate, unpack_rate;
+    report_files(places, plan);
     pin_stored(places, plan, device);
-    TRM_TRY(measure_link(places, plan, device, &rate));
-    return adjust(places, plan, rate);
+    TRM_TRY(measure_link(places, device, &link_rate));
+    TRM_TRY(measure_unpacking(places, plan, device, &unpack_rate));
+    return adjust(places, plan, link_rate, unpack_rate);
+}
+
+trm_status trm_weight_places_follow(trm_weight_places *places, trm_plan *plan, trm_device *device)
+{
+    if (!places->refilled) {
+        return TRM_OK;
+    }
+    places->refilled = false;
+    report_files(places, plan);
+    pin_stored(places, plan, device);
+    return adjust(places, plan, 0, 0);
 }
 
 /* ---- another budget ---------------------------------------------------------------------------- */
 
-static trm_status move_to_host(trm_weight_places *places, const trm_plan *plan, trm_stream *stream, int32_t i)
+typedef struct device_read {
+    trm_stream *stream;
+    const unsigned char *from;
+} device_read;
+
+static trm_status read_device(void *user, size_t begin, size_t size, void *to)
+{
+    const device_read *read = user;
+    TRM_TRY(trm_stream_download(read->stream, to, read->from + begin, size));
+    return trm_stream_synchronize(read->stream);
+}
+
+static trm_status move_to_host(trm_weight_places *places, trm_plan *plan, trm_stream *stream, int32_t i)
 {
     TRM_TRY(take_stored(places, plan, i));
-    if (places->stored[i] != NULL) { /* otherwise it is read again when it is needed */
-        trm_status status =
-            trm_stream_download(stream, places->stored[i], places->resident[i], plan->streaming->bytes[i]);
-        status = status == TRM_OK ? trm_stream_synchronize(stream) : status;
+    if (places->stored[i].memory != NULL) { /* otherwise it is read again when it is needed */
+        trm_status status = trm_weight_places_store(places, plan, trm_stream_device(stream), i, read_device,
+                                                    &(device_read){stream, places->resident[i]});
         if (status != TRM_OK) {
             drop_stored(places, plan, trm_stream_device(stream), i);
             return status;
@@ -228,14 +364,36 @@ static trm_status read_to_device(trm_plan *plan, trm_stream *stream, int32_t i, 
     return status;
 }
 
+/* Piece by piece through memory for one. */
+static trm_status unpack_to_device(const trm_stored_weight *stored, size_t bytes, trm_stream *stream, unsigned char *to)
+{
+    trm_device *device = trm_stream_device(stream);
+    void *stage;
+    TRM_TRY(trm_device_alloc(device, trm_stored_most_of_piece(stored->piece_bytes) + TRM_PIECE_ALIGNMENT, &stage));
+    trm_status status = TRM_OK;
+    for (int32_t i = 0; status == TRM_OK && i < stored->n_pieces; i++) {
+        size_t size = trm_stored_piece_bytes(stored, bytes, i);
+        status = trm_stream_upload(stream, stage, stored->memory + stored->pieces[i],
+                                   stored->pieces[i + 1] - stored->pieces[i]);
+        status = status == TRM_OK
+                     ? trm_unpack(stream, stage, to + (size_t)i * stored->piece_bytes, size / sizeof(uint16_t), 0)
+                     : status;
+    }
+    (void)trm_stream_synchronize(stream);
+    trm_device_free(device, stage);
+    return status;
+}
+
 static trm_status move_to_device(trm_weight_places *places, trm_plan *plan, trm_stream *stream, int32_t i)
 {
     void *memory = NULL;
     trm_device *device = trm_stream_device(stream);
     size_t bytes = plan->streaming->bytes[i];
     TRM_TRY(trm_device_alloc(device, bytes, &memory));
-    trm_status status = places->stored[i] != NULL ? trm_stream_upload(stream, memory, places->stored[i], bytes)
-                                                  : read_to_device(plan, stream, i, memory);
+    const trm_stored_weight *stored = &places->stored[i];
+    trm_status status = stored->pieces != NULL   ? unpack_to_device(stored, bytes, stream, memory)
+                        : stored->memory != NULL ? trm_stream_upload(stream, memory, stored->memory, bytes)
+                                                 : read_to_device(plan, stream, i, memory);
     status = status == TRM_OK ? trm_stream_synchronize(stream) : status;
     if (status != TRM_OK) {
         trm_device_free(device, memory);
@@ -251,6 +409,7 @@ trm_status trm_weight_places_change(trm_weight_places *places, trm_plan *plan, t
     trm_stream *stream = NULL;
     TRM_TRY(trm_stream_create(device, &stream));
     trm_status status = trm_streaming_replan(plan, budget);
+    status = status == TRM_OK ? trm_pool_create(places->threads, &places->pool) : status;
     const bool *resident = plan->streaming->residency.resident;
     for (int32_t i = 0; status == TRM_OK && i < places->n; i++) {
         status = resident[i] || places->resident[i] == NULL ? TRM_OK : move_to_host(places, plan, stream, i);
@@ -258,14 +417,16 @@ trm_status trm_weight_places_change(trm_weight_places *places, trm_plan *plan, t
     for (int32_t i = 0; status == TRM_OK && i < places->n; i++) {
         status = !resident[i] || places->resident[i] != NULL ? TRM_OK : move_to_device(places, plan, stream, i);
     }
+    trm_pool_destroy(places->pool);
+    places->pool = NULL;
     trm_stream_destroy(stream);
     if (status != TRM_OK) {
         char cause[512];
         snprintf(cause, sizeof(cause), "%s", trm_last_error());
-        (void)adjust(places, plan, 0);
+        (void)adjust(places, plan, 0, 0);
         return trm_fail(status, "cannot change the weight budget to %zu bytes: %s", budget, cause);
     }
     pin_stored(places, plan, device);
     report_files(places, plan);
-    return adjust(places, plan, 0);
+    return adjust(places, plan, 0, 0);
 }

@@ -1,8 +1,9 @@
 /*
  * The residency planner: a first choice by bytes and position, bettered by exchanges against a model of the step.
  *
- * The model: the link makes the fetches in order, each when its place in the ring is free; a layer runs when the one
- * before it has and its fetches have arrived. Both cost what their rates say.
+ * The model: the link makes the fetches in order, each when its place in the ring is free, and what is packed is
+ * unpacked behind it, piece by piece; a layer runs when the one before it has and its fetches have arrived. All cost
+ * what their rates say.
  */
 #include "weight_stream/residency.h"
 
@@ -26,10 +27,21 @@ typedef struct planner {
     int32_t *use_fetch;           /* [n_uses] */
     double *layer_ends;           /* [n_layers] */
     int32_t n_fetches;
-    size_t ring_bytes, streamed_bytes;
+    size_t ring_bytes, streamed_bytes, link_bytes, stage_bytes;
+    int32_t n_copies;
     double seconds, link_seconds, compute_seconds;
     int64_t work;
 } planner;
+
+static size_t link_bytes(const trm_residency_problem *problem, int32_t weight)
+{
+    return problem->link_bytes == NULL ? problem->bytes[weight] : problem->link_bytes[weight];
+}
+
+static bool is_packed(const trm_residency_problem *problem, int32_t weight)
+{
+    return link_bytes(problem, weight) != problem->bytes[weight];
+}
 
 static size_t padded(size_t bytes)
 {
@@ -43,7 +55,7 @@ static void list_fetches(planner *p, const bool *resident)
     const trm_residency_problem *problem = p->problem;
     int32_t last = -1; /* the use of a streamed weight before this one */
     p->n_fetches = 0;
-    p->streamed_bytes = 0;
+    p->streamed_bytes = p->link_bytes = p->stage_bytes = 0;
     for (int32_t i = 0; i < problem->n_uses; i++) {
         const trm_residency_use *use = &problem->uses[i];
         p->use_fetch[i] = -1;
@@ -58,6 +70,8 @@ static void list_fetches(planner *p, const bool *resident)
             p->use_fetch[i] = p->n_fetches;
             p->fetches[p->n_fetches++] = (trm_residency_fetch){use->weight, i, i, use->layer, use->layer, -1, 0};
             p->streamed_bytes += problem->bytes[use->weight];
+            p->link_bytes += link_bytes(problem, use->weight);
+            p->stage_bytes = is_packed(problem, use->weight) ? problem->stage_bytes : p->stage_bytes;
         }
         last = i;
     }
@@ -124,20 +138,39 @@ static void size_ring(planner *p)
     }
 }
 
+/* Makes a fetch whose place is free at a time; gives when the weight is there. */
+static double time_fetch(planner *p, int32_t weight, double free_at, double *link_free, double *unpack_free)
+{
+    const trm_residency_problem *problem = p->problem;
+    bool packed = is_packed(problem, weight);
+    size_t bytes = problem->bytes[weight], piece = packed ? problem->piece_bytes : bytes;
+    size_t copies = bytes == 0 ? 1 : (bytes + piece - 1) / piece;
+    double takes = (double)link_bytes(problem, weight) / problem->link_rate + (double)copies * problem->copy_seconds;
+    *link_free = (free_at > *link_free ? free_at : *link_free) + takes;
+    p->link_seconds += takes;
+    p->n_copies += (int32_t)copies;
+    if (!packed) {
+        return *link_free;
+    }
+    double last = *link_free + (double)(bytes < piece ? bytes : piece) / problem->unpack_rate;
+    double all = (free_at > *unpack_free ? free_at : *unpack_free) + (double)bytes / problem->unpack_rate;
+    *unpack_free = last > all ? last : all;
+    return *unpack_free;
+}
+
 static void time_step(planner *p)
 {
     const trm_residency_problem *problem = p->problem;
-    double link_free = 0, now = 0;
+    double link_free = 0, unpack_free = 0, now = 0;
     int32_t k = 0;
+    p->n_copies = 0;
     p->link_seconds = p->compute_seconds = 0;
     for (int32_t layer = 0; layer < problem->n_layers; layer++) {
         for (; k < p->n_fetches && p->fetches[k].first_layer == layer; k++) {
             const trm_residency_fetch *fetch = &p->fetches[k];
             double free_at = fetch->after_layer < 0 ? 0 : p->layer_ends[fetch->after_layer];
-            double takes = (double)problem->bytes[fetch->weight] / problem->link_rate + problem->copy_seconds;
-            link_free = (free_at > link_free ? free_at : link_free) + takes;
-            p->link_seconds += takes;
-            now = link_free > now ? link_free : now;
+            double arrives = time_fetch(p, fetch->weight, free_at, &link_free, &unpack_free);
+            now = arrives > now ? arrives : now;
         }
         now += problem->layer_seconds[layer];
         p->compute_seconds += problem->layer_seconds[layer];
@@ -241,7 +274,7 @@ static size_t fill(const planner *p, const int32_t *counts, int32_t count, size_
 /* Less time, or as much with less on the link. */
 static bool is_better(const planner *p, double seconds, size_t streamed)
 {
-    return p->seconds < seconds * (1 - 1e-9) || (p->seconds <= seconds && p->streamed_bytes < streamed);
+    return p->seconds < seconds * (1 - 1e-9) || (p->seconds <= seconds && p->link_bytes < streamed);
 }
 
 /* A choice that is being bettered. */
@@ -275,7 +308,7 @@ static bool exchange(search *s, const int32_t *weights, int32_t n)
     follow(s->p, s->resident);
     if (is_better(s->p, s->seconds, s->streamed)) {
         s->seconds = s->p->seconds;
-        s->streamed = s->p->streamed_bytes;
+        s->streamed = s->p->link_bytes;
         return true;
     }
     toggle(s, weights, n);
@@ -306,7 +339,7 @@ static void better(search *s)
     const int64_t most_work = s->p->problem->quick ? 0 : MOST_WORK / PREFERENCE_COUNT;
     follow(s->p, s->resident);
     s->seconds = s->p->seconds;
-    s->streamed = s->p->streamed_bytes;
+    s->streamed = s->p->link_bytes;
     s->p->work = 0;
     for (int32_t size = 2; size <= 3 && s->p->work < most_work;) {
         bool changed = false;
@@ -379,7 +412,10 @@ static void finish(planner *p, trm_residency *made)
     made->use_fetch = p->use_fetch;
     made->n_fetches = p->n_fetches;
     made->streamed_bytes = p->streamed_bytes;
+    made->link_bytes = p->link_bytes;
     made->ring_bytes = p->ring_bytes;
+    made->stage_bytes = p->stage_bytes;
+    made->n_copies = p->n_copies;
     made->seconds = p->seconds;
     made->link_seconds = p->link_seconds;
     made->compute_seconds = p->compute_seconds;

@@ -5,7 +5,7 @@
  * A streamed weight is fetched into the ring before the layer that uses it, in the order of the layers; its place is
  * free again when that layer has run. Nothing is in the ring when a step begins. Uses of one weight that follow each
  * other in the list of uses share a fetch. A use may read the weight where it lies in host memory (rows of a table):
- * then nothing is fetched for it.
+ * then nothing is fetched for it. A packed weight is copied in pieces to memory beside the ring and unpacked into it.
  */
 #ifndef TRM_WEIGHT_STREAM_RESIDENCY_H
 #define TRM_WEIGHT_STREAM_RESIDENCY_H
@@ -22,10 +22,14 @@ typedef struct trm_residency_use {
 typedef struct trm_residency_problem {
     int32_t n_weights, n_uses, n_layers;
     const size_t *bytes;           /* [n_weights], of the device form */
+    const size_t *link_bytes;      /* [n_weights] that are copied for it: fewer where it is packed; NULL: the same */
     const trm_residency_use *uses; /* [n_uses], by layer, which are run in their order */
     const double *layer_seconds;   /* [n_layers] of computing, all weights being there */
     double link_rate;              /* bytes per second from host to device */
     double copy_seconds;           /* of a copy, beyond its bytes */
+    double unpack_rate;            /* bytes of the device form per second; of those that are packed */
+    size_t piece_bytes;            /* of the device form, that are copied and unpacked at a time */
+    size_t stage_bytes;            /* memory that packed weights pass through, if any is fetched */
     size_t budget;                 /* the most bytes of weights that stay */
     size_t ring_limit;             /* the most bytes of staging, unless the least that works is more */
     bool quick;                    /* a first choice will do */
@@ -45,8 +49,10 @@ typedef struct trm_residency {
     int32_t *use_fetch;           /* [n_uses] the fetch that brings the weight; -1: resident or read in place */
     trm_residency_fetch *fetches; /* [n_fetches], in the order they are made */
     int32_t n_fetches;
-    size_t resident_bytes, streamed_bytes; /* the latter per step */
-    size_t ring_bytes;
+    size_t resident_bytes, streamed_bytes; /* the latter per step, of the device form */
+    size_t link_bytes;                     /* that are copied for them */
+    size_t ring_bytes, stage_bytes;
+    int32_t n_copies;
     double seconds;         /* of a step, by the model of this header */
     double link_seconds;    /* that the link is busy in a step */
     double compute_seconds; /* of a step with everything resident */

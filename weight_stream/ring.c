@@ -4,24 +4,52 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/checked.h"
 #include "base/error.h"
+#include "kernels/pack.h"
+
+/* Places that pieces are copied to: one is unpacked, one is filled, and one is ready in between. */
+#define STAGES 3
 
 struct trm_ring {
     trm_device *device;
     const trm_residency *residency;
     const size_t *bytes;
-    const void *const *stored;
+    const trm_stored_weight *stored;
     unsigned char *memory;
     trm_reader *reader; /* of what is read in every step; NULL: nothing is */
     trm_stream *copies;
     trm_event *begins;
+    unsigned char
+        *stages; /* [STAGES] of stage_bytes; this and what follows: NULL if nothing that is fetched is packed */
+    size_t stage_bytes;
+    trm_stream *unpacks;
+    trm_event *drained, *staged[STAGES], *emptied[STAGES];
+    size_t pieces;       /* of the step under way */
     trm_event **arrived; /* [n_fetches] */
     trm_event **freed;   /* [n_fetches] the layer that frees the place has run; NULL: none does, or the fetch before has
                             the same */
     int32_t n;           /* fetches, also when the plan is gone */
     int32_t next;        /* fetch of the step under way */
     int32_t awaited;     /* fetch that the next waiting layer needs first */
+    trm_event *last_freed;                           /* of the fetches enqueued so far */
+    const trm_event *copies_waited, *unpacks_waited; /* the last of `freed` that these streams wait for */
 };
+
+static bool is_packed(const trm_ring *ring, int32_t fetch)
+{
+    return ring->stored[ring->residency->fetches[fetch].weight].pieces != NULL;
+}
+
+static size_t stage_of(size_t piece)
+{
+    return trm_align_up(trm_stored_most_of_piece(piece), TRM_PIECE_ALIGNMENT);
+}
+
+size_t trm_ring_stage_bytes(size_t piece)
+{
+    return STAGES * stage_of(piece);
+}
 
 /* Fetch k waits for a layer that the one before it has not waited for. */
 static bool waits_anew(const trm_residency *residency, int32_t k)
@@ -48,6 +76,29 @@ static trm_status create_events(trm_ring *ring)
     return TRM_OK;
 }
 
+/* What unpacking needs. */
+static trm_status create_stages(trm_ring *ring)
+{
+    size_t largest = 0;
+    void *memory;
+    for (int32_t k = 0; k < ring->n; k++) {
+        size_t piece = ring->stored[ring->residency->fetches[k].weight].piece_bytes;
+        largest = is_packed(ring, k) && piece > largest ? piece : largest;
+    }
+    if (largest == 0) {
+        return TRM_OK;
+    }
+    ring->stage_bytes = stage_of(largest);
+    TRM_TRY(trm_device_alloc(ring->device, trm_ring_stage_bytes(largest), &memory));
+    ring->stages = memory;
+    TRM_TRY(trm_event_create(ring->device, &ring->drained));
+    for (int32_t i = 0; i < STAGES; i++) {
+        TRM_TRY(trm_event_create(ring->device, &ring->staged[i]));
+        TRM_TRY(trm_event_create(ring->device, &ring->emptied[i]));
+    }
+    return trm_stream_create_beside(ring->device, &ring->unpacks);
+}
+
 static trm_status create_reader(trm_ring *ring, const trm_reader_options *files)
 {
     const trm_residency *residency = ring->residency;
@@ -60,7 +111,7 @@ static trm_status create_reader(trm_ring *ring, const trm_reader_options *files)
     options.n_items = 0;
     options.bytes = ring->bytes;
     for (int32_t k = 0; k < residency->n_fetches; k++) {
-        if (ring->stored[residency->fetches[k].weight] == NULL) {
+        if (ring->stored[residency->fetches[k].weight].memory == NULL) {
             items[options.n_items++] = residency->fetches[k].weight;
         }
     }
@@ -71,7 +122,7 @@ static trm_status create_reader(trm_ring *ring, const trm_reader_options *files)
 }
 
 trm_status trm_ring_create(trm_device *device, const trm_residency *residency, const size_t *bytes,
-                           const void *const *stored, const trm_reader_options *files, trm_ring **ring)
+                           const trm_stored_weight *stored, const trm_reader_options *files, trm_ring **ring)
 {
     trm_ring *made = calloc(1, sizeof(*made));
     if (made == NULL) {
@@ -85,6 +136,7 @@ trm_status trm_ring_create(trm_device *device, const trm_residency *residency, c
     made->memory = memory;
     TRM_TRY_GOTO(status, trm_stream_create_beside(device, &made->copies), destroy);
     TRM_TRY_GOTO(status, create_events(made), destroy);
+    TRM_TRY_GOTO(status, create_stages(made), destroy);
     TRM_TRY_GOTO(status, create_reader(made, files), destroy);
     *ring = made;
     return TRM_OK;
@@ -101,13 +153,23 @@ void trm_ring_destroy(trm_ring *ring)
     if (ring->copies != NULL) {
         (void)trm_stream_synchronize(ring->copies);
     }
+    if (ring->unpacks != NULL) {
+        (void)trm_stream_synchronize(ring->unpacks);
+    }
     trm_reader_destroy(ring->reader);
     for (int32_t k = 0; k < ring->n; k++) {
         trm_event_destroy(ring->arrived == NULL ? NULL : ring->arrived[k]);
         trm_event_destroy(ring->freed == NULL ? NULL : ring->freed[k]);
     }
+    for (int32_t i = 0; i < STAGES; i++) {
+        trm_event_destroy(ring->staged[i]);
+        trm_event_destroy(ring->emptied[i]);
+    }
+    trm_event_destroy(ring->drained);
     trm_event_destroy(ring->begins);
+    trm_stream_destroy(ring->unpacks);
     trm_stream_destroy(ring->copies);
+    trm_device_free(ring->device, ring->stages);
     trm_device_free(ring->device, ring->memory);
     free(ring->arrived);
     free(ring->freed);
@@ -119,27 +181,62 @@ void *trm_ring_slot(const trm_ring *ring, int32_t fetch)
     return ring->memory + ring->residency->fetches[fetch].offset;
 }
 
-/* From the stored form of a weight in host memory to its device form in the ring, on the stream of copies. Here alone
- * it matters what the stored form is. */
+/* Copies a piece where the one that was unpacked longest ago has been, and unpacks it from there. */
+static trm_status fetch_piece(trm_ring *ring, const void *from, size_t size, unsigned char *to, size_t bytes)
+{
+    size_t turn = ring->pieces++ % STAGES;
+    unsigned char *stage = ring->stages + turn * ring->stage_bytes;
+    if (ring->pieces > STAGES) {
+        TRM_TRY(trm_stream_wait_event(ring->copies, ring->emptied[turn]));
+    }
+    TRM_TRY(trm_stream_upload(ring->copies, stage, from, size));
+    TRM_TRY(trm_event_record(ring->staged[turn], ring->copies));
+    TRM_TRY(trm_stream_wait_event(ring->unpacks, ring->staged[turn]));
+    TRM_TRY(trm_unpack(ring->unpacks, stage, to, bytes / sizeof(uint16_t), 0));
+    return trm_event_record(ring->emptied[turn], ring->unpacks);
+}
+
+static trm_status fetch_packed(trm_ring *ring, int32_t k)
+{
+    int32_t weight = ring->residency->fetches[k].weight;
+    const trm_stored_weight *stored = &ring->stored[weight];
+    unsigned char *to = trm_ring_slot(ring, k);
+    for (int32_t i = 0; i < stored->n_pieces; i++) {
+        TRM_TRY(fetch_piece(ring, stored->memory + stored->pieces[i], stored->pieces[i + 1] - stored->pieces[i],
+                            to + (size_t)i * stored->piece_bytes,
+                            trm_stored_piece_bytes(stored, ring->bytes[weight], i)));
+    }
+    return TRM_OK;
+}
+
+/* From the stored form of a weight in host memory, or from files, to its device form in the ring. */
 static trm_status fetch_weight(trm_ring *ring, int32_t k)
 {
     int32_t weight = ring->residency->fetches[k].weight;
-    if (ring->stored[weight] == NULL) {
+    if (is_packed(ring, k)) {
+        return fetch_packed(ring, k);
+    }
+    if (ring->stored[weight].memory == NULL) {
         return trm_reader_upload(ring->reader, ring->copies, trm_ring_slot(ring, k));
     }
-    return trm_stream_upload(ring->copies, trm_ring_slot(ring, k), ring->stored[weight], ring->bytes[weight]);
+    return trm_stream_upload(ring->copies, trm_ring_slot(ring, k), ring->stored[weight].memory, ring->bytes[weight]);
 }
 
-/* Enqueues copies whose places are free once `layer` has run. */
+/* Enqueues fetches whose places are free once `layer` has run. Of packed ones unpacking alone waits for the place. */
 static trm_status enqueue_copies(trm_ring *ring, int32_t layer)
 {
     const trm_residency *residency = ring->residency;
     for (; ring->next < residency->n_fetches && residency->fetches[ring->next].after_layer <= layer; ring->next++) {
-        if (ring->freed[ring->next] != NULL) {
-            TRM_TRY(trm_stream_wait_event(ring->copies, ring->freed[ring->next]));
+        int32_t k = ring->next;
+        trm_stream *writes = is_packed(ring, k) ? ring->unpacks : ring->copies;
+        const trm_event **waited = is_packed(ring, k) ? &ring->unpacks_waited : &ring->copies_waited;
+        ring->last_freed = ring->freed[k] != NULL ? ring->freed[k] : ring->last_freed;
+        if (*waited != ring->last_freed) {
+            TRM_TRY(trm_stream_wait_event(writes, ring->last_freed));
+            *waited = ring->last_freed;
         }
-        TRM_TRY(fetch_weight(ring, ring->next));
-        TRM_TRY(trm_event_record(ring->arrived[ring->next], ring->copies));
+        TRM_TRY(fetch_weight(ring, k));
+        TRM_TRY(trm_event_record(ring->arrived[k], writes));
     }
     return TRM_OK;
 }
@@ -147,6 +244,9 @@ static trm_status enqueue_copies(trm_ring *ring, int32_t layer)
 trm_status trm_ring_begin(trm_ring *ring, trm_stream *stream)
 {
     ring->next = ring->awaited = 0;
+    ring->pieces = 0;
+    ring->last_freed = NULL;
+    ring->copies_waited = ring->unpacks_waited = NULL;
     if (ring->residency->n_fetches == 0) {
         return TRM_OK;
     }
@@ -155,21 +255,27 @@ trm_status trm_ring_begin(trm_ring *ring, trm_stream *stream)
     }
     TRM_TRY(trm_event_record(ring->begins, stream));
     TRM_TRY(trm_stream_wait_event(ring->copies, ring->begins));
+    if (ring->unpacks != NULL) { /* a step that failed half way may have left some to do */
+        TRM_TRY(trm_stream_wait_event(ring->unpacks, ring->begins));
+        TRM_TRY(trm_event_record(ring->drained, ring->unpacks));
+        TRM_TRY(trm_stream_wait_event(ring->copies, ring->drained));
+    }
     return enqueue_copies(ring, -1);
 }
 
 trm_status trm_ring_before(trm_ring *ring, int32_t layer, trm_stream *stream, bool *waits)
 {
     const trm_residency *residency = ring->residency;
-    int32_t last = -1;
+    int32_t last[2] = {-1, -1}; /* copied, unpacked: both are in order */
     for (; ring->awaited < residency->n_fetches && residency->fetches[ring->awaited].first_layer == layer;
          ring->awaited++) {
-        last = ring->awaited;
+        last[is_packed(ring, ring->awaited)] = ring->awaited;
     }
     if (waits != NULL) {
-        *waits = last >= 0;
+        *waits = last[0] >= 0 || last[1] >= 0;
     }
-    return last < 0 ? TRM_OK : trm_stream_wait_event(stream, ring->arrived[last]); /* copies are in order */
+    TRM_TRY(last[0] < 0 ? TRM_OK : trm_stream_wait_event(stream, ring->arrived[last[0]]));
+    return last[1] < 0 ? TRM_OK : trm_stream_wait_event(stream, ring->arrived[last[1]]);
 }
 
 trm_status trm_ring_after(trm_ring *ring, int32_t layer, trm_stream *stream)

@@ -1,7 +1,8 @@
 /*
  * The ring: staging memory on the device through which streamed weights flow while a step runs, as a residency plan
  * says. Copies go on a stream of their own, joined with the layers' stream by events, so that a step with them can be
- * captured whole.
+ * captured whole. What is packed is copied in pieces to a few places beside the ring and unpacked into it, on a stream
+ * of its own, too: the link goes on meanwhile.
  *
  * The engine calls trm_ring_begin before the first layer, trm_ring_before and trm_ring_after around every layer, in
  * their order. A ring serves one step at a time.
@@ -12,14 +13,18 @@
 #include "kernels/device.h"
 #include "weight_stream/reader.h"
 #include "weight_stream/residency.h"
+#include "weight_stream/stored.h"
 
 typedef struct trm_ring trm_ring;
 
+/* Bytes of the memory that packed weights pass through, of pieces of at most `piece` bytes of the device form. */
+size_t trm_ring_stage_bytes(size_t piece);
+
 /* Memory and events for a plan, which the ring refers to until it is destroyed. stored [n_weights]: a streamed weight
- * as it lies in host memory; it must be there as long as the ring. Where it is NULL, the weight is read in every step
+ * as it lies in host memory; it must be there as long as the ring. Where it has none, the weight is read in every step
  * as `files` says, whose list of items is not looked at; it may be NULL if there is none such. bytes [n_weights]. */
 trm_status trm_ring_create(trm_device *device, const trm_residency *residency, const size_t *bytes,
-                           const void *const *stored, const trm_reader_options *files, trm_ring **ring);
+                           const trm_stored_weight *stored, const trm_reader_options *files, trm_ring **ring);
 /* Waits for copies under way; NULL is ignored. The plan may be gone by then. */
 void trm_ring_destroy(trm_ring *ring);
 

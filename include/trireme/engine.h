@@ -101,16 +101,27 @@ typedef enum trm_weight_budget_kind {
     TRM_WEIGHT_BUDGET_BYTES
 } trm_weight_budget_kind;
 
+/* Whether streamed weights are packed without loss in host memory and unpacked on the device: bf16 then takes about two
+ * thirds of the bytes, on the link and in host memory. The weights that come out are the same bit by bit. */
+typedef enum trm_weight_compression {
+    TRM_WEIGHT_COMPRESSION_AUTO = 0, /* on CUDA */
+    TRM_WEIGHT_COMPRESSION_OFF,
+    TRM_WEIGHT_COMPRESSION_LOSSLESS
+} trm_weight_compression;
+/* "auto", "off" or "lossless". */
+TRM_API trm_status trm_weight_compression_parse(const char *text, trm_weight_compression *compression);
+
 typedef struct trm_weight_budget {
     trm_weight_budget_kind kind;
     double percent;    /* 0 .. 100, of PERCENT */
     size_t bytes;      /* of BYTES */
     size_t host_bytes; /* host memory that streamed weights may take; 0: what is free. What has no room there is read
                           from its files in every run */
+    trm_weight_compression compression;
 } trm_weight_budget;
 
 /* "off", "auto", "25%", or bytes with B, K, M or G (powers of 1024; none: bytes), such as "8G" or "1.5G". host_bytes
- * becomes 0. */
+ * becomes 0, compression AUTO. */
 TRM_API trm_status trm_weight_budget_parse(const char *text, trm_weight_budget *budget);
 
 /* Plans which weights stay. To be called before the engine is made; AUTO is resolved by then. */
@@ -121,11 +132,14 @@ typedef struct trm_streaming_info {
     bool on;                   /* a budget is set; otherwise all else but `streamable` and `budget` is 0 */
     bool pinned;               /* host memory is pinned; if not, copies are several times slower */
     size_t streamable, budget; /* bytes of weights that can be streamed; of them may stay */
-    size_t resident, streamed; /* bytes of them that stay; that are copied in every run */
+    size_t resident, streamed; /* bytes of them that stay; that are copied in every run, which before the engine is made
+                                  is a guess where weights are packed */
+    size_t unpacked;           /* bytes of weights that those copied become */
     size_t staging, host;      /* bytes of the ring of one context; of weights in host memory */
     size_t files;              /* bytes that are read from files in every run */
     int32_t copies;            /* in every run */
     double link_rate;          /* bytes per second, measured when the engine was made; before, a guess */
+    double unpack_rate;        /* bytes of weights per second, the same; 0: none is packed */
     double run_seconds;        /* the least a run takes: the time of the link, or that of reading all weights */
     double link_seconds;       /* of that, how long the link is busy */
 } trm_streaming_info;

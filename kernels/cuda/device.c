@@ -231,22 +231,37 @@ static void cuda_unpin(trm_device *device, void *memory)
     (void)cudaGetLastError();
 }
 
-static trm_status cuda_stream_create(trm_device *device, trm_stream **stream)
+static trm_status create_stream(trm_device *device, bool urgent, trm_stream **stream)
 {
+    int least = 0, greatest = 0;
     TRM_TRY(device_use(device));
     cuda_stream *created = calloc(1, sizeof(*created));
     if (created == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes for a stream", sizeof(*created));
     }
-    cudaError_t error = cudaStreamCreateWithFlags(&created->handle, cudaStreamNonBlocking);
+    cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (error == cudaSuccess) {
+        error = cudaStreamCreateWithPriority(&created->handle, cudaStreamNonBlocking, urgent ? greatest : least);
+    }
     if (error != cudaSuccess) {
         free(created);
-        return trm_cuda_fail(error, "cudaStreamCreateWithFlags");
+        return trm_cuda_fail(error, "cudaStreamCreateWithPriority");
     }
     created->base.ops = &cuda_ops;
     created->base.device = device;
     *stream = &created->base;
     return TRM_OK;
+}
+
+static trm_status cuda_stream_create(trm_device *device, trm_stream **stream)
+{
+    return create_stream(device, false, stream);
+}
+
+/* What little it runs goes before the layers' kernels, which wait for it sooner or later. */
+static trm_status cuda_stream_create_beside(trm_device *device, trm_stream **stream)
+{
+    return create_stream(device, true, stream);
 }
 
 static void cuda_stream_destroy(trm_stream *stream)
@@ -437,7 +452,7 @@ static const trm_device_ops cuda_ops = {
     .pin = cuda_pin,
     .unpin = cuda_unpin,
     .stream_create = cuda_stream_create,
-    .stream_create_beside = cuda_stream_create,
+    .stream_create_beside = cuda_stream_create_beside,
     .stream_destroy = cuda_stream_destroy,
     .stream_synchronize = cuda_stream_synchronize,
     .stream_upload = cuda_stream_upload,

@@ -115,6 +115,12 @@ trm_status job_budget(const settings *all, trm_weight_budget *budget)
                  all->origins[SETTING_HOST_MEMORY]);
     }
     budget->host_bytes = host.bytes;
+    status = trm_weight_compression_parse(settings_text(all, SETTING_WEIGHT_COMPRESSION), &budget->compression);
+    if (status != TRM_OK) {
+        char cause[512];
+        snprintf(cause, sizeof(cause), "%s", trm_last_error());
+        return trm_fail(status, "%s (%s)", cause, all->origins[SETTING_WEIGHT_COMPRESSION]);
+    }
     return TRM_OK;
 }
 
@@ -148,11 +154,14 @@ void report_streaming(report *r, const trm_streaming_info *info)
     report_integer(r, "budget", (int64_t)info->budget);
     report_integer(r, "resident", (int64_t)info->resident);
     report_integer(r, "streamed", (int64_t)info->streamed);
+    report_integer(r, "unpacked", (int64_t)info->unpacked);
+    report_number(r, "compression_ratio", info->streamed > 0 ? (double)info->unpacked / (double)info->streamed : 1);
     report_integer(r, "staging", (int64_t)info->staging);
     report_integer(r, "host", (int64_t)info->host);
     report_integer(r, "files", (int64_t)info->files);
     report_integer(r, "copies", info->copies);
     report_number(r, "link_bytes_per_second", info->link_rate);
+    report_number(r, "unpacked_bytes_per_second", info->unpack_rate);
     report_number(r, "least_step_seconds", info->run_seconds);
     report_number(r, "link_seconds", info->link_seconds);
     report_close(r);
@@ -160,13 +169,17 @@ void report_streaming(report *r, const trm_streaming_info *info)
 
 void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
 {
+    char packed[64] = "";
     text[0] = '\0';
+    if (info->on && info->unpack_rate > 0) {
+        snprintf(packed, sizeof(packed), ", packed into %.2f", (double)info->streamed / 0x1p30);
+    }
     if (info->on) {
         snprintf(text, size,
-                 "of %.2f GiB of weights %.2f stay and %.2f stream in every step, in %d copies through %.2f GiB of "
+                 "of %.2f GiB of weights %.2f stay and %.2f stream in every step%s, in %d copies through %.2f GiB of "
                  "staging at %.1f GB/s: a step takes at least %.2f ms",
-                 (double)info->streamable / 0x1p30, (double)info->resident / 0x1p30, (double)info->streamed / 0x1p30,
-                 info->copies, (double)info->staging / 0x1p30, info->link_rate / 1e9, info->run_seconds * 1e3);
+                 (double)info->streamable / 0x1p30, (double)info->resident / 0x1p30, (double)info->unpacked / 0x1p30,
+                 packed, info->copies, (double)info->staging / 0x1p30, info->link_rate / 1e9, info->run_seconds * 1e3);
     }
 }
 

@@ -199,6 +199,9 @@ const setting settings_table[SETTING_COUNT] = {
         {"host-memory", 0, SETTING_TEXT, MODELS, 0, 0, "auto", "BYTES", "Machine",
          "host memory for weights that stream, such as 64G; auto: what is free; what has no room is "
          "read from its files in every step"},
+    [SETTING_WEIGHT_COMPRESSION] = {"weight-compression", 0, SETTING_TEXT, MODELS, 0, 0, "auto", "KIND", "Machine",
+                                    "pack bf16 weights that stream, without loss, into two thirds of their bytes: off, "
+                                    "lossless or auto (on cuda)"},
     [SETTING_NO_TUNE] = {"no-tune", 0, SETTING_FLAG, JOB | COMMAND_BUILD, 0, 0, NULL, NULL, "Machine",
                          "take a likely algorithm for each product instead of timing several"},
     [SETTING_OPT_LEVEL] = {"opt-level", 0, SETTING_INTEGER, JOB | COMMAND_BUILD, 0, 5, "3", "N", "Machine",

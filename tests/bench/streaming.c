@@ -3,11 +3,12 @@
  * allow. One process: weights are loaded once, and the budget changes between measurements.
  *
  *   bench_streaming [--shape NAME | --model FOLDER] [--backend host|cuda] [--budgets 0,10,25,50,75,90,100]
- *                   [--tokens N] [--prompt N] [--mesh AXES] [--json FILE]
+ *                   [--tokens N] [--prompt N] [--mesh AXES] [--compression auto|off|lossless] [--json FILE]
  *
  * The budgets are percentages, the last must be 100. The bound of a budget is the longer of a step with everything
  * resident and of its bytes at the link's rate, both measured in the same run. With a prompt, its time is measured too.
- * On several ranks (mpirun) every rank streams its own part.
+ * On several ranks (mpirun) every rank streams its own part. What is printed of the tokens of the last budget tells
+ * whether two runs gave the same.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ typedef struct row {
 } row;
 
 typedef struct bench {
-    const char *shape, *folder, *json, *budgets, *mesh;
+    const char *shape, *folder, *json, *budgets, *mesh, *compression;
     bool host;
     int32_t n_tokens, n_prompt;
     trm_world *world;
@@ -113,19 +114,25 @@ static double bound_of(const bench *b, const row *r)
 
 static void print_table(const bench *b)
 {
-    printf("%8s %10s %10s %9s %9s %9s %9s %8s %9s %10s %6s\n", "budget %", "stay GiB", "stream GB", "step ms", "tok/s",
-           "GB/s", "of link", "of bound", "plan ms", "prompt ms", "same");
+    printf("%8s %10s %10s %10s %9s %9s %9s %9s %8s %9s %10s %6s\n", "budget %", "stay GiB", "stream GB", "copied GB",
+           "step ms", "tok/s", "GB/s", "of link", "of bound", "plan ms", "prompt ms", "same");
     for (int32_t i = 0; i < b->n_rows; i++) {
         const row *r = &b->rows[i], *last = &b->rows[b->n_rows - 1];
         double rate = (double)r->info.streamed / r->step;
         bool same = memcmp(r->tokens, last->tokens, (size_t)b->n_tokens * sizeof(r->tokens[0])) == 0;
-        printf("%8.0f %10.3f %10.3f %9.3f %9.2f %9.2f %8.1f%% %7.1f%% %9.3f %10.2f %6s\n", r->percent,
-               (double)r->info.resident / 0x1p30, (double)r->info.streamed / 1e9, r->step * 1e3, 1 / r->step,
-               rate / 1e9, rate / r->info.link_rate * 100, bound_of(b, r) / r->step * 100, r->info.run_seconds * 1e3,
-               r->prompt * 1e3, same ? "yes" : "NO");
+        printf("%8.0f %10.3f %10.3f %10.3f %9.3f %9.2f %9.2f %8.1f%% %7.1f%% %9.3f %10.2f %6s\n", r->percent,
+               (double)r->info.resident / 0x1p30, (double)r->info.unpacked / 1e9, (double)r->info.streamed / 1e9,
+               r->step * 1e3, 1 / r->step, rate / 1e9, rate / r->info.link_rate * 100, bound_of(b, r) / r->step * 100,
+               r->info.run_seconds * 1e3, r->prompt * 1e3, same ? "yes" : "NO");
     }
-    printf("link %.2f GB/s, %s\n", b->rows[0].info.link_rate / 1e9,
-           b->rows[0].info.pinned ? "pinned host memory" : "host memory that is not pinned");
+    printf("link %.2f GB/s, %s, unpacking %.1f GB/s; host memory %.2f GB at %g %%; tokens",
+           b->rows[0].info.link_rate / 1e9,
+           b->rows[0].info.pinned ? "pinned host memory" : "host memory that is not pinned",
+           b->rows[0].info.unpack_rate / 1e9, (double)b->rows[0].info.host / 1e9, b->rows[0].percent);
+    for (int32_t i = 0; i < b->n_tokens; i++) {
+        printf(" %d", b->rows[b->n_rows - 1].tokens[i]);
+    }
+    printf("\n");
 }
 
 static void write_json(const bench *b)
@@ -140,10 +147,11 @@ static void write_json(const bench *b)
     for (int32_t i = 0; i < b->n_rows; i++) {
         const row *r = &b->rows[i];
         fprintf(file,
-                "%s{\"percent\":%g,\"resident\":%zu,\"streamed\":%zu,\"copies\":%d,\"staging\":%zu,\"step_seconds\":%g,"
+                "%s{\"percent\":%g,\"resident\":%zu,\"streamed\":%zu,\"unpacked\":%zu,\"copies\":%d,\"staging\":%zu,"
+                "\"step_seconds\":%g,"
                 "\"bound_seconds\":%g,\"plan_seconds\":%g,\"prompt_tokens\":%d,\"prompt_seconds\":%g}",
-                i == 0 ? "" : ",", r->percent, r->info.resident, r->info.streamed, r->info.copies, r->info.staging,
-                r->step, bound_of(b, r), r->info.run_seconds, b->n_prompt, r->prompt);
+                i == 0 ? "" : ",", r->percent, r->info.resident, r->info.streamed, r->info.unpacked, r->info.copies,
+                r->info.staging, r->step, bound_of(b, r), r->info.run_seconds, b->n_prompt, r->prompt);
     }
     fprintf(file, "]}\n");
     fclose(file);
@@ -163,6 +171,8 @@ static void read_arguments(bench *b, int argc, char **argv)
             b->budgets = value;
         } else if (strcmp(argv[i], "--mesh") == 0) {
             b->mesh = value;
+        } else if (strcmp(argv[i], "--compression") == 0) {
+            b->compression = value;
         } else if (strcmp(argv[i], "--json") == 0) {
             b->json = value;
         } else if (strcmp(argv[i], "--tokens") == 0) {
@@ -190,6 +200,7 @@ static void open_generator(bench *b)
     options.max_context = b->n_prompt + b->n_tokens + 16;
     options.max_step_tokens = b->n_prompt > 2048 ? b->n_prompt : 2048;
     options.weight_budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .percent = atof(b->budgets)};
+    check(trm_weight_compression_parse(b->compression, &options.weight_budget.compression), "compression");
     double began = now();
     check(trm_generator_create(b->model, b->world, &options, &b->generator), "generator");
     if (trm_world_rank(b->world) == 0) {
@@ -205,7 +216,7 @@ static void open_generator(bench *b)
 
 int main(int argc, char **argv)
 {
-    static bench b = {.shape = "llama-3-8b", .budgets = "0,10,25,50,75,90,100", .n_tokens = 12};
+    static bench b = {.shape = "llama-3-8b", .budgets = "0,10,25,50,75,90,100", .compression = "auto", .n_tokens = 12};
     read_arguments(&b, argc, argv);
     open_generator(&b);
     for (const char *at = b.budgets; b.n_rows < MOST_BUDGETS;) {

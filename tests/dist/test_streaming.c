@@ -204,6 +204,90 @@ static void weights_that_stay_in_their_files(void **state)
     }
 }
 
+/* Packed weights are the same weights: wherever they are, and when the budget changes. */
+static void packed_weights_give_the_same_tokens(void **state)
+{
+    (void)state;
+    tokens expected = {0};
+    static const trm_weight_compression kinds[] = {TRM_WEIGHT_COMPRESSION_OFF, TRM_WEIGHT_COMPRESSION_LOSSLESS};
+    size_t streamed[2] = {0}, host[2] = {0};
+    for (int32_t i = 0; i < 2; i++) {
+        trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+        trm_generator_limits limits;
+        trm_generator *generator;
+        options.dtype = TRM_BF16;
+        options.max_context = 64;
+        options.max_sequences = 2;
+        options.weight_budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .compression = kinds[i]};
+        assert_ok(trm_generator_create(model, world, &options, &generator));
+        trm_generator_get_limits(generator, &limits);
+        const trm_streaming_info *info = &limits.streaming;
+        streamed[i] = info->streamed;
+        host[i] = info->host;
+        assert_int_equal(info->unpacked, info->streamable);
+        assert_true((info->unpack_rate > 0) == (i == 1));
+        const size_t budgets[] = {0, info->streamable / 3, info->streamable, info->streamable / 2, 0};
+        for (size_t k = 0; k < sizeof(budgets) / sizeof(budgets[0]); k++) {
+            assert_ok(trm_generator_set_weight_budget(generator, budgets[k]));
+            tokens found = generate(generator);
+            expected = i == 0 && k == 0 ? found : expected;
+            assert_memory_equal(&found, &expected, sizeof(found));
+            trm_generator_get_limits(generator, &limits);
+            assert_true(info->streamed <= info->unpacked);
+            assert_true(budgets[k] > 0 || (info->streamed == streamed[i] && info->host == host[i]));
+        }
+        trm_generator_destroy(generator);
+    }
+    print_message("%zu bytes are copied, packed %zu: %.2f bits\n", streamed[0], streamed[1],
+                  16.0 * (double)streamed[1] / (double)streamed[0]);
+    assert_true((double)streamed[1] < 0.75 * (double)streamed[0] && (double)host[1] < 0.8 * (double)host[0]);
+}
+
+/* What is packed has to fit into the host memory that there is. */
+static void packed_weights_and_files(void **state)
+{
+    (void)state;
+    tokens expected = {0};
+    for (int32_t i = 0; i < 3; i++) {
+        trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+        trm_generator_limits limits;
+        trm_generator *generator;
+        options.dtype = TRM_BF16;
+        options.max_context = 64;
+        options.max_sequences = 2;
+        options.weight_budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT,
+                                                    .percent = 10,
+                                                    .compression = TRM_WEIGHT_COMPRESSION_LOSSLESS,
+                                                    .host_bytes = i == 0 ? 0 : (size_t)i << 20};
+        assert_ok(trm_generator_create(model, world, &options, &generator));
+        tokens found = generate(generator);
+        expected = i == 0 ? found : expected;
+        assert_memory_equal(&found, &expected, sizeof(found));
+        trm_generator_get_limits(generator, &limits);
+        assert_true(i == 0 || limits.streaming.host <= (size_t)i << 20);
+        assert_true((limits.streaming.files > 0) == (i > 0));
+        assert_ok(trm_generator_set_weight_budget(generator, 0));
+        found = generate(generator);
+        assert_memory_equal(&found, &expected, sizeof(found));
+        trm_generator_destroy(generator);
+    }
+}
+
+static void compressions_are_read(void **state)
+{
+    (void)state;
+    trm_weight_compression compression;
+    assert_ok(trm_weight_compression_parse("lossless", &compression));
+    assert_int_equal(compression, TRM_WEIGHT_COMPRESSION_LOSSLESS);
+    assert_ok(trm_weight_compression_parse("off", &compression));
+    assert_int_equal(compression, TRM_WEIGHT_COMPRESSION_OFF);
+    assert_ok(trm_weight_compression_parse("auto", &compression));
+    assert_int_equal(compression, TRM_WEIGHT_COMPRESSION_AUTO);
+    assert_fails(trm_weight_compression_parse("zip", &compression), TRM_ERROR_INVALID_ARGUMENT,
+                 "weight compression is \"zip\", expected auto, off or lossless");
+    assert_fails(trm_weight_compression_parse(NULL, &compression), TRM_ERROR_INVALID_ARGUMENT, "NULL");
+}
+
 /* Of any room, as much as fits is used; of too little, what is needed is told. */
 static void automatic_budgets_fit(void **state)
 {
@@ -313,6 +397,9 @@ int main(void)
         cmocka_unit_test(budgets_change),
         cmocka_unit_test(a_system_that_does_not_pin),
         cmocka_unit_test(weights_that_stay_in_their_files),
+        cmocka_unit_test(packed_weights_give_the_same_tokens),
+        cmocka_unit_test(packed_weights_and_files),
+        cmocka_unit_test(compressions_are_read),
         cmocka_unit_test(automatic_budgets_fit),
         cmocka_unit_test(stalls_are_profiled),
         cmocka_unit_test(budgets_as_text),

@@ -9,7 +9,7 @@
 
 typedef struct case_of {
     trm_residency_problem problem;
-    size_t bytes[MOST_WEIGHTS];
+    size_t bytes[MOST_WEIGHTS], link_bytes[MOST_WEIGHTS];
     trm_residency_use uses[MOST_USES];
     double seconds[MOST_LAYERS];
 } case_of;
@@ -24,6 +24,7 @@ static void make_case(uint64_t *state, case_of *p)
     size_t sum = 0;
     for (int32_t i = 0; i < q->n_weights; i++) {
         p->bytes[i] = (size_t)(1 + test_random_below(state, 6)) * 1000 + (size_t)test_random_below(state, 300);
+        p->link_bytes[i] = test_random_below(state, 2) == 0 ? p->bytes[i] : p->bytes[i] * 2 / 3;
         sum += p->bytes[i];
     }
     for (int32_t i = 0; i < q->n_layers; i++) {
@@ -35,6 +36,10 @@ static void make_case(uint64_t *state, case_of *p)
         }
     }
     q->bytes = p->bytes;
+    q->link_bytes = test_random_below(state, 3) == 0 ? NULL : p->link_bytes;
+    q->unpack_rate = test_random_below(state, 4) == 0 ? 8e4 : 1e6; /* slower than the link, now and then */
+    q->piece_bytes = 1500;
+    q->stage_bytes = 4000;
     q->uses = p->uses;
     q->layer_seconds = p->seconds;
     q->link_rate = 1e5;
@@ -71,13 +76,20 @@ static void check_fetches(const case_of *p, const trm_residency *r)
 
 static void check_plan(const case_of *p, const trm_residency *r)
 {
-    size_t resident = 0, streamed = 0;
+    size_t resident = 0, streamed = 0, linked = 0;
+    bool packed = false;
     for (int32_t i = 0; i < p->problem.n_weights; i++) {
         resident += r->resident[i] ? p->bytes[i] : 0;
     }
     for (int32_t k = 0; k < r->n_fetches; k++) {
-        streamed += p->bytes[r->fetches[k].weight];
+        int32_t weight = r->fetches[k].weight;
+        size_t bytes = p->problem.link_bytes == NULL ? p->bytes[weight] : p->link_bytes[weight];
+        streamed += p->bytes[weight];
+        linked += bytes;
+        packed = packed || bytes < p->bytes[weight];
     }
+    assert_true(linked == r->link_bytes && r->n_copies >= r->n_fetches);
+    assert_int_equal(r->stage_bytes, packed ? p->problem.stage_bytes : 0);
     assert_true(resident == r->resident_bytes && resident <= p->problem.budget);
     assert_true(streamed == r->streamed_bytes);
     for (int32_t i = 0; i < p->problem.n_uses; i++) {
@@ -187,7 +199,15 @@ static void a_weight_used_often_stays(void **unused)
     const trm_residency_use uses[] = {{0, 0, true},  {1, 1, false}, {2, 2, false}, {3, 1, false},
                                       {4, 2, false}, {5, 2, false}, {6, 0, false}};
     const double seconds[7] = {0};
-    trm_residency_problem problem = {3, 7, 7, bytes, uses, seconds, 1e6, 0, 1000, SIZE_MAX, false};
+    trm_residency_problem problem = {.n_weights = 3,
+                                     .n_uses = 7,
+                                     .n_layers = 7,
+                                     .bytes = bytes,
+                                     .uses = uses,
+                                     .layer_seconds = seconds,
+                                     .link_rate = 1e6,
+                                     .budget = 1000,
+                                     .ring_limit = SIZE_MAX};
     trm_residency r;
     assert_ok(trm_residency_plan(&problem, &r));
     assert_false(r.resident[0]); /* its rows are read in place, and it is fetched once */

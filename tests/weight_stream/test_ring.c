@@ -4,14 +4,16 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "base/memory.h"
 #include "weight_stream/ring.h"
 
 #define MOST_WEIGHTS 12
 #define MOST_LAYERS  24
 #define MOST_USES    48
-#define MOST_BYTES   5000
+#define MOST_BYTES   6200
 
 static trm_device *device;
+static int32_t packed_pieces;
 
 static int open_device(void **state)
 {
@@ -31,13 +33,54 @@ typedef struct weights {
     trm_residency_problem problem;
     size_t bytes[MOST_WEIGHTS];
     unsigned char stored[MOST_WEIGHTS][MOST_BYTES];
-    const void *addresses[MOST_WEIGHTS]; /* NULL: read in every step */
+    bool packed[MOST_WEIGHTS];
+    trm_stored_weight addresses[MOST_WEIGHTS]; /* no memory: read in every step */
     trm_residency_use uses[MOST_USES];
     double seconds[MOST_LAYERS];
 } weights;
 
+typedef struct one_weight {
+    const weights *w;
+    int32_t i;
+} one_weight;
+
+static trm_status read_one(void *user, size_t begin, size_t size, void *to)
+{
+    const one_weight *one = user;
+    assert_true(begin + size <= one->w->bytes[one->i]);
+    memcpy(to, one->w->stored[one->i] + begin, size);
+    return TRM_OK;
+}
+
+static void drop_packed(weights *w)
+{
+    for (int32_t i = 0; i < MOST_WEIGHTS; i++) {
+        if (w->packed[i]) {
+            trm_stored_drop(&w->addresses[i], w->bytes[i]);
+            w->packed[i] = false;
+        }
+    }
+}
+
+/* A weight of numbers that gain, of one to three pieces. */
+static void pack_weight(uint64_t *state, weights *w, int32_t i)
+{
+    void *memory;
+    w->bytes[i] = 2048 * (size_t)(1 + test_random_below(state, MOST_BYTES / 2048)) - w->bytes[i] % 100 * 2;
+    for (size_t k = 0; k < w->bytes[i]; k += 2) {
+        uint16_t number = (uint16_t)(0x3c00 | (test_random(state) & 0x83ff));
+        memcpy(w->stored[i] + k, &number, 2);
+    }
+    size_t piece = 2048 * (size_t)(1 + test_random_below(state, 2));
+    assert_ok(trm_pages_alloc(w->bytes[i], &memory));
+    w->addresses[i] = (trm_stored_weight){.memory = memory};
+    assert_ok(trm_stored_fill(&w->addresses[i], w->bytes[i], piece, NULL, read_one, &(one_weight){w, i}));
+    w->packed[i] = true;
+}
+
 static void make_weights(uint64_t *state, weights *w)
 {
+    drop_packed(w);
     trm_residency_problem *p = &w->problem;
     *p = (trm_residency_problem){.n_weights = 1 + (int32_t)test_random_below(state, MOST_WEIGHTS),
                                  .n_layers = 1 + (int32_t)test_random_below(state, MOST_LAYERS),
@@ -49,9 +92,13 @@ static void make_weights(uint64_t *state, weights *w)
                                  .ring_limit = (size_t)test_random_below(state, 3) * 5000};
     for (int32_t i = 0; i < p->n_weights; i++) {
         w->bytes[i] = 1 + (size_t)test_random_below(state, MOST_BYTES);
-        w->addresses[i] = test_random_below(state, 3) == 0 ? NULL : w->stored[i];
+        w->addresses[i] = (trm_stored_weight){.memory = test_random_below(state, 3) == 0 ? NULL : w->stored[i]};
         for (size_t k = 0; k < w->bytes[i]; k++) {
             w->stored[i][k] = (unsigned char)test_random(state);
+        }
+        if (w->addresses[i].memory != NULL && test_random_below(state, 2) == 0) {
+            pack_weight(state, w, i);
+            packed_pieces += w->addresses[i].n_pieces;
         }
     }
     for (int32_t i = 0; i < p->n_layers; i++) {
@@ -137,7 +184,8 @@ static void layers_find_their_weights(void **unused)
         trm_ring_destroy(ring);
         trm_stream_destroy(stream);
     }
-    assert_true(reused > 100);
+    assert_true(reused > 100 && packed_pieces > 100);
+    drop_packed(&w);
 }
 
 /* Layers on a stream of their own too, far behind who enqueues them, as on a GPU: what they read is copied out of the
@@ -157,7 +205,7 @@ static void streams_wait_for_each_other(void **unused)
         trm_stream *layers;
         make_weights(&state, &w);
         for (int32_t i = 0; i < w.problem.n_weights; i++) {
-            w.addresses[i] = w.stored[i];
+            w.addresses[i].memory = w.packed[i] ? w.addresses[i].memory : w.stored[i];
         }
         assert_ok(trm_residency_plan(&w.problem, &r));
         assert_ok(trm_stream_create_beside(device, &layers));
@@ -190,6 +238,7 @@ static void streams_wait_for_each_other(void **unused)
         trm_stream_destroy(layers);
         trm_residency_fini(&r);
     }
+    drop_packed(&w);
     free(delay);
 }
 
@@ -216,6 +265,7 @@ static void a_failed_read_ends_the_step(void **unused)
     static weights w;
     do {
         make_weights(&state, &w);
+        drop_packed(&w);
         memset(w.addresses, 0, sizeof(w.addresses));
         w.problem.budget = 0;
     } while (w.problem.n_uses < 12 || w.problem.n_weights < 6);
