@@ -41,6 +41,7 @@ static trm_generator *open_generator(const char *budget)
     options.max_context = 64;
     options.max_sequences = 2;
     assert_ok(trm_weight_budget_parse(budget, &options.weight_budget));
+    options.weight_budget.compression = TRM_WEIGHT_COMPRESSION_OFF;
     assert_ok(trm_generator_create(model, world, &options, &generator));
     return generator;
 }
@@ -183,8 +184,10 @@ static void weights_that_stay_in_their_files(void **state)
         trm_generator_limits limits;
         options.max_context = 64;
         options.max_sequences = 2;
-        options.weight_budget =
-            (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .percent = 20, .host_bytes = host[i]};
+        options.weight_budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT,
+                                                    .percent = 20,
+                                                    .host_bytes = host[i],
+                                                    .compression = TRM_WEIGHT_COMPRESSION_OFF};
         assert_ok(trm_generator_create(model, world, &options, &generator));
         tokens found = generate(generator);
         assert_memory_equal(&found, &expected, sizeof(found));
@@ -226,8 +229,8 @@ static void packed_weights_give_the_same_tokens(void **state)
         host[i] = info->host;
         assert_int_equal(info->unpacked, info->streamable);
         assert_true((info->unpack_rate > 0) == (i == 1));
-        const size_t budgets[] = {0, info->streamable / 3, info->streamable, info->streamable / 2, 0};
-        for (size_t k = 0; k < sizeof(budgets) / sizeof(budgets[0]); k++) {
+        const size_t budgets[] = {0, info->streamable / 3, info->streamable, 0};
+        for (size_t k = 0; k < (i == 0 ? 1 : sizeof(budgets) / sizeof(budgets[0])); k++) {
             assert_ok(trm_generator_set_weight_budget(generator, budgets[k]));
             tokens found = generate(generator);
             expected = i == 0 && k == 0 ? found : expected;
@@ -248,7 +251,7 @@ static void packed_weights_and_files(void **state)
 {
     (void)state;
     tokens expected = {0};
-    for (int32_t i = 0; i < 3; i++) {
+    for (int32_t i = 0; i < 2; i++) {
         trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
         trm_generator_limits limits;
         trm_generator *generator;
@@ -258,13 +261,13 @@ static void packed_weights_and_files(void **state)
         options.weight_budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT,
                                                     .percent = 10,
                                                     .compression = TRM_WEIGHT_COMPRESSION_LOSSLESS,
-                                                    .host_bytes = i == 0 ? 0 : (size_t)i << 20};
+                                                    .host_bytes = i == 0 ? 0 : (size_t)4 << 20};
         assert_ok(trm_generator_create(model, world, &options, &generator));
         tokens found = generate(generator);
         expected = i == 0 ? found : expected;
         assert_memory_equal(&found, &expected, sizeof(found));
         trm_generator_get_limits(generator, &limits);
-        assert_true(i == 0 || limits.streaming.host <= (size_t)i << 20);
+        assert_true(i == 0 || limits.streaming.host <= (size_t)4 << 20);
         assert_true((limits.streaming.files > 0) == (i > 0));
         assert_ok(trm_generator_set_weight_budget(generator, 0));
         found = generate(generator);

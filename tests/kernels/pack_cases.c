@@ -128,7 +128,7 @@ void pack_on_a_stream_beside(trm_stream *stream)
     trm_device *device = trm_stream_device(stream);
     trm_stream *beside;
     uint64_t state = test_seed();
-    size_t bound = trm_pack_bound(COUNT), sizes[TIMES];
+    size_t bound = trm_pack_bound(COUNT) / 16 * 16 + 16, sizes[TIMES];
     uint16_t *numbers = malloc(TIMES * COUNT * sizeof(*numbers)), *found = malloc(TIMES * COUNT * sizeof(*numbers));
     unsigned char *packed = malloc(TIMES * bound);
     void *slot, *there;
