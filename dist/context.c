@@ -158,6 +158,7 @@ void trm_context_destroy(trm_context *context)
     free(context->timings);
     trm_ring_destroy(context->ring);
     trm_device_free_host(device, context->debug_memory.memory);
+    trm_context_drop_clock(context);
     trm_device_free_host(device, context->input_staging);
     trm_device_free(device, context->memory);
     trm_event_destroy(context->done);
@@ -358,8 +359,11 @@ trm_status trm_context_start(trm_context *context)
     }
     context->has_outputs = false;
     context->is_started = false;
+    TRM_TRY(trm_context_note(context, TRM_CLOCK_BEGIN));
     TRM_TRY(trm_context_enqueue_run(context));
+    TRM_TRY(trm_context_note(context, TRM_CLOCK_COMPUTED));
     TRM_TRY(hand_over_outputs(context));
+    TRM_TRY(trm_context_note(context, TRM_CLOCK_DONE));
     context->is_started = true;
     return TRM_OK;
 }

@@ -453,10 +453,12 @@ static trm_status upload_unbound(trm_context *context)
 static trm_status upload_inputs(trm_context *context)
 {
     if (context->n_bound_inputs > 0) {
-        return upload_unbound(context);
+        TRM_TRY(upload_unbound(context));
+    } else {
+        TRM_TRY(trm_stream_upload(context->stream, context->memory, context->input_staging,
+                                  context->engine->plan->input_bytes));
     }
-    return trm_stream_upload(context->stream, context->memory, context->input_staging,
-                             context->engine->plan->input_bytes);
+    return trm_context_note(context, TRM_CLOCK_UPLOADED);
 }
 
 trm_status trm_context_run_layer(trm_context *context, int32_t index)

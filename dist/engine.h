@@ -30,6 +30,9 @@ typedef struct trm_context_extra {
     size_t capacity;
 } trm_context_extra;
 
+/* Moments of a run that is timed. */
+enum { TRM_CLOCK_BEGIN, TRM_CLOCK_UPLOADED, TRM_CLOCK_COMPUTED, TRM_CLOCK_DONE, TRM_CLOCK_COUNT };
+
 struct trm_context {
     trm_engine *engine;
     trm_context *beside; /* whose stream and state these are; NULL: its own */
@@ -73,7 +76,10 @@ struct trm_context {
     uint64_t places_version;       /* of the engine's places when the ring was made and kernels got addresses */
     trm_debug_fn debug;            /* NULL: off */
     void *debug_user;
-    trm_context_extra debug_memory; /* host: one tensor */
+    trm_context_extra debug_memory;    /* host: one tensor */
+    trm_event *clock[TRM_CLOCK_COUNT]; /* while runs are timed, else NULL */
+    double enqueue_began, enqueue_seconds;
+    bool is_clocked; /* the last run that finished has its times */
     bool profiling;
     trm_event **marks;    /* [n_layers + 1] while profiling */
     double *milliseconds; /* [n_layers] */
@@ -97,6 +103,9 @@ trm_status trm_context_shape(trm_context *context);
 trm_status trm_context_tune_step(trm_context *context, int32_t layer);
 /* What was captured is not what would run any more. */
 void trm_context_drop_capture(trm_context *context);
+/* Notes a moment of the run, if runs are timed. context_clock.c */
+trm_status trm_context_note(trm_context *context, int32_t moment);
+void trm_context_drop_clock(trm_context *context);
 /* Gives the outputs of a layer that has run, as far as their dims are known, to context->debug. context_debug.c */
 trm_status trm_context_show_layer(trm_context *context, int32_t layer);
 /* Enqueues the copy of the inputs and all layers; can be captured, unless the walk may stop: then it waits on the way.

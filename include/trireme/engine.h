@@ -353,6 +353,17 @@ typedef struct trm_debug_tensor {
 typedef bool (*trm_debug_fn)(void *user, const trm_debug_tensor *tensor);
 TRM_API trm_status trm_context_set_debug(trm_context *context, trm_debug_fn fn, void *user);
 
+/*
+ * Where the time of a run goes, on the device's clock but for enqueueing: copies of inputs (none where they were not
+ * set anew and runs are captured), layers, copies of outputs, and how long the calling thread took to start it all. Off
+ * at first: the events take some microseconds. Of the last run that has finished; INVALID_ARGUMENT if there is none.
+ */
+typedef struct trm_run_times {
+    double upload_milliseconds, compute_milliseconds, download_milliseconds, enqueue_milliseconds;
+} trm_run_times;
+TRM_API trm_status trm_context_set_timing(trm_context *context, bool on);
+TRM_API trm_status trm_context_times(const trm_context *context, trm_run_times *times);
+
 /* Per-layer time of the runs since profiling was switched on: one call of `fn` per layer in order; none before a run. A
  * layer whose weights stream has one more before it, with the time that was waited for them and TRM_KERNEL_WAIT. */
 #define TRM_KERNEL_WAIT "weight_stream.wait"

@@ -154,6 +154,37 @@ static void entries_are_counted_before_they_are_shown(void **state)
     trm_engine_destroy(engine);
 }
 
+/* Copies, layers and the caller's time of a run, while they are asked for. */
+static void runs_can_be_timed(void **state)
+{
+    (void)state;
+    trm_engine *engine;
+    trm_run_times times;
+    trm_network *network = make_network();
+    trm_context *context = make_context(network, &engine);
+    trm_network_destroy(network);
+    assert_ok(trm_context_set_input(context, "x", (trm_dims){2, {2, 3}}, ones));
+    assert_ok(trm_context_run(context));
+    assert_fails(trm_context_times(context, &times), TRM_ERROR_INVALID_ARGUMENT, "no run has been timed");
+    assert_fails(trm_context_times(NULL, &times), TRM_ERROR_INVALID_ARGUMENT, "context or times is NULL");
+    assert_ok(trm_context_set_timing(context, true));
+    assert_fails(trm_context_times(context, &times), TRM_ERROR_INVALID_ARGUMENT, "no run has been timed");
+    for (int32_t i = 0; i < 3; i++) {
+        assert_ok(trm_context_run(context));
+        assert_ok(trm_context_times(context, &times));
+        assert_true(times.upload_milliseconds >= 0 && times.compute_milliseconds > 0);
+        assert_true(times.download_milliseconds >= 0 && times.enqueue_milliseconds > 0);
+        /* the host's layers run while they are enqueued */
+        assert_true(times.compute_milliseconds <= times.enqueue_milliseconds * 1.01 + 0.01);
+    }
+    assert_ok(trm_context_set_timing(context, false));
+    assert_ok(trm_context_run(context));
+    assert_fails(trm_context_times(context, &times), TRM_ERROR_INVALID_ARGUMENT, "no run has been timed");
+    assert_fails(trm_context_set_timing(NULL, true), TRM_ERROR_INVALID_ARGUMENT, "context is NULL");
+    trm_context_destroy(context);
+    trm_engine_destroy(engine);
+}
+
 static void layers_of_a_network_can_be_listed(void **state)
 {
     (void)state;
@@ -188,6 +219,7 @@ int main(void)
         cmocka_unit_test(every_layer_is_shown_in_order),
         cmocka_unit_test(a_look_can_end_the_run),
         cmocka_unit_test(entries_are_counted_before_they_are_shown),
+        cmocka_unit_test(runs_can_be_timed),
         cmocka_unit_test(layers_of_a_network_can_be_listed),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
