@@ -104,7 +104,7 @@ static trm_status run(onnx_job *j, char folder[COMPARE_PATH_SIZE], bool *alike)
     TRM_TRY(trm_world_all_ok(j->job.world, prepare(j)));
     TRM_TRY(agree_on_folder(&j->job, folder));
     TRM_TRY(onnx_load(j));
-    TRM_TRY(trm_world_all_ok(j->job.world, onnx_set_inputs(j)));
+    TRM_TRY(trm_world_all_ok(j->job.world, onnx_set_inputs(j, j->context)));
     const tensor_run described = {.model = j->all->operands[0],
                                   .backend = j->backend,
                                   .mesh = j->mesh,

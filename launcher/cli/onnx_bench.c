@@ -1,39 +1,53 @@
 /* `trireme bench NET.onnx` and NET.plan: latency of a network on random or given inputs, and the time of every layer.
  */
+#include "launcher/cli/onnx_bench.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
-#include "launcher/cli/onnx_job.h"
-#include "launcher/cli/report.h"
 
 #define MOST_RUNS    ((int64_t)1 << 24)
 #define PROFILE_RUNS 10
-
-typedef struct layer_time {
-    char *layer, *kernel;
-    trm_layer_kind kind;
-    double milliseconds;
-} layer_time;
-
-typedef struct bench {
-    onnx_job onnx;
-    double *seconds; /* [n_runs], sorted once they are all there */
-    int64_t n_runs;
-    double total, copy_seconds; /* copy: setting the inputs, once */
-    layer_time *layers;
-    int32_t n_layers, capacity;
-    bool lost; /* memory ran out while layers were collected */
-} bench;
+#define CLOCK_RUNS   20
+#define MOST_STREAMS 64
 
 /* ---- measuring ----------------------------------------------------------------------------------------- */
 
-static trm_status run_once(bench *b, double *seconds)
+static trm_status start_run(bench *b, int32_t stream, bench_run *run)
 {
-    double began = wall_seconds();
-    TRM_TRY(trm_context_run(b->onnx.context));
-    *seconds = wall_seconds() - began;
+    double idle = settings_number(b->onnx.all, SETTING_IDLE);
+    if (idle > 0) {
+        usleep((useconds_t)(idle * 1e6));
+    }
+    *run = (bench_run){.began = wall_seconds(), .stream = stream};
+    if (b->transfers) {
+        TRM_TRY(onnx_set_inputs(&b->onnx, b->contexts[stream]));
+    }
+    return trm_context_start(b->contexts[stream]);
+}
+
+static trm_status finish_run(bench *b, bench_run *run)
+{
+    trm_context *context = b->contexts[run->stream];
+    TRM_TRY(trm_context_finish(context));
+    run->seconds = wall_seconds() - run->began;
+    return b->transfers ? trm_context_times(context, &run->times) : TRM_OK;
+}
+
+/* So many runs, the streams in turn: each starts its next when its last one is over. */
+static trm_status run_some(bench *b, bench_run *runs, int64_t n)
+{
+    for (int64_t i = 0; i < n + b->n_streams; i++) {
+        if (i >= b->n_streams && i - b->n_streams < n) {
+            TRM_TRY(finish_run(b, &runs[i - b->n_streams]));
+        }
+        if (i < n) {
+            TRM_TRY(start_run(b, (int32_t)(i % b->n_streams), &runs[i]));
+        }
+    }
     return TRM_OK;
 }
 
@@ -48,9 +62,10 @@ static trm_status agree(bench *b, bool mine, bool *more)
 
 static trm_status warm_up(bench *b)
 {
-    double limit = settings_number(b->onnx.all, SETTING_WARM_UP), began = wall_seconds(), seconds;
+    double limit = settings_number(b->onnx.all, SETTING_WARM_UP), began = wall_seconds();
+    bench_run runs[MOST_STREAMS];
     for (bool more = true; more;) {
-        TRM_TRY(run_once(b, &seconds));
+        TRM_TRY(run_some(b, runs, b->n_streams));
         TRM_TRY(agree(b, wall_seconds() - began < limit, &more));
     }
     return TRM_OK;
@@ -62,6 +77,22 @@ static int compare_doubles(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* Latencies in order, and times since the first run. */
+static trm_status sort_runs(bench *b)
+{
+    double first = b->runs[0].began;
+    b->sorted = calloc((size_t)b->n_runs, sizeof(*b->sorted));
+    if (b->sorted == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %lld times", (long long)b->n_runs);
+    }
+    for (int64_t i = 0; i < b->n_runs; i++) {
+        b->runs[i].began -= first;
+        b->sorted[i] = b->runs[i].seconds;
+    }
+    qsort(b->sorted, (size_t)b->n_runs, sizeof(*b->sorted), compare_doubles);
+    return TRM_OK;
+}
+
 /* Runs in chunks that double, until there are enough of them and enough time has passed. */
 static trm_status measure(bench *b)
 {
@@ -69,17 +100,16 @@ static trm_status measure(bench *b)
     int64_t least = settings_integer(all, SETTING_ITERATIONS);
     double duration = settings_number(all, SETTING_DURATION);
     bool more = true;
-    for (int64_t chunk = 4; more; chunk *= 2) {
-        double *grown = realloc(b->seconds, (size_t)(b->n_runs + chunk) * sizeof(*grown));
-        b->seconds = grown != NULL ? grown : b->seconds;
+    for (int64_t chunk = 4 * b->n_streams; more; chunk *= 2) {
+        bench_run *grown = realloc(b->runs, (size_t)(b->n_runs + chunk) * sizeof(*grown));
+        b->runs = grown != NULL ? grown : b->runs;
         trm_status status = grown != NULL
                                 ? TRM_OK
                                 : trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %lld times", (long long)b->n_runs);
         TRM_TRY(trm_world_all_ok(b->onnx.job.world, status));
         double began = wall_seconds();
-        for (int64_t i = 0; i < chunk; i++) {
-            TRM_TRY(run_once(b, &b->seconds[b->n_runs++]));
-        }
+        TRM_TRY(run_some(b, b->runs + b->n_runs, chunk));
+        b->n_runs += chunk;
         b->total += wall_seconds() - began;
         TRM_TRY(agree(b, b->n_runs < least || (b->total < duration && b->n_runs < MOST_RUNS), &more));
         /* No more of them than the time that is left seems to hold. */
@@ -88,8 +118,7 @@ static trm_status measure(bench *b)
         TRM_TRY(trm_world_broadcast(b->onnx.job.world, &fitting, sizeof(fitting), 0));
         chunk = fitting < chunk ? fitting : chunk;
     }
-    qsort(b->seconds, (size_t)b->n_runs, sizeof(*b->seconds), compare_doubles);
-    return TRM_OK;
+    return trm_world_all_ok(b->onnx.job.world, sort_runs(b));
 }
 
 static void take_layer(void *user, const char *layer, trm_layer_kind kind, const char *kernel, double milliseconds,
@@ -126,205 +155,137 @@ static trm_status profile(bench *b)
     return TRM_OK;
 }
 
-/* ---- tactics ------------------------------------------------------------------------------------------- */
-
-static void print_tactic(void *user, const char *layer, const char *problem, const char *tactic, double microseconds,
-                         bool best)
+static void add_times(rank_times *mean, const trm_run_times *times, double n)
 {
-    const char **last = user;
-    if (best) {
-        printf("%s%s: %s\n", *last == NULL ? "\n" : "", layer, problem);
+    mean->upload += times->upload_milliseconds / n;
+    mean->compute += times->compute_milliseconds / n;
+    mean->download += times->download_milliseconds / n;
+    mean->enqueue += times->enqueue_milliseconds / n;
+}
+
+/* Means of this rank: of the runs that were measured if they were timed, else of some more. */
+static trm_status clock_runs(bench *b, rank_times *mine)
+{
+    *mine = (rank_times){0};
+    for (int64_t i = 0; b->transfers && i < b->n_runs; i++) {
+        add_times(mine, &b->runs[i].times, (double)b->n_runs);
     }
-    *last = layer;
-    printf("  %c %10.2f us  %s\n", best ? '*' : ' ', microseconds, tactic);
-}
-
-static void report_tactic(void *user, const char *layer, const char *problem, const char *tactic, double microseconds,
-                          bool best)
-{
-    report *r = user;
-    report_open(r, NULL, '{');
-    report_text(r, "layer", layer);
-    report_text(r, "problem", problem);
-    report_text(r, "tactic", tactic);
-    report_number(r, "microseconds", microseconds);
-    report_bool(r, "used", best);
-    report_close(r);
-}
-
-/* ---- reporting ----------------------------------------------------------------------------------------- */
-
-/* The time that `percent` of the runs took at most. */
-static double percentile(const bench *b, double percent)
-{
-    int64_t index = (int64_t)ceil(percent / 100 * (double)b->n_runs) - 1;
-    return b->seconds[index < 0 ? 0 : index];
-}
-
-static double mean(const bench *b)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < b->n_runs; i++) {
-        sum += b->seconds[i];
-    }
-    return sum / (double)b->n_runs;
-}
-
-static void split_time(const bench *b, double *compute, double *communication)
-{
-    *compute = *communication = 0;
-    for (int32_t i = 0; i < b->n_layers; i++) {
-        *(b->layers[i].kind == TRM_LAYER_DIST_COLLECTIVE ? communication : compute) += b->layers[i].milliseconds;
-    }
-}
-
-/* Bytes of weights per second of a run. */
-static double streaming_rate(const bench *b)
-{
-    return (double)b->onnx.streaming.streamed / percentile(b, 50);
-}
-
-static void print_json(const bench *b, const char *mesh)
-{
-    const onnx_job *j = &b->onnx;
-    report r;
-    report_begin(&r, stdout);
-    report_text(&r, "model", j->all->operands[0]);
-    report_text(&r, "version", trm_version());
-    report_integer(&r, "ranks", j->n_ranks);
-    report_text(&r, "mesh", mesh);
-    report_text(&r, "backend", trm_backend_name(j->backend));
-    report_open(&r, "inputs", '{');
-    for (int32_t i = 0; i < j->n_inputs; i++) {
-        char dims[160];
-        onnx_dims_text(&j->inputs[i].dims, dims, sizeof(dims));
-        report_text(&r, j->inputs[i].port.name, j->inputs[i].fixed ? "constant" : dims);
-    }
-    report_close(&r);
-    report_integer(&r, "layers", trm_network_layer_count(j->shown));
-    report_number(&r, "import_seconds", j->import_seconds);
-    report_number(&r, "build_seconds", j->build_seconds);
-    report_number(&r, "tune_seconds", j->tune_seconds);
-    report_integer(&r, "device_bytes_per_rank", (int64_t)j->memory.total);
-    report_streaming(&r, &j->streaming);
-    if (j->streaming.on) {
-        report_number(&r, "link_share", streaming_rate(b) / j->streaming.link_rate);
-    }
-    report_integer(&r, "runs", b->n_runs);
-    report_number(&r, "runs_per_second", (double)b->n_runs / b->total);
-    report_number(&r, "input_copy_ms", b->copy_seconds * 1e3);
-    report_open(&r, "latency_ms", '{');
-    report_number(&r, "min", b->seconds[0] * 1e3);
-    report_number(&r, "mean", mean(b) * 1e3);
-    report_number(&r, "p50", percentile(b, 50) * 1e3);
-    report_number(&r, "p90", percentile(b, 90) * 1e3);
-    report_number(&r, "p95", percentile(b, 95) * 1e3);
-    report_number(&r, "p99", percentile(b, 99) * 1e3);
-    report_number(&r, "max", b->seconds[b->n_runs - 1] * 1e3);
-    report_close(&r);
-    if (b->n_layers > 0) {
-        double compute, communication;
-        split_time(b, &compute, &communication);
-        report_number(&r, "profile_compute_ms", compute);
-        report_number(&r, "profile_communication_ms", communication);
-        report_open(&r, "profile", '[');
-        for (int32_t i = 0; i < b->n_layers; i++) {
-            report_open(&r, NULL, '{');
-            report_text(&r, "layer", b->layers[i].layer);
-            report_text(&r, "kind", trm_layer_kind_name(b->layers[i].kind));
-            report_text(&r, "kernel", b->layers[i].kernel);
-            report_number(&r, "milliseconds", b->layers[i].milliseconds);
-            report_close(&r);
+    if (!b->transfers) {
+        TRM_TRY(trm_context_set_timing(b->onnx.context, true));
+        for (int i = 0; i < CLOCK_RUNS; i++) {
+            trm_run_times times;
+            TRM_TRY(trm_context_run(b->onnx.context));
+            TRM_TRY(trm_context_times(b->onnx.context, &times));
+            add_times(mine, &times, CLOCK_RUNS);
         }
-        report_close(&r);
+        TRM_TRY(trm_context_set_timing(b->onnx.context, false));
     }
-    if (settings_flag(j->all, SETTING_TACTICS)) {
-        report_open(&r, "tactics", '[');
-        trm_context_tactics(j->context, report_tactic, &r);
-        report_close(&r);
-    }
-    report_end(&r);
+    bench_split_profile(b, &mine->layers, &mine->communication);
+    return TRM_OK;
 }
 
-static void print_table(const bench *b, const char *mesh)
+/* Every rank's means, to all. */
+static trm_status gather_times(bench *b)
 {
-    const onnx_job *j = &b->onnx;
-    printf("%s on %d rank%s (%s, %s): %d layers, imported in %.2f s, built and loaded in %.2f s, tuned in %.2f s, "
-           "%.1f MiB per rank\n",
-           j->all->operands[0], j->n_ranks, j->n_ranks == 1 ? "" : "s", mesh, trm_backend_name(j->backend),
-           trm_network_layer_count(j->shown), j->import_seconds, j->build_seconds, j->tune_seconds,
-           (double)j->memory.total / 0x1p20);
-    for (int32_t i = 0; i < j->n_inputs; i++) {
-        char dims[160];
-        onnx_dims_text(&j->inputs[i].dims, dims, sizeof(dims));
-        const char *source = j->inputs[i].fixed ? "constant" : j->inputs[i].from_file ? "from a file" : "random";
-        printf("  %s %s %s, %s\n", j->inputs[i].port.name, j->inputs[i].port.type, j->inputs[i].fixed ? "" : dims,
-               source);
-    }
-    printf("%lld runs, %.2f per second; inputs copied in %.3f ms\n", (long long)b->n_runs, (double)b->n_runs / b->total,
-           b->copy_seconds * 1e3);
-    if (j->streaming.on) {
-        printf("weights streamed: %.1f MB per run, %.2f GB/s, %.1f %% of the link\n",
-               (double)j->streaming.streamed / 1e6, streaming_rate(b) / 1e9,
-               streaming_rate(b) / j->streaming.link_rate * 100);
-    }
-    printf("%-14s %10s %10s %10s %10s %10s %10s %10s\n", "", "min", "mean", "p50", "p90", "p95", "p99", "max");
-    printf("%-14s %10.3f %10.3f %10.3f %10.3f %10.3f %10.3f %10.3f\n", "latency, ms", b->seconds[0] * 1e3,
-           mean(b) * 1e3, percentile(b, 50) * 1e3, percentile(b, 90) * 1e3, percentile(b, 95) * 1e3,
-           percentile(b, 99) * 1e3, b->seconds[b->n_runs - 1] * 1e3);
-    if (b->n_layers > 0) {
-        double compute, communication;
-        split_time(b, &compute, &communication);
-        printf("\nlayer by layer (not captured): %.3f ms, of which %.3f ms communication\n", compute + communication,
-               communication);
-        printf("%-56s %-20s %-28s %10s %6s\n", "layer", "kind", "kernel", "us", "%");
-        for (int32_t i = 0; i < b->n_layers; i++) {
-            printf("%-56s %-20s %-28s %10.1f %6.1f\n", b->layers[i].layer, trm_layer_kind_name(b->layers[i].kind),
-                   b->layers[i].kernel, b->layers[i].milliseconds * 1e3,
-                   100 * b->layers[i].milliseconds / (compute + communication));
-        }
-    }
-    if (settings_flag(j->all, SETTING_TACTICS)) {
-        const char *last = NULL;
-        trm_context_tactics(j->context, print_tactic, &last);
-    }
+    rank_times mine;
+    TRM_TRY(clock_runs(b, &mine));
+    b->ranks = calloc((size_t)b->onnx.n_ranks, sizeof(*b->ranks));
+    trm_status status =
+        b->ranks != NULL ? TRM_OK : trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the times of the ranks");
+    TRM_TRY(trm_world_all_ok(b->onnx.job.world, status));
+    const trm_collective_params gather = {.op = TRM_ALL_GATHER};
+    return trm_world_exchange(b->onnx.job.world, &gather, TRM_F64, &mine, b->ranks, sizeof(mine) / sizeof(double),
+                              false);
 }
 
 /* ---- the command --------------------------------------------------------------------------------------- */
 
-static trm_status prepare(onnx_job *j)
+/* "50,90,99.9" */
+static trm_status read_percentiles(bench *b)
 {
+    const char *text = settings_text(b->onnx.all, SETTING_PERCENTILES);
+    for (bool more = true; more;) {
+        char *end;
+        double percent = strtod(text, &end);
+        if (end == text || !(percent > 0 && percent <= 100) || (*end != ',' && *end != '\0') ||
+            b->n_percentiles == BENCH_MOST_PERCENTILES) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "percentiles is \"%s\", expected at most %d numbers to 100, such as 50,99.9 (%s)",
+                     settings_text(b->onnx.all, SETTING_PERCENTILES), BENCH_MOST_PERCENTILES,
+                     b->onnx.all->origins[SETTING_PERCENTILES]);
+        }
+        b->percentiles[b->n_percentiles++] = percent;
+        more = *end == ',';
+        text = end + 1;
+    }
+    return TRM_OK;
+}
+
+static trm_status prepare(bench *b)
+{
+    onnx_job *j = &b->onnx;
+    b->transfers = settings_flag(j->all, SETTING_TRANSFERS);
+    TRM_TRY(read_percentiles(b));
     TRM_TRY(onnx_open(j, j->all->operands[0], trm_world_size(j->job.world)));
     TRM_TRY(onnx_build(j, false));
+    TRM_TRY(onnx_check_outputs(j));
     return onnx_fill_inputs(j, (uint64_t)settings_integer(j->all, SETTING_SEED));
+}
+
+/* The other contexts of the engine. */
+static trm_status add_streams(bench *b)
+{
+    int32_t n = (int32_t)settings_integer(b->onnx.all, SETTING_STREAMS);
+    b->contexts = calloc((size_t)n, sizeof(trm_context *));
+    if (b->contexts == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d streams", n);
+    }
+    b->contexts[0] = b->onnx.context;
+    b->n_streams = 1;
+    for (; b->n_streams < n; b->n_streams++) {
+        TRM_TRY(trm_context_create(b->onnx.engine, &b->contexts[b->n_streams]));
+    }
+    for (int32_t i = 0; i < n; i++) {
+        TRM_TRY(trm_context_set_profile(b->contexts[i], (int32_t)settings_integer(b->onnx.all, SETTING_OPT_PROFILE)));
+        TRM_TRY(onnx_set_inputs(&b->onnx, b->contexts[i]));
+        TRM_TRY(trm_context_set_capture(b->contexts[i], !settings_flag(b->onnx.all, SETTING_NO_CAPTURE)));
+        TRM_TRY(trm_context_set_timing(b->contexts[i], b->transfers));
+    }
+    return TRM_OK;
 }
 
 static trm_status run(bench *b, bool *alike)
 {
     onnx_job *j = &b->onnx;
     *alike = true;
-    TRM_TRY(trm_world_all_ok(j->job.world, prepare(j)));
+    TRM_TRY(trm_world_all_ok(j->job.world, prepare(b)));
     TRM_TRY(onnx_load(j));
     double began = wall_seconds();
-    TRM_TRY(trm_world_all_ok(j->job.world, onnx_set_inputs(j)));
+    TRM_TRY(trm_world_all_ok(j->job.world, onnx_set_inputs(j, j->context)));
     b->copy_seconds = wall_seconds() - began;
+    TRM_TRY(trm_world_all_ok(j->job.world, add_streams(b)));
     *alike = false;
     TRM_TRY(onnx_tune(j));
     TRM_TRY(warm_up(b));
     TRM_TRY(measure(b));
-    if (settings_flag(j->all, SETTING_PROFILE)) {
+    if (settings_flag(j->all, SETTING_PROFILE) || settings_text(j->all, SETTING_EXPORT_PROFILE) != NULL ||
+        j->n_ranks > 1) {
         TRM_TRY(profile(b));
     }
-    if (j->job.talks) {
-        char mesh[64];
-        trm_mesh_format(&j->mesh, mesh, sizeof(mesh));
-        if (settings_flag(j->all, SETTING_JSON)) {
-            print_json(b, mesh);
-        } else {
-            print_table(b, mesh);
-        }
+    TRM_TRY(gather_times(b));
+    return j->job.talks ? bench_print(b) : TRM_OK;
+}
+
+static void free_bench(bench *b)
+{
+    for (int32_t i = 0; i < b->n_layers; i++) {
+        free(b->layers[i].layer);
+        free(b->layers[i].kernel);
     }
-    return TRM_OK;
+    free(b->layers);
+    free(b->runs);
+    free(b->sorted);
+    free(b->ranks);
 }
 
 int onnx_bench_command(const settings *all)
@@ -335,14 +296,13 @@ int onnx_bench_command(const settings *all)
     if (status == TRM_OK) {
         status = run(&b, &alike);
     }
-    for (int32_t i = 0; i < b.n_layers; i++) {
-        free(b.layers[i].layer);
-        free(b.layers[i].kernel);
-    }
-    free(b.layers);
-    free(b.seconds);
+    free_bench(&b);
     if (status == TRM_OK || alike) { /* aborting ends the process as it is */
+        for (int32_t i = 1; i < b.n_streams; i++) {
+            trm_context_destroy(b.contexts[i]);
+        }
         onnx_close(&b.onnx);
     }
+    free(b.contexts);
     return job_close(&b.onnx.job, status, alike);
 }

@@ -591,7 +591,7 @@ trm_status onnx_fill_inputs(onnx_job *j, uint64_t seed)
     return TRM_OK;
 }
 
-trm_status onnx_set_inputs(onnx_job *j)
+trm_status onnx_set_inputs(onnx_job *j, trm_context *context)
 {
     for (int32_t i = 0; i < j->n_inputs; i++) {
         const onnx_input *input = &j->inputs[i];
@@ -602,7 +602,7 @@ trm_status onnx_set_inputs(onnx_job *j)
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s is not given (--input %s=FILE)", input->port.name,
                      input->port.name);
         }
-        TRM_TRY(trm_context_set_input(j->context, input->port.name, input->dims, input->data));
+        TRM_TRY(trm_context_set_input(context, input->port.name, input->dims, input->data));
     }
     return TRM_OK;
 }

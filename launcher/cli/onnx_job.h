@@ -64,8 +64,11 @@ trm_status onnx_set_budget(onnx_job *j, trm_plan *plan);
 trm_status onnx_load(onnx_job *j);
 /* Fills inputs that no file gives with random numbers: floats in -1 .. 1, integers 0 or 1. The same on every rank. */
 trm_status onnx_fill_inputs(onnx_job *j, uint64_t seed);
-/* Hands the inputs to the context. */
-trm_status onnx_set_inputs(onnx_job *j);
+/* Hands the inputs to a context. */
+trm_status onnx_set_inputs(onnx_job *j, trm_context *context);
+/* Whether --output names outputs, and writes the files of --output and --outputs after a run of the job's context. */
+trm_status onnx_check_outputs(const onnx_job *j);
+trm_status onnx_write_outputs(const onnx_job *j);
 /* Tunes the context on the inputs that are set, as --opt-level and --timing-cache say, and switches capture on. SIGINT
  * ends it: what was timed is kept, and the process ends by that signal. Collective. */
 trm_status onnx_tune(onnx_job *j);

@@ -1,7 +1,9 @@
 /* `trireme run NET.onnx` and NET.plan: one run on given inputs; outputs into files, or a summary of each. */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "base/element.h"
@@ -81,10 +83,14 @@ static void report_output(report *r, const output *o, const char *file)
     report_close(r);
 }
 
-/* The file of an output, or NULL. */
-static const char *file_of(const settings *all, const char *name)
+/* The file of an output, in `path` where it is one of --outputs; or NULL. */
+static const char *file_of(const settings *all, int32_t index, const char *name, char *path, size_t size)
 {
-    const char *file = NULL;
+    const char *file = NULL, *folder = settings_text(all, SETTING_OUTPUTS);
+    if (folder != NULL) {
+        snprintf(path, size, "%s/output_%d.npy", folder, (int)index);
+        file = path;
+    }
     for (int32_t i = 0; i < all->list_counts[SETTING_OUTPUT]; i++) {
         const char *found = onnx_assigned(all->lists[SETTING_OUTPUT][i], name);
         file = found != NULL ? found : file;
@@ -92,7 +98,27 @@ static const char *file_of(const settings *all, const char *name)
     return file;
 }
 
-static trm_status check_outputs(const onnx_job *j)
+trm_status onnx_write_outputs(const onnx_job *j)
+{
+    const char *folder = settings_text(j->all, SETTING_OUTPUTS);
+    if (folder != NULL && mkdir(folder, 0777) != 0 && errno != EEXIST) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot make folder %s: %s", folder, strerror(errno));
+    }
+    for (int32_t i = 0; i < trm_network_output_count(j->shown); i++) {
+        const trm_tensor *tensor = trm_network_output(j->shown, i);
+        char path[4096];
+        trm_dims dims;
+        const void *data;
+        const char *file = file_of(j->all, i, trm_tensor_name(tensor), path, sizeof(path));
+        if (file != NULL) {
+            TRM_TRY(trm_context_output(j->context, trm_tensor_name(tensor), &dims, &data));
+            TRM_TRY(npy_write(file, trm_tensor_dtype(tensor), &dims, data));
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status onnx_check_outputs(const onnx_job *j)
 {
     for (int32_t i = 0; i < j->all->list_counts[SETTING_OUTPUT]; i++) {
         const char *text = j->all->lists[SETTING_OUTPUT][i];
@@ -113,6 +139,7 @@ static trm_status show_outputs(onnx_job *j)
 {
     bool json = settings_flag(j->all, SETTING_JSON);
     report r;
+    TRM_TRY(onnx_write_outputs(j));
     if (json) {
         report_begin(&r, stdout);
         report_text(&r, "model", j->all->operands[0]);
@@ -121,11 +148,9 @@ static trm_status show_outputs(onnx_job *j)
     trm_status status = TRM_OK;
     for (int32_t i = 0; i < trm_network_output_count(j->shown) && status == TRM_OK; i++) {
         output o;
+        char path[4096];
         status = read_output(j, i, &o);
-        const char *file = status == TRM_OK ? file_of(j->all, o.name) : NULL;
-        if (file != NULL) {
-            status = npy_write(file, o.dtype, &o.dims, o.data);
-        }
+        const char *file = status == TRM_OK ? file_of(j->all, i, o.name, path, sizeof(path)) : NULL;
         if (status == TRM_OK && json) {
             report_output(&r, &o, file);
         } else if (status == TRM_OK && !(file != NULL && settings_flag(j->all, SETTING_QUIET))) {
@@ -143,7 +168,7 @@ static trm_status prepare(onnx_job *j)
 {
     TRM_TRY(onnx_open(j, j->all->operands[0], trm_world_size(j->job.world)));
     TRM_TRY(onnx_build(j, false));
-    return check_outputs(j);
+    return onnx_check_outputs(j);
 }
 
 static trm_status run(onnx_job *j, bool *alike)
@@ -151,7 +176,7 @@ static trm_status run(onnx_job *j, bool *alike)
     *alike = true;
     TRM_TRY(trm_world_all_ok(j->job.world, prepare(j)));
     TRM_TRY(onnx_load(j));
-    TRM_TRY(trm_world_all_ok(j->job.world, onnx_set_inputs(j)));
+    TRM_TRY(trm_world_all_ok(j->job.world, onnx_set_inputs(j, j->context)));
     *alike = false;
     TRM_TRY(onnx_tune(j));
     TRM_TRY(trm_context_run(j->context));

@@ -825,6 +825,31 @@ case_onnx() { # ONNX models: run once, measured, shown
         value profile.0.layer c
         value backend host
     done
+    # Several runs at a time, transfers, percentiles, files; the outputs are still right.
+    start 0 bench "$work/product.onnx" "${inputs[@]}" --duration 0.05 --warm-up 0 --streams 3 --transfers --percentiles 10,99.9 --json \
+        --export-times "$work/times.json" --export-profile "$work/profile.json" --export-layers "$work/layers.json" --outputs "$work/outputs"
+    [ $code = 0 ] || complain "bench with streams: exit code $code: $(head -3 "$work/err")"
+    value streams 3
+    value transfers true
+    for path in latency_ms.p10 latency_ms.p99.9 per_rank.0.compute_ms per_rank.0.enqueue_ms; do
+        [ "$path" = latency_ms.p99.9 ] || "$json_value" $path <"$work/out" | awk '{ exit !($1 > 0) }' || complain "$path is not positive"
+    done
+    grep -q '"p99.9"' "$work/out" || complain "no percentile 99.9: $(cat "$work/out")"
+    ! grep -q '"p50"' "$work/out" || complain "percentile 50 was not asked for: $(cat "$work/out")"
+    local runs
+    runs=$("$json_value" runs <"$work/out")
+    [ "$("$json_value" runs <"$work/times.json")" = "$runs" ] || complain "times of other than $runs runs"
+    [ "$("$json_value" runs.2.stream <"$work/times.json")" = 2 ] || complain "the third run is not of the third stream"
+    [ "$("$json_value" layers.0.layer <"$work/profile.json")" = c ] || complain "no layer c in the profile: $(cat "$work/profile.json")"
+    [ "$("$json_value" layers.0.kind <"$work/layers.json")" = matmul ] || complain "no product in the layers: $(cat "$work/layers.json")"
+    cmp -s "$work/outputs/output_0.npy" "$work/expected.npy" || complain "bench wrote another output than was expected"
+    start 2 bench "$work/product.onnx" --duration 0.05 --warm-up 0 --streams 2 --json
+    [ $code = 0 ] || complain "bench with streams on 2 ranks: exit code $code: $(head -3 "$work/err")"
+    value per_rank 2
+    value per_rank.1.rank 1
+    "$json_value" per_rank.1.layers_ms <"$work/out" | awk '{ exit !($1 > 0) }' || complain "rank 1 has no time in layers"
+    fails 2 'percentiles is "50,101", expected at most 16 numbers to 100' 0 bench "$work/product.onnx" --percentiles 50,101
+    fails 1 "cannot write /nonexistent/x: No such file" 0 bench "$work/product.onnx" --duration 0 --warm-up 0 --export-times /nonexistent/x
     cp "$corpus/collective_all_reduce" "$work/sum.onnx"
     cp "$corpus/collective_all_gather" "$work/all.onnx"
     npy "2, 2" '\x00\x00\x80\x3f' 4 >"$work/x.npy"

@@ -1,0 +1,54 @@
+/*
+ * What `trireme bench` of a network has measured: onnx_bench.c measures, onnx_bench_report.c prints and writes files.
+ */
+#ifndef TRM_LAUNCHER_CLI_ONNX_BENCH_H
+#define TRM_LAUNCHER_CLI_ONNX_BENCH_H
+
+#include "launcher/cli/onnx_job.h"
+
+#define BENCH_MOST_PERCENTILES 16
+
+typedef struct layer_time {
+    char *layer, *kernel;
+    trm_layer_kind kind;
+    double milliseconds;
+} layer_time;
+
+/* One run. */
+typedef struct bench_run {
+    double began, seconds; /* since the first of them; until its outputs were there */
+    int32_t stream;
+    trm_run_times times; /* with --transfers */
+} bench_run;
+
+/* Means of one rank, in milliseconds. */
+typedef struct rank_times {
+    double upload, compute, download, enqueue;
+    double layers, communication; /* by the profile; 0 without one */
+} rank_times;
+
+typedef struct bench {
+    onnx_job onnx;
+    trm_context **contexts; /* [n_streams], the first is the job's */
+    int32_t n_streams;
+    bool transfers;
+    bench_run *runs; /* [n_runs] */
+    double *sorted;  /* [n_runs] seconds */
+    int64_t n_runs;
+    double total, copy_seconds; /* of all runs; of setting the inputs once */
+    double percentiles[BENCH_MOST_PERCENTILES];
+    int32_t n_percentiles;
+    layer_time *layers;
+    int32_t n_layers, capacity;
+    bool lost;         /* memory ran out while layers were collected */
+    rank_times *ranks; /* [n_ranks] */
+} bench;
+
+/* The time that `percent` of the runs took at most. */
+double bench_percentile(const bench *b, double percent);
+/* Prints a table or JSON, and writes the files that were asked for. */
+trm_status bench_print(const bench *b);
+/* What the profile has of computing and of communication. */
+void bench_split_profile(const bench *b, double *compute, double *communication);
+
+#endif
