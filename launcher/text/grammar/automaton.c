@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "launcher/text/buffer.h"
+#include "launcher/text/grammar/alike.h"
 #include "launcher/text/grammar/nfa.h"
 
 #define MOST_STATES 200000
@@ -480,6 +481,9 @@ trm_status trm_grammar_build(const trm_grammar_tree *tree, trm_grammar_automaton
         find_classes(&nfa, automaton);
         status = build(&b);
     }
+    if (status == TRM_OK) {
+        status = trm_grammar_find_alike(automaton);
+    }
     free(b.calls);
     free(b.subsets);
     free(b.slots);
@@ -503,5 +507,6 @@ void trm_grammar_automaton_fini(trm_grammar_automaton *automaton)
     free(automaton->accepts);
     free(automaton->has_moves);
     free(automaton->is_tail);
+    free(automaton->alike);
     *automaton = (trm_grammar_automaton){0};
 }

@@ -25,6 +25,7 @@ typedef struct trm_grammar_automaton {
     bool *has_moves; /* [n_states] */
     bool *is_tail;   /* [n_states] accepts and leads nowhere: nothing has to come back to it */
     uint32_t start;  /* of the root */
+    uint32_t *alike; /* [n_states] the first state like this one (alike.h) */
 } trm_grammar_automaton;
 
 /* INVALID_ARGUMENT if the grammar is too large or takes too long, if a rule calls itself before any text (left

@@ -249,24 +249,23 @@ trm_status trm_grammar_state_accept(trm_grammar_state *state, int32_t token, boo
     return status;
 }
 
-static void set_bits(const trm_grammar_vocab *vocab, uint32_t first, uint32_t end, uint32_t *bits)
+static void set_bits(const trm_grammar_trie *trie, uint32_t first, uint32_t end, uint32_t *bits)
 {
     for (uint32_t i = first; i < end; i++) {
-        uint32_t id = (uint32_t)vocab->order[i];
+        uint32_t id = (uint32_t)trie->order[i];
         bits[id / 32] |= (uint32_t)1 << id % 32;
     }
 }
 
 /* Walks the tree of tokens along with the configurations that their bytes lead to. Where all bytes of a subtree lead a
  * configuration back to itself, its tokens are allowed without a look at each. */
-static trm_status walk(trm_grammar *grammar, uint32_t config, uint32_t *bits)
+static trm_status walk(trm_grammar *grammar, const trm_grammar_trie *trie, uint32_t config, uint32_t *bits)
 {
-    const trm_grammar_vocab *vocab = grammar->vocab;
     trm_grammar_machine *machine = &grammar->machine;
     uint32_t path[TRM_GRAMMAR_LONGEST_TOKEN + 1];
     path[0] = config;
-    for (uint32_t i = 0; i < vocab->n_nodes;) {
-        const trm_grammar_trie_node *node = &vocab->nodes[i];
+    for (uint32_t i = 0; i < trie->n_nodes;) {
+        const trm_grammar_trie_node *node = &trie->nodes[i];
         uint32_t next;
         TRM_TRY(trm_grammar_machine_step(machine, path[node->depth - 1], node->byte, &next));
         if (next == TRM_GRAMMAR_NOWHERE) {
@@ -279,11 +278,11 @@ static trm_status walk(trm_grammar *grammar, uint32_t config, uint32_t *bits)
             c = &machine->configs[next];
         }
         if (c->self_known && (node->groups & ~c->self_groups) == 0) {
-            set_bits(vocab, node->token, vocab->nodes[node->skip].token, bits);
+            set_bits(trie, node->token, trie->nodes[node->skip].token, bits);
             i = node->skip;
             continue;
         }
-        set_bits(vocab, node->token, node->token + node->n_here, bits);
+        set_bits(trie, node->token, node->token + node->n_here, bits);
         path[node->depth] = next;
         i++;
     }
@@ -299,13 +298,32 @@ static void drop_masks(trm_grammar *grammar)
     grammar->n_masks = 0;
 }
 
+static trm_status find_mask(trm_grammar *grammar, uint32_t config, size_t words);
+
+/* The mask of a configuration from that of the one like it, which has the same short tokens. */
+static trm_status derive_mask(trm_grammar *grammar, uint32_t config, uint32_t alike, uint32_t *mask, size_t words)
+{
+    const uint32_t *is_longer = grammar->vocab->is_longer;
+    if (grammar->machine.configs[alike].mask == NULL) {
+        TRM_TRY(find_mask(grammar, alike, words));
+    }
+    for (size_t i = 0; i < words; i++) {
+        mask[i] = grammar->machine.configs[alike].mask[i] & ~is_longer[i];
+    }
+    return walk(grammar, &grammar->vocab->longer, config, mask);
+}
+
 static trm_status find_mask(trm_grammar *grammar, uint32_t config, size_t words)
 {
-    uint32_t *mask = calloc(words, sizeof(*mask));
+    uint32_t *mask = calloc(words, sizeof(*mask)), alike;
     if (mask == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a mask of %zu words", words);
     }
-    trm_status status = walk(grammar, config, mask);
+    trm_status status = trm_grammar_machine_find_alike(&grammar->machine, config, &alike);
+    if (status == TRM_OK) {
+        status = alike == config ? walk(grammar, &grammar->vocab->all, config, mask)
+                                 : derive_mask(grammar, config, alike, mask, words);
+    }
     if (status != TRM_OK) {
         free(mask);
         return status;

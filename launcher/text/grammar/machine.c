@@ -304,6 +304,20 @@ trm_status trm_grammar_machine_find(trm_grammar_machine *machine, uint32_t confi
     return TRM_OK;
 }
 
+trm_status trm_grammar_machine_find_alike(trm_grammar_machine *machine, uint32_t config, uint32_t *alike)
+{
+    const trm_grammar_config *c = &machine->configs[config];
+    begin_closure(machine);
+    for (uint32_t i = 0; i < c->n_items; i++) {
+        uint64_t pair = machine->items[c->first_item + i];
+        TRM_TRY(add_pair(machine, machine->automaton->alike[pair >> 32], (uint32_t)pair));
+    }
+    machine->n_found = machine->n_todo;
+    memcpy(machine->found, machine->todo, machine->n_found * sizeof(*machine->found));
+    machine->found_end = c->ends;
+    return find_config(machine, alike);
+}
+
 trm_status trm_grammar_machine_find_self(trm_grammar_machine *machine, uint32_t config)
 {
     uint64_t others = 0;

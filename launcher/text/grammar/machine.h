@@ -67,6 +67,9 @@ static inline trm_status trm_grammar_machine_step(trm_grammar_machine *machine, 
     *next = machine->moves[(size_t)config * machine->automaton->n_classes + class];
     return *next != TRM_GRAMMAR_UNKNOWN ? TRM_OK : trm_grammar_machine_find(machine, config, class, next);
 }
+/* The configuration in which every state is the first one like it: what TRM_GRAMMAR_NEAR bytes may follow is the same.
+ */
+trm_status trm_grammar_machine_find_alike(trm_grammar_machine *machine, uint32_t config, uint32_t *alike);
 /* Finds which groups of bytes lead back to the configuration. */
 trm_status trm_grammar_machine_find_self(trm_grammar_machine *machine, uint32_t config);
 /* Bytes in use. */

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "launcher/text/buffer.h"
 #include "launcher/text/byte_level.h"
+#include "launcher/text/grammar/alike.h"
 #include "launcher/text/tokenizer.h"
 #include "launcher/text/utf8.h"
 
@@ -129,7 +130,11 @@ static trm_status list_tokens(trm_grammar_vocab *vocab, const trm_tokenizer *tok
         memcpy(copy, bytes.data, bytes.size);
         vocab->bytes[id] = copy;
         vocab->lengths[id] = (uint8_t)bytes.size;
-        vocab->order[vocab->n_order++] = id;
+        vocab->all.order[vocab->all.n_order++] = id;
+        if (bytes.size > TRM_GRAMMAR_NEAR) {
+            vocab->longer.order[vocab->longer.n_order++] = id;
+            vocab->is_longer[id / 32] |= (uint32_t)1 << id % 32;
+        }
     }
     trm_bytes_fini(&bytes);
     return status;
@@ -144,12 +149,12 @@ static int by_bytes(const void *a, const void *b, void *user)
     return order != 0 ? order : m != n ? (m > n) - (m < n) : (x > y) - (x < y);
 }
 
-static size_t shared_bytes(const trm_grammar_vocab *vocab, uint32_t token)
+static size_t shared_bytes(const trm_grammar_vocab *vocab, const trm_grammar_trie *trie, uint32_t token)
 {
     if (token == 0) {
         return 0;
     }
-    int32_t x = vocab->order[token - 1], y = vocab->order[token];
+    int32_t x = trie->order[token - 1], y = trie->order[token];
     size_t shared = 0;
     while (shared < vocab->lengths[x] && shared < vocab->lengths[y] &&
            vocab->bytes[x][shared] == vocab->bytes[y][shared]) {
@@ -158,39 +163,39 @@ static size_t shared_bytes(const trm_grammar_vocab *vocab, uint32_t token)
     return shared;
 }
 
-static trm_status build_trie(trm_grammar_vocab *vocab)
+static trm_status build_trie(trm_grammar_vocab *vocab, trm_grammar_trie *trie)
 {
     size_t count = 0;
-    qsort_r(vocab->order, vocab->n_order, sizeof(*vocab->order), by_bytes, vocab);
-    for (uint32_t i = 0; i < vocab->n_order; i++) {
-        count += vocab->lengths[vocab->order[i]] - shared_bytes(vocab, i);
+    qsort_r(trie->order, trie->n_order, sizeof(*trie->order), by_bytes, vocab);
+    for (uint32_t i = 0; i < trie->n_order; i++) {
+        count += vocab->lengths[trie->order[i]] - shared_bytes(vocab, trie, i);
     }
-    vocab->nodes = trm_arena_array(&vocab->arena, count + 1, sizeof(*vocab->nodes));
-    if (vocab->nodes == NULL) {
+    trie->nodes = trm_arena_array(&vocab->arena, count + 1, sizeof(*trie->nodes));
+    if (trie->nodes == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     uint32_t path[TRM_GRAMMAR_LONGEST_TOKEN + 1] = {0}, depth = 0;
-    for (uint32_t i = 0; i < vocab->n_order; i++) {
-        int32_t id = vocab->order[i];
-        uint32_t shared = (uint32_t)shared_bytes(vocab, i);
+    for (uint32_t i = 0; i < trie->n_order; i++) {
+        int32_t id = trie->order[i];
+        uint32_t shared = (uint32_t)shared_bytes(vocab, trie, i);
         for (; depth > shared; depth--) {
-            vocab->nodes[path[depth]].skip = vocab->n_nodes;
+            trie->nodes[path[depth]].skip = trie->n_nodes;
         }
         for (; depth < vocab->lengths[id]; depth++) {
-            path[depth + 1] = vocab->n_nodes;
-            vocab->nodes[vocab->n_nodes++] =
+            path[depth + 1] = trie->n_nodes;
+            trie->nodes[trie->n_nodes++] =
                 (trm_grammar_trie_node){.token = i, .byte = vocab->bytes[id][depth], .depth = (uint8_t)(depth + 1)};
         }
-        trm_grammar_trie_node *node = &vocab->nodes[path[depth]];
+        trm_grammar_trie_node *node = &trie->nodes[path[depth]];
         node->n_here += node->n_here < UINT16_MAX;
     }
     for (; depth > 0; depth--) {
-        vocab->nodes[path[depth]].skip = vocab->n_nodes;
+        trie->nodes[path[depth]].skip = trie->n_nodes;
     }
-    vocab->nodes[vocab->n_nodes] = (trm_grammar_trie_node){.token = vocab->n_order, .skip = vocab->n_nodes};
+    trie->nodes[trie->n_nodes] = (trm_grammar_trie_node){.token = trie->n_order, .skip = trie->n_nodes};
     uint64_t below[TRM_GRAMMAR_LONGEST_TOKEN + 2] = {0};
-    for (uint32_t i = vocab->n_nodes; i-- > 0;) {
-        trm_grammar_trie_node *node = &vocab->nodes[i];
+    for (uint32_t i = trie->n_nodes; i-- > 0;) {
+        trm_grammar_trie_node *node = &trie->nodes[i];
         node->groups = below[node->depth + 1];
         below[node->depth + 1] = 0;
         below[node->depth] |= node->groups | (uint64_t)1 << trm_grammar_group_of(node->byte);
@@ -204,9 +209,12 @@ static trm_status fill_vocab(trm_grammar_vocab *vocab, const trm_tokenizer *toke
     size_t size = (size_t)vocab->size;
     vocab->bytes = trm_arena_array(&vocab->arena, size, sizeof(*vocab->bytes));
     vocab->lengths = trm_arena_array(&vocab->arena, size, sizeof(*vocab->lengths));
-    vocab->order = trm_arena_array(&vocab->arena, size, sizeof(*vocab->order));
+    vocab->all.order = trm_arena_array(&vocab->arena, size, sizeof(*vocab->all.order));
+    vocab->longer.order = trm_arena_array(&vocab->arena, size, sizeof(*vocab->longer.order));
+    vocab->is_longer = trm_arena_array(&vocab->arena, size / 32 + 1, sizeof(*vocab->is_longer));
     vocab->end_tokens = trm_arena_array(&vocab->arena, n + 1, sizeof(*vocab->end_tokens));
-    if (vocab->bytes == NULL || vocab->lengths == NULL || vocab->order == NULL || vocab->end_tokens == NULL) {
+    if (vocab->bytes == NULL || vocab->lengths == NULL || vocab->all.order == NULL || vocab->longer.order == NULL ||
+        vocab->is_longer == NULL || vocab->end_tokens == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     for (size_t i = 0; i < n; i++) {
@@ -217,7 +225,8 @@ static trm_status fill_vocab(trm_grammar_vocab *vocab, const trm_tokenizer *toke
         vocab->end_tokens[vocab->n_end_tokens++] = end_tokens[i];
     }
     TRM_TRY(list_tokens(vocab, tokenizer));
-    return build_trie(vocab);
+    TRM_TRY(build_trie(vocab, &vocab->all));
+    return build_trie(vocab, &vocab->longer);
 }
 
 trm_status trm_grammar_vocab_create(const trm_tokenizer *tokenizer, const int32_t *end_tokens, size_t n, int32_t size,

@@ -21,14 +21,19 @@ typedef struct trm_grammar_trie_node {
     uint8_t depth;   /* 1 for the first byte */
 } trm_grammar_trie_node;
 
-struct trm_grammar_vocab {
-    trm_arena arena;
+typedef struct trm_grammar_trie {
     trm_grammar_trie_node *nodes; /* [n_nodes + 1], the last one only ends the tokens */
     uint32_t n_nodes;
     int32_t *order; /* token ids by their bytes */
     uint32_t n_order;
-    const uint8_t **bytes; /* [size] of a token; NULL for those that are never allowed */
-    uint8_t *lengths;      /* [size] */
+} trm_grammar_trie;
+
+struct trm_grammar_vocab {
+    trm_arena arena;
+    trm_grammar_trie all, longer; /* of more than TRM_GRAMMAR_NEAR bytes */
+    uint32_t *is_longer;          /* [(size + 31) / 32] bits of those */
+    const uint8_t **bytes;        /* [size] of a token; NULL for those that are never allowed */
+    uint8_t *lengths;             /* [size] */
     int32_t size;
     int32_t *end_tokens;
     size_t n_end_tokens;
