@@ -209,22 +209,17 @@ static void test_errors(void **state)
     trm_grammar_state_destroy(NULL);
 }
 
-/* Every bit of a mask tells what accept does, along random walks over real vocabularies. */
-static void check_masks(const char *file, trm_grammar_kind kind, const char *text, uint64_t *seed)
+/* Every bit of a mask tells what accept does, along a random walk of tokens with ids below `below` where there are
+ * such. Its steps. */
+static int32_t check_walk(const char *name, trm_grammar *grammar, int32_t size, int32_t end, int32_t below,
+                          int32_t steps, uint64_t *seed)
 {
-    char path[500];
-    trm_tokenizer *tokenizer = NULL;
-    trm_grammar_vocab *vocab = NULL;
-    trm_grammar *grammar = NULL;
     trm_grammar_state *state = NULL, *copy = NULL;
-    snprintf(path, sizeof(path), TOKENIZERS "%s", file);
-    assert_ok(trm_tokenizer_open(path, &tokenizer));
-    int32_t size = trm_tokenizer_vocab_size(tokenizer), end = size - 1;
     uint32_t *mask = calloc((size_t)size / 32 + 1, sizeof(*mask));
-    assert_ok(trm_grammar_vocab_create(tokenizer, &end, 1, 0, &vocab));
-    assert_ok(trm_grammar_compile(vocab, kind, text, strlen(text), &grammar));
+    assert_non_null(mask);
     assert_ok(trm_grammar_state_create(grammar, &state));
-    for (int step = 0; step < 25; step++) {
+    int32_t step = 0;
+    for (; step < steps; step++) {
         int32_t next = -1, seen = 0;
         bool accepted = false;
         assert_ok(trm_grammar_state_mask(state, mask));
@@ -232,9 +227,11 @@ static void check_masks(const char *file, trm_grammar_kind kind, const char *tex
             assert_ok(trm_grammar_state_copy(state, &copy));
             assert_ok(trm_grammar_state_accept(copy, id, &accepted));
             if (accepted != ((mask[id / 32] >> id % 32 & 1) != 0)) {
-                fail_msg("%s: token %d is %s but the mask says otherwise", file, id, accepted ? "accepted" : "refused");
+                fail_msg("%s: token %d is %s but the mask says otherwise", name, id, accepted ? "accepted" : "refused");
             }
-            if (accepted && id != end && test_random_below(seed, ++seen) == 0) {
+            seen = accepted && id < below && next >= below ? 0 : seen;
+            if (accepted && id != end && (id < below || next < 0 || next >= below) &&
+                test_random_below(seed, ++seen) == 0) {
                 next = id;
             }
             trm_grammar_state_destroy(copy);
@@ -246,10 +243,79 @@ static void check_masks(const char *file, trm_grammar_kind kind, const char *tex
         assert_true(accepted);
     }
     trm_grammar_state_destroy(state);
+    free(mask);
+    return step;
+}
+
+/* Random walks over real vocabularies. */
+static void check_masks(const char *file, trm_grammar_kind kind, const char *text, uint64_t *seed)
+{
+    char path[500];
+    trm_tokenizer *tokenizer = NULL;
+    trm_grammar_vocab *vocab = NULL;
+    trm_grammar *grammar = NULL;
+    snprintf(path, sizeof(path), TOKENIZERS "%s", file);
+    assert_ok(trm_tokenizer_open(path, &tokenizer));
+    int32_t size = trm_tokenizer_vocab_size(tokenizer), end = size - 1;
+    assert_ok(trm_grammar_vocab_create(tokenizer, &end, 1, 0, &vocab));
+    assert_ok(trm_grammar_compile(vocab, kind, text, strlen(text), &grammar));
+    check_walk(file, grammar, size, end, size, 25, seed);
     trm_grammar_destroy(grammar);
     trm_grammar_vocab_destroy(vocab);
     trm_tokenizer_close(tokenizer);
-    free(mask);
+}
+
+/* Bounded repetitions near and far from their bounds, with tokens longer than what classes of states look at. */
+static void test_masks_of_long_tokens(void **state)
+{
+    (void)state;
+    static const struct {
+        trm_grammar_kind kind;
+        const char *text;
+    } grammars[] = {
+        {TRM_GRAMMAR_REGEX, "a{20,61}b"},
+        {TRM_GRAMMAR_REGEX, "(a{0,33}b){2,3}"},
+        {TRM_GRAMMAR_REGEX, "(a|b){40}|a*"},
+        {TRM_GRAMMAR_REGEX, "(aaaa|aab){3,30}"},
+        {TRM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"minLength\":25,\"maxLength\":70}"},
+        {TRM_GRAMMAR_JSON_SCHEMA,
+         "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":40},\"maxItems\":3}"},
+        {TRM_GRAMMAR_EBNF, "root ::= \"[\" part{0,20} \"]\"\npart ::= [a]{0,3} \"b\" | \"[\" root \"]\""},
+    };
+    static char vocab_text[20000];
+    size_t n =
+        (size_t)snprintf(vocab_text, sizeof(vocab_text), "{\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
+    int32_t size = 0;
+    for (int32_t a = 1; a <= 40; a++) {
+        static const char *const tails[] = {"", "b", "ba", "\\\"", "\\\",\\\"a", "]"};
+        for (size_t t = 0; t < sizeof(tails) / sizeof(tails[0]); t++) {
+            n += (size_t)snprintf(vocab_text + n, sizeof(vocab_text) - n, "\"%.*s%s\":%d,", a,
+                                  "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", tails[t], size++);
+        }
+    }
+    snprintf(vocab_text + n, sizeof(vocab_text) - n, "\"b\":%d,\"\\\"\":%d,\"[\":%d,\"]\":%d,\",\":%d,\"<end>\":%d}}}",
+             size, size + 1, size + 2, size + 3, size + 4, size + 5);
+    trm_tokenizer *tokenizer = NULL;
+    trm_grammar_vocab *vocab = NULL;
+    const int32_t end = size + 5;
+    uint64_t seed = test_seed();
+    int32_t longest_walk = 0;
+    size = end + 1;
+    assert_ok(trm_tokenizer_parse("long tokens", vocab_text, strlen(vocab_text), &tokenizer));
+    assert_ok(trm_grammar_vocab_create(tokenizer, &end, 1, 0, &vocab));
+    for (size_t i = 0; i < sizeof(grammars) / sizeof(grammars[0]); i++) {
+        for (int turn = 0; turn < 4; turn++) {
+            trm_grammar *grammar = NULL;
+            assert_ok(
+                trm_grammar_compile(vocab, grammars[i].kind, grammars[i].text, strlen(grammars[i].text), &grammar));
+            int32_t walked = check_walk("long tokens", grammar, size, end, turn % 2 == 0 ? 8 : 300, 80, &seed);
+            longest_walk = walked > longest_walk ? walked : longest_walk;
+            trm_grammar_destroy(grammar);
+        }
+    }
+    assert_true(longest_walk > 10);
+    trm_grammar_vocab_destroy(vocab);
+    trm_tokenizer_close(tokenizer);
 }
 
 static void test_masks(void **state)
@@ -343,9 +409,9 @@ static void test_collect(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_regex),   cmocka_unit_test(test_schema), cmocka_unit_test(test_ebnf),
-        cmocka_unit_test(test_errors),  cmocka_unit_test(test_masks),  cmocka_unit_test(test_walks),
-        cmocka_unit_test(test_collect),
+        cmocka_unit_test(test_regex),  cmocka_unit_test(test_schema),  cmocka_unit_test(test_ebnf),
+        cmocka_unit_test(test_errors), cmocka_unit_test(test_masks),   cmocka_unit_test(test_masks_of_long_tokens),
+        cmocka_unit_test(test_walks),  cmocka_unit_test(test_collect),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
