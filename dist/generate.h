@@ -53,7 +53,8 @@ struct trm_generator {
     int32_t lane_tokens;
     trm_step_sequence *lane_sequences; /* [2 * max_sequences] */
 
-    int32_t buckets[TRM_MAX_BUCKETS], n_buckets;
+    /* numbers of sequences of decode steps, then numbers of tokens of steps that verify drafts of one sequence */
+    int32_t buckets[TRM_MAX_BUCKETS], n_buckets, n_draft_buckets;
     bool tune;
     char *timing_cache;             /* or NULL */
     bool is_ready[TRM_MAX_BUCKETS]; /* tuned, and libraries set up outside a capture */

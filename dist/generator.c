@@ -22,7 +22,9 @@
 #define MOST_SEQUENCES             65536
 /* Rows of logits for drafted tokens in a step: more sequences than that fill a step by themselves. */
 #define MOST_DRAFT_ROWS 128
-#define DEFAULT_DRAFT   8
+#define DEFAULT_DRAFT   7
+/* Of 2 tokens up to the first power of two that holds TRM_MAX_DRAFT and one. */
+#define MOST_DRAFT_BUCKETS 4
 
 static trm_dims dims1(int64_t a)
 {
@@ -249,13 +251,21 @@ static trm_status size_cache(trm_generator *g, trm_plan *plan, int64_t blocks)
     return trm_plan_set_state_blocks(plan, blocks);
 }
 
-/* Numbers of sequences for which decode steps are captured: 1, 2, 4, then by 8. */
+/* Numbers of sequences for which decode steps are captured: 1, 2, 4, then by 8. Steps that verify drafts are captured
+ * for one sequence: 2, 4, 8, 16 tokens. */
 static void choose_buckets(trm_generator *g)
 {
-    for (int32_t b = 1; g->n_buckets < TRM_MAX_BUCKETS - 1 && b < g->max_sequences; b += b < 8 ? b : b < 128 ? 8 : 64) {
+    for (int32_t b = 1; g->n_buckets < TRM_MAX_BUCKETS - 1 - MOST_DRAFT_BUCKETS && b < g->max_sequences;
+         b += b < 8     ? b
+              : b < 128 ? 8
+                        : 64) {
         g->buckets[g->n_buckets++] = b;
     }
     g->buckets[g->n_buckets++] = g->max_sequences;
+    for (int32_t b = 2, last = 1; g->speculation.kind != TRM_SPECULATION_OFF && last < g->speculation.tokens + 1;
+         last = b, b *= 2) {
+        g->buckets[g->n_buckets + g->n_draft_buckets++] = b < g->max_rows ? b : g->max_rows;
+    }
 }
 
 static trm_status find_tensors(trm_generator *g)
@@ -285,8 +295,8 @@ static trm_status find_tensors(trm_generator *g)
     return TRM_OK;
 }
 
-/* Dims of a decode step of `b` sequences, for the plan's workspace. */
-static trm_status cover_decode(trm_generator *g, trm_plan *plan, int32_t b)
+/* Dims of a decode step of `b` tokens of `n` sequences, for the plan's workspace. */
+static trm_status cover_decode(trm_generator *g, trm_plan *plan, int32_t b, int32_t n)
 {
     trm_dims *dims = calloc((size_t)plan->network->n_tensors + 1, sizeof(*dims));
     if (dims == NULL) {
@@ -297,13 +307,35 @@ static trm_status cover_decode(trm_generator *g, trm_plan *plan, int32_t b)
         if (tensor->role != TRM_TENSOR_INPUT) {
             continue;
         }
-        dims[i] = strcmp(tensor->name, "sequence_starts") == 0 ? dims1(b + 1)
-                  : strcmp(tensor->name, "block_table") == 0   ? dims2(b, g->blocks_per_sequence)
-                                                               : dims1(b);
+        dims[i] = strcmp(tensor->name, "sequence_starts") == 0    ? dims1(n + 1)
+                  : strcmp(tensor->name, "block_table") == 0      ? dims2(n, g->blocks_per_sequence)
+                  : strcmp(tensor->name, "sequence_lengths") == 0 ? dims1(n)
+                                                                  : dims1(b);
     }
     trm_status status = trm_plan_cover(plan, dims);
     free(dims);
     return status;
+}
+
+/* The same for steps that verify drafts. */
+static trm_status warm_up_drafts(trm_generator *g, const trm_step_sequence *decode, const trm_step_choice *choice,
+                                 int32_t *chosen)
+{
+    int32_t tokens[TRM_MAX_DRAFT + 1] = {0};
+    trm_step_choice choices[TRM_MAX_DRAFT + 1];
+    for (int32_t i = 0; i < TRM_MAX_DRAFT + 1; i++) {
+        choices[i] = *choice;
+    }
+    for (int32_t i = 0; i < g->n_draft_buckets; i++) {
+        trm_step_sequence sequence = *decode;
+        sequence.tokens = tokens;
+        sequence.choices = choices;
+        sequence.n_tokens = sequence.n_choices = g->buckets[g->n_buckets + i];
+        if (sequence.n_tokens <= g->max_context) {
+            TRM_TRY(trm_generator_step(g, &sequence, 1, chosen));
+        }
+    }
+    return TRM_OK;
 }
 
 /* Tunes and captures the greedy decode step of every bucket. Steps that draw are captured at their first use: they need
@@ -315,7 +347,7 @@ static trm_status warm_up(trm_generator *g)
     }
     int32_t *blocks = calloc((size_t)g->blocks_per_sequence, sizeof(*blocks));
     trm_step_sequence *sequences = calloc((size_t)g->max_sequences, sizeof(*sequences));
-    int32_t *chosen = calloc((size_t)g->max_sequences, sizeof(*chosen));
+    int32_t *chosen = calloc((size_t)g->max_rows, sizeof(*chosen));
     trm_status status = TRM_OK;
     if (blocks == NULL || sequences == NULL || chosen == NULL) {
         status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the warm-up");
@@ -330,6 +362,9 @@ static trm_status warm_up(trm_generator *g)
     }
     for (int32_t i = 0; status == TRM_OK && i < g->n_buckets; i++) {
         status = trm_generator_step(g, sequences, g->buckets[i], chosen);
+    }
+    if (status == TRM_OK) {
+        status = warm_up_drafts(g, sequences, &choice, chosen);
     }
     free(blocks);
     free(sequences);
@@ -449,8 +484,8 @@ static trm_status plan_cache(trm_generator *g, trm_plan *plan, bool fixed)
     TRM_TRY(trm_world_minimum(g->world, &blocks));
     status = size_cache(g, plan, blocks);
     choose_buckets(g);
-    for (int32_t i = 0; status == TRM_OK && i < g->n_buckets; i++) {
-        status = cover_decode(g, plan, g->buckets[i]);
+    for (int32_t i = 0; status == TRM_OK && i < g->n_buckets + g->n_draft_buckets; i++) {
+        status = cover_decode(g, plan, g->buckets[i], i < g->n_buckets ? g->buckets[i] : 1);
     }
     return trm_world_all_ok(g->world, status);
 }

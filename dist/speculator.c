@@ -1,6 +1,7 @@
 /* Whether and how far to speculate. */
 #include "dist/speculator.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,8 @@
 #define WEIGHT        0.15f
 #define PLAIN_FIRST   3 /* steps without drafts that are timed before any with them */
 #define LEAST_GAIN    1.03
-#define GROWTH        1.2 /* of a step's time with twice the tokens, where it was not timed */
+#define GROWTH        0.26 /* exponent of a step's time over its tokens, where it was not timed: 1.2 for twice as many */
+#define EXACT_SIZES   64
 #define TRY_AGAIN     128 /* steps after which times that spoke against drafts are measured anew */
 #define EARLY_SAMPLES 4   /* the least of so many is taken first: a first step may set things up */
 #define SAMPLE_WEIGHT 0.15
@@ -55,11 +57,14 @@ trm_status trm_speculation_parse(const char *text, trm_speculation *speculation)
 
 static int32_t size_of(int32_t tokens)
 {
-    int32_t size = 0;
-    while (size < TRM_STEP_SIZES - 1 && 1 << size < tokens) {
-        size++;
-    }
-    return size;
+    int32_t size = tokens <= EXACT_SIZES ? tokens : EXACT_SIZES + (tokens - EXACT_SIZES + 31) / 32;
+    return size < TRM_STEP_SIZES ? size : TRM_STEP_SIZES - 1;
+}
+
+/* The number of tokens that stands for a size. */
+static double tokens_of(int32_t size)
+{
+    return size <= EXACT_SIZES ? size : EXACT_SIZES + 32 * (size - EXACT_SIZES);
 }
 
 void trm_speculator_note(trm_speculator *speculator, int32_t sequences, int32_t drafted, double seconds)
@@ -73,20 +78,37 @@ void trm_speculator_note(trm_speculator *speculator, int32_t sequences, int32_t 
         time->seconds += SAMPLE_WEIGHT * (sample - time->seconds);
     }
     time->n += time->n < EARLY_SAMPLES;
+    speculator->n_plain += drafted == 0 && speculator->n_plain < PLAIN_FIRST;
 }
 
-/* Seconds of a step with drafts. Where none of the size was timed, what a smaller one took and somewhat more, so that
- * it is tried where that pays, and small steps first. */
-static double drafting_seconds(const trm_speculator *speculator, int32_t sequences, int32_t tokens)
+/* Seconds of a step of a size: as timed, else between the next smaller and larger that were; beyond the largest it is
+ * taken to grow slowly, so that it is tried. 0: nothing was timed. */
+static double find_seconds(const trm_step_time *times, int32_t size)
 {
-    double growth = 1.0;
-    for (int32_t size = size_of(tokens); size >= size_of(sequences); size--) {
-        if (speculator->drafting[size].n > 0) {
-            return speculator->drafting[size].seconds * growth;
-        }
-        growth *= size > size_of(sequences) ? GROWTH : 1.0;
+    int32_t below = size, above = size;
+    while (below > 0 && times[below].n == 0) {
+        below--;
     }
-    return speculator->plain[size_of(sequences)].seconds * growth;
+    while (above < TRM_STEP_SIZES - 1 && times[above].n == 0) {
+        above++;
+    }
+    double x = tokens_of(size), x0 = tokens_of(below), x1 = tokens_of(above);
+    if (below == above || times[above].n == 0) {
+        return times[below].n == 0 ? 0.0 : times[below].seconds * pow(x / x0, GROWTH);
+    }
+    if (times[below].n == 0) {
+        return times[above].seconds;
+    }
+    return times[below].seconds + (times[above].seconds - times[below].seconds) * (x - x0) / (x1 - x0);
+}
+
+/* Seconds of a step with drafts; where neither it nor any like it was timed, one without and somewhat more. */
+static double drafting_seconds(const trm_speculator *speculator, int32_t sequences, double plain, int32_t tokens)
+{
+    int32_t size = size_of(tokens);
+    double seconds = find_seconds(speculator->drafting, size);
+    bool timed = speculator->drafting[size].n > 0;
+    return timed || seconds > plain ? seconds : plain * pow((double)tokens / (double)sequences, GROWTH);
 }
 
 /* Tokens that a step with at most `most` drafted tokens a sequence is expected to give beyond one of each, and how many
@@ -108,17 +130,17 @@ static double expected_gain(const trm_draft *drafts, int32_t n_drafts, int32_t m
 int32_t trm_speculator_choose(trm_speculator *speculator, int32_t sequences, const trm_draft *drafts, int32_t n_drafts,
                               int32_t most, int32_t room)
 {
-    const trm_step_time *plain = &speculator->plain[size_of(sequences)];
-    if (plain->n < PLAIN_FIRST) {
+    double plain = find_seconds(speculator->plain, size_of(sequences));
+    if (speculator->n_plain < PLAIN_FIRST || plain == 0.0) {
         return 0;
     }
     int32_t best = 0;
-    double best_rate = LEAST_GAIN * (double)sequences / plain->seconds;
+    double best_rate = LEAST_GAIN * (double)sequences / plain;
     bool hopeful = false;
     for (int32_t k = 1; k <= most; k += k < 5 || k == 15 ? 1 : 2) {
         int32_t drafted;
         double gain = expected_gain(drafts, n_drafts, k, room, &drafted);
-        double rate = ((double)sequences + gain) / drafting_seconds(speculator, sequences, sequences + drafted);
+        double rate = ((double)sequences + gain) / drafting_seconds(speculator, sequences, plain, sequences + drafted);
         hopeful = hopeful || gain > 0.25 * (double)sequences;
         if (rate > best_rate) {
             best_rate = rate;

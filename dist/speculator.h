@@ -25,7 +25,7 @@ typedef struct trm_draft {
     float right; /* how likely each is right if those before it are */
 } trm_draft;
 
-#define TRM_STEP_SIZES 24 /* classes of steps by the number of their tokens: 1, 2, to 4, to 8, ... */
+#define TRM_STEP_SIZES 160 /* classes of steps: by the number of their tokens up to 64, then by 32 */
 
 /* How long steps of a size take. */
 typedef struct trm_step_time {
@@ -35,6 +35,7 @@ typedef struct trm_step_time {
 
 typedef struct trm_speculator {
     trm_step_time plain[TRM_STEP_SIZES], drafting[TRM_STEP_SIZES];
+    int32_t n_plain;  /* steps without drafts that were timed */
     int32_t declined; /* steps in a row in which drafts did not seem to pay */
 } trm_speculator;
 

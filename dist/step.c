@@ -10,12 +10,12 @@
 #define LANE_GRAIN 64
 
 /*
- * Writes the inputs of a step into the staging memory of a context and sets the dims. `padded` sequences at the end
- * have no tokens in the attention's eyes (their start is the end of the last one) but each has a row of zeros in
- * token_ids. Adds the rows of logits to the chooser.
+ * Writes the inputs of a step into the staging memory of a context and sets the dims. `padding` tokens at the end are
+ * of no sequence (they are past the last start); with `padded` each is in the dims of one nevertheless, which a
+ * captured decode step has a fixed number of. Adds the rows of logits to the chooser, padding too.
  */
 static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const trm_step_sequence *sequences, int32_t n,
-                                 int32_t padded, int32_t *n_rows)
+                                 int32_t padding, bool padded, int32_t *n_rows)
 {
     int32_t *ids = trm_context_staging(context, g->token_ids);
     int32_t *positions = trm_context_staging(context, g->positions);
@@ -53,9 +53,11 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
         }
     }
     starts[n] = at;
-    for (int32_t i = n; i < n + padded; i++, at++) {
-        starts[i + 1] = starts[n];
-        lengths[i] = 0;
+    for (int32_t i = n; i < n + padding; i++, at++) {
+        if (padded) {
+            starts[i + 1] = starts[n];
+            lengths[i] = 0;
+        }
         ids[at] = positions[at] = 0;
         if (rope_lengths != NULL) {
             rope_lengths[at] = 0;
@@ -63,7 +65,7 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
         rows[(*n_rows)++] = at;
         trm_chooser_add_padding(&g->chooser);
     }
-    int64_t s = n + padded;
+    int64_t s = padded ? n + padding : n;
     const trm_dims tokens = {1, {at}}, per_sequence = {1, {s}}, starts_dims = {1, {s + 1}},
                    table_dims = {2, {s, g->blocks_per_sequence}}, rows_dims = {1, {*n_rows}};
     TRM_TRY(trm_context_set_dims(context, g->token_ids, &tokens));
@@ -144,8 +146,8 @@ static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *seque
         }
     }
     trm_context *const *contexts = g->lanes->contexts;
-    TRM_TRY(lay_out_inputs(g, contexts[0], first, n_first, 0, &rows[0]));
-    TRM_TRY(lay_out_inputs(g, contexts[1], second, n_second, 0, &rows[1]));
+    TRM_TRY(lay_out_inputs(g, contexts[0], first, n_first, 0, false, &rows[0]));
+    TRM_TRY(lay_out_inputs(g, contexts[1], second, n_second, 0, false, &rows[1]));
     TRM_TRY(trm_lanes_enqueue(g->lanes));
     trm_chooser *chooser = &g->chooser;
     if (chooser->n_rows == 0) {
@@ -178,7 +180,7 @@ static bool can_capture(const trm_generator *g)
            (g->context->ring == NULL || g->engine->places.capturable);
 }
 
-/* The captured decode step of a bucket, made at its first use: tuned, then captured. */
+/* The captured step of a bucket, made at its first use: tuned, then captured. */
 static trm_status captured_step(trm_generator *g, int32_t bucket, trm_sample_mode mode, trm_graph_exec **exec)
 {
     if (g->captured_places != g->context->places_version) {
@@ -215,7 +217,7 @@ static trm_status captured_step(trm_generator *g, int32_t bucket, trm_sample_mod
     return TRM_OK;
 }
 
-/* Whether the step can be one of those that are captured: a row of logits for each of its tokens. */
+/* Whether every sequence has one token, and a row of logits for it. */
 static bool is_regular(const trm_step_sequence *sequences, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
@@ -226,14 +228,26 @@ static bool is_regular(const trm_step_sequence *sequences, int32_t n)
     return true;
 }
 
+/* The bucket of a step that can be captured, a row of logits for each of its tokens; -1: none. */
+static int32_t find_bucket(const trm_generator *g, const trm_step_sequence *sequences, int32_t n, bool regular)
+{
+    int32_t bucket = regular ? 0 : g->n_buckets, tokens = regular ? n : sequences[0].n_tokens;
+    int32_t end = g->n_buckets + (regular ? 0 : g->n_draft_buckets);
+    bool drafted = n == 1 && sequences[0].n_tokens > 1 && sequences[0].n_choices == sequences[0].n_tokens &&
+                   sequences[0].n_targets == 0;
+    if (!can_capture(g) || (!regular && !drafted)) {
+        return -1;
+    }
+    while (bucket < end && g->buckets[bucket] < tokens) {
+        bucket++;
+    }
+    return bucket < end ? bucket : -1;
+}
+
 trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
 {
     bool regular = is_regular(sequences, n), profiling = g->context->profiling;
-    bool captured = regular && can_capture(g);
-    int32_t bucket = 0, tokens = 0, n_rows;
-    while (captured && g->buckets[bucket] < n) {
-        bucket++;
-    }
+    int32_t bucket = find_bucket(g, sequences, n, regular), tokens = 0, n_rows;
     for (int32_t i = 0; i < n; i++) {
         tokens += sequences[i].n_tokens;
     }
@@ -241,9 +255,10 @@ trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequenc
     if (g->lanes != NULL && tokens >= g->lane_tokens && !regular && !profiling) {
         TRM_TRY(enqueue_lanes(g, sequences, n, tokens));
     } else {
-        TRM_TRY(lay_out_inputs(g, g->context, sequences, n, captured ? g->buckets[bucket] - n : 0, &n_rows));
+        int32_t padding = bucket >= 0 ? g->buckets[bucket] - tokens : 0;
+        TRM_TRY(lay_out_inputs(g, g->context, sequences, n, padding, regular, &n_rows));
         TRM_TRY(trm_chooser_stage(&g->chooser, g->context->stream));
-        if (captured) {
+        if (bucket >= 0) {
             assert(n_rows == g->buckets[bucket]); /* what the captured step samples */
             TRM_TRY(trm_context_shape(g->context));
             trm_graph_exec *exec;

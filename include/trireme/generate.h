@@ -27,10 +27,10 @@ typedef enum trm_speculation_kind {
     TRM_SPECULATION_LOOKUP, /* in every step for which there are drafts */
     TRM_SPECULATION_AUTO    /* as far as it pays, from how often drafts are right and how long steps take */
 } trm_speculation_kind;
-#define TRM_MAX_DRAFT 16
+#define TRM_MAX_DRAFT 15
 typedef struct trm_speculation {
     trm_speculation_kind kind;
-    int32_t tokens; /* drafted for a sequence in a step at most, up to TRM_MAX_DRAFT; 0: 8, with AUTO 16 */
+    int32_t tokens; /* drafted for a sequence in a step at most, up to TRM_MAX_DRAFT; 0: 7, with AUTO 15 */
 } trm_speculation;
 
 /* "off", "lookup", "lookup:N" with N tokens at most, "auto", "auto:N". INVALID_ARGUMENT for anything else. */

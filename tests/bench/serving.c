@@ -2,6 +2,9 @@
  * Throughput and latency of the scheduler, without HTTP: requests of random tokens at fixed concurrency, one taking the
  * place of the last as it ends. Of the first rank's process; the others follow.
  *
+ * BENCH_SPECULATE is as --speculate; BENCH_CYCLE=N lets the output go round in a circle of N tokens, so that drafts are
+ * right. BENCH_WEIGHT_BUDGET is as --weight-budget.
+ *
  * usage: bench_serving MODEL|preset:NAME[:LAYERS] PROMPT OUTPUT CONCURRENCY... (host with TRM_TEST_BACKEND=host)
  */
 #include <stdio.h>
@@ -64,6 +67,17 @@ static double percentile(samples *s, double p)
     return s->n == 0 ? 0.0 : s->values[(size_t)(p * (double)(s->n - 1))];
 }
 
+/* Only one token may come, and in N steps the same. */
+static trm_status go_round(void *user, uint64_t id, const int32_t *tokens, int64_t n_tokens, uint32_t *mask)
+{
+    const bench *b = user;
+    (void)tokens;
+    int64_t token = (int64_t)(id * 31 % 1000) + n_tokens % atoll(getenv("BENCH_CYCLE"));
+    memset(mask, 0, (size_t)((b->vocab + 31) / 32) * sizeof(*mask));
+    mask[token / 32] = 1u << (token % 32);
+    return TRM_OK;
+}
+
 static void submit(bench *b)
 {
     trm_serving_request r = TRM_SERVING_REQUEST_INIT;
@@ -81,6 +95,8 @@ static void submit(bench *b)
         r.sampling.frequency_penalty = (float)atof(getenv("BENCH_PENALTY"));
     }
     r.logprobs = getenv("BENCH_LOGPROBS") != NULL ? atoi(getenv("BENCH_LOGPROBS")) : -1;
+    r.mask = getenv("BENCH_CYCLE") != NULL ? go_round : NULL;
+    r.mask_user = b;
     b->submitted[b->sent++] = now();
     CHECK(trm_scheduler_submit(b->s, &r));
 }
@@ -128,7 +144,8 @@ static void run(bench *b, int32_t concurrency)
     double steps = (double)(after.steps - before.steps);
     printf(
         "concurrency %4d: %9.1f output tok/s, %9.1f tok/s in all, ttft p50 %7.1f p99 %7.1f ms, itl p50 %6.2f p99 %6.2f "
-        "ms, %.0f steps of %.3f ms, %.1f%% of the time waiting for the device, %.1f%% in steps, %lld preemptions\n",
+        "ms, %.0f steps of %.3f ms, %.1f%% of the time waiting for the device, %.1f%% in steps, %lld preemptions, %lld "
+        "of %lld drafted right\n",
         concurrency, (double)(after.generated_tokens - before.generated_tokens) / seconds,
         (double)(after.generated_tokens - before.generated_tokens + after.prompt_tokens - before.prompt_tokens) /
             seconds,
@@ -136,7 +153,9 @@ static void run(bench *b, int32_t concurrency)
         1e3 * percentile(&b->between, 0.99), steps, 1e3 * (after.step_seconds - before.step_seconds) / steps,
         100.0 * (after.wait_seconds - before.wait_seconds) / seconds,
         100.0 * (after.step_seconds - before.step_seconds) / seconds,
-        (long long)(after.preemptions - before.preemptions));
+        (long long)(after.preemptions - before.preemptions),
+        (long long)(after.accepted_tokens - before.accepted_tokens),
+        (long long)(after.drafted_tokens - before.drafted_tokens));
     fflush(stdout);
     free(b->submitted);
     free(b->last);
@@ -180,6 +199,9 @@ int main(int argc, char **argv)
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     options.max_sequences = most;
     options.max_context = b.n_prompt + b.n_output;
+    const char *speculate = getenv("BENCH_SPECULATE"), *budget = getenv("BENCH_WEIGHT_BUDGET");
+    CHECK(trm_speculation_parse(speculate == NULL ? "off" : speculate, &options.speculation));
+    CHECK(trm_weight_budget_parse(budget == NULL ? "off" : budget, &options.weight_budget));
     CHECK(trm_mesh_parse(NULL, trm_world_size(world), &options.mesh));
     trm_generator *generator;
     double began = now();

@@ -130,9 +130,9 @@ static void ways_are_read(void **state)
                 {"lookup", {TRM_SPECULATION_LOOKUP, 0}},
                 {"lookup:1", {TRM_SPECULATION_LOOKUP, 1}},
                 {"auto", {TRM_SPECULATION_AUTO, 0}},
-                {"auto:16", {TRM_SPECULATION_AUTO, 16}}};
+                {"auto:15", {TRM_SPECULATION_AUTO, 15}}};
     static const char *const bad[] = {"",        "on",      "off:3",    "lookup:",   "lookup:0",
-                                      "auto:17", "auto:-1", "lookups",  "lookup:3x", "lookup:99999999999999999999",
+                                      "auto:16", "auto:-1", "lookups",  "lookup:3x", "lookup:99999999999999999999",
                                       "auto: 3", "AUTO",    "lookup:+3"};
     trm_speculation found;
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {

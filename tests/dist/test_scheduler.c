@@ -57,7 +57,7 @@ static void load_changes_no_token(void **state)
         {5, 64, 176, true, true, {0}},
         {3, 7, 300, true, true, {0}},
         {24, 40, 512, true, true, {0}},
-        {24, 128, 0, false, false, {TRM_SPECULATION_LOOKUP, 16}},
+        {24, 128, 0, false, false, {TRM_SPECULATION_LOOKUP, 15}},
         {6, 16, 0, true, false, {TRM_SPECULATION_LOOKUP, 3}},
         {8, 24, 200, true, false, {TRM_SPECULATION_LOOKUP, 0}},
         {5, 64, 176, true, true, {TRM_SPECULATION_LOOKUP, 5}},

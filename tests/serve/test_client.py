@@ -330,7 +330,7 @@ class Tools(unittest.TestCase):
     def test_required(self):
         for stream in (False, True):
             reply = client.chat.completions.create(model="kjv-7m", messages=self.messages, tools=self.animals, tool_choice="required",
-                                                   parallel_tool_calls=False, max_tokens=200, temperature=0, stream=stream)
+                                                   parallel_tool_calls=False, max_tokens=800, temperature=0, stream=stream)
             if stream:
                 calls = [call for chunk in reply for call in chunk.choices[0].delta.tool_calls or []]
             else:
@@ -468,7 +468,7 @@ class Cancellation(unittest.TestCase):
         gone = server.metric("trireme_clients_gone_total")
         with self.assertRaises(openai.APITimeoutError):
             client.with_options(timeout=0.3).completions.create(model="kjv-7m", prompt="And", max_tokens=1000,
-                                                                n=8, extra_body={"ignore_eos": True})
+                                                                n=64, extra_body={"ignore_eos": True})
         server.wait_metric("trireme_clients_gone_total", gone + 1)
         server.wait_metric("trireme_requests_live", 0)
 
