@@ -3,11 +3,13 @@
  *
  *   compare.c         the command: which runs there are; starts them where they are others than this process's
  *   compare_run.c     one run of this process, with every tensor into a folder
+ *   compare_model.c   a language model in place of a network
  *   compare_folders.c two folders, or a folder and given files: what departs
  */
 #ifndef TRM_LAUNCHER_CLI_COMPARE_H
 #define TRM_LAUNCHER_CLI_COMPARE_H
 
+#include "launcher/cli/onnx_job.h"
 #include "launcher/cli/tensor_folder.h"
 
 #define COMPARE_PATH_SIZE  4096
@@ -41,6 +43,9 @@ trm_status compare_folders(const settings *all, const compare_reference *referen
 /* Runs the network once as the settings say, in this process and its world, and leaves the tensors of all ranks in
  * `folder`; "" makes a temporary one, and its path there. *talks: whether this is rank 0. Returns the exit code. */
 int compare_run(const settings *all, char folder[COMPARE_PATH_SIZE], bool *talks);
+
+/* Opens a language model instead of a network: inputs are one prompt of --prompt-tokens. */
+trm_status compare_open_model(onnx_job *j);
 
 /* Makes a folder under TMPDIR. */
 trm_status compare_temporary_folder(char folder[COMPARE_PATH_SIZE]);

@@ -181,7 +181,7 @@ static trm_status compare_tensor(const comparison *c, int32_t rank, const saved_
 static void print_head(const comparison *c)
 {
     printf("%s, compared with %s\n", c->title, c->reference->title);
-    printf("%-40s %-18s %-10s %-16s %10s %10s %10s %11s %9s\n", "tensor", "kind", "part", "dims", "max abs", "max rel",
+    printf("%-44s %-18s %-10s %-16s %10s %10s %10s %11s %9s\n", "tensor", "kind", "part", "dims", "max abs", "max rel",
            "mean abs", "1 - cosine", "outside");
 }
 
@@ -193,7 +193,7 @@ static void print_row(const comparison *c, const row *made)
         snprintf(part, sizeof(part), "%s %d", made->found->part.kind == TRM_PART_SPLIT ? "split" : "sum",
                  (int)made->found->part.parts);
     }
-    printf("%-40s %-18s %-10s %-16s ", made->found->name, made->found->kind, part, made->dims);
+    printf("%-44s %-18s %-10s %-16s ", made->found->name, made->found->kind, part, made->dims);
     if (made->why[0] != '\0') {
         printf("%s  departs\n", made->why);
         return;

@@ -36,7 +36,7 @@ static trm_status mark_every_layer(onnx_job *j)
 {
     trm_layer_info layer;
     if (j->network == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--every-layer is for ONNX files: what is left in a plan was decided when "
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--every-layer is not for plans: what is left in one was decided when "
                                              "it was built");
     }
     for (int32_t i = 0; trm_network_get_layer(j->network, i, &layer); i++) {
@@ -53,15 +53,17 @@ static trm_status mark_every_layer(onnx_job *j)
 
 static trm_status prepare(onnx_job *j)
 {
-    if (!names_network(j->all->operands[0])) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "compare takes a .onnx or .plan file, found %s", j->all->operands[0]);
+    bool is_network = names_network(j->all->operands[0]);
+    if (is_network) {
+        TRM_TRY(onnx_open(j, j->all->operands[0], trm_world_size(j->job.world)));
+        TRM_TRY(onnx_build(j, false));
+    } else {
+        TRM_TRY(compare_open_model(j));
     }
-    TRM_TRY(onnx_open(j, j->all->operands[0], trm_world_size(j->job.world)));
-    TRM_TRY(onnx_build(j, false));
     if (settings_flag(j->all, SETTING_EVERY_LAYER)) {
         TRM_TRY(mark_every_layer(j));
     }
-    return onnx_fill_inputs(j, (uint64_t)settings_integer(j->all, SETTING_SEED));
+    return is_network ? onnx_fill_inputs(j, (uint64_t)settings_integer(j->all, SETTING_SEED)) : TRM_OK;
 }
 
 /* Outputs that no layer makes, such as an input that is one. */

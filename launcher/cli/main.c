@@ -67,18 +67,18 @@ const command commands_table[] = {
      "  trireme build net.onnx --refittable --strip-weights -o net.plan\n"
      "  trireme refit net.plan --weights trained.onnx -o trained.plan\n"},
     {"compare", COMMAND_COMPARE, command_compare,
-     "run an ONNX network in two ways, compare tensor by tensor, and name the first layer that departs",
-     "one ONNX or plan file",
-     "usage: trireme compare NET.onnx|NET.plan --backend host,cuda [options]\n"
-     "       trireme compare NET.onnx --ranks 1,2 [options]\n"
-     "       trireme compare NET.onnx|NET.plan --save FOLDER [options]\n"
-     "       trireme compare NET.onnx|NET.plan --against FOLDER | --expect y=out.npy [options]\n\n"
-     "Runs a network on the same inputs on several backends or numbers of ranks, or once against what was saved or "
-     "given,\n"
-     "and compares what every layer made that is there on both sides. The first of several is the reference. The exit "
-     "code is 1\nif a tensor departs.\n",
+     "run a network in two ways, compare tensor by tensor, and name the first layer that departs",
+     "one ONNX or plan file, model folder or shape",
+     "usage: trireme compare NET --backend host,cuda [options]\n"
+     "       trireme compare NET --ranks 1,2 [options]\n"
+     "       trireme compare NET --save FOLDER [options]\n"
+     "       trireme compare NET --against FOLDER | --expect y=out.npy [options]\n\n"
+     "Runs a network (NET.onnx, NET.plan), or one prompt of a model, on the same inputs on several backends or numbers "
+     "of\nranks, or once against what was saved or given, and compares what every layer made that is there on both "
+     "sides. The\nfirst of several is the reference. The exit code is 1 if a tensor departs.\n",
      "  trireme compare net.onnx --shapes x:8x3x224x224 --backend host,cuda --every-layer\n"
      "  trireme compare net.onnx --backend host,cuda --ranks 1,4 --mesh tp=4\n"
+     "  trireme compare configs/models/kjv-7m --backend host,cuda --prompt-tokens 20\n"
      "  trireme compare net.onnx --save good && trireme compare net.onnx --against good --json\n"
      "  trireme compare net.onnx --input x=in.npy --expect y=out.npy --rtol 1e-3 --atol 1e-5\n"},
     {"inspect", COMMAND_INSPECT, command_inspect, "show a model, its networks and memory, the system, the settings",
@@ -114,7 +114,7 @@ static void print_help(FILE *out)
 static void print_command_help(const command *row)
 {
     fputs(row->usage, stdout);
-    if ((row->settings & (COMMAND_BENCH | COMMAND_INSPECT)) != 0) {
+    if ((row->settings & (COMMAND_BENCH | COMMAND_INSPECT | COMMAND_COMPARE)) != 0) {
         printf("Shapes:");
         for (int32_t i = 0; trm_model_preset_name(i) != NULL; i++) {
             printf(" %s", trm_model_preset_name(i));

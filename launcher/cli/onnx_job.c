@@ -468,7 +468,7 @@ trm_status onnx_plan(onnx_job *j, int32_t rank, trm_stage_fn on_stage, void *use
     options.allow_tf32 = settings_flag(j->all, SETTING_TF32);
     options.on_stage = on_stage;
     options.stage_user = user;
-    trm_shape_bound *bounds = calloc((size_t)j->n_inputs * TRM_MAX_PROFILES + 1, sizeof(*bounds));
+    trm_shape_bound *bounds = calloc((size_t)j->n_inputs * TRM_MAX_PROFILES + (size_t)j->n_states + 1, sizeof(*bounds));
     if (bounds == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d bounds", j->n_inputs);
     }
@@ -485,6 +485,9 @@ trm_status onnx_plan(onnx_job *j, int32_t rank, trm_stage_fn on_stage, void *use
                                                            .opt = input->more[p][0],
                                                            .profile = p};
         }
+    }
+    for (int32_t i = 0; i < j->n_states; i++) {
+        bounds[options.n_bounds++] = j->states[i];
     }
     options.bounds = bounds;
     trm_status status = trm_build(j->network, &options, plan);
@@ -622,6 +625,7 @@ void onnx_close(onnx_job *j)
         trm_free(j->blocks[i]);
     }
     free(j->blocks);
+    free(j->states);
     free(j->values);
     free(j->inputs);
     trm_onnx_close(j->model);

@@ -34,6 +34,8 @@ typedef struct onnx_job {
     int32_t n_values;
     trm_onnx_fixed_value **blocks; /* [n_blocks] that hold them, to trm_free() */
     int32_t n_blocks;
+    trm_shape_bound *states; /* [n_states] bounds besides those of inputs */
+    int32_t n_states;
     trm_mesh mesh;
     int32_t n_ranks;
     trm_backend backend;

@@ -748,6 +748,11 @@ case_compare() { # one network in two ways, tensor by tensor
     ASAN_OPTIONS=$leaky shows "1 tensor on both sides, of which 0 depart" 0 compare "$net" --ranks 2 --inputs "$work/data" --expect "x2=$work/data/output_0.npy"
     departs "tensor x2: " 0 compare "$net" --inputs "$work/data" --against "$work/other"
     departs "tensor x1: " 0 compare "$net" --inputs "$work/data" --expect "x1=$work/data/output_0.npy"
+    # Language models: one prompt.
+    ASAN_OPTIONS=$leaky shows " of which 0 depart" 0 compare "$model" --ranks 1,2 --prompt-tokens 20
+    grep -q "^model.layers.7.self_attn.o_proj .* sum 2 " "$work/out" || complain "the last block's projection is no sum: $(cat "$work/out")"
+    ASAN_OPTIONS=$leaky shows " of which 0 depart" 0 compare "$tiny" --ranks 1,2 --prompt-tokens 1
+    fails 2 "2000 prompt tokens are more than the context of 1024 tokens" 0 compare "$model" --prompt-tokens 2000 --save "$work/none"
     # What cannot be compared.
     fails 2 "there is nothing to compare with" 0 compare "$net"
     fails 2 "backend is \"gpu\", expected auto, cuda or host, or several" 0 compare "$net" --backend host,gpu
@@ -757,7 +762,7 @@ case_compare() { # one network in two ways, tensor by tensor
     fails 2 "there are 2 backends and 3 numbers of ranks" 0 compare "$net" --backend host,cuda --ranks 1,2,3
     fails 2 "tensor b0.up, for which a reference is given, is not made by the network" 0 compare "$net" --expect "b0.up=$work/data/output_0.npy" "${shapes[@]}"
     fails 2 "has neither tensors of a run that ended well nor output_0.pb" 0 compare "$net" --against "$work" "${shapes[@]}"
-    fails 2 "compare takes a .onnx or .plan file" 0 compare "$model" --save "$work/none"
+    fails 3 "model /nonexistent/model: it is not a folder" 0 compare /nonexistent/model --save "$work/none"
     fails 2 "ranks is \"1,2\", expected an integer" 0 inspect "$net" --ranks 1,2
     rm "$work/good/rank-0/tensors.json"
     fails 2 "has neither tensors of a run that ended well" 0 compare "$net" --against "$work/good" "${shapes[@]}"
