@@ -136,7 +136,7 @@ int compare_run(const settings *all, char folder[COMPARE_PATH_SIZE], bool *talks
     if (status == TRM_OK) {
         status = run(&j, folder, &alike);
     }
-    if (status == TRM_OK || alike) { /* aborting ends the process as it is */
+    if (status == TRM_OK || alike || j.n_ranks <= 1) { /* aborting a job of several ends the process as it is */
         onnx_close(&j);
     }
     return job_close(&j.job, status, alike);

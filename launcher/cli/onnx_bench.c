@@ -297,7 +297,7 @@ int onnx_bench_command(const settings *all)
         status = run(&b, &alike);
     }
     free_bench(&b);
-    if (status == TRM_OK || alike) { /* aborting ends the process as it is */
+    if (status == TRM_OK || alike || b.onnx.n_ranks <= 1) { /* aborting a job of several ends the process as it is */
         for (int32_t i = 1; i < b.n_streams; i++) {
             trm_context_destroy(b.contexts[i]);
         }

@@ -191,7 +191,7 @@ int onnx_run_command(const settings *all)
     if (status == TRM_OK) {
         status = run(&j, &alike);
     }
-    if (status == TRM_OK || alike) { /* aborting ends the process as it is */
+    if (status == TRM_OK || alike || j.n_ranks <= 1) { /* aborting a job of several ends the process as it is */
         onnx_close(&j);
     }
     return job_close(&j.job, status, alike);
