@@ -16,16 +16,19 @@
 #define READER_BUFFERS      12
 #define READER_BUFFER_BYTES ((size_t)8 << 20)
 
-/* Device memory, and the host memory that inputs are laid out in. */
-static trm_status allocate_memory(trm_context *context)
+/* Device memory, unless it is the caller's, and the host memory that inputs are laid out in. */
+static trm_status allocate_memory(trm_context *context, void *given)
 {
     const trm_plan *plan = context->engine->plan;
     trm_device *device = context->engine->world->device;
     size_t state_bytes = context->beside == NULL ? plan->state_bytes : 0;
     size_t total = plan->input_bytes + state_bytes + plan->activation_bytes + plan->workspace_bytes;
-    void *memory;
-    TRM_TRY(trm_device_alloc(device, total == 0 ? 1 : total, &memory));
+    void *memory = given;
+    if (given == NULL) {
+        TRM_TRY(trm_device_alloc(device, total == 0 ? 1 : total, &memory));
+    }
     context->memory = memory;
+    context->is_lodger = given != NULL;
     context->state = context->beside == NULL ? context->memory + plan->input_bytes : context->beside->state;
     context->activations = context->memory + plan->input_bytes + state_bytes;
     context->workspace = context->activations + plan->activation_bytes;
@@ -35,7 +38,7 @@ static trm_status allocate_memory(trm_context *context)
     return TRM_OK;
 }
 
-static trm_status create(trm_engine *engine, trm_context *beside, trm_context **context)
+static trm_status create(trm_engine *engine, trm_context *beside, void *memory, trm_context **context)
 {
     const trm_plan *plan = engine->plan;
     trm_device *device = engine->world->device;
@@ -73,7 +76,7 @@ static trm_status create(trm_engine *engine, trm_context *beside, trm_context **
         TRM_TRY_GOTO(status, trm_stream_create(device, &made->stream), destroy);
     }
     TRM_TRY_GOTO(status, trm_event_create(device, &made->done), destroy);
-    TRM_TRY_GOTO(status, allocate_memory(made), destroy);
+    TRM_TRY_GOTO(status, allocate_memory(made, memory), destroy);
     TRM_TRY_GOTO(status, trm_context_follow_weights(made), destroy);
     if (beside == NULL) {
         TRM_TRY_GOTO(status, trm_context_reset(made), destroy);
@@ -90,12 +93,31 @@ trm_status trm_context_create(trm_engine *engine, trm_context **context)
     if (engine == NULL || context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a context: engine or context is NULL");
     }
-    return create(engine, NULL, context);
+    return create(engine, NULL, NULL, context);
+}
+
+size_t trm_engine_context_bytes(const trm_engine *engine)
+{
+    const trm_plan *plan = engine->plan;
+    return plan->input_bytes + plan->state_bytes + plan->activation_bytes + plan->workspace_bytes;
+}
+
+trm_status trm_context_create_in(trm_engine *engine, void *memory, size_t bytes, trm_context **context)
+{
+    if (engine == NULL || context == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a context: engine or context is NULL");
+    }
+    if (memory == NULL || (uintptr_t)memory % TRM_TENSOR_ALIGNMENT != 0 || bytes < trm_engine_context_bytes(engine)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "a context is to lie in %zu bytes at %p, expected at least %zu aligned to %zu", bytes, memory,
+                 trm_engine_context_bytes(engine), TRM_TENSOR_ALIGNMENT);
+    }
+    return create(engine, NULL, memory, context);
 }
 
 trm_status trm_context_create_beside(trm_context *main, trm_context **context)
 {
-    return create(main->engine, main, context);
+    return create(main->engine, main, NULL, context);
 }
 
 trm_status trm_context_follow_weights(trm_context *context)
@@ -160,7 +182,7 @@ void trm_context_destroy(trm_context *context)
     trm_device_free_host(device, context->debug_memory.memory);
     trm_context_drop_clock(context);
     trm_device_free_host(device, context->input_staging);
-    trm_device_free(device, context->memory);
+    trm_device_free(device, context->is_lodger ? NULL : context->memory);
     trm_event_destroy(context->done);
     if (context->beside == NULL) {
         trm_stream_destroy(context->stream);

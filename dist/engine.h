@@ -39,6 +39,7 @@ struct trm_context {
     trm_stream *stream;
     trm_event *done;
     unsigned char *memory; /* device: inputs, state unless it is another's, activations, workspace */
+    bool is_lodger;        /* it is the caller's */
     unsigned char *state, *activations, *workspace;
     unsigned char *input_staging; /* host [plan->input_bytes], copied to the device at every run */
     unsigned char **outputs;      /* host [network outputs], grown at need */

@@ -273,6 +273,14 @@ TRM_API void trm_engine_streaming(const trm_engine *engine, trm_streaming_info *
 /* Allocates what a run needs, state zeroed; inputs are not set. Host memory of outputs comes with the first run that
  * needs it. Not collective. */
 TRM_API trm_status trm_context_create(trm_engine *engine, trm_context **context);
+/*
+ * The same in device memory of the caller: `memory` of the engine's device, aligned to 256 bytes, of at least
+ * trm_engine_context_bytes, which must outlive the context. What only a run can tell, and staging of streamed weights,
+ * the context allocates itself. Contexts without state that take turns may share memory, if inputs are set anew before
+ * every run.
+ */
+TRM_API size_t trm_engine_context_bytes(const trm_engine *engine);
+TRM_API trm_status trm_context_create_in(trm_engine *engine, void *memory, size_t bytes, trm_context **context);
 TRM_API void trm_context_destroy(trm_context *context);
 
 /* Sets an input: dims within the plan's bounds, `data` host memory of dims elements, copied before it returns. */

@@ -92,6 +92,40 @@ static void test_contexts_are_apart(void **state)
     trm_engine_destroy(engine);
 }
 
+/* Contexts in memory of the caller: apart, and taking turns in the same. */
+static void test_contexts_in_given_memory(void **state)
+{
+    (void)state;
+    trm_engine *engine = make_engine();
+    size_t bytes = (trm_engine_context_bytes(engine) + 255) / 256 * 256;
+    unsigned char *memory = aligned_alloc(256, 2 * bytes + 256);
+    assert_non_null(memory);
+    memset(memory, 0xff, 2 * bytes + 256);
+    trm_context *a, *b, *c;
+    assert_fails(trm_context_create_in(engine, memory, trm_engine_context_bytes(engine) - 1, &a),
+                 TRM_ERROR_INVALID_ARGUMENT, "expected at least");
+    assert_fails(trm_context_create_in(engine, memory + 8, bytes, &a), TRM_ERROR_INVALID_ARGUMENT, "aligned to 256");
+    assert_fails(trm_context_create_in(engine, NULL, bytes, &a), TRM_ERROR_INVALID_ARGUMENT, "expected at least");
+    assert_fails(trm_context_create_in(NULL, memory, bytes, &a), TRM_ERROR_INVALID_ARGUMENT,
+                 "engine or context is NULL");
+    assert_ok(trm_context_create_in(engine, memory, bytes, &a));
+    assert_ok(trm_context_create_in(engine, memory + bytes, bytes, &b));
+    assert_ok(trm_context_create_in(engine, memory + bytes, bytes, &c));
+    for (int32_t i = 0; i < 4; i++) {
+        assert_true(run_is_right(a, 3 + i, 1.5f));
+        assert_true(run_is_right(b, 64 - i, -4.0f));
+        assert_true(run_is_right(c, 7 * i + 1, 2.5f));
+    }
+    trm_context_destroy(c);
+    trm_context_destroy(b);
+    trm_context_destroy(a);
+    for (size_t i = 2 * bytes; i < 2 * bytes + 256; i++) { /* nothing behind the end was written */
+        assert_int_equal(memory[i], 0xff);
+    }
+    free(memory);
+    trm_engine_destroy(engine);
+}
+
 typedef struct worker {
     pthread_t thread;
     trm_engine *engine;
@@ -217,6 +251,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_contexts_are_apart),
+        cmocka_unit_test(test_contexts_in_given_memory),
         cmocka_unit_test(test_contexts_on_threads),
         cmocka_unit_test(test_states_are_apart),
     };
