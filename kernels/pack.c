@@ -11,8 +11,8 @@
 /* A dictionary is made of the exponents in one of so many blocks. */
 #define SAMPLE 32
 
-#define CODE_OTHER 3  /* first code of what the second says */
-#define CODE_NONE  10 /* place in the dictionary of what is not in it */
+#define CODE_OTHER 3 /* first code of what the second says */
+#define CODE_NONE  9 /* place in the dictionary of what is not in it */
 #define LANE       (TRM_PACK_BLOCK / TRM_PACK_LANES)
 
 typedef struct packing {
@@ -103,10 +103,13 @@ static void measure_blocks(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Bits 0 of 8 bytes as one byte. */
-static uint32_t gather_bits(uint64_t bytes)
+/* Bits 0 of 8 bytes as bits 0 of 8 nibbles. */
+static uint32_t to_nibbles(uint64_t bytes)
 {
-    return (uint32_t)(((bytes & 0x0101010101010101) * 0x0102040810204080) >> 56);
+    bytes &= 0x0101010101010101;
+    bytes = (bytes | bytes >> 4) & 0x0011001100110011;
+    bytes = (bytes | bytes >> 8) & 0x0000111100001111;
+    return (uint32_t)(bytes | bytes >> 16);
 }
 
 /* The first codes of a lane, in planes; 8 bytes of places at a time, of which those from CODE_OTHER on count as that.
@@ -118,14 +121,15 @@ static void first_codes(const uint8_t *places, size_t lane, uint32_t codes[2])
         uint64_t p;
         memcpy(&p, places + step * TRM_PACK_LANES * 8 + lane * 8, 8);
         uint64_t at_least_3 = (p + 0x7d7d7d7d7d7d7d7d) >> 7; /* bit 0 of each byte */
-        codes[0] |= gather_bits(p | at_least_3) << (8 * step);
-        codes[1] |= gather_bits(p >> 1 | at_least_3) << (8 * step);
+        codes[0] |= to_nibbles(p | at_least_3) << step;
+        codes[1] |= to_nibbles(p >> 1 | at_least_3) << step;
     }
 }
 
-static size_t element_of(size_t lane, uint32_t i)
+/* Of a bit of a lane's words, in the block. */
+static size_t element_of(size_t lane, uint32_t bit)
 {
-    return (size_t)(i / 8) * TRM_PACK_LANES * 8 + lane * 8 + i % 8;
+    return (size_t)(bit % 4) * TRM_PACK_LANES * 8 + lane * 8 + bit / 4;
 }
 
 static void write_block(const packing *p, size_t b, const parts *made)
@@ -138,12 +142,12 @@ static void write_block(const packing *p, size_t b, const parts *made)
         first_codes(made->places, lane, codes);
         for (uint32_t left = codes[0] & codes[1]; left != 0; left &= left - 1, n++) {
             size_t i = element_of(lane, (uint32_t)__builtin_ctz(left));
-            uint32_t second = (uint32_t)made->places[i] - CODE_OTHER;
+            uint32_t second = (uint32_t)made->places[i] - CODE_OTHER + 1;
             planes[0][n / 32] |= (second & 1) << n % 32;
             planes[1][n / 32] |= (second >> 1 & 1) << n % 32;
             planes[2][n / 32] |= (second >> 2) << n % 32;
             exponents[m] = made->exponents[i];
-            m += second == TRM_PACK_OTHER;
+            m += second == TRM_PACK_RAW;
         }
     }
     memset(exponents + m, 0, 3);
@@ -204,7 +208,7 @@ size_t trm_pack(trm_pool *pool, const uint16_t *from, size_t count, void *to, si
     trm_pack_header *header = to;
     *header = (trm_pack_header){.blocks = (uint32_t)p.blocks, .count = count, .size = size};
     memcpy(header->first, p.dictionary, TRM_PACK_FIRST);
-    memcpy(header->second, p.dictionary + TRM_PACK_FIRST, TRM_PACK_OTHER);
+    memcpy(header->second + 1, p.dictionary + TRM_PACK_FIRST, TRM_PACK_OTHER);
     return size;
 }
 

@@ -3,20 +3,22 @@
  *
  * The sign and mantissa of a weight are as good as random, its exponent is one of a few. So sign and mantissa are kept
  * as a byte, and an exponent is a code of 2 bits for the three commonest of the elements packed together, of 3 more
- * bits for the next seven, and 8 bits more for any other. Normal and uniform numbers take 10.8 and 10.4 bits; what does
+ * bits for the next six, and 8 bits more for any other. Normal and uniform numbers take 10.9 and 10.5 bits; what does
  * not gain takes 21 at most.
  *
  * Layout: a header, then arrays over blocks of 1024 elements, the last filled up with zeros:
  *
- *   uint32_t codes[blocks][32][2]    planes of bits of the codes 0 to 3: bit i of both is element i of a lane
+ *   uint32_t codes[blocks][32][2]    planes of the bits of the codes 0 to 3, a word each for the 32 elements of a lane
  *   uint8_t rest[blocks][1024]       sign (bit 7) and mantissa, in the order of the elements
  *   uint32_t tails[blocks]           where the tail of a block begins, in words from the first
- *   and the tails: three planes of bits of the codes 0 to 7 of those whose first code is 3, each filled up to a word,
- * then the exponents of those whose second code is 7, filled up to a word
+ *   and the tails: three planes of the bits of the codes 1 to 7 of those whose first code is 3, each filled up to a
+ * word, then the exponents of those whose second code is 7, filled up to a word
  *
- * A lane is what one thread of a warp decodes: element i of lane l is element i / 8 * 256 + 8 * l + i % 8 of the block,
- * so that 8 elements are one store and those of the lanes lie beside each other. Second codes and exponents are by
- * lane, then by element; where a lane's begin follows from counts of bits.
+ * A lane is what one thread of a warp decodes: its elements 8 s to 8 s + 7 are 8 l + 256 s and following of the block,
+ * so that 8 elements are one store and those of the lanes lie beside each other. Bit 4 i + s of its words is its
+ * element 8 s + i: shifted by s and masked, planes give the codes of 8 elements as nibbles, which is what the GPU's
+ * byte permutation looks up four at a time. Second codes and exponents are by lane, then by bit; where a lane's begin
+ * follows from counts of bits.
  */
 #ifndef TRM_KERNELS_PACK_H
 #define TRM_KERNELS_PACK_H
@@ -30,11 +32,12 @@ extern "C" {
 #define TRM_PACK_BLOCK ((size_t)1024) /* elements */
 #define TRM_PACK_LANES 32
 #define TRM_PACK_FIRST 3  /* exponents with a code of 2 bits */
-#define TRM_PACK_OTHER 7  /* with one of 3 bits more */
+#define TRM_PACK_OTHER 6  /* with one of 3 bits more, from 1 on */
+#define TRM_PACK_RAW   7  /* the second code of any other */
 #define TRM_PACK_SLACK 16 /* bytes behind the tails, which a decoder may look at */
 
 typedef struct trm_pack_header {
-    uint8_t first[4], second[8]; /* exponents by code; the last of each is none */
+    uint8_t first[4], second[8]; /* exponents by code; 0 where it says of none */
     uint32_t blocks;
     uint64_t count; /* elements */
     uint64_t size;  /* bytes of it all, TRM_PACK_SLACK included */

@@ -2,9 +2,9 @@
 #include "kernels/cuda/common.cuh"
 #include "kernels/pack_impl.h"
 
-#define THREADS 512
+#define THREADS 1024
 /* Enough for several times what a link brings, few enough that others' kernels do not notice. */
-#define MULTIPROCESSORS 24
+#define MULTIPROCESSORS 16
 
 /* What a lane loads of a block before it can know more. */
 struct lane_block {
@@ -46,39 +46,83 @@ static __device__ __forceinline__ uint32_t window(const uint32_t *plane, uint32_
     return __funnelshift_r(__ldg(plane + at / 32), __ldg(plane + at / 32 + 1), at);
 }
 
-/* The 32 elements of a lane, 8 in each of four words of 16 bytes. */
-static __device__ __forceinline__ void unpack_lane(const packed &p, const lane_block &block, uint32_t lane, uint4 *to)
+/* Moves the lowest bits of words to where a mask has ones, in their order (Hacker's Delight 7-5, expand): the moves of
+ * the mask, for as many words as there are. */
+struct moves {
+    uint32_t of[5];
+};
+
+static __device__ __forceinline__ moves moves_of(uint32_t mask)
+{
+    moves m;
+    uint32_t zeros = ~mask << 1;
+#pragma unroll
+    for (int i = 0; i < 5; i++) {
+        uint32_t parity = zeros ^ zeros << 1;
+        parity ^= parity << 2;
+        parity ^= parity << 4;
+        parity ^= parity << 8;
+        parity ^= parity << 16;
+        m.of[i] = parity & mask;
+        mask = (mask ^ m.of[i]) | m.of[i] >> (1 << i);
+        zeros &= ~parity;
+    }
+    return m;
+}
+
+static __device__ __forceinline__ uint32_t spread(uint32_t word, const moves &m, uint32_t mask)
+{
+#pragma unroll
+    for (int i = 4; i >= 0; i--) {
+        word = (word & ~m.of[i]) | (word << (1 << i) & m.of[i]);
+    }
+    return word & mask;
+}
+
+/* Signs and mantissas of four elements with their exponents. */
+static __device__ __forceinline__ uint2 join(uint32_t rest, uint32_t exponents)
+{
+    const uint32_t top = 0x80808080u;
+    uint32_t high = (rest & top) | (exponents >> 1 & ~top), low = (rest & ~top) | (exponents << 7 & top);
+    return make_uint2(__byte_perm(low, high, 0x5140), __byte_perm(low, high, 0x7362));
+}
+
+/* Where a lane's elements are that have exponents of their own, and those. */
+struct raw {
+    uint32_t bits;
+    const uint8_t *exponents;
+};
+
+/* The 32 elements of a lane, 8 in each of four words of 16 bytes; raw ones, which are told, with an exponent of 0. */
+static __device__ __forceinline__ raw unpack_lane(const packed &p, const lane_block &block, uint32_t lane, uint4 *to)
 {
     uint32_t other = block.codes.x & block.codes.y, n = __popc(other);
     uint32_t sum = scan(n, lane), begin = sum - n, words = (__shfl_sync(~0u, sum, 31) + 31) / 32;
     const uint32_t *tail = p.words + block.tail;
-    uint32_t planes[3] = {window(tail, begin), window(tail + words, begin), window(tail + 2 * words, begin)};
-    uint32_t own = n == 32 ? ~0u : (1u << n) - 1, none = __popc(planes[0] & planes[1] & planes[2] & own);
-    const uint8_t *exponents = (const uint8_t *)(tail + 3 * words) + scan(none, lane) - none;
+    const moves m = moves_of(other);
+    uint32_t second[3];
+    for (int i = 0; i < 3; i++) {
+        second[i] = spread(window(tail + i * words, begin), m, other);
+    }
 #pragma unroll
     for (int step = 0; step < 4; step++) {
-        uint32_t pairs[4];
+        const uint32_t nibbles = 0x11111111u;
+        uint32_t first_at = (block.codes.x >> step & nibbles) + (block.codes.y >> step & nibbles) * 2;
+        uint32_t second_at =
+            (second[0] >> step & nibbles) + (second[1] >> step & nibbles) * 2 + (second[2] >> step & nibbles) * 4;
+        uint2 half[2];
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            int bit = step * 8 + i;
-            uint32_t code = (block.codes.x >> bit & 1) | (block.codes.y >> bit & 1) << 1;
-            uint32_t exponent = __byte_perm(p.first, 0, code) & 0xff;
-            if (code == TRM_PACK_FIRST) {
-                uint32_t second = (planes[0] & 1) | (planes[1] & 1) << 1 | (planes[2] & 1) << 2;
-                planes[0] >>= 1;
-                planes[1] >>= 1;
-                planes[2] >>= 1;
-                exponent = __byte_perm(p.second_low, p.second_high, second) & 0xff;
-                if (second == TRM_PACK_OTHER) {
-                    exponent = __ldg(exponents++);
-                }
-            }
-            uint32_t rest = (i < 4 ? block.rest[step].x : block.rest[step].y) >> (8 * (i % 4));
-            uint32_t element = (rest & 0x80) << 8 | exponent << 7 | (rest & 0x7f);
-            pairs[i / 2] = i % 2 == 0 ? element : pairs[i / 2] | element << 16;
+        for (int i = 0; i < 2; i++) {
+            uint32_t exponents = __byte_perm(p.first, 0, first_at >> 16 * i) |
+                                 __byte_perm(p.second_low, p.second_high, second_at >> 16 * i);
+            half[i] = join(i == 0 ? block.rest[step].x : block.rest[step].y, exponents);
         }
-        to[step] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+        to[step] = make_uint4(half[0].x, half[0].y, half[1].x, half[1].y);
     }
+    raw left = {second[0] & second[1] & second[2], NULL};
+    uint32_t own = __popc(left.bits);
+    left.exponents = (const uint8_t *)(tail + 3 * words) + scan(own, lane) - own;
+    return left;
 }
 
 static __device__ __forceinline__ void store_some(const uint4 *from, uint16_t *to, size_t left, uint32_t lane)
@@ -90,6 +134,19 @@ static __device__ __forceinline__ void store_some(const uint4 *from, uint16_t *t
             if (at < left) {
                 to[at] = (uint16_t)(words[i / 2] >> (16 * (i % 2)));
             }
+        }
+    }
+}
+
+/* Stores those with exponents of their own again: few. */
+static __device__ __forceinline__ void store_raw(raw left, const uint8_t *rest, uint16_t *to, size_t count,
+                                                 uint32_t lane)
+{
+    for (; left.bits != 0; left.bits &= left.bits - 1, left.exponents++) {
+        uint32_t bit = (uint32_t)__ffs((int)left.bits) - 1, at = bit % 4 * 256 + lane * 8 + bit / 4;
+        uint32_t value = __ldg(rest + at), exponent = __ldg(left.exponents);
+        if (at < count) {
+            to[at] = (uint16_t)((value & 0x80) << 8 | exponent << 7 | (value & 0x7f));
         }
     }
 }
@@ -120,15 +177,16 @@ static __global__ void __launch_bounds__(THREADS) unpack(const unsigned char *fr
             next = load_block(p, b + step, lane);
         }
         uint4 made[4];
-        unpack_lane(p, block, lane, made);
+        raw left = unpack_lane(p, block, lane, made);
         size_t begin = (size_t)b * TRM_PACK_BLOCK;
         if (count - begin < TRM_PACK_BLOCK) {
             store_some(made, to + begin, count - begin, lane);
-            continue;
+        } else {
+            for (int i = 0; i < 4; i++) {
+                __stcs((uint4 *)(to + begin) + i * 32 + lane, made[i]);
+            }
         }
-        for (int i = 0; i < 4; i++) {
-            __stcs((uint4 *)(to + begin) + i * 32 + lane, made[i]);
-        }
+        store_raw(left, (const uint8_t *)p.rest + begin, to + begin, count - begin, lane);
     }
 }
 

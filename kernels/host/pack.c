@@ -40,14 +40,14 @@ static void unpack_block(const unsigned char *from, size_t b, uint16_t *to)
     const unsigned char *exponents = planes + 3 * words * 4;
     size_t n = 0;
     for (size_t lane = 0; lane < TRM_PACK_LANES; lane++) {
-        for (size_t i = 0; i < TRM_PACK_BLOCK / TRM_PACK_LANES; i++) {
-            size_t at = i / 8 * TRM_PACK_LANES * 8 + lane * 8 + i % 8;
-            uint32_t code = (word_at(codes, 2 * lane) >> i & 1) | (word_at(codes, 2 * lane + 1) >> i & 1) << 1;
+        for (size_t bit = 0; bit < TRM_PACK_BLOCK / TRM_PACK_LANES; bit++) {
+            size_t at = bit % 4 * TRM_PACK_LANES * 8 + lane * 8 + bit / 4;
+            uint32_t code = (word_at(codes, 2 * lane) >> bit & 1) | (word_at(codes, 2 * lane + 1) >> bit & 1) << 1;
             uint32_t exponent = header.first[code];
             if (code == TRM_PACK_FIRST) {
                 uint32_t second =
                     bit_at(planes, n) | bit_at(planes + words * 4, n) << 1 | bit_at(planes + 2 * words * 4, n) << 2;
-                exponent = second == TRM_PACK_OTHER ? *exponents++ : header.second[second];
+                exponent = second == TRM_PACK_RAW ? *exponents++ : header.second[second];
                 n++;
             }
             to[at] = (uint16_t)((uint32_t)(rest[at] & 0x80) << 8 | exponent << 7 | (uint32_t)(rest[at] & 0x7f));
