@@ -22,7 +22,7 @@ static trm_status allocate_memory(trm_context *context, void *given)
     const trm_plan *plan = context->engine->plan;
     trm_device *device = context->engine->world->device;
     size_t state_bytes = context->beside == NULL ? plan->state_bytes : 0;
-    size_t total = plan->input_bytes + state_bytes + plan->activation_bytes + plan->workspace_bytes;
+    size_t total = plan->input_bytes + state_bytes + plan->activation_bytes + trm_plan_workspace(plan);
     void *memory = given;
     if (given == NULL) {
         TRM_TRY(trm_device_alloc(device, total == 0 ? 1 : total, &memory));
@@ -76,6 +76,7 @@ static trm_status create(trm_engine *engine, trm_context *beside, void *memory, 
         TRM_TRY_GOTO(status, trm_stream_create(device, &made->stream), destroy);
     }
     TRM_TRY_GOTO(status, trm_event_create(device, &made->done), destroy);
+    TRM_TRY_GOTO(status, trm_context_open_streams(made), destroy);
     TRM_TRY_GOTO(status, allocate_memory(made, memory), destroy);
     TRM_TRY_GOTO(status, trm_context_follow_weights(made), destroy);
     if (beside == NULL) {
@@ -176,6 +177,7 @@ void trm_context_destroy(trm_context *context)
     }
     trm_context_drop_capture(context);
     trm_context_drop_shapes(context);
+    trm_context_close_streams(context);
     trm_tuner_destroy(context->tuner);
     free(context->timings);
     trm_ring_destroy(context->ring);

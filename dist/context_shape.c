@@ -143,7 +143,7 @@ static trm_status place_anew(trm_context *context, const trm_tensor *larger)
         size_t bytes;
         context->sizes[i] = needs_place(context, plan->network->tensors[i], &bytes) ? bytes : TRM_NO_PLACE;
     }
-    TRM_TRY(trm_memory_plan_place(plan->network, context->sizes, context->own_offsets, &total));
+    TRM_TRY(trm_memory_plan_place(plan->network, context->sizes, plan->streams.ends, context->own_offsets, &total));
     if (total > plan->activation_bytes) {
         char found[TRM_DIMS_TEXT_SIZE], planned[TRM_DIMS_TEXT_SIZE];
         TRM_FAIL(TRM_ERROR_UNSUPPORTED,
@@ -300,7 +300,7 @@ static trm_status choose_kernel(trm_context *context, const trm_layer *layer, tr
 static trm_status choose_kernels(trm_context *context, int32_t begin, int32_t end)
 {
     const trm_plan *plan = context->engine->plan;
-    void *workspace = context->workspace;
+    unsigned char *workspace = context->workspace;
     size_t size = plan->workspace_bytes, needed = 0;
     for (int32_t i = begin; i < end; i++) {
         const trm_layer *layer = plan->network->layers[i];
@@ -315,7 +315,8 @@ static trm_status choose_kernels(trm_context *context, int32_t begin, int32_t en
         size = context->workspace2.capacity;
     }
     for (int32_t i = begin; i < end; i++) {
-        context->steps[i].call.workspace = workspace;
+        int32_t stream = plan->streams.n > 0 && plan->streams.of[i] > 0 ? plan->streams.of[i] : 0;
+        context->steps[i].call.workspace = workspace + (size_t)stream * size;
         context->steps[i].call.workspace_size = size;
     }
     return TRM_OK;
@@ -491,6 +492,8 @@ static trm_status await_weights(trm_context *context, int32_t layer, bool marked
 static trm_status run_steps(trm_context *context, int32_t begin, int32_t end, int32_t uncounted)
 {
     bool marked = context->profiling && !trm_stream_is_capturing(context->stream);
+    bool beside = trm_context_runs_beside(context);
+    TRM_TRY(beside ? trm_context_fork(context) : TRM_OK);
     if (context->ring != NULL && begin == 0) {
         TRM_TRY(trm_ring_begin(context->ring, context->stream));
     }
@@ -502,7 +505,10 @@ static trm_status run_steps(trm_context *context, int32_t begin, int32_t end, in
         if (context->tuning != NULL) {
             TRM_TRY(trm_context_tune_step(context, i));
         }
+        context->steps[i].call.stream = context->stream;
+        TRM_TRY(beside ? trm_context_before_layer(context, i) : TRM_OK);
         TRM_TRY(trm_context_run_layer(context, i));
+        TRM_TRY(beside ? trm_context_after_layer(context, i) : TRM_OK);
         if (context->debug != NULL && i != uncounted) {
             TRM_TRY(trm_context_show_layer(context, i));
         }
@@ -510,6 +516,7 @@ static trm_status run_steps(trm_context *context, int32_t begin, int32_t end, in
             TRM_TRY(trm_ring_after(context->ring, i, context->stream));
         }
     }
+    TRM_TRY(beside ? trm_context_join(context) : TRM_OK);
     if (marked && end == context->engine->plan->network->n_layers) {
         TRM_TRY(trm_event_record(context->marks[end], context->stream));
     }

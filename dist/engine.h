@@ -38,6 +38,9 @@ struct trm_context {
     trm_context *beside; /* whose stream and state these are; NULL: its own */
     trm_stream *stream;
     trm_event *done;
+    trm_stream *aux[TRM_MAX_AUX_STREAMS]; /* [plan->streams.n] for branches beside each other */
+    trm_event **layer_done;               /* [n_layers] of those that other streams wait for, and the last of each */
+    trm_event *begun;                     /* inputs are there */
     unsigned char *memory; /* device: inputs, state unless it is another's, activations, workspace */
     bool is_lodger;        /* it is the caller's */
     unsigned char *state, *activations, *workspace;
@@ -125,6 +128,17 @@ trm_status trm_context_create_beside(trm_context *main, trm_context **context);
 trm_status trm_context_wait(trm_context *context);
 /* Adds the layer times of the run that has just been waited for; profiling must be on. */
 trm_status trm_context_collect_profile(trm_context *context);
+/* Streams beside the context's own, where the plan has some. context_streams.c */
+trm_status trm_context_open_streams(trm_context *context);
+void trm_context_close_streams(trm_context *context);
+/* Whether layers run on several streams now: not while they are timed or shown one by one, or weights stream. */
+bool trm_context_runs_beside(const trm_context *context);
+/* Around all layers, and around each: sets the stream that its call is on. */
+trm_status trm_context_fork(trm_context *context);
+trm_status trm_context_before_layer(trm_context *context, int32_t index);
+trm_status trm_context_after_layer(trm_context *context, int32_t index);
+trm_status trm_context_join(trm_context *context);
+
 /* What contexts have for shapes: made and dropped. context_shape.c */
 trm_status trm_context_prepare_shapes(trm_context *context);
 void trm_context_drop_shapes(trm_context *context);

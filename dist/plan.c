@@ -110,6 +110,10 @@ static trm_status check_options(const trm_build_options *options)
     if (options->backend != TRM_BACKEND_HOST && options->backend != TRM_BACKEND_CUDA) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "build has backend %d", (int)options->backend);
     }
+    if (options->max_aux_streams < 0 || options->max_aux_streams > TRM_MAX_AUX_STREAMS) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "build has %d aux streams, expected 0 to %d", options->max_aux_streams,
+                 TRM_MAX_AUX_STREAMS);
+    }
     if (options->n_bounds < 0 || (options->n_bounds > 0 && options->bounds == NULL)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "build has %d bounds%s", options->n_bounds,
                  options->bounds == NULL ? ", but no list of them" : "");
@@ -132,6 +136,7 @@ trm_status trm_build(const trm_network *network, const trm_build_options *option
     made->mesh = options->mesh;
     made->rank = options->rank;
     made->allow_tf32 = options->allow_tf32;
+    made->max_aux_streams = options->max_aux_streams;
     trm_status status;
     TRM_TRY_GOTO(status, make_local_network(made, network, options), destroy);
     if (made->partition.as_written) {
@@ -175,6 +180,7 @@ void trm_plan_get_info(const trm_plan *plan, trm_plan_info *info)
                             .n_profiles = plan->n_profiles,
                             .n_collectives = plan->partition.n_collectives,
                             .refittable = plan->network->refittable,
+                            .n_aux_streams = plan->streams.n,
                             .n_tactics = plan->n_tactics,
                             .device = plan->n_tactics > 0 ? plan->device.name : NULL,
                             .multiprocessors = plan->device.multiprocessors,
@@ -191,13 +197,18 @@ bool trm_plan_get_bound(const trm_plan *plan, int32_t index, trm_shape_bound *bo
     return true;
 }
 
+size_t trm_plan_workspace(const trm_plan *plan)
+{
+    return plan->workspace_bytes * ((size_t)plan->streams.n + 1);
+}
+
 void trm_plan_memory(const trm_plan *plan, trm_memory_plan *memory)
 {
     *memory = (trm_memory_plan){
         .weights = plan->weight_bytes,
         .state = plan->state_bytes,
         .activations = plan->input_bytes + plan->activation_bytes,
-        .workspace = plan->workspace_bytes,
+        .workspace = trm_plan_workspace(plan),
     };
     if (plan->streaming != NULL) {
         memory->weights += plan->streaming->residency.resident_bytes;

@@ -8,6 +8,7 @@
 
 #include "dist/partition.h"
 #include "graph/network.h"
+#include "graph/streams.h"
 #include "kernels/kernel.h"
 
 /* The dims that memory is planned for in a profile. */
@@ -52,7 +53,10 @@ struct trm_plan {
     size_t *state_offsets;  /* [n_tensors] */
     size_t *input_offsets;  /* [n_tensors], in the region of the inputs */
     size_t *activation_offsets; /* [n_tensors], as trm_memory_plan_place gives them */
-    size_t weight_bytes, state_bytes, input_bytes, activation_bytes, workspace_bytes;
+    size_t weight_bytes, state_bytes, input_bytes, activation_bytes;
+    size_t workspace_bytes;               /* of each stream */
+    int32_t max_aux_streams;              /* asked for */
+    trm_streams streams;                  /* on which layers run */
     struct trm_streaming_plan *streaming; /* dist/streaming.h; NULL: every weight stays */
     bool grows;                           /* a run may have to allocate: something is known in a run only */
     trm_plan_device device;               /* of the tactics */
@@ -75,6 +79,8 @@ trm_status trm_plan_set_profiles(trm_plan *plan, const trm_build_options *option
 trm_status trm_plan_lay_out_memory(trm_plan *plan);
 /* The offsets of constants alone, those that are streamed left out. */
 trm_status trm_plan_lay_out_weights(trm_plan *plan);
+/* Bytes of workspace on all streams. */
+size_t trm_plan_workspace(const trm_plan *plan);
 /* Whether all outputs of a layer are computed on the host, so that it is not run. */
 bool trm_plan_layer_is_on_host(const trm_plan *plan, const trm_layer *layer);
 

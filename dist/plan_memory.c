@@ -112,8 +112,12 @@ static trm_status lay_out(const trm_plan *plan, trm_tensor_role role, size_t *of
 /* Sums of the regions may be taken without a check from here on. */
 static trm_status check_total(const trm_plan *plan)
 {
+    size_t workspace;
+    if (!trm_checked_mul(plan->workspace_bytes, (size_t)plan->streams.n + 1, &workspace)) {
+        workspace = SIZE_MAX;
+    }
     const size_t parts[] = {plan->weight_bytes, plan->state_bytes, plan->input_bytes, plan->activation_bytes,
-                            plan->workspace_bytes};
+                            workspace};
     size_t total = 0;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         if (!trm_checked_add(total, parts[i], &total) || total > PTRDIFF_MAX) {
@@ -222,7 +226,33 @@ static trm_status place_activations(trm_plan *plan, size_t *sizes)
         sizes[i] = plan->on_host[i] ? TRM_NO_PLACE : plan->tensor_bytes[i];
         plan->grows = plan->grows || (is_activation && plan->tensor_bytes[i] == SIZE_MAX);
     }
-    return trm_memory_plan_place(plan->network, sizes, plan->activation_offsets, &plan->activation_bytes);
+    return trm_memory_plan_place(plan->network, sizes, plan->streams.ends, plan->activation_offsets,
+                                 &plan->activation_bytes);
+}
+
+/* Streams for branches beside each other, where nothing is waited for in a run and nothing but tensors orders layers.
+ */
+static trm_status assign_streams(trm_plan *plan, const trm_inference *inference)
+{
+    const trm_network *network = plan->network;
+    bool wanted = plan->max_aux_streams > 0 && plan->backend == TRM_BACKEND_CUDA && !trm_inference_may_stop(inference);
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        wanted = wanted && network->tensors[i]->role != TRM_TENSOR_STATE && plan->tensor_bytes[i] != SIZE_MAX;
+    }
+    bool *skipped = calloc((size_t)network->n_layers + 1, sizeof(*skipped));
+    if (skipped == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %d layers", network->n_layers);
+    }
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        skipped[i] = trm_plan_layer_is_on_host(plan, network->layers[i]);
+    }
+    trm_status status =
+        trm_streams_assign(network, skipped, wanted ? plan->max_aux_streams : 0, &plan->arena, &plan->streams);
+    free(skipped);
+    if (plan->streams.n == 0) {
+        plan->streams = (trm_streams){0};
+    }
+    return status;
 }
 
 static trm_status plan_with(trm_plan *plan, trm_inference *inference, trm_dims *dims, size_t *sizes)
@@ -237,6 +267,7 @@ static trm_status plan_with(trm_plan *plan, trm_inference *inference, trm_dims *
     TRM_TRY(lay_out(plan, TRM_TENSOR_CONSTANT, plan->weight_offsets, &plan->weight_bytes));
     TRM_TRY(lay_out(plan, TRM_TENSOR_STATE, plan->state_offsets, &plan->state_bytes));
     TRM_TRY(lay_out(plan, TRM_TENSOR_INPUT, plan->input_offsets, &plan->input_bytes));
+    TRM_TRY(assign_streams(plan, inference));
     TRM_TRY(place_activations(plan, sizes));
     return check_total(plan);
 }

@@ -744,6 +744,10 @@ static trm_status check_index(reader *r, int32_t rank)
     }
     plan->backend = cuda ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
     plan->allow_tf32 = index->allow_tf32 != 0;
+    plan->max_aux_streams = index->max_aux_streams;
+    if (plan->max_aux_streams < 0 || plan->max_aux_streams > TRM_MAX_AUX_STREAMS) {
+        return refuse(r, "the number of streams is out of range");
+    }
     int64_t ranks = 1;
     for (size_t i = 0; i < index->n_mesh && index->n_mesh == TRM_AXIS_COUNT; i++) {
         bool fits = index->mesh[i] >= 1 && index->mesh[i] <= TRM_MAX_RANKS;

@@ -115,7 +115,8 @@ static void collect(const trm_network *network, const size_t *sizes, placement *
     }
 }
 
-trm_status trm_memory_plan_place(const trm_network *network, const size_t *sizes, size_t *offsets, size_t *total)
+trm_status trm_memory_plan_place(const trm_network *network, const size_t *sizes, const int32_t *ends, size_t *offsets,
+                                 size_t *total)
 {
     size_t n = (size_t)network->n_tensors;
     placement *placements = calloc(n + 1, sizeof(*placements));
@@ -128,6 +129,10 @@ trm_status trm_memory_plan_place(const trm_network *network, const size_t *sizes
     }
     int32_t count;
     collect(network, sizes, placements, slot_of, &count);
+    for (int32_t i = 0; ends != NULL && i < count; i++) {
+        placement *p = &placements[i];
+        p->last = ends[p->tensor] > p->last ? ends[p->tensor] : p->last;
+    }
     qsort(placements, (size_t)count, sizeof(*placements), compare_placements);
     for (size_t i = 0; i < n; i++) {
         offsets[i] = SIZE_MAX;
@@ -179,7 +184,7 @@ trm_status trm_memory_plan_activations(const trm_network *network, const trm_dim
         }
     }
     if (status == TRM_OK) {
-        status = trm_memory_plan_place(network, sizes, offsets, total);
+        status = trm_memory_plan_place(network, sizes, NULL, offsets, total);
     }
     free(sizes);
     return status;

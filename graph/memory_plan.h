@@ -24,9 +24,11 @@ bool trm_layer_is_view(const trm_layer *layer, const trm_dims *dims, int64_t *of
 
 /*
  * Offsets of activations for sizes [n_tensors] in bytes, TRM_NO_PLACE for those that need none; otherwise as below. Of
- * views, the size is that of what they are views of.
+ * views, the size is that of what they are views of. `ends` [n_tensors], or NULL: the layer up to which the memory of a
+ * tensor is in use at least (graph/streams.h).
  */
-trm_status trm_memory_plan_place(const trm_network *network, const size_t *sizes, size_t *offsets, size_t *total);
+trm_status trm_memory_plan_place(const trm_network *network, const size_t *sizes, const int32_t *ends, size_t *offsets,
+                                 size_t *total);
 
 /*
  * Offsets of activations for the dims [n_tensors] of every tensor: tensors alive at the same time do not overlap,

@@ -55,10 +55,15 @@ typedef struct trm_build_options {
     trm_stage_fn on_stage; /* may be NULL */
     void *stage_user;
     bool allow_tf32; /* CUDA: factors of f32 products and convolutions may be rounded to TF32 (10 bits of fraction) */
+    int32_t max_aux_streams; /* CUDA: independent branches of a network may run on so many streams beside the context's
+                                own, captured or not. Costs a workspace each, and activations that are shared less.
+                                0 to TRM_MAX_AUX_STREAMS; of no effect on networks with states, on those whose dims
+                                depend on data, and while weights stream, layers are profiled or shown */
 } trm_build_options;
+#define TRM_MAX_AUX_STREAMS 8
 #define TRM_BUILD_OPTIONS_INIT                                                                                         \
     {                                                                                                                  \
-        sizeof(trm_build_options), TRM_BACKEND_HOST, {{1, 1, 1, 1, 1}}, 0, NULL, 0, NULL, NULL, false                  \
+        sizeof(trm_build_options), TRM_BACKEND_HOST, {{1, 1, 1, 1, 1}}, 0, NULL, 0, NULL, NULL, false, 0               \
     }
 
 /* Partitions the network over the mesh for `rank`, runs the passes and plans memory. The network is not changed
@@ -154,6 +159,7 @@ typedef struct trm_plan_info {
     trm_mesh mesh;
     int32_t rank, n_ranks, n_profiles, n_collectives;
     bool refittable;                             /* the network was */
+    int32_t n_aux_streams;                       /* that layers run on */
     int32_t n_tactics;                           /* below; 0: the plan was not tuned */
     const char *device;                          /* the device they were timed on; NULL without tactics */
     int32_t multiprocessors, cc_major, cc_minor; /* of that device */

@@ -356,6 +356,9 @@ static void print_plan(const char *path, const trm_plan *plan)
         printf("tuned on %s (compute capability %d.%d, %d multiprocessors): %d tactics\n", info.device, info.cc_major,
                info.cc_minor, info.multiprocessors, info.n_tactics);
     }
+    if (info.n_aux_streams > 0) {
+        printf("branches on %d streams\n", info.n_aux_streams + 1);
+    }
     printf("inputs\n");
     for (int32_t i = 0; i < trm_network_input_count(network); i++) {
         print_range(plan, trm_network_input(network, i));
@@ -402,6 +405,7 @@ static void report_plan(const char *path, const trm_plan *plan)
     report_integer(&r, "layers", trm_network_layer_count(trm_plan_network(plan)));
     report_integer(&r, "collectives", info.n_collectives);
     report_integer(&r, "profiles", info.n_profiles);
+    report_integer(&r, "aux_streams", info.n_aux_streams);
     report_open(&r, "memory", '{');
     report_integer(&r, "weights", (int64_t)m.weights);
     report_integer(&r, "state", (int64_t)m.state);

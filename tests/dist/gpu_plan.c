@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "dist/plan.h"
 #include "dist/world.h"
+#include "support/random_network.h"
 #include "weight_stream/weight.h"
 
 enum { CHANNELS = 64, SIZE = 28, PIXELS = SIZE * SIZE, INNER = 256, MOST = 8 };
@@ -239,13 +240,91 @@ static void tuning_can_be_ended(void **state)
     trm_plan_destroy(plan);
 }
 
+/* ---- streams ------------------------------------------------------------------------------------------- */
+
+enum { LARGEST_INPUT = 16384, LARGEST_OUTPUT = 1 << 20, RUNS = 4 };
+
+/* All outputs of a few runs, captured from the second on, into `to`; returns their bytes. */
+static size_t run_random(const trm_network *network, int32_t aux, uint64_t seed, bool captured, unsigned char *to,
+                         int32_t *n_streams)
+{
+    static float data[LARGEST_INPUT];
+    trm_shape_bound bounds[16];
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    trm_plan *plan;
+    trm_engine *engine;
+    trm_context *context;
+    size_t used = 0;
+    options.backend = TRM_BACKEND_CUDA;
+    options.max_aux_streams = aux;
+    for (int32_t i = 0; i < trm_network_input_count(network); i++) {
+        const trm_tensor *input = trm_network_input(network, i);
+        trm_shape_bound *bound = &bounds[options.n_bounds++];
+        *bound = (trm_shape_bound){.tensor = input->name, .max = input->dims};
+        for (int32_t k = 0; k < input->dims.n; k++) {
+            bound->max.d[k] = input->dims.d[k] < 0 ? 7 : input->dims.d[k];
+        }
+    }
+    options.bounds = bounds;
+    assert_ok(trm_build(network, &options, &plan));
+    *n_streams = plan->streams.n;
+    assert_ok(trm_engine_create(plan, world, NULL, NULL, &engine));
+    assert_ok(trm_context_create(engine, &context));
+    assert_ok(trm_context_set_capture(context, captured));
+    for (int r = 0; r < RUNS; r++) {
+        for (int32_t i = 0; i < trm_network_input_count(network); i++) {
+            const trm_tensor *input = trm_network_input(network, i);
+            trm_dims dims;
+            test_random_input(input, 5, seed + (uint64_t)i + (uint64_t)(r / 2), &dims, data);
+            assert_ok(trm_context_set_input(context, input->name, dims, data));
+        }
+        assert_ok(trm_context_run(context));
+        for (int32_t i = 0; i < network->n_outputs; i++) {
+            trm_dims dims;
+            const void *result;
+            assert_ok(trm_context_output(context, network->outputs[i]->name, &dims, &result));
+            size_t bytes = trm_dims_bytes(&dims, network->outputs[i]->dtype);
+            assert_true(used + bytes <= LARGEST_OUTPUT);
+            memcpy(to + used, result, bytes);
+            used += bytes;
+        }
+    }
+    trm_context_destroy(context);
+    trm_engine_destroy(engine);
+    return used;
+}
+
+/* Branches beside each other give the bits that one stream gives. */
+static void streams_change_no_result(void **state)
+{
+    (void)state;
+    static unsigned char expected[LARGEST_OUTPUT], found[LARGEST_OUTPUT];
+    uint64_t seed = test_seed();
+    int32_t n_streams, beside = 0;
+    for (int32_t i = 0; i < (test_is_brief() ? 5 : 60); i++) {
+        uint64_t mine = seed + (uint64_t)i;
+        trm_network *network = test_random_network(mine, 10 + i % 40);
+        size_t size = run_random(network, 0, mine, false, expected, &n_streams);
+        assert_int_equal(n_streams, 0);
+        for (int captured = 0; captured < 2; captured++) {
+            assert_int_equal(run_random(network, 1 + i % 4, mine, captured == 1, found, &n_streams), size);
+            if (memcmp(found, expected, size) != 0) {
+                fail_msg("network of seed %llu: other results on %d streams", (unsigned long long)mine, n_streams + 1);
+            }
+        }
+        beside += n_streams > 0;
+        trm_network_destroy(network);
+    }
+    print_message("%d networks with branches\n", (int)beside);
+    assert_true(beside > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tuned_plans_come_back),
-        cmocka_unit_test(ranks_are_tuned_alone),
-        cmocka_unit_test(what_does_not_fit_is_refused),
-        cmocka_unit_test(tuning_can_be_ended),
+        cmocka_unit_test(tuned_plans_come_back),        cmocka_unit_test(ranks_are_tuned_alone),
+        cmocka_unit_test(what_does_not_fit_is_refused), cmocka_unit_test(tuning_can_be_ended),
+        cmocka_unit_test(streams_change_no_result),
     };
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
     options.backend = TRM_BACKEND_CUDA;
