@@ -100,7 +100,7 @@ trm_status trm_context_create(trm_engine *engine, trm_context **context)
 size_t trm_engine_context_bytes(const trm_engine *engine)
 {
     const trm_plan *plan = engine->plan;
-    return plan->input_bytes + plan->state_bytes + plan->activation_bytes + plan->workspace_bytes;
+    return plan->input_bytes + plan->state_bytes + plan->activation_bytes + trm_plan_workspace(plan);
 }
 
 trm_status trm_context_create_in(trm_engine *engine, void *memory, size_t bytes, trm_context **context)

@@ -41,8 +41,8 @@ struct trm_context {
     trm_stream *aux[TRM_MAX_AUX_STREAMS]; /* [plan->streams.n] for branches beside each other */
     trm_event **layer_done;               /* [n_layers] of those that other streams wait for, and the last of each */
     trm_event *begun;                     /* inputs are there */
-    unsigned char *memory; /* device: inputs, state unless it is another's, activations, workspace */
-    bool is_lodger;        /* it is the caller's */
+    unsigned char *memory;                /* device: inputs, state unless it is another's, activations, workspace */
+    bool is_lodger;                       /* it is the caller's */
     unsigned char *state, *activations, *workspace;
     unsigned char *input_staging; /* host [plan->input_bytes], copied to the device at every run */
     unsigned char **outputs;      /* host [network outputs], grown at need */
