@@ -383,7 +383,7 @@ trm_status trm_streaming_read(void *plan, int32_t weight, size_t begin, size_t s
         memcpy(to, (const unsigned char *)tensor->value + begin, size);
         return TRM_OK;
     }
-    trm_status status = trm_weight_read(tensor->weight, tensor->dtype, begin / element, size / element, to);
+    trm_status status = trm_weight_read_direct(tensor->weight, tensor->dtype, begin / element, size / element, to);
     return status == TRM_OK ? TRM_OK : trm_fail_in(status, "weight %s", tensor->name);
 }
 

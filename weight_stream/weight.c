@@ -85,6 +85,7 @@ trm_status trm_weight_file_open(const char *path, const char *name, trm_weight_f
     result->path = full;
     trm_status status = trm_file_map(path, &result->mapping);
     result->descriptor = status == TRM_OK ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    result->direct = status == TRM_OK ? open(path, O_RDONLY | O_CLOEXEC | O_DIRECT) : -1;
     if (status == TRM_OK && result->descriptor < 0) {
         status = trm_fail(TRM_ERROR_IO, "cannot open %s: %s", path, strerror(errno));
     }
@@ -108,6 +109,9 @@ void trm_weight_file_release(trm_weight_file *file)
         if (file->descriptor >= 0) {
             close(file->descriptor);
         }
+        if (file->direct >= 0) {
+            close(file->direct);
+        }
         free(file->name);
         free(file->path);
         free(file);
@@ -128,6 +132,38 @@ trm_status trm_weight_file_read(const trm_weight_file *file, size_t begin, size_
         done += got > 0 ? (size_t)got : 0;
     }
     return TRM_OK;
+}
+
+/* What reads past the cache begins at a multiple of this, in the file and in memory, and is so long. */
+#define DIRECT_ALIGNMENT ((size_t)4096)
+#define DIRECT_BYTES     ((size_t)1 << 20)
+
+/* Reads from byte `at` on into `window`, both aligned; the bytes got, less than asked for at the file's end only. */
+static ssize_t read_window(const trm_weight_file *file, size_t at, unsigned char *window)
+{
+    ssize_t got;
+    do {
+        got = pread(file->direct, window, DIRECT_BYTES, (off_t)at);
+    } while (got < 0 && errno == EINTR);
+    return got;
+}
+
+trm_status trm_weight_file_read_direct(const trm_weight_file *file, size_t begin, size_t size, void *to)
+{
+    unsigned char *window = file->direct < 0 ? NULL : aligned_alloc(DIRECT_ALIGNMENT, DIRECT_BYTES);
+    size_t done = 0;
+    while (window != NULL && done < size) {
+        size_t at = (begin + done) / DIRECT_ALIGNMENT * DIRECT_ALIGNMENT, skipped = begin + done - at;
+        ssize_t got = read_window(file, at, window);
+        if (got < 0 || (size_t)got <= skipped) {
+            break; /* the file system cannot, or the file ends: the other way to read tells */
+        }
+        size_t n = (size_t)got - skipped < size - done ? (size_t)got - skipped : size - done;
+        memcpy((unsigned char *)to + done, window + skipped, n);
+        done += n;
+    }
+    free(window);
+    return done == size ? TRM_OK : trm_weight_file_read(file, begin + done, size - done, (unsigned char *)to + done);
 }
 
 trm_status trm_weight_file_check(const trm_weight_file *file)

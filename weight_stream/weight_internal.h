@@ -16,6 +16,7 @@ struct trm_weight_file {
     atomic_int references;
     trm_mapping mapping;
     int descriptor; /* -1: bytes that are in no file */
+    int direct;     /* the same file, read past the system's cache; -1: it cannot be */
     char *name;     /* for dumps and errors */
     char *path;     /* with no links in it */
 };
@@ -49,6 +50,8 @@ struct trm_weight {
  * signal.
  */
 trm_status trm_weight_file_read(const trm_weight_file *file, size_t begin, size_t size, void *to);
+/* The same past the system's file cache, where the file system can. */
+trm_status trm_weight_file_read_direct(const trm_weight_file *file, size_t begin, size_t size, void *to);
 /* Whether the file still has the bytes that were mapped. */
 trm_status trm_weight_file_check(const trm_weight_file *file);
 

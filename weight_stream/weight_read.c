@@ -17,15 +17,21 @@
 #define LARGE_RUN   ((size_t)64 << 10) /* bytes from here on are read from the file, not through its mapping */
 #define TILE        64 /* rows and columns of a tile: whole cache lines, and no more pages than a small TLB has entries */
 
+/* Of one call. */
+typedef struct reading {
+    bool direct;       /* past the file cache */
+    trm_status status; /* the first failure */
+} reading;
+
 typedef struct reader {
     const trm_weight_base *base;
     trm_dtype dtype; /* of the target */
     size_t from_size, to_size;
-    trm_status *status; /* the first failure */
+    reading *call;
 } reader;
 
 static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, unsigned char *to,
-                      trm_status *status);
+                      reading *call);
 
 static void gather(const unsigned char *from, size_t stride, size_t size, size_t count, unsigned char *to)
 {
@@ -52,9 +58,11 @@ static void read_stored(const reader *read, size_t start, size_t stride, size_t 
     if (stride == 1 && read->base->dtype == read->dtype && count * read->from_size >= LARGE_RUN) {
         const trm_weight_file *file = read->base->file;
         size_t begin = (size_t)(from - file->mapping.bytes);
-        trm_status status =
-            *read->status == TRM_OK ? trm_weight_file_read(file, begin, count * read->from_size, to) : TRM_OK;
-        *read->status = status == TRM_OK ? *read->status : status;
+        if (read->call->status == TRM_OK) {
+            read->call->status = read->call->direct
+                                     ? trm_weight_file_read_direct(file, begin, count * read->from_size, to)
+                                     : trm_weight_file_read(file, begin, count * read->from_size, to);
+        }
         return;
     }
     if (stride == 1) {
@@ -115,7 +123,7 @@ static void read_joined(const reader *read, size_t start, size_t count, unsigned
         size_t part_size = base->part_starts[part + 1] - base->part_starts[part];
         size_t skipped = at - base->part_starts[part];
         size_t n = part_size - skipped < count ? part_size - skipped : count;
-        read_view(base->parts[part], read->dtype, row * part_size + skipped, n, to, read->status);
+        read_view(base->parts[part], read->dtype, row * part_size + skipped, n, to, read->call);
         to += n * read->to_size;
         count -= n;
         at += n;
@@ -204,10 +212,10 @@ static size_t read_rows(const reader *read, const trm_weight *weight, const int6
 }
 
 static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, unsigned char *to,
-                      trm_status *status)
+                      reading *call)
 {
     const trm_weight_base *base = weight->base;
-    reader read = {base, dtype, trm_dtype_size(base->dtype), trm_dtype_size(dtype), status};
+    reader read = {base, dtype, trm_dtype_size(base->dtype), trm_dtype_size(dtype), call};
     int32_t n = weight->runs.n;
     const trm_weight_step *runs = weight->runs.steps;
     if (n == 0) {
@@ -257,7 +265,8 @@ static trm_status check_files(const trm_weight_base *base)
     return TRM_OK;
 }
 
-trm_status trm_weight_read(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, void *to)
+static trm_status read_elements(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, void *to,
+                                bool direct)
 {
     char source[256];
     if (!trm_convertible(weight->base->dtype, dtype)) {
@@ -270,9 +279,19 @@ trm_status trm_weight_read(const trm_weight *weight, trm_dtype dtype, size_t fir
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight %s has %zu elements, cannot read %zu from %zu on", source,
                  weight->count, count, first);
     }
-    trm_status status = count > 0 ? check_files(weight->base) : TRM_OK;
-    if (count > 0 && status == TRM_OK) {
-        read_view(weight, dtype, first, count, to, &status);
+    reading call = {.direct = direct, .status = count > 0 ? check_files(weight->base) : TRM_OK};
+    if (count > 0 && call.status == TRM_OK) {
+        read_view(weight, dtype, first, count, to, &call);
     }
-    return status;
+    return call.status;
+}
+
+trm_status trm_weight_read(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, void *to)
+{
+    return read_elements(weight, dtype, first, count, to, false);
+}
+
+trm_status trm_weight_read_direct(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, void *to)
+{
+    return read_elements(weight, dtype, first, count, to, true);
 }

@@ -308,6 +308,43 @@ static void many_threads_read_one_weight(void **state)
     trm_weight_destroy(turned);
 }
 
+/* Past the file cache, anywhere in a file whose data and end are at no round place. */
+static void direct_reads(void **state)
+{
+    (void)state;
+    enum { COUNT = 900001 };
+    const char *folder = test_temporary_folder();
+    char path[4400], header[256];
+    uint32_t *data = calloc(COUNT, sizeof(*data)), *to = calloc(COUNT, sizeof(*to));
+    uint64_t random = test_seed();
+    trm_safetensors *set;
+    trm_weight *whole;
+    assert_true(data != NULL && to != NULL);
+    for (size_t i = 0; i < COUNT; i++) {
+        data[i] = (uint32_t)test_random(&random);
+    }
+    snprintf(header, sizeof(header), "{\"w\":{\"dtype\":\"U32\",\"shape\":[%d],\"data_offsets\":[0,%d]}}", COUNT,
+             COUNT * 4);
+    write_safetensors(folder, "model.safetensors", header, data, COUNT * sizeof(*data));
+    assert_ok(trm_safetensors_open(folder, &set));
+    assert_ok(trm_safetensors_weight(set, "w", &whole));
+    for (int i = 0; i < 40; i++) {
+        size_t first = i == 0 ? 0 : (size_t)test_random_below(&random, COUNT);
+        size_t count = i < 2 ? COUNT - first : 1 + (size_t)test_random_below(&random, (int64_t)(COUNT - first));
+        memset(to, 0, COUNT * sizeof(*to));
+        assert_ok(trm_weight_read_direct(whole, TRM_U32, first, count, to));
+        assert_memory_equal(to, data + first, count * sizeof(*to));
+        assert_true(count == COUNT || to[count] == 0);
+    }
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    assert_int_equal(truncate(path, COUNT * 2), 0);
+    assert_fails(trm_weight_read_direct(whole, TRM_U32, 0, COUNT, to), TRM_ERROR_IO, "when it was opened");
+    trm_weight_destroy(whole);
+    trm_safetensors_close(set);
+    free(data);
+    free(to);
+}
+
 /* Mapped pages that a file has lost are a signal for who touches them. */
 static void a_file_that_was_cut_off(void **state)
 {
@@ -343,6 +380,7 @@ static void a_file_that_was_cut_off(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(direct_reads),
         cmocka_unit_test(sixteen_bit_types_convert_like_the_plain_functions),
         cmocka_unit_test(floats_round_like_the_plain_functions),
         cmocka_unit_test(doubles_are_rounded_once),
