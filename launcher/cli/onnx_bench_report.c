@@ -195,7 +195,11 @@ static void print_head(const bench *b)
     for (int32_t i = 0; i < j->n_inputs; i++) {
         char dims[160];
         onnx_dims_text(&j->inputs[i].dims, dims, sizeof(dims));
-        const char *source = j->inputs[i].fixed ? "constant" : j->inputs[i].from_file ? "from a file" : "random";
+        const onnx_input *input = &j->inputs[i];
+        const char *source = input->fixed              ? "constant"
+                             : input->from_file        ? "from a file"
+                             : input->typed[0] != NULL ? "given"
+                                                       : "random";
         printf("  %s %s %s, %s\n", j->inputs[i].port.name, j->inputs[i].port.type, j->inputs[i].fixed ? "" : dims,
                source);
     }

@@ -65,6 +65,12 @@ static trm_status unknown_input(onnx_job *j, const char *option, const char *nam
                     (int)(length < 80 ? length : 80), name, known);
 }
 
+trm_status onnx_find_input(onnx_job *j, const char *option, const char *name, size_t length, onnx_input **input)
+{
+    *input = find_input(j, name, length);
+    return *input != NULL ? TRM_OK : unknown_input(j, option, name, length);
+}
+
 /* The input that "NAME=FILE" is about, and the file. */
 static trm_status split_assignment(onnx_job *j, const char *option, const char *text, onnx_input **input,
                                    const char **file)
@@ -138,6 +144,9 @@ static trm_status read_input(onnx_job *j, onnx_input *input, const char *file)
     if (n != 1 || value->dtype == TRM_DTYPE_NONE) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s holds %d tensors for input %s: give it with --value", file, n,
                  input->port.name);
+    }
+    if (input->typed[0] != NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s is given both by %s and by --elements", input->port.name, file);
     }
     TRM_TRY(check_dtype(input, file, value->dtype));
     input->dims = value->dims;
@@ -319,8 +328,15 @@ static trm_status read_settings(onnx_job *j)
             TRM_TRY(read_shapes(j, shapes[k], all->lists[shapes[k]][i]));
         }
     }
+    static const setting_id elements[] = {SETTING_ELEMENTS, SETTING_MIN_ELEMENTS, SETTING_MAX_ELEMENTS};
+    for (size_t k = 0; k < sizeof(elements) / sizeof(elements[0]); k++) {
+        for (int32_t i = 0; i < all->list_counts[elements[k]]; i++) {
+            TRM_TRY(onnx_read_elements(j, elements[k], all->lists[elements[k]][i]));
+        }
+    }
     for (int32_t i = 0; i < j->n_inputs; i++) {
         TRM_TRY(settle_range(&j->inputs[i]));
+        TRM_TRY(onnx_settle_elements(&j->inputs[i]));
     }
     for (int32_t i = 0; i < all->list_counts[SETTING_VALUE]; i++) {
         TRM_TRY(read_fixed(j, all->lists[SETTING_VALUE][i]));
@@ -476,8 +492,13 @@ trm_status onnx_plan(onnx_job *j, int32_t rank, trm_stage_fn on_stage, void *use
     for (int32_t i = 0; i < j->n_inputs; i++) {
         const onnx_input *input = &j->inputs[i];
         if (input->max.n >= 0 && !input->fixed) {
-            bounds[options.n_bounds++] =
-                (trm_shape_bound){.tensor = input->port.name, .max = input->max, .min = input->min, .opt = input->dims};
+            bounds[options.n_bounds++] = (trm_shape_bound){.tensor = input->port.name,
+                                                           .max = input->max,
+                                                           .min = input->min,
+                                                           .opt = input->dims,
+                                                           .opt_values = input->typed[0],
+                                                           .min_values = input->typed[1],
+                                                           .max_values = input->typed[2]};
         }
         for (int32_t p = 1; p < input->n_profiles && !input->fixed; p++) {
             bounds[options.n_bounds++] = (trm_shape_bound){.tensor = input->port.name,
@@ -573,7 +594,7 @@ trm_status onnx_fill_inputs(onnx_job *j, uint64_t seed)
     uint64_t state = seed * 2 + 1;
     for (int32_t i = 0; i < j->n_inputs; i++) {
         onnx_input *input = &j->inputs[i];
-        if (input->fixed || input->from_file) {
+        if (input->fixed || input->from_file || input->typed[0] != NULL) {
             continue;
         }
         size_t count = 1;
@@ -618,8 +639,12 @@ void onnx_close(onnx_job *j)
     trm_plan_destroy(j->plan);
     trm_network_destroy(j->network);
     for (int32_t i = 0; i < j->n_inputs; i++) {
-        if (!j->inputs[i].from_file) {
-            free(j->inputs[i].data);
+        onnx_input *input = &j->inputs[i];
+        if (!input->from_file && input->data != input->typed[0]) {
+            free(input->data);
+        }
+        for (int32_t k = 0; k < 3; k++) {
+            free(input->typed[k]);
         }
     }
     for (int32_t i = 0; i < j->n_blocks; i++) {

@@ -8,7 +8,9 @@
 
 #include "launcher/cli/job.h"
 
-/* An input of the network: from a file, or random. */
+#define ONNX_MOST_ELEMENTS 32 /* of an input on the command line */
+
+/* An input of the network: from a file, from the command line, or random. */
 typedef struct onnx_input {
     trm_onnx_port port;
     trm_dims dims;                      /* with --min-shapes or --max-shapes: the usual ones */
@@ -16,9 +18,12 @@ typedef struct onnx_input {
     trm_dims more[TRM_MAX_PROFILES][3]; /* build: usual, smallest and largest dims of profiles from 1 on */
     int32_t given[3], n_profiles;       /* build: how often each was given; profiles that says */
     trm_dtype dtype;
-    void *data;     /* [dims]; NULL until it is read or made */
-    bool from_file; /* --input names a file for it */
-    bool fixed;     /* --value: it is a constant of the network */
+    void *data;                             /* [dims]; NULL until it is read or made */
+    bool from_file;                         /* --input names a file for it */
+    double elements[3][ONNX_MOST_ELEMENTS]; /* usual, least and most of --elements */
+    int32_t n_elements[3];                  /* 0: not given */
+    void *typed[3];                         /* the same in the input's type; `data` is the first of them */
+    bool fixed;                             /* --value: it is a constant of the network */
 } onnx_input;
 
 typedef struct onnx_job {
@@ -81,6 +86,11 @@ void onnx_close(onnx_job *j);
 
 /* Reads a .npy or .pb file as blocks that trm_free() takes; `type` is that of a port, "" for a tensor. */
 trm_status onnx_read_file(const char *file, const char *type, trm_onnx_fixed_value **values, int32_t *n);
+/* The input that an option is about; an error that lists those there are. */
+trm_status onnx_find_input(onnx_job *j, const char *option, const char *name, size_t length, onnx_input **input);
+/* Reads "NAME:2x3,OTHER:5" of --elements or its least and most; settles what was read, when all is. onnx_elements.c */
+trm_status onnx_read_elements(onnx_job *j, setting_id id, const char *text);
+trm_status onnx_settle_elements(onnx_input *input);
 /* "FOLDER/input_0.pb" or .npy of `what` "input", whichever there is. */
 bool onnx_find_numbered(const char *folder, const char *what, int32_t index, char *path, size_t size);
 /* "1x3x224x224" into text [size]; "scalar" for no dimensions. */

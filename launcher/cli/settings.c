@@ -90,6 +90,13 @@ const setting settings_table[SETTING_COUNT] = {
                             "smallest dims of inputs; --shapes are then the usual ones; again: the next profile"},
     [SETTING_MAX_SHAPES] = {"max-shapes", 0, SETTING_LIST, COMMAND_BUILD, 0, 0, NULL, "NAME:DIMS", "ONNX",
                             "largest dims of inputs; --shapes are then the usual ones; again: the next profile"},
+    [SETTING_ELEMENTS] = {"elements", 0, SETTING_LIST, ANY, 0, 0, NULL, "NAME:LIST", "ONNX",
+                          "elements of small inputs, such as sizes:1x3x64x64,k:5"},
+    [SETTING_MIN_ELEMENTS] =
+        {"min-elements", 0, SETTING_LIST, COMMAND_BUILD, 0, 0, NULL, "NAME:LIST", "ONNX",
+         "for inputs whose elements decide dims: the least of them; --elements are the usual ones"},
+    [SETTING_MAX_ELEMENTS] = {"max-elements", 0, SETTING_LIST, COMMAND_BUILD, 0, 0, NULL, "NAME:LIST", "ONNX",
+                              "and the most"},
     [SETTING_VALUE] = {"value", 0, SETTING_LIST, ANY, 0, 0, NULL, "NAME=FILE", "ONNX",
                        "make an input a constant of the network, from a .npy or .pb file"},
     [SETTING_DIM] = {"dim", 0, SETTING_LIST, ANY, 0, 0, NULL, "NAME=N", "ONNX", "a named dimension, such as batch=4"},

@@ -688,6 +688,21 @@ case_plans() { # networks built once, into plan files
         sed 's/= weight any.onnx:/= weight /' "$work/out" | diff -q - "$work/from-plan" >/dev/null || complain "$model: the plan has another network"
     done
     [ $count -ge 30 ] || complain "only $count networks could be built"
+    # Inputs whose elements decide dims: memory is planned from the usual, the least and the most of them.
+    cp "$corpus/tile" "$work/tile.onnx"
+    npy "2, 3, 4, 5" '\x00\x00\x80\x3f' 120 >"$work/x.npy"
+    shows "z f32 2x6x4x5: min 1, mean 1, max 1" 0 run "$work/tile.onnx" --input "x=$work/x.npy" --elements y:1x2x1x1
+    shows "tile.plan" 0 build "$work/tile.onnx" --min-elements y:1x1x1x1 --elements y:1x2x1x1 --max-elements y:2x2x3x1
+    shows "z f32 2x6x4x5: min 1, mean 1, max 1" 0 run "$work/tile.plan" --input "x=$work/x.npy" --elements y:1x2x1x1
+    shows "z f32 4x6x12x5: min 1, mean 1, max 1" 0 run "$work/tile.plan" --input "x=$work/x.npy" --elements y:2x2x3x1
+    start 0 inspect "$work/tile.plan" --json
+    [ "$("$json_value" memory.activations <"$work/out")" -ge $((4 * 6 * 12 * 5 * 4)) ] || complain "memory is not planned for the most: $(cat "$work/out")"
+    [ "$("$json_value" memory.activations <"$work/out")" -le $((4 * 6 * 12 * 5 * 4 + 2048)) ] || complain "too much memory is planned: $(cat "$work/out")"
+    shows "y i64 4, given" 0 bench "$work/tile.plan" --elements y:1x2x3x1 --duration 0 --warm-up 0 --iterations 1
+    fails 2 "3.5 is no element of input y, which is i64" 0 run "$work/tile.onnx" --elements y:1x2x3.5x1
+    fails 2 "expected NAME:2x3 with at most 32 numbers" 0 run "$work/tile.onnx" --elements y:1xx2
+    fails 2 "input y has 4 elements given once and 2 another time" 0 build "$work/tile.onnx" --elements y:1x2x1x1 --max-elements y:2x2
+    fails 2 "is given both by" 0 run "$work/tile.onnx" --elements y:1x2x1x1 --input "y=$work/x.npy"
     # Damaged files, and files that are none.
     head -c 200 "$work/net.plan" >"$work/short.plan"
     fails 3 "short.plan: the plan file has 200 bytes, expected" 0 inspect "$work/short.plan"
