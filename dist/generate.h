@@ -24,6 +24,7 @@ typedef struct trm_step_sequence {
     int32_t n_choices;  /* of the last so many tokens the next is chosen: 0 (a prompt's chunk that is not its last), 1,
                            or  more where the last tokens are drafts */
     int32_t n_targets;  /* the first so many tokens' successors' logprobs are wanted; n_tokens at most */
+    int32_t n_hidden;   /* of the last so many tokens the hidden states are wanted */
     int32_t target_top; /* and of so many most probable ones */
 } trm_step_sequence;
 
@@ -44,7 +45,9 @@ struct trm_generator {
     /* inputs of the network; rope_lengths is NULL where the model has none */
     const trm_tensor *token_ids, *positions, *sequence_starts, *sequence_lengths, *block_table, *logit_rows,
         *rope_lengths;
-    const trm_tensor *logits;
+    const trm_tensor *logits, *hidden; /* [rows, ..]; hidden is NULL without embeddings */
+    char hidden_name[256];             /* "": none */
+    unsigned char *hidden_staging;     /* [max_rows, hidden] of the last step's rows, in the tensor's type */
 
     trm_chooser chooser;
 
@@ -65,15 +68,17 @@ struct trm_generator {
 /* Lets steps of at least `tokens` tokens run in lanes. Where it pays, a generator does so itself. */
 trm_status trm_generator_use_lanes(trm_generator *generator, int32_t tokens);
 
-/* Rows of logits a step needs for a sequence: those of its targets, then that of its choice. */
+/* Rows of logits a step needs for a sequence: those of its targets, of its choices, then of its hidden states. */
 static inline int32_t trm_step_rows(const trm_step_sequence *sequence)
 {
-    return sequence->n_targets + sequence->n_choices;
+    return sequence->n_targets + sequence->n_choices + sequence->n_hidden;
 }
 
 /* Runs one step over n sequences and waits for it. chosen [n_choices of each] (may be NULL) receives the chosen tokens;
  * the chooser's staging memory has the logprobs by row. Steps in which every sequence has one token and wants one may
- * run captured and padded. At most max_sequences rows. Collective: rank 0's choice is everyone's. */
+ * run captured and padded. At most max_rows rows. Collective: rank 0's choice is everyone's. */
 trm_status trm_generator_step(trm_generator *generator, const trm_step_sequence *sequences, int32_t n, int32_t *chosen);
+/* Adds the hidden states of a row of the last step to `sum` [hidden]. */
+void trm_generator_add_hidden(const trm_generator *generator, int32_t row, float *sum);
 
 #endif

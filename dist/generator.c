@@ -292,6 +292,12 @@ static trm_status find_tensors(trm_generator *g)
             TRM_FAIL(TRM_ERROR_INTERNAL, "the model's network has no %s", inputs[i].name);
         }
     }
+    if (g->hidden_name[0] != '\0') {
+        g->hidden = trm_network_find_tensor(network, g->hidden_name);
+        if (g->hidden == NULL || g->hidden->dims.n != 2 || g->hidden->dims.d[1] < 1) {
+            TRM_FAIL(TRM_ERROR_INTERNAL, "the rank's network has no %s", g->hidden_name);
+        }
+    }
     return TRM_OK;
 }
 
@@ -372,6 +378,24 @@ static trm_status warm_up(trm_generator *g)
     return status;
 }
 
+/* Makes what goes into the product of the logits an output. */
+static trm_status mark_hidden(trm_generator *g, trm_network *network)
+{
+    const trm_layer *layer = network->outputs[0]->producer;
+    while (layer != NULL && layer->desc.kind != TRM_LAYER_MATMUL) {
+        layer = layer->inputs[0]->producer;
+    }
+    if (layer == NULL || layer->inputs[0]->producer == NULL || layer->inputs[0]->dims.n != 2) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "the model's logits are no product of hidden states: it has no embeddings");
+    }
+    trm_tensor *hidden = layer->inputs[0];
+    int length = snprintf(g->hidden_name, sizeof(g->hidden_name), "%s", hidden->name);
+    if (length < 0 || (size_t)length >= sizeof(g->hidden_name)) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "the name of the model's hidden states is too long: %s", hidden->name);
+    }
+    return trm_network_mark_output(network, hidden);
+}
+
 /* The model's network, partitioned and planned with a cache of one block. */
 static trm_status plan_model(trm_generator *g, const trm_generator_options *options, const trm_build_options *build,
                              trm_plan **plan)
@@ -385,7 +409,10 @@ static trm_status plan_model(trm_generator *g, const trm_generator_options *opti
     }
     trm_network *network;
     TRM_TRY(trm_model_build_network(g->model, dtype, &network));
-    trm_status status = build_plan(g, network, build, plan);
+    trm_status status = options->embeddings ? mark_hidden(g, network) : TRM_OK;
+    if (status == TRM_OK) {
+        status = build_plan(g, network, build, plan);
+    }
     trm_network_destroy(network);
     if (status == TRM_OK && options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF) {
         status = trm_plan_set_weight_budget(*plan, &options->weight_budget);
@@ -428,6 +455,12 @@ static trm_status prepare(trm_generator *g)
     }
     TRM_TRY(trm_chooser_init(&g->chooser, g->context->stream, g->max_rows, g->max_sequences, g->vocab));
     g->chooser.follows = g->world->rank != 0;
+    if (g->hidden != NULL) {
+        void *memory;
+        size_t row = (size_t)g->hidden->dims.d[1] * trm_dtype_size(g->hidden->dtype);
+        TRM_TRY(trm_device_alloc_host(g->world->device, (size_t)g->max_rows * row, &memory));
+        g->hidden_staging = memory;
+    }
     return TRM_OK;
 }
 
@@ -465,13 +498,13 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
     const trm_model_info *m = &g->info;
     char text[512], mesh[64];
     trm_mesh_format(&options->mesh, mesh, sizeof(mesh));
-    snprintf(text, sizeof(text), "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %d %d",
+    snprintf(text, sizeof(text), "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %d %d %d",
              m->architecture, trm_dtype_name(m->weight_dtype), (long long)m->layers, (long long)m->hidden,
              (long long)m->heads, (long long)m->kv_heads, (long long)m->intermediate, (long long)m->vocab,
              (long long)m->parameters, (long long)g->max_context, g->max_sequences, g->max_step_tokens,
              (long long)g->cache_tokens, trm_dtype_name(options->dtype), mesh, (int)g->speculation.kind,
-             g->speculation.tokens);
-    return trm_world_agree(g->world, "model, mesh, type, context or number of sequences or speculation", text,
+             g->speculation.tokens, options->embeddings);
+    return trm_world_agree(g->world, "model, mesh, type, context, number of sequences, speculation or embeddings", text,
                            strlen(text));
 }
 
@@ -535,6 +568,7 @@ void trm_generator_destroy(trm_generator *g)
     }
     free(g->timing_cache);
     trm_chooser_fini(&g->chooser);
+    trm_device_free_host(g->world->device, g->hidden_staging);
     trm_lanes_destroy(g->lanes);
     free(g->lane_sequences);
     trm_context_destroy(g->context);

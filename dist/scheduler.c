@@ -25,7 +25,7 @@ double trm_scheduler_now(void)
 trm_serving_event *trm_scheduler_event(trm_scheduler *s, trm_serving_event_kind kind, const trm_live *live)
 {
     if (s->events_given) {
-        s->n_events = s->n_errors = 0;
+        s->n_events = s->n_errors = s->n_embeddings = 0;
         s->events_given = false;
     }
     trm_serving_event *event = &s->events[s->n_events++];
@@ -42,6 +42,15 @@ void trm_scheduler_finish(trm_scheduler *s, trm_live *live, trm_finish finish, i
     event->n_cached = live->n_found;
     event->n_output = live->n_tokens - live->request.n_prompt;
     event->queue_seconds = (live->started > 0.0 ? live->started : trm_scheduler_now()) - live->submitted;
+    if (live->request.embedding != TRM_EMBEDDING_NONE && finish == TRM_FINISH_LENGTH) {
+        event->n_embedding = s->g->hidden->dims.d[1];
+        float *to = s->embeddings + (size_t)s->n_embeddings++ * (size_t)event->n_embedding;
+        float scale = live->request.embedding == TRM_EMBEDDING_MEAN ? 1.0f / (float)live->request.n_prompt : 1.0f;
+        for (int64_t i = 0; i < event->n_embedding; i++) {
+            to[i] = scale * live->pooled[i];
+        }
+        event->embedding = to;
+    }
     if (error != NULL) {
         char *text = s->errors[s->n_errors++];
         strncpy(text, error, sizeof(s->errors[0]) - 1);
@@ -135,6 +144,11 @@ static trm_status check_tokens(const trm_generator *g, const trm_serving_request
 
 trm_status trm_scheduler_check(const trm_generator *g, const trm_serving_request *request)
 {
+    if (request->embedding != TRM_EMBEDDING_NONE && (g->hidden == NULL || request->max_tokens != 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request %llu asks for an embedding, but %s",
+                 (unsigned long long)request->id,
+                 g->hidden == NULL ? "the generator was not made for embeddings" : "also for tokens");
+    }
     TRM_TRY(check_tokens(g, request));
     return check_sampling(g, request);
 }
@@ -191,7 +205,9 @@ static trm_status copy_request(const trm_scheduler *s, const trm_serving_request
     size_t bias = (size_t)request->sampling.n_bias * sizeof(trm_logit_bias);
     size_t stops = (size_t)request->n_stop_tokens * sizeof(int32_t), tokens = (size_t)most * sizeof(int32_t);
     size_t lookup = s->g->speculation.kind != TRM_SPECULATION_OFF ? trm_lookup_bytes(most) : 0;
-    trm_live *made = malloc(sizeof(*made) + bias + stops + tokens + lookup); /* alignments fall in that order */
+    size_t pooled = request->embedding == TRM_EMBEDDING_NONE ? 0 : (size_t)s->g->hidden->dims.d[1] * sizeof(float);
+    trm_live *made =
+        malloc(sizeof(*made) + bias + stops + tokens + lookup + pooled); /* alignments fall in that order */
     if (made == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot keep request %llu of %lld tokens", (unsigned long long)request->id,
                  (long long)most);
@@ -200,6 +216,7 @@ static trm_status copy_request(const trm_scheduler *s, const trm_serving_request
     trm_logit_bias *bias_copy = (trm_logit_bias *)(made + 1);
     int32_t *stop_copy = (int32_t *)(void *)((unsigned char *)bias_copy + bias);
     made->tokens = stop_copy + request->n_stop_tokens;
+    made->pooled = (float *)(void *)((unsigned char *)(made->tokens + most) + lookup);
     if (lookup > 0) {
         trm_lookup_init(&made->lookup, made->tokens + most, most);
         trm_draft_record_init(&made->record);
@@ -301,12 +318,14 @@ static trm_status allocate(trm_scheduler *s)
     s->tops = calloc(rows * TRM_LOGITS_MAX_TOP, sizeof(*s->tops));
     s->sequences = calloc(n, sizeof(*s->sequences));
     s->drafts = calloc(n, sizeof(*s->drafts));
+    s->embeddings = calloc(g->hidden == NULL ? 1 : n * (size_t)g->hidden->dims.d[1], sizeof(*s->embeddings));
     s->message = calloc(s->message_words, sizeof(int32_t));
     s->events = calloc((size_t)s->max_events, sizeof(*s->events));
     s->errors = calloc(n, sizeof(*s->errors));
     if (s->running == NULL || s->lives == NULL || s->free_slots == NULL || s->slots == NULL || s->n_sent == NULL ||
         s->chosen == NULL || s->table == NULL || s->choices == NULL || s->masks == NULL || s->tops == NULL ||
-        s->sequences == NULL || s->drafts == NULL || s->message == NULL || s->events == NULL || s->errors == NULL) {
+        s->sequences == NULL || s->drafts == NULL || s->embeddings == NULL || s->message == NULL || s->events == NULL ||
+        s->errors == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a scheduler of %d sequences", g->max_sequences);
     }
     for (int32_t i = g->max_sequences - 1; i >= 0; i--) {
@@ -416,6 +435,7 @@ void trm_scheduler_destroy(trm_scheduler *s)
     free(s->tops);
     free(s->sequences);
     free(s->drafts);
+    free(s->embeddings);
     free(s->message);
     free(s->events);
     free(s->errors);

@@ -33,6 +33,7 @@ struct trm_live {
     trm_lookup lookup;                        /* speculation: of its tokens */
     trm_draft_record record;
     int32_t n_drafted, draft_class; /* tokens behind n_tokens that are a guess at what comes */
+    float *pooled;                  /* [hidden] for an embedding: of the tokens so far */
     int32_t guess;                  /* the first of them, also where none is verified; -1 */
     trm_live *before, *after;       /* in the queue */
 };
@@ -76,7 +77,9 @@ struct trm_scheduler {
     trm_serving_event *events; /* [max_events] */
     trm_token_logprob *tops;   /* [max_rows, TRM_LOGITS_MAX_TOP] of the step's rows */
     int32_t n_events, max_events;
-    bool events_given;   /* those were given to the caller: the next call begins anew */
+    bool events_given; /* those were given to the caller: the next call begins anew */
+    float *embeddings; /* [max_sequences, hidden] of events */
+    int32_t n_embeddings;
     char (*errors)[256]; /* [max_sequences] texts of events */
     int32_t n_errors;
     trm_scheduler_stats stats;

@@ -135,6 +135,12 @@ void trm_scheduler_publish(trm_scheduler *s, trm_live *live)
 
 /* ---- admission --------------------------------------------------------------------------------- */
 
+/* Not where something is wanted of every token. */
+static bool looks_up(const trm_scheduler *s, const trm_live *live)
+{
+    return s->prefix_cache && live->request.prompt_logprobs < 0 && live->request.embedding != TRM_EMBEDDING_MEAN;
+}
+
 /* Finds the longest beginning of a request's tokens in the cache, less one token at least, which must be run for its
  * logits. Blocks found are written to `row` (may be NULL). */
 static int32_t find_prefix(const trm_scheduler *s, const trm_live *live, int32_t *row, uint64_t *chain, int32_t *idle)
@@ -142,7 +148,7 @@ static int32_t find_prefix(const trm_scheduler *s, const trm_live *live, int32_t
     int32_t n = 0;
     *chain = 0;
     *idle = 0;
-    bool may = s->prefix_cache && live->request.prompt_logprobs < 0;
+    bool may = looks_up(s, live);
     for (; may && (n + 1) * (int64_t)BLOCK < live->n_tokens; n++) {
         int32_t block = trm_blocks_find(&s->blocks, *chain, live->tokens + (size_t)n * BLOCK);
         if (block < 0) {
@@ -160,7 +166,7 @@ static int32_t find_prefix(const trm_scheduler *s, const trm_live *live, int32_t
 /* Whether a running request is about to compute blocks that this one could find: it waits for them then. */
 static bool is_being_computed(const trm_scheduler *s, const trm_live *live, int32_t found)
 {
-    if (!s->prefix_cache || live->request.prompt_logprobs >= 0) {
+    if (!looks_up(s, live)) {
         return false;
     }
     for (int32_t i = 0; i < s->n_running; i++) {

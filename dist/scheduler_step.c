@@ -95,6 +95,9 @@ static void add_sequence(trm_scheduler *s, trm_live *live, int32_t n_tokens)
         .choices = choices,
         .n_choices = wanted ? 1 + live->n_drafted : 0,
         .n_targets = (int32_t)targets,
+        .n_hidden = r->embedding == TRM_EMBEDDING_MEAN                                                  ? n_tokens
+                    : r->embedding == TRM_EMBEDDING_LAST && live->n_cached + n_tokens == live->n_tokens ? 1
+                                                                                                        : 0,
         .target_top = r->prompt_logprobs,
     };
     s->n_sequences++;
@@ -137,9 +140,10 @@ static bool fill(trm_scheduler *s)
                 add_sequence(s, live, 1);
             } else if (pass == 1 && left > 1) {
                 int32_t room = s->step_tokens - s->n_tokens;
-                room = live->request.prompt_logprobs >= 0 && room > 1 + rows ? 1 + rows : room;
+                bool of_all = live->request.prompt_logprobs >= 0 || live->request.embedding == TRM_EMBEDDING_MEAN;
+                room = of_all && room > 1 + rows ? 1 + rows : room;
                 int32_t chunk = choose_chunk(s, i, room);
-                rows -= live->request.prompt_logprobs >= 0 ? chunk - 1 : 0;
+                rows -= of_all ? chunk - 1 : 0;
                 no_prompt = false;
                 add_sequence(s, live, chunk);
             }
@@ -188,6 +192,16 @@ static void take_targets(trm_scheduler *s, trm_live *live, const trm_step_sequen
             give_logprobs(s, event, row + k, sequence->target_top);
             live->n_reported = position;
         }
+    }
+}
+
+static void take_hidden(trm_scheduler *s, trm_live *live, const trm_step_sequence *sequence, int32_t row)
+{
+    if (live->request.embedding == TRM_EMBEDDING_LAST || sequence->n_cached == 0) {
+        memset(live->pooled, 0, (size_t)s->g->hidden->dims.d[1] * sizeof(*live->pooled));
+    }
+    for (int32_t k = 0; k < sequence->n_hidden; k++) {
+        trm_generator_add_hidden(s->g, row + k, live->pooled);
     }
 }
 
@@ -251,6 +265,9 @@ static void take_results(trm_scheduler *s)
         live->n_cached += known;
         trm_scheduler_publish(s, live);
         take_targets(s, live, sequence, row);
+        if (sequence->n_hidden > 0) {
+            take_hidden(s, live, sequence, row + sequence->n_targets);
+        }
         if (sequence->n_choices > 0) {
             take_tokens(s, live, chosen, sequence->n_choices, row + sequence->n_targets);
         } else if (live->n_cached == live->n_tokens) { /* no token was asked for */
@@ -298,7 +315,7 @@ trm_status trm_scheduler_step(trm_scheduler *s, const trm_serving_event **events
                                                       : "this rank follows rank 0");
     }
     if (s->events_given) {
-        s->n_events = s->n_errors = 0;
+        s->n_events = s->n_errors = s->n_embeddings = 0;
         s->events_given = false;
     }
     TRM_TRY(run(s));

@@ -3,15 +3,15 @@
  * rank 0's choice is everyone's.
  *
  * A message is words of 32 bits: kind, words in all, sequences, whether all have one token; then for each sequence
- * slot, tokens, tokens cached, prompt, tokens wanted, how many blocks the receiver knows already, how many
- * are new, the tokens and the new blocks. It goes out as a first piece of fixed size and, where that is too small, the
- * rest.
+ * slot, tokens, tokens cached, prompt, tokens wanted, logprobs and hidden states wanted, how many blocks the receiver
+ * knows already, how many are new, the tokens and the new blocks. It goes out as a first piece of fixed size and, where
+ * that is too small, the rest.
  */
 #include "base/error.h"
 #include "dist/scheduler.h"
 
 enum { KIND_STEP = 0x54524d31, KIND_BEAT, KIND_END };
-enum { HEADER = 4, PER_SEQUENCE = 8, FIRST_PIECE = 1024 };
+enum { HEADER = 4, PER_SEQUENCE = 9, FIRST_PIECE = 1024 };
 
 size_t trm_scheduler_message_words(const trm_generator *g, int32_t step_tokens)
 {
@@ -70,6 +70,7 @@ trm_status trm_scheduler_send_step(trm_scheduler *s)
         *to++ = (int32_t)sequence->n_prompt;
         *to++ = sequence->n_choices;
         *to++ = sequence->n_targets;
+        *to++ = sequence->n_hidden;
         *to++ = *known;
         *to++ = blocks > *known ? blocks - *known : 0;
         for (int32_t k = 0; k < sequence->n_tokens; k++) {
@@ -119,11 +120,12 @@ static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int3
     if (end - from < PER_SEQUENCE) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 ends inside a sequence");
     }
-    int32_t slot = from[0], n_tokens = from[1], n_choices = from[4], n_targets = from[5], known = from[6],
-            fresh = from[7];
+    int32_t slot = from[0], n_tokens = from[1], n_choices = from[4], n_targets = from[5], n_hidden = from[6];
+    int32_t known = from[7], fresh = from[8];
     int64_t n_cached = from[2];
     if (slot < 0 || slot >= g->max_sequences || n_tokens < 1 || n_tokens > g->max_step_tokens || n_cached < 0 ||
-        n_choices < 0 || n_targets < 0 || n_choices > n_tokens || n_targets > n_tokens || known < 0 || fresh < 0 ||
+        n_choices < 0 || n_targets < 0 || n_hidden < 0 || n_choices > n_tokens || n_targets > n_tokens ||
+        n_hidden > (g->hidden == NULL ? 0 : n_tokens) || known < 0 || fresh < 0 ||
         fresh > g->blocks_per_sequence - known || end - from - PER_SEQUENCE < (int64_t)n_tokens + fresh ||
         n_cached + n_tokens > (int64_t)(known + fresh) * TRM_KV_BLOCK_SIZE) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has slot %d with %d tokens after %lld and %d + %d blocks",
@@ -141,7 +143,8 @@ static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int3
                                     .blocks = row,
                                     .choices = s->choices,
                                     .n_choices = n_choices,
-                                    .n_targets = n_targets};
+                                    .n_targets = n_targets,
+                                    .n_hidden = n_hidden};
     *at = blocks + fresh;
     return TRM_OK;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/half.h"
 
 /* A cut between lanes falls on a multiple of it, so that no tile of a product is cut. */
 #define LANE_GRAIN 64
@@ -50,6 +51,10 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
         for (int32_t k = 0; k < sequence->n_choices; k++) {
             rows[(*n_rows)++] = at - sequence->n_choices + k;
             TRM_TRY(trm_chooser_add(&g->chooser, context->stream, &sequence->choices[k]));
+        }
+        for (int32_t k = 0; k < sequence->n_hidden; k++) {
+            rows[(*n_rows)++] = at - sequence->n_hidden + k;
+            trm_chooser_add_padding(&g->chooser);
         }
     }
     starts[n] = at;
@@ -117,6 +122,30 @@ static trm_status enqueue(trm_generator *g, int32_t n_rows, trm_sample_mode mode
     return hand_over_tokens(g, n_rows, mode);
 }
 
+static bool wants_hidden(const trm_step_sequence *sequences, int32_t n)
+{
+    bool wanted = false;
+    for (int32_t i = 0; i < n; i++) {
+        wanted = wanted || sequences[i].n_hidden > 0;
+    }
+    return wanted;
+}
+
+/* How many of the hidden states wanted of a sequence are of its first `n` tokens. */
+static int32_t hidden_before(const trm_step_sequence *sequence, int32_t n)
+{
+    int32_t without = sequence->n_tokens - sequence->n_hidden;
+    return n > without ? n - without : 0;
+}
+
+/* The hidden states of n rows of a context, which are the step's rows from `first` on, to the host. */
+static trm_status hand_over_hidden(trm_generator *g, trm_context *context, int32_t first, int32_t n)
+{
+    trm_view hidden = trm_context_view(context, g->hidden);
+    size_t row = (size_t)hidden.dims.d[1] * trm_dtype_size(hidden.dtype);
+    return trm_stream_download(context->stream, g->hidden_staging + (size_t)first * row, hidden.data, (size_t)n * row);
+}
+
 /* A step of long prompts, its first half of the tokens in one lane and the rest in the other. A sequence may be cut,
  * but not among drafts, whose choices depend on each other. */
 static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t tokens)
@@ -135,6 +164,7 @@ static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *seque
             first[n_first] = *sequence;
             first[n_first].n_tokens = here;
             first[n_first].n_targets = here < sequence->n_targets ? here : sequence->n_targets;
+            first[n_first].n_hidden = hidden_before(sequence, here);
             first[n_first++].n_choices = here == sequence->n_tokens ? sequence->n_choices : 0;
         }
         if (here < sequence->n_tokens) {
@@ -142,6 +172,7 @@ static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *seque
             second[n_second].tokens += here;
             second[n_second].n_cached += here;
             second[n_second].n_targets = here < sequence->n_targets ? sequence->n_targets - here : 0;
+            second[n_second].n_hidden -= hidden_before(sequence, here);
             second[n_second++].n_tokens -= here;
         }
     }
@@ -152,6 +183,10 @@ static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *seque
     trm_chooser *chooser = &g->chooser;
     if (chooser->n_rows == 0) {
         return TRM_OK;
+    }
+    if (wants_hidden(sequences, n)) {
+        TRM_TRY(hand_over_hidden(g, contexts[0], 0, rows[0]));
+        TRM_TRY(hand_over_hidden(g, contexts[1], rows[0], rows[1]));
     }
     trm_stream *stream = g->context->stream;
     TRM_TRY(trm_chooser_stage(chooser, stream));
@@ -234,7 +269,7 @@ static int32_t find_bucket(const trm_generator *g, const trm_step_sequence *sequ
     int32_t bucket = regular ? 0 : g->n_buckets, tokens = regular ? n : sequences[0].n_tokens;
     int32_t end = g->n_buckets + (regular ? 0 : g->n_draft_buckets);
     bool drafted = n == 1 && sequences[0].n_tokens > 1 && sequences[0].n_choices == sequences[0].n_tokens &&
-                   sequences[0].n_targets == 0;
+                   sequences[0].n_targets == 0 && sequences[0].n_hidden == 0;
     if (!can_capture(g) || (!regular && !drafted)) {
         return -1;
     }
@@ -267,6 +302,9 @@ trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequenc
         } else {
             TRM_TRY(enqueue(g, n_rows, g->chooser.mode));
         }
+        if (wants_hidden(sequences, n)) {
+            TRM_TRY(hand_over_hidden(g, g->context, 0, n_rows));
+        }
     }
     TRM_TRY(trm_context_wait(g->context));
     if (g->context->profiling) {
@@ -277,6 +315,20 @@ trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequenc
         for (int32_t k = 0; k < sequences[i].n_choices; k++) {
             *chosen++ = g->chooser.chosen_staging[row++];
         }
+        row += sequences[i].n_hidden;
     }
     return TRM_OK;
+}
+
+void trm_generator_add_hidden(const trm_generator *g, int32_t row, float *sum)
+{
+    size_t n = (size_t)g->hidden->dims.d[1];
+    const unsigned char *from = g->hidden_staging + (size_t)row * n * trm_dtype_size(g->hidden->dtype);
+    const float *floats = (const float *)(const void *)from;
+    const uint16_t *halves = (const uint16_t *)(const void *)from;
+    for (size_t i = 0; i < n; i++) {
+        sum[i] += g->hidden->dtype == TRM_F32   ? floats[i]
+                  : g->hidden->dtype == TRM_F16 ? trm_f16_to_f32(halves[i])
+                                                : trm_bf16_to_f32(halves[i]);
+    }
 }

@@ -74,6 +74,9 @@ typedef struct trm_serving_sampling {
  */
 typedef trm_status (*trm_mask_fn)(void *user, uint64_t id, const int32_t *tokens, int64_t n_tokens, uint32_t *mask);
 
+/* The hidden states behind the model's last norm, of one token or the mean over all. */
+typedef enum trm_embedding { TRM_EMBEDDING_NONE = 0, TRM_EMBEDDING_LAST, TRM_EMBEDDING_MEAN } trm_embedding;
+
 typedef struct trm_serving_request {
     size_t size;           /* sizeof(trm_serving_request) */
     uint64_t id;           /* the caller's, of one live request at a time */
@@ -93,11 +96,13 @@ typedef struct trm_serving_request {
     int32_t prompt_logprobs; /* the same for the prompt's tokens from the second on */
     trm_mask_fn mask;        /* may be NULL */
     void *mask_user;
+    trm_embedding embedding; /* of the prompt, with max_tokens 0; the generator must have been made for embeddings */
 } trm_serving_request;
 #define TRM_SERVING_REQUEST_INIT                                                                                       \
     {                                                                                                                  \
         sizeof(trm_serving_request), 0, NULL, 0, 0, 16, 0,                                                             \
-            {{1.0f, 0, 1.0f, 0.0f, 1.0f, 0}, 1.0f, 0.0f, 0.0f, NULL, 0}, false, NULL, 0, 0, -1, -1, NULL, NULL         \
+            {{1.0f, 0, 1.0f, 0.0f, 1.0f, 0}, 1.0f, 0.0f, 0.0f, NULL, 0}, false, NULL, 0, 0, -1, -1, NULL, NULL,        \
+            TRM_EMBEDDING_NONE                                                                                         \
     }
 
 /*
@@ -137,7 +142,9 @@ typedef struct trm_serving_event {
     const char *error;            /* FINISHED with TRM_FINISH_ERROR: why */
     int64_t n_prompt, n_cached, n_output; /* FINISHED: tokens of the prompt, of them found in the cache when first
                                              admitted, and tokens of output */
-    double queue_seconds;                 /* FINISHED: from submit to the first step it was part of */
+    const float *embedding;               /* [n_embedding] FINISHED, where asked for; not normalised */
+    int64_t n_embedding;
+    double queue_seconds; /* FINISHED: from submit to the first step it was part of */
 } trm_serving_event;
 
 /*

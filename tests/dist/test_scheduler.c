@@ -551,6 +551,120 @@ static void drafts_change_no_choice(void **state)
     trm_generator_destroy(speculating);
 }
 
+/* The embedding of the first n tokens of a text, from a scheduler that may have others to do. */
+static void embed(trm_scheduler *s, const int32_t *tokens, int64_t n, trm_embedding kind, float *to)
+{
+    trm_serving_request r = request_of(77, n, 0);
+    r.prompt = tokens;
+    r.embedding = kind;
+    assert_ok(trm_scheduler_submit(s, &r));
+    for (;;) {
+        const trm_serving_event *events;
+        int32_t n_events;
+        assert_ok(trm_scheduler_step(s, &events, &n_events));
+        const trm_serving_event *end = find_event(events, n_events, 77, TRM_EVENT_FINISHED);
+        if (end != NULL) {
+            assert_int_equal(end->finish, TRM_FINISH_LENGTH);
+            assert_int_equal(end->n_embedding, TINY_HIDDEN);
+            memcpy(to, end->embedding, TINY_HIDDEN * sizeof(*to));
+            return;
+        }
+    }
+}
+
+/* The model's own table of embeddings, which its logits are products with. */
+static void read_table(const char *folder, float *table, int32_t vocab)
+{
+    char path[4400];
+    uint64_t header;
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(&header, sizeof(header), 1, file), 1);
+    assert_int_equal(fseek(file, (long)(sizeof(header) + header), SEEK_SET), 0);
+    assert_int_equal(fread(table, TINY_HIDDEN * sizeof(*table), (size_t)vocab, file), (size_t)vocab);
+    fclose(file);
+}
+
+/* Products of the last hidden states with the table are the logits; the mean is that of the last ones of all
+ * beginnings; neither depends on chunks, other requests, caches or drafts. */
+static void embeddings_are_hidden_states(void **state)
+{
+    (void)state;
+    enum { VOCAB = 50, N = 45 };
+    static float table[VOCAB][TINY_HIDDEN];
+    const char *folder = tiny_model(test_temporary_folder(), VOCAB);
+    trm_model *model;
+    read_table(folder, table[0], VOCAB);
+    assert_ok(trm_model_open(folder, &model));
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    options.max_context = 60;
+    options.max_sequences = 5;
+    options.max_step_tokens = 11;
+    options.embeddings = true;
+    options.speculation.kind = TRM_SPECULATION_LOOKUP;
+    trm_generator *g;
+    assert_ok(trm_generator_create(model, world, &options, &g));
+    trm_scheduler *s = schedule(g, true, 0);
+    int32_t tokens[N];
+    uint64_t random = test_seed();
+    for (int32_t i = 0; i < N; i++) {
+        tokens[i] = (int32_t)test_random_below(&random, VOCAB);
+    }
+    float sum[TINY_HIDDEN] = {0}, last[TINY_HIDDEN], mean[TINY_HIDDEN];
+    for (int64_t n = 1; n <= N; n++) {
+        if (n % 7 == 0) { /* beside others */
+            trm_serving_request other = request_of((uint64_t)n, 12, 9);
+            other.prompt = tokens;
+            assert_ok(trm_scheduler_submit(s, &other));
+        }
+        embed(s, tokens, n, TRM_EMBEDDING_LAST, last);
+        for (int32_t i = 0; i < TINY_HIDDEN; i++) {
+            sum[i] += last[i];
+        }
+        if (n % 9 == 0 || n == 1) {
+            embed(s, tokens, n, TRM_EMBEDDING_MEAN, mean);
+            for (int32_t i = 0; i < TINY_HIDDEN; i++) {
+                assert_true(fabsf(mean[i] - sum[i] / (float)n) < 1e-5f);
+            }
+        }
+    }
+    trm_serving_request r = request_of(5, N, 1);
+    r.prompt = tokens;
+    r.logprobs = 20;
+    assert_ok(trm_scheduler_submit(s, &r));
+    const trm_serving_event *events, *token = NULL;
+    for (int32_t n; token == NULL;) {
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        token = find_event(events, n, 5, TRM_EVENT_TOKEN);
+    }
+    float logits[VOCAB] = {0};
+    double all = 0.0;
+    for (int32_t v = 0; v < VOCAB; v++) {
+        for (int32_t i = 0; i < TINY_HIDDEN; i++) {
+            logits[v] += table[v][i] * last[i];
+        }
+        all += exp((double)logits[v]);
+    }
+    for (int32_t i = 0; i < 20; i++) {
+        double expected = (double)logits[token->top[i].token] - log(all);
+        assert_true(fabs((double)token->top[i].logprob - expected) < 1e-4);
+    }
+    /* what is not there is refused */
+    r = request_of(6, 5, 3);
+    r.embedding = TRM_EMBEDDING_LAST;
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "also for tokens");
+    trm_scheduler_destroy(s);
+    trm_generator_destroy(g);
+    trm_model_close(model);
+    g = make(64, 2, 64, 0);
+    s = schedule(g, true, 0);
+    r.max_tokens = 0;
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "not made for embeddings");
+    trm_scheduler_destroy(s);
+    trm_generator_destroy(g);
+}
+
 /* A long prompt leaves room in each step for the short ones behind it, and has all of it when it is alone. */
 static void long_prompts_share(void **state)
 {
@@ -609,10 +723,15 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(load_changes_no_token),          cmocka_unit_test(what_can_never_run_is_refused),
-        cmocka_unit_test(equal_beginnings_are_run_once),  cmocka_unit_test(order_is_by_priority_then_arrival),
-        cmocka_unit_test(requests_end_where_they_should), cmocka_unit_test(requests_shape_their_tokens),
-        cmocka_unit_test(drafts_change_no_choice),        cmocka_unit_test(long_prompts_share),
+        cmocka_unit_test(load_changes_no_token),
+        cmocka_unit_test(what_can_never_run_is_refused),
+        cmocka_unit_test(equal_beginnings_are_run_once),
+        cmocka_unit_test(order_is_by_priority_then_arrival),
+        cmocka_unit_test(requests_end_where_they_should),
+        cmocka_unit_test(requests_shape_their_tokens),
+        cmocka_unit_test(drafts_change_no_choice),
+        cmocka_unit_test(embeddings_are_hidden_states),
+        cmocka_unit_test(long_prompts_share),
     };
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, open_all, close_all);
