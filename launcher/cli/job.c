@@ -356,6 +356,7 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
     options.tune = !settings_flag(j->all, SETTING_NO_TUNE) && settings_integer(j->all, SETTING_OPT_LEVEL) > 0;
     char *cache = job_timing_cache(j->all, j->world);
     options.timing_cache = cache;
+    options.embeddings = j->embeddings;
     options.progress = show_progress;
     options.progress_user = j;
     status = trm_generator_create(j->model, j->world, &options, &j->generator);

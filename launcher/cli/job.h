@@ -15,6 +15,7 @@ typedef struct job {
     trm_model *model;
     trm_generator *generator;
     bool talks;          /* rank 0 */
+    bool embeddings;     /* the generator is to have them */
     double began;        /* wall_seconds when the model was opened */
     double load_seconds; /* from then until the generator was ready */
 } job;

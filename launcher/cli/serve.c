@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job.h"
+#include "launcher/serve/embedding.h"
 #include "launcher/serve/server.h"
 #include "launcher/serve/worker.h"
 
@@ -24,6 +25,7 @@ typedef struct serve_command {
     trm_tokenizer *tokenizer;
     trm_chat_template *chat; /* NULL: none */
     guide_store *guides;
+    trm_embedding pooling;
     char model_name[SERVER_LONGEST_NAME + 1];
     char **command; /* that starts the job, NULL-terminated */
     int32_t n_command, capacity;
@@ -163,6 +165,7 @@ static trm_status prepare(serve_command *c)
         return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
     }
     TRM_TRY(guide_store_create(c->tokenizer, c->info.eos_tokens, c->info.n_eos_tokens, c->info.vocab, &c->guides));
+    TRM_TRY(embedding_pooling(c->info.path, &c->pooling));
     TRM_TRY(choose_name(c));
     TRM_TRY(open_chat(c));
     return make_command(c);
@@ -194,7 +197,8 @@ static trm_status start(serve_command *c)
                               .info = &c->info,
                               .tokenizer = c->tokenizer,
                               .chat = c->chat,
-                              .guides = c->guides};
+                              .guides = c->guides,
+                              .pooling = c->pooling};
     TRM_TRY(hub_create(&hub_settings, &c->hub));
     TRM_TRY(server_create(&options, c->hub, &c->server));
     fprintf(stderr, "trireme: listening at http%s://%s:%d, loading %s\n", options.tls_key != NULL ? "s" : "",
@@ -291,6 +295,7 @@ static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
     *alike = true;
     TRM_TRY(trm_world_all_ok(w->job.world, open_worker(w, all)));
     int64_t sequences = settings_integer(all, SETTING_SEQUENCES);
+    w->job.embeddings = true;
     TRM_TRY(
         job_open_generator(&w->job, settings_integer(all, SETTING_CONTEXT), sequences == 0 ? 16 : (int32_t)sequences));
     trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;

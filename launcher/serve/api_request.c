@@ -415,6 +415,24 @@ static bool read_completion(api_request *r, int32_t vocab, api_error *error)
     return read_prompts(r, "prompt", vocab, error);
 }
 
+static bool read_embedding(api_request *r, int32_t vocab, api_error *error)
+{
+    const char *encoding = NULL;
+    const trm_json *root = trm_json_root(r->document);
+    trm_status status = trm_json_member_string(r->document, root, "encoding_format", false, &encoding);
+    if (status != TRM_OK) {
+        return api_fail_status(error, status, "encoding_format");
+    }
+    r->base64 = encoding != NULL && strcmp(encoding, "base64") == 0;
+    if (encoding != NULL && !r->base64 && strcmp(encoding, "float") != 0) {
+        return api_fail(error, 400, "encoding_format", "invalid_value",
+                        "encoding_format is %.40s, expected float or base64", encoding);
+    }
+    r->max_tokens = 0;
+    return read_integer(r, "dimensions", 1, INT32_MAX, &r->dimensions, error) &&
+           read_bool(r, "add_special_tokens", &r->add_special, error) && read_prompts(r, "input", vocab, error);
+}
+
 /* Every message is an object with a role; the template decides about the rest. */
 static bool check_messages(const trm_json *messages, const char *key, api_error *error)
 {
@@ -526,7 +544,7 @@ static bool parse(api_request *r, const char *body, size_t size, int32_t vocab, 
     case API_RESPONSE:
         return read_response(r, vocab, error);
     case API_EMBEDDING:
-        return read_prompts(r, "input", vocab, error);
+        return read_embedding(r, vocab, error);
     }
     return false;
 }

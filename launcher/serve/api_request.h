@@ -78,6 +78,9 @@ typedef struct api_request {
     api_prompt *prompts; /* [n_prompts]; of CHAT and RESPONSE there are none before the template is rendered */
     int32_t n_prompts;
     const trm_json *messages, *tools, *tool_choice, *template_arguments; /* of CHAT; NULL where absent */
+    bool base64;                                                         /* of EMBEDDING: numbers as base64 */
+    int64_t dimensions;                                                  /* 0: all */
+    trm_embedding embedding;                                             /* how they are pooled */
     bool parallel_tools;
     bool has_reasoning, reasoning_open, include_reasoning; /* the model thinks; the prompt ends in it; it is replied */
     tool_mode tool_mode;

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "launcher/serve/embedding.h"
 #include "launcher/serve/message.h"
 #include "launcher/serve/response.h"
 
@@ -77,6 +78,7 @@ void completion_destroy(completion *c)
         choice *ch = &c->choices[i];
         trm_ids_fini(&ch->tokens);
         text_sink_fini(&ch->sink);
+        free(ch->embedding);
         json_text_fini(&ch->logprobs);
         json_text_fini(&ch->logprob_tokens);
         json_text_fini(&ch->logprob_values);
@@ -114,6 +116,7 @@ trm_status choice_submission(const choice *ch, trm_serving_request *request)
     request->ignore_eos = asked->ignore_eos;
     request->stop_tokens = asked->stop_ids;
     request->n_stop_tokens = asked->n_stop_ids;
+    request->embedding = asked->embedding;
     request->logprobs = asked->best_of > asked->n && asked->logprobs < 0 ? 0 : asked->logprobs;
     request->prompt_logprobs = asked->echo && ch->prompt_seen < ch->n_prompt ? asked->logprobs : -1;
     return TRM_OK;
@@ -434,6 +437,8 @@ static void reply_whole(completion *c)
     json_text json = {0};
     if (c->request.kind == API_RESPONSE) {
         response_write(c, &json);
+    } else if (c->request.kind == API_EMBEDDING) {
+        embedding_write(c, &json);
     } else {
         write_head(&json, c, false);
         json_array(&json, "choices");

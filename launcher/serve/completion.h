@@ -30,8 +30,10 @@ typedef struct choice {
     size_t prompt_seen;          /* tokens of the prompt whose logprobs have come */
     size_t offset;               /* in the echoed text, of the prompt's next token */
     bool named;                  /* the name of a forced tool call has been sent */
-    double likelihood;           /* sum of the logprobs of its tokens, with best_of */
-    bool written;                /* it is in the reply */
+    float *embedding;            /* [n_embedding] of an EMBEDDING */
+    int64_t n_embedding;
+    double likelihood; /* sum of the logprobs of its tokens, with best_of */
+    bool written;      /* it is in the reply */
     bool finished;
     const char *finish_reason; /* NULL: not yet */
     uint64_t seed;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "launcher/serve/embedding.h"
 
 #define SLOT_BITS 16
 #define SLOT_MASK ((1u << SLOT_BITS) - 1)
@@ -323,6 +324,9 @@ static void take_event(hub *h, const trm_serving_event *event)
         if (event->finish == TRM_FINISH_ERROR) {
             take_id(h, ch);
             fail_request(h, ch->owner, 400, "generation_failed", event->error);
+        } else if (event->n_embedding > 0 && embedding_keep(ch, event->embedding, event->n_embedding) != TRM_OK) {
+            take_id(h, ch);
+            fail_request(h, ch->owner, 503, NULL, trm_last_error());
         } else {
             finish_choice(h, ch, event->finish == TRM_FINISH_LENGTH ? "length" : "stop");
         }

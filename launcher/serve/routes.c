@@ -258,6 +258,27 @@ static enum MHD_Result answer_messages(call *c, api_kind kind)
     return submit_request(c, &request);
 }
 
+static enum MHD_Result answer_embeddings(call *c)
+{
+    const server *s = c->server;
+    api_request request;
+    api_error error;
+    if (!parse_request(c, API_EMBEDDING, &request, &error)) {
+        return call_reply_error(c, &error);
+    }
+    request.embedding = s->options.pooling;
+    bool served = request.embedding != TRM_EMBEDDING_NONE ||
+                  api_fail(&error, 400, NULL, "unsupported_model",
+                           "the model pools neither by the mean nor by the last token: embeddings are not served");
+    if (!served || (request.dimensions > s->options.info->hidden &&
+                    !api_fail(&error, 400, "dimensions", "invalid_value", "dimensions is %lld, the model has %lld",
+                              (long long)request.dimensions, (long long)s->options.info->hidden))) {
+        api_request_fini(&request);
+        return call_reply_error(c, &error);
+    }
+    return submit_request(c, &request);
+}
+
 static enum MHD_Result answer_chat(call *c)
 {
     return answer_messages(c, API_CHAT);
@@ -399,6 +420,7 @@ const route routes_table[] = {
     {"POST", "/v1/completions", answer_completions, false},
     {"POST", "/v1/chat/completions", answer_chat, false},
     {"POST", "/v1/responses", answer_responses, false},
+    {"POST", "/v1/embeddings", answer_embeddings, false},
     {"POST", "/apply-template", answer_apply_template, false},
     {"GET", "/v1/models", answer_models, false},
     {"GET", "/v1/models/", answer_model, false},

@@ -30,6 +30,7 @@ typedef struct server_options {
     const trm_tokenizer *tokenizer;
     const trm_chat_template *chat; /* NULL: the model has none */
     guide_store *guides;           /* to check grammars */
+    trm_embedding pooling;         /* NONE: embeddings are not served */
 } server_options;
 
 typedef struct server server;

@@ -92,6 +92,7 @@ trm_status wire_write_event(trm_bytes *out, const trm_serving_event *event)
     wire_writer writer = wire_begin(out, WIRE_EVENT);
     wire_put(&writer, event, sizeof(*event));
     wire_put(&writer, event->top, (size_t)event->n_top * sizeof(trm_token_logprob));
+    wire_put(&writer, event->embedding, (size_t)event->n_embedding * sizeof(float));
     put_text(&writer, event->error);
     return wire_end(&writer);
 }
@@ -226,11 +227,13 @@ trm_status wire_read_event(const wire_frame *frame, wire_event *event)
     cursor c = {.frame = frame};
     *event = (wire_event){0};
     take_into(&c, &event->event, sizeof(event->event));
-    if (c.failed || event->event.n_top < 0 || event->event.n_top > TRM_MAX_TOP_LOGPROBS) {
+    if (c.failed || event->event.n_top < 0 || event->event.n_top > TRM_MAX_TOP_LOGPROBS ||
+        !count_is_sane(event->event.n_embedding)) {
         return fail_short(frame);
     }
     take_into(&c, event->top, (size_t)event->event.n_top * sizeof(trm_token_logprob));
     event->event.top = event->top;
+    event->event.embedding = (const float *)(const void *)take(&c, (size_t)event->event.n_embedding * sizeof(float));
     event->event.error = take_text(&c);
     return c.failed ? fail_short(frame) : TRM_OK;
 }

@@ -10,7 +10,7 @@
 
 #include "launcher/text/buffer.h"
 
-#define WIRE_VERSION       1
+#define WIRE_VERSION       2
 #define WIRE_LONGEST_FRAME ((size_t)64 << 20)
 
 typedef enum wire_kind {
@@ -64,6 +64,7 @@ typedef struct wire_submission {
     const char *grammar;
 } wire_submission;
 
+/* The embedding lives as long as the frame. */
 typedef struct wire_event {
     trm_serving_event event;
     trm_token_logprob top[TRM_MAX_TOP_LOGPROBS]; /* event.top points here once read */

@@ -18,10 +18,10 @@ BEGINNING = " God created the heaven and the earth.\n"
 
 
 class Server:
-    def __init__(self, *options, ranks=RANKS, ready=True):
+    def __init__(self, *options, ranks=RANKS, ready=True, model=MODEL):
         # Sanitizers and shared machines make ranks slow to speak.
         patience = [] if "--beat-timeout" in options else ["--beat-timeout", "20"]
-        command = [PROGRAM, "serve", MODEL, "--backend", BACKEND, "--threads", "1", "--port", "0", "--ranks", str(ranks)]
+        command = [PROGRAM, "serve", model, "--backend", BACKEND, "--threads", "1", "--port", "0", "--ranks", str(ranks)]
         self.process = subprocess.Popen(command + patience + list(options), stderr=subprocess.PIPE, text=True,
                                         env=dict(os.environ, OPENBLAS_NUM_THREADS="1"))
         self.lines, self.port = [], None

@@ -1,10 +1,15 @@
 """The official client against the server: what it sends and expects, unchanged."""
+import base64
+import concurrent.futures
 import json
+import os
+import struct
+import tempfile
 import unittest
 
 import openai
 
-from serving import BEGINNING, Server, temporary_file
+from serving import BEGINNING, MODEL, Server, temporary_file
 
 
 def setUpModule():
@@ -400,6 +405,77 @@ class Reasoning(unittest.TestCase):
                              ("Let me see.\n\nYes.", "It is so."))
             self.assertEqual(self.replies(other, "It is so."), ("", "It is so."))
         self.assertEqual(self.replies(server, self.text), ("", self.text)) # a template without
+
+
+class Embeddings(unittest.TestCase):
+    texts = ["In the beginning God created the heaven and the earth.", "In the beginning was the Word.",
+             "And Samson said unto the lad", " ".join(["begat"] * 200)]
+
+    def test_embeddings(self):
+        reply = client.embeddings.create(model="kjv-7m", input=self.texts, encoding_format="float")
+        self.assertEqual([entry.index for entry in reply.data], [0, 1, 2, 3])
+        self.assertEqual(reply.usage.prompt_tokens, reply.usage.total_tokens)
+        self.assertGreater(reply.usage.prompt_tokens, 200)
+        for entry in reply.data:
+            self.assertEqual(len(entry.embedding), len(reply.data[0].embedding))
+            self.assertAlmostEqual(sum(x * x for x in entry.embedding), 1, places=4)
+        likeness = lambda i, j: sum(x * y for x, y in zip(reply.data[i].embedding, reply.data[j].embedding))
+        self.assertGreater(likeness(0, 1), likeness(0, 3)) # both end with a sentence
+        for kind, text in (("float", self.texts[2]), ("base64", self.texts[2])): # the client decodes it
+            alone = client.embeddings.create(model="kjv-7m", input=text, encoding_format=kind)
+            values = alone.data[0].embedding
+            if kind == "base64":
+                values = struct.unpack(f"<{len(base64.b64decode(values)) // 4}f", base64.b64decode(values))
+            for x, y in zip(values, reply.data[2].embedding):
+                self.assertAlmostEqual(x, y, places=5)
+        self.assertEqual(len(client.embeddings.create(model="kjv-7m", input="a").data[0].embedding), len(values))
+        ids = client.embeddings.create(model="kjv-7m", input=[[5, 6, 7], [5, 6, 8]]).data
+        self.assertNotEqual(ids[0].embedding, ids[1].embedding)
+        short = client.embeddings.create(model="kjv-7m", input=self.texts[2], dimensions=8).data[0].embedding
+        self.assertEqual(len(short), 8)
+        self.assertAlmostEqual(sum(x * x for x in short), 1, places=4)
+
+    def test_beside_texts(self):
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            embeddings = pool.map(lambda i: client.embeddings.create(model="kjv-7m", input=self.texts[i % 3]), range(24))
+            texts = pool.map(lambda i: server.complete(max_tokens=30), range(8))
+            found = [reply.data[0].embedding for reply in embeddings]
+            self.assertEqual(len(set(texts)), 1)
+        for i, embedding in enumerate(found):
+            for x, y in zip(embedding, found[i % 3]):
+                self.assertAlmostEqual(x, y, places=4)
+        server.wait_metric("trireme_cache_blocks_used", 0)
+
+    def test_mean(self):
+        """As a folder of sentence-transformers says. The mean over one token is that token's."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name in os.listdir(MODEL):
+                os.symlink(os.path.join(os.path.abspath(MODEL), name), os.path.join(folder, name))
+            os.mkdir(os.path.join(folder, "1_Pooling"))
+            path = os.path.join(folder, "1_Pooling", "config.json")
+            with open(path, "w") as file:
+                json.dump({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, file)
+            with Server(model=folder) as other:
+                ask = lambda where, ids: where.request("POST", "/v1/embeddings", {"input": ids})[1]["data"][0]["embedding"]
+                for ids, places in (([9], 5), ([9, 10], None), (list(range(20, 120)), None)):
+                    mean, last = ask(other, ids), ask(server, ids)
+                    self.assertAlmostEqual(sum(x * x for x in mean), 1, places=4)
+                    if places:
+                        self.assertLess(max(abs(x - y) for x, y in zip(mean, last)), 1e-5)
+                    else:
+                        self.assertGreater(max(abs(x - y) for x, y in zip(mean, last)), 1e-3)
+            with open(path, "w") as file:
+                json.dump({"pooling_mode_cls_token": True}, file)
+            with Server(model=folder) as other:
+                status, reply, _ = other.request("POST", "/v1/embeddings", {"input": "a"})
+                self.assertEqual((status, reply["error"]["code"]), (400, "unsupported_model"))
+
+    def test_refused(self):
+        for options in ({"input": []}, {"input": 5}, {}, {"input": "a", "encoding_format": "int8"},
+                        {"input": "a", "dimensions": 0}, {"input": "a", "dimensions": 100000}, {"input": [[-1]]},
+                        {"input": "a " * 3000}):
+            status, reply, _ = server.request("POST", "/v1/embeddings", options)
+            self.assertEqual(status, 400, (options, reply))
 
 
 class Errors(unittest.TestCase):
