@@ -150,7 +150,8 @@ static trm_status link_repeat(nfa_builder *builder, uint32_t from, uint32_t to, 
 {
     trm_grammar_nfa *nfa = builder->nfa;
     uint32_t at = from, next = 0;
-    for (int32_t i = 0; i < node->min; i++) {
+    int32_t copies = node->max < 0 && node->min > 0 ? node->min - 1 : node->min; /* a loop is the last one itself */
+    for (int32_t i = 0; i < copies; i++) {
         TRM_TRY(new_state(nfa, &next));
         TRM_TRY(link_node(builder, at, next, node->child));
         at = next;
@@ -162,7 +163,7 @@ static trm_status link_repeat(nfa_builder *builder, uint32_t from, uint32_t to, 
         TRM_TRY(link_empty(nfa, at, loop));
         TRM_TRY(link_node(builder, loop, next, node->child));
         TRM_TRY(link_empty(nfa, next, loop));
-        return link_empty(nfa, loop, to);
+        return link_empty(nfa, node->min > 0 ? next : loop, to);
     }
     for (int32_t i = node->min; i < node->max; i++) {
         TRM_TRY(link_empty(nfa, at, to));
