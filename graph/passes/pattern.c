@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "base/half.h"
+#include "base/element.h"
 #include "kernels/kernel.h"
 
 bool trm_pattern_scalar(const trm_tensor *tensor, double *value)
@@ -12,25 +12,16 @@ bool trm_pattern_scalar(const trm_tensor *tensor, double *value)
         trm_dims_count(&tensor->dims) != 1) {
         return false;
     }
+    *value = trm_element_as_double(tensor->dtype, tensor->value, 0);
     switch (tensor->dtype) {
     case TRM_F32:
-        *value = (double)*(const float *)tensor->value;
-        return true;
     case TRM_F16:
-        *value = (double)trm_f16_to_f32(*(const uint16_t *)tensor->value);
-        return true;
     case TRM_BF16:
-        *value = (double)trm_bf16_to_f32(*(const uint16_t *)tensor->value);
-        return true;
     case TRM_F64:
-        *value = *(const double *)tensor->value;
+    case TRM_I32:
         return true;
     case TRM_I64:
-        *value = (double)*(const int64_t *)tensor->value;
         return *value == 0 || *value == 1;
-    case TRM_I32:
-        *value = (double)*(const int32_t *)tensor->value;
-        return true;
     default:
         return false;
     }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/element.h"
 #include "base/error.h"
 #include "launcher/cli/onnx_job.h"
 
@@ -43,28 +44,12 @@ trm_status onnx_read_elements(onnx_job *j, setting_id id, const char *text)
     return TRM_OK;
 }
 
+/* Whether the type has the element: integers exactly, floats as near as they come. */
 static bool store(trm_dtype dtype, void *data, int32_t i, double value)
 {
-    switch (dtype) {
-    case TRM_F32:
-        ((float *)data)[i] = (float)value;
-        return true;
-    case TRM_F64:
-        ((double *)data)[i] = value;
-        return true;
-    case TRM_I64:
-        ((int64_t *)data)[i] = (int64_t)value;
-        return fabs(value) <= 0x1p53 && floor(value) == value;
-    case TRM_I32:
-        ((int32_t *)data)[i] = (int32_t)value;
-        return value >= INT32_MIN && value <= INT32_MAX && floor(value) == value;
-    case TRM_U8:
-    case TRM_BOOL:
-        ((uint8_t *)data)[i] = (uint8_t)value;
-        return value >= 0 && value <= (dtype == TRM_BOOL ? 1 : UINT8_MAX) && floor(value) == value;
-    default:
-        return false;
-    }
+    bool is_float = dtype == TRM_F32 || dtype == TRM_F64 || dtype == TRM_F16 || dtype == TRM_BF16;
+    bool stored = trm_element_set_double(dtype, data, i, value);
+    return stored && (is_float ? isfinite(value) : trm_element_as_double(dtype, data, i) == value);
 }
 
 /* The elements of a point in the input's type, to free(). */
@@ -75,8 +60,7 @@ static trm_status convert(const onnx_input *input, const double *elements, int32
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d elements of input %s", n, input->port.name);
     }
     for (int32_t i = 0; i < n; i++) {
-        bool in_range = !isnan(elements[i]) && fabs(elements[i]) <= 0x1p62;
-        if (!in_range || !store(input->port.dtype, *data, i, elements[i])) {
+        if (!store(input->port.dtype, *data, i, elements[i])) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%.17g is no element of input %s, which is %s", elements[i],
                      input->port.name, input->port.type);
         }

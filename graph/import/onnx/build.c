@@ -2,10 +2,9 @@
 #include "graph/import/onnx/import.h"
 #include "graph/shape_elements.h"
 
-#include <math.h>
 #include <string.h>
 
-#include "base/half.h"
+#include "base/element.h"
 #include "kernels/kernel.h"
 
 #define MOST_FOLDED ((size_t)256 << 20) /* bytes of constants that are made, after which layers stay */
@@ -294,38 +293,8 @@ trm_tensor *trm_onnx_constant(trm_onnx_node *node, trm_dtype dtype, trm_dims dim
 
 trm_tensor *trm_onnx_scalar(trm_onnx_node *node, trm_dtype dtype, double value)
 {
-    union {
-        float f32;
-        double f64;
-        uint16_t half;
-        uint8_t byte;
-        int64_t whole;
-    } data = {.whole = 0};
-    switch (dtype) {
-    case TRM_F32:
-        data.f32 = (float)value;
-        break;
-    case TRM_F64:
-        data.f64 = value;
-        break;
-    case TRM_F16:
-        data.half = trm_f32_to_f16((float)value);
-        break;
-    case TRM_BF16:
-        data.half = trm_f32_to_bf16((float)value);
-        break;
-    case TRM_BOOL:
-        data.byte = value != 0;
-        break;
-    case TRM_U64:
-        if (value >= 0x1p63) {
-            data.whole = value >= 0x1p64 ? -1 : (int64_t)(uint64_t)value;
-            break;
-        }    /* fall through */
-    default: /* integers, the smaller ones being the low bytes of it */
-        data.whole = isnan(value) ? 0 : value >= 0x1p63 ? INT64_MAX : value < -0x1p63 ? INT64_MIN : (int64_t)value;
-        break;
-    }
+    uint64_t data = 0;
+    trm_element_set_double(dtype, &data, 0, value);
     return trm_onnx_constant(node, dtype, (trm_dims){0}, &data);
 }
 
