@@ -210,12 +210,136 @@ static void states_may_grow(void **state)
     close_run(&r);
 }
 
+/* ---- Scan ---------------------------------------------------------------------------------------------- */
+
+static void put_ints(message *to, const char *name, int64_t number)
+{
+    message made = {0};
+    put_text(&made, 1, name);
+    put_number(&made, 8, (uint64_t)number);
+    put_number(&made, 20, 7);
+    put_message(to, 5, &made);
+}
+
+/* Running sums of the rows of x [n, 2] from w on; turned: rows and results from the last on, results beside each other.
+ */
+static trm_status open_scan(run *r, bool turned, int64_t max_trips)
+{
+    static const int64_t two[] = {2}, open[] = {-1, 2};
+    static const float start[2] = {10, 20};
+    char path[512];
+    message body = {0}, graph = {0}, scan = {0}, weight = {0};
+    put_graph(&body, 1, node("Add s e sum"));
+    put_graph(&body, 1, node("Identity sum kept"));
+    put_text(&body, 2, "body");
+    put_graph(&body, 11, port("s", 1, 1, two));
+    put_graph(&body, 11, port("e", 1, 1, two));
+    put_graph(&body, 12, port("sum", 1, 1, two));
+    put_graph(&body, 12, port("kept", 1, 1, two));
+    put_text(&scan, 1, "w");
+    put_text(&scan, 1, "x");
+    put_text(&scan, 2, "last");
+    put_text(&scan, 2, "all");
+    put_text(&scan, 4, "Scan");
+    message part = attribute("body", 0, &body), number = attribute("num_scan_inputs", 1, NULL);
+    put_message(&scan, 5, &part);
+    put_message(&scan, 5, &number);
+    if (turned) {
+        put_ints(&scan, "scan_input_directions", 1);
+        put_ints(&scan, "scan_output_directions", 1);
+        put_ints(&scan, "scan_output_axes", 1);
+    }
+    put_message(&graph, 1, &scan);
+    put_number(&weight, 1, 2);
+    put_number(&weight, 2, 1);
+    put_text(&weight, 8, "w");
+    put_bytes(&weight, 9, start, sizeof(start));
+    put_message(&graph, 5, &weight);
+    put_graph(&graph, 11, port("x", 1, 2, open));
+    put_graph(&graph, 12, port("last", 1, 1, two));
+    put_graph(&graph, 12, port("all", 1, 2, (const int64_t[]){-1, -1}));
+    message model = model_of(&graph);
+    snprintf(path, sizeof(path), "%s/scan.onnx", test_temporary_folder());
+    test_write_file(path, model.bytes, model.size);
+    trm_onnx *opened;
+    trm_network *network;
+    trm_onnx_options options = TRM_ONNX_OPTIONS_INIT;
+    const trm_shape_bound bound = {.tensor = "x", .max = {2, {6, 2}}};
+    trm_build_options how = TRM_BUILD_OPTIONS_INIT;
+    trm_plan *plan;
+    options.max_trips = max_trips;
+    how.bounds = &bound;
+    how.n_bounds = 1;
+    assert_ok(trm_onnx_open(path, &opened));
+    trm_status status = trm_onnx_build_network(opened, &options, &network);
+    trm_onnx_close(opened);
+    if (status == TRM_OK) {
+        status = trm_build(network, &how, &plan);
+        trm_network_destroy(network);
+    }
+    if (status != TRM_OK) {
+        return status;
+    }
+    assert_ok(trm_engine_create(plan, world, NULL, NULL, &r->engine));
+    return trm_context_create(r->engine, &r->context);
+}
+
+static void scans_of_any_length(void **state)
+{
+    (void)state;
+    for (int turned = 0; turned < 2; turned++) {
+        run r = {0};
+        assert_fails(open_scan(&r, turned == 1, 0), TRM_ERROR_UNSUPPORTED, "or the most there can be (max_trips)");
+        assert_ok(open_scan(&r, turned == 1, 6));
+        for (int64_t n = 1; n <= 6; n++) {
+            float x[12], sums[6][2], s[2] = {10, 20};
+            trm_dims dims;
+            const void *data;
+            for (int64_t i = 0; i < 2 * n; i++) {
+                x[i] = (float)(i * i);
+            }
+            for (int64_t i = 0; i < n; i++) {
+                for (int64_t k = 0; k < 2; k++) {
+                    s[k] += x[2 * (turned == 1 ? n - 1 - i : i) + k];
+                    sums[turned == 1 ? n - 1 - i : i][k] = s[k];
+                }
+            }
+            assert_ok(trm_context_set_input(r.context, "x", (trm_dims){2, {n, 2}}, x));
+            assert_ok(trm_context_run(r.context));
+            assert_ok(trm_context_output(r.context, "last", &dims, &data));
+            assert_memory_equal(data, s, sizeof(s));
+            assert_ok(trm_context_output(r.context, "all", &dims, &data));
+            assert_true(dims.n == 2 && dims.d[turned] == n && dims.d[1 - turned] == 2);
+            for (int64_t i = 0; i < n; i++) {
+                for (int64_t k = 0; k < 2; k++) {
+                    assert_true(((const float *)data)[turned == 1 ? k * n + i : 2 * i + k] == sums[i][k]);
+                }
+            }
+        }
+        close_run(&r);
+    }
+}
+
+/* What a plan is to be for must not want more passes than are made. */
+static void scans_that_are_too_long(void **state)
+{
+    (void)state;
+    run r = {0};
+    float x[12] = {0};
+    assert_fails(open_scan(&r, false, 5), TRM_ERROR_INVALID_ARGUMENT, "more_than_5_trips");
+    assert_fails(open_scan(&r, true, 5), TRM_ERROR_INVALID_ARGUMENT, "more_than_5_trips");
+    assert_ok(open_scan(&r, false, 7)); /* more than the bound has */
+    assert_ok(trm_context_set_input(r.context, "x", (trm_dims){2, {6, 2}}, x));
+    assert_ok(trm_context_run(r.context));
+    close_run(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ends_are_known_in_a_run),
-        cmocka_unit_test(trip_counts_of_the_model_suffice),
-        cmocka_unit_test(states_may_grow),
+        cmocka_unit_test(ends_are_known_in_a_run), cmocka_unit_test(trip_counts_of_the_model_suffice),
+        cmocka_unit_test(states_may_grow),         cmocka_unit_test(scans_of_any_length),
+        cmocka_unit_test(scans_that_are_too_long),
     };
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
     options.threads = 1;

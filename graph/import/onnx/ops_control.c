@@ -320,17 +320,24 @@ static void loop_pass(trm_onnx_node *node, loop *self, int64_t pass)
     require_trip(node, self, pass + 1);
 }
 
-/* Of what passes made, that of those that ran. */
+/* Of what passes made, elements start .. end - 1 of an axis, i64 [1] each. */
+static void cut_output(trm_onnx_node *node, int32_t output, int32_t axis, trm_tensor *start, trm_tensor *end)
+{
+    const trm_layer_desc slice = {.kind = TRM_LAYER_SLICE, .slice = {.axis = axis, .step = 1}};
+    trm_onnx_value *value = node->outputs[output];
+    if (!trm_onnx_failed(node) && trm_onnx_wants(node, output) && value != NULL) {
+        trm_onnx_set(node, output, trm_onnx_add(node, &slice, value->tensor, start, end, NULL));
+    }
+}
+
+/* That of those that ran. */
 static void cut_scanned(trm_onnx_node *node, loop *self, int32_t output)
 {
-    trm_onnx_value *value = node->outputs[output];
-    if (trm_onnx_failed(node) || !trm_onnx_wants(node, output) || self->count == NULL || value == NULL) {
-        return;
-    }
-    const trm_layer_desc slice = {.kind = TRM_LAYER_SLICE, .slice = {.step = 1}};
-    trm_tensor *end = trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, self->count, trm_onnx_i64s(node, &self->sure, 1));
     static const int64_t zero[1] = {0};
-    trm_onnx_set(node, output, trm_onnx_add(node, &slice, value->tensor, trm_onnx_i64s(node, zero, 1), end, NULL));
+    if (self->count != NULL && !trm_onnx_failed(node)) {
+        cut_output(node, output, 0, trm_onnx_i64s(node, zero, 1),
+                   trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, self->count, trm_onnx_i64s(node, &self->sure, 1)));
+    }
 }
 
 /* The tensor as it is, in a run in which no pass is missing; others fail, as -1 copies of an axis are refused. */
@@ -348,13 +355,13 @@ static trm_tensor *refuse_missing(trm_onnx_node *node, trm_tensor *missing, trm_
 }
 
 /* Where more passes may be wanted than were made, a run that wants them fails, with this in the name of the layer. */
-static void check_passes(trm_onnx_node *node, const loop *self)
+static void check_passes(trm_onnx_node *node, trm_tensor *missing, int64_t made)
 {
     const char *label = node->label;
-    if (trm_onnx_failed(node) || self->over) {
+    if (trm_onnx_failed(node)) {
         return;
     }
-    node->label = trm_arena_printf(&node->import->arena, "%s/more_than_%lld_trips", label, (long long)self->limit);
+    node->label = trm_arena_printf(&node->import->arena, "%s/more_than_%lld_trips", label, (long long)made);
     if (node->label == NULL) {
         node->label = label;
         node->status = TRM_ERROR_OUT_OF_MEMORY;
@@ -363,7 +370,7 @@ static void check_passes(trm_onnx_node *node, const loop *self)
     for (int32_t i = 0; i < node->n_outputs && !trm_onnx_failed(node); i++) {
         trm_onnx_value *value = node->outputs[i];
         if (trm_onnx_wants(node, i) && value != NULL && value->kind == TRM_ONNX_VALUE_TENSOR) {
-            trm_onnx_set(node, i, refuse_missing(node, self->runs, value->tensor));
+            trm_onnx_set(node, i, refuse_missing(node, missing, value->tensor));
         }
     }
     node->label = label;
@@ -418,7 +425,9 @@ static void import_loop(trm_onnx_node *node)
         set_stacked(node, self.n_carried + i, &self.scanned[i], 0, false, self.body->output[1 + self.n_carried + i]);
         cut_scanned(node, &self, self.n_carried + i);
     }
-    check_passes(node, &self);
+    if (!self.over) {
+        check_passes(node, self.runs, self.limit);
+    }
 }
 
 /* ---- Scan ---------------------------------------------------------------------------------------------- */
@@ -427,13 +436,14 @@ typedef struct scan {
     const Onnx__GraphProto *body;
     int32_t n_states, n_inputs, n_outputs; /* scanned inputs and outputs */
     int32_t first;                         /* input of the node that is the first state */
-    int64_t length;
-    trm_tensor **scanned;  /* [n_inputs] */
-    int32_t *axes;         /* [n_inputs] */
-    int64_t *backwards;    /* [n_inputs] */
-    trm_onnx_value **from; /* [n_states + n_inputs] inputs of the body */
-    trm_onnx_value **to;   /* [n_states + n_outputs] its outputs */
-    value_list *stacked;   /* [n_outputs] */
+    int64_t length;                        /* of what is scanned, or passes to make where it is not known */
+    trm_tensor *count;                     /* i64 [1] that length where it is not known, else NULL */
+    trm_tensor **scanned;                  /* [n_inputs] */
+    int32_t *axes;                         /* [n_inputs] */
+    int64_t *backwards;                    /* [n_inputs] */
+    trm_onnx_value **from;                 /* [n_states + n_inputs] inputs of the body */
+    trm_onnx_value **to;                   /* [n_states + n_outputs] its outputs */
+    value_list *stacked;                   /* [n_outputs] */
 } scan;
 
 /* Entry `index` of a list attribute whose length must be `count`, or 0 where it is not there. */
@@ -483,33 +493,77 @@ static void scan_inputs(trm_onnx_node *node, scan *self, const char *directions)
         self->axes[i] = trm_onnx_axis(node, list_entry(node, "scan_input_axes", i, self->n_inputs), x->dims.n);
         self->backwards[i] = list_entry(node, directions, i, self->n_inputs);
         int64_t size = x->dims.d[self->axes[i]];
-        if (size < 0) {
+        if (size < 0 && node->import->options->max_trips == 0) {
             trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
-                          "dimension %d of input %d of the node must be known when the network is built: give its dims",
+                          "dimension %d of input %d of the node must be known when the network is built: give its "
+                          "dims, or the most there can be (max_trips)",
                           (int)self->axes[i], (int)input);
-        } else if (self->length >= 0 && size != self->length) {
+        } else if (size >= 0 && self->length >= 0 && size != self->length) {
             trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "it scans inputs of lengths %lld and %lld, expected the same",
                           (long long)self->length, (long long)size);
         }
-        self->length = size;
+        self->length = size >= 0 ? size : self->length;
     }
+    if (self->length < 0 && !trm_onnx_failed(node)) {
+        const trm_onnx_dim size = trm_onnx_dim_of(node, self->scanned[0], self->axes[0]);
+        self->count = trm_onnx_shape(node, &size, 1);
+        self->length = node->import->options->max_trips;
+    }
+}
+
+/* Entry `step` of what is scanned; of one whose length is not known, zeros past the end, or another entry. */
+static trm_tensor *scan_entry(trm_onnx_node *node, const scan *self, int32_t input, int64_t step)
+{
+    trm_tensor *x = self->scanned[input];
+    if (self->count == NULL) {
+        int64_t at = self->backwards[input] != 0 ? self->length - 1 - step : step;
+        return trm_onnx_squeeze(node, trm_onnx_slice(node, x, self->axes[input], at, at + 1, 1), &self->axes[input], 1);
+    }
+    const int64_t from_end = step + 1;
+    trm_tensor *at = self->backwards[input] == 0 ? trm_onnx_i64s(node, &step, 1)
+                                                 : trm_onnx_elementwise(node, TRM_ELEMENTWISE_SUB, self->count,
+                                                                        trm_onnx_i64s(node, &from_end, 1));
+    return trm_onnx_gather(node, x, trm_onnx_reshape(node, at, NULL, 0), self->axes[input]);
+}
+
+/* Whether a pass runs, as a scalar. */
+static trm_tensor *scan_runs(trm_onnx_node *node, const scan *self, int64_t step)
+{
+    trm_tensor *runs = trm_onnx_elementwise(node, TRM_ELEMENTWISE_LESS, trm_onnx_i64s(node, &step, 1), self->count);
+    return trm_onnx_reshape(node, runs, NULL, 0);
 }
 
 static void scan_step(trm_onnx_node *node, scan *self, int64_t step)
 {
     for (int32_t i = 0; i < self->n_inputs; i++) {
-        int64_t at = self->backwards[i] != 0 ? self->length - 1 - step : step;
-        trm_tensor *slice = trm_onnx_slice(node, self->scanned[i], self->axes[i], at, at + 1, 1);
-        self->from[self->n_states + i] = trm_onnx_value_tensor(node, trm_onnx_squeeze(node, slice, &self->axes[i], 1));
+        self->from[self->n_states + i] = trm_onnx_value_tensor(node, scan_entry(node, self, i, step));
     }
     trm_onnx_run_body(node, self->body, "body", self->from, self->n_states + self->n_inputs, self->to,
                       self->n_states + self->n_outputs);
+    trm_tensor *runs = self->count == NULL ? NULL : scan_runs(node, self, step);
     for (int32_t i = 0; i < self->n_states; i++) {
-        self->from[i] = self->to[i];
+        self->from[i] = runs == NULL ? self->to[i] : choose(node, runs, self->to[i], self->from[i]);
     }
     for (int32_t i = 0; i < self->n_outputs; i++) {
         append(node, &self->stacked[i], self->to[self->n_states + i]);
     }
+}
+
+/* Outputs of as many passes as there are entries: the first of them, or of a stack from behind the last. */
+static void cut_scan(trm_onnx_node *node, const scan *self, int32_t output, int32_t axis, bool backwards)
+{
+    static const int64_t zero[1] = {0};
+    const trm_onnx_value *value = node->outputs[output];
+    if (trm_onnx_failed(node) || value == NULL || value->kind != TRM_ONNX_VALUE_TENSOR) {
+        return;
+    }
+    trm_tensor *all = trm_onnx_i64s(node, &self->length, 1);
+    trm_tensor *start =
+        backwards ? trm_onnx_elementwise(node, TRM_ELEMENTWISE_SUB, all, self->count) : trm_onnx_i64s(node, zero, 1);
+    if (backwards) { /* a run with more entries fails, but not here */
+        start = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MAX, start, trm_onnx_i64s(node, zero, 1));
+    }
+    cut_output(node, output, axis < 0 ? axis + value->tensor->dims.n : axis, start, backwards ? all : self->count);
 }
 
 static void import_scan(trm_onnx_node *node)
@@ -552,6 +606,15 @@ static void import_scan(trm_onnx_node *node)
         }
         set_stacked(node, self.n_states + i, &self.stacked[i], (int32_t)axis, backwards,
                     self.body->output[self.n_states + i]);
+        if (self.count != NULL) {
+            cut_scan(node, &self, self.n_states + i, (int32_t)axis, backwards);
+        }
+    }
+    if (self.count != NULL && !trm_onnx_failed(node)) {
+        trm_tensor *most = trm_onnx_i64s(node, &self.length, 1);
+        check_passes(
+            node, trm_onnx_reshape(node, trm_onnx_elementwise(node, TRM_ELEMENTWISE_LESS, most, self.count), NULL, 0),
+            self.length);
     }
 }
 
@@ -597,6 +660,12 @@ static void import_scan_8(trm_onnx_node *node)
                 self.scanned[i - self.n_states] = own;
                 self.backwards[i - self.n_states] = list_entry(node, "directions", i - self.n_states, self.n_inputs);
                 self.length = own->dims.d[0];
+            }
+            if (!trm_onnx_failed(node) && self.length < 0 && i >= self.n_states) {
+                trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
+                              "dimension 1 of input %d of the node must be known when the network is built: give its "
+                              "dims",
+                              (int)i + 1);
             }
         }
         for (int64_t step = 0; step < self.length && !trm_onnx_failed(node); step++) {
