@@ -238,7 +238,7 @@ static int run_side(const comparer *c, const side *s)
 {
     words line = {0};
     int code = 0;
-    if (!settings_flag(c->all, SETTING_QUIET)) {
+    if (!settings_flag(c->all, SETTING_QUIET) && c->n_sides > 1) {
         fprintf(stderr, "trireme: running %s\n", s->title);
     }
     trm_status status = make_command(c->all, s, &line);
@@ -469,9 +469,9 @@ int command_compare(const settings *all)
     if (status == TRM_OK && is_first_rank()) {
         status = read_references(&c);
     }
-    int code = status != TRM_OK                                        ? print_failure_once(status)
-               : launched || (c.n_sides == 1 && c.sides[0].ranks == 1) ? run_here(&c)
-                                                                       : run_elsewhere(&c);
+    /* What a run leaves in a temporary folder is removed by one who outlives it. */
+    bool here = launched || (c.n_sides == 1 && c.sides[0].ranks == 1 && settings_text(all, SETTING_SAVE) != NULL);
+    int code = status != TRM_OK ? print_failure_once(status) : here ? run_here(&c) : run_elsewhere(&c);
     if (c.temporary != NULL) {
         tensor_folder_remove(c.temporary);
         free(c.temporary);
