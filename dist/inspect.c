@@ -12,6 +12,7 @@
 #include "base/json_writer.h"
 #include "graph/memory_plan.h"
 #include "graph/params.h"
+#include "kernels/fused.h"
 
 #include <trireme/trireme.h>
 
@@ -32,6 +33,32 @@ static void write_dims(trm_json_writer *w, const char *key, const trm_dims *dims
 }
 
 /* ---- parameters ------------------------------------------------------------------------------------ */
+
+/* The steps of a fused layer: what each does to inputs ("i0") and to results of steps before it ("s0"). */
+static void write_program(trm_json_writer *w, const char *key, const trm_fused_elementwise_params *program)
+{
+    trm_json_writer_open(w, key, '[');
+    for (int32_t i = 0; i < program->n_steps; i++) {
+        const trm_fused_step *step = &program->steps[i];
+        const int32_t operands[3] = {step->a, step->b, step->c};
+        trm_json_writer_open(w, NULL, '{');
+        trm_json_writer_text(w, "op", trm_fused_op_name(step->op));
+        trm_json_writer_text(w, "dtype", trm_dtype_name(step->type));
+        trm_json_writer_open(w, "of", '[');
+        for (int32_t k = 0; k < trm_fused_operands(step->op); k++) {
+            char name[16];
+            bool is_input = operands[k] < TRM_MAX_LAYER_INPUTS;
+            snprintf(name, sizeof(name), "%c%d", is_input ? 'i' : 's',
+                     is_input ? operands[k] : operands[k] - TRM_MAX_LAYER_INPUTS);
+            trm_json_writer_text(w, NULL, name);
+        }
+        trm_json_writer_close(w);
+        trm_json_writer_number(w, "alpha", (double)step->alpha);
+        trm_json_writer_number(w, "beta", (double)step->beta);
+        trm_json_writer_close(w);
+    }
+    trm_json_writer_close(w);
+}
 
 /* One value of a field; arrays have several, of 4 bytes each. */
 static void write_value(trm_json_writer *w, const char *key, const trm_field *field, const void *at)
@@ -61,7 +88,7 @@ static void write_value(trm_json_writer *w, const char *key, const trm_field *fi
         trm_json_writer_integer(w, key, *(const int32_t *)at);
         break;
     case TRM_FIELD_PROGRAM:
-        trm_json_writer_integer(w, key, ((const trm_fused_elementwise_params *)at)->n_steps);
+        write_program(w, key, at);
         break;
     }
 }

@@ -247,6 +247,28 @@ static void print_ranks(const bench *b)
     }
 }
 
+/* What makes figures mean something else than they seem to. */
+static void print_notes(const bench *b)
+{
+    const rank_times *t = &b->ranks[0];
+    double sum = 0, middle = mean(b);
+    for (int64_t i = 0; i < b->n_runs; i++) {
+        sum += (b->sorted[i] - middle) * (b->sorted[i] - middle);
+    }
+    double spread = sqrt(sum / (double)b->n_runs) / middle;
+    if (b->onnx.backend == TRM_BACKEND_CUDA && t->enqueue > 0.8 * t->compute) {
+        printf("note: starting a run takes %.0f %% of the time of its layers: the GPU may wait for the host\n",
+               100 * t->enqueue / t->compute);
+    }
+    if (b->transfers && (t->upload >= t->compute || t->download >= t->compute)) {
+        printf("note: copies take as long as the layers\n");
+    }
+    if (spread > 0.1) {
+        printf("note: latencies vary by %.0f %% of their mean%s\n", 100 * spread,
+               b->n_streams > 1 ? ", and have the time in them that runs wait for each other" : "");
+    }
+}
+
 static void print_profile(const bench *b)
 {
     double compute, communication;
@@ -361,6 +383,7 @@ trm_status bench_print(const bench *b)
     print_head(b);
     print_latency(b);
     print_ranks(b);
+    print_notes(b);
     if (shows_profile(b)) {
         print_profile(b);
     }

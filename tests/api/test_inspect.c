@@ -144,6 +144,33 @@ static void a_context_tells_the_dims_of_its_run(void **state)
     trm_engine_destroy(engine);
 }
 
+/* A chain of layers that is one layer tells its steps. */
+static void fused_layers_tell_their_steps(void **state)
+{
+    (void)state;
+    trm_network *network;
+    trm_tensor *x, *a, *b, *c;
+    assert_ok(trm_network_create(&network));
+    assert_ok(trm_network_add_input(network, "x", TRM_F32, (trm_dims){2, {4, 5}}, &x));
+    assert_ok(trm_network_add_elementwise(network, "a", TRM_ELEMENTWISE_ADD, x, x, &a));
+    assert_ok(trm_network_add_elementwise(network, "b", TRM_ELEMENTWISE_MUL, a, x, &b));
+    assert_ok(trm_network_add_activation(network, "c", TRM_ACTIVATION_RELU, b, &c));
+    assert_ok(trm_network_mark_output(network, c));
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    trm_plan *plan;
+    assert_ok(trm_build(network, &options, &plan));
+    trm_network_destroy(network);
+    trm_json_document *document = parse(trm_plan_to_json(plan));
+    const trm_json *program = trm_json_get(at(document, "layers", 0, "parameters"), "steps");
+    assert_string_equal(trm_json_string(at(document, "layers", 0, "kind")), "fused_elementwise");
+    assert_int_equal(trm_json_count(program), 3);
+    assert_string_equal(trm_json_string(trm_json_get(trm_json_at(program, 1), "op")), "mul");
+    assert_string_equal(trm_json_string(trm_json_at(trm_json_get(trm_json_at(program, 1), "of"), 0)), "s0");
+    assert_string_equal(trm_json_string(trm_json_at(trm_json_get(trm_json_at(program, 1), "of"), 1)), "i0");
+    trm_json_close(document);
+    trm_plan_destroy(plan);
+}
+
 int main(void)
 {
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
@@ -153,6 +180,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_tells_what_it_is),
+        cmocka_unit_test(fused_layers_tell_their_steps),
         cmocka_unit_test(ranks_tell_their_collectives),
         cmocka_unit_test(a_context_tells_the_dims_of_its_run),
     };
