@@ -5,8 +5,8 @@
 
 #include "dist/chapters.h"
 #include "dist/generate.h"
+#include "support/world.h"
 
-#define MODEL  TRM_SOURCE_DIR "/configs/models/kjv-7m"
 #define PROMPT 8
 
 typedef struct book {
@@ -19,9 +19,6 @@ static const book books[] = {
     {corinthians_13, sizeof(corinthians_13) / sizeof(int32_t)},
 };
 #define N_BOOKS ((int32_t)(sizeof(books) / sizeof(books[0])))
-
-static trm_world *world;
-static trm_model *model;
 
 /* What a run gave: the tokens of each request. */
 typedef struct transcript {
@@ -54,9 +51,9 @@ static trm_generator *make_generator(trm_dtype dtype, int32_t sequences, int32_t
     options.max_sequences = sequences;
     options.max_step_tokens = step_tokens;
     make_brief(&options);
-    assert_ok(trm_mesh_parse(NULL, trm_world_size(world), &options.mesh));
+    assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
     trm_generator *generator;
-    assert_ok(trm_generator_create(model, world, &options, &generator));
+    assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
     return generator;
 }
 
@@ -180,9 +177,9 @@ static void the_context_is_a_limit(void **state)
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     options.max_context = test_is_brief() ? 23 : 50; /* not a multiple of a block */
     make_brief(&options);
-    assert_ok(trm_mesh_parse(NULL, trm_world_size(world), &options.mesh));
+    assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
     trm_generator *generator;
-    assert_ok(trm_generator_create(model, world, &options, &generator));
+    assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
     trm_request request = {.prompt = genesis_1, .n_prompt = 20, .max_tokens = 100, .sampling = TRM_SAMPLING_INIT};
     t = (transcript){0};
     assert_ok(trm_generate(generator, &request, 1, take, &t, NULL));
@@ -198,7 +195,7 @@ static void the_context_is_a_limit(void **state)
                  "outside the vocabulary");
     trm_generator_destroy(generator);
     options.max_context = 5000;
-    assert_fails(trm_generator_create(model, world, &options, &generator), TRM_ERROR_INVALID_ARGUMENT,
+    assert_fails(trm_generator_create(test_model, test_world, &options, &generator), TRM_ERROR_INVALID_ARGUMENT,
                  "the model has 1024");
 }
 
@@ -223,32 +220,9 @@ static void draws_follow_the_seed(void **state)
     /* what rank 0 drew is what every rank has */
     int32_t of_root[60];
     memcpy(of_root, first.tokens[0], (size_t)n * sizeof(int32_t));
-    assert_ok(trm_world_broadcast(world, of_root, (size_t)n * sizeof(int32_t), 0));
+    assert_ok(trm_world_broadcast(test_world, of_root, (size_t)n * sizeof(int32_t), 0));
     assert_memory_equal(of_root, first.tokens[0], (size_t)n * sizeof(int32_t));
     trm_generator_destroy(generator);
-}
-
-static int open_all(void **state)
-{
-    (void)state;
-    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    const char *backend = getenv("TRM_TEST_BACKEND");
-    if (backend != NULL && strcmp(backend, "cuda") == 0) {
-        options.backend = TRM_BACKEND_CUDA;
-    } else {
-        options.threads = 1;
-    }
-    assert_ok(trm_world_open(&options, &world));
-    assert_ok(trm_model_open(MODEL, &model));
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    trm_model_close(model);
-    trm_world_close(world);
-    return 0;
 }
 
 int main(void)
@@ -259,5 +233,5 @@ int main(void)
         cmocka_unit_test(draws_follow_the_seed),
     };
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return cmocka_run_group_tests(tests, test_open_shipped_model, test_close_world);
 }

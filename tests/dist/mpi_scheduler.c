@@ -3,11 +3,7 @@
 
 #include "dist/chapters.h"
 #include "dist/scheduler_load.h"
-
-#define MODEL TRM_SOURCE_DIR "/configs/models/kjv-7m"
-
-static trm_world *world;
-static trm_model *model;
+#include "support/world.h"
 
 static trm_generator *make(int32_t sequences, int32_t step_tokens, int64_t cache_tokens, trm_speculation speculation)
 {
@@ -19,8 +15,8 @@ static trm_generator *make(int32_t sequences, int32_t step_tokens, int64_t cache
     options.cache_tokens = cache_tokens;
     options.tune = !test_is_brief();
     options.speculation = speculation;
-    assert_ok(trm_mesh_parse(NULL, trm_world_size(world), &options.mesh));
-    assert_ok(trm_generator_create(model, world, &options, &generator));
+    assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
+    assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
     return generator;
 }
 
@@ -39,13 +35,12 @@ static void load_changes_no_token(void **state)
     (void)state;
     static load l, alone;
     const int32_t n = test_is_brief() ? 3 : 16;
-    bool leads = trm_world_rank(world) == 0;
+    bool leads = trm_world_rank(test_world) == 0;
     uint64_t random = test_seed();
     trm_model_info info;
-    trm_model_get_info(model, &info);
+    trm_model_get_info(test_model, &info);
     load_make(&l, n, &random, genesis_1, 60, (int32_t)info.vocab, 50, test_is_brief() ? 3 : 20);
-    const char *backend = getenv("TRM_TEST_BACKEND");
-    l.rounds = backend != NULL && strcmp(backend, "cuda") == 0;
+    l.rounds = test_backend() == TRM_BACKEND_CUDA;
     trm_generator *g = make(1, 64, 0, (trm_speculation){0});
     trm_scheduler *s = schedule(g, false);
     if (leads) {
@@ -85,34 +80,11 @@ static void load_changes_no_token(void **state)
     }
 }
 
-static int open_all(void **state)
-{
-    (void)state;
-    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    const char *backend = getenv("TRM_TEST_BACKEND");
-    if (backend != NULL && strcmp(backend, "cuda") == 0) {
-        options.backend = TRM_BACKEND_CUDA;
-    } else {
-        options.threads = 1;
-    }
-    assert_ok(trm_world_open(&options, &world));
-    assert_ok(trm_model_open(MODEL, &model));
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    trm_model_close(model);
-    trm_world_close(world);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(load_changes_no_token),
     };
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return cmocka_run_group_tests(tests, test_open_shipped_model, test_close_world);
 }

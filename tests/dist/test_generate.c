@@ -6,13 +6,11 @@
 #include <trireme/trireme.h>
 
 #include "dist/generate.h"
-#include "support/hf_golden.h"
+#include "support/world.h"
 #include "tiny_model.h"
 
 #define MOST 128 /* tokens of a request */
 
-static trm_world *world;
-static test_golden golden;
 static int32_t prompt_tokens[MOST];
 
 typedef struct transcript {
@@ -45,7 +43,7 @@ static trm_generator *make(trm_model *model, int64_t context, int32_t sequences,
     options.max_context = context;
     options.max_sequences = sequences;
     options.max_step_tokens = step_tokens;
-    assert_ok(trm_generator_create(model, world, &options, &generator));
+    assert_ok(trm_generator_create(model, test_world, &options, &generator));
     return generator;
 }
 
@@ -69,7 +67,7 @@ static void borders_do_not_show(void **state)
 {
     (void)state;
     static const int64_t lengths[] = {1, 2, 15, 16, 17, 31, 32, 33};
-    trm_generator *roomy = make(golden.model, 0, 1, 128);
+    trm_generator *roomy = make(test_llama.model, 0, 1, 128);
     static transcript alone, together;
     trm_request requests[8];
     alone = (transcript){0};
@@ -87,7 +85,7 @@ static void borders_do_not_show(void **state)
         int32_t sequences, step_tokens;
     } shapes[] = {{0, 8, 128}, {53, 3, 16}, {64, 2, 17}, {53, 1, 1}, {0, 5, 5}, {70, 8, 33}};
     for (size_t k = 0; k < sizeof(shapes) / sizeof(shapes[0]); k++) {
-        trm_generator *g = make(golden.model, shapes[k].context, shapes[k].sequences, shapes[k].step_tokens);
+        trm_generator *g = make(test_llama.model, shapes[k].context, shapes[k].sequences, shapes[k].step_tokens);
         together = (transcript){0};
         trm_generate_stats stats;
         assert_ok(trm_generate(g, requests, 8, take, &together, &stats));
@@ -104,7 +102,7 @@ static void borders_do_not_show(void **state)
 static void requests_for_nothing(void **state)
 {
     (void)state;
-    trm_generator *g = make(golden.model, 40, 2, 16);
+    trm_generator *g = make(test_llama.model, 40, 2, 16);
     trm_generate_stats stats = {.steps = 5};
     assert_ok(trm_generate(g, NULL, 0, take, NULL, &stats));
     assert_int_equal(stats.steps, 0);
@@ -127,7 +125,7 @@ static void requests_for_nothing(void **state)
 static void the_context_ends_inside_a_block(void **state)
 {
     (void)state;
-    trm_generator *g = make(golden.model, 35, 2, 0);
+    trm_generator *g = make(test_llama.model, 35, 2, 0);
     trm_generator_limits limits;
     trm_generator_get_limits(g, &limits);
     assert_int_equal(limits.max_context, 35);
@@ -151,7 +149,7 @@ static void the_context_ends_inside_a_block(void **state)
 static void sequences_stop_one_by_one(void **state)
 {
     (void)state;
-    trm_generator *g = make(golden.model, 80, 4, 24);
+    trm_generator *g = make(test_llama.model, 80, 4, 24);
     static transcript alone, t;
     trm_request requests[7], one = request_of(9, 30);
     alone = t = (transcript){.stop_after = {1, 7, 0, 3, 3, 12, 2}};
@@ -173,7 +171,7 @@ static void sequences_stop_one_by_one(void **state)
 static void a_generator_survives_errors(void **state)
 {
     (void)state;
-    trm_generator *g = make(golden.model, 80, 3, 24);
+    trm_generator *g = make(test_llama.model, 80, 3, 24);
     static transcript before, t;
     trm_request requests[3] = {request_of(9, 30), request_of(30, 12), request_of(1, 20)};
     before = (transcript){0};
@@ -206,7 +204,7 @@ static bool take_and_run_another(void *user, int32_t request, int32_t token)
 static void generators_do_not_meet(void **state)
 {
     (void)state;
-    trm_generator *a = make(golden.model, 64, 2, 0), *b = make(golden.model, 48, 3, 8);
+    trm_generator *a = make(test_llama.model, 64, 2, 0), *b = make(test_llama.model, 48, 3, 8);
     static transcript alone, t;
     trm_request requests[2] = {request_of(12, 10), request_of(20, 10)};
     alone = (transcript){0};
@@ -237,7 +235,7 @@ static void count_layer(void *user, const char *layer, trm_layer_kind kind, cons
 static void profiling_changes_no_token(void **state)
 {
     (void)state;
-    trm_generator *g = make(golden.model, 64, 2, 10);
+    trm_generator *g = make(test_llama.model, 64, 2, 10);
     static transcript plain, t;
     trm_request request = request_of(25, 10);
     plain = (transcript){0};
@@ -320,7 +318,8 @@ static void sizes_past_reason_are_refused(void **state)
         options.max_context = cases[i].context;
         options.max_sequences = cases[i].sequences;
         options.max_step_tokens = cases[i].step_tokens;
-        assert_fails(trm_generator_create(golden.model, world, &options, &generator), cases[i].status, cases[i].part);
+        assert_fails(trm_generator_create(test_llama.model, test_world, &options, &generator), cases[i].status,
+                     cases[i].part);
         assert_null(generator);
     }
     trm_model *endless; /* whose own context is too long for positions of 32 bits */
@@ -330,33 +329,21 @@ static void sizes_past_reason_are_refused(void **state)
     assert_ok(trm_model_open(folder, &endless));
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     trm_generator *generator = NULL;
-    assert_fails(trm_generator_create(endless, world, &options, &generator), TRM_ERROR_INVALID_ARGUMENT, "2147483648");
+    assert_fails(trm_generator_create(endless, test_world, &options, &generator), TRM_ERROR_INVALID_ARGUMENT,
+                 "2147483648");
     options.max_context = 100;
-    assert_ok(trm_generator_create(endless, world, &options, &generator));
+    assert_ok(trm_generator_create(endless, test_world, &options, &generator));
     trm_generator_destroy(generator);
     trm_model_close(endless);
 }
 
 static int open_all(void **state)
 {
-    (void)state;
-    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    options.threads = 2;
-    options.bind = false;
-    assert_ok(trm_world_open(&options, &world));
-    test_golden_open("llama", &golden);
     uint64_t random = test_seed();
+    test_open_llama(state);
     for (int32_t i = 0; i < MOST; i++) {
         prompt_tokens[i] = (int32_t)test_random_below(&random, 50);
     }
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    test_golden_close(&golden);
-    trm_world_close(world);
     return 0;
 }
 
@@ -373,5 +360,5 @@ int main(void)
         cmocka_unit_test(penalties_keep_to_their_sequence),
         cmocka_unit_test(sizes_past_reason_are_refused),
     };
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return cmocka_run_group_tests(tests, open_all, test_close_world);
 }

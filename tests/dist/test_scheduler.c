@@ -4,11 +4,9 @@
 #include <math.h>
 
 #include "dist/scheduler_load.h"
-#include "support/hf_golden.h"
+#include "support/world.h"
 #include "tiny_model.h"
 
-static trm_world *world;
-static test_golden golden;
 static int32_t text[LOAD_TOKENS];
 
 static trm_generator *make_speculating(int64_t context, int32_t sequences, int32_t step_tokens, int64_t cache_tokens,
@@ -22,7 +20,7 @@ static trm_generator *make_speculating(int64_t context, int32_t sequences, int32
     options.cache_tokens = cache_tokens;
     options.dtype = TRM_F32;
     options.speculation = speculation;
-    assert_ok(trm_generator_create(golden.model, world, &options, &generator));
+    assert_ok(trm_generator_create(test_llama.model, test_world, &options, &generator));
     return generator;
 }
 
@@ -67,7 +65,7 @@ static void load_changes_no_token(void **state)
     uint64_t random = test_seed();
     int64_t preemptions = 0, hits = 0;
     for (size_t k = 0; k < sizeof(shapes) / sizeof(shapes[0]); k++) {
-        load_make(&l, LOAD_REQUESTS, &random, text, LOAD_TOKENS, (int32_t)golden.info.vocab, 80, 40);
+        load_make(&l, LOAD_REQUESTS, &random, text, LOAD_TOKENS, (int32_t)test_llama.info.vocab, 80, 40);
         trm_generator *g = make(128, 1, 128, 0);
         trm_scheduler *s = schedule(g, false, 0);
         load_run_alone(s, &l);
@@ -139,7 +137,7 @@ static void what_can_never_run_is_refused(void **state)
     r = request_of(1, 5, 5);
     r.size--;
     assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "TRM_SERVING_REQUEST_INIT");
-    int32_t bad[2] = {3, (int32_t)golden.info.vocab};
+    int32_t bad[2] = {3, (int32_t)test_llama.info.vocab};
     r = request_of(1, 2, 5);
     r.prompt = bad;
     assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "outside the vocabulary");
@@ -152,7 +150,7 @@ static void what_can_never_run_is_refused(void **state)
     r = request_of(1, 5, 5);
     r.sampling.frequency_penalty = INFINITY;
     assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "frequency_penalty inf");
-    trm_logit_bias bias = {(int32_t)golden.info.vocab, 1.0f};
+    trm_logit_bias bias = {(int32_t)test_llama.info.vocab, 1.0f};
     r = request_of(1, 5, 5);
     r.sampling.bias = &bias;
     r.sampling.n_bias = 1;
@@ -405,7 +403,7 @@ static trm_status only_even(void *user, uint64_t id, const int32_t *tokens, int6
     int32_t *calls = user;
     assert_int_equal(n_tokens, (*calls)++);
     assert_true(n_tokens == 0 || tokens[n_tokens - 1] % 2 == 0);
-    for (int64_t i = 0; i < (golden.info.vocab + 31) / 32; i++) {
+    for (int64_t i = 0; i < (test_llama.info.vocab + 31) / 32; i++) {
         assert_int_equal(mask[i], UINT32_MAX);
         mask[i] = 0x55555555u;
     }
@@ -413,8 +411,8 @@ static trm_status only_even(void *user, uint64_t id, const int32_t *tokens, int6
         TRM_FAIL(TRM_ERROR_CANCELLED, "the grammar gave up");
     }
     if (id == 8 && n_tokens == 1) {
-        memset(mask, 0, (size_t)((golden.info.vocab + 31) / 32) * sizeof(*mask));
-        mask[golden.info.vocab / 32] |= ~((1u << (golden.info.vocab % 32)) - 1); /* past the vocabulary */
+        memset(mask, 0, (size_t)((test_llama.info.vocab + 31) / 32) * sizeof(*mask));
+        mask[test_llama.info.vocab / 32] |= ~((1u << (test_llama.info.vocab % 32)) - 1); /* past the vocabulary */
     }
     return TRM_OK;
 }
@@ -604,7 +602,7 @@ static void embeddings_are_hidden_states(void **state)
     options.embeddings = true;
     options.speculation.kind = TRM_SPECULATION_LOOKUP;
     trm_generator *g;
-    assert_ok(trm_generator_create(model, world, &options, &g));
+    assert_ok(trm_generator_create(model, test_world, &options, &g));
     trm_scheduler *s = schedule(g, true, 0);
     int32_t tokens[N];
     uint64_t random = test_seed();
@@ -699,24 +697,11 @@ static void long_prompts_share(void **state)
 
 static int open_all(void **state)
 {
-    (void)state;
-    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    options.threads = 1;
-    options.bind = false;
-    assert_ok(trm_world_open(&options, &world));
-    test_golden_open("llama", &golden);
     uint64_t random = test_seed();
+    test_open_llama(state);
     for (int32_t i = 0; i < LOAD_TOKENS; i++) {
-        text[i] = (int32_t)test_random_below(&random, golden.info.vocab);
+        text[i] = (int32_t)test_random_below(&random, test_llama.info.vocab);
     }
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    test_golden_close(&golden);
-    trm_world_close(world);
     return 0;
 }
 
@@ -734,5 +719,5 @@ int main(void)
         cmocka_unit_test(long_prompts_share),
     };
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return cmocka_run_group_tests(tests, open_all, test_close_world);
 }

@@ -327,14 +327,33 @@ class Soak(unittest.TestCase):
         print(f"seed {seed}")
         rng = random.Random(seed)
 
+        tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}}]
+
+        def ask(dice):
+            """A path and a body for it: texts, embeddings, and chats with grammars and tools."""
+            words = "And " * dice.randrange(1, 60)
+            common = dict(max_tokens=dice.randrange(1, 60), stream=dice.random() < 0.7, temperature=dice.random(),
+                          frequency_penalty=dice.choice([0, 0.5]))
+            chat = dict(common, messages=[{"role": "user", "content": words}])
+            kind = dice.random()
+            if kind < 0.6:
+                return "completions", dict(common, prompt=words, n=dice.randrange(1, 3), stop=["the"] if dice.random() < 0.3 else None)
+            if kind < 0.75:
+                return "embeddings", {"input": [words] * dice.randrange(1, 4), "encoding_format": dice.choice(["float", "base64"])}
+            if kind < 0.85:
+                return "chat/completions", dict(chat, tools=tools, tool_choice=dice.choice(["auto", "required"]))
+            if kind < 0.95:
+                return "chat/completions", dict(chat, response_format={"type": "json_object"}, logprobs=True, top_logprobs=2)
+            return "completions", dict(common, prompt=words, stream=False, best_of=3, logprobs=1)
+
         def visit(server, end, dice):
             while time.monotonic() < end:
-                body = json.dumps(dict(prompt="And " * dice.randrange(1, 60), max_tokens=dice.randrange(1, 60), stream=dice.random() < 0.7,
-                                       temperature=dice.random(), n=dice.randrange(1, 3), stop=["the"] if dice.random() < 0.3 else None)).encode()
+                path, body = ask(dice)
+                body = json.dumps(body).encode()
                 if dice.random() < 0.1:
                     body = body[:dice.randrange(len(body))]
                 with socket.create_connection(("127.0.0.1", server.port), 60) as s:
-                    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+                    head = b"POST /v1/%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body))
                     sent = head + body
                     if dice.random() < 0.1:
                         s.sendall(sent[:dice.randrange(len(sent))])
@@ -348,7 +367,7 @@ class Soak(unittest.TestCase):
                     if dice.random() < 0.3: # a reset instead of an end
                         s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
-        with Server("-q", "--no-prefix-cache") as server:
+        with Server("-q", "--no-prefix-cache", "--speculate", "lookup:3") as server:
             server.complete()
             before = server.descriptors()
             with concurrent.futures.ThreadPoolExecutor(16) as pool:

@@ -1,0 +1,26 @@
+/*
+ * The world of a group of tests, and models: opened by its set-up, closed by its tear-down. On the host, or on CUDA
+ * where TRM_TEST_BACKEND says so.
+ *
+ *     return cmocka_run_group_tests(tests, test_open_shipped_model, test_close_world);
+ */
+#ifndef TESTS_SUPPORT_WORLD_H
+#define TESTS_SUPPORT_WORLD_H
+
+#include <trireme/trireme.h>
+
+#include "support/hf_golden.h"
+
+extern trm_world *test_world;
+extern trm_model *test_model;  /* of open_shipped_model, else NULL */
+extern test_golden test_llama; /* of open_llama */
+
+/* TRM_TEST_BACKEND: "cuda", or the host. */
+trm_backend test_backend(void);
+
+int test_open_world(void **state);         /* one thread of the host, bound by none */
+int test_open_shipped_model(void **state); /* the ranks that the launcher has started, and configs/models/kjv-7m */
+int test_open_llama(void **state);         /* one thread on the host, and the small Llama of the goldens */
+int test_close_world(void **state);
+
+#endif
