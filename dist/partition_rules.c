@@ -197,12 +197,12 @@ static int32_t link_matmul(const trm_layer *layer, int32_t k, int32_t i)
     const trm_matmul_params *matmul = &layer->desc.matmul;
     const trm_dims *in = &layer->inputs[i]->dims, *out = &layer->outputs[0]->dims;
     if (k == out->n - 1) {
-        return i == 0 ? TRM_LINK_WHOLE : i == 1 ? in->n - (matmul->transpose_b ? 2 : 1) : 0;
+        return i == 0 ? TRM_LINK_WHOLE : i == 1 ? in->n - (matmul->transpose_b ? 2 : 1) : in->n - 1;
     }
     if (k == out->n - 2) {
         return i == 0 ? in->n - (matmul->transpose_a ? 1 : 2) : TRM_LINK_WHOLE;
     }
-    return i == 2 ? TRM_LINK_WHOLE : link_broadcast(in, out, k);
+    return i == 2 && in->n == 1 ? TRM_LINK_WHOLE : link_broadcast(in, out, k);
 }
 
 static int32_t link_gather(const trm_layer *layer, int32_t k, int32_t i)

@@ -79,9 +79,15 @@ trm_status trm_infer_matmul(const trm_infer_call *call)
     out->d[out->n++] = rows;
     out->d[out->n++] = columns;
     if (trm_infer_has(call, 2)) {
-        TRM_TRY(trm_infer_require_dims(call, 2, "bias", dims1(columns)));
+        const trm_dims *bias = call->dims[2];
+        trm_dims expected = bias->n > 1 ? *b : dims1(columns);
+        if (bias->n > 1) {
+            expected.d[expected.n - 2] = 1;
+            expected.d[expected.n - 1] = columns;
+        }
+        TRM_TRY(trm_infer_require_dims(call, 2, "bias", expected));
         TRM_TRY(trm_infer_require_dtype(call, 2, "bias", call->dtypes[0]));
-        out->d[out->n - 1] = trm_dim_known(columns, call->dims[2]->d[0]);
+        out->d[out->n - 1] = trm_dim_known(columns, bias->d[bias->n - 1]);
     }
     call->output_dtypes[0] = matmul->out == TRM_DTYPE_NONE ? call->dtypes[0] : matmul->out;
     return TRM_OK;

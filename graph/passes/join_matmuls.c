@@ -1,8 +1,10 @@
 /*
- * Products of one input with several weights, joined into one product with the weights one below the other.
+ * Products of one input with several weights, joined into one product.
  *
- * Gate and up of a GLU join at no cost: the GLU reads both halves. Others, such as q, k and v, need a SLICE each,
- * which copies unless a step has one token: then it is a view.
+ * Weights that are stored transposed, as linear layers have them, stand one below the other. Gate and up of a GLU join
+ * so at no cost: the GLU reads both halves. Others, such as q, k and v, need a SLICE each, which copies unless a step
+ * has one token: then it is a view. Weights of the same dims that are stored as they multiply, as ONNX has them, become
+ * a batch: what comes out is one product after the other, and each SLICE is a view whatever the number of rows.
  */
 #include "graph/network.h"
 
@@ -24,16 +26,17 @@ static bool is_private_weight(const trm_analysis *analysis, const trm_tensor *te
            trm_analysis_only_user(analysis, tensor) != NULL;
 }
 
-static bool is_candidate(const trm_analysis *analysis, const trm_layer *layer)
+/* transposed: as a linear layer's weight. */
+static bool is_candidate(const trm_analysis *analysis, const trm_layer *layer, bool transposed)
 {
-    if (layer->desc.kind != TRM_LAYER_MATMUL || !layer->desc.matmul.transpose_b || layer->desc.matmul.transpose_a ||
-        analysis->touched[layer->index] || layer->inputs[B]->dims.n != 2 ||
+    if (layer->desc.kind != TRM_LAYER_MATMUL || layer->desc.matmul.transpose_b != transposed ||
+        layer->desc.matmul.transpose_a || analysis->touched[layer->index] || layer->inputs[B]->dims.n != 2 ||
         !is_private_weight(analysis, layer->inputs[B])) {
         return false;
     }
     if (layer->n_inputs > BIAS) {
         const trm_tensor *bias = layer->inputs[BIAS];
-        return bias->role == TRM_TENSOR_CONSTANT && bias->pin == NULL;
+        return bias->role == TRM_TENSOR_CONSTANT && bias->pin == NULL && bias->dims.n == 1;
     }
     return true;
 }
@@ -73,15 +76,16 @@ static const char *joined_name(trm_network *network, const char *const *names, i
     return name;
 }
 
+/* Elements of several constants one after the other. part: dims of one, or 1 and then its dims; the first grows. */
 static trm_status join_values(trm_network *network, const char *name, trm_tensor *const *parts, int32_t n,
-                              trm_tensor **joined)
+                              const trm_dims *part, trm_tensor **joined)
 {
     size_t bytes = 0, at = 0;
-    trm_dims dims = parts[0]->dims;
+    trm_dims dims = *part;
     dims.d[0] = 0;
     for (int32_t i = 0; i < n; i++) {
         bytes += trm_dims_bytes(&parts[i]->dims, parts[i]->dtype);
-        dims.d[0] += parts[i]->dims.d[0];
+        dims.d[0] += parts[i]->dims.n == dims.n ? parts[i]->dims.d[0] : 1;
     }
     unsigned char *value = malloc(bytes > 0 ? bytes : 1);
     if (value == NULL) {
@@ -114,7 +118,7 @@ static trm_status join_constants(trm_network *network, trm_layer *const *layers,
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     if (weights[0] == NULL) {
-        return join_values(network, name, parts, n, joined);
+        return join_values(network, name, parts, n, &parts[0]->dims, joined);
     }
     trm_weight *weight;
     TRM_TRY(trm_weight_concat(weights, n, 0, &weight));
@@ -150,7 +154,7 @@ static trm_status join_glu(trm_network *network, trm_analysis *analysis, trm_lay
     trm_layer *pair[2];
     for (int32_t i = 0; i < 2; i++) {
         pair[i] = trm_analysis_private_producer(analysis, glu->inputs[i], TRM_LAYER_MATMUL);
-        if (pair[i] == NULL || !is_candidate(analysis, pair[i])) {
+        if (pair[i] == NULL || !is_candidate(analysis, pair[i], true)) {
             return TRM_OK;
         }
     }
@@ -172,12 +176,12 @@ static trm_status join_sliced(trm_network *network, trm_analysis *analysis, trm_
 {
     trm_layer *layers[MOST_JOINED] = {first};
     int32_t n = 1;
-    if (!is_candidate(analysis, first)) {
+    if (!is_candidate(analysis, first, true)) {
         return TRM_OK;
     }
     for (int32_t i = first->index + 1; i < analysis->n_layers && n < MOST_JOINED; i++) {
         trm_layer *layer = network->layers[i];
-        if (is_candidate(analysis, layer) && layers_join(first, layer)) {
+        if (is_candidate(analysis, layer, true) && layers_join(first, layer)) {
             layers[n++] = layer;
         }
     }
@@ -203,6 +207,140 @@ static trm_status join_sliced(trm_network *network, trm_analysis *analysis, trm_
     return TRM_OK;
 }
 
+/* ---- batches ------------------------------------------------------------------------------------- */
+
+/* The constants of one input of the layers as one more leading dimension; those of one dimension become rows. */
+static trm_status stack_constants(trm_network *network, trm_layer *const *layers, int32_t n, int32_t input,
+                                  trm_tensor **stacked)
+{
+    trm_tensor *parts[MOST_JOINED] = {NULL};
+    const char *names[MOST_JOINED];
+    trm_weight *views[MOST_JOINED] = {NULL}, *weight = NULL;
+    trm_dims dims = {.n = 3, .d = {1, 1, 1}};
+    for (int32_t i = 0; i < n; i++) {
+        parts[i] = layers[i]->inputs[input];
+        names[i] = parts[i]->name;
+    }
+    const trm_dims *own = &layers[0]->inputs[input]->dims;
+    for (int32_t i = 0; i < own->n; i++) {
+        dims.d[3 - own->n + i] = own->d[i];
+    }
+    const char *name = joined_name(network, names, n);
+    if (name == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    if (parts[0]->weight == NULL) {
+        return join_values(network, name, parts, n, &dims, stacked);
+    }
+    trm_status status = TRM_OK;
+    for (int32_t i = 0; status == TRM_OK && i < n; i++) {
+        status = trm_weight_reshape(parts[i]->weight, &dims, &views[i]);
+    }
+    if (status == TRM_OK) {
+        status = trm_weight_concat((const trm_weight *const *)views, n, 0, &weight);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        trm_weight_destroy(views[i]);
+    }
+    TRM_TRY(status);
+    return trm_network_add_weight(network, name, weight, parts[0]->dtype, stacked);
+}
+
+/* `dims` as the target of a reshape; false if more than one of them is unknown. */
+static bool reshape_to(const trm_dims *dims, trm_layer_desc *desc)
+{
+    int32_t unknown = 0;
+    for (int32_t i = 0; i < dims->n; i++) {
+        unknown += dims->d[i] < 0 ? 1 : 0;
+    }
+    *desc = (trm_layer_desc){.kind = TRM_LAYER_RESHAPE, .reshape = {.dims = *dims, .zero_is_zero = true}};
+    return unknown <= 1;
+}
+
+/* The layers' inputs as one: rows, weights, biases. */
+static trm_status stack_inputs(trm_network *network, trm_layer *const *layers, int32_t n, const char *name,
+                               trm_tensor *inputs[3])
+{
+    inputs[A] = layers[0]->inputs[A];
+    if (inputs[A]->dims.n > 2) {
+        const char *parts[] = {name, "rows"};
+        const char *rows = joined_name(network, parts, 2);
+        trm_layer_desc desc;
+        const trm_dims dims = {.n = 2, .d = {-1, layers[0]->inputs[B]->dims.d[0]}};
+        (void)reshape_to(&dims, &desc);
+        if (rows == NULL) {
+            return TRM_ERROR_OUT_OF_MEMORY;
+        }
+        TRM_TRY(trm_network_add_layer(network, rows, &desc, inputs, 1, &inputs[A]));
+    }
+    TRM_TRY(stack_constants(network, layers, n, B, &inputs[B]));
+    return layers[0]->n_inputs > BIAS ? stack_constants(network, layers, n, BIAS, &inputs[BIAS]) : TRM_OK;
+}
+
+/* The layers become reshapes of slices of one product. */
+static trm_status stack_layers(trm_network *network, trm_layer *const *layers, int32_t n)
+{
+    trm_tensor *inputs[3] = {NULL}, *stacked, *part;
+    const char *names[MOST_JOINED];
+    for (int32_t i = 0; i < n; i++) {
+        names[i] = layers[i]->name;
+    }
+    const char *name = joined_name(network, names, n);
+    if (name == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    TRM_TRY(stack_inputs(network, layers, n, name, inputs));
+    TRM_TRY(trm_network_add_layer(network, name, &layers[0]->desc, inputs, layers[0]->n_inputs, &stacked));
+    for (int32_t i = 0; i < n; i++) {
+        const trm_layer_desc slice = {.kind = TRM_LAYER_SLICE,
+                                      .slice = {.axis = 0, .start = i, .end = i + 1, .step = 1}};
+        const char *words[] = {name, layers[i]->name};
+        const char *part_name = joined_name(network, words, 2);
+        if (part_name == NULL) {
+            return TRM_ERROR_OUT_OF_MEMORY;
+        }
+        TRM_TRY(trm_network_add_layer(network, part_name, &slice, &stacked, 1, &part));
+        (void)reshape_to(&layers[i]->outputs[0]->dims, &layers[i]->desc);
+        layers[i]->inputs[A] = part;
+        layers[i]->inputs[B] = layers[i]->inputs[BIAS] = NULL;
+        layers[i]->n_inputs = 1;
+    }
+    return TRM_OK;
+}
+
+/* Whether a product can be one of a batch with `first`. */
+static bool stacks_with(const trm_layer *first, const trm_layer *layer)
+{
+    return layers_join(first, layer) && first->inputs[B]->dims.d[0] == layer->inputs[B]->dims.d[0] &&
+           first->inputs[B]->dims.d[1] == layer->inputs[B]->dims.d[1];
+}
+
+/* Products that are one batch with `first`, in order. */
+static trm_status join_stacked(trm_network *network, trm_analysis *analysis, trm_layer *first, int32_t *n_joined)
+{
+    trm_layer *layers[MOST_JOINED] = {first};
+    trm_layer_desc desc;
+    int32_t n = 1;
+    if (!is_candidate(analysis, first, false) || !reshape_to(&first->outputs[0]->dims, &desc)) {
+        return TRM_OK;
+    }
+    for (int32_t i = first->index + 1; i < analysis->n_layers && n < MOST_JOINED; i++) {
+        trm_layer *layer = network->layers[i];
+        if (is_candidate(analysis, layer, false) && stacks_with(first, layer)) {
+            layers[n++] = layer;
+        }
+    }
+    if (n == 1) {
+        return TRM_OK;
+    }
+    TRM_TRY(stack_layers(network, layers, n));
+    for (int32_t i = 0; i < n; i++) {
+        analysis->touched[layers[i]->index] = true;
+    }
+    (*n_joined)++;
+    return TRM_OK;
+}
+
 trm_status trm_pass_join_matmuls(trm_network *network, int32_t *changes)
 {
     trm_analysis analysis;
@@ -214,6 +352,9 @@ trm_status trm_pass_join_matmuls(trm_network *network, int32_t *changes)
     }
     for (int32_t i = 0; status == TRM_OK && i < analysis.n_layers; i++) {
         status = join_sliced(network, &analysis, network->layers[i], &n_joined);
+    }
+    for (int32_t i = 0; status == TRM_OK && i < analysis.n_layers; i++) {
+        status = join_stacked(network, &analysis, network->layers[i], &n_joined);
     }
     trm_analysis_fini(&analysis);
     if (status == TRM_OK && n_joined > 0) {

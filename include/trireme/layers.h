@@ -144,10 +144,10 @@ typedef enum trm_activation {
     TRM_ACTIVATION_SOFTSIGN    /* x / (1 + |x|) */
 } trm_activation;
 
-/* (a [..., M, K], b [..., K, N], bias [N] optional) -> [..., M, N]; leading dims broadcast. With
- * transpose_a a is [..., K, M], with transpose_b b is [..., N, K] (a linear layer's weight).
- * Accumulates in f32, adds the bias, applies the activation, stores as `out` (NONE: type of a). f64 is computed in f64,
- * integers wrap around and have no activation; both have no other `out`. */
+/* (a [..., M, K], b [..., K, N], bias [N] optional) -> [..., M, N]; leading dims broadcast. The bias may have b's
+ * leading dims, too: [..., 1, N]. With transpose_a a is [..., K, M], with transpose_b b is [..., N, K] (a linear
+ * layer's weight). Accumulates in f32, adds the bias, applies the activation, stores as `out` (NONE: type of a). f64 is
+ * computed in f64, integers wrap around and have no activation; both have no other `out`. */
 typedef struct trm_matmul_params {
     bool transpose_a, transpose_b;
     trm_activation activation;

@@ -40,7 +40,7 @@ static struct {
 
 /* What an algorithm is chosen for. Compared as bytes: always zeroed before it is filled. */
 typedef struct problem_key {
-    int64_t m, n, k, batch, stride_a, stride_b, stride_c, row_a;
+    int64_t m, n, k, batch, stride_a, stride_b, stride_c, stride_bias, row_a;
     uint64_t workspace;
     int32_t device, in, out, activation;
     uint16_t align_a, align_b, align_c, align_bias; /* bytes, at most 256; 0 without bias */
@@ -163,7 +163,7 @@ bool trm_cublaslt_accepts(const trm_gemm *gemm)
     bool plain = gemm->bias == NULL && gemm->activation == TRM_ACTIVATION_NONE;
     bool known = gemm->activation == TRM_ACTIVATION_NONE || gemm->activation == TRM_ACTIVATION_RELU ||
                  gemm->activation == TRM_ACTIVATION_GELU_TANH;
-    return known && (gemm->out == gemm->in || (gemm->out == TRM_F32 && plain)) && (plain || gemm->batch == 1);
+    return known && (gemm->out == gemm->in || (gemm->out == TRM_F32 && plain));
 }
 
 static trm_status layout_init(cublasLtMatrixLayoutOpaque_t *layout, trm_dtype dtype, int64_t rows, int64_t columns,
@@ -194,6 +194,10 @@ static trm_status describe(const trm_gemm *g, description *d)
         LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof(type));
         LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias,
                sizeof(g->bias));
+        if (g->stride_bias != 0) {
+            LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE,
+                   &g->stride_bias, sizeof(g->stride_bias));
+        }
     }
     int64_t b_columns = g->transpose_b ? g->k : g->n; /* of b as it is stored, row-major: its row length */
     TRM_TRY(layout_init(&d->first, g->in, b_columns, g->transpose_b ? g->n : g->k, b_columns, g->batch, g->stride_b));
@@ -221,6 +225,7 @@ static void key_fill(const trm_gemm *g, int device, size_t workspace_size, probl
     key->stride_a = g->stride_a;
     key->stride_b = g->stride_b;
     key->stride_c = g->stride_c;
+    key->stride_bias = g->stride_bias;
     key->row_a = g->row_a;
     key->workspace = workspace_size;
     key->device = device;

@@ -16,6 +16,7 @@ extern "C" {
 typedef struct trm_gemm {
     int64_t m, n, k;                             /* op(a) is [m, k], op(b) [k, n], c [m, n] */
     int64_t batch, stride_a, stride_b, stride_c; /* in elements */
+    int64_t stride_bias;                         /* 0: the same for all of a batch */
     int64_t row_a;                               /* elements from one row of a, as stored, to the next */
     bool transpose_a, transpose_b;
     bool tf32;       /* factors of f32 products may be rounded to TF32 */
@@ -51,7 +52,7 @@ typedef struct trm_epilogue {
     void *to;
 } trm_epilogue;
 trm_status trm_cuda_epilogue(const trm_epilogue *epilogue, cudaStream_t stream);
-/* data[i] = activation(data[i]) for `count` elements of f16 or bf16, aligned to 16 bytes. */
+/* data[i] = activation(data[i]) for `count` floats of up to 4 bytes, aligned to 16 bytes. */
 trm_status trm_cuda_activate_in_place(void *data, int64_t count, trm_dtype dtype, trm_activation activation,
                                       cudaStream_t stream);
 

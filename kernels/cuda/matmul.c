@@ -18,7 +18,7 @@
 #define TEMPORARY_LIMIT   ((size_t)64 << 20) /* of the f32 rows that wait for a pass of their own */
 #define GEMV_SLOTS        1024               /* a power of two */
 
-/* A layer call as products: `gemm` for each step of `loop` over leading dimensions (operands a, b, c). */
+/* A layer call as products: `gemm` for each step of `loop` over leading dimensions (operands a, b, c, bias). */
 typedef struct matmul_plan {
     trm_gemm gemm;
     trm_strided loop;
@@ -40,13 +40,15 @@ static void plan_loop(const trm_kernel_call *call, matmul_plan *plan)
     b.n -= 2;
     c.n -= 2;
     loop->n = c.n;
-    loop->operands = 3;
+    loop->operands = 4;
     for (int32_t i = 0; i < c.n; i++) {
         loop->d[i] = c.d[i];
     }
     trm_broadcast_strides(&a, &c, loop->stride[0]);
     trm_broadcast_strides(&b, &c, loop->stride[1]);
     trm_contiguous_strides(&c, loop->stride[2]);
+    const trm_dims none = {0};
+    trm_bias_strides(call->n_inputs > 2 ? &call->inputs[2].dims : &none, &c, loop->stride[3]);
     for (int32_t i = 0; i < c.n; i++) {
         loop->stride[0][i] *= gemm->m * gemm->k;
         loop->stride[1][i] *= gemm->k * gemm->n;
@@ -54,7 +56,7 @@ static void plan_loop(const trm_kernel_call *call, matmul_plan *plan)
     }
     trm_strided_collapse(loop);
     if (loop->n == 1 && loop->d[0] == 1) {
-        loop->stride[0][0] = loop->stride[1][0] = loop->stride[2][0] = 0;
+        loop->stride[0][0] = loop->stride[1][0] = loop->stride[2][0] = loop->stride[3][0] = 0;
     }
 }
 
@@ -65,13 +67,15 @@ static void plan_batch(matmul_plan *plan)
     trm_strided *loop = &plan->loop;
     int32_t last = loop->n - 1;
     int64_t count = loop->d[last];
-    if (count > 1 && loop->stride[1][last] == 0 && !gemm->transpose_a && loop->stride[0][last] == gemm->m * gemm->k) {
+    if (count > 1 && loop->stride[1][last] == 0 && loop->stride[3][last] == 0 && !gemm->transpose_a &&
+        loop->stride[0][last] == gemm->m * gemm->k) {
         gemm->m *= count;
     } else {
         gemm->batch = count;
         gemm->stride_a = loop->stride[0][last];
         gemm->stride_b = loop->stride[1][last];
         gemm->stride_c = loop->stride[2][last];
+        gemm->stride_bias = loop->stride[3][last];
     }
     loop->d[last] = 1;
 }
@@ -110,8 +114,8 @@ static void plan_make(const trm_kernel_call *call, matmul_plan *plan)
     probe.bias = has_bias ? (const void *)gemm : NULL;
     plan->fused = trm_cublaslt_accepts(&probe);
     probe.activation = TRM_ACTIVATION_NONE;
-    plan->apart = !plan->fused && gemm->out == gemm->in && gemm->out != TRM_F32 && trm_cublaslt_accepts(&probe) &&
-                  ((uintptr_t)gemm->c & 15) == 0;
+    plan->apart =
+        !plan->fused && gemm->out == gemm->in && trm_cublaslt_accepts(&probe) && ((uintptr_t)gemm->c & 15) == 0;
     plan->rows = gemm->m;
     /* Kept ready for a fused product too: the library may have no algorithm with an epilogue for these alignments. */
     plan->plain = !has_bias && gemm->activation == TRM_ACTIVATION_NONE;
@@ -187,6 +191,11 @@ static void gemv_remember(const trm_gemm *gemm, bool gemv)
 
 /* ---- running ---- */
 
+static const void *at_element(const void *from, int64_t index, trm_dtype dtype)
+{
+    return from == NULL ? NULL : (const char *)from + index * (int64_t)trm_dtype_size(dtype);
+}
+
 /* One product whose bias and activation are a pass of their own, in pieces of plan->rows rows. */
 static trm_status run_in_passes(const matmul_plan *plan, const trm_gemm *gemm, const trm_kernel_call *call,
                                 cudaStream_t stream)
@@ -206,7 +215,8 @@ static trm_status run_in_passes(const matmul_plan *plan, const trm_gemm *gemm, c
             piece.bias = NULL;
             piece.activation = TRM_ACTIVATION_NONE;
             TRM_TRY(trm_cublaslt_run(&piece, call->workspace, LIBRARY_WORKSPACE, stream));
-            trm_epilogue epilogue = {piece.m, gemm->n, piece.c, gemm->bias, gemm->in, gemm->out, gemm->activation, to};
+            const void *bias = at_element(gemm->bias, i * gemm->stride_bias, gemm->in);
+            trm_epilogue epilogue = {piece.m, gemm->n, piece.c, bias, gemm->in, gemm->out, gemm->activation, to};
             TRM_TRY(trm_cuda_epilogue(&epilogue, stream));
         }
     }
@@ -243,18 +253,32 @@ static trm_status run_product(const matmul_plan *plan, const trm_gemm *gemm, con
 static trm_gemm product_at(const matmul_plan *plan, int64_t i)
 {
     trm_gemm gemm = plan->gemm;
-    int64_t at[3] = {0, 0, 0};
+    int64_t at[4] = {0, 0, 0, 0};
     for (int32_t axis = plan->loop.n - 1; axis >= 0; axis--) {
         int64_t index = i % plan->loop.d[axis];
         i /= plan->loop.d[axis];
-        for (int o = 0; o < 3; o++) {
+        for (int o = 0; o < 4; o++) {
             at[o] += index * plan->loop.stride[o][axis];
         }
     }
     gemm.a = (const char *)gemm.a + (size_t)at[0] * trm_dtype_size(gemm.in);
     gemm.b = (const char *)gemm.b + (size_t)at[1] * trm_dtype_size(gemm.in);
     gemm.c = (char *)gemm.c + (size_t)at[2] * trm_dtype_size(gemm.out);
+    gemm.bias = at_element(gemm.bias, at[3], gemm.in);
     return gemm;
+}
+
+/* Products with K of 0: what is made of the bias. */
+static trm_status run_empty_sums(matmul_plan *plan, const trm_kernel_call *call, cudaStream_t stream)
+{
+    plan_loop(call, plan);
+    int64_t steps = trm_strided_count(&plan->loop);
+    for (int64_t i = 0; i < steps; i++) {
+        trm_gemm gemm = product_at(plan, i);
+        trm_epilogue epilogue = {gemm.m, gemm.n, NULL, gemm.bias, gemm.in, gemm.out, gemm.activation, gemm.c};
+        TRM_TRY(trm_cuda_epilogue(&epilogue, stream));
+    }
+    return TRM_OK;
 }
 
 static bool is_float(trm_dtype dtype)
@@ -286,15 +310,7 @@ trm_status trm_cuda_matmul_run(const trm_kernel_call *call)
     }
     cudaStream_t stream = trm_cuda_stream(call->stream);
     if (plan.gemm.k == 0) {
-        trm_epilogue epilogue = {trm_dims_count(&call->outputs[0].dims) / plan.gemm.n,
-                                 plan.gemm.n,
-                                 NULL,
-                                 plan.gemm.bias,
-                                 plan.gemm.in,
-                                 plan.gemm.out,
-                                 plan.gemm.activation,
-                                 plan.gemm.c};
-        return trm_cuda_epilogue(&epilogue, stream);
+        return run_empty_sums(&plan, call, stream);
     }
     int64_t steps = trm_strided_count(&plan.loop);
     for (int64_t i = 0; i < steps; i++) {
@@ -332,12 +348,12 @@ static void describe_problem(const trm_gemm *g, char text[TRM_PROBLEM_TEXT_SIZE]
     version = version == 0 ? trm_cublaslt_version(path, sizeof(path)) : version;
     snprintf(text, TRM_PROBLEM_TEXT_SIZE,
              "cublasLt %zu; matmul m=%lld n=%lld k=%lld batch=%lld strides=%lld,%lld,%lld row=%lld %s%s->%s "
-             "transpose=%d%d bias=%d activation=%d align=%u,%u,%u,%u",
+             "transpose=%d%d bias=%d%s activation=%d align=%u,%u,%u,%u",
              version, (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->batch, (long long)g->stride_a,
              (long long)g->stride_b, (long long)g->stride_c, (long long)g->row_a, trm_dtype_name(g->in),
              g->tf32 && g->in == TRM_F32 ? "(tf32)" : "", trm_dtype_name(g->out), g->transpose_a, g->transpose_b,
-             g->bias != NULL, (int)g->activation, alignment_of(g->a), alignment_of(g->b), alignment_of(g->c),
-             g->bias == NULL ? 0 : alignment_of(g->bias));
+             g->bias != NULL, g->stride_bias != 0 ? " each" : "", (int)g->activation, alignment_of(g->a),
+             alignment_of(g->b), alignment_of(g->c), g->bias == NULL ? 0 : alignment_of(g->bias));
 }
 
 /* Times what can do the product. */

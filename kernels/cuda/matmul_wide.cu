@@ -14,7 +14,7 @@ typedef struct wide_args {
     const void *a, *b, *bias;
     void *out;
     int64_t m, n, k;
-    trm_strided leading; /* operands a, b: element strides of leading dims */
+    trm_strided leading; /* operands a, b, bias: element strides of leading dims */
     int64_t batches;
     trm_activation activation;
     bool transpose_a, transpose_b;
@@ -37,12 +37,13 @@ template <typename T, typename A> static __global__ void __launch_bounds__(256) 
     begin_overlapped();
     int64_t column = (int64_t)blockIdx.x * TILE + threadIdx.x, row0 = (int64_t)blockIdx.y * TILE;
     for (int64_t batch = blockIdx.z; batch < p.batches; batch += gridDim.z) {
-        int64_t rest = batch, a_at = 0, b_at = 0;
+        int64_t rest = batch, a_at = 0, b_at = 0, bias_at = 0;
         for (int axis = p.leading.n - 1; axis >= 0; axis--) {
             int64_t at = rest % p.leading.d[axis];
             rest /= p.leading.d[axis];
             a_at += at * p.leading.stride[0][axis];
             b_at += at * p.leading.stride[1][axis];
+            bias_at += at * p.leading.stride[2][axis];
         }
         const T *a = (const T *)p.a + a_at, *b = (const T *)p.b + b_at;
         A sums[4] = {0, 0, 0, 0};
@@ -67,7 +68,7 @@ template <typename T, typename A> static __global__ void __launch_bounds__(256) 
         for (int i = 0; i < 4; i++) {
             int64_t row = row0 + threadIdx.y + 8 * i;
             if (row < p.m && column < p.n) {
-                A sum = sums[i] + (p.bias != NULL ? (A)((const T *)p.bias)[column] : (A)0);
+                A sum = sums[i] + (p.bias != NULL ? (A)((const T *)p.bias)[bias_at + column] : (A)0);
                 ((T *)p.out)[(batch * p.m + row) * p.n + column] = (T)finish_wide(p.activation, sum);
             }
         }
@@ -119,7 +120,7 @@ trm_status trm_cuda_matmul_wide_run(const trm_kernel_call *call)
     leading_b.n -= 2;
     leading.n -= 2;
     p.leading.n = leading.n;
-    p.leading.operands = 2;
+    p.leading.operands = 3;
     trm_broadcast_strides(&leading_a, &leading, p.leading.stride[0]);
     trm_broadcast_strides(&leading_b, &leading, p.leading.stride[1]);
     for (int32_t i = 0; i < leading.n; i++) {
@@ -127,6 +128,8 @@ trm_status trm_cuda_matmul_wide_run(const trm_kernel_call *call)
         p.leading.stride[0][i] *= p.m * p.k;
         p.leading.stride[1][i] *= p.k * p.n;
     }
+    const trm_dims none = {};
+    trm_bias_strides(p.bias != NULL ? &call->inputs[2].dims : &none, &leading, p.leading.stride[2]);
     p.batches = trm_dims_count(&leading);
     cudaStream_t stream = trm_cuda_stream(call->stream);
     switch (a->dtype) {

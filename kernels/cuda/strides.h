@@ -7,7 +7,7 @@
 
 #include <trireme/types.h>
 
-#define TRM_MAX_OPERANDS 3
+#define TRM_MAX_OPERANDS 4
 
 /* A loop over `n` axes of sizes d, outermost first; stride[o][i] is operand o's step along axis i in elements. */
 typedef struct trm_strided {
@@ -111,6 +111,17 @@ static inline void trm_broadcast_strides(const trm_dims *dims, const trm_dims *t
         int64_t size = own >= 0 ? dims->d[own] : 1;
         strides[i] = size == 1 ? 0 : step;
         step *= size;
+    }
+}
+
+/* Steps through the bias of a matrix product, [n] or [..., 1, n], along the product's leading dims. */
+static inline void trm_bias_strides(const trm_dims *bias, const trm_dims *leading, int64_t *strides)
+{
+    trm_dims own = *bias;
+    own.n = own.n > 2 ? own.n - 2 : 0;
+    trm_broadcast_strides(&own, leading, strides);
+    for (int32_t i = 0; i < leading->n; i++) {
+        strides[i] *= bias->n > 0 ? bias->d[bias->n - 1] : 0;
     }
 }
 

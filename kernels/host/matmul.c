@@ -56,7 +56,10 @@ bool trm_host_matmul_init_any(trm_host_matmul *matmul, const trm_kernel_call *ca
     }
     if (trm_host_has_input(call, 2)) {
         matmul->bias = &call->inputs[2];
-        if (matmul->bias->dims.n != 1 || matmul->bias->dims.d[0] != matmul->n) {
+        const trm_dims *bias = &matmul->bias->dims;
+        if (bias->n < 1 || bias->d[bias->n - 1] != matmul->n ||
+            (bias->n > 1 &&
+             (bias->n != nb || bias->d[bias->n - 2] != 1 || !leading_strides(bias, matmul, matmul->bias_strides)))) {
             return false;
         }
     }
@@ -68,25 +71,26 @@ bool trm_host_matmul_init_any(trm_host_matmul *matmul, const trm_kernel_call *ca
     return true;
 }
 
-void trm_host_matmul_offsets(const trm_host_matmul *matmul, int64_t batch, int64_t *a, int64_t *b, int64_t *out)
+trm_host_matmul_place trm_host_matmul_place_of(const trm_host_matmul *matmul, int64_t batch)
 {
-    *a = *b = 0;
-    *out = batch * matmul->m * matmul->n;
+    trm_host_matmul_place place = {.out = batch * matmul->m * matmul->n};
     for (int32_t i = matmul->n_leading - 1; i >= 0; i--) {
         const int64_t at = batch % matmul->leading[i];
         batch /= matmul->leading[i];
-        *a += at * matmul->a_strides[i];
-        *b += at * matmul->b_strides[i];
+        place.a += at * matmul->a_strides[i];
+        place.b += at * matmul->b_strides[i];
+        place.bias += at * matmul->bias_strides[i];
     }
+    return place;
 }
 
-void trm_host_matmul_finish(const trm_host_matmul *matmul, int64_t column, int64_t n, float *x)
+void trm_host_matmul_finish(const trm_host_matmul *matmul, int64_t bias_at, int64_t n, float *x)
 {
     if (matmul->bias != NULL && matmul->bias->data != NULL) {
         float buffer[TRM_HOST_BLOCK];
         for (int64_t i = 0; i < n; i += TRM_HOST_BLOCK) {
             const int64_t block = trm_host_min(n - i, TRM_HOST_BLOCK);
-            const float *bias = trm_host_load(matmul->bias->dtype, matmul->bias->data, column + i, block, buffer);
+            const float *bias = trm_host_load(matmul->bias->dtype, matmul->bias->data, bias_at + i, block, buffer);
             for (int64_t j = 0; j < block; j++) {
                 x[i + j] += bias[j];
             }
@@ -108,18 +112,17 @@ static void reference_rows(void *user, int64_t begin, int64_t end)
     const int64_t a_row = mm->params->transpose_a ? 1 : mm->k, a_step = mm->params->transpose_a ? mm->m : 1;
     const int64_t b_column = mm->params->transpose_b ? mm->k : 1, b_step = mm->params->transpose_b ? 1 : mm->n;
     for (int64_t row = begin; row < end; row++) {
-        int64_t a, b, out;
-        trm_host_matmul_offsets(mm, row / mm->m, &a, &b, &out);
+        const trm_host_matmul_place at = trm_host_matmul_place_of(mm, row / mm->m);
         const int64_t m = row % mm->m;
         for (int64_t n = 0; n < mm->n; n++) {
             double sum = 0.0;
             for (int64_t k = 0; k < mm->k; k++) {
-                sum += (double)element(mm->a, a + m * a_row + k * a_step) *
-                       (double)element(mm->b, b + n * b_column + k * b_step);
+                sum += (double)element(mm->a, at.a + m * a_row + k * a_step) *
+                       (double)element(mm->b, at.b + n * b_column + k * b_step);
             }
             float result = (float)sum;
-            trm_host_matmul_finish(mm, n, 1, &result);
-            trm_host_store(mm->out->dtype, mm->out->data, out + m * mm->n + n, 1, &result);
+            trm_host_matmul_finish(mm, at.bias + n, 1, &result);
+            trm_host_store(mm->out->dtype, mm->out->data, at.out + m * mm->n + n, 1, &result);
         }
     }
 }
@@ -193,15 +196,14 @@ static void run_tiles(void *user, int64_t begin, int64_t end)
         /* Neighbouring tiles share their part of b, the weights. */
         const int64_t m0 = tile % t->tiles_m * TILE_M, n0 = tile / t->tiles_m % t->tiles_n * TILE_N;
         const int64_t m = trm_host_min(mm->m - m0, TILE_M), n = trm_host_min(mm->n - n0, TILE_N);
-        int64_t a, b, out;
-        trm_host_matmul_offsets(mm, tile / (t->tiles_m * t->tiles_n), &a, &b, &out);
-        out += m0 * mm->n + n0;
+        const trm_host_matmul_place at = trm_host_matmul_place_of(mm, tile / (t->tiles_m * t->tiles_n));
+        const int64_t out = at.out + m0 * mm->n + n0;
         const bool direct = mm->out->dtype == TRM_F32;
         float *sums = direct ? (float *)mm->out->data + out : buffer;
         const int64_t stride = direct ? mm->n : n;
-        multiply_tile(t, a, b, m0, m, n0, n, sums, (blasint)stride);
+        multiply_tile(t, at.a, at.b, m0, m, n0, n, sums, (blasint)stride);
         for (int64_t row = 0; row < m; row++) {
-            trm_host_matmul_finish(mm, n0, n, sums + row * stride);
+            trm_host_matmul_finish(mm, at.bias + n0, n, sums + row * stride);
             if (!direct) {
                 trm_host_store(mm->out->dtype, mm->out->data, out + row * mm->n, n, sums + row * stride);
             }

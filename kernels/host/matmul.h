@@ -13,7 +13,8 @@ typedef struct trm_host_matmul {
     int64_t batches;
     int32_t n_leading; /* leading dims of the output */
     int64_t leading[TRM_MAX_DIMS];
-    int64_t a_strides[TRM_MAX_DIMS], b_strides[TRM_MAX_DIMS]; /* elements per step of a leading dim, 0 where repeated */
+    /* Elements per step of a leading dim, 0 where repeated. */
+    int64_t a_strides[TRM_MAX_DIMS], b_strides[TRM_MAX_DIMS], bias_strides[TRM_MAX_DIMS];
 } trm_host_matmul;
 
 /* Checks dims and types; a b without leading dims joins the leading dims of a with its rows. False if the
@@ -22,10 +23,14 @@ bool trm_host_matmul_init(trm_host_matmul *matmul, const trm_kernel_call *call);
 /* The same of any types. */
 bool trm_host_matmul_init_any(trm_host_matmul *matmul, const trm_kernel_call *call);
 
-/* First elements of a, b and out of one batch. */
-void trm_host_matmul_offsets(const trm_host_matmul *matmul, int64_t batch, int64_t *a, int64_t *b, int64_t *out);
+/* First elements of the operands of one batch. */
+typedef struct trm_host_matmul_place {
+    int64_t a, b, bias, out;
+} trm_host_matmul_place;
 
-/* Adds the bias and applies the activation to x, columns `column` .. of one row. */
-void trm_host_matmul_finish(const trm_host_matmul *matmul, int64_t column, int64_t n, float *x);
+trm_host_matmul_place trm_host_matmul_place_of(const trm_host_matmul *matmul, int64_t batch);
+
+/* Adds the bias, of which `bias` is the element for x[0], and applies the activation to n columns of one row. */
+void trm_host_matmul_finish(const trm_host_matmul *matmul, int64_t bias, int64_t n, float *x);
 
 #endif

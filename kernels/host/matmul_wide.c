@@ -11,17 +11,15 @@
 #define COLUMNS 256
 
 typedef struct place {
-    int64_t a, b, out; /* first elements of the operands of this row */
-    int64_t m;         /* row in its batch */
+    int64_t a, b, bias, out; /* first elements of the operands of this row */
+    int64_t m;               /* row in its batch */
 } place;
 
 static place place_of(const trm_host_matmul *mm, int64_t row)
 {
-    place p;
-    trm_host_matmul_offsets(mm, row / mm->m, &p.a, &p.b, &p.out);
-    p.m = row % mm->m;
-    p.out += p.m * mm->n;
-    return p;
+    const trm_host_matmul_place at = trm_host_matmul_place_of(mm, row / mm->m);
+    const int64_t m = row % mm->m;
+    return (place){at.a, at.b, at.bias, at.out + m * mm->n, m};
 }
 
 static inline int64_t a_index(const trm_host_matmul *mm, const place *p, int64_t k)
@@ -50,7 +48,7 @@ static void f64_columns(const trm_host_matmul *mm, const place *p, int64_t colum
         }
     }
     for (int64_t j = 0; j < n; j++) {
-        const double sum = sums[j] + (bias != NULL ? bias[column + j] : 0.0);
+        const double sum = sums[j] + (bias != NULL ? bias[p->bias + column + j] : 0.0);
         ((double *)mm->out->data)[p->out + column + j] = trm_activate_f64(mm->params->activation, sum);
     }
 }
@@ -61,7 +59,7 @@ static void integer_columns(const trm_host_matmul *mm, const place *p, int64_t c
     int64_t sums[COLUMNS], row[COLUMNS], x;
     memset(sums, 0, sizeof(sums));
     if (mm->bias != NULL && mm->bias->data != NULL) {
-        trm_host_load_i64(mm->bias->dtype, mm->bias->data, column, n, sums);
+        trm_host_load_i64(mm->bias->dtype, mm->bias->data, p->bias + column, n, sums);
     }
     for (int64_t k = 0; k < mm->k && !mm->params->transpose_b; k++) {
         trm_host_load_i64(mm->a->dtype, mm->a->data, a_index(mm, p, k), 1, &x);

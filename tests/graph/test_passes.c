@@ -533,6 +533,54 @@ static void products_of_one_input_are_joined_with_slices(void **state)
                "output y\n");
 }
 
+static void products_with_weights_as_they_multiply_become_a_batch(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"q", "k", "v"}, *const weights[] = {"wq", "wk", "wv"};
+    static const char *const biases[] = {"bq", "bk", "bv"};
+    const trm_layer_desc matmul = {.kind = TRM_LAYER_MATMUL};
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 3, 4)), *parts[3];
+    for (int32_t i = 0; i < 3; i++) {
+        trm_tensor *w = net_weight(network, weights[i], DIMS(4, 6), (uint64_t)i + 1);
+        trm_tensor *bias = i < 2 ? net_values(network, biases[i], DIMS(6)) : net_weight(network, "bv", DIMS(6), 9);
+        parts[i] = net_layer(network, names[i], matmul, x, w, bias, NULL);
+    }
+    net_output(network, parts[0]);
+    net_output(network, net_binary(network, "y", ADD, parts[1], parts[2]));
+    check_pass(network, trm_pass_join_matmuls, /* v's bias is no number: it stays */
+               "q+k+rows: f32 [?, 4] = reshape(x) dims=[-1, 4] zero_is_zero\n"
+               "q+k: f32 [2, ?, 6] = matmul(q+k+rows, wq+wk, bq+bk)\n"
+               "q+k+q: f32 [1, ?, 6] = slice(q+k) axis=0 end=1\n"
+               "q: f32 [?, 3, 6] = reshape(q+k+q) dims=[-1, 3, 6] zero_is_zero\n"
+               "q+k+k: f32 [1, ?, 6] = slice(q+k) axis=0 start=1 end=2\n"
+               "k: f32 [?, 3, 6] = reshape(q+k+k) dims=[-1, 3, 6] zero_is_zero\n"
+               "v: f32 [?, 3, 6] = matmul(x, wv, bv)\n"
+               "y: f32 [?, 3, 6] = elementwise(k, v) op=add\n"
+               "output q\n"
+               "output y\n");
+    network = net_create();
+    x = net_input(network, "x", TRM_F32, DIMS(-1, 4));
+    net_output(network, net_layer(network, "a", matmul, x, net_weight(network, "wa", DIMS(4, 6), 1), NULL, NULL));
+    net_output(network, net_layer(network, "b", matmul, x, net_weight(network, "wb", DIMS(4, 6), 2), NULL, NULL));
+    net_output(network, net_layer(network, "c", matmul, x, net_weight(network, "wc", DIMS(4, 2), 3), NULL, NULL));
+    check_pass(network, trm_pass_join_matmuls,
+               "a+b: f32 [2, ?, 6] = matmul(x, wa+wb)\n"
+               "a+b+a: f32 [1, ?, 6] = slice(a+b) axis=0 end=1\n"
+               "a: f32 [?, 6] = reshape(a+b+a) dims=[-1, 6] zero_is_zero\n"
+               "a+b+b: f32 [1, ?, 6] = slice(a+b) axis=0 start=1 end=2\n"
+               "b: f32 [?, 6] = reshape(a+b+b) dims=[-1, 6] zero_is_zero\n"
+               "c: f32 [?, 2] = matmul(x, wc)\n"
+               "output a\n"
+               "output b\n"
+               "output c\n");
+    network = net_create(); /* more than one dimension that is not known */
+    x = net_input(network, "x", TRM_F32, DIMS(-1, -1, 4));
+    net_output(network, net_layer(network, "a", matmul, x, net_weight(network, "wa", DIMS(4, 6), 1), NULL, NULL));
+    net_output(network, net_layer(network, "b", matmul, x, net_weight(network, "wb", DIMS(4, 6), 2), NULL, NULL));
+    check_pass(network, trm_pass_join_matmuls, NULL);
+}
+
 static void products_that_differ_are_not_joined(void **state)
 {
     (void)state;
@@ -734,6 +782,7 @@ int main(void)
         cmocka_unit_test(gate_and_up_are_joined_without_a_slice),
         cmocka_unit_test(a_glu_joins_its_product),
         cmocka_unit_test(products_of_one_input_are_joined_with_slices),
+        cmocka_unit_test(products_with_weights_as_they_multiply_become_a_batch),
         cmocka_unit_test(products_that_differ_are_not_joined),
         cmocka_unit_test(attention_takes_the_joined_product),
         cmocka_unit_test(stages_run_all_passes),

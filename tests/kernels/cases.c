@@ -239,7 +239,7 @@ void kernel_cases_movement(kernel_case_bench *bench)
 /* ---- matmul ------------------------------------------------------------------------------------- */
 
 typedef struct matmul_options {
-    bool ta, tb, bias;
+    bool ta, tb, bias, biases; /* biases: with the leading dims of b */
     trm_activation activation;
     trm_dtype out;
 } matmul_options;
@@ -249,9 +249,12 @@ static void matmul_case(kernel_case_bench *bench, trm_dtype dtype, trm_dims a, t
 {
     kernel_case test =
         new_case(TRM_LAYER_MATMUL, "%s%s%s%s%s -> %s m %lld n %lld k %lld", trm_dtype_name(dtype), o.ta ? " ta" : "",
-                 o.tb ? " tb" : "", o.bias ? " bias" : "", o.activation != TRM_ACTIVATION_NONE ? " activation" : "",
-                 trm_dtype_name(o.out), (long long)out.d[out.n - 2], (long long)out.d[out.n - 1],
-                 (long long)a.d[a.n - (o.ta ? 2 : 1)]);
+                 o.tb ? " tb" : "",
+                 o.bias     ? " bias"
+                 : o.biases ? " biases"
+                            : "",
+                 o.activation != TRM_ACTIVATION_NONE ? " activation" : "", trm_dtype_name(o.out),
+                 (long long)out.d[out.n - 2], (long long)out.d[out.n - 1], (long long)a.d[a.n - (o.ta ? 2 : 1)]);
     test.layer.matmul =
         (trm_matmul_params){.transpose_a = o.ta, .transpose_b = o.tb, .activation = o.activation, .out = o.out};
     /* Half precision products may round their sums once more before bias and activation. */
@@ -261,6 +264,12 @@ static void matmul_case(kernel_case_bench *bench, trm_dtype dtype, trm_dims a, t
     add_input(&test, dtype, b, low, high);
     if (o.bias) {
         add_input(&test, dtype, DIMS(out.d[out.n - 1]), low, high);
+    }
+    if (o.biases) {
+        trm_dims dims = b;
+        dims.d[dims.n - 2] = 1;
+        dims.d[dims.n - 1] = out.d[out.n - 1];
+        add_input(&test, dtype, dims, low, high);
     }
     add_output(&test, o.out == TRM_DTYPE_NONE ? dtype : o.out, out);
     kernel_case_run(bench, &test, meaning_matmul);
@@ -333,6 +342,8 @@ void kernel_cases_matmul(kernel_case_bench *bench)
         }
         matmul_case(bench, others[t], DIMS(2, 1, 9, 16), DIMS(3, 10, 16), DIMS(2, 3, 9, 10),
                     (matmul_options){.tb = true});
+        matmul_case(bench, others[t], DIMS(2, 1, 9, 16), DIMS(3, 16, 10), DIMS(2, 3, 9, 10),
+                    (matmul_options){.biases = true});
         linear_case(bench, others[t], 3, 5, 0, (matmul_options){.tb = true, .bias = true});
         linear_case(bench, others[t], 0, 5, 3, (matmul_options){.tb = true});
     }
@@ -363,6 +374,16 @@ void kernel_cases_matmul(kernel_case_bench *bench)
         matmul_case(bench, dtype, DIMS(2, 1, 9, 16), DIMS(3, 10, 16), DIMS(2, 3, 9, 10), (matmul_options){.tb = true});
         matmul_case(bench, dtype, DIMS(9, 16), DIMS(4, 16, 10), DIMS(4, 9, 10), (matmul_options){.ta = false});
         matmul_case(bench, dtype, DIMS(4, 16, 9), DIMS(16, 10), DIMS(4, 9, 10), (matmul_options){.ta = true});
+        /* Several weights for the same rows, each with its bias; a bias for all of them. */
+        const trm_activation gelu = TRM_ACTIVATION_GELU;
+        matmul_case(bench, dtype, DIMS(70, 64), DIMS(3, 64, 128), DIMS(3, 70, 128), (matmul_options){.biases = true});
+        matmul_case(bench, dtype, DIMS(70, 64), DIMS(3, 64, 128), DIMS(3, 70, 128), (matmul_options){.bias = true});
+        matmul_case(bench, dtype, DIMS(70, 64), DIMS(3, 128, 64), DIMS(3, 70, 128),
+                    (matmul_options){.tb = true, .biases = true, .activation = gelu});
+        matmul_case(bench, dtype, DIMS(2, 1, 9, 16), DIMS(3, 16, 10), DIMS(2, 3, 9, 10),
+                    (matmul_options){.biases = true, .out = TRM_F32});
+        matmul_case(bench, dtype, DIMS(5, 4, 16), DIMS(16, 24), DIMS(5, 4, 24), (matmul_options){.biases = true});
+        matmul_case(bench, dtype, DIMS(3, 0), DIMS(2, 0, 8), DIMS(2, 3, 8), (matmul_options){.biases = true});
         linear_case(bench, dtype, 0, 8, 8, (matmul_options){.tb = true});
         linear_case(bench, dtype, 8, 0, 8, (matmul_options){.tb = true});
         linear_case(bench, dtype, 3, 5, 0, (matmul_options){.tb = true, .bias = true});

@@ -112,7 +112,9 @@ void meaning_matmul(const kernel_case *test, double *const *inputs, double *cons
                    pb[p->transpose_b ? n * k_count + k : k * columns + n];
         }
         if (test->n_inputs > 2 && inputs[2] != NULL) {
-            sum += inputs[2][n];
+            trm_dims lead_bias = test->inputs[2].dims;
+            lead_bias.n = lead_bias.n > 2 ? lead_bias.n - 2 : 0;
+            sum += inputs[2][broadcast_index(&lead_bias, &lead_out, &at) * columns + n];
         }
         outputs[0][i] = is_integer(test->outputs[0].dtype) ? wrap(test->outputs[0].dtype, sum)
                                                            : meaning_activation(p->activation, sum);
