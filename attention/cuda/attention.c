@@ -167,6 +167,9 @@ static trm_status run_attention(const trm_kernel_call *call, bool hopper, bool s
     if (trm_dims_count(&call->outputs[0].dims) == 0 || s.sequences == 0) {
         return TRM_OK;
     }
+    if (call->allow_tf32 && trm_cuda_attention_takes_tf32(&a) && is_aligned(&a)) {
+        return trm_cuda_attention_tf32(&a, stream);
+    }
     if (!fast && has_f32_tiles(&s, a.dtype) && is_aligned(&a)) {
         return trm_cuda_attention_f32(&a, stream);
     }

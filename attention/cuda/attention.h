@@ -73,6 +73,10 @@ trm_status trm_cuda_attention_hopper(const trm_cuda_attention *attention, cudaSt
  * key. */
 bool trm_cuda_attention_is_short(const trm_cuda_attention *attention);
 trm_status trm_cuda_attention_short(const trm_cuda_attention *attention, cudaStream_t stream);
+/* tf32.cu: f32 whose products may round their factors to TF32: padded, up to 64 per head, a multiple of 4, a mask at
+ * most by key, addresses aligned to 16 bytes. */
+bool trm_cuda_attention_takes_tf32(const trm_cuda_attention *attention);
+trm_status trm_cuda_attention_tf32(const trm_cuda_attention *attention, cudaStream_t stream);
 /* f32.cu: f32 without a cache, dim == value_dim a multiple of 4 up to 128, addresses aligned to 16 bytes. */
 trm_status trm_cuda_attention_f32(const trm_cuda_attention *attention, cudaStream_t stream);
 /* Sequences of exactly one query. */

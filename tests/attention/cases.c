@@ -388,11 +388,11 @@ static void meaning_rows_first(const kernel_case *test, double *const *inputs, d
 
 static void padded_form_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention_params p, heads h, int64_t batch,
                              int64_t n, int64_t m, trm_dtype mask_type, trm_dims mask, const double *values,
-                             bool rows_first)
+                             bool rows_first, bool tf32)
 {
     char what[64];
-    snprintf(what, sizeof(what), "padded%s %lld x %lld by %lld mask %s %d-d", rows_first ? " bnhd" : "",
-             (long long)batch, (long long)n, (long long)m, trm_dtype_name(mask_type), (int)mask.n);
+    snprintf(what, sizeof(what), "padded%s%s %lld x %lld by %lld mask %s %d-d", rows_first ? " bnhd" : "",
+             tf32 ? " tf32" : "", (long long)batch, (long long)n, (long long)m, trm_dtype_name(mask_type), (int)mask.n);
     const trm_dims q = DIMS(batch, h.hq, n, h.d), k = DIMS(batch, h.hkv, m, h.d), v = DIMS(batch, h.hkv, m, h.dv);
     const trm_dims out = DIMS(batch, h.hq, n, h.dv);
     p.form = rows_first ? TRM_ATTENTION_PADDED_BNHD : TRM_ATTENTION_PADDED_BHND;
@@ -407,6 +407,7 @@ static void padded_form_case(kernel_case_bench *bench, trm_dtype dtype, trm_atte
             test.inputs[TRM_ATTENTION_MASK].high = 1.0;
         }
     }
+    test.tf32 = tf32;
     test.n_outputs = 1;
     test.outputs[0] = (kernel_case_output){.dtype = dtype, .dims = rows_first ? swapped(out) : out};
     kernel_case_run(bench, &test, rows_first ? meaning_rows_first : meaning_padded);
@@ -415,8 +416,11 @@ static void padded_form_case(kernel_case_bench *bench, trm_dtype dtype, trm_atte
 static void padded_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention_params p, heads h, int64_t batch,
                         int64_t n, int64_t m, trm_dtype mask_type, trm_dims mask, const double *values)
 {
-    padded_form_case(bench, dtype, p, h, batch, n, m, mask_type, mask, values, false);
-    padded_form_case(bench, dtype, p, h, batch, n, m, mask_type, mask, values, true);
+    padded_form_case(bench, dtype, p, h, batch, n, m, mask_type, mask, values, false, false);
+    padded_form_case(bench, dtype, p, h, batch, n, m, mask_type, mask, values, true, false);
+    if (dtype == TRM_F32) {
+        padded_form_case(bench, dtype, p, h, batch, n, m, mask_type, mask, values, true, true);
+    }
 }
 
 void attention_cases_padded(kernel_case_bench *bench)
@@ -448,6 +452,8 @@ void attention_cases_padded(kernel_case_bench *bench)
                     NULL);
         padded_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_NONE}, plain, 2, 130, 130, TRM_BOOL,
                     DIMS(2, 1, 130, 130), NULL);
+        padded_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_NONE}, plain, 34, 70, 90, TRM_BOOL,
+                    DIMS(34, 1, 1, 90), NULL); /* enough for large tiles */
         padded_case(bench, dtype, causal, plain, 0, 5, 6, none, SCALAR, NULL);
         padded_case(bench, dtype, causal, plain, 2, 0, 6, none, SCALAR, NULL);
         padded_case(bench, dtype, causal, plain, 2, 4, 0, none, SCALAR, NULL);

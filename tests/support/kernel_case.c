@@ -342,6 +342,7 @@ static trm_kernel_call make_call(const run_state *run)
     const kernel_case *test = run->test;
     trm_kernel_call call = {
         .layer = &test->layer, .n_inputs = test->n_inputs, .n_outputs = test->n_outputs, .stream = run->bench->stream};
+    call.allow_tf32 = test->tf32;
     for (int32_t i = 0; i < test->n_inputs; i++) {
         call.inputs[i] = (trm_view){NULL, test->inputs[i].dtype, test->inputs[i].dims};
     }
@@ -355,8 +356,9 @@ static void check_values(run_state *run, trm_dtype dtype, const void *bytes, con
                          const char *what, int32_t index)
 {
     /* Of the norm of all values, and of one value against its size or the root mean square. */
-    const double norm_limit = dtype == TRM_BF16 ? 4e-3 : dtype == TRM_F16 ? 6e-4 : dtype == TRM_F32 ? 2e-6 : 1e-14;
-    const double one_limit = dtype == TRM_BF16 ? 9e-3 : dtype == TRM_F16 ? 1.2e-3 : dtype == TRM_F32 ? 1e-5 : 1e-13;
+    const trm_dtype as = dtype == TRM_F32 && run->test->tf32 ? TRM_F16 : dtype;
+    const double norm_limit = as == TRM_BF16 ? 4e-3 : as == TRM_F16 ? 6e-4 : as == TRM_F32 ? 2e-6 : 1e-14;
+    const double one_limit = as == TRM_BF16 ? 9e-3 : as == TRM_F16 ? 1.2e-3 : as == TRM_F32 ? 1e-5 : 1e-13;
     const double factor = run->test->tolerance;
     double sum = 0.0, error = 0.0;
     int64_t finite = 0;
