@@ -3,6 +3,9 @@
  *
  * A convolution whose windows lie side by side becomes a matrix product of patches.
  *
+ * Products whose activation is no epilogue of cuBLASLt get their weight transposed, as cuDNN takes it, which has
+ * kernels with any activation in them.
+ *
  * Each such layer is put between transposes of what it reads and makes; between two of them transposes meet and vanish
  * (simplify.c), those of constants are done when weights are read, and at the borders of a chain one is left.
  */
@@ -264,6 +267,25 @@ static trm_status use_rows_first(trm_network *network, trm_layer *layer, int32_t
     return put_between(network, layer, &desc, &swap, &swap, 1u << TRM_ATTENTION_MASK);
 }
 
+/* A product with such an activation of a weight that is stored as it multiplies. */
+static trm_status turn_weight(trm_network *network, trm_layer *layer, bool tf32, int32_t *changes)
+{
+    trm_matmul_params *p = &layer->desc.matmul;
+    const trm_tensor *b = layer->inputs[1];
+    const bool epilogue = p->activation == TRM_ACTIVATION_NONE || p->activation == TRM_ACTIVATION_RELU ||
+                          p->activation == TRM_ACTIVATION_GELU_TANH;
+    const bool fits = b->dtype == TRM_F16 || b->dtype == TRM_BF16 || (b->dtype == TRM_F32 && tf32);
+    if (epilogue || !fits || p->transpose_a || p->transpose_b || b->role != TRM_TENSOR_CONSTANT || b->weight == NULL ||
+        b->dims.n != 2 || (p->out != TRM_DTYPE_NONE && p->out != b->dtype)) {
+        return TRM_OK;
+    }
+    const trm_layer_desc turn = transpose_of((const int32_t[]){1, 0}, 2);
+    TRM_TRY(trm_network_add_layer(network, b->name, &turn, &layer->inputs[1], 1, &layer->inputs[1]));
+    p->transpose_b = true;
+    (*changes)++;
+    return TRM_OK;
+}
+
 trm_status trm_pass_layouts(trm_network *network, bool tf32, int32_t *changes)
 {
     int32_t made = 0;
@@ -272,6 +294,9 @@ trm_status trm_pass_layouts(trm_network *network, bool tf32, int32_t *changes)
         TRM_TRY(use_channels_last(network, network->layers[i], tf32, &made));
         drop_mask(network->layers[i], &made);
         TRM_TRY(use_rows_first(network, network->layers[i], &made));
+        if (network->layers[i]->desc.kind == TRM_LAYER_MATMUL) {
+            TRM_TRY(turn_weight(network, network->layers[i], tf32, &made));
+        }
     }
     if (made > 0) {
         TRM_TRY(trm_network_sort(network));

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "kernels/cuda/convolution.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.h"
@@ -16,6 +17,7 @@
 
 #define LIBRARY_WORKSPACE ((size_t)32 << 20)
 #define TEMPORARY_LIMIT   ((size_t)64 << 20) /* of the f32 rows that wait for a pass of their own */
+#define LEAST_ONE_KERNEL  ((int64_t)1 << 24) /* multiply-adds, below which planning kernels is not worth its time */
 #define GEMV_SLOTS        1024               /* a power of two */
 
 /* A layer call as products: `gemm` for each step of `loop` over leading dimensions (operands a, b, c, bias). */
@@ -189,6 +191,40 @@ static void gemv_remember(const trm_gemm *gemm, bool gemv)
     pthread_mutex_unlock(&choices.mutex);
 }
 
+/* ---- products that cuDNN does in one kernel ---- */
+
+/* A product whose activation is no epilogue of the library's, as a convolution of windows of one position with channels
+ * last: cuDNN has engines for that with any activation in them. */
+static bool as_convolution(const matmul_plan *plan, const trm_gemm *gemm, trm_convolution_args *args)
+{
+    const bool large = gemm->m * gemm->n >= LEAST_ONE_KERNEL / gemm->k;
+    const bool form = large && plan->apart && gemm->transpose_b && !gemm->transpose_a && gemm->batch == 1 &&
+                      gemm->row_a == gemm->k && (gemm->in != TRM_F32 || gemm->tf32);
+    trm_layer_desc layer = {.kind = TRM_LAYER_CONVOLUTION,
+                            .convolution = {.activation = gemm->activation, .groups = 1, .channels_last = true}};
+    trm_kernel_call call = {.layer = &layer, .n_inputs = 3, .n_outputs = 1, .allow_tf32 = gemm->tf32};
+    for (int32_t i = 0; i < TRM_MAX_SPATIAL; i++) {
+        layer.convolution.stride[i] = layer.convolution.dilation[i] = 1;
+    }
+    call.inputs[0] = (trm_view){(void *)(uintptr_t)gemm->a, gemm->in, {4, {1, 1, gemm->m, gemm->k}}};
+    call.inputs[1] = (trm_view){(void *)(uintptr_t)gemm->b, gemm->in, {4, {gemm->n, 1, 1, gemm->k}}};
+    call.inputs[2] =
+        (trm_view){(void *)(uintptr_t)gemm->bias, gemm->bias != NULL ? gemm->in : TRM_DTYPE_NONE, {1, {gemm->n}}};
+    call.outputs[0] = (trm_view){gemm->c, gemm->out, {4, {1, 1, gemm->m, gemm->n}}};
+    return form && trm_convolution_args_of(&call, args);
+}
+
+/* UNSUPPORTED unless tuning chose it. */
+static trm_status run_as_convolution(const matmul_plan *plan, const trm_gemm *gemm, const trm_kernel_call *call,
+                                     cudaStream_t stream)
+{
+    trm_convolution_args args;
+    if (!as_convolution(plan, gemm, &args) || !trm_cudnn_convolution_is_tuned(&args, LIBRARY_WORKSPACE)) {
+        return TRM_ERROR_UNSUPPORTED;
+    }
+    return trm_cudnn_convolution_run(&args, call->workspace, LIBRARY_WORKSPACE, stream);
+}
+
 /* ---- running ---- */
 
 static const void *at_element(const void *from, int64_t index, trm_dtype dtype)
@@ -223,6 +259,16 @@ static trm_status run_in_passes(const matmul_plan *plan, const trm_gemm *gemm, c
     return TRM_OK;
 }
 
+/* The library's product, then the activation. Rounded once more than by run_in_passes, as two layers would, with half
+ * the bytes. */
+static trm_status run_apart(const trm_gemm *gemm, const trm_kernel_call *call, cudaStream_t stream)
+{
+    trm_gemm plain = *gemm;
+    plain.activation = TRM_ACTIVATION_NONE;
+    TRM_TRY(trm_cublaslt_run(&plain, call->workspace, LIBRARY_WORKSPACE, stream));
+    return trm_cuda_activate_in_place(gemm->c, gemm->batch * gemm->m * gemm->n, gemm->out, gemm->activation, stream);
+}
+
 static trm_status run_product(const matmul_plan *plan, const trm_gemm *gemm, const trm_kernel_call *call,
                               cudaStream_t stream)
 {
@@ -236,14 +282,11 @@ static trm_status run_product(const matmul_plan *plan, const trm_gemm *gemm, con
             return status;
         }
     }
-    if (plan->apart) { /* rounded once more than by run_in_passes, as two layers would, with half the bytes */
-        trm_gemm plain = *gemm;
-        plain.activation = TRM_ACTIVATION_NONE;
-        trm_status status = trm_cublaslt_run(&plain, call->workspace, LIBRARY_WORKSPACE, stream);
+    if (plan->apart) {
+        trm_status status = run_as_convolution(plan, gemm, call, stream);
+        status = status == TRM_ERROR_UNSUPPORTED ? run_apart(gemm, call, stream) : status;
         if (status != TRM_ERROR_UNSUPPORTED) {
-            TRM_TRY(status);
-            return trm_cuda_activate_in_place(gemm->c, gemm->batch * gemm->m * gemm->n, gemm->out, gemm->activation,
-                                              stream);
+            return status;
         }
     }
     return run_in_passes(plan, gemm, call, stream);
@@ -422,6 +465,75 @@ static trm_status tune_product(const matmul_plan *plan, const trm_gemm *gemm, co
     return status;
 }
 
+#define APART_TACTIC "own.apart"
+
+typedef struct apart_run {
+    const trm_gemm *gemm;
+    const trm_kernel_call *call;
+} apart_run;
+
+static trm_status apart_enqueue(void *user)
+{
+    const apart_run *run = user;
+    return run_apart(run->gemm, run->call, trm_cuda_stream(run->call->stream));
+}
+
+/* Times the library's product with a pass behind it, and what cuDNN does in one kernel. */
+static trm_status time_one_kernel(const trm_gemm *gemm, const trm_convolution_args *args, const trm_kernel_call *call,
+                                  int32_t proposals, trm_tactic *tactics, int32_t *n)
+{
+    apart_run run = {gemm, call};
+    cudaStream_t stream = trm_cuda_stream(call->stream);
+    float milliseconds;
+    TRM_TRY(trm_cuda_time(stream, apart_enqueue, &run, &milliseconds));
+    strcpy(tactics[*n].name, APART_TACTIC);
+    tactics[(*n)++].microseconds = (double)milliseconds * 1e3;
+    trm_status status =
+        trm_cudnn_convolution_time(args, call->workspace, LIBRARY_WORKSPACE, stream, proposals, tactics, n);
+    return status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status;
+}
+
+static bool use_one_kernel(const trm_convolution_args *args, const char *tactic)
+{
+    const char *engine = strcmp(tactic, APART_TACTIC) == 0 ? NULL : tactic;
+    return trm_cudnn_convolution_use(args, LIBRARY_WORKSPACE, engine) == TRM_OK;
+}
+
+/* Chooses between a product with a pass behind it, its product tuned before, and one kernel. */
+static trm_status tune_one_kernel(const trm_gemm *gemm, const trm_convolution_args *args, const trm_kernel_call *call,
+                                  trm_tuner *tuner)
+{
+    char problem[TRM_PROBLEM_TEXT_SIZE], product[TRM_PROBLEM_TEXT_SIZE];
+    describe_problem(gemm, product);
+    if ((size_t)snprintf(problem, sizeof(problem), "cuDNN %zu, %s", trm_cudnn_version(), product) >= sizeof(problem)) {
+        return TRM_OK;
+    }
+    const trm_timing *timing = trm_tuner_find(tuner, problem);
+    for (int32_t i = 0; timing != NULL && i < timing->n_tactics; i++) {
+        if (use_one_kernel(args, timing->tactics[i].name)) {
+            return TRM_OK;
+        }
+    }
+    int32_t proposals = trm_tuner_proposals(tuner), n = 0, best = 0;
+    if (proposals == 0 || (tuner == NULL && trm_cudnn_convolution_is_tuned(args, LIBRARY_WORKSPACE))) {
+        return TRM_OK;
+    }
+    trm_tactic *tactics = calloc(TRM_MOST_TACTICS, sizeof(*tactics));
+    if (tactics == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d tactics", TRM_MOST_TACTICS);
+    }
+    trm_status status = time_one_kernel(gemm, args, call, proposals, tactics, &n);
+    for (int32_t i = 1; i < n; i++) {
+        best = tactics[i].microseconds < tactics[best].microseconds ? i : best;
+    }
+    if (status == TRM_OK && n > 0) {
+        (void)use_one_kernel(args, tactics[best].name); /* it has just run */
+        status = trm_tuner_record(tuner, problem, tactics, n);
+    }
+    free(tactics);
+    return status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status;
+}
+
 trm_status trm_cuda_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
 {
     matmul_plan plan;
@@ -431,10 +543,15 @@ trm_status trm_cuda_matmul_tune(const trm_kernel_call *call, struct trm_tuner *t
     }
     trm_gemm gemm = product_at(&plan, 0);
     if (plan.apart && !trm_cuda_gemv_accepts(&gemm)) {
-        gemm.activation = TRM_ACTIVATION_NONE;
-        plan.fused = true;
-    } else if (!plan.fused &&
-               !trm_cuda_gemv_accepts(&gemm)) { /* run_in_passes: tuned as the first of the products it makes */
+        trm_gemm plain = gemm;
+        trm_convolution_args args;
+        matmul_plan product = plan;
+        plain.activation = TRM_ACTIVATION_NONE;
+        product.fused = true;
+        TRM_TRY(tune_product(&product, &plain, call, tuner));
+        return as_convolution(&plan, &gemm, &args) ? tune_one_kernel(&gemm, &args, call, tuner) : TRM_OK;
+    }
+    if (!plan.fused && !trm_cuda_gemv_accepts(&gemm)) { /* run_in_passes: tuned as the first of the products it makes */
         char *whole = call->workspace;
         gemm.batch = 1;
         gemm.m = gemm.m < plan.rows ? gemm.m : plan.rows;

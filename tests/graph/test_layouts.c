@@ -122,6 +122,29 @@ static void patches_become_rows_of_a_product(void **state)
     trm_network_destroy(changed);
 }
 
+/* What cuBLASLt does not do in one kernel; f32 only where it may be TF32. */
+static void weights_of_products_with_other_activations_are_turned(void **state)
+{
+    (void)state;
+    static const trm_activation activations[] = {TRM_ACTIVATION_GELU, TRM_ACTIVATION_RELU, TRM_ACTIVATION_NONE};
+    for (int32_t i = 0; i < 4; i++) {
+        trm_network *network = net_create();
+        trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 6));
+        const trm_layer_desc matmul = {.kind = TRM_LAYER_MATMUL, .matmul = {.activation = activations[i % 3]}};
+        net_output(network, net_layer(network, "y", matmul, x, net_weight(network, "w", DIMS(6, 5), 3),
+                                      net_values(network, "b", DIMS(5)), NULL));
+        int32_t changes = 0;
+        assert_ok(trm_pass_layouts(network, i < 3, &changes));
+        assert_ok(trm_run_passes(network, TRM_PASSES_AFTER_PARTITION));
+        assert_consistent(network);
+        assert_int_equal(changes, i == 0);
+        assert_int_equal(network->n_layers, 1);
+        assert_int_equal(network->layers[0]->desc.matmul.transpose_b, i == 0);
+        assert_int_equal(network->layers[0]->inputs[1]->dims.d[0], i == 0 ? 5 : 6);
+        trm_network_destroy(network);
+    }
+}
+
 static void f32_stays_without_tf32(void **state)
 {
     (void)state;
@@ -211,6 +234,7 @@ int main(void)
         cmocka_unit_test(chains_of_convolutions_have_channels_last),
         cmocka_unit_test(borders_are_transposed),
         cmocka_unit_test(patches_become_rows_of_a_product),
+        cmocka_unit_test(weights_of_products_with_other_activations_are_turned),
         cmocka_unit_test(f32_stays_without_tf32),
         cmocka_unit_test(attention_takes_rows_first),
         cmocka_unit_test(masks_of_nothing_go),

@@ -374,6 +374,10 @@ void kernel_cases_matmul(kernel_case_bench *bench)
         matmul_case(bench, dtype, DIMS(2, 1, 9, 16), DIMS(3, 10, 16), DIMS(2, 3, 9, 10), (matmul_options){.tb = true});
         matmul_case(bench, dtype, DIMS(9, 16), DIMS(4, 16, 10), DIMS(4, 9, 10), (matmul_options){.ta = false});
         matmul_case(bench, dtype, DIMS(4, 16, 9), DIMS(16, 10), DIMS(4, 9, 10), (matmul_options){.ta = true});
+        /* Large enough for kernels that are planned, with an activation that cuBLASLt has not. */
+        linear_case(bench, dtype, 130, 256, 512,
+                    (matmul_options){.tb = true, .bias = true, .activation = TRM_ACTIVATION_GELU});
+        linear_case(bench, dtype, 130, 256, 512, (matmul_options){.tb = true, .activation = TRM_ACTIVATION_SILU});
         /* Several weights for the same rows, each with its bias; a bias for all of them. */
         const trm_activation gelu = TRM_ACTIVATION_GELU;
         matmul_case(bench, dtype, DIMS(70, 64), DIMS(3, 64, 128), DIMS(3, 70, 128), (matmul_options){.biases = true});
