@@ -59,7 +59,7 @@ static size_t count_parameters(const char *parameters)
 trm_status trm_jinja_call_builtin(trm_jinja_run *run, const trm_jinja_builtin *builtin, const trm_jinja_value *self,
                                   const trm_jinja_args *args, trm_jinja_value *result)
 {
-    trm_jinja_call call = {.run = run, .self = self, .args = args, .result = result};
+    trm_jinja_call call = {.run = run, .self = self, .args = args, .way = builtin->way, .result = result};
     TRM_TRY(trm_jinja_charge(run, 1));
     if (builtin->parameters != NULL) {
         if (args->count > count_parameters(builtin->parameters)) {
@@ -141,8 +141,9 @@ static trm_status function_range(trm_jinja_call *call)
 }
 
 /* dict(...) and namespace(...): a mapping or pairs, then keywords. */
-static trm_status make_map(trm_jinja_call *call, trm_jinja_kind kind)
+static trm_status make_map(trm_jinja_call *call)
 {
+    trm_jinja_kind kind = (trm_jinja_kind)call->way;
     TRM_TRY(trm_jinja_new_map(call->run, kind, call->result));
     trm_jinja_map *map = call->result->map;
     if (call->args->count > 1) {
@@ -168,16 +169,6 @@ static trm_status make_map(trm_jinja_call *call, trm_jinja_kind kind)
         TRM_TRY(trm_jinja_map_set(call->run, map, &call->args->keywords[i].name, &call->args->keywords[i].value));
     }
     return TRM_OK;
-}
-
-static trm_status function_dict(trm_jinja_call *call)
-{
-    return make_map(call, TRM_JINJA_MAP);
-}
-
-static trm_status function_namespace(trm_jinja_call *call)
-{
-    return make_map(call, TRM_JINJA_NAMESPACE);
 }
 
 static trm_status new_cycle(trm_jinja_call *call, trm_jinja_kind kind, trm_jinja_cycle **cycle)
@@ -246,13 +237,13 @@ static trm_status function_strftime_now(trm_jinja_call *call)
 const trm_jinja_builtin *trm_jinja_find_function(const trm_jinja_value *name)
 {
     static const trm_jinja_builtin table[] = {
-        {"range", function_range, 1, "start stop step"},
-        {"dict", function_dict, 0, NULL},
-        {"namespace", function_namespace, 0, NULL},
-        {"cycler", function_cycler, 0, NULL},
-        {"joiner", function_joiner, 0, "sep"},
-        {"raise_exception", function_raise_exception, 1, "message"},
-        {"strftime_now", function_strftime_now, 1, "format"},
+        {"range", function_range, 1, "start stop step", 0},
+        {"dict", make_map, 0, NULL, TRM_JINJA_MAP},
+        {"namespace", make_map, 0, NULL, TRM_JINJA_NAMESPACE},
+        {"cycler", function_cycler, 0, NULL, 0},
+        {"joiner", function_joiner, 0, "sep", 0},
+        {"raise_exception", function_raise_exception, 1, "message", 0},
+        {"strftime_now", function_strftime_now, 1, "format", 0},
     };
     return trm_jinja_find_in(table, sizeof(table) / sizeof(table[0]), name);
 }
@@ -388,8 +379,9 @@ static trm_status test_divisibleby(trm_jinja_call *call)
 }
 
 /* str.isupper and str.islower: some letter has the case, none the other one. */
-static trm_status test_case(trm_jinja_call *call, bool upper)
+static trm_status test_case(trm_jinja_call *call)
 {
+    bool upper = call->way != 0;
     trm_jinja_value text;
     bool any = false, other = false;
     TRM_TRY(trm_jinja_string(call->run, call->self, &text));
@@ -403,35 +395,13 @@ static trm_status test_case(trm_jinja_call *call, bool upper)
     return answer(call, any && !other);
 }
 
-static trm_status test_upper(trm_jinja_call *call)
+static trm_status compare_with(trm_jinja_call *call)
 {
-    return test_case(call, true);
-}
-
-static trm_status test_lower(trm_jinja_call *call)
-{
-    return test_case(call, false);
-}
-
-static trm_status compare_with(trm_jinja_call *call, int op)
-{
+    int op = call->way;
     bool holds;
     TRM_TRY(trm_jinja_test_op(call->run, op, call->self, call->bound[0], &holds));
     return answer(call, holds);
 }
-
-#define COMPARISON(name, op)                                                                                           \
-    static trm_status test_##name(trm_jinja_call *call)                                                                \
-    {                                                                                                                  \
-        return compare_with(call, op);                                                                                 \
-    }
-COMPARISON(eq, TRM_JINJA_EQUAL)
-COMPARISON(ne, TRM_JINJA_NOT_EQUAL)
-COMPARISON(lt, TRM_JINJA_LESS)
-COMPARISON(le, TRM_JINJA_LESS_EQUAL)
-COMPARISON(gt, TRM_JINJA_GREATER)
-COMPARISON(ge, TRM_JINJA_GREATER_EQUAL)
-COMPARISON(in, TRM_JINJA_IN)
 
 static trm_status test_filter(trm_jinja_call *call)
 {
@@ -446,25 +416,44 @@ static trm_status test_test(trm_jinja_call *call)
 const trm_jinja_builtin *trm_jinja_find_test(const trm_jinja_value *name)
 {
     static const trm_jinja_builtin table[] = {
-        {"defined", test_defined, 0, ""},    {"undefined", test_undefined, 0, ""},
-        {"none", test_none, 0, ""},          {"boolean", test_boolean, 0, ""},
-        {"true", test_true, 0, ""},          {"false", test_false, 0, ""},
-        {"integer", test_integer, 0, ""},    {"float", test_float, 0, ""},
-        {"number", test_number, 0, ""},      {"string", test_string, 0, ""},
-        {"mapping", test_mapping, 0, ""},    {"iterable", test_iterable, 0, ""},
-        {"sequence", test_sequence, 0, ""},  {"callable", test_callable, 0, ""},
-        {"sameas", test_sameas, 1, "other"}, {"odd", test_odd, 0, ""},
-        {"even", test_even, 0, ""},          {"divisibleby", test_divisibleby, 1, "num"},
-        {"upper", test_upper, 0, ""},        {"lower", test_lower, 0, ""},
-        {"eq", test_eq, 1, "other"},         {"equalto", test_eq, 1, "other"},
-        {"==", test_eq, 1, "other"},         {"ne", test_ne, 1, "other"},
-        {"!=", test_ne, 1, "other"},         {"lt", test_lt, 1, "other"},
-        {"lessthan", test_lt, 1, "other"},   {"<", test_lt, 1, "other"},
-        {"le", test_le, 1, "other"},         {"<=", test_le, 1, "other"},
-        {"gt", test_gt, 1, "other"},         {"greaterthan", test_gt, 1, "other"},
-        {">", test_gt, 1, "other"},          {"ge", test_ge, 1, "other"},
-        {">=", test_ge, 1, "other"},         {"in", test_in, 1, "seq"},
-        {"filter", test_filter, 0, ""},      {"test", test_test, 0, ""},
+        {"defined", test_defined, 0, "", 0},
+        {"undefined", test_undefined, 0, "", 0},
+        {"none", test_none, 0, "", 0},
+        {"boolean", test_boolean, 0, "", 0},
+        {"true", test_true, 0, "", 0},
+        {"false", test_false, 0, "", 0},
+        {"integer", test_integer, 0, "", 0},
+        {"float", test_float, 0, "", 0},
+        {"number", test_number, 0, "", 0},
+        {"string", test_string, 0, "", 0},
+        {"mapping", test_mapping, 0, "", 0},
+        {"iterable", test_iterable, 0, "", 0},
+        {"sequence", test_sequence, 0, "", 0},
+        {"callable", test_callable, 0, "", 0},
+        {"sameas", test_sameas, 1, "other", 0},
+        {"odd", test_odd, 0, "", 0},
+        {"even", test_even, 0, "", 0},
+        {"divisibleby", test_divisibleby, 1, "num", 0},
+        {"upper", test_case, 0, "", true},
+        {"lower", test_case, 0, "", false},
+        {"eq", compare_with, 1, "other", TRM_JINJA_EQUAL},
+        {"equalto", compare_with, 1, "other", TRM_JINJA_EQUAL},
+        {"==", compare_with, 1, "other", TRM_JINJA_EQUAL},
+        {"ne", compare_with, 1, "other", TRM_JINJA_NOT_EQUAL},
+        {"!=", compare_with, 1, "other", TRM_JINJA_NOT_EQUAL},
+        {"lt", compare_with, 1, "other", TRM_JINJA_LESS},
+        {"lessthan", compare_with, 1, "other", TRM_JINJA_LESS},
+        {"<", compare_with, 1, "other", TRM_JINJA_LESS},
+        {"le", compare_with, 1, "other", TRM_JINJA_LESS_EQUAL},
+        {"<=", compare_with, 1, "other", TRM_JINJA_LESS_EQUAL},
+        {"gt", compare_with, 1, "other", TRM_JINJA_GREATER},
+        {"greaterthan", compare_with, 1, "other", TRM_JINJA_GREATER},
+        {">", compare_with, 1, "other", TRM_JINJA_GREATER},
+        {"ge", compare_with, 1, "other", TRM_JINJA_GREATER_EQUAL},
+        {">=", compare_with, 1, "other", TRM_JINJA_GREATER_EQUAL},
+        {"in", compare_with, 1, "seq", TRM_JINJA_IN},
+        {"filter", test_filter, 0, "", 0},
+        {"test", test_test, 0, "", 0},
     };
     return trm_jinja_find_in(table, sizeof(table) / sizeof(table[0]), name);
 }
@@ -594,20 +583,23 @@ static trm_status cycler_current(const trm_jinja_value *cycler, trm_jinja_value 
 const trm_jinja_builtin *trm_jinja_find_method(const trm_jinja_value *self, const trm_jinja_value *name)
 {
     static const trm_jinja_builtin of_map[] = {
-        {"items", map_items, 0, ""},         {"keys", map_keys, 0, ""},
-        {"values", map_values, 0, ""},       {"get", map_get, 1, "key default"},
-        {"copy", copy_self, 0, ""},          {"update", refuse_change, 0, NULL},
-        {"pop", refuse_change, 0, NULL},     {"clear", refuse_change, 0, NULL},
-        {"popitem", refuse_change, 0, NULL}, {"setdefault", refuse_change, 0, NULL},
+        {"items", map_items, 0, "", 0},         {"keys", map_keys, 0, "", 0},
+        {"values", map_values, 0, "", 0},       {"get", map_get, 1, "key default", 0},
+        {"copy", copy_self, 0, "", 0},          {"update", refuse_change, 0, NULL, 0},
+        {"pop", refuse_change, 0, NULL, 0},     {"clear", refuse_change, 0, NULL, 0},
+        {"popitem", refuse_change, 0, NULL, 0}, {"setdefault", refuse_change, 0, NULL, 0},
     };
     static const trm_jinja_builtin of_list[] = {
-        {"index", list_index, 1, "value"},  {"count", list_count, 1, "value"},  {"copy", copy_self, 0, ""},
-        {"append", refuse_change, 0, NULL}, {"insert", refuse_change, 0, NULL}, {"pop", refuse_change, 0, NULL},
-        {"extend", refuse_change, 0, NULL}, {"remove", refuse_change, 0, NULL}, {"reverse", refuse_change, 0, NULL},
-        {"sort", refuse_change, 0, NULL},   {"clear", refuse_change, 0, NULL},
+        {"index", list_index, 1, "value", 0},   {"count", list_count, 1, "value", 0},
+        {"copy", copy_self, 0, "", 0},          {"append", refuse_change, 0, NULL, 0},
+        {"insert", refuse_change, 0, NULL, 0},  {"pop", refuse_change, 0, NULL, 0},
+        {"extend", refuse_change, 0, NULL, 0},  {"remove", refuse_change, 0, NULL, 0},
+        {"reverse", refuse_change, 0, NULL, 0}, {"sort", refuse_change, 0, NULL, 0},
+        {"clear", refuse_change, 0, NULL, 0},
     };
-    static const trm_jinja_builtin of_loop[] = {{"cycle", loop_cycle, 0, NULL}, {"changed", loop_changed, 0, NULL}};
-    static const trm_jinja_builtin of_cycler[] = {{"next", cycler_next, 0, ""}, {"reset", cycler_reset, 0, ""}};
+    static const trm_jinja_builtin of_loop[] = {{"cycle", loop_cycle, 0, NULL, 0},
+                                                {"changed", loop_changed, 0, NULL, 0}};
+    static const trm_jinja_builtin of_cycler[] = {{"next", cycler_next, 0, "", 0}, {"reset", cycler_reset, 0, "", 0}};
     switch (self->kind) {
     case TRM_JINJA_STRING:
         return trm_jinja_find_in(trm_jinja_string_methods, trm_jinja_n_string_methods, name);

@@ -24,6 +24,7 @@ typedef struct trm_jinja_call {
     const trm_jinja_value *self; /* what is filtered, tested, or owns the method; NULL for global functions */
     const trm_jinja_args *args;
     const trm_jinja_value *bound[TRM_JINJA_MOST_PARAMETERS]; /* by parameter, NULL if not given */
+    int way;                                                 /* the builtin's */
     trm_jinja_value *result;
 } trm_jinja_call;
 
@@ -32,6 +33,7 @@ typedef struct trm_jinja_builtin {
     trm_status (*function)(trm_jinja_call *call);
     int required;           /* parameters that must be given */
     const char *parameters; /* "old new count"; NULL: takes anything, unbound */
+    int way;                /* which of the several things that the function does */
 } trm_jinja_builtin;
 
 typedef struct trm_jinja_bound_method {
@@ -66,6 +68,9 @@ bool trm_jinja_bound_truth(const trm_jinja_call *call, int parameter, bool other
 /* A string, or str() of what is there. */
 trm_status trm_jinja_bound_text(const trm_jinja_call *call, int parameter, const char *otherwise,
                                 trm_jinja_value *value);
+
+/* A filter and a method; the way is a trm_jinja_casing. */
+trm_status trm_jinja_change_case(trm_jinja_call *call);
 
 /* operators.c */
 trm_status trm_jinja_binary(trm_jinja_run *run, int op, const trm_jinja_value *a, const trm_jinja_value *b,

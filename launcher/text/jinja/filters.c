@@ -18,28 +18,6 @@ static trm_status self_text(trm_jinja_call *call, trm_jinja_value *text)
     return trm_jinja_string(call->run, call->self, text);
 }
 
-static trm_status filter_casing(trm_jinja_call *call, trm_jinja_casing casing)
-{
-    trm_jinja_value text;
-    TRM_TRY(self_text(call, &text));
-    return trm_jinja_recase(call->run, &text, casing, call->result);
-}
-
-static trm_status filter_upper(trm_jinja_call *call)
-{
-    return filter_casing(call, TRM_JINJA_UPPER);
-}
-
-static trm_status filter_lower(trm_jinja_call *call)
-{
-    return filter_casing(call, TRM_JINJA_LOWER);
-}
-
-static trm_status filter_capitalize(trm_jinja_call *call)
-{
-    return filter_casing(call, TRM_JINJA_CAPITALIZE);
-}
-
 /* Jinja2's own rule: words begin after white space, hyphens and opening brackets. */
 static trm_status filter_title(trm_jinja_call *call)
 {
@@ -436,32 +414,32 @@ static trm_status filter_length(trm_jinja_call *call)
 }
 
 static const trm_jinja_builtin table[] = {
-    {"upper", filter_upper, 0, ""},
-    {"lower", filter_lower, 0, ""},
-    {"capitalize", filter_capitalize, 0, ""},
-    {"title", filter_title, 0, ""},
-    {"trim", filter_trim, 0, "chars"},
-    {"replace", filter_replace, 2, "old new count"},
-    {"string", filter_string, 0, ""},
-    {"safe", filter_string, 0, ""},
-    {"escape", filter_escape, 0, ""},
-    {"e", filter_escape, 0, ""},
-    {"forceescape", filter_escape, 0, ""},
-    {"urlencode", filter_urlencode, 0, ""},
-    {"indent", filter_indent, 0, "width first blank"},
-    {"truncate", filter_truncate, 0, "length killwords end leeway"},
-    {"wordcount", filter_wordcount, 0, ""},
-    {"center", filter_center, 0, "width"},
-    {"format", filter_format, 0, NULL},
-    {"tojson", filter_tojson, 0, "ensure_ascii indent separators sort_keys"},
-    {"int", filter_int, 0, "default base"},
-    {"float", filter_float, 0, "default"},
-    {"abs", filter_abs, 0, ""},
-    {"round", filter_round, 0, "precision method"},
-    {"default", filter_default, 0, "default_value boolean"},
-    {"d", filter_default, 0, "default_value boolean"},
-    {"length", filter_length, 0, ""},
-    {"count", filter_length, 0, ""},
+    {"upper", trm_jinja_change_case, 0, "", TRM_JINJA_UPPER},
+    {"lower", trm_jinja_change_case, 0, "", TRM_JINJA_LOWER},
+    {"capitalize", trm_jinja_change_case, 0, "", TRM_JINJA_CAPITALIZE},
+    {"title", filter_title, 0, "", 0},
+    {"trim", filter_trim, 0, "chars", 0},
+    {"replace", filter_replace, 2, "old new count", 0},
+    {"string", filter_string, 0, "", 0},
+    {"safe", filter_string, 0, "", 0},
+    {"escape", filter_escape, 0, "", 0},
+    {"e", filter_escape, 0, "", 0},
+    {"forceescape", filter_escape, 0, "", 0},
+    {"urlencode", filter_urlencode, 0, "", 0},
+    {"indent", filter_indent, 0, "width first blank", 0},
+    {"truncate", filter_truncate, 0, "length killwords end leeway", 0},
+    {"wordcount", filter_wordcount, 0, "", 0},
+    {"center", filter_center, 0, "width", 0},
+    {"format", filter_format, 0, NULL, 0},
+    {"tojson", filter_tojson, 0, "ensure_ascii indent separators sort_keys", 0},
+    {"int", filter_int, 0, "default base", 0},
+    {"float", filter_float, 0, "default", 0},
+    {"abs", filter_abs, 0, "", 0},
+    {"round", filter_round, 0, "precision method", 0},
+    {"default", filter_default, 0, "default_value boolean", 0},
+    {"d", filter_default, 0, "default_value boolean", 0},
+    {"length", filter_length, 0, "", 0},
+    {"count", filter_length, 0, "", 0},
 };
 
 const trm_jinja_builtin *trm_jinja_find_filter(const trm_jinja_value *name)

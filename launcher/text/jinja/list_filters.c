@@ -185,9 +185,12 @@ static trm_status filter_map(trm_jinja_call *call)
     return TRM_OK;
 }
 
-/* select, reject and with `by_attribute` selectattr, rejectattr: a test by name with its arguments, or truth. */
-static trm_status choose(trm_jinja_call *call, bool keep, bool by_attribute)
+enum { KEEP = 1, BY_ATTRIBUTE = 2, GREATEST = 1 }; /* ways of choose, and of extreme */
+
+/* select, reject and with BY_ATTRIBUTE selectattr, rejectattr: a test by name with its arguments, or truth. */
+static trm_status choose(trm_jinja_call *call)
 {
+    bool keep = (call->way & KEEP) != 0, by_attribute = (call->way & BY_ATTRIBUTE) != 0;
     const trm_jinja_list *items;
     size_t skipped = by_attribute ? 1 : 0;
     if (!trm_jinja_truth(call->self)) {
@@ -220,26 +223,6 @@ static trm_status choose(trm_jinja_call *call, bool keep, bool by_attribute)
         }
     }
     return TRM_OK;
-}
-
-static trm_status filter_select(trm_jinja_call *call)
-{
-    return choose(call, true, false);
-}
-
-static trm_status filter_reject(trm_jinja_call *call)
-{
-    return choose(call, false, false);
-}
-
-static trm_status filter_selectattr(trm_jinja_call *call)
-{
-    return choose(call, true, true);
-}
-
-static trm_status filter_rejectattr(trm_jinja_call *call)
-{
-    return choose(call, false, true);
 }
 
 typedef struct sort_item {
@@ -386,8 +369,9 @@ static trm_status filter_unique(trm_jinja_call *call)
     return TRM_OK;
 }
 
-static trm_status extreme(trm_jinja_call *call, bool greatest)
+static trm_status extreme(trm_jinja_call *call)
 {
+    bool greatest = call->way == GREATEST;
     const trm_jinja_list *items;
     TRM_TRY(self_items(call, &items));
     if (items->count == 0) {
@@ -409,16 +393,6 @@ static trm_status extreme(trm_jinja_call *call, bool greatest)
         }
     }
     return TRM_OK;
-}
-
-static trm_status filter_min(trm_jinja_call *call)
-{
-    return extreme(call, false);
-}
-
-static trm_status filter_max(trm_jinja_call *call)
-{
-    return extreme(call, true);
 }
 
 static trm_status filter_sum(trm_jinja_call *call)
@@ -479,24 +453,24 @@ static trm_status filter_attr(trm_jinja_call *call)
 }
 
 const trm_jinja_builtin trm_jinja_list_filters[] = {
-    {"first", filter_first, 0, ""},
-    {"last", filter_last, 0, ""},
-    {"list", filter_list, 0, ""},
-    {"reverse", filter_reverse, 0, ""},
-    {"join", filter_join, 0, "d attribute"},
-    {"map", filter_map, 0, NULL},
-    {"select", filter_select, 0, NULL},
-    {"reject", filter_reject, 0, NULL},
-    {"selectattr", filter_selectattr, 0, NULL},
-    {"rejectattr", filter_rejectattr, 0, NULL},
-    {"sort", filter_sort, 0, "reverse case_sensitive attribute"},
-    {"dictsort", filter_dictsort, 0, "case_sensitive by reverse"},
-    {"items", filter_items, 0, ""},
-    {"unique", filter_unique, 0, "case_sensitive attribute"},
-    {"min", filter_min, 0, "case_sensitive attribute"},
-    {"max", filter_max, 0, "case_sensitive attribute"},
-    {"sum", filter_sum, 0, "attribute start"},
-    {"batch", filter_batch, 1, "linecount fill_with"},
-    {"attr", filter_attr, 1, "name"},
+    {"first", filter_first, 0, "", 0},
+    {"last", filter_last, 0, "", 0},
+    {"list", filter_list, 0, "", 0},
+    {"reverse", filter_reverse, 0, "", 0},
+    {"join", filter_join, 0, "d attribute", 0},
+    {"map", filter_map, 0, NULL, 0},
+    {"select", choose, 0, NULL, KEEP},
+    {"reject", choose, 0, NULL, 0},
+    {"selectattr", choose, 0, NULL, KEEP | BY_ATTRIBUTE},
+    {"rejectattr", choose, 0, NULL, BY_ATTRIBUTE},
+    {"sort", filter_sort, 0, "reverse case_sensitive attribute", 0},
+    {"dictsort", filter_dictsort, 0, "case_sensitive by reverse", 0},
+    {"items", filter_items, 0, "", 0},
+    {"unique", filter_unique, 0, "case_sensitive attribute", 0},
+    {"min", extreme, 0, "case_sensitive attribute", 0},
+    {"max", extreme, 0, "case_sensitive attribute", GREATEST},
+    {"sum", filter_sum, 0, "attribute start", 0},
+    {"batch", filter_batch, 1, "linecount fill_with", 0},
+    {"attr", filter_attr, 1, "name", 0},
 };
 const size_t trm_jinja_n_list_filters = sizeof(trm_jinja_list_filters) / sizeof(trm_jinja_list_filters[0]);

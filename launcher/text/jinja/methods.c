@@ -8,6 +8,9 @@
 #include "launcher/text/jinja/text.h"
 #include "launcher/text/utf8.h"
 
+/* Where a method looks, and whether it must find something. */
+enum { FROM_LEFT = 1, FROM_RIGHT = 2, MUST = 4 };
+
 static trm_status give_bool(trm_jinja_call *call, bool truth)
 {
     *call->result = trm_jinja_bool(truth);
@@ -21,7 +24,7 @@ static trm_status need_string(const trm_jinja_call *call, const trm_jinja_value 
                : trm_jinja_fail(call->run, "expected a str, found '%s'", trm_jinja_type_name(value));
 }
 
-static trm_status strip(trm_jinja_call *call, bool left, bool right)
+static trm_status strip(trm_jinja_call *call)
 {
     const trm_jinja_value *chars = call->bound[0];
     if (chars != NULL && chars->kind != TRM_JINJA_NONE) {
@@ -30,23 +33,8 @@ static trm_status strip(trm_jinja_call *call, bool left, bool right)
         chars = NULL;
     }
     TRM_TRY(trm_jinja_charge(call->run, call->self->size / 64));
-    *call->result = trm_jinja_strip(call->self, chars, left, right);
+    *call->result = trm_jinja_strip(call->self, chars, (call->way & FROM_LEFT) != 0, (call->way & FROM_RIGHT) != 0);
     return TRM_OK;
-}
-
-static trm_status method_strip(trm_jinja_call *call)
-{
-    return strip(call, true, true);
-}
-
-static trm_status method_lstrip(trm_jinja_call *call)
-{
-    return strip(call, true, false);
-}
-
-static trm_status method_rstrip(trm_jinja_call *call)
-{
-    return strip(call, false, true);
 }
 
 static trm_status append_text(trm_jinja_call *call, const char *text, size_t size)
@@ -130,9 +118,10 @@ static trm_status rsplit_space(trm_jinja_call *call, int64_t most)
     return TRM_OK;
 }
 
-static trm_status split(trm_jinja_call *call, bool from_right)
+static trm_status split(trm_jinja_call *call)
 {
     int64_t most = -1;
+    bool from_right = call->way == FROM_RIGHT;
     const trm_jinja_value *separator = call->bound[0];
     TRM_TRY(trm_jinja_bound_integer(call, 1, &most));
     TRM_TRY(trm_jinja_charge(call->run, call->self->size / 64));
@@ -146,16 +135,6 @@ static trm_status split(trm_jinja_call *call, bool from_right)
         return trm_jinja_fail(call->run, "empty separator");
     }
     return from_right ? rsplit_text(call, separator, most) : split_text(call, separator, most);
-}
-
-static trm_status method_split(trm_jinja_call *call)
-{
-    return split(call, false);
-}
-
-static trm_status method_rsplit(trm_jinja_call *call)
-{
-    return split(call, true);
 }
 
 static trm_status method_splitlines(trm_jinja_call *call)
@@ -184,8 +163,9 @@ static bool has_affix(const trm_jinja_value *text, const trm_jinja_value *affix,
            memcmp(at_end ? text->text + text->size - affix->size : text->text, affix->text, affix->size) == 0;
 }
 
-static trm_status test_affix(trm_jinja_call *call, bool at_end)
+static trm_status test_affix(trm_jinja_call *call)
 {
+    bool at_end = call->way == FROM_RIGHT;
     trm_jinja_value part;
     int64_t offset;
     const trm_jinja_value *affix = call->bound[0];
@@ -202,18 +182,9 @@ static trm_status test_affix(trm_jinja_call *call, bool at_end)
     return give_bool(call, holds);
 }
 
-static trm_status method_startswith(trm_jinja_call *call)
+static trm_status remove_affix(trm_jinja_call *call)
 {
-    return test_affix(call, false);
-}
-
-static trm_status method_endswith(trm_jinja_call *call)
-{
-    return test_affix(call, true);
-}
-
-static trm_status remove_affix(trm_jinja_call *call, bool at_end)
-{
+    bool at_end = call->way == FROM_RIGHT;
     TRM_TRY(need_string(call, call->bound[0]));
     *call->result = *call->self;
     if (has_affix(call->self, call->bound[0], at_end)) {
@@ -223,18 +194,9 @@ static trm_status remove_affix(trm_jinja_call *call, bool at_end)
     return TRM_OK;
 }
 
-static trm_status method_removeprefix(trm_jinja_call *call)
+static trm_status find(trm_jinja_call *call)
 {
-    return remove_affix(call, false);
-}
-
-static trm_status method_removesuffix(trm_jinja_call *call)
-{
-    return remove_affix(call, true);
-}
-
-static trm_status find(trm_jinja_call *call, bool last, bool must)
-{
+    bool last = (call->way & FROM_RIGHT) != 0, must = (call->way & MUST) != 0;
     trm_jinja_value part;
     int64_t offset;
     TRM_TRY(need_string(call, call->bound[0]));
@@ -245,26 +207,6 @@ static trm_status find(trm_jinja_call *call, bool last, bool must)
     }
     *call->result = trm_jinja_integer(found == SIZE_MAX ? -1 : offset + (int64_t)trm_utf8_count(part.text, found));
     return TRM_OK;
-}
-
-static trm_status method_find(trm_jinja_call *call)
-{
-    return find(call, false, false);
-}
-
-static trm_status method_rfind(trm_jinja_call *call)
-{
-    return find(call, true, false);
-}
-
-static trm_status method_index(trm_jinja_call *call)
-{
-    return find(call, false, true);
-}
-
-static trm_status method_rindex(trm_jinja_call *call)
-{
-    return find(call, true, true);
 }
 
 static trm_status method_count(trm_jinja_call *call)
@@ -284,8 +226,9 @@ static trm_status method_count(trm_jinja_call *call)
     return TRM_OK;
 }
 
-static trm_status partition(trm_jinja_call *call, bool last)
+static trm_status partition(trm_jinja_call *call)
 {
+    bool last = call->way == FROM_RIGHT;
     const trm_jinja_value *self = call->self, *separator = call->bound[0];
     TRM_TRY(need_string(call, separator));
     if (separator->size == 0) {
@@ -299,16 +242,6 @@ static trm_status partition(trm_jinja_call *call, bool last)
     TRM_TRY(append_text(call, self->text, before));
     TRM_TRY(append_text(call, self->text + before, there ? separator->size : 0));
     return append_text(call, self->text + behind, self->size - behind);
-}
-
-static trm_status method_partition(trm_jinja_call *call)
-{
-    return partition(call, false);
-}
-
-static trm_status method_rpartition(trm_jinja_call *call)
-{
-    return partition(call, true);
 }
 
 static trm_status method_replace(trm_jinja_call *call)
@@ -333,37 +266,15 @@ static trm_status method_join(trm_jinja_call *call)
     return trm_jinja_join(call->run, items, call->self, call->result);
 }
 
-static trm_status change_case(trm_jinja_call *call, trm_jinja_casing casing)
+trm_status trm_jinja_change_case(trm_jinja_call *call)
 {
-    return trm_jinja_recase(call->run, call->self, casing, call->result);
+    trm_jinja_value text;
+    TRM_TRY(trm_jinja_string(call->run, call->self, &text));
+    return trm_jinja_recase(call->run, &text, (trm_jinja_casing)call->way, call->result);
 }
 
-static trm_status method_upper(trm_jinja_call *call)
-{
-    return change_case(call, TRM_JINJA_UPPER);
-}
-
-static trm_status method_lower(trm_jinja_call *call)
-{
-    return change_case(call, TRM_JINJA_LOWER);
-}
-
-static trm_status method_title(trm_jinja_call *call)
-{
-    return change_case(call, TRM_JINJA_TITLE);
-}
-
-static trm_status method_capitalize(trm_jinja_call *call)
-{
-    return change_case(call, TRM_JINJA_CAPITALIZE);
-}
-
-static trm_status method_swapcase(trm_jinja_call *call)
-{
-    return change_case(call, TRM_JINJA_SWAP);
-}
-
-static trm_status pad(trm_jinja_call *call, int side)
+/* way: -1 text at the left, 1 at the right, 0 in the middle. */
+static trm_status pad(trm_jinja_call *call)
 {
     int64_t width = 0;
     trm_jinja_value fill;
@@ -372,22 +283,7 @@ static trm_status pad(trm_jinja_call *call, int side)
     if (trm_utf8_count(fill.text, fill.size) != 1) {
         return trm_jinja_fail(call->run, "the fill character must be exactly one character long");
     }
-    return trm_jinja_pad(call->run, call->self, width, &fill, side, call->result);
-}
-
-static trm_status method_ljust(trm_jinja_call *call)
-{
-    return pad(call, -1);
-}
-
-static trm_status method_center(trm_jinja_call *call)
-{
-    return pad(call, 0);
-}
-
-static trm_status method_rjust(trm_jinja_call *call)
-{
-    return pad(call, 1);
+    return trm_jinja_pad(call->run, call->self, width, &fill, call->way, call->result);
 }
 
 static trm_status method_zfill(trm_jinja_call *call)
@@ -477,43 +373,43 @@ static trm_status method_islower(trm_jinja_call *call)
 }
 
 const trm_jinja_builtin trm_jinja_string_methods[] = {
-    {"strip", method_strip, 0, "chars"},
-    {"lstrip", method_lstrip, 0, "chars"},
-    {"rstrip", method_rstrip, 0, "chars"},
-    {"split", method_split, 0, "sep maxsplit"},
-    {"rsplit", method_rsplit, 0, "sep maxsplit"},
-    {"splitlines", method_splitlines, 0, "keepends"},
-    {"startswith", method_startswith, 1, "prefix start end"},
-    {"endswith", method_endswith, 1, "suffix start end"},
-    {"removeprefix", method_removeprefix, 1, "prefix"},
-    {"removesuffix", method_removesuffix, 1, "suffix"},
-    {"find", method_find, 1, "sub start end"},
-    {"rfind", method_rfind, 1, "sub start end"},
-    {"index", method_index, 1, "sub start end"},
-    {"rindex", method_rindex, 1, "sub start end"},
-    {"count", method_count, 1, "sub start end"},
-    {"partition", method_partition, 1, "sep"},
-    {"rpartition", method_rpartition, 1, "sep"},
-    {"replace", method_replace, 2, "old new count"},
-    {"join", method_join, 1, "iterable"},
-    {"upper", method_upper, 0, ""},
-    {"lower", method_lower, 0, ""},
-    {"casefold", method_lower, 0, ""},
-    {"title", method_title, 0, ""},
-    {"capitalize", method_capitalize, 0, ""},
-    {"swapcase", method_swapcase, 0, ""},
-    {"ljust", method_ljust, 1, "width fillchar"},
-    {"center", method_center, 1, "width fillchar"},
-    {"rjust", method_rjust, 1, "width fillchar"},
-    {"zfill", method_zfill, 1, "width"},
-    {"isspace", method_isspace, 0, ""},
-    {"isalpha", method_isalpha, 0, ""},
-    {"isdecimal", method_isdecimal, 0, ""},
-    {"isdigit", method_isdigit, 0, ""},
-    {"isnumeric", method_isnumeric, 0, ""},
-    {"isalnum", method_isalnum, 0, ""},
-    {"isupper", method_isupper, 0, ""},
-    {"islower", method_islower, 0, ""},
-    {"format", trm_jinja_brace_format, 0, NULL},
+    {"strip", strip, 0, "chars", FROM_LEFT | FROM_RIGHT},
+    {"lstrip", strip, 0, "chars", FROM_LEFT},
+    {"rstrip", strip, 0, "chars", FROM_RIGHT},
+    {"split", split, 0, "sep maxsplit", FROM_LEFT},
+    {"rsplit", split, 0, "sep maxsplit", FROM_RIGHT},
+    {"splitlines", method_splitlines, 0, "keepends", 0},
+    {"startswith", test_affix, 1, "prefix start end", FROM_LEFT},
+    {"endswith", test_affix, 1, "suffix start end", FROM_RIGHT},
+    {"removeprefix", remove_affix, 1, "prefix", FROM_LEFT},
+    {"removesuffix", remove_affix, 1, "suffix", FROM_RIGHT},
+    {"find", find, 1, "sub start end", FROM_LEFT},
+    {"rfind", find, 1, "sub start end", FROM_RIGHT},
+    {"index", find, 1, "sub start end", FROM_LEFT | MUST},
+    {"rindex", find, 1, "sub start end", FROM_RIGHT | MUST},
+    {"count", method_count, 1, "sub start end", 0},
+    {"partition", partition, 1, "sep", FROM_LEFT},
+    {"rpartition", partition, 1, "sep", FROM_RIGHT},
+    {"replace", method_replace, 2, "old new count", 0},
+    {"join", method_join, 1, "iterable", 0},
+    {"upper", trm_jinja_change_case, 0, "", TRM_JINJA_UPPER},
+    {"lower", trm_jinja_change_case, 0, "", TRM_JINJA_LOWER},
+    {"casefold", trm_jinja_change_case, 0, "", TRM_JINJA_LOWER},
+    {"title", trm_jinja_change_case, 0, "", TRM_JINJA_TITLE},
+    {"capitalize", trm_jinja_change_case, 0, "", TRM_JINJA_CAPITALIZE},
+    {"swapcase", trm_jinja_change_case, 0, "", TRM_JINJA_SWAP},
+    {"ljust", pad, 1, "width fillchar", -1},
+    {"center", pad, 1, "width fillchar", 0},
+    {"rjust", pad, 1, "width fillchar", 1},
+    {"zfill", method_zfill, 1, "width", 0},
+    {"isspace", method_isspace, 0, "", 0},
+    {"isalpha", method_isalpha, 0, "", 0},
+    {"isdecimal", method_isdecimal, 0, "", 0},
+    {"isdigit", method_isdigit, 0, "", 0},
+    {"isnumeric", method_isnumeric, 0, "", 0},
+    {"isalnum", method_isalnum, 0, "", 0},
+    {"isupper", method_isupper, 0, "", 0},
+    {"islower", method_islower, 0, "", 0},
+    {"format", trm_jinja_brace_format, 0, NULL, 0},
 };
 const size_t trm_jinja_n_string_methods = sizeof(trm_jinja_string_methods) / sizeof(trm_jinja_string_methods[0]);
