@@ -435,6 +435,25 @@ static trm_dims network_dims(const onnx_input *input)
     return dims;
 }
 
+/* Tensors of --mark become outputs behind those of the model. */
+trm_status onnx_mark_tensors(onnx_job *j)
+{
+    for (int32_t i = 0; i < j->all->list_counts[SETTING_MARK]; i++) {
+        const char *name = j->all->lists[SETTING_MARK][i];
+        trm_tensor *tensor = trm_network_find_tensor(j->network, name);
+        if (tensor == NULL) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "--mark: the network has no tensor \"%s\", inspect --after import lists them", name);
+        }
+        bool is_marked = false;
+        for (int32_t k = 0; k < trm_network_output_count(j->network) && !is_marked; k++) {
+            is_marked = trm_network_output(j->network, k) == tensor;
+        }
+        TRM_TRY(is_marked ? TRM_OK : trm_network_mark_output(j->network, tensor));
+    }
+    return TRM_OK;
+}
+
 trm_status onnx_build(onnx_job *j, bool open)
 {
     if (j->plan != NULL) {
@@ -470,9 +489,10 @@ trm_status onnx_build(onnx_job *j, bool open)
     options.max_trips = settings_integer(j->all, SETTING_MAX_TRIPS);
     trm_status status = trm_onnx_build_network(j->model, &options, &j->network);
     free(shapes);
+    TRM_TRY(status == TRM_OK ? onnx_mark_tensors(j) : status);
     j->shown = j->network;
     j->import_seconds = wall_seconds() - began;
-    return status;
+    return TRM_OK;
 }
 
 trm_status onnx_plan(onnx_job *j, int32_t rank, trm_stage_fn on_stage, void *user, trm_plan **plan)

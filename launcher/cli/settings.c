@@ -102,6 +102,9 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_DIM] = {"dim", 0, SETTING_LIST, ANY, 0, 0, NULL, "NAME=N", "ONNX", "a named dimension, such as batch=4"},
     [SETTING_MAX_TRIPS] = {"max-trips", 0, SETTING_INTEGER, ANY, 0, 1e9, "0", "N", "ONNX",
                            "how often the body of a Loop runs at most, where that is known in a run only"},
+    [SETTING_MARK] =
+        {"mark", 0, SETTING_LIST, ANY, 0, 0, NULL, "NAME", "ONNX",
+         "make a tensor inside of the network an output, which no pass fuses away; may be given several times"},
     [SETTING_OUT] = {"out", 'o', SETTING_TEXT, COMMAND_BUILD | COMMAND_REFIT, 0, 0, NULL, "FILE", "ONNX",
                      "the plan file to write; default: NET.plan for NET.onnx"},
     [SETTING_EMBED_WEIGHTS] = {"embed-weights", 0, SETTING_FLAG, COMMAND_BUILD | COMMAND_REFIT, 0, 0, NULL, NULL,

@@ -734,6 +734,9 @@ case_compare() { # one network in two ways, tensor by tensor
     ASAN_OPTIONS=$leaky shows " of which 0 depart" 0 compare "$net" --ranks 1,2,3 --every-layer "${shapes[@]}"
     grep -q "^b0.up  " "$work/out" || complain "--every-layer has no b0.up: $(cat "$work/out")"
     ASAN_OPTIONS=$leaky shows " of which 0 depart" 0 compare "$source/tests/goldens/onnx/encoder/model.onnx" --ranks 1,4 --mesh tp=2,pp=2 --seed 3
+    ASAN_OPTIONS=$leaky shows " of which 0 depart" 0 compare "$net" --ranks 1,2 --mark b0.up "${shapes[@]}"
+    grep -q "^b0.up  " "$work/out" && ! grep -q "^b1.up" "$work/out" || complain "--mark b0.up does not keep just that: $(cat "$work/out")"
+    fails 2 '--mark: the network has no tensor "b9"' 0 run "$net" --mark b9 "${shapes[@]}"
     # A network that is another: what departs first is the layer that is another.
     prints "" 0 compare "$net" --save "$work/good" "${shapes[@]}"
     departs "layer b1.scaled (elementwise, host.elementwise after host.elementwise), tensor b1.scaled: 192 of 192 elements are off" \
@@ -756,7 +759,7 @@ case_compare() { # one network in two ways, tensor by tensor
     # References and inputs that are given as files.
     mkdir "$work/data" "$work/other"
     npy "2, 64" '\x00\x00\x80\x3f' 128 >"$work/data/input_0.npy"
-    shows "written to" 0 run "$net" --inputs "$work/data" --output "x2=$work/data/output_0.npy"
+    shows "b1.up f32 2x512" 0 run "$net" --inputs "$work/data" --mark b1.up --output "x2=$work/data/output_0.npy"
     cp "$work/data/input_0.npy" "$work/other/output_0.npy"
     shows "1 tensor on both sides, of which 0 depart" 0 compare "$net" --inputs "$work/data" --against "$work/data"
     shows "1 tensor on both sides, of which 0 depart" 2 compare "$net" --inputs "$work/data" --against "$work/data"
