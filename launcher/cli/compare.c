@@ -451,27 +451,49 @@ static int run_here(comparer *c)
     return code != 0 || !talks || !compares(c) ? code : conclude(c);
 }
 
+/* Where the operand is a folder of a run: nothing is run. */
+static int run_nowhere(comparer *c)
+{
+    side *s = &c->sides[0];
+    snprintf(s->path, sizeof(s->path), "%s", c->all->operands[0]);
+    snprintf(s->title, sizeof(s->title), "%.60s", c->all->operands[0]);
+    return is_first_rank() ? conclude(c) : 0;
+}
+
+static trm_status check(const comparer *c, bool launched, bool is_saved)
+{
+    if (launched && c->n_sides > 1) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "several backends or numbers of ranks are compared by one process, which "
+                                             "starts the others: not under mpirun");
+    }
+    if (!compares(c) && (is_saved || settings_text(c->all, SETTING_SAVE) == NULL)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "there is nothing to compare with: give two backends (--backend "
+                                             "host,cuda), two numbers of ranks (--ranks 1,2), --against, --expect or "
+                                             "--save");
+    }
+    if (is_saved && (c->n_sides > 1 || settings_text(c->all, SETTING_SAVE) != NULL)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is what a run left: it is not run again", c->all->operands[0]);
+    }
+    return TRM_OK;
+}
+
 int command_compare(const settings *all)
 {
     comparer c = {.all = all};
-    bool launched = launched_rank() != NULL;
+    bool launched = launched_rank() != NULL, is_saved = tensor_folder_exists(all->operands[0]);
     trm_status status = list_sides(&c);
-    if (status == TRM_OK && launched && c.n_sides > 1) {
-        status =
-            trm_fail(TRM_ERROR_INVALID_ARGUMENT, "several backends or numbers of ranks are compared by one process, "
-                                                 "which starts the others: not under mpirun");
-    }
-    if (status == TRM_OK && !compares(&c) && settings_text(all, SETTING_SAVE) == NULL) {
-        status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "there is nothing to compare with: give two backends "
-                                                      "(--backend host,cuda), two numbers of ranks (--ranks 1,2), "
-                                                      "--against, --expect or --save");
+    if (status == TRM_OK) {
+        status = check(&c, launched, is_saved);
     }
     if (status == TRM_OK && is_first_rank()) {
         status = read_references(&c);
     }
     /* What a run leaves in a temporary folder is removed by one who outlives it. */
     bool here = launched || (c.n_sides == 1 && c.sides[0].ranks == 1 && settings_text(all, SETTING_SAVE) != NULL);
-    int code = status != TRM_OK ? print_failure_once(status) : here ? run_here(&c) : run_elsewhere(&c);
+    int code = status != TRM_OK ? print_failure_once(status)
+               : is_saved       ? run_nowhere(&c)
+               : here           ? run_here(&c)
+                                : run_elsewhere(&c);
     if (c.temporary != NULL) {
         tensor_folder_remove(c.temporary);
         free(c.temporary);

@@ -246,8 +246,12 @@ static void describe_departure(const row *made, const char *title, char *text, s
         snprintf(what, sizeof(what), "%lld of %lld elements are off, at %s it is %.6g, expected %.6g",
                  (long long)e->outside, (long long)e->count, made->place, e->worst_found, e->worst_expected);
     }
-    snprintf(text, size, "%s: layer %s (%s%s), tensor %s: %s", title, found->layer, found->kind, kernels, found->name,
-             what);
+    char rank[32] = "";
+    if (made->rank > 0) {
+        snprintf(rank, sizeof(rank), ", rank %d", (int)made->rank);
+    }
+    snprintf(text, size, "%s%s: layer %s (%s%s), tensor %s: %s", title, rank, found->layer, found->kind, kernels,
+             found->name, what);
 }
 
 /* ---- all tensors --------------------------------------------------------------------------------------- */

@@ -68,11 +68,11 @@ const command commands_table[] = {
      "  trireme refit net.plan --weights trained.onnx -o trained.plan\n"},
     {"compare", COMMAND_COMPARE, command_compare,
      "run a network in two ways, compare tensor by tensor, and name the first layer that departs",
-     "one ONNX or plan file, model folder or shape",
+     "one ONNX or plan file, model folder or shape, or folder of --save",
      "usage: trireme compare NET --backend host,cuda [options]\n"
      "       trireme compare NET --ranks 1,2 [options]\n"
      "       trireme compare NET --save FOLDER [options]\n"
-     "       trireme compare NET --against FOLDER | --expect y=out.npy [options]\n\n"
+     "       trireme compare NET|FOLDER --against FOLDER | --expect y=out.npy [options]\n\n"
      "Runs a network (NET.onnx, NET.plan), or one prompt of a model, on the same inputs on several backends or numbers "
      "of\nranks, or once against what was saved or given, and compares what every layer made that is there on both "
      "sides. The\nfirst of several is the reference. The exit code is 1 if a tensor departs.\n",

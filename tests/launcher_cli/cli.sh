@@ -746,6 +746,25 @@ case_compare() { # one network in two ways, tensor by tensor
         shows " of which 0 depart" $ranks compare "$work/$ranks.plan" --against "$work/good"
         departs "layer b1.scaled" $ranks compare "$changed" --against "$work/good" "${shapes[@]}"
     done
+    # Two folders; a copy that is another on one rank only, an exchange that went wrong.
+    ASAN_OPTIONS=$leaky shows " of which 0 depart" 0 compare "$net" --ranks 1,2 --save "$work/both" "${shapes[@]}"
+    shows " of which 0 depart" 0 compare "$work/both/host-2" --against "$work/good"
+    fails 2 "is what a run left: it is not run again" 0 compare "$work/both/host-2" --against "$work/good" --ranks 1,2
+    file() { # RANK TENSOR: its file
+        grep -A4 "\"name\": \"$2\"" "$work/both/host-2/rank-$1/tensors.json" | sed -n 's/.*"file": "\(.*\)",/\1/p' | head -1
+    }
+    cp -r "$work/both" "$work/kept"
+    cp "$work/both/host-2/rank-1/$(file 1 x2:1)" "$work/both/host-2/rank-1/$(file 1 x2)"
+    departs "rank 1: layer x2 (norm" 0 compare "$work/both/host-2" --against "$work/good"
+    grep -q "^x2  .*on rank 1  departs" "$work/out" || complain "the copy on rank 1 is not shown: $(cat "$work/out")"
+    rm -r "$work/both" && cp -r "$work/kept" "$work/both"
+    for ranks in 0 1; do
+        cp "$work/both/host-2/rank-$ranks/$(file $ranks b0.down)" "$work/both/host-2/rank-$ranks/$(file $ranks b0.down.all_reduce)"
+    done
+    departs "layer b0.down.all_reduce (dist_collective" 0 compare "$work/both/host-2" --against "$work/good"
+    cp "$work/both/host-2/rank-1/$(file 1 b0.down)" "$work/both/host-2/rank-1/$(file 1 b0.relu)"
+    start 0 compare "$work/both/host-2" --against "$work/good"
+    [ $code = 3 ] && grep -q "is not the tensor that tensors.json tells of" "$work/err" || complain "a file of other dims: exit code $code: $(cat "$work/err")"
     departs "b1.scaled" 0 compare "$changed" --against "$work/good" "${shapes[@]}" --json
     value holds false
     value comparisons.0.compared 10
