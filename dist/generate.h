@@ -39,6 +39,7 @@ struct trm_generator {
     int32_t max_sequences, max_step_tokens;
     int32_t max_rows; /* of logits in a step: one of each sequence, and those of drafts */
     trm_speculation speculation;
+    trm_generator *draft;                  /* or NULL */
     int32_t blocks_per_sequence, n_blocks; /* width of the block table; blocks of the cache */
     int64_t vocab;
 

@@ -601,3 +601,21 @@ trm_status trm_generator_set_weight_budget(trm_generator *generator, size_t byte
     }
     return trm_engine_set_weight_budget(generator->engine, bytes);
 }
+
+trm_status trm_generator_set_draft(trm_generator *g, trm_generator *draft)
+{
+    if (g == NULL || g == draft || (draft != NULL && (draft->world != g->world || draft->draft != NULL))) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set a draft model: %s",
+                 g == NULL    ? "generator is NULL"
+                 : g == draft ? "a generator cannot draft for itself"
+                              : "it is of another world, or has a draft model itself");
+    }
+    if (draft != NULL && (g->speculation.kind == TRM_SPECULATION_OFF || draft->max_sequences < g->max_sequences)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "cannot set a draft model of %d sequences: the generator has %d and speculation %s, expected at least "
+                 "as many and speculation on",
+                 draft->max_sequences, g->max_sequences, g->speculation.kind == TRM_SPECULATION_OFF ? "off" : "on");
+    }
+    g->draft = draft;
+    return TRM_OK;
+}

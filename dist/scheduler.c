@@ -328,6 +328,9 @@ static trm_status allocate(trm_scheduler *s)
         s->errors == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a scheduler of %d sequences", g->max_sequences);
     }
+    if (g->draft != NULL) {
+        TRM_TRY(trm_drafter_init(&s->drafter, g->draft, g->max_sequences, s->step_tokens));
+    }
     for (int32_t i = g->max_sequences - 1; i >= 0; i--) {
         s->free_slots[s->n_free_slots++] = i;
     }
@@ -423,6 +426,7 @@ void trm_scheduler_destroy(trm_scheduler *s)
         free(s->running[i]);
     }
     trm_blocks_fini(&s->blocks);
+    trm_drafter_fini(&s->drafter);
     free(s->running);
     free(s->lives);
     free(s->free_slots);

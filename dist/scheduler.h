@@ -8,6 +8,7 @@
 #include <trireme/serving.h>
 
 #include "dist/blocks.h"
+#include "dist/drafter.h"
 #include "dist/generate.h"
 #include "dist/lookup.h"
 #include "dist/speculator.h"
@@ -34,6 +35,7 @@ struct trm_live {
     trm_draft_record record;
     int32_t n_drafted, draft_class; /* tokens behind n_tokens that are a guess at what comes */
     float *pooled;                  /* [hidden] for an embedding: of the tokens so far */
+    int32_t n_from_model;           /* of them from a draft model, whose cache has all but the last */
     int32_t guess;                  /* the first of them, also where none is verified; -1 */
     trm_live *before, *after;       /* in the queue */
 };
@@ -69,9 +71,11 @@ struct trm_scheduler {
     int32_t *chosen;              /* [max_rows] */
     int32_t n_sequences, n_tokens, n_choices;
     trm_speculator speculator;
-    trm_draft *drafts; /* [max_sequences] */
-    int32_t n_drafted; /* tokens of the step that are drafts */
-    int32_t *message;  /* [message_words] */
+    trm_draft *drafts;    /* [max_sequences] */
+    trm_drafter drafter;  /* where there is a draft model */
+    double draft_seconds; /* of the step */
+    int32_t n_drafted;    /* tokens of the step that are drafts */
+    int32_t *message;     /* [message_words] */
     size_t message_words;
 
     trm_serving_event *events; /* [max_events] */
@@ -122,6 +126,8 @@ void trm_scheduler_publish(trm_scheduler *s, trm_live *live);
 trm_status trm_scheduler_draft(trm_scheduler *s);
 /* Of the drafted tokens `n` were looked at, and `right` of them came. */
 void trm_scheduler_note_draft(trm_live *live, int32_t n, int32_t right);
+/* What a draft model has of them is of use still. */
+void trm_scheduler_keep_drafts(trm_scheduler *s, const trm_live *live, int32_t right);
 
 /* scheduler_wire.c: what rank 0 sends the others. Nothing with one rank. */
 size_t trm_scheduler_message_words(const trm_generator *g, int32_t step_tokens);
@@ -129,5 +135,7 @@ trm_status trm_scheduler_send_step(trm_scheduler *s);
 /* Lets them know that rank 0 is alive, if they have not heard of it for long. */
 trm_status trm_scheduler_send_beat(trm_scheduler *s);
 trm_status trm_scheduler_send_end(trm_scheduler *s);
+/* A step of the draft model, of its n sequences. */
+trm_status trm_scheduler_send_draft(trm_scheduler *s, int32_t n);
 
 #endif

@@ -25,6 +25,59 @@ static void guess(trm_scheduler *s, trm_live *live)
     live->guess = live->n_drafted > 0 ? live->tokens[live->n_tokens] : -1;
 }
 
+/* How many tokens a draft model is to draft for a sequence. */
+static int32_t model_room(const trm_scheduler *s, const trm_live *live)
+{
+    int64_t room = live->n_most - live->n_tokens - 1, context = s->drafter.g->max_context - live->n_tokens;
+    room = room < context ? room : context;
+    room = room < s->g->speculation.tokens ? room : s->g->speculation.tokens;
+    return room > 0 ? (int32_t)room : 0;
+}
+
+/* Lets the draft model draft at most `most` tokens for each sequence that decodes. Ends when it has, or at a token that
+ * only one of the models has. */
+static trm_status draft_by_model(trm_scheduler *s, int32_t most)
+{
+    trm_drafter *d = &s->drafter;
+    int32_t n = 0, filled;
+    for (int32_t i = 0; i < s->n_running; i++) {
+        trm_live *live = s->running[i];
+        int32_t wanted = live->n_drafted < most ? live->n_drafted : most;
+        for (int64_t k = d->n_cached[live->slot]; k < live->n_tokens && wanted > 0; k++) {
+            wanted = live->tokens[k] < d->g->vocab ? wanted : 0;
+        }
+        live->n_drafted = wanted;
+        if (d->n_cached[live->slot] >= live->n_tokens) {
+            d->n_cached[live->slot] = live->n_tokens - 1; /* the newest is run for what follows it */
+        }
+        if (wanted > 0) {
+            d->wanted[n++] = (trm_draft_slot){
+                .slot = live->slot, .tokens = live->tokens, .n_tokens = live->n_tokens, .most = wanted};
+        }
+    }
+    while ((filled = trm_drafter_fill(d, n)) > 0) {
+        TRM_TRY(trm_scheduler_send_draft(s, filled));
+        TRM_TRY(trm_drafter_step(d, filled));
+        trm_drafter_take(d, n);
+    }
+    for (int32_t i = 0; i < s->n_running; i++) {
+        trm_live *live = s->running[i];
+        for (int32_t k = 0; k < live->n_drafted; k++) {
+            live->n_drafted = live->tokens[live->n_tokens + k] < s->g->vocab ? live->n_drafted : k;
+        }
+        live->n_from_model = live->n_drafted;
+        live->guess = live->n_drafted > 0 ? live->tokens[live->n_tokens] : -1;
+    }
+    return TRM_OK;
+}
+
+void trm_scheduler_keep_drafts(trm_scheduler *s, const trm_live *live, int32_t right)
+{
+    if (s->drafter.g != NULL) {
+        trm_drafter_keep(&s->drafter, live->slot, live->n_tokens, live->n_from_model, right);
+    }
+}
+
 /* The most drafted tokens of a sequence in this step. Rank 0's times decide, also in lockstep. */
 static trm_status choose(trm_scheduler *s, int32_t n_drafts, int32_t n_decoding, bool prompts, int32_t *most)
 {
@@ -48,18 +101,28 @@ trm_status trm_scheduler_draft(trm_scheduler *s)
     }
     for (int32_t i = 0; i < s->n_running; i++) {
         trm_live *live = s->running[i];
-        live->n_drafted = 0;
+        live->n_drafted = live->n_from_model = 0;
         live->guess = -1;
         prompts = prompts || !decodes(live);
         if (decodes(live)) {
             n_decoding++;
-            guess(s, live);
+            if (s->drafter.g == NULL) {
+                guess(s, live);
+            } else {
+                live->n_drafted = model_room(s, live);
+                live->draft_class = 0;
+            }
         }
         if (live->n_drafted > 0) {
             s->drafts[n_drafts++] = (trm_draft){live->n_drafted, live->record.right[live->draft_class]};
         }
     }
     TRM_TRY(choose(s, n_drafts, n_decoding, prompts, &most));
+    double began = trm_scheduler_now();
+    if (s->drafter.g != NULL) {
+        TRM_TRY(draft_by_model(s, most));
+    }
+    s->draft_seconds = trm_scheduler_now() - began;
     int32_t room = s->g->max_rows - s->n_running;
     room = room < s->step_tokens - s->n_running ? room : s->step_tokens - s->n_running;
     for (int32_t i = 0; i < s->n_running; i++) {

@@ -78,6 +78,7 @@ void trm_scheduler_evict(trm_scheduler *s, trm_live *live)
     while (live->n_blocks > 0) {
         trm_blocks_release(&s->blocks, row[--live->n_blocks]);
     }
+    trm_drafter_forget(&s->drafter, live->slot);
     s->free_slots[s->n_free_slots++] = live->slot;
     live->slot = -1;
     live->n_cached = 0;

@@ -238,6 +238,7 @@ static void take_tokens(trm_scheduler *s, trm_live *live, const int32_t *chosen,
         bool one = n == 1;
         trm_scheduler_note_draft(live, one ? 1 : right < n - 1 ? right + 1 : right, one ? guess == *chosen : right);
     }
+    trm_scheduler_keep_drafts(s, live, right);
     s->stats.drafted_tokens += n - 1;
     s->stats.accepted_tokens += right;
     for (int32_t i = 0; i <= right; i++) {
@@ -293,7 +294,7 @@ static trm_status run(trm_scheduler *s)
     double seconds = trm_scheduler_now() - sent;
     s->stats.wait_seconds += seconds;
     if (no_prompt && s->g->speculation.kind == TRM_SPECULATION_AUTO) {
-        trm_speculator_note(&s->speculator, s->n_sequences, s->n_drafted, seconds);
+        trm_speculator_note(&s->speculator, s->n_sequences, s->n_drafted, seconds + s->draft_seconds);
     }
     take_results(s);
     s->stats.steps++;

@@ -7,10 +7,12 @@
  * knows already, how many are new, the tokens and the new blocks. It goes out as a first piece of fixed size and, where
  * that is too small, the rest.
  */
+#include <string.h>
+
 #include "base/error.h"
 #include "dist/scheduler.h"
 
-enum { KIND_STEP = 0x54524d31, KIND_BEAT, KIND_END };
+enum { KIND_STEP = 0x54524d31, KIND_DRAFT, KIND_BEAT, KIND_END };
 enum { HEADER = 4, PER_SEQUENCE = 9, FIRST_PIECE = 1024 };
 
 size_t trm_scheduler_message_words(const trm_generator *g, int32_t step_tokens)
@@ -97,6 +99,26 @@ trm_status trm_scheduler_send_end(trm_scheduler *s)
     return has_followers(s) ? send_message(s, KIND_END, HEADER) : TRM_OK;
 }
 
+trm_status trm_scheduler_send_draft(trm_scheduler *s, int32_t n)
+{
+    if (!has_followers(s)) {
+        return TRM_OK;
+    }
+    int32_t *to = s->message + 2;
+    *to++ = n;
+    *to++ = TRM_SAMPLE_GREEDY;
+    for (int32_t i = 0; i < n; i++) {
+        const trm_step_sequence *sequence = &s->drafter.sequences[i];
+        *to++ = s->drafter.slot_of[i];
+        *to++ = sequence->n_tokens;
+        *to++ = (int32_t)sequence->n_cached;
+        *to++ = sequence->n_choices;
+        memcpy(to, sequence->tokens, (size_t)sequence->n_tokens * sizeof(*to));
+        to += sequence->n_tokens;
+    }
+    return send_message(s, KIND_DRAFT, (size_t)(to - s->message));
+}
+
 /* ---- the other ranks --------------------------------------------------------------------------- */
 
 static trm_status receive(trm_scheduler *s)
@@ -174,6 +196,37 @@ static trm_status run_message(trm_scheduler *s)
     return status;
 }
 
+/* A step of the draft model. */
+static trm_status run_draft(trm_scheduler *s)
+{
+    trm_drafter *d = &s->drafter;
+    const int32_t *at = s->message + HEADER, *end = s->message + s->message[1];
+    int32_t n = s->message[2];
+    int64_t tokens = 0;
+    bool fits = d->g != NULL && n >= 1 && n <= d->slots;
+    for (int32_t i = 0; i < n && fits; i++) {
+        fits = end - at >= 4 && at[0] >= 0 && at[0] < d->slots && at[1] >= 1 && at[1] <= end - at - 4 && at[2] >= 0 &&
+               at[2] + (int64_t)at[1] <= d->g->max_context && at[3] >= 0 && at[3] <= 1;
+        if (fits) {
+            d->sequences[i] =
+                (trm_step_sequence){.tokens = at + 4,
+                                    .n_tokens = at[1],
+                                    .n_cached = at[2],
+                                    .n_prompt = at[2] + at[1],
+                                    .blocks = d->blocks + (size_t)at[0] * (size_t)d->g->blocks_per_sequence,
+                                    .choices = s->choices,
+                                    .n_choices = at[3]};
+            tokens += at[1];
+            at += 4 + at[1];
+        }
+    }
+    if (!fits || tokens > d->step_tokens) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "rank 0 sent a step of %d sequences for a draft model%s", n,
+                 d->g == NULL ? ", of which there is none" : "");
+    }
+    return trm_drafter_step(d, n);
+}
+
 trm_status trm_scheduler_follow(trm_scheduler *s)
 {
     if (s == NULL || s->g->world->rank == 0) {
@@ -190,6 +243,8 @@ trm_status trm_scheduler_follow(trm_scheduler *s)
         }
         if (s->message[0] == KIND_STEP) {
             TRM_TRY(run_message(s));
+        } else if (s->message[0] == KIND_DRAFT) {
+            TRM_TRY(run_draft(s));
         }
     }
 }

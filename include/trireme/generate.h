@@ -75,6 +75,14 @@ TRM_API void trm_generator_destroy(trm_generator *generator);
 TRM_API trm_status trm_generator_plan(trm_model *model, const trm_generator_options *options,
                                       const trm_build_options *build, trm_plan **plan, int64_t *cache_tokens);
 
+/*
+ * Lets `draft`, a generator of a smaller model with the same tokenizer, draft what a generator verifies, in place of
+ * lookup; NULL: no longer. Both are of the same world, `draft` with at least as many sequences; drafts end where its
+ * context does. The generator must have been made with speculation, and both must live as long as either is used; no
+ * scheduler may exist. `draft` must not be used otherwise meanwhile. Errors: INVALID_ARGUMENT.
+ */
+TRM_API trm_status trm_generator_set_draft(trm_generator *generator, trm_generator *draft);
+
 /* What a generator was planned with. */
 typedef struct trm_generator_limits {
     int64_t max_context;  /* tokens per sequence */

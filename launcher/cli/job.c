@@ -52,6 +52,8 @@ int print_failure_once(trm_status status)
     return trm_status_exit_code(status);
 }
 
+#define DRAFT_CONTEXT 8192 /* tokens of a sequence that a draft model looks at, unless --context says */
+
 static void write_log(void *user, trm_log_level level, const char *message)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
@@ -336,6 +338,24 @@ char *job_timing_cache(const settings *all, trm_world *world)
     return strcmp(text, "off") == 0 ? NULL : strcmp(text, "auto") == 0 ? trm_timing_cache_path(world) : strdup(text);
 }
 
+/* The generator of --draft, for as many sequences and the same mesh. It comes first, so that the cache of the other
+ * takes what memory is left. */
+static trm_status open_draft(job *j, const trm_generator_options *main, int64_t context)
+{
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    trm_model_info info;
+    TRM_TRY(trm_world_all_ok(j->world, open_model(j->all, settings_text(j->all, SETTING_DRAFT), &j->draft_model)));
+    trm_model_get_info(j->draft_model, &info);
+    context = context > 0 ? context : DRAFT_CONTEXT;
+    options.max_context = info.context_length > 0 && info.context_length < context ? info.context_length : context;
+    options.max_sequences = main->max_sequences;
+    options.dtype = main->dtype;
+    options.mesh = main->mesh;
+    options.tune = main->tune;
+    options.timing_cache = main->timing_cache;
+    return trm_generator_create(j->draft_model, j->world, &options, &j->draft);
+}
+
 trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
@@ -359,9 +379,19 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
     options.embeddings = j->embeddings;
     options.progress = show_progress;
     options.progress_user = j;
-    status = trm_generator_create(j->model, j->world, &options, &j->generator);
+    if (settings_text(j->all, SETTING_DRAFT) != NULL) {
+        options.speculation.kind =
+            options.speculation.kind == TRM_SPECULATION_OFF ? TRM_SPECULATION_AUTO : options.speculation.kind;
+        status = open_draft(j, &options, context);
+    }
+    if (status == TRM_OK) {
+        status = trm_generator_create(j->model, j->world, &options, &j->generator);
+    }
     trm_free(cache);
     TRM_TRY(status);
+    if (j->draft != NULL) {
+        TRM_TRY(trm_generator_set_draft(j->generator, j->draft));
+    }
     j->load_seconds = wall_seconds() - j->began;
     trm_generator_limits limits;
     trm_generator_get_limits(j->generator, &limits);
@@ -387,6 +417,8 @@ int job_close(job *j, trm_status status, bool alike)
         print_failure(status);
     }
     trm_generator_destroy(j->generator);
+    trm_generator_destroy(j->draft);
+    trm_model_close(j->draft_model);
     trm_model_close(j->model);
     trm_world_close(j->world);
     return code;

@@ -14,6 +14,8 @@ typedef struct job {
     trm_world *world;
     trm_model *model;
     trm_generator *generator;
+    trm_model *draft_model; /* of --draft, or NULL */
+    trm_generator *draft;
     bool talks;          /* rank 0 */
     bool embeddings;     /* the generator is to have them */
     double began;        /* wall_seconds when the model was opened */

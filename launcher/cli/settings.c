@@ -218,6 +218,9 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_SPECULATE] = {"speculate", 0, SETTING_TEXT, JOB, 0, 0, "off", "WAY", "Machine",
                            "verify several tokens in a step, drafted from what followed the same ones before: off, "
                            "lookup[:N] (up to N tokens), or auto (as far as it pays)"},
+    [SETTING_DRAFT] = {"draft", 0, SETTING_TEXT, JOB, 0, 0, NULL, "MODEL", "Machine",
+                       "a smaller model with the same tokenizer that drafts what is verified; without --speculate as "
+                       "far as it pays"},
     [SETTING_WEIGHT_BUDGET] =
         {"weight-budget", 0, SETTING_TEXT, MODELS, 0, 0, "off", "BUDGET", "Machine",
          "weights that stay on the device: off (all), auto (what fits), 25%, or bytes such as 8G; "

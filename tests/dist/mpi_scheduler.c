@@ -57,12 +57,15 @@ static void load_changes_no_token(void **state)
     }
     trm_scheduler_destroy(s);
     trm_generator_destroy(g);
-    static const trm_speculation speculations[] = {{0}, {TRM_SPECULATION_LOOKUP, 4}, {TRM_SPECULATION_AUTO, 0}};
-    for (int32_t turn = 0; turn < 3; turn++) {
+    static const trm_speculation speculations[] = {
+        {0}, {TRM_SPECULATION_LOOKUP, 4}, {TRM_SPECULATION_AUTO, 0}, {TRM_SPECULATION_LOOKUP, 3}};
+    for (int32_t turn = 0; turn < 4; turn++) { /* the last with a draft model */
         if (!test_in_part(turn)) {
             continue;
         }
         g = make(6, 24, 320, speculations[turn]);
+        trm_generator *draft = turn == 3 ? make(6, 24, 0, (trm_speculation){0}) : NULL;
+        assert_ok(draft == NULL ? TRM_OK : trm_generator_set_draft(g, draft));
         s = schedule(g, turn > 0);
         if (leads) {
             load_run_together(s, &l, &alone, &random, turn > 0);
@@ -77,6 +80,7 @@ static void load_changes_no_token(void **state)
         }
         trm_scheduler_destroy(s);
         trm_generator_destroy(g);
+        trm_generator_destroy(draft);
     }
 }
 

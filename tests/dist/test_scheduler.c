@@ -39,27 +39,46 @@ static trm_scheduler *schedule(trm_generator *generator, bool prefix_cache, int3
     return s;
 }
 
+/* A generator that drafts for another one: not as far as its contexts go. */
+static trm_generator *make_draft(trm_model *model, const trm_generator *g)
+{
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    trm_generator *draft;
+    options.max_context = 64;
+    options.max_sequences = g->max_sequences + 1;
+    options.max_step_tokens = 32;
+    assert_ok(trm_generator_create(model, test_world, &options, &draft));
+    return draft;
+}
+
 static void load_changes_no_token(void **state)
 {
     (void)state;
+    trm_model *other; /* with more tokens */
+    assert_ok(trm_model_open(tiny_model(test_temporary_folder(), (int32_t)test_llama.info.vocab + 9), &other));
     static const struct {
         int32_t sequences, step_tokens;
         int64_t cache_tokens;
         bool prefix_cache, cancels;
         trm_speculation speculation;
+        enum { DRAFT_NONE, DRAFT_SAME, DRAFT_OTHER } draft;
     } shapes[] = {
-        {24, 128, 0, false, false, {0}}, /* room for all */
-        {6, 16, 0, true, false, {0}},    /* small chunks beside decodes */
-        {8, 24, 200, true, false, {0}},  /* not enough cache: preemption */
-        {8, 9, 200, false, true, {0}},
-        {5, 64, 176, true, true, {0}},
-        {3, 7, 300, true, true, {0}},
-        {24, 40, 512, true, true, {0}},
-        {24, 128, 0, false, false, {TRM_SPECULATION_LOOKUP, 15}},
-        {6, 16, 0, true, false, {TRM_SPECULATION_LOOKUP, 3}},
-        {8, 24, 200, true, false, {TRM_SPECULATION_LOOKUP, 0}},
-        {5, 64, 176, true, true, {TRM_SPECULATION_LOOKUP, 5}},
-        {24, 40, 512, true, true, {TRM_SPECULATION_AUTO, 0}},
+        {24, 128, 0, false, false, {0}, DRAFT_NONE}, /* room for all */
+        {6, 16, 0, true, false, {0}, DRAFT_NONE},    /* small chunks beside decodes */
+        {8, 24, 200, true, false, {0}, DRAFT_NONE},  /* not enough cache: preemption */
+        {8, 9, 200, false, true, {0}, DRAFT_NONE},
+        {5, 64, 176, true, true, {0}, DRAFT_NONE},
+        {3, 7, 300, true, true, {0}, DRAFT_NONE},
+        {24, 40, 512, true, true, {0}, DRAFT_NONE},
+        {24, 128, 0, false, false, {TRM_SPECULATION_LOOKUP, 15}, DRAFT_NONE},
+        {6, 16, 0, true, false, {TRM_SPECULATION_LOOKUP, 3}, DRAFT_NONE},
+        {8, 24, 200, true, false, {TRM_SPECULATION_LOOKUP, 0}, DRAFT_NONE},
+        {5, 64, 176, true, true, {TRM_SPECULATION_LOOKUP, 5}, DRAFT_NONE},
+        {24, 40, 512, true, true, {TRM_SPECULATION_AUTO, 0}, DRAFT_NONE},
+        {24, 128, 0, false, false, {TRM_SPECULATION_LOOKUP, 4}, DRAFT_SAME},
+        {8, 24, 200, true, true, {TRM_SPECULATION_LOOKUP, 3}, DRAFT_SAME},
+        {5, 64, 176, true, true, {TRM_SPECULATION_LOOKUP, 5}, DRAFT_OTHER},
+        {24, 40, 512, true, true, {TRM_SPECULATION_AUTO, 0}, DRAFT_SAME},
     };
     static load l, alone;
     uint64_t random = test_seed();
@@ -74,6 +93,8 @@ static void load_changes_no_token(void **state)
         trm_generator_destroy(g);
         g = make_speculating(128, shapes[k].sequences, shapes[k].step_tokens, shapes[k].cache_tokens,
                              shapes[k].speculation);
+        trm_generator *draft = make_draft(shapes[k].draft == DRAFT_OTHER ? other : test_llama.model, g);
+        assert_ok(trm_generator_set_draft(g, shapes[k].draft == DRAFT_NONE ? NULL : draft));
         s = schedule(g, shapes[k].prefix_cache, 0);
         for (int32_t i = 0; i < 3; i++) {
             load_run_together(s, &l, &alone, &random, shapes[k].cancels);
@@ -85,11 +106,14 @@ static void load_changes_no_token(void **state)
         assert_int_equal(stats.prefix_hits > 0, shapes[k].prefix_cache);
         assert_int_equal(stats.blocks_used, 0);
         if (shapes[k].speculation.kind == TRM_SPECULATION_LOOKUP) {
-            assert_true(stats.drafted_tokens > stats.accepted_tokens && stats.accepted_tokens > 0);
+            assert_true(stats.drafted_tokens > stats.accepted_tokens);
+            assert_true(stats.accepted_tokens > 0 || shapes[k].draft == DRAFT_OTHER);
         }
         trm_scheduler_destroy(s);
         trm_generator_destroy(g);
+        trm_generator_destroy(draft);
     }
+    trm_model_close(other);
     assert_true(preemptions > 0);
     assert_true(hits > 0);
 }
@@ -549,6 +573,46 @@ static void drafts_change_no_choice(void **state)
     trm_generator_destroy(speculating);
 }
 
+/* What the same model drafts is right where nothing but its logits decides, also across what is kept of its cache. */
+static void a_model_drafts(void **state)
+{
+    (void)state;
+    trm_generator *g = make_speculating(96, 3, 64, 0, (trm_speculation){TRM_SPECULATION_LOOKUP, 4}),
+                  *plain = make(96, 3, 64, 0);
+    trm_generator *draft = make_draft(test_llama.model, g), *small = make(96, 2, 64, 0);
+    assert_fails(trm_generator_set_draft(g, small), TRM_ERROR_INVALID_ARGUMENT, "of 2 sequences");
+    assert_fails(trm_generator_set_draft(plain, draft), TRM_ERROR_INVALID_ARGUMENT, "speculation off");
+    assert_fails(trm_generator_set_draft(g, g), TRM_ERROR_INVALID_ARGUMENT, "for itself");
+    assert_fails(trm_generator_set_draft(NULL, g), TRM_ERROR_INVALID_ARGUMENT, "NULL");
+    assert_ok(trm_generator_set_draft(g, draft));
+    trm_scheduler *s = schedule(g, true, 0), *alone = schedule(plain, true, 0);
+    int32_t tokens[40], expected[40];
+    char error[256];
+    for (uint64_t turn = 0; turn < 3; turn++) { /* slots are used again; prefixes are found in one cache only */
+        trm_serving_request r = request_of(1 + turn, 20 + 3 * (int64_t)turn, 30);
+        int64_t steps = s->stats.steps, drafted = s->stats.drafted_tokens, accepted = s->stats.accepted_tokens;
+        run_one(alone, &r, expected, error);
+        run_one(s, &r, tokens, error);
+        assert_memory_equal(tokens, expected, 30 * sizeof(*tokens));
+        assert_int_equal(s->stats.accepted_tokens - accepted, s->stats.drafted_tokens - drafted);
+        assert_int_equal(s->stats.steps - steps,
+                         1 + 6);            /* one token, then five at a time, of which the last step drafts three */
+        r.sampling.base.temperature = 1.0f; /* some are wrong now */
+        r.max_tokens = 40;
+        run_one(alone, &r, expected, error);
+        run_one(s, &r, tokens, error);
+        assert_memory_equal(tokens, expected, sizeof(tokens));
+    }
+    assert_true(s->stats.accepted_tokens < s->stats.drafted_tokens);
+    trm_scheduler_destroy(s);
+    trm_scheduler_destroy(alone);
+    assert_ok(trm_generator_set_draft(g, NULL));
+    trm_generator_destroy(g);
+    trm_generator_destroy(plain);
+    trm_generator_destroy(draft);
+    trm_generator_destroy(small);
+}
+
 /* The embedding of the first n tokens of a text, from a scheduler that may have others to do. */
 static void embed(trm_scheduler *s, const int32_t *tokens, int64_t n, trm_embedding kind, float *to)
 {
@@ -708,15 +772,11 @@ static int open_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(load_changes_no_token),
-        cmocka_unit_test(what_can_never_run_is_refused),
-        cmocka_unit_test(equal_beginnings_are_run_once),
-        cmocka_unit_test(order_is_by_priority_then_arrival),
-        cmocka_unit_test(requests_end_where_they_should),
-        cmocka_unit_test(requests_shape_their_tokens),
-        cmocka_unit_test(drafts_change_no_choice),
-        cmocka_unit_test(embeddings_are_hidden_states),
-        cmocka_unit_test(long_prompts_share),
+        cmocka_unit_test(load_changes_no_token),          cmocka_unit_test(what_can_never_run_is_refused),
+        cmocka_unit_test(equal_beginnings_are_run_once),  cmocka_unit_test(order_is_by_priority_then_arrival),
+        cmocka_unit_test(requests_end_where_they_should), cmocka_unit_test(requests_shape_their_tokens),
+        cmocka_unit_test(drafts_change_no_choice),        cmocka_unit_test(a_model_drafts),
+        cmocka_unit_test(embeddings_are_hidden_states),   cmocka_unit_test(long_prompts_share),
     };
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, open_all, test_close_world);
