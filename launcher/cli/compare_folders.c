@@ -25,6 +25,7 @@ typedef struct comparison {
     const char *title;
     report *r; /* NULL: a table */
     compare_result *result;
+    trm_dtype coarsest; /* of the floats so far: what is computed of them has their errors, whatever its own type */
     int32_t rows, departed, only_found, only_expected;
 } comparison;
 
@@ -104,15 +105,32 @@ static tensor_tolerance tolerance_of(const settings *all, trm_dtype a, trm_dtype
     return x.relative > y.relative || x.of_rms > y.of_rms ? x : y;
 }
 
+static bool is_float(trm_dtype dtype)
+{
+    return dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16 || dtype == TRM_F64;
+}
+
+/* Takes a type into account for what comes after it. */
+static void note_type(comparison *c, trm_dtype dtype)
+{
+    tensor_tolerance known = tensor_tolerance_for(c->all, c->coarsest), its = tensor_tolerance_for(c->all, dtype);
+    bool is_coarser = its.relative > known.relative || its.of_rms > known.of_rms;
+    c->coarsest = is_float(dtype) && (c->coarsest == TRM_DTYPE_NONE || is_coarser) ? dtype : c->coarsest;
+}
+
 /* What the figures are measured by: the type of the tensor, also where summands were added up as f64. */
 static void measure(const comparison *c, row *made, const tensor_value *found, const tensor_value *expected,
                     trm_dtype expected_dtype, int32_t rank)
 {
     tensor_error error;
-    tensor_tolerance tolerance = tolerance_of(c->all, made->found->dtype, expected_dtype);
+    trm_dtype own = made->found->dtype;
+    tensor_tolerance tolerance =
+        tolerance_of(c->all, is_float(own) && is_float(c->coarsest) ? c->coarsest : own, expected_dtype);
     tensor_error_measure(found, expected, &tolerance, &error);
     bool worse = error.outside > made->error.outside ||
                  (error.outside == made->error.outside && error.max_absolute > made->error.max_absolute);
+    bool holds = tensor_error_holds(&error, &tolerance);
+    made->holds = made->holds && holds;
     if (made->error.count == 0 || worse) {
         made->error = error;
         made->rank = rank;
@@ -145,7 +163,7 @@ static trm_status measure_copies(const comparison *c, row *made, const tensor_va
 /* Reads and measures; *there is false where a side has no such tensor. */
 static trm_status compare_tensor(const comparison *c, int32_t rank, const saved_tensor *tensor, row *made, bool *there)
 {
-    *made = (row){.found = tensor, .rank = rank};
+    *made = (row){.found = tensor, .rank = rank, .holds = true};
     const char *key = key_of(c->found, tensor);
     tensor_value found = {0}, expected = {0};
     *there = false;
@@ -164,10 +182,10 @@ static trm_status compare_tensor(const comparison *c, int32_t rank, const saved_
             measure(c, made, &found, &expected, dtype, rank);
             status = measure_copies(c, made, &expected, dtype, rank);
         } else {
+            made->holds = false;
             onnx_dims_text(&expected.dims, other, sizeof(other));
             snprintf(made->why, sizeof(made->why), "it is %s, the reference %s", made->dims, other);
         }
-        made->holds = made->why[0] == '\0' && made->error.outside == 0;
     }
     tensor_value_fini(&found);
     if (c->reference->folder != NULL) {
@@ -262,11 +280,13 @@ static trm_status compare_all(comparison *c)
         for (int32_t i = 0; begins_group(c->found, rank) && i < c->found->ranks[rank].n; i++) {
             row made;
             bool there;
+            note_type(c, c->found->ranks[rank].tensors[i].dtype);
             TRM_TRY(compare_tensor(c, rank, &c->found->ranks[rank].tensors[i], &made, &there));
             if (!there) {
                 c->only_found++;
                 continue;
             }
+            note_type(c, made.expected != NULL ? made.expected->dtype : TRM_DTYPE_NONE);
             c->rows++;
             c->departed += !made.holds;
             if (!made.holds && c->result->first[0] == '\0') {

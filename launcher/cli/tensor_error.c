@@ -24,7 +24,7 @@ int64_t tensor_value_count(const tensor_value *value)
 
 tensor_tolerance tensor_tolerance_for(const settings *all, trm_dtype dtype)
 {
-    tensor_tolerance t = {0, 0, 0}; /* integers and bytes: equal */
+    tensor_tolerance t = {0}; /* integers and bytes: equal */
     switch (dtype) {
     case TRM_F64:
         t.relative = t.of_rms = 1e-7;
@@ -35,19 +35,22 @@ tensor_tolerance tensor_tolerance_for(const settings *all, trm_dtype dtype)
         break;
     case TRM_F16:
         t.relative = t.of_rms = 2e-2;
+        t.share = 1e-3;
         break;
     case TRM_BF16:
         t.relative = t.of_rms = 8e-2;
+        t.share = 1e-3;
         break;
     default:
         break;
     }
     if (settings_text(all, SETTING_RTOL) != NULL) {
         t.relative = settings_number(all, SETTING_RTOL);
+        t.share = 0;
     }
     if (settings_text(all, SETTING_ATOL) != NULL) {
         t.absolute = settings_number(all, SETTING_ATOL);
-        t.of_rms = 0;
+        t.of_rms = t.share = 0;
     }
     return t;
 }
@@ -101,6 +104,7 @@ static void add_pair(tensor_error *e, sums *s, int64_t i, double a, double b, do
         e->max_relative = off / fabs(b) > e->max_relative ? off / fabs(b) : e->max_relative;
     }
     e->outside += ratio > 1;
+    e->far += ratio > 4;
     bool further =
         ratio > s->worst_ratio || (ratio == s->worst_ratio && off > fabs(e->worst_found - e->worst_expected));
     if (ratio > 0 && (e->worst < 0 || further)) {
@@ -128,6 +132,7 @@ void tensor_error_measure(const tensor_value *found, const tensor_value *expecte
             add_pair(&e, &s, i, a, b, absolute + tolerance->relative * fabs(b), same_bits(found, expected, i));
         } else if (!(isnan(a) && isnan(b)) && !(a == b)) {
             e.outside++;
+            e.far++;
             if (s.worst_ratio < INFINITY || e.worst < 0) { /* the first of them */
                 s.worst_ratio = INFINITY;
                 e.worst = i;
@@ -143,10 +148,16 @@ void tensor_error_measure(const tensor_value *found, const tensor_value *expecte
     *error = e;
 }
 
+bool tensor_error_holds(const tensor_error *error, const tensor_tolerance *tolerance)
+{
+    return (double)error->outside <= ceil(tolerance->share * (double)error->count) && error->far == 0;
+}
+
 void tensor_error_report(report *r, const tensor_error *e)
 {
     report_integer(r, "count", e->count);
     report_integer(r, "outside", e->outside);
+    report_integer(r, "far", e->far);
     report_number(r, "outside_share", e->count == 0 ? 0 : (double)e->outside / (double)e->count);
     report_number(r, "max_absolute", e->max_absolute);
     report_number(r, "max_relative", e->max_relative);

@@ -789,6 +789,9 @@ case_compare() { # one network in two ways, tensor by tensor
     ASAN_OPTIONS=$leaky shows " of which 0 depart" 0 compare "$model" --ranks 1,2 --prompt-tokens 20
     grep -q "^model.layers.7.self_attn.o_proj .* sum 2 " "$work/out" || complain "the last block's projection is no sum: $(cat "$work/out")"
     ASAN_OPTIONS=$leaky shows " of which 0 depart" 0 compare "$tiny" --ranks 1,2 --prompt-tokens 1
+    prints "" 0 compare "$model" --prompt-tokens 20 --save "$work/f32" # bf16 is near f32, and so are the f32 logits of bf16
+    shows " of which 0 depart" 0 compare "$model" --prompt-tokens 20 --dtype bf16 --against "$work/f32"
+    departs "layer model." 0 compare "$model" --prompt-tokens 20 --dtype bf16 --against "$work/f32" --rtol 0.001
     fails 2 "2000 prompt tokens are more than the context of 1024 tokens" 0 compare "$model" --prompt-tokens 2000 --save "$work/none"
     # What cannot be compared.
     fails 2 "there is nothing to compare with" 0 compare "$net"
