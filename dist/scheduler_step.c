@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "dist/scheduler.h"
+#include "dist/streaming.h"
 
 /* ---- what runs --------------------------------------------------------------------------------- */
 
@@ -279,6 +280,16 @@ static void take_results(trm_scheduler *s)
     }
 }
 
+static void count_streamed(trm_scheduler *s)
+{
+    const trm_streaming_plan *streaming = s->g->engine->plan->streaming;
+    if (streaming != NULL) {
+        s->stats.streamed_bytes += (int64_t)streaming->residency.link_bytes;
+        s->stats.unpacked_bytes += (int64_t)streaming->residency.streamed_bytes;
+        s->stats.link_rate = streaming->problem.link_rate;
+    }
+}
+
 static trm_status run(trm_scheduler *s)
 {
     double began = trm_scheduler_now();
@@ -301,6 +312,7 @@ static trm_status run(trm_scheduler *s)
     s->stats.decode_steps += no_prompt;
     s->stats.last_step_seconds = trm_scheduler_now() - began;
     s->stats.step_seconds += s->stats.last_step_seconds;
+    count_streamed(s);
     s->stats.last_step_sequences = s->n_sequences;
     s->stats.last_step_tokens = s->n_tokens;
     return TRM_OK;

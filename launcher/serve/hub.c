@@ -371,6 +371,8 @@ static void add_counters(trm_scheduler_stats *sum, const trm_scheduler_stats *ad
     sum->accepted_tokens += add->accepted_tokens;
     sum->step_seconds += add->step_seconds;
     sum->wait_seconds += add->wait_seconds;
+    sum->streamed_bytes += add->streamed_bytes;
+    sum->unpacked_bytes += add->unpacked_bytes;
 }
 
 static void fail_all(hub *h, const char *message)

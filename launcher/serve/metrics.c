@@ -94,6 +94,18 @@ static void put_engine(writer *w, const metrics *m)
     single(w, "trireme_step_wait_seconds_total", "counter", "of it waiting for the device",
            now->wait_seconds + before->wait_seconds);
     single(w, "trireme_last_step_seconds", "gauge", "time of the last step", now->last_step_seconds);
+    if (now->link_rate > 0) {
+        double streamed = (double)(now->streamed_bytes + before->streamed_bytes), steps = (double)now->steps;
+        double share = steps > 0 && now->last_step_seconds > 0
+                           ? (double)now->streamed_bytes / steps / now->last_step_seconds / now->link_rate
+                           : 0;
+        single(w, "trireme_streamed_bytes_total", "counter", "bytes of weights copied to the device of rank 0",
+               streamed);
+        single(w, "trireme_unpacked_bytes_total", "counter", "bytes of weights that these became",
+               (double)(now->unpacked_bytes + before->unpacked_bytes));
+        single(w, "trireme_link_bytes_per_second", "gauge", "rate of the link, as measured", now->link_rate);
+        single(w, "trireme_last_step_link_share", "gauge", "share of the last step that the link was busy", share);
+    }
     single(w, "trireme_cache_blocks", "gauge", "blocks of the cache", now->blocks);
     single(w, "trireme_cache_blocks_used", "gauge", "blocks held by running requests", now->blocks_used);
     single(w, "trireme_cache_blocks_cached", "gauge", "free blocks whose tokens may be found again",

@@ -319,6 +319,25 @@ class Speculation(unittest.TestCase):
                 self.assertEqual(server.metric("trireme_cache_blocks_used"), 0)
 
 
+class Streaming(unittest.TestCase):
+    def test_counters(self):
+        """Weights that stream are counted step by step, packed ones by what is copied and by what they become."""
+        replies = []
+        for compression in "off", "lossless":
+            with Server("--weight-budget", "0", "--dtype", "bf16", "--weight-compression", compression) as server:
+                status, reply, _ = server.request(
+                    "POST", "/v1/completions", {"prompt": "In the beginning", "max_tokens": 8, "temperature": 0})
+                self.assertEqual(status, 200, reply)
+                replies.append(reply["choices"][0]["text"])
+                time.sleep(0.5) # figures are told ten times a second
+                copied, became = (server.metric(f"trireme_{what}_bytes_total") for what in ("streamed", "unpacked"))
+                self.assertGreater(copied, 8 * 1000000)
+                self.assertTrue(copied < 0.8 * became if compression == "lossless" else copied == became)
+                self.assertGreater(server.metric("trireme_link_bytes_per_second"), 0)
+                self.assertGreater(server.metric("trireme_last_step_link_share"), 0)
+        self.assertEqual(*replies)
+
+
 class Soak(unittest.TestCase):
     def test_soak(self):
         """Random arrivals, cancellations and disconnects: nothing is left behind."""
