@@ -20,7 +20,7 @@
 #define CUDA_READ_RATE    3.9e12
 #define CUDA_LINK_RATE    55e9
 #define CUDA_SECONDS      7e-7
-#define CUDA_COPY_SECONDS 8e-6
+#define CUDA_COPY_SECONDS 4e-6
 #define CUDA_UNPACK_RATE  3e11
 #define HOST_READ_RATE    2e10
 #define HOST_LINK_RATE    5e9

@@ -10,7 +10,7 @@
 /* The most bytes of the device form in a piece (pieces of a weight are nearly equal), and what packed ones are aligned
  * to. Packed, one takes TRM_PIECE_PARTS of TRM_PIECE_WHOLE of its device form at most: a weight with one that needs
  * more is stored as it is. */
-#define TRM_PIECE_BYTES     ((size_t)64 << 20)
+#define TRM_PIECE_BYTES     ((size_t)32 << 20)
 #define TRM_PIECE_ALIGNMENT ((size_t)256)
 #define TRM_PIECE_PARTS     9
 #define TRM_PIECE_WHOLE     10
