@@ -22,10 +22,14 @@
 #define CUDA_SECONDS      7e-7
 #define CUDA_COPY_SECONDS 4e-6
 #define CUDA_UNPACK_RATE  3e11
-#define HOST_READ_RATE    2e10
-#define HOST_LINK_RATE    5e9
-#define HOST_SECONDS      2e-6
-#define HOST_UNPACK_RATE  3e8
+/* Multiplications and additions per second of products in large runs, with what runs between them. */
+#define CUDA_PRODUCT_RATE     4.9e14
+#define CUDA_F32_PRODUCT_RATE 4e13
+#define HOST_PRODUCT_RATE     1e11
+#define HOST_READ_RATE        2e10
+#define HOST_LINK_RATE        5e9
+#define HOST_SECONDS          2e-6
+#define HOST_UNPACK_RATE      3e8
 /* Bytes of packed weights to a hundred of their own: of trained ones, whose exponents are nearly those of normal
  * numbers. */
 #define PACKED_PERCENT 69
@@ -171,6 +175,30 @@ static void list_uses(const trm_network *network, bool cuda, trm_streaming_plan 
     s->first_use[network->n_layers] = s->problem.n_uses;
 }
 
+/* Seconds that products with weights take in a run with the largest inputs. */
+static double largest_products(const trm_plan *plan)
+{
+    const trm_network *network = plan->network;
+    double seconds = 0;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        bool is_product = layer->desc.kind == TRM_LAYER_MATMUL || layer->desc.kind == TRM_LAYER_MATMUL_GLU;
+        const trm_dims *out = &plan->max_dims[layer->outputs[0]->index];
+        for (int32_t k = 0; is_product && out->n > 0 && k < layer->n_inputs; k++) {
+            const trm_tensor *weight = layer->inputs[k];
+            if (weight == NULL || weight->role != TRM_TENSOR_CONSTANT || weight->dims.n < 2) {
+                continue;
+            }
+            int64_t columns = out->d[out->n - 1], rows = columns > 0 ? trm_dims_count(out) / columns : 0;
+            double rate = plan->backend != TRM_BACKEND_CUDA    ? HOST_PRODUCT_RATE
+                          : trm_dtype_size(weight->dtype) == 2 ? CUDA_PRODUCT_RATE
+                                                               : CUDA_F32_PRODUCT_RATE;
+            seconds += 2 * (double)rows * (double)trm_dims_count(&weight->dims) / rate;
+        }
+    }
+    return seconds;
+}
+
 static bool reads_in_place(const trm_streaming_plan *s, int32_t weight)
 {
     bool found = false;
@@ -232,6 +260,7 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     s->problem.link_rate = cuda ? CUDA_LINK_RATE : HOST_LINK_RATE;
     s->problem.copy_seconds = cuda ? CUDA_COPY_SECONDS : HOST_SECONDS;
     s->problem.ring_limit = SIZE_MAX;
+    s->largest_products = largest_products(plan);
     choose_packed(plan, s);
     return TRM_OK;
 }
@@ -428,5 +457,6 @@ void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
         .unpack_rate = s->residency.stage_bytes > 0 ? s->problem.unpack_rate : 0,
         .run_seconds = s->residency.seconds,
         .link_seconds = s->residency.link_seconds,
+        .largest_run_seconds = s->largest_products > s->residency.seconds ? s->largest_products : s->residency.seconds,
     };
 }

@@ -24,6 +24,7 @@ typedef struct trm_streaming_plan {
     size_t streamable;          /* sum of bytes */
     trm_residency_use *uses, *fetched_uses; /* the latter with none in place */
     int32_t *first_use;                     /* [n_layers + 1] in uses */
+    double largest_products;                /* seconds of products with weights in a run with the largest inputs */
     trm_residency_problem problem;
     trm_residency residency;
 } trm_streaming_plan;

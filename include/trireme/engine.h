@@ -147,6 +147,7 @@ typedef struct trm_streaming_info {
     double unpack_rate;        /* bytes of weights per second, the same; 0: none is packed */
     double run_seconds;        /* the least a run takes: the time of the link, or that of reading all weights */
     double link_seconds;       /* of that, how long the link is busy */
+    double largest_run_seconds; /* about what a run with the largest inputs takes: of a prompt that fills a step */
 } trm_streaming_info;
 TRM_API void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info);
 

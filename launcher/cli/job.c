@@ -166,6 +166,7 @@ void report_streaming(report *r, const trm_streaming_info *info)
     report_number(r, "unpacked_bytes_per_second", info->unpack_rate);
     report_number(r, "least_step_seconds", info->run_seconds);
     report_number(r, "link_seconds", info->link_seconds);
+    report_number(r, "largest_step_seconds", info->largest_run_seconds);
     report_close(r);
 }
 
@@ -398,8 +399,11 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
     if (limits.streaming.on && j->talks && !settings_flag(j->all, SETTING_QUIET)) {
         char text[512];
         describe_streaming(&limits.streaming, text, sizeof(text));
-        fprintf(stderr, "trireme: %s, %.1f tokens per second of one sequence at most; the cache holds %lld tokens\n",
-                text, 1 / limits.streaming.run_seconds, (long long)limits.cache_tokens);
+        fprintf(stderr,
+                "trireme: %s, %.1f tokens per second of one sequence at most; the first token of a prompt comes after "
+                "%.0f ms, of one of %d tokens after about %.0f; the cache holds %lld tokens\n",
+                text, 1 / limits.streaming.run_seconds, limits.streaming.run_seconds * 1e3, limits.max_step_tokens,
+                limits.streaming.largest_run_seconds * 1e3, (long long)limits.cache_tokens);
     }
     return TRM_OK;
 }

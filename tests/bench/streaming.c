@@ -3,7 +3,8 @@
  * allow. One process: weights are loaded once, and the budget changes between measurements.
  *
  *   bench_streaming [--shape NAME | --model FOLDER] [--backend host|cuda] [--budgets 0,10,25,50,75,90,100]
- *                   [--tokens N] [--prompt N] [--mesh AXES] [--compression auto|off|lossless] [--json FILE]
+ *                   [--tokens N] [--prompt N] [--mesh AXES] [--compression auto|off|lossless]
+ *                   [--host-memory BYTES] [--json FILE]
  *
  * The budgets are percentages, the last must be 100. The bound of a budget is the longer of a step with everything
  * resident and of its bytes at the link's rate, both measured in the same run. With a prompt, its time is measured too.
@@ -27,7 +28,7 @@ typedef struct row {
 } row;
 
 typedef struct bench {
-    const char *shape, *folder, *json, *budgets, *mesh, *compression;
+    const char *shape, *folder, *json, *budgets, *mesh, *compression, *host_memory;
     bool host;
     int32_t n_tokens, n_prompt;
     trm_world *world;
@@ -125,8 +126,8 @@ static void print_table(const bench *b)
                r->step * 1e3, 1 / r->step, rate / 1e9, rate / r->info.link_rate * 100, bound_of(b, r) / r->step * 100,
                r->info.run_seconds * 1e3, r->prompt * 1e3, same ? "yes" : "NO");
     }
-    printf("link %.2f GB/s, %s, unpacking %.1f GB/s; host memory %.2f GB at %g %%; tokens",
-           b->rows[0].info.link_rate / 1e9,
+    printf("%.2f GB from files; link %.2f GB/s, %s, unpacking %.1f GB/s; host memory %.2f GB at %g %%; tokens",
+           (double)b->rows[0].info.files / 1e9, b->rows[0].info.link_rate / 1e9,
            b->rows[0].info.pinned ? "pinned host memory" : "host memory that is not pinned",
            b->rows[0].info.unpack_rate / 1e9, (double)b->rows[0].info.host / 1e9, b->rows[0].percent);
     for (int32_t i = 0; i < b->n_tokens; i++) {
@@ -173,6 +174,8 @@ static void read_arguments(bench *b, int argc, char **argv)
             b->mesh = value;
         } else if (strcmp(argv[i], "--compression") == 0) {
             b->compression = value;
+        } else if (strcmp(argv[i], "--host-memory") == 0) {
+            b->host_memory = value;
         } else if (strcmp(argv[i], "--json") == 0) {
             b->json = value;
         } else if (strcmp(argv[i], "--tokens") == 0) {
@@ -200,6 +203,9 @@ static void open_generator(bench *b)
     options.max_context = b->n_prompt + b->n_tokens + 16;
     options.max_step_tokens = b->n_prompt > 2048 ? b->n_prompt : 2048;
     options.weight_budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .percent = atof(b->budgets)};
+    trm_weight_budget host;
+    check(trm_weight_budget_parse(b->host_memory, &host), "host memory");
+    options.weight_budget.host_bytes = host.bytes;
     check(trm_weight_compression_parse(b->compression, &options.weight_budget.compression), "compression");
     double began = now();
     check(trm_generator_create(b->model, b->world, &options, &b->generator), "generator");
@@ -216,7 +222,11 @@ static void open_generator(bench *b)
 
 int main(int argc, char **argv)
 {
-    static bench b = {.shape = "llama-3-8b", .budgets = "0,10,25,50,75,90,100", .compression = "auto", .n_tokens = 12};
+    static bench b = {.shape = "llama-3-8b",
+                      .budgets = "0,10,25,50,75,90,100",
+                      .compression = "auto",
+                      .host_memory = "auto",
+                      .n_tokens = 12};
     read_arguments(&b, argc, argv);
     open_generator(&b);
     for (const char *at = b.budgets; b.n_rows < MOST_BUDGETS;) {
