@@ -57,7 +57,7 @@ static bool keep_token(void *user, int32_t request, int32_t token)
     return true;
 }
 
-static tokens generate(trm_generator *generator)
+static tokens try_to_generate(trm_generator *generator, trm_status *status)
 {
     int32_t prompts[2][PROMPT];
     trm_request requests[2];
@@ -71,7 +71,15 @@ static tokens generate(trm_generator *generator)
         requests[r].sampling.temperature = 0.7f;
         requests[r].sampling.seed = 11 + (uint64_t)r;
     }
-    assert_ok(trm_generate(generator, requests, 2, keep_token, &kept, NULL));
+    *status = trm_generate(generator, requests, 2, keep_token, &kept, NULL);
+    return kept;
+}
+
+static tokens generate(trm_generator *generator)
+{
+    trm_status status;
+    tokens kept = try_to_generate(generator, &status);
+    assert_ok(status);
     return kept;
 }
 
@@ -169,6 +177,55 @@ static void a_system_that_does_not_pin(void **state)
     assert_int_equal(limits.streaming.streamed,
                      limits.streaming.streamable + 4096 * 256 * element); /* the table twice */
     trm_generator_destroy(generator);
+}
+
+static const trm_device_ops *true_ops;
+static int32_t copies_left; /* until one fails, if not negative */
+
+static trm_status upload_or_fail(trm_stream *stream, void *to, const void *from, size_t size)
+{
+    if (copies_left >= 0 && copies_left-- == 0) {
+        return trm_fail(TRM_ERROR_INTERNAL, "the link is down");
+    }
+    return true_ops->stream_upload(stream, to, from, size);
+}
+
+/* A copy that fails ends the call, with the cause; when the link works again, so does the generator. */
+static void a_link_that_fails(void **state)
+{
+    (void)state;
+    true_ops = world->device->ops;
+    trm_device_ops changed = *true_ops;
+    changed.stream_upload = upload_or_fail;
+    for (int32_t i = 0; i < 2; i++) {
+        trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+        trm_generator *generator;
+        options.dtype = i == 0 ? TRM_DTYPE_NONE : TRM_BF16;
+        options.max_context = 64;
+        options.max_sequences = 2;
+        options.weight_budget =
+            (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT,
+                                .percent = 20,
+                                .compression = i == 0 ? TRM_WEIGHT_COMPRESSION_OFF : TRM_WEIGHT_COMPRESSION_LOSSLESS};
+        copies_left = -1;
+        world->device->ops = &changed;
+        assert_ok(trm_generator_create(model, world, &options, &generator));
+        tokens expected = generate(generator);
+        bool cuda =
+            trm_device_backend(world->device) == TRM_BACKEND_CUDA; /* where captured copies are nobody's calls */
+        for (int32_t at = 0; at < (cuda ? 1 : i == 0 ? 70 : 30); at += 23) {
+            trm_status status;
+            copies_left = at;
+            (void)try_to_generate(generator, &status);
+            assert_int_equal(status, TRM_ERROR_INTERNAL);
+            assert_non_null(strstr(trm_last_error(), "the link is down"));
+            copies_left = -1;
+            tokens found = generate(generator);
+            assert_memory_equal(&found, &expected, sizeof(found));
+        }
+        trm_generator_destroy(generator);
+        world->device->ops = true_ops;
+    }
 }
 
 /* Host memory for a part of the weights, or for nothing: the rest is read from the files in every step. */
@@ -409,6 +466,7 @@ int main(void)
         cmocka_unit_test(any_budget_gives_the_same),
         cmocka_unit_test(budgets_change),
         cmocka_unit_test(a_system_that_does_not_pin),
+        cmocka_unit_test(a_link_that_fails),
         cmocka_unit_test(weights_that_stay_in_their_files),
         cmocka_unit_test(packed_weights_give_the_same_tokens),
         cmocka_unit_test(packed_weights_and_files),
