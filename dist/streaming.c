@@ -26,10 +26,12 @@
 #define CUDA_PRODUCT_RATE     4.9e14
 #define CUDA_F32_PRODUCT_RATE 4e13
 #define HOST_PRODUCT_RATE     1e11
-#define HOST_READ_RATE        2e10
-#define HOST_LINK_RATE        5e9
-#define HOST_SECONDS          2e-6
-#define HOST_UNPACK_RATE      3e8
+/* Of files, until they are read. */
+#define FILE_RATE        3e9
+#define HOST_READ_RATE   2e10
+#define HOST_LINK_RATE   5e9
+#define HOST_SECONDS     2e-6
+#define HOST_UNPACK_RATE 3e8
 /* Bytes of packed weights to a hundred of their own: of trained ones, whose exponents are nearly those of normal
  * numbers. */
 #define PACKED_PERCENT 69
@@ -243,11 +245,12 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     s->bytes = trm_arena_array(&s->arena, n, sizeof(*s->bytes));
     s->link_bytes = trm_arena_array(&s->arena, n, sizeof(*s->link_bytes));
     s->packs = trm_arena_array(&s->arena, n, sizeof(*s->packs));
+    s->in_files = trm_arena_array(&s->arena, n, sizeof(*s->in_files));
     s->uses = trm_arena_array(&s->arena, uses, sizeof(*s->uses));
     s->fetched_uses = trm_arena_array(&s->arena, uses, sizeof(*s->fetched_uses));
     s->first_use = trm_arena_array(&s->arena, layers, sizeof(*s->first_use));
     if (seconds == NULL || s->weight_of == NULL || s->tensors == NULL || s->bytes == NULL || s->link_bytes == NULL ||
-        s->packs == NULL || s->uses == NULL || s->fetched_uses == NULL || s->first_use == NULL) {
+        s->packs == NULL || s->in_files == NULL || s->uses == NULL || s->fetched_uses == NULL || s->first_use == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     bool cuda = plan->backend == TRM_BACKEND_CUDA;
@@ -259,6 +262,8 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     s->problem.layer_seconds = seconds;
     s->problem.link_rate = cuda ? CUDA_LINK_RATE : HOST_LINK_RATE;
     s->problem.copy_seconds = cuda ? CUDA_COPY_SECONDS : HOST_SECONDS;
+    s->problem.in_files = s->in_files;
+    s->problem.file_rate = FILE_RATE;
     s->problem.ring_limit = SIZE_MAX;
     s->largest_products = largest_products(plan);
     choose_packed(plan, s);
@@ -397,6 +402,7 @@ trm_status trm_streaming_adjust(trm_plan *plan, const trm_streaming_facts *facts
     trm_residency made;
     s->problem.link_rate = facts->link_rate > 0 ? facts->link_rate : s->problem.link_rate;
     s->problem.unpack_rate = facts->unpack_rate > 0 ? facts->unpack_rate : s->problem.unpack_rate;
+    s->problem.file_rate = facts->file_rate > 0 ? facts->file_rate : s->problem.file_rate;
     s->problem.uses = facts->rows_in_place ? s->uses : s->fetched_uses;
     TRM_TRY(trm_residency_of(&s->problem, facts->resident, &made));
     trm_residency_fini(&s->residency);

@@ -21,6 +21,7 @@ typedef struct trm_streaming_plan {
     size_t *bytes;              /* [n_weights] */
     size_t *link_bytes;         /* [n_weights] that are copied where it streams; of packed ones a guess at first */
     bool *packs;                /* [n_weights] to be packed in host memory */
+    bool *in_files;             /* [n_weights] read in every step */
     size_t streamable;          /* sum of bytes */
     trm_residency_use *uses, *fetched_uses; /* the latter with none in place */
     int32_t *first_use;                     /* [n_layers + 1] in uses */
@@ -48,7 +49,7 @@ size_t trm_streaming_packed_guess(size_t bytes);
  * measured (0: they were not), and from whether tables can be read where they lie. */
 typedef struct trm_streaming_facts {
     const bool *resident;
-    double link_rate, unpack_rate;
+    double link_rate, unpack_rate, file_rate;
     bool rows_in_place;
 } trm_streaming_facts;
 trm_status trm_streaming_adjust(trm_plan *plan, const trm_streaming_facts *facts);

@@ -1,6 +1,7 @@
 /* Where weights that can be streamed are: on the device or in host memory, and moving them between the two. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -17,6 +18,7 @@
 #define PROBE_BYTES       ((size_t)256 << 20)
 #define LEAST_PROBE_BYTES ((size_t)1 << 20)
 #define PROBES            3
+#define FILE_THREADS      6 /* as many as read in a step */
 
 /* ---- host memory ------------------------------------------------------------------------------- */
 
@@ -265,11 +267,61 @@ done:
     return status;
 }
 
+typedef struct file_probe {
+    trm_plan *plan;
+    int32_t weight;
+    unsigned char *to;
+    size_t piece;
+} file_probe;
+
+static void read_pieces(void *user, int64_t begin, int64_t end)
+{
+    const file_probe *p = user;
+    for (int64_t i = begin; i < end; i++) { /* what fails here fails again, and is told, when it is needed */
+        (void)trm_streaming_read(p->plan, p->weight, (size_t)i * p->piece, p->piece, p->to + (size_t)i * p->piece);
+    }
+}
+
+/* Bytes per second that threads read of the largest weight that stays in files, as they will in every step; 0 if there
+ * is none. */
+static trm_status measure_files(const trm_weight_places *places, trm_plan *plan, double *rate)
+{
+    const size_t *all = plan->streaming->bytes;
+    file_probe p = {.plan = plan, .weight = -1};
+    for (int32_t i = 0; i < places->n; i++) {
+        bool is_read = places->stored[i].memory == NULL && places->resident[i] == NULL;
+        p.weight = is_read && (p.weight < 0 || all[i] > all[p.weight]) ? i : p.weight;
+    }
+    *rate = 0;
+    if (p.weight < 0) {
+        return TRM_OK;
+    }
+    size_t bytes = all[p.weight] < PROBE_BYTES ? all[p.weight] : PROBE_BYTES, pieces = FILE_THREADS * 4;
+    p.piece = bytes / pieces / 16 * 16;
+    trm_pool *pool = NULL;
+    void *memory = NULL;
+    struct timespec start, end;
+    trm_status status = trm_pool_create(FILE_THREADS, &pool);
+    status = status == TRM_OK ? trm_pages_alloc(pieces * p.piece + 1, &memory) : status;
+    if (status == TRM_OK) {
+        p.to = memory;
+        clock_gettime(CLOCK_MONOTONIC, &start);
+        trm_pool_for(pool, (int64_t)pieces, 1, read_pieces, &p);
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        *rate = (double)(pieces * p.piece) /
+                ((double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) * 1e-9 + 1e-9);
+    }
+    trm_pages_free(memory, pieces * p.piece + 1);
+    trm_pool_destroy(pool);
+    return status;
+}
+
 /* Bytes that are copied for a weight where it is, or is thought to be. */
 static void follow_stored(const trm_weight_places *places, trm_streaming_plan *s)
 {
     for (int32_t i = 0; i < places->n; i++) {
         bool is_stored = places->stored[i].bytes > 0, is_resident = places->resident[i] != NULL;
+        s->in_files[i] = !is_stored && !is_resident;
         s->link_bytes[i] = is_stored                    ? places->stored[i].bytes
                            : is_resident && s->packs[i] ? s->link_bytes[i]
                                                         : s->bytes[i];
@@ -277,13 +329,14 @@ static void follow_stored(const trm_weight_places *places, trm_streaming_plan *s
 }
 
 /* The plan of where weights are. */
-static trm_status adjust(trm_weight_places *places, trm_plan *plan, double link_rate, double unpack_rate)
+static trm_status adjust(trm_weight_places *places, trm_plan *plan, double link_rate, double unpack_rate,
+                         double file_rate)
 {
     bool *resident = calloc((size_t)places->n + 1, sizeof(*resident));
     if (resident == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the places of %d weights", places->n);
     }
-    trm_streaming_facts facts = {resident, link_rate, unpack_rate, places->pinned};
+    trm_streaming_facts facts = {resident, link_rate, unpack_rate, file_rate, places->pinned};
     places->capturable = places->pinned;
     for (int32_t i = 0; i < places->n; i++) {
         bool is_read = places->resident[i] == NULL && places->stored[i].memory == NULL;
@@ -300,12 +353,13 @@ static trm_status adjust(trm_weight_places *places, trm_plan *plan, double link_
 
 trm_status trm_weight_places_settle(trm_weight_places *places, trm_plan *plan, trm_device *device)
 {
-    double link_rate, unpack_rate;
+    double link_rate, unpack_rate, file_rate;
     report_files(places, plan);
     pin_stored(places, plan, device);
     TRM_TRY(measure_link(places, device, &link_rate));
     TRM_TRY(measure_unpacking(places, plan, device, &unpack_rate));
-    return adjust(places, plan, link_rate, unpack_rate);
+    TRM_TRY(measure_files(places, plan, &file_rate));
+    return adjust(places, plan, link_rate, unpack_rate, file_rate);
 }
 
 trm_status trm_weight_places_follow(trm_weight_places *places, trm_plan *plan, trm_device *device)
@@ -316,7 +370,7 @@ trm_status trm_weight_places_follow(trm_weight_places *places, trm_plan *plan, t
     places->refilled = false;
     report_files(places, plan);
     pin_stored(places, plan, device);
-    return adjust(places, plan, 0, 0);
+    return adjust(places, plan, 0, 0, 0);
 }
 
 /* ---- another budget ---------------------------------------------------------------------------- */
@@ -423,10 +477,10 @@ trm_status trm_weight_places_change(trm_weight_places *places, trm_plan *plan, t
     if (status != TRM_OK) {
         char cause[512];
         snprintf(cause, sizeof(cause), "%s", trm_last_error());
-        (void)adjust(places, plan, 0, 0);
+        (void)adjust(places, plan, 0, 0, 0);
         return trm_fail(status, "cannot change the weight budget to %zu bytes: %s", budget, cause);
     }
     pin_stored(places, plan, device);
     report_files(places, plan);
-    return adjust(places, plan, 0, 0);
+    return adjust(places, plan, 0, 0, 0);
 }

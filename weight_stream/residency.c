@@ -145,7 +145,9 @@ static double time_fetch(planner *p, int32_t weight, double free_at, double *lin
     bool packed = is_packed(problem, weight);
     size_t bytes = problem->bytes[weight], piece = packed ? problem->piece_bytes : bytes;
     size_t copies = bytes == 0 ? 1 : (bytes + piece - 1) / piece;
-    double takes = (double)link_bytes(problem, weight) / problem->link_rate + (double)copies * problem->copy_seconds;
+    bool in_files = problem->in_files != NULL && problem->in_files[weight] && problem->file_rate < problem->link_rate;
+    double rate = in_files ? problem->file_rate : problem->link_rate;
+    double takes = (double)link_bytes(problem, weight) / rate + (double)copies * problem->copy_seconds;
     *link_free = (free_at > *link_free ? free_at : *link_free) + takes;
     p->link_seconds += takes;
     p->n_copies += (int32_t)copies;

@@ -27,12 +27,14 @@ typedef struct trm_residency_problem {
     const double *layer_seconds;   /* [n_layers] of computing, all weights being there */
     double link_rate;              /* bytes per second from host to device */
     double copy_seconds;           /* of a copy, beyond its bytes */
-    double unpack_rate;            /* bytes of the device form per second; of those that are packed */
-    size_t piece_bytes;            /* of the device form, that are copied and unpacked at a time */
-    size_t stage_bytes;            /* memory that packed weights pass through, if any is fetched */
-    size_t budget;                 /* the most bytes of weights that stay */
-    size_t ring_limit;             /* the most bytes of staging, unless the least that works is more */
-    bool quick;                    /* a first choice will do */
+    const bool *in_files;          /* [n_weights] read from files in every step, at file_rate; NULL: none is */
+    double file_rate;
+    double unpack_rate; /* bytes of the device form per second; of those that are packed */
+    size_t piece_bytes; /* of the device form, that are copied and unpacked at a time */
+    size_t stage_bytes; /* memory that packed weights pass through, if any is fetched */
+    size_t budget;      /* the most bytes of weights that stay */
+    size_t ring_limit;  /* the most bytes of staging, unless the least that works is more */
+    bool quick;         /* a first choice will do */
 } trm_residency_problem;
 
 /* One copy into the ring. */

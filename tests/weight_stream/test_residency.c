@@ -10,6 +10,7 @@
 typedef struct case_of {
     trm_residency_problem problem;
     size_t bytes[MOST_WEIGHTS], link_bytes[MOST_WEIGHTS];
+    bool in_files[MOST_WEIGHTS];
     trm_residency_use uses[MOST_USES];
     double seconds[MOST_LAYERS];
 } case_of;
@@ -25,6 +26,7 @@ static void make_case(uint64_t *state, case_of *p)
     for (int32_t i = 0; i < q->n_weights; i++) {
         p->bytes[i] = (size_t)(1 + test_random_below(state, 6)) * 1000 + (size_t)test_random_below(state, 300);
         p->link_bytes[i] = test_random_below(state, 2) == 0 ? p->bytes[i] : p->bytes[i] * 2 / 3;
+        p->in_files[i] = p->link_bytes[i] == p->bytes[i] && test_random_below(state, 6) == 0;
         sum += p->bytes[i];
     }
     for (int32_t i = 0; i < q->n_layers; i++) {
@@ -39,6 +41,8 @@ static void make_case(uint64_t *state, case_of *p)
     q->link_bytes = test_random_below(state, 3) == 0 ? NULL : p->link_bytes;
     q->unpack_rate = test_random_below(state, 4) == 0 ? 8e4 : 1e6; /* slower than the link, now and then */
     q->piece_bytes = 1500;
+    q->file_rate = 3e4;
+    q->in_files = p->in_files;
     q->stage_bytes = 4000;
     q->uses = p->uses;
     q->layer_seconds = p->seconds;
