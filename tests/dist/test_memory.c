@@ -164,6 +164,7 @@ destroy:
 }
 
 static trm_weight_budget budget; /* of the generators made */
+static bool drafts;              /* they speculate, and have embeddings */
 
 static const int32_t prompt[] = {5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 3, 2, 4, 6, 8};
 #define N_PROMPT ((int64_t)(sizeof(prompt) / sizeof(prompt[0])))
@@ -175,6 +176,8 @@ static trm_status create(trm_generator **generator)
     options.max_sequences = 3;
     options.max_step_tokens = 16;
     options.weight_budget = budget;
+    options.speculation.kind = drafts ? TRM_SPECULATION_LOOKUP : TRM_SPECULATION_OFF;
+    options.embeddings = drafts;
     return trm_generator_create(golden.model, world, &options, generator);
 }
 
@@ -325,13 +328,16 @@ static void steps_allocate_nothing(void **state)
 }
 
 /* Neither do the scheduler's steps: a request has its memory from submit on. */
-static void scheduled_steps_allocate_nothing(void **state)
+static void check_scheduled_steps(bool with_draft_model)
 {
-    (void)state;
-    trm_generator *generator;
+    trm_generator *generator, *draft = NULL;
     trm_scheduler *s;
     const trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
     assert_ok(create(&generator));
+    if (with_draft_model) {
+        assert_ok(create(&draft));
+        assert_ok(trm_generator_set_draft(generator, draft));
+    }
     assert_ok(trm_scheduler_create(generator, &options, &s));
     long before = 0;
     for (int32_t turn = 0; turn < 2; turn++) { /* the first lets libraries set themselves up */
@@ -343,6 +349,13 @@ static void scheduled_steps_allocate_nothing(void **state)
             request.sampling.base.repetition_penalty = id % 2 == 0 ? 1.2f : 1.0f;
             request.logprobs = id % 3 == 0 ? 4 : -1;
             request.prompt_logprobs = id % 4 == 0 ? 2 : -1;
+            static const trm_logit_bias favour = {17, 90.0f}; /* so that texts repeat themselves */
+            request.sampling.bias = &favour;
+            request.sampling.n_bias = drafts && id % 4 == 2;
+            if (drafts && id % 4 == 3) {
+                request.embedding = id == 3 ? TRM_EMBEDDING_MEAN : TRM_EMBEDDING_LAST;
+                request.max_tokens = 0;
+            }
             assert_ok(trm_scheduler_submit(s, &request));
         }
         before = allocations;
@@ -353,8 +366,31 @@ static void scheduled_steps_allocate_nothing(void **state)
         }
     }
     assert_int_equal(allocations, before);
+    trm_scheduler_stats stats;
+    trm_scheduler_get_stats(s, &stats);
+    assert_int_equal(stats.drafted_tokens > 0, drafts);
     trm_scheduler_destroy(s);
     trm_generator_destroy(generator);
+    trm_generator_destroy(draft);
+}
+
+static void scheduled_steps_allocate_nothing(void **state)
+{
+    (void)state;
+    check_scheduled_steps(false);
+    drafts = true;
+    check_scheduled_steps(false);
+    check_scheduled_steps(true);
+    drafts = false;
+}
+
+/* With drafts and embeddings. */
+static void each_allocation_may_fail_while_drafting(void **state)
+{
+    (void)state;
+    drafts = true;
+    exhaust(create_and_generate, NULL);
+    drafts = false;
 }
 
 static int open_all(void **state)
@@ -383,6 +419,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_allocation_may_fail),
         cmocka_unit_test(each_allocation_may_fail_while_weights_stream),
+        cmocka_unit_test(each_allocation_may_fail_while_drafting),
         cmocka_unit_test(plans_tell_what_is_allocated),
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(scheduled_steps_allocate_nothing),
