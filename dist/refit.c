@@ -98,6 +98,15 @@ static trm_status check_engine(const trm_engine *engine)
     if (engine == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot refit: engine is NULL");
     }
+    trm_streaming_info streaming;
+    trm_engine_streaming(engine, &streaming);
+    if (streaming.files > 0) { /* contexts read ahead into their next run, from the weights as they are */
+        TRM_FAIL(
+            TRM_ERROR_INVALID_ARGUMENT,
+            "cannot refit an engine that reads %zu bytes of its weights from files in every run: give it more host "
+            "memory",
+            streaming.files);
+    }
     if (!engine->plan->network->refittable) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "cannot refit an engine whose network was not refittable: constants were computed from its weights");

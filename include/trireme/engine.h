@@ -263,8 +263,9 @@ TRM_API void trm_engine_destroy(trm_engine *engine);
  * Gives an engine whose network was refittable new weights between runs; its contexts, and what they have captured,
  * live on. trm_engine_refit: one weight by its name, `data` being all of it, whatever part the rank has; a copy stays
  * in host memory. trm_engine_refit_from: all that an ONNX file or a folder of safetensors has, at least one. Not
- * collective: every rank is told. Errors: INVALID_ARGUMENT (not refittable, no such weight, another type or other
- * dims), and those of reading weights, after which some may be new and some not.
+ * collective: every rank is told. Errors: INVALID_ARGUMENT (not refittable, weights that are read from files in every
+ * run, no such weight, another type or other dims), and those of reading weights, after which some may be new and some
+ * not.
  */
 TRM_API trm_status trm_engine_refit(trm_engine *engine, const char *name, trm_dtype dtype, trm_dims dims,
                                     const void *data);

@@ -391,7 +391,7 @@ static void count_weight(void *user, const char *name, trm_dtype dtype, const tr
 static void engines_get_new_weights(void **state)
 {
     (void)state;
-    for (int streamed = 0; streamed < 2; streamed++) {
+    for (int streamed = 0; streamed < 3; streamed++) { /* not, from host memory, from files in every run */
         files f;
         float y[ROWS * OUT], values[MOST];
         trm_engine *engine;
@@ -400,13 +400,19 @@ static void engines_get_new_weights(void **state)
         trm_plan *plan = build(f.one, true, 1, 0);
         assert_ok(trm_plan_for_weights(plan, count_weight, &n));
         assert_int_equal(n, N_WEIGHTS);
-        if (streamed == 1) {
-            trm_weight_budget budget = {.kind = TRM_WEIGHT_BUDGET_PERCENT};
+        if (streamed > 0) {
+            trm_weight_budget budget = {.kind = TRM_WEIGHT_BUDGET_PERCENT, .host_bytes = streamed == 2 ? 1 : 0};
             assert_ok(trm_plan_set_weight_budget(plan, &budget));
         }
         trm_context *context = open_plan(plan, &engine);
         run(context, y);
         assert_same(y, f.y_one);
+        if (streamed == 2) {
+            assert_fails(trm_engine_refit_from(engine, f.two), TRM_ERROR_INVALID_ARGUMENT, "from files in every run");
+            trm_context_destroy(context);
+            trm_engine_destroy(engine);
+            continue;
+        }
         assert_ok(trm_engine_refit_from(engine, f.two));
         run(context, y);
         assert_same(y, f.y_two);
