@@ -15,23 +15,13 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "bench/common.h"
 #include "kernels/kernel.h"
-#include "kernels/random.h"
 #include "kernels/sample.h"
 
 #define ROOF_GBS   4550.0
 #define COLD_BYTES ((size_t)512 << 20) /* of copies: several times the caches */
-#define LAUNCHES   7
-#define BLOCK      16 /* keys per block of the cache */
-
-typedef struct bench {
-    trm_backend backend;
-    trm_device *device;
-    trm_stream *stream;
-    trm_event *start, *end;
-    const char *only; /* part of a name, or NULL */
-    bool json, first;
-} bench;
+#define BLOCK      16                  /* keys per block of the cache */
 
 /* One kernel's work: a layer, and which of its inputs there are copies of. */
 typedef struct problem {
@@ -43,109 +33,39 @@ typedef struct problem {
     size_t bytes; /* read and written by a call */
     const trm_kernel *kernel;
     trm_sample_args sample; /* of no layer: if logits are set */
+    trm_stream *stream;
 } problem;
-
-static size_t bytes_of(const trm_view *view)
-{
-    return (size_t)trm_dims_count(&view->dims) * trm_dtype_size(view->dtype);
-}
 
 static trm_status add_view(const bench *b, trm_view *view, trm_dtype dtype, trm_dims dims, int32_t copies)
 {
-    *view = (trm_view){NULL, dtype, dims};
-    TRM_TRY(trm_device_alloc(b->device, bytes_of(view) * (size_t)copies, &view->data));
-    trm_random_fill_args fill = {.to = {view->data, dtype, {1, {trm_dims_count(&dims) * copies}}}, .spread = 1.0f};
-    fill.seed = (uint64_t)(uintptr_t)view;
-    fill.strides[0] = 1;
-    return dtype == TRM_I32 ? TRM_OK : trm_random_fill(b->stream, &fill);
-}
-
-static trm_status add_integers(const bench *b, trm_view *view, trm_dims dims, const int32_t *values)
-{
-    TRM_TRY(add_view(b, view, TRM_I32, dims, 1));
-    TRM_TRY(trm_stream_upload(b->stream, view->data, values, bytes_of(view)));
-    return trm_stream_synchronize(b->stream);
+    return bench_add_floats(b, view, dtype, dims, copies, (uint64_t)(uintptr_t)view);
 }
 
 static void free_problem(const bench *b, problem *p)
 {
-    for (int32_t i = 0; i < p->call.n_inputs; i++) {
-        trm_device_free(b->device, p->call.inputs[i].data);
-    }
-    for (int32_t i = 0; i < p->call.n_outputs; i++) {
-        trm_device_free(b->device, p->call.outputs[i].data);
-    }
-    trm_device_free(b->device, p->call.workspace);
+    bench_free_call(b, &p->call);
     trm_device_free(b->device, p->sample.logits);
     trm_device_free(b->device, p->sample.tokens);
     trm_device_free(b->device, p->sample.workspace);
 }
 
 /* Call number i of the chain. */
-static trm_status enqueue(const bench *b, const problem *p, int32_t i)
+static trm_status enqueue(void *user, int32_t i)
 {
+    const problem *p = user;
     if (p->sample.logits != NULL) {
         trm_sample_args sample = p->sample;
         sample.logits += (int64_t)(i % p->copies) * sample.vocab;
-        return trm_sample(b->stream, &sample);
+        return trm_sample(p->stream, &sample);
     }
     trm_kernel_call call = p->call;
     for (int32_t k = 0; k < call.n_inputs; k++) {
         if ((p->copied >> k & 1) != 0) {
-            call.inputs[k].data = (char *)call.inputs[k].data + bytes_of(&call.inputs[k]) * (size_t)(i % p->copies);
+            call.inputs[k].data =
+                (char *)call.inputs[k].data + bench_bytes_of(&call.inputs[k]) * (size_t)(i % p->copies);
         }
     }
     return p->kernel->run(&call);
-}
-
-static int compare_floats(const void *a, const void *b)
-{
-    const float x = *(const float *)a, y = *(const float *)b;
-    return x < y ? -1 : x > y;
-}
-
-static trm_status launch(const bench *b, const problem *p, trm_graph_exec *exec, int32_t calls)
-{
-    if (exec != NULL) {
-        return trm_graph_exec_launch(exec, b->stream);
-    }
-    for (int32_t i = 0; i < calls; i++) {
-        TRM_TRY(enqueue(b, p, i));
-    }
-    return TRM_OK;
-}
-
-static trm_status capture(const bench *b, const problem *p, int32_t calls, trm_graph_exec **exec)
-{
-    TRM_TRY(trm_stream_begin_capture(b->stream));
-    trm_status run = launch(b, p, NULL, calls), end = trm_stream_end_capture(b->stream, exec);
-    return run != TRM_OK ? run : end;
-}
-
-/* Median milliseconds of one call. */
-static trm_status time_calls(const bench *b, const problem *p, int32_t calls, float *milliseconds)
-{
-    float times[LAUNCHES];
-    trm_graph_exec *exec = NULL;
-    trm_status status = b->backend == TRM_BACKEND_CUDA ? capture(b, p, calls, &exec) : TRM_OK;
-    for (int32_t i = -1; status == TRM_OK && i < LAUNCHES; i++) { /* the first is not counted */
-        float time = 0.0f;
-        TRM_TRY_GOTO(status, trm_event_record(b->start, b->stream), done);
-        TRM_TRY_GOTO(status, launch(b, p, exec, calls), done);
-        TRM_TRY_GOTO(status, trm_event_record(b->end, b->stream), done);
-        TRM_TRY_GOTO(status, trm_event_synchronize(b->end), done);
-        TRM_TRY_GOTO(status, trm_event_elapsed_ms(b->start, b->end, &time), done);
-        if (i >= 0) {
-            times[i] = time / (float)calls;
-        }
-    }
-    if (status == TRM_OK) {
-        qsort(times, LAUNCHES, sizeof(times[0]), compare_floats);
-        *milliseconds = times[LAUNCHES / 2];
-    }
-done:
-    trm_graph_exec_destroy(exec);
-    return status;
 }
 
 static void report(bench *b, const problem *p, float milliseconds)
@@ -171,6 +91,7 @@ static trm_status run_problem(bench *b, problem *p, trm_status made)
     float milliseconds = 0.0f;
     trm_status status = made;
     TRM_TRY_GOTO(status, status, done);
+    p->stream = b->stream;
     if (p->sample.logits == NULL) {
         p->call.layer = &p->layer;
         p->call.stream = b->stream;
@@ -185,9 +106,9 @@ static trm_status run_problem(bench *b, problem *p, trm_status made)
             TRM_TRY_GOTO(status, p->kernel->tune(&p->call, NULL), done);
         }
     }
-    TRM_TRY_GOTO(status, enqueue(b, p, 0), done); /* outside of the capture first: code is loaded then */
+    TRM_TRY_GOTO(status, enqueue(p, 0), done); /* outside of the capture first: code is loaded then */
     TRM_TRY_GOTO(status, trm_stream_synchronize(b->stream), done);
-    TRM_TRY_GOTO(status, time_calls(b, p, b->backend == TRM_BACKEND_CUDA ? 64 : 1, &milliseconds), done);
+    TRM_TRY_GOTO(status, bench_time(b, b->backend == TRM_BACKEND_CUDA ? 64 : 1, enqueue, p, &milliseconds), done);
     report(b, p, milliseconds);
 done:
     free_problem(b, p);
@@ -236,7 +157,8 @@ static trm_status make_product(const bench *b, const product_shape *s, problem *
     TRM_TRY(add_view(b, &p->call.inputs[0], TRM_BF16, (trm_dims){2, {1, s->k}}, 1));
     TRM_TRY(add_view(b, &p->call.inputs[1], TRM_BF16, (trm_dims){2, {s->n, s->k}}, p->copies));
     TRM_TRY(add_view(b, &p->call.outputs[0], p->layer.matmul.out, (trm_dims){2, {1, s->n}}, 1));
-    p->bytes = bytes_of(&p->call.inputs[0]) + bytes_of(&p->call.inputs[1]) + bytes_of(&p->call.outputs[0]);
+    p->bytes =
+        bench_bytes_of(&p->call.inputs[0]) + bench_bytes_of(&p->call.inputs[1]) + bench_bytes_of(&p->call.outputs[0]);
     return TRM_OK;
 }
 
@@ -265,7 +187,7 @@ static trm_status make_pointwise(const bench *b, trm_layer_kind kind, int64_t n,
         p->call.n_inputs = 3;
         p->copied = 1;
         TRM_TRY(add_view(b, &p->call.inputs[0], TRM_BF16, (trm_dims){3, {1, n / 128, 128}}, p->copies));
-        TRM_TRY(add_integers(b, &p->call.inputs[1], (trm_dims){1, {1}}, &position));
+        TRM_TRY(bench_add_integers(b, &p->call.inputs[1], (trm_dims){1, {1}}, &position));
         TRM_TRY(add_view(b, &p->call.inputs[2], TRM_F32, (trm_dims){1, {64}}, 1));
     }
     if (kind == TRM_LAYER_NORM) {
@@ -273,10 +195,10 @@ static trm_status make_pointwise(const bench *b, trm_layer_kind kind, int64_t n,
     }
     TRM_TRY(add_view(b, &p->call.outputs[0], TRM_BF16, kind == TRM_LAYER_ROPE ? p->call.inputs[0].dims : vector, 1));
     for (int32_t i = 0; i < p->call.n_inputs; i++) {
-        p->bytes += bytes_of(&p->call.inputs[i]);
+        p->bytes += bench_bytes_of(&p->call.inputs[i]);
     }
     for (int32_t i = 0; i < p->call.n_outputs; i++) {
-        p->bytes += bytes_of(&p->call.outputs[i]);
+        p->bytes += bench_bytes_of(&p->call.outputs[i]);
     }
     return TRM_OK;
 }
@@ -296,8 +218,8 @@ static trm_status make_attention(const bench *b, int32_t keys, int32_t heads, in
     TRM_TRY(add_view(b, &inputs[TRM_ATTENTION_K], TRM_BF16, own, 1));
     TRM_TRY(add_view(b, &inputs[TRM_ATTENTION_V], TRM_BF16, own, 1));
     TRM_TRY(add_view(b, &p->call.outputs[0], TRM_BF16, (trm_dims){3, {1, heads, dim}}, 1));
-    TRM_TRY(add_integers(b, &inputs[TRM_ATTENTION_SEQUENCE_STARTS], (trm_dims){1, {2}}, starts));
-    TRM_TRY(add_integers(b, &inputs[TRM_ATTENTION_SEQUENCE_LENGTHS], (trm_dims){1, {1}}, &keys));
+    TRM_TRY(bench_add_integers(b, &inputs[TRM_ATTENTION_SEQUENCE_STARTS], (trm_dims){1, {2}}, starts));
+    TRM_TRY(bench_add_integers(b, &inputs[TRM_ATTENTION_SEQUENCE_LENGTHS], (trm_dims){1, {1}}, &keys));
     int32_t *table = calloc((size_t)columns, sizeof(*table));
     if (table == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a table of %d blocks", columns);
@@ -305,7 +227,7 @@ static trm_status make_attention(const bench *b, int32_t keys, int32_t heads, in
     for (int32_t i = 0; i < columns; i++) {
         table[i] = columns - 1 - i;
     }
-    trm_status status = add_integers(b, &inputs[TRM_ATTENTION_BLOCK_TABLE], (trm_dims){2, {1, columns}}, table);
+    trm_status status = bench_add_integers(b, &inputs[TRM_ATTENTION_BLOCK_TABLE], (trm_dims){2, {1, columns}}, table);
     free(table);
     TRM_TRY(status);
     TRM_TRY(add_view(b, &inputs[TRM_ATTENTION_KEY_CACHE], TRM_BF16, cache, p->copies));
@@ -344,7 +266,7 @@ static trm_status make_qkv_attention(const bench *b, int32_t keys, int32_t heads
     TRM_TRY(status);
     const trm_dims whole = {2, {1, (int64_t)(heads + 2 * kv_heads) * dim}};
     TRM_TRY(add_view(b, &inputs[TRM_QKV_ATTENTION_QKV], TRM_BF16, whole, 1));
-    TRM_TRY(add_integers(b, &inputs[TRM_QKV_ATTENTION_POSITIONS], (trm_dims){1, {1}}, &position));
+    TRM_TRY(bench_add_integers(b, &inputs[TRM_QKV_ATTENTION_POSITIONS], (trm_dims){1, {1}}, &position));
     return add_view(b, &inputs[TRM_QKV_ATTENTION_INV_FREQ], TRM_F32, (trm_dims){1, {dim / 2}}, 1);
 }
 
@@ -357,7 +279,7 @@ static trm_status make_sample(const bench *b, int64_t vocab, problem *p)
     TRM_TRY(trm_device_alloc(b->device, sizeof(int32_t), &memory));
     p->sample.tokens = memory;
     TRM_TRY(trm_device_alloc(b->device, trm_sample_workspace(b->stream, 1, vocab), &p->sample.workspace));
-    p->bytes = bytes_of(&logits);
+    p->bytes = bench_bytes_of(&logits);
     return TRM_OK;
 }
 
@@ -410,27 +332,10 @@ static trm_status run_all(bench *b)
     return TRM_OK;
 }
 
-static trm_status open_and_run(bench *b)
-{
-    TRM_TRY(trm_device_open(b->backend, 0, 1, &b->device));
-    TRM_TRY(trm_stream_create(b->device, &b->stream));
-    TRM_TRY(trm_event_create(b->device, &b->start));
-    TRM_TRY(trm_event_create(b->device, &b->end));
-    if (b->json) {
-        printf("[\n");
-    } else {
-        printf("%-38s %-18s %12s %9s %8s %8s\n", "work", "kernel", "bytes", "us", "GB/s", "of roof");
-    }
-    TRM_TRY(run_all(b));
-    if (b->json) {
-        printf("\n]\n");
-    }
-    return TRM_OK;
-}
-
 int main(int argc, char **argv)
 {
-    bench b = {.backend = TRM_BACKEND_CUDA, .first = true};
+    bench b = {.name = "bench_decode", .backend = TRM_BACKEND_CUDA};
+    char heading[128];
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0) {
             b.json = true;
@@ -443,13 +348,7 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    trm_status status = open_and_run(&b);
-    if (status != TRM_OK) {
-        fprintf(stderr, "bench_decode: %s\n", trm_last_error());
-    }
-    trm_event_destroy(b.start);
-    trm_event_destroy(b.end);
-    trm_stream_destroy(b.stream);
-    trm_device_close(b.device);
-    return status == TRM_OK ? 0 : 1;
+    snprintf(heading, sizeof(heading), "%-38s %-18s %12s %9s %8s %8s", "work", "kernel", "bytes", "us", "GB/s",
+             "of roof");
+    return bench_main(&b, heading, run_all);
 }
