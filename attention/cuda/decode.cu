@@ -4,12 +4,9 @@
  * of one matrix product, so keys and values are read once for all of them. Bound by reading the cache: 2 * keys *
  * kv_heads * dim elements a sequence.
  */
-#include "attention/cuda/rows.cuh"
+#include "attention/cuda/stages.cuh"
 
-#define DECODE_WARPS      4
-#define DECODE_KEYS       16 /* per warp and step */
-#define DECODE_STAGES     3  /* of shared memory per warp */
-#define DECODE_STEP       (DECODE_WARPS * DECODE_KEYS)
+#define DECODE_STEP       64 /* keys of a block's warps together */
 #define DECODE_MAX_SPLITS 256
 #define DECODE_BLOCKS     264 /* wanted in all: two per multiprocessor of an H200 */
 
@@ -35,51 +32,17 @@ static __device__ __forceinline__ float *partial_of(const trm_cuda_attention &a,
     return a.partial + (((int64_t)split * a.sequences + sequence) * a.query_heads + head) * (a.value_dim + 2);
 }
 
-/* Joins the four warps' results in shared memory, in warp order, and stores the block's. sums [warps][16][DP + 8],
- * state [warps][16][2]. */
-template <int DP>
-static __device__ __forceinline__ void store_partial(const trm_cuda_attention &a, int32_t sequence, int32_t split,
-                                                     int32_t first_head, int32_t heads, const float *sums,
-                                                     const float (*state)[16][2])
-{
-    for (int i = threadIdx.x; i < heads * DP; i += blockDim.x) {
-        int row = i / DP, column = i % DP;
-        float largest = -INFINITY, value = 0.0f, total = 0.0f;
-#pragma unroll
-        for (int w = 0; w < DECODE_WARPS; w++) {
-            largest = fmaxf(largest, state[w][row][0]);
-        }
-        float base = largest == -INFINITY ? 0.0f : largest;
-#pragma unroll
-        for (int w = 0; w < DECODE_WARPS; w++) {
-            float shrink = exp2f(state[w][row][0] - base);
-            value += shrink * sums[(w * 16 + row) * (DP + 8) + column];
-            total += shrink * state[w][row][1];
-        }
-        float *to = partial_of(a, split, sequence, first_head + row);
-        if (column < a.value_dim) {
-            to[column] = value;
-        }
-        if (column == 0) {
-            to[a.value_dim] = largest;
-            to[a.value_dim + 1] = total;
-        }
-    }
-}
-
 /*
- * Block (split, key-value head and tile of 16 of its query heads, sequence). Each of the 4 warps takes every fourth run
- * of 16 keys, with its own three stages of shared memory and its own softmax; no barrier until the end. Shared memory:
- * 16 rows of q and 4 * 3 * 2 * 16 rows of keys and values, of 2 * DP + 16 bytes: 109 KB for DP 128, two blocks per
+ * Block (split, key-value head and tile of 16 of its query heads, sequence), as stages.cuh says. Shared memory: 16 rows
+ * of q and 4 * 3 * 2 * 16 rows of keys and values, of 2 * DP + 16 bytes: 109 KB for DP 128, two blocks per
  * multiprocessor.
  */
 template <typename T, int DP>
-static __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_splits(trm_cuda_attention a)
+static __global__ void __launch_bounds__(stage_shape<T, DP>::threads) decode_splits(trm_cuda_attention a)
 {
     extern __shared__ __align__(16) unsigned char shared[];
-    __shared__ float state[DECODE_WARPS][16][2];
-    const int stride = DP + 8;
-    const bool keep_q = DP <= 128;
+    __shared__ stage_state<T, DP> state;
+    const int stride = stage_shape<T, DP>::stride;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     int32_t sequence = blockIdx.z, split = blockIdx.x, head_tiles = (a.group + 15) / 16;
     int32_t kv_head = (int32_t)blockIdx.y / head_tiles, head_tile = (int32_t)blockIdx.y % head_tiles;
@@ -97,8 +60,7 @@ static __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_splits(trm_cu
         return;
     }
     int32_t begin = (int32_t)start, end = range.high - begin < size ? range.high : begin + size;
-
-    T *q_tile = (T *)shared, *stages = q_tile + 16 * stride + warp * DECODE_STAGES * 2 * DECODE_KEYS * stride;
+    T *q_tile = (T *)shared, *stages = q_tile + 16 * stride + warp * STAGES * 2 * stage_shape<T, DP>::tile;
     for (int i = threadIdx.x; i < 16 * (DP / 8); i += blockDim.x) {
         int row = i / (DP / 8), column = i % (DP / 8) * 8;
         bool valid = row < heads && column < a.dim;
@@ -106,80 +68,23 @@ static __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_splits(trm_cu
         copy16_async(shared_address(q_tile + row * stride + column), (const T *)a.q + at, valid);
     }
     copies_commit();
-
     key_rows places = key_rows_of(a, sequence, 0, kv_head);
-    const T *keys = (const T *)a.key_cache, *values = (const T *)a.value_cache;
-    int32_t first_key = begin + warp * DECODE_KEYS;
-#pragma unroll
-    for (int s = 0; s < DECODE_STAGES - 1; s++) {
-        int32_t key = first_key + s * DECODE_STEP;
-        T *k_tile = stages + s * 2 * DECODE_KEYS * stride;
-        if (key < end) {
-            load_keys_values<T, DECODE_KEYS, DP, stride, 32>(places, keys, values, k_tile,
-                                                             k_tile + DECODE_KEYS * stride, key, end, a.dim, lane);
-        }
-        copies_commit();
-    }
-    copies_wait<DECODE_STAGES - 1>(); /* q */
+    start_copies<T, DP>(a, places, stages, begin + warp * STAGE_KEYS, end, lane);
+    copies_wait<STAGES - 1>(); /* q */
     __syncthreads();
-    uint32_t q[DP / 16][4], q_at = a_address(q_tile, stride, lane);
-    if (keep_q) {
-#pragma unroll
-        for (int step = 0; step < DP / 16; step++) {
-            load_matrices(q[step], q_at + step * 32);
-        }
-    }
-    float out[DP / 8][4], row_max[2] = {-INFINITY, -INFINITY}, row_part[2] = {0.0f, 0.0f};
-#pragma unroll
-    for (int j = 0; j < DP / 8; j++) {
-        out[j][0] = out[j][1] = out[j][2] = out[j][3] = 0.0f;
-    }
-    int stage = 0;
-    for (int32_t key = first_key; key < end; key += DECODE_STEP) {
-        copies_wait<DECODE_STAGES - 2>(); /* this step's keys and values */
-        __syncwarp();                     /* of all lanes; and all are done with the stage filled next */
-        int32_t ahead = key + (DECODE_STAGES - 1) * DECODE_STEP;
-        int filled = stage == 0 ? DECODE_STAGES - 1 : stage - 1;
-        T *next = stages + filled * 2 * DECODE_KEYS * stride;
-        if (ahead < end) {
-            load_keys_values<T, DECODE_KEYS, DP, stride, 32>(places, keys, values, next, next + DECODE_KEYS * stride,
-                                                             ahead, end, a.dim, lane);
-        }
-        copies_commit();
-        const T *k_tile = stages + stage * 2 * DECODE_KEYS * stride, *v_tile = k_tile + DECODE_KEYS * stride;
-        float scores[DECODE_KEYS / 8][4], shrink[2];
-        multiply_keys<T, DECODE_KEYS, DP, stride>(scores, keep_q ? q : NULL, q_at, b_address(k_tile, stride, lane));
-#pragma unroll
-        for (int j = 0; j < DECODE_KEYS / 8; j++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                bool seen = key + j * 8 + lane % 4 * 2 + i % 2 < end;
-                scores[j][i] = seen ? score_log2(scores[j][i], a.scale, a.softcap) : -INFINITY;
-            }
-        }
-        softmax_step<DECODE_KEYS>(scores, row_max, row_part, shrink);
-        add_values<T, DECODE_KEYS, DP, stride>(out, scores, shrink, bt_address(v_tile, stride, lane));
-        stage = stage == DECODE_STAGES - 1 ? 0 : stage + 1;
-    }
-    copies_wait<0>();
-    __syncthreads(); /* every warp is done with its stages: their memory holds the sums now */
-    float *sums = (float *)(q_tile + 16 * stride);
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        int row = lane / 4 + r * 8;
-        float total = quad_sum(row_part[r]);
-        if (lane % 4 == 0) {
-            state[warp][row][0] = row_max[r];
-            state[warp][row][1] = total;
-        }
-#pragma unroll
-        for (int j = 0; j < DP / 8; j++) {
-            float2 pair = make_float2(out[j][2 * r], out[j][2 * r + 1]);
-            *(float2 *)(sums + (warp * 16 + row) * (DP + 8) + j * 8 + lane % 4 * 2) = pair;
-        }
-    }
+    walk_keys<T, DP>(a, heads, places, q_tile, &state, begin, end, -1, NULL, warp, lane);
     __syncthreads();
-    store_partial<DP>(a, sequence, split, first_head, heads, sums, state);
+    const float *sums = (const float *)(q_tile + 16 * stride) + stage_shape<T, DP>::warp_sums;
+    for (int i = threadIdx.x; i < heads * DP; i += blockDim.x) {
+        int row = i / DP, column = i % DP;
+        float *to = partial_of(a, split, sequence, first_head + row);
+        if (column < a.value_dim) {
+            to[column] = sums[i];
+        }
+        if (column < 2) {
+            to[a.value_dim + column] = state.block[row][column];
+        }
+    }
 }
 
 /* Block (head, sequence), 128 threads: out = sum of the splits' values over the sum of their weights, in split order.
@@ -229,13 +134,11 @@ int32_t trm_cuda_attention_splits(const trm_attention_shape *s)
 
 template <typename T, int DP> static trm_status launch_decode(const trm_cuda_attention *a, cudaStream_t stream)
 {
-    const int shared = 16 * (1 + DECODE_WARPS * DECODE_STAGES * 2) * (DP + 8) * (int)sizeof(T);
-    static_assert(DECODE_WARPS * 16 * (DP + 8) * sizeof(float) <=
-                      DECODE_WARPS * DECODE_STAGES * 2 * DECODE_KEYS * (DP + 8) * sizeof(T),
-                  "the sums fit where the stages were");
+    const int shared = stage_shape<T, DP>::bytes;
+    static_assert(stage_shape<T, DP>::step == DECODE_STEP, "splits are whole steps");
     dim3 grid((unsigned)a->splits, (unsigned)(a->kv_heads * ((a->group + 15) / 16)), (unsigned)a->sequences);
     TRM_CUDA_TRY(cudaFuncSetAttribute(decode_splits<T, DP>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    launch_overlapped(decode_splits<T, DP>, grid, DECODE_WARPS * 32, (size_t)shared, stream, *a);
+    launch_overlapped(decode_splits<T, DP>, grid, stage_shape<T, DP>::threads, (size_t)shared, stream, *a);
     launch_overlapped(decode_join<T>, dim3((unsigned)a->query_heads, (unsigned)a->sequences), 128, 0, stream, *a);
     return trm_cuda_launched("cuda.attention decode");
 }

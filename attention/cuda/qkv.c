@@ -102,6 +102,9 @@ trm_status trm_cuda_qkv_attention_run(const trm_kernel_call *call)
     cudaStream_t stream = trm_cuda_stream(call->stream);
     if (s.tokens <= s.sequences) {
         trm_cuda_qkv_clusters(&s, &qkv.cluster, &qkv.clusters);
+        if (trm_cuda_qkv_is_direct(&qkv)) {
+            trm_cuda_qkv_direct_cut(&qkv);
+        }
         qkv.a.partial = call->workspace;
         return trm_cuda_qkv_decode(&qkv, stream);
     }

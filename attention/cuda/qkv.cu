@@ -3,32 +3,14 @@
  * keys and values go into the cache on the way, and the splits of a sequence's keys are joined in the same kernel, by a
  * cluster of blocks through their shared memory. A decode step's layer is so one launch.
  */
-#include "attention/cuda/qkv.h"
-#include "attention/cuda/rows.cuh"
-#include "kernels/cuda/rope.cuh"
+#include "attention/cuda/qkv.cuh"
+#include "attention/cuda/stages.cuh"
 
-#define QKV_KEYS         16   /* per warp and step */
-#define QKV_STAGES       3    /* of shared memory per warp */
-#define QKV_MAX_CLUSTER  8    /* what every device allows */
 #define QKV_BLOCKS       264  /* wanted in all: two per multiprocessor of an H200 */
-#define QKV_FEW_KEYS     64   /* per block alone, before more take part */
 #define QKV_CLUSTER_KEYS 4096 /* tables up to so many keys: a cluster; beyond, blocks alone, which all fit at once */
 #define PREPARE_WARPS    4
 
 /* ---- one head ----------------------------------------------------------------------------------- */
-
-/* cos and sin of a token's pairs into shared memory, by all threads of the block. */
-static __device__ __forceinline__ void find_angles(const trm_cuda_qkv &p, int32_t token, float *cosines, float *sines)
-{
-    float position = (float)p.positions[token];
-    int32_t length = p.rope_lengths != NULL ? p.rope_lengths[token] : 0;
-    for (int i = threadIdx.x; i < p.rope.rotary_dim / 2; i += blockDim.x) {
-        float s, c;
-        sincosf(position * rope_frequency(p.rope, p.inv_freq, i, length), &s, &c);
-        cosines[i] = c * p.rope.magnitude;
-        sines[i] = s * p.rope.magnitude;
-    }
-}
 
 /* A head of q or k by a warp: normalised if there is a weight, rotated, each rounded to T, into `to` (shared, aligned
  * to 16 bytes). Head dims are a multiple of 8 up to 256: a lane has 8. */
@@ -70,13 +52,6 @@ static __device__ __forceinline__ void prepare_head(const trm_cuda_qkv &p, const
         to[second] = from_float<T>(v * c + u * s);
     }
     __syncwarp();
-}
-
-/* Elements of head `head` of a token in qkv: queries first, then keys, then values. */
-template <typename T>
-static __device__ __forceinline__ const T *head_of(const trm_cuda_qkv &p, int32_t token, int32_t head)
-{
-    return (const T *)p.qkv + ((int64_t)token * (p.a.query_heads + 2 * p.a.kv_heads) + head) * p.a.dim;
 }
 
 /* ---- before other kernels ----------------------------------------------------------------------- */
@@ -139,73 +114,12 @@ static __global__ void __launch_bounds__(PREPARE_WARPS * 32)
 
 /* ---- decoding ----------------------------------------------------------------------------------- */
 
-/* Dynamic shared memory of a block, with DP + 8 elements from row to row: q, then per warp stages of keys and values.
- * In place of the stages, at the end, the warps' sums and the block's. */
-template <typename T, int DP> struct qkv_shared {
-    static const int warps = 4, threads = warps * 32;
-    static const int step = warps * QKV_KEYS; /* keys of all warps */
-    static const int stride = DP + 8;
-    static const int tile = QKV_KEYS * stride; /* elements */
-    static const int bytes = (16 * stride + warps * QKV_STAGES * 2 * tile) * (int)sizeof(T);
-    static const int warp_sums = warps * 16 * stride; /* floats */
-    static_assert((warp_sums + 16 * DP) * sizeof(float) <= warps * QKV_STAGES * 2 * tile * sizeof(T),
-                  "the sums fit where the stages were");
-};
-
-/* What a block works on. */
-typedef struct qkv_work {
-    int32_t sequence, kv_head, first_head, heads; /* query heads: a tile of up to 16 of the key-value head's */
-    int32_t token, queries, keys;                 /* of the sequence */
-} qkv_work;
-
 /* One block's shared memory that is not dynamic. */
 template <typename T, int DP> struct qkv_block {
     float cosines[DP / 2], sines[DP / 2];
-    float warp_state[qkv_shared<T, DP>::warps][16][2]; /* maximum in log2 units, sum of weights */
-    float state[16][2];                                /* of the block, read by its cluster */
-    __align__(16) T fresh[2][DP];                      /* the step's key and value */
+    stage_state<T, DP> state;     /* read by its cluster */
+    __align__(16) T fresh[2][DP]; /* the step's key and value */
 };
-
-/* Starts the copies of 16 keys and their values by a warp. Most tiles lie in one block of the cache and are whole: one
- * look into the table, and addresses that follow from each other. */
-template <typename T, int DP>
-static __device__ __forceinline__ void copy_tile(const trm_cuda_qkv &p, const key_rows &places, T *k_tile, T *v_tile,
-                                                 int32_t key, int32_t end, int lane)
-{
-    const int stride = qkv_shared<T, DP>::stride, chunks = DP / 8;
-    const T *keys = (const T *)p.a.key_cache, *values = (const T *)p.a.value_cache;
-    uint32_t size = (uint32_t)places.block_size, block = (uint32_t)key / size, offset = (uint32_t)key - block * size;
-    if (offset + QKV_KEYS > size || key + QKV_KEYS > end || p.a.dim != DP) {
-        load_keys_values<T, QKV_KEYS, DP, stride, 32>(places, keys, values, k_tile, v_tile, key, end, p.a.dim, lane);
-        return;
-    }
-    int64_t step = (int64_t)places.kv_heads * DP; /* from one key to the next */
-    int64_t first = ((int64_t)places.table[block] * size + offset) * step + places.kv_head * DP;
-#pragma unroll
-    for (int i = 0; i < QKV_KEYS * chunks / 32; i++) {
-        int index = i * 32 + lane, row = index / chunks, column = index % chunks * 8;
-        int64_t at = first + row * step + column;
-        copy16_async(shared_address(k_tile + row * stride + column), keys + at, true);
-        copy16_async(shared_address(v_tile + row * stride + column), values + at, true);
-    }
-}
-
-/* Starts the copies of this warp's first stages. */
-template <typename T, int DP>
-static __device__ __forceinline__ void start_copies(const trm_cuda_qkv &p, const key_rows &places, T *stages,
-                                                    int32_t first_key, int32_t end, int lane)
-{
-    const int tile = qkv_shared<T, DP>::tile;
-#pragma unroll
-    for (int s = 0; s < QKV_STAGES - 1; s++) {
-        int32_t key = first_key + s * qkv_shared<T, DP>::step;
-        T *k_tile = stages + s * 2 * tile;
-        if (key < end) {
-            copy_tile<T, DP>(p, places, k_tile, k_tile + tile, key, end, lane);
-        }
-        copies_commit();
-    }
-}
 
 /* The heads of a token into shared memory: its queries into q_tile, and with `fresh` its key and value. */
 template <typename T, int DP>
@@ -214,10 +128,10 @@ static __device__ __forceinline__ void prepare_token(const trm_cuda_qkv &p, cons
                                                      bool with_fresh, int warp, int lane)
 {
     int32_t first = with_queries ? 0 : work.heads, last = with_fresh ? work.heads + 2 : work.heads;
-    for (int32_t i = first + warp; i < last; i += qkv_shared<T, DP>::warps) {
+    for (int32_t i = first + warp; i < last; i += stage_shape<T, DP>::warps) {
         if (i < work.heads) {
             prepare_head(p, head_of<T>(p, token, work.first_head + i), (const T *)p.q_norm, block->cosines,
-                         block->sines, q_tile + i * qkv_shared<T, DP>::stride, lane);
+                         block->sines, q_tile + i * stage_shape<T, DP>::stride, lane);
         } else if (i == work.heads) {
             prepare_head(p, head_of<T>(p, token, p.a.query_heads + work.kv_head), (const T *)p.k_norm, block->cosines,
                          block->sines, block->fresh[0], lane);
@@ -242,215 +156,14 @@ static __device__ __forceinline__ void store_fresh(const trm_cuda_qkv &p, const 
     }
 }
 
-/* The block's keys begin .. end - 1 against its query heads, whose first stages are on their way: sums [16][DP] behind
- * the warps' sums, maximum and sum of weights in block->state. Key `fresh` is in block->fresh, not yet in the cache;
- * -1: none. */
-template <typename T, int DP>
-static __device__ __forceinline__ void walk_keys(const trm_cuda_qkv &p, const qkv_work &work, const key_rows &places,
-                                                 T *q_tile, qkv_block<T, DP> *block, int32_t begin, int32_t end,
-                                                 int32_t fresh, int warp, int lane)
-{
-    const int stride = qkv_shared<T, DP>::stride, tile = qkv_shared<T, DP>::tile;
-    const bool keep_q = DP <= 128;
-    T *stages = q_tile + 16 * stride + warp * QKV_STAGES * 2 * tile;
-    uint32_t q[DP / 16][4], q_at = a_address(q_tile, stride, lane);
-    if (keep_q) {
-#pragma unroll
-        for (int step = 0; step < DP / 16; step++) {
-            load_matrices(q[step], q_at + step * 32);
-        }
-    }
-    float out[DP / 8][4], row_max[2] = {-INFINITY, -INFINITY}, row_part[2] = {0.0f, 0.0f};
-#pragma unroll
-    for (int j = 0; j < DP / 8; j++) {
-        out[j][0] = out[j][1] = out[j][2] = out[j][3] = 0.0f;
-    }
-    int stage = 0;
-    for (int32_t key = begin + warp * QKV_KEYS; key < end; key += qkv_shared<T, DP>::step) {
-        copies_wait<QKV_STAGES - 2>(); /* this step's keys and values */
-        __syncwarp();                  /* of all lanes; and all are done with the stage filled next */
-        int32_t ahead = key + (QKV_STAGES - 1) * qkv_shared<T, DP>::step;
-        int filled = stage == 0 ? QKV_STAGES - 1 : stage - 1;
-        T *next = stages + filled * 2 * tile;
-        if (ahead < end) {
-            copy_tile<T, DP>(p, places, next, next + tile, ahead, end, lane);
-        }
-        copies_commit();
-        T *k_tile = stages + stage * 2 * tile, *v_tile = k_tile + tile;
-        if (fresh >= key && fresh < key + QKV_KEYS) { /* what was copied there is older */
-            for (int i = lane; i < DP / 4; i += 32) {
-                bool is_value = i >= DP / 8;
-                int column = (is_value ? i - DP / 8 : i) * 8;
-                *(uint4 *)((is_value ? v_tile : k_tile) + (fresh - key) * stride + column) =
-                    *(const uint4 *)(block->fresh[is_value] + column);
-            }
-            __syncwarp();
-        }
-        float scores[QKV_KEYS / 8][4], shrink[2];
-        multiply_keys<T, QKV_KEYS, DP, stride>(scores, keep_q ? q : NULL, q_at, b_address(k_tile, stride, lane));
-#pragma unroll
-        for (int j = 0; j < QKV_KEYS / 8; j++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                bool seen = key + j * 8 + lane % 4 * 2 + i % 2 < end;
-                scores[j][i] = seen ? score_log2(scores[j][i], p.a.scale, p.a.softcap) : -INFINITY;
-            }
-        }
-        softmax_step<QKV_KEYS>(scores, row_max, row_part, shrink);
-        add_values<T, QKV_KEYS, DP, stride>(out, scores, shrink, bt_address(v_tile, stride, lane));
-        stage = stage == QKV_STAGES - 1 ? 0 : stage + 1;
-    }
-    copies_wait<0>();
-    __syncthreads(); /* every warp is done with its stages: their memory holds the sums now */
-    float *sums = (float *)(q_tile + 16 * stride);
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        int row = lane / 4 + r * 8;
-        float total = quad_sum(row_part[r]);
-        if (lane % 4 == 0) {
-            block->warp_state[warp][row][0] = row_max[r];
-            block->warp_state[warp][row][1] = total;
-        }
-        if (row < work.heads) {
-#pragma unroll
-            for (int j = 0; j < DP / 8; j++) {
-                float2 pair = make_float2(out[j][2 * r], out[j][2 * r + 1]);
-                *(float2 *)(sums + (warp * 16 + row) * stride + j * 8 + lane % 4 * 2) = pair;
-            }
-        }
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < work.heads * DP; i += (qkv_shared<T, DP>::threads)) {
-        int row = i / DP, column = i % DP;
-        float largest = -INFINITY, value = 0.0f, total = 0.0f;
-#pragma unroll
-        for (int w = 0; w < qkv_shared<T, DP>::warps; w++) {
-            largest = fmaxf(largest, block->warp_state[w][row][0]);
-        }
-        float base = largest == -INFINITY ? 0.0f : largest;
-#pragma unroll
-        for (int w = 0; w < qkv_shared<T, DP>::warps; w++) {
-            float shrink = exp2f(block->warp_state[w][row][0] - base);
-            value += shrink * sums[(w * 16 + row) * stride + column];
-            total += shrink * block->warp_state[w][row][1];
-        }
-        sums[qkv_shared<T, DP>::warp_sums + i] = value;
-        if (column == 0) {
-            block->state[row][0] = largest;
-            block->state[row][1] = total;
-        }
-    }
-}
-
-static __device__ __forceinline__ void cluster_arrive(void)
-{
-    asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
-}
-
-static __device__ __forceinline__ void cluster_wait(void)
-{
-    asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory");
-}
-
-/* A float at the same place of shared memory in block `block` of the cluster. */
-static __device__ __forceinline__ float read_in(const float *place, int block)
-{
-    uint32_t mapped;
-    float value;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(shared_address(place)), "r"(block));
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(mapped) : "memory");
-    return value;
-}
-
-/* Partial results of a head: value_dim sums, then maximum and sum of weights. */
-static __device__ __forceinline__ float *cluster_partial(const trm_cuda_attention &a, int32_t cluster, int32_t sequence,
-                                                         int32_t head)
-{
-    return a.partial + (((int64_t)cluster * a.sequences + sequence) * a.query_heads + head) * (a.value_dim + 2);
-}
-
-/* Joins the blocks' sums: each block of the cluster an equal share of the outputs, in the blocks' order. Outputs of a
- * sequence that several clusters share are partial. */
-template <typename T, int DP>
-static __device__ __forceinline__ void join_blocks(const trm_cuda_qkv &p, const qkv_work &work, int32_t token,
-                                                   const float *sums, const qkv_block<T, DP> *block, int32_t blocks,
-                                                   int32_t rank, int32_t cluster, bool is_whole)
-{
-    for (int i = rank * (qkv_shared<T, DP>::threads) + (int)threadIdx.x; i < work.heads * DP;
-         i += blocks * (qkv_shared<T, DP>::threads)) {
-        int row = i / DP, column = i % DP;
-        if (column >= p.a.dim) {
-            continue;
-        }
-        float largest = -INFINITY, value = 0.0f, total = 0.0f, maxima[QKV_MAX_CLUSTER];
-#pragma unroll
-        for (int b = 0; b < QKV_MAX_CLUSTER; b++) {
-            maxima[b] = b < blocks ? read_in(&block->state[row][0], b) : -INFINITY;
-            largest = fmaxf(largest, maxima[b]);
-        }
-#pragma unroll
-        for (int b = 0; b < QKV_MAX_CLUSTER; b++) {
-            if (maxima[b] > -INFINITY) { /* else it had no keys, and what is there means nothing */
-                float shrink = exp2f(maxima[b] - largest);
-                value += shrink * read_in(sums + i, b);
-                total += shrink * read_in(&block->state[row][1], b);
-            }
-        }
-        int32_t head = work.first_head + row;
-        if (is_whole) {
-            ((T *)p.a.out)[((int64_t)token * p.a.query_heads + head) * p.a.dim + column] =
-                from_float<T>(total == 0.0f ? 0.0f : value / total);
-        } else {
-            float *to = cluster_partial(p.a, cluster, work.sequence, head);
-            to[column] = value;
-            if (column == 0) {
-                to[p.a.value_dim] = largest;
-                to[p.a.value_dim + 1] = total;
-            }
-        }
-    }
-}
-
-/* Of one block alone. */
-template <typename T, int DP>
-static __device__ __forceinline__ void store_block(const trm_cuda_qkv &p, const qkv_work &work, int32_t token,
-                                                   const float *sums, const qkv_block<T, DP> *block)
-{
-    for (int i = threadIdx.x; i < work.heads * DP; i += (qkv_shared<T, DP>::threads)) {
-        int row = i / DP, column = i % DP;
-        float total = block->state[row][1];
-        if (column < p.a.dim) {
-            ((T *)p.a.out)[((int64_t)token * p.a.query_heads + work.first_head + row) * p.a.dim + column] =
-                from_float<T>(total == 0.0f ? 0.0f : sums[i] / total);
-        }
-    }
-}
-
-/* Keys that a sequence's one query sees: what trm_attention_range says, inside of the sequence. */
-static __device__ __forceinline__ trm_key_range seen_keys(const trm_cuda_attention &a, int32_t query, int32_t queries,
-                                                          int32_t keys)
-{
-    trm_key_range range = trm_attention_range(a.causal, a.window, query, queries, keys);
-    range.high = range.high < keys ? range.high : keys;
-    range.low = range.low < range.high ? range.low : range.high;
-    return range;
-}
-
-/* Clusters that share a range of keys. */
-static __device__ __forceinline__ int32_t clusters_used(int32_t keys, int32_t cluster, int32_t clusters)
-{
-    int32_t wanted = keys / (cluster * QKV_FEW_KEYS);
-    return wanted < 1 ? 1 : wanted < clusters ? wanted : clusters;
-}
-
 /* A sequence of several queries, by one block, one query after the other: rare in such steps, and slow. */
 template <typename T, int DP>
 static __device__ __noinline__ void decode_several(const trm_cuda_qkv &p, const qkv_work &work, const key_rows &places,
                                                    T *q_tile, qkv_block<T, DP> *block)
 {
-    const int stride = qkv_shared<T, DP>::stride;
+    const int stride = stage_shape<T, DP>::stride;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    T *stages = q_tile + 16 * stride + warp * QKV_STAGES * 2 * qkv_shared<T, DP>::tile;
+    T *stages = q_tile + 16 * stride + warp * STAGES * 2 * stage_shape<T, DP>::tile;
     for (int32_t query = 0; query < work.queries; query++) {
         find_angles(p, work.token + query, block->cosines, block->sines);
         __syncthreads();
@@ -466,11 +179,13 @@ static __device__ __noinline__ void decode_several(const trm_cuda_qkv &p, const 
         find_angles(p, work.token + query, block->cosines, block->sines);
         __syncthreads();
         prepare_token(p, work, work.token + query, q_tile, block, true, false, warp, lane);
-        start_copies<T, DP>(p, places, stages, range.low + warp * QKV_KEYS, range.high, lane);
+        start_copies<T, DP>(p.a, places, stages, range.low + warp * STAGE_KEYS, range.high, lane);
         __syncthreads();
-        walk_keys(p, work, places, q_tile, block, range.low, range.high, -1, warp, lane);
+        walk_keys<T, DP>(p.a, work.heads, places, q_tile, &block->state, range.low, range.high, -1, block->fresh, warp,
+                         lane);
         __syncthreads();
-        store_block(p, work, work.token + query, (float *)(q_tile + 16 * stride) + qkv_shared<T, DP>::warp_sums, block);
+        store_block<T, DP, DP>(p, work, work.token + query,
+                               (float *)(q_tile + 16 * stride) + stage_shape<T, DP>::warp_sums, block->state.block);
         __syncthreads();
     }
 }
@@ -484,12 +199,12 @@ static __device__ __noinline__ void decode_several(const trm_cuda_qkv &p, const 
  * angles are known, before the product of q, k and v ends.
  */
 template <typename T, int DP>
-static __global__ void __launch_bounds__(qkv_shared<T, DP>::threads, DP <= 128 ? 2 : 1)
+static __global__ void __launch_bounds__(stage_shape<T, DP>::threads, DP <= 128 ? 2 : 1)
     decode_tokens(const __grid_constant__ trm_cuda_qkv p)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ qkv_block<T, DP> block;
-    const int stride = qkv_shared<T, DP>::stride;
+    const int stride = stage_shape<T, DP>::stride;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     T *q_tile = (T *)shared;
     int32_t head_tiles = (p.a.group + 15) / 16, head_tile = (int32_t)blockIdx.y % head_tiles;
@@ -508,7 +223,7 @@ static __global__ void __launch_bounds__(qkv_shared<T, DP>::threads, DP <= 128 ?
     work.keys = p.a.lengths[work.sequence];
     key_rows places = key_rows_of(p.a, work.sequence, 0, work.kv_head);
     /* Rows of no head and columns past the dims are zeros. */
-    for (int i = threadIdx.x; i < 16 * (DP / 8); i += (qkv_shared<T, DP>::threads)) {
+    for (int i = threadIdx.x; i < 16 * (DP / 8); i += (stage_shape<T, DP>::threads)) {
         int row = i / (DP / 8), column = i % (DP / 8) * 8;
         if (row >= work.heads || column >= p.a.dim) {
             *(uint4 *)(q_tile + row * stride + column) = make_uint4(0, 0, 0, 0);
@@ -530,14 +245,14 @@ static __global__ void __launch_bounds__(qkv_shared<T, DP>::threads, DP <= 128 ?
         wait_for_previous(); /* a kernel that ends says that all before it have */
         return;
     }
-    int32_t size = trm_attention_split_size(range.high - range.low, p.cluster * used, QKV_KEYS);
+    int32_t size = trm_attention_split_size(range.high - range.low, p.cluster * used, STAGE_KEYS);
     int64_t start = range.low + (int64_t)blockIdx.x * size;
     int32_t begin = start < range.high ? (int32_t)start : range.high;
     int32_t end = range.high - begin < size ? range.high : begin + size, fresh = work.keys - 1;
     bool is_writer = blockIdx.x == 0 && head_tile == 0, sees_fresh = fresh >= begin && fresh < end;
-    T *stages = q_tile + 16 * stride + warp * QKV_STAGES * 2 * qkv_shared<T, DP>::tile;
+    T *stages = q_tile + 16 * stride + warp * STAGES * 2 * stage_shape<T, DP>::tile;
     find_angles(p, work.token, block.cosines, block.sines);
-    start_copies<T, DP>(p, places, stages, begin + warp * QKV_KEYS, end, lane);
+    start_copies<T, DP>(p.a, places, stages, begin + warp * STAGE_KEYS, end, lane);
     if (p.early) {
         wait_for_previous();
     }
@@ -547,16 +262,16 @@ static __global__ void __launch_bounds__(qkv_shared<T, DP>::threads, DP <= 128 ?
     if (is_writer) {
         store_fresh(p, places, &block, fresh);
     }
-    walk_keys(p, work, places, q_tile, &block, begin, end, fresh, warp, lane);
-    float *sums = (float *)(q_tile + 16 * stride) + qkv_shared<T, DP>::warp_sums;
+    walk_keys<T, DP>(p.a, work.heads, places, q_tile, &block.state, begin, end, fresh, block.fresh, warp, lane);
+    float *sums = (float *)(q_tile + 16 * stride) + stage_shape<T, DP>::warp_sums;
     if (p.cluster == 1 && used == 1) {
         __syncthreads();
-        store_block(p, work, work.token, sums, &block);
+        store_block<T, DP, DP>(p, work, work.token, sums, block.state.block);
         return;
     }
     cluster_arrive();
     cluster_wait();
-    join_blocks(p, work, work.token, sums, &block, p.cluster, rank, cluster, used == 1);
+    join_blocks<T, DP, DP>(p, work, work.token, sums, block.state.block, p.cluster, rank, cluster, used == 1);
     cluster_arrive(); /* the others may still read here */
     cluster_wait();
 }
@@ -603,7 +318,7 @@ static __global__ void __launch_bounds__(128) join_clusters(const __grid_constan
 void trm_cuda_qkv_clusters(const trm_attention_shape *s, int32_t *cluster, int32_t *clusters)
 {
     int64_t tiles = s->kv_heads * ((s->query_heads / s->kv_heads + 15) / 16) * (s->sequences < 1 ? 1 : s->sequences);
-    int64_t keys = s->table_blocks * s->block_size, most = (keys + QKV_KEYS - 1) / QKV_KEYS;
+    int64_t keys = s->table_blocks * s->block_size, most = (keys + STAGE_KEYS - 1) / STAGE_KEYS;
     int64_t blocks = 1, several = 1;
     if (keys > QKV_CLUSTER_KEYS) {
         several = QKV_BLOCKS / tiles;
@@ -636,23 +351,19 @@ trm_status trm_cuda_qkv_prepare(const trm_cuda_qkv *qkv, void *queries, uint32_t
 
 template <typename T, int DP> static trm_status launch_tokens(const trm_cuda_qkv *p, cudaStream_t stream)
 {
-    const int shared = qkv_shared<T, DP>::bytes;
+    const int shared = stage_shape<T, DP>::bytes;
     int64_t blocks = (int64_t)p->cluster * p->clusters * p->a.kv_heads * ((p->a.group + 15) / 16) * p->a.sequences;
     cudaLaunchAttribute attributes[MOST_ATTRIBUTES] = {};
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)(p->cluster * p->clusters), (unsigned)(p->a.kv_heads * ((p->a.group + 15) / 16)),
                           (unsigned)p->a.sequences);
-    config.blockDim = qkv_shared<T, DP>::threads;
+    config.blockDim = stage_shape<T, DP>::threads;
     config.dynamicSmemBytes = (size_t)shared;
     config.stream = stream;
     config.attrs = attributes;
     config.numAttrs = launch_attributes(attributes, true, (unsigned)p->cluster, blocks <= 132);
     TRM_CUDA_TRY(cudaFuncSetAttribute(decode_tokens<T, DP>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     (void)cudaLaunchKernelEx(&config, decode_tokens<T, DP>, *p); /* trm_cuda_launched() sees the error */
-    if (p->clusters > 1) {
-        launch_overlapped(join_clusters<T>, dim3((unsigned)p->a.query_heads, (unsigned)p->a.sequences), 128, 0, stream,
-                          *p);
-    }
     return trm_cuda_launched("cuda.qkv_attention decode");
 }
 
@@ -672,5 +383,20 @@ template <typename T> static trm_status launch_tokens_of(const trm_cuda_qkv *p, 
 
 trm_status trm_cuda_qkv_decode(const trm_cuda_qkv *p, cudaStream_t stream)
 {
-    return p->a.dtype == TRM_F16 ? launch_tokens_of<__half>(p, stream) : launch_tokens_of<__nv_bfloat16>(p, stream);
+    if (trm_cuda_qkv_is_direct(p)) {
+        TRM_TRY(trm_cuda_qkv_direct(p, stream));
+    } else {
+        TRM_TRY(p->a.dtype == TRM_F16 ? launch_tokens_of<__half>(p, stream)
+                                      : launch_tokens_of<__nv_bfloat16>(p, stream));
+    }
+    if (p->clusters == 1) {
+        return TRM_OK;
+    }
+    dim3 grid((unsigned)p->a.query_heads, (unsigned)p->a.sequences);
+    if (p->a.dtype == TRM_F16) {
+        launch_overlapped(join_clusters<__half>, grid, 128, 0, stream, *p);
+    } else {
+        launch_overlapped(join_clusters<__nv_bfloat16>, grid, 128, 0, stream, *p);
+    }
+    return trm_cuda_launched("cuda.qkv_attention join");
 }

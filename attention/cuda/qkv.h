@@ -20,6 +20,7 @@ typedef struct trm_cuda_qkv {
     float eps, weight_offset;
     bool early;       /* what the caller gave (starts, lengths, table, positions) may be read before the wait */
     int32_t cluster;  /* blocks that share the keys of a head of a sequence: 1, 2, 4 or 8 */
+    int32_t heads;    /* key-value heads of a block in qkv_direct.cu: 1, 2 or 4 */
     int32_t clusters; /* such clusters at most; each has a place in a.partial if there are several */
 } trm_cuda_qkv;
 
@@ -31,6 +32,11 @@ trm_status trm_cuda_qkv_prepare(const trm_cuda_qkv *qkv, void *queries, uint32_t
 
 /* Everything, for steps in which hardly any sequence has several queries. */
 trm_status trm_cuda_qkv_decode(const trm_cuda_qkv *qkv, cudaStream_t stream);
+/* qkv_direct.cu: the same, for what trm_cuda_qkv_is_direct(), but for joining several clusters. */
+bool trm_cuda_qkv_is_direct(const trm_cuda_qkv *qkv);
+/* Sets qkv->heads, and qkv->cluster if there is one cluster. */
+void trm_cuda_qkv_direct_cut(trm_cuda_qkv *qkv);
+trm_status trm_cuda_qkv_direct(const trm_cuda_qkv *qkv, cudaStream_t stream);
 /* Chooses `cluster` and `clusters` for these dims; the same at every length a sequence may reach. */
 void trm_cuda_qkv_clusters(const trm_attention_shape *shape, int32_t *cluster, int32_t *clusters);
 

@@ -7,7 +7,7 @@
 #include "attention/cases.h"
 
 #define COUNT(array) ((int32_t)(sizeof(array) / sizeof((array)[0])))
-#define MOST         32 /* sequences of a case */
+#define MOST         72 /* sequences */
 
 typedef struct shape {
     int32_t hq, hkv, d;
@@ -197,6 +197,8 @@ void attention_cases_qkv(kernel_case_bench *bench)
         {4, 2, 64, {.rotary_dim = 32, .interleaved = true, .magnitude = 1.2f}, false},
         {4, 2, 64, {TRM_ROPE_DYNAMIC, 64, false, 1.0f, 1e4f, 4.0f, 100}, false},
         {4, 2, 96, {TRM_ROPE_LONG, 96, false, 1.3f, 1e4f, 1.0f, 100}, true},
+        {14, 2, 64, PLAIN(64), true},
+        {8, 1, 128, PLAIN(128), true},
         {2, 2, 36, PLAIN(36), true}, /* no multiple of 8: apart */
     };
     static const int64_t one[] = {1}, ones[] = {1, 1, 1, 1, 1}, ones_keys[] = {1, 16, 17, 64, 200};
@@ -212,6 +214,15 @@ void attention_cases_qkv(kernel_case_bench *bench)
             qkv_case(bench, dtype, causal, shapes[i], 16, COUNT(mixed), mixed, mixed_keys, 0);
             qkv_case(bench, dtype, causal, shapes[i], 16, COUNT(uneven), uneven, uneven_keys, 3);
         }
+        /* So many sequences that a block takes several key-value heads. */
+        static int64_t many[72], many_keys[72];
+        for (int32_t i = 0; i < COUNT(many); i++) {
+            many[i] = 1;
+            many_keys[i] = 1 + i * 7 % 83;
+        }
+        qkv_case(bench, dtype, causal, (shape){8, 4, 64, PLAIN(64), true}, 16, COUNT(many), many, many_keys, 1);
+        qkv_case(bench, dtype, causal, (shape){12, 4, 128, PLAIN(128), false}, 32, 36, many, many_keys, 1);
+        qkv_case(bench, dtype, causal, (shape){16, 8, 128, PLAIN(128), false}, 16, COUNT(many), many, many_keys, 0);
         for (int32_t i = 0; i < 3; i++) {
             const trm_attention_params windowed = {.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 50};
             const trm_attention_params capped = {.causal = TRM_CAUSAL_LOWER_RIGHT, .softcap = 5.0f, .scale = 0.3f};
