@@ -14,7 +14,7 @@ typedef struct reader {
 
 static void skip_spaces(reader *r)
 {
-    while (r->at < r->size && strchr(" \t\r\n", r->text[r->at]) != NULL && r->text[r->at] != '\0') {
+    while (r->at < r->size && tools_is_space(r->text[r->at])) {
         r->at++;
     }
 }

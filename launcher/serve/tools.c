@@ -174,7 +174,7 @@ size_t tools_content_size(tool_style style, const char *text, size_t size, bool 
     case TOOLS_MISTRAL:
         return find_word(text, size, mistral_open, at_end);
     case TOOLS_LLAMA:
-        while (spaces < size && strchr(" \t\r\n", text[spaces]) != NULL) {
+        while (spaces < size && tools_is_space(text[spaces])) {
             spaces++;
         }
         if (spaces == size) {
@@ -258,7 +258,7 @@ static bool add_hermes(tool_calls *calls, const char *text, size_t size)
             return false;
         }
         at = end == size ? size : end + sizeof(hermes_close) - 1;
-        while (at < size && strchr(" \t\r\n", text[at]) != NULL) {
+        while (at < size && tools_is_space(text[at])) {
             at++;
         }
     }

@@ -22,6 +22,12 @@ tool_style tools_style(const trm_tokenizer *tokenizer);
  * call follows. */
 bool tools_read(api_request *request, api_error *error);
 
+/* White space of JSON. */
+static inline bool tools_is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
 /* How many bytes at the beginning of text [size] are no call and cannot become one. At the end of a text nothing more
  * can follow. */
 size_t tools_content_size(tool_style style, const char *text, size_t size, bool at_end);

@@ -1,0 +1,89 @@
+/* Any bytes as what a model has written, in any style: reasoning and calls lie within the text, and what is told while
+ * it is written is what the whole of it tells. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz.h"
+#include "launcher/serve/reasoning.h"
+#include "launcher/serve/tool_stream.h"
+#include "launcher/serve/tools.h"
+
+static api_request request;
+
+static void make_request(void)
+{
+    static const char body[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"type\":\"function\","
+        "\"function\":{\"name\":\"f\"}},{\"type\":\"function\",\"function\":{\"name\":\"g\"}}]}";
+    api_error error;
+    FUZZ_REQUIRE(api_request_parse(API_CHAT, body, sizeof(body) - 1, 10, NULL, &request, &error));
+}
+
+/* The calls of a text that comes in pieces of `step` bytes: how many, and a sum over names and arguments. */
+static uint64_t stream(const char *text, size_t size, size_t step, int32_t *count)
+{
+    tool_stream calls = {.count = 0};
+    uint64_t sum = 0;
+    for (size_t at = step < size ? step : size;; at = at + step < size ? at + step : size) {
+        tool_piece piece;
+        size_t start = tools_content_size(request.tool_style, text, at, false);
+        FUZZ_REQUIRE(start <= at);
+        while (tool_stream_next(&calls, &request, text, start, at, &piece)) {
+            FUZZ_REQUIRE(piece.begin <= piece.end && piece.end <= at && piece.index == calls.count - 1);
+            for (size_t i = 0; i < piece.name_size; i++) {
+                sum = sum * 31 + (uint64_t)(unsigned char)piece.name[i] + 1000;
+            }
+            for (size_t i = piece.begin; i < piece.end; i++) {
+                sum = sum * 31 + (uint64_t)(unsigned char)text[i];
+            }
+        }
+        if (at == size) {
+            break;
+        }
+    }
+    *count = calls.count;
+    return sum;
+}
+
+static void check_reasoning(const char *text, size_t size, bool open)
+{
+    reasoning_parts last = {0};
+    for (size_t at = 0; at <= size; at++) {
+        reasoning_parts p = reasoning_find(text, at, open, at == size);
+        FUZZ_REQUIRE(p.begin <= p.end && p.end <= at && p.content <= at && (p.end <= p.content || p.content == 0));
+        bool answers = at > 0 && last.content < at - 1; /* the last has told something of the answer */
+        FUZZ_REQUIRE(p.end >= last.end && (!answers || p.content == last.content));
+        last = p;
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 1 || size > 2000) {
+        return 0;
+    }
+    if (request.tools == NULL) {
+        make_request();
+    }
+    char *text = malloc(size); /* of its own size, so that reading past it is seen */
+    FUZZ_REQUIRE(text != NULL);
+    size_t step = 1 + data[0] % 13;
+    memcpy(text, data + 1, size - 1);
+    size--;
+    for (int style = TOOLS_HERMES; style <= TOOLS_LLAMA; style++) {
+        tool_calls calls;
+        int32_t count, whole_count;
+        request.tool_style = (tool_style)style;
+        uint64_t whole = stream(text, size, size + 1, &whole_count), pieces = stream(text, size, step, &count);
+        FUZZ_REQUIRE(whole == pieces && whole_count == count && count <= TOOLS_MOST_CALLS);
+        size_t content = tools_content_size(request.tool_style, text, size, true);
+        FUZZ_REQUIRE(content <= size);
+        if (tools_parse(request.tool_style, text + content, size - content, &calls)) {
+            FUZZ_REQUIRE(calls.count > 0 && calls.count <= TOOLS_MOST_CALLS);
+        }
+        tool_calls_fini(&calls);
+    }
+    check_reasoning(text, size, data[0] % 2 == 0);
+    free(text);
+    return 0;
+}
