@@ -33,13 +33,57 @@ size_t trm_cuda_convolution_workspace(const trm_kernel_call *call)
     return bytes < MOST_WORKSPACE ? bytes : MOST_WORKSPACE;
 }
 
+/* A convolution of few channels as one of as many as fill 16 bytes, which engines for tensor cores want: the first of a
+ * network for images. Its x and weight are made in the workspace. */
+typedef struct wide_convolution {
+    trm_convolution_args args;
+    void *workspace; /* what is left */
+    size_t workspace_size;
+} wide_convolution;
+
+#define ALIGNED(x) (((x) + 255) & ~(size_t)255)
+
+static bool widen(const trm_convolution_args *args, void *workspace, size_t workspace_size, wide_convolution *wide)
+{
+    const size_t element = trm_dtype_size(args->dtype);
+    const bool tensor_cores =
+        args->dtype == TRM_F16 || args->dtype == TRM_BF16 || (args->dtype == TRM_F32 && args->allow_tf32);
+    if (!tensor_cores || !args->channels_last || args->groups != 1 || args->channels >= (int64_t)(16 / element)) {
+        return false;
+    }
+    const size_t x = ALIGNED((size_t)(args->w.batch * args->w.in_size) * 16);
+    const size_t weight = ALIGNED((size_t)(args->outputs * args->w.kernel_size) * 16);
+    if (workspace_size < LEAST_WORKSPACE || x + weight > workspace_size - LEAST_WORKSPACE) {
+        return false;
+    }
+    wide->args = *args;
+    wide->args.x = workspace;
+    wide->args.weight = (char *)workspace + x;
+    wide->args.channels = wide->args.w.channels_in = (int64_t)(16 / element);
+    wide->workspace = (char *)workspace + x + weight;
+    wide->workspace_size = workspace_size - x - weight;
+    return true;
+}
+
+static trm_status fill_wide(const trm_convolution_args *args, const wide_convolution *wide, cudaStream_t stream)
+{
+    return trm_cuda_convolution_widen(args, wide->args.channels, (void *)(uintptr_t)wide->args.x,
+                                      (void *)(uintptr_t)wide->args.weight, stream);
+}
+
 trm_status trm_cuda_convolution_run(const trm_kernel_call *call)
 {
+    wide_convolution wide;
     trm_convolution_args args;
     if (!trm_convolution_args_of(call, &args) || trm_dims_count(&args.dims) == 0) {
         return TRM_OK;
     }
     cudaStream_t stream = trm_cuda_stream(call->stream);
+    if (widen(&args, call->workspace, call->workspace_size, &wide) &&
+        trm_cudnn_convolution_is_chosen(&wide.args, wide.workspace_size)) {
+        TRM_TRY(fill_wide(&args, &wide, stream));
+        return trm_cudnn_convolution_run(&wide.args, wide.workspace, wide.workspace_size, stream);
+    }
     trm_status status = trm_cudnn_convolution_run(&args, call->workspace, call->workspace_size, stream);
     return status == TRM_ERROR_UNSUPPORTED ? trm_cuda_convolution_own(&args, stream) : status;
 }
@@ -55,7 +99,42 @@ static trm_status own_enqueue(void *user)
     return trm_cuda_convolution_own(run->args, run->stream);
 }
 
-#define OWN_TACTIC "own.convolution"
+#define OWN_TACTIC  "own.convolution"
+#define WIDE_PREFIX "wide." /* before the name of an engine */
+
+typedef struct wide_run {
+    const trm_convolution_args *args;
+    const wide_convolution *wide;
+    cudaStream_t stream;
+} wide_run;
+
+static trm_status wide_enqueue(void *user)
+{
+    const wide_run *run = user;
+    return fill_wide(run->args, run->wide, run->stream);
+}
+
+/* Appends the engines for the widened convolution, with the time it takes to widen it. */
+static trm_status time_wide(const trm_convolution_args *args, const wide_convolution *wide, cudaStream_t stream,
+                            int32_t proposals, trm_tactic *tactics, int32_t *n)
+{
+    wide_run run = {args, wide, stream};
+    const int32_t before = *n;
+    float milliseconds;
+    TRM_TRY(trm_cuda_time(stream, wide_enqueue, &run, &milliseconds));
+    TRM_TRY(
+        trm_cudnn_convolution_time(&wide->args, wide->workspace, wide->workspace_size, stream, proposals, tactics, n));
+    int32_t kept = before;
+    for (int32_t i = before; i < *n; i++) {
+        char name[TRM_TACTIC_NAME_SIZE];
+        if ((size_t)snprintf(name, sizeof(name), WIDE_PREFIX "%s", tactics[i].name) < sizeof(name)) {
+            strcpy(tactics[kept].name, name);
+            tactics[kept++].microseconds = tactics[i].microseconds + (double)milliseconds * 1e3;
+        }
+    }
+    *n = kept;
+    return TRM_OK;
+}
 
 static void describe_problem(const trm_convolution_args *args, size_t workspace_size, char text[TRM_PROBLEM_TEXT_SIZE])
 {
@@ -87,13 +166,29 @@ static trm_status time_tactics(const trm_kernel_call *call, const trm_convolutio
         strcpy(tactics[*n].name, OWN_TACTIC);
         tactics[(*n)++].microseconds = (double)own * 1e3;
     }
-    trm_status status =
-        trm_cudnn_convolution_time(args, call->workspace, call->workspace_size, run.stream, proposals, tactics, n);
+    wide_convolution wide;
+    trm_status status = TRM_OK;
+    if (widen(args, call->workspace, call->workspace_size, &wide)) {
+        status = time_wide(args, &wide, run.stream, proposals, tactics, n);
+    }
+    if (status == TRM_OK) {
+        status =
+            trm_cudnn_convolution_time(args, call->workspace, call->workspace_size, run.stream, proposals, tactics, n);
+    }
     return status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status;
 }
 
 static bool use_tactic(const trm_kernel_call *call, const trm_convolution_args *args, const char *tactic)
 {
+    wide_convolution wide;
+    const size_t prefix = strlen(WIDE_PREFIX);
+    const bool fits = widen(args, call->workspace, call->workspace_size, &wide);
+    if (strncmp(tactic, WIDE_PREFIX, prefix) == 0) {
+        return fits && trm_cudnn_convolution_use(&wide.args, wide.workspace_size, tactic + prefix) == TRM_OK;
+    }
+    if (fits) {
+        (void)trm_cudnn_convolution_use(&wide.args, wide.workspace_size, NULL);
+    }
     const char *engine = strcmp(tactic, OWN_TACTIC) == 0 ? NULL : tactic;
     return trm_cudnn_convolution_use(args, call->workspace_size, engine) == TRM_OK;
 }
@@ -113,7 +208,11 @@ trm_status trm_cuda_convolution_tune(const trm_kernel_call *call, struct trm_tun
         }
     }
     int32_t proposals = trm_tuner_proposals(tuner), n = 0, best = 0;
-    if (proposals == 0 || (tuner == NULL && trm_cudnn_convolution_is_tuned(&args, call->workspace_size))) {
+    wide_convolution wide;
+    const bool known = trm_cudnn_convolution_is_tuned(&args, call->workspace_size) ||
+                       (widen(&args, call->workspace, call->workspace_size, &wide) &&
+                        trm_cudnn_convolution_is_chosen(&wide.args, wide.workspace_size));
+    if (proposals == 0 || (tuner == NULL && known)) {
         return TRM_OK;
     }
     trm_tactic *tactics = calloc(TRM_MOST_TACTICS, sizeof(*tactics));

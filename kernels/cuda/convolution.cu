@@ -226,6 +226,37 @@ trm_status trm_cuda_convolution_own(const trm_convolution_args *args, cudaStream
     return trm_cuda_launched("cuda.convolution");
 }
 
+/* A thread per 16 bytes written, of x and then of the weight; bound by device memory. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    widen_channels(const T *x, int64_t n_x, const T *weight, int64_t n_w, int channels, T *to_x, T *to_weight)
+{
+    const int n = vec16<T>::n;
+    begin_overlapped();
+    for (int64_t i = global_thread(); i < n_x + n_w; i += global_threads()) {
+        const T *from = i < n_x ? x + i * channels : weight + (i - n_x) * channels;
+        float v[n];
+#pragma unroll
+        for (int j = 0; j < n; j++) {
+            v[j] = j < channels ? to_float(from[j]) : 0.0f;
+        }
+        store16(i < n_x ? to_x + i * n : to_weight + (i - n_x) * n, v);
+    }
+}
+
+trm_status trm_cuda_convolution_widen(const trm_convolution_args *args, int64_t wide, void *x, void *weight,
+                                      cudaStream_t stream)
+{
+    const int64_t n_x = args->w.batch * args->w.in_size, n_w = args->outputs * args->w.kernel_size;
+    if (wide != 16 / (int64_t)trm_dtype_size(args->dtype)) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "a convolution is widened to %lld channels, expected 16 bytes", (long long)wide);
+    }
+    DISPATCH_FLOAT(args->dtype, launch_overlapped(widen_channels<T>, grid_for(n_x + n_w, THREADS), THREADS, 0, stream,
+                                                  (const T *)args->x, n_x, (const T *)args->weight, n_w,
+                                                  (int)args->channels, (T *)x, (T *)weight));
+    return trm_cuda_launched("cuda.convolution.widen");
+}
+
 trm_status trm_cuda_convolution_finish(const trm_convolution_args *args, cudaStream_t stream)
 {
     const int64_t count = trm_dims_count(&args->dims);

@@ -18,6 +18,9 @@ extern "C" {
 trm_status trm_cuda_convolution_own(const trm_convolution_args *args, cudaStream_t stream);
 /* y = activation(y + bias + residual), where a library left y at the sums. */
 trm_status trm_cuda_convolution_finish(const trm_convolution_args *args, cudaStream_t stream);
+/* x and weight with channels last and `wide` of them, 16 bytes, the new ones zeros. 16-byte aligned. */
+trm_status trm_cuda_convolution_widen(const trm_convolution_args *args, int64_t wide, void *x, void *weight,
+                                      cudaStream_t stream);
 /* cudnn.c: f32, f16, bf16. Thread safe. UNSUPPORTED where there is no library, it has no engine for the problem within
  * the workspace, or tuning found another way faster. Engines are remembered per problem; without tuning it is the first
  * that the library proposes. Capturable. */
@@ -32,6 +35,8 @@ trm_status trm_cudnn_convolution_time(const trm_convolution_args *args, void *wo
 trm_status trm_cudnn_convolution_use(const trm_convolution_args *args, size_t workspace_size, const char *tactic);
 /* Whether one of them was chosen already, or there is nothing to choose. */
 bool trm_cudnn_convolution_is_tuned(const trm_convolution_args *args, size_t workspace_size);
+/* Whether an engine was chosen, by its name. */
+bool trm_cudnn_convolution_is_chosen(const trm_convolution_args *args, size_t workspace_size);
 /* As 91900; 0 without a library. */
 size_t trm_cudnn_version(void);
 

@@ -464,19 +464,29 @@ trm_status trm_cudnn_convolution_use(const trm_convolution_args *args, size_t wo
     return status;
 }
 
-bool trm_cudnn_convolution_is_tuned(const trm_convolution_args *args, size_t workspace_size)
+static slot_state state_of(const trm_convolution_args *args, size_t workspace_size)
 {
     int device;
     cudnnHandle_t handle = NULL;
     trm_cudnn_problem key;
+    slot_state now = SLOT_FREE;
     pthread_mutex_lock(&state.mutex);
-    bool tuned = false;
     if (handle_get(&device, &handle) == TRM_OK && key_fill(args, device, workspace_size, &key)) {
-        const slot_state now = slot_get(&key)->state;
-        tuned = now == SLOT_TUNED || now == SLOT_NONE;
+        now = slot_get(&key)->state;
     }
     pthread_mutex_unlock(&state.mutex);
-    return tuned;
+    return now;
+}
+
+bool trm_cudnn_convolution_is_tuned(const trm_convolution_args *args, size_t workspace_size)
+{
+    const slot_state now = state_of(args, workspace_size);
+    return now == SLOT_TUNED || now == SLOT_NONE;
+}
+
+bool trm_cudnn_convolution_is_chosen(const trm_convolution_args *args, size_t workspace_size)
+{
+    return state_of(args, workspace_size) == SLOT_TUNED;
 }
 
 size_t trm_cudnn_version(void)
@@ -515,6 +525,12 @@ bool trm_cudnn_convolution_is_tuned(const trm_convolution_args *args, size_t wor
 {
     (void)args, (void)workspace_size;
     return true;
+}
+
+bool trm_cudnn_convolution_is_chosen(const trm_convolution_args *args, size_t workspace_size)
+{
+    (void)args, (void)workspace_size;
+    return false;
 }
 
 size_t trm_cudnn_version(void)
