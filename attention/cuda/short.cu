@@ -65,6 +65,27 @@ static __device__ __forceinline__ void store_rows(const trm_cuda_attention &a, c
     }
 }
 
+/* The step of the online softmax over KEYS keys of a chunk, their tiles in shared memory. */
+template <typename T, int KEYS>
+static __device__ __forceinline__ void
+add_keys(const uint32_t (&q)[SHORT_DIM / 16][4], const T *k_tile, const T *v_tile, const float *key_mask, float scale,
+         float (&out)[SHORT_DIM / 8][4], float (&row_max)[2], float (&row_part)[2], int lane)
+{
+    const int stride = SHORT_DIM + 8;
+    float scores[KEYS / 8][4], shrink[2];
+    multiply_keys<T, KEYS, SHORT_DIM, stride>(scores, q, 0, b_address(k_tile, stride, lane));
+#pragma unroll
+    for (int j = 0; j < KEYS / 8; j++) {
+        const float2 added = *(const float2 *)(key_mask + j * 8 + lane % 4 * 2);
+        scores[j][0] = scores[j][0] * scale + added.x;
+        scores[j][1] = scores[j][1] * scale + added.y;
+        scores[j][2] = scores[j][2] * scale + added.x;
+        scores[j][3] = scores[j][3] * scale + added.y;
+    }
+    softmax_step<KEYS>(scores, row_max, row_part, shrink);
+    add_values<T, KEYS, SHORT_DIM, stride>(out, scores, shrink, bt_address(v_tile, stride, lane));
+}
+
 /*
  * A block takes 16 queries per warp of one sequence and one head. Shared memory: the queries, then `chunks` * 64 keys
  * and as many values in rows of 2 * 64 + 16 bytes (the 16 keep ldmatrix free of bank conflicts), then what the mask
@@ -107,6 +128,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 16 / WARPS) short_rows(trm_
     uint32_t q[SHORT_DIM / 16][4];
     float out[SHORT_DIM / 8][4], row_max[2] = {-INFINITY, -INFINITY}, row_part[2] = {0.0f, 0.0f};
     const float scale = a.scale * LOG2_E;
+    const bool idle = start + warp * 16 >= a.queries;
 #pragma unroll
     for (int j = 0; j < SHORT_DIM / 8; j++) {
         out[j][0] = out[j][1] = out[j][2] = out[j][3] = 0.0f;
@@ -122,19 +144,16 @@ static __global__ void __launch_bounds__(32 * WARPS, 16 / WARPS) short_rows(trm_
                 load_matrices(q[step], q_at + step * 32);
             }
         }
-        float scores[SHORT_CHUNK / 8][4], shrink[2];
-        multiply_keys<T, SHORT_CHUNK, SHORT_DIM, stride>(scores, q, 0, b_address(k_tile + at * stride, stride, lane));
-#pragma unroll
-        for (int j = 0; j < SHORT_CHUNK / 8; j++) {
-            const float2 added = *(const float2 *)(key_mask + at + j * 8 + lane % 4 * 2);
-            scores[j][0] = scores[j][0] * scale + added.x;
-            scores[j][1] = scores[j][1] * scale + added.y;
-            scores[j][2] = scores[j][2] * scale + added.x;
-            scores[j][3] = scores[j][3] * scale + added.y;
+        if (idle) {
+            continue;
         }
-        softmax_step<SHORT_CHUNK>(scores, row_max, row_part, shrink);
-        add_values<T, SHORT_CHUNK, SHORT_DIM, stride>(out, scores, shrink,
-                                                      bt_address(v_tile + at * stride, stride, lane));
+        if (a.keys - at > 16) {
+            add_keys<T, SHORT_CHUNK>(q, k_tile + at * stride, v_tile + at * stride, key_mask + at, scale, out, row_max,
+                                     row_part, lane);
+        } else { /* the 197 rows of a vision transformer end with 5 keys */
+            add_keys<T, 16>(q, k_tile + at * stride, v_tile + at * stride, key_mask + at, scale, out, row_max, row_part,
+                            lane);
+        }
     }
     store_rows<T>(a, queries, start + warp * 16, out, row_part, lane);
 }

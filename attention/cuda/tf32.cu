@@ -55,14 +55,15 @@ static __device__ __forceinline__ void load_stage(const trm_cuda_attention &a, c
     }
 }
 
-/* scores [16, 64] = q k^T of a warp. The order of the dimension is free: lane t has 4 t .. 4 t + 3 of each 16. */
-static __device__ __forceinline__ void multiply_keys_tf32(float (&scores)[TF32_CHUNK / 8][4],
+/* scores [16, KEYS] = q k^T of a warp. The order of the dimension is free: lane t has 4 t .. 4 t + 3 of each 16. */
+template <int KEYS>
+static __device__ __forceinline__ void multiply_keys_tf32(float (&scores)[KEYS / 8][4],
                                                           const uint32_t (&q)[TF32_DIM / 16][2][4], const float *k_tile,
                                                           int lane)
 {
     const float *mine = k_tile + lane / 4 * KEY_STRIDE + lane % 4 * 4;
 #pragma unroll
-    for (int j = 0; j < TF32_CHUNK / 8; j++) {
+    for (int j = 0; j < KEYS / 8; j++) {
         scores[j][0] = scores[j][1] = scores[j][2] = scores[j][3] = 0.0f;
 #pragma unroll
         for (int step = 0; step < TF32_DIM / 16; step++) {
@@ -74,15 +75,16 @@ static __device__ __forceinline__ void multiply_keys_tf32(float (&scores)[TF32_C
     }
 }
 
-/* out += weights [16, 64] v of a warp. An accumulator of 8 keys is the left operand of the same keys, 2 t and 2 t + 1
+/* out += weights [16, KEYS] v of a warp. An accumulator of 8 keys is the left operand of the same keys, 2 t and 2 t + 1
  * of lane t. Tile j of out is elements 4 n + j of the first half of the dimension, of the second from 4 on, for n in 0
  * .. 7. */
+template <int KEYS>
 static __device__ __forceinline__ void
-add_values_tf32(float (&out)[TF32_DIM / 8][4], const float (&weights)[TF32_CHUNK / 8][4], const float *v_tile, int lane)
+add_values_tf32(float (&out)[TF32_DIM / 8][4], const float (&weights)[KEYS / 8][4], const float *v_tile, int lane)
 {
     const float *mine = v_tile + lane % 4 * 2 * VALUE_STRIDE + lane / 4 * 4;
 #pragma unroll
-    for (int i = 0; i < TF32_CHUNK / 8; i++) {
+    for (int i = 0; i < KEYS / 8; i++) {
         const uint32_t a0 = to_tf32(weights[i][0]), a1 = to_tf32(weights[i][2]);
         const uint32_t a2 = to_tf32(weights[i][1]), a3 = to_tf32(weights[i][3]);
 #pragma unroll
@@ -126,6 +128,33 @@ static __device__ __forceinline__ void store_rows(const trm_cuda_attention &a, c
     }
 }
 
+/* The step of the online softmax over KEYS keys of a chunk, their tiles in shared memory. */
+template <int KEYS>
+static __device__ __forceinline__ void
+add_keys(const uint32_t (&q)[TF32_DIM / 16][2][4], const float *k_tile, const float *v_tile, const float *key_mask,
+         float scale, float (&out)[TF32_DIM / 8][4], float (&row_max)[2], float (&row_part)[2], int lane)
+{
+    float scores[KEYS / 8][4], shrink[2];
+    multiply_keys_tf32<KEYS>(scores, q, k_tile, lane);
+#pragma unroll
+    for (int j = 0; j < KEYS / 8; j++) {
+        const float2 added = *(const float2 *)(key_mask + j * 8 + lane % 4 * 2);
+        scores[j][0] = scores[j][0] * scale + added.x;
+        scores[j][1] = scores[j][1] * scale + added.y;
+        scores[j][2] = scores[j][2] * scale + added.x;
+        scores[j][3] = scores[j][3] * scale + added.y;
+    }
+    softmax_step<KEYS>(scores, row_max, row_part, shrink);
+#pragma unroll
+    for (int j = 0; j < TF32_DIM / 8; j++) {
+        out[j][0] *= shrink[0];
+        out[j][1] *= shrink[0];
+        out[j][2] *= shrink[1];
+        out[j][3] *= shrink[1];
+    }
+    add_values_tf32<KEYS>(out, scores, v_tile, lane);
+}
+
 /*
  * A block takes 16 queries per warp of one sequence and one head, a lane's share of them in registers; keys and values
  * pass in chunks of 64 through two stages of shared memory, 37 KB each.
@@ -163,6 +192,7 @@ static __global__ void __launch_bounds__(32 * WARPS, WARPS == 8 ? 2 : 3) tf32_ro
         out[j][0] = out[j][1] = out[j][2] = out[j][3] = 0.0f;
     }
     const float scale = a.scale * LOG2_E;
+    const bool idle = start >= a.queries;
     int stage = 0;
     for (int32_t key = 0; key < a.keys; key += TF32_CHUNK, stage ^= 1) {
         if (key + TF32_CHUNK < a.keys) {
@@ -179,25 +209,11 @@ static __global__ void __launch_bounds__(32 * WARPS, WARPS == 8 ? 2 : 3) tf32_ro
         copies_wait<1>();
         __syncthreads();
         const float *k_tile = stages + stage * stage_size, *v_tile = k_tile + TF32_CHUNK * KEY_STRIDE;
-        float scores[TF32_CHUNK / 8][4], shrink[2];
-        multiply_keys_tf32(scores, q, k_tile, lane);
-#pragma unroll
-        for (int j = 0; j < TF32_CHUNK / 8; j++) {
-            const float2 added = *(const float2 *)(key_mask[stage] + j * 8 + lane % 4 * 2);
-            scores[j][0] = scores[j][0] * scale + added.x;
-            scores[j][1] = scores[j][1] * scale + added.y;
-            scores[j][2] = scores[j][2] * scale + added.x;
-            scores[j][3] = scores[j][3] * scale + added.y;
+        if (!idle && a.keys - key > 16) {
+            add_keys<TF32_CHUNK>(q, k_tile, v_tile, key_mask[stage], scale, out, row_max, row_part, lane);
+        } else if (!idle) { /* the 197 rows of a vision transformer end with 5 keys */
+            add_keys<16>(q, k_tile, v_tile, key_mask[stage], scale, out, row_max, row_part, lane);
         }
-        softmax_step<TF32_CHUNK>(scores, row_max, row_part, shrink);
-#pragma unroll
-        for (int j = 0; j < TF32_DIM / 8; j++) {
-            out[j][0] *= shrink[0];
-            out[j][1] *= shrink[0];
-            out[j][2] *= shrink[1];
-            out[j][3] *= shrink[1];
-        }
-        add_values_tf32(out, scores, v_tile, lane);
         __syncthreads(); /* before this stage is filled again */
     }
     copies_wait<0>();
