@@ -270,6 +270,22 @@ static void find_inputs(trm_context *context, const trm_layer *layer, trm_kernel
     }
 }
 
+/* The sums of a norm with a residual that no layer and nobody outside reads. */
+static uint32_t find_unread(const trm_network *network, const trm_layer *layer)
+{
+    if (layer->desc.kind != TRM_LAYER_NORM || !layer->desc.norm.residual || layer->outputs[1]->is_output) {
+        return 0;
+    }
+    for (int32_t i = layer->index + 1; i < network->n_layers; i++) {
+        for (int32_t k = 0; k < network->layers[i]->n_inputs; k++) {
+            if (network->layers[i]->inputs[k] == layer->outputs[1]) {
+                return 0;
+            }
+        }
+    }
+    return 1u << 1;
+}
+
 /* Fills in a step but for its workspace; raises *workspace to what it needs. */
 static trm_status choose_kernel(trm_context *context, const trm_layer *layer, trm_context_step *step, size_t *workspace)
 {
@@ -282,6 +298,7 @@ static trm_status choose_kernel(trm_context *context, const trm_layer *layer, tr
     }
     call->stream = context->stream;
     call->allow_tf32 = plan->allow_tf32;
+    call->unread = find_unread(plan->network, layer);
     call->communicator = context->engine->world->communicator;
     step->kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, plan->backend, call);
     if (step->kernel == NULL) {
@@ -469,7 +486,14 @@ trm_status trm_context_run_layer(trm_context *context, int32_t index)
     if (is_skipped(context, layer)) {
         return TRM_OK;
     }
-    trm_status status = step->kernel->run(&step->call);
+    trm_status status;
+    if (context->debug != NULL && step->call.unread != 0) { /* what nothing else reads is shown */
+        trm_kernel_call whole = step->call;
+        whole.unread = 0;
+        status = step->kernel->run(&whole);
+    } else {
+        status = step->kernel->run(&step->call);
+    }
     return status == TRM_OK ? TRM_OK : trm_fail_in(status, "layer %s (%s)", layer->name, step->kernel->name);
 }
 

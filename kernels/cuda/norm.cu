@@ -7,7 +7,7 @@
 
 typedef struct norm_args {
     const void *x, *residual, *weight, *bias; /* all but x may be NULL */
-    void *to, *sum;                           /* sum: with residual */
+    void *to, *sum;                           /* sum: with residual, or NULL where nothing reads it */
     int64_t rows, n;
     float eps, weight_offset;
     bool layer;
@@ -68,7 +68,7 @@ static __device__ __forceinline__ float load_row(const norm_args &a, int64_t row
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {
         const int run = first + i * step;
-        if (residual != NULL && run < runs) {
+        if (a.sum != NULL && run < runs) {
             store16((T *)a.sum + row * a.n + run * width, v[i]);
         }
     }
@@ -207,7 +207,7 @@ template <typename T> static __global__ void __launch_bounds__(256) norm_rows_an
         float total = 0.0f, mean = 0.0f;
         for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
             float x = row_element<T>(a, row * a.n + i);
-            if (a.residual != NULL) {
+            if (a.sum != NULL) {
                 ((T *)a.sum)[row * a.n + i] = from_float<T>(x);
             }
             total += a.layer ? x : x * x;
@@ -353,7 +353,9 @@ trm_status trm_cuda_norm_run(const trm_kernel_call *call)
     a.weight = call->n_inputs > weight ? call->inputs[weight].data : NULL;
     a.bias = layer && call->n_inputs > weight + 1 ? call->inputs[weight + 1].data : NULL;
     a.to = call->outputs[0].data;
-    a.sum = norm->residual ? call->outputs[1].data : NULL;
+    /* In f64 the sum is read again. */
+    const bool unread = norm->residual && (call->unread >> 1 & 1) != 0 && x->dtype != TRM_F64;
+    a.sum = norm->residual && !unread ? call->outputs[1].data : NULL;
     a.n = x->dims.d[x->dims.n - 1];
     a.rows = count / a.n;
     a.eps = norm->eps;

@@ -418,6 +418,10 @@ static void norm_case_of(kernel_case_bench *bench, trm_dtype dtype, trm_norm_par
         add_output(&test, dtype, dims);
     }
     kernel_case_run(bench, &test, meaning_norm);
+    if (p.residual) {
+        test.unread = 1u << 1;
+        kernel_case_run(bench, &test, meaning_norm);
+    }
 }
 
 static void norm_case(kernel_case_bench *bench, trm_dtype dtype, trm_norm_params p, bool bias, trm_dims dims,

@@ -35,6 +35,7 @@ typedef struct kernel_case {
     kernel_case_output outputs[TRM_MAX_LAYER_OUTPUTS];
     double tolerance; /* times the type's own; 0: bit-exact after rounding to the type */
     bool in_place;    /* the output has the input's address */
+    uint32_t unread;  /* bit i: output i need not be written */
     bool tf32;        /* f32 factors may be rounded to TF32: then the tolerance is that of f16 */
 } kernel_case;
 
