@@ -342,7 +342,7 @@ def parse_options():
     parser.add_argument("--types", default="f16,tf32", help="of " + ", ".join(TYPES))
     parser.add_argument("--batches", default="1,64,8")
     parser.add_argument("--peers", default="max-autotune,graph,onnxruntime",
-                        help="of graph, onnxruntime and modes of torch.compile")
+                        help="of graph, onnxruntime and modes of torch.compile; MODE@NETWORK-TYPE-BATCH for one case")
     parser.add_argument("--trireme", default="trireme", help="the program; empty for peers alone")
     parser.add_argument("--trireme-options", default="", help="more options of trireme bench")
     parser.add_argument("--backend", default="cuda", choices=["cuda", "host"], help="host: to try this program out")
@@ -370,20 +370,23 @@ def main():
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(max(2, 2 * (os.cpu_count() or 2) // options.jobs)))
     names, kinds, modes = (x.split(",") for x in (options.networks, options.types, options.peers))
     modes = [m for m in modes if m]
+    columns = list(dict.fromkeys(m.split("@")[0] for m in modes))
     cases = [(n, k, b) for k in kinds for b in map(int, options.batches.split(",")) for n in names]
     device = "cuda" if options.backend == "cuda" else "cpu"
     common = {"device": device, "lock": os.path.join(os.path.abspath(options.models), "peers.lock"),
               "exporter": options.exporter, "opset": options.opset}
-    used = options.trireme or "onnxruntime" in modes
+    used = options.trireme or "onnxruntime" in columns
     exports = {model_path(options, n, k): (n, k) for n, k, _ in cases} if used else {}
     exports = [Peer({**common, "network": n, "type": k, "mode": "export", "path": path})
                for path, (n, k) in exports.items() if not os.path.exists(path)]
-    peers = {case: [Peer(peer_task(options, common, case, mode)) for mode in modes] for case in cases}
+    peers = {case: [Peer(peer_task(options, common, case, mode)) for mode in columns
+                    if mode in modes or f"{mode}@{case[0]}-{case[1]}-{case[2]}" in modes] for case in cases}
     deadline = began + options.prepare
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        waiting = [pool.submit(p.prepare, deadline) for p in exports]
-        waiting += [pool.submit(p.prepare, deadline) for p in
-                    sorted((p for case in cases for p in peers[case]), key=lambda p: p.task["mode"] == "graph")]
+        waiting = exports + [p for case in cases for p in peers[case]]
+        order = {"max-autotune": 0, "export": 1, "graph": 3}  # what takes longest begins first
+        waiting.sort(key=lambda p: order.get(p.task["mode"], 2))
+        waiting = [pool.submit(p.prepare, deadline) for p in waiting]
         concurrent.futures.wait(waiting)
     for peer in [*exports, *(p for case in cases for p in peers[case])]:
         task = peer.task
@@ -407,7 +410,7 @@ def main():
     if options.json:
         with open(options.json, "w") as out:
             json.dump(rows, out, indent=1)
-    print_table(rows, ["trireme"] * bool(options.trireme) + modes)
+    print_table(rows, ["trireme"] * bool(options.trireme) + columns)
 
 
 if __name__ == "__main__":
