@@ -133,7 +133,6 @@ static void plan_make(const trm_kernel_call *call, matmul_plan *plan)
 
 typedef struct gemv_choice {
     bool used, gemv;
-    int32_t pieces; /* of a product with a pass behind it */
     int64_t m, n, k;
     int32_t device, in, out, activation;
 } gemv_choice;
@@ -157,28 +156,22 @@ static gemv_choice *choice_slot(const trm_gemm *gemm, int device)
     return &choices.slots[(hash >> 32 ^ hash) & (GEMV_SLOTS - 1)];
 }
 
-/* Whether a choice was made for products of these dims; *choice is then what it was. */
-static bool choice_recall(const trm_gemm *gemm, gemv_choice *choice)
+/* Whether a choice was made for products of these dims; *gemv is then what it was. */
+static bool gemv_recall(const trm_gemm *gemm, bool *gemv)
 {
     int device;
-    if (cudaGetDevice(&device) != cudaSuccess) {
+    if (!trm_cuda_gemv_accepts(gemm) || cudaGetDevice(&device) != cudaSuccess) {
         return false;
     }
     pthread_mutex_lock(&choices.mutex);
-    *choice = *choice_slot(gemm, device);
+    const gemv_choice *slot = choice_slot(gemm, device);
+    bool known = choice_matches(slot, gemm, device);
+    *gemv = slot->gemv;
     pthread_mutex_unlock(&choices.mutex);
-    return choice_matches(choice, gemm, device);
-}
-
-static bool gemv_recall(const trm_gemm *gemm, bool *gemv)
-{
-    gemv_choice choice;
-    bool known = trm_cuda_gemv_accepts(gemm) && choice_recall(gemm, &choice);
-    *gemv = known && choice.gemv;
     return known;
 }
 
-static void choice_remember(const trm_gemm *gemm, bool gemv, int32_t pieces)
+static void gemv_remember(const trm_gemm *gemm, bool gemv)
 {
     int device;
     if (cudaGetDevice(&device) != cudaSuccess) {
@@ -188,7 +181,6 @@ static void choice_remember(const trm_gemm *gemm, bool gemv, int32_t pieces)
     gemv_choice *slot = choice_slot(gemm, device);
     *slot = (gemv_choice){true,
                           gemv,
-                          pieces,
                           gemm->m,
                           gemm->n,
                           gemm->k,
@@ -267,33 +259,14 @@ static trm_status run_in_passes(const matmul_plan *plan, const trm_gemm *gemm, c
     return TRM_OK;
 }
 
-/* The product of piece `i` of the rows, without activation. */
-static trm_gemm apart_piece(const trm_gemm *gemm, int32_t pieces, int32_t i)
+/* The library's product, then the activation. Rounded once more than by run_in_passes, as two layers would, with half
+ * the bytes. */
+static trm_status run_apart(const trm_gemm *gemm, const trm_kernel_call *call, cudaStream_t stream)
 {
-    trm_gemm piece = *gemm;
-    const int64_t rows = ((gemm->m + pieces - 1) / pieces + 255) & ~(int64_t)255, first = i * rows;
-    piece.activation = TRM_ACTIVATION_NONE;
-    if (pieces > 1) {
-        piece.m = first >= gemm->m ? 0 : gemm->m - first < rows ? gemm->m - first : rows;
-        piece.a = at_element(gemm->a, first * gemm->row_a, gemm->in);
-        piece.c = (char *)gemm->c + (size_t)(first * gemm->n) * trm_dtype_size(gemm->out);
-    }
-    return piece;
-}
-
-/* The library's product, then the activation, by pieces, so that what the product wrote is in cache. Rounded once more
- * than by run_in_passes, as two layers would, with half the bytes. */
-static trm_status run_apart(const trm_gemm *gemm, int32_t pieces, const trm_kernel_call *call, cudaStream_t stream)
-{
-    for (int32_t i = 0; i < pieces; i++) {
-        trm_gemm piece = apart_piece(gemm, pieces, i);
-        int64_t count = piece.batch * piece.m * piece.n;
-        if (count > 0) {
-            TRM_TRY(trm_cublaslt_run(&piece, call->workspace, LIBRARY_WORKSPACE, stream));
-            TRM_TRY(trm_cuda_activate_in_place(piece.c, count, gemm->out, gemm->activation, stream));
-        }
-    }
-    return TRM_OK;
+    trm_gemm plain = *gemm;
+    plain.activation = TRM_ACTIVATION_NONE;
+    TRM_TRY(trm_cublaslt_run(&plain, call->workspace, LIBRARY_WORKSPACE, stream));
+    return trm_cuda_activate_in_place(gemm->c, gemm->batch * gemm->m * gemm->n, gemm->out, gemm->activation, stream);
 }
 
 static trm_status run_product(const matmul_plan *plan, const trm_gemm *gemm, const trm_kernel_call *call,
@@ -311,9 +284,7 @@ static trm_status run_product(const matmul_plan *plan, const trm_gemm *gemm, con
     }
     if (plan->apart) {
         trm_status status = run_as_convolution(plan, gemm, call, stream);
-        gemv_choice choice;
-        int32_t pieces = choice_recall(gemm, &choice) && choice.pieces > 1 ? choice.pieces : 1;
-        status = status == TRM_ERROR_UNSUPPORTED ? run_apart(gemm, pieces, call, stream) : status;
+        status = status == TRM_ERROR_UNSUPPORTED ? run_apart(gemm, call, stream) : status;
         if (status != TRM_ERROR_UNSUPPORTED) {
             return status;
         }
@@ -455,7 +426,7 @@ static bool use_tactic(const trm_gemm *gemm, const char *tactic)
         return false;
     }
     if (trm_cuda_gemv_accepts(gemm)) {
-        choice_remember(gemm, own, 1);
+        gemv_remember(gemm, own);
     }
     return true;
 }
@@ -494,59 +465,38 @@ static trm_status tune_product(const matmul_plan *plan, const trm_gemm *gemm, co
     return status;
 }
 
-/* Followed by the number of pieces. */
-#define APART_TACTIC "own.apart:"
-#define APART_BYTES  ((int64_t)16 << 20) /* of the output, above which pieces are tried */
-#define MOST_PIECES  4
+#define APART_TACTIC "own.apart"
 
 typedef struct apart_run {
     const trm_gemm *gemm;
     const trm_kernel_call *call;
-    int32_t pieces;
 } apart_run;
 
 static trm_status apart_enqueue(void *user)
 {
     const apart_run *run = user;
-    return run_apart(run->gemm, run->pieces, run->call, trm_cuda_stream(run->call->stream));
+    return run_apart(run->gemm, run->call, trm_cuda_stream(run->call->stream));
 }
 
-static bool may_be_pieces(const trm_gemm *gemm)
-{
-    return !gemm->transpose_a && gemm->batch == 1 &&
-           gemm->m * gemm->n * (int64_t)trm_dtype_size(gemm->out) > APART_BYTES;
-}
-
-/* Times the library's product with a pass behind it, in pieces too, and what cuDNN does in one kernel. */
+/* Times the library's product with a pass behind it, and what cuDNN does in one kernel. */
 static trm_status time_one_kernel(const trm_gemm *gemm, const trm_convolution_args *args, const trm_kernel_call *call,
                                   int32_t proposals, trm_tactic *tactics, int32_t *n)
 {
+    apart_run run = {gemm, call};
     cudaStream_t stream = trm_cuda_stream(call->stream);
-    for (int32_t pieces = 1; pieces <= (may_be_pieces(gemm) ? MOST_PIECES : 1); pieces *= 2) {
-        apart_run run = {gemm, call, pieces};
-        float milliseconds;
-        TRM_TRY(trm_cuda_time(stream, apart_enqueue, &run, &milliseconds));
-        snprintf(tactics[*n].name, sizeof(tactics[*n].name), APART_TACTIC "%d", (int)pieces);
-        tactics[(*n)++].microseconds = (double)milliseconds * 1e3;
-    }
+    float milliseconds;
+    TRM_TRY(trm_cuda_time(stream, apart_enqueue, &run, &milliseconds));
+    strcpy(tactics[*n].name, APART_TACTIC);
+    tactics[(*n)++].microseconds = (double)milliseconds * 1e3;
     trm_status status =
         trm_cudnn_convolution_time(args, call->workspace, LIBRARY_WORKSPACE, stream, proposals, tactics, n);
     return status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status;
 }
 
-static bool use_one_kernel(const trm_gemm *gemm, const trm_convolution_args *args, const char *tactic)
+static bool use_one_kernel(const trm_convolution_args *args, const char *tactic)
 {
-    const size_t prefix = strlen(APART_TACTIC);
-    if (strncmp(tactic, APART_TACTIC, prefix) != 0) {
-        return trm_cudnn_convolution_use(args, LIBRARY_WORKSPACE, tactic) == TRM_OK;
-    }
-    const int32_t pieces = tactic[prefix] - '0'; /* of one digit */
-    if (pieces < 1 || pieces > MOST_PIECES || tactic[prefix + 1] != '\0' || (pieces > 1 && !may_be_pieces(gemm))) {
-        return false;
-    }
-    choice_remember(gemm, false, pieces);
-    (void)trm_cudnn_convolution_use(args, LIBRARY_WORKSPACE, NULL);
-    return true;
+    const char *engine = strcmp(tactic, APART_TACTIC) == 0 ? NULL : tactic;
+    return trm_cudnn_convolution_use(args, LIBRARY_WORKSPACE, engine) == TRM_OK;
 }
 
 /* Chooses between a product with a pass behind it, its product tuned before, and one kernel. */
@@ -560,7 +510,7 @@ static trm_status tune_one_kernel(const trm_gemm *gemm, const trm_convolution_ar
     }
     const trm_timing *timing = trm_tuner_find(tuner, problem);
     for (int32_t i = 0; timing != NULL && i < timing->n_tactics; i++) {
-        if (use_one_kernel(gemm, args, timing->tactics[i].name)) {
+        if (use_one_kernel(args, timing->tactics[i].name)) {
             return TRM_OK;
         }
     }
@@ -577,7 +527,7 @@ static trm_status tune_one_kernel(const trm_gemm *gemm, const trm_convolution_ar
         best = tactics[i].microseconds < tactics[best].microseconds ? i : best;
     }
     if (status == TRM_OK && n > 0) {
-        (void)use_one_kernel(gemm, args, tactics[best].name); /* it has just run */
+        (void)use_one_kernel(args, tactics[best].name); /* it has just run */
         status = trm_tuner_record(tuner, problem, tactics, n);
     }
     free(tactics);
@@ -594,14 +544,12 @@ trm_status trm_cuda_matmul_tune(const trm_kernel_call *call, struct trm_tuner *t
     trm_gemm gemm = product_at(&plan, 0);
     if (plan.apart && !trm_cuda_gemv_accepts(&gemm)) {
         trm_convolution_args args;
+        trm_gemm plain = gemm;
         matmul_plan product = plan;
-        const bool choose = as_convolution(&plan, &gemm, &args);
+        plain.activation = TRM_ACTIVATION_NONE;
         product.fused = true;
-        for (int32_t pieces = 1; pieces <= (choose && may_be_pieces(&gemm) ? MOST_PIECES : 1); pieces *= 2) {
-            trm_gemm piece = apart_piece(&gemm, pieces, 0);
-            TRM_TRY(tune_product(&product, &piece, call, tuner));
-        }
-        return choose ? tune_one_kernel(&gemm, &args, call, tuner) : TRM_OK;
+        TRM_TRY(tune_product(&product, &plain, call, tuner));
+        return as_convolution(&plan, &gemm, &args) ? tune_one_kernel(&gemm, &args, call, tuner) : TRM_OK;
     }
     if (!plan.fused && !trm_cuda_gemv_accepts(&gemm)) { /* run_in_passes: tuned as the first of the products it makes */
         char *whole = call->workspace;
