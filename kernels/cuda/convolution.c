@@ -33,42 +33,81 @@ size_t trm_cuda_convolution_workspace(const trm_kernel_call *call)
     return bytes < MOST_WORKSPACE ? bytes : MOST_WORKSPACE;
 }
 
-/* A convolution of few channels as one of as many as fill 16 bytes, which engines for tensor cores want: the first of a
- * network for images. Its x and weight are made in the workspace. */
+/* A convolution of few channels as one of more, which engines for tensor cores want: the first of a network for images.
+ * With strides of 2 in two dimensions, 2 x 2 positions become the channels of one, and strides 1; zeros fill up to 16
+ * bytes. Its x and weight are made in the workspace. */
 typedef struct wide_convolution {
     trm_convolution_args args;
+    trm_folding folding;
     void *workspace; /* what is left */
     size_t workspace_size;
 } wide_convolution;
 
 #define ALIGNED(x) (((x) + 255) & ~(size_t)255)
 
-static bool widen(const trm_convolution_args *args, void *workspace, size_t workspace_size, wide_convolution *wide)
+/* The folded problem of 2 x 2 positions; its x has the padding in it. */
+static void fold_windows(const trm_windows *from, trm_windows *to, trm_folding *f)
 {
-    const size_t element = trm_dtype_size(args->dtype);
-    const bool tensor_cores =
-        args->dtype == TRM_F16 || args->dtype == TRM_BF16 || (args->dtype == TRM_F32 && args->allow_tf32);
-    if (!tensor_cores || !args->channels_last || args->groups != 1 || args->channels >= (int64_t)(16 / element)) {
-        return false;
+    f->fold = 2;
+    to->in_size = to->kernel_size = 1;
+    for (int32_t i = 0; i < 2; i++) {
+        const int32_t axis = TRM_MAX_SPATIAL - 2 + i;
+        f->in[i] = (int)from->in[axis];
+        f->kernel[i] = (int)from->kernel[axis];
+        f->extra[i] = (int)(from->before[axis] & 1);
+        f->before[i] = (int)(from->before[axis] + 1) / 2;
+        f->taps[i] = (f->kernel[i] + f->extra[i] + 1) / 2;
+        f->grid[i] = (int)from->out[axis] + f->taps[i] - 1;
+        to->in[axis] = f->grid[i];
+        to->kernel[axis] = f->taps[i];
+        to->stride[axis] = 1;
+        to->before[axis] = 0;
+        to->in_size *= to->in[axis];
+        to->kernel_size *= to->kernel[axis];
     }
-    const size_t x = ALIGNED((size_t)(args->w.batch * args->w.in_size) * 16);
-    const size_t weight = ALIGNED((size_t)(args->outputs * args->w.kernel_size) * 16);
-    if (workspace_size < LEAST_WORKSPACE || x + weight > workspace_size - LEAST_WORKSPACE) {
-        return false;
-    }
-    wide->args = *args;
-    wide->args.x = workspace;
-    wide->args.weight = (char *)workspace + x;
-    wide->args.channels = wide->args.w.channels_in = (int64_t)(16 / element);
-    wide->workspace = (char *)workspace + x + weight;
-    wide->workspace_size = workspace_size - x - weight;
-    return true;
 }
 
-static trm_status fill_wide(const trm_convolution_args *args, const wide_convolution *wide, cudaStream_t stream)
+/* The same problem, only with more channels. */
+static void keep_windows(const trm_windows *from, trm_folding *f)
 {
-    return trm_cuda_convolution_widen(args, wide->args.channels, (void *)(uintptr_t)wide->args.x,
-                                      (void *)(uintptr_t)wide->args.weight, stream);
+    f->fold = 1;
+    f->in[0] = f->grid[0] = f->kernel[0] = f->taps[0] = 1;
+    f->in[1] = f->grid[1] = (int)from->in_size;
+    f->kernel[1] = f->taps[1] = (int)from->kernel_size;
+}
+
+static bool widen(const trm_convolution_args *args, void *workspace, size_t workspace_size, wide_convolution *wide)
+{
+    const trm_windows *w = &args->w;
+    const int32_t y = TRM_MAX_SPATIAL - 2, x = TRM_MAX_SPATIAL - 1;
+    const int64_t lanes = 16 / (int64_t)trm_dtype_size(args->dtype);
+    const bool tensor_cores =
+        args->dtype == TRM_F16 || args->dtype == TRM_BF16 || (args->dtype == TRM_F32 && args->allow_tf32);
+    if (!tensor_cores || !args->channels_last || args->groups != 1 || args->channels >= lanes || args->channels < 1 ||
+        w->in_size > INT32_MAX / 4 || w->kernel_size > INT32_MAX / 4) {
+        return false;
+    }
+    trm_folding *f = &wide->folding;
+    wide->args = *args;
+    *f = (trm_folding){.x = args->x, .weight = args->weight, .images = w->batch, .outputs = args->outputs};
+    if (w->n == 2 && w->stride[y] == 2 && w->stride[x] == 2 && w->dilation[y] == 1 && w->dilation[x] == 1) {
+        fold_windows(w, &wide->args.w, f);
+    } else {
+        keep_windows(w, f);
+    }
+    f->channels = (int)args->channels;
+    f->vectors = (int)((args->channels * f->fold * f->fold + lanes - 1) / lanes);
+    const size_t x_bytes = ALIGNED((size_t)(w->batch * wide->args.w.in_size * f->vectors) * 16);
+    const size_t weight_bytes = ALIGNED((size_t)(args->outputs * wide->args.w.kernel_size * f->vectors) * 16);
+    if (workspace_size < LEAST_WORKSPACE || x_bytes + weight_bytes > workspace_size - LEAST_WORKSPACE) {
+        return false;
+    }
+    wide->args.x = f->to_x = workspace;
+    wide->args.weight = f->to_weight = (char *)workspace + x_bytes;
+    wide->args.channels = wide->args.w.channels_in = f->vectors * lanes;
+    wide->workspace = (char *)workspace + x_bytes + weight_bytes;
+    wide->workspace_size = workspace_size - x_bytes - weight_bytes;
+    return true;
 }
 
 trm_status trm_cuda_convolution_run(const trm_kernel_call *call)
@@ -81,7 +120,7 @@ trm_status trm_cuda_convolution_run(const trm_kernel_call *call)
     cudaStream_t stream = trm_cuda_stream(call->stream);
     if (widen(&args, call->workspace, call->workspace_size, &wide) &&
         trm_cudnn_convolution_is_chosen(&wide.args, wide.workspace_size)) {
-        TRM_TRY(fill_wide(&args, &wide, stream));
+        TRM_TRY(trm_cuda_convolution_fold(&wide.folding, args.dtype, stream));
         return trm_cudnn_convolution_run(&wide.args, wide.workspace, wide.workspace_size, stream);
     }
     trm_status status = trm_cudnn_convolution_run(&args, call->workspace, call->workspace_size, stream);
@@ -103,7 +142,6 @@ static trm_status own_enqueue(void *user)
 #define WIDE_PREFIX "wide." /* before the name of an engine */
 
 typedef struct wide_run {
-    const trm_convolution_args *args;
     const wide_convolution *wide;
     cudaStream_t stream;
 } wide_run;
@@ -111,14 +149,14 @@ typedef struct wide_run {
 static trm_status wide_enqueue(void *user)
 {
     const wide_run *run = user;
-    return fill_wide(run->args, run->wide, run->stream);
+    return trm_cuda_convolution_fold(&run->wide->folding, run->wide->args.dtype, run->stream);
 }
 
 /* Appends the engines for the widened convolution, with the time it takes to widen it. */
-static trm_status time_wide(const trm_convolution_args *args, const wide_convolution *wide, cudaStream_t stream,
-                            int32_t proposals, trm_tactic *tactics, int32_t *n)
+static trm_status time_wide(const wide_convolution *wide, cudaStream_t stream, int32_t proposals, trm_tactic *tactics,
+                            int32_t *n)
 {
-    wide_run run = {args, wide, stream};
+    wide_run run = {wide, stream};
     const int32_t before = *n;
     float milliseconds;
     TRM_TRY(trm_cuda_time(stream, wide_enqueue, &run, &milliseconds));
@@ -169,7 +207,7 @@ static trm_status time_tactics(const trm_kernel_call *call, const trm_convolutio
     wide_convolution wide;
     trm_status status = TRM_OK;
     if (widen(args, call->workspace, call->workspace_size, &wide)) {
-        status = time_wide(args, &wide, run.stream, proposals, tactics, n);
+        status = time_wide(&wide, run.stream, proposals, tactics, n);
     }
     if (status == TRM_OK) {
         status =

@@ -226,35 +226,50 @@ trm_status trm_cuda_convolution_own(const trm_convolution_args *args, cudaStream
     return trm_cuda_launched("cuda.convolution");
 }
 
+/* Element (b1, b2, channel) of what is folded: rows and columns of `n1` x `n2` positions with `channels` each, a block
+ * of fold x fold positions becoming the channels of one, which begins `shift1`, `shift2` blocks before the first; zeros
+ * outside. `row` is the first position. */
+template <typename T>
+static __device__ __forceinline__ float folded(const T *from, int64_t row, int n1, int n2, int channels, int fold,
+                                               int y0, int x0, int channel)
+{
+    const int place = channel / channels, y = y0 + place / fold, x = x0 + place % fold;
+    const bool inside = place < fold * fold && y >= 0 && y < n1 && x >= 0 && x < n2;
+    return inside ? to_float(from[(row + (int64_t)y * n2 + x) * channels + (channel - place * channels)]) : 0.0f;
+}
+
 /* A thread per 16 bytes written, of x and then of the weight; bound by device memory. */
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    widen_channels(const T *x, int64_t n_x, const T *weight, int64_t n_w, int channels, T *to_x, T *to_weight)
+static __global__ void __launch_bounds__(THREADS) fold_channels(const trm_folding f, int64_t n_x, int64_t n_w)
 {
-    const int n = vec16<T>::n;
+    const int n = vec16<T>::n, fold = f.fold;
     begin_overlapped();
     for (int64_t i = global_thread(); i < n_x + n_w; i += global_threads()) {
-        const T *from = i < n_x ? x + i * channels : weight + (i - n_x) * channels;
+        const bool is_x = i < n_x;
+        const int64_t at = is_x ? i : i - n_x, position = at / f.vectors;
+        const int first = (int)(at - position * f.vectors) * n;
+        const int *grid = is_x ? f.grid : f.taps, *from = is_x ? f.in : f.kernel;
+        const int column = (int)(position % grid[1]), row = (int)(position / grid[1] % grid[0]);
+        const int64_t image = position / ((int64_t)grid[0] * grid[1]);
+        const int y0 = row * fold - (is_x ? f.before[0] * fold : f.extra[0]);
+        const int x0 = column * fold - (is_x ? f.before[1] * fold : f.extra[1]);
         float v[n];
 #pragma unroll
         for (int j = 0; j < n; j++) {
-            v[j] = j < channels ? to_float(from[j]) : 0.0f;
+            v[j] = folded((const T *)(is_x ? f.x : f.weight), image * from[0] * from[1], from[0], from[1], f.channels,
+                          fold, y0, x0, first + j);
         }
-        store16(i < n_x ? to_x + i * n : to_weight + (i - n_x) * n, v);
+        store16((T *)(is_x ? f.to_x : f.to_weight) + at * n, v);
     }
 }
 
-trm_status trm_cuda_convolution_widen(const trm_convolution_args *args, int64_t wide, void *x, void *weight,
-                                      cudaStream_t stream)
+trm_status trm_cuda_convolution_fold(const trm_folding *f, trm_dtype dtype, cudaStream_t stream)
 {
-    const int64_t n_x = args->w.batch * args->w.in_size, n_w = args->outputs * args->w.kernel_size;
-    if (wide != 16 / (int64_t)trm_dtype_size(args->dtype)) {
-        TRM_FAIL(TRM_ERROR_INTERNAL, "a convolution is widened to %lld channels, expected 16 bytes", (long long)wide);
-    }
-    DISPATCH_FLOAT(args->dtype, launch_overlapped(widen_channels<T>, grid_for(n_x + n_w, THREADS), THREADS, 0, stream,
-                                                  (const T *)args->x, n_x, (const T *)args->weight, n_w,
-                                                  (int)args->channels, (T *)x, (T *)weight));
-    return trm_cuda_launched("cuda.convolution.widen");
+    const int64_t n_x = f->images * f->grid[0] * f->grid[1] * f->vectors;
+    const int64_t n_w = f->outputs * f->taps[0] * f->taps[1] * f->vectors;
+    DISPATCH_FLOAT(dtype,
+                   launch_overlapped(fold_channels<T>, grid_for(n_x + n_w, THREADS), THREADS, 0, stream, *f, n_x, n_w));
+    return trm_cuda_launched("cuda.convolution.fold");
 }
 
 trm_status trm_cuda_convolution_finish(const trm_convolution_args *args, cudaStream_t stream)

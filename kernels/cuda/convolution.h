@@ -18,9 +18,19 @@ extern "C" {
 trm_status trm_cuda_convolution_own(const trm_convolution_args *args, cudaStream_t stream);
 /* y = activation(y + bias + residual), where a library left y at the sums. */
 trm_status trm_cuda_convolution_finish(const trm_convolution_args *args, cudaStream_t stream);
-/* x and weight with channels last and `wide` of them, 16 bytes, the new ones zeros. 16-byte aligned. */
-trm_status trm_cuda_convolution_widen(const trm_convolution_args *args, int64_t wide, void *x, void *weight,
-                                      cudaStream_t stream);
+/* x [images, in, channels] and weight [outputs, kernel, channels] as a convolution of more channels wants them, to_x
+ * [images, grid, vectors of 16 bytes] and to_weight [outputs, taps, vectors]: fold x fold positions become the channels
+ * of one, zeros fill up the last vector. Block 0 of the grid begins `before` blocks before x, tap 0 `extra` positions
+ * before the weight. */
+typedef struct trm_folding {
+    const void *x, *weight;
+    void *to_x, *to_weight; /* aligned to 16 bytes */
+    int64_t images, outputs;
+    int channels, vectors, fold;
+    int in[2], grid[2], before[2];
+    int kernel[2], taps[2], extra[2];
+} trm_folding;
+trm_status trm_cuda_convolution_fold(const trm_folding *folding, trm_dtype dtype, cudaStream_t stream);
 /* cudnn.c: f32, f16, bf16. Thread safe. UNSUPPORTED where there is no library, it has no engine for the problem within
  * the workspace, or tuning found another way faster. Engines are remembered per problem; without tuning it is the first
  * that the library proposes. Capturable. */

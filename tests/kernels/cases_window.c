@@ -147,26 +147,29 @@ typedef struct window_case {
     trm_auto_pad auto_pad;
     trm_activation activation;
     bool bias, residual;
+    bool even; /* the same stride on every axis */
 } window_case;
 
-static void convolution_case(kernel_case_bench *bench, trm_dtype dtype, const window_case *c, bool last)
+static void convolution_case(kernel_case_bench *bench, trm_dtype dtype, const window_case *c, bool last, bool tf32)
 {
-    kernel_case test = new_case(
-        TRM_LAYER_CONVOLUTION, "%s%s %lld x %lld -> %lld of %lldd, groups %d stride %d dilation %d",
-        trm_dtype_name(dtype), last ? " channels last" : "", (long long)c->x.d[c->x.n - 1], (long long)c->x.d[1],
-        (long long)c->w.d[0], (long long)c->x.n - 2, (int)c->groups, (int)c->stride, (int)c->dilation);
+    kernel_case test =
+        new_case(TRM_LAYER_CONVOLUTION, "%s%s%s %lld x %lld -> %lld of %lldd, groups %d stride %d dilation %d",
+                 trm_dtype_name(dtype), tf32 ? " tf32" : "", last ? " channels last" : "",
+                 (long long)c->x.d[c->x.n - 1], (long long)c->x.d[1], (long long)c->w.d[0], (long long)c->x.n - 2,
+                 (int)c->groups, (int)c->stride, (int)c->dilation);
     trm_convolution_params *p = &test.layer.convolution;
     p->groups = c->groups;
     p->channels_last = last;
     p->auto_pad = c->auto_pad;
     p->activation = c->activation;
     for (int32_t i = 0; i < TRM_MAX_SPATIAL; i++) {
-        p->stride[i] = i == 1 && c->stride > 1 ? c->stride - 1 : c->stride;
+        p->stride[i] = i == 1 && c->stride > 1 && !c->even ? c->stride - 1 : c->stride;
         p->dilation[i] = c->dilation;
         p->before[i] = i == 0 && c->before > 0 ? c->before - 1 : c->before;
         p->after[i] = c->after;
     }
     test.tolerance = 4.0;
+    test.tf32 = tf32;
     add_data(&test, dtype, trm_channels_last(&c->x, last));
     add_data(&test, dtype, trm_channels_last(&c->w, last));
     if (c->bias) {
@@ -185,39 +188,45 @@ void kernel_cases_convolution(kernel_case_bench *bench)
 {
     static const trm_auto_pad none = TRM_AUTO_PAD_NONE;
     const window_case every_type[] = {
-        {DIMS(2, 5, 9, 11), DIMS(7, 5, 3, 3), 1, 1, 1, 1, 1, none, TRM_ACTIVATION_NONE, true, false},
-        {DIMS(1, 8, 10, 13), DIMS(8, 1, 3, 3), 8, 2, 1, 1, 1, none, TRM_ACTIVATION_RELU, true, true},
-        {DIMS(2, 6, 17), DIMS(4, 3, 5), 2, 1, 2, 3, 2, none, TRM_ACTIVATION_NONE, false, false},
-        {DIMS(1, 3, 6, 7, 8), DIMS(4, 3, 3, 2, 3), 1, 2, 1, 1, 0, none, TRM_ACTIVATION_RELU, true, false},
-        {DIMS(1, 16, 7, 7), DIMS(32, 16, 1, 1), 1, 1, 1, 0, 0, none, TRM_ACTIVATION_NONE, true, true},
+        {DIMS(2, 5, 9, 11), DIMS(7, 5, 3, 3), 1, 1, 1, 1, 1, none, TRM_ACTIVATION_NONE, true, false, false},
+        {DIMS(1, 8, 10, 13), DIMS(8, 1, 3, 3), 8, 2, 1, 1, 1, none, TRM_ACTIVATION_RELU, true, true, false},
+        {DIMS(2, 6, 17), DIMS(4, 3, 5), 2, 1, 2, 3, 2, none, TRM_ACTIVATION_NONE, false, false, false},
+        {DIMS(1, 3, 6, 7, 8), DIMS(4, 3, 3, 2, 3), 1, 2, 1, 1, 0, none, TRM_ACTIVATION_RELU, true, false, false},
+        {DIMS(1, 16, 7, 7), DIMS(32, 16, 1, 1), 1, 1, 1, 0, 0, none, TRM_ACTIVATION_NONE, true, true, false},
     };
     const window_case single[] = {
-        {DIMS(1, 70, 20, 19), DIMS(130, 70, 3, 3), 1, 1, 1, 1, 1, none, TRM_ACTIVATION_SILU, true, true},
-        {DIMS(1, 64, 30, 30), DIMS(64, 64, 1, 1), 1, 1, 1, 0, 0, none, TRM_ACTIVATION_RELU, true, false},
-        {DIMS(2, 64, 14, 14), DIMS(32, 64, 1, 1), 1, 2, 1, 0, 0, none, TRM_ACTIVATION_NONE, false, false},
-        {DIMS(1, 3, 40, 37), DIMS(16, 3, 7, 7), 1, 2, 1, 3, 3, none, TRM_ACTIVATION_RELU, true, false},
-        {DIMS(1, 12, 11, 12), DIMS(24, 1, 5, 5), 12, 1, 1, 2, 2, none, TRM_ACTIVATION_SILU, true, false},
-        {DIMS(1, 4, 9, 600), DIMS(2, 4, 3, 3), 1, 1, 3, 3, 3, none, TRM_ACTIVATION_TANH, true, false},
-        {DIMS(3, 6, 8, 8), DIMS(12, 2, 3, 3), 3, 1, 1, 1, 1, none, TRM_ACTIVATION_NONE, true, true},
-        {DIMS(1, 4, 9, 10), DIMS(5, 4, 3, 4), 1, 2, 1, 0, 0, TRM_AUTO_PAD_SAME_UPPER, TRM_ACTIVATION_NONE, true, false},
-        {DIMS(1, 4, 9, 10), DIMS(5, 4, 4, 3), 1, 3, 2, 0, 0, TRM_AUTO_PAD_SAME_LOWER, TRM_ACTIVATION_NONE, false, true},
-        {DIMS(1, 2, 4, 4), DIMS(4, 2, 3, 3), 1, 1, 1, 6, 5, none, TRM_ACTIVATION_NONE, true, false},
-        {DIMS(1, 2, 1, 1), DIMS(6, 2, 3, 3), 1, 1, 1, 2, 1, none, TRM_ACTIVATION_NONE, true, false},
-        {DIMS(1, 5, 333), DIMS(9, 5, 1), 1, 1, 1, 0, 0, none, TRM_ACTIVATION_NONE, true, false},
-        {DIMS(0, 3, 8, 8), DIMS(4, 3, 3, 3), 1, 1, 1, 1, 1, none, TRM_ACTIVATION_NONE, true, false},
-        {DIMS(2, 0, 8, 8), DIMS(4, 0, 3, 3), 1, 1, 1, 1, 1, none, TRM_ACTIVATION_NONE, true, false},
+        {DIMS(1, 70, 20, 19), DIMS(130, 70, 3, 3), 1, 1, 1, 1, 1, none, TRM_ACTIVATION_SILU, true, true, false},
+        {DIMS(1, 64, 30, 30), DIMS(64, 64, 1, 1), 1, 1, 1, 0, 0, none, TRM_ACTIVATION_RELU, true, false, false},
+        {DIMS(2, 64, 14, 14), DIMS(32, 64, 1, 1), 1, 2, 1, 0, 0, none, TRM_ACTIVATION_NONE, false, false, false},
+        {DIMS(1, 3, 40, 37), DIMS(16, 3, 7, 7), 1, 2, 1, 3, 3, none, TRM_ACTIVATION_RELU, true, false, false},
+        {DIMS(2, 3, 40, 37), DIMS(16, 3, 7, 7), 1, 2, 1, 3, 3, none, TRM_ACTIVATION_RELU, true, false, true},
+        {DIMS(1, 3, 21, 20), DIMS(8, 3, 3, 4), 1, 2, 1, 1, 1, none, TRM_ACTIVATION_NONE, true, true, true},
+        {DIMS(2, 2, 18, 19), DIMS(8, 2, 4, 5), 1, 2, 1, 0, 0, none, TRM_ACTIVATION_NONE, false, false, true},
+        {DIMS(1, 12, 11, 12), DIMS(24, 1, 5, 5), 12, 1, 1, 2, 2, none, TRM_ACTIVATION_SILU, true, false, false},
+        {DIMS(1, 4, 9, 600), DIMS(2, 4, 3, 3), 1, 1, 3, 3, 3, none, TRM_ACTIVATION_TANH, true, false, false},
+        {DIMS(3, 6, 8, 8), DIMS(12, 2, 3, 3), 3, 1, 1, 1, 1, none, TRM_ACTIVATION_NONE, true, true, false},
+        {DIMS(1, 4, 9, 10), DIMS(5, 4, 3, 4), 1, 2, 1, 0, 0, TRM_AUTO_PAD_SAME_UPPER, TRM_ACTIVATION_NONE, true, false,
+         false},
+        {DIMS(1, 4, 9, 10), DIMS(5, 4, 4, 3), 1, 3, 2, 0, 0, TRM_AUTO_PAD_SAME_LOWER, TRM_ACTIVATION_NONE, false, true,
+         false},
+        {DIMS(1, 2, 4, 4), DIMS(4, 2, 3, 3), 1, 1, 1, 6, 5, none, TRM_ACTIVATION_NONE, true, false, false},
+        {DIMS(1, 2, 1, 1), DIMS(6, 2, 3, 3), 1, 1, 1, 2, 1, none, TRM_ACTIVATION_NONE, true, false, false},
+        {DIMS(1, 5, 333), DIMS(9, 5, 1), 1, 1, 1, 0, 0, none, TRM_ACTIVATION_NONE, true, false, false},
+        {DIMS(0, 3, 8, 8), DIMS(4, 3, 3, 3), 1, 1, 1, 1, 1, none, TRM_ACTIVATION_NONE, true, false, false},
+        {DIMS(2, 0, 8, 8), DIMS(4, 0, 3, 3), 1, 1, 1, 1, 1, none, TRM_ACTIVATION_NONE, true, false, false},
     };
     for (int32_t t = 0; t < COUNT(real_types); t++) {
         for (int32_t i = 0; i < COUNT(every_type); i++) {
-            convolution_case(bench, real_types[t], &every_type[i], false);
-            convolution_case(bench, real_types[t], &every_type[i], true);
+            convolution_case(bench, real_types[t], &every_type[i], false, false);
+            convolution_case(bench, real_types[t], &every_type[i], true, false);
         }
     }
     for (int32_t i = 0; i < COUNT(single); i++) {
-        convolution_case(bench, TRM_F32, &single[i], false);
-        convolution_case(bench, TRM_F16, &single[i], false);
-        convolution_case(bench, TRM_F32, &single[i], true);
-        convolution_case(bench, TRM_F16, &single[i], true);
+        convolution_case(bench, TRM_F32, &single[i], false, false);
+        convolution_case(bench, TRM_F16, &single[i], false, false);
+        convolution_case(bench, TRM_F32, &single[i], true, false);
+        convolution_case(bench, TRM_F16, &single[i], true, false);
+        convolution_case(bench, TRM_F32, &single[i], true, true);
     }
 }
 
