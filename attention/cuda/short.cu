@@ -86,97 +86,59 @@ add_keys(const uint32_t (&q)[SHORT_DIM / 16][4], const T *k_tile, const T *v_til
     add_values<T, KEYS, SHORT_DIM, stride>(out, scores, shrink, bt_address(v_tile, stride, lane));
 }
 
-/* What a block does at a time: 16 queries per warp of one sequence and one head. */
-typedef struct short_tile {
-    int32_t sequence, head, start;
-} short_tile;
-
-static __device__ __forceinline__ short_tile find_tile(const trm_cuda_attention &a, unsigned work, int rows)
+/*
+ * A block takes 16 queries per warp of one sequence and one head. Shared memory: the queries, then `chunks` * 64 keys
+ * and as many values in rows of 2 * 64 + 16 bytes (the 16 keep ldmatrix free of bank conflicts), then what the mask
+ * adds to each key's score: 83 KB for 128 queries and 256 keys, 56 for 128 and 128.
+ */
+template <typename T, int WARPS>
+static __global__ void __launch_bounds__(32 * WARPS, 16 / WARPS) short_rows(trm_cuda_attention a, int chunks)
 {
-    const int32_t tiles = (a.queries + rows - 1) / rows, tile = (int32_t)(work / (unsigned)a.query_heads);
-    short_tile found;
-    found.head = (int32_t)(work % (unsigned)a.query_heads);
-    found.sequence = tile / tiles;
-    found.start = tile % tiles * rows;
-    return found;
-}
-
-/* Shared memory of a tile: queries, then keys, then values in rows of 2 * 64 + 16 bytes (the 16 keep ldmatrix free of
- * bank conflicts), then what the mask adds to each key's score. */
-template <typename T> struct short_stage {
-    T *q, *k, *v;
-    float *mask;
-};
-
-static __host__ __device__ __forceinline__ int stage_bytes(int rows, int chunks)
-{
-    return (rows + 2 * chunks * SHORT_CHUNK) * (SHORT_DIM + 8) * 2 + chunks * SHORT_CHUNK * 4;
-}
-
-template <typename T>
-static __device__ __forceinline__ short_stage<T> stage_at(unsigned char *shared, int rows, int chunks)
-{
-    const int stride = SHORT_DIM + 8;
-    short_stage<T> stage;
-    stage.q = (T *)shared;
-    stage.k = stage.q + rows * stride;
-    stage.v = stage.k + chunks * SHORT_CHUNK * stride;
-    stage.mask = (float *)(stage.v + chunks * SHORT_CHUNK * stride);
-    return stage;
-}
-
-/* Starts the copies of a tile; a group per chunk, the queries in the first, or one group of all. */
-template <typename T, int WARPS, bool ONE_GROUP>
-static __device__ __forceinline__ void load_tile(const trm_cuda_attention &a, const short_tile &tile, int chunks,
-                                                 const short_stage<T> &stage)
-{
+    extern __shared__ __align__(16) unsigned char shared[];
     const int stride = SHORT_DIM + 8, threads = 32 * WARPS, rows = 16 * WARPS;
-    const key_rows places = padded_rows_of(a, tile.sequence, tile.head / a.group, a.kv_heads, a.keys);
-    const key_rows queries = padded_rows_of(a, tile.sequence, tile.head, a.query_heads, a.queries);
+    T *q_tile = (T *)shared, *k_tile = q_tile + rows * stride, *v_tile = k_tile + chunks * SHORT_CHUNK * stride;
+    float *key_mask = (float *)(v_tile + chunks * SHORT_CHUNK * stride);
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const int32_t tiles = (a.queries + rows - 1) / rows, head = (int32_t)(blockIdx.x % (unsigned)a.query_heads);
+    const int32_t tile = (int32_t)(blockIdx.x / (unsigned)a.query_heads);
+    const int32_t sequence = tile / tiles, start = tile % tiles * rows;
+    const key_rows places = padded_rows_of(a, sequence, head / a.group, a.kv_heads, a.keys);
+    const key_rows queries = padded_rows_of(a, sequence, head, a.query_heads, a.queries);
+    begin_overlapped();
 #pragma unroll
     for (int i = 0; i < rows * SHORT_DIM / 8 / threads; i++) {
         const int index = i * threads + (int)threadIdx.x, row = index / (SHORT_DIM / 8);
         const int column = index % (SHORT_DIM / 8) * 8;
-        const bool valid = tile.start + row < a.queries && column < a.dim;
-        const int64_t at = valid ? vector_of(queries, tile.start + row) * a.dim + column : 0;
-        copy16_async(shared_address(stage.q + row * stride + column), (const T *)a.q + at, valid);
+        const bool valid = start + row < a.queries && column < a.dim;
+        const int64_t at = valid ? vector_of(queries, start + row) * a.dim + column : 0;
+        copy16_async(shared_address(q_tile + row * stride + column), (const T *)a.q + at, valid);
     }
     for (int chunk = 0; chunk < chunks; chunk++) {
         const int at = chunk * SHORT_CHUNK;
         load_keys_values<T, SHORT_CHUNK, SHORT_DIM, stride, threads>(places, (const T *)a.k, (const T *)a.v,
-                                                                     stage.k + at * stride, stage.v + at * stride, at,
+                                                                     k_tile + at * stride, v_tile + at * stride, at,
                                                                      a.keys, a.dim, (int)threadIdx.x);
-        if (!ONE_GROUP || chunk == chunks - 1) {
-            copies_commit();
-        }
+        copies_commit();
     }
     for (int key = (int)threadIdx.x; key < chunks * SHORT_CHUNK; key += threads) {
         const bool valid = key < a.keys;
-        stage.mask[key] = !valid ? -INFINITY : a.mask == NULL ? 0.0f : mask_log2(a, tile.sequence, tile.head, 0, key);
+        key_mask[key] = !valid ? -INFINITY : a.mask == NULL ? 0.0f : mask_log2(a, sequence, head, 0, key);
     }
-}
 
-/* A tile whose copies are under way, and no others but, with ONE_GROUP, those of one further tile if `more`. */
-template <typename T, bool ONE_GROUP>
-static __device__ __forceinline__ void compute_tile(const trm_cuda_attention &a, const short_tile &tile, int chunks,
-                                                    const short_stage<T> &stage, bool more)
-{
-    const int stride = SHORT_DIM + 8, lane = threadIdx.x & 31, first = tile.start + (int)(threadIdx.x >> 5) * 16;
-    const bool idle = first >= a.queries;
     uint32_t q[SHORT_DIM / 16][4];
     float out[SHORT_DIM / 8][4], row_max[2] = {-INFINITY, -INFINITY}, row_part[2] = {0.0f, 0.0f};
+    const float scale = a.scale * LOG2_E;
+    const bool idle = start + warp * 16 >= a.queries;
 #pragma unroll
     for (int j = 0; j < SHORT_DIM / 8; j++) {
         out[j][0] = out[j][1] = out[j][2] = out[j][3] = 0.0f;
     }
     for (int chunk = 0; chunk < chunks; chunk++) {
         const int at = chunk * SHORT_CHUNK;
-        if (!ONE_GROUP || chunk == 0) {
-            wait_for_chunks(ONE_GROUP ? more : chunks - 1 - chunk);
-            __syncthreads();
-        }
+        wait_for_chunks(chunks - 1 - chunk);
+        __syncthreads();
         if (chunk == 0) {
-            const uint32_t q_at = a_address(stage.q + (first - tile.start) * stride, stride, lane);
+            const uint32_t q_at = a_address(q_tile + warp * 16 * stride, stride, lane);
 #pragma unroll
             for (int step = 0; step < SHORT_DIM / 16; step++) {
                 load_matrices(q[step], q_at + step * 32);
@@ -185,49 +147,15 @@ static __device__ __forceinline__ void compute_tile(const trm_cuda_attention &a,
         if (idle) {
             continue;
         }
-        const T *k = stage.k + at * stride, *v = stage.v + at * stride;
         if (a.keys - at > 16) {
-            add_keys<T, SHORT_CHUNK>(q, k, v, stage.mask + at, a.scale * LOG2_E, out, row_max, row_part, lane);
+            add_keys<T, SHORT_CHUNK>(q, k_tile + at * stride, v_tile + at * stride, key_mask + at, scale, out, row_max,
+                                     row_part, lane);
         } else { /* the 197 rows of a vision transformer end with 5 keys */
-            add_keys<T, 16>(q, k, v, stage.mask + at, a.scale * LOG2_E, out, row_max, row_part, lane);
+            add_keys<T, 16>(q, k_tile + at * stride, v_tile + at * stride, key_mask + at, scale, out, row_max, row_part,
+                            lane);
         }
     }
-    const key_rows queries = padded_rows_of(a, tile.sequence, tile.head, a.query_heads, a.queries);
-    store_rows<T>(a, queries, first, out, row_part, lane);
-}
-
-/* A tile per block: 83 KB of shared memory for 128 queries and 256 keys, 56 for 128 and 128. */
-template <typename T, int WARPS>
-static __global__ void __launch_bounds__(32 * WARPS, 16 / WARPS) short_rows(trm_cuda_attention a, int chunks)
-{
-    extern __shared__ __align__(16) unsigned char shared[];
-    const short_stage<T> stage = stage_at<T>(shared, 16 * WARPS, chunks);
-    const short_tile tile = find_tile(a, blockIdx.x, 16 * WARPS);
-    begin_overlapped();
-    load_tile<T, WARPS, false>(a, tile, chunks, stage);
-    compute_tile<T, false>(a, tile, chunks, stage, false);
-}
-
-/* Tile after tile, the next one's copies under way while one is computed: twice the shared memory. */
-template <typename T, int WARPS>
-static __global__ void __launch_bounds__(32 * WARPS, 16 / WARPS)
-    short_stream(trm_cuda_attention a, int chunks, unsigned total)
-{
-    extern __shared__ __align__(16) unsigned char shared[];
-    const int size = stage_bytes(16 * WARPS, chunks);
-    int turn = 0;
-    begin_overlapped();
-    load_tile<T, WARPS, true>(a, find_tile(a, blockIdx.x, 16 * WARPS), chunks, stage_at<T>(shared, 16 * WARPS, chunks));
-    for (unsigned work = blockIdx.x; work < total; work += gridDim.x, turn ^= 1) {
-        const unsigned next = work + gridDim.x;
-        if (next < total) {
-            load_tile<T, WARPS, true>(a, find_tile(a, next, 16 * WARPS), chunks,
-                                      stage_at<T>(shared + (turn ^ 1) * size, 16 * WARPS, chunks));
-        }
-        compute_tile<T, true>(a, find_tile(a, work, 16 * WARPS), chunks,
-                              stage_at<T>(shared + turn * size, 16 * WARPS, chunks), next < total);
-        __syncthreads(); /* before this stage is filled again */
-    }
+    store_rows<T>(a, queries, start + warp * 16, out, row_part, lane);
 }
 
 bool trm_cuda_attention_is_short(const trm_cuda_attention *a)
@@ -239,23 +167,15 @@ bool trm_cuda_attention_is_short(const trm_cuda_attention *a)
            tiles * a->sequences * a->query_heads <= INT32_MAX;
 }
 
-#define STREAM_BLOCKS (2 * 132) /* two per multiprocessor of an H200 */
-#define STREAM_CHUNKS 2         /* at most, for two stages of two blocks to fit into shared memory */
-
 template <typename T, int WARPS> static trm_status launch_rows(const trm_cuda_attention *a, cudaStream_t stream)
 {
     const int rows = 16 * WARPS, chunks = a->keys > 0 ? (a->keys + SHORT_CHUNK - 1) / SHORT_CHUNK : 1;
-    const unsigned total =
+    const int shared = (rows + 2 * chunks * SHORT_CHUNK) * (SHORT_DIM + 8) * (int)sizeof(T) +
+                       chunks * SHORT_CHUNK * (int)sizeof(float);
+    const unsigned blocks =
         (unsigned)a->sequences * (unsigned)((a->queries + rows - 1) / rows) * (unsigned)a->query_heads;
-    if (WARPS == 8 && chunks <= STREAM_CHUNKS && total > STREAM_BLOCKS) {
-        const int shared = 2 * stage_bytes(rows, chunks);
-        TRM_CUDA_TRY(cudaFuncSetAttribute(short_stream<T, 8>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-        launch_overlapped(short_stream<T, 8>, STREAM_BLOCKS, 256, (size_t)shared, stream, *a, chunks, total);
-        return trm_cuda_launched("cuda.attention short");
-    }
-    const int shared = stage_bytes(rows, chunks);
     TRM_CUDA_TRY(cudaFuncSetAttribute(short_rows<T, WARPS>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    launch_overlapped(short_rows<T, WARPS>, total, 32 * WARPS, (size_t)shared, stream, *a, chunks);
+    launch_overlapped(short_rows<T, WARPS>, blocks, 32 * WARPS, (size_t)shared, stream, *a, chunks);
     return trm_cuda_launched("cuda.attention short");
 }
 
