@@ -116,8 +116,7 @@ static void plan_make(const trm_kernel_call *call, matmul_plan *plan)
     probe.bias = has_bias ? (const void *)gemm : NULL;
     plan->fused = trm_cublaslt_accepts(&probe);
     probe.activation = TRM_ACTIVATION_NONE;
-    plan->apart =
-        !plan->fused && gemm->out == gemm->in && trm_cublaslt_accepts(&probe) && ((uintptr_t)gemm->c & 15) == 0;
+    plan->apart = !plan->fused && gemm->out == gemm->in && trm_cublaslt_accepts(&probe);
     plan->rows = gemm->m;
     /* Kept ready for a fused product too: the library may have no algorithm with an epilogue for these alignments. */
     plan->plain = !has_bias && gemm->activation == TRM_ACTIVATION_NONE;
@@ -259,6 +258,12 @@ static trm_status run_in_passes(const matmul_plan *plan, const trm_gemm *gemm, c
     return TRM_OK;
 }
 
+/* Of this step of the loop: the pass over what the product wrote moves 16 bytes at a time. */
+static bool can_run_apart(const matmul_plan *plan, const trm_gemm *gemm)
+{
+    return plan->apart && ((uintptr_t)gemm->c & 15) == 0;
+}
+
 /* The library's product, then the activation. Rounded once more than by run_in_passes, as two layers would, with half
  * the bytes. */
 static trm_status run_apart(const trm_gemm *gemm, const trm_kernel_call *call, cudaStream_t stream)
@@ -282,7 +287,7 @@ static trm_status run_product(const matmul_plan *plan, const trm_gemm *gemm, con
             return status;
         }
     }
-    if (plan->apart) {
+    if (can_run_apart(plan, gemm)) {
         trm_status status = run_as_convolution(plan, gemm, call, stream);
         status = status == TRM_ERROR_UNSUPPORTED ? run_apart(gemm, call, stream) : status;
         if (status != TRM_ERROR_UNSUPPORTED) {
@@ -542,7 +547,7 @@ trm_status trm_cuda_matmul_tune(const trm_kernel_call *call, struct trm_tuner *t
         return TRM_OK;
     }
     trm_gemm gemm = product_at(&plan, 0);
-    if (plan.apart && !trm_cuda_gemv_accepts(&gemm)) {
+    if (can_run_apart(&plan, &gemm) && !trm_cuda_gemv_accepts(&gemm)) {
         trm_convolution_args args;
         trm_gemm plain = gemm;
         matmul_plan product = plan;

@@ -372,6 +372,8 @@ void kernel_cases_matmul(kernel_case_bench *bench)
         matmul_case(bench, dtype, DIMS(2, 3, 9, 16), DIMS(2, 3, 16, 10), DIMS(2, 3, 9, 10),
                     (matmul_options){.ta = false});
         matmul_case(bench, dtype, DIMS(2, 1, 9, 16), DIMS(3, 10, 16), DIMS(2, 3, 9, 10), (matmul_options){.tb = true});
+        matmul_case(bench, dtype, DIMS(2, 1, 9, 16), DIMS(3, 10, 16), DIMS(2, 3, 9, 10), /* the second is not aligned */
+                    (matmul_options){.tb = true, .activation = TRM_ACTIVATION_SILU});
         matmul_case(bench, dtype, DIMS(9, 16), DIMS(4, 16, 10), DIMS(4, 9, 10), (matmul_options){.ta = false});
         matmul_case(bench, dtype, DIMS(4, 16, 9), DIMS(16, 10), DIMS(4, 9, 10), (matmul_options){.ta = true});
         /* Large enough for kernels that are planned, with an activation that cuBLASLt has not. */
