@@ -165,7 +165,9 @@ static trm_status prepare(serve_command *c)
         return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
     }
     TRM_TRY(guide_store_create(c->tokenizer, c->info.eos_tokens, c->info.n_eos_tokens, c->info.vocab, &c->guides));
-    TRM_TRY(embedding_pooling(c->info.path, &c->pooling));
+    if (settings_flag(c->all, SETTING_EMBEDDINGS)) {
+        TRM_TRY(embedding_pooling(c->info.path, &c->pooling));
+    }
     TRM_TRY(choose_name(c));
     TRM_TRY(open_chat(c));
     return make_command(c);
@@ -295,7 +297,7 @@ static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
     *alike = true;
     TRM_TRY(trm_world_all_ok(w->job.world, open_worker(w, all)));
     int64_t sequences = settings_integer(all, SETTING_SEQUENCES);
-    w->job.embeddings = true;
+    w->job.embeddings = settings_flag(all, SETTING_EMBEDDINGS);
     TRM_TRY(
         job_open_generator(&w->job, settings_integer(all, SETTING_CONTEXT), sequences == 0 ? 16 : (int32_t)sequences));
     trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;

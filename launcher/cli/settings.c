@@ -198,6 +198,8 @@ const setting settings_table[SETTING_COUNT] = {
                               "threads for connections"},
     [SETTING_NO_PREFIX_CACHE] = {"no-prefix-cache", 0, SETTING_FLAG, SERVING, 0, 0, NULL, NULL, "Server",
                                  "compute every prompt, even where another began alike"},
+    [SETTING_EMBEDDINGS] = {"embeddings", 0, SETTING_FLAG, SERVING, 0, 0, NULL, NULL, "Server",
+                            "serve /v1/embeddings as well"},
     [SETTING_MPIRUN] = {"mpirun", 0, SETTING_TEXT, COMMAND_SERVE | COMMAND_COMPARE, 0, 0, "mpirun", "PROGRAM", "Server",
                         "what starts the ranks where there are several"},
     [SETTING_BACKEND] = {"backend", 0, SETTING_TEXT, ANY | SERVING, 0, 0, "auto", "NAME", "Machine",

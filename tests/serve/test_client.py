@@ -14,7 +14,7 @@ from serving import BEGINNING, MODEL, Server, temporary_file
 
 def setUpModule():
     global server, client
-    server = Server()
+    server = Server("--embeddings")
     client = openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0, timeout=300)
 
 
@@ -455,7 +455,7 @@ class Embeddings(unittest.TestCase):
             path = os.path.join(folder, "1_Pooling", "config.json")
             with open(path, "w") as file:
                 json.dump({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, file)
-            with Server(model=folder) as other:
+            with Server("--embeddings", model=folder) as other:
                 ask = lambda where, ids: where.request("POST", "/v1/embeddings", {"input": ids})[1]["data"][0]["embedding"]
                 for ids, places in (([9], 5), ([9, 10], None), (list(range(20, 120)), None)):
                     mean, last = ask(other, ids), ask(server, ids)
@@ -466,7 +466,7 @@ class Embeddings(unittest.TestCase):
                         self.assertGreater(max(abs(x - y) for x, y in zip(mean, last)), 1e-3)
             with open(path, "w") as file:
                 json.dump({"pooling_mode_cls_token": True}, file)
-            with Server(model=folder) as other:
+            with Server("--embeddings", model=folder) as other:
                 status, reply, _ = other.request("POST", "/v1/embeddings", {"input": "a"})
                 self.assertEqual((status, reply["error"]["code"]), (400, "unsupported_model"))
 
