@@ -6,15 +6,17 @@
 #include "base/half.h"
 #include "base/pool.h"
 #include "kernels/pack.h"
+#include "support/device.h"
 #include "support/support.h"
 
 #define GUARD  64
 #define FILLED 0xa5
 
 /* Packs, unpacks on the device, compares; gives the bits of an element. */
-static double round_trip(trm_stream *stream, const uint16_t *from, size_t count, int32_t multiprocessors)
+static double round_trip(const uint16_t *from, size_t count, int32_t multiprocessors)
 {
-    trm_device *device = trm_stream_device(stream);
+    trm_device *device = test_device;
+    trm_stream *stream = test_stream;
     size_t bound = trm_pack_bound(count), bytes = count * sizeof(*from);
     unsigned char *packed = malloc(bound + GUARD), *found = malloc(bytes + GUARD);
     assert_non_null(packed);
@@ -45,17 +47,18 @@ static double round_trip(trm_stream *stream, const uint16_t *from, size_t count,
     return count == 0 ? 0 : (double)size * 8 / (double)count;
 }
 
-void pack_all_patterns(trm_stream *stream)
+void pack_all_patterns(void **state)
 {
+    (void)state;
     static uint16_t all[65536];
     for (size_t i = 0; i < 65536; i++) {
         all[i] = (uint16_t)i;
     }
-    double bits = round_trip(stream, all, 65536, 0);
+    double bits = round_trip(all, 65536, 0);
     for (size_t i = 0; i < 65536; i++) { /* neighbours of other exponents */
         all[i] = (uint16_t)(i * 40503u);
     }
-    assert_true(round_trip(stream, all, 65536, 3) < 21.2);
+    assert_true(round_trip(all, 65536, 3) < 21.2);
     assert_true(bits < 21.2);
 }
 
@@ -65,17 +68,18 @@ static float normal(uint64_t *state)
     return (float)(sqrt(-2 * log(u)) * cos(3.14159265358979 * v));
 }
 
-void pack_any_count(trm_stream *stream)
+void pack_any_count(void **state)
 {
+    (void)state;
     static const size_t counts[] = {0, 1, 7, 8, 9, 31, 255, 256, 257, 1023, 1024, 1025, 2047, 40000, 300003};
-    uint64_t state = test_seed();
+    uint64_t random = test_seed();
     uint16_t *numbers = malloc(300003 * sizeof(*numbers));
     assert_non_null(numbers);
     for (size_t i = 0; i < 300003; i++) {
-        numbers[i] = trm_f32_to_bf16(normal(&state) * 0.02f);
+        numbers[i] = trm_f32_to_bf16(normal(&random) * 0.02f);
     }
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
-        (void)round_trip(stream, numbers, counts[i], (int32_t)(i % 4));
+        (void)round_trip(numbers, counts[i], (int32_t)(i % 4));
     }
     free(numbers);
 }
@@ -102,18 +106,19 @@ static uint16_t number_of(int kind, size_t i, uint64_t *state)
     }
 }
 
-void pack_any_numbers(trm_stream *stream)
+void pack_any_numbers(void **state)
 {
+    (void)state;
     static const double most_bits[KINDS] = {10.9, 10.5, 10.1, 10.1, 21.2, 11.2, 14};
     enum { COUNT = 1 << 18 };
-    uint64_t state = test_seed();
+    uint64_t random = test_seed();
     uint16_t *numbers = malloc(COUNT * sizeof(*numbers));
     assert_non_null(numbers);
     for (int kind = 0; kind < KINDS; kind++) {
         for (size_t i = 0; i < COUNT; i++) {
-            numbers[i] = number_of(kind, i, &state);
+            numbers[i] = number_of(kind, i, &random);
         }
-        double bits = round_trip(stream, numbers, COUNT, 0);
+        double bits = round_trip(numbers, COUNT, 0);
         print_message("numbers of kind %d: %.2f bits\n", kind, bits);
         assert_true(bits <= most_bits[kind]);
     }
@@ -122,12 +127,13 @@ void pack_any_numbers(trm_stream *stream)
 
 /* What CUDA graphs and streams order is ordered here: packed bytes arrive, are unpacked, and their place is used again.
  */
-void pack_on_a_stream_beside(trm_stream *stream)
+void pack_on_a_stream_beside(void **state)
 {
+    (void)state;
     enum { COUNT = 5000, TIMES = 20 };
-    trm_device *device = trm_stream_device(stream);
+    trm_device *device = test_device;
     trm_stream *beside;
-    uint64_t state = test_seed();
+    uint64_t random = test_seed();
     size_t bound = trm_pack_bound(COUNT) / 16 * 16 + 16, sizes[TIMES];
     uint16_t *numbers = malloc(TIMES * COUNT * sizeof(*numbers)), *found = malloc(TIMES * COUNT * sizeof(*numbers));
     unsigned char *packed = malloc(TIMES * bound);
@@ -137,7 +143,7 @@ void pack_on_a_stream_beside(trm_stream *stream)
     assert_ok(trm_device_alloc(device, bound, &slot));
     assert_ok(trm_device_alloc(device, TIMES * COUNT * sizeof(*numbers), &there));
     for (size_t i = 0; i < (size_t)TIMES * COUNT; i++) {
-        numbers[i] = number_of((int)(i / COUNT % KINDS), i, &state);
+        numbers[i] = number_of((int)(i / COUNT % KINDS), i, &random);
     }
     for (size_t i = 0; i < TIMES; i++) {
         sizes[i] = trm_pack(NULL, numbers + i * COUNT, COUNT, packed + i * bound, bound);

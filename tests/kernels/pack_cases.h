@@ -6,9 +6,13 @@
 
 #include "kernels/device.h"
 
-void pack_all_patterns(trm_stream *stream);
-void pack_any_count(trm_stream *stream);
-void pack_any_numbers(trm_stream *stream);
-void pack_on_a_stream_beside(trm_stream *stream);
+#define PACK_CASES(X) X(pack_all_patterns) X(pack_any_count) X(pack_any_numbers) X(pack_on_a_stream_beside)
+
+#define DECLARE(name) void name(void **state);
+PACK_CASES(DECLARE)
+#undef DECLARE
+
+/* For lists of tests; the device is that of support/device.h. */
+#define PACK_LIST(name) cmocka_unit_test(name),
 
 #endif

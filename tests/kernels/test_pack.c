@@ -1,40 +1,10 @@
 /* Packed bf16 on the host: the encoder, and the decoder that others are compared with. */
+#include "support/device.h"
 #include "support/support.h"
 
 #include "base/pool.h"
 #include "kernels/pack.h"
 #include "kernels/pack_cases.h"
-
-static trm_device *device;
-static trm_stream *stream;
-
-static int open_device(void **state)
-{
-    (void)state;
-    assert_ok(trm_device_open(TRM_BACKEND_HOST, 0, 2, &device));
-    assert_ok(trm_stream_create(device, &stream));
-    return 0;
-}
-
-static int close_device(void **state)
-{
-    (void)state;
-    trm_stream_destroy(stream);
-    trm_device_close(device);
-    return 0;
-}
-
-#define TEST(name, call)                                                                                               \
-    static void name(void **state)                                                                                     \
-    {                                                                                                                  \
-        (void)state;                                                                                                   \
-        call(stream);                                                                                                  \
-    }
-
-TEST(all_patterns, pack_all_patterns)
-TEST(any_count, pack_any_count)
-TEST(any_numbers, pack_any_numbers)
-TEST(beside, pack_on_a_stream_beside)
 
 /* Threads do not change the bytes; with a byte less than they take there are none. */
 static void room_and_threads(void **state)
@@ -65,8 +35,7 @@ static void room_and_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_patterns), cmocka_unit_test(any_count),        cmocka_unit_test(any_numbers),
-        cmocka_unit_test(beside),       cmocka_unit_test(room_and_threads),
+        PACK_CASES(PACK_LIST) cmocka_unit_test(room_and_threads),
     };
-    return cmocka_run_group_tests(tests, open_device, close_device);
+    return cmocka_run_group_tests(tests, test_open_host_pool, test_close_device);
 }
