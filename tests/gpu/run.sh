@@ -5,8 +5,8 @@
 #
 # With --ranks 2 or more, the programs that work on several GPUs run under mpirun, one rank a GPU, and no others. With
 # --memcheck or --racecheck each program runs again under compute-sanitizer, with ten times the time. With --jobs so many run
-# side by side on the same GPUs, and the longest of those under compute-sanitizer in parts; results come as they are. Exits 1 if
-# anything failed; programs that find no GPU, or too few of them, are skipped (they exit 77).
+# side by side on the same GPU, and the longest of those under compute-sanitizer in parts; results come as they are. Over several
+# ranks they run one by one: ranks that wait for each other on GPUs that take turns hardly go on. Exits 1 if anything failed; programs that find no GPU, or too few of them, are skipped (they exit 77).
 set -u
 
 usage() {
@@ -94,6 +94,7 @@ parts_of() {
 
 launch=()
 if [ "$ranks" -gt 1 ]; then
+    jobs=1
     launch=(mpirun --bind-to none -np "$ranks")
     if [ "$(id -u)" -eq 0 ]; then
         export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
