@@ -1,8 +1,9 @@
 /*
  * Tuned plans on a GPU: what tuning chose comes back from the file and is used without timing anything; the same cache
  * gives the same bytes; one GPU tunes the plans of two ranks; another device or another version of a library is
- * refused.
+ * refused. Exits 77 if there is no GPU.
  */
+#include "support/device.h"
 #include "support/support.h"
 
 #include <math.h>
@@ -321,6 +322,9 @@ static void streams_change_no_result(void **state)
 
 int main(void)
 {
+    if (test_lacks_cuda()) {
+        return 77;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tuned_plans_come_back),        cmocka_unit_test(ranks_are_tuned_alone),
         cmocka_unit_test(what_does_not_fit_is_refused), cmocka_unit_test(tuning_can_be_ended),

@@ -10,6 +10,8 @@
 
 #include <trireme/trireme.h>
 
+#include "support/world.h"
+
 #include "base/file.h"
 #include "dist/plan.h"
 #include "weight_stream/files.h"
@@ -17,7 +19,7 @@
 enum { IN = 8, MIDDLE = 64, OUT = 4, ROWS = 3, N_WEIGHTS = 7, MOST = IN * MIDDLE };
 
 static trm_world *world;
-static trm_backend backend = TRM_BACKEND_HOST; /* TRM_TEST_BACKEND=cuda: on a GPU */
+static trm_backend backend = TRM_BACKEND_HOST; /* test_backend() */
 
 /* ---- a model ------------------------------------------------------------------------------------------- */
 
@@ -454,6 +456,9 @@ static void other_engines_keep_theirs(void **state)
 
 int main(void)
 {
+    if (test_lacks_backend()) {
+        return 77;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refittable_plans_take_any_weights),
         cmocka_unit_test(other_plans_take_the_same_weights),
@@ -463,8 +468,7 @@ int main(void)
         cmocka_unit_test(other_engines_keep_theirs),
     };
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    const char *wanted = getenv("TRM_TEST_BACKEND");
-    backend = wanted != NULL && strcmp(wanted, "cuda") == 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
+    backend = test_backend();
     options.backend = backend;
     options.threads = 1;
     options.bind = false;

@@ -3,10 +3,12 @@
 
 #include <trireme/trireme.h>
 
+#include "support/world.h"
+
 #include "dist/engine.h"
 
 static trm_world *world;
-static trm_backend backend = TRM_BACKEND_HOST; /* TRM_TEST_BACKEND=cuda: on a GPU */
+static trm_backend backend = TRM_BACKEND_HOST; /* test_backend() */
 
 typedef struct run {
     trm_engine *engine;
@@ -423,8 +425,7 @@ static int open_world(void **state)
 {
     (void)state;
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    const char *wanted = getenv("TRM_TEST_BACKEND");
-    backend = wanted != NULL && strcmp(wanted, "cuda") == 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
+    backend = test_backend();
     options.backend = backend;
     options.threads = 1;
     options.bind = false;
@@ -441,6 +442,9 @@ static int close_world(void **state)
 
 int main(void)
 {
+    if (test_lacks_backend()) {
+        return 77;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_shape_computed_from_dims),
         cmocka_unit_test(shapes_given_as_inputs),

@@ -1,6 +1,7 @@
 /* Worlds and models of tests. */
 #include "support/world.h"
 
+#include "support/device.h"
 #include "support/support.h"
 
 trm_world *test_world;
@@ -13,6 +14,11 @@ trm_backend test_backend(void)
 {
     const char *wanted = getenv("TRM_TEST_BACKEND");
     return wanted != NULL && strcmp(wanted, "cuda") == 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
+}
+
+bool test_lacks_backend(void)
+{
+    return test_backend() == TRM_BACKEND_CUDA && test_lacks_cuda();
 }
 
 static void open_world(trm_backend backend, bool bind)

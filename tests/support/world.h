@@ -17,6 +17,8 @@ extern test_golden test_llama; /* of open_llama */
 
 /* TRM_TEST_BACKEND: "cuda", or the host. */
 trm_backend test_backend(void);
+/* Whether that is CUDA and there is no GPU, with a line that says why: the program then exits 77. */
+bool test_lacks_backend(void);
 
 int test_open_world(void **state);         /* one thread of the host, bound by none */
 int test_open_shipped_model(void **state); /* the ranks that the launcher has started, and configs/models/kjv-7m */
