@@ -1,5 +1,6 @@
 /* Several contexts of one engine: each has its own inputs, activations and state, also when they run on threads. */
 #include "support/support.h"
+#include "support/world.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -7,8 +8,6 @@
 #include <trireme/trireme.h>
 
 enum { WIDTH = 256, ROWS = 64, THREADS = 2, RUNS = 40 };
-
-static trm_world *world;
 
 /* y = relu(x w'), w twice the identity, large enough for the pool's threads to share. */
 static trm_engine *make_engine(void)
@@ -36,7 +35,7 @@ static trm_engine *make_engine(void)
     trm_plan *plan;
     trm_engine *engine;
     assert_ok(trm_build(network, &options, &plan));
-    assert_ok(trm_engine_create(plan, world, NULL, NULL, &engine));
+    assert_ok(trm_engine_create(plan, test_world, NULL, NULL, &engine));
     trm_network_destroy(network);
     free(w);
     return engine;
@@ -201,7 +200,7 @@ static trm_engine *make_cached_engine(void)
     trm_plan *plan;
     trm_engine *engine;
     assert_ok(trm_build(network, &options, &plan));
-    assert_ok(trm_engine_create(plan, world, NULL, NULL, &engine));
+    assert_ok(trm_engine_create(plan, test_world, NULL, NULL, &engine));
     trm_network_destroy(network);
     return engine;
 }
@@ -244,18 +243,11 @@ static void test_states_are_apart(void **state)
 
 int main(void)
 {
-    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    options.threads = 2;
-    if (trm_world_open(&options, &world) != TRM_OK) {
-        return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_contexts_are_apart),
         cmocka_unit_test(test_contexts_in_given_memory),
         cmocka_unit_test(test_contexts_on_threads),
         cmocka_unit_test(test_states_are_apart),
     };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    trm_world_close(world);
-    return failed;
+    return cmocka_run_group_tests(tests, test_open_world, test_close_world);
 }

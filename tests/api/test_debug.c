@@ -1,14 +1,12 @@
 /* Debug tensors and the look at a network's layers: what every layer made is shown once, in order, as it was. */
 #include "support/support.h"
+#include "support/world.h"
 
 #include <stdio.h>
 
 #include <trireme/trireme.h>
 
 enum { MOST = 16 };
-
-static trm_world *world;
-static trm_backend backend = TRM_BACKEND_HOST; /* TRM_TEST_BACKEND=cuda: on a GPU */
 
 typedef struct seen {
     int32_t n, stop_at; /* false is returned at tensor stop_at; -1: never */
@@ -36,11 +34,11 @@ static bool look(void *user, const trm_debug_tensor *tensor)
 static trm_context *make_context(const trm_network *network, trm_engine **engine)
 {
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
-    options.backend = backend;
+    options.backend = test_backend();
     trm_plan *plan;
     trm_context *context;
     assert_ok(trm_build(network, &options, &plan));
-    assert_ok(trm_engine_create(plan, world, NULL, NULL, engine));
+    assert_ok(trm_engine_create(plan, test_world, NULL, NULL, engine));
     assert_ok(trm_context_create(*engine, &context));
     return context;
 }
@@ -177,7 +175,7 @@ static void runs_can_be_timed(void **state)
         assert_true(times.upload_milliseconds >= 0 && times.compute_milliseconds > 0);
         assert_true(times.download_milliseconds >= 0 && times.enqueue_milliseconds > 0);
         /* the host's layers run while they are enqueued */
-        assert_true(backend != TRM_BACKEND_HOST ||
+        assert_true(test_backend() != TRM_BACKEND_HOST ||
                     times.compute_milliseconds <= times.enqueue_milliseconds * 1.01 + 0.01);
     }
     assert_ok(trm_context_set_timing(context, false));
@@ -213,13 +211,8 @@ static void layers_of_a_network_can_be_listed(void **state)
 
 int main(void)
 {
-    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    options.threads = 1;
-    const char *wanted = getenv("TRM_TEST_BACKEND");
-    backend = wanted != NULL && strcmp(wanted, "cuda") == 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
-    options.backend = backend;
-    if (trm_world_open(&options, &world) != TRM_OK) {
-        return 1;
+    if (test_lacks_backend()) {
+        return 77;
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layer_is_shown_in_order),
@@ -228,7 +221,5 @@ int main(void)
         cmocka_unit_test(runs_can_be_timed),
         cmocka_unit_test(layers_of_a_network_can_be_listed),
     };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    trm_world_close(world);
-    return failed;
+    return cmocka_run_group_tests(tests, test_open_world, test_close_world);
 }

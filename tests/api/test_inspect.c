@@ -1,13 +1,12 @@
 /* The inspector: what a plan and a context say of themselves as JSON is what they are. */
 #include "support/support.h"
+#include "support/world.h"
 
 #include <stdio.h>
 
 #include <trireme/trireme.h>
 
 #include "base/json.h"
-
-static trm_world *world;
 
 /* y = softmax(x w' + b) [rows, 4], with names that need care. */
 static trm_network *make_network(void)
@@ -129,7 +128,7 @@ static void a_context_tells_the_dims_of_its_run(void **state)
     trm_plan *plan = make_plan((trm_mesh){{1, 1, 1, 1, 1}}, 0);
     trm_engine *engine;
     trm_context *context;
-    assert_ok(trm_engine_create(plan, world, NULL, NULL, &engine));
+    assert_ok(trm_engine_create(plan, test_world, NULL, NULL, &engine));
     assert_ok(trm_context_create(engine, &context));
     for (int32_t rows = 1; rows <= 3; rows++) {
         assert_ok(trm_context_set_input(context, "x \"in\"", (trm_dims){2, {rows, 3}}, x));
@@ -173,18 +172,11 @@ static void fused_layers_tell_their_steps(void **state)
 
 int main(void)
 {
-    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    options.threads = 1;
-    if (trm_world_open(&options, &world) != TRM_OK) {
-        return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_tells_what_it_is),
         cmocka_unit_test(fused_layers_tell_their_steps),
         cmocka_unit_test(ranks_tell_their_collectives),
         cmocka_unit_test(a_context_tells_the_dims_of_its_run),
     };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    trm_world_close(world);
-    return failed;
+    return cmocka_run_group_tests(tests, test_open_world, test_close_world);
 }

@@ -1,12 +1,11 @@
 /* Tuning and capture where there is nothing to choose and nothing to capture: on the host they change no result; wrong
  * options are refused. */
 #include "support/support.h"
+#include "support/world.h"
 
 #include <stdio.h>
 
 #include <trireme/trireme.h>
-
-static trm_world *world;
 
 static trm_context *make_context(trm_engine **engine)
 {
@@ -22,7 +21,7 @@ static trm_context *make_context(trm_engine **engine)
     trm_context *context;
     assert_ok(trm_build(network, &options, &plan));
     trm_network_destroy(network);
-    assert_ok(trm_engine_create(plan, world, NULL, NULL, engine));
+    assert_ok(trm_engine_create(plan, test_world, NULL, NULL, engine));
     assert_ok(trm_context_create(*engine, &context));
     return context;
 }
@@ -122,35 +121,28 @@ static void the_cache_lies_in_the_users_folder(void **state)
 {
     (void)state;
     assert_int_equal(setenv("XDG_CACHE_HOME", "/somewhere", 1), 0);
-    char *path = trm_timing_cache_path(world);
+    char *path = trm_timing_cache_path(test_world);
     assert_non_null(path);
     assert_int_equal(strncmp(path, "/somewhere/trireme/timing/", 26), 0);
     assert_non_null(strstr(path, ".txt"));
     trm_free(path);
     assert_int_equal(setenv("XDG_CACHE_HOME", "relative", 1), 0); /* the specification: to be ignored */
     assert_int_equal(setenv("HOME", "/home/somebody", 1), 0);
-    path = trm_timing_cache_path(world);
+    path = trm_timing_cache_path(test_world);
     assert_int_equal(strncmp(path, "/home/somebody/.cache/trireme/timing/", 37), 0);
     trm_free(path);
     assert_int_equal(unsetenv("HOME"), 0);
-    assert_null(trm_timing_cache_path(world));
+    assert_null(trm_timing_cache_path(test_world));
     assert_null(trm_timing_cache_path(NULL));
 }
 
 int main(void)
 {
-    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    options.threads = 1;
-    if (trm_world_open(&options, &world) != TRM_OK) {
-        return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tuning_changes_no_result),
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(capture_changes_no_result),
         cmocka_unit_test(the_cache_lies_in_the_users_folder),
     };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    trm_world_close(world);
-    return failed;
+    return cmocka_run_group_tests(tests, test_open_world, test_close_world);
 }

@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "bench/program.h"
 
 #include "base/error.h"
 #include "base/half.h"
@@ -20,21 +21,6 @@
 
 #define PIECE ((size_t)16 << 20) /* elements */
 #define TIMES 3
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-static void check(trm_status status, const char *what)
-{
-    if (status != TRM_OK) {
-        fprintf(stderr, "%s: %s\n", what, trm_last_error());
-        exit(trm_status_exit_code(status));
-    }
-}
 
 typedef struct bench {
     trm_device *device;
@@ -59,13 +45,13 @@ static void pack_all(bench *b, trm_pool *pool, int threads)
     size_t all = 0;
     double best = 0;
     for (int i = 0; i < TIMES; i++) {
-        double began = now();
+        double began = bench_now();
         all = 0;
         for (size_t k = 0; k < b->pieces; k++) {
             b->sizes[k] = trm_pack(pool, b->numbers + k * PIECE, PIECE, b->packed + k * b->bound, b->bound);
             all += b->sizes[k];
         }
-        double rate = (double)(b->pieces * PIECE * 2) / (now() - began);
+        double rate = (double)(b->pieces * PIECE * 2) / (bench_now() - began);
         best = rate > best ? rate : best;
     }
     printf("packing on %d threads: %.2f GB/s, %.3f bits of 16\n", threads, best / 1e9,
@@ -77,21 +63,22 @@ static double unpack_rate(bench *b, int multiprocessors)
     trm_graph_exec *graph;
     trm_event *start, *end;
     double best = 0;
-    check(trm_event_create(b->device, &start), "event");
-    check(trm_event_create(b->device, &end), "event");
-    check(trm_stream_begin_capture(b->stream), "capture");
+    bench_check(trm_event_create(b->device, &start), "event");
+    bench_check(trm_event_create(b->device, &end), "event");
+    bench_check(trm_stream_begin_capture(b->stream), "capture");
     for (size_t k = 0; k < b->pieces; k++) {
-        check(trm_unpack(b->stream, b->packed_there + k * b->bound, b->there + k * PIECE * 2, PIECE, multiprocessors),
-              "unpack");
+        bench_check(
+            trm_unpack(b->stream, b->packed_there + k * b->bound, b->there + k * PIECE * 2, PIECE, multiprocessors),
+            "unpack");
     }
-    check(trm_stream_end_capture(b->stream, &graph), "capture");
+    bench_check(trm_stream_end_capture(b->stream, &graph), "capture");
     for (int i = 0; i <= TIMES; i++) {
         float milliseconds;
-        check(trm_event_record(start, b->stream), "record");
-        check(trm_graph_exec_launch(graph, b->stream), "launch");
-        check(trm_event_record(end, b->stream), "record");
-        check(trm_stream_synchronize(b->stream), "synchronize");
-        check(trm_event_elapsed_ms(start, end, &milliseconds), "elapsed");
+        bench_check(trm_event_record(start, b->stream), "record");
+        bench_check(trm_graph_exec_launch(graph, b->stream), "launch");
+        bench_check(trm_event_record(end, b->stream), "record");
+        bench_check(trm_stream_synchronize(b->stream), "synchronize");
+        bench_check(trm_event_elapsed_ms(start, end, &milliseconds), "elapsed");
         double rate = (double)(b->pieces * PIECE * 2) / (milliseconds * 1e-3);
         best = rate > best ? rate : best;
     }
@@ -108,7 +95,7 @@ int main(int argc, char **argv)
     trm_pool *pool;
     b.pieces = ((size_t)(argc > 1 ? atoi(argv[1]) : 1024) << 20) / (PIECE * 2);
     b.bound = trm_pack_bound(PIECE) / 256 * 256 + 256;
-    check(trm_pool_create(threads, &pool), "pool");
+    bench_check(trm_pool_create(threads, &pool), "pool");
     b.numbers = malloc(b.pieces * PIECE * 2);
     b.packed = malloc(b.pieces * b.bound);
     if (b.numbers == NULL || b.packed == NULL || b.pieces == 0 || b.pieces > 1024) {
@@ -119,20 +106,20 @@ int main(int argc, char **argv)
     if (trm_device_cuda_count(NULL, 0) > 0) {
         void *packed, *there;
         trm_device_info info;
-        check(trm_device_open(TRM_BACKEND_CUDA, 0, 0, &b.device), "device");
-        check(trm_device_get_info(b.device, &info), "info");
-        check(trm_stream_create(b.device, &b.stream), "stream");
-        check(trm_device_alloc(b.device, b.pieces * b.bound, &packed), "memory");
-        check(trm_device_alloc(b.device, b.pieces * PIECE * 2, &there), "memory");
+        bench_check(trm_device_open(TRM_BACKEND_CUDA, 0, 0, &b.device), "device");
+        bench_check(trm_device_get_info(b.device, &info), "info");
+        bench_check(trm_stream_create(b.device, &b.stream), "stream");
+        bench_check(trm_device_alloc(b.device, b.pieces * b.bound, &packed), "memory");
+        bench_check(trm_device_alloc(b.device, b.pieces * PIECE * 2, &there), "memory");
         b.packed_there = packed;
         b.there = there;
-        check(trm_stream_upload(b.stream, packed, b.packed, b.pieces * b.bound), "upload");
+        bench_check(trm_stream_upload(b.stream, packed, b.packed, b.pieces * b.bound), "upload");
         for (int n = 4; n <= info.multiprocessors;
              n = n * 2 > info.multiprocessors && n < info.multiprocessors ? info.multiprocessors : n * 2) {
             printf("unpacking on %d multiprocessors: %.1f GB/s\n", n, unpack_rate(&b, n) / 1e9);
         }
-        check(trm_stream_download(b.stream, b.packed, there, PIECE * 2), "download");
-        check(trm_stream_synchronize(b.stream), "synchronize");
+        bench_check(trm_stream_download(b.stream, b.packed, there, PIECE * 2), "download");
+        bench_check(trm_stream_synchronize(b.stream), "synchronize");
         printf("the same: %s\n", memcmp(b.packed, b.numbers, PIECE * 2) == 0 ? "yes" : "NO");
     }
     return 0;

@@ -10,9 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include <trireme/trireme.h>
+#include "bench/program.h"
 
 #define CHECK(call)                                                                                                    \
     do {                                                                                                               \
@@ -35,13 +34,6 @@ typedef struct bench {
     double *submitted, *last; /* [total] */
     samples first, between;
 } bench;
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static void add(samples *s, double value)
 {
@@ -97,13 +89,13 @@ static void submit(bench *b)
     r.logprobs = getenv("BENCH_LOGPROBS") != NULL ? atoi(getenv("BENCH_LOGPROBS")) : -1;
     r.mask = getenv("BENCH_CYCLE") != NULL ? go_round : NULL;
     r.mask_user = b;
-    b->submitted[b->sent++] = now();
+    b->submitted[b->sent++] = bench_now();
     CHECK(trm_scheduler_submit(b->s, &r));
 }
 
 static void take(bench *b, uint64_t first_id, const trm_serving_event *events, int32_t n)
 {
-    double at = now();
+    double at = bench_now();
     for (int32_t i = 0; i < n; i++) {
         uint64_t k = events[i].id - first_id;
         if (events[i].kind == TRM_EVENT_TOKEN) {
@@ -129,7 +121,7 @@ static void run(bench *b, int32_t concurrency)
     b->first = b->between = (samples){0};
     trm_scheduler_stats before, after;
     trm_scheduler_get_stats(b->s, &before);
-    double began = now();
+    double began = bench_now();
     for (int32_t i = 0; i < concurrency; i++) {
         submit(b);
     }
@@ -139,7 +131,7 @@ static void run(bench *b, int32_t concurrency)
         CHECK(trm_scheduler_step(b->s, &events, &n));
         take(b, first_id, events, n);
     }
-    double seconds = now() - began;
+    double seconds = bench_now() - began;
     trm_scheduler_get_stats(b->s, &after);
     double steps = (double)(after.steps - before.steps);
     printf(
@@ -204,9 +196,9 @@ int main(int argc, char **argv)
     CHECK(trm_weight_budget_parse(budget == NULL ? "off" : budget, &options.weight_budget));
     CHECK(trm_mesh_parse(NULL, trm_world_size(world), &options.mesh));
     trm_generator *generator;
-    double began = now();
+    double began = bench_now();
     CHECK(trm_generator_create(model, world, &options, &generator));
-    double ready = now() - began;
+    double ready = bench_now() - began;
     trm_scheduler_options scheduler_options = TRM_SCHEDULER_OPTIONS_INIT;
     scheduler_options.prefix_cache = getenv("BENCH_NO_PREFIX_CACHE") == NULL;
     scheduler_options.step_tokens = getenv("BENCH_STEP_TOKENS") != NULL ? atoi(getenv("BENCH_STEP_TOKENS")) : 0;

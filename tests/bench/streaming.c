@@ -14,9 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include <trireme/trireme.h>
+#include "bench/program.h"
 
 #define MOST_BUDGETS 32
 #define MOST_TOKENS  256
@@ -41,27 +40,12 @@ typedef struct bench {
     int32_t n_rows;
 } bench;
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-static void check(trm_status status, const char *what)
-{
-    if (status != TRM_OK) {
-        fprintf(stderr, "%s: %s\n", what, trm_last_error());
-        exit(trm_status_exit_code(status));
-    }
-}
-
 static bool take(void *user, int32_t request, int32_t token)
 {
     bench *b = user;
     (void)request;
     b->rows[b->n_rows].tokens[b->taken] = token;
-    b->at[b->taken++] = now();
+    b->at[b->taken++] = bench_now();
     return true;
 }
 
@@ -70,9 +54,9 @@ static double generate(bench *b, int32_t n_prompt, int32_t n_tokens)
     trm_request request = {.prompt = b->prompt, .n_prompt = n_prompt, .max_tokens = n_tokens, .ignore_eos = true};
     request.sampling = (trm_sampling)TRM_SAMPLING_INIT;
     b->taken = 0;
-    double began = now();
-    check(trm_generate(b->generator, &request, 1, take, b, NULL), "generate");
-    return now() - began;
+    double began = bench_now();
+    bench_check(trm_generate(b->generator, &request, 1, take, b, NULL), "generate");
+    return bench_now() - began;
 }
 
 static int compare(const void *a, const void *b)
@@ -87,8 +71,9 @@ static void measure(bench *b, double percent)
     trm_generator_limits limits;
     trm_generator_get_limits(b->generator, &limits);
     r->percent = percent;
-    check(trm_generator_set_weight_budget(b->generator, (size_t)((double)limits.streaming.streamable * percent / 100)),
-          "budget");
+    bench_check(
+        trm_generator_set_weight_budget(b->generator, (size_t)((double)limits.streaming.streamable * percent / 100)),
+        "budget");
     if (b->n_prompt > 16) {
         for (int32_t i = 0; i < 3; i++) {
             double seconds = generate(b, b->n_prompt, 1);
@@ -195,22 +180,23 @@ static void open_generator(bench *b)
 {
     trm_world_options world = TRM_WORLD_OPTIONS_INIT;
     world.backend = b->host ? TRM_BACKEND_HOST : TRM_BACKEND_CUDA;
-    check(trm_world_open(&world, &b->world), "world");
-    check(b->folder != NULL ? trm_model_open(b->folder, &b->model) : trm_model_open_preset(b->shape, 0, 1, &b->model),
-          "model");
+    bench_check(trm_world_open(&world, &b->world), "world");
+    bench_check(b->folder != NULL ? trm_model_open(b->folder, &b->model)
+                                  : trm_model_open_preset(b->shape, 0, 1, &b->model),
+                "model");
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
-    check(trm_mesh_parse(b->mesh, trm_world_size(b->world), &options.mesh), "mesh");
+    bench_check(trm_mesh_parse(b->mesh, trm_world_size(b->world), &options.mesh), "mesh");
     options.max_context = b->n_prompt + b->n_tokens + 16;
     options.max_step_tokens = b->n_prompt > 2048 ? b->n_prompt : 2048;
     options.weight_budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .percent = atof(b->budgets)};
     trm_weight_budget host;
-    check(trm_weight_budget_parse(b->host_memory, &host), "host memory");
+    bench_check(trm_weight_budget_parse(b->host_memory, &host), "host memory");
     options.weight_budget.host_bytes = host.bytes;
-    check(trm_weight_compression_parse(b->compression, &options.weight_budget.compression), "compression");
-    double began = now();
-    check(trm_generator_create(b->model, b->world, &options, &b->generator), "generator");
+    bench_check(trm_weight_compression_parse(b->compression, &options.weight_budget.compression), "compression");
+    double began = bench_now();
+    bench_check(trm_generator_create(b->model, b->world, &options, &b->generator), "generator");
     if (trm_world_rank(b->world) == 0) {
-        printf("loaded in %.2f s\n", now() - began);
+        printf("loaded in %.2f s\n", bench_now() - began);
     }
     trm_model_info info;
     trm_model_get_info(b->model, &info);
@@ -230,10 +216,10 @@ int main(int argc, char **argv)
     read_arguments(&b, argc, argv);
     open_generator(&b);
     for (const char *at = b.budgets; b.n_rows < MOST_BUDGETS;) {
-        double began = now();
+        double began = bench_now();
         measure(&b, atof(at));
         if (trm_world_rank(b.world) == 0) {
-            fprintf(stderr, "%g %%: %.1f s\n", atof(at), now() - began);
+            fprintf(stderr, "%g %%: %.1f s\n", atof(at), bench_now() - began);
         }
         at = strchr(at, ',');
         if (at++ == NULL) {

@@ -8,6 +8,8 @@
 
 #include <trireme/trireme.h>
 
+#include "support/world.h"
+
 #include "base/file.h"
 #include "dist/plan_file.h"
 #include "support/hf_golden_ranks.h"
@@ -16,8 +18,6 @@
 
 #define LARGEST_INPUT 16384
 #define MAX_PLANS     4
-
-static trm_world *world;
 
 /* ---- round trips --------------------------------------------------------------------------------------- */
 
@@ -95,7 +95,7 @@ static void save(trm_plan **plans, int32_t n, bool embed, const char *path)
 static trm_context *open_plan(trm_plan *plan, trm_engine **engine)
 {
     trm_context *context = NULL;
-    assert_ok(trm_engine_create(plan, world, NULL, NULL, engine));
+    assert_ok(trm_engine_create(plan, test_world, NULL, NULL, engine));
     assert_ok(trm_context_create(*engine, &context));
     return context;
 }
@@ -528,7 +528,8 @@ static void plans_that_do_not_fit_are_refused(void **state)
     save(two, 2, false, s.path);
     assert_ok(trm_plan_load(s.path, 0, &plan));
     trm_engine *engine;
-    assert_fails(trm_engine_create(plan, world, NULL, NULL, &engine), TRM_ERROR_INVALID_ARGUMENT, "mesh of 2 ranks");
+    assert_fails(trm_engine_create(plan, test_world, NULL, NULL, &engine), TRM_ERROR_INVALID_ARGUMENT,
+                 "mesh of 2 ranks");
     const trm_plan *swapped[] = {two[1], two[0]};
     assert_fails(trm_plan_save(swapped, 2, false, s.path), TRM_ERROR_INVALID_ARGUMENT, "in order");
     assert_fails(trm_plan_save((const trm_plan *const *)two, 1, false, s.path), TRM_ERROR_INVALID_ARGUMENT, "in order");
@@ -624,12 +625,12 @@ static void tactics_come_back(void **state)
     /* It runs where it was tuned, or without its tactics. */
     trm_engine *engine;
     float expected[8], found[8];
-    assert_fails(trm_plan_check_device(loaded, world), TRM_ERROR_INVALID_ARGUMENT, "tuned on Some GPU");
-    assert_fails(trm_engine_create(loaded, world, NULL, NULL, &engine), TRM_ERROR_INVALID_ARGUMENT,
+    assert_fails(trm_plan_check_device(loaded, test_world), TRM_ERROR_INVALID_ARGUMENT, "tuned on Some GPU");
+    assert_fails(trm_engine_create(loaded, test_world, NULL, NULL, &engine), TRM_ERROR_INVALID_ARGUMENT,
                  "tuned on Some GPU (compute capability 9.0, 132 multiprocessors), this is");
     assert_ok(trm_plan_load(s.path, 0, &again));
     trm_plan_drop_tactics(again);
-    assert_ok(trm_plan_check_device(again, world));
+    assert_ok(trm_plan_check_device(again, test_world));
     trm_plan_drop_tactics(s.plan);
     run_small(s.plan, expected);
     run_small(again, found);
@@ -686,16 +687,16 @@ static void tuning_on_the_host_changes_nothing(void **state)
     trm_tune_options options = TRM_TUNE_OPTIONS_INIT;
     options.progress = count_progress;
     options.progress_user = &calls;
-    assert_ok(trm_plan_tune(s.plan, world, &options));
-    assert_ok(trm_plan_tune(s.plan, world, NULL));
+    assert_ok(trm_plan_tune(s.plan, test_world, &options));
+    assert_ok(trm_plan_tune(s.plan, test_world, NULL));
     trm_plan_get_info(s.plan, &info);
     assert_true(calls == 0 && info.n_tactics == 0);
     save(&s.plan, 1, false, s.path);
     assert_same_file(s.path, (const char *)s.bytes, s.size);
     options.level = 6;
-    assert_fails(trm_plan_tune(s.plan, world, &options), TRM_ERROR_INVALID_ARGUMENT, "level 6");
-    assert_fails(trm_plan_tune(NULL, world, NULL), TRM_ERROR_INVALID_ARGUMENT, "NULL");
-    assert_fails(trm_plan_check_device(NULL, world), TRM_ERROR_INVALID_ARGUMENT, "NULL");
+    assert_fails(trm_plan_tune(s.plan, test_world, &options), TRM_ERROR_INVALID_ARGUMENT, "level 6");
+    assert_fails(trm_plan_tune(NULL, test_world, NULL), TRM_ERROR_INVALID_ARGUMENT, "NULL");
+    assert_fails(trm_plan_check_device(NULL, test_world), TRM_ERROR_INVALID_ARGUMENT, "NULL");
     trm_plan_drop_tactics(NULL);
     end_small(&s);
 }
@@ -716,14 +717,5 @@ int main(void)
         cmocka_unit_test(weight_files_that_changed_are_refused),
         cmocka_unit_test(what_cannot_be_written_is_told),
     };
-    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    options.threads = 1;
-    options.bind = false;
-    if (trm_world_open(&options, &world) != TRM_OK) {
-        print_error("%s\n", trm_last_error());
-        return 1;
-    }
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    trm_world_close(world);
-    return failed;
+    return cmocka_run_group_tests(tests, test_open_world, test_close_world);
 }

@@ -18,9 +18,6 @@
 
 enum { IN = 8, MIDDLE = 64, OUT = 4, ROWS = 3, N_WEIGHTS = 7, MOST = IN * MIDDLE };
 
-static trm_world *world;
-static trm_backend backend = TRM_BACKEND_HOST; /* test_backend() */
-
 /* ---- a model ------------------------------------------------------------------------------------------- */
 
 /* y = relu(x a + x b + bias) * (g1 * g2) c^T: joined products, constants that are folded unless they may change. */
@@ -185,7 +182,7 @@ static trm_plan *build(const char *path, bool refittable, int32_t ranks, int32_t
     trm_build_options how = TRM_BUILD_OPTIONS_INIT;
     options.refittable = refittable;
     how.rank = rank;
-    how.backend = backend;
+    how.backend = test_backend();
     assert_ok(trm_mesh_parse("", ranks, &how.mesh));
     assert_ok(trm_onnx_open(path, &model));
     assert_ok(trm_onnx_build_network(model, &options, &network));
@@ -204,7 +201,7 @@ static void save(trm_plan *plan, trm_plan_weights weights, const char *path)
 static trm_context *open_plan(trm_plan *plan, trm_engine **engine)
 {
     trm_context *context;
-    assert_ok(trm_engine_create(plan, world, NULL, NULL, engine));
+    assert_ok(trm_engine_create(plan, test_world, NULL, NULL, engine));
     assert_ok(trm_context_create(*engine, &context));
     assert_ok(trm_context_set_capture(context, true)); /* which a refit leaves as it is */
     return context;
@@ -219,7 +216,7 @@ static void run(trm_context *context, float y[ROWS * OUT])
     for (int i = 0; i < ROWS * IN; i++) {
         x[i] = test_random_float(&state);
     }
-    for (int i = 0; i < (backend == TRM_BACKEND_CUDA ? 3 : 1); i++) { /* run, captured, launched */
+    for (int i = 0; i < (test_backend() == TRM_BACKEND_CUDA ? 3 : 1); i++) { /* run, captured, launched */
         assert_ok(trm_context_set_input(context, "x", (trm_dims){2, {ROWS, IN}}, x));
         assert_ok(trm_context_run(context));
     }
@@ -467,16 +464,5 @@ int main(void)
         cmocka_unit_test(engines_get_new_weights),
         cmocka_unit_test(other_engines_keep_theirs),
     };
-    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    backend = test_backend();
-    options.backend = backend;
-    options.threads = 1;
-    options.bind = false;
-    if (trm_world_open(&options, &world) != TRM_OK) {
-        print_error("%s\n", trm_last_error());
-        return 1;
-    }
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    trm_world_close(world);
-    return failed;
+    return cmocka_run_group_tests(tests, test_open_world, test_close_world);
 }

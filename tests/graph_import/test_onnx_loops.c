@@ -3,9 +3,9 @@
 
 #include <trireme/trireme.h>
 
-#include "support/onnx_message.h"
+#include "support/world.h"
 
-static trm_world *world;
+#include "support/onnx_message.h"
 
 /*
  * Loop over v [2] and s: v' = v + s, s' = 2 s, or with `grows` v' = [v, v]; again while s' < limit; every v' is kept.
@@ -90,7 +90,7 @@ static void open_run(run *r, trm_network *network)
     trm_plan *plan;
     assert_ok(trm_build(network, &options, &plan));
     trm_network_destroy(network);
-    assert_ok(trm_engine_create(plan, world, NULL, NULL, &r->engine));
+    assert_ok(trm_engine_create(plan, test_world, NULL, NULL, &r->engine));
     assert_ok(trm_context_create(r->engine, &r->context));
 }
 
@@ -280,7 +280,7 @@ static trm_status open_scan(run *r, bool turned, int64_t max_trips)
     if (status != TRM_OK) {
         return status;
     }
-    assert_ok(trm_engine_create(plan, world, NULL, NULL, &r->engine));
+    assert_ok(trm_engine_create(plan, test_world, NULL, NULL, &r->engine));
     return trm_context_create(r->engine, &r->context);
 }
 
@@ -341,14 +341,5 @@ int main(void)
         cmocka_unit_test(states_may_grow),         cmocka_unit_test(scans_of_any_length),
         cmocka_unit_test(scans_that_are_too_long),
     };
-    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    options.threads = 1;
-    options.bind = false;
-    if (trm_world_open(&options, &world) != TRM_OK) {
-        print_error("%s\n", trm_last_error());
-        return 1;
-    }
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    trm_world_close(world);
-    return failed;
+    return cmocka_run_group_tests(tests, test_open_world, test_close_world);
 }
