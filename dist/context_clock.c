@@ -1,16 +1,8 @@
 /* Where the time of a run goes: events around copies and layers, and the caller's own time. */
 #include "dist/engine.h"
 
-#include <time.h>
-
+#include "base/clock.h"
 #include "base/error.h"
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 void trm_context_drop_clock(trm_context *context)
 {
@@ -44,13 +36,13 @@ trm_status trm_context_note(trm_context *context, int32_t moment)
     }
     if (moment == TRM_CLOCK_BEGIN) {
         context->is_clocked = false;
-        context->enqueue_began = now();
+        context->enqueue_began = trm_clock_seconds();
         TRM_TRY(trm_event_record(context->clock[TRM_CLOCK_BEGIN], context->stream));
         return trm_event_record(context->clock[TRM_CLOCK_UPLOADED], context->stream); /* again, if anything is copied */
     }
     TRM_TRY(trm_event_record(context->clock[moment], context->stream));
     if (moment == TRM_CLOCK_DONE) {
-        context->enqueue_seconds = now() - context->enqueue_began;
+        context->enqueue_seconds = trm_clock_seconds() - context->enqueue_began;
         context->is_clocked = true;
     }
     return TRM_OK;

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -20,13 +20,6 @@ typedef struct trm_tuning {
     double began;
 } trm_tuning;
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 trm_status trm_context_tune_step(trm_context *context, int32_t layer)
 {
     trm_tuning *tuning = context->tuning;
@@ -34,7 +27,7 @@ trm_status trm_context_tune_step(trm_context *context, int32_t layer)
     if (step->kernel == NULL || step->kernel->tune == NULL) {
         return TRM_OK;
     }
-    double elapsed = now() - tuning->began;
+    double elapsed = trm_clock_seconds() - tuning->began;
     double left = tuning->done == 0 ? 0 : elapsed / tuning->done * (tuning->total - tuning->done);
     if (tuning->progress != NULL && !tuning->progress(tuning->user, tuning->done, tuning->total, left)) {
         TRM_FAIL(TRM_ERROR_CANCELLED, "tuning was ended after %d of %d layers", tuning->done, tuning->total);
@@ -113,7 +106,7 @@ trm_status trm_context_tune(trm_context *context, const trm_tune_options *option
     if (options->level == 0 || !has_choices(context->engine->plan->backend)) {
         return TRM_OK;
     }
-    trm_tuning tuning = {.progress = options->progress, .user = options->progress_user, .began = now()};
+    trm_tuning tuning = {.progress = options->progress, .user = options->progress_user, .began = trm_clock_seconds()};
     const trm_network *network = context->engine->plan->network;
     for (int32_t i = 0; i < network->n_layers; i++) {
         trm_layer_kind kind = network->layers[i]->desc.kind;

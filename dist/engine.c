@@ -198,6 +198,7 @@ trm_status trm_engine_load_weights(trm_engine *engine, const bool *only, trm_pro
     engine->places.pool = load.pool;
     status = load_constants(&load);
     engine->places.pool = NULL;
+    engine->loaded_bytes = load.done;
 destroy:
     for (int32_t i = 0; i < STAGING_BUFFERS; i++) {
         trm_event_destroy(load.uploaded[i]);

@@ -15,6 +15,7 @@ struct trm_engine {
     trm_plan *plan;
     trm_world *world;
     unsigned char *weights;   /* device memory [plan->weight_bytes] */
+    size_t loaded_bytes;      /* of all weights that were read */
     trm_weight_places places; /* of those that can be streamed, if the plan has a budget */
 };
 

@@ -7,20 +7,13 @@
 #include "dist/world.h"
 
 #include <sched.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
-
-static double now_seconds(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 trm_status trm_world_await(trm_world *world, trm_event *event, const char *what)
 {
-    double deadline = now_seconds() + world->deadline_seconds;
+    double deadline = trm_clock_seconds() + world->deadline_seconds;
     for (int64_t turn = 0;; turn++) {
         bool passed;
         TRM_TRY(trm_event_query(event, &passed));
@@ -29,7 +22,7 @@ trm_status trm_world_await(trm_world *world, trm_event *event, const char *what)
         }
         if (turn % 256 == 255) {
             TRM_TRY(trm_communicator_check(world->communicator));
-            if (world->size > 1 && now_seconds() > deadline) {
+            if (world->size > 1 && trm_clock_seconds() > deadline) {
                 trm_communicator_abort(world->communicator);
                 TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d waited %.0f s for its peers in %s", (int)world->rank,
                          world->deadline_seconds, what);

@@ -51,6 +51,7 @@ struct trm_generator {
     unsigned char *hidden_staging;     /* [max_rows, hidden] of the last step's rows, in the tensor's type */
 
     trm_chooser chooser;
+    trm_startup startup; /* without the world's share */
 
     /* steps of at least lane_tokens tokens that are not of decoding run in lanes; NULL: none does */
     trm_lanes *lanes;

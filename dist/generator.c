@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "graph/memory_plan.h"
@@ -523,6 +524,14 @@ static trm_status plan_cache(trm_generator *g, trm_plan *plan, bool fixed)
     return trm_world_all_ok(g->world, status);
 }
 
+/* Ends a part of the start that began at *began, where the next begins. */
+static void note(double *began, double *seconds)
+{
+    double now = trm_clock_seconds();
+    *seconds = now - *began;
+    *began = now;
+}
+
 trm_status trm_generator_create(trm_model *model, trm_world *world, const trm_generator_options *options,
                                 trm_generator **generator)
 {
@@ -532,6 +541,7 @@ trm_status trm_generator_create(trm_model *model, trm_world *world, const trm_ge
     TRM_TRY(check_options(options));
     trm_generator *g = calloc(1, sizeof(*g));
     trm_plan *plan = NULL;
+    double began = trm_clock_seconds();
     trm_status status = g == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a generator") : TRM_OK;
     if (status == TRM_OK) {
         g->model = model;
@@ -541,13 +551,19 @@ trm_status trm_generator_create(trm_model *model, trm_world *world, const trm_ge
     TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
     TRM_TRY_GOTO(status, check_alike(g, options), destroy);
     TRM_TRY_GOTO(status, plan_cache(g, plan, options->max_context > 0), destroy);
+    trm_startup *startup = &g->startup;
+    note(&began, &startup->plan_seconds);
     status = trm_engine_create(plan, world, options->progress, options->progress_user, &g->engine);
     plan = NULL; /* the engine has it, or has destroyed it */
+    note(&began, &startup->weights_seconds);
     if (status == TRM_OK) {
         status = prepare(g);
     }
     TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
+    note(&began, &startup->context_seconds);
     TRM_TRY_GOTO(status, warm_up(g), destroy);
+    note(&began, &startup->capture_seconds);
+    startup->capture_seconds -= startup->tune_seconds;
     *generator = g;
     return TRM_OK;
 destroy:
@@ -587,6 +603,15 @@ void trm_generator_get_limits(const trm_generator *g, trm_generator_limits *limi
     const size_t more = g->chooser.bytes + lane_bytes(g, g->engine->plan);
     limits->memory.workspace += more;
     limits->memory.total += more;
+}
+
+void trm_generator_get_startup(const trm_generator *g, trm_startup *startup)
+{
+    *startup = g->startup;
+    startup->weight_bytes = (int64_t)g->engine->loaded_bytes;
+    startup->join_seconds = g->world->join_seconds;
+    startup->device_seconds = g->world->device_seconds;
+    startup->communicator_seconds = g->world->communicator_seconds;
 }
 
 trm_context *trm_generator_context(trm_generator *generator)

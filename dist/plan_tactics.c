@@ -12,9 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/map.h"
@@ -35,13 +35,6 @@ typedef struct walk {
     int32_t done, total;
     double began;
 } walk;
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 /* The kernel and the call of a layer at these dims, without addresses; NULL for one that has nothing to choose. */
 static const trm_kernel *find_choice(const trm_plan *plan, const trm_layer *layer, const trm_dims *dims,
@@ -90,7 +83,7 @@ static void measure_layers(walk *w, const trm_dims *dims)
 
 static trm_status ask_progress(const walk *w)
 {
-    double left = w->done == 0 ? 0 : (now() - w->began) / w->done * (w->total - w->done);
+    double left = w->done == 0 ? 0 : (trm_clock_seconds() - w->began) / w->done * (w->total - w->done);
     if (w->options != NULL && w->options->progress != NULL &&
         !w->options->progress(w->options->progress_user, w->done, w->total, left)) {
         TRM_FAIL(TRM_ERROR_CANCELLED, "tuning was ended after %d of %d layers", w->done, w->total);
@@ -249,7 +242,7 @@ static trm_status time_layers(walk *w, trm_device *device)
     const trm_random_fill_args fill = {
         .to = {memory, TRM_BF16, {1, {(int64_t)(bytes / 2)}}}, .seed = 1, .spread = 1, .strides = {1}};
     TRM_TRY_GOTO(status, trm_random_fill(w->stream, &fill), free);
-    w->began = now();
+    w->began = trm_clock_seconds();
     status = for_all_profiles(w, true);
     if (status == TRM_OK) {
         status = trm_stream_synchronize(w->stream);
@@ -269,7 +262,7 @@ static void warn(trm_status status)
 
 static trm_status tune(trm_plan *plan, trm_device *device, const trm_tune_options *options)
 {
-    walk w = {.plan = plan, .options = options, .began = now()};
+    walk w = {.plan = plan, .options = options, .began = trm_clock_seconds()};
     choices c = {.plan = plan, .status = TRM_OK};
     char cause[512] = "";
     trm_status status;

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/half.h"
 
@@ -227,7 +228,9 @@ static trm_status captured_step(trm_generator *g, int32_t bucket, trm_sample_mod
             if (g->tune) {
                 trm_tune_options options = TRM_TUNE_OPTIONS_INIT;
                 options.cache = g->timing_cache;
+                double began = trm_clock_seconds();
                 TRM_TRY(trm_context_tune(g->context, &options));
+                g->startup.tune_seconds += trm_clock_seconds() - began;
             }
             TRM_TRY(enqueue(g, g->buckets[bucket], mode)); /* lets libraries set themselves up outside the capture */
             TRM_TRY(trm_context_wait(g->context));

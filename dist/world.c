@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "dist/bootstrap.h"
@@ -234,14 +235,18 @@ static trm_status open_parts(trm_world *world, trm_topology *topology, const trm
     int32_t threads = 1;
     TRM_TRY(introduce(world, topology, options, all));
     trm_status status = place_on_cores(world, topology, options, all, &threads);
+    double began = trm_clock_seconds();
     if (status == TRM_OK) {
         status = open_device(world, topology, options, threads);
     }
+    world->device_seconds = trm_clock_seconds() - began;
     if (world->bootstrap != NULL) { /* no rank goes on to wait for one that has no device */
         status = trm_bootstrap_all_ok(world->bootstrap, status);
     }
     TRM_TRY(status);
+    began = trm_clock_seconds();
     TRM_TRY(open_communicator(world));
+    world->communicator_seconds = trm_clock_seconds() - began;
     trm_log(TRM_LOG_DEBUG, "rank %d of %d, local rank %d of %d, started by %s, %s backend, %d threads",
             (int)world->rank, (int)world->size, (int)world->local_rank, (int)world->local_size, world->launcher,
             trm_backend_name(options->backend), (int)threads);
@@ -266,6 +271,7 @@ trm_status trm_world_open(const trm_world_options *options, trm_world **world)
     if (w == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the world");
     }
+    double began = trm_clock_seconds();
     w->deadline_seconds = deadline;
     w->exchange = exchange;
     w->launcher = launch.launcher;
@@ -280,6 +286,7 @@ trm_status trm_world_open(const trm_world_options *options, trm_world **world)
     w->local_size = launch.local_size;
     TRM_TRY_GOTO(status, trm_topology_open(&topology), close_world);
     status = open_parts(w, topology, options);
+    w->join_seconds = trm_clock_seconds() - began - w->device_seconds - w->communicator_seconds;
 close_world:
     trm_topology_close(topology);
     if (status != TRM_OK) {

@@ -16,6 +16,7 @@ struct trm_world {
     double deadline_seconds;
     const char *exchange;            /* "auto", "peer", "nccl": how device memory is to travel */
     struct trm_bootstrap *bootstrap; /* control messages between ranks; NULL for one rank */
+    double join_seconds, device_seconds, communicator_seconds; /* what opening it took (trm_startup) */
 };
 
 /* Ranks of a mesh whose sizes have been checked. */

@@ -92,6 +92,19 @@ typedef struct trm_generator_limits {
     trm_streaming_info streaming;
 } trm_generator_limits;
 TRM_API void trm_generator_get_limits(const trm_generator *generator, trm_generator_limits *limits);
+/* Where the time went until a generator was ready: seconds of this rank, one after the other. */
+typedef struct trm_startup {
+    double join_seconds;         /* the world: the machine, meeting the other ranks */
+    double device_seconds;       /* driver and device */
+    double communicator_seconds; /* collectives on the device; with one rank there are none */
+    double plan_seconds;         /* network, passes, partition, memory plan */
+    double weights_seconds;      /* memory of the weights, reading and copying them */
+    int64_t weight_bytes;        /* of this rank */
+    double context_seconds;      /* cache, activations, workspace */
+    double tune_seconds;         /* timing what is not in the timing cache, or reading the cache */
+    double capture_seconds;      /* first decode steps, and capturing them */
+} trm_startup;
+TRM_API void trm_generator_get_startup(const trm_generator *generator, trm_startup *startup);
 /* trm_engine_set_weight_budget of its engine, between calls of the generator. Not collective. */
 TRM_API trm_status trm_generator_set_weight_budget(trm_generator *generator, size_t bytes);
 /* The context the generator runs on, for profiling: while that is on, steps run layer by layer, not captured. */

@@ -49,6 +49,7 @@ static bool take_token(void *user, int32_t request, int32_t token)
 {
     bench_command *c = user;
     (void)token;
+    job_take_token(&c->job);
     if (c->profiles) {
         if (++c->n_started == c->batch) { /* prompts come first, so from here on steps only decode */
             c->started = trm_context_set_profiling(trm_generator_context(c->job.generator), true);
@@ -256,6 +257,7 @@ static void print_json(const bench_command *c, const summary *s)
     report_integer(&r, "generated_tokens", c->tokens);
     report_integer(&r, "runs", c->n_runs);
     report_number(&r, "load_seconds", c->job.load_seconds);
+    report_startup(&r, &c->job);
     report_integer(&r, "weight_bytes_per_rank", (int64_t)limits.memory.weights);
     report_integer(&r, "device_bytes_per_rank", (int64_t)limits.memory.total);
     report_streaming(&r, &limits.streaming);
@@ -363,6 +365,7 @@ static trm_status prepare_bench(bench_command *c, int64_t *context)
 {
     c->job.began = wall_seconds();
     TRM_TRY(open_model(c->all, c->all->operands[0], &c->job.model));
+    c->job.model_seconds = wall_seconds() - c->job.began;
     trm_model_info info;
     trm_model_get_info(c->job.model, &info);
     int64_t new_tokens = c->tokens;
@@ -410,6 +413,9 @@ static trm_status bench(bench_command *c, bool *alike)
             print_json(c, &s);
         } else {
             print_table(c, &s);
+        }
+        if (settings_flag(c->all, SETTING_VERBOSE)) {
+            print_startup(&c->job);
         }
     }
     return status;

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 /* A launcher ends the job well within this time when rank 0 has failed. */
@@ -282,7 +283,7 @@ static trm_status agree_on_settings(job *j)
 
 trm_status job_open_world(job *j, const settings *all)
 {
-    *j = (job){.all = all, .talks = true};
+    *j = (job){.all = all, .talks = true, .process_seconds = trm_process_seconds()};
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
     TRM_TRY(job_backend(all, &options.backend));
     options.device = (int32_t)settings_integer(all, SETTING_DEVICE);
@@ -406,6 +407,63 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
                 limits.streaming.largest_run_seconds * 1e3, (long long)limits.cache_tokens);
     }
     return TRM_OK;
+}
+
+void job_take_token(job *j)
+{
+    if (j->first_token_seconds == 0) {
+        j->first_token_seconds = trm_process_seconds();
+    }
+}
+
+/* The parts of a start, one after the other. */
+typedef struct startup_part {
+    const char *name;
+    double seconds;
+} startup_part;
+#define STARTUP_PARTS 11
+
+static void list_startup(const job *j, const trm_startup *s, startup_part parts[STARTUP_PARTS])
+{
+    const startup_part all[STARTUP_PARTS] = {{"process", j->process_seconds}, {"join", s->join_seconds},
+                                             {"device", s->device_seconds},   {"communicator", s->communicator_seconds},
+                                             {"model", j->model_seconds},     {"tokenizer", j->tokenizer_seconds},
+                                             {"plan", s->plan_seconds},       {"weights", s->weights_seconds},
+                                             {"context", s->context_seconds}, {"tune", s->tune_seconds},
+                                             {"capture", s->capture_seconds}};
+    memcpy(parts, all, sizeof(all));
+}
+
+void report_startup(report *r, const job *j)
+{
+    trm_startup s;
+    startup_part parts[STARTUP_PARTS];
+    char key[48];
+    trm_generator_get_startup(j->generator, &s);
+    list_startup(j, &s, parts);
+    report_open(r, "startup", '{');
+    for (int32_t i = 0; i < STARTUP_PARTS; i++) {
+        snprintf(key, sizeof(key), "%s_seconds", parts[i].name);
+        report_number(r, key, parts[i].seconds);
+    }
+    report_integer(r, "weight_bytes", s.weight_bytes);
+    report_number(r, "first_token_after_start_seconds", j->first_token_seconds);
+    report_close(r);
+}
+
+void print_startup(const job *j)
+{
+    trm_startup s;
+    startup_part parts[STARTUP_PARTS];
+    trm_generator_get_startup(j->generator, &s);
+    list_startup(j, &s, parts);
+    fputs("startup:", stderr);
+    for (int32_t i = 0; i < STARTUP_PARTS; i++) {
+        fprintf(stderr, "%s %s %.3f", i > 0 ? "," : "", parts[i].name, parts[i].seconds);
+    }
+    fprintf(stderr, " s; weights of %.2f GB at %.1f GB/s; first token %.2f s after the process began\n",
+            (double)s.weight_bytes * 1e-9,
+            s.weights_seconds > 0 ? (double)s.weight_bytes * 1e-9 / s.weights_seconds : 0.0, j->first_token_seconds);
 }
 
 int job_close(job *j, trm_status status, bool alike)

@@ -20,6 +20,10 @@ typedef struct job {
     bool embeddings;     /* the generator is to have them */
     double began;        /* wall_seconds when the model was opened */
     double load_seconds; /* from then until the generator was ready */
+    /* where the time before that, and of it, went */
+    double process_seconds; /* from the start of the process until its world was opened */
+    double model_seconds, tokenizer_seconds;
+    double first_token_seconds; /* from the start of the process; 0: none yet */
 } job;
 
 /* Opens the world and makes sure that every rank has the same settings. When it fails, job_close ends the job. */
@@ -32,6 +36,11 @@ bool names_shape(const char *name);
 /* Makes the generator of the model for `sequences` sequences of `context` tokens at a time. Fails alike on every rank.
  * Collective. */
 trm_status job_open_generator(job *j, int64_t context, int32_t sequences);
+/* Notes that a token has come. */
+void job_take_token(job *j);
+/* Where the time until the first token went, as an object "startup" of a report, and as a line on stderr. */
+void report_startup(report *r, const job *j);
+void print_startup(const job *j);
 /* Ends the job and returns the exit code: with `status` not ok, after one line on stderr that says why. `alike`: every
  * rank has the same status, so rank 0 speaks for all; otherwise the other ranks are told to stop. */
 int job_close(job *j, trm_status status, bool alike);

@@ -179,6 +179,7 @@ static bool take_token(void *user, int32_t request, int32_t token)
 {
     run_command *c = user;
     text_sink *sink = &c->prompts[request].sink;
+    job_take_token(&c->job);
     trm_status status = text_sink_push(sink, token);
     if (status != TRM_OK && c->sink_status == TRM_OK) {
         c->sink_status = status;
@@ -227,6 +228,7 @@ static void print_json(const run_command *c)
     report_integer(&r, "prompt_tokens", c->stats.prompt_tokens);
     report_integer(&r, "generated_tokens", c->stats.generated_tokens);
     report_speculation(&r, &c->stats);
+    report_startup(&r, &c->job);
     report_close(&r);
     report_end(&r);
 }
@@ -290,6 +292,9 @@ static trm_status generate(run_command *c)
         }
         if (!settings_flag(c->all, SETTING_QUIET)) {
             print_summary(c);
+            if (settings_flag(c->all, SETTING_VERBOSE)) {
+                print_startup(&c->job);
+            }
         }
     }
     return TRM_OK;
@@ -397,9 +402,12 @@ static trm_status prepare_run(run_command *c)
     }
     c->job.began = wall_seconds();
     TRM_TRY(open_model(c->all, name, &c->job.model));
+    double opened = wall_seconds();
+    c->job.model_seconds = opened - c->job.began;
     trm_model_info info;
     trm_model_get_info(c->job.model, &info);
     trm_status status = trm_tokenizer_open(info.path, &c->tokenizer);
+    c->job.tokenizer_seconds = wall_seconds() - opened;
     if (status != TRM_OK) {
         return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
     }

@@ -351,7 +351,8 @@ case_bench() {
     value runs 2
     value generated_tokens 4
     for path in prefill_tokens_per_second.median decode_tokens_per_second.min decode_step_seconds.max first_token_seconds.median \
-        token_seconds_p99 profile_compute_ms profile_communication_ms load_seconds device_bytes_per_rank; do
+        token_seconds_p99 profile_compute_ms profile_communication_ms load_seconds startup.join_seconds startup.weights_seconds startup.weight_bytes \
+        startup.first_token_after_start_seconds device_bytes_per_rank; do
         "$json_value" $path <"$work/out" | awk '{ exit !($1 > 0) }' || complain "$path is not positive"
     done
     local kinds row=0
