@@ -20,6 +20,7 @@ typedef struct profile_row {
     trm_layer_kind kind;
     double milliseconds;
     int32_t layers;
+    int32_t order; /* place among all rows when they run, by the first of the layers */
 } profile_row;
 
 #define MAX_PROFILE_ROWS 256
@@ -93,7 +94,7 @@ static void add_profile_row(void *user, const char *layer, trm_layer_kind kind, 
 {
     bench_command *c = user;
     (void)runs;
-    profile_row row = {.kind = kind, .milliseconds = milliseconds, .layers = 1};
+    profile_row row = {.kind = kind, .milliseconds = milliseconds, .layers = 1, .order = c->n_rows};
     size_t at = 0;
     for (const char *from = layer; *from != '\0' && at + 1 < sizeof(row.layer);) {
         size_t digits = strspn(from, "0123456789");
@@ -288,6 +289,7 @@ static void print_json(const bench_command *c, const summary *s)
             report_text(&r, "kernel", c->rows[i].kernel);
             report_integer(&r, "layers", c->rows[i].layers);
             report_number(&r, "milliseconds", c->rows[i].milliseconds);
+            report_integer(&r, "order", c->rows[i].order);
             report_close(&r);
         }
         report_close(&r);

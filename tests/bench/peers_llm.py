@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+"""Llama-3-8B's shape with random bf16 weights: trireme beside llama.cpp and gpt-fast on one GPU, one after the other.
+
+    peers_llm.py --build BUILD_FOLDER [--gguf FILE] [--gpt-fast FOLDER] [--works decode,prefill,batch,offload] [--json FILE]
+
+llama.cpp is the one in the Python package llama-cpp-python, built for CUDA (the package's documentation says how); its library is called as
+its own llama-bench and llama-batched-bench call it, and nothing is drawn from the logits. FILE is made by make_gguf.py if it is
+not there (16 GB; a folder in memory is best). gpt-fast is its repository (github.com/meta-pytorch/gpt-fast); it needs torch, which compiles for
+minutes, and its figures are those of torch.compile as its generate.py asks for it. A peer that is not there is left out and said so.
+
+decode: prompt of 128, 256 new tokens. prefill: prompts of 2048 and 8192 tokens. batch: 8, 32 and 128 sequences with prompts of 128, and 32
+steps. offload: part of the layers on the GPU (-ngl), and trireme with a weight budget of no more device memory.
+"""
+import argparse
+import ctypes
+import datetime
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import roofs
+import table
+
+SHAPE = "llama-3-8b"
+PROMPT, TOKENS, STEPS = 128, 256, 32
+PROMPTS, BATCHES = (2048, 8192), (8, 32, 128)
+OFFLOADS = ((16, "6G"), (0, "0"))  # layers of llama.cpp on the GPU, trireme's budget
+
+
+def say(**figure):
+    print(json.dumps(figure), flush=True)
+
+
+def device_bytes():
+    out = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]],
+                         capture_output=True, text=True, check=False)
+    return int(out.stdout.split()[0]) << 20 if out.returncode == 0 and out.stdout.split() else 0
+
+
+class Llama:
+    """A model of llama.cpp, and contexts on it one at a time."""
+
+    def __init__(self, file, gpu_layers):
+        import llama_cpp
+        self.lib, self.context, self.before = llama_cpp, None, device_bytes()
+        self.quiet = llama_cpp.llama_log_callback(lambda level, text, user: print(text.decode(errors="replace"), end="", file=sys.stderr) if level >= 3 else None)
+        llama_cpp.llama_log_set(self.quiet, None)
+        llama_cpp.llama_backend_init()
+        params = llama_cpp.llama_model_default_params()
+        params.n_gpu_layers = gpu_layers
+        began = time.monotonic()
+        self.model = llama_cpp.llama_model_load_from_file(file.encode(), params)
+        if not self.model:
+            raise SystemExit(f"llama.cpp cannot load {file}")
+        self.load_seconds = time.monotonic() - began
+
+    def open(self, tokens, sequences, ubatch):
+        """A context for `tokens` tokens of each sequence."""
+        if self.context:
+            self.lib.llama_free(self.context)
+        params = self.lib.llama_context_default_params()
+        params.n_ctx, params.n_seq_max, params.n_batch, params.n_ubatch = (tokens + 255) // 256 * 256 * sequences, sequences, max(2048, ubatch), ubatch
+        params.n_threads = params.n_threads_batch = os.cpu_count()
+        params.kv_unified, params.no_perf = False, True
+        self.context = self.lib.llama_init_from_model(self.model, params)
+        if not self.context:
+            raise SystemExit(f"llama.cpp has no context of {params.n_ctx} tokens")
+
+    def clear(self):
+        self.lib.llama_memory_clear(self.lib.llama_get_memory(self.context), True)
+
+    def batch(self, tokens):
+        """tokens: (token, position, sequence, whether its logits are wanted)."""
+        batch = self.lib.llama_batch_init(len(tokens), 0, 1)
+        batch.n_tokens = len(tokens)
+        for i, (token, position, sequence, wanted) in enumerate(tokens):
+            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = token, position, 1, sequence, wanted
+        return batch
+
+    def decode(self, batch):
+        if self.lib.llama_decode(self.context, batch) != 0:
+            raise SystemExit("llama.cpp failed to decode")
+
+    def prompts(self, length, sequences):
+        """Seconds of the prompts, several in a batch where they fit."""
+        listed = [((17 * s + 101 * i + 7) % 128000, i, s, i == length - 1) for s in range(sequences) for i in range(length)]
+        batches = [self.batch(listed[at:at + 2048]) for at in range(0, len(listed), 2048)]
+        began = time.monotonic()
+        for batch in batches:
+            self.decode(batch)
+        self.lib.llama_synchronize(self.context)
+        seconds = time.monotonic() - began
+        for batch in batches:
+            self.lib.llama_batch_free(batch)
+        return seconds
+
+    def steps(self, first, count, sequences):
+        """Seconds of `count` steps of one token of each sequence from position `first` on."""
+        batch = self.batch([(1000 + 37 * s, first, s, True) for s in range(sequences)])
+        positions = [(ctypes.c_int32 * sequences)(*[first + i] * sequences) for i in range(count)]
+        began = time.monotonic()
+        for values in positions:
+            ctypes.memmove(batch.pos, values, 4 * sequences)
+            self.decode(batch)
+            self.lib.llama_synchronize(self.context)
+        seconds = time.monotonic() - began
+        self.lib.llama_batch_free(batch)
+        return seconds
+
+
+def llama_generate(llama, prompt, steps, sequences, repeat):
+    """Medians of prompt and step seconds, after a run that is not counted."""
+    llama.open(prompt + steps, sequences, 2048 if sequences > 1 else 512)
+    times = []
+    for _ in range(repeat + 1):
+        llama.clear()
+        times.append((llama.prompts(prompt, sequences), llama.steps(prompt, steps, sequences) / steps))
+    return [statistics.median(t[i] for t in times[1:]) for i in range(2)]
+
+
+def llama_worker(options):
+    llama = Llama(options.gguf, options.gpu_layers)
+    if "decode" in options.works:
+        prompt, step = llama_generate(llama, PROMPT, TOKENS - 1, 1, options.repeat)
+        say(work="decode", value=1 / step, step_ms=step * 1e3, first_ms=(prompt + step) * 1e3, load_seconds=llama.load_seconds)
+    for length in PROMPTS if "prefill" in options.works else ():
+        found = {}
+        for ubatch in (512, 2048):
+            llama.open(length, 1, ubatch)
+            times = []
+            for _ in range(options.repeat + 1):
+                llama.clear()
+                times.append(llama.prompts(length, 1))
+            found[ubatch] = length / statistics.median(times[1:])
+        best = max(found, key=found.get)
+        say(work=f"prefill {length}", value=found[best], ubatch=best, by_ubatch=found)
+    for batch in BATCHES if "batch" in options.works else ():
+        prompt, step = llama_generate(llama, PROMPT, STEPS, batch, options.repeat)
+        say(work=f"batch {batch}", value=batch / step, step_ms=step * 1e3, prompts_per_second=batch * PROMPT / prompt)
+    if "offload" in options.works:
+        prompt, step = llama_generate(llama, PROMPT, 8, 1, 1)
+        say(work=f"offload {options.gpu_layers}", value=1 / step, step_ms=step * 1e3, prompt_seconds=prompt, device_bytes=device_bytes() - llama.before,
+            threads=os.cpu_count())
+
+
+def gpt_fast_worker(options):
+    import torch
+    sys.path.insert(0, options.gpt_fast)
+    import generate
+    from model import ModelArgs, Transformer
+    torch.manual_seed(1)
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device("cuda"):
+        model = Transformer(ModelArgs.from_name(SHAPE)).eval()
+    generate.decode_one_token = torch.compile(generate.decode_one_token, mode="reduce-overhead", fullgraph=True)
+    with torch.no_grad():
+        if "decode" in options.works:
+            gpt_fast_decode(torch, generate, model, options)
+        generate.prefill = torch.compile(generate.prefill, fullgraph=True, dynamic=True)
+        for length in PROMPTS if "prefill" in options.works else ():
+            with torch.device("cuda"):
+                model.setup_caches(max_batch_size=1, max_seq_length=length)
+            prompt, positions = torch.randint(0, 1024, (1, length), device="cuda"), torch.arange(0, length, device="cuda")
+            times = []
+            for _ in range(options.repeat + 2):
+                torch.cuda.synchronize()
+                began = time.monotonic()
+                generate.prefill(model, prompt, positions, temperature=0.8, top_k=200)
+                torch.cuda.synchronize()
+                times.append(time.monotonic() - began)
+            say(work=f"prefill {length}", value=length / statistics.median(times[2:]), compile_seconds=times[0])
+
+
+def gpt_fast_decode(torch, generate, model, options):
+    prompt, times = torch.randint(0, 1024, (PROMPT,), device="cuda"), []
+    for _ in range(options.repeat + 2):  # the first compiles, the second captures
+        seconds = []
+        for tokens in (2, TOKENS):  # what is common to both is the prompt
+            torch.cuda.synchronize()
+            began = time.monotonic()
+            generate.generate(model, prompt, TOKENS if not times else tokens, 1, interactive=False, draft_model=None, temperature=0.8, top_k=200)
+            torch.cuda.synchronize()
+            seconds.append(time.monotonic() - began)
+        times.append(seconds)
+    step = statistics.median(t[1] - t[0] for t in times[2:]) / (TOKENS - 2)
+    say(work="decode", value=1 / step, step_ms=step * 1e3, as_it_counts=TOKENS / statistics.median(t[1] for t in times[2:]), compile_seconds=times[0][0])
+
+
+def start_worker(name, options, works, seconds, *more):
+    """The figures of a worker, a process of its own; those it gave before its time was over."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as talk:
+        command = [sys.executable, os.path.abspath(__file__), "--worker", name, "--works", works, "--repeat", str(options.repeat), "--build", options.build, *more]
+        ended = "done"
+        try:
+            code = subprocess.run(command, stdout=out, stderr=talk, timeout=seconds, check=False).returncode
+            if code != 0:
+                talk.seek(0)
+                ended = f"ended with {code}: {(talk.read().strip() or 'no word').splitlines()[-1]}"
+        except subprocess.TimeoutExpired:
+            ended = f"not done after {seconds} s"
+        out.seek(0)
+        figures = [json.loads(line) for line in out.read().splitlines() if line.startswith("{")]
+    if ended != "done":
+        print(f"{name} ({works}): {ended}", file=sys.stderr, flush=True)
+    return figures
+
+
+def trireme_figure(options, work, shape, prompt, tokens, batch=1, more=()):
+    kind = "prefill" if work.startswith("prefill") else "decode"
+    command = table.bench_command(os.path.join(options.build, "trireme"), kind, shape, prompt, tokens, batch, options.repeat, more)
+    report = json.loads(table.run(command, 120))
+    return {"work": work, "value": table.bench_value(report, kind)["median"], "step_ms": report["decode_step_seconds"]["median"] * 1e3,
+            "prompts_per_second": report["prefill_tokens_per_second"]["median"], "first_ms": report["first_token_seconds"]["median"] * 1e3,
+            "device_bytes": report["device_bytes_per_rank"], "load_seconds": report["load_seconds"]}
+
+
+def trireme_figures(options):
+    wanted = []
+    if "decode" in options.works:
+        wanted.append(("decode", SHAPE, PROMPT, TOKENS))
+    if "prefill" in options.works:
+        wanted += [(f"prefill {length}", SHAPE if length < 8192 else "llama-3.1-8b", length, 1) for length in PROMPTS]
+    if "batch" in options.works:
+        wanted += [(f"batch {batch}", SHAPE, PROMPT, STEPS + 1, batch) for batch in BATCHES]
+    if "offload" in options.works:
+        wanted += [(f"offload {layers}", SHAPE, PROMPT, 9, 1, ("--weight-budget", budget)) for layers, budget in OFFLOADS]
+    for row in wanted:
+        try:
+            yield trireme_figure(options, *row)
+        except (RuntimeError, OSError, ValueError, KeyError) as error:
+            print(f"trireme ({row[0]}): {error}", file=sys.stderr, flush=True)
+
+
+def collect(options):
+    """Figures of every engine that is there."""
+    figures = {"trireme": list(trireme_figures(options))}
+    if options.gguf:
+        if not os.path.exists(options.gguf):
+            subprocess.run([sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "make_gguf.py"), options.gguf, "--shape", SHAPE], check=True)
+        resident = ",".join(w for w in options.works.split(",") if w != "offload")
+        figures["llama.cpp"] = start_worker("llama", options, resident, 180, "--gguf", options.gguf, "--gpu-layers", "99") if resident else []
+        for layers, _ in OFFLOADS if "offload" in options.works else ():
+            figures["llama.cpp"] += start_worker("llama", options, "offload", 120, "--gguf", options.gguf, "--gpu-layers", str(layers))
+    if options.gpt_fast:
+        for work in ("decode", "prefill"):
+            if work in options.works:
+                figures.setdefault("gpt-fast", []).extend(start_worker("gpt-fast", options, work, options.compile_seconds, "--gpt-fast", options.gpt_fast))
+    return figures
+
+
+def roof_of(machine, work):
+    kind, _, count = work.partition(" ")
+    if kind == "prefill":
+        return roofs.prompt_rate(machine, SHAPE, int(count))
+    if kind == "offload":  # what does not stay on the GPU comes over the link
+        left = 2 * ((32 - int(count)) * roofs.layer_weights(SHAPE) + 4096 * 128256)
+        return machine["host_bytes_per_second"] / left
+    tokens = TOKENS if kind == "decode" else STEPS
+    return roofs.decode_rate(machine, SHAPE, 1, int(count or 1), PROMPT + tokens // 2)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="folder with trireme and bench_roof (or tests/bench/bench_roof)")
+    parser.add_argument("--gguf", help="llama.cpp's model")
+    parser.add_argument("--gpt-fast", help="gpt-fast's folder")
+    parser.add_argument("--works", default="decode,prefill,batch,offload")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--compile-seconds", type=int, default=240, help="limit of a gpt-fast process")
+    parser.add_argument("--json")
+    parser.add_argument("--worker", choices=("llama", "gpt-fast"), help=argparse.SUPPRESS)
+    parser.add_argument("--gpu-layers", type=int, default=99, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        return (llama_worker if options.worker == "llama" else gpt_fast_worker)(options)
+    inner = os.path.join(options.build, "tests", "bench", "bench_roof")
+    machine = roofs.measure(inner if os.path.exists(inner) else os.path.join(options.build, "bench_roof"))
+    figures = collect(options)
+    rows = []
+    for engine, found in figures.items():
+        for figure in found:
+            own = [f["value"] for f in figures["trireme"] if f["work"] == figure["work"]]
+            roof = roof_of(machine, figure["work"])
+            rows.append({"engine": engine, **figure, "roof": roof, "of_roof": figure["value"] / roof, "trireme_is": own[0] / figure["value"] if own else None})
+    rows.sort(key=lambda row: row["work"])
+    for row in rows:
+        more = "" if row["trireme_is"] is None or row["engine"] == "trireme" else f"trireme {row['trireme_is']:.2f} x"
+        print(f"{row['work']:<14} {row['engine']:<10} {row['value']:>10.1f} tok/s {100 * row['of_roof']:>6.1f} % of {row['roof']:>8.1f}  {more}", file=sys.stderr)
+    report = {"date": datetime.date.today().isoformat(), "commit": table.commit(), "shape": SHAPE, "machine": machine, "rows": rows}
+    with (open(options.json, "w", encoding="utf-8") if options.json else sys.stdout) as file:
+        json.dump(report, file, indent=1)
+        file.write("\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
