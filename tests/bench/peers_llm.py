@@ -156,6 +156,7 @@ def gpt_fast_worker(options):
     torch.set_default_dtype(torch.bfloat16)
     with torch.device("cuda"):
         model = Transformer(ModelArgs.from_name(SHAPE)).eval()
+    torch.set_default_dtype(torch.float32)
     generate.decode_one_token = torch.compile(generate.decode_one_token, mode="reduce-overhead", fullgraph=True)
     with torch.no_grad():
         if "decode" in options.works:
