@@ -8,8 +8,8 @@ its own llama-bench and llama-batched-bench call it, and nothing is drawn from t
 not there (16 GB; a folder in memory is best). gpt-fast is its repository (github.com/meta-pytorch/gpt-fast); it needs torch, which compiles for
 minutes, and its figures are those of torch.compile as its generate.py asks for it. A peer that is not there is left out and said so.
 
-decode: prompt of 128, 256 new tokens. prefill: prompts of 2048 and 8192 tokens. batch: 8, 32 and 128 sequences with prompts of 128, and 32
-steps. offload: part of the layers on the GPU (-ngl), and trireme with a weight budget of no more device memory.
+decode: prompt of 128, 256 new tokens. prefill: prompts of 2048 and 8192 tokens. batch: 1, 8, 32 and 128 sequences with prompts of 128, the
+rate of their next 127 tokens, and as "load" that of all 128 with the prompts' time: what a server could give at most that does this in turn. offload: part of the layers on the GPU (-ngl), and trireme with a weight budget of no more device memory.
 """
 import argparse
 import ctypes
@@ -26,8 +26,8 @@ import roofs
 import table
 
 SHAPE = "llama-3-8b"
-PROMPT, TOKENS, STEPS = 128, 256, 32
-PROMPTS, BATCHES = (2048, 8192), (8, 32, 128)
+PROMPT, TOKENS, STEPS = 128, 256, 127
+PROMPTS, BATCHES = (2048, 8192), (1, 8, 32, 128)
 OFFLOADS = ((16, "6G"), (0, "0"))  # layers of llama.cpp on the GPU, trireme's budget
 
 
@@ -122,6 +122,12 @@ def llama_generate(llama, prompt, steps, sequences, repeat):
     return [statistics.median(t[i] for t in times[1:]) for i in range(2)]
 
 
+def batch_figures(batch, prompt, step):
+    """Of seconds for the prompts and for a step."""
+    yield {"work": f"batch {batch}", "value": batch / step, "step_ms": step * 1e3, "prompts_per_second": batch * PROMPT / prompt}
+    yield {"work": f"load {batch}", "value": batch * (STEPS + 1) / (prompt + STEPS * step)}
+
+
 def llama_worker(options):
     llama = Llama(options.gguf, options.gpu_layers)
     if "decode" in options.works:
@@ -140,11 +146,12 @@ def llama_worker(options):
         say(work=f"prefill {length}", value=found[best], ubatch=best, by_ubatch=found)
     for batch in BATCHES if "batch" in options.works else ():
         prompt, step = llama_generate(llama, PROMPT, STEPS, batch, options.repeat)
-        say(work=f"batch {batch}", value=batch / step, step_ms=step * 1e3, prompts_per_second=batch * PROMPT / prompt)
+        for figure in batch_figures(batch, prompt, step):
+            say(**figure)
     if "offload" in options.works:
         prompt, step = llama_generate(llama, PROMPT, 8, 1, 1)
         say(work=f"offload {options.gpu_layers}", value=1 / step, step_ms=step * 1e3, prompt_seconds=prompt, device_bytes=device_bytes() - llama.before,
-            threads=os.cpu_count())
+            off_device=left_bytes(options.gpu_layers), threads=os.cpu_count())
 
 
 def gpt_fast_worker(options):
@@ -210,11 +217,17 @@ def start_worker(name, options, works, seconds, *more):
     return figures
 
 
+def left_bytes(gpu_layers):
+    """Of weights that a step reads and llama.cpp leaves in host memory: the head is the last layer that it counts."""
+    return 2 * min(33 - gpu_layers, 32) * roofs.layer_weights(SHAPE) + (2 * 4096 * 128256 if gpu_layers == 0 else 0)
+
+
 def trireme_figure(options, work, shape, prompt, tokens, batch=1, more=()):
     kind = "prefill" if work.startswith("prefill") else "decode"
     command = table.bench_command(os.path.join(options.build, "trireme"), kind, shape, prompt, tokens, batch, options.repeat, more)
     report = json.loads(table.run(command, 120))
-    return {"work": work, "value": table.bench_value(report, kind)["median"], "step_ms": report["decode_step_seconds"]["median"] * 1e3,
+    streaming = report.get("streaming", {})
+    return {"work": work, "off_device": streaming.get("unpacked", 0), "packed": streaming.get("compression_ratio"), "value": table.bench_value(report, kind)["median"], "step_ms": report["decode_step_seconds"]["median"] * 1e3,
             "prompts_per_second": report["prefill_tokens_per_second"]["median"], "first_ms": report["first_token_seconds"]["median"] * 1e3,
             "device_bytes": report["device_bytes_per_rank"], "load_seconds": report["load_seconds"]}
 
@@ -228,16 +241,23 @@ def trireme_figures(options):
     if "batch" in options.works:
         wanted += [(f"batch {batch}", SHAPE, PROMPT, STEPS + 1, batch) for batch in BATCHES]
     if "offload" in options.works:
-        wanted += [(f"offload {layers}", SHAPE, PROMPT, 9, 1, ("--weight-budget", budget)) for layers, budget in OFFLOADS]
+        wanted += [(f"offload {layers}{more}", SHAPE, PROMPT, 9, 1, ("--weight-budget", budget, "--weight-compression", kind))
+                   for layers, budget in OFFLOADS for kind, more in (("lossless", ""), ("off", " unpacked"))]
     for row in wanted:
         try:
-            yield trireme_figure(options, *row)
+            figure = trireme_figure(options, *row)
+            yield figure
+            if row[0].startswith("batch"):
+                yield list(batch_figures(row[4], row[4] * PROMPT / figure["prompts_per_second"], figure["step_ms"] * 1e-3))[1]
         except (RuntimeError, OSError, ValueError, KeyError) as error:
             print(f"trireme ({row[0]}): {error}", file=sys.stderr, flush=True)
 
 
 def collect(options):
     """Figures of every engine that is there."""
+    for flag, name in ((options.gguf, "llama.cpp: no --gguf"), (options.gpt_fast, "gpt-fast: no --gpt-fast")):
+        if not flag:
+            print(f"left out {name}", file=sys.stderr)
     figures = {"trireme": list(trireme_figures(options))}
     if options.gguf:
         if not os.path.exists(options.gguf):
@@ -253,13 +273,15 @@ def collect(options):
     return figures
 
 
-def roof_of(machine, work):
-    kind, _, count = work.partition(" ")
+def roof_of(machine, figure):
+    kind, _, count = figure["work"].partition(" ")
     if kind == "prefill":
         return roofs.prompt_rate(machine, SHAPE, int(count))
-    if kind == "offload":  # what does not stay on the GPU comes over the link
-        left = 2 * ((32 - int(count)) * roofs.layer_weights(SHAPE) + 4096 * 128256)
-        return machine["host_bytes_per_second"] / left
+    if kind == "offload":  # what is not on the GPU comes over the link as it is
+        return machine["host_bytes_per_second"] / figure["off_device"]
+    if kind == "load":
+        prompts = int(count) * roofs.prompt_flops(SHAPE, PROMPT) / machine["product_flops"]
+        return int(count) * (STEPS + 1) / (prompts + STEPS * int(count) / roof_of(machine, {"work": f"batch {count}"}))
     tokens = TOKENS if kind == "decode" else STEPS
     return roofs.decode_rate(machine, SHAPE, 1, int(count or 1), PROMPT + tokens // 2)
 
@@ -285,12 +307,12 @@ def main():
     for engine, found in figures.items():
         for figure in found:
             own = [f["value"] for f in figures["trireme"] if f["work"] == figure["work"]]
-            roof = roof_of(machine, figure["work"])
+            roof = roof_of(machine, figure)
             rows.append({"engine": engine, **figure, "roof": roof, "of_roof": figure["value"] / roof, "trireme_is": own[0] / figure["value"] if own else None})
     rows.sort(key=lambda row: row["work"])
     for row in rows:
         more = "" if row["trireme_is"] is None or row["engine"] == "trireme" else f"trireme {row['trireme_is']:.2f} x"
-        print(f"{row['work']:<14} {row['engine']:<10} {row['value']:>10.1f} tok/s {100 * row['of_roof']:>6.1f} % of {row['roof']:>8.1f}  {more}", file=sys.stderr)
+        print(f"{row['work']:<20} {row['engine']:<10} {row['value']:>10.1f} tok/s {100 * row['of_roof']:>6.1f} % of {row['roof']:>8.1f}  {more}", file=sys.stderr)
     report = {"date": datetime.date.today().isoformat(), "commit": table.commit(), "shape": SHAPE, "machine": machine, "rows": rows}
     with (open(options.json, "w", encoding="utf-8") if options.json else sys.stdout) as file:
         json.dump(report, file, indent=1)
