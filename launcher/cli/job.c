@@ -285,7 +285,9 @@ trm_status job_open_world(job *j, const settings *all)
 {
     *j = (job){.all = all, .talks = true, .process_seconds = trm_process_seconds()};
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    double began = wall_seconds();
     TRM_TRY(job_backend(all, &options.backend));
+    j->driver_seconds = wall_seconds() - began;
     options.device = (int32_t)settings_integer(all, SETTING_DEVICE);
     options.threads = (int32_t)settings_integer(all, SETTING_THREADS);
     options.deadline_seconds = settings_number(all, SETTING_DEADLINE);
@@ -421,15 +423,21 @@ typedef struct startup_part {
     const char *name;
     double seconds;
 } startup_part;
-#define STARTUP_PARTS 11
+#define STARTUP_PARTS 12
 
 static void list_startup(const job *j, const trm_startup *s, startup_part parts[STARTUP_PARTS])
 {
-    const startup_part all[STARTUP_PARTS] = {{"process", j->process_seconds}, {"join", s->join_seconds},
-                                             {"device", s->device_seconds},   {"communicator", s->communicator_seconds},
-                                             {"model", j->model_seconds},     {"tokenizer", j->tokenizer_seconds},
-                                             {"plan", s->plan_seconds},       {"weights", s->weights_seconds},
-                                             {"context", s->context_seconds}, {"tune", s->tune_seconds},
+    const startup_part all[STARTUP_PARTS] = {{"process", j->process_seconds},
+                                             {"driver", j->driver_seconds},
+                                             {"join", s->join_seconds},
+                                             {"device", s->device_seconds},
+                                             {"communicator", s->communicator_seconds},
+                                             {"model", j->model_seconds},
+                                             {"tokenizer", j->tokenizer_seconds},
+                                             {"plan", s->plan_seconds},
+                                             {"weights", s->weights_seconds},
+                                             {"context", s->context_seconds},
+                                             {"tune", s->tune_seconds},
                                              {"capture", s->capture_seconds}};
     memcpy(parts, all, sizeof(all));
 }

@@ -21,9 +21,10 @@ typedef struct job {
     double began;        /* wall_seconds when the model was opened */
     double load_seconds; /* from then until the generator was ready */
     /* where the time before that, and of it, went */
-    double process_seconds; /* from the start of the process until its world was opened */
-    double model_seconds, tokenizer_seconds;
-    double first_token_seconds; /* from the start of the process; 0: none yet */
+    double process_seconds;                  /* from the start of the process until its world was opened */
+    double driver_seconds;                   /* looking for GPUs */
+    double model_seconds, tokenizer_seconds; /* the latter beside the rest */
+    double first_token_seconds;              /* from the start of the process; 0: none yet */
 } job;
 
 /* Opens the world and makes sure that every rank has the same settings. When it fails, job_close ends the job. */

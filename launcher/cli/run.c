@@ -12,6 +12,7 @@
 #include "launcher/cli/onnx_job.h"
 #include "launcher/cli/report.h"
 #include "launcher/cli/text_sink.h"
+#include "launcher/cli/tokenizer_thread.h"
 
 #define PROMPT_LIMIT   ((size_t)256 << 20)
 #define MOST_SEQUENCES 16
@@ -27,7 +28,7 @@ typedef struct prompt {
 typedef struct run_command {
     job job;
     const settings *all;
-    trm_tokenizer *tokenizer;
+    tokenizer_thread tokenizer;
     bool chat;
     conversation talk; /* on rank 0, with --chat */
     prompt *prompts;
@@ -154,12 +155,12 @@ static trm_status prepare_prompts(run_command *c)
     for (int32_t i = 0; i < c->n_prompts; i++) {
         prompt *p = &c->prompts[i];
         /* a chat template writes the special tokens itself */
-        TRM_TRY(trm_tokenizer_encode(c->tokenizer, p->text, p->size, !c->chat, &p->tokens));
+        TRM_TRY(trm_tokenizer_encode(c->tokenizer.tokenizer, p->text, p->size, !c->chat, &p->tokens));
         if (p->tokens.count == 0) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "prompt %d is empty and the model has no token to begin with", i + 1);
         }
-        TRM_TRY(text_sink_init(&p->sink, c->tokenizer, true, all->lists[SETTING_STOP], all->list_counts[SETTING_STOP],
-                               stream ? stdout : NULL));
+        TRM_TRY(text_sink_init(&p->sink, c->tokenizer.tokenizer, true, all->lists[SETTING_STOP],
+                               all->list_counts[SETTING_STOP], stream ? stdout : NULL));
         c->requests[i] =
             (trm_request){.prompt = p->tokens.ids,
                           .n_prompt = (int64_t)p->tokens.count,
@@ -392,7 +393,29 @@ static trm_status interact(run_command *c)
     return status;
 }
 
-/* Opens the model and its tokenizer, and makes room for what is asked of them. */
+/* Opens the model, unless that has been done, and begins to open its tokenizer. */
+static trm_status open_files(run_command *c)
+{
+    if (c->job.model == NULL) {
+        double began = wall_seconds();
+        TRM_TRY(open_model(c->all, c->all->operands[0], &c->job.model));
+        c->job.model_seconds = wall_seconds() - began;
+    }
+    trm_model_info info;
+    trm_model_get_info(c->job.model, &info);
+    tokenizer_thread_start(&c->tokenizer, info.path);
+    return TRM_OK;
+}
+
+/* Waits for the tokenizer. */
+static trm_status take_tokenizer(run_command *c)
+{
+    trm_status status = tokenizer_thread_wait(&c->tokenizer);
+    c->job.tokenizer_seconds = c->tokenizer.seconds;
+    return status;
+}
+
+/* Opens the model and makes room for what is asked of it. */
 static trm_status prepare_run(run_command *c)
 {
     const char *name = c->all->operands[0];
@@ -401,15 +424,11 @@ static trm_status prepare_run(run_command *c)
                  "%s is a shape with random weights and no text, for bench and inspect; expected a model folder", name);
     }
     c->job.began = wall_seconds();
-    TRM_TRY(open_model(c->all, name, &c->job.model));
-    double opened = wall_seconds();
-    c->job.model_seconds = opened - c->job.began;
+    TRM_TRY(open_files(c));
     trm_model_info info;
     trm_model_get_info(c->job.model, &info);
-    trm_status status = trm_tokenizer_open(info.path, &c->tokenizer);
-    c->job.tokenizer_seconds = wall_seconds() - opened;
-    if (status != TRM_OK) {
-        return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
+    if (atomic_load(&c->tokenizer.is_done)) { /* what is wrong with it is known before the weights are loaded */
+        TRM_TRY(take_tokenizer(c));
     }
     c->requests = calloc((size_t)c->n_prompts + 1, sizeof(*c->requests));
     if (c->requests == NULL) {
@@ -438,6 +457,7 @@ static trm_status run(run_command *c, bool *alike)
     }
     TRM_TRY(trm_world_all_ok(c->job.world, prepare_run(c)));
     TRM_TRY(job_open_generator(&c->job, settings_integer(all, SETTING_CONTEXT), (int32_t)sequences));
+    TRM_TRY(trm_world_all_ok(c->job.world, take_tokenizer(c)));
     trm_status status = TRM_OK;
     bool reads_lines = settings_flag(all, SETTING_INTERACTIVE) || (c->chat && c->n_prompts == 0);
     if (c->n_prompts > 0) {
@@ -449,6 +469,20 @@ static trm_status run(run_command *c, bool *alike)
         *alike = status == TRM_OK;
     }
     return status;
+}
+
+/* Opens the model before there is a world, so that its tokenizer is read while drivers and peers are waited for. What
+ * is wrong with it is told when all ranks can agree on it: NULL. */
+static trm_model *open_ahead(run_command *c)
+{
+    const char *name = c->all->operands[0];
+    trm_model *model = NULL;
+    if (!names_shape(name) && open_model(c->all, name, &model) == TRM_OK) {
+        trm_model_info info;
+        trm_model_get_info(model, &info);
+        tokenizer_thread_start(&c->tokenizer, info.path);
+    }
+    return model;
 }
 
 int command_run(const settings *all)
@@ -463,15 +497,19 @@ int command_run(const settings *all)
     }
     run_command c = {.all = all, .chat = settings_flag(all, SETTING_CHAT)};
     bool alike = true;
+    trm_model *model = open_ahead(&c);
     trm_status status = job_open_world(&c.job, all);
     if (status == TRM_OK) {
+        c.job.model = model;
+        model = NULL;
         status = run(&c, &alike);
     }
     int code = job_close(&c.job, status, alike);
+    trm_model_close(model);
     drop_prompts(&c);
     free(c.prompts);
     free(c.requests);
     conversation_close(&c.talk);
-    trm_tokenizer_close(c.tokenizer);
+    tokenizer_thread_fini(&c.tokenizer);
     return code;
 }

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job.h"
+#include "launcher/cli/tokenizer_thread.h"
 #include "launcher/serve/embedding.h"
 #include "launcher/serve/server.h"
 #include "launcher/serve/worker.h"
@@ -273,7 +274,7 @@ int command_serve(const settings *all)
 /* A rank of the job. */
 typedef struct serve_worker {
     job job;
-    trm_tokenizer *tokenizer;
+    tokenizer_thread tokenizer;
     trm_model_info info;
     trm_scheduler *scheduler;
     worker *worker;
@@ -289,7 +290,8 @@ static trm_status open_worker(serve_worker *w, const settings *all)
     w->job.began = wall_seconds();
     TRM_TRY(open_model(all, all->operands[0], &w->job.model));
     trm_model_get_info(w->job.model, &w->info);
-    return trm_tokenizer_open(w->info.path, &w->tokenizer);
+    tokenizer_thread_start(&w->tokenizer, w->info.path); /* serve itself has read it: nothing is wrong with it */
+    return TRM_OK;
 }
 
 static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
@@ -300,6 +302,7 @@ static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
     w->job.embeddings = settings_flag(all, SETTING_EMBEDDINGS);
     TRM_TRY(
         job_open_generator(&w->job, settings_integer(all, SETTING_CONTEXT), sequences == 0 ? 16 : (int32_t)sequences));
+    TRM_TRY(trm_world_all_ok(w->job.world, tokenizer_thread_wait(&w->tokenizer)));
     trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
     options.prefix_cache = !settings_flag(all, SETTING_NO_PREFIX_CACHE);
     options.max_waiting = (int32_t)settings_integer(all, SETTING_MAX_REQUESTS);
@@ -307,7 +310,7 @@ static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
     trm_generator_limits limits;
     trm_generator_get_limits(w->job.generator, &limits);
     worker_engine engine = {.scheduler = w->scheduler,
-                            .tokenizer = w->tokenizer,
+                            .tokenizer = w->tokenizer.tokenizer,
                             .info = &w->info,
                             .max_context = limits.max_context,
                             .cache_tokens = limits.cache_tokens,
@@ -331,6 +334,6 @@ int command_serve_worker(const settings *all)
     trm_scheduler_destroy(w.scheduler);
     int code = job_close(&w.job, status, alike);
     worker_destroy(w.worker);
-    trm_tokenizer_close(w.tokenizer);
+    tokenizer_thread_fini(&w.tokenizer);
     return code;
 }
