@@ -1,0 +1,149 @@
+"""The scripts of this folder where there is no GPU: the roofs, the table and the peers with programs that stand in for ours, the GGUF file,
+the pictures."""
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.dom.minidom
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+
+import roofs  # noqa: E402
+
+MACHINE = {"read_bytes_per_second": 4.55e12, "host_bytes_per_second": 55e9, "peer_bytes_per_second": 3e11, "product_flops": 7.5e14}
+
+
+def report(**more):
+    figure = {"min": 99.0, "median": 100.0, "max": 101.0}
+    profile = [("model.embed_tokens", "embedding", 1, 0.003), ("model.layers.*.self_attn.q_proj", "matmul", 32, 0.4),
+               ("model.layers.*.mlp.activation", "matmul_glu", 32, 1.7), ("logits", "matmul", 1, 0.24)]
+    return {"model": "llama-3-8b", "batch": 1, "prompt_tokens": 128, "generated_tokens": 256, "decode_tokens_per_second": figure,
+            "prefill_tokens_per_second": figure, "decode_step_seconds": {"median": 0.01}, "first_token_seconds": {"median": 0.02}, "load_seconds": 1.5,
+            "device_bytes_per_rank": 1 << 34,
+            "profile": [{"layer": name, "kind": kind, "kernel": "k", "layers": n, "milliseconds": ms, "order": i}
+                        for i, (name, kind, n, ms) in enumerate(profile)], **more}
+
+
+class Scripts(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def file(self, name, text, mode=0o644):
+        path = os.path.join(self.folder, name)
+        with open(path, "w", encoding="utf-8") as out:
+            out.write(text)
+        os.chmod(path, mode)
+        return path
+
+    def stand_in(self, name, reply, code=0):
+        self.file(name, f"#!/bin/sh\ncat <<'END'\n{json.dumps(reply)}\nEND\nexit {code}\n", 0o755)
+
+    def script(self, name, *arguments, code=0):
+        out = subprocess.run([sys.executable, os.path.join(HERE, name), *arguments], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(out.returncode, code, out.stderr)
+        return out
+
+    def test_roofs(self):
+        self.assertAlmostEqual(roofs.step_bytes("llama-3-8b") / 1e9, 15.01, places=2)
+        self.assertAlmostEqual(roofs.decode_rate(MACHINE, "llama-3-8b"), 303, delta=1)
+        self.assertAlmostEqual(roofs.decode_rate(MACHINE, "llama-3-8b", 4), 1050, delta=5)
+        self.assertAlmostEqual(roofs.decode_rate(MACHINE, "llama-3.2-1b"), 1841, delta=2)
+        self.assertAlmostEqual(roofs.prompt_rate(MACHINE, "llama-3-8b", 2048), 51740, delta=20)
+        # A token of the cache: keys and values of 8 heads of 128 in 32 layers.
+        self.assertEqual(roofs.step_bytes("llama-3-8b", 3, 10) - roofs.step_bytes("llama-3-8b"), 30 * 131072)
+        # With enough sequences the products bound a step, not the memory.
+        self.assertAlmostEqual(roofs.decode_rate(MACHINE, "llama-3-8b", 1, 4096), MACHINE["product_flops"] / roofs.step_flops("llama-3-8b"), delta=1)
+
+    def test_table(self):
+        self.stand_in("bench_roof", [MACHINE])
+        self.stand_in("trireme", report())
+        file = os.path.join(self.folder, "table.json")
+        self.script("table.py", "--build", self.folder, "--gpus", "1", "--json", file)
+        with open(file, encoding="utf-8") as text:
+            table = json.load(text)
+        rows = {(row["name"], row["gpus"]): row for row in table["rows"]}
+        self.assertEqual(len(rows), len(table["rows"]))
+        one = rows["llama-3-8b decode", 1]
+        self.assertEqual((one["value"], one["reached"]), (100.0, False))
+        self.assertAlmostEqual(one["of_roof"], 100 / roofs.decode_rate(MACHINE, "llama-3-8b", context=256))
+        self.assertNotIn("value", rows["llama-3-8b decode", 4])
+        self.assertIn("needs 4 GPUs", rows["llama-3-8b decode", 4]["not_run"])
+
+    def test_table_of_a_program_that_fails(self):
+        self.stand_in("bench_roof", [MACHINE])
+        self.stand_in("trireme", {}, 3)
+        out = self.script("table.py", "--build", self.folder, "--gpus", "1", "--only", "1b", code=1)
+        self.assertIn("ended with 3", json.loads(out.stdout)["rows"][0]["failed"])
+
+    def test_peers(self):
+        self.stand_in("bench_roof", [MACHINE])
+        self.stand_in("trireme", report(streaming={"unpacked": 8000000000, "compression_ratio": 1.5}))
+        out = self.script("peers_llm.py", "--build", self.folder)
+        rows = {row["work"]: row for row in json.loads(out.stdout)["rows"]}
+        self.assertIn("left out llama.cpp", out.stderr)
+        self.assertAlmostEqual(rows["offload 16"]["of_roof"], 100 / (55e9 / 8e9))
+        # 8 prompts of 128 tokens at 100 a second, then 127 steps of 10 ms.
+        self.assertAlmostEqual(rows["load 8"]["value"], 8 * 128 / (8 * 128 / 100 + 127 * 0.01))
+        self.assertLess(rows["load 8"]["roof"], rows["batch 8"]["roof"])
+
+    def test_gguf(self):
+        file = os.path.join(self.folder, "model.gguf")
+        roofs_of_a_small_one = "import roofs; roofs.SHAPES['llama-3-8b'] = (64, 96, 2, 4, 2, 16, 100); import make_gguf; make_gguf.POOL = 4096; make_gguf.main()"
+        subprocess.run([sys.executable, "-c", roofs_of_a_small_one, file], cwd=HERE, check=True, timeout=60)
+        with open(file, "rb") as data:
+            content = data.read()
+        magic, version, tensors, keys = struct.unpack_from("<4sIQQ", content)
+        self.assertEqual((magic, version, tensors, keys), (b"GGUF", 3, 3 + 9 * 2, 14))
+        at = 24
+
+        def text():
+            nonlocal at
+            length, = struct.unpack_from("<Q", content, at)
+            at += 8 + length
+            return content[at - length:at].decode()
+
+        known = {}
+        for _ in range(keys):
+            key, kind = text(), struct.unpack_from("<I", content, at)[0]
+            at += 4
+            known[key] = text() if kind == 8 else struct.unpack_from("<f" if kind == 6 else "<I", content, at)[0]
+            at += 0 if kind == 8 else 4
+        self.assertEqual((known["llama.block_count"], known["general.architecture"]), (2, "llama"))
+        places = {}
+        for _ in range(tensors):
+            name, n = text(), struct.unpack_from("<I", content, at)[0]
+            dims = struct.unpack_from(f"<{n}Q", content, at + 4)
+            kind, offset = struct.unpack_from("<IQ", content, at + 4 + 8 * n)
+            at += 16 + 8 * n
+            places[name] = (dims, kind, offset)
+        start = (at + 31) // 32 * 32
+        self.assertEqual(places["blk.1.ffn_down.weight"][:2], ((96, 64), 30))
+        self.assertEqual(places["output_norm.weight"][:2], ((64,), 0))
+        self.assertTrue(all(offset % 32 == 0 for _, _, offset in places.values()))
+        norm = start + places["blk.1.ffn_norm.weight"][2]
+        self.assertEqual(struct.unpack_from("<64f", content, norm), (1.0,) * 64)
+        self.assertEqual(len(content), start + places["blk.1.ffn_down.weight"][2] + 2 * 96 * 64)
+
+    def test_pictures(self):
+        self.stand_in("bench_roof", [MACHINE])
+        self.stand_in("trireme", report())
+        table = os.path.join(self.folder, "table.json")
+        self.script("table.py", "--build", self.folder, "--gpus", "1", "--json", table)
+        peers = self.file("peers.json", json.dumps({"rows": [{"engine": "llama.cpp", "work": "prefill 2048", "value": 24000.0}]}))
+        profile = self.file("profile.json", json.dumps(report()))
+        roofline = self.script("performance_picture.py", "roofline", table, peers).stdout
+        timeline = self.script("performance_picture.py", "timeline", table, profile, profile).stdout
+        for picture in (roofline, timeline):
+            xml.dom.minidom.parseString(picture)
+        self.assertIn("llama.cpp, prefill 2048", roofline)
+        self.assertIn("q_proj 12.5", timeline)  # 0.4 ms of 32 layers
+
+
+if __name__ == "__main__":
+    unittest.main()
