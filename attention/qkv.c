@@ -30,7 +30,8 @@ bool trm_qkv_attention_describe(const trm_kernel_call *call, trm_layer_desc *des
                                    .workspace = call->workspace,
                                    .workspace_size = call->workspace_size,
                                    .stream = call->stream,
-                                   .communicator = call->communicator};
+                                   .communicator = call->communicator,
+                                   .batch_invariant = call->batch_invariant};
     for (int32_t i = 0; i < 3; i++) {
         attention->inputs[TRM_ATTENTION_Q + i] =
             (trm_view){NULL, qkv->dtype, {3, {tokens, i == 0 ? p->query_heads : p->kv_heads, dim}}};
@@ -69,7 +70,8 @@ static trm_kernel_call call_of(const trm_kernel_call *call, const trm_layer_desc
                              .inputs = {x},
                              .outputs = {y},
                              .stream = call->stream,
-                             .communicator = call->communicator};
+                             .communicator = call->communicator,
+                             .batch_invariant = call->batch_invariant};
 }
 
 /* Calls in their order. A vector goes back and forth between the two rooms. */

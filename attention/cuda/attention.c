@@ -6,6 +6,7 @@
 #include "attention/cuda/attention.h"
 
 #include "attention/cuda/geometry.h"
+#include "attention/cuda/invariant.h"
 #include "kernels/cuda/cuda.h"
 
 static bool is_float(trm_dtype dtype)
@@ -65,6 +66,12 @@ bool trm_cuda_attention_accepts(const trm_kernel_call *call)
     return is_float(dtype) && same && fits && (mask == TRM_BOOL || is_float(mask));
 }
 
+/* Whether a query's result must not depend on what else is in the step. Without a cache a call has whole sequences. */
+static bool is_invariant(const trm_kernel_call *call, const trm_attention_shape *s)
+{
+    return call->batch_invariant && s->cached;
+}
+
 /* Keys of padded calls up to which short.cu is faster than hopper.cu. On an H200, 64 sequences with 12 heads of 64: 128
  * keys 25.1 and 26.9 us, 256 keys 70.4 and 61.1; one of 197 keys 5.9 and 7.9. */
 #define SHORT_IS_FASTER 208
@@ -72,8 +79,8 @@ bool trm_cuda_attention_accepts(const trm_kernel_call *call)
 bool trm_cuda_attention_hopper_accepts(const trm_kernel_call *call)
 {
     trm_attention_shape s;
-    if (!trm_cuda_attention_accepts(call) || !trm_attention_describe(call, &s) || !has_prefill(&s) ||
-        !is_for_hopper(&s, call->inputs[TRM_ATTENTION_Q].dtype)) {
+    if (!trm_cuda_attention_accepts(call) || !trm_attention_describe(call, &s) || is_invariant(call, &s) ||
+        !has_prefill(&s) || !is_for_hopper(&s, call->inputs[TRM_ATTENTION_Q].dtype)) {
         return false;
     }
     trm_cuda_attention a = trm_cuda_attention_of(call, &s);
@@ -83,11 +90,38 @@ bool trm_cuda_attention_hopper_accepts(const trm_kernel_call *call)
 /* First in the workspace: next_tile. */
 #define COUNTER_BYTES ((size_t)256)
 
+/* Of the partial results of the batch-invariant mode; beyond it, a warp takes all splits of its queries. */
+#define INVARIANT_LIMIT ((size_t)64 << 20)
+
+/* False if they are more than the limit: *bytes is then that. */
+static bool invariant_partial(const trm_attention_shape *s, size_t *bytes)
+{
+    const size_t row = (size_t)s->query_heads * (size_t)(s->dim + 2) * sizeof(float);
+    const size_t rows = (size_t)trm_attention_few_slots(s->tokens, s->sequences);
+    const size_t splits = (size_t)trm_cuda_attention_invariant_splits(s);
+    const bool fits = rows == 0 || splits <= INVARIANT_LIMIT / row / rows;
+    *bytes = fits ? splits * rows * row : INVARIANT_LIMIT;
+    return fits;
+}
+
+static trm_status run_invariant(const trm_kernel_call *call, const trm_attention_shape *s, trm_cuda_attention *a)
+{
+    size_t bytes;
+    a->splits = invariant_partial(s, &bytes) ? (int32_t)trm_cuda_attention_invariant_splits(s) : 1;
+    a->partial = (float *)((char *)call->workspace + COUNTER_BYTES);
+    return trm_cuda_attention_invariant(a, trm_cuda_stream(call->stream));
+}
+
 size_t trm_cuda_attention_workspace(const trm_kernel_call *call)
 {
     trm_attention_shape s;
     if (!trm_attention_describe(call, &s) || !trm_cuda_attention_is_fast(&s, call->inputs[0].dtype)) {
         return 0;
+    }
+    if (is_invariant(call, &s)) {
+        size_t bytes;
+        (void)invariant_partial(&s, &bytes);
+        return COUNTER_BYTES + bytes;
     }
     size_t splits = has_decode(&s) ? (size_t)trm_cuda_attention_splits(&s) : 0;
     return COUNTER_BYTES + splits * (size_t)(s.sequences * s.query_heads) * (size_t)(s.value_dim + 2) * sizeof(float);
@@ -165,7 +199,8 @@ static trm_status run_attention(const trm_kernel_call *call, bool hopper, bool s
     cudaStream_t stream = trm_cuda_stream(call->stream);
     trm_cuda_attention a = trm_cuda_attention_of(call, &s);
     bool fast = trm_cuda_attention_is_fast(&s, a.dtype) && is_aligned(&a);
-    hopper = hopper && fast && has_prefill(&s) && !is_sparse(&s) && trm_cuda_attention_hopper_ready();
+    const bool invariant = is_invariant(call, &s);
+    hopper = hopper && !invariant && fast && has_prefill(&s) && !is_sparse(&s) && trm_cuda_attention_hopper_ready();
     if (hopper) {
         a.next_tile = call->workspace;
     }
@@ -174,6 +209,9 @@ static trm_status run_attention(const trm_kernel_call *call, bool hopper, bool s
     }
     if (trm_dims_count(&call->outputs[0].dims) == 0 || s.sequences == 0) {
         return TRM_OK;
+    }
+    if (invariant) {
+        return fast ? run_invariant(call, &s, &a) : trm_cuda_attention_plain(&a, stream);
     }
     if (call->allow_tf32 && trm_cuda_attention_takes_tf32(&a) && is_aligned(&a)) {
         return trm_cuda_attention_tf32(&a, stream);

@@ -60,15 +60,15 @@ typedef struct trm_query_tile {
 } trm_query_tile;
 
 /* Tile `tile` of the packed sequences that begin at starts [sequences + 1], in tiles of `rows` queries, the last tile
- * of each sequence first (under a causal mask it has the most keys). With `skip_single`, sequences of one query have no
+ * of each sequence first (under a causal mask it has the most keys). Sequences of up to `skipped` queries have no
  * tile. */
 TRM_ATTENTION_INLINE trm_query_tile trm_attention_find_tile(const int32_t *starts, int32_t sequences, int32_t rows,
-                                                            bool skip_single, int64_t tile)
+                                                            int32_t skipped, int64_t tile)
 {
     trm_query_tile found = {-1, 0, 0, 0};
     for (int32_t s = 0; s < sequences; s++) {
         int32_t first = starts[s], queries = starts[s + 1] - first;
-        int32_t tiles = skip_single && queries == 1 ? 0 : (queries + rows - 1) / rows;
+        int32_t tiles = queries <= skipped ? 0 : (queries + rows - 1) / rows;
         if (tile < tiles) {
             found.sequence = s;
             found.first = first;

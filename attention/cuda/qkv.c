@@ -100,7 +100,7 @@ trm_status trm_cuda_qkv_attention_run(const trm_kernel_call *call)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a tensor of a qkv_attention is not aligned to 16 bytes");
     }
     cudaStream_t stream = trm_cuda_stream(call->stream);
-    if (s.tokens <= s.sequences) {
+    if (s.tokens <= s.sequences && !call->batch_invariant) {
         trm_cuda_qkv_clusters(&s, &qkv.cluster, &qkv.clusters);
         if (trm_cuda_qkv_is_direct(&qkv)) {
             trm_cuda_qkv_direct_cut(&qkv);

@@ -41,6 +41,16 @@ trm_status trm_cuda_gemv_run(const trm_gemm *gemm, cudaStream_t stream);
 bool trm_cuda_gemv_glu_accepts(const trm_gemm *gemm);
 trm_status trm_cuda_gemv_glu_run(const trm_gemm *gemm, cudaStream_t stream);
 
+/* invariant.cu: rows against b transposed, 16-bit floats, every element summed in an order that n and k alone decide.
+ */
+bool trm_cuda_invariant_accepts(const trm_gemm *gemm);
+trm_status trm_cuda_invariant_run(const trm_gemm *gemm, cudaStream_t stream);
+/* The same with tiles of `width` rows (8, 16, 32, 64 or 128), which changes nothing but the time, and k in `splits`
+ * pieces, which changes the order; `walk`, with 128 rows: a block takes all of k. */
+trm_status trm_cuda_invariant_run_as(const trm_gemm *gemm, int32_t width, bool walk, int32_t splits,
+                                     cudaStream_t stream);
+int32_t trm_cuda_invariant_splits(int64_t n, int64_t k);
+
 /* epilogue.cu: to[i, j] = activation(from[i, j] + bias[j]) for `rows` rows of n. from is f32, or NULL for zeros; `to`
  * may be the same address where it is f32 too. */
 typedef struct trm_epilogue {

@@ -158,7 +158,11 @@ size_t trm_cuda_matmul_workspace(const trm_kernel_call *call);
 trm_status trm_cuda_matmul_run(const trm_kernel_call *call);
 trm_status trm_cuda_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
 
-/* matmul_wide.cu: f64 and integers */
+/* matmul_invariant.c: floats where a row must not depend on others */
+bool trm_cuda_matmul_invariant_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_matmul_invariant_run(const trm_kernel_call *call);
+
+/* matmul_wide.cu: f64 and integers, and floats that the one before does not take */
 bool trm_cuda_matmul_wide_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_matmul_wide_run(const trm_kernel_call *call);
 

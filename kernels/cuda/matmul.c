@@ -338,8 +338,8 @@ bool trm_cuda_matmul_accepts(const trm_kernel_call *call)
 {
     const trm_view *a = &call->inputs[0], *b = &call->inputs[1], *c = &call->outputs[0];
     bool bias_fits = call->n_inputs < 3 || call->inputs[2].dtype == a->dtype || call->inputs[2].dtype == TRM_DTYPE_NONE;
-    return is_float(a->dtype) && b->dtype == a->dtype && is_float(c->dtype) && bias_fits && a->dims.n >= 2 &&
-           b->dims.n >= 2;
+    return !call->batch_invariant && is_float(a->dtype) && b->dtype == a->dtype && is_float(c->dtype) && bias_fits &&
+           a->dims.n >= 2 && b->dims.n >= 2;
 }
 
 size_t trm_cuda_matmul_workspace(const trm_kernel_call *call)

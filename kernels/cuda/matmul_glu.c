@@ -28,9 +28,9 @@ static trm_gemm gemm_of(const trm_kernel_call *call)
     return gemm;
 }
 
-static bool takes_one_kernel(const trm_gemm *gemm)
+static bool takes_one_kernel(const trm_kernel_call *call, const trm_gemm *gemm)
 {
-    return gemm->k > 0 && trm_cuda_gemv_glu_accepts(gemm);
+    return !call->batch_invariant && gemm->k > 0 && trm_cuda_gemv_glu_accepts(gemm);
 }
 
 bool trm_cuda_matmul_glu_accepts(const trm_kernel_call *call)
@@ -49,7 +49,7 @@ trm_status trm_cuda_matmul_glu_run(const trm_kernel_call *call)
     if (gemm.m == 0 || gemm.n == 0) {
         return TRM_OK;
     }
-    if (takes_one_kernel(&gemm)) {
+    if (takes_one_kernel(call, &gemm)) {
         return trm_cuda_gemv_glu_run(&gemm, trm_cuda_stream(call->stream));
     }
     return trm_matmul_glu_run(call, TRM_BACKEND_CUDA);
@@ -58,6 +58,6 @@ trm_status trm_cuda_matmul_glu_run(const trm_kernel_call *call)
 trm_status trm_cuda_matmul_glu_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
 {
     trm_gemm gemm = gemm_of(call);
-    bool nothing = gemm.m == 0 || gemm.n == 0 || takes_one_kernel(&gemm);
+    bool nothing = gemm.m == 0 || gemm.n == 0 || takes_one_kernel(call, &gemm);
     return nothing ? TRM_OK : trm_matmul_glu_tune(call, TRM_BACKEND_CUDA, tuner);
 }

@@ -1,7 +1,8 @@
 /*
- * Matrix products of f64 and of integers, which no library call covers alike: 32 x 32 tiles through shared memory, in
- * f64 or in 64-bit integers whose low bits are stored. Bound by shared memory at best; for index arithmetic and
- * reference results, not for speed.
+ * Matrix products of f64 and of integers, which no library call covers alike, and those floats whose rows must not
+ * depend on their number and that invariant.cu does not take: 32 x 32 tiles through shared memory, in f64, in f32 for
+ * smaller floats, or in 64-bit integers whose low bits are stored; every sum in the order of k. Bound by shared memory
+ * at best; for index arithmetic, small models and reference results, not for speed.
  */
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.h"
@@ -24,14 +25,45 @@ static __device__ __forceinline__ double finish_wide(trm_activation activation, 
 {
     return trm_activate_f64(activation, x);
 }
+static __device__ __forceinline__ float finish_wide(trm_activation activation, float x)
+{
+    return activate(activation, x);
+}
 static __device__ __forceinline__ uint64_t finish_wide(trm_activation activation, uint64_t x)
 {
     (void)activation;
     return x;
 }
 
+template <typename A, typename T> static __device__ __forceinline__ A widen(T x)
+{
+    return (A)x;
+}
+template <> __device__ __forceinline__ float widen<float, __half>(__half x)
+{
+    return to_float(x);
+}
+template <> __device__ __forceinline__ float widen<float, __nv_bfloat16>(__nv_bfloat16 x)
+{
+    return to_float(x);
+}
+
+template <typename T, typename A> static __device__ __forceinline__ T narrow(A x)
+{
+    return (T)x;
+}
+template <> __device__ __forceinline__ __half narrow<__half, float>(float x)
+{
+    return from_float<__half>(x);
+}
+template <> __device__ __forceinline__ __nv_bfloat16 narrow<__nv_bfloat16, float>(float x)
+{
+    return from_float<__nv_bfloat16>(x);
+}
+
 /* A 32 x 32 tile of the output per block, 32 x 8 threads with four rows each; 16 KiB of shared memory. Batches in z. */
-template <typename T, typename A> static __global__ void __launch_bounds__(256) matmul_tiles(const wide_args p)
+template <typename T, typename A, typename Out>
+static __global__ void __launch_bounds__(256) matmul_tiles(const wide_args p)
 {
     __shared__ A left[TILE][TILE], right[TILE][TILE + 1];
     begin_overlapped();
@@ -51,10 +83,10 @@ template <typename T, typename A> static __global__ void __launch_bounds__(256) 
             for (int i = 0; i < 4; i++) {
                 int y = (int)threadIdx.y + 8 * i, x = (int)threadIdx.x;
                 int64_t row = row0 + y, k = k0 + x;
-                left[y][x] = row < p.m && k < p.k ? (A)a[p.transpose_a ? k * p.m + row : row * p.k + k] : (A)0;
+                left[y][x] = row < p.m && k < p.k ? widen<A>(a[p.transpose_a ? k * p.m + row : row * p.k + k]) : (A)0;
                 k = k0 + y;
                 right[y][x] =
-                    column < p.n && k < p.k ? (A)b[p.transpose_b ? column * p.k + k : k * p.n + column] : (A)0;
+                    column < p.n && k < p.k ? widen<A>(b[p.transpose_b ? column * p.k + k : k * p.n + column]) : (A)0;
             }
             __syncthreads();
             for (int k = 0; k < TILE; k++) {
@@ -68,19 +100,19 @@ template <typename T, typename A> static __global__ void __launch_bounds__(256) 
         for (int i = 0; i < 4; i++) {
             int64_t row = row0 + threadIdx.y + 8 * i;
             if (row < p.m && column < p.n) {
-                A sum = sums[i] + (p.bias != NULL ? (A)((const T *)p.bias)[bias_at + column] : (A)0);
-                ((T *)p.out)[(batch * p.m + row) * p.n + column] = (T)finish_wide(p.activation, sum);
+                A sum = sums[i] + (p.bias != NULL ? widen<A>(((const T *)p.bias)[bias_at + column]) : (A)0);
+                ((Out *)p.out)[(batch * p.m + row) * p.n + column] = narrow<Out>(finish_wide(p.activation, sum));
             }
         }
     }
 }
 
-template <typename T, typename A> static void launch_wide(const wide_args *p, cudaStream_t stream)
+template <typename T, typename A, typename Out = T> static void launch_wide(const wide_args *p, cudaStream_t stream)
 {
     int64_t rows = (p->m + TILE - 1) / TILE;
     dim3 grid((unsigned)((p->n + TILE - 1) / TILE), (unsigned)rows,
               (unsigned)(p->batches < 65535 ? p->batches : 65535));
-    launch_overlapped(matmul_tiles<T, A>, grid, dim3(32, 8), 0, stream, *p);
+    launch_overlapped(matmul_tiles<T, A, Out>, grid, dim3(32, 8), 0, stream, *p);
 }
 
 static bool is_wide(trm_dtype dtype)
@@ -88,12 +120,23 @@ static bool is_wide(trm_dtype dtype)
     return dtype == TRM_F64 || (dtype >= TRM_I8 && dtype <= TRM_U64);
 }
 
+template <typename In> static void launch_floats(const wide_args *p, trm_dtype out, cudaStream_t stream)
+{
+    DISPATCH_FLOAT(out, launch_wide<In, float, T>(p, stream));
+}
+
+static bool takes_floats(const trm_kernel_call *call)
+{
+    return call->batch_invariant && is_half_or_float(call->inputs[0].dtype) && is_half_or_float(call->outputs[0].dtype);
+}
+
 bool trm_cuda_matmul_wide_accepts(const trm_kernel_call *call)
 {
     const trm_view *a = &call->inputs[0], *b = &call->inputs[1], *c = &call->outputs[0];
     bool bias_fits = call->n_inputs < 3 || call->inputs[2].dtype == a->dtype || call->inputs[2].dtype == TRM_DTYPE_NONE;
-    return is_wide(a->dtype) && b->dtype == a->dtype && c->dtype == a->dtype && bias_fits && a->dims.n >= 2 &&
-           b->dims.n >= 2 && (a->dtype == TRM_F64 || call->layer->matmul.activation == TRM_ACTIVATION_NONE) &&
+    bool plain = call->layer->matmul.activation == TRM_ACTIVATION_NONE;
+    bool typed = takes_floats(call) || (is_wide(a->dtype) && c->dtype == a->dtype && (a->dtype == TRM_F64 || plain));
+    return typed && b->dtype == a->dtype && bias_fits && a->dims.n >= 2 && b->dims.n >= 2 &&
            c->dims.d[c->dims.n - 2] <= (int64_t)65535 * TILE;
 }
 
@@ -133,6 +176,15 @@ trm_status trm_cuda_matmul_wide_run(const trm_kernel_call *call)
     p.batches = trm_dims_count(&leading);
     cudaStream_t stream = trm_cuda_stream(call->stream);
     switch (a->dtype) {
+    case TRM_F32:
+        launch_floats<float>(&p, c->dtype, stream);
+        break;
+    case TRM_F16:
+        launch_floats<__half>(&p, c->dtype, stream);
+        break;
+    case TRM_BF16:
+        launch_floats<__nv_bfloat16>(&p, c->dtype, stream);
+        break;
     case TRM_F64:
         launch_wide<double, double>(&p, stream);
         break;

@@ -7,6 +7,7 @@
     }
 
 static const trm_kernel kernels[] = {
+    SIMPLE(matmul_invariant, TRM_LAYER_MATMUL),
     {"cuda.matmul", TRM_LAYER_MATMUL, TRM_BACKEND_CUDA, trm_cuda_matmul_accepts, trm_cuda_matmul_workspace,
      trm_cuda_matmul_run, trm_cuda_matmul_tune},
     SIMPLE(matmul_wide, TRM_LAYER_MATMUL),

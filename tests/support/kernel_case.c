@@ -23,6 +23,7 @@ typedef struct run_state {
     kernel_case_bench *bench;
     const kernel_case *test;
     const trm_kernel *kernel;
+    bool batch_invariant;
     double *inputs[TRM_MAX_LAYER_INPUTS];   /* values that go in; states: what is expected of them afterwards */
     double *outputs[TRM_MAX_LAYER_OUTPUTS]; /* expected */
     piece input[TRM_MAX_LAYER_INPUTS], output[TRM_MAX_LAYER_OUTPUTS];
@@ -343,6 +344,7 @@ static trm_kernel_call make_call(const run_state *run)
     trm_kernel_call call = {
         .layer = &test->layer, .n_inputs = test->n_inputs, .n_outputs = test->n_outputs, .stream = run->bench->stream};
     call.allow_tf32 = test->tf32;
+    call.batch_invariant = run->batch_invariant;
     call.unread = test->unread;
     for (int32_t i = 0; i < test->n_inputs; i++) {
         call.inputs[i] = (trm_view){NULL, test->inputs[i].dtype, test->inputs[i].dims};
@@ -532,6 +534,13 @@ static void run_kernel(run_state *run)
     run->bench->runs++;
 }
 
+/* Whether CUDA has kernels of their own for calls that are batch invariant. */
+static bool has_invariant(trm_layer_kind kind)
+{
+    return kind == TRM_LAYER_MATMUL || kind == TRM_LAYER_MATMUL_GLU || kind == TRM_LAYER_ATTENTION ||
+           kind == TRM_LAYER_QKV_ATTENTION;
+}
+
 void kernel_case_run(kernel_case_bench *bench, const kernel_case *test, kernel_case_meaning meaning)
 {
     if (!test_in_part(bench->named++)) {
@@ -539,11 +548,12 @@ void kernel_case_run(kernel_case_bench *bench, const kernel_case *test, kernel_c
     }
     run_state run = {.bench = bench, .test = test};
     prepare(&run, meaning);
-    const trm_kernel_call call = make_call(&run);
     const trm_backend backend = trm_device_backend(bench->device);
-    const int32_t runs = bench->runs;
-    for (int32_t i = 0; i < bench->table->count; i++) {
-        run.kernel = &bench->table->kernels[i];
+    const int32_t runs = bench->runs, modes = backend == TRM_BACKEND_CUDA && has_invariant(test->layer.kind) ? 2 : 1;
+    for (int32_t i = 0; i < bench->table->count * modes; i++) {
+        run.kernel = &bench->table->kernels[i % bench->table->count];
+        run.batch_invariant = i >= bench->table->count;
+        const trm_kernel_call call = make_call(&run);
         if (run.kernel->kind == test->layer.kind && run.kernel->backend == backend && run.kernel->accepts(&call)) {
             run_kernel(&run);
         }
