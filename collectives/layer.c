@@ -158,6 +158,40 @@ static trm_status swap_blocks(const trm_kernel_call *call, const void *from, voi
     return TRM_OK;
 }
 
+/* Whether an exchange adds floats up in an order that may depend on how many there are. Two have one sum. */
+static bool has_free_order(const trm_kernel_call *call, const trm_communicator *part, const trm_exchange *x)
+{
+    bool floats = x->dtype == TRM_F32 || x->dtype == TRM_F16 || x->dtype == TRM_BF16 || x->dtype == TRM_F64;
+    bool cuda = call->stream != NULL && trm_device_backend(trm_stream_device(call->stream)) == TRM_BACKEND_CUDA;
+    return cuda && part->size > 2 && floats && trm_collective_reduces(x->op) && x->reduce != TRM_REDUCE_MIN &&
+           x->reduce != TRM_REDUCE_MAX;
+}
+
+/* Batch invariant sums go over peer memory, whose kernels all add up in the order of the ranks. */
+static trm_status exchange(const trm_kernel_call *call, trm_communicator *part, const trm_exchange *x)
+{
+    if (!call->batch_invariant || !has_free_order(call, part, x)) {
+        return trm_communicator_exchange(part, x, call->stream);
+    }
+#if TRM_HAVE_CUDA
+    const size_t element = trm_dtype_size(x->dtype), most = TRM_PEER_BULK_BYTES / element;
+    if (x->op == TRM_ALL_REDUCE && x->reduce == TRM_REDUCE_SUM && x->dtype != TRM_F64 &&
+        trm_communicator_peer_link(part) != NULL) {
+        for (size_t at = 0; at < x->count; at += most) {
+            trm_exchange piece = *x;
+            piece.from = (const char *)x->from + at * element;
+            piece.to = (char *)x->to + at * element;
+            piece.count = x->count - at < most ? x->count - at : most;
+            TRM_TRY(trm_communicator_exchange(part, &piece, call->stream));
+        }
+        return TRM_OK;
+    }
+#endif
+    TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+             "a batch-invariant %s of %s by %d GPUs needs their peer memory: use two, or none of the mode",
+             trm_collective_op_name(x->op), trm_dtype_name(x->dtype), (int)part->size);
+}
+
 /* An exchange along an inner axis: pack, exchange, unpack, as the op needs. */
 static trm_status run_packed(const trm_kernel_call *call, trm_communicator *part, trm_exchange *x)
 {
@@ -172,11 +206,11 @@ static trm_status run_packed(const trm_kernel_call *call, trm_communicator *part
         x->from = call->workspace;
     }
     if (!cuts_output(x->op)) {
-        return trm_communicator_exchange(part, x, call->stream);
+        return exchange(call, part, x);
     }
     void *output = x->to;
     x->to = second;
-    TRM_TRY(trm_communicator_exchange(part, x, call->stream));
+    TRM_TRY(exchange(call, part, x));
     return root ? swap_blocks(call, second, output, n, l.outer, l.block) : TRM_OK;
 }
 
@@ -204,7 +238,7 @@ static trm_status collective_run(const trm_kernel_call *call)
     if (workspace > 0) {
         return run_packed(call, part, &x);
     }
-    TRM_TRY(trm_communicator_exchange(part, &x, call->stream));
+    TRM_TRY(exchange(call, part, &x));
     if (p->op == TRM_SEND && x.to != x.from && x.count > 0) { /* the output of a SEND is its input */
         return trm_stream_copy(call->stream, x.to, x.from, x.count * trm_dtype_size(x.dtype));
     }
@@ -266,7 +300,7 @@ static trm_status norm_run(const trm_kernel_call *call, trm_backend backend)
                               .count = (size_t)trm_dims_count(&x->dims)};
     trm_layer_desc desc;
     trm_kernel_call norm;
-    TRM_TRY(trm_communicator_exchange(part, &sum, call->stream));
+    TRM_TRY(exchange(call, part, &sum));
     return find_norm(call, backend, call->workspace, &desc, &norm)->run(&norm);
 }
 
@@ -304,7 +338,9 @@ static trm_status cuda_norm_run(const trm_kernel_call *call)
                        .to = call->outputs[0].data,
                        .sum = p->norm.residual ? call->outputs[1].data : NULL};
     n.rows = n.width > 0 ? trm_dims_count(&x->dims) / n.width : 0;
-    TRM_TRY(trm_communicator_peer_norm(part, &n, &p->norm, call->stream, &done));
+    if (!call->batch_invariant) { /* how a row is added up depends on the number of rows */
+        TRM_TRY(trm_communicator_peer_norm(part, &n, &p->norm, call->stream, &done));
+    }
     return done ? TRM_OK : norm_run(call, TRM_BACKEND_CUDA);
 }
 #endif

@@ -298,6 +298,7 @@ static trm_status choose_kernel(trm_context *context, const trm_layer *layer, tr
     }
     call->stream = context->stream;
     call->allow_tf32 = plan->allow_tf32;
+    call->batch_invariant = plan->batch_invariant;
     call->unread = find_unread(plan->network, layer);
     call->communicator = context->engine->world->communicator;
     step->kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, plan->backend, call);

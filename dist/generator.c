@@ -481,7 +481,8 @@ static trm_status plan_rank(trm_generator *g, const trm_generator_options *optio
     const trm_build_options build = {.size = sizeof(build),
                                      .backend = trm_device_backend(g->world->device),
                                      .mesh = options->mesh,
-                                     .rank = g->world->rank};
+                                     .rank = g->world->rank,
+                                     .batch_invariant = options->batch_invariant};
     TRM_TRY(plan_model(g, options, &build, plan));
     g->timing_cache = options->timing_cache == NULL ? NULL : strdup(options->timing_cache);
     if ((*plan)->partition.note[0] != '\0' && g->world->rank == 0) {
@@ -499,14 +500,15 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
     const trm_model_info *m = &g->info;
     char text[512], mesh[64];
     trm_mesh_format(&options->mesh, mesh, sizeof(mesh));
-    snprintf(text, sizeof(text), "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %d %d %d",
+    snprintf(text, sizeof(text), "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %d %d %d %d",
              m->architecture, trm_dtype_name(m->weight_dtype), (long long)m->layers, (long long)m->hidden,
              (long long)m->heads, (long long)m->kv_heads, (long long)m->intermediate, (long long)m->vocab,
              (long long)m->parameters, (long long)g->max_context, g->max_sequences, g->max_step_tokens,
              (long long)g->cache_tokens, trm_dtype_name(options->dtype), mesh, (int)g->speculation.kind,
-             g->speculation.tokens, options->embeddings);
-    return trm_world_agree(g->world, "model, mesh, type, context, number of sequences, speculation or embeddings", text,
-                           strlen(text));
+             g->speculation.tokens, options->embeddings, options->batch_invariant);
+    return trm_world_agree(
+        g->world, "model, mesh, type, context, number of sequences, speculation, embeddings or batch invariance", text,
+        strlen(text));
 }
 
 /* The cache as large as the rank with the least memory allows, and workspace for every decode step. Collective. */

@@ -133,6 +133,7 @@ static const trm_kernel *find_kernel(const inspector *self, const trm_layer *lay
     *workspace = 0;
     trm_plan_describe_call(layer, self->dims, &call);
     call.allow_tf32 = self->plan->allow_tf32;
+    call.batch_invariant = self->plan->batch_invariant;
     if (trm_plan_layer_is_on_host(self->plan, layer) || layer->desc.kind == TRM_LAYER_RESHAPE ||
         !trm_plan_call_is_known(&call) || trm_layer_is_view(layer, self->dims, &offset)) {
         return NULL;
@@ -325,6 +326,7 @@ static void write_all(inspector *self)
     trm_json_writer_integer(w, "ranks", trm_mesh_ranks(&plan->mesh));
     trm_json_writer_integer(w, "rank", plan->rank);
     trm_json_writer_bool(w, "tf32", plan->allow_tf32);
+    trm_json_writer_bool(w, "batch_invariant", plan->batch_invariant);
     trm_json_writer_integer(w, "collectives", plan->partition.n_collectives);
     trm_json_writer_number(w, "bytes_exchanged", plan->partition.bytes_exchanged);
     trm_json_writer_text(w, "partition_note", plan->partition.note[0] == '\0' ? NULL : plan->partition.note);

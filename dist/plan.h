@@ -41,6 +41,7 @@ struct trm_plan {
     trm_mesh mesh;
     int32_t rank;
     bool allow_tf32;
+    bool batch_invariant;
     trm_arena arena;
     trm_shape_bound *bounds; /* [n_bounds] as they were given, of inputs this rank has */
     int32_t n_bounds;

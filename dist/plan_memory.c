@@ -68,6 +68,7 @@ static trm_status measure_workspace(const trm_plan *plan, const trm_dims *dims, 
         const trm_layer *layer = plan->network->layers[i];
         trm_kernel_call call;
         trm_plan_describe_call(layer, dims, &call);
+        call.batch_invariant = plan->batch_invariant;
         if (trm_plan_layer_is_on_host(plan, layer) || !trm_plan_call_is_known(&call)) {
             continue;
         }

@@ -45,6 +45,7 @@ static const trm_kernel *find_choice(const trm_plan *plan, const trm_layer *laye
         return NULL;
     }
     call->allow_tf32 = plan->allow_tf32;
+    call->batch_invariant = plan->batch_invariant;
     for (int32_t i = 0; i < layer->n_inputs; i++) {
         bool is_input = layer->inputs[i] != NULL && layer->inputs[i]->role == TRM_TENSOR_INPUT;
         call->constants |= is_input ? 1u << i : 0; /* as in a run */

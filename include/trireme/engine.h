@@ -59,11 +59,13 @@ typedef struct trm_build_options {
                                 own, captured or not. Costs a workspace each, and activations that are shared less.
                                 0 to TRM_MAX_AUX_STREAMS; of no effect on networks with states, on those whose dims
                                 depend on data, and while weights stream, layers are profiled or shown */
+    bool batch_invariant; /* what comes of a sequence whose keys and values are cached has the same bits whatever else
+                             is in its steps and however its tokens are spread over them; costs time */
 } trm_build_options;
 #define TRM_MAX_AUX_STREAMS 8
 #define TRM_BUILD_OPTIONS_INIT                                                                                         \
     {                                                                                                                  \
-        sizeof(trm_build_options), TRM_BACKEND_HOST, {{1, 1, 1, 1, 1}}, 0, NULL, 0, NULL, NULL, false, 0               \
+        sizeof(trm_build_options), TRM_BACKEND_HOST, {{1, 1, 1, 1, 1}}, 0, NULL, 0, NULL, NULL, false, 0, false        \
     }
 
 /* Partitions the network over the mesh for `rank`, runs the passes and plans memory. The network is not changed

@@ -53,12 +53,15 @@ typedef struct trm_generator_options {
     const char *timing_cache;        /* file that keeps what was timed (trm_context_tune); NULL: none */
     trm_weight_budget weight_budget; /* weights that stay on the device; AUTO: what cache and activations leave */
     trm_speculation speculation;
-    bool embeddings; /* the last hidden states can be asked for (serving.h) */
+    bool embeddings;      /* the last hidden states can be asked for (serving.h) */
+    bool batch_invariant; /* a sequence's logits have the same bits whatever else is in its steps, in which chunks its
+                             prompt came and how many drafts are verified with it; costs time. Several GPUs need access
+                             to each other's memory, or be two */
 } trm_generator_options;
 #define TRM_GENERATOR_OPTIONS_INIT                                                                                     \
     {                                                                                                                  \
         sizeof(trm_generator_options), TRM_DTYPE_NONE, {{1, 1, 1, 1, 1}}, 0, 0, 0, NULL, NULL, true, 0, NULL,          \
-            {TRM_WEIGHT_BUDGET_OFF, 0, 0, 0, TRM_WEIGHT_COMPRESSION_AUTO}, {TRM_SPECULATION_OFF, 0}, false             \
+            {TRM_WEIGHT_BUDGET_OFF, 0, 0, 0, TRM_WEIGHT_COMPRESSION_AUTO}, {TRM_SPECULATION_OFF, 0}, false, false      \
     }
 
 /* Builds the model's network, partitions it, loads this rank's weights and plans all memory. The model and the world

@@ -154,8 +154,8 @@ static void run_columns(void *user, int64_t begin, int64_t end)
 bool trm_host_gemv_accepts(const trm_kernel_call *call)
 {
     trm_host_matmul mm;
-    return trm_host_matmul_init(&mm, call) && mm.batches == 1 && mm.m <= MAX_ROWS && mm.params->transpose_b &&
-           (!mm.params->transpose_a || mm.m == 1);
+    return !call->batch_invariant && trm_host_matmul_init(&mm, call) && mm.batches == 1 && mm.m <= MAX_ROWS &&
+           mm.params->transpose_b && (!mm.params->transpose_a || mm.m == 1);
 }
 
 /* Room for the rows of a in f32. Of the kernels that take more rows, too: a plan measures workspaces at its largest

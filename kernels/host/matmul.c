@@ -214,8 +214,8 @@ static void run_tiles(void *user, int64_t begin, int64_t end)
 bool trm_host_matmul_openblas_accepts(const trm_kernel_call *call)
 {
     trm_host_matmul matmul;
-    return trm_host_matmul_init(&matmul, call) && matmul.k > 0 && matmul.m <= INT32_MAX && matmul.n <= INT32_MAX &&
-           matmul.k <= INT32_MAX;
+    return !call->batch_invariant && trm_host_matmul_init(&matmul, call) && matmul.k > 0 && matmul.m <= INT32_MAX &&
+           matmul.n <= INT32_MAX && matmul.k <= INT32_MAX;
 }
 
 trm_status trm_host_matmul_openblas_run(const trm_kernel_call *call)

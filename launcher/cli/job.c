@@ -381,6 +381,7 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
     char *cache = job_timing_cache(j->all, j->world);
     options.timing_cache = cache;
     options.embeddings = j->embeddings;
+    options.batch_invariant = settings_flag(j->all, SETTING_BATCH_INVARIANT);
     options.progress = show_progress;
     options.progress_user = j;
     if (settings_text(j->all, SETTING_DRAFT) != NULL) {

@@ -223,6 +223,8 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_DRAFT] = {"draft", 0, SETTING_TEXT, JOB, 0, 0, NULL, "MODEL", "Machine",
                        "a smaller model with the same tokenizer that drafts what is verified; without --speculate as "
                        "far as it pays"},
+    [SETTING_BATCH_INVARIANT] = {"batch-invariant", 0, SETTING_FLAG, JOB, 0, 0, NULL, NULL, "Machine",
+                                 "the same bits for a sequence whatever else runs beside it; costs time"},
     [SETTING_WEIGHT_BUDGET] =
         {"weight-budget", 0, SETTING_TEXT, MODELS, 0, 0, "off", "BUDGET", "Machine",
          "weights that stay on the device: off (all), auto (what fits), 25%, or bytes such as 8G; "

@@ -5,6 +5,10 @@
 #include "dist/scheduler_load.h"
 #include "support/world.h"
 
+/* Of the generators that are made. */
+static trm_dtype made_dtype;
+static bool made_invariant;
+
 static trm_generator *make(int32_t sequences, int32_t step_tokens, int64_t cache_tokens, trm_speculation speculation)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
@@ -15,6 +19,8 @@ static trm_generator *make(int32_t sequences, int32_t step_tokens, int64_t cache
     options.cache_tokens = cache_tokens;
     options.tune = !test_is_brief();
     options.speculation = speculation;
+    options.dtype = made_dtype;
+    options.batch_invariant = made_invariant;
     assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
     assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
     return generator;
@@ -30,9 +36,8 @@ static trm_scheduler *schedule(trm_generator *generator, bool prefix_cache)
 }
 
 /* Alone, then together on a generator with too little cache; the others follow both. */
-static void load_changes_no_token(void **state)
+static void check_load(void)
 {
-    (void)state;
     static load l, alone;
     const int32_t n = test_is_brief() ? 3 : 16;
     bool leads = trm_world_rank(test_world) == 0;
@@ -40,7 +45,7 @@ static void load_changes_no_token(void **state)
     trm_model_info info;
     trm_model_get_info(test_model, &info);
     load_make(&l, n, &random, genesis_1, 60, (int32_t)info.vocab, 50, test_is_brief() ? 3 : 20);
-    l.rounds = test_backend() == TRM_BACKEND_CUDA;
+    l.rounds = test_backend() == TRM_BACKEND_CUDA && !made_invariant;
     trm_generator *g = make(1, 64, 0, (trm_speculation){0});
     trm_scheduler *s = schedule(g, false);
     if (leads) {
@@ -84,6 +89,26 @@ static void load_changes_no_token(void **state)
     }
 }
 
+static void load_changes_no_token(void **state)
+{
+    (void)state;
+    made_dtype = TRM_DTYPE_NONE;
+    made_invariant = false;
+    check_load();
+}
+
+/* The mode that costs time on a GPU: there, too, every bit is what it is alone, by tensor cores and without. */
+static void load_changes_no_bit(void **state)
+{
+    (void)state;
+    static const trm_dtype types[] = {TRM_F32, TRM_BF16, TRM_F16};
+    made_invariant = true;
+    for (size_t i = 0; i < (test_backend() == TRM_BACKEND_CUDA && !test_is_brief() ? 3 : 1); i++) {
+        made_dtype = types[i];
+        check_load();
+    }
+}
+
 int main(void)
 {
     if (test_lacks_backend()) {
@@ -91,6 +116,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(load_changes_no_token),
+        cmocka_unit_test(load_changes_no_bit),
     };
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, test_open_shipped_model, test_close_world);
