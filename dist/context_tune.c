@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "dist/load.h"
 
 typedef struct trm_tuning {
     trm_tune_progress_fn progress;
@@ -91,6 +92,16 @@ static bool has_choices(trm_backend backend)
     return found;
 }
 
+/* Times that are not known are taken when nothing is copied to the device any more. */
+static void await_weights(void *user, const char *problem, const trm_timing *timing)
+{
+    const trm_context *context = user;
+    (void)problem;
+    if (timing == NULL) {
+        (void)trm_load_wait(context->engine->load, NULL, NULL); /* who finishes the loading asks again how it went */
+    }
+}
+
 trm_status trm_context_tune(trm_context *context, const trm_tune_options *options)
 {
     const trm_tune_options usual = TRM_TUNE_OPTIONS_INIT;
@@ -113,10 +124,12 @@ trm_status trm_context_tune(trm_context *context, const trm_tune_options *option
         tuning.total += kind == TRM_LAYER_MATMUL || kind == TRM_LAYER_CONVOLUTION;
     }
     TRM_TRY(open_tuner(context, options));
+    trm_tuner_set_listener(context->tuner, await_weights, context);
     trm_context_drop_capture(context);
     context->tuning = &tuning;
     trm_status status = trm_context_enqueue(context);
     context->tuning = NULL;
+    trm_tuner_set_listener(context->tuner, NULL, NULL);
     if (status == TRM_OK || status == TRM_ERROR_CANCELLED) {
         trm_status waited = trm_context_wait(context);
         status = waited != TRM_OK && status == TRM_OK ? waited : status;

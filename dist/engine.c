@@ -1,213 +1,13 @@
 /* The engine: a plan's weights on this rank's device. */
 #include "dist/engine.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/pool.h"
+#include "dist/load.h"
 #include "kernels/fused.h"
-
-/* Weights pass through a few pinned buffers of this size; reading one overlaps with copying the others. */
-#define STAGING_BYTES   ((size_t)32 << 20)
-#define STAGING_BUFFERS 3
-/* Below this a read is not worth sharing out. */
-#define READ_GRAIN ((int64_t)256 << 10)
-
-typedef struct loader {
-    trm_engine *engine;
-    trm_stream *stream;
-    trm_pool *pool;
-    unsigned char *staging[STAGING_BUFFERS]; /* CUDA only */
-    trm_event *uploaded[STAGING_BUFFERS];
-    int32_t turn;
-    const bool *only; /* [n_tensors] which constants; NULL: all */
-    trm_progress_fn progress;
-    void *user;
-    size_t done, total; /* bytes, without what aligns them */
-} loader;
-
-typedef struct parallel_read {
-    const trm_weight *weight;
-    trm_dtype dtype;
-    size_t first; /* element at the start of `to` */
-    unsigned char *to;
-    pthread_mutex_t mutex;
-    trm_status status;
-    char cause[512];
-} parallel_read;
-
-static void read_range(void *user, int64_t begin, int64_t end)
-{
-    parallel_read *read = user;
-    trm_status status = trm_weight_read(read->weight, read->dtype, read->first + (size_t)begin, (size_t)(end - begin),
-                                        read->to + (size_t)begin * trm_dtype_size(read->dtype));
-    if (status != TRM_OK) {
-        pthread_mutex_lock(&read->mutex);
-        if (read->status == TRM_OK) {
-            read->status = status;
-            strncpy(read->cause, trm_last_error(), sizeof(read->cause) - 1);
-        }
-        pthread_mutex_unlock(&read->mutex);
-    }
-}
-
-/* Elements first .. first + count - 1 of a weight into host memory, on all threads. */
-static trm_status read_parallel(loader *load, const trm_tensor *tensor, size_t first, size_t count, void *to)
-{
-    parallel_read read = {.weight = tensor->weight,
-                          .dtype = tensor->dtype,
-                          .first = first,
-                          .to = to,
-                          .mutex = PTHREAD_MUTEX_INITIALIZER,
-                          .status = TRM_OK};
-    trm_pool_for(load->pool, (int64_t)count, READ_GRAIN, read_range, &read);
-    if (read.status != TRM_OK) {
-        return trm_fail(read.status, "weight %s: %s", tensor->name, read.cause);
-    }
-    return TRM_OK;
-}
-
-static trm_status load_through_staging(loader *load, const trm_tensor *tensor, unsigned char *to)
-{
-    size_t element = trm_dtype_size(tensor->dtype);
-    size_t count = (size_t)trm_dims_count(&tensor->dims);
-    size_t most = STAGING_BYTES / element;
-    for (size_t first = 0; first < count; first += most) {
-        size_t part = count - first < most ? count - first : most;
-        int32_t turn = load->turn;
-        load->turn = (turn + 1) % STAGING_BUFFERS;
-        TRM_TRY(trm_event_synchronize(load->uploaded[turn]));
-        TRM_TRY(read_parallel(load, tensor, first, part, load->staging[turn]));
-        TRM_TRY(trm_stream_upload(load->stream, to + first * element, load->staging[turn], part * element));
-        TRM_TRY(trm_event_record(load->uploaded[turn], load->stream));
-        if (load->progress != NULL) {
-            load->progress(load->user, load->done + (first + part) * element, load->total);
-        }
-    }
-    return TRM_OK;
-}
-
-/* Where a constant is to lie on the device, NULL if nowhere for long. */
-static unsigned char *place_of(const loader *load, const trm_tensor *tensor)
-{
-    const trm_engine *engine = load->engine;
-    int32_t streamed = trm_streaming_weight(engine->plan, tensor);
-    return streamed >= 0 ? engine->places.resident[streamed]
-                         : engine->weights + engine->plan->weight_offsets[tensor->index];
-}
-
-typedef struct stored_read {
-    loader *load;
-    const trm_tensor *tensor;
-} stored_read;
-
-static trm_status read_stored(void *user, size_t begin, size_t size, void *to)
-{
-    const stored_read *read = user;
-    size_t element = trm_dtype_size(read->tensor->dtype);
-    if (read->tensor->value != NULL) {
-        memcpy(to, (const unsigned char *)read->tensor->value + begin, size);
-        return TRM_OK;
-    }
-    return read_parallel(read->load, read->tensor, begin / element, size / element, to);
-}
-
-static trm_status load_constant(loader *load, const trm_tensor *tensor, size_t bytes)
-{
-    bool on_host = load->staging[0] == NULL; /* the device's memory is ours */
-    trm_engine *engine = load->engine;
-    int32_t streamed = trm_streaming_weight(engine->plan, tensor);
-    if (streamed >= 0 && engine->places.stored[streamed].memory != NULL) {
-        return trm_weight_places_store(&engine->places, engine->plan, engine->world->device, streamed, read_stored,
-                                       &(stored_read){load, tensor});
-    }
-    unsigned char *to = place_of(load, tensor);
-    if (to == NULL) { /* it is read in every step */
-        return TRM_OK;
-    }
-    if (tensor->value != NULL && on_host) {
-        memcpy(to, tensor->value, bytes);
-        return TRM_OK;
-    }
-    if (tensor->value != NULL) {
-        return trm_stream_upload(load->stream, to, tensor->value, bytes);
-    }
-    return on_host ? read_parallel(load, tensor, 0, (size_t)trm_dims_count(&tensor->dims), to)
-                   : load_through_staging(load, tensor, to);
-}
-
-static bool is_wanted(const loader *load, const trm_tensor *tensor)
-{
-    return tensor->role == TRM_TENSOR_CONSTANT && (load->only == NULL || load->only[tensor->index]);
-}
-
-static trm_status load_constants(loader *load)
-{
-    const trm_plan *plan = load->engine->plan;
-    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
-        const trm_tensor *tensor = plan->network->tensors[i];
-        load->total += is_wanted(load, tensor) ? trm_dims_bytes(&tensor->dims, tensor->dtype) : 0;
-    }
-    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
-        const trm_tensor *tensor = plan->network->tensors[i];
-        if (!is_wanted(load, tensor)) {
-            continue;
-        }
-        size_t bytes = trm_dims_bytes(&tensor->dims, tensor->dtype);
-        TRM_TRY(load_constant(load, tensor, bytes));
-        load->done += bytes;
-        if (load->progress != NULL) {
-            load->progress(load->user, load->done, load->total);
-        }
-    }
-    return trm_stream_synchronize(load->stream);
-}
-
-static int32_t loader_threads(const trm_world *world)
-{
-    trm_device_info info;
-    if (trm_device_backend(world->device) == TRM_BACKEND_HOST && trm_device_get_info(world->device, &info) == TRM_OK) {
-        return info.threads; /* the rank's share already */
-    }
-    cpu_set_t cpus;
-    int32_t n = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
-    n /= world->local_size > 1 ? world->local_size : 1;
-    return n < 1 ? 1 : n;
-}
-
-trm_status trm_engine_load_weights(trm_engine *engine, const bool *only, trm_progress_fn progress, void *user)
-{
-    trm_device *device = engine->world->device;
-    loader load = {.engine = engine, .only = only, .progress = progress, .user = user};
-    trm_status status;
-    TRM_TRY_GOTO(status, trm_stream_create(device, &load.stream), destroy);
-    TRM_TRY_GOTO(status, trm_pool_create(loader_threads(engine->world), &load.pool), destroy);
-    if (trm_device_backend(device) != TRM_BACKEND_HOST) {
-        for (int32_t i = 0; i < STAGING_BUFFERS; i++) {
-            void *memory;
-            TRM_TRY_GOTO(status, trm_device_alloc_host(device, STAGING_BYTES, &memory), destroy);
-            load.staging[i] = memory;
-            TRM_TRY_GOTO(status, trm_event_create(device, &load.uploaded[i]), destroy);
-            TRM_TRY_GOTO(status, trm_event_record(load.uploaded[i], load.stream), destroy);
-        }
-    }
-    engine->places.pool = load.pool;
-    status = load_constants(&load);
-    engine->places.pool = NULL;
-    engine->loaded_bytes = load.done;
-destroy:
-    for (int32_t i = 0; i < STAGING_BUFFERS; i++) {
-        trm_event_destroy(load.uploaded[i]);
-        trm_device_free_host(device, load.staging[i]);
-    }
-    trm_pool_destroy(load.pool);
-    trm_stream_destroy(load.stream);
-    return status;
-}
 
 /* Left free when weights are to take what there is: for what CUDA and its libraries allocate themselves. */
 #define RESERVE ((size_t)1 << 30)
@@ -333,8 +133,8 @@ static trm_status prepare_kernels(const trm_engine *engine)
     return TRM_OK;
 }
 
-/* What a rank does by itself; may fail on one alone. */
-static trm_status fill_engine(trm_engine *engine, trm_progress_fn progress, void *user)
+/* What a rank does by itself; may fail on one alone. Weights that all stay are on their way when it returns. */
+static trm_status fill_engine(trm_engine *engine)
 {
     trm_plan *plan = engine->plan;
     trm_device *device = engine->world->device;
@@ -345,12 +145,59 @@ static trm_status fill_engine(trm_engine *engine, trm_progress_fn progress, void
     engine->weights = memory;
     TRM_TRY(prepare_kernels(engine));
     if (plan->streaming == NULL) {
-        return trm_engine_load_weights(engine, NULL, progress, user);
+        return trm_load_start(engine, NULL, &engine->load);
     }
-    TRM_TRY(trm_weight_places_init(&engine->places, plan, device, engine->world->local_size,
-                                   loader_threads(engine->world)));
-    TRM_TRY(trm_engine_load_weights(engine, NULL, progress, user));
-    return trm_weight_places_settle(&engine->places, plan, device);
+    return trm_weight_places_init(&engine->places, plan, device, engine->world->local_size,
+                                  trm_load_threads(engine->world));
+}
+
+/* Waits for the weights, and settles what streams. */
+trm_status trm_engine_finish_loading(trm_engine *engine, trm_progress_fn progress, void *user)
+{
+    if (engine->load == NULL) {
+        return TRM_OK;
+    }
+    trm_status status = trm_load_wait(engine->load, progress, user);
+    engine->loaded_bytes = trm_load_bytes(engine->load);
+    engine->load_seconds = trm_load_seconds(engine->load);
+    trm_load_destroy(engine->load);
+    engine->load = NULL;
+    TRM_DEBUG("rank %d: %.1f MiB of weights loaded in %.3f s", engine->plan->rank,
+              (double)engine->loaded_bytes / 0x1p20, engine->load_seconds);
+    return status;
+}
+
+/* Weights that stream are there before a context is made, which has to know where they are. */
+static trm_status load_streamed(trm_engine *engine, trm_progress_fn progress, void *user)
+{
+    if (engine->plan->streaming == NULL) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_load_start(engine, NULL, &engine->load));
+    TRM_TRY(trm_engine_finish_loading(engine, progress, user));
+    return trm_weight_places_settle(&engine->places, engine->plan, engine->world->device);
+}
+
+trm_status trm_engine_begin(trm_plan *plan, trm_world *world, trm_progress_fn progress, void *user, trm_engine **engine)
+{
+    trm_engine *made = calloc(1, sizeof(*made));
+    trm_status status;
+    if (made == NULL) {
+        trm_plan_destroy(plan);
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate an engine");
+    } else {
+        *made = (trm_engine){.plan = plan, .world = world};
+        status = fill_engine(made);
+        status = status == TRM_OK ? load_streamed(made, progress, user) : status;
+    }
+    TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
+    TRM_TRY_GOTO(status, open_written_groups(world, plan), destroy);
+    TRM_TRY_GOTO(status, trm_partition_open_groups(&plan->mesh, &plan->partition, world->communicator), destroy);
+    *engine = made;
+    return TRM_OK;
+destroy:
+    trm_engine_destroy(made);
+    return status;
 }
 
 trm_status trm_engine_create(trm_plan *plan, trm_world *world, trm_progress_fn progress, void *user,
@@ -360,29 +207,21 @@ trm_status trm_engine_create(trm_plan *plan, trm_world *world, trm_progress_fn p
         trm_plan_destroy(plan);
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create an engine: plan, world or engine is NULL");
     }
-    trm_engine *made = calloc(1, sizeof(*made));
-    trm_status status;
-    if (made == NULL) {
-        trm_plan_destroy(plan);
-        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate an engine");
-    } else {
-        *made = (trm_engine){.plan = plan, .world = world};
-        status = fill_engine(made, progress, user);
+    trm_engine *made;
+    TRM_TRY(trm_engine_begin(plan, world, progress, user, &made));
+    trm_status status = trm_world_all_ok(world, trm_engine_finish_loading(made, progress, user));
+    if (status != TRM_OK) {
+        trm_engine_destroy(made);
+        return status;
     }
-    TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
-    TRM_TRY_GOTO(status, open_written_groups(world, plan), destroy);
-    TRM_TRY_GOTO(status, trm_partition_open_groups(&plan->mesh, &plan->partition, world->communicator), destroy);
-    TRM_DEBUG("rank %d: %.1f MiB of weights loaded", plan->rank, (double)plan->weight_bytes / 0x1p20);
     *engine = made;
     return TRM_OK;
-destroy:
-    trm_engine_destroy(made);
-    return status;
 }
 
 void trm_engine_destroy(trm_engine *engine)
 {
     if (engine != NULL) {
+        trm_load_destroy(engine->load);
         trm_device_free(engine->world->device, engine->weights);
         trm_weight_places_fini(&engine->places, engine->plan, engine->world->device);
         trm_plan_destroy(engine->plan);

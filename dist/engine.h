@@ -15,7 +15,9 @@ struct trm_engine {
     trm_plan *plan;
     trm_world *world;
     unsigned char *weights;   /* device memory [plan->weight_bytes] */
+    struct trm_load *load;    /* under way, or NULL */
     size_t loaded_bytes;      /* of all weights that were read */
+    double load_seconds;      /* that took */
     trm_weight_places places; /* of those that can be streamed, if the plan has a budget */
 };
 
@@ -94,8 +96,15 @@ struct trm_context {
     int64_t profiled_runs;
 };
 
-/* Reads constants into their places: all, or those of `only` [n_tensors]. Nothing may run meanwhile. */
-trm_status trm_engine_load_weights(trm_engine *engine, const bool *only, trm_progress_fn progress, void *user);
+/*
+ * trm_engine_create in two parts, both collective where ranks may fail apart. The first returns while weights that all
+ * stay on the device are being read (load.h): contexts may be made and run meanwhile, on numbers that are not the
+ * weights yet. Others are there when it returns. The second waits for them; it is each rank's own, and who calls it
+ * tells the others how it went.
+ */
+trm_status trm_engine_begin(trm_plan *plan, trm_world *world, trm_progress_fn progress, void *user,
+                            trm_engine **engine);
+trm_status trm_engine_finish_loading(trm_engine *engine, trm_progress_fn progress, void *user);
 
 /* Sets the dims of an input, within the plan's bounds; its host memory is filled by the caller. */
 trm_status trm_context_set_dims(trm_context *context, const trm_tensor *input, const trm_dims *dims);

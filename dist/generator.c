@@ -555,9 +555,9 @@ trm_status trm_generator_create(trm_model *model, trm_world *world, const trm_ge
     TRM_TRY_GOTO(status, plan_cache(g, plan, options->max_context > 0), destroy);
     trm_startup *startup = &g->startup;
     note(&began, &startup->plan_seconds);
-    status = trm_engine_create(plan, world, options->progress, options->progress_user, &g->engine);
+    status = trm_engine_begin(plan, world, options->progress, options->progress_user, &g->engine);
     plan = NULL; /* the engine has it, or has destroyed it */
-    note(&began, &startup->weights_seconds);
+    note(&began, &startup->engine_seconds);
     if (status == TRM_OK) {
         status = prepare(g);
     }
@@ -566,6 +566,9 @@ trm_status trm_generator_create(trm_model *model, trm_world *world, const trm_ge
     TRM_TRY_GOTO(status, warm_up(g), destroy);
     note(&began, &startup->capture_seconds);
     startup->capture_seconds -= startup->tune_seconds;
+    status = trm_engine_finish_loading(g->engine, options->progress, options->progress_user);
+    TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
+    note(&began, &startup->wait_seconds);
     *generator = g;
     return TRM_OK;
 destroy:
@@ -611,6 +614,7 @@ void trm_generator_get_startup(const trm_generator *g, trm_startup *startup)
 {
     *startup = g->startup;
     startup->weight_bytes = (int64_t)g->engine->loaded_bytes;
+    startup->weights_seconds = g->engine->load_seconds;
     startup->join_seconds = g->world->join_seconds;
     startup->device_seconds = g->world->device_seconds;
     startup->communicator_seconds = g->world->communicator_seconds;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/map.h"
 #include "dist/engine.h"
+#include "dist/load.h"
 #include "dist/weight_source.h"
 
 /* ---- the weights of a plan ----------------------------------------------------------------------------- */
@@ -50,7 +51,7 @@ trm_status trm_plan_for_weights(const trm_plan *plan, trm_weight_fn fn, void *us
 static trm_status load_changed(trm_engine *engine, const bool *changed)
 {
     trm_plan *plan = engine->plan;
-    trm_status status = trm_engine_load_weights(engine, changed, NULL, NULL);
+    trm_status status = trm_load_run(engine, &(trm_load_options){.only = changed});
     if (plan->streaming == NULL) {
         return status;
     }

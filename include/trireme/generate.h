@@ -95,17 +95,20 @@ typedef struct trm_generator_limits {
     trm_streaming_info streaming;
 } trm_generator_limits;
 TRM_API void trm_generator_get_limits(const trm_generator *generator, trm_generator_limits *limits);
-/* Where the time went until a generator was ready: seconds of this rank, one after the other. */
+/* Where the time went until a generator was ready: seconds of this rank, one after the other but for weights_seconds.
+ */
 typedef struct trm_startup {
     double join_seconds;         /* the world: the machine, meeting the other ranks */
     double device_seconds;       /* driver and device */
     double communicator_seconds; /* collectives on the device; with one rank there are none */
     double plan_seconds;         /* network, passes, partition, memory plan */
-    double weights_seconds;      /* memory of the weights, reading and copying them */
-    int64_t weight_bytes;        /* of this rank */
+    double engine_seconds;       /* memory of the weights; while weights stream, reading them, too */
     double context_seconds;      /* cache, activations, workspace */
     double tune_seconds;         /* timing what is not in the timing cache, or reading the cache */
     double capture_seconds;      /* first decode steps, and capturing them */
+    double wait_seconds;         /* for weights that were not there by then */
+    double weights_seconds;      /* reading and copying the weights, beside all from the engine's memory on */
+    int64_t weight_bytes;        /* of this rank */
 } trm_startup;
 TRM_API void trm_generator_get_startup(const trm_generator *generator, trm_startup *startup);
 /* trm_engine_set_weight_budget of its engine, between calls of the generator. Not collective. */

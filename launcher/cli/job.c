@@ -428,18 +428,20 @@ typedef struct startup_part {
 
 static void list_startup(const job *j, const trm_startup *s, startup_part parts[STARTUP_PARTS])
 {
-    const startup_part all[STARTUP_PARTS] = {{"process", j->process_seconds},
-                                             {"driver", j->driver_seconds},
-                                             {"join", s->join_seconds},
-                                             {"device", s->device_seconds},
-                                             {"communicator", s->communicator_seconds},
-                                             {"model", j->model_seconds},
-                                             {"tokenizer", j->tokenizer_seconds},
-                                             {"plan", s->plan_seconds},
-                                             {"weights", s->weights_seconds},
-                                             {"context", s->context_seconds},
-                                             {"tune", s->tune_seconds},
-                                             {"capture", s->capture_seconds}};
+    const startup_part all[STARTUP_PARTS] = {
+        {"process", j->process_seconds},
+        {"driver", j->driver_seconds},
+        {"join", s->join_seconds},
+        {"device", s->device_seconds},
+        {"communicator", s->communicator_seconds},
+        {"model", j->model_seconds},
+        {"plan", s->plan_seconds},
+        {"engine", s->engine_seconds},
+        {"context", s->context_seconds},
+        {"tune", s->tune_seconds},
+        {"capture", s->capture_seconds},
+        {"wait", s->wait_seconds},
+    };
     memcpy(parts, all, sizeof(all));
 }
 
@@ -455,6 +457,8 @@ void report_startup(report *r, const job *j)
         snprintf(key, sizeof(key), "%s_seconds", parts[i].name);
         report_number(r, key, parts[i].seconds);
     }
+    report_number(r, "weights_seconds", s.weights_seconds); /* this and the next beside the others */
+    report_number(r, "tokenizer_seconds", j->tokenizer_seconds);
     report_integer(r, "weight_bytes", s.weight_bytes);
     report_number(r, "first_token_after_start_seconds", j->first_token_seconds);
     report_close(r);
@@ -470,8 +474,10 @@ void print_startup(const job *j)
     for (int32_t i = 0; i < STARTUP_PARTS; i++) {
         fprintf(stderr, "%s %s %.3f", i > 0 ? "," : "", parts[i].name, parts[i].seconds);
     }
-    fprintf(stderr, " s; weights of %.2f GB at %.1f GB/s; first token %.2f s after the process began\n",
-            (double)s.weight_bytes * 1e-9,
+    fprintf(stderr,
+            " s; beside them the tokenizer %.3f s, weights of %.2f GB %.3f s (%.1f GB/s); first token %.2f s after the "
+            "process began\n",
+            j->tokenizer_seconds, (double)s.weight_bytes * 1e-9, s.weights_seconds,
             s.weights_seconds > 0 ? (double)s.weight_bytes * 1e-9 / s.weights_seconds : 0.0, j->first_token_seconds);
 }
 
