@@ -31,6 +31,7 @@ trm_status trm_context_prepare_shapes(trm_context *context)
 {
     const trm_plan *plan = context->engine->plan;
     TRM_TRY(trm_inference_create(plan->network, &context->inference));
+    trm_inference_follow_conditions(context->inference);
     for (int32_t i = 0; i < plan->network->n_tensors; i++) {
         const trm_tensor *tensor = plan->network->tensors[i];
         if (tensor->role == TRM_TENSOR_INPUT && trm_inference_wants(context->inference, tensor)) {
@@ -67,8 +68,8 @@ void trm_context_drop_shapes(trm_context *context)
 
 /* ---- where tensors lie ------------------------------------------------------------------------- */
 
-/* Views are looked through: what a RESHAPE gives, and what a SLICE gives where the dims of the run allow it, lies in
- * what they read. */
+/* Views are looked through: what a RESHAPE or the like gives, and what a SLICE gives where the dims of the run allow
+ * it, lies in what they read. */
 static void *tensor_address(trm_context *context, const trm_tensor *tensor)
 {
     const trm_plan *plan = context->engine->plan;
@@ -109,7 +110,8 @@ static trm_status grow(trm_context *context, trm_context_extra *extra, size_t si
 {
     if (size > extra->capacity || extra->memory == NULL) {
         trm_device *device = context->engine->world->device;
-        TRM_TRY(trm_stream_synchronize(context->stream)); /* the last run may read what it had */
+        TRM_TRY(trm_stream_synchronize(context->stream));               /* the last run may read what it had */
+        size = size < 2 * extra->capacity ? 2 * extra->capacity : size; /* a loop may ask for more in every pass */
         trm_device_free(device, extra->memory);
         *extra = (trm_context_extra){0};
         TRM_TRY(trm_device_alloc(device, size > 0 ? size : 1, &extra->memory));
@@ -227,7 +229,7 @@ static trm_status stage_values(trm_context *context, int32_t begin, int32_t end,
 static bool is_skipped(const trm_context *context, const trm_layer *layer)
 {
     int64_t offset;
-    return layer->desc.kind == TRM_LAYER_RESHAPE || trm_layer_is_view(layer, context->dims, &offset) ||
+    return trm_layer_hands_on(layer) || trm_layer_is_view(layer, context->dims, &offset) ||
            trm_plan_layer_is_on_host(context->engine->plan, layer);
 }
 
@@ -576,33 +578,69 @@ static trm_status answer_stop(trm_context *context, const trm_inference_stop *st
     return trm_inference_give_count(context->inference, count);
 }
 
-/* A run in parts, as far as dims are known each. */
+/* Copies what the passes of a loop made to where the next one reads it. Dims are those of the next pass already. */
+static trm_status carry_on(trm_context *context, int32_t begin, int32_t end)
+{
+    const trm_plan *plan = context->engine->plan;
+    const trm_regions *regions = trm_inference_regions(context->inference);
+    for (int32_t i = begin + 1; i < end; i++) {
+        const trm_layer *layer = plan->network->layers[i];
+        if (layer->desc.kind != TRM_LAYER_NEXT || regions->inside[i] != begin) {
+            continue;
+        }
+        const trm_tensor *carried = layer->inputs[1];
+        TRM_TRY(make_room(context, carried->producer->index, carried->producer->index + 1));
+        trm_view to = trm_context_view(context, carried), from = trm_context_view(context, layer->outputs[0]);
+        size_t bytes = trm_dims_bytes(&to.dims, to.dtype);
+        TRM_TRY(bytes == 0 ? TRM_OK : trm_stream_copy(context->stream, to.data, from.data, bytes));
+    }
+    return TRM_OK;
+}
+
+/* Behind the layer of a JUMP: *next is the layer at which the run goes on. */
+static trm_status jump(trm_context *context, const trm_layer *layer, int32_t *next)
+{
+    TRM_TRY(trm_inference_jump(context->inference, next));
+    if (layer->desc.kind == TRM_LAYER_END_LOOP) {
+        TRM_TRY(carry_on(context, trm_inference_regions(context->inference)->other[layer->index], layer->index));
+    }
+    for (int32_t i = layer->index + 1; context->profiling && i < *next; i++) { /* what is left out takes no time */
+        TRM_TRY(trm_event_record(context->marks[i], context->stream));
+    }
+    return TRM_OK;
+}
+
+/* A run in parts, as far as dims are known each, and from condition to condition. */
 static trm_status run_in_parts(trm_context *context)
 {
     int32_t begin = 0, end, n = context->engine->plan->network->n_layers;
+    bool is_first = true;
     trm_inference_stop stop;
     if (trm_stream_is_capturing(context->stream)) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a network whose dims depend on data cannot be captured");
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a network whose dims or layers depend on data cannot be captured");
     }
     TRM_TRY(begin_walk(context));
     do {
         TRM_TRY(trm_inference_run(context->inference, &stop));
-        end = stop.state == TRM_INFERENCE_DONE ? n : stop.layer->index + (stop.state == TRM_INFERENCE_COUNT ? 1 : 0);
+        bool counts = stop.state == TRM_INFERENCE_COUNT, jumps = stop.state == TRM_INFERENCE_JUMP;
+        end = stop.state == TRM_INFERENCE_DONE ? n : stop.layer->index + (counts || jumps ? 1 : 0);
         TRM_TRY(make_room(context, begin, end));
         TRM_TRY(choose_kernels(context, begin, end));
-        TRM_TRY(stage_values(context, begin, end, begin > 0));
-        if (begin == 0) {
+        TRM_TRY(stage_values(context, begin, end, !is_first));
+        if (is_first) {
             TRM_TRY(upload_inputs(context));
+            is_first = false;
         }
-        bool counts = stop.state == TRM_INFERENCE_COUNT;
         TRM_TRY(run_steps(context, begin, end, counts ? end - 1 : -1));
-        if (stop.state != TRM_INFERENCE_DONE) {
+        begin = end;
+        if (jumps) {
+            TRM_TRY(jump(context, stop.layer, &begin));
+        } else if (stop.state != TRM_INFERENCE_DONE) {
             TRM_TRY(answer_stop(context, &stop));
         }
         if (counts && context->debug != NULL) {
             TRM_TRY(trm_context_show_layer(context, end - 1));
         }
-        begin = end;
     } while (stop.state != TRM_INFERENCE_DONE);
     return TRM_OK;
 }

@@ -134,8 +134,8 @@ static const trm_kernel *find_kernel(const inspector *self, const trm_layer *lay
     trm_plan_describe_call(layer, self->dims, &call);
     call.allow_tf32 = self->plan->allow_tf32;
     call.batch_invariant = self->plan->batch_invariant;
-    if (trm_plan_layer_is_on_host(self->plan, layer) || layer->desc.kind == TRM_LAYER_RESHAPE ||
-        !trm_plan_call_is_known(&call) || trm_layer_is_view(layer, self->dims, &offset)) {
+    if (trm_plan_layer_is_on_host(self->plan, layer) || trm_layer_hands_on(layer) || !trm_plan_call_is_known(&call) ||
+        trm_layer_is_view(layer, self->dims, &offset)) {
         return NULL;
     }
     const trm_kernel *kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, self->plan->backend, &call);

@@ -219,16 +219,23 @@ static trm_status walk_points(trm_plan *plan, trm_inference *inference, trm_dims
 }
 
 /* What activations need in the arena: values computed on the host lie elsewhere. */
-static trm_status place_activations(trm_plan *plan, size_t *sizes)
+static trm_status place_activations(trm_plan *plan, const trm_regions *regions, size_t *sizes)
 {
+    int32_t *ends = plan->streams.ends;
+    if (regions->n > 0) { /* then there is one stream */
+        ends = trm_arena_array(&plan->arena, (size_t)plan->network->n_tensors + 1, sizeof(*ends));
+        if (ends == NULL) {
+            return TRM_ERROR_OUT_OF_MEMORY;
+        }
+        trm_regions_extend_lives(plan->network, regions, ends);
+    }
     plan->grows = false;
     for (int32_t i = 0; i < plan->network->n_tensors; i++) {
         bool is_activation = plan->network->tensors[i]->role == TRM_TENSOR_ACTIVATION;
         sizes[i] = plan->on_host[i] ? TRM_NO_PLACE : plan->tensor_bytes[i];
         plan->grows = plan->grows || (is_activation && plan->tensor_bytes[i] == SIZE_MAX);
     }
-    return trm_memory_plan_place(plan->network, sizes, plan->streams.ends, plan->activation_offsets,
-                                 &plan->activation_bytes);
+    return trm_memory_plan_place(plan->network, sizes, ends, plan->activation_offsets, &plan->activation_bytes);
 }
 
 /* Streams for branches beside each other, where nothing is waited for in a run and nothing but tensors orders layers.
@@ -256,11 +263,19 @@ static trm_status assign_streams(trm_plan *plan, const trm_inference *inference)
     return status;
 }
 
+/* What regions make is another in every pass, and perhaps not made at all: no one value for a run. */
+static bool may_be_on_host(const trm_regions *regions, const trm_tensor *tensor)
+{
+    return tensor->role == TRM_TENSOR_ACTIVATION &&
+           (regions->n == 0 ||
+            (regions->inside[tensor->producer->index] < 0 && !trm_kind_is_control(tensor->producer->desc.kind)));
+}
+
 static trm_status plan_with(trm_plan *plan, trm_inference *inference, trm_dims *dims, size_t *sizes)
 {
     for (int32_t i = 0; i < plan->network->n_tensors; i++) {
         plan->tensor_bytes[i] = 0;
-        plan->on_host[i] = plan->network->tensors[i]->role == TRM_TENSOR_ACTIVATION;
+        plan->on_host[i] = may_be_on_host(trm_inference_regions(inference), plan->network->tensors[i]);
     }
     plan->workspace_bytes = 0;
     TRM_TRY(walk_points(plan, inference, dims, USE_TENSORS));
@@ -269,7 +284,7 @@ static trm_status plan_with(trm_plan *plan, trm_inference *inference, trm_dims *
     TRM_TRY(lay_out(plan, TRM_TENSOR_STATE, plan->state_offsets, &plan->state_bytes));
     TRM_TRY(lay_out(plan, TRM_TENSOR_INPUT, plan->input_offsets, &plan->input_bytes));
     TRM_TRY(assign_streams(plan, inference));
-    TRM_TRY(place_activations(plan, sizes));
+    TRM_TRY(place_activations(plan, trm_inference_regions(inference), sizes));
     return check_total(plan);
 }
 

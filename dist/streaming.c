@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "graph/memory_plan.h"
+#include "graph/regions.h"
 #include "weight_stream/ring.h"
 
 /* A copy that is worth its start moves so many bytes. Small models have weights that are large for them. */
@@ -319,6 +320,9 @@ trm_status trm_plan_set_weight_budget(trm_plan *plan, const trm_weight_budget *b
     TRM_TRY(check_budget(budget));
     if (budget->kind == TRM_WEIGHT_BUDGET_OFF) {
         return set_streaming(plan, NULL);
+    }
+    if (trm_network_has_regions(plan->network)) { /* weights are fetched in the one order of all layers */
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "weights of a network with loops or branches cannot be streamed");
     }
     trm_streaming_plan *made = calloc(1, sizeof(*made));
     if (made == NULL) {

@@ -273,6 +273,15 @@ static const trm_infer_rule rules[TRM_LAYER_KIND_COUNT] = {
     [TRM_LAYER_REVERSE_SEQUENCE] = trm_infer_reverse_sequence,
     [TRM_LAYER_TOPK] = trm_infer_topk,
     [TRM_LAYER_ARG_REDUCE] = trm_infer_arg_reduce,
+    [TRM_LAYER_IF] = trm_infer_condition,
+    [TRM_LAYER_END_IF] = trm_infer_condition,
+    [TRM_LAYER_LOOP] = trm_infer_condition,
+    [TRM_LAYER_END_LOOP] = trm_infer_condition,
+    [TRM_LAYER_ENTER] = trm_infer_enter,
+    [TRM_LAYER_RECURRENCE] = trm_infer_recurrence,
+    [TRM_LAYER_NEXT] = trm_infer_next,
+    [TRM_LAYER_LOOP_OUTPUT] = trm_infer_loop_output,
+    [TRM_LAYER_MERGE] = trm_infer_merge,
 };
 
 uint32_t trm_layer_value_inputs(const trm_layer_desc *desc)
@@ -295,6 +304,11 @@ uint32_t trm_layer_value_inputs(const trm_layer_desc *desc)
         return 1u << 3;
     case TRM_LAYER_NON_MAX_SUPPRESSION:
         return 1u << 2;
+    case TRM_LAYER_IF:
+    case TRM_LAYER_LOOP:
+    case TRM_LAYER_END_LOOP:
+    case TRM_LAYER_MERGE:
+        return 1u << 0;
     case TRM_LAYER_RANDOM:
         return desc->random.op == TRM_RANDOM_UNIFORM || desc->random.op == TRM_RANDOM_NORMAL ? 1u << 0 : 0;
     default:

@@ -72,6 +72,14 @@ trm_status trm_infer_range(const trm_infer_call *call);
 trm_status trm_infer_non_zero(const trm_infer_call *call);
 trm_status trm_infer_unique(const trm_infer_call *call);
 
+/* infer_control.c: regions that run as conditions say */
+trm_status trm_infer_condition(const trm_infer_call *call);
+trm_status trm_infer_enter(const trm_infer_call *call);
+trm_status trm_infer_recurrence(const trm_infer_call *call);
+trm_status trm_infer_next(const trm_infer_call *call);
+trm_status trm_infer_loop_output(const trm_infer_call *call);
+trm_status trm_infer_merge(const trm_infer_call *call);
+
 /* infer_collective.c */
 trm_status trm_infer_collective(const trm_infer_call *call);
 trm_status trm_infer_all_reduce_norm(const trm_infer_call *call);

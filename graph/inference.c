@@ -30,6 +30,8 @@ struct trm_inference {
     trm_dims *dims;
     int32_t next; /* layer */
     bool may_stop;
+    bool follows; /* conditions */
+    trm_regions regions;
     trm_evaluator evaluator;
 };
 
@@ -61,14 +63,21 @@ static bool is_evaluated(trm_layer_kind kind)
     case TRM_LAYER_TOPK:
     case TRM_LAYER_ARG_REDUCE:
     case TRM_LAYER_CUMULATIVE:
+    case TRM_LAYER_ENTER:
+    case TRM_LAYER_RECURRENCE:
+    case TRM_LAYER_NEXT:
+    case TRM_LAYER_LOOP_OUTPUT:
+    case TRM_LAYER_MERGE:
         return true;
     default:
         return false;
     }
 }
 
-static void want_values(trm_inference *self)
+/* Marks what wanted values need; true if that is more than before. */
+static bool want_more(trm_inference *self)
 {
+    bool more = false;
     for (int32_t i = self->network->n_layers; i-- > 0;) {
         const trm_layer *layer = self->network->layers[i];
         uint32_t wanted = trm_layer_value_inputs(&layer->desc);
@@ -81,15 +90,31 @@ static void want_values(trm_inference *self)
         }
         for (int32_t k = 0; k < layer->n_inputs; k++) {
             if (layer->inputs[k] != NULL && (wanted >> k & 1) != 0) {
+                more = more || !self->values[layer->inputs[k]->index].wanted;
                 self->values[layer->inputs[k]->index].wanted = true;
             }
         }
+        if (layer->desc.kind == TRM_LAYER_NEXT && self->values[layer->inputs[1]->index].wanted && !is_wanted) {
+            self->values[layer->outputs[0]->index].wanted = more = true;
+        }
     }
+    return more;
+}
+
+static void want_values(trm_inference *self)
+{
+    bool again;
+    do { /* what a loop carries on is wanted by what stands before it */
+        again = want_more(self);
+    } while (again && self->regions.n > 0);
 }
 
 /* Whether something that is wanted may have to be read from where the network runs. */
 static bool may_stop(const trm_inference *self)
 {
+    if (self->regions.n > 0) {
+        return true;
+    }
     for (int32_t i = 0; i < self->network->n_layers; i++) {
         const trm_layer *layer = self->network->layers[i];
         if (trm_layer_is_data_dependent(&layer->desc)) {
@@ -160,6 +185,11 @@ trm_status trm_inference_create(const trm_network *network, trm_inference **infe
     }
     made->network = network;
     made->values = values;
+    trm_status found = trm_regions_init(network, &made->regions);
+    if (found != TRM_OK) {
+        trm_inference_destroy(made);
+        return found;
+    }
     want_values(made);
     made->may_stop = may_stop(made);
     for (int32_t i = 0; i < network->n_tensors; i++) {
@@ -184,6 +214,7 @@ void trm_inference_destroy(trm_inference *self)
         free(self->values[i].memory);
     }
     trm_evaluator_fini(&self->evaluator);
+    trm_regions_fini(&self->regions);
     free(self->values);
     free(self);
 }
@@ -193,6 +224,16 @@ void trm_inference_destroy(trm_inference *self)
 bool trm_inference_wants(const trm_inference *self, const trm_tensor *input)
 {
     return self->values[input->index].wanted;
+}
+
+void trm_inference_follow_conditions(trm_inference *self)
+{
+    self->follows = true;
+}
+
+const trm_regions *trm_inference_regions(const trm_inference *self)
+{
+    return &self->regions;
 }
 
 bool trm_inference_may_stop(const trm_inference *self)
@@ -287,11 +328,25 @@ trm_status trm_inference_begin(trm_inference *self, trm_dims *dims)
     return TRM_OK;
 }
 
+/* Whether a condition holds, whose value is known. */
+static bool holds(const trm_inference *self, const trm_tensor *condition)
+{
+    return *(const unsigned char *)trm_inference_values(self, condition) != 0;
+}
+
+/* Whether the value of input i has no part in what the layer makes: of two that it merges, of what it only names. */
+static bool is_passed_over(const trm_inference *self, const trm_layer *layer, int32_t i)
+{
+    return (layer->desc.kind == TRM_LAYER_MERGE && i > 0 && i != (holds(self, layer->inputs[0]) ? 1 : 2)) ||
+           ((layer->desc.kind == TRM_LAYER_NEXT || layer->desc.kind == TRM_LAYER_LOOP_OUTPUT) && i > 0);
+}
+
 /* Whether all that the layer reads is here, and all that it makes is small. */
 static bool can_compute(const trm_inference *self, const trm_layer *layer)
 {
     bool wanted = false;
-    if (!is_evaluated(layer->desc.kind)) {
+    if (!is_evaluated(layer->desc.kind) ||
+        (!self->follows && trm_kind_is_control(layer->desc.kind) && layer->desc.kind != TRM_LAYER_ENTER)) {
         return false;
     }
     for (int32_t i = 0; i < layer->n_outputs; i++) {
@@ -309,7 +364,7 @@ static bool can_compute(const trm_inference *self, const trm_layer *layer)
     }
     for (int32_t i = 0; wanted && i < layer->n_inputs; i++) {
         const trm_tensor *input = layer->inputs[i];
-        if (input == NULL) {
+        if (input == NULL || is_passed_over(self, layer, i)) {
             continue;
         }
         if (layer->desc.kind == TRM_LAYER_SHAPE) {
@@ -356,6 +411,9 @@ static trm_status compute(trm_inference *self, const trm_layer *layer)
 static const trm_tensor *find_missing(const trm_inference *self, const trm_layer *layer)
 {
     uint32_t needed = trm_layer_value_inputs(&layer->desc);
+    if (!self->follows && trm_kind_is_control(layer->desc.kind)) {
+        return NULL;
+    }
     for (int32_t i = 0; i < layer->n_inputs; i++) {
         if ((needed >> i & 1) != 0 && layer->inputs[i] != NULL &&
             self->values[layer->inputs[i]->index].state == VALUE_MISSING) {
@@ -363,6 +421,64 @@ static const trm_tensor *find_missing(const trm_inference *self, const trm_layer
         }
     }
     return NULL;
+}
+
+/* Whether the layer behind this one may not be the next. */
+static bool jumps(const trm_inference *self, const trm_layer *layer)
+{
+    if (!self->follows) {
+        return false;
+    }
+    switch (layer->desc.kind) {
+    case TRM_LAYER_IF:
+        return holds(self, layer->inputs[0]) == layer->desc.branch.negated;
+    case TRM_LAYER_LOOP:
+        return !holds(self, layer->inputs[0]);
+    case TRM_LAYER_END_LOOP:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* What the loop between two layers carries on is taken over, and what its layers made is forgotten. */
+static trm_status next_pass(trm_inference *self, int32_t begin, int32_t end)
+{
+    for (int32_t i = begin + 1; i < end; i++) {
+        const trm_layer *layer = self->network->layers[i];
+        if (layer->desc.kind != TRM_LAYER_NEXT || self->regions.inside[i] != begin) {
+            continue;
+        }
+        const trm_tensor *made = layer->outputs[0], *carried = layer->inputs[1];
+        const void *elements = trm_inference_values(self, made);
+        self->dims[carried->index] = self->dims[made->index];
+        if (elements == NULL) {
+            self->values[carried->index].state = VALUE_MISSING;
+        } else {
+            TRM_TRY(trm_inference_give(self, carried, &self->dims[made->index], elements));
+        }
+    }
+    for (int32_t i = begin + 1; i < end; i++) {
+        for (int32_t k = 0; k < self->network->layers[i]->n_outputs; k++) {
+            self->values[self->network->layers[i]->outputs[k]->index].state = VALUE_MISSING;
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_inference_jump(trm_inference *self, int32_t *next)
+{
+    const trm_layer *layer = self->network->layers[self->next];
+    int32_t other = self->regions.other[self->next];
+    if (layer->desc.kind == TRM_LAYER_END_LOOP) {
+        bool again = holds(self, layer->inputs[0]);
+        TRM_TRY(next_pass(self, other, self->next));
+        self->next = again ? other + 1 : self->next + 1;
+    } else {
+        self->next = other + 1;
+    }
+    *next = self->next;
+    return TRM_OK;
 }
 
 trm_status trm_inference_run(trm_inference *self, trm_inference_stop *stop)
@@ -375,10 +491,18 @@ trm_status trm_inference_run(trm_inference *self, trm_inference_stop *stop)
             return TRM_OK;
         }
         const void *values[TRM_MAX_LAYER_INPUTS];
+        bool by_all = !self->follows && layer->desc.kind == TRM_LAYER_MERGE;
         for (int32_t i = 0; i < layer->n_inputs; i++) {
-            values[i] = layer->inputs[i] == NULL ? NULL : trm_inference_values(self, layer->inputs[i]);
+            values[i] = layer->inputs[i] == NULL || by_all ? NULL : trm_inference_values(self, layer->inputs[i]);
         }
         TRM_TRY(trm_infer_in_network(layer, values, self->dims));
+        if (self->follows && layer->desc.kind == TRM_LAYER_RECURRENCE) { /* in the first pass as it is given */
+            self->dims[layer->outputs[0]->index] = self->dims[layer->inputs[0]->index];
+        }
+        if (jumps(self, layer)) {
+            *stop = (trm_inference_stop){TRM_INFERENCE_JUMP, layer, NULL};
+            return TRM_OK;
+        }
         if (trm_layer_is_data_dependent(&layer->desc)) {
             TRM_TRY(take_count(self, layer, largest_count(self, layer)));
             *stop = (trm_inference_stop){TRM_INFERENCE_COUNT, layer, layer->outputs[layer->n_outputs - 1]};

@@ -16,6 +16,7 @@
 #define TRM_GRAPH_INFERENCE_H
 
 #include "graph/network.h"
+#include "graph/regions.h"
 
 #define TRM_LARGEST_VALUE ((size_t)64 << 10)
 
@@ -24,7 +25,8 @@ typedef struct trm_inference trm_inference;
 typedef enum trm_inference_state {
     TRM_INFERENCE_DONE = 0,
     TRM_INFERENCE_VALUES, /* elements of `tensor` are needed before `layer`'s dims are known */
-    TRM_INFERENCE_COUNT   /* `layer` is data-dependent: its outputs have dims of the most entries; how many are there */
+    TRM_INFERENCE_COUNT,  /* `layer` is data-dependent: its outputs have dims of the most entries; how many are there */
+    TRM_INFERENCE_JUMP    /* behind `layer` the walk goes on elsewhere, trm_inference_jump says where */
 } trm_inference_state;
 
 typedef struct trm_inference_stop {
@@ -36,6 +38,13 @@ typedef struct trm_inference_stop {
 /* The network must not change while the inference is in use. */
 trm_status trm_inference_create(const trm_network *network, trm_inference **inference);
 void trm_inference_destroy(trm_inference *inference);
+
+/*
+ * Regions (graph/regions.h) are walked through once, whatever their conditions are, and what loops carry on has no
+ * values; after this call as conditions say, which are asked for: those not taken are left out, and loops repeated.
+ */
+void trm_inference_follow_conditions(trm_inference *inference);
+const trm_regions *trm_inference_regions(const trm_inference *inference);
 
 /* Whether values of an input of the network may decide dims. */
 bool trm_inference_wants(const trm_inference *inference, const trm_tensor *input);
@@ -55,6 +64,10 @@ trm_status trm_inference_give(trm_inference *inference, const trm_tensor *tensor
                               const void *elements);
 /* The number of entries a walk stopped at; negative: the most there can be. */
 trm_status trm_inference_give_count(trm_inference *inference, int64_t count);
+
+/* Goes on behind a JUMP, whose layer and those before it have been dealt with: dims and values of what an END_LOOP
+ * carries on become those of the next pass. *next is the layer at which the walk is then. */
+trm_status trm_inference_jump(trm_inference *inference, int32_t *next);
 
 /* Elements of a tensor as far as the walk has come, or NULL. */
 const void *trm_inference_values(const trm_inference *inference, const trm_tensor *tensor);

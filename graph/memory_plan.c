@@ -28,10 +28,16 @@ trm_status trm_tensor_bytes(const trm_tensor *tensor, const trm_dims *dims, size
 
 const trm_tensor *trm_tensor_storage(const trm_tensor *tensor)
 {
-    while (tensor->role == TRM_TENSOR_ACTIVATION && tensor->producer->desc.kind == TRM_LAYER_RESHAPE) {
+    while (tensor->role == TRM_TENSOR_ACTIVATION && trm_layer_hands_on(tensor->producer)) {
         tensor = tensor->producer->inputs[0];
     }
     return tensor;
+}
+
+bool trm_layer_hands_on(const trm_layer *layer)
+{
+    return layer->desc.kind == TRM_LAYER_RESHAPE || layer->desc.kind == TRM_LAYER_ENTER ||
+           layer->desc.kind == TRM_LAYER_LOOP_OUTPUT;
 }
 
 bool trm_layer_is_view(const trm_layer *layer, const trm_dims *dims, int64_t *offset)
@@ -72,8 +78,8 @@ static int compare_offsets(const void *a, const void *b)
 }
 
 /* Lifetimes of all tensors that have memory of their own; returns how many. */
-static void collect(const trm_network *network, const size_t *sizes, placement *placements, int32_t *slot_of,
-                    int32_t *count)
+static void collect(const trm_network *network, const size_t *sizes, const int32_t *ends, placement *placements,
+                    int32_t *slot_of, int32_t *count)
 {
     *count = 0;
     for (int32_t i = 0; i < network->n_tensors; i++) {
@@ -102,6 +108,10 @@ static void collect(const trm_network *network, const size_t *sizes, placement *
             placements[slot].last = network->n_layers;
         }
     }
+    for (int32_t i = 0; ends != NULL && i < *count; i++) {
+        placement *p = &placements[i];
+        p->last = ends[p->tensor] > p->last ? ends[p->tensor] : p->last;
+    }
     for (int32_t i = network->n_layers - 1; i >= 0; i--) { /* from the end, for slices of slices */
         const trm_layer *layer = network->layers[i];
         if (layer->desc.kind != TRM_LAYER_SLICE) {
@@ -128,11 +138,7 @@ trm_status trm_memory_plan_place(const trm_network *network, const size_t *sizes
         goto free_tables;
     }
     int32_t count;
-    collect(network, sizes, placements, slot_of, &count);
-    for (int32_t i = 0; ends != NULL && i < count; i++) {
-        placement *p = &placements[i];
-        p->last = ends[p->tensor] > p->last ? ends[p->tensor] : p->last;
-    }
+    collect(network, sizes, ends, placements, slot_of, &count);
     qsort(placements, (size_t)count, sizeof(*placements), compare_placements);
     for (size_t i = 0; i < n; i++) {
         offsets[i] = SIZE_MAX;

@@ -12,7 +12,9 @@
 /* Bytes of a tensor of known dims. TRM_ERROR_INVALID_ARGUMENT if a dimension is negative or the product overflows. */
 trm_status trm_tensor_bytes(const trm_tensor *tensor, const trm_dims *dims, size_t *bytes);
 
-/* The tensor whose memory `tensor` uses: itself, or through RESHAPE layers the one it is a view of. */
+/* Whether the output of a layer is its first input where that lies, whatever its dims are: RESHAPE and the like. */
+bool trm_layer_hands_on(const trm_layer *layer);
+/* The tensor whose memory `tensor` uses: itself, or through such layers the one it is a view of. */
 const trm_tensor *trm_tensor_storage(const trm_tensor *tensor);
 
 /* Whether `layer` is a SLICE, by its parameters alone, of the first axis that is not 1, whose output then lies in its

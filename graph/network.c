@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "graph/params.h"
 #include "graph/infer.h"
+#include "graph/regions.h"
 
 /* ---- growing ----------------------------------------------------------------------------------- */
 
@@ -650,11 +651,22 @@ void trm_network_remove_layers(trm_network *network, const bool *remove)
     index_names(network);
 }
 
+void trm_network_move_layer(trm_network *network, trm_layer *layer, int32_t index)
+{
+    assert(index >= 0 && index <= layer->index && network->layers[layer->index] == layer);
+    for (int32_t i = layer->index; i > index; i--) {
+        network->layers[i] = network->layers[i - 1];
+        network->layers[i]->index = i;
+    }
+    network->layers[index] = layer;
+    layer->index = index;
+}
+
 /* What sort knows of a layer, by its index. */
 enum { SORT_UNSEEN, SORT_OPEN, SORT_DONE };
 
 /* The first producer `layer` reads that is not placed yet, or NULL. */
-static trm_layer *next_unplaced(const trm_layer *layer, const unsigned char *marks)
+static trm_layer *unplaced_producer(const trm_layer *layer, const unsigned char *marks)
 {
     for (int32_t i = 0; i < layer->n_inputs; i++) {
         trm_layer *producer = layer->inputs[i] == NULL ? NULL : layer->inputs[i]->producer;
@@ -665,12 +677,40 @@ static trm_layer *next_unplaced(const trm_layer *layer, const unsigned char *mar
     return NULL;
 }
 
+/*
+ * The first layer that must stand before `layer` and is not placed yet, or NULL: what it reads; where it begins a
+ * region, what enters that, so that nothing from outside is drawn into the region; where it ends one, the region.
+ */
+static trm_layer *next_unplaced(const trm_network *network, const trm_regions *regions, const trm_layer *layer,
+                                const unsigned char *marks)
+{
+    bool begins = regions->n > 0 && trm_kind_begins_region(layer->desc.kind);
+    bool ends = regions->n > 0 && trm_kind_ends_region(layer->desc.kind);
+    int32_t from = begins ? layer->index : ends ? regions->other[layer->index] : 0;
+    int32_t to = begins ? regions->other[layer->index] : ends ? layer->index : 0;
+    for (int32_t i = from + 1; i < to; i++) {
+        trm_layer *inner = network->layers[i];
+        if (ends && marks[i] != SORT_DONE) {
+            return inner;
+        }
+        bool is_own = begins && regions->inside[i] == layer->index;
+        trm_layer *outer = is_own && inner->desc.kind == TRM_LAYER_ENTER  ? inner->inputs[0]->producer
+                           : is_own && inner->desc.kind == TRM_LAYER_NEXT ? inner->inputs[1]->producer
+                                                                          : NULL;
+        if (outer != NULL && marks[outer->index] != SORT_DONE) {
+            return outer;
+        }
+    }
+    return unplaced_producer(layer, marks);
+}
+
 trm_status trm_network_sort(trm_network *network)
 {
     size_t n = (size_t)network->n_layers;
     trm_layer **sorted = calloc(n + 1, sizeof(trm_layer *));
     trm_layer **stack = calloc(n + 1, sizeof(trm_layer *));
     unsigned char *marks = calloc(n + 1, 1);
+    trm_regions regions = {0};
     trm_status status = TRM_OK;
     int32_t n_sorted = 0;
     if (sorted == NULL || stack == NULL || marks == NULL) {
@@ -680,6 +720,7 @@ trm_status trm_network_sort(trm_network *network)
     for (int32_t i = 0; i < network->n_layers; i++) {
         network->layers[i]->index = i;
     }
+    TRM_TRY_GOTO(status, trm_regions_find(network, &regions), done);
     for (int32_t i = 0; i < network->n_layers; i++) {
         int32_t depth = 0;
         if (marks[i] == SORT_UNSEEN) {
@@ -688,7 +729,7 @@ trm_status trm_network_sort(trm_network *network)
         while (depth > 0) {
             trm_layer *layer = stack[depth - 1];
             marks[layer->index] = SORT_OPEN;
-            trm_layer *producer = next_unplaced(layer, marks);
+            trm_layer *producer = next_unplaced(network, &regions, layer, marks);
             if (producer == NULL) {
                 marks[layer->index] = SORT_DONE;
                 sorted[n_sorted++] = layer;
@@ -707,6 +748,7 @@ trm_status trm_network_sort(trm_network *network)
         sorted[i]->index = i;
     }
 done:
+    trm_regions_fini(&regions);
     free(sorted);
     free(stack);
     free(marks);

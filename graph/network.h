@@ -79,6 +79,8 @@ trm_status trm_network_rename_tensor(trm_network *network, trm_tensor *tensor, c
 /* Drops the layers marked in `remove` [n_layers], and every tensor nothing uses any more except
  * inputs, and renumbers the rest. */
 void trm_network_remove_layers(trm_network *network, const bool *remove);
+/* Moves a layer forward, to before the one at `index`, which does not make what it reads. */
+void trm_network_move_layer(trm_network *network, trm_layer *layer, int32_t index);
 /* Moves layers so that each follows what it reads, keeping the order otherwise; fails on a cycle. */
 trm_status trm_network_sort(trm_network *network);
 /*

@@ -344,6 +344,13 @@ static const trm_field rotate_fields[] = {
     {"interleaved", TRM_FIELD_BOOL, AT(rotate.interleaved), false, 0, NULL, 0},
 };
 
+static const trm_field if_fields[] = {
+    {"negated", TRM_FIELD_BOOL, AT(branch.negated), false, 0, NULL, 0},
+};
+static const trm_field recurrence_fields[] = {
+    {"open", TRM_FIELD_INT32, AT(recurrence.open), false, 0, NULL, 0},
+};
+
 #define ROWS(kind, rows) [kind] = {rows, sizeof(rows) / sizeof((rows)[0])}
 
 static const struct {
@@ -400,6 +407,9 @@ static const struct {
     ROWS(TRM_LAYER_DEQUANTIZE, quantize_fields),
     ROWS(TRM_LAYER_FUSED_ELEMENTWISE, fused_elementwise_fields),
     ROWS(TRM_LAYER_ROTATE, rotate_fields),
+    ROWS(TRM_LAYER_IF, if_fields),
+    ROWS(TRM_LAYER_RECURRENCE, recurrence_fields),
+    ROWS(TRM_LAYER_NEXT, recurrence_fields),
 };
 
 const trm_field *trm_layer_fields(trm_layer_kind kind, int32_t *n)

@@ -93,6 +93,15 @@ const char *trm_layer_kind_name(trm_layer_kind kind)
         [TRM_LAYER_ALL_REDUCE_NORM] = "all_reduce_norm",
         [TRM_LAYER_QKV_ATTENTION] = "qkv_attention",
         [TRM_LAYER_MATMUL_GLU] = "matmul_glu",
+        [TRM_LAYER_IF] = "if",
+        [TRM_LAYER_END_IF] = "end_if",
+        [TRM_LAYER_LOOP] = "loop",
+        [TRM_LAYER_END_LOOP] = "end_loop",
+        [TRM_LAYER_ENTER] = "enter",
+        [TRM_LAYER_RECURRENCE] = "recurrence",
+        [TRM_LAYER_NEXT] = "next",
+        [TRM_LAYER_LOOP_OUTPUT] = "loop_output",
+        [TRM_LAYER_MERGE] = "merge",
     };
     return (unsigned)kind < TRM_LAYER_KIND_COUNT ? names[kind] : "invalid";
 }

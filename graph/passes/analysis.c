@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "graph/regions.h"
 
 /* ---- classes of dims --------------------------------------------------------------------------- */
 
@@ -320,6 +321,10 @@ static void follow_layer(class_walk *walk, const trm_layer *layer)
     case TRM_LAYER_TILE:
         follow_kept(walk, layer);
         break;
+    case TRM_LAYER_ENTER:
+    case TRM_LAYER_LOOP_OUTPUT:
+        follow_axes(walk, out, in, out->dims.n);
+        break;
     case TRM_LAYER_GATHER_ELEMENTS:
         follow_axes(walk, out, layer->inputs[1], out->dims.n);
         break;
@@ -425,6 +430,10 @@ bool trm_layer_has_effects(const trm_layer *layer)
 {
     if (trm_layer_collective(&layer->desc) != NULL) {
         return true;
+    }
+    if (trm_kind_is_control(layer->desc.kind)) { /* the walk goes as they say */
+        return layer->desc.kind != TRM_LAYER_ENTER && layer->desc.kind != TRM_LAYER_MERGE &&
+               layer->desc.kind != TRM_LAYER_LOOP_OUTPUT;
     }
     for (int32_t i = 0; i < layer->n_inputs; i++) {
         if (layer->inputs[i] != NULL && layer->inputs[i]->role == TRM_TENSOR_STATE) {

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "graph/params.h"
 #include "graph/passes/analysis.h"
+#include "graph/regions.h"
 
 static bool same_pin(const trm_tensor *a, const trm_tensor *b)
 {
@@ -111,10 +112,16 @@ static trm_status merge_constants(trm_network *network, int32_t *changes)
 /*
  * Whether running the layer once is the same as running it twice. Exchanges between ranks are never merged: shards of
  * two constants may be equal on one rank and differ on the next, and every rank must make the same exchanges.
+ * Layers of control flow are where they are for a reason, and two layers of constants may lie in different regions.
  */
-static bool may_be_merged(const trm_layer *layer)
+static bool may_be_merged(const trm_layer *layer, bool has_regions)
 {
-    return layer->n_inputs > 0 && layer->inputs[0] != NULL && !trm_layer_has_effects(layer);
+    bool is_computed = !has_regions;
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        is_computed = is_computed || (layer->inputs[i] != NULL && layer->inputs[i]->role != TRM_TENSOR_CONSTANT);
+    }
+    return layer->n_inputs > 0 && layer->inputs[0] != NULL && is_computed && !trm_kind_is_control(layer->desc.kind) &&
+           !trm_layer_has_effects(layer);
 }
 
 static bool same_layer(const trm_layer *a, const trm_layer *b)
@@ -160,10 +167,11 @@ static trm_layer *find_same_layer(const trm_network *network, const chains *seen
 static trm_status merge_layers(trm_network *network, bool *remove, int32_t *changes)
 {
     chains seen;
+    bool has_regions = trm_network_has_regions(network);
     TRM_TRY(chains_init(&seen, (size_t)network->n_tensors, (size_t)network->n_layers));
     for (int32_t i = 0; i < network->n_layers; i++) {
         trm_layer *layer = network->layers[i];
-        if (!may_be_merged(layer)) {
+        if (!may_be_merged(layer, has_regions)) {
             continue;
         }
         trm_layer *same = has_network_output(layer) ? NULL : find_same_layer(network, &seen, layer);

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "graph/evaluate.h"
 #include "graph/passes/analysis.h"
+#include "graph/regions.h"
 
 #define LARGEST_WEIGHT_READ ((size_t)64 << 10)
 #define LARGEST_RESULT      ((size_t)1 << 20)
@@ -54,7 +55,8 @@ static bool is_foldable(const trm_layer *layer)
 {
     if (layer->n_inputs == 0 || layer->n_outputs == 0 || trm_layer_collective(&layer->desc) != NULL ||
         layer->desc.kind == TRM_LAYER_ATTENTION || layer->desc.kind == TRM_LAYER_QKV_ATTENTION ||
-        layer->desc.kind == TRM_LAYER_RANDOM) {
+        layer->desc.kind == TRM_LAYER_RANDOM ||
+        (trm_kind_is_control(layer->desc.kind) && layer->desc.kind != TRM_LAYER_ENTER)) {
         return false;
     }
     bool is_shape = layer->desc.kind == TRM_LAYER_SHAPE && shape_is_known(layer);

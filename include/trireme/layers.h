@@ -76,6 +76,15 @@ typedef enum trm_layer_kind {
     TRM_LAYER_ROTATE,
     TRM_LAYER_QKV_ATTENTION,
     TRM_LAYER_MATMUL_GLU,
+    TRM_LAYER_IF,
+    TRM_LAYER_END_IF,
+    TRM_LAYER_LOOP,
+    TRM_LAYER_END_LOOP,
+    TRM_LAYER_ENTER,
+    TRM_LAYER_RECURRENCE,
+    TRM_LAYER_NEXT,
+    TRM_LAYER_LOOP_OUTPUT,
+    TRM_LAYER_MERGE,
     TRM_LAYER_KIND_COUNT
 } trm_layer_kind;
 
@@ -787,6 +796,33 @@ typedef struct trm_rotate_params {
     bool interleaved;
 } trm_rotate_params;
 
+/*
+ * Control flow (docs/graph.md): layers between IF and END_IF, and between LOOP and END_LOOP, are a region, which is run
+ * as conditions say that are known in a run only. Conditions are bool scalars and value inputs. Regions lie within each
+ * other. What a layer of a region reads is a constant, made in the region, or comes in by an ENTER of the region; of a
+ * loop it may be a RECURRENCE, too. What is made in a region is read outside by MERGE alone.
+ *
+ * IF (condition) -> the condition: the region runs where it holds, or with `negated` where it does not.
+ * END_IF (output of the IF) -> the same.
+ * MERGE (condition, a, b, outputs of END_IFs, optional) -> a where the condition holds, else b: of one type and as many
+ * dimensions, of the dims of that which is taken. The other one need not have been made.
+ *
+ * RECURRENCE (initial), before the LOOP -> what a loop carries from pass to pass: in the first pass `initial`.
+ * LOOP (condition) -> the condition: whether the region runs at all.
+ * NEXT (value, output of a RECURRENCE), in the loop's region -> value: what the RECURRENCE is after the pass.
+ * END_LOOP (condition, output of the LOOP) -> the condition: whether the region runs again.
+ * LOOP_OUTPUT (output of a RECURRENCE, of the END_LOOP) -> what the RECURRENCE was in the end.
+ * ENTER (x) -> x.
+ */
+typedef struct trm_if_params {
+    bool negated;
+} trm_if_params;
+
+/* Of RECURRENCE and NEXT. */
+typedef struct trm_recurrence_params {
+    int32_t open; /* bit i: axis i may have another size in every pass */
+} trm_recurrence_params;
+
 /* A kind and its parameters. */
 typedef struct trm_layer_desc {
     trm_layer_kind kind;
@@ -838,6 +874,8 @@ typedef struct trm_layer_desc {
         trm_random_params random;
         trm_fused_elementwise_params fused_elementwise;
         trm_rotate_params rotate;
+        trm_if_params branch;             /* IF */
+        trm_recurrence_params recurrence; /* and NEXT */
     };
 } trm_layer_desc;
 

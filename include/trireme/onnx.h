@@ -80,8 +80,9 @@ typedef struct trm_onnx_options {
     bool refittable;   /* float initializers of the main graph with more than one element may get others later, by a
                           refit (engine.h): nothing is computed from them when the network is built, which costs fusions
                           such as that of a batch norm into a convolution */
-    int64_t max_trips; /* how often the body of a Loop runs at most where the model does not say so before a run: it is
-                          repeated as often, and a run that wants more fails. 0: such loops are refused */
+    int64_t max_trips; /* loops whose passes only a run tells are repeated so often, each pass guarded by whether it
+                          runs, so that a run waits for nothing; one that wants more passes fails. 0: they are loops of
+                          the network, without a bound */
 } trm_onnx_options;
 #define TRM_ONNX_OPTIONS_INIT                                                                                          \
     {                                                                                                                  \

@@ -186,6 +186,20 @@ trm_status trm_cuda_reshape_run(const trm_kernel_call *call)
     return trm_stream_copy(call->stream, out->data, in->data, size);
 }
 
+/* The input that is not taken may have any dims: nothing is read of it. */
+bool trm_cuda_merge_accepts(const trm_kernel_call *call)
+{
+    return call->n_inputs >= 3 && call->inputs[1].dtype == call->outputs[0].dtype &&
+           call->inputs[2].dtype == call->outputs[0].dtype && trm_dtype_size(call->outputs[0].dtype) > 0;
+}
+
+trm_status trm_cuda_merge_run(const trm_kernel_call *call)
+{
+    trm_kernel_call taken = *call;
+    taken.inputs[0] = call->inputs[*(const unsigned char *)call->values[0] != 0 ? 1 : 2];
+    return trm_cuda_reshape_run(&taken);
+}
+
 bool trm_cuda_transpose_accepts(const trm_kernel_call *call)
 {
     return trm_cuda_reshape_accepts(call);

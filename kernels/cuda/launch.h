@@ -22,6 +22,8 @@ bool trm_cuda_cast_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_cast_run(const trm_kernel_call *call);
 bool trm_cuda_reshape_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_reshape_run(const trm_kernel_call *call);
+bool trm_cuda_merge_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_merge_run(const trm_kernel_call *call);
 bool trm_cuda_transpose_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_transpose_run(const trm_kernel_call *call);
 bool trm_cuda_slice_accepts(const trm_kernel_call *call);

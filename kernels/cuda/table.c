@@ -72,6 +72,17 @@ static const trm_kernel kernels[] = {
     SIMPLE(arg_reduce, TRM_LAYER_ARG_REDUCE),
     {"cuda.topk", TRM_LAYER_TOPK, TRM_BACKEND_CUDA, trm_cuda_topk_accepts, trm_cuda_topk_workspace, trm_cuda_topk_run,
      NULL},
+    {"cuda.if", TRM_LAYER_IF, TRM_BACKEND_CUDA, trm_cuda_reshape_accepts, NULL, trm_cuda_reshape_run, NULL},
+    {"cuda.end_if", TRM_LAYER_END_IF, TRM_BACKEND_CUDA, trm_cuda_reshape_accepts, NULL, trm_cuda_reshape_run, NULL},
+    {"cuda.loop", TRM_LAYER_LOOP, TRM_BACKEND_CUDA, trm_cuda_reshape_accepts, NULL, trm_cuda_reshape_run, NULL},
+    {"cuda.end_loop", TRM_LAYER_END_LOOP, TRM_BACKEND_CUDA, trm_cuda_reshape_accepts, NULL, trm_cuda_reshape_run, NULL},
+    {"cuda.enter", TRM_LAYER_ENTER, TRM_BACKEND_CUDA, trm_cuda_reshape_accepts, NULL, trm_cuda_reshape_run, NULL},
+    {"cuda.recurrence", TRM_LAYER_RECURRENCE, TRM_BACKEND_CUDA, trm_cuda_reshape_accepts, NULL, trm_cuda_reshape_run,
+     NULL},
+    {"cuda.next", TRM_LAYER_NEXT, TRM_BACKEND_CUDA, trm_cuda_reshape_accepts, NULL, trm_cuda_reshape_run, NULL},
+    {"cuda.loop_output", TRM_LAYER_LOOP_OUTPUT, TRM_BACKEND_CUDA, trm_cuda_reshape_accepts, NULL, trm_cuda_reshape_run,
+     NULL},
+    SIMPLE(merge, TRM_LAYER_MERGE),
 };
 
 const trm_kernel_table trm_cuda_kernels = {kernels, (int32_t)(sizeof(kernels) / sizeof(kernels[0]))};

@@ -117,6 +117,8 @@ static inline int64_t trm_host_row_grain(int64_t width)
 
 TRM_HOST_KERNEL(cast)
 TRM_HOST_KERNEL(reshape)
+TRM_HOST_KERNEL(hand_on)
+TRM_HOST_KERNEL(merge)
 TRM_HOST_KERNEL(transpose)
 TRM_HOST_KERNEL(slice)
 TRM_HOST_KERNEL(concat)

@@ -131,6 +131,15 @@ static const trm_kernel kernels[] = {
     REFERENCE(TRM_LAYER_REVERSE_SEQUENCE, reverse_sequence),
     REFERENCE(TRM_LAYER_TOPK, topk),
     REFERENCE(TRM_LAYER_ARG_REDUCE, arg_reduce),
+    REFERENCE(TRM_LAYER_IF, hand_on),
+    REFERENCE(TRM_LAYER_END_IF, hand_on),
+    REFERENCE(TRM_LAYER_LOOP, hand_on),
+    REFERENCE(TRM_LAYER_END_LOOP, hand_on),
+    REFERENCE(TRM_LAYER_ENTER, hand_on),
+    REFERENCE(TRM_LAYER_RECURRENCE, hand_on),
+    REFERENCE(TRM_LAYER_NEXT, hand_on),
+    REFERENCE(TRM_LAYER_LOOP_OUTPUT, hand_on),
+    REFERENCE(TRM_LAYER_MERGE, merge),
 };
 
 const trm_kernel_table trm_host_kernels = {kernels, (int32_t)(sizeof(kernels) / sizeof(kernels[0]))};

@@ -87,6 +87,32 @@ trm_status trm_host_reshape_run(const trm_kernel_call *call)
     return TRM_OK;
 }
 
+/* Layers of control flow hand on what they read. */
+bool trm_host_hand_on_accepts(const trm_kernel_call *call)
+{
+    return moves_one(call, call->n_inputs) &&
+           trm_dims_count(&call->inputs[0].dims) == trm_dims_count(&call->outputs[0].dims);
+}
+
+trm_status trm_host_hand_on_run(const trm_kernel_call *call)
+{
+    return trm_host_reshape_run(call);
+}
+
+/* The input that is not taken may have any dims: nothing is read of it. */
+bool trm_host_merge_accepts(const trm_kernel_call *call)
+{
+    return call->n_inputs >= 3 && call->inputs[1].dtype == call->outputs[0].dtype &&
+           call->inputs[2].dtype == call->outputs[0].dtype;
+}
+
+trm_status trm_host_merge_run(const trm_kernel_call *call)
+{
+    trm_kernel_call taken = *call;
+    taken.inputs[0] = call->inputs[*(const unsigned char *)call->values[0] != 0 ? 1 : 2];
+    return trm_host_reshape_run(&taken);
+}
+
 /* Transposition with neighbouring axes that stay neighbours joined into one. */
 typedef struct transposition {
     int32_t n;

@@ -101,7 +101,7 @@ const setting settings_table[SETTING_COUNT] = {
                        "make an input a constant of the network, from a .npy or .pb file"},
     [SETTING_DIM] = {"dim", 0, SETTING_LIST, ANY, 0, 0, NULL, "NAME=N", "ONNX", "a named dimension, such as batch=4"},
     [SETTING_MAX_TRIPS] = {"max-trips", 0, SETTING_INTEGER, ANY, 0, 1e9, "0", "N", "ONNX",
-                           "how often the body of a Loop runs at most, where that is known in a run only"},
+                           "unroll loops whose passes only a run tells, so many times; 0: run them as loops"},
     [SETTING_MARK] =
         {"mark", 0, SETTING_LIST, ANY, 0, 0, NULL, "NAME", "ONNX",
          "make a tensor inside of the network an output, which no pass fuses away; may be given several times"},

@@ -155,7 +155,6 @@ static trm_status build_network(trm_onnx *model, const data_set *data, trm_netwo
     trm_onnx_input_dims dims[MOST_PORTS];
     trm_onnx_options options = TRM_ONNX_OPTIONS_INIT;
     options.values = fixed;
-    options.max_trips = 5; /* no loop of the cases wants more */
     options.inputs = dims;
     for (int32_t i = 0; i < data->n_inputs; i++) {
         const value *input = &data->inputs[i];

@@ -483,6 +483,40 @@ static void attention_takes_a_joined_product(void **state)
     RUN_CASES(cases);
 }
 
+/* clang-format off */
+#define CONTROL(kind_) {.kind = TRM_LAYER_##kind_}
+#define CARRIED(kind_, open_) {.kind = TRM_LAYER_##kind_, .recurrence = {open_}}
+/* clang-format on */
+
+static void regions(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {CONTROL(IF), {"bool[]"}, "bool[]"},
+        {CONTROL(LOOP), {"bool[]"}, "bool[]"},
+        {CONTROL(IF), {"i64[]"}, "!the condition has type i64, expected bool"},
+        {CONTROL(LOOP), {"bool[1]"}, "!the condition has dims [1], expected 0 dimensions"},
+        {CONTROL(END_IF), {"bool[]", "bool[]"}, "!found 2 inputs, expected 1"},
+        {CONTROL(END_LOOP), {"bool[]", "bool[]"}, "bool[]"},
+        {CONTROL(END_LOOP), {"bool[]", "f32[]"}, "!the output of the loop has type f32"},
+        {CONTROL(ENTER), {"f16[?,3]"}, "f16[?,3]"},
+        {CARRIED(RECURRENCE, 0), {"f32[2,?]"}, "f32[2,?]"},
+        {CARRIED(RECURRENCE, 1), {"f32[2,3]"}, "f32[?,3]"},
+        {CARRIED(RECURRENCE, -1), {"f32[2,3]"}, "f32[?,?]"},
+        {CARRIED(NEXT, 0), {"f32[2,?]", "f32[2,3]"}, "f32[2,?]"},
+        {CARRIED(NEXT, 1), {"f32[4,3]", "f32[2,3]"}, "f32[4,3]"},
+        {CARRIED(NEXT, 2), {"f32[4,3]", "f32[2,3]"}, "!what is carried on has dims [4, 3], expected [2, ?]"},
+        {CARRIED(NEXT, 1), {"f32[4]", "f32[2,3]"}, "!what is carried on has dims [4]"},
+        {CARRIED(NEXT, 0), {"f16[2]", "f32[2]"}, "!what is carried on has type f16, expected f32"},
+        {CONTROL(LOOP_OUTPUT), {"f32[2,?]", "bool[]"}, "f32[2,?]"},
+        {CONTROL(LOOP_OUTPUT), {"f32[2,?]"}, "!found 1 inputs, expected 2"},
+        {CONTROL(MERGE), {"bool[]", "f32[2,?,4]", "f32[3,?,4]"}, "f32[?,?,4]"},
+        {CONTROL(MERGE), {"bool[]", "f32[2]", "f32[2,1]"}, "!a has dims [2], b [2, 1], expected as many dimensions"},
+        {CONTROL(MERGE), {"bool[]", "f32[2]", "f16[2]"}, "!b has type f16, expected f32"},
+    };
+    RUN_CASES(cases);
+}
+
 static void unknown_kinds_and_output_counts(void **state)
 {
     (void)state;
@@ -491,7 +525,7 @@ static void unknown_kinds_and_output_counts(void **state)
     const trm_dims *inputs[] = {&dims};
     trm_dtype type = TRM_F32, out_types[2];
     assert_fails(trm_infer_layer(&desc, 1, inputs, &type, NULL, 1, out, out_types), TRM_ERROR_INVALID_ARGUMENT,
-                 "found layer kind 55, expected 0 to 54");
+                 "found layer kind 64, expected 0 to 63");
     desc = (trm_layer_desc){.kind = TRM_LAYER_SOFTMAX};
     assert_fails(trm_infer_layer(&desc, 1, inputs, &type, NULL, 2, out, out_types), TRM_ERROR_INVALID_ARGUMENT,
                  "found 2 outputs, expected 1");
@@ -545,6 +579,7 @@ int main(void)
         cmocka_unit_test(collectives),
         cmocka_unit_test(matmul_glu_halves_the_columns),
         cmocka_unit_test(attention_takes_a_joined_product),
+        cmocka_unit_test(regions),
         cmocka_unit_test(unknown_kinds_and_output_counts),
         cmocka_unit_test(networks_are_inferred_with_concrete_dims),
     };

@@ -1,4 +1,5 @@
-/* Loops whose ends are known in a run only: what passes leave, what is refused, and runs that want too many. */
+/* Loops whose ends are known in a run only, as regions and as so many passes: what passes leave, what is refused, and
+ * runs that want more passes than there are. */
 #include <stdio.h>
 
 #include <trireme/trireme.h>
@@ -150,12 +151,25 @@ static void ends_are_known_in_a_run(void **state)
             check_loop(&r, n, limits[k]);
         }
     }
-    const int64_t seven = 7;
+    const int64_t seven = 7, many = 40, none = -3;
     assert_ok(run_loop(&r, &seven, 5)); /* ends by itself */
     check_loop(&r, 7, 5);
     assert_fails(run_loop(&r, &seven, 1000), TRM_ERROR_INVALID_ARGUMENT, "more_than_6_trips");
     assert_ok(run_loop(&r, &seven, 9));
     check_loop(&r, 7, 9);
+    close_run(&r);
+    assert_ok(import_loop(true, false, 0, NULL, &network)); /* as a region it has no bound */
+    open_run(&r, network);
+    for (int64_t n = 0; n <= 7; n++) {
+        for (size_t k = 0; k < sizeof(limits) / sizeof(limits[0]); k++) {
+            assert_ok(run_loop(&r, &n, limits[k]));
+            check_loop(&r, n, limits[k]);
+        }
+    }
+    assert_ok(run_loop(&r, &many, 1e30f));
+    check_loop(&r, many, 1e30f);
+    assert_ok(run_loop(&r, &none, 5));
+    check_loop(&r, none, 5);
     close_run(&r);
 }
 
@@ -172,12 +186,15 @@ static void trip_counts_of_the_model_suffice(void **state)
     assert_ok(run_loop(&r, NULL, 4));
     check_loop(&r, n, 4);
     close_run(&r);
-    assert_fails(import_loop(true, false, 0, NULL, &network), TRM_ERROR_UNSUPPORTED,
-                 "how often its body runs at most, is not known when the network is built: give the most there can be");
-    assert_fails(import_loop(true, false, 0, &many, &network), TRM_ERROR_UNSUPPORTED,
-                 "whether its body runs again is not known when the network is built");
-    assert_fails(import_loop(false, false, 0, NULL, &network), TRM_ERROR_UNSUPPORTED,
-                 "whether its body runs again is not known");
+    for (int counted = 0; counted < 2; counted++) {
+        assert_ok(import_loop(counted == 1, false, 0, counted == 1 ? &many : NULL, &network));
+        open_run(&r, network);
+        assert_ok(run_loop(&r, NULL, 1000));
+        check_loop(&r, many, 1000);
+        assert_ok(run_loop(&r, NULL, 1));
+        check_loop(&r, many, 1);
+        close_run(&r);
+    }
     assert_fails(import_loop(false, false, -1, NULL, &network), TRM_ERROR_INVALID_ARGUMENT, "negative");
     assert_ok(import_loop(true, false, 4, &endless, &network));
     open_run(&r, network);
@@ -192,22 +209,28 @@ static void states_may_grow(void **state)
 {
     (void)state;
     static const float limits[] = {0, 3, 5, 9};
-    trm_network *network;
-    run r;
-    assert_ok(import_loop(false, true, 4, NULL, &network));
-    open_run(&r, network);
-    for (int i = 0; i < 4; i++) {
-        trm_dims dims;
-        const void *data;
-        assert_ok(run_loop(&r, NULL, limits[i]));
-        assert_ok(trm_context_output(r.context, "y", &dims, &data));
-        assert_true(dims.n == 1 && dims.d[0] == 4 << i);
-        for (int k = 0; k < 4 << i; k++) {
-            assert_true(((const float *)data)[k] == (k % 2 == 0 ? 1 : -1));
+    for (int64_t max_trips = 0; max_trips <= 4; max_trips += 4) {
+        trm_network *network;
+        run r;
+        assert_ok(import_loop(false, true, max_trips, NULL, &network));
+        open_run(&r, network);
+        for (int i = 3; i >= 0; i--) {
+            trm_dims dims;
+            const void *data;
+            assert_ok(run_loop(&r, NULL, limits[i]));
+            assert_ok(trm_context_output(r.context, "y", &dims, &data));
+            assert_true(dims.n == 1 && dims.d[0] == 4 << i);
+            for (int k = 0; k < 4 << i; k++) {
+                assert_true(((const float *)data)[k] == (k % 2 == 0 ? 1 : -1));
+            }
         }
+        if (max_trips > 0) {
+            assert_fails(run_loop(&r, NULL, 100), TRM_ERROR_INVALID_ARGUMENT, "more_than_4_trips");
+        } else {
+            assert_ok(run_loop(&r, NULL, 100));
+        }
+        close_run(&r);
     }
-    assert_fails(run_loop(&r, NULL, 100), TRM_ERROR_INVALID_ARGUMENT, "more_than_4_trips");
-    close_run(&r);
 }
 
 /* ---- Scan ---------------------------------------------------------------------------------------------- */
@@ -287,12 +310,13 @@ static trm_status open_scan(run *r, bool turned, int64_t max_trips)
 static void scans_of_any_length(void **state)
 {
     (void)state;
-    for (int turned = 0; turned < 2; turned++) {
+    for (int way = 0; way < 4; way++) {
+        const int turned = way % 2;
+        const bool is_region = way >= 2;
         run r = {0};
-        assert_fails(open_scan(&r, turned == 1, 0), TRM_ERROR_UNSUPPORTED, "or the most there can be (max_trips)");
-        assert_ok(open_scan(&r, turned == 1, 6));
-        for (int64_t n = 1; n <= 6; n++) {
-            float x[12], sums[6][2], s[2] = {10, 20};
+        assert_ok(open_scan(&r, turned == 1, is_region ? 0 : 6));
+        for (int64_t n = is_region ? 0 : 1; n <= 6; n++) {
+            float x[12] = {0}, sums[6][2], s[2] = {10, 20};
             trm_dims dims;
             const void *data;
             for (int64_t i = 0; i < 2 * n; i++) {

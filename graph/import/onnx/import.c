@@ -5,6 +5,7 @@
  * recorded; what it would have made counts as failed, and nodes that need it are passed over without a word.
  */
 #include "graph/import/onnx/import.h"
+#include "graph/import/onnx/region.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,15 +98,21 @@ trm_status trm_onnx_define(trm_onnx_import *import, trm_onnx_scope *scope, const
     return TRM_OK;
 }
 
-trm_onnx_value *trm_onnx_find(const trm_onnx_scope *scope, const char *name)
+/* With the scope that has it. */
+static trm_onnx_value *find_with_scope(const trm_onnx_scope **scope, const char *name)
 {
-    for (; scope != NULL; scope = scope->around) {
+    for (; *scope != NULL; *scope = (*scope)->around) {
         uint32_t index;
-        if (trm_map_find(&scope->names, name, strlen(name), &index)) {
-            return scope->values[index];
+        if (trm_map_find(&(*scope)->names, name, strlen(name), &index)) {
+            return (*scope)->values[index];
         }
     }
     return NULL;
+}
+
+trm_onnx_value *trm_onnx_find(const trm_onnx_scope *scope, const char *name)
+{
+    return find_with_scope(&scope, name);
 }
 
 static trm_onnx_value *new_value(trm_onnx_import *import, trm_onnx_value_kind kind)
@@ -157,6 +164,42 @@ trm_status trm_onnx_add_stored(trm_onnx_import *import, Onnx__TensorProto *const
     return trm_map_add(&import->constants, address, sizeof(*key), (uint32_t)(*tensor)->index, &existing);
 }
 
+void trm_onnx_discard(trm_onnx_import *import, int32_t first)
+{
+    const trm_network *network = import->network;
+    int32_t n = import->n_discarded + network->n_layers - first;
+    if (n > import->discarded_capacity) {
+        trm_layer **grown = trm_arena_array(&import->arena, (size_t)n * 2, sizeof(trm_layer *));
+        if (grown == NULL) {
+            return; /* they stay, and are run in vain */
+        }
+        if (import->n_discarded > 0) {
+            memcpy(grown, import->discarded, (size_t)import->n_discarded * sizeof(trm_layer *));
+        }
+        import->discarded = grown;
+        import->discarded_capacity = n * 2;
+    }
+    for (int32_t i = first; i < network->n_layers; i++) {
+        import->discarded[import->n_discarded++] = network->layers[i];
+    }
+}
+
+static trm_status remove_discarded(trm_onnx_import *import)
+{
+    if (import->n_discarded == 0) {
+        return TRM_OK;
+    }
+    bool *remove = trm_arena_array(&import->arena, (size_t)import->network->n_layers + 1, sizeof(*remove));
+    if (remove == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    for (int32_t i = 0; i < import->n_discarded; i++) {
+        remove[import->discarded[i]->index] = true;
+    }
+    trm_network_remove_layers(import->network, remove);
+    return TRM_OK;
+}
+
 bool trm_onnx_spend(trm_onnx_node *node, int64_t steps)
 {
     node->import->steps += steps;
@@ -193,12 +236,15 @@ static trm_status find_inputs(trm_onnx_node *node, bool *ready)
         if (name[0] == '\0') {
             continue;
         }
-        trm_onnx_value *value = trm_onnx_find(node->scope, name);
+        const trm_onnx_scope *scope = node->scope;
+        trm_onnx_value *value = find_with_scope(&scope, name);
         if (value == NULL) {
             TRM_FAIL(TRM_ERROR_INVALID_MODEL,
                      "its input \"%s\" is not defined before it (missing, part of a cycle, or out of order)", name);
         }
         TRM_TRY(trm_onnx_load(node->import, value, name));
+        value = trm_onnx_enter_value(node, scope->region, value);
+        TRM_TRY(node->status);
         if (value->kind == TRM_ONNX_VALUE_FAILED) {
             *ready = false;
         } else if (value->kind != TRM_ONNX_VALUE_ABSENT) {
@@ -372,7 +418,7 @@ static bool open_scope(trm_onnx_node *node, const char *part, trm_onnx_scope *sc
     trm_onnx_import *import = node->import;
     const trm_onnx_scope *around = node->scope;
     const char *gap = around->place[0] == '\0' ? "" : ", ";
-    *scope = (trm_onnx_scope){.caller = node, .depth = around->depth + 1};
+    *scope = (trm_onnx_scope){.caller = node, .depth = around->depth + 1, .region = import->region};
     if (scope->depth > DEEPEST_CALL) {
         trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "functions and bodies are nested more than %d deep", DEEPEST_CALL);
         return false;
@@ -393,7 +439,8 @@ static bool open_scope(trm_onnx_node *node, const char *part, trm_onnx_scope *sc
 /* Takes an output of a body or function; a failed one makes the node fail without another issue. */
 static trm_onnx_value *take_output(trm_onnx_node *node, const trm_onnx_scope *scope, const char *name)
 {
-    trm_onnx_value *value = trm_onnx_find(scope, name);
+    const trm_onnx_scope *home = scope;
+    trm_onnx_value *value = find_with_scope(&home, name);
     if (value == NULL) {
         trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "output \"%s\" of %s is not defined there", name, scope->place);
         return NULL;
@@ -404,7 +451,7 @@ static trm_onnx_value *take_output(trm_onnx_node *node, const trm_onnx_scope *sc
     } else if (value->kind == TRM_ONNX_VALUE_FAILED && node->status == TRM_OK) {
         node->status = RECORDED;
     }
-    return value;
+    return trm_onnx_enter_value(node, home->region, value);
 }
 
 static trm_status define_all(trm_onnx_import *import, trm_onnx_scope *scope, char *const *names, size_t n_names,
@@ -770,6 +817,9 @@ trm_status trm_onnx_build_network(trm_onnx *model, const trm_onnx_options *optio
     trm_status status = import_graph(&import);
     if (status == TRM_OK) {
         status = check_issues(model);
+    }
+    if (status == TRM_OK) {
+        status = remove_discarded(&import);
     }
     if (import.stream != NULL) {
         trm_stream_destroy(import.stream);

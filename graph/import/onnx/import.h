@@ -43,6 +43,7 @@ typedef struct trm_onnx_scope {
     trm_map names; /* to positions in `values` */
     trm_onnx_value **values;
     int32_t n_values, capacity;
+    struct trm_onnx_region *region; /* in which its tensors are made; NULL: none */
 } trm_onnx_scope;
 
 typedef struct trm_onnx_import {
@@ -56,6 +57,9 @@ typedef struct trm_onnx_import {
     size_t folded;       /* bytes of constants made by folding */
     trm_map constants;   /* tensors of the file that are in the network already, by address, to their index */
     trm_tensor *nothing; /* what calls of a failed node return */
+    struct trm_onnx_region *region; /* in which layers are added; NULL: none */
+    trm_layer **discarded;          /* [n_discarded] to be removed in the end */
+    int32_t n_discarded, discarded_capacity;
 } trm_onnx_import;
 
 /* ---- import.c -------------------------------------------------------------------------------------------------- */
@@ -78,6 +82,8 @@ trm_status trm_onnx_load(trm_onnx_import *import, trm_onnx_value *value, const c
  * holds its address and lives as long as the import. */
 trm_status trm_onnx_add_stored(trm_onnx_import *import, Onnx__TensorProto *const *key, const char *name,
                                trm_tensor **tensor);
+/* Layers from `first` on are to be removed when the import ends: nothing else reads what they make. */
+void trm_onnx_discard(trm_onnx_import *import, int32_t first);
 /* Counts steps of the import; the node fails when there are too many for any honest model. False then. */
 bool trm_onnx_spend(trm_onnx_node *node, int64_t steps);
 

@@ -208,6 +208,7 @@ trm_tensor *trm_onnx_flatten(trm_onnx_node *node, trm_tensor *x, int32_t axis);
     X(quantize) \
     X(reduce) \
     X(sequence) \
+    X(scan) \
     X(shape) \
     X(signal) \
     X(stateful) \
