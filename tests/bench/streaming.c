@@ -4,10 +4,11 @@
  *
  *   bench_streaming [--shape NAME | --model FOLDER] [--backend host|cuda] [--budgets 0,10,25,50,75,90,100]
  *                   [--tokens N] [--prompt N] [--mesh AXES] [--compression auto|off|lossless]
- *                   [--host-memory BYTES] [--json FILE]
+ *                   [--host-memory BYTES] [--profile 1] [--json FILE]
  *
  * The budgets are percentages, the last must be 100. The bound of a budget is the longer of a step with everything
- * resident and of its bytes at the link's rate, both measured in the same run. With a prompt, its time is measured too.
+ * resident and of its bytes at the link's rate, both measured in the same run. With a prompt, its time is measured too,
+ * and with --profile where it goes: layers by their kernels, and what they waited for.
  * On several ranks (mpirun) every rank streams its own part. What is printed of the tokens of the last budget tells
  * whether two runs gave the same.
  */
@@ -28,7 +29,7 @@ typedef struct row {
 
 typedef struct bench {
     const char *shape, *folder, *json, *budgets, *mesh, *compression, *host_memory;
-    bool host;
+    bool host, profile;
     int32_t n_tokens, n_prompt;
     trm_world *world;
     trm_model *model;
@@ -65,6 +66,75 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+#define MOST_KERNELS 32
+#define MOST_WAITS   6
+
+typedef struct profile {
+    struct {
+        const char *kernel;
+        double ms;
+    } kernels[MOST_KERNELS];
+    struct {
+        const char *layer;
+        double ms;
+    } waits[MOST_WAITS]; /* the longest */
+    int32_t n_kernels;
+    double waited, computed;
+} profile;
+
+static void add_to_profile(void *user, const char *layer, trm_layer_kind kind, const char *kernel, double ms,
+                           int64_t runs)
+{
+    profile *p = user;
+    (void)kind;
+    (void)runs;
+    if (strcmp(kernel, TRM_KERNEL_WAIT) == 0) {
+        p->waited += ms;
+        for (int32_t i = 0; i < MOST_WAITS; i++) {
+            if (ms > p->waits[i].ms) {
+                memmove(&p->waits[i + 1], &p->waits[i], sizeof(p->waits[0]) * (size_t)(MOST_WAITS - 1 - i));
+                p->waits[i].layer = layer;
+                p->waits[i].ms = ms;
+                break;
+            }
+        }
+        return;
+    }
+    p->computed += ms;
+    int32_t i = 0;
+    while (i < p->n_kernels && strcmp(p->kernels[i].kernel, kernel) != 0) {
+        i++;
+    }
+    if (i < MOST_KERNELS) {
+        p->n_kernels += i == p->n_kernels;
+        p->kernels[i].kernel = kernel;
+        p->kernels[i].ms += ms;
+    }
+}
+
+static void profile_prompt(bench *b, double percent)
+{
+    profile p = {0};
+    trm_context *context = trm_generator_context(b->generator);
+    bench_check(trm_context_set_profiling(context, true), "profiling");
+    (void)generate(b, b->n_prompt, 1);
+    trm_context_profile(context, add_to_profile, &p);
+    if (trm_world_rank(b->world) == 0) {
+        printf("prompt at %g %%: layers %.2f ms, waits %.2f ms:", percent, p.computed, p.waited);
+        for (int32_t i = 0; i < MOST_WAITS && p.waits[i].layer != NULL; i++) {
+            printf(" %s %.2f", p.waits[i].layer, p.waits[i].ms);
+        }
+        printf("; kernels:");
+        for (int32_t i = 0; i < p.n_kernels; i++) {
+            if (p.kernels[i].ms > 0.5) {
+                printf(" %s %.2f", p.kernels[i].kernel, p.kernels[i].ms);
+            }
+        }
+        printf("\n");
+    }
+    bench_check(trm_context_set_profiling(context, false), "profiling");
+}
+
 static void measure(bench *b, double percent)
 {
     row *r = &b->rows[b->n_rows];
@@ -78,6 +148,9 @@ static void measure(bench *b, double percent)
         for (int32_t i = 0; i < 3; i++) {
             double seconds = generate(b, b->n_prompt, 1);
             r->prompt = i == 0 || seconds < r->prompt ? seconds : r->prompt;
+        }
+        if (b->profile) {
+            profile_prompt(b, percent);
         }
     }
     (void)generate(b, 16, 3);
@@ -161,6 +234,8 @@ static void read_arguments(bench *b, int argc, char **argv)
             b->compression = value;
         } else if (strcmp(argv[i], "--host-memory") == 0) {
             b->host_memory = value;
+        } else if (strcmp(argv[i], "--profile") == 0) {
+            b->profile = strcmp(value, "0") != 0;
         } else if (strcmp(argv[i], "--json") == 0) {
             b->json = value;
         } else if (strcmp(argv[i], "--tokens") == 0) {
