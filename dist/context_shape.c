@@ -544,6 +544,9 @@ static trm_status run_steps(trm_context *context, int32_t begin, int32_t end, in
         }
     }
     TRM_TRY(beside ? trm_context_join(context) : TRM_OK);
+    if (context->ring != NULL && end == context->engine->plan->network->n_layers) {
+        TRM_TRY(trm_ring_end(context->ring, context->stream));
+    }
     if (marked && end == context->engine->plan->network->n_layers) {
         TRM_TRY(trm_event_record(context->marks[end], context->stream));
     }
@@ -671,6 +674,12 @@ void trm_context_drop_capture(trm_context *context)
     context->ran = false;
 }
 
+trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec)
+{
+    TRM_TRY(context->ring == NULL ? TRM_OK : trm_ring_prime(context->ring, context->stream));
+    return trm_graph_exec_launch(exec, context->stream);
+}
+
 static trm_status capture(trm_context *context)
 {
     TRM_TRY(trm_stream_begin_capture(context->stream));
@@ -714,5 +723,5 @@ trm_status trm_context_enqueue_run(trm_context *context)
     if (context->captured == NULL) {
         TRM_TRY(capture(context));
     }
-    return trm_graph_exec_launch(context->captured, context->stream);
+    return trm_context_launch(context, context->captured);
 }

@@ -127,6 +127,8 @@ trm_status trm_context_show_layer(trm_context *context, int32_t layer);
 trm_status trm_context_enqueue(trm_context *context);
 /* The same, captured where the caller asked for it and it can be: the first run of the same dims is not. */
 trm_status trm_context_enqueue_run(trm_context *context);
+/* Launches a captured run of all layers. */
+trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec);
 /* The parts of enqueueing, for those who order the layers themselves: dims, kernels and the copy of the inputs (not of
  * a network that must be asked on the way), then one layer, on the stream of its call. */
 trm_status trm_context_begin_layers(trm_context *context);

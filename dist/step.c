@@ -301,7 +301,7 @@ trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequenc
             TRM_TRY(trm_context_shape(g->context));
             trm_graph_exec *exec;
             TRM_TRY(captured_step(g, bucket, g->chooser.mode, &exec));
-            TRM_TRY(trm_graph_exec_launch(exec, g->context->stream));
+            TRM_TRY(trm_context_launch(g->context, exec));
         } else {
             TRM_TRY(enqueue(g, n_rows, g->chooser.mode));
         }

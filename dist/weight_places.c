@@ -132,8 +132,8 @@ trm_status trm_weight_places_store(trm_weight_places *places, trm_plan *plan, tr
 {
     trm_streaming_plan *s = plan->streaming;
     bool again = places->stored[weight].pieces != NULL;
+    places->refilled = places->refilled || places->stored[weight].bytes > 0; /* rings may have it from before */
     if (again) {
-        places->refilled = true;
         drop_stored(places, plan, device, weight);
         TRM_TRY(take_stored(places, plan, weight));
         if (places->stored[weight].memory == NULL) {

@@ -3,7 +3,7 @@
  *
  * The model: the link makes the fetches in order, each when its place in the ring is free, and what is packed is
  * unpacked behind it, piece by piece; a layer runs when the one before it has and its fetches have arrived. All cost
- * what their rates say.
+ * what their rates say. A step ends when its layers have run and what the next one begins with is there.
  */
 #include "weight_stream/residency.h"
 
@@ -17,6 +17,10 @@
  * of what is streamed, of large models a fixed size, and one more of the largest weights at least. */
 #define RING_AHEAD ((size_t)1 << 30)
 #define RING_SHARE 8
+/* Places in the ring that are tried for the first fetch that is not carried over from the step before: of the choice
+ * that is made, and while there are others. */
+#define MOST_STARTS 16
+#define SOME_STARTS 4
 /* Exchanges are tried as long as so many timed plans, weighted by their fetches, have not been made. */
 #define MOST_WORK ((int64_t)4 << 20)
 
@@ -26,10 +30,11 @@ typedef struct planner {
     trm_residency_fetch *fetches; /* [n_uses] */
     int32_t *use_fetch;           /* [n_uses] */
     double *layer_ends;           /* [n_layers] */
-    int32_t n_fetches;
+    int32_t n_fetches, n_carried;
     size_t ring_bytes, streamed_bytes, link_bytes, stage_bytes;
+    bool reads_files, is_final;
     int32_t n_copies;
-    double seconds, link_seconds, compute_seconds;
+    double seconds, link_seconds, compute_seconds, link_end;
     int64_t work;
 } planner;
 
@@ -54,7 +59,8 @@ static void list_fetches(planner *p, const bool *resident)
 {
     const trm_residency_problem *problem = p->problem;
     int32_t last = -1; /* the use of a streamed weight before this one */
-    p->n_fetches = 0;
+    p->n_fetches = p->n_carried = 0;
+    p->reads_files = false;
     p->streamed_bytes = p->link_bytes = p->stage_bytes = 0;
     for (int32_t i = 0; i < problem->n_uses; i++) {
         const trm_residency_use *use = &problem->uses[i];
@@ -72,37 +78,70 @@ static void list_fetches(planner *p, const bool *resident)
             p->streamed_bytes += problem->bytes[use->weight];
             p->link_bytes += link_bytes(problem, use->weight);
             p->stage_bytes = is_packed(problem, use->weight) ? problem->stage_bytes : p->stage_bytes;
+            p->reads_files = p->reads_files || (problem->in_files != NULL && problem->in_files[use->weight]);
         }
         last = i;
     }
 }
 
-/* Places the fetches one behind the other in a ring, from the start again where the next does not fit; false if one
- * would lie where a fetch lies that is needed at the same time. */
-static bool place_fetches(planner *p, size_t ring)
+static size_t fetch_bytes(const planner *p, int32_t k)
+{
+    return padded(p->problem->bytes[p->fetches[k].weight]);
+}
+
+static size_t carried_bytes(const planner *p)
+{
+    size_t sum = 0;
+    for (int32_t k = 0; k < p->n_carried; k++) {
+        sum += fetch_bytes(p, k);
+    }
+    return sum;
+}
+
+/* The last layer that reads what lies over bytes begin .. end - 1 of the ring, of the first n fetches; -1: none does.
+ */
+static int32_t last_reader(const planner *p, size_t begin, size_t end, int32_t n)
+{
+    for (int32_t i = n - 1; i >= 0; i--) { /* earlier ones are free earlier */
+        const trm_residency_fetch *fetch = &p->fetches[i];
+        if (fetch->offset < end && begin < fetch->offset + fetch_bytes(p, i)) {
+            return fetch->last_layer;
+        }
+    }
+    return -1;
+}
+
+/* Places the fetches one behind the other in a ring, from its begin again where the next does not fit: those that are
+ * carried over from its begin, the others from `start`. False if one would lie where a fetch lies that is needed at the
+ * same time. */
+static bool place_fetches(planner *p, size_t ring, size_t start)
 {
     size_t at = 0;
+    int32_t after = -1;
     for (int32_t k = 0; k < p->n_fetches; k++) {
         trm_residency_fetch *fetch = &p->fetches[k];
-        size_t bytes = padded(p->problem->bytes[fetch->weight]);
-        if (bytes > ring) {
+        size_t bytes = fetch_bytes(p, k);
+        at = k == p->n_carried ? start : at;
+        if (bytes > ring || (at + bytes > ring && k < p->n_carried)) {
             return false;
         }
         at = at + bytes > ring ? 0 : at;
         fetch->offset = at;
-        fetch->after_layer = -1;
-        for (int32_t i = k - 1; i >= 0 && fetch->after_layer < 0; i--) { /* earlier ones are free earlier */
-            const trm_residency_fetch *other = &p->fetches[i];
-            size_t end = other->offset + padded(p->problem->bytes[other->weight]);
-            fetch->after_layer = other->offset < at + bytes && at < end ? other->last_layer : -1;
-        }
-        if (k > 0 && p->fetches[k - 1].after_layer > fetch->after_layer) {
-            fetch->after_layer = p->fetches[k - 1].after_layer; /* the copy before it waits for that anyway */
-        }
-        if (fetch->after_layer >= fetch->first_layer) {
-            return false;
+        if (k >= p->n_carried) {
+            int32_t free = last_reader(p, at, at + bytes, k);
+            after = free > after ? free : after; /* the copy before it waits for that anyway */
+            fetch->after_layer = after;
+            if (after >= fetch->first_layer) {
+                return false;
+            }
         }
         at += bytes;
+    }
+    for (int32_t k = 0; k < p->n_carried; k++) {
+        trm_residency_fetch *fetch = &p->fetches[k];
+        int32_t free = last_reader(p, fetch->offset, fetch->offset + fetch_bytes(p, k), p->n_fetches);
+        after = free > after ? free : after;
+        fetch->after_layer = after;
     }
     return true;
 }
@@ -112,9 +151,9 @@ static void measure_fetches(const planner *p, size_t *together, size_t *largest,
 {
     *together = *largest = *all = 0;
     for (int32_t k = 0; k < p->n_fetches; k++) {
-        size_t sum = 0, bytes = padded(p->problem->bytes[p->fetches[k].weight]);
+        size_t sum = 0, bytes = fetch_bytes(p, k);
         for (int32_t i = k; i < p->n_fetches && p->fetches[i].first_layer <= p->fetches[k].last_layer; i++) {
-            sum += padded(p->problem->bytes[p->fetches[i].weight]);
+            sum += fetch_bytes(p, i);
         }
         *together = sum > *together ? sum : *together;
         *largest = bytes > *largest ? bytes : *largest;
@@ -132,9 +171,9 @@ static void size_ring(planner *p)
     wanted = wanted > p->problem->ring_limit ? p->problem->ring_limit : wanted;
     wanted = wanted < together ? together : wanted;
     p->ring_bytes = trm_align_up(wanted, TRM_RING_ALIGNMENT);
-    if (!place_fetches(p, p->ring_bytes)) { /* the gap at the ring's end is smaller than the largest */
+    if (!place_fetches(p, p->ring_bytes, 0)) { /* the gap at the ring's end is smaller than the largest */
         p->ring_bytes = together + largest;
-        (void)place_fetches(p, p->ring_bytes);
+        (void)place_fetches(p, p->ring_bytes, 0);
     }
 }
 
@@ -164,7 +203,7 @@ static void time_step(planner *p)
 {
     const trm_residency_problem *problem = p->problem;
     double link_free = 0, unpack_free = 0, now = 0;
-    int32_t k = 0;
+    int32_t k = p->n_carried;
     p->n_copies = 0;
     p->link_seconds = p->compute_seconds = 0;
     for (int32_t layer = 0; layer < problem->n_layers; layer++) {
@@ -179,6 +218,49 @@ static void time_step(planner *p)
         p->layer_ends[layer] = now;
     }
     p->seconds = now;
+    for (k = 0; k < p->n_carried; k++) {
+        double arrives =
+            time_fetch(p, p->fetches[k].weight, p->layer_ends[p->fetches[k].after_layer], &link_free, &unpack_free);
+        p->seconds = arrives > p->seconds ? arrives : p->seconds;
+    }
+    p->link_end = link_free;
+}
+
+/* Times the step with so many fetches carried over, where the others begin at `start`; false if that cannot be. */
+static bool try_to_carry(planner *p, int32_t n, size_t start)
+{
+    p->n_carried = n;
+    p->work += p->n_fetches;
+    if (!place_fetches(p, p->ring_bytes, start)) {
+        return false;
+    }
+    time_step(p);
+    p->work += p->problem->n_layers + 1;
+    return true;
+}
+
+/* While the last layers run there is nothing left to copy for them: the first fetches of the next step, as many as take
+ * that time. Where the others begin decides what lies over their places at last. What is read from files comes in the
+ * order of use. */
+static void carry_over(planner *p)
+{
+    double idle = p->seconds - p->link_end, best = p->seconds, filled = 0;
+    int32_t best_n = 0, starts = p->is_final ? MOST_STARTS : SOME_STARTS;
+    size_t best_start = 0;
+    for (int32_t n = 1; n < p->n_fetches && filled < idle && !p->reads_files; n++) {
+        filled += (double)link_bytes(p->problem, p->fetches[n - 1].weight) / p->problem->link_rate;
+        for (int32_t i = 0; i < starts; i++) {
+            p->n_carried = n;
+            size_t start = padded(carried_bytes(p) + p->ring_bytes / (size_t)starts * (size_t)i);
+            start = start < p->ring_bytes ? start : start - p->ring_bytes;
+            if (try_to_carry(p, n, start) && p->seconds < best) {
+                best = p->seconds;
+                best_n = n;
+                best_start = start;
+            }
+        }
+    }
+    (void)try_to_carry(p, best_n, best_start);
 }
 
 static void follow(planner *p, const bool *resident)
@@ -187,6 +269,7 @@ static void follow(planner *p, const bool *resident)
     size_ring(p);
     time_step(p);
     p->work += p->n_fetches + p->problem->n_layers + 1;
+    carry_over(p);
 }
 
 /* ---- choosing ---------------------------------------------------------------------------------- */
@@ -406,6 +489,7 @@ static trm_status planner_init(planner *p, const trm_residency_problem *problem,
 
 static void finish(planner *p, trm_residency *made)
 {
+    p->is_final = true;
     follow(p, made->resident);
     for (int32_t i = 0; i < p->problem->n_weights; i++) {
         made->resident_bytes += made->resident[i] ? p->problem->bytes[i] : 0;
@@ -413,6 +497,7 @@ static void finish(planner *p, trm_residency *made)
     made->fetches = p->fetches;
     made->use_fetch = p->use_fetch;
     made->n_fetches = p->n_fetches;
+    made->n_carried = p->n_carried;
     made->streamed_bytes = p->streamed_bytes;
     made->link_bytes = p->link_bytes;
     made->ring_bytes = p->ring_bytes;

@@ -3,9 +3,11 @@
  * order of the layers is known, so all of it is computed before the first step.
  *
  * A streamed weight is fetched into the ring before the layer that uses it, in the order of the layers; its place is
- * free again when that layer has run. Nothing is in the ring when a step begins. Uses of one weight that follow each
- * other in the list of uses share a fetch. A use may read the weight where it lies in host memory (rows of a table):
- * then nothing is fetched for it. A packed weight is copied in pieces to memory beside the ring and unpacked into it.
+ * free again when that layer has run. The first fetches may be carried over: the step before makes them while its last
+ * layers run. Nothing else is in the ring when a step begins. Uses of one weight that follow
+ * each other in the list of uses share a fetch. A use may read the weight where it lies in host memory (rows of a
+ * table): then nothing is fetched for it. A packed weight is copied in pieces to memory beside the ring and unpacked
+ * into it.
  */
 #ifndef TRM_WEIGHT_STREAM_RESIDENCY_H
 #define TRM_WEIGHT_STREAM_RESIDENCY_H
@@ -41,7 +43,8 @@ typedef struct trm_residency_problem {
 typedef struct trm_residency_fetch {
     int32_t weight, first_use, last_use; /* the latter are positions in the list of uses */
     int32_t first_layer, last_layer;
-    int32_t after_layer; /* the layer that must have run before its place is free; -1: none */
+    int32_t after_layer; /* the layer that must have run before its place is free, of one carried over that of the step
+                            before; -1: none */
     size_t offset;       /* in the ring */
 } trm_residency_fetch;
 
@@ -49,8 +52,8 @@ typedef struct trm_residency {
     trm_arena arena;
     bool *resident;               /* [n_weights] */
     int32_t *use_fetch;           /* [n_uses] the fetch that brings the weight; -1: resident or read in place */
-    trm_residency_fetch *fetches; /* [n_fetches], in the order they are made */
-    int32_t n_fetches;
+    trm_residency_fetch *fetches; /* [n_fetches], in the order they are used */
+    int32_t n_fetches, n_carried; /* the first n_carried are made behind all others, for the next step */
     size_t resident_bytes, streamed_bytes; /* the latter per step, of the device form */
     size_t link_bytes;                     /* that are copied for them */
     size_t ring_bytes, stage_bytes;

@@ -33,8 +33,9 @@ struct trm_ring {
     trm_event **freed;   /* [n_fetches] the layer that frees the place has run; NULL: none does, or the fetch before has
                             the same */
     int32_t n;           /* fetches, also when the plan is gone */
-    int32_t next;        /* fetch of the step under way */
+    int32_t next;        /* how many fetches of the step under way are enqueued */
     int32_t awaited;     /* fetch that the next waiting layer needs first */
+    bool is_primed;      /* what is carried over is there when all that is enqueued has run */
     trm_event *last_freed;                           /* of the fetches enqueued so far */
     const trm_event *copies_waited, *unpacks_waited; /* the last of `freed` that these streams wait for */
 };
@@ -54,11 +55,17 @@ size_t trm_ring_stage_bytes(size_t piece)
     return STAGES * stage_of(piece);
 }
 
-/* Fetch k waits for a layer that the one before it has not waited for. */
-static bool waits_anew(const trm_residency *residency, int32_t k)
+/* The fetch that a step makes at a place in the order: those for the next step come last. */
+static int32_t fetch_at(const trm_residency *residency, int32_t place)
 {
-    int32_t after = residency->fetches[k].after_layer;
-    return after >= 0 && (k == 0 || residency->fetches[k - 1].after_layer < after);
+    return (residency->n_carried + place) % residency->n_fetches;
+}
+
+/* The fetch at a place waits for a layer that the one before it has not waited for. */
+static bool waits_anew(const trm_residency *residency, int32_t place)
+{
+    int32_t after = residency->fetches[fetch_at(residency, place)].after_layer;
+    return after >= 0 && (place == 0 || residency->fetches[fetch_at(residency, place - 1)].after_layer < after);
 }
 
 static trm_status create_events(trm_ring *ring)
@@ -70,10 +77,10 @@ static trm_status create_events(trm_ring *ring)
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the events of %zu copies", n - 1);
     }
     TRM_TRY(trm_event_create(ring->device, &ring->begins));
-    for (int32_t k = 0; k < ring->residency->n_fetches; k++) {
-        TRM_TRY(trm_event_create(ring->device, &ring->arrived[k]));
-        if (waits_anew(ring->residency, k)) {
-            TRM_TRY(trm_event_create(ring->device, &ring->freed[k]));
+    for (int32_t place = 0; place < ring->residency->n_fetches; place++) {
+        TRM_TRY(trm_event_create(ring->device, &ring->arrived[place]));
+        if (waits_anew(ring->residency, place)) {
+            TRM_TRY(trm_event_create(ring->device, &ring->freed[fetch_at(ring->residency, place)]));
         }
     }
     return TRM_OK;
@@ -243,12 +250,21 @@ static trm_status fetch_weight(trm_ring *ring, int32_t k)
     return trm_stream_upload(ring->copies, trm_ring_slot(ring, k), ring->stored[weight].memory, ring->bytes[weight]);
 }
 
+static trm_status enqueue_copy(trm_ring *ring, int32_t k)
+{
+    TRM_TRY(fetch_weight(ring, k));
+    return trm_event_record(ring->arrived[k], is_packed(ring, k) ? ring->unpacks : ring->copies);
+}
+
 /* Enqueues fetches whose places are free once `layer` has run. Of packed ones unpacking alone waits for the place. */
 static trm_status enqueue_copies(trm_ring *ring, int32_t layer)
 {
     const trm_residency *residency = ring->residency;
-    for (; ring->next < residency->n_fetches && residency->fetches[ring->next].after_layer <= layer; ring->next++) {
-        int32_t k = ring->next;
+    for (; ring->next < residency->n_fetches; ring->next++) {
+        int32_t k = fetch_at(residency, ring->next);
+        if (residency->fetches[k].after_layer > layer) {
+            break;
+        }
         trm_stream *writes = is_packed(ring, k) ? ring->unpacks : ring->copies;
         const trm_event **waited = is_packed(ring, k) ? &ring->unpacks_waited : &ring->copies_waited;
         ring->last_freed = ring->freed[k] != NULL ? ring->freed[k] : ring->last_freed;
@@ -256,10 +272,23 @@ static trm_status enqueue_copies(trm_ring *ring, int32_t layer)
             TRM_TRY(trm_stream_wait_event(writes, ring->last_freed));
             *waited = ring->last_freed;
         }
-        TRM_TRY(fetch_weight(ring, k));
-        TRM_TRY(trm_event_record(ring->arrived[k], writes));
+        TRM_TRY(enqueue_copy(ring, k));
     }
     return TRM_OK;
+}
+
+/* Lets the stream wait for the last of the fetches begin .. end - 1 on either stream. */
+static trm_status await_fetches(trm_ring *ring, int32_t begin, int32_t end, trm_stream *stream, bool *waits)
+{
+    int32_t last[2] = {-1, -1}; /* copied, unpacked: both are in order */
+    for (int32_t k = begin; k < end; k++) {
+        last[is_packed(ring, k)] = k;
+    }
+    if (waits != NULL) {
+        *waits = begin < end;
+    }
+    TRM_TRY(last[0] < 0 ? TRM_OK : trm_stream_wait_event(stream, ring->arrived[last[0]]));
+    return last[1] < 0 ? TRM_OK : trm_stream_wait_event(stream, ring->arrived[last[1]]);
 }
 
 /* A step that failed half way may have left copies and unpacking to do: neither begins before the other has ended. */
@@ -273,18 +302,12 @@ static trm_status drain(trm_ring *ring)
     return ring->copies_whole ? trm_stream_wait_event(ring->copies, ring->drained) : TRM_OK;
 }
 
-trm_status trm_ring_begin(trm_ring *ring, trm_stream *stream)
+/* What is enqueued from here on comes behind what is on `stream`, and behind copies of a step before. */
+static trm_status begin_copies(trm_ring *ring, trm_stream *stream)
 {
-    ring->next = ring->awaited = 0;
     ring->n_pieces = 0;
     ring->last_freed = NULL;
     ring->copies_waited = ring->unpacks_waited = NULL;
-    if (ring->residency->n_fetches == 0) {
-        return TRM_OK;
-    }
-    if (ring->reader != NULL) {
-        trm_reader_begin(ring->reader);
-    }
     TRM_TRY(trm_event_record(ring->begins, stream));
     if (ring->copies_whole) { /* a capture must not find a stream that waits and does nothing */
         TRM_TRY(trm_stream_wait_event(ring->copies, ring->begins));
@@ -293,30 +316,69 @@ trm_status trm_ring_begin(trm_ring *ring, trm_stream *stream)
         TRM_TRY(trm_stream_wait_event(ring->unpacks, ring->begins));
         TRM_TRY(drain(ring));
     }
+    return TRM_OK;
+}
+
+trm_status trm_ring_prime(trm_ring *ring, trm_stream *stream)
+{
+    const int32_t n = ring->residency->n_carried;
+    if (ring->is_primed || n == 0) {
+        return TRM_OK;
+    }
+    TRM_TRY(begin_copies(ring, stream));
+    for (int32_t k = 0; k < n; k++) {
+        TRM_TRY(enqueue_copy(ring, k));
+    }
+    TRM_TRY(await_fetches(ring, 0, n, stream, NULL));
+    ring->is_primed = true;
+    return TRM_OK;
+}
+
+trm_status trm_ring_begin(trm_ring *ring, trm_stream *stream)
+{
+    ring->next = 0;
+    ring->awaited = ring->residency->n_carried;
+    if (ring->residency->n_fetches == 0) {
+        return TRM_OK;
+    }
+    if (!trm_stream_is_capturing(stream)) {
+        TRM_TRY(trm_ring_prime(ring, stream));
+        ring->is_primed = false; /* until the step has ended */
+    }
+    if (ring->reader != NULL) {
+        trm_reader_begin(ring->reader);
+    }
+    TRM_TRY(begin_copies(ring, stream));
     return enqueue_copies(ring, -1);
 }
 
 trm_status trm_ring_before(trm_ring *ring, int32_t layer, trm_stream *stream, bool *waits)
 {
     const trm_residency *residency = ring->residency;
-    int32_t last[2] = {-1, -1}; /* copied, unpacked: both are in order */
-    for (; ring->awaited < residency->n_fetches && residency->fetches[ring->awaited].first_layer == layer;
-         ring->awaited++) {
-        last[is_packed(ring, ring->awaited)] = ring->awaited;
+    int32_t begin = ring->awaited;
+    while (ring->awaited < residency->n_fetches && residency->fetches[ring->awaited].first_layer == layer) {
+        ring->awaited++;
     }
-    if (waits != NULL) {
-        *waits = last[0] >= 0 || last[1] >= 0;
-    }
-    TRM_TRY(last[0] < 0 ? TRM_OK : trm_stream_wait_event(stream, ring->arrived[last[0]]));
-    return last[1] < 0 ? TRM_OK : trm_stream_wait_event(stream, ring->arrived[last[1]]);
+    return await_fetches(ring, begin, ring->awaited, stream, waits);
 }
 
 trm_status trm_ring_after(trm_ring *ring, int32_t layer, trm_stream *stream)
 {
     const trm_residency *residency = ring->residency;
-    if (ring->next == residency->n_fetches || residency->fetches[ring->next].after_layer != layer) {
+    if (ring->next == residency->n_fetches) {
         return TRM_OK;
     }
-    TRM_TRY(trm_event_record(ring->freed[ring->next], stream));
+    int32_t k = fetch_at(residency, ring->next);
+    if (residency->fetches[k].after_layer != layer) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_event_record(ring->freed[k], stream));
     return enqueue_copies(ring, layer);
+}
+
+trm_status trm_ring_end(trm_ring *ring, trm_stream *stream)
+{
+    TRM_TRY(await_fetches(ring, 0, ring->residency->n_carried, stream, NULL));
+    ring->is_primed = ring->is_primed || !trm_stream_is_capturing(stream);
+    return TRM_OK;
 }

@@ -5,7 +5,8 @@
  * of its own, too: the link goes on meanwhile.
  *
  * The engine calls trm_ring_begin before the first layer, trm_ring_before and trm_ring_after around every layer, in
- * their order. A ring serves one step at a time.
+ * their order, and trm_ring_end behind the last. A ring serves one step at a time. A step that is captured finds in the
+ * ring what the step before it carried over: before every launch of one, trm_ring_prime is called.
  */
 #ifndef TRM_WEIGHT_STREAM_RING_H
 #define TRM_WEIGHT_STREAM_RING_H
@@ -37,5 +38,9 @@ trm_status trm_ring_begin(trm_ring *ring, trm_stream *stream);
 trm_status trm_ring_before(trm_ring *ring, int32_t layer, trm_stream *stream, bool *waits);
 /* Gives the places of what a layer was the last to use to the copies that come next. */
 trm_status trm_ring_after(trm_ring *ring, int32_t layer, trm_stream *stream);
+/* Lets the stream wait for what is carried over to the next step. */
+trm_status trm_ring_end(trm_ring *ring, trm_stream *stream);
+/* Fetches what is carried over from step to step, where no step that ended well has done it. */
+trm_status trm_ring_prime(trm_ring *ring, trm_stream *stream);
 
 #endif
