@@ -2,7 +2,7 @@
  * Tokens per second against the share of the weights that stays on the device, beside what the link and the device
  * allow. One process: weights are loaded once, and the budget changes between measurements.
  *
- *   bench_streaming [--shape NAME | --model FOLDER] [--backend host|cuda] [--budgets 0,10,25,50,75,90,100]
+ *   bench_streaming [--shape NAME [--layers N] | --model FOLDER] [--backend host|cuda] [--budgets 0,10,25,50,75,90,100]
  *                   [--tokens N] [--prompt N] [--mesh AXES] [--compression auto|off|lossless]
  *                   [--host-memory BYTES] [--profile 1] [--json FILE]
  *
@@ -30,7 +30,7 @@ typedef struct row {
 typedef struct bench {
     const char *shape, *folder, *json, *budgets, *mesh, *compression, *host_memory;
     bool host, profile;
-    int32_t n_tokens, n_prompt;
+    int32_t n_layers, n_tokens, n_prompt;
     trm_world *world;
     trm_model *model;
     trm_generator *generator;
@@ -238,6 +238,8 @@ static void read_arguments(bench *b, int argc, char **argv)
             b->profile = strcmp(value, "0") != 0;
         } else if (strcmp(argv[i], "--json") == 0) {
             b->json = value;
+        } else if (strcmp(argv[i], "--layers") == 0) {
+            b->n_layers = atoi(value);
         } else if (strcmp(argv[i], "--tokens") == 0) {
             b->n_tokens = atoi(value);
         } else if (strcmp(argv[i], "--prompt") == 0) {
@@ -257,7 +259,7 @@ static void open_generator(bench *b)
     world.backend = b->host ? TRM_BACKEND_HOST : TRM_BACKEND_CUDA;
     bench_check(trm_world_open(&world, &b->world), "world");
     bench_check(b->folder != NULL ? trm_model_open(b->folder, &b->model)
-                                  : trm_model_open_preset(b->shape, 0, 1, &b->model),
+                                  : trm_model_open_preset(b->shape, b->n_layers, 1, &b->model),
                 "model");
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     bench_check(trm_mesh_parse(b->mesh, trm_world_size(b->world), &options.mesh), "mesh");
