@@ -128,7 +128,7 @@ trm_status trm_context_follow_weights(trm_context *context)
         return TRM_OK;
     }
     const trm_streaming_plan *streaming = engine->plan->streaming;
-    const trm_reader_options files = {.read = trm_streaming_read,
+    const trm_reader_options files = {.read = trm_streaming_read_part,
                                       .user = engine->plan,
                                       .threads = READER_THREADS,
                                       .buffers = READER_BUFFERS,
@@ -136,8 +136,12 @@ trm_status trm_context_follow_weights(trm_context *context)
     trm_ring_destroy(context->ring);
     context->ring = NULL;
     context->shaped = false;
-    TRM_TRY(trm_ring_create(engine->world->device, &streaming->residency, streaming->bytes, engine->places.stored,
-                            &files, &context->ring));
+    const trm_ring_sharing sharing = {.begins = streaming->part_begin,
+                                      .shared = streaming->shared,
+                                      .gather = streaming->n_sharers > 1 ? trm_streaming_gather : NULL,
+                                      .user = engine->sharers};
+    TRM_TRY(trm_ring_create(engine->world->device, &streaming->residency, streaming->part_bytes, engine->places.stored,
+                            &files, &sharing, &context->ring));
     context->places_version = engine->places.version;
     return TRM_OK;
 }

@@ -193,6 +193,8 @@ trm_status trm_engine_begin(trm_plan *plan, trm_world *world, trm_progress_fn pr
     TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
     TRM_TRY_GOTO(status, open_written_groups(world, plan), destroy);
     TRM_TRY_GOTO(status, trm_partition_open_groups(&plan->mesh, &plan->partition, world->communicator), destroy);
+    TRM_TRY_GOTO(status, trm_streaming_check_alike(plan, world), destroy);
+    TRM_TRY_GOTO(status, trm_streaming_open_group(plan, world, &made->sharers), destroy);
     *engine = made;
     return TRM_OK;
 destroy:
@@ -235,7 +237,8 @@ trm_status trm_engine_set_weight_budget(trm_engine *engine, size_t bytes)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set a weight budget: %s",
                  engine == NULL ? "engine is NULL" : "the engine's plan had none");
     }
-    return trm_weight_places_change(&engine->places, engine->plan, engine->world->device, bytes);
+    TRM_TRY(trm_weight_places_change(&engine->places, engine->plan, engine->world->device, bytes));
+    return trm_streaming_check_alike(engine->plan, engine->world);
 }
 
 void trm_engine_streaming(const trm_engine *engine, trm_streaming_info *info)
@@ -245,7 +248,8 @@ void trm_engine_streaming(const trm_engine *engine, trm_streaming_info *info)
     info->pinned = places->pinned;
     info->host = places->host_used;
     for (int32_t i = 0; i < places->n; i++) {
-        info->files +=
-            places->stored[i].memory == NULL && places->resident[i] == NULL ? engine->plan->streaming->bytes[i] : 0;
+        info->files += places->stored[i].memory == NULL && places->resident[i] == NULL
+                           ? engine->plan->streaming->part_bytes[i]
+                           : 0;
     }
 }

@@ -14,11 +14,12 @@
 struct trm_engine {
     trm_plan *plan;
     trm_world *world;
-    unsigned char *weights;   /* device memory [plan->weight_bytes] */
-    struct trm_load *load;    /* under way, or NULL */
-    size_t loaded_bytes;      /* of all weights that were read */
-    double load_seconds;      /* that took */
-    trm_weight_places places; /* of those that can be streamed, if the plan has a budget */
+    unsigned char *weights;    /* device memory [plan->weight_bytes] */
+    struct trm_load *load;     /* under way, or NULL */
+    size_t loaded_bytes;       /* of all weights that were read */
+    double load_seconds;       /* that took */
+    trm_weight_places places;  /* of those that can be streamed, if the plan has a budget */
+    trm_communicator *sharers; /* ranks that fetch them together, or NULL */
 };
 
 /* One layer of the rank's network as it runs for the dims in force. */

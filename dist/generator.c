@@ -416,7 +416,9 @@ static trm_status plan_model(trm_generator *g, const trm_generator_options *opti
     }
     trm_network_destroy(network);
     if (status == TRM_OK && options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF) {
-        status = trm_plan_set_weight_budget(*plan, &options->weight_budget);
+        trm_weight_budget budget = options->weight_budget;
+        budget.sharing = budget.sharing == TRM_WEIGHT_SHARING_AUTO ? TRM_WEIGHT_SHARING_ON : budget.sharing;
+        status = trm_plan_set_weight_budget(*plan, &budget);
         if (status != TRM_OK) {
             trm_plan_destroy(*plan);
             *plan = NULL;
@@ -500,15 +502,17 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
     const trm_model_info *m = &g->info;
     char text[512], mesh[64];
     trm_mesh_format(&options->mesh, mesh, sizeof(mesh));
-    snprintf(text, sizeof(text), "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %d %d %d %d",
+    snprintf(text, sizeof(text), "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %d %d %d %d %d %d",
              m->architecture, trm_dtype_name(m->weight_dtype), (long long)m->layers, (long long)m->hidden,
              (long long)m->heads, (long long)m->kv_heads, (long long)m->intermediate, (long long)m->vocab,
              (long long)m->parameters, (long long)g->max_context, g->max_sequences, g->max_step_tokens,
              (long long)g->cache_tokens, trm_dtype_name(options->dtype), mesh, (int)g->speculation.kind,
-             g->speculation.tokens, options->embeddings, options->batch_invariant);
-    return trm_world_agree(
-        g->world, "model, mesh, type, context, number of sequences, speculation, embeddings or batch invariance", text,
-        strlen(text));
+             g->speculation.tokens, options->embeddings, options->batch_invariant,
+             options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF, (int)options->weight_budget.sharing);
+    return trm_world_agree(g->world,
+                           "model, mesh, type, context, number of sequences, speculation, embeddings, batch invariance "
+                           "or sharing of weights",
+                           text, strlen(text));
 }
 
 /* The cache as large as the rank with the least memory allows, and workspace for every decode step. Collective. */
@@ -518,6 +522,7 @@ static trm_status plan_cache(trm_generator *g, trm_plan *plan, bool fixed)
     trm_status status = count_blocks(g, plan, fixed, &blocks);
     TRM_TRY(trm_world_all_ok(g->world, status));
     TRM_TRY(trm_world_minimum(g->world, &blocks));
+    TRM_TRY(trm_streaming_agree(plan, g->world));
     status = size_cache(g, plan, blocks);
     choose_buckets(g);
     for (int32_t i = 0; status == TRM_OK && i < g->n_buckets + g->n_draft_buckets; i++) {

@@ -23,6 +23,7 @@
 #define CUDA_SECONDS      7e-7
 #define CUDA_COPY_SECONDS 4e-6
 #define CUDA_UNPACK_RATE  3e11
+#define CUDA_GATHER_RATE  1.5e11
 /* Multiplications and additions per second of products in large runs, with what runs between them. */
 #define CUDA_PRODUCT_RATE     4.9e14
 #define CUDA_F32_PRODUCT_RATE 4e13
@@ -33,6 +34,7 @@
 #define HOST_LINK_RATE   5e9
 #define HOST_SECONDS     2e-6
 #define HOST_UNPACK_RATE 3e8
+#define HOST_GATHER_RATE 1e9
 /* Bytes of packed weights to a hundred of their own: of trained ones, whose exponents are nearly those of normal
  * numbers. */
 #define PACKED_PERCENT 69
@@ -96,6 +98,21 @@ trm_status trm_weight_compression_parse(const char *text, trm_weight_compression
     TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight compression is \"%s\", expected auto, off or lossless", text);
 }
 
+trm_status trm_weight_sharing_parse(const char *text, trm_weight_sharing *sharing)
+{
+    static const char *const names[] = {"auto", "off", "on"};
+    if (text == NULL || sharing == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot read whether weights are shared: text or result is NULL");
+    }
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *sharing = (trm_weight_sharing)i;
+            return TRM_OK;
+        }
+    }
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight sharing is \"%s\", expected auto, off or on", text);
+}
+
 static trm_status check_budget(const trm_weight_budget *budget)
 {
     if (budget->kind < TRM_WEIGHT_BUDGET_OFF || budget->kind > TRM_WEIGHT_BUDGET_BYTES) {
@@ -103,6 +120,9 @@ static trm_status check_budget(const trm_weight_budget *budget)
     }
     if ((unsigned)budget->compression > TRM_WEIGHT_COMPRESSION_LOSSLESS) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight compression is of kind %d", (int)budget->compression);
+    }
+    if ((unsigned)budget->sharing > TRM_WEIGHT_SHARING_ON) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight sharing is of kind %d", (int)budget->sharing);
     }
     if (budget->kind == TRM_WEIGHT_BUDGET_PERCENT && !(budget->percent >= 0 && budget->percent <= 100)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight budget is %g per cent, expected 0 to 100", budget->percent);
@@ -202,7 +222,7 @@ static double largest_products(const trm_plan *plan)
     return seconds;
 }
 
-static bool reads_in_place(const trm_streaming_plan *s, int32_t weight)
+bool trm_streaming_has_rows(const trm_streaming_plan *s, int32_t weight)
 {
     bool found = false;
     for (int32_t i = 0; i < s->problem.n_uses; i++) {
@@ -223,9 +243,10 @@ static void choose_packed(const trm_plan *plan, trm_streaming_plan *s)
                   (s->asked.compression == TRM_WEIGHT_COMPRESSION_AUTO && plan->backend == TRM_BACKEND_CUDA);
     size_t largest = 0;
     for (int32_t i = 0; i < s->problem.n_weights; i++) {
-        s->packs[i] = wanted && s->tensors[i]->dtype == TRM_BF16 && !reads_in_place(s, i);
-        s->link_bytes[i] = s->packs[i] ? trm_streaming_packed_guess(s->bytes[i]) : s->bytes[i];
-        largest = s->packs[i] && s->bytes[i] > largest ? s->bytes[i] : largest;
+        s->packs[i] = wanted && s->tensors[i]->dtype == TRM_BF16 && !trm_streaming_has_rows(s, i);
+        s->guessed_bytes[i] = s->packs[i] ? trm_streaming_packed_guess(s->part_bytes[i]) : s->part_bytes[i];
+        s->link_bytes[i] = s->guessed_bytes[i];
+        largest = s->packs[i] && s->part_bytes[i] > largest ? s->part_bytes[i] : largest;
     }
     s->problem.link_bytes = s->link_bytes;
     s->problem.unpack_rate = plan->backend == TRM_BACKEND_CUDA ? CUDA_UNPACK_RATE : HOST_UNPACK_RATE;
@@ -245,20 +266,28 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     s->tensors = trm_arena_array(&s->arena, n, sizeof(trm_tensor *));
     s->bytes = trm_arena_array(&s->arena, n, sizeof(*s->bytes));
     s->link_bytes = trm_arena_array(&s->arena, n, sizeof(*s->link_bytes));
+    s->guessed_bytes = trm_arena_array(&s->arena, n, sizeof(*s->guessed_bytes));
+    s->part_begin = trm_arena_array(&s->arena, n, sizeof(*s->part_begin));
+    s->part_bytes = trm_arena_array(&s->arena, n, sizeof(*s->part_bytes));
+    s->shared = trm_arena_array(&s->arena, n, sizeof(*s->shared));
     s->packs = trm_arena_array(&s->arena, n, sizeof(*s->packs));
     s->in_files = trm_arena_array(&s->arena, n, sizeof(*s->in_files));
     s->uses = trm_arena_array(&s->arena, uses, sizeof(*s->uses));
     s->fetched_uses = trm_arena_array(&s->arena, uses, sizeof(*s->fetched_uses));
     s->first_use = trm_arena_array(&s->arena, layers, sizeof(*s->first_use));
     if (seconds == NULL || s->weight_of == NULL || s->tensors == NULL || s->bytes == NULL || s->link_bytes == NULL ||
+        s->guessed_bytes == NULL || s->part_begin == NULL || s->part_bytes == NULL || s->shared == NULL ||
         s->packs == NULL || s->in_files == NULL || s->uses == NULL || s->fetched_uses == NULL || s->first_use == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     bool cuda = plan->backend == TRM_BACKEND_CUDA;
     list_weights(network, s);
     list_uses(network, cuda, s, seconds);
+    trm_streaming_share(plan, s);
     s->problem.n_layers = network->n_layers;
     s->problem.bytes = s->bytes;
+    s->problem.part_bytes = s->part_bytes;
+    s->problem.gather_rate = cuda ? CUDA_GATHER_RATE : HOST_GATHER_RATE;
     s->problem.uses = s->uses;
     s->problem.layer_seconds = seconds;
     s->problem.link_rate = cuda ? CUDA_LINK_RATE : HOST_LINK_RATE;
@@ -268,6 +297,9 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     s->problem.ring_limit = SIZE_MAX;
     s->largest_products = largest_products(plan);
     choose_packed(plan, s);
+    s->first = s->problem;
+    s->first.link_bytes = s->guessed_bytes;
+    s->first.in_files = NULL;
     return TRM_OK;
 }
 
@@ -292,7 +324,14 @@ static trm_status plan_residency(trm_streaming_plan *s, size_t budget, size_t ri
     trm_residency made;
     s->problem.budget = budget < s->streamable ? budget : s->streamable;
     s->problem.ring_limit = ring_limit;
-    TRM_TRY(trm_residency_plan(&s->problem, &made));
+    trm_residency_problem problem = s->problem;
+    if (s->n_sharers > 1) { /* who shares chooses alike: by nothing that was measured */
+        problem = s->first;
+        problem.budget = s->problem.budget;
+        problem.ring_limit = ring_limit;
+        problem.quick = s->problem.quick;
+    }
+    TRM_TRY(trm_residency_plan(&problem, &made));
     trm_residency_fini(&s->residency);
     s->residency = made;
     return TRM_OK;
@@ -414,9 +453,9 @@ trm_status trm_streaming_adjust(trm_plan *plan, const trm_streaming_facts *facts
     return TRM_OK;
 }
 
-trm_status trm_streaming_read(void *plan, int32_t weight, size_t begin, size_t size, void *to)
+trm_status trm_streaming_read(const trm_plan *plan, int32_t weight, size_t begin, size_t size, void *to)
 {
-    const trm_tensor *tensor = ((const trm_plan *)plan)->streaming->tensors[weight];
+    const trm_tensor *tensor = plan->streaming->tensors[weight];
     size_t element = trm_dtype_size(tensor->dtype);
     if (tensor->value != NULL) {
         memcpy(to, (const unsigned char *)tensor->value + begin, size);
@@ -426,9 +465,15 @@ trm_status trm_streaming_read(void *plan, int32_t weight, size_t begin, size_t s
     return status == TRM_OK ? TRM_OK : trm_fail_in(status, "weight %s", tensor->name);
 }
 
+trm_status trm_streaming_read_part(void *plan, int32_t weight, size_t begin, size_t size, void *to)
+{
+    const trm_plan *of = plan;
+    return trm_streaming_read(of, weight, of->streaming->part_begin[weight] + begin, size, to);
+}
+
 bool trm_streaming_reads_in_place(const trm_plan *plan, int32_t weight)
 {
-    return reads_in_place(plan->streaming, weight);
+    return trm_streaming_has_rows(plan->streaming, weight);
 }
 
 trm_status trm_streaming_replan(trm_plan *plan, size_t budget)
@@ -442,6 +487,17 @@ static size_t host_bytes(const trm_streaming_plan *s)
     size_t sum = 0;
     for (int32_t i = 0; i < s->problem.n_weights; i++) {
         sum += s->residency.resident[i] ? 0 : s->link_bytes[i];
+    }
+    return sum;
+}
+
+/* What other ranks fetch of a step's weights. */
+static size_t gathered_bytes(const trm_streaming_plan *s)
+{
+    size_t sum = 0;
+    for (int32_t k = 0; k < s->residency.n_fetches; k++) {
+        int32_t weight = s->residency.fetches[k].weight;
+        sum += s->bytes[weight] - s->part_bytes[weight];
     }
     return sum;
 }
@@ -463,6 +519,8 @@ void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
         .staging = s->residency.ring_bytes + s->residency.stage_bytes,
         .host = host_bytes(s),
         .copies = s->residency.n_copies,
+        .sharers = s->n_sharers,
+        .gathered = gathered_bytes(s),
         .link_rate = s->problem.link_rate,
         .unpack_rate = s->residency.stage_bytes > 0 ? s->problem.unpack_rate : 0,
         .run_seconds = s->residency.seconds,

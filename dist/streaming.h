@@ -9,6 +9,7 @@
 #define TRM_DIST_STREAMING_H
 
 #include "dist/plan.h"
+#include "dist/world.h"
 #include "kernels/device.h"
 #include "weight_stream/residency.h"
 #include "weight_stream/stored.h"
@@ -20,13 +21,20 @@ typedef struct trm_streaming_plan {
     const trm_tensor **tensors; /* [n_weights] */
     size_t *bytes;              /* [n_weights] */
     size_t *link_bytes;         /* [n_weights] that are copied where it streams; of packed ones a guess at first */
+    size_t *guessed_bytes;      /* [n_weights] that guess */
     bool *packs;                /* [n_weights] to be packed in host memory */
-    bool *in_files;             /* [n_weights] read in every step */
-    size_t streamable;          /* sum of bytes */
+    bool *shared;               /* [n_weights] fetched in equal parts by the ranks of `groups` that this one is among */
+    size_t *part_begin, *part_bytes; /* [n_weights] the part of its device form that this rank fetches: all, if alone */
+    int32_t n_sharers, share;        /* ranks that fetch together, or 1; the place of this one among them */
+    int32_t groups[TRM_MAX_RANKS];   /* [n_groups, n_sharers] of the whole mesh */
+    int32_t n_groups;
+    bool *in_files;                         /* [n_weights] read in every step */
+    size_t streamable;                      /* sum of bytes */
     trm_residency_use *uses, *fetched_uses; /* the latter with none in place */
     int32_t *first_use;                     /* [n_layers + 1] in uses */
     double largest_products;                /* seconds of products with weights in a run with the largest inputs */
     trm_residency_problem problem;
+    trm_residency_problem first; /* as it was before anything was measured: the same on all that share */
     trm_residency residency;
 } trm_streaming_plan;
 
@@ -37,11 +45,25 @@ void trm_streaming_plan_destroy(trm_streaming_plan *streaming);
 /* Resolves an automatic budget: as many weights as fit into `room` bytes with what must stay and staging. If not even
  * those do, OUT_OF_MEMORY names what is needed. Nothing to do for other budgets. */
 trm_status trm_streaming_fit(trm_plan *plan, size_t room);
+/* The least of the ranks' budgets, where weights are shared, so that they all fetch the same. Collective. */
+trm_status trm_streaming_agree(trm_plan *plan, trm_world *world);
+/* Checks that ranks which share weights keep the same ones. Collective. */
+trm_status trm_streaming_check_alike(const trm_plan *plan, trm_world *world);
+/* Makes the communicator of the ranks that share weights, NULL where none are shared. Collective. */
+trm_status trm_streaming_open_group(const trm_plan *plan, trm_world *world, trm_communicator **group);
+/* Brings the parts of a weight that other ranks have fetched: trm_ring_sharing's, `user` that communicator. */
+trm_status trm_streaming_gather(void *user, void *memory, size_t part_bytes, trm_stream *stream);
+/* Which of the plan's weights are shared and what the part of this rank is. weight_sharing.c, as the four above */
+void trm_streaming_share(const trm_plan *plan, trm_streaming_plan *s);
 /* Plans for another budget. */
 trm_status trm_streaming_replan(trm_plan *plan, size_t budget);
-/* Bytes of the device form of a weight from its source: a trm_reader_fn. `plan` is the trm_plan. */
-trm_status trm_streaming_read(void *plan, int32_t weight, size_t begin, size_t size, void *to);
-/* Whether a layer reads the weight where it lies when it is streamed. */
+/* Bytes of the device form of a weight from its source. */
+trm_status trm_streaming_read(const trm_plan *plan, int32_t weight, size_t begin, size_t size, void *to);
+/* The same of the part that this rank fetches: a trm_reader_fn. `plan` is the trm_plan. */
+trm_status trm_streaming_read_part(void *plan, int32_t weight, size_t begin, size_t size, void *to);
+/* Whether a layer reads rows of the weight where it lies when it is streamed. */
+bool trm_streaming_has_rows(const trm_streaming_plan *s, int32_t weight);
+/* The same of a plan's. */
 bool trm_streaming_reads_in_place(const trm_plan *plan, int32_t weight);
 /* Bytes that are thought to be copied for a weight that is packed. */
 size_t trm_streaming_packed_guess(size_t bytes);
@@ -75,8 +97,8 @@ typedef struct trm_weight_places {
 trm_status trm_weight_places_init(trm_weight_places *places, const trm_plan *plan, trm_device *device, int32_t sharing,
                                   int32_t threads);
 void trm_weight_places_fini(trm_weight_places *places, const trm_plan *plan, trm_device *device);
-/* Fills a stored weight, reading its device form; a packed one that was filled before gets other memory. If it turns
- * out to take more than there is room for, it is dropped. */
+/* Fills a stored weight with its part, reading its device form; a packed one that was filled before gets other memory.
+ * If it turns out to take more than there is room for, it is dropped. */
 trm_status trm_weight_places_store(trm_weight_places *places, trm_plan *plan, trm_device *device, int32_t weight,
                                    trm_stored_read_fn read, void *user);
 /* To be called when stored weights have been filled again, also in part. */

@@ -27,8 +27,8 @@ static size_t host_bytes(const trm_weight_places *places, const trm_plan *plan, 
 {
     const trm_streaming_plan *s = plan->streaming;
     bool filled = places->stored[i].bytes > 0;
-    return s->packs[i] && !filled ? trm_streaming_packed_guess(s->bytes[i])
-                                  : trm_stored_host_bytes(&places->stored[i], s->bytes[i]);
+    return s->packs[i] && !filled ? trm_streaming_packed_guess(s->part_bytes[i])
+                                  : trm_stored_host_bytes(&places->stored[i], s->part_bytes[i]);
 }
 
 static void drop_stored(trm_weight_places *places, const trm_plan *plan, trm_device *device, int32_t i)
@@ -39,7 +39,7 @@ static void drop_stored(trm_weight_places *places, const trm_plan *plan, trm_dev
     if (places->stored[i].memory != NULL) {
         places->host_used -= host_bytes(places, plan, i);
     }
-    trm_stored_drop(&places->stored[i], plan->streaming->bytes[i]);
+    trm_stored_drop(&places->stored[i], plan->streaming->part_bytes[i]);
     places->is_pinned[i] = false;
 }
 
@@ -70,7 +70,7 @@ static void pin_stored(trm_weight_places *places, const trm_plan *plan, trm_devi
 /* Takes host memory for a weight if there is room. */
 static trm_status take_stored(trm_weight_places *places, const trm_plan *plan, int32_t i)
 {
-    size_t bytes = plan->streaming->bytes[i];
+    size_t bytes = plan->streaming->part_bytes[i];
     size_t takes = plan->streaming->packs[i] ? trm_streaming_packed_guess(bytes) : bytes;
     if (places->host_used <= places->host_limit && takes <= places->host_limit - places->host_used) {
         void *memory;
@@ -86,7 +86,7 @@ static void report_files(const trm_weight_places *places, const trm_plan *plan)
 {
     size_t files = 0;
     for (int32_t i = 0; i < places->n; i++) {
-        files += places->stored[i].memory == NULL && places->resident[i] == NULL ? plan->streaming->bytes[i] : 0;
+        files += places->stored[i].memory == NULL && places->resident[i] == NULL ? plan->streaming->part_bytes[i] : 0;
     }
     if (files > 0) {
         TRM_WARN("rank %d: host memory has room for %.2f GiB of weights, %.2f GiB are read from their files in every "
@@ -127,6 +127,19 @@ trm_status trm_weight_places_init(trm_weight_places *places, const trm_plan *pla
     return TRM_OK;
 }
 
+/* Reads of a part as reads of the whole. */
+typedef struct part_read {
+    trm_stored_read_fn read;
+    void *user;
+    size_t begin;
+} part_read;
+
+static trm_status read_part(void *user, size_t begin, size_t size, void *to)
+{
+    const part_read *part = user;
+    return part->read(part->user, part->begin + begin, size, to);
+}
+
 trm_status trm_weight_places_store(trm_weight_places *places, trm_plan *plan, trm_device *device, int32_t weight,
                                    trm_stored_read_fn read, void *user)
 {
@@ -141,8 +154,9 @@ trm_status trm_weight_places_store(trm_weight_places *places, trm_plan *plan, tr
         }
     }
     size_t before = host_bytes(places, plan, weight);
-    trm_status status = trm_stored_fill(&places->stored[weight], s->bytes[weight],
-                                        s->packs[weight] ? TRM_PIECE_BYTES : 0, places->pool, read, user);
+    part_read part = {read, user, s->part_begin[weight]};
+    trm_status status = trm_stored_fill(&places->stored[weight], s->part_bytes[weight],
+                                        s->packs[weight] ? TRM_PIECE_BYTES : 0, places->pool, read_part, &part);
     if (status == TRM_OK) {
         places->host_used += host_bytes(places, plan, weight);
         places->host_used -= before;
@@ -244,7 +258,7 @@ static trm_status measure_unpacking(const trm_weight_places *places, const trm_p
     if (i == places->n) {
         return TRM_OK;
     }
-    size_t bytes = trm_stored_piece_bytes(&places->stored[i], plan->streaming->bytes[i], 0);
+    size_t bytes = trm_stored_piece_bytes(&places->stored[i], plan->streaming->part_bytes[i], 0);
     probe p = {.device = device};
     void *from = NULL, *to = NULL;
     trm_status status = TRM_OK;
@@ -278,7 +292,7 @@ static void read_pieces(void *user, int64_t begin, int64_t end)
 {
     const file_probe *p = user;
     for (int64_t i = begin; i < end; i++) { /* what fails here fails again, and is told, when it is needed */
-        (void)trm_streaming_read(p->plan, p->weight, (size_t)i * p->piece, p->piece, p->to + (size_t)i * p->piece);
+        (void)trm_streaming_read_part(p->plan, p->weight, (size_t)i * p->piece, p->piece, p->to + (size_t)i * p->piece);
     }
 }
 
@@ -286,7 +300,7 @@ static void read_pieces(void *user, int64_t begin, int64_t end)
  * is none. */
 static trm_status measure_files(const trm_weight_places *places, trm_plan *plan, double *rate)
 {
-    const size_t *all = plan->streaming->bytes;
+    const size_t *all = plan->streaming->part_bytes;
     file_probe p = {.plan = plan, .weight = -1};
     for (int32_t i = 0; i < places->n; i++) {
         bool is_read = places->stored[i].memory == NULL && places->resident[i] == NULL;
@@ -324,7 +338,7 @@ static void follow_stored(const trm_weight_places *places, trm_streaming_plan *s
         s->in_files[i] = !is_stored && !is_resident;
         s->link_bytes[i] = is_stored                    ? places->stored[i].bytes
                            : is_resident && s->packs[i] ? s->link_bytes[i]
-                                                        : s->bytes[i];
+                                                        : s->part_bytes[i];
     }
 }
 
@@ -445,7 +459,9 @@ static trm_status move_to_device(trm_weight_places *places, trm_plan *plan, trm_
     size_t bytes = plan->streaming->bytes[i];
     TRM_TRY(trm_device_alloc(device, bytes, &memory));
     const trm_stored_weight *stored = &places->stored[i];
-    trm_status status = stored->pieces != NULL   ? unpack_to_device(stored, bytes, stream, memory)
+    bool is_whole = !plan->streaming->shared[i]; /* else the other ranks have the rest */
+    trm_status status = !is_whole                ? read_to_device(plan, stream, i, memory)
+                        : stored->pieces != NULL ? unpack_to_device(stored, bytes, stream, memory)
                         : stored->memory != NULL ? trm_stream_upload(stream, memory, stored->memory, bytes)
                                                  : read_to_device(plan, stream, i, memory);
     status = status == TRM_OK ? trm_stream_synchronize(stream) : status;

@@ -38,14 +38,26 @@ typedef struct planner {
     int64_t work;
 } planner;
 
+static size_t part_bytes(const trm_residency_problem *problem, int32_t weight)
+{
+    return problem->part_bytes == NULL ? problem->bytes[weight] : problem->part_bytes[weight];
+}
+
 static size_t link_bytes(const trm_residency_problem *problem, int32_t weight)
 {
-    return problem->link_bytes == NULL ? problem->bytes[weight] : problem->link_bytes[weight];
+    return problem->link_bytes == NULL ? part_bytes(problem, weight) : problem->link_bytes[weight];
 }
 
 static bool is_packed(const trm_residency_problem *problem, int32_t weight)
 {
-    return link_bytes(problem, weight) != problem->bytes[weight];
+    return link_bytes(problem, weight) != part_bytes(problem, weight);
+}
+
+/* Of the parts that other ranks fetch. */
+static double gather_seconds(const trm_residency_problem *problem, int32_t weight)
+{
+    size_t others = problem->bytes[weight] - part_bytes(problem, weight);
+    return others == 0 ? 0 : (double)others / problem->gather_rate;
 }
 
 static size_t padded(size_t bytes)
@@ -182,7 +194,7 @@ static double time_fetch(planner *p, int32_t weight, double free_at, double *lin
 {
     const trm_residency_problem *problem = p->problem;
     bool packed = is_packed(problem, weight);
-    size_t bytes = problem->bytes[weight], piece = packed ? problem->piece_bytes : bytes;
+    size_t bytes = part_bytes(problem, weight), piece = packed ? problem->piece_bytes : bytes;
     size_t copies = bytes == 0 ? 1 : (bytes + piece - 1) / piece;
     bool in_files = problem->in_files != NULL && problem->in_files[weight] && problem->file_rate < problem->link_rate;
     double rate = in_files ? problem->file_rate : problem->link_rate;
@@ -204,15 +216,21 @@ static void time_step(planner *p)
     const trm_residency_problem *problem = p->problem;
     double link_free = 0, unpack_free = 0, now = 0;
     int32_t k = p->n_carried;
+    for (int32_t i = 0; i < p->n_carried; i++) {
+        now += gather_seconds(problem, p->fetches[i].weight);
+    }
     p->n_copies = 0;
     p->link_seconds = p->compute_seconds = 0;
     for (int32_t layer = 0; layer < problem->n_layers; layer++) {
+        double gathered = 0;
         for (; k < p->n_fetches && p->fetches[k].first_layer == layer; k++) {
             const trm_residency_fetch *fetch = &p->fetches[k];
             double free_at = fetch->after_layer < 0 ? 0 : p->layer_ends[fetch->after_layer];
             double arrives = time_fetch(p, fetch->weight, free_at, &link_free, &unpack_free);
             now = arrives > now ? arrives : now;
+            gathered += gather_seconds(problem, fetch->weight);
         }
+        now += gathered;
         now += problem->layer_seconds[layer];
         p->compute_seconds += problem->layer_seconds[layer];
         p->layer_ends[layer] = now;

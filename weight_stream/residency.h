@@ -23,12 +23,14 @@ typedef struct trm_residency_use {
 
 typedef struct trm_residency_problem {
     int32_t n_weights, n_uses, n_layers;
-    const size_t *bytes;           /* [n_weights], of the device form */
-    const size_t *link_bytes;      /* [n_weights] that are copied for it: fewer where it is packed; NULL: the same */
+    const size_t *bytes;      /* [n_weights], of the device form */
+    const size_t *part_bytes; /* [n_weights] of them that this rank fetches, others the rest; NULL: all of them */
+    const size_t *link_bytes; /* [n_weights] that are copied for the part: fewer where it is packed; NULL: the same */
     const trm_residency_use *uses; /* [n_uses], by layer, which are run in their order */
     const double *layer_seconds;   /* [n_layers] of computing, all weights being there */
     double link_rate;              /* bytes per second from host to device */
     double copy_seconds;           /* of a copy, beyond its bytes */
+    double gather_rate;            /* bytes per second that come from other ranks, when a layer needs them */
     const bool *in_files;          /* [n_weights] read from files in every step, at file_rate; NULL: none is */
     double file_rate;
     double unpack_rate; /* bytes of the device form per second; of those that are packed */

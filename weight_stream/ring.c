@@ -18,6 +18,7 @@ struct trm_ring {
     const trm_residency *residency;
     const size_t *bytes;
     const trm_stored_weight *stored;
+    trm_ring_sharing sharing; /* gather NULL: nothing is shared */
     unsigned char *memory;
     trm_reader *reader; /* of what is read in every step; NULL: nothing is */
     trm_stream *copies;
@@ -137,7 +138,8 @@ static trm_status create_reader(trm_ring *ring, const trm_reader_options *files)
 }
 
 trm_status trm_ring_create(trm_device *device, const trm_residency *residency, const size_t *bytes,
-                           const trm_stored_weight *stored, const trm_reader_options *files, trm_ring **ring)
+                           const trm_stored_weight *stored, const trm_reader_options *files,
+                           const trm_ring_sharing *sharing, trm_ring **ring)
 {
     trm_ring *made = calloc(1, sizeof(*made));
     if (made == NULL) {
@@ -145,6 +147,7 @@ trm_status trm_ring_create(trm_device *device, const trm_residency *residency, c
     }
     *made = (trm_ring){
         .device = device, .residency = residency, .bytes = bytes, .stored = stored, .n = residency->n_fetches};
+    made->sharing = sharing == NULL ? (trm_ring_sharing){0} : *sharing;
     trm_status status;
     void *memory;
     TRM_TRY_GOTO(status, trm_device_alloc(device, residency->ring_bytes, &memory), destroy);
@@ -205,6 +208,13 @@ void *trm_ring_slot(const trm_ring *ring, int32_t fetch)
     return ring->memory + ring->residency->fetches[fetch].offset;
 }
 
+/* Where the part of a weight lies that this rank fetches. */
+static unsigned char *part_of_slot(const trm_ring *ring, int32_t k)
+{
+    size_t begin = ring->sharing.gather == NULL ? 0 : ring->sharing.begins[ring->residency->fetches[k].weight];
+    return (unsigned char *)trm_ring_slot(ring, k) + begin;
+}
+
 /* Copies a piece where the one that was unpacked longest ago has been, and unpacks it from there. */
 static trm_status fetch_piece(trm_ring *ring, const void *from, size_t size, unsigned char *to, size_t bytes)
 {
@@ -228,7 +238,7 @@ static trm_status fetch_packed(trm_ring *ring, int32_t k)
 {
     int32_t weight = ring->residency->fetches[k].weight;
     const trm_stored_weight *stored = &ring->stored[weight];
-    unsigned char *to = trm_ring_slot(ring, k);
+    unsigned char *to = part_of_slot(ring, k);
     for (int32_t i = 0; i < stored->n_pieces; i++) {
         TRM_TRY(fetch_piece(ring, stored->memory + stored->pieces[i], stored->pieces[i + 1] - stored->pieces[i],
                             to + (size_t)i * stored->piece_bytes,
@@ -245,9 +255,9 @@ static trm_status fetch_weight(trm_ring *ring, int32_t k)
         return fetch_packed(ring, k);
     }
     if (ring->stored[weight].memory == NULL) {
-        return trm_reader_upload(ring->reader, ring->copies, trm_ring_slot(ring, k));
+        return trm_reader_upload(ring->reader, ring->copies, part_of_slot(ring, k));
     }
-    return trm_stream_upload(ring->copies, trm_ring_slot(ring, k), ring->stored[weight].memory, ring->bytes[weight]);
+    return trm_stream_upload(ring->copies, part_of_slot(ring, k), ring->stored[weight].memory, ring->bytes[weight]);
 }
 
 static trm_status enqueue_copy(trm_ring *ring, int32_t k)
@@ -336,8 +346,7 @@ trm_status trm_ring_prime(trm_ring *ring, trm_stream *stream)
 
 trm_status trm_ring_begin(trm_ring *ring, trm_stream *stream)
 {
-    ring->next = 0;
-    ring->awaited = ring->residency->n_carried;
+    ring->next = ring->awaited = 0;
     if (ring->residency->n_fetches == 0) {
         return TRM_OK;
     }
@@ -359,7 +368,15 @@ trm_status trm_ring_before(trm_ring *ring, int32_t layer, trm_stream *stream, bo
     while (ring->awaited < residency->n_fetches && residency->fetches[ring->awaited].first_layer == layer) {
         ring->awaited++;
     }
-    return await_fetches(ring, begin, ring->awaited, stream, waits);
+    int32_t first = begin > residency->n_carried ? begin : residency->n_carried;
+    TRM_TRY(await_fetches(ring, first, ring->awaited, stream, waits));
+    for (int32_t k = begin; k < ring->awaited && ring->sharing.gather != NULL; k++) {
+        int32_t weight = residency->fetches[k].weight;
+        if (ring->sharing.shared[weight]) {
+            TRM_TRY(ring->sharing.gather(ring->sharing.user, trm_ring_slot(ring, k), ring->bytes[weight], stream));
+        }
+    }
+    return TRM_OK;
 }
 
 trm_status trm_ring_after(trm_ring *ring, int32_t layer, trm_stream *stream)

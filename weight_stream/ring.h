@@ -21,11 +21,23 @@ typedef struct trm_ring trm_ring;
 /* Bytes of the memory that packed weights pass through, of pieces of at most `piece` bytes of the device form. */
 size_t trm_ring_stage_bytes(size_t piece);
 
-/* Memory and events for a plan, which the ring refers to until it is destroyed. stored [n_weights]: a streamed weight
- * as it lies in host memory; it must be there as long as the ring. Where it has none, the weight is read in every step
- * as `files` says, whose list of items is not looked at; it may be NULL if there is none such. bytes [n_weights]. */
+/* Weights that ranks fetch together: this one a part of each, of which all get all when a layer needs it. */
+typedef struct trm_ring_sharing {
+    const size_t *begins; /* [n_weights] where in its device form the part begins */
+    const bool *shared;   /* [n_weights]; the others are fetched whole */
+    /* Brings the other ranks' parts, of part_bytes each and in the order of the ranks, to the memory of a weight. */
+    trm_status (*gather)(void *user, void *memory, size_t part_bytes, trm_stream *stream);
+    void *user;
+} trm_ring_sharing;
+
+/* Memory and events for a plan, which the ring refers to until it is destroyed. stored [n_weights]: the part of a
+ * streamed weight that this rank fetches, as it lies in host memory; it must be there as long as the ring. Where it has
+ * none, the part is read in every step as `files` says, whose list of items is not looked at; it may be NULL if there
+ * is none such. bytes [n_weights], of the parts. sharing: NULL where all are fetched whole; what it has goes with the
+ * plan. */
 trm_status trm_ring_create(trm_device *device, const trm_residency *residency, const size_t *bytes,
-                           const trm_stored_weight *stored, const trm_reader_options *files, trm_ring **ring);
+                           const trm_stored_weight *stored, const trm_reader_options *files,
+                           const trm_ring_sharing *sharing, trm_ring **ring);
 /* Waits for copies under way; NULL is ignored. The plan may be gone by then. */
 void trm_ring_destroy(trm_ring *ring);
 
@@ -34,7 +46,8 @@ void *trm_ring_slot(const trm_ring *ring, int32_t fetch);
 
 /* Starts a step whose layers run on `stream`: from here on copies may write the ring. */
 trm_status trm_ring_begin(trm_ring *ring, trm_stream *stream);
-/* Lets the stream wait for what a layer needs; *waits (may be NULL): whether there is anything. */
+/* Lets the stream wait for what a layer needs, and gathers what is shared; *waits (may be NULL): whether there is
+ * anything. */
 trm_status trm_ring_before(trm_ring *ring, int32_t layer, trm_stream *stream, bool *waits);
 /* Gives the places of what a layer was the last to use to the copies that come next. */
 trm_status trm_ring_after(trm_ring *ring, int32_t layer, trm_stream *stream);

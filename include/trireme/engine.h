@@ -118,6 +118,16 @@ typedef enum trm_weight_compression {
 /* "auto", "off" or "lossless". */
 TRM_API trm_status trm_weight_compression_parse(const char *text, trm_weight_compression *compression);
 
+/* Whether ranks with the same weights (replicas along dp) fetch them together: each a part over its own link, which the
+ * others get from it when a layer needs it. All of them must then make the same runs at the same time. */
+typedef enum trm_weight_sharing {
+    TRM_WEIGHT_SHARING_AUTO = 0, /* in generators, whose ranks make every step together */
+    TRM_WEIGHT_SHARING_OFF,
+    TRM_WEIGHT_SHARING_ON
+} trm_weight_sharing;
+/* "auto", "off" or "on". */
+TRM_API trm_status trm_weight_sharing_parse(const char *text, trm_weight_sharing *sharing);
+
 typedef struct trm_weight_budget {
     trm_weight_budget_kind kind;
     double percent;    /* 0 .. 100, of PERCENT */
@@ -125,10 +135,11 @@ typedef struct trm_weight_budget {
     size_t host_bytes; /* host memory that streamed weights may take; 0: what is free. What has no room there is read
                           from its files in every run */
     trm_weight_compression compression;
+    trm_weight_sharing sharing;
 } trm_weight_budget;
 
 /* "off", "auto", "25%", or bytes with B, K, M or G (powers of 1024; none: bytes), such as "8G" or "1.5G". host_bytes
- * becomes 0, compression AUTO. */
+ * becomes 0, compression and sharing AUTO. */
 TRM_API trm_status trm_weight_budget_parse(const char *text, trm_weight_budget *budget);
 
 /* Plans which weights stay. To be called before the engine is made; AUTO is resolved by then. */
@@ -145,6 +156,8 @@ typedef struct trm_streaming_info {
     size_t staging, host;      /* bytes of the ring of one context; of weights in host memory */
     size_t files;              /* bytes that are read from files in every run */
     int32_t copies;            /* in every run */
+    int32_t sharers;           /* ranks that fetch weights together; 1: this one alone */
+    size_t gathered;           /* bytes of weights that come from them in every run; `unpacked` has them, too */
     double link_rate;          /* bytes per second, measured when the engine was made; before, a guess */
     double unpack_rate;        /* bytes of weights per second, the same; 0: none is packed */
     double run_seconds;        /* the least a run takes: the time of the link, or that of reading all weights */
@@ -274,8 +287,9 @@ TRM_API trm_status trm_engine_refit(trm_engine *engine, const char *name, trm_dt
 TRM_API trm_status trm_engine_refit_from(trm_engine *engine, const char *weights);
 
 /*
- * Changes the budget of an engine whose plan had one, between runs; its contexts may live on. Not collective. Errors:
- * INVALID_ARGUMENT (the plan had no budget), OUT_OF_MEMORY: the engine works on with what could be done.
+ * Changes the budget of an engine whose plan had one, between runs; its contexts may live on. Collective where ranks
+ * share weights, which must all give the same, otherwise not. Errors: INVALID_ARGUMENT (the plan had no budget),
+ * OUT_OF_MEMORY: the engine works on with what could be done.
  */
 TRM_API trm_status trm_engine_set_weight_budget(trm_engine *engine, size_t bytes);
 TRM_API void trm_engine_streaming(const trm_engine *engine, trm_streaming_info *info);

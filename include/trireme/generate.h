@@ -61,7 +61,8 @@ typedef struct trm_generator_options {
 #define TRM_GENERATOR_OPTIONS_INIT                                                                                     \
     {                                                                                                                  \
         sizeof(trm_generator_options), TRM_DTYPE_NONE, {{1, 1, 1, 1, 1}}, 0, 0, 0, NULL, NULL, true, 0, NULL,          \
-            {TRM_WEIGHT_BUDGET_OFF, 0, 0, 0, TRM_WEIGHT_COMPRESSION_AUTO}, {TRM_SPECULATION_OFF, 0}, false, false      \
+            {TRM_WEIGHT_BUDGET_OFF, 0, 0, 0, TRM_WEIGHT_COMPRESSION_AUTO, TRM_WEIGHT_SHARING_AUTO},                    \
+            {TRM_SPECULATION_OFF, 0}, false, false                                                                     \
     }
 
 /* Builds the model's network, partitions it, loads this rank's weights and plans all memory. The model and the world
@@ -111,7 +112,7 @@ typedef struct trm_startup {
     int64_t weight_bytes;        /* of this rank */
 } trm_startup;
 TRM_API void trm_generator_get_startup(const trm_generator *generator, trm_startup *startup);
-/* trm_engine_set_weight_budget of its engine, between calls of the generator. Not collective. */
+/* trm_engine_set_weight_budget of its engine, between calls of the generator. */
 TRM_API trm_status trm_generator_set_weight_budget(trm_generator *generator, size_t bytes);
 /* The context the generator runs on, for profiling: while that is on, steps run layer by layer, not captured. */
 TRM_API trm_context *trm_generator_context(trm_generator *generator);

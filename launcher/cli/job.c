@@ -124,6 +124,12 @@ trm_status job_budget(const settings *all, trm_weight_budget *budget)
         snprintf(cause, sizeof(cause), "%s", trm_last_error());
         return trm_fail(status, "%s (%s)", cause, all->origins[SETTING_WEIGHT_COMPRESSION]);
     }
+    status = trm_weight_sharing_parse(settings_text(all, SETTING_WEIGHT_SHARING), &budget->sharing);
+    if (status != TRM_OK) {
+        char cause[512];
+        snprintf(cause, sizeof(cause), "%s", trm_last_error());
+        return trm_fail(status, "%s (%s)", cause, all->origins[SETTING_WEIGHT_SHARING]);
+    }
     return TRM_OK;
 }
 
@@ -163,6 +169,8 @@ void report_streaming(report *r, const trm_streaming_info *info)
     report_integer(r, "host", (int64_t)info->host);
     report_integer(r, "files", (int64_t)info->files);
     report_integer(r, "copies", info->copies);
+    report_integer(r, "sharers", info->sharers);
+    report_integer(r, "gathered", (int64_t)info->gathered);
     report_number(r, "link_bytes_per_second", info->link_rate);
     report_number(r, "unpacked_bytes_per_second", info->unpack_rate);
     report_number(r, "least_step_seconds", info->run_seconds);
@@ -173,17 +181,22 @@ void report_streaming(report *r, const trm_streaming_info *info)
 
 void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
 {
-    char packed[64] = "";
+    char packed[64] = "", shared[64] = "";
     text[0] = '\0';
     if (info->on && info->unpack_rate > 0) {
         snprintf(packed, sizeof(packed), ", packed into %.2f", (double)info->streamed / 0x1p30);
     }
+    if (info->on && info->sharers > 1) {
+        snprintf(shared, sizeof(shared), ", %.2f of them fetched by others of %d ranks",
+                 (double)info->gathered / 0x1p30, info->sharers);
+    }
     if (info->on) {
         snprintf(text, size,
-                 "of %.2f GiB of weights %.2f stay and %.2f stream in every step%s, in %d copies through %.2f GiB of "
+                 "of %.2f GiB of weights %.2f stay and %.2f stream in every step%s%s, in %d copies through %.2f GiB of "
                  "staging at %.1f GB/s: a step takes at least %.2f ms",
                  (double)info->streamable / 0x1p30, (double)info->resident / 0x1p30, (double)info->unpacked / 0x1p30,
-                 packed, info->copies, (double)info->staging / 0x1p30, info->link_rate / 1e9, info->run_seconds * 1e3);
+                 shared, packed, info->copies, (double)info->staging / 0x1p30, info->link_rate / 1e9,
+                 info->run_seconds * 1e3);
     }
 }
 

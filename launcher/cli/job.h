@@ -52,7 +52,7 @@ char *job_timing_cache(const settings *all, trm_world *world);
 /* Reads "auto", "f32", "f16", "bf16" and "cuda", "host", "auto". */
 trm_status job_dtype(const settings *all, trm_dtype *dtype);
 trm_status job_backend(const settings *all, trm_backend *backend);
-/* --weight-budget, --host-memory and --weight-compression. */
+/* --weight-budget, --host-memory, --weight-compression and --weight-sharing. */
 trm_status job_budget(const settings *all, trm_weight_budget *budget);
 /* What a budget comes to, as an object "streaming" of a report, and in one line without an end; "" where there is none.
  */

@@ -4,7 +4,7 @@
  *
  *   bench_streaming [--shape NAME [--layers N] | --model FOLDER] [--backend host|cuda] [--budgets 0,10,25,50,75,90,100]
  *                   [--tokens N] [--prompt N] [--mesh AXES] [--compression auto|off|lossless]
- *                   [--host-memory BYTES] [--profile 1] [--json FILE]
+ *                   [--sharing auto|off|on] [--host-memory BYTES] [--profile 1] [--json FILE]
  *
  * The budgets are percentages, the last must be 100. The bound of a budget is the longer of a step with everything
  * resident and of its bytes at the link's rate, both measured in the same run. With a prompt, its time is measured too,
@@ -28,7 +28,7 @@ typedef struct row {
 } row;
 
 typedef struct bench {
-    const char *shape, *folder, *json, *budgets, *mesh, *compression, *host_memory;
+    const char *shape, *folder, *json, *budgets, *mesh, *compression, *sharing, *host_memory;
     bool host, profile;
     int32_t n_layers, n_tokens, n_prompt;
     trm_world *world;
@@ -184,6 +184,8 @@ static void print_table(const bench *b)
                r->step * 1e3, 1 / r->step, rate / 1e9, rate / r->info.link_rate * 100, bound_of(b, r) / r->step * 100,
                r->info.run_seconds * 1e3, r->prompt * 1e3, same ? "yes" : "NO");
     }
+    printf("%d ranks fetch together, %.2f GB come from others; ", b->rows[0].info.sharers,
+           (double)b->rows[0].info.gathered / 1e9);
     printf("%.2f GB from files; link %.2f GB/s, %s, unpacking %.1f GB/s; host memory %.2f GB at %g %%; tokens",
            (double)b->rows[0].info.files / 1e9, b->rows[0].info.link_rate / 1e9,
            b->rows[0].info.pinned ? "pinned host memory" : "host memory that is not pinned",
@@ -232,6 +234,8 @@ static void read_arguments(bench *b, int argc, char **argv)
             b->mesh = value;
         } else if (strcmp(argv[i], "--compression") == 0) {
             b->compression = value;
+        } else if (strcmp(argv[i], "--sharing") == 0) {
+            b->sharing = value;
         } else if (strcmp(argv[i], "--host-memory") == 0) {
             b->host_memory = value;
         } else if (strcmp(argv[i], "--profile") == 0) {
@@ -270,6 +274,7 @@ static void open_generator(bench *b)
     bench_check(trm_weight_budget_parse(b->host_memory, &host), "host memory");
     options.weight_budget.host_bytes = host.bytes;
     bench_check(trm_weight_compression_parse(b->compression, &options.weight_budget.compression), "compression");
+    bench_check(trm_weight_sharing_parse(b->sharing, &options.weight_budget.sharing), "sharing");
     double began = bench_now();
     bench_check(trm_generator_create(b->model, b->world, &options, &b->generator), "generator");
     if (trm_world_rank(b->world) == 0) {
@@ -288,6 +293,7 @@ int main(int argc, char **argv)
     static bench b = {.shape = "llama-3-8b",
                       .budgets = "0,10,25,50,75,90,100",
                       .compression = "auto",
+                      .sharing = "auto",
                       .host_memory = "auto",
                       .n_tokens = 12};
     read_arguments(&b, argc, argv);

@@ -179,7 +179,7 @@ static void layers_find_their_weights(void **unused)
         make_weights(&state, &w);
         assert_ok(trm_residency_plan(&w.problem, &r));
         assert_ok(trm_stream_create(device, &stream));
-        assert_ok(trm_ring_create(device, &r, w.bytes, w.addresses, &files, &ring));
+        assert_ok(trm_ring_create(device, &r, w.bytes, w.addresses, &files, NULL, &ring));
         for (int32_t k = 0; k < r.n_fetches; k++) {
             reused += r.fetches[k].after_layer >= 0;
         }
@@ -221,7 +221,7 @@ static void streams_wait_for_each_other(void **unused)
         }
         assert_ok(trm_residency_plan(&w.problem, &r));
         assert_ok(trm_stream_create_beside(device, &layers));
-        assert_ok(trm_ring_create(device, &r, w.bytes, w.addresses, NULL, &ring));
+        assert_ok(trm_ring_create(device, &r, w.bytes, w.addresses, NULL, NULL, &ring));
         memset(found, 0, sizeof(found));
         for (int32_t step = 0; step < STEPS; step++) {
             assert_ok(trm_ring_begin(ring, layers));
@@ -293,7 +293,7 @@ static void a_failed_read_ends_the_step(void **unused)
         trm_ring *ring;
         trm_stream *stream;
         assert_ok(trm_stream_create(device, &stream));
-        assert_ok(trm_ring_create(device, &r, w.bytes, w.addresses, &files, &ring));
+        assert_ok(trm_ring_create(device, &r, w.bytes, w.addresses, &files, NULL, &ring));
         for (int32_t step = 0; step < 4; step++) {
             trm_status status = trm_ring_begin(ring, stream);
             for (int32_t layer = 0; status == TRM_OK && layer < w.problem.n_layers; layer++) {

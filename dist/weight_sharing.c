@@ -1,0 +1,99 @@
+/*
+ * Ranks with the same weights fetch them together: which weights, the groups, and what they have to agree on. Replicas
+ * along dp have the same network; each fetches an equal part of a weight, and an all-gather on the layers' stream
+ * brings the others before a layer needs them.
+ */
+#include "base/error.h"
+#include "dist/streaming.h"
+
+static bool wants_sharing(const trm_plan *plan, const trm_streaming_plan *s)
+{
+    return s->asked.sharing == TRM_WEIGHT_SHARING_ON && plan->mesh.size[TRM_AXIS_DP] > 1 && !plan->partition.as_written;
+}
+
+/* Ranks with the same place in every replica. */
+static void list_groups(const trm_plan *plan, trm_streaming_plan *s)
+{
+    const int32_t n = plan->mesh.size[TRM_AXIS_DP];
+    s->n_sharers = n;
+    s->share = trm_mesh_coordinate(&plan->mesh, TRM_AXIS_DP, plan->rank);
+    s->n_groups = trm_mesh_ranks(&plan->mesh) / n;
+    for (int32_t g = 0; g < s->n_groups; g++) { /* dp is the slowest digit: the first replica has ranks 0 .. n_groups */
+        trm_mesh_group(&plan->mesh, TRM_AXIS_DP, g, s->groups + (size_t)g * (size_t)n);
+    }
+}
+
+void trm_streaming_share(const trm_plan *plan, trm_streaming_plan *s)
+{
+    s->n_sharers = 1;
+    if (wants_sharing(plan, s)) {
+        list_groups(plan, s);
+    }
+    for (int32_t i = 0; i < s->problem.n_weights;
+         i++) { /* tables whose rows are read in host memory stay whole there */
+        size_t grain = (size_t)s->n_sharers * TRM_RING_ALIGNMENT;
+        s->shared[i] = s->n_sharers > 1 && s->bytes[i] % grain == 0 && !trm_streaming_has_rows(s, i);
+        s->part_bytes[i] = s->shared[i] ? s->bytes[i] / (size_t)s->n_sharers : s->bytes[i];
+        s->part_begin[i] = s->shared[i] ? s->part_bytes[i] * (size_t)s->share : 0;
+    }
+}
+
+trm_status trm_streaming_agree(trm_plan *plan, trm_world *world)
+{
+    trm_streaming_plan *s = plan->streaming;
+    if (s == NULL || s->n_sharers == 1 || s->asked.kind != TRM_WEIGHT_BUDGET_AUTO) {
+        return TRM_OK;
+    }
+    int64_t budget = (int64_t)s->problem.budget, ring = (int64_t)(s->problem.ring_limit & (SIZE_MAX >> 1));
+    TRM_TRY(trm_world_minimum(world, &budget));
+    TRM_TRY(trm_world_minimum(world, &ring));
+    s->problem.ring_limit = (size_t)ring;
+    s->asked.kind = TRM_WEIGHT_BUDGET_BYTES; /* it is resolved */
+    s->asked.bytes = (size_t)budget;
+    return trm_streaming_replan(plan, (size_t)budget);
+}
+
+trm_status trm_streaming_check_alike(const trm_plan *plan, trm_world *world)
+{
+    const trm_streaming_plan *s = plan->streaming;
+    if (s == NULL || s->n_sharers == 1) {
+        return TRM_OK;
+    }
+    /* stages of a pipeline have layers of their own: what is compared is what each group has */
+    trm_communicator *host, *group;
+    TRM_TRY(trm_world_host_communicator(world, &host));
+    TRM_TRY(trm_communicator_part(host, s->groups, s->n_groups, s->n_sharers, &group));
+    uint64_t mine = 14695981039346656037ull, all[TRM_MAX_RANKS];
+    for (int32_t i = 0; i < s->problem.n_weights; i++) {
+        uint64_t item = (uint64_t)s->bytes[i] * 2 + (s->residency.resident[i] ? 1 : 0);
+        mine = (mine ^ item) * 1099511628211ull;
+    }
+    const trm_exchange x = {TRM_ALL_GATHER, TRM_REDUCE_NONE, TRM_U64, &mine, all, 1, 0};
+    TRM_TRY(trm_communicator_exchange(group, &x, NULL));
+    for (int32_t r = 0; r < s->n_sharers; r++) {
+        if (all[r] != mine) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "rank %d keeps other weights on the device than rank %d, with which it shares the others: give "
+                     "both the same weight budget",
+                     plan->rank, (int)group->world_ranks[r]);
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_streaming_open_group(const trm_plan *plan, trm_world *world, trm_communicator **group)
+{
+    const trm_streaming_plan *s = plan->streaming;
+    *group = NULL;
+    return s == NULL || s->n_sharers == 1
+               ? TRM_OK
+               : trm_communicator_part(world->communicator, s->groups, s->n_groups, s->n_sharers, group);
+}
+
+trm_status trm_streaming_gather(void *user, void *memory, size_t part_bytes, trm_stream *stream)
+{
+    trm_communicator *group = user;
+    const unsigned char *own = (unsigned char *)memory + part_bytes * (size_t)group->rank;
+    const trm_exchange x = {TRM_ALL_GATHER, TRM_REDUCE_NONE, TRM_U8, own, memory, part_bytes, 0};
+    return trm_communicator_exchange(group, &x, stream);
+}
