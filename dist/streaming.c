@@ -198,11 +198,12 @@ static void list_uses(const trm_network *network, bool cuda, trm_streaming_plan 
     s->first_use[network->n_layers] = s->problem.n_uses;
 }
 
-/* Seconds that products with weights take in a run with the largest inputs. */
-static double largest_products(const trm_plan *plan)
+/* Seconds that products with weights take in a run with the largest inputs: of each layer, `least` at least, and in
+ * all. */
+static double largest_products(const trm_plan *plan, const double *least, double *seconds)
 {
     const trm_network *network = plan->network;
-    double seconds = 0;
+    double sum = 0;
     for (int32_t i = 0; i < network->n_layers; i++) {
         const trm_layer *layer = network->layers[i];
         bool is_product = layer->desc.kind == TRM_LAYER_MATMUL || layer->desc.kind == TRM_LAYER_MATMUL_GLU;
@@ -216,10 +217,12 @@ static double largest_products(const trm_plan *plan)
             double rate = plan->backend != TRM_BACKEND_CUDA    ? HOST_PRODUCT_RATE
                           : trm_dtype_size(weight->dtype) == 2 ? CUDA_PRODUCT_RATE
                                                                : CUDA_F32_PRODUCT_RATE;
-            seconds += 2 * (double)rows * (double)trm_dims_count(&weight->dims) / rate;
+            seconds[i] += 2 * (double)rows * (double)trm_dims_count(&weight->dims) / rate;
         }
+        sum += seconds[i];
+        seconds[i] = seconds[i] > least[i] ? seconds[i] : least[i];
     }
-    return seconds;
+    return sum;
 }
 
 bool trm_streaming_has_rows(const trm_streaming_plan *s, int32_t weight)
@@ -262,6 +265,7 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
         uses += (size_t)network->layers[i]->n_inputs;
     }
     double *seconds = trm_arena_array(&s->arena, layers, sizeof(*seconds));
+    double *largest = trm_arena_array(&s->arena, layers, sizeof(*largest));
     s->weight_of = trm_arena_array(&s->arena, n, sizeof(*s->weight_of));
     s->tensors = trm_arena_array(&s->arena, n, sizeof(trm_tensor *));
     s->bytes = trm_arena_array(&s->arena, n, sizeof(*s->bytes));
@@ -275,9 +279,10 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     s->uses = trm_arena_array(&s->arena, uses, sizeof(*s->uses));
     s->fetched_uses = trm_arena_array(&s->arena, uses, sizeof(*s->fetched_uses));
     s->first_use = trm_arena_array(&s->arena, layers, sizeof(*s->first_use));
-    if (seconds == NULL || s->weight_of == NULL || s->tensors == NULL || s->bytes == NULL || s->link_bytes == NULL ||
-        s->guessed_bytes == NULL || s->part_begin == NULL || s->part_bytes == NULL || s->shared == NULL ||
-        s->packs == NULL || s->in_files == NULL || s->uses == NULL || s->fetched_uses == NULL || s->first_use == NULL) {
+    if (seconds == NULL || largest == NULL || s->weight_of == NULL || s->tensors == NULL || s->bytes == NULL ||
+        s->link_bytes == NULL || s->guessed_bytes == NULL || s->part_begin == NULL || s->part_bytes == NULL ||
+        s->shared == NULL || s->packs == NULL || s->in_files == NULL || s->uses == NULL || s->fetched_uses == NULL ||
+        s->first_use == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     bool cuda = plan->backend == TRM_BACKEND_CUDA;
@@ -295,7 +300,8 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     s->problem.in_files = s->in_files;
     s->problem.file_rate = FILE_RATE;
     s->problem.ring_limit = SIZE_MAX;
-    s->largest_products = largest_products(plan);
+    s->largest_products = largest_products(plan, seconds, largest);
+    s->problem.largest_seconds = largest;
     choose_packed(plan, s);
     s->first = s->problem;
     s->first.link_bytes = s->guessed_bytes;

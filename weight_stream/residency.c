@@ -21,6 +21,8 @@
  * that is made, and while there are others. */
 #define MOST_STARTS 16
 #define SOME_STARTS 4
+/* Times that far apart are the same; then the largest step decides. */
+#define AS_GOOD 1.002
 /* Exchanges are tried as long as so many timed plans, weighted by their fetches, have not been made. */
 #define MOST_WORK ((int64_t)4 << 20)
 
@@ -211,7 +213,7 @@ static double time_fetch(planner *p, int32_t weight, double free_at, double *lin
     return *unpack_free;
 }
 
-static void time_step(planner *p)
+static void time_step(planner *p, const double *layer_seconds)
 {
     const trm_residency_problem *problem = p->problem;
     double link_free = 0, unpack_free = 0, now = 0;
@@ -231,8 +233,8 @@ static void time_step(planner *p)
             gathered += gather_seconds(problem, fetch->weight);
         }
         now += gathered;
-        now += problem->layer_seconds[layer];
-        p->compute_seconds += problem->layer_seconds[layer];
+        now += layer_seconds[layer];
+        p->compute_seconds += layer_seconds[layer];
         p->layer_ends[layer] = now;
     }
     p->seconds = now;
@@ -244,7 +246,8 @@ static void time_step(planner *p)
     p->link_end = link_free;
 }
 
-/* Times the step with so many fetches carried over, where the others begin at `start`; false if that cannot be. */
+/* Places and times the step with so many fetches carried over, where the others begin at `start`; false if that cannot
+ * be. */
 static bool try_to_carry(planner *p, int32_t n, size_t start)
 {
     p->n_carried = n;
@@ -252,40 +255,61 @@ static bool try_to_carry(planner *p, int32_t n, size_t start)
     if (!place_fetches(p, p->ring_bytes, start)) {
         return false;
     }
-    time_step(p);
+    time_step(p, p->problem->layer_seconds);
     p->work += p->problem->n_layers + 1;
     return true;
 }
 
+/* Seconds of the largest step as fetches are placed. */
+static double time_largest(planner *p)
+{
+    if (!p->is_final || p->problem->largest_seconds == NULL) {
+        return 0;
+    }
+    planner other = *p;
+    time_step(&other, p->problem->largest_seconds);
+    return other.seconds;
+}
+
 /* While the last layers run there is nothing left to copy for them: the first fetches of the next step, as many as take
- * that time. Where the others begin decides what lies over their places at last. What is read from files comes in the
- * order of use. */
+ * that time. Where the others begin decides what lies over their places at last, and where a large weight that comes
+ * last lies over those that are still read, for which a long step waits. What is read from files comes in the order of
+ * use. */
 static void carry_over(planner *p)
 {
-    double idle = p->seconds - p->link_end, best = p->seconds, filled = 0;
-    int32_t best_n = 0, starts = p->is_final ? MOST_STARTS : SOME_STARTS;
-    size_t best_start = 0;
-    for (int32_t n = 1; n < p->n_fetches && filled < idle && !p->reads_files; n++) {
-        filled += (double)link_bytes(p->problem, p->fetches[n - 1].weight) / p->problem->link_rate;
+    double idle = p->seconds - p->link_end, least = p->seconds, filled = 0;
+    double chosen = p->seconds, chosen_largest = time_largest(p);
+    int32_t chosen_n = 0, starts = p->is_final ? MOST_STARTS : SOME_STARTS;
+    size_t chosen_start = 0;
+    for (int32_t n = p->is_final ? 0 : 1; n == 0 || (n < p->n_fetches && filled < idle && !p->reads_files); n++) {
+        filled += n == 0 ? 0 : (double)link_bytes(p->problem, p->fetches[n - 1].weight) / p->problem->link_rate;
         for (int32_t i = 0; i < starts; i++) {
             p->n_carried = n;
             size_t start = padded(carried_bytes(p) + p->ring_bytes / (size_t)starts * (size_t)i);
             start = start < p->ring_bytes ? start : start - p->ring_bytes;
-            if (try_to_carry(p, n, start) && p->seconds < best) {
-                best = p->seconds;
-                best_n = n;
-                best_start = start;
+            if (!try_to_carry(p, n, start)) {
+                continue;
+            }
+            double largest = time_largest(p);
+            least = p->seconds < least ? p->seconds : least;
+            bool is_as_good = p->seconds <= least * AS_GOOD;
+            if (is_as_good && (chosen > least * AS_GOOD || largest < chosen_largest ||
+                               (largest <= chosen_largest && p->seconds < chosen))) {
+                chosen = p->seconds;
+                chosen_largest = largest;
+                chosen_n = n;
+                chosen_start = start;
             }
         }
     }
-    (void)try_to_carry(p, best_n, best_start);
+    (void)try_to_carry(p, chosen_n, chosen_start);
 }
 
 static void follow(planner *p, const bool *resident)
 {
     list_fetches(p, resident);
     size_ring(p);
-    time_step(p);
+    time_step(p, p->problem->layer_seconds);
     p->work += p->n_fetches + p->problem->n_layers + 1;
     carry_over(p);
 }

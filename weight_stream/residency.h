@@ -28,6 +28,7 @@ typedef struct trm_residency_problem {
     const size_t *link_bytes; /* [n_weights] that are copied for the part: fewer where it is packed; NULL: the same */
     const trm_residency_use *uses; /* [n_uses], by layer, which are run in their order */
     const double *layer_seconds;   /* [n_layers] of computing, all weights being there */
+    const double *largest_seconds; /* [n_layers] of that in the largest step; NULL: there is none larger */
     double link_rate;              /* bytes per second from host to device */
     double copy_seconds;           /* of a copy, beyond its bytes */
     double gather_rate;            /* bytes per second that come from other ranks, when a layer needs them */
