@@ -9,10 +9,10 @@
 
 typedef struct case_of {
     trm_residency_problem problem;
-    size_t bytes[MOST_WEIGHTS], link_bytes[MOST_WEIGHTS];
+    size_t bytes[MOST_WEIGHTS], part_bytes[MOST_WEIGHTS], link_bytes[MOST_WEIGHTS];
     bool in_files[MOST_WEIGHTS];
     trm_residency_use uses[MOST_USES];
-    double seconds[MOST_LAYERS];
+    double seconds[MOST_LAYERS], largest[MOST_LAYERS];
 } case_of;
 
 /* Weights of a few sizes in layers of one or two of them; some are used again, some as tables. */
@@ -25,20 +25,25 @@ static void make_case(uint64_t *state, case_of *p)
     size_t sum = 0;
     for (int32_t i = 0; i < q->n_weights; i++) {
         p->bytes[i] = (size_t)(1 + test_random_below(state, 6)) * 1000 + (size_t)test_random_below(state, 300);
-        p->link_bytes[i] = test_random_below(state, 2) == 0 ? p->bytes[i] : p->bytes[i] * 2 / 3;
-        p->in_files[i] = p->link_bytes[i] == p->bytes[i] && test_random_below(state, 6) == 0;
+        p->part_bytes[i] = test_random_below(state, 3) == 0 ? p->bytes[i] / 2 : p->bytes[i];
+        p->link_bytes[i] = test_random_below(state, 2) == 0 ? p->part_bytes[i] : p->part_bytes[i] * 2 / 3;
+        p->in_files[i] = p->link_bytes[i] == p->part_bytes[i] && test_random_below(state, 6) == 0;
         sum += p->bytes[i];
     }
     for (int32_t i = 0; i < q->n_layers; i++) {
         int64_t n = test_random_below(state, 3);
         p->seconds[i] = (double)test_random_below(state, 400) * 1e-4;
+        p->largest[i] = p->seconds[i] * 3;
         for (int64_t k = 0; k < n && q->n_uses < MOST_USES; k++) {
             int32_t weight = (int32_t)test_random_below(state, q->n_weights);
             p->uses[q->n_uses++] = (trm_residency_use){i, weight, test_random_below(state, 8) == 0};
         }
     }
     q->bytes = p->bytes;
-    q->link_bytes = test_random_below(state, 3) == 0 ? NULL : p->link_bytes;
+    q->part_bytes = test_random_below(state, 2) == 0 ? NULL : p->part_bytes;
+    q->link_bytes = q->part_bytes == NULL || test_random_below(state, 3) == 0 ? NULL : p->link_bytes;
+    q->gather_rate = 4e5;
+    q->largest_seconds = test_random_below(state, 2) == 0 ? NULL : p->largest;
     q->unpack_rate = test_random_below(state, 4) == 0 ? 8e4 : 1e6; /* slower than the link, now and then */
     q->piece_bytes = 1500;
     q->file_rate = 3e4;
@@ -92,10 +97,11 @@ static void check_plan(const case_of *p, const trm_residency *r)
     }
     for (int32_t k = 0; k < r->n_fetches; k++) {
         int32_t weight = r->fetches[k].weight;
-        size_t bytes = p->problem.link_bytes == NULL ? p->bytes[weight] : p->link_bytes[weight];
+        size_t part = p->problem.part_bytes == NULL ? p->bytes[weight] : p->part_bytes[weight];
+        size_t bytes = p->problem.link_bytes == NULL ? part : p->link_bytes[weight];
         streamed += p->bytes[weight];
         linked += bytes;
-        packed = packed || bytes < p->bytes[weight];
+        packed = packed || bytes < part;
     }
     assert_true(linked == r->link_bytes && r->n_copies >= r->n_fetches);
     assert_int_equal(r->stage_bytes, packed ? p->problem.stage_bytes : 0);
@@ -201,6 +207,64 @@ static void equal_layers_reach_the_bound(void **unused)
     }
 }
 
+/* Seconds of a step whose layers take these, as the fetches are placed. */
+static double replay(const trm_residency_problem *q, const trm_residency *r, const double *seconds)
+{
+    double ends[160], link = 0, now = 0;
+    int32_t k = r->n_carried;
+    for (int32_t layer = 0; layer < q->n_layers; layer++) {
+        for (; k < r->n_fetches && r->fetches[k].first_layer == layer; k++) {
+            const trm_residency_fetch *f = &r->fetches[k];
+            double begin = f->after_layer < 0 ? 0 : ends[f->after_layer];
+            link = (begin > link ? begin : link) + (double)q->bytes[f->weight] / q->link_rate;
+            now = link > now ? link : now;
+        }
+        now += seconds[layer];
+        ends[layer] = now;
+    }
+    return now;
+}
+
+/* Models of many depths, with a head that takes half of the ring: in a step bound by computing neither the head nor
+ * anything else is waited for, whatever the places of the weights before it. */
+static void the_largest_step_does_not_wait(void **unused)
+{
+    (void)unused;
+    enum { MOST = 17 };
+    static const size_t layer_bytes[] = {192 << 10, 128 << 10, 896 << 10, 448 << 10};
+    size_t bytes[4 * MOST + 1];
+    trm_residency_use uses[4 * MOST + 1];
+    double seconds[4 * MOST + 1], largest[4 * MOST + 1];
+    for (int32_t depth = 6; depth <= MOST; depth++) {
+        const int32_t n = 4 * depth + 1;
+        double sum = 0;
+        for (int32_t i = 0; i < n; i++) {
+            bytes[i] = i + 1 < n ? layer_bytes[i % 4] : (size_t)4096 << 10;
+            uses[i] = (trm_residency_use){i, i, false};
+            seconds[i] = (double)bytes[i] / 1e11;
+            largest[i] = i + 1 < n ? (double)bytes[i] / 4.5e8 : seconds[i]; /* one row of the head */
+            sum += largest[i];
+        }
+        const trm_residency_problem problem = {.n_weights = n,
+                                               .n_uses = n,
+                                               .n_layers = n,
+                                               .bytes = bytes,
+                                               .uses = uses,
+                                               .layer_seconds = seconds,
+                                               .largest_seconds = largest,
+                                               .link_rate = 1e9,
+                                               .ring_limit = SIZE_MAX};
+        trm_residency r;
+        assert_ok(trm_residency_plan(&problem, &r));
+        assert_int_equal(r.n_fetches, n);
+        double found = replay(&problem, &r, largest), first = (double)(bytes[0] + bytes[1] + bytes[2]) / 1e9;
+        if (found > sum + first) {
+            fail_msg("%d layers take %g s, %g s with every weight there", depth, found, sum);
+        }
+        trm_residency_fini(&r);
+    }
+}
+
 static void a_weight_used_often_stays(void **unused)
 {
     (void)unused;
@@ -235,6 +299,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_hold_and_are_the_best),
         cmocka_unit_test(equal_layers_reach_the_bound),
+        cmocka_unit_test(the_largest_step_does_not_wait),
         cmocka_unit_test(a_weight_used_often_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
