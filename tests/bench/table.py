@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every row of the table of docs/performance.md's language models: value, roof and share of it, as JSON.
 
-    table.py --build BUILD_FOLDER [--gpus N] [--only TEXT] [--repeat 3] [--json FILE]
+    table.py --build BUILD_FOLDER [--gpus N] [--ranks N] [--only TEXT] [--repeat 3] [--json FILE]
 
 Measures the machine's roofs first (bench_roof), then row by row with `trireme bench` and bench_exchange, each a process of its own with
 a time limit. Rows for more GPUs than --gpus (default: all there are) are listed as not run. Exits 1 if a row failed.
@@ -139,6 +139,7 @@ def main():
     parser.add_argument("--build", required=True, help="folder with trireme, and bench programs in it or in tests/bench")
     parser.add_argument("--gpus", type=int, default=None)
     parser.add_argument("--only", default="", help="rows whose name has this")
+    parser.add_argument("--ranks", type=int, default=None, help="rows of this many GPUs only")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--commit", default=None, help="what was built, where this is no checkout of it")
     parser.add_argument("--json")
@@ -158,7 +159,7 @@ def main():
           f"{machine['host_bytes_per_second'] * 1e-9:.1f} GB/s, peer link {machine['peer_bytes_per_second'] * 1e-9:.0f} GB/s", file=sys.stderr)
     rows = []
     for row, measure in [*step_rows(options, machine), *exchange_rows(options, machine)]:
-        if options.only not in row["name"]:
+        if options.only not in row["name"] or options.ranks not in (None, row["gpus"]):
             continue
         if row["gpus"] > gpus:
             row["not_run"] = f"needs {row['gpus']} GPUs, there are {gpus}"

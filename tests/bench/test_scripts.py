@@ -78,8 +78,9 @@ class Scripts(unittest.TestCase):
     def test_table_of_a_program_that_fails(self):
         self.stand_in("bench_roof", [MACHINE])
         self.stand_in("trireme", {}, 3)
-        out = self.script("table.py", "--build", self.folder, "--gpus", "1", "--only", "1b", code=1)
-        self.assertIn("ended with 3", json.loads(out.stdout)["rows"][0]["failed"])
+        out = self.script("table.py", "--build", self.folder, "--gpus", "2", "--ranks", "1", "--only", "1b", code=1)
+        row, = json.loads(out.stdout)["rows"]
+        self.assertIn("ended with 3", row["failed"])
 
     def test_peers(self):
         self.stand_in("bench_roof", [MACHINE])
