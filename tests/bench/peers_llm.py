@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Llama-3-8B's shape with random bf16 weights: trireme beside llama.cpp and gpt-fast on one GPU, one after the other.
 
-    peers_llm.py --build BUILD_FOLDER [--gguf FILE] [--gpt-fast FOLDER] [--works decode,prefill,batch,offload] [--json FILE]
+    peers_llm.py --build BUILD_FOLDER [--gguf FILE] [--gpt-fast FOLDER] [--works decode,prefill,batch,offload] [--table FILE] [--json FILE]
 
 llama.cpp is the one in the Python package llama-cpp-python, built for CUDA (the package's documentation says how); its library is called as
 its own llama-bench and llama-batched-bench call it, and nothing is drawn from the logits. FILE is made by make_gguf.py if it is
@@ -10,6 +10,7 @@ minutes, and its figures are those of torch.compile as its generate.py asks for 
 
 decode: prompt of 128, 256 new tokens. prefill: prompts of 2048 and 8192 tokens. batch: 1, 8, 32 and 128 sequences with prompts of 128, the
 rate of their next 127 tokens, and as "load" that of all 128 with the prompts' time: what a server could give at most that does this in turn. offload: part of the layers on the GPU (-ngl), and trireme with a weight budget of no more device memory.
+What trireme does of the first three is taken from what table.py has written just before, where --table names it.
 """
 import argparse
 import ctypes
@@ -232,13 +233,30 @@ def trireme_figure(options, work, shape, prompt, tokens, batch=1, more=()):
             "device_bytes": report["device_bytes_per_rank"], "load_seconds": report["load_seconds"]}
 
 
+def table_figures(options):
+    """trireme's of the table's rows."""
+    with open(options.table, encoding="utf-8") as file:
+        rows = [row for row in json.load(file)["rows"] if row["gpus"] == 1 and "8b" in row["name"] and "value" in row]
+    for row in rows:
+        words = row["name"].split()
+        if "prompt" in words:
+            yield {"work": f"prefill {words[-1]}", "value": row["value"]}
+            continue
+        batch = int(words[-2]) if words[-1] == "sequences" else 1
+        if batch == 1:
+            yield {"work": "decode", "value": row["value"], "step_ms": row["step_ms"], "first_ms": row["first_token_ms"], "load_seconds": row["load_seconds"]}
+        yield from batch_figures(batch, batch * PROMPT / row["prompts_per_second"], row["step_ms"] * 1e-3)
+
+
 def trireme_figures(options):
     wanted = []
-    if "decode" in options.works:
+    if options.table:
+        yield from (figure for figure in table_figures(options) if figure["work"].replace("load", "batch").split()[0] in options.works)
+    if "decode" in options.works and not options.table:
         wanted.append(("decode", SHAPE, PROMPT, TOKENS))
-    if "prefill" in options.works:
+    if "prefill" in options.works and not options.table:
         wanted += [(f"prefill {length}", SHAPE if length < 8192 else "llama-3.1-8b", length, 1) for length in PROMPTS]
-    if "batch" in options.works:
+    if "batch" in options.works and not options.table:
         wanted += [(f"batch {batch}", SHAPE, PROMPT, STEPS + 1, batch) for batch in BATCHES]
     if "offload" in options.works:
         wanted += [(f"offload {layers}{more}", SHAPE, PROMPT, 9, 1, ("--weight-budget", budget, "--weight-compression", kind))
@@ -292,6 +310,7 @@ def main():
     parser.add_argument("--gguf", help="llama.cpp's model")
     parser.add_argument("--gpt-fast", help="gpt-fast's folder")
     parser.add_argument("--works", default="decode,prefill,batch,offload")
+    parser.add_argument("--table", help="what table.py has written")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--compile-seconds", type=int, default=240, help="limit of a gpt-fast process")
     parser.add_argument("--json")

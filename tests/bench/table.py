@@ -23,9 +23,9 @@ STEPS = [
     ("decode", "llama-3-8b", 4, 128, 256, 1, 850),
     ("decode", "llama-3-70b", 4, 128, 128, 1, 110),
     ("decode", "llama-3.2-1b", 1, 128, 256, 1, 1450),
-    ("decode", "llama-3-8b", 1, 128, 64, 8, None),
-    ("decode", "llama-3-8b", 1, 128, 64, 32, None),
-    ("decode", "llama-3-8b", 1, 128, 64, 128, 25000),
+    ("decode", "llama-3-8b", 1, 128, 128, 8, None),
+    ("decode", "llama-3-8b", 1, 128, 128, 32, None),
+    ("decode", "llama-3-8b", 1, 128, 128, 128, 25000),
     ("prefill", "llama-3-8b", 1, 2048, 1, 1, 46000),
     ("prefill", "llama-3.1-8b", 1, 8192, 1, 1, 44000),
     ("prefill", "llama-3-8b", 2, 2048, 1, 1, None),
@@ -89,7 +89,8 @@ def step_rows(options, machine):
             report = json.loads(run(command, 120))
             value = bench_value(report, work)
             row.update(value=value["median"], least=value["min"], most=value["max"], step_ms=report["decode_step_seconds"]["median"] * 1e3,
-                       first_token_ms=report["first_token_seconds"]["median"] * 1e3, load_seconds=report["load_seconds"])
+                       first_token_ms=report["first_token_seconds"]["median"] * 1e3,
+                       prompts_per_second=report["prefill_tokens_per_second"]["median"], load_seconds=report["load_seconds"])
             row["of_roof"] = row["value"] / row["roof"]
             row["reached"] = None if row["goal"] is None else row["value"] >= row["goal"]
         yield row, measure

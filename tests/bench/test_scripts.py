@@ -92,6 +92,13 @@ class Scripts(unittest.TestCase):
         # 8 prompts of 128 tokens at 100 a second, then 127 steps of 10 ms.
         self.assertAlmostEqual(rows["load 8"]["value"], 8 * 128 / (8 * 128 / 100 + 127 * 0.01))
         self.assertLess(rows["load 8"]["roof"], rows["batch 8"]["roof"])
+        file = os.path.join(self.folder, "table.json")
+        self.script("table.py", "--build", self.folder, "--gpus", "1", "--json", file)
+        self.stand_in("trireme", {}, 1)
+        again = {row["work"]: row for row in json.loads(self.script("peers_llm.py", "--build", self.folder, "--table", file).stdout)["rows"]}
+        self.assertEqual(set(again), {work for work in rows if "offload" not in work})
+        for work in ("decode", "prefill 8192", "load 1", "load 128"):
+            self.assertAlmostEqual(again[work]["value"], rows[work]["value"], msg=work)
 
     def test_gguf(self):
         file = os.path.join(self.folder, "model.gguf")
