@@ -694,7 +694,7 @@ static trm_layer *next_unplaced(const trm_network *network, const trm_regions *r
             return inner;
         }
         bool is_own = begins && regions->inside[i] == layer->index;
-        trm_layer *outer = is_own && inner->desc.kind == TRM_LAYER_ENTER  ? inner->inputs[0]->producer
+        trm_layer *outer = is_own && trm_regions_enters(regions, inner)   ? inner->inputs[0]->producer
                            : is_own && inner->desc.kind == TRM_LAYER_NEXT ? inner->inputs[1]->producer
                                                                           : NULL;
         if (outer != NULL && marks[outer->index] != SORT_DONE) {

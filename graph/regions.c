@@ -49,6 +49,11 @@ bool trm_regions_holds(const trm_regions *regions, int32_t begin, int32_t index)
     return at == begin;
 }
 
+bool trm_regions_enters(const trm_regions *regions, const trm_layer *layer)
+{
+    return layer->desc.kind == TRM_LAYER_ENTER && regions->other[layer->index] < 0;
+}
+
 /* Fills in `inside` and `other` of what begins and ends. */
 static trm_status nest(const trm_network *network, trm_regions *regions)
 {
@@ -69,6 +74,12 @@ static trm_status nest(const trm_network *network, trm_regions *regions)
             innermost = regions->inside[innermost];
         }
         regions->inside[i] = innermost;
+        for (int32_t k = 1; k < 3 && layer->desc.kind == TRM_LAYER_MERGE; k++) {
+            const trm_layer *from = layer->inputs[k]->producer;
+            if (from != NULL && from->desc.kind == TRM_LAYER_ENTER) {
+                regions->other[from->index] = i;
+            }
+        }
         if (trm_kind_begins_region(layer->desc.kind)) {
             innermost = i;
             regions->n++;
@@ -92,8 +103,10 @@ static bool may_read(const trm_regions *regions, const trm_layer *layer, const t
     case TRM_LAYER_END_LOOP:
         return region == own || (region >= 0 && regions->other[region] == layer->index);
     case TRM_LAYER_ENTER:
-        return region == own || (own >= 0 && region == around) ||
-               (is_carried && around >= 0 && region == regions->inside[around]);
+        if (own < 0 || !trm_regions_enters(regions, layer)) {
+            return region == own || (is_carried && own >= 0 && region == around);
+        }
+        return region == around || (is_carried && around >= 0 && region == regions->inside[around]);
     default:
         return region == own || (is_carried && own >= 0 && region == around);
     }

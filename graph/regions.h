@@ -12,7 +12,7 @@ typedef struct trm_regions {
     int32_t *inside; /* [n_layers] the IF or LOOP of the innermost region that a layer lies in, -1: of none. The layers
                         that begin and end a region lie in the one around it */
     int32_t *other;  /* [n_layers] of a layer that begins a region that which ends it, and the other way round; of a
-                        NEXT its RECURRENCE; else -1 */
+                        NEXT its RECURRENCE; of an ENTER that a branch is left by the MERGE; else -1 */
 } trm_regions;
 
 /* Kinds that regions are made of, MERGE and RECURRENCE among them. */
@@ -27,6 +27,8 @@ trm_status trm_regions_find(const trm_network *network, trm_regions *regions);
 trm_status trm_regions_init(const trm_network *network, trm_regions *regions);
 void trm_regions_fini(trm_regions *regions);
 
+/* Whether a layer is an ENTER by which a region is entered, not left. */
+bool trm_regions_enters(const trm_regions *regions, const trm_layer *layer);
 /* Whether layer `index` lies in the region that layer `begin` begins, or in one within it. */
 bool trm_regions_holds(const trm_regions *regions, int32_t begin, int32_t index);
 

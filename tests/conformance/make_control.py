@@ -43,6 +43,31 @@ CASES["while_product"] = ("""
     [dict(x=f32(3, 8), limit=np.float32(l), w0=f32(8, 8, scale=0.3)) for l in (1e9, 2.0, 0.5)] +
     [dict(x=f32(5, 8), limit=np.float32(0.7), w0=f32(8, 8, scale=0.3))])
 
+# A body that is worth splitting over ranks.
+CASES["wide_body"] = ("""
+(float[n, 256] x, float limit, int64 most) => (float[n, 256] y, int64[p] kept) {
+  always = Identity (yes)
+  y, kept = Loop (most, always, x) <body = block (int64 i, bool c, float[n, 256] v)
+    => (bool again, float[n, 256] v2, int64 j) {
+      up = MatMul (v, w1)
+      act = Relu (up)
+      down = MatMul (act, w2)
+      wide = Greater (i, zero)
+      part = If (wide) <then_branch = t () => (float[n, 256] tp) {
+          tu = MatMul (down, w3)
+          ta = Tanh (tu)
+          tp = MatMul (ta, w2)
+        }, else_branch = e () => (float[n, 256] ep) { ep = Softmax <axis = -1> (down) }>
+      sum = Add (v, part)
+      v2 = Mul (sum, half)
+      s = ReduceSumSquare <keepdims = 0> (v2)
+      again = Greater (s, limit)
+      j = Identity (i)
+    }>
+}""", dict(yes=np.array(True), zero=i64(0), half=np.float32(0.5), w1=f32(256, 1024, scale=0.05),
+           w2=f32(1024, 256, scale=0.02), w3=f32(256, 1024, scale=0.05)),
+    [dict(x=f32(n, 256), limit=np.float32(l), most=i64(k)) for n, l, k in ((4, 0.5, 9), (64, 50.0, 100), (3, 0.0, 4))])
+
 # A cache that grows by a row in every pass, attention over it, tokens until one of them ends it or there are n.
 CASES["decode"] = ("""
 (int64 n, float[1, t, 16] prompt) => (int64[p] tokens, float[1, a, 16] cache) {
