@@ -308,7 +308,7 @@ static trm_status choose_kernel(trm_context *context, const trm_layer *layer, tr
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "layer %s (%s) has no %s kernel for these dims", layer->name,
                  trm_layer_kind_name(layer->desc.kind), trm_backend_name(plan->backend));
     }
-    size_t needed = step->kernel->workspace == NULL ? 0 : step->kernel->workspace(call);
+    size_t needed = trm_plan_kernel_workspace(plan, step->kernel, call);
     if (needed > plan->workspace_bytes && !may_grow(context)) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "layer %s needs %zu bytes of workspace, the plan has %zu", layer->name, needed,
                  plan->workspace_bytes);

@@ -139,7 +139,7 @@ static const trm_kernel *find_kernel(const inspector *self, const trm_layer *lay
         return NULL;
     }
     const trm_kernel *kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, self->plan->backend, &call);
-    *workspace = kernel == NULL || kernel->workspace == NULL ? 0 : kernel->workspace(&call);
+    *workspace = kernel == NULL ? 0 : trm_plan_kernel_workspace(self->plan, kernel, &call);
     return kernel;
 }
 

@@ -137,6 +137,7 @@ trm_status trm_build(const trm_network *network, const trm_build_options *option
     made->rank = options->rank;
     made->allow_tf32 = options->allow_tf32;
     made->batch_invariant = options->batch_invariant;
+    made->max_workspace = options->max_workspace;
     made->max_aux_streams = options->max_aux_streams;
     trm_status status;
     TRM_TRY_GOTO(status, make_local_network(made, network, options), destroy);

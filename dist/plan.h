@@ -42,6 +42,7 @@ struct trm_plan {
     int32_t rank;
     bool allow_tf32;
     bool batch_invariant;
+    size_t max_workspace; /* of what may take less; 0: no limit */
     trm_arena arena;
     trm_shape_bound *bounds; /* [n_bounds] as they were given, of inputs this rank has */
     int32_t n_bounds;
@@ -95,6 +96,8 @@ trm_status trm_plan_cover(trm_plan *plan, const trm_dims *dims);
 /* The usual dims [n_tensors] of a profile: counts of data-dependent layers the largest, -1 what only a run can tell.
  * plan_memory.c */
 trm_status trm_plan_usual_dims(trm_plan *plan, int32_t profile, trm_dims *dims);
+/* What a kernel is to have for a call: what it asks for, or the plan's limit if it can do with less. */
+size_t trm_plan_kernel_workspace(const trm_plan *plan, const trm_kernel *kernel, const trm_kernel_call *call);
 /* Whether all dims of a call are known. */
 bool trm_plan_call_is_known(const trm_kernel_call *call);
 

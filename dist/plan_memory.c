@@ -61,6 +61,13 @@ bool trm_plan_call_is_known(const trm_kernel_call *call)
     return known;
 }
 
+size_t trm_plan_kernel_workspace(const trm_plan *plan, const trm_kernel *kernel, const trm_kernel_call *call)
+{
+    size_t asked = kernel->workspace == NULL ? 0 : kernel->workspace(call);
+    bool may_have_less = call->layer->kind == TRM_LAYER_CONVOLUTION && kernel->tune != NULL; /* has other engines */
+    return may_have_less && plan->max_workspace > 0 && asked > plan->max_workspace ? plan->max_workspace : asked;
+}
+
 /* Raises *workspace to what any kernel that may be chosen for these dims needs. */
 static trm_status measure_workspace(const trm_plan *plan, const trm_dims *dims, size_t *workspace)
 {
@@ -80,7 +87,7 @@ static trm_status measure_workspace(const trm_plan *plan, const trm_dims *dims, 
                                                                      : "nothing",
                      trm_backend_name(plan->backend));
         }
-        size_t needed = kernel->workspace == NULL ? 0 : kernel->workspace(&call);
+        size_t needed = trm_plan_kernel_workspace(plan, kernel, &call);
         *workspace = needed > *workspace ? needed : *workspace;
     }
     *workspace = trm_align_up(*workspace, TRM_TENSOR_ALIGNMENT);

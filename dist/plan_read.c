@@ -745,6 +745,7 @@ static trm_status check_index(reader *r, int32_t rank)
     plan->backend = cuda ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
     plan->allow_tf32 = index->allow_tf32 != 0;
     plan->batch_invariant = index->batch_invariant != 0;
+    plan->max_workspace = index->max_workspace;
     plan->max_aux_streams = index->max_aux_streams;
     if (plan->max_aux_streams < 0 || plan->max_aux_streams > TRM_MAX_AUX_STREAMS) {
         return refuse(r, "the number of streams is out of range");

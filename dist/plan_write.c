@@ -702,6 +702,7 @@ static trm_status write_file(writer *w, const trm_plan *const *plans, int32_t n_
     TRM_TRY(copy_text(w, trm_backend_name(plans[0]->backend), &index.backend));
     index.allow_tf32 = plans[0]->allow_tf32;
     index.batch_invariant = plans[0]->batch_invariant;
+    index.max_workspace = plans[0]->max_workspace;
     index.max_aux_streams = plans[0]->max_aux_streams;
     if (tuned != NULL) {
         TRM_TRY(put_device(w, tuned, &device));
@@ -737,6 +738,7 @@ static trm_status check_plans(const trm_plan *const *plans, int32_t n_plans)
         }
         if (plans[i]->backend != plans[0]->backend || plans[i]->allow_tf32 != plans[0]->allow_tf32 ||
             plans[i]->batch_invariant != plans[0]->batch_invariant ||
+            plans[i]->max_workspace != plans[0]->max_workspace ||
             plans[i]->max_aux_streams != plans[0]->max_aux_streams ||
             memcmp(&plans[i]->mesh, &plans[0]->mesh, sizeof(plans[0]->mesh)) != 0) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,

@@ -61,11 +61,14 @@ typedef struct trm_build_options {
                                 depend on data, and while weights stream, layers are profiled or shown */
     bool batch_invariant; /* what comes of a sequence whose keys and values are cached has the same bits whatever else
                              is in its steps and however its tokens are spread over them; costs time */
+    size_t max_workspace; /* bytes of scratch that kernels may take to be faster, on each stream; 0: as much as they ask
+                             for. Convolutions on CUDA ask for up to 512 MiB, and have engines that need less; products
+                             keep 32 MiB, and others what they cannot do without */
 } trm_build_options;
 #define TRM_MAX_AUX_STREAMS 8
 #define TRM_BUILD_OPTIONS_INIT                                                                                         \
     {                                                                                                                  \
-        sizeof(trm_build_options), TRM_BACKEND_HOST, {{1, 1, 1, 1, 1}}, 0, NULL, 0, NULL, NULL, false, 0, false        \
+        sizeof(trm_build_options), TRM_BACKEND_HOST, {{1, 1, 1, 1, 1}}, 0, NULL, 0, NULL, NULL, false, 0, false, 0     \
     }
 
 /* Partitions the network over the mesh for `rank`, runs the passes and plans memory. The network is not changed

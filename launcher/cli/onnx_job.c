@@ -503,6 +503,7 @@ trm_status onnx_plan(onnx_job *j, int32_t rank, trm_stage_fn on_stage, void *use
     options.rank = rank;
     options.allow_tf32 = settings_flag(j->all, SETTING_TF32);
     options.max_aux_streams = (int32_t)settings_integer(j->all, SETTING_MAX_AUX_STREAMS);
+    options.max_workspace = (size_t)settings_integer(j->all, SETTING_WORKSPACE) << 20;
     options.on_stage = on_stage;
     options.stage_user = user;
     trm_shape_bound *bounds = calloc((size_t)j->n_inputs * TRM_MAX_PROFILES + (size_t)j->n_states + 1, sizeof(*bounds));

@@ -254,6 +254,8 @@ const setting settings_table[SETTING_COUNT] = {
                                     "run a plan that was tuned on another GPU without its tactics"},
     [SETTING_MAX_AUX_STREAMS] = {"max-aux-streams", 0, SETTING_INTEGER, ANY, 0, TRM_MAX_AUX_STREAMS, "0", "N", "ONNX",
                                  "run independent branches on cuda on up to N streams beside the main one"},
+    [SETTING_WORKSPACE] = {"workspace", 0, SETTING_INTEGER, ANY, 0, 1 << 20, "0", "MIB", "ONNX",
+                           "scratch that convolutions on cuda may take to be faster; 0: as much as they ask for"},
     [SETTING_TF32] = {"tf32", 0, SETTING_FLAG, ALL, 0, 0, NULL, NULL, "ONNX",
                       "let f32 products and convolutions on cuda round their factors to TF32"},
     [SETTING_NO_CAPTURE] = {"no-capture", 0, SETTING_FLAG, JOB & ~(unsigned)COMMAND_COMPARE, 0, 0, NULL, NULL, "ONNX",

@@ -58,6 +58,7 @@ static void assert_same_plan(const trm_plan *a, const trm_plan *b)
     assert_memory_equal(&a->partition, &b->partition, sizeof(a->partition));
     assert_int_equal(a->allow_tf32, b->allow_tf32);
     assert_int_equal(a->max_aux_streams, b->max_aux_streams);
+    assert_true(a->max_workspace == b->max_workspace);
 }
 
 /* Plans of all ranks; false for a network that cannot be cut into stages, of which there are random ones. */
@@ -70,6 +71,7 @@ static bool build_all(const trm_network *network, const trm_shape_bound *bounds,
     options.n_bounds = n_bounds;
     options.allow_tf32 = ranks > 1;
     options.max_aux_streams = ranks;
+    options.max_workspace = (size_t)ranks << 40;
     for (options.rank = 0; options.rank < ranks; options.rank++) {
         trm_status status = trm_build(network, &options, &plans[options.rank]);
         if (status == TRM_ERROR_INVALID_ARGUMENT && options.mesh.size[TRM_AXIS_PP] > 1 && options.rank == 0) {
