@@ -110,8 +110,8 @@ static trm_status check_options(const trm_build_options *options)
     if (options->backend != TRM_BACKEND_HOST && options->backend != TRM_BACKEND_CUDA) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "build has backend %d", (int)options->backend);
     }
-    if (options->max_aux_streams < 0 || options->max_aux_streams > TRM_MAX_AUX_STREAMS) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "build has %d aux streams, expected 0 to %d", options->max_aux_streams,
+    if (options->max_aux_streams < TRM_AUX_STREAMS_AUTO || options->max_aux_streams > TRM_MAX_AUX_STREAMS) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "build has %d aux streams, expected -1 to %d", options->max_aux_streams,
                  TRM_MAX_AUX_STREAMS);
     }
     if (options->n_bounds < 0 || (options->n_bounds > 0 && options->bounds == NULL)) {

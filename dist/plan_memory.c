@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "dist/streaming.h"
 #include "graph/inference.h"
 #include "graph/memory_plan.h"
@@ -245,12 +246,16 @@ static trm_status place_activations(trm_plan *plan, const trm_regions *regions, 
     return trm_memory_plan_place(plan->network, sizes, ends, plan->activation_offsets, &plan->activation_bytes);
 }
 
+#define AUTO_STREAMS 2    /* four are hardly faster than two (docs/dist.md) */
+#define LEAST_SHARE  0.15 /* of the layers that take time, beside others: less is not worth the memory */
+
 /* Streams for branches beside each other, where nothing is waited for in a run and nothing but tensors orders layers.
  */
 static trm_status assign_streams(trm_plan *plan, const trm_inference *inference)
 {
     const trm_network *network = plan->network;
-    bool wanted = plan->max_aux_streams > 0 && plan->backend == TRM_BACKEND_CUDA && !trm_inference_may_stop(inference);
+    int32_t most = plan->max_aux_streams == TRM_AUX_STREAMS_AUTO ? AUTO_STREAMS : plan->max_aux_streams;
+    bool wanted = most > 0 && plan->backend == TRM_BACKEND_CUDA && !trm_inference_may_stop(inference);
     for (int32_t i = 0; i < network->n_tensors; i++) {
         wanted = wanted && network->tensors[i]->role != TRM_TENSOR_STATE && plan->tensor_bytes[i] != SIZE_MAX;
     }
@@ -261,10 +266,13 @@ static trm_status assign_streams(trm_plan *plan, const trm_inference *inference)
     for (int32_t i = 0; i < network->n_layers; i++) {
         skipped[i] = trm_plan_layer_is_on_host(plan, network->layers[i]);
     }
-    trm_status status =
-        trm_streams_assign(network, skipped, wanted ? plan->max_aux_streams : 0, &plan->arena, &plan->streams);
+    trm_status status = trm_streams_assign(network, skipped, wanted ? most : 0, &plan->arena, &plan->streams);
     free(skipped);
-    if (plan->streams.n == 0) {
+    double share = status == TRM_OK ? trm_streams_share(network, &plan->streams) : 0;
+    if (plan->streams.n > 0) {
+        TRM_DEBUG("%.0f %% of the layers that take time have a stream beside the main one", 100 * share);
+    }
+    if (plan->streams.n == 0 || (plan->max_aux_streams == TRM_AUX_STREAMS_AUTO && share < LEAST_SHARE)) {
         plan->streams = (trm_streams){0};
     }
     return status;

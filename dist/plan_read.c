@@ -747,7 +747,7 @@ static trm_status check_index(reader *r, int32_t rank)
     plan->batch_invariant = index->batch_invariant != 0;
     plan->max_workspace = index->max_workspace;
     plan->max_aux_streams = index->max_aux_streams;
-    if (plan->max_aux_streams < 0 || plan->max_aux_streams > TRM_MAX_AUX_STREAMS) {
+    if (plan->max_aux_streams < TRM_AUX_STREAMS_AUTO || plan->max_aux_streams > TRM_MAX_AUX_STREAMS) {
         return refuse(r, "the number of streams is out of range");
     }
     int64_t ranks = 1;

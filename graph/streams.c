@@ -207,6 +207,28 @@ static trm_status find_ends(const assigner *a)
     return TRM_OK;
 }
 
+double trm_streams_share(const trm_network *network, const trm_streams *streams)
+{
+    int32_t all = 0, beside = 0;
+    for (int32_t i = 0; streams->n > 0 && i < network->n_layers; i++) {
+        switch (network->layers[i]->desc.kind) {
+        case TRM_LAYER_MATMUL:
+        case TRM_LAYER_MATMUL_GLU:
+        case TRM_LAYER_ATTENTION:
+        case TRM_LAYER_CONVOLUTION:
+        case TRM_LAYER_DECONVOLUTION:
+        case TRM_LAYER_POOL:
+        case TRM_LAYER_RECURRENT:
+            all++;
+            beside += streams->of[i] > 0;
+            break;
+        default:
+            break;
+        }
+    }
+    return all == 0 ? 0 : (double)beside / all;
+}
+
 trm_status trm_streams_assign(const trm_network *network, const bool *skipped, int32_t most, trm_arena *arena,
                               trm_streams *streams)
 {

@@ -27,4 +27,8 @@ typedef struct trm_streams {
 trm_status trm_streams_assign(const trm_network *network, const bool *skipped, int32_t most, trm_arena *arena,
                               trm_streams *streams);
 
+/* Of the layers that take time (products, convolutions, attention, pools, recurrent ones), the share that runs on
+ * streams beside the main one; 0 without such layers. */
+double trm_streams_share(const trm_network *network, const trm_streams *streams);
+
 #endif

@@ -57,7 +57,8 @@ typedef struct trm_build_options {
     bool allow_tf32; /* CUDA: factors of f32 products and convolutions may be rounded to TF32 (10 bits of fraction) */
     int32_t max_aux_streams; /* CUDA: independent branches of a network may run on so many streams beside the context's
                                 own, captured or not. Costs a workspace each, and activations that are shared less.
-                                0 to TRM_MAX_AUX_STREAMS; of no effect on networks with states, on those whose dims
+                                0 to TRM_MAX_AUX_STREAMS, or TRM_AUX_STREAMS_AUTO: two, where the network has
+                                branches that are worth it; of no effect on networks with states, on those whose dims
                                 depend on data, and while weights stream, layers are profiled or shown */
     bool batch_invariant; /* what comes of a sequence whose keys and values are cached has the same bits whatever else
                              is in its steps and however its tokens are spread over them; costs time */
@@ -65,7 +66,8 @@ typedef struct trm_build_options {
                              for. Convolutions on CUDA ask for up to 512 MiB, and have engines that need less; products
                              keep 32 MiB, and others what they cannot do without */
 } trm_build_options;
-#define TRM_MAX_AUX_STREAMS 8
+#define TRM_MAX_AUX_STREAMS  8
+#define TRM_AUX_STREAMS_AUTO (-1)
 #define TRM_BUILD_OPTIONS_INIT                                                                                         \
     {                                                                                                                  \
         sizeof(trm_build_options), TRM_BACKEND_HOST, {{1, 1, 1, 1, 1}}, 0, NULL, 0, NULL, NULL, false, 0, false, 0     \
