@@ -65,6 +65,10 @@ struct trm_generator {
     bool is_ready[TRM_MAX_BUCKETS]; /* tuned, and libraries set up outside a capture */
     uint64_t captured_places;       /* version of the weights' places that captured steps have the addresses of */
     trm_graph_exec *captured[TRM_MAX_BUCKETS][TRM_SAMPLE_MODE_COUNT]; /* CUDA; NULL until first used */
+
+    trm_event *began;      /* of the step: inputs are about to be copied */
+    double device_seconds; /* of the last step, from then until its tokens were on the host */
+    bool was_captured;     /* the last step was */
 };
 
 /* Lets steps of at least `tokens` tokens run in lanes. Where it pays, a generator does so itself. */

@@ -453,6 +453,7 @@ static trm_status prepare(trm_generator *g)
 {
     TRM_TRY(find_tensors(g));
     TRM_TRY(trm_context_create(g->engine, &g->context));
+    TRM_TRY(trm_event_create(g->world->device, &g->began));
     if (wants_lanes(g, g->engine->plan)) {
         TRM_TRY(trm_generator_use_lanes(g, LANE_TOKENS));
     }
@@ -597,6 +598,7 @@ void trm_generator_destroy(trm_generator *g)
     trm_device_free_host(g->world->device, g->hidden_staging);
     trm_lanes_destroy(g->lanes);
     free(g->lane_sequences);
+    trm_event_destroy(g->began);
     trm_context_destroy(g->context);
     trm_engine_destroy(g->engine);
     free(g);

@@ -315,6 +315,9 @@ static trm_status run(trm_scheduler *s)
     count_streamed(s);
     s->stats.last_step_sequences = s->n_sequences;
     s->stats.last_step_tokens = s->n_tokens;
+    s->stats.last_step_captured = s->g->was_captured;
+    s->stats.last_device_seconds = s->g->device_seconds;
+    s->stats.device_seconds += s->g->device_seconds;
     return TRM_OK;
 }
 

@@ -180,6 +180,10 @@ static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *seque
     trm_context *const *contexts = g->lanes->contexts;
     TRM_TRY(lay_out_inputs(g, contexts[0], first, n_first, 0, false, &rows[0]));
     TRM_TRY(lay_out_inputs(g, contexts[1], second, n_second, 0, false, &rows[1]));
+    for (int32_t i = 0; i < TRM_LANES; i++) {
+        TRM_TRY(trm_context_shape(contexts[i]));
+    }
+    TRM_TRY(trm_event_record(g->began, g->context->stream));
     TRM_TRY(trm_lanes_enqueue(g->lanes));
     trm_chooser *chooser = &g->chooser;
     if (chooser->n_rows == 0) {
@@ -290,6 +294,7 @@ trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequenc
         tokens += sequences[i].n_tokens;
     }
     trm_chooser_begin(&g->chooser);
+    g->was_captured = bucket >= 0;
     if (g->lanes != NULL && tokens >= g->lane_tokens && !regular && !profiling) {
         TRM_TRY(enqueue_lanes(g, sequences, n, tokens));
     } else {
@@ -301,8 +306,11 @@ trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequenc
             TRM_TRY(trm_context_shape(g->context));
             trm_graph_exec *exec;
             TRM_TRY(captured_step(g, bucket, g->chooser.mode, &exec));
+            TRM_TRY(trm_event_record(g->began, g->context->stream));
             TRM_TRY(trm_context_launch(g->context, exec));
         } else {
+            TRM_TRY(trm_context_shape(g->context));
+            TRM_TRY(trm_event_record(g->began, g->context->stream));
             TRM_TRY(enqueue(g, n_rows, g->chooser.mode));
         }
         if (wants_hidden(sequences, n)) {
@@ -310,6 +318,9 @@ trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequenc
         }
     }
     TRM_TRY(trm_context_wait(g->context));
+    float milliseconds;
+    TRM_TRY(trm_event_elapsed_ms(g->began, g->context->done, &milliseconds));
+    g->device_seconds = (double)milliseconds * 1e-3;
     if (g->context->profiling) {
         TRM_TRY(trm_context_collect_profile(g->context));
     }

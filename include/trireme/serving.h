@@ -180,12 +180,14 @@ typedef struct trm_scheduler_stats {
     int64_t finished[8];         /* requests, by trm_finish */
     double step_seconds;         /* in steps, from layout to the tokens on the host */
     double wait_seconds;         /* of them waiting for the device */
-    double last_step_seconds;
+    double device_seconds;       /* of them from the first thing this rank's device had to do in a step to its last */
+    double last_step_seconds, last_device_seconds;
     /* Weights that stream, of this rank: bytes that were copied, bytes of weights they became, the link's bytes per
      * second; 0 where every weight stays */
     int64_t streamed_bytes, unpacked_bytes;
     double link_rate;
     int32_t last_step_sequences, last_step_tokens;
+    bool last_step_captured; /* it was launched as a whole */
 } trm_scheduler_stats;
 TRM_API void trm_scheduler_get_stats(const trm_scheduler *scheduler, trm_scheduler_stats *stats);
 

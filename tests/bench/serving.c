@@ -2,10 +2,14 @@
  * Throughput and latency of the scheduler, without HTTP: requests of random tokens at fixed concurrency, one taking the
  * place of the last as it ends. Of the first rank's process; the others follow.
  *
+ * A case is PROMPT/OUTPUT@CONCURRENCY, then :N for steps of at most N tokens, xN for N requests in all. --steps lists
+ * what steps of each size took, --profile what their kernels took (layer by layer, so it measures nothing else).
+ *
  * BENCH_SPECULATE is as --speculate; BENCH_CYCLE=N lets the output go round in a circle of N tokens, so that drafts are
  * right. BENCH_WEIGHT_BUDGET is as --weight-budget.
  *
- * usage: bench_serving MODEL|preset:NAME[:LAYERS] PROMPT OUTPUT CONCURRENCY... (host with TRM_TEST_BACKEND=host)
+ * usage: bench_serving MODEL|preset:NAME[:LAYERS] [--steps] [--profile] [--json FILE] CASE... (host with
+ * TRM_TEST_BACKEND=host)
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,27 +17,59 @@
 
 #include "bench/program.h"
 
-#define CHECK(call)                                                                                                    \
-    do {                                                                                                               \
-        if ((call) != TRM_OK) {                                                                                        \
-            fprintf(stderr, "%s: %s\n", #call, trm_last_error());                                                      \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
+#define CHECK(call) bench_check(call, #call)
+/* Steps are listed by their tokens, so many of them together. */
+#define STEP_GRAIN     64
+#define STEP_KINDS     512
+#define MOST_KERNELS   64
+#define DEFAULT_ROUNDS 3
 
 typedef struct samples {
     double *values;
     size_t n, capacity;
 } samples;
 
+typedef struct load {
+    int64_t n_prompt, n_output, requests;
+    int32_t concurrency, step_tokens;
+} load;
+
+typedef struct step_kind {
+    int64_t steps, tokens, sequences, captured;
+    double seconds, device;
+} step_kind;
+
+typedef struct kernel_time {
+    char name[96];
+    double milliseconds;
+} kernel_time;
+
 typedef struct bench {
     trm_scheduler *s;
-    int32_t *prompt; /* [n_prompt + requests] */
-    int64_t n_prompt, n_output, vocab;
+    trm_generator *generator;
+    int32_t *prompt; /* [n_prompt] */
+    int64_t vocab;
+    load load;
     uint64_t next_id, sent, total;
     double *submitted, *last; /* [total] */
     samples first, between;
+    step_kind decode, kinds[STEP_KINDS];
+    kernel_time kernels[MOST_KERNELS];
+    int32_t n_kernels;
+    bool list_steps, profile;
+    FILE *json;
+    int32_t written;
 } bench;
+
+static void *allocate(size_t n, size_t size)
+{
+    void *memory = calloc(n, size);
+    if (memory == NULL) {
+        fprintf(stderr, "out of memory\n");
+        exit(1);
+    }
+    return memory;
+}
 
 static void add(samples *s, double value)
 {
@@ -53,11 +89,22 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double percentile(samples *s, double p)
+/* In ms; the samples are sorted. */
+static double percentile(const samples *s, double p)
 {
-    qsort(s->values, s->n, sizeof(*s->values), by_value);
-    return s->n == 0 ? 0.0 : s->values[(size_t)(p * (double)(s->n - 1))];
+    return s->n == 0 ? 0.0 : 1e3 * s->values[(size_t)(p * (double)(s->n - 1))];
 }
+
+static double mean(const samples *s)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < s->n; i++) {
+        sum += s->values[i];
+    }
+    return s->n == 0 ? 0.0 : 1e3 * sum / (double)s->n;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------- */
 
 /* Only one token may come, and in N steps the same. */
 static trm_status go_round(void *user, uint64_t id, const int32_t *tokens, int64_t n_tokens, uint32_t *mask)
@@ -73,13 +120,13 @@ static trm_status go_round(void *user, uint64_t id, const int32_t *tokens, int64
 static void submit(bench *b)
 {
     trm_serving_request r = TRM_SERVING_REQUEST_INIT;
-    for (int64_t i = 0; i < b->n_prompt; i++) { /* no two alike */
+    for (int64_t i = 0; i < b->load.n_prompt; i++) { /* no two alike */
         b->prompt[i] = (int32_t)((b->next_id * 7919 + (uint64_t)i * 104729 + (uint64_t)(i * i)) % (uint64_t)b->vocab);
     }
     r.id = b->next_id++;
     r.prompt = b->prompt;
-    r.n_prompt = b->n_prompt;
-    r.max_tokens = b->n_output;
+    r.n_prompt = b->load.n_prompt;
+    r.max_tokens = b->load.n_output;
     r.ignore_eos = true;
     r.sampling.base.temperature = getenv("BENCH_TEMPERATURE") != NULL ? (float)atof(getenv("BENCH_TEMPERATURE")) : 0.0f;
     r.sampling.base.seed = r.id;
@@ -111,18 +158,154 @@ static void take(bench *b, uint64_t first_id, const trm_serving_event *events, i
     }
 }
 
-static void run(bench *b, int32_t concurrency)
+/* ---- steps ------------------------------------------------------------------------------------- */
+
+static void note_step(bench *b, const trm_scheduler_stats *before, const trm_scheduler_stats *after)
 {
+    if (after->steps == before->steps) {
+        return;
+    }
+    int32_t at = (after->last_step_tokens + STEP_GRAIN - 1) / STEP_GRAIN;
+    step_kind *kind =
+        after->decode_steps > before->decode_steps ? &b->decode : &b->kinds[at < STEP_KINDS ? at : STEP_KINDS - 1];
+    kind->steps++;
+    kind->tokens += after->last_step_tokens;
+    kind->sequences += after->last_step_sequences;
+    kind->captured += after->last_step_captured;
+    kind->seconds += after->last_step_seconds;
+    kind->device += after->last_device_seconds;
+}
+
+static void print_kind(const char *name, const step_kind *kind)
+{
+    double n = (double)kind->steps;
+    if (kind->steps > 0) {
+        printf("  %s: %5.0f steps, %7.1f tokens of %6.1f sequences, %8.3f ms, on the device %8.3f ms, %3.0f %% "
+               "captured\n",
+               name, n, (double)kind->tokens / n, (double)kind->sequences / n, 1e3 * kind->seconds / n,
+               1e3 * kind->device / n, 100.0 * (double)kind->captured / n);
+    }
+}
+
+static void print_steps(const bench *b)
+{
+    print_kind("decoding      ", &b->decode);
+    for (int32_t i = 0; i < STEP_KINDS; i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "to %5d tokens", i * STEP_GRAIN);
+        print_kind(name, &b->kinds[i]);
+    }
+}
+
+static void add_kernel(void *user, const char *layer, trm_layer_kind kind, const char *kernel, double milliseconds,
+                       int64_t runs)
+{
+    bench *b = user;
+    char name[96];
+    (void)layer;
+    (void)runs;
+    snprintf(name, sizeof(name), "%s %s", trm_layer_kind_name(kind), kernel);
+    for (int32_t i = 0; i < MOST_KERNELS; i++) {
+        if (i == b->n_kernels) {
+            memcpy(b->kernels[b->n_kernels++].name, name, sizeof(name));
+        }
+        if (strcmp(b->kernels[i].name, name) == 0) {
+            b->kernels[i].milliseconds += milliseconds;
+            return;
+        }
+    }
+}
+
+static void print_profile(bench *b)
+{
+    b->n_kernels = 0;
+    memset(b->kernels, 0, sizeof(b->kernels));
+    trm_context_profile(trm_generator_context(b->generator), add_kernel, b);
+    for (int32_t i = 0; i < b->n_kernels; i++) {
+        printf("  %9.3f ms a step  %s\n", b->kernels[i].milliseconds, b->kernels[i].name);
+    }
+}
+
+/* ---- a case ------------------------------------------------------------------------------------ */
+
+static void write_samples(bench *b, const char *name, const samples *s)
+{
+    fprintf(b->json, ", \"%s\": {\"mean\": %.3f, \"p50\": %.3f, \"p90\": %.3f, \"p99\": %.3f}", name, mean(s),
+            percentile(s, 0.5), percentile(s, 0.9), percentile(s, 0.99));
+}
+
+static void write_kinds(bench *b)
+{
+    const char *comma = "";
+    fprintf(b->json, ", \"steps\": [");
+    for (int32_t i = -1; i < STEP_KINDS; i++) {
+        const step_kind *k = i < 0 ? &b->decode : &b->kinds[i];
+        if (k->steps > 0) {
+            fprintf(b->json,
+                    "%s{\"kind\": \"%s\", \"steps\": %lld, \"tokens\": %lld, \"sequences\": %lld, \"seconds\": %.6f, "
+                    "\"device_seconds\": %.6f, \"captured\": %lld}",
+                    comma, i < 0 ? "decode" : "mixed", (long long)k->steps, (long long)k->tokens,
+                    (long long)k->sequences, k->seconds, k->device, (long long)k->captured);
+            comma = ", ";
+        }
+    }
+    fprintf(b->json, "]}");
+}
+
+static void report(bench *b, const trm_scheduler_stats *before, const trm_scheduler_stats *after, double seconds)
+{
+    qsort(b->first.values, b->first.n, sizeof(double), by_value);
+    qsort(b->between.values, b->between.n, sizeof(double), by_value);
+    const load *l = &b->load;
+    double steps = (double)(after->steps - before->steps);
+    double output = (double)(after->generated_tokens - before->generated_tokens);
+    double prompt = (double)(after->prompt_tokens - before->prompt_tokens);
+    double device = after->device_seconds - before->device_seconds, share = 100.0 * device / seconds;
+    printf("%lld/%lld, %4d at a time, steps of %d: %9.1f output tok/s, %9.1f tok/s in all, ttft p50 %7.1f p99 %7.1f "
+           "ms, itl p50 %6.2f p90 %6.2f p99 %6.2f ms, %.0f steps of %.3f ms, device at work %.1f%% of the time, %lld "
+           "preemptions, %lld of %lld drafted right\n",
+           (long long)l->n_prompt, (long long)l->n_output, l->concurrency, l->step_tokens, output / seconds,
+           (output + prompt) / seconds, percentile(&b->first, 0.5), percentile(&b->first, 0.99),
+           percentile(&b->between, 0.5), percentile(&b->between, 0.9), percentile(&b->between, 0.99), steps,
+           1e3 * (after->step_seconds - before->step_seconds) / steps, share,
+           (long long)(after->preemptions - before->preemptions),
+           (long long)(after->accepted_tokens - before->accepted_tokens),
+           (long long)(after->drafted_tokens - before->drafted_tokens));
+    if (b->list_steps) {
+        print_steps(b);
+    }
+    fflush(stdout);
+    if (b->json != NULL) {
+        fprintf(b->json,
+                "%s\n{\"prompt\": %lld, \"output\": %lld, \"concurrency\": %d, \"step_tokens\": %d, \"requests\": "
+                "%llu, \"seconds\": %.6f, \"output_rate\": %.2f, \"token_rate\": %.2f, \"device_percent\": %.2f, "
+                "\"preemptions\": %lld",
+                b->written++ == 0 ? "" : ",", (long long)l->n_prompt, (long long)l->n_output, l->concurrency,
+                l->step_tokens, (unsigned long long)b->total, seconds, output / seconds, (output + prompt) / seconds,
+                share, (long long)(after->preemptions - before->preemptions));
+        write_samples(b, "ttft_ms", &b->first);
+        write_samples(b, "itl_ms", &b->between);
+        write_kinds(b);
+    }
+}
+
+static void run(bench *b)
+{
+    const load *l = &b->load;
     uint64_t first_id = b->next_id;
+    b->prompt = allocate((size_t)l->n_prompt, sizeof(*b->prompt));
     b->sent = 0;
-    b->total = (uint64_t)concurrency * (concurrency >= 32 ? 3 : 4);
-    b->submitted = calloc(b->total, sizeof(double));
-    b->last = calloc(b->total, sizeof(double));
+    b->total = (uint64_t)(l->requests > 0 ? l->requests : (int64_t)l->concurrency * DEFAULT_ROUNDS);
+    b->submitted = allocate(b->total, sizeof(double));
+    b->last = allocate(b->total, sizeof(double));
     b->first = b->between = (samples){0};
-    trm_scheduler_stats before, after;
+    b->decode = (step_kind){0};
+    memset(b->kinds, 0, sizeof(b->kinds));
+    trm_scheduler_stats before, after, step;
     trm_scheduler_get_stats(b->s, &before);
+    after = before;
     double began = bench_now();
-    for (int32_t i = 0; i < concurrency; i++) {
+    for (int32_t i = 0; i < l->concurrency && b->sent < b->total; i++) {
         submit(b);
     }
     while (trm_scheduler_has_work(b->s)) {
@@ -130,29 +313,37 @@ static void run(bench *b, int32_t concurrency)
         int32_t n;
         CHECK(trm_scheduler_step(b->s, &events, &n));
         take(b, first_id, events, n);
+        trm_scheduler_get_stats(b->s, &step);
+        note_step(b, &after, &step);
+        after = step;
     }
-    double seconds = bench_now() - began;
-    trm_scheduler_get_stats(b->s, &after);
-    double steps = (double)(after.steps - before.steps);
-    printf(
-        "concurrency %4d: %9.1f output tok/s, %9.1f tok/s in all, ttft p50 %7.1f p99 %7.1f ms, itl p50 %6.2f p99 %6.2f "
-        "ms, %.0f steps of %.3f ms, %.1f%% of the time waiting for the device, %.1f%% in steps, %lld preemptions, %lld "
-        "of %lld drafted right\n",
-        concurrency, (double)(after.generated_tokens - before.generated_tokens) / seconds,
-        (double)(after.generated_tokens - before.generated_tokens + after.prompt_tokens - before.prompt_tokens) /
-            seconds,
-        1e3 * percentile(&b->first, 0.5), 1e3 * percentile(&b->first, 0.99), 1e3 * percentile(&b->between, 0.5),
-        1e3 * percentile(&b->between, 0.99), steps, 1e3 * (after.step_seconds - before.step_seconds) / steps,
-        100.0 * (after.wait_seconds - before.wait_seconds) / seconds,
-        100.0 * (after.step_seconds - before.step_seconds) / seconds,
-        (long long)(after.preemptions - before.preemptions),
-        (long long)(after.accepted_tokens - before.accepted_tokens),
-        (long long)(after.drafted_tokens - before.drafted_tokens));
-    fflush(stdout);
+    report(b, &before, &after, bench_now() - began);
+    free(b->prompt);
     free(b->submitted);
     free(b->last);
     free(b->first.values);
     free(b->between.values);
+}
+
+/* The case on all ranks, with a scheduler of its own. */
+static void run_case(bench *b, bool leads)
+{
+    trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
+    options.prefix_cache = getenv("BENCH_NO_PREFIX_CACHE") == NULL;
+    options.step_tokens = b->load.step_tokens;
+    options.max_waiting = b->load.concurrency > 1024 ? b->load.concurrency : 1024;
+    CHECK(trm_scheduler_create(b->generator, &options, &b->s));
+    CHECK(trm_context_set_profiling(trm_generator_context(b->generator), b->profile));
+    if (leads) {
+        run(b);
+        if (b->profile) {
+            print_profile(b);
+        }
+        CHECK(trm_scheduler_end(b->s));
+    } else {
+        CHECK(trm_scheduler_follow(b->s));
+    }
+    trm_scheduler_destroy(b->s);
 }
 
 static trm_model *open_model(const char *name)
@@ -169,57 +360,107 @@ static trm_model *open_model(const char *name)
     return model;
 }
 
+/* "PROMPT/OUTPUT@CONCURRENCY[:STEP_TOKENS][xREQUESTS]" */
+static bool read_case(const char *text, load *l)
+{
+    long long prompt, output, requests;
+    int used = 0, concurrency, step_tokens;
+    *l = (load){0};
+    if (sscanf(text, "%lld/%lld@%d%n", &prompt, &output, &concurrency, &used) != 3 || prompt < 1 || output < 1 ||
+        concurrency < 1) {
+        return false;
+    }
+    *l = (load){.n_prompt = prompt, .n_output = output, .concurrency = concurrency};
+    text += used;
+    if (sscanf(text, ":%d%n", &step_tokens, &used) == 1) {
+        l->step_tokens = step_tokens;
+        text += used;
+    }
+    if (sscanf(text, "x%lld%n", &requests, &used) == 1) {
+        l->requests = requests;
+        text += used;
+    }
+    return *text == '\0';
+}
+
+static int usage(const char *program)
+{
+    fprintf(stderr,
+            "usage: %s MODEL|preset:NAME[:LAYERS] [--steps] [--profile] [--json FILE] "
+            "PROMPT/OUTPUT@CONCURRENCY[:STEP_TOKENS][xREQUESTS]...\n",
+            program);
+    return 2;
+}
+
+static void create_generator(bench *b, trm_model *model, trm_world *world, const load *loads, int32_t n)
+{
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    int64_t cache = 0;
+    for (int32_t i = 0; i < n; i++) {
+        int64_t context = loads[i].n_prompt + loads[i].n_output, all = (context + 32) * loads[i].concurrency;
+        options.max_sequences =
+            loads[i].concurrency > options.max_sequences ? loads[i].concurrency : options.max_sequences;
+        options.max_context = context > options.max_context ? context : options.max_context;
+        cache = all > cache ? all : cache;
+    }
+    options.cache_tokens = cache;
+    const char *speculate = getenv("BENCH_SPECULATE"), *budget = getenv("BENCH_WEIGHT_BUDGET");
+    CHECK(trm_speculation_parse(speculate == NULL ? "off" : speculate, &options.speculation));
+    CHECK(trm_weight_budget_parse(budget == NULL ? "off" : budget, &options.weight_budget));
+    CHECK(trm_mesh_parse(NULL, trm_world_size(world), &options.mesh));
+    CHECK(trm_generator_create(model, world, &options, &b->generator));
+}
+
 int main(int argc, char **argv)
 {
-    if (argc < 5) {
-        fprintf(stderr, "usage: %s MODEL|preset:NAME[:LAYERS] PROMPT OUTPUT CONCURRENCY...\n", argv[0]);
-        return 2;
+    bench b = {.next_id = 1};
+    load *loads = allocate((size_t)argc, sizeof(*loads));
+    const char *json = NULL;
+    int32_t n = 0;
+    for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "--steps") == 0) {
+            b.list_steps = true;
+        } else if (strcmp(argv[i], "--profile") == 0) {
+            b.profile = true;
+        } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
+            json = argv[++i];
+        } else if (!read_case(argv[i], &loads[n++])) {
+            return usage(argv[0]);
+        }
+    }
+    if (n == 0) {
+        return usage(argv[0]);
     }
     const char *backend = getenv("TRM_TEST_BACKEND");
     trm_world_options world_options = TRM_WORLD_OPTIONS_INIT;
     world_options.backend = backend != NULL && strcmp(backend, "host") == 0 ? TRM_BACKEND_HOST : TRM_BACKEND_CUDA;
     trm_world *world;
     CHECK(trm_world_open(&world_options, &world));
+    bool leads = trm_world_rank(world) == 0;
     trm_model *model = open_model(argv[1]);
     trm_model_info info;
     trm_model_get_info(model, &info);
-    bench b = {.n_prompt = atoll(argv[2]), .n_output = atoll(argv[3]), .vocab = info.vocab, .next_id = 1};
-    int32_t most = 1;
-    for (int i = 4; i < argc; i++) {
-        most = atoi(argv[i]) > most ? atoi(argv[i]) : most;
-    }
-    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
-    options.max_sequences = most;
-    options.max_context = b.n_prompt + b.n_output;
-    const char *speculate = getenv("BENCH_SPECULATE"), *budget = getenv("BENCH_WEIGHT_BUDGET");
-    CHECK(trm_speculation_parse(speculate == NULL ? "off" : speculate, &options.speculation));
-    CHECK(trm_weight_budget_parse(budget == NULL ? "off" : budget, &options.weight_budget));
-    CHECK(trm_mesh_parse(NULL, trm_world_size(world), &options.mesh));
-    trm_generator *generator;
+    b.vocab = info.vocab;
     double began = bench_now();
-    CHECK(trm_generator_create(model, world, &options, &generator));
-    double ready = bench_now() - began;
-    trm_scheduler_options scheduler_options = TRM_SCHEDULER_OPTIONS_INIT;
-    scheduler_options.prefix_cache = getenv("BENCH_NO_PREFIX_CACHE") == NULL;
-    scheduler_options.step_tokens = getenv("BENCH_STEP_TOKENS") != NULL ? atoi(getenv("BENCH_STEP_TOKENS")) : 0;
-    CHECK(trm_scheduler_create(generator, &scheduler_options, &b.s));
-    if (trm_world_rank(world) == 0) {
-        b.prompt = calloc((size_t)b.n_prompt, sizeof(*b.prompt));
-        if (b.prompt == NULL) {
-            return 1;
+    create_generator(&b, model, world, loads, n);
+    if (leads) {
+        printf("%s, %d ranks, ready after %.1f s\n", argv[1], trm_world_size(world), bench_now() - began);
+        if (json != NULL) {
+            b.json = fopen(json, "w");
+            bench_check(b.json != NULL ? TRM_OK : TRM_ERROR_IO, json);
+            fprintf(b.json, "{\"model\": \"%s\", \"ranks\": %d, \"cases\": [", argv[1], trm_world_size(world));
         }
-        printf("%s, %d ranks, %lld + %lld tokens, ready after %.1f s\n", argv[1], trm_world_size(world),
-               (long long)b.n_prompt, (long long)b.n_output, ready);
-        for (int i = 4; i < argc; i++) {
-            run(&b, atoi(argv[i]));
-        }
-        free(b.prompt);
-        CHECK(trm_scheduler_end(b.s));
-    } else {
-        CHECK(trm_scheduler_follow(b.s));
     }
-    trm_scheduler_destroy(b.s);
-    trm_generator_destroy(generator);
+    for (int32_t i = 0; i < n; i++) {
+        b.load = loads[i];
+        run_case(&b, leads);
+    }
+    if (b.json != NULL) {
+        fprintf(b.json, "\n]}\n");
+        fclose(b.json);
+    }
+    free(loads);
+    trm_generator_destroy(b.generator);
     trm_model_close(model);
     trm_world_close(world);
     return 0;
