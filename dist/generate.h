@@ -7,11 +7,9 @@
 
 #include <trireme/generate.h>
 
+#include "dist/captured.h"
 #include "dist/chooser.h"
 #include "dist/lanes.h"
-
-/* Decode steps run padded to one of these numbers of sequences, so that a few captured steps serve all. */
-#define TRM_MAX_BUCKETS 64
 
 /* One sequence of a step: which tokens go in and where its cache lies. */
 typedef struct trm_step_sequence {
@@ -58,13 +56,10 @@ struct trm_generator {
     int32_t lane_tokens;
     trm_step_sequence *lane_sequences; /* [2 * max_sequences] */
 
-    /* numbers of sequences of decode steps, then numbers of tokens of steps that verify drafts of one sequence */
-    int32_t buckets[TRM_MAX_BUCKETS], n_buckets, n_draft_buckets;
     bool tune;
-    char *timing_cache;             /* or NULL */
-    bool is_ready[TRM_MAX_BUCKETS]; /* tuned, and libraries set up outside a capture */
-    uint64_t captured_places;       /* version of the weights' places that captured steps have the addresses of */
-    trm_graph_exec *captured[TRM_MAX_BUCKETS][TRM_SAMPLE_MODE_COUNT]; /* CUDA; NULL until first used */
+    char *timing_cache; /* or NULL */
+    trm_captured_steps captured;
+    bool pads; /* tests: steps are padded as captured ones are where none is captured */
 
     trm_event *began;      /* of the step: inputs are about to be copied */
     double device_seconds; /* of the last step, from then until its tokens were on the host */

@@ -24,8 +24,6 @@
 /* Rows of logits for drafted tokens in a step: more sequences than that fill a step by themselves. */
 #define MOST_DRAFT_ROWS 128
 #define DEFAULT_DRAFT   7
-/* Of 2 tokens up to the first power of two that holds TRM_MAX_DRAFT and one. */
-#define MOST_DRAFT_BUCKETS 4
 
 static trm_dims dims1(int64_t a)
 {
@@ -252,23 +250,6 @@ static trm_status size_cache(trm_generator *g, trm_plan *plan, int64_t blocks)
     return trm_plan_set_state_blocks(plan, blocks);
 }
 
-/* Numbers of sequences for which decode steps are captured: 1, 2, 4, then by 8. Steps that verify drafts are captured
- * for one sequence: 2, 4, 8, 16 tokens. */
-static void choose_buckets(trm_generator *g)
-{
-    for (int32_t b = 1; g->n_buckets < TRM_MAX_BUCKETS - 1 - MOST_DRAFT_BUCKETS && b < g->max_sequences;
-         b += b < 8     ? b
-              : b < 128 ? 8
-                        : 64) {
-        g->buckets[g->n_buckets++] = b;
-    }
-    g->buckets[g->n_buckets++] = g->max_sequences;
-    for (int32_t b = 2, last = 1; g->speculation.kind != TRM_SPECULATION_OFF && last < g->speculation.tokens + 1;
-         last = b, b *= 2) {
-        g->buckets[g->n_buckets + g->n_draft_buckets++] = b < g->max_rows ? b : g->max_rows;
-    }
-}
-
 static trm_status find_tensors(trm_generator *g)
 {
     trm_network *network = g->engine->plan->network;
@@ -333,11 +314,11 @@ static trm_status warm_up_drafts(trm_generator *g, const trm_step_sequence *deco
     for (int32_t i = 0; i < TRM_MAX_DRAFT + 1; i++) {
         choices[i] = *choice;
     }
-    for (int32_t i = 0; i < g->n_draft_buckets; i++) {
+    for (int32_t i = 0; i < g->captured.n_draft; i++) {
         trm_step_sequence sequence = *decode;
         sequence.tokens = tokens;
         sequence.choices = choices;
-        sequence.n_tokens = sequence.n_choices = g->buckets[g->n_buckets + i];
+        sequence.n_tokens = sequence.n_choices = g->captured.fixed[g->captured.n_decode + i].form.tokens;
         if (sequence.n_tokens <= g->max_context) {
             TRM_TRY(trm_generator_step(g, &sequence, 1, chosen));
         }
@@ -367,8 +348,8 @@ static trm_status warm_up(trm_generator *g)
         sequences[i] =
             (trm_step_sequence){.tokens = &token, .n_tokens = 1, .blocks = blocks, .choices = &choice, .n_choices = 1};
     }
-    for (int32_t i = 0; status == TRM_OK && i < g->n_buckets; i++) {
-        status = trm_generator_step(g, sequences, g->buckets[i], chosen);
+    for (int32_t i = 0; status == TRM_OK && i < g->captured.n_decode; i++) {
+        status = trm_generator_step(g, sequences, g->captured.fixed[i].form.sequences, chosen);
     }
     if (status == TRM_OK) {
         status = warm_up_drafts(g, sequences, &choice, chosen);
@@ -525,9 +506,11 @@ static trm_status plan_cache(trm_generator *g, trm_plan *plan, bool fixed)
     TRM_TRY(trm_world_minimum(g->world, &blocks));
     TRM_TRY(trm_streaming_agree(plan, g->world));
     status = size_cache(g, plan, blocks);
-    choose_buckets(g);
-    for (int32_t i = 0; status == TRM_OK && i < g->n_buckets + g->n_draft_buckets; i++) {
-        status = cover_decode(g, plan, g->buckets[i], i < g->n_buckets ? g->buckets[i] : 1);
+    trm_captured_steps *captured = &g->captured;
+    trm_captured_steps_init(captured, g->max_sequences,
+                            g->speculation.kind == TRM_SPECULATION_OFF ? 0 : g->speculation.tokens, g->max_rows);
+    for (int32_t i = 0; status == TRM_OK && i < captured->n_decode + captured->n_draft; i++) {
+        status = cover_decode(g, plan, captured->fixed[i].form.tokens, captured->fixed[i].form.sequences);
     }
     return trm_world_all_ok(g->world, status);
 }
@@ -588,11 +571,7 @@ void trm_generator_destroy(trm_generator *g)
     if (g == NULL) {
         return;
     }
-    for (int32_t i = 0; i < TRM_MAX_BUCKETS; i++) {
-        for (int32_t mode = 0; mode < TRM_SAMPLE_MODE_COUNT; mode++) {
-            trm_graph_exec_destroy(g->captured[i][mode]);
-        }
-    }
+    trm_captured_steps_drop(&g->captured);
     free(g->timing_cache);
     trm_chooser_fini(&g->chooser);
     trm_device_free_host(g->world->device, g->hidden_staging);

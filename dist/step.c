@@ -1,7 +1,6 @@
 /* One step of a generator: inputs laid out, the network and the sampler enqueued or launched as captured. */
 #include "dist/generate.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -10,14 +9,16 @@
 
 /* A cut between lanes falls on a multiple of it, so that no tile of a product is cut. */
 #define LANE_GRAIN 64
+/* A form of steps with prompts is captured when it comes up again after so many uses. */
+#define MIXED_USES 2
 
 /*
- * Writes the inputs of a step into the staging memory of a context and sets the dims. `padding` tokens at the end are
- * of no sequence (they are past the last start); with `padded` each is in the dims of one nevertheless, which a
- * captured decode step has a fixed number of. Adds the rows of logits to the chooser, padding too.
+ * Writes the inputs of a step into the staging memory of a context and sets the dims, which are those of `form` if it
+ * is given: tokens at the end are of no sequence then (they are past the last start), sequences at the end have no
+ * tokens, and rows at the end are of some token. Adds the rows of logits to the chooser, those at the end too.
  */
 static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const trm_step_sequence *sequences, int32_t n,
-                                 int32_t padding, bool padded, int32_t *n_rows)
+                                 const trm_step_form *form, int32_t *n_rows)
 {
     int32_t *ids = trm_context_staging(context, g->token_ids);
     int32_t *positions = trm_context_staging(context, g->positions);
@@ -59,19 +60,21 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
         }
     }
     starts[n] = at;
-    for (int32_t i = n; i < n + padding; i++, at++) {
-        if (padded) {
-            starts[i + 1] = starts[n];
-            lengths[i] = 0;
-        }
+    int64_t s = form == NULL ? n : form->sequences;
+    for (int64_t i = n; i < s; i++) {
+        starts[i + 1] = at;
+        lengths[i] = 0;
+    }
+    for (; form != NULL && at < form->tokens; at++) {
         ids[at] = positions[at] = 0;
         if (rope_lengths != NULL) {
             rope_lengths[at] = 0;
         }
-        rows[(*n_rows)++] = at;
+    }
+    for (; form != NULL && *n_rows < form->rows; (*n_rows)++) {
+        rows[*n_rows] = at - 1;
         trm_chooser_add_padding(&g->chooser);
     }
-    int64_t s = padded ? n + padding : n;
     const trm_dims tokens = {1, {at}}, per_sequence = {1, {s}}, starts_dims = {1, {s + 1}},
                    table_dims = {2, {s, g->blocks_per_sequence}}, rows_dims = {1, {*n_rows}};
     TRM_TRY(trm_context_set_dims(context, g->token_ids, &tokens));
@@ -178,8 +181,8 @@ static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *seque
         }
     }
     trm_context *const *contexts = g->lanes->contexts;
-    TRM_TRY(lay_out_inputs(g, contexts[0], first, n_first, 0, false, &rows[0]));
-    TRM_TRY(lay_out_inputs(g, contexts[1], second, n_second, 0, false, &rows[1]));
+    TRM_TRY(lay_out_inputs(g, contexts[0], first, n_first, NULL, &rows[0]));
+    TRM_TRY(lay_out_inputs(g, contexts[1], second, n_second, NULL, &rows[1]));
     for (int32_t i = 0; i < TRM_LANES; i++) {
         TRM_TRY(trm_context_shape(contexts[i]));
     }
@@ -201,18 +204,6 @@ static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *seque
     return hand_over_tokens(g, chooser->n_rows, chooser->mode);
 }
 
-/* Weights have moved: what was captured reads them where they were. */
-static void drop_captured(trm_generator *g)
-{
-    for (int32_t i = 0; i < TRM_MAX_BUCKETS; i++) {
-        for (int32_t mode = 0; mode < TRM_SAMPLE_MODE_COUNT; mode++) {
-            trm_graph_exec_destroy(g->captured[i][mode]);
-            g->captured[i][mode] = NULL;
-        }
-    }
-    g->captured_places = g->context->places_version;
-}
-
 /* Copies from memory that is not pinned cannot be part of a captured step. */
 static bool can_capture(const trm_generator *g)
 {
@@ -220,43 +211,65 @@ static bool can_capture(const trm_generator *g)
            (g->context->ring == NULL || g->engine->places.capturable);
 }
 
-/* The captured step of a bucket, made at its first use: tuned, then captured. */
-static trm_status captured_step(trm_generator *g, int32_t bucket, trm_sample_mode mode, trm_graph_exec **exec)
+/* Captures a step whose inputs are laid out; tuned before, if it is one of those that are. */
+static trm_status capture(trm_generator *g, trm_captured_step *step, trm_sample_mode mode)
 {
-    if (g->captured_places != g->context->places_version) {
-        drop_captured(g);
+    if (!step->ready) {
+        if (g->tune) {
+            trm_tune_options options = TRM_TUNE_OPTIONS_INIT;
+            options.cache = g->timing_cache;
+            double began = trm_clock_seconds();
+            TRM_TRY(trm_context_tune(g->context, &options));
+            g->startup.tune_seconds += trm_clock_seconds() - began;
+        }
+        TRM_TRY(enqueue(g, step->form.rows, mode)); /* lets libraries set themselves up outside the capture */
+        TRM_TRY(trm_context_wait(g->context));
+        step->ready = true;
     }
-    trm_graph_exec **slot = &g->captured[bucket][mode];
-    if (*slot == NULL) {
-        if (!g->is_ready[bucket]) {
-            if (g->tune) {
-                trm_tune_options options = TRM_TUNE_OPTIONS_INIT;
-                options.cache = g->timing_cache;
-                double began = trm_clock_seconds();
-                TRM_TRY(trm_context_tune(g->context, &options));
-                g->startup.tune_seconds += trm_clock_seconds() - began;
-            }
-            TRM_TRY(enqueue(g, g->buckets[bucket], mode)); /* lets libraries set themselves up outside the capture */
-            TRM_TRY(trm_context_wait(g->context));
-            g->is_ready[bucket] = true;
-        }
-        TRM_TRY(trm_stream_begin_capture(g->context->stream));
-        trm_status status = enqueue(g, g->buckets[bucket], mode);
-        char cause[512] = "";
-        if (status != TRM_OK) { /* ending the capture will fail too, and that is not the cause */
-            strncpy(cause, trm_last_error(), sizeof(cause) - 1);
-        }
-        trm_graph_exec *made = NULL;
-        trm_status ended = trm_stream_end_capture(g->context->stream, &made);
-        if (status != TRM_OK) {
-            trm_graph_exec_destroy(made);
-            return trm_fail(status, "%s", cause);
-        }
-        TRM_TRY(ended);
-        *slot = made;
+    TRM_TRY(trm_context_shape(g->context));
+    TRM_TRY(trm_stream_begin_capture(g->context->stream));
+    trm_status status = enqueue(g, step->form.rows, mode);
+    char cause[512] = "";
+    if (status != TRM_OK) { /* ending the capture will fail too, and that is not the cause */
+        strncpy(cause, trm_last_error(), sizeof(cause) - 1);
     }
-    *exec = *slot;
+    trm_graph_exec *made = NULL;
+    trm_status ended = trm_stream_end_capture(g->context->stream, &made);
+    if (status != TRM_OK) {
+        trm_graph_exec_destroy(made);
+        return trm_fail(status, "%s", cause);
+    }
+    TRM_TRY(ended);
+    step->execs[mode] = made;
     return TRM_OK;
+}
+
+/* Runs a step whose inputs are laid out for the form of `step`, or NULL. */
+static trm_status run(trm_generator *g, trm_captured_step *step, int32_t n_rows)
+{
+    trm_sample_mode mode = g->chooser.mode;
+    if (can_capture(g)) {
+        TRM_TRY(trm_context_follow_weights(g->context));
+        if (g->captured.places != g->context->places_version) { /* what was captured reads them where they were */
+            trm_captured_steps_drop(&g->captured);
+            g->captured.places = g->context->places_version;
+        }
+        bool mixed = step != NULL && step->last_use > 0;
+        if (mixed && step->uses < MIXED_USES) {
+            step->uses++;
+            step->ready = true;
+        } else if (step != NULL && step->execs[mode] == NULL) {
+            TRM_TRY(capture(g, step, mode));
+        }
+        if (step != NULL && step->execs[mode] != NULL) {
+            g->was_captured = true;
+            TRM_TRY(trm_event_record(g->began, g->context->stream));
+            return trm_context_launch(g->context, step->execs[mode]);
+        }
+    }
+    TRM_TRY(trm_context_shape(g->context));
+    TRM_TRY(trm_event_record(g->began, g->context->stream));
+    return enqueue(g, n_rows, mode);
 }
 
 /* Whether every sequence has one token, and a row of logits for it. */
@@ -270,50 +283,48 @@ static bool is_regular(const trm_step_sequence *sequences, int32_t n)
     return true;
 }
 
-/* The bucket of a step that can be captured, a row of logits for each of its tokens; -1: none. */
-static int32_t find_bucket(const trm_generator *g, const trm_step_sequence *sequences, int32_t n, bool regular)
+/* The captured step that a step is padded to; NULL: it is not. */
+static trm_captured_step *find_captured(trm_generator *g, const trm_step_sequence *sequences, int32_t n, bool regular)
 {
-    int32_t bucket = regular ? 0 : g->n_buckets, tokens = regular ? n : sequences[0].n_tokens;
-    int32_t end = g->n_buckets + (regular ? 0 : g->n_draft_buckets);
-    bool drafted = n == 1 && sequences[0].n_tokens > 1 && sequences[0].n_choices == sequences[0].n_tokens &&
-                   sequences[0].n_targets == 0 && sequences[0].n_hidden == 0;
-    if (!can_capture(g) || (!regular && !drafted)) {
-        return -1;
+    const trm_step_form most = {g->max_step_tokens, g->max_sequences, g->max_rows};
+    trm_step_form form = {0, n, 0};
+    if (!can_capture(g) && !g->pads) {
+        return NULL;
     }
-    while (bucket < end && g->buckets[bucket] < tokens) {
-        bucket++;
+    if (regular) {
+        return trm_captured_decode(&g->captured, n);
     }
-    return bucket < end ? bucket : -1;
+    for (int32_t i = 0; i < n; i++) {
+        if (sequences[i].n_targets + sequences[i].n_hidden > 0) {
+            return NULL;
+        }
+        form.tokens += sequences[i].n_tokens;
+        form.rows += sequences[i].n_choices;
+    }
+    if (n == 1 && form.rows == form.tokens) {
+        return trm_captured_draft(&g->captured, form.tokens);
+    }
+    return trm_captured_mixed(&g->captured, &form, &most);
 }
 
 trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
 {
     bool regular = is_regular(sequences, n), profiling = g->context->profiling;
-    int32_t bucket = find_bucket(g, sequences, n, regular), tokens = 0, n_rows;
+    int32_t tokens = 0, n_rows;
     for (int32_t i = 0; i < n; i++) {
         tokens += sequences[i].n_tokens;
     }
     trm_chooser_begin(&g->chooser);
-    g->was_captured = bucket >= 0;
+    g->was_captured = false;
     if (g->lanes != NULL && tokens >= g->lane_tokens && !regular && !profiling) {
         TRM_TRY(enqueue_lanes(g, sequences, n, tokens));
     } else {
-        int32_t padding = bucket >= 0 ? g->buckets[bucket] - tokens : 0;
-        TRM_TRY(lay_out_inputs(g, g->context, sequences, n, padding, regular, &n_rows));
+        trm_captured_step *step = find_captured(g, sequences, n, regular);
+        TRM_TRY(lay_out_inputs(g, g->context, sequences, n, step == NULL ? NULL : &step->form, &n_rows));
         TRM_TRY(trm_chooser_stage(&g->chooser, g->context->stream));
-        if (bucket >= 0) {
-            assert(n_rows == g->buckets[bucket]); /* what the captured step samples */
-            TRM_TRY(trm_context_shape(g->context));
-            trm_graph_exec *exec;
-            TRM_TRY(captured_step(g, bucket, g->chooser.mode, &exec));
-            TRM_TRY(trm_event_record(g->began, g->context->stream));
-            TRM_TRY(trm_context_launch(g->context, exec));
-        } else {
-            TRM_TRY(trm_context_shape(g->context));
-            TRM_TRY(trm_event_record(g->began, g->context->stream));
-            TRM_TRY(enqueue(g, n_rows, g->chooser.mode));
-        }
+        TRM_TRY(run(g, step, n_rows));
         if (wants_hidden(sequences, n)) {
+            TRM_TRY(trm_context_shape(g->context)); /* which a captured step does without */
             TRM_TRY(hand_over_hidden(g, g->context, 0, n_rows));
         }
     }

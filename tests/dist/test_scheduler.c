@@ -97,6 +97,7 @@ static void load_changes_no_token(void **state)
         assert_ok(trm_generator_set_draft(g, shapes[k].draft == DRAFT_NONE ? NULL : draft));
         s = schedule(g, shapes[k].prefix_cache, 0);
         for (int32_t i = 0; i < 3; i++) {
+            g->pads = i > 0; /* as captured steps are */
             load_run_together(s, &l, &alone, &random, shapes[k].cancels);
         }
         trm_scheduler_stats stats;
