@@ -121,8 +121,11 @@ trm_status trm_generate(trm_generator *g, trm_request *requests, int32_t n, trm_
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot generate: generator or requests is NULL, or there are %d", n);
     }
     run r = {.requests = requests, .fn = fn, .user = user, .began = trm_scheduler_now()};
-    const trm_scheduler_options options = {
-        .size = sizeof(options), .prefix_cache = false, .step_tokens = g->max_step_tokens, .max_waiting = n};
+    const trm_scheduler_options options = {.size = sizeof(options),
+                                           .prefix_cache = false,
+                                           .step_tokens = g->max_step_tokens,
+                                           .max_waiting = n,
+                                           .prefill_chunk = INT32_MAX};
     trm_status status = trm_scheduler_create_lockstep(g, &options, &r.s);
     if (status == TRM_OK) {
         status = trm_world_all_ok(g->world, prepare(&r, g, n));

@@ -8,10 +8,10 @@
 
 #include "base/error.h"
 
-#define DEFAULT_WAITING          1024
-#define MOST_WAITING             (1 << 20)
-#define DEFAULT_STEP_TOKENS_CUDA 2048
-#define LONG_PROMPT              256
+#define DEFAULT_WAITING    1024
+#define MOST_WAITING       (1 << 20)
+#define DEFAULT_CHUNK_CUDA 512 /* docs/serving.md has what others gave */
+#define LONG_PROMPT        256
 
 double trm_scheduler_now(void)
 {
@@ -147,7 +147,7 @@ trm_status trm_scheduler_check(const trm_generator *g, const trm_serving_request
     if (request->embedding != TRM_EMBEDDING_NONE && (g->hidden == NULL || request->max_tokens != 0)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request %llu asks for an embedding, but %s",
                  (unsigned long long)request->id,
-                 g->hidden == NULL ? "the generator was not made for embeddings" : "also for tokens");
+                 g->hidden == NULL ? "the generator was not made for embeddings, or the model has none" : "also for tokens");
     }
     TRM_TRY(check_tokens(g, request));
     return check_sampling(g, request);
@@ -344,11 +344,22 @@ static trm_status check_options(const trm_scheduler_options *options)
                  "scheduler options are NULL or have another size than %zu: use TRM_SCHEDULER_OPTIONS_INIT",
                  sizeof(*options));
     }
-    if (options->step_tokens < 0 || options->max_waiting < 0 || options->max_waiting > MOST_WAITING) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "step_tokens is %d and max_waiting %d, expected at least 0 and at most %d",
-                 options->step_tokens, options->max_waiting, MOST_WAITING);
+    if (options->step_tokens < 0 || options->prefill_chunk < 0 || options->max_waiting < 0 ||
+        options->max_waiting > MOST_WAITING) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "step_tokens is %d, prefill_chunk %d and max_waiting %d, expected at least 0 and of max_waiting at "
+                 "most %d",
+                 options->step_tokens, options->prefill_chunk, options->max_waiting, MOST_WAITING);
     }
     return TRM_OK;
+}
+
+/* What others compute meanwhile keeps sequences that decode waiting. While weights stream it costs nothing. */
+static int32_t default_chunk(const trm_generator *g)
+{
+    const trm_plan *plan = g->engine->plan;
+    bool waits = plan->backend == TRM_BACKEND_CUDA && plan->streaming == NULL;
+    return waits ? DEFAULT_CHUNK_CUDA * plan->mesh.size[TRM_AXIS_TP] : INT32_MAX;
 }
 
 static trm_status make(trm_generator *g, const trm_scheduler_options *options, trm_scheduler *s)
@@ -359,13 +370,10 @@ static trm_status make(trm_generator *g, const trm_scheduler_options *options, t
     s->prefix_cache = options->prefix_cache && g->rope_lengths == NULL;
     s->max_waiting = options->max_waiting > 0 ? options->max_waiting : DEFAULT_WAITING;
     s->step_tokens = options->step_tokens > 0 ? options->step_tokens : g->max_step_tokens;
-    if (options->step_tokens == 0 && trm_device_backend(g->world->device) == TRM_BACKEND_CUDA &&
-        s->step_tokens > DEFAULT_STEP_TOKENS_CUDA) {
-        s->step_tokens = DEFAULT_STEP_TOKENS_CUDA;
-    }
     /* so that all running sequences fit into a step, and at least one token of a prompt with them */
     s->step_tokens = s->step_tokens > g->max_sequences ? s->step_tokens : g->max_sequences;
     s->step_tokens = s->step_tokens < g->max_step_tokens ? s->step_tokens : g->max_step_tokens;
+    s->prefill_chunk = options->prefill_chunk > 0 ? options->prefill_chunk : default_chunk(g);
     s->long_prompt = LONG_PROMPT;
     return allocate(s);
 }

@@ -44,9 +44,10 @@ struct trm_scheduler {
     trm_generator *g;
     bool prefix_cache;
     int32_t step_tokens, max_waiting;
-    int32_t long_prompt; /* prompts with more tokens left than that share a step */
-    double last_sent;    /* message to the followers */
-    bool lockstep;       /* every rank leads itself: all get the same requests and come to the same steps */
+    int32_t prefill_chunk; /* tokens of prompts in a step with decoding sequences */
+    int32_t long_prompt;   /* prompts with more tokens left than that share a step */
+    double last_sent;      /* message to the followers */
+    bool lockstep;         /* every rank leads itself: all get the same requests and come to the same steps */
     bool ended;
 
     trm_blocks blocks;

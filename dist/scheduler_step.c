@@ -5,6 +5,8 @@
 #include "dist/scheduler.h"
 #include "dist/streaming.h"
 
+#define CHUNK_GRAIN 64 /* of captured steps' tokens, mostly */
+
 /* ---- what runs --------------------------------------------------------------------------------- */
 
 static void end_running(trm_scheduler *s, trm_live *live, trm_finish finish, int32_t token, const char *error)
@@ -123,6 +125,16 @@ static int32_t choose_chunk(const trm_scheduler *s, int32_t at, int32_t room)
     return left < room ? (int32_t)left : room;
 }
 
+/* Room for tokens of prompts in a step that has sequences which decode already. */
+static int32_t prompt_room(const trm_scheduler *s)
+{
+    int64_t room = s->step_tokens - s->n_tokens, chunk = s->prefill_chunk, grain = CHUNK_GRAIN;
+    if (s->n_sequences > 0 && chunk < room) {
+        room = chunk < grain ? chunk : (s->n_tokens + chunk + grain - 1) / grain * grain - s->n_tokens;
+    }
+    return room < s->step_tokens - s->n_tokens ? (int32_t)room : s->step_tokens - s->n_tokens;
+}
+
 /* Fills the step: the newest token of all that have no other, then prompts in order. Whether it has no prompt. */
 static bool fill(trm_scheduler *s)
 {
@@ -131,7 +143,8 @@ static bool fill(trm_scheduler *s)
     int32_t rows = s->g->max_rows - s->n_running;
     s->n_sequences = s->n_tokens = s->n_choices = s->n_drafted = 0;
     for (int32_t pass = 0; pass < 2; pass++) {
-        for (int32_t i = 0; i < s->n_running && s->n_tokens < s->step_tokens;) {
+        int32_t most = pass == 0 ? s->step_tokens : s->n_tokens + prompt_room(s);
+        for (int32_t i = 0; i < s->n_running && s->n_tokens < most;) {
             trm_live *live = s->running[i];
             int64_t left = live->n_tokens - live->n_cached;
             if (pass == 0 && left == 1 && trm_scheduler_grow(s, live)) {
@@ -140,7 +153,7 @@ static bool fill(trm_scheduler *s)
                 rows -= live->n_drafted;
                 add_sequence(s, live, 1);
             } else if (pass == 1 && left > 1) {
-                int32_t room = s->step_tokens - s->n_tokens;
+                int32_t room = most - s->n_tokens;
                 bool of_all = live->request.prompt_logprobs >= 0 || live->request.embedding == TRM_EMBEDDING_MEAN;
                 room = of_all && room > 1 + rows ? 1 + rows : room;
                 int32_t chunk = choose_chunk(s, i, room);

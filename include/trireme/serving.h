@@ -30,15 +30,18 @@ extern "C" {
 typedef struct trm_scheduler trm_scheduler;
 
 typedef struct trm_scheduler_options {
-    size_t size;         /* sizeof(trm_scheduler_options) */
-    bool prefix_cache;   /* full blocks of tokens stay in the cache after their sequence, until memory is needed */
-    int32_t step_tokens; /* tokens in one step: running sequences first, prompts with what is left, at least one
-                            prompt token; 0: the generator's max_step_tokens, on CUDA at most 2048 */
-    int32_t max_waiting; /* requests that wait for a place; 0: 1024 */
+    size_t size;           /* sizeof(trm_scheduler_options) */
+    bool prefix_cache;     /* full blocks of tokens stay in the cache after their sequence, until memory is needed */
+    int32_t step_tokens;   /* tokens in one step: running sequences first, prompts with what is left, at least one
+                              prompt token; 0: the generator's max_step_tokens */
+    int32_t max_waiting;   /* requests that wait for a place; 0: 1024 */
+    int32_t prefill_chunk; /* tokens of prompts in a step in which other sequences decode, so that these do not wait for
+                              long; from 64 on it is raised to fill up a multiple of 64. 0: on CUDA 512 for each GPU
+                              that shares the layers, unless weights stream; else what the step has room for */
 } trm_scheduler_options;
 #define TRM_SCHEDULER_OPTIONS_INIT                                                                                     \
     {                                                                                                                  \
-        sizeof(trm_scheduler_options), true, 0, 0                                                                      \
+        sizeof(trm_scheduler_options), true, 0, 0, 0                                                                   \
     }
 
 /* Collective. The generator's max_sequences sequences run at a time, its cache is the pool of blocks (see cache_tokens

@@ -2,7 +2,8 @@
  * Throughput and latency of the scheduler, without HTTP: requests of random tokens at fixed concurrency, one taking the
  * place of the last as it ends. Of the first rank's process; the others follow.
  *
- * A case is PROMPT/OUTPUT@CONCURRENCY, then :N for steps of at most N tokens, xN for N requests in all. --steps lists
+ * A case is PROMPT/OUTPUT@CONCURRENCY, then :N for steps of at most N tokens, +N for N tokens of prompts beside
+ * sequences that decode, xN for N requests in all. --steps lists
  * what steps of each size took, --profile what their kernels took (layer by layer, so it measures nothing else).
  *
  * BENCH_SPECULATE is as --speculate; BENCH_CYCLE=N lets the output go round in a circle of N tokens, so that drafts are
@@ -31,7 +32,7 @@ typedef struct samples {
 
 typedef struct load {
     int64_t n_prompt, n_output, requests;
-    int32_t concurrency, step_tokens;
+    int32_t concurrency, step_tokens, chunk;
 } load;
 
 typedef struct step_kind {
@@ -261,10 +262,11 @@ static void report(bench *b, const trm_scheduler_stats *before, const trm_schedu
     double output = (double)(after->generated_tokens - before->generated_tokens);
     double prompt = (double)(after->prompt_tokens - before->prompt_tokens);
     double device = after->device_seconds - before->device_seconds, share = 100.0 * device / seconds;
-    printf("%lld/%lld, %4d at a time, steps of %d: %9.1f output tok/s, %9.1f tok/s in all, ttft p50 %7.1f p99 %7.1f "
+    printf("%lld/%lld, %4d at a time, steps of %d, chunks of %d: %9.1f output tok/s, %9.1f tok/s in all, ttft p50 "
+           "%7.1f p99 %7.1f "
            "ms, itl p50 %6.2f p90 %6.2f p99 %6.2f ms, %.0f steps of %.3f ms, device at work %.1f%% of the time, %lld "
            "preemptions, %lld of %lld drafted right\n",
-           (long long)l->n_prompt, (long long)l->n_output, l->concurrency, l->step_tokens, output / seconds,
+           (long long)l->n_prompt, (long long)l->n_output, l->concurrency, l->step_tokens, l->chunk, output / seconds,
            (output + prompt) / seconds, percentile(&b->first, 0.5), percentile(&b->first, 0.99),
            percentile(&b->between, 0.5), percentile(&b->between, 0.9), percentile(&b->between, 0.99), steps,
            1e3 * (after->step_seconds - before->step_seconds) / steps, share,
@@ -276,13 +278,15 @@ static void report(bench *b, const trm_scheduler_stats *before, const trm_schedu
     }
     fflush(stdout);
     if (b->json != NULL) {
-        fprintf(b->json,
-                "%s\n{\"prompt\": %lld, \"output\": %lld, \"concurrency\": %d, \"step_tokens\": %d, \"requests\": "
-                "%llu, \"seconds\": %.6f, \"output_rate\": %.2f, \"token_rate\": %.2f, \"device_percent\": %.2f, "
-                "\"preemptions\": %lld",
-                b->written++ == 0 ? "" : ",", (long long)l->n_prompt, (long long)l->n_output, l->concurrency,
-                l->step_tokens, (unsigned long long)b->total, seconds, output / seconds, (output + prompt) / seconds,
-                share, (long long)(after->preemptions - before->preemptions));
+        fprintf(
+            b->json,
+            "%s\n{\"prompt\": %lld, \"output\": %lld, \"concurrency\": %d, \"step_tokens\": %d, \"prefill_chunk\": %d, "
+            "\"requests\": "
+            "%llu, \"seconds\": %.6f, \"output_rate\": %.2f, \"token_rate\": %.2f, \"device_percent\": %.2f, "
+            "\"preemptions\": %lld",
+            b->written++ == 0 ? "" : ",", (long long)l->n_prompt, (long long)l->n_output, l->concurrency,
+            l->step_tokens, l->chunk, (unsigned long long)b->total, seconds, output / seconds,
+            (output + prompt) / seconds, share, (long long)(after->preemptions - before->preemptions));
         write_samples(b, "ttft_ms", &b->first);
         write_samples(b, "itl_ms", &b->between);
         write_kinds(b);
@@ -331,6 +335,7 @@ static void run_case(bench *b, bool leads)
     trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
     options.prefix_cache = getenv("BENCH_NO_PREFIX_CACHE") == NULL;
     options.step_tokens = b->load.step_tokens;
+    options.prefill_chunk = b->load.chunk;
     options.max_waiting = b->load.concurrency > 1024 ? b->load.concurrency : 1024;
     CHECK(trm_scheduler_create(b->generator, &options, &b->s));
     CHECK(trm_context_set_profiling(trm_generator_context(b->generator), b->profile));
@@ -360,11 +365,11 @@ static trm_model *open_model(const char *name)
     return model;
 }
 
-/* "PROMPT/OUTPUT@CONCURRENCY[:STEP_TOKENS][xREQUESTS]" */
+/* "PROMPT/OUTPUT@CONCURRENCY[:STEP_TOKENS][+CHUNK][xREQUESTS]" */
 static bool read_case(const char *text, load *l)
 {
     long long prompt, output, requests;
-    int used = 0, concurrency, step_tokens;
+    int used = 0, concurrency, step_tokens, chunk;
     *l = (load){0};
     if (sscanf(text, "%lld/%lld@%d%n", &prompt, &output, &concurrency, &used) != 3 || prompt < 1 || output < 1 ||
         concurrency < 1) {
@@ -374,6 +379,10 @@ static bool read_case(const char *text, load *l)
     text += used;
     if (sscanf(text, ":%d%n", &step_tokens, &used) == 1) {
         l->step_tokens = step_tokens;
+        text += used;
+    }
+    if (sscanf(text, "+%d%n", &chunk, &used) == 1) {
+        l->chunk = chunk;
         text += used;
     }
     if (sscanf(text, "x%lld%n", &requests, &used) == 1) {
@@ -387,7 +396,7 @@ static int usage(const char *program)
 {
     fprintf(stderr,
             "usage: %s MODEL|preset:NAME[:LAYERS] [--steps] [--profile] [--json FILE] "
-            "PROMPT/OUTPUT@CONCURRENCY[:STEP_TOKENS][xREQUESTS]...\n",
+            "PROMPT/OUTPUT@CONCURRENCY[:STEP_TOKENS][+CHUNK][xREQUESTS]...\n",
             program);
     return 2;
 }

@@ -760,6 +760,39 @@ static void long_prompts_share(void **state)
     trm_generator_destroy(g);
 }
 
+/* Prompts take small steps while others decode, and all there is otherwise. */
+static void prompts_leave_time_to_decode(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t chunk, first, steps[4];
+    } cases[] = {{5, 90, {6, 6, 6, 6}}, {40, 90, {41, 41, 11, 1}}, {64, 90, {91, 1, 1, 1}}, {0, 90, {91, 1, 1, 1}}};
+    const trm_serving_event *events;
+    int32_t n;
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+        trm_generator *g = make(0, 8, 100, 0);
+        trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
+        trm_scheduler *s;
+        options.prefix_cache = false;
+        options.prefill_chunk = cases[k].chunk;
+        assert_ok(trm_scheduler_create(g, &options, &s));
+        trm_serving_request r = request_of(1, cases[k].first, 20);
+        assert_ok(trm_scheduler_submit(s, &r));
+        assert_ok(trm_scheduler_step(s, &events, &n)); /* nobody waits */
+        assert_int_equal(s->stats.last_step_tokens, cases[k].first);
+        r = request_of(2, 90, 1);
+        assert_ok(trm_scheduler_submit(s, &r));
+        for (int32_t i = 0; i < 4; i++) {
+            assert_ok(trm_scheduler_step(s, &events, &n));
+            assert_int_equal(s->stats.last_step_tokens, cases[k].steps[i]);
+        }
+        trm_scheduler_destroy(s);
+        options.prefill_chunk = -1;
+        assert_fails(trm_scheduler_create(g, &options, &s), TRM_ERROR_INVALID_ARGUMENT, "prefill_chunk -1");
+        trm_generator_destroy(g);
+    }
+}
+
 static int open_all(void **state)
 {
     uint64_t random = test_seed();
@@ -778,6 +811,7 @@ int main(void)
         cmocka_unit_test(requests_end_where_they_should), cmocka_unit_test(requests_shape_their_tokens),
         cmocka_unit_test(drafts_change_no_choice),        cmocka_unit_test(a_model_drafts),
         cmocka_unit_test(embeddings_are_hidden_states),   cmocka_unit_test(long_prompts_share),
+        cmocka_unit_test(prompts_leave_time_to_decode),
     };
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, open_all, test_close_world);
