@@ -471,13 +471,23 @@ static trm_status upload_unbound(trm_context *context)
     return TRM_OK;
 }
 
+/* Bytes of the inputs' memory up to the end of the last one, which is the largest, for the dims in force. */
+static size_t used_input_bytes(const trm_context *context)
+{
+    const trm_plan *plan = context->engine->plan;
+    int32_t last = plan->last_input;
+    bool whole = last < 0 || plan->on_host[last];
+    return whole
+               ? plan->input_bytes
+               : plan->input_offsets[last] + trm_dims_bytes(&context->dims[last], plan->network->tensors[last]->dtype);
+}
+
 static trm_status upload_inputs(trm_context *context)
 {
     if (context->n_bound_inputs > 0) {
         TRM_TRY(upload_unbound(context));
     } else {
-        TRM_TRY(trm_stream_upload(context->stream, context->memory, context->input_staging,
-                                  context->engine->plan->input_bytes));
+        TRM_TRY(trm_stream_upload(context->stream, context->memory, context->input_staging, used_input_bytes(context)));
     }
     return trm_context_note(context, TRM_CLOCK_UPLOADED);
 }

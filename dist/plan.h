@@ -54,6 +54,7 @@ struct trm_plan {
     size_t *weight_offsets; /* [n_tensors], SIZE_MAX where the tensor is no constant */
     size_t *state_offsets;  /* [n_tensors] */
     size_t *input_offsets;  /* [n_tensors], in the region of the inputs */
+    int32_t last_input;     /* the tensor at its end, the largest; -1: it is empty */
     size_t *activation_offsets; /* [n_tensors], as trm_memory_plan_place gives them */
     size_t weight_bytes, state_bytes, input_bytes, activation_bytes;
     size_t workspace_bytes;               /* of each stream */

@@ -95,27 +95,58 @@ static trm_status measure_workspace(const trm_plan *plan, const trm_dims *dims, 
     return TRM_OK;
 }
 
-/* Gives every tensor of one role its place in that role's region; values computed on the host lie with the inputs. */
-static trm_status lay_out(const trm_plan *plan, trm_tensor_role role, size_t *offsets, size_t *total)
+/* Whether a tensor has its place in a role's region; values computed on the host lie with the inputs. */
+static bool lies_in(const trm_plan *plan, const trm_tensor *tensor, trm_tensor_role role)
+{
+    return (tensor->role == role && trm_streaming_weight(plan, tensor) < 0) ||
+           (role == TRM_TENSOR_INPUT && plan->on_host[tensor->index]);
+}
+
+static trm_status size_in_region(const trm_plan *plan, const trm_tensor *tensor, size_t *bytes)
+{
+    *bytes = plan->tensor_bytes[tensor->index];
+    return plan->on_host[tensor->index] ? TRM_OK : trm_tensor_bytes(tensor, &plan->max_dims[tensor->index], bytes);
+}
+
+static trm_status lay_out_tensor(const trm_plan *plan, const trm_tensor *tensor, size_t *offsets, size_t *total)
+{
+    size_t bytes;
+    TRM_TRY(size_in_region(plan, tensor, &bytes));
+    offsets[tensor->index] = *total;
+    if (bytes > SIZE_MAX - TRM_TENSOR_ALIGNMENT ||
+        !trm_checked_add(*total, trm_align_up(bytes, TRM_TENSOR_ALIGNMENT), total)) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "tensor %s brings the plan past the address space", tensor->name);
+    }
+    return TRM_OK;
+}
+
+/* Gives every tensor of one role its place in that role's region, `last` (-1: none) behind all others. */
+static trm_status lay_out(const trm_plan *plan, trm_tensor_role role, int32_t last, size_t *offsets, size_t *total)
 {
     *total = 0;
     for (int32_t i = 0; i < plan->network->n_tensors; i++) {
         const trm_tensor *tensor = plan->network->tensors[i];
         offsets[i] = SIZE_MAX;
-        bool is_value = role == TRM_TENSOR_INPUT && plan->on_host[i];
-        if ((tensor->role == role && trm_streaming_weight(plan, tensor) < 0) || is_value) {
-            size_t bytes = plan->tensor_bytes[i];
-            if (!is_value) {
-                TRM_TRY(trm_tensor_bytes(tensor, &plan->max_dims[i], &bytes));
-            }
-            offsets[i] = *total;
-            if (bytes > SIZE_MAX - TRM_TENSOR_ALIGNMENT ||
-                !trm_checked_add(*total, trm_align_up(bytes, TRM_TENSOR_ALIGNMENT), total)) {
-                TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "tensor %s brings the plan past the address space", tensor->name);
-            }
+        if (i != last && lies_in(plan, tensor, role)) {
+            TRM_TRY(lay_out_tensor(plan, tensor, offsets, total));
         }
     }
-    return TRM_OK;
+    return last < 0 ? TRM_OK : lay_out_tensor(plan, plan->network->tensors[last], offsets, total);
+}
+
+/* What a run copies ends with the largest input, so that of one that can be much larger only what it is goes up. */
+static trm_status lay_out_inputs(trm_plan *plan)
+{
+    size_t bytes, most = 0;
+    plan->last_input = -1;
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        if (lies_in(plan, plan->network->tensors[i], TRM_TENSOR_INPUT)) {
+            TRM_TRY(size_in_region(plan, plan->network->tensors[i], &bytes));
+            plan->last_input = plan->last_input < 0 || bytes > most ? i : plan->last_input;
+            most = bytes > most ? bytes : most;
+        }
+    }
+    return lay_out(plan, TRM_TENSOR_INPUT, plan->last_input, plan->input_offsets, &plan->input_bytes);
 }
 
 /* Sums of the regions may be taken without a check from here on. */
@@ -295,9 +326,9 @@ static trm_status plan_with(trm_plan *plan, trm_inference *inference, trm_dims *
     plan->workspace_bytes = 0;
     TRM_TRY(walk_points(plan, inference, dims, USE_TENSORS));
     TRM_TRY(walk_points(plan, inference, dims, USE_WORKSPACE));
-    TRM_TRY(lay_out(plan, TRM_TENSOR_CONSTANT, plan->weight_offsets, &plan->weight_bytes));
-    TRM_TRY(lay_out(plan, TRM_TENSOR_STATE, plan->state_offsets, &plan->state_bytes));
-    TRM_TRY(lay_out(plan, TRM_TENSOR_INPUT, plan->input_offsets, &plan->input_bytes));
+    TRM_TRY(lay_out(plan, TRM_TENSOR_CONSTANT, -1, plan->weight_offsets, &plan->weight_bytes));
+    TRM_TRY(lay_out(plan, TRM_TENSOR_STATE, -1, plan->state_offsets, &plan->state_bytes));
+    TRM_TRY(lay_out_inputs(plan));
     TRM_TRY(assign_streams(plan, inference));
     TRM_TRY(place_activations(plan, trm_inference_regions(inference), sizes));
     return check_total(plan);
@@ -343,7 +374,7 @@ trm_status trm_plan_lay_out_memory(trm_plan *plan)
 
 trm_status trm_plan_lay_out_weights(trm_plan *plan)
 {
-    TRM_TRY(lay_out(plan, TRM_TENSOR_CONSTANT, plan->weight_offsets, &plan->weight_bytes));
+    TRM_TRY(lay_out(plan, TRM_TENSOR_CONSTANT, -1, plan->weight_offsets, &plan->weight_bytes));
     return check_total(plan);
 }
 
