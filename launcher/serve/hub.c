@@ -308,6 +308,16 @@ static void take_token(hub *h, choice *ch, const trm_serving_event *event)
     }
 }
 
+static void count_phases(hub *h, const completion *c, double queue_seconds)
+{
+    histogram_observe(&h->m.queue, queue_seconds);
+    if (c->first_token > 0 && c->n_choices == 1) {
+        double prefill = c->first_token - c->received - queue_seconds;
+        histogram_observe(&h->m.prefill, prefill > 0 ? prefill : 0);
+        histogram_observe(&h->m.decode, c->last_token - c->first_token);
+    }
+}
+
 static void take_event(hub *h, const trm_serving_event *event)
 {
     choice *ch = find_choice(h, event->id);
@@ -320,7 +330,7 @@ static void take_event(hub *h, const trm_serving_event *event)
         choice_take_prompt(ch, event);
     } else if (event->kind == TRM_EVENT_FINISHED) {
         ch->owner->cached_tokens += event->n_cached;
-        histogram_observe(&h->m.queue, event->queue_seconds);
+        count_phases(h, ch->owner, event->queue_seconds);
         if (event->finish == TRM_FINISH_ERROR) {
             take_id(h, ch);
             fail_request(h, ch->owner, 400, "generation_failed", event->error);
@@ -361,20 +371,6 @@ static void take_frame(void *user, const wire_frame *frame)
 
 /* The job: lost, started again, ended. */
 
-static void add_counters(trm_scheduler_stats *sum, const trm_scheduler_stats *add)
-{
-    sum->prefix_queries += add->prefix_queries;
-    sum->prefix_hits += add->prefix_hits;
-    sum->preemptions += add->preemptions;
-    sum->steps += add->steps;
-    sum->drafted_tokens += add->drafted_tokens;
-    sum->accepted_tokens += add->accepted_tokens;
-    sum->step_seconds += add->step_seconds;
-    sum->wait_seconds += add->wait_seconds;
-    sum->streamed_bytes += add->streamed_bytes;
-    sum->unpacked_bytes += add->unpacked_bytes;
-}
-
 static void fail_all(hub *h, const char *message)
 {
     while (h->live != NULL) {
@@ -405,8 +401,7 @@ static void take_loss(hub *h, trm_status loss)
     say(h, "the job is lost: %s; starting it again for %d live requests", trm_last_error(), h->m.live);
     h->failed_starts++;
     h->lost_at = h->lost_at > 0 ? h->lost_at : supervisor_clock();
-    add_counters(&h->m.engine_before, &h->m.engine);
-    h->m.engine = (trm_scheduler_stats){0};
+    metrics_begin_job(&h->m);
     h->m.restarts++;
     for (completion *c = h->live; c != NULL; c = c->next) {
         for (int32_t i = 0; i < c->n_choices; i++) {

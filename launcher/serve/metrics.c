@@ -16,10 +16,31 @@ static const double token_bounds[] = {1,   2,    5,    10,   20,    50,    100, 
 void metrics_init(metrics *m)
 {
     *m = (metrics){0};
-    m->first_token = m->end_to_end = m->queue =
+    m->first_token = m->end_to_end = m->queue = m->prefill = m->decode =
         (histogram){.bounds = seconds_bounds, .n_bounds = COUNT(seconds_bounds)};
     m->between_tokens = (histogram){.bounds = short_bounds, .n_bounds = COUNT(short_bounds)};
     m->prompt_size = m->output_size = (histogram){.bounds = token_bounds, .n_bounds = COUNT(token_bounds)};
+}
+
+static void add_counters(trm_scheduler_stats *sum, const trm_scheduler_stats *add)
+{
+    sum->prefix_queries += add->prefix_queries;
+    sum->prefix_hits += add->prefix_hits;
+    sum->preemptions += add->preemptions;
+    sum->steps += add->steps;
+    sum->drafted_tokens += add->drafted_tokens;
+    sum->accepted_tokens += add->accepted_tokens;
+    sum->step_seconds += add->step_seconds;
+    sum->wait_seconds += add->wait_seconds;
+    sum->device_seconds += add->device_seconds;
+    sum->streamed_bytes += add->streamed_bytes;
+    sum->unpacked_bytes += add->unpacked_bytes;
+}
+
+void metrics_begin_job(metrics *m)
+{
+    add_counters(&m->engine_before, &m->engine);
+    m->engine = (trm_scheduler_stats){0};
 }
 
 void histogram_observe(histogram *h, double value)
@@ -93,6 +114,8 @@ static void put_engine(writer *w, const metrics *m)
     single(w, "trireme_step_seconds_total", "counter", "time in steps", now->step_seconds + before->step_seconds);
     single(w, "trireme_step_wait_seconds_total", "counter", "of it waiting for the device",
            now->wait_seconds + before->wait_seconds);
+    single(w, "trireme_step_device_seconds_total", "counter", "of it the device of rank 0 was at work",
+           now->device_seconds + before->device_seconds);
     single(w, "trireme_last_step_seconds", "gauge", "time of the last step", now->last_step_seconds);
     if (now->link_rate > 0) {
         double streamed = (double)(now->streamed_bytes + before->streamed_bytes), steps = (double)now->steps;
@@ -145,6 +168,9 @@ void metrics_write(const metrics *m, const char *model, json_text *out)
     put_histogram(&w, "vllm:inter_token_latency_seconds", "between tokens of one request", &m->between_tokens);
     put_histogram(&w, "vllm:e2e_request_latency_seconds", "from the request to its last token", &m->end_to_end);
     put_histogram(&w, "vllm:request_queue_time_seconds", "from the request to its first step", &m->queue);
+    put_histogram(&w, "vllm:request_prefill_time_seconds", "from a request's first step to its first token",
+                  &m->prefill);
+    put_histogram(&w, "vllm:request_decode_time_seconds", "from the first token of a request to its last", &m->decode);
     put_histogram(&w, "vllm:request_prompt_tokens", "tokens of a prompt", &m->prompt_size);
     put_histogram(&w, "vllm:request_generation_tokens", "tokens generated for a request", &m->output_size);
     put_ranks(&w, m);

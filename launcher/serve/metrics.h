@@ -36,7 +36,7 @@ typedef struct metrics {
     int32_t live;                      /* choices in the front end */
     int64_t prompt_tokens, output_tokens, finished[FINISHED_COUNT], restarts, refused, gone;
     int64_t replies[6]; /* HTTP replies by hundreds of their status */
-    histogram first_token, between_tokens, end_to_end, queue, prompt_size, output_size;
+    histogram first_token, between_tokens, end_to_end, queue, prefill, decode, prompt_size, output_size;
     int32_t connections;
     int32_t ranks;
     struct {
@@ -47,6 +47,8 @@ typedef struct metrics {
 } metrics;
 
 void metrics_init(metrics *m);
+/* The job is lost, and the next one counts from 0. */
+void metrics_begin_job(metrics *m);
 /* The text of /metrics. */
 void metrics_write(const metrics *m, const char *model, json_text *out);
 
