@@ -395,6 +395,7 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
     options.timing_cache = cache;
     options.embeddings = j->embeddings;
     options.batch_invariant = settings_flag(j->all, SETTING_BATCH_INVARIANT);
+    options.cache_tokens = j->cache_tokens;
     options.progress = show_progress;
     options.progress_user = j;
     if (settings_text(j->all, SETTING_DRAFT) != NULL) {

@@ -16,10 +16,11 @@ typedef struct job {
     trm_generator *generator;
     trm_model *draft_model; /* of --draft, or NULL */
     trm_generator *draft;
-    bool talks;          /* rank 0 */
-    bool embeddings;     /* the generator is to have them */
-    double began;        /* wall_seconds when the model was opened */
-    double load_seconds; /* from then until the generator was ready */
+    bool talks;           /* rank 0 */
+    bool embeddings;      /* the generator is to have them, where the model can */
+    int64_t cache_tokens; /* for the generator's options */
+    double began;         /* wall_seconds when the model was opened */
+    double load_seconds;  /* from then until the generator was ready */
     /* where the time before that, and of it, went */
     double process_seconds;                  /* from the start of the process until its world was opened */
     double driver_seconds;                   /* looking for GPUs */

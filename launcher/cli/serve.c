@@ -17,7 +17,10 @@
 #include "launcher/serve/server.h"
 #include "launcher/serve/worker.h"
 
-#define MOST_RESTARTS 3
+#define MOST_RESTARTS   3
+#define SEQUENCES_CUDA  256
+#define SEQUENCES_HOST  16
+#define UNKNOWN_CONTEXT 4096 /* as the generator has it */
 
 typedef struct serve_command {
     const settings *all;
@@ -166,9 +169,7 @@ static trm_status prepare(serve_command *c)
         return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
     }
     TRM_TRY(guide_store_create(c->tokenizer, c->info.eos_tokens, c->info.n_eos_tokens, c->info.vocab, &c->guides));
-    if (settings_flag(c->all, SETTING_EMBEDDINGS)) {
-        TRM_TRY(embedding_pooling(c->info.path, &c->pooling));
-    }
+    TRM_TRY(embedding_pooling(c->info.path, &c->pooling));
     TRM_TRY(choose_name(c));
     TRM_TRY(open_chat(c));
     return make_command(c);
@@ -294,17 +295,33 @@ static trm_status open_worker(serve_worker *w, const settings *all)
     return TRM_OK;
 }
 
+/* On a GPU memory decides how many tokens the cache holds, and sequences share it: a context may be as long as the
+ * model's, though not all of them at once. The host's memory is not taken because it is there. */
+static trm_status open_generator(serve_worker *w, const settings *all)
+{
+    trm_backend backend;
+    TRM_TRY(job_backend(all, &backend));
+    bool cuda = backend == TRM_BACKEND_CUDA;
+    int64_t sequences = settings_integer(all, SETTING_SEQUENCES), context = settings_integer(all, SETTING_CONTEXT);
+    int64_t longest = context > 0 ? context : w->info.context_length > 0 ? w->info.context_length : UNKNOWN_CONTEXT;
+    sequences = sequences > 0 ? sequences : cuda ? SEQUENCES_CUDA : SEQUENCES_HOST;
+    w->job.embeddings = true;
+    w->job.cache_tokens = settings_integer(all, SETTING_CACHE_TOKENS);
+    if (w->job.cache_tokens == 0 && cuda) {
+        w->job.cache_tokens = longest > INT64_MAX / sequences ? INT64_MAX : longest * sequences;
+    }
+    return job_open_generator(&w->job, context, (int32_t)sequences);
+}
+
 static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
 {
     *alike = true;
     TRM_TRY(trm_world_all_ok(w->job.world, open_worker(w, all)));
-    int64_t sequences = settings_integer(all, SETTING_SEQUENCES);
-    w->job.embeddings = settings_flag(all, SETTING_EMBEDDINGS);
-    TRM_TRY(
-        job_open_generator(&w->job, settings_integer(all, SETTING_CONTEXT), sequences == 0 ? 16 : (int32_t)sequences));
+    TRM_TRY(open_generator(w, all));
     TRM_TRY(trm_world_all_ok(w->job.world, tokenizer_thread_wait(&w->tokenizer)));
     trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
     options.prefix_cache = !settings_flag(all, SETTING_NO_PREFIX_CACHE);
+    options.prefill_chunk = (int32_t)settings_integer(all, SETTING_PREFILL_CHUNK);
     options.max_waiting = (int32_t)settings_integer(all, SETTING_MAX_REQUESTS);
     TRM_TRY(trm_scheduler_create(w->job.generator, &options, &w->scheduler));
     trm_generator_limits limits;

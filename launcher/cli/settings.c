@@ -198,8 +198,12 @@ const setting settings_table[SETTING_COUNT] = {
                               "threads for connections"},
     [SETTING_NO_PREFIX_CACHE] = {"no-prefix-cache", 0, SETTING_FLAG, SERVING, 0, 0, NULL, NULL, "Server",
                                  "compute every prompt, even where another began alike"},
-    [SETTING_EMBEDDINGS] = {"embeddings", 0, SETTING_FLAG, SERVING, 0, 0, NULL, NULL, "Server",
-                            "serve /v1/embeddings as well"},
+    [SETTING_PREFILL_CHUNK] = {"prefill-chunk", 0, SETTING_INTEGER, SERVING, 0, INT32_MAX, "0", "N", "Server",
+                               "tokens of prompts in a step in which others decode; 0: on cuda 512 for each GPU on tp, "
+                               "while weights stream and on the host as many as a step has room for"},
+    [SETTING_CACHE_TOKENS] = {"cache-tokens", 0, SETTING_INTEGER, SERVING, 0, LARGE, "0", "N", "Server",
+                              "tokens the cache holds in all, at least one context; 0: all sequences at their longest, "
+                              "on cuda as far as memory goes"},
     [SETTING_MPIRUN] = {"mpirun", 0, SETTING_TEXT, COMMAND_SERVE | COMMAND_COMPARE, 0, 0, "mpirun", "PROGRAM", "Server",
                         "what starts the ranks where there are several"},
     [SETTING_BACKEND] = {"backend", 0, SETTING_TEXT, ANY | SERVING, 0, 0, "auto", "NAME", "Machine",
@@ -212,11 +216,11 @@ const setting settings_table[SETTING_COUNT] = {
                        "f32, f16 or bf16 to compute in; auto: the weights' type on cuda, f32 on the host"},
     [SETTING_CONTEXT] = {"context", 'c', SETTING_INTEGER, SEQUENCES, 0, LARGE, "0", "N", "Machine",
                          "tokens per sequence, prompt included; 0: the model's, as far as memory goes"},
-    [SETTING_SEQUENCES] = {"sequences", 0, SETTING_INTEGER, COMMAND_RUN | COMMAND_INSPECT | SERVING, 0, 4096, "0", "N",
-                           "Machine", "sequences at a time; 0: as many as there are prompts, up to 16; 16 to serve"},
-    [SETTING_STEP_TOKENS] =
-        {"step-tokens", 0, SETTING_INTEGER, SEQUENCES, 0, INT32_MAX, "0", "N", "Machine",
-         "tokens of prompts in one step; 0: 8192 on cuda (16384 with a weight budget), 512 on the host"},
+    [SETTING_SEQUENCES] =
+        {"sequences", 0, SETTING_INTEGER, COMMAND_RUN | COMMAND_INSPECT | SERVING, 0, 4096, "0", "N", "Machine",
+         "sequences at a time; 0: as many as there are prompts, up to 16; to serve 256 on cuda, 16 on the host"},
+    [SETTING_STEP_TOKENS] = {"step-tokens", 0, SETTING_INTEGER, SEQUENCES, 0, INT32_MAX, "0", "N", "Machine",
+                             "tokens in one step; 0: 8192 on cuda (16384 with a weight budget), 512 on the host"},
     [SETTING_SPECULATE] = {"speculate", 0, SETTING_TEXT, JOB, 0, 0, "off", "WAY", "Machine",
                            "verify several tokens in a step, drafted from what followed the same ones before: off, "
                            "lookup[:N] (up to N tokens), or auto (as far as it pays)"},
