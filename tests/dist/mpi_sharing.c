@@ -146,11 +146,43 @@ static void budgets_must_be_the_same(void **state)
     trm_generator_destroy(generator);
 }
 
+/* The linker sends the library's calls here (CMakeLists.txt). */
+trm_status __real_trm_pages_alloc(size_t size, void **memory);
+trm_status __wrap_trm_pages_alloc(size_t size, void **memory);
+static bool is_full; /* the memory of this rank's machine */
+
+trm_status __wrap_trm_pages_alloc(size_t size, void **memory)
+{
+    return is_full ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot map %zu bytes: refused by the test", size)
+                   : __real_trm_pages_alloc(size, memory);
+}
+
+/* One rank without host memory is an error on all of them, at once. */
+static void a_rank_without_host_memory(void **state)
+{
+    (void)state;
+    const int32_t size = trm_world_size(test_world), rank = trm_world_rank(test_world);
+    for (int32_t i = 0; i < 2; i++) { /* along tp, then along dp */
+        trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+        trm_generator *generator = NULL;
+        options.max_context = 64;
+        options.weight_budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .percent = 10};
+        set_mesh(&options, i == 0 ? 1 : size);
+        is_full = rank == size - 1;
+        trm_status status = trm_generator_create(test_model, test_world, &options, &generator);
+        is_full = false;
+        assert_int_equal(status, TRM_ERROR_OUT_OF_MEMORY);
+        assert_non_null(strstr(trm_last_error(), "refused by the test"));
+        assert_null(generator);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replicas_share_what_they_fetch),
         cmocka_unit_test(budgets_must_be_the_same),
+        cmocka_unit_test(a_rank_without_host_memory),
     };
     return test_lacks_backend() ? 77 : cmocka_run_group_tests(tests, test_open_shipped_model, test_close_world);
 }

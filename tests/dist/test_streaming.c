@@ -266,6 +266,58 @@ static void weights_that_stay_in_their_files(void **state)
     }
 }
 
+static void copy_file(const char *folder, const char *name, int64_t most)
+{
+    char path[4400];
+    snprintf(path, sizeof(path), TRM_SOURCE_DIR "/configs/models/kjv-7m/%s", name);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    long size = ftell(file);
+    rewind(file);
+    unsigned char *bytes = malloc((size_t)size);
+    assert_non_null(bytes);
+    assert_int_equal(fread(bytes, 1, (size_t)size, file), (size_t)size);
+    fclose(file);
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    test_write_file(path, bytes, (size_t)(most < size ? most : size));
+    free(bytes);
+}
+
+/* A file that loses bytes while steps read it ends the step with an error; when they are back, so are the tokens. */
+static void a_file_that_is_cut_off_while_it_streams(void **state)
+{
+    (void)state;
+    static const char *const weights[] = {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"};
+    const char *folder = test_temporary_folder();
+    copy_file(folder, "config.json", INT64_MAX);
+    copy_file(folder, "model.safetensors.index.json", INT64_MAX);
+    copy_file(folder, weights[0], INT64_MAX);
+    copy_file(folder, weights[1], INT64_MAX);
+    trm_model *copy;
+    trm_generator *generator;
+    assert_ok(trm_model_open(folder, &copy));
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    options.max_context = 64;
+    options.max_sequences = 2;
+    options.weight_budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .host_bytes = 1};
+    assert_ok(trm_generator_create(copy, world, &options, &generator));
+    tokens expected = generate(generator);
+    for (int32_t i = 0; i < 2; i++) {
+        trm_status status;
+        copy_file(folder, weights[i], 100000);
+        (void)try_to_generate(generator, &status); /* what had been read ahead is good */
+        (void)try_to_generate(generator, &status);
+        assert_int_equal(status, TRM_ERROR_IO);
+        assert_non_null(strstr(trm_last_error(), "when it was opened"));
+        copy_file(folder, weights[i], INT64_MAX);
+        tokens found = generate(generator);
+        assert_memory_equal(&found, &expected, sizeof(found));
+    }
+    trm_generator_destroy(generator);
+    trm_model_close(copy);
+}
+
 /* Packed weights are the same weights: wherever they are, and when the budget changes. */
 static void packed_weights_give_the_same_tokens(void **state)
 {
@@ -473,6 +525,7 @@ int main(void)
         cmocka_unit_test(a_system_that_does_not_pin),
         cmocka_unit_test(a_link_that_fails),
         cmocka_unit_test(weights_that_stay_in_their_files),
+        cmocka_unit_test(a_file_that_is_cut_off_while_it_streams),
         cmocka_unit_test(packed_weights_give_the_same_tokens),
         cmocka_unit_test(packed_weights_and_files),
         cmocka_unit_test(compressions_are_read),
