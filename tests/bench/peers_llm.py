@@ -15,8 +15,10 @@ What trireme does of the first three is taken from what table.py has written jus
 import argparse
 import ctypes
 import datetime
+import glob
 import json
 import os
+import site
 import statistics
 import subprocess
 import sys
@@ -42,10 +44,18 @@ def device_bytes():
     return int(out.stdout.split()[0]) << 20 if out.returncode == 0 and out.stdout.split() else 0
 
 
+def load_pip_cuda():
+    """CUDA's libraries where they are pip's packages and on no search path."""
+    for name in ("libcudart.so.*", "libcublasLt.so.*", "libcublas.so.*"):
+        for file in sorted(f for folder in site.getsitepackages() for f in glob.glob(f"{folder}/nvidia/*/lib/{name}"))[-1:]:
+            ctypes.CDLL(file, ctypes.RTLD_GLOBAL)
+
+
 class Llama:
     """A model of llama.cpp, and contexts on it one at a time."""
 
     def __init__(self, file, gpu_layers):
+        load_pip_cuda()
         import llama_cpp
         self.lib, self.context, self.before = llama_cpp, None, device_bytes()
         self.quiet = llama_cpp.llama_log_callback(lambda level, text, user: print(text.decode(errors="replace"), end="", file=sys.stderr) if level >= 3 else None)
