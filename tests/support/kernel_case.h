@@ -37,6 +37,8 @@ typedef struct kernel_case {
     bool in_place;    /* the output has the input's address */
     uint32_t unread;  /* bit i: output i need not be written */
     bool tf32;        /* f32 factors may be rounded to TF32: then the tolerance is that of f16 */
+    double spread;    /* root mean square of errors that are not in proportion to the results: of sums of rounded
+                         factors, before an activation; 0: none */
 } kernel_case;
 
 /* The meaning of a layer on f64 values: reads inputs[i] (NULL: not given), writes outputs[i]. Inputs are what the type
