@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job.h"
-#include "launcher/cli/onnx_job.h"
+#include "launcher/cli/onnx/job.h"
 #include "launcher/cli/report.h"
 
 typedef struct bench_run {

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job.h"
-#include "launcher/cli/onnx_job.h"
+#include "launcher/cli/onnx/job.h"
 #include "launcher/cli/report.h"
 
 static void print_system_line(void *user, const char *group, const char *name, const char *value)

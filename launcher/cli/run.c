@@ -9,7 +9,7 @@
 #include "launcher/cli/commands.h"
 #include "launcher/cli/conversation.h"
 #include "launcher/cli/job.h"
-#include "launcher/cli/onnx_job.h"
+#include "launcher/cli/onnx/job.h"
 #include "launcher/cli/report.h"
 #include "launcher/cli/text_sink.h"
 #include "launcher/cli/tokenizer_thread.h"

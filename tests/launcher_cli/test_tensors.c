@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "launcher/cli/tensor_folder.h"
+#include "launcher/cli/tensors/tensor_folder.h"
 
 static settings defaults;
 

@@ -1,12 +1,12 @@
 /* One run of a network for `trireme compare`, with what every layer made in a folder. */
-#include "launcher/cli/compare.h"
+#include "launcher/cli/compare/compare.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "launcher/cli/onnx_job.h"
+#include "launcher/cli/onnx/job.h"
 
 trm_status compare_temporary_folder(char folder[COMPARE_PATH_SIZE])
 {

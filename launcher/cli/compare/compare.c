@@ -1,5 +1,5 @@
 /* `trireme compare`: which runs there are, where each takes place, and what comes out of them all. */
-#include "launcher/cli/compare.h"
+#include "launcher/cli/compare/compare.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job.h"
-#include "launcher/cli/onnx_job.h"
+#include "launcher/cli/onnx/job.h"
 
 extern char **environ;
 

@@ -1,12 +1,12 @@
 /* An ONNX model, or a plan file, from the settings: its inputs, its network, its engine. */
-#include "launcher/cli/onnx_job.h"
+#include "launcher/cli/onnx/job.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/file.h"
-#include "launcher/cli/npy.h"
+#include "launcher/cli/tensors/npy.h"
 
 bool names_onnx(const char *name)
 {

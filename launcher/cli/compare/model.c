@@ -1,5 +1,5 @@
 /* A language model as a network to compare: one prompt of random tokens, in one step. */
-#include "launcher/cli/compare.h"
+#include "launcher/cli/compare/compare.h"
 
 #include <stdlib.h>
 #include <string.h>

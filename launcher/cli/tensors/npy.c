@@ -1,5 +1,5 @@
 /* .npy: "\x93NUMPY", version, length of a header that is a Python dictionary, the elements. */
-#include "launcher/cli/npy.h"
+#include "launcher/cli/tensors/npy.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* What `trireme bench` of a network prints, and the files it writes. */
-#include "launcher/cli/onnx_bench.h"
+#include "launcher/cli/onnx/bench.h"
 
 #include <errno.h>
 #include <math.h>

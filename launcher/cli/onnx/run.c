@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/element.h"
-#include "launcher/cli/npy.h"
-#include "launcher/cli/onnx_job.h"
+#include "launcher/cli/tensors/npy.h"
+#include "launcher/cli/onnx/job.h"
 #include "launcher/cli/report.h"
 
 typedef struct output {

@@ -1,6 +1,6 @@
 /* `trireme bench NET.onnx` and NET.plan: latency of a network on random or given inputs, and the time of every layer.
  */
-#include "launcher/cli/onnx_bench.h"
+#include "launcher/cli/onnx/bench.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 
 #include "base/element.h"
 #include "base/error.h"
-#include "launcher/cli/onnx_job.h"
+#include "launcher/cli/onnx/job.h"
 
 /* "2x-1x64" up to `end`. */
 static bool parse_elements(const char *text, const char *end, double *elements, int32_t *n)

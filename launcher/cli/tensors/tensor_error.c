@@ -1,5 +1,5 @@
 /* Error statistics of two tensors. */
-#include "launcher/cli/tensor_error.h"
+#include "launcher/cli/tensors/tensor_error.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include <trireme/trireme.h>
 
 #include "base/json.h"
-#include "launcher/cli/tensor_error.h"
+#include "launcher/cli/tensors/tensor_error.h"
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
 

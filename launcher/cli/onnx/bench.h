@@ -4,7 +4,7 @@
 #ifndef TRM_LAUNCHER_CLI_ONNX_BENCH_H
 #define TRM_LAUNCHER_CLI_ONNX_BENCH_H
 
-#include "launcher/cli/onnx_job.h"
+#include "launcher/cli/onnx/job.h"
 
 #define BENCH_MOST_PERCENTILES 16
 

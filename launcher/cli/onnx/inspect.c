@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "launcher/cli/onnx_job.h"
+#include "launcher/cli/onnx/job.h"
 #include "launcher/cli/report.h"
 
 /* Dims of a port with the names the model gives: "batchx3x224x?". */

@@ -1,12 +1,12 @@
 /* Tensors of a run against a reference: matched by the name of the whole tensor, in the order in which they were made.
  */
-#include "launcher/cli/compare.h"
+#include "launcher/cli/compare/compare.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "launcher/cli/onnx_job.h"
+#include "launcher/cli/onnx/job.h"
 
 /* One tensor on both sides. */
 typedef struct row {

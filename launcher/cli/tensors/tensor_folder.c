@@ -1,5 +1,5 @@
 /* Folders of tensors: written while a run goes on, read and put together by `compare`. */
-#include "launcher/cli/tensor_folder.h"
+#include "launcher/cli/tensors/tensor_folder.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "base/element.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "launcher/cli/npy.h"
+#include "launcher/cli/tensors/npy.h"
 
 #define LIST_NAME  "tensors.json"
 #define LIST_LIMIT ((size_t)1 << 30)

@@ -9,8 +9,8 @@
 #ifndef TRM_LAUNCHER_CLI_COMPARE_H
 #define TRM_LAUNCHER_CLI_COMPARE_H
 
-#include "launcher/cli/onnx_job.h"
-#include "launcher/cli/tensor_folder.h"
+#include "launcher/cli/onnx/job.h"
+#include "launcher/cli/tensors/tensor_folder.h"
 
 #define COMPARE_PATH_SIZE  4096
 #define COMPARE_MOST_SIDES 8

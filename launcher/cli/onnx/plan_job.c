@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "launcher/cli/commands.h"
-#include "launcher/cli/onnx_job.h"
+#include "launcher/cli/onnx/job.h"
 #include "launcher/cli/report.h"
 
 /* ---- plans in place of models -------------------------------------------------------------------------- */

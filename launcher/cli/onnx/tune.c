@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "launcher/cli/onnx_job.h"
+#include "launcher/cli/onnx/job.h"
 
 static volatile sig_atomic_t interrupted;
 

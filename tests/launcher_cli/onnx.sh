@@ -1,0 +1,235 @@
+# ONNX models and plan files: run, measured, shown, built, compared, tuned. Chapters of cli.sh, which has what they share.
+# shellcheck shell=bash disable=SC2154
+
+# npy DIMS WORD COUNT: a .npy file of COUNT f32 elements whose bytes printf makes of WORD.
+npy() {
+    printf '\x93NUMPY\x01\x00v\x00%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': ($1), }"
+    for ((i = 0; i < $3; i++)); do printf "$2"; done
+}
+
+case_plans() { # networks built once, into plan files
+    local corpus=$source/tests/fuzz/corpus/onnx ranks count=0
+    cp "$corpus/matmul_2d" "$work/product.onnx"
+    npy "3, 4" '\x00\x00\x80\x3f' 12 >"$work/a.npy" # ones
+    npy "4, 3" '\x00\x00\x00\x40' 12 >"$work/b.npy" # twos
+    npy "3, 3" '\x00\x00\x00\x41' 9 >"$work/expected.npy"
+    local inputs=(--input "a=$work/a.npy" --input "b=$work/b.npy")
+    for ranks in 1 2; do
+        rm -f "$work/c.npy" "$work/moved.onnx"
+        shows "host, $ranks rank" 0 build "$work/product.onnx" --mesh tp=$ranks -o "$work/net.plan"
+        mv "$work/product.onnx" "$work/moved.onnx" # not looked at again
+        shows "c f32 3x3: min 8, mean 8, max 8, written to" $ranks run "$work/net.plan" "${inputs[@]}" --output "c=$work/c.npy"
+        cmp -s "$work/c.npy" "$work/expected.npy" || complain "a plan on $ranks ranks: c.npy is not what was expected"
+        start $ranks bench "$work/net.plan" --duration 0.05 --warm-up 0 --profile --json
+        [ $code = 0 ] || complain "bench of a plan on $ranks ranks: exit code $code: $(head -3 "$work/err")"
+        value profile.0.layer c
+        value mesh tp=$ranks
+        mv "$work/moved.onnx" "$work/product.onnx"
+    done
+    shows "mesh tp=2; rank 1: " 0 inspect "$work/net.plan" --rank 1
+    fails 2 "net.plan: the plan is for a mesh of 2 ranks, there is none for rank 2" 0 inspect "$work/net.plan" --rank 2
+    fails 2 "the plan is for a mesh of 2 ranks, the world has 1" 0 run "$work/net.plan" "${inputs[@]}"
+    fails 2 "rank 2: net.plan: the plan is for a mesh of 2 ranks" 3 run "$work/net.plan" "${inputs[@]}"
+    fails 2 "mesh is \"dp=2\", the plan was built for \"tp=2\"" 2 run "$work/net.plan" "${inputs[@]}" --mesh dp=2
+    fails 2 "--value is for building a plan" 2 run "$work/net.plan" --value "a=$work/a.npy"
+    fails 2 "expected final: a plan file has no other stage" 0 inspect "$work/net.plan" --after import
+    # Dims that differ from run to run: the usual ones where none are given.
+    start 0 build "$work/product.onnx" --min-shapes a:1x4 --shapes a:3x4 --max-shapes a:8x4 --json
+    value plan "$work/product.plan"
+    shows "a f32 ?x4, profile 0: 1x4, 3x4, 8x4" 0 inspect "$work/product.plan"
+    start 0 inspect "$work/product.plan" --json
+    value profiles 1
+    start 0 inspect "$work/product.plan" --after final --json # the inspector
+    value profiles.0.a.min.0 1
+    value profiles.0.a.max.0 8
+    value tensors.0.name a
+    value tensors.0.role input
+    value tensors.0.dims.0 -1
+    value tensors.0.usual_dims.0 3
+    value tensors.0.largest_dims.0 8
+    value layers.0.kind matmul
+    value layers.0.inputs.1 b
+    grep -q '"kernel": "host.matmul' "$work/out" || complain "no kernel of the product: $(cat "$work/out")"
+    value layers.0.parameters.transpose_b false
+    for rows in 1 3 8; do
+        start 0 bench "$work/product.plan" --shapes a:${rows}x4 --duration 0 --warm-up 0 --iterations 1 --json
+        value inputs.a ${rows}x4
+    done
+    shows "  a f32 3x4, random" 0 bench "$work/product.plan" --duration 0 --warm-up 0 --iterations 1
+    start 0 bench "$work/product.plan" --shapes a:9x4
+    [ $code = 2 ] || complain "dims past a plan's bounds: exit code $code: $(cat "$work/err")"
+    fails 2 "of input a do not grow in this order" 0 build "$work/product.onnx" --min-shapes a:2x4 --max-shapes a:1x4
+    # What is given again for an input is the next profile's.
+    start 0 build "$work/product.onnx" --min-shapes a:1x4 --shapes a:2x4 --max-shapes a:3x4 --shapes a:20x4 --min-shapes a:10x4 -o "$work/two.plan" --json
+    shows "a f32 ?x4, profile 0: 1x4, 2x4, 3x4, profile 1: 10x4, 20x4, 20x4" 0 inspect "$work/two.plan"
+    shows "  a f32 20x4, random" 0 bench "$work/two.plan" --opt-profile 1 --duration 0 --warm-up 0 --iterations 1
+    start 0 bench "$work/two.plan" --opt-profile 0 --shapes a:12x4
+    [ $code = 2 ] || complain "dims of another profile: exit code $code: $(cat "$work/err")"
+    fails 2 "cannot set profile 2: the plan does not have it" 0 run "$work/two.plan" --opt-profile 2 "${inputs[@]}"
+    # Plans without weights, and with other ones.
+    cp "$corpus/hostile_stored_floats" "$work/stored.onnx"
+    cp "$work/stored.onnx" "$work/other.onnx"
+    start 0 build "$work/stored.onnx" --refittable --strip-weights -o "$work/bare.plan" --json
+    fails 3 "bare.plan was saved without its 1 weights: give them" 0 inspect "$work/bare.plan"
+    shows "other.onnx" 0 refit "$work/bare.plan" --weights "$work/other.onnx" -o "$work/full.plan"
+    start 0 build "$work/other.onnx" --refittable -o "$work/same.plan" --json
+    cmp -s "$work/full.plan" "$work/same.plan" || complain "a plan that was refitted has other bytes than one that was built"
+    shows "x f32 300" 0 inspect "$work/bare.plan" --weights "$work/other.onnx"
+    fails 2 "lacks 1 weights of plan bare.plan" 0 bench "$work/bare.plan" --weights "$work/product.onnx"
+    fails 2 "refit takes a .plan file, --weights and --out" 0 refit "$work/bare.plan" -o "$work/full.plan"
+    fails 2 "expected one of them" 0 build "$work/product.onnx" --strip-weights --embed-weights
+    # A plan for a GPU can be built without one, by a program that was built with CUDA, and says what it lacks.
+    if ! "$program" inspect system | grep -qi '^gpu 0\|"gpus": \[{\|CUDA *not built'; then
+        CUDA_VISIBLE_DEVICES= start 0 build "$work/product.onnx" --backend cuda -o "$work/gpu.plan" --json
+        [ $code = 0 ] || complain "build for CUDA without a GPU: exit code $code: $(cat "$work/err")"
+        grep -q "the plan has no tactics, and runs tune themselves: " "$work/err" || complain "build for CUDA without a GPU: $(cat "$work/err")"
+        value backend cuda
+        value tactics 0
+        start 0 build "$work/product.onnx" --backend cuda -o "$work/gpu.plan" --no-tune
+        [ ! -s "$work/err" ] || complain "build for CUDA without tuning: $(cat "$work/err")"
+    fi
+    # Every network that can be imported is the same from its plan.
+    for model in "$corpus"/*; do
+        cp "$model" "$work/any.onnx"
+        rm -f "$work/any.plan"
+        start 0 build "$work/any.onnx" --quiet
+        [ $code = 0 ] || continue
+        count=$((count + 1))
+        cp "$work/any.plan" "$work/again.plan"
+        start 0 build "$work/any.onnx" --quiet
+        cmp -s "$work/any.plan" "$work/again.plan" || complain "$model: two builds have different bytes"
+        start 0 inspect "$work/any.plan" --after final
+        sed 's/= weight any.onnx:/= weight /' "$work/out" >"$work/from-plan"
+        start 0 inspect "$work/any.onnx" --after final
+        sed 's/= weight any.onnx:/= weight /' "$work/out" | diff -q - "$work/from-plan" >/dev/null || complain "$model: the plan has another network"
+    done
+    [ $count -ge 30 ] || complain "only $count networks could be built"
+    # Inputs whose elements decide dims: memory is planned from the usual, the least and the most of them.
+    cp "$corpus/tile" "$work/tile.onnx"
+    npy "2, 3, 4, 5" '\x00\x00\x80\x3f' 120 >"$work/x.npy"
+    shows "z f32 2x6x4x5: min 1, mean 1, max 1" 0 run "$work/tile.onnx" --input "x=$work/x.npy" --elements y:1x2x1x1
+    shows "tile.plan" 0 build "$work/tile.onnx" --min-elements y:1x1x1x1 --elements y:1x2x1x1 --max-elements y:2x2x3x1
+    shows "z f32 2x6x4x5: min 1, mean 1, max 1" 0 run "$work/tile.plan" --input "x=$work/x.npy" --elements y:1x2x1x1
+    shows "z f32 4x6x12x5: min 1, mean 1, max 1" 0 run "$work/tile.plan" --input "x=$work/x.npy" --elements y:2x2x3x1
+    start 0 inspect "$work/tile.plan" --json
+    [ "$("$json_value" memory.activations <"$work/out")" -ge $((4 * 6 * 12 * 5 * 4)) ] || complain "memory is not planned for the most: $(cat "$work/out")"
+    [ "$("$json_value" memory.activations <"$work/out")" -le $((4 * 6 * 12 * 5 * 4 + 2048)) ] || complain "too much memory is planned: $(cat "$work/out")"
+    shows "y i64 4, given" 0 bench "$work/tile.plan" --elements y:1x2x3x1 --duration 0 --warm-up 0 --iterations 1
+    fails 2 "3.5 is no element of input y, which is i64" 0 run "$work/tile.onnx" --elements y:1x2x3.5x1
+    fails 2 "expected NAME:2x3 with at most 32 numbers" 0 run "$work/tile.onnx" --elements y:1xx2
+    fails 2 "input y has 4 elements given once and 2 another time" 0 build "$work/tile.onnx" --elements y:1x2x1x1 --max-elements y:2x2
+    fails 2 "is given both by" 0 run "$work/tile.onnx" --elements y:1x2x1x1 --input "y=$work/x.npy"
+    # Damaged files, and files that are none.
+    head -c 200 "$work/net.plan" >"$work/short.plan"
+    fails 3 "short.plan: the plan file has 200 bytes, expected" 0 inspect "$work/short.plan"
+    echo "plan" >"$work/text.plan"
+    fails 3 "text.plan is no plan file" 0 bench "$work/text.plan"
+    fails 3 "cannot open $work/none.plan" 0 run "$work/none.plan"
+    fails 2 "build takes a .onnx file" 0 build "$work/net.plan"
+    fails 2 "expected a name that ends in .plan" 0 build "$work/product.onnx" -o "$work/net.engine"
+    fails 3 "cannot open $work/none.onnx" 0 build "$work/none.onnx"
+}
+
+case_interrupt() { # Ctrl-C while algorithms are timed; the program has kernels that take half a second each
+    local net=$source/tests/goldens/onnx/compare/perceptron.onnx cache=$work/timing/cache.txt mark=$work/mark process tries
+    local arguments=(bench "$net" --timing-cache "$cache" --duration 0 --warm-up 0 --iterations 1)
+    SLOW_TUNING_MARK=$mark "$program" "${arguments[@]}" >"$work/out" 2>"$work/err" &
+    process=$!
+    for ((tries = 0; tries < 300; tries++)); do
+        [ ! -f "$mark" ] || break
+        sleep 0.1
+    done
+    [ -f "$mark" ] || complain "nothing was timed in 30 s: $(cat "$work/err")"
+    kill -INT $process
+    wait $process
+    code=$?
+    [ $code = 130 ] || complain "exit code $code after SIGINT, expected 130: $(cat "$work/err")"
+    [ ! -s "$work/out" ] || complain "it printed results though it was interrupted: $(head -3 "$work/out")"
+    grep -v '^#' "$cache" >"$work/first"
+    local known
+    known=$(wc -l <"$work/first")
+    [ "$known" -ge 1 ] && [ "$known" -le 3 ] || complain "$known of 4 problems are in the cache: $(cat "$cache")"
+    grep -q "; slow product 0	hasty 2.250	patient 7.500$" "$work/first" || complain "what was timed is not in the cache: $(cat "$cache")"
+    # The cache is whole: the next run goes on where this one ended, without a warning.
+    start 0 "${arguments[@]}" --tactics --json
+    [ $code = 0 ] || complain "exit code $code with the cache that was left: $(cat "$work/err")"
+    ! grep -q warning "$work/err" || complain "a warning about the cache that was left: $(cat "$work/err")"
+    value tactics.0.tactic hasty
+    value tactics.0.used true
+    grep -v '^#' "$cache" >"$work/second"
+    [ "$(wc -l <"$work/second")" = 4 ] || complain "not all 4 problems are in the cache: $(cat "$cache")"
+    grep -qxF -f "$work/first" "$work/second" || complain "what was known is gone: $(cat "$cache")"
+    start 0 "${arguments[@]}"
+    [ $code = 0 ] && [ $took -le 1 ] || complain "exit code $code after $took s, though all is known: $(cat "$work/err")"
+}
+
+case_onnx() { # ONNX models: run once, measured, shown
+    local corpus=$source/tests/fuzz/corpus/onnx
+    cp "$corpus/matmul_2d" "$work/product.onnx"
+    cp "$corpus/hostile_missing" "$work/missing.onnx"
+    npy "3, 4" '\x00\x00\x80\x3f' 12 >"$work/a.npy" # ones
+    npy "4, 3" '\x00\x00\x00\x40' 12 >"$work/b.npy" # twos
+    npy "3, 3" '\x00\x00\x00\x41' 9 >"$work/expected.npy"
+    local inputs=(--input "a=$work/a.npy" --input "b=$work/b.npy")
+    for ranks in 0 1 2; do
+        rm -f "$work/c.npy"
+        shows "c f32 3x3: min 8, mean 8, max 8, written to" $ranks run "$work/product.onnx" "${inputs[@]}" --output "c=$work/c.npy"
+        cmp -s "$work/c.npy" "$work/expected.npy" || complain "on $ranks ranks: c.npy is not what was expected"
+    done
+    start 0 run "$work/product.onnx" "${inputs[@]}" --json
+    value outputs.0.name c
+    value outputs.0.mean 8
+    shows "8 8 8" 0 run "$work/product.onnx" --value "a=$work/a.npy" --input "b=$work/b.npy"
+    shows "it can be imported: 1 layers" 0 inspect "$work/product.onnx"
+    shows "c: f32 [3, 3] = matmul(a, b)" 0 inspect "$work/product.onnx" --after final
+    start 0 inspect "$work/product.onnx" --json
+    value operators.0.operator MatMul
+    value inputs.1.dims 4x3
+    for ranks in 0 2; do
+        start $ranks bench "$work/product.onnx" --duration 0.05 --warm-up 0 --profile --json
+        [ $code = 0 ] || complain "bench on $ranks ranks: exit code $code: $(head -3 "$work/err")"
+        value profile.0.layer c
+        value backend host
+    done
+    # Several runs at a time, transfers, percentiles, files; the outputs are still right.
+    start 0 bench "$work/product.onnx" "${inputs[@]}" --duration 0.05 --warm-up 0 --streams 3 --transfers --percentiles 10,99.9 --json \
+        --export-times "$work/times.json" --export-profile "$work/profile.json" --export-layers "$work/layers.json" --outputs "$work/outputs"
+    [ $code = 0 ] || complain "bench with streams: exit code $code: $(head -3 "$work/err")"
+    value streams 3
+    value transfers true
+    for path in latency_ms.p10 latency_ms.p99.9 per_rank.0.compute_ms per_rank.0.enqueue_ms; do
+        [ "$path" = latency_ms.p99.9 ] || "$json_value" $path <"$work/out" | awk '{ exit !($1 > 0) }' || complain "$path is not positive"
+    done
+    grep -q '"p99.9"' "$work/out" || complain "no percentile 99.9: $(cat "$work/out")"
+    ! grep -q '"p50"' "$work/out" || complain "percentile 50 was not asked for: $(cat "$work/out")"
+    local runs
+    runs=$("$json_value" runs <"$work/out")
+    [ "$("$json_value" runs <"$work/times.json")" = "$runs" ] || complain "times of other than $runs runs"
+    [ "$("$json_value" runs.2.stream <"$work/times.json")" = 2 ] || complain "the third run is not of the third stream"
+    [ "$("$json_value" layers.0.layer <"$work/profile.json")" = c ] || complain "no layer c in the profile: $(cat "$work/profile.json")"
+    [ "$("$json_value" layers.0.kind <"$work/layers.json")" = matmul ] || complain "no product in the layers: $(cat "$work/layers.json")"
+    cmp -s "$work/outputs/output_0.npy" "$work/expected.npy" || complain "bench wrote another output than was expected"
+    start 2 bench "$work/product.onnx" --duration 0.05 --warm-up 0 --streams 2 --json
+    [ $code = 0 ] || complain "bench with streams on 2 ranks: exit code $code: $(head -3 "$work/err")"
+    value per_rank 2
+    value per_rank.1.rank 1
+    "$json_value" per_rank.1.layers_ms <"$work/out" | awk '{ exit !($1 > 0) }' || complain "rank 1 has no time in layers"
+    fails 2 'percentiles is "50,101", expected at most 16 numbers to 100' 0 bench "$work/product.onnx" --percentiles 50,101
+    fails 1 "cannot write /nonexistent/x: No such file" 0 bench "$work/product.onnx" --duration 0 --warm-up 0 --export-times /nonexistent/x
+    cp "$corpus/collective_all_reduce" "$work/sum.onnx"
+    cp "$corpus/collective_all_gather" "$work/all.onnx"
+    npy "2, 2" '\x00\x00\x80\x3f' 4 >"$work/x.npy"
+    shows "y f32 2x2: min 1, mean 1, max 1" 0 run "$work/sum.onnx" --input "x=$work/x.npy"
+    shows "y f32 2x2: min 2, mean 2, max 2" 2 run "$work/sum.onnx" --input "x=$work/x.npy"
+    shows "y f32 4x2: min 1, mean 1, max 1" 2 run "$work/all.onnx" --input "x=$work/x.npy"
+    fails 3 'node 0 (Add, opset 17): its input "nope" is not defined' 0 run "$work/missing.onnx"
+    fails 2 "input b is not given (--input b=FILE)" 0 run "$work/product.onnx" --input "a=$work/a.npy"
+    fails 2 "--input: the model has no input \"z\", its inputs are: a, b" 0 run "$work/product.onnx" --input "z=$work/a.npy"
+    fails 2 "the dims given for input a do not fit" 0 bench "$work/product.onnx" --shapes a:3x5
+    npy "4, 4" '\x00\x00\x80\x3f' 12 >"$work/short.npy"
+    fails 3 "short.npy has 48 bytes of elements, expected 64" 0 run "$work/product.onnx" --input "a=$work/short.npy"
+    fails 3 "cannot open $work/none.onnx" 0 inspect "$work/none.onnx"
+    start 0 inspect "$work/missing.onnx"
+    [ $code = 3 ] || complain "inspect of a broken model: exit code $code"
+    grep -q "1 issue$" "$work/out" || complain "inspect does not list the issue: $(tail -3 "$work/out")"
+}

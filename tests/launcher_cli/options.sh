@@ -1,0 +1,129 @@
+# Options, settings and what is shown of a model. Chapters of cli.sh, which has what they share.
+# shellcheck shell=bash disable=SC2154
+
+case_options() { # help, suggestions, completion
+    shows "usage: trireme COMMAND" 0 --help
+    shows "trireme " 0 --version
+    for command in run serve bench build refit inspect completion; do
+        shows "usage: trireme $command" 0 $command --help
+        grep -q -- '--help' "$work/out" || complain "$command --help lists no options"
+    done
+    start 0
+    [ $code = 2 ] || complain "without a command: $code"
+    grep -q 'usage: trireme' "$work/err" || complain "without a command: $(cat "$work/err")"
+    fails 2 "unknown command rum, did you mean run" 0 rum
+    fails 2 "unknown command frobnicate, trireme --help lists them" 0 frobnicate
+    refused 2 "unknown option --max-tokenz, did you mean --max-tokens" run "$model" --max-tokenz 3
+    fails 2 "option --profile is not for this command but for bench" 0 run "$model" --profile
+    fails 2 "top-p is \"3\", expected a number from 1e-09 to 1 (--top-p)" 0 run "$model" --top-p 3
+    refused 2 "dtype is \"int3\", expected auto, f32, f16 or bf16 (--dtype)" run "$model" -p a --dtype int3
+    fails 2 "backend is \"tpu\"" 0 run "$model" -p a --backend tpu
+    fails 2 "run needs one model folder, ONNX or plan file, found 0 arguments" 0 run
+    fails 2 "run needs one model folder, ONNX or plan file, found 2 arguments" 0 run "$model" "$model"
+    fails 2 "bench needs one model folder, shape, ONNX or plan file" 0 bench
+    fails 2 "inspect needs one model" 0 inspect
+    fails 2 "stop text 2 is empty" 0 run "$model" -p a --stop x --stop ""
+    fails 2 "completion is asked for \"tcsh\", expected bash, zsh or fish" 0 completion tcsh
+    fails 2 "completion needs one of bash, zsh, fish, found 0 arguments" 0 completion
+    fails 1 "cannot open $work/absent.txt" 0 run "$model" -f "$work/absent.txt"
+    for command in run serve bench "bench serve" build refit compare inspect; do # the manual page has every option, and no other
+        # shellcheck disable=SC2086
+        start 0 $command --help
+        grep -oE '^ {2}(-., | {4})--[a-z-]+' "$work/out" | grep -oE -- '--.*' >>"$work/options"
+    done
+    sort -u "$work/options" >"$work/options.help"
+    sed -n '/^\.SH OPTIONS/,/^\.SH SETTINGS/p' "$source/docs/trireme.1" | grep '^\\fB' | sed 's/\\f.//g; s/\\//g' | grep -oE -- '--[a-z-]+' |
+        sort -u >"$work/options.manual"
+    diff "$work/options.help" "$work/options.manual" || complain "help and docs/trireme.1 have different options"
+    for shell in bash zsh fish; do
+        start 0 completion $shell
+        [ $code = 0 ] || complain "completion $shell: $(cat "$work/err")"
+        grep -q 'max-tokens' "$work/out" || complain "completion $shell knows no --max-tokens"
+        cp "$work/out" "$work/completion.$shell"
+    done
+    bash -n "$work/completion.bash" || complain "completion bash is no bash"
+    (
+        # shellcheck disable=SC1091
+        source "$work/completion.bash"
+        COMP_WORDS=(trireme run --max-to)
+        COMP_CWORD=2
+        _trireme
+        [ "${COMPREPLY[*]}" = --max-tokens ]
+    ) || complain "bash does not complete run --max-to to --max-tokens"
+    if [ -w /dev/full ]; then
+        "$program" run "$model" -p a -n 2 -q >/dev/full 2>"$work/err"
+        [ $? = 1 ] && grep -q 'cannot write to stdout: No space left' "$work/err" || complain "a full disk: $(cat "$work/err")"
+    fi
+}
+
+case_settings() { # flag, variable, file, default, and where each value came from
+    mkdir -p "$work/config/trireme"
+    printf '# mine\nmax-tokens = 3\nstop = heaven\n\nprompt-tokens = 9\n' >"$work/config/trireme/trireme.conf"
+    export XDG_CONFIG_HOME=$work/config
+    local prompt=(-p "In the beginning" -q)
+    prints " God created the" 2 run "$model" "${prompt[@]}"
+    prints " God created the " 0 run "$model" "${prompt[@]}" -n 30
+    TRIREME_MAX_TOKENS=2 prints " God created" 0 run "$model" "${prompt[@]}"
+    TRIREME_MAX_TOKENS=2 prints " God" 0 run "$model" "${prompt[@]}" --max-tokens=1
+    TRIREME_MAX_TOKENS=2 TRIREME_SEED=4 start 0 inspect config --json --top-k 7
+    value max-tokens.value 2
+    value max-tokens.origin TRIREME_MAX_TOKENS
+    value stop.origin "$work/config/trireme/trireme.conf:3"
+    value prompt-tokens.value 9
+    value top-k.origin --top-k
+    value backend.origin TRIREME_BACKEND
+    value temperature.origin default
+    value mesh.origin "not set"
+    shows "$work/config/trireme/trireme.conf:2" 0 inspect config
+    printf 'max-tokens = lots\n' >"$work/other.conf"
+    refused 2 "max-tokens is \"lots\", expected an integer from 0 to 1e+15 ($work/other.conf:1)" run "$model" --config "$work/other.conf"
+    printf 'max-tokenz = 3\n' >"$work/other.conf"
+    fails 2 "$work/other.conf:1: unknown setting \"max-tokenz\", did you mean max-tokens" 0 run "$model" --config "$work/other.conf"
+    fails 1 "cannot open $work/none.conf" 0 run "$model" --config "$work/none.conf"
+    TRIREME_TOP_P=7 refused 2 "(TRIREME_TOP_P)" run "$model" -p a
+    unset XDG_CONFIG_HOME
+}
+
+case_inspect() {
+    shows "8 query, 4 key-value, of 32" 0 inspect "$model"
+    start 0 inspect "$model" --json --memory-plan --ranks 3 --context 100
+    value model.architecture LlamaForCausalLM
+    value model.layers 8
+    value memory 3
+    value memory.2.rank 2
+    value memory.0.cache_tokens 112
+    for stage in import passes partition final; do
+        for rank in 0 1; do
+            shows "logits" 0 inspect "$model" --after $stage --ranks 2 --rank $rank
+            cp "$work/out" "$work/$stage.$rank"
+        done
+    done
+    cmp -s "$work/import.0" "$work/import.1" || complain "ranks import different networks"
+    cmp -s "$work/final.0" "$work/final.1" && complain "both ranks have the same slices"
+    grep -q all_reduce "$work/import.0" && complain "collectives before the partition"
+    for rank in 0 1; do
+        grep -q all_reduce "$work/partition.$rank" || complain "no collective after the partition"
+    done
+    [ "$(wc -l <"$work/passes.0")" -lt "$(wc -l <"$work/import.0")" ] || complain "the passes took nothing away"
+    start 0 inspect "$model" --after partition --ranks 2 --rank 1 --json
+    value stage partition
+    [ "$("$json_value" network <"$work/out" | sed '$d')" = "$(cat "$work/partition.1")" ] || complain "JSON has another network"
+    start 0 inspect "$model" --after final --ranks 2 --rank 1 --json
+    value rank 1
+    value mesh tp=2
+    value layers "$(grep -c ' = [a-z_]*(' "$work/final.1")"
+    value layers.0.kind embedding
+    value layers.0.kernel host.embedding
+    shows "llama-3-70b" 0 inspect llama-3-70b --ranks 4 --memory-plan --context 8192
+    [ "$(grep -c '^rank ' "$work/out")" = 4 ] || complain "memory of four ranks: $(cat "$work/out")"
+    start 0 inspect llama-3-8b --layers 2 --json
+    value model.layers 2
+    shows "libraries" 0 inspect system
+    start 0 inspect system --json
+    value build.0.name version
+    start 2 inspect "$model"
+    [ "$code $(grep -c architecture "$work/out")" = "0 1" ] || complain "on two ranks: $(cat "$work/out" "$work/err")"
+    fails 2 "after is \"lunch\", expected import, passes, partition or final (--after)" 0 inspect "$model" --after lunch
+    fails 2 "rank is 2, expected less than 2 (--ranks)" 0 inspect "$model" --after final --ranks 2 --rank 2
+    refused 2 "mesh" inspect "$model" --memory-plan --json --ranks 2 --mesh tp=3
+}

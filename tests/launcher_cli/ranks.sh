@@ -1,0 +1,130 @@
+# Several ranks, one of which is wrong or dies. Chapters of cli.sh, which has what they share.
+# shellcheck shell=bash disable=SC2154
+
+# each RANK-0-ARGUMENTS -- RANK-1-ARGUMENTS: rank 0 and rank 1 are given different command lines.
+each() {
+    local first=() began=$SECONDS
+    while [ "$1" != -- ]; do
+        first+=("$1")
+        shift
+    done
+    shift
+    ASAN_OPTIONS=$leaky timeout 60 "$mpirun" --bind-to none -np 1 "$program" "${first[@]}" : -np 1 "$program" "$@" >"$work/out" 2>"$work/err" </dev/null
+    code=$?
+    took=$((SECONDS - began))
+}
+
+# each_fails CODE TEXT...: how the last `each` must have ended.
+each_fails() {
+    [ $code = "$1" ] || complain "exit code $code, expected $1: $(cat "$work/err")"
+    [ $took -le 20 ] || complain "took $took s: $(cat "$work/err")"
+    [ "$(grep -c '^trireme: ' "$work/err")" = 1 ] || complain "more or less than one line: $(cat "$work/err")"
+    shift
+    for text in "$@"; do
+        grep '^trireme: ' "$work/err" | grep -qF -- "$text" || complain "nothing about \"$text\": $(cat "$work/err")"
+    done
+}
+
+case_ranks() { # one rank alone is wrong
+    each run "$model" -p "In the beginning" -n 3 -q -- run "$model" -p "Another" -n 3 --threads 1
+    [ "$code $(cat "$work/out")" = "0  God created the" ] || complain "prompts are rank 0's: $(cat "$work/out" "$work/err")"
+    each run "$model" -p a -- run "$work/nowhere" -p a
+    each_fails 3 "rank 1: " "$work/nowhere"
+    copy truncated && truncate -s 50000 "$work/truncated/model.safetensors"
+    each run "$work/truncated" -p a -- run "$tiny" -p a
+    each_fails 3 "$work/truncated" "is it truncated?"
+    each run "$model" -p a -- run "$tiny" -p a
+    each_fails 3 "rank 1: " "tokenizer.json"
+    each run "$model" -p a -- run "$model" -p a --top-p 3
+    each_fails 2 "rank 1: top-p is \"3\""
+    each run "$model" -p a --top-p 3 -- run "$model" -p a
+    each_fails 2 "top-p is \"3\""
+    each run "$model" -p a -n 5 -- run "$model" -p a -n 50
+    each_fails 2 "rank 1: setting \"max-tokens = 50\", expected \"max-tokens = 5\" as on rank 0"
+    each run "$model" -p a --stop x -- run "$model" -p a --stop x --stop y
+    each_fails 2 "rank 1: setting \"stop = y\""
+    each run "$model" -p a --deadline 30 -- run "$model" -p a
+    each_fails 2 "rank 1 has other options than rank 0"
+    each run "$model" -f "$work/absent.txt" -- run "$model"
+    each_fails 1 "cannot open $work/absent.txt"
+    each bench "$model" --tokens 4 --repeat 1 -- run "$model" -p a
+    each_fails 2 "rank 1: setting"
+}
+
+# A job that would take minutes, for ranks to die in: waits until its first text has come.
+await_text() {
+    local i
+    for ((i = 0; i < 300; i++)); do
+        [ -s "$work/out" ] && return 0
+        sleep 0.1
+    done
+    complain "no text came: $(cat "$work/err")"
+}
+
+# Whether a process is there and not a zombie, after giving it 5 s to go.
+lives_on() {
+    local i
+    for ((i = 0; i < 50; i++)); do
+        grep -qs '^State:.[^ZX]' "/proc/$1/status" || return 1
+        sleep 0.1
+    done
+}
+
+case_failing_ranks() { # a rank dies in the middle of the text
+    local began job victim rank port=$((20000 + $$ % 10000)) ids=()
+    for ((i = 0; i < 1000; i++)); do echo "In the beginning"; done >"$work/lines"
+    local arguments=(run "$model" -i -n 1000 --ignore-eos)
+    for victim in 1 0; do
+        rm -f "$work/out"
+        # shellcheck disable=SC2016
+        ASAN_OPTIONS=$leaky timeout 60 "$mpirun" --bind-to none -np 2 sh -c 'echo $$ >"$0.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$work/pid" \
+            "$program" "${arguments[@]}" >"$work/out" 2>"$work/err" <"$work/lines" &
+        job=$!
+        await_text
+        began=$SECONDS
+        kill -9 "$(cat "$work/pid.$victim")"
+        wait $job
+        code=$?
+        [ $code = 137 ] || complain "rank $victim was killed: exit code $code, expected 137: $(tail -9 "$work/err")"
+        [ $((SECONDS - began)) -le 15 ] || complain "took $((SECONDS - began)) s after rank $victim was killed"
+        grep -q "rank $victim " "$work/err" && grep -q 'signal 9' "$work/err" ||
+            complain "nobody named rank $victim: $(tail -9 "$work/err")"
+        for rank in 0 1; do
+            lives_on "$(cat "$work/pid.$rank")" && complain "rank $rank lives on after rank $victim was killed"
+        done
+    done
+
+    # a rank that stands still: the other one does not wait for ever
+    rm -f "$work/out"
+    # shellcheck disable=SC2016
+    ASAN_OPTIONS=$leaky timeout 60 "$mpirun" --bind-to none -np 2 sh -c 'echo $$ >"$0.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$work/pid" \
+        "$program" "${arguments[@]}" --deadline 5 >"$work/out" 2>"$work/err" <"$work/lines" &
+    job=$!
+    await_text
+    began=$SECONDS
+    kill -STOP "$(cat "$work/pid.1")"
+    wait $job
+    code=$?
+    [ $code = 6 ] || complain "rank 1 was stopped: exit code $code, expected 6: $(tail -9 "$work/err")"
+    [ $((SECONDS - began)) -le 20 ] || complain "took $((SECONDS - began)) s after rank 1 was stopped"
+    grep '^trireme: ' "$work/err" | grep -q 'rank 1 did not come within 5 s' || complain "stopped rank: $(tail -9 "$work/err")"
+
+    # without mpirun, as torchrun starts ranks: the survivor finds out by itself
+    for victim in 1 0; do
+        rm -f "$work/out"
+        port=$((port + 2))
+        for rank in 0 1; do
+            RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$program" "${arguments[@]}" \
+                >"$work/out$([ $rank = 0 ] || echo .$rank)" 2>"$work/err.$rank" <"$work/lines" &
+            ids[rank]=$!
+        done
+        await_text
+        began=$SECONDS
+        kill -9 "${ids[$victim]}"
+        { wait "${ids[$((1 - victim))]}" && code=0 || code=$?; } 2>/dev/null
+        [ $code = 6 ] || complain "exit code $code of the survivor, expected 6: $(tail -9 "$work/err.$((1 - victim))")"
+        [ $((SECONDS - began)) -le 15 ] || complain "the survivor of rank $victim took $((SECONDS - began)) s"
+        grep -q "^trireme: .*rank $victim" "$work/err.$((1 - victim))" ||
+            complain "the survivor of rank $victim said: $(tail -9 "$work/err.$((1 - victim))")"
+    done
+}

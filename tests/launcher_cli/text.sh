@@ -1,0 +1,156 @@
+# What is generated: text, prompts, sampling, streaming of weights, timing. Chapters of cli.sh, which has what they share.
+# shellcheck shell=bash disable=SC2154
+
+case_text() { # the shipped model knows the passage, on any number of ranks
+    for ranks in 0 1 2 3 4; do
+        prints "$genesis" $ranks run "$model" -p "In the beginning" -n 60
+    done
+    for mesh in 2,pp=2 4,tp=2,pp=2 2,dp=2; do
+        prints "$genesis" ${mesh%%,*} run "$model" -p "In the beginning" -n 60 --mesh ${mesh#*,}
+    done
+    prints "In the beginning$genesis" 2 run "$model" -p "In the beginning" -n 60 --echo --quiet
+    [ ! -s "$work/err" ] || complain "--quiet said: $(cat "$work/err")"
+}
+
+case_prompts() { # where prompts come from
+    local first=" God created the heaven and the earth" law="And God spake all these words, saying,"
+    printf 'In the beginning' >"$work/genesis.txt"
+    prints "$first" 0 run "$model" -f "$work/genesis.txt" -n 7
+    prints "[1]
+$first
+
+[2]
+ spake all these words, saying," 2 run "$model" -p "In the beginning" -p "And God" -n 7
+    shows "[2]
+$law" 0 run "$model" -f "$work/genesis.txt" -p "And God" -n 7 --echo
+
+    for ranks in 0 2; do
+        start $ranks run "$model" -n 7 <"$work/genesis.txt"
+        [ "$code $(cat "$work/out")" = "0 $first" ] || complain "stdin on $ranks ranks: $(cat "$work/out" "$work/err")"
+    done
+    start 0 run "$model" -n 7 -p - <"$work/genesis.txt"
+    [ "$code $(cat "$work/out")" = "0 $first" ] || complain "-p -: $(cat "$work/out" "$work/err")"
+
+    printf 'In the beginning\n\nAnd God\r\nIn the beginning' >"$work/lines"
+    for ranks in 0 2; do
+        start $ranks run "$model" -i -n 4 <"$work/lines"
+        [ "$(cat "$work/out")" = " God created the heaven
+ spake all these words
+ God created the heaven" ] || complain "interactive on $ranks ranks: $(cat "$work/out" "$work/err")"
+    done
+    # a conversation: the template sees the messages and answers so far, and what it refuses is told
+    printf '%s' '<|begin_of_text|>{{ messages[-1].content }}{% if messages|length > 2 %}{{ raise_exception("after" ~ messages[1].content) }}{% endif %}' >"$work/chat.jinja"
+    printf 'In the beginning\nAnd God\n' >"$work/lines"
+    for ranks in 0 2; do
+        start $ranks run "$model" --chat --chat-template "$work/chat.jinja" -n 4 <"$work/lines"
+        [ "$code $(cat "$work/out")" = "0  God created the heaven" ] || complain "chat on $ranks ranks: $(cat "$work/out" "$work/err")"
+        grep -q 'chat.jinja line 1: after God created the heaven' "$work/err" || complain "nothing about a refused message: $(cat "$work/err")"
+    done
+    { head -c 5000 /dev/zero | tr '\0' '~' && printf '\nIn the beginning\n'; } >"$work/lines"
+    start 2 run "$model" -i -n 7 <"$work/lines"
+    [ "$code $(cat "$work/out")" = "0 $first" ] || complain "after a prompt too long: $(cat "$work/out" "$work/err")"
+    grep -q 'tokens, the context holds 1024' "$work/err" || complain "nothing about a prompt too long: $(cat "$work/err")"
+
+    # a pile of prompts over fewer slots, in order
+    for ranks in 0 3; do
+        start $ranks run "$model" -n 3 --json --sequences 2 -p "In the beginning" -p "And God" -p "In the beginning" -p "In the" -p "And God"
+        value results 5
+        for i in 0 2; do value results.$i.text " God created the"; done
+        for i in 1 4; do value results.$i.text " spake all these"; done
+    done
+
+    # bytes that are no text do no harm, also in JSON
+    start 2 run "$model" -n 4 --json -p $'a\xff\xfeb \xe6\xbc'
+    [ $code = 0 ] || complain "invalid UTF-8: $(cat "$work/err")"
+    value results.0.prompt $'a\xef\xbf\xbd\xef\xbf\xbdb \xef\xbf\xbd'
+    printf 'a\0b\n' >"$work/lines"
+    start 0 run "$model" -n 4 --json <"$work/lines"
+    [ $code = 0 ] || complain "NUL in a prompt: $(cat "$work/err")"
+    grep -qF 'a\u0000b\n' "$work/out" || complain "NUL in a prompt: $(cat "$work/out")"
+    start 0 run "$model" -p "" -n 4
+    [ $code = 0 ] || complain "empty prompt: $(cat "$work/err")"
+}
+
+case_sampling() { # how tokens are chosen and where they end
+    local prompt=(-p "In the beginning" -q) one two
+    prints " God created the heaven and the " 2 run "$model" "${prompt[@]}" -n 60 --stop earth --stop nowhere
+    prints " God created the heaven and the earth" 0 run "$model" "${prompt[@]}" -n 60 --stop "$(printf '.\nAnd the earth was')"
+    prints " God created the heaven and the earth." 0 run "$model" "${prompt[@]}" -n 8 --stop "earth. And"
+    prints "" 0 run "$model" "${prompt[@]}" -n 0
+    start 0 run "$model" "${prompt[@]}" -n 30 --stop void --json
+    value results.0.finish stop_string
+    value results.0.prompt_tokens 4
+    start 2 run "$model" "${prompt[@]}" -n 5 --json
+    value results.0.finish length
+    value results.0.generated_tokens 5
+    value timing.ranks 2
+    start 0 run "$model" -p "Surely goodness and mercy shall follow me all the days of my life: and I will dwell in the house of the LORD for" -n 20 --json
+    value results.0.finish stop # the end of a psalm
+    start 0 run "$model" "${prompt[@]}" -n 2000 --context 64 --json
+    value results.0.finish length
+    value results.0.generated_tokens 60
+
+    # draws depend on the seed and on nothing else
+    for draw in "--temperature 1.5" "-t 2 --top-k 50 --top-p 0.95" "-t 1 --min-p 0.01 --repetition-penalty 1.3"; do
+        # shellcheck disable=SC2086
+        start 0 run "$model" "${prompt[@]}" -n 30 $draw -s 11 && one=$(cat "$work/out")
+        for ranks in 0 2; do
+            # shellcheck disable=SC2086
+            prints "$one" $ranks run "$model" "${prompt[@]}" -n 30 $draw -s 11
+        done
+        # shellcheck disable=SC2086
+        start 0 run "$model" "${prompt[@]}" -n 30 $draw -s 12 && two=$(cat "$work/out")
+        [ "$one" != "$two" ] || complain "seeds 11 and 12 draw alike: $draw"
+    done
+    prints "$(echo "$genesis" | head -1)" 0 run "$model" "${prompt[@]}" -n 8 -t 3 --top-k 1 -s 5
+    start 0 run "$model" "${prompt[@]}" -n 60 --repetition-penalty 2
+    [ "$(cat "$work/out")" != "$genesis" ] || complain "a repetition penalty changes nothing"
+}
+
+case_streaming() {
+    for budget in 0 40% 2M 100% auto; do
+        prints "$genesis" 0 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget $budget
+    done
+    prints "$genesis" 2 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget 10%
+    prints "$genesis" 4 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget 0 --mesh tp=2,pp=2
+    start 0 run "$model" -p a -n 2 --weight-budget 0
+    grep -q 'of staging at .* GB/s: a step takes at least' "$work/err" || complain "no plan: $(cat "$work/err")"
+    shows "% of the link" 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2 --weight-budget 25%
+    start 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2 --weight-budget 0% --json
+    value streaming.resident 0
+    shows "stream in every step" 0 inspect llama-3-70b --ranks 2 --memory-plan --context 4096 --weight-budget 10G
+    start 0 inspect "$model" --json --memory-plan --context 100 --weight-budget 0
+    value memory.0.streaming.resident 0
+    refused 2 'weight budget is "8T", expected off, auto' run "$model" -p a --weight-budget 8T
+    refused 2 'weight budget is "101%"' bench "$model" --weight-budget 101%
+}
+
+case_bench() {
+    shows "decode, tok/s" 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2
+    start 2 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2 --batch 3 --profile --json
+    [ $code = 0 ] || complain "bench: $(cat "$work/err")"
+    value ranks 2
+    value mesh tp=2
+    value backend host
+    value batch 3
+    value runs 2
+    value generated_tokens 4
+    for path in prefill_tokens_per_second.median decode_tokens_per_second.min decode_step_seconds.max first_token_seconds.median \
+        token_seconds_p99 profile_compute_ms profile_communication_ms load_seconds startup.join_seconds startup.weights_seconds startup.weight_bytes \
+        startup.first_token_after_start_seconds device_bytes_per_rank; do
+        "$json_value" $path <"$work/out" | awk '{ exit !($1 > 0) }' || complain "$path is not positive"
+    done
+    local kinds row=0
+    while kinds=$("$json_value" profile.$row.kind <"$work/out" 2>/dev/null); do
+        echo "$kinds" >>"$work/kinds"
+        row=$((row + 1))
+    done
+    grep -qxE '(qkv_)?attention' "$work/kinds" && grep -qx matmul "$work/kinds" || complain "profile has kinds $(sort -u "$work/kinds")"
+    start 0 bench llama-3.2-1b --layers 1 --dtype bf16 --tokens 2 --prompt-tokens 2 --repeat 1 --json
+    [ $code = 0 ] || complain "bench of a shape: $(cat "$work/err")"
+    value layers 1
+    value model llama-3.2-1b
+    refused 2 "128 prompt tokens and 2000 new ones are more than the context of 1024 tokens" bench "$model" --tokens 2000
+    refused 3 "model nothing" bench nothing
+    refused 2 "llama-3-8b is a shape with random weights and no text" run llama-3-8b -p a
+}
