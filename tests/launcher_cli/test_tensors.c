@@ -173,6 +173,8 @@ static void write_rank(const char *folder, int32_t rank)
     t.dtype = TRM_F8E4M3;
     t.part = (trm_tensor_part){TRM_PART_UNKNOWN, 0, 0, NULL, 0};
     assert_true(tensor_writer_add(&w, &t));
+    t.part.of = "whole";
+    assert_true(tensor_writer_add(&w, &t)); /* in the next pass of a loop */
     assert_ok(tensor_writer_close(&w, true));
 }
 
@@ -208,6 +210,9 @@ static void parts_are_joined_and_summands_added(void **state)
     assert_int_equal(value.dtype, TRM_F8E4M3);
     tensor_value_fini(&value);
     assert_null(tensor_folder_find(&read, 0, "none"));
+    const saved_tensor *again = tensor_folder_find(&read, 0, "own (pass 2)");
+    assert_true(again != NULL && strcmp(again->part.of, "whole (pass 2)") == 0 && strcmp(again->layer, "l") == 0);
+    assert_null(tensor_folder_find(&read, 0, "own (pass 1)"));
     tensor_folder_close(&read);
 }
 

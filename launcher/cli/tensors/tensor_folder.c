@@ -109,18 +109,46 @@ static trm_status write_tensor(tensor_writer *w, const trm_debug_tensor *tensor,
     return status;
 }
 
+/* How often the tensor has come, with this time. */
+static trm_status count_pass(tensor_writer *w, const char *name, uint32_t *pass)
+{
+    *pass = 0;
+    (void)trm_map_find(&w->passes, name, strlen(name), pass);
+    return trm_map_set(&w->passes, name, strlen(name), ++*pass);
+}
+
+/* A name in the list, NULL for none. */
+static void report_name(tensor_writer *w, const char *key, const char *name, uint32_t pass)
+{
+    if (name == NULL || pass < 2) {
+        report_text(&w->report, key, name);
+        return;
+    }
+    size_t size = strlen(name) + 32;
+    char *text = malloc(size);
+    if (text == NULL) {
+        w->status = w->status == TRM_OK ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a name") : w->status;
+        return;
+    }
+    snprintf(text, size, "%s (pass %u)", name, (unsigned)pass);
+    report_text(&w->report, key, text);
+    free(text);
+}
+
 bool tensor_writer_add(void *writer, const trm_debug_tensor *tensor)
 {
     tensor_writer *w = writer;
     report *r = &w->report;
     char name[32];
+    uint32_t pass = 1;
     snprintf(name, sizeof(name), "%06d.npy", (int)w->n++);
     if (w->status == TRM_OK) {
-        w->status = write_tensor(w, tensor, name);
+        w->status = count_pass(w, tensor->name, &pass);
+        w->status = w->status == TRM_OK ? write_tensor(w, tensor, name) : w->status;
         snprintf(w->cause, sizeof(w->cause), "%s", w->status == TRM_OK ? "" : trm_last_error());
     }
     report_open(r, NULL, '{');
-    report_text(r, "name", tensor->name);
+    report_name(w, "name", tensor->name, pass);
     report_text(r, "layer", tensor->layer);
     report_text(r, "kind", trm_layer_kind_name(tensor->kind));
     report_text(r, "kernel", tensor->kernel);
@@ -132,7 +160,7 @@ bool tensor_writer_add(void *writer, const trm_debug_tensor *tensor)
     }
     report_close(r);
     report_text(r, "part", trm_part_kind_name(tensor->part.kind));
-    report_text(r, "of", tensor->part.of);
+    report_name(w, "of", tensor->part.of, pass);
     report_integer(r, "axis", tensor->part.axis);
     report_integer(r, "parts", tensor->part.parts);
     report_integer(r, "whole", tensor->part.whole);
@@ -167,6 +195,7 @@ trm_status tensor_writer_close(tensor_writer *w, bool finished)
         fclose(w->file);
     }
     free(w->path);
+    trm_map_fini(&w->passes);
     *w = (tensor_writer){0};
     return status;
 }

@@ -9,6 +9,7 @@
 #include <trireme/trireme.h>
 
 #include "base/json.h"
+#include "base/map.h"
 #include "launcher/cli/tensors/tensor_error.h"
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
@@ -18,6 +19,7 @@ typedef struct tensor_writer {
     FILE *file; /* tensors.json under another name */
     report report;
     int32_t n;
+    trm_map passes;    /* names of tensors, to how often they came: those of loops come in every pass */
     trm_status status; /* of the first failure; nothing is written after it */
     char cause[512];
 } tensor_writer;
@@ -31,7 +33,7 @@ typedef struct tensor_run {
 
 /* Makes the folder of a rank, in `folder`, which is made too. */
 trm_status tensor_writer_open(tensor_writer *w, const char *folder, const tensor_run *run);
-/* Keeps one tensor; a trm_debug_fn. */
+/* Keeps one tensor; a trm_debug_fn. One that comes again is "NAME (pass 2)" and so on. Names live until the end. */
 bool tensor_writer_add(void *writer, const trm_debug_tensor *tensor);
 /* Ends the list if `finished`, and gives the first failure. Safe after a failed open. */
 trm_status tensor_writer_close(tensor_writer *w, bool finished);
