@@ -196,7 +196,7 @@ static trm_status find_refit(reader *r, const Trireme__Plan__Weight *from, trm_w
 {
     trm_weight_form base;
     *found = NULL;
-    if (r->source == NULL || (from->file == 0 && !from->stripped)) {
+    if (r->source == NULL || (from->file == 0 && !from->stripped && !r->from->refittable)) {
         return TRM_OK;
     }
     r->asks_caller = true;

@@ -297,6 +297,13 @@ static trm_status put_weight(writer *w, const trm_weight *weight, uint32_t *posi
         if (w->keep == TRM_PLAN_WEIGHTS_STRIPPED) {
             TRM_TRY(strip(w, &form, made->name));
             made->stripped = true;
+        } else if (w->keep == TRM_PLAN_WEIGHTS_EMBEDDED) { /* whole and under its name, for refits */
+            Trireme__Plan__Blob *blob;
+            TRM_TRY(put_blob(w, trm_weight_file_bytes(form.file).bytes + form.begin,
+                             trm_dims_bytes(&form.dims, form.dtype), &blob));
+            made->begin = blob->offset;
+            made->checksum = blob->checksum;
+            return add_weight(w, made, position);
         } else {
             TRM_TRY(refer_to_file(w, form.file, &made->file));
             made->begin = form.begin;
@@ -403,9 +410,9 @@ static trm_status put_tensor(writer *w, const trm_tensor *tensor, Trireme__Plan_
         return put_blob(w, tensor->value, trm_dims_bytes(&tensor->dims, tensor->dtype), &made->value);
     }
     if (tensor->weight != NULL) {
+        bool embeds = w->keep == TRM_PLAN_WEIGHTS_EMBEDDED && !tensor->network->refittable;
         bool some = trm_dims_bytes(&tensor->dims, tensor->dtype) > 0;
-        return w->keep == TRM_PLAN_WEIGHTS_EMBEDDED && some ? embed_weight(w, tensor, &made->weight)
-                                                            : put_weight(w, tensor->weight, &made->weight);
+        return embeds && some ? embed_weight(w, tensor, &made->weight) : put_weight(w, tensor->weight, &made->weight);
     }
     return TRM_OK;
 }
@@ -660,7 +667,7 @@ static trm_status put_network(writer *w, const trm_plan *plan, Trireme__Plan__Bl
     TRM_TRY(put_bounds(w, plan, &to));
     TRM_TRY(put_partition(w, &plan->partition, &to));
     TRM_TRY(put_tactics(w, plan, &to));
-    to.refittable = network->refittable && w->keep != TRM_PLAN_WEIGHTS_EMBEDDED; /* then they have no names of theirs */
+    to.refittable = network->refittable;
     return put_message(w, &to.base, blob);
 }
 

@@ -195,7 +195,7 @@ TRM_API bool trm_plan_get_bound(const trm_plan *plan, int32_t index, trm_shape_b
  *
  * REFERENCED weights stay where they are and are named by file, place and a checksum of a sample of their bytes, files
  * in the folder of the plan or below it relative to that. EMBEDDED: each rank's part of them is written into the plan,
- * in the type it is computed in. STRIPPED: the plan has their names, types, dims and checksums, and weights are given
+ * in the type it is computed in; of a refittable network all of each, under its name. STRIPPED: the plan has their names, types, dims and checksums, and weights are given
  * when it is loaded. Constants are always written. An existing file is replaced when all is written.
  * Errors: INVALID_ARGUMENT (plans that do not belong together, names with control characters, two weights of one name
  * where they are stripped), IO, OUT_OF_MEMORY, and those of reading weights.
@@ -217,7 +217,7 @@ TRM_API trm_status trm_plan_load(const char *path, int32_t rank, trm_plan **plan
 /*
  * The same with weights from elsewhere, found by their names: `weights` is an ONNX file or a folder of safetensors. It
  * must have all those that were stripped, and takes the place of those that are referenced as far as it has them; what
- * is embedded stays. Types and dims must be those of the plan. A plan whose network was refittable (onnx.h) takes any
+ * is embedded stays, but of a refittable network. Types and dims must be those of the plan. A plan whose network was refittable (onnx.h) takes any
  * elements; from those of another one constants were computed, so that it takes only the elements that it was built
  * with. Further errors: INVALID_ARGUMENT names the first weight that does not fit, or those that are missing.
  */
