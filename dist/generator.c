@@ -483,6 +483,7 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
         return TRM_OK;
     }
     const trm_model_info *m = &g->info;
+    const bool replicas = options->mesh.size[TRM_AXIS_DP] > 1;
     char text[512], mesh[64];
     trm_mesh_format(&options->mesh, mesh, sizeof(mesh));
     snprintf(text, sizeof(text), "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %d %d %d %d %d %d",
@@ -491,7 +492,8 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
              (long long)m->parameters, (long long)g->max_context, g->max_sequences, g->max_step_tokens,
              (long long)g->cache_tokens, trm_dtype_name(options->dtype), mesh, (int)g->speculation.kind,
              g->speculation.tokens, options->embeddings, options->batch_invariant,
-             options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF, (int)options->weight_budget.sharing);
+             replicas ? (int)options->weight_budget.kind : options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF,
+             (int)options->weight_budget.sharing);
     return trm_world_agree(g->world,
                            "model, mesh, type, context, number of sequences, speculation, embeddings, batch invariance "
                            "or sharing of weights",
