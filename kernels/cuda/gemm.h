@@ -45,10 +45,15 @@ trm_status trm_cuda_gemv_glu_run(const trm_gemm *gemm, cudaStream_t stream);
  */
 bool trm_cuda_invariant_accepts(const trm_gemm *gemm);
 trm_status trm_cuda_invariant_run(const trm_gemm *gemm, cudaStream_t stream);
-/* The same with tiles of `width` rows (8, 16, 32, 64 or 128), which changes nothing but the time, and k in `splits`
- * pieces, which changes the order; `walk`, with 128 rows: a block takes all of k. */
-trm_status trm_cuda_invariant_run_as(const trm_gemm *gemm, int32_t width, bool walk, int32_t splits,
-                                     cudaStream_t stream);
+/* The forms it has, which change nothing but the time: tiles of so many rows, and whether a block takes all of k. */
+typedef struct trm_invariant_form {
+    int32_t rows;
+    bool walk;
+    int32_t most_splits;
+} trm_invariant_form;
+int32_t trm_cuda_invariant_forms(const trm_invariant_form **forms);
+/* The same in form number `form` with k in `splits` pieces, which change the order. */
+trm_status trm_cuda_invariant_run_as(const trm_gemm *gemm, int32_t form, int32_t splits, cudaStream_t stream);
 int32_t trm_cuda_invariant_splits(int64_t n, int64_t k);
 
 /* epilogue.cu: to[i, j] = activation(from[i, j] + bias[j]) for `rows` rows of n. from is f32, or NULL for zeros; `to`

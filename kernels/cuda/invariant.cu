@@ -1,21 +1,32 @@
 /*
  * Products whose rows do not depend on how many there are: every element is the same sum in the same order whatever
- * else is computed beside it. The weight [n, k] is the left operand of the tensor cores' instruction, rows of x its
+ * else is computed beside it. The weight [n, k] is the left operand of the tensor cores' instructions, rows of x their
  * columns, which do not influence each other. k falls into splits that depend on n and k alone; each is one chain of
- * m16n8k16 instructions from zero, and their sums are added in the order of k. Tiles and who computes which split vary
- * with the number of rows; the chains do not.
+ * instructions of 16 elements of k from zero, and their sums are added in the order of k. Tiles and who computes which
+ * split vary with the number of rows; the chains do not. On Hopper instructions of a warp group take 8 to 256 columns;
+ * that their sums do not depend on that is what kernels_gpu_invariant tests.
  */
 #include "kernels/cuda/gemm.h"
-#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/wgmma.cuh"
 
-#define TILE_N      128 /* rows of the weight of a block */
 #define TILE_K      64  /* elements of k of a stage: 128 bytes */
-#define THREADS     256
-#define MOST_SPLITS 8   /* blocks of a cluster, which every device allows */
+#define PROCESSORS  132 /* of an H200 */
 #define LEAST_SPLIT 256 /* elements of k */
-#define BLOCKS      528 /* wanted in all: four per multiprocessor of an H200 */
 #define GROUP       16  /* tiles of rows that pass over the same weights one beside the other */
-#define SUM_STRIDE  (TILE_N + 4)
+
+/* Splits are blocks of a cluster. 8 rows on an H200, weights cold, us in 1 .. 8 splits:
+ *   4096 x 4096   29.4 17.7 17.1 13.5 11.9 11.2 11.8 17.0
+ *   6144 x 4096   31.6 23.6 17.7 15.1 22.4 21.7 20.5 18.5
+ *   28672 x 4096  61.2 60.6 62.7 66.0 68.0 70.3 75.4 75.5
+ */
+#define MOST_SPLITS 7
+#define BLOCKS      216 /* of 128 rows of the weight, at most where there are several splits */
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define HAS_WARP_GROUPS 1
+#else
+#define HAS_WARP_GROUPS 0
+#endif
 
 typedef struct invariant_args {
     const void *weight, *x, *bias;
@@ -27,38 +38,21 @@ typedef struct invariant_args {
     trm_activation activation;
 } invariant_args;
 
-/* How a block of 8 warps works: ROWS of x, COLUMNS warps beside each other along them, STAGES of shared memory. WALK:
- * it walks over all splits; otherwise it has one, and the blocks of a cluster join theirs. */
-template <int ROWS, int COLUMNS, int STAGES_, bool WALK> struct invariant_form {
-    static const int rows = ROWS, stages = STAGES_;
+/* How a block works: two warp groups with 64 rows of the weight each, ROWS of x, STAGES of shared memory. WALK: it
+ * walks over all splits; otherwise it has one, and the blocks of a cluster join theirs. */
+template <int ROWS, int STAGES, bool WALK> struct invariant_form {
+    static const int rows = ROWS, stages = STAGES, threads = 256, tile_n = 128;
     static const bool walk = WALK;
-    static const int columns = COLUMNS;
-    static const int tiles_m = TILE_N / 16 / (8 / COLUMNS), tiles_n = ROWS / 8 / COLUMNS; /* of a warp */
-    static const int stage = (TILE_N + ROWS) * TILE_K * 2;                                /* bytes */
-    static const int sums = ROWS * SUM_STRIDE * 4;
-    static const int bytes = stage * stages > sums ? stage *stages : sums;
+    static const bool single = ROWS > 128; /* no registers for a second set of sums: only where there is one split */
+    static const int stage = (tile_n + ROWS) * TILE_K * 2; /* bytes, a multiple of 1024 */
+    static const int sum_stride = tile_n + 4;              /* floats, where the sums lie in the stages' place */
+    static const int sums = ROWS * sum_stride * 4;
+    static const int bytes = (stage * stages > sums ? stage * stages : sums) + 1024; /* to begin at a multiple */
 };
 
-/* Where chunk `chunk` of 16 bytes of a row of a stage lies: odd rows swap halves, so that the loads of eight lanes, two
- * rows by four chunks, meet no bank twice. */
-static __device__ __forceinline__ uint32_t place_in(int row, int chunk)
-{
-    return (uint32_t)(row * 128 + ((chunk ^ (row & 1) << 2) << 4));
-}
-
-static __device__ __forceinline__ uint4 load_shared(uint32_t address)
-{
-    uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(address)
-                 : "memory");
-    return v;
-}
-
-/* Starts the copies of `count` rows from `first` on of a matrix [rows, k], `stride` elements apart, block `block` of k,
- * into a part of a stage; zeros outside. */
-template <typename T, int COUNT>
+/* Starts the copies of COUNT rows from `first` on of a matrix [rows, k], `stride` elements apart, block `block` of k,
+ * into a part of a stage, swizzled as a panel of wgmma.cuh; zeros outside. */
+template <typename T, int COUNT, int THREADS>
 static __device__ __forceinline__ void copy_rows(uint32_t to, const T *from, int64_t first, int64_t rows,
                                                  int64_t stride, int64_t k, int32_t block)
 {
@@ -70,48 +64,75 @@ static __device__ __forceinline__ void copy_rows(uint32_t to, const T *from, int
         const int row = i * (THREADS / 8) + ((int)threadIdx.x >> 3);
         if (COUNT * 8 % THREADS == 0 || row < COUNT) {
             const bool valid = first + row < rows && column < k;
-            copy16_async(to + place_in(row, chunk), valid ? at + i * (THREADS / 8) * stride : from, valid);
+            copy16_async(to + row * 128 + ((chunk ^ (row & 7)) << 4), valid ? at + i * (THREADS / 8) * stride : from,
+                         valid);
         }
     }
 }
 
-/* sums += the weight's rows of this warp times its rows of x, over one stage. Lane (g, t) has k = 8 t .. 8 t + 7 of
- * each 32: the first four for one instruction, the last four for the next. */
-template <typename T, typename F>
-static __device__ __forceinline__ void multiply_stage(float (&sums)[F::tiles_m][F::tiles_n][4], uint32_t stage,
-                                                      int warp_m, int warp_n, int lane)
+#if HAS_WARP_GROUPS
+/* sums [64, ROWS] of a warp group = (or +=) its rows of the weight times the rows of x, over one stage; under way until
+ * stages_wait. */
+template <typename T, int ROWS>
+static __device__ __forceinline__ void multiply_stage(float (&sums)[ROWS / 2], uint32_t weight, uint32_t x, bool first)
 {
-    const int g = lane >> 2, t = lane & 3;
-    const uint32_t weight = stage + warp_m * F::tiles_m * 16 * 128,
-                   x = stage + (TILE_N + warp_n * F::tiles_n * 8) * 128;
+    wgmma_pin(sums);
+    wgmma_begin();
+#pragma unroll
+    for (int step = 0; step < TILE_K / 16; step++) {
+        wgmma_nt(sums, wgmma_operand<128>(weight + step * 32, 0), wgmma_operand<128>(x + step * 32, 0),
+                 !first || step > 0, T());
+    }
+    wgmma_commit();
+    wgmma_pin(sums);
+}
+
+template <int left, int N> static __device__ __forceinline__ void stages_wait(float (&sums)[N])
+{
+    wgmma_wait<left>();
+    wgmma_pin(sums);
+}
+#else
+static __device__ __forceinline__ uint4 load_shared(uint32_t address)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(address)
+                 : "memory");
+    return v;
+}
+
+/* The same by warps, 16 rows of the weight each. Lane (g, t) has k = 8 t .. 8 t + 7 of each 32: the first four for one
+ * instruction, the last four for the next. */
+template <typename T, int ROWS>
+static __device__ __forceinline__ void multiply_stage(float (&sums)[ROWS / 2], uint32_t weight, uint32_t x, bool first)
+{
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int i = 0; i < ROWS / 2; i++) {
+        sums[i] = first ? 0.0f : sums[i];
+    }
 #pragma unroll
     for (int half = 0; half < TILE_K / 32; half++) {
-        uint4 low[F::tiles_m], high[F::tiles_m], right[F::tiles_n];
+        const uint32_t place = (((half * 4 + t) ^ g) << 4) + g * 128;
+        const uint4 low = load_shared(weight + warp * 16 * 128 + place);
+        const uint4 high = load_shared(weight + (warp * 16 + 8) * 128 + place);
 #pragma unroll
-        for (int i = 0; i < F::tiles_m; i++) {
-            low[i] = load_shared(weight + place_in(i * 16 + g, half * 4 + t));
-            high[i] = load_shared(weight + place_in(i * 16 + g + 8, half * 4 + t));
-        }
-#pragma unroll
-        for (int j = 0; j < F::tiles_n; j++) {
-            right[j] = load_shared(x + place_in(j * 8 + g, half * 4 + t));
-        }
-#pragma unroll
-        for (int i = 0; i < F::tiles_m; i++) {
-#pragma unroll
-            for (int j = 0; j < F::tiles_n; j++) {
-                mma_16816(sums[i][j], low[i].x, high[i].x, low[i].y, high[i].y, right[j].x, right[j].y, T());
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < F::tiles_m; i++) {
-#pragma unroll
-            for (int j = 0; j < F::tiles_n; j++) {
-                mma_16816(sums[i][j], low[i].z, high[i].z, low[i].w, high[i].w, right[j].z, right[j].w, T());
-            }
+        for (int j = 0; j < ROWS / 8; j++) {
+            float(&c)[4] = *(float(*)[4])(sums + 4 * j);
+            const uint4 right = load_shared(x + j * 8 * 128 + place);
+            mma_16816(c, low.x, high.x, low.y, high.y, right.x, right.y, T());
+            mma_16816(c, low.z, high.z, low.w, high.w, right.z, right.w, T());
         }
     }
 }
+
+template <int left, int N> static __device__ __forceinline__ void stages_wait(float (&sums)[N])
+{
+    (void)sums;
+}
+#endif
 
 /* Eight floats at the same place of shared memory in block `block` of the cluster. */
 static __device__ __forceinline__ void read_in(const float *place, int block, float (&to)[8])
@@ -150,116 +171,38 @@ static __device__ __forceinline__ void store_outputs(const invariant_args &a, in
         store8(to, v);
         return;
     }
-    for (int i = 0; i < count; i++) {
-        to[i] = from_float<Out>(v[i]);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        if (i < count) {
+            to[i] = from_float<Out>(v[i]);
+        }
     }
 }
 
-/*
- * F::rows rows of x by 128 of the weight per block. Few rows: a cluster per tile, a split for each of its blocks, whose
- * sums are added through each other's shared memory; bound by reading the weight once, whose first stages are on their
- * way before the wait. Many: a block walks over the splits, with two sums for each output; bound by the tensor cores.
+/* A tile of sums in shared memory, [row of x][row of the weight], with those of the cluster's other splits, as outputs.
  */
 template <typename T, typename Out, typename F>
-static __global__ void __launch_bounds__(THREADS) multiply_invariant(const __grid_constant__ invariant_args a)
+static __device__ __forceinline__ void join_and_store(const invariant_args &a, const float *tile, int rank, int64_t n0,
+                                                      int64_t row0)
 {
-    extern __shared__ __align__(128) unsigned char shared[];
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warp_n = warp % F::columns, warp_m = warp / F::columns;
-    const T *weight = (const T *)a.weight, *x = (const T *)a.x;
-    int64_t tile_n, tile_row;
-    int rank = 0;
-    if (F::walk) { /* groups of tiles of rows share the weights that they pass over */
-        const int64_t per_group = (int64_t)a.tiles_n * GROUP, group = blockIdx.x / per_group;
-        const int64_t left = a.tiles_rows - group * GROUP, width = left < GROUP ? left : GROUP;
-        const int64_t within = blockIdx.x - group * per_group;
-        tile_n = within / width;
-        tile_row = group * GROUP + within % width;
-    } else {
-        rank = (int)(blockIdx.x % a.splits);
-        tile_n = blockIdx.x / a.splits;
-        tile_row = blockIdx.y;
-    }
-    const int64_t n0 = tile_n * TILE_N, row0 = tile_row * F::rows;
-    const int32_t first = rank * a.per_split, after = F::walk ? a.blocks : min(first + a.per_split, a.blocks);
-    const uint32_t stages = shared_address(shared);
-    start_next();
-#pragma unroll
-    for (int s = 0; s < F::stages - 1; s++) {
-        if (first + s < after) {
-            copy_rows<T, TILE_N>(stages + s * F::stage, weight, n0, a.n, a.k, a.k, first + s);
-        }
-    }
-    wait_for_previous();
-#pragma unroll
-    for (int s = 0; s < F::stages - 1; s++) {
-        if (first + s < after) {
-            copy_rows<T, F::rows>(stages + s * F::stage + TILE_N * 128, x, row0, a.rows, a.row_x, a.k, first + s);
-        }
-        copies_commit();
-    }
-    float sums[F::tiles_m][F::tiles_n][4] = {}, totals[F::tiles_m][F::tiles_n][4];
-    int stage = 0, filled = F::stages - 1;
-    int32_t end_of_split = a.per_split;
-    for (int32_t block = first; block < after; block++) {
-        copies_wait<F::stages - 2>();
-        __syncthreads(); /* every thread's copies are there, and the stage filled next is free */
-        if (block + F::stages - 1 < after) {
-            const uint32_t to = stages + filled * F::stage;
-            copy_rows<T, TILE_N>(to, weight, n0, a.n, a.k, a.k, block + F::stages - 1);
-            copy_rows<T, F::rows>(to + TILE_N * 128, x, row0, a.rows, a.row_x, a.k, block + F::stages - 1);
-        }
-        copies_commit();
-        multiply_stage<T, F>(sums, stages + stage * F::stage, warp_m, warp_n, lane);
-        stage = stage + 1 == F::stages ? 0 : stage + 1;
-        filled = filled + 1 == F::stages ? 0 : filled + 1;
-        if (F::walk && (block + 1 == end_of_split || block + 1 == after)) {
-#pragma unroll
-            for (int i = 0; i < F::tiles_m; i++) {
-#pragma unroll
-                for (int j = 0; j < F::tiles_n; j++) {
-#pragma unroll
-                    for (int c = 0; c < 4; c++) {
-                        totals[i][j][c] = end_of_split == a.per_split ? sums[i][j][c] : totals[i][j][c] + sums[i][j][c];
-                        sums[i][j][c] = 0.0f;
-                    }
-                }
-            }
-            end_of_split += a.per_split;
-        }
-    }
-    copies_wait<0>();
-    __syncthreads(); /* the stages' memory holds the sums now, [row of x][row of the weight] */
-    float *tile = (float *)shared;
-#pragma unroll
-    for (int i = 0; i < F::tiles_m; i++) {
-#pragma unroll
-        for (int j = 0; j < F::tiles_n; j++) {
-#pragma unroll
-            for (int c = 0; c < 4; c++) {
-                const int n = (warp_m * F::tiles_m + i) * 16 + (lane >> 2) + (c >= 2 ? 8 : 0);
-                const int row = (warp_n * F::tiles_n + j) * 8 + (lane & 3) * 2 + (c & 1);
-                tile[row * SUM_STRIDE + n] = F::walk ? totals[i][j][c] : sums[i][j][c];
-            }
-        }
-    }
     const int blocks = F::walk ? 1 : a.splits;
     if (blocks > 1) {
         cluster_barrier();
     } else {
         __syncthreads();
     }
-    for (int i = rank * THREADS + (int)threadIdx.x; i < F::rows * (TILE_N / 8); i += blocks * THREADS) {
-        const int row = i / (TILE_N / 8), column = i % (TILE_N / 8) * 8;
+    for (int i = rank * F::threads + (int)threadIdx.x; i < F::rows * (F::tile_n / 8); i += blocks * F::threads) {
+        const int row = i / (F::tile_n / 8), column = i % (F::tile_n / 8) * 8;
         if (row0 + row >= a.rows || n0 + column >= a.n) {
             continue;
         }
         float v[8];
-        read_in(tile + row * SUM_STRIDE + column, 0, v);
+        read_in(tile + row * F::sum_stride + column, 0, v);
 #pragma unroll
         for (int b = 1; b < MOST_SPLITS; b++) {
             if (b < blocks) {
                 float next[8];
-                read_in(tile + row * SUM_STRIDE + column, b, next);
+                read_in(tile + row * F::sum_stride + column, b, next);
 #pragma unroll
                 for (int e = 0; e < 8; e++) {
                     v[e] += next[e];
@@ -273,18 +216,105 @@ static __global__ void __launch_bounds__(THREADS) multiply_invariant(const __gri
     }
 }
 
+/*
+ * F::rows rows of x by F::tile_n of the weight per block. Few rows: a cluster per tile, a split for each of its blocks,
+ * whose sums are added through each other's shared memory; bound by reading the weight once, whose first stages are on
+ * their way before the wait. Many: a block walks over the splits, with two sums for each output; bound by what the
+ * tensor cores can be fed. A stage is filled again two products after its own, so that one is always under way.
+ */
+template <typename T, typename Out, typename F>
+static __global__ void __launch_bounds__(F::threads) multiply_invariant(const __grid_constant__ invariant_args a)
+{
+    extern __shared__ unsigned char shared[];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, group = warp >> 2, ahead = F::stages - 2;
+    const T *weight = (const T *)a.weight, *x = (const T *)a.x;
+    int64_t tile_n, tile_row;
+    int rank = 0;
+    if (F::walk) { /* groups of tiles of rows share the weights that they pass over */
+        const int64_t per_group = (int64_t)a.tiles_n * GROUP, index = blockIdx.x / per_group;
+        const int64_t left = a.tiles_rows - index * GROUP, width = left < GROUP ? left : GROUP;
+        const int64_t within = blockIdx.x - index * per_group;
+        tile_n = within / width;
+        tile_row = index * GROUP + within % width;
+    } else {
+        rank = (int)(blockIdx.x % a.splits);
+        tile_n = blockIdx.x / a.splits;
+        tile_row = blockIdx.y;
+    }
+    const int64_t n0 = tile_n * F::tile_n, row0 = tile_row * F::rows;
+    const int32_t first = rank * a.per_split, after = F::walk ? a.blocks : min(first + a.per_split, a.blocks);
+    const uint32_t stages = (shared_address(shared) + 1023) / 1024 * 1024;
+    start_next();
+#pragma unroll
+    for (int s = 0; s < ahead; s++) {
+        if (first + s < after) {
+            copy_rows<T, F::tile_n, F::threads>(stages + s * F::stage, weight, n0, a.n, a.k, a.k, first + s);
+        }
+    }
+    wait_for_previous();
+#pragma unroll
+    for (int s = 0; s < ahead; s++) {
+        if (first + s < after) {
+            copy_rows<T, F::rows, F::threads>(stages + s * F::stage + F::tile_n * 128, x, row0, a.rows, a.row_x, a.k,
+                                              first + s);
+        }
+        copies_commit();
+    }
+    float sums[F::rows / 2], totals[F::rows / 2];
+    int stage = 0, filled = ahead;
+    int32_t left = a.per_split; /* of this split */
+    for (int32_t block = first; block < after; block++) {
+        copies_wait<F::stages - 3>();
+#if HAS_WARP_GROUPS
+        fence_async();
+#endif
+        stages_wait<1>(sums);
+        __syncthreads(); /* every thread's copies are there, and the stage filled next is free */
+        const uint32_t at = stages + stage * F::stage;
+        multiply_stage<T, F::rows>(sums, at + group * 64 * 128, at + F::tile_n * 128, left == a.per_split);
+        if (block + ahead < after) {
+            const uint32_t to = stages + filled * F::stage;
+            copy_rows<T, F::tile_n, F::threads>(to, weight, n0, a.n, a.k, a.k, block + ahead);
+            copy_rows<T, F::rows, F::threads>(to + F::tile_n * 128, x, row0, a.rows, a.row_x, a.k, block + ahead);
+        }
+        copies_commit();
+        stage = stage + 1 == F::stages ? 0 : stage + 1;
+        filled = filled + 1 == F::stages ? 0 : filled + 1;
+        left--;
+        if (F::walk && !F::single && (left == 0 || block + 1 == after)) {
+            const bool only = block < a.per_split;
+            stages_wait<0>(sums);
+#pragma unroll
+            for (int i = 0; i < F::rows / 2; i++) {
+                totals[i] = only ? sums[i] : totals[i] + sums[i];
+            }
+            left = a.per_split;
+        }
+    }
+    stages_wait<0>(sums);
+    copies_wait<0>();
+    __syncthreads(); /* the stages' memory holds the sums now, [row of x][row of the weight] */
+    float *tile = (float *)(shared + (stages - shared_address(shared)));
+#pragma unroll
+    for (int i = 0; i < F::rows / 2; i++) {
+        const int n = warp * 16 + (lane >> 2) + (i & 2) * 4, row = i / 4 * 8 + (lane & 3) * 2 + (i & 1);
+        tile[row * F::sum_stride + n] = F::walk && !F::single ? totals[i] : sums[i];
+    }
+    join_and_store<T, Out, F>(a, tile, rank, n0, row0);
+}
+
 template <typename T, typename Out, typename F>
 static trm_status launch_form(const invariant_args *given, bool early, cudaStream_t stream)
 {
     invariant_args a = *given;
-    a.tiles_n = (int32_t)((a.n + TILE_N - 1) / TILE_N);
+    a.tiles_n = (int32_t)((a.n + F::tile_n - 1) / F::tile_n);
     a.tiles_rows = (int32_t)((a.rows + F::rows - 1) / F::rows);
     const unsigned cluster = F::walk ? 1 : (unsigned)a.splits;
     cudaLaunchAttribute attributes[MOST_ATTRIBUTES] = {};
     cudaLaunchConfig_t config = {};
     config.gridDim = F::walk ? dim3((unsigned)a.tiles_n * (unsigned)a.tiles_rows)
                              : dim3((unsigned)a.tiles_n * cluster, (unsigned)a.tiles_rows);
-    config.blockDim = dim3(THREADS);
+    config.blockDim = dim3(F::threads);
     config.dynamicSmemBytes = F::bytes;
     config.stream = stream;
     config.attrs = attributes;
@@ -295,28 +325,48 @@ static trm_status launch_form(const invariant_args *given, bool early, cudaStrea
     return trm_cuda_launched("cuda.matmul invariant");
 }
 
+/* Those of launch_rows. */
+static const trm_invariant_form forms[] = {{8, false, MOST_SPLITS},
+                                           {16, false, MOST_SPLITS},
+                                           {32, false, MOST_SPLITS},
+                                           {64, false, MOST_SPLITS},
+                                           {128, false, MOST_SPLITS},
+                                           {128, true, MOST_SPLITS},
+                                           {256, true, 1}};
+
 template <typename T, typename Out>
-static trm_status launch_rows(const invariant_args *a, int32_t width, bool walk, bool early, cudaStream_t stream)
+static trm_status launch_rows(const invariant_args *a, int32_t form, bool early, cudaStream_t stream)
 {
-    switch (width) {
-    case 8:
-        return launch_form<T, Out, invariant_form<8, 1, 4, false>>(a, early, stream);
-    case 16:
-        return launch_form<T, Out, invariant_form<16, 1, 4, false>>(a, early, stream);
-    case 32:
-        return launch_form<T, Out, invariant_form<32, 2, 4, false>>(a, early, stream);
-    case 64:
-        return launch_form<T, Out, invariant_form<64, 2, 4, false>>(a, early, stream);
+    switch (form) {
+    case 0:
+        return launch_form<T, Out, invariant_form<8, 5, false>>(a, early, stream);
+    case 1:
+        return launch_form<T, Out, invariant_form<16, 5, false>>(a, early, stream);
+    case 2:
+        return launch_form<T, Out, invariant_form<32, 5, false>>(a, early, stream);
+    case 3:
+        return launch_form<T, Out, invariant_form<64, 4, false>>(a, early, stream);
+    case 4:
+        return launch_form<T, Out, invariant_form<128, 4, false>>(a, early, stream);
+    case 5:
+        return launch_form<T, Out, invariant_form<128, 5, true>>(a, early, stream);
     default:
-        return walk ? launch_form<T, Out, invariant_form<128, 4, 4, true>>(a, early, stream)
-                    : launch_form<T, Out, invariant_form<128, 4, 3, false>>(a, early, stream);
+        return launch_form<T, Out, invariant_form<256, 4, true>>(a, early, stream);
     }
+}
+
+#define FORMS (int32_t)(sizeof(forms) / sizeof(forms[0]))
+
+int32_t trm_cuda_invariant_forms(const trm_invariant_form **all)
+{
+    *all = forms;
+    return FORMS;
 }
 
 int32_t trm_cuda_invariant_splits(int64_t n, int64_t k)
 {
-    const int64_t tiles = (n + TILE_N - 1) / TILE_N;
-    int64_t splits = (BLOCKS + tiles - 1) / tiles, most = k / LEAST_SPLIT;
+    const int64_t tiles = (n + 127) / 128, most = k / LEAST_SPLIT;
+    int64_t splits = BLOCKS / tiles;
     splits = splits < most ? splits : most;
     return (int32_t)(splits < 1 ? 1 : splits < MOST_SPLITS ? splits : MOST_SPLITS);
 }
@@ -329,8 +379,7 @@ bool trm_cuda_invariant_accepts(const trm_gemm *gemm)
            gemm->n <= INT32_MAX && gemm->k <= INT32_MAX && gemm->m <= (int64_t)65535 * 8;
 }
 
-trm_status trm_cuda_invariant_run_as(const trm_gemm *gemm, int32_t width, bool walk, int32_t splits,
-                                     cudaStream_t stream)
+trm_status trm_cuda_invariant_run_as(const trm_gemm *gemm, int32_t form, int32_t splits, cudaStream_t stream)
 {
     invariant_args a = {};
     a.weight = gemm->b;
@@ -347,17 +396,36 @@ trm_status trm_cuda_invariant_run_as(const trm_gemm *gemm, int32_t width, bool w
     a.splits = (a.blocks + a.per_split - 1) / a.per_split;
     const bool early = gemm->constant_b; /* b is read before the wait */
     if (gemm->in == TRM_BF16) {
-        return gemm->out == TRM_BF16 ? launch_rows<__nv_bfloat16, __nv_bfloat16>(&a, width, walk, early, stream)
-                                     : launch_rows<__nv_bfloat16, float>(&a, width, walk, early, stream);
+        return gemm->out == TRM_BF16 ? launch_rows<__nv_bfloat16, __nv_bfloat16>(&a, form, early, stream)
+                                     : launch_rows<__nv_bfloat16, float>(&a, form, early, stream);
     }
-    return gemm->out == TRM_F16 ? launch_rows<__half, __half>(&a, width, walk, early, stream)
-                                : launch_rows<__half, float>(&a, width, walk, early, stream);
+    return gemm->out == TRM_F16 ? launch_rows<__half, __half>(&a, form, early, stream)
+                                : launch_rows<__half, float>(&a, form, early, stream);
+}
+
+/* Of the forms that walk, the one that reads least if all blocks take as long: tiles of 256 rows where there is one
+ * split, if the last of them are not too empty. 28672 x 4096 by 2048 rows: 1504 and 1263 us. */
+static int32_t form_of_many(int64_t m, int64_t n, int32_t splits)
+{
+    const int64_t tiles_n = (n + 127) / 128;
+    int32_t best = 5;
+    int64_t least = INT64_MAX;
+    for (int32_t form = 5; form < FORMS && splits <= forms[form].most_splits; form++) {
+        const int64_t waves = (tiles_n * ((m + forms[form].rows - 1) / forms[form].rows) + PROCESSORS - 1) / PROCESSORS;
+        const int64_t cost = waves * (128 + forms[form].rows);
+        best = cost < least ? form : best;
+        least = cost < least ? cost : least;
+    }
+    return best;
 }
 
 trm_status trm_cuda_invariant_run(const trm_gemm *gemm, cudaStream_t stream)
 {
-    const int64_t m = gemm->m, tiles = (gemm->n + TILE_N - 1) / TILE_N * ((m + 127) / 128);
-    const int32_t width = m <= 8 ? 8 : m <= 16 ? 16 : m <= 32 ? 32 : m <= 64 ? 64 : 128;
-    return trm_cuda_invariant_run_as(gemm, width, m > 128 && tiles >= BLOCKS / 4,
-                                     trm_cuda_invariant_splits(gemm->n, gemm->k), stream);
+    const int64_t m = gemm->m, tiles = (gemm->n + 127) / 128 * ((m + 127) / 128);
+    const int32_t splits = trm_cuda_invariant_splits(gemm->n, gemm->k);
+    int32_t form = m <= 8 ? 0 : m <= 16 ? 1 : m <= 32 ? 2 : m <= 64 ? 3 : 4;
+    if (m > 128 && tiles >= PROCESSORS) {
+        form = form_of_many(m, gemm->n, splits);
+    }
+    return trm_cuda_invariant_run_as(gemm, form, splits, stream);
 }

@@ -57,6 +57,9 @@ template <int N> static __device__ __forceinline__ void wgmma_pin(float (&d)[N])
 }
 
 /* Registers of an accumulator by eights: their names in the text, and their operands. */
+#define WGMMA_TEXT_8  "%0,%1,%2,%3"
+#define WGMMA_TEXT_16 WGMMA_TEXT_8 ",%4,%5,%6,%7"
+#define WGMMA_TEXT_32 WGMMA_TEXT_16 ",%8,%9,%10,%11,%12,%13,%14,%15"
 #define WGMMA_TEXT_64                                                                                                  \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"   \
     "%30,%31"
@@ -74,6 +77,9 @@ template <int N> static __device__ __forceinline__ void wgmma_pin(float (&d)[N])
 #define WGMMA_EIGHT(d, i)                                                                                              \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]),        \
         "+f"(d[i + 7])
+#define WGMMA_SUMS_8(d)   "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+#define WGMMA_SUMS_16(d)  WGMMA_EIGHT(d, 0)
+#define WGMMA_SUMS_32(d)  WGMMA_EIGHT(d, 0), WGMMA_EIGHT(d, 8)
 #define WGMMA_SUMS_64(d)  WGMMA_EIGHT(d, 0), WGMMA_EIGHT(d, 8), WGMMA_EIGHT(d, 16), WGMMA_EIGHT(d, 24)
 #define WGMMA_SUMS_80(d)  WGMMA_SUMS_64(d), WGMMA_EIGHT(d, 32)
 #define WGMMA_SUMS_96(d)  WGMMA_SUMS_80(d), WGMMA_EIGHT(d, 40)
@@ -113,6 +119,9 @@ template <int N> static __device__ __forceinline__ void wgmma_pin(float (&d)[N])
                      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b)                                                      \
                      : "memory");                                                                                      \
     }
+WGMMA_DEFINE(8, "%4", "%5", "%6", "%7", "%8")
+WGMMA_DEFINE(16, "%8", "%9", "%10", "%11", "%12")
+WGMMA_DEFINE(32, "%16", "%17", "%18", "%19", "%20")
 WGMMA_DEFINE(64, "%32", "%33", "%34", "%35", "%36")
 WGMMA_DEFINE(80, "%40", "%41", "%42", "%43", "%44")
 WGMMA_DEFINE(96, "%48", "%49", "%50", "%51", "%52")

@@ -4,7 +4,7 @@
  *
  *   bench_invariant [--splits]
  *
- * With --splits: every number of splits of k and every width of tiles. Each figure is the median of several launches of
+ * With --splits: every form and number of splits of k. Each figure is the median of several launches of
  * a captured chain of calls. The roofs: 4.55 TB/s for the weights, 800 TFLOP/s.
  */
 #include <stdio.h>
@@ -21,8 +21,7 @@ typedef struct product {
     trm_layer_desc layer;
     trm_kernel_call call;
     const trm_kernel *kernel;
-    int32_t copies, width, splits; /* splits > 0: of invariant.cu, as given */
-    bool walk;
+    int32_t copies, form, splits; /* splits > 0: of invariant.cu, as given */
 } product;
 
 static trm_status enqueue(void *user, int32_t i)
@@ -46,7 +45,7 @@ static trm_status enqueue(void *user, int32_t i)
                      .a = x->data,
                      .b = weight->data,
                      .c = call.outputs[0].data};
-    return trm_cuda_invariant_run_as(&gemm, p->width, p->walk, p->splits, trm_cuda_stream(call.stream));
+    return trm_cuda_invariant_run_as(&gemm, p->form, p->splits, trm_cuda_stream(call.stream));
 }
 
 static trm_status time_product(const bench *b, product *p, float *us)
@@ -79,16 +78,15 @@ static trm_status report(const bench *b, product *p, const char *name, bool swee
            (double)us[0], (double)us[1], (double)(n * k * 2) / (double)us[1] / 4.55e4,
            (double)(2 * n * k * m) / (double)us[1] * 1e-6);
     if (sweep) {
-        static const int32_t widths[] = {8, 16, 32, 64, 128, 129};
-        for (size_t w = 0; w < sizeof(widths) / sizeof(widths[0]); w++) {
-            const bool walk = widths[w] == 129;
-            if (m > 128 ? widths[w] < 128 : (walk || (widths[w] < m) || (widths[w] >= 2 * m && widths[w] > 8))) {
+        const trm_invariant_form *forms;
+        const int32_t n_forms = trm_cuda_invariant_forms(&forms);
+        for (p->form = 0; p->form < n_forms; p->form++) {
+            const trm_invariant_form *f = &forms[p->form];
+            if (m > 128 ? f->rows < 128 : f->walk || f->rows < m || (f->rows >= 2 * m && f->rows > 8)) {
                 continue;
             }
-            printf("  %s%d:", walk ? "walk " : "", (int)widths[w]);
-            for (p->splits = 1; p->splits <= 8; p->splits++) {
-                p->width = walk ? 128 : widths[w];
-                p->walk = walk;
+            printf("  %d rows%s:", (int)f->rows, f->walk ? ", walk" : "");
+            for (p->splits = 1; p->splits <= (f->walk ? 1 : f->most_splits); p->splits++) {
                 TRM_TRY(time_product(b, p, &us[0]));
                 printf(" %.2f", (double)us[0]);
             }

@@ -65,7 +65,7 @@ static void check_load(void)
     static const trm_speculation speculations[] = {
         {0}, {TRM_SPECULATION_LOOKUP, 4}, {TRM_SPECULATION_AUTO, 0}, {TRM_SPECULATION_LOOKUP, 3}};
     for (int32_t turn = 0; turn < 4; turn++) { /* the last with a draft model */
-        if (!test_in_part(turn)) {
+        if (!test_in_part(turn) || (made_invariant && test_backend() == TRM_BACKEND_HOST && turn != 1)) {
             continue;
         }
         g = make(6, 24, 320, speculations[turn]);
@@ -97,7 +97,8 @@ static void load_changes_no_token(void **state)
     check_load();
 }
 
-/* The mode that costs time on a GPU: there, too, every bit is what it is alone, by tensor cores and without. */
+/* The mode that costs time on a GPU: there, too, every bit is what it is alone, by tensor cores and without. On the
+ * host it changes the products alone: one turn is enough. */
 static void load_changes_no_bit(void **state)
 {
     (void)state;
