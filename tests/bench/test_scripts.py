@@ -28,6 +28,13 @@ def report(**more):
                         for i, (name, kind, n, ms) in enumerate(profile)], **more}
 
 
+def serving_case(prompt, concurrency, rate):
+    spread = {"mean": 5.0, "p50": 4.0, "p90": 6.0, "p99": 9.0}
+    return {"prompt": prompt, "output": 128, "concurrency": concurrency, "step_tokens": 0, "prefill_chunk": 0, "requests": 9,
+            "seconds": 1.0, "output_rate": rate, "token_rate": 2 * rate, "device_percent": 99.0, "preemptions": 0, "ttft_ms": spread,
+            "itl_ms": spread, "steps": []}
+
+
 class Scripts(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -49,12 +56,26 @@ class Scripts(unittest.TestCase):
         self.assertEqual(out.returncode, code, out.stderr)
         return out
 
+    def test_serving_picture(self):
+        cases = [serving_case(prompt, n, 240.0 * n) for prompt in (128, 1024) for n in (8, 1, 32)]
+        table = self.file("table.json", json.dumps({"model": "preset:llama-3-8b", "ranks": 1, "cases": cases}))
+        machine = self.file("machine.json", json.dumps(MACHINE))
+        for arguments, lines in (((table,), 6), ((table, machine), 8)):
+            drawn = xml.dom.minidom.parseString(self.script("serving_picture.py", *arguments).stdout)
+            self.assertEqual(sum(len(line.getAttribute("points").split()) == 3 for line in drawn.getElementsByTagName("polyline")), lines)
+        rows = self.script("serving_picture.py", "--rows", table).stdout.splitlines()
+        self.assertEqual(len(rows), 6)
+        self.assertIn("| 128/128 | 8 | 1,920 | 3,840 | 4 / 6 / 9 | 4.00 / 6.00 / 9.00 | 99.0 % | 9 |", rows)
+        self.script("serving_picture.py", code=1)
+
     def test_roofs(self):
         self.assertAlmostEqual(roofs.step_bytes("llama-3-8b") / 1e9, 15.01, places=2)
         self.assertAlmostEqual(roofs.decode_rate(MACHINE, "llama-3-8b"), 303, delta=1)
         self.assertAlmostEqual(roofs.decode_rate(MACHINE, "llama-3-8b", 4), 1050, delta=5)
         self.assertAlmostEqual(roofs.decode_rate(MACHINE, "llama-3.2-1b"), 1841, delta=2)
         self.assertAlmostEqual(roofs.prompt_rate(MACHINE, "llama-3-8b", 2048), 51740, delta=20)
+        self.assertAlmostEqual(roofs.serving_rate(MACHINE, "llama-3-8b", 128, 128, 1), 302.5, delta=1) # a step alone
+        self.assertAlmostEqual(roofs.serving_rate(MACHINE, "llama-3-8b", 128, 128, 256), 25750, delta=100) # two tokens' products
         # A token of the cache: keys and values of 8 heads of 128 in 32 layers.
         self.assertEqual(roofs.step_bytes("llama-3-8b", 3, 10) - roofs.step_bytes("llama-3-8b"), 30 * 131072)
         # With enough sequences the products bound a step, not the memory.
