@@ -79,6 +79,9 @@ static inline int32_t trm_step_rows(const trm_step_sequence *sequence)
  * the chooser's staging memory has the logprobs by row. Steps in which every sequence has one token and wants one may
  * run captured and padded. At most max_rows rows. Collective: rank 0's choice is everyone's. */
 trm_status trm_generator_step(trm_generator *generator, const trm_step_sequence *sequences, int32_t n, int32_t *chosen);
+/* Times the products of steps with about `tokens` tokens of up to max_sequences sequences, where the generator tunes.
+ */
+trm_status trm_generator_tune_mixed(trm_generator *generator, int32_t tokens);
 /* Adds the hidden states of a row of the last step to `sum` [hidden]. */
 void trm_generator_add_hidden(const trm_generator *generator, int32_t row, float *sum);
 

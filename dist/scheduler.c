@@ -10,7 +10,8 @@
 
 #define DEFAULT_WAITING    1024
 #define MOST_WAITING       (1 << 20)
-#define DEFAULT_CHUNK_CUDA 512 /* docs/serving.md has what others gave */
+#define DEFAULT_CHUNK_CUDA 512  /* docs/serving.md has what others gave */
+#define MOST_TUNED_TOKENS  1024 /* longer steps are long enough for any algorithm to do */
 #define LONG_PROMPT        256
 
 double trm_scheduler_now(void)
@@ -145,9 +146,9 @@ static trm_status check_tokens(const trm_generator *g, const trm_serving_request
 trm_status trm_scheduler_check(const trm_generator *g, const trm_serving_request *request)
 {
     if (request->embedding != TRM_EMBEDDING_NONE && (g->hidden == NULL || request->max_tokens != 0)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request %llu asks for an embedding, but %s",
-                 (unsigned long long)request->id,
-                 g->hidden == NULL ? "the generator was not made for embeddings, or the model has none" : "also for tokens");
+        TRM_FAIL(
+            TRM_ERROR_INVALID_ARGUMENT, "request %llu asks for an embedding, but %s", (unsigned long long)request->id,
+            g->hidden == NULL ? "the generator was not made for embeddings, or the model has none" : "also for tokens");
     }
     TRM_TRY(check_tokens(g, request));
     return check_sampling(g, request);
@@ -378,12 +379,25 @@ static trm_status make(trm_generator *g, const trm_scheduler_options *options, t
     return allocate(s);
 }
 
+/* Times products for steps in which prompts stand beside any number of sequences: what they have in tokens is known. */
+static trm_status tune(const trm_scheduler *s)
+{
+    const int64_t grain = TRM_CHUNK_GRAIN, chunk = s->prefill_chunk, end = chunk + s->g->max_sequences + grain;
+    for (int64_t n = chunk; n >= grain && n < end && n <= MOST_TUNED_TOKENS; n += grain) {
+        TRM_TRY(trm_generator_tune_mixed(s->g, (int32_t)n));
+    }
+    return TRM_OK;
+}
+
 static trm_status create(trm_generator *generator, const trm_scheduler_options *options, trm_scheduler **scheduler)
 {
     trm_scheduler *s = calloc(1, sizeof(*s));
     trm_status status =
         s == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a scheduler") : make(generator, options, s);
     status = trm_world_all_ok(generator->world, status);
+    if (status == TRM_OK) {
+        status = tune(s); /* steps of all ranks, as those of a generator's warm-up */
+    }
     if (status != TRM_OK) {
         trm_scheduler_destroy(s);
         return status;

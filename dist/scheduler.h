@@ -13,6 +13,9 @@
 #include "dist/lookup.h"
 #include "dist/speculator.h"
 
+/* Chunks of prompts fill steps up to a multiple of it, as most captured steps have. */
+#define TRM_CHUNK_GRAIN 64
+
 typedef struct trm_live trm_live;
 
 /* A request from submit to its last event: it waits, or runs in a slot. */

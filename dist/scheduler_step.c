@@ -5,7 +5,7 @@
 #include "dist/scheduler.h"
 #include "dist/streaming.h"
 
-#define CHUNK_GRAIN 64 /* of captured steps' tokens, mostly */
+#define BURST_CHUNKS 4
 
 /* ---- what runs --------------------------------------------------------------------------------- */
 
@@ -125,14 +125,16 @@ static int32_t choose_chunk(const trm_scheduler *s, int32_t at, int32_t room)
     return left < room ? (int32_t)left : room;
 }
 
-/* Room for tokens of prompts in a step that has sequences which decode already. */
+/* Room for tokens of prompts in a step that has what decodes already. */
 static int32_t prompt_room(const trm_scheduler *s)
 {
-    int64_t room = s->step_tokens - s->n_tokens, chunk = s->prefill_chunk, grain = CHUNK_GRAIN;
-    if (s->n_sequences > 0 && chunk < room) {
-        room = chunk < grain ? chunk : (s->n_tokens + chunk + grain - 1) / grain * grain - s->n_tokens;
+    int64_t room = s->step_tokens - s->n_tokens, chunk = s->prefill_chunk, grain = TRM_CHUNK_GRAIN;
+    if (s->n_sequences > 0) {
+        chunk = chunk < grain ? chunk : (s->n_tokens + chunk + grain - 1) / grain * grain - s->n_tokens;
+    } else { /* of several prompts the first need not wait for the last; one alone is done soonest as a whole */
+        chunk = s->n_running > 1 ? BURST_CHUNKS * chunk : room;
     }
-    return room < s->step_tokens - s->n_tokens ? (int32_t)room : s->step_tokens - s->n_tokens;
+    return (int32_t)(room < chunk ? room : chunk);
 }
 
 /* Fills the step: the newest token of all that have no other, then prompts in order. Whether it has no prompt. */

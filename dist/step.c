@@ -345,6 +345,34 @@ trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequenc
     return TRM_OK;
 }
 
+trm_status trm_generator_tune_mixed(trm_generator *g, int32_t tokens)
+{
+    static const int32_t token = 0;
+    static const trm_serving_sampling greedy = {.base = TRM_SAMPLING_INIT, .typical_p = 1.0f};
+    static const trm_step_choice choice = {.sampling = &greedy, .logprobs = -1};
+    const int32_t block = 0;
+    const trm_step_sequence sequence = {
+        .tokens = &token, .n_tokens = 1, .blocks = &block, .choices = &choice, .n_choices = 1};
+    const trm_step_form most = {g->max_step_tokens, g->max_sequences, g->max_rows};
+    const trm_step_form form = {tokens, g->max_sequences, g->max_sequences};
+    int32_t n_rows;
+    if (!g->tune || !can_capture(g) || (g->lanes != NULL && tokens >= g->lane_tokens)) {
+        return TRM_OK;
+    }
+    trm_captured_step *step = trm_captured_mixed(&g->captured, &form, &most);
+    if (step == NULL) {
+        return TRM_OK;
+    }
+    trm_chooser_begin(&g->chooser);
+    TRM_TRY(lay_out_inputs(g, g->context, &sequence, 1, &step->form, &n_rows));
+    trm_tune_options options = TRM_TUNE_OPTIONS_INIT;
+    options.cache = g->timing_cache;
+    double began = trm_clock_seconds();
+    TRM_TRY(trm_context_tune(g->context, &options));
+    g->startup.tune_seconds += trm_clock_seconds() - began;
+    return trm_context_wait(g->context);
+}
+
 void trm_generator_add_hidden(const trm_generator *g, int32_t row, float *sum)
 {
     size_t n = (size_t)g->hidden->dims.d[1];

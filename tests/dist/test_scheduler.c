@@ -787,6 +787,17 @@ static void prompts_leave_time_to_decode(void **state)
             assert_int_equal(s->stats.last_step_tokens, cases[k].steps[i]);
         }
         trm_scheduler_destroy(s);
+        options.prefill_chunk = 10; /* of several prompts four times as many */
+        assert_ok(trm_scheduler_create(g, &options, &s));
+        r = request_of(1, 60, 9);
+        assert_ok(trm_scheduler_submit(s, &r));
+        r = request_of(2, 60, 9);
+        assert_ok(trm_scheduler_submit(s, &r));
+        for (int32_t i = 0; i < 5; i++) {
+            assert_ok(trm_scheduler_step(s, &events, &n));
+            assert_int_equal(s->stats.last_step_tokens, ((int32_t[]){40, 40, 11, 11, 11})[i]);
+        }
+        trm_scheduler_destroy(s);
         options.prefill_chunk = -1;
         assert_fails(trm_scheduler_create(g, &options, &s), TRM_ERROR_INVALID_ARGUMENT, "prefill_chunk -1");
         trm_generator_destroy(g);
