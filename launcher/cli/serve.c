@@ -313,6 +313,21 @@ static trm_status open_generator(serve_worker *w, const settings *all)
     return job_open_generator(&w->job, context, (int32_t)sequences);
 }
 
+/* What is allocated for good, before a request comes. */
+static void print_memory(const char *whose, const trm_generator *generator)
+{
+    trm_generator_limits limits;
+    trm_generator_get_limits(generator, &limits);
+    const trm_memory_plan *m = &limits.memory;
+    fprintf(
+        stderr,
+        "trireme: memory of %s is %.2f GiB: weights %.2f, staging %.2f, cache of %lld tokens %.2f, activations %.2f, "
+        "workspace %.2f\n",
+        whose, (double)m->total / 0x1p30, (double)m->weights / 0x1p30, (double)m->staging / 0x1p30,
+        (long long)limits.cache_tokens, (double)m->state / 0x1p30, (double)m->activations / 0x1p30,
+        (double)m->workspace / 0x1p30);
+}
+
 static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
 {
     *alike = true;
@@ -327,6 +342,12 @@ static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
     TRM_TRY(trm_scheduler_create(w->job.generator, &options, &w->scheduler));
     trm_generator_limits limits;
     trm_generator_get_limits(w->job.generator, &limits);
+    if (w->job.talks && !settings_flag(all, SETTING_QUIET)) {
+        print_memory("rank 0", w->job.generator);
+        if (w->job.draft != NULL) {
+            print_memory("its draft model", w->job.draft);
+        }
+    }
     worker_engine engine = {.scheduler = w->scheduler,
                             .tokenizer = w->tokenizer.tokenizer,
                             .info = &w->info,
