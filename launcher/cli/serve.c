@@ -18,8 +18,8 @@
 #include "launcher/serve/worker.h"
 
 #define MOST_RESTARTS   3
-#define SEQUENCES_CUDA  256
-#define SEQUENCES_HOST  16
+#define SEQUENCES       256
+#define FEW_SEQUENCES   16
 #define UNKNOWN_CONTEXT 4096 /* as the generator has it */
 
 typedef struct serve_command {
@@ -304,7 +304,8 @@ static trm_status open_generator(serve_worker *w, const settings *all)
     bool cuda = backend == TRM_BACKEND_CUDA;
     int64_t sequences = settings_integer(all, SETTING_SEQUENCES), context = settings_integer(all, SETTING_CONTEXT);
     int64_t longest = context > 0 ? context : w->info.context_length > 0 ? w->info.context_length : UNKNOWN_CONTEXT;
-    sequences = sequences > 0 ? sequences : cuda ? SEQUENCES_CUDA : SEQUENCES_HOST;
+    bool few = !cuda || settings_text(all, SETTING_DRAFT) != NULL; /* a draft model's cache has room for all of each */
+    sequences = sequences > 0 ? sequences : few ? FEW_SEQUENCES : SEQUENCES;
     w->job.embeddings = true;
     w->job.cache_tokens = settings_integer(all, SETTING_CACHE_TOKENS);
     if (w->job.cache_tokens == 0 && cuda) {

@@ -216,9 +216,10 @@ const setting settings_table[SETTING_COUNT] = {
                        "f32, f16 or bf16 to compute in; auto: the weights' type on cuda, f32 on the host"},
     [SETTING_CONTEXT] = {"context", 'c', SETTING_INTEGER, SEQUENCES, 0, LARGE, "0", "N", "Machine",
                          "tokens per sequence, prompt included; 0: the model's, as far as memory goes"},
-    [SETTING_SEQUENCES] =
-        {"sequences", 0, SETTING_INTEGER, COMMAND_RUN | COMMAND_INSPECT | SERVING, 0, 4096, "0", "N", "Machine",
-         "sequences at a time; 0: as many as there are prompts, up to 16; to serve 256 on cuda, 16 on the host"},
+    [SETTING_SEQUENCES] = {"sequences", 0, SETTING_INTEGER, COMMAND_RUN | COMMAND_INSPECT | SERVING, 0, 4096, "0", "N",
+                           "Machine",
+                           "sequences at a time; 0: as many as there are prompts, up to 16; to serve 256 on cuda "
+                           "without a draft model, else 16"},
     [SETTING_STEP_TOKENS] = {"step-tokens", 0, SETTING_INTEGER, SEQUENCES, 0, INT32_MAX, "0", "N", "Machine",
                              "tokens in one step; 0: 8192 on cuda (16384 with a weight budget), 512 on the host"},
     [SETTING_SPECULATE] = {"speculate", 0, SETTING_TEXT, JOB, 0, 0, "off", "WAY", "Machine",
