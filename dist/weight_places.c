@@ -1,4 +1,5 @@
 /* Where weights that can be streamed are: on the device or in host memory, and moving them between the two. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -18,7 +19,8 @@
 #define PROBE_BYTES       ((size_t)256 << 20)
 #define LEAST_PROBE_BYTES ((size_t)1 << 20)
 #define PROBES            3
-#define FILE_THREADS      6 /* as many as read in a step */
+#define FILE_THREADS      6                 /* as many as read in a step */
+#define READ_BYTES        ((size_t)4 << 20) /* that a thread reads at a time, of a weight that moves to the device */
 
 /* ---- host memory ------------------------------------------------------------------------------- */
 
@@ -416,19 +418,42 @@ static trm_status move_to_host(trm_weight_places *places, trm_plan *plan, trm_st
     return TRM_OK;
 }
 
-/* From its source, piece by piece. */
-static trm_status read_to_device(trm_plan *plan, trm_stream *stream, int32_t i, unsigned char *to)
+typedef struct source_read {
+    const trm_plan *plan;
+    int32_t weight;
+    size_t begin, size;
+    unsigned char *to;
+    atomic_bool failed;
+} source_read;
+
+static void read_source(void *user, int64_t begin, int64_t end)
+{
+    source_read *read = user;
+    for (int64_t i = begin; i < end; i++) {
+        size_t at = (size_t)i * READ_BYTES, size = read->size - at < READ_BYTES ? read->size - at : READ_BYTES;
+        if (trm_streaming_read(read->plan, read->weight, read->begin + at, size, read->to + at) != TRM_OK) {
+            atomic_store(&read->failed, true);
+        }
+    }
+}
+
+/* From its source, in stretches that all threads read. */
+static trm_status read_to_device(trm_plan *plan, trm_stream *stream, struct trm_pool *pool, int32_t i,
+                                 unsigned char *to)
 {
     size_t bytes = plan->streaming->bytes[i], most = bytes < PROBE_BYTES ? bytes : PROBE_BYTES;
-    void *piece = NULL;
-    trm_status status = trm_pages_alloc(most, &piece);
+    void *stretch = NULL;
+    trm_status status = trm_pages_alloc(most, &stretch);
     for (size_t begin = 0; status == TRM_OK && begin < bytes; begin += most) {
         size_t size = bytes - begin < most ? bytes - begin : most;
-        status = trm_streaming_read(plan, i, begin, size, piece);
-        status = status == TRM_OK ? trm_stream_upload(stream, to + begin, piece, size) : status;
+        source_read read = {.plan = plan, .weight = i, .begin = begin, .size = size, .to = stretch};
+        trm_pool_for(pool, (int64_t)((size + READ_BYTES - 1) / READ_BYTES), 1, read_source, &read);
+        /* what failed on another thread fails here, too, with the cause */
+        status = atomic_load(&read.failed) ? trm_streaming_read(plan, i, begin, size, stretch) : TRM_OK;
+        status = status == TRM_OK ? trm_stream_upload(stream, to + begin, stretch, size) : status;
         status = status == TRM_OK ? trm_stream_synchronize(stream) : status;
     }
-    trm_pages_free(piece, most);
+    trm_pages_free(stretch, most);
     return status;
 }
 
@@ -460,10 +485,10 @@ static trm_status move_to_device(trm_weight_places *places, trm_plan *plan, trm_
     TRM_TRY(trm_device_alloc(device, bytes, &memory));
     const trm_stored_weight *stored = &places->stored[i];
     bool is_whole = !plan->streaming->shared[i]; /* else the other ranks have the rest */
-    trm_status status = !is_whole                ? read_to_device(plan, stream, i, memory)
+    trm_status status = !is_whole                ? read_to_device(plan, stream, places->pool, i, memory)
                         : stored->pieces != NULL ? unpack_to_device(stored, bytes, stream, memory)
                         : stored->memory != NULL ? trm_stream_upload(stream, memory, stored->memory, bytes)
-                                                 : read_to_device(plan, stream, i, memory);
+                                                 : read_to_device(plan, stream, places->pool, i, memory);
     status = status == TRM_OK ? trm_stream_synchronize(stream) : status;
     if (status != TRM_OK) {
         trm_device_free(device, memory);
