@@ -89,6 +89,7 @@ static void open_run(run *r, trm_network *network)
 {
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     trm_plan *plan;
+    options.backend = test_backend();
     assert_ok(trm_build(network, &options, &plan));
     trm_network_destroy(network);
     assert_ok(trm_engine_create(plan, test_world, NULL, NULL, &r->engine));
@@ -291,6 +292,7 @@ static trm_status open_scan(run *r, bool turned, int64_t max_trips)
     trm_build_options how = TRM_BUILD_OPTIONS_INIT;
     trm_plan *plan;
     options.max_trips = max_trips;
+    how.backend = test_backend();
     how.bounds = &bound;
     how.n_bounds = 1;
     assert_ok(trm_onnx_open(path, &opened));
