@@ -278,7 +278,7 @@ static trm_status place_activations(trm_plan *plan, const trm_regions *regions, 
 }
 
 #define AUTO_STREAMS 2    /* four are hardly faster than two (docs/dist.md) */
-#define LEAST_SHARE  0.15 /* of the layers that take time, beside others: less is not worth the memory */
+#define LEAST_WIDTH  1.25 /* layers to run at a time: networks with fewer gain nothing */
 
 /* Streams for branches beside each other, where nothing is waited for in a run and nothing but tensors orders layers.
  */
@@ -287,6 +287,12 @@ static trm_status assign_streams(trm_plan *plan, const trm_inference *inference)
     const trm_network *network = plan->network;
     int32_t most = plan->max_aux_streams == TRM_AUX_STREAMS_AUTO ? AUTO_STREAMS : plan->max_aux_streams;
     bool wanted = most > 0 && plan->backend == TRM_BACKEND_CUDA && !trm_inference_may_stop(inference);
+    if (wanted && plan->max_aux_streams == TRM_AUX_STREAMS_AUTO) {
+        double width;
+        TRM_TRY(trm_streams_width(network, &width));
+        TRM_DEBUG("%.2f layers that take time can run at a time", width);
+        wanted = width >= LEAST_WIDTH;
+    }
     for (int32_t i = 0; i < network->n_tensors; i++) {
         wanted = wanted && network->tensors[i]->role != TRM_TENSOR_STATE && plan->tensor_bytes[i] != SIZE_MAX;
     }
@@ -299,11 +305,7 @@ static trm_status assign_streams(trm_plan *plan, const trm_inference *inference)
     }
     trm_status status = trm_streams_assign(network, skipped, wanted ? most : 0, &plan->arena, &plan->streams);
     free(skipped);
-    double share = status == TRM_OK ? trm_streams_share(network, &plan->streams) : 0;
-    if (plan->streams.n > 0) {
-        TRM_DEBUG("%.0f %% of the layers that take time have a stream beside the main one", 100 * share);
-    }
-    if (plan->streams.n == 0 || (plan->max_aux_streams == TRM_AUX_STREAMS_AUTO && share < LEAST_SHARE)) {
+    if (plan->streams.n == 0) {
         plan->streams = (trm_streams){0};
     }
     return status;

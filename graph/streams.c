@@ -207,26 +207,34 @@ static trm_status find_ends(const assigner *a)
     return TRM_OK;
 }
 
-double trm_streams_share(const trm_network *network, const trm_streams *streams)
+static bool takes_time(trm_layer_kind kind)
 {
-    int32_t all = 0, beside = 0;
-    for (int32_t i = 0; streams->n > 0 && i < network->n_layers; i++) {
-        switch (network->layers[i]->desc.kind) {
-        case TRM_LAYER_MATMUL:
-        case TRM_LAYER_MATMUL_GLU:
-        case TRM_LAYER_ATTENTION:
-        case TRM_LAYER_CONVOLUTION:
-        case TRM_LAYER_DECONVOLUTION:
-        case TRM_LAYER_POOL:
-        case TRM_LAYER_RECURRENT:
-            all++;
-            beside += streams->of[i] > 0;
-            break;
-        default:
-            break;
-        }
+    return kind == TRM_LAYER_MATMUL || kind == TRM_LAYER_MATMUL_GLU || kind == TRM_LAYER_ATTENTION ||
+           kind == TRM_LAYER_CONVOLUTION || kind == TRM_LAYER_DECONVOLUTION || kind == TRM_LAYER_POOL ||
+           kind == TRM_LAYER_RECURRENT;
+}
+
+trm_status trm_streams_width(const trm_network *network, double *width)
+{
+    int32_t *before = calloc((size_t)network->n_layers + 1, sizeof(*before)); /* on the longest chain, with it */
+    int32_t all = 0, longest = 0;
+    if (before == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the chains of %d layers", network->n_layers);
     }
-    return all == 0 ? 0 : (double)beside / all;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        const int32_t own = takes_time(layer->desc.kind);
+        for (int32_t k = 0; k < layer->n_inputs; k++) {
+            const trm_layer *from = layer->inputs[k] == NULL ? NULL : layer->inputs[k]->producer;
+            before[i] = from != NULL && before[from->index] > before[i] ? before[from->index] : before[i];
+        }
+        before[i] += own;
+        all += own;
+        longest = before[i] > longest ? before[i] : longest;
+    }
+    free(before);
+    *width = longest == 0 ? 1 : (double)all / longest;
+    return TRM_OK;
 }
 
 trm_status trm_streams_assign(const trm_network *network, const bool *skipped, int32_t most, trm_arena *arena,

@@ -27,8 +27,8 @@ typedef struct trm_streams {
 trm_status trm_streams_assign(const trm_network *network, const bool *skipped, int32_t most, trm_arena *arena,
                               trm_streams *streams);
 
-/* Of the layers that take time (products, convolutions, attention, pools, recurrent ones), the share that runs on
- * streams beside the main one; 0 without such layers. */
-double trm_streams_share(const trm_network *network, const trm_streams *streams);
+/* How many layers there are to run at a time on average, of those that take time (products, convolutions, attention,
+ * pools, recurrent ones): their number over that of the longest chain of them. 1 for a chain. Allocates. */
+trm_status trm_streams_width(const trm_network *network, double *width);
 
 #endif

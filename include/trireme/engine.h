@@ -55,11 +55,12 @@ typedef struct trm_build_options {
     trm_stage_fn on_stage; /* may be NULL */
     void *stage_user;
     bool allow_tf32; /* CUDA: factors of f32 products and convolutions may be rounded to TF32 (10 bits of fraction) */
-    int32_t max_aux_streams; /* CUDA: independent branches of a network may run on so many streams beside the context's
-                                own, captured or not. Costs a workspace each, and activations that are shared less.
-                                0 to TRM_MAX_AUX_STREAMS, or TRM_AUX_STREAMS_AUTO: two, where the network has
-                                branches that are worth it; of no effect on networks with states, on those whose dims
-                                depend on data, and while weights stream, layers are profiled or shown */
+    int32_t
+        max_aux_streams;  /* CUDA: independent branches of a network may run on so many streams beside the context's
+                             own, captured or not. Costs a workspace each, and activations that are shared less.
+                             0 to TRM_MAX_AUX_STREAMS, or TRM_AUX_STREAMS_AUTO: two, where at least a
+                             quarter more layers can run at a time than one; of no effect on networks with states, on
+                             those whose dims  depend on data, and while weights stream, layers are profiled or shown */
     bool batch_invariant; /* what comes of a sequence whose keys and values are cached has the same bits whatever else
                              is in its steps and however its tokens are spread over them; costs time */
     size_t max_workspace; /* bytes of scratch that kernels may take to be faster, on each stream; 0: as much as they ask
@@ -195,10 +196,10 @@ TRM_API bool trm_plan_get_bound(const trm_plan *plan, int32_t index, trm_shape_b
  *
  * REFERENCED weights stay where they are and are named by file, place and a checksum of a sample of their bytes, files
  * in the folder of the plan or below it relative to that. EMBEDDED: each rank's part of them is written into the plan,
- * in the type it is computed in; of a refittable network all of each, under its name. STRIPPED: the plan has their names, types, dims and checksums, and weights are given
- * when it is loaded. Constants are always written. An existing file is replaced when all is written.
- * Errors: INVALID_ARGUMENT (plans that do not belong together, names with control characters, two weights of one name
- * where they are stripped), IO, OUT_OF_MEMORY, and those of reading weights.
+ * in the type it is computed in; of a refittable network all of each, under its name. STRIPPED: the plan has their
+ * names, types, dims and checksums, and weights are given when it is loaded. Constants are always written. An existing
+ * file is replaced when all is written. Errors: INVALID_ARGUMENT (plans that do not belong together, names with control
+ * characters, two weights of one name where they are stripped), IO, OUT_OF_MEMORY, and those of reading weights.
  */
 typedef enum trm_plan_weights {
     TRM_PLAN_WEIGHTS_REFERENCED = 0,
@@ -217,9 +218,10 @@ TRM_API trm_status trm_plan_load(const char *path, int32_t rank, trm_plan **plan
 /*
  * The same with weights from elsewhere, found by their names: `weights` is an ONNX file or a folder of safetensors. It
  * must have all those that were stripped, and takes the place of those that are referenced as far as it has them; what
- * is embedded stays, but of a refittable network. Types and dims must be those of the plan. A plan whose network was refittable (onnx.h) takes any
- * elements; from those of another one constants were computed, so that it takes only the elements that it was built
- * with. Further errors: INVALID_ARGUMENT names the first weight that does not fit, or those that are missing.
+ * is embedded stays, but of a refittable network. Types and dims must be those of the plan. A plan whose network was
+ * refittable (onnx.h) takes any elements; from those of another one constants were computed, so that it takes only the
+ * elements that it was built with. Further errors: INVALID_ARGUMENT names the first weight that does not fit, or those
+ * that are missing.
  */
 TRM_API trm_status trm_plan_refit(const char *path, int32_t rank, const char *weights, trm_plan **plan);
 

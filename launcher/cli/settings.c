@@ -257,8 +257,10 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_ALLOW_OTHER_DEVICE] = {"allow-other-device", 0, SETTING_FLAG,
                                     COMMAND_RUN | COMMAND_BENCH | COMMAND_COMPARE, 0, 0, NULL, NULL, "ONNX",
                                     "run a plan that was tuned on another GPU without its tactics"},
-    [SETTING_MAX_AUX_STREAMS] = {"max-aux-streams", 0, SETTING_INTEGER, ANY, 0, TRM_MAX_AUX_STREAMS, "0", "N", "ONNX",
-                                 "run independent branches on cuda on up to N streams beside the main one"},
+    [SETTING_MAX_AUX_STREAMS] = {"max-aux-streams", 0, SETTING_INTEGER, ANY, TRM_AUX_STREAMS_AUTO, TRM_MAX_AUX_STREAMS,
+                                 "-1", "N", "ONNX",
+                                 "run independent branches on cuda on up to N streams beside the main one; -1: on two, "
+                                 "where there are enough"},
     [SETTING_WORKSPACE] = {"workspace", 0, SETTING_INTEGER, ANY, 0, 1 << 20, "0", "MIB", "ONNX",
                            "scratch that convolutions on cuda may take to be faster; 0: as much as they ask for"},
     [SETTING_TF32] = {"tf32", 0, SETTING_FLAG, ALL, 0, 0, NULL, NULL, "ONNX",

@@ -195,12 +195,38 @@ static void chains_stay_on_one_stream(void **state)
     trm_network_destroy(network);
 }
 
+/* Layers that take time, by the longest chain of them; others do not count. */
+static void width_of_a_network(void **state)
+{
+    (void)state;
+    const trm_layer_desc pool = {.kind = TRM_LAYER_POOL,
+                                 .pool = {.kernel = {1, 1, 1}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}}};
+    trm_network *network = net_create();
+    double width;
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(1, 2, 4, 4)), *y = x;
+    assert_ok(trm_streams_width(network, &width));
+    assert_true(width == 1);
+    for (int i = 0; i < 3; i++) {
+        y = net_unary(network, NULL, TRM_ACTIVATION_RELU, net_layer(network, NULL, pool, y, NULL, NULL, NULL));
+    }
+    assert_ok(trm_streams_width(network, &width));
+    assert_true(width == 1);
+    for (int i = 0; i < 3; i++) { /* a branch beside it */
+        x = net_layer(network, NULL, pool, x, NULL, NULL, NULL);
+    }
+    net_output(network, net_binary(network, NULL, TRM_ELEMENTWISE_ADD, x, y));
+    assert_ok(trm_streams_width(network, &width));
+    assert_true(width == 2);
+    trm_network_destroy(network);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_networks_are_ordered),
         cmocka_unit_test(branches_get_streams),
         cmocka_unit_test(chains_stay_on_one_stream),
+        cmocka_unit_test(width_of_a_network),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
