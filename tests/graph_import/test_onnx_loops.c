@@ -234,6 +234,26 @@ static void states_may_grow(void **state)
     }
 }
 
+/* What a network with a loop cannot be. */
+static void what_loops_do_not_allow(void **state)
+{
+    (void)state;
+    trm_network *network;
+    trm_plan *plan;
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    trm_weight_budget budget = {.kind = TRM_WEIGHT_BUDGET_BYTES, .bytes = 1 << 20};
+    assert_ok(import_loop(true, false, 0, NULL, &network));
+    options.backend = test_backend();
+    assert_ok(trm_build(network, &options, &plan));
+    assert_fails(trm_plan_set_weight_budget(plan, &budget), TRM_ERROR_UNSUPPORTED,
+                 "weights of a network with loops or branches cannot be streamed");
+    trm_plan_destroy(plan);
+    options.mesh.size[TRM_AXIS_PP] = 2;
+    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_UNSUPPORTED,
+                 "a network with loops or branches cannot be cut into stages");
+    trm_network_destroy(network);
+}
+
 /* ---- Scan ---------------------------------------------------------------------------------------------- */
 
 static void put_ints(message *to, const char *name, int64_t number)
@@ -365,7 +385,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ends_are_known_in_a_run), cmocka_unit_test(trip_counts_of_the_model_suffice),
         cmocka_unit_test(states_may_grow),         cmocka_unit_test(scans_of_any_length),
-        cmocka_unit_test(scans_that_are_too_long),
+        cmocka_unit_test(scans_that_are_too_long), cmocka_unit_test(what_loops_do_not_allow),
     };
     return cmocka_run_group_tests(tests, test_open_world, test_close_world);
 }
