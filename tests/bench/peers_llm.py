@@ -269,8 +269,7 @@ def trireme_figures(options):
     if "batch" in options.works and not options.table:
         wanted += [(f"batch {batch}", SHAPE, PROMPT, STEPS + 1, batch) for batch in BATCHES]
     if "offload" in options.works:
-        wanted += [(f"offload {layers}{more}", SHAPE, PROMPT, 9, 1, ("--weight-budget", budget, "--weight-compression", kind))
-                   for layers, budget in OFFLOADS for kind, more in (("lossless", ""), ("off", " unpacked"))]
+        wanted += [(f"offload {layers}", SHAPE, PROMPT, 9, 1, ("--weight-budget", budget)) for layers, budget in OFFLOADS]
     for row in wanted:
         try:
             figure = trireme_figure(options, *row)
