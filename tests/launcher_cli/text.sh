@@ -113,6 +113,9 @@ case_streaming() {
     done
     prints "$genesis" 2 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget 10%
     prints "$genesis" 4 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget 0 --mesh tp=2,pp=2
+    prints "$genesis" 2 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget 0 --mesh dp=2
+    prints "$genesis" 4 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget 20% --mesh tp=2,dp=2 --weight-sharing on
+    shows "fetched by others of 2 ranks" 0 inspect "$model" --ranks 2 --memory-plan --context 100 --weight-budget 0 --mesh dp=2
     start 0 run "$model" -p a -n 2 --weight-budget 0
     grep -q 'of staging at .* GB/s: a step takes at least' "$work/err" || complain "no plan: $(cat "$work/err")"
     shows "% of the link" 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2 --weight-budget 25%
@@ -122,6 +125,7 @@ case_streaming() {
     start 0 inspect "$model" --json --memory-plan --context 100 --weight-budget 0
     value memory.0.streaming.resident 0
     refused 2 'weight budget is "8T", expected off, auto' run "$model" -p a --weight-budget 8T
+    refused 2 'weight sharing is "maybe", expected auto, off or on' run "$model" -p a --weight-budget 0 --weight-sharing maybe
     refused 2 'weight budget is "101%"' bench "$model" --weight-budget 101%
 }
 
