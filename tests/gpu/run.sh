@@ -104,8 +104,8 @@ export TRM_TEST_BACKEND=cuda # for programs that test either backend
 
 rm -f "$log"/*.result
 programs=()
-for program in "$folder"/tests/*gpu_* "$folder"/tests/dist_mpi_generate "$folder"/tests/dist_mpi_scheduler \
-    "$folder"/tests/dist_test_shapes "$folder"/tests/dist_test_refit "$folder"/tests/api_test_debug; do
+mapfile -t either <"$(dirname "$0")/programs.txt" # tests of either backend
+for program in "$folder"/tests/*gpu_* "${either[@]/#/$folder/tests/}"; do
     name=$(basename "$program")
     [ -f "$program" ] && [ -x "$program" ] || continue
     [[ -z $only || $name == *$only* ]] || continue
