@@ -57,6 +57,7 @@ static void assert_same_plan(const trm_plan *a, const trm_plan *b)
     }
     assert_memory_equal(&a->partition, &b->partition, sizeof(a->partition));
     assert_int_equal(a->allow_tf32, b->allow_tf32);
+    assert_int_equal(a->batch_invariant, b->batch_invariant);
     assert_int_equal(a->max_aux_streams, b->max_aux_streams);
     assert_true(a->max_workspace == b->max_workspace);
 }
@@ -70,6 +71,7 @@ static bool build_all(const trm_network *network, const trm_shape_bound *bounds,
     options.bounds = bounds;
     options.n_bounds = n_bounds;
     options.allow_tf32 = ranks > 1;
+    options.batch_invariant = ranks % 2 == 0;
     options.max_aux_streams = ranks;
     options.max_workspace = (size_t)ranks << 40;
     for (options.rank = 0; options.rank < ranks; options.rank++) {
