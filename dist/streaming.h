@@ -83,7 +83,7 @@ typedef struct trm_weight_places {
     trm_stored_weight *stored;    /* [n] those that are streamed; what has neither is read in every step */
     bool *is_pinned;              /* [n] */
     bool pinned;                  /* all of them are */
-    bool capturable;              /* and none is read in every step: copies can be part of a captured step */
+    bool capturable;              /* and none is read in every step or gathered: steps can be captured */
     size_t host_limit, host_used; /* bytes of stored ones; before one is filled, of what it is thought to take */
     int32_t threads;              /* to pack with, when the budget changes */
     struct trm_pool *pool;        /* to pack with, while there is one; NULL: the caller alone */

@@ -362,6 +362,10 @@ static trm_status adjust(trm_weight_places *places, trm_plan *plan, double link_
     }
     follow_stored(places, plan->streaming);
     trm_status status = trm_streaming_adjust(plan, &facts);
+    /* NCCL registers buffers of captured exchanges, which a new ring would have elsewhere; the link hides the launches
+     */
+    const trm_streaming_plan *s = plan->streaming;
+    places->capturable = places->capturable && (s->n_sharers == 1 || s->residency.n_fetches == 0);
     free(resident);
     places->version++;
     return status;
