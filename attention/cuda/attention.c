@@ -87,9 +87,6 @@ bool trm_cuda_attention_hopper_accepts(const trm_kernel_call *call)
     return !(trm_cuda_attention_is_short(&a) && s.keys <= SHORT_IS_FASTER);
 }
 
-/* First in the workspace: next_tile. */
-#define COUNTER_BYTES ((size_t)256)
-
 /* Of the partial results of the batch-invariant mode; beyond it, a warp takes all splits of its queries. */
 #define INVARIANT_LIMIT ((size_t)64 << 20)
 
@@ -108,7 +105,7 @@ static trm_status run_invariant(const trm_kernel_call *call, const trm_attention
 {
     size_t bytes;
     a->splits = invariant_partial(s, &bytes) ? (int32_t)trm_cuda_attention_invariant_splits(s) : 1;
-    a->partial = (float *)((char *)call->workspace + COUNTER_BYTES);
+    a->partial = (float *)((char *)call->workspace + TRM_CUDA_COUNTER_BYTES);
     return trm_cuda_attention_invariant(a, trm_cuda_stream(call->stream));
 }
 
@@ -121,10 +118,11 @@ size_t trm_cuda_attention_workspace(const trm_kernel_call *call)
     if (is_invariant(call, &s)) {
         size_t bytes;
         (void)invariant_partial(&s, &bytes);
-        return COUNTER_BYTES + bytes;
+        return TRM_CUDA_COUNTER_BYTES + bytes;
     }
     size_t splits = has_decode(&s) ? (size_t)trm_cuda_attention_splits(&s) : 0;
-    return COUNTER_BYTES + splits * (size_t)(s.sequences * s.query_heads) * (size_t)(s.value_dim + 2) * sizeof(float);
+    return TRM_CUDA_COUNTER_BYTES +
+           splits * (size_t)(s.sequences * s.query_heads) * (size_t)(s.value_dim + 2) * sizeof(float);
 }
 
 static const void *input(const trm_kernel_call *call, int32_t i)
@@ -189,8 +187,9 @@ static bool is_sparse(const trm_attention_shape *s)
     return has_decode(s) && s->tokens <= s->sequences;
 }
 
-/* `stored`: the step's keys and values are in the cache, and next_tile is 0. */
-static trm_status run_attention(const trm_kernel_call *call, bool hopper, bool stored)
+/* `stored`: the step's keys and values are in the cache, and next_tile is 0. `decoded`: sequences of one query are
+ * done. */
+static trm_status run_attention(const trm_kernel_call *call, bool hopper, bool stored, bool decoded)
 {
     trm_attention_shape s;
     if (!trm_attention_describe(call, &s)) {
@@ -225,9 +224,9 @@ static trm_status run_attention(const trm_kernel_call *call, bool hopper, bool s
     if (trm_cuda_attention_is_short(&a) && !hopper) {
         return trm_cuda_attention_short(&a, stream);
     }
-    if (has_decode(&s)) {
+    if (has_decode(&s) && !decoded) {
         a.splits = trm_cuda_attention_splits(&s);
-        a.partial = (float *)((char *)call->workspace + COUNTER_BYTES);
+        a.partial = (float *)((char *)call->workspace + TRM_CUDA_COUNTER_BYTES);
         TRM_TRY(trm_cuda_attention_decode(&a, stream));
     }
     if (has_prefill(&s)) {
@@ -245,15 +244,15 @@ bool trm_cuda_attention_uses_tensor_cores(const trm_kernel_call *call)
 
 trm_status trm_cuda_attention_run(const trm_kernel_call *call)
 {
-    return run_attention(call, false, false);
+    return run_attention(call, false, false, false);
 }
 
 trm_status trm_cuda_attention_hopper_run(const trm_kernel_call *call)
 {
-    return run_attention(call, true, false);
+    return run_attention(call, true, false, false);
 }
 
-trm_status trm_cuda_attention_run_stored(const trm_kernel_call *call)
+trm_status trm_cuda_attention_run_stored(const trm_kernel_call *call, bool decoded)
 {
-    return run_attention(call, trm_cuda_attention_hopper_accepts(call), true);
+    return run_attention(call, trm_cuda_attention_hopper_accepts(call), true, decoded);
 }

@@ -45,9 +45,11 @@ typedef struct trm_cuda_attention {
 trm_cuda_attention trm_cuda_attention_of(const trm_kernel_call *call, const trm_attention_shape *shape);
 bool trm_cuda_attention_uses_tensor_cores(const trm_kernel_call *call);
 /* attention.c: whether the tensor core kernels run a call, the rest being the plain kernel's;
- * and a call whose keys and values are in the cache already and whose workspace begins with 4 bytes of 0. */
+ * and a call whose keys and values are in the cache already and whose workspace begins with 4 bytes of 0, of which
+ * sequences of one query are `decoded` perhaps. */
+#define TRM_CUDA_COUNTER_BYTES ((size_t)256) /* of the workspace that they take */
 bool trm_cuda_attention_is_fast(const trm_attention_shape *shape, trm_dtype dtype);
-trm_status trm_cuda_attention_run_stored(const trm_kernel_call *call);
+trm_status trm_cuda_attention_run_stored(const trm_kernel_call *call, bool decoded);
 
 /* cache.cu: the step's keys and values into the cache. */
 trm_status trm_cuda_attention_store(const trm_cuda_attention *attention, cudaStream_t stream);

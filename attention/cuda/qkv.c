@@ -54,9 +54,9 @@ size_t trm_cuda_qkv_attention_workspace(const trm_kernel_call *call)
     if (!trm_qkv_attention_describe(call, &desc, &attention, &s)) {
         return 0;
     }
-    size_t partial = PARTIAL_ROWS * (size_t)(s.dim + 2) * sizeof(float);
-    size_t apart = queries_room(&s) + trm_cuda_attention_workspace(&attention);
-    return partial > apart ? partial : apart;
+    size_t partial = PARTIAL_ROWS * (size_t)(s.dim + 2) * sizeof(float), behind = TRM_CUDA_COUNTER_BYTES + partial;
+    size_t needed = trm_cuda_attention_workspace(&attention);
+    return queries_room(&s) + (needed > behind ? needed : behind);
 }
 
 /* Whether no kernel writes what the caller gives for a step. */
@@ -100,11 +100,12 @@ trm_status trm_cuda_qkv_attention_run(const trm_kernel_call *call)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a tensor of a qkv_attention is not aligned to 16 bytes");
     }
     cudaStream_t stream = trm_cuda_stream(call->stream);
+    bool direct = trm_cuda_qkv_is_direct(&qkv);
+    trm_cuda_qkv_clusters(&s, &qkv.cluster, &qkv.clusters);
+    if (direct) {
+        trm_cuda_qkv_direct_cut(&qkv);
+    }
     if (s.tokens <= s.sequences && !call->batch_invariant) {
-        trm_cuda_qkv_clusters(&s, &qkv.cluster, &qkv.clusters);
-        if (trm_cuda_qkv_is_direct(&qkv)) {
-            trm_cuda_qkv_direct_cut(&qkv);
-        }
         qkv.a.partial = call->workspace;
         return trm_cuda_qkv_decode(&qkv, stream);
     }
@@ -112,6 +113,11 @@ trm_status trm_cuda_qkv_attention_run(const trm_kernel_call *call)
     attention.inputs[TRM_ATTENTION_Q].data = call->workspace;
     attention.workspace = (char *)call->workspace + room;
     attention.workspace_size = call->workspace_size - room;
+    qkv.a.partial = (float *)(void *)((char *)attention.workspace + TRM_CUDA_COUNTER_BYTES);
+    qkv.apart = direct && s.sequences > 1 && !call->batch_invariant;
     TRM_TRY(trm_cuda_qkv_prepare(&qkv, call->workspace, attention.workspace, stream));
-    return trm_cuda_attention_run_stored(&attention);
+    if (qkv.apart) {
+        TRM_TRY(trm_cuda_qkv_decode(&qkv, stream));
+    }
+    return trm_cuda_attention_run_stored(&attention, qkv.apart);
 }

@@ -70,6 +70,13 @@ static __device__ __forceinline__ int64_t vector_in_cache(const trm_cuda_attenti
     return vector_of(key_rows_of(a, sequence, 0, kv_head), key);
 }
 
+/* Whether a token is its sequence's only one, or of no sequence. */
+static __device__ __forceinline__ bool is_alone(const trm_cuda_attention &a, int32_t token)
+{
+    int32_t sequence = trm_attention_sequence_of(a.starts, a.sequences, token);
+    return sequence < 0 || a.starts[sequence + 1] - a.starts[sequence] == 1;
+}
+
 /* Block (token, share of its heads), 128 threads, a warp per head. Bound by device memory: qkv is read once and written
  * once, in two places. */
 template <typename T>
@@ -85,6 +92,9 @@ static __global__ void __launch_bounds__(PREPARE_WARPS * 32)
     }
     int32_t hq = p.a.query_heads, hkv = p.a.kv_heads, dim = p.a.dim;
     for (int32_t token = blockIdx.x; token < p.a.tokens; token += gridDim.x) {
+        if (p.apart && is_alone(p.a, token)) {
+            continue;
+        }
         find_angles(p, token, cosines, sines);
         __syncthreads();
         for (int32_t head = (int32_t)blockIdx.y * PREPARE_WARPS + warp; head < hq + 2 * hkv;

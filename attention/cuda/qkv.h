@@ -19,6 +19,7 @@ typedef struct trm_cuda_qkv {
     trm_rope_params rope;
     float eps, weight_offset;
     bool early;       /* what the caller gave (starts, lengths, table, positions) may be read before the wait */
+    bool apart;       /* sequences of one query are done by trm_cuda_qkv_decode() alone, and others not by it */
     int32_t cluster;  /* blocks that share the keys of a head of a sequence: 1, 2, 4 or 8 */
     int32_t heads;    /* key-value heads of a block in qkv_direct.cu: 1, 2 or 4 */
     int32_t clusters; /* such clusters at most; each has a place in a.partial if there are several */
@@ -26,11 +27,12 @@ typedef struct trm_cuda_qkv {
 
 /* qkv.cu. Both: 16-bit floats, dim a multiple of 8 up to 256, addresses aligned to 16 bytes. */
 
-/* Rotated keys, and values, into the cache; rotated queries into `queries` [tokens, query_heads, dim]. Sets *next_tile
- * to 0. */
+/* Rotated keys, and values, into the cache; rotated queries into `queries` [tokens, query_heads, dim]; with qkv->apart
+ * of sequences with several queries alone. Sets *next_tile to 0. */
 trm_status trm_cuda_qkv_prepare(const trm_cuda_qkv *qkv, void *queries, uint32_t *next_tile, cudaStream_t stream);
 
-/* Everything, for steps in which hardly any sequence has several queries. */
+/* Everything, for steps in which hardly any sequence has several queries; with qkv->apart, which is for what
+ * trm_cuda_qkv_is_direct(), all that the sequences of one query need. */
 trm_status trm_cuda_qkv_decode(const trm_cuda_qkv *qkv, cudaStream_t stream);
 /* qkv_direct.cu: the same, for what trm_cuda_qkv_is_direct(), but for joining several clusters. */
 bool trm_cuda_qkv_is_direct(const trm_cuda_qkv *qkv);

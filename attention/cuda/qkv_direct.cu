@@ -400,7 +400,7 @@ static __global__ void __launch_bounds__(DIRECT_THREADS, 2) decode_direct(const 
     bool several = work.queries > 1;
     trm_key_range range = seen_keys(p.a, 0, work.queries, work.keys);
     int32_t used = several ? 1 : clusters_used(range.high - range.low, p.cluster, p.clusters);
-    if (work.queries <= 0 || cluster >= used || (several && rank > 0)) {
+    if (work.queries <= 0 || cluster >= used || (several && (rank > 0 || p.apart))) {
         wait_for_previous(); /* a kernel that ends says that all before it have */
         return;
     }
