@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 import roofs
 
 ENGINES = {"trireme": "#06c", "llama.cpp": "#c60", "gpt-fast": "#082"}
-KINDS = {"matmul": "#7ab", "matmul_glu": "#9c7", "qkv_attention": "#d96", "attention": "#d96", "norm": "#b9d", "all_reduce_norm": "#e77",
+KINDS = {"matmul": "#7ab", "matmul_glu": "#9c7", "norm_matmul": "#8b9", "qkv_attention": "#d96", "attention": "#d96", "norm": "#b9d", "all_reduce_norm": "#e77",
          "dist_collective": "#e77"}
 
 
@@ -118,7 +118,7 @@ def least_seconds(machine, shape, row, tokens):
     for part, count in (("q_proj", heads * size * hidden), ("k_proj", kv_heads * size * hidden), ("v_proj", kv_heads * size * hidden),
                         ("o_proj", heads * size * hidden), ("down_proj", intermediate * hidden)):
         numbers += count if part in name else 0
-    if row["kind"] == "matmul_glu" or "gate_proj" in name:
+    if (row["kind"] in ("matmul_glu", "norm_matmul") and "mlp.activation" in name) or "gate_proj" in name:
         numbers += 2 * intermediate * hidden
     if name == "logits":
         numbers, tokens = vocab * hidden, 1

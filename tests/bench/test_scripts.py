@@ -103,6 +103,21 @@ class Scripts(unittest.TestCase):
         row, = json.loads(out.stdout)["rows"]
         self.assertIn("ended with 3", row["failed"])
 
+    def test_sweep(self):
+        model = {"hidden": 4096, "intermediate": 14336, "layers": 32, "heads": 32, "kv_heads": 8, "head_dim": 128, "vocab": 128256, "context_length": 2048}
+        self.stand_in("trireme", report(model=model))
+        file = os.path.join(self.folder, "sweep.json")
+        arguments = ["--trireme", os.path.join(self.folder, "trireme"), "--shapes", "one,two", "--batches", "1,8,4096", "--contexts", "1000,4000", "--tokens", "24"]
+        self.script("sweep.py", *arguments, "--json", file)
+        with open(file, encoding="utf-8") as text:
+            rows = json.load(text)
+        # Longer than the model's context, or more than fits, is left out.
+        self.assertEqual([(row["shape"], row["batch"], row["context"]) for row in rows],
+                         [(shape, batch, 1000) for shape in ("one", "two") for batch in (1, 8)])
+        self.assertAlmostEqual(rows[0]["share"], roofs.step_bytes("llama-3-8b", 1, 1024) / 4.55e12 / 0.01)
+        self.stand_in("trireme", {"model": model}, 3)
+        self.script("sweep.py", *arguments, code=1)
+
     def test_peers(self):
         self.stand_in("bench_roof", [MACHINE])
         self.stand_in("trireme", report(streaming={"unpacked": 8000000000, "compression_ratio": 1.5}))

@@ -52,7 +52,10 @@ static const trm_hf_preset presets[] = {
     {"qwen2.5-0.5b", QWEN2("896", "4864", "24", "14", "2", "151936", "32768", "true")},
     {"qwen2.5-7b", QWEN2("3584", "18944", "28", "28", "4", "152064", "131072", "false")},
     {"qwen3-0.6b", QWEN3("1024", "3072", "28", "16", "8", "true")},
+    {"qwen3-1.7b", QWEN3("2048", "6144", "28", "16", "8", "true")},
+    {"qwen3-4b", QWEN3("2560", "9728", "36", "32", "8", "true")},
     {"qwen3-8b", QWEN3("4096", "12288", "36", "32", "8", "false")},
+    {"qwen3-14b", QWEN3("5120", "17408", "40", "40", "8", "false")},
     {"qwen3-32b", QWEN3("5120", "25600", "64", "64", "8", "false")},
     {"gemma-2-2b",
      "{\"architectures\":[\"Gemma2ForCausalLM\"],\"model_type\":\"gemma2\",\"hidden_activation\":"
