@@ -206,7 +206,8 @@ static double largest_products(const trm_plan *plan, const double *least, double
     double sum = 0;
     for (int32_t i = 0; i < network->n_layers; i++) {
         const trm_layer *layer = network->layers[i];
-        bool is_product = layer->desc.kind == TRM_LAYER_MATMUL || layer->desc.kind == TRM_LAYER_MATMUL_GLU;
+        bool is_product = layer->desc.kind == TRM_LAYER_MATMUL || layer->desc.kind == TRM_LAYER_MATMUL_GLU ||
+                          layer->desc.kind == TRM_LAYER_NORM_MATMUL;
         const trm_dims *out = &plan->max_dims[layer->outputs[0]->index];
         for (int32_t k = 0; is_product && out->n > 0 && k < layer->n_inputs; k++) {
             const trm_tensor *weight = layer->inputs[k];

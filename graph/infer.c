@@ -265,6 +265,7 @@ static const trm_infer_rule rules[TRM_LAYER_KIND_COUNT] = {
     [TRM_LAYER_ALL_REDUCE_NORM] = trm_infer_all_reduce_norm,
     [TRM_LAYER_QKV_ATTENTION] = trm_infer_qkv_attention,
     [TRM_LAYER_MATMUL_GLU] = trm_infer_matmul_glu,
+    [TRM_LAYER_NORM_MATMUL] = trm_infer_norm_matmul,
     [TRM_LAYER_PAD] = trm_infer_pad,
     [TRM_LAYER_GATHER_ELEMENTS] = trm_infer_gather_elements,
     [TRM_LAYER_GATHER_ND] = trm_infer_gather_nd,
@@ -327,6 +328,8 @@ int32_t trm_layer_output_count(const trm_layer_desc *desc)
     switch (desc->kind) {
     case TRM_LAYER_NORM:
         return desc->norm.residual ? 2 : 1;
+    case TRM_LAYER_NORM_MATMUL:
+        return desc->norm_matmul.residual ? 2 : 1;
     case TRM_LAYER_ALL_REDUCE_NORM:
         return desc->all_reduce_norm.norm.residual ? 2 : 1;
     case TRM_LAYER_POOL:

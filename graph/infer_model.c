@@ -181,6 +181,62 @@ trm_status trm_infer_norm(const trm_infer_call *call)
     return TRM_OK;
 }
 
+/* The rule of a norm, then that of a product or of one with its GLU. */
+trm_status trm_infer_norm_matmul(const trm_infer_call *call)
+{
+    const trm_norm_matmul_params *p = &call->desc->norm_matmul;
+    TRM_TRY(
+        trm_infer_require_inputs(call, 2, p->residual ? TRM_NORM_MATMUL_INPUT_COUNT : TRM_NORM_MATMUL_INPUT_COUNT - 1));
+    if (p->residual && !trm_infer_has(call, TRM_NORM_MATMUL_RESIDUAL)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "residual is not given");
+    }
+    TRM_TRY(trm_infer_require_rank(call, TRM_NORM_MATMUL_WEIGHT, "weight", 2));
+    const bool has_bias = trm_infer_has(call, TRM_NORM_MATMUL_BIAS);
+    if (p->gated && (has_bias || (p->out != TRM_DTYPE_NONE && p->out != call->dtypes[0]))) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a gated product has %s, expected none",
+                 has_bias ? "a bias" : "another type of output");
+    }
+    const int32_t norm_inputs[] = {TRM_NORM_MATMUL_X,
+                                   p->residual ? TRM_NORM_MATMUL_RESIDUAL : TRM_NORM_MATMUL_NORM_WEIGHT,
+                                   TRM_NORM_MATMUL_NORM_WEIGHT};
+    const trm_dims *dims[3];
+    trm_dtype dtypes[3], norm_dtypes[2];
+    trm_dims norm_dims[2];
+    for (int32_t i = 0; i < 3; i++) {
+        const bool given = trm_infer_has(call, norm_inputs[i]);
+        dims[i] = given ? call->dims[norm_inputs[i]] : NULL;
+        dtypes[i] = given ? call->dtypes[norm_inputs[i]] : TRM_DTYPE_NONE;
+    }
+    trm_layer_desc desc = {.kind = TRM_LAYER_NORM,
+                           .norm = {.residual = p->residual, .eps = p->eps, .weight_offset = p->weight_offset}};
+    trm_infer_call inner = *call;
+    inner.desc = &desc;
+    inner.values = NULL;
+    inner.dims = dims;
+    inner.dtypes = dtypes;
+    inner.n_inputs = p->residual ? 3 : 2;
+    inner.output_dims = norm_dims;
+    inner.output_dtypes = norm_dtypes;
+    TRM_TRY(trm_infer_norm(&inner));
+    const trm_dims *product_dims[] = {&norm_dims[0], call->dims[1], has_bias ? call->dims[2] : NULL};
+    const trm_dtype product_dtypes[] = {norm_dtypes[0], call->dtypes[1], has_bias ? call->dtypes[2] : TRM_DTYPE_NONE};
+    inner = *call;
+    inner.desc = &desc;
+    inner.values = NULL;
+    inner.dims = product_dims;
+    inner.dtypes = product_dtypes;
+    inner.n_inputs = has_bias ? 3 : 2;
+    desc = p->gated ? (trm_layer_desc){.kind = TRM_LAYER_MATMUL_GLU, .glu = {p->activation}}
+                    : (trm_layer_desc){.kind = TRM_LAYER_MATMUL,
+                                       .matmul = {.transpose_b = true, .activation = p->activation, .out = p->out}};
+    TRM_TRY(p->gated ? trm_infer_matmul_glu(&inner) : trm_infer_matmul(&inner));
+    if (p->residual) {
+        call->output_dims[1] = norm_dims[1];
+        call->output_dtypes[1] = norm_dtypes[1];
+    }
+    return TRM_OK;
+}
+
 static trm_status check_rope_params(const trm_rope_params *rope, int64_t head_dim)
 {
     if ((unsigned)rope->scaling > TRM_ROPE_LONG) {

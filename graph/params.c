@@ -105,6 +105,14 @@ static const trm_field norm_fields[] = {
     {"eps", TRM_FIELD_FLOAT, AT(norm.eps), true, 0, NULL, 0},
     {"weight_offset", TRM_FIELD_FLOAT, AT(norm.weight_offset), false, 0, NULL, 0},
 };
+static const trm_field norm_matmul_fields[] = {
+    {"residual", TRM_FIELD_BOOL, AT(norm_matmul.residual), false, 0, NULL, 0},
+    {"gated", TRM_FIELD_BOOL, AT(norm_matmul.gated), false, 0, NULL, 0},
+    {"eps", TRM_FIELD_FLOAT, AT(norm_matmul.eps), true, 0, NULL, 0},
+    {"weight_offset", TRM_FIELD_FLOAT, AT(norm_matmul.weight_offset), false, 0, NULL, 0},
+    {"activation", TRM_FIELD_ENUM, AT(norm_matmul.activation), false, 0, activation_names, 0},
+    {"out", TRM_FIELD_DTYPE, AT(norm_matmul.out), false, 0, NULL, 0},
+};
 static const trm_field softmax_fields[] = {{"axis", TRM_FIELD_INT32, AT(softmax.axis), true, 0, NULL, 0}};
 static const trm_field reduce_fields[] = {
     {"op", TRM_FIELD_ENUM, AT(reduce.op), true, 0, reduce_names, 0},
@@ -369,6 +377,7 @@ static const struct {
     ROWS(TRM_LAYER_UNARY, unary_fields),
     ROWS(TRM_LAYER_GLU, glu_fields),
     ROWS(TRM_LAYER_MATMUL_GLU, glu_fields),
+    ROWS(TRM_LAYER_NORM_MATMUL, norm_matmul_fields),
     ROWS(TRM_LAYER_NORM, norm_fields),
     ROWS(TRM_LAYER_SOFTMAX, softmax_fields),
     ROWS(TRM_LAYER_REDUCE, reduce_fields),

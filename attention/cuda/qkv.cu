@@ -371,7 +371,7 @@ template <typename T, int DP> static trm_status launch_tokens(const trm_cuda_qkv
     config.dynamicSmemBytes = (size_t)shared;
     config.stream = stream;
     config.attrs = attributes;
-    config.numAttrs = launch_attributes(attributes, true, (unsigned)p->cluster, blocks <= 132);
+    config.numAttrs = launch_attributes(attributes, true, (unsigned)p->cluster);
     TRM_CUDA_TRY(cudaFuncSetAttribute(decode_tokens<T, DP>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     (void)cudaLaunchKernelEx(&config, decode_tokens<T, DP>, *p); /* trm_cuda_launched() sees the error */
     return trm_cuda_launched("cuda.qkv_attention decode");

@@ -519,7 +519,7 @@ template <typename T, int DIM> static trm_status launch_direct(const trm_cuda_qk
     config.dynamicSmemBytes = (size_t)(DIRECT_WARPS * p->a.group * (DIM + 8)) * sizeof(float);
     config.stream = stream;
     config.attrs = attributes;
-    config.numAttrs = launch_attributes(attributes, true, (unsigned)p->cluster, true);
+    config.numAttrs = launch_attributes(attributes, true, (unsigned)p->cluster);
     (void)cudaLaunchKernelEx(&config, decode_direct<T, DIM>, *p); /* trm_cuda_launched() sees the error */
     return trm_cuda_launched("cuda.qkv_attention decode");
 }

@@ -235,7 +235,7 @@ static void launch_for(const trm_peer_link *link, const norm_args *a, unsigned g
     config.blockDim = block;
     config.stream = stream;
     config.attrs = attributes;
-    config.numAttrs = launch_attributes(attributes, true, (unsigned)a->blocks, true);
+    config.numAttrs = launch_attributes(attributes, true, (unsigned)a->blocks);
     (void)cudaLaunchKernelEx(&config, all_reduce_norm<T, N>, *link, *a); /* trm_cuda_launched() sees the error */
 }
 

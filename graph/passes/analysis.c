@@ -291,6 +291,11 @@ static void follow_layer(class_walk *walk, const trm_layer *layer)
     case TRM_LAYER_MATMUL_GLU:
         follow_axes(walk, out, in, in->dims.n - 1);
         break;
+    case TRM_LAYER_NORM_MATMUL: /* the sum has all axes of x */
+        for (int32_t i = 0; i < layer->n_outputs; i++) {
+            follow_axes(walk, layer->outputs[i], in, in->dims.n - (i == 0));
+        }
+        break;
     case TRM_LAYER_ELEMENTWISE:
         follow_broadcast(walk, out, in, layer->inputs[1], 0);
         break;

@@ -85,6 +85,7 @@ typedef enum trm_layer_kind {
     TRM_LAYER_NEXT,
     TRM_LAYER_LOOP_OUTPUT,
     TRM_LAYER_MERGE,
+    TRM_LAYER_NORM_MATMUL,
     TRM_LAYER_KIND_COUNT
 } trm_layer_kind;
 
@@ -264,6 +265,26 @@ typedef struct trm_norm_params {
     float eps;
     float weight_offset; /* 1 for Gemma */
 } trm_norm_params;
+
+/* (x [..., K], weight [N, K], bias [N] optional, norm_weight [K] optional) -> [..., N]: an RMS norm and the MATMUL of
+ * it by the weight's transpose, or with `gated` the MATMUL_GLU, whose weight is [2 * N, K], without a bias. What is
+ * normalised need not be rounded to the type of x. With `residual`: (x, weight, bias, norm_weight, residual [..., K])
+ * -> (product of norm(x + residual), x + residual), the sum rounded to the type of x before it is normalised. */
+typedef struct trm_norm_matmul_params {
+    bool residual, gated;
+    float eps, weight_offset; /* of the norm, as in trm_norm_params */
+    trm_activation activation;
+    trm_dtype out; /* NONE: type of x; gated: has no other */
+} trm_norm_matmul_params;
+
+enum {
+    TRM_NORM_MATMUL_X = 0,
+    TRM_NORM_MATMUL_WEIGHT,
+    TRM_NORM_MATMUL_BIAS,
+    TRM_NORM_MATMUL_NORM_WEIGHT,
+    TRM_NORM_MATMUL_RESIDUAL,
+    TRM_NORM_MATMUL_INPUT_COUNT
+};
 
 /* (x) -> softmax along `axis` (may be negative). */
 typedef struct trm_softmax_params {
@@ -839,6 +860,7 @@ typedef struct trm_layer_desc {
         trm_unary_params unary;
         trm_glu_params glu; /* and MATMUL_GLU */
         trm_norm_params norm;
+        trm_norm_matmul_params norm_matmul;
         trm_softmax_params softmax;
         trm_reduce_params reduce;
         trm_rope_params rope;

@@ -26,6 +26,12 @@ typedef struct trm_gemm {
     const void *a, *b;
     const void *bias; /* [n] of type `in`, or NULL */
     void *c;
+    /* gemv.cu alone, of one row: a and `residual` (or NULL) are added and rounded, which goes into `sum`, and that is
+     * normalised (RMS) and taken times norm_weight + norm_offset (no weight: 1) before the product, in f32. */
+    bool normed;
+    float norm_eps, norm_offset;
+    const void *norm_weight, *residual;
+    void *sum;
 } trm_gemm;
 
 /* Calls `run(user)` a few times on the stream, each time with a cold cache, and gives the shortest time of one call.

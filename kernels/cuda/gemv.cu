@@ -34,25 +34,42 @@ template <int WARPS, int ROWS, int LOADS> struct dot_form {
     static const int warps = WARPS, rows = ROWS, loads = LOADS; /* loads: of 16 bytes in flight per row and lane */
 };
 
-/* Two 16-bit floats of a word. */
-static __device__ __forceinline__ float2 unpack(uint32_t word, __nv_bfloat16)
+/* The sums of eight elements of two rows, rounded. */
+template <typename T> static __device__ __forceinline__ uint4 add8(uint4 x, uint4 y)
 {
-    return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
-}
-
-static __device__ __forceinline__ float2 unpack(uint32_t word, __half)
-{
-    return __half22float2(*(const __half2 *)&word);
-}
-
-template <typename T> static __device__ __forceinline__ float dot8(uint4 w, uint4 x, float sum)
-{
-    const uint32_t a[4] = {w.x, w.y, w.z, w.w}, b[4] = {x.x, x.y, x.z, x.w};
+    float u[8], v[8];
+    unpack16<T>(x, u);
+    unpack16<T>(y, v);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float2 u = unpack(a[i], T()), v = unpack(b[i], T());
-        sum = fmaf(u.x, v.x, sum);
-        sum = fmaf(u.y, v.y, sum);
+    for (int i = 0; i < 8; i++) {
+        u[i] += v[i];
+    }
+    return pack16<T>(u);
+}
+
+/* Eight elements of a row of x as they go into the products, times the norm's weight, and their squares added up. */
+template <typename T, bool NORMED>
+static __device__ __forceinline__ void take_x(uint4 x, uint4 norm, float offset, float (&v)[8], float &squares)
+{
+    unpack16<T>(x, v);
+    if (NORMED) {
+        float g[8];
+        unpack16<T>(norm, g);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            squares = fmaf(v[i], v[i], squares);
+            v[i] *= g[i] + offset;
+        }
+    }
+}
+
+template <typename T> static __device__ __forceinline__ float dot8(uint4 w, const float (&x)[8], float sum)
+{
+    float u[8];
+    unpack16<T>(w, u);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        sum = fmaf(u[i], x[i], sum);
     }
     return sum;
 }
@@ -83,84 +100,113 @@ template <typename T> static __device__ __forceinline__ T gated(trm_activation a
     return from_float<T>(activate_as<T>(activation, gate) * up);
 }
 
+/* The norm's weights of a lane's elements of one turn, zeros outside and without any. */
+template <typename T, int LOADS>
+static __device__ __forceinline__ void load_norm(uint4 (&w)[LOADS], const T *norm, int64_t k, int64_t k0, int lane)
+{
+#pragma unroll
+    for (int u = 0; u < LOADS; u++) {
+        int64_t at = k0 + u * 256 + lane * 8;
+        w[u] = norm != NULL && at < k ? *(const uint4 *)(norm + at) : make_uint4(0, 0, 0, 0);
+    }
+}
+
+/* What gemv_dot multiplies by: GLU: half as many outputs, each of two rows of the weight, and no bias. NORMED: x, added
+ * to the residual if there is one, is normalised, in that every block finds the sum of squares along with the products,
+ * which are scaled by it at the end: nothing waits for the whole row. */
+template <bool GLU, bool NORMED> struct dot_work {
+    static const bool glu = GLU, normed = NORMED;
+};
+
 /*
  * F::rows outputs of n for M rows of x per block; its warps share k in turns and add up through shared memory in warp
  * order. Bytes moved: n * k of the weight once, M * k from cache per block. Bound by memory: in a captured chain of the
  * products of a Llama-3-8B layer, weights cold, M = 1: 4.08 TB/s, 0.90 of what a plain read reaches (4.55). The first
  * turn's weights are on their way while the kernel before ends. The chain is described in docs/performance.md.
- * GLU: half as many outputs, each of two rows of the weight, and no bias.
  */
-template <typename T, typename Out, int M, bool GLU, typename F>
+template <typename T, typename Out, int M, typename W, typename F>
 static __global__ void __launch_bounds__(F::warps * 32) gemv_dot(trm_gemm gemm)
 {
-    __shared__ float partial[F::warps][F::rows][M];
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const int outputs = GLU ? F::rows / 2 : F::rows;
-    int64_t n0 = (int64_t)blockIdx.x * outputs, k = gemm.k, up = gemm.n * k;
-    const T *weight = (const T *)gemm.b + n0 * k, *x = (const T *)gemm.a;
+    const int outputs = W::glu ? F::rows / 2 : F::rows, columns = F::rows + (W::normed ? 1 : 0);
+    __shared__ float partial[F::warps][columns][M];
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, r = threadIdx.x / M, m = threadIdx.x % M;
+    int64_t n0 = (int64_t)blockIdx.x * outputs, k = gemm.k, up = gemm.n * k, to = m * gemm.n + n0 + r;
+    const T *weight = (const T *)gemm.b + n0 * k, *x = (const T *)gemm.a, *norm = (const T *)gemm.norm_weight;
+    const T *residual = (const T *)gemm.residual;
+    const bool stores = r < outputs && m < gemm.m && n0 + r < gemm.n;
+    const float offset = norm != NULL ? gemm.norm_offset : 1.0f;
     const uint4 zero = make_uint4(0, 0, 0, 0);
-    float sums[F::rows][M] = {};
-    uint4 w[F::rows][F::loads];
+    float sums[F::rows][M] = {}, squares[M] = {};
+    uint4 w[F::rows][F::loads], g[F::loads];
     int64_t k0 = warp * (F::loads * 256);
     start_next();
-    load_weights<T, GLU>(w, weight, gemm.n - n0, k, up, k0, lane);
+    load_weights<T, W::glu>(w, weight, gemm.n - n0, k, up, k0, lane);
+    if (W::normed) {
+        load_norm<T>(g, norm, k, k0, lane);
+    }
     wait_for_previous();
     while (k0 < k) {
 #pragma unroll
         for (int u = 0; u < F::loads; u++) {
             int64_t at = k0 + u * 256 + lane * 8;
 #pragma unroll
-            for (int m = 0; m < M; m++) {
-                uint4 v = at < k && m < gemm.m ? *(const uint4 *)(x + m * gemm.row_a + at) : zero;
+            for (int i = 0; i < M; i++) {
+                float v[8];
+                uint4 row = at < k && i < gemm.m ? *(const uint4 *)(x + i * gemm.row_a + at) : zero;
+                if (W::normed && residual != NULL && at < k) {
+                    row = add8<T>(row, *(const uint4 *)(residual + at));
+                    if (blockIdx.x == 0) {
+                        *(uint4 *)((T *)gemm.sum + at) = row;
+                    }
+                }
+                take_x<T, W::normed>(row, g[u], offset, v, squares[i]);
 #pragma unroll
-                for (int r = 0; r < F::rows; r++) {
-                    sums[r][m] = dot8<T>(w[r][u], v, sums[r][m]);
+                for (int j = 0; j < F::rows; j++) {
+                    sums[j][i] = dot8<T>(w[j][u], v, sums[j][i]);
                 }
             }
         }
         k0 += F::warps * F::loads * 256;
         if (k0 < k) {
-            load_weights<T, GLU>(w, weight, gemm.n - n0, k, up, k0, lane);
+            load_weights<T, W::glu>(w, weight, gemm.n - n0, k, up, k0, lane);
+            if (W::normed) {
+                load_norm<T>(g, norm, k, k0, lane);
+            }
         }
     }
 #pragma unroll
-    for (int r = 0; r < F::rows; r++) {
+    for (int j = 0; j < columns; j++) {
 #pragma unroll
-        for (int m = 0; m < M; m++) {
-            float sum = sums[r][m];
-#pragma unroll
-            for (int offset = 16; offset > 0; offset >>= 1) {
-                sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-            }
+        for (int i = 0; i < M; i++) {
+            float sum = warp_sum(j < F::rows ? sums[j < F::rows ? j : 0][i] : squares[i]);
             if (lane == 0) {
-                partial[warp][r][m] = sum;
+                partial[warp][j][i] = sum;
             }
         }
     }
     __syncthreads();
-    if (threadIdx.x >= outputs * M) {
+    if (!stores) {
         return;
     }
-    int r = threadIdx.x / M, m = threadIdx.x % M;
-    float sum = 0.0f, other = 0.0f;
+    float sum = 0.0f, other = 0.0f, square = 0.0f;
     for (int i = 0; i < F::warps; i++) {
         sum += partial[i][r][m];
-        if (GLU) {
-            other += partial[i][r + outputs][m];
-        }
+        other += W::glu ? partial[i][r + outputs][m] : 0.0f;
+        square += W::normed ? partial[i][columns - 1][m] : 0.0f;
     }
-    if (GLU) {
-        if (m < gemm.m && n0 + r < gemm.n) {
-            ((T *)gemm.c)[m * gemm.n + n0 + r] = gated<T>(gemm.activation, sum, other);
-        }
+    if (W::normed) {
+        const float scale = 1.0f / sqrtf(square / (float)k + gemm.norm_eps);
+        sum *= scale;
+        other *= scale;
+    }
+    if (W::glu) {
+        ((T *)gemm.c)[to] = gated<T>(gemm.activation, sum, other);
         return;
     }
-    if (m < gemm.m && n0 + r < gemm.n) {
-        if (gemm.bias != NULL) {
-            sum += to_float(((const T *)gemm.bias)[n0 + r]);
-        }
-        ((Out *)gemm.c)[m * gemm.n + n0 + r] = from_float<Out>(activate(gemm.activation, sum));
+    if (gemm.bias != NULL) {
+        sum += to_float(((const T *)gemm.bias)[n0 + r]);
     }
+    ((Out *)gemm.c)[to] = from_float<Out>(activate(gemm.activation, sum));
 }
 
 /*
@@ -224,18 +270,22 @@ template <typename T, typename Out> static __global__ void __launch_bounds__(GEM
 
 bool trm_cuda_gemv_accepts(const trm_gemm *gemm)
 {
+    if (gemm->normed && (gemm->m > 1 || !trm_aligned16(gemm->norm_weight) || !trm_aligned16(gemm->residual) ||
+                         !trm_aligned16(gemm->sum))) {
+        return false;
+    }
     return gemm->m <= 8 && gemm->batch == 1 && !gemm->transpose_a && gemm->transpose_b && gemm->k % 8 == 0 &&
            gemm->row_a % 8 == 0 && (gemm->in == TRM_BF16 || gemm->in == TRM_F16) &&
            (gemm->out == gemm->in || gemm->out == TRM_F32) && trm_aligned16(gemm->a) && trm_aligned16(gemm->b) &&
            gemm->n <= INT32_MAX;
 }
 
-template <typename T, typename Out, int M, bool GLU, typename F>
+template <typename T, typename Out, int M, typename W, typename F>
 static void launch_dot(const trm_gemm *gemm, cudaStream_t stream)
 {
-    int64_t rows = GLU ? 2 * gemm->n : gemm->n;
-    /* The kernel reads b before the wait. */
-    launch_kernel(gemm->constant_b, gemv_dot<T, Out, M, GLU, F>, (unsigned)((rows + F::rows - 1) / F::rows),
+    int64_t rows = W::glu ? 2 * gemm->n : gemm->n;
+    /* The kernel reads b and the norm's weight before the wait. */
+    launch_kernel(gemm->constant_b, gemv_dot<T, Out, M, W, F>, (unsigned)((rows + F::rows - 1) / F::rows),
                   F::warps * 32, 0, stream, *gemm);
 }
 
@@ -259,29 +309,39 @@ typedef dot_form<8, 4, 2> usual_form;
 typedef dot_form<8, 2, 1> middle_form;   /* k up to 4096 */
 typedef dot_form<4, 4, 2> short_form;    /* k up to 2048 */
 typedef dot_form<4, 4, 1> shortest_form; /* many rows of them, or k up to 1024 */
+typedef dot_form<8, 4, 1> normed_form;   /* of a normed x, which costs each block the more the fewer rows it has */
 
-template <typename T, typename Out, bool GLU> static void launch_row(const trm_gemm *gemm, cudaStream_t stream)
+template <typename T, typename Out, typename W> static void launch_row(const trm_gemm *gemm, cudaStream_t stream)
 {
-    int64_t rows = GLU ? 2 * gemm->n : gemm->n;
-    if (gemm->k <= 1024 || (gemm->k <= 2048 && rows > 4096)) {
-        launch_dot<T, Out, 1, GLU, shortest_form>(gemm, stream);
+    int64_t rows = W::glu ? 2 * gemm->n : gemm->n;
+    if (W::normed) {
+        if (gemm->k <= 2048 || rows <= 8192) {
+            launch_dot<T, Out, 1, W, shortest_form>(gemm, stream);
+        } else {
+            launch_dot<T, Out, 1, W, normed_form>(gemm, stream);
+        }
+    } else if (gemm->k <= 1024 || (gemm->k <= 2048 && rows > 4096) ||
+               (gemm->k <= 4096 && rows >= 3072 && rows <= 4096)) {
+        launch_dot<T, Out, 1, W, shortest_form>(gemm, stream);
     } else if (gemm->k <= 2048) {
-        launch_dot<T, Out, 1, GLU, short_form>(gemm, stream);
+        launch_dot<T, Out, 1, W, short_form>(gemm, stream);
     } else if (gemm->k <= 4096 && rows >= 3072) {
-        launch_dot<T, Out, 1, GLU, middle_form>(gemm, stream);
+        launch_dot<T, Out, 1, W, middle_form>(gemm, stream);
     } else {
-        launch_dot<T, Out, 1, GLU, usual_form>(gemm, stream);
+        launch_dot<T, Out, 1, W, usual_form>(gemm, stream);
     }
 }
 
 template <typename T, typename Out> static void launch(const trm_gemm *gemm, cudaStream_t stream)
 {
-    if (gemm->m == 1) {
-        launch_row<T, Out, false>(gemm, stream);
+    if (gemm->normed) {
+        launch_row<T, Out, dot_work<false, true>>(gemm, stream);
+    } else if (gemm->m == 1) {
+        launch_row<T, Out, dot_work<false, false>>(gemm, stream);
     } else if (gemm->m == 2) {
-        launch_dot<T, Out, 2, false, usual_form>(gemm, stream);
+        launch_dot<T, Out, 2, dot_work<false, false>, usual_form>(gemm, stream);
     } else if (gemm->m <= 4) {
-        launch_dot<T, Out, 4, false, usual_form>(gemm, stream);
+        launch_dot<T, Out, 4, dot_work<false, false>, usual_form>(gemm, stream);
     } else {
         launch_overlapped(gemv_rows<T, Out>, (unsigned)((gemm->n + 15) / 16), GEMV_WARPS * 32, 0, stream, *gemm);
     }
@@ -290,10 +350,12 @@ template <typename T, typename Out> static void launch(const trm_gemm *gemm, cud
 /* Of one row or two: see trm_cuda_gemv_glu_accepts(). */
 template <typename T> static void launch_glu(const trm_gemm *gemm, cudaStream_t stream)
 {
-    if (gemm->m == 1) {
-        launch_row<T, T, true>(gemm, stream);
+    if (gemm->normed) {
+        launch_row<T, T, dot_work<true, true>>(gemm, stream);
+    } else if (gemm->m == 1) {
+        launch_row<T, T, dot_work<true, false>>(gemm, stream);
     } else {
-        launch_dot<T, T, 2, true, usual_form>(gemm, stream);
+        launch_dot<T, T, 2, dot_work<true, false>, usual_form>(gemm, stream);
     }
 }
 

@@ -318,7 +318,7 @@ static trm_status launch_form(const invariant_args *given, bool early, cudaStrea
     config.dynamicSmemBytes = F::bytes;
     config.stream = stream;
     config.attrs = attributes;
-    config.numAttrs = launch_attributes(attributes, early, cluster, false);
+    config.numAttrs = launch_attributes(attributes, early, cluster);
     TRM_CUDA_TRY(
         cudaFuncSetAttribute(multiply_invariant<T, Out, F>, cudaFuncAttributeMaxDynamicSharedMemorySize, F::bytes));
     (void)cudaLaunchKernelEx(&config, multiply_invariant<T, Out, F>, a); /* trm_cuda_launched() sees the error */

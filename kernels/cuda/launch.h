@@ -154,6 +154,12 @@ size_t trm_cuda_matmul_glu_workspace(const trm_kernel_call *call);
 trm_status trm_cuda_matmul_glu_run(const trm_kernel_call *call);
 trm_status trm_cuda_matmul_glu_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
 
+/* norm_matmul.c */
+bool trm_cuda_norm_matmul_accepts(const trm_kernel_call *call);
+size_t trm_cuda_norm_matmul_workspace(const trm_kernel_call *call);
+trm_status trm_cuda_norm_matmul_run(const trm_kernel_call *call);
+trm_status trm_cuda_norm_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
+
 /* matmul.c */
 bool trm_cuda_matmul_accepts(const trm_kernel_call *call);
 size_t trm_cuda_matmul_workspace(const trm_kernel_call *call);

@@ -13,6 +13,8 @@ static const trm_kernel kernels[] = {
     SIMPLE(matmul_wide, TRM_LAYER_MATMUL),
     {"cuda.matmul_glu", TRM_LAYER_MATMUL_GLU, TRM_BACKEND_CUDA, trm_cuda_matmul_glu_accepts,
      trm_cuda_matmul_glu_workspace, trm_cuda_matmul_glu_run, trm_cuda_matmul_glu_tune},
+    {"cuda.norm_matmul", TRM_LAYER_NORM_MATMUL, TRM_BACKEND_CUDA, trm_cuda_norm_matmul_accepts,
+     trm_cuda_norm_matmul_workspace, trm_cuda_norm_matmul_run, trm_cuda_norm_matmul_tune},
     SIMPLE(cast, TRM_LAYER_CAST),
     SIMPLE(reshape, TRM_LAYER_RESHAPE),
     SIMPLE(transpose, TRM_LAYER_TRANSPOSE),

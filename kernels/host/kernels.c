@@ -1,6 +1,7 @@
 /* The table of host kernels, best first. */
 #include "kernels/host/host.h"
 
+#include "kernels/norm_matmul.h"
 #include "kernels/matmul_glu.h"
 
 #define NAMED(layer, text, family)                                                                                     \
@@ -27,6 +28,21 @@ static size_t matmul_glu_workspace(const trm_kernel_call *call)
 static trm_status matmul_glu_run(const trm_kernel_call *call)
 {
     return trm_matmul_glu_run(call, TRM_BACKEND_HOST);
+}
+
+static bool norm_matmul_accepts(const trm_kernel_call *call)
+{
+    return trm_norm_matmul_accepts(call, TRM_BACKEND_HOST);
+}
+
+static size_t norm_matmul_workspace(const trm_kernel_call *call)
+{
+    return trm_norm_matmul_workspace(call, TRM_BACKEND_HOST);
+}
+
+static trm_status norm_matmul_run(const trm_kernel_call *call)
+{
+    return trm_norm_matmul_run(call, TRM_BACKEND_HOST);
 }
 
 static const trm_kernel kernels[] = {
@@ -90,6 +106,12 @@ static const trm_kernel kernels[] = {
      .accepts = matmul_glu_accepts,
      .workspace = matmul_glu_workspace,
      .run = matmul_glu_run},
+    {.name = "host.norm_matmul",
+     .kind = TRM_LAYER_NORM_MATMUL,
+     .backend = TRM_BACKEND_HOST,
+     .accepts = norm_matmul_accepts,
+     .workspace = norm_matmul_workspace,
+     .run = norm_matmul_run},
     REFERENCE(TRM_LAYER_NORM, norm),
     REFERENCE(TRM_LAYER_SOFTMAX, softmax),
     REFERENCE(TRM_LAYER_REDUCE, reduce),

@@ -452,6 +452,42 @@ static void matmul_glu_halves_the_columns(void **state)
     RUN_CASES(cases);
 }
 
+static void norm_matmuls_follow_their_parts(void **state)
+{
+    (void)state;
+#define NORM_MATMUL(...)                                                                                               \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_NORM_MATMUL, .norm_matmul = { __VA_ARGS__ }                                                  \
+    }
+    static const rule_case cases[] = {
+        {NORM_MATMUL(false), {"bf16[?,2,8]", "bf16[12,8]"}, "bf16[?,2,12]"},
+        {NORM_MATMUL(false), {"bf16[?,8]", "bf16[12,8]", "bf16[12]", "bf16[8]"}, "bf16[?,12]"},
+        {NORM_MATMUL(.residual = true, .out = TRM_F32),
+         {"bf16[?,8]", "bf16[12,8]", "-", "-", "bf16[3,8]"},
+         "f32[3,12] bf16[3,8]"},
+        {NORM_MATMUL(.gated = true), {"bf16[?,8]", "bf16[12,8]", "-", "bf16[8]"}, "bf16[?,6]"},
+        {NORM_MATMUL(.gated = true, .residual = true),
+         {"bf16[?,8]", "bf16[12,8]", "-", "bf16[8]", "bf16[?,8]"},
+         "bf16[?,6] bf16[?,8]"},
+        {NORM_MATMUL(.gated = true), {"bf16[?,8]", "bf16[12,8]", "bf16[12]"}, "!a gated product has a bias"},
+        {NORM_MATMUL(.gated = true, .out = TRM_F32), {"bf16[?,8]", "bf16[12,8]"}, "!another type of output"},
+        {NORM_MATMUL(.gated = true), {"bf16[?,8]", "bf16[11,8]"}, "!expected an even last dimension"},
+        {NORM_MATMUL(.eps = -1), {"bf16[?,8]", "bf16[12,8]"}, "!eps is -1"},
+        {NORM_MATMUL(false), {"bf16[?,8]", "bf16[12,8]", "-", "bf16[7]"}, "!weight has dims [7]"},
+        {NORM_MATMUL(false), {"bf16[?,8]", "bf16[12,8]", "-", "f32[8]"}, "!weight has type f32"},
+        {NORM_MATMUL(false), {"bf16[?,8]", "bf16[12,8]", "-", "-", "bf16[?,8]"}, "!found 5 inputs"},
+        {NORM_MATMUL(.residual = true), {"bf16[?,8]", "bf16[12,8]", "-", "bf16[8]"}, "!residual is not given"},
+        {NORM_MATMUL(.residual = true),
+         {"bf16[4,8]", "bf16[12,8]", "-", "-", "bf16[1,8]"},
+         "!residual has dims [1, 8]"},
+        {NORM_MATMUL(.residual = true), {"bf16[4,8]", "bf16[12,8]", "-", "-", "f32[4,8]"}, "!residual has type f32"},
+        {NORM_MATMUL(false), {"bf16[4,8]", "bf16[12,7]"}, "!expected the same"},
+        {NORM_MATMUL(false), {"bf16[4,8]", "bf16[2,12,8]"}, "!weight has"},
+        {NORM_MATMUL(false), {"i32[4,8]", "i32[12,8]"}, "!x has type i32"},
+    };
+    RUN_CASES(cases);
+}
+
 #define CACHE "i32[4]", "i32[3]", "i32[3,?]", "bf16[9,16,2,8]", "bf16[9,16,2,8]", "i32[?]"
 
 static void attention_takes_a_joined_product(void **state)
@@ -525,7 +561,7 @@ static void unknown_kinds_and_output_counts(void **state)
     const trm_dims *inputs[] = {&dims};
     trm_dtype type = TRM_F32, out_types[2];
     assert_fails(trm_infer_layer(&desc, 1, inputs, &type, NULL, 1, out, out_types), TRM_ERROR_INVALID_ARGUMENT,
-                 "found layer kind 64, expected 0 to 63");
+                 "found layer kind 65, expected 0 to 64");
     desc = (trm_layer_desc){.kind = TRM_LAYER_SOFTMAX};
     assert_fails(trm_infer_layer(&desc, 1, inputs, &type, NULL, 2, out, out_types), TRM_ERROR_INVALID_ARGUMENT,
                  "found 2 outputs, expected 1");
@@ -578,6 +614,7 @@ int main(void)
         cmocka_unit_test(padded_attention),
         cmocka_unit_test(collectives),
         cmocka_unit_test(matmul_glu_halves_the_columns),
+        cmocka_unit_test(norm_matmuls_follow_their_parts),
         cmocka_unit_test(attention_takes_a_joined_product),
         cmocka_unit_test(regions),
         cmocka_unit_test(unknown_kinds_and_output_counts),

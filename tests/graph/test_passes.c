@@ -755,10 +755,88 @@ static void stages_run_all_passes(void **state)
                "output out\n");
 }
 
+static trm_status fuse_all_norms(trm_network *network, int32_t *changes)
+{
+    return trm_pass_fuse_norm_products(network, true, changes);
+}
+
+static trm_status fuse_plain_norms(trm_network *network, int32_t *changes)
+{
+    return trm_pass_fuse_norm_products(network, false, changes);
+}
+
+/* Of the same block after all other passes. */
+static void norms_join_products(void **state)
+{
+    (void)state;
+    trm_network *network = block_network();
+    assert_ok(trm_run_passes(network, TRM_PASSES_AFTER_PARTITION));
+    check_pass(network, fuse_all_norms,
+               "h: f32 [?, 6] = norm_matmul(x, wg+wu, -, g) gated eps=0.5 activation=silu\n"
+               "biased: f32 [?, 4] = matmul(h, wd, bias) transpose_b\n"
+               "out: f32 [?, 4], sum: f32 [?, 4] = norm(biased, x, g) op=rms residual eps=0.5\n"
+               "output out\n");
+}
+
+static trm_network *product_of_a_sum(void)
+{
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *r = net_input(network, "r", TRM_F32, DIMS(-1, 4));
+    trm_tensor *w = net_weight(network, "w", DIMS(4, 4), 3), *b = net_values(network, "b", DIMS(4));
+    const trm_layer_desc norm = {.kind = TRM_LAYER_NORM, .norm = {.residual = true, .eps = 0.5f, .weight_offset = 1}};
+    const trm_layer_desc product = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true, .activation = RELU}};
+    trm_tensor *inputs[] = {x, r, net_values(network, "g", DIMS(4))}, *y[2];
+    assert_ok(trm_network_add_layer(network, "y", &norm, inputs, 3, y));
+    net_output(network, net_unary(network, "early", RELU, y[1]));
+    net_output(network, net_layer(network, "z", product, y[0], w, b, NULL));
+    net_output(network, y[1]);
+    return network;
+}
+
+/* The sum of a norm may be read before the product, by another layer or outside. */
+static void norms_with_a_residual_join_products(void **state)
+{
+    (void)state;
+    check_pass(product_of_a_sum(), fuse_plain_norms, NULL);
+    check_pass(product_of_a_sum(), fuse_all_norms,
+               "z: f32 [?, 4], y:1: f32 [?, 4] = norm_matmul(x, w, b, g, r) residual eps=0.5 weight_offset=1 "
+               "activation=relu\n"
+               "early: f32 [?, 4] = unary(y:1) op=activation activation=relu\n"
+               "output early\n"
+               "output z\n"
+               "output y:1\n");
+}
+
+static void norms_that_others_need_stay(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *w = net_weight(network, "w", DIMS(4, 4), 3);
+    trm_tensor *g = net_values(network, "g", DIMS(4));
+    const trm_layer_desc layer = {.kind = TRM_LAYER_NORM, .norm = {.op = TRM_NORM_LAYER, .eps = 0.5f}};
+    const trm_layer_desc residual = {.kind = TRM_LAYER_NORM, .norm = {.residual = true, .eps = 0.5f}};
+    const trm_layer_desc across = {.kind = TRM_LAYER_MATMUL};
+    trm_tensor *twice = net_norm(network, "twice", x, g), *seen = net_norm(network, "seen", x, g);
+    net_output(network, net_linear(network, "a", twice, w));
+    net_output(network, net_linear(network, "b", twice, net_weight(network, "v", DIMS(3, 4), 5)));
+    net_output(network, net_linear(network, "c", seen, w));
+    net_output(network, seen);
+    net_output(network, net_linear(network, "d", net_layer(network, "layer", layer, x, g, NULL, NULL), w));
+    net_output(network, net_layer(network, "e", across, net_norm(network, "n", x, g), w, NULL, NULL));
+    trm_tensor *inputs[] = {x, x, g}, *y[2]; /* the product is of the sum */
+    assert_ok(trm_network_add_layer(network, "y", &residual, inputs, 3, y));
+    net_output(network, y[0]);
+    net_output(network, net_linear(network, "f", y[1], w));
+    check_pass(network, fuse_all_norms, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dead_code_goes),
+        cmocka_unit_test(norms_join_products),
+        cmocka_unit_test(norms_with_a_residual_join_products),
+        cmocka_unit_test(norms_that_others_need_stay),
         cmocka_unit_test(layers_with_effects_stay),
         cmocka_unit_test(small_layers_of_constants_are_run),
         cmocka_unit_test(folded_constants_keep_their_values),

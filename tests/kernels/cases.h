@@ -13,6 +13,7 @@
     X(movement) /* reshape, transpose, slice, concat, gather, embedding */ \
     X(matmul) \
     X(matmul_glu) \
+    X(norm_matmul) \
     X(convolution) \
     X(pool) \
     X(vision) \

@@ -1,0 +1,75 @@
+/*
+ * Norms into the products that read them: a step of one token is a chain of kernels that take microseconds each, whose
+ * time goes by their number.
+ */
+#include "graph/network.h"
+
+#include "base/error.h"
+#include "graph/passes/analysis.h"
+
+/* Whether a layer is x times a weight [N, K] transposed. */
+static bool is_linear(const trm_layer *layer)
+{
+    return layer->desc.kind == TRM_LAYER_MATMUL && layer->desc.matmul.transpose_b && !layer->desc.matmul.transpose_a &&
+           layer->inputs[1]->dims.n == 2 &&
+           (layer->n_inputs < 3 || layer->inputs[2] == NULL || layer->inputs[2]->dims.n == 1);
+}
+
+/* norm(x) @ w^T, with a GLU or without -> one layer, which also makes the norm's sum. */
+static bool fuse(const trm_analysis *analysis, trm_layer *product, bool residuals)
+{
+    const bool gated = product->desc.kind == TRM_LAYER_MATMUL_GLU;
+    if (!gated && !is_linear(product)) {
+        return false;
+    }
+    trm_layer *norm = trm_analysis_private_producer(analysis, product->inputs[0], TRM_LAYER_NORM);
+    if (norm == NULL || norm->desc.norm.op != TRM_NORM_RMS || norm->inputs[0]->dims.n < 2 ||
+        product->inputs[0] != norm->outputs[0] || (norm->desc.norm.residual && !residuals)) {
+        return false;
+    }
+    const bool residual = norm->desc.norm.residual;
+    const int32_t weight = residual ? 2 : 1;
+    trm_tensor *const inputs[TRM_NORM_MATMUL_INPUT_COUNT] = {
+        norm->inputs[0], product->inputs[1], !gated && product->n_inputs > 2 ? product->inputs[2] : NULL,
+        norm->n_inputs > weight ? norm->inputs[weight] : NULL, residual ? norm->inputs[1] : NULL};
+    const trm_norm_matmul_params params = {
+        .residual = residual,
+        .gated = gated,
+        .eps = norm->desc.norm.eps,
+        .weight_offset = norm->desc.norm.weight_offset,
+        .activation = gated ? product->desc.glu.activation : product->desc.matmul.activation,
+        .out = gated ? TRM_DTYPE_NONE : product->desc.matmul.out,
+    };
+    product->desc = (trm_layer_desc){.kind = TRM_LAYER_NORM_MATMUL, .norm_matmul = params};
+    product->n_inputs = 0;
+    for (int32_t i = 0; i < TRM_MAX_LAYER_INPUTS; i++) {
+        product->inputs[i] = i < TRM_NORM_MATMUL_INPUT_COUNT ? inputs[i] : NULL;
+        product->n_inputs = product->inputs[i] != NULL ? i + 1 : product->n_inputs;
+    }
+    if (residual) {
+        product->outputs[1] = norm->outputs[1];
+        product->outputs[1]->producer = product;
+        product->n_outputs = 2;
+        norm->n_outputs = 1; /* for dead code */
+    }
+    return true;
+}
+
+trm_status trm_pass_fuse_norm_products(trm_network *network, bool residuals, int32_t *changes)
+{
+    trm_analysis analysis;
+    TRM_TRY(trm_analysis_init(network, &analysis));
+    int32_t n_fused = 0;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        n_fused += fuse(&analysis, network->layers[i], residuals) ? 1 : 0;
+    }
+    trm_analysis_fini(&analysis);
+    if (changes != NULL) {
+        *changes += n_fused;
+    }
+    if (n_fused > 0) {
+        TRM_TRY(trm_network_sort(network)); /* readers of a sum may stand before the product that now makes it */
+        return trm_pass_dead_code(network, NULL);
+    }
+    return TRM_OK;
+}
