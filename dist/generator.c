@@ -24,6 +24,7 @@
 /* Rows of logits for drafted tokens in a step: more sequences than that fill a step by themselves. */
 #define MOST_DRAFT_ROWS 128
 #define DEFAULT_DRAFT   7
+#define WARM_PROMPT     64 /* tokens of the prompt that warms up: more than products of a few rows take */
 
 static trm_dims dims1(int64_t a)
 {
@@ -326,6 +327,18 @@ static trm_status warm_up_drafts(trm_generator *g, const trm_step_sequence *deco
     return TRM_OK;
 }
 
+/* A step of a short prompt: libraries and the kernels of prompts are loaded at their first use. While weights stream it
+ * would bring all of them. */
+static trm_status warm_up_prompts(trm_generator *g, const trm_step_sequence *decode, int32_t *chosen)
+{
+    int32_t tokens[WARM_PROMPT] = {0};
+    trm_step_sequence sequence = *decode;
+    int64_t n = WARM_PROMPT < g->max_context ? WARM_PROMPT : g->max_context;
+    sequence.tokens = tokens;
+    sequence.n_tokens = (int32_t)(n < g->max_step_tokens ? n : g->max_step_tokens);
+    return g->engine->plan->streaming == NULL ? trm_generator_step(g, &sequence, 1, chosen) : TRM_OK;
+}
+
 /* Tunes and captures the greedy decode step of every bucket. Steps that draw are captured at their first use: they need
  * no tuning then. */
 static trm_status warm_up(trm_generator *g)
@@ -353,6 +366,9 @@ static trm_status warm_up(trm_generator *g)
     }
     if (status == TRM_OK) {
         status = warm_up_drafts(g, sequences, &choice, chosen);
+    }
+    if (status == TRM_OK) {
+        status = warm_up_prompts(g, sequences, chosen);
     }
     free(blocks);
     free(sequences);
