@@ -343,6 +343,9 @@ void trm_cuda_qkv_clusters(const trm_attention_shape *s, int32_t *cluster, int32
 
 trm_status trm_cuda_qkv_prepare(const trm_cuda_qkv *qkv, void *queries, uint32_t *next_tile, cudaStream_t stream)
 {
+    if (trm_cuda_qkv_prepares_whole(qkv)) {
+        return trm_cuda_qkv_prepare_whole(qkv, queries, next_tile, stream);
+    }
     int64_t tokens = qkv->a.tokens;
     int heads = qkv->a.query_heads + 2 * qkv->a.kv_heads, shares = (heads + PREPARE_WARPS - 1) / PREPARE_WARPS;
     if (tokens >= 132) {

@@ -31,6 +31,10 @@ typedef struct trm_cuda_qkv {
  * of sequences with several queries alone. Sets *next_tile to 0. */
 trm_status trm_cuda_qkv_prepare(const trm_cuda_qkv *qkv, void *queries, uint32_t *next_tile, cudaStream_t stream);
 
+/* qkv_prepare.cu: the same, to the bit, for what trm_cuda_qkv_prepares_whole(): not with qkv->apart. */
+bool trm_cuda_qkv_prepares_whole(const trm_cuda_qkv *qkv);
+trm_status trm_cuda_qkv_prepare_whole(const trm_cuda_qkv *qkv, void *queries, uint32_t *next_tile, cudaStream_t stream);
+
 /* Everything, for steps in which hardly any sequence has several queries; with qkv->apart, which is for what
  * trm_cuda_qkv_is_direct(), all that the sequences of one query need. */
 trm_status trm_cuda_qkv_decode(const trm_cuda_qkv *qkv, cudaStream_t stream);
