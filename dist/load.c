@@ -19,6 +19,7 @@
 #include "base/pool.h"
 
 #define PIECE_BYTES ((size_t)2 << 20)
+#define PAGE_BYTES  ((size_t)4096)
 #define SLOTS       2 /* pieces of a thread that are under way */
 /* Of a device: each has pinned memory of its own. */
 #define MOST_THREADS 32
@@ -320,16 +321,28 @@ close:
     return status;
 }
 
+/* Pieces and threads, and so pinned memory, which takes longer to make than small networks take to load: no more than
+ * there is to do. */
+static void choose_pieces(trm_load *load)
+{
+    trm_load_options *o = &load->options;
+    size_t pages = (load->total + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    size_t usual = pages < PAGE_BYTES ? PAGE_BYTES : pages < PIECE_BYTES ? pages : PIECE_BYTES;
+    o->piece_bytes = o->piece_bytes > 0 ? o->piece_bytes : usual;
+    size_t pieces = (load->total + o->piece_bytes - 1) / o->piece_bytes;
+    int32_t threads = o->threads > 0 ? o->threads : trm_load_threads(load->engine->world);
+    load->threads = pieces < 1 ? 1 : pieces < (size_t)threads ? (int32_t)pieces : threads;
+}
+
 static void init(trm_load *load, trm_engine *engine, const trm_load_options *options)
 {
     load->engine = engine;
     load->options = options == NULL ? (trm_load_options){0} : *options;
-    load->options.piece_bytes = load->options.piece_bytes > 0 ? load->options.piece_bytes : PIECE_BYTES;
-    load->threads = load->options.threads > 0 ? load->options.threads : trm_load_threads(engine->world);
     load->status = TRM_OK;
     pthread_mutex_init(&load->mutex, NULL);
     pthread_cond_init(&load->ends, NULL);
     count_bytes(load);
+    choose_pieces(load);
 }
 
 static void fini(trm_load *load)
