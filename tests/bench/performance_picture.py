@@ -59,7 +59,7 @@ def points_of(table, peers):
             batch = int(words[-2]) if words[-1] == "sequences" else 1
             figures.append(("trireme", f"prefill {words[-1]}" if "prompt" in words else f"batch {batch}", row["value"]))
     for row in peers["rows"]:
-        if row["engine"] != "trireme" and not row["work"].startswith("offload"):
+        if row["engine"] != "trireme" and not row["work"].startswith(("offload", "load")):
             figures.append((row["engine"], row["work"].replace("decode", "batch 1"), row["value"]))
     for engine, work, rate in figures:
         kind, count = work.split()

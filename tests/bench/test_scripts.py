@@ -179,12 +179,13 @@ class Scripts(unittest.TestCase):
         self.stand_in("trireme", report())
         table = os.path.join(self.folder, "table.json")
         self.script("table.py", "--build", self.folder, "--gpus", "1", "--json", table)
-        peers = self.file("peers.json", json.dumps({"rows": [{"engine": "llama.cpp", "work": "prefill 2048", "value": 24000.0}]}))
+        peers = self.file("peers.json", json.dumps({"rows": [{"engine": "llama.cpp", "work": work, "value": 24000.0} for work in ("prefill 2048", "load 8", "offload 0")]}))
         profile = self.file("profile.json", json.dumps(report()))
         roofline = self.script("performance_picture.py", "roofline", table, peers).stdout
         timeline = self.script("performance_picture.py", "timeline", table, profile, profile).stdout
         for picture in (roofline, timeline):
             xml.dom.minidom.parseString(picture)
+        self.assertEqual(roofline.count("<title>llama.cpp, "), 1)  # loads and offloads are no whole steps under these roofs
         self.assertIn("llama.cpp, prefill 2048", roofline)
         self.assertIn("q_proj 12.5", timeline)  # 0.4 ms of 32 layers
 
