@@ -10,7 +10,8 @@ minutes, and its figures are those of torch.compile as its generate.py asks for 
 
 decode: prompt of 128, 256 new tokens. prefill: prompts of 2048 and 8192 tokens. batch: 1, 8, 32 and 128 sequences with prompts of 128, the
 rate of their next 127 tokens, and as "load" that of all 128 with the prompts' time: what a server could give at most that does this in turn.
-offload: part of the layers on the GPU (-ngl), and trireme with a weight budget near it; device_bytes tells how much each takes (ours as planned, llama.cpp's by nvidia-smi). llama.cpp computes with all processors then: nothing else may run.
+offload: part of the layers on the GPU (-ngl), and trireme with a weight budget near it; device_bytes tells how much each takes (ours as
+planned, llama.cpp's by nvidia-smi). llama.cpp computes with all processors then: nothing else may run.
 What trireme does of the first three is taken from what table.py has written just before, where --table names it.
 """
 import argparse
