@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need, builds everything with warnings as errors, and runs every test that needs no GPU: the release
-# build (with CUDA kernels compiled where there is nvcc), and the host tests again under ASan and UBSan.
+# build (with CUDA kernels compiled where there is nvcc), the host tests again under ASan and UBSan, and those of threads that load
+# and stream weights under TSan.
 # TRM_TEST_JOBS sets how many build and test jobs run at once (default: all processors).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,7 +20,16 @@ for preset in test asan; do
     cmake --build build/$preset -j "$jobs"
 done
 
+echo "== tsan"
+cmake --preset tsan
+cmake --build build/tsan -j "$jobs" --target dist_test_load dist_test_streaming weight_stream_test_ring
+
+# ThreadSanitizer of older compilers cannot have addresses as random as newer kernels make them.
+fixed=()
+setarch "$(uname -m)" -R true 2>/dev/null && fixed=(setarch "$(uname -m)" -R)
+
 failed=0
+"${fixed[@]}" ctest --test-dir build/tsan -R '^(dist/test_load|dist/test_streaming|weight_stream/test_ring)$' -j "$jobs" --output-on-failure || failed=1
 for preset in asan test; do
     echo "== tests of build/$preset"
     ctest --test-dir build/$preset -j "$jobs" --output-on-failure || failed=1
