@@ -267,11 +267,9 @@ static enum MHD_Result answer_embeddings(call *c)
         return call_reply_error(c, &error);
     }
     request.embedding = s->options.pooling;
-    bool served =
-        request.embedding != TRM_EMBEDDING_NONE ||
-        api_fail(&error, 400, NULL, "unsupported_model",
-                 "embeddings are not served: the server was started without --embeddings, or the model pools neither "
-                 "by the mean nor by the last token");
+    bool served = request.embedding != TRM_EMBEDDING_NONE ||
+                  api_fail(&error, 400, NULL, "unsupported_model",
+                           "embeddings are not served: the model pools neither by the mean nor by the last token");
     if (!served || (request.dimensions > s->options.info->hidden &&
                     !api_fail(&error, 400, "dimensions", "invalid_value", "dimensions is %lld, the model has %lld",
                               (long long)request.dimensions, (long long)s->options.info->hidden))) {
