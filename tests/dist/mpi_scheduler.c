@@ -39,12 +39,14 @@ static trm_scheduler *schedule(trm_generator *generator, bool prefix_cache)
 static void check_load(void)
 {
     static load l, alone;
-    const int32_t n = test_is_brief() ? 3 : 16;
+    /* The mode's plain products are slow on the host. */
+    const bool slow = made_invariant && test_backend() == TRM_BACKEND_HOST, few = test_is_brief() || slow;
+    const int32_t n = test_is_brief() ? 3 : slow ? 6 : 16;
     bool leads = trm_world_rank(test_world) == 0;
     uint64_t random = test_seed();
     trm_model_info info;
     trm_model_get_info(test_model, &info);
-    load_make(&l, n, &random, genesis_1, 60, (int32_t)info.vocab, 50, test_is_brief() ? 3 : 20);
+    load_make(&l, n, &random, genesis_1, 60, (int32_t)info.vocab, 50, test_is_brief() ? 3 : slow ? 10 : 20);
     l.rounds = test_backend() == TRM_BACKEND_CUDA && !made_invariant;
     trm_generator *g = make(1, 64, 0, (trm_speculation){0});
     trm_scheduler *s = schedule(g, false);
@@ -65,7 +67,7 @@ static void check_load(void)
     static const trm_speculation speculations[] = {
         {0}, {TRM_SPECULATION_LOOKUP, 4}, {TRM_SPECULATION_AUTO, 0}, {TRM_SPECULATION_LOOKUP, 3}};
     for (int32_t turn = 0; turn < 4; turn++) { /* the last with a draft model */
-        if (!test_in_part(turn) || (made_invariant && test_backend() == TRM_BACKEND_HOST && turn != 1)) {
+        if (!test_in_part(turn) || (slow && turn != 1)) {
             continue;
         }
         g = make(6, 24, 320, speculations[turn]);
@@ -76,9 +78,9 @@ static void check_load(void)
             load_run_together(s, &l, &alone, &random, turn > 0);
             trm_scheduler_stats stats;
             trm_scheduler_get_stats(s, &stats);
-            assert_true(test_is_brief() || stats.preemptions > 0 || turn > 0);
-            assert_true(test_is_brief() || (stats.prefix_hits > 0) == (turn > 0));
-            assert_true(test_is_brief() || turn != 1 || stats.accepted_tokens > 0);
+            assert_true(few || stats.preemptions > 0 || turn > 0);
+            assert_true(few || (stats.prefix_hits > 0) == (turn > 0));
+            assert_true(few || turn != 1 || stats.accepted_tokens > 0);
             assert_ok(trm_scheduler_end(s));
         } else {
             assert_ok(trm_scheduler_follow(s));
