@@ -50,8 +50,8 @@ case_broken_models() {
     refused 3 "model-00003-of-00005.safetensors" run "$work/no-shard" "${prompt[@]}"
     copy truncated && truncate -s 50000 "$work/truncated/model.safetensors"
     refused 3 "is it truncated?" run "$work/truncated" "${prompt[@]}"
-    copy stub && truncate -s 5 "$work/stub/model.safetensors"
-    refused 3 "model.safetensors" run "$work/stub" "${prompt[@]}"
+    copy cut_off && truncate -s 5 "$work/cut_off/model.safetensors"
+    refused 3 "model.safetensors" run "$work/cut_off" "${prompt[@]}"
     edit_header overlapping 's/\[12288,24576\]/[12284,24572]/'
     refused 3 "tensors lm_head.weight and model.embed_tokens.weight overlap" run "$work/overlapping" "${prompt[@]}"
     copy long-header && { le64 200000000 && cat "$tiny/model.safetensors"; } >"$work/long-header/model.safetensors"
