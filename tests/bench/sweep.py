@@ -9,21 +9,12 @@ that do not fit into the memory, are left out. Ends early after --seconds; exits
 """
 import argparse
 import json
-import subprocess
 import sys
 import time
 
+from table import bench_command, run
+
 SHAPES = "qwen3-0.6b,qwen3-1.7b,qwen3-4b,qwen3-8b,qwen3-14b,qwen3-32b,mistral-7b,gemma-3-1b,gemma-3-4b"
-
-
-def run(command, seconds):
-    try:
-        out = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"not done after {seconds} s") from None
-    if out.returncode != 0:
-        raise RuntimeError(f"ended with {out.returncode}: {(out.stderr.strip() or 'no word').splitlines()[-1]}")
-    return json.loads(out.stdout)
 
 
 def layer_numbers(model):
@@ -65,7 +56,7 @@ def main():
     print(f"{'shape':<14} {'batch':>5} {'context':>8} {'tok/s':>10} {'ms/step':>9} {'roof ms':>9} {'share':>7}", flush=True)
     for shape in options.shapes.split(","):
         try:
-            model = run([options.trireme, "inspect", shape, "--json"], 60)["model"]
+            model = json.loads(run([options.trireme, "inspect", shape, "--json"], 60))["model"]
         except RuntimeError as error:
             raise SystemExit(f"{shape}: inspect {error}") from None
         for batch, context, read in cells(options, model):
@@ -74,8 +65,7 @@ def main():
                 break
             row = {"shape": shape, "batch": batch, "context": context, "roof_ms": read / options.rate * 1e3}
             try:
-                report = run([options.trireme, "bench", shape, "--prompt-tokens", str(context), "--tokens", str(options.tokens), "--batch", str(batch),
-                              "--repeat", "1", "--json"], left)
+                report = json.loads(run(bench_command(options.trireme, "decode", shape, context, options.tokens, batch, 1), left))
                 row.update(step_ms=report["decode_step_seconds"]["median"] * 1e3, rate=report["decode_tokens_per_second"]["median"])
                 row["share"] = row["roof_ms"] / row["step_ms"]
                 print(f"{shape:<14} {batch:>5} {context:>8} {row['rate']:>10.1f} {row['step_ms']:>9.3f} {row['roof_ms']:>9.3f} {100 * row['share']:>5.1f} %",
