@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file with a Llama of random bf16 weights and no tokenizer, for llama.cpp beside trireme.
+"""Writes a GGUF file with a Llama of random bf16 weights, for llama.cpp beside trireme.
 
-    python3 make_gguf.py FILE [--shape llama-3-8b] [--layers N]
+    python3 make_gguf.py FILE [--shape llama-3-8b] [--layers N] [--tokenizer]
 
-The format as ggml's docs/gguf.md has it (version 3). Weights are pieces of one array of normal numbers with a spread of 0.02.
+The format as ggml's docs/gguf.md has it (version 3). Weights are pieces of one array of normal numbers with a spread of 0.02. --tokenizer adds
+that of make_model.py, which a server needs; without it there is none.
 """
 import argparse
 import array
@@ -11,6 +12,7 @@ import math
 import random
 import struct
 
+import make_model
 import roofs
 
 F32, BF16 = 0, 30  # ggml's types
@@ -19,14 +21,25 @@ POOL = 1 << 22  # numbers
 
 
 def text(value):
-    return struct.pack("<Q", len(value)) + value.encode()
+    encoded = value.encode()
+    return struct.pack("<Q", len(encoded)) + encoded
 
 
 def entry(key, value):
-    """One key of the metadata: a string, an unsigned number or a float."""
+    """One key of the metadata: a string, an unsigned number, a float, or a list of strings or of signed numbers."""
     if isinstance(value, str):
         return text(key) + struct.pack("<I", 8) + text(value)
+    if isinstance(value, list):
+        strings = isinstance(value[0], str)
+        return text(key) + struct.pack("<IIQ", 9, 8 if strings else 5, len(value)) + b"".join(text(v) if strings else struct.pack("<i", v) for v in value)
     return text(key) + (struct.pack("<If", 6, value) if isinstance(value, float) else struct.pack("<II", 4, value))
+
+
+def tokenizer(vocab):
+    tokens, merges = make_model.vocabulary(vocab)
+    special = len(make_model.SPECIAL)
+    return {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "llama-bpe", "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.merges": merges,
+            "tokenizer.ggml.token_type": [3] * special + [1] * (vocab - special), "tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.eos_token_id": 1}
 
 
 def metadata(shape, layers):
@@ -34,8 +47,7 @@ def metadata(shape, layers):
     return {"general.architecture": "llama", "general.name": shape, "general.file_type": 32, "llama.context_length": 131072,
             "llama.embedding_length": hidden, "llama.block_count": layers, "llama.feed_forward_length": intermediate,
             "llama.attention.head_count": heads, "llama.attention.head_count_kv": kv_heads, "llama.rope.freq_base": 500000.0,
-            "llama.rope.dimension_count": size, "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.vocab_size": vocab,
-            "tokenizer.ggml.model": "no_vocab"}
+            "llama.rope.dimension_count": size, "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.vocab_size": vocab}
 
 
 def tensors(shape, layers):
@@ -64,10 +76,12 @@ def main():
     parser.add_argument("file")
     parser.add_argument("--shape", default="llama-3-8b", choices=sorted(roofs.SHAPES))
     parser.add_argument("--layers", type=int, default=None)
+    parser.add_argument("--tokenizer", action="store_true")
     options = parser.parse_args()
     layers = options.layers or roofs.SHAPES[options.shape][2]
-    known, listed = metadata(options.shape, layers), list(tensors(options.shape, layers))
     random.seed(1)
+    known, listed = metadata(options.shape, layers), list(tensors(options.shape, layers))
+    known.update(tokenizer(known["llama.vocab_size"]) if options.tokenizer else {"tokenizer.ggml.model": "no_vocab"})
     floats = array.array("f", (random.gauss(0, 0.02) for _ in range(POOL)))
     pool = memoryview(array.array("H", floats.tobytes())[1::2]).cast("B")  # truncated to bf16
     header = b"GGUF" + struct.pack("<IQQ", 3, len(listed), len(known)) + b"".join(entry(k, v) for k, v in known.items())

@@ -18,6 +18,7 @@ import random
 import struct
 
 POOL = 1 << 21  # numbers
+SPECIAL = ("<|begin_of_text|>", "<|end_of_text|>")
 SPLIT = ("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+")
 
 
@@ -57,16 +58,20 @@ def write_part(path, part, pool, one):
                 left, at = left - n, (at + n + 4099) % POOL
 
 
-def write_tokenizer(folder, vocab):
-    """The two special tokens, all bytes, all pairs of 60 of them, and triples."""
+def vocabulary(vocab):
+    """Tokens of a byte-level BPE and its merges: the two special ones, all bytes, all pairs of 60 of them, and triples."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters = [chr(b) for b in printable] + [chr(256 + i) for i in range(256 - len(printable))]
     pairs = ["".join(letters) for letters in itertools.product(letters[:60], repeat=2)]
     triples = ["".join(letters) for letters in itertools.product(letters[:60], repeat=3)]
     known = (letters + pairs + random.sample(triples, len(triples)))[:vocab - 2]
-    merges = [f"{token[:i]} {token[i:]}" for token in known for i in range(1, len(token))]
+    return [*SPECIAL, *known], [f"{token[:i]} {token[i:]}" for token in known for i in range(1, len(token))]
+
+
+def write_tokenizer(folder, vocab):
+    tokens, merges = vocabulary(vocab)
     special = [{"id": i, "content": name, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-               for i, name in enumerate(("<|begin_of_text|>", "<|end_of_text|>"))]
+               for i, name in enumerate(SPECIAL)]
     text = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": special, "normalizer": None,
             "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
                 {"type": "Split", "pattern": {"Regex": SPLIT}, "behavior": "Isolated", "invert": False},
@@ -74,7 +79,7 @@ def write_tokenizer(folder, vocab):
             "post_processor": None, "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
             "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
                       "fuse_unk": False, "byte_fallback": False, "ignore_merges": True,
-                      "vocab": {token: i for i, token in enumerate(["<|begin_of_text|>", "<|end_of_text|>", *known])}, "merges": merges}}
+                      "vocab": {token: i for i, token in enumerate(tokens)}, "merges": merges}}
     with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as file:
         json.dump(text, file, ensure_ascii=False, indent=2)
 

@@ -10,8 +10,8 @@ minutes, and its figures are those of torch.compile as its generate.py asks for 
 
 decode: prompt of 128, 256 new tokens. prefill: prompts of 2048 and 8192 tokens. batch: 1, 8, 32 and 128 sequences with prompts of 128, the
 rate of their next 127 tokens, and as "load" that of all 128 with the prompts' time: what a server could give at most that does this in turn.
-offload: part of the layers on the GPU (-ngl), and trireme with a weight budget near it; device_bytes tells how much each takes (ours as
-planned, llama.cpp's by nvidia-smi). llama.cpp computes with all processors then: nothing else may run.
+offload: part of the layers on the GPU (-ngl), and trireme with a weight budget that takes no more memory; device_bytes tells how much each
+takes, by nvidia-smi. llama.cpp computes with as many threads as this process has processors (taskset): nothing else may run on them.
 What trireme does of the first three is taken from what table.py has written just before, where --table names it.
 """
 import argparse
@@ -20,11 +20,13 @@ import datetime
 import glob
 import json
 import os
+import shutil
 import site
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import roofs
@@ -33,7 +35,7 @@ import table
 SHAPE = "llama-3-8b"
 PROMPT, TOKENS, STEPS = 128, 256, 127
 PROMPTS, BATCHES = (2048, 8192), (1, 8, 32, 128)
-OFFLOADS = ((16, "6G"), (0, "0"))  # layers of llama.cpp on the GPU, trireme's budget
+OFFLOADS = ((16, "4900M"), (3, "0"))  # layers of llama.cpp on the GPU, trireme's budget
 
 
 def say(**figure):
@@ -41,9 +43,33 @@ def say(**figure):
 
 
 def device_bytes():
+    if shutil.which("nvidia-smi") is None:
+        return 0
     out = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]],
                          capture_output=True, text=True, check=False)
     return int(out.stdout.split()[0]) << 20 if out.returncode == 0 and out.stdout.split() else 0
+
+
+class Watch:
+    """The most device memory in use while it is open, less what was in use before."""
+
+    def __enter__(self):
+        self.before, self.most, self.over = device_bytes(), 0, threading.Event()
+        self.thread = threading.Thread(target=self.look)
+        self.thread.start()
+        return self
+
+    def look(self):
+        while not self.over.wait(0.2):
+            self.most = max(self.most, device_bytes() - self.before)
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+
+def processors():
+    return len(os.sched_getaffinity(0))
 
 
 def load_pip_cuda():
@@ -77,7 +103,7 @@ class Llama:
             self.lib.llama_free(self.context)
         params = self.lib.llama_context_default_params()
         params.n_ctx, params.n_seq_max, params.n_batch, params.n_ubatch = (tokens + 255) // 256 * 256 * sequences, sequences, max(2048, ubatch), ubatch
-        params.n_threads = params.n_threads_batch = os.cpu_count()
+        params.n_threads = params.n_threads_batch = processors()
         params.kv_unified, params.no_perf = False, True
         self.context = self.lib.llama_init_from_model(self.model, params)
         if not self.context:
@@ -164,7 +190,7 @@ def llama_worker(options):
     if "offload" in options.works:
         prompt, step = llama_generate(llama, PROMPT, 8, 1, 1)
         say(work=f"offload {options.gpu_layers}", value=1 / step, step_ms=step * 1e3, prompt_seconds=prompt, device_bytes=device_bytes() - llama.before,
-            off_device=left_bytes(options.gpu_layers), threads=os.cpu_count())
+            off_device=left_bytes(options.gpu_layers), threads=processors())
 
 
 def gpt_fast_worker(options):
@@ -238,11 +264,12 @@ def left_bytes(gpu_layers):
 def trireme_figure(options, work, shape, prompt, tokens, batch=1, more=()):
     kind = "prefill" if work.startswith("prefill") else "decode"
     command = table.bench_command(os.path.join(options.build, "trireme"), kind, shape, prompt, tokens, batch, options.repeat, more)
-    report = json.loads(table.run(command, 120))
+    with Watch() as watch:
+        report = json.loads(table.run(command, 120))
     streaming = report.get("streaming", {})
     return {"work": work, "off_device": streaming.get("unpacked", 0), "packed": streaming.get("compression_ratio"), "value": table.bench_value(report, kind)["median"], "step_ms": report["decode_step_seconds"]["median"] * 1e3,
             "prompts_per_second": report["prefill_tokens_per_second"]["median"], "first_ms": report["first_token_seconds"]["median"] * 1e3,
-            "device_bytes": report["device_bytes_per_rank"], "load_seconds": report["load_seconds"]}
+            "device_bytes": watch.most, "planned_bytes": report["device_bytes_per_rank"], "load_seconds": report["load_seconds"]}
 
 
 def table_figures(options):

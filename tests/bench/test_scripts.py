@@ -136,14 +136,45 @@ class Scripts(unittest.TestCase):
         for work in ("decode", "prefill 8192", "load 1", "load 128"):
             self.assertAlmostEqual(again[work]["value"], rows[work]["value"], msg=work)
 
+    def test_peers_serving(self):
+        figure = {"mean": 5.0, "p50": 4.0, "p90": 6.0, "p99": 9.0}
+        load = {"requests": 3, "failed": 0, "seconds": 1.0, "output_tokens_per_second": 128.0, "tokens_per_second": 256.0, "first_token_ms": figure,
+                "between_pieces_ms": figure, "per_token_ms": figure}
+        stand_in = f"""#!{sys.executable}
+import http.server, json, sys
+if sys.argv[1] == "bench":
+    load = {load!r}
+    load["failed"] = int("32" in sys.argv)
+    print(json.dumps(load))
+    sys.exit(0)
+class Health(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Health).serve_forever()
+"""
+        program = self.file("both", stand_in, 0o755)
+        machine, file = self.file("machine.json", json.dumps([MACHINE])), os.path.join(self.folder, "serving.json")
+        arguments = ["--trireme", program, "--model", "folder", "--llama-server", program, "--gguf", "file", "--roof", machine, "--json", file]
+        self.script("peers_serving.py", *arguments, "--loads", "128/128@1x3,128/128@8x24")
+        with open(file, encoding="utf-8") as text:
+            rows = json.load(text)["rows"]
+        self.assertEqual([(row["engine"], row["concurrency"]) for row in rows], [(engine, n) for engine in ("trireme", "llama-server") for n in (1, 8)])
+        self.assertAlmostEqual(rows[0]["roof"], roofs.serving_rate(MACHINE, "llama-3-8b", 128, 128, 1))
+        out = self.script("peers_serving.py", *arguments, "--loads", "128/128@1x3,128/128@32x96", code=1)
+        self.assertIn("llama-server 128/128@32: 1 of 96 requests failed", out.stdout)
+        out = self.script("peers_serving.py", "--trireme", "/bin/false", "--model", "folder", "--loads", "128/128@1x3", code=1)
+        self.assertIn("trireme is not ready", out.stdout)
+        self.script("peers_serving.py", "--trireme", program, "--loads", "128", code=2)
+
     def test_gguf(self):
         file = os.path.join(self.folder, "model.gguf")
-        roofs_of_a_small_one = "import roofs; roofs.SHAPES['llama-3-8b'] = (64, 96, 2, 4, 2, 16, 100); import make_gguf; make_gguf.POOL = 4096; make_gguf.main()"
-        subprocess.run([sys.executable, "-c", roofs_of_a_small_one, file], cwd=HERE, check=True, timeout=60)
+        roofs_of_a_small_one = "import roofs; roofs.SHAPES['llama-3-8b'] = (64, 96, 2, 4, 2, 16, 300); import make_gguf; make_gguf.POOL = 4096; make_gguf.main()"
+        subprocess.run([sys.executable, "-c", roofs_of_a_small_one, file, "--tokenizer"], cwd=HERE, check=True, timeout=60)
         with open(file, "rb") as data:
             content = data.read()
         magic, version, tensors, keys = struct.unpack_from("<4sIQQ", content)
-        self.assertEqual((magic, version, tensors, keys), (b"GGUF", 3, 3 + 9 * 2, 14))
+        self.assertEqual((magic, version, tensors, keys), (b"GGUF", 3, 3 + 9 * 2, 20))
         at = 24
 
         def text():
@@ -152,13 +183,26 @@ class Scripts(unittest.TestCase):
             at += 8 + length
             return content[at - length:at].decode()
 
+        def value(kind):
+            nonlocal at
+            if kind == 9:
+                element, n = struct.unpack_from("<IQ", content, at)
+                at += 12
+                return [value(element) for _ in range(n)]
+            if kind == 8:
+                return text()
+            at += 4
+            return struct.unpack_from({4: "<I", 5: "<i", 6: "<f"}[kind], content, at - 4)[0]
+
         known = {}
         for _ in range(keys):
             key, kind = text(), struct.unpack_from("<I", content, at)[0]
             at += 4
-            known[key] = text() if kind == 8 else struct.unpack_from("<f" if kind == 6 else "<I", content, at)[0]
-            at += 0 if kind == 8 else 4
+            known[key] = value(kind)
         self.assertEqual((known["llama.block_count"], known["general.architecture"]), (2, "llama"))
+        tokens = known["tokenizer.ggml.tokens"]
+        self.assertEqual((len(tokens), len(set(tokens)), known["tokenizer.ggml.token_type"][:3]), (300, 300, [3, 3, 1]))
+        self.assertEqual(known["tokenizer.ggml.merges"], [f"{token[0]} {token[1]}" for token in tokens if len(token) == 2])
         places = {}
         for _ in range(tensors):
             name, n = text(), struct.unpack_from("<I", content, at)[0]
