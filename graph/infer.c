@@ -266,6 +266,7 @@ static const trm_infer_rule rules[TRM_LAYER_KIND_COUNT] = {
     [TRM_LAYER_QKV_ATTENTION] = trm_infer_qkv_attention,
     [TRM_LAYER_MATMUL_GLU] = trm_infer_matmul_glu,
     [TRM_LAYER_NORM_MATMUL] = trm_infer_norm_matmul,
+    [TRM_LAYER_DEQUANT_MATMUL] = trm_infer_dequant_matmul,
     [TRM_LAYER_PAD] = trm_infer_pad,
     [TRM_LAYER_GATHER_ELEMENTS] = trm_infer_gather_elements,
     [TRM_LAYER_GATHER_ND] = trm_infer_gather_nd,

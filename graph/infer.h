@@ -50,6 +50,7 @@ trm_status trm_infer_matmul(const trm_infer_call *call);
 trm_status trm_infer_glu(const trm_infer_call *call);
 trm_status trm_infer_matmul_glu(const trm_infer_call *call);
 trm_status trm_infer_norm_matmul(const trm_infer_call *call);
+trm_status trm_infer_dequant_matmul(const trm_infer_call *call);
 trm_status trm_infer_norm(const trm_infer_call *call);
 trm_status trm_infer_rope(const trm_infer_call *call);
 trm_status trm_infer_attention(const trm_infer_call *call);

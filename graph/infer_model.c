@@ -237,6 +237,76 @@ trm_status trm_infer_norm_matmul(const trm_infer_call *call)
     return TRM_OK;
 }
 
+/* Positive, and even where numbers have 4 bits: a block begins with a byte. */
+static trm_status check_blocks(const trm_dequant_matmul_params *p, bool packed)
+{
+    if (p->block_n < 1 || p->block_k < 0 || (packed && p->block_k % 2 != 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "block_n is %" PRId32 " and block_k %" PRId32 ", expected at least 1 and 0%s", p->block_n, p->block_k,
+                 packed ? ", block_k even" : "");
+    }
+    return TRM_OK;
+}
+
+static int64_t blocks_of(int64_t size, int32_t block)
+{
+    return size < 0 ? -1 : block == 0 ? 1 : (size + block - 1) / block;
+}
+
+trm_status trm_infer_dequant_matmul(const trm_infer_call *call)
+{
+    enum {
+        X = TRM_DEQUANT_MATMUL_X,
+        WEIGHT = TRM_DEQUANT_MATMUL_WEIGHT,
+        SCALE = TRM_DEQUANT_MATMUL_SCALE,
+        BIAS = TRM_DEQUANT_MATMUL_BIAS,
+        ZERO_POINT = TRM_DEQUANT_MATMUL_ZERO_POINT
+    };
+    const trm_dequant_matmul_params *p = &call->desc->dequant_matmul;
+    TRM_TRY(trm_infer_require_inputs(call, 3, TRM_DEQUANT_MATMUL_INPUT_COUNT));
+    TRM_TRY(trm_infer_require_float(call, X, "x"));
+    TRM_TRY(trm_infer_require_float(call, SCALE, "scale"));
+    TRM_TRY(trm_infer_require_rank(call, WEIGHT, "weight", 2));
+    const trm_dtype type = call->dtypes[WEIGHT];
+    const bool packed = type == TRM_U8;
+    if ((!packed && type != TRM_I8 && type != TRM_F8E4M3) || call->dtypes[X] == TRM_F64 ||
+        call->dtypes[SCALE] == TRM_F64 || p->out == TRM_F64) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "x is of type %s, weight %s, scale %s, expected f32, f16 or bf16, and f8e4m3, i8 or u8 for the weight",
+                 trm_dtype_name(call->dtypes[X]), trm_dtype_name(type), trm_dtype_name(call->dtypes[SCALE]));
+    }
+    if (p->out != TRM_DTYPE_NONE && !trm_dtype_is_float(p->out)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "out is %s, expected f32, f16 or bf16", trm_dtype_name(p->out));
+    }
+    TRM_TRY(check_blocks(p, packed));
+    const trm_dims *x = call->dims[X], *weight = call->dims[WEIGHT];
+    trm_dims *out = &call->output_dims[0];
+    const int64_t stored = weight->d[1], columns = packed && stored > 0 ? 2 * stored : stored;
+    char text[TRM_DIMS_TEXT_SIZE];
+    if (x->n < 1 || !trm_dim_fits(x->d[x->n - 1], columns)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has dims %s, expected [..., %" PRId64 "], what the weight has columns",
+                 trm_dims_format(x, text), columns);
+    }
+    const trm_dims blocks = {2, {blocks_of(weight->d[0], p->block_n), blocks_of(columns, p->block_k)}};
+    TRM_TRY(trm_infer_require_dims(call, SCALE, "scale", blocks));
+    *out = *x;
+    out->d[out->n - 1] = weight->d[0];
+    if (trm_infer_has(call, BIAS)) {
+        TRM_TRY(trm_infer_require_dims(call, BIAS, "bias", dims1(weight->d[0])));
+        TRM_TRY(trm_infer_require_dtype(call, BIAS, "bias", call->dtypes[X]));
+    }
+    if (trm_infer_has(call, ZERO_POINT)) {
+        TRM_TRY(trm_infer_require_dims(call, ZERO_POINT, "zero_point", blocks));
+        TRM_TRY(trm_infer_require_dtype(call, ZERO_POINT, "zero_point", TRM_U8));
+        if (!packed) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a weight of type %s has zero points, expected none",
+                     trm_dtype_name(type));
+        }
+    }
+    call->output_dtypes[0] = p->out == TRM_DTYPE_NONE ? call->dtypes[X] : p->out;
+    return TRM_OK;
+}
+
 static trm_status check_rope_params(const trm_rope_params *rope, int64_t head_dim)
 {
     if ((unsigned)rope->scaling > TRM_ROPE_LONG) {

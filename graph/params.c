@@ -113,6 +113,11 @@ static const trm_field norm_matmul_fields[] = {
     {"activation", TRM_FIELD_ENUM, AT(norm_matmul.activation), false, 0, activation_names, 0},
     {"out", TRM_FIELD_DTYPE, AT(norm_matmul.out), false, 0, NULL, 0},
 };
+static const trm_field dequant_matmul_fields[] = {
+    {"block_n", TRM_FIELD_INT32, AT(dequant_matmul.block_n), true, 0, NULL, 0},
+    {"block_k", TRM_FIELD_INT32, AT(dequant_matmul.block_k), false, 0, NULL, 0},
+    {"out", TRM_FIELD_DTYPE, AT(dequant_matmul.out), false, 0, NULL, 0},
+};
 static const trm_field softmax_fields[] = {{"axis", TRM_FIELD_INT32, AT(softmax.axis), true, 0, NULL, 0}};
 static const trm_field reduce_fields[] = {
     {"op", TRM_FIELD_ENUM, AT(reduce.op), true, 0, reduce_names, 0},
@@ -378,6 +383,7 @@ static const struct {
     ROWS(TRM_LAYER_GLU, glu_fields),
     ROWS(TRM_LAYER_MATMUL_GLU, glu_fields),
     ROWS(TRM_LAYER_NORM_MATMUL, norm_matmul_fields),
+    ROWS(TRM_LAYER_DEQUANT_MATMUL, dequant_matmul_fields),
     ROWS(TRM_LAYER_NORM, norm_fields),
     ROWS(TRM_LAYER_SOFTMAX, softmax_fields),
     ROWS(TRM_LAYER_REDUCE, reduce_fields),

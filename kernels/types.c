@@ -103,6 +103,7 @@ const char *trm_layer_kind_name(trm_layer_kind kind)
         [TRM_LAYER_LOOP_OUTPUT] = "loop_output",
         [TRM_LAYER_MERGE] = "merge",
         [TRM_LAYER_NORM_MATMUL] = "norm_matmul",
+        [TRM_LAYER_DEQUANT_MATMUL] = "dequant_matmul",
     };
     return (unsigned)kind < TRM_LAYER_KIND_COUNT ? names[kind] : "invalid";
 }

@@ -288,6 +288,7 @@ static void follow_layer(class_walk *walk, const trm_layer *layer)
     case TRM_LAYER_MATMUL:
         follow_matmul(walk, layer);
         break;
+    case TRM_LAYER_DEQUANT_MATMUL:
     case TRM_LAYER_MATMUL_GLU:
         follow_axes(walk, out, in, in->dims.n - 1);
         break;

@@ -86,6 +86,7 @@ typedef enum trm_layer_kind {
     TRM_LAYER_LOOP_OUTPUT,
     TRM_LAYER_MERGE,
     TRM_LAYER_NORM_MATMUL,
+    TRM_LAYER_DEQUANT_MATMUL,
     TRM_LAYER_KIND_COUNT
 } trm_layer_kind;
 
@@ -285,6 +286,28 @@ enum {
     TRM_NORM_MATMUL_RESIDUAL,
     TRM_NORM_MATMUL_INPUT_COUNT
 };
+
+/* Positions of a DEQUANT_MATMUL's inputs. */
+enum {
+    TRM_DEQUANT_MATMUL_X = 0,
+    TRM_DEQUANT_MATMUL_WEIGHT,
+    TRM_DEQUANT_MATMUL_SCALE,
+    TRM_DEQUANT_MATMUL_BIAS,
+    TRM_DEQUANT_MATMUL_ZERO_POINT,
+    TRM_DEQUANT_MATMUL_INPUT_COUNT
+};
+
+/* (x [..., K] f32|f16|bf16, weight, scale [ceil(N / block_n), ceil(K / block_k)] f32|f16|bf16, bias [N] of x's type,
+ * optional, zero_point u8, dims of scale, optional) -> [..., N]: x times the transpose of a quantized weight, whose
+ * elements are numbers times the scale of their block. The weight is F8E4M3 [N, K] or I8 [N, K]; or it is U8
+ * [N, K / 2], K even, with two numbers of 4 bits a byte, the one of the even column in the low bits: number = bits -
+ * zero_point, or - 8 where there is none. Only those of 4 bits have zero points. x is not quantized. Accumulates in
+ * f32, adds the bias, stores as `out`. */
+typedef struct trm_dequant_matmul_params {
+    int32_t block_n; /* rows of the weight that share a scale; the last block may have fewer */
+    int32_t block_k; /* columns that do, even where numbers have 4 bits; 0: all */
+    trm_dtype out;   /* NONE: type of x */
+} trm_dequant_matmul_params;
 
 /* (x) -> softmax along `axis` (may be negative). */
 typedef struct trm_softmax_params {
@@ -861,6 +884,7 @@ typedef struct trm_layer_desc {
         trm_glu_params glu; /* and MATMUL_GLU */
         trm_norm_params norm;
         trm_norm_matmul_params norm_matmul;
+        trm_dequant_matmul_params dequant_matmul;
         trm_softmax_params softmax;
         trm_reduce_params reduce;
         trm_rope_params rope;

@@ -128,6 +128,8 @@ TRM_HOST_KERNEL(matmul_openblas)
 TRM_HOST_KERNEL(matmul_reference)
 TRM_HOST_KERNEL(matmul_wide)
 TRM_HOST_KERNEL(gemv)
+TRM_HOST_KERNEL(dequant_matmul)
+size_t trm_host_dequant_matmul_workspace(const trm_kernel_call *call);
 TRM_HOST_KERNEL(convolution)
 TRM_HOST_KERNEL(convolution_columns)
 TRM_HOST_KERNEL(convolution_rows)

@@ -14,6 +14,7 @@
     X(matmul) \
     X(matmul_glu) \
     X(norm_matmul) \
+    X(dequant_matmul) \
     X(convolution) \
     X(pool) \
     X(vision) \

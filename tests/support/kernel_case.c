@@ -87,9 +87,32 @@ static bool is_small_float(trm_dtype dtype)
     return (dtype >= TRM_F8E4M3 && dtype <= TRM_F4E2M1) || dtype == TRM_F6E2M3 || dtype == TRM_F6E3M2;
 }
 
+/* As nearest_small, of a number, by halving: whole weights are made of it. */
+static int32_t nearest_e4m3(double value)
+{
+    static double values[0x7f];
+    for (int32_t code = 1; values[0x7e] == 0.0 && code < 0x7f; code++) {
+        values[code] = small_value(TRM_F8E4M3, code);
+    }
+    int32_t low = 0, high = 0x7e;
+    while (high - low > 1) {
+        const int32_t middle = (low + high) / 2;
+        if (values[middle] <= fabs(value)) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    const double below = fabs(value) - values[low], above = values[high] - fabs(value);
+    return (above < below || (above == below && high % 2 == 0) ? high : low) | (signbit(value) != 0 ? 0x80 : 0);
+}
+
 /* The nearest code of all, of two the even one; NaN for NaN, or what there is for it. */
 static int32_t nearest_small(trm_dtype dtype, double value)
 {
+    if (dtype == TRM_F8E4M3 && !isnan(value)) {
+        return nearest_e4m3(value);
+    }
     const int32_t codes = dtype == TRM_F4E2M1 ? 16 : dtype == TRM_F6E2M3 || dtype == TRM_F6E3M2 ? 64 : 256;
     int32_t best = -1;
     value = dtype != TRM_F8E8M0 && fabs(value) > 1e6 ? copysign(1e6, value) : value; /* else all are equally far */

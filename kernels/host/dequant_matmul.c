@@ -1,0 +1,196 @@
+/*
+ * Products with quantized weights: a piece of a weight row at a time becomes f32 and meets the rows of x, which were
+ * made f32 before. Threads take weight rows. A result depends on its row of x alone, not on how many there are.
+ */
+#include <string.h>
+
+#include "kernels/element/small.h"
+#include "kernels/host/host.h"
+
+#define LANES  16
+#define ROWS   32 /* of x that a piece of the weight meets */
+#define COLUMN 32 /* results between two stores */
+
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
+
+typedef struct product {
+    const trm_view *x, *weight, *scale, *bias, *zero_point, *out; /* bias and zero_point may be NULL */
+    int64_t m, n, k;
+    int64_t block_n, block_k, scales; /* blocks in a row */
+    const float *rows;                /* [m, k] */
+    float values[256];                /* of the bits of an F8E4M3 */
+} product;
+
+static const trm_view *view_of(const trm_kernel_call *call, int32_t i)
+{
+    return trm_host_has_input(call, i) ? &call->inputs[i] : NULL;
+}
+
+static bool is_as_scale(const product *p, const trm_view *view)
+{
+    const int64_t blocks_n = (p->n + p->block_n - 1) / p->block_n;
+    return view->dims.n == 2 && view->dims.d[0] == blocks_n && view->dims.d[1] == p->scales;
+}
+
+static bool types_are_known(const product *p)
+{
+    const bool is_packed = p->weight->dtype == TRM_U8;
+    return trm_host_is_float(p->x->dtype) && trm_host_is_float(p->scale->dtype) && trm_host_is_float(p->out->dtype) &&
+           (is_packed || p->weight->dtype == TRM_I8 || p->weight->dtype == TRM_F8E4M3) &&
+           (p->bias == NULL || trm_host_is_float(p->bias->dtype)) &&
+           (p->zero_point == NULL || (is_packed && p->zero_point->dtype == TRM_U8));
+}
+
+static bool product_of(const trm_kernel_call *call, product *p)
+{
+    const trm_dequant_matmul_params *params = &call->layer->dequant_matmul;
+    if (call->n_inputs < 3 || call->n_inputs > TRM_DEQUANT_MATMUL_INPUT_COUNT || call->n_outputs != 1 ||
+        params->block_n < 1 || params->block_k < 0) {
+        return false;
+    }
+    *p = (product){.x = &call->inputs[TRM_DEQUANT_MATMUL_X],
+                   .weight = &call->inputs[TRM_DEQUANT_MATMUL_WEIGHT],
+                   .scale = &call->inputs[TRM_DEQUANT_MATMUL_SCALE],
+                   .bias = view_of(call, TRM_DEQUANT_MATMUL_BIAS),
+                   .zero_point = view_of(call, TRM_DEQUANT_MATMUL_ZERO_POINT),
+                   .out = &call->outputs[0]};
+    const trm_dims *x = &p->x->dims, *weight = &p->weight->dims, *out = &p->out->dims;
+    if (!types_are_known(p) || x->n < 1 || x->n != out->n || weight->n != 2) {
+        return false;
+    }
+    const bool is_packed = p->weight->dtype == TRM_U8;
+    p->m = trm_host_span(x, 0, x->n - 1);
+    p->n = weight->d[0];
+    p->k = weight->d[1] * (is_packed ? 2 : 1);
+    p->block_n = params->block_n;
+    p->block_k = params->block_k > 0 ? params->block_k : p->k > 0 ? p->k : 1;
+    p->scales = params->block_k > 0 ? (p->k + p->block_k - 1) / p->block_k : 1;
+    return x->d[x->n - 1] == p->k && out->d[x->n - 1] == p->n && trm_host_span(out, 0, x->n - 1) == p->m &&
+           !(is_packed && params->block_k % 2 != 0) && is_as_scale(p, p->scale) &&
+           (p->zero_point == NULL || is_as_scale(p, p->zero_point)) &&
+           (p->bias == NULL || (p->bias->dims.n == 1 && p->bias->dims.d[0] == p->n));
+}
+
+/* Columns at .. at + count - 1 of a weight row, all of one block, as f32. */
+static inline void load_piece(const product *p, int64_t row, int64_t at, int64_t count, float *to)
+{
+    const int64_t block = row / p->block_n * p->scales + at / p->block_k;
+    float buffer;
+    const float scale = *trm_host_load(p->scale->dtype, p->scale->data, block, 1, &buffer);
+    if (p->weight->dtype == TRM_U8) { /* at and, but at the end of a row, count are even */
+        const uint8_t *bytes = (const uint8_t *)p->weight->data + (row * p->k + at) / 2;
+        const int32_t zero = p->zero_point != NULL ? ((const uint8_t *)p->zero_point->data)[block] : 8;
+        for (int64_t i = 0; i < count / 2; i++) {
+            to[2 * i] = (float)((bytes[i] & 15) - zero) * scale;
+            to[2 * i + 1] = (float)((bytes[i] >> 4) - zero) * scale;
+        }
+    } else if (p->weight->dtype == TRM_I8) {
+        const int8_t *numbers = (const int8_t *)p->weight->data + row * p->k + at;
+        for (int64_t i = 0; i < count; i++) {
+            to[i] = (float)numbers[i] * scale;
+        }
+    } else {
+        const uint8_t *bits = (const uint8_t *)p->weight->data + row * p->k + at;
+        for (int64_t i = 0; i < count; i++) {
+            to[i] = p->values[bits[i]] * scale;
+        }
+    }
+}
+
+static inline float dot(const float *a, const float *b, int64_t n)
+{
+    lanes sums = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        sums += *(const lanes *)(a + i) * *(const lanes *)(b + i);
+    }
+    float parts[LANES], rest = 0.0f;
+    memcpy(parts, &sums, sizeof(parts));
+    for (; i < n; i++) {
+        rest += a[i] * b[i];
+    }
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        for (int j = 0; j < half; j++) {
+            parts[j] += parts[j + half];
+        }
+    }
+    return parts[0] + rest;
+}
+
+/* sums[r] = row first + r of x times a row of the weight. */
+static inline void weight_row(const product *p, int64_t row, int64_t first, int64_t rows, double *sums)
+{
+    float piece[TRM_HOST_BLOCK];
+    memset(sums, 0, (size_t)rows * sizeof(*sums));
+    for (int64_t at = 0; at < p->k;) {
+        const int64_t block_end = (at / p->block_k + 1) * p->block_k;
+        const int64_t end = trm_host_min(trm_host_min(block_end, p->k), at + TRM_HOST_BLOCK);
+        load_piece(p, row, at, end - at, piece);
+        for (int64_t r = 0; r < rows; r++) {
+            sums[r] += (double)dot(p->rows + (first + r) * p->k + at, piece, end - at);
+        }
+        at = end;
+    }
+}
+
+TRM_VECTOR_CLONES static void weight_rows(void *user, int64_t begin, int64_t end)
+{
+    const product *p = user;
+    float results[ROWS][COLUMN], bias[COLUMN];
+    double sums[ROWS];
+    for (int64_t first = 0; first < p->m; first += ROWS) {
+        const int64_t rows = trm_host_min(p->m - first, ROWS);
+        for (int64_t column = begin; column < end; column += COLUMN) {
+            const int64_t columns = trm_host_min(end - column, COLUMN);
+            const float *added =
+                p->bias != NULL ? trm_host_load(p->bias->dtype, p->bias->data, column, columns, bias) : NULL;
+            for (int64_t c = 0; c < columns; c++) {
+                weight_row(p, column + c, first, rows, sums);
+                for (int64_t r = 0; r < rows; r++) {
+                    results[r][c] = (float)sums[r] + (added != NULL ? added[c] : 0.0f);
+                }
+            }
+            for (int64_t r = 0; r < rows; r++) {
+                trm_host_store(p->out->dtype, p->out->data, (first + r) * p->n + column, columns, results[r]);
+            }
+        }
+    }
+}
+
+static void convert_rows(void *user, int64_t begin, int64_t end)
+{
+    const product *p = user;
+    float *rows = (float *)p->rows;
+    for (int64_t at = begin * p->k; at < end * p->k; at += TRM_HOST_BLOCK) {
+        trm_host_load(p->x->dtype, p->x->data, at, trm_host_min(end * p->k - at, TRM_HOST_BLOCK), rows + at);
+    }
+}
+
+bool trm_host_dequant_matmul_accepts(const trm_kernel_call *call)
+{
+    product p;
+    return product_of(call, &p);
+}
+
+size_t trm_host_dequant_matmul_workspace(const trm_kernel_call *call)
+{
+    const trm_view *x = &call->inputs[TRM_DEQUANT_MATMUL_X];
+    return x->dtype == TRM_F32 ? 0 : (size_t)trm_dims_count(&x->dims) * sizeof(float);
+}
+
+trm_status trm_host_dequant_matmul_run(const trm_kernel_call *call)
+{
+    product p;
+    if (!product_of(call, &p) || p.m == 0 || p.n == 0) {
+        return TRM_OK;
+    }
+    for (int32_t i = 0; p.weight->dtype == TRM_F8E4M3 && i < 256; i++) {
+        p.values[i] = (float)trm_small_float_decode(TRM_F8E4M3, (uint8_t)i);
+    }
+    p.rows = p.x->dtype == TRM_F32 ? p.x->data : call->workspace;
+    if (p.x->dtype != TRM_F32) {
+        trm_pool_for(trm_host_pool(call), p.m, trm_host_row_grain(p.k), convert_rows, &p);
+    }
+    trm_pool_for(trm_host_pool(call), p.n, trm_host_row_grain(p.k), weight_rows, &p);
+    return TRM_OK;
+}
