@@ -154,7 +154,7 @@ static inline void load_take(load *l, const trm_serving_event *events, int32_t n
             assert_int_equal(e->n_top, r->request.logprobs < 0 ? 0 : r->request.logprobs);
             if (e->n_top > 0) {
                 r->top[r->n_tokens] = e->top[0];
-                assert_true(e->logprob <= e->top[0].logprob && e->logprob < 0.0f);
+                assert_true(e->logprob <= e->top[0].logprob && e->logprob <= 0.0f);
             }
             r->tokens[r->n_tokens++] = e->token;
         } else if (e->kind == TRM_EVENT_PROMPT_TOKEN) {
@@ -232,26 +232,9 @@ static inline void load_forget(load *l)
     }
 }
 
-/* All of them, arriving at random, some cancelled on the way. Those that were not are as `alone` has them; of the
- * others what came is. */
-static inline void load_run_together(trm_scheduler *s, load *l, const load *alone, uint64_t *random, bool cancels)
+/* Those that were not cancelled are as `alone` has them; of the others what came is. */
+static inline void load_compare(const load *l, const load *alone, bool cancels)
 {
-    int32_t next = 0;
-    load_forget(l);
-    while (next < l->n || trm_scheduler_has_work(s)) {
-        for (int64_t arrivals = test_random_below(random, 5); arrivals > 0 && next < l->n; arrivals--) {
-            assert_ok(trm_scheduler_submit(s, &l->requests[next++].request));
-        }
-        if (cancels && next > 0 && test_random_below(random, 8) == 0) {
-            load_request *r = &l->requests[test_random_below(random, next)];
-            assert_int_equal(trm_scheduler_cancel(s, r->request.id), !r->finished);
-        }
-        const trm_serving_event *events;
-        int32_t n;
-        assert_ok(trm_scheduler_step(s, &events, &n));
-        load_take(l, events, n);
-        load_check_blocks(s);
-    }
     for (int32_t i = 0; i < l->n; i++) {
         const load_request *r = &l->requests[i], *expected = &alone->requests[i];
         assert_true(r->finished);
@@ -272,6 +255,28 @@ static inline void load_run_together(trm_scheduler *s, load *l, const load *alon
             assert_memory_equal(&r->top[k], &expected->top[k], sizeof(r->top[k]));
         }
     }
+}
+
+/* All of them, arriving at random, some cancelled on the way. */
+static inline void load_run_together(trm_scheduler *s, load *l, const load *alone, uint64_t *random, bool cancels)
+{
+    int32_t next = 0;
+    load_forget(l);
+    while (next < l->n || trm_scheduler_has_work(s)) {
+        for (int64_t arrivals = test_random_below(random, 5); arrivals > 0 && next < l->n; arrivals--) {
+            assert_ok(trm_scheduler_submit(s, &l->requests[next++].request));
+        }
+        if (cancels && next > 0 && test_random_below(random, 8) == 0) {
+            load_request *r = &l->requests[test_random_below(random, next)];
+            assert_int_equal(trm_scheduler_cancel(s, r->request.id), !r->finished);
+        }
+        const trm_serving_event *events;
+        int32_t n;
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        load_take(l, events, n);
+        load_check_blocks(s);
+    }
+    load_compare(l, alone, cancels);
     assert_int_equal(s->n_running + s->n_waiting, 0);
     assert_int_equal(s->blocks.n_free, s->blocks.n); /* no block is lost */
 }
