@@ -6,6 +6,7 @@
  * split vary with the number of rows; the chains do not. On Hopper instructions of a warp group take 8 to 256 columns;
  * that their sums do not depend on that is what kernels_gpu_invariant tests.
  */
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -133,26 +134,6 @@ template <int left, int N> static __device__ __forceinline__ void stages_wait(fl
     (void)sums;
 }
 #endif
-
-/* Eight floats at the same place of shared memory in block `block` of the cluster. */
-static __device__ __forceinline__ void read_in(const float *place, int block, float (&to)[8])
-{
-    uint32_t mapped;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(shared_address(place)), "r"(block));
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-                     : "=f"(to[4 * i]), "=f"(to[4 * i + 1]), "=f"(to[4 * i + 2]), "=f"(to[4 * i + 3])
-                     : "r"(mapped + 16 * i)
-                     : "memory");
-    }
-}
-
-static __device__ __forceinline__ void cluster_barrier(void)
-{
-    asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
-    asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory");
-}
 
 /* Eight neighbouring outputs of a row. */
 template <typename T, typename Out>

@@ -166,6 +166,12 @@ size_t trm_cuda_matmul_workspace(const trm_kernel_call *call);
 trm_status trm_cuda_matmul_run(const trm_kernel_call *call);
 trm_status trm_cuda_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
 
+/* dequant_matmul.c */
+bool trm_cuda_dequant_matmul_accepts(const trm_kernel_call *call);
+size_t trm_cuda_dequant_matmul_workspace(const trm_kernel_call *call);
+trm_status trm_cuda_dequant_matmul_run(const trm_kernel_call *call);
+trm_status trm_cuda_dequant_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
+
 /* matmul_invariant.c: floats where a row must not depend on others */
 bool trm_cuda_matmul_invariant_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_matmul_invariant_run(const trm_kernel_call *call);

@@ -15,6 +15,8 @@ static const trm_kernel kernels[] = {
      trm_cuda_matmul_glu_workspace, trm_cuda_matmul_glu_run, trm_cuda_matmul_glu_tune},
     {"cuda.norm_matmul", TRM_LAYER_NORM_MATMUL, TRM_BACKEND_CUDA, trm_cuda_norm_matmul_accepts,
      trm_cuda_norm_matmul_workspace, trm_cuda_norm_matmul_run, trm_cuda_norm_matmul_tune},
+    {"cuda.dequant_matmul", TRM_LAYER_DEQUANT_MATMUL, TRM_BACKEND_CUDA, trm_cuda_dequant_matmul_accepts,
+     trm_cuda_dequant_matmul_workspace, trm_cuda_dequant_matmul_run, trm_cuda_dequant_matmul_tune},
     SIMPLE(cast, TRM_LAYER_CAST),
     SIMPLE(reshape, TRM_LAYER_RESHAPE),
     SIMPLE(transpose, TRM_LAYER_TRANSPOSE),

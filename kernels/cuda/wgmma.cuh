@@ -94,7 +94,8 @@ template <int N> static __device__ __forceinline__ void wgmma_pin(float (&d)[N])
 
 /*
  * d [64, N] = a b^T + (accumulate ? d : 0) over 16 elements of the inner dimension. wgmma_nt: a [64, 16] and b [N, 16]
- * in shared memory, the inner dimension contiguous. wgmma_nn: a in registers, b [16, N] in shared memory, N contiguous.
+ * in shared memory, the inner dimension contiguous; or a in registers, always accumulating. wgmma_nn: a in registers, b
+ * [16, N] in shared memory, N contiguous.
  */
 #define WGMMA_DEFINE(N, A0, A1, A2, A3, A4)                                                                            \
     WGMMA_DEFINE_TYPE(N, __nv_bfloat16, "bf16", A0, A1, A2, A3, A4)                                                    \
@@ -107,6 +108,16 @@ template <int N> static __device__ __forceinline__ void wgmma_pin(float (&d)[N])
                      "}, " A0 ", " A1 ", p, 1, 1, 0, 0; }"                                                             \
                      : WGMMA_SUMS_##N(d)                                                                               \
                      : "l"(a), "l"(b), "r"(accumulate)                                                                 \
+                     : "memory");                                                                                      \
+    }                                                                                                                  \
+    static __device__ __forceinline__ void wgmma_nt(float(&d)[N / 2], uint32_t a0, uint32_t a1, uint32_t a2,           \
+                                                    uint32_t a3, uint64_t b, T)                                        \
+    {                                                                                                                  \
+        asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0;\n"                                                          \
+                     "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" WGMMA_TEXT_##N               \
+                     "}, {" A0 ", " A1 ", " A2 ", " A3 "}, " A4 ", p, 1, 1, 0; }"                                      \
+                     : WGMMA_SUMS_##N(d)                                                                               \
+                     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b)                                                      \
                      : "memory");                                                                                      \
     }                                                                                                                  \
     static __device__ __forceinline__ void wgmma_nn(float(&d)[N / 2], uint32_t a0, uint32_t a1, uint32_t a2,           \

@@ -1,0 +1,44 @@
+/*
+ * Products with weights that are stored in numbers of 8 or 4 bits and a scale per block, as the CUDA kernels of
+ * DEQUANT_MATMUL take them: y [m, n] = x [m, k] times the transpose of the weight, plus bias.
+ */
+#ifndef TRM_KERNELS_CUDA_DEQUANT_H
+#define TRM_KERNELS_CUDA_DEQUANT_H
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct trm_dequant_gemm {
+    int64_t m, n, k;
+    int64_t block_n, block_k; /* of the weight that share a scale */
+    int64_t scale_row;        /* scales of a row of blocks */
+    trm_dtype weight_type;    /* F8E4M3, I8, or U8: two numbers of 4 bits a byte */
+    trm_dtype scale_type;     /* F32, F16, BF16 */
+    trm_dtype in, out;        /* of x and bias; of y: the same or F32 */
+    bool constant;            /* weight, scale and zero were complete before anything now on the stream */
+    int32_t shift_n, shift_k; /* dequant_rows.cu: block_n and block_k as powers of two */
+    const void *x, *weight, *scale;
+    const void *bias;    /* [n], or NULL */
+    const uint8_t *zero; /* as scale, of 4 bits; NULL: 8 */
+    void *y;
+} trm_dequant_gemm;
+
+/* dequant_rows.cu: 16-bit floats and blocks that are powers of two. Up to `most` rows it is bound by reading the weight
+ * once and the fastest way; any number may be given, and a row's result does not depend on it. */
+bool trm_cuda_dequant_rows_accepts(const trm_dequant_gemm *gemm);
+int64_t trm_cuda_dequant_rows_most(const trm_dequant_gemm *gemm);
+trm_status trm_cuda_dequant_rows_run(const trm_dequant_gemm *gemm, cudaStream_t stream);
+
+/* dequant.cu: `rows` rows of the weight from `first` on as floats of type `in`, rounded once; k > 0. */
+trm_status trm_cuda_dequantise(const trm_dequant_gemm *gemm, int64_t first, int64_t rows, void *to,
+                               cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
