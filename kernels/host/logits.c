@@ -88,6 +88,15 @@ static double log_sum(const float *logits, int64_t vocab, float largest)
     return (double)largest + log(sum);
 }
 
+static int32_t find_first(const float *logits, int64_t vocab)
+{
+    int32_t first = 0;
+    for (int32_t i = 1; i < vocab; i++) {
+        first = without_nan(logits[i]) > without_nan(logits[first]) ? i : first;
+    }
+    return first;
+}
+
 /* The n most probable tokens, by insertion: most tokens are behind the last of them. */
 static int32_t find_top(const float *logits, int64_t vocab, int32_t n, int32_t *top)
 {
@@ -113,9 +122,9 @@ static void report_rows(void *user, int64_t begin, int64_t end)
         const trm_logits_row *p = &args->parameters[r];
         const float *logits = args->logits + r * args->vocab;
         if (p->n_top >= 0) {
-            int32_t first = 0, *top = args->top_tokens + r * TRM_LOGITS_MAX_TOP;
+            int32_t *top = args->top_tokens + r * TRM_LOGITS_MAX_TOP;
             float *top_logprobs = args->top_logprobs + r * TRM_LOGITS_MAX_TOP;
-            find_top(logits, args->vocab, 1, &first);
+            const int32_t first = find_first(logits, args->vocab);
             const double all = log_sum(logits, args->vocab, without_nan(logits[first]));
             const int32_t target = p->target >= 0 ? p->target : args->tokens[r];
             args->logprobs[r] = (float)((double)without_nan(logits[target]) - all);
