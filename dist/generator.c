@@ -380,7 +380,7 @@ static trm_status warm_up(trm_generator *g)
 static trm_status mark_hidden(trm_generator *g, trm_network *network)
 {
     const trm_layer *layer = network->outputs[0]->producer;
-    while (layer != NULL && layer->desc.kind != TRM_LAYER_MATMUL) {
+    while (layer != NULL && layer->desc.kind != TRM_LAYER_MATMUL && layer->desc.kind != TRM_LAYER_DEQUANT_MATMUL) {
         layer = layer->inputs[0]->producer;
     }
     if (layer == NULL || layer->inputs[0]->producer == NULL || layer->inputs[0]->dims.n != 2) {

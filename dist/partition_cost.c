@@ -100,6 +100,10 @@ static double flops(const trm_partitioner *partitioner, const trm_layer *layer, 
         trm_dims a = trm_sharding_local_dims(&layer->inputs[0]->dims, input_form(partitioner, layer, strategy, 0));
         return 2.0 * output_elements * known(partitioner, a.d[a.n - (layer->desc.matmul.transpose_a ? 2 : 1)]);
     }
+    if (layer->desc.kind == TRM_LAYER_DEQUANT_MATMUL) {
+        trm_dims x = trm_sharding_local_dims(&layer->inputs[0]->dims, input_form(partitioner, layer, strategy, 0));
+        return 2.0 * output_elements * known(partitioner, x.d[x.n - 1]);
+    }
     if (layer->desc.kind == TRM_LAYER_ATTENTION) {
         const trm_attention_form form = layer->desc.attention.form;
         const trm_dims *k = &layer->inputs[TRM_ATTENTION_K]->dims;

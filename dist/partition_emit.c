@@ -387,10 +387,11 @@ static void localize(const emitter *e, const trm_layer *layer, const trm_strateg
 static bool leaves_out(const emitter *e, const trm_layer *layer, const trm_strategy *strategy, int32_t input)
 {
     const trm_sharding *out = form_of(e, layer->outputs[0], strategy->outputs[0]);
-    bool is_added = layer->desc.kind == TRM_LAYER_MATMUL          ? input == 2
-                    : layer->desc.kind == TRM_LAYER_CONVOLUTION   ? input >= 2
-                    : layer->desc.kind == TRM_LAYER_DECONVOLUTION ? input == 2
-                                                                  : false;
+    bool is_added = layer->desc.kind == TRM_LAYER_MATMUL           ? input == 2
+                    : layer->desc.kind == TRM_LAYER_DEQUANT_MATMUL ? input == TRM_DEQUANT_MATMUL_BIAS
+                    : layer->desc.kind == TRM_LAYER_CONVOLUTION    ? input >= 2
+                    : layer->desc.kind == TRM_LAYER_DECONVOLUTION  ? input == 2
+                                                                   : false;
     return is_added && out->kind == TRM_PARTIAL && part_of(e, out) > 0;
 }
 

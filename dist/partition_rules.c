@@ -237,6 +237,12 @@ static int32_t link_attention(const trm_layer *layer, int32_t k, int32_t i)
     return i == TRM_ATTENTION_MASK ? link_broadcast(&layer->inputs[i]->dims, &layer->outputs[0]->dims, 0) : 0;
 }
 
+/* Rows of x; those of the weight are dealt with apart, as its scales may have fewer. */
+static int32_t link_dequant_matmul(const trm_layer *layer, int32_t k, int32_t i)
+{
+    return k == layer->outputs[0]->dims.n - 1 ? TRM_LINK_NEVER : i == TRM_DEQUANT_MATMUL_X ? k : TRM_LINK_WHOLE;
+}
+
 /* The axis of input `i` that must be split for axis `k` of the outputs to be. */
 static int32_t axis_link(const trm_layer *layer, int32_t k, int32_t i)
 {
@@ -274,6 +280,8 @@ static int32_t axis_link(const trm_layer *layer, int32_t k, int32_t i)
         return (k == 0) == (i == 1) ? k : TRM_LINK_WHOLE;
     case TRM_LAYER_MATMUL:
         return link_matmul(layer, k, i);
+    case TRM_LAYER_DEQUANT_MATMUL:
+        return link_dequant_matmul(layer, k, i);
     case TRM_LAYER_ROPE:
         return link_rope(k, i);
     case TRM_LAYER_ATTENTION:
@@ -425,6 +433,8 @@ static int32_t linear_inputs(const trm_layer *layer, uint32_t sets[2])
     case TRM_LAYER_GLU:
         sets[0] = 2;
         return layer->n_inputs == 2;
+    case TRM_LAYER_DEQUANT_MATMUL:
+        return 1;
     case TRM_LAYER_MATMUL:
         sets[1] = 2;
         return desc->matmul.activation == TRM_ACTIVATION_NONE ? 2 : 0;
@@ -477,6 +487,42 @@ static trm_status offer_inner(trm_partitioner *partitioner, const trm_layer *lay
     d.in[1] = split(axis_b, parts);
     d.out[0] = partial(parts);
     return offer(&d);
+}
+
+/* How scales, and zero points, lie when an axis of `size` is cut into parts: whole where they are one along it, else
+ * cut like it, in whole blocks. False where a part would have a piece of a block. */
+static bool cut_blocks(const trm_layer *layer, int32_t axis, int64_t size, int64_t block, int32_t parts,
+                       trm_sharding *scales)
+{
+    const int64_t blocks = layer->inputs[TRM_DEQUANT_MATMUL_SCALE]->dims.d[axis];
+    *scales = blocks == 1 ? replicated : split(axis, parts);
+    return blocks == 1 || block == 1 || size % (block * parts) == 0;
+}
+
+/* A quantized weight by rows, and by columns, where every rank has a summand of the product. */
+static trm_status offer_dequant_matmul(trm_partitioner *partitioner, const trm_layer *layer, int32_t parts)
+{
+    const trm_dequant_matmul_params *p = &layer->desc.dequant_matmul;
+    const trm_tensor *x = layer->inputs[TRM_DEQUANT_MATMUL_X], *weight = layer->inputs[TRM_DEQUANT_MATMUL_WEIGHT];
+    const int32_t last = x->dims.n - 1;
+    const int64_t k = weight->dims.d[1] * (weight->dtype == TRM_U8 ? 2 : 1);
+    trm_sharding scales;
+    if (cut_blocks(layer, 0, weight->dims.d[0], p->block_n, parts, &scales)) {
+        draft d = begin(partitioner, layer);
+        d.in[TRM_DEQUANT_MATMUL_WEIGHT] = d.in[TRM_DEQUANT_MATMUL_BIAS] = split(0, parts);
+        d.in[TRM_DEQUANT_MATMUL_SCALE] = d.in[TRM_DEQUANT_MATMUL_ZERO_POINT] = scales;
+        d.out[0] = split(last, parts);
+        TRM_TRY(offer(&d));
+    }
+    if (x->dims.d[last] == k && weight->dims.d[1] % parts == 0 && cut_blocks(layer, 1, k, p->block_k, parts, &scales)) {
+        draft d = begin(partitioner, layer);
+        d.in[TRM_DEQUANT_MATMUL_X] = split(last, parts);
+        d.in[TRM_DEQUANT_MATMUL_WEIGHT] = split(1, parts);
+        d.in[TRM_DEQUANT_MATMUL_SCALE] = d.in[TRM_DEQUANT_MATMUL_ZERO_POINT] = scales;
+        d.out[0] = partial(parts);
+        TRM_TRY(offer(&d));
+    }
+    return TRM_OK;
 }
 
 /* Rows that a rank does not have come out as zeros, so the ranks' results add up. */
@@ -616,6 +662,8 @@ static trm_status offer_particular(trm_partitioner *partitioner, const trm_layer
     switch (layer->desc.kind) {
     case TRM_LAYER_MATMUL:
         return offer_inner(partitioner, layer, parts);
+    case TRM_LAYER_DEQUANT_MATMUL:
+        return offer_dequant_matmul(partitioner, layer, parts);
     case TRM_LAYER_EMBEDDING:
         return offer_rows(partitioner, layer, parts);
     case TRM_LAYER_REDUCE:

@@ -319,7 +319,10 @@ static trm_status put_weight(writer *w, const trm_weight *weight, uint32_t *posi
     case TRM_WEIGHT_ZEROS:
         break;
     case TRM_WEIGHT_JOINED:
+    case TRM_WEIGHT_RECODED:
         made->axis = form.axis;
+        made->code = (int32_t)form.code;
+        made->times = form.times;
         made->n_parts = (size_t)form.n_parts;
         made->parts = trm_arena_array(&w->arena, made->n_parts, sizeof(*made->parts));
         if (made->parts == NULL) {

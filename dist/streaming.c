@@ -207,18 +207,22 @@ static double largest_products(const trm_plan *plan, const double *least, double
     for (int32_t i = 0; i < network->n_layers; i++) {
         const trm_layer *layer = network->layers[i];
         bool is_product = layer->desc.kind == TRM_LAYER_MATMUL || layer->desc.kind == TRM_LAYER_MATMUL_GLU ||
-                          layer->desc.kind == TRM_LAYER_NORM_MATMUL;
+                          layer->desc.kind == TRM_LAYER_NORM_MATMUL || layer->desc.kind == TRM_LAYER_DEQUANT_MATMUL;
         const trm_dims *out = &plan->max_dims[layer->outputs[0]->index];
         for (int32_t k = 0; is_product && out->n > 0 && k < layer->n_inputs; k++) {
             const trm_tensor *weight = layer->inputs[k];
-            if (weight == NULL || weight->role != TRM_TENSOR_CONSTANT || weight->dims.n < 2) {
+            const bool is_quantized = layer->desc.kind == TRM_LAYER_DEQUANT_MATMUL;
+            if (weight == NULL || weight->role != TRM_TENSOR_CONSTANT || weight->dims.n < 2 ||
+                (is_quantized && k != TRM_DEQUANT_MATMUL_WEIGHT)) {
                 continue;
             }
             int64_t columns = out->d[out->n - 1], rows = columns > 0 ? trm_dims_count(out) / columns : 0;
-            double rate = plan->backend != TRM_BACKEND_CUDA    ? HOST_PRODUCT_RATE
-                          : trm_dtype_size(weight->dtype) == 2 ? CUDA_PRODUCT_RATE
-                                                               : CUDA_F32_PRODUCT_RATE;
-            seconds[i] += 2 * (double)rows * (double)trm_dims_count(&weight->dims) / rate;
+            const trm_dtype type = is_quantized ? layer->inputs[0]->dtype : weight->dtype;
+            double rate = plan->backend != TRM_BACKEND_CUDA ? HOST_PRODUCT_RATE
+                          : trm_dtype_size(type) == 2       ? CUDA_PRODUCT_RATE
+                                                            : CUDA_F32_PRODUCT_RATE;
+            const int64_t packed = is_quantized && weight->dtype == TRM_U8 ? 2 : 1;
+            seconds[i] += 2 * (double)rows * (double)(packed * trm_dims_count(&weight->dims)) / rate;
         }
         sum += seconds[i];
         seconds[i] = seconds[i] > least[i] ? seconds[i] : least[i];

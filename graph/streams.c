@@ -209,9 +209,9 @@ static trm_status find_ends(const assigner *a)
 
 static bool takes_time(trm_layer_kind kind)
 {
-    return kind == TRM_LAYER_MATMUL || kind == TRM_LAYER_MATMUL_GLU || kind == TRM_LAYER_ATTENTION ||
-           kind == TRM_LAYER_CONVOLUTION || kind == TRM_LAYER_DECONVOLUTION || kind == TRM_LAYER_POOL ||
-           kind == TRM_LAYER_RECURRENT;
+    return kind == TRM_LAYER_MATMUL || kind == TRM_LAYER_DEQUANT_MATMUL || kind == TRM_LAYER_MATMUL_GLU ||
+           kind == TRM_LAYER_ATTENTION || kind == TRM_LAYER_CONVOLUTION || kind == TRM_LAYER_DECONVOLUTION ||
+           kind == TRM_LAYER_POOL || kind == TRM_LAYER_RECURRENT;
 }
 
 trm_status trm_streams_width(const trm_network *network, double *width)

@@ -26,7 +26,7 @@ static const struct {
     {"I64", 64, TRM_I64},
     {"U64", 64, TRM_U64},
     {"BOOL", 8, TRM_BOOL},
-    {"F8_E4M3", 8, TRM_DTYPE_NONE},
+    {"F8_E4M3", 8, TRM_F8E4M3},
     {"F8_E5M2", 8, TRM_DTYPE_NONE},
     {"F8_E8M0", 8, TRM_DTYPE_NONE},
     {"F8_E4M3FNUZ", 8, TRM_DTYPE_NONE},

@@ -308,8 +308,9 @@ trm_status trm_weight_from_file(trm_weight_file *file, size_t begin, const char 
 trm_status trm_weight_random(trm_dtype dtype, const trm_dims *dims, uint64_t seed, float mean, float spread,
                              trm_weight **weight)
 {
-    if (dtype != TRM_F32 && dtype != TRM_F16 && dtype != TRM_BF16) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "random weight of type %s, expected f32, f16 or bf16",
+    if (dtype != TRM_F32 && dtype != TRM_F16 && dtype != TRM_BF16 && dtype != TRM_F8E4M3 && dtype != TRM_I8 &&
+        dtype != TRM_U8) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "random weight of type %s, expected f32, f16, bf16, f8e4m3, i8 or u8",
                  trm_dtype_name(dtype));
     }
     if (!isfinite(mean) || !isfinite(spread) || spread < 0) {
@@ -400,6 +401,36 @@ static trm_status create_nested(const trm_weight *weight, trm_weight_base **base
         return status;
     }
     return join_parts(parts, 1, 0, base);
+}
+
+static trm_status recode(const trm_weight *weight, trm_weight_code code, int32_t times, trm_weight **recoded)
+{
+    trm_dtype dtype;
+    trm_dims dims;
+    trm_weight_base *base = NULL;
+    size_t count;
+    TRM_TRY(trm_weight_check_recode(weight, code, times, &dtype, &dims));
+    TRM_TRY(trm_weight_count_elements(dtype, &dims, &count));
+    if (count == 0) {
+        return trm_weight_zeros(dtype, &dims, recoded);
+    }
+    TRM_TRY(create_nested(weight, &base));
+    base->kind = TRM_WEIGHT_RECODED;
+    base->dtype = dtype;
+    base->dims = dims;
+    base->code = code;
+    base->times = times;
+    return create_whole(base, recoded);
+}
+
+trm_status trm_weight_recode(const trm_weight *weight, trm_weight_code code, trm_weight **recoded)
+{
+    return recode(weight, code, 0, recoded);
+}
+
+trm_status trm_weight_repeat(const trm_weight *weight, int32_t times, trm_weight **repeated)
+{
+    return recode(weight, TRM_WEIGHT_CODE_REPEAT, times, repeated);
 }
 
 static trm_status fail_view(const trm_weight *weight, const char *what)
@@ -781,6 +812,8 @@ static bool same_base(const trm_weight_base *a, const trm_weight_base *b)
         return a->seed == b->seed && a->mean == b->mean && a->spread == b->spread;
     case TRM_WEIGHT_ZEROS:
         return true;
+    case TRM_WEIGHT_RECODED:
+        return a->code == b->code && a->times == b->times && trm_weight_equal(a->parts[0], b->parts[0]);
     case TRM_WEIGHT_JOINED:
         break;
     }

@@ -43,7 +43,8 @@ bool trm_safetensors_describe(const trm_safetensors *set, const char *name, trm_
 size_t trm_safetensors_bytes(const trm_safetensors *set);
 
 /* Random numbers, uniform in [mean - spread, mean + spread], the same for each element whatever part of the weight is
- * read: element i (row-major in the whole) is trm_random_unit(seed, i) of kernels/random.h, rounded to `dtype`. */
+ * read: element i (row-major in the whole) is trm_random_unit(seed, i) of kernels/random.h, rounded to `dtype`: f32,
+ * f16, bf16; f8e4m3, i8 and u8, which saturate. */
 trm_status trm_weight_random(trm_dtype dtype, const trm_dims *dims, uint64_t seed, float mean, float spread,
                              trm_weight **weight);
 
@@ -74,6 +75,23 @@ trm_status trm_weight_slice(const trm_weight *weight, int32_t axis, int64_t star
 trm_status trm_weight_concat(const trm_weight *const *weights, int32_t n, int32_t axis, trm_weight **joined);
 /* The axis lengthened to `length` with zeros at its end: for shards of equal size. */
 trm_status trm_weight_pad(const trm_weight *weight, int32_t axis, int64_t length, trm_weight **padded);
+
+/* What is stored in other ways than kernels read it: codes of the integers of a weight [rows, columns]. */
+typedef enum trm_weight_code {
+    TRM_WEIGHT_CODE_BYTES = 0, /* i32 -> u8 [rows, 4 * columns], the lowest byte of each first */
+    TRM_WEIGHT_CODE_SIGNED,    /* u8 -> i8: less 128 */
+    TRM_WEIGHT_CODE_NEXT,      /* u8 -> u8: plus 1 */
+    TRM_WEIGHT_CODE_HALVES,    /* u8 -> u8 [rows, 2 * columns]: the low 4 bits of each, then the high ones */
+    TRM_WEIGHT_CODE_PAIRS,     /* u8 -> u8 [rows, columns / 2]: the low 4 bits of two, the first one's low */
+    TRM_WEIGHT_CODE_WORDS,     /* i32 -> u8 [8 * rows, columns]: 4 bits of each, the lowest in the first row */
+    TRM_WEIGHT_CODE_AWQ_WORDS, /* the same, the lowest in row 0, the next in rows 2, 4, 6, 1, 3, 5, 7 */
+    TRM_WEIGHT_CODE_REPEAT,    /* of any type, one element -> [times, 1]: trm_weight_repeat */
+    TRM_WEIGHT_CODE_COUNT
+} trm_weight_code;
+/* INVALID_ARGUMENT for a weight of another type or shape than the code is for. */
+trm_status trm_weight_recode(const trm_weight *weight, trm_weight_code code, trm_weight **recoded);
+/* One element, `times` of it one below the other: [times, 1]. */
+trm_status trm_weight_repeat(const trm_weight *weight, int32_t times, trm_weight **repeated);
 
 /* ---- use --------------------------------------------------------------------------------------------- */
 

@@ -88,6 +88,11 @@ static void put_weight(writer *to, const trm_weight *weight)
     case TRM_WEIGHT_ZEROS:
         put(to, "zeros");
         return;
+    case TRM_WEIGHT_RECODED:
+        put(to, "%s(", trm_weight_code_name(base->code));
+        put_weight(to, base->parts[0]);
+        put(to, ")");
+        break;
     case TRM_WEIGHT_JOINED:
         if (base->n_parts > 1) {
             put(to, "join along %d ", base->axis);

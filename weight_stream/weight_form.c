@@ -40,7 +40,10 @@ void trm_weight_get_form(const trm_weight *weight, trm_weight_form *form)
     case TRM_WEIGHT_ZEROS:
         break;
     case TRM_WEIGHT_JOINED:
+    case TRM_WEIGHT_RECODED:
         form->axis = base->axis;
+        form->code = base->code;
+        form->times = base->times;
         form->n_parts = base->n_parts;
         form->parts = (const trm_weight *const *)base->parts;
         break;
@@ -107,6 +110,20 @@ static trm_status from_join(const trm_weight_form *form, trm_weight **weight)
                : refuse_view("of several parts");
 }
 
+static trm_status from_recoded(const trm_weight_form *form, trm_weight **weight)
+{
+    trm_weight *whole;
+    if (form->n_parts != 1) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "a recoded weight has %d parts, expected 1", form->n_parts);
+    }
+    const bool repeats = form->code == TRM_WEIGHT_CODE_REPEAT;
+    if ((repeats ? trm_weight_repeat(form->parts[0], form->times, &whole)
+                 : trm_weight_recode(form->parts[0], form->code, &whole)) != TRM_OK) {
+        return trm_fail_in(TRM_ERROR_INVALID_MODEL, "a recoded weight");
+    }
+    return view_of(whole, &form->view, "of another code", weight);
+}
+
 trm_status trm_weight_from_form(const trm_weight_form *form, trm_weight **weight)
 {
     size_t count, bytes;
@@ -131,6 +148,8 @@ trm_status trm_weight_from_form(const trm_weight_form *form, trm_weight **weight
         return trm_weight_zeros(form->dtype, &form->view.dims, weight);
     case TRM_WEIGHT_JOINED:
         return from_join(form, weight);
+    case TRM_WEIGHT_RECODED:
+        return from_recoded(form, weight);
     }
     return trm_fail(TRM_ERROR_INVALID_MODEL, "weight of no known kind");
 }
@@ -188,6 +207,7 @@ trm_status trm_weight_rebase(const trm_weight *weight, trm_weight_find_fn find, 
     case TRM_WEIGHT_STORED:
         return rebase_stored(&form, find, user, rebased);
     case TRM_WEIGHT_JOINED:
+    case TRM_WEIGHT_RECODED:
         return rebase_parts(&form, find, user, rebased);
     case TRM_WEIGHT_RANDOM:
     case TRM_WEIGHT_ZEROS:

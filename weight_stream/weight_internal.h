@@ -37,6 +37,9 @@ typedef struct trm_weight_base {
     int32_t axis, n_parts;
     trm_weight **parts;  /* [n_parts] */
     size_t *part_starts; /* [n_parts + 1] elements before a part in one row: everything from the axis inwards */
+    /* RECODED: n_parts is 1 */
+    trm_weight_code code;
+    int32_t times; /* of REPEAT */
 } trm_weight_base;
 
 struct trm_weight {
@@ -59,6 +62,16 @@ trm_status trm_weight_file_check(const trm_weight_file *file);
 
 /* Refuses dims whose bytes do not fit into half the address space. */
 trm_status trm_weight_count_elements(trm_dtype dtype, const trm_dims *dims, size_t *count);
+/* Type and dims of a weight under a code; refuses what the code is not for. */
+trm_status trm_weight_check_recode(const trm_weight *weight, trm_weight_code code, int32_t times, trm_dtype *dtype,
+                                   trm_dims *dims);
+/* "awq_words"; "unknown" out of range. */
+const char *trm_weight_code_name(trm_weight_code code);
+/* Reads elements of a weight into `to`, which a status of the reading is kept for. */
+typedef void (*trm_weight_read_part_fn)(void *call, const trm_weight *part, size_t first, size_t count, void *to);
+/* Elements start .. start + count - 1 of what a code makes of a weight, whose elements come from `read`. */
+void trm_weight_read_recoded(const trm_weight *part, trm_weight_code code, size_t start, size_t count,
+                             unsigned char *to, trm_weight_read_part_fn read, void *call);
 /* Zeros, which also stand for every weight with no elements. */
 trm_status trm_weight_zeros(trm_dtype dtype, const trm_dims *dims, trm_weight **weight);
 /* Whether weights can be joined along an axis. */

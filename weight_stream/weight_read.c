@@ -79,6 +79,20 @@ static void read_stored(const reader *read, size_t start, size_t stride, size_t 
     }
 }
 
+/* A number as a type of 8 bits, to the nearest, half to even. */
+static uint8_t round_to_byte(trm_dtype dtype, float value)
+{
+    if (dtype == TRM_F8E4M3) { /* as trm_small_float_encode, but fast: whole models are made of it */
+        const float size = fabsf(value) < 448.0f ? fabsf(value) : 448.0f;
+        uint32_t bits;
+        memcpy(&bits, &size, sizeof(bits));
+        const uint32_t normal = ((bits + 0x7ffffu + (bits >> 20 & 1u)) >> 20) - (120u << 3);
+        return (uint8_t)((size < 0x1p-6f ? (uint32_t)lrintf(size * 512.0f) : normal) | (value < 0.0f ? 0x80u : 0u));
+    }
+    const float low = dtype == TRM_I8 ? -128.0f : 0.0f, high = dtype == TRM_I8 ? 127.0f : 255.0f;
+    return (uint8_t)lrintf(value < low ? low : value > high ? high : value);
+}
+
 static void read_random(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to)
 {
     const trm_weight_base *base = read->base;
@@ -93,7 +107,11 @@ static void read_random(const reader *read, size_t start, size_t stride, size_t 
         for (size_t i = 0; i < n; i++) { /* rounded once, as the kernels that make them in place do */
             values[i] = base->mean == 0 ? base->spread * values[i] : fmaf(base->spread, values[i], base->mean);
         }
-        if (base->dtype == TRM_F32) {
+        if (trm_dtype_size(base->dtype) == 1) {
+            for (size_t i = 0; i < n; i++) {
+                to[done + i] = round_to_byte(base->dtype, values[i]);
+            }
+        } else if (base->dtype == TRM_F32) {
             trm_convert(TRM_F32, values, read->dtype, to + done * read->to_size, n);
         } else {
             trm_convert(TRM_F32, values, base->dtype, rounded, n);
@@ -130,6 +148,11 @@ static void read_joined(const reader *read, size_t start, size_t count, unsigned
     }
 }
 
+static void read_part(void *call, const trm_weight *part, size_t first, size_t count, void *to)
+{
+    read_view(part, part->base->dtype, first, count, to, call);
+}
+
 static void read_run(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to)
 {
     switch (read->base->kind) {
@@ -149,6 +172,22 @@ static void read_run(const reader *read, size_t start, size_t stride, size_t cou
         }
         for (size_t i = 0; i < count; i++) {
             read_joined(read, start + i * stride, 1, to + i * read->to_size);
+        }
+        return;
+    case TRM_WEIGHT_RECODED:
+        if (read->base->code == TRM_WEIGHT_CODE_REPEAT) {
+            for (size_t i = 0; i < count; i++) {
+                if (i == 0) {
+                    read_view(read->base->parts[0], read->dtype, 0, 1, to, read->call);
+                } else {
+                    memcpy(to + i * read->to_size, to, read->to_size);
+                }
+            }
+            return;
+        }
+        for (size_t i = 0; i < (stride == 1 ? 1 : count); i++) {
+            trm_weight_read_recoded(read->base->parts[0], read->base->code, start + i * stride, stride == 1 ? count : 1,
+                                    to + i, read_part, read->call);
         }
         return;
     }

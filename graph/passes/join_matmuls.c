@@ -18,6 +18,7 @@
 #define MOST_JOINED 8
 
 enum { A = 0, B = 1, BIAS = 2 };
+#define MOST_INPUTS TRM_DEQUANT_MATMUL_INPUT_COUNT
 
 /* Whether a constant is read here alone and from a weight, so that a joined one can take its place. */
 static bool is_private_weight(const trm_analysis *analysis, const trm_tensor *tensor)
@@ -41,6 +42,30 @@ static bool is_candidate(const trm_analysis *analysis, const trm_layer *layer, b
     return true;
 }
 
+/* The same of a product with a quantized weight, whose scales are in whole blocks. */
+static bool is_quantized_candidate(const trm_analysis *analysis, const trm_layer *layer)
+{
+    if (layer->desc.kind != TRM_LAYER_DEQUANT_MATMUL || analysis->touched[layer->index] ||
+        layer->inputs[B]->dims.d[0] % layer->desc.dequant_matmul.block_n != 0) {
+        return false;
+    }
+    for (int32_t i = B; i < layer->n_inputs; i++) {
+        const trm_tensor *input = layer->inputs[i];
+        const bool is_bias = i == TRM_DEQUANT_MATMUL_BIAS;
+        if (input != NULL && !(is_bias ? input->role == TRM_TENSOR_CONSTANT && input->pin == NULL
+                                       : is_private_weight(analysis, input))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether the layer is a product with one constant below the other: as linear layers have them. */
+static bool joins_rows(const trm_analysis *analysis, const trm_layer *layer)
+{
+    return is_candidate(analysis, layer, true) || is_quantized_candidate(analysis, layer);
+}
+
 /* Whether two constants can stand in one. */
 static bool constants_join(const trm_tensor *a, const trm_tensor *b)
 {
@@ -53,11 +78,16 @@ static bool constants_join(const trm_tensor *a, const trm_tensor *b)
 static bool layers_join(const trm_layer *a, const trm_layer *b)
 {
     if (a == b || a->inputs[A] != b->inputs[A] || a->n_inputs != b->n_inputs ||
-        !trm_layer_desc_equal(&a->desc, &b->desc, a->inputs[A]->dims.n) ||
-        !constants_join(a->inputs[B], b->inputs[B])) {
+        !trm_layer_desc_equal(&a->desc, &b->desc, a->inputs[A]->dims.n)) {
         return false;
     }
-    return a->n_inputs <= BIAS || constants_join(a->inputs[BIAS], b->inputs[BIAS]);
+    for (int32_t i = B; i < a->n_inputs; i++) {
+        if ((a->inputs[i] == NULL) != (b->inputs[i] == NULL) ||
+            (a->inputs[i] != NULL && !constants_join(a->inputs[i], b->inputs[i]))) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* ---- making the joined layer ------------------------------------------------------------------- */
@@ -127,14 +157,15 @@ static trm_status join_constants(trm_network *network, trm_layer *const *layers,
 
 static trm_status join_layers(trm_network *network, trm_layer *const *layers, int32_t n, trm_tensor **output)
 {
-    trm_tensor *inputs[3] = {layers[0]->inputs[A], NULL, NULL};
+    trm_tensor *inputs[MOST_INPUTS] = {layers[0]->inputs[A]};
     const char *names[MOST_JOINED];
     for (int32_t i = 0; i < n; i++) {
         names[i] = layers[i]->name;
     }
-    TRM_TRY(join_constants(network, layers, n, B, &inputs[B]));
-    if (layers[0]->n_inputs > BIAS) {
-        TRM_TRY(join_constants(network, layers, n, BIAS, &inputs[BIAS]));
+    for (int32_t i = B; i < layers[0]->n_inputs; i++) {
+        if (layers[0]->inputs[i] != NULL) {
+            TRM_TRY(join_constants(network, layers, n, i, &inputs[i]));
+        }
     }
     const char *name = joined_name(network, names, n);
     if (name == NULL) {
@@ -154,7 +185,10 @@ static trm_status join_glu(trm_network *network, trm_analysis *analysis, trm_lay
     trm_layer *pair[2];
     for (int32_t i = 0; i < 2; i++) {
         pair[i] = trm_analysis_private_producer(analysis, glu->inputs[i], TRM_LAYER_MATMUL);
-        if (pair[i] == NULL || !is_candidate(analysis, pair[i], true)) {
+        if (pair[i] == NULL) {
+            pair[i] = trm_analysis_private_producer(analysis, glu->inputs[i], TRM_LAYER_DEQUANT_MATMUL);
+        }
+        if (pair[i] == NULL || !joins_rows(analysis, pair[i])) {
             return TRM_OK;
         }
     }
@@ -176,12 +210,12 @@ static trm_status join_sliced(trm_network *network, trm_analysis *analysis, trm_
 {
     trm_layer *layers[MOST_JOINED] = {first};
     int32_t n = 1;
-    if (!is_candidate(analysis, first, true)) {
+    if (!joins_rows(analysis, first)) {
         return TRM_OK;
     }
     for (int32_t i = first->index + 1; i < analysis->n_layers && n < MOST_JOINED; i++) {
         trm_layer *layer = network->layers[i];
-        if (is_candidate(analysis, layer, true) && layers_join(first, layer)) {
+        if (joins_rows(analysis, layer) && layers_join(first, layer)) {
             layers[n++] = layer;
         }
     }
@@ -198,7 +232,9 @@ static trm_status join_sliced(trm_network *network, trm_analysis *analysis, trm_
             .slice = {.axis = joined->dims.n - 1, .start = start, .end = start + width, .step = 1},
         };
         layers[i]->inputs[A] = joined;
-        layers[i]->inputs[B] = layers[i]->inputs[BIAS] = NULL;
+        for (int32_t k = B; k < layers[i]->n_inputs; k++) {
+            layers[i]->inputs[k] = NULL;
+        }
         layers[i]->n_inputs = 1;
         analysis->touched[layers[i]->index] = true;
         start += width;

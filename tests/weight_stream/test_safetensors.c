@@ -107,14 +107,10 @@ static void every_type_of_the_format(void **state)
         trm_dtype dtype;
         int elements; /* in 16 bytes */
     } types[] = {
-        {"F32", TRM_F32, 4},        {"F16", TRM_F16, 8},
-        {"BF16", TRM_BF16, 8},      {"F64", TRM_F64, 2},
-        {"I8", TRM_I8, 16},         {"U8", TRM_U8, 16},
-        {"I16", TRM_I16, 8},        {"U16", TRM_U16, 8},
-        {"I32", TRM_I32, 4},        {"U32", TRM_U32, 4},
-        {"I64", TRM_I64, 2},        {"U64", TRM_U64, 2},
-        {"BOOL", TRM_BOOL, 16},     {"F8_E4M3", TRM_DTYPE_NONE, 16},
-        {"F4", TRM_DTYPE_NONE, 32},
+        {"F32", TRM_F32, 4},    {"F16", TRM_F16, 8},         {"BF16", TRM_BF16, 8},      {"F64", TRM_F64, 2},
+        {"I8", TRM_I8, 16},     {"U8", TRM_U8, 16},          {"I16", TRM_I16, 8},        {"U16", TRM_U16, 8},
+        {"I32", TRM_I32, 4},    {"U32", TRM_U32, 4},         {"I64", TRM_I64, 2},        {"U64", TRM_U64, 2},
+        {"BOOL", TRM_BOOL, 16}, {"F8_E4M3", TRM_F8E4M3, 16}, {"F4", TRM_DTYPE_NONE, 32},
     };
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         char header[200], cause[100];

@@ -473,7 +473,7 @@ static void wrong_views_are_refused(void **state)
     assert_fails(trm_weight_concat(NULL, 0, 0, &view), invalid, "cannot join 0 weights");
     assert_fails(trm_weight_pad(w, 0, 2, &view), invalid, "cannot pad axis 0 of [3, 4] to 2");
     assert_fails(trm_weight_pad(w, 0, INT64_MAX, &view), invalid, "exceeds the address space");
-    assert_fails(trm_weight_random(TRM_I8, &(trm_dims){1, {1}}, 0, 0, 1, &view), invalid, "random weight of type i8");
+    assert_fails(trm_weight_random(TRM_I16, &(trm_dims){1, {1}}, 0, 0, 1, &view), invalid, "random weight of type i16");
     assert_fails(trm_weight_random(TRM_F32, &(trm_dims){1, {1}}, 0, NAN, 1, &view), invalid, "expected finite");
     assert_fails(trm_weight_random(TRM_F32, &(trm_dims){2, {INT64_MAX, 2}}, 0, 0, 1, &view), invalid,
                  "exceeds the address space");

@@ -1,0 +1,277 @@
+/* Weights stored in other ways than kernels read them: every code against plain loops, parts of them, and as forms. */
+#include "support/support.h"
+
+#include <stdio.h>
+
+#include "kernels/element/small.h"
+#include "weight_stream/weight_form.h"
+
+#define ROWS    24
+#define COLUMNS 518 /* more than are read at a time */
+
+static trm_weight_file *file;
+
+static int open_file(void **state)
+{
+    (void)state;
+    char path[4096];
+    const size_t size = (size_t)ROWS * COLUMNS * 4;
+    unsigned char *bytes = malloc(size);
+    uint64_t seed = 11;
+    for (size_t i = 0; i < size; i++) {
+        bytes[i] = (unsigned char)(test_random(&seed) >> 24);
+    }
+    snprintf(path, sizeof(path), "%s/weights", test_temporary_folder());
+    test_write_file(path, bytes, size);
+    free(bytes);
+    assert_ok(trm_weight_file_open(path, "weights", &file));
+    return 0;
+}
+
+static int close_file(void **state)
+{
+    (void)state;
+    trm_weight_file_release(file);
+    return 0;
+}
+
+static trm_weight *stored(trm_dtype dtype, int64_t rows, int64_t columns)
+{
+    trm_weight *weight = NULL;
+    assert_ok(trm_weight_from_file(file, 0, "w", dtype, &(trm_dims){2, {rows, columns}}, &weight));
+    return weight;
+}
+
+static unsigned char *elements(const trm_weight *weight)
+{
+    const trm_dims dims = trm_weight_dims(weight);
+    const size_t count = (size_t)(dims.d[0] * dims.d[1]), size = trm_dtype_size(trm_weight_dtype(weight));
+    unsigned char *read = malloc(count * size + 1);
+    assert_ok(trm_weight_read(weight, trm_weight_dtype(weight), 0, count, read));
+    return read;
+}
+
+static uint32_t word_at(const unsigned char *bytes, int64_t i)
+{
+    uint32_t word;
+    memcpy(&word, bytes + 4 * i, 4);
+    return word;
+}
+
+/* Element (r, c) of what a code makes of elements `from` with `columns`. */
+static unsigned char expected(trm_weight_code code, const unsigned char *from, int64_t columns, int64_t r, int64_t c)
+{
+    static const int awq[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    switch (code) {
+    case TRM_WEIGHT_CODE_BYTES:
+        return from[4 * r * columns + c];
+    case TRM_WEIGHT_CODE_SIGNED:
+        return (unsigned char)(int8_t)((int)from[r * columns + c] - 128);
+    case TRM_WEIGHT_CODE_NEXT:
+        return (unsigned char)(from[r * columns + c] + 1);
+    case TRM_WEIGHT_CODE_HALVES:
+        return from[r * columns + c / 2] >> (c % 2 * 4) & 15;
+    case TRM_WEIGHT_CODE_PAIRS:
+        return (unsigned char)((from[r * columns + 2 * c] & 15) + (from[r * columns + 2 * c + 1] & 15) * 16);
+    case TRM_WEIGHT_CODE_WORDS:
+        return word_at(from, r / 8 * columns + c) >> (4 * (r % 8)) & 15;
+    default:
+        return word_at(from, r / 8 * columns + c) >> (4 * awq[r % 8]) & 15;
+    }
+}
+
+static void check_form(const trm_weight *weight)
+{
+    trm_weight_form form;
+    trm_weight *made = NULL;
+    trm_weight_get_form(weight, &form);
+    assert_int_equal(form.kind, TRM_WEIGHT_RECODED);
+    assert_ok(trm_weight_from_form(&form, &made));
+    assert_true(trm_weight_equal(made, weight));
+    trm_weight_destroy(made);
+}
+
+/* Parts of it, cut across and along, are the elements of the whole; joined they are it. */
+static void check_parts(const trm_weight *whole, const unsigned char *all)
+{
+    const trm_dims dims = trm_weight_dims(whole);
+    for (int32_t axis = 0; axis < 2; axis++) {
+        const int64_t first = dims.d[axis] / 2 - 1;
+        trm_weight *a = NULL, *b = NULL, *joined = NULL, *turned = NULL;
+        assert_ok(trm_weight_slice(whole, axis, 0, first, &a));
+        assert_ok(trm_weight_slice(whole, axis, first, dims.d[axis] - first, &b));
+        check_form(b);
+        unsigned char *part = elements(b);
+        const trm_dims cut = trm_weight_dims(b);
+        for (int64_t i = 0; i < cut.d[0] * cut.d[1]; i++) {
+            const int64_t r = i / cut.d[1] + (axis == 0 ? first : 0), c = i % cut.d[1] + (axis == 1 ? first : 0);
+            assert_int_equal(part[i], all[r * dims.d[1] + c]);
+        }
+        assert_ok(trm_weight_concat((const trm_weight *[]){a, b}, 2, axis, &joined));
+        assert_true(trm_weight_equal(joined, whole));
+        assert_ok(trm_weight_transpose(b, (const int32_t[]){1, 0}, &turned));
+        unsigned char *columns = elements(turned);
+        for (int64_t i = 0; i < cut.d[0] * cut.d[1]; i++) {
+            assert_int_equal(columns[i % cut.d[1] * cut.d[0] + i / cut.d[1]], part[i]);
+        }
+        free(part);
+        free(columns);
+        trm_weight_destroy(a);
+        trm_weight_destroy(b);
+        trm_weight_destroy(joined);
+        trm_weight_destroy(turned);
+    }
+}
+
+static void codes_are_what_they_say(void **state)
+{
+    (void)state;
+    for (int code = 0; code < TRM_WEIGHT_CODE_REPEAT; code++) {
+        const bool words = code == TRM_WEIGHT_CODE_BYTES || code >= TRM_WEIGHT_CODE_WORDS;
+        trm_weight *weight = stored(words ? TRM_I32 : TRM_U8, ROWS, COLUMNS), *recoded = NULL;
+        assert_ok(trm_weight_recode(weight, (trm_weight_code)code, &recoded));
+        unsigned char *from = elements(weight), *to = elements(recoded);
+        const trm_dims dims = trm_weight_dims(recoded);
+        for (int64_t i = 0; i < dims.d[0] * dims.d[1]; i++) {
+            const unsigned char want = expected((trm_weight_code)code, from, COLUMNS, i / dims.d[1], i % dims.d[1]);
+            if (to[i] != want) {
+                fail_msg("code %d, element %lld is %d, expected %d", code, (long long)i, to[i], want);
+            }
+        }
+        check_form(recoded);
+        check_parts(recoded, to);
+        for (size_t first = 0; first < 9; first++) { /* from any element on, any number */
+            unsigned char some[2600];
+            assert_ok(trm_weight_read(recoded, trm_weight_dtype(recoded), first, 2590 + first, some));
+            assert_memory_equal(some, to + first, 2590 + first);
+        }
+        free(from);
+        free(to);
+        trm_weight_destroy(weight);
+        trm_weight_destroy(recoded);
+    }
+}
+
+/* Stored as AWQ does, [k, n / 8] words: a view and three codes make rows of pairs along k. */
+static void codes_follow_each_other(void **state)
+{
+    (void)state;
+    enum { K = ROWS, N = COLUMNS * 8 };
+    trm_weight *weight = stored(TRM_I32, K, N / 8), *turned = NULL, *halves = NULL, *pairs = NULL;
+    unsigned char *from = elements(weight);
+    assert_ok(trm_weight_transpose(weight, (const int32_t[]){1, 0}, &turned));
+    assert_ok(trm_weight_recode(turned, TRM_WEIGHT_CODE_AWQ_WORDS, &halves));
+    assert_ok(trm_weight_recode(halves, TRM_WEIGHT_CODE_PAIRS, &pairs));
+    unsigned char *to = elements(pairs);
+    static const int order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+    for (int64_t k = 0; k < K; k++) {
+        for (int64_t word = 0; word < N / 8; word++) {
+            for (int i = 0; i < 8; i++) {
+                const int64_t n = 8 * word + order[i];
+                const int found = to[n * (K / 2) + k / 2] >> (k % 2 * 4) & 15;
+                assert_int_equal(found, word_at(from, k * (N / 8) + word) >> (4 * i) & 15);
+            }
+        }
+    }
+    check_parts(pairs, to);
+    free(from);
+    free(to);
+    trm_weight_destroy(weight);
+    trm_weight_destroy(turned);
+    trm_weight_destroy(halves);
+    trm_weight_destroy(pairs);
+}
+
+static void one_element_repeats(void **state)
+{
+    (void)state;
+    trm_weight *scales = stored(TRM_F16, 2, 3), *one = NULL, *repeated = NULL, *part = NULL, *row = NULL, *made = NULL;
+    float numbers[7];
+    assert_ok(trm_weight_slice(scales, 0, 1, 1, &row));
+    assert_ok(trm_weight_slice(row, 1, 2, 1, &one));
+    assert_ok(trm_weight_repeat(one, 7, &repeated));
+    assert_ok(trm_weight_slice(repeated, 0, 3, 4, &part));
+    check_form(part);
+    float number;
+    assert_ok(trm_weight_read(one, TRM_F32, 0, 1, &number));
+    assert_ok(trm_weight_read(repeated, TRM_F32, 0, 7, numbers));
+    for (int i = 0; i < 7; i++) {
+        assert_memory_equal(&numbers[i], &number, sizeof(number));
+    }
+    assert_int_equal(trm_weight_repeat(scales, 7, &made), TRM_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(trm_weight_repeat(one, 0, &made), TRM_ERROR_INVALID_ARGUMENT);
+    trm_weight_destroy(scales);
+    trm_weight_destroy(row);
+    trm_weight_destroy(one);
+    trm_weight_destroy(repeated);
+    trm_weight_destroy(part);
+}
+
+static void what_a_code_is_not_for_is_refused(void **state)
+{
+    (void)state;
+    trm_weight *bytes = stored(TRM_U8, 3, 5), *words = stored(TRM_I32, 3, 4), *flat = NULL, *made = NULL;
+    assert_ok(trm_weight_reshape(bytes, &(trm_dims){1, {15}}, &flat));
+    assert_int_equal(trm_weight_recode(bytes, TRM_WEIGHT_CODE_BYTES, &made), TRM_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(trm_last_error(), "cannot be read as bytes, which are of i32 with 2 dimensions"));
+    assert_int_equal(trm_weight_recode(words, TRM_WEIGHT_CODE_HALVES, &made), TRM_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(trm_weight_recode(bytes, TRM_WEIGHT_CODE_PAIRS, &made), TRM_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(trm_weight_recode(flat, TRM_WEIGHT_CODE_HALVES, &made), TRM_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(trm_weight_recode(bytes, TRM_WEIGHT_CODE_COUNT, &made), TRM_ERROR_INVALID_ARGUMENT);
+    trm_weight *halves = NULL;
+    trm_weight_form form;
+    assert_ok(trm_weight_recode(bytes, TRM_WEIGHT_CODE_HALVES, &halves));
+    trm_weight_get_form(halves, &form);
+    form.code = TRM_WEIGHT_CODE_WORDS;
+    assert_int_equal(trm_weight_from_form(&form, &made), TRM_ERROR_INVALID_MODEL);
+    form.code = TRM_WEIGHT_CODE_NEXT; /* half as many elements as the view shows */
+    assert_int_equal(trm_weight_from_form(&form, &made), TRM_ERROR_INVALID_MODEL);
+    form.n_parts = 0;
+    assert_int_equal(trm_weight_from_form(&form, &made), TRM_ERROR_INVALID_MODEL);
+    trm_weight_destroy(halves);
+    trm_weight_destroy(flat);
+    trm_weight_destroy(bytes);
+    trm_weight_destroy(words);
+}
+
+static void random_bytes_are_rounded(void **state)
+{
+    (void)state;
+    static const trm_dtype types[] = {TRM_F8E4M3, TRM_I8, TRM_U8};
+    static const float spreads[] = {500.0f, 140.0f, 140.0f, 0.5f};
+    for (int i = 0; i < 4; i++) {
+        trm_weight *rounded = NULL, *exact = NULL;
+        const trm_dims dims = {2, {40, 300}};
+        const trm_dtype type = types[i % 3];
+        const float mean = type == TRM_U8 ? 127.5f : 0.0f;
+        assert_ok(trm_weight_random(type, &dims, 3, mean, spreads[i], &rounded));
+        assert_ok(trm_weight_random(TRM_F32, &dims, 3, mean, spreads[i], &exact));
+        unsigned char *found = elements(rounded);
+        float *numbers = (float *)(void *)elements(exact);
+        for (int64_t k = 0; k < 40 * 300; k++) {
+            const double v = (double)numbers[k], low = type == TRM_I8 ? -128.0 : 0.0,
+                         high = type == TRM_I8 ? 127.0 : 255.0;
+            const int want = type == TRM_F8E4M3 ? trm_small_float_encode(type, v, false, TRM_CAST_ROUND_NEAREST)
+                                                : (uint8_t)(int)nearbyint(v < low    ? low
+                                                                          : v > high ? high
+                                                                                     : v);
+            if (found[k] != want) {
+                fail_msg("%g as %s is %d, expected %d", v, trm_dtype_name(type), found[k], want);
+            }
+        }
+        free(found);
+        free(numbers);
+        trm_weight_destroy(rounded);
+        trm_weight_destroy(exact);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(codes_are_what_they_say),  cmocka_unit_test(codes_follow_each_other),
+        cmocka_unit_test(one_element_repeats),      cmocka_unit_test(what_a_code_is_not_for_is_refused),
+        cmocka_unit_test(random_bytes_are_rounded),
+    };
+    return cmocka_run_group_tests(tests, open_file, close_file);
+}

@@ -1,0 +1,180 @@
+/*
+ * Weights whose integers are stored in other ways than kernels read them, as quantized checkpoints do: what a code
+ * makes of a weight, and how its elements are read. Each code is one step; formats are a few of them and views.
+ */
+#include <string.h>
+
+#include "base/error.h"
+#include "weight_stream/weight_internal.h"
+
+#define WORDS 512 /* read at a time */
+
+static const struct {
+    const char *name;
+    trm_dtype from, to;
+    int32_t rows, columns; /* that one becomes */
+    int32_t multiple;      /* columns must be one of this */
+} codes[TRM_WEIGHT_CODE_COUNT] = {
+    [TRM_WEIGHT_CODE_BYTES] = {"bytes", TRM_I32, TRM_U8, 1, 4, 1},
+    [TRM_WEIGHT_CODE_SIGNED] = {"signed", TRM_U8, TRM_I8, 1, 1, 1},
+    [TRM_WEIGHT_CODE_NEXT] = {"next", TRM_U8, TRM_U8, 1, 1, 1},
+    [TRM_WEIGHT_CODE_HALVES] = {"halves", TRM_U8, TRM_U8, 1, 2, 1},
+    [TRM_WEIGHT_CODE_PAIRS] = {"pairs", TRM_U8, TRM_U8, 1, 1, 2},
+    [TRM_WEIGHT_CODE_WORDS] = {"words", TRM_I32, TRM_U8, 8, 1, 1},
+    [TRM_WEIGHT_CODE_AWQ_WORDS] = {"awq_words", TRM_I32, TRM_U8, 8, 1, 1},
+    [TRM_WEIGHT_CODE_REPEAT] = {"repeat", TRM_DTYPE_NONE, TRM_DTYPE_NONE, 1, 1, 1},
+};
+
+const char *trm_weight_code_name(trm_weight_code code)
+{
+    return (unsigned)code < TRM_WEIGHT_CODE_COUNT ? codes[code].name : "unknown";
+}
+
+static trm_status check_repeat(const trm_weight *weight, int32_t times, const char *source, trm_dtype *dtype,
+                               trm_dims *dims)
+{
+    if (weight->count != 1 || times < 1) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "weight %s has %zu elements to be repeated %d times, expected 1 and 1 or more", source, weight->count,
+                 times);
+    }
+    *dtype = weight->base->dtype;
+    *dims = (trm_dims){2, {times, 1}};
+    return TRM_OK;
+}
+
+trm_status trm_weight_check_recode(const trm_weight *weight, trm_weight_code code, int32_t times, trm_dtype *dtype,
+                                   trm_dims *dims)
+{
+    char source[256];
+    trm_weight_describe(weight, source, sizeof(source));
+    if (code == TRM_WEIGHT_CODE_REPEAT) {
+        return check_repeat(weight, times, source, dtype, dims);
+    }
+    if ((unsigned)code >= TRM_WEIGHT_CODE_COUNT) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight %s: code %d, expected 0 to %d", source, (int)code,
+                 TRM_WEIGHT_CODE_COUNT - 1);
+    }
+    if (weight->base->dtype != codes[code].from || weight->view.dims.n != 2 ||
+        weight->view.dims.d[1] % codes[code].multiple != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "weight %s of type %s with %d dimensions cannot be read as %s, which are of %s with 2 dimensions%s",
+                 source, trm_dtype_name(weight->base->dtype), weight->view.dims.n, codes[code].name,
+                 trm_dtype_name(codes[code].from), codes[code].multiple > 1 ? ", the second even" : "");
+    }
+    trm_dims result = weight->view.dims;
+    if (__builtin_mul_overflow(result.d[0], codes[code].rows, &result.d[0]) ||
+        __builtin_mul_overflow(result.d[1], codes[code].columns, &result.d[1])) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight %s exceeds the address space as %s", source, codes[code].name);
+    }
+    result.d[1] /= codes[code].multiple;
+    *dtype = codes[code].to;
+    *dims = result;
+    return TRM_OK;
+}
+
+typedef struct source {
+    const trm_weight *part;
+    trm_weight_read_part_fn read;
+    void *call;
+} source;
+
+static void read_bytes(const source *from, size_t start, size_t count, unsigned char *to)
+{
+    uint32_t words[WORDS];
+    while (count > 0) {
+        const size_t skipped = start % 4;
+        size_t n = sizeof(words) - skipped < count ? sizeof(words) - skipped : count;
+        if (skipped == 0 && count >= sizeof(words)) { /* as long a run as there is: files are read in long ones */
+            n = count / 4 * 4;
+            from->read(from->call, from->part, start / 4, n / 4, to);
+        } else {
+            from->read(from->call, from->part, start / 4, (skipped + n + 3) / 4, words);
+            memcpy(to, (const unsigned char *)words + skipped, n);
+        }
+        start += n;
+        to += n;
+        count -= n;
+    }
+}
+
+static void read_halves(const source *from, size_t start, size_t count, unsigned char *to)
+{
+    uint8_t bytes[WORDS];
+    while (count > 0) {
+        const size_t skipped = start % 2, n = 2 * WORDS - skipped < count ? 2 * WORDS - skipped : count;
+        from->read(from->call, from->part, start / 2, (skipped + n + 1) / 2, bytes);
+        for (size_t i = 0; i < n; i++) {
+            const size_t at = skipped + i;
+            to[i] = at % 2 == 0 ? bytes[at / 2] & 15 : bytes[at / 2] >> 4;
+        }
+        start += n;
+        to += n;
+        count -= n;
+    }
+}
+
+static void read_pairs(const source *from, size_t start, size_t count, unsigned char *to)
+{
+    uint8_t halves[2 * WORDS];
+    while (count > 0) {
+        const size_t n = WORDS < count ? WORDS : count;
+        from->read(from->call, from->part, 2 * start, 2 * n, halves);
+        for (size_t i = 0; i < n; i++) {
+            to[i] = (unsigned char)((halves[2 * i] & 15) | halves[2 * i + 1] << 4);
+        }
+        start += n;
+        to += n;
+        count -= n;
+    }
+}
+
+static void read_words(const source *from, const int *bits, size_t start, size_t count, unsigned char *to)
+{
+    uint32_t words[WORDS];
+    const size_t columns = (size_t)from->part->view.dims.d[1];
+    while (count > 0) {
+        const size_t row = start / columns, column = start % columns;
+        size_t n = columns - column < count ? columns - column : count;
+        n = n < WORDS ? n : WORDS;
+        from->read(from->call, from->part, row / 8 * columns + column, n, words);
+        for (size_t i = 0; i < n; i++) {
+            to[i] = words[i] >> bits[row % 8] & 15;
+        }
+        start += n;
+        to += n;
+        count -= n;
+    }
+}
+
+void trm_weight_read_recoded(const trm_weight *part, trm_weight_code code, size_t start, size_t count,
+                             unsigned char *to, trm_weight_read_part_fn read, void *call)
+{
+    static const int in_order[8] = {0, 4, 8, 12, 16, 20, 24, 28}, awq[8] = {0, 16, 4, 20, 8, 24, 12, 28};
+    const source from = {part, read, call};
+    switch (code) {
+    case TRM_WEIGHT_CODE_BYTES:
+        read_bytes(&from, start, count, to);
+        break;
+    case TRM_WEIGHT_CODE_SIGNED:
+    case TRM_WEIGHT_CODE_NEXT:
+        read(call, part, start, count, to);
+        for (size_t i = 0; i < count; i++) {
+            to[i] = (unsigned char)(to[i] + (code == TRM_WEIGHT_CODE_NEXT ? 1 : 128));
+        }
+        break;
+    case TRM_WEIGHT_CODE_HALVES:
+        read_halves(&from, start, count, to);
+        break;
+    case TRM_WEIGHT_CODE_PAIRS:
+        read_pairs(&from, start, count, to);
+        break;
+    case TRM_WEIGHT_CODE_WORDS:
+    case TRM_WEIGHT_CODE_AWQ_WORDS:
+        read_words(&from, code == TRM_WEIGHT_CODE_WORDS ? in_order : awq, start, count, to);
+        break;
+    case TRM_WEIGHT_CODE_REPEAT: /* weight_read.c: it may convert */
+    case TRM_WEIGHT_CODE_COUNT:
+        break;
+    }
+}
