@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "dist/streaming.h"
 #include "graph/inference.h"
 #include "graph/memory_plan.h"
 
@@ -309,6 +310,12 @@ trm_status trm_context_collect_profile(trm_context *context)
         TRM_TRY(trm_event_elapsed_ms(start, context->marks[i + 1], &milliseconds));
         context->milliseconds[i] += (double)milliseconds;
     }
+    int32_t end = context->engine->plan->network->n_layers;
+    if (context->arrivals != NULL && context->waited[end]) {
+        float milliseconds;
+        TRM_TRY(trm_event_elapsed_ms(context->marks[end], context->arrivals[end], &milliseconds));
+        context->stalls[end] += (double)milliseconds;
+    }
     context->profiled_runs++;
     return TRM_OK;
 }
@@ -485,6 +492,37 @@ static trm_status create_marks(trm_context *context)
     return TRM_OK;
 }
 
+trm_status trm_context_prepare_sample(trm_context *context)
+{
+    if (context->ring == NULL || context->marks != NULL) {
+        return TRM_OK;
+    }
+    trm_status status = create_marks(context);
+    if (status != TRM_OK) {
+        drop_marks(context);
+    }
+    return status;
+}
+
+bool trm_context_begin_sample(trm_context *context)
+{
+    if (context->ring == NULL || context->stalls == NULL || context->profiling) {
+        return false;
+    }
+    size_t n = (size_t)context->engine->plan->network->n_layers + 1;
+    memset(context->milliseconds, 0, n * sizeof(*context->milliseconds));
+    memset(context->stalls, 0, n * sizeof(*context->stalls));
+    memset(context->waited, 0, n * sizeof(*context->waited));
+    context->profiling = true;
+    return true;
+}
+
+void trm_context_end_sample(trm_context *context)
+{
+    context->profiling = false;
+    context->profiled_runs = 0;
+}
+
 trm_status trm_context_set_profiling(trm_context *context, bool on)
 {
     if (context == NULL) {
@@ -536,5 +574,10 @@ void trm_context_profile(trm_context *context, trm_profile_fn fn, void *user)
         }
         fn(user, layer->name, layer->desc.kind, context->steps[i].kernel == NULL ? "" : context->steps[i].kernel->name,
            context->milliseconds[i] / (double)context->profiled_runs, context->profiled_runs);
+    }
+    int32_t end = network->n_layers;
+    if (context->profiling && context->profiled_runs > 0 && context->stalls != NULL && context->waited[end]) {
+        fn(user, TRM_NEXT_STEP, network->layers[end - 1]->desc.kind, TRM_KERNEL_WAIT,
+           context->stalls[end] / (double)context->profiled_runs, context->profiled_runs);
     }
 }

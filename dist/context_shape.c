@@ -525,6 +525,22 @@ static trm_status await_weights(trm_context *context, int32_t layer, bool marked
     return TRM_OK;
 }
 
+/* Behind the last layer. */
+static trm_status end_steps(trm_context *context, int32_t end, bool marked)
+{
+    bool waits;
+    TRM_TRY(marked ? trm_event_record(context->marks[end], context->stream) : TRM_OK);
+    if (context->ring == NULL) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_ring_end(context->ring, context->stream, &waits));
+    if (marked && context->arrivals != NULL) {
+        context->waited[end] = waits;
+        return waits ? trm_event_record(context->arrivals[end], context->stream) : TRM_OK;
+    }
+    return TRM_OK;
+}
+
 /* `uncounted`: a layer whose number of entries is not known yet, or -1. */
 static trm_status run_steps(trm_context *context, int32_t begin, int32_t end, int32_t uncounted)
 {
@@ -554,13 +570,7 @@ static trm_status run_steps(trm_context *context, int32_t begin, int32_t end, in
         }
     }
     TRM_TRY(beside ? trm_context_join(context) : TRM_OK);
-    if (context->ring != NULL && end == context->engine->plan->network->n_layers) {
-        TRM_TRY(trm_ring_end(context->ring, context->stream));
-    }
-    if (marked && end == context->engine->plan->network->n_layers) {
-        TRM_TRY(trm_event_record(context->marks[end], context->stream));
-    }
-    return TRM_OK;
+    return end == context->engine->plan->network->n_layers ? end_steps(context, end, marked) : TRM_OK;
 }
 
 /* Reads what the walk stopped at back from the device; ranks that hold the same tensors must see the same. */

@@ -64,6 +64,10 @@ struct trm_generator {
     trm_event *began;      /* of the step: inputs are about to be copied */
     double device_seconds; /* of the last step, from then until its tokens were on the host */
     bool was_captured;     /* the last step was */
+
+    /* While weights stream, one step of many is run layer by layer, to see what each waits for */
+    bool samples;
+    int64_t n_steps, n_sampled; /* the former are those that could have been looked at */
 };
 
 /* Lets steps of at least `tokens` tokens run in lanes. Where it pays, a generator does so itself. */
@@ -79,6 +83,8 @@ static inline int32_t trm_step_rows(const trm_step_sequence *sequence)
  * the chooser's staging memory has the logprobs by row. Steps in which every sequence has one token and wants one may
  * run captured and padded. At most max_rows rows. Collective: rank 0's choice is everyone's. */
 trm_status trm_generator_step(trm_generator *generator, const trm_step_sequence *sequences, int32_t n, int32_t *chosen);
+/* Lets a generator whose weights stream look at a step now and then; nothing for others. */
+trm_status trm_generator_sample(trm_generator *generator);
 /* Times the products of steps with about `tokens` tokens of up to max_sequences sequences, where the generator tunes.
  */
 trm_status trm_generator_tune_mixed(trm_generator *generator, int32_t tokens);

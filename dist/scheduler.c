@@ -412,15 +412,30 @@ trm_status trm_scheduler_create(trm_generator *generator, const trm_scheduler_op
     if (generator == NULL || scheduler == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a scheduler: generator or scheduler is NULL");
     }
+    TRM_TRY(trm_generator_sample(generator));
     return create(generator, options, scheduler);
 }
 
 trm_status trm_scheduler_create_lockstep(trm_generator *generator, const trm_scheduler_options *options,
                                          trm_scheduler **scheduler)
 {
+    generator->samples = false;
     TRM_TRY(create(generator, options, scheduler));
     (*scheduler)->lockstep = true;
     return TRM_OK;
+}
+
+int64_t trm_scheduler_stalls(const trm_scheduler *s, trm_stall_fn fn, void *user)
+{
+    const trm_context *context = s->g->context;
+    const trm_network *network = context->engine->plan->network;
+    bool has = fn != NULL && s->g->n_sampled > 0 && context->waited != NULL;
+    for (int32_t i = 0; has && i <= network->n_layers; i++) {
+        if (context->waited[i]) {
+            fn(user, i == network->n_layers ? TRM_NEXT_STEP : network->layers[i]->name, context->stalls[i] * 1e-3);
+        }
+    }
+    return s->g->n_sampled;
 }
 
 trm_status trm_scheduler_end(trm_scheduler *s)

@@ -11,6 +11,9 @@
 #define LANE_GRAIN 64
 /* A form of steps with prompts is captured when it comes up again after so many uses. */
 #define MIXED_USES 2
+/* Of so many steps whose weights stream one is looked at, the first after SAMPLE_FIRST. */
+#define SAMPLE_STEPS 64
+#define SAMPLE_FIRST 4
 
 /*
  * Writes the inputs of a step into the staging memory of a context and sets the dims, which are those of `form` if it
@@ -244,6 +247,19 @@ static trm_status capture(trm_generator *g, trm_captured_step *step, trm_sample_
     return TRM_OK;
 }
 
+trm_status trm_generator_sample(trm_generator *g)
+{
+    TRM_TRY(trm_context_prepare_sample(g->context));
+    g->samples = g->context->ring != NULL;
+    return TRM_OK;
+}
+
+/* Whether this step is one to look at: the same on all ranks, which make the same steps. */
+static bool begins_sample(trm_generator *g)
+{
+    return g->samples && g->n_steps++ % SAMPLE_STEPS == SAMPLE_FIRST && trm_context_begin_sample(g->context);
+}
+
 /* Runs a step whose inputs are laid out for the form of `step`, or NULL. */
 static trm_status run(trm_generator *g, trm_captured_step *step, int32_t n_rows)
 {
@@ -261,11 +277,13 @@ static trm_status run(trm_generator *g, trm_captured_step *step, int32_t n_rows)
         } else if (step != NULL && step->execs[mode] == NULL) {
             TRM_TRY(capture(g, step, mode));
         }
-        if (step != NULL && step->execs[mode] != NULL) {
+        if (step != NULL && step->execs[mode] != NULL && !begins_sample(g)) {
             g->was_captured = true;
             TRM_TRY(trm_event_record(g->began, g->context->stream));
             return trm_context_launch(g->context, step->execs[mode]);
         }
+    } else {
+        (void)begins_sample(g);
     }
     TRM_TRY(trm_context_shape(g->context));
     TRM_TRY(trm_event_record(g->began, g->context->stream));
@@ -334,6 +352,10 @@ trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequenc
     g->device_seconds = (double)milliseconds * 1e-3;
     if (g->context->profiling) {
         TRM_TRY(trm_context_collect_profile(g->context));
+        if (!profiling) {
+            trm_context_end_sample(g->context);
+            g->n_sampled++;
+        }
     }
     for (int32_t i = 0, row = 0; chosen != NULL && i < n; i++) {
         row += sequences[i].n_targets;

@@ -513,6 +513,17 @@ static size_t gathered_bytes(const trm_streaming_plan *s)
     return sum;
 }
 
+void trm_plan_stalls(const trm_plan *plan, trm_stall_fn fn, void *user)
+{
+    const trm_network *network = plan->network;
+    const double *waits = plan->streaming == NULL ? NULL : plan->streaming->residency.waits;
+    for (int32_t i = 0; waits != NULL && i <= network->n_layers; i++) {
+        if (waits[i] > 0) {
+            fn(user, i == network->n_layers ? TRM_NEXT_STEP : network->layers[i]->name, waits[i]);
+        }
+    }
+}
+
 void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
 {
     *info = (trm_streaming_info){0};

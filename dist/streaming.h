@@ -14,6 +14,9 @@
 #include "weight_stream/residency.h"
 #include "weight_stream/stored.h"
 
+/* What a step waits for at its end, in the place of a layer's name. */
+#define TRM_NEXT_STEP "next step"
+
 typedef struct trm_streaming_plan {
     trm_arena arena;
     trm_weight_budget asked;

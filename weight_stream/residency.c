@@ -32,6 +32,7 @@ typedef struct planner {
     trm_residency_fetch *fetches; /* [n_uses] */
     int32_t *use_fetch;           /* [n_uses] */
     double *layer_ends;           /* [n_layers] */
+    double *waits;                /* [n_layers + 1] */
     int32_t n_fetches, n_carried;
     size_t ring_bytes, streamed_bytes, link_bytes, stage_bytes;
     bool reads_files, is_final;
@@ -224,7 +225,7 @@ static void time_step(planner *p, const double *layer_seconds)
     p->n_copies = 0;
     p->link_seconds = p->compute_seconds = 0;
     for (int32_t layer = 0; layer < problem->n_layers; layer++) {
-        double gathered = 0;
+        double gathered = 0, before = now;
         for (; k < p->n_fetches && p->fetches[k].first_layer == layer; k++) {
             const trm_residency_fetch *fetch = &p->fetches[k];
             double free_at = fetch->after_layer < 0 ? 0 : p->layer_ends[fetch->after_layer];
@@ -232,6 +233,7 @@ static void time_step(planner *p, const double *layer_seconds)
             now = arrives > now ? arrives : now;
             gathered += gather_seconds(problem, fetch->weight);
         }
+        p->waits[layer] = now - before;
         now += gathered;
         now += layer_seconds[layer];
         p->compute_seconds += layer_seconds[layer];
@@ -243,6 +245,7 @@ static void time_step(planner *p, const double *layer_seconds)
             time_fetch(p, p->fetches[k].weight, p->layer_ends[p->fetches[k].after_layer], &link_free, &unpack_free);
         p->seconds = arrives > p->seconds ? arrives : p->seconds;
     }
+    p->waits[problem->n_layers] = p->seconds - now;
     p->link_end = link_free;
 }
 
@@ -525,7 +528,9 @@ static trm_status planner_init(planner *p, const trm_residency_problem *problem,
     p->fetches = trm_arena_array(&made->arena, uses, sizeof(*p->fetches));
     p->use_fetch = trm_arena_array(&made->arena, uses, sizeof(*p->use_fetch));
     p->layer_ends = trm_arena_array(&made->arena, layers, sizeof(*p->layer_ends));
-    bool allocated = made->resident != NULL && p->fetches != NULL && p->use_fetch != NULL && p->layer_ends != NULL;
+    p->waits = trm_arena_array(&made->arena, layers, sizeof(*p->waits));
+    bool allocated = made->resident != NULL && p->fetches != NULL && p->use_fetch != NULL && p->layer_ends != NULL &&
+                     p->waits != NULL;
     return allocated ? TRM_OK : TRM_ERROR_OUT_OF_MEMORY;
 }
 
@@ -546,6 +551,7 @@ static void finish(planner *p, trm_residency *made)
     made->stage_bytes = p->stage_bytes;
     made->n_copies = p->n_copies;
     made->seconds = p->seconds;
+    made->waits = p->waits;
     made->link_seconds = p->link_seconds;
     made->compute_seconds = p->compute_seconds;
 }

@@ -62,6 +62,8 @@ typedef struct trm_residency {
     size_t ring_bytes, stage_bytes;
     int32_t n_copies;
     double seconds;         /* of a step, by the model of this header */
+    double *waits;          /* [n_layers + 1] of it that a layer waits for what it needs, and at last the step for what
+                               is carried over */
     double link_seconds;    /* that the link is busy in a step */
     double compute_seconds; /* of a step with everything resident */
 } trm_residency;

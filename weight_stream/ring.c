@@ -393,9 +393,9 @@ trm_status trm_ring_after(trm_ring *ring, int32_t layer, trm_stream *stream)
     return enqueue_copies(ring, layer);
 }
 
-trm_status trm_ring_end(trm_ring *ring, trm_stream *stream)
+trm_status trm_ring_end(trm_ring *ring, trm_stream *stream, bool *waits)
 {
-    TRM_TRY(await_fetches(ring, 0, ring->residency->n_carried, stream, NULL));
+    TRM_TRY(await_fetches(ring, 0, ring->residency->n_carried, stream, waits));
     ring->is_primed = ring->is_primed || !trm_stream_is_capturing(stream);
     return TRM_OK;
 }

@@ -51,8 +51,8 @@ trm_status trm_ring_begin(trm_ring *ring, trm_stream *stream);
 trm_status trm_ring_before(trm_ring *ring, int32_t layer, trm_stream *stream, bool *waits);
 /* Gives the places of what a layer was the last to use to the copies that come next. */
 trm_status trm_ring_after(trm_ring *ring, int32_t layer, trm_stream *stream);
-/* Lets the stream wait for what is carried over to the next step. */
-trm_status trm_ring_end(trm_ring *ring, trm_stream *stream);
+/* Lets the stream wait for what is carried over to the next step; *waits (may be NULL): whether there is anything. */
+trm_status trm_ring_end(trm_ring *ring, trm_stream *stream, bool *waits);
 /* Fetches what is carried over from step to step, where no step that ended well has done it. */
 trm_status trm_ring_prime(trm_ring *ring, trm_stream *stream);
 

@@ -194,6 +194,10 @@ typedef struct trm_scheduler_stats {
     bool last_step_captured; /* it was launched as a whole */
 } trm_scheduler_stats;
 TRM_API void trm_scheduler_get_stats(const trm_scheduler *scheduler, trm_scheduler_stats *stats);
+/* While weights stream one step of 64 is run layer by layer, with the same results, to see what each layer waits for.
+ * Calls fn for the layers of the last such step that weights were fetched for, in their order. Returns how many steps
+ * were looked at; 0: none, and fn (NULL: only that is asked) is not called. */
+TRM_API int64_t trm_scheduler_stalls(const trm_scheduler *scheduler, trm_stall_fn fn, void *user);
 
 #ifdef __cplusplus
 }

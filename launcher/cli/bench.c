@@ -8,6 +8,7 @@
 #include "launcher/cli/job.h"
 #include "launcher/cli/onnx/job.h"
 #include "launcher/cli/report.h"
+#include "launcher/cli/stalls.h"
 
 typedef struct bench_run {
     trm_generate_stats stats;
@@ -24,8 +25,10 @@ typedef struct profile_row {
 } profile_row;
 
 #define MAX_PROFILE_ROWS 256
-/* Decode steps that a profile is the mean of. */
+/* Decode steps that a profile is the mean of; and where weights stream and no profile is asked for, what layers wait
+ * for them. */
 #define PROFILE_STEPS 16
+#define STALL_STEPS   4
 
 typedef struct bench_command {
     job job;
@@ -39,6 +42,7 @@ typedef struct bench_command {
     int32_t n_runs;
     profile_row rows[MAX_PROFILE_ROWS];
     int32_t n_rows;
+    stall_list stalls; /* where weights stream: of a step of the profile */
     double *step_ends; /* of the last run's tokens of sequence 0, seconds */
     int64_t n_step_ends;
     bool profiles;      /* in the profiling run */
@@ -95,16 +99,9 @@ static void add_profile_row(void *user, const char *layer, trm_layer_kind kind, 
     bench_command *c = user;
     (void)runs;
     profile_row row = {.kind = kind, .milliseconds = milliseconds, .layers = 1, .order = c->n_rows};
-    size_t at = 0;
-    for (const char *from = layer; *from != '\0' && at + 1 < sizeof(row.layer);) {
-        size_t digits = strspn(from, "0123456789");
-        bool bounded = from == layer || from[-1] == '.';
-        if (digits > 0 && bounded && (from[digits] == '.' || from[digits] == '\0')) {
-            row.layer[at++] = '*';
-            from += digits;
-        } else {
-            row.layer[at++] = *from++;
-        }
+    layer_pattern(layer, row.layer, sizeof(row.layer));
+    if (strcmp(kernel, TRM_KERNEL_WAIT) == 0) {
+        stall_list_add(&c->stalls, layer, milliseconds * 1e-3);
     }
     snprintf(row.kernel, sizeof(row.kernel), "%s", kernel);
     for (int32_t i = 0; i < c->n_rows; i++) {
@@ -131,6 +128,17 @@ static bool profiles_prompts(const bench_command *c)
     return c->tokens == 1;
 }
 
+static int64_t profile_steps(const bench_command *c)
+{
+    return settings_flag(c->all, SETTING_PROFILE) ? PROFILE_STEPS : STALL_STEPS;
+}
+
+/* Whether layers are to be looked at one by one. */
+static bool profiles(const bench_command *c)
+{
+    return settings_flag(c->all, SETTING_PROFILE) || strcmp(settings_text(c->all, SETTING_WEIGHT_BUDGET), "off") != 0;
+}
+
 /* Mean layer times of the decode steps after the prompts, or of the prompts' own steps. */
 static trm_status profile(bench_command *c)
 {
@@ -142,13 +150,14 @@ static trm_status profile(bench_command *c)
         status = status == TRM_OK ? run_once(c, 1, &run) : status;
     } else {
         c->profiles = true;
-        status = run_once(c, PROFILE_STEPS + 1, &run);
+        status = run_once(c, profile_steps(c) + 1, &run);
         c->profiles = false;
         status = status == TRM_OK ? c->started : status;
     }
     if (status == TRM_OK) {
         trm_context_profile(context, add_profile_row, c);
         qsort(c->rows, (size_t)c->n_rows, sizeof(c->rows[0]), compare_rows);
+        status = c->stalls.status;
     }
     trm_status off = trm_context_set_profiling(context, false);
     return status != TRM_OK ? status : off;
@@ -275,7 +284,11 @@ static void print_json(const bench_command *c, const summary *s)
     report_number(&r, "token_seconds_p50", s->token_p50);
     report_number(&r, "token_seconds_p90", s->token_p90);
     report_number(&r, "token_seconds_p99", s->token_p99);
-    if (c->n_rows > 0) {
+    if (limits.streaming.on) {
+        report_number(&r, "weight_wait_seconds", c->stalls.seconds);
+        stall_list_report(&c->stalls, &r, "weight_waits");
+    }
+    if (settings_flag(c->all, SETTING_PROFILE)) {
         double compute, communication, waiting;
         split_time(c, &compute, &communication, &waiting);
         report_number(&r, "profile_compute_ms", compute);
@@ -332,7 +345,9 @@ static void print_table(const bench_command *c, const summary *s)
     }
     printf("between tokens, ms: p50 %.3f, p90 %.3f, p99 %.3f\n", s->token_p50 * 1e3, s->token_p90 * 1e3,
            s->token_p99 * 1e3);
-    if (c->n_rows > 0) {
+    stall_list_print(&c->stalls, profiles_prompts(c) ? "waiting for weights in a prompt's step"
+                                                     : "waiting for weights in a decode step");
+    if (settings_flag(c->all, SETTING_PROFILE)) {
         double compute, communication, waiting;
         split_time(c, &compute, &communication, &waiting);
         printf("\none %s step, layer by layer (not captured): %.3f ms, of which %.3f ms communication, %.3f ms waiting "
@@ -371,8 +386,8 @@ static trm_status prepare_bench(bench_command *c, int64_t *context)
     trm_model_info info;
     trm_model_get_info(c->job.model, &info);
     int64_t new_tokens = c->tokens;
-    if (settings_flag(c->all, SETTING_PROFILE) && !profiles_prompts(c) && new_tokens < PROFILE_STEPS + 1) {
-        new_tokens = PROFILE_STEPS + 1;
+    if (profiles(c) && !profiles_prompts(c) && new_tokens < profile_steps(c) + 1) {
+        new_tokens = profile_steps(c) + 1;
     }
     int64_t given = settings_integer(c->all, SETTING_CONTEXT), needed = c->prompt_tokens + new_tokens;
     int64_t most = given > 0 ? given : info.context_length;
@@ -407,7 +422,7 @@ static trm_status bench(bench_command *c, bool *alike)
     if (status == TRM_OK) {
         status = summarise(c, &s);
     }
-    if (status == TRM_OK && settings_flag(c->all, SETTING_PROFILE)) {
+    if (status == TRM_OK && profiles(c)) {
         status = profile(c);
     }
     if (status == TRM_OK && c->job.talks) {
@@ -442,5 +457,6 @@ int command_bench(const settings *all)
     free(c.requests);
     free(c.runs);
     free(c.step_ends);
+    stall_list_fini(&c.stalls);
     return code;
 }

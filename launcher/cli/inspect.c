@@ -7,6 +7,7 @@
 #include "launcher/cli/job.h"
 #include "launcher/cli/onnx/job.h"
 #include "launcher/cli/report.h"
+#include "launcher/cli/stalls.h"
 
 static void print_system_line(void *user, const char *group, const char *name, const char *value)
 {
@@ -146,7 +147,8 @@ static trm_status plan_rank(const settings *all, trm_model *model, int32_t rank,
     return trm_generator_plan(model, &limits, &options, plan, tokens);
 }
 
-static void print_memory(const trm_memory_plan *m, const trm_streaming_info *streaming, int32_t rank, int64_t tokens)
+static void print_memory(const trm_memory_plan *m, const trm_streaming_info *streaming, const stall_list *stalls,
+                         int32_t rank, int64_t tokens)
 {
     char text[512];
     printf(
@@ -157,10 +159,11 @@ static void print_memory(const trm_memory_plan *m, const trm_streaming_info *str
     if (text[0] != '\0') {
         printf("  %s\n", text);
     }
+    stall_list_print(stalls, "  waiting for weights in such a step");
 }
 
-static void report_memory(report *r, const trm_memory_plan *m, const trm_streaming_info *streaming, int32_t rank,
-                          int64_t tokens)
+static void report_memory(report *r, const trm_memory_plan *m, const trm_streaming_info *streaming,
+                          const stall_list *stalls, int32_t rank, int64_t tokens)
 {
     report_open(r, NULL, '{');
     report_integer(r, "rank", rank);
@@ -172,6 +175,9 @@ static void report_memory(report *r, const trm_memory_plan *m, const trm_streami
     report_integer(r, "workspace", (int64_t)m->workspace);
     report_integer(r, "total", (int64_t)m->total);
     report_streaming(r, streaming);
+    if (streaming->on) {
+        stall_list_report(stalls, r, "weight_waits");
+    }
     report_close(r);
 }
 
@@ -180,6 +186,7 @@ typedef struct memory_table {
     int32_t ranks; /* 0 if it was not asked for */
     trm_memory_plan memory[TRM_MAX_RANKS];
     trm_streaming_info streaming[TRM_MAX_RANKS];
+    stall_list stalls[TRM_MAX_RANKS];
     int64_t tokens; /* of the cache, on every rank */
 } memory_table;
 
@@ -190,8 +197,10 @@ static trm_status plan_memory(const settings *all, trm_model *model, memory_tabl
         trm_plan *plan = NULL;
         TRM_TRY(plan_rank(all, model, rank, &printer, &plan, &table->tokens));
         trm_plan_streaming(plan, &table->streaming[table->ranks]);
+        trm_plan_stalls(plan, stall_list_add, &table->stalls[table->ranks]);
         trm_plan_memory(plan, &table->memory[table->ranks++]);
         trm_plan_destroy(plan);
+        TRM_TRY(table->stalls[rank].status);
     }
     return TRM_OK;
 }
@@ -201,7 +210,7 @@ static void show_model(const settings *all, const trm_model *model, const memory
     if (!settings_flag(all, SETTING_JSON)) {
         print_model(model);
         for (int32_t rank = 0; rank < table->ranks; rank++) {
-            print_memory(&table->memory[rank], &table->streaming[rank], rank, table->tokens);
+            print_memory(&table->memory[rank], &table->streaming[rank], &table->stalls[rank], rank, table->tokens);
         }
         return;
     }
@@ -211,7 +220,7 @@ static void show_model(const settings *all, const trm_model *model, const memory
     if (table->ranks > 0) {
         report_open(&r, "memory", '[');
         for (int32_t rank = 0; rank < table->ranks; rank++) {
-            report_memory(&r, &table->memory[rank], &table->streaming[rank], rank, table->tokens);
+            report_memory(&r, &table->memory[rank], &table->streaming[rank], &table->stalls[rank], rank, table->tokens);
         }
         report_close(&r);
     }
@@ -262,6 +271,9 @@ static trm_status inspect_model(const settings *all, const char *name)
         }
         if (status == TRM_OK) {
             show_model(all, model, &table);
+        }
+        for (int32_t rank = 0; rank < TRM_MAX_RANKS; rank++) {
+            stall_list_fini(&table.stalls[rank]);
         }
     }
     trm_model_close(model);

@@ -200,6 +200,22 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
     }
 }
 
+void layer_pattern(const char *layer, char *pattern, size_t size)
+{
+    size_t at = 0;
+    for (const char *from = layer; *from != '\0' && at + 1 < size;) {
+        size_t digits = strspn(from, "0123456789");
+        bool bounded = from == layer || from[-1] == '.';
+        if (digits > 0 && bounded && (from[digits] == '.' || from[digits] == '\0')) {
+            pattern[at++] = '*';
+            from += digits;
+        } else {
+            pattern[at++] = *from++;
+        }
+    }
+    pattern[at] = '\0';
+}
+
 trm_status report_stage(const char *stage, int64_t rank, int64_t ranks, const char *text, trm_plan *plan)
 {
     if (strcmp(stage, "final") == 0) {

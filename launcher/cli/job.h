@@ -62,6 +62,9 @@ void report_streaming(report *r, const trm_streaming_info *info);
 void report_speculation(report *r, const trm_generate_stats *stats);
 void describe_streaming(const trm_streaming_info *info, char *text, size_t size);
 
+/* A layer's name with digits between dots made "*", so that repeated blocks have the same. */
+void layer_pattern(const char *layer, char *pattern, size_t size);
+
 /* Prints a network after a stage of the build as JSON: the plan's own where the stage is the final one, else as text
  * in it. */
 trm_status report_stage(const char *stage, int64_t rank, int64_t ranks, const char *text, trm_plan *plan);

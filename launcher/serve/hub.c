@@ -37,6 +37,7 @@ struct hub {
     bool was_ready;
     wire_ready ready;
     metrics published;
+    trm_bytes stalls; /* of the job's last step that was looked at: wire_stalls.layers, without its NUL */
     trm_status failure;
     char cause[512];
     /* The thread's own. */
@@ -355,17 +356,28 @@ static void take_refusal(hub *h, const wire_refusal *refusal)
     fail_request(h, ch->owner, status, status == 400 ? "context_length_exceeded" : "unavailable", refusal->cause);
 }
 
+static void keep_stalls(hub *h, const wire_stalls *stalls)
+{
+    pthread_mutex_lock(&h->lock);
+    h->stalls.size = 0;
+    (void)trm_bytes_append(&h->stalls, stalls->layers, strlen(stalls->layers)); /* without memory there are none */
+    pthread_mutex_unlock(&h->lock);
+}
+
 static void take_frame(void *user, const wire_frame *frame)
 {
     hub *h = user;
     wire_event event;
     wire_refusal refusal;
+    wire_stalls stalls;
     if (frame->kind == WIRE_EVENT && wire_read_event(frame, &event) == TRM_OK) {
         take_event(h, &event.event);
     } else if (frame->kind == WIRE_REFUSED && wire_read_refusal(frame, &refusal) == TRM_OK) {
         take_refusal(h, &refusal);
     } else if (frame->kind == WIRE_STATS) {
         (void)wire_read(frame, &h->m.engine, sizeof(h->m.engine));
+    } else if (frame->kind == WIRE_STALLS && wire_read_stalls(frame, &stalls) == TRM_OK) {
+        keep_stalls(h, &stalls);
     }
 }
 
@@ -402,6 +414,7 @@ static void take_loss(hub *h, trm_status loss)
     h->failed_starts++;
     h->lost_at = h->lost_at > 0 ? h->lost_at : supervisor_clock();
     metrics_begin_job(&h->m);
+    keep_stalls(h, &(wire_stalls){.layers = ""});
     h->m.restarts++;
     for (completion *c = h->live; c != NULL; c = c->next) {
         for (int32_t i = 0; i < c->n_choices; i++) {
@@ -688,6 +701,7 @@ void hub_destroy(hub *h)
     }
     free(h->slots);
     free(h->free_slots);
+    trm_bytes_fini(&h->stalls);
     pthread_cond_destroy(&h->changed);
     pthread_mutex_destroy(&h->lock);
     free(h);
@@ -783,6 +797,14 @@ void hub_drain(hub *h, double seconds)
     h->drain_until = until < h->drain_until ? until : h->drain_until;
     pthread_mutex_unlock(&h->lock);
     knock(h);
+}
+
+trm_status hub_stalls(hub *h, trm_bytes *layers)
+{
+    pthread_mutex_lock(&h->lock);
+    trm_status status = trm_bytes_append(layers, h->stalls.data, h->stalls.size);
+    pthread_mutex_unlock(&h->lock);
+    return status == TRM_OK ? trm_bytes_append(layers, "", 1) : status;
 }
 
 void hub_snapshot(hub *h, metrics *copy)

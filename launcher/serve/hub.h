@@ -54,5 +54,8 @@ void hub_drain(hub *h, double seconds);
 
 /* Counters now, for /metrics and the page. Any thread. */
 void hub_snapshot(hub *h, metrics *copy);
+/* Appends what the layers of the last step that was looked at waited for weights, as wire_stalls has it, and a NUL; of
+ * no such step "". Any thread. */
+trm_status hub_stalls(hub *h, trm_bytes *layers);
 
 #endif

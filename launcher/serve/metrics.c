@@ -3,6 +3,8 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static const double seconds_bounds[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5,
                                         0.75,  1,     2.5,  5,    7.5,  10,   20,   40,  80,   160};
@@ -135,6 +137,26 @@ static void put_engine(writer *w, const metrics *m)
            now->blocks_cached);
 }
 
+static void put_stalls(writer *w, const char *stalls)
+{
+    double sum = 0;
+    head(w, "trireme_layer_weight_wait_seconds", "gauge",
+         "time that a layer of rank 0 waited for weights that stream, in the last step that was looked at, one of 64");
+    for (const char *line = stalls, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        char *name;
+        double seconds = strtod(line, &name);
+        json_text layer = {0};
+        char text[512];
+        snprintf(text, sizeof(text), "%.*s", (int)(end - name - 1), name + 1);
+        json_string(&layer, NULL, text);
+        put(w, "trireme_layer_weight_wait_seconds%s,layer=%.*s} %.9f\n", w->label, (int)layer.bytes.size,
+            layer.bytes.data, seconds);
+        json_text_fini(&layer);
+        sum += seconds;
+    }
+    single(w, "trireme_step_weight_wait_seconds", "gauge", "of all its layers", sum);
+}
+
 static void put_ranks(writer *w, const metrics *m)
 {
     head(w, "trireme_rank_steps_total", "counter", "steps of a rank since its job began");
@@ -147,7 +169,7 @@ static void put_ranks(writer *w, const metrics *m)
     }
 }
 
-void metrics_write(const metrics *m, const char *model, json_text *out)
+void metrics_write(const metrics *m, const char *model, const char *stalls, json_text *out)
 {
     static const char *const reasons[FINISHED_COUNT] = {"stop", "length", "abort", "error"};
     char label[512];
@@ -157,6 +179,9 @@ void metrics_write(const metrics *m, const char *model, json_text *out)
     json_text_fini(&name);
     writer w = {out, label};
     put_engine(&w, m);
+    if (*stalls != '\0') {
+        put_stalls(&w, stalls);
+    }
     single(&w, "vllm:prompt_tokens_total", "counter", "tokens of prompts", (double)m->prompt_tokens);
     single(&w, "vllm:generation_tokens_total", "counter", "tokens generated", (double)m->output_tokens);
     head(&w, "vllm:request_success_total", "counter", "finished requests");

@@ -49,7 +49,7 @@ typedef struct metrics {
 void metrics_init(metrics *m);
 /* The job is lost, and the next one counts from 0. */
 void metrics_begin_job(metrics *m);
-/* The text of /metrics. */
-void metrics_write(const metrics *m, const char *model, json_text *out);
+/* The text of /metrics. stalls: what layers waited for weights, lines as wire_stalls has them. */
+void metrics_write(const metrics *m, const char *model, const char *stalls, json_text *out);
 
 #endif

@@ -93,12 +93,18 @@ static enum MHD_Result answer_metrics(call *c)
     server *s = c->server;
     metrics m;
     json_text text = {0};
+    trm_bytes stalls = {0};
     hub_snapshot(s->hub, &m);
     m.connections = atomic_load(&s->connections);
     for (int32_t i = 0; i < 6; i++) {
         m.replies[i] = atomic_load(&s->replies[i]);
     }
-    metrics_write(&m, s->options.model_name, &text);
+    if (hub_stalls(s->hub, &stalls) != TRM_OK) {
+        trm_bytes_fini(&stalls);
+        return MHD_NO;
+    }
+    metrics_write(&m, s->options.model_name, stalls.data, &text);
+    trm_bytes_fini(&stalls);
     enum MHD_Result result = text.status == TRM_OK ? call_reply(c, 200, "text/plain; version=0.0.4; charset=utf-8",
                                                                 text.bytes.data, text.bytes.size)
                                                    : MHD_NO;

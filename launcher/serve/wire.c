@@ -74,6 +74,14 @@ trm_status wire_write_refusal(trm_bytes *out, uint64_t id, trm_status failure, c
     return wire_end(&writer);
 }
 
+trm_status wire_write_stalls(trm_bytes *out, const wire_stalls *stalls)
+{
+    wire_writer writer = wire_begin(out, WIRE_STALLS);
+    wire_put(&writer, &stalls->steps, sizeof(stalls->steps));
+    put_text(&writer, stalls->layers);
+    return wire_end(&writer);
+}
+
 /* The struct as it is, its pointers meaning nothing, and then what they point to. */
 trm_status wire_write_submission(trm_bytes *out, const wire_submission *submission)
 {
@@ -191,6 +199,15 @@ trm_status wire_read_refusal(const wire_frame *frame, wire_refusal *refusal)
     take_into(&c, &number, sizeof(number));
     refusal->cause = take_text(&c);
     refusal->status = (trm_status)number;
+    return c.failed ? fail_short(frame) : TRM_OK;
+}
+
+trm_status wire_read_stalls(const wire_frame *frame, wire_stalls *stalls)
+{
+    cursor c = {.frame = frame};
+    stalls->steps = 0;
+    take_into(&c, &stalls->steps, sizeof(stalls->steps));
+    stalls->layers = take_text(&c);
     return c.failed ? fail_short(frame) : TRM_OK;
 }
 

@@ -10,7 +10,7 @@
 
 #include "launcher/text/buffer.h"
 
-#define WIRE_VERSION       2
+#define WIRE_VERSION       3
 #define WIRE_LONGEST_FRAME ((size_t)64 << 20)
 
 typedef enum wire_kind {
@@ -21,6 +21,7 @@ typedef enum wire_kind {
     WIRE_EVENT,     /* rank 0 -> front: wire_event */
     WIRE_REFUSED,   /* rank 0 -> front: wire_refusal */
     WIRE_STATS,     /* rank 0 -> front: trm_scheduler_stats */
+    WIRE_STALLS,    /* rank 0 -> front: wire_stalls */
     WIRE_SUBMIT,    /* front -> rank 0: wire_submission */
     WIRE_CANCEL,    /* front -> rank 0: an id */
     WIRE_END,       /* front -> rank 0: no more requests, leave in order */
@@ -57,6 +58,12 @@ typedef struct wire_refusal {
     const char *cause;
 } wire_refusal;
 
+/* What the layers of a step that was looked at waited for weights. Text lives as long as the frame. */
+typedef struct wire_stalls {
+    int64_t steps;      /* looked at so far */
+    const char *layers; /* lines of seconds, a space and a layer's name */
+} wire_stalls;
+
 /* A request and its grammar. Arrays live as long as the frame it was read from, or are the sender's. */
 typedef struct wire_submission {
     trm_serving_request request;
@@ -87,6 +94,7 @@ trm_status wire_end(wire_writer *writer);
 trm_status wire_write(trm_bytes *out, wire_kind kind, const void *payload, size_t size);
 trm_status wire_write_failure(trm_bytes *out, trm_status failure, const char *cause);
 trm_status wire_write_refusal(trm_bytes *out, uint64_t id, trm_status failure, const char *cause);
+trm_status wire_write_stalls(trm_bytes *out, const wire_stalls *stalls);
 trm_status wire_write_submission(trm_bytes *out, const wire_submission *submission);
 trm_status wire_write_event(trm_bytes *out, const trm_serving_event *event);
 
@@ -105,6 +113,7 @@ trm_status wire_next(const char *data, size_t size, bool *complete, wire_frame *
 trm_status wire_read(const wire_frame *frame, void *payload, size_t size);
 trm_status wire_read_failure(const wire_frame *frame, wire_failure *failure);
 trm_status wire_read_refusal(const wire_frame *frame, wire_refusal *refusal);
+trm_status wire_read_stalls(const wire_frame *frame, wire_stalls *stalls);
 trm_status wire_read_submission(const wire_frame *frame, wire_submission *submission);
 trm_status wire_read_event(const wire_frame *frame, wire_event *event);
 

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -300,9 +301,41 @@ static double clock_seconds(void)
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
+typedef struct stall_lines {
+    trm_bytes text;
+    trm_status status;
+} stall_lines;
+
+static void add_stall(void *user, const char *layer, double seconds)
+{
+    stall_lines *lines = user;
+    char line[512];
+    int size = snprintf(line, sizeof(line), "%.9f %s\n", seconds, layer);
+    lines->status = lines->status == TRM_OK && size < (int)sizeof(line)
+                        ? trm_bytes_append(&lines->text, line, (size_t)size)
+                        : lines->status;
+}
+
+/* Where weights stream: what layers waited for them, once a step was looked at. */
+static trm_status tell_stalls(worker *w, const worker_engine *engine, int64_t *told)
+{
+    stall_lines lines = {0};
+    wire_stalls stalls = {.steps = trm_scheduler_stalls(engine->scheduler, NULL, NULL)};
+    if (stalls.steps == *told) {
+        return TRM_OK;
+    }
+    *told = trm_scheduler_stalls(engine->scheduler, add_stall, &lines);
+    trm_status status = lines.status == TRM_OK ? trm_bytes_append(&lines.text, "", 1) : lines.status;
+    stalls.layers = lines.text.data;
+    status = status == TRM_OK ? wire_write_stalls(&w->lead.out, &stalls) : status;
+    trm_bytes_fini(&lines.text);
+    return status;
+}
+
 static trm_status lead(worker *w, const worker_engine *engine)
 {
     double told = 0;
+    int64_t told_stalls = 0;
     wire_ready ready = {.max_context = engine->max_context,
                         .cache_tokens = engine->cache_tokens,
                         .max_sequences = engine->max_sequences,
@@ -329,6 +362,7 @@ static trm_status lead(worker *w, const worker_engine *engine)
         if (clock_seconds() - told > STATS_SECONDS) {
             told = clock_seconds();
             TRM_TRY(wire_write(&w->lead.out, WIRE_STATS, &stats, sizeof(stats)));
+            TRM_TRY(tell_stalls(w, engine, &told_stalls));
         }
         if (channel_send(&w->lead) != TRM_OK) {
             break; /* the front end is gone */

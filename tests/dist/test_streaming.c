@@ -7,6 +7,7 @@
 
 #include "dist/generate.h"
 #include "dist/load.h"
+#include "dist/streaming.h"
 #include "kernels/device_impl.h"
 
 #define PROMPT 24
@@ -477,10 +478,78 @@ static void stalls_are_profiled(void **state)
     trm_context_profile(context, count_layer, &p);
     assert_true(p.milliseconds > 0);
     int32_t carried = generator->engine->plan->streaming->residency.n_carried;
-    assert_int_equal(p.waits, limits.streaming.copies - carried); /* each of another layer */
+    /* each of another layer, and the step for what the next one begins with */
+    assert_int_equal(p.waits, limits.streaming.copies - carried + (carried > 0));
     assert_int_equal(p.layers - p.waits, generator->engine->plan->network->n_layers);
     assert_ok(trm_context_set_profiling(context, false));
     trm_generator_destroy(generator);
+}
+
+typedef struct stalls {
+    int32_t n;
+    double seconds;
+    bool next_step; /* the last of them */
+} stalls;
+
+static void count_stall(void *user, const char *layer, double seconds)
+{
+    stalls *s = user;
+    assert_true(seconds >= 0 && !s->next_step);
+    s->n++;
+    s->seconds += seconds;
+    s->next_step = strcmp(layer, TRM_NEXT_STEP) == 0;
+}
+
+/* A step of 64 is looked at while requests are served, which changes no token; and the plan knows what would be waited
+ * for in a step that reads its weights and no more. */
+static void steps_are_looked_at(void **state)
+{
+    (void)state;
+    int32_t expected[40];
+    for (int32_t budget = 0; budget < 2; budget++) {
+        trm_generator *generator = open_generator(budget == 0 ? "off" : "0");
+        trm_serving_request request = TRM_SERVING_REQUEST_INIT;
+        trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
+        const int32_t prompt[3] = {5, 6, 7};
+        trm_scheduler *scheduler;
+        stalls found = {0}, planned = {0};
+        int32_t n = 0, n_events;
+        request.prompt = prompt;
+        request.n_prompt = 3;
+        request.max_tokens = 40;
+        request.ignore_eos = true;
+        request.sampling.base.seed = 3;
+        assert_ok(trm_scheduler_create(generator, &options, &scheduler));
+        assert_ok(trm_scheduler_submit(scheduler, &request));
+        while (trm_scheduler_has_work(scheduler)) {
+            const trm_serving_event *events;
+            assert_int_equal(trm_scheduler_stalls(scheduler, NULL, NULL), budget == 1 && n >= 5);
+            assert_ok(trm_scheduler_step(scheduler, &events, &n_events));
+            for (int32_t i = 0; i < n_events; i++) {
+                if (events[i].kind == TRM_EVENT_TOKEN && budget == 0) {
+                    expected[n++] = events[i].token;
+                } else if (events[i].kind == TRM_EVENT_TOKEN) {
+                    assert_int_equal(events[i].token, expected[n++]);
+                }
+            }
+        }
+        assert_int_equal(n, 40);
+        assert_int_equal(trm_scheduler_stalls(scheduler, count_stall, &found), budget);
+        trm_plan_stalls(generator->engine->plan, count_stall, &planned);
+        assert_int_equal(found.n > 0, budget == 1);
+        assert_int_equal(planned.n > 0, budget == 1);
+        if (budget == 1) {
+            const trm_residency *residency = &generator->engine->plan->streaming->residency;
+            assert_int_equal(found.next_step, residency->n_carried > 0);
+            assert_true(planned.seconds <= residency->seconds);
+            trm_scheduler_stats stats;
+            trm_scheduler_get_stats(scheduler, &stats);
+            assert_true(found.seconds <= stats.step_seconds);
+        }
+        assert_ok(trm_scheduler_end(scheduler));
+        trm_scheduler_destroy(scheduler);
+        trm_generator_destroy(generator);
+    }
 }
 
 static void budgets_as_text(void **state)
@@ -531,6 +600,7 @@ int main(void)
         cmocka_unit_test(compressions_are_read),
         cmocka_unit_test(automatic_budgets_fit),
         cmocka_unit_test(stalls_are_profiled),
+        cmocka_unit_test(steps_are_looked_at),
         cmocka_unit_test(budgets_as_text),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);

@@ -11,6 +11,7 @@ static void read_as_everything(const wire_frame *frame)
     wire_event event;
     wire_failure failure;
     wire_refusal refusal;
+    wire_stalls stalls;
     uint64_t sum = 0;
     if (wire_read_submission(frame, &submission) == TRM_OK) {
         const trm_serving_request *r = &submission.request;
@@ -37,6 +38,9 @@ static void read_as_everything(const wire_frame *frame)
     }
     if (wire_read_refusal(frame, &refusal) == TRM_OK) {
         sum += strlen(refusal.cause);
+    }
+    if (wire_read_stalls(frame, &stalls) == TRM_OK) {
+        sum += strlen(stalls.layers);
     }
     volatile uint64_t used = sum;
     (void)used;

@@ -121,9 +121,14 @@ case_streaming() {
     shows "% of the link" 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2 --weight-budget 25%
     start 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2 --weight-budget 0% --json
     value streaming.resident 0
+    grep -q '"layer": "model.layers.7.mlp.down_proj"' "$work/out" || complain "no time that layers waited"
+    shows "waiting for weights in a decode step: " 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 1 --weight-budget 0%
+    shows "waiting for weights in a prompt's step: " 0 bench "$model" --tokens 1 --prompt-tokens 8 --repeat 1 --weight-budget 0%
     shows "stream in every step" 0 inspect llama-3-70b --ranks 2 --memory-plan --context 4096 --weight-budget 10G
     start 0 inspect "$model" --json --memory-plan --context 100 --weight-budget 0
     value memory.0.streaming.resident 0
+    grep -q '"layer": "model.layers.7.mlp.down_proj"' "$work/out" || complain "no time that layers would wait"
+    shows "waiting for weights in such a step: " 0 inspect "$model" --memory-plan --context 100 --weight-budget 0
     refused 2 'weight budget is "8T", expected off, auto' run "$model" -p a --weight-budget 8T
     refused 2 'weight sharing is "maybe", expected auto, off or on' run "$model" -p a --weight-budget 0 --weight-sharing maybe
     refused 2 'weight budget is "101%"' bench "$model" --weight-budget 101%

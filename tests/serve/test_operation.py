@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -335,6 +336,12 @@ class Streaming(unittest.TestCase):
                 self.assertTrue(copied < 0.8 * became if compression == "lossless" else copied == became)
                 self.assertGreater(server.metric("trireme_link_bytes_per_second"), 0)
                 self.assertGreater(server.metric("trireme_last_step_link_share"), 0)
+                layers = re.findall(r'^trireme_layer_weight_wait_seconds\{.*layer="(.+)"\} ([0-9.]+)$',
+                                    server.request("GET", "/metrics")[1], re.MULTILINE)
+                self.assertGreater(len(layers), 8) # of the fifth step
+                self.assertIn("model.layers.7.mlp.down_proj", [name for name, _ in layers])
+                self.assertAlmostEqual(sum(float(seconds) for _, seconds in layers),
+                                       server.metric("trireme_step_weight_wait_seconds"), places=6)
         self.assertEqual(*replies)
 
 

@@ -78,6 +78,7 @@ static void events_and_failures_arrive(void **state)
     wire_event got;
     wire_failure failure;
     wire_refusal refusal;
+    wire_stalls stalls;
     bool complete;
     (void)state;
     assert_ok(wire_write_event(&out, &event));
@@ -85,6 +86,14 @@ static void events_and_failures_arrive(void **state)
     assert_ok(wire_write_failure(&out, TRM_ERROR_NO_DEVICE, "no GPU"));
     size_t second = out.size;
     assert_ok(wire_write_refusal(&out, 9, TRM_ERROR_BUSY, "full"));
+    size_t third = out.size;
+    assert_ok(wire_write_stalls(&out, &(wire_stalls){.steps = 2, .layers = "0.5 a b\n"}));
+    assert_ok(wire_next(out.data + third, out.size - third, &complete, &frame));
+    assert_ok(wire_read_stalls(&frame, &stalls));
+    assert_int_equal(stalls.steps, 2);
+    assert_string_equal(stalls.layers, "0.5 a b\n");
+    frame.size--;
+    assert_fails(wire_read_stalls(&frame, &stalls), TRM_ERROR_IO, "message of kind");
     assert_ok(wire_next(out.data, out.size, &complete, &frame));
     assert_ok(wire_read_event(&frame, &got));
     assert_int_equal(got.event.token, 3);

@@ -1,6 +1,8 @@
 /* The residency planner: what must hold of every plan, and that none that fits is better. */
 #include "support/support.h"
 
+#include <math.h>
+
 #include "weight_stream/residency.h"
 
 #define MOST_WEIGHTS 9
@@ -118,6 +120,14 @@ static void check_plan(const case_of *p, const trm_residency *r)
         }
     }
     assert_true(r->seconds >= r->link_seconds - 1e-9 && r->seconds >= r->compute_seconds - 1e-9);
+    double waits = 0;
+    for (int32_t i = 0; i <= p->problem.n_layers; i++) {
+        assert_true(r->waits[i] >= 0);
+        waits += r->waits[i];
+    }
+    if (p->problem.part_bytes == NULL) { /* what others fetch takes its time, too */
+        assert_true(fabs(r->compute_seconds + waits - r->seconds) <= 1e-9);
+    }
     check_fetches(p, r);
 }
 

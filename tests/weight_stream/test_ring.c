@@ -161,7 +161,7 @@ static void run_step(uint64_t *state, const weights *w, const trm_residency *r, 
         assert_ok(trm_ring_after(ring, layer, stream));
     }
     if (layers == w->problem.n_layers) {
-        assert_ok(trm_ring_end(ring, stream));
+        assert_ok(trm_ring_end(ring, stream, NULL));
     }
 }
 
@@ -238,7 +238,7 @@ static void streams_wait_for_each_other(void **unused)
                 }
                 assert_ok(trm_ring_after(ring, layer, layers));
             }
-            assert_ok(trm_ring_end(ring, layers));
+            assert_ok(trm_ring_end(ring, layers, NULL));
         }
         assert_ok(trm_stream_synchronize(layers));
         for (int32_t i = 0; i < STEPS * w.problem.n_uses; i++) {
@@ -301,7 +301,7 @@ static void a_failed_read_ends_the_step(void **unused)
                 check_layer(&w, &r, ring, layer);
                 status = trm_ring_after(ring, layer, stream);
             }
-            status = status == TRM_OK ? trm_ring_end(ring, stream) : status;
+            status = status == TRM_OK ? trm_ring_end(ring, stream, NULL) : status;
             if (status != TRM_OK) {
                 assert_int_equal(status, TRM_ERROR_IO);
                 assert_string_equal(trm_last_error(), "the disk is gone");
