@@ -150,6 +150,15 @@ static void import_with_parameters(trm_onnx_node *node)
     }
 }
 
+/* alpha f(beta x), f in the row: operators of ONNX's early opsets that importers still take. */
+static void import_scaled(trm_onnx_node *node)
+{
+    const float alpha = trm_onnx_float(node, "alpha", 1.0f), beta = trm_onnx_float(node, "beta", 1.0f);
+    trm_tensor *x = trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_MUL, node->inputs[0], (double)beta);
+    trm_tensor *y = trm_onnx_activation(node, (trm_activation)node->row->data, x);
+    trm_onnx_set(node, 0, trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_MUL, y, (double)alpha));
+}
+
 static void import_gelu(trm_onnx_node *node)
 {
     static const char *const forms[] = {"none", "tanh", NULL};
@@ -354,6 +363,8 @@ const trm_onnx_operator trm_onnx_ops_pointwise[] = {
     WITH("ThresholdedRelu", 1, THRESHOLDED_RELU),
     WITH("Shrink", 9, SHRINK),
     WITH("Swish", 24, SWISH),
+    {"", "ScaledTanh", 1, 1, import_scaled, TRM_ACTIVATION_TANH},
+    {"", "ParametricSoftplus", 1, 1, import_scaled, TRM_ACTIVATION_SOFTPLUS},
     {"", "SwiGLU", 28, 2, import_swiglu, 0},
     {"", "Clip", 1, 1, import_clip, 0},
     {"", "Where", 9, 3, import_where, 0},
