@@ -119,7 +119,7 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_ITERATIONS] = {"iterations", 0, SETTING_INTEGER, COMMAND_BENCH, 1, 1e9, "10", "N", "ONNX",
                             "at least so many timed runs"},
     [SETTING_DURATION] = {"duration", 0, SETTING_NUMBER, COMMAND_BENCH, 0, 1e6, "3", "SECONDS", "ONNX",
-                          "measure for at least so long"},
+                          "measure for at least so long; SIGINT ends it and reports"},
     [SETTING_WARM_UP] = {"warm-up", 0, SETTING_NUMBER, COMMAND_BENCH, 0, 1e6, "0.2", "SECONDS", "ONNX",
                          "run so long before measuring"},
     [SETTING_STREAMS] = {"streams", 0, SETTING_INTEGER, COMMAND_BENCH, 1, 64, "1", "N", "ONNX",

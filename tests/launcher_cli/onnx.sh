@@ -214,6 +214,9 @@ case_onnx() { # ONNX models: run once, measured, shown
     value per_rank 2
     value per_rank.1.rank 1
     "$json_value" per_rank.1.layers_ms <"$work/out" | awk '{ exit !($1 > 0) }' || complain "rank 1 has no time in layers"
+    timeout --preserve-status -k 20 -s INT 3 "$program" bench "$work/product.onnx" --duration 1000000 --warm-up 0 --json >"$work/out" 2>"$work/err" ||
+        complain "a bench that SIGINT ended: exit code $?: $(head -3 "$work/err")"
+    "$json_value" runs <"$work/out" | awk '{ exit !($1 > 10) }' || complain "a bench that SIGINT ended reports no runs: $(head -3 "$work/out")"
     fails 2 'percentiles is "50,101", expected at most 16 numbers to 100' 0 bench "$work/product.onnx" --percentiles 50,101
     fails 1 "cannot write /nonexistent/x: No such file" 0 bench "$work/product.onnx" --duration 0 --warm-up 0 --export-times /nonexistent/x
     cp "$corpus/collective_all_reduce" "$work/sum.onnx"

@@ -3,6 +3,7 @@
 #include "launcher/cli/onnx/bench.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -93,8 +94,16 @@ static trm_status sort_runs(bench *b)
     return TRM_OK;
 }
 
-/* Runs in chunks that double, until there are enough of them and enough time has passed. */
-static trm_status measure(bench *b)
+static volatile sig_atomic_t ended;
+
+static void note_end(int signal)
+{
+    (void)signal;
+    ended = 1;
+}
+
+/* Runs in chunks that double, until there are enough of them and enough time has passed, or SIGINT. */
+static trm_status measure_runs(bench *b)
 {
     const settings *all = b->onnx.all;
     int64_t least = settings_integer(all, SETTING_ITERATIONS);
@@ -111,14 +120,29 @@ static trm_status measure(bench *b)
         TRM_TRY(run_some(b, b->runs + b->n_runs, chunk));
         b->n_runs += chunk;
         b->total += wall_seconds() - began;
-        TRM_TRY(agree(b, b->n_runs < least || (b->total < duration && b->n_runs < MOST_RUNS), &more));
-        /* No more of them than the time that is left seems to hold. */
-        double rate = (double)b->n_runs / (b->total > 1e-9 ? b->total : 1e-9), left = (duration - b->total) * rate;
-        int64_t fitting = left < 4 ? 2 : left < 1e6 ? (int64_t)(left / 2) + 1 : 500000;
+        const bool wanted = b->n_runs < least || (b->total < duration && b->n_runs < MOST_RUNS);
+        TRM_TRY(agree(b, wanted && ended == 0, &more));
+        /* No more of them than the time that is left seems to hold, nor than a second does. */
+        double rate = (double)b->n_runs / (b->total > 1e-9 ? b->total : 1e-9);
+        double left = fmin((duration - b->total) / 2, 1.0) * rate;
+        int64_t fitting = left < 2 ? 2 : left < 500000 ? (int64_t)left + 1 : 500000;
         TRM_TRY(trm_world_broadcast(b->onnx.job.world, &fitting, sizeof(fitting), 0));
         chunk = fitting < chunk ? fitting : chunk;
     }
     return trm_world_all_ok(b->onnx.job.world, sort_runs(b));
+}
+
+/* On one rank SIGINT ends the measuring, and what was measured is reported; several are ended by who started them. */
+static trm_status measure(bench *b)
+{
+    struct sigaction act = {.sa_handler = note_end}, before;
+    sigemptyset(&act.sa_mask);
+    const bool handled = b->onnx.n_ranks == 1 && sigaction(SIGINT, &act, &before) == 0;
+    trm_status status = measure_runs(b);
+    if (handled) {
+        sigaction(SIGINT, &before, NULL);
+    }
+    return status;
 }
 
 static void take_layer(void *user, const char *layer, trm_layer_kind kind, const char *kernel, double milliseconds,
