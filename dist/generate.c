@@ -91,12 +91,17 @@ static trm_status step(run *r)
 {
     const trm_serving_event *events;
     int32_t n;
-    int64_t decodes = r->s->stats.decode_steps;
+    int64_t decodes = r->s->stats.decode_steps, tokens = r->stats.generated_tokens;
     double start = trm_scheduler_now();
     TRM_TRY(trm_scheduler_step(r->s, &events, &n));
     take_events(r, events, n);
-    *(r->s->stats.decode_steps > decodes ? &r->stats.decode_seconds : &r->stats.prefill_seconds) +=
-        trm_scheduler_now() - start;
+    double seconds = trm_scheduler_now() - start;
+    if (r->s->stats.decode_steps > decodes) {
+        r->stats.decode_seconds += seconds;
+        r->stats.decode_tokens += r->stats.generated_tokens - tokens;
+    } else {
+        r->stats.prefill_seconds += seconds;
+    }
     r->stats.steps = r->s->stats.steps;
     r->stats.drafted_tokens = r->s->stats.drafted_tokens;
     r->stats.accepted_tokens = r->s->stats.accepted_tokens;

@@ -46,7 +46,7 @@ typedef struct bench_command {
     double *step_ends; /* of the last run's tokens of sequence 0, seconds */
     int64_t n_step_ends;
     bool profiles;      /* in the profiling run */
-    int64_t n_started;  /* sequences of that run whose prompt is done */
+    int64_t n_started;  /* sequences of the profiling run whose prompt is done */
     trm_status started; /* whether profiling could be switched on */
 } bench_command;
 
@@ -56,7 +56,7 @@ static bool take_token(void *user, int32_t request, int32_t token)
     (void)token;
     job_take_token(&c->job);
     if (c->profiles) {
-        if (++c->n_started == c->batch) { /* prompts come first, so from here on steps only decode */
+        if (c->requests[request].n_generated == 1 && ++c->n_started == c->batch) { /* now steps only decode */
             c->started = trm_context_set_profiling(trm_generator_context(c->job.generator), true);
         }
         return c->started == TRM_OK;
@@ -86,7 +86,7 @@ static trm_status run_once(bench_command *c, int64_t tokens, bench_run *result)
                                        .sampling = TRM_SAMPLING_INIT,
                                        .ignore_eos = true};
     }
-    c->n_step_ends = 0;
+    c->n_step_ends = c->n_started = 0;
     double began = wall_seconds();
     TRM_TRY(trm_generate(c->job.generator, c->requests, (int32_t)c->batch, take_token, c, &result->stats));
     result->seconds = wall_seconds() - began;
@@ -203,7 +203,7 @@ static trm_status summarise(bench_command *c, summary *s)
     s->first_token = figure_of(values, c->n_runs);
     if (c->tokens > 1) {
         for (int32_t i = 0; i < c->n_runs; i++) {
-            values[i] = (double)(c->batch * (c->tokens - 1)) / c->runs[i].stats.decode_seconds;
+            values[i] = (double)c->runs[i].stats.decode_tokens / c->runs[i].stats.decode_seconds;
         }
         s->decode_rate = figure_of(values, c->n_runs);
         for (int32_t i = 0; i < c->n_runs; i++) {

@@ -252,7 +252,6 @@ static void print_texts(const run_command *c)
 static void print_summary(const run_command *c)
 {
     const trm_generate_stats *s = &c->stats;
-    int64_t decoded = s->generated_tokens > c->n_prompts ? s->generated_tokens - c->n_prompts : 0;
     fprintf(
         stderr,
         "\n%d rank%s, loaded in %.2f s; prompt: %lld tokens in %.3f s (%.0f tok/s); generated: %lld tokens in %.3f s",
@@ -260,8 +259,8 @@ static void print_summary(const run_command *c)
         (long long)s->prompt_tokens, s->prefill_seconds,
         s->prefill_seconds > 0 ? (double)s->prompt_tokens / s->prefill_seconds : 0.0, (long long)s->generated_tokens,
         s->prefill_seconds + s->decode_seconds);
-    if (decoded > 0 && s->decode_seconds > 0) {
-        fprintf(stderr, " (decode %.1f tok/s)", (double)decoded / s->decode_seconds);
+    if (s->decode_tokens > 0 && s->decode_seconds > 0) {
+        fprintf(stderr, " (decode %.1f tok/s)", (double)s->decode_tokens / s->decode_seconds);
     }
     if (s->drafted_tokens > 0) {
         fprintf(stderr, "; %lld of %lld drafted tokens were right", (long long)s->accepted_tokens,
