@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "attention/cases.h"
+#include "support/support.h"
 
 #define COUNT(array) ((int32_t)(sizeof(array) / sizeof((array)[0])))
 #define MOST         72 /* sequences */
@@ -208,6 +209,9 @@ void attention_cases_qkv(kernel_case_bench *bench)
     for (int32_t t = 0; t < COUNT(floats); t++) {
         const trm_dtype dtype = floats[t];
         for (int32_t i = 0; i < COUNT(shapes); i++) {
+            if (test_is_brief() && i % COUNT(floats) != t) {
+                continue; /* each shape in one type */
+            }
             qkv_case(bench, dtype, causal, shapes[i], 16, 1, one, (const int64_t[]){1}, 1);
             qkv_case(bench, dtype, causal, shapes[i], 16, 1, one, (const int64_t[]){333}, 1);
             qkv_case(bench, dtype, causal, shapes[i], 16, COUNT(ones), ones, ones_keys, 1);
@@ -229,6 +233,9 @@ void attention_cases_qkv(kernel_case_bench *bench)
         qkv_case(bench, dtype, causal, (shape){16, 8, 128, PLAIN(128), false}, 16, 40, many, many_keys, 0);
         static const int64_t wide[] = {1, 9, 1}, wide_keys[] = {2600, 20, 4200};
         for (int32_t i = 0; i < 3; i++) {
+            if (test_is_brief() && i != t) {
+                continue;
+            }
             const trm_attention_params windowed = {.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 50};
             const trm_attention_params capped = {.causal = TRM_CAUSAL_LOWER_RIGHT, .softcap = 5.0f, .scale = 0.3f};
             const trm_attention_params first = {.causal = TRM_CAUSAL_UPPER_LEFT}, all = {.causal = TRM_CAUSAL_NONE};

@@ -1,6 +1,7 @@
 /* Cases of NORM_MATMUL: every combination of what there may be, for one row and for more. */
 #include "kernels/case_support.h"
 #include "kernels/cases.h"
+#include "support/support.h"
 
 /* Rounded are the sum and what a GLU takes, nothing else. */
 static void meaning_norm_matmul(const kernel_case *test, double *const *inputs, double *const *outputs)
@@ -78,8 +79,14 @@ void kernel_cases_norm_matmul(kernel_case_bench *bench)
     static const int64_t rows[] = {1, 2, 3, 9}, sizes[][2] = {{24, 64}, {13, 4104}, {7, 30}, {41, 1000}, {9001, 2056}};
     for (int32_t t = 0; t < COUNT(floats); t++) {
         for (int32_t i = 0; i < COUNT(forms); i++) {
+            if (test_is_brief() && i % COUNT(floats) != t) {
+                continue; /* each form in one type */
+            }
             for (int32_t s = 0; s < COUNT(sizes); s++) {
                 for (int32_t r = 0; r < (sizes[s][0] > 1000 ? 1 : COUNT(rows)); r++) {
+                    if (test_is_brief() && (sizes[s][0] > 40 || r % 2 != 0)) {
+                        continue;
+                    }
                     norm_matmul_case(bench, floats[t], DIMS(rows[r], sizes[s][1]), sizes[s][0], forms[i]);
                 }
             }

@@ -12,7 +12,8 @@
 #include "kernels/kernel.h"
 #include "kernels/random.h"
 
-#define ROWS 1000
+/* Under a sanitizer fewer rows and smaller products, which the same forms of the kernels compute. */
+#define ROWS (test_is_brief() ? 140 : 1000)
 
 static const trm_kernel_table *const tables[] = {&trm_cuda_kernels};
 
@@ -80,7 +81,10 @@ static void run_rows(const problem *p, int64_t first, int64_t count, void *const
 static void check_problem(const problem *p)
 {
     static const int64_t counts[] = {1, 2, 3, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 200, 999};
+    static const int64_t brief_counts[] = {1, 8, 16, 33, 65, 139};
     static const int64_t firsts[] = {0, 1, 313};
+    const int64_t rows = ROWS, *list = test_is_brief() ? brief_counts : counts;
+    const size_t n = test_is_brief() ? sizeof(brief_counts) / sizeof(*list) : sizeof(counts) / sizeof(*list);
     void *whole[2] = {NULL}, *part[2] = {NULL};
     int failures = 0;
     for (int32_t i = 0; i < p->n_outputs; i++) {
@@ -88,15 +92,15 @@ static void check_problem(const problem *p)
         part[i] = malloc(bytes_of(&p->outputs[i]));
         assert_true(whole[i] != NULL && part[i] != NULL);
     }
-    run_rows(p, 0, ROWS, whole);
-    for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
-        for (size_t f = 0; f < sizeof(firsts) / sizeof(firsts[0]) && firsts[f] + counts[c] <= ROWS; f++) {
-            run_rows(p, firsts[f], counts[c], part);
+    run_rows(p, 0, rows, whole);
+    for (size_t c = 0; c < n; c++) {
+        for (size_t f = 0; f < sizeof(firsts) / sizeof(firsts[0]) && firsts[f] + list[c] <= rows; f++) {
+            run_rows(p, firsts[f], list[c], part);
             for (int32_t i = 0; i < p->n_outputs; i++) {
-                const size_t row = bytes_of(&p->outputs[i]) / ROWS;
-                if (memcmp((char *)whole[i] + row * (size_t)firsts[f], part[i], row * (size_t)counts[c]) != 0) {
+                const size_t row = bytes_of(&p->outputs[i]) / (size_t)rows;
+                if (memcmp((char *)whole[i] + row * (size_t)firsts[f], part[i], row * (size_t)list[c]) != 0) {
                     print_error("%s: output %d of rows %d .. %d differs from theirs among %d\n", p->name, (int)i,
-                                (int)firsts[f], (int)(firsts[f] + counts[c] - 1), ROWS);
+                                (int)firsts[f], (int)(firsts[f] + list[c] - 1), (int)rows);
                     failures++;
                 }
             }
@@ -139,10 +143,16 @@ static void check_product(trm_dtype in, trm_dtype out, int64_t n, int64_t k, boo
 static void products(void **state)
 {
     (void)state;
-    check_product(TRM_BF16, TRM_BF16, 6144, 4096, true, false, TRM_ACTIVATION_NONE);
-    check_product(TRM_BF16, TRM_BF16, 4096, 14336, true, false, TRM_ACTIVATION_NONE);
-    check_product(TRM_BF16, TRM_F32, 12825, 2048, true, false, TRM_ACTIVATION_NONE);
-    check_product(TRM_F16, TRM_F16, 28672, 1024, true, true, TRM_ACTIVATION_GELU);
+    if (test_is_brief()) { /* with several splits, with one, and with so many tiles that blocks walk */
+        check_product(TRM_BF16, TRM_BF16, 384, 1096, true, false, TRM_ACTIVATION_NONE);
+        check_product(TRM_BF16, TRM_F32, 330, 256, true, false, TRM_ACTIVATION_NONE);
+        check_product(TRM_F16, TRM_F16, 8601, 72, true, true, TRM_ACTIVATION_GELU);
+    } else {
+        check_product(TRM_BF16, TRM_BF16, 6144, 4096, true, false, TRM_ACTIVATION_NONE);
+        check_product(TRM_BF16, TRM_BF16, 4096, 14336, true, false, TRM_ACTIVATION_NONE);
+        check_product(TRM_BF16, TRM_F32, 12825, 2048, true, false, TRM_ACTIVATION_NONE);
+        check_product(TRM_F16, TRM_F16, 28672, 1024, true, true, TRM_ACTIVATION_GELU);
+    }
     check_product(TRM_F16, TRM_F32, 72, 1336, true, true, TRM_ACTIVATION_NONE);
     check_product(TRM_BF16, TRM_BF16, 131, 200, true, false, TRM_ACTIVATION_NONE);
 }
@@ -152,7 +162,8 @@ static void other_products(void **state)
     (void)state;
     check_product(TRM_BF16, TRM_BF16, 384, 256, false, true, TRM_ACTIVATION_NONE);
     check_product(TRM_BF16, TRM_BF16, 384, 257, true, false, TRM_ACTIVATION_NONE);
-    check_product(TRM_F32, TRM_F32, 768, 512, true, true, TRM_ACTIVATION_SILU);
+    check_product(TRM_F32, TRM_F32, test_is_brief() ? 96 : 768, test_is_brief() ? 72 : 512, true, true,
+                  TRM_ACTIVATION_SILU);
 }
 
 static void glus_and_norms(void **state)
@@ -161,9 +172,10 @@ static void glus_and_norms(void **state)
     problem p = {.name = "product with GLU", .n_inputs = 2, .n_outputs = 1, .by_row = 1};
     p.layer.kind = TRM_LAYER_MATMUL_GLU;
     p.layer.glu.activation = TRM_ACTIVATION_SILU;
-    p.inputs[0] = new_view(TRM_BF16, dims_of(ROWS, 2048), 5);
-    p.inputs[1] = new_view(TRM_BF16, dims_of(2 * 5632, 2048), 6);
-    p.outputs[0] = new_view(TRM_BF16, dims_of(ROWS, 5632), 7);
+    const int64_t k = test_is_brief() ? 520 : 2048, width = test_is_brief() ? 192 : 5632;
+    p.inputs[0] = new_view(TRM_BF16, dims_of(ROWS, k), 5);
+    p.inputs[1] = new_view(TRM_BF16, dims_of(2 * width, k), 6);
+    p.outputs[0] = new_view(TRM_BF16, dims_of(ROWS, width), 7);
     check_problem(&p);
     for (int64_t n = 512; n <= 8192; n *= 4) {
         problem q = {.name = "norm", .n_inputs = 3, .n_outputs = 2, .by_row = 2};
@@ -227,8 +239,8 @@ static void check_forms(int64_t n, int64_t k, int32_t n_checked)
 static void forms(void **state)
 {
     (void)state;
-    check_forms(1000, 4096, 6); /* several splits */
-    check_forms(30000, 512, 7); /* one */
+    check_forms(test_is_brief() ? 200 : 1000, test_is_brief() ? 1032 : 4096, 6); /* several splits */
+    check_forms(test_is_brief() ? 200 : 30000, test_is_brief() ? 256 : 512, 7);  /* one */
 }
 
 int main(void)

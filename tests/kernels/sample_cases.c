@@ -219,13 +219,14 @@ static void sample_equals_naive(trm_stream *stream)
         {.temperature = 1.5f, .top_p = 1.0f, .typical_p = 0.95f, .min_p = 0.01f},
     };
     enum { SETTINGS = sizeof(settings) / sizeof(settings[0]), ROWS = 3 * SETTINGS };
+    const int64_t rows = test_is_brief() ? SETTINGS : ROWS;
     uint64_t random = test_seed();
-    for (size_t v = 0; v < sizeof(vocabs) / sizeof(vocabs[0]); v++) {
+    for (size_t v = 0; v < sizeof(vocabs) / sizeof(vocabs[0]) - (test_is_brief() ? 1 : 0); v++) {
         const int64_t vocab = vocabs[v];
         float *logits = malloc((size_t)(ROWS * vocab) * sizeof(float));
         trm_sample_row parameters[ROWS];
         int32_t tokens[ROWS], again[ROWS];
-        for (int64_t r = 0; r < ROWS; r++) {
+        for (int64_t r = 0; r < rows; r++) {
             parameters[r] = settings[r % SETTINGS];
             parameters[r].seed = test_random(&random);
             parameters[r].counter = (uint64_t)r;
@@ -239,16 +240,16 @@ static void sample_equals_naive(trm_stream *stream)
                 logits[r * vocab + 30] = -INFINITY;
             }
         }
-        sample(stream, ROWS, vocab, logits, parameters, false, tokens);
-        for (int64_t r = 0; r < ROWS; r++) {
+        sample(stream, rows, vocab, logits, parameters, false, tokens);
+        for (int64_t r = 0; r < rows; r++) {
             assert_in_range(tokens[r], 0, vocab - 1);
             if (!is_allowed(logits + r * vocab, vocab, &parameters[r], tokens[r])) {
                 fail_msg("vocab %d, row %d (setting %d): token %d is not what the plain version gives, seed %llu",
                          (int)vocab, (int)r, (int)(r % SETTINGS), (int)tokens[r], (unsigned long long)test_seed());
             }
         }
-        sample(stream, ROWS, vocab, logits, parameters, false, again);
-        assert_memory_equal(tokens, again, sizeof(tokens));
+        sample(stream, rows, vocab, logits, parameters, false, again);
+        assert_memory_equal(tokens, again, (size_t)rows * sizeof(*tokens));
         free(logits);
     }
 }
@@ -264,11 +265,13 @@ static void sample_of_flat_rows(trm_stream *stream)
         {.temperature = 1.0f, .top_p = 1.0f, .min_p = 0.9995f, .typical_p = 1.0f},
     };
     enum { SETTINGS = sizeof(settings) / sizeof(settings[0]), SHAPES = 6, ROWS = SETTINGS * SHAPES, VOCAB = 20000 };
+    const int64_t rows = test_is_brief() ? SETTINGS : ROWS; /* with a setting each, and a shape */
     uint64_t random = test_seed();
     float *logits = malloc((size_t)ROWS * VOCAB * sizeof(float));
     trm_sample_row parameters[ROWS];
     int32_t tokens[ROWS];
-    for (int64_t r = 0; r < ROWS; r++) {
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t shape = rows == ROWS ? r / SETTINGS : r;
         parameters[r] = settings[r % SETTINGS];
         parameters[r].seed = test_random(&random);
         for (int64_t i = 0; i < VOCAB; i++) {
@@ -279,14 +282,15 @@ static void sample_of_flat_rows(trm_stream *stream)
                                           floorf(unit * 10.0f) * 1e-3f,
                                           i % 3 == 0 ? 0.0f : -INFINITY,
                                           i % 2 == 0 ? 0.0f : -0.0f};
-            logits[r * VOCAB + i] = shapes[r / SETTINGS];
+            logits[r * VOCAB + i] = shapes[shape];
         }
     }
-    sample(stream, ROWS, VOCAB, logits, parameters, false, tokens);
-    for (int64_t r = 0; r < ROWS; r++) {
+    sample(stream, rows, VOCAB, logits, parameters, false, tokens);
+    for (int64_t r = 0; r < rows; r++) {
         if (!is_allowed(logits + r * VOCAB, VOCAB, &parameters[r], tokens[r])) {
             fail_msg("shape %d, setting %d: token %d is not what the plain version gives, seed %llu",
-                     (int)(r / SETTINGS), (int)(r % SETTINGS), (int)tokens[r], (unsigned long long)test_seed());
+                     (int)(rows == ROWS ? r / SETTINGS : r), (int)(r % SETTINGS), (int)tokens[r],
+                     (unsigned long long)test_seed());
         }
     }
     free(logits);
@@ -294,21 +298,22 @@ static void sample_of_flat_rows(trm_stream *stream)
 
 static void sample_follows_the_distribution(trm_stream *stream)
 {
-    enum { VOCAB = 9, DRAWS = 20000 };
+    enum { VOCAB = 9, MOST = 20000 };
+    const int32_t draws = test_is_brief() ? 500 : MOST;
     static const float row[VOCAB] = {0.0f, 1.0f, -1.0f, 2.0f, 0.5f, -3.0f, 1.0f, -INFINITY, 0.25f};
-    float *logits = malloc(sizeof(row) * DRAWS);
-    trm_sample_row *parameters = malloc(sizeof(*parameters) * DRAWS);
-    int32_t *tokens = malloc(sizeof(*tokens) * DRAWS);
-    for (int32_t i = 0; i < DRAWS; i++) {
+    float *logits = malloc(sizeof(row) * (size_t)draws);
+    trm_sample_row *parameters = malloc(sizeof(*parameters) * (size_t)draws);
+    int32_t *tokens = malloc(sizeof(*tokens) * (size_t)draws);
+    for (int32_t i = 0; i < draws; i++) {
         memcpy(logits + i * VOCAB, row, sizeof(row));
         parameters[i] = neutral();
         parameters[i].temperature = 0.8f;
         parameters[i].seed = 42;
         parameters[i].counter = (uint64_t)i;
     }
-    sample(stream, DRAWS, VOCAB, logits, parameters, false, tokens);
+    sample(stream, draws, VOCAB, logits, parameters, false, tokens);
     int32_t counts[VOCAB] = {0};
-    for (int32_t i = 0; i < DRAWS; i++) {
+    for (int32_t i = 0; i < draws; i++) {
         assert_in_range(tokens[i], 0, VOCAB - 1);
         counts[tokens[i]]++;
     }
@@ -318,8 +323,8 @@ static void sample_follows_the_distribution(trm_stream *stream)
     }
     for (int32_t i = 0; i < VOCAB; i++) {
         const double p = exp((double)row[i] / 0.8) / sum;
-        const double sigma = sqrt(p * (1.0 - p) * DRAWS);
-        assert_true(fabs(counts[i] - p * DRAWS) <= 5.0 * sigma);
+        const double sigma = sqrt(p * (1.0 - p) * draws);
+        assert_true(fabs(counts[i] - p * draws) <= 5.0 * sigma);
     }
     free(logits);
     free(parameters);
