@@ -283,6 +283,12 @@ bool trm_safetensors_describe(const trm_safetensors *set, const char *name, trm_
     return found != NULL;
 }
 
+const char *trm_safetensors_type(const trm_safetensors *set, const char *name)
+{
+    const tensor *found = find_tensor(set, name);
+    return found != NULL ? found->entry->type_name : "none";
+}
+
 size_t trm_safetensors_bytes(const trm_safetensors *set)
 {
     return set->bytes;

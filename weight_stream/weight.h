@@ -39,6 +39,8 @@ bool trm_safetensors_has(const trm_safetensors *set, const char *name);
 trm_status trm_safetensors_weight(const trm_safetensors *set, const char *name, trm_weight **weight);
 /* Type and dims of a stored tensor; false if there is none. */
 bool trm_safetensors_describe(const trm_safetensors *set, const char *name, trm_dtype *dtype, trm_dims *dims);
+/* The type of a stored tensor as its file writes it ("BF16"); "none" if there is none. */
+const char *trm_safetensors_type(const trm_safetensors *set, const char *name);
 /* Bytes of all tensors. */
 size_t trm_safetensors_bytes(const trm_safetensors *set);
 

@@ -22,6 +22,10 @@ TRM_API trm_status trm_model_open(const char *path, trm_model **model);
 /* A model of a well-known shape ("llama-3-8b", ...; trm_model_preset_name lists them) with random weights made where
  * they are needed. `layers` > 0 takes that many layers only. */
 TRM_API trm_status trm_model_open_preset(const char *name, int32_t layers, uint64_t seed, trm_model **model);
+/* The same with weights of linear layers as quantized checkpoints have them: "fp8" (a scale a row), "fp8-block" (one
+ * for 128 x 128), "int8", "int4" (a scale a row), "int4-128" (one for 128 of a row); NULL or "bf16": as they are. */
+TRM_API trm_status trm_model_open_preset_quantized(const char *name, const char *weights, int32_t layers, uint64_t seed,
+                                                   trm_model **model);
 TRM_API const char *trm_model_preset_name(int32_t index); /* NULL past the end */
 TRM_API void trm_model_close(trm_model *model);
 

@@ -338,8 +338,9 @@ bool names_shape(const char *name)
 trm_status open_model(const settings *all, const char *name, trm_model **model)
 {
     if (names_shape(name)) {
-        return trm_model_open_preset(name, (int32_t)settings_integer(all, SETTING_LAYERS),
-                                     (uint64_t)settings_integer(all, SETTING_SEED), model);
+        return trm_model_open_preset_quantized(name, settings_text(all, SETTING_WEIGHTS),
+                                               (int32_t)settings_integer(all, SETTING_LAYERS),
+                                               (uint64_t)settings_integer(all, SETTING_SEED), model);
     }
     trm_status status = trm_model_open(name, model);
     return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;

@@ -113,9 +113,11 @@ const setting settings_table[SETTING_COUNT] = {
                                "write the names of the weights only; --weights gives them later"},
     [SETTING_REFITTABLE] = {"refittable", 0, SETTING_FLAG, COMMAND_BUILD, 0, 0, NULL, NULL, "ONNX",
                             "let the plan take other weights later: nothing is computed from them"},
-    [SETTING_WEIGHTS] = {"weights", 0, SETTING_TEXT,
-                         COMMAND_REFIT | COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT | COMMAND_COMPARE, 0, 0, NULL,
-                         "FILE", "ONNX", "weights for a plan, by their names: an ONNX file or a folder of safetensors"},
+    [SETTING_WEIGHTS] =
+        {"weights", 0, SETTING_TEXT, COMMAND_REFIT | COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT | COMMAND_COMPARE, 0,
+         0, NULL, "FILE", "ONNX",
+         "weights for a plan, by their names: an ONNX file or a folder of safetensors; of a named shape: "
+         "bf16, fp8, fp8-block, int8, int4 or int4-128"},
     [SETTING_ITERATIONS] = {"iterations", 0, SETTING_INTEGER, COMMAND_BENCH, 1, 1e9, "10", "N", "ONNX",
                             "at least so many timed runs"},
     [SETTING_DURATION] = {"duration", 0, SETTING_NUMBER, COMMAND_BENCH, 0, 1e6, "3", "SECONDS", "ONNX",

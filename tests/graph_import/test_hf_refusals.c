@@ -102,9 +102,6 @@ static void unknown_things_are_named(void **state)
                  "rope_type is \"spiral\", expected one of default, linear, dynamic, yarn, llama3, longrope");
     assert_fails(open_with("llama", "rope_scaling", "{\"type\": \"mrope\"}"), unsupported, "rope_type is \"mrope\"");
     assert_fails(open_with("llama", "hidden_act", "\"mish\""), unsupported, "hidden_act is \"mish\", expected one of");
-    assert_fails(open_with("llama", "quantization_config", "{\"quant_method\": \"awq\"}"), unsupported,
-                 "quantized (quantization_config, quant_method awq)");
-    assert_fails(open_with("gemma3-images", "text_config.quantization_config", "{}"), unsupported, "quantized");
     assert_fails(open_with("gemma2", "use_bidirectional_attention", "true"), unsupported,
                  "use_bidirectional_attention");
     assert_fails(open_with("gpt2", "add_cross_attention", "true"), unsupported, "add_cross_attention");
@@ -114,6 +111,107 @@ static void unknown_things_are_named(void **state)
                  "of 8 elements of a head are rotated");
     assert_fails(open_with("gpt-neox", "num_key_value_heads", "2"), unsupported, "2 key-value heads, expected all 4");
     assert_fails(open_with("llama", "eos_token_id", "[1,2,3,4,5,6,7,8,9]"), unsupported, "lists 9 tokens");
+}
+
+/* A quantized golden with one key of its quantization_config set. */
+static trm_status quantized(const char *golden, const char *key, const char *value)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "quantization_config.%s", key);
+    return open_with(golden, path, value);
+}
+
+static void quantizations_are_named(void **state)
+{
+    (void)state;
+    const trm_status unsupported = TRM_ERROR_UNSUPPORTED, invalid = TRM_ERROR_INVALID_MODEL;
+    assert_fails(open_with("llama", "quantization_config", "{\"quant_method\": \"bitsandbytes\"}"), unsupported,
+                 "quant_method is bitsandbytes, expected fp8, fbgemm_fp8, compressed-tensors, gptq or awq");
+    assert_fails(open_with("gemma3-images", "text_config.quantization_config", "{}"), unsupported,
+                 "quant_method is not given");
+    assert_fails(open_with("gpt2", "quantization_config", "{\"quant_method\": \"fp8\"}"), unsupported,
+                 "quantized weights of GPT2LMHeadModel");
+    assert_fails(quantized("quant-fp8", "fmt", "\"e5m2\""), unsupported, "fp8 has fmt e5m2, expected e4m3");
+    assert_fails(quantized("quant-fp8", "weight_block_size", "[16]"), invalid,
+                 "weight_block_size is not a list of two");
+    assert_fails(quantized("quant-fp8", "weight_block_size", "[16, 0]"), invalid, "weight_block_size");
+    assert_fails(quantized("quant-gptq", "bits", "3"), unsupported, "gptq has bits 3, expected 4 or 8");
+    assert_fails(quantized("quant-gptq", "bits", NULL), invalid, "bits");
+    assert_fails(quantized("quant-gptq", "group_size", "0"), invalid, "group_size is 0");
+    assert_fails(quantized("quant-gptq", "checkpoint_format", "\"marlin\""), unsupported, "checkpoint_format marlin");
+    assert_fails(quantized("quant-gptq8", "sym", "false"), unsupported, "sym false with 8 bits");
+    assert_fails(quantized("quant-awq", "bits", "8"), unsupported, "awq has bits 8, expected 4");
+    assert_fails(quantized("quant-awq", "version", "\"gemv\""), unsupported, "version gemv, expected gemm");
+    assert_fails(quantized("quant-awq", "zero_point", "false"), unsupported, "zero_point false");
+    assert_fails(quantized("quant-int4", "format", "\"nvfp4-pack-quantized\""), unsupported,
+                 "format nvfp4-pack-quantized, expected float-quantized");
+    assert_fails(quantized("quant-int4", "config_groups", "{}"), unsupported, "config_groups of 0 members");
+    assert_fails(quantized("quant-int4", "sparsity_config", "{\"format\": \"sparse-24-bitmask\"}"), unsupported,
+                 "format sparse-24-bitmask, expected dense");
+    assert_fails(quantized("quant-int4", "transform_config", "{\"config_groups\": {}}"), unsupported,
+                 "transform_config");
+    static const struct {
+        const char *golden, *weights, *text;
+    } weights[] = {
+        {"quant-int4", "\"num_bits\": 3, \"type\": \"int\"", "bits 3, expected 4 or 8"},
+        {"quant-int4", "\"num_bits\": 4, \"type\": \"posit\"", "type posit"},
+        {"quant-int4", "\"num_bits\": 4, \"type\": \"float\"", "floats of other than 8 bits"},
+        {"quant-int4", "\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"tensor_group\"",
+         "strategy tensor_group, expected tensor, channel, group or block"},
+        {"quant-int8", "\"num_bits\": 8, \"type\": \"int\", \"symmetric\": false", "symmetric false with 8 bits"},
+    };
+    for (size_t i = 0; i < sizeof(weights) / sizeof(weights[0]); i++) {
+        char groups[256];
+        snprintf(groups, sizeof(groups), "{\"group_0\": {\"weights\": {%s}}}", weights[i].weights);
+        assert_fails(quantized(weights[i].golden, "config_groups", groups), unsupported, weights[i].text);
+    }
+}
+
+/* A golden with every `from` in its weights' names called `to`, which is as long. */
+static trm_status renamed(const char *golden, const char *from, const char *to)
+{
+    char path[600], *bytes;
+    size_t size, length = strlen(from);
+    trm_model *model = NULL;
+    make_folder(golden, read_config(golden));
+    snprintf(path, sizeof(path), "%s/model.safetensors", test_golden_folder(golden));
+    assert_ok(trm_file_read(path, 1 << 20, &bytes, &size));
+    for (size_t i = 0; i + length < size; i++) {
+        if (memcmp(bytes + i, from, length) == 0) {
+            memcpy(bytes + i, to, length);
+        }
+    }
+    unlink(in_folder("model.safetensors"));
+    test_write_file(in_folder("model.safetensors"), bytes, size);
+    free(bytes);
+    linked = NULL;
+    const trm_status status = trm_model_open(folder, &model);
+    if (status == TRM_OK) {
+        trm_model_close(model);
+    }
+    return status;
+}
+
+static void quantized_weights_are_checked(void **state)
+{
+    (void)state;
+    const trm_status unsupported = TRM_ERROR_UNSUPPORTED, invalid = TRM_ERROR_INVALID_MODEL;
+    assert_fails(renamed("quant-fp8", ".weight_scale_inv", ".weight_scale_out"), invalid,
+                 "q_proj.weight_scale is missing");
+    assert_fails(renamed("quant-gptq", ".scales", ".states"), invalid, "q_proj.scales is missing");
+    assert_fails(renamed("quant-gptq", ".qzeros", ".qzerus"), invalid, "q_proj.qzeros is missing");
+    assert_fails(renamed("quant-int4-zeros", "_zero_point", "_zero_plane"), invalid, "weight_zero_point is missing");
+    assert_fails(renamed("quant-int4", "weight_shape", "weight_g_idx"), unsupported, "order of activations (actorder)");
+    assert_fails(quantized("quant-fp8", "weight_block_size", "[8, 32]"), invalid,
+                 "weight_scale_inv has shape [2, 1], expected [4, 1]");
+    assert_fails(quantized("quant-gptq", "group_size", "32"), unsupported, "column 16 is in group 1, expected 0");
+    assert_fails(quantized("quant-awq", "group_size", "32"), invalid, "scales has shape [2, 32], expected [1, 32]");
+    assert_fails(quantized("quant-gptq", "quant_method", "\"awq\""), invalid,
+                 "qweight has shape [4, 32], expected [32, 4]");
+    assert_fails(quantized("quant-fp8-tensor", "quant_method", "\"gptq\""), invalid, "bits");
+    assert_fails(open_with("quant-fp8", "quantization_config", NULL), unsupported,
+                 "q_proj.weight is f8e4m3, expected f32, f16 or bf16");
+    assert_fails(renamed("quant-fp8", "\"F8_E4M3\"", "\"F8_E5M2\""), unsupported, "is F8_E5M2, expected f8e4m3");
 }
 
 static void keys_are_required_and_typed(void **state)
@@ -333,7 +431,8 @@ static void no_value_is_worse_than_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unknown_things_are_named),        cmocka_unit_test(keys_are_required_and_typed),
+        cmocka_unit_test(unknown_things_are_named),        cmocka_unit_test(quantizations_are_named),
+        cmocka_unit_test(quantized_weights_are_checked),   cmocka_unit_test(keys_are_required_and_typed),
         cmocka_unit_test(sizes_must_fit_together),         cmocka_unit_test(weights_must_have_the_shapes_expected),
         cmocka_unit_test(weights_must_be_floats),          cmocka_unit_test(unused_weights_are_a_warning),
         cmocka_unit_test(files_are_missing_or_malformed),  cmocka_unit_test(generation_config_wins),

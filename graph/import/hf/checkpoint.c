@@ -77,9 +77,9 @@ static bool same_dims(const trm_dims *a, const trm_dims *b)
 }
 
 /* FNV-1a: a seed for each name, so that a weight is the same whatever else is built. */
-static uint64_t name_seed(uint64_t seed, const char *name)
+uint64_t trm_hf_checkpoint_seed(const trm_hf_checkpoint *checkpoint, const char *name)
 {
-    uint64_t hash = 0xcbf29ce484222325ull ^ seed;
+    uint64_t hash = 0xcbf29ce484222325ull ^ checkpoint->seed;
     for (; *name != '\0'; name++) {
         hash = (hash ^ (unsigned char)*name) * 0x100000001b3ull;
     }
@@ -108,8 +108,8 @@ static trm_status make_random(const trm_hf_checkpoint *checkpoint, const char *n
         spread = 0.1;
         break;
     }
-    return trm_weight_random(checkpoint->dtype, dims, name_seed(checkpoint->seed, name), (float)mean, (float)spread,
-                             weight);
+    return trm_weight_random(checkpoint->dtype, dims, trm_hf_checkpoint_seed(checkpoint, name), (float)mean,
+                             (float)spread, weight);
 }
 
 static int32_t stored_index(const trm_hf_checkpoint *checkpoint, const char *name)
@@ -122,12 +122,10 @@ static int32_t stored_index(const trm_hf_checkpoint *checkpoint, const char *nam
     return -1;
 }
 
-trm_status trm_hf_checkpoint_take(trm_hf_checkpoint *checkpoint, const char *name, trm_hf_weight_use use,
-                                  const trm_dims *dims, trm_weight **weight)
+/* A stored weight of a type, or where that is NONE of f32, f16 or bf16. */
+static trm_status take(trm_hf_checkpoint *checkpoint, const char *name, trm_dtype expected, const trm_dims *dims,
+                       trm_weight **weight)
 {
-    if (checkpoint->stored == NULL) {
-        return make_random(checkpoint, name, use, dims, weight);
-    }
     trm_dtype dtype;
     trm_dims found;
     if (!trm_safetensors_describe(checkpoint->stored, name, &dtype, &found)) {
@@ -139,8 +137,10 @@ trm_status trm_hf_checkpoint_take(trm_hf_checkpoint *checkpoint, const char *nam
         format_shape(dims, expected_text, sizeof(expected_text));
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "weight %s has shape %s, expected %s", name, found_text, expected_text);
     }
-    if (dtype != TRM_F32 && dtype != TRM_F16 && dtype != TRM_BF16) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "weight %s is %s, expected f32, f16 or bf16", name, trm_dtype_name(dtype));
+    if (expected != TRM_DTYPE_NONE ? dtype != expected : dtype != TRM_F32 && dtype != TRM_F16 && dtype != TRM_BF16) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "weight %s is %s, expected %s", name,
+                 dtype != TRM_DTYPE_NONE ? trm_dtype_name(dtype) : trm_safetensors_type(checkpoint->stored, name),
+                 expected != TRM_DTYPE_NONE ? trm_dtype_name(expected) : "f32, f16 or bf16");
     }
     TRM_TRY(trm_safetensors_weight(checkpoint->stored, name, weight));
     int32_t index = stored_index(checkpoint, name);
@@ -148,6 +148,32 @@ trm_status trm_hf_checkpoint_take(trm_hf_checkpoint *checkpoint, const char *nam
         checkpoint->taken[index] = true;
     }
     return TRM_OK;
+}
+
+trm_status trm_hf_checkpoint_take(trm_hf_checkpoint *checkpoint, const char *name, trm_hf_weight_use use,
+                                  const trm_dims *dims, trm_weight **weight)
+{
+    return checkpoint->stored == NULL ? make_random(checkpoint, name, use, dims, weight)
+                                      : take(checkpoint, name, TRM_DTYPE_NONE, dims, weight);
+}
+
+trm_status trm_hf_checkpoint_take_as(trm_hf_checkpoint *checkpoint, const char *name, trm_dtype dtype,
+                                     const trm_dims *dims, trm_weight **weight)
+{
+    return take(checkpoint, name, dtype, dims, weight);
+}
+
+bool trm_hf_checkpoint_describe(const trm_hf_checkpoint *checkpoint, const char *name, trm_dtype *dtype, trm_dims *dims)
+{
+    return checkpoint->stored != NULL && trm_safetensors_describe(checkpoint->stored, name, dtype, dims);
+}
+
+void trm_hf_checkpoint_skip(trm_hf_checkpoint *checkpoint, const char *name)
+{
+    const int32_t index = stored_index(checkpoint, name);
+    if (index >= 0) {
+        checkpoint->taken[index] = true;
+    }
 }
 
 /* Tensors that files of older versions carry and no decoder needs. */

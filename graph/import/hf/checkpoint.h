@@ -35,6 +35,16 @@ bool trm_hf_checkpoint_has(const trm_hf_checkpoint *checkpoint, const char *name
  * is not stored as f32, f16 or bf16. */
 trm_status trm_hf_checkpoint_take(trm_hf_checkpoint *checkpoint, const char *name, trm_hf_weight_use use,
                                   const trm_dims *dims, trm_weight **weight);
+/* The same of a stored weight that must be of this type. */
+trm_status trm_hf_checkpoint_take_as(trm_hf_checkpoint *checkpoint, const char *name, trm_dtype dtype,
+                                     const trm_dims *dims, trm_weight **weight);
+/* Type (NONE: one this library does not know) and dims of a stored weight; false if there is none. */
+bool trm_hf_checkpoint_describe(const trm_hf_checkpoint *checkpoint, const char *name, trm_dtype *dtype,
+                                trm_dims *dims);
+/* Counts a weight that is not needed as taken, if it is there. */
+void trm_hf_checkpoint_skip(trm_hf_checkpoint *checkpoint, const char *name);
+/* The seed of a random weight of this name. */
+uint64_t trm_hf_checkpoint_seed(const trm_hf_checkpoint *checkpoint, const char *name);
 /* Forgets what was taken. */
 void trm_hf_checkpoint_reset(trm_hf_checkpoint *checkpoint);
 /* Logs a warning that names a few of the stored weights that were not taken, if there are any. */

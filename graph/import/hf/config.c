@@ -267,19 +267,6 @@ static trm_status unknown_architecture(const char *architecture)
              known);
 }
 
-static trm_status refuse_quantization(const trm_json *object)
-{
-    const trm_json *quantization = trm_json_get(object, "quantization_config");
-    if (quantization == NULL) {
-        return TRM_OK;
-    }
-    const char *method = trm_json_string(trm_json_get(quantization, "quant_method"));
-    TRM_FAIL(TRM_ERROR_UNSUPPORTED,
-             "config.json: the weights are quantized (quantization_config, quant_method %s), expected a checkpoint in "
-             "bf16, f16 or f32",
-             method != NULL ? method : "not given");
-}
-
 trm_status trm_hf_config_read(const trm_json_document *document, trm_arena *arena, int64_t layers,
                               trm_hf_config *config)
 {
@@ -302,8 +289,10 @@ trm_status trm_hf_config_read(const trm_json_document *document, trm_arena *aren
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: text_config is not an object");
     }
     trm_hf_reader reader = {document, root, text != NULL ? text : root, arena, layers};
-    TRM_TRY(refuse_quantization(root));
-    TRM_TRY(refuse_quantization(reader.object));
+    TRM_TRY(trm_hf_quantization_read(document, root, &found.quantization));
+    if (reader.object != root) {
+        TRM_TRY(trm_hf_quantization_read(document, reader.object, &found.quantization));
+    }
 
     found.architecture = architecture;
     TRM_TRY(trm_json_member_string(document, root, "model_type", true, &found.model_type));
@@ -316,6 +305,9 @@ trm_status trm_hf_config_read(const trm_json_document *document, trm_arena *aren
     if (!(found.norm_eps > 0.0)) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: the epsilon of norms is %g, expected a positive number",
                  found.norm_eps);
+    }
+    if (found.quantization.format != TRM_HF_QUANT_NONE && found.transposed) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: quantized weights of %s are not supported", architecture);
     }
     TRM_TRY(read_tokens("config.json", reader.object, &found));
     TRM_TRY(read_tokens("config.json", root, &found));

@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "base/json.h"
+#include "graph/import/hf/quantization.h"
 
 typedef enum trm_hf_rope_type {
     TRM_HF_ROPE_DEFAULT = 0,
@@ -96,6 +97,8 @@ typedef struct trm_hf_config {
 
     trm_activation activation;
     bool parallel_residual; /* x + attention(norm(x)) + mlp(norm'(x)) */
+
+    trm_hf_quantization quantization; /* of linear layers */
 
     int32_t bos_token; /* -1: none */
     int32_t n_eos, eos[TRM_HF_MAX_EOS];

@@ -154,26 +154,93 @@ static trm_status take_matrix(decoder *d, const char *part, int64_t out, int64_t
     return status;
 }
 
+/* The rows of `range` among scales or zero points of blocks of `block` rows. */
+static trm_status block_rows(decoder *d, const row_range *range, int64_t block, row_range *blocks)
+{
+    *blocks = *range;
+    if (range->view.n == 0 || block == 1) {
+        return TRM_OK;
+    }
+    const int32_t last = range->view.n - 1;
+    const bool is_cut = range->axis == last;
+    if (range->view.d[last] % block != 0 || (is_cut && (range->first % block != 0 || range->count % block != 0))) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "weight %s: blocks of %lld rows with a scale each do not fit its parts, which begin at row %lld and "
+                 "have %lld",
+                 d->text, (long long)block, (long long)range->first, (long long)range->count);
+    }
+    blocks->view.d[last] /= block;
+    blocks->first /= is_cut ? block : 1;
+    blocks->count /= is_cut ? block : 1;
+    return TRM_OK;
+}
+
+/* Takes rows of a tensor of a quantized layer into the network; the weight over. */
+static trm_status add_quantized_part(decoder *d, const char *part, const row_range *range, const char *suffix,
+                                     trm_weight **weight, trm_tensor **tensor)
+{
+    char text[64];
+    trm_weight *taken = *weight, *rows = NULL;
+    *weight = NULL;
+    TRM_TRY(take_rows(taken, range, &rows));
+    snprintf(text, sizeof(text), "%s.%s", range->suffix, suffix);
+    return trm_network_add_weight(d->network, name(d, part, text), rows, trm_weight_dtype(rows), tensor);
+}
+
+/* The tensors of the quantized layer `part` [out, in], rows of `range`. */
+static trm_status add_quantized(decoder *d, const char *part, const row_range *range, int64_t out, int64_t in,
+                                trm_tensor **inputs, trm_layer_desc *desc)
+{
+    trm_hf_quantized taken;
+    row_range blocks;
+    TRM_TRY(trm_hf_quantized_take(d->checkpoint, &d->config->quantization, name(d, part, ""), out, in, &taken));
+    trm_status status = block_rows(d, range, taken.block_n, &blocks);
+    if (status == TRM_OK) {
+        status = add_quantized_part(d, part, range, "weight", &taken.weight, &inputs[TRM_DEQUANT_MATMUL_WEIGHT]);
+    }
+    if (status == TRM_OK) {
+        status = add_quantized_part(d, part, &blocks, "scale", &taken.scale, &inputs[TRM_DEQUANT_MATMUL_SCALE]);
+    }
+    if (status == TRM_OK && taken.zero_point != NULL) {
+        status = add_quantized_part(d, part, &blocks, "zero_point", &taken.zero_point,
+                                    &inputs[TRM_DEQUANT_MATMUL_ZERO_POINT]);
+    }
+    *desc = (trm_layer_desc){.kind = TRM_LAYER_DEQUANT_MATMUL,
+                             .dequant_matmul = {.block_n = taken.block_n, .block_k = taken.block_k}};
+    trm_hf_quantized_fini(&taken);
+    return status;
+}
+
+static bool is_quantized(decoder *d, const char *part)
+{
+    return trm_hf_is_quantized(d->checkpoint, &d->config->quantization, name(d, part, ""));
+}
+
 /* x [T, in] -> [T, rows of range]: those rows of the linear layer `part` [out, in]. */
 static trm_status add_linear(decoder *d, const char *part, const row_range *range, bool bias, int64_t out, int64_t in,
                              trm_tensor *x, trm_tensor **output)
 {
     char suffix[32];
     trm_weight *weight;
-    trm_tensor *inputs[3] = {x, NULL, NULL};
-    TRM_TRY(take_matrix(d, part, out, in, &weight));
-    TRM_TRY(take_rows(weight, range, &weight));
-    snprintf(suffix, sizeof(suffix), "%s.weight", range->suffix);
-    TRM_TRY(trm_network_add_weight(d->network, name(d, part, suffix), weight, d->dtype, &inputs[1]));
+    trm_tensor *inputs[TRM_DEQUANT_MATMUL_INPUT_COUNT] = {x}, **added = &inputs[2];
+    trm_layer_desc desc = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
+    if (is_quantized(d, part)) {
+        TRM_TRY(add_quantized(d, part, range, out, in, inputs, &desc));
+        added = &inputs[TRM_DEQUANT_MATMUL_BIAS];
+    } else {
+        TRM_TRY(take_matrix(d, part, out, in, &weight));
+        TRM_TRY(take_rows(weight, range, &weight));
+        snprintf(suffix, sizeof(suffix), "%s.weight", range->suffix);
+        TRM_TRY(trm_network_add_weight(d->network, name(d, part, suffix), weight, d->dtype, &inputs[1]));
+    }
     if (bias) {
         trm_dims dims = dims1(out);
         TRM_TRY(trm_hf_checkpoint_take(d->checkpoint, name(d, part, ".bias"), TRM_HF_BIAS, &dims, &weight));
         TRM_TRY(take_rows(weight, range, &weight));
         snprintf(suffix, sizeof(suffix), "%s.bias", range->suffix);
-        TRM_TRY(trm_network_add_weight(d->network, name(d, part, suffix), weight, d->dtype, &inputs[2]));
+        TRM_TRY(trm_network_add_weight(d->network, name(d, part, suffix), weight, d->dtype, added));
     }
-    trm_layer_desc desc = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
-    return add_layer(d, part, range->suffix, &desc, inputs, 3, output);
+    return add_layer(d, part, range->suffix, &desc, inputs, TRM_DEQUANT_MATMUL_INPUT_COUNT, output);
 }
 
 /* ---- attention ------------------------------------------------------------------------------------------ */
@@ -433,13 +500,16 @@ static trm_status add_output(decoder *d, trm_tensor *x)
     snprintf(d->prefix, sizeof(d->prefix), "%s", d->root);
     TRM_TRY(add_layer(d, "wanted", "", &gather, (trm_tensor *[]){x, d->logit_rows}, 2, &x));
     TRM_TRY(add_norm(d, d->names->final_norm, c->hidden, x, &x));
-    trm_tensor *weight = d->embedding;
-    d->prefix[0] = '\0';
-    if (d->head != NULL) {
-        TRM_TRY(add_weight(d, d->head, ".weight", TRM_HF_MATRIX, dims2(c->vocab, c->hidden), &weight));
-    }
+    trm_tensor *inputs[TRM_DEQUANT_MATMUL_INPUT_COUNT] = {x, d->embedding};
     trm_layer_desc product = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true, .out = TRM_F32}};
-    TRM_TRY(add_layer(d, capped ? "raw_logits" : "logits", "", &product, (trm_tensor *[]){x, weight}, 2, &x));
+    d->prefix[0] = '\0';
+    if (d->head != NULL && d->checkpoint->stored != NULL && is_quantized(d, d->head)) {
+        TRM_TRY(add_quantized(d, d->head, &whole, c->vocab, c->hidden, inputs, &product));
+        product.dequant_matmul.out = TRM_F32;
+    } else if (d->head != NULL) {
+        TRM_TRY(add_weight(d, d->head, ".weight", TRM_HF_MATRIX, dims2(c->vocab, c->hidden), &inputs[1]));
+    }
+    TRM_TRY(add_layer(d, capped ? "raw_logits" : "logits", "", &product, inputs, TRM_DEQUANT_MATMUL_INPUT_COUNT, &x));
     if (capped) {
         trm_layer_desc cap = {.kind = TRM_LAYER_UNARY,
                               .unary = {.op = TRM_UNARY_SOFTCAP, .alpha = (float)c->logit_softcap}};

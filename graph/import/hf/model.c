@@ -142,6 +142,25 @@ static trm_status find_dtype(trm_model *model)
     return TRM_OK;
 }
 
+/* Parameters beyond one for each stored element: two in a byte of 4 bits, none in scales and zero points. */
+static int64_t count_quantized(const trm_network *network)
+{
+    int64_t more = 0;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        for (int32_t k = TRM_DEQUANT_MATMUL_WEIGHT; layer->desc.kind == TRM_LAYER_DEQUANT_MATMUL && k < layer->n_inputs;
+             k++) {
+            const trm_tensor *tensor = layer->inputs[k];
+            if (tensor != NULL && k != TRM_DEQUANT_MATMUL_BIAS) {
+                const int64_t count = trm_dims_count(&tensor->dims);
+                const bool packed = k == TRM_DEQUANT_MATMUL_WEIGHT && tensor->dtype == TRM_U8;
+                more += packed ? count : k == TRM_DEQUANT_MATMUL_WEIGHT ? 0 : -count;
+            }
+        }
+    }
+    return more;
+}
+
 /* Builds the network once: every weight is found and checked, and counted. */
 static trm_status check(trm_model *model)
 {
@@ -155,6 +174,7 @@ static trm_status check(trm_model *model)
             model->weight_bytes += count * (int64_t)trm_dtype_size(trm_weight_dtype(tensor->weight));
         }
     }
+    model->parameters += count_quantized(network);
     trm_network_destroy(network);
     trm_hf_checkpoint_warn_unused(&model->checkpoint);
     return TRM_OK;
@@ -197,17 +217,30 @@ trm_status trm_model_open(const char *path, trm_model **model)
     return finish_open(opened, open_folder(opened, path), path, model);
 }
 
-static trm_status open_preset(trm_model *model, const trm_hf_preset *preset, int32_t layers, uint64_t seed)
+static trm_status open_preset(trm_model *model, const trm_hf_preset *preset, const char *weights, int32_t layers,
+                              uint64_t seed)
 {
     model->path = preset->name;
     TRM_TRY(trm_json_parse("config.json", preset->config, strlen(preset->config), &model->document));
     TRM_TRY(trm_hf_config_read(model->document, &model->arena, layers, &model->config));
+    if (weights != NULL && strcmp(weights, "bf16") != 0) {
+        TRM_TRY(trm_hf_quantization_named(weights, &model->config.quantization));
+        if (model->config.transposed) {
+            TRM_FAIL(TRM_ERROR_UNSUPPORTED, "quantized weights of %s are not supported", model->config.architecture);
+        }
+    }
     model->dtype = TRM_BF16;
     trm_hf_checkpoint_random(model->dtype, seed, &model->checkpoint);
     return check(model);
 }
 
 trm_status trm_model_open_preset(const char *name, int32_t layers, uint64_t seed, trm_model **model)
+{
+    return trm_model_open_preset_quantized(name, NULL, layers, seed, model);
+}
+
+trm_status trm_model_open_preset_quantized(const char *name, const char *weights, int32_t layers, uint64_t seed,
+                                           trm_model **model)
 {
     const trm_hf_preset *preset = name != NULL ? trm_hf_preset_find(name) : NULL;
     if (preset == NULL || model == NULL) {
@@ -221,7 +254,7 @@ trm_status trm_model_open_preset(const char *name, int32_t layers, uint64_t seed
     if (opened == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for a model");
     }
-    return finish_open(opened, open_preset(opened, preset, layers, seed), name, model);
+    return finish_open(opened, open_preset(opened, preset, weights, layers, seed), name, model);
 }
 
 void trm_model_close(trm_model *model)

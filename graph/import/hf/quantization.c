@@ -1,0 +1,269 @@
+/* quantization_config: which of the known ways to store linear layers a checkpoint uses. */
+#include "graph/import/hf/quantization.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+#define CONFIG "config.json: quantization_config"
+
+typedef struct reader {
+    const trm_json_document *document;
+    const trm_json *object; /* quantization_config */
+    trm_hf_quantization *to;
+} reader;
+
+static trm_status refuse(const reader *r, const char *key, const char *found, const char *expected)
+{
+    return trm_fail(TRM_ERROR_UNSUPPORTED, CONFIG ": %s has %s %s, expected %s", r->to->method, key,
+                    found != NULL ? found : "none", expected);
+}
+
+/* A text that must be one of those given, or absent where NULL is among them. */
+static trm_status expect_text(const reader *r, const trm_json *object, const char *key, const char *first,
+                              const char *second)
+{
+    const trm_json *member = trm_json_get(object, key);
+    const char *text = trm_json_string(member);
+    if (member == NULL ||
+        (text != NULL && (strcmp(text, first) == 0 || (second != NULL && strcmp(text, second) == 0)))) {
+        return TRM_OK;
+    }
+    char expected[128];
+    snprintf(expected, sizeof(expected), "%s%s%s", first, second != NULL ? " or " : "", second != NULL ? second : "");
+    return refuse(r, key, text != NULL ? text : "of another type", expected);
+}
+
+/* An object or a list that must be empty or absent. */
+static trm_status expect_empty(const reader *r, const char *key)
+{
+    return trm_json_count(trm_json_get(r->object, key)) == 0 ? TRM_OK : refuse(r, key, "that is not empty", "none");
+}
+
+static trm_status read_size(const reader *r, const trm_json *object, const char *key, bool required, int32_t *size)
+{
+    int64_t value = *size;
+    TRM_TRY(trm_json_member_integer(r->document, object, key, required, &value));
+    if (value != -1 && (value < 1 || value > INT32_MAX)) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, CONFIG ": %s is %lld, expected 1 or more, or -1", key, (long long)value);
+    }
+    *size = value < 0 ? 0 : (int32_t)value;
+    return TRM_OK;
+}
+
+static trm_status read_block(const reader *r, const trm_json *object, const char *key)
+{
+    const trm_json *block = trm_json_get(object, key);
+    int64_t n = 0, k = 0;
+    if (block == NULL) {
+        return TRM_OK;
+    }
+    if (!trm_json_integer(trm_json_at(block, 0), &n) || !trm_json_integer(trm_json_at(block, 1), &k) || n < 1 ||
+        k < 1 || n > INT32_MAX || k > INT32_MAX || trm_json_count(block) != 2) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, CONFIG ": %s is not a list of two sizes", key);
+    }
+    r->to->block_n = (int32_t)n;
+    r->to->block_k = (int32_t)k;
+    return TRM_OK;
+}
+
+/* weight_scale_inv by blocks, or one scale for a weight. */
+static trm_status read_fp8(const reader *r)
+{
+    r->to->format = TRM_HF_QUANT_BYTES;
+    r->to->bits = 8;
+    r->to->type = TRM_F8E4M3;
+    TRM_TRY(expect_text(r, r->object, "fmt", "e4m3", "float8_e4m3fn"));
+    return read_block(r, r->object, "weight_block_size");
+}
+
+static trm_status read_fbgemm_fp8(const reader *r)
+{
+    r->to->format = TRM_HF_QUANT_BYTES;
+    r->to->bits = 8;
+    r->to->type = TRM_F8E4M3;
+    return TRM_OK;
+}
+
+static trm_status expect_bits(const reader *r, int32_t bits, bool eight)
+{
+    char found[32];
+    snprintf(found, sizeof(found), "%d", (int)bits);
+    return bits == 4 || (eight && bits == 8) ? TRM_OK : refuse(r, "bits", found, eight ? "4 or 8" : "4");
+}
+
+static trm_status read_gptq(const reader *r)
+{
+    bool symmetric = false;
+    int32_t bits = 0, group = 0;
+    const char *layout = NULL;
+    r->to->format = TRM_HF_QUANT_GPTQ;
+    TRM_TRY(read_size(r, r->object, "bits", true, &bits));
+    TRM_TRY(expect_bits(r, bits, true));
+    TRM_TRY(read_size(r, r->object, "group_size", true, &group));
+    TRM_TRY(trm_json_member_bool(r->document, r->object, "sym", false, &symmetric));
+    TRM_TRY(expect_text(r, r->object, "checkpoint_format", "gptq", "gptq_v2"));
+    TRM_TRY(trm_json_member_string(r->document, r->object, "checkpoint_format", false, &layout));
+    TRM_TRY(expect_empty(r, "dynamic"));
+    if (bits == 8 && !symmetric) {
+        return refuse(r, "sym", "false with 8 bits", "true");
+    }
+    r->to->bits = bits;
+    r->to->type = TRM_I8;
+    r->to->block_n = 1;
+    r->to->block_k = group;
+    r->to->has_zero_points = !symmetric;
+    r->to->zeros_less_one = layout == NULL || strcmp(layout, "gptq") == 0;
+    return TRM_OK;
+}
+
+static trm_status read_awq(const reader *r)
+{
+    bool zero_points = true;
+    int32_t bits = 0, group = 0;
+    r->to->format = TRM_HF_QUANT_AWQ;
+    TRM_TRY(read_size(r, r->object, "bits", true, &bits));
+    TRM_TRY(expect_bits(r, bits, false));
+    TRM_TRY(read_size(r, r->object, "group_size", true, &group));
+    TRM_TRY(expect_text(r, r->object, "version", "gemm", "GEMM"));
+    TRM_TRY(trm_json_member_bool(r->document, r->object, "zero_point", false, &zero_points));
+    if (!zero_points) {
+        return refuse(r, "zero_point", "false", "true");
+    }
+    r->to->bits = bits;
+    r->to->block_n = 1;
+    r->to->block_k = group;
+    r->to->has_zero_points = true;
+    return TRM_OK;
+}
+
+/* ---- compressed-tensors ------------------------------------------------------------------------------- */
+
+/* Blocks by the strategy: tensor, channel, group or block. */
+static trm_status read_strategy(const reader *r, const trm_json *weights)
+{
+    const char *strategy = "";
+    TRM_TRY(trm_json_member_string(r->document, weights, "strategy", false, &strategy));
+    if (strcmp(strategy, "tensor") == 0 || strcmp(strategy, "channel") == 0) {
+        return TRM_OK;
+    }
+    if (strcmp(strategy, "group") == 0) {
+        r->to->block_n = 1;
+        return read_size(r, weights, "group_size", true, &r->to->block_k);
+    }
+    if (strcmp(strategy, "block") == 0) {
+        return read_block(r, weights, "block_structure");
+    }
+    return refuse(r, "strategy", strategy, "tensor, channel, group or block");
+}
+
+static trm_status read_compressed_weights(const reader *r, const char *format, const trm_json *weights)
+{
+    int32_t bits = 0;
+    const char *type = "";
+    bool symmetric = true;
+    TRM_TRY(read_size(r, weights, "num_bits", true, &bits));
+    TRM_TRY(trm_json_member_string(r->document, weights, "type", true, &type));
+    TRM_TRY(trm_json_member_bool(r->document, weights, "symmetric", false, &symmetric));
+    const bool is_float = strcmp(type, "float") == 0, is_packed = strcmp(format, "pack-quantized") == 0;
+    if (!is_float && strcmp(type, "int") != 0) {
+        return refuse(r, "type", type, "float or int");
+    }
+    if (is_packed ? is_float : bits != 8) {
+        return refuse(r, "weights", is_float ? "floats of other than 8 bits, or packed ones" : "of other than 8 bits",
+                      "float-quantized or int-quantized of 8 bits, or pack-quantized integers");
+    }
+    TRM_TRY(expect_bits(r, bits, true));
+    if (!symmetric && bits == 8) {
+        return refuse(r, "symmetric", "false with 8 bits", "true");
+    }
+    r->to->format = is_packed ? TRM_HF_QUANT_PACKED : TRM_HF_QUANT_BYTES;
+    r->to->bits = bits;
+    r->to->type = is_float ? TRM_F8E4M3 : TRM_I8;
+    r->to->has_zero_points = !symmetric;
+    return read_strategy(r, weights);
+}
+
+static trm_status read_compressed_tensors(const reader *r)
+{
+    static const char *const formats[] = {"float-quantized", "int-quantized", "naive-quantized", "pack-quantized"};
+    const trm_json *groups = trm_json_get(r->object, "config_groups"), *group = trm_json_first(groups);
+    const char *format = "";
+    char found[32];
+    if (trm_json_count(groups) != 1) {
+        snprintf(found, sizeof(found), "%zu members", trm_json_count(groups));
+        return refuse(r, "config_groups of", found, "1");
+    }
+    TRM_TRY(trm_json_member_string(r->document, r->object, "format", false, &format));
+    TRM_TRY(trm_json_member_string(r->document, group, "format", false, &format));
+    bool known = false;
+    for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
+        known = known || strcmp(format, formats[i]) == 0;
+    }
+    if (!known) {
+        return refuse(r, "format", format, "float-quantized, int-quantized, naive-quantized or pack-quantized");
+    }
+    TRM_TRY(expect_empty(r, "transform_config"));
+    const trm_json *sparsity = trm_json_get(r->object, "sparsity_config");
+    if (trm_json_count(sparsity) > 0) {
+        TRM_TRY(expect_text(r, sparsity, "format", "dense", NULL));
+    }
+    return read_compressed_weights(r, format, trm_json_get(group, "weights"));
+}
+
+/* ---- all ------------------------------------------------------------------------------------------------ */
+
+trm_status trm_hf_quantization_read(const trm_json_document *document, const trm_json *object,
+                                    trm_hf_quantization *quantization)
+{
+    static const struct {
+        const char *method;
+        trm_status (*read)(const reader *r);
+    } methods[] = {
+        {"fp8", read_fp8},
+        {"fbgemm_fp8", read_fbgemm_fp8},
+        {"compressed-tensors", read_compressed_tensors},
+        {"gptq", read_gptq},
+        {"awq", read_awq},
+    };
+    const trm_json *config = trm_json_get(object, "quantization_config");
+    if (config == NULL) {
+        return TRM_OK;
+    }
+    trm_hf_quantization found = {.method = trm_json_string(trm_json_get(config, "quant_method"))};
+    for (size_t i = 0; found.method != NULL && i < sizeof(methods) / sizeof(methods[0]); i++) {
+        if (strcmp(methods[i].method, found.method) == 0) {
+            const reader r = {document, config, &found};
+            TRM_TRY(methods[i].read(&r));
+            *quantization = found;
+            return TRM_OK;
+        }
+    }
+    TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+             CONFIG ": quant_method is %s, expected fp8, fbgemm_fp8, compressed-tensors, gptq or awq",
+             found.method != NULL ? found.method : "not given");
+}
+
+trm_status trm_hf_quantization_named(const char *name, trm_hf_quantization *quantization)
+{
+    static const struct {
+        const char *name;
+        trm_hf_quantization quantization;
+    } known[] = {
+        {"fp8", {.format = TRM_HF_QUANT_BYTES, .bits = 8, .type = TRM_F8E4M3, .block_n = 1}},
+        {"fp8-block", {.format = TRM_HF_QUANT_BYTES, .bits = 8, .type = TRM_F8E4M3, .block_n = 128, .block_k = 128}},
+        {"int8", {.format = TRM_HF_QUANT_BYTES, .bits = 8, .type = TRM_I8, .block_n = 1}},
+        {"int4", {.format = TRM_HF_QUANT_PACKED, .bits = 4, .type = TRM_U8, .block_n = 1}},
+        {"int4-128", {.format = TRM_HF_QUANT_PACKED, .bits = 4, .type = TRM_U8, .block_n = 1, .block_k = 128}},
+    };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (strcmp(known[i].name, name) == 0) {
+            *quantization = known[i].quantization;
+            quantization->method = known[i].name;
+            return TRM_OK;
+        }
+    }
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+             "there are no random weights %s, expected bf16, fp8, fp8-block, int8, int4 or int4-128", name);
+}

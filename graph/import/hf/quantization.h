@@ -1,0 +1,54 @@
+/*
+ * Quantized checkpoints: what config.json's quantization_config says, and the tensors of a linear layer as
+ * DEQUANT_MATMUL reads them. Weights alone are quantized here: scales of activations are not read.
+ */
+#ifndef TRM_GRAPH_IMPORT_HF_QUANTIZATION_H
+#define TRM_GRAPH_IMPORT_HF_QUANTIZATION_H
+
+#include "base/json.h"
+#include "graph/import/hf/checkpoint.h"
+
+/* How the linear layers of a checkpoint are stored. */
+typedef enum trm_hf_quant_format {
+    TRM_HF_QUANT_NONE = 0,
+    TRM_HF_QUANT_BYTES,  /* weight [out, in] f8e4m3 or i8, weight_scale or weight_scale_inv */
+    TRM_HF_QUANT_PACKED, /* weight_packed i32 [out, in * bits / 32], weight_scale, weight_zero_point */
+    TRM_HF_QUANT_GPTQ,   /* qweight i32 [in * bits / 32, out], qzeros, scales, g_idx */
+    TRM_HF_QUANT_AWQ     /* qweight i32 [in, out / 8], qzeros, scales */
+} trm_hf_quant_format;
+
+typedef struct trm_hf_quantization {
+    trm_hf_quant_format format;
+    const char *method; /* as config.json calls it */
+    int32_t bits;       /* 8 or 4 */
+    trm_dtype type;     /* of weights of 8 bits: F8E4M3 or I8 */
+    /* Of scales that are not one for all or one a row. */
+    int32_t block_n, block_k;
+    bool has_zero_points; /* GPTQ: unless all are the middle */
+    bool zeros_less_one;  /* stored so */
+} trm_hf_quantization;
+
+/* Reads quantization_config of `object`, if it is there; UNSUPPORTED for methods and variants this library does not
+ * know. */
+trm_status trm_hf_quantization_read(const trm_json_document *document, const trm_json *object,
+                                    trm_hf_quantization *quantization);
+/* One of those that random weights can have: "fp8" (a scale a row), "fp8-block" (128 x 128), "int8", "int4" (a scale a
+ * row), "int4-128" (groups). INVALID_ARGUMENT for others. */
+trm_status trm_hf_quantization_named(const char *name, trm_hf_quantization *quantization);
+
+/* What DEQUANT_MATMUL takes of a linear layer. */
+typedef struct trm_hf_quantized {
+    trm_weight *weight, *scale, *zero_point; /* [out, in] or [out, in / 2]; zero_point may be NULL */
+    int32_t block_n, block_k;
+} trm_hf_quantized;
+void trm_hf_quantized_fini(trm_hf_quantized *quantized);
+
+/* Whether the linear layer `part` is stored quantized; those that a checkpoint leaves as they are have a plain weight.
+ */
+bool trm_hf_is_quantized(const trm_hf_checkpoint *checkpoint, const trm_hf_quantization *quantization,
+                         const char *part);
+/* The tensors of linear layer `part` [out, in], checked; the caller's. */
+trm_status trm_hf_quantized_take(trm_hf_checkpoint *checkpoint, const trm_hf_quantization *quantization,
+                                 const char *part, int64_t out, int64_t in, trm_hf_quantized *quantized);
+
+#endif

@@ -1,0 +1,356 @@
+/*
+ * The tensors of quantized linear layers, as DEQUANT_MATMUL reads them: views of what is stored, whose bits are put
+ * elsewhere as they are read. The device's form, and what is streamed, have one layout whatever the method.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/import/hf/quantization.h"
+
+typedef struct taker {
+    trm_hf_checkpoint *checkpoint;
+    const trm_hf_quantization *quantization;
+    const char *part;
+    int64_t out, in;
+    char text[320];
+} taker;
+
+static const char *name(taker *t, const char *suffix)
+{
+    snprintf(t->text, sizeof(t->text), "%s.%s", t->part, suffix);
+    return t->text;
+}
+
+static trm_dims dims2(int64_t a, int64_t b)
+{
+    return (trm_dims){2, {a, b}};
+}
+
+static int64_t blocks_of(int64_t size, int64_t block)
+{
+    return block == 0 ? 1 : (size + block - 1) / block;
+}
+
+void trm_hf_quantized_fini(trm_hf_quantized *quantized)
+{
+    trm_weight_destroy(quantized->weight);
+    trm_weight_destroy(quantized->scale);
+    trm_weight_destroy(quantized->zero_point);
+    *quantized = (trm_hf_quantized){0};
+}
+
+bool trm_hf_is_quantized(const trm_hf_checkpoint *checkpoint, const trm_hf_quantization *quantization, const char *part)
+{
+    char text[320];
+    trm_dtype dtype;
+    trm_dims dims;
+    if (quantization->format == TRM_HF_QUANT_NONE) {
+        return false;
+    }
+    snprintf(text, sizeof(text), "%s.weight", part);
+    return !trm_hf_checkpoint_describe(checkpoint, text, &dtype, &dims) ||
+           (dtype != TRM_F32 && dtype != TRM_F16 && dtype != TRM_BF16);
+}
+
+/* ---- steps from what is stored ------------------------------------------------------------------------ */
+
+/* Each takes the weight over, and leaves *weight NULL where it fails. */
+static trm_status replace(trm_weight **weight, trm_status status, trm_weight *made)
+{
+    trm_weight_destroy(*weight);
+    *weight = status == TRM_OK ? made : NULL;
+    return status;
+}
+
+static trm_status turn(trm_weight **weight)
+{
+    trm_weight *made = NULL;
+    trm_status status = trm_weight_transpose(*weight, (const int32_t[]){1, 0}, &made);
+    return replace(weight, status, made);
+}
+
+static trm_status recode(trm_weight **weight, trm_weight_code code)
+{
+    trm_weight *made = NULL;
+    trm_status status = trm_weight_recode(*weight, code, &made);
+    return replace(weight, status, made);
+}
+
+static trm_status reshape(trm_weight **weight, int64_t rows, int64_t columns)
+{
+    trm_weight *made = NULL;
+    const trm_dims dims = dims2(rows, columns);
+    trm_status status = trm_weight_reshape(*weight, &dims, &made);
+    return replace(weight, status, made);
+}
+
+/* The first `length` of an axis, behind which is padding. */
+static trm_status cut(trm_weight **weight, int32_t axis, int64_t length)
+{
+    trm_weight *made = NULL;
+    trm_status status = trm_weight_slice(*weight, axis, 0, length, &made);
+    return replace(weight, status, made);
+}
+
+static trm_status take(taker *t, const char *suffix, trm_dtype dtype, int64_t rows, int64_t columns,
+                       trm_weight **weight)
+{
+    const trm_dims dims = dims2(rows, columns);
+    return trm_hf_checkpoint_take_as(t->checkpoint, name(t, suffix), dtype, &dims, weight);
+}
+
+/* Scales [rows, columns] of any float type. */
+static trm_status take_scales(taker *t, const char *suffix, const trm_dims *dims, trm_weight **scale)
+{
+    return trm_hf_checkpoint_take(t->checkpoint, name(t, suffix), TRM_HF_MATRIX, dims, scale);
+}
+
+/* ---- weight and weight_scale ---------------------------------------------------------------------------- */
+
+static const char *scale_suffix(taker *t)
+{
+    return trm_hf_checkpoint_has(t->checkpoint, name(t, "weight_scale_inv")) ? "weight_scale_inv" : "weight_scale";
+}
+
+/* One scale for all becomes one for every row, so that weights join and are cut whatever theirs are; one a row may lack
+ * its second dimension; others are by the blocks of the configuration. */
+static trm_status take_any_scales(taker *t, trm_hf_quantized *to)
+{
+    const trm_hf_quantization *q = t->quantization;
+    const char *suffix = scale_suffix(t);
+    trm_dtype dtype;
+    trm_dims found = {0};
+    const bool is_there = trm_hf_checkpoint_describe(t->checkpoint, name(t, suffix), &dtype, &found);
+    int64_t count = 1;
+    for (int32_t i = 0; i < found.n; i++) {
+        count *= found.d[i];
+    }
+    to->block_n = 1;
+    to->block_k = 0;
+    const trm_dims expected = dims2(blocks_of(t->out, q->block_n > 0 ? q->block_n : 1), blocks_of(t->in, q->block_k));
+    const bool by_blocks = q->block_n > 0 && found.n == 2 && found.d[0] == expected.d[0] && found.d[1] == expected.d[1];
+    if (is_there && !by_blocks && count == 1 && t->out > 1) {
+        TRM_TRY(take_scales(t, suffix, &found, &to->scale));
+        trm_weight *made = NULL;
+        trm_status status = trm_weight_repeat(to->scale, (int32_t)t->out, &made);
+        return replace(&to->scale, status, made);
+    }
+    if (is_there && !by_blocks && count == t->out && (found.n == 1 || (found.n == 2 && found.d[1] == 1))) {
+        TRM_TRY(take_scales(t, suffix, &found, &to->scale));
+        return reshape(&to->scale, t->out, 1);
+    }
+    to->block_n = q->block_n > 0 ? q->block_n : 1;
+    to->block_k = q->block_k;
+    return take_scales(t, suffix, &expected, &to->scale);
+}
+
+static trm_status take_bytes(taker *t, trm_hf_quantized *to)
+{
+    TRM_TRY(take(t, "weight", t->quantization->type, t->out, t->in, &to->weight));
+    return take_any_scales(t, to);
+}
+
+/* ---- weight_packed ---------------------------------------------------------------------------------------- */
+
+static trm_status take_packed(taker *t, trm_hf_quantized *to)
+{
+    const trm_hf_quantization *q = t->quantization;
+    const int64_t per_word = 32 / q->bits;
+    if (trm_hf_checkpoint_has(t->checkpoint, name(t, "weight_g_idx"))) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "weight %s: its columns are in the order of activations (actorder), expected "
+                 "groups of columns that follow each other",
+                 name(t, "weight_g_idx"));
+    }
+    trm_hf_checkpoint_skip(t->checkpoint, name(t, "weight_shape"));
+    TRM_TRY(take(t, "weight_packed", TRM_I32, t->out, blocks_of(t->in, per_word), &to->weight));
+    TRM_TRY(recode(&to->weight, TRM_WEIGHT_CODE_BYTES));
+    TRM_TRY(cut(&to->weight, 1, t->in * q->bits / 8));
+    if (q->bits == 8) {
+        TRM_TRY(recode(&to->weight, TRM_WEIGHT_CODE_SIGNED));
+    }
+    TRM_TRY(take_any_scales(t, to));
+    if (!q->has_zero_points) {
+        return TRM_OK;
+    }
+    const trm_dims scale = trm_weight_dims(to->scale);
+    TRM_TRY(take(t, "weight_zero_point", TRM_I32, blocks_of(t->out, 8), scale.d[1], &to->zero_point));
+    TRM_TRY(recode(&to->zero_point, TRM_WEIGHT_CODE_WORDS));
+    return cut(&to->zero_point, 0, t->out);
+}
+
+/* ---- GPTQ and AWQ ----------------------------------------------------------------------------------------- */
+
+/* Columns in an order of their own are refused: column i belongs to group i / group. */
+static trm_status check_group_index(taker *t, int64_t group)
+{
+    trm_weight *index;
+    const trm_dims dims = {1, {t->in}};
+    if (!trm_hf_checkpoint_has(t->checkpoint, name(t, "g_idx"))) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_hf_checkpoint_take_as(t->checkpoint, name(t, "g_idx"), TRM_I32, &dims, &index));
+    int32_t *groups = malloc((size_t)t->in * sizeof(*groups));
+    trm_status status = groups == NULL
+                            ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "no memory for %lld groups", (long long)t->in)
+                            : trm_weight_read(index, TRM_I32, 0, (size_t)t->in, groups);
+    for (int64_t i = 0; status == TRM_OK && i < t->in; i++) {
+        const int64_t expected = group == 0 ? 0 : i / group;
+        if (groups[i] != expected) {
+            status =
+                trm_fail(TRM_ERROR_UNSUPPORTED,
+                         "weight %s: column %lld is in group %d, expected %lld: an order of activations (desc_act) "
+                         "is not supported",
+                         name(t, "g_idx"), (long long)i, groups[i], (long long)expected);
+        }
+    }
+    free(groups);
+    trm_weight_destroy(index);
+    return status;
+}
+
+/* Whether all zero points are the middle, as symmetric quantization has them. */
+static trm_status are_middle(const trm_weight *zeros, bool *middle)
+{
+    const trm_dims dims = trm_weight_dims(zeros);
+    const size_t count = (size_t)(dims.d[0] * dims.d[1]);
+    unsigned char *values = malloc(count > 0 ? count : 1);
+    trm_status status = values == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "no memory for %zu zero points", count)
+                                       : trm_weight_read(zeros, TRM_U8, 0, count, values);
+    *middle = true;
+    for (size_t i = 0; status == TRM_OK && *middle && i < count; i++) {
+        *middle = values[i] == 8;
+    }
+    free(values);
+    return status;
+}
+
+/* Zero points and scales, stored with groups in rows. */
+static trm_status take_groups(taker *t, trm_hf_quantized *to)
+{
+    const trm_hf_quantization *q = t->quantization;
+    const int64_t groups = blocks_of(t->in, q->block_k);
+    const trm_dims scales = dims2(groups, t->out);
+    to->block_n = 1;
+    to->block_k = q->block_k;
+    TRM_TRY(take_scales(t, "scales", &scales, &to->scale));
+    TRM_TRY(turn(&to->scale));
+    TRM_TRY(take(t, "qzeros", TRM_I32, groups, blocks_of(t->out, 32 / q->bits), &to->zero_point));
+    if (q->bits == 8) { /* the middle of all of them: the configuration says so */
+        trm_weight_destroy(to->zero_point);
+        to->zero_point = NULL;
+        return TRM_OK;
+    }
+    TRM_TRY(turn(&to->zero_point));
+    TRM_TRY(recode(&to->zero_point, q->format == TRM_HF_QUANT_AWQ ? TRM_WEIGHT_CODE_AWQ_WORDS : TRM_WEIGHT_CODE_WORDS));
+    TRM_TRY(cut(&to->zero_point, 0, t->out));
+    if (q->zeros_less_one) {
+        TRM_TRY(recode(&to->zero_point, TRM_WEIGHT_CODE_NEXT));
+    }
+    bool middle = false;
+    if (!q->has_zero_points) {
+        TRM_TRY(are_middle(to->zero_point, &middle));
+    }
+    if (middle) {
+        trm_weight_destroy(to->zero_point);
+        to->zero_point = NULL;
+    }
+    return TRM_OK;
+}
+
+static trm_status take_gptq(taker *t, trm_hf_quantized *to)
+{
+    const trm_hf_quantization *q = t->quantization;
+    const int64_t per_word = 32 / q->bits;
+    if (t->in % per_word != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "weight %s has %lld columns, expected a multiple of %lld", name(t, "qweight"),
+                 (long long)t->in, (long long)per_word);
+    }
+    TRM_TRY(check_group_index(t, q->block_k));
+    TRM_TRY(take(t, "qweight", TRM_I32, t->in / per_word, t->out, &to->weight));
+    TRM_TRY(turn(&to->weight));
+    TRM_TRY(recode(&to->weight, TRM_WEIGHT_CODE_BYTES));
+    if (q->bits == 8) {
+        TRM_TRY(recode(&to->weight, TRM_WEIGHT_CODE_SIGNED));
+    }
+    return take_groups(t, to);
+}
+
+static trm_status take_awq(taker *t, trm_hf_quantized *to)
+{
+    if (t->out % 8 != 0 || t->in % 2 != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "weight %s is of %lld rows and %lld columns, expected multiples of 8 and 2",
+                 name(t, "qweight"), (long long)t->out, (long long)t->in);
+    }
+    TRM_TRY(take(t, "qweight", TRM_I32, t->in, t->out / 8, &to->weight));
+    TRM_TRY(turn(&to->weight));
+    TRM_TRY(recode(&to->weight, TRM_WEIGHT_CODE_AWQ_WORDS));
+    TRM_TRY(recode(&to->weight, TRM_WEIGHT_CODE_PAIRS));
+    return take_groups(t, to);
+}
+
+/* ---- random ------------------------------------------------------------------------------------------------- */
+
+/* Numbers of all that the type has, and scales by which the product keeps the variance of its input. */
+static trm_status make_random(taker *t, trm_hf_quantized *to)
+{
+    const trm_hf_quantization *q = t->quantization;
+    const bool packed = q->bits == 4;
+    const float spread = packed ? 127.5f : q->type == TRM_I8 ? 127.0f : 224.0f;
+    /* Of -8 to 7 the mean of squares is 21.5; of uniform numbers up to s it is s * s / 3. */
+    const double square = packed ? 21.5 : (double)spread * (double)spread / 3.0;
+    to->block_n = q->block_n;
+    to->block_k = q->block_k;
+    const trm_dims weight = dims2(t->out, packed ? t->in / 2 : t->in);
+    const trm_dims scale = dims2(blocks_of(t->out, q->block_n), blocks_of(t->in, q->block_k));
+    const float mean = (float)(1.0 / sqrt((double)t->in * square));
+    const uint64_t seed = trm_hf_checkpoint_seed(t->checkpoint, name(t, "weight"));
+    TRM_TRY(trm_weight_random(q->type, &weight, seed, packed ? 127.5f : 0.0f, spread, &to->weight));
+    return trm_weight_random(t->checkpoint->dtype, &scale, seed + 1, mean, mean / 8.0f, &to->scale);
+}
+
+/* ---- all -------------------------------------------------------------------------------------------------- */
+
+/* What quantized activations would need, and nobody reads. */
+static void skip_activations(taker *t)
+{
+    static const char *const suffixes[] = {"input_scale", "input_zero_point", "input_global_scale", "activation_scale"};
+    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+        trm_hf_checkpoint_skip(t->checkpoint, name(t, suffixes[i]));
+    }
+}
+
+static trm_status take_parts(taker *t, trm_hf_quantized *to)
+{
+    if (t->checkpoint->stored == NULL) {
+        return make_random(t, to);
+    }
+    skip_activations(t);
+    switch (t->quantization->format) {
+    case TRM_HF_QUANT_PACKED:
+        return take_packed(t, to);
+    case TRM_HF_QUANT_GPTQ:
+        return take_gptq(t, to);
+    case TRM_HF_QUANT_AWQ:
+        return take_awq(t, to);
+    default:
+        return take_bytes(t, to);
+    }
+}
+
+trm_status trm_hf_quantized_take(trm_hf_checkpoint *checkpoint, const trm_hf_quantization *quantization,
+                                 const char *part, int64_t out, int64_t in, trm_hf_quantized *quantized)
+{
+    taker t = {.checkpoint = checkpoint, .quantization = quantization, .part = part, .out = out, .in = in};
+    trm_hf_quantized taken = {0};
+    trm_status status = take_parts(&t, &taken);
+    if (status != TRM_OK) {
+        trm_hf_quantized_fini(&taken);
+        return status;
+    }
+    *quantized = taken;
+    return TRM_OK;
+}

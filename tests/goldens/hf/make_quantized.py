@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""Makes the tiny quantized checkpoints of this folder, quant-*, and what transformers computes with them.
+
+    venv/bin/python make_quantized.py [name ...]        in the environment of make_goldens.py
+    venv/bin/python make_quantized.py --check [name ...]
+
+The linear layers of a random model are quantized by the formulas below and stored as the method does it. The expected logits are
+those of transformers with the weights that the stored numbers stand for, in the model's type and with activations as they are.
+--check loads the checkpoints with the methods' own code where that runs on a CPU (compressed-tensors from PyPI; fp8 by
+transformers itself) and compares the weights that it makes of them.
+"""
+
+import json
+import os
+import shutil
+import sys
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from make_goldens import BASE, HERE, measure, randomise
+
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
+F8 = torch.float8_e4m3fn
+
+
+def blocks(weight, block_n, block_k, most):
+    """The scale of every block, so that the largest of it becomes `most`; and the same, one for every element."""
+    rows, columns = weight.shape
+    n, k = -(-rows // block_n), -(-columns // block_k)
+    padded = torch.zeros(n * block_n, k * block_k)
+    padded[:rows, :columns] = weight
+    largest = padded.reshape(n, block_n, k, block_k).abs().amax((1, 3))
+    scale = largest / most
+    whole = scale.repeat_interleave(block_n, 0).repeat_interleave(block_k, 1)[:rows, :columns]
+    return scale, whole
+
+
+def pack(numbers, order=range(8), bits=4):
+    """[rows, columns] of small numbers -> int32 [rows, columns * bits / 32], the first of `order` in the lowest bits."""
+    per = 32 // bits
+    rows, columns = numbers.shape
+    numbers = np.pad(numbers.astype(np.uint64), ((0, 0), (0, -columns % per))).reshape(rows, -1, per)
+    words = np.zeros(numbers.shape[:2], np.uint64)
+    for i, place in enumerate(list(order)[:per]):
+        words |= numbers[:, :, place] << np.uint64(bits * i)
+    return torch.from_numpy(words.astype(np.uint32).view(np.int32).copy())
+
+
+# Each: weight [out, in] -> (tensors by suffix, the weight they stand for). Scales have the type `of` at most.
+
+
+def fp8_block(weight, of, block=(16, 32)):
+    scale, whole = blocks(weight, *block, 448.0)
+    numbers = (weight / whole).to(F8)
+    return {"weight": numbers, "weight_scale_inv": scale}, numbers.float() * whole
+
+
+def fp8_tensor(weight, of):
+    scale = (weight.abs().max() / 448.0).to(of)
+    numbers = (weight / scale.float()).to(F8)
+    extra = {"weight_scale": scale, "input_scale": torch.tensor(0.02, dtype=of)}
+    return {"weight": numbers, **extra}, numbers.float() * scale.float()
+
+
+def fp8_row(weight, of):
+    scale = (weight.abs().amax(1, keepdim=True) / 448.0).to(of)
+    numbers = (weight / scale.float()).to(F8)
+    return {"weight": numbers, "weight_scale": scale}, numbers.float() * scale.float()
+
+
+def int8_row(weight, of):
+    scale = (weight.abs().amax(1, keepdim=True) / 127.0).to(of)
+    numbers = (weight / scale.float()).round().clamp(-128, 127).to(torch.int8)
+    return {"weight": numbers, "weight_scale": scale}, numbers.float() * scale.float()
+
+
+def groups_of(weight, of, group, symmetric, bits=4):
+    """Numbers from 0 on, scales [out, groups], zero points [out, groups], and the weight they stand for."""
+    out, columns = weight.shape
+    parts = weight.reshape(out, columns // group, group)
+    top = 2**bits - 1
+    if symmetric:
+        scale = (parts.abs().amax(2) / (2 ** (bits - 1) - 0.5)).to(of)
+        zero = torch.full_like(scale, 2 ** (bits - 1), dtype=torch.float32)
+    else:
+        low, high = parts.amin(2).clamp(max=0), parts.amax(2).clamp(min=0)
+        scale = ((high - low) / top).to(of)
+        zero = (-low / scale.float()).round().clamp(0, top)
+    numbers = (parts / scale.float()[:, :, None] + zero[:, :, None]).round().clamp(0, top)
+    meant = ((numbers - zero[:, :, None]) * scale.float()[:, :, None]).reshape(out, columns)
+    return numbers.reshape(out, columns).numpy(), scale, zero.numpy(), meant
+
+
+def packed(weight, of, group=16, symmetric=True, bits=4):
+    numbers, scale, zero, meant = groups_of(weight, of, group, symmetric, bits)
+    tensors = {"weight_packed": pack(numbers, bits=bits), "weight_scale": scale, "weight_shape": torch.tensor(weight.shape)}
+    if not symmetric:
+        tensors["weight_zero_point"] = pack(zero.T).T.contiguous()
+    return tensors, meant
+
+
+def gptq(weight, of, group=16, symmetric=False, bits=4):
+    numbers, scale, zero, meant = groups_of(weight, of, group, symmetric, bits)
+    return {
+        "qweight": pack(numbers, bits=bits).T.contiguous(),
+        "qzeros": pack((zero - 1).T % 2**bits, bits=bits),
+        "scales": scale.T.contiguous(),
+        "g_idx": (torch.arange(weight.shape[1]) // group).to(torch.int32),
+    }, meant
+
+
+def awq(weight, of, group=16):
+    numbers, scale, zero, meant = groups_of(weight, of, group, False)
+    return {
+        "qweight": pack(numbers.T, AWQ_ORDER),
+        "qzeros": pack(zero.T, AWQ_ORDER),
+        "scales": scale.T.contiguous(),
+    }, meant
+
+
+def compressed(form, **weights):
+    weights = {"dynamic": False, "symmetric": True, **weights}
+    group = {"weights": weights, "input_activations": None, "output_activations": None, "targets": ["Linear"]}
+    return {
+        "quant_method": "compressed-tensors",
+        "format": form,
+        "quantization_status": "compressed",
+        "config_groups": {"group_0": group},
+        "ignore": ["lm_head"],
+    }
+
+
+t = transformers
+LLAMA = (t.LlamaForCausalLM, t.LlamaConfig, BASE)
+QWEN2 = (t.Qwen2ForCausalLM, t.Qwen2Config, BASE)
+PHI3 = (t.Phi3ForCausalLM, t.Phi3Config, BASE)
+F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
+# name: model, type, quantize, its type of scales, quantization_config
+GOLDENS = {
+    "quant-fp8": (
+        LLAMA, F32, fp8_block, F32,
+        dict(quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[16, 32],
+             modules_to_not_convert=["lm_head"]),
+    ),
+    "quant-fp8-tensor": (LLAMA, F32, fp8_tensor, F32, dict(quant_method="fp8", activation_scheme="static")),
+    "quant-fbgemm": (QWEN2, F32, fp8_row, F32, dict(quant_method="fbgemm_fp8", activation_scale_ub=1200.0)),
+    "quant-float": (
+        LLAMA, BF16, fp8_row, BF16, compressed("float-quantized", num_bits=8, type="float", strategy="channel"),
+    ),
+    "quant-int8": (LLAMA, F32, int8_row, F32, compressed("int-quantized", num_bits=8, type="int", strategy="channel")),
+    "quant-int4": (
+        LLAMA, F32, packed, F32,
+        compressed("pack-quantized", num_bits=4, type="int", strategy="group", group_size=16),
+    ),
+    "quant-int4-zeros": (
+        QWEN2, F32, lambda w, of: packed(w, of, symmetric=False), BF16,
+        compressed("pack-quantized", num_bits=4, type="int", strategy="group", group_size=16, symmetric=False),
+    ),
+    "quant-packed8": (
+        LLAMA, F32, lambda w, of: packed(w, of, group=w.shape[1], bits=8), F32,
+        compressed("pack-quantized", num_bits=8, type="int", strategy="channel"),
+    ),
+    "quant-gptq": (LLAMA, F32, gptq, F16, dict(quant_method="gptq", bits=4, group_size=16, sym=False, desc_act=False)),
+    "quant-gptq-phi3": (
+        PHI3, F16, lambda w, of: gptq(w, of, symmetric=True), F16,
+        dict(quant_method="gptq", bits=4, group_size=16, sym=True, desc_act=False, checkpoint_format="gptq"),
+    ),
+    "quant-gptq8": (
+        LLAMA, F32, lambda w, of: gptq(w, of, w.shape[1], True, 8), F16,
+        dict(quant_method="gptq", bits=8, group_size=-1, sym=True),
+    ),
+    "quant-awq": (
+        QWEN2, F32, awq, F16, dict(quant_method="awq", bits=4, group_size=16, version="gemm", zero_point=True),
+    ),
+}
+
+
+def write(name):
+    (model_class, config_class, options), dtype, quantize, of, method = GOLDENS[name]
+    folder = os.path.join(HERE, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    torch.manual_seed(sum(map(ord, name)))
+    config = config_class(**options)
+    config._attn_implementation = "eager"
+    model = model_class(config)
+    randomise(model)
+    model = model.to(dtype).eval()
+    model.save_pretrained(folder)
+    tensors = load_file(os.path.join(folder, "model.safetensors"))
+    for module, layer in model.model.layers.named_modules():
+        if isinstance(layer, torch.nn.Linear):
+            full = f"model.layers.{module}"
+            stored, meant = quantize(tensors.pop(full + ".weight").float(), of)
+            tensors.update({f"{full}.{suffix}": value.contiguous() for suffix, value in stored.items()})
+            with torch.no_grad():
+                layer.weight.copy_(meant.to(dtype))
+    save_file(tensors, os.path.join(folder, "model.safetensors"), {"format": "pt"})
+    path = os.path.join(folder, "config.json")
+    with open(path) as file:
+        config = json.load(file)
+    config["quantization_config"] = method
+    with open(path, "w") as file:
+        json.dump(config, file, indent=2, sort_keys=True)
+        file.write("\n")
+    os.mkdir(os.path.join(folder, "expected"))
+    save_file(measure(model), os.path.join(folder, "expected", "model.safetensors"))
+
+
+def check(name):
+    """What the method's own code makes of the checkpoint gives the same logits."""
+    (model_class, _, _), dtype, _, _, method = GOLDENS[name]
+    options = {}
+    if method["quant_method"] == "fp8" and "weight_block_size" in method:
+        options["quantization_config"] = transformers.FineGrainedFP8Config(weight_block_size=(16, 32), dequantize=True)
+    elif method["quant_method"] == "compressed-tensors":
+        from transformers import CompressedTensorsConfig
+
+        options["quantization_config"] = CompressedTensorsConfig(run_compressed=False)
+    else:
+        return "no code of its own that runs here"
+    folder = os.path.join(HERE, name)
+    model = model_class.from_pretrained(folder, attn_implementation="eager", dtype=dtype, **options).eval()
+    expected = load_file(os.path.join(folder, "expected", "model.safetensors"))
+    found = measure(model)
+    worst = max(
+        ((found[key] - value).abs().max() / value.abs().max()).item()
+        for key, value in expected.items()
+        if key.endswith("logits")
+    )
+    return f"largest difference {worst:.2g} of the largest logit"
+
+
+def main():
+    transformers.logging.set_verbosity_error()
+    torch.backends.mkldnn.enabled = False  # the same arithmetic on every CPU
+    only_check = "--check" in sys.argv
+    wanted = [name for name in sys.argv[1:] if name != "--check"] or list(GOLDENS)
+    for name in wanted:
+        print(name, check(name) if only_check else "", flush=True)
+        if not only_check:
+            write(name)
+
+
+if __name__ == "__main__":
+    main()
