@@ -138,7 +138,10 @@ def add_quantized(cases):
         (4, 16, 32, None),
         (4, 16, 40, "packed"),
         (4, 32, 64, "float"),
+        (4, 32, 80, None),
+        (4, 32, 64, "packed"),
         (8, 16, 48, "packed"),
+        (8, 32, 80, None),
         (2, 16, 64, None),
     ):
         blocks = -(-depth // block)
@@ -148,7 +151,7 @@ def add_quantized(cases):
             "packed": [u8(6 * (-(-blocks * bits // 8)))],
             "float": [(8 * rng.random(6 * blocks)).astype(np.float32)],
         }[zeros]
-        name = f"matmul_bits_{bits}_{zeros or 'plain'}"
+        name = f"matmul_bits_{bits}_{zeros or 'plain'}_{depth}"
         constants = [f"i{k}" for k in range(1, len(values))]
         cases.add(name, "MatMulNBits", values, constants=constants, bits=bits, block_size=block, N=6, K=depth)
     ids, scales = rng.integers(0, 9, (2, 3)), 0.1 + rng.random((9, 4)).astype(np.float32)

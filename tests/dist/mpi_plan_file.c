@@ -60,7 +60,7 @@ static void run_from_file(const char *name, const char *mesh, bool embed, const 
 static void models_run_from_plan_files(void **state)
 {
     (void)state;
-    static const char *const names[] = {"llama", "gpt2", "gemma3", "phi3"};
+    static const char *const names[] = {"llama", "gpt2", "gemma3", "phi3", "quant-awq", "quant-fp8-tensor"};
     char path[4096] = "";
     if (trm_world_rank(world) == 0) {
         snprintf(path, sizeof(path), "%s/model.plan", test_temporary_folder());

@@ -16,11 +16,11 @@ static double weight_bytes(const trm_network *network)
     return bytes;
 }
 
-static trm_network *open_network(const char *name)
+static trm_network *open_network(const char *name, const char *weights)
 {
     trm_model *model;
     trm_network *network;
-    assert_ok(trm_model_open_preset(name, 0, 1, &model));
+    assert_ok(trm_model_open_preset_quantized(name, weights, 0, 1, &model));
     assert_ok(trm_model_build_network(model, TRM_BF16, &network));
     trm_model_close(model);
     assert_ok(trm_run_passes(network, TRM_PASSES_BEFORE_PARTITION));
@@ -49,7 +49,7 @@ static void ranks_share_the_weights(void **unused)
     (void)unused;
     for (int32_t i = 0; trm_model_preset_name(i) != NULL; i++) {
         const char *name = trm_model_preset_name(i);
-        trm_network *network = open_network(name);
+        trm_network *network = open_network(name, NULL);
         trm_mesh tp = {{2, 1, 1, 1, 1}}, pp = {{1, 2, 1, 1, 1}};
         double by_tp = heaviest(network, &tp, 2), by_pp = heaviest(network, &pp, 2);
         print_message("%s: tp=2 %.3f, pp=2 %.3f of the weights\n", name, by_tp, by_pp);
@@ -59,10 +59,27 @@ static void ranks_share_the_weights(void **unused)
     }
 }
 
+/* Quantized weights, with their scales in whole blocks, are split as others are. */
+static void ranks_share_quantized_weights(void **unused)
+{
+    (void)unused;
+    static const char *const kinds[] = {"bf16", "fp8", "fp8-block", "int8", "int4", "int4-128"};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        trm_network *network = open_network("llama-3-8b", kinds[i]);
+        trm_mesh two = {{2, 1, 1, 1, 1}}, eight = {{8, 1, 1, 1, 1}};
+        double by_two = heaviest(network, &two, 2), by_eight = heaviest(network, &eight, 8);
+        print_message("%s: %.2f GB, tp=2 %.3f, tp=8 %.3f of the weights\n", kinds[i], weight_bytes(network) / 1e9,
+                      by_two, by_eight);
+        assert_true(by_two < 0.51 && by_eight < 0.13);
+        trm_network_destroy(network);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_share_the_weights),
+        cmocka_unit_test(ranks_share_quantized_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

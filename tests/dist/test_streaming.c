@@ -15,6 +15,7 @@
 
 static trm_world *world;
 static trm_model *model;
+static int32_t vocabulary = 4000; /* tokens that prompts are made of */
 
 static int open_world(void **state)
 {
@@ -66,7 +67,7 @@ static tokens try_to_generate(trm_generator *generator, trm_status *status)
     tokens kept = {0};
     for (int32_t r = 0; r < 2; r++) {
         for (int32_t i = 0; i < PROMPT; i++) {
-            prompts[r][i] = (i * 37 + r * 101) % 4000 + 2;
+            prompts[r][i] = (i * 37 + r * 101) % vocabulary + 2;
         }
         requests[r] = (trm_request){.prompt = prompts[r], .n_prompt = PROMPT, .max_tokens = TOKENS, .ignore_eos = true};
         requests[r].sampling = (trm_sampling)TRM_SAMPLING_INIT;
@@ -368,6 +369,41 @@ static void packed_weights_give_the_same_tokens(void **state)
     assert_true((double)streamed[1] < 0.75 * (double)streamed[0] && (double)host[1] < 0.8 * (double)host[0]);
 }
 
+/* Quantized weights stream as they are stored; their bytes are not packed again. */
+static void quantized_weights_stream(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"quant-awq", "quant-fp8", "quant-int4-zeros", "quant-gptq8"};
+    static const char *const budgets[] = {"off", "0", "40%", "100%"};
+    trm_model *large = model;
+    vocabulary = 90;
+    for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++) {
+        char folder[512];
+        tokens expected = {0};
+        snprintf(folder, sizeof(folder), "%s/tests/goldens/hf/%s", TRM_SOURCE_DIR, names[n]);
+        assert_ok(trm_model_open(folder, &model));
+        for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
+            trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+            trm_generator *generator;
+            trm_generator_limits limits;
+            options.max_context = 64;
+            options.max_sequences = 2;
+            assert_ok(trm_weight_budget_parse(budgets[i], &options.weight_budget));
+            options.weight_budget.compression = TRM_WEIGHT_COMPRESSION_LOSSLESS;
+            assert_ok(trm_generator_create(model, world, &options, &generator));
+            tokens found = generate(generator);
+            trm_generator_get_limits(generator, &limits);
+            expected = i == 0 ? found : expected;
+            assert_memory_equal(&found, &expected, sizeof(found));
+            assert_int_equal(limits.streaming.copies > 0, i == 1 || i == 2);
+            trm_generator_destroy(generator);
+        }
+        trm_model_close(model);
+    }
+    model = large;
+    vocabulary = 4000;
+}
+
 /* What is packed has to fit into the host memory that there is. */
 static void packed_weights_and_files(void **state)
 {
@@ -596,6 +632,7 @@ int main(void)
         cmocka_unit_test(weights_that_stay_in_their_files),
         cmocka_unit_test(a_file_that_is_cut_off_while_it_streams),
         cmocka_unit_test(packed_weights_give_the_same_tokens),
+        cmocka_unit_test(quantized_weights_stream),
         cmocka_unit_test(packed_weights_and_files),
         cmocka_unit_test(compressions_are_read),
         cmocka_unit_test(automatic_budgets_fit),

@@ -66,6 +66,10 @@ static void other_compute_types_agree(void **state)
     run_golden("gemma3", TRM_BF16, false);
     run_golden("gpt2", TRM_F16, false);
     run_golden("gpt-neox", TRM_BF16, false);
+    run_golden("quant-fp8", TRM_BF16, true);
+    run_golden("quant-int8", TRM_F16, true);
+    run_golden("quant-gptq", TRM_BF16, true);
+    run_golden("quant-float", TRM_F32, false);
 }
 
 /* Random weights of two seeds differ, and logits are finite, of order one and not all alike. */

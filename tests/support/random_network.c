@@ -129,6 +129,45 @@ static bool make_matmul(gen *g, trm_tensor *x)
     return true;
 }
 
+static trm_tensor *random_weight(gen *g, trm_dtype dtype, trm_dims dims, float mean, float spread)
+{
+    trm_weight *weight;
+    trm_tensor *tensor;
+    assert_ok(trm_weight_random(dtype, &dims, test_random(&g->seed), mean, spread, &weight));
+    assert_ok(trm_network_add_weight(g->network, "weight", weight, dtype, &tensor));
+    return tensor;
+}
+
+/* One to three products of x with quantized weights that are alike but for their rows. */
+static bool make_dequant_matmul(gen *g, trm_tensor *x)
+{
+    static const trm_dtype types[] = {TRM_F8E4M3, TRM_I8, TRM_U8};
+    static const float spreads[] = {16.0f, 127.0f, 127.5f}, units[] = {16.0f, 127.0f, 8.0f};
+    static const int32_t block_n[] = {1, 1, 1, 2, 3, 4}, block_k[] = {0, 1, 2, 2, 3, 4};
+    const int64_t depth = x->dims.d[x->dims.n - 1], which = below(g, 3);
+    trm_layer_desc desc = {.kind = TRM_LAYER_DEQUANT_MATMUL,
+                           .dequant_matmul = {.block_n = block_n[below(g, 6)], .block_k = block_k[below(g, 6)]}};
+    trm_dequant_matmul_params *p = &desc.dequant_matmul;
+    const bool packed = types[which] == TRM_U8, has_bias = below(g, 2) == 0, has_zero = packed && below(g, 2) == 0;
+    if (depth < 1 || (packed && (depth % 2 != 0 || p->block_k % 2 != 0))) {
+        return false;
+    }
+    for (int64_t i = below(g, 3); i >= 0; i--) {
+        const int64_t rows = pick_size(g) * (below(g, 2) == 0 ? p->block_n : 1);
+        const trm_dims scale = {
+            2, {(rows + p->block_n - 1) / p->block_n, p->block_k == 0 ? 1 : (depth + p->block_k - 1) / p->block_k}};
+        const float unit = 1.0f / (units[which] * (float)depth);
+        trm_tensor *inputs[TRM_DEQUANT_MATMUL_INPUT_COUNT] = {
+            x, random_weight(g, types[which], (trm_dims){2, {rows, packed ? depth / 2 : depth}}, packed ? 127.5f : 0.0f,
+                             spreads[which])};
+        inputs[TRM_DEQUANT_MATMUL_SCALE] = random_weight(g, TRM_F32, scale, unit, unit / 2.0f);
+        inputs[TRM_DEQUANT_MATMUL_BIAS] = has_bias ? constant(g, (trm_dims){1, {rows}}, 0.5f) : NULL;
+        inputs[TRM_DEQUANT_MATMUL_ZERO_POINT] = has_zero ? random_weight(g, TRM_U8, scale, 8.0f, 7.5f) : NULL;
+        add_n(g, &desc, inputs, TRM_DEQUANT_MATMUL_INPUT_COUNT);
+    }
+    return true;
+}
+
 static bool make_elementwise(gen *g, trm_tensor *x)
 {
     static const trm_elementwise_op ops[] = {TRM_ELEMENTWISE_ADD, TRM_ELEMENTWISE_ADD, TRM_ELEMENTWISE_SUB,
@@ -648,6 +687,8 @@ static const maker makers[] = {
     make_matmul,
     make_matmul,
     make_matmul,
+    make_dequant_matmul,
+    make_dequant_matmul,
     make_elementwise,
     make_elementwise,
     make_unary,

@@ -1,6 +1,6 @@
 /* Operators of com.microsoft on weights of 2, 4 or 8 bits in blocks with a scale each, several of which share a byte.
  */
-#include "graph/import/onnx/ops.h"
+#include "graph/import/onnx/import.h"
 
 /* Elements of x u8 [.., bytes] as u8 [.., count], the lowest bits of a byte first. The last axis must be known. */
 static trm_tensor *unpack(trm_onnx_node *node, trm_tensor *x, int64_t bits, int64_t count)
@@ -58,6 +58,64 @@ static trm_tensor *restore(trm_onnx_node *node, trm_tensor *x, trm_tensor *scale
     return trm_onnx_elementwise(node, TRM_ELEMENTWISE_SUB, ones, trm_onnx_reshape_to(node, zero, flat, rank));
 }
 
+/* A constant that is a view of its file, in another code; NULL where it is none. */
+static trm_tensor *recoded(trm_onnx_node *node, trm_tensor *x, int64_t rows, trm_weight_code code)
+{
+    trm_tensor *made = NULL;
+    trm_weight *shaped = NULL, *weight = NULL;
+    if (x->role != TRM_TENSOR_CONSTANT || x->weight == NULL || x->pin != NULL) {
+        return NULL;
+    }
+    const int64_t count = (int64_t)(trm_dims_bytes(&x->dims, x->dtype) / trm_dtype_size(x->dtype));
+    const trm_dims dims = {2, {rows, count / rows}};
+    if (count % rows != 0) {
+        return NULL;
+    }
+    if (trm_weight_reshape(x->weight, &dims, &shaped) == TRM_OK && trm_weight_recode(shaped, code, &weight) == TRM_OK &&
+        trm_network_add_weight(node->import->network, NULL, weight, trm_weight_dtype(weight), &made) != TRM_OK) {
+        made = NULL;
+    }
+    trm_weight_destroy(shaped);
+    return made;
+}
+
+/* a [.., K] times the transpose of a weight of 4 or 8 bits u8 [N, bytes], which stays as it is; zero: u8 [N, blocks],
+ * of 4 bits, or NULL. */
+static trm_tensor *product_with_bits(trm_onnx_node *node, trm_tensor *a, trm_tensor *weight, trm_tensor *scale,
+                                     trm_tensor *zero, int64_t bits, int64_t block)
+{
+    const int64_t depth = a->dims.d[a->dims.n - 1];
+    trm_tensor *known = bits == 8 ? recoded(node, weight, weight->dims.d[0], TRM_WEIGHT_CODE_SIGNED) : NULL;
+    weight = known != NULL ? known : weight;
+    if (weight->dims.d[1] != depth * bits / 8) {
+        weight = trm_onnx_slice(node, weight, 1, 0, depth * bits / 8, 1);
+    }
+    if (bits == 8 && known == NULL) { /* less 128, what the zero points are */
+        const trm_layer_desc same_bits = {.kind = TRM_LAYER_CAST, .cast = {.to = TRM_I8, .bits = true}};
+        weight = trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_XOR, weight, 128.0);
+        weight = trm_onnx_add(node, &same_bits, weight, NULL, NULL, NULL);
+    }
+    const trm_layer_desc product = {.kind = TRM_LAYER_DEQUANT_MATMUL,
+                                    .dequant_matmul = {.block_n = 1, .block_k = (int32_t)block}};
+    trm_tensor *const bias = node->inputs[5];
+    trm_tensor *inputs[TRM_DEQUANT_MATMUL_INPUT_COUNT] = {a, weight, scale, NULL, zero};
+    inputs[TRM_DEQUANT_MATMUL_BIAS] = bias != NULL && bias->dims.n == 1 && bias->dtype == a->dtype ? bias : NULL;
+    trm_tensor *y;
+    trm_onnx_layer(node, &product, inputs, TRM_DEQUANT_MATMUL_INPUT_COUNT, &y);
+    return bias == NULL || inputs[TRM_DEQUANT_MATMUL_BIAS] != NULL
+               ? y
+               : trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, y, bias);
+}
+
+/* Whether DEQUANT_MATMUL does it: zero points, if any, are integers of 4 bits. */
+static bool is_product_with_bits(const trm_onnx_node *node, int64_t bits, int64_t block, int64_t depth)
+{
+    const trm_tensor *a = node->inputs[0], *scale = node->inputs[2], *zero = node->inputs[3];
+    return (bits == 4 ? depth % 2 == 0 && block % 2 == 0 : bits == 8 && zero == NULL) && a->dims.n > 0 &&
+           a->dims.d[a->dims.n - 1] == depth && a->dtype != TRM_F64 && trm_dtype_is_float(a->dtype) &&
+           scale->dtype != TRM_F64 && trm_dtype_is_float(scale->dtype) && (zero == NULL || zero->dtype == TRM_U8);
+}
+
 /* (a [.., K], b u8 [N, blocks, bytes], scales [N * blocks], zero points packed u8 or of a's type, g_idx, bias [N]) */
 static void import_matmul_bits(trm_onnx_node *node)
 {
@@ -75,8 +133,21 @@ static void import_matmul_bits(trm_onnx_node *node)
     }
     const int64_t blocks = (depth + block - 1) / block, wide = blocks * block;
     const int64_t bytes[] = {columns, wide * bits / 8}, each[] = {columns, blocks}, some[] = {columns, -1};
-    trm_tensor *w = unpack(node, trm_onnx_reshape(node, b, bytes, 2), bits, wide);
     scale = trm_onnx_reshape(node, scale, each, 2);
+    if (!trm_onnx_failed(node) && b->dtype == TRM_U8 && is_product_with_bits(node, bits, block, depth)) {
+        if (zero != NULL) {
+            trm_tensor *known = recoded(node, zero, columns, TRM_WEIGHT_CODE_HALVES);
+            zero = known == NULL                ? unpack(node, trm_onnx_reshape(node, zero, some, 2), bits, blocks)
+                   : known->dims.d[1] == blocks ? known
+                                                : trm_onnx_slice(node, known, 1, 0, blocks, 1);
+        }
+        b = trm_onnx_reshape(node, b, bytes, 2);
+        if (!trm_onnx_failed(node)) {
+            trm_onnx_set(node, 0, product_with_bits(node, a, b, scale, zero, bits, block));
+        }
+        return;
+    }
+    trm_tensor *w = unpack(node, trm_onnx_reshape(node, b, bytes, 2), bits, wide);
     if (zero == NULL) {
         const trm_onnx_dim dims[] = {trm_onnx_dim_known(columns), trm_onnx_dim_known(blocks)};
         zero = trm_onnx_expand(node, trm_onnx_scalar(node, TRM_U8, (double)(1 << (bits - 1))), dims, 2);
