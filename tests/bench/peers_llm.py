@@ -28,6 +28,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 
 import roofs
 import table
@@ -196,6 +197,7 @@ def llama_worker(options):
 def gpt_fast_worker(options):
     import torch
     sys.path.insert(0, options.gpt_fast)
+    sys.modules["tokenizer"] = types.SimpleNamespace(get_tokenizer=None)  # it needs packages, and prompts here are random tokens
     import generate
     from model import ModelArgs, Transformer
     torch.manual_seed(1)
