@@ -84,7 +84,7 @@ static bool widen(const trm_convolution_args *args, void *workspace, size_t work
     const bool tensor_cores =
         args->dtype == TRM_F16 || args->dtype == TRM_BF16 || (args->dtype == TRM_F32 && args->allow_tf32);
     if (!tensor_cores || !args->channels_last || args->groups != 1 || args->channels >= lanes || args->channels < 1 ||
-        w->in_size > INT32_MAX / 4 || w->kernel_size > INT32_MAX / 4) {
+        w->in_size == 1 || w->in_size > INT32_MAX / 4 || w->kernel_size > INT32_MAX / 4) {
         return false;
     }
     trm_folding *f = &wide->folding;

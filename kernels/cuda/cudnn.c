@@ -4,16 +4,12 @@
  *
  * Two graphs are tried: all of the layer in one, and the convolution alone with a pass of ours behind it.
  */
-#include <assert.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/library.h"
-#include "base/pool.h"
 #include "kernels/cuda/convolution.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm.h"
@@ -37,6 +33,7 @@ typedef struct cache_slot {
     slot_state state; /* NONE: the library does not do it, or slower */
     trm_cudnn_problem key;
     engine engine;
+    char name[TRM_TACTIC_NAME_SIZE]; /* of a tuned one */
 } cache_slot;
 
 static struct {
@@ -50,13 +47,6 @@ static struct {
     double kept_microseconds;
     char kept_name[TRM_TACTIC_NAME_SIZE];
 } state = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-
-#define MAX_PLANNERS 16
-static struct {
-    pthread_mutex_t mutex;
-    cudnnHandle_t handles[MAX_DEVICES][MAX_PLANNERS]; /* for threads that plan; kept as long as the others */
-    int32_t n[MAX_DEVICES];
-} spares = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static trm_status dnn_fail(cudnnStatus_t error, const char *what)
 {
@@ -171,109 +161,60 @@ static bool find_engine(const trm_cudnn_problem *key, cudnnHandle_t handle, bool
     return false;
 }
 
-/* Proposals of a graph that are planned side by side: engines that the library compiles take 0.1 s each. */
-typedef struct planning {
-    const trm_cudnn_problem *key;
-    int32_t n;
-    cudnnBackendDescriptor_t proposals[MAX_PROPOSALS];
-    engine candidates[MAX_PROPOSALS];
-    char names[MAX_PROPOSALS][TRM_TACTIC_NAME_SIZE];
-    bool planned[MAX_PROPOSALS];
-} planning;
-
-/* A handle of a thread's own; they are not to be shared. */
-static cudnnHandle_t spare_take(int device)
+/* An engine that ran: into the tactics, and kept for trm_cudnn_convolution_use if it is the best so far. Its graph
+ * stays with the plans made of it, the plan before it goes. */
+static void take_engine(const trm_cudnn_problem *key, engine *candidate, const trm_cudnn_pieces *graph, bool *is_kept,
+                        const trm_tactic *tactic)
 {
-    cudnnHandle_t handle = NULL;
-    pthread_mutex_lock(&spares.mutex);
-    if (spares.n[device] > 0) {
-        handle = spares.handles[device][--spares.n[device]];
+    if (state.kept_name[0] != '\0' && tactic->microseconds >= state.kept_microseconds) {
+        trm_cudnn_destroy(&candidate->plan);
+        return;
     }
-    pthread_mutex_unlock(&spares.mutex);
-    return handle != NULL || trm_cudnn.cudnnCreate(&handle) == CUDNN_STATUS_SUCCESS ? handle : NULL;
-}
-
-static void spare_give(int device, cudnnHandle_t handle)
-{
-    pthread_mutex_lock(&spares.mutex);
-    assert(handle == NULL || spares.n[device] < MAX_PLANNERS); /* there are no more threads */
-    if (handle != NULL) {
-        spares.handles[device][spares.n[device]++] = handle;
+    if (*is_kept) {
+        trm_cudnn_destroy(&state.kept.plan);
+    } else {
+        engine_destroy(&state.kept);
+        state.kept.graph = *graph;
+        *is_kept = true;
     }
-    pthread_mutex_unlock(&spares.mutex);
+    state.kept.plan = candidate->plan;
+    state.kept.execution = candidate->execution;
+    state.kept.fused = candidate->fused;
+    state.kept_key = *key;
+    state.kept_microseconds = tactic->microseconds;
+    strcpy(state.kept_name, tactic->name);
 }
 
-static void plan_range(void *user, int64_t begin, int64_t end)
-{
-    planning *p = user;
-    cudnnHandle_t handle = cudaSetDevice(p->key->device) == cudaSuccess ? spare_take(p->key->device) : NULL;
-    for (int64_t i = begin; handle != NULL && i < end; i++) {
-        p->planned[i] =
-            p->names[i][0] != '\0' &&
-            trm_cudnn_make_plan(p->key, handle, p->proposals[i], &p->candidates[i].plan, &p->candidates[i].execution);
-    }
-    spare_give(p->key->device, handle);
-}
-
-static int32_t planner_count(void)
-{
-    cpu_set_t cpus;
-    int32_t n = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
-    return n < MAX_PLANNERS ? n : MAX_PLANNERS;
-}
-
-/* Plans up to `wanted` engines on all processors, and times them one by one; appends them to the tactics. The best so
- * far is kept for trm_cudnn_convolution_use. */
-static void time_engines(planning *p, engine_run *run, bool fused, int32_t wanted, trm_tactic *tactics,
+/* Plans up to `wanted` engines and times them one by one; appends them to the tactics. One thread and one handle do
+ * that: a handle for each of 16 threads saved no time, and every later kernel of a captured run began later (docs). */
+static void time_engines(const trm_cudnn_problem *key, engine_run *run, bool fused, int32_t wanted, trm_tactic *tactics,
                          int32_t *n_tactics)
 {
     trm_cudnn_pieces graph = {.n = 0};
-    trm_pool *pool = NULL;
-    const int32_t room = TRM_MOST_TACTICS - *n_tactics;
-    p->n = trm_cudnn_open_graph(p->key, run->handle, fused, &graph, p->proposals, wanted < room ? wanted : room);
-    for (int32_t i = 0; i < p->n; i++) {
-        p->candidates[i] = (engine){.fused = fused};
-        p->planned[i] = false;
-        trm_cudnn_name_engine(p->proposals[i], fused, p->names[i]);
-        if (!trm_cudnn_is_exact(p->key, p->proposals[i])) {
-            p->names[i][0] = '\0';
-        }
-    }
-    if (trm_pool_create(planner_count(), &pool) == TRM_OK) { /* else this thread plans all */
-        trm_pool_for(pool, p->n, 1, plan_range, p);
-        trm_pool_destroy(pool);
-    } else {
-        plan_range(p, 0, p->n);
-    }
+    cudnnBackendDescriptor_t proposals[MAX_PROPOSALS];
+    const int32_t room = TRM_MOST_TACTICS - *n_tactics, most_compiled = trm_cudnn_most_compiled(key, wanted);
+    const int32_t n = trm_cudnn_open_graph(key, run->handle, fused, &graph, proposals, wanted < room ? wanted : room);
     bool graph_is_kept = false;
-    for (int32_t i = 0; i < p->n; i++) {
-        engine *candidate = &p->candidates[i];
+    for (int32_t i = 0, n_compiled = 0; i < n; i++) {
+        engine candidate = {.fused = fused};
+        trm_tactic *tactic = &tactics[*n_tactics];
+        const bool compiled = trm_cudnn_is_compiled(proposals[i]);
         float milliseconds;
-        run->engine = candidate;
-        if (!p->planned[i] || trm_cuda_time(run->stream, engine_enqueue, run, &milliseconds) != TRM_OK) {
-            trm_cudnn_destroy(&candidate->plan);
+        trm_cudnn_name_engine(proposals[i], fused, tactic->name);
+        if (tactic->name[0] == '\0' || (compiled && n_compiled >= most_compiled) ||
+            !trm_cudnn_is_exact(key, proposals[i]) ||
+            !trm_cudnn_make_plan(key, run->handle, proposals[i], &candidate.plan, &candidate.execution)) {
             continue;
         }
-        trm_tactic *tactic = &tactics[(*n_tactics)++];
-        strcpy(tactic->name, p->names[i]);
+        n_compiled += compiled;
+        run->engine = &candidate;
+        if (trm_cuda_time(run->stream, engine_enqueue, run, &milliseconds) != TRM_OK) {
+            trm_cudnn_destroy(&candidate.plan);
+            continue;
+        }
         tactic->microseconds = (double)milliseconds * 1e3;
-        if (state.kept_name[0] != '\0' && tactic->microseconds >= state.kept_microseconds) {
-            trm_cudnn_destroy(&candidate->plan);
-            continue;
-        }
-        if (graph_is_kept) { /* the graph stays, the plan before it goes */
-            trm_cudnn_destroy(&state.kept.plan);
-        } else {
-            engine_destroy(&state.kept);
-            state.kept.graph = graph;
-            graph_is_kept = true;
-        }
-        state.kept.plan = candidate->plan;
-        state.kept.execution = candidate->execution;
-        state.kept.fused = fused;
-        state.kept_key = *p->key;
-        state.kept_microseconds = tactic->microseconds;
-        strcpy(state.kept_name, tactic->name);
+        (*n_tactics)++;
+        take_engine(key, &candidate, &graph, &graph_is_kept, tactic);
     }
     if (!graph_is_kept) {
         trm_cudnn_destroy(&graph);
@@ -400,18 +341,12 @@ static trm_status time_locked(const trm_convolution_args *args, void *workspace,
     if (!key_fill(args, device, workspace_size, &key)) {
         return TRM_OK;
     }
-    planning *p = malloc(sizeof(*p));
-    if (p == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate engines of a convolution");
-    }
-    p->key = &key;
     engine_run run = {handle, NULL, args, workspace, stream};
     drop_kept();
     if (has_epilogue(&key)) {
-        time_engines(p, &run, true, proposals, tactics, n_tactics);
+        time_engines(&key, &run, true, proposals, tactics, n_tactics);
     }
-    time_engines(p, &run, false, proposals, tactics, n_tactics);
-    free(p);
+    time_engines(&key, &run, false, proposals, tactics, n_tactics);
     return TRM_OK;
 }
 
@@ -439,10 +374,14 @@ static trm_status use_locked(const trm_convolution_args *args, size_t workspace_
         slot->state = SLOT_NONE;
         return TRM_OK;
     }
+    if (slot->state == SLOT_TUNED && strcmp(tactic, slot->name) == 0) {
+        return TRM_OK; /* another layer of the same problem */
+    }
     if (strcmp(tactic, state.kept_name) == 0 && memcmp(&key, &state.kept_key, sizeof(key)) == 0) {
         engine_destroy(&slot->engine);
         slot->engine = state.kept;
         slot->state = SLOT_TUNED;
+        strcpy(slot->name, tactic);
         memset(&state.kept, 0, sizeof(state.kept));
         state.kept_name[0] = '\0';
         return TRM_OK;
@@ -453,6 +392,7 @@ static trm_status use_locked(const trm_convolution_args *args, size_t workspace_
         return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN has no engine %s for the convolution", tactic);
     }
     slot->state = SLOT_TUNED;
+    strcpy(slot->name, tactic); /* that of an engine, so it fits */
     return TRM_OK;
 }
 

@@ -65,6 +65,10 @@ int32_t trm_cudnn_open_graph(const trm_cudnn_problem *key, cudnnHandle_t handle,
                              cudnnBackendDescriptor_t proposals[MAX_PROPOSALS], int32_t wanted);
 /* Whether an engine keeps to the type's precision and always gives the same. */
 bool trm_cudnn_is_exact(const trm_cudnn_problem *key, cudnnBackendDescriptor_t configuration);
+/* Whether the library compiles the engine for the problem when it is planned, which takes about 0.1 s. */
+bool trm_cudnn_is_compiled(cudnnBackendDescriptor_t configuration);
+/* How many of those to try, of `wanted` engines in all: few for what takes microseconds however it is done. */
+int32_t trm_cudnn_most_compiled(const trm_cudnn_problem *key, int32_t wanted);
 /* A plan of a configuration, if the library makes one that fits into the workspace. */
 bool trm_cudnn_make_plan(const trm_cudnn_problem *key, cudnnHandle_t handle, cudnnBackendDescriptor_t configuration,
                          trm_cudnn_pieces *p, cudnnBackendDescriptor_t *execution);
