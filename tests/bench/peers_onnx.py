@@ -32,7 +32,7 @@ def sample(name, n):
     return {"x" if name == "resnet50" else "pixel_values": torch.rand(n, 3, 224, 224)}
 
 
-def make_network(name):
+def make_network(name, attention="sdpa"):
     import torch
     torch.manual_seed(0)
     if name == "resnet50":
@@ -46,11 +46,11 @@ def make_network(name):
         return net
     import transformers
     if name == "vit":
-        config = transformers.ViTConfig(num_labels=1000)
+        config = transformers.ViTConfig(num_labels=1000, attn_implementation=attention)
         return logits_of(transformers.ViTForImageClassification(config), "pixel_values")
     if name == "bert":
-        return logits_of(transformers.BertForSequenceClassification(transformers.BertConfig(num_labels=2)), "input_ids",
-                         "attention_mask")
+        config = transformers.BertConfig(num_labels=2, attn_implementation=attention)
+        return logits_of(transformers.BertForSequenceClassification(config), "input_ids", "attention_mask")
     raise SystemExit(f"unknown network {name}, expected resnet50, vit or bert")
 
 
@@ -90,11 +90,17 @@ def model_path(options, name, kind):
     return os.path.join(options.models, f"{name}-{suffix}.onnx")
 
 
+def model_files(options, name, kind):
+    """What onnxruntime may choose from: the model, and where there is a transformer what its optimizer makes."""
+    path = model_path(options, name, kind)
+    return [path] if name == "resnet50" else [path, path.replace(".onnx", "-optimized.onnx")]
+
+
 def export(name, kind, path, exporter, opset):
     """Writes the network with a dynamic batch; torch's new exporter keeps attention whole from opset 23 on."""
     import torch
     dtype = torch_type(kind)
-    net = make_network(name).eval().to(dtype)
+    net = make_network(name, "eager" if exporter == "torchscript" else "sdpa").eval().to(dtype)
     inputs = cast(sample(name, 2), dtype, "cpu")
     if exporter == "dynamo":
         batch = torch.export.Dim("batch", min=1, max=256)
@@ -201,24 +207,99 @@ def ready_torch(task):
     return once
 
 
-def ready_onnxruntime(task):
+def optimize(path, to, network):
+    """What onnxruntime's own optimizer of transformers makes of a traced model; counts of what it fused."""
+    from onnxruntime.transformers import optimizer
+    made = optimizer.optimize_model(path, model_type=network, num_heads=12, hidden_size=768, opt_level=0, use_gpu=True)
+    made.save_model_to_file(to)
+    return {k: v for k, v in made.get_fused_operator_statistics().items() if v > 0}
+
+
+@contextlib.contextmanager
+def alone(lock_path):
+    """One process at a time."""
+    import fcntl
+    with open(lock_path, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def open_session(task, path, captured, channels_last):
+    """A call that runs the model at the task's batch, inputs and outputs on the device."""
+    import numpy
+    import onnx
     import onnxruntime
-    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-        raise RuntimeError("onnxruntime has no CUDA provider here")
-    session = onnxruntime.InferenceSession(task["path"], providers=["CUDAExecutionProvider"])
-    inputs = cast(sample(task["network"], task["batch"]), torch_type(task["type"]), "cpu")
-    binding = session.io_binding()
-    for key, value in inputs.items():
-        binding.bind_ortvalue_input(key, onnxruntime.OrtValue.ortvalue_from_numpy(value.numpy(), "cuda", 0))
+    provider = {"use_tf32": int(task["type"] == "tf32"), "enable_cuda_graph": int(captured),
+                "prefer_nhwc": int(channels_last), "cudnn_conv_algo_search": "EXHAUSTIVE",
+                "cudnn_conv_use_max_workspace": 1}
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    graph = onnx.load(path).graph
+    for name in {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim if d.dim_param}:
+        options.add_free_dimension_override_by_name(name, task["batch"])  # so no run computes shapes
+    device = task["device"]
+    providers = [("CUDAExecutionProvider", provider)] if device == "cuda" else ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(path, options, providers=providers)
+    make, binding = onnxruntime.OrtValue, session.io_binding()
+    dtype = numpy.float16 if task["type"] == "f16" else numpy.float32
+    for key, value in cast(sample(task["network"], task["batch"]), torch_type(task["type"]), "cpu").items():
+        binding.bind_ortvalue_input(key, make.ortvalue_from_numpy(value.numpy(), device, 0))
     for output in session.get_outputs():
-        binding.bind_output(output.name, "cuda")
+        shape = [d if isinstance(d, int) else task["batch"] for d in output.shape]
+        binding.bind_ortvalue_output(output.name, make.ortvalue_from_shape_and_type(shape, dtype, device, 0))
 
     def once():
         session.run_with_iobinding(binding)
         binding.synchronize_outputs()
 
-    once()
     return once
+
+
+def ready_onnxruntime(task):
+    """The fastest of what it can do: files of both exporters, graph captured or not, channels last or first."""
+    import onnxruntime
+    if task["device"] == "cuda" and "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        raise RuntimeError("onnxruntime has no CUDA provider here")
+    onnxruntime.set_default_logger_severity(3)
+    for path in task["files"]:
+        while not os.path.exists(path) and not os.path.exists(path + ".failed"):
+            time.sleep(0.2)
+    best, failures = None, []
+    for path in (f for f in task["files"] if os.path.exists(f)):
+        for channels_last in (False, True) if task["network"] == "resnet50" else (False,):
+            for captured in (True, False):
+                what = os.path.basename(path) + " channels last" * channels_last + " captured" * captured
+                try:
+                    once = open_session(task, path, captured, channels_last)
+                    with alone(task["lock"]):
+                        for _ in range(3):
+                            once()
+                        took = median_ms(once, 0.05)
+                except Exception as error:
+                    failures.append(f"{what}: {str(error)[:160]}")
+                    continue
+                if best is None or took < best[0]:
+                    best = (took, once, what)
+                break  # what is captured is never slower
+    if best is None:
+        raise RuntimeError("; ".join(failures) or "no model")
+    task["note"] = f"{best[2]} ({best[0]:.3f} ms)" + "".join("; not " + f for f in failures)
+    return best[1]
+
+
+def make_file(task):
+    """The ONNX file of a task, whole or not at all."""
+    path = task["path"]
+    try:
+        if task["mode"] == "export":
+            export(task["network"], task["type"], path + ".part", task["exporter"], task["opset"])
+        else:
+            export(task["network"], task["type"], path + ".traced", "torchscript", 17)
+            task["note"] = str(optimize(path + ".traced", path + ".part", task["network"]))
+        os.rename(path + ".part", path)
+    except BaseException:
+        open(path + ".failed", "w").close()
+        raise
 
 
 def worker(task):
@@ -227,15 +308,15 @@ def worker(task):
     os.dup2(2, 1)  # what libraries print is no answer
     began, answer, once = time.perf_counter(), {}, None
     try:
-        if task["mode"] == "export":
-            export(task["network"], task["type"], task["path"], task["exporter"], task["opset"])
+        if task["mode"] in ("export", "optimize"):
+            make_file(task)
         else:
             import torch
             torch.set_grad_enabled(False)
             once = (ready_onnxruntime if task["mode"] == "onnxruntime" else ready_torch)(task)
     except Exception as error:  # a peer that cannot do a case does not end the others
         answer["error"] = f"{type(error).__name__}: {str(error)[:300]}"
-    print(json.dumps({**answer, "seconds": time.perf_counter() - began}), file=talk)
+    print(json.dumps({**answer, "note": task.get("note", ""), "seconds": time.perf_counter() - began}), file=talk)
     for line in sys.stdin if once is not None else ():
         print(json.dumps({"ms": median_ms(once, float(line))}), file=talk)
 
@@ -259,7 +340,7 @@ class Peer:
         line = self.process.stdout.readline()
         late.cancel()
         self.answer = json.loads(line) if line else {"error": "not ready in time"}
-        if "error" in self.answer or self.task["mode"] == "export":
+        if "error" in self.answer or self.task["mode"] in ("export", "optimize"):
             self.kill()
 
     def measure(self, seconds):
@@ -333,7 +414,7 @@ def peer_task(options, common, case, mode):
     name, kind, batch = case
     kept = options.artifacts and os.path.join(os.path.abspath(options.artifacts), f"{mode}-{name}-{kind}-{batch}.xz")
     return {**common, "network": name, "type": kind, "batch": batch, "mode": mode, "artifacts": kept,
-            "path": model_path(options, name, kind)}
+            "path": model_path(options, name, kind), "files": model_files(options, name, kind)}
 
 
 def parse_options():
@@ -373,25 +454,27 @@ def main():
     columns = list(dict.fromkeys(m.split("@")[0] for m in modes))
     cases = [(n, k, b) for k in kinds for b in map(int, options.batches.split(",")) for n in names]
     device = "cuda" if options.backend == "cuda" else "cpu"
-    common = {"device": device, "lock": os.path.join(os.path.abspath(options.models), "peers.lock"),
+    lock = f"peers{os.environ.get('CUDA_VISIBLE_DEVICES', '')}.lock"
+    common = {"device": device, "lock": os.path.join(os.path.abspath(options.models), lock),
               "exporter": options.exporter, "opset": options.opset}
     used = options.trireme or "onnxruntime" in columns
     exports = {model_path(options, n, k): (n, k) for n, k, _ in cases} if used else {}
-    exports = [Peer({**common, "network": n, "type": k, "mode": "export", "path": path})
-               for path, (n, k) in exports.items() if not os.path.exists(path)]
+    exports = [Peer({**common, "network": n, "type": k, "mode": "optimize" if i > 0 else "export", "path": file})
+               for n, k in exports.values() for i, file in enumerate(model_files(options, n, k))
+               if not os.path.exists(file) and (i == 0 or "onnxruntime" in columns)]
     peers = {case: [Peer(peer_task(options, common, case, mode)) for mode in columns
                     if mode in modes or f"{mode}@{case[0]}-{case[1]}-{case[2]}" in modes] for case in cases}
     deadline = began + options.prepare
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         waiting = exports + [p for case in cases for p in peers[case]]
-        order = {"max-autotune": 0, "export": 1, "graph": 3}  # what takes longest begins first
-        waiting.sort(key=lambda p: order.get(p.task["mode"], 2))
+        order = {"export": 0, "optimize": 1, "max-autotune": 2, "graph": 4}  # what takes longest begins first
+        waiting.sort(key=lambda p: order.get(p.task["mode"], 3))
         waiting = [pool.submit(p.prepare, deadline) for p in waiting]
         concurrent.futures.wait(waiting)
     for peer in [*exports, *(p for case in cases for p in peers[case])]:
         task = peer.task
         print(f"{task['mode']} {task['network']} {task['type']} {task.get('batch', '')}: " +
-              (peer.answer.get("error") or f"ready in {peer.answer['seconds']:.1f} s"), flush=True)
+              (peer.answer.get("error") or f"ready in {peer.answer['seconds']:.1f} s {peer.answer['note']}"), flush=True)
     print(f"prepared in {time.perf_counter() - began:.1f} s", flush=True)
     rows = []
     for case in cases:
@@ -399,7 +482,8 @@ def main():
         if time.perf_counter() - began > options.budget:
             break
         ready = [p for p in peers[case] if "error" not in p.answer]
-        measure_case(options, row, ready)
+        with alone(common["lock"]):  # of other calls of this program, too, which may make peers ready
+            measure_case(options, row, ready)
         for peer in ready:
             peer.kill()
         rows.append(row)
