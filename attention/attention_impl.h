@@ -23,7 +23,11 @@ typedef struct trm_attention_shape {
     int64_t block_size;      /* keys per block of the cache */
     int64_t mask_strides[4]; /* elements per step of [B, Hq, N, M], 0 where the mask repeats */
     bool masked;
-    float scale; /* 1/sqrt(D) put in for 0 */
+    trm_dtype cache_dtype; /* cached: q's type or F8E4M3 */
+    float scale;           /* 1/sqrt(D) put in for 0; of an F8E4M3 cache times k_scale: keys are taken as stored */
+    /* What keys and values are multiplied by before they are stored, and the sum of weighted values as stored; 1 where
+     * the cache is not F8E4M3. */
+    float key_inverse, value_inverse, value_scale;
 } trm_attention_shape;
 
 /* Describes a call; false if its inputs do not fit the layer. Types other than f32, f16 and bf16, and n_ranks are the

@@ -35,6 +35,7 @@ static bool describe_cache(const trm_kernel_call *call, trm_attention_shape *s)
         return false;
     }
     s->cached = true;
+    s->cache_dtype = keys->dtype;
     s->block_size = keys->dims.d[1];
     s->table_blocks = table->dims.d[1];
     return has_dims(lengths, 1, (const int64_t[]){s->sequences}) && table->dims.d[0] == s->sequences &&
@@ -131,6 +132,14 @@ bool trm_attention_describe(const trm_kernel_call *call, trm_attention_shape *sh
         return false;
     }
     s.scale = p->scale != 0.0f ? p->scale : s.dim > 0 ? (float)(1.0 / sqrt((double)s.dim)) : 1.0f;
+    s.key_inverse = s.value_inverse = s.value_scale = 1.0f;
+    if (s.cached && s.cache_dtype == TRM_F8E4M3) {
+        const float k_scale = p->k_scale != 0.0f ? p->k_scale : 1.0f;
+        s.value_scale = p->v_scale != 0.0f ? p->v_scale : 1.0f;
+        s.scale *= k_scale;
+        s.key_inverse = 1.0f / k_scale;
+        s.value_inverse = 1.0f / s.value_scale;
+    }
     *shape = s;
     return true;
 }

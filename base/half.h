@@ -1,5 +1,5 @@
 /*
- * Conversions between f32 and the 16-bit float types, round to nearest even, for host code.
+ * Conversions between f32 and the 16-bit float types and e4m3, round to nearest even, for host code.
  */
 #ifndef TRM_BASE_HALF_H
 #define TRM_BASE_HALF_H
@@ -68,6 +68,44 @@ static inline uint16_t trm_f32_to_f16(float value)
     }
     magnitude += 0xfffu + ((magnitude >> 13) & 1u);
     return (uint16_t)(sign | ((magnitude - 0x38000000u) >> 13));
+}
+
+static inline float trm_f8e4m3_to_f32(uint8_t value)
+{
+    uint32_t bits = (uint32_t)(value & 0x7fu) << 20;
+    float result;
+    memcpy(&result, &bits, sizeof(result));
+    result *= 0x1p120f; /* exponent 0 is a denormal here as it is there */
+    memcpy(&bits, &result, sizeof(bits));
+    bits = (value & 0x7fu) == 0x7fu ? 0x7fc00000u : bits;
+    bits |= (uint32_t)(value & 0x80u) << 24;
+    memcpy(&result, &bits, sizeof(result));
+    return result;
+}
+
+/* What is beyond the largest number, 448, becomes it; NaN stays NaN. */
+static inline uint8_t trm_f32_to_f8e4m3(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    uint8_t sign = (uint8_t)((bits >> 24) & 0x80u);
+    uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) {
+        return 0x7fu;
+    }
+    if (magnitude >= 0x43e00000u) {
+        return (uint8_t)(sign | 0x7eu);
+    }
+    if (magnitude < 0x3c800000u) { /* below 2^-6: a multiple of 2^-9 */
+        float absolute;
+        memcpy(&absolute, &magnitude, sizeof(absolute));
+        float shifted = absolute + 0x1p14f; /* ulp of [2^14, 2^15) is 2^-9: the sum rounds as we need */
+        uint32_t rounded;
+        memcpy(&rounded, &shifted, sizeof(rounded));
+        return (uint8_t)(sign | (rounded - 0x46800000u));
+    }
+    magnitude += 0x7ffffu + ((magnitude >> 20) & 1u);
+    return (uint8_t)(sign | ((magnitude - 0x3c000000u) >> 20));
 }
 
 #endif

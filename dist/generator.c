@@ -406,7 +406,7 @@ static trm_status plan_model(trm_generator *g, const trm_generator_options *opti
         dtype = TRM_F32;
     }
     trm_network *network;
-    TRM_TRY(trm_model_build_network(g->model, dtype, &network));
+    TRM_TRY(trm_model_build_network_with_cache(g->model, dtype, options->cache_dtype, &network));
     trm_status status = options->embeddings ? mark_hidden(g, network) : TRM_OK;
     status = status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status; /* a request for one is refused */
     if (status == TRM_OK) {
@@ -502,18 +502,19 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
     const bool replicas = options->mesh.size[TRM_AXIS_DP] > 1;
     char text[512], mesh[64];
     trm_mesh_format(&options->mesh, mesh, sizeof(mesh));
-    snprintf(text, sizeof(text), "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %d %d %d %d %d %d",
+    snprintf(text, sizeof(text), "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %s %d %d %d %d %d %d",
              m->architecture, trm_dtype_name(m->weight_dtype), (long long)m->layers, (long long)m->hidden,
              (long long)m->heads, (long long)m->kv_heads, (long long)m->intermediate, (long long)m->vocab,
              (long long)m->parameters, (long long)g->max_context, g->max_sequences, g->max_step_tokens,
-             (long long)g->cache_tokens, trm_dtype_name(options->dtype), mesh, (int)g->speculation.kind,
-             g->speculation.tokens, options->embeddings, options->batch_invariant,
+             (long long)g->cache_tokens, trm_dtype_name(options->dtype), trm_dtype_name(options->cache_dtype), mesh,
+             (int)g->speculation.kind, g->speculation.tokens, options->embeddings, options->batch_invariant,
              replicas ? (int)options->weight_budget.kind : options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF,
              (int)options->weight_budget.sharing);
-    return trm_world_agree(g->world,
-                           "model, mesh, type, context, number of sequences, speculation, embeddings, batch invariance "
-                           "or sharing of weights",
-                           text, strlen(text));
+    return trm_world_agree(
+        g->world,
+        "model, mesh, types, context, number of sequences, speculation, embeddings, batch invariance "
+        "or sharing of weights",
+        text, strlen(text));
 }
 
 /* The cache as large as the rank with the least memory allows, and workspace for every decode step. Collective. */

@@ -355,6 +355,12 @@ trm_status trm_infer_rope(const trm_infer_call *call)
 
 /* ---- attention --------------------------------------------------------------------------------- */
 
+/* A normal number, so that its reciprocal is one, too. */
+static bool is_cache_scale(float scale)
+{
+    return scale == 0 || (scale >= 0x1p-126f && scale <= 0x1p126f);
+}
+
 static trm_status check_attention_params(const trm_attention_params *attention)
 {
     if ((unsigned)attention->form > TRM_ATTENTION_PADDED_BNHD) {
@@ -372,6 +378,10 @@ static trm_status check_attention_params(const trm_attention_params *attention)
     if (!(attention->softcap >= 0) || !(attention->scale == attention->scale)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "softcap is %g and scale %g, expected numbers of at least 0",
                  (double)attention->softcap, (double)attention->scale);
+    }
+    if (!is_cache_scale(attention->k_scale) || !is_cache_scale(attention->v_scale)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "k_scale is %g and v_scale %g, expected positive numbers, or 0 for 1",
+                 (double)attention->k_scale, (double)attention->v_scale);
     }
     if (attention->n_ranks < 0 || attention->n_ranks > TRM_MAX_RANKS) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "n_ranks is %" PRId32 ", expected 0 to %d", attention->n_ranks,
@@ -420,11 +430,13 @@ static trm_status check_cache(const trm_infer_call *call, int64_t sequences)
     TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_BLOCK_TABLE, "block_table", dims2(sequences, -1)));
     TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_BLOCK_TABLE, "block_table", TRM_I32));
     TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_KEY_CACHE, "key_cache", dims4(-1, -1, k->d[1], k->d[2])));
-    TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_KEY_CACHE, "key_cache", call->dtypes[TRM_ATTENTION_K]));
+    const bool is_f8 = call->dtypes[TRM_ATTENTION_KEY_CACHE] == TRM_F8E4M3;
+    const trm_dtype dtype = is_f8 ? TRM_F8E4M3 : call->dtypes[TRM_ATTENTION_K];
+    TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_KEY_CACHE, "key_cache", dtype));
     const trm_dims *cache = call->dims[TRM_ATTENTION_KEY_CACHE];
     TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_VALUE_CACHE, "value_cache",
                                    dims4(cache->d[0], cache->d[1], v->d[1], v->d[2])));
-    return trm_infer_require_dtype(call, TRM_ATTENTION_VALUE_CACHE, "value_cache", call->dtypes[TRM_ATTENTION_K]);
+    return trm_infer_require_dtype(call, TRM_ATTENTION_VALUE_CACHE, "value_cache", dtype);
 }
 
 static trm_status infer_packed(const trm_infer_call *call)

@@ -140,6 +140,8 @@ static const trm_field attention_fields[] = {
     {"scale", TRM_FIELD_FLOAT, AT(attention.scale), false, 0, NULL, 0},
     {"softcap", TRM_FIELD_FLOAT, AT(attention.softcap), false, 0, NULL, 0},
     {"n_ranks", TRM_FIELD_INT32, AT(attention.n_ranks), false, 0, NULL, 0},
+    {"k_scale", TRM_FIELD_FLOAT, AT(attention.k_scale), false, 0, NULL, 0},
+    {"v_scale", TRM_FIELD_FLOAT, AT(attention.v_scale), false, 0, NULL, 0},
 };
 static const trm_field collective_fields[] = {
     {"op", TRM_FIELD_ENUM, AT(collective.op), true, 0, collective_names, 0},
@@ -337,6 +339,8 @@ static const trm_field qkv_attention_fields[] = {
     {"scale", TRM_FIELD_FLOAT, AT(qkv_attention.attention.scale), false, 0, NULL, 0},
     {"softcap", TRM_FIELD_FLOAT, AT(qkv_attention.attention.softcap), false, 0, NULL, 0},
     {"n_ranks", TRM_FIELD_INT32, AT(qkv_attention.attention.n_ranks), false, 0, NULL, 0},
+    {"k_scale", TRM_FIELD_FLOAT, AT(qkv_attention.attention.k_scale), false, 0, NULL, 0},
+    {"v_scale", TRM_FIELD_FLOAT, AT(qkv_attention.attention.v_scale), false, 0, NULL, 0},
     {"scaling", TRM_FIELD_ENUM, AT(qkv_attention.rope.scaling), false, 0, rope_names, 0},
     {"rotary_dim", TRM_FIELD_INT32, AT(qkv_attention.rope.rotary_dim), true, 0, NULL, 0},
     {"interleaved", TRM_FIELD_BOOL, AT(qkv_attention.rope.interleaved), false, 0, NULL, 0},

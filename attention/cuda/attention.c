@@ -57,19 +57,18 @@ bool trm_cuda_attention_accepts(const trm_kernel_call *call)
     trm_dtype dtype = call->inputs[TRM_ATTENTION_Q].dtype;
     trm_dtype mask = s.masked ? call->inputs[TRM_ATTENTION_MASK].dtype : TRM_BOOL;
     bool same = call->inputs[TRM_ATTENTION_K].dtype == dtype && call->inputs[TRM_ATTENTION_V].dtype == dtype &&
-                call->outputs[0].dtype == dtype &&
-                (!s.cached || (call->inputs[TRM_ATTENTION_KEY_CACHE].dtype == dtype &&
-                               call->inputs[TRM_ATTENTION_VALUE_CACHE].dtype == dtype));
+                call->outputs[0].dtype == dtype && (!s.cached || s.cache_dtype == dtype || s.cache_dtype == TRM_F8E4M3);
     bool fits = s.sequences <= INT32_MAX && s.tokens <= INT32_MAX && s.queries <= INT32_MAX && s.keys <= INT32_MAX &&
                 s.query_heads <= INT32_MAX && s.table_blocks <= INT32_MAX && s.block_size <= INT32_MAX &&
                 s.dim <= TRM_ATTENTION_PLAIN_MAX_DIM && s.value_dim <= TRM_ATTENTION_PLAIN_MAX_DIM;
     return is_float(dtype) && same && fits && (mask == TRM_BOOL || is_float(mask));
 }
 
-/* Whether a query's result must not depend on what else is in the step. Without a cache a call has whole sequences. */
+/* Whether a query's result must not depend on what else is in the step. Without a cache a call has whole sequences. The
+ * kernels for that are also those that read an e4m3 cache. */
 static bool is_invariant(const trm_kernel_call *call, const trm_attention_shape *s)
 {
-    return call->batch_invariant && s->cached;
+    return s->cached && (call->batch_invariant || s->cache_dtype == TRM_F8E4M3);
 }
 
 /* Keys of padded calls up to which short.cu is faster than hopper.cu. On an H200, 64 sequences with 12 heads of 64: 128
@@ -159,6 +158,10 @@ trm_cuda_attention trm_cuda_attention_of(const trm_kernel_call *call, const trm_
         .window = p->window,
         .scale = s->scale,
         .softcap = p->softcap,
+        .key_inverse = s->key_inverse,
+        .value_inverse = s->value_inverse,
+        .value_scale = s->value_scale,
+        .cache_f8 = s->cached && s->cache_dtype == TRM_F8E4M3,
         .packed = s->packed,
         .rows_first = s->rows_first,
         .cached = s->cached,

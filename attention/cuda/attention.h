@@ -19,7 +19,7 @@ typedef struct trm_cuda_attention {
     const int32_t *starts;   /* [sequences + 1], packed */
     const int32_t *lengths;  /* [sequences], cached */
     const int32_t *table;    /* [sequences, table_blocks], cached */
-    void *key_cache;         /* [blocks, block_size, kv_heads, dim], cached */
+    void *key_cache;         /* [blocks, block_size, kv_heads, dim], cached: of dtype, or of cache_f8 */
     void *value_cache;       /* [blocks, block_size, kv_heads, value_dim] */
     const void *mask;        /* padded form, or NULL */
     int64_t mask_strides[4]; /* of [B, Hq, N, M] */
@@ -33,7 +33,9 @@ typedef struct trm_cuda_attention {
     trm_causal causal;
     int32_t window;
     float scale, softcap;
+    float key_inverse, value_inverse, value_scale; /* as in trm_attention_shape */
     bool packed, cached;
+    bool cache_f8;       /* the cache is e4m3 */
     bool rows_first;     /* padded form with a row's heads together */
     bool skip_single;    /* the decode kernel does sequences of one query */
     int32_t splits;      /* of the keys of a sequence, in the decode kernel */

@@ -4,9 +4,12 @@
  * joined in order. Rows of a tile, queries and heads, do not influence each other, and a tile of keys that a row does
  * not see changes nothing of it. Sequences of few queries and of many have kernels of their own, which differ in who
  * computes which split.
+ *
+ * An e4m3 cache (F8) is copied as it is, beside the tiles, and expanded into them when its turn has come.
  */
 #include "attention/cuda/invariant.h"
 
+#include "attention/cuda/fp8.cuh"
 #include "attention/cuda/rows.cuh"
 
 #define SPLIT      128 /* keys, at multiples of it */
@@ -103,6 +106,28 @@ static __device__ __forceinline__ void copy_keys(const key_rows &rows, const T *
     }
 }
 
+/* Keys and values of a tile in the type that is multiplied: copied there, or, of an e4m3 cache, next to it and expanded
+ * by f8_expand_tile(). */
+template <typename T, bool F8, int KEYS, int DP, int THREADS>
+static __device__ __forceinline__ void copy_tiles(const trm_cuda_attention &a, const key_rows &rows, T *k_tile,
+                                                  T *v_tile, uint8_t *raw, int32_t key, int32_t end, int thread)
+{
+    if (!F8) {
+        copy_keys<T, KEYS, DP, THREADS>(rows, (const T *)a.key_cache, k_tile, key, end, a.dim, thread);
+        copy_keys<T, KEYS, DP, THREADS>(rows, (const T *)a.value_cache, v_tile, key, end, a.dim, thread);
+        return;
+    }
+    const int chunks = DP / 8;
+#pragma unroll
+    for (int i = 0; i < KEYS * chunks / THREADS; i++) {
+        const int index = i * THREADS + thread, row = index / chunks, column = index % chunks * 8;
+        const bool valid = key + row < end && column < a.dim;
+        const int64_t at = valid ? vector_of(rows, key + row) * a.dim + column : 0;
+        copy8_async(shared_address(raw + index * 8), (const uint8_t *)a.key_cache + at, valid);
+        copy8_async(shared_address(raw + KEYS * DP + index * 8), (const uint8_t *)a.value_cache + at, valid);
+    }
+}
+
 /* One step: the scores of a warp's 16 rows against a tile of keys, which become weights in place. */
 template <typename T, int DP>
 static __device__ __forceinline__ void weigh_keys(const trm_cuda_attention &a, row_sums<DP> &sums,
@@ -126,18 +151,29 @@ static __device__ __forceinline__ void weigh_keys(const trm_cuda_attention &a, r
 
 /* ---- sequences of many queries -------------------------------------------------------------------- */
 
+/* Bytes of shared memory of a block of walk_splits(). */
+template <typename T, int DP, bool F8> struct walk_memory {
+    static const int keys = step_of<DP>::keys;
+    static const int tiles = F8 ? 2 : 4;           /* of keys and values */
+    static const int raw = F8 ? 4 * keys * DP : 0; /* two stages of both */
+    static const int bytes = (WALK_ROWS + tiles * keys) * step_of<DP>::stride * (int)sizeof(T) + raw;
+};
+
 /*
  * A block of 4 warps takes a tile of 64 queries of one sequence and one head, a warp 16 of them, and walks over the
- * splits; keys and values pass through two stages of shared memory: 87 KB for DP 128. Bound by the tensor cores.
+ * splits; keys and values pass through two stages of shared memory: 87 KB for DP 128. Bound by the tensor cores. F8:
+ * the stages hold the cache's numbers, from which one tile of each is made.
  */
-template <typename T, int DP>
+template <typename T, int DP, bool F8>
 static __global__ void __launch_bounds__(WALK_WARPS * 32) walk_splits(const __grid_constant__ trm_cuda_attention a)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     const int keys = step_of<DP>::keys, stride = step_of<DP>::stride, threads = WALK_WARPS * 32;
     const bool keep_q = DP <= 128;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    T *q_tile = (T *)shared, *k_tile = q_tile + WALK_ROWS * stride, *v_tile = k_tile + 2 * keys * stride;
+    const int stages = F8 ? 1 : 2;
+    T *q_tile = (T *)shared, *k_tile = q_tile + WALK_ROWS * stride, *v_tile = k_tile + stages * keys * stride;
+    uint8_t *raw = (uint8_t *)(v_tile + stages * keys * stride);
     const uint32_t q_at = a_address(q_tile + warp * 16 * stride, stride, lane);
     begin_overlapped();
     for (int64_t work = blockIdx.x;; work += gridDim.x) {
@@ -164,8 +200,7 @@ static __global__ void __launch_bounds__(WALK_WARPS * 32) walk_splits(const __gr
             copy16_async(shared_address(q_tile + row * stride + column),
                          (const T *)a.q + (valid ? vector * a.dim + column : 0), valid);
         }
-        copy_keys<T, keys, DP, threads>(places, (const T *)a.key_cache, k_tile, low, high, a.dim, (int)threadIdx.x);
-        copy_keys<T, keys, DP, threads>(places, (const T *)a.value_cache, v_tile, low, high, a.dim, (int)threadIdx.x);
+        copy_tiles<T, F8, keys, DP, threads>(a, places, k_tile, v_tile, raw, low, high, (int)threadIdx.x);
         copies_commit();
         uint32_t q[DP / 16][4];
         row_sums<DP> sums, totals;
@@ -174,15 +209,21 @@ static __global__ void __launch_bounds__(WALK_WARPS * 32) walk_splits(const __gr
         int stage = 0;
         for (int32_t key = low; key < high; key += keys, stage ^= 1) {
             if (key + keys < high) {
-                const int next = (stage ^ 1) * keys * stride;
-                copy_keys<T, keys, DP, threads>(places, (const T *)a.key_cache, k_tile + next, key + keys, high, a.dim,
-                                                (int)threadIdx.x);
-                copy_keys<T, keys, DP, threads>(places, (const T *)a.value_cache, v_tile + next, key + keys, high,
-                                                a.dim, (int)threadIdx.x);
+                const int next = F8 ? 0 : (stage ^ 1) * keys * stride;
+                copy_tiles<T, F8, keys, DP, threads>(a, places, k_tile + next, v_tile + next,
+                                                     raw + (stage ^ 1) * 2 * keys * DP, key + keys, high,
+                                                     (int)threadIdx.x);
             }
             copies_commit();
             copies_wait<1>();
             __syncthreads();
+            if (F8) {
+                const uint8_t *numbers = raw + stage * 2 * keys * DP;
+                f8_expand_tile<T, keys, DP, stride, threads>(numbers, k_tile, (int)threadIdx.x);
+                f8_expand_tile<T, keys, DP, stride, threads>(numbers + keys * DP, v_tile, (int)threadIdx.x);
+                __syncthreads();
+            }
+            const int used = F8 ? 0 : stage * keys * stride;
             if (keep_q && key == low) {
 #pragma unroll
                 for (int step = 0; step < DP / 16; step++) {
@@ -190,10 +231,8 @@ static __global__ void __launch_bounds__(WALK_WARPS * 32) walk_splits(const __gr
                 }
             }
             float scores[keys / 8][4], shrink[2];
-            weigh_keys<T, DP>(a, sums, keep_q ? q : NULL, q_at, k_tile + stage * keys * stride, key, seen, lane, scores,
-                              shrink);
-            add_values<T, keys, DP, stride>(sums.values, scores, shrink,
-                                            bt_address(v_tile + stage * keys * stride, stride, lane));
+            weigh_keys<T, DP>(a, sums, keep_q ? q : NULL, q_at, k_tile + used, key, seen, lane, scores, shrink);
+            add_values<T, keys, DP, stride>(sums.values, scores, shrink, bt_address(v_tile + used, stride, lane));
             if ((key + keys) % SPLIT == 0 || key + keys >= high) {
                 sums.parts[0] = quad_sum(sums.parts[0]);
                 sums.parts[1] = quad_sum(sums.parts[1]);
@@ -209,7 +248,7 @@ static __global__ void __launch_bounds__(WALK_WARPS * 32) walk_splits(const __gr
             if (query >= tile.queries) {
                 continue;
             }
-            const float scale = inverse_of(totals.parts[r]);
+            const float scale = __fmul_rn(inverse_of(totals.parts[r]), a.value_scale);
             T *to = (T *)a.out + ((int64_t)(tile.first + query) * a.query_heads + head) * a.dim;
 #pragma unroll
             for (int j = 0; j < DP / 8; j++) {
@@ -253,7 +292,7 @@ static __device__ __forceinline__ void store_few(const trm_cuda_attention &a, co
             continue;
         }
         if (split < 0) {
-            const float scale = inverse_of(sums.parts[r]);
+            const float scale = __fmul_rn(inverse_of(sums.parts[r]), a.value_scale);
             T *to = (T *)a.out + ((int64_t)token * a.query_heads + head) * a.dim;
 #pragma unroll
             for (int j = 0; j < DP / 8; j++) {
@@ -297,9 +336,9 @@ static __device__ __forceinline__ step_places<KEYS> find_places(const key_rows &
     return found;
 }
 
-/* As copy_keys, by a warp that knows where they lie. */
-template <typename T, int KEYS, int DP>
-static __device__ __forceinline__ void copy_places(const step_places<KEYS> &places, const T *from, T *tile, int32_t dim,
+/* As copy_keys, by a warp that knows where they lie. C: of the cache; numbers of e4m3 are packed. */
+template <typename C, int KEYS, int DP>
+static __device__ __forceinline__ void copy_places(const step_places<KEYS> &places, const C *from, C *tile, int32_t dim,
                                                    int lane)
 {
     const int chunks = DP / 8;
@@ -312,24 +351,32 @@ static __device__ __forceinline__ void copy_places(const step_places<KEYS> &plac
             vector = row < 32 ? vector : other;
         }
         const bool valid = vector >= 0 && column < dim;
-        copy16_async(shared_address(tile + row * step_of<DP>::stride + column),
-                     from + (valid ? vector * dim + column : 0), valid);
+        const C *at = from + (valid ? vector * dim + column : 0);
+        if (sizeof(C) == 1) {
+            copy8_async(shared_address(tile + index * 8), at, valid);
+        } else {
+            copy16_async(shared_address(tile + row * step_of<DP>::stride + column), at, valid);
+        }
     }
 }
 
-/* Keys begin .. end - 1, which lie in one split and begin with a step, against a tile's rows. */
-template <typename T, int DP>
-static __device__ __forceinline__ void
-sum_split(const trm_cuda_attention &a, const key_rows &places, row_sums<DP> &sums, const uint32_t (*q)[4],
-          uint32_t q_at, T *k_tile, T *v_tile, int32_t begin, int32_t end, const trm_key_range (&seen)[2], int lane)
+/* Keys begin .. end - 1, which lie in one split and begin with a step, against a tile's rows. Keys and
+ * values are copied to k_raw and v_raw: the tiles, or of an e4m3 cache its numbers, which become the tiles, one and the
+ * same, in turn. */
+template <typename T, typename C, int DP>
+static __device__ __forceinline__ void sum_split(const trm_cuda_attention &a, const key_rows &places,
+                                                 row_sums<DP> &sums, const uint32_t (*q)[4], uint32_t q_at, T *k_tile,
+                                                 T *v_tile, C *k_raw, C *v_raw, int32_t begin, int32_t end,
+                                                 const trm_key_range (&seen)[2], int lane)
 {
     const int keys = step_of<DP>::keys, stride = step_of<DP>::stride;
-    const T *all_keys = (const T *)a.key_cache, *all_values = (const T *)a.value_cache;
+    const bool is_f8 = sizeof(C) == 1;
+    const C *all_keys = (const C *)a.key_cache, *all_values = (const C *)a.value_cache;
     clear(sums);
     step_places<keys> here = find_places<keys>(places, begin, end, lane);
-    copy_places<T, keys, DP>(here, all_keys, k_tile, a.dim, lane);
+    copy_places<C, keys, DP>(here, all_keys, k_raw, a.dim, lane);
     copies_commit();
-    copy_places<T, keys, DP>(here, all_values, v_tile, a.dim, lane);
+    copy_places<C, keys, DP>(here, all_values, v_raw, a.dim, lane);
     copies_commit();
     for (int32_t key = begin; key < end; key += keys) {
         float scores[keys / 8][4], shrink[2];
@@ -337,18 +384,26 @@ sum_split(const trm_cuda_attention &a, const key_rows &places, row_sums<DP> &sum
         here = find_places<keys>(places, key + keys, end, lane);
         copies_wait<1>(); /* the keys */
         __syncwarp();
+        if (is_f8) {
+            f8_expand_tile<T, keys, DP, stride, 32>((const uint8_t *)k_raw, k_tile, lane);
+            __syncwarp();
+        }
         weigh_keys<T, DP>(a, sums, q, q_at, k_tile, key, seen, lane, scores, shrink);
         __syncwarp();
         if (more) {
-            copy_places<T, keys, DP>(here, all_keys, k_tile, a.dim, lane);
+            copy_places<C, keys, DP>(here, all_keys, k_raw, a.dim, lane);
         }
         copies_commit();
         copies_wait<1>(); /* the values */
         __syncwarp();
+        if (is_f8) {
+            f8_expand_tile<T, keys, DP, stride, 32>((const uint8_t *)v_raw, v_tile, lane);
+            __syncwarp();
+        }
         add_values<T, keys, DP, stride>(sums.values, scores, shrink, bt_address(v_tile, stride, lane));
         __syncwarp();
         if (more) {
-            copy_places<T, keys, DP>(here, all_values, v_tile, a.dim, lane);
+            copy_places<C, keys, DP>(here, all_values, v_raw, a.dim, lane);
         }
         copies_commit();
     }
@@ -358,18 +413,27 @@ sum_split(const trm_cuda_attention &a, const key_rows &places, row_sums<DP> &sum
     sums.parts[1] = quad_sum(sums.parts[1]);
 }
 
+/* Bytes of shared memory of a block of few_queries(). */
+template <typename T, typename C, int DP> struct few_memory {
+    static const int keys = step_of<DP>::keys, tiles = sizeof(C) == 1 ? 1 : 2;
+    static const int raw = sizeof(C) == 1 ? 2 * keys * DP : 0;
+    static const int bytes = (FEW_ROWS + tiles * keys) * step_of<DP>::stride * (int)sizeof(T) + raw;
+};
+
 /*
  * Block (place among those of a tile, key-value head and tile, sequence), one warp: every gridDim.x-th split of the
  * tile, each into its own place of the partial results; with a.splits == 1, all of them one after the other. Shared
- * memory: 39 KB for DP 128. Bound by reading the cache.
+ * memory: 39 KB for DP 128. Bound by reading the cache, of type C.
  */
-template <typename T, int DP>
+template <typename T, typename C, int DP>
 static __global__ void __launch_bounds__(32) few_queries(const __grid_constant__ trm_cuda_attention a, int32_t tiles)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     const int keys = step_of<DP>::keys, stride = step_of<DP>::stride, lane = threadIdx.x;
     const bool keep_q = DP <= 128;
-    T *q_tile = (T *)shared, *k_tile = q_tile + FEW_ROWS * stride, *v_tile = k_tile + keys * stride;
+    const bool is_f8 = sizeof(C) == 1;
+    T *q_tile = (T *)shared, *k_tile = q_tile + FEW_ROWS * stride, *v_tile = is_f8 ? k_tile : k_tile + keys * stride;
+    C *k_raw = is_f8 ? (C *)(k_tile + keys * stride) : (C *)k_tile, *v_raw = is_f8 ? k_raw + keys * DP : (C *)v_tile;
     const uint32_t q_at = a_address(q_tile, stride, lane);
     begin_overlapped();
     few_tile tile;
@@ -415,7 +479,8 @@ static __global__ void __launch_bounds__(32) few_queries(const __grid_constant__
         clear(totals);
         for (int32_t split = low / SPLIT + (int32_t)blockIdx.x; split * SPLIT < high; split += (int32_t)gridDim.x) {
             const int32_t begin = max(low, split * SPLIT), end = min(high, (split + 1) * SPLIT);
-            sum_split<T, DP>(a, places, sums, keep_q ? q : NULL, q_at, k_tile, v_tile, begin, end, seen, lane);
+            sum_split<T, C, DP>(a, places, sums, keep_q ? q : NULL, q_at, k_tile, v_tile, k_raw, v_raw, begin, end,
+                                seen, lane);
             if (a.splits > 1) {
                 store_few<T, DP>(a, tile, sums, split, lane);
             } else {
@@ -454,23 +519,23 @@ static __global__ void __launch_bounds__(128) join_few(const __grid_constant__ t
             value = join_values(j, value, partial[d]);
         }
         ((T *)a.out)[((int64_t)token * a.query_heads + head) * a.dim + d] =
-            from_float<T>(__fmul_rn(value, inverse_of(total)));
+            from_float<T>(__fmul_rn(value, __fmul_rn(inverse_of(total), a.value_scale)));
     }
 }
 
 /* ---- launching ------------------------------------------------------------------------------------ */
 
-template <typename T, int DP> static trm_status launch_few(const trm_cuda_attention *a, cudaStream_t stream)
+template <typename T, typename C, int DP> static trm_status launch_few(const trm_cuda_attention *a, cudaStream_t stream)
 {
-    const int shared = (FEW_ROWS + 2 * step_of<DP>::keys) * step_of<DP>::stride * (int)sizeof(T);
+    const int shared = few_memory<T, C, DP>::bytes;
     const int64_t queries = a->tokens <= a->sequences               ? 1
                             : a->tokens < TRM_ATTENTION_FEW_QUERIES ? a->tokens
                                                                     : TRM_ATTENTION_FEW_QUERIES;
     const int64_t tiles = (queries * a->group + FEW_ROWS - 1) / FEW_ROWS, blocks = tiles * a->kv_heads * a->sequences;
     int64_t splits = FEW_BLOCKS / blocks;
     splits = a->splits == 1 || splits < 1 ? 1 : splits < a->splits ? splits : a->splits;
-    TRM_CUDA_TRY(cudaFuncSetAttribute(few_queries<T, DP>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    launch_overlapped(few_queries<T, DP>,
+    TRM_CUDA_TRY(cudaFuncSetAttribute(few_queries<T, C, DP>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    launch_overlapped(few_queries<T, C, DP>,
                       dim3((unsigned)splits, (unsigned)(tiles * a->kv_heads), (unsigned)a->sequences), 32,
                       (size_t)shared, stream, *a, (int32_t)tiles);
     if (a->splits > 1) {
@@ -479,21 +544,27 @@ template <typename T, int DP> static trm_status launch_few(const trm_cuda_attent
     return trm_cuda_launched("cuda.attention few queries");
 }
 
-template <typename T, int DP> static trm_status launch_walk(const trm_cuda_attention *a, cudaStream_t stream)
+template <typename T, int DP, bool F8> static trm_status launch_walk(const trm_cuda_attention *a, cudaStream_t stream)
 {
-    const int shared = (WALK_ROWS + 4 * step_of<DP>::keys) * step_of<DP>::stride * (int)sizeof(T);
+    const int shared = walk_memory<T, DP, F8>::bytes;
     const int64_t tiles = a->tokens / WALK_ROWS + (a->sequences < a->tokens ? a->sequences : a->tokens);
     const int64_t blocks = tiles * a->query_heads;
-    TRM_CUDA_TRY(cudaFuncSetAttribute(walk_splits<T, DP>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    launch_overlapped(walk_splits<T, DP>, (unsigned)(blocks < INT32_MAX ? blocks : INT32_MAX), WALK_WARPS * 32,
+    TRM_CUDA_TRY(cudaFuncSetAttribute(walk_splits<T, DP, F8>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    launch_overlapped(walk_splits<T, DP, F8>, (unsigned)(blocks < INT32_MAX ? blocks : INT32_MAX), WALK_WARPS * 32,
                       (size_t)shared, stream, *a);
     return trm_cuda_launched("cuda.attention walk");
 }
 
+template <typename T, typename C, int DP>
+static trm_status launch_both(const trm_cuda_attention *a, cudaStream_t stream)
+{
+    TRM_TRY((launch_few<T, C, DP>(a, stream))); /* a padded step has fewer queries than its dims say */
+    return a->tokens > TRM_ATTENTION_FEW_QUERIES ? launch_walk<T, DP, sizeof(C) == 1>(a, stream) : TRM_OK;
+}
+
 template <typename T, int DP> static trm_status launch_invariant(const trm_cuda_attention *a, cudaStream_t stream)
 {
-    TRM_TRY((launch_few<T, DP>(a, stream))); /* a padded step has fewer queries than its dims say */
-    return a->tokens > TRM_ATTENTION_FEW_QUERIES ? launch_walk<T, DP>(a, stream) : TRM_OK;
+    return a->cache_f8 ? launch_both<T, uint8_t, DP>(a, stream) : launch_both<T, T, DP>(a, stream);
 }
 
 template <typename T> static trm_status launch_of(const trm_cuda_attention *a, cudaStream_t stream)

@@ -105,7 +105,8 @@ trm_status trm_cuda_qkv_attention_run(const trm_kernel_call *call)
     if (direct) {
         trm_cuda_qkv_direct_cut(&qkv);
     }
-    if (s.tokens <= s.sequences && !call->batch_invariant) {
+    const bool apart = call->batch_invariant || qkv.a.cache_f8; /* from the kernels that prepare */
+    if (s.tokens <= s.sequences && !apart) {
         qkv.a.partial = call->workspace;
         return trm_cuda_qkv_decode(&qkv, stream);
     }
@@ -114,7 +115,7 @@ trm_status trm_cuda_qkv_attention_run(const trm_kernel_call *call)
     attention.workspace = (char *)call->workspace + room;
     attention.workspace_size = call->workspace_size - room;
     qkv.a.partial = (float *)(void *)((char *)attention.workspace + TRM_CUDA_COUNTER_BYTES);
-    qkv.apart = direct && s.sequences > 1 && !call->batch_invariant;
+    qkv.apart = direct && s.sequences > 1 && !apart;
     TRM_TRY(trm_cuda_qkv_prepare(&qkv, call->workspace, attention.workspace, stream));
     if (qkv.apart) {
         TRM_TRY(trm_cuda_qkv_decode(&qkv, stream));

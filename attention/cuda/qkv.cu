@@ -3,6 +3,7 @@
  * keys and values go into the cache on the way, and the splits of a sequence's keys are joined in the same kernel, by a
  * cluster of blocks through their shared memory. A decode step's layer is so one launch.
  */
+#include "attention/cuda/fp8.cuh"
 #include "attention/cuda/qkv.cuh"
 #include "attention/cuda/stages.cuh"
 
@@ -101,19 +102,25 @@ static __global__ void __launch_bounds__(PREPARE_WARPS * 32)
              head += (int32_t)gridDim.y * PREPARE_WARPS) {
             const T *from = head_of<T>(p, token, head);
             T *to = queries + ((int64_t)token * hq + head) * dim, *made = heads[warp];
+            bool is_key = head >= hq && head < hq + hkv;
+            uint8_t *bytes = NULL; /* of an e4m3 cache */
             if (head >= hq) {
-                bool is_key = head < hq + hkv;
                 int64_t vector = vector_in_cache(p.a, token, is_key ? head - hq : head - hq - hkv);
                 if (vector < 0) {
                     continue;
                 }
-                to = (T *)(is_key ? p.a.key_cache : p.a.value_cache) + vector * dim;
+                void *cache = is_key ? p.a.key_cache : p.a.value_cache;
+                to = (T *)cache + vector * dim;
+                bytes = p.a.cache_f8 ? (uint8_t *)cache + vector * dim : NULL;
             }
             if (head < hq + hkv) {
                 prepare_head(p, from, (const T *)(head < hq ? p.q_norm : p.k_norm), cosines, sines, made, lane);
                 from = made;
             }
-            if (lane * 8 < dim) {
+            if (lane * 8 < dim && bytes != NULL) {
+                *(uint2 *)(bytes + lane * 8) =
+                    f8_pack8_of<T>(*(const uint4 *)(from + lane * 8), is_key ? p.a.key_inverse : p.a.value_inverse);
+            } else if (lane * 8 < dim) {
                 *(uint4 *)(to + lane * 8) = *(const uint4 *)(from + lane * 8);
             }
             __syncwarp();

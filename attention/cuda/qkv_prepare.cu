@@ -3,6 +3,7 @@
  * of 64, 128 or 256 that are rotated as a whole, not interleaved. qkv.cu has the kernel for other heads, and what each
  * element becomes: this one gives the same bits.
  */
+#include "attention/cuda/fp8.cuh"
 #include "attention/cuda/qkv.cuh"
 
 #define WARPS 4
@@ -135,10 +136,17 @@ static __global__ void __launch_bounds__(WARPS * 32)
                 }
                 T *to = queries + ((int64_t)token * hq + head) * DIM;
                 if (head >= hq) {
-                    to = (T *)(rotates ? p.a.key_cache : p.a.value_cache) +
-                         (row * hkv + (head - (rotates ? hq : hq + hkv))) * DIM;
+                    void *cache = rotates ? p.a.key_cache : p.a.value_cache;
+                    int64_t at = (row * hkv + (head - (rotates ? hq : hq + hkv))) * DIM;
+                    to = (T *)cache + at;
+                    if (p.a.cache_f8 && head < all && row >= 0) {
+                        float inverse = rotates ? p.a.key_inverse : p.a.value_inverse;
+                        uint8_t *bytes = (uint8_t *)cache + at + column;
+                        *(uint2 *)bytes = f8_pack8_of<T>(raw[b][0], inverse);
+                        *(uint2 *)(bytes + HALF) = f8_pack8_of<T>(raw[b][1], inverse);
+                    }
                 }
-                if (head < hq || (head < all && row >= 0)) {
+                if (head < hq || (head < all && row >= 0 && !p.a.cache_f8)) {
                     *(uint4 *)(to + column) = raw[b][0];
                     *(uint4 *)(to + column + HALF) = raw[b][1];
                 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "attention/attention_impl.h"
+#include "base/half.h"
 #include "kernels/host/host.h"
 
 #define ROWS    32
@@ -47,8 +48,9 @@ bool trm_host_attention_accepts(const trm_kernel_call *call)
             return false;
         }
     }
-    if (s.cached && (call->inputs[TRM_ATTENTION_KEY_CACHE].dtype != call->inputs[TRM_ATTENTION_K].dtype ||
-                     call->inputs[TRM_ATTENTION_KEY_CACHE].dtype != call->inputs[TRM_ATTENTION_V].dtype)) {
+    if (s.cached && s.cache_dtype != TRM_F8E4M3 &&
+        (s.cache_dtype != call->inputs[TRM_ATTENTION_K].dtype ||
+         s.cache_dtype != call->inputs[TRM_ATTENTION_V].dtype)) {
         return false;
     }
     const trm_dtype mask = s.masked ? call->inputs[TRM_ATTENTION_MASK].dtype : TRM_BOOL;
@@ -82,24 +84,50 @@ static int64_t cache_row(const attention *at, int64_t sequence, int64_t key, int
     return (block * s->block_size + key % s->block_size) * s->kv_heads + kv_head;
 }
 
+/* A token's keys, or values, into a row of the cache; `width` elements each. */
+static void store_row(const trm_view *from, int64_t token, const trm_view *cache, int64_t row, int64_t width,
+                      float inverse)
+{
+    if (cache->dtype != TRM_F8E4M3) {
+        const size_t bytes = (size_t)width * trm_dtype_size(from->dtype);
+        memcpy((char *)cache->data + (size_t)row * bytes, (const char *)from->data + (size_t)token * bytes, bytes);
+        return;
+    }
+    uint8_t *to = (uint8_t *)cache->data + row * width;
+    for (int64_t i = 0; i < width; i++) {
+        float buffer, value = *trm_host_load(from->dtype, from->data, token * width + i, 1, &buffer);
+        to[i] = trm_f32_to_f8e4m3(value * inverse);
+    }
+}
+
+/* `n` elements of keys or values from element `start` on; of an F8E4M3 cache as stored. */
+static const float *load_elements(const trm_view *view, int64_t start, int64_t n, float *buffer)
+{
+    if (view->dtype != TRM_F8E4M3) {
+        return trm_host_load(view->dtype, view->data, start, n, buffer);
+    }
+    const uint8_t *from = (const uint8_t *)view->data + start;
+    for (int64_t i = 0; i < n; i++) {
+        buffer[i] = trm_f8e4m3_to_f32(from[i]);
+    }
+    return buffer;
+}
+
 /* Stores the step's keys and values of sequences begin .. end - 1. */
 static void store_sequences(void *user, int64_t begin, int64_t end)
 {
     const attention *at = user;
     const trm_attention_shape *s = &at->shape;
-    const size_t size = trm_dtype_size(at->call->inputs[TRM_ATTENTION_K].dtype);
-    const size_t key_bytes = (size_t)(s->kv_heads * s->dim) * size,
-                 value_bytes = (size_t)(s->kv_heads * s->value_dim) * size;
-    const char *k = at->call->inputs[TRM_ATTENTION_K].data, *v = at->call->inputs[TRM_ATTENTION_V].data;
-    char *key_cache = at->call->inputs[TRM_ATTENTION_KEY_CACHE].data;
-    char *value_cache = at->call->inputs[TRM_ATTENTION_VALUE_CACHE].data;
+    const trm_view *inputs = at->call->inputs;
     for (int64_t sequence = begin; sequence < end; sequence++) {
         int64_t first, queries, keys;
         sequence_extent(at, sequence, &first, &queries, &keys);
         for (int64_t i = 0; i < queries; i++) {
-            const size_t row = (size_t)(cache_row(at, sequence, keys - queries + i, 0) / s->kv_heads);
-            memcpy(key_cache + row * key_bytes, k + (size_t)(first + i) * key_bytes, key_bytes);
-            memcpy(value_cache + row * value_bytes, v + (size_t)(first + i) * value_bytes, value_bytes);
+            const int64_t row = cache_row(at, sequence, keys - queries + i, 0) / s->kv_heads;
+            store_row(&inputs[TRM_ATTENTION_K], first + i, &inputs[TRM_ATTENTION_KEY_CACHE], row, s->kv_heads * s->dim,
+                      s->key_inverse);
+            store_row(&inputs[TRM_ATTENTION_V], first + i, &inputs[TRM_ATTENTION_VALUE_CACHE], row,
+                      s->kv_heads * s->value_dim, s->value_inverse);
         }
     }
 }
@@ -168,7 +196,7 @@ static void load_keys(task *t, int64_t key, int64_t n)
     const int64_t d = t->at->shape.dim;
     float buffer[MAX_DIM];
     for (int64_t j = 0; j < n; j++) {
-        const float *from = trm_host_load(view->dtype, view->data, key_vector(t, key + j) * d, d, buffer);
+        const float *from = load_elements(view, key_vector(t, key + j) * d, d, buffer);
         for (int64_t i = 0; i < d; i++) {
             t->tile[i * KEYS + j] = from[i];
         }
@@ -184,7 +212,7 @@ static void load_values(task *t, int64_t key, int64_t n)
     const int64_t d = t->at->shape.value_dim;
     for (int64_t j = 0; j < n; j++) {
         float *to = t->tile + j * d;
-        const float *from = trm_host_load(view->dtype, view->data, key_vector(t, key + j) * d, d, to);
+        const float *from = load_elements(view, key_vector(t, key + j) * d, d, to);
         if (from != to) {
             memcpy(to, from, (size_t)d * sizeof(float));
         }
@@ -313,7 +341,7 @@ static void run_task(task *t)
     const trm_view *to = &t->at->call->outputs[0];
     for (int64_t row = 0; row < t->rows; row++) {
         float *out = t->out + row * dv;
-        const float scale = t->sum[row] == 0.0f ? 0.0f : 1.0f / t->sum[row];
+        const float scale = t->sum[row] == 0.0f ? 0.0f : t->at->shape.value_scale / t->sum[row];
         for (int64_t i = 0; i < dv; i++) {
             out[i] *= scale;
         }

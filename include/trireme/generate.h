@@ -53,16 +53,18 @@ typedef struct trm_generator_options {
     const char *timing_cache;        /* file that keeps what was timed (trm_context_tune); NULL: none */
     trm_weight_budget weight_budget; /* weights that stay on the device; AUTO: what cache and activations leave */
     trm_speculation speculation;
-    bool embeddings;      /* the last hidden states can be asked for (serving.h), where logits are a product of them */
-    bool batch_invariant; /* a sequence's logits have the same bits whatever else is in its steps, in which chunks its
-                             prompt came and how many drafts are verified with it; costs time. Several GPUs need access
-                             to each other's memory, or be two */
+    bool embeddings;       /* the last hidden states can be asked for (serving.h), where logits are a product of them */
+    bool batch_invariant;  /* a sequence's logits have the same bits whatever else is in its steps, in which chunks its
+                              prompt came and how many drafts are verified with it; costs time. Several GPUs need access
+                              to each other's memory, or be two */
+    trm_dtype cache_dtype; /* of cached keys and values: NONE, as computed; F8E4M3, so that memory holds twice as many
+                              tokens (see trm_model_build_network_with_cache) */
 } trm_generator_options;
 #define TRM_GENERATOR_OPTIONS_INIT                                                                                     \
     {                                                                                                                  \
         sizeof(trm_generator_options), TRM_DTYPE_NONE, {{1, 1, 1, 1, 1}}, 0, 0, 0, NULL, NULL, true, 0, NULL,          \
             {TRM_WEIGHT_BUDGET_OFF, 0, 0, 0, TRM_WEIGHT_COMPRESSION_AUTO, TRM_WEIGHT_SHARING_AUTO},                    \
-            {TRM_SPECULATION_OFF, 0}, false, false                                                                     \
+            {TRM_SPECULATION_OFF, 0}, false, false, TRM_DTYPE_NONE                                                     \
     }
 
 /* Builds the model's network, partitions it, loads this rank's weights and plans all memory. The model and the world

@@ -370,8 +370,8 @@ enum {
     TRM_ATTENTION_SEQUENCE_STARTS,  /* i32 [S + 1]: first token of each sequence in q, PACKED_NHD */
     TRM_ATTENTION_SEQUENCE_LENGTHS, /* i32 [S]: keys of each sequence after this step; with a cache */
     TRM_ATTENTION_BLOCK_TABLE,      /* i32 [S, blocks]: block of the cache for each run of block_size keys */
-    TRM_ATTENTION_KEY_CACHE,        /* state [blocks, block_size, Hkv, D] */
-    TRM_ATTENTION_VALUE_CACHE,      /* state [blocks, block_size, Hkv, Dv] */
+    TRM_ATTENTION_KEY_CACHE,        /* state [blocks, block_size, Hkv, D], of q's type or F8E4M3 */
+    TRM_ATTENTION_VALUE_CACHE,      /* state [blocks, block_size, Hkv, Dv], of the same */
     TRM_ATTENTION_MASK,             /* PADDED forms: bool (true = attend) or float added, broadcast to [B, Hq, N, M] */
     TRM_ATTENTION_INPUT_COUNT
 };
@@ -380,14 +380,17 @@ enum {
  * With a cache the layer first stores k and v of the step's tokens at positions
  * sequence_lengths[s] - queries .. sequence_lengths[s] - 1 of each sequence, then attends to all
  * sequence_lengths[s] cached keys. Without one, PACKED_NHD sequences attend to themselves.
- * A sequence with no queries is skipped. Entries of the block table past the sequence are not read. */
+ * A sequence with no queries is skipped. Entries of the block table past the sequence are not read.
+ * Of an F8E4M3 cache: a key is stored as k * (1 / k_scale), computed in f32 and rounded to the nearest e4m3, at most
+ * +-448, and stands for what is stored times k_scale, also in the step that stores it; values with v_scale likewise. */
 typedef struct trm_attention_params {
     trm_attention_form form;
     trm_causal causal;
-    int32_t window;  /* a query sees at most the last `window` keys, itself included; 0 = all */
-    float scale;     /* scores = scale * q.k; 0 means 1/sqrt(D) */
-    float softcap;   /* scores = softcap * tanh(scores / softcap); 0 = off */
-    int32_t n_ranks; /* > 1: keys are sharded over this many ranks (context parallel) */
+    int32_t window;         /* a query sees at most the last `window` keys, itself included; 0 = all */
+    float scale;            /* scores = scale * q.k; 0 means 1/sqrt(D) */
+    float softcap;          /* scores = softcap * tanh(scores / softcap); 0 = off */
+    int32_t n_ranks;        /* > 1: keys are sharded over this many ranks (context parallel) */
+    float k_scale, v_scale; /* of an F8E4M3 cache; 0 means 1 */
 } trm_attention_params;
 
 /* Positions of a QKV_ATTENTION's inputs. */

@@ -50,6 +50,11 @@ TRM_API void trm_model_get_info(const trm_model *model, trm_model_info *info); /
  */
 #define TRM_KV_BLOCK_SIZE 16
 TRM_API trm_status trm_model_build_network(trm_model *model, trm_dtype dtype, trm_network **network);
+/* The same with states of `cache_dtype`: NONE, the computing type, or F8E4M3, with the scales that the checkpoint gives
+ * for them (self_attn.k_scale and .v_scale, or as k_proj.k_scale and v_proj.v_scale, or one kv_scale), else 1. Errors
+ * as well: INVALID_MODEL for a scale that is no positive number, UNSUPPORTED for one that is not a single number. */
+TRM_API trm_status trm_model_build_network_with_cache(trm_model *model, trm_dtype dtype, trm_dtype cache_dtype,
+                                                      trm_network **network);
 
 #ifdef __cplusplus
 }

@@ -260,6 +260,7 @@ static void print_json(const bench_command *c, const summary *s)
     report_text(&r, "mesh", c->mesh);
     report_text(&r, "backend", trm_backend_name(c->backend));
     report_text(&r, "dtype", settings_text(c->all, SETTING_DTYPE));
+    report_text(&r, "kv_cache_dtype", settings_text(c->all, SETTING_KV_CACHE_DTYPE));
     report_integer(&r, "layers", info.layers);
     report_integer(&r, "parameters", info.parameters);
     report_integer(&r, "batch", c->batch);

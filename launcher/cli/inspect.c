@@ -140,6 +140,7 @@ static trm_status plan_rank(const settings *all, trm_model *model, int32_t rank,
     TRM_TRY(trm_mesh_parse(settings_text(all, SETTING_MESH), ranks, &options.mesh));
     trm_generator_options limits = TRM_GENERATOR_OPTIONS_INIT;
     limits.dtype = dtype;
+    TRM_TRY(job_cache_dtype(all, &limits.cache_dtype));
     limits.max_context = settings_integer(all, SETTING_CONTEXT);
     limits.max_sequences = (int32_t)settings_integer(all, SETTING_SEQUENCES);
     limits.max_step_tokens = (int32_t)settings_integer(all, SETTING_STEP_TOKENS);

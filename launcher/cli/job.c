@@ -85,6 +85,18 @@ trm_status job_dtype(const settings *all, trm_dtype *dtype)
              all->origins[SETTING_DTYPE]);
 }
 
+trm_status job_cache_dtype(const settings *all, trm_dtype *dtype)
+{
+    const char *text = settings_text(all, SETTING_KV_CACHE_DTYPE);
+    const bool is_f8 = strcmp(text, "fp8") == 0 || strcmp(text, "fp8_e4m3") == 0 || strcmp(text, "f8e4m3") == 0;
+    if (!is_f8 && strcmp(text, "auto") != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "kv cache dtype is \"%s\", expected auto or fp8 (%s)", text,
+                 all->origins[SETTING_KV_CACHE_DTYPE]);
+    }
+    *dtype = is_f8 ? TRM_F8E4M3 : TRM_DTYPE_NONE;
+    return TRM_OK;
+}
+
 trm_status job_backend(const settings *all, trm_backend *backend)
 {
     const char *text = settings_text(all, SETTING_BACKEND);
@@ -384,6 +396,7 @@ static trm_status open_draft(job *j, const trm_generator_options *main, int64_t 
     options.max_context = info.context_length > 0 && info.context_length < context ? info.context_length : context;
     options.max_sequences = main->max_sequences;
     options.dtype = main->dtype;
+    options.cache_dtype = main->cache_dtype;
     options.mesh = main->mesh;
     options.tune = main->tune;
     options.timing_cache = main->timing_cache;
@@ -394,6 +407,9 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     trm_status status = job_dtype(j->all, &options.dtype);
+    if (status == TRM_OK) {
+        status = job_cache_dtype(j->all, &options.cache_dtype);
+    }
     if (status == TRM_OK) {
         status = trm_mesh_parse(settings_text(j->all, SETTING_MESH), trm_world_size(j->world), &options.mesh);
     }

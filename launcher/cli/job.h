@@ -52,6 +52,8 @@ char *job_timing_cache(const settings *all, trm_world *world);
 
 /* Reads "auto", "f32", "f16", "bf16" and "cuda", "host", "auto". */
 trm_status job_dtype(const settings *all, trm_dtype *dtype);
+/* --kv-cache-dtype. */
+trm_status job_cache_dtype(const settings *all, trm_dtype *dtype);
 trm_status job_backend(const settings *all, trm_backend *backend);
 /* --weight-budget, --host-memory, --weight-compression and --weight-sharing. */
 trm_status job_budget(const settings *all, trm_weight_budget *budget);

@@ -216,6 +216,9 @@ const setting settings_table[SETTING_COUNT] = {
                       "how ranks divide the work, such as tp=4 or tp=2,pp=2; default: all on tp"},
     [SETTING_DTYPE] = {"dtype", 0, SETTING_TEXT, MODELS, 0, 0, "auto", "TYPE", "Machine",
                        "f32, f16 or bf16 to compute in; auto: the weights' type on cuda, f32 on the host"},
+    [SETTING_KV_CACHE_DTYPE] = {"kv-cache-dtype", 0, SETTING_TEXT, MODELS, 0, 0, "auto", "TYPE", "Machine",
+                                "type of cached keys and values: fp8 (e4m3), so that memory holds twice the tokens, "
+                                "or auto, the type that is computed in"},
     [SETTING_CONTEXT] = {"context", 'c', SETTING_INTEGER, SEQUENCES, 0, LARGE, "0", "N", "Machine",
                          "tokens per sequence, prompt included; 0: the model's, as far as memory goes"},
     [SETTING_SEQUENCES] = {"sequences", 0, SETTING_INTEGER, COMMAND_RUN | COMMAND_INSPECT | SERVING, 0, 4096, "0", "N",

@@ -20,9 +20,10 @@ typedef struct query {
     const double *q, *k, *v;
     double *out;
     int64_t d, dv, keys;
-    int64_t position;      /* of the query among the keys */
-    const int64_t *k_rows; /* [keys] */
-    const double *mask;    /* [keys] of added values, or NULL */
+    double k_scale, v_scale; /* what keys and values are numbers of */
+    int64_t position;        /* of the query among the keys */
+    const int64_t *k_rows;   /* [keys] */
+    const double *mask;      /* [keys] of added values, or NULL */
 } query;
 
 static void attend(const trm_attention_params *p, const query *a)
@@ -35,7 +36,7 @@ static void attend(const trm_attention_params *p, const query *a)
         for (int64_t i = 0; i < a->d; i++) {
             s += a->q[i] * a->k[a->k_rows[j] * a->d + i];
         }
-        s *= scale;
+        s *= scale * a->k_scale;
         if (p->softcap > 0.0f) {
             s = (double)p->softcap * tanh(s / (double)p->softcap);
         }
@@ -54,10 +55,20 @@ static void attend(const trm_attention_params *p, const query *a)
     }
     for (int64_t j = 0; sum > 0.0 && j < a->keys; j++) {
         for (int64_t i = 0; i < a->dv; i++) {
-            a->out[i] += scores[j] / sum * a->v[a->k_rows[j] * a->dv + i];
+            a->out[i] += scores[j] / sum * a->v_scale * a->v[a->k_rows[j] * a->dv + i];
         }
     }
     free(scores);
+}
+
+/* What a cache of a type holds of a key or value, as a number of the key or value; `scale` 0 means 1. */
+static double cached_value(trm_dtype dtype, double value, float scale)
+{
+    if (dtype != TRM_F8E4M3) {
+        return value;
+    }
+    const float inverse = 1.0f / (scale != 0.0f ? scale : 1.0f);
+    return kernel_case_round(dtype, (double)((float)value * inverse));
 }
 
 void attention_meaning_packed(const kernel_case *test, double *const *inputs, double *const *outputs)
@@ -68,6 +79,8 @@ void attention_meaning_packed(const kernel_case *test, double *const *inputs, do
     const double *starts = inputs[TRM_ATTENTION_SEQUENCE_STARTS];
     const bool cached = test->n_inputs > TRM_ATTENTION_KEY_CACHE;
     const int64_t hq = q->d[1], hkv = k->d[1], d = k->d[2], dv = v->d[2];
+    const trm_dtype cache_type = cached ? test->inputs[TRM_ATTENTION_KEY_CACHE].dtype : TRM_DTYPE_NONE;
+    const bool is_f8 = cache_type == TRM_F8E4M3;
     for (int64_t s = 0; s + 1 < test->inputs[TRM_ATTENTION_SEQUENCE_STARTS].dims.d[0]; s++) {
         const int64_t first = (int64_t)starts[s], queries = (int64_t)starts[s + 1] - first;
         const int64_t keys = cached ? (int64_t)inputs[TRM_ATTENTION_SEQUENCE_LENGTHS][s] : queries;
@@ -82,11 +95,11 @@ void attention_meaning_packed(const kernel_case *test, double *const *inputs, do
                     const int64_t token = first + j - (keys - queries);
                     for (int64_t i = 0; token >= first && i < d; i++) {
                         inputs[TRM_ATTENTION_KEY_CACHE][rows[j] * d + i] =
-                            inputs[TRM_ATTENTION_K][(token * hkv + h) * d + i];
+                            cached_value(cache_type, inputs[TRM_ATTENTION_K][(token * hkv + h) * d + i], p->k_scale);
                     }
                     for (int64_t i = 0; token >= first && i < dv; i++) {
                         inputs[TRM_ATTENTION_VALUE_CACHE][rows[j] * dv + i] =
-                            inputs[TRM_ATTENTION_V][(token * hkv + h) * dv + i];
+                            cached_value(cache_type, inputs[TRM_ATTENTION_V][(token * hkv + h) * dv + i], p->v_scale);
                     }
                 } else {
                     rows[j] = (first + j) * hkv + h;
@@ -101,6 +114,8 @@ void attention_meaning_packed(const kernel_case *test, double *const *inputs, do
                                      .out = outputs[0] + at * dv,
                                      .d = d,
                                      .dv = dv,
+                                     .k_scale = is_f8 && p->k_scale != 0.0f ? (double)p->k_scale : 1.0,
+                                     .v_scale = is_f8 && p->v_scale != 0.0f ? (double)p->v_scale : 1.0,
                                      .keys = keys,
                                      .position = i + (p->causal == TRM_CAUSAL_LOWER_RIGHT ? keys - queries : 0),
                                      .k_rows = rows};
@@ -141,6 +156,8 @@ static void meaning_padded(const kernel_case *test, double *const *inputs, doubl
                          .out = outputs[0] + at * dv,
                          .d = d,
                          .dv = dv,
+                         .k_scale = 1.0,
+                         .v_scale = 1.0,
                          .keys = m,
                          .position = place[2] + (p->causal == TRM_CAUSAL_LOWER_RIGHT ? m - n : 0),
                          .k_rows = rows,
@@ -260,8 +277,8 @@ void attention_cases_packed(kernel_case_bench *bench)
 
 /* ---- with a cache ------------------------------------------------------------------------------- */
 
-static void cached_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention_params p, heads h, int64_t block_size,
-                        int32_t n, const int64_t *queries, const int64_t *keys)
+static void cached_case_of(kernel_case_bench *bench, trm_dtype dtype, trm_dtype cache, trm_attention_params p, heads h,
+                           int64_t block_size, int32_t n, const int64_t *queries, const int64_t *keys)
 {
     double starts[MAX_SEQUENCES + 1], lengths[MAX_SEQUENCES];
     int64_t columns = 1, used = 0;
@@ -282,17 +299,24 @@ static void cached_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention
         }
     }
     char what[64];
-    snprintf(what, sizeof(what), "%d cached, blocks of %lld, last %lld of %lld", (int)n, (long long)block_size,
-             (long long)queries[n - 1], (long long)keys[n - 1]);
+    snprintf(what, sizeof(what), "%d %scached, blocks of %lld, last %lld of %lld", (int)n,
+             cache == TRM_F8E4M3 ? "f8 " : "", (long long)block_size, (long long)queries[n - 1],
+             (long long)keys[n - 1]);
     kernel_case test = new_case(dtype, p, h, what);
     set_packed(&test, dtype, h, n, queries, starts);
     set_input(&test, TRM_ATTENTION_SEQUENCE_LENGTHS, TRM_I32, DIMS(n), lengths);
     set_input(&test, TRM_ATTENTION_BLOCK_TABLE, TRM_I32, DIMS(n, columns), table);
-    set_input(&test, TRM_ATTENTION_KEY_CACHE, dtype, DIMS(cache_blocks, block_size, h.hkv, h.d), NULL);
-    set_input(&test, TRM_ATTENTION_VALUE_CACHE, dtype, DIMS(cache_blocks, block_size, h.hkv, h.dv), NULL);
+    set_input(&test, TRM_ATTENTION_KEY_CACHE, cache, DIMS(cache_blocks, block_size, h.hkv, h.d), NULL);
+    set_input(&test, TRM_ATTENTION_VALUE_CACHE, cache, DIMS(cache_blocks, block_size, h.hkv, h.dv), NULL);
     test.inputs[TRM_ATTENTION_KEY_CACHE].is_state = test.inputs[TRM_ATTENTION_VALUE_CACHE].is_state = true;
     kernel_case_run(bench, &test, attention_meaning_packed);
     free(table);
+}
+
+static void cached_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention_params p, heads h, int64_t block_size,
+                        int32_t n, const int64_t *queries, const int64_t *keys)
+{
+    cached_case_of(bench, dtype, dtype, p, h, block_size, n, queries, keys);
 }
 
 void attention_cases_cached(kernel_case_bench *bench)
@@ -340,6 +364,49 @@ void attention_cases_cached(kernel_case_bench *bench)
                     mixed_queries, mixed_keys);
         cached_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_UPPER_LEFT}, grouped, 16,
                     COUNT(mixed_keys), mixed_queries, mixed_keys);
+    }
+}
+
+void attention_cases_f8(kernel_case_bench *bench)
+{
+    static const int64_t one[] = {1}, ones[] = {1, 1, 1, 1, 1}, ones_keys[] = {1, 16, 17, 64, 200};
+    static const int64_t mixed[] = {1, 20, 0, 7, 1}, mixed_keys[] = {50, 20, 33, 90, 1};
+    static const int64_t several_keys[] = {260, 50, 200, 145};
+    /* The smallest scale makes most of what is stored saturate, the largest makes it denormal. */
+    static const float scales[][2] = {{0.0f, 0.0f}, {0.5f, 4.0f}, {0.037f, 0.0041f}, {0.001f, 97.0f}, {97.0f, 0.001f}};
+    static const heads all[] = {{4, 4, 64, 64}, {8, 2, 64, 64},   {6, 1, 128, 128}, {5, 5, 40, 24},
+                                {3, 3, 8, 8},   {40, 2, 64, 64},  {4, 2, 80, 80},   {4, 2, 96, 96},
+                                {3, 3, 4, 4},   {2, 2, 300, 300}, {4, 2, 256, 256}, {2, 2, 192, 192}};
+    for (int32_t t = 0; t < COUNT(floats); t++) {
+        const trm_dtype dtype = floats[t], f8 = TRM_F8E4M3;
+        for (int32_t i = 0; i < COUNT(all); i++) {
+            trm_attention_params p = causal;
+            p.k_scale = scales[i % COUNT(scales)][0];
+            p.v_scale = scales[i % COUNT(scales)][1];
+            cached_case_of(bench, dtype, f8, p, all[i], 16, 1, one, one);
+            cached_case_of(bench, dtype, f8, p, all[i], 16, COUNT(ones), ones, ones_keys);
+            cached_case_of(bench, dtype, f8, p, all[i], 16, COUNT(mixed), mixed, mixed_keys);
+        }
+        for (int32_t i = 0; i < COUNT(scales); i++) {
+            const trm_attention_params windowed = {
+                .causal = TRM_CAUSAL_LOWER_RIGHT, .window = 70, .k_scale = scales[i][0], .v_scale = scales[i][1]};
+            const trm_attention_params capped = {.causal = TRM_CAUSAL_UPPER_LEFT,
+                                                 .softcap = 3.0f,
+                                                 .scale = 0.4f,
+                                                 .k_scale = scales[i][0],
+                                                 .v_scale = scales[i][1]};
+            const trm_attention_params open = {
+                .causal = TRM_CAUSAL_NONE, .k_scale = scales[i][0], .v_scale = scales[i][1]};
+            cached_case_of(bench, dtype, f8, windowed, wide_range[i], 8, COUNT(several), several, several_keys);
+            cached_case_of(bench, dtype, f8, capped, wide_range[i], 24, COUNT(several), several, several_keys);
+            cached_case_of(bench, dtype, f8, open, wide_range[i], 16, COUNT(mixed), mixed, mixed_keys);
+            cached_case_of(bench, dtype, f8, open, wide_range[i], 1, COUNT(mixed), mixed, mixed_keys);
+            cached_case_of(bench, dtype, f8, windowed, wide_range[i], 7, COUNT(ones), ones, ones_keys);
+        }
+        cached_case_of(bench, dtype, f8, causal, large, 16, 1, one, (const int64_t[]){777});
+        cached_case_of(bench, dtype, f8, causal, (heads){2, 1, 64, 64}, 16, 1, one, (const int64_t[]){2000});
+        cached_case_of(bench, dtype, f8, causal, grouped, 128, COUNT(several), several, several_keys);
+        cached_case_of(bench, dtype, f8, causal, grouped, 16, 1, (const int64_t[]){300}, (const int64_t[]){300});
     }
 }
 

@@ -6,7 +6,7 @@
 
 #include "support/kernel_case.h"
 
-#define ATTENTION_CASE_FAMILIES(X) X(packed) X(cached) X(padded) X(qkv)
+#define ATTENTION_CASE_FAMILIES(X) X(packed) X(cached) X(f8) X(padded) X(qkv) X(qkv_f8)
 
 #define DECLARE(family) void attention_cases_##family(kernel_case_bench *bench);
 ATTENTION_CASE_FAMILIES(DECLARE)

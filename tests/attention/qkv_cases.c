@@ -108,8 +108,8 @@ static void set_input(kernel_case *test, int32_t i, trm_dtype dtype, trm_dims di
 }
 
 /* Sequences of queries[i] tokens that are the last of keys[i]; `extra` columns of the table more than they need. */
-static void qkv_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention_params p, shape h, int64_t block_size,
-                     int32_t n, const int64_t *queries, const int64_t *keys, int64_t extra)
+static void qkv_case_of(kernel_case_bench *bench, trm_dtype dtype, trm_dtype cache, trm_attention_params p, shape h,
+                        int64_t block_size, int32_t n, const int64_t *queries, const int64_t *keys, int64_t extra)
 {
     double starts[MOST + 1] = {0}, lengths[MOST], *positions, *all_lengths, *table;
     int64_t columns = 1, used = 0, at = 0, next = 0;
@@ -145,24 +145,24 @@ static void qkv_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention_pa
                                                           .weight_offset = h.normed ? 0.5f : 0.0f};
     test.tolerance = 3.0;
     snprintf(test.name, sizeof(test.name),
-             "qkv_attention %s heads %d/%d dim %d rotary %d scaling %d normed %d causal %d window %d softcap %g, %d "
+             "qkv_attention %s%s heads %d/%d dim %d rotary %d scaling %d normed %d causal %d window %d softcap %g, %d "
              "sequences, blocks of %d, last %d of %d",
-             trm_dtype_name(dtype), (int)h.hq, (int)h.hkv, (int)h.d, (int)h.rope.rotary_dim, (int)h.rope.scaling,
-             (int)h.normed, (int)p.causal, (int)p.window, (double)p.softcap, (int)n, (int)block_size,
-             (int)queries[n - 1], (int)keys[n - 1]);
+             trm_dtype_name(dtype), cache == TRM_F8E4M3 ? " f8" : "", (int)h.hq, (int)h.hkv, (int)h.d,
+             (int)h.rope.rotary_dim, (int)h.rope.scaling, (int)h.normed, (int)p.causal, (int)p.window,
+             (double)p.softcap, (int)n, (int)block_size, (int)queries[n - 1], (int)keys[n - 1]);
     set_input(&test, TRM_QKV_ATTENTION_QKV, dtype, DIMS(tokens, (int64_t)(h.hq + 2 * h.hkv) * h.d), NULL);
     set_input(&test, TRM_QKV_ATTENTION_SEQUENCE_STARTS, TRM_I32, DIMS(n + 1), starts);
     set_input(&test, TRM_QKV_ATTENTION_SEQUENCE_LENGTHS, TRM_I32, DIMS(n), lengths);
     set_input(&test, TRM_QKV_ATTENTION_BLOCK_TABLE, TRM_I32, DIMS(n, columns), table);
-    set_input(&test, TRM_QKV_ATTENTION_KEY_CACHE, dtype, DIMS(cache_blocks, block_size, h.hkv, h.d), NULL);
-    set_input(&test, TRM_QKV_ATTENTION_VALUE_CACHE, dtype, DIMS(cache_blocks, block_size, h.hkv, h.d), NULL);
+    set_input(&test, TRM_QKV_ATTENTION_KEY_CACHE, cache, DIMS(cache_blocks, block_size, h.hkv, h.d), NULL);
+    set_input(&test, TRM_QKV_ATTENTION_VALUE_CACHE, cache, DIMS(cache_blocks, block_size, h.hkv, h.d), NULL);
     test.inputs[TRM_QKV_ATTENTION_KEY_CACHE].is_state = test.inputs[TRM_QKV_ATTENTION_VALUE_CACHE].is_state = true;
     set_input(&test, TRM_QKV_ATTENTION_POSITIONS, TRM_I32, DIMS(tokens), positions);
     const int64_t pairs = h.rope.rotary_dim / 2;
     set_input(&test, TRM_QKV_ATTENTION_INV_FREQ, TRM_F32,
               h.rope.scaling == TRM_ROPE_LONG ? DIMS(2, pairs) : DIMS(pairs), NULL);
     test.inputs[TRM_QKV_ATTENTION_INV_FREQ].low = 0.0;
-    test.inputs[TRM_QKV_ATTENTION_INV_FREQ].high = 1.0;
+    test.inputs[TRM_QKV_ATTENTION_INV_FREQ].high = cache == TRM_F8E4M3 ? 0.0 : 1.0;
     if (h.rope.scaling != TRM_ROPE_PLAIN) {
         set_input(&test, TRM_QKV_ATTENTION_LENGTHS, TRM_I32, DIMS(tokens), all_lengths);
     }
@@ -176,6 +176,12 @@ static void qkv_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention_pa
     free(positions);
     free(all_lengths);
     free(table);
+}
+
+static void qkv_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention_params p, shape h, int64_t block_size,
+                     int32_t n, const int64_t *queries, const int64_t *keys, int64_t extra)
+{
+    qkv_case_of(bench, dtype, dtype, p, h, block_size, n, queries, keys, extra);
 }
 
 #define PLAIN(n)                                                                                                       \
@@ -254,5 +260,56 @@ void attention_cases_qkv(kernel_case_bench *bench)
                 qkv_case(bench, dtype, causal, shapes[i], 16, COUNT(wide), wide, wide_keys, 0);
             }
         }
+    }
+}
+
+/* Angles are 0 here, so that keys are what they are on every backend before they are rounded to e4m3: where the last
+ * bit of one differs, it may become another e4m3. A magnitude of 2 shows that they are rotated first. */
+void attention_cases_qkv_f8(kernel_case_bench *bench)
+{
+    static const trm_dtype floats[] = {TRM_F32, TRM_F16, TRM_BF16};
+#define DOUBLED(n)                                                                                                     \
+    {                                                                                                                  \
+        .rotary_dim = (n), .magnitude = 2.0f                                                                           \
+    }
+    static const shape shapes[] = {
+        {8, 2, 64, DOUBLED(64), false},
+        {4, 1, 128, DOUBLED(128), false},
+        {6, 2, 96, DOUBLED(48), false},
+        {4, 2, 256, DOUBLED(256), false},
+        {20, 1, 64, DOUBLED(64), false},
+        {3, 3, 40, DOUBLED(20), false},
+        {4, 2, 64, {.rotary_dim = 32, .interleaved = true, .magnitude = 2.0f}, false},
+        {8, 1, 128, DOUBLED(128), false},
+        {2, 2, 36, DOUBLED(36), false}, /* no multiple of 8: apart */
+    };
+#undef DOUBLED
+    static const int64_t one[] = {1}, ones[] = {1, 1, 1, 1, 1}, ones_keys[] = {1, 16, 17, 64, 200};
+    static const int64_t mixed[] = {1, 20, 0, 7, 1}, mixed_keys[] = {50, 20, 33, 90, 1};
+    static const int64_t uneven[] = {2, 0, 1, 3, 0, 0, 1}, uneven_keys[] = {90, 12, 130, 3, 7, 9, 65};
+    static const float scales[][2] = {{0.0f, 0.0f}, {0.037f, 0.0041f}, {0.5f, 4.0f}, {0.002f, 97.0f}};
+    int64_t many[72], many_keys[72];
+    for (int32_t i = 0; i < COUNT(many); i++) {
+        many[i] = 1;
+        many_keys[i] = 1 + i * 7 % 83;
+    }
+    for (int32_t t = 0; t < COUNT(floats); t++) {
+        const trm_dtype dtype = floats[t], f8 = TRM_F8E4M3;
+        for (int32_t i = 0; i < COUNT(shapes); i++) {
+            const float *scale = scales[i % COUNT(scales)];
+            const trm_attention_params p = {.causal = TRM_CAUSAL_LOWER_RIGHT, .k_scale = scale[0], .v_scale = scale[1]};
+            const trm_attention_params windowed = {
+                .causal = TRM_CAUSAL_LOWER_RIGHT, .window = 50, .k_scale = scale[0], .v_scale = scale[1]};
+            qkv_case_of(bench, dtype, f8, p, shapes[i], 16, 1, one, (const int64_t[]){1}, 1);
+            qkv_case_of(bench, dtype, f8, p, shapes[i], 16, 1, one, (const int64_t[]){333}, 1);
+            qkv_case_of(bench, dtype, f8, p, shapes[i], 16, COUNT(ones), ones, ones_keys, 1);
+            qkv_case_of(bench, dtype, f8, p, shapes[i], 16, COUNT(mixed), mixed, mixed_keys, 0);
+            qkv_case_of(bench, dtype, f8, p, shapes[i], 16, COUNT(uneven), uneven, uneven_keys, 3);
+            qkv_case_of(bench, dtype, f8, windowed, shapes[i], 7, COUNT(mixed), mixed, mixed_keys, 0);
+        }
+        const trm_attention_params p = {.causal = TRM_CAUSAL_LOWER_RIGHT, .k_scale = 0.02f, .v_scale = 0.3f};
+        qkv_case_of(bench, dtype, f8, p, shapes[0], 16, 1, one, (const int64_t[]){4999}, 0);
+        qkv_case_of(bench, dtype, f8, p, shapes[1], 16, 2, ones, (const int64_t[]){2600, 3}, 100);
+        qkv_case_of(bench, dtype, f8, p, (shape){16, 8, 128, PLAIN(128), false}, 16, COUNT(many), many, many_keys, 0);
     }
 }

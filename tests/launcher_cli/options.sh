@@ -16,6 +16,7 @@ case_options() { # help, suggestions, completion
     refused 2 "unknown option --max-tokenz, did you mean --max-tokens" run "$model" --max-tokenz 3
     fails 2 "option --profile is not for this command but for bench" 0 run "$model" --profile
     fails 2 "top-p is \"3\", expected a number from 1e-09 to 1 (--top-p)" 0 run "$model" --top-p 3
+    refused 2 "kv cache dtype is \"int8\", expected auto or fp8 (--kv-cache-dtype)" run "$model" -p a --kv-cache-dtype int8
     refused 2 "dtype is \"int3\", expected auto, f32, f16 or bf16 (--dtype)" run "$model" -p a --dtype int3
     fails 2 "backend is \"tpu\"" 0 run "$model" -p a --backend tpu
     fails 2 "run needs one model folder, ONNX or plan file, found 0 arguments" 0 run

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "kernels/kernel.h"
 
 #define SHAPE_TEXT 192
 
@@ -176,11 +177,35 @@ void trm_hf_checkpoint_skip(trm_hf_checkpoint *checkpoint, const char *name)
     }
 }
 
-/* Tensors that files of older versions carry and no decoder needs. */
+trm_status trm_hf_checkpoint_take_scale(trm_hf_checkpoint *checkpoint, const char *name, float *scale)
+{
+    trm_dtype dtype;
+    trm_dims found;
+    trm_weight *weight;
+    if (!trm_safetensors_describe(checkpoint->stored, name, &dtype, &found)) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "weight %s is missing from the checkpoint", name);
+    }
+    if (found.n > 1 || trm_dims_count(&found) != 1) {
+        char text[SHAPE_TEXT];
+        format_shape(&found, text, sizeof(text));
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "weight %s has shape %s, expected one number for the whole layer", name, text);
+    }
+    TRM_TRY(trm_hf_checkpoint_take(checkpoint, name, TRM_HF_BIAS, &found, &weight));
+    trm_status status = trm_weight_read(weight, TRM_F32, 0, 1, scale);
+    trm_weight_destroy(weight);
+    TRM_TRY(status);
+    if (!(*scale >= 0x1p-126f && *scale <= 0x1p126f)) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "weight %s is %g, expected a positive number", name, (double)*scale);
+    }
+    return TRM_OK;
+}
+
+/* Tensors that files of older versions carry and no decoder needs, and scales that only an F8E4M3 cache does. */
 static bool is_derived(const char *name)
 {
-    static const char *const suffixes[] = {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias",
-                                           ".attention.masked_bias"};
+    static const char *const suffixes[] = {
+        ".rotary_emb.inv_freq",   ".attn.bias", ".attn.masked_bias", ".attention.bias",
+        ".attention.masked_bias", ".k_scale",   ".v_scale",          ".kv_scale"};
     size_t length = strlen(name);
     for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
         size_t n = strlen(suffixes[i]);

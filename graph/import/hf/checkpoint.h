@@ -45,6 +45,8 @@ bool trm_hf_checkpoint_describe(const trm_hf_checkpoint *checkpoint, const char 
 void trm_hf_checkpoint_skip(trm_hf_checkpoint *checkpoint, const char *name);
 /* The seed of a random weight of this name. */
 uint64_t trm_hf_checkpoint_seed(const trm_hf_checkpoint *checkpoint, const char *name);
+/* A stored positive number, [] or [1]. INVALID_MODEL if it is none, UNSUPPORTED for another shape or type. */
+trm_status trm_hf_checkpoint_take_scale(trm_hf_checkpoint *checkpoint, const char *name, float *scale);
 /* Forgets what was taken. */
 void trm_hf_checkpoint_reset(trm_hf_checkpoint *checkpoint);
 /* Logs a warning that names a few of the stored weights that were not taken, if there are any. */

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <trireme/model.h>
 
@@ -22,7 +23,7 @@ typedef struct decoder {
     const trm_hf_names *names;
     trm_hf_checkpoint *checkpoint;
     trm_network *network;
-    trm_dtype dtype;
+    trm_dtype dtype, cache_dtype;
     const char *root, *head;
     char prefix[128]; /* "model.layers.3." */
     char text[512];   /* the name made last */
@@ -306,7 +307,29 @@ static trm_status add_cache(decoder *d, int64_t layer, const char *which, trm_te
     char text[64];
     snprintf(text, sizeof(text), "layers.%lld.%s_cache", (long long)layer, which);
     trm_dims dims = {4, {-1, TRM_KV_BLOCK_SIZE, d->config->kv_heads, d->config->head_dim}};
-    return trm_network_add_state(d->network, text, d->dtype, dims, cache);
+    return trm_network_add_state(d->network, text, d->cache_dtype, dims, cache);
+}
+
+/* The scale of cached keys or values that the checkpoint gives, under one of the names in use; else 0, which means 1.
+ */
+static trm_status find_cache_scale(decoder *d, int which, float *scale)
+{
+    static const char *const names[][4] = {{".k_scale", ".k_proj.k_scale", ".attn.k_scale", ".kv_scale"},
+                                           {".v_scale", ".v_proj.v_scale", ".attn.v_scale", ".kv_scale"}};
+    const char *projection = d->names->k != NULL ? d->names->k : d->names->qkv;
+    char module[64];
+    *scale = 0.0f;
+    if (d->cache_dtype != TRM_F8E4M3 || d->checkpoint->stored == NULL) {
+        return TRM_OK;
+    }
+    snprintf(module, sizeof(module), "%.*s", (int)strcspn(projection, "."), projection); /* "self_attn" */
+    for (int i = 0; i < 4; i++) {
+        const char *full = name(d, module, names[which == VALUE][i]);
+        if (trm_hf_checkpoint_has(d->checkpoint, full)) {
+            return trm_hf_checkpoint_take_scale(d->checkpoint, full, scale);
+        }
+    }
+    return TRM_OK;
 }
 
 /* x [T, hidden], normalised -> [T, hidden] */
@@ -340,6 +363,8 @@ static trm_status add_attention(decoder *d, int64_t layer, trm_tensor *x, trm_te
                                          .scale = (float)scale,
                                          .softcap = (float)c->attention_softcap,
                                          .n_ranks = 1}};
+    TRM_TRY(find_cache_scale(d, KEY, &desc.attention.k_scale));
+    TRM_TRY(find_cache_scale(d, VALUE, &desc.attention.v_scale));
     trm_tensor *x1;
     TRM_TRY(add_layer(d, "attention", "", &desc, inputs, TRM_ATTENTION_VALUE_CACHE + 1, &x1));
     TRM_TRY(add_reshape(d, "attention", ".joined", x1, dims2(0, c->heads * c->head_dim), &x1));
@@ -561,9 +586,13 @@ static trm_status build(decoder *d)
 }
 
 trm_status trm_hf_decoder_build(const trm_hf_config *config, trm_hf_checkpoint *checkpoint, trm_dtype dtype,
-                                trm_network **network)
+                                trm_dtype cache_dtype, trm_network **network)
 {
-    decoder d = {.config = config, .names = config->family->names, .checkpoint = checkpoint, .dtype = dtype};
+    decoder d = {.config = config,
+                 .names = config->family->names,
+                 .checkpoint = checkpoint,
+                 .dtype = dtype,
+                 .cache_dtype = cache_dtype};
     trm_hf_checkpoint_reset(checkpoint);
     TRM_TRY(trm_network_create(&d.network));
     trm_status status = build(&d);

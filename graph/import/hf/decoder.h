@@ -11,8 +11,8 @@
 trm_status trm_hf_decoder_find(const trm_hf_config *config, const trm_hf_checkpoint *checkpoint, const char **root,
                                const char **head);
 
-/* Builds the network that <trireme/model.h> describes, computing in `dtype`. */
+/* Builds the network that <trireme/model.h> describes, computing in `dtype`, with caches of that type or F8E4M3. */
 trm_status trm_hf_decoder_build(const trm_hf_config *config, trm_hf_checkpoint *checkpoint, trm_dtype dtype,
-                                trm_network **network);
+                                trm_dtype cache_dtype, trm_network **network);
 
 #endif

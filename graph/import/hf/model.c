@@ -165,7 +165,7 @@ static int64_t count_quantized(const trm_network *network)
 static trm_status check(trm_model *model)
 {
     trm_network *network;
-    TRM_TRY(trm_hf_decoder_build(&model->config, &model->checkpoint, model->dtype, &network));
+    TRM_TRY(trm_hf_decoder_build(&model->config, &model->checkpoint, model->dtype, model->dtype, &network));
     for (int32_t i = 0; i < network->n_tensors; i++) {
         const trm_tensor *tensor = network->tensors[i];
         if (tensor->weight != NULL) {
@@ -296,6 +296,12 @@ void trm_model_get_info(const trm_model *model, trm_model_info *info)
 
 trm_status trm_model_build_network(trm_model *model, trm_dtype dtype, trm_network **network)
 {
+    return trm_model_build_network_with_cache(model, dtype, TRM_DTYPE_NONE, network);
+}
+
+trm_status trm_model_build_network_with_cache(trm_model *model, trm_dtype dtype, trm_dtype cache_dtype,
+                                              trm_network **network)
+{
     if (model == NULL || network == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot build a model's network: model or network is NULL");
     }
@@ -306,5 +312,10 @@ trm_status trm_model_build_network(trm_model *model, trm_dtype dtype, trm_networ
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot compute a model in %s, expected f32, f16 or bf16",
                  trm_dtype_name(dtype));
     }
-    return trm_hf_decoder_build(&model->config, &model->checkpoint, dtype, network);
+    cache_dtype = cache_dtype == TRM_DTYPE_NONE ? dtype : cache_dtype;
+    if (cache_dtype != dtype && cache_dtype != TRM_F8E4M3) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot cache the keys and values of a model in %s, expected %s or %s",
+                 trm_dtype_name(cache_dtype), trm_dtype_name(dtype), trm_dtype_name(TRM_F8E4M3));
+    }
+    return trm_hf_decoder_build(&model->config, &model->checkpoint, dtype, cache_dtype, network);
 }

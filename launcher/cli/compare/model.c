@@ -96,15 +96,16 @@ static trm_status bound_states(onnx_job *j, int64_t layers, int64_t tokens)
 trm_status compare_open_model(onnx_job *j)
 {
     trm_model_info info;
-    trm_dtype dtype;
+    trm_dtype dtype, cache_dtype;
     TRM_TRY(job_backend(j->all, &j->backend));
     TRM_TRY(job_dtype(j->all, &dtype));
+    TRM_TRY(job_cache_dtype(j->all, &cache_dtype));
     j->n_ranks = trm_world_size(j->job.world);
     TRM_TRY(trm_mesh_parse(settings_text(j->all, SETTING_MESH), j->n_ranks, &j->mesh));
     TRM_TRY(open_model(j->all, j->all->operands[0], &j->job.model));
     trm_model_get_info(j->job.model, &info);
     dtype = dtype == TRM_DTYPE_NONE && j->backend == TRM_BACKEND_HOST ? TRM_F32 : dtype;
-    TRM_TRY(trm_model_build_network(j->job.model, dtype, &j->network));
+    TRM_TRY(trm_model_build_network_with_cache(j->job.model, dtype, cache_dtype, &j->network));
     j->shown = j->network;
     TRM_TRY(onnx_mark_tensors(j));
     int64_t tokens = settings_integer(j->all, SETTING_PROMPT_TOKENS);
