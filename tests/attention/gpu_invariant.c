@@ -19,17 +19,23 @@ typedef struct form {
     int64_t query_heads, kv_heads, dim, columns;
     int32_t window;
     float softcap;
+    bool f8; /* an e4m3 cache */
 } form;
 
 static const form forms[] = {
-    {"heads of 128", TRM_BF16, 8, 2, 128, USED, 0, 0.0f},
-    {"heads of 64 in f16, soft cap", TRM_F16, 4, 4, 64, USED, 0, 20.0f},
-    {"heads of 96, window", TRM_BF16, 6, 2, 96, 60, 200, 0.0f},
-    {"heads of 80, groups of 7", TRM_F16, 14, 2, 80, USED, 0, 0.0f},
-    {"heads of 256", TRM_BF16, 4, 1, 256, USED, 0, 0.0f},
-    {"a table for 128 thousand keys", TRM_BF16, 32, 8, 128, 8192, 0, 0.0f},
-    {"groups of 20, window", TRM_BF16, 20, 1, 64, USED, 77, 0.0f},
-    {"f32", TRM_F32, 4, 2, 32, USED, 100, 0.0f},
+    {"heads of 128", TRM_BF16, 8, 2, 128, USED, 0, 0.0f, false},
+    {"heads of 64 in f16, soft cap", TRM_F16, 4, 4, 64, USED, 0, 20.0f, false},
+    {"heads of 96, window", TRM_BF16, 6, 2, 96, 60, 200, 0.0f, false},
+    {"heads of 80, groups of 7", TRM_F16, 14, 2, 80, USED, 0, 0.0f, false},
+    {"heads of 256", TRM_BF16, 4, 1, 256, USED, 0, 0.0f, false},
+    {"a table for 128 thousand keys", TRM_BF16, 32, 8, 128, 8192, 0, 0.0f, false},
+    {"groups of 20, window", TRM_BF16, 20, 1, 64, USED, 77, 0.0f, false},
+    {"f32", TRM_F32, 4, 2, 32, USED, 100, 0.0f, false},
+    {"heads of 128, e4m3", TRM_BF16, 8, 2, 128, USED, 0, 0.0f, true},
+    {"heads of 80, groups of 7, e4m3", TRM_F16, 14, 2, 80, USED, 90, 20.0f, true},
+    {"heads of 256, e4m3", TRM_BF16, 4, 1, 256, USED, 0, 0.0f, true},
+    {"a table for 128 thousand keys, e4m3", TRM_BF16, 32, 8, 64, 8192, 0, 0.0f, true},
+    {"f32, e4m3", TRM_F32, 4, 2, 32, USED, 100, 0.0f, true},
 };
 
 /* Two sequences of KEYS tokens, and one layer that they pass through. */
@@ -96,9 +102,12 @@ static void pair_init(pair *p, const form *f)
         }
         p->expected[s] = allocate(KEYS * row_bytes(p, 0));
     }
-    p->layer =
-        (trm_layer_desc){.kind = TRM_LAYER_ATTENTION,
-                         .attention = {.causal = TRM_CAUSAL_LOWER_RIGHT, .window = f->window, .softcap = f->softcap}};
+    p->layer = (trm_layer_desc){.kind = TRM_LAYER_ATTENTION,
+                                .attention = {.causal = TRM_CAUSAL_LOWER_RIGHT,
+                                              .window = f->window,
+                                              .softcap = f->softcap,
+                                              .k_scale = 0.3f,
+                                              .v_scale = 0.02f}};
     int32_t *table = allocate((size_t)(2 * f->columns) * sizeof(int32_t));
     for (int64_t i = 0; i < 2 * f->columns; i++) {
         const int64_t column = i % f->columns;
@@ -111,8 +120,9 @@ static void pair_init(pair *p, const form *f)
                                 .batch_invariant = true};
     const trm_dims cache = {4, {BLOCKS, BLOCK, f->kv_heads, f->dim}};
     add_view(&p->call.inputs[TRM_ATTENTION_BLOCK_TABLE], TRM_I32, (trm_dims){2, {2, f->columns}}, table);
-    add_view(&p->call.inputs[TRM_ATTENTION_KEY_CACHE], f->dtype, cache, NULL);
-    add_view(&p->call.inputs[TRM_ATTENTION_VALUE_CACHE], f->dtype, cache, NULL);
+    const trm_dtype type = f->f8 ? TRM_F8E4M3 : f->dtype;
+    add_view(&p->call.inputs[TRM_ATTENTION_KEY_CACHE], type, cache, NULL);
+    add_view(&p->call.inputs[TRM_ATTENTION_VALUE_CACHE], type, cache, NULL);
     free(table);
 }
 

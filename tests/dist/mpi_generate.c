@@ -44,10 +44,12 @@ static void make_brief(trm_generator_options *options)
     }
 }
 
-static trm_generator *make_generator(trm_dtype dtype, int32_t sequences, int32_t step_tokens)
+static trm_generator *make_generator_with_cache(trm_dtype dtype, trm_dtype cache, int32_t sequences,
+                                                int32_t step_tokens)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     options.dtype = dtype;
+    options.cache_dtype = cache;
     options.max_sequences = sequences;
     options.max_step_tokens = step_tokens;
     make_brief(&options);
@@ -55,6 +57,11 @@ static trm_generator *make_generator(trm_dtype dtype, int32_t sequences, int32_t
     trm_generator *generator;
     assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
     return generator;
+}
+
+static trm_generator *make_generator(trm_dtype dtype, int32_t sequences, int32_t step_tokens)
+{
+    return make_generator_with_cache(dtype, TRM_DTYPE_NONE, sequences, step_tokens);
 }
 
 /* Prompts of `prompt` tokens and a few more each; at most `tokens` of what follows. */
@@ -85,20 +92,22 @@ static void continuations_are_the_text(void **state)
 {
     (void)state;
     static const struct {
-        trm_dtype dtype;
+        trm_dtype dtype, cache;
         int32_t sequences, step_tokens;
         int64_t prompt, tokens;
     } cases[] = {
-        {TRM_DTYPE_NONE, 1, 0, PROMPT, 192}, /* one after the other */
-        {TRM_F32, 5, 0, PROMPT, 64},         /* all at once */
-        {TRM_F32, 3, 16, 100, 40},           /* prompts in chunks, sequences waiting for a place */
-        {TRM_BF16, 2, 0, 40, 40},
+        {TRM_DTYPE_NONE, TRM_DTYPE_NONE, 1, 0, PROMPT, 192}, /* one after the other */
+        {TRM_F32, TRM_DTYPE_NONE, 5, 0, PROMPT, 64},         /* all at once */
+        {TRM_F32, TRM_DTYPE_NONE, 3, 16, 100, 40},           /* prompts in chunks, sequences waiting for a place */
+        {TRM_BF16, TRM_DTYPE_NONE, 2, 0, 40, 40},
+        {TRM_F32, TRM_F8E4M3, 3, 16, 100, 40},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         if (!test_in_part((int32_t)i)) {
             continue;
         }
-        trm_generator *generator = make_generator(cases[i].dtype, cases[i].sequences, cases[i].step_tokens);
+        trm_generator *generator =
+            make_generator_with_cache(cases[i].dtype, cases[i].cache, cases[i].sequences, cases[i].step_tokens);
         recite(generator, test_is_brief() ? 8 : cases[i].prompt, test_is_brief() ? 2 : cases[i].tokens);
         if (i == 0 && !test_is_brief()) {
             recite(generator, cases[i].prompt, 16); /* the cache is free again */

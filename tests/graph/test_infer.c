@@ -4,6 +4,8 @@
  */
 #include "support/support.h"
 
+#include <math.h>
+
 #include "support/rule_case.h"
 
 /* clang-format off */
@@ -327,6 +329,27 @@ static void packed_attention(void **state)
          {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]", "i32[1]", "i32[1,4]", "bf16[9,4,2,16]",
           "f32[9,4,2,16]"},
          "!key_cache has type bf16, expected f32"},
+        {ATTENTION(0),
+         {"bf16[5,8,16]", "bf16[5,2,16]", "bf16[5,2,16]", "i32[2]", "i32[1]", "i32[1,4]", "f8e4m3[9,4,2,16]",
+          "f8e4m3[9,4,2,16]"},
+         "bf16[5,8,16]"},
+        {ATTENTION(.k_scale = 0.5f, .v_scale = 1e-9f),
+         {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]", "i32[1]", "i32[1,4]", "f8e4m3[9,4,2,16]",
+          "f8e4m3[9,4,2,16]"},
+         "f32[5,8,16]"},
+        {ATTENTION(0),
+         {"bf16[5,8,16]", "bf16[5,2,16]", "bf16[5,2,16]", "i32[2]", "i32[1]", "i32[1,4]", "f8e4m3[9,4,2,16]",
+          "bf16[9,4,2,16]"},
+         "!value_cache has type bf16, expected f8e4m3"},
+        {ATTENTION(0),
+         {"bf16[5,8,16]", "bf16[5,2,16]", "bf16[5,2,16]", "i32[2]", "i32[1]", "i32[1,4]", "f8e5m2[9,4,2,16]",
+          "f8e5m2[9,4,2,16]"},
+         "!key_cache has type f8e5m2, expected bf16"},
+        {ATTENTION(.k_scale = -1),
+         {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]"},
+         "!k_scale is -1 and v_scale 0, expected positive numbers, or 0 for 1"},
+        {ATTENTION(.v_scale = NAN), {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]"}, "!and v_scale nan"},
+        {ATTENTION(.v_scale = 1e-39f), {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]"}, "!k_scale is 0 and"},
         {ATTENTION(0),
          {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]", "-", "-", "-", "-", "bool[5,5]"},
          "!mask is given, expected none in the packed form"},

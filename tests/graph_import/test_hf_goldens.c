@@ -1,6 +1,7 @@
 /* Every golden of tests/goldens/hf, and a preset, through the importer and the host reference kernels. */
 #include "support/support.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "support/hf_golden.h"
@@ -72,6 +73,39 @@ static void other_compute_types_agree(void **state)
     run_golden("quant-float", TRM_F32, false);
 }
 
+/* Keys and values are rounded to e4m3, in whatever steps they come: each is off by up to 1/16 of itself. The bound is a
+ * fifth of the largest logit; the four ways differ among each other by what the host's sums do. */
+static void rounded_caches_stay_near(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"llama", "llama-bf16", "qwen3", "gemma3", "gpt2", "gpt-neox", "phi3"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        test_golden golden;
+        trm_network *network;
+        test_interpreter *interpreter;
+        test_golden_open(names[i], &golden);
+        assert_ok(trm_model_build_network_with_cache(golden.model, TRM_F32, TRM_F8E4M3, &network));
+        assert_ok(trm_run_passes(network, TRM_PASSES_BEFORE_PARTITION));
+        assert_ok(trm_run_passes(network, TRM_PASSES_AFTER_PARTITION));
+        test_interpreter_options options = {.backend = TRM_BACKEND_HOST, .state_dimension = TEST_GOLDEN_CACHE};
+        assert_ok(test_interpreter_create(network, &options, &interpreter));
+        test_runner runner = test_runner_of_interpreter(interpreter);
+        const double worst[] = {test_golden_run_whole(&golden, &runner), test_golden_run_chunks(&golden, &runner, 7),
+                                test_golden_run_decode(&golden, &runner), test_golden_run_batch(&golden, &runner)};
+        if (getenv("TRM_TEST_VERBOSE") != NULL) {
+            print_message("%-12s whole %.5f chunks %.5f decode %.5f batch %.5f\n", names[i], worst[0], worst[1],
+                          worst[2], worst[3]);
+        }
+        for (int way = 0; way < 4; way++) {
+            assert_true(worst[way] > 1e-4 && worst[way] < 0.2);
+        }
+        assert_true(fabs(worst[0] - worst[1]) < 2e-3 && fabs(worst[2] - worst[3]) < 2e-3);
+        test_interpreter_destroy(interpreter);
+        trm_network_destroy(network);
+        test_golden_close(&golden);
+    }
+}
+
 /* Random weights of two seeds differ, and logits are finite, of order one and not all alike. */
 static void presets_compute_sane_logits(void **state)
 {
@@ -112,9 +146,8 @@ static void presets_compute_sane_logits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(logits_equal_transformers),
-        cmocka_unit_test(passes_keep_the_logits),
-        cmocka_unit_test(other_compute_types_agree),
+        cmocka_unit_test(logits_equal_transformers),   cmocka_unit_test(passes_keep_the_logits),
+        cmocka_unit_test(other_compute_types_agree),   cmocka_unit_test(rounded_caches_stay_near),
         cmocka_unit_test(presets_compute_sane_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,13 +1,18 @@
 /* Opening models: what the information says, where models are found, presets, and the form of the network. */
 #include "support/support.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "graph/network.h"
 #include "support/hf_golden.h"
+#include "weight_stream/files.h"
 
 static trm_model *open_golden(const char *name)
 {
@@ -165,6 +170,128 @@ static void models_are_found_in_the_cache(void **state)
     assert_fails(trm_model_open(NULL, &model), TRM_ERROR_INVALID_ARGUMENT, "no model");
 }
 
+/* ---- caches ------------------------------------------------------------------------------------------------ */
+
+/* A folder with the golden's model whose checkpoint has these f32 tensors as well, [] or [n] of value `values`. */
+typedef struct extra {
+    const char *name, *shape;
+    float values[2];
+} extra;
+
+static const char *folder_with(const char *golden, const extra *extras, size_t n)
+{
+    static char folder[4200];
+    char path[4400], entry[256], *file, *config, *header;
+    size_t size, config_size;
+    snprintf(folder, sizeof(folder), "%s", test_temporary_folder());
+    snprintf(path, sizeof(path), "%s/config.json", test_golden_folder(golden));
+    assert_ok(trm_file_read(path, 1 << 20, &config, &config_size));
+    snprintf(path, sizeof(path), "%s/config.json", folder);
+    test_write_file(path, config, config_size);
+    free(config);
+    snprintf(path, sizeof(path), "%s/model.safetensors", test_golden_folder(golden));
+    assert_ok(trm_file_read(path, 1 << 24, &file, &size));
+    uint64_t length;
+    memcpy(&length, file, sizeof(length));
+    size_t data_size = size - 8 - length, room = length + n * sizeof(entry) + 1;
+    header = calloc(1, room);
+    char *data = malloc(data_size + n * sizeof(extras->values));
+    assert_true(header != NULL && data != NULL);
+    memcpy(data, file + 8 + length, data_size);
+    memcpy(header, file + 8, length);
+    *strrchr(header, '}') = '\0';
+    for (size_t i = 0; i < n; i++) {
+        size_t bytes = strcmp(extras[i].shape, "[2]") == 0 ? 8 : 4;
+        snprintf(entry, sizeof(entry), ",\"%s\":{\"dtype\":\"F32\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}",
+                 extras[i].name, extras[i].shape, data_size, data_size + bytes);
+        strcat(header, entry);
+        memcpy(data + data_size, extras[i].values, bytes);
+        data_size += bytes;
+    }
+    strcat(header, "}");
+    write_safetensors(folder, "model.safetensors", header, data, data_size);
+    free(header);
+    free(data);
+    free(file);
+    return folder;
+}
+
+static const trm_attention_params *attention_of(const trm_network *network, int32_t which)
+{
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        if (network->layers[i]->desc.kind == TRM_LAYER_ATTENTION && which-- == 0) {
+            return &network->layers[i]->desc.attention;
+        }
+    }
+    fail_msg("the network has too few attention layers");
+    return NULL;
+}
+
+static trm_status build_with(const char *golden, const extra *extras, size_t n, trm_dtype cache, float scales[4])
+{
+    trm_model *model;
+    trm_network *network;
+    assert_ok(trm_model_open(folder_with(golden, extras, n), &model));
+    trm_status status = trm_model_build_network_with_cache(model, TRM_DTYPE_NONE, cache, &network);
+    for (int32_t i = 0; status == TRM_OK && i < 2; i++) {
+        scales[2 * i] = attention_of(network, i)->k_scale;
+        scales[2 * i + 1] = attention_of(network, i)->v_scale;
+    }
+    if (status == TRM_OK) {
+        trm_network_destroy(network);
+    }
+    trm_model_close(model);
+    return status;
+}
+
+#define LAYER(n) "model.layers." #n ".self_attn."
+
+static void caches_may_be_e4m3(void **state)
+{
+    (void)state;
+    trm_network *network;
+    trm_model *model = open_golden("llama");
+    const trm_dims cache = {4, {-1, TRM_KV_BLOCK_SIZE, 2, 8}};
+    assert_ok(trm_model_build_network_with_cache(model, TRM_BF16, TRM_F8E4M3, &network));
+    check_tensor(network, "layers.0.key_cache", TRM_TENSOR_STATE, TRM_F8E4M3, cache);
+    check_tensor(network, "layers.1.value_cache", TRM_TENSOR_STATE, TRM_F8E4M3, cache);
+    check_tensor(network, "model.layers.1.self_attn.q_proj", TRM_TENSOR_ACTIVATION, TRM_BF16, (trm_dims){2, {-1, 32}});
+    assert_true(attention_of(network, 1)->k_scale == 0.0f);
+    trm_network_destroy(network);
+    assert_ok(trm_model_build_network_with_cache(model, TRM_BF16, TRM_BF16, &network));
+    trm_network_destroy(network);
+    assert_fails(trm_model_build_network_with_cache(model, TRM_BF16, TRM_F8E5M2, &network), TRM_ERROR_INVALID_ARGUMENT,
+                 "cannot cache the keys and values of a model in f8e5m2, expected bf16 or f8e4m3");
+    assert_fails(trm_model_build_network_with_cache(model, TRM_F32, TRM_F16, &network), TRM_ERROR_INVALID_ARGUMENT,
+                 "in f16, expected f32");
+    trm_model_close(model);
+}
+
+static void scales_of_caches_are_the_checkpoint_s(void **state)
+{
+    (void)state;
+    float found[4];
+    const extra modules[] = {
+        {LAYER(0) "k_scale", "[]", {0.5f}}, {LAYER(0) "v_scale", "[1]", {0.25f}}, {LAYER(1) "v_scale", "[1]", {3.0f}}};
+    assert_ok(build_with("llama", modules, 3, TRM_F8E4M3, found));
+    assert_true(found[0] == 0.5f && found[1] == 0.25f && found[2] == 0.0f && found[3] == 3.0f);
+    assert_ok(build_with("llama", modules, 3, TRM_DTYPE_NONE, found));
+    assert_true(found[0] == 0.0f && found[1] == 0.0f);
+    const extra projections[] = {{LAYER(0) "k_proj.k_scale", "[1]", {0.5f}},
+                                 {LAYER(0) "v_proj.v_scale", "[]", {0.25f}},
+                                 {LAYER(1) "kv_scale", "[]", {2.0f}}};
+    assert_ok(build_with("llama", projections, 3, TRM_F8E4M3, found));
+    assert_true(found[0] == 0.5f && found[1] == 0.25f && found[2] == 2.0f && found[3] == 2.0f);
+    const extra per_head[] = {{LAYER(1) "k_scale", "[2]", {0.5f, 0.5f}}};
+    assert_fails(build_with("llama", per_head, 1, TRM_F8E4M3, found), TRM_ERROR_UNSUPPORTED,
+                 "self_attn.k_scale has shape [2], expected one number");
+    assert_ok(build_with("llama", per_head, 1, TRM_DTYPE_NONE, found));
+    const extra zero[] = {{LAYER(1) "v_scale", "[]", {0.0f}}}, nan[] = {{LAYER(1) "v_scale", "[]", {NAN}}};
+    assert_fails(build_with("llama", zero, 1, TRM_F8E4M3, found), TRM_ERROR_INVALID_MODEL,
+                 "self_attn.v_scale is 0, expected a positive number");
+    assert_fails(build_with("llama", nan, 1, TRM_F8E4M3, found), TRM_ERROR_INVALID_MODEL, "v_scale is nan");
+}
+
 /* ---- presets ----------------------------------------------------------------------------------------------- */
 
 static void presets_have_the_published_sizes(void **state)
@@ -225,9 +352,14 @@ static void every_preset_opens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(information_is_that_of_the_files), cmocka_unit_test(network_has_the_promised_form),
-        cmocka_unit_test(tied_models_have_one_embedding),   cmocka_unit_test(models_are_found_in_the_cache),
-        cmocka_unit_test(presets_have_the_published_sizes), cmocka_unit_test(every_preset_opens),
+        cmocka_unit_test(information_is_that_of_the_files),
+        cmocka_unit_test(network_has_the_promised_form),
+        cmocka_unit_test(tied_models_have_one_embedding),
+        cmocka_unit_test(models_are_found_in_the_cache),
+        cmocka_unit_test(caches_may_be_e4m3),
+        cmocka_unit_test(scales_of_caches_are_the_checkpoint_s),
+        cmocka_unit_test(presets_have_the_published_sizes),
+        cmocka_unit_test(every_preset_opens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

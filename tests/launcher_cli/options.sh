@@ -93,6 +93,10 @@ case_inspect() {
     value memory 3
     value memory.2.rank 2
     value memory.0.cache_tokens 112
+    state=$("$json_value" memory.0.state <"$work/out")
+    start 0 inspect "$model" --json --memory-plan --ranks 3 --context 100 --kv-cache-dtype fp8 --dtype bf16
+    value memory.0.cache_tokens 112
+    value memory.0.state $((state / 4))
     for stage in import passes partition final; do
         for rank in 0 1; do
             shows "logits" 0 inspect "$model" --after $stage --ranks 2 --rank $rank

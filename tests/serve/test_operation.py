@@ -320,6 +320,25 @@ class Speculation(unittest.TestCase):
                 self.assertEqual(server.metric("trireme_cache_blocks_used"), 0)
 
 
+class Cache(unittest.TestCase):
+    """With cached keys and values in e4m3 replies are as good, and do not depend on what the cache holds already."""
+    def test_fp8(self):
+        with Server("--kv-cache-dtype", "fp8", "--cache-tokens", "1024", "--sequences", "4") as server:
+            asked = {"prompt": "In the beginning", "max_tokens": 40, "temperature": 0}
+            replies = [server.request("POST", "/v1/completions", asked) for _ in range(3)]
+            for status, reply, _ in replies:
+                self.assertEqual(status, 200, reply)
+                self.assertTrue(reply["choices"][0]["text"].startswith(BEGINNING), reply)
+                self.assertEqual(reply["choices"][0]["text"], replies[0][1]["choices"][0]["text"])
+            with concurrent.futures.ThreadPoolExecutor(4) as pool: # more than the cache holds: some wait or begin again
+                long = dict(asked, prompt="And it came to pass", max_tokens=400, ignore_eos=True)
+                for status, reply, _ in pool.map(lambda _: server.request("POST", "/v1/completions", long), range(4)):
+                    self.assertEqual(status, 200, reply)
+                    self.assertEqual(reply["usage"]["completion_tokens"], 400)
+        with self.assertRaises(AssertionError):
+            Server("--kv-cache-dtype", "fp4")
+
+
 class Streaming(unittest.TestCase):
     def test_counters(self):
         """Weights that stream are counted step by step, packed ones by what is copied and by what they become."""
