@@ -43,35 +43,34 @@ static trm_status append(text_sink *sink, const char *text, size_t size)
 
 /* The first place at or after `from` where a stop string stands, or where the rest of the text may be the start of one.
  */
-static size_t find_stop(const text_sink *sink, size_t from, bool *whole)
+static size_t find_stop(const text_sink *sink, size_t from, const char **whole)
 {
+    *whole = NULL;
     for (size_t at = from; at < sink->size; at++) {
         bool begins = false;
         for (int32_t i = 0; i < sink->n_stops; i++) {
             size_t length = strlen(sink->stops[i]), rest = sink->size - at;
             if (memcmp(sink->text + at, sink->stops[i], rest < length ? rest : length) == 0) {
                 if (rest >= length) {
-                    *whole = true;
+                    *whole = sink->stops[i];
                     return at;
                 }
                 begins = true;
             }
         }
         if (begins) {
-            *whole = false;
             return at;
         }
     }
-    *whole = false;
     return sink->size;
 }
 
 /* Settles what is certain and prints it. At the end nothing is held back. */
 static void settle(text_sink *sink, bool at_end)
 {
-    bool whole;
+    const char *whole;
     size_t end = find_stop(sink, sink->certain, &whole);
-    if (!whole && at_end) {
+    if (whole == NULL && at_end) {
         end = sink->size;
     }
     if (sink->out != NULL) {
@@ -79,8 +78,9 @@ static void settle(text_sink *sink, bool at_end)
         fflush(sink->out);
     }
     sink->certain = end;
-    if (whole) {
+    if (whole != NULL) {
         sink->stopped = true;
+        sink->stop = whole;
         sink->size = end;
         sink->text[end] = '\0';
     }

@@ -15,8 +15,9 @@ typedef struct text_sink {
     FILE *out;  /* where text goes as soon as it is certain; NULL: it is only kept */
     char *text; /* all of it so far, NUL-terminated */
     size_t size, capacity;
-    size_t certain; /* bytes that no stop string can take back any more; printed when out is set */
-    bool stopped;   /* a stop string has come; text ends before it */
+    size_t certain;   /* bytes that no stop string can take back any more; printed when out is set */
+    bool stopped;     /* a stop string has come; text ends before it */
+    const char *stop; /* that one, else NULL */
 } text_sink;
 
 /* With `skip_special` special tokens have no text. */

@@ -1,4 +1,4 @@
-/* Request bodies: completions, chat completions, responses, embeddings. */
+/* Request bodies: completions, chat completions, responses, messages, embeddings. */
 #include "launcher/serve/api_request.h"
 
 #include <math.h>
@@ -127,19 +127,20 @@ static bool check_model(const api_request *request, const char *const *names, ap
 
 static bool read_stops(api_request *request, api_error *error)
 {
-    const trm_json *stop = trm_json_get(trm_json_root(request->document), "stop");
+    const char *key = request->kind == API_MESSAGES ? "stop_sequences" : "stop";
+    const trm_json *stop = trm_json_get(trm_json_root(request->document), key);
     bool single = trm_json_is_string(stop);
     if (stop != NULL && !single && !trm_json_is_array(stop)) {
-        return api_fail(error, 400, "stop", "invalid_type", "stop is neither a string nor an array of strings");
+        return api_fail(error, 400, key, "invalid_type", "%s is neither a string nor an array of strings", key);
     }
     for (const trm_json *at = single ? stop : trm_json_first(stop); at != NULL;
          at = single ? NULL : trm_json_next(at)) {
         const char *text = trm_json_string(at);
         if (request->n_stops == API_MOST_STOPS) {
-            return api_fail(error, 400, "stop", "invalid_value", "stop has more than %d strings", API_MOST_STOPS);
+            return api_fail(error, 400, key, "invalid_value", "%s has more than %d strings", key, API_MOST_STOPS);
         }
         if (text == NULL || *text == '\0' || strlen(text) > API_LONGEST_STOP) {
-            return api_fail(error, 400, "stop", "invalid_value", "stop string %d is not a string of 1 to %d bytes",
+            return api_fail(error, 400, key, "invalid_value", "stop string %d is not a string of 1 to %d bytes",
                             request->n_stops, API_LONGEST_STOP);
         }
         request->stops[request->n_stops++] = text;
@@ -433,6 +434,23 @@ static bool read_embedding(api_request *r, int32_t vocab, api_error *error)
            read_bool(r, "add_special_tokens", &r->add_special, error) && read_prompts(r, "input", vocab, error);
 }
 
+/* Texts that make up a content. */
+static bool check_parts(const trm_json *parts, const char *key, int32_t index, api_error *error)
+{
+    if (!trm_json_is_array(parts)) {
+        return api_fail(error, 400, key, "invalid_type", "%s is neither text nor an array of parts", key);
+    }
+    for (const trm_json *part = trm_json_first(parts); part != NULL; part = trm_json_next(part)) {
+        const char *type = trm_json_string(trm_json_get(part, "type"));
+        if (type == NULL || strstr(type, "text") == NULL || !trm_json_is_string(trm_json_get(part, "text"))) {
+            return api_fail(error, 400, key, "unsupported_content",
+                            "%s[%d].content has a part of type %.40s, expected text", key, index,
+                            type == NULL ? "none" : type);
+        }
+    }
+    return true;
+}
+
 /* Every message is an object with a role; the template decides about the rest. */
 static bool check_messages(const trm_json *messages, const char *key, api_error *error)
 {
@@ -450,14 +468,8 @@ static bool check_messages(const trm_json *messages, const char *key, api_error 
             return api_fail(error, 400, key, "invalid_type", "%s[%d].content is neither text nor an array of parts",
                             key, index);
         }
-        for (const trm_json *part = trm_json_is_array(content) ? trm_json_first(content) : NULL; part != NULL;
-             part = trm_json_next(part)) {
-            const char *type = trm_json_string(trm_json_get(part, "type"));
-            if (type == NULL || strstr(type, "text") == NULL || !trm_json_is_string(trm_json_get(part, "text"))) {
-                return api_fail(error, 400, key, "unsupported_content",
-                                "%s[%d].content has a part of type %.40s, expected text", key, index,
-                                type == NULL ? "none" : type);
-            }
+        if (trm_json_is_array(content) && !check_parts(content, key, index, error)) {
+            return false;
         }
     }
     return true;
@@ -523,6 +535,28 @@ static bool read_response(api_request *r, int32_t vocab, api_error *error)
            read_format(r, trm_json_get(trm_json_get(root, "text"), "format"), error);
 }
 
+static bool read_messages(api_request *r, int32_t vocab, api_error *error)
+{
+    static const char *const unsupported[] = {"tools", "tool_choice", "thinking", "mcp_servers", "n"};
+    const trm_json *root = trm_json_root(r->document), *system = trm_json_get(root, "system");
+    for (size_t i = 0; i < sizeof(unsupported) / sizeof(unsupported[0]); i++) {
+        const trm_json *value = trm_json_get(root, unsupported[i]);
+        const char *type = trm_json_string(trm_json_get(value, "type"));
+        bool none = value == NULL || (trm_json_is_array(value) && trm_json_count(value) == 0) ||
+                    (type != NULL && strcmp(type, "disabled") == 0);
+        if (!none) {
+            return api_fail(error, 400, unsupported[i], "unsupported_parameter",
+                            "messages have no %s here; chat completions have tools and reasoning", unsupported[i]);
+        }
+    }
+    r->messages = trm_json_get(root, "messages");
+    if (system != NULL && !trm_json_is_string(system) && !check_parts(system, "system", 0, error)) {
+        return false;
+    }
+    return check_messages(r->messages, "messages", error) && read_common(r, vocab, error) &&
+           read_integer(r, "max_tokens", 1, INT32_MAX, &r->max_tokens, error);
+}
+
 static bool parse(api_request *r, const char *body, size_t size, int32_t vocab, const char *const *names,
                   api_error *error)
 {
@@ -545,6 +579,8 @@ static bool parse(api_request *r, const char *body, size_t size, int32_t vocab, 
         return read_response(r, vocab, error);
     case API_EMBEDDING:
         return read_embedding(r, vocab, error);
+    case API_MESSAGES:
+        return read_messages(r, vocab, error);
     }
     return false;
 }

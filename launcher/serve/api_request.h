@@ -46,7 +46,8 @@ typedef enum tool_mode { TOOL_NONE, TOOL_AUTO, TOOL_REQUIRED, TOOL_NAMED } tool_
 /* How a model writes its calls (tools.h). */
 typedef enum tool_style { TOOLS_HERMES, TOOLS_MISTRAL, TOOLS_LLAMA } tool_style;
 
-typedef enum api_kind { API_COMPLETION, API_CHAT, API_RESPONSE, API_EMBEDDING } api_kind;
+/* API_MESSAGES: as Anthropic's clients send them. */
+typedef enum api_kind { API_COMPLETION, API_CHAT, API_RESPONSE, API_EMBEDDING, API_MESSAGES } api_kind;
 
 /* One prompt: text, or tokens where the client sent ids. */
 typedef struct api_prompt {
@@ -75,7 +76,7 @@ typedef struct api_request {
     int32_t n_stops;
     int32_t stop_ids[TRM_MAX_STOP_TOKENS];
     int32_t n_stop_ids;
-    api_prompt *prompts; /* [n_prompts]; of CHAT and RESPONSE there are none before the template is rendered */
+    api_prompt *prompts; /* [n_prompts]; of chats of any kind there are none before the template is rendered */
     int32_t n_prompts;
     const trm_json *messages, *tools, *tool_choice, *template_arguments; /* of CHAT; NULL where absent */
     bool base64;                                                         /* of EMBEDDING: numbers as base64 */

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "launcher/serve/json_value.h"
 
-/* Parts of text, a line each. */
+/* Parts of text, a line each, as "content". */
 static void write_parts(json_text *json, const trm_json *parts)
 {
     trm_bytes text = {0};
@@ -104,6 +104,16 @@ static void write_messages(json_text *json, const api_request *request)
         if (input != NULL) {
             write_simple_message(json, "user", input);
         }
+    }
+    const trm_json *system =
+        request->kind == API_MESSAGES ? trm_json_get(trm_json_root(request->document), "system") : NULL;
+    if (trm_json_is_string(system)) {
+        write_simple_message(json, "system", trm_json_string(system));
+    } else if (system != NULL) {
+        json_object(json, NULL);
+        json_string(json, "role", "system");
+        write_parts(json, system);
+        json_end_object(json);
     }
     for (const trm_json *message = trm_json_first(request->messages); message != NULL;
          message = trm_json_next(message)) {

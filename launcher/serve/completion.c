@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "launcher/serve/anthropic.h"
 #include "launcher/serve/embedding.h"
 #include "launcher/serve/message.h"
 #include "launcher/serve/response.h"
@@ -51,7 +52,7 @@ trm_status completion_create(exchange *x, api_request *request, trm_tokens *prom
                       .created = (int64_t)time(NULL),
                       .choices = choices};
     *request = (api_request){0};
-    static const char *const prefixes[] = {"cmpl-", "chatcmpl-", "resp_", "embd-"};
+    static const char *const prefixes[] = {"cmpl-", "chatcmpl-", "resp_", "embd-", "msg_"};
     snprintf(c->id, sizeof(c->id), "%s%.32s", prefixes[c->request.kind], x->id);
     uint64_t seed = c->request.has_seed ? c->request.seed : random_seed();
     for (; c->n_choices < n && status == TRM_OK; c->n_choices++) {
@@ -297,6 +298,10 @@ static void begin_stream(completion *c)
         response_begin(c);
         return;
     }
+    if (c->request.kind == API_MESSAGES) {
+        anthropic_begin(c);
+        return;
+    }
     for (int32_t i = 0; i < c->n_choices; i++) {
         bool echo = c->request.echo;
         if (c->request.kind != API_CHAT && !echo) {
@@ -334,8 +339,8 @@ static void send_chunk(choice *ch)
     if (!more && ch->finish_reason == NULL) {
         return;
     }
-    if (c->request.kind == API_RESPONSE) {
-        response_delta(c, ch->sink.text + ch->told, size);
+    if (c->request.kind == API_RESPONSE || c->request.kind == API_MESSAGES) {
+        (c->request.kind == API_RESPONSE ? response_delta : anthropic_delta)(c, ch->sink.text + ch->told, size);
         ch->told = end;
         return;
     }
@@ -361,8 +366,8 @@ static void send_chunk(choice *ch)
 
 static void end_stream(completion *c)
 {
-    if (c->request.kind == API_RESPONSE) {
-        response_end(c);
+    if (c->request.kind == API_RESPONSE || c->request.kind == API_MESSAGES) {
+        (c->request.kind == API_RESPONSE ? response_end : anthropic_end)(c);
         exchange_end_stream(c->exchange, false);
         return;
     }
@@ -437,6 +442,8 @@ static void reply_whole(completion *c)
     json_text json = {0};
     if (c->request.kind == API_RESPONSE) {
         response_write(c, &json);
+    } else if (c->request.kind == API_MESSAGES) {
+        anthropic_write(c, &json);
     } else if (c->request.kind == API_EMBEDDING) {
         embedding_write(c, &json);
     } else {
@@ -523,9 +530,13 @@ void completion_fail(completion *c, const api_error *error)
         exchange_reply_error(c->exchange, error);
         return;
     }
-    json_text json = {0};
-    json_literal(&json, "data: ");
-    api_error_write(error, &json);
-    completion_send(c, &json);
+    if (c->request.kind == API_MESSAGES) {
+        anthropic_fail(c, error);
+    } else {
+        json_text json = {0};
+        json_literal(&json, "data: ");
+        api_error_write(error, &json);
+        completion_send(c, &json);
+    }
     exchange_end_stream(c->exchange, false);
 }

@@ -61,6 +61,7 @@ void exchange_reply(exchange *x, int status, const char *body, size_t size)
 void api_error_write(const api_error *error, json_text *json)
 {
     json_object(json, NULL);
+    json_string(json, "type", "error");
     json_object(json, "error");
     json_string(json, "message", error->message);
     json_string(json, "type", error->type);

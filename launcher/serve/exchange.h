@@ -50,7 +50,7 @@ void exchange_end_stream(exchange *x, bool broken);
 /* The client has left: nothing more is written, and the connection is woken so that it notices. */
 void exchange_abandon(exchange *x);
 
-/* {"error":{...}} as OpenAI's clients read it. */
+/* {"type":"error","error":{...}}: OpenAI's clients read the latter, Anthropic's both. */
 void api_error_write(const api_error *error, json_text *json);
 
 #endif

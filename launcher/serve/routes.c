@@ -244,12 +244,17 @@ static void find_reasoning(const server *s, api_request *request)
     request->reasoning_open = request->has_reasoning && reasoning_is_open(request->prompts[0].text);
 }
 
-/* Chats and responses: messages to a prompt, and on. */
+/* Chats of every kind: messages to a prompt, and on. */
 static enum MHD_Result answer_messages(call *c, api_kind kind)
 {
     api_request request;
     api_error error;
     if (!parse_request(c, kind, &request, &error)) {
+        return call_reply_error(c, &error);
+    }
+    if (kind == API_MESSAGES && request.max_tokens < 0) { /* counting tokens goes without */
+        api_fail(&error, 400, "max_tokens", "invalid_type", "max_tokens is missing, expected a number of tokens");
+        api_request_fini(&request);
         return call_reply_error(c, &error);
     }
     request.tool_style = tools_style(c->server->options.tokenizer);
@@ -293,6 +298,37 @@ static enum MHD_Result answer_chat(call *c)
 static enum MHD_Result answer_responses(call *c)
 {
     return answer_messages(c, API_RESPONSE);
+}
+
+static enum MHD_Result answer_anthropic(call *c)
+{
+    return answer_messages(c, API_MESSAGES);
+}
+
+/* How many tokens the messages of such a request are. */
+static enum MHD_Result answer_count_tokens(call *c)
+{
+    api_request request;
+    api_error error;
+    trm_tokens tokens = {0};
+    if (!parse_request(c, API_MESSAGES, &request, &error)) {
+        return call_reply_error(c, &error);
+    }
+    enum MHD_Result result;
+    if (!chat_prompt(c->server->options.chat, &request, &error)) {
+        result = call_reply_error(c, &error);
+    } else if (encode_prompts(c->server, &request, &tokens) != TRM_OK) {
+        result = answer_failure(c, TRM_ERROR_INVALID_ARGUMENT, "messages");
+    } else {
+        json_text json = {0};
+        json_object(&json, NULL);
+        json_integer(&json, "input_tokens", (int64_t)tokens.count);
+        json_end_object(&json);
+        result = call_reply_json(c, 200, &json);
+    }
+    trm_tokens_fini(&tokens);
+    api_request_fini(&request);
+    return result;
 }
 
 static enum MHD_Result answer_apply_template(call *c)
@@ -426,6 +462,8 @@ const route routes_table[] = {
     {"POST", "/v1/completions", answer_completions, false},
     {"POST", "/v1/chat/completions", answer_chat, false},
     {"POST", "/v1/responses", answer_responses, false},
+    {"POST", "/v1/messages", answer_anthropic, false},
+    {"POST", "/v1/messages/count_tokens", answer_count_tokens, false},
     {"POST", "/v1/embeddings", answer_embeddings, false},
     {"POST", "/apply-template", answer_apply_template, false},
     {"GET", "/v1/models", answer_models, false},

@@ -220,11 +220,13 @@ static bool has_key(const call *c)
     const server *s = c->server;
     const char *header = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
     bool found = false;
-    if (header == NULL || strncasecmp(header, "Bearer ", 7) != 0) {
-        return false;
+    if (header != NULL && strncasecmp(header, "Bearer ", 7) == 0) {
+        header += 7;
+    } else { /* as Anthropic's clients send it */
+        header = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, "X-Api-Key");
     }
-    for (size_t i = 0; i < s->n_keys; i++) {
-        found |= same_key(header + 7, s->key_list[i]);
+    for (size_t i = 0; header != NULL && i < s->n_keys; i++) {
+        found |= same_key(header, s->key_list[i]);
     }
     return found;
 }

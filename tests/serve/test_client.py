@@ -302,6 +302,76 @@ class Responses(unittest.TestCase):
             self.assertEqual(server.request("POST", "/v1/responses", options)[0], 400)
 
 
+class Messages(unittest.TestCase):
+    """Anthropic's way of a chat, from outside: what its client sends and reads."""
+    body = {"model": "kjv-7m", "max_tokens": 8, "temperature": 0,
+            "messages": [{"role": "user", "content": "In the beginning"}]}
+
+    def message(self, path="", **more):
+        status, reply, _ = server.request("POST", "/v1/messages" + path, dict(self.body, **more))
+        self.assertEqual(status, 200, reply)
+        return reply
+
+    def events(self, **more):
+        status, text, headers = server.request("POST", "/v1/messages", dict(self.body, stream=True, **more))
+        self.assertEqual((status, headers["Content-Type"].split(";")[0]), (200, "text/event-stream"))
+        events = []
+        for event in text.strip().split("\n\n"):
+            name, data = event.split("\n")
+            data = json.loads(data.removeprefix("data: "))
+            self.assertEqual(name, "event: " + data["type"])
+            events.append(data)
+        return events
+
+    def test_text(self):
+        reply = self.message()
+        self.assertEqual(reply["content"], [{"type": "text", "text": BEGINNING}])
+        self.assertEqual((reply["type"], reply["role"], reply["model"]), ("message", "assistant", "kjv-7m"))
+        self.assertEqual((reply["stop_reason"], reply["stop_sequence"]), ("max_tokens", None))
+        usage = reply["usage"]
+        self.assertEqual(usage["input_tokens"] + usage["cache_read_input_tokens"], 4)
+        self.assertEqual(usage["output_tokens"], 8)
+        self.assertTrue(reply["id"].startswith("msg_"))
+
+    def test_system(self):
+        texts = [self.message(system=system, messages=[{"role": "user", "content": user}])["content"]
+                 for system in ("In the", [{"type": "text", "text": "In the"}])
+                 for user in ("beginning", [{"type": "text", "text": "beginning"}])]
+        self.assertEqual(texts[1:], texts[:1] * 3)
+        self.assertEqual(self.message("/count_tokens", system="In the")["input_tokens"],
+                         self.message(system="In the", max_tokens=1)["usage"]["input_tokens"])
+
+    def test_stop(self):
+        reply = self.message(stop_sequences=["nowhere", " heaven"])
+        self.assertEqual((reply["stop_reason"], reply["stop_sequence"]), ("stop_sequence", " heaven"))
+        self.assertEqual(reply["content"][0]["text"], BEGINNING.split(" heaven")[0])
+        self.assertEqual(self.events(stop_sequences=[" heaven"])[-2]["delta"],
+                         {"stop_reason": "stop_sequence", "stop_sequence": " heaven"})
+
+    def test_stream(self):
+        events = self.events()
+        kinds = [event["type"] for event in events]
+        self.assertEqual(kinds[:2], ["message_start", "content_block_start"])
+        self.assertEqual(set(kinds[2:-3]), {"content_block_delta"})
+        self.assertEqual(kinds[-3:], ["content_block_stop", "message_delta", "message_stop"])
+        self.assertEqual(events[0]["message"]["content"], [])
+        self.assertIsNone(events[0]["message"]["stop_reason"])
+        self.assertEqual("".join(event["delta"]["text"] for event in events[2:-3]), BEGINNING)
+        self.assertEqual(events[-2]["delta"]["stop_reason"], "max_tokens")
+        self.assertEqual(events[-2]["usage"]["output_tokens"], 8)
+
+    def test_refused(self):
+        image = [{"role": "user", "content": [{"type": "image", "source": {}}]}]
+        for more in ({"max_tokens": None}, {"max_tokens": 0}, {"messages": []}, {"messages": image}, {"system": 5},
+                     {"system": [{"type": "image"}]}, {"tools": [{"name": "f", "input_schema": {}}]}, {"n": 2},
+                     {"thinking": {"type": "enabled", "budget_tokens": 5}}, {"stop_sequences": [""]}):
+            body = {key: value for key, value in dict(self.body, **more).items() if value is not None}
+            status, reply, _ = server.request("POST", "/v1/messages", body)
+            self.assertEqual((status, reply["type"], reply["error"]["type"]), (400, "error", "invalid_request_error"), more)
+        self.assertEqual(server.request("POST", "/v1/messages", dict(self.body, model="other"))[0], 404)
+        self.message(tools=[], thinking={"type": "disabled"})
+
+
 class Tools(unittest.TestCase):
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
     messages = [{"role": "user", "content": "In the beginning"}]

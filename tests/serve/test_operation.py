@@ -84,6 +84,8 @@ class Limits(unittest.TestCase):
             for key in ("secret-1", "secret-2"):
                 headers = {"Authorization": "Bearer " + key}
                 self.assertEqual(server.request("POST", "/v1/completions", body, headers)[0], 200)
+                self.assertEqual(server.request("POST", "/v1/completions", body, {"X-Api-Key": key})[0], 200)
+            self.assertEqual(server.request("POST", "/v1/completions", body, {"X-Api-Key": "secret-3"})[0], 401)
             self.assertEqual(server.request("GET", "/health")[0], 200)
         os.unlink(keys)
 
