@@ -475,6 +475,39 @@ static void matmul_glu_halves_the_columns(void **state)
     RUN_CASES(cases);
 }
 
+static void quantized_products_have_scales_by_blocks(void **state)
+{
+    (void)state;
+#define DEQUANT_MATMUL(...)                                                                                            \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_DEQUANT_MATMUL, .dequant_matmul = { __VA_ARGS__ }                                            \
+    }
+    static const rule_case cases[] = {
+        {DEQUANT_MATMUL(1, 0), {"bf16[?,2,8]", "f8e4m3[12,8]", "f32[12,1]"}, "bf16[?,2,12]"},
+        {DEQUANT_MATMUL(5, 3, TRM_F32), {"f16[?,8]", "i8[12,8]", "f16[3,3]", "f16[12]"}, "f32[?,12]"},
+        {DEQUANT_MATMUL(1, 4), {"f32[8]", "u8[12,4]", "bf16[12,2]", "-", "u8[12,2]"}, "f32[12]"},
+        {DEQUANT_MATMUL(128, 128), {"bf16[?,8]", "f8e4m3[12,8]", "f32[1,1]"}, "bf16[?,12]"},
+        {DEQUANT_MATMUL(1, 0), {"bf16[?,8]", "f8e4m3[?,8]", "f32[?,1]"}, "bf16[?,?]"},
+        {DEQUANT_MATMUL(0, 0), {"bf16[?,8]", "f8e4m3[12,8]", "f32[12,1]"}, "!block_n is 0"},
+        {DEQUANT_MATMUL(1, -1), {"bf16[?,8]", "f8e4m3[12,8]", "f32[12,1]"}, "!block_k -1"},
+        {DEQUANT_MATMUL(1, 3), {"bf16[?,8]", "u8[12,4]", "f32[12,3]"}, "!block_k even"},
+        {DEQUANT_MATMUL(1, 0), {"bf16[?,8]", "f8e4m3[12,8]", "f32[11,1]"}, "!scale has dims [11, 1], expected [12, 1]"},
+        {DEQUANT_MATMUL(1, 0), {"bf16[?,8]", "f8e4m3[12,8]", "f32[12]"}, "!scale has dims [12], expected [12, 1]"},
+        {DEQUANT_MATMUL(1, 0), {"bf16[?,8]", "u8[12,8]", "f32[12,1]"}, "!expected [..., 16]"},
+        {DEQUANT_MATMUL(1, 0), {"bf16[?,8]", "f8e5m2[12,8]", "f32[12,1]"}, "!weight f8e5m2"},
+        {DEQUANT_MATMUL(1, 0), {"f64[?,8]", "i8[12,8]", "f32[12,1]"}, "!x is of type f64"},
+        {DEQUANT_MATMUL(1, 0), {"bf16[?,8]", "i8[12,8]", "i8[12,1]"}, "!scale has type i8"},
+        {DEQUANT_MATMUL(1, 0), {"bf16[?,8]", "i8[12,8]", "f32[12,1]", "f32[12]"}, "!bias has type f32"},
+        {DEQUANT_MATMUL(1, 0),
+         {"bf16[?,8]", "i8[12,8]", "f32[12,1]", "-", "u8[12,1]"},
+         "!has zero points, expected none"},
+        {DEQUANT_MATMUL(1, 0), {"bf16[?,8]", "u8[12,4]", "f32[12,1]", "-", "i8[12,1]"}, "!zero_point has type i8"},
+        {DEQUANT_MATMUL(1, 0, TRM_I8), {"bf16[?,8]", "i8[12,8]", "f32[12,1]"}, "!out is i8"},
+        {DEQUANT_MATMUL(1, 0), {"bf16[?,8]", "i8[12,8]"}, "!found 2 inputs"},
+    };
+    RUN_CASES(cases);
+}
+
 static void norm_matmuls_follow_their_parts(void **state)
 {
     (void)state;
@@ -584,7 +617,7 @@ static void unknown_kinds_and_output_counts(void **state)
     const trm_dims *inputs[] = {&dims};
     trm_dtype type = TRM_F32, out_types[2];
     assert_fails(trm_infer_layer(&desc, 1, inputs, &type, NULL, 1, out, out_types), TRM_ERROR_INVALID_ARGUMENT,
-                 "found layer kind 65, expected 0 to 64");
+                 "found layer kind 66, expected 0 to 65");
     desc = (trm_layer_desc){.kind = TRM_LAYER_SOFTMAX};
     assert_fails(trm_infer_layer(&desc, 1, inputs, &type, NULL, 2, out, out_types), TRM_ERROR_INVALID_ARGUMENT,
                  "found 2 outputs, expected 1");
@@ -637,6 +670,7 @@ int main(void)
         cmocka_unit_test(padded_attention),
         cmocka_unit_test(collectives),
         cmocka_unit_test(matmul_glu_halves_the_columns),
+        cmocka_unit_test(quantized_products_have_scales_by_blocks),
         cmocka_unit_test(norm_matmuls_follow_their_parts),
         cmocka_unit_test(attention_takes_a_joined_product),
         cmocka_unit_test(regions),

@@ -488,6 +488,61 @@ static void gate_and_up_are_joined_without_a_slice(void **state)
                "output y\n");
 }
 
+static trm_tensor *quantized_constant(trm_network *network, const char *name, const char *what, trm_dtype dtype,
+                                      trm_dims dims, uint64_t seed)
+{
+    char text[32];
+    trm_weight *weight = NULL;
+    trm_tensor *tensor = NULL;
+    snprintf(text, sizeof(text), "%s.%s", name, what);
+    const bool bytes = dtype == TRM_U8;
+    assert_ok(trm_weight_random(dtype, &dims, seed, bytes ? 100.0f : 0.01f, bytes ? 100.0f : 0.005f, &weight));
+    assert_ok(trm_network_add_weight(network, text, weight, dtype, &tensor));
+    return tensor;
+}
+
+/* x times a weight of 4 bits with `rows` and zero points, its scales for blocks of 3 rows and 4 columns. */
+static trm_tensor *quantized_linear(trm_network *network, const char *name, trm_tensor *x, int64_t rows)
+{
+    trm_tensor *output = NULL, *inputs[TRM_DEQUANT_MATMUL_INPUT_COUNT] = {x};
+    const trm_dims scales = DIMS((rows + 2) / 3, 2);
+    const trm_layer_desc desc = {.kind = TRM_LAYER_DEQUANT_MATMUL, .dequant_matmul = {.block_n = 3, .block_k = 4}};
+    inputs[TRM_DEQUANT_MATMUL_WEIGHT] = quantized_constant(network, name, "w", TRM_U8, DIMS(rows, 4), 1);
+    inputs[TRM_DEQUANT_MATMUL_SCALE] = quantized_constant(network, name, "s", TRM_F32, scales, 2);
+    inputs[TRM_DEQUANT_MATMUL_ZERO_POINT] = quantized_constant(network, name, "z", TRM_U8, scales, 3);
+    assert_ok(trm_network_add_layer(network, name, &desc, inputs, TRM_DEQUANT_MATMUL_INPUT_COUNT, &output));
+    return output;
+}
+
+/* All of what they read is joined; one whose last block of rows is cut off stays alone. */
+static void quantized_products_join(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 8));
+    net_output(network, quantized_linear(network, "q", x, 6));
+    net_output(network, quantized_linear(network, "k", x, 3));
+    net_output(network, quantized_linear(network, "v", x, 4));
+    check_pass(network, trm_pass_join_matmuls,
+               "q+k: f32 [?, 9] = dequant_matmul(x, q.w+k.w, q.s+k.s, -, q.z+k.z) block_n=3 block_k=4\n"
+               "q: f32 [?, 6] = slice(q+k) axis=1 end=6\n"
+               "k: f32 [?, 3] = slice(q+k) axis=1 start=6 end=9\n"
+               "v: f32 [?, 4] = dequant_matmul(x, v.w, v.s, -, v.z) block_n=3 block_k=4\n"
+               "output q\n"
+               "output k\n"
+               "output v\n");
+    network = net_create();
+    x = net_input(network, "x", TRM_F32, DIMS(-1, 8));
+    trm_tensor *up = quantized_linear(network, "up", x, 6), *gate = quantized_linear(network, "gate", x, 6);
+    const trm_layer_desc glu = {.kind = TRM_LAYER_GLU, .glu = {SILU}};
+    net_output(network, net_layer(network, "y", glu, gate, up, NULL, NULL));
+    check_pass(
+        network, trm_pass_join_matmuls,
+        "gate+up: f32 [?, 12] = dequant_matmul(x, gate.w+up.w, gate.s+up.s, -, gate.z+up.z) block_n=3 block_k=4\n"
+        "y: f32 [?, 6] = glu(gate+up) activation=silu\n"
+        "output y\n");
+}
+
 static void a_glu_joins_its_product(void **state)
 {
     (void)state;
@@ -858,6 +913,7 @@ int main(void)
         cmocka_unit_test(x_times_sigmoid_becomes_silu),
         cmocka_unit_test(products_that_are_no_glu_stay),
         cmocka_unit_test(gate_and_up_are_joined_without_a_slice),
+        cmocka_unit_test(quantized_products_join),
         cmocka_unit_test(a_glu_joins_its_product),
         cmocka_unit_test(products_of_one_input_are_joined_with_slices),
         cmocka_unit_test(products_with_weights_as_they_multiply_become_a_batch),
