@@ -57,6 +57,8 @@ const char *test_golden_name(int32_t index)
         "quant-gptq-phi3",
         "quant-gptq8",
         "quant-awq",
+        "quant-fp8-rest",
+        "quant-fp8-phi3",
     };
     return index >= 0 && (size_t)index < sizeof(names) / sizeof(names[0]) ? names[index] : NULL;
 }

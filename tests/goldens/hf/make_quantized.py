@@ -52,7 +52,7 @@ def pack(numbers, order=range(8), bits=4):
 # Each: weight [out, in] -> (tensors by suffix, the weight they stand for). Scales have the type `of` at most.
 
 
-def fp8_block(weight, of, block=(16, 32)):
+def fp8_block(weight, of, block=(16, 16)):
     scale, whole = blocks(weight, *block, 448.0)
     numbers = (weight / whole).to(F8)
     return {"weight": numbers, "weight_scale_inv": scale}, numbers.float() * whole
@@ -142,9 +142,16 @@ F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 GOLDENS = {
     "quant-fp8": (
         LLAMA, F32, fp8_block, F32,
-        dict(quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[16, 32],
+        dict(quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[16, 16],
              modules_to_not_convert=["lm_head"]),
     ),
+    # Blocks that are cut off at the end of 48 columns and of 16 rows.
+    "quant-fp8-rest": (
+        LLAMA, F32, lambda w, of: fp8_block(w, of, (24, 32)), F32,
+        dict(quant_method="fp8", activation_scheme="dynamic", weight_block_size=[24, 32]),
+    ),
+    # Parts of one weight, in whole blocks.
+    "quant-fp8-phi3": (PHI3, F32, fp8_block, F32, dict(quant_method="fp8", weight_block_size=[16, 16])),
     "quant-fp8-tensor": (LLAMA, F32, fp8_tensor, F32, dict(quant_method="fp8", activation_scheme="static")),
     "quant-fbgemm": (QWEN2, F32, fp8_row, F32, dict(quant_method="fbgemm_fp8", activation_scale_ub=1200.0)),
     "quant-float": (
@@ -156,7 +163,7 @@ GOLDENS = {
         compressed("pack-quantized", num_bits=4, type="int", strategy="group", group_size=16),
     ),
     "quant-int4-zeros": (
-        QWEN2, F32, lambda w, of: packed(w, of, symmetric=False), BF16,
+        QWEN2, F32, lambda w, of: packed(w, of, symmetric=False), F32,
         compressed("pack-quantized", num_bits=4, type="int", strategy="group", group_size=16, symmetric=False),
     ),
     "quant-packed8": (
@@ -213,8 +220,8 @@ def check(name):
     """What the method's own code makes of the checkpoint gives the same logits."""
     (model_class, _, _), dtype, _, _, method = GOLDENS[name]
     options = {}
-    if method["quant_method"] == "fp8" and "weight_block_size" in method:
-        options["quantization_config"] = transformers.FineGrainedFP8Config(weight_block_size=(16, 32), dequantize=True)
+    if name == "quant-fp8":  # blocks that are cut off it takes for smaller ones
+        options["quantization_config"] = transformers.FineGrainedFP8Config(dequantize=True)
     elif method["quant_method"] == "compressed-tensors":
         from transformers import CompressedTensorsConfig
 
