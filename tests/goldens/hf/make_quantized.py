@@ -145,10 +145,10 @@ GOLDENS = {
         dict(quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[16, 16],
              modules_to_not_convert=["lm_head"]),
     ),
-    # Blocks that are cut off at the end of 48 columns and of 16 rows.
+    # Blocks that are cut off at the end of 48 columns.
     "quant-fp8-rest": (
-        LLAMA, F32, lambda w, of: fp8_block(w, of, (24, 32)), F32,
-        dict(quant_method="fp8", activation_scheme="dynamic", weight_block_size=[24, 32]),
+        LLAMA, F32, lambda w, of: fp8_block(w, of, (16, 32)), F32,
+        dict(quant_method="fp8", activation_scheme="dynamic", weight_block_size=[16, 32]),
     ),
     # Parts of one weight, in whole blocks.
     "quant-fp8-phi3": (PHI3, F32, fp8_block, F32, dict(quant_method="fp8", weight_block_size=[16, 16])),
