@@ -25,7 +25,8 @@ static void drop(trm_captured_step *step)
 {
     for (int32_t mode = 0; mode < TRM_SAMPLE_MODE_COUNT; mode++) {
         trm_graph_exec_destroy(step->execs[mode]);
-        step->execs[mode] = NULL;
+        trm_graph_exec_destroy(step->aheads[mode]);
+        step->execs[mode] = step->aheads[mode] = NULL;
     }
 }
 

@@ -21,6 +21,8 @@ typedef struct trm_captured_step {
     int32_t uses;      /* before it was captured */
     uint64_t last_use; /* of those that give way to others; 0: the place is free */
     trm_graph_exec *execs[TRM_SAMPLE_MODE_COUNT]; /* NULL until first used */
+    trm_graph_exec
+        *aheads[TRM_SAMPLE_MODE_COUNT]; /* so are these: decode steps that go on where the one before ended */
 } trm_captured_step;
 
 /* Forms that every generator has from the beginning: decode steps, and those of one sequence's drafts. */

@@ -685,6 +685,15 @@ trm_status trm_context_enqueue(trm_context *context)
     return may_stop(context) ? run_in_parts(context) : run_at_once(context);
 }
 
+trm_status trm_context_enqueue_again(trm_context *context)
+{
+    if (may_stop(context)) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a network whose dims or layers depend on data cannot run on what is there");
+    }
+    TRM_TRY(trm_context_shape(context));
+    return run_steps(context, 0, context->engine->plan->network->n_layers, -1);
+}
+
 /* ---- capture ----------------------------------------------------------------------------------- */
 
 void trm_context_drop_capture(trm_context *context)

@@ -138,6 +138,7 @@ trm_status trm_generate(trm_generator *g, trm_request *requests, int32_t n, trm_
     while (status == TRM_OK && trm_scheduler_has_work(r.s)) {
         status = step(&r);
     }
+    status = status == TRM_OK ? trm_ahead_settle(g) : status; /* it ended otherwise than by length */
     if (stats != NULL) {
         *stats = r.stats;
     }

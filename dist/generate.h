@@ -7,6 +7,7 @@
 
 #include <trireme/generate.h>
 
+#include "dist/ahead.h"
 #include "dist/captured.h"
 #include "dist/chooser.h"
 #include "dist/lanes.h"
@@ -59,7 +60,10 @@ struct trm_generator {
     bool tune;
     char *timing_cache; /* or NULL */
     trm_captured_steps captured;
-    bool pads; /* tests: steps are padded as captured ones are where none is captured */
+    trm_ahead ahead;
+    bool goes_on;     /* of the next step: all its sequences are likely to go on, and have a block for one more token */
+    bool never_ahead; /* tests: the host waits for each step */
+    bool pads;        /* tests: steps are padded as captured ones are where none is captured */
 
     trm_event *began;      /* of the step: inputs are about to be copied */
     double device_seconds; /* of the last step, from then until its tokens were on the host */
@@ -81,10 +85,13 @@ static inline int32_t trm_step_rows(const trm_step_sequence *sequence)
 
 /* Runs one step over n sequences and waits for it. chosen [n_choices of each] (may be NULL) receives the chosen tokens;
  * the chooser's staging memory has the logprobs by row. Steps in which every sequence has one token and wants one may
- * run captured and padded. At most max_rows rows. Collective: rank 0's choice is everyone's. */
+ * run captured and padded. At most max_rows rows. Collective: rank 0's choice is everyone's. Such a step with
+ * `goes_on` starts the step behind it, too, which must be settled or the next. */
 trm_status trm_generator_step(trm_generator *generator, const trm_step_sequence *sequences, int32_t n, int32_t *chosen);
 /* Lets a generator whose weights stream look at a step now and then; nothing for others. */
 trm_status trm_generator_sample(trm_generator *generator);
+/* Rank 0's choice of n rows is everyone's from here on. */
+trm_status trm_generator_agree_on_tokens(trm_generator *generator, int32_t n_rows);
 /* Times the products of steps with about `tokens` tokens of up to max_sequences sequences, where the generator tunes.
  */
 trm_status trm_generator_tune_mixed(trm_generator *generator, int32_t tokens);

@@ -452,6 +452,7 @@ static trm_status prepare(trm_generator *g)
     TRM_TRY(find_tensors(g));
     TRM_TRY(trm_context_create(g->engine, &g->context));
     TRM_TRY(trm_event_create(g->world->device, &g->began));
+    TRM_TRY(trm_ahead_init(g));
     if (wants_lanes(g, g->engine->plan)) {
         TRM_TRY(trm_generator_use_lanes(g, LANE_TOKENS));
     }
@@ -592,6 +593,7 @@ void trm_generator_destroy(trm_generator *g)
         return;
     }
     trm_captured_steps_drop(&g->captured);
+    trm_ahead_fini(g);
     free(g->timing_cache);
     trm_chooser_fini(&g->chooser);
     trm_device_free_host(g->world->device, g->hidden_staging);

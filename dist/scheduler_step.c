@@ -176,6 +176,19 @@ static bool fill(trm_scheduler *s)
     return no_prompt;
 }
 
+/* Whether what runs in the step is likely to be all that runs in the next, with a block for each token of that: all
+ * requests are known, and none of these ends with its token unless that is one to stop at. */
+static bool goes_on(trm_scheduler *s, bool no_prompt)
+{
+    bool likely = s->lockstep && no_prompt && s->n_drafted == 0 && s->g->speculation.kind == TRM_SPECULATION_OFF;
+    for (int32_t i = 0; likely && i < s->n_sequences; i++) {
+        trm_live *live = s->lives[i];
+        likely = s->sequences[i].n_choices == 1 && live->n_tokens + 1 < live->n_most &&
+                 trm_scheduler_grow_for_drafts(s, live, 1) == 1;
+    }
+    return likely;
+}
+
 /* ---- what came of it --------------------------------------------------------------------------- */
 
 static bool is_stop(const trm_live *live, int32_t token)
@@ -323,7 +336,10 @@ static trm_status run(trm_scheduler *s)
     }
     TRM_TRY(trm_scheduler_send_step(s));
     double sent = trm_scheduler_now();
-    TRM_TRY(trm_generator_step(s->g, s->sequences, s->n_sequences, s->chosen));
+    s->g->goes_on = goes_on(s, no_prompt);
+    trm_status status = trm_generator_step(s->g, s->sequences, s->n_sequences, s->chosen);
+    s->g->goes_on = false;
+    TRM_TRY(status);
     double seconds = trm_scheduler_now() - sent;
     s->stats.wait_seconds += seconds;
     if (no_prompt && s->g->speculation.kind == TRM_SPECULATION_AUTO) {

@@ -91,23 +91,25 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
     return trm_context_set_dims(context, g->logit_rows, &rows_dims);
 }
 
-/* The way of the chosen tokens to the host. Rank 0's choice is everyone's: logits that were computed on each rank alone
- * may differ in their last bits. */
+/* Logits that were computed on each rank alone may differ in their last bits. */
+trm_status trm_generator_agree_on_tokens(trm_generator *g, int32_t n_rows)
+{
+    const trm_exchange exchange = {.op = TRM_BROADCAST,
+                                   .reduce = TRM_REDUCE_NONE,
+                                   .dtype = TRM_I32,
+                                   .from = g->chooser.chosen,
+                                   .to = g->chooser.chosen,
+                                   .count = (size_t)n_rows,
+                                   .root = 0};
+    return g->world->size == 1 ? TRM_OK
+                               : trm_communicator_exchange(g->world->communicator, &exchange, g->context->stream);
+}
+
+/* The way of the chosen tokens to the host. */
 static trm_status hand_over_tokens(trm_generator *g, int32_t n_rows, trm_sample_mode mode)
 {
-    trm_stream *stream = g->context->stream;
-    trm_chooser *chooser = &g->chooser;
-    if (g->world->size > 1) {
-        const trm_exchange exchange = {.op = TRM_BROADCAST,
-                                       .reduce = TRM_REDUCE_NONE,
-                                       .dtype = TRM_I32,
-                                       .from = chooser->chosen,
-                                       .to = chooser->chosen,
-                                       .count = (size_t)n_rows,
-                                       .root = 0};
-        TRM_TRY(trm_communicator_exchange(g->world->communicator, &exchange, stream));
-    }
-    return trm_chooser_download(chooser, stream, n_rows, mode);
+    TRM_TRY(trm_generator_agree_on_tokens(g, n_rows));
+    return trm_chooser_download(&g->chooser, g->context->stream, n_rows, mode);
 }
 
 /* The tokens of n rows of a context's logits, which are the step's rows from `first` on. */
@@ -325,44 +327,89 @@ static trm_captured_step *find_captured(trm_generator *g, const trm_step_sequenc
     return trm_captured_mixed(&g->captured, &form, &most);
 }
 
-trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
+/* Enqueues a step that is not under way yet. *form: what it was padded to, NULL if it was not. */
+static trm_status begin_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, trm_captured_step **form)
 {
-    bool regular = is_regular(sequences, n), profiling = g->context->profiling;
+    const bool regular = is_regular(sequences, n);
     int32_t tokens = 0, n_rows;
     for (int32_t i = 0; i < n; i++) {
         tokens += sequences[i].n_tokens;
     }
+    *form = NULL;
     trm_chooser_begin(&g->chooser);
     g->was_captured = false;
-    if (g->lanes != NULL && tokens >= g->lane_tokens && !regular && !profiling) {
-        TRM_TRY(enqueue_lanes(g, sequences, n, tokens));
-    } else {
-        trm_captured_step *step = find_captured(g, sequences, n, regular);
-        TRM_TRY(lay_out_inputs(g, g->context, sequences, n, step == NULL ? NULL : &step->form, &n_rows));
-        TRM_TRY(trm_chooser_stage(&g->chooser, g->context->stream));
-        TRM_TRY(run(g, step, n_rows));
-        if (wants_hidden(sequences, n)) {
-            TRM_TRY(trm_context_shape(g->context)); /* which a captured step does without */
-            TRM_TRY(hand_over_hidden(g, g->context, 0, n_rows));
-        }
+    if (g->lanes != NULL && tokens >= g->lane_tokens && !regular && !g->context->profiling) {
+        return enqueue_lanes(g, sequences, n, tokens);
     }
-    TRM_TRY(trm_context_wait(g->context));
+    trm_captured_step *step = find_captured(g, sequences, n, regular);
+    TRM_TRY(lay_out_inputs(g, g->context, sequences, n, step == NULL ? NULL : &step->form, &n_rows));
+    TRM_TRY(trm_chooser_stage(&g->chooser, g->context->stream));
+    TRM_TRY(run(g, step, n_rows));
+    if (wants_hidden(sequences, n)) {
+        TRM_TRY(trm_context_shape(g->context)); /* which a captured step does without */
+        TRM_TRY(hand_over_hidden(g, g->context, 0, n_rows));
+    }
+    *form = regular ? step : NULL;
+    return TRM_OK;
+}
+
+/* Whether the step behind one that was padded to `form` may start before that one's tokens are known. */
+static bool may_go_ahead(const trm_generator *g, const trm_captured_step *form, trm_sample_mode mode)
+{
+    return g->goes_on && !g->never_ahead && form != NULL && mode != TRM_SAMPLE_FULL && g->context->ring == NULL &&
+           !g->context->profiling && (can_capture(g) ? form->execs[mode] != NULL : g->pads);
+}
+
+/* The tokens of the step's choices, which lie by row. */
+static void take_chosen(const int32_t *from, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
+{
+    for (int32_t i = 0, row = 0; i < n; i++) {
+        row += sequences[i].n_targets;
+        for (int32_t k = 0; k < sequences[i].n_choices; k++) {
+            *chosen++ = from[row++];
+        }
+        row += sequences[i].n_hidden;
+    }
+}
+
+trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
+{
+    trm_ahead *ahead = &g->ahead;
+    const bool under_way = trm_ahead_is(g, sequences, n), profiling = g->context->profiling;
+    trm_captured_step *form = ahead->step;
+    trm_event *began = g->began;
+    if (under_way) {
+        began = ahead->ends[ahead->turn];
+        ahead->turn = (ahead->turn + 1) % TRM_AHEAD_TURNS;
+        ahead->step = NULL;
+        ahead->n_taken++;
+    } else {
+        TRM_TRY(trm_ahead_settle(g));
+        TRM_TRY(begin_step(g, sequences, n, &form));
+        TRM_TRY(trm_event_record(ahead->ends[ahead->turn], g->context->stream));
+    }
+    const trm_sample_mode mode = under_way ? ahead->mode : g->chooser.mode;
+    trm_event *end = ahead->ends[ahead->turn];
+    const int32_t *tokens = under_way ? ahead->chosen[ahead->turn] : g->chooser.chosen_staging;
+    if (may_go_ahead(g, form, mode)) {
+        TRM_TRY(trm_ahead_enqueue(g, form, mode, sequences, n));
+    }
+    TRM_TRY(trm_world_await(g->world, end, "a step"));
     float milliseconds;
-    TRM_TRY(trm_event_elapsed_ms(g->began, g->context->done, &milliseconds));
+    TRM_TRY(trm_event_elapsed_ms(began, end, &milliseconds));
     g->device_seconds = (double)milliseconds * 1e-3;
-    if (g->context->profiling) {
+    if (g->context->profiling && !under_way) { /* what was ahead began before that */
         TRM_TRY(trm_context_collect_profile(g->context));
         if (!profiling) {
             trm_context_end_sample(g->context);
             g->n_sampled++;
         }
     }
-    for (int32_t i = 0, row = 0; chosen != NULL && i < n; i++) {
-        row += sequences[i].n_targets;
-        for (int32_t k = 0; k < sequences[i].n_choices; k++) {
-            *chosen++ = g->chooser.chosen_staging[row++];
-        }
-        row += sequences[i].n_hidden;
+    if (chosen != NULL) {
+        take_chosen(tokens, sequences, n, chosen);
+    }
+    if (ahead->step != NULL) {
+        take_chosen(tokens, sequences, n, ahead->tokens);
     }
     return TRM_OK;
 }

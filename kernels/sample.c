@@ -32,3 +32,16 @@ trm_status trm_sample(trm_stream *stream, const trm_sample_args *args)
 #endif
     return trm_host_sample(stream, args);
 }
+
+trm_status trm_sample_advance(trm_stream *stream, const trm_sample_advance_args *args)
+{
+    if (args->rows <= 0) {
+        return TRM_OK;
+    }
+#if TRM_HAVE_CUDA
+    if (trm_device_backend(trm_stream_device(stream)) == TRM_BACKEND_CUDA) {
+        return trm_cuda_sample_advance(stream, args);
+    }
+#endif
+    return trm_host_sample_advance(stream, args);
+}

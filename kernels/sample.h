@@ -44,6 +44,20 @@ typedef struct trm_sample_args {
 size_t trm_sample_workspace(const trm_stream *stream, int64_t rows, int64_t vocab);
 trm_status trm_sample(trm_stream *stream, const trm_sample_args *args);
 
+/*
+ * From one step of a token per sequence to the next, where nothing but the chosen tokens is new: of every sequence that
+ * has a length the token is chosen, position and length grow by one, rope_lengths becomes the length, and the counter
+ * of its parameters grows by one. Those without are left alone.
+ */
+typedef struct trm_sample_advance_args {
+    int64_t rows;                             /* sequences */
+    const int32_t *chosen;                    /* [rows] */
+    int32_t *token_ids, *positions, *lengths; /* [rows] */
+    int32_t *rope_lengths;                    /* [rows] or NULL */
+    trm_sample_row *parameters;               /* [rows] or NULL */
+} trm_sample_advance_args;
+trm_status trm_sample_advance(trm_stream *stream, const trm_sample_advance_args *args);
+
 #ifdef __cplusplus
 }
 #endif

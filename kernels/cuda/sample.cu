@@ -662,3 +662,28 @@ trm_status trm_cuda_sample(trm_stream *stream, const trm_sample_args *args)
     launch_overlapped(sample_rows, (unsigned)args->rows, SAMPLE_THREADS, sizeof(sample_shared), handle, *args, unit);
     return trm_cuda_launched("cuda.sample");
 }
+
+/* A thread per sequence: some bytes. */
+static __global__ void advance_rows(trm_sample_advance_args args)
+{
+    const int64_t i = global_thread();
+    begin_overlapped();
+    if (i >= args.rows || args.lengths[i] <= 0) {
+        return;
+    }
+    args.token_ids[i] = args.chosen[i];
+    args.positions[i]++;
+    args.lengths[i]++;
+    if (args.rope_lengths != NULL) {
+        args.rope_lengths[i] = args.lengths[i];
+    }
+    if (args.parameters != NULL) {
+        args.parameters[i].counter++;
+    }
+}
+
+trm_status trm_cuda_sample_advance(trm_stream *stream, const trm_sample_advance_args *args)
+{
+    launch_overlapped(advance_rows, (unsigned)((args->rows + 127) / 128), 128, 0, trm_cuda_stream(stream), *args);
+    return trm_cuda_launched("cuda.sample advance");
+}

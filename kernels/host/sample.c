@@ -225,3 +225,23 @@ trm_status trm_host_sample(trm_stream *stream, const trm_sample_args *args)
     trm_pool_for(trm_stream_native(stream), args->rows, 1, sample_rows, &copy);
     return TRM_OK;
 }
+
+trm_status trm_host_sample_advance(trm_stream *stream, const trm_sample_advance_args *args)
+{
+    (void)stream;
+    for (int64_t i = 0; i < args->rows; i++) {
+        if (args->lengths[i] <= 0) {
+            continue;
+        }
+        args->token_ids[i] = args->chosen[i];
+        args->positions[i]++;
+        args->lengths[i]++;
+        if (args->rope_lengths != NULL) {
+            args->rope_lengths[i] = args->lengths[i];
+        }
+        if (args->parameters != NULL) {
+            args->parameters[i].counter++;
+        }
+    }
+    return TRM_OK;
+}

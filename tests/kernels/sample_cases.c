@@ -572,6 +572,59 @@ static void random_fill_is_by_index(trm_stream *stream)
     }
 }
 
+/* From a step to the next: sequences without a length, which pad a step, stay as they are. */
+static void sample_advances(trm_stream *stream)
+{
+    enum { ROWS = 300 };
+    trm_device *device = trm_stream_device(stream);
+    int32_t chosen[ROWS], given[4][ROWS], got[4][ROWS];
+    trm_sample_row rows[ROWS], rows_got[ROWS];
+    for (int32_t with = 0; with < 2; with++) { /* parameters and rotary lengths, or neither */
+        void *memory[4], *parameters;
+        for (int32_t i = 0; i < ROWS; i++) {
+            chosen[i] = 1000 + i;
+            given[0][i] = i;                          /* token ids */
+            given[1][i] = i * 5;                      /* positions */
+            given[2][i] = i % 3 == 2 ? 0 : i * 5 + 1; /* lengths */
+            given[3][i] = i * 5 + 1;
+            rows[i] = neutral();
+            rows[i].counter = UINT64_C(0xffffffff) + (uint64_t)i;
+        }
+        for (int32_t k = 0; k < 4; k++) {
+            memory[k] = to_device(stream, given[k], sizeof(given[k]));
+        }
+        parameters = to_device(stream, rows, sizeof(rows));
+        void *chosen_there = to_device(stream, chosen, sizeof(chosen));
+        const trm_sample_advance_args args = {.rows = ROWS,
+                                              .chosen = chosen_there,
+                                              .token_ids = memory[0],
+                                              .positions = memory[1],
+                                              .lengths = memory[2],
+                                              .rope_lengths = with ? memory[3] : NULL,
+                                              .parameters = with ? parameters : NULL};
+        assert_ok(trm_sample_advance(stream, &args));
+        for (int32_t k = 0; k < 4; k++) {
+            assert_ok(trm_stream_download(stream, got[k], memory[k], sizeof(got[k])));
+        }
+        assert_ok(trm_stream_download(stream, rows_got, parameters, sizeof(rows_got)));
+        assert_ok(trm_stream_synchronize(stream));
+        for (int32_t i = 0; i < ROWS; i++) {
+            const int32_t more = i == 0 || i % 3 != 2;
+            assert_int_equal(got[0][i], more ? 1000 + i : i);
+            assert_int_equal(got[1][i], i * 5 + more);
+            assert_int_equal(got[2][i], i % 3 == 2 ? 0 : i * 5 + 2);
+            assert_int_equal(got[3][i], i * 5 + 1 + (with ? more : 0));
+            assert_int_equal(rows_got[i].counter, rows[i].counter + (uint64_t)(with ? more : 0));
+            assert_true(rows_got[i].temperature == 1.0f && rows_got[i].top_p == 1.0f);
+        }
+        for (int32_t k = 0; k < 4; k++) {
+            trm_device_free(device, memory[k]);
+        }
+        trm_device_free(device, parameters);
+        trm_device_free(device, chosen_there);
+    }
+}
+
 #define TEST(name, call)                                                                                               \
     static void name(void **state)                                                                                     \
     {                                                                                                                  \
@@ -584,6 +637,7 @@ TEST(equals_naive, sample_equals_naive)
 TEST(flat_rows, sample_of_flat_rows)
 TEST(follows_the_distribution, sample_follows_the_distribution)
 TEST(logits, logits_are_adjusted_and_reported)
+TEST(advances, sample_advances)
 TEST(refuses_bad_vocabularies, sample_refuses_bad_vocabularies)
 TEST(random_fill, random_fill_is_by_index)
 
@@ -593,7 +647,7 @@ int sample_tests_run(int (*open)(void **state))
         cmocka_unit_test(greedy),      cmocka_unit_test(equals_naive),
         cmocka_unit_test(flat_rows),   cmocka_unit_test(follows_the_distribution),
         cmocka_unit_test(logits),      cmocka_unit_test(refuses_bad_vocabularies),
-        cmocka_unit_test(random_fill),
+        cmocka_unit_test(random_fill), cmocka_unit_test(advances),
     };
     return cmocka_run_group_tests(tests, open, test_close_device);
 }
