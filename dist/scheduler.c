@@ -376,6 +376,8 @@ static trm_status make(trm_generator *g, const trm_scheduler_options *options, t
     s->step_tokens = s->step_tokens < g->max_step_tokens ? s->step_tokens : g->max_step_tokens;
     s->prefill_chunk = options->prefill_chunk > 0 ? options->prefill_chunk : default_chunk(g);
     s->long_prompt = LONG_PROMPT;
+    s->on_step = options->on_step;
+    s->on_step_user = options->on_step_user;
     return allocate(s);
 }
 

@@ -50,7 +50,9 @@ struct trm_scheduler {
     int32_t prefill_chunk; /* tokens of prompts in a step with decoding sequences */
     int32_t long_prompt;   /* prompts with more tokens left than that share a step */
     double last_sent;      /* message to the followers */
-    bool lockstep;         /* every rank leads itself: all get the same requests and come to the same steps */
+    trm_step_fn on_step;   /* or NULL */
+    void *on_step_user;
+    bool lockstep; /* every rank leads itself: all get the same requests and come to the same steps */
     bool ended;
 
     trm_blocks blocks;

@@ -356,6 +356,9 @@ static trm_status run(trm_scheduler *s)
     s->stats.last_step_captured = s->g->was_captured;
     s->stats.last_device_seconds = s->g->device_seconds;
     s->stats.device_seconds += s->g->device_seconds;
+    if (s->on_step != NULL) {
+        s->on_step(s->on_step_user, s->stats.last_step_seconds, s->g->device_seconds);
+    }
     return TRM_OK;
 }
 

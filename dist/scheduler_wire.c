@@ -190,9 +190,13 @@ static trm_status run_message(trm_scheduler *s)
         TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has %lld tokens and %lld rows, expected at most %d and %d",
                  (long long)tokens, (long long)rows, s->g->max_step_tokens, s->g->max_rows);
     }
+    double began = trm_scheduler_now();
     s->g->chooser.least_mode = (trm_sample_mode)mode;
     trm_status status = trm_generator_step(s->g, s->sequences, n, NULL);
     s->g->chooser.least_mode = TRM_SAMPLE_GREEDY;
+    if (status == TRM_OK && s->on_step != NULL) {
+        s->on_step(s->on_step_user, trm_scheduler_now() - began, s->g->device_seconds);
+    }
     return status;
 }
 

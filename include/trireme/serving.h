@@ -29,6 +29,9 @@ extern "C" {
 
 typedef struct trm_scheduler trm_scheduler;
 
+/* How long a step took on this rank, and of that how long its device was at work. */
+typedef void (*trm_step_fn)(void *user, double seconds, double device_seconds);
+
 typedef struct trm_scheduler_options {
     size_t size;           /* sizeof(trm_scheduler_options) */
     bool prefix_cache;     /* full blocks of tokens stay in the cache after their sequence, until memory is needed */
@@ -40,10 +43,12 @@ typedef struct trm_scheduler_options {
                               prompts run for each that does, prompts take four times as many, and one alone all there
                               is room for. 0: on CUDA 512 for each GPU on tp, unless weights stream; else what the step
                               has room for */
+    trm_step_fn on_step; /* called on every rank after each of its steps, by the thread that makes them; may be NULL */
+    void *on_step_user;
 } trm_scheduler_options;
 #define TRM_SCHEDULER_OPTIONS_INIT                                                                                     \
     {                                                                                                                  \
-        sizeof(trm_scheduler_options), true, 0, 0, 0                                                                   \
+        sizeof(trm_scheduler_options), true, 0, 0, 0, NULL, NULL                                                       \
     }
 
 /* Collective. The generator's max_sequences sequences run at a time, its cache is the pool of blocks (see cache_tokens

@@ -340,6 +340,8 @@ static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
     options.step_tokens = (int32_t)settings_integer(all, SETTING_STEP_TOKENS);
     options.prefill_chunk = (int32_t)settings_integer(all, SETTING_PREFILL_CHUNK);
     options.max_waiting = (int32_t)settings_integer(all, SETTING_MAX_REQUESTS);
+    options.on_step = worker_note_step;
+    options.on_step_user = w->worker;
     TRM_TRY(trm_scheduler_create(w->job.generator, &options, &w->scheduler));
     trm_generator_limits limits;
     trm_generator_get_limits(w->job.generator, &limits);

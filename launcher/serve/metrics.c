@@ -163,6 +163,18 @@ static void put_ranks(writer *w, const metrics *m)
     for (int32_t i = 0; i < m->ranks && i < METRICS_MOST_RANKS; i++) {
         put(w, "trireme_rank_steps_total%s,rank=\"%d\"} %llu\n", w->label, i, (unsigned long long)m->rank[i].steps);
     }
+    head(w, "trireme_rank_step_seconds_total", "counter", "time in them");
+    for (int32_t i = 0; i < m->ranks && i < METRICS_MOST_RANKS; i++) {
+        put(w, "trireme_rank_step_seconds_total%s,rank=\"%d\"} %.9g\n", w->label, i, m->rank[i].step_seconds);
+    }
+    head(w, "trireme_rank_device_seconds_total", "counter", "of it the rank's device was at work");
+    for (int32_t i = 0; i < m->ranks && i < METRICS_MOST_RANKS; i++) {
+        put(w, "trireme_rank_device_seconds_total%s,rank=\"%d\"} %.9g\n", w->label, i, m->rank[i].device_seconds);
+    }
+    head(w, "trireme_rank_last_step_seconds", "gauge", "time of a rank's last step");
+    for (int32_t i = 0; i < m->ranks && i < METRICS_MOST_RANKS; i++) {
+        put(w, "trireme_rank_last_step_seconds%s,rank=\"%d\"} %.9g\n", w->label, i, m->rank[i].last_step_seconds);
+    }
     head(w, "trireme_rank_silent_seconds", "gauge", "how long ago a rank was last heard");
     for (int32_t i = 0; i < m->ranks && i < METRICS_MOST_RANKS; i++) {
         put(w, "trireme_rank_silent_seconds%s,rank=\"%d\"} %.3f\n", w->label, i, m->rank[i].heard_ago);

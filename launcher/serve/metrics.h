@@ -41,6 +41,7 @@ typedef struct metrics {
     int32_t ranks;
     struct {
         uint64_t steps;
+        double step_seconds, device_seconds, last_step_seconds;
         double heard_ago;
     } rank[METRICS_MOST_RANKS];
     double recovery_seconds; /* the last one took */

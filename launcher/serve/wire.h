@@ -42,8 +42,10 @@ typedef struct wire_ready {
 } wire_ready;
 
 typedef struct wire_beat {
-    uint64_t steps; /* done since the start */
-    int32_t busy;   /* there is work, so `steps` should grow */
+    uint64_t steps;                      /* done since the start */
+    double step_seconds, device_seconds; /* in them, and of that with the device at work */
+    double last_step_seconds;
+    int32_t busy; /* there is work, so `steps` should grow */
 } wire_beat;
 
 /* Text lives as long as the frame. */

@@ -38,6 +38,7 @@ struct worker {
     bool beats;
     atomic_bool stop;
     atomic_ullong steps;
+    atomic_ullong step_nanoseconds, device_nanoseconds, last_step_nanoseconds;
     atomic_bool busy;
     bool ended;          /* the front end has said so, or is gone */
     guide_store *guides; /* NULL until a request asks for a grammar */
@@ -83,6 +84,15 @@ static bool send_all(int fd, const char *data, size_t size)
     return true;
 }
 
+void worker_note_step(void *user, double seconds, double device_seconds)
+{
+    worker *w = user;
+    atomic_store(&w->last_step_nanoseconds, (unsigned long long)(seconds * 1e9));
+    atomic_fetch_add(&w->step_nanoseconds, (unsigned long long)(seconds * 1e9));
+    atomic_fetch_add(&w->device_nanoseconds, (unsigned long long)(device_seconds * 1e9));
+    atomic_fetch_add(&w->steps, 1);
+}
+
 /* Beats until told to stop. A front end that is gone ends this process, in case nothing else does. */
 static void *beat_main(void *user)
 {
@@ -91,7 +101,11 @@ static void *beat_main(void *user)
     bool alive = true;
     int64_t orphan_beats = 0;
     while (!atomic_load(&w->stop)) {
-        wire_beat beat = {.steps = atomic_load(&w->steps), .busy = atomic_load(&w->busy)};
+        wire_beat beat = {.steps = atomic_load(&w->steps),
+                          .step_seconds = (double)atomic_load(&w->step_nanoseconds) * 1e-9,
+                          .device_seconds = (double)atomic_load(&w->device_nanoseconds) * 1e-9,
+                          .last_step_seconds = (double)atomic_load(&w->last_step_nanoseconds) * 1e-9,
+                          .busy = atomic_load(&w->busy)};
         char byte;
         frame.size = 0;
         if (alive && wire_write(&frame, WIRE_BEAT, &beat, sizeof(beat)) == TRM_OK) {
@@ -357,7 +371,6 @@ static trm_status lead(worker *w, const worker_engine *engine)
         }
         trm_scheduler_stats stats;
         trm_scheduler_get_stats(engine->scheduler, &stats);
-        atomic_store(&w->steps, (unsigned long long)stats.steps);
         atomic_store(&w->busy, trm_scheduler_has_work(engine->scheduler));
         if (clock_seconds() - told > STATS_SECONDS) {
             told = clock_seconds();

@@ -18,6 +18,9 @@ trm_status worker_create(const char *path, int32_t rank, int32_t ranks, worker *
 void worker_tell_failure(worker *w, trm_status failure);
 void worker_destroy(worker *w);
 
+/* A step of this rank: a trm_step_fn, `user` the worker. */
+void worker_note_step(void *user, double seconds, double device_seconds);
+
 typedef struct worker_engine {
     trm_scheduler *scheduler;
     const trm_tokenizer *tokenizer;

@@ -357,6 +357,11 @@ class Streaming(unittest.TestCase):
                 self.assertTrue(copied < 0.8 * became if compression == "lossless" else copied == became)
                 self.assertGreater(server.metric("trireme_link_bytes_per_second"), 0)
                 self.assertGreater(server.metric("trireme_last_step_link_share"), 0)
+                for what in "steps_total", "step_seconds_total", "device_seconds_total", "last_step_seconds":
+                    found = re.findall(rf'^trireme_rank_{what}\{{.*rank="(\d+)"\}} (\S+)$',
+                                       server.request("GET", "/metrics")[1], re.MULTILINE)
+                    self.assertEqual([int(rank) for rank, _ in found], list(range(RANKS)))
+                    self.assertTrue(all(float(value) > 0 for _, value in found), (what, found))
                 layers = re.findall(r'^trireme_layer_weight_wait_seconds\{.*layer="(.+)"\} ([0-9.]+)$',
                                     server.request("GET", "/metrics")[1], re.MULTILINE)
                 self.assertGreater(len(layers), 8) # of the fifth step
