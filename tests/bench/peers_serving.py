@@ -3,10 +3,11 @@
 
     peers_serving.py --trireme PROGRAM --model FOLDER [--llama-server PROGRAM --gguf FILE] [--loads LIST] [--roof FILE] [--json FILE]
 
-FOLDER is made by make_model.py --tokenizer, FILE by make_gguf.py --tokenizer: the same shape, random weights. A load is PROMPT/OUTPUT@CONCURRENCYxREQUESTS:
-so many requests in all, a new one when one ends, prompts of random tokens, greedy, ends ignored. Both servers have room for the largest of the
-loads; llama-server has no cache of earlier prompts in host memory (--cache-ram 0), which would cost it time and find nothing, and is else
-as it comes. --roof names what bench_roof --json wrote. What one request at a time and eight give before the first load is not counted.
+FOLDER is made by make_model.py --tokenizer, FILE by make_gguf.py --tokenizer: the same shape, random weights. A load is
+PROMPT/OUTPUT@CONCURRENCYxREQUESTS: so many requests in all, a new one when one ends, prompts of random tokens that no other load has, greedy,
+ends ignored. Both servers have room for the largest of the loads; llama-server has no cache of earlier prompts in host memory (--cache-ram 0),
+which would cost it time and find nothing, and is else as it comes or as --llama-options say. --roof names what bench_roof --json wrote. What one
+request at a time and eight give before the first load is not counted.
 """
 import argparse
 import contextlib
@@ -82,10 +83,11 @@ def server(engine, options):
                 process.kill()
 
 
-def run_load(options, url, load, seconds):
+def run_load(options, url, load, seconds, seed):
+    """Seeds differ, so that no load's prompts are in a cache from another's."""
     prompt, output, concurrency, requests = load
     command = [options.trireme, "bench", "serve", url, "--prompt-tokens", str(prompt), "--tokens", str(output), "--concurrency", str(concurrency),
-               "--requests", str(requests), "--json", "--quiet"]
+               "--requests", str(requests), "--seed", str(seed), "--json", "--quiet"]
     report = json.loads(table.run(command, seconds))
     if report["failed"] > 0:
         raise RuntimeError(f"{report['failed']} of {requests} requests failed")
@@ -107,18 +109,27 @@ def print_row(row):
           f"first {first['p50']:>7.1f} {first['p99']:>7.1f}  between {between['p50']:>6.2f} {between['p90']:>6.2f} {between['p99']:>6.2f}", flush=True)
 
 
+def write(options, machine, rows):
+    if options.json:
+        report = {"date": datetime.date.today().isoformat(), "commit": table.commit(), "shape": options.shape, "machine": machine, "rows": rows}
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(report, file, indent=1)
+            file.write("\n")
+
+
 def measure(engine, options, machine, rows):
-    """Rows of an engine; how many of its loads failed."""
+    """Rows of an engine, written as they come; how many of its loads failed."""
     failed = 0
     with server(engine, options) as (url, ready):
         print(f"{engine}: ready after {ready:.1f} s", flush=True)
         prompt, output = options.loads[0][:2]
-        for warm in ((prompt, min(output, 8), 1, 1), (prompt, min(output, 16), 8, 16)):
-            run_load(options, url, warm, 60)
-        for load in options.loads:
+        for seed, warm in enumerate(((prompt, min(output, 8), 1, 1), (prompt, min(output, 16), 8, 16))):
+            run_load(options, url, warm, 60, 1000 + seed)
+        for seed, load in enumerate(options.loads):
             try:
-                rows.append(row_of(engine, load, run_load(options, url, load, options.load_seconds), options, machine))
+                rows.append(row_of(engine, load, run_load(options, url, load, options.load_seconds, seed), options, machine))
                 print_row(rows[-1])
+                write(options, machine, rows)
             except RuntimeError as error:
                 failed += 1
                 print(f"{engine} {load[0]}/{load[1]}@{load[2]}: {error}", flush=True)
@@ -154,11 +165,6 @@ def main():
         except RuntimeError as error:
             failed += 1
             print(error, flush=True)
-        if options.json:
-            report = {"date": datetime.date.today().isoformat(), "commit": table.commit(), "shape": options.shape, "machine": machine, "rows": rows}
-            with open(options.json, "w", encoding="utf-8") as file:
-                json.dump(report, file, indent=1)
-                file.write("\n")
     return 1 if failed else 0
 
 

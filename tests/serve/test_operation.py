@@ -1,6 +1,7 @@
 """What an operator relies on: limits, keys, draining, lost ranks."""
 import concurrent.futures
 import http.client
+import http.server
 import json
 import os
 import random
@@ -11,6 +12,7 @@ import socket
 import ssl
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 import urllib.request
@@ -276,6 +278,42 @@ class Load(unittest.TestCase):
         self.assertIn("cannot", gone.stderr)
         os.unlink(page)
         os.unlink(keys)
+
+
+class Zeros(http.server.BaseHTTPRequestHandler):
+    """A server whose tokens are zero characters."""
+    protocol_version = "HTTP/1.1"
+
+    def reply(self, body):
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
+
+    def do_GET(self):
+        self.reply(b'{"object": "list", "data": [{"id": "zeros", "object": "model"}]}')
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        event = b'data: {"choices": [{"text": "\\u0000", "index": 0, "finish_reason": null}]}\n\n'
+        usage = b'data: {"choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 3}}\n\n'
+        self.reply(3 * event + usage + b"data: [DONE]\n\n")
+
+    def log_message(self, *_):
+        pass
+
+
+class LoadOfZeros(unittest.TestCase):
+    def test_bench(self):
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Zeros) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            command = [PROGRAM, "bench", "serve", f"http://127.0.0.1:{server.server_port}", "--requests", "4", "--concurrency", "2", "--tokens", "3", "--json"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            server.shutdown()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        figures = json.loads(done.stdout)
+        self.assertEqual((figures["completed"], figures["output_tokens"]), (4, 12))
+        self.assertGreater(figures["first_token_ms"]["p50"], 0)
 
 
 class Speculation(unittest.TestCase):

@@ -217,8 +217,18 @@ static trm_status add_gap(loader *l, double gap)
     return TRM_OK;
 }
 
+/* A token may be a zero character, which strings of the parser cannot hold; what counts here is that there is one. */
+static void replace_zeros(char *text, size_t size)
+{
+    static const char zero[] = "\\u0000";
+    const size_t n = sizeof(zero) - 1;
+    for (char *at = text; (at = memmem(at, size - (size_t)(at - text), zero, n)) != NULL; at += n) {
+        at[n - 1] = '1';
+    }
+}
+
 /* One event of a stream. */
-static trm_status take_event(loader *l, stream *s, const char *text, size_t size, double now)
+static trm_status take_event(loader *l, stream *s, char *text, size_t size, double now)
 {
     load_result *result = &l->report->results[s->request];
     trm_json_document *document;
@@ -226,6 +236,7 @@ static trm_status take_event(loader *l, stream *s, const char *text, size_t size
         result->done = true;
         return TRM_OK;
     }
+    replace_zeros(text, size);
     TRM_TRY(trm_json_parse("event", text, size, &document));
     const trm_json *root = trm_json_root(document);
     const trm_json *choice = trm_json_at(trm_json_get(root, "choices"), 0);
