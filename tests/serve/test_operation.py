@@ -284,20 +284,22 @@ class Zeros(http.server.BaseHTTPRequestHandler):
     """A server whose tokens are zero characters."""
     protocol_version = "HTTP/1.1"
 
-    def reply(self, body):
+    def reply(self, header, value, body):
         self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
+        self.send_header(header, value)
         self.end_headers()
-        self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
+        self.wfile.write(body)
 
     def do_GET(self):
-        self.reply(b'{"object": "list", "data": [{"id": "zeros", "object": "model"}]}')
+        body = b'{"object": "list", "data": [{"id": "zeros", "object": "model"}]}'
+        self.reply("Content-Length", str(len(body)), body)
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
         event = b'data: {"choices": [{"text": "\\u0000", "index": 0, "finish_reason": null}]}\n\n'
         usage = b'data: {"choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 3}}\n\n'
-        self.reply(3 * event + usage + b"data: [DONE]\n\n")
+        body = 3 * event + usage + b"data: [DONE]\n\n"
+        self.reply("Transfer-Encoding", "chunked", b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
 
     def log_message(self, *_):
         pass
