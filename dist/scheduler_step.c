@@ -5,10 +5,7 @@
 #include "dist/scheduler.h"
 #include "dist/streaming.h"
 
-/* Where so many prompts run for each sequence that decodes, or none decodes, prompts get so many chunks: few wait
- * longer for a token, and many come sooner to where they decode. */
-#define BURST_PROMPTS 4
-#define BURST_CHUNKS  4
+#define BURST_CHUNKS 4
 
 /* ---- what runs --------------------------------------------------------------------------------- */
 
@@ -132,14 +129,10 @@ static int32_t choose_chunk(const trm_scheduler *s, int32_t at, int32_t room)
 static int32_t prompt_room(const trm_scheduler *s)
 {
     int64_t room = s->step_tokens - s->n_tokens, chunk = s->prefill_chunk, grain = TRM_CHUNK_GRAIN;
-    int64_t decoding = s->n_sequences, prompts = s->n_running - decoding;
-    if (decoding == 0 && prompts == 1) { /* done soonest as a whole; of several the first need not wait for the last */
-        chunk = room;
-    } else if (decoding * BURST_PROMPTS <= prompts) {
-        int64_t burst = BURST_CHUNKS * chunk - s->n_tokens; /* so many tokens in all are a form of captured steps */
-        chunk = burst > chunk ? burst : chunk;
-    } else {
+    if (s->n_sequences > 0) {
         chunk = chunk < grain ? chunk : (s->n_tokens + chunk + grain - 1) / grain * grain - s->n_tokens;
+    } else { /* of several prompts the first need not wait for the last; one alone is done soonest as a whole */
+        chunk = s->n_running > 1 ? BURST_CHUNKS * chunk : room;
     }
     return (int32_t)(room < chunk ? room : chunk);
 }

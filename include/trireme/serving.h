@@ -39,10 +39,9 @@ typedef struct trm_scheduler_options {
                               prompt token; 0: the generator's max_step_tokens */
     int32_t max_waiting;   /* requests that wait for a place; 0: 1024 */
     int32_t prefill_chunk; /* tokens of prompts in a step in which other sequences decode, so that these do not wait for
-                              long; from 64 on it is raised to fill up a multiple of 64. Where none decodes, or four
-                              prompts run for each that does, prompts take four times as many, and one alone all there
-                              is room for. 0: on CUDA 512 for each GPU on tp, unless weights stream; else what the step
-                              has room for */
+                              long; from 64 on it is raised to fill up a multiple of 64. Where none decodes, several
+                              prompts take four times as many, one all there is room for. 0: on CUDA 512 for each GPU on
+                              tp, unless weights stream; else what the step has room for */
     trm_step_fn on_step; /* called on every rank after each of its steps, by the thread that makes them; may be NULL */
     void *on_step_user;
 } trm_scheduler_options;

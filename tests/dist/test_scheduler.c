@@ -798,19 +798,6 @@ static void prompts_leave_time_to_decode(void **state)
             assert_int_equal(s->stats.last_step_tokens, ((int32_t[]){40, 40, 11, 11, 11})[i]);
         }
         trm_scheduler_destroy(s);
-        assert_ok(trm_scheduler_create(g, &options, &s)); /* as of four or more beside each sequence that decodes */
-        r = request_of(1, 1, 9);
-        assert_ok(trm_scheduler_submit(s, &r));
-        assert_ok(trm_scheduler_step(s, &events, &n));
-        for (uint64_t id = 2; id < 6; id++) {
-            r = request_of(id, 30, 9);
-            assert_ok(trm_scheduler_submit(s, &r));
-        }
-        for (int32_t i = 0; i < 3; i++) {
-            assert_ok(trm_scheduler_step(s, &events, &n));
-            assert_int_equal(s->stats.last_step_tokens, ((int32_t[]){40, 12, 12})[i]);
-        }
-        trm_scheduler_destroy(s);
         options.prefill_chunk = -1;
         assert_fails(trm_scheduler_create(g, &options, &s), TRM_ERROR_INVALID_ARGUMENT, "prefill_chunk -1");
         trm_generator_destroy(g);
