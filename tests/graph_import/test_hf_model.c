@@ -324,6 +324,30 @@ static void presets_have_the_published_sizes(void **state)
     }
 }
 
+/* As many parameters, in the bytes that numbers and scales take. */
+static void presets_can_be_quantized(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *weights;
+        int64_t bytes;
+    } kinds[] = {{NULL, 16060522496},  {"bf16", 16060522496}, {"fp8", 9083953152},     {"fp8-block", 9082052608},
+                 {"int8", 9083953152}, {"int4", 5594292224},  {"int4-128", 5700591616}};
+    trm_model *model;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        trm_model_info info;
+        assert_ok(trm_model_open_preset_quantized("llama-3-8b", kinds[i].weights, 0, 1, &model));
+        trm_model_get_info(model, &info);
+        assert_int_equal(info.parameters, 8030261248);
+        assert_int_equal(info.weight_bytes, kinds[i].bytes);
+        trm_model_close(model);
+    }
+    assert_fails(trm_model_open_preset_quantized("llama-3-8b", "int3", 0, 1, &model), TRM_ERROR_INVALID_ARGUMENT,
+                 "no random weights int3, expected bf16, fp8");
+    assert_fails(trm_model_open_preset_quantized("gpt2", "int4", 0, 1, &model), TRM_ERROR_UNSUPPORTED,
+                 "quantized weights of GPT2LMHeadModel");
+}
+
 static void every_preset_opens(void **state)
 {
     (void)state;
@@ -359,6 +383,7 @@ int main(void)
         cmocka_unit_test(caches_may_be_e4m3),
         cmocka_unit_test(scales_of_caches_are_the_checkpoint_s),
         cmocka_unit_test(presets_have_the_published_sizes),
+        cmocka_unit_test(presets_can_be_quantized),
         cmocka_unit_test(every_preset_opens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -413,8 +413,9 @@ static void try_values(const char *golden, const char *key)
 static void no_value_is_worse_than_an_error(void **state)
 {
     (void)state;
-    static const char *const goldens[] = {"llama-yarn-mscale", "qwen2-window-v4", "phi3-longrope", "gemma3-v4",
-                                          "gpt-neox-v4"};
+    static const char *const goldens[] = {"llama-yarn-mscale", "qwen2-window-v4", "phi3-longrope",
+                                          "gemma3-v4",         "gpt-neox-v4",     "quant-fp8",
+                                          "quant-int4",        "quant-gptq",      "quant-awq"};
     for (size_t g = 0; g < sizeof(goldens) / sizeof(goldens[0]); g++) {
         cJSON *config = read_config(goldens[g]);
         for (cJSON *member = config->child; member != NULL; member = member->next) {
