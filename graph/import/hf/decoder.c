@@ -545,6 +545,19 @@ static trm_status add_output(decoder *d, trm_tensor *x)
 
 /* ---- entry ---------------------------------------------------------------------------------------------------- */
 
+/* Whether the output projection is there under a name, quantized or not. */
+static bool has_head(const trm_hf_checkpoint *checkpoint, const char *head)
+{
+    static const char *const suffixes[] = {"weight", "weight_packed", "qweight"};
+    char text[256];
+    bool has = false;
+    for (size_t i = 0; !has && i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+        snprintf(text, sizeof(text), "%s.%s", head, suffixes[i]);
+        has = trm_hf_checkpoint_has(checkpoint, text);
+    }
+    return has;
+}
+
 trm_status trm_hf_decoder_find(const trm_hf_config *config, const trm_hf_checkpoint *checkpoint, const char **root,
                                const char **head)
 {
@@ -563,8 +576,7 @@ trm_status trm_hf_decoder_find(const trm_hf_config *config, const trm_hf_checkpo
                  names->embedding);
     }
     for (int i = 0; i < n_heads && names->heads[i] != NULL && !config->tied && *head == NULL; i++) {
-        snprintf(text, sizeof(text), "%s.weight", names->heads[i]);
-        *head = trm_hf_checkpoint_has(checkpoint, text) ? names->heads[i] : NULL;
+        *head = has_head(checkpoint, names->heads[i]) ? names->heads[i] : NULL;
     }
     if (*head == NULL && !config->tied) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL,

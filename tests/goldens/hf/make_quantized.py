@@ -185,6 +185,10 @@ GOLDENS = {
 }
 
 
+# Whose output projection is quantized, too.
+HEADS = ("quant-gptq", "quant-float")
+
+
 def write(name):
     (model_class, config_class, options), dtype, quantize, of, method = GOLDENS[name]
     folder = os.path.join(HERE, name)
@@ -197,9 +201,8 @@ def write(name):
     model = model.to(dtype).eval()
     model.save_pretrained(folder)
     tensors = load_file(os.path.join(folder, "model.safetensors"))
-    for module, layer in model.model.layers.named_modules():
-        if isinstance(layer, torch.nn.Linear):
-            full = f"model.layers.{module}"
+    for full, layer in model.named_modules():
+        if isinstance(layer, torch.nn.Linear) and (full != "lm_head" or name in HEADS):
             stored, meant = quantize(tensors.pop(full + ".weight").float(), of)
             tensors.update({f"{full}.{suffix}": value.contiguous() for suffix, value in stored.items()})
             with torch.no_grad():
@@ -208,7 +211,7 @@ def write(name):
     path = os.path.join(folder, "config.json")
     with open(path) as file:
         config = json.load(file)
-    config["quantization_config"] = method
+    config["quantization_config"] = {**method, "ignore": []} if name in HEADS and "ignore" in method else method
     with open(path, "w") as file:
         json.dump(config, file, indent=2, sort_keys=True)
         file.write("\n")
