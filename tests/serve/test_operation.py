@@ -279,6 +279,39 @@ class Load(unittest.TestCase):
         os.unlink(page)
         os.unlink(keys)
 
+    def test_character_of_code_zero(self):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self, kind, body):
+                self.send_response(200)
+                self.send_header("Content-Type", kind)
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
+
+            def do_GET(self):
+                self.answer("application/json", b'{"object": "list", "data": [{"id": "m"}]}')
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                pieces = [r'"a\u0000"', r'"\\u0000"', r'"\u0000"']
+                events = ['{"choices": [{"text": %s, "index": 0}]}' % piece for piece in pieces]
+                events += ['{"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}}', "[DONE]"]
+                self.answer("text/event-stream", "".join("data: %s\n\n" % event for event in events).encode())
+
+            def log_message(self, *arguments):
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            done = subprocess.run([PROGRAM, "bench", "serve", "http://127.0.0.1:%d" % server.server_port, "--requests", "2", "--concurrency",
+                                   "1", "--prompt-tokens", "5", "--tokens", "3", "--json"], capture_output=True, text=True, timeout=60)
+            server.shutdown()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        figures = json.loads(done.stdout)
+        self.assertEqual((figures["completed"], figures["failed"], figures["output_tokens"]), (2, 0, 6))
+
 
 class Zeros(http.server.BaseHTTPRequestHandler):
     """A server whose tokens are zero characters."""
