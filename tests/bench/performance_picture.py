@@ -134,9 +134,10 @@ def track(picture, machine, report, at, left, width):
     step = report["first_token_seconds" if prompts else "decode_step_seconds"]["median"]
     total = sum(row["milliseconds"] / row["layers"] for row in layer)
     what = f"a prompt of {tokens} tokens" if prompts else f"decode, {report['batch']} sequence(s)"
-    picture.text(left, at, f"{report['model']}, {what}: {total * 1e3:.0f} us a layer one by one; the whole step captured {step * 1e3:.2f} ms")
-    x = left
-    for i, row in enumerate(layer):
+    picture.text(left, at, f"{report['model']}, {what}: {total * 1e3:.0f} us a layer one by one; "
+                           f"the whole step{'' if prompts else ' captured'} {step * 1e3:.2f} ms")
+    x, ends = left, [0.0] * 3
+    for row in layer:
         us = row["milliseconds"] / row["layers"] * 1e3
         wide, least = us / (total * 1e3) * width, least_seconds(machine, report["model"], row, tokens) * 1e6
         name = row["layer"].replace("model.layers.*.", "").replace("self_attn.", "").replace("mlp.", "")
@@ -144,7 +145,10 @@ def track(picture, machine, report, at, left, width):
         picture.box(x, at + 10, wide, 34, KINDS.get(row["kind"], "#ccc"), title)
         if least:
             picture.box(x, at + 34, min(wide, least / (total * 1e3) * width), 10, "#356", title)
-        picture.text(x + 2, at + 60 + 14 * (i % 3), f"{name} {us:.1f}", more='font-size="10"')
+        label = f"{name} {us:.1f}"
+        line = next((n for n, end in enumerate(ends) if end < x), 2)
+        ends[line] = x + 7 * len(label)
+        picture.text(x + 2, at + 60 + 14 * line, label, more='font-size="10"')
         x += wide
 
 
