@@ -2,12 +2,14 @@
  * Weights whose integers are stored in other ways than kernels read them, as quantized checkpoints do: what a code
  * makes of a weight, and how its elements are read. Each code is one step; formats are a few of them and views.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "weight_stream/weight_internal.h"
 
-#define WORDS 512 /* read at a time */
+#define WORDS     512 /* read at a time */
+#define WORD_ROWS ((size_t)16)
 
 static const struct {
     const char *name;
@@ -116,9 +118,13 @@ static void read_halves(const source *from, size_t start, size_t count, unsigned
 
 static void read_pairs(const source *from, size_t start, size_t count, unsigned char *to)
 {
-    uint8_t halves[2 * WORDS];
+    /* As many rows at a time as words are read in, where there is memory for them. */
+    const size_t rows = 8 * WORD_ROWS * ((size_t)from->part->view.dims.d[1] / 2);
+    uint8_t few[2 * WORDS], *many = count > WORDS ? malloc(2 * (rows < count ? rows : count)) : NULL;
+    uint8_t *halves = many != NULL ? many : few;
+    const size_t most = many != NULL ? rows : WORDS;
     while (count > 0) {
-        const size_t n = WORDS < count ? WORDS : count;
+        const size_t n = most < count ? most : count;
         from->read(from->call, from->part, 2 * start, 2 * n, halves);
         for (size_t i = 0; i < n; i++) {
             to[i] = (unsigned char)((halves[2 * i] & 15) | halves[2 * i + 1] << 4);
@@ -127,6 +133,30 @@ static void read_pairs(const source *from, size_t start, size_t count, unsigned 
         to += n;
         count -= n;
     }
+    free(many);
+}
+
+/* Whole rows that eight by eight are in the words of one, WORD_ROWS rows of words at a time: those often lie in columns
+ * of a file, and one at a time would touch all its pages. Returns how many elements they have. */
+static size_t read_word_rows(const source *from, const int *bits, size_t start, size_t count, unsigned char *to)
+{
+    const size_t columns = (size_t)from->part->view.dims.d[1], rows = count / (8 * columns);
+    if (start % (8 * columns) != 0 || rows < 2) {
+        return 0;
+    }
+    uint32_t *words = malloc((rows < WORD_ROWS ? rows : WORD_ROWS) * columns * sizeof(*words));
+    for (size_t done = 0; words != NULL && done < rows; done += WORD_ROWS) {
+        const size_t n = rows - done < WORD_ROWS ? rows - done : WORD_ROWS;
+        from->read(from->call, from->part, start / 8 + done * columns, n * columns, words);
+        for (size_t i = 0; i < 8 * n; i++, to += columns) {
+            for (size_t c = 0; c < columns; c++) {
+                to[c] = words[i / 8 * columns + c] >> bits[i % 8] & 15;
+            }
+        }
+    }
+    const size_t read = words != NULL ? rows * 8 * columns : 0;
+    free(words);
+    return read;
 }
 
 static void read_words(const source *from, const int *bits, size_t start, size_t count, unsigned char *to)
@@ -135,11 +165,14 @@ static void read_words(const source *from, const int *bits, size_t start, size_t
     const size_t columns = (size_t)from->part->view.dims.d[1];
     while (count > 0) {
         const size_t row = start / columns, column = start % columns;
-        size_t n = columns - column < count ? columns - column : count;
-        n = n < WORDS ? n : WORDS;
-        from->read(from->call, from->part, row / 8 * columns + column, n, words);
-        for (size_t i = 0; i < n; i++) {
-            to[i] = words[i] >> bits[row % 8] & 15;
+        size_t n = read_word_rows(from, bits, start, count, to);
+        if (n == 0) {
+            n = columns - column < count ? columns - column : count;
+            n = n < WORDS ? n : WORDS;
+            from->read(from->call, from->part, row / 8 * columns + column, n, words);
+            for (size_t i = 0; i < n; i++) {
+                to[i] = words[i] >> bits[row % 8] & 15;
+            }
         }
         start += n;
         to += n;
