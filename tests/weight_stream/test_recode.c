@@ -207,6 +207,43 @@ static void one_element_repeats(void **state)
     trm_weight_destroy(part);
 }
 
+/* For a stored weight the one `user` points to, if there is one. */
+static trm_status find_other(void *user, const trm_weight_form *form, trm_weight **found)
+{
+    (void)form;
+    const trm_weight *other = user;
+    return other != NULL ? trm_weight_clone(other, found) : TRM_OK;
+}
+
+/* Over the weights of another checkpoint they are what the codes make of those. */
+static void codes_stay_over_other_bases(void **state)
+{
+    (void)state;
+    trm_weight *first = stored(TRM_I32, 8, 6), *second = NULL, *turned = NULL, *halves = NULL, *pairs = NULL;
+    trm_weight *part = NULL, *rebased = NULL, *expected[4] = {NULL};
+    assert_ok(trm_weight_from_file(file, 400, "w", TRM_I32, &(trm_dims){2, {8, 6}}, &second));
+    assert_ok(trm_weight_transpose(first, (const int32_t[]){1, 0}, &turned));
+    assert_ok(trm_weight_recode(turned, TRM_WEIGHT_CODE_AWQ_WORDS, &halves));
+    assert_ok(trm_weight_recode(halves, TRM_WEIGHT_CODE_PAIRS, &pairs));
+    assert_ok(trm_weight_slice(pairs, 0, 5, 11, &part));
+    assert_ok(trm_weight_rebase(part, find_other, NULL, &rebased));
+    assert_null(rebased);
+    assert_ok(trm_weight_rebase(part, find_other, second, &rebased));
+    assert_false(trm_weight_equal(rebased, part));
+    assert_ok(trm_weight_transpose(second, (const int32_t[]){1, 0}, &expected[0]));
+    assert_ok(trm_weight_recode(expected[0], TRM_WEIGHT_CODE_AWQ_WORDS, &expected[1]));
+    assert_ok(trm_weight_recode(expected[1], TRM_WEIGHT_CODE_PAIRS, &expected[2]));
+    assert_ok(trm_weight_slice(expected[2], 0, 5, 11, &expected[3]));
+    assert_true(trm_weight_equal(rebased, expected[3]));
+    for (int i = 0; i < 4; i++) {
+        trm_weight_destroy(expected[i]);
+    }
+    trm_weight *const all[] = {first, second, turned, halves, pairs, part, rebased};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        trm_weight_destroy(all[i]);
+    }
+}
+
 static void what_a_code_is_not_for_is_refused(void **state)
 {
     (void)state;
@@ -269,8 +306,11 @@ static void random_bytes_are_rounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(codes_are_what_they_say),  cmocka_unit_test(codes_follow_each_other),
-        cmocka_unit_test(one_element_repeats),      cmocka_unit_test(what_a_code_is_not_for_is_refused),
+        cmocka_unit_test(codes_are_what_they_say),
+        cmocka_unit_test(codes_follow_each_other),
+        cmocka_unit_test(one_element_repeats),
+        cmocka_unit_test(codes_stay_over_other_bases),
+        cmocka_unit_test(what_a_code_is_not_for_is_refused),
         cmocka_unit_test(random_bytes_are_rounded),
     };
     return cmocka_run_group_tests(tests, open_file, close_file);
