@@ -313,44 +313,6 @@ class Load(unittest.TestCase):
         self.assertEqual((figures["completed"], figures["failed"], figures["output_tokens"]), (2, 0, 6))
 
 
-class Zeros(http.server.BaseHTTPRequestHandler):
-    """A server whose tokens are zero characters."""
-    protocol_version = "HTTP/1.1"
-
-    def reply(self, header, value, body):
-        self.send_response(200)
-        self.send_header(header, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_GET(self):
-        body = b'{"object": "list", "data": [{"id": "zeros", "object": "model"}]}'
-        self.reply("Content-Length", str(len(body)), body)
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        event = b'data: {"choices": [{"text": "\\u0000", "index": 0, "finish_reason": null}]}\n\n'
-        usage = b'data: {"choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 3}}\n\n'
-        body = 3 * event + usage + b"data: [DONE]\n\n"
-        self.reply("Transfer-Encoding", "chunked", b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
-
-    def log_message(self, *_):
-        pass
-
-
-class LoadOfZeros(unittest.TestCase):
-    def test_bench(self):
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Zeros) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            command = [PROGRAM, "bench", "serve", f"http://127.0.0.1:{server.server_port}", "--requests", "4", "--concurrency", "2", "--tokens", "3", "--json"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-            server.shutdown()
-        self.assertEqual(done.returncode, 0, done.stderr)
-        figures = json.loads(done.stdout)
-        self.assertEqual((figures["completed"], figures["output_tokens"]), (4, 12))
-        self.assertGreater(figures["first_token_ms"]["p50"], 0)
-
-
 class Speculation(unittest.TestCase):
     """Drafts change nothing of a reply but how fast it comes."""
     SCHEMA = {"type": "object", "properties": {"names": {"type": "array", "items": {"enum": ["Adam", "Eve"]},

@@ -27,6 +27,7 @@ typedef struct stream {
     trm_bytes out, in;
     size_t sent, parsed; /* of `in`, after the headers */
     bool connected, has_head, chunked;
+    bool is_whole; /* the body stays in `in`, with the framing of chunks */
     int status;
     double heard;
     double last; /* when the last text came */
@@ -359,7 +360,7 @@ static trm_status receive(loader *l, stream *s, bool *ended)
     if (!s->has_head) {
         TRM_TRY(take_head(s));
     }
-    return s->has_head && s->status == 200 && s->chunked ? take_chunks(l, s, now) : TRM_OK;
+    return s->has_head && s->status == 200 && s->chunked && !s->is_whole ? take_chunks(l, s, now) : TRM_OK;
 }
 
 static trm_status transmit(stream *s)
@@ -405,7 +406,7 @@ static void tend(loader *l, stream *s, short events)
 /* The name of the model, by a request of its own. */
 static trm_status find_model(loader *l)
 {
-    stream s = {.fd = -1};
+    stream s = {.fd = -1, .is_whole = true};
     bool ended = false;
     if (l->options->model != NULL) {
         snprintf(l->report->model, sizeof(l->report->model), "%s", l->options->model);
@@ -423,7 +424,6 @@ static trm_status find_model(loader *l)
         }
         status = transmit(&s);
         if (status == TRM_OK && (entry.revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
-            s.chunked = false;
             status = receive(l, &s, &ended);
         }
     }
