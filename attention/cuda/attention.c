@@ -64,11 +64,16 @@ bool trm_cuda_attention_accepts(const trm_kernel_call *call)
     return is_float(dtype) && same && fits && (mask == TRM_BOOL || is_float(mask));
 }
 
-/* Whether a query's result must not depend on what else is in the step. Without a cache a call has whole sequences. The
- * kernels for that are also those that read an e4m3 cache. */
+/* Whether a query's result must not depend on what else is in the step. Without a cache a call has whole sequences. */
 static bool is_invariant(const trm_kernel_call *call, const trm_attention_shape *s)
 {
-    return s->cached && (call->batch_invariant || s->cache_dtype == TRM_F8E4M3);
+    return call->batch_invariant && s->cached;
+}
+
+/* An e4m3 cache: the kernels of the batch-invariant mode read it, too, and for long sequences Hopper's. */
+static bool is_f8(const trm_attention_shape *s)
+{
+    return s->cached && s->cache_dtype == TRM_F8E4M3;
 }
 
 /* Keys of padded calls up to which short.cu is faster than hopper.cu. On an H200, 64 sequences with 12 heads of 64: 128
@@ -100,12 +105,22 @@ static bool invariant_partial(const trm_attention_shape *s, size_t *bytes)
     return fits;
 }
 
-static trm_status run_invariant(const trm_kernel_call *call, const trm_attention_shape *s, trm_cuda_attention *a)
+/* `hopper`: long sequences by Hopper's kernel, where that is allowed. */
+static trm_status run_invariant(const trm_kernel_call *call, const trm_attention_shape *s, trm_cuda_attention *a,
+                                bool hopper)
 {
     size_t bytes;
+    cudaStream_t stream = trm_cuda_stream(call->stream);
     a->splits = invariant_partial(s, &bytes) ? (int32_t)trm_cuda_attention_invariant_splits(s) : 1;
     a->partial = (float *)((char *)call->workspace + TRM_CUDA_COUNTER_BYTES);
-    return trm_cuda_attention_invariant(a, trm_cuda_stream(call->stream));
+    if (!hopper) {
+        return trm_cuda_attention_invariant(a, stream);
+    }
+    if (s->sequences > 1 || s->tokens <= TRM_ATTENTION_FEW_QUERIES) {
+        TRM_TRY(trm_cuda_attention_few(a, stream));
+        a->skipped = TRM_ATTENTION_FEW_QUERIES;
+    }
+    return s->tokens > a->skipped ? trm_cuda_attention_hopper(a, stream) : TRM_OK;
 }
 
 size_t trm_cuda_attention_workspace(const trm_kernel_call *call)
@@ -114,7 +129,7 @@ size_t trm_cuda_attention_workspace(const trm_kernel_call *call)
     if (!trm_attention_describe(call, &s) || !trm_cuda_attention_is_fast(&s, call->inputs[0].dtype)) {
         return 0;
     }
-    if (is_invariant(call, &s)) {
+    if (is_invariant(call, &s) || is_f8(&s)) {
         size_t bytes;
         (void)invariant_partial(&s, &bytes);
         return TRM_CUDA_COUNTER_BYTES + bytes;
@@ -212,8 +227,8 @@ static trm_status run_attention(const trm_kernel_call *call, bool hopper, bool s
     if (trm_dims_count(&call->outputs[0].dims) == 0 || s.sequences == 0) {
         return TRM_OK;
     }
-    if (invariant) {
-        return fast ? run_invariant(call, &s, &a) : trm_cuda_attention_plain(&a, stream);
+    if (invariant || a.cache_f8) {
+        return fast ? run_invariant(call, &s, &a, hopper) : trm_cuda_attention_plain(&a, stream);
     }
     if (call->allow_tf32 && trm_cuda_attention_takes_tf32(&a) && is_aligned(&a)) {
         return trm_cuda_attention_tf32(&a, stream);
@@ -233,7 +248,7 @@ static trm_status run_attention(const trm_kernel_call *call, bool hopper, bool s
         TRM_TRY(trm_cuda_attention_decode(&a, stream));
     }
     if (has_prefill(&s)) {
-        a.skip_single = has_decode(&s);
+        a.skipped = has_decode(&s) ? 1 : 0;
         TRM_TRY(hopper ? trm_cuda_attention_hopper(&a, stream) : trm_cuda_attention_prefill(&a, stream));
     }
     return TRM_OK;

@@ -37,7 +37,7 @@ typedef struct trm_cuda_attention {
     bool packed, cached;
     bool cache_f8;       /* the cache is e4m3 */
     bool rows_first;     /* padded form with a row's heads together */
-    bool skip_single;    /* the decode kernel does sequences of one query */
+    int32_t skipped;     /* sequences of up to so many queries are another kernel's than prefill's */
     int32_t splits;      /* of the keys of a sequence, in the decode kernel */
     uint32_t *next_tile; /* which tile hopper.cu's kernel takes next, for the others NULL; store sets it to 0 */
     float *partial; /* [splits, sequences, query_heads, value_dim + 2] f32: sums of weighted values, maximum, sum */
@@ -73,6 +73,8 @@ trm_status trm_cuda_attention_prefill(const trm_cuda_attention *attention, cudaS
  * keys; padded only with rows first, as many keys as queries and no mask. */
 bool trm_cuda_attention_hopper_ready(void);
 trm_status trm_cuda_attention_hopper(const trm_cuda_attention *attention, cudaStream_t stream);
+/* hopper_f8.cu: what hopper.cu does where the cache is e4m3. */
+trm_status trm_cuda_attention_hopper_f8(const trm_cuda_attention *attention, cudaStream_t stream);
 /* short.cu: the same as prefill for calls that are short: padded, up to 64 per head and 256 keys, a mask at most by
  * key. */
 bool trm_cuda_attention_is_short(const trm_cuda_attention *attention);

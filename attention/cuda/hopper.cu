@@ -1,8 +1,7 @@
 /* Attention of sequences with several queries on Hopper GPUs: the launch of hopper.cuh's kernel. */
 #include "attention/cuda/hopper.cuh"
 
-/* The driver's function that describes tensors for copies, or NULL. */
-static hopper_encode find_encode(void)
+hopper_encode trm_cuda_hopper_encode(void)
 {
     static void *found = NULL; /* the same whoever stores it first */
     void *function = __atomic_load_n(&found, __ATOMIC_RELAXED);
@@ -19,8 +18,7 @@ static hopper_encode find_encode(void)
     return (hopper_encode)function;
 }
 
-/* Multiprocessors of the current device if it is a Hopper, else 0. */
-static int hopper_processors(void)
+int trm_cuda_hopper_processors(void)
 {
     int device, major, minor, processors;
     bool known = cudaGetDevice(&device) == cudaSuccess &&
@@ -32,12 +30,7 @@ static int hopper_processors(void)
 
 bool trm_cuda_attention_hopper_ready(void)
 {
-    return hopper_processors() > 0 && find_encode() != NULL;
-}
-
-static int32_t common_divisor(int32_t a, int32_t b)
-{
-    return b == 0 ? a : common_divisor(b, a % b);
+    return trm_cuda_hopper_processors() > 0 && trm_cuda_hopper_encode() != NULL;
 }
 
 static __global__ void clear_counter(uint32_t *counter)
@@ -46,21 +39,9 @@ static __global__ void clear_counter(uint32_t *counter)
     *counter = 0;
 }
 
-template <typename T, typename S, bool PINGPONG>
-static trm_status launch_shape(const trm_cuda_attention *a, cudaStream_t stream)
+void trm_cuda_hopper_clear(uint32_t *counter, cudaStream_t stream)
 {
-    hopper_call call;
-    call.a = *a;
-    call.box_keys = a->cached ? common_divisor(S::KEYS, a->block_size) : S::KEYS;
-    call.pack = 64 % a->group == 0 ? a->group : 1;
-    /* The tiles of one sequence are dealt out as evenly as first come, first served would. */
-    call.next = a->sequences > 1 ? a->next_tile : NULL;
-    if (call.next != NULL && !a->cached) {
-        launch_overlapped(clear_counter, 1, 1, 0, stream, call.next);
-    }
-    int blocks = hopper_processors();
-    return a->softcap > 0.0f ? launch_hopper<T, S, true, PINGPONG>(find_encode(), &call, blocks, stream)
-                             : launch_hopper<T, S, false, PINGPONG>(find_encode(), &call, blocks, stream);
+    launch_overlapped(clear_counter, 1, 1, 0, stream, counter);
 }
 
 template <typename T> static trm_status launch_dim(const trm_cuda_attention *a, cudaStream_t stream)
@@ -82,5 +63,8 @@ template <typename T> static trm_status launch_dim(const trm_cuda_attention *a, 
 
 trm_status trm_cuda_attention_hopper(const trm_cuda_attention *a, cudaStream_t stream)
 {
+    if (a->cache_f8) {
+        return trm_cuda_attention_hopper_f8(a, stream);
+    }
     return a->dtype == TRM_F16 ? launch_dim<__half>(a, stream) : launch_dim<__nv_bfloat16>(a, stream);
 }

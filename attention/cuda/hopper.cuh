@@ -1,12 +1,14 @@
 /*
- * The kernel of hopper.cu: attention of packed sequences with Hopper's warp group products (Shah et al. 2024,
- * "FlashAttention-3"). Apart, so that a benchmark can build more variants of it.
+ * The kernel of hopper.cu and hopper_f8.cu: attention of packed sequences with Hopper's warp group products (Shah et
+ * al. 2024, "FlashAttention-3").
  */
 #ifndef TRM_ATTENTION_CUDA_HOPPER_CUH
 #define TRM_ATTENTION_CUDA_HOPPER_CUH
 
 #include "attention/cuda/attention.h"
+#include "attention/cuda/fp8.cuh"
 #include "attention/cuda/geometry.h"
+#include "attention/cuda/rows.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 /* What the kernel needs besides the call. */
@@ -33,8 +35,10 @@ typedef struct hopper_maps {
     CUtensorMap q, k_boxes, v_boxes, k_tiles, v_tiles;
 } hopper_maps;
 
-template <int DP_, int KEYS_, int GROUPS_> struct hopper_shape {
+/* F8: keys and values are of an e4m3 cache, and two warps each expand them. */
+template <int DP_, int KEYS_, int GROUPS_, bool F8_ = false> struct hopper_shape {
     static const int DP = DP_, KEYS = KEYS_, GROUPS = GROUPS_, STAGES = 2;
+    static const bool F8 = F8_;
     static const int ROWS = 64 * GROUPS;                /* of a tile of queries, 64 for each consuming warp group */
     static const int THREADS = 128 * (GROUPS + 1);      /* the first warp group loads */
     static const int SWIZZLE = DP % 64 == 0 ? 128 : 64; /* bytes of a panel's row */
@@ -46,8 +50,10 @@ template <int DP_, int KEYS_, int GROUPS_> struct hopper_shape {
     static const int TILES_AT = GROUPS * Q_BYTES + 2 * STAGES * TILE_BYTES;
     static const int BARRIERS_AT = TILES_AT + 2 * 32;
     static const int SHARED = BARRIERS_AT + 8 * BARRIERS + 1024; /* 1024: to align the panels */
-    static const int LOAD_REGISTERS = GROUPS == 2 ? 40 : 32;
-    static const int REGISTERS = GROUPS == 2 ? 232 : GROUPS == 3 ? 160 : 0;
+    static const int LOAD_REGISTERS = F8 ? 72 : GROUPS == 2 ? 40 : 32;
+    static const int REGISTERS = F8 ? 216 : GROUPS == 2 ? 232 : GROUPS == 3 ? 160 : 0;
+    static const int LOADERS = F8 ? 2 : 1; /* warps that bring keys, and as many that bring values */
+    static_assert(!F8 || GROUPS == 2, "the loaders' registers are those that two groups leave");
 };
 
 /* Addresses in shared memory. */
@@ -104,7 +110,7 @@ static __device__ __forceinline__ trm_query_tile find_tile(const trm_cuda_attent
             first = a.packed ? a.starts[s] : s * a.queries;
             queries = a.packed ? a.starts[s + 1] - first : a.queries;
         }
-        int32_t tiles = a.skip_single && queries == 1 ? 0 : (queries + rows - 1) / rows, sum = tiles;
+        int32_t tiles = queries <= a.skipped ? 0 : (queries + rows - 1) / rows, sum = tiles;
 #pragma unroll
         for (int offset = 1; offset < 32; offset *= 2) {
             int32_t other = __shfl_up_sync(0xffffffffu, sum, offset);
@@ -178,6 +184,84 @@ static __device__ __forceinline__ void load_boxes(const hopper_call &c, const CU
     }
 }
 
+static __device__ __forceinline__ void store_shared16(uint32_t address, uint4 value)
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "r"(address), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
+                 : "memory");
+}
+
+/* Addresses that a tensor copy with a swizzle of S::SWIZZLE bytes would write to. */
+template <typename S> static __device__ __forceinline__ uint32_t swizzled(uint32_t address)
+{
+    return address ^ (address >> 3 & (S::SWIZZLE == 128 ? 0x70 : 0x30));
+}
+
+/* 16 numbers of a key or value of an e4m3 cache from element `column` on; zeros where the key is not `valid` and past
+ * the dim. */
+static __device__ __forceinline__ uint4 load_numbers(const trm_cuda_attention &a, const uint8_t *vector, int32_t column,
+                                                     bool valid)
+{
+    uint4 raw = make_uint4(0, 0, 0, 0);
+    if (a.dim % 16 == 0) {
+        if (valid && column < a.dim) {
+            raw = __ldg((const uint4 *)(vector + column));
+        }
+        return raw;
+    }
+    if (valid && column < a.dim) {
+        uint2 half = __ldg((const uint2 *)(vector + column));
+        raw.x = half.x;
+        raw.y = half.y;
+    }
+    if (valid && column + 8 < a.dim) {
+        uint2 half = __ldg((const uint2 *)(vector + column + 8));
+        raw.z = half.x;
+        raw.w = half.y;
+    }
+    return raw;
+}
+
+/* This warp's half, number `member` of two, of a tile of keys or values of an e4m3 cache: expanded into a stage, as
+ * tensor copies write panels. Rows past the end of the sequence become zeros. */
+template <typename T, typename S>
+static __device__ __forceinline__ void expand_tile(const hopper_call &c, const hopper_tile &t, const void *cache,
+                                                   int32_t tile, uint32_t to, uint32_t barrier, int member, int lane)
+{
+    const trm_cuda_attention &a = c.a;
+    constexpr int UNITS = S::DP / 16, EACH = S::KEYS * UNITS / 64; /* of a row, of a lane */
+    constexpr int BATCH = EACH % 8 == 0 ? 8 : EACH % 7 == 0 ? 7 : 6;
+    static_assert(S::KEYS * UNITS % 64 == 0 && EACH % BATCH == 0, "lanes have whole batches");
+    key_rows rows = key_rows_of(a, t.sequence, 0, t.head / a.group);
+#pragma unroll 1
+    for (int first = 0; first < EACH; first += BATCH) {
+        uint4 raw[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            int unit = (first + i) * 64 + member * 32 + lane, key = tile * S::KEYS + unit / UNITS;
+            bool valid = key < t.keys;
+            const uint8_t *vector = (const uint8_t *)cache + (valid ? vector_of(rows, key) * a.dim : 0);
+            raw[i] = load_numbers(a, vector, unit % UNITS * 16, valid);
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            int unit = (first + i) * 64 + member * 32 + lane, column = unit % UNITS * 16;
+            uint32_t at =
+                to + column / S::COLUMNS * (S::KEYS * S::SWIZZLE) + unit / UNITS * S::SWIZZLE + column % S::COLUMNS * 2;
+            uint4 low = f8_unpack8<T>(make_uint2(raw[i].x, raw[i].y));
+            uint4 high = f8_unpack8<T>(make_uint2(raw[i].z, raw[i].w));
+            store_shared16(swizzled<S>(at), low);
+            store_shared16(swizzled<S>(at + 16), high);
+        }
+    }
+    fence_async();
+    __syncwarp();
+    if (lane == 0) {
+        barrier_arrive(barrier);
+    }
+}
+
 /* Numbers tiles as they are dealt out to `blocks` blocks in turn, there and back: the first tiles have the most keys.
  */
 static __device__ __forceinline__ int32_t dealt_tile(int32_t turn)
@@ -218,7 +302,7 @@ static __device__ __forceinline__ hopper_tile next_tile(const hopper_call &c, in
 }
 
 /* One warp finds the tiles, tells the others, and loads queries and keys. */
-template <typename S>
+template <typename T, typename S>
 static __device__ __forceinline__ void load_queries_keys(const hopper_call &c, const hopper_maps &maps,
                                                          const hopper_shared<S> &shared, unsigned char *slots, int lane)
 {
@@ -235,11 +319,17 @@ static __device__ __forceinline__ void load_queries_keys(const hopper_call &c, c
             return;
         }
         for (int32_t n = t.high - 1; n >= t.low; n--) {
-            hopper_boxes boxes = find_boxes<S>(c, t, n, lane);
             int stage = k_count % S::STAGES;
-            barrier_wait(shared.k_empty(stage), (k_count / S::STAGES & 1) ^ 1);
-            load_boxes<S>(c, &maps.k_boxes, &maps.k_tiles, boxes, t.head / c.a.group, shared.k + stage * S::TILE_BYTES,
-                          shared.k_full(stage), lane);
+            uint32_t to = shared.k + stage * S::TILE_BYTES;
+            if constexpr (S::F8) {
+                barrier_wait(shared.k_empty(stage), (k_count / S::STAGES & 1) ^ 1);
+                expand_tile<T, S>(c, t, c.a.key_cache, n, to, shared.k_full(stage), 0, lane);
+            } else {
+                hopper_boxes boxes = find_boxes<S>(c, t, n, lane);
+                barrier_wait(shared.k_empty(stage), (k_count / S::STAGES & 1) ^ 1);
+                load_boxes<S>(c, &maps.k_boxes, &maps.k_tiles, boxes, t.head / c.a.group, to, shared.k_full(stage),
+                              lane);
+            }
             k_count++;
             if (n < t.high - 1) {
                 continue;
@@ -313,6 +403,34 @@ static __device__ __forceinline__ void load_values(const hopper_call &c, const h
                 }
             }
             v_count++;
+        }
+    }
+}
+
+/* The other warps that expand an e4m3 cache: keys, or values, of which this one is number `member` of two. */
+template <typename T, typename S>
+static __device__ __forceinline__ void expand_tiles(const hopper_call &c, const hopper_shared<S> &shared,
+                                                    const unsigned char *slots, bool is_key, int member, int lane)
+{
+    uint32_t count = 0;
+    for (int32_t turn = 0;; turn++) {
+        int slot = turn & 1;
+        barrier_wait(shared.tile_full(slot), turn >> 1 & 1);
+        hopper_tile t = *(const hopper_tile *)(slots + 32 * slot);
+        __syncwarp();
+        if (lane == 0) {
+            barrier_arrive(shared.tile_empty(slot));
+        }
+        if (t.first < 0) {
+            return;
+        }
+        for (int32_t n = t.high - 1; n >= t.low; n--) {
+            int stage = count % S::STAGES;
+            barrier_wait(is_key ? shared.k_empty(stage) : shared.v_empty(stage), (count / S::STAGES & 1) ^ 1);
+            expand_tile<T, S>(c, t, is_key ? c.a.key_cache : c.a.value_cache, n,
+                              (is_key ? shared.k : shared.v) + stage * S::TILE_BYTES,
+                              is_key ? shared.k_full(stage) : shared.v_full(stage), member, lane);
+            count++;
         }
     }
 }
@@ -451,7 +569,7 @@ static __device__ __forceinline__ void store_tile(const hopper_call &c, const ho
     for (int r = 0; r < 2; r++) {
         float total = rows.part[r] + __shfl_xor_sync(0xffffffffu, rows.part[r], 1);
         total += __shfl_xor_sync(0xffffffffu, total, 2);
-        float scale = total == 0.0f ? 0.0f : __fdividef(1.0f, total); /* no key seen: zeros */
+        float scale = total == 0.0f ? 0.0f : __fdividef(c.a.value_scale, total); /* no key seen: zeros */
         int32_t in_tile = row + 8 * r, query = t.start + in_tile / c.pack, head = t.head + in_tile % c.pack;
         T *to = (T *)c.a.out + ((int64_t)(t.first + query) * c.a.query_heads + head) * c.a.dim;
 #pragma unroll
@@ -635,11 +753,13 @@ static __global__ void __launch_bounds__(S::THREADS, 1)
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     if (threadIdx.x == 0) {
         prefetch_map(&maps.q);
-        prefetch_map(&maps.k_tiles);
-        prefetch_map(&maps.v_tiles);
+        if (!S::F8) {
+            prefetch_map(&maps.k_tiles);
+            prefetch_map(&maps.v_tiles);
+        }
         for (int stage = 0; stage < S::STAGES; stage++) {
-            barrier_init(shared.k_full(stage), 1);
-            barrier_init(shared.v_full(stage), 1);
+            barrier_init(shared.k_full(stage), S::LOADERS);
+            barrier_init(shared.v_full(stage), S::LOADERS);
             barrier_init(shared.k_empty(stage), 4 * S::GROUPS);
             barrier_init(shared.v_empty(stage), 4 * S::GROUPS);
         }
@@ -649,7 +769,7 @@ static __global__ void __launch_bounds__(S::THREADS, 1)
         }
         for (int slot = 0; slot < 2; slot++) {
             barrier_init(shared.tile_full(slot), 1);
-            barrier_init(shared.tile_empty(slot), 4 * S::GROUPS + 1);
+            barrier_init(shared.tile_empty(slot), 4 * S::GROUPS + 2 * S::LOADERS - 1);
         }
         barrier_init(shared.tail_full(), 1);
         barrier_init_done();
@@ -659,7 +779,9 @@ static __global__ void __launch_bounds__(S::THREADS, 1)
     if (warp < 4) {
         registers_shrink<S::LOAD_REGISTERS>();
         if (warp == 0) {
-            load_queries_keys<S>(c, maps, shared, base + S::TILES_AT, lane);
+            load_queries_keys<T, S>(c, maps, shared, base + S::TILES_AT, lane);
+        } else if constexpr (S::F8) { /* warps 0 and 2 keys, 1 and 3 values */
+            expand_tiles<T, S>(c, shared, base + S::TILES_AT, warp == 2, warp / 2, lane);
         } else if (warp == 1) {
             load_values<S>(c, maps, shared, base + S::TILES_AT, lane);
         }
@@ -675,6 +797,12 @@ static __global__ void __launch_bounds__(S::THREADS, 1)
 typedef CUresult (*hopper_encode)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
                                   const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
                                   CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+/* hopper.cu: the driver's function that describes tensors for copies, or NULL; multiprocessors of the current device if
+ * it is a Hopper, else 0; a counter set to 0. */
+hopper_encode trm_cuda_hopper_encode(void);
+int trm_cuda_hopper_processors(void);
+void trm_cuda_hopper_clear(uint32_t *counter, cudaStream_t stream);
 
 /* The map of vectors [rows, heads, dim] of 16-bit elements in boxes of a panel's columns, `box_heads` heads and
  * `box_rows` rows. */
@@ -697,6 +825,16 @@ static inline trm_status hopper_map(hopper_encode encode, CUtensorMap *map, cons
 }
 
 template <typename T, typename S, bool CAP, bool PINGPONG>
+static trm_status run_hopper(const hopper_call *call, const hopper_maps *maps, int blocks, cudaStream_t stream)
+{
+    TRM_CUDA_TRY(cudaFuncSetAttribute(hopper_tiles<T, S, CAP, PINGPONG>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      S::SHARED));
+    launch_overlapped(hopper_tiles<T, S, CAP, PINGPONG>, dim3((unsigned)blocks), dim3(S::THREADS), (size_t)S::SHARED,
+                      stream, *call, *maps);
+    return trm_cuda_launched("cuda.attention hopper");
+}
+
+template <typename T, typename S, bool CAP, bool PINGPONG>
 static trm_status launch_hopper(hopper_encode encode, const hopper_call *call, int blocks, cudaStream_t stream)
 {
     const trm_cuda_attention *a = &call->a;
@@ -705,15 +843,37 @@ static trm_status launch_hopper(hopper_encode encode, const hopper_call *call, i
     hopper_maps maps;
     TRM_TRY(hopper_map(encode, &maps.q, a->q, a->tokens, a->query_heads, a->dim, S::COLUMNS, call->pack,
                        64 / call->pack, a->dtype));
+    if (S::F8) { /* read without maps */
+        maps.k_boxes = maps.v_boxes = maps.k_tiles = maps.v_tiles = maps.q;
+        return run_hopper<T, S, CAP, PINGPONG>(call, &maps, blocks, stream);
+    }
     TRM_TRY(hopper_map(encode, &maps.k_boxes, k, rows, a->kv_heads, a->dim, S::COLUMNS, 1, call->box_keys, a->dtype));
     TRM_TRY(hopper_map(encode, &maps.v_boxes, v, rows, a->kv_heads, a->dim, S::COLUMNS, 1, call->box_keys, a->dtype));
     TRM_TRY(hopper_map(encode, &maps.k_tiles, k, rows, a->kv_heads, a->dim, S::COLUMNS, 1, S::KEYS, a->dtype));
     TRM_TRY(hopper_map(encode, &maps.v_tiles, v, rows, a->kv_heads, a->dim, S::COLUMNS, 1, S::KEYS, a->dtype));
-    TRM_CUDA_TRY(cudaFuncSetAttribute(hopper_tiles<T, S, CAP, PINGPONG>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      S::SHARED));
-    launch_overlapped(hopper_tiles<T, S, CAP, PINGPONG>, dim3((unsigned)blocks), dim3(S::THREADS), (size_t)S::SHARED,
-                      stream, *call, maps);
-    return trm_cuda_launched("cuda.attention hopper");
+    return run_hopper<T, S, CAP, PINGPONG>(call, &maps, blocks, stream);
+}
+
+static inline int32_t common_divisor(int32_t a, int32_t b)
+{
+    return b == 0 ? a : common_divisor(b, a % b);
+}
+
+template <typename T, typename S, bool PINGPONG>
+static trm_status launch_shape(const trm_cuda_attention *a, cudaStream_t stream)
+{
+    hopper_call call;
+    call.a = *a;
+    call.box_keys = a->cached ? common_divisor(S::KEYS, a->block_size) : S::KEYS;
+    call.pack = 64 % a->group == 0 ? a->group : 1;
+    /* The tiles of one sequence are dealt out as evenly as first come, first served would. */
+    call.next = a->sequences > 1 ? a->next_tile : NULL;
+    if (call.next != NULL && !a->cached) {
+        trm_cuda_hopper_clear(call.next, stream);
+    }
+    int blocks = trm_cuda_hopper_processors();
+    return a->softcap > 0.0f ? launch_hopper<T, S, true, PINGPONG>(trm_cuda_hopper_encode(), &call, blocks, stream)
+                             : launch_hopper<T, S, false, PINGPONG>(trm_cuda_hopper_encode(), &call, blocks, stream);
 }
 
 #endif

@@ -556,29 +556,37 @@ template <typename T, int DP, bool F8> static trm_status launch_walk(const trm_c
 }
 
 template <typename T, typename C, int DP>
-static trm_status launch_both(const trm_cuda_attention *a, cudaStream_t stream)
+static trm_status launch_both(const trm_cuda_attention *a, bool few_alone, cudaStream_t stream)
 {
     TRM_TRY((launch_few<T, C, DP>(a, stream))); /* a padded step has fewer queries than its dims say */
-    return a->tokens > TRM_ATTENTION_FEW_QUERIES ? launch_walk<T, DP, sizeof(C) == 1>(a, stream) : TRM_OK;
+    return a->tokens > TRM_ATTENTION_FEW_QUERIES && !few_alone ? launch_walk<T, DP, sizeof(C) == 1>(a, stream) : TRM_OK;
 }
 
-template <typename T, int DP> static trm_status launch_invariant(const trm_cuda_attention *a, cudaStream_t stream)
+template <typename T, int DP>
+static trm_status launch_invariant(const trm_cuda_attention *a, bool few_alone, cudaStream_t stream)
 {
-    return a->cache_f8 ? launch_both<T, uint8_t, DP>(a, stream) : launch_both<T, T, DP>(a, stream);
+    return a->cache_f8 ? launch_both<T, uint8_t, DP>(a, few_alone, stream)
+                       : launch_both<T, T, DP>(a, few_alone, stream);
 }
 
-template <typename T> static trm_status launch_of(const trm_cuda_attention *a, cudaStream_t stream)
+template <typename T> static trm_status launch_of(const trm_cuda_attention *a, bool few_alone, cudaStream_t stream)
 {
     if (a->dim <= 64) {
-        return launch_invariant<T, 64>(a, stream);
+        return launch_invariant<T, 64>(a, few_alone, stream);
     }
     if (a->dim <= 96) {
-        return launch_invariant<T, 96>(a, stream);
+        return launch_invariant<T, 96>(a, few_alone, stream);
     }
     if (a->dim <= 128) {
-        return launch_invariant<T, 128>(a, stream);
+        return launch_invariant<T, 128>(a, few_alone, stream);
     }
-    return launch_invariant<T, 256>(a, stream);
+    return launch_invariant<T, 256>(a, few_alone, stream);
+}
+
+static trm_status launch_type(const trm_cuda_attention *a, bool few_alone, cudaStream_t stream)
+{
+    return a->dtype == TRM_F16 ? launch_of<__half>(a, few_alone, stream)
+                               : launch_of<__nv_bfloat16>(a, few_alone, stream);
 }
 
 int64_t trm_cuda_attention_invariant_splits(const trm_attention_shape *s)
@@ -588,5 +596,10 @@ int64_t trm_cuda_attention_invariant_splits(const trm_attention_shape *s)
 
 trm_status trm_cuda_attention_invariant(const trm_cuda_attention *a, cudaStream_t stream)
 {
-    return a->dtype == TRM_F16 ? launch_of<__half>(a, stream) : launch_of<__nv_bfloat16>(a, stream);
+    return launch_type(a, false, stream);
+}
+
+trm_status trm_cuda_attention_few(const trm_cuda_attention *a, cudaStream_t stream)
+{
+    return launch_type(a, true, stream);
 }

@@ -27,6 +27,8 @@ int64_t trm_cuda_attention_invariant_splits(const trm_attention_shape *shape);
  * 256, addresses aligned to 16 bytes. splits: as above, with `partial` [splits, few slots, query_heads, dim + 2]; or 1,
  * without. */
 trm_status trm_cuda_attention_invariant(const trm_cuda_attention *attention, cudaStream_t stream);
+/* Of that, sequences of up to TRM_ATTENTION_FEW_QUERIES queries alone. */
+trm_status trm_cuda_attention_few(const trm_cuda_attention *attention, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

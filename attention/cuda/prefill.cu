@@ -13,7 +13,7 @@ template <bool PADDED>
 static __device__ __forceinline__ trm_query_tile find_tile(const trm_cuda_attention &a, int64_t index)
 {
     if (!PADDED) {
-        return trm_attention_find_tile(a.starts, a.sequences, PREFILL_ROWS, a.skip_single, index);
+        return trm_attention_find_tile(a.starts, a.sequences, PREFILL_ROWS, a.skipped, index);
     }
     int32_t tiles = (a.queries + PREFILL_ROWS - 1) / PREFILL_ROWS;
     int64_t sequence = index / tiles;
@@ -207,7 +207,7 @@ static trm_status launch_tiles(const trm_cuda_attention *a, cudaStream_t stream)
     int64_t tiles = PADDED ? (int64_t)a->sequences * ((a->queries + PREFILL_ROWS - 1) / PREFILL_ROWS)
                            : a->tokens / PREFILL_ROWS + (a->sequences < a->tokens ? a->sequences : a->tokens);
     int64_t blocks = tiles * a->query_heads, few = 264;
-    bool sparse = !PADDED && a->skip_single && a->tokens <= a->sequences;
+    bool sparse = !PADDED && a->skipped > 0 && a->tokens <= a->sequences;
     blocks = sparse && blocks > few ? few : blocks > INT32_MAX ? INT32_MAX : blocks;
     launch_overlapped(prefill_tiles<T, DP, KEYS, PADDED>, (unsigned)blocks, PREFILL_THREADS, (size_t)shared, stream,
                       *a);

@@ -117,6 +117,9 @@ static int32_t nearest_small(trm_dtype dtype, double value)
     int32_t best = -1, first = 0, end = codes;
     if (dtype == TRM_F8E4M3 && !isnan(value)) { /* a guess that is at most one off, as there are many */
         first = trm_f32_to_f8e4m3((float)value);
+        if ((double)trm_f8e4m3_to_f32((uint8_t)first) == value) {
+            return first;
+        }
         end = first < codes - 1 ? first + 2 : codes;
         first = first > 0 ? first - 1 : 0;
     }
