@@ -45,7 +45,8 @@ static __global__ void __launch_bounds__(256) dequantise_runs(trm_dequant_gemm g
     T *out = to + blockIdx.x * gemm.k;
     for (int32_t at = (int32_t)threadIdx.x * 8; at < k; at += 256 * 8) {
         const int32_t i = scales + at / block;
-        const float scale = scale_of(gemm, load_scale_bits(gemm, i));
+        const float scale =
+            scale_of(gemm, load_scale_bits(gemm, (const char *)gemm.scale + (int64_t)i * scale_size(gemm)));
         float v[8];
         numbers_of(from + at * W::bits / 8, gemm.zero != NULL ? gemm.zero[i] : 8, v, W());
 #pragma unroll
@@ -62,7 +63,8 @@ static __global__ void dequantise_each(trm_dequant_gemm gemm, int64_t first, int
     for (int64_t e = global_thread(); e < count; e += global_threads()) {
         const int64_t row = first + e / gemm.k, at = e % gemm.k;
         const int32_t i = (int32_t)(row / gemm.block_n * gemm.scale_row + at / gemm.block_k);
-        const float scale = scale_of(gemm, load_scale_bits(gemm, i));
+        const float scale =
+            scale_of(gemm, load_scale_bits(gemm, (const char *)gemm.scale + (int64_t)i * scale_size(gemm)));
         const char *from = (const char *)gemm.weight + row * (gemm.k * W::bits / 8);
         to[e] = from_float<T>(number_of(from, at, gemm.zero != NULL ? gemm.zero[i] : 8, W()) * scale);
     }

@@ -32,13 +32,6 @@ template <uint32_t mask, uint32_t value> static __device__ __forceinline__ uint3
     return r;
 }
 
-/* Two numbers of 16 bits each, in f16. */
-static __device__ __forceinline__ void halves_of(uint32_t word, uint32_t (&to)[2], weight_f8)
-{
-    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high; }"
-        : "=r"(to[0]), "=r"(to[1])
-        : "r"(word));
-}
 static __device__ __forceinline__ uint32_t subtract2(uint32_t a, uint32_t b, __half)
 {
     __half2 r = __hsub2(*reinterpret_cast<__half2 *>(&a), *reinterpret_cast<__half2 *>(&b));
@@ -49,6 +42,28 @@ static __device__ __forceinline__ uint32_t subtract2(uint32_t a, uint32_t b, __n
     __nv_bfloat162 r = __hsub2(*reinterpret_cast<__nv_bfloat162 *>(&a), *reinterpret_cast<__nv_bfloat162 *>(&b));
     return *reinterpret_cast<uint32_t *>(&r);
 }
+
+/* The numbers of a word as two pairs of f16. */
+static __device__ __forceinline__ void halves_of(uint32_t word, uint32_t (&to)[2], weight_f8)
+{
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high; }"
+        : "=r"(to[0]), "=r"(to[1])
+        : "r"(word));
+#else
+    /* The bits of a number in the place of f16's are 2^-8 times it, but for NaN. */
+    const __half2 up = __floats2half2_rn(256.0f, 256.0f);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint32_t bytes = pick_bytes(word, 0, i == 0 ? 0x1404 : 0x3424); /* in the high half of 16 bits */
+        uint32_t bits = (bytes & 0x80008000u) | (bytes & 0x7f007f00u) >> 1;
+        bits |= (bytes & 0x7f00u) == 0x7f00u ? 0x7fffu : 0;
+        bits |= (bytes & 0x7f000000u) == 0x7f000000u ? 0x7fff0000u : 0;
+        const __half2 v = __hmul2(*reinterpret_cast<const __half2 *>(&bits), up);
+        to[i] = *reinterpret_cast<const uint32_t *>(&v);
+    }
+#endif
+}
 /* 1024 + u with u = number + 128 in the low bits, minus 1152. */
 static __device__ __forceinline__ void halves_of(uint32_t word, uint32_t (&to)[2], weight_i8)
 {
@@ -57,50 +72,34 @@ static __device__ __forceinline__ void halves_of(uint32_t word, uint32_t (&to)[2
     to[1] = subtract2(pick_bytes(u, 0x64646464u, 0x4342), 0x64806480u, __half());
 }
 
-/* What is subtracted from numbers of 4 bits, for `zero` in 0 .. 255. */
-template <typename T> struct nibble_zero;
-template <> struct nibble_zero<__half> {
-    uint32_t low, high; /* 1024 + zero; -(64 + zero) */
-    __device__ __forceinline__ void set(int zero)
-    {
-        low = 0x64006400u + (uint32_t)zero * 0x00010001u;
-        const __half2 h = __half2half2(__int2half_rn(-64 - zero));
-        high = *reinterpret_cast<const uint32_t *>(&h);
-    }
-    __device__ __forceinline__ void usual()
-    {
-        low = 0x64086408u;
-        high = 0xd480d480u; /* -72 */
-    }
+/* Numbers of 4 bits are made in the low bits of a base that is large enough to have ones: base + bits. */
+template <typename T> struct nibble_base;
+template <> struct nibble_base<__half> {
+    static const uint32_t pair = 0x64006400u; /* 1024 */
+    static const uint32_t most = 255;         /* what can be added to it in the low bits */
 };
-template <> struct nibble_zero<__nv_bfloat16> {
-    uint32_t low, high; /* 128 + zero; 0 or, where that has too many bits, 128 and zero */
-    __device__ __forceinline__ void set(int zero)
-    {
-        const __nv_bfloat162 z = __bfloat162bfloat162(__int2bfloat16_rn(zero));
-        low = 0x43004300u;
-        high = *reinterpret_cast<const uint32_t *>(&z);
-    }
-    __device__ __forceinline__ void usual()
-    {
-        low = 0x43084308u;
-        high = 0;
-    }
+template <> struct nibble_base<__nv_bfloat16> {
+    static const uint32_t pair = 0x43004300u; /* 128 */
+    static const uint32_t most = 127;
 };
 
+/* -(base + zero) twice, and what that leaves of zero. */
+template <typename T> static __device__ __forceinline__ uint32_t minus_base(uint32_t zero, uint32_t &rest)
+{
+    rest = zero & ~nibble_base<T>::most;
+    return (nibble_base<T>::pair | 0x80008000u) + (zero - rest) * 0x00010001u;
+}
+
 /*
- * The numbers of a word as pairs for the tensor cores. Of 8 bits two pairs, in their order. Of 4 bits four pairs, of
- * numbers (0, 4), (1, 5), (2, 6), (3, 7): each mask takes two that lie 16 bits apart.
+ * The numbers of a word as pairs for the tensor cores. Of 8 bits two pairs, in their order. Of 4 bits four pairs of
+ * base + bits, of numbers (0, 4), (1, 5), (2, 6), (3, 7): each mask takes two that lie 16 bits apart.
  */
-template <typename W, bool ZERO>
-static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t (&to)[2], W, const nibble_zero<__half> &,
-                                                __half)
+template <typename W> static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t (&to)[2], W, __half)
 {
     halves_of(word, to, W());
 }
-template <typename W, bool ZERO>
-static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t (&to)[2], W, const nibble_zero<__nv_bfloat16> &,
-                                                __nv_bfloat16)
+template <typename W>
+static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t (&to)[2], W, __nv_bfloat16)
 {
     uint32_t halves[2];
     halves_of(word, halves, W());
@@ -111,32 +110,11 @@ static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t (&to)[2]
         to[i] = pack2(pair[0], pair[1], __nv_bfloat16());
     }
 }
-template <typename W, bool ZERO>
-static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t (&to)[4], W, const nibble_zero<__half> &zero,
-                                                __half)
-{
-    const __half2 sixteenth = __floats2half2_rn(0.0625f, 0.0625f);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        uint32_t low = and_or<0x000f000fu, 0x64006400u>(word), high = and_or<0x00f000f0u, 0x64006400u>(word);
-        __half2 scaled =
-            __hfma2(*reinterpret_cast<__half2 *>(&high), sixteenth, *reinterpret_cast<const __half2 *>(&zero.high));
-        to[2 * i] = subtract2(low, zero.low, __half());
-        to[2 * i + 1] = *reinterpret_cast<uint32_t *>(&scaled);
-        word >>= 8;
-    }
-}
-template <typename W, bool ZERO>
-static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t (&to)[4], W,
-                                                const nibble_zero<__nv_bfloat16> &zero, __nv_bfloat16)
+template <typename T> static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t (&to)[4], weight_u4, T)
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        to[i] = subtract2(and_or<0x000f000fu, 0x43004300u>(word), zero.low, __nv_bfloat16());
-        if (ZERO) {
-            to[i] = subtract2(to[i], zero.high, __nv_bfloat16());
-        }
-        word >>= 4;
+        to[i] = and_or<0x000f000fu, nibble_base<T>::pair>(word >> (4 * i));
     }
 }
 
@@ -149,28 +127,32 @@ template <typename W> static __device__ __forceinline__ void floats_of(uint32_t 
     unpack2(halves[1], to + 2, __half());
 }
 
-/* Scale number i, whatever type it has, and its zero. Loads that stay where they are. */
-static __device__ __forceinline__ uint32_t load_scale_bits(const trm_dequant_gemm &gemm, int32_t i)
+/* Bytes of a scale. */
+static __device__ __forceinline__ uint32_t scale_size(const trm_dequant_gemm &gemm)
 {
-    const bool wide = gemm.scale_type == TRM_F32;
-    uint32_t bits;
-    asm volatile("{ .reg .pred p; .reg .u16 s; setp.ne.u32 p, %2, 0; @p ld.global.u32 %0, [%1];\n"
-                 "@!p ld.global.u16 s, [%1]; @!p cvt.u32.u16 %0, s; }"
-                 : "=r"(bits)
-                 : "l"((const char *)gemm.scale + (wide ? 4 : 2) * (int64_t)i), "r"((uint32_t)wide));
+    return gemm.scale_type == TRM_F32 ? 4 : 2;
+}
+/* The scale there, whatever type it has, and a zero. Loads that stay where they are, and nothing behind them that would
+ * wait for them. */
+static __device__ __forceinline__ uint32_t load_scale_bits(const trm_dequant_gemm &gemm, const char *at)
+{
+    uint32_t bits = 0;
+    asm volatile("{ .reg .pred p; setp.eq.u32 p, %2, 1; @p ld.global.u32 %0, [%1]; @!p ld.global.u16 %0, [%1]; }"
+                 : "+r"(bits)
+                 : "l"(at), "r"((uint32_t)gemm.scale_type));
     return bits;
 }
-static __device__ __forceinline__ uint32_t load_zero(const trm_dequant_gemm &gemm, int32_t i)
+static __device__ __forceinline__ uint32_t load_zero(const uint8_t *at)
 {
     uint32_t zero;
-    asm volatile("{ .reg .u16 z; ld.global.u8 z, [%1]; cvt.u32.u16 %0, z; }" : "=r"(zero) : "l"(gemm.zero + i));
+    asm volatile("ld.global.u8 %0, [%1];" : "=r"(zero) : "l"(at));
     return zero;
 }
 static __device__ __forceinline__ float scale_of(const trm_dequant_gemm &gemm, uint32_t bits)
 {
-    return gemm.scale_type == TRM_F32    ? __uint_as_float(bits)
-           : gemm.scale_type == TRM_BF16 ? __uint_as_float(bits << 16)
-                                         : __half2float(__ushort_as_half((unsigned short)bits));
+    const float half = __half2float(__ushort_as_half((unsigned short)bits));
+    const uint32_t whole = gemm.scale_type == TRM_F32 ? bits : bits << 16;
+    return gemm.scale_type == TRM_F16 ? half : __uint_as_float(whole);
 }
 
 #endif

@@ -21,18 +21,35 @@ typedef struct trm_dequant_gemm {
     trm_dtype scale_type;     /* F32, F16, BF16 */
     trm_dtype in, out;        /* of x and bias; of y: the same or F32 */
     bool constant;            /* weight, scale and zero were complete before anything now on the stream */
-    int32_t shift_n, shift_k; /* dequant_rows.cu: block_n and block_k as powers of two */
+    int32_t shift_n, shift_k; /* of our own products: block_n and block_k as powers of two */
     const void *x, *weight, *scale;
     const void *bias;    /* [n], or NULL */
     const uint8_t *zero; /* as scale, of 4 bits; NULL: 8 */
     void *y;
 } trm_dequant_gemm;
 
-/* dequant_rows.cu: 16-bit floats and blocks that are powers of two. Up to `most` rows it is bound by reading the weight
- * once and the fastest way; any number may be given, and a row's result does not depend on it. */
+/* dequant_rows.cu: 16-bit floats and blocks that are powers of two; for up to 16 rows or so, bound by reading the
+ * weight once. Any number may be given, and a row's result does not depend on it. */
 bool trm_cuda_dequant_rows_accepts(const trm_dequant_gemm *gemm);
-int64_t trm_cuda_dequant_rows_most(const trm_dequant_gemm *gemm);
 trm_status trm_cuda_dequant_rows_run(const trm_dequant_gemm *gemm, cudaStream_t stream);
+
+/* dequant_dot.cu: the same calls for one row and 8 bits. */
+bool trm_cuda_dequant_dot_accepts(const trm_dequant_gemm *gemm);
+trm_status trm_cuda_dequant_dot_run(const trm_dequant_gemm *gemm, cudaStream_t stream);
+
+/* dequant_wide.cu: the same calls for tens of rows, on Hopper, but for 8 bits in blocks of less than 64. */
+bool trm_cuda_dequant_wide_accepts(const trm_dequant_gemm *gemm);
+trm_status trm_cuda_dequant_wide_run(const trm_dequant_gemm *gemm, cudaStream_t stream);
+
+/* The power of two that is `block`, or -1; a block of all `size` counts as one that is large enough. */
+static inline int32_t trm_dequant_shift(int64_t block, int64_t size)
+{
+    int32_t shift = 0;
+    while ((int64_t)1 << shift < block) {
+        shift++;
+    }
+    return (int64_t)1 << shift == block || block >= size ? shift : -1;
+}
 
 /* dequant.cu: `rows` rows of the weight from `first` on as floats of type `in`, rounded once; k > 0. */
 trm_status trm_cuda_dequantise(const trm_dequant_gemm *gemm, int64_t first, int64_t rows, void *to,

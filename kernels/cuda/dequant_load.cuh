@@ -1,39 +1,20 @@
 /*
  * What kernels of few and of tens of rows have in common: how a warp loads a quantised weight with its scales, and how
- * an output is stored. Lane (g, t) = (lane / 4, lane % 4) has rows g and g + 8 of a tile of 16.
+ * an output is stored. Lane (g, t) = (lane / 4, lane % 4) has rows g and g + 8 of a tile of 16, of which four lanes
+ * load 64 bytes at a time.
  */
 #ifndef TRM_KERNELS_CUDA_DEQUANT_LOAD_CUH
 #define TRM_KERNELS_CUDA_DEQUANT_LOAD_CUH
 
 #include "kernels/cuda/dequant.cuh"
 
-/* 16 bytes that are read once: not kept in L1; zeros if not `valid`. Not ld.global.nc, which ptxas moves across the
- * wait. */
-static __device__ __forceinline__ uint4 load_once(const void *from, bool valid)
+/* 16 bytes that are read once: not kept in L1. Not ld.global.nc, which ptxas moves across the wait. */
+static __device__ __forceinline__ uint4 load_once(const void *from)
 {
-    uint4 v = make_uint4(0, 0, 0, 0);
-    asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
-                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-                 : "l"(from), "r"((uint32_t)valid));
-    return v;
-}
-
-/* What many blocks read, after the wait. */
-static __device__ __forceinline__ uint4 load_x16(const void *from, bool valid)
-{
-    uint4 v = make_uint4(0, 0, 0, 0);
-    asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.v4.u32 {%0, %1, %2, %3}, [%4]; }"
-                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-                 : "l"(from), "r"((uint32_t)valid));
-    return v;
-}
-
-static __device__ __forceinline__ uint2 load_x8(const void *from, bool valid)
-{
-    uint2 v = make_uint2(0, 0);
-    asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p ld.global.v2.u32 {%0, %1}, [%2]; }"
-                 : "+r"(v.x), "+r"(v.y)
-                 : "l"(from), "r"((uint32_t)valid));
+    uint4 v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from));
     return v;
 }
 
@@ -49,13 +30,54 @@ enum scale_mode {
     SCALE_LANE, /* between the 16 bytes of a lane and the next */
 };
 
-/* What a lane holds of one load of 4 x 16 bytes of rows g and g + 8 of a tile. */
-template <scale_mode MODE, bool ZERO> struct rows_load {
-    static const int scales = MODE == SCALE_ROW ? 1 : MODE == SCALE_LOAD ? 1 : 4;
-    uint4 weight[2];
-    uint32_t scale[2][scales];
-    uint32_t zero[2][ZERO ? scales : 1];
+/* Where rows g and g + 8 of a tile begin for a lane; rows behind the last are the last. */
+struct lane_rows {
+    const char *weight[2], *scale[2];
+    const uint8_t *zero[2];
 };
+
+/* What a lane holds of one load: its 16 bytes of both rows, and their scales and zeros. */
+struct lane_load {
+    uint4 weight[2];
+    uint32_t scale[2], zero[2];
+};
+
+template <typename W>
+static __device__ __forceinline__ void find_rows(lane_rows &rows, const trm_dequant_gemm &gemm, int n0, int lane)
+{
+    const int row_bytes = (int)gemm.k * W::bits / 8;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int row = min(n0 + (lane >> 2) + 8 * h, (int)gemm.n - 1);
+        rows.weight[h] = (const char *)gemm.weight + (int64_t)row * row_bytes + (lane & 3) * 16;
+        const int first = (row >> gemm.shift_n) * (int)gemm.scale_row;
+        rows.scale[h] = (const char *)gemm.scale + (int64_t)first * scale_size(gemm);
+        rows.zero[h] = gemm.zero + first;
+        asm volatile("" : "+l"(rows.scale[h]), "+l"(rows.zero[h])); /* to be kept, not computed again for every load */
+    }
+}
+
+/* Load number i of a row. */
+template <typename W, scale_mode MODE, bool ZERO>
+static __device__ __forceinline__ void load_rows(lane_load &load, const trm_dequant_gemm &gemm, const lane_rows &rows,
+                                                 int i, int t)
+{
+    const uint32_t at = MODE == SCALE_LANE ? (i * 4 + t) * W::elements : i * 4 * W::elements;
+    const uint32_t column = MODE == SCALE_ROW ? 0 : at >> gemm.shift_k;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        load.weight[h] = load_once(rows.weight[h] + (uint32_t)i * 64);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        if (MODE != SCALE_ROW) {
+            load.scale[h] = load_scale_bits(gemm, rows.scale[h] + column * scale_size(gemm));
+        }
+        if (ZERO) {
+            load.zero[h] = load_zero(rows.zero[h] + column);
+        }
+    }
+}
 
 /* Exchanges words so that lane t of four has word t of the 16 bytes of each of them. */
 static __device__ __forceinline__ void exchange_words(uint4 &v, int t)
@@ -83,53 +105,10 @@ static __device__ __forceinline__ void exchange_words(uint4 &v, int t)
     }
 }
 
-/* Where rows g and g + 8 of a lane's tiles begin; rows behind the last are the last. */
-template <int TILES> struct lane_rows {
-    const char *weight[TILES][2];
-    int32_t scale[TILES][2]; /* the first of the row's */
-};
-
-template <typename W, int TILES>
-static __device__ __forceinline__ void find_rows(lane_rows<TILES> &rows, const trm_dequant_gemm &gemm, int64_t n0,
-                                                 int g)
-{
-#pragma unroll
-    for (int i = 0; i < 2 * TILES; i++) {
-        const int64_t row = min(n0 + g + 8 * i, gemm.n - 1);
-        rows.weight[i / 2][i % 2] = (const char *)gemm.weight + row * gemm.k * W::bits / 8;
-        rows.scale[i / 2][i % 2] = (int32_t)((row >> gemm.shift_n) * gemm.scale_row);
-    }
-}
-
-template <typename W, scale_mode MODE, bool ZERO, int TILES>
-static __device__ __forceinline__ void load_tiles(rows_load<MODE, ZERO> (&loads)[TILES], const trm_dequant_gemm &gemm,
-                                                  const lane_rows<TILES> &rows, int k0, int t)
-{
-    const int at = k0 + t * W::elements, k = (int)gemm.k, last = (int)gemm.scale_row - 1;
-#pragma unroll
-    for (int i = 0; i < TILES; i++) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            loads[i].weight[h] = load_once(rows.weight[i][h] + at * W::bits / 8, at < k);
-#pragma unroll
-            for (int j = 0; j < rows_load<MODE, ZERO>::scales; j++) {
-                const int column = MODE == SCALE_ROW ? 0 : min((k0 + j * W::elements) >> gemm.shift_k, last);
-                if (MODE != SCALE_ROW) {
-                    loads[i].scale[h][j] = load_scale_bits(gemm, rows.scale[i][h] + column);
-                }
-                if (ZERO) {
-                    loads[i].zero[h][j] = load_zero(gemm, rows.scale[i][h] + column);
-                }
-            }
-        }
-    }
-}
-
 /* With the bias. */
-static __device__ __forceinline__ void store_output(const trm_dequant_gemm &gemm, int64_t row, int64_t column,
-                                                    float value)
+static __device__ __forceinline__ void store_output(const trm_dequant_gemm &gemm, int row, int column, float value)
 {
-    const int64_t to = row * gemm.n + column;
+    const int64_t to = (int64_t)row * (int)gemm.n + column;
     if (gemm.bias != NULL) {
         value += gemm.in == TRM_BF16 ? to_float(((const __nv_bfloat16 *)gemm.bias)[column])
                                      : to_float(((const __half *)gemm.bias)[column]);

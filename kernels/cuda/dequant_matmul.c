@@ -2,12 +2,26 @@
  * DEQUANT_MATMUL on CUDA. Few rows: our own kernel, which reads the weight as it is. Many: a piece of the weight at a
  * time becomes floats of x's type in the workspace, and the product is a MATMUL's.
  */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/dequant.h"
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/tuner.h"
 
-#define PIECE_BYTES ((size_t)256 << 20) /* of the weight as floats, at most */
+#define PIECE_BYTES ((size_t)128 << 20) /* of the weight as floats, at most */
 #define ALIGNMENT   ((size_t)256)
+
+/* Rows of x: where nothing was timed, up to MOST_ROWS and MOST_WIDE are done by the kernels of these names; up to
+ * LEAST_TUNED nothing else is tried, beyond MOST_TRIED they are not. */
+#define MOST_ROWS    16
+#define MOST_WIDE    64
+#define LEAST_TUNED  8
+#define MOST_TRIED   512
+#define CHOICE_SLOTS 1024 /* a power of two */
 
 static bool has_input(const trm_kernel_call *call, int32_t input)
 {
@@ -114,13 +128,6 @@ static bool make_piece(const trm_kernel_call *call, const trm_dequant_gemm *gemm
     return p->kernel != NULL;
 }
 
-/* Whatever the number of rows, so that it follows from shapes that do not change. */
-static bool takes_rows(const trm_kernel_call *call, const trm_dequant_gemm *gemm)
-{
-    return trm_cuda_dequant_rows_accepts(gemm) &&
-           (call->batch_invariant || gemm->m <= trm_cuda_dequant_rows_most(gemm));
-}
-
 bool trm_cuda_dequant_matmul_accepts(const trm_kernel_call *call)
 {
     if (call->n_inputs < 3 || call->n_outputs != 1 || call->inputs[0].dims.n < 1 || call->inputs[1].dims.n != 2 ||
@@ -173,23 +180,209 @@ static trm_status run_pieces(const trm_kernel_call *call, const trm_dequant_gemm
     return TRM_OK;
 }
 
+/* ---- who does it ---- */
+
+typedef enum way {
+    WAY_DOT,    /* dequant_dot.cu */
+    WAY_ROWS,   /* dequant_rows.cu */
+    WAY_WIDE,   /* dequant_wide.cu */
+    WAY_PIECES, /* as floats */
+    WAY_COUNT
+} way;
+
+static const char *const way_names[WAY_COUNT] = {"own.dot", "own.rows", "own.wide", "own.floats"};
+
+static bool way_accepts(way w, const trm_kernel_call *call, const trm_dequant_gemm *gemm)
+{
+    return w == WAY_ROWS   ? trm_cuda_dequant_rows_accepts(gemm)
+           : w == WAY_DOT  ? !call->batch_invariant && trm_cuda_dequant_dot_accepts(gemm)
+           : w == WAY_WIDE ? !call->batch_invariant && trm_cuda_dequant_wide_accepts(gemm)
+                           : true;
+}
+
+/* Where nothing was timed. A call that must not depend on its rows is done one way whatever their number. */
+static way usual_way(const trm_kernel_call *call, const trm_dequant_gemm *gemm)
+{
+    const int64_t rows = call->batch_invariant ? 1 : gemm->m;
+    return way_accepts(WAY_DOT, call, gemm)                         ? WAY_DOT
+           : rows <= MOST_ROWS && way_accepts(WAY_ROWS, call, gemm) ? WAY_ROWS
+           : rows <= MOST_WIDE && way_accepts(WAY_WIDE, call, gemm) ? WAY_WIDE
+                                                                    : WAY_PIECES;
+}
+
+typedef struct choice {
+    bool used;
+    way way;
+    int64_t m, n, k, block_n, block_k;
+    int32_t device, weight, scale, in, out, zero;
+} choice;
+
+static struct {
+    pthread_mutex_t mutex;
+    choice slots[CHOICE_SLOTS];
+} choices = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static choice choice_of(const trm_dequant_gemm *g, int device)
+{
+    return (choice){.used = true,
+                    .m = g->m,
+                    .n = g->n,
+                    .k = g->k,
+                    .block_n = g->block_n,
+                    .block_k = g->block_k,
+                    .device = device,
+                    .weight = (int32_t)g->weight_type,
+                    .scale = (int32_t)g->scale_type,
+                    .in = (int32_t)g->in,
+                    .out = (int32_t)g->out,
+                    .zero = g->zero != NULL};
+}
+
+static choice *choice_slot(const choice *c)
+{
+    const uint64_t hash = (uint64_t)c->n * 0x9e3779b97f4a7c15ull ^ (uint64_t)c->k * 0xbf58476d1ce4e5b9ull ^
+                          (uint64_t)c->m * 0x94d049bb133111ebull ^ (uint64_t)c->block_k << 32 ^
+                          (uint64_t)c->weight << 40 ^ (uint64_t)c->device << 48;
+    return &choices.slots[(hash >> 32 ^ hash) & (CHOICE_SLOTS - 1)];
+}
+
+static bool same_choice(const choice *a, const choice *b)
+{
+    return a->used == b->used && a->m == b->m && a->n == b->n && a->k == b->k && a->block_n == b->block_n &&
+           a->block_k == b->block_k && a->device == b->device && a->weight == b->weight && a->scale == b->scale &&
+           a->in == b->in && a->out == b->out && a->zero == b->zero;
+}
+
+static void remember(const trm_dequant_gemm *gemm, way w)
+{
+    int device;
+    if (cudaGetDevice(&device) != cudaSuccess) {
+        return;
+    }
+    choice c = choice_of(gemm, device);
+    c.way = w;
+    pthread_mutex_lock(&choices.mutex);
+    *choice_slot(&c) = c;
+    pthread_mutex_unlock(&choices.mutex);
+}
+
+/* Whether tuning chose a way for these dims, which *w is then. */
+static bool recall(const trm_dequant_gemm *gemm, way *w)
+{
+    int device;
+    if (cudaGetDevice(&device) != cudaSuccess) {
+        return false;
+    }
+    const choice c = choice_of(gemm, device);
+    pthread_mutex_lock(&choices.mutex);
+    const choice *slot = choice_slot(&c);
+    const bool known = same_choice(slot, &c);
+    *w = known ? slot->way : *w;
+    pthread_mutex_unlock(&choices.mutex);
+    return known;
+}
+
+static trm_status run_way(way w, const trm_kernel_call *call, const trm_dequant_gemm *gemm)
+{
+    cudaStream_t stream = trm_cuda_stream(call->stream);
+    return w == WAY_DOT    ? trm_cuda_dequant_dot_run(gemm, stream)
+           : w == WAY_ROWS ? trm_cuda_dequant_rows_run(gemm, stream)
+           : w == WAY_WIDE ? trm_cuda_dequant_wide_run(gemm, stream)
+                           : run_pieces(call, gemm, stream);
+}
+
 trm_status trm_cuda_dequant_matmul_run(const trm_kernel_call *call)
 {
     const trm_dequant_gemm gemm = gemm_of(call);
     if (gemm.m == 0 || gemm.n == 0) {
         return TRM_OK;
     }
-    cudaStream_t stream = trm_cuda_stream(call->stream);
-    return takes_rows(call, &gemm) ? trm_cuda_dequant_rows_run(&gemm, stream) : run_pieces(call, &gemm, stream);
+    way w = usual_way(call, &gemm);
+    if (!call->batch_invariant && gemm.m > LEAST_TUNED) {
+        way known;
+        w = recall(&gemm, &known) && way_accepts(known, call, &gemm) ? known : w;
+    }
+    return run_way(w, call, &gemm);
+}
+
+/* ---- tactics ---- */
+
+typedef struct timed_run {
+    const trm_kernel_call *call;
+    const trm_dequant_gemm *gemm;
+    way way;
+} timed_run;
+
+static trm_status enqueue(void *user)
+{
+    const timed_run *run = user;
+    return run_way(run->way, run->call, run->gemm);
+}
+
+static void describe_problem(const trm_dequant_gemm *g, char text[TRM_PROBLEM_TEXT_SIZE])
+{
+    snprintf(text, TRM_PROBLEM_TEXT_SIZE,
+             "dequant_matmul m=%lld n=%lld k=%lld %s->%s weight %s scale %s blocks %lldx%lld%s", (long long)g->m,
+             (long long)g->n, (long long)g->k, trm_dtype_name(g->in), trm_dtype_name(g->out),
+             g->weight_type == TRM_U8 ? "i4" : trm_dtype_name(g->weight_type), trm_dtype_name(g->scale_type),
+             (long long)g->block_n, (long long)g->block_k, g->zero != NULL ? " zeros" : "");
+}
+
+static bool use_tactic(const trm_kernel_call *call, const trm_dequant_gemm *gemm, const char *name)
+{
+    for (int i = 0; i < WAY_COUNT; i++) {
+        if (strcmp(name, way_names[i]) == 0 && way_accepts((way)i, call, gemm)) {
+            remember(gemm, (way)i);
+            return true;
+        }
+    }
+    return false;
+}
+
+static trm_status choose_way(const trm_kernel_call *call, const trm_dequant_gemm *gemm, struct trm_tuner *tuner)
+{
+    char problem[TRM_PROBLEM_TEXT_SIZE];
+    trm_tactic tactics[WAY_COUNT];
+    way known;
+    int32_t n = 0, best = 0;
+    describe_problem(gemm, problem);
+    const trm_timing *timing = trm_tuner_find(tuner, problem);
+    for (int32_t i = 0; timing != NULL && i < timing->n_tactics; i++) {
+        if (use_tactic(call, gemm, timing->tactics[i].name)) {
+            return TRM_OK;
+        }
+    }
+    if (trm_tuner_proposals(tuner) == 0 || (tuner == NULL && recall(gemm, &known))) {
+        return TRM_OK;
+    }
+    for (int i = 0; i < WAY_COUNT; i++) {
+        timed_run run = {call, gemm, (way)i};
+        float milliseconds;
+        /* Rows are read anew by every 32 rows of x: not worth a try where they are many. */
+        if (!way_accepts((way)i, call, gemm) || (i != WAY_PIECES && gemm->m > MOST_TRIED)) {
+            continue;
+        }
+        TRM_TRY(trm_cuda_time(trm_cuda_stream(call->stream), enqueue, &run, &milliseconds));
+        snprintf(tactics[n].name, sizeof(tactics[n].name), "%s", way_names[i]);
+        tactics[n].microseconds = (double)milliseconds * 1e3;
+        best = tactics[n].microseconds < tactics[best].microseconds ? n : best;
+        n++;
+    }
+    (void)use_tactic(call, gemm, tactics[best].name);
+    return trm_tuner_record(tuner, problem, tactics, n);
 }
 
 trm_status trm_cuda_dequant_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
 {
     const trm_dequant_gemm gemm = gemm_of(call);
     piece p;
-    if (gemm.m == 0 || gemm.n == 0 || takes_rows(call, &gemm) || !make_piece(call, &gemm, &p) ||
-        p.kernel->tune == NULL) {
+    if (gemm.m == 0 || gemm.n == 0 || (way_accepts(WAY_ROWS, call, &gemm) && call->batch_invariant) ||
+        (way_accepts(WAY_ROWS, call, &gemm) && gemm.m <= LEAST_TUNED)) {
         return TRM_OK;
     }
-    return p.kernel->tune(&p.call, tuner);
+    if (make_piece(call, &gemm, &p) && p.kernel->tune != NULL) {
+        TRM_TRY(p.kernel->tune(&p.call, tuner));
+    }
+    const bool others = way_accepts(WAY_ROWS, call, &gemm) || way_accepts(WAY_WIDE, call, &gemm);
+    return others && !call->batch_invariant ? choose_way(call, &gemm, tuner) : TRM_OK;
 }

@@ -166,6 +166,35 @@ static void other_products(void **state)
                   TRM_ACTIVATION_SILU);
 }
 
+/* Bytes of any bits: no NaN in integers. */
+static void check_quantized(trm_dtype weight, int64_t n, int64_t k, int32_t block_k, trm_dtype out)
+{
+    char name[160];
+    snprintf(name, sizeof(name), "%s weight [%d, %d], blocks of %d", trm_dtype_name(weight), (int)n, (int)k,
+             (int)block_k);
+    const int64_t columns = weight == TRM_U8 ? k / 2 : k;
+    problem p = {.name = name, .n_inputs = 3, .n_outputs = 1, .by_row = 1};
+    p.layer.kind = TRM_LAYER_DEQUANT_MATMUL;
+    p.layer.dequant_matmul = (trm_dequant_matmul_params){1, block_k, out};
+    p.inputs[0] = new_view(TRM_BF16, dims_of(ROWS, k), 1);
+    p.inputs[1] = new_view(TRM_BF16, dims_of(n, columns / 2), 2);
+    p.inputs[1].dtype = weight;
+    p.inputs[1].dims.d[1] = columns;
+    p.inputs[2] = new_view(TRM_F32, dims_of(n, block_k > 0 ? k / block_k : 1), 3);
+    p.outputs[0] = new_view(out, dims_of(ROWS, n), 4);
+    check_problem(&p);
+}
+
+static void quantized_products(void **state)
+{
+    (void)state;
+    check_quantized(TRM_I8, 4096, 1024, 0, TRM_BF16);
+    check_quantized(TRM_I8, 300, 4096, 128, TRM_F32);
+    check_quantized(TRM_U8, 4096, 2048, 128, TRM_BF16);
+    check_quantized(TRM_U8, 300, 4096, 32, TRM_F32);
+    check_quantized(TRM_U8, 300, 1056, 32, TRM_F32); /* not by our own kernel */
+}
+
 static void glus_and_norms(void **state)
 {
     (void)state;
@@ -249,10 +278,8 @@ int main(void)
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products),
-        cmocka_unit_test(other_products),
-        cmocka_unit_test(glus_and_norms),
-        cmocka_unit_test(forms),
+        cmocka_unit_test(products),       cmocka_unit_test(other_products), cmocka_unit_test(quantized_products),
+        cmocka_unit_test(glus_and_norms), cmocka_unit_test(forms),
     };
     return cmocka_run_group_tests(tests, test_open_cuda, test_close_device);
 }
