@@ -274,11 +274,11 @@ bool trm_cuda_dequant_rows_accepts(const trm_dequant_gemm *gemm)
 template <typename T, typename W, scale_mode MODE, bool ZERO>
 static void launch_form(const trm_dequant_gemm *gemm, cudaStream_t stream)
 {
-    const int loads = W::bits == 4 ? 2 : 4;
+    const int loads = W::bits == 4 ? 1 : 2;
     if (gemm->m <= 8) {
-        launch_rows<T, W, MODE, ZERO, rows_form<8, 1, loads, 1>>(gemm, stream);
+        launch_rows<T, W, MODE, ZERO, rows_form<16, 1, loads, 1, 1>>(gemm, stream);
     } else {
-        launch_rows<T, W, MODE, ZERO, rows_form<8, 1, loads, 2>>(gemm, stream);
+        launch_rows<T, W, MODE, ZERO, rows_form<16, 1, loads, 2, 1>>(gemm, stream);
     }
 }
 

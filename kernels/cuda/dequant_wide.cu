@@ -332,9 +332,9 @@ static trm_status launch_form(const trm_dequant_gemm *gemm, cudaStream_t stream)
         return launch_wide<T, W, MODE, ZERO, wide_form<16, 4, 2>>(gemm, (int)splits, stream);
     }
     if (rows == 32) {
-        return launch_wide<T, W, MODE, ZERO, wide_form<32, 4, 1>>(gemm, (int)splits, stream);
+        return launch_wide<T, W, MODE, ZERO, wide_form<32, 4, 2>>(gemm, (int)splits, stream);
     }
-    return launch_wide<T, W, MODE, ZERO, wide_form<64, 4, 1>>(gemm, (int)splits, stream);
+    return launch_wide<T, W, MODE, ZERO, wide_form<64, 2, 2>>(gemm, (int)splits, stream);
 }
 
 template <typename T, typename W> static trm_status launch_eight(const trm_dequant_gemm *gemm, cudaStream_t stream)
