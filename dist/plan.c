@@ -96,8 +96,8 @@ static trm_status make_local_network(trm_plan *plan, const trm_network *network,
     if (!plan->partition.as_written) { /* the author's networks may differ from rank to rank */
         TRM_TRY(trm_pass_fuse_exchanges(plan->network, NULL));
     }
-    if (!options->batch_invariant) { /* its products are by themselves; with residuals no engine has been measured */
-        TRM_TRY(trm_pass_fuse_norm_products(plan->network, false, NULL));
+    if (!options->batch_invariant) { /* its products are by themselves */
+        TRM_TRY(trm_pass_fuse_norm_products(plan->network, NULL));
     }
     TRM_TRY(fuse_elementwise(plan->network, options->backend));
     show_stage(options, "final", plan->network);

@@ -192,9 +192,9 @@ trm_status trm_pass_layouts(trm_network *network, bool tf32, int32_t *changes);
 /* All-reduce + norm. For networks of which every rank has the same: the two ways to exchange do not match each other.
  */
 trm_status trm_pass_fuse_exchanges(trm_network *network, int32_t *changes);
-/* RMS norms and the products that read them: NORM_MATMUL; with `residuals` norms that add a residual, too. After all
- * passes that look for norms or products. */
-trm_status trm_pass_fuse_norm_products(trm_network *network, bool residuals, int32_t *changes);
+/* RMS norms, those that add a residual, too, and the products that read them: NORM_MATMUL. After all passes that look
+ * for norms or products. */
+trm_status trm_pass_fuse_norm_products(trm_network *network, int32_t *changes);
 /* The passes of a stage in their order, until nothing changes. */
 trm_status trm_run_passes(trm_network *network, trm_pass_stage stage);
 

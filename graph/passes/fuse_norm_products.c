@@ -16,7 +16,7 @@ static bool is_linear(const trm_layer *layer)
 }
 
 /* norm(x) @ w^T, with a GLU or without -> one layer, which also makes the norm's sum. */
-static bool fuse(const trm_analysis *analysis, trm_layer *product, bool residuals)
+static bool fuse(const trm_analysis *analysis, trm_layer *product)
 {
     const bool gated = product->desc.kind == TRM_LAYER_MATMUL_GLU;
     if (!gated && !is_linear(product)) {
@@ -24,7 +24,7 @@ static bool fuse(const trm_analysis *analysis, trm_layer *product, bool residual
     }
     trm_layer *norm = trm_analysis_private_producer(analysis, product->inputs[0], TRM_LAYER_NORM);
     if (norm == NULL || norm->desc.norm.op != TRM_NORM_RMS || norm->inputs[0]->dims.n < 2 ||
-        product->inputs[0] != norm->outputs[0] || (norm->desc.norm.residual && !residuals)) {
+        product->inputs[0] != norm->outputs[0]) {
         return false;
     }
     const bool residual = norm->desc.norm.residual;
@@ -55,13 +55,13 @@ static bool fuse(const trm_analysis *analysis, trm_layer *product, bool residual
     return true;
 }
 
-trm_status trm_pass_fuse_norm_products(trm_network *network, bool residuals, int32_t *changes)
+trm_status trm_pass_fuse_norm_products(trm_network *network, int32_t *changes)
 {
     trm_analysis analysis;
     TRM_TRY(trm_analysis_init(network, &analysis));
     int32_t n_fused = 0;
     for (int32_t i = 0; i < network->n_layers; i++) {
-        n_fused += fuse(&analysis, network->layers[i], residuals) ? 1 : 0;
+        n_fused += fuse(&analysis, network->layers[i]) ? 1 : 0;
     }
     trm_analysis_fini(&analysis);
     if (changes != NULL) {

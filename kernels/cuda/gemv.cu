@@ -310,12 +310,15 @@ typedef dot_form<8, 2, 1> middle_form;   /* k up to 4096 */
 typedef dot_form<4, 4, 2> short_form;    /* k up to 2048 */
 typedef dot_form<4, 4, 1> shortest_form; /* many rows of them, or k up to 1024 */
 typedef dot_form<8, 4, 1> normed_form;   /* of a normed x, which costs each block the more the fewer rows it has */
+typedef dot_form<8, 8, 1> summed_form;   /* of one with a residual, and many rows */
 
 template <typename T, typename Out, typename W> static void launch_row(const trm_gemm *gemm, cudaStream_t stream)
 {
     int64_t rows = W::glu ? 2 * gemm->n : gemm->n;
     if (W::normed) {
-        if (gemm->k <= 2048 || rows <= 8192) {
+        if (gemm->residual != NULL && gemm->k > 1024 && rows > 8192) {
+            launch_dot<T, Out, 1, W, summed_form>(gemm, stream);
+        } else if (gemm->k <= 2048 || rows <= 8192) {
             launch_dot<T, Out, 1, W, shortest_form>(gemm, stream);
         } else {
             launch_dot<T, Out, 1, W, normed_form>(gemm, stream);

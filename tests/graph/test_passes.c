@@ -810,23 +810,13 @@ static void stages_run_all_passes(void **state)
                "output out\n");
 }
 
-static trm_status fuse_all_norms(trm_network *network, int32_t *changes)
-{
-    return trm_pass_fuse_norm_products(network, true, changes);
-}
-
-static trm_status fuse_plain_norms(trm_network *network, int32_t *changes)
-{
-    return trm_pass_fuse_norm_products(network, false, changes);
-}
-
 /* Of the same block after all other passes. */
 static void norms_join_products(void **state)
 {
     (void)state;
     trm_network *network = block_network();
     assert_ok(trm_run_passes(network, TRM_PASSES_AFTER_PARTITION));
-    check_pass(network, fuse_all_norms,
+    check_pass(network, trm_pass_fuse_norm_products,
                "h: f32 [?, 6] = norm_matmul(x, wg+wu, -, g) gated eps=0.5 activation=silu\n"
                "biased: f32 [?, 4] = matmul(h, wd, bias) transpose_b\n"
                "out: f32 [?, 4], sum: f32 [?, 4] = norm(biased, x, g) op=rms residual eps=0.5\n"
@@ -852,8 +842,7 @@ static trm_network *product_of_a_sum(void)
 static void norms_with_a_residual_join_products(void **state)
 {
     (void)state;
-    check_pass(product_of_a_sum(), fuse_plain_norms, NULL);
-    check_pass(product_of_a_sum(), fuse_all_norms,
+    check_pass(product_of_a_sum(), trm_pass_fuse_norm_products,
                "z: f32 [?, 4], y:1: f32 [?, 4] = norm_matmul(x, w, b, g, r) residual eps=0.5 weight_offset=1 "
                "activation=relu\n"
                "early: f32 [?, 4] = unary(y:1) op=activation activation=relu\n"
@@ -882,7 +871,7 @@ static void norms_that_others_need_stay(void **state)
     assert_ok(trm_network_add_layer(network, "y", &residual, inputs, 3, y));
     net_output(network, y[0]);
     net_output(network, net_linear(network, "f", y[1], w));
-    check_pass(network, fuse_all_norms, NULL);
+    check_pass(network, trm_pass_fuse_norm_products, NULL);
 }
 
 int main(void)
