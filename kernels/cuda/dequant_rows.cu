@@ -270,34 +270,15 @@ bool trm_cuda_dequant_rows_accepts(const trm_dequant_gemm *gemm)
            trm_aligned16(gemm->weight);
 }
 
-/*
- * Of some fourteen forms tried with cold weights, us on an H200, one row, 4 bits by 128 (8, 2, 1: warps, tiles, loads):
- *
- *   n x k           8, 2, 1   8, 1, 2   16, 1, 1   4, 2, 2   8, 2, 2
- *   6144 x 4096       7.16      6.24      7.21      11.35      6.45
- *   4096 x 4096       7.99      5.87      4.55      10.16      6.08
- *   28672 x 4096     21.52     25.27     26.69      22.72     23.05
- *   4096 x 14336     25.12     18.27     12.29      32.98     19.45
- *
- * 8 bits and 4 rows: the same three are best. Warps and loads say in which order k is summed, so they do not depend on
- * the number of rows.
- */
+/* Warps and loads say in which order k is summed, so they do not depend on the number of rows. */
 template <typename T, typename W, scale_mode MODE, bool ZERO>
 static void launch_form(const trm_dequant_gemm *gemm, cudaStream_t stream)
 {
-    const bool few = gemm->m <= 8;
-    if (gemm->n >= 16384 && few) {
-        launch_rows<T, W, MODE, ZERO, rows_form<8, 2, 1, 1, 3>>(gemm, stream);
-    } else if (gemm->n >= 16384) {
-        launch_rows<T, W, MODE, ZERO, rows_form<8, 2, 1, 2, 2>>(gemm, stream);
-    } else if (gemm->n >= 5120 && few) {
-        launch_rows<T, W, MODE, ZERO, rows_form<8, 1, 2, 1, 3>>(gemm, stream);
-    } else if (gemm->n >= 5120) {
-        launch_rows<T, W, MODE, ZERO, rows_form<8, 1, 2, 2, 2>>(gemm, stream);
-    } else if (few) {
-        launch_rows<T, W, MODE, ZERO, rows_form<16, 1, 1, 1, 2>>(gemm, stream);
+    const int loads = W::bits == 4 ? 1 : 2;
+    if (gemm->m <= 8) {
+        launch_rows<T, W, MODE, ZERO, rows_form<16, 1, loads, 1, 1>>(gemm, stream);
     } else {
-        launch_rows<T, W, MODE, ZERO, rows_form<16, 1, 1, 2, 1>>(gemm, stream);
+        launch_rows<T, W, MODE, ZERO, rows_form<16, 1, loads, 2, 1>>(gemm, stream);
     }
 }
 
