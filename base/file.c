@@ -131,3 +131,12 @@ bool trm_file_exists(const char *path)
 {
     return access(path, F_OK) == 0;
 }
+
+trm_status trm_file_check_replaceable(const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot write %s: not a regular file", path);
+    }
+    return TRM_OK;
+}

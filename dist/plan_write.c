@@ -15,6 +15,7 @@
 #include <trireme/trireme.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/map.h"
 #include "dist/world.h"
 #include "graph/params.h"
@@ -794,6 +795,7 @@ trm_status trm_plan_save(const trm_plan *const *plans, int32_t n_plans, trm_plan
                  n_plans, TRM_MAX_RANKS);
     }
     TRM_TRY(check_plans(plans, n_plans));
+    TRM_TRY(trm_file_check_replaceable(path));
     writer w = {.path = path, .keep = weights};
     char *temporary = NULL;
     trm_status status;

@@ -415,6 +415,7 @@ trm_status trm_tuner_save(trm_tuner *tuner, const char *path)
     if (!any) {
         return TRM_OK;
     }
+    TRM_TRY(trm_file_check_replaceable(path));
     make_folders(path);
     size_t size = strlen(path) + 32;
     char *name = malloc(2 * size);

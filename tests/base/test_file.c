@@ -65,6 +65,16 @@ static void what_cannot_be_mapped_is_refused(void **state)
     assert_false(trm_file_exists(path));
 }
 
+static void files_alone_are_replaced(void **state)
+{
+    (void)state;
+    assert_fails(trm_file_check_replaceable("/dev/null"), TRM_ERROR_IO, "cannot write /dev/null: not a regular file");
+    assert_fails(trm_file_check_replaceable(folder), TRM_ERROR_IO, "not a regular file");
+    assert_ok(trm_file_check_replaceable(in_folder("nothing")));
+    test_write_file(in_folder("old"), "a", 1);
+    assert_ok(trm_file_check_replaceable(path));
+}
+
 static void a_file_is_read_up_to_the_limit(void **state)
 {
     (void)state;
@@ -101,6 +111,7 @@ int main(void)
         cmocka_unit_test(a_file_is_mapped),
         cmocka_unit_test(an_empty_file_is_mapped_as_nothing),
         cmocka_unit_test(what_cannot_be_mapped_is_refused),
+        cmocka_unit_test(files_alone_are_replaced),
         cmocka_unit_test(a_file_is_read_up_to_the_limit),
         cmocka_unit_test(files_without_a_size_are_read),
     };

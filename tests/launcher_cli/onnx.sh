@@ -127,6 +127,10 @@ case_plans() { # networks built once, into plan files
     fails 3 "cannot open $work/none.plan" 0 run "$work/none.plan"
     fails 2 "build takes a .onnx file" 0 build "$work/net.plan"
     fails 2 "expected a name that ends in .plan" 0 build "$work/product.onnx" -o "$work/net.engine"
+    mkfifo "$work/pipe.plan"
+    fails 1 "cannot write $work/pipe.plan: not a regular file" 0 build "$work/product.onnx" -o "$work/pipe.plan"
+    [ -p "$work/pipe.plan" ] || complain "a pipe was replaced by a plan"
+    rm -f "$work/pipe.plan"
     fails 3 "cannot open $work/none.onnx" 0 build "$work/none.onnx"
 }
 
