@@ -175,7 +175,8 @@ TRM_API void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info);
 /* A layer that waits for weights, and for how long; "next step": what the step after this one begins with, for which a
  * step waits at its end. */
 typedef void (*trm_stall_fn)(void *user, const char *layer, double seconds);
-/* Calls fn for every layer that waits in a step that does no more than read its weights, in their order. */
+/* Calls fn for every layer that waits in a step that does no more than read its weights, in their order. Seconds;
+ * `layer` lives with the plan. */
 TRM_API void trm_plan_stalls(const trm_plan *plan, trm_stall_fn fn, void *user);
 
 /* The rank's network after all passes: its inputs, outputs and layers. It lives with the plan, and with the engine that

@@ -159,7 +159,7 @@ typedef bool (*trm_token_fn)(void *user, int32_t request, int32_t token);
 
 typedef struct trm_generate_stats {
     int64_t prompt_tokens, generated_tokens, steps; /* prompts of requests for no tokens are not run */
-    int64_t decode_tokens;                          /* of steps without prompts: what decode_seconds gave */
+    int64_t decode_tokens; /* of generated_tokens those that steps without prompts gave, which took decode_seconds */
     double prefill_seconds, decode_seconds, first_token_seconds;
     int64_t drafted_tokens, accepted_tokens; /* speculation: verified, and of them right */
 } trm_generate_stats;

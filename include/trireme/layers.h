@@ -390,13 +390,14 @@ typedef struct trm_attention_params {
     float scale;            /* scores = scale * q.k; 0 means 1/sqrt(D) */
     float softcap;          /* scores = softcap * tanh(scores / softcap); 0 = off */
     int32_t n_ranks;        /* > 1: keys are sharded over this many ranks (context parallel) */
-    float k_scale, v_scale; /* of an F8E4M3 cache; 0 means 1 */
+    float k_scale, v_scale; /* of an F8E4M3 cache, else unused: what one unit of what is stored stands for; positive,
+                               with a finite reciprocal; 0 means 1 */
 } trm_attention_params;
 
 /* Positions of a QKV_ATTENTION's inputs. */
 enum {
     TRM_QKV_ATTENTION_QKV = 0,         /* [T, (query_heads + 2 * kv_heads) * D]: of each token its q, then k, then v */
-    TRM_QKV_ATTENTION_SEQUENCE_STARTS, /* these five as in ATTENTION */
+    TRM_QKV_ATTENTION_SEQUENCE_STARTS, /* these five as in ATTENTION, caches of qkv's type or F8E4M3 */
     TRM_QKV_ATTENTION_SEQUENCE_LENGTHS,
     TRM_QKV_ATTENTION_BLOCK_TABLE,
     TRM_QKV_ATTENTION_KEY_CACHE,

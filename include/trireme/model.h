@@ -23,7 +23,8 @@ TRM_API trm_status trm_model_open(const char *path, trm_model **model);
  * they are needed. `layers` > 0 takes that many layers only. */
 TRM_API trm_status trm_model_open_preset(const char *name, int32_t layers, uint64_t seed, trm_model **model);
 /* The same with weights of linear layers as quantized checkpoints have them: "fp8" (a scale a row), "fp8-block" (one
- * for 128 x 128), "int8", "int4" (a scale a row), "int4-128" (one for 128 of a row); NULL or "bf16": as they are. */
+ * for 128 x 128), "int8", "int4" (a scale a row), "int4-128" (one for 128 of a row); NULL or "bf16": as they are.
+ * Errors: INVALID_ARGUMENT (no such shape or kind of weights, layers < 0), UNSUPPORTED (GPT-2). */
 TRM_API trm_status trm_model_open_preset_quantized(const char *name, const char *weights, int32_t layers, uint64_t seed,
                                                    trm_model **model);
 TRM_API const char *trm_model_preset_name(int32_t index); /* NULL past the end */
@@ -52,7 +53,8 @@ TRM_API void trm_model_get_info(const trm_model *model, trm_model_info *info); /
 TRM_API trm_status trm_model_build_network(trm_model *model, trm_dtype dtype, trm_network **network);
 /* The same with states of `cache_dtype`: NONE, the computing type, or F8E4M3, with the scales that the checkpoint gives
  * for them (self_attn.k_scale and .v_scale, or as k_proj.k_scale and v_proj.v_scale, or one kv_scale), else 1. Errors
- * as well: INVALID_MODEL for a scale that is no positive number, UNSUPPORTED for one that is not a single number. */
+ * as well: INVALID_ARGUMENT for another cache_dtype, INVALID_MODEL for a scale that is no positive number, UNSUPPORTED
+ * for one that is not a single number. */
 TRM_API trm_status trm_model_build_network_with_cache(trm_model *model, trm_dtype dtype, trm_dtype cache_dtype,
                                                       trm_network **network);
 

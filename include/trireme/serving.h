@@ -29,7 +29,8 @@ extern "C" {
 
 typedef struct trm_scheduler trm_scheduler;
 
-/* How long a step took on this rank, and of that how long its device was at work. */
+/* How many seconds a step took on this rank (on rank 0 from its layout to its tokens), and of them how long its device
+ * was at work. */
 typedef void (*trm_step_fn)(void *user, double seconds, double device_seconds);
 
 typedef struct trm_scheduler_options {
@@ -42,7 +43,8 @@ typedef struct trm_scheduler_options {
                               long; from 64 on it is raised to fill up a multiple of 64. Where none decodes, several
                               prompts take four times as many, one all there is room for. 0: on CUDA 512 for each GPU on
                               tp, unless weights stream; else what the step has room for */
-    trm_step_fn on_step; /* called on every rank after each of its steps, by the thread that makes them; may be NULL */
+    trm_step_fn on_step; /* called on every rank after each of its steps that succeeded, by the thread that makes them;
+                            it must not call the scheduler or its generator; may be NULL */
     void *on_step_user;
 } trm_scheduler_options;
 #define TRM_SCHEDULER_OPTIONS_INIT                                                                                     \
@@ -201,7 +203,8 @@ typedef struct trm_scheduler_stats {
 TRM_API void trm_scheduler_get_stats(const trm_scheduler *scheduler, trm_scheduler_stats *stats);
 /* While weights stream one step of 64 is run layer by layer, with the same results, to see what each layer waits for.
  * Calls fn for the layers of the last such step that weights were fetched for, in their order. Returns how many steps
- * were looked at; 0: none, and fn (NULL: only that is asked) is not called. */
+ * were looked at; 0: none, and fn (NULL: only that is asked) is not called. On any rank, of this rank; not while a step
+ * runs on another thread. `layer` is valid until fn returns. */
 TRM_API int64_t trm_scheduler_stalls(const trm_scheduler *scheduler, trm_stall_fn fn, void *user);
 
 #ifdef __cplusplus

@@ -354,6 +354,11 @@ trm_status open_model(const settings *all, const char *name, trm_model **model)
                                                (int32_t)settings_integer(all, SETTING_LAYERS),
                                                (uint64_t)settings_integer(all, SETTING_SEED), model);
     }
+    if (settings_text(all, SETTING_WEIGHTS) != NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "weights is given, but %s is neither a named shape nor a plan: a folder's are used as they are stored",
+                 name);
+    }
     trm_status status = trm_model_open(name, model);
     return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
 }

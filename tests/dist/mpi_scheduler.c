@@ -215,8 +215,11 @@ static int32_t n_types(void)
 static void load_changes_no_bit(void **state)
 {
     (void)state;
+    if (test_backend() != TRM_BACKEND_CUDA) {
+        skip(); /* everything_at_once_changes_no_bit is the host's */
+    }
     made_invariant = true;
-    for (int32_t i = 0; i < n_types() && test_backend() == TRM_BACKEND_CUDA; i++) {
+    for (int32_t i = 0; i < n_types(); i++) {
         made_dtype = types[i];
         check_load();
     }

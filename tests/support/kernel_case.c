@@ -114,17 +114,9 @@ static int32_t nearest_small(trm_dtype dtype, double value)
         return nearest_e4m3(value);
     }
     const int32_t codes = dtype == TRM_F4E2M1 ? 16 : dtype == TRM_F6E2M3 || dtype == TRM_F6E3M2 ? 64 : 256;
-    int32_t best = -1, first = 0, end = codes;
-    if (dtype == TRM_F8E4M3 && !isnan(value)) { /* a guess that is at most one off, as there are many */
-        first = trm_f32_to_f8e4m3((float)value);
-        if ((double)trm_f8e4m3_to_f32((uint8_t)first) == value) {
-            return first;
-        }
-        end = first < codes - 1 ? first + 2 : codes;
-        first = first > 0 ? first - 1 : 0;
-    }
+    int32_t best = -1;
     value = dtype != TRM_F8E8M0 && fabs(value) > 1e6 ? copysign(1e6, value) : value; /* else all are equally far */
-    for (int32_t code = first; code < end; code++) {
+    for (int32_t code = 0; code < codes; code++) {
         const double v = small_value(dtype, code);
         if (isnan(value)) {
             best = isnan(v) || (best < 0 && v == 0.0 && signbit(v)) ? code : best;
