@@ -117,7 +117,9 @@ static trm_status capture(trm_generator *g, trm_captured_step *step, trm_sample_
     return TRM_OK;
 }
 
-/* What the tables on the device lack of the blocks of the step's tokens. */
+/* What the tables on the device lack of the blocks of the step's tokens. A copy of the staged tables may be on its way
+ * meanwhile: only entries behind the keys of the step under way change, which it does not read, and this copy follows.
+ */
 static trm_status upload_blocks(trm_generator *g, const trm_step_sequence *sequences, int32_t n)
 {
     bool changed = false;

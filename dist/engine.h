@@ -134,8 +134,9 @@ trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec);
  * a network that must be asked on the way), then one layer, on the stream of its call. */
 trm_status trm_context_begin_layers(trm_context *context);
 trm_status trm_context_run_layer(trm_context *context, int32_t index);
-/* All layers on the inputs as they lie on the device, with the dims of the run before; can be captured. UNSUPPORTED for
- * a network that must be asked on the way. */
+/* All layers on the inputs as they lie on the device, with the dims of the run before; can be captured. What has
+ * written them must have ended before a kernel behind it can start, as kernels read inputs before they wait.
+ * UNSUPPORTED for a network that must be asked on the way. */
 trm_status trm_context_enqueue_again(trm_context *context);
 /* A context that runs on `main`'s stream and reads and writes its state, with inputs and activations of its own; `main`
  * must outlive it. */

@@ -391,11 +391,17 @@ static trm_status tune(const trm_scheduler *s)
     return TRM_OK;
 }
 
-static trm_status create(trm_generator *generator, const trm_scheduler_options *options, trm_scheduler **scheduler)
+/* samples: whether steps whose weights stream are looked at. */
+static trm_status create(trm_generator *generator, const trm_scheduler_options *options, bool samples,
+                         trm_scheduler **scheduler)
 {
     trm_scheduler *s = calloc(1, sizeof(*s));
     trm_status status =
         s == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a scheduler") : make(generator, options, s);
+    generator->samples = false;
+    if (status == TRM_OK && samples) {
+        status = trm_generator_sample(generator);
+    }
     status = trm_world_all_ok(generator->world, status);
     if (status == TRM_OK) {
         status = tune(s); /* steps of all ranks, as those of a generator's warm-up */
@@ -414,15 +420,13 @@ trm_status trm_scheduler_create(trm_generator *generator, const trm_scheduler_op
     if (generator == NULL || scheduler == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a scheduler: generator or scheduler is NULL");
     }
-    TRM_TRY(trm_generator_sample(generator));
-    return create(generator, options, scheduler);
+    return create(generator, options, true, scheduler);
 }
 
 trm_status trm_scheduler_create_lockstep(trm_generator *generator, const trm_scheduler_options *options,
                                          trm_scheduler **scheduler)
 {
-    generator->samples = false;
-    TRM_TRY(create(generator, options, scheduler));
+    TRM_TRY(create(generator, options, false, scheduler));
     (*scheduler)->lockstep = true;
     return TRM_OK;
 }

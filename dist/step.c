@@ -372,7 +372,7 @@ static void take_chosen(const int32_t *from, const trm_step_sequence *sequences,
     }
 }
 
-trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
+static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
 {
     trm_ahead *ahead = &g->ahead;
     const bool under_way = trm_ahead_is(g, sequences, n), profiling = g->context->profiling;
@@ -412,6 +412,16 @@ trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequenc
         take_chosen(tokens, sequences, n, ahead->tokens);
     }
     return TRM_OK;
+}
+
+trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
+{
+    const bool profiling = g->context->profiling;
+    const trm_status status = make_step(g, sequences, n, chosen);
+    if (status != TRM_OK && !profiling && g->context->profiling) { /* a step that was to be looked at */
+        trm_context_end_sample(g->context);
+    }
+    return status;
 }
 
 trm_status trm_generator_tune_mixed(trm_generator *g, int32_t tokens)

@@ -44,8 +44,10 @@ typedef struct trm_kernel_call {
     struct trm_communicator *communicator; /* DIST_COLLECTIVE and attention over ranks only */
     bool allow_tf32;                       /* f32 products and convolutions may round their factors to TF32 */
     bool batch_invariant;                  /* a token's results have the same bits whatever other tokens are there */
-    uint32_t constants; /* bit i: input i is complete before a run's first kernel starts, and no kernel writes it */
-    uint32_t unread;    /* bit i: nothing reads output i, so that it need not be written; there is memory for it */
+    /* bit i: input i is complete before a run's first kernel starts, and no kernel writes it, or one that ends before
+     * the next may start (trm_sample_advance) */
+    uint32_t constants;
+    uint32_t unread; /* bit i: nothing reads output i, so that it need not be written; there is memory for it */
     /* Elements of value inputs (layers.h) in host memory while `run` is called: always there then, on every backend,
      * for what a kernel must know before it starts. NULL for other inputs, and in questions about a call. */
     const void *values[TRM_MAX_LAYER_INPUTS];

@@ -363,9 +363,30 @@ static trm_weight **create_parts(int32_t n)
     return parts;
 }
 
+/* Whoever walks through a weight recurses; files may name parts of parts of parts. */
+#define MOST_DEPTH 32
+
+static trm_status depth_of(trm_weight *const *parts, int32_t n, int32_t *depth)
+{
+    *depth = 0;
+    for (int32_t i = 0; i < n; i++) {
+        *depth = parts[i]->base->depth >= *depth ? parts[i]->base->depth + 1 : *depth;
+    }
+    if (*depth > MOST_DEPTH) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a weight is made of others more than %d deep", MOST_DEPTH);
+    }
+    return TRM_OK;
+}
+
 /* Makes a base of the parts, which it takes over with their array, also when it fails. */
 static trm_status join_parts(trm_weight **parts, int32_t n, int32_t axis, trm_weight_base **base)
 {
+    int32_t depth;
+    const trm_status status = depth_of(parts, n, &depth);
+    if (status != TRM_OK) {
+        destroy_parts(parts, n);
+        return status;
+    }
     trm_weight_base *result = create_base(TRM_WEIGHT_JOINED, parts[0]->base->dtype, &parts[0]->view.dims);
     size_t *starts = calloc((size_t)n + 1, sizeof(*starts));
     if (result == NULL || starts == NULL) {
@@ -380,6 +401,7 @@ static trm_status join_parts(trm_weight **parts, int32_t n, int32_t axis, trm_we
             result->dims.d[axis] += parts[i]->view.dims.d[axis];
         }
     }
+    result->depth = depth;
     result->axis = axis;
     result->n_parts = n;
     result->parts = parts;

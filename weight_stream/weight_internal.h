@@ -24,6 +24,7 @@ struct trm_weight_file {
 typedef struct trm_weight_base {
     atomic_int references;
     trm_weight_base_kind kind;
+    int32_t depth; /* of what it is made of: 0 of none, else 1 more than the deepest part */
     trm_dtype dtype;
     trm_dims dims;
     /* STORED */

@@ -663,11 +663,13 @@ trm_status trm_cuda_sample(trm_stream *stream, const trm_sample_args *args)
     return trm_cuda_launched("cuda.sample");
 }
 
-/* A thread per sequence: some bytes. */
+/* A thread per sequence: some bytes. Kernels behind it read them ahead of their wait, as they do a run's inputs; so it
+ * does not let the next one start, which then starts when all its blocks have ended, and a fence is behind its writes.
+ */
 static __global__ void advance_rows(trm_sample_advance_args args)
 {
     const int64_t i = global_thread();
-    begin_overlapped();
+    wait_for_previous();
     if (i >= args.rows || args.lengths[i] <= 0) {
         return;
     }
@@ -680,6 +682,7 @@ static __global__ void advance_rows(trm_sample_advance_args args)
     if (args.parameters != NULL) {
         args.parameters[i].counter++;
     }
+    __threadfence();
 }
 
 trm_status trm_cuda_sample_advance(trm_stream *stream, const trm_sample_advance_args *args)

@@ -543,7 +543,7 @@ static bool read_messages(api_request *r, int32_t vocab, api_error *error)
         const trm_json *value = trm_json_get(root, unsupported[i]);
         const char *type = trm_json_string(trm_json_get(value, "type"));
         bool none = value == NULL || (trm_json_is_array(value) && trm_json_count(value) == 0) ||
-                    (type != NULL && strcmp(type, "disabled") == 0);
+                    (type != NULL && (strcmp(type, "disabled") == 0 || strcmp(type, "none") == 0));
         if (!none) {
             return api_fail(error, 400, unsupported[i], "unsupported_parameter",
                             "messages have no %s here; chat completions have tools and reasoning", unsupported[i]);

@@ -271,6 +271,23 @@ static void what_a_code_is_not_for_is_refused(void **state)
     trm_weight_destroy(words);
 }
 
+/* As a file could name them; whoever walks through a weight recurses. */
+static void nesting_ends(void **state)
+{
+    (void)state;
+    trm_weight *weight = stored(TRM_U8, 4, 8), *next = NULL;
+    int32_t depth = 0;
+    while (depth < 1000 && trm_weight_recode(weight, TRM_WEIGHT_CODE_NEXT, &next) == TRM_OK) {
+        trm_weight_destroy(weight);
+        weight = next;
+        next = NULL;
+        depth++;
+    }
+    assert_in_range(depth, 8, 100);
+    assert_fails(trm_weight_recode(weight, TRM_WEIGHT_CODE_NEXT, &next), TRM_ERROR_UNSUPPORTED, "32 deep");
+    trm_weight_destroy(weight);
+}
+
 static void random_bytes_are_rounded(void **state)
 {
     (void)state;
@@ -311,6 +328,7 @@ int main(void)
         cmocka_unit_test(one_element_repeats),
         cmocka_unit_test(codes_stay_over_other_bases),
         cmocka_unit_test(what_a_code_is_not_for_is_refused),
+        cmocka_unit_test(nesting_ends),
         cmocka_unit_test(random_bytes_are_rounded),
     };
     return cmocka_run_group_tests(tests, open_file, close_file);
