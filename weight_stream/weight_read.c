@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/half.h"
 #include "kernels/random.h"
 #include "weight_stream/convert.h"
 #include "weight_stream/weight_internal.h"
@@ -82,12 +83,8 @@ static void read_stored(const reader *read, size_t start, size_t stride, size_t 
 /* A number as a type of 8 bits, to the nearest, half to even. */
 static uint8_t round_to_byte(trm_dtype dtype, float value)
 {
-    if (dtype == TRM_F8E4M3) { /* as trm_small_float_encode, but fast: whole models are made of it */
-        const float size = fabsf(value) < 448.0f ? fabsf(value) : 448.0f;
-        uint32_t bits;
-        memcpy(&bits, &size, sizeof(bits));
-        const uint32_t normal = ((bits + 0x7ffffu + (bits >> 20 & 1u)) >> 20) - (120u << 3);
-        return (uint8_t)((size < 0x1p-6f ? (uint32_t)lrintf(size * 512.0f) : normal) | (value < 0.0f ? 0x80u : 0u));
+    if (dtype == TRM_F8E4M3) {
+        return trm_f32_to_f8e4m3(value);
     }
     const float low = dtype == TRM_I8 ? -128.0f : 0.0f, high = dtype == TRM_I8 ? 127.0f : 255.0f;
     return (uint8_t)lrintf(value < low ? low : value > high ? high : value);
