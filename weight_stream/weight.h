@@ -82,7 +82,7 @@ trm_status trm_weight_pad(const trm_weight *weight, int32_t axis, int64_t length
 typedef enum trm_weight_code {
     TRM_WEIGHT_CODE_BYTES = 0, /* i32 -> u8 [rows, 4 * columns], the lowest byte of each first */
     TRM_WEIGHT_CODE_SIGNED,    /* u8 -> i8: less 128 */
-    TRM_WEIGHT_CODE_NEXT,      /* u8 -> u8: plus 1 */
+    TRM_WEIGHT_CODE_NEXT,      /* i32 -> i32: plus 1 in each 4 bits, modulo 2^32: 15 becomes 0 and carries over */
     TRM_WEIGHT_CODE_HALVES,    /* u8 -> u8 [rows, 2 * columns]: the low 4 bits of each, then the high ones */
     TRM_WEIGHT_CODE_PAIRS,     /* u8 -> u8 [rows, columns / 2]: the low 4 bits of two, the first one's low */
     TRM_WEIGHT_CODE_WORDS,     /* i32 -> u8 [8 * rows, columns]: 4 bits of each, the lowest in the first row */

@@ -184,7 +184,7 @@ static void read_run(const reader *read, size_t start, size_t stride, size_t cou
         }
         for (size_t i = 0; i < (stride == 1 ? 1 : count); i++) {
             trm_weight_read_recoded(read->base->parts[0], read->base->code, start + i * stride, stride == 1 ? count : 1,
-                                    to + i, read_part, read->call);
+                                    to + i * read->to_size, read_part, read->call);
         }
         return;
     }

@@ -19,7 +19,7 @@ static const struct {
 } codes[TRM_WEIGHT_CODE_COUNT] = {
     [TRM_WEIGHT_CODE_BYTES] = {"bytes", TRM_I32, TRM_U8, 1, 4, 1},
     [TRM_WEIGHT_CODE_SIGNED] = {"signed", TRM_U8, TRM_I8, 1, 1, 1},
-    [TRM_WEIGHT_CODE_NEXT] = {"next", TRM_U8, TRM_U8, 1, 1, 1},
+    [TRM_WEIGHT_CODE_NEXT] = {"next", TRM_I32, TRM_I32, 1, 1, 1},
     [TRM_WEIGHT_CODE_HALVES] = {"halves", TRM_U8, TRM_U8, 1, 2, 1},
     [TRM_WEIGHT_CODE_PAIRS] = {"pairs", TRM_U8, TRM_U8, 1, 1, 2},
     [TRM_WEIGHT_CODE_WORDS] = {"words", TRM_I32, TRM_U8, 8, 1, 1},
@@ -97,6 +97,17 @@ static void read_bytes(const source *from, size_t start, size_t count, unsigned 
         start += n;
         to += n;
         count -= n;
+    }
+}
+
+static void read_next(const source *from, size_t start, size_t count, unsigned char *to)
+{
+    from->read(from->call, from->part, start, count, to);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t word;
+        memcpy(&word, to + 4 * i, sizeof(word));
+        word += 0x11111111u;
+        memcpy(to + 4 * i, &word, sizeof(word));
     }
 }
 
@@ -190,11 +201,13 @@ void trm_weight_read_recoded(const trm_weight *part, trm_weight_code code, size_
         read_bytes(&from, start, count, to);
         break;
     case TRM_WEIGHT_CODE_SIGNED:
-    case TRM_WEIGHT_CODE_NEXT:
         read(call, part, start, count, to);
         for (size_t i = 0; i < count; i++) {
-            to[i] = (unsigned char)(to[i] + (code == TRM_WEIGHT_CODE_NEXT ? 1 : 128));
+            to[i] = (unsigned char)(to[i] + 128);
         }
+        break;
+    case TRM_WEIGHT_CODE_NEXT:
+        read_next(&from, start, count, to);
         break;
     case TRM_WEIGHT_CODE_HALVES:
         read_halves(&from, start, count, to);

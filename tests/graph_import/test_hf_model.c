@@ -13,6 +13,7 @@
 #include "graph/network.h"
 #include "support/hf_golden.h"
 #include "weight_stream/files.h"
+#include "weight_stream/weight_form.h"
 
 static trm_model *open_golden(const char *name)
 {
@@ -348,6 +349,61 @@ static void presets_can_be_quantized(void **state)
                  "quantized weights of GPT2LMHeadModel");
 }
 
+/* Layers that have zero points, of a golden in GPTQ's form all of whose words of zero points are `word`. */
+static int32_t count_zero_points(const char *golden, uint32_t word)
+{
+    const char *folder = folder_with(golden, NULL, 0);
+    char path[4400];
+    trm_safetensors *set;
+    trm_model *model;
+    trm_network *network;
+    assert_ok(trm_safetensors_open(folder, &set));
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    FILE *stream = fopen(path, "r+b");
+    assert_non_null(stream);
+    for (int32_t i = 0; i < trm_safetensors_count(set); i++) {
+        const char *name = trm_safetensors_name(set, i);
+        trm_weight *weight;
+        trm_weight_form form;
+        if (strstr(name, ".qzeros") == NULL) {
+            continue;
+        }
+        assert_ok(trm_safetensors_weight(set, name, &weight));
+        trm_weight_get_form(weight, &form);
+        assert_int_equal(fseek(stream, (long)form.begin, SEEK_SET), 0);
+        for (size_t k = 0; k < trm_dims_bytes(&form.dims, TRM_U8); k++) {
+            assert_int_equal(fwrite(&word, sizeof(word), 1, stream), 1);
+        }
+        trm_weight_destroy(weight);
+    }
+    assert_int_equal(fclose(stream), 0);
+    trm_safetensors_close(set);
+    assert_ok(trm_model_open(folder, &model));
+    assert_ok(trm_model_build_network(model, TRM_DTYPE_NONE, &network));
+    int32_t count = 0;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        count += layer->desc.kind == TRM_LAYER_DEQUANT_MATMUL && layer->n_inputs > TRM_DEQUANT_MATMUL_ZERO_POINT &&
+                 layer->inputs[TRM_DEQUANT_MATMUL_ZERO_POINT] != NULL;
+    }
+    trm_network_destroy(network);
+    trm_model_close(model);
+    return count;
+}
+
+/* A symmetric checkpoint has zero points of 8 all over, stored as 7; some have them as 8. Others are what they are. */
+static void symmetric_checkpoints_need_no_zero_points(void **state)
+{
+    (void)state;
+    const int32_t layers = count_zero_points("quant-gptq-phi3", 0x66666666);
+    assert_true(layers >= 8);
+    assert_int_equal(count_zero_points("quant-gptq-phi3", 0x77777777), 0);
+    assert_int_equal(count_zero_points("quant-gptq-phi3", 0x88888888), 0);
+    assert_int_equal(count_zero_points("quant-gptq-phi3", 0x88888887), layers);
+    assert_int_equal(count_zero_points("quant-gptq-phi3", 0xffffffff), layers);
+    assert_true(count_zero_points("quant-gptq", 0x77777777) > 0);
+}
+
 static void every_preset_opens(void **state)
 {
     (void)state;
@@ -384,6 +440,7 @@ int main(void)
         cmocka_unit_test(scales_of_caches_are_the_checkpoint_s),
         cmocka_unit_test(presets_have_the_published_sizes),
         cmocka_unit_test(presets_can_be_quantized),
+        cmocka_unit_test(symmetric_checkpoints_need_no_zero_points),
         cmocka_unit_test(every_preset_opens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

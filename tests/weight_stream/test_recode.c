@@ -67,8 +67,8 @@ static unsigned char expected(trm_weight_code code, const unsigned char *from, i
         return from[4 * r * columns + c];
     case TRM_WEIGHT_CODE_SIGNED:
         return (unsigned char)(int8_t)((int)from[r * columns + c] - 128);
-    case TRM_WEIGHT_CODE_NEXT:
-        return (unsigned char)(from[r * columns + c] + 1);
+    case TRM_WEIGHT_CODE_NEXT: /* the bytes of its words are looked at */
+        return (unsigned char)((word_at(from, r * columns + c / 4) + 0x11111111u) >> (c % 4 * 8));
     case TRM_WEIGHT_CODE_HALVES:
         return from[r * columns + c / 2] >> (c % 2 * 4) & 15;
     case TRM_WEIGHT_CODE_PAIRS:
@@ -95,6 +95,7 @@ static void check_form(const trm_weight *weight)
 static void check_parts(const trm_weight *whole, const unsigned char *all)
 {
     const trm_dims dims = trm_weight_dims(whole);
+    const size_t size = trm_dtype_size(trm_weight_dtype(whole));
     for (int32_t axis = 0; axis < 2; axis++) {
         const int64_t first = dims.d[axis] / 2 - 1;
         trm_weight *a = NULL, *b = NULL, *joined = NULL, *turned = NULL;
@@ -105,14 +106,15 @@ static void check_parts(const trm_weight *whole, const unsigned char *all)
         const trm_dims cut = trm_weight_dims(b);
         for (int64_t i = 0; i < cut.d[0] * cut.d[1]; i++) {
             const int64_t r = i / cut.d[1] + (axis == 0 ? first : 0), c = i % cut.d[1] + (axis == 1 ? first : 0);
-            assert_int_equal(part[i], all[r * dims.d[1] + c]);
+            assert_memory_equal(part + (size_t)i * size, all + (size_t)(r * dims.d[1] + c) * size, size);
         }
         assert_ok(trm_weight_concat((const trm_weight *[]){a, b}, 2, axis, &joined));
         assert_true(trm_weight_equal(joined, whole));
         assert_ok(trm_weight_transpose(b, (const int32_t[]){1, 0}, &turned));
         unsigned char *columns = elements(turned);
         for (int64_t i = 0; i < cut.d[0] * cut.d[1]; i++) {
-            assert_int_equal(columns[i % cut.d[1] * cut.d[0] + i / cut.d[1]], part[i]);
+            const int64_t at = i % cut.d[1] * cut.d[0] + i / cut.d[1];
+            assert_memory_equal(columns + (size_t)at * size, part + (size_t)i * size, size);
         }
         free(part);
         free(columns);
@@ -127,29 +129,61 @@ static void codes_are_what_they_say(void **state)
 {
     (void)state;
     for (int code = 0; code < TRM_WEIGHT_CODE_REPEAT; code++) {
-        const bool words = code == TRM_WEIGHT_CODE_BYTES || code >= TRM_WEIGHT_CODE_WORDS;
+        const bool words =
+            code == TRM_WEIGHT_CODE_BYTES || code == TRM_WEIGHT_CODE_NEXT || code >= TRM_WEIGHT_CODE_WORDS;
         trm_weight *weight = stored(words ? TRM_I32 : TRM_U8, ROWS, COLUMNS), *recoded = NULL;
         assert_ok(trm_weight_recode(weight, (trm_weight_code)code, &recoded));
         unsigned char *from = elements(weight), *to = elements(recoded);
         const trm_dims dims = trm_weight_dims(recoded);
-        for (int64_t i = 0; i < dims.d[0] * dims.d[1]; i++) {
-            const unsigned char want = expected((trm_weight_code)code, from, COLUMNS, i / dims.d[1], i % dims.d[1]);
+        const size_t size = trm_dtype_size(trm_weight_dtype(recoded));
+        const int64_t row = dims.d[1] * (int64_t)size;
+        for (int64_t i = 0; i < dims.d[0] * row; i++) {
+            const unsigned char want = expected((trm_weight_code)code, from, COLUMNS, i / row, i % row);
             if (to[i] != want) {
-                fail_msg("code %d, element %lld is %d, expected %d", code, (long long)i, to[i], want);
+                fail_msg("code %d, byte %lld is %d, expected %d", code, (long long)i, to[i], want);
             }
         }
         check_form(recoded);
         check_parts(recoded, to);
         for (size_t first = 0; first < 9; first++) { /* from any element on, any number */
-            unsigned char some[2600];
+            unsigned char some[4 * 2600];
             assert_ok(trm_weight_read(recoded, trm_weight_dtype(recoded), first, 2590 + first, some));
-            assert_memory_equal(some, to + first, 2590 + first);
+            assert_memory_equal(some, to + first * size, (2590 + first) * size);
         }
         free(from);
         free(to);
         trm_weight_destroy(weight);
         trm_weight_destroy(recoded);
     }
+}
+
+/* Zero points as GPTQ stores them: a word of eight, from which 1 of each was taken as a number of 32 bits, so that a
+ * zero point of 0 has borrowed from the next. */
+static void borrowed_ones_come_back(void **state)
+{
+    (void)state;
+    enum { WORDS = 512 };
+    uint32_t zeros[WORDS], words[WORDS];
+    uint64_t seed = 3;
+    for (size_t i = 0; i < WORDS; i++) {
+        zeros[i] = i < 16 ? (uint32_t)i * 0x11111111u : (uint32_t)(test_random(&seed) >> 32);
+        words[i] = zeros[i] - 0x11111111u;
+    }
+    trm_weight_file *bytes;
+    trm_weight *weight = NULL, *next = NULL, *read = NULL;
+    assert_ok(trm_weight_file_from_bytes(words, sizeof(words), "qzeros", &bytes));
+    assert_ok(trm_weight_from_file(bytes, 0, "qzeros", TRM_I32, &(trm_dims){2, {1, WORDS}}, &weight));
+    trm_weight_file_release(bytes);
+    assert_ok(trm_weight_recode(weight, TRM_WEIGHT_CODE_NEXT, &next));
+    assert_ok(trm_weight_recode(next, TRM_WEIGHT_CODE_WORDS, &read));
+    unsigned char *found = elements(read);
+    for (size_t i = 0; i < (size_t)8 * WORDS; i++) {
+        assert_int_equal(found[i], zeros[i % WORDS] >> (4 * (i / WORDS)) & 15);
+    }
+    free(found);
+    trm_weight_destroy(weight);
+    trm_weight_destroy(next);
+    trm_weight_destroy(read);
 }
 
 /* Stored as AWQ does, [k, n / 8] words: a view and three codes make rows of pairs along k. */
@@ -261,7 +295,7 @@ static void what_a_code_is_not_for_is_refused(void **state)
     trm_weight_get_form(halves, &form);
     form.code = TRM_WEIGHT_CODE_WORDS;
     assert_int_equal(trm_weight_from_form(&form, &made), TRM_ERROR_INVALID_MODEL);
-    form.code = TRM_WEIGHT_CODE_NEXT; /* half as many elements as the view shows */
+    form.code = TRM_WEIGHT_CODE_SIGNED; /* half as many elements as the view shows */
     assert_int_equal(trm_weight_from_form(&form, &made), TRM_ERROR_INVALID_MODEL);
     form.n_parts = 0;
     assert_int_equal(trm_weight_from_form(&form, &made), TRM_ERROR_INVALID_MODEL);
@@ -275,7 +309,7 @@ static void what_a_code_is_not_for_is_refused(void **state)
 static void nesting_ends(void **state)
 {
     (void)state;
-    trm_weight *weight = stored(TRM_U8, 4, 8), *next = NULL;
+    trm_weight *weight = stored(TRM_I32, 4, 8), *next = NULL;
     int32_t depth = 0;
     while (depth < 1000 && trm_weight_recode(weight, TRM_WEIGHT_CODE_NEXT, &next) == TRM_OK) {
         trm_weight_destroy(weight);
@@ -324,6 +358,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_are_what_they_say),
+        cmocka_unit_test(borrowed_ones_come_back),
         cmocka_unit_test(codes_follow_each_other),
         cmocka_unit_test(one_element_repeats),
         cmocka_unit_test(codes_stay_over_other_bases),

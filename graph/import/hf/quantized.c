@@ -212,8 +212,9 @@ static trm_status check_group_index(taker *t, int64_t group)
     return status;
 }
 
-/* Whether all zero points are the middle, as symmetric quantization has them. */
-static trm_status are_middle(const trm_weight *zeros, bool *middle)
+/* Whether all zero points of a symmetric quantization are the middle, as they should be. Of those that are stored less
+ * 1, one more is the middle, too: files say "gptq" that have them as "gptq_v2" does. */
+static trm_status are_middle(const trm_weight *zeros, bool less_one, bool *middle)
 {
     const trm_dims dims = trm_weight_dims(zeros);
     const size_t count = (size_t)(dims.d[0] * dims.d[1]);
@@ -222,7 +223,7 @@ static trm_status are_middle(const trm_weight *zeros, bool *middle)
                                        : trm_weight_read(zeros, TRM_U8, 0, count, values);
     *middle = true;
     for (size_t i = 0; status == TRM_OK && *middle && i < count; i++) {
-        *middle = values[i] == 8;
+        *middle = values[i] == values[0] && (values[i] == 8 || (less_one && values[i] == 9));
     }
     free(values);
     return status;
@@ -244,15 +245,15 @@ static trm_status take_groups(taker *t, trm_hf_quantized *to)
         to->zero_point = NULL;
         return TRM_OK;
     }
-    TRM_TRY(turn(&to->zero_point));
-    TRM_TRY(recode(&to->zero_point, q->format == TRM_HF_QUANT_AWQ ? TRM_WEIGHT_CODE_AWQ_WORDS : TRM_WEIGHT_CODE_WORDS));
-    TRM_TRY(cut(&to->zero_point, 0, t->out));
     if (q->zeros_less_one) {
         TRM_TRY(recode(&to->zero_point, TRM_WEIGHT_CODE_NEXT));
     }
+    TRM_TRY(turn(&to->zero_point));
+    TRM_TRY(recode(&to->zero_point, q->format == TRM_HF_QUANT_AWQ ? TRM_WEIGHT_CODE_AWQ_WORDS : TRM_WEIGHT_CODE_WORDS));
+    TRM_TRY(cut(&to->zero_point, 0, t->out));
     bool middle = false;
     if (!q->has_zero_points) {
-        TRM_TRY(are_middle(to->zero_point, &middle));
+        TRM_TRY(are_middle(to->zero_point, q->zeros_less_one, &middle));
     }
     if (middle) {
         trm_weight_destroy(to->zero_point);

@@ -106,7 +106,7 @@ def gptq(weight, of, group=16, symmetric=False, bits=4):
     numbers, scale, zero, meant = groups_of(weight, of, group, symmetric, bits)
     return {
         "qweight": pack(numbers, bits=bits).T.contiguous(),
-        "qzeros": pack((zero - 1).T % 2**bits, bits=bits),
+        "qzeros": pack(zero.T, bits=bits) - sum(1 << i for i in range(0, 32, bits)),
         "scales": scale.T.contiguous(),
         "g_idx": (torch.arange(weight.shape[1]) // group).to(torch.int32),
     }, meant
