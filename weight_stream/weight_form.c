@@ -1,26 +1,13 @@
 /* Weights to forms and back. */
 #include "weight_stream/weight_form.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "weight_stream/weight_internal.h"
-
-const char *trm_weight_file_path(const trm_weight_file *file)
-{
-    return file->path;
-}
-
-const char *trm_weight_file_name(const trm_weight_file *file)
-{
-    return file->name;
-}
 
 void trm_weight_get_form(const trm_weight *weight, trm_weight_form *form)
 {
@@ -214,26 +201,4 @@ trm_status trm_weight_rebase(const trm_weight *weight, trm_weight_find_fn find, 
         break;
     }
     return TRM_OK;
-}
-
-trm_status trm_weight_file_from_bytes(const void *bytes, size_t size, const char *name, trm_weight_file **file)
-{
-    char path[64];
-    int memory = memfd_create("weight", MFD_CLOEXEC);
-    if (memory < 0) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate memory for weight %s: %s", name, strerror(errno));
-    }
-    for (size_t done = 0; done < size;) {
-        ssize_t put = write(memory, (const unsigned char *)bytes + done, size - done);
-        if (put <= 0 && errno != EINTR) {
-            close(memory);
-            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes for weight %s: %s", size, name,
-                     strerror(errno));
-        }
-        done += put > 0 ? (size_t)put : 0;
-    }
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", memory);
-    trm_status status = trm_weight_file_open(path, name, file);
-    close(memory);
-    return status;
 }

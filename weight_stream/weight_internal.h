@@ -6,6 +6,7 @@
 #define TRM_WEIGHT_STREAM_WEIGHT_INTERNAL_H
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "weight_stream/weight.h"
@@ -50,6 +51,8 @@ struct trm_weight {
     trm_weight_runs runs;
 };
 
+/* ---- files, in weight_file.c ---- */
+
 /* Reads bytes begin .. begin + size - 1 without touching the mapping: what is no longer there is an error, not a
  * signal.
  */
@@ -59,10 +62,57 @@ trm_status trm_weight_file_read_direct(const trm_weight_file *file, size_t begin
 /* Whether the file still has the bytes that were mapped. */
 trm_status trm_weight_file_check(const trm_weight_file *file);
 
-/* ---- making weights of bases, in weight.c ---- */
+/* ---- dims ---- */
 
-/* Refuses dims whose bytes do not fit into half the address space. */
+static inline bool trm_weight_same_dims(const trm_dims *a, const trm_dims *b)
+{
+    return a->n == b->n && memcmp(a->d, b->d, (size_t)a->n * sizeof(a->d[0])) == 0;
+}
+
+/* The product of dimensions from .. to - 1. */
+static inline size_t trm_weight_extent(const trm_dims *dims, int32_t from, int32_t to)
+{
+    size_t count = 1;
+    for (int32_t i = from; i < to; i++) {
+        count *= (size_t)dims->d[i];
+    }
+    return count;
+}
+
+/* "[2, 4096]" */
+void trm_weight_print_dims(const trm_dims *dims, char text[160]);
+/* Refuses dims whose bytes do not fit into half the address space, so that later arithmetic cannot overflow. */
 trm_status trm_weight_count_elements(trm_dtype dtype, const trm_dims *dims, size_t *count);
+
+/* ---- weights of bases, in weight.c ---- */
+
+/* Zeros, which stand for padding and for every weight with no elements, whatever it was cut from. */
+trm_status trm_weight_zeros(trm_dtype dtype, const trm_dims *dims, trm_weight **weight);
+static inline bool trm_weight_is_zeros(const trm_weight *weight)
+{
+    return weight->base->kind == TRM_WEIGHT_ZEROS;
+}
+/* Whether the weight is a join as a whole, so that a view of it can be made of views of its parts. */
+bool trm_weight_is_join(const trm_weight *weight);
+/* Whether two bases have the same elements. */
+bool trm_weight_same_base(const trm_weight_base *a, const trm_weight_base *b);
+/* A weight of a view of another one's base, as the view was made. */
+trm_status trm_weight_of_view(const trm_weight *weight, const trm_weight_view *view, trm_weight **result);
+/* A view of a base that stands for the weight: whatever its own view is, the new one begins anew. */
+trm_status trm_weight_nest(const trm_weight *weight, const trm_weight_view *view, trm_weight **nested);
+/* Room for parts; NULL when out of memory. Destroys the first n and the array. */
+trm_weight **trm_weight_parts_create(int32_t n);
+void trm_weight_parts_destroy(trm_weight **parts, int32_t n);
+/* The parts as one weight, as they are; takes them over with their array, also when it fails. */
+trm_status trm_weight_join(trm_weight **parts, int32_t n, int32_t axis, trm_weight **joined);
+/* A view of the join of the parts as they are, not made fewer or flat; the parts stay the caller's. */
+trm_status trm_weight_of_join(const trm_weight *const *parts, int32_t n, int32_t axis, const trm_weight_view *view,
+                              trm_weight **result);
+/* Whether weights can be joined along an axis; in weight_derive.c. */
+trm_status trm_weight_check_concat(const trm_weight *const *weights, int32_t n, int32_t axis);
+
+/* ---- codes, in weight_recode.c ---- */
+
 /* Type and dims of a weight under a code; refuses what the code is not for. */
 trm_status trm_weight_check_recode(const trm_weight *weight, trm_weight_code code, int32_t times, trm_dtype *dtype,
                                    trm_dims *dims);
@@ -73,14 +123,5 @@ typedef void (*trm_weight_read_part_fn)(void *call, const trm_weight *part, size
 /* Elements start .. start + count - 1 of what a code makes of a weight, whose elements come from `read`. */
 void trm_weight_read_recoded(const trm_weight *part, trm_weight_code code, size_t start, size_t count,
                              unsigned char *to, trm_weight_read_part_fn read, void *call);
-/* Zeros, which also stand for every weight with no elements. */
-trm_status trm_weight_zeros(trm_dtype dtype, const trm_dims *dims, trm_weight **weight);
-/* Whether weights can be joined along an axis. */
-trm_status trm_weight_check_concat(const trm_weight *const *weights, int32_t n, int32_t axis);
-/* A weight of a view of another one's base, as the view was made. */
-trm_status trm_weight_of_view(const trm_weight *weight, const trm_weight_view *view, trm_weight **result);
-/* A view of the join of the parts as they are, not made fewer or flat; the parts stay the caller's. */
-trm_status trm_weight_of_join(const trm_weight *const *parts, int32_t n, int32_t axis, const trm_weight_view *view,
-                              trm_weight **result);
 
 #endif

@@ -1,0 +1,164 @@
+/* Files that weights view: mapped whole, counted, and read without the mapping where bytes may be gone. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "weight_stream/weight_internal.h"
+
+trm_status trm_weight_file_open(const char *path, const char *name, trm_weight_file **file)
+{
+    trm_weight_file *result = calloc(1, sizeof(*result));
+    char *copy = strdup(name), resolved[PATH_MAX];
+    char *full = strdup(realpath(path, resolved) == NULL ? path : resolved);
+    if (result == NULL || copy == NULL || full == NULL) {
+        free(result);
+        free(copy);
+        free(full);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the record of file %s", path);
+    }
+    atomic_init(&result->references, 1);
+    result->name = copy;
+    result->path = full;
+    trm_status status = trm_file_map(path, &result->mapping);
+    result->descriptor = status == TRM_OK ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    result->direct = status == TRM_OK ? open(path, O_RDONLY | O_CLOEXEC | O_DIRECT) : -1;
+    if (status == TRM_OK && result->descriptor < 0) {
+        status = trm_fail(TRM_ERROR_IO, "cannot open %s: %s", path, strerror(errno));
+    }
+    if (status != TRM_OK) {
+        trm_weight_file_release(result);
+        return status;
+    }
+    *file = result;
+    return TRM_OK;
+}
+
+void trm_weight_file_retain(trm_weight_file *file)
+{
+    atomic_fetch_add_explicit(&file->references, 1, memory_order_relaxed);
+}
+
+void trm_weight_file_release(trm_weight_file *file)
+{
+    if (file != NULL && atomic_fetch_sub_explicit(&file->references, 1, memory_order_acq_rel) == 1) {
+        trm_file_unmap(&file->mapping);
+        if (file->descriptor >= 0) {
+            close(file->descriptor);
+        }
+        if (file->direct >= 0) {
+            close(file->direct);
+        }
+        free(file->name);
+        free(file->path);
+        free(file);
+    }
+}
+
+trm_status trm_weight_file_read(const trm_weight_file *file, size_t begin, size_t size, void *to)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t got = pread(file->descriptor, (unsigned char *)to + done, size - done, (off_t)(begin + done));
+        if (got < 0 && errno != EINTR) {
+            TRM_FAIL(TRM_ERROR_IO, "cannot read %s: %s", file->path, strerror(errno));
+        }
+        if (got == 0) {
+            TRM_FAIL(TRM_ERROR_IO, "%s ends at byte %zu, it had %zu bytes when it was opened", file->path, begin + done,
+                     file->mapping.size);
+        }
+        done += got > 0 ? (size_t)got : 0;
+    }
+    return TRM_OK;
+}
+
+/* What reads past the cache begins at a multiple of this, in the file and in memory, and is so long. */
+#define DIRECT_ALIGNMENT ((size_t)4096)
+#define DIRECT_BYTES     ((size_t)1 << 20)
+
+/* Reads from byte `at` on into `window`, both aligned; the bytes got, less than asked for at the file's end only. */
+static ssize_t read_window(const trm_weight_file *file, size_t at, unsigned char *window)
+{
+    ssize_t got;
+    do {
+        got = pread(file->direct, window, DIRECT_BYTES, (off_t)at);
+    } while (got < 0 && errno == EINTR);
+    return got;
+}
+
+trm_status trm_weight_file_read_direct(const trm_weight_file *file, size_t begin, size_t size, void *to)
+{
+    unsigned char *window = file->direct < 0 ? NULL : aligned_alloc(DIRECT_ALIGNMENT, DIRECT_BYTES);
+    size_t done = 0;
+    while (window != NULL && done < size) {
+        size_t at = (begin + done) / DIRECT_ALIGNMENT * DIRECT_ALIGNMENT, skipped = begin + done - at;
+        ssize_t got = read_window(file, at, window);
+        if (got < 0 || (size_t)got <= skipped) {
+            break; /* the file system cannot, or the file ends: the other way to read tells */
+        }
+        size_t n = (size_t)got - skipped < size - done ? (size_t)got - skipped : size - done;
+        memcpy((unsigned char *)to + done, window + skipped, n);
+        done += n;
+    }
+    free(window);
+    return done == size ? TRM_OK : trm_weight_file_read(file, begin + done, size - done, (unsigned char *)to + done);
+}
+
+trm_status trm_weight_file_check(const trm_weight_file *file)
+{
+    struct stat now;
+    if (file->descriptor < 0) {
+        return TRM_OK;
+    }
+    if (fstat(file->descriptor, &now) != 0) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot look at %s: %s", file->path, strerror(errno));
+    }
+    if ((uintmax_t)now.st_size < file->mapping.size) {
+        TRM_FAIL(TRM_ERROR_IO, "%s has %jd bytes, it had %zu when it was opened", file->path, (intmax_t)now.st_size,
+                 file->mapping.size);
+    }
+    return TRM_OK;
+}
+
+trm_mapping trm_weight_file_bytes(const trm_weight_file *file)
+{
+    return file->mapping;
+}
+
+const char *trm_weight_file_path(const trm_weight_file *file)
+{
+    return file->path;
+}
+
+const char *trm_weight_file_name(const trm_weight_file *file)
+{
+    return file->name;
+}
+
+trm_status trm_weight_file_from_bytes(const void *bytes, size_t size, const char *name, trm_weight_file **file)
+{
+    char path[64];
+    int memory = memfd_create("weight", MFD_CLOEXEC);
+    if (memory < 0) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate memory for weight %s: %s", name, strerror(errno));
+    }
+    for (size_t done = 0; done < size;) {
+        ssize_t put = write(memory, (const unsigned char *)bytes + done, size - done);
+        if (put <= 0 && errno != EINTR) {
+            close(memory);
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes for weight %s: %s", size, name,
+                     strerror(errno));
+        }
+        done += put > 0 ? (size_t)put : 0;
+    }
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", memory);
+    trm_status status = trm_weight_file_open(path, name, file);
+    close(memory);
+    return status;
+}
