@@ -74,6 +74,8 @@ void trm_network_replace_uses(trm_network *network, trm_tensor *from, trm_tensor
 /* Layers that read `tensor`, up to `capacity`; returns how many there are. */
 int32_t trm_network_consumers(const trm_network *network, const trm_tensor *tensor, trm_layer **layers,
                               int32_t capacity);
+/* Fills the index of names anew, after names or positions of tensors changed. */
+void trm_network_index_names(trm_network *network);
 /* Gives a tensor a name that no other tensor has; a layer may. Layers keep their names. */
 trm_status trm_network_rename_tensor(trm_network *network, trm_tensor *tensor, const char *name);
 /* Drops the layers marked in `remove` [n_layers], and every tensor nothing uses any more except
