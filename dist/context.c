@@ -494,7 +494,7 @@ static trm_status create_marks(trm_context *context)
 
 trm_status trm_context_prepare_sample(trm_context *context)
 {
-    if (context->ring == NULL || context->marks != NULL) {
+    if (context->marks != NULL) {
         return TRM_OK;
     }
     trm_status status = create_marks(context);
@@ -506,15 +506,29 @@ trm_status trm_context_prepare_sample(trm_context *context)
 
 bool trm_context_begin_sample(trm_context *context)
 {
-    if (context->ring == NULL || context->stalls == NULL || context->profiling) {
+    if (context->marks == NULL || context->profiling) {
         return false;
     }
     size_t n = (size_t)context->engine->plan->network->n_layers + 1;
     memset(context->milliseconds, 0, n * sizeof(*context->milliseconds));
-    memset(context->stalls, 0, n * sizeof(*context->stalls));
-    memset(context->waited, 0, n * sizeof(*context->waited));
+    if (context->stalls != NULL) {
+        memset(context->stalls, 0, n * sizeof(*context->stalls));
+        memset(context->waited, 0, n * sizeof(*context->waited));
+    }
     context->profiling = true;
     return true;
+}
+
+void trm_context_sum_sample(const trm_context *context, double *layers, double *collectives)
+{
+    const trm_network *network = context->engine->plan->network;
+    *layers = *collectives = 0;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        trm_layer_kind kind = network->layers[i]->desc.kind;
+        double seconds = context->milliseconds[i] * 1e-3;
+        *layers += seconds;
+        *collectives += kind == TRM_LAYER_DIST_COLLECTIVE || kind == TRM_LAYER_ALL_REDUCE_NORM ? seconds : 0;
+    }
 }
 
 void trm_context_end_sample(trm_context *context)

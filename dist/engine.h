@@ -145,10 +145,12 @@ trm_status trm_context_create_beside(trm_context *main, trm_context **context);
 trm_status trm_context_wait(trm_context *context);
 /* Adds the layer times of the run that has just been waited for; profiling must be on. */
 trm_status trm_context_collect_profile(trm_context *context);
-/* Looking at single steps of a context whose weights stream: memory and events for it (nothing for others), then, for
- * one step, profiling; false where it cannot be or is on anyway. context->stalls has what came of it until the next. */
+/* Looking at single steps: memory and events for it, then, for one step, profiling; false where it cannot be or is on
+ * anyway. context->milliseconds and ->stalls have what came of it until the next. */
 trm_status trm_context_prepare_sample(trm_context *context);
 bool trm_context_begin_sample(trm_context *context);
+/* The seconds of all layers of a step that was looked at, and of those that exchange with other ranks. */
+void trm_context_sum_sample(const trm_context *context, double *layers, double *collectives);
 void trm_context_end_sample(trm_context *context);
 /* Streams beside the context's own, where the plan has some. context_streams.c */
 trm_status trm_context_open_streams(trm_context *context);

@@ -69,9 +69,11 @@ struct trm_generator {
     double device_seconds; /* of the last step, from then until its tokens were on the host */
     bool was_captured;     /* the last step was */
 
-    /* While weights stream, one step of many is run layer by layer, to see what each waits for */
+    /* While weights stream, or with several ranks, one step of many is run layer by layer, to see what each takes */
     bool samples;
     int64_t n_steps, n_sampled; /* the former are those that could have been looked at */
+    double layer_seconds;       /* of all layers of the last step, and of those that exchange with other ranks; 0 */
+    double collective_seconds;  /* unless it was looked at */
 };
 
 /* Lets steps of at least `tokens` tokens run in lanes. Where it pays, a generator does so itself. */
@@ -88,7 +90,7 @@ static inline int32_t trm_step_rows(const trm_step_sequence *sequence)
  * run captured and padded. At most max_rows rows. Collective: rank 0's choice is everyone's. Such a step with
  * `goes_on` starts the step behind it, too, which must be settled or the next. */
 trm_status trm_generator_step(trm_generator *generator, const trm_step_sequence *sequences, int32_t n, int32_t *chosen);
-/* Lets a generator whose weights stream look at a step now and then; nothing for others. */
+/* Lets a generator whose weights stream, or with other ranks, look at a step now and then; nothing for others. */
 trm_status trm_generator_sample(trm_generator *generator);
 /* Rank 0's choice of n rows is everyone's from here on. */
 trm_status trm_generator_agree_on_tokens(trm_generator *generator, int32_t n_rows);

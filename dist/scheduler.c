@@ -391,7 +391,7 @@ static trm_status tune(const trm_scheduler *s)
     return TRM_OK;
 }
 
-/* samples: whether steps whose weights stream are looked at. */
+/* samples: whether some steps are looked at. */
 static trm_status create(trm_generator *generator, const trm_scheduler_options *options, bool samples,
                          trm_scheduler **scheduler)
 {
@@ -441,7 +441,7 @@ int64_t trm_scheduler_stalls(const trm_scheduler *s, trm_stall_fn fn, void *user
             fn(user, i == network->n_layers ? TRM_NEXT_STEP : network->layers[i]->name, context->stalls[i] * 1e-3);
         }
     }
-    return s->g->n_sampled;
+    return context->waited != NULL ? s->g->n_sampled : 0;
 }
 
 trm_status trm_scheduler_end(trm_scheduler *s)

@@ -112,6 +112,10 @@ trm_serving_event *trm_scheduler_event(trm_scheduler *s, trm_serving_event_kind 
 /* Ends a request that is in no list any more: its last event, its memory. */
 void trm_scheduler_finish(trm_scheduler *s, trm_live *live, trm_finish finish, int32_t token, const char *error);
 
+/* scheduler_step.c */
+/* A step of this rank has succeeded, after so many seconds. */
+void trm_scheduler_tell_step(const trm_scheduler *s, double seconds);
+
 /* scheduler_queue.c: who waits and who runs */
 void trm_scheduler_enqueue(trm_scheduler *s, trm_live *live);
 void trm_scheduler_dequeue(trm_scheduler *s, trm_live *live);

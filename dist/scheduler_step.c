@@ -318,6 +318,15 @@ static void count_streamed(trm_scheduler *s)
     }
 }
 
+void trm_scheduler_tell_step(const trm_scheduler *s, double seconds)
+{
+    const trm_generator *g = s->g;
+    const trm_step_times times = {seconds, g->device_seconds, g->layer_seconds, g->collective_seconds};
+    if (s->on_step != NULL) {
+        s->on_step(s->on_step_user, &times);
+    }
+}
+
 static trm_status run(trm_scheduler *s)
 {
     double began = trm_scheduler_now();
@@ -349,9 +358,7 @@ static trm_status run(trm_scheduler *s)
     s->stats.last_step_captured = s->g->was_captured;
     s->stats.last_device_seconds = s->g->device_seconds;
     s->stats.device_seconds += s->g->device_seconds;
-    if (s->on_step != NULL) {
-        s->on_step(s->on_step_user, s->stats.last_step_seconds, s->g->device_seconds);
-    }
+    trm_scheduler_tell_step(s, s->stats.last_step_seconds);
     return TRM_OK;
 }
 

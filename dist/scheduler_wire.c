@@ -194,8 +194,8 @@ static trm_status run_message(trm_scheduler *s)
     s->g->chooser.least_mode = (trm_sample_mode)mode;
     trm_status status = trm_generator_step(s->g, s->sequences, n, NULL);
     s->g->chooser.least_mode = TRM_SAMPLE_GREEDY;
-    if (status == TRM_OK && s->on_step != NULL) {
-        s->on_step(s->on_step_user, trm_scheduler_now() - began, s->g->device_seconds);
+    if (status == TRM_OK) {
+        trm_scheduler_tell_step(s, trm_scheduler_now() - began);
     }
     return status;
 }

@@ -11,9 +11,11 @@
 #define LANE_GRAIN 64
 /* A form of steps with prompts is captured when it comes up again after so many uses. */
 #define MIXED_USES 2
-/* Of so many steps whose weights stream one is looked at, the first after SAMPLE_FIRST. */
-#define SAMPLE_STEPS 64
-#define SAMPLE_FIRST 4
+/* Of so many steps whose weights stream, or that have only collectives to show, one is looked at, the first after
+ * SAMPLE_FIRST. A step launched layer by layer takes up to three times as long. */
+#define SAMPLE_STEPS            64
+#define SAMPLE_COLLECTIVE_STEPS 1024
+#define SAMPLE_FIRST            4
 
 /*
  * Writes the inputs of a step into the staging memory of a context and sets the dims, which are those of `form` if it
@@ -251,15 +253,19 @@ static trm_status capture(trm_generator *g, trm_captured_step *step, trm_sample_
 
 trm_status trm_generator_sample(trm_generator *g)
 {
+    if (g->context->ring == NULL && g->world->size == 1) {
+        return TRM_OK;
+    }
     TRM_TRY(trm_context_prepare_sample(g->context));
-    g->samples = g->context->ring != NULL;
+    g->samples = true;
     return TRM_OK;
 }
 
 /* Whether this step is one to look at: the same on all ranks, which make the same steps. */
 static bool begins_sample(trm_generator *g)
 {
-    return g->samples && g->n_steps++ % SAMPLE_STEPS == SAMPLE_FIRST && trm_context_begin_sample(g->context);
+    const int64_t every = g->context->ring != NULL ? SAMPLE_STEPS : SAMPLE_COLLECTIVE_STEPS;
+    return g->samples && g->n_steps++ % every == SAMPLE_FIRST && trm_context_begin_sample(g->context);
 }
 
 /* Runs a step whose inputs are laid out for the form of `step`, or NULL. */
@@ -401,6 +407,7 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
     if (g->context->profiling && !under_way) { /* what was ahead began before that */
         TRM_TRY(trm_context_collect_profile(g->context));
         if (!profiling) {
+            trm_context_sum_sample(g->context, &g->layer_seconds, &g->collective_seconds);
             trm_context_end_sample(g->context);
             g->n_sampled++;
         }
@@ -417,6 +424,7 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
 trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
 {
     const bool profiling = g->context->profiling;
+    g->layer_seconds = g->collective_seconds = 0;
     const trm_status status = make_step(g, sequences, n, chosen);
     if (status != TRM_OK && !profiling && g->context->profiling) { /* a step that was to be looked at */
         trm_context_end_sample(g->context);

@@ -29,9 +29,16 @@ extern "C" {
 
 typedef struct trm_scheduler trm_scheduler;
 
-/* How many seconds a step took on this rank (on rank 0 from its layout to its tokens), and of them how long its device
- * was at work. */
-typedef void (*trm_step_fn)(void *user, double seconds, double device_seconds);
+/* Where the time of a step went, on this rank. Some steps are looked at: they are run layer by layer, with the same
+ * results, to see how long each takes: one of 64 while weights stream, one of 1024 where there are several ranks. */
+typedef struct trm_step_times {
+    double seconds;            /* on rank 0 from its layout to its tokens */
+    double device_seconds;     /* of them its device was at work */
+    double layer_seconds;      /* of all layers, where the step was looked at; else 0 */
+    double collective_seconds; /* of them those that exchange with other ranks, waits for these included */
+} trm_step_times;
+/* `times` lives until it returns. */
+typedef void (*trm_step_fn)(void *user, const trm_step_times *times);
 
 typedef struct trm_scheduler_options {
     size_t size;           /* sizeof(trm_scheduler_options) */
@@ -201,10 +208,10 @@ typedef struct trm_scheduler_stats {
     bool last_step_captured; /* it was launched as a whole */
 } trm_scheduler_stats;
 TRM_API void trm_scheduler_get_stats(const trm_scheduler *scheduler, trm_scheduler_stats *stats);
-/* While weights stream one step of 64 is run layer by layer, with the same results, to see what each layer waits for.
- * Calls fn for the layers of the last such step that weights were fetched for, in their order. Returns how many steps
- * were looked at; 0: none, and fn (NULL: only that is asked) is not called. On any rank, of this rank; not while a step
- * runs on another thread. `layer` is valid until fn returns. */
+/* While weights stream one step of 64 is looked at (trm_step_times), also for what each layer waits for. Calls fn for
+ * the layers of the last such step that weights were fetched for, in their order. Returns how many such steps there
+ * were; 0: none, and fn (NULL: only that is asked) is not called. On any rank, of this rank; not while a step runs on
+ * another thread. `layer` is valid until fn returns. */
 TRM_API int64_t trm_scheduler_stalls(const trm_scheduler *scheduler, trm_stall_fn fn, void *user);
 
 #ifdef __cplusplus

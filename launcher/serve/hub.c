@@ -529,10 +529,7 @@ static void publish(hub *h)
     for (int32_t i = 0; i < h->supervisor.n_links; i++) {
         const rank_link *link = &h->supervisor.links[i];
         if (!link->leads && link->rank >= 0 && link->rank < METRICS_MOST_RANKS) {
-            h->m.rank[link->rank].steps = link->beat.steps;
-            h->m.rank[link->rank].step_seconds = link->beat.step_seconds;
-            h->m.rank[link->rank].device_seconds = link->beat.device_seconds;
-            h->m.rank[link->rank].last_step_seconds = link->beat.last_step_seconds;
+            h->m.rank[link->rank].beat = link->beat;
             h->m.rank[link->rank].heard_ago = now - link->heard;
         }
     }

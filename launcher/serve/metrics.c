@@ -2,6 +2,7 @@
 #include "launcher/serve/metrics.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,26 +158,47 @@ static void put_stalls(writer *w, const char *stalls)
     single(w, "trireme_step_weight_wait_seconds", "gauge", "of all its layers", sum);
 }
 
+/* What each rank tells with its beats. */
 static void put_ranks(writer *w, const metrics *m)
 {
+    static const struct {
+        const char *name, *type, *help;
+        size_t offset; /* of a double in wire_beat */
+        bool exchange; /* only where there are ranks to exchange with */
+    } rows[] = {
+        {"trireme_rank_step_seconds_total", "counter", "time in them", offsetof(wire_beat, step_seconds), false},
+        {"trireme_rank_device_seconds_total", "counter", "of it the rank's device was at work",
+         offsetof(wire_beat, device_seconds), false},
+        {"trireme_rank_last_step_seconds", "gauge", "time of a rank's last step",
+         offsetof(wire_beat, last_step_seconds), false},
+        {"trireme_rank_sampled_layer_seconds_total", "counter",
+         "time in all layers of a rank's steps that were looked at, one of 1024, of 64 while weights stream",
+         offsetof(wire_beat, layer_seconds), true},
+        {"trireme_rank_sampled_collective_seconds_total", "counter",
+         "of it in exchanges with other ranks, waits for these included", offsetof(wire_beat, collective_seconds),
+         true},
+        {"trireme_rank_last_collective_seconds", "gauge", "time in exchanges of the last step that was looked at",
+         offsetof(wire_beat, last_collective_seconds), true},
+    };
+    int32_t n = m->ranks < METRICS_MOST_RANKS ? m->ranks : METRICS_MOST_RANKS;
     head(w, "trireme_rank_steps_total", "counter", "steps of a rank since its job began");
-    for (int32_t i = 0; i < m->ranks && i < METRICS_MOST_RANKS; i++) {
-        put(w, "trireme_rank_steps_total%s,rank=\"%d\"} %llu\n", w->label, i, (unsigned long long)m->rank[i].steps);
+    for (int32_t i = 0; i < n; i++) {
+        put(w, "trireme_rank_steps_total%s,rank=\"%d\"} %llu\n", w->label, i,
+            (unsigned long long)m->rank[i].beat.steps);
     }
-    head(w, "trireme_rank_step_seconds_total", "counter", "time in them");
-    for (int32_t i = 0; i < m->ranks && i < METRICS_MOST_RANKS; i++) {
-        put(w, "trireme_rank_step_seconds_total%s,rank=\"%d\"} %.9g\n", w->label, i, m->rank[i].step_seconds);
-    }
-    head(w, "trireme_rank_device_seconds_total", "counter", "of it the rank's device was at work");
-    for (int32_t i = 0; i < m->ranks && i < METRICS_MOST_RANKS; i++) {
-        put(w, "trireme_rank_device_seconds_total%s,rank=\"%d\"} %.9g\n", w->label, i, m->rank[i].device_seconds);
-    }
-    head(w, "trireme_rank_last_step_seconds", "gauge", "time of a rank's last step");
-    for (int32_t i = 0; i < m->ranks && i < METRICS_MOST_RANKS; i++) {
-        put(w, "trireme_rank_last_step_seconds%s,rank=\"%d\"} %.9g\n", w->label, i, m->rank[i].last_step_seconds);
+    for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
+        if (rows[k].exchange && n < 2) {
+            continue;
+        }
+        head(w, rows[k].name, rows[k].type, rows[k].help);
+        for (int32_t i = 0; i < n; i++) {
+            double value;
+            memcpy(&value, (const char *)&m->rank[i].beat + rows[k].offset, sizeof(value));
+            put(w, "%s%s,rank=\"%d\"} %.9g\n", rows[k].name, w->label, i, value);
+        }
     }
     head(w, "trireme_rank_silent_seconds", "gauge", "how long ago a rank was last heard");
-    for (int32_t i = 0; i < m->ranks && i < METRICS_MOST_RANKS; i++) {
+    for (int32_t i = 0; i < n; i++) {
         put(w, "trireme_rank_silent_seconds%s,rank=\"%d\"} %.3f\n", w->label, i, m->rank[i].heard_ago);
     }
 }

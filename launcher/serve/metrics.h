@@ -8,6 +8,7 @@
 #include <trireme/serving.h>
 
 #include "launcher/serve/json_text.h"
+#include "launcher/serve/wire.h"
 
 #define METRICS_MOST_BUCKETS 20
 #define METRICS_MOST_RANKS   64
@@ -40,8 +41,7 @@ typedef struct metrics {
     int32_t connections;
     int32_t ranks;
     struct {
-        uint64_t steps;
-        double step_seconds, device_seconds, last_step_seconds;
+        wire_beat beat; /* the last one */
         double heard_ago;
     } rank[METRICS_MOST_RANKS];
     double recovery_seconds; /* the last one took */

@@ -10,7 +10,7 @@
 
 #include "launcher/text/buffer.h"
 
-#define WIRE_VERSION       3
+#define WIRE_VERSION       4
 #define WIRE_LONGEST_FRAME ((size_t)64 << 20)
 
 typedef enum wire_kind {
@@ -45,7 +45,9 @@ typedef struct wire_beat {
     uint64_t steps;                      /* done since the start */
     double step_seconds, device_seconds; /* in them, and of that with the device at work */
     double last_step_seconds;
-    int32_t busy; /* there is work, so `steps` should grow */
+    double layer_seconds, collective_seconds; /* of steps that were looked at: in all layers, in collectives */
+    double last_collective_seconds;           /* of the last of them */
+    int32_t busy;                             /* there is work, so `steps` should grow */
 } wire_beat;
 
 /* Text lives as long as the frame. */

@@ -39,6 +39,7 @@ struct worker {
     atomic_bool stop;
     atomic_ullong steps;
     atomic_ullong step_nanoseconds, device_nanoseconds, last_step_nanoseconds;
+    atomic_ullong layer_nanoseconds, collective_nanoseconds, last_collective_nanoseconds; /* of steps looked at */
     atomic_bool busy;
     bool ended;          /* the front end has said so, or is gone */
     guide_store *guides; /* NULL until a request asks for a grammar */
@@ -84,13 +85,28 @@ static bool send_all(int fd, const char *data, size_t size)
     return true;
 }
 
-void worker_note_step(void *user, double seconds, double device_seconds)
+static unsigned long long nanoseconds(double seconds)
+{
+    return (unsigned long long)(seconds * 1e9);
+}
+
+void worker_note_step(void *user, const trm_step_times *times)
 {
     worker *w = user;
-    atomic_store(&w->last_step_nanoseconds, (unsigned long long)(seconds * 1e9));
-    atomic_fetch_add(&w->step_nanoseconds, (unsigned long long)(seconds * 1e9));
-    atomic_fetch_add(&w->device_nanoseconds, (unsigned long long)(device_seconds * 1e9));
+    atomic_store(&w->last_step_nanoseconds, nanoseconds(times->seconds));
+    atomic_fetch_add(&w->step_nanoseconds, nanoseconds(times->seconds));
+    atomic_fetch_add(&w->device_nanoseconds, nanoseconds(times->device_seconds));
+    if (times->layer_seconds > 0) {
+        atomic_store(&w->last_collective_nanoseconds, nanoseconds(times->collective_seconds));
+        atomic_fetch_add(&w->layer_nanoseconds, nanoseconds(times->layer_seconds));
+        atomic_fetch_add(&w->collective_nanoseconds, nanoseconds(times->collective_seconds));
+    }
     atomic_fetch_add(&w->steps, 1);
+}
+
+static double seconds_of(atomic_ullong *nanoseconds)
+{
+    return (double)atomic_load(nanoseconds) * 1e-9;
 }
 
 /* Beats until told to stop. A front end that is gone ends this process, in case nothing else does. */
@@ -102,9 +118,12 @@ static void *beat_main(void *user)
     int64_t orphan_beats = 0;
     while (!atomic_load(&w->stop)) {
         wire_beat beat = {.steps = atomic_load(&w->steps),
-                          .step_seconds = (double)atomic_load(&w->step_nanoseconds) * 1e-9,
-                          .device_seconds = (double)atomic_load(&w->device_nanoseconds) * 1e-9,
-                          .last_step_seconds = (double)atomic_load(&w->last_step_nanoseconds) * 1e-9,
+                          .step_seconds = seconds_of(&w->step_nanoseconds),
+                          .device_seconds = seconds_of(&w->device_nanoseconds),
+                          .last_step_seconds = seconds_of(&w->last_step_nanoseconds),
+                          .layer_seconds = seconds_of(&w->layer_nanoseconds),
+                          .collective_seconds = seconds_of(&w->collective_nanoseconds),
+                          .last_collective_seconds = seconds_of(&w->last_collective_nanoseconds),
                           .busy = atomic_load(&w->busy)};
         char byte;
         frame.size = 0;

@@ -19,7 +19,7 @@ void worker_tell_failure(worker *w, trm_status failure);
 void worker_destroy(worker *w);
 
 /* A step of this rank: a trm_step_fn, `user` the worker. */
-void worker_note_step(void *user, double seconds, double device_seconds);
+void worker_note_step(void *user, const trm_step_times *times);
 
 typedef struct worker_engine {
     trm_scheduler *scheduler;

@@ -26,10 +26,42 @@ static trm_generator *make(int32_t sequences, int32_t step_tokens, int64_t cache
     return generator;
 }
 
+/* Of this rank's steps with one scheduler. */
+typedef struct step_facts {
+    int64_t steps, looked_at;
+    bool odd; /* times that cannot be */
+} step_facts;
+static step_facts facts_of_steps;
+
+static void note_step(void *user, const trm_step_times *times)
+{
+    step_facts *facts = user;
+    facts->steps++;
+    facts->looked_at += times->layer_seconds > 0;
+    facts->odd = facts->odd || times->seconds <= 0 || times->device_seconds < times->layer_seconds ||
+                 (times->layer_seconds > 0 ? times->collective_seconds <= 0 : times->collective_seconds != 0);
+}
+
+/* Where there are other ranks, some steps are looked at: on the host the fifth, on a GPU that of those captured. */
+static void check_steps(void)
+{
+    const step_facts *facts = &facts_of_steps;
+    assert_true(facts->steps > 0);
+    assert_false(facts->odd);
+    if (trm_world_size(test_world) == 1) {
+        assert_int_equal(facts->looked_at, 0);
+    } else if (test_backend() == TRM_BACKEND_HOST) {
+        assert_int_equal(facts->looked_at, (facts->steps + 1019) / 1024);
+    }
+}
+
 static trm_scheduler *schedule(trm_generator *generator, bool prefix_cache)
 {
     trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
     trm_scheduler *s;
+    facts_of_steps = (step_facts){0};
+    options.on_step = note_step;
+    options.on_step_user = &facts_of_steps;
     options.prefix_cache = prefix_cache;
     assert_ok(trm_scheduler_create(generator, &options, &s));
     return s;
@@ -61,6 +93,7 @@ static void check_load(void)
         assert_fails(trm_scheduler_submit(s, &l.requests[0].request), TRM_ERROR_INVALID_ARGUMENT, "follows rank 0");
         assert_fails(trm_scheduler_end(s), TRM_ERROR_INVALID_ARGUMENT, "follows rank 0");
     }
+    check_steps();
     trm_scheduler_destroy(s);
     trm_generator_destroy(g);
     static const trm_speculation speculations[] = {
@@ -84,6 +117,7 @@ static void check_load(void)
         } else {
             assert_ok(trm_scheduler_follow(s));
         }
+        check_steps();
         trm_scheduler_destroy(s);
         trm_generator_destroy(g);
         trm_generator_destroy(draft);
