@@ -1,5 +1,5 @@
 /*
- * Rows of a quantised weight as floats, number * scale rounded once: for products of many rows, which are the
+ * Rows of a quantized weight as floats, number * scale rounded once: for products of many rows, which are the
  * library's.
  */
 #include "kernels/cuda/dequant.cuh"
@@ -36,7 +36,7 @@ template <typename W> static __device__ __forceinline__ float number_of(const ch
 
 /* Threads of a block have runs of 8 elements of one row, whose scale changes between runs at most. Bound by memory. */
 template <typename T, typename W>
-static __global__ void __launch_bounds__(256) dequantise_runs(trm_dequant_gemm gemm, int64_t first, T *to)
+static __global__ void __launch_bounds__(256) dequantize_runs(trm_dequant_gemm gemm, int64_t first, T *to)
 {
     const int64_t row = first + blockIdx.x;
     const char *from = (const char *)gemm.weight + row * gemm.k * W::bits / 8;
@@ -58,7 +58,7 @@ static __global__ void __launch_bounds__(256) dequantise_runs(trm_dequant_gemm g
 }
 
 template <typename T, typename W>
-static __global__ void dequantise_each(trm_dequant_gemm gemm, int64_t first, int64_t count, T *to)
+static __global__ void dequantize_each(trm_dequant_gemm gemm, int64_t first, int64_t count, T *to)
 {
     for (int64_t e = global_thread(); e < count; e += global_threads()) {
         const int64_t row = first + e / gemm.k, at = e % gemm.k;
@@ -75,14 +75,14 @@ static void launch(const trm_dequant_gemm *gemm, int64_t first, int64_t rows, T 
 {
     if (gemm->k % 8 == 0 && (gemm->block_k % 8 == 0 || gemm->block_k >= gemm->k) && trm_aligned16(gemm->weight) &&
         trm_aligned16(to) && gemm->k <= INT32_MAX / 2) {
-        dequantise_runs<T, W><<<(unsigned)rows, 256, 0, stream>>>(*gemm, first, to);
+        dequantize_runs<T, W><<<(unsigned)rows, 256, 0, stream>>>(*gemm, first, to);
         return;
     }
     const int64_t count = rows * gemm->k;
-    dequantise_each<T, W><<<grid_for(count, 256), 256, 0, stream>>>(*gemm, first, count, to);
+    dequantize_each<T, W><<<grid_for(count, 256), 256, 0, stream>>>(*gemm, first, count, to);
 }
 
-trm_status trm_cuda_dequantise(const trm_dequant_gemm *gemm, int64_t first, int64_t rows, void *to, cudaStream_t stream)
+trm_status trm_cuda_dequantize(const trm_dequant_gemm *gemm, int64_t first, int64_t rows, void *to, cudaStream_t stream)
 {
     DISPATCH_FLOAT(
         gemm->in,
@@ -91,5 +91,5 @@ trm_status trm_cuda_dequantise(const trm_dequant_gemm *gemm, int64_t first, int6
         } else if (gemm->weight_type == TRM_I8) { launch<T, weight_i8>(gemm, first, rows, (T *)to, stream); } else {
             launch<T, weight_u4>(gemm, first, rows, (T *)to, stream);
         });
-    return trm_cuda_launched("cuda.dequant_matmul dequantise");
+    return trm_cuda_launched("cuda.dequant_matmul dequantize");
 }

@@ -1,5 +1,5 @@
 /*
- * Device helpers of products with quantised weights: numbers of 8 and 4 bits as pairs of 16-bit floats or as f32, and
+ * Device helpers of products with quantized weights: numbers of 8 and 4 bits as pairs of 16-bit floats or as f32, and
  * their scales. Every conversion is exact.
  */
 #ifndef TRM_KERNELS_CUDA_DEQUANT_CUH
@@ -46,23 +46,9 @@ static __device__ __forceinline__ uint32_t subtract2(uint32_t a, uint32_t b, __n
 /* The numbers of a word as two pairs of f16. */
 static __device__ __forceinline__ void halves_of(uint32_t word, uint32_t (&to)[2], weight_f8)
 {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
     asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high; }"
         : "=r"(to[0]), "=r"(to[1])
         : "r"(word));
-#else
-    /* The bits of a number in the place of f16's are 2^-8 times it, but for NaN. */
-    const __half2 up = __floats2half2_rn(256.0f, 256.0f);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const uint32_t bytes = pick_bytes(word, 0, i == 0 ? 0x1404 : 0x3424); /* in the high half of 16 bits */
-        uint32_t bits = (bytes & 0x80008000u) | (bytes & 0x7f007f00u) >> 1;
-        bits |= (bytes & 0x7f00u) == 0x7f00u ? 0x7fffu : 0;
-        bits |= (bytes & 0x7f000000u) == 0x7f000000u ? 0x7fff0000u : 0;
-        const __half2 v = __hmul2(*reinterpret_cast<const __half2 *>(&bits), up);
-        to[i] = *reinterpret_cast<const uint32_t *>(&v);
-    }
-#endif
 }
 /* 1024 + u with u = number + 128 in the low bits, minus 1152. */
 static __device__ __forceinline__ void halves_of(uint32_t word, uint32_t (&to)[2], weight_i8)

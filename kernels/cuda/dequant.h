@@ -51,8 +51,17 @@ static inline int32_t trm_dequant_shift(int64_t block, int64_t size)
     return (int64_t)1 << shift == block || block >= size ? shift : -1;
 }
 
+/* The product with its shifts, which our own kernels take. */
+static inline trm_dequant_gemm trm_dequant_shifted(const trm_dequant_gemm *gemm)
+{
+    trm_dequant_gemm shifted = *gemm;
+    shifted.shift_n = trm_dequant_shift(gemm->block_n, gemm->n);
+    shifted.shift_k = trm_dequant_shift(gemm->block_k, gemm->k);
+    return shifted;
+}
+
 /* dequant.cu: `rows` rows of the weight from `first` on as floats of type `in`, rounded once; k > 0. */
-trm_status trm_cuda_dequantise(const trm_dequant_gemm *gemm, int64_t first, int64_t rows, void *to,
+trm_status trm_cuda_dequantize(const trm_dequant_gemm *gemm, int64_t first, int64_t rows, void *to,
                                cudaStream_t stream);
 
 #ifdef __cplusplus

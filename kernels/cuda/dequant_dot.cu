@@ -30,18 +30,15 @@ static __device__ __forceinline__ void load_dot(uint4 (&w)[F::rows][F::loads], u
     }
 }
 
-/*
- * 8 bits, up to M rows of x, by plain multiply-adds: F::rows outputs of n per block, whose warps share k in turns. 16
- * bytes have one scale.
- */
-template <typename T, typename W, int M, bool SCALED, typename F>
+/* F::rows outputs of n per block, whose warps share k in turns. 16 bytes have one scale. */
+template <typename T, typename W, bool SCALED, typename F>
 static __global__ void __launch_bounds__(F::warps * 32) dequant_dot(const __grid_constant__ trm_dequant_gemm gemm)
 {
-    __shared__ float partial[F::warps][F::rows][M];
+    __shared__ float partial[F::warps][F::rows];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, turn = F::warps * F::loads * 32 * W::elements;
     const int64_t n0 = (int64_t)blockIdx.x * F::rows;
     const T *x = (const T *)gemm.x;
-    float sums[F::rows][M] = {};
+    float sums[F::rows] = {};
     uint4 w[F::rows][F::loads];
     uint32_t scale[F::rows][F::loads];
     int k0 = warp * (F::loads * 32 * W::elements);
@@ -52,27 +49,22 @@ static __global__ void __launch_bounds__(F::warps * 32) dequant_dot(const __grid
 #pragma unroll
         for (int u = 0; u < F::loads; u++) {
             const int at = k0 + u * 32 * W::elements + lane * W::elements;
-            float parts[F::rows][M] = {};
+            float parts[F::rows] = {};
 #pragma unroll
             for (int half = 0; half < 2; half++) {
+                float v[8];
+                const uint4 from = at < (int)gemm.k ? *(const uint4 *)(x + at + half * 8) : make_uint4(0, 0, 0, 0);
+                unpack16<T>(from, v);
 #pragma unroll
-                for (int i = 0; i < M; i++) {
-                    float v[8];
-                    const uint4 from = at < (int)gemm.k && i < (int)gemm.m
-                                           ? *(const uint4 *)(x + i * gemm.k + at + half * 8)
-                                           : make_uint4(0, 0, 0, 0);
-                    unpack16<T>(from, v);
+                for (int r = 0; r < F::rows; r++) {
+                    float &to = SCALED ? parts[r] : sums[r];
 #pragma unroll
-                    for (int r = 0; r < F::rows; r++) {
-                        float(&to)[M] = SCALED ? parts[r] : sums[r];
+                    for (int j = 0; j < 2; j++) {
+                        float number[4];
+                        floats_of(word_of(w[r][u], 2 * half + j), number, W());
 #pragma unroll
-                        for (int j = 0; j < 2; j++) {
-                            float number[4];
-                            floats_of(word_of(w[r][u], 2 * half + j), number, W());
-#pragma unroll
-                            for (int e = 0; e < 4; e++) {
-                                to[i] = fmaf(number[e], v[4 * j + e], to[i]);
-                            }
+                        for (int e = 0; e < 4; e++) {
+                            to = fmaf(number[e], v[4 * j + e], to);
                         }
                     }
                 }
@@ -80,10 +72,7 @@ static __global__ void __launch_bounds__(F::warps * 32) dequant_dot(const __grid
             if (SCALED) {
 #pragma unroll
                 for (int r = 0; r < F::rows; r++) {
-#pragma unroll
-                    for (int i = 0; i < M; i++) {
-                        sums[r][i] = fmaf(parts[r][i], scale_of(gemm, scale[r][u]), sums[r][i]);
-                    }
+                    sums[r] = fmaf(parts[r], scale_of(gemm, scale[r][u]), sums[r]);
                 }
             }
         }
@@ -94,33 +83,30 @@ static __global__ void __launch_bounds__(F::warps * 32) dequant_dot(const __grid
     }
 #pragma unroll
     for (int r = 0; r < F::rows; r++) {
-#pragma unroll
-        for (int i = 0; i < M; i++) {
-            const float sum = warp_sum(sums[r][i]);
-            if (lane == 0) {
-                partial[warp][r][i] = sum;
-            }
+        const float sum = warp_sum(sums[r]);
+        if (lane == 0) {
+            partial[warp][r] = sum;
         }
     }
     __syncthreads();
-    const int r = threadIdx.x / M, row = threadIdx.x % M;
-    if (r < F::rows && row < gemm.m && n0 + r < gemm.n) {
+    const int r = (int)threadIdx.x;
+    if (r < F::rows && n0 + r < gemm.n) {
         float sum = 0.0f;
         for (int i = 0; i < F::warps; i++) {
-            sum += partial[i][r][row];
+            sum += partial[i][r];
         }
         if (!SCALED) {
             sum *= scale_of(gemm, load_scale_bits(gemm, (const char *)gemm.scale +
                                                             ((n0 + r) >> gemm.shift_n) * (int64_t)scale_size(gemm)));
         }
-        store_output(gemm, row, (int)n0 + r, sum);
+        store_output(gemm, 0, (int)n0 + r, sum);
     }
 }
 
-template <typename T, typename W, int M, bool SCALED, typename F>
+template <typename T, typename W, bool SCALED, typename F>
 static void launch_dot(const trm_dequant_gemm *gemm, cudaStream_t stream)
 {
-    launch_kernel(gemm->constant, dequant_dot<T, W, M, SCALED, F>, (unsigned)((gemm->n + F::rows - 1) / F::rows),
+    launch_kernel(gemm->constant, dequant_dot<T, W, SCALED, F>, (unsigned)((gemm->n + F::rows - 1) / F::rows),
                   F::warps * 32, 0, stream, *gemm);
 }
 
@@ -134,9 +120,9 @@ template <typename T, typename W, bool SCALED>
 static void launch_form(const trm_dequant_gemm *gemm, cudaStream_t stream)
 {
     if (gemm->n >= 6000) {
-        launch_dot<T, W, 1, SCALED, dot_form<4, 4, 1>>(gemm, stream);
+        launch_dot<T, W, SCALED, dot_form<4, 4, 1>>(gemm, stream);
     } else {
-        launch_dot<T, W, 1, SCALED, dot_form<4, 2, 1>>(gemm, stream);
+        launch_dot<T, W, SCALED, dot_form<4, 2, 1>>(gemm, stream);
     }
 }
 
@@ -160,9 +146,7 @@ template <typename T> static void launch_type(const trm_dequant_gemm *gemm, cuda
 
 trm_status trm_cuda_dequant_dot_run(const trm_dequant_gemm *gemm, cudaStream_t stream)
 {
-    trm_dequant_gemm g = *gemm;
-    g.shift_n = trm_dequant_shift(g.block_n, g.n);
-    g.shift_k = trm_dequant_shift(g.block_k, g.k);
+    const trm_dequant_gemm g = trm_dequant_shifted(gemm);
     if (g.in == TRM_BF16) {
         launch_type<__nv_bfloat16>(&g, stream);
     } else {

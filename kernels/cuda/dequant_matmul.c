@@ -168,7 +168,7 @@ static trm_status run_pieces(const trm_kernel_call *call, const trm_dequant_gemm
         const int64_t rows = gemm->n - first < p.rows ? gemm->n - first : p.rows;
         piece_at(call, gemm, first, rows, &p);
         if (gemm->k > 0) {
-            TRM_TRY(trm_cuda_dequantise(gemm, first, rows, call->workspace, stream));
+            TRM_TRY(trm_cuda_dequantize(gemm, first, rows, call->workspace, stream));
         }
         TRM_TRY(p.kernel->run(&p.call));
         if (p.out_bytes > 0) {

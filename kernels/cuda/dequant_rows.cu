@@ -1,5 +1,5 @@
 /*
- * A few rows against a quantised weight [n, k]: the products of decoding, bound by reading the weight once. Numbers
+ * A few rows against a quantized weight [n, k]: the products of decoding, bound by reading the weight once. Numbers
  * become 16-bit floats in registers, exactly; what a block of k makes is scaled in f32.
  */
 #include "kernels/cuda/dequant_load.cuh"
@@ -308,9 +308,7 @@ template <typename T> static void launch_type(const trm_dequant_gemm *gemm, cuda
 
 trm_status trm_cuda_dequant_rows_run(const trm_dequant_gemm *gemm, cudaStream_t stream)
 {
-    trm_dequant_gemm g = *gemm;
-    g.shift_n = trm_dequant_shift(g.block_n, g.n);
-    g.shift_k = trm_dequant_shift(g.block_k, g.k);
+    const trm_dequant_gemm g = trm_dequant_shifted(gemm);
     if (g.in == TRM_BF16) {
         launch_type<__nv_bfloat16>(&g, stream);
     } else {

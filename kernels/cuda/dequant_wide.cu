@@ -1,5 +1,5 @@
 /*
- * Tens of rows against a quantised weight [n, k], on Hopper: numbers become 16-bit floats in registers, exactly, as the
+ * Tens of rows against a quantized weight [n, k], on Hopper: numbers become 16-bit floats in registers, exactly, as the
  * left operand of a warp group's products; rows of x lie in shared memory in the order in which lanes have k. What a
  * block of k makes is scaled in f32. The weight is read once.
  */
@@ -360,8 +360,6 @@ template <typename T> static trm_status launch_type(const trm_dequant_gemm *gemm
 
 trm_status trm_cuda_dequant_wide_run(const trm_dequant_gemm *gemm, cudaStream_t stream)
 {
-    trm_dequant_gemm g = *gemm;
-    g.shift_n = trm_dequant_shift(g.block_n, g.n);
-    g.shift_k = trm_dequant_shift(g.block_k, g.k);
+    const trm_dequant_gemm g = trm_dequant_shifted(gemm);
     return g.in == TRM_BF16 ? launch_type<__nv_bfloat16>(&g, stream) : launch_type<__half>(&g, stream);
 }
