@@ -291,7 +291,7 @@ static trm_status get_weight(reader *r, size_t position)
         return get_stored(r, from, &form, &r->weights[position]);
     }
     const trm_weight **parts = NULL;
-    if (form.kind == TRM_WEIGHT_JOINED || form.kind == TRM_WEIGHT_RECODED) {
+    if (form.kind == TRM_WEIGHT_JOINED || form.kind == TRM_WEIGHT_RECODED || form.kind == TRM_WEIGHT_COMPUTED) {
         parts = calloc(from->n_parts + 1, sizeof(*parts));
         if (parts == NULL) {
             TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a weight of %zu parts", from->n_parts);
@@ -305,6 +305,7 @@ static trm_status get_weight(reader *r, size_t position)
         }
         form.axis = from->axis;
         form.code = (trm_weight_code)from->code;
+        form.op = (trm_weight_op)from->code;
         form.times = from->times;
         form.n_parts = (int32_t)from->n_parts;
         form.parts = parts;

@@ -321,8 +321,9 @@ static trm_status put_weight(writer *w, const trm_weight *weight, uint32_t *posi
         break;
     case TRM_WEIGHT_JOINED:
     case TRM_WEIGHT_RECODED:
+    case TRM_WEIGHT_COMPUTED:
         made->axis = form.axis;
-        made->code = (int32_t)form.code;
+        made->code = form.kind == TRM_WEIGHT_COMPUTED ? (int32_t)form.op : (int32_t)form.code;
         made->times = form.times;
         made->n_parts = (size_t)form.n_parts;
         made->parts = trm_arena_array(&w->arena, made->n_parts, sizeof(*made->parts));

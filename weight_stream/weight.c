@@ -61,6 +61,7 @@ static trm_weight_base *create_base(trm_weight_base_kind kind, trm_dtype dtype, 
     }
     atomic_init(&base->references, 1);
     base->kind = kind;
+    base->terms = 1;
     base->dtype = dtype;
     base->dims = *dims;
     return base;
@@ -252,6 +253,8 @@ static trm_status join_parts(trm_weight **parts, int32_t n, int32_t axis, trm_we
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a weight of %d parts", n);
     }
     for (int32_t i = 0; i < n; i++) {
+        const int32_t terms = parts[i]->base->terms;
+        result->terms = terms > result->terms ? terms : result->terms;
         starts[i + 1] = starts[i] + trm_weight_extent(&parts[i]->view.dims, axis, parts[i]->view.dims.n);
         if (i > 0) {
             result->dims.d[axis] += parts[i]->view.dims.d[axis];
@@ -325,6 +328,50 @@ trm_status trm_weight_repeat(const trm_weight *weight, int32_t times, trm_weight
     return recode(weight, TRM_WEIGHT_CODE_REPEAT, times, repeated);
 }
 
+/* Reading goes through all of them for every element; files may name a part twice at every level. */
+#define MOST_TERMS 256
+
+trm_status trm_weight_compute(trm_weight_op op, trm_dtype dtype, const trm_weight *a, const trm_weight *b,
+                              trm_weight **computed)
+{
+    const trm_weight *const operands[] = {a, b};
+    const int32_t n = b == NULL ? 1 : 2;
+    trm_dims dims;
+    size_t inner[2] = {0}, count;
+    int32_t terms = 0;
+    TRM_TRY(trm_weight_check_compute(op, dtype, operands, n, &dims, inner));
+    TRM_TRY(trm_weight_count_elements(dtype, &dims, &count));
+    if (count == 0) {
+        return trm_weight_zeros(dtype, &dims, computed);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        terms += operands[i]->base->terms;
+    }
+    if (terms > MOST_TERMS) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a weight is computed from %d others, at most %d can be", terms, MOST_TERMS);
+    }
+    trm_weight **parts = trm_weight_parts_create(n);
+    trm_status status = parts == NULL ? TRM_ERROR_OUT_OF_MEMORY : trm_weight_clone(a, &parts[0]);
+    if (status == TRM_OK && n == 2) {
+        status = trm_weight_clone(b, &parts[1]);
+    }
+    if (status != TRM_OK) {
+        if (parts != NULL) {
+            trm_weight_parts_destroy(parts, n);
+        }
+        return status;
+    }
+    trm_weight_base *base = NULL;
+    TRM_TRY(join_parts(parts, n, 0, &base)); /* keeps the parts */
+    base->kind = TRM_WEIGHT_COMPUTED;
+    base->dtype = dtype;
+    base->dims = dims;
+    base->terms = terms;
+    base->op = op;
+    memcpy(base->inner, inner, sizeof(base->inner));
+    return create_whole(base, computed);
+}
+
 trm_status trm_weight_of_view(const trm_weight *weight, const trm_weight_view *view, trm_weight **result)
 {
     return create_weight(retain_base(weight->base), view, result);
@@ -378,6 +425,11 @@ bool trm_weight_same_base(const trm_weight_base *a, const trm_weight_base *b)
         return true;
     case TRM_WEIGHT_RECODED:
         return a->code == b->code && a->times == b->times && trm_weight_equal(a->parts[0], b->parts[0]);
+    case TRM_WEIGHT_COMPUTED:
+        if (a->op != b->op) {
+            return false;
+        }
+        break;
     case TRM_WEIGHT_JOINED:
         break;
     }

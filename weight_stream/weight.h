@@ -1,8 +1,8 @@
 /*
  * Weights: where the elements of a constant come from, and how a rank gets only its part of them.
  *
- * A weight is a strided view of a tensor stored in a mapped file, of seeded random numbers, or the
- * concatenation of several such views. Views are cheap: nothing is read until trm_weight_read().
+ * A weight is a strided view of a tensor stored in a mapped file, of seeded random numbers, the concatenation of
+ * several such views, or what is computed from them. Views are cheap: nothing is read until trm_weight_read().
  */
 #ifndef TRM_WEIGHT_STREAM_WEIGHT_H
 #define TRM_WEIGHT_STREAM_WEIGHT_H
@@ -94,6 +94,24 @@ typedef enum trm_weight_code {
 trm_status trm_weight_recode(const trm_weight *weight, trm_weight_code code, trm_weight **recoded);
 /* One element, `times` of it one below the other: [times, 1]. */
 trm_status trm_weight_repeat(const trm_weight *weight, int32_t times, trm_weight **repeated);
+
+/*
+ * Arithmetic on weights of f32, f16 and bf16: numbers are computed as f32 and rounded to the type of the result when it
+ * is read, so that weights which others were computed from can change. `b` is NULL for CAST and ROOT. Dims broadcast
+ * from the right, and the axes along which an input is not repeated lie beside each other: [8, 1, 1] and [16, 8, 3, 3].
+ * INVALID_ARGUMENT for other types and dims, UNSUPPORTED for what is made of too many others.
+ */
+typedef enum trm_weight_op {
+    TRM_WEIGHT_CAST = 0,
+    TRM_WEIGHT_ADD,
+    TRM_WEIGHT_SUBTRACT,
+    TRM_WEIGHT_MULTIPLY,
+    TRM_WEIGHT_DIVIDE,
+    TRM_WEIGHT_ROOT,
+    TRM_WEIGHT_OP_COUNT
+} trm_weight_op;
+trm_status trm_weight_compute(trm_weight_op op, trm_dtype dtype, const trm_weight *a, const trm_weight *b,
+                              trm_weight **computed);
 
 /* ---- use --------------------------------------------------------------------------------------------- */
 

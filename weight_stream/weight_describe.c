@@ -93,6 +93,14 @@ static void put_weight(writer *to, const trm_weight *weight)
         put_weight(to, base->parts[0]);
         put(to, ")");
         break;
+    case TRM_WEIGHT_COMPUTED:
+        put(to, "%s(", trm_weight_op_name(base->op));
+        for (int32_t i = 0; i < base->n_parts && to->used + 1 < to->size; i++) {
+            put(to, "%s", i == 0 ? "" : ", ");
+            put_weight(to, base->parts[i]);
+        }
+        put(to, ")");
+        break;
     case TRM_WEIGHT_JOINED:
         if (base->n_parts > 1) {
             put(to, "join along %d ", base->axis);

@@ -28,8 +28,10 @@ void trm_weight_get_form(const trm_weight *weight, trm_weight_form *form)
         break;
     case TRM_WEIGHT_JOINED:
     case TRM_WEIGHT_RECODED:
+    case TRM_WEIGHT_COMPUTED:
         form->axis = base->axis;
         form->code = base->code;
+        form->op = base->op;
         form->times = base->times;
         form->n_parts = base->n_parts;
         form->parts = (const trm_weight *const *)base->parts;
@@ -111,6 +113,19 @@ static trm_status from_recoded(const trm_weight_form *form, trm_weight **weight)
     return view_of(whole, &form->view, "of another code", weight);
 }
 
+static trm_status from_computed(const trm_weight_form *form, trm_weight **weight)
+{
+    trm_weight *whole;
+    if (form->n_parts != 1 && form->n_parts != 2) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "a computed weight has %d parts, expected 1 or 2", form->n_parts);
+    }
+    const trm_weight *second = form->n_parts == 2 ? form->parts[1] : NULL;
+    if (trm_weight_compute(form->op, form->dtype, form->parts[0], second, &whole) != TRM_OK) {
+        return trm_fail_in(TRM_ERROR_INVALID_MODEL, "a computed weight");
+    }
+    return view_of(whole, &form->view, "that is computed", weight);
+}
+
 trm_status trm_weight_from_form(const trm_weight_form *form, trm_weight **weight)
 {
     size_t count, bytes;
@@ -137,6 +152,8 @@ trm_status trm_weight_from_form(const trm_weight_form *form, trm_weight **weight
         return from_join(form, weight);
     case TRM_WEIGHT_RECODED:
         return from_recoded(form, weight);
+    case TRM_WEIGHT_COMPUTED:
+        return from_computed(form, weight);
     }
     return trm_fail(TRM_ERROR_INVALID_MODEL, "weight of no known kind");
 }
@@ -195,6 +212,7 @@ trm_status trm_weight_rebase(const trm_weight *weight, trm_weight_find_fn find, 
         return rebase_stored(&form, find, user, rebased);
     case TRM_WEIGHT_JOINED:
     case TRM_WEIGHT_RECODED:
+    case TRM_WEIGHT_COMPUTED:
         return rebase_parts(&form, find, user, rebased);
     case TRM_WEIGHT_RANDOM:
     case TRM_WEIGHT_ZEROS:

@@ -14,14 +14,15 @@ typedef enum trm_weight_base_kind {
     TRM_WEIGHT_STORED,
     TRM_WEIGHT_RANDOM,
     TRM_WEIGHT_ZEROS,
-    TRM_WEIGHT_JOINED, /* one part or more */
-    TRM_WEIGHT_RECODED /* one part */
+    TRM_WEIGHT_JOINED,  /* one part or more */
+    TRM_WEIGHT_RECODED, /* one part */
+    TRM_WEIGHT_COMPUTED /* one part or two */
 } trm_weight_base_kind;
 
 typedef struct trm_weight_form {
     trm_weight_base_kind kind;
     trm_dtype dtype;
-    trm_dims dims; /* of the base; of ZEROS, JOINED and RECODED not looked at when a weight is made */
+    trm_dims dims; /* of the base; of ZEROS, JOINED, RECODED and COMPUTED not looked at when a weight is made */
     trm_weight_view view;
     /* STORED */
     trm_weight_file *file;
@@ -30,11 +31,12 @@ typedef struct trm_weight_form {
     /* RANDOM */
     uint64_t seed;
     float mean, spread;
-    /* JOINED; RECODED has a part and a code */
+    /* JOINED; RECODED has a part and a code, COMPUTED parts, a type and an operation */
     int32_t axis, n_parts;
     const trm_weight *const *parts; /* [n_parts] */
     trm_weight_code code;
     int32_t times; /* of REPEAT */
+    trm_weight_op op;
 } trm_weight_form;
 
 /* Everything in the form lives as long as the weight. */

@@ -1,6 +1,7 @@
 /*
  * What a weight is made of. A weight is an immutable strided view over the row-major index space of a base: a
- * tensor in a file, random numbers, zeros, or weights joined along an axis. Bases are shared and counted.
+ * tensor in a file, random numbers, zeros, weights joined along an axis, or what is made of others. Bases are shared
+ * and counted.
  */
 #ifndef TRM_WEIGHT_STREAM_WEIGHT_INTERNAL_H
 #define TRM_WEIGHT_STREAM_WEIGHT_INTERNAL_H
@@ -26,6 +27,7 @@ typedef struct trm_weight_base {
     atomic_int references;
     trm_weight_base_kind kind;
     int32_t depth; /* of what it is made of: 0 of none, else 1 more than the deepest part */
+    int32_t terms; /* that an element is computed from: 1 of none */
     trm_dtype dtype;
     trm_dims dims;
     /* STORED */
@@ -42,6 +44,9 @@ typedef struct trm_weight_base {
     /* RECODED: n_parts is 1 */
     trm_weight_code code;
     int32_t times; /* of REPEAT */
+    /* COMPUTED: n_parts is 1 or 2 */
+    trm_weight_op op;
+    size_t inner[2]; /* element i comes of element i / inner % count of a part */
 } trm_weight_base;
 
 struct trm_weight {
@@ -118,6 +123,15 @@ trm_status trm_weight_check_recode(const trm_weight *weight, trm_weight_code cod
                                    trm_dims *dims);
 /* "awq_words"; "unknown" out of range. */
 const char *trm_weight_code_name(trm_weight_code code);
+/* Dims of what is computed of `n` weights, and how each is repeated; refuses what cannot be. */
+trm_status trm_weight_check_compute(trm_weight_op op, trm_dtype dtype, const trm_weight *const *parts, int32_t n,
+                                    trm_dims *dims, size_t inner[2]);
+/* "multiply"; "unknown" out of range. */
+const char *trm_weight_op_name(trm_weight_op op);
+/* Elements start .. start + count - 1 of what is computed, in the type of the base. */
+void trm_weight_read_computed(const trm_weight_base *base, size_t start, size_t count, unsigned char *to,
+                              void (*read)(void *call, const trm_weight *part, size_t first, size_t count, float *to),
+                              void *call);
 /* Reads elements of a weight into `to`, which a status of the reading is kept for. */
 typedef void (*trm_weight_read_part_fn)(void *call, const trm_weight *part, size_t first, size_t count, void *to);
 /* Elements start .. start + count - 1 of what a code makes of a weight, whose elements come from `read`. */

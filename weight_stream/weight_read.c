@@ -6,6 +6,7 @@
  */
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -14,9 +15,10 @@
 #include "weight_stream/convert.h"
 #include "weight_stream/weight_internal.h"
 
-#define BUFFER_SIZE 8192               /* bytes on the stack */
-#define LARGE_RUN   ((size_t)64 << 10) /* bytes from here on are read from the file, not through its mapping */
-#define TILE        64 /* rows and columns of a tile: whole cache lines, and no more pages than a small TLB has entries */
+#define BUFFER_SIZE  8192               /* bytes on the stack */
+#define LARGE_RUN    ((size_t)64 << 10) /* bytes from here on are read from the file, not through its mapping */
+#define MOST_BETWEEN 64                 /* elements that are computed for one that is wanted */
+#define TILE         64 /* rows and columns of a tile: whole cache lines, and no more pages than a small TLB has entries */
 
 /* Of one call. */
 typedef struct reading {
@@ -56,7 +58,8 @@ static void gather(const unsigned char *from, size_t stride, size_t size, size_t
 static void read_stored(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to)
 {
     const unsigned char *from = read->base->bytes + start * read->from_size;
-    if (stride == 1 && read->base->dtype == read->dtype && count * read->from_size >= LARGE_RUN) {
+    if (stride == 1 && read->base->dtype == read->dtype && count * read->from_size >= LARGE_RUN &&
+        read->base->file != NULL) {
         const trm_weight_file *file = read->base->file;
         size_t begin = (size_t)(from - file->mapping.bytes);
         if (read->call->status == TRM_OK) {
@@ -150,6 +153,28 @@ static void read_part(void *call, const trm_weight *part, size_t first, size_t c
     read_view(part, part->base->dtype, first, count, to, call);
 }
 
+static void read_numbers(void *call, const trm_weight *part, size_t first, size_t count, float *to)
+{
+    read_view(part, TRM_F32, first, count, (unsigned char *)to, call);
+}
+
+/* A contiguous range. */
+static void read_computed(const reader *read, size_t start, size_t count, unsigned char *to)
+{
+    unsigned char buffer[BUFFER_SIZE];
+    const size_t most = BUFFER_SIZE / read->from_size;
+    if (read->base->dtype == read->dtype) {
+        trm_weight_read_computed(read->base, start, count, to, read_numbers, read->call);
+        return;
+    }
+    for (size_t done = 0; done < count;) {
+        const size_t n = count - done < most ? count - done : most;
+        trm_weight_read_computed(read->base, start + done, n, buffer, read_numbers, read->call);
+        trm_convert(read->base->dtype, buffer, read->dtype, to + done * read->to_size, n);
+        done += n;
+    }
+}
+
 static void read_run(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to)
 {
     switch (read->base->kind) {
@@ -169,6 +194,11 @@ static void read_run(const reader *read, size_t start, size_t stride, size_t cou
         }
         for (size_t i = 0; i < count; i++) {
             read_joined(read, start + i * stride, 1, to + i * read->to_size);
+        }
+        return;
+    case TRM_WEIGHT_COMPUTED:
+        for (size_t i = 0; i < (stride == 1 ? 1 : count); i++) {
+            read_computed(read, start + i * stride, stride == 1 ? count : 1, to + i * read->to_size);
         }
         return;
     case TRM_WEIGHT_RECODED:
@@ -247,10 +277,46 @@ static size_t read_rows(const reader *read, const trm_weight *weight, const int6
     return rows;
 }
 
+/* Elements of what is computed that do not lie in a row: all between the first and the last are computed. False where
+ * that is too many. */
+static bool read_scattered(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, unsigned char *to,
+                           reading *call)
+{
+    const trm_weight_runs *runs = &weight->runs;
+    const size_t size = trm_dtype_size(weight->base->dtype), each = weight->count / (size_t)runs->steps[0].size;
+    const int64_t begin = (int64_t)(first / each) * runs->steps[0].stride;
+    int64_t end = (int64_t)((first + count - 1) / each) * runs->steps[0].stride + 1;
+    for (int32_t i = 1; i < runs->n; i++) {
+        end += (runs->steps[i].size - 1) * runs->steps[i].stride;
+    }
+    if ((size_t)(end - begin) / MOST_BETWEEN > count) {
+        return false;
+    }
+    unsigned char *elements = malloc((size_t)(end - begin) * size);
+    if (elements == NULL) {
+        call->status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu elements of a weight that is computed",
+                                (size_t)(end - begin));
+        return true;
+    }
+    trm_weight_read_computed(weight->base, (size_t)(weight->view.offset + begin), (size_t)(end - begin), elements,
+                             read_numbers, call);
+    trm_weight_base base = {.kind = TRM_WEIGHT_STORED, .dtype = weight->base->dtype, .bytes = elements};
+    trm_weight in_memory = *weight;
+    in_memory.base = &base;
+    in_memory.view.offset = -begin;
+    read_view(&in_memory, dtype, first, count, to, call);
+    free(elements);
+    return true;
+}
+
 static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, unsigned char *to,
                       reading *call)
 {
     const trm_weight_base *base = weight->base;
+    const bool in_a_row = weight->runs.n == 0 || (weight->runs.n == 1 && weight->runs.steps[0].stride == 1);
+    if (base->kind == TRM_WEIGHT_COMPUTED && !in_a_row && read_scattered(weight, dtype, first, count, to, call)) {
+        return;
+    }
     reader read = {base, dtype, trm_dtype_size(base->dtype), trm_dtype_size(dtype), call};
     int32_t n = weight->runs.n;
     const trm_weight_step *runs = weight->runs.steps;

@@ -2,7 +2,8 @@
  * Constant folding: a layer whose inputs are all constants becomes a constant.
  *
  * Where elements only move, the result is a view of the weight and nothing is read. Otherwise the layer is run
- * here, on the host's reference kernels, if what it reads and makes is small.
+ * here, on the host's reference kernels, if what it reads and makes is small. Of weights that may change it becomes one
+ * that is computed when it is read, if it is simple arithmetic.
  */
 #include "graph/network.h"
 
@@ -12,6 +13,7 @@
 #include "base/error.h"
 #include "graph/evaluate.h"
 #include "graph/passes/analysis.h"
+#include "graph/passes/weight_math.h"
 #include "graph/regions.h"
 
 #define LARGEST_WEIGHT_READ ((size_t)64 << 10)
@@ -136,6 +138,26 @@ static trm_status make_view(const trm_layer *layer, trm_weight **view)
     default:
         return TRM_OK;
     }
+}
+
+/* ---- weights that may change -------------------------------------------------------------------- */
+
+/* Whether what is computed is small, or takes the place of what it is computed from. */
+static bool may_compute(const trm_analysis *analysis, const trm_layer *layer)
+{
+    bool takes_place = true, small = true;
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        if (!dims_are_known(&layer->outputs[i]->dims)) {
+            return false;
+        }
+        small = small && trm_dims_bytes(&layer->outputs[i]->dims, layer->outputs[i]->dtype) <= LARGEST_WEIGHT_READ;
+    }
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        const trm_tensor *input = layer->inputs[i];
+        takes_place =
+            takes_place && (input == NULL || input->weight == NULL || trm_analysis_only_user(analysis, input) == layer);
+    }
+    return small || takes_place;
 }
 
 /* ---- running ----------------------------------------------------------------------------------- */
@@ -294,6 +316,18 @@ static trm_status fold_layer(folder *self, const trm_analysis *analysis, trm_lay
         }
         if (view != NULL) {
             become_constant(layer, 0, NULL, view);
+            *folded = true;
+            return TRM_OK;
+        }
+    }
+    if (self->network->refittable && may_compute(analysis, layer)) {
+        trm_weight *computed;
+        const trm_status status = trm_weight_math_of_layer(layer, &computed);
+        if (status != TRM_OK) {
+            return trm_fail_in(status, "folding layer %s", layer->name);
+        }
+        if (computed != NULL) {
+            become_constant(layer, 0, NULL, computed);
             *folded = true;
             return TRM_OK;
         }

@@ -11,6 +11,7 @@
 #include "base/half.h"
 #include "graph/network.h"
 #include "graph/passes/analysis.h"
+#include "graph/passes/weight_math.h"
 
 #define LARGEST_WEIGHT ((size_t)256 << 20) /* bytes of f32 that a pass computes anew */
 
@@ -174,6 +175,83 @@ static trm_status scaled_constants(trm_network *network, const trm_layer *convol
     return status;
 }
 
+/* A new constant, "<base>.<what>", of a weight, which is taken over. */
+static trm_status add_weight(trm_network *network, const char *base, const char *what, trm_dtype dtype,
+                             trm_weight **weight, trm_tensor **tensor)
+{
+    trm_weight *given = *weight;
+    char name[512];
+    snprintf(name, sizeof(name), "%.400s.%s", base, what);
+    *weight = NULL;
+    return trm_network_add_weight(network, name, given, dtype, tensor);
+}
+
+/* a op b of two constants, `b` with other dims; *computed stays NULL where it is no weight. */
+static trm_status compute(trm_weight_op op, const trm_tensor *a, const trm_tensor *b, const trm_dims *dims,
+                          trm_weight **computed)
+{
+    trm_weight *left = NULL, *right = NULL;
+    trm_status status = trm_weight_math_operand(a, NULL, &left);
+    if (status == TRM_OK && left != NULL) {
+        status = trm_weight_math_operand(b, dims, &right);
+    }
+    if (status == TRM_OK && right != NULL) {
+        status = trm_weight_math_compute(op, a->dtype, left, right, computed);
+    }
+    trm_weight_destroy(left);
+    trm_weight_destroy(right);
+    return status;
+}
+
+/* scaled_constants of weights that may change. */
+static trm_status computed_constants(trm_network *network, const trm_layer *convolution, const trm_tensor *by,
+                                     bool multiply, trm_tensor **weight, trm_tensor **bias, bool *done)
+{
+    const trm_dtype dtype = (*weight)->dtype;
+    const trm_dims channels = {1, {(*weight)->dims.d[0]}};
+    const int64_t factors = trm_dims_bytes(&by->dims, dtype) == trm_dtype_size(dtype) ? 1 : channels.d[0];
+    const trm_dims row = {1, {factors}};
+    trm_dims column = {.n = (*weight)->dims.n};
+    for (int32_t i = 0; i < column.n; i++) {
+        column.d[i] = i == 0 ? factors : 1;
+    }
+    trm_weight *scaled = NULL, *sum = NULL, *offset = NULL, *zeros = NULL;
+    trm_status status = TRM_OK;
+    if (multiply) {
+        status = compute(TRM_WEIGHT_MULTIPLY, *weight, by, &column, &scaled);
+    }
+    if (status == TRM_OK && *bias != NULL) {
+        status = compute(multiply ? TRM_WEIGHT_MULTIPLY : TRM_WEIGHT_ADD, *bias, by, &row, &sum);
+    } else if (status == TRM_OK && !multiply) {
+        TRM_TRY_GOTO(status, trm_weight_math_operand(by, &row, &offset), destroy);
+        TRM_TRY_GOTO(status, trm_weight_random(dtype, &channels, 0, 0, 0, &zeros), destroy);
+        if (offset != NULL) {
+            status = trm_weight_math_compute(TRM_WEIGHT_ADD, dtype, zeros, offset, &sum);
+        }
+    }
+    const bool has_bias = *bias != NULL || !multiply;
+    if (status == TRM_OK && (!multiply || scaled != NULL) && (!has_bias || sum != NULL)) {
+        *done = true;
+        if (multiply) {
+            TRM_TRY_GOTO(status, add_weight(network, convolution->name, "weight", dtype, &scaled, weight), destroy);
+        }
+        if (has_bias) {
+            TRM_TRY_GOTO(status, add_weight(network, convolution->name, "bias", dtype, &sum, bias), destroy);
+        }
+    }
+destroy:
+    trm_weight_destroy(scaled);
+    trm_weight_destroy(sum);
+    trm_weight_destroy(offset);
+    trm_weight_destroy(zeros);
+    return status;
+}
+
+static bool may_change(const trm_tensor *tensor)
+{
+    return tensor != NULL && tensor->weight != NULL && tensor->network->refittable;
+}
+
 /* convolution(x) * c, convolution(x) + c -> convolution with other constants */
 static trm_status fuse_channels(trm_analysis *analysis, trm_layer *layer, bool *done)
 {
@@ -187,8 +265,11 @@ static trm_status fuse_channels(trm_analysis *analysis, trm_layer *layer, bool *
             continue;
         }
         trm_tensor *inputs[3] = {convolution->inputs[0], convolution->inputs[1], input_of(convolution, 2)};
-        TRM_TRY(scaled_constants(layer->outputs[0]->network, convolution, multiply ? other : NULL,
-                                 multiply ? NULL : other, &inputs[1], &inputs[2], done));
+        trm_network *network = layer->outputs[0]->network;
+        const bool computed = may_change(other) || may_change(inputs[2]) || (multiply && may_change(inputs[1]));
+        TRM_TRY(computed ? computed_constants(network, convolution, other, multiply, &inputs[1], &inputs[2], done)
+                         : scaled_constants(network, convolution, multiply ? other : NULL, multiply ? NULL : other,
+                                            &inputs[1], &inputs[2], done));
         if (*done) {
             const trm_layer_desc desc = convolution->desc;
             rewrite(analysis, layer, convolution, &desc, inputs, 3);

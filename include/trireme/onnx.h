@@ -78,8 +78,8 @@ typedef struct trm_onnx_options {
     int32_t n_inputs;
     int32_t n_ranks;   /* of the world the network is for; DistCollective nodes depend on it. 0 is 1. */
     bool refittable;   /* float initializers of the main graph with more than one element may get others later, by a
-                          refit (engine.h): nothing is computed from them when the network is built, which costs fusions
-                          such as that of a batch norm into a convolution */
+                          refit (engine.h): nothing is computed from them for good when the network is built, which
+                          costs fusions; batch norms still become part of convolutions */
     int64_t max_trips; /* loops whose passes only a run tells are repeated so often, each pass guarded by whether it
                           runs, so that a run waits for nothing; one that wants more passes fails. 0: they are loops of
                           the network, without a bound */

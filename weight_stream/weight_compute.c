@@ -1,0 +1,161 @@
+/*
+ * Weights that are computed from others, such as a convolution's with the scale of a norm in them: what can be, and how
+ * their elements are read. They are computed when they are read, so that a refit changes them.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "weight_stream/convert.h"
+#include "weight_stream/weight_internal.h"
+
+#define BLOCK 1024 /* numbers on the stack */
+
+static const struct {
+    const char *name;
+    int32_t n_parts;
+} ops[TRM_WEIGHT_OP_COUNT] = {
+    [TRM_WEIGHT_CAST] = {"cast", 1},         [TRM_WEIGHT_ADD] = {"add", 2},
+    [TRM_WEIGHT_SUBTRACT] = {"subtract", 2}, [TRM_WEIGHT_MULTIPLY] = {"multiply", 2},
+    [TRM_WEIGHT_DIVIDE] = {"divide", 2},     [TRM_WEIGHT_ROOT] = {"root", 1},
+};
+
+const char *trm_weight_op_name(trm_weight_op op)
+{
+    return (unsigned)op < TRM_WEIGHT_OP_COUNT ? ops[op].name : "unknown";
+}
+
+static bool is_number(trm_dtype dtype)
+{
+    return dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16;
+}
+
+/* Size of an axis of `dims` seen as one of `n` axes. */
+static int64_t size_at(const trm_dims *dims, int32_t n, int32_t axis)
+{
+    axis -= n - dims->n;
+    return axis < 0 ? 1 : dims->d[axis];
+}
+
+/* How a part is repeated to make up `dims`; 0 if its elements would not be repeated in a row. */
+static size_t find_inner(const trm_dims *part, const trm_dims *dims)
+{
+    int32_t first = 0, last = dims->n - 1;
+    while (first < dims->n && size_at(part, dims->n, first) == 1) {
+        first++;
+    }
+    while (last > first && size_at(part, dims->n, last) == 1) {
+        last--;
+    }
+    size_t inner = 1;
+    for (int32_t i = first; i < dims->n; i++) {
+        if (i > last) {
+            inner *= (size_t)dims->d[i];
+        } else if (size_at(part, dims->n, i) != dims->d[i]) {
+            return 0;
+        }
+    }
+    return inner;
+}
+
+static trm_status refuse(trm_weight_op op, const trm_weight *part, const char *what)
+{
+    char source[256];
+    trm_weight_describe(part, source, sizeof(source));
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight %s: cannot %s it, %s", source, trm_weight_op_name(op), what);
+}
+
+trm_status trm_weight_check_compute(trm_weight_op op, trm_dtype dtype, const trm_weight *const *parts, int32_t n,
+                                    trm_dims *dims, size_t inner[2])
+{
+    if ((unsigned)op >= TRM_WEIGHT_OP_COUNT || !is_number(dtype) || n != ops[op].n_parts) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot %s %d weights to %s", trm_weight_op_name(op), n,
+                 trm_dtype_name(dtype));
+    }
+    *dims = (trm_dims){0};
+    for (int32_t i = 0; i < n; i++) {
+        dims->n = parts[i]->view.dims.n > dims->n ? parts[i]->view.dims.n : dims->n;
+        if (!is_number(parts[i]->base->dtype)) {
+            return refuse(op, parts[i], "its type is not f32, f16 or bf16");
+        }
+    }
+    for (int32_t axis = 0; axis < dims->n; axis++) {
+        dims->d[axis] = 1;
+        for (int32_t i = 0; i < n; i++) {
+            const int64_t size = size_at(&parts[i]->view.dims, dims->n, axis);
+            if (size != 1 && dims->d[axis] != 1 && dims->d[axis] != size) {
+                return refuse(op, parts[i], "its dims are not those of the other");
+            }
+            dims->d[axis] = size == 1 ? dims->d[axis] : size;
+        }
+    }
+    for (int32_t i = 0; i < n; i++) {
+        inner[i] = find_inner(&parts[i]->view.dims, dims);
+        if (inner[i] == 0 && parts[i]->count > 0) {
+            return refuse(op, parts[i], "it is not repeated in rows");
+        }
+    }
+    return TRM_OK;
+}
+
+static void compute(trm_weight_op op, const float *a, const float *b, size_t count, float *to)
+{
+    for (size_t i = 0; i < count; i++) {
+        switch (op) {
+        case TRM_WEIGHT_ADD:
+            to[i] = a[i] + b[i];
+            break;
+        case TRM_WEIGHT_SUBTRACT:
+            to[i] = a[i] - b[i];
+            break;
+        case TRM_WEIGHT_MULTIPLY:
+            to[i] = a[i] * b[i];
+            break;
+        case TRM_WEIGHT_DIVIDE:
+            to[i] = a[i] / b[i];
+            break;
+        case TRM_WEIGHT_ROOT:
+            to[i] = sqrtf(a[i]);
+            break;
+        case TRM_WEIGHT_CAST:
+        case TRM_WEIGHT_OP_COUNT:
+            to[i] = a[i];
+            break;
+        }
+    }
+}
+
+/* How many of `count` elements from `start` on come of elements of a part that lie in a row. */
+static size_t in_a_row(const trm_weight_base *base, int32_t part, size_t start, size_t count)
+{
+    const size_t inner = base->inner[part], whole = inner * base->parts[part]->count;
+    const size_t left = whole - start % whole;
+    return left < count ? left : count;
+}
+
+void trm_weight_read_computed(const trm_weight_base *base, size_t start, size_t count, unsigned char *to,
+                              void (*read)(void *call, const trm_weight *part, size_t first, size_t count, float *to),
+                              void *call)
+{
+    float numbers[2][BLOCK];
+    const size_t size = trm_dtype_size(base->dtype);
+    while (count > 0) {
+        size_t n = count < BLOCK ? count : BLOCK;
+        for (int32_t i = 0; i < base->n_parts; i++) {
+            n = in_a_row(base, i, start, n);
+        }
+        for (int32_t i = 0; i < base->n_parts; i++) {
+            const size_t inner = base->inner[i], first = start / inner, last = (start + n - 1) / inner;
+            float *at = numbers[i];
+            read(call, base->parts[i], first % base->parts[i]->count, last - first + 1, at);
+            for (size_t k = n; inner > 1 && k-- > 0;) { /* from the end: each moves to where it is or behind */
+                at[k] = at[(start + k) / inner - first];
+            }
+        }
+        compute(base->op, numbers[0], numbers[1], n, numbers[0]);
+        trm_convert(TRM_F32, numbers[0], base->dtype, to, n);
+        start += n;
+        to += n * size;
+        count -= n;
+    }
+}
