@@ -1,5 +1,5 @@
 /*
- * What kernels of few and of tens of rows have in common: how a warp loads a quantised weight with its scales, and how
+ * What kernels of few and of tens of rows have in common: how a warp loads a quantized weight with its scales, and how
  * an output is stored. Lane (g, t) = (lane / 4, lane % 4) has rows g and g + 8 of a tile of 16, of which four lanes
  * load 64 bytes at a time.
  */
