@@ -258,6 +258,7 @@ trm_status trm_generator_sample(trm_generator *g)
     }
     TRM_TRY(trm_context_prepare_sample(g->context));
     g->samples = true;
+    g->n_steps = g->n_sampled = 0;
     return TRM_OK;
 }
 

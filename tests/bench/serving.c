@@ -45,6 +45,12 @@ typedef struct kernel_time {
     double milliseconds;
 } kernel_time;
 
+/* Steps that were looked at, as one of many is where there are several ranks or weights stream. */
+typedef struct looked_at {
+    int64_t steps;
+    double device, layers, collectives; /* seconds */
+} looked_at;
+
 typedef struct bench {
     trm_scheduler *s;
     trm_generator *generator;
@@ -58,6 +64,7 @@ typedef struct bench {
     kernel_time kernels[MOST_KERNELS];
     int32_t n_kernels;
     bool list_steps, profile;
+    looked_at looked_at;
     FILE *json;
     int32_t written;
 } bench;
@@ -273,6 +280,12 @@ static void report(bench *b, const trm_scheduler_stats *before, const trm_schedu
            (long long)(after->preemptions - before->preemptions),
            (long long)(after->accepted_tokens - before->accepted_tokens),
            (long long)(after->drafted_tokens - before->drafted_tokens));
+    const looked_at *at = &b->looked_at;
+    if (at->steps > 0) {
+        double each = 1e3 / (double)at->steps;
+        printf("  %lld steps were looked at: %.3f ms on the device, %.3f ms in layers, %.3f ms of it in collectives\n",
+               (long long)at->steps, each * at->device, each * at->layers, each * at->collectives);
+    }
     if (b->list_steps) {
         print_steps(b);
     }
@@ -329,6 +342,17 @@ static void run(bench *b)
     free(b->between.values);
 }
 
+static void note_times(void *user, const trm_step_times *times)
+{
+    bench *b = user;
+    if (times->layer_seconds > 0) {
+        b->looked_at.steps++;
+        b->looked_at.device += times->device_seconds;
+        b->looked_at.layers += times->layer_seconds;
+        b->looked_at.collectives += times->collective_seconds;
+    }
+}
+
 /* The case on all ranks, with a scheduler of its own. */
 static void run_case(bench *b, bool leads)
 {
@@ -337,8 +361,13 @@ static void run_case(bench *b, bool leads)
     options.step_tokens = b->load.step_tokens;
     options.prefill_chunk = b->load.chunk;
     options.max_waiting = b->load.concurrency > 1024 ? b->load.concurrency : 1024;
+    options.on_step = note_times;
+    options.on_step_user = b;
+    b->looked_at = (looked_at){0};
     CHECK(trm_scheduler_create(b->generator, &options, &b->s));
-    CHECK(trm_context_set_profiling(trm_generator_context(b->generator), b->profile));
+    if (b->profile) {
+        CHECK(trm_context_set_profiling(trm_generator_context(b->generator), true));
+    }
     if (leads) {
         run(b);
         if (b->profile) {
