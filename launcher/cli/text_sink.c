@@ -41,9 +41,9 @@ static trm_status append(text_sink *sink, const char *text, size_t size)
     return TRM_OK;
 }
 
-/* The first place at or after `from` where a stop string stands, or where the rest of the text may be the start of one.
- */
-static size_t find_stop(const text_sink *sink, size_t from, const char **whole)
+/* The first place at or after `from` where a stop string stands, or where the rest of the text may be the start of one,
+ * which at the end it is not. */
+static size_t find_stop(const text_sink *sink, size_t from, bool at_end, const char **whole)
 {
     *whole = NULL;
     for (size_t at = from; at < sink->size; at++) {
@@ -55,7 +55,7 @@ static size_t find_stop(const text_sink *sink, size_t from, const char **whole)
                     *whole = sink->stops[i];
                     return at;
                 }
-                begins = true;
+                begins = !at_end;
             }
         }
         if (begins) {
@@ -69,10 +69,7 @@ static size_t find_stop(const text_sink *sink, size_t from, const char **whole)
 static void settle(text_sink *sink, bool at_end)
 {
     const char *whole;
-    size_t end = find_stop(sink, sink->certain, &whole);
-    if (whole == NULL && at_end) {
-        end = sink->size;
-    }
+    size_t end = find_stop(sink, sink->certain, at_end, &whole);
     if (sink->out != NULL) {
         fwrite(sink->text + sink->certain, 1, end - sink->certain, sink->out);
         fflush(sink->out);

@@ -127,12 +127,35 @@ static void text_waits_only_while_it_must(void **state)
     free(printed);
 }
 
+/* What may be the beginning of one stop string hides another until the end tells that it was none. */
+static void what_a_beginning_hides_is_found_at_the_end(void **state)
+{
+    (void)state;
+    static const char *const stops[] = {"form, and void; The", "void"};
+    const size_t held = (size_t)(strstr(verse, "form") - verse), stop_at = (size_t)(strstr(verse, "void") - verse);
+    text_sink sink;
+    FILE *out = open_memstream(&printed, &printed_size);
+    assert_ok(text_sink_init(&sink, tokenizer, true, stops, 2, out));
+    pour(&sink, verse, stop_at, false);
+    assert_false(sink.stopped);
+    assert_int_equal(printed_size, held);
+    assert_ok(text_sink_finish(&sink));
+    fclose(out);
+    assert_true(sink.stopped);
+    assert_ptr_equal(sink.stop, stops[1]);
+    assert_int_equal(sink.size, stop_at);
+    assert_int_equal(printed_size, stop_at);
+    text_sink_fini(&sink);
+    free(printed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_stops_all_is_text),
         cmocka_unit_test(stops_end_the_text_before_them),
         cmocka_unit_test(text_waits_only_while_it_must),
+        cmocka_unit_test(what_a_beginning_hides_is_found_at_the_end),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }
