@@ -146,7 +146,8 @@ trm_status trm_ahead_enqueue(trm_generator *g, trm_captured_step *step, trm_samp
     if (captures && step->aheads[mode] == NULL) {
         TRM_TRY(capture(g, step, mode));
     }
-    TRM_TRY(captures ? trm_context_launch(g->context, step->aheads[mode]) : enqueue(g, step->form.sequences, mode));
+    TRM_TRY(captures ? trm_context_launch(g->context, step->aheads[mode], step->program)
+                     : enqueue(g, step->form.sequences, mode));
     TRM_TRY(trm_stream_download(stream, ahead->chosen[turn], g->chooser.chosen, (size_t)n * sizeof(int32_t)));
     TRM_TRY(trm_event_record(ahead->ends[turn], stream));
     ahead->step = step;

@@ -18,6 +18,7 @@ typedef struct trm_step_form {
 typedef struct trm_captured_step {
     trm_step_form form;
     bool ready;        /* tuned where that is wanted, and libraries set up outside a capture */
+    int32_t program;   /* of the ring, that it was captured with */
     int32_t uses;      /* before it was captured */
     uint64_t last_use; /* of those that give way to others; 0: the place is free */
     trm_graph_exec *execs[TRM_SAMPLE_MODE_COUNT]; /* NULL until first used */

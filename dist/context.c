@@ -134,15 +134,20 @@ trm_status trm_context_follow_weights(trm_context *context)
                                       .threads = READER_THREADS,
                                       .buffers = READER_BUFFERS,
                                       .buffer_bytes = READER_BUFFER_BYTES};
+    TRM_TRY(trm_stream_synchronize(context->stream)); /* host tasks of the step before */
     trm_ring_destroy(context->ring);
     context->ring = NULL;
+    trm_hosting_destroy(context->hosting, engine->world->device);
+    context->hosting = NULL;
     context->shaped = false;
     const trm_ring_sharing sharing = {.begins = streaming->part_begin,
                                       .shared = streaming->shared,
                                       .gather = streaming->n_sharers > 1 ? trm_streaming_gather : NULL,
                                       .user = engine->sharers};
-    TRM_TRY(trm_ring_create(engine->world->device, &streaming->residency, streaming->part_bytes, engine->places.stored,
-                            &files, &sharing, &context->ring));
+    TRM_TRY(trm_hosting_create(context->engine, &context->hosting));
+    const trm_residency *const programs[TRM_PROGRAM_COUNT] = {&streaming->residency, &streaming->small};
+    TRM_TRY(trm_ring_create(engine->world->device, programs, streaming->hosts ? TRM_PROGRAM_COUNT : 1,
+                            streaming->part_bytes, engine->places.stored, &files, &sharing, &context->ring));
     context->places_version = engine->places.version;
     return TRM_OK;
 }
@@ -186,6 +191,10 @@ void trm_context_destroy(trm_context *context)
     trm_tuner_destroy(context->tuner);
     free(context->timings);
     trm_ring_destroy(context->ring);
+    if (context->hosting != NULL) { /* tasks of a step that failed */
+        (void)trm_stream_synchronize(context->stream);
+    }
+    trm_hosting_destroy(context->hosting, device);
     trm_device_free_host(device, context->debug_memory.memory);
     trm_context_drop_clock(context);
     trm_device_free_host(device, context->input_staging);
@@ -323,7 +332,8 @@ trm_status trm_context_collect_profile(trm_context *context)
 trm_status trm_context_wait(trm_context *context)
 {
     TRM_TRY(trm_event_record(context->done, context->stream));
-    return trm_world_await(context->engine->world, context->done, "a step");
+    TRM_TRY(trm_world_await(context->engine->world, context->done, "a step"));
+    return trm_hosting_status(context->hosting);
 }
 
 /* Copies an output to where its host memory is, grown at need. */

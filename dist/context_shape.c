@@ -237,13 +237,14 @@ static bool is_skipped(const trm_context *context, const trm_layer *layer)
 static void *weight_address(const trm_context *context, int32_t index, int32_t weight, bool *is_constant)
 {
     const trm_streaming_plan *streaming = context->engine->plan->streaming;
+    const trm_residency *residency = trm_streaming_program(streaming, context->program);
     const trm_weight_places *places = &context->engine->places;
     *is_constant = true;
     for (int32_t i = streaming->first_use[index]; i < streaming->first_use[index + 1]; i++) {
-        int32_t fetch = streaming->residency.use_fetch[i];
+        int32_t fetch = residency->use_fetch[i];
         if (streaming->uses[i].weight == weight && fetch >= 0) {
             *is_constant = false; /* it arrives while the step runs */
-            return trm_ring_slot(context->ring, fetch);
+            return trm_ring_slot(context->ring, context->program, fetch);
         }
     }
     return places->resident[weight] != NULL ? places->resident[weight] : places->stored[weight].memory;
@@ -303,6 +304,13 @@ static trm_status choose_kernel(trm_context *context, const trm_layer *layer, tr
     call->batch_invariant = plan->batch_invariant;
     call->unread = find_unread(plan->network, layer);
     call->communicator = context->engine->world->communicator;
+    step->kernel = context->program == TRM_PROGRAM_SMALL
+                       ? trm_hosting_kernel(context->hosting, layer->index, context->dims)
+                       : NULL;
+    step->is_hosted = step->kernel != NULL;
+    if (step->is_hosted) {
+        return TRM_OK;
+    }
     step->kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, plan->backend, call);
     if (step->kernel == NULL) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "layer %s (%s) has no %s kernel for these dims", layer->name,
@@ -325,6 +333,7 @@ static trm_status choose_kernels(trm_context *context, int32_t begin, int32_t en
     for (int32_t i = begin; i < end; i++) {
         const trm_layer *layer = plan->network->layers[i];
         context->steps[i].kernel = NULL;
+        context->steps[i].is_hosted = false;
         if (!trm_plan_layer_is_on_host(plan, layer)) {
             TRM_TRY(choose_kernel(context, layer, &context->steps[i], &needed));
         }
@@ -423,6 +432,7 @@ static trm_status begin_walk(trm_context *context)
     TRM_TRY(trm_context_follow_weights(context));
     TRM_TRY(check_profiles(context));
     context->shaped = false;
+    context->program = TRM_PROGRAM_LARGE;
     context->shapings++;
     context->offsets = context->engine->plan->activation_offsets;
     for (int32_t i = 0; i < context->n_value_inputs; i++) {
@@ -447,6 +457,7 @@ trm_status trm_context_shape(trm_context *context)
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "dims of layer %s are known in a run only", stop.layer->name);
     }
     TRM_TRY(make_room(context, 0, n));
+    context->program = trm_hosting_suits(context->hosting, context->dims) ? TRM_PROGRAM_SMALL : TRM_PROGRAM_LARGE;
     TRM_TRY(choose_kernels(context, 0, n));
     TRM_TRY(stage_values(context, 0, n, false));
     context->shaped = true;
@@ -500,7 +511,9 @@ trm_status trm_context_run_layer(trm_context *context, int32_t index)
         return TRM_OK;
     }
     trm_status status;
-    if (context->debug != NULL && step->call.unread != 0) { /* what nothing else reads is shown */
+    if (step->is_hosted) {
+        status = trm_hosting_run(context->hosting, index, &step->call, context->dims);
+    } else if (context->debug != NULL && step->call.unread != 0) { /* what nothing else reads is shown */
         trm_kernel_call whole = step->call;
         whole.unread = 0;
         status = step->kernel->run(&whole);
@@ -548,14 +561,14 @@ static trm_status run_steps(trm_context *context, int32_t begin, int32_t end, in
     bool beside = trm_context_runs_beside(context);
     TRM_TRY(beside ? trm_context_fork(context) : TRM_OK);
     if (context->ring != NULL && begin == 0) {
-        TRM_TRY(trm_ring_begin(context->ring, context->stream));
+        TRM_TRY(trm_ring_begin(context->ring, context->program, context->stream));
     }
     for (int32_t i = begin; i < end; i++) {
         if (marked) {
             TRM_TRY(trm_event_record(context->marks[i], context->stream));
         }
         TRM_TRY(await_weights(context, i, marked));
-        if (context->tuning != NULL) {
+        if (context->tuning != NULL && !context->steps[i].is_hosted) {
             TRM_TRY(trm_context_tune_step(context, i));
         }
         context->steps[i].call.stream = context->stream;
@@ -703,9 +716,9 @@ void trm_context_drop_capture(trm_context *context)
     context->ran = false;
 }
 
-trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec)
+trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec, int32_t program)
 {
-    TRM_TRY(context->ring == NULL ? TRM_OK : trm_ring_prime(context->ring, context->stream));
+    TRM_TRY(context->ring == NULL ? TRM_OK : trm_ring_prime(context->ring, program, context->stream));
     return trm_graph_exec_launch(exec, context->stream);
 }
 
@@ -752,5 +765,5 @@ trm_status trm_context_enqueue_run(trm_context *context)
     if (context->captured == NULL) {
         TRM_TRY(capture(context));
     }
-    return trm_context_launch(context, context->captured);
+    return trm_context_launch(context, context->captured, context->program);
 }

@@ -133,6 +133,20 @@ static trm_status prepare_kernels(const trm_engine *engine)
     return TRM_OK;
 }
 
+/* What layers take on the processors of this rank, which decides how its weights are stored. On the host backend they
+ * are the device. */
+static trm_status measure_hosting(trm_engine *engine)
+{
+    const trm_streaming_plan *s = engine->plan->streaming;
+    bool hosts = s->hosts || s->asked.host_compute == TRM_HOST_COMPUTE_AUTO;
+    trm_hosting_rates rates;
+    if (!hosts || s->n_sharers > 1 || engine->plan->backend == TRM_BACKEND_HOST) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_hosting_measure(engine, &rates));
+    return trm_streaming_use_rates(engine->plan, &rates);
+}
+
 /* What a rank does by itself; may fail on one alone. Weights that all stay are on their way when it returns. */
 static trm_status fill_engine(trm_engine *engine)
 {
@@ -147,6 +161,7 @@ static trm_status fill_engine(trm_engine *engine)
     if (plan->streaming == NULL) {
         return trm_load_start(engine, NULL, &engine->load);
     }
+    TRM_TRY(measure_hosting(engine));
     return trm_weight_places_init(&engine->places, plan, device, engine->world->local_size,
                                   trm_load_threads(engine->world));
 }
@@ -226,6 +241,7 @@ void trm_engine_destroy(trm_engine *engine)
         trm_load_destroy(engine->load);
         trm_device_free(engine->world->device, engine->weights);
         trm_weight_places_fini(&engine->places, engine->plan, engine->world->device);
+        trm_host_crew_close(&engine->crew);
         trm_plan_destroy(engine->plan);
         free(engine);
     }

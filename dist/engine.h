@@ -4,6 +4,7 @@
 #ifndef TRM_DIST_ENGINE_H
 #define TRM_DIST_ENGINE_H
 
+#include "dist/hosting.h"
 #include "dist/plan.h"
 #include "dist/streaming.h"
 #include "dist/world.h"
@@ -20,12 +21,14 @@ struct trm_engine {
     double load_seconds;       /* that took */
     trm_weight_places places;  /* of those that can be streamed, if the plan has a budget */
     trm_communicator *sharers; /* ranks that fetch them together, or NULL */
+    trm_host_crew crew;        /* for layers that processors run; its stream is NULL until there are some */
 };
 
 /* One layer of the rank's network as it runs for the dims in force. */
 typedef struct trm_context_step {
     const trm_kernel *kernel;
-    trm_kernel_call call;
+    trm_kernel_call call; /* on the device, also of a hosted layer */
+    bool is_hosted;
 } trm_context_step;
 
 /* Memory of a context that no plan could know of. */
@@ -81,6 +84,8 @@ struct trm_context {
     bool inputs_changed;           /* since they were last copied to the device */
     bool ran;                      /* once, as they now are, so that a capture finds libraries set up */
     trm_ring *ring;                /* NULL where every weight stays */
+    trm_hosting *hosting;          /* NULL where processors run no layer */
+    int32_t program;               /* of the ring, for the dims in force */
     uint64_t places_version;       /* of the engine's places when the ring was made and kernels got addresses */
     trm_debug_fn debug;            /* NULL: off */
     void *debug_user;
@@ -128,8 +133,8 @@ trm_status trm_context_show_layer(trm_context *context, int32_t layer);
 trm_status trm_context_enqueue(trm_context *context);
 /* The same, captured where the caller asked for it and it can be: the first run of the same dims is not. */
 trm_status trm_context_enqueue_run(trm_context *context);
-/* Launches a captured run of all layers. */
-trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec);
+/* Launches a captured run of all layers, which was captured with this program of the ring. */
+trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec, int32_t program);
 /* The parts of enqueueing, for those who order the layers themselves: dims, kernels and the copy of the inputs (not of
  * a network that must be asked on the way), then one layer, on the stream of its call. */
 trm_status trm_context_begin_layers(trm_context *context);

@@ -217,7 +217,7 @@ void trm_plan_memory(const trm_plan *plan, trm_memory_plan *memory)
     };
     if (plan->streaming != NULL) {
         memory->weights += plan->streaming->residency.resident_bytes;
-        memory->staging = plan->streaming->residency.ring_bytes + plan->streaming->residency.stage_bytes;
+        memory->staging = trm_streaming_staging(plan->streaming);
     }
     memory->total = memory->weights + memory->staging + memory->state + memory->activations + memory->workspace;
 }

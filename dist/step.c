@@ -248,6 +248,7 @@ static trm_status capture(trm_generator *g, trm_captured_step *step, trm_sample_
     }
     TRM_TRY(ended);
     step->execs[mode] = made;
+    step->program = g->context->program;
     return TRM_OK;
 }
 
@@ -289,7 +290,7 @@ static trm_status run(trm_generator *g, trm_captured_step *step, int32_t n_rows)
         if (step != NULL && step->execs[mode] != NULL && !begins_sample(g)) {
             g->was_captured = true;
             TRM_TRY(trm_event_record(g->began, g->context->stream));
-            return trm_context_launch(g->context, step->execs[mode]);
+            return trm_context_launch(g->context, step->execs[mode], step->program);
         }
     } else {
         (void)begins_sample(g);
@@ -402,6 +403,7 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
         TRM_TRY(trm_ahead_enqueue(g, form, mode, sequences, n));
     }
     TRM_TRY(trm_world_await(g->world, end, "a step"));
+    TRM_TRY(trm_hosting_status(g->context->hosting));
     float milliseconds;
     TRM_TRY(trm_event_elapsed_ms(began, end, &milliseconds));
     g->device_seconds = (double)milliseconds * 1e-3;

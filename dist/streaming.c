@@ -113,6 +113,26 @@ trm_status trm_weight_sharing_parse(const char *text, trm_weight_sharing *sharin
     TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight sharing is \"%s\", expected auto, off or on", text);
 }
 
+trm_status trm_host_compute_parse(const char *text, trm_weight_budget *budget)
+{
+    if (text == NULL || budget == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot read what processors compute: text or budget is NULL");
+    }
+    char *end = NULL;
+    const double percent = isdigit((unsigned char)text[0]) && strpbrk(text, "xXpP") == NULL ? strtod(text, &end) : -1;
+    if (strcmp(text, "off") == 0 || strcmp(text, "auto") == 0) {
+        budget->host_compute = text[0] == 'o' ? TRM_HOST_COMPUTE_OFF : TRM_HOST_COMPUTE_AUTO;
+        budget->host_percent = 0;
+        return TRM_OK;
+    }
+    if (percent < 0 || percent > 100 || (strcmp(end, "") != 0 && strcmp(end, "%") != 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "host compute is \"%s\", expected off, auto, or 0%% to 100%%", text);
+    }
+    budget->host_compute = TRM_HOST_COMPUTE_PERCENT;
+    budget->host_percent = percent;
+    return TRM_OK;
+}
+
 static trm_status check_budget(const trm_weight_budget *budget)
 {
     if (budget->kind < TRM_WEIGHT_BUDGET_OFF || budget->kind > TRM_WEIGHT_BUDGET_BYTES) {
@@ -123,6 +143,13 @@ static trm_status check_budget(const trm_weight_budget *budget)
     }
     if ((unsigned)budget->sharing > TRM_WEIGHT_SHARING_ON) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight sharing is of kind %d", (int)budget->sharing);
+    }
+    if ((unsigned)budget->host_compute > TRM_HOST_COMPUTE_PERCENT) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "host compute is of kind %d", (int)budget->host_compute);
+    }
+    if (budget->host_compute == TRM_HOST_COMPUTE_PERCENT &&
+        !(budget->host_percent >= 0 && budget->host_percent <= 100)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "host compute is %g per cent, expected 0 to 100", budget->host_percent);
     }
     if (budget->kind == TRM_WEIGHT_BUDGET_PERCENT && !(budget->percent >= 0 && budget->percent <= 100)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight budget is %g per cent, expected 0 to 100", budget->percent);
@@ -251,9 +278,10 @@ static void choose_packed(const trm_plan *plan, trm_streaming_plan *s)
                   (s->asked.compression == TRM_WEIGHT_COMPRESSION_AUTO && plan->backend == TRM_BACKEND_CUDA);
     size_t largest = 0;
     for (int32_t i = 0; i < s->problem.n_weights; i++) {
-        s->packs[i] = wanted && s->tensors[i]->dtype == TRM_BF16 && !trm_streaming_has_rows(s, i);
+        s->packable[i] = wanted && s->tensors[i]->dtype == TRM_BF16 && !trm_streaming_has_rows(s, i);
+        s->packs[i] = s->packable[i];
         s->guessed_bytes[i] = s->packs[i] ? trm_streaming_packed_guess(s->part_bytes[i]) : s->part_bytes[i];
-        s->link_bytes[i] = s->guessed_bytes[i];
+        s->link_bytes[i] = s->packed_bytes[i] = s->guessed_bytes[i];
         largest = s->packs[i] && s->part_bytes[i] > largest ? s->part_bytes[i] : largest;
     }
     s->problem.link_bytes = s->link_bytes;
@@ -275,11 +303,15 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     s->tensors = trm_arena_array(&s->arena, n, sizeof(trm_tensor *));
     s->bytes = trm_arena_array(&s->arena, n, sizeof(*s->bytes));
     s->link_bytes = trm_arena_array(&s->arena, n, sizeof(*s->link_bytes));
+    s->packed_bytes = trm_arena_array(&s->arena, n, sizeof(*s->packed_bytes));
     s->guessed_bytes = trm_arena_array(&s->arena, n, sizeof(*s->guessed_bytes));
     s->part_begin = trm_arena_array(&s->arena, n, sizeof(*s->part_begin));
     s->part_bytes = trm_arena_array(&s->arena, n, sizeof(*s->part_bytes));
     s->shared = trm_arena_array(&s->arena, n, sizeof(*s->shared));
     s->packs = trm_arena_array(&s->arena, n, sizeof(*s->packs));
+    s->packable = trm_arena_array(&s->arena, n, sizeof(*s->packable));
+    s->hosted = trm_arena_array(&s->arena, layers, sizeof(*s->hosted));
+    s->host_seconds = trm_arena_array(&s->arena, layers, sizeof(*s->host_seconds));
     s->in_files = trm_arena_array(&s->arena, n, sizeof(*s->in_files));
     s->uses = trm_arena_array(&s->arena, uses, sizeof(*s->uses));
     s->fetched_uses = trm_arena_array(&s->arena, uses, sizeof(*s->fetched_uses));
@@ -287,7 +319,8 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     if (seconds == NULL || largest == NULL || s->weight_of == NULL || s->tensors == NULL || s->bytes == NULL ||
         s->link_bytes == NULL || s->guessed_bytes == NULL || s->part_begin == NULL || s->part_bytes == NULL ||
         s->shared == NULL || s->packs == NULL || s->in_files == NULL || s->uses == NULL || s->fetched_uses == NULL ||
-        s->first_use == NULL) {
+        s->first_use == NULL || s->packable == NULL || s->packed_bytes == NULL || s->hosted == NULL ||
+        s->host_seconds == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     bool cuda = plan->backend == TRM_BACKEND_CUDA;
@@ -308,6 +341,9 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     s->largest_products = largest_products(plan, seconds, largest);
     s->problem.largest_seconds = largest;
     choose_packed(plan, s);
+    s->rates = trm_hosting_guess(plan);
+    trm_hosting_estimate(plan, s, s->host_seconds);
+    s->problem.host_seconds = s->host_seconds;
     s->first = s->problem;
     s->first.link_bytes = s->guessed_bytes;
     s->first.in_files = NULL;
@@ -323,6 +359,7 @@ void trm_streaming_plan_destroy(trm_streaming_plan *streaming)
 {
     if (streaming != NULL) {
         trm_residency_fini(&streaming->residency);
+        trm_residency_fini(&streaming->small);
         trm_arena_fini(&streaming->arena);
         free(streaming);
     }
@@ -330,20 +367,92 @@ void trm_streaming_plan_destroy(trm_streaming_plan *streaming)
 
 /* ---- plans for budgets ------------------------------------------------------------------------- */
 
+const trm_residency *trm_streaming_program(const trm_streaming_plan *s, int32_t program)
+{
+    return program == TRM_PROGRAM_SMALL && s->hosts ? &s->small : &s->residency;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+size_t trm_streaming_staging(const trm_streaming_plan *s)
+{
+    return larger(s->residency.ring_bytes, s->small.ring_bytes) +
+           larger(s->residency.stage_bytes, s->small.stage_bytes);
+}
+
+/* Plans both programs for where weights stay. The small one's ring is the other's. */
+static trm_status plan_programs(trm_streaming_plan *s, const trm_residency_problem *problem, const bool *resident)
+{
+    trm_residency large, small = {0};
+    trm_residency_problem of_small = *problem;
+    TRM_TRY(trm_residency_of(problem, resident, &large));
+    of_small.hosted = s->hosted;
+    of_small.largest_seconds = NULL;
+    of_small.ring_limit = large.ring_bytes;
+    trm_status status = s->hosts ? trm_residency_of(&of_small, resident, &small) : TRM_OK;
+    if (status != TRM_OK) {
+        trm_residency_fini(&large);
+        return status;
+    }
+    trm_residency_fini(&s->residency);
+    trm_residency_fini(&s->small);
+    s->residency = large;
+    s->small = small;
+    return TRM_OK;
+}
+
+/* Which layers processors run, and so which weights are not packed. */
+static trm_status choose_hosted(trm_streaming_plan *s, const trm_residency_problem *problem, const bool *resident)
+{
+    s->hosts = false;
+    memset(s->hosted, 0, (size_t)s->problem.n_layers * sizeof(*s->hosted));
+    if (s->asked.host_compute != TRM_HOST_COMPUTE_OFF) {
+        double share = s->asked.host_compute == TRM_HOST_COMPUTE_PERCENT ? s->asked.host_percent / 100 : -1;
+        TRM_TRY(trm_residency_host(problem, resident, share, s->hosted));
+    }
+    memcpy(s->packs, s->packable, (size_t)s->problem.n_weights * sizeof(*s->packs));
+    for (int32_t i = 0; i < s->problem.n_uses; i++) {
+        const trm_residency_use *use = &s->uses[i];
+        if (s->hosted[use->layer]) {
+            s->hosts = true;
+            s->packs[use->weight] = s->packs[use->weight] && resident[use->weight];
+        }
+    }
+    return TRM_OK;
+}
+
 static trm_status plan_residency(trm_streaming_plan *s, size_t budget, size_t ring_limit)
 {
     trm_residency made;
     s->problem.budget = budget < s->streamable ? budget : s->streamable;
     s->problem.ring_limit = ring_limit;
     trm_residency_problem problem = s->problem;
-    if (s->n_sharers > 1) { /* who shares chooses alike: by nothing that was measured */
+    /* who shares chooses alike, and who asked for a share the same every time: by nothing that was measured */
+    if (s->n_sharers > 1 || s->asked.host_compute == TRM_HOST_COMPUTE_PERCENT) {
         problem = s->first;
         problem.budget = s->problem.budget;
         problem.ring_limit = ring_limit;
         problem.quick = s->problem.quick;
     }
+    for (int32_t i = 0; i < s->problem.n_weights; i++) {
+        s->link_bytes[i] = s->packable[i] ? s->packed_bytes[i] : s->link_bytes[i];
+    }
     TRM_TRY(trm_residency_plan(&problem, &made));
+    trm_status status = choose_hosted(s, &problem, made.resident);
+    for (int32_t i = 0; status == TRM_OK && i < s->problem.n_weights; i++) {
+        s->link_bytes[i] = s->packable[i] && !s->packs[i] ? s->part_bytes[i] : s->link_bytes[i];
+    }
+    problem.link_bytes = s->hosts ? s->link_bytes : problem.link_bytes;
+    status = status == TRM_OK && s->hosts ? plan_programs(s, &problem, made.resident) : status;
+    if (status != TRM_OK || s->hosts) {
+        trm_residency_fini(&made);
+        return status;
+    }
     trm_residency_fini(&s->residency);
+    trm_residency_fini(&s->small);
     s->residency = made;
     return TRM_OK;
 }
@@ -395,7 +504,7 @@ trm_status trm_plan_set_weight_budget(trm_plan *plan, const trm_weight_budget *b
 static size_t device_bytes(const trm_plan *plan)
 {
     const trm_residency *residency = &plan->streaming->residency;
-    return plan->weight_bytes + residency->resident_bytes + residency->ring_bytes + residency->stage_bytes;
+    return plan->weight_bytes + residency->resident_bytes + trm_streaming_staging(plan->streaming);
 }
 
 /* The largest budget that fits with a ring of at most `ring_limit`; false if not even 0 does. */
@@ -427,8 +536,9 @@ trm_status trm_streaming_fit(trm_plan *plan, size_t room)
     s->problem.quick = true;
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
         TRM_TRY(fit_with_ring(plan, room, limits[i], &fits));
-        if (fits && s->residency.seconds < best) {
-            best = s->residency.seconds;
+        double seconds = trm_streaming_program(s, TRM_PROGRAM_SMALL)->seconds;
+        if (fits && seconds < best) {
+            best = seconds;
             budget = s->problem.budget;
             limit = limits[i];
         }
@@ -445,23 +555,52 @@ trm_status trm_streaming_fit(trm_plan *plan, size_t room)
                  "weights need at least %.2f GiB of memory with everything streamed (%.2f GiB that cannot be, %.2f GiB "
                  "of staging), there is room for %.2f GiB",
                  (double)device_bytes(plan) / 0x1p30, (double)plan->weight_bytes / 0x1p30,
-                 (double)(s->residency.ring_bytes + s->residency.stage_bytes) / 0x1p30, (double)room / 0x1p30);
+                 (double)trm_streaming_staging(s) / 0x1p30, (double)room / 0x1p30);
     }
     return TRM_OK;
+}
+
+/* Layers that processors cannot run after all, their weights being elsewhere. */
+static void drop_unreadable(trm_streaming_plan *s, const trm_streaming_facts *facts)
+{
+    for (int32_t i = 0; i < s->problem.n_uses; i++) {
+        const trm_residency_use *use = &s->uses[i];
+        bool readable = facts->resident[use->weight] || facts->readable[use->weight];
+        s->hosted[use->layer] = s->hosted[use->layer] && readable;
+    }
+    s->hosts = false;
+    for (int32_t i = 0; i < s->problem.n_layers; i++) {
+        bool reads = false; /* some weight in host memory */
+        for (int32_t k = s->first_use[i]; k < s->first_use[i + 1]; k++) {
+            reads = reads || !facts->resident[s->uses[k].weight];
+        }
+        s->hosted[i] = s->hosted[i] && reads;
+        s->hosts = s->hosts || s->hosted[i];
+    }
+    for (int32_t i = 0; i < s->problem.n_weights; i++) { /* files are read in the order of one program */
+        s->hosts = s->hosts && !s->in_files[i];
+    }
 }
 
 trm_status trm_streaming_adjust(trm_plan *plan, const trm_streaming_facts *facts)
 {
     trm_streaming_plan *s = plan->streaming;
-    trm_residency made;
     s->problem.link_rate = facts->link_rate > 0 ? facts->link_rate : s->problem.link_rate;
     s->problem.unpack_rate = facts->unpack_rate > 0 ? facts->unpack_rate : s->problem.unpack_rate;
     s->problem.file_rate = facts->file_rate > 0 ? facts->file_rate : s->problem.file_rate;
     s->problem.uses = facts->rows_in_place ? s->uses : s->fetched_uses;
-    TRM_TRY(trm_residency_of(&s->problem, facts->resident, &made));
-    trm_residency_fini(&s->residency);
-    s->residency = made;
-    return TRM_OK;
+    drop_unreadable(s, facts);
+    return plan_programs(s, &s->problem, facts->resident);
+}
+
+trm_status trm_streaming_use_rates(trm_plan *plan, const trm_hosting_rates *rates)
+{
+    trm_streaming_plan *s = plan->streaming;
+    s->rates = *rates;
+    s->measured = true;
+    s->problem.link_rate = rates->link > 0 ? rates->link : s->problem.link_rate;
+    trm_hosting_estimate(plan, s, s->host_seconds);
+    return s->asked.host_compute == TRM_HOST_COMPUTE_AUTO ? trm_streaming_replan(plan, s->problem.budget) : TRM_OK;
 }
 
 trm_status trm_streaming_read(const trm_plan *plan, int32_t weight, size_t begin, size_t size, void *to)
@@ -506,7 +645,7 @@ static size_t host_bytes(const trm_streaming_plan *s)
 static size_t gathered_bytes(const trm_streaming_plan *s)
 {
     size_t sum = 0;
-    for (int32_t k = 0; k < s->residency.n_fetches; k++) {
+    for (int32_t k = 0; k < s->residency.n_fetches; k++) { /* who shares hosts nothing */
         int32_t weight = s->residency.fetches[k].weight;
         sum += s->bytes[weight] - s->part_bytes[weight];
     }
@@ -516,7 +655,8 @@ static size_t gathered_bytes(const trm_streaming_plan *s)
 void trm_plan_stalls(const trm_plan *plan, trm_stall_fn fn, void *user)
 {
     const trm_network *network = plan->network;
-    const double *waits = plan->streaming == NULL ? NULL : plan->streaming->residency.waits;
+    const double *waits =
+        plan->streaming == NULL ? NULL : trm_streaming_program(plan->streaming, TRM_PROGRAM_SMALL)->waits;
     for (int32_t i = 0; waits != NULL && i <= network->n_layers; i++) {
         if (waits[i] > 0) {
             fn(user, i == network->n_layers ? TRM_NEXT_STEP : network->layers[i]->name, waits[i]);
@@ -531,22 +671,27 @@ void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
     if (s == NULL) {
         return;
     }
+    const trm_residency *step = trm_streaming_program(s, TRM_PROGRAM_SMALL);
     *info = (trm_streaming_info){
         .on = true,
         .streamable = s->streamable,
         .budget = s->problem.budget,
         .resident = s->residency.resident_bytes,
-        .streamed = s->residency.link_bytes,
-        .unpacked = s->residency.streamed_bytes,
-        .staging = s->residency.ring_bytes + s->residency.stage_bytes,
+        .streamed = step->link_bytes,
+        .unpacked = step->streamed_bytes,
+        .hosted = step->hosted_bytes,
+        .hosted_layers = step->n_hosted,
+        .host_rate = step->n_hosted > 0 ? s->rates.host : 0,
+        .host_seconds = step->host_seconds,
+        .staging = trm_streaming_staging(s),
         .host = host_bytes(s),
-        .copies = s->residency.n_copies,
+        .copies = step->n_copies,
         .sharers = s->n_sharers,
         .gathered = gathered_bytes(s),
         .link_rate = s->problem.link_rate,
-        .unpack_rate = s->residency.stage_bytes > 0 ? s->problem.unpack_rate : 0,
-        .run_seconds = s->residency.seconds,
-        .link_seconds = s->residency.link_seconds,
+        .unpack_rate = step->stage_bytes > 0 ? s->problem.unpack_rate : 0,
+        .run_seconds = step->seconds,
+        .link_seconds = step->link_seconds,
         .largest_run_seconds = s->largest_products > s->residency.seconds ? s->largest_products : s->residency.seconds,
     };
 }

@@ -8,6 +8,7 @@
 #ifndef TRM_DIST_STREAMING_H
 #define TRM_DIST_STREAMING_H
 
+#include "dist/hosting.h"
 #include "dist/plan.h"
 #include "dist/world.h"
 #include "kernels/device.h"
@@ -25,8 +26,15 @@ typedef struct trm_streaming_plan {
     size_t *bytes;              /* [n_weights] */
     size_t *link_bytes;         /* [n_weights] that are copied where it streams; of packed ones a guess at first */
     size_t *guessed_bytes;      /* [n_weights] that guess */
-    bool *packs;                /* [n_weights] to be packed in host memory */
-    bool *shared;               /* [n_weights] fetched in equal parts by the ranks of `groups` that this one is among */
+    size_t *packed_bytes; /* [n_weights] where it is packed if it may be: as it was when it last was, or that guess */
+    bool *packs;          /* [n_weights] to be packed in host memory */
+    bool *packable;       /* [n_weights] that may be, if no processor reads them */
+    bool *hosted;         /* [n_layers] that processors run in small steps */
+    double *host_seconds; /* [n_layers] that takes; negative: they cannot */
+    bool hosts;           /* there are some */
+    trm_hosting_rates rates; /* of processors; guesses until they are measured */
+    bool measured;           /* they are, and the link beside them */
+    bool *shared;            /* [n_weights] fetched in equal parts by the ranks of `groups` that this one is among */
     size_t *part_begin, *part_bytes; /* [n_weights] the part of its device form that this rank fetches: all, if alone */
     int32_t n_sharers, share;        /* ranks that fetch together, or 1; the place of this one among them */
     int32_t groups[TRM_MAX_RANKS];   /* [n_groups, n_sharers] of the whole mesh */
@@ -38,8 +46,15 @@ typedef struct trm_streaming_plan {
     double largest_products;                /* seconds of products with weights in a run with the largest inputs */
     trm_residency_problem problem;
     trm_residency_problem first; /* as it was before anything was measured: the same on all that share */
-    trm_residency residency;
+    trm_residency residency;     /* of steps that run on the device alone */
+    trm_residency small; /* of steps in which processors run the hosted layers; with the same resident weights */
 } trm_streaming_plan;
+
+/* The programs of a ring, and the plan of each: both are the same where processors run nothing. */
+enum { TRM_PROGRAM_LARGE, TRM_PROGRAM_SMALL, TRM_PROGRAM_COUNT };
+const trm_residency *trm_streaming_program(const trm_streaming_plan *s, int32_t program);
+/* Bytes of device memory that weights pass through. */
+size_t trm_streaming_staging(const trm_streaming_plan *s);
 
 /* The number of a tensor among the weights that can be streamed, or -1. */
 int32_t trm_streaming_weight(const trm_plan *plan, const trm_tensor *tensor);
@@ -60,6 +75,8 @@ trm_status trm_streaming_gather(void *user, void *memory, size_t part_bytes, trm
 void trm_streaming_share(const trm_plan *plan, trm_streaming_plan *s);
 /* Plans for another budget. */
 trm_status trm_streaming_replan(trm_plan *plan, size_t budget);
+/* Plans with what was measured of processors, where rates decide what they compute. Before weights are loaded. */
+trm_status trm_streaming_use_rates(trm_plan *plan, const trm_hosting_rates *rates);
 /* Bytes of the device form of a weight from its source. */
 trm_status trm_streaming_read(const trm_plan *plan, int32_t weight, size_t begin, size_t size, void *to);
 /* The same of the part that this rank fetches: a trm_reader_fn. `plan` is the trm_plan. */
@@ -74,6 +91,7 @@ size_t trm_streaming_packed_guess(size_t bytes);
  * measured (0: they were not), and from whether tables can be read where they lie. */
 typedef struct trm_streaming_facts {
     const bool *resident;
+    const bool *readable; /* [n_weights] processors can read it */
     double link_rate, unpack_rate, file_rate;
     bool rows_in_place;
 } trm_streaming_facts;

@@ -162,6 +162,7 @@ trm_status trm_weight_places_store(trm_weight_places *places, trm_plan *plan, tr
     if (status == TRM_OK) {
         places->host_used += host_bytes(places, plan, weight);
         places->host_used -= before;
+        s->packable[weight] = s->packable[weight] && (!s->packs[weight] || places->stored[weight].pieces != NULL);
         s->packs[weight] = places->stored[weight].pieces != NULL;
     }
     if ((status != TRM_OK && again) || places->host_used > places->host_limit) {
@@ -337,9 +338,10 @@ static void follow_stored(const trm_weight_places *places, trm_streaming_plan *s
 {
     for (int32_t i = 0; i < places->n; i++) {
         bool is_stored = places->stored[i].bytes > 0, is_resident = places->resident[i] != NULL;
+        s->packed_bytes[i] = places->stored[i].pieces != NULL ? places->stored[i].bytes : s->packed_bytes[i];
         s->in_files[i] = !is_stored && !is_resident;
         s->link_bytes[i] = is_stored                    ? places->stored[i].bytes
-                           : is_resident && s->packs[i] ? s->link_bytes[i]
+                           : is_resident && s->packs[i] ? s->packed_bytes[i]
                                                         : s->part_bytes[i];
     }
 }
@@ -348,15 +350,22 @@ static void follow_stored(const trm_weight_places *places, trm_streaming_plan *s
 static trm_status adjust(trm_weight_places *places, trm_plan *plan, double link_rate, double unpack_rate,
                          double file_rate)
 {
-    bool *resident = calloc((size_t)places->n + 1, sizeof(*resident));
+    bool *resident = calloc((size_t)places->n * 2 + 1, sizeof(*resident)); /* and what processors can read */
     if (resident == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the places of %d weights", places->n);
     }
-    trm_streaming_facts facts = {resident, link_rate, unpack_rate, file_rate, places->pinned};
+    bool *readable = resident + places->n;
+    trm_streaming_facts facts = {.resident = resident,
+                                 .readable = readable,
+                                 .link_rate = link_rate,
+                                 .unpack_rate = unpack_rate,
+                                 .file_rate = file_rate,
+                                 .rows_in_place = places->pinned};
     places->capturable = places->pinned;
     for (int32_t i = 0; i < places->n; i++) {
         bool is_read = places->resident[i] == NULL && places->stored[i].memory == NULL;
         resident[i] = places->resident[i] != NULL;
+        readable[i] = places->stored[i].memory != NULL && places->stored[i].pieces == NULL;
         places->capturable = places->capturable && !is_read;
         facts.rows_in_place = facts.rows_in_place && !(is_read && trm_streaming_reads_in_place(plan, i));
     }
@@ -377,6 +386,7 @@ trm_status trm_weight_places_settle(trm_weight_places *places, trm_plan *plan, t
     report_files(places, plan);
     pin_stored(places, plan, device);
     TRM_TRY(measure_link(places, device, &link_rate));
+    link_rate = plan->streaming->measured ? 0 : link_rate; /* beside processors, which share the memory */
     TRM_TRY(measure_unpacking(places, plan, device, &unpack_rate));
     TRM_TRY(measure_files(places, plan, &file_rate));
     return adjust(places, plan, link_rate, unpack_rate, file_rate);
@@ -422,8 +432,10 @@ static trm_status move_to_host(trm_weight_places *places, trm_plan *plan, trm_st
     return TRM_OK;
 }
 
+/* Reads of a weight from its source, in stretches that all threads read. */
 typedef struct source_read {
     const trm_plan *plan;
+    struct trm_pool *pool;
     int32_t weight;
     size_t begin, size;
     unsigned char *to;
@@ -441,7 +453,33 @@ static void read_source(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* From its source, in stretches that all threads read. */
+static trm_status read_on_threads(void *user, size_t begin, size_t size, void *to)
+{
+    source_read *read = user;
+    read->begin = begin;
+    read->size = size;
+    read->to = to;
+    trm_pool_for(read->pool, (int64_t)((size + READ_BYTES - 1) / READ_BYTES), 1, read_source, read);
+    /* what failed on another thread fails here, too, with the cause */
+    return atomic_load(&read->failed) ? trm_streaming_read(read->plan, read->weight, begin, size, to) : TRM_OK;
+}
+
+/* Stores a weight in the other form: packed, or as processors read it. */
+static trm_status store_otherwise(trm_weight_places *places, trm_plan *plan, trm_device *device, int32_t i)
+{
+    drop_stored(places, plan, device, i);
+    TRM_TRY(take_stored(places, plan, i));
+    if (places->stored[i].memory == NULL) {
+        return TRM_OK; /* read when it is needed */
+    }
+    source_read read = {.plan = plan, .pool = places->pool, .weight = i};
+    trm_status status = trm_weight_places_store(places, plan, device, i, read_on_threads, &read);
+    if (status != TRM_OK) {
+        drop_stored(places, plan, device, i);
+    }
+    return status;
+}
+
 static trm_status read_to_device(trm_plan *plan, trm_stream *stream, struct trm_pool *pool, int32_t i,
                                  unsigned char *to)
 {
@@ -450,10 +488,8 @@ static trm_status read_to_device(trm_plan *plan, trm_stream *stream, struct trm_
     trm_status status = trm_pages_alloc(most, &stretch);
     for (size_t begin = 0; status == TRM_OK && begin < bytes; begin += most) {
         size_t size = bytes - begin < most ? bytes - begin : most;
-        source_read read = {.plan = plan, .weight = i, .begin = begin, .size = size, .to = stretch};
-        trm_pool_for(pool, (int64_t)((size + READ_BYTES - 1) / READ_BYTES), 1, read_source, &read);
-        /* what failed on another thread fails here, too, with the cause */
-        status = atomic_load(&read.failed) ? trm_streaming_read(plan, i, begin, size, stretch) : TRM_OK;
+        source_read read = {.plan = plan, .pool = pool, .weight = i};
+        status = read_on_threads(&read, begin, size, stretch);
         status = status == TRM_OK ? trm_stream_upload(stream, to + begin, stretch, size) : status;
         status = status == TRM_OK ? trm_stream_synchronize(stream) : status;
     }
@@ -515,6 +551,12 @@ trm_status trm_weight_places_change(trm_weight_places *places, trm_plan *plan, t
     }
     for (int32_t i = 0; status == TRM_OK && i < places->n; i++) {
         status = !resident[i] || places->resident[i] != NULL ? TRM_OK : move_to_device(places, plan, stream, i);
+    }
+    for (int32_t i = 0; status == TRM_OK && i < places->n; i++) {
+        bool is_packed = places->stored[i].pieces != NULL;
+        status = places->stored[i].memory == NULL || plan->streaming->packs[i] == is_packed
+                     ? TRM_OK
+                     : store_otherwise(places, plan, device, i);
     }
     trm_pool_destroy(places->pool);
     places->pool = NULL;

@@ -140,6 +140,17 @@ trm_status trm_stream_fill_zero(trm_stream *stream, void *device_to, size_t size
     return size == 0 ? TRM_OK : stream->ops->stream_fill_zero(stream, device_to, size);
 }
 
+trm_status trm_stream_copy_small(trm_stream *stream, const trm_small_copy *copies, int32_t n)
+{
+    assert(n <= TRM_MAX_SMALL_COPIES);
+    return n == 0 ? TRM_OK : stream->ops->stream_copy_small(stream, copies, n);
+}
+
+trm_status trm_stream_host_task(trm_stream *stream, trm_host_task_fn fn, void *user)
+{
+    return stream->ops->stream_host_task(stream, fn, user);
+}
+
 trm_status trm_event_create(trm_device *device, trm_event **event)
 {
     return device->ops->event_create(device, event);

@@ -65,6 +65,23 @@ trm_status trm_stream_download(trm_stream *stream, void *host_to, const void *de
 trm_status trm_stream_copy(trm_stream *stream, void *device_to, const void *device_from, size_t size);
 trm_status trm_stream_fill_zero(trm_stream *stream, void *device_to, size_t size);
 
+/* A few small copies between memory of the device and memory of trm_device_alloc_host, or within either, in stream
+ * order and in one launch. Multiprocessors make them, not the copy engines, which may have hundreds of megabytes to do
+ * first. Not on streams beside others. */
+#define TRM_MAX_SMALL_COPIES 8
+typedef struct trm_small_copy {
+    void *to;
+    const void *from;
+    size_t size;
+} trm_small_copy;
+trm_status trm_stream_copy_small(trm_stream *stream, const trm_small_copy *copies, int32_t n);
+
+/* Calls fn(user) on the host when the stream comes to it; what is behind it on the stream waits for its end. On CUDA a
+ * thread of the driver calls it, which must not call the device, and where a step is captured every launch does. Not on
+ * streams beside others. */
+typedef void (*trm_host_task_fn)(void *user);
+trm_status trm_stream_host_task(trm_stream *stream, trm_host_task_fn fn, void *user);
+
 /* Events: points in a stream, to wait for and to time. */
 trm_status trm_event_create(trm_device *device, trm_event **event);
 void trm_event_destroy(trm_event *event);

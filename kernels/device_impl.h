@@ -34,6 +34,8 @@ typedef struct trm_device_ops {
     trm_status (*stream_download)(trm_stream *stream, void *host_to, const void *device_from, size_t size);
     trm_status (*stream_copy)(trm_stream *stream, void *device_to, const void *device_from, size_t size);
     trm_status (*stream_fill_zero)(trm_stream *stream, void *device_to, size_t size);
+    trm_status (*stream_copy_small)(trm_stream *stream, const trm_small_copy *copies, int32_t n);
+    trm_status (*stream_host_task)(trm_stream *stream, trm_host_task_fn fn, void *user);
     trm_status (*stream_wait_event)(trm_stream *stream, trm_event *event);
     trm_status (*stream_begin_capture)(trm_stream *stream);
     trm_status (*stream_end_capture)(trm_stream *stream, trm_graph_exec **exec);

@@ -23,6 +23,11 @@
 #define SOME_STARTS 4
 /* Times that far apart are the same; then the largest step decides. */
 #define AS_GOOD 1.002
+/* Shares of the layers that processors may run that are tried, and sizes of the least of them; of that few layers any
+ * two are tried the other way, of more those of which they run one. */
+#define HOST_SHARES 32
+#define HOST_SIZES  4
+#define HOST_FEW    12
 /* Exchanges are tried as long as so many timed plans, weighted by their fetches, have not been made. */
 #define MOST_WORK ((int64_t)4 << 20)
 
@@ -35,6 +40,7 @@ typedef struct planner {
     double *waits;                /* [n_layers + 1] */
     int32_t n_fetches, n_carried;
     size_t ring_bytes, streamed_bytes, link_bytes, stage_bytes;
+    const bool *hosted; /* [n_layers], or NULL */
     bool reads_files, is_final;
     int32_t n_copies;
     double seconds, link_seconds, compute_seconds, link_end;
@@ -70,6 +76,11 @@ static size_t padded(size_t bytes)
 
 /* ---- what follows from a choice ---------------------------------------------------------------- */
 
+static bool is_hosted(const planner *p, int32_t layer)
+{
+    return p->hosted != NULL && p->hosted[layer];
+}
+
 static void list_fetches(planner *p, const bool *resident)
 {
     const trm_residency_problem *problem = p->problem;
@@ -80,7 +91,7 @@ static void list_fetches(planner *p, const bool *resident)
     for (int32_t i = 0; i < problem->n_uses; i++) {
         const trm_residency_use *use = &problem->uses[i];
         p->use_fetch[i] = -1;
-        if (resident[use->weight] || use->in_place) {
+        if (resident[use->weight] || use->in_place || is_hosted(p, use->layer)) {
             continue;
         }
         if (last >= 0 && problem->uses[last].weight == use->weight) {
@@ -235,8 +246,9 @@ static void time_step(planner *p, const double *layer_seconds)
         }
         p->waits[layer] = now - before;
         now += gathered;
-        now += layer_seconds[layer];
-        p->compute_seconds += layer_seconds[layer];
+        double takes = is_hosted(p, layer) ? problem->host_seconds[layer] : layer_seconds[layer];
+        now += takes;
+        p->compute_seconds += takes;
         p->layer_ends[layer] = now;
     }
     p->seconds = now;
@@ -517,13 +529,140 @@ static trm_status choose(planner *p, trm_arena *arena, bool *resident)
     return TRM_OK;
 }
 
+/* ---- what processors compute ------------------------------------------------------------------- */
+
+/* A layer that they can run, and what that saves the link. */
+typedef struct candidate {
+    int32_t layer;
+    size_t bytes;
+} candidate;
+
+/* In the order of the layers; *all: bytes of every use that is to be fetched otherwise. */
+static int32_t list_candidates(const trm_residency_problem *problem, const bool *resident, candidate *candidates,
+                               size_t *all)
+{
+    int32_t n = 0;
+    *all = 0;
+    for (int32_t i = 0; i < problem->n_uses; i++) {
+        const trm_residency_use *use = &problem->uses[i];
+        if (resident[use->weight] || use->in_place) {
+            continue;
+        }
+        *all += problem->bytes[use->weight];
+        if (problem->host_seconds == NULL || problem->host_seconds[use->layer] < 0) {
+            continue;
+        }
+        n += n == 0 || candidates[n - 1].layer != use->layer;
+        candidates[n - 1].layer = use->layer;
+        candidates[n - 1].bytes += problem->bytes[use->weight];
+    }
+    return n;
+}
+
+/* Of candidates of at least `least` bytes those that make up so many, an even share of every stretch. */
+static void spread(const candidate *candidates, int32_t n, size_t least, double bytes, bool *hosted)
+{
+    double all = 0, seen = 0, taken = 0;
+    for (int32_t i = 0; i < n; i++) {
+        all += candidates[i].bytes >= least ? (double)candidates[i].bytes : 0;
+    }
+    double share = bytes < all ? bytes / all : 1;
+    for (int32_t i = 0; i < n; i++) {
+        double takes = (double)candidates[i].bytes;
+        hosted[candidates[i].layer] = false;
+        if (candidates[i].bytes >= least) {
+            seen += takes;
+            hosted[candidates[i].layer] = taken + takes / 2 <= seen * share;
+            taken += hosted[candidates[i].layer] ? takes : 0;
+        }
+    }
+}
+
+/* A choice of layers that is being bettered. */
+typedef struct hosting {
+    planner *p;
+    const bool *resident;
+    const candidate *candidates;
+    int32_t n;
+    bool *hosted, *best; /* [n_layers] what is tried, and the best so far */
+    double seconds;      /* of that */
+    size_t streamed;
+} hosting;
+
+/* Keeps what is tried if it is better. */
+static bool try_hosted(hosting *h)
+{
+    follow(h->p, h->resident);
+    if (!is_better(h->p, h->seconds, h->streamed)) {
+        return false;
+    }
+    h->seconds = h->p->seconds;
+    h->streamed = h->p->link_bytes;
+    memcpy(h->best, h->hosted, (size_t)h->p->problem->n_layers * sizeof(*h->best));
+    return true;
+}
+
+/* Even shares of all candidates, and of the larger ones alone: each costs some time beyond its bytes. */
+static void try_shares(hosting *h)
+{
+    size_t least = 0;
+    for (int32_t size = 0; size < HOST_SIZES; size++) {
+        size_t next = SIZE_MAX;
+        double all = 0;
+        for (int32_t i = 0; i < h->n; i++) {
+            size_t bytes = h->candidates[i].bytes;
+            all += bytes >= least ? (double)bytes : 0;
+            next = bytes > least && bytes < next ? bytes : next;
+        }
+        for (int32_t share = 1; share <= HOST_SHARES; share++) {
+            spread(h->candidates, h->n, least, all * share / HOST_SHARES, h->hosted);
+            (void)try_hosted(h);
+        }
+        if (next == SIZE_MAX) {
+            return;
+        }
+        least = next;
+    }
+}
+
+/* One candidate the other way, or two. */
+static bool exchange_hosted(hosting *h, int32_t a, int32_t b)
+{
+    bool *first = &h->hosted[h->candidates[a].layer], *second = &h->hosted[h->candidates[b].layer];
+    *first = !*first;
+    *second = a == b ? *second : !*second;
+    if (try_hosted(h)) {
+        return true;
+    }
+    *first = !*first;
+    *second = a == b ? *second : !*second;
+    return false;
+}
+
+static void better_hosted(hosting *h)
+{
+    const int64_t most_work = h->p->problem->quick ? 0 : MOST_WORK / PREFERENCE_COUNT;
+    memcpy(h->hosted, h->best, (size_t)h->p->problem->n_layers * sizeof(*h->best));
+    h->p->work = 0;
+    for (bool changed = true; changed && h->p->work < most_work;) {
+        changed = false;
+        for (int32_t a = 0; a < h->n && h->p->work < most_work; a++) {
+            for (int32_t b = a; b < h->n && h->p->work < most_work; b++) {
+                bool alike =
+                    a != b && h->hosted[h->candidates[a].layer] == h->hosted[h->candidates[b].layer] && h->n > HOST_FEW;
+                changed = (!alike && exchange_hosted(h, a, b)) || changed;
+            }
+        }
+    }
+}
+
 /* ---- the calls --------------------------------------------------------------------------------- */
 
 static trm_status planner_init(planner *p, const trm_residency_problem *problem, trm_residency *made)
 {
     size_t uses = (size_t)problem->n_uses + 1, layers = (size_t)problem->n_layers + 1;
     *made = (trm_residency){0};
-    *p = (planner){.problem = problem};
+    *p = (planner){.problem = problem, .hosted = problem->hosted};
     made->resident = trm_arena_array(&made->arena, (size_t)problem->n_weights + 1, sizeof(*made->resident));
     p->fetches = trm_arena_array(&made->arena, uses, sizeof(*p->fetches));
     p->use_fetch = trm_arena_array(&made->arena, uses, sizeof(*p->use_fetch));
@@ -534,6 +673,20 @@ static trm_status planner_init(planner *p, const trm_residency_problem *problem,
     return allocated ? TRM_OK : TRM_ERROR_OUT_OF_MEMORY;
 }
 
+static void sum_hosted(const planner *p, trm_residency *made)
+{
+    const trm_residency_problem *problem = p->problem;
+    for (int32_t layer = 0; layer < problem->n_layers; layer++) {
+        made->n_hosted += is_hosted(p, layer);
+        made->host_seconds += is_hosted(p, layer) ? problem->host_seconds[layer] : 0;
+    }
+    for (int32_t i = 0; i < problem->n_uses; i++) {
+        const trm_residency_use *use = &problem->uses[i];
+        bool reads = is_hosted(p, use->layer) && !made->resident[use->weight] && !use->in_place;
+        made->hosted_bytes += reads ? problem->bytes[use->weight] : 0;
+    }
+}
+
 static void finish(planner *p, trm_residency *made)
 {
     p->is_final = true;
@@ -541,6 +694,7 @@ static void finish(planner *p, trm_residency *made)
     for (int32_t i = 0; i < p->problem->n_weights; i++) {
         made->resident_bytes += made->resident[i] ? p->problem->bytes[i] : 0;
     }
+    sum_hosted(p, made);
     made->fetches = p->fetches;
     made->use_fetch = p->use_fetch;
     made->n_fetches = p->n_fetches;
@@ -585,6 +739,35 @@ trm_status trm_residency_plan(const trm_residency_problem *problem, trm_residenc
     }
     finish(&p, &made);
     *residency = made;
+    return TRM_OK;
+}
+
+trm_status trm_residency_host(const trm_residency_problem *problem, const bool *resident, double share, bool *hosted)
+{
+    planner p;
+    trm_residency made;
+    size_t all, layers = (size_t)problem->n_layers + 1;
+    trm_status status = planner_init(&p, problem, &made);
+    candidate *candidates = trm_arena_array(&made.arena, layers, sizeof(*candidates));
+    bool *tried = trm_arena_array(&made.arena, layers, sizeof(*tried));
+    if (status != TRM_OK || candidates == NULL || tried == NULL) {
+        trm_residency_fini(&made);
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    memset(hosted, 0, (size_t)problem->n_layers * sizeof(*hosted));
+    int32_t n = list_candidates(problem, resident, candidates, &all);
+    if (share >= 0) {
+        spread(candidates, n, 0, share * (double)all, hosted);
+    } else if (n > 0) {
+        hosting h = {.p = &p, .resident = resident, .candidates = candidates, .n = n, .hosted = tried, .best = hosted};
+        p.hosted = tried;
+        follow(&p, resident);
+        h.seconds = p.seconds;
+        h.streamed = p.link_bytes;
+        try_shares(&h);
+        better_hosted(&h);
+    }
+    trm_residency_fini(&made);
     return TRM_OK;
 }
 

@@ -8,6 +8,9 @@
  * each other in the list of uses share a fetch. A use may read the weight where it lies in host memory (rows of a
  * table): then nothing is fetched for it. A packed weight is copied in pieces to memory beside the ring and unpacked
  * into it.
+ *
+ * A hosted layer is run by the processors, which read its weights where they lie: nothing is fetched for it either, and
+ * the link goes on meanwhile.
  */
 #ifndef TRM_WEIGHT_STREAM_RESIDENCY_H
 #define TRM_WEIGHT_STREAM_RESIDENCY_H
@@ -34,12 +37,14 @@ typedef struct trm_residency_problem {
     double gather_rate;            /* bytes per second that come from other ranks, when a layer needs them */
     const bool *in_files;          /* [n_weights] read from files in every step, at file_rate; NULL: none is */
     double file_rate;
-    double unpack_rate; /* bytes of the device form per second; of those that are packed */
-    size_t piece_bytes; /* of the device form, that are copied and unpacked at a time */
-    size_t stage_bytes; /* memory that packed weights pass through, if any is fetched */
-    size_t budget;      /* the most bytes of weights that stay */
-    size_t ring_limit;  /* the most bytes of staging, unless the least that works is more */
-    bool quick;         /* a first choice will do */
+    double unpack_rate;         /* bytes of the device form per second; of those that are packed */
+    size_t piece_bytes;         /* of the device form, that are copied and unpacked at a time */
+    size_t stage_bytes;         /* memory that packed weights pass through, if any is fetched */
+    size_t budget;              /* the most bytes of weights that stay */
+    size_t ring_limit;          /* the most bytes of staging, unless the least that works is more */
+    bool quick;                 /* a first choice will do */
+    const double *host_seconds; /* [n_layers] that processors take for a layer; negative: they cannot. NULL: for all */
+    const bool *hosted;         /* [n_layers] those that they run, of which they can; NULL: none */
 } trm_residency_problem;
 
 /* One copy into the ring. */
@@ -58,6 +63,9 @@ typedef struct trm_residency {
     trm_residency_fetch *fetches; /* [n_fetches], in the order they are used */
     int32_t n_fetches, n_carried; /* the first n_carried are made behind all others, for the next step */
     size_t resident_bytes, streamed_bytes; /* the latter per step, of the device form */
+    size_t hosted_bytes;                   /* of weights that processors read in a step */
+    int32_t n_hosted;                      /* layers */
+    double host_seconds;                   /* of a step, that processors are busy */
     size_t link_bytes;                     /* that are copied for them */
     size_t ring_bytes, stage_bytes;
     int32_t n_copies;
@@ -79,6 +87,10 @@ typedef struct trm_residency {
 trm_status trm_residency_plan(const trm_residency_problem *problem, trm_residency *residency);
 /* Everything that follows from a choice of residents [n_weights]: fetches, their places, and the time. */
 trm_status trm_residency_of(const trm_residency_problem *problem, const bool *resident, trm_residency *residency);
+/* Which layers to give to the processors, into hosted [n_layers], where these weights stay [n_weights]: those with
+ * which a step takes least, or with `share` from 0 to 1 layers that read that share of what does not stay, spread
+ * evenly, whatever the rates are. share negative: by the time. problem->hosted is not looked at. */
+trm_status trm_residency_host(const trm_residency_problem *problem, const bool *resident, double share, bool *hosted);
 void trm_residency_fini(trm_residency *residency);
 
 #endif

@@ -13,9 +13,20 @@
 #define STAGES        3
 #define PIECE_STREAMS 2
 
+typedef struct ring_program {
+    const trm_residency *residency;
+    int32_t n;           /* fetches, also when the plan is gone */
+    trm_event **arrived; /* [n] */
+    trm_event **freed;   /* [n] the layer that frees the place has run; NULL: none does, or the fetch before has the
+                            same */
+    bool packed, whole;  /* some that are fetched are packed; some are not */
+} ring_program;
+
 struct trm_ring {
     trm_device *device;
-    const trm_residency *residency;
+    ring_program programs[TRM_RING_MOST_PROGRAMS];
+    int32_t n_programs;
+    ring_program *now; /* of the step under way */
     const size_t *bytes;
     const trm_stored_weight *stored;
     trm_ring_sharing sharing; /* gather NULL: nothing is shared */
@@ -28,22 +39,17 @@ struct trm_ring {
     size_t stage_bytes;
     trm_stream *unpacks, *pieces_on[PIECE_STREAMS];
     trm_event *copied, *drained, *staged[STAGES], *emptied[STAGES];
-    size_t n_pieces;     /* of the step under way */
-    bool copies_whole;   /* some that are fetched are not packed */
-    trm_event **arrived; /* [n_fetches] */
-    trm_event **freed;   /* [n_fetches] the layer that frees the place has run; NULL: none does, or the fetch before has
-                            the same */
-    int32_t n;           /* fetches, also when the plan is gone */
-    int32_t next;        /* how many fetches of the step under way are enqueued */
-    int32_t awaited;     /* fetch that the next waiting layer needs first */
-    bool is_primed;      /* what is carried over is there when all that is enqueued has run */
-    trm_event *last_freed;                           /* of the fetches enqueued so far */
+    size_t n_pieces;            /* of the step under way */
+    int32_t next;               /* how many fetches of the step under way are enqueued */
+    int32_t awaited;            /* fetch that the next waiting layer needs first */
+    const ring_program *primed; /* whose carried fetches are there when all that is enqueued has run; NULL: nobody's */
+    trm_event *last_freed;      /* of the fetches enqueued so far */
     const trm_event *copies_waited, *unpacks_waited; /* the last of `freed` that these streams wait for */
 };
 
-static bool is_packed(const trm_ring *ring, int32_t fetch)
+static bool is_packed(const trm_ring *ring, const ring_program *p, int32_t fetch)
 {
-    return ring->stored[ring->residency->fetches[fetch].weight].pieces != NULL;
+    return ring->stored[p->residency->fetches[fetch].weight].pieces != NULL;
 }
 
 static size_t stage_of(size_t piece)
@@ -69,19 +75,18 @@ static bool waits_anew(const trm_residency *residency, int32_t place)
     return after >= 0 && (place == 0 || residency->fetches[fetch_at(residency, place - 1)].after_layer < after);
 }
 
-static trm_status create_events(trm_ring *ring)
+static trm_status create_events(trm_ring *ring, ring_program *p)
 {
-    size_t n = (size_t)ring->residency->n_fetches + 1;
-    ring->arrived = calloc(n, sizeof(*ring->arrived));
-    ring->freed = calloc(n, sizeof(*ring->freed));
-    if (ring->arrived == NULL || ring->freed == NULL) {
+    size_t n = (size_t)p->n + 1;
+    p->arrived = calloc(n, sizeof(*p->arrived));
+    p->freed = calloc(n, sizeof(*p->freed));
+    if (p->arrived == NULL || p->freed == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the events of %zu copies", n - 1);
     }
-    TRM_TRY(trm_event_create(ring->device, &ring->begins));
-    for (int32_t place = 0; place < ring->residency->n_fetches; place++) {
-        TRM_TRY(trm_event_create(ring->device, &ring->arrived[place]));
-        if (waits_anew(ring->residency, place)) {
-            TRM_TRY(trm_event_create(ring->device, &ring->freed[fetch_at(ring->residency, place)]));
+    for (int32_t place = 0; place < p->n; place++) {
+        TRM_TRY(trm_event_create(ring->device, &p->arrived[place]));
+        if (waits_anew(p->residency, place)) {
+            TRM_TRY(trm_event_create(ring->device, &p->freed[fetch_at(p->residency, place)]));
         }
     }
     return TRM_OK;
@@ -92,10 +97,15 @@ static trm_status create_stages(trm_ring *ring)
 {
     size_t largest = 0;
     void *memory;
-    for (int32_t k = 0; k < ring->n; k++) {
-        size_t piece = ring->stored[ring->residency->fetches[k].weight].piece_bytes;
-        largest = is_packed(ring, k) && piece > largest ? piece : largest;
-        ring->copies_whole = ring->copies_whole || !is_packed(ring, k);
+    for (int32_t i = 0; i < ring->n_programs; i++) {
+        ring_program *p = &ring->programs[i];
+        for (int32_t k = 0; k < p->n; k++) {
+            size_t piece = ring->stored[p->residency->fetches[k].weight].piece_bytes;
+            bool packed = is_packed(ring, p, k);
+            largest = packed && piece > largest ? piece : largest;
+            p->packed = p->packed || packed;
+            p->whole = p->whole || !packed;
+        }
     }
     if (largest == 0) {
         return TRM_OK;
@@ -117,43 +127,52 @@ static trm_status create_stages(trm_ring *ring)
 
 static trm_status create_reader(trm_ring *ring, const trm_reader_options *files)
 {
-    const trm_residency *residency = ring->residency;
+    const ring_program *p = &ring->programs[0];
     trm_reader_options options = files == NULL ? (trm_reader_options){0} : *files;
-    int32_t *items = calloc((size_t)residency->n_fetches + 1, sizeof(*items));
+    int32_t *items = calloc((size_t)p->n + 1, sizeof(*items));
     if (items == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %d copies", residency->n_fetches);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %d copies", p->n);
     }
     options.items = items;
     options.n_items = 0;
     options.bytes = ring->bytes;
-    for (int32_t k = 0; k < residency->n_fetches; k++) {
-        if (ring->stored[residency->fetches[k].weight].memory == NULL) {
-            items[options.n_items++] = residency->fetches[k].weight;
+    for (int32_t k = 0; k < p->n; k++) {
+        if (ring->stored[p->residency->fetches[k].weight].memory == NULL) {
+            items[options.n_items++] = p->residency->fetches[k].weight;
         }
     }
-    assert(options.n_items == 0 || files != NULL);
+    assert(options.n_items == 0 || (files != NULL && ring->n_programs == 1));
     trm_status status = options.n_items == 0 ? TRM_OK : trm_reader_create(ring->device, &options, &ring->reader);
     free(items);
     return status;
 }
 
-trm_status trm_ring_create(trm_device *device, const trm_residency *residency, const size_t *bytes,
-                           const trm_stored_weight *stored, const trm_reader_options *files,
+trm_status trm_ring_create(trm_device *device, const trm_residency *const *programs, int32_t n_programs,
+                           const size_t *bytes, const trm_stored_weight *stored, const trm_reader_options *files,
                            const trm_ring_sharing *sharing, trm_ring **ring)
 {
     trm_ring *made = calloc(1, sizeof(*made));
     if (made == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a ring");
     }
-    *made = (trm_ring){
-        .device = device, .residency = residency, .bytes = bytes, .stored = stored, .n = residency->n_fetches};
+    assert(n_programs >= 1 && n_programs <= TRM_RING_MOST_PROGRAMS);
+    *made = (trm_ring){.device = device, .n_programs = n_programs, .bytes = bytes, .stored = stored};
     made->sharing = sharing == NULL ? (trm_ring_sharing){0} : *sharing;
+    made->now = made->programs;
+    size_t most = 0;
+    for (int32_t i = 0; i < n_programs; i++) {
+        made->programs[i] = (ring_program){.residency = programs[i], .n = programs[i]->n_fetches};
+        most = programs[i]->ring_bytes > most ? programs[i]->ring_bytes : most;
+    }
     trm_status status;
     void *memory;
-    TRM_TRY_GOTO(status, trm_device_alloc(device, residency->ring_bytes, &memory), destroy);
+    TRM_TRY_GOTO(status, trm_device_alloc(device, most, &memory), destroy);
     made->memory = memory;
     TRM_TRY_GOTO(status, trm_stream_create_beside(device, &made->copies), destroy);
-    TRM_TRY_GOTO(status, create_events(made), destroy);
+    TRM_TRY_GOTO(status, trm_event_create(device, &made->begins), destroy);
+    for (int32_t i = 0; i < n_programs; i++) {
+        TRM_TRY_GOTO(status, create_events(made, &made->programs[i]), destroy);
+    }
     TRM_TRY_GOTO(status, create_stages(made), destroy);
     TRM_TRY_GOTO(status, create_reader(made, files), destroy);
     *ring = made;
@@ -161,6 +180,17 @@ trm_status trm_ring_create(trm_device *device, const trm_residency *residency, c
 destroy:
     trm_ring_destroy(made);
     return status;
+}
+
+/* Those of a program. */
+static void destroy_events(ring_program *p)
+{
+    for (int32_t k = 0; k < p->n; k++) {
+        trm_event_destroy(p->arrived == NULL ? NULL : p->arrived[k]);
+        trm_event_destroy(p->freed == NULL ? NULL : p->freed[k]);
+    }
+    free(p->arrived);
+    free(p->freed);
 }
 
 void trm_ring_destroy(trm_ring *ring)
@@ -180,9 +210,8 @@ void trm_ring_destroy(trm_ring *ring)
         (void)trm_stream_synchronize(ring->unpacks);
     }
     trm_reader_destroy(ring->reader);
-    for (int32_t k = 0; k < ring->n; k++) {
-        trm_event_destroy(ring->arrived == NULL ? NULL : ring->arrived[k]);
-        trm_event_destroy(ring->freed == NULL ? NULL : ring->freed[k]);
+    for (int32_t i = 0; i < ring->n_programs; i++) {
+        destroy_events(&ring->programs[i]);
     }
     for (int32_t i = 0; i < STAGES; i++) {
         trm_event_destroy(ring->staged[i]);
@@ -198,21 +227,20 @@ void trm_ring_destroy(trm_ring *ring)
     trm_stream_destroy(ring->copies);
     trm_device_free(ring->device, ring->stages);
     trm_device_free(ring->device, ring->memory);
-    free(ring->arrived);
-    free(ring->freed);
     free(ring);
 }
 
-void *trm_ring_slot(const trm_ring *ring, int32_t fetch)
+void *trm_ring_slot(const trm_ring *ring, int32_t program, int32_t fetch)
 {
-    return ring->memory + ring->residency->fetches[fetch].offset;
+    return ring->memory + ring->programs[program].residency->fetches[fetch].offset;
 }
 
 /* Where the part of a weight lies that this rank fetches. */
 static unsigned char *part_of_slot(const trm_ring *ring, int32_t k)
 {
-    size_t begin = ring->sharing.gather == NULL ? 0 : ring->sharing.begins[ring->residency->fetches[k].weight];
-    return (unsigned char *)trm_ring_slot(ring, k) + begin;
+    const trm_residency_fetch *fetch = &ring->now->residency->fetches[k];
+    size_t begin = ring->sharing.gather == NULL ? 0 : ring->sharing.begins[fetch->weight];
+    return ring->memory + fetch->offset + begin;
 }
 
 /* Copies a piece where the one that was unpacked longest ago has been, and unpacks it from there. */
@@ -236,7 +264,7 @@ static trm_status fetch_piece(trm_ring *ring, const void *from, size_t size, uns
 
 static trm_status fetch_packed(trm_ring *ring, int32_t k)
 {
-    int32_t weight = ring->residency->fetches[k].weight;
+    int32_t weight = ring->now->residency->fetches[k].weight;
     const trm_stored_weight *stored = &ring->stored[weight];
     unsigned char *to = part_of_slot(ring, k);
     for (int32_t i = 0; i < stored->n_pieces; i++) {
@@ -250,8 +278,8 @@ static trm_status fetch_packed(trm_ring *ring, int32_t k)
 /* From the stored form of a weight in host memory, or from files, to its device form in the ring. */
 static trm_status fetch_weight(trm_ring *ring, int32_t k)
 {
-    int32_t weight = ring->residency->fetches[k].weight;
-    if (is_packed(ring, k)) {
+    int32_t weight = ring->now->residency->fetches[k].weight;
+    if (is_packed(ring, ring->now, k)) {
         return fetch_packed(ring, k);
     }
     if (ring->stored[weight].memory == NULL) {
@@ -263,21 +291,22 @@ static trm_status fetch_weight(trm_ring *ring, int32_t k)
 static trm_status enqueue_copy(trm_ring *ring, int32_t k)
 {
     TRM_TRY(fetch_weight(ring, k));
-    return trm_event_record(ring->arrived[k], is_packed(ring, k) ? ring->unpacks : ring->copies);
+    return trm_event_record(ring->now->arrived[k], is_packed(ring, ring->now, k) ? ring->unpacks : ring->copies);
 }
 
 /* Enqueues fetches whose places are free once `layer` has run. Of packed ones unpacking alone waits for the place. */
 static trm_status enqueue_copies(trm_ring *ring, int32_t layer)
 {
-    const trm_residency *residency = ring->residency;
+    const trm_residency *residency = ring->now->residency;
     for (; ring->next < residency->n_fetches; ring->next++) {
         int32_t k = fetch_at(residency, ring->next);
         if (residency->fetches[k].after_layer > layer) {
             break;
         }
-        trm_stream *writes = is_packed(ring, k) ? ring->unpacks : ring->copies;
-        const trm_event **waited = is_packed(ring, k) ? &ring->unpacks_waited : &ring->copies_waited;
-        ring->last_freed = ring->freed[k] != NULL ? ring->freed[k] : ring->last_freed;
+        const bool packed = is_packed(ring, ring->now, k);
+        trm_stream *writes = packed ? ring->unpacks : ring->copies;
+        const trm_event **waited = packed ? &ring->unpacks_waited : &ring->copies_waited;
+        ring->last_freed = ring->now->freed[k] != NULL ? ring->now->freed[k] : ring->last_freed;
         if (*waited != ring->last_freed) {
             TRM_TRY(trm_stream_wait_event(writes, ring->last_freed));
             *waited = ring->last_freed;
@@ -292,67 +321,77 @@ static trm_status await_fetches(trm_ring *ring, int32_t begin, int32_t end, trm_
 {
     int32_t last[2] = {-1, -1}; /* copied, unpacked: both are in order */
     for (int32_t k = begin; k < end; k++) {
-        last[is_packed(ring, k)] = k;
+        last[is_packed(ring, ring->now, k)] = k;
     }
     if (waits != NULL) {
         *waits = begin < end;
     }
-    TRM_TRY(last[0] < 0 ? TRM_OK : trm_stream_wait_event(stream, ring->arrived[last[0]]));
-    return last[1] < 0 ? TRM_OK : trm_stream_wait_event(stream, ring->arrived[last[1]]);
+    TRM_TRY(last[0] < 0 ? TRM_OK : trm_stream_wait_event(stream, ring->now->arrived[last[0]]));
+    return last[1] < 0 ? TRM_OK : trm_stream_wait_event(stream, ring->now->arrived[last[1]]);
 }
 
-/* A step that failed half way may have left copies and unpacking to do: neither begins before the other has ended. */
-static trm_status drain(trm_ring *ring)
+/* A step that failed half way may have left copies and unpacking to do: neither begins before the other has ended.
+ * `copies`: whether the stream of copies has a part in it. */
+static trm_status drain(trm_ring *ring, bool copies)
 {
-    if (ring->copies_whole) {
+    if (copies) {
         TRM_TRY(trm_event_record(ring->copied, ring->copies));
         TRM_TRY(trm_stream_wait_event(ring->unpacks, ring->copied));
     }
     TRM_TRY(trm_event_record(ring->drained, ring->unpacks));
-    return ring->copies_whole ? trm_stream_wait_event(ring->copies, ring->drained) : TRM_OK;
+    return copies ? trm_stream_wait_event(ring->copies, ring->drained) : TRM_OK;
 }
 
-/* What is enqueued from here on comes behind what is on `stream`, and behind copies of a step before. */
+/* What is enqueued from here on comes behind what is on `stream`, and behind copies of a step before. A capture must
+ * not find a stream that waits and does nothing. */
 static trm_status begin_copies(trm_ring *ring, trm_stream *stream)
 {
     ring->n_pieces = 0;
     ring->last_freed = NULL;
     ring->copies_waited = ring->unpacks_waited = NULL;
     TRM_TRY(trm_event_record(ring->begins, stream));
-    if (ring->copies_whole) { /* a capture must not find a stream that waits and does nothing */
+    if (ring->now->whole) {
         TRM_TRY(trm_stream_wait_event(ring->copies, ring->begins));
     }
-    if (ring->unpacks != NULL) {
+    if (ring->now->packed) {
         TRM_TRY(trm_stream_wait_event(ring->unpacks, ring->begins));
-        TRM_TRY(drain(ring));
+        TRM_TRY(drain(ring, ring->now->whole));
     }
     return TRM_OK;
 }
 
-trm_status trm_ring_prime(trm_ring *ring, trm_stream *stream)
+trm_status trm_ring_prime(trm_ring *ring, int32_t program, trm_stream *stream)
 {
-    const int32_t n = ring->residency->n_carried;
-    if (ring->is_primed || n == 0) {
+    ring->now = &ring->programs[program];
+    const int32_t n = ring->now->residency->n_carried;
+    if (ring->primed == ring->now) {
         return TRM_OK;
     }
-    TRM_TRY(begin_copies(ring, stream));
-    for (int32_t k = 0; k < n; k++) {
-        TRM_TRY(enqueue_copy(ring, k));
+    if (ring->unpacks != NULL) { /* the streams of the step before may be others than this one's */
+        TRM_TRY(drain(ring, true));
     }
-    TRM_TRY(await_fetches(ring, 0, n, stream, NULL));
-    ring->is_primed = true;
+    ring->primed = NULL;
+    if (n > 0) {
+        TRM_TRY(begin_copies(ring, stream));
+        for (int32_t k = 0; k < n; k++) {
+            TRM_TRY(enqueue_copy(ring, k));
+        }
+        TRM_TRY(await_fetches(ring, 0, n, stream, NULL));
+    }
+    ring->primed = ring->now;
     return TRM_OK;
 }
 
-trm_status trm_ring_begin(trm_ring *ring, trm_stream *stream)
+trm_status trm_ring_begin(trm_ring *ring, int32_t program, trm_stream *stream)
 {
+    ring->now = &ring->programs[program];
     ring->next = ring->awaited = 0;
-    if (ring->residency->n_fetches == 0) {
+    if (ring->now->residency->n_fetches == 0) {
         return TRM_OK;
     }
     if (!trm_stream_is_capturing(stream)) {
-        TRM_TRY(trm_ring_prime(ring, stream));
-        ring->is_primed = false; /* until the step has ended */
+        TRM_TRY(trm_ring_prime(ring, program, stream));
+        ring->primed = NULL; /* until the step has ended */
     }
     if (ring->reader != NULL) {
         trm_reader_begin(ring->reader);
@@ -363,7 +402,7 @@ trm_status trm_ring_begin(trm_ring *ring, trm_stream *stream)
 
 trm_status trm_ring_before(trm_ring *ring, int32_t layer, trm_stream *stream, bool *waits)
 {
-    const trm_residency *residency = ring->residency;
+    const trm_residency *residency = ring->now->residency;
     int32_t begin = ring->awaited;
     while (ring->awaited < residency->n_fetches && residency->fetches[ring->awaited].first_layer == layer) {
         ring->awaited++;
@@ -371,9 +410,10 @@ trm_status trm_ring_before(trm_ring *ring, int32_t layer, trm_stream *stream, bo
     int32_t first = begin > residency->n_carried ? begin : residency->n_carried;
     TRM_TRY(await_fetches(ring, first, ring->awaited, stream, waits));
     for (int32_t k = begin; k < ring->awaited && ring->sharing.gather != NULL; k++) {
-        int32_t weight = residency->fetches[k].weight;
-        if (ring->sharing.shared[weight]) {
-            TRM_TRY(ring->sharing.gather(ring->sharing.user, trm_ring_slot(ring, k), ring->bytes[weight], stream));
+        const trm_residency_fetch *fetch = &residency->fetches[k];
+        if (ring->sharing.shared[fetch->weight]) {
+            TRM_TRY(ring->sharing.gather(ring->sharing.user, ring->memory + fetch->offset, ring->bytes[fetch->weight],
+                                         stream));
         }
     }
     return TRM_OK;
@@ -381,7 +421,7 @@ trm_status trm_ring_before(trm_ring *ring, int32_t layer, trm_stream *stream, bo
 
 trm_status trm_ring_after(trm_ring *ring, int32_t layer, trm_stream *stream)
 {
-    const trm_residency *residency = ring->residency;
+    const trm_residency *residency = ring->now->residency;
     if (ring->next == residency->n_fetches) {
         return TRM_OK;
     }
@@ -389,13 +429,13 @@ trm_status trm_ring_after(trm_ring *ring, int32_t layer, trm_stream *stream)
     if (residency->fetches[k].after_layer != layer) {
         return TRM_OK;
     }
-    TRM_TRY(trm_event_record(ring->freed[k], stream));
+    TRM_TRY(trm_event_record(ring->now->freed[k], stream));
     return enqueue_copies(ring, layer);
 }
 
 trm_status trm_ring_end(trm_ring *ring, trm_stream *stream, bool *waits)
 {
-    TRM_TRY(await_fetches(ring, 0, ring->residency->n_carried, stream, waits));
-    ring->is_primed = ring->is_primed || !trm_stream_is_capturing(stream);
+    TRM_TRY(await_fetches(ring, 0, ring->now->residency->n_carried, stream, waits));
+    ring->primed = trm_stream_is_capturing(stream) ? ring->primed : ring->now;
     return TRM_OK;
 }

@@ -134,6 +134,16 @@ typedef enum trm_weight_sharing {
 /* "auto", "off" or "on". */
 TRM_API trm_status trm_weight_sharing_parse(const char *text, trm_weight_sharing *sharing);
 
+/* Whether processors compute layers whose weights do not stay, on the weights where they lie in host memory, while the
+ * link brings those of others. In runs with few rows alone (decode steps of up to 8 tokens), where reading weights is
+ * what takes the time. Their sums are rounded in another order than the device's, so that last bits may differ. */
+typedef enum trm_host_compute {
+    TRM_HOST_COMPUTE_OFF = 0,
+    TRM_HOST_COMPUTE_AUTO,   /* the layers with which a run takes least, by rates that are measured: not always the
+                                same */
+    TRM_HOST_COMPUTE_PERCENT /* layers that read so much of what does not stay: always the same */
+} trm_host_compute;
+
 typedef struct trm_weight_budget {
     trm_weight_budget_kind kind;
     double percent;    /* 0 .. 100, of PERCENT */
@@ -142,10 +152,15 @@ typedef struct trm_weight_budget {
                           from its files in every run */
     trm_weight_compression compression;
     trm_weight_sharing sharing;
+    trm_host_compute host_compute;
+    double host_percent; /* 0 .. 100, of PERCENT */
 } trm_weight_budget;
 
+/* "off", "auto", or a percentage with or without its sign, into host_compute and host_percent. */
+TRM_API trm_status trm_host_compute_parse(const char *text, trm_weight_budget *budget);
+
 /* "off", "auto", "25%", or bytes with B, K, M or G (powers of 1024; none: bytes), such as "8G" or "1.5G". host_bytes
- * becomes 0, compression and sharing AUTO. */
+ * becomes 0, compression and sharing AUTO, host_compute OFF. */
 TRM_API trm_status trm_weight_budget_parse(const char *text, trm_weight_budget *budget);
 
 /* Plans which weights stay. To be called before the engine is made; AUTO is resolved by then. */
@@ -156,18 +171,24 @@ typedef struct trm_streaming_info {
     bool on;                   /* a budget is set; otherwise all else but `streamable` and `budget` is 0 */
     bool pinned;               /* host memory is pinned; if not, copies are several times slower */
     size_t streamable, budget; /* bytes of weights that can be streamed; of them may stay */
-    size_t resident, streamed; /* bytes of them that stay; that are copied in every run, which before the engine is made
-                                  is a guess where weights are packed */
+    size_t resident, streamed; /* bytes of them that stay; that are copied in every run (where processors compute: in
+                                  every one with few rows), which before the engine is made is a guess where weights are
+                                  packed */
     size_t unpacked;           /* bytes of weights that those copied become */
-    size_t staging, host;      /* bytes of the ring of one context; of weights in host memory */
-    size_t files;              /* bytes that are read from files in every run */
-    int32_t copies;            /* in every run */
-    int32_t sharers;           /* ranks that fetch weights together; 1: this one alone */
-    size_t gathered;           /* bytes of weights that come from them in every run; `unpacked` has them, too */
-    double link_rate;          /* bytes per second, measured when the engine was made; before, a guess */
-    double unpack_rate;        /* bytes of weights per second, the same; 0: none is packed */
-    double run_seconds;        /* the least a run takes: the time of the link, or that of reading all weights */
-    double link_seconds;       /* of that, how long the link is busy */
+    size_t hosted;             /* bytes of weights that processors read in such a run */
+    int32_t hosted_layers;     /* that they compute */
+    double host_rate;     /* bytes per second at which they read, measured when the engine was made; 0: they compute
+                             nothing */
+    double host_seconds;  /* of such a run, that they are busy */
+    size_t staging, host; /* bytes of the ring of one context; of weights in host memory */
+    size_t files;         /* bytes that are read from files in every run */
+    int32_t copies;       /* in every run */
+    int32_t sharers;      /* ranks that fetch weights together; 1: this one alone */
+    size_t gathered;      /* bytes of weights that come from them in every run; `unpacked` has them, too */
+    double link_rate;     /* bytes per second, measured when the engine was made; before, a guess */
+    double unpack_rate;   /* bytes of weights per second, the same; 0: none is packed */
+    double run_seconds;   /* the least a run takes: the time of the link, or that of reading all weights */
+    double link_seconds;  /* of that, how long the link is busy */
     double largest_run_seconds; /* about what a run with the largest inputs takes: of a prompt that fills a step */
 } trm_streaming_info;
 TRM_API void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info);

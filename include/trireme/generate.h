@@ -63,7 +63,8 @@ typedef struct trm_generator_options {
 #define TRM_GENERATOR_OPTIONS_INIT                                                                                     \
     {                                                                                                                  \
         sizeof(trm_generator_options), TRM_DTYPE_NONE, {{1, 1, 1, 1, 1}}, 0, 0, 0, NULL, NULL, true, 0, NULL,          \
-            {TRM_WEIGHT_BUDGET_OFF, 0, 0, 0, TRM_WEIGHT_COMPRESSION_AUTO, TRM_WEIGHT_SHARING_AUTO},                    \
+            {TRM_WEIGHT_BUDGET_OFF, 0, 0, 0, TRM_WEIGHT_COMPRESSION_AUTO, TRM_WEIGHT_SHARING_AUTO,                     \
+             TRM_HOST_COMPUTE_OFF,  0},                                                                                \
             {TRM_SPECULATION_OFF, 0}, false, false, TRM_DTYPE_NONE                                                     \
     }
 

@@ -306,6 +306,13 @@ static trm_status cuda_stream_fill_zero(trm_stream *stream, void *device_to, siz
     return TRM_OK;
 }
 
+static trm_status cuda_stream_host_task(trm_stream *stream, trm_host_task_fn fn, void *user)
+{
+    TRM_TRY(device_use(stream->device));
+    TRM_CUDA_TRY(cudaLaunchHostFunc(handle_of(stream), fn, user));
+    return TRM_OK;
+}
+
 static trm_status cuda_stream_wait_event(trm_stream *stream, trm_event *event)
 {
     TRM_TRY(device_use(stream->device));
@@ -459,6 +466,8 @@ static const trm_device_ops cuda_ops = {
     .stream_download = cuda_stream_download,
     .stream_copy = cuda_stream_copy,
     .stream_fill_zero = cuda_stream_fill_zero,
+    .stream_copy_small = trm_cuda_copy_small,
+    .stream_host_task = cuda_stream_host_task,
     .stream_wait_event = cuda_stream_wait_event,
     .stream_begin_capture = cuda_stream_begin_capture,
     .stream_end_capture = cuda_stream_end_capture,

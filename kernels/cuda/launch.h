@@ -17,6 +17,9 @@ extern "C" {
 /* Whether the device current on this thread can run this build's kernels: cudaSuccess, or why not. */
 cudaError_t trm_cuda_probe(void);
 
+/* small_copy.cu: of kernels/device.h. */
+trm_status trm_cuda_copy_small(trm_stream *stream, const trm_small_copy *copies, int32_t n);
+
 /* copy.cu */
 bool trm_cuda_cast_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_cast_run(const trm_kernel_call *call);

@@ -1,5 +1,6 @@
 /* The host as a device: ordinary memory, calls that run at once but for streams beside others, a thread pool per
  * device. */
+#include <assert.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -167,6 +168,24 @@ static trm_status stream_fill_zero(trm_stream *stream, void *to, size_t size)
     return TRM_OK;
 }
 
+static trm_status stream_copy_small(trm_stream *stream, const trm_small_copy *copies, int32_t n)
+{
+    assert(queue_of(stream) == NULL);
+    (void)stream;
+    for (int32_t i = 0; i < n; i++) {
+        memmove(copies[i].to, copies[i].from, copies[i].size);
+    }
+    return TRM_OK;
+}
+
+static trm_status stream_host_task(trm_stream *stream, trm_host_task_fn fn, void *user)
+{
+    assert(queue_of(stream) == NULL);
+    (void)stream;
+    fn(user);
+    return TRM_OK;
+}
+
 trm_status trm_host_stream_call(trm_stream *stream, trm_host_call_fn fn, void *to, const void *from, size_t count)
 {
     if (queue_of(stream) != NULL) {
@@ -291,6 +310,8 @@ static const trm_device_ops host_ops = {
     .stream_download = stream_move,
     .stream_copy = stream_move,
     .stream_fill_zero = stream_fill_zero,
+    .stream_copy_small = stream_copy_small,
+    .stream_host_task = stream_host_task,
     .stream_wait_event = stream_wait_event,
     .stream_begin_capture = stream_begin_capture,
     .stream_end_capture = stream_end_capture,

@@ -142,6 +142,12 @@ trm_status job_budget(const settings *all, trm_weight_budget *budget)
         snprintf(cause, sizeof(cause), "%s", trm_last_error());
         return trm_fail(status, "%s (%s)", cause, all->origins[SETTING_WEIGHT_SHARING]);
     }
+    status = trm_host_compute_parse(settings_text(all, SETTING_HOST_COMPUTE), budget);
+    if (status != TRM_OK) {
+        char cause[512];
+        snprintf(cause, sizeof(cause), "%s", trm_last_error());
+        return trm_fail(status, "%s (%s)", cause, all->origins[SETTING_HOST_COMPUTE]);
+    }
     return TRM_OK;
 }
 
@@ -183,6 +189,10 @@ void report_streaming(report *r, const trm_streaming_info *info)
     report_integer(r, "copies", info->copies);
     report_integer(r, "sharers", info->sharers);
     report_integer(r, "gathered", (int64_t)info->gathered);
+    report_integer(r, "hosted", (int64_t)info->hosted);
+    report_integer(r, "hosted_layers", info->hosted_layers);
+    report_number(r, "host_bytes_per_second", info->host_rate);
+    report_number(r, "host_seconds", info->host_seconds);
     report_number(r, "link_bytes_per_second", info->link_rate);
     report_number(r, "unpacked_bytes_per_second", info->unpack_rate);
     report_number(r, "least_step_seconds", info->run_seconds);
@@ -193,7 +203,7 @@ void report_streaming(report *r, const trm_streaming_info *info)
 
 void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
 {
-    char packed[64] = "", shared[64] = "";
+    char packed[64] = "", shared[64] = "", hosted[112] = "";
     text[0] = '\0';
     if (info->on && info->unpack_rate > 0) {
         snprintf(packed, sizeof(packed), ", packed into %.2f", (double)info->streamed / 0x1p30);
@@ -202,13 +212,18 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
         snprintf(shared, sizeof(shared), ", %.2f of them fetched by others of %d ranks",
                  (double)info->gathered / 0x1p30, info->sharers);
     }
+    if (info->on && info->hosted_layers > 0) {
+        snprintf(hosted, sizeof(hosted), ", processors read %.2f in %d layers of small ones at %.1f GB/s",
+                 (double)info->hosted / 0x1p30, (int)info->hosted_layers, info->host_rate / 1e9);
+    }
     if (info->on) {
-        snprintf(text, size,
-                 "of %.2f GiB of weights %.2f stay and %.2f stream in every step%s%s, in %d copies through %.2f GiB of "
-                 "staging at %.1f GB/s: a step takes at least %.2f ms",
-                 (double)info->streamable / 0x1p30, (double)info->resident / 0x1p30, (double)info->unpacked / 0x1p30,
-                 shared, packed, info->copies, (double)info->staging / 0x1p30, info->link_rate / 1e9,
-                 info->run_seconds * 1e3);
+        snprintf(
+            text, size,
+            "of %.2f GiB of weights %.2f stay and %.2f stream in every step%s%s%s, in %d copies through %.2f GiB of "
+            "staging at %.1f GB/s: a step takes at least %.2f ms",
+            (double)info->streamable / 0x1p30, (double)info->resident / 0x1p30, (double)info->unpacked / 0x1p30, shared,
+            packed, hosted, info->copies, (double)info->staging / 0x1p30, info->link_rate / 1e9,
+            info->run_seconds * 1e3);
     }
 }
 

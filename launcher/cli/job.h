@@ -55,7 +55,7 @@ trm_status job_dtype(const settings *all, trm_dtype *dtype);
 /* --kv-cache-dtype. */
 trm_status job_cache_dtype(const settings *all, trm_dtype *dtype);
 trm_status job_backend(const settings *all, trm_backend *backend);
-/* --weight-budget, --host-memory, --weight-compression and --weight-sharing. */
+/* --weight-budget, --host-memory, --weight-compression, --weight-sharing and --host-compute. */
 trm_status job_budget(const settings *all, trm_weight_budget *budget);
 /* What a budget comes to, as an object "streaming" of a report, and in one line without an end; "" where there is none.
  */

@@ -249,6 +249,10 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_WEIGHT_SHARING] = {"weight-sharing", 0, SETTING_TEXT, MODELS, 0, 0, "auto", "KIND", "Machine",
                                 "ranks of replicas (dp) fetch weights that stream together, each a part over its own "
                                 "link: on, off or auto (on for language models)"},
+    [SETTING_HOST_COMPUTE] =
+        {"host-compute", 0, SETTING_TEXT, MODELS, 0, 0, "off", "SHARE", "Machine",
+         "processors compute so much of what does not stay, where it lies, in steps of few tokens: off, auto "
+         "(what is fastest by measure; last bits may differ from run to run), or a percentage such as 50%"},
     [SETTING_NO_TUNE] = {"no-tune", 0, SETTING_FLAG, JOB | COMMAND_BUILD, 0, 0, NULL, NULL, "Machine",
                          "take a likely algorithm for each product instead of timing several"},
     [SETTING_OPT_LEVEL] = {"opt-level", 0, SETTING_INTEGER, JOB | COMMAND_BUILD, 0, 5, "3", "N", "Machine",

@@ -139,7 +139,7 @@ static void check_layer(const weights *w, const trm_residency *r, const trm_ring
     for (int32_t i = 0; i < w->problem.n_uses; i++) {
         if (w->uses[i].layer == layer && r->use_fetch[i] >= 0) {
             int32_t weight = w->uses[i].weight;
-            assert_memory_equal(trm_ring_slot(ring, r->use_fetch[i]), w->stored[weight], w->bytes[weight]);
+            assert_memory_equal(trm_ring_slot(ring, 0, r->use_fetch[i]), w->stored[weight], w->bytes[weight]);
         }
     }
 }
@@ -147,7 +147,7 @@ static void check_layer(const weights *w, const trm_residency *r, const trm_ring
 static void run_step(uint64_t *state, const weights *w, const trm_residency *r, trm_ring *ring, trm_stream *stream,
                      int32_t layers)
 {
-    assert_ok(trm_ring_begin(ring, stream));
+    assert_ok(trm_ring_begin(ring, 0, stream));
     for (int32_t layer = 0; layer < layers; layer++) {
         bool waits, fetches = false;
         for (int32_t k = r->n_carried; k < r->n_fetches; k++) {
@@ -179,7 +179,7 @@ static void layers_find_their_weights(void **unused)
         make_weights(&state, &w);
         assert_ok(trm_residency_plan(&w.problem, &r));
         assert_ok(trm_stream_create(device, &stream));
-        assert_ok(trm_ring_create(device, &r, w.bytes, w.addresses, &files, NULL, &ring));
+        assert_ok(trm_ring_create(device, &(const trm_residency *){&r}, 1, w.bytes, w.addresses, &files, NULL, &ring));
         for (int32_t k = 0; k < r.n_fetches; k++) {
             reused += r.fetches[k].after_layer >= 0;
         }
@@ -221,10 +221,10 @@ static void streams_wait_for_each_other(void **unused)
         }
         assert_ok(trm_residency_plan(&w.problem, &r));
         assert_ok(trm_stream_create_beside(device, &layers));
-        assert_ok(trm_ring_create(device, &r, w.bytes, w.addresses, NULL, NULL, &ring));
+        assert_ok(trm_ring_create(device, &(const trm_residency *){&r}, 1, w.bytes, w.addresses, NULL, NULL, &ring));
         memset(found, 0, sizeof(found));
         for (int32_t step = 0; step < STEPS; step++) {
-            assert_ok(trm_ring_begin(ring, layers));
+            assert_ok(trm_ring_begin(ring, 0, layers));
             for (int32_t layer = 0; layer < w.problem.n_layers; layer++) {
                 assert_ok(trm_ring_before(ring, layer, layers, NULL));
                 if (test_random_below(&state, 3) == 0) {
@@ -232,7 +232,7 @@ static void streams_wait_for_each_other(void **unused)
                 }
                 for (int32_t i = 0; i < w.problem.n_uses; i++) {
                     if (w.uses[i].layer == layer && r.use_fetch[i] >= 0) {
-                        assert_ok(trm_stream_copy(layers, found[step][i], trm_ring_slot(ring, r.use_fetch[i]),
+                        assert_ok(trm_stream_copy(layers, found[step][i], trm_ring_slot(ring, 0, r.use_fetch[i]),
                                                   w.bytes[w.uses[i].weight]));
                     }
                 }
@@ -293,9 +293,9 @@ static void a_failed_read_ends_the_step(void **unused)
         trm_ring *ring;
         trm_stream *stream;
         assert_ok(trm_stream_create(device, &stream));
-        assert_ok(trm_ring_create(device, &r, w.bytes, w.addresses, &files, NULL, &ring));
+        assert_ok(trm_ring_create(device, &(const trm_residency *){&r}, 1, w.bytes, w.addresses, &files, NULL, &ring));
         for (int32_t step = 0; step < 4; step++) {
-            trm_status status = trm_ring_begin(ring, stream);
+            trm_status status = trm_ring_begin(ring, 0, stream);
             for (int32_t layer = 0; status == TRM_OK && layer < w.problem.n_layers; layer++) {
                 assert_ok(trm_ring_before(ring, layer, stream, NULL));
                 check_layer(&w, &r, ring, layer);

@@ -1,0 +1,111 @@
+/* Which layers processors may run, and what the planner is to think they take. */
+#include "dist/hosting.h"
+
+#include "dist/streaming.h"
+
+/* Until they are measured: bytes per second that the processors read weights at, and seconds
+ * from the end of the layer before to the begin of the one behind that are not reading. */
+#define CUDA_RATE      8e10
+#define CUDA_HANDOVER  4e-5
+#define HOST_HANDOVER  2e-6
+#define HOST_READ_RATE 2e10
+
+/* The input that is the weight of a product, or -1. */
+static int32_t weight_input(const trm_layer *layer)
+{
+    const trm_layer_desc *desc = &layer->desc;
+    switch (desc->kind) {
+    case TRM_LAYER_MATMUL:
+        return desc->matmul.transpose_b && !desc->matmul.transpose_a ? 1 : -1;
+    case TRM_LAYER_MATMUL_GLU:
+        return 1;
+    case TRM_LAYER_NORM_MATMUL:
+        return TRM_NORM_MATMUL_WEIGHT;
+    case TRM_LAYER_DEQUANT_MATMUL:
+        return TRM_DEQUANT_MATMUL_WEIGHT;
+    default:
+        return -1;
+    }
+}
+
+static int64_t last_dim(const trm_dims *dims)
+{
+    return dims->n > 0 ? dims->d[dims->n - 1] : 0;
+}
+
+int64_t trm_hosting_rows(const trm_layer *layer, const trm_dims *dims)
+{
+    const trm_dims *out = &dims[layer->outputs[0]->index];
+    return last_dim(out) > 0 ? trm_dims_count(out) / last_dim(out) : 0;
+}
+
+void trm_hosting_describe(const trm_layer *layer, const trm_dims *dims, int64_t rows, trm_kernel_call *call)
+{
+    trm_plan_describe_call(layer, dims, call);
+    call->constants = 0;
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        if (layer->inputs[i] != NULL && layer->inputs[i]->role != TRM_TENSOR_CONSTANT) {
+            call->inputs[i].dims = (trm_dims){2, {rows, last_dim(&call->inputs[i].dims)}};
+        }
+    }
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        call->outputs[i].dims = (trm_dims){2, {rows, last_dim(&call->outputs[i].dims)}};
+    }
+}
+
+/* Whether joining the leading dims of what is not constant leaves the layer what it is. */
+static bool joins_rows(const trm_plan *plan, const trm_layer *layer, int32_t weight)
+{
+    const trm_dims *x = &plan->max_dims[layer->inputs[0]->index];
+    bool joins = weight != 0 && x->n >= 2 && layer->inputs[0]->role != TRM_TENSOR_CONSTANT;
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        const trm_tensor *input = layer->inputs[i];
+        if (input == NULL || i == weight) {
+            continue;
+        }
+        const trm_dims *dims = &plan->max_dims[input->index];
+        bool is_parameter = input->role == TRM_TENSOR_CONSTANT && dims->n <= 2;
+        joins = joins && (is_parameter || (dims->n == x->n && input->role != TRM_TENSOR_CONSTANT));
+    }
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        joins = joins && plan->max_dims[layer->outputs[i]->index].n == x->n;
+    }
+    return joins;
+}
+
+static bool may_host(const trm_plan *plan, const trm_streaming_plan *s, const trm_layer *layer, int32_t weight)
+{
+    const trm_tensor *tensor = weight < 0 ? NULL : layer->inputs[weight];
+    if (tensor == NULL || s->weight_of[tensor->index] < 0 || tensor->dims.n < 2 || plan->batch_invariant ||
+        s->n_sharers > 1 || layer->n_inputs + 1 > TRM_MAX_SMALL_COPIES || !joins_rows(plan, layer, weight)) {
+        return false;
+    }
+    if (layer->desc.kind == TRM_LAYER_MATMUL && (tensor->dims.n != 2 || layer->n_inputs > 3)) {
+        return false;
+    }
+    trm_kernel_call call;
+    trm_hosting_describe(layer, plan->max_dims, TRM_HOSTED_ROWS, &call);
+    return trm_plan_call_is_known(&call) &&
+           trm_kernel_find(trm_all_kernels, trm_all_kernels_count, TRM_BACKEND_HOST, &call) != NULL;
+}
+
+trm_hosting_rates trm_hosting_guess(const trm_plan *plan)
+{
+    return plan->backend == TRM_BACKEND_CUDA ? (trm_hosting_rates){.host = CUDA_RATE, .handover = CUDA_HANDOVER}
+                                             : (trm_hosting_rates){.host = HOST_READ_RATE, .handover = HOST_HANDOVER};
+}
+
+void trm_hosting_estimate(const trm_plan *plan, const trm_streaming_plan *s, double *seconds)
+{
+    const trm_network *network = plan->network;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        size_t bytes = 0;
+        for (int32_t k = 0; k < layer->n_inputs; k++) {
+            int32_t weight = layer->inputs[k] == NULL ? -1 : s->weight_of[layer->inputs[k]->index];
+            bytes += weight < 0 ? 0 : s->bytes[weight];
+        }
+        bool may = may_host(plan, s, layer, weight_input(layer));
+        seconds[i] = may ? (double)bytes / s->rates.host + s->rates.handover : -1;
+    }
+}
