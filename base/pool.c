@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/error.h"
 
@@ -18,16 +19,22 @@
 #define NUMBER(state)  ((uint32_t)((state) >> 32))
 #define IS_OPEN(state) (((state)&CLOSED) == 0)
 
-/* How long an idle thread polls before it sleeps or yields: some tens of microseconds, about the gap between two
- * kernels of a step. */
+/* How long an idle thread polls before it sleeps unless told otherwise: about the gap between two kernels of a step. It
+ * looks at the clock once in so many looks at the pool: a pause takes 10 to 60 ns. */
+#define SPIN_MICROSECONDS 20
+#define LOOKS             16
+/* Pauses of a caller that waits for the last range before it yields. */
 #define SPINS 1000
-/* Ranges per thread of a loop: enough to even out threads of unequal speed. */
-#define RANGES_PER_THREAD 4
+/* A range is a part of what is left, so that the first are long runs and the last even out threads of unequal speed;
+ * but no more than so many per thread. */
+#define PART              2
+#define RANGES_PER_THREAD 16
 
 struct trm_pool {
-    int32_t threads; /* with the caller */
-    int32_t spins;
-    pthread_t *workers; /* [threads - 1] */
+    int32_t threads;      /* with the caller */
+    bool may_spin;        /* a CPU for every thread */
+    _Atomic int64_t spin; /* ns */
+    pthread_t *workers;   /* [threads - 1] */
     int32_t n_workers;
 
     _Atomic uint64_t state;
@@ -40,7 +47,7 @@ struct trm_pool {
     /* The open loop; written by the caller while no worker is inside. */
     trm_pool_fn fn;
     void *user;
-    int64_t count, range;
+    int64_t count, smallest;
     _Atomic int64_t next;
 };
 
@@ -51,15 +58,26 @@ static inline void relax(void)
 #endif
 }
 
+/* ns of a clock that only goes on. */
+static int64_t now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
 static void run_ranges(trm_pool *pool)
 {
-    for (;;) {
-        int64_t begin = atomic_fetch_add_explicit(&pool->next, pool->range, memory_order_relaxed);
-        if (begin >= pool->count) {
-            return;
+    int64_t begin = atomic_load_explicit(&pool->next, memory_order_relaxed);
+    while (begin < pool->count) {
+        const int64_t left = pool->count - begin, part = left / (PART * (int64_t)pool->threads);
+        const int64_t range = part > pool->smallest ? part : pool->smallest;
+        const int64_t end = left > range ? begin + range : pool->count;
+        if (atomic_compare_exchange_weak_explicit(&pool->next, &begin, end, memory_order_relaxed,
+                                                  memory_order_relaxed)) {
+            pool->fn(pool->user, begin, end);
+            begin = atomic_load_explicit(&pool->next, memory_order_relaxed);
         }
-        int64_t end = pool->count - begin > pool->range ? begin + pool->range : pool->count;
-        pool->fn(pool->user, begin, end);
     }
 }
 
@@ -72,11 +90,14 @@ static bool is_due(trm_pool *pool, uint32_t seen)
 
 static void wait_until_due(trm_pool *pool, uint32_t seen)
 {
-    for (int32_t i = 0; i < pool->spins; i++) {
-        if (is_due(pool, seen)) {
-            return;
+    const int64_t spin = atomic_load(&pool->spin);
+    for (int64_t from = spin > 0 ? now() : 0; spin > 0 && now() - from < spin;) {
+        for (int32_t i = 0; i < LOOKS; i++) {
+            if (is_due(pool, seen)) {
+                return;
+            }
+            relax();
         }
-        relax();
     }
     pthread_mutex_lock(&pool->mutex);
     atomic_fetch_add(&pool->sleepers, 1);
@@ -136,7 +157,8 @@ trm_status trm_pool_create(int32_t threads, trm_pool **pool)
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "thread pool of %d threads: out of host memory", threads);
     }
     made->threads = threads;
-    made->spins = threads <= usable_cpus() ? SPINS : 0;
+    made->may_spin = threads <= usable_cpus();
+    trm_pool_set_spin(made, SPIN_MICROSECONDS);
     made->workers = workers;
     atomic_init(&made->state, CLOSED);
     pthread_mutex_init(&made->mutex, NULL);
@@ -174,6 +196,11 @@ int32_t trm_pool_threads(const trm_pool *pool)
     return pool != NULL ? pool->threads : 1;
 }
 
+void trm_pool_set_spin(trm_pool *pool, int32_t microseconds)
+{
+    atomic_store(&pool->spin, pool->may_spin ? (int64_t)microseconds * 1000 : 0);
+}
+
 void trm_pool_for(trm_pool *pool, int64_t count, int64_t grain, trm_pool_fn fn, void *user)
 {
     if (count <= 0) {
@@ -185,11 +212,11 @@ void trm_pool_for(trm_pool *pool, int64_t count, int64_t grain, trm_pool_fn fn, 
         return;
     }
     int64_t ranges = (int64_t)pool->threads * RANGES_PER_THREAD;
-    int64_t range = count / ranges + (count % ranges != 0);
+    int64_t smallest = count / ranges + (count % ranges != 0);
     pool->fn = fn;
     pool->user = user;
     pool->count = count;
-    pool->range = range > grain ? range : grain;
+    pool->smallest = smallest > grain ? smallest : grain;
     atomic_store(&pool->next, 0);
     /* 0 marks "no loop seen yet", so the number skips it when it wraps. */
     uint32_t number = NUMBER(atomic_load(&pool->state)) + 1;
@@ -199,7 +226,7 @@ void trm_pool_for(trm_pool *pool, int64_t count, int64_t grain, trm_pool_fn fn, 
     run_ranges(pool);
     uint64_t state = atomic_fetch_or(&pool->state, CLOSED);
     for (int32_t i = 0; INSIDE(state) != 0; i++) {
-        if (i < pool->spins) {
+        if (pool->may_spin && i < SPINS) {
             relax();
         } else {
             sched_yield();

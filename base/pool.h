@@ -15,6 +15,10 @@ typedef struct trm_pool trm_pool;
 trm_status trm_pool_create(int32_t threads, trm_pool **pool);
 void trm_pool_destroy(trm_pool *pool);
 int32_t trm_pool_threads(const trm_pool *pool);
+/* How long the pool's threads poll for the next loop before they sleep: 20 us at first. Longer for loops with gaps that
+ * must begin within a few microseconds on all threads. Where the process has fewer CPUs than threads they never poll.
+ * From any thread, at any time; it holds from the next wait on. */
+void trm_pool_set_spin(trm_pool *pool, int32_t microseconds);
 
 /* Calls fn(user, begin, end) over disjoint ranges that cover 0 .. count - 1, each at least `grain` long but
  * for the last, on the pool's threads and the caller's; returns when all are done. While another thread's loop is

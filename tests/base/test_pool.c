@@ -78,6 +78,21 @@ static void many_short_loops(void **state)
     }
 }
 
+/* Threads that poll for long, that never do, and that change in between. */
+static void polls_as_told(void **state)
+{
+    (void)state;
+    trm_pool *pool = NULL;
+    assert_ok(trm_pool_create(2, &pool));
+    for (int i = 0; i < 60; i++) {
+        trm_pool_set_spin(pool, i % 3 == 0 ? 0 : i % 3 == 1 ? 300 : 100000);
+        run_loop(pool, 1 + i % 17, 1);
+        usleep(i % 2 == 0 ? 0 : 200);
+        run_loop(pool, 1 + i % 17, 1);
+    }
+    trm_pool_destroy(pool);
+}
+
 static void wait_for_other(void *user, int64_t begin, int64_t end)
 {
     _Atomic int *arrived = user;
@@ -158,8 +173,11 @@ static void refuses_no_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(covers_every_index_once), cmocka_unit_test(many_short_loops),
-        cmocka_unit_test(runs_at_the_same_time),   cmocka_unit_test(is_shared),
+        cmocka_unit_test(covers_every_index_once),
+        cmocka_unit_test(many_short_loops),
+        cmocka_unit_test(polls_as_told),
+        cmocka_unit_test(runs_at_the_same_time),
+        cmocka_unit_test(is_shared),
         cmocka_unit_test(refuses_no_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,8 +6,8 @@
  * Every figure is the median of calls that rotate through N GiB of weights (3). "read" is the rate at which the same
  * threads only read as many bytes as gate+up has. Types are names as f32, bf16, f16, fp8, int8, int4; TEXT is part of
  * a product's name. Each of --link is a size in MiB: with a GPU, pieces of it are copied there from the same memory
- * meanwhile, 0 for none. At last the time of a job of the pool with nothing in it, at once after the one before and
- * after pauses.
+ * meanwhile, 0 for none. At last the time of a loop of the pool with nothing in it, and until all threads are in it, at
+ * once after the one before and after pauses.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -279,30 +279,52 @@ static void nothing(void *user, int64_t begin, int64_t end)
     (void)end;
 }
 
+/* A range that ends when as many as there are threads have begun. */
+static void wait_for_all(void *user, int64_t begin, int64_t end)
+{
+    _Atomic int64_t *missing = user;
+    *missing -= end - begin;
+    while (*missing > 0) {
+        __builtin_ia32_pause();
+    }
+}
+
+static void report_pool(bench *b, const char *what, int32_t threads, int32_t pause, double *times)
+{
+    qsort(times, POOL_CALLS, sizeof(times[0]), compare);
+    const double median = times[POOL_CALLS / 2] * 1e6, most = times[POOL_CALLS * 9 / 10] * 1e6;
+    if (b->json) {
+        printf("%s  {\"name\": \"pool, %s\", \"threads\": %d, \"pause_us\": %d, \"microseconds\": %.2f, "
+               "\"nine_of_ten_us\": %.2f}",
+               b->first ? "" : ",\n", what, threads, pause, median, most);
+    } else {
+        printf("pool, %-10s %5d threads, %4d us after the last: %.2f us, nine of ten within %.2f\n", what, threads,
+               pause, median, most);
+    }
+    b->first = false;
+}
+
+/* Loops with nothing in them, and until every thread is in the loop. */
 static void run_pool(bench *b, int32_t threads)
 {
     static const int32_t pauses[] = {0, 20, 50, 200, 1000}; /* microseconds */
-    static double times[POOL_CALLS];
+    static double times[2][POOL_CALLS];
     for (int32_t p = 0; p < COUNT(pauses); p++) {
-        for (int32_t i = 0; i < POOL_CALLS; i++) {
+        for (int32_t i = 0; i < POOL_CALLS * 2; i++) {
             const double from = bench_now();
             while (bench_now() - from < pauses[p] * 1e-6) {
             }
             const double began = bench_now();
-            trm_pool_for(trm_stream_native(b->stream), threads * 4, 1, nothing, NULL);
-            times[i] = bench_now() - began;
+            _Atomic int64_t missing = threads;
+            if (i % 2 == 0) {
+                trm_pool_for(trm_stream_native(b->stream), threads * 4, 1, nothing, NULL);
+            } else {
+                trm_pool_for(trm_stream_native(b->stream), threads, 1, wait_for_all, &missing);
+            }
+            times[i % 2][i / 2] = bench_now() - began;
         }
-        qsort(times, POOL_CALLS, sizeof(times[0]), compare);
-        const double median = times[POOL_CALLS / 2] * 1e6, tenth = times[POOL_CALLS * 9 / 10] * 1e6;
-        if (b->json) {
-            printf("%s  {\"name\": \"pool\", \"threads\": %d, \"pause_us\": %d, \"microseconds\": %.2f, "
-                   "\"of_ten_nine_us\": %.2f}",
-                   b->first ? "" : ",\n", threads, pauses[p], median, tenth);
-        } else {
-            printf("pool          empty %7d, %4d us after the last: %.2f us, nine of ten within %.2f\n", threads,
-                   pauses[p], median, tenth);
-        }
-        b->first = false;
+        report_pool(b, "empty", threads, pauses[p], times[0]);
+        report_pool(b, "all at work", threads, pauses[p], times[1]);
     }
 }
 
