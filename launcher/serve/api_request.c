@@ -220,6 +220,7 @@ static bool read_sampling(api_request *r, int32_t vocab, api_error *error)
         !read_float(r, "presence_penalty", -2, 2, &r->presence_penalty, error) ||
         !read_float(r, "frequency_penalty", -2, 2, &r->frequency_penalty, error) ||
         !read_int32(r, "top_k", -1, INT32_MAX, &r->top_k, error) ||
+        !read_int32(r, "min_tokens", 0, INT32_MAX, &r->min_tokens, error) ||
         !read_number(r, "seed", -0x1p63, 0x1p63, &seed, error) || !read_bool(r, "ignore_eos", &r->ignore_eos, error) ||
         !read_biases(r, vocab, error) || !read_stops(r, error) || !read_stop_ids(r, vocab, error)) {
         return false;
@@ -285,7 +286,8 @@ static const char *keep_json(api_request *r, const trm_json *value, api_error *e
     return kept;
 }
 
-/* guided_json, guided_regex, guided_choice, guided_grammar, as vLLM's clients send them. */
+/* guided_json, guided_regex, guided_choice, guided_grammar, as vLLM's clients send them, the later ones without
+ * "guided_" in an object structured_outputs. */
 static bool read_guided(api_request *r, api_error *error)
 {
     static const struct {
@@ -295,9 +297,13 @@ static bool read_guided(api_request *r, api_error *error)
                   {"guided_regex", API_FORMAT_REGEX},
                   {"guided_choice", API_FORMAT_CHOICE},
                   {"guided_grammar", API_FORMAT_EBNF}};
-    const trm_json *root = trm_json_root(r->document);
+    const trm_json *root = trm_json_root(r->document), *outputs = trm_json_get(root, "structured_outputs");
+    if (outputs != NULL && !trm_json_is_object(outputs)) {
+        return api_fail(error, 400, "structured_outputs", "invalid_type", "structured_outputs is not an object");
+    }
     for (size_t i = 0; i < sizeof(guides) / sizeof(guides[0]); i++) {
         const trm_json *value = trm_json_get(root, guides[i].key);
+        value = value != NULL ? value : trm_json_get(outputs, guides[i].key + strlen("guided_"));
         if (value == NULL) {
             continue;
         }
@@ -567,7 +573,7 @@ static bool parse(api_request *r, const char *body, size_t size, int32_t vocab, 
     if (!trm_json_is_object(trm_json_root(r->document))) {
         return api_fail(error, 400, NULL, "invalid_type", "body is not a JSON object");
     }
-    if (!check_model(r, names, error)) {
+    if (!check_model(r, names, error) || !read_number(r, "timeout", 0, 1e6, &r->timeout, error)) {
         return false;
     }
     switch (r->kind) {
@@ -607,6 +613,7 @@ bool api_request_parse(api_kind kind, const char *body, size_t size, int32_t voc
     }
     /* What follows a grammar ends where the grammar does. */
     request->ignore_eos = request->ignore_eos && request->format == API_FORMAT_TEXT;
+    request->min_tokens = request->format == API_FORMAT_TEXT ? request->min_tokens : 0;
     return true;
 }
 

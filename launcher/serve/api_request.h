@@ -62,7 +62,8 @@ typedef struct api_request {
     trm_arena arena;
     trm_json_document *document;
     bool stream, include_usage, echo, ignore_eos, skip_special, include_stop, add_special;
-    int32_t n, priority;
+    int32_t n, priority, min_tokens;
+    double timeout;     /* seconds until it is ended; 0: as long as the server allows */
     int32_t best_of;    /* choices made for each prompt, of which n are replied */
     int64_t max_tokens; /* -1: as far as the context goes */
     float temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty;

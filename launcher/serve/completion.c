@@ -117,6 +117,7 @@ trm_status choice_submission(const choice *ch, trm_serving_request *request)
     request->ignore_eos = asked->ignore_eos;
     request->stop_tokens = asked->stop_ids;
     request->n_stop_tokens = asked->n_stop_ids;
+    request->min_tokens = asked->min_tokens;
     request->embedding = asked->embedding;
     request->logprobs = asked->best_of > asked->n && asked->logprobs < 0 ? 0 : asked->logprobs;
     request->prompt_logprobs = asked->echo && ch->prompt_seen < ch->n_prompt ? asked->logprobs : -1;

@@ -244,7 +244,9 @@ static void admit(hub *h, completion *c)
     }
     h->live = c;
     h->m.live += c->n_choices;
-    c->deadline = h->options.request_seconds > 0 ? c->received + h->options.request_seconds : NEVER;
+    double most = h->options.request_seconds, asked = c->request.timeout;
+    double seconds = asked > 0 && (most <= 0 || asked < most) ? asked : most;
+    c->deadline = seconds > 0 ? c->received + seconds : NEVER;
     if (state != HUB_READY && state != HUB_RECOVERING) {
         h->m.refused++;
         fail_request(h, c, 503, "unavailable",
@@ -479,7 +481,10 @@ static void drop_late(hub *h)
     for (completion *c = h->live; c != NULL; c = next) {
         next = c->next;
         if (now > c->deadline) {
-            fail_request(h, c, 408, "timeout", "the request took longer than the server allows");
+            char message[128];
+            snprintf(message, sizeof(message), "the request took longer than its %g seconds",
+                     c->deadline - c->received);
+            fail_request(h, c, 408, "timeout", message);
         }
     }
 }

@@ -143,9 +143,12 @@ class Completions(unittest.TestCase):
         eos = server.request("POST", "/tokenize", {"prompt": "<|end_of_text|>", "add_special_tokens": False})[1]["tokens"]
         reply = self.complete(logit_bias={str(eos[0]): 100})
         self.assertEqual((reply.choices[0].text, reply.choices[0].finish_reason), ("", "stop"))
-        reply = self.complete(extra_body={"stop_token_ids": server.request(
-            "POST", "/tokenize", {"prompt": " heaven", "add_special_tokens": False})[1]["tokens"]})
+        heaven = server.request("POST", "/tokenize", {"prompt": " heaven", "add_special_tokens": False})[1]["tokens"]
+        reply = self.complete(extra_body={"stop_token_ids": heaven})
         self.assertEqual((reply.choices[0].text, reply.choices[0].finish_reason), (" God created the", "stop"))
+        reply = self.complete(max_tokens=30, extra_body={"stop_token_ids": heaven, "min_tokens": 6})
+        self.assertNotIn("heaven", reply.choices[0].text[:25])
+        self.assertGreaterEqual(reply.usage.completion_tokens, 6)
 
 
     def test_best_of(self):
@@ -265,9 +268,11 @@ class Formats(unittest.TestCase):
         self.check(complete(guided_json=self.schema))
         self.assertRegex(complete(guided_grammar='root ::= ("ab" | "cd") [0-9]'), "^(ab|cd)[0-9]$")
         self.assertEqual(complete(guided_choice=["Moses"], ignore_eos=True), "Moses")
+        self.assertEqual(complete(structured_outputs={"choice": ["Moses"]}, min_tokens=20), "Moses")
+        self.assertRegex(complete(structured_outputs={"regex": "[0-9]{3}"}), "^[0-9]{3}$")
 
     def test_refused(self):
-        for guide in ({"guided_regex": "("}, {"guided_grammar": "root ::= ["}, {"guided_choice": []}, {"guided_json": {"type": "thing"}}):
+        for guide in ({"guided_regex": "("}, {"structured_outputs": {"regex": "("}}, {"structured_outputs": []}, {"guided_grammar": "root ::= ["}, {"guided_choice": []}, {"guided_json": {"type": "thing"}}):
             status, reply, _ = server.request("POST", "/v1/completions", dict({"prompt": "x"}, **guide))
             self.assertEqual(status, 400, (guide, reply))
         self.assertEqual(server.complete(), BEGINNING)

@@ -62,6 +62,28 @@ class Limits(unittest.TestCase):
             status, reply, _ = server.request("POST", "/v1/completions", long_body(n=16))
             self.assertEqual((status, reply["error"]["code"]), (408, "timeout"))
             server.wait_metric("trireme_requests_live", 0)
+            server.wait_metric("trireme_cache_blocks_used", 0)
+
+    def test_request_deadline(self):
+        """A request's own deadline: running, as a stream, and before its turn has come; what it held is free."""
+        with Server("--sequences", "2", "--request-timeout", "60") as server:
+            begins = time.monotonic()
+            with concurrent.futures.ThreadPoolExecutor(3) as pool:
+                replies = [pool.submit(server.request, "POST", "/v1/completions", long_body(n=2, timeout=0.4, stream=i == 1))
+                           for i in range(3)] # of six choices two run at a time
+                for i, reply in enumerate(replies):
+                    status, body, _ = reply.result()
+                    if i == 1 and status == 200: # it had begun
+                        body = [json.loads(line[6:]) for line in body.splitlines() if line.startswith("data: {")][-1]
+                        status = 408
+                    self.assertEqual((status, body["error"]["code"]), (408, "timeout"), body)
+                    self.assertIn("0.4 seconds", body["error"]["message"])
+            self.assertLess(time.monotonic() - begins, 20)
+            server.wait_metric("trireme_requests_live", 0)
+            server.wait_metric("trireme_cache_blocks_used", 0)
+            self.assertEqual(server.complete(timeout=60), BEGINNING)
+            status, reply, _ = server.request("POST", "/v1/completions", {"prompt": "x", "timeout": -1})
+            self.assertEqual((status, reply["error"]["param"]), (400, "timeout"))
 
     def test_connections(self):
         with Server("--max-connections", "4") as server:

@@ -51,10 +51,10 @@ static void defaults_are_openais(void **state)
 static void values_are_taken(void **state)
 {
     (void)state;
-    api_request r = parsed(API_COMPLETION,
-                           "{\"model\":\"m\",\"prompt\":[[1,2],[3]],\"n\":3,\"seed\":-1,\"top_k\":-1,\"stop\":\"x\","
-                           "\"stop_token_ids\":[9],\"logprobs\":0,\"logit_bias\":{\"5\":-2.5},"
-                           "\"max_tokens\":0,\"top_p\":0,\"user\":\"u\",\"unknown\":[]}");
+    api_request r = parsed(
+        API_COMPLETION, "{\"model\":\"m\",\"prompt\":[[1,2],[3]],\"n\":3,\"seed\":-1,\"top_k\":-1,\"stop\":\"x\","
+                        "\"stop_token_ids\":[9],\"logprobs\":0,\"logit_bias\":{\"5\":-2.5},"
+                        "\"max_tokens\":0,\"top_p\":0,\"min_tokens\":4,\"timeout\":1.5,\"user\":\"u\",\"unknown\":[]}");
     assert_int_equal(r.n_prompts, 2);
     assert_int_equal(r.prompts[0].n_ids, 2);
     assert_int_equal(r.prompts[1].ids[0], 3);
@@ -67,6 +67,8 @@ static void values_are_taken(void **state)
     assert_int_equal(r.biases[0].token, 5);
     assert_true(r.biases[0].bias == -2.5f);
     assert_int_equal(r.max_tokens, 0);
+    assert_int_equal(r.min_tokens, 4);
+    assert_true(r.timeout == 1.5);
     api_request_fini(&r);
     r = parsed(API_CHAT,
                "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"response_format\":{\"type\":\"json_schema\","
