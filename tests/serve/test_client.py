@@ -147,7 +147,7 @@ class Completions(unittest.TestCase):
         reply = self.complete(extra_body={"stop_token_ids": heaven})
         self.assertEqual((reply.choices[0].text, reply.choices[0].finish_reason), (" God created the", "stop"))
         reply = self.complete(max_tokens=30, extra_body={"stop_token_ids": heaven, "min_tokens": 6})
-        self.assertNotIn("heaven", reply.choices[0].text[:25])
+        self.assertTrue(reply.choices[0].text.startswith(" God created the"), reply)
         self.assertGreaterEqual(reply.usage.completion_tokens, 6)
 
 
