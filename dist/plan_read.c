@@ -2,14 +2,12 @@
  * Reading plan files. Nothing in a file is believed: lengths are checked before anything is unpacked, positions before
  * they are followed, and the network is made through the calls and rules that networks built by hand go through.
  */
-#include "dist/plan_file.h"
+#include "dist/plan_messages.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <plan_file.pb-c.h>
 
 #include <trireme/trireme.h>
 
@@ -17,8 +15,6 @@
 #include "base/error.h"
 #include "base/map.h"
 #include "dist/world.h"
-#include "graph/params.h"
-#include "kernels/fused.h"
 #include "kernels/tuner.h"
 #include "weight_stream/weight_form.h"
 
@@ -70,29 +66,6 @@ static trm_status get_message(const reader *r, const ProtobufCMessageDescriptor 
     *message = protobuf_c_message_unpack(type, NULL, (size_t)size, bytes);
     return *message != NULL ? TRM_OK
                             : trm_fail(TRM_ERROR_INVALID_MODEL, "%s: %s cannot be unpacked", r->name, type->short_name);
-}
-
-static trm_status get_dims(const reader *r, const int64_t *values, size_t n, trm_dims *dims)
-{
-    if (n > TRM_MAX_DIMS) {
-        return refuse(r, "a tensor or weight has too many dimensions");
-    }
-    *dims = (trm_dims){.n = (int32_t)n};
-    for (size_t i = 0; i < n; i++) {
-        dims->d[i] = values[i];
-    }
-    return TRM_OK;
-}
-
-static trm_status get_dtype(const reader *r, const char *name, bool none, int32_t *dtype)
-{
-    for (int32_t i = none ? 0 : 1; i < TRM_DTYPE_COUNT; i++) {
-        if (strcmp(trm_dtype_name((trm_dtype)i), name) == 0) {
-            *dtype = i;
-            return TRM_OK;
-        }
-    }
-    return trm_fail(TRM_ERROR_INVALID_MODEL, "%s: \"%.40s\" is no type", r->name, name);
 }
 
 /* Elements in the file of a tensor of these dims, all known. */
@@ -148,7 +121,7 @@ static trm_status open_file(reader *r, uint32_t position, trm_weight_file **file
 
 static trm_status get_view(const reader *r, const Trireme__Plan__Weight *from, trm_weight_view *view)
 {
-    TRM_TRY(get_dims(r, from->dims, from->n_dims, &view->dims));
+    TRM_TRY(trm_plan_get_dims(r->name, from->dims, from->n_dims, &view->dims));
     if (from->n_sizes > TRM_WEIGHT_MAX_STEPS || from->n_strides != from->n_sizes || from->n_first != from->n_dims + 1 ||
         from->first[from->n_dims] != from->n_sizes) {
         return refuse(r, "the view of a weight has steps that do not fit its dimensions");
@@ -279,9 +252,9 @@ static trm_status get_weight(reader *r, size_t position)
     const Trireme__Plan__Weight *from = r->from->weights[position];
     trm_weight_form form = {.kind = (trm_weight_base_kind)from->kind, .begin = (size_t)from->begin};
     int32_t dtype = 0;
-    TRM_TRY(get_dtype(r, from->dtype, false, &dtype));
+    TRM_TRY(trm_plan_get_dtype(r->name, from->dtype, false, &dtype));
     form.dtype = (trm_dtype)dtype;
-    TRM_TRY(get_dims(r, from->base_dims, from->n_base_dims, &form.dims));
+    TRM_TRY(trm_plan_get_dims(r->name, from->base_dims, from->n_base_dims, &form.dims));
     TRM_TRY(get_view(r, from, &form.view));
     form.name = from->name;
     form.seed = from->seed;
@@ -317,168 +290,6 @@ static trm_status get_weight(reader *r, size_t position)
 
 /* ---- layers -------------------------------------------------------------------------------------------- */
 
-static trm_status check_count(const reader *r, const Trireme__Plan__Parameter *from, size_t found, size_t expected)
-{
-    if (found != expected || from->n_integers + from->n_floats + from->n_words != found) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: parameter %s has %zu values, expected %zu", r->name, from->name,
-                 from->n_integers + from->n_floats + from->n_words, expected);
-    }
-    return TRM_OK;
-}
-
-static trm_status get_int32s(const reader *r, const Trireme__Plan__Parameter *from, unsigned char *to)
-{
-    for (size_t i = 0; i < from->n_integers; i++) {
-        int32_t value = (int32_t)from->integers[i];
-        if (value != from->integers[i]) {
-            return trm_fail(TRM_ERROR_INVALID_MODEL, "%s: parameter %s is out of range", r->name, from->name);
-        }
-        memcpy(to + 4 * i, &value, sizeof(value));
-    }
-    return TRM_OK;
-}
-
-static trm_status get_words(const reader *r, const trm_field *field, const Trireme__Plan__Parameter *from,
-                            unsigned char *to)
-{
-    for (size_t i = 0; i < from->n_words; i++) {
-        int32_t value = 0;
-        if (field->type == TRM_FIELD_DTYPE) {
-            TRM_TRY(get_dtype(r, from->words[i], true, &value));
-        } else {
-            while (field->values[value] != NULL && strcmp(field->values[value], from->words[i]) != 0) {
-                value++;
-            }
-            if (field->values[value] == NULL) {
-                TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: parameter %s is \"%.40s\", which it cannot be", r->name,
-                         from->name, from->words[i]);
-            }
-        }
-        memcpy(to + 4 * i, &value, sizeof(value));
-    }
-    return TRM_OK;
-}
-
-/* As put_program (plan_write.c) writes it; what it means is the rule's to judge. */
-static trm_status get_program(const reader *r, const Trireme__Plan__Parameter *from, trm_fused_elementwise_params *to)
-{
-    const size_t steps = from->n_words / 2;
-    const int64_t outputs = from->n_integers > 0 ? from->integers[0] : 0;
-    bool fits = from->n_words % 2 == 0 && steps <= TRM_MAX_FUSED_STEPS && outputs >= 1 &&
-                outputs <= TRM_MAX_LAYER_OUTPUTS && from->n_floats == 2 * steps &&
-                from->n_integers == 1 + (size_t)outputs + 3 * steps;
-    for (size_t i = 1; fits && i < from->n_integers; i++) {
-        fits = from->integers[i] >= 0 && from->integers[i] < TRM_MAX_LAYER_INPUTS + TRM_MAX_FUSED_STEPS;
-    }
-    if (!fits) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: parameter %s is no list of steps", r->name, from->name);
-    }
-    *to = (trm_fused_elementwise_params){.n_steps = (int32_t)steps, .n_outputs = (int32_t)outputs};
-    for (int32_t i = 0; i < to->n_outputs; i++) {
-        to->outputs[i] = (int32_t)from->integers[1 + i];
-    }
-    for (size_t i = 0; i < steps; i++) {
-        const int64_t *operands = from->integers + 1 + outputs + 3 * i;
-        int32_t op = 0, type = 0;
-        while (op < TRM_FUSED_OP_COUNT && strcmp(trm_fused_op_name((trm_fused_op)op), from->words[2 * i]) != 0) {
-            op++;
-        }
-        if (op == TRM_FUSED_OP_COUNT) {
-            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: parameter %s has operation \"%.40s\", which does not exist", r->name,
-                     from->name, from->words[2 * i]);
-        }
-        TRM_TRY(get_dtype(r, from->words[2 * i + 1], false, &type));
-        to->steps[i] = (trm_fused_step){.op = (trm_fused_op)op,
-                                        .type = (trm_dtype)type,
-                                        .a = (int32_t)operands[0],
-                                        .b = (int32_t)operands[1],
-                                        .c = (int32_t)operands[2]};
-        memcpy(&to->steps[i].alpha, &from->floats[2 * i], sizeof(float));
-        memcpy(&to->steps[i].beta, &from->floats[2 * i + 1], sizeof(float));
-    }
-    return TRM_OK;
-}
-
-static trm_status get_parameter(const reader *r, const trm_field *field, const Trireme__Plan__Parameter *from,
-                                const trm_tensor *first_input, trm_layer_desc *desc)
-{
-    unsigned char *to = (unsigned char *)desc + field->offset;
-    size_t n = field->count == 0 ? 1 : (size_t)field->count;
-    trm_dims dims;
-    switch (field->type) {
-    case TRM_FIELD_BOOL:
-        TRM_TRY(check_count(r, from, from->n_integers, 1));
-        *(bool *)to = from->integers[0] != 0;
-        return TRM_OK;
-    case TRM_FIELD_INT64:
-        TRM_TRY(check_count(r, from, from->n_integers, 1));
-        memcpy(to, from->integers, sizeof(int64_t));
-        return TRM_OK;
-    case TRM_FIELD_DIMS:
-        TRM_TRY(check_count(r, from, from->n_integers, from->n_integers));
-        TRM_TRY(get_dims(r, from->integers, from->n_integers, &dims));
-        memcpy(to, &dims, sizeof(dims));
-        return TRM_OK;
-    case TRM_FIELD_INT32:
-        TRM_TRY(check_count(r, from, from->n_integers, n));
-        return get_int32s(r, from, to);
-    case TRM_FIELD_PERM:
-        TRM_TRY(check_count(r, from, from->n_integers, first_input == NULL ? 0 : (size_t)first_input->dims.n));
-        return get_int32s(r, from, to);
-    case TRM_FIELD_GROUPS:
-        TRM_TRY(check_count(r, from, from->n_integers,
-                            from->n_integers <= TRM_MAX_RANKS ? from->n_integers : TRM_MAX_RANKS));
-        return get_int32s(r, from, to);
-    case TRM_FIELD_FLOAT:
-        TRM_TRY(check_count(r, from, from->n_floats, n));
-        memcpy(to, from->floats, n * sizeof(float));
-        return TRM_OK;
-    case TRM_FIELD_DTYPE:
-    case TRM_FIELD_ENUM:
-        TRM_TRY(check_count(r, from, from->n_words, n));
-        return get_words(r, field, from, to);
-    case TRM_FIELD_PROGRAM:
-        return get_program(r, from, &desc->fused_elementwise);
-    }
-    return TRM_OK;
-}
-
-/* Every field of the kind once, by its name. */
-static trm_status get_desc(const reader *r, const Trireme__Plan__Layer *from, const trm_tensor *first_input,
-                           trm_layer_desc *desc)
-{
-    int32_t kind = 0, n_fields;
-    while (kind < TRM_LAYER_KIND_COUNT && strcmp(trm_layer_kind_name((trm_layer_kind)kind), from->kind) != 0) {
-        kind++;
-    }
-    if (kind == TRM_LAYER_KIND_COUNT) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: layer %s is of kind \"%.40s\", which does not exist", r->name,
-                 from->name, from->kind);
-    }
-    *desc = (trm_layer_desc){.kind = (trm_layer_kind)kind};
-    const trm_field *fields = trm_layer_fields(desc->kind, &n_fields);
-    uint64_t seen = 0;
-    for (size_t i = 0; i < from->n_parameters; i++) {
-        int32_t k = 0;
-        while (k < n_fields && strcmp(fields[k].name, from->parameters[i]->name) != 0) {
-            k++;
-        }
-        if (k == n_fields || (seen >> k & 1) != 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: layer %s has parameter \"%.40s\" %s", r->name, from->name,
-                     from->parameters[i]->name, k == n_fields ? "that its kind has not" : "twice");
-        }
-        seen |= (uint64_t)1 << k;
-        TRM_TRY(get_parameter(r, &fields[k], from->parameters[i], first_input, desc));
-    }
-    for (int32_t k = 0; k < n_fields; k++) {
-        if ((seen >> k & 1) == 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: layer %s has no parameter \"%s\"", r->name, from->name,
-                     fields[k].name);
-        }
-    }
-    return TRM_OK;
-}
-
 static trm_status get_layer(const reader *r, const Trireme__Plan__Layer *from)
 {
     trm_network *network = r->plan->network;
@@ -499,7 +310,7 @@ static trm_status get_layer(const reader *r, const Trireme__Plan__Layer *from)
         outputs[i] = network->tensors[from->outputs[i]];
     }
     trm_layer_desc desc;
-    TRM_TRY(get_desc(r, from, inputs[0], &desc));
+    TRM_TRY(trm_plan_get_desc(r->name, from, inputs[0], &desc));
     return trm_network_restore_layer(network, from->name, &desc, inputs, (int32_t)from->n_inputs, outputs,
                                      (int32_t)from->n_outputs);
 }
@@ -553,8 +364,8 @@ static trm_status get_tensor(const reader *r, const Trireme__Plan__Tensor *from)
     trm_tensor *tensor = NULL;
     trm_dims dims;
     int32_t dtype = 0;
-    TRM_TRY(get_dtype(r, from->dtype, false, &dtype));
-    TRM_TRY(get_dims(r, from->dims, from->n_dims, &dims));
+    TRM_TRY(trm_plan_get_dtype(r->name, from->dtype, false, &dtype));
+    TRM_TRY(trm_plan_get_dims(r->name, from->dims, from->n_dims, &dims));
     trm_status status = TRM_ERROR_INVALID_MODEL;
     switch (from->role) {
     case TRIREME__PLAN__TENSOR__ROLE__INPUT:
@@ -628,7 +439,7 @@ static trm_status get_point(const reader *r, const trm_tensor *tensor, const Tri
     if (from == NULL) {
         return TRM_OK;
     }
-    TRM_TRY(get_dims(r, from->dims, from->n_dims, dims));
+    TRM_TRY(trm_plan_get_dims(r->name, from->dims, from->n_dims, dims));
     if (from->values == NULL) {
         return TRM_OK;
     }

@@ -1,5 +1,5 @@
 /* Writing plan files: blobs as they come, each written once, then the index, then the header. */
-#include "dist/plan_file.h"
+#include "dist/plan_messages.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <plan_file.pb-c.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -18,8 +17,6 @@
 #include "base/file.h"
 #include "base/map.h"
 #include "dist/world.h"
-#include "graph/params.h"
-#include "kernels/fused.h"
 #include "weight_stream/weight_form.h"
 
 #define CHUNK_BYTES ((size_t)4 << 20)
@@ -74,16 +71,6 @@ static trm_status reserve(writer *w, void ***items, uint32_t n, uint32_t *capaci
     *items = grown;
     *capacity = wanted;
     return TRM_OK;
-}
-
-static trm_status copy_text(writer *w, const char *text, char **copy)
-{
-    if (!trm_plan_is_text(text, strlen(text))) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a plan file cannot hold the name \"%s\": it has control characters",
-                 text);
-    }
-    *copy = trm_arena_strdup(&w->arena, text);
-    return *copy == NULL ? TRM_ERROR_OUT_OF_MEMORY : TRM_OK;
 }
 
 /* ---- blobs --------------------------------------------------------------------------------------------- */
@@ -209,8 +196,8 @@ static trm_status refer_to_file(writer *w, const trm_weight_file *file, uint32_t
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     trireme__plan__file__init(made);
-    TRM_TRY(copy_text(w, strncmp(path, w->folder, folder) == 0 ? path + folder : path, &made->path));
-    TRM_TRY(copy_text(w, trm_weight_file_name(file), &made->name));
+    TRM_TRY(trm_plan_copy_text(&w->arena, strncmp(path, w->folder, folder) == 0 ? path + folder : path, &made->path));
+    TRM_TRY(trm_plan_copy_text(&w->arena, trm_weight_file_name(file), &made->name));
     made->size = trm_weight_file_bytes(file).size;
     TRM_TRY(reserve(w, (void ***)&w->files, w->n_files, &w->file_capacity));
     TRM_TRY(trm_map_add(&w->file_names, path, strlen(path), w->n_files, &existing));
@@ -256,7 +243,7 @@ static trm_status new_weight(writer *w, trm_dtype dtype, const trm_dims *base_di
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     trireme__plan__weight__init(*made);
-    TRM_TRY(copy_text(w, trm_dtype_name(dtype), &(*made)->dtype));
+    TRM_TRY(trm_plan_copy_text(&w->arena, trm_dtype_name(dtype), &(*made)->dtype));
     return copy_int64s(w, base_dims->d, base_dims->n, &(*made)->n_base_dims, &(*made)->base_dims);
 }
 
@@ -294,7 +281,7 @@ static trm_status put_weight(writer *w, const trm_weight *weight, uint32_t *posi
     made->kind = (Trireme__Plan__Weight__Kind)form.kind;
     switch (form.kind) {
     case TRM_WEIGHT_STORED:
-        TRM_TRY(copy_text(w, form.name, &made->name));
+        TRM_TRY(trm_plan_copy_text(&w->arena, form.name, &made->name));
         if (w->keep == TRM_PLAN_WEIGHTS_STRIPPED) {
             TRM_TRY(strip(w, &form, made->name));
             made->stripped = true;
@@ -371,7 +358,7 @@ static trm_status embed_weight(writer *w, const trm_tensor *tensor, uint32_t *po
     TRM_TRY(new_weight(w, tensor->dtype, &tensor->dims, &made));
     trm_weight_view_whole(&tensor->dims, &view);
     TRM_TRY(put_view(w, &view, made));
-    TRM_TRY(copy_text(w, tensor->name, &made->name));
+    TRM_TRY(trm_plan_copy_text(&w->arena, tensor->name, &made->name));
     made->begin = blob->offset;
     made->checksum = blob->checksum;
     return add_weight(w, made, position);
@@ -392,7 +379,7 @@ static trm_status put_part(writer *w, const trm_tensor *tensor, Trireme__Plan__P
     made->axis = (uint32_t)part->axis;
     made->parts = (uint32_t)part->parts;
     made->whole = part->whole;
-    return strcmp(part->of, tensor->name) == 0 ? TRM_OK : copy_text(w, part->of, &made->of);
+    return strcmp(part->of, tensor->name) == 0 ? TRM_OK : trm_plan_copy_text(&w->arena, part->of, &made->of);
 }
 
 static trm_status put_tensor(writer *w, const trm_tensor *tensor, Trireme__Plan__Tensor **to)
@@ -404,11 +391,11 @@ static trm_status put_tensor(writer *w, const trm_tensor *tensor, Trireme__Plan_
     trireme__plan__tensor__init(made);
     *to = made;
     made->role = (Trireme__Plan__Tensor__Role)tensor->role;
-    TRM_TRY(copy_text(w, tensor->name, &made->name));
-    TRM_TRY(copy_text(w, trm_dtype_name(tensor->dtype), &made->dtype));
+    TRM_TRY(trm_plan_copy_text(&w->arena, tensor->name, &made->name));
+    TRM_TRY(trm_plan_copy_text(&w->arena, trm_dtype_name(tensor->dtype), &made->dtype));
     TRM_TRY(copy_int64s(w, tensor->dims.d, tensor->dims.n, &made->n_dims, &made->dims));
     if (tensor->pin != NULL) {
-        TRM_TRY(copy_text(w, tensor->pin, &made->pin));
+        TRM_TRY(trm_plan_copy_text(&w->arena, tensor->pin, &made->pin));
     }
     TRM_TRY(put_part(w, tensor, &made->part));
     if (tensor->value != NULL) {
@@ -418,135 +405,6 @@ static trm_status put_tensor(writer *w, const trm_tensor *tensor, Trireme__Plan_
         bool embeds = w->keep == TRM_PLAN_WEIGHTS_EMBEDDED && !tensor->network->refittable;
         bool some = trm_dims_bytes(&tensor->dims, tensor->dtype) > 0;
         return embeds && some ? embed_weight(w, tensor, &made->weight) : put_weight(w, tensor->weight, &made->weight);
-    }
-    return TRM_OK;
-}
-
-/* How many values a field has. */
-static int32_t field_count(const trm_field *field, const trm_layer *layer)
-{
-    switch (field->type) {
-    case TRM_FIELD_PERM:
-        return layer->inputs[0]->dims.n;
-    case TRM_FIELD_GROUPS:
-        return layer->desc.collective.n_groups * layer->desc.collective.group_size;
-    case TRM_FIELD_DIMS:
-        return ((const trm_dims *)(const void *)((const unsigned char *)&layer->desc + field->offset))->n;
-    default:
-        return field->count == 0 ? 1 : field->count;
-    }
-}
-
-/* Words: operation and type of each step; integers: outputs, a list of a, b and c; floats, by their bits: alpha and
- * beta. */
-static trm_status put_program(writer *w, const trm_fused_elementwise_params *program, Trireme__Plan__Parameter *to)
-{
-    const size_t steps = (size_t)program->n_steps;
-    to->integers = trm_arena_array(&w->arena, 1 + TRM_MAX_LAYER_OUTPUTS + 3 * steps, sizeof(*to->integers));
-    to->floats = trm_arena_array(&w->arena, 2 * steps, sizeof(*to->floats));
-    to->words = trm_arena_array(&w->arena, 2 * steps, sizeof(*to->words));
-    if (to->integers == NULL || to->floats == NULL || to->words == NULL) {
-        return TRM_ERROR_OUT_OF_MEMORY;
-    }
-    to->integers[to->n_integers++] = program->n_outputs;
-    for (int32_t i = 0; i < program->n_outputs; i++) {
-        to->integers[to->n_integers++] = program->outputs[i];
-    }
-    for (int32_t i = 0; i < program->n_steps; i++) {
-        const trm_fused_step *step = &program->steps[i];
-        TRM_TRY(copy_text(w, trm_fused_op_name(step->op), &to->words[to->n_words++]));
-        TRM_TRY(copy_text(w, trm_dtype_name(step->type), &to->words[to->n_words++]));
-        to->integers[to->n_integers++] = step->a;
-        to->integers[to->n_integers++] = step->b;
-        to->integers[to->n_integers++] = step->c;
-        memcpy(&to->floats[to->n_floats++], &step->alpha, sizeof(step->alpha));
-        memcpy(&to->floats[to->n_floats++], &step->beta, sizeof(step->beta));
-    }
-    return TRM_OK;
-}
-
-static trm_status put_parameter(writer *w, const trm_layer *layer, const trm_field *field, Trireme__Plan__Parameter *to)
-{
-    const unsigned char *at = (const unsigned char *)&layer->desc + field->offset;
-    int32_t n = field_count(field, layer);
-    if (field->type == TRM_FIELD_PROGRAM) {
-        return put_program(w, &layer->desc.fused_elementwise, to);
-    }
-    to->integers = trm_arena_array(&w->arena, (size_t)n + 1, sizeof(*to->integers));
-    to->floats = trm_arena_array(&w->arena, (size_t)n + 1, sizeof(*to->floats));
-    to->words = trm_arena_array(&w->arena, (size_t)n + 1, sizeof(*to->words));
-    if (to->integers == NULL || to->floats == NULL || to->words == NULL) {
-        return TRM_ERROR_OUT_OF_MEMORY;
-    }
-    for (int32_t i = 0; i < n; i++) {
-        int32_t number = 0;
-        if (field->type != TRM_FIELD_BOOL) {
-            memcpy(&number, at + 4 * i, sizeof(number));
-        }
-        switch (field->type) {
-        case TRM_FIELD_BOOL:
-            to->integers[to->n_integers++] = *(const bool *)at;
-            break;
-        case TRM_FIELD_INT32:
-        case TRM_FIELD_PERM:
-        case TRM_FIELD_GROUPS:
-            to->integers[to->n_integers++] = number;
-            break;
-        case TRM_FIELD_INT64:
-            memcpy(&to->integers[to->n_integers++], at, sizeof(int64_t));
-            break;
-        case TRM_FIELD_DIMS:
-            to->integers[to->n_integers++] = ((const trm_dims *)(const void *)at)->d[i];
-            break;
-        case TRM_FIELD_FLOAT:
-            memcpy(&to->floats[to->n_floats++], &number, sizeof(number));
-            break;
-        case TRM_FIELD_DTYPE:
-            TRM_TRY(copy_text(w, trm_dtype_name((trm_dtype)number), &to->words[to->n_words++]));
-            break;
-        case TRM_FIELD_ENUM:
-            TRM_TRY(copy_text(w, field->values[number], &to->words[to->n_words++]));
-            break;
-        case TRM_FIELD_PROGRAM:
-            break;
-        }
-    }
-    return TRM_OK;
-}
-
-static trm_status put_layer(writer *w, const trm_layer *layer, Trireme__Plan__Layer **to)
-{
-    int32_t n_fields;
-    const trm_field *fields = trm_layer_fields(layer->desc.kind, &n_fields);
-    Trireme__Plan__Layer *made = trm_arena_alloc(&w->arena, sizeof(*made));
-    Trireme__Plan__Parameter *parameters = trm_arena_array(&w->arena, (size_t)n_fields + 1, sizeof(*parameters));
-    if (made == NULL || parameters == NULL) {
-        return TRM_ERROR_OUT_OF_MEMORY;
-    }
-    trireme__plan__layer__init(made);
-    *to = made;
-    TRM_TRY(copy_text(w, layer->name, &made->name));
-    TRM_TRY(copy_text(w, trm_layer_kind_name(layer->desc.kind), &made->kind));
-    made->n_inputs = (size_t)layer->n_inputs;
-    made->n_outputs = (size_t)layer->n_outputs;
-    made->n_parameters = (size_t)n_fields;
-    made->inputs = trm_arena_array(&w->arena, made->n_inputs + 1, sizeof(*made->inputs));
-    made->outputs = trm_arena_array(&w->arena, made->n_outputs + 1, sizeof(*made->outputs));
-    made->parameters = trm_arena_array(&w->arena, made->n_parameters + 1, sizeof(*made->parameters));
-    if (made->inputs == NULL || made->outputs == NULL || made->parameters == NULL) {
-        return TRM_ERROR_OUT_OF_MEMORY;
-    }
-    for (int32_t i = 0; i < layer->n_inputs; i++) {
-        made->inputs[i] = layer->inputs[i] == NULL ? 0 : (uint32_t)layer->inputs[i]->index + 1;
-    }
-    for (int32_t i = 0; i < layer->n_outputs; i++) {
-        made->outputs[i] = (uint32_t)layer->outputs[i]->index;
-    }
-    for (int32_t i = 0; i < n_fields; i++) {
-        trireme__plan__parameter__init(&parameters[i]);
-        made->parameters[i] = &parameters[i];
-        TRM_TRY(copy_text(w, fields[i].name, &parameters[i].name));
-        TRM_TRY(put_parameter(w, layer, &fields[i], &parameters[i]));
     }
     return TRM_OK;
 }
@@ -621,7 +479,7 @@ static trm_status put_partition(writer *w, const trm_partition_report *report, T
     made->n_parts = (size_t)report->n_parts;
     made->as_written = report->as_written;
     to->partition = made;
-    return copy_text(w, report->note, &made->note);
+    return trm_plan_copy_text(&w->arena, report->note, &made->note);
 }
 
 static trm_status put_tactics(writer *w, const trm_plan *plan, Trireme__Plan__Network *to)
@@ -636,8 +494,8 @@ static trm_status put_tactics(writer *w, const trm_plan *plan, Trireme__Plan__Ne
     for (size_t i = 0; i < n; i++) {
         trireme__plan__tactic__init(&tactics[i]);
         to->tactics[i] = &tactics[i];
-        TRM_TRY(copy_text(w, plan->tactics[i].problem, &tactics[i].problem));
-        TRM_TRY(copy_text(w, plan->tactics[i].name, &tactics[i].name));
+        TRM_TRY(trm_plan_copy_text(&w->arena, plan->tactics[i].problem, &tactics[i].problem));
+        TRM_TRY(trm_plan_copy_text(&w->arena, plan->tactics[i].name, &tactics[i].name));
         tactics[i].nanoseconds = plan->tactics[i].nanoseconds;
     }
     return TRM_OK;
@@ -662,7 +520,7 @@ static trm_status put_network(writer *w, const trm_plan *plan, Trireme__Plan__Bl
         TRM_TRY(put_tensor(w, network->tensors[i], &to.tensors[i]));
     }
     for (int32_t i = 0; i < network->n_layers; i++) {
-        TRM_TRY(put_layer(w, network->layers[i], &to.layers[i]));
+        TRM_TRY(trm_plan_put_layer(&w->arena, network->layers[i], &to.layers[i]));
     }
     for (int32_t i = 0; i < network->n_outputs; i++) {
         to.outputs[i] = (uint32_t)network->outputs[i]->index;
@@ -694,7 +552,7 @@ static trm_status put_device(writer *w, const trm_plan_device *from, Trireme__Pl
     to->multiprocessors = from->multiprocessors;
     to->major = from->major;
     to->minor = from->minor;
-    return copy_text(w, from->name, &to->name);
+    return trm_plan_copy_text(&w->arena, from->name, &to->name);
 }
 
 static trm_status write_file(writer *w, const trm_plan *const *plans, int32_t n_plans)
@@ -710,8 +568,8 @@ static trm_status write_file(writer *w, const trm_plan *const *plans, int32_t n_
         TRM_TRY(put_network(w, plans[i], &ranks[i]));
     }
     memcpy(mesh, plans[0]->mesh.size, sizeof(mesh));
-    TRM_TRY(copy_text(w, trm_version(), &index.library));
-    TRM_TRY(copy_text(w, trm_backend_name(plans[0]->backend), &index.backend));
+    TRM_TRY(trm_plan_copy_text(&w->arena, trm_version(), &index.library));
+    TRM_TRY(trm_plan_copy_text(&w->arena, trm_backend_name(plans[0]->backend), &index.backend));
     index.allow_tf32 = plans[0]->allow_tf32;
     index.batch_invariant = plans[0]->batch_invariant;
     index.max_workspace = plans[0]->max_workspace;
