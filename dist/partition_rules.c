@@ -490,13 +490,15 @@ static trm_status offer_inner(trm_partitioner *partitioner, const trm_layer *lay
 }
 
 /* How scales, and zero points, lie when an axis of `size` is cut into parts: whole where they are one along it, else
- * cut like it, in whole blocks. False where a part would have a piece of a block. */
+ * cut like it, in whole blocks. False where a part would have a piece of a block, and where what lies behind the end
+ * would be no zeros: numbers of 4 bits stand for zero by their scale alone, which a whole one is not there. */
 static bool cut_blocks(const trm_layer *layer, int32_t axis, int64_t size, int64_t block, int32_t parts,
                        trm_sharding *scales)
 {
     const int64_t blocks = layer->inputs[TRM_DEQUANT_MATMUL_SCALE]->dims.d[axis];
+    const bool packed = layer->inputs[TRM_DEQUANT_MATMUL_WEIGHT]->dtype == TRM_U8;
     *scales = blocks == 1 ? replicated : split(axis, parts);
-    return blocks == 1 || block == 1 || size % (block * parts) == 0;
+    return blocks == 1 ? !packed || size % parts == 0 : block == 1 || size % (block * parts) == 0;
 }
 
 /* A quantized weight by rows, and by columns, where every rank has a summand of the product. */

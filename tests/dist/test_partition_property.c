@@ -449,18 +449,44 @@ static void chain(odd_chain *c, const trm_layer_desc *desc, trm_dims dims)
     c->x = outputs[0];
 }
 
+/* The same by a quantized weight, whose rows have a scale each, by two, or one for all. */
+static void quantized_chain(odd_chain *c, int64_t rows, int64_t columns)
+{
+    static const trm_dtype types[] = {TRM_F8E4M3, TRM_I8, TRM_U8};
+    const trm_dtype type = types[test_random_below(c->seed, 3)];
+    const bool packed = type == TRM_U8;
+    const int32_t block_n[] = {1, 2, (int32_t)rows, (int32_t)rows + 1};
+    const trm_layer_desc desc = {.kind = TRM_LAYER_DEQUANT_MATMUL,
+                                 .dequant_matmul = {.block_n = block_n[test_random_below(c->seed, 4)]}};
+    const int64_t blocks = (rows + desc.dequant_matmul.block_n - 1) / desc.dequant_matmul.block_n;
+    const trm_dims dims = {2, {rows, packed ? columns / 2 : columns}}, scale = {2, {blocks, 1}};
+    trm_tensor *inputs[3] = {c->x}, *outputs[TRM_MAX_LAYER_OUTPUTS];
+    trm_weight *weights[2];
+    assert_ok(trm_weight_random(type, &dims, test_random(c->seed), packed ? 127.5f : 0.0f, packed ? 127.5f : 8.0f,
+                                &weights[0]));
+    assert_ok(trm_weight_random(TRM_F32, &scale, test_random(c->seed), 0.1f, 0.05f, &weights[1]));
+    assert_ok(trm_network_add_weight(c->network, "quantized", weights[0], type, &inputs[1]));
+    assert_ok(trm_network_add_weight(c->network, "scale", weights[1], TRM_F32, &inputs[2]));
+    assert_ok(trm_network_add_layer(c->network, "product", &desc, inputs, 3, outputs));
+    c->x = outputs[0];
+}
+
 /* Splits that end in zeros, through layers that keep zeros and layers that do not, to sums over them. */
 static void odd_sizes_agree(void **unused)
 {
     (void)unused;
     uint64_t seed = test_seed();
-    for (int32_t i = 0; i < 300; i++) {
+    for (int32_t i = 0; i < 500; i++) {
         odd_chain c = {.seed = &seed};
         assert_ok(trm_network_create(&c.network));
         assert_ok(trm_network_add_input(c.network, "tokens", TRM_F32, (trm_dims){2, {-1, 4}}, &c.x));
         int64_t odd = 5 + 2 * test_random_below(&seed, 4);
         trm_layer_desc product = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
-        chain(&c, &product, (trm_dims){2, {odd, 4}});
+        if (test_random_below(&seed, 2) == 0) {
+            chain(&c, &product, (trm_dims){2, {odd, 4}});
+        } else {
+            quantized_chain(&c, odd, 4);
+        }
         for (int32_t k = 0; k < 2; k++) {
             trm_layer_desc unary = {.kind = TRM_LAYER_UNARY, .unary = {.alpha = 0.5f}};
             static const trm_unary_op ops[] = {
