@@ -241,6 +241,16 @@ static void each_allocation_may_fail_while_weights_stream(void **state)
     budget = (trm_weight_budget){0};
 }
 
+/* The same where processors run layers. */
+static void each_allocation_may_fail_where_processors_compute(void **state)
+{
+    (void)state;
+    budget = (trm_weight_budget){
+        .kind = TRM_WEIGHT_BUDGET_PERCENT, .percent = 30, .host_compute = TRM_HOST_COMPUTE_PERCENT, .host_percent = 60};
+    exhaust(create_and_generate, NULL);
+    budget = (trm_weight_budget){0};
+}
+
 static void plans_tell_what_is_allocated(void **state)
 {
     (void)state;
@@ -321,6 +331,8 @@ static void steps_allocate_nothing(void **state)
     (void)state;
     check_steps_allocate_nothing();
     budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .percent = 10};
+    check_steps_allocate_nothing();
+    budget.host_compute = TRM_HOST_COMPUTE_AUTO;
     check_steps_allocate_nothing();
     budget.host_bytes = 1;
     check_steps_allocate_nothing();
@@ -419,6 +431,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_allocation_may_fail),
         cmocka_unit_test(each_allocation_may_fail_while_weights_stream),
+        cmocka_unit_test(each_allocation_may_fail_where_processors_compute),
         cmocka_unit_test(each_allocation_may_fail_while_drafting),
         cmocka_unit_test(plans_tell_what_is_allocated),
         cmocka_unit_test(steps_allocate_nothing),

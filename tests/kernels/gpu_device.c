@@ -7,6 +7,7 @@
 
 #include "kernels/device.h"
 #include "kernels/random.h"
+#include "kernels/task_cases.h"
 
 static void tells_what_it_is(void **state)
 {
@@ -179,10 +180,12 @@ int main(void)
     if (test_lacks_cuda()) {
         return 77;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tells_what_it_is),          cmocka_unit_test(copies_go_through),
-        cmocka_unit_test(events_order_streams),      cmocka_unit_test(captured_steps_run_again),
-        cmocka_unit_test(works_from_another_thread), cmocka_unit_test(refusals_name_the_cause),
-    };
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tells_what_it_is),
+                                       cmocka_unit_test(copies_go_through),
+                                       cmocka_unit_test(events_order_streams),
+                                       cmocka_unit_test(captured_steps_run_again),
+                                       cmocka_unit_test(works_from_another_thread),
+                                       cmocka_unit_test(refusals_name_the_cause),
+                                       TASK_CASES(TASK_LIST)};
     return cmocka_run_group_tests(tests, test_open_cuda, test_close_device);
 }

@@ -3,6 +3,7 @@
 #include "support/support.h"
 
 #include "kernels/kernel.h"
+#include "kernels/task_cases.h"
 
 static void says_what_it_is(void **state)
 {
@@ -116,12 +117,11 @@ static void finds_the_first_kernel_that_accepts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(says_what_it_is),
-        cmocka_unit_test(moves_memory),
-        cmocka_unit_test(refuses),
-        cmocka_unit_test(times_with_events),
-        cmocka_unit_test(finds_the_first_kernel_that_accepts),
-    };
+    const struct CMUnitTest tests[] = {cmocka_unit_test(says_what_it_is),
+                                       cmocka_unit_test(moves_memory),
+                                       cmocka_unit_test(refuses),
+                                       cmocka_unit_test(times_with_events),
+                                       cmocka_unit_test(finds_the_first_kernel_that_accepts),
+                                       TASK_CASES(TASK_LIST)};
     return cmocka_run_group_tests(tests, test_open_host_pool, test_close_device);
 }

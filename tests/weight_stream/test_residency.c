@@ -311,13 +311,151 @@ static void a_weight_used_often_stays(void **unused)
     trm_residency_fini(&r);
 }
 
+static bool reads_streamed(const case_of *p, const bool *resident, int32_t layer)
+{
+    bool reads = false;
+    for (int32_t i = 0; i < p->problem.n_uses; i++) {
+        const trm_residency_use *use = &p->uses[i];
+        reads = reads || (use->layer == layer && !use->in_place && !resident[use->weight]);
+    }
+    return reads;
+}
+
+/* The least time of all choices of layers for the processors, where these weights stay. */
+static double try_all_hosted(const case_of *p, const bool *resident)
+{
+    double best = 1e300;
+    trm_residency_problem problem = p->problem;
+    bool hosted[MOST_LAYERS];
+    problem.hosted = hosted;
+    problem.largest_seconds = NULL;
+    for (uint32_t set = 0; set < 1u << problem.n_layers; set++) {
+        bool can = true;
+        for (int32_t i = 0; i < problem.n_layers; i++) {
+            hosted[i] = (set >> i & 1) != 0;
+            can = can && !(hosted[i] && (problem.host_seconds[i] < 0 || !reads_streamed(p, resident, i)));
+        }
+        if (can) {
+            trm_residency r;
+            assert_ok(trm_residency_of(&problem, resident, &r));
+            best = r.seconds < best ? r.seconds : best;
+            trm_residency_fini(&r);
+        }
+    }
+    return best;
+}
+
+/* Processors of random speed, which cannot run every layer: what they run is read in place, its weights are not
+ * fetched, and no other choice is better. */
+static void processors_take_what_helps(void **unused)
+{
+    (void)unused;
+    uint64_t state = test_seed();
+    int32_t exact = 0, near = 0, hosting = 0;
+    enum { COUNT = 150, FEW = 9 };
+    for (int32_t n = 0; n < COUNT; n++) {
+        case_of p;
+        trm_residency r, small;
+        double host_seconds[MOST_LAYERS];
+        bool hosted[MOST_LAYERS];
+        do {
+            make_case(&state, &p);
+        } while (p.problem.n_layers > FEW);
+        double rate = (double)(1 + test_random_below(&state, 30)) * 1e4;
+        for (int32_t i = 0; i < p.problem.n_layers; i++) {
+            host_seconds[i] = test_random_below(&state, 4) == 0 ? -1 : 1e-3;
+        }
+        for (int32_t i = 0; i < p.problem.n_uses; i++) {
+            double *takes = &host_seconds[p.uses[i].layer];
+            *takes += *takes < 0 ? 0 : (double)p.bytes[p.uses[i].weight] / rate;
+        }
+        p.problem.host_seconds = host_seconds;
+        assert_ok(trm_residency_plan(&p.problem, &r));
+        assert_ok(trm_residency_host(&p.problem, r.resident, -1, hosted));
+        trm_residency_problem problem = p.problem;
+        problem.hosted = hosted;
+        problem.largest_seconds = NULL;
+        assert_ok(trm_residency_of(&problem, r.resident, &small));
+        check_fetches(&p, &small);
+        size_t bytes = 0;
+        for (int32_t i = 0; i < p.problem.n_uses; i++) {
+            const trm_residency_use *use = &p.uses[i];
+            bool is = hosted[use->layer];
+            assert_false(is && host_seconds[use->layer] < 0);
+            assert_true(!is || small.use_fetch[i] < 0);
+            bytes += is && !r.resident[use->weight] && !use->in_place ? p.bytes[use->weight] : 0;
+        }
+        assert_int_equal(small.hosted_bytes, bytes);
+        assert_true((small.n_hosted > 0) == (bytes > 0));
+        double best = try_all_hosted(&p, r.resident);
+        exact += small.seconds <= best * (1 + 1e-9);
+        near += small.seconds <= best * 1.05;
+        hosting += bytes > 0;
+        trm_residency_fini(&small);
+        trm_residency_fini(&r);
+    }
+    print_message("%d of %d choices are the best, %d within 5 %%, %d host\n", exact, COUNT, near, hosting);
+    assert_true(exact >= COUNT * 92 / 100 && near >= COUNT * 96 / 100 && hosting > COUNT / 8);
+}
+
+/* A language model's layers: link and processors end together, whatever stays, and both have work all the time. */
+static void processors_and_link_share(void **unused)
+{
+    (void)unused;
+    enum { BLOCKS = 32, EACH = 4, N = BLOCKS * EACH };
+    static const size_t sizes[EACH] = {50331648, 33554432, 234881024, 117440512};
+    const double link = 74e9, host = 88e9;
+    static size_t bytes[N];
+    static trm_residency_use uses[N];
+    static double seconds[N], host_seconds[N];
+    size_t all = 0;
+    for (int32_t i = 0; i < N; i++) {
+        bytes[i] = sizes[i % EACH];
+        uses[i] = (trm_residency_use){i, i, false};
+        seconds[i] = (double)bytes[i] / 3.9e12;
+        host_seconds[i] = (double)bytes[i] / host + 4e-5;
+        all += bytes[i];
+    }
+    for (int32_t kept = 0; kept <= 75; kept += 25) {
+        trm_residency_problem problem = {.n_weights = N,
+                                         .n_uses = N,
+                                         .n_layers = N,
+                                         .bytes = bytes,
+                                         .uses = uses,
+                                         .layer_seconds = seconds,
+                                         .link_rate = link,
+                                         .copy_seconds = 4e-6,
+                                         .host_seconds = host_seconds,
+                                         .budget = all / 100 * (size_t)kept,
+                                         .ring_limit = SIZE_MAX};
+        trm_residency r, small;
+        bool hosted[N];
+        assert_ok(trm_residency_plan(&problem, &r));
+        for (int32_t share = 0; share < 2; share++) { /* a share that was asked for, then by the time */
+            assert_ok(trm_residency_host(&problem, r.resident, share == 0 ? 0.5 : -1, hosted));
+            problem.hosted = hosted;
+            assert_ok(trm_residency_of(&problem, r.resident, &small));
+            size_t left = all - r.resident_bytes;
+            double bound = (double)left / (link + host) + (double)r.resident_bytes / 3.9e12;
+            assert_true(small.streamed_bytes + small.hosted_bytes == left);
+            assert_true(share == 1 || (double)small.hosted_bytes / (double)left > 0.45);
+            assert_true(share == 1 || (double)small.hosted_bytes / (double)left < 0.55);
+            print_message("%d %% stay: %.2f ms, %.2f at best; processors %.2f, link %.2f, %d layers\n", (int)kept,
+                          small.seconds * 1e3, bound * 1e3, small.host_seconds * 1e3, small.link_seconds * 1e3,
+                          (int)small.n_hosted);
+            assert_true(share == 0 || small.seconds < bound * 1.12);
+            trm_residency_fini(&small);
+        }
+        trm_residency_fini(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_hold_and_are_the_best),
-        cmocka_unit_test(equal_layers_reach_the_bound),
-        cmocka_unit_test(the_largest_step_is_looked_at),
-        cmocka_unit_test(a_weight_used_often_stays),
+        cmocka_unit_test(plans_hold_and_are_the_best),   cmocka_unit_test(equal_layers_reach_the_bound),
+        cmocka_unit_test(the_largest_step_is_looked_at), cmocka_unit_test(a_weight_used_often_stays),
+        cmocka_unit_test(processors_take_what_helps),    cmocka_unit_test(processors_and_link_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,20 +134,20 @@ static void dawdle(uint64_t *state)
 }
 
 /* What a layer reads is what is stored, from the first to the last moment it may look. */
-static void check_layer(const weights *w, const trm_residency *r, const trm_ring *ring, int32_t layer)
+static void check_layer(const weights *w, const trm_residency *r, const trm_ring *ring, int32_t program, int32_t layer)
 {
     for (int32_t i = 0; i < w->problem.n_uses; i++) {
         if (w->uses[i].layer == layer && r->use_fetch[i] >= 0) {
             int32_t weight = w->uses[i].weight;
-            assert_memory_equal(trm_ring_slot(ring, 0, r->use_fetch[i]), w->stored[weight], w->bytes[weight]);
+            assert_memory_equal(trm_ring_slot(ring, program, r->use_fetch[i]), w->stored[weight], w->bytes[weight]);
         }
     }
 }
 
-static void run_step(uint64_t *state, const weights *w, const trm_residency *r, trm_ring *ring, trm_stream *stream,
-                     int32_t layers)
+static void run_step(uint64_t *state, const weights *w, const trm_residency *r, trm_ring *ring, int32_t program,
+                     trm_stream *stream, int32_t layers)
 {
-    assert_ok(trm_ring_begin(ring, 0, stream));
+    assert_ok(trm_ring_begin(ring, program, stream));
     for (int32_t layer = 0; layer < layers; layer++) {
         bool waits, fetches = false;
         for (int32_t k = r->n_carried; k < r->n_fetches; k++) {
@@ -155,9 +155,9 @@ static void run_step(uint64_t *state, const weights *w, const trm_residency *r, 
         }
         assert_ok(trm_ring_before(ring, layer, stream, &waits));
         assert_int_equal(waits, fetches);
-        check_layer(w, r, ring, layer);
+        check_layer(w, r, ring, program, layer);
         dawdle(state);
-        check_layer(w, r, ring, layer);
+        check_layer(w, r, ring, program, layer);
         assert_ok(trm_ring_after(ring, layer, stream));
     }
     if (layers == w->problem.n_layers) {
@@ -188,7 +188,7 @@ static void layers_find_their_weights(void **unused)
             /* a step that fails half way leaves copies under way */
             int32_t layers = test_random_below(&state, 4) == 0 ? (int32_t)test_random_below(&state, w.problem.n_layers)
                                                                : w.problem.n_layers;
-            run_step(&state, &w, &r, ring, stream, layers);
+            run_step(&state, &w, &r, ring, 0, stream, layers);
         }
         trm_residency_fini(&r);
         trm_ring_destroy(ring);
@@ -196,6 +196,52 @@ static void layers_find_their_weights(void **unused)
     }
     print_message("%d places used again, %d packed pieces, %d fetches carried over\n", reused, packed_pieces, carried);
     assert_true(reused > 100 && packed_pieces > 100 && carried > 10);
+    drop_packed(&w);
+}
+
+/* Steps of two programs in turn, in any order, some of which fail: one that fetches all, and one some of whose layers
+ * read their weights elsewhere. */
+static void programs_take_turns(void **unused)
+{
+    (void)unused;
+    uint64_t state = test_seed();
+    int32_t different = 0, both_carry = 0;
+    static weights w;
+    for (int32_t n = 0; n < 120; n++) {
+        trm_residency programs[2];
+        bool hosted[MOST_LAYERS];
+        const double host_seconds[MOST_LAYERS] = {0};
+        trm_ring *ring;
+        trm_stream *stream;
+        make_weights(&state, &w);
+        for (int32_t i = 0; i < w.problem.n_weights; i++) {
+            w.addresses[i].memory = w.packed[i] ? w.addresses[i].memory : w.stored[i];
+            w.in_files[i] = false;
+        }
+        for (int32_t i = 0; i < MOST_LAYERS; i++) {
+            hosted[i] = test_random_below(&state, 3) == 0;
+        }
+        assert_ok(trm_residency_plan(&w.problem, &programs[0]));
+        w.problem.host_seconds = host_seconds;
+        w.problem.hosted = hosted;
+        assert_ok(trm_residency_of(&w.problem, programs[0].resident, &programs[1]));
+        const trm_residency *const both[2] = {&programs[0], &programs[1]};
+        assert_ok(trm_stream_create(device, &stream));
+        assert_ok(trm_ring_create(device, both, 2, w.bytes, w.addresses, NULL, NULL, &ring));
+        different += programs[1].n_fetches < programs[0].n_fetches;
+        both_carry += programs[0].n_carried > 0 && programs[1].n_carried > 0;
+        for (int32_t step = 0; step < 8; step++) {
+            int32_t program = (int32_t)test_random_below(&state, 2), all = w.problem.n_layers;
+            int32_t layers = test_random_below(&state, 4) == 0 ? (int32_t)test_random_below(&state, all) : all;
+            run_step(&state, &w, &programs[program], ring, program, stream, layers);
+        }
+        trm_residency_fini(&programs[0]);
+        trm_residency_fini(&programs[1]);
+        trm_ring_destroy(ring);
+        trm_stream_destroy(stream);
+    }
+    print_message("%d with other fetches, %d carry over in both\n", different, both_carry);
+    assert_true(different > 40 && both_carry > 3);
     drop_packed(&w);
 }
 
@@ -298,7 +344,7 @@ static void a_failed_read_ends_the_step(void **unused)
             trm_status status = trm_ring_begin(ring, 0, stream);
             for (int32_t layer = 0; status == TRM_OK && layer < w.problem.n_layers; layer++) {
                 assert_ok(trm_ring_before(ring, layer, stream, NULL));
-                check_layer(&w, &r, ring, layer);
+                check_layer(&w, &r, ring, 0, layer);
                 status = trm_ring_after(ring, layer, stream);
             }
             status = status == TRM_OK ? trm_ring_end(ring, stream, NULL) : status;
@@ -320,6 +366,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_find_their_weights),
+        cmocka_unit_test(programs_take_turns),
         cmocka_unit_test(streams_wait_for_each_other),
         cmocka_unit_test(a_failed_read_ends_the_step),
     };
