@@ -424,6 +424,11 @@ trm_status trm_context_finish(trm_context *context)
     return context->profiling ? trm_context_collect_profile(context) : TRM_OK;
 }
 
+bool trm_context_was_hosted(const trm_context *context)
+{
+    return context != NULL && context->hosting != NULL && context->ran_program == TRM_PROGRAM_SMALL;
+}
+
 trm_status trm_context_run(trm_context *context)
 {
     TRM_TRY(trm_context_start(context));

@@ -561,6 +561,7 @@ static trm_status run_steps(trm_context *context, int32_t begin, int32_t end, in
     bool beside = trm_context_runs_beside(context);
     TRM_TRY(beside ? trm_context_fork(context) : TRM_OK);
     if (context->ring != NULL && begin == 0) {
+        context->ran_program = context->program;
         TRM_TRY(trm_ring_begin(context->ring, context->program, context->stream));
     }
     for (int32_t i = begin; i < end; i++) {
@@ -718,6 +719,7 @@ void trm_context_drop_capture(trm_context *context)
 
 trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec, int32_t program)
 {
+    context->ran_program = program;
     TRM_TRY(context->ring == NULL ? TRM_OK : trm_ring_prime(context->ring, program, context->stream));
     return trm_graph_exec_launch(exec, context->stream);
 }

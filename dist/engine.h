@@ -85,7 +85,7 @@ struct trm_context {
     bool ran;                      /* once, as they now are, so that a capture finds libraries set up */
     trm_ring *ring;                /* NULL where every weight stays */
     trm_hosting *hosting;          /* NULL where processors run no layer */
-    int32_t program;               /* of the ring, for the dims in force */
+    int32_t program, ran_program;  /* of the ring: for the dims in force, and of the last run */
     uint64_t places_version;       /* of the engine's places when the ring was made and kernels got addresses */
     trm_debug_fn debug;            /* NULL: off */
     void *debug_user;

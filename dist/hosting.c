@@ -25,7 +25,7 @@ struct trm_hosting {
     int32_t *of;      /* [n_layers] the number of a hosted layer; -1: it is not */
     int32_t n;
     const trm_layer **layers; /* [n] */
-    hosted_call *calls;       /* [n, TRM_HOSTED_ROWS] */
+    hosted_call *calls;       /* [n, TRM_HOST_COMPUTE_ROWS] */
     unsigned char *memory;    /* pinned: shadows of what a layer reads and writes, then the workspace; layers run one by
                                  one */
     size_t shadow_bytes, workspace_bytes;
@@ -111,7 +111,7 @@ static trm_status find_kernel(const trm_engine *engine, const trm_layer *layer, 
 
 static hosted_call *call_of(const trm_hosting *hosting, int32_t i, int64_t rows)
 {
-    return &hosting->calls[(size_t)i * TRM_HOSTED_ROWS + (size_t)rows - 1];
+    return &hosting->calls[(size_t)i * TRM_HOST_COMPUTE_ROWS + (size_t)rows - 1];
 }
 
 /* Kernels of all calls, and the memory that they need. */
@@ -119,14 +119,14 @@ static trm_status describe_calls(const trm_engine *engine, trm_hosting *hosting)
 {
     for (int32_t i = 0; i < hosting->n; i++) {
         const trm_layer *layer = hosting->layers[i];
-        for (int64_t rows = 1; rows <= TRM_HOSTED_ROWS; rows++) {
+        for (int64_t rows = 1; rows <= TRM_HOST_COMPUTE_ROWS; rows++) {
             hosted_call *h = call_of(hosting, i, rows);
             h->hosting = hosting;
             TRM_TRY(find_kernel(engine, layer, rows, h));
             size_t needs = h->kernel->workspace == NULL ? 0 : h->kernel->workspace(&h->call);
             hosting->workspace_bytes = needs > hosting->workspace_bytes ? needs : hosting->workspace_bytes;
         }
-        const trm_kernel_call *largest = &call_of(hosting, i, TRM_HOSTED_ROWS)->call;
+        const trm_kernel_call *largest = &call_of(hosting, i, TRM_HOST_COMPUTE_ROWS)->call;
         trm_kernel_call scratch = *largest;
         size_t shadows = place(engine, layer, largest, NULL, &scratch);
         hosting->shadow_bytes = shadows > hosting->shadow_bytes ? shadows : hosting->shadow_bytes;
@@ -137,8 +137,8 @@ static trm_status describe_calls(const trm_engine *engine, trm_hosting *hosting)
 static void place_calls(const trm_engine *engine, trm_hosting *hosting)
 {
     for (int32_t i = 0; i < hosting->n; i++) {
-        const trm_kernel_call *largest = &call_of(hosting, i, TRM_HOSTED_ROWS)->call;
-        for (int64_t rows = 1; rows <= TRM_HOSTED_ROWS; rows++) {
+        const trm_kernel_call *largest = &call_of(hosting, i, TRM_HOST_COMPUTE_ROWS)->call;
+        for (int64_t rows = 1; rows <= TRM_HOST_COMPUTE_ROWS; rows++) {
             trm_kernel_call *call = &call_of(hosting, i, rows)->call;
             (void)place(engine, hosting->layers[i], largest, hosting->memory, call);
             call->stream = engine->crew.stream;
@@ -159,7 +159,7 @@ static trm_status fill(trm_engine *engine, trm_hosting *made)
             made->layers[made->n++] = network->layers[i];
         }
     }
-    made->calls = calloc((size_t)made->n * TRM_HOSTED_ROWS, sizeof(*made->calls));
+    made->calls = calloc((size_t)made->n * TRM_HOST_COMPUTE_ROWS, sizeof(*made->calls));
     if (made->calls == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d layers that processors run", made->n);
     }
@@ -215,7 +215,7 @@ bool trm_hosting_suits(const trm_hosting *hosting, const trm_dims *dims)
     bool suits = hosting != NULL;
     for (int32_t i = 0; suits && i < hosting->n; i++) {
         int64_t rows = trm_hosting_rows(hosting->layers[i], dims);
-        suits = rows >= 1 && rows <= TRM_HOSTED_ROWS;
+        suits = rows >= 1 && rows <= TRM_HOST_COMPUTE_ROWS;
     }
     return suits;
 }

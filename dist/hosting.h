@@ -15,9 +15,6 @@
 struct trm_engine;
 struct trm_streaming_plan;
 
-/* The most rows of x in a hosted layer: as many as the host kernels take at the speed of memory. */
-#define TRM_HOSTED_ROWS 8
-
 /* Rows of a product's output, for the dims of its tensors [n_tensors]. */
 int64_t trm_hosting_rows(const trm_layer *layer, const trm_dims *dims);
 /* The call of a layer for so many rows of x, leading dims joined; no addresses. */

@@ -84,7 +84,7 @@ static bool may_host(const trm_plan *plan, const trm_streaming_plan *s, const tr
         return false;
     }
     trm_kernel_call call;
-    trm_hosting_describe(layer, plan->max_dims, TRM_HOSTED_ROWS, &call);
+    trm_hosting_describe(layer, plan->max_dims, TRM_HOST_COMPUTE_ROWS, &call);
     return trm_plan_call_is_known(&call) &&
            trm_kernel_find(trm_all_kernels, trm_all_kernels_count, TRM_BACKEND_HOST, &call) != NULL;
 }

@@ -312,8 +312,10 @@ static void count_streamed(trm_scheduler *s)
 {
     const trm_streaming_plan *streaming = s->g->engine->plan->streaming;
     if (streaming != NULL) {
-        s->stats.streamed_bytes += (int64_t)streaming->residency.link_bytes;
-        s->stats.unpacked_bytes += (int64_t)streaming->residency.streamed_bytes;
+        const trm_residency *step = trm_streaming_program(streaming, s->g->context->ran_program);
+        s->stats.streamed_bytes += (int64_t)step->link_bytes;
+        s->stats.unpacked_bytes += (int64_t)step->streamed_bytes;
+        s->stats.hosted_bytes += (int64_t)step->hosted_bytes;
         s->stats.link_rate = streaming->problem.link_rate;
     }
 }

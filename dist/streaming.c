@@ -35,6 +35,9 @@
 #define HOST_SECONDS     2e-6
 #define HOST_UNPACK_RATE 3e8
 #define HOST_GATHER_RATE 1e9
+/* A gain that is worth a hint, and one that is worth other last bits. */
+#define CLEARLY_LESS 0.8
+#define LESS         0.97
 /* Bytes of packed weights to a hundred of their own: of trained ones, whose exponents are nearly those of normal
  * numbers. */
 #define PACKED_PERCENT 69
@@ -344,6 +347,7 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     s->rates = trm_hosting_guess(plan);
     trm_hosting_estimate(plan, s, s->host_seconds);
     s->problem.host_seconds = s->host_seconds;
+    s->advises = cuda && s->asked.host_compute == TRM_HOST_COMPUTE_OFF && s->n_sharers == 1;
     s->first = s->problem;
     s->first.link_bytes = s->guessed_bytes;
     s->first.in_files = NULL;
@@ -404,16 +408,24 @@ static trm_status plan_programs(trm_streaming_plan *s, const trm_residency_probl
     return TRM_OK;
 }
 
-/* Which layers processors run, and so which weights are not packed. */
-static trm_status choose_hosted(trm_streaming_plan *s, const trm_residency_problem *problem, const bool *resident)
+static void host_nothing(trm_streaming_plan *s)
 {
     s->hosts = false;
     memset(s->hosted, 0, (size_t)s->problem.n_layers * sizeof(*s->hosted));
+    memcpy(s->packs, s->packable, (size_t)s->problem.n_weights * sizeof(*s->packs));
+    for (int32_t i = 0; i < s->problem.n_weights; i++) {
+        s->link_bytes[i] = s->packable[i] ? s->packed_bytes[i] : s->link_bytes[i];
+    }
+}
+
+/* Which layers processors run, and so which weights are not packed. */
+static trm_status choose_hosted(trm_streaming_plan *s, const trm_residency_problem *problem, const bool *resident)
+{
+    host_nothing(s);
     if (s->asked.host_compute != TRM_HOST_COMPUTE_OFF) {
         double share = s->asked.host_compute == TRM_HOST_COMPUTE_PERCENT ? s->asked.host_percent / 100 : -1;
         TRM_TRY(trm_residency_host(problem, resident, share, s->hosted));
     }
-    memcpy(s->packs, s->packable, (size_t)s->problem.n_weights * sizeof(*s->packs));
     for (int32_t i = 0; i < s->problem.n_uses; i++) {
         const trm_residency_use *use = &s->uses[i];
         if (s->hosted[use->layer]) {
@@ -421,6 +433,23 @@ static trm_status choose_hosted(trm_streaming_plan *s, const trm_residency_probl
             s->packs[use->weight] = s->packs[use->weight] && resident[use->weight];
         }
     }
+    return TRM_OK;
+}
+
+/* What processors would gain, by even shares alone: a line in a report is not worth more time. */
+static trm_status look_for_hosting(trm_streaming_plan *s, const trm_residency_problem *problem, const bool *resident,
+                                   double seconds)
+{
+    trm_residency found;
+    trm_residency_problem quick = *problem;
+    quick.quick = true;
+    quick.largest_seconds = NULL;
+    TRM_TRY(trm_residency_host(&quick, resident, -1, s->hosted));
+    quick.hosted = s->hosted;
+    TRM_TRY(trm_residency_of(&quick, resident, &found));
+    s->advised_seconds = found.seconds < seconds * CLEARLY_LESS ? found.seconds : 0;
+    trm_residency_fini(&found);
+    memset(s->hosted, 0, (size_t)s->problem.n_layers * sizeof(*s->hosted));
     return TRM_OK;
 }
 
@@ -437,9 +466,7 @@ static trm_status plan_residency(trm_streaming_plan *s, size_t budget, size_t ri
         problem.ring_limit = ring_limit;
         problem.quick = s->problem.quick;
     }
-    for (int32_t i = 0; i < s->problem.n_weights; i++) {
-        s->link_bytes[i] = s->packable[i] ? s->packed_bytes[i] : s->link_bytes[i];
-    }
+    host_nothing(s);
     TRM_TRY(trm_residency_plan(&problem, &made));
     trm_status status = choose_hosted(s, &problem, made.resident);
     for (int32_t i = 0; status == TRM_OK && i < s->problem.n_weights; i++) {
@@ -447,6 +474,14 @@ static trm_status plan_residency(trm_streaming_plan *s, size_t budget, size_t ri
     }
     problem.link_bytes = s->hosts ? s->link_bytes : problem.link_bytes;
     status = status == TRM_OK && s->hosts ? plan_programs(s, &problem, made.resident) : status;
+    s->advised_seconds = 0;
+    if (status == TRM_OK && s->advises && !problem.quick) {
+        status = look_for_hosting(s, &problem, made.resident, made.seconds);
+    }
+    if (status == TRM_OK && s->hosts && s->asked.host_compute == TRM_HOST_COMPUTE_AUTO &&
+        s->small.seconds > made.seconds * LESS) {
+        host_nothing(s);
+    }
     if (status != TRM_OK || s->hosts) {
         trm_residency_fini(&made);
         return status;
@@ -683,6 +718,9 @@ void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
         .hosted_layers = step->n_hosted,
         .host_rate = step->n_hosted > 0 ? s->rates.host : 0,
         .host_seconds = step->host_seconds,
+        .large_streamed = s->residency.link_bytes,
+        .large_run_seconds = s->residency.seconds,
+        .host_run_seconds = s->advised_seconds,
         .staging = trm_streaming_staging(s),
         .host = host_bytes(s),
         .copies = step->n_copies,

@@ -26,12 +26,14 @@ typedef struct trm_streaming_plan {
     size_t *bytes;              /* [n_weights] */
     size_t *link_bytes;         /* [n_weights] that are copied where it streams; of packed ones a guess at first */
     size_t *guessed_bytes;      /* [n_weights] that guess */
-    size_t *packed_bytes; /* [n_weights] where it is packed if it may be: as it was when it last was, or that guess */
-    bool *packs;          /* [n_weights] to be packed in host memory */
-    bool *packable;       /* [n_weights] that may be, if no processor reads them */
-    bool *hosted;         /* [n_layers] that processors run in small steps */
-    double *host_seconds; /* [n_layers] that takes; negative: they cannot */
-    bool hosts;           /* there are some */
+    size_t *packed_bytes;   /* [n_weights] where it is packed if it may be: as it was when it last was, or that guess */
+    bool *packs;            /* [n_weights] to be packed in host memory */
+    bool *packable;         /* [n_weights] that may be, if no processor reads them */
+    bool *hosted;           /* [n_layers] that processors run in small steps */
+    double *host_seconds;   /* [n_layers] that takes; negative: they cannot */
+    double advised_seconds; /* of a step if processors ran layers, where that is clearly less; else 0 */
+    bool advises;           /* to look for that */
+    bool hosts;             /* there are some */
     trm_hosting_rates rates; /* of processors; guesses until they are measured */
     bool measured;           /* they are, and the link beside them */
     bool *shared;            /* [n_weights] fetched in equal parts by the ranks of `groups` that this one is among */

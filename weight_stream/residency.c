@@ -606,6 +606,7 @@ static bool try_hosted(hosting *h)
 static void try_shares(hosting *h)
 {
     size_t least = 0;
+    const int32_t shares = h->p->problem->quick ? HOST_SHARES / 4 : HOST_SHARES;
     for (int32_t size = 0; size < HOST_SIZES; size++) {
         size_t next = SIZE_MAX;
         double all = 0;
@@ -614,8 +615,8 @@ static void try_shares(hosting *h)
             all += bytes >= least ? (double)bytes : 0;
             next = bytes > least && bytes < next ? bytes : next;
         }
-        for (int32_t share = 1; share <= HOST_SHARES; share++) {
-            spread(h->candidates, h->n, least, all * share / HOST_SHARES, h->hosted);
+        for (int32_t share = 1; share <= shares; share++) {
+            spread(h->candidates, h->n, least, all * share / shares, h->hosted);
             (void)try_hosted(h);
         }
         if (next == SIZE_MAX) {

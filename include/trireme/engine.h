@@ -134,8 +134,11 @@ typedef enum trm_weight_sharing {
 /* "auto", "off" or "on". */
 TRM_API trm_status trm_weight_sharing_parse(const char *text, trm_weight_sharing *sharing);
 
+/* The most rows (tokens of a step) of layers that processors compute. */
+#define TRM_HOST_COMPUTE_ROWS 8
+
 /* Whether processors compute layers whose weights do not stay, on the weights where they lie in host memory, while the
- * link brings those of others. In runs with few rows alone (decode steps of up to 8 tokens), where reading weights is
+ * link brings those of others. In runs with few rows alone (decode steps of few sequences), where reading weights is
  * what takes the time. Their sums are rounded in another order than the device's, so that last bits may differ. */
 typedef enum trm_host_compute {
     TRM_HOST_COMPUTE_OFF = 0,
@@ -177,18 +180,23 @@ typedef struct trm_streaming_info {
     size_t unpacked;           /* bytes of weights that those copied become */
     size_t hosted;             /* bytes of weights that processors read in such a run */
     int32_t hosted_layers;     /* that they compute */
-    double host_rate;     /* bytes per second at which they read, measured when the engine was made; 0: they compute
-                             nothing */
-    double host_seconds;  /* of such a run, that they are busy */
-    size_t staging, host; /* bytes of the ring of one context; of weights in host memory */
-    size_t files;         /* bytes that are read from files in every run */
-    int32_t copies;       /* in every run */
-    int32_t sharers;      /* ranks that fetch weights together; 1: this one alone */
-    size_t gathered;      /* bytes of weights that come from them in every run; `unpacked` has them, too */
-    double link_rate;     /* bytes per second, measured when the engine was made; before, a guess */
-    double unpack_rate;   /* bytes of weights per second, the same; 0: none is packed */
-    double run_seconds;   /* the least a run takes: the time of the link, or that of reading all weights */
-    double link_seconds;  /* of that, how long the link is busy */
+    double host_rate;      /* bytes per second at which they read, measured when the engine was made; 0: they compute
+                              nothing */
+    double host_seconds;   /* of such a run, that they are busy */
+    size_t large_streamed; /* bytes that are copied in every run with more rows: the same as `streamed` where processors
+                              compute nothing */
+    double large_run_seconds;   /* the least such a run takes */
+    double host_run_seconds;    /* the least a run with few rows is thought to take if processors computed (AUTO), where
+                                   that    is clearly less and they do not; else 0 */
+    size_t staging, host;       /* bytes of the ring of one context; of weights in host memory */
+    size_t files;               /* bytes that are read from files in every run */
+    int32_t copies;             /* in every run */
+    int32_t sharers;            /* ranks that fetch weights together; 1: this one alone */
+    size_t gathered;            /* bytes of weights that come from them in every run; `unpacked` has them, too */
+    double link_rate;           /* bytes per second, measured when the engine was made; before, a guess */
+    double unpack_rate;         /* bytes of weights per second, the same; 0: none is packed */
+    double run_seconds;         /* the least a run takes: the time of the link, or that of reading all weights */
+    double link_seconds;        /* of that, how long the link is busy */
     double largest_run_seconds; /* about what a run with the largest inputs takes: of a prompt that fills a step */
 } trm_streaming_info;
 TRM_API void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info);
@@ -435,6 +443,8 @@ TRM_API trm_status trm_context_times(const trm_context *context, trm_run_times *
  * layer whose weights stream has one more before it, with the time that was waited for them and TRM_KERNEL_WAIT. */
 #define TRM_KERNEL_WAIT "weight_stream.wait"
 TRM_API trm_status trm_context_set_profiling(trm_context *context, bool on);
+/* Whether processors computed layers of the last run. */
+TRM_API bool trm_context_was_hosted(const trm_context *context);
 typedef void (*trm_profile_fn)(void *user, const char *layer, trm_layer_kind kind, const char *kernel,
                                double mean_milliseconds, int64_t runs);
 TRM_API void trm_context_profile(trm_context *context, trm_profile_fn fn, void *user);

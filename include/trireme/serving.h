@@ -203,6 +203,7 @@ typedef struct trm_scheduler_stats {
     /* Weights that stream, of this rank: bytes that were copied, bytes of weights they became, the link's bytes per
      * second; 0 where every weight stays */
     int64_t streamed_bytes, unpacked_bytes;
+    int64_t hosted_bytes; /* of weights that processors read */
     double link_rate;
     int32_t last_step_sequences, last_step_tokens;
     bool last_step_captured; /* it was launched as a whole */

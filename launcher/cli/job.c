@@ -193,6 +193,9 @@ void report_streaming(report *r, const trm_streaming_info *info)
     report_integer(r, "hosted_layers", info->hosted_layers);
     report_number(r, "host_bytes_per_second", info->host_rate);
     report_number(r, "host_seconds", info->host_seconds);
+    report_integer(r, "large_streamed", (int64_t)info->large_streamed);
+    report_number(r, "least_large_step_seconds", info->large_run_seconds);
+    report_number(r, "least_hosted_step_seconds", info->host_run_seconds);
     report_number(r, "link_bytes_per_second", info->link_rate);
     report_number(r, "unpacked_bytes_per_second", info->unpack_rate);
     report_number(r, "least_step_seconds", info->run_seconds);
@@ -473,8 +476,14 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
         fprintf(stderr,
                 "trireme: %s, %.1f tokens per second of one sequence at most; the first token of a prompt comes after "
                 "%.0f ms, of one of %d tokens after about %.0f; the cache holds %lld tokens\n",
-                text, 1 / limits.streaming.run_seconds, limits.streaming.run_seconds * 1e3, limits.max_step_tokens,
-                limits.streaming.largest_run_seconds * 1e3, (long long)limits.cache_tokens);
+                text, 1 / limits.streaming.run_seconds, limits.streaming.large_run_seconds * 1e3,
+                limits.max_step_tokens, limits.streaming.largest_run_seconds * 1e3, (long long)limits.cache_tokens);
+        if (limits.streaming.host_run_seconds > 0) {
+            fprintf(stderr,
+                    "trireme: with --host-compute auto processors would help: about %.1f tokens per second of one "
+                    "sequence\n",
+                    1 / limits.streaming.host_run_seconds);
+        }
     }
     return TRM_OK;
 }

@@ -38,6 +38,7 @@ static void add_counters(trm_scheduler_stats *sum, const trm_scheduler_stats *ad
     sum->device_seconds += add->device_seconds;
     sum->streamed_bytes += add->streamed_bytes;
     sum->unpacked_bytes += add->unpacked_bytes;
+    sum->hosted_bytes += add->hosted_bytes;
 }
 
 void metrics_begin_job(metrics *m)
@@ -129,6 +130,8 @@ static void put_engine(writer *w, const metrics *m)
                streamed);
         single(w, "trireme_unpacked_bytes_total", "counter", "bytes of weights that these became",
                (double)(now->unpacked_bytes + before->unpacked_bytes));
+        single(w, "trireme_hosted_bytes_total", "counter", "bytes of weights that processors of rank 0 read",
+               (double)(now->hosted_bytes + before->hosted_bytes));
         single(w, "trireme_link_bytes_per_second", "gauge", "rate of the link, as measured", now->link_rate);
         single(w, "trireme_last_step_link_share", "gauge", "share of the last step that the link was busy", share);
     }

@@ -3,6 +3,7 @@
 #include "support/support.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include <trireme/trireme.h>
 
@@ -211,6 +212,148 @@ static void a_failed_layer_ends_the_step(void **state)
     trm_generator_destroy(generator);
 }
 
+/* ---- any network ---- */
+
+enum { WIDTH = 160, HIDDEN = 320, MOST_BATCH = 3, MOST_LENGTH = 5, CONTEXTS = 2 };
+
+static trm_tensor *add_weight(trm_network *network, uint64_t *random, const char *name, int64_t rows, int64_t columns)
+{
+    static float elements[HIDDEN * WIDTH];
+    trm_tensor *tensor;
+    for (int64_t i = 0; i < rows * columns; i++) {
+        elements[i] = (float)test_random_below(random, 2001) * 1e-4f - 0.1f;
+    }
+    trm_dims dims = rows == 1 ? (trm_dims){1, {columns}} : (trm_dims){2, {rows, columns}};
+    assert_ok(trm_network_add_constant(network, name, TRM_F32, dims, elements, &tensor));
+    return tensor;
+}
+
+/* x [batch, length, WIDTH] through six products: with a bias, without, and with a weight that is not transposed, which
+ * processors leave to the device. */
+static trm_plan *plan_products(const trm_weight_budget *budget)
+{
+    uint64_t random = 5;
+    trm_network *network;
+    trm_tensor *x;
+    assert_ok(trm_network_create(&network));
+    assert_ok(trm_network_add_input(network, "x", TRM_F32, (trm_dims){3, {-1, -1, WIDTH}}, &x));
+    for (int32_t i = 0; i < 3; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "up.%d", (int)i);
+        trm_tensor *up = add_weight(network, &random, name, HIDDEN, WIDTH);
+        snprintf(name, sizeof(name), "bias.%d", (int)i);
+        trm_tensor *bias = add_weight(network, &random, name, 1, HIDDEN);
+        snprintf(name, sizeof(name), "down.%d", (int)i);
+        trm_tensor *down = i == 1 ? add_weight(network, &random, name, HIDDEN, WIDTH)
+                                  : add_weight(network, &random, name, WIDTH, HIDDEN);
+        snprintf(name, sizeof(name), "h.%d", (int)i);
+        assert_ok(trm_network_add_matmul(network, name, x, up, bias, true, &x));
+        snprintf(name, sizeof(name), "a.%d", (int)i);
+        assert_ok(trm_network_add_activation(network, name, TRM_ACTIVATION_TANH, x, &x));
+        snprintf(name, sizeof(name), "y.%d", (int)i);
+        assert_ok(trm_network_add_matmul(network, name, x, down, NULL, i != 1, &x));
+    }
+    assert_ok(trm_network_mark_output(network, x));
+    const trm_shape_bound bound = {.tensor = "x",
+                                   .min = {3, {1, 1, WIDTH}},
+                                   .opt = {3, {1, 1, WIDTH}},
+                                   .max = {3, {MOST_BATCH, MOST_LENGTH, WIDTH}}};
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    trm_plan *plan;
+    options.backend = on_cuda ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
+    options.bounds = &bound;
+    options.n_bounds = 1;
+    assert_ok(trm_build(network, &options, &plan));
+    trm_network_destroy(network);
+    assert_ok(trm_plan_set_weight_budget(plan, budget));
+    return plan;
+}
+
+static void start(trm_context *context, int64_t batch, int64_t length, int32_t salt)
+{
+    static float x[MOST_BATCH * MOST_LENGTH * WIDTH];
+    for (int64_t i = 0; i < batch * length * WIDTH; i++) {
+        x[i] = (float)((i * 7 + salt * 13) % 101) * 0.02f - 1;
+    }
+    assert_ok(trm_context_set_input(context, "x", (trm_dims){3, {batch, length, WIDTH}}, x));
+    assert_ok(trm_context_start(context));
+}
+
+static void finish(trm_context *context, int64_t rows, float *found)
+{
+    trm_dims dims;
+    const void *data;
+    assert_ok(trm_context_finish(context));
+    assert_ok(trm_context_output(context, "y.2", &dims, &data));
+    assert_int_equal(dims.n, 3);
+    memcpy(found, data, (size_t)(rows * WIDTH) * sizeof(float));
+}
+
+static void note_kernel(void *user, const char *layer, trm_layer_kind kind, const char *kernel, double milliseconds,
+                        int64_t runs)
+{
+    int32_t *hosted = user;
+    (void)layer;
+    (void)kind;
+    (void)runs;
+    assert_true(milliseconds >= 0);
+    *hosted += strncmp(kernel, "host.", 5) == 0;
+}
+
+/* Two contexts of an engine, whose runs of any shape are under way at the same time; captured, too. */
+static void networks_and_contexts(void **state)
+{
+    (void)state;
+    static float expected[MOST_BATCH][MOST_LENGTH][MOST_BATCH * MOST_LENGTH * WIDTH], found[sizeof(expected[0][0]) / 4];
+    for (int32_t share = 0; share < 3; share++) {
+        trm_weight_budget budget = {.kind = share == 0 ? TRM_WEIGHT_BUDGET_OFF : TRM_WEIGHT_BUDGET_PERCENT,
+                                    .percent = share == 1 ? 0 : 30,
+                                    .host_compute = TRM_HOST_COMPUTE_PERCENT,
+                                    .host_percent = share == 1 ? 100 : 60};
+        trm_plan *plan = plan_products(&budget);
+        trm_streaming_info info;
+        trm_engine *engine;
+        trm_context *contexts[CONTEXTS];
+        trm_plan_streaming(plan, &info);
+        assert_true(share != 1 || (info.hosted_layers == 5 && info.copies == 1));
+        assert_true(share == 1 || (share == 2) == (info.hosted_layers > 0));
+        assert_ok(trm_engine_create(plan, world, NULL, NULL, &engine));
+        for (int32_t i = 0; i < CONTEXTS; i++) {
+            assert_ok(trm_context_create(engine, &contexts[i]));
+            assert_ok(trm_context_set_capture(contexts[i], i == 1));
+        }
+        for (int32_t turn = 0; turn < MOST_BATCH * MOST_LENGTH * 6; turn++) {
+            int64_t batch[CONTEXTS], length[CONTEXTS];
+            for (int32_t i = 0; i < CONTEXTS; i++) { /* the second one's stay for some runs */
+                int32_t shape = share == 0 ? turn / 6 : (i == 0 ? turn * 7 : turn / 6) % (MOST_BATCH * MOST_LENGTH);
+                batch[i] = 1 + shape / MOST_LENGTH;
+                length[i] = 1 + shape % MOST_LENGTH;
+                start(contexts[i], batch[i], length[i], 0);
+            }
+            for (int32_t i = 0; i < CONTEXTS; i++) {
+                const int64_t rows = batch[i] * length[i];
+                float *wanted = expected[batch[i] - 1][length[i] - 1];
+                finish(contexts[i], rows, share == 0 ? wanted : found);
+                assert_int_equal(trm_context_was_hosted(contexts[i]), share > 0 && rows <= TRM_HOST_COMPUTE_ROWS);
+                for (int64_t k = 0; share > 0 && k < rows * WIDTH; k++) {
+                    float off = on_cuda ? 1e-5f : 0;
+                    assert_true(found[k] >= wanted[k] - off && found[k] <= wanted[k] + off);
+                }
+            }
+        }
+        int32_t hosted = 0;
+        assert_ok(trm_context_set_profiling(contexts[0], true));
+        start(contexts[0], 1, 2, 0);
+        finish(contexts[0], 2, found);
+        trm_context_profile(contexts[0], note_kernel, &hosted);
+        assert_int_equal(on_cuda ? hosted : info.hosted_layers, info.hosted_layers);
+        for (int32_t i = 0; i < CONTEXTS; i++) {
+            trm_context_destroy(contexts[i]);
+        }
+        trm_engine_destroy(engine);
+    }
+}
+
 static void shares_as_text(void **state)
 {
     (void)state;
@@ -237,7 +380,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_share_gives_the_same), cmocka_unit_test(budgets_change),
         cmocka_unit_test(shares_choose_alike),      cmocka_unit_test(a_failed_layer_ends_the_step),
-        cmocka_unit_test(shares_as_text),
+        cmocka_unit_test(networks_and_contexts),    cmocka_unit_test(shares_as_text),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }

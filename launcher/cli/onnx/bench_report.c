@@ -61,10 +61,17 @@ void bench_split_profile(const bench *b, double *compute, double *communication)
     }
 }
 
+/* Bytes of weights that a run copies. */
+static size_t streamed_bytes(const bench *b)
+{
+    const trm_streaming_info *info = &b->onnx.streaming;
+    return trm_context_was_hosted(b->onnx.context) || info->hosted_layers == 0 ? info->streamed : info->large_streamed;
+}
+
 /* Bytes of weights per second of a run. */
 static double streaming_rate(const bench *b)
 {
-    return (double)b->onnx.streaming.streamed / bench_percentile(b, 50);
+    return (double)streamed_bytes(b) / bench_percentile(b, 50);
 }
 
 static bool shows_profile(const bench *b)
@@ -209,9 +216,8 @@ static void print_head(const bench *b)
     }
     printf("%s; inputs copied in %.3f ms\n", b->transfers ? ", inputs copied anew in each" : "", b->copy_seconds * 1e3);
     if (j->streaming.on) {
-        printf("weights streamed: %.1f MB per run, %.2f GB/s, %.1f %% of the link\n",
-               (double)j->streaming.streamed / 1e6, streaming_rate(b) / 1e9,
-               streaming_rate(b) / j->streaming.link_rate * 100);
+        printf("weights streamed: %.1f MB per run, %.2f GB/s, %.1f %% of the link\n", (double)streamed_bytes(b) / 1e6,
+               streaming_rate(b) / 1e9, streaming_rate(b) / j->streaming.link_rate * 100);
     }
 }
 
