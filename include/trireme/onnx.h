@@ -68,6 +68,13 @@ typedef struct trm_onnx_input_dims {
     trm_dims dims; /* -1 stays unknown */
 } trm_onnx_input_dims;
 
+/* An input or output that has another type in the network than in the model, with a CAST in between: f16 for a model
+ * in f32, say, so that half as much is copied. */
+typedef struct trm_onnx_port_type {
+    const char *port;
+    trm_dtype dtype;
+} trm_onnx_port_type;
+
 typedef struct trm_onnx_options {
     size_t size;                        /* sizeof(trm_onnx_options) */
     const trm_onnx_fixed_value *values; /* [n_values] */
@@ -83,10 +90,12 @@ typedef struct trm_onnx_options {
     int64_t max_trips; /* loops whose passes only a run tells are repeated so often, each pass guarded by whether it
                           runs, so that a run waits for nothing; one that wants more passes fails. 0: they are loops of
                           the network, without a bound */
+    const trm_onnx_port_type *types; /* [n_types] */
+    int32_t n_types;
 } trm_onnx_options;
 #define TRM_ONNX_OPTIONS_INIT                                                                                          \
     {                                                                                                                  \
-        sizeof(trm_onnx_options), NULL, 0, NULL, 0, NULL, 0, 1, false, 0                                               \
+        sizeof(trm_onnx_options), NULL, 0, NULL, 0, NULL, 0, 1, false, 0, NULL, 0                                      \
     }
 
 /*

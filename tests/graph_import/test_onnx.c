@@ -219,6 +219,24 @@ static void test_options(void **state)
     const trm_tensor *y = trm_network_find_tensor(network, "y");
     assert_true(y->role == TRM_TENSOR_CONSTANT && ((const float *)y->value)[1] == 2); /* all of it was known */
     trm_network_destroy(network);
+
+    const trm_onnx_port_type types[] = {{"x", TRM_F16}, {"y", TRM_BF16}};
+    options = (trm_onnx_options)TRM_ONNX_OPTIONS_INIT;
+    options.types = types;
+    options.n_types = 2;
+    assert_ok(trm_onnx_build_network(opened, &options, &network));
+    assert_int_equal(trm_tensor_dtype(trm_network_find_tensor(network, "x")), TRM_F16);
+    assert_int_equal(trm_tensor_dtype(trm_network_find_tensor(network, "y")), TRM_BF16);
+    assert_int_equal(trm_network_output_count(network), 1);
+    trm_network_destroy(network);
+    options.types = &(trm_onnx_port_type){"z", TRM_F16};
+    options.n_types = 1;
+    assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT,
+                 "z cannot be of type f16: the model has no such input or output");
+    options.values = values;
+    options.n_values = 2;
+    options.types = types; /* of what is fixed there is none */
+    assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT, "x cannot be of type");
     options.size = 3;
     assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT,
                  "TRM_ONNX_OPTIONS_INIT");
@@ -256,6 +274,20 @@ static void test_outputs_have_their_names(void **state)
         assert_string_equal(trm_tensor_name(trm_network_output(network, i)), names[i]);
     }
     trm_network_destroy(network);
+    const trm_onnx_port_type types[] = {{"r", TRM_F16}, {"c", TRM_F64}, {"x", TRM_F16}};
+    trm_onnx_options options = TRM_ONNX_OPTIONS_INIT;
+    options.types = types;
+    options.n_types = 2;
+    assert_ok(trm_onnx_build_network(opened, &options, &network));
+    for (int i = 0; i < 6; i++) {
+        const trm_tensor *output = trm_network_output(network, i);
+        assert_string_equal(trm_tensor_name(output), names[i]);
+        assert_int_equal(trm_tensor_dtype(output), i == 1 ? TRM_F16 : i == 4 ? TRM_F64 : TRM_F32);
+    }
+    trm_network_destroy(network);
+    options.n_types = 3;
+    assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT,
+                 "x cannot be of type f16: it is an input and an output");
     trm_onnx_close(opened);
 }
 

@@ -218,11 +218,30 @@ case_onnx() { # ONNX models: run once, measured, shown
     value per_rank 2
     value per_rank.1.rank 1
     "$json_value" per_rank.1.layers_ms <"$work/out" | awk '{ exit !($1 > 0) }' || complain "rank 1 has no time in layers"
-    timeout --preserve-status -k 20 -s INT 3 "$program" bench "$work/product.onnx" --duration 1000000 --warm-up 0 --json >"$work/out" 2>"$work/err" ||
+    start 0 bench "$work/product.onnx" "${inputs[@]}" --duration 0.05 --warm-up 0 --streams 3 --stream-threads --json \
+        --export-times "$work/times.json" --outputs "$work/outputs"
+    [ $code = 0 ] || complain "bench with streams of threads: exit code $code: $(head -3 "$work/err")"
+    [ "$("$json_value" runs.2.stream <"$work/times.json")" = 2 ] || complain "the third run is not of the third thread's stream"
+    cmp -s "$work/outputs/output_0.npy" "$work/expected.npy" || complain "bench with threads wrote another output than was expected"
+    fails 2 "--stream-threads is for one rank: 2 take" 2 bench "$work/product.onnx" --stream-threads
+    fails 2 "--duration -1 is for one rank: 2 take" 2 bench "$work/product.onnx" --duration -1
+    timeout --preserve-status -k 20 -s INT 3 "$program" bench "$work/product.onnx" --duration -1 --warm-up 0 --json >"$work/out" 2>"$work/err" ||
         complain "a bench that SIGINT ended: exit code $?: $(head -3 "$work/err")"
     "$json_value" runs <"$work/out" | awk '{ exit !($1 > 10) }' || complain "a bench that SIGINT ended reports no runs: $(head -3 "$work/out")"
     fails 2 'percentiles is "50,101", expected at most 16 numbers to 100' 0 bench "$work/product.onnx" --percentiles 50,101
     fails 1 "cannot write /nonexistent/x: No such file" 0 bench "$work/product.onnx" --duration 0 --warm-up 0 --export-times /nonexistent/x
+    # Inputs and outputs in other types than the model's.
+    printf '\x93NUMPY\x01\x00v\x00%-117s\n' "{'descr': '<f2', 'fortran_order': False, 'shape': (3, 4), }" >"$work/half.npy"
+    for ((i = 0; i < 12; i++)); do printf '\x00\x3c'; done >>"$work/half.npy"
+    shows "c f16 3x3: min 8, mean 8, max 8" 0 run "$work/product.onnx" --io-type a=f16 --io-type c=f16 --input "a=$work/half.npy" \
+        --input "b=$work/b.npy"
+    shows "  a f16 3x4, random" 0 bench "$work/product.onnx" --io-type a=f16 --duration 0 --warm-up 0 --iterations 1
+    shows "host, 1 rank" 0 build "$work/product.onnx" --io-type c=f64 -o "$work/typed.plan"
+    shows "c f64 3x3: min 8" 0 run "$work/typed.plan" "${inputs[@]}"
+    fails 2 "--io-type is for building a plan, not for running one" 0 run "$work/typed.plan" "${inputs[@]}" --io-type c=f32
+    fails 2 "a.npy holds f32, expected f16 for input a" 0 run "$work/product.onnx" --io-type a=f16 "${inputs[@]}"
+    fails 2 "nope cannot be of type f16: the model has no such input or output" 0 bench "$work/product.onnx" --io-type nope=f16
+    fails 2 '--io-type is "a=half", expected NAME=TYPE such as x=f16' 0 bench "$work/product.onnx" --io-type a=half
     cp "$corpus/collective_all_reduce" "$work/sum.onnx"
     cp "$corpus/collective_all_gather" "$work/all.onnx"
     npy "2, 2" '\x00\x00\x80\x3f' 4 >"$work/x.npy"

@@ -643,6 +643,30 @@ static trm_status input_dims(const trm_onnx_options *options, const char *name, 
     return TRM_OK;
 }
 
+/* The type that the caller gives a port, or the model's. */
+static trm_dtype port_type(const trm_onnx_options *options, const char *name, trm_dtype dtype)
+{
+    for (int32_t i = 0; i < options->n_types; i++) {
+        dtype = strcmp(options->types[i].port, name) == 0 ? options->types[i].dtype : dtype;
+    }
+    return dtype;
+}
+
+/* The tensor in another type, by a layer whose name is free. */
+static trm_status add_cast(trm_onnx_import *import, const char *port, trm_dtype dtype, trm_tensor **tensor)
+{
+    const trm_layer_desc desc = {.kind = TRM_LAYER_CAST, .cast = {dtype}};
+    const char *name = NULL;
+    for (int32_t i = 0; name == NULL || trm_network_find_tensor(import->network, name) != NULL; i++) {
+        name = trm_arena_printf(&import->arena, "%s/%s%d", port, trm_dtype_name(dtype), (int)i);
+        if (name == NULL) {
+            return TRM_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    trm_status status = trm_network_add_layer(import->network, name, &desc, tensor, 1, tensor);
+    return status == TRM_OK ? TRM_OK : trm_fail_in(status, "type of %s", port);
+}
+
 static trm_status make_input(trm_onnx_import *import, const Onnx__ValueInfoProto *info, trm_onnx_value **value)
 {
     const char *name = trm_onnx_text(info->name);
@@ -665,7 +689,9 @@ static trm_status make_input(trm_onnx_import *import, const Onnx__ValueInfoProto
     if (*value == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
-    return trm_network_add_input(import->network, name, dtype, dims, &(*value)->tensor);
+    const trm_dtype given = port_type(import->options, name, dtype);
+    TRM_TRY(trm_network_add_input(import->network, name, given, dims, &(*value)->tensor));
+    return given == dtype ? TRM_OK : add_cast(import, name, dtype, &(*value)->tensor);
 }
 
 static trm_status define_inputs(trm_onnx_import *import, trm_onnx_scope *scope)
@@ -697,6 +723,8 @@ static trm_status define_inputs(trm_onnx_import *import, trm_onnx_scope *scope)
 static trm_status mark_output(trm_onnx_import *import, trm_tensor *tensor, const char *name)
 {
     trm_network *network = import->network;
+    const trm_dtype dtype = port_type(import->options, name, tensor->dtype);
+    TRM_TRY(dtype == tensor->dtype ? TRM_OK : add_cast(import, name, dtype, &tensor));
     if (strcmp(tensor->name, name) != 0) {
         trm_tensor *other = trm_network_find_tensor(network, name);
         if (other != NULL) { /* names inside of the network give way to those of its outputs */
@@ -705,6 +733,9 @@ static trm_status mark_output(trm_onnx_import *import, trm_tensor *tensor, const
                 return TRM_ERROR_OUT_OF_MEMORY;
             }
             TRM_TRY(trm_network_rename_tensor(network, other, free_name));
+            if (other->producer != NULL && strcmp(other->producer->name, name) == 0) {
+                other->producer->name = other->name; /* ranks name what they make by layers */
+            }
         }
         if (tensor->is_output || tensor->role == TRM_TENSOR_INPUT) {
             trm_layer_desc copy = {.kind = TRM_LAYER_CAST, .cast = {tensor->dtype}};
@@ -758,12 +789,40 @@ static trm_status check_options(const trm_onnx_options *options)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "options of %zu bytes, expected %zu: use TRM_ONNX_OPTIONS_INIT",
                  options->size, sizeof(trm_onnx_options));
     }
-    bool lists = (options->n_values == 0 || options->values != NULL) &&
-                 (options->n_dims == 0 || options->dims != NULL) && (options->n_inputs == 0 || options->inputs != NULL);
-    if (!lists || options->n_values < 0 || options->n_dims < 0 || options->n_inputs < 0 || options->n_ranks < 0 ||
-        options->max_trips < 0) {
+    bool lists =
+        (options->n_values == 0 || options->values != NULL) && (options->n_dims == 0 || options->dims != NULL) &&
+        (options->n_inputs == 0 || options->inputs != NULL) && (options->n_types == 0 || options->types != NULL);
+    if (!lists || options->n_types < 0 || options->n_values < 0 || options->n_dims < 0 || options->n_inputs < 0 ||
+        options->n_ranks < 0 || options->max_trips < 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "a list of the options is NULL or of negative length, or a number of them is negative");
+    }
+    return TRM_OK;
+}
+
+static bool has_port(Onnx__ValueInfoProto *const *ports, size_t n, const char *name)
+{
+    bool has = false;
+    for (size_t i = 0; i < n; i++) {
+        has = has || strcmp(trm_onnx_text(ports[i]->name), name) == 0;
+    }
+    return has;
+}
+
+static trm_status check_types(const trm_onnx_import *import)
+{
+    const Onnx__GraphProto *graph = import->model->graph;
+    for (int32_t i = 0; i < import->options->n_types; i++) {
+        const trm_onnx_port_type *type = &import->options->types[i];
+        const char *name = type->port == NULL ? "" : type->port;
+        int32_t first = 0;
+        const bool is_input =
+            has_port(graph->input, graph->n_input, name) && find_fixed(import->options, name, &first) < 0;
+        const bool is_output = has_port(graph->output, graph->n_output, name);
+        if (trm_dtype_size(type->dtype) == 0 || is_input == is_output) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s cannot be of type %s: %s", name, trm_dtype_name(type->dtype),
+                     is_input && is_output ? "it is an input and an output" : "the model has no such input or output");
+        }
     }
     return TRM_OK;
 }
@@ -773,6 +832,7 @@ static trm_status import_graph(trm_onnx_import *import)
     trm_onnx *model = import->model;
     trm_onnx_scope scope = {
         .place = "", .prefix = "", .opsets = model->proto->opset_import, .n_opsets = model->proto->n_opset_import};
+    TRM_TRY(check_types(import));
     trm_status status = trm_onnx_define_initializers(import, &scope, model->graph);
     if (status == TRM_OK) {
         status = define_inputs(import, &scope);

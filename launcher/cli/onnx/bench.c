@@ -3,7 +3,9 @@
 #include "launcher/cli/onnx/bench.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,6 +13,7 @@
 #include "base/error.h"
 
 #define MOST_RUNS    ((int64_t)1 << 24)
+#define MOST_KEPT    ((int64_t)1 << 20) /* of a bench without an end */
 #define PROFILE_RUNS 10
 #define CLOCK_RUNS   20
 #define MOST_STREAMS 64
@@ -38,9 +41,58 @@ static trm_status finish_run(bench *b, bench_run *run)
     return b->transfers ? trm_context_times(context, &run->times) : TRM_OK;
 }
 
+/* The runs of one stream, by a thread. */
+typedef struct lane {
+    bench *bench;
+    bench_run *runs; /* of all streams, in turn */
+    int64_t n;
+    int32_t stream;
+    pthread_t thread;
+    trm_status status;
+    char cause[512];
+} lane;
+
+static void *run_lane(void *user)
+{
+    lane *l = user;
+    for (int64_t i = l->stream; l->status == TRM_OK && i < l->n; i += l->bench->n_streams) {
+        l->status = start_run(l->bench, l->stream, &l->runs[i]);
+        l->status = l->status == TRM_OK ? finish_run(l->bench, &l->runs[i]) : l->status;
+    }
+    if (l->status != TRM_OK) {
+        snprintf(l->cause, sizeof(l->cause), "%s", trm_last_error());
+    }
+    return NULL;
+}
+
+static trm_status run_lanes(bench *b, bench_run *runs, int64_t n)
+{
+    lane lanes[MOST_STREAMS] = {0};
+    int32_t n_begun = 0;
+    trm_status status = TRM_OK;
+    for (; n_begun < b->n_streams; n_begun++) {
+        lane *l = &lanes[n_begun];
+        *l = (lane){.bench = b, .runs = runs, .n = n, .stream = n_begun};
+        if (pthread_create(&l->thread, NULL, run_lane, l) != 0) {
+            status = trm_fail(TRM_ERROR_INTERNAL, "cannot create thread %d of %d", (int)n_begun, (int)b->n_streams);
+            break;
+        }
+    }
+    for (int32_t i = 0; i < n_begun; i++) {
+        pthread_join(lanes[i].thread, NULL);
+        if (lanes[i].status != TRM_OK && status == TRM_OK) {
+            status = trm_fail(lanes[i].status, "%s", lanes[i].cause);
+        }
+    }
+    return status;
+}
+
 /* So many runs, the streams in turn: each starts its next when its last one is over. */
 static trm_status run_some(bench *b, bench_run *runs, int64_t n)
 {
+    if (b->threads) {
+        return run_lanes(b, runs, n);
+    }
     for (int64_t i = 0; i < n + b->n_streams; i++) {
         if (i >= b->n_streams && i - b->n_streams < n) {
             TRM_TRY(finish_run(b, &runs[i - b->n_streams]));
@@ -102,14 +154,28 @@ static void note_end(int signal)
     ended = 1;
 }
 
+/* Forgets the first half of the runs that are kept. */
+static void forget_half(bench *b)
+{
+    const int64_t half = b->n_runs / 2;
+    b->total -= b->runs[half].began - b->runs[0].began;
+    b->n_runs -= half;
+    memmove(b->runs, b->runs + half, (size_t)b->n_runs * sizeof(*b->runs));
+}
+
 /* Runs in chunks that double, until there are enough of them and enough time has passed, or SIGINT. */
 static trm_status measure_runs(bench *b)
 {
     const settings *all = b->onnx.all;
     int64_t least = settings_integer(all, SETTING_ITERATIONS);
     double duration = settings_number(all, SETTING_DURATION);
+    const bool endless = duration < 0;
     bool more = true;
+    duration = endless ? INFINITY : duration;
     for (int64_t chunk = 4 * b->n_streams; more; chunk *= 2) {
+        if (endless && b->n_runs >= MOST_KEPT) {
+            forget_half(b);
+        }
         bench_run *grown = realloc(b->runs, (size_t)(b->n_runs + chunk) * sizeof(*grown));
         b->runs = grown != NULL ? grown : b->runs;
         trm_status status = grown != NULL
@@ -120,7 +186,7 @@ static trm_status measure_runs(bench *b)
         TRM_TRY(run_some(b, b->runs + b->n_runs, chunk));
         b->n_runs += chunk;
         b->total += wall_seconds() - began;
-        const bool wanted = b->n_runs < least || (b->total < duration && b->n_runs < MOST_RUNS);
+        const bool wanted = b->n_runs < least || (b->total < duration && (endless || b->n_runs < MOST_RUNS));
         TRM_TRY(agree(b, wanted && ended == 0, &more));
         /* No more of them than the time that is left seems to hold, nor than a second does. */
         double rate = (double)b->n_runs / (b->total > 1e-9 ? b->total : 1e-9);
@@ -249,6 +315,11 @@ static trm_status prepare(bench *b)
 {
     onnx_job *j = &b->onnx;
     b->transfers = settings_flag(j->all, SETTING_TRANSFERS);
+    b->threads = settings_flag(j->all, SETTING_STREAM_THREADS);
+    if (trm_world_size(j->job.world) > 1 && (b->threads || settings_number(j->all, SETTING_DURATION) < 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--%s is for one rank: %d take the same steps in one order",
+                 b->threads ? "stream-threads" : "duration -1", trm_world_size(j->job.world));
+    }
     TRM_TRY(read_percentiles(b));
     TRM_TRY(onnx_open(j, j->all->operands[0], trm_world_size(j->job.world)));
     TRM_TRY(onnx_build(j, false));

@@ -31,7 +31,7 @@ typedef struct bench {
     onnx_job onnx;
     trm_context **contexts; /* [n_streams], the first is the job's */
     int32_t n_streams;
-    bool transfers;
+    bool transfers, threads;
     bench_run *runs; /* [n_runs] */
     double *sorted;  /* [n_runs] seconds */
     int64_t n_runs;

@@ -216,6 +216,38 @@ static trm_status read_fixed(onnx_job *j, const char *text)
     return TRM_OK;
 }
 
+/* "NAME=f16" for each --io-type. Inputs have that type from here on. */
+static trm_status read_types(onnx_job *j)
+{
+    const int32_t n = j->all->list_counts[SETTING_IO_TYPE];
+    j->types = calloc((size_t)n + 1, sizeof(*j->types));
+    if (j->types == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d types", n);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        const char *text = j->all->lists[SETTING_IO_TYPE][i], *equals = strrchr(text, '=');
+        const size_t length = equals == NULL ? 0 : (size_t)(equals - text);
+        trm_dtype dtype = TRM_DTYPE_NONE;
+        for (int32_t k = 1; equals != NULL && k < TRM_DTYPE_COUNT; k++) {
+            dtype = strcmp(equals + 1, trm_dtype_name((trm_dtype)k)) == 0 ? (trm_dtype)k : dtype;
+        }
+        char *name = strndup(text, length);
+        j->types[i] = (trm_onnx_port_type){name, dtype};
+        if (name == NULL) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the name of an input");
+        }
+        if (length == 0 || dtype == TRM_DTYPE_NONE) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--io-type is \"%s\", expected NAME=TYPE such as x=f16", text);
+        }
+        onnx_input *input = find_input(j, text, length);
+        if (input != NULL) {
+            input->port.dtype = dtype;
+            input->port.type = trm_dtype_name(dtype);
+        }
+    }
+    return TRM_OK;
+}
+
 /* "1x3x224x224", or nothing for a scalar, up to `end`. */
 static bool parse_dims(const char *text, const char *end, trm_dims *dims)
 {
@@ -322,6 +354,7 @@ static trm_status settle_range(onnx_input *input)
 static trm_status read_settings(onnx_job *j)
 {
     const settings *all = j->all;
+    TRM_TRY(read_types(j));
     static const setting_id shapes[] = {SETTING_SHAPES, SETTING_MIN_SHAPES, SETTING_MAX_SHAPES};
     for (size_t k = 0; k < sizeof(shapes) / sizeof(shapes[0]); k++) {
         for (int32_t i = 0; i < all->list_counts[shapes[k]]; i++) {
@@ -486,6 +519,8 @@ trm_status onnx_build(onnx_job *j, bool open)
     options.inputs = shapes;
     options.n_ranks = j->n_ranks;
     options.refittable = settings_flag(j->all, SETTING_REFITTABLE);
+    options.types = j->types;
+    options.n_types = j->all->list_counts[SETTING_IO_TYPE];
     options.max_trips = settings_integer(j->all, SETTING_MAX_TRIPS);
     trm_status status = trm_onnx_build_network(j->model, &options, &j->network);
     free(shapes);
@@ -671,6 +706,10 @@ void onnx_close(onnx_job *j)
     for (int32_t i = 0; i < j->n_blocks; i++) {
         trm_free(j->blocks[i]);
     }
+    for (int32_t i = 0; j->types != NULL && i < j->all->list_counts[SETTING_IO_TYPE]; i++) {
+        free((void *)(uintptr_t)j->types[i].port);
+    }
+    free(j->types);
     free(j->blocks);
     free(j->states);
     free(j->values);

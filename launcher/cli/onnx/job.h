@@ -37,6 +37,7 @@ typedef struct onnx_job {
     int32_t n_inputs;
     trm_onnx_fixed_value *values; /* [n_values] of --value */
     int32_t n_values;
+    trm_onnx_port_type *types;     /* [of --io-type], with names that are theirs */
     trm_onnx_fixed_value **blocks; /* [n_blocks] that hold them, to trm_free() */
     int32_t n_blocks;
     trm_shape_bound *states; /* [n_states] bounds besides those of inputs */

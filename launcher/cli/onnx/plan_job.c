@@ -12,7 +12,7 @@
 /* What is decided when a plan is built cannot be given when it is run. */
 static trm_status check_settings(const onnx_job *j, const trm_plan_info *info)
 {
-    static const setting_id decided[] = {SETTING_VALUE, SETTING_DIM, SETTING_MARK};
+    static const setting_id decided[] = {SETTING_VALUE, SETTING_DIM, SETTING_MARK, SETTING_IO_TYPE};
     for (size_t i = 0; i < sizeof(decided) / sizeof(decided[0]); i++) {
         if (j->all->list_counts[decided[i]] > 0) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--%s is for building a plan, not for running one",
