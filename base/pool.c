@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/error.h"
@@ -30,6 +31,10 @@
 #define PART              2
 #define RANGES_PER_THREAD 16
 
+/* What threads poll, what they take ranges from and what they only read lie apart: in lines of the cache, of which
+ * processors fetch two at a time. */
+#define LINE _Alignas(128)
+
 struct trm_pool {
     int32_t threads;      /* with the caller */
     bool may_spin;        /* a CPU for every thread */
@@ -37,18 +42,18 @@ struct trm_pool {
     pthread_t *workers;   /* [threads - 1] */
     int32_t n_workers;
 
-    _Atomic uint64_t state;
-    _Atomic int32_t sleepers;
-    _Atomic bool stop;
-    _Atomic bool taken; /* a caller is in its loop */
-    pthread_mutex_t mutex;
-    pthread_cond_t wake;
-
     /* The open loop; written by the caller while no worker is inside. */
     trm_pool_fn fn;
     void *user;
     int64_t count, smallest;
-    _Atomic int64_t next;
+
+    LINE _Atomic uint64_t state;
+    _Atomic bool stop;
+    LINE _Atomic int64_t next;
+    LINE _Atomic bool taken; /* a caller is in its loop */
+    _Atomic int32_t sleepers;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
 };
 
 static inline void relax(void)
@@ -149,13 +154,14 @@ trm_status trm_pool_create(int32_t threads, trm_pool **pool)
     if (threads < 1) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "thread pool has %d threads, expected at least 1", threads);
     }
-    trm_pool *made = calloc(1, sizeof(*made));
+    trm_pool *made = aligned_alloc(_Alignof(trm_pool), sizeof(*made));
     pthread_t *workers = calloc((size_t)threads, sizeof(*workers));
     if (made == NULL || workers == NULL) {
         free(made);
         free(workers);
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "thread pool of %d threads: out of host memory", threads);
     }
+    memset(made, 0, sizeof(*made));
     made->threads = threads;
     made->may_spin = threads <= usable_cpus();
     trm_pool_set_spin(made, SPIN_MICROSECONDS);
