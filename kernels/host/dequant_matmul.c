@@ -1,11 +1,13 @@
 /*
  * Products with quantized weights: a piece of a weight row at a time becomes f32 and meets the rows of x, which were
- * made f32 before. Threads take weight rows. A result depends on its row of x alone, not on how many there are.
+ * made f32 before. Threads take weight rows. A result depends on its row of x alone, not on how many there are. Where x
+ * is bf16 and the processor has a matrix unit, that meets 16 rows of x at a time (tiles.h).
  */
 #include <string.h>
 
 #include "kernels/element/small.h"
 #include "kernels/host/host.h"
+#include "kernels/host/tiles.h"
 
 #define LANES  16
 #define ROWS   32 /* of x that a piece of the weight meets */
@@ -166,6 +168,48 @@ static void convert_rows(void *user, int64_t begin, int64_t end)
     }
 }
 
+static bool fits_tiles(const product *p, trm_host_quantized *weights)
+{
+    *weights = (trm_host_quantized){p->weight, p->scale, p->zero_point, p->k, p->block_n, p->block_k, p->scales};
+    return p->x->dtype == TRM_BF16 && trm_host_tiles_take(weights);
+}
+
+typedef struct tiled {
+    const product *p;
+    trm_host_quantized weights;
+    const uint16_t *x; /* arranged */
+    int64_t first, m;  /* rows of x */
+} tiled;
+
+static void tile_rows(void *user, int64_t begin, int64_t end)
+{
+    const tiled *t = user;
+    const product *p = t->p;
+    float results[TRM_TILE_ROWS * COLUMN], buffer[COLUMN];
+    for (int64_t column = begin; column < end; column += COLUMN) {
+        const int64_t columns = trm_host_min(end - column, COLUMN);
+        trm_host_tiles_dot_quantized(&t->weights, column, columns, t->x, t->m, results, COLUMN);
+        const float *bias =
+            p->bias != NULL ? trm_host_load(p->bias->dtype, p->bias->data, column, columns, buffer) : NULL;
+        for (int64_t r = 0; r < t->m; r++) {
+            float *row = results + r * COLUMN;
+            for (int64_t c = 0; c < columns && bias != NULL; c++) {
+                row[c] += bias[c];
+            }
+            trm_host_store(p->out->dtype, p->out->data, (t->first + r) * p->n + column, columns, row);
+        }
+    }
+}
+
+static void run_tiles(const product *p, const trm_host_quantized *weights, trm_pool *pool, uint16_t *room)
+{
+    for (int64_t first = 0; first < p->m; first += TRM_TILE_ROWS) {
+        tiled t = {.p = p, .weights = *weights, .first = first, .m = trm_host_min(p->m - first, TRM_TILE_ROWS)};
+        t.x = trm_host_tiles_arrange(pool, (const uint16_t *)p->x->data + first * p->k, t.m, p->k, room);
+        trm_pool_for(pool, p->n, 1 + 65536 / (p->k + 1), tile_rows, &t);
+    }
+}
+
 bool trm_host_dequant_matmul_accepts(const trm_kernel_call *call)
 {
     product p;
@@ -182,6 +226,11 @@ trm_status trm_host_dequant_matmul_run(const trm_kernel_call *call)
 {
     product p;
     if (!product_of(call, &p) || p.m == 0 || p.n == 0) {
+        return TRM_OK;
+    }
+    trm_host_quantized weights;
+    if (fits_tiles(&p, &weights)) {
+        run_tiles(&p, &weights, trm_host_pool(call), call->workspace);
         return TRM_OK;
     }
     for (int32_t i = 0; p.weight->dtype == TRM_F8E4M3 && i < 256; i++) {

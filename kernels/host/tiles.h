@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/pool.h"
+#include "kernels/kernel.h"
 
 #define TRM_TILE_ROWS 16 /* of weights, and of x at most */
 #define TRM_TILE_K    32 /* K is a multiple of it */
@@ -24,5 +25,21 @@ const uint16_t *trm_host_tiles_arrange(trm_pool *pool, const uint16_t *x, int64_
 /* out[r * stride + i] = row r of arranged x times row i of `rows` weight rows, each k long. */
 void trm_host_tiles_dot(const uint16_t *weights, int64_t rows, const uint16_t *x, int64_t m, int64_t k, float *out,
                         int64_t stride);
+
+/* Weights [n, k] in 8 or 4 bits, as DEQUANT_MATMUL has them. */
+typedef struct trm_host_quantized {
+    const trm_view *weight, *scale, *zero_point; /* zero_point may be NULL */
+    int64_t k;
+    int64_t block_n, block_k; /* a scale is of so many rows and columns; block_k is k for whole rows */
+    int64_t scales;           /* in a row */
+} trm_host_quantized;
+
+/* Whether K and the blocks are such that the unit takes them. */
+bool trm_host_tiles_take(const trm_host_quantized *weights);
+
+/* As trm_host_tiles_dot, of weight rows first .. first + rows - 1, which become bf16 without rounding; each block's
+ * sums are scaled. */
+void trm_host_tiles_dot_quantized(const trm_host_quantized *weights, int64_t first, int64_t rows, const uint16_t *x,
+                                  int64_t m, float *out, int64_t stride);
 
 #endif
