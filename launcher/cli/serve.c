@@ -193,6 +193,7 @@ static trm_status start(serve_command *c)
                               .max_body = (size_t)settings_integer(all, SETTING_MAX_BODY),
                               .body_seconds = settings_number(all, SETTING_BODY_TIMEOUT),
                               .key_file = settings_text(all, SETTING_API_KEYS),
+                              .sleeps = settings_flag(all, SETTING_SLEEP_MODE),
                               .tls_certificate = settings_text(all, SETTING_TLS_CERTIFICATE),
                               .tls_key = settings_text(all, SETTING_TLS_KEY),
                               .access_log = !settings_flag(all, SETTING_QUIET),

@@ -194,6 +194,8 @@ const setting settings_table[SETTING_COUNT] = {
                               "for a request to arrive, and for idle connections"},
     [SETTING_REQUEST_TIMEOUT] = {"request-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 0, 1e6, "3600", "SECONDS",
                                  "Server", "for a request to be answered; 0: as long as it takes"},
+    [SETTING_SLEEP_MODE] = {"sleep-mode", 0, SETTING_FLAG, COMMAND_SERVE, 0, 0, NULL, NULL, "Server",
+                            "clients may free the devices with POST /sleep and start the ranks again with /wake_up"},
     [SETTING_DRAIN_TIMEOUT] = {"drain-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 0, 1e6, "60", "SECONDS", "Server",
                                "for requests to finish after SIGTERM; a second one ends at once"},
     [SETTING_BEAT_TIMEOUT] = {"beat-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 0.3, 1e6, "1", "SECONDS", "Server",

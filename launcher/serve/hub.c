@@ -1,5 +1,5 @@
 /* The hub's thread: requests in, tokens back, the job started again when it is lost. */
-#include "launcher/serve/hub.h"
+#include "launcher/serve/hub_internal.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -20,44 +20,10 @@
 #define POLL_MS   50
 #define END_GRACE 3.0 /* seconds for the job to end in order */
 #define MOST_FDS  (2 * SUPERVISOR_MOST_RANKS * 2 + 8)
-#define NEVER     1e300
-
-struct hub {
-    hub_options options;
-    pthread_t thread;
-    int mailbox, clients; /* an eventfd, and the epoll of clients' sockets */
-    /* Behind the lock. */
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    hub_state state;
-    completion *inbox;  /* newest first */
-    bool stop;          /* the thread shall end */
-    bool stopped;       /* it has */
-    double drain_until; /* NEVER: not draining */
-    bool was_ready;
-    wire_ready ready;
-    metrics published;
-    trm_bytes stalls; /* of the job's last step that was looked at: wire_stalls.layers, without its NUL */
-    trm_status failure;
-    char cause[512];
-    /* The thread's own. */
-    supervisor supervisor;
-    completion *live;
-    choice **slots;       /* [HUB_MOST_CHOICES] */
-    uint32_t *free_slots; /* [n_free] */
-    int32_t n_free;
-    uint64_t serial;
-    metrics m;
-    int32_t failed_starts;
-    double lost_at; /* 0: the job is not lost */
-    bool ending;    /* WIRE_END has been sent */
-    double ending_since;
-    bool has_waiting; /* choices that are not submitted yet */
-};
 
 const char *hub_state_name(hub_state state)
 {
-    static const char *const names[] = {"loading", "ready", "recovering", "draining", "ended"};
+    static const char *const names[] = {"loading", "ready", "recovering", "draining", "sleeping", "ended"};
     return names[state];
 }
 
@@ -113,7 +79,7 @@ static choice *find_choice(const hub *h, uint64_t id)
 
 static channel *leader(hub *h)
 {
-    return h->supervisor.phase == JOB_READY && !h->ending ? h->supervisor.leader : NULL;
+    return h->supervisor.phase == JOB_READY && !h->ending && !h->asleep ? h->supervisor.leader : NULL;
 }
 
 static void cancel_choice(hub *h, choice *ch)
@@ -246,11 +212,13 @@ static void admit(hub *h, completion *c)
     h->m.live += c->n_choices;
     double most = h->options.request_seconds, asked = c->request.timeout;
     double seconds = asked > 0 && (most <= 0 || asked < most) ? asked : most;
-    c->deadline = seconds > 0 ? c->received + seconds : NEVER;
+    c->deadline = seconds > 0 ? c->received + seconds : HUB_NEVER;
     if (state != HUB_READY && state != HUB_RECOVERING) {
         h->m.refused++;
         fail_request(h, c, 503, "unavailable",
-                     state == HUB_LOADING ? "the model is still loading" : "the server is ending");
+                     state == HUB_LOADING    ? "the model is still loading"
+                     : state == HUB_SLEEPING ? "the model sleeps until POST /wake_up"
+                                             : "the server is ending");
         return;
     }
     bool fits = h->m.live <= h->options.max_requests;
@@ -405,7 +373,7 @@ static void end_hub(hub *h, trm_status failure)
 /* `loss` is why; the cause is in the error record. */
 static void take_loss(hub *h, trm_status loss)
 {
-    if (h->ending) {
+    if (h->ending || h->asleep) {
         return;
     }
     if (!h->was_ready || h->failed_starts >= h->options.most_restarts) {
@@ -489,6 +457,16 @@ static void drop_late(hub *h)
     }
 }
 
+/* Ends the job in order, where that is possible, else at once. */
+static void end_job(hub *h)
+{
+    channel *to = leader(h);
+    if (to == NULL || wire_write(&to->out, WIRE_END, NULL, 0) != TRM_OK || channel_send(to) != TRM_OK) {
+        supervisor_kill(&h->supervisor);
+    }
+    h->ending_since = supervisor_clock();
+}
+
 /* Drains, and ends the job once nothing is live. Returns whether the thread is done. */
 static bool wind_up(hub *h)
 {
@@ -500,7 +478,7 @@ static bool wind_up(hub *h)
     if (h->state == HUB_ENDED) {
         return stop;
     }
-    if (until == NEVER && !stop) {
+    if (until == HUB_NEVER && !stop) {
         return false;
     }
     if (h->state != HUB_DRAINING) {
@@ -513,12 +491,8 @@ static bool wind_up(hub *h)
         return false;
     }
     if (!h->ending) {
-        channel *to = leader(h);
+        end_job(h);
         h->ending = true;
-        h->ending_since = now;
-        if (to == NULL || wire_write(&to->out, WIRE_END, NULL, 0) != TRM_OK) {
-            supervisor_kill(&h->supervisor);
-        }
     }
     if (h->supervisor.phase == JOB_NONE || now - h->ending_since > END_GRACE) {
         supervisor_kill(&h->supervisor);
@@ -541,6 +515,34 @@ static void publish(hub *h)
     pthread_mutex_lock(&h->lock);
     h->published = h->m;
     pthread_mutex_unlock(&h->lock);
+}
+
+/* Falls asleep where that is wanted and nothing is live, and wakes up. */
+static void tend_sleep(hub *h)
+{
+    pthread_mutex_lock(&h->lock);
+    bool wanted = h->sleep_wanted, gone = h->supervisor.phase == JOB_NONE;
+    if (wanted && !h->asleep && (h->state != HUB_READY || h->live != NULL)) {
+        h->sleep_wanted = wanted = false;
+        h->sleep_refused = true;
+    }
+    h->asleep_and_gone = h->asleep && gone;
+    pthread_cond_broadcast(&h->changed);
+    pthread_mutex_unlock(&h->lock);
+    if (wanted && !h->asleep) {
+        end_job(h);
+        h->asleep = true;
+        set_state(h, HUB_SLEEPING);
+        say(h, "the model sleeps");
+    } else if (h->asleep && !gone && supervisor_clock() - h->ending_since > END_GRACE) {
+        supervisor_kill(&h->supervisor);
+    } else if (!wanted && h->asleep && gone && h->state == HUB_SLEEPING) {
+        h->asleep = false;
+        h->lost_at = supervisor_clock(); /* and is started again as after a loss */
+        metrics_begin_job(&h->m);
+        keep_stalls(h, &(wire_stalls){.layers = ""});
+        set_state(h, HUB_RECOVERING);
+    }
 }
 
 typedef struct watched {
@@ -587,6 +589,7 @@ static void *hub_main(void *user)
         take_inbox(h);
         drop_gone(h);
         tend_job(h);
+        tend_sleep(h);
         submit_waiting(h);
         channel *to = leader(h);
         if (to != NULL) {
@@ -602,9 +605,9 @@ static void *hub_main(void *user)
     return NULL;
 }
 
-/* Calls of other threads. */
+/* Begin and end. */
 
-static void knock(hub *h)
+void hub_knock(hub *h)
 {
     uint64_t one = 1;
     if (write(h->mailbox, &one, sizeof(one)) < 0) {
@@ -618,7 +621,7 @@ trm_status hub_create(const hub_options *options, hub **result)
     if (h == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the server");
     }
-    *h = (hub){.options = *options, .mailbox = -1, .clients = -1, .drain_until = NEVER};
+    *h = (hub){.options = *options, .mailbox = -1, .clients = -1, .drain_until = HUB_NEVER};
     pthread_mutex_init(&h->lock, NULL);
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
@@ -659,8 +662,7 @@ trm_status hub_create(const hub_options *options, hub **result)
     return TRM_OK;
 }
 
-/* A request that came when there was nobody to take it. */
-static void refuse_late(completion *c)
+void hub_refuse_late(completion *c)
 {
     api_error error;
     api_fail(&error, 503, NULL, "unavailable", "the server has ended");
@@ -676,7 +678,7 @@ void hub_stop(hub *h)
     pthread_mutex_lock(&h->lock);
     h->stop = true;
     pthread_mutex_unlock(&h->lock);
-    knock(h);
+    hub_knock(h);
     pthread_join(h->thread, NULL);
     h->thread = 0;
     pthread_mutex_lock(&h->lock);
@@ -686,7 +688,7 @@ void hub_stop(hub *h)
     pthread_mutex_unlock(&h->lock);
     while (late != NULL) {
         completion *next = late->next;
-        refuse_late(late);
+        hub_refuse_late(late);
         late = next;
     }
 }
@@ -710,111 +712,4 @@ void hub_destroy(hub *h)
     pthread_cond_destroy(&h->changed);
     pthread_mutex_destroy(&h->lock);
     free(h);
-}
-
-hub_state hub_get_state(hub *h)
-{
-    pthread_mutex_lock(&h->lock);
-    hub_state state = h->state;
-    pthread_mutex_unlock(&h->lock);
-    return state;
-}
-
-bool hub_get_ready(hub *h, wire_ready *ready)
-{
-    pthread_mutex_lock(&h->lock);
-    bool was_ready = h->was_ready;
-    *ready = h->ready;
-    pthread_mutex_unlock(&h->lock);
-    return was_ready;
-}
-
-hub_state hub_wait(hub *h, hub_state state, double seconds)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)seconds;
-    until.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
-    pthread_mutex_lock(&h->lock);
-    while (h->state == state && pthread_cond_timedwait(&h->changed, &h->lock, &until) == 0) {
-    }
-    hub_state now = h->state;
-    pthread_mutex_unlock(&h->lock);
-    return now;
-}
-
-trm_status hub_failure(hub *h, char *cause, size_t size)
-{
-    pthread_mutex_lock(&h->lock);
-    trm_status failure = h->failure;
-    snprintf(cause, size, "%s", h->cause);
-    pthread_mutex_unlock(&h->lock);
-    return failure;
-}
-
-void hub_submit(hub *h, completion *c)
-{
-    c->received = supervisor_clock();
-    pthread_mutex_lock(&h->lock);
-    bool late = h->stopped;
-    if (!late) {
-        c->next = h->inbox;
-        h->inbox = c;
-    }
-    pthread_mutex_unlock(&h->lock);
-    if (late) {
-        refuse_late(c);
-    } else {
-        knock(h);
-    }
-}
-
-void hub_watch(hub *h, exchange *x, int fd)
-{
-    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = x};
-    pthread_mutex_lock(&h->lock);
-    (void)epoll_ctl(h->clients, EPOLL_CTL_ADD, fd, &event); /* unwatched, a client that leaves is noticed later */
-    pthread_mutex_unlock(&h->lock);
-}
-
-void hub_forget(hub *h, exchange *x, int fd)
-{
-    (void)x;
-    pthread_mutex_lock(&h->lock);
-    (void)epoll_ctl(h->clients, EPOLL_CTL_DEL, fd, NULL);
-    pthread_mutex_unlock(&h->lock);
-    knock(h);
-}
-
-void hub_poke(hub *h)
-{
-    knock(h);
-}
-
-void hub_drain(hub *h, double seconds)
-{
-    double until = supervisor_clock() + seconds;
-    pthread_mutex_lock(&h->lock);
-    h->drain_until = until < h->drain_until ? until : h->drain_until;
-    pthread_mutex_unlock(&h->lock);
-    knock(h);
-}
-
-trm_status hub_stalls(hub *h, trm_bytes *layers)
-{
-    pthread_mutex_lock(&h->lock);
-    trm_status status = trm_bytes_append(layers, h->stalls.data, h->stalls.size);
-    pthread_mutex_unlock(&h->lock);
-    return status == TRM_OK ? trm_bytes_append(layers, "", 1) : status;
-}
-
-void hub_snapshot(hub *h, metrics *copy)
-{
-    pthread_mutex_lock(&h->lock);
-    *copy = h->published;
-    pthread_mutex_unlock(&h->lock);
 }

@@ -24,7 +24,7 @@ typedef struct hub_options {
 } hub_options;
 
 /* How the server is, for /health and /ready. */
-typedef enum hub_state { HUB_LOADING, HUB_READY, HUB_RECOVERING, HUB_DRAINING, HUB_ENDED } hub_state;
+typedef enum hub_state { HUB_LOADING, HUB_READY, HUB_RECOVERING, HUB_DRAINING, HUB_SLEEPING, HUB_ENDED } hub_state;
 const char *hub_state_name(hub_state state);
 
 /* Starts the job and the thread. */
@@ -51,6 +51,13 @@ void hub_forget(hub *h, exchange *x, int fd);
 void hub_poke(hub *h);
 /* Takes no more requests and ends when the live ones are done, at the latest after `seconds`. Any thread. */
 void hub_drain(hub *h, double seconds);
+
+/* Ends the job, which frees the devices, until hub_wake; requests are refused meanwhile. Waits until it is gone, at
+ * most `seconds`. OK where it sleeps already. Errors: BUSY (requests are live, or it does not serve now), INTERNAL (it
+ * takes longer). Any thread but the hub's. */
+trm_status hub_sleep(hub *h, double seconds);
+/* Starts the job again, if it sleeps; requests are taken from now on and wait for it. Any thread. */
+void hub_wake(hub *h);
 
 /* Counters now, for /metrics and the page. Any thread. */
 void hub_snapshot(hub *h, metrics *copy);

@@ -12,6 +12,8 @@
 #include "launcher/serve/server_internal.h"
 #include "launcher/serve/tools.h"
 
+#define SLEEP_SECONDS 10 /* for the ranks to end; a connection thread waits for it */
+
 static enum MHD_Result answer_failure(call *c, trm_status status, const char *param)
 {
     api_error error;
@@ -457,6 +459,49 @@ static enum MHD_Result answer_page(call *c)
     return call_reply(c, 200, "text/html; charset=utf-8", (const char *)serve_page, serve_page_size);
 }
 
+static bool may_sleep(const call *c, api_error *error)
+{
+    return c->server->options.sleeps ||
+           api_fail(error, 404, NULL, "not_found", "%s needs serve with --sleep-mode", c->route->path);
+}
+
+/* Names of vLLM's. Whatever their level: weights are read again from files, which the system has in memory. */
+static enum MHD_Result answer_sleep(call *c)
+{
+    api_error error;
+    if (may_sleep(c, &error)) {
+        trm_status status = hub_sleep(c->server->hub, SLEEP_SECONDS);
+        if (status == TRM_OK) {
+            return call_reply(c, 200, "text/plain", "", 0);
+        }
+        api_fail(&error, status == TRM_ERROR_BUSY ? 409 : 500, NULL, NULL, "%s", trm_last_error());
+    }
+    return call_reply_error(c, &error);
+}
+
+static enum MHD_Result answer_wake(call *c)
+{
+    api_error error;
+    if (!may_sleep(c, &error)) {
+        return call_reply_error(c, &error);
+    }
+    hub_wake(c->server->hub);
+    return call_reply(c, 200, "text/plain", "", 0);
+}
+
+static enum MHD_Result answer_is_sleeping(call *c)
+{
+    api_error error;
+    if (!may_sleep(c, &error)) {
+        return call_reply_error(c, &error);
+    }
+    json_text json = {0};
+    json_object(&json, NULL);
+    json_bool(&json, "is_sleeping", hub_get_state(c->server->hub) == HUB_SLEEPING);
+    json_end_object(&json);
+    return call_reply_json(c, 200, &json);
+}
+
 const route routes_table[] = {
     {"GET", "/", answer_page, true},
     {"POST", "/v1/completions", answer_completions, false},
@@ -470,6 +515,9 @@ const route routes_table[] = {
     {"GET", "/v1/models/", answer_model, false},
     {"POST", "/tokenize", answer_tokenize, false},
     {"POST", "/detokenize", answer_detokenize, false},
+    {"POST", "/sleep", answer_sleep, false},
+    {"POST", "/wake_up", answer_wake, false},
+    {"GET", "/is_sleeping", answer_is_sleeping, false},
     {"GET", "/health", answer_health, true},
     {"GET", "/ready", answer_health, true},
     {"GET", "/live", answer_live, true},

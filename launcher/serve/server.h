@@ -22,6 +22,7 @@ typedef struct server_options {
     size_t max_body;                       /* bytes of a request */
     double body_seconds;                   /* for a request to arrive; also how long idle connections are kept */
     const char *key_file;                  /* one API key per line; NULL: none is asked for */
+    bool sleeps;                           /* clients may send it to sleep */
     const char *tls_certificate, *tls_key; /* files; NULL: plain HTTP */
     bool access_log;
     const char *model_name; /* as clients name it */

@@ -271,6 +271,59 @@ class LostRanks(unittest.TestCase):
             self.assertEqual("".join(event["choices"][0]["text"] for event in events), expected)
 
 
+class Sleep(unittest.TestCase):
+    def ask(self, server, method, path):
+        return server.request(method, path)[:2]
+
+    def test_sleep(self):
+        keys = write_temporary("secret")
+        with Server("--sleep-mode", "--api-keys", keys) as server:
+            self.assertEqual(self.ask(server, "POST", "/sleep")[0], 401)
+            self.assertEqual(server.request("GET", "/health")[0], 200)
+        os.unlink(keys)
+        with Server("--sleep-mode") as server:
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                reply = pool.submit(server.request, "POST", "/v1/completions", long_body(max_tokens=900))
+                server.wait_metric("trireme_requests_live", 1)
+                status, body = self.ask(server, "POST", "/sleep?level=1") # not while there is work
+                self.assertEqual((status, "1 live" in body["error"]["message"]), (409, True), body)
+                self.assertEqual(reply.result()[0], 200)
+            server.wait_metric("trireme_requests_live", 0)
+            for _ in range(2):
+                for _ in range(2): # a second time nothing happens
+                    self.assertEqual(self.ask(server, "POST", "/sleep")[0], 200)
+                self.assertEqual(server.workers(), [])
+                self.assertEqual(self.ask(server, "GET", "/is_sleeping"), (200, {"is_sleeping": True}))
+                self.assertEqual(self.ask(server, "GET", "/health"), (503, {"status": "sleeping"}))
+                self.assertEqual(self.ask(server, "GET", "/live"), (200, {"status": "sleeping"}))
+                status, body, _ = server.request("POST", "/v1/completions", {"prompt": "x"})
+                self.assertEqual((status, "sleeps" in body["error"]["message"]), (503, True))
+                for _ in range(2):
+                    self.assertEqual(self.ask(server, "POST", "/wake_up")[0], 200)
+                end = time.monotonic() + 60
+                while self.ask(server, "GET", "/is_sleeping")[1]["is_sleeping"] and time.monotonic() < end:
+                    time.sleep(0.01)
+                self.assertEqual(server.complete(), BEGINNING) # waits for the ranks
+                self.assertEqual(len(server.workers()), RANKS)
+            self.assertEqual(server.metric("trireme_restarts_total"), 0)
+            self.assertEqual(self.ask(server, "POST", "/sleep")[0], 200)
+        with Server() as server: # which ended well asleep; without the flag there is no sleep
+            self.assertEqual(self.ask(server, "POST", "/sleep")[0], 404)
+            self.assertEqual(server.complete(), BEGINNING)
+
+    def test_lost_while_asleep(self):
+        """A wake that fails three times ends the server as a job does that cannot be started again."""
+        folder = tempfile.mkdtemp()
+        model = folder + "/model"
+        shutil.copytree(MODEL, model)
+        server = Server("--sleep-mode", model=model)
+        self.assertEqual(self.ask(server, "POST", "/sleep")[0], 200)
+        shutil.rmtree(folder)
+        self.assertEqual(self.ask(server, "POST", "/wake_up")[0], 200)
+        self.assertEqual(server.process.wait(120), 3)
+        server.stop()
+
+
 class Load(unittest.TestCase):
     def test_bench(self):
         page = write_temporary("")
