@@ -12,9 +12,9 @@
 #include "dist/load.h"
 
 /* What is read, beyond any cache, and what is copied meanwhile, as often as that is not over. */
-#define READ_BYTES   ((size_t)512 << 20)
+#define READ_BYTES   ((size_t)1 << 30)
 #define COPIED_BYTES ((size_t)64 << 20)
-#define COPIES       16
+#define COPIES       48
 #define READS        4
 #define COLUMNS      4096
 #define ROW_BYTES    (COLUMNS * 2)

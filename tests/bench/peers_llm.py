@@ -10,7 +10,7 @@ minutes, and its figures are those of torch.compile as its generate.py asks for 
 
 decode: prompt of 128, 256 new tokens. prefill: prompts of 2048 and 8192 tokens. batch: 1, 8, 32 and 128 sequences with prompts of 128, the
 rate of their next 127 tokens, and as "load" that of all 128 with the prompts' time: what a server could give at most that does this in turn.
-offload: part of the layers on the GPU (-ngl), and trireme with a weight budget that takes no more memory; device_bytes tells how much each
+offload: part of the layers on the GPU (-ngl), and trireme with a weight budget that takes no more memory, also with processors that compute a share; device_bytes tells how much each
 takes, by nvidia-smi. llama.cpp computes with as many threads as this process has processors (taskset): nothing else may run on them.
 What trireme does of the first three is taken from what table.py has written just before, where --table names it.
 """
@@ -269,7 +269,7 @@ def trireme_figure(options, work, shape, prompt, tokens, batch=1, more=()):
     with Watch() as watch:
         report = json.loads(table.run(command, 120))
     streaming = report.get("streaming", {})
-    return {"work": work, "off_device": streaming.get("unpacked", 0), "packed": streaming.get("compression_ratio"), "value": table.bench_value(report, kind)["median"], "step_ms": report["decode_step_seconds"]["median"] * 1e3,
+    return {"work": work, "off_device": streaming.get("unpacked", 0), "hosted": streaming.get("hosted", 0), "packed": streaming.get("compression_ratio"), "value": table.bench_value(report, kind)["median"], "step_ms": report["decode_step_seconds"]["median"] * 1e3,
             "prompts_per_second": report["prefill_tokens_per_second"]["median"], "first_ms": report["first_token_seconds"]["median"] * 1e3,
             "device_bytes": watch.most, "planned_bytes": report["device_bytes_per_rank"], "load_seconds": report["load_seconds"]}
 
@@ -301,6 +301,7 @@ def trireme_figures(options):
         wanted += [(f"batch {batch}", SHAPE, PROMPT, STEPS + 1, batch) for batch in BATCHES]
     if "offload" in options.works:
         wanted += [(f"offload {layers}", SHAPE, PROMPT, 9, 1, ("--weight-budget", budget)) for layers, budget in OFFLOADS]
+        wanted += [(f"offload {layers} processors", SHAPE, PROMPT, 17, 1, ("--weight-budget", budget, "--host-compute", "auto")) for layers, budget in OFFLOADS]
     for row in wanted:
         try:
             figure = trireme_figure(options, *row)

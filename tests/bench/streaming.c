@@ -4,10 +4,12 @@
  *
  *   bench_streaming [--shape NAME [--layers N] | --model FOLDER] [--backend host|cuda] [--budgets 0,10,25,50,75,90,100]
  *                   [--tokens N] [--prompt N] [--mesh AXES] [--compression auto|off|lossless]
- *                   [--sharing auto|off|on] [--host-memory BYTES] [--runs N] [--profile 1] [--json FILE]
+ *                   [--sharing auto|off|on] [--host-compute off|auto|SHARE] [--host-memory BYTES] [--runs N]
+ *                   [--profile 1] [--json FILE]
  *
  * The budgets are percentages, the last must be 100. The bound of a budget is the longer of a step with everything
- * resident and of its bytes at the link's rate, both measured in the same run. With a prompt, its time is measured too:
+ * resident and of its bytes at the link's rate, both measured in the same run, and of what processors read at theirs,
+ * measured beside the link when the model is loaded. With a prompt, its time is measured too:
  * the best of --runs, and the median of their later half, by when the device is as hot as it gets; with --profile where
  * it goes: layers by their kernels, and what they waited for. A budget may come up again: products are faster on a cool
  * device, so what streams is compared with what stays in turn (--budgets 0,100,0,100).
@@ -31,7 +33,7 @@ typedef struct row {
 } row;
 
 typedef struct bench {
-    const char *shape, *folder, *json, *budgets, *mesh, *compression, *sharing, *host_memory;
+    const char *shape, *folder, *json, *budgets, *mesh, *compression, *sharing, *host_memory, *host_compute;
     bool host, profile;
     int32_t n_layers, n_tokens, n_prompt, n_runs;
     trm_world *world;
@@ -175,24 +177,29 @@ static void measure(bench *b, double percent)
 static double bound_of(const bench *b, const row *r)
 {
     double link = (double)r->info.streamed / r->info.link_rate, resident = b->rows[b->n_rows - 1].step;
-    return link > resident ? link : resident;
+    double host = r->info.host_rate > 0 ? (double)r->info.hosted / r->info.host_rate : 0;
+    double least = link > resident ? link : resident;
+    return host > least ? host : least;
 }
 
 static void print_table(const bench *b)
 {
-    printf("%8s %10s %10s %10s %9s %9s %9s %9s %8s %9s %10s %8s %6s\n", "budget %", "stay GiB", "stream GB",
-           "copied GB", "step ms", "tok/s", "GB/s", "of link", "of bound", "plan ms", "prompt ms", "hot ms", "same");
+    printf("%8s %10s %10s %10s %9s %9s %9s %9s %9s %8s %9s %10s %8s %6s\n", "budget %", "stay GiB", "stream GB",
+           "copied GB", "hosted GB", "step ms", "tok/s", "GB/s", "of link", "of bound", "plan ms", "prompt ms",
+           "hot ms", "same");
     for (int32_t i = 0; i < b->n_rows; i++) {
         const row *r = &b->rows[i], *last = &b->rows[b->n_rows - 1];
         double rate = (double)r->info.streamed / r->step;
         bool same = memcmp(r->tokens, last->tokens, (size_t)b->n_tokens * sizeof(r->tokens[0])) == 0;
-        printf("%8.0f %10.3f %10.3f %10.3f %9.3f %9.2f %9.2f %8.1f%% %7.1f%% %9.3f %10.2f %8.2f %6s\n", r->percent,
-               (double)r->info.resident / 0x1p30, (double)r->info.unpacked / 1e9, (double)r->info.streamed / 1e9,
-               r->step * 1e3, 1 / r->step, rate / 1e9, rate / r->info.link_rate * 100, bound_of(b, r) / r->step * 100,
-               r->info.run_seconds * 1e3, r->prompt * 1e3, r->hot_prompt * 1e3, same ? "yes" : "NO");
+        printf("%8.0f %10.3f %10.3f %10.3f %9.3f %9.3f %9.2f %9.2f %8.1f%% %7.1f%% %9.3f %10.2f %8.2f %6s\n",
+               r->percent, (double)r->info.resident / 0x1p30, (double)r->info.unpacked / 1e9,
+               (double)r->info.streamed / 1e9, (double)r->info.hosted / 1e9, r->step * 1e3, 1 / r->step, rate / 1e9,
+               rate / r->info.link_rate * 100, bound_of(b, r) / r->step * 100, r->info.run_seconds * 1e3,
+               r->prompt * 1e3, r->hot_prompt * 1e3, same ? "yes" : "NO");
     }
     printf("%d ranks fetch together, %.2f GB come from others; ", b->rows[0].info.sharers,
            (double)b->rows[0].info.gathered / 1e9);
+    printf("processors %.1f GB/s; ", b->rows[0].info.host_rate / 1e9);
     printf("%.2f GB from files; link %.2f GB/s, %s, unpacking %.1f GB/s; host memory %.2f GB at %g %%; tokens",
            (double)b->rows[0].info.files / 1e9, b->rows[0].info.link_rate / 1e9,
            b->rows[0].info.pinned ? "pinned host memory" : "host memory that is not pinned",
@@ -216,11 +223,13 @@ static void write_json(const bench *b)
         const row *r = &b->rows[i];
         fprintf(file,
                 "%s{\"percent\":%g,\"resident\":%zu,\"streamed\":%zu,\"unpacked\":%zu,\"copies\":%d,\"staging\":%zu,"
+                "\"hosted\":%zu,\"hosted_layers\":%d,\"host_bytes_per_second\":%.0f,"
                 "\"step_seconds\":%g,"
                 "\"bound_seconds\":%g,\"plan_seconds\":%g,\"prompt_tokens\":%d,\"prompt_seconds\":%g,"
                 "\"hot_prompt_seconds\":%g}",
                 i == 0 ? "" : ",", r->percent, r->info.resident, r->info.streamed, r->info.unpacked, r->info.copies,
-                r->info.staging, r->step, bound_of(b, r), r->info.run_seconds, b->n_prompt, r->prompt, r->hot_prompt);
+                r->info.staging, r->info.hosted, (int)r->info.hosted_layers, r->info.host_rate, r->step, bound_of(b, r),
+                r->info.run_seconds, b->n_prompt, r->prompt, r->hot_prompt);
     }
     fprintf(file, "]}\n");
     fclose(file);
@@ -244,6 +253,8 @@ static void read_arguments(bench *b, int argc, char **argv)
             b->compression = value;
         } else if (strcmp(argv[i], "--sharing") == 0) {
             b->sharing = value;
+        } else if (strcmp(argv[i], "--host-compute") == 0) {
+            b->host_compute = value;
         } else if (strcmp(argv[i], "--host-memory") == 0) {
             b->host_memory = value;
         } else if (strcmp(argv[i], "--runs") == 0) {
@@ -286,6 +297,7 @@ static void open_generator(bench *b)
     options.weight_budget.host_bytes = host.bytes;
     bench_check(trm_weight_compression_parse(b->compression, &options.weight_budget.compression), "compression");
     bench_check(trm_weight_sharing_parse(b->sharing, &options.weight_budget.sharing), "sharing");
+    bench_check(trm_host_compute_parse(b->host_compute, &options.weight_budget), "host compute");
     double began = bench_now();
     bench_check(trm_generator_create(b->model, b->world, &options, &b->generator), "generator");
     if (trm_world_rank(b->world) == 0) {
@@ -306,6 +318,7 @@ int main(int argc, char **argv)
                       .compression = "auto",
                       .sharing = "auto",
                       .host_memory = "auto",
+                      .host_compute = "off",
                       .n_tokens = 12,
                       .n_runs = 3};
     read_arguments(&b, argc, argv);

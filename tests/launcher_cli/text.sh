@@ -115,6 +115,13 @@ case_streaming() {
     prints "$genesis" 4 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget 0 --mesh tp=2,pp=2
     prints "$genesis" 2 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget 0 --mesh dp=2
     prints "$genesis" 4 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget 20% --mesh tp=2,dp=2 --weight-sharing on
+    for share in 0 35% 100 auto; do
+        prints "$genesis" 0 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget 10% --host-compute $share
+    done
+    prints "$genesis" 2 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget 0 --host-compute 60%
+    shows "processors read" 0 inspect "$model" --memory-plan --context 100 --weight-budget 0 --host-compute 50%
+    start 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 1 --weight-budget 0% --host-compute 100 --json
+    value streaming.streamed 0
     shows "fetched by others of 2 ranks" 0 inspect "$model" --ranks 2 --memory-plan --context 100 --weight-budget 0 --mesh dp=2
     start 0 run "$model" -p a -n 2 --weight-budget 0
     grep -q 'of staging at .* GB/s: a step takes at least' "$work/err" || complain "no plan: $(cat "$work/err")"
@@ -131,6 +138,7 @@ case_streaming() {
     shows "waiting for weights in such a step: " 0 inspect "$model" --memory-plan --context 100 --weight-budget 0
     refused 2 'weight budget is "8T", expected off, auto' run "$model" -p a --weight-budget 8T
     refused 2 'weight sharing is "maybe", expected auto, off or on' run "$model" -p a --weight-budget 0 --weight-sharing maybe
+    refused 2 'host compute is "much", expected off, auto, or 0% to 100% (--host-compute)' run "$model" -p a --weight-budget 0 --host-compute much
     refused 2 'weight budget is "101%"' bench "$model" --weight-budget 101%
 }
 
