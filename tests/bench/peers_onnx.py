@@ -91,10 +91,11 @@ def model_path(options, name, kind):
 
 
 def model_files(options, name, kind):
-    """What onnxruntime may choose from: the model, and a traced one of opset 17, all of whose operators it has on GPUs,
-    transformers as its own optimizer leaves them."""
+    """What onnxruntime may choose from: a traced model of opset 17, all of whose operators it has on GPUs, transformers
+    as its own optimizer leaves them; and the model itself if it is no newer."""
     path = model_path(options, name, kind)
-    return [path, path.replace(".onnx", "-optimized.onnx")]
+    traced = path.replace(".onnx", "-optimized.onnx")
+    return [traced] if options.opset > 17 else [path, traced]
 
 
 def export(name, kind, path, exporter, opset):
@@ -464,7 +465,8 @@ def main():
     used = options.trireme or "onnxruntime" in columns
     exports = {model_path(options, n, k): (n, k) for n, k, _ in cases} if used else {}
     exports = [Peer({**common, "network": n, "type": k, "mode": "optimize" if i > 0 else "export", "path": file})
-               for n, k in exports.values() for i, file in enumerate(model_files(options, n, k))
+               for n, k in exports.values()
+               for i, file in enumerate(dict.fromkeys([model_path(options, n, k), *model_files(options, n, k)]))
                if not os.path.exists(file) and (i == 0 or "onnxruntime" in columns)]
     peers = {case: [Peer(peer_task(options, common, case, mode)) for mode in columns
                     if mode in modes or f"{mode}@{case[0]}-{case[1]}-{case[2]}" in modes] for case in cases}
