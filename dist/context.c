@@ -135,6 +135,7 @@ trm_status trm_context_follow_weights(trm_context *context)
                                       .buffers = READER_BUFFERS,
                                       .buffer_bytes = READER_BUFFER_BYTES};
     TRM_TRY(trm_stream_synchronize(context->stream)); /* host tasks of the step before */
+    trm_context_drop_capture(context);
     trm_ring_destroy(context->ring);
     context->ring = NULL;
     trm_hosting_destroy(context->hosting, engine->world->device);

@@ -109,6 +109,11 @@ trm_view trm_context_view(trm_context *context, const trm_tensor *tensor)
 static trm_status grow(trm_context *context, trm_context_extra *extra, size_t size)
 {
     if (size > extra->capacity || extra->memory == NULL) {
+        if (trm_stream_is_capturing(context->stream)) {
+            TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                     "a run that needs %zu more bytes cannot be captured: run it once with the same inputs before",
+                     size - extra->capacity);
+        }
         trm_device *device = context->engine->world->device;
         TRM_TRY(trm_stream_synchronize(context->stream));               /* the last run may read what it had */
         size = size < 2 * extra->capacity ? 2 * extra->capacity : size; /* a loop may ask for more in every pass */
@@ -647,28 +652,35 @@ static trm_status jump(trm_context *context, const trm_layer *layer, int32_t *ne
     return TRM_OK;
 }
 
-/* A run in parts, as far as dims are known each, and from condition to condition. */
-static trm_status run_in_parts(trm_context *context)
+/* A run in parts, as far as dims are known each, and from condition to condition. One that asks the device for nothing
+ * leaves the context shaped: it is the same run again for the same dims and values. */
+static trm_status run_in_parts(trm_context *context, bool uploads)
 {
     int32_t begin = 0, end, n = context->engine->plan->network->n_layers;
-    bool is_first = true;
+    bool is_first = true, asks = false;
     trm_inference_stop stop;
-    if (trm_stream_is_capturing(context->stream)) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a network whose dims or layers depend on data cannot be captured");
-    }
+    context->walked = 0;
     TRM_TRY(begin_walk(context));
     do {
         TRM_TRY(trm_inference_run(context->inference, &stop));
         bool counts = stop.state == TRM_INFERENCE_COUNT, jumps = stop.state == TRM_INFERENCE_JUMP;
+        asks = asks || counts || stop.state == TRM_INFERENCE_VALUES;
+        if (asks && trm_stream_is_capturing(context->stream)) {
+            TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                     "layer %s asks for what a run computes: a network whose dims or layers depend on data cannot be "
+                     "captured",
+                     stop.layer->name);
+        }
         end = stop.state == TRM_INFERENCE_DONE ? n : stop.layer->index + (counts || jumps ? 1 : 0);
         TRM_TRY(make_room(context, begin, end));
         TRM_TRY(choose_kernels(context, begin, end));
         TRM_TRY(stage_values(context, begin, end, !is_first));
         if (is_first) {
-            TRM_TRY(upload_inputs(context));
+            TRM_TRY(uploads ? upload_inputs(context) : TRM_OK);
             is_first = false;
         }
         TRM_TRY(run_steps(context, begin, end, counts ? end - 1 : -1));
+        context->walked += end - begin;
         begin = end;
         if (jumps) {
             TRM_TRY(jump(context, stop.layer, &begin));
@@ -679,7 +691,13 @@ static trm_status run_in_parts(trm_context *context)
             TRM_TRY(trm_context_show_layer(context, end - 1));
         }
     } while (stop.state != TRM_INFERENCE_DONE);
+    context->shaped = !asks;
     return TRM_OK;
+}
+
+bool trm_context_is_known(const trm_context *context)
+{
+    return context->shaped && !values_changed(context);
 }
 
 trm_status trm_context_begin_layers(trm_context *context)
@@ -696,76 +714,14 @@ static trm_status run_at_once(trm_context *context)
 
 trm_status trm_context_enqueue(trm_context *context)
 {
-    return may_stop(context) ? run_in_parts(context) : run_at_once(context);
+    return may_stop(context) ? run_in_parts(context, true) : run_at_once(context);
 }
 
 trm_status trm_context_enqueue_again(trm_context *context)
 {
     if (may_stop(context)) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a network whose dims or layers depend on data cannot run on what is there");
+        return run_in_parts(context, false);
     }
     TRM_TRY(trm_context_shape(context));
     return run_steps(context, 0, context->engine->plan->network->n_layers, -1);
-}
-
-/* ---- capture ----------------------------------------------------------------------------------- */
-
-void trm_context_drop_capture(trm_context *context)
-{
-    trm_graph_exec_destroy(context->captured);
-    context->captured = NULL;
-    context->ran = false;
-}
-
-trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec, int32_t program)
-{
-    context->ran_program = program;
-    TRM_TRY(context->ring == NULL ? TRM_OK : trm_ring_prime(context->ring, program, context->stream));
-    return trm_graph_exec_launch(exec, context->stream);
-}
-
-static trm_status capture(trm_context *context)
-{
-    TRM_TRY(trm_stream_begin_capture(context->stream));
-    trm_status status = run_steps(context, 0, context->engine->plan->network->n_layers, -1);
-    char cause[512] = "";
-    if (status != TRM_OK) { /* ending the capture will fail too, and that is not the cause */
-        strncpy(cause, trm_last_error(), sizeof(cause) - 1);
-    }
-    trm_status ended = trm_stream_end_capture(context->stream, &context->captured);
-    if (status != TRM_OK) {
-        trm_context_drop_capture(context);
-        return trm_fail(status, "%s", cause);
-    }
-    return ended;
-}
-
-trm_status trm_context_enqueue_run(trm_context *context)
-{
-    /* copies from memory that is not pinned cannot be captured */
-    bool can = context->captures && !may_stop(context) && !context->profiling && context->debug == NULL &&
-               !trm_stream_is_capturing(context->stream) &&
-               (context->ring == NULL || context->engine->places.capturable);
-    if (!can) {
-        return trm_context_enqueue(context);
-    }
-    TRM_TRY(trm_context_shape(context));
-    if (context->captured_at != context->shapings) {
-        trm_context_drop_capture(context);
-        context->captured_at = context->shapings;
-    }
-    if (!context->ran) {
-        TRM_TRY(trm_context_enqueue(context));
-        context->ran = true;
-        context->inputs_changed = false;
-        return TRM_OK;
-    }
-    if (context->inputs_changed) {
-        TRM_TRY(upload_inputs(context));
-        context->inputs_changed = false;
-    }
-    if (context->captured == NULL) {
-        TRM_TRY(capture(context));
-    }
-    return trm_context_launch(context, context->captured, context->program);
 }

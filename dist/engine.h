@@ -37,6 +37,18 @@ typedef struct trm_context_extra {
     size_t capacity;
 } trm_context_extra;
 
+/* For how many shapes of inputs what was captured is kept. */
+#define TRM_KEPT_CAPTURES 16
+
+/* A captured run, and the shapes of inputs that it is for. */
+typedef struct trm_kept_capture {
+    trm_graph_exec *exec;
+    void *key;
+    size_t key_size;
+    int32_t program;
+    int64_t used; /* a larger number: later */
+} trm_kept_capture;
+
 /* Moments of a run that is timed. */
 enum { TRM_CLOCK_BEGIN, TRM_CLOCK_UPLOADED, TRM_CLOCK_COMPUTED, TRM_CLOCK_DONE, TRM_CLOCK_COUNT };
 
@@ -66,6 +78,7 @@ struct trm_context {
     bool *input_is_set;      /* [n_tensors] */
     int32_t profile;         /* that runs are held to; -1: any */
     bool shaped;             /* dims and steps are those of the inputs that are set */
+    int64_t walked;          /* layers of the last run in parts, those of loops in every pass */
     trm_context_step *steps; /* [n_layers] */
     trm_inference *inference;
     const trm_tensor **value_inputs; /* [n_value_inputs] whose elements decide dims */
@@ -80,7 +93,9 @@ struct trm_context {
     struct trm_tuning *tuning;     /* while it goes on */
     bool captures;                 /* whether runs are to be captured */
     int64_t shapings, captured_at; /* how often shapes were settled; and when `captured` and `ran` were made */
-    trm_graph_exec *captured;      /* all layers, or NULL */
+    trm_graph_exec *captured;      /* all layers, one of `kept`, or NULL */
+    trm_kept_capture *kept;        /* [TRM_KEPT_CAPTURES], NULL before the first */
+    int64_t launches;              /* of all of them: a clock of their use */
     bool inputs_changed;           /* since they were last copied to the device */
     bool ran;                      /* once, as they now are, so that a capture finds libraries set up */
     trm_ring *ring;                /* NULL where every weight stays */
@@ -121,17 +136,21 @@ void *trm_context_staging(trm_context *context, const trm_tensor *input);
 trm_status trm_context_shape(trm_context *context);
 /* Lets the kernel of a layer choose among its variants, while context->tuning. context_tune.c */
 trm_status trm_context_tune_step(trm_context *context, int32_t layer);
-/* What was captured is not what would run any more. */
+/* What was captured is not what would run any more, whatever the shapes. context_capture.c */
 void trm_context_drop_capture(trm_context *context);
 /* Notes a moment of the run, if runs are timed. context_clock.c */
 trm_status trm_context_note(trm_context *context, int32_t moment);
 void trm_context_drop_clock(trm_context *context);
 /* Gives the outputs of a layer that has run, as far as their dims are known, to context->debug. context_debug.c */
 trm_status trm_context_show_layer(trm_context *context, int32_t layer);
-/* Enqueues the copy of the inputs and all layers; can be captured, unless the walk may stop: then it waits on the way.
- */
+/* Whether a run would be the one before again, but for the elements of inputs: nothing has to be asked for. Of networks
+ * whose walk may stop, too. */
+bool trm_context_is_known(const trm_context *context);
+/* Enqueues the copy of the inputs and all layers; can be captured, unless the walk asks for what a run computes: then
+ * it waits on the way. */
 trm_status trm_context_enqueue(trm_context *context);
-/* The same, captured where the caller asked for it and it can be: the first run of the same dims is not. */
+/* The same, captured where the caller asked for it and it can be: the first run of the same dims is not. What was
+ * captured is kept for when those dims come again. context_capture.c */
 trm_status trm_context_enqueue_run(trm_context *context);
 /* Launches a captured run of all layers, which was captured with this program of the ring. */
 trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec, int32_t program);
@@ -140,8 +159,7 @@ trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec, int32_
 trm_status trm_context_begin_layers(trm_context *context);
 trm_status trm_context_run_layer(trm_context *context, int32_t index);
 /* All layers on the inputs as they lie on the device, with the dims of the run before; can be captured. What has
- * written them must have ended before a kernel behind it can start, as kernels read inputs before they wait.
- * UNSUPPORTED for a network that must be asked on the way. */
+ * written them must have ended before a kernel behind it can start, as kernels read inputs before they wait. */
 trm_status trm_context_enqueue_again(trm_context *context);
 /* A context that runs on `main`'s stream and reads and writes its state, with inputs and activations of its own; `main`
  * must outlive it. */

@@ -1,7 +1,7 @@
 /*
  * Tuned plans on a GPU: what tuning chose comes back from the file and is used without timing anything; the same cache
  * gives the same bytes; one GPU tunes the plans of two ranks; another device or another version of a library is
- * refused. Exits 77 if there is no GPU.
+ * refused; what was captured for shapes that come again gives the same. Exits 77 if there is no GPU.
  */
 #include "support/device.h"
 #include "support/support.h"
@@ -17,7 +17,7 @@
 #include "support/random_network.h"
 #include "weight_stream/weight.h"
 
-enum { CHANNELS = 64, SIZE = 28, PIXELS = SIZE * SIZE, INNER = 256, MOST = 8 };
+enum { CHANNELS = 64, SIZE = 28, PIXELS = SIZE * SIZE, INNER = 256, MOST = 20 };
 
 static trm_world *world;
 
@@ -241,6 +241,49 @@ static void tuning_can_be_ended(void **state)
     trm_plan_destroy(plan);
 }
 
+/* ---- shapes -------------------------------------------------------------------------------------------- */
+
+/* One run with a batch on new data; gives the output's elements. */
+static const void *run_batch(trm_context *context, int64_t batch, uint64_t seed)
+{
+    static uint16_t x[MOST * CHANNELS * PIXELS];
+    trm_dims dims;
+    const void *data;
+    for (size_t i = 0; i < (size_t)batch * CHANNELS * PIXELS; i++) { /* f16, 1 to 2 */
+        x[i] = (uint16_t)(0x3c00 | (test_random(&seed) & 0x3ff));
+    }
+    assert_ok(trm_context_set_input(context, "x", (trm_dims){4, {batch, CHANNELS, SIZE, SIZE}}, x));
+    assert_ok(trm_context_run(context));
+    assert_ok(trm_context_output(context, "out", &dims, &data));
+    assert_int_equal(dims.d[0], batch * CHANNELS);
+    return data;
+}
+
+/* More shapes than are kept, in turn and back and forth: the bits of runs that are not captured. */
+static void shapes_that_come_again_give_the_same(void **state)
+{
+    (void)state;
+    enum { TURNS = 150 };
+    trm_engine *engine;
+    trm_context *captured, *plain;
+    uint64_t random = test_seed();
+    assert_ok(trm_engine_create(build_tuned("", 1, 0, NULL, 2), world, NULL, NULL, &engine));
+    assert_ok(trm_context_create(engine, &captured));
+    assert_ok(trm_context_create(engine, &plain));
+    assert_ok(trm_context_set_capture(captured, true));
+    for (int i = 0; i < (test_is_brief() ? 50 : TURNS); i++) {
+        const int64_t batch = i < 2 * MOST ? 1 + i % MOST : 1 + (int64_t)(test_random(&random) % MOST);
+        for (uint64_t k = 0; k < 1 + test_random(&random) % 3; k++) {
+            const void *expected = run_batch(plain, batch, (uint64_t)i + k);
+            const void *found = run_batch(captured, batch, (uint64_t)i + k);
+            assert_memory_equal(found, expected, (size_t)batch * CHANNELS * INNER * sizeof(uint16_t));
+        }
+    }
+    trm_context_destroy(captured);
+    trm_context_destroy(plain);
+    trm_engine_destroy(engine);
+}
+
 /* ---- streams ------------------------------------------------------------------------------------------- */
 
 enum { LARGEST_INPUT = 16384, LARGEST_OUTPUT = 1 << 20, RUNS = 4 };
@@ -328,7 +371,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tuned_plans_come_back),        cmocka_unit_test(ranks_are_tuned_alone),
         cmocka_unit_test(what_does_not_fit_is_refused), cmocka_unit_test(tuning_can_be_ended),
-        cmocka_unit_test(streams_change_no_result),
+        cmocka_unit_test(streams_change_no_result),     cmocka_unit_test(shapes_that_come_again_give_the_same),
     };
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
     options.backend = TRM_BACKEND_CUDA;

@@ -4,6 +4,7 @@
 
 #include <trireme/trireme.h>
 
+#include "dist/engine.h"
 #include "support/world.h"
 
 #include "support/onnx_message.h"
@@ -102,14 +103,16 @@ static void close_run(run *r)
     trm_engine_destroy(r->engine);
 }
 
+static float first[2] = {1, -1};
+
 static trm_status run_loop(run *r, const int64_t *n, float limit)
 {
-    static const float x[2] = {1, -1}, s = 1;
+    static const float s = 1;
     if (n != NULL) {
         assert_ok(trm_context_set_input(r->context, "n", (trm_dims){0}, n));
     }
     assert_ok(trm_context_set_input(r->context, "limit", (trm_dims){0}, &limit));
-    assert_ok(trm_context_set_input(r->context, "x", (trm_dims){1, {2}}, x));
+    assert_ok(trm_context_set_input(r->context, "x", (trm_dims){1, {2}}, first));
     assert_ok(trm_context_set_input(r->context, "s", (trm_dims){0}, &s));
     return trm_context_run(r->context);
 }
@@ -117,7 +120,7 @@ static trm_status run_loop(run *r, const int64_t *n, float limit)
 /* What the loop leaves, computed here. */
 static void check_loop(run *r, int64_t n, float limit)
 {
-    float v[2] = {1, -1}, s = 1, kept[64][2];
+    float v[2] = {first[0], first[1]}, s = 1, kept[64][2];
     int64_t passes = 0;
     bool again = true;
     trm_dims dims;
@@ -202,6 +205,31 @@ static void trip_counts_of_the_model_suffice(void **state)
     assert_ok(run_loop(&r, NULL, 9));
     check_loop(&r, endless, 9);
     assert_fails(run_loop(&r, NULL, 1000), TRM_ERROR_INVALID_ARGUMENT, "more_than_4_trips");
+    close_run(&r);
+}
+
+/* Where inputs tell how often a loop runs, runs with the same are captured, and other elements still count. */
+static void known_ends_are_captured(void **state)
+{
+    (void)state;
+    static const float limits[] = {1000, 4, 1000};
+    const bool cuda = test_backend() == TRM_BACKEND_CUDA;
+    trm_network *network;
+    run r;
+    assert_ok(import_loop(true, false, 0, NULL, &network));
+    open_run(&r, network);
+    assert_ok(trm_context_set_capture(r.context, true));
+    for (int64_t n = 6; n >= 0; n -= 3) {
+        for (int k = 0; k < 3; k++) {
+            for (int i = 0; i < 4; i++) {
+                first[0] = (float)(i + k);
+                assert_ok(run_loop(&r, &n, limits[k]));
+                check_loop(&r, n, limits[k]);
+                assert_int_equal(r.context->captured != NULL, cuda && i > 0);
+            }
+        }
+    }
+    first[0] = 1;
     close_run(&r);
 }
 
@@ -384,8 +412,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ends_are_known_in_a_run), cmocka_unit_test(trip_counts_of_the_model_suffice),
-        cmocka_unit_test(states_may_grow),         cmocka_unit_test(scans_of_any_length),
-        cmocka_unit_test(scans_that_are_too_long), cmocka_unit_test(what_loops_do_not_allow),
+        cmocka_unit_test(known_ends_are_captured), cmocka_unit_test(states_may_grow),
+        cmocka_unit_test(scans_of_any_length),     cmocka_unit_test(scans_that_are_too_long),
+        cmocka_unit_test(what_loops_do_not_allow),
     };
     return cmocka_run_group_tests(tests, test_open_world, test_close_world);
 }

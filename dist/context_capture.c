@@ -1,0 +1,181 @@
+/*
+ * Runs of a context as CUDA graphs: captured on the second run of the same shapes, and kept for a few shapes, so that
+ * one that comes again costs no launches of single kernels and no second capture.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "dist/engine.h"
+
+/* A run of more layers, which loops may have, is not captured: each becomes a node in memory. */
+#define MOST_CAPTURED 16384
+
+/* What a captured run depends on, of one input. */
+typedef struct input_key {
+    const void *bound;
+    int32_t n;
+    int64_t d[TRM_MAX_DIMS];
+} input_key;
+
+/* Of all inputs of the run to come, and of the weights' places; the caller's to free. NULL: out of memory. */
+static input_key *make_key(const trm_context *context, size_t *size)
+{
+    const trm_network *network = context->engine->plan->network;
+    input_key *key = calloc((size_t)network->n_tensors + 1, sizeof(*key));
+    size_t n = 0;
+    for (int32_t i = 0; key != NULL && i < network->n_tensors; i++) {
+        if (network->tensors[i]->role == TRM_TENSOR_INPUT) {
+            const trm_dims *dims = &context->dims[i];
+            key[n].bound = context->bound_inputs[i];
+            key[n].n = dims->n;
+            memcpy(key[n++].d, dims->d, (size_t)dims->n * sizeof(dims->d[0]));
+        }
+    }
+    *size = n * sizeof(*key);
+    return key;
+}
+
+/* Where elements decide dims, or memory grows with them, dims of inputs do not tell what a run is. */
+static bool may_keep(const trm_context *context)
+{
+    return context->n_value_inputs == 0 && context->extra == NULL;
+}
+
+static void drop_kept(trm_kept_capture *kept)
+{
+    trm_graph_exec_destroy(kept->exec);
+    free(kept->key);
+    *kept = (trm_kept_capture){0};
+}
+
+void trm_context_drop_capture(trm_context *context)
+{
+    for (int32_t i = 0; context->kept != NULL && i < TRM_KEPT_CAPTURES; i++) {
+        drop_kept(&context->kept[i]);
+    }
+    free(context->kept);
+    context->kept = NULL;
+    context->captured = NULL;
+    context->ran = false;
+}
+
+/* For other shapes than before: what was captured for them, if it was. */
+static trm_status find_kept(trm_context *context)
+{
+    size_t size;
+    if (!may_keep(context) || context->kept == NULL) {
+        trm_context_drop_capture(context);
+        return TRM_OK;
+    }
+    input_key *key = make_key(context, &size);
+    if (key == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the key of a captured run");
+    }
+    context->captured = NULL;
+    for (int32_t i = 0; i < TRM_KEPT_CAPTURES; i++) {
+        trm_kept_capture *kept = &context->kept[i];
+        if (kept->exec != NULL && kept->program == context->program && kept->key_size == size &&
+            memcmp(kept->key, key, size) == 0) {
+            context->captured = kept->exec;
+            kept->used = ++context->launches;
+        }
+    }
+    context->ran = context->captured != NULL;
+    context->inputs_changed = true; /* with what is computed on the host for them */
+    free(key);
+    return TRM_OK;
+}
+
+/* Takes the graph over, in the place of the one that was used longest ago. */
+static trm_status keep(trm_context *context, trm_graph_exec *exec)
+{
+    size_t size;
+    input_key *key = make_key(context, &size);
+    if (context->kept == NULL) {
+        context->kept = calloc(TRM_KEPT_CAPTURES, sizeof(*context->kept));
+    }
+    if (key == NULL || context->kept == NULL) {
+        free(key);
+        trm_graph_exec_destroy(exec);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the list of captured runs");
+    }
+    trm_kept_capture *oldest = &context->kept[0];
+    for (int32_t i = 1; i < TRM_KEPT_CAPTURES; i++) {
+        oldest = context->kept[i].used < oldest->used ? &context->kept[i] : oldest;
+    }
+    drop_kept(oldest);
+    *oldest = (trm_kept_capture){exec, key, size, context->program, ++context->launches};
+    context->captured = exec;
+    return TRM_OK;
+}
+
+trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec, int32_t program)
+{
+    context->ran_program = program;
+    TRM_TRY(context->ring == NULL ? TRM_OK : trm_ring_prime(context->ring, program, context->stream));
+    return trm_graph_exec_launch(exec, context->stream);
+}
+
+static trm_status capture(trm_context *context)
+{
+    trm_graph_exec *exec = NULL;
+    TRM_TRY(trm_stream_begin_capture(context->stream));
+    trm_status status = trm_context_enqueue_again(context);
+    char cause[512] = "";
+    if (status != TRM_OK) { /* ending the capture will fail too, and that is not the cause */
+        strncpy(cause, trm_last_error(), sizeof(cause) - 1);
+    }
+    trm_status ended = trm_stream_end_capture(context->stream, &exec);
+    if (status != TRM_OK) {
+        trm_graph_exec_destroy(exec);
+        context->ran = false;
+        return trm_fail(status, "%s", cause);
+    }
+    TRM_TRY(ended);
+    context->captured_at = context->shapings; /* a walk in parts is one more */
+    return keep(context, exec);
+}
+
+/* Whether a run with the inputs that are set is one that can be captured. */
+static bool can_capture(const trm_context *context)
+{
+    /* copies from memory that is not pinned cannot be captured */
+    const bool may = context->captures && !context->profiling && context->debug == NULL &&
+                     !trm_stream_is_capturing(context->stream) &&
+                     (context->ring == NULL || context->engine->places.capturable);
+    return may && (!trm_inference_may_stop(context->inference) ||
+                   (trm_context_is_known(context) && context->walked <= MOST_CAPTURED));
+}
+
+trm_status trm_context_enqueue_run(trm_context *context)
+{
+    const bool in_parts = trm_inference_may_stop(context->inference);
+    if (!can_capture(context)) {
+        if (in_parts) {
+            trm_context_drop_capture(context);
+        }
+        return trm_context_enqueue(context);
+    }
+    TRM_TRY(in_parts ? TRM_OK : trm_context_shape(context)); /* it has run, or it would not be known */
+    if (context->captured_at != context->shapings) {
+        context->captured_at = context->shapings;
+        TRM_TRY(find_kept(context));
+    }
+    if (!context->ran && !in_parts) {
+        TRM_TRY(trm_context_enqueue(context));
+        context->ran = true;
+        context->inputs_changed = false;
+        return TRM_OK;
+    }
+    if (context->inputs_changed) {
+        TRM_TRY(trm_context_begin_layers(context));
+        context->inputs_changed = false;
+    }
+    if (context->captured == NULL && capture(context) != TRM_OK) { /* as where a library sets itself up again */
+        TRM_DEBUG("a run is not captured: %s", trm_last_error());
+        return trm_context_enqueue(context);
+    }
+    return trm_context_launch(context, context->captured, context->program);
+}
