@@ -119,9 +119,12 @@ trm_status trm_cuda_convolution_run(const trm_kernel_call *call)
     }
     cudaStream_t stream = trm_cuda_stream(call->stream);
     if (widen(&args, call->workspace, call->workspace_size, &wide) &&
-        trm_cudnn_convolution_is_chosen(&wide.args, wide.workspace_size)) {
+        trm_cudnn_convolution_is_likely(&wide.args, wide.workspace_size)) {
         TRM_TRY(trm_cuda_convolution_fold(&wide.folding, args.dtype, stream));
-        return trm_cudnn_convolution_run(&wide.args, wide.workspace, wide.workspace_size, stream);
+        const trm_status status = trm_cudnn_convolution_run(&wide.args, wide.workspace, wide.workspace_size, stream);
+        if (status != TRM_ERROR_UNSUPPORTED) { /* what suited another batch need not suit this one */
+            return status;
+        }
     }
     trm_status status = trm_cudnn_convolution_run(&args, call->workspace, call->workspace_size, stream);
     return status == TRM_ERROR_UNSUPPORTED ? trm_cuda_convolution_own(&args, stream) : status;

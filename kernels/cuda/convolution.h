@@ -47,6 +47,8 @@ trm_status trm_cudnn_convolution_use(const trm_convolution_args *args, size_t wo
 bool trm_cudnn_convolution_is_tuned(const trm_convolution_args *args, size_t workspace_size);
 /* Whether an engine was chosen, by its name. */
 bool trm_cudnn_convolution_is_chosen(const trm_convolution_args *args, size_t workspace_size);
+/* Whether one was for this problem or, of what nothing is known, the same with another batch. */
+bool trm_cudnn_convolution_is_likely(const trm_convolution_args *args, size_t workspace_size);
 /* As 91900; 0 without a library. */
 size_t trm_cudnn_version(void);
 

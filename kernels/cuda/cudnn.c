@@ -17,8 +17,9 @@
 #if defined(__has_include) && __has_include(<cudnn.h>)
 #include "kernels/cuda/cudnn.h"
 
-#define MAX_DEVICES 64
-#define CACHE_SLOTS 512 /* a power of two */
+#define MAX_DEVICES  64
+#define CACHE_SLOTS  2048 /* a power of two */
+#define CACHE_PROBES 8
 
 /* An engine ready to run: descriptors of the graph and of the plan. */
 typedef struct engine {
@@ -137,23 +138,45 @@ static void engine_destroy(engine *e)
 
 /* ---- engines by name ---- */
 
-/* The engine of this name, or with NULL the first, that can be planned. */
-static bool find_engine(const trm_cudnn_problem *key, cudnnHandle_t handle, bool fused, const char *name, engine *found)
+/* Plans the configuration, with which the graph comes to belong to *found. */
+static bool plan_engine(const trm_cudnn_problem *key, cudnnHandle_t handle, bool fused, const trm_cudnn_pieces *graph,
+                        cudnnBackendDescriptor_t configuration, engine *found)
+{
+    engine candidate = {.fused = fused};
+    if (!trm_cudnn_is_exact(key, configuration) ||
+        !trm_cudnn_make_plan(key, handle, configuration, &candidate.plan, &candidate.execution)) {
+        return false;
+    }
+    engine_destroy(found);
+    *found = candidate;
+    found->graph = *graph;
+    return true;
+}
+
+/* The engine of this name; of those that need no compiler, or of all. */
+static bool find_engine(const trm_cudnn_problem *key, cudnnHandle_t handle, bool fused, bool compiled, const char *name,
+                        engine *found)
+{
+    trm_cudnn_pieces graph = {.n = 0};
+    cudnnBackendDescriptor_t configuration;
+    if (trm_cudnn_open_engine(key, handle, fused, name, &graph, &configuration) &&
+        (compiled || !trm_cudnn_is_compiled(configuration)) &&
+        plan_engine(key, handle, fused, &graph, configuration, found)) {
+        return true;
+    }
+    trm_cudnn_destroy(&graph);
+    return false;
+}
+
+/* The first proposal that can be planned, of those that need no compiler or of all. */
+static bool find_proposal(const trm_cudnn_problem *key, cudnnHandle_t handle, bool fused, bool compiled, engine *found)
 {
     trm_cudnn_pieces graph = {.n = 0};
     cudnnBackendDescriptor_t proposals[MAX_PROPOSALS];
-    int32_t n = trm_cudnn_open_graph(key, handle, fused, &graph, proposals, name == NULL ? 8 : MAX_PROPOSALS);
-    engine candidate = {.fused = fused};
+    const int32_t n = trm_cudnn_open_graph(key, handle, fused, &graph, proposals, 8);
     for (int32_t i = 0; i < n; i++) {
-        char its_name[TRM_TACTIC_NAME_SIZE];
-        if (name != NULL) {
-            trm_cudnn_name_engine(proposals[i], fused, its_name);
-        }
-        if ((name == NULL || strcmp(name, its_name) == 0) && trm_cudnn_is_exact(key, proposals[i]) &&
-            trm_cudnn_make_plan(key, handle, proposals[i], &candidate.plan, &candidate.execution)) {
-            engine_destroy(found);
-            *found = candidate;
-            found->graph = graph;
+        if ((compiled || !trm_cudnn_is_compiled(proposals[i])) &&
+            plan_engine(key, handle, fused, &graph, proposals[i], found)) {
             return true;
         }
     }
@@ -273,7 +296,7 @@ static cache_slot *slot_get(const trm_cudnn_problem *key)
 {
     uint64_t home = key_hash(key);
     cache_slot *place = NULL;
-    for (uint64_t i = 0; i < 4; i++) {
+    for (uint64_t i = 0; i < CACHE_PROBES; i++) {
         cache_slot *slot = &state.cache[(home + i) & (CACHE_SLOTS - 1)];
         if (slot->state != SLOT_FREE && memcmp(&slot->key, key, sizeof(*key)) == 0) {
             return slot;
@@ -292,6 +315,44 @@ static bool has_epilogue(const trm_cudnn_problem *key)
     return key->bias || key->residual || key->activation != TRM_ACTIVATION_NONE;
 }
 
+/* What was tuned for the same problem but for the batch, at most four times as large or small: the nearest, or NULL. */
+static const cache_slot *find_relative(const trm_cudnn_problem *key)
+{
+    const cache_slot *nearest = NULL;
+    int64_t smallest = 5; /* the larger batch over the smaller one, rounded up */
+    for (int32_t i = 0; i < CACHE_SLOTS; i++) {
+        const cache_slot *slot = &state.cache[i];
+        trm_cudnn_problem same;
+        memcpy(&same, &slot->key, sizeof(same)); /* compared as bytes */
+        same.batch = key->batch;
+        same.workspace = key->workspace;
+        same.alignment = key->alignment;
+        if (slot->state != SLOT_TUNED || memcmp(&same, key, sizeof(same)) != 0) {
+            continue;
+        }
+        const int64_t more = slot->key.batch > key->batch ? slot->key.batch : key->batch;
+        const int64_t less = slot->key.batch > key->batch ? key->batch : slot->key.batch;
+        const int64_t ratio = less < 1 ? 5 : (more + less - 1) / less;
+        if (ratio < smallest) {
+            smallest = ratio;
+            nearest = slot;
+        }
+    }
+    return nearest;
+}
+
+/* For a problem that was not tuned, in little time: what its relative runs with, or another engine, that needs no
+ * compiler, and only if there is none, one that does. */
+static bool choose_engine(const trm_cudnn_problem *key, cudnnHandle_t handle, engine *chosen)
+{
+    const cache_slot *relative = find_relative(key);
+    const bool fused = has_epilogue(key);
+    return (relative != NULL && find_engine(key, handle, relative->engine.fused, false, relative->name, chosen)) ||
+           (fused && find_proposal(key, handle, true, false, chosen)) ||
+           find_proposal(key, handle, false, false, chosen) ||
+           (fused && find_proposal(key, handle, true, true, chosen)) || find_proposal(key, handle, false, true, chosen);
+}
+
 /* Under the mutex. */
 static trm_status run_locked(const trm_convolution_args *args, void *workspace, size_t workspace_size,
                              cudaStream_t stream)
@@ -305,9 +366,7 @@ static trm_status run_locked(const trm_convolution_args *args, void *workspace, 
     }
     cache_slot *slot = slot_get(&key);
     if (slot->state == SLOT_FREE) {
-        const bool found = (has_epilogue(&key) && find_engine(&key, handle, true, NULL, &slot->engine)) ||
-                           find_engine(&key, handle, false, NULL, &slot->engine);
-        slot->state = found ? SLOT_PROPOSED : SLOT_NONE;
+        slot->state = choose_engine(&key, handle, &slot->engine) ? SLOT_PROPOSED : SLOT_NONE;
     }
     if (slot->state == SLOT_NONE) {
         return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN has no engine for the convolution");
@@ -388,7 +447,7 @@ static trm_status use_locked(const trm_convolution_args *args, size_t workspace_
     }
     const bool fused = strncmp(tactic, "cudnn.fused:", 12) == 0;
     if ((!fused && strncmp(tactic, "cudnn.alone:", 12) != 0) ||
-        !find_engine(&key, handle, fused, tactic, &slot->engine)) {
+        !find_engine(&key, handle, fused, true, tactic, &slot->engine)) {
         return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN has no engine %s for the convolution", tactic);
     }
     slot->state = SLOT_TUNED;
@@ -427,6 +486,21 @@ bool trm_cudnn_convolution_is_tuned(const trm_convolution_args *args, size_t wor
 bool trm_cudnn_convolution_is_chosen(const trm_convolution_args *args, size_t workspace_size)
 {
     return state_of(args, workspace_size) == SLOT_TUNED;
+}
+
+bool trm_cudnn_convolution_is_likely(const trm_convolution_args *args, size_t workspace_size)
+{
+    int device;
+    cudnnHandle_t handle = NULL;
+    trm_cudnn_problem key;
+    bool likely = false;
+    pthread_mutex_lock(&state.mutex);
+    if (handle_get(&device, &handle) == TRM_OK && key_fill(args, device, workspace_size, &key)) {
+        const slot_state now = slot_get(&key)->state;
+        likely = now == SLOT_TUNED || (now != SLOT_NONE && find_relative(&key) != NULL);
+    }
+    pthread_mutex_unlock(&state.mutex);
+    return likely;
 }
 
 size_t trm_cudnn_version(void)
@@ -468,6 +542,12 @@ bool trm_cudnn_convolution_is_tuned(const trm_convolution_args *args, size_t wor
 }
 
 bool trm_cudnn_convolution_is_chosen(const trm_convolution_args *args, size_t workspace_size)
+{
+    (void)args, (void)workspace_size;
+    return false;
+}
+
+bool trm_cudnn_convolution_is_likely(const trm_convolution_args *args, size_t workspace_size)
 {
     (void)args, (void)workspace_size;
     return false;

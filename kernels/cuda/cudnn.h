@@ -63,6 +63,10 @@ enum { UID_X = 'x', UID_W = 'w', UID_B = 'b', UID_R = 'r', UID_Y = 'y', UID_VIRT
  * both belong to `graph`. Returns how many. */
 int32_t trm_cudnn_open_graph(const trm_cudnn_problem *key, cudnnHandle_t handle, bool fused, trm_cudnn_pieces *graph,
                              cudnnBackendDescriptor_t proposals[MAX_PROPOSALS], int32_t wanted);
+/* The configuration of this name (below) for a graph of its own, without asking what is proposed; both belong to
+ * `graph`. False if the library does not take it. */
+bool trm_cudnn_open_engine(const trm_cudnn_problem *key, cudnnHandle_t handle, bool fused, const char *name,
+                           trm_cudnn_pieces *graph, cudnnBackendDescriptor_t *configuration);
 /* Whether an engine keeps to the type's precision and always gives the same. */
 bool trm_cudnn_is_exact(const trm_cudnn_problem *key, cudnnBackendDescriptor_t configuration);
 /* Whether the library compiles the engine for the problem when it is planned, which takes about 0.1 s. */

@@ -3,6 +3,7 @@
 
 #if defined(__has_include) && __has_include(<cudnn.h>)
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/cudnn.h"
@@ -349,6 +350,48 @@ void trm_cudnn_name_engine(cudnnBackendDescriptor_t configuration, bool fused, c
         name[0] = '\0';
     }
     trm_cudnn_destroy(&p);
+}
+
+/* Reads ",knob=value" after ",knob=value" into choices; -1 if the text is no such list. */
+static int64_t read_knobs(trm_cudnn_pieces *p, const char *text, cudnnBackendDescriptor_t choices[MAX_KNOBS])
+{
+    int64_t n = 0;
+    while (*text == ',' && n < MAX_KNOBS) {
+        char *at;
+        const cudnnBackendKnobType_t type = (cudnnBackendKnobType_t)strtol(text + 1, &at, 10);
+        const int64_t value = *at == '=' ? strtoll(at + 1, &at, 10) : 0;
+        choices[n] = trm_cudnn_make(p, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+        trm_cudnn_set(p, choices[n], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &type);
+        trm_cudnn_set(p, choices[n], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &value);
+        trm_cudnn_finish(p, choices[n++]);
+        text = at;
+    }
+    return *text == '\0' ? n : -1;
+}
+
+bool trm_cudnn_open_engine(const trm_cudnn_problem *key, cudnnHandle_t handle, bool fused, const char *name,
+                           trm_cudnn_pieces *graph, cudnnBackendDescriptor_t *configuration)
+{
+    static const char *const prefixes[] = {"cudnn.alone:", "cudnn.fused:"};
+    const size_t prefix = strlen(prefixes[fused]);
+    if (strncmp(name, prefixes[fused], prefix) != 0) {
+        return false;
+    }
+    char *at;
+    cudnnBackendDescriptor_t knobs[MAX_KNOBS], whole = build_graph(graph, handle, key, fused);
+    const int64_t index = strtoll(name + prefix, &at, 10), n = read_knobs(graph, at, knobs);
+    cudnnBackendDescriptor_t named = trm_cudnn_make(graph, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    trm_cudnn_set(graph, named, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &whole);
+    trm_cudnn_set(graph, named, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &index);
+    trm_cudnn_finish(graph, named);
+    *configuration = trm_cudnn_make(graph, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    trm_cudnn_set(graph, *configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &named);
+    if (n > 0) {
+        trm_cudnn_set(graph, *configuration, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, n,
+                      knobs);
+    }
+    trm_cudnn_finish(graph, *configuration);
+    return n >= 0 && graph->error == CUDNN_STATUS_SUCCESS;
 }
 
 /* The graph of a problem and what the library proposes for it, best first; both belong to `graph`. */
