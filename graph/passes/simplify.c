@@ -424,12 +424,23 @@ static trm_layer *layer_behind(const simplifier *self, const trm_layer *layer, t
     return NULL;
 }
 
-/* The layers from `layer` on to `second` read what `first` did, in its dims. */
-static void take_dims_before(simplifier *self, trm_layer *layer, int32_t at, trm_layer *first, trm_layer *second)
+/* The tensor holds other elements than the one of its name did, or in another order, so it is a part of that no more.
+ */
+static void forget_part(trm_tensor *tensor)
+{
+    tensor->part = (trm_tensor_part){0};
+}
+
+/* The layers from `layer` on to `second` read what `first` did, in its dims; `reordered`: and in another order. */
+static void take_dims_before(simplifier *self, trm_layer *layer, int32_t at, trm_layer *first, trm_layer *second,
+                             bool reordered)
 {
     layer->inputs[at] = first->inputs[0];
     for (trm_layer *step = layer; step != second; step = trm_analysis_only_user(&self->analysis, step->outputs[0])) {
         step->outputs[0]->dims = first->inputs[0]->dims;
+        if (reordered || step->outputs[0]->part.kind == TRM_PART_SPLIT) {
+            forget_part(step->outputs[0]);
+        }
         self->changes++;
     }
     for (trm_layer *step = layer, *next; step != second; step = next) { /* users of touched layers cannot be asked */
@@ -454,7 +465,7 @@ static void move_transpose(simplifier *self, trm_layer *layer)
     for (int32_t i = 0; i < second->inputs[0]->dims.n; i++) {
         second->desc.transpose.perm[i] = first->desc.transpose.perm[second->desc.transpose.perm[i]];
     }
-    take_dims_before(self, layer, at, first, second);
+    take_dims_before(self, layer, at, first, second, true);
 }
 
 /* The same for reshapes: what is taken one by one between x and the dims of x again needs none. */
@@ -470,7 +481,7 @@ static void move_reshape(simplifier *self, trm_layer *layer)
         return;
     }
     second->desc.reshape = (trm_reshape_params){.dims = {.n = second->outputs[0]->dims.n}}; /* copies all of them */
-    take_dims_before(self, layer, at, first, second);
+    take_dims_before(self, layer, at, first, second, false);
 }
 
 /* ---- transposes of both inputs ----------------------------------------------------------------- */
@@ -491,6 +502,7 @@ static void join_twins(simplifier *self, trm_layer *layer)
     trm_tensor *between = a->outputs[0];
     between->dims = a->inputs[0]->dims;
     between->dtype = layer->outputs[0]->dtype;
+    forget_part(between);
     a->desc = layer->desc;
     a->inputs[1] = b->inputs[0];
     a->n_inputs = 2;

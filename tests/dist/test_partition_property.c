@@ -111,7 +111,9 @@ static void *run_thread(void *argument)
 static void print_network(const trm_network *network)
 {
     char *text = trm_network_to_text(network);
-    print_error("%s\n", text);
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) { /* cmocka cuts long texts off */
+        print_error("%.500s\n", line);
+    }
     trm_free(text);
 }
 
@@ -364,6 +366,19 @@ static trm_mesh random_mesh(const trm_network *network, uint64_t *seed)
     return (trm_mesh){{tp, can_be_cut(network, pp) ? pp : 1, 1, 1, dp}};
 }
 
+/* What dist/plan.c does with a rank's network: for CUDA, layouts too. */
+static void run_passes(trm_network *network, bool cuda)
+{
+    assert_ok(trm_run_passes(network, TRM_PASSES_AFTER_PARTITION));
+    if (cuda) {
+        assert_ok(trm_pass_layouts(network, true, NULL));
+        assert_ok(trm_run_passes(network, TRM_PASSES_AFTER_PARTITION));
+    }
+    assert_ok(trm_pass_fuse_exchanges(network, NULL));
+    assert_ok(trm_pass_fuse_norm_products(network, NULL));
+    assert_ok(trm_pass_fuse_elementwise(network, NULL));
+}
+
 static void check_network(trm_network *network, uint64_t *seed, test_feed feed, const char *what)
 {
     parts p = {.mesh = random_mesh(network, seed)};
@@ -377,8 +392,9 @@ static void check_network(trm_network *network, uint64_t *seed, test_feed feed, 
     } else {
         partition_at_random(network, seed, &p);
     }
+    const bool cuda = test_random_below(seed, 2) == 0;
     for (int32_t r = 0; by_model && r < p.n; r++) {
-        assert_ok(trm_run_passes(p.locals[r], TRM_PASSES_AFTER_PARTITION));
+        run_passes(p.locals[r], cuda);
     }
     compare(network, &p, feed, name);
     for (int32_t r = 0; r < p.n; r++) {

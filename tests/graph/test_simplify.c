@@ -290,6 +290,38 @@ static void reshapes_around_a_chain_go(void **state)
                "output end\n");
 }
 
+/* In a rank's network tensors know what they are of; what holds other elements under its name, or in another order, is
+ * of nothing any more. */
+static void what_is_moved_is_no_part(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"turned", "chain", "y", "a", "sum", "flat", "kept", "z"};
+    static const bool known[] = {true, false, true, false, true, true, true, true};
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(2, 3, 4)), *flat;
+    trm_tensor *turned = turn(network, "turned", x, 0, 2, 1);
+    net_output(network, turn(network, "y", net_unary(network, "chain", RELU, turned), 0, 2, 1));
+    net_output(network,
+               net_binary(network, "sum", ADD, turn(network, "a", x, 2, 0, 1), turn(network, "b", x, 2, 0, 1)));
+    assert_ok(trm_network_add_reshape(network, "flat", x, DIMS(6, 4), &flat));
+    trm_tensor *kept = net_unary(network, "kept", SILU, flat);
+    assert_ok(trm_network_add_reshape(network, "z", kept, DIMS(2, 3, 4), &kept));
+    net_output(network, kept);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        trm_tensor *tensor = trm_network_find_tensor(network, names[i]);
+        assert_non_null(tensor);
+        tensor->part = (trm_tensor_part){.kind = TRM_PART_WHOLE, .parts = 1, .of = tensor->name};
+    }
+    assert_ok(trm_pass_simplify(network, NULL));
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const trm_tensor *tensor = trm_network_find_tensor(network, names[i]);
+        if (tensor != NULL && (tensor->part.of != NULL) != known[i]) {
+            fail_msg("%s is of %s", names[i], tensor->part.of != NULL ? tensor->part.of : "nothing");
+        }
+    }
+    trm_network_destroy(network);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,7 +329,7 @@ int main(void)
         cmocka_unit_test(pairs_of_layers_are_joined),     cmocka_unit_test(transposes_meet),
         cmocka_unit_test(computed_shapes_become_numbers), cmocka_unit_test(new_kinds_fold),
         cmocka_unit_test(transposes_of_both_inputs_join), cmocka_unit_test(transposes_of_axes_of_one_are_reshapes),
-        cmocka_unit_test(reshapes_around_a_chain_go),
+        cmocka_unit_test(reshapes_around_a_chain_go),     cmocka_unit_test(what_is_moved_is_no_part),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
