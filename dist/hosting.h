@@ -20,12 +20,20 @@ int64_t trm_hosting_rows(const trm_layer *layer, const trm_dims *dims);
 /* The call of a layer for so many rows of x, leading dims joined; no addresses. */
 void trm_hosting_describe(const trm_layer *layer, const trm_dims *dims, int64_t rows, trm_kernel_call *call);
 /* How fast layers are handed over to the processors and run by them. */
+#define TRM_HOSTING_KINDS 4
 typedef struct trm_hosting_rates {
-    double host;     /* bytes of weights per second that they read while the link is busy */
+    double host;     /* bytes of weights per second that they read while the link is busy, of layers like none below */
     double link;     /* bytes per second that the link brings meanwhile; 0: not known */
     double handover; /* seconds of a layer beyond that */
+    struct {
+        const trm_layer *layer; /* and all that are alike */
+        double host;
+    } kinds[TRM_HOSTING_KINDS];
+    int32_t n_kinds;
 } trm_hosting_rates;
 
+/* Whether layers are of one kind and have weights of one type. */
+bool trm_hosting_alike(const trm_layer *a, const trm_layer *b);
 /* What is thought of them before they are measured. */
 trm_hosting_rates trm_hosting_guess(const trm_plan *plan);
 /* Fills in what processors take for each layer [n_layers], negative where they cannot run it, by its rates. */

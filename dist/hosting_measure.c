@@ -1,43 +1,48 @@
-/* How fast the processors of a rank read weights while the link is busy, and what handing a layer over to them costs.
- * Measured before weights are loaded, on memory of its own: what processors are to read is stored otherwise than what
- * is copied. */
-#include <stdatomic.h>
+/*
+ * How fast the processors of a rank run layers while the link is busy, and what handing a layer over to them costs.
+ * Measured before weights are loaded, on memory of its own, as what processors are to read is stored otherwise than
+ * what is copied: a layer of each kind and type that they can run, again and again on other weights.
+ */
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/pool.h"
 #include "dist/engine.h"
-#include "dist/load.h"
+#include "graph/memory_plan.h"
 
-/* What is read, beyond any cache, and what is copied meanwhile, as often as that is not over. */
-#define READ_BYTES   ((size_t)1 << 30)
-#define COPIED_BYTES ((size_t)64 << 20)
-#define COPIES       48
-#define READS        4
-#define COLUMNS      4096
-#define ROW_BYTES    (COLUMNS * 2)
-#define ROWS         (READ_BYTES / ROW_BYTES)
-/* With a row of zeros, and the outputs. */
-#define PAGE_BYTES (READ_BYTES + ROW_BYTES + ROWS * 2)
-/* Layers that are handed over and do nothing. */
-#define HANDOVERS 40
+/* The most bytes of weights that are read, beyond any cache, as often as PASSES, and of other tensors. */
+#define MOST_READ  ((size_t)1 << 30)
+#define LEAST_READ ((size_t)1 << 22)
+#define PASSES     3
+#define MOST_RUNS  256
+/* What is copied meanwhile: twice as much as is read, as often as it takes. */
+#define MOST_COPY ((size_t)64 << 20)
+/* Layers that are handed over and do nothing, each with a page there and back. */
+#define HANDOVERS  40
+#define PAGE_BYTES ((size_t)4096)
 
 typedef struct measure {
     trm_engine *engine;
-    unsigned char *weights; /* pages of PAGE_BYTES */
-    void *pinned, *copied;  /* COPIED_BYTES, on the host and on the device */
+    const trm_plan *plan;
+    size_t read, copy;      /* bytes of weights; of a copy */
+    unsigned char *weights; /* pages [read] */
+    void *pinned, *copied;  /* [copy] on the host and on the device */
     void *small[2];         /* a page of pinned memory, and of the device's */
     trm_stream *link, *layers;
     trm_event *begin, *end;
+    trm_pool *pool;
 } measure;
 
 static void touch(void *user, int64_t begin, int64_t end)
 {
     uint16_t *weights = user;
-    for (int64_t i = begin * COLUMNS; i < end * COLUMNS; i++) {
-        weights[i] = (uint16_t)(0x3c00 + i % 97);
+    for (int64_t i = begin; i < end; i++) {
+        weights[i] = (uint16_t)(0x3c00 + i % 97); /* a number of any type */
     }
 }
 
@@ -45,12 +50,14 @@ static trm_status open_measure(measure *m)
 {
     trm_device *device = m->engine->world->device;
     void *memory;
-    TRM_TRY(trm_pages_alloc(PAGE_BYTES, &memory));
+    TRM_TRY(trm_pages_alloc(m->read, &memory));
     m->weights = memory;
-    TRM_TRY(trm_device_alloc_host(device, COPIED_BYTES, &m->pinned));
-    TRM_TRY(trm_device_alloc(device, COPIED_BYTES, &m->copied));
-    TRM_TRY(trm_device_alloc_host(device, ROW_BYTES, &m->small[0]));
-    TRM_TRY(trm_device_alloc(device, ROW_BYTES, &m->small[1]));
+    m->pool = trm_stream_native(m->engine->crew.stream);
+    trm_pool_for(m->pool, (int64_t)(m->read / sizeof(uint16_t)), PAGE_BYTES, touch, m->weights);
+    TRM_TRY(trm_device_alloc_host(device, m->copy, &m->pinned));
+    TRM_TRY(trm_device_alloc(device, m->copy, &m->copied));
+    TRM_TRY(trm_device_alloc_host(device, PAGE_BYTES, &m->small[0]));
+    TRM_TRY(trm_device_alloc(device, PAGE_BYTES, &m->small[1]));
     TRM_TRY(trm_stream_create_beside(device, &m->link));
     TRM_TRY(trm_stream_create(device, &m->layers));
     TRM_TRY(trm_event_create(device, &m->begin));
@@ -60,6 +67,9 @@ static trm_status open_measure(measure *m)
 static void close_measure(measure *m)
 {
     trm_device *device = m->engine->world->device;
+    if (m->layers != NULL) {
+        (void)trm_stream_synchronize(m->layers);
+    }
     if (m->link != NULL) {
         (void)trm_stream_synchronize(m->link);
     }
@@ -71,86 +81,199 @@ static void close_measure(measure *m)
     trm_device_free_host(device, m->small[0]);
     trm_device_free(device, m->copied);
     trm_device_free_host(device, m->pinned);
-    trm_pages_free(m->weights, PAGE_BYTES);
+    trm_pages_free(m->weights, m->read);
 }
 
-/* Bytes per second of a product that reads all weights, beside copies; and of these. */
-static trm_status measure_reading(measure *m, double *host_rate, double *link_rate)
+/* A run of a layer, and how it ended. */
+typedef struct run {
+    const trm_kernel *kernel;
+    trm_kernel_call call;
+    trm_status status;
+} run;
+
+static void run_layer(void *user)
 {
-    const int64_t n = (int64_t)ROWS;
-    unsigned char *x = m->weights + READ_BYTES, *out = x + ROW_BYTES;
-    const trm_layer_desc desc = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
-    float workspace[COLUMNS];
-    const trm_kernel_call call = {
-        .layer = &desc,
-        .n_inputs = 2,
-        .n_outputs = 1,
-        .inputs = {{x, TRM_BF16, {2, {1, COLUMNS}}}, {m->weights, TRM_BF16, {2, {n, COLUMNS}}}},
-        .outputs = {{out, TRM_BF16, {2, {1, n}}}},
-        .stream = m->engine->crew.stream,
-        .workspace = workspace,
-        .workspace_size = sizeof(workspace)};
-    const trm_kernel *kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, TRM_BACKEND_HOST, &call);
-    double least = 0;
-    float milliseconds;
-    trm_pool_for(trm_stream_native(m->engine->crew.stream), n, 1, touch, m->weights);
-    TRM_TRY(kernel->run(&call));
-    TRM_TRY(trm_event_record(m->begin, m->link));
-    for (int32_t i = 0; i < COPIES; i++) {
-        TRM_TRY(trm_stream_upload(m->link, m->copied, m->pinned, COPIED_BYTES));
+    run *r = user;
+    r->status = r->kernel == NULL ? TRM_OK : r->kernel->run(&r->call);
+}
+
+/* Seconds of runs that are handed over one behind the other. */
+static trm_status time_runs(measure *m, run *runs, int32_t n, double *seconds)
+{
+    const trm_small_copy in = {m->small[0], m->small[1], PAGE_BYTES}, out = {m->small[1], m->small[0], PAGE_BYTES};
+    double began = trm_clock_seconds();
+    for (int32_t i = 0; i < n; i++) {
+        TRM_TRY(trm_stream_copy_small(m->layers, &in, 1));
+        TRM_TRY(trm_stream_host_task(m->layers, run_layer, &runs[i]));
+        TRM_TRY(trm_stream_copy_small(m->layers, &out, 1));
     }
-    TRM_TRY(trm_event_record(m->end, m->link));
-    for (int32_t i = 0; i < READS; i++) {
-        double began = trm_clock_seconds();
-        TRM_TRY(kernel->run(&call));
-        double took = trm_clock_seconds() - began;
-        bool beside = false;
-        TRM_TRY(trm_event_query(m->end, &beside));
-        least = least == 0 || (took < least && !beside) ? took : least;
+    TRM_TRY(trm_stream_synchronize(m->layers));
+    *seconds = trm_clock_seconds() - began;
+    for (int32_t i = 0; i < n; i++) {
+        TRM_TRY(runs[i].status);
     }
-    TRM_TRY(trm_stream_synchronize(m->link));
-    TRM_TRY(trm_event_elapsed_ms(m->begin, m->end, &milliseconds));
-    *host_rate = (double)READ_BYTES / least;
-    *link_rate = milliseconds > 0 ? (double)COPIED_BYTES * COPIES / ((double)milliseconds * 1e-3) : 0;
     return TRM_OK;
 }
 
-static void do_nothing(void *user)
+static size_t weight_bytes(const trm_plan *plan, const trm_layer *layer)
 {
-    (void)user;
+    size_t bytes = 0;
+    for (int32_t k = 0; k < layer->n_inputs; k++) {
+        int32_t weight = layer->inputs[k] == NULL ? -1 : trm_streaming_weight(plan, layer->inputs[k]);
+        bytes += weight < 0 ? 0 : trm_align_up(plan->streaming->bytes[weight], TRM_TENSOR_ALIGNMENT);
+    }
+    return bytes;
 }
 
-/* Seconds of a layer that is handed over and does nothing. */
-static trm_status measure_handover(measure *m, double *seconds)
+static size_t view_bytes(const trm_view *view)
 {
-    const trm_small_copy in = {m->small[0], m->small[1], ROW_BYTES}, out = {m->small[1], m->small[0], ROW_BYTES};
-    for (int32_t turn = 0; turn < 2; turn++) { /* the first one warms up */
-        double began = trm_clock_seconds();
-        for (int32_t i = 0; i < HANDOVERS; i++) {
-            TRM_TRY(trm_stream_copy_small(m->layers, &in, 1));
-            TRM_TRY(trm_stream_host_task(m->layers, do_nothing, NULL));
-            TRM_TRY(trm_stream_copy_small(m->layers, &out, 1));
+    return trm_align_up(trm_dims_bytes(&view->dims, view->dtype), TRM_TENSOR_ALIGNMENT);
+}
+
+/* Gives a call addresses: of weights from `weights` on, of all else in `others`, which has its workspace at the end. */
+static size_t place_call(const trm_plan *plan, const trm_layer *layer, run *r, unsigned char *weights,
+                         unsigned char *others)
+{
+    size_t at = 0;
+    for (int32_t k = 0; k < layer->n_inputs; k++) {
+        trm_view *input = &r->call.inputs[k];
+        if (layer->inputs[k] == NULL) {
+            continue;
         }
-        TRM_TRY(trm_stream_synchronize(m->layers));
-        *seconds = (trm_clock_seconds() - began) / HANDOVERS;
+        bool streams = trm_streaming_weight(plan, layer->inputs[k]) >= 0;
+        input->data = streams ? weights : others + at;
+        weights += streams ? view_bytes(input) : 0;
+        at += streams ? 0 : view_bytes(input);
+    }
+    for (int32_t k = 0; k < layer->n_outputs; k++) {
+        r->call.outputs[k].data = others + at;
+        at += view_bytes(&r->call.outputs[k]);
+    }
+    r->call.workspace = others + at;
+    r->call.workspace_size = r->kernel->workspace == NULL ? 0 : r->kernel->workspace(&r->call);
+    return at + r->call.workspace_size;
+}
+
+/* Enqueues copies that take about as long as reading so many bytes. */
+static trm_status keep_link_busy(measure *m, size_t bytes, size_t *copied)
+{
+    *copied = 0;
+    TRM_TRY(trm_event_record(m->begin, m->link));
+    for (; *copied < bytes; *copied += m->copy) {
+        TRM_TRY(trm_stream_upload(m->link, m->copied, m->pinned, m->copy));
+    }
+    return trm_event_record(m->end, m->link);
+}
+
+/* Bytes of weights per second of a layer, over all weights in turn; and of the link beside it. */
+static trm_status measure_layer(measure *m, const trm_layer *layer, double handover, double *rate, double *link)
+{
+    const size_t bytes = weight_bytes(m->plan, layer);
+    size_t n = m->read / bytes, copied;
+    n = n < MOST_RUNS ? n : MOST_RUNS;
+    run first = {0};
+    double least = 0;
+    float milliseconds;
+    trm_hosting_describe(layer, m->plan->max_dims, 1, &first.call);
+    first.kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, TRM_BACKEND_HOST, &first.call);
+    first.call.stream = m->engine->crew.stream;
+    run *runs = calloc(n + 1, sizeof(*runs));
+    const size_t size = place_call(m->plan, layer, &first, m->weights, NULL);
+    unsigned char *others = aligned_alloc(TRM_TENSOR_ALIGNMENT, trm_align_up(size + 1, TRM_TENSOR_ALIGNMENT));
+    trm_status status = runs == NULL || others == NULL
+                            ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu runs of a layer", n)
+                            : TRM_OK;
+    for (size_t i = 0; status == TRM_OK && i < n; i++) {
+        runs[i] = first;
+        (void)place_call(m->plan, layer, &runs[i], m->weights + i * bytes, others);
+    }
+    if (status == TRM_OK) {
+        memset(others, 0, size);
+        status = keep_link_busy(m, 2 * n * bytes, &copied);
+    }
+    for (int32_t pass = 0; status == TRM_OK && pass < PASSES; pass++) {
+        double seconds = 0;
+        status = time_runs(m, runs, (int32_t)n, &seconds);
+        least = pass == 0 || seconds < least ? seconds : least;
+    }
+    status = status == TRM_OK ? trm_stream_synchronize(m->link) : status;
+    status = status == TRM_OK ? trm_event_elapsed_ms(m->begin, m->end, &milliseconds) : status;
+    if (status == TRM_OK) {
+        double reading = least - (double)n * handover; /* of a small model it is handing over nearly alone */
+        reading = reading > least / 5 ? reading : least / 5;
+        *rate = (double)(n * bytes) / reading;
+        *link = milliseconds > 0 ? (double)copied / ((double)milliseconds * 1e-3) : 0;
+    }
+    free(others);
+    free(runs);
+    return status;
+}
+
+/* Layers of which each stands for those of its kind and type: the largest that is read several times. */
+static int32_t choose_layers(const trm_plan *plan, size_t read, const trm_layer **layers)
+{
+    const trm_network *network = plan->network;
+    int32_t n = 0;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        int32_t k = 0;
+        if (plan->streaming->host_seconds[i] < 0 || weight_bytes(plan, layer) > read) {
+            continue;
+        }
+        while (k < n && !trm_hosting_alike(layers[k], layer)) {
+            k++;
+        }
+        if (k == n && n < TRM_HOSTING_KINDS) {
+            layers[n++] = layer;
+        } else if (k < n && weight_bytes(plan, layer) <= read / 4 &&
+                   weight_bytes(plan, layer) > weight_bytes(plan, layers[k])) {
+            layers[k] = layer;
+        }
+    }
+    return n;
+}
+
+static trm_status measure_all(measure *m, trm_hosting_rates *rates)
+{
+    const trm_layer *layers[TRM_HOSTING_KINDS];
+    double seconds = 0;
+    run *idle = calloc(HANDOVERS, sizeof(*idle));
+    if (idle == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d runs of a layer", HANDOVERS);
+    }
+    trm_status status = TRM_OK;
+    for (int32_t turn = 0; status == TRM_OK && turn < 2; turn++) { /* the first one warms up */
+        status = time_runs(m, idle, HANDOVERS, &seconds);
+    }
+    free(idle);
+    TRM_TRY(status);
+    rates->handover = seconds / HANDOVERS;
+    rates->n_kinds = choose_layers(m->plan, m->read, layers);
+    for (int32_t i = 0; i < rates->n_kinds; i++) {
+        double link;
+        rates->kinds[i].layer = layers[i];
+        TRM_TRY(measure_layer(m, layers[i], rates->handover, &rates->kinds[i].host, &link));
+        rates->link = i == 0 || link < rates->link ? link : rates->link;
+        TRM_DEBUG(
+            "rank %d: %d threads run %s at %.1f GB/s beside a link of %.1f GB/s, a layer is handed over in %.1f us",
+            m->plan->rank, (int)trm_pool_threads(m->pool), layers[i]->name, rates->kinds[i].host / 1e9, link / 1e9,
+            rates->handover * 1e6);
     }
     return TRM_OK;
 }
 
 trm_status trm_hosting_measure(trm_engine *engine, trm_hosting_rates *rates)
 {
-    measure m = {.engine = engine};
-    trm_hosting_rates found = {0};
+    const size_t all = engine->plan->streaming->streamable;
+    measure m = {.engine = engine, .plan = engine->plan, .read = all * 2, .copy = all / 4};
+    trm_hosting_rates found = engine->plan->streaming->rates;
+    m.read = m.read < LEAST_READ ? LEAST_READ : m.read < MOST_READ ? m.read : MOST_READ;
+    m.copy = m.copy < PAGE_BYTES ? PAGE_BYTES : m.copy < MOST_COPY ? m.copy : MOST_COPY;
     TRM_TRY(trm_hosting_open_crew(engine));
     trm_status status = open_measure(&m);
-    status = status == TRM_OK ? measure_reading(&m, &found.host, &found.link) : status;
-    status = status == TRM_OK ? measure_handover(&m, &found.handover) : status;
+    status = status == TRM_OK ? measure_all(&m, &found) : status;
     close_measure(&m);
     TRM_TRY(status);
-    TRM_DEBUG(
-        "rank %d: %d threads read weights at %.1f GB/s beside a link of %.1f GB/s, a layer is handed over in %.1f us",
-        engine->plan->rank, (int)trm_pool_threads(trm_stream_native(engine->crew.stream)), found.host / 1e9,
-        found.link / 1e9, found.handover * 1e6);
     *rates = found;
     return TRM_OK;
 }

@@ -95,6 +95,22 @@ trm_hosting_rates trm_hosting_guess(const trm_plan *plan)
                                              : (trm_hosting_rates){.host = HOST_READ_RATE, .handover = HOST_HANDOVER};
 }
 
+bool trm_hosting_alike(const trm_layer *a, const trm_layer *b)
+{
+    int32_t of_a = weight_input(a), of_b = weight_input(b);
+    return a->desc.kind == b->desc.kind && of_a >= 0 && of_b >= 0 && a->inputs[of_a]->dtype == b->inputs[of_b]->dtype;
+}
+
+static double rate_of(const trm_hosting_rates *rates, const trm_layer *layer)
+{
+    for (int32_t i = 0; i < rates->n_kinds; i++) {
+        if (trm_hosting_alike(rates->kinds[i].layer, layer)) {
+            return rates->kinds[i].host;
+        }
+    }
+    return rates->host;
+}
+
 void trm_hosting_estimate(const trm_plan *plan, const trm_streaming_plan *s, double *seconds)
 {
     const trm_network *network = plan->network;
@@ -106,6 +122,6 @@ void trm_hosting_estimate(const trm_plan *plan, const trm_streaming_plan *s, dou
             bytes += weight < 0 ? 0 : s->bytes[weight];
         }
         bool may = may_host(plan, s, layer, weight_input(layer));
-        seconds[i] = may ? (double)bytes / s->rates.host + s->rates.handover : -1;
+        seconds[i] = may ? (double)bytes / rate_of(&s->rates, layer) + s->rates.handover : -1;
     }
 }

@@ -699,6 +699,13 @@ void trm_plan_stalls(const trm_plan *plan, trm_stall_fn fn, void *user)
     }
 }
 
+/* At which processors read in a step. */
+static double host_rate(const trm_streaming_plan *s, const trm_residency *step)
+{
+    double reading = step->host_seconds - step->n_hosted * s->rates.handover;
+    return step->n_hosted > 0 && reading > 0 ? (double)step->hosted_bytes / reading : 0;
+}
+
 void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
 {
     *info = (trm_streaming_info){0};
@@ -716,7 +723,7 @@ void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
         .unpacked = step->streamed_bytes,
         .hosted = step->hosted_bytes,
         .hosted_layers = step->n_hosted,
-        .host_rate = step->n_hosted > 0 ? s->rates.host : 0,
+        .host_rate = host_rate(s, step),
         .host_seconds = step->host_seconds,
         .large_streamed = s->residency.link_bytes,
         .large_run_seconds = s->residency.seconds,

@@ -180,6 +180,33 @@ static void shares_choose_alike(void **state)
     trm_generator_destroy(generators[1]);
 }
 
+/* Rates that are measured are of this machine, and what auto chooses follows them. */
+static void rates_are_measured(void **state)
+{
+    (void)state;
+    trm_generator *generator = open_generator("20%", "auto", TRM_F32);
+    trm_engine *engine = generator->engine;
+    trm_streaming_plan *s = engine->plan->streaming;
+    trm_hosting_rates rates = {0};
+    assert_ok(trm_hosting_measure(engine, &rates));
+    assert_true(rates.link > 0 && rates.handover > 0 && rates.handover < 1 && rates.n_kinds > 0);
+    for (int32_t i = 0; i < rates.n_kinds; i++) {
+        assert_true(rates.kinds[i].host > 1e6 && trm_hosting_alike(rates.kinds[i].layer, rates.kinds[i].layer));
+        for (int32_t k = 0; k < i; k++) {
+            assert_false(trm_hosting_alike(rates.kinds[i].layer, rates.kinds[k].layer));
+        }
+    }
+    static const double link[] = {1e6, 1e15};
+    for (int32_t i = 0; i < 2;
+         i++) { /* with no link to speak of processors run all they can, beside a fast one nothing */
+        rates.link = link[i];
+        assert_ok(trm_streaming_use_rates(engine->plan, &rates));
+        assert_int_equal(s->hosts, i == 0);
+        assert_true(i == 1 || s->small.n_fetches == 0);
+    }
+    trm_generator_destroy(generator);
+}
+
 /* The linker sends the library's calls of the kernel here (CMakeLists.txt). */
 trm_status __real_trm_host_gemv_run(const trm_kernel_call *call);
 trm_status __wrap_trm_host_gemv_run(const trm_kernel_call *call);
@@ -378,9 +405,13 @@ static void shares_as_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_share_gives_the_same), cmocka_unit_test(budgets_change),
-        cmocka_unit_test(shares_choose_alike),      cmocka_unit_test(a_failed_layer_ends_the_step),
-        cmocka_unit_test(networks_and_contexts),    cmocka_unit_test(shares_as_text),
+        cmocka_unit_test(any_share_gives_the_same),
+        cmocka_unit_test(budgets_change),
+        cmocka_unit_test(shares_choose_alike),
+        cmocka_unit_test(rates_are_measured),
+        cmocka_unit_test(a_failed_layer_ends_the_step),
+        cmocka_unit_test(networks_and_contexts),
+        cmocka_unit_test(shares_as_text),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }
