@@ -469,7 +469,9 @@ class Ranks(unittest.TestCase):
             if RANKS > 1: # the fifth step was looked at, and no other yet
                 for layers, exchanges, last, steps in zip(*(values[what] for what in (
                         "sampled_layer_seconds_total", "sampled_collective_seconds_total", "last_collective_seconds", "step_seconds_total"))):
-                    self.assertTrue(0 < exchanges < layers < steps, (exchanges, layers, steps))
+                    self.assertTrue(0 <= exchanges < layers < steps, (exchanges, layers, steps))
+                    if BACKEND == "host": # on GPUs each rank may do all of so small a model
+                        self.assertGreater(exchanges, 0)
                     self.assertAlmostEqual(exchanges, last, places=8)
 
 
