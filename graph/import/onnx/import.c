@@ -62,7 +62,7 @@ static trm_status record_issue(trm_onnx_import *import, trm_status status, trm_o
     return TRM_OK;
 }
 
-static trm_status record_graph_issue(trm_onnx_import *import, const trm_onnx_scope *scope, trm_status status)
+trm_status trm_onnx_record_graph_issue(trm_onnx_import *import, const trm_onnx_scope *scope, trm_status status)
 {
     return record_issue(import, status,
                         (trm_onnx_issue){.place = scope->place, .node = -1, .name = "", .domain = "", .op = ""});
@@ -115,7 +115,7 @@ trm_onnx_value *trm_onnx_find(const trm_onnx_scope *scope, const char *name)
     return find_with_scope(&scope, name);
 }
 
-static trm_onnx_value *new_value(trm_onnx_import *import, trm_onnx_value_kind kind)
+trm_onnx_value *trm_onnx_import_value(trm_onnx_import *import, trm_onnx_value_kind kind)
 {
     trm_onnx_value *value = trm_arena_alloc(&import->arena, sizeof(*value));
     if (value != NULL) {
@@ -128,7 +128,7 @@ trm_status trm_onnx_define_initializers(trm_onnx_import *import, trm_onnx_scope 
 {
     size_t n = graph->n_initializer + graph->n_sparse_initializer;
     for (size_t i = 0; i < n; i++) {
-        trm_onnx_value *value = new_value(import, TRM_ONNX_VALUE_STORED);
+        trm_onnx_value *value = trm_onnx_import_value(import, TRM_ONNX_VALUE_STORED);
         if (value == NULL) {
             return TRM_ERROR_OUT_OF_MEMORY;
         }
@@ -144,7 +144,7 @@ trm_status trm_onnx_define_initializers(trm_onnx_import *import, trm_onnx_scope 
         trm_status status = name[0] == '\0' ? trm_fail(TRM_ERROR_INVALID_MODEL, "initializer %zu has no name", i)
                                             : trm_onnx_define(import, scope, name, value);
         if (status != TRM_OK) {
-            TRM_TRY(record_graph_issue(import, scope, status));
+            TRM_TRY(trm_onnx_record_graph_issue(import, scope, status));
         }
     }
     return TRM_OK;
@@ -302,7 +302,7 @@ static trm_status define_outputs(trm_onnx_node *node, trm_onnx_scope *scope, boo
             first = trm_fail(TRM_ERROR_UNSUPPORTED, "its output %d is not supported", (int)i);
         }
         if (value == NULL) {
-            value = new_value(node->import, TRM_ONNX_VALUE_FAILED);
+            value = trm_onnx_import_value(node->import, TRM_ONNX_VALUE_FAILED);
             if (value == NULL) {
                 return TRM_ERROR_OUT_OF_MEMORY;
             }
@@ -460,7 +460,7 @@ static trm_status define_all(trm_onnx_import *import, trm_onnx_scope *scope, cha
     for (size_t i = 0; i < n_names; i++) {
         trm_onnx_value *value = i < (size_t)n_values ? values[i] : NULL;
         if (value == NULL) {
-            value = new_value(import, TRM_ONNX_VALUE_ABSENT);
+            value = trm_onnx_import_value(import, TRM_ONNX_VALUE_ABSENT);
         }
         if (value == NULL) {
             return TRM_ERROR_OUT_OF_MEMORY;
@@ -532,255 +532,6 @@ void trm_onnx_run_body(trm_onnx_node *node, const Onnx__GraphProto *graph, const
     trm_onnx_scope_fini(&scope);
 }
 
-/* ---- inputs and outputs of the network ----------------------------------------------------------------- */
-
-/* The values a caller fixed for an input: how many, *first being where they begin; -1: none. */
-static int32_t find_fixed(const trm_onnx_options *options, const char *name, int32_t *first)
-{
-    int32_t count = -1;
-    for (int32_t i = options->n_values; i-- > 0;) {
-        if (strcmp(options->values[i].input, name) == 0) {
-            *first = i;
-            count = (count < 0 ? 0 : count) + (options->values[i].dtype != TRM_DTYPE_NONE);
-        }
-    }
-    return count;
-}
-
-static trm_status add_fixed(trm_onnx_import *import, const trm_onnx_fixed_value *fixed, trm_onnx_value **value)
-{
-    *value = new_value(import, TRM_ONNX_VALUE_TENSOR);
-    if (*value == NULL) {
-        return TRM_ERROR_OUT_OF_MEMORY;
-    }
-    return trm_network_add_constant(import->network, fixed->input, fixed->dtype, fixed->dims, fixed->data,
-                                    &(*value)->tensor);
-}
-
-static trm_status make_fixed(trm_onnx_import *import, const Onnx__ValueInfoProto *info, int32_t first, int32_t count,
-                             trm_onnx_value **value)
-{
-    const trm_onnx_options *options = import->options;
-    const Onnx__TypeProto *type = info->type;
-    while (type != NULL && type->optional_type != NULL) {
-        type = type->optional_type->elem_type;
-        if (count == 0 && (type == NULL || type->sequence_type == NULL)) {
-            *value = new_value(import, TRM_ONNX_VALUE_NONE);
-            return *value == NULL ? TRM_ERROR_OUT_OF_MEMORY : TRM_OK;
-        }
-    }
-    if (type == NULL || type->sequence_type == NULL) {
-        if (count != 1) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s is given %d values, expected one", info->name, (int)count);
-        }
-        return add_fixed(import, &options->values[first], value);
-    }
-    *value = new_value(import, TRM_ONNX_VALUE_SEQUENCE);
-    if (*value == NULL) {
-        return TRM_ERROR_OUT_OF_MEMORY;
-    }
-    (*value)->items = trm_arena_array(&import->arena, (size_t)count, sizeof(trm_onnx_value *));
-    if ((*value)->items == NULL) {
-        return TRM_ERROR_OUT_OF_MEMORY;
-    }
-    for (int32_t i = first; i < options->n_values && (*value)->n_items < count; i++) {
-        if (strcmp(options->values[i].input, info->name) == 0 && options->values[i].dtype != TRM_DTYPE_NONE) {
-            TRM_TRY(add_fixed(import, &options->values[i], &(*value)->items[(*value)->n_items]));
-            (*value)->n_items++;
-        }
-    }
-    return TRM_OK;
-}
-
-static int64_t dim_value(const trm_onnx_options *options, const Onnx__TensorShapeProto__Dimension *dim)
-{
-    if (dim->has_dim_value) {
-        return dim->dim_value;
-    }
-    for (int32_t i = 0; i < options->n_dims; i++) {
-        if (strcmp(options->dims[i].name, trm_onnx_text(dim->dim_param)) == 0) {
-            return options->dims[i].value;
-        }
-    }
-    return -1;
-}
-
-/* Dims of an input: those the caller gives, else those the file declares. */
-static trm_status input_dims(const trm_onnx_options *options, const char *name, const Onnx__TypeProto__Tensor *type,
-                             trm_dims *dims)
-{
-    const Onnx__TensorShapeProto *shape = type->shape;
-    for (int32_t i = 0; i < options->n_inputs; i++) {
-        if (strcmp(options->inputs[i].input, name) == 0) {
-            const trm_dims *given = &options->inputs[i].dims;
-            bool fits = shape == NULL || shape->n_dim == (size_t)given->n;
-            for (int32_t k = 0; fits && shape != NULL && k < given->n; k++) {
-                int64_t declared = dim_value(options, shape->dim[k]);
-                fits = declared < 0 || given->d[k] < 0 || declared == given->d[k];
-            }
-            if (!fits) {
-                TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the dims given for input %s do not fit those of the model", name);
-            }
-            *dims = *given;
-            return TRM_OK;
-        }
-    }
-    if (shape == NULL) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "the model does not say how many dimensions input %s has: give its dims", name);
-    }
-    if (shape->n_dim > TRM_MAX_DIMS) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "input %s has %zu dimensions, at most %d are supported", name, shape->n_dim,
-                 TRM_MAX_DIMS);
-    }
-    *dims = (trm_dims){.n = (int32_t)shape->n_dim};
-    for (int32_t i = 0; i < dims->n; i++) {
-        dims->d[i] = dim_value(options, shape->dim[i]);
-        if (dims->d[i] < -1) {
-            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "input %s has dimension %lld, expected none below 0", name,
-                     (long long)dims->d[i]);
-        }
-    }
-    return TRM_OK;
-}
-
-/* The type that the caller gives a port, or the model's. */
-static trm_dtype port_type(const trm_onnx_options *options, const char *name, trm_dtype dtype)
-{
-    for (int32_t i = 0; i < options->n_types; i++) {
-        dtype = strcmp(options->types[i].port, name) == 0 ? options->types[i].dtype : dtype;
-    }
-    return dtype;
-}
-
-/* The tensor in another type, by a layer whose name is free. */
-static trm_status add_cast(trm_onnx_import *import, const char *port, trm_dtype dtype, trm_tensor **tensor)
-{
-    const trm_layer_desc desc = {.kind = TRM_LAYER_CAST, .cast = {dtype}};
-    const char *name = NULL;
-    for (int32_t i = 0; name == NULL || trm_network_find_tensor(import->network, name) != NULL; i++) {
-        name = trm_arena_printf(&import->arena, "%s/%s%d", port, trm_dtype_name(dtype), (int)i);
-        if (name == NULL) {
-            return TRM_ERROR_OUT_OF_MEMORY;
-        }
-    }
-    trm_status status = trm_network_add_layer(import->network, name, &desc, tensor, 1, tensor);
-    return status == TRM_OK ? TRM_OK : trm_fail_in(status, "type of %s", port);
-}
-
-static trm_status make_input(trm_onnx_import *import, const Onnx__ValueInfoProto *info, trm_onnx_value **value)
-{
-    const char *name = trm_onnx_text(info->name);
-    int32_t first = 0, count = find_fixed(import->options, name, &first);
-    if (count >= 0) {
-        return make_fixed(import, info, first, count, value);
-    }
-    const Onnx__TypeProto__Tensor *type = info->type == NULL ? NULL : info->type->tensor_type;
-    char text[256];
-    trm_onnx_type_format(info->type, text, sizeof(text));
-    trm_dtype dtype = type == NULL ? TRM_DTYPE_NONE : trm_onnx_dtype(type->elem_type);
-    if (dtype == TRM_DTYPE_NONE) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "input %s is of type %s, %s", name, text[0] == '\0' ? "unknown" : text,
-                 type == NULL && text[0] != '\0' ? "whose value must be known when the network is built: give it"
-                                                 : "which is not supported");
-    }
-    trm_dims dims;
-    TRM_TRY(input_dims(import->options, name, type, &dims));
-    *value = new_value(import, TRM_ONNX_VALUE_TENSOR);
-    if (*value == NULL) {
-        return TRM_ERROR_OUT_OF_MEMORY;
-    }
-    const trm_dtype given = port_type(import->options, name, dtype);
-    TRM_TRY(trm_network_add_input(import->network, name, given, dims, &(*value)->tensor));
-    return given == dtype ? TRM_OK : add_cast(import, name, dtype, &(*value)->tensor);
-}
-
-static trm_status define_inputs(trm_onnx_import *import, trm_onnx_scope *scope)
-{
-    const Onnx__GraphProto *graph = import->model->graph;
-    for (size_t i = 0; i < graph->n_input; i++) {
-        const char *name = trm_onnx_text(graph->input[i]->name);
-        trm_onnx_value *value = trm_onnx_find(scope, name);
-        if (value != NULL && value->kind == TRM_ONNX_VALUE_STORED) {
-            continue; /* an input with a default: the initializer */
-        }
-        trm_status status = make_input(import, graph->input[i], &value);
-        if (status != TRM_OK) {
-            TRM_TRY(record_graph_issue(import, scope, status));
-            value = new_value(import, TRM_ONNX_VALUE_FAILED);
-            if (value == NULL) {
-                return TRM_ERROR_OUT_OF_MEMORY;
-            }
-        }
-        status = trm_onnx_define(import, scope, name, value);
-        if (status != TRM_OK) {
-            TRM_TRY(record_graph_issue(import, scope, status));
-        }
-    }
-    return TRM_OK;
-}
-
-/* Gives the tensor the name of an output and marks it; a copy of it where it has another name to keep. */
-static trm_status mark_output(trm_onnx_import *import, trm_tensor *tensor, const char *name)
-{
-    trm_network *network = import->network;
-    const trm_dtype dtype = port_type(import->options, name, tensor->dtype);
-    TRM_TRY(dtype == tensor->dtype ? TRM_OK : add_cast(import, name, dtype, &tensor));
-    if (strcmp(tensor->name, name) != 0) {
-        trm_tensor *other = trm_network_find_tensor(network, name);
-        if (other != NULL) { /* names inside of the network give way to those of its outputs */
-            const char *free_name = trm_arena_printf(&import->arena, "%s/inner%d", name, (int)other->index);
-            if (free_name == NULL) {
-                return TRM_ERROR_OUT_OF_MEMORY;
-            }
-            TRM_TRY(trm_network_rename_tensor(network, other, free_name));
-            if (other->producer != NULL && strcmp(other->producer->name, name) == 0) {
-                other->producer->name = other->name; /* ranks name what they make by layers */
-            }
-        }
-        if (tensor->is_output || tensor->role == TRM_TENSOR_INPUT) {
-            trm_layer_desc copy = {.kind = TRM_LAYER_CAST, .cast = {tensor->dtype}};
-            TRM_TRY(trm_network_add_layer(network, name, &copy, &tensor, 1, &tensor));
-        }
-        if (strcmp(tensor->name, name) != 0) {
-            TRM_TRY(trm_network_rename_tensor(network, tensor, name));
-        }
-    }
-    return trm_network_mark_output(network, tensor);
-}
-
-static trm_status mark_value(trm_onnx_import *import, trm_onnx_value *value, const char *name)
-{
-    if (value->kind == TRM_ONNX_VALUE_TENSOR) {
-        return mark_output(import, value->tensor, name);
-    }
-    for (int32_t i = 0; value->kind == TRM_ONNX_VALUE_SEQUENCE && i < value->n_items; i++) {
-        const char *item = trm_arena_printf(&import->arena, "%s.%d", name, (int)i);
-        if (item == NULL) {
-            return TRM_ERROR_OUT_OF_MEMORY;
-        }
-        TRM_TRY(mark_value(import, value->items[i], item));
-    }
-    return TRM_OK;
-}
-
-static trm_status mark_outputs(trm_onnx_import *import, trm_onnx_scope *scope)
-{
-    const Onnx__GraphProto *graph = import->model->graph;
-    for (size_t i = 0; i < graph->n_output; i++) {
-        const char *name = trm_onnx_text(graph->output[i]->name);
-        trm_onnx_value *value = trm_onnx_find(scope, name);
-        trm_status status = value == NULL ? trm_fail(TRM_ERROR_INVALID_MODEL, "output \"%s\" is not defined", name)
-                                          : trm_onnx_load(import, value, name);
-        if (status == TRM_OK) {
-            status = mark_value(import, value, name);
-        }
-        if (status != TRM_OK) {
-            TRM_TRY(record_graph_issue(import, scope, status));
-        }
-    }
-    return TRM_OK;
-}
-
 /* ---- the whole ----------------------------------------------------------------------------------------- */
 
 static trm_status check_options(const trm_onnx_options *options)
@@ -800,48 +551,21 @@ static trm_status check_options(const trm_onnx_options *options)
     return TRM_OK;
 }
 
-static bool has_port(Onnx__ValueInfoProto *const *ports, size_t n, const char *name)
-{
-    bool has = false;
-    for (size_t i = 0; i < n; i++) {
-        has = has || strcmp(trm_onnx_text(ports[i]->name), name) == 0;
-    }
-    return has;
-}
-
-static trm_status check_types(const trm_onnx_import *import)
-{
-    const Onnx__GraphProto *graph = import->model->graph;
-    for (int32_t i = 0; i < import->options->n_types; i++) {
-        const trm_onnx_port_type *type = &import->options->types[i];
-        const char *name = type->port == NULL ? "" : type->port;
-        int32_t first = 0;
-        const bool is_input =
-            has_port(graph->input, graph->n_input, name) && find_fixed(import->options, name, &first) < 0;
-        const bool is_output = has_port(graph->output, graph->n_output, name);
-        if (trm_dtype_size(type->dtype) == 0 || is_input == is_output) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s cannot be of type %s: %s", name, trm_dtype_name(type->dtype),
-                     is_input && is_output ? "it is an input and an output" : "the model has no such input or output");
-        }
-    }
-    return TRM_OK;
-}
-
 static trm_status import_graph(trm_onnx_import *import)
 {
     trm_onnx *model = import->model;
     trm_onnx_scope scope = {
         .place = "", .prefix = "", .opsets = model->proto->opset_import, .n_opsets = model->proto->n_opset_import};
-    TRM_TRY(check_types(import));
+    TRM_TRY(trm_onnx_check_types(import));
     trm_status status = trm_onnx_define_initializers(import, &scope, model->graph);
     if (status == TRM_OK) {
-        status = define_inputs(import, &scope);
+        status = trm_onnx_define_inputs(import, &scope);
     }
     if (status == TRM_OK) {
         status = trm_onnx_import_nodes(import, &scope, model->graph->node, model->graph->n_node);
     }
     if (status == TRM_OK) {
-        status = mark_outputs(import, &scope);
+        status = trm_onnx_mark_outputs(import, &scope);
     }
     trm_onnx_scope_fini(&scope);
     return status;

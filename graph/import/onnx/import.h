@@ -70,6 +70,11 @@ trm_status trm_onnx_define(trm_onnx_import *import, trm_onnx_scope *scope, const
 /* What a name means, here or around; NULL if nothing. */
 trm_onnx_value *trm_onnx_find(const trm_onnx_scope *scope, const char *name);
 
+/* A value in the import's memory; NULL when out of memory. */
+trm_onnx_value *trm_onnx_import_value(trm_onnx_import *import, trm_onnx_value_kind kind);
+/* Keeps the last error as an issue of a graph, not of a node. */
+trm_status trm_onnx_record_graph_issue(trm_onnx_import *import, const trm_onnx_scope *scope, trm_status status);
+
 /* Imports the nodes in order. What fails becomes an issue; only failures of the import itself (memory) come back. */
 trm_status trm_onnx_import_nodes(trm_onnx_import *import, trm_onnx_scope *scope, Onnx__NodeProto *const *nodes,
                                  size_t n);
@@ -86,6 +91,14 @@ trm_status trm_onnx_add_stored(trm_onnx_import *import, Onnx__TensorProto *const
 void trm_onnx_discard(trm_onnx_import *import, int32_t first);
 /* Counts steps of the import; the node fails when there are too many for any honest model. False then. */
 bool trm_onnx_spend(trm_onnx_node *node, int64_t steps);
+
+/* ---- ports.c --------------------------------------------------------------------------------------------------- */
+
+/* Whether the model has what the caller gives types to. */
+trm_status trm_onnx_check_types(const trm_onnx_import *import);
+/* Adds the inputs of the network; marks its outputs, under their names. What fails becomes an issue. */
+trm_status trm_onnx_define_inputs(trm_onnx_import *import, trm_onnx_scope *scope);
+trm_status trm_onnx_mark_outputs(trm_onnx_import *import, trm_onnx_scope *scope);
 
 /* ---- values: for operators that read or make lists ------------------------------------------------------------- */
 
