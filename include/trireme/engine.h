@@ -396,8 +396,9 @@ TRM_API void trm_context_tactics(const trm_context *context, trm_tactic_fn fn, v
 /* The inspector (trm_plan_to_json) with the dims of the last run, their kernels, and what was timed for each layer. */
 TRM_API char *trm_context_to_json(const trm_context *context);
 
-/* Runs after the first of the same dims are captured and launched as one where the backend can (CUDA graphs) and dims
- * do not depend on data; inputs are then copied to the device only after they were set. Off at first. */
+/* Runs after the first of the same dims are captured and launched as one where the backend can (CUDA graphs) and
+ * neither dims nor what loops and branches do depends on what a run computes; what was captured is kept for the dims
+ * used last. Inputs are then copied to the device only after they were set. Off at first. */
 TRM_API trm_status trm_context_set_capture(trm_context *context, bool on);
 
 /*
