@@ -13,7 +13,12 @@
 #define ROWS   32 /* of x that a piece of the weight meets */
 #define COLUMN 32 /* results between two stores */
 
+#define CHAINS 4 /* of sums: a multiplication takes so many times longer than it is until the next may start */
+
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
+typedef int32_t words __attribute__((vector_size(LANES * sizeof(int32_t)), aligned(4), may_alias));
+typedef uint8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
+typedef int8_t signed_bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
 
 typedef struct product {
     const trm_view *x, *weight, *scale, *bias, *zero_point, *out; /* bias and zero_point may be NULL */
@@ -73,41 +78,72 @@ static bool product_of(const trm_kernel_call *call, product *p)
            (p->bias == NULL || (p->bias->dims.n == 1 && p->bias->dims.d[0] == p->n));
 }
 
+/* LANES numbers of a byte each as f32. */
+static inline void load_bytes(trm_dtype type, const uint8_t *from, lanes *to)
+{
+    if (type == TRM_I8) {
+        *to = __builtin_convertvector(*(const signed_bytes *)from, lanes);
+        return;
+    }
+    /* An F8E4M3's bits at a float's places are the value times 2^-120; the largest code is NaN. */
+    const words wide = __builtin_convertvector(*(const bytes *)from, words), code = wide & 0x7f;
+    const lanes value = (lanes)(code << 20) * 0x1p120f;
+    *to = (lanes)((words)value | ((code == 0x7f) & 0x7fc00000) | ((wide & 0x80) << 24));
+}
+
 /* Columns at .. at + count - 1 of a weight row, all of one block, as f32. */
 static inline void load_piece(const product *p, int64_t row, int64_t at, int64_t count, float *to)
 {
     const int64_t block = row / p->block_n * p->scales + at / p->block_k;
     float buffer;
     const float scale = *trm_host_load(p->scale->dtype, p->scale->data, block, 1, &buffer);
+    const uint8_t *from = (const uint8_t *)p->weight->data;
+    int64_t i = 0;
     if (p->weight->dtype == TRM_U8) { /* at and, but at the end of a row, count are even */
-        const uint8_t *bytes = (const uint8_t *)p->weight->data + (row * p->k + at) / 2;
+        from += (row * p->k + at) / 2;
         const int32_t zero = p->zero_point != NULL ? ((const uint8_t *)p->zero_point->data)[block] : 8;
-        for (int64_t i = 0; i < count / 2; i++) {
-            to[2 * i] = (float)((bytes[i] & 15) - zero) * scale;
-            to[2 * i + 1] = (float)((bytes[i] >> 4) - zero) * scale;
+        for (; i + 2 * LANES <= count; i += 2 * LANES) {
+            const bytes both = *(const bytes *)(from + i / 2), low = both & 15, high = both >> 4;
+            const bytes first =
+                __builtin_shuffle(low, high, (bytes){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
+            const bytes second =
+                __builtin_shuffle(low, high, (bytes){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
+            *(lanes *)(to + i) = __builtin_convertvector(__builtin_convertvector(first, words) - zero, lanes) * scale;
+            *(lanes *)(to + i + LANES) =
+                __builtin_convertvector(__builtin_convertvector(second, words) - zero, lanes) * scale;
         }
-    } else if (p->weight->dtype == TRM_I8) {
-        const int8_t *numbers = (const int8_t *)p->weight->data + row * p->k + at;
-        for (int64_t i = 0; i < count; i++) {
-            to[i] = (float)numbers[i] * scale;
+        for (; i < count; i++) {
+            to[i] = (float)((i % 2 == 0 ? from[i / 2] & 15 : from[i / 2] >> 4) - zero) * scale;
         }
-    } else {
-        const uint8_t *bits = (const uint8_t *)p->weight->data + row * p->k + at;
-        for (int64_t i = 0; i < count; i++) {
-            to[i] = p->values[bits[i]] * scale;
-        }
+        return;
+    }
+    const trm_dtype type = p->weight->dtype;
+    from += row * p->k + at;
+    for (; i + LANES <= count; i += LANES) {
+        lanes numbers;
+        load_bytes(type, from + i, &numbers);
+        *(lanes *)(to + i) = numbers * scale;
+    }
+    for (; i < count; i++) {
+        to[i] = (type == TRM_I8 ? (float)(int8_t)from[i] : p->values[from[i]]) * scale;
     }
 }
 
 static inline float dot(const float *a, const float *b, int64_t n)
 {
-    lanes sums = {0};
+    lanes sums[CHAINS] = {{0}};
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        sums += *(const lanes *)(a + i) * *(const lanes *)(b + i);
+    for (; i + CHAINS * LANES <= n; i += CHAINS * LANES) {
+        for (int c = 0; c < CHAINS; c++) {
+            sums[c] += *(const lanes *)(a + i + c * LANES) * *(const lanes *)(b + i + c * LANES);
+        }
     }
+    for (; i + LANES <= n; i += LANES) {
+        sums[0] += *(const lanes *)(a + i) * *(const lanes *)(b + i);
+    }
+    const lanes all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
     float parts[LANES], rest = 0.0f;
-    memcpy(parts, &sums, sizeof(parts));
+    memcpy(parts, &all, sizeof(parts));
     for (; i < n; i++) {
         rest += a[i] * b[i];
     }
