@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define TILES __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512vbmi")))
+#define TILES __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512fp16")))
 /* How far ahead weights are asked for. Alone, the processor's own prefetching reads 7 % slower. */
 #define AHEAD 512
 
@@ -28,8 +28,9 @@ static bool are_there;
 static void ask(void)
 {
     unsigned a, b, c, d;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 22 & 1) == 0 || (d >> 24 & 1) == 0 ||
-        !__builtin_cpu_supports("avx512vbmi") || !__builtin_cpu_supports("avx512vl")) {
+    /* AMX's bf16 and tiles, and half precision in vectors, which came with the same processors. */
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 22 & 1) == 0 || (d >> 23 & 1) == 0 || (d >> 24 & 1) == 0 ||
+        !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl")) {
         return;
     }
     are_there = syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
@@ -116,72 +117,88 @@ TILES void trm_host_tiles_dot(const uint16_t *weights, int64_t rows, const uint1
 #define PIECE  256          /* columns that become bf16 at a time */
 #define GROUPS (PIECE / 32) /* tiles of them */
 
-typedef struct byte_table {
-    uint8_t low[256], high[256]; /* bytes of the bf16 that a byte stands for */
-} byte_table;
+typedef struct group {
+    const trm_host_quantized *q;
+    int64_t row, rows;
+    int64_t scales[TRM_TILE_ROWS]; /* the first scale of a row */
+} group;
 
-static pthread_once_t filled = PTHREAD_ONCE_INIT;
-static byte_table e4m3, i8;
-
-static void set_number(byte_table *table, int byte, float number)
+/* F8E4M3 as bf16, the eight bits in the upper half of each word: exponents of four bits move to those of eight. */
+TILES static inline __m512i e4m3_to_bf16(__m512i words)
 {
-    const uint16_t bits = trm_f32_to_bf16(number);
-    table->low[byte] = (uint8_t)bits;
-    table->high[byte] = (uint8_t)(bits >> 8);
+    const __m512i magnitude = _mm512_and_si512(_mm512_srli_epi16(words, 4), _mm512_set1_epi16(0x07f0));
+    const __m512i biased = _mm512_add_epi16(magnitude, _mm512_set1_epi16((127 - 7) << 7));
+    return _mm512_or_si512(biased, _mm512_and_si512(words, _mm512_set1_epi16((short)0x8000)));
 }
 
-static void fill_tables(void)
+/* Of the codes below 8, which have no leading bit, and of NaN it makes something else: they are put in one by one. */
+static void set_rare(const uint8_t *from, uint64_t which, uint16_t *tiles)
 {
-    for (int i = 0; i < 256; i++) {
-        set_number(&e4m3, i, (float)trm_small_float_decode(TRM_F8E4M3, (uint8_t)i));
-        set_number(&i8, i, (float)(int8_t)i);
+    for (; which != 0; which &= which - 1) {
+        const int i = __builtin_ctzll(which);
+        tiles[i / 32 * 512 + i % 32] = trm_f32_to_bf16((float)trm_small_float_decode(TRM_F8E4M3, from[i]));
     }
 }
 
-TILES static inline __m512i look_up(const uint8_t *table, __m512i bytes, __mmask64 upper)
-{
-    const __m512i *part = (const __m512i *)table; /* by the low seven bits, then by the eighth */
-    const __m512i from_lower = _mm512_permutex2var_epi8(_mm512_loadu_si512(part), bytes, _mm512_loadu_si512(part + 1));
-    const __m512i from_upper =
-        _mm512_permutex2var_epi8(_mm512_loadu_si512(part + 2), bytes, _mm512_loadu_si512(part + 3));
-    return _mm512_mask_mov_epi8(from_lower, upper, from_upper);
-}
-
-/* `columns` numbers of a byte each, as row r of tiles [16, 32] one after the other. */
-TILES static void widen_bytes(const byte_table *table, const uint8_t *from, int64_t columns, int64_t to_next,
-                              uint16_t *tiles)
+/* `columns` numbers of F8E4M3 as a row of tiles [16, 32] one after the other. */
+TILES static inline void widen_e4m3(const uint8_t *from, int64_t columns, int64_t to_next, uint16_t *tiles)
 {
     /* Unpacking goes by lanes of 16 bytes: the eight 8 byte parts are put where it leaves them in order. */
-    const __m512i order = _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0);
-    for (int64_t i = 0; i < columns; i += 64) {
+    const __m512i order = _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0), zero = _mm512_setzero_si512();
+    for (int64_t i = 0; i < columns; i += 64, tiles += 1024) {
         _mm_prefetch((const char *)from + i + to_next, _MM_HINT_T0);
-        const __m512i bytes = _mm512_permutexvar_epi64(order, _mm512_loadu_si512(from + i));
-        const __mmask64 upper = _mm512_movepi8_mask(bytes);
-        const __m512i low = look_up(table->low, bytes, upper), high = look_up(table->high, bytes, upper);
-        _mm512_storeu_si512(tiles + i / 32 * 512, _mm512_unpacklo_epi8(low, high));
-        _mm512_storeu_si512(tiles + i / 32 * 512 + 512, _mm512_unpackhi_epi8(low, high));
+        const __m512i numbers = _mm512_loadu_si512(from + i);
+        const __m512i above = _mm512_sub_epi8(_mm512_and_si512(numbers, _mm512_set1_epi8(0x7f)), _mm512_set1_epi8(8));
+        const __mmask64 rare = _mm512_cmpge_epu8_mask(above, _mm512_set1_epi8(0x7f - 8));
+        const __m512i parts = _mm512_permutexvar_epi64(order, numbers);
+        _mm512_storeu_si512(tiles, e4m3_to_bf16(_mm512_unpacklo_epi8(zero, parts)));
+        _mm512_storeu_si512(tiles + 512, e4m3_to_bf16(_mm512_unpackhi_epi8(zero, parts)));
+        if (rare != 0) {
+            set_rare(from + i, rare, tiles);
+        }
     }
 }
 
-/* The same of 4 bits less a zero point, two in a byte, the first in its low half. */
-TILES static void widen_nibbles(int32_t zero, const uint8_t *from, int64_t columns, int64_t to_next, uint16_t *tiles)
+/* The same of I8, by way of halves, of whose bits seven of the fraction are used. */
+TILES static inline void widen_i8(const uint8_t *from, int64_t columns, int64_t to_next, uint16_t *tiles)
+{
+    for (int64_t i = 0; i < columns; i += 32, tiles += 512) {
+        if (i % 64 == 0) {
+            _mm_prefetch((const char *)from + i + to_next, _MM_HINT_T0);
+        }
+        const __m512i numbers = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(from + i)));
+        const __m512i half = _mm512_castph_si512(_mm512_cvtepi16_ph(numbers));
+        const __m512i magnitude = _mm512_and_si512(_mm512_srli_epi16(half, 3), _mm512_set1_epi16(0x0fff));
+        const __m512i biased = _mm512_maskz_add_epi16(_mm512_test_epi16_mask(numbers, numbers), magnitude,
+                                                      _mm512_set1_epi16((127 - 15) << 7));
+        _mm512_storeu_si512(tiles, _mm512_or_si512(biased, _mm512_and_si512(half, _mm512_set1_epi16((short)0x8000))));
+    }
+}
+
+/* bf16 of the numbers of 4 bits less a zero point. Twice: a look-up goes by five bits, of which the last is the other
+ * number's. */
+TILES static inline __m512i nibble_table(int32_t zero)
 {
     const __m512i iota = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     const __m512 numbers = _mm512_cvtepi32_ps(_mm512_sub_epi32(iota, _mm512_set1_epi32(zero)));
-    const __m256i words = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(numbers), 16));
-    /* Twice: a look-up goes by five bits, of which the last is the other number's. */
-    const __m512i table = _mm512_broadcast_i64x4(words);
+    return _mm512_broadcast_i64x4(_mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(numbers), 16)));
+}
+
+/* The same of 4 bits, two in a byte, the first in its low half. */
+TILES static inline void widen_nibbles(__m512i table, const uint8_t *from, int64_t columns, int64_t to_next,
+                                       uint16_t *tiles)
+{
     const __m512i spread =
         _mm512_set_epi64(0x0f0f0f0f0e0e0e0e, 0x0d0d0d0d0c0c0c0c, 0x0b0b0b0b0a0a0a0a, 0x0909090908080808,
                          0x0707070706060606, 0x0505050504040404, 0x0303030302020202, 0x0101010100000000);
     const __m512i shift = _mm512_set1_epi32(4 << 16);
-    for (int64_t i = 0; i < columns; i += 32) {
+    for (int64_t i = 0; i < columns; i += 32, tiles += 512) {
         if (i % 128 == 0) {
             _mm_prefetch((const char *)from + i / 2 + to_next, _MM_HINT_T0);
         }
-        const __m512i bytes = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(from + i / 2)));
-        const __m512i places = _mm512_srlv_epi16(_mm512_shuffle_epi8(bytes, spread), shift);
-        _mm512_storeu_si512(tiles + i / 32 * 512, _mm512_permutexvar_epi16(places, table));
+        const __m512i numbers = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(from + i / 2)));
+        const __m512i places = _mm512_srlv_epi16(_mm512_shuffle_epi8(numbers, spread), shift);
+        _mm512_storeu_si512(tiles, _mm512_permutexvar_epi16(places, table));
     }
 }
 
@@ -192,54 +209,57 @@ static inline float scale_at(const trm_view *scale, int64_t i)
                                       : trm_f16_to_f32(((const uint16_t *)scale->data)[i]);
 }
 
-/* Columns at .. at + columns - 1 of a group of rows, all of block `block` of their rows, as tiles. */
-TILES static void widen(const trm_host_quantized *q, int64_t row, int64_t rows, int64_t at, int64_t columns,
-                        int64_t block, uint16_t *tiles)
+/* Columns at .. at + columns - 1 of a group, all of block `block` of their rows, as tiles. */
+TILES static void widen(const group *g, int64_t at, int64_t columns, int64_t block, uint16_t *tiles)
 {
-    const bool is_packed = q->weight->dtype == TRM_U8;
-    const byte_table *table = q->weight->dtype == TRM_I8 ? &i8 : &e4m3;
-    const int64_t row_bytes = is_packed ? q->k / 2 : q->k, from = is_packed ? at / 2 : at;
-    const int64_t to_next = AHEAD + (from + AHEAD < row_bytes ? 0 : (rows - 1) * row_bytes);
-    for (int64_t r = 0; r < rows; r++) {
-        const uint8_t *bytes = (const uint8_t *)q->weight->data + (row + r) * row_bytes + from;
-        if (is_packed) {
-            const int64_t place = (row + r) / q->block_n * q->scales + block;
-            const int32_t zero = q->zero_point != NULL ? ((const uint8_t *)q->zero_point->data)[place] : 8;
-            widen_nibbles(zero, bytes, columns, to_next, tiles + r * 32);
+    const trm_dtype type = g->q->weight->dtype;
+    const int64_t row_bytes = type == TRM_U8 ? g->q->k / 2 : g->q->k, from = type == TRM_U8 ? at / 2 : at;
+    const int64_t to_next = AHEAD + (from + AHEAD < row_bytes ? 0 : (g->rows - 1) * row_bytes);
+    const uint8_t *numbers = (const uint8_t *)g->q->weight->data + g->row * row_bytes + from;
+    const uint8_t *zeros = g->q->zero_point != NULL ? g->q->zero_point->data : NULL;
+    __m512i table = nibble_table(8);
+    for (int64_t r = 0; r < g->rows; r++, numbers += row_bytes, tiles += 32) {
+        if (type == TRM_F8E4M3) {
+            widen_e4m3(numbers, columns, to_next, tiles);
+        } else if (type == TRM_I8) {
+            widen_i8(numbers, columns, to_next, tiles);
         } else {
-            widen_bytes(table, bytes, columns, to_next, tiles + r * 32);
+            table = zeros != NULL ? nibble_table(zeros[g->scales[r] + block]) : table;
+            widen_nibbles(table, numbers, columns, to_next, tiles);
         }
     }
 }
 
-/* sums [rows, m] += scales of a block times its sums, which are in tiles 0 and 1. */
-TILES static void add_scaled(const trm_host_quantized *q, int64_t row, int64_t rows, int64_t block, int64_t m,
-                             float *sums)
+/* sums [rows, 16] += scales of a block times its sums, which are in tiles 0 and 1. */
+TILES static void add_scaled(const group *g, int64_t block, float *sums)
 {
-    float parts[2][TRM_TILE_ROWS * TRM_TILE_ROWS];
-    _tile_stored(0, parts[0], (long)(m * 4));
-    _tile_stored(1, parts[1], (long)(m * 4));
-    for (int64_t r = 0; r < rows; r++) {
-        const float scale = scale_at(q->scale, (row + r) / q->block_n * q->scales + block);
-        for (int64_t j = r * m; j < (r + 1) * m; j++) {
-            sums[j] += scale * (parts[0][j] + parts[1][j]);
-        }
+    float parts[2][TRM_TILE_ROWS * TRM_TILE_ROWS]; /* in columns past m the values mean nothing */
+    _tile_stored(0, parts[0], TRM_TILE_ROWS * 4);
+    _tile_stored(1, parts[1], TRM_TILE_ROWS * 4);
+    for (int64_t r = 0; r < g->rows; r++) {
+        const __m512 scale = _mm512_set1_ps(scale_at(g->q->scale, g->scales[r] + block));
+        const __m512 both =
+            _mm512_add_ps(_mm512_loadu_ps(parts[0] + r * TRM_TILE_ROWS), _mm512_loadu_ps(parts[1] + r * TRM_TILE_ROWS));
+        float *sum = sums + r * TRM_TILE_ROWS;
+        _mm512_storeu_ps(sum, _mm512_fmadd_ps(scale, both, _mm512_loadu_ps(sum)));
     }
 }
 
-TILES static void dot_quantized(const trm_host_quantized *q, int64_t row, int64_t rows, const uint16_t *x, int64_t m,
-                                float *sums)
+/* sums [rows, 16] of a group. */
+TILES static void dot_quantized(const group *g, const uint16_t *x, int64_t m, float *sums)
 {
+    const trm_host_quantized *q = g->q;
     uint16_t tiles[GROUPS * 512] __attribute__((aligned(64)));
     const long pair_bytes = (long)(m * 4);
-    memset(sums, 0, (size_t)(rows * m) * sizeof(*sums));
-    for (int64_t at = 0; at < q->k;) {
-        const int64_t block = at / q->block_k, end = trm_host_min((block + 1) * q->block_k, q->k);
+    memset(sums, 0, sizeof(float) * TRM_TILE_ROWS * TRM_TILE_ROWS);
+    int64_t block = 0, end = 0;
+    for (int64_t at = 0; at < q->k; block++) {
+        end = trm_host_min(end + q->block_k, q->k);
         _tile_zero(0);
         _tile_zero(1);
         while (at < end) {
             const int64_t columns = trm_host_min(end - at, PIECE);
-            widen(q, row, rows, at, columns, block, tiles);
+            widen(g, at, columns, block, tiles);
             __asm__ volatile("" ::: "memory"); /* the loads of tiles do not say what they read */
             for (int64_t i = 0; i < columns; i += 64) {
                 _tile_loadd(2, tiles + i * 16, 64);
@@ -253,7 +273,7 @@ TILES static void dot_quantized(const trm_host_quantized *q, int64_t row, int64_
             }
             at += columns;
         }
-        add_scaled(q, row, rows, block, m, sums);
+        add_scaled(g, block, sums);
     }
 }
 
@@ -261,14 +281,18 @@ TILES void trm_host_tiles_dot_quantized(const trm_host_quantized *weights, int64
                                         const uint16_t *x, int64_t m, float *out, int64_t stride)
 {
     float sums[TRM_TILE_ROWS * TRM_TILE_ROWS];
-    (void)pthread_once(&filled, fill_tables);
     for (int64_t i = 0; i < rows; i += TRM_TILE_ROWS) {
-        const int64_t group = trm_host_min(rows - i, TRM_TILE_ROWS);
-        configure(group, m);
-        dot_quantized(weights, first + i, group, x, m, sums);
+        group g = {.q = weights, .row = first + i, .rows = trm_host_min(rows - i, TRM_TILE_ROWS)};
+        for (int64_t r = 0; r < g.rows; r++) {
+            g.scales[r] = (g.row + r) / weights->block_n * weights->scales;
+        }
+        if (i == 0 || g.rows < TRM_TILE_ROWS) {
+            configure(g.rows, m);
+        }
+        dot_quantized(&g, x, m, sums);
         for (int64_t r = 0; r < m; r++) {
-            for (int64_t j = 0; j < group; j++) {
-                out[r * stride + i + j] = sums[j * m + r];
+            for (int64_t j = 0; j < g.rows; j++) {
+                out[r * stride + i + j] = sums[j * TRM_TILE_ROWS + r];
             }
         }
     }

@@ -365,11 +365,13 @@ void kernel_cases_matmul(kernel_case_bench *bench)
             linear_case(bench, dtype, 20, 40, 24, o);
         }
         linear_case(bench, dtype, 2, 50, 32, (matmul_options){.tb = true, .out = TRM_F32});
-        for (int64_t m = 1; m <= 17; m += m < 8 ? 1 : 3) { /* columns in 16 and more, K in 32 and in 64 and more */
-            const matmul_options o = {.tb = true, .bias = m % 2 == 0};
-            linear_case(bench, dtype, m, 16 * m + m % 5, 32 * m, o);
-            linear_case(bench, dtype, m, 45 - m, m % 2 == 0 ? 1056 : 1000, o);
-        }
+        /* Columns in 16 and more, K in 32, in 64 and in neither. */
+        linear_case(bench, dtype, 1, 45, 96, (matmul_options){.tb = true});
+        linear_case(bench, dtype, 4, 64, 1000, (matmul_options){.tb = true});
+        linear_case(bench, dtype, 7, 33, 1056, (matmul_options){.tb = true, .bias = true});
+        linear_case(bench, dtype, 11, 16, 64, (matmul_options){.tb = true});
+        linear_case(bench, dtype, 16, 130, 1024, (matmul_options){.tb = true, .bias = true});
+        linear_case(bench, dtype, 17, 45, 96, (matmul_options){.tb = true});
         linear_case(bench, dtype, 30, 50, 32, (matmul_options){.tb = true, .bias = true, .out = TRM_F32});
         /* A linear layer over leading dims; batches; both sides repeated. */
         matmul_case(bench, dtype, DIMS(2, 3, 16), DIMS(24, 16), DIMS(2, 3, 24), (matmul_options){.tb = true});

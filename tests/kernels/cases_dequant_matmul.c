@@ -42,6 +42,7 @@ typedef struct form {
     trm_dtype x, weight, scale;
     trm_dequant_matmul_params params;
     bool bias, zero_point;
+    double high; /* of the weights' numbers; 0: all that the type has */
 } form;
 
 static int64_t blocks(int64_t size, int32_t block)
@@ -53,7 +54,8 @@ static void dequant_matmul_case(kernel_case_bench *bench, trm_dims x, int64_t n,
 {
     const int64_t k = x.d[x.n - 1];
     const bool packed = f.weight == TRM_U8;
-    const double high = packed ? 255.0 : f.weight == TRM_I8 ? 127.0 : 448.0, unit = packed ? 8.0 : high;
+    const double most = packed ? 255.0 : f.weight == TRM_I8 ? 128.0 : 448.0, high = f.high > 0 ? f.high : most;
+    const double unit = packed ? 8.0 : high;
     const trm_dtype to = f.params.out == TRM_DTYPE_NONE ? f.x : f.params.out;
     kernel_case test =
         new_case(TRM_LAYER_DEQUANT_MATMUL, "%s to %s weight %s scale %s rows %lld n %lld k %lld blocks %d %d%s%s",
@@ -90,7 +92,7 @@ static void common_forms(kernel_case_bench *bench, trm_dtype x, trm_dtype weight
     static const int64_t sizes[][2] = {{24, 256}, {130, 512}, {13, 30}, {41, 1000}, {7, 2}, {300, 264}};
     for (int32_t b = 0; b < COUNT(block_sizes); b++) {
         for (int32_t s = 0; s < COUNT(sizes); s++) {
-            form f = {x, weight, TRM_BF16, {block_sizes[b][0], block_sizes[b][1], TRM_DTYPE_NONE}, false, false};
+            form f = {x, weight, TRM_BF16, {block_sizes[b][0], block_sizes[b][1], TRM_DTYPE_NONE}, false, false, 0.0};
             f.scale = floats[(b + s) % COUNT(floats)];
             f.bias = s % 2 == 1;
             f.zero_point = weight == TRM_U8 && (b + s) % 2 == 0;
@@ -98,7 +100,7 @@ static void common_forms(kernel_case_bench *bench, trm_dtype x, trm_dtype weight
                 dequant_matmul_case(bench, DIMS(rows[r], sizes[s][1]), sizes[s][0], f);
             }
         }
-        form f = {x, weight, TRM_F32, {block_sizes[b][0], block_sizes[b][1], TRM_F32}, b % 2 == 0, false};
+        form f = {x, weight, TRM_F32, {block_sizes[b][0], block_sizes[b][1], TRM_F32}, b % 2 == 0, false, 0.0};
         dequant_matmul_case(bench, DIMS(1, 264), 51, f);
         dequant_matmul_case(bench, DIMS(6, 264), 51, f);
         f.params.out = TRM_DTYPE_NONE;
@@ -119,11 +121,16 @@ void kernel_cases_dequant_matmul(kernel_case_bench *bench)
         }
         /* Columns that no number of bytes or lanes divides. */
         if (weights[w] != TRM_U8) {
-            const form odd = {TRM_BF16, weights[w], TRM_F32, {1, 7, TRM_DTYPE_NONE}, true, false};
+            const form odd = {TRM_BF16, weights[w], TRM_F32, {1, 7, TRM_DTYPE_NONE}, true, false, 0.0};
             dequant_matmul_case(bench, DIMS(1, 1001), 5, odd);
             dequant_matmul_case(bench, DIMS(11, 1001), 5, odd);
         }
-        const form large = {TRM_BF16, weights[w], TRM_BF16, {1, 128, TRM_DTYPE_NONE}, false, false};
+        if (weights[w] == TRM_F8E4M3) { /* many without a leading bit, many zeros */
+            const form small = {TRM_BF16, weights[w], TRM_F32, {1, 0, TRM_DTYPE_NONE}, false, false, 0.03};
+            dequant_matmul_case(bench, DIMS(3, 320), 40, small);
+            dequant_matmul_case(bench, DIMS(3, 310), 40, small);
+        }
+        const form large = {TRM_BF16, weights[w], TRM_BF16, {1, 128, TRM_DTYPE_NONE}, false, false, 0.0};
         dequant_matmul_case(bench, DIMS(1, 4096), 1030, large);
         dequant_matmul_case(bench, DIMS(20, 4096), 264, large);
     }
