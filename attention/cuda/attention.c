@@ -228,6 +228,7 @@ static trm_status run_attention(const trm_kernel_call *call, bool hopper, bool s
         return TRM_OK;
     }
     if (invariant || a.cache_f8) {
+        a.skipped = decoded ? 1 : 0;
         return fast ? run_invariant(call, &s, &a, hopper) : trm_cuda_attention_plain(&a, stream);
     }
     if (call->allow_tf32 && trm_cuda_attention_takes_tf32(&a) && is_aligned(&a)) {

@@ -37,7 +37,7 @@ typedef struct trm_cuda_attention {
     bool packed, cached;
     bool cache_f8;       /* the cache is e4m3 */
     bool rows_first;     /* padded form with a row's heads together */
-    int32_t skipped;     /* sequences of up to so many queries are another kernel's than prefill's */
+    int32_t skipped;     /* sequences of up to so many queries are another kernel's */
     int32_t splits;      /* of the keys of a sequence, in the decode kernel */
     uint32_t *next_tile; /* which tile hopper.cu's kernel takes next, for the others NULL; store sets it to 0 */
     float *partial; /* [splits, sequences, query_heads, value_dim + 2] f32: sums of weighted values, maximum, sum */

@@ -442,7 +442,7 @@ static __global__ void __launch_bounds__(32) few_queries(const __grid_constant__
     tile.token = a.starts[tile.sequence];
     tile.queries = a.starts[tile.sequence + 1] - tile.token;
     tile.keys = a.lengths[tile.sequence];
-    if (tile.queries > TRM_ATTENTION_FEW_QUERIES) {
+    if (tile.queries > TRM_ATTENTION_FEW_QUERIES || tile.queries <= a.skipped) {
         return;
     }
     const key_rows places = key_rows_of(a, tile.sequence, 0, tile.kv_head);
@@ -504,7 +504,7 @@ static __global__ void __launch_bounds__(128) join_few(const __grid_constant__ t
         return;
     }
     const int32_t first = a.starts[sequence], queries = a.starts[sequence + 1] - first, query = token - first;
-    if (queries > TRM_ATTENTION_FEW_QUERIES) {
+    if (queries > TRM_ATTENTION_FEW_QUERIES || queries <= a.skipped) {
         return;
     }
     const trm_key_range seen = seen_by(a, query, queries, a.lengths[sequence]);

@@ -10,6 +10,12 @@
 #define ALIGNMENT ((size_t)256)
 /* Of one-kernel steps: trm_cuda_qkv_clusters() never makes more rows of partial results. */
 #define PARTIAL_ROWS ((size_t)264 * 16)
+/* Tables up to so many keys: clusters of blocks, by qkv_direct.cu; beyond: equal shares, by qkv_shares.cu. Of many
+ * sequences and heads, where a warp has a sequence's keys to itself, fewer. */
+#define SHARE_KEYS      2048
+#define SHARE_KEYS_MANY 1024
+/* Pairs of sequence and key-value head that are few: joined by a kernel of its own. */
+#define MOST_JOINED_APART 32
 
 static bool has(const trm_kernel_call *call, int32_t i)
 {
@@ -40,6 +46,25 @@ bool trm_cuda_qkv_attention_accepts(const trm_kernel_call *call)
            rope->rotary_dim % 2 == 0;
 }
 
+/* Key-value heads of a block of the kernels that keep fragments in registers: several where there are so many pairs of
+ * sequence and head that blocks of one would not all run at once. */
+static int32_t heads_of_block(const trm_attention_shape *s)
+{
+    int32_t heads = 1;
+    while (heads < TRM_QKV_MOST_HEADS && s->kv_heads % (2 * heads) == 0 &&
+           s->sequences * s->kv_heads / heads > TRM_QKV_BLOCKS) {
+        heads *= 2;
+    }
+    return heads;
+}
+
+/* Whether qkv_shares.cu runs what it can: a sequence may be so long that its keys are dealt out to all blocks. */
+static bool takes_shares(const trm_attention_shape *s)
+{
+    const bool many = s->sequences * s->kv_heads > TRM_QKV_BLOCKS;
+    return s->table_blocks * s->block_size > (many ? SHARE_KEYS_MANY : SHARE_KEYS);
+}
+
 static size_t queries_room(const trm_attention_shape *s)
 {
     size_t bytes = (size_t)(s->tokens * s->query_heads * s->dim) * 2;
@@ -54,7 +79,11 @@ size_t trm_cuda_qkv_attention_workspace(const trm_kernel_call *call)
     if (!trm_qkv_attention_describe(call, &desc, &attention, &s)) {
         return 0;
     }
-    size_t partial = PARTIAL_ROWS * (size_t)(s.dim + 2) * sizeof(float), behind = TRM_CUDA_COUNTER_BYTES + partial;
+    size_t rows = (size_t)TRM_QKV_BLOCKS * 2 * (size_t)(heads_of_block(&s) * (s.query_heads / s.kv_heads));
+    size_t shares = takes_shares(&s) ? rows * TRM_QKV_PART_ROW((size_t)s.dim) : 0;
+    size_t clusters = PARTIAL_ROWS * (size_t)(s.dim + 2),
+           partial = (shares > clusters ? shares : clusters) * sizeof(float);
+    size_t behind = TRM_CUDA_COUNTER_BYTES + partial;
     size_t needed = trm_cuda_attention_workspace(&attention);
     return queries_room(&s) + (needed > behind ? needed : behind);
 }
@@ -101,11 +130,17 @@ trm_status trm_cuda_qkv_attention_run(const trm_kernel_call *call)
     }
     cudaStream_t stream = trm_cuda_stream(call->stream);
     bool direct = trm_cuda_qkv_is_direct(&qkv);
-    trm_cuda_qkv_clusters(&s, &qkv.cluster, &qkv.clusters);
     if (direct) {
+        qkv.heads = heads_of_block(&s);
+        qkv.shared_out = takes_shares(&s);
+        qkv.joined_apart = s.sequences * s.kv_heads <= MOST_JOINED_APART;
+        qkv.counters = trm_cuda_stream_counters(call->stream);
+        qkv.clusters = 1;
         trm_cuda_qkv_direct_cut(&qkv);
+    } else {
+        trm_cuda_qkv_clusters(&s, &qkv.cluster, &qkv.clusters);
     }
-    const bool apart = call->batch_invariant || qkv.a.cache_f8; /* from the kernels that prepare */
+    const bool apart = call->batch_invariant || (qkv.a.cache_f8 && !direct); /* from the kernels that prepare */
     if (s.tokens <= s.sequences && !apart) {
         qkv.a.partial = call->workspace;
         return trm_cuda_qkv_decode(&qkv, stream);

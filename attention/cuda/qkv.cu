@@ -404,11 +404,9 @@ template <typename T> static trm_status launch_tokens_of(const trm_cuda_qkv *p, 
 trm_status trm_cuda_qkv_decode(const trm_cuda_qkv *p, cudaStream_t stream)
 {
     if (trm_cuda_qkv_is_direct(p)) {
-        TRM_TRY(trm_cuda_qkv_direct(p, stream));
-    } else {
-        TRM_TRY(p->a.dtype == TRM_F16 ? launch_tokens_of<__half>(p, stream)
-                                      : launch_tokens_of<__nv_bfloat16>(p, stream));
+        return p->shared_out ? trm_cuda_qkv_shares(p, stream) : trm_cuda_qkv_direct(p, stream);
     }
+    TRM_TRY(p->a.dtype == TRM_F16 ? launch_tokens_of<__half>(p, stream) : launch_tokens_of<__nv_bfloat16>(p, stream));
     if (p->clusters == 1) {
         return TRM_OK;
     }

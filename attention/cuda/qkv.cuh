@@ -117,7 +117,7 @@ static __device__ __forceinline__ void join_blocks(const trm_cuda_qkv &p, const 
         int32_t head = work.first_head + row;
         if (is_whole) {
             ((T *)p.a.out)[((int64_t)token * p.a.query_heads + head) * p.a.dim + column] =
-                from_float<T>(total == 0.0f ? 0.0f : value / total);
+                from_float<T>(total == 0.0f ? 0.0f : value / total * p.a.value_scale);
         } else {
             float *to = cluster_partial(p.a, cluster, work.sequence, head);
             to[column] = value;
@@ -139,7 +139,7 @@ static __device__ __forceinline__ void store_block(const trm_cuda_qkv &p, const 
         float total = state[row][1];
         if (column < p.a.dim) {
             ((T *)p.a.out)[((int64_t)token * p.a.query_heads + work.first_head + row) * p.a.dim + column] =
-                from_float<T>(total == 0.0f ? 0.0f : sums[row * STRIDE + column] / total);
+                from_float<T>(total == 0.0f ? 0.0f : sums[row * STRIDE + column] / total * p.a.value_scale);
         }
     }
 }

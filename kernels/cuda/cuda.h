@@ -36,6 +36,11 @@ static inline cudaStream_t trm_cuda_stream(trm_stream *stream)
     return (cudaStream_t)trm_stream_native(stream);
 }
 
+/* TRM_CUDA_STREAM_COUNTERS words of device memory that are 0 between any two kernels of the stream: kernels whose
+ * blocks count each other leave them so. */
+#define TRM_CUDA_STREAM_COUNTERS 1024
+uint32_t *trm_cuda_stream_counters(trm_stream *stream);
+
 /* Whether an address may be read 16 bytes at a time. */
 static inline bool trm_aligned16(const void *address)
 {

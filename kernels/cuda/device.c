@@ -20,6 +20,7 @@ typedef struct cuda_device {
 typedef struct cuda_stream {
     trm_stream base;
     cudaStream_t handle;
+    uint32_t *counters; /* device memory, see trm_cuda_stream_counters() */
 } cuda_stream;
 
 typedef struct cuda_event {
@@ -247,6 +248,17 @@ static trm_status create_stream(trm_device *device, bool urgent, trm_stream **st
         free(created);
         return trm_cuda_fail(error, "cudaStreamCreateWithPriority");
     }
+    const size_t size = TRM_CUDA_STREAM_COUNTERS * sizeof(*created->counters);
+    error = cudaMalloc((void **)&created->counters, size);
+    if (error == cudaSuccess) {
+        error = cudaMemsetAsync(created->counters, 0, size, created->handle);
+    }
+    if (error != cudaSuccess) {
+        (void)cudaFree(created->counters);
+        (void)cudaStreamDestroy(created->handle);
+        free(created);
+        return trm_cuda_fail(error, "the counters of a stream");
+    }
     created->base.ops = &cuda_ops;
     created->base.device = device;
     *stream = &created->base;
@@ -267,6 +279,7 @@ static trm_status cuda_stream_create_beside(trm_device *device, trm_stream **str
 static void cuda_stream_destroy(trm_stream *stream)
 {
     (void)cudaStreamDestroy(handle_of(stream));
+    (void)cudaFree(((cuda_stream *)stream)->counters);
     (void)cudaGetLastError();
     free(stream);
 }
@@ -366,6 +379,11 @@ static bool cuda_stream_is_capturing(const trm_stream *stream)
 }
 
 /* Who asks for the handle is about to launch: the device is made current for it. */
+uint32_t *trm_cuda_stream_counters(trm_stream *stream)
+{
+    return ((cuda_stream *)stream)->counters;
+}
+
 static void *cuda_stream_native(trm_stream *stream)
 {
     (void)cudaSetDevice(ordinal_of(stream->device));

@@ -11,7 +11,8 @@
 #include "base/half.h"
 #include "kernels/kernel.h"
 
-enum { SEQUENCES = 3, TOKENS = 3, HQ = 8, HKV = 2, D = 64, BLOCK = 16, COLUMNS = 40, BLOCKS = SEQUENCES * COLUMNS };
+/* A narrow table and a wide one, which is another kernel's. */
+enum { SEQUENCES = 3, TOKENS = 3, HQ = 8, HKV = 2, D = 64, BLOCK = 16, NARROW = 40, WIDE = 300 };
 
 enum { WIDTH = (HQ + 2 * HKV) * D, OUT_SIZE = TOKENS * HQ * D * 2 };
 
@@ -30,6 +31,7 @@ typedef struct form {
     int32_t n_inputs, n_vectors; /* inputs before n_vectors are the step's tokens */
     trm_dims dims[TRM_QKV_ATTENTION_INPUT_COUNT];
     int32_t starts, lengths, table, positions; /* positions: 0 if there are none */
+    int32_t columns;
     uint32_t constants;
 } form;
 
@@ -41,36 +43,38 @@ static const form apart = {.layer = {.kind = TRM_LAYER_ATTENTION, .attention = {
                                     {3, {TOKENS, HKV, D}},
                                     {1, {SEQUENCES + 1}},
                                     {1, {SEQUENCES}},
-                                    {2, {SEQUENCES, COLUMNS}},
-                                    {4, {BLOCKS, BLOCK, HKV, D}},
-                                    {4, {BLOCKS, BLOCK, HKV, D}}},
+                                    {2, {SEQUENCES, NARROW}},
+                                    {4, {SEQUENCES * NARROW, BLOCK, HKV, D}},
+                                    {4, {SEQUENCES * NARROW, BLOCK, HKV, D}}},
                            .starts = TRM_ATTENTION_SEQUENCE_STARTS,
                            .lengths = TRM_ATTENTION_SEQUENCE_LENGTHS,
-                           .table = TRM_ATTENTION_BLOCK_TABLE};
+                           .table = TRM_ATTENTION_BLOCK_TABLE,
+                           .columns = NARROW};
 
-static const form joined = {.layer = {.kind = TRM_LAYER_QKV_ATTENTION,
-                                      .qkv_attention = {.attention = {.causal = TRM_CAUSAL_LOWER_RIGHT},
-                                                        .rope = {.rotary_dim = D, .magnitude = 1.0f},
-                                                        .query_heads = HQ,
-                                                        .kv_heads = HKV}},
-                            .n_inputs = TRM_QKV_ATTENTION_INV_FREQ + 1,
-                            .n_vectors = 1,
-                            .dims = {{2, {TOKENS, WIDTH}},
-                                     {1, {SEQUENCES + 1}},
-                                     {1, {SEQUENCES}},
-                                     {2, {SEQUENCES, COLUMNS}},
-                                     {4, {BLOCKS, BLOCK, HKV, D}},
-                                     {4, {BLOCKS, BLOCK, HKV, D}},
-                                     {1, {TOKENS}},
-                                     {1, {D / 2}}},
-                            .starts = TRM_QKV_ATTENTION_SEQUENCE_STARTS,
-                            .lengths = TRM_QKV_ATTENTION_SEQUENCE_LENGTHS,
-                            .table = TRM_QKV_ATTENTION_BLOCK_TABLE,
-                            .positions = TRM_QKV_ATTENTION_POSITIONS,
-                            .constants = 1u << TRM_QKV_ATTENTION_SEQUENCE_STARTS |
-                                         1u << TRM_QKV_ATTENTION_SEQUENCE_LENGTHS |
-                                         1u << TRM_QKV_ATTENTION_BLOCK_TABLE | 1u << TRM_QKV_ATTENTION_POSITIONS |
-                                         1u << TRM_QKV_ATTENTION_INV_FREQ};
+#define JOINED(width)                                                                                                  \
+    {                                                                                                                  \
+        .layer = {.kind = TRM_LAYER_QKV_ATTENTION,                                                                     \
+                  .qkv_attention = {.attention = {.causal = TRM_CAUSAL_LOWER_RIGHT},                                   \
+                                    .rope = {.rotary_dim = D, .magnitude = 1.0f},                                      \
+                                    .query_heads = HQ,                                                                 \
+                                    .kv_heads = HKV}},                                                                 \
+        .n_inputs = TRM_QKV_ATTENTION_INV_FREQ + 1, .n_vectors = 1,                                                    \
+        .dims = {{2, {TOKENS, WIDTH}},                                                                                 \
+                 {1, {SEQUENCES + 1}},                                                                                 \
+                 {1, {SEQUENCES}},                                                                                     \
+                 {2, {SEQUENCES, (width)}},                                                                            \
+                 {4, {SEQUENCES * (width), BLOCK, HKV, D}},                                                            \
+                 {4, {SEQUENCES * (width), BLOCK, HKV, D}},                                                            \
+                 {1, {TOKENS}},                                                                                        \
+                 {1, {D / 2}}},                                                                                        \
+        .starts = TRM_QKV_ATTENTION_SEQUENCE_STARTS, .lengths = TRM_QKV_ATTENTION_SEQUENCE_LENGTHS,                    \
+        .table = TRM_QKV_ATTENTION_BLOCK_TABLE, .positions = TRM_QKV_ATTENTION_POSITIONS, .columns = (width),          \
+        .constants = 1u << TRM_QKV_ATTENTION_SEQUENCE_STARTS | 1u << TRM_QKV_ATTENTION_SEQUENCE_LENGTHS |              \
+                     1u << TRM_QKV_ATTENTION_BLOCK_TABLE | 1u << TRM_QKV_ATTENTION_POSITIONS |                         \
+                     1u << TRM_QKV_ATTENTION_INV_FREQ                                                                  \
+    }
+
+static const form joined = JOINED(NARROW), joined_wide = JOINED(WIDE);
 
 static size_t size_of(const trm_view *view)
 {
@@ -97,12 +101,12 @@ static void side_init(side *s, trm_backend backend, const form *f)
     s->call.constants = f->constants;
     for (int32_t i = 0; i < f->n_inputs; i++) {
         const bool integers = i == f->starts || i == f->lengths || i == f->table || (i > 0 && i == f->positions);
-        const bool floats = i == TRM_QKV_ATTENTION_INV_FREQ && f == &joined;
+        const bool floats = i == TRM_QKV_ATTENTION_INV_FREQ && f->positions > 0;
         s->call.inputs[i] = (trm_view){NULL, integers ? TRM_I32 : floats ? TRM_F32 : TRM_BF16, f->dims[i]};
         assert_ok(trm_device_alloc(s->device, size_of(&s->call.inputs[i]), &s->call.inputs[i].data));
         assert_ok(trm_stream_fill_zero(s->stream, s->call.inputs[i].data, size_of(&s->call.inputs[i])));
     }
-    if (f == &joined) {
+    if (f->positions > 0) {
         float inv_freq[D / 2];
         for (int32_t i = 0; i < D / 2; i++) {
             inv_freq[i] = powf(10000.0f, -2.0f * (float)i / D);
@@ -155,13 +159,18 @@ static void next_step(side *const sides[2], const form *f, uint64_t *random, con
     }
 }
 
-static void compare_rows(side *const sides[2], int32_t tokens, int32_t step)
+/* The step's outputs, the same again when it is launched again. */
+static void compare_rows(side *const sides[2], trm_graph_exec *exec, int32_t tokens, int32_t step)
 {
-    uint16_t out[2][TOKENS * HQ * D];
+    uint16_t out[2][TOKENS * HQ * D], again[TOKENS * HQ * D];
     for (int s = 0; s < 2; s++) {
         assert_ok(trm_stream_download(sides[s]->stream, out[s], sides[s]->call.outputs[0].data, OUT_SIZE));
         assert_ok(trm_stream_synchronize(sides[s]->stream));
     }
+    assert_ok(trm_graph_exec_launch(exec, sides[1]->stream));
+    assert_ok(trm_stream_download(sides[1]->stream, again, sides[1]->call.outputs[0].data, OUT_SIZE));
+    assert_ok(trm_stream_synchronize(sides[1]->stream));
+    assert_memory_equal(again, out[1], (size_t)tokens * HQ * D * sizeof(again[0]));
     for (int32_t i = 0; i < tokens * HQ * D; i++) {
         const float expected = trm_bf16_to_f32(out[0][i]), found = trm_bf16_to_f32(out[1][i]);
         if (!(fabsf(found - expected) <= 0.02f + 0.02f * fabsf(expected))) {
@@ -177,9 +186,10 @@ static void follow_the_lengths(const form *f)
     side_init(&host, TRM_BACKEND_HOST, f);
     side_init(&gpu, TRM_BACKEND_CUDA, f);
     uint64_t random = test_seed();
-    int32_t table[SEQUENCES * COLUMNS], lengths[SEQUENCES] = {0, 0, 0};
-    for (int32_t i = 0; i < SEQUENCES * COLUMNS; i++) {
-        table[i] = (i * 7 + 3) % BLOCKS; /* 7 and 120 have no common factor: each block once */
+    int32_t table[SEQUENCES * WIDE], lengths[SEQUENCES] = {0, 0, 0};
+    const int32_t blocks = SEQUENCES * f->columns;
+    for (int32_t i = 0; i < blocks; i++) {
+        table[i] = (i * 7 + 3) % blocks; /* 7 has no common factor with 120 or 900: each block once */
     }
     give(&host, f->table, table);
     give(&gpu, f->table, table);
@@ -205,7 +215,7 @@ static void follow_the_lengths(const form *f)
         next_step(sides, f, &random, starts, lengths);
         assert_ok(host.kernel->run(&host.call));
         assert_ok(trm_graph_exec_launch(exec, gpu.stream));
-        compare_rows(sides, starts[SEQUENCES], step);
+        compare_rows(sides, exec, starts[SEQUENCES], step);
     }
     trm_graph_exec_destroy(exec);
     side_fini(&gpu);
@@ -224,12 +234,19 @@ static void captured_joined_step_follows_the_lengths(void **state)
     follow_the_lengths(&joined);
 }
 
+static void captured_wide_step_follows_the_lengths(void **state)
+{
+    (void)state;
+    follow_the_lengths(&joined_wide);
+}
+
 int main(void)
 {
     if (test_lacks_cuda()) {
         return 77;
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(captured_step_follows_the_lengths),
-                                       cmocka_unit_test(captured_joined_step_follows_the_lengths)};
+                                       cmocka_unit_test(captured_joined_step_follows_the_lengths),
+                                       cmocka_unit_test(captured_wide_step_follows_the_lengths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -189,6 +189,49 @@ static void qkv_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention_pa
         .rotary_dim = (n), .magnitude = 1.0f                                                                           \
     }
 
+/* Wide tables, whose tiles of keys are dealt out to all blocks in equal shares: units of one block
+ * and of many, shares of many units, sequences that take no part. */
+static void shared_out(kernel_case_bench *bench, trm_dtype dtype, trm_dtype cache)
+{
+    const bool f8 =
+        cache == TRM_F8E4M3; /* nothing that rounds keys in another order, as for attention_cases_qkv_f8() */
+    shape shapes[] = {{8, 2, 64, PLAIN(64), !f8},
+                      {4, 1, 128, PLAIN(128), false},
+                      {16, 2, 128, PLAIN(128), !f8},
+                      {6, 6, 64, {TRM_ROPE_DYNAMIC, 64, false, 1.0f, 1e4f, 4.0f, 100}, false}};
+    if (f8) {
+        shapes[3].rope = shapes[0].rope;
+    }
+    static const trm_attention_params kinds[] = {{.causal = TRM_CAUSAL_LOWER_RIGHT},
+                                                 {.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 50, .softcap = 5.0f},
+                                                 {.causal = TRM_CAUSAL_UPPER_LEFT},
+                                                 {.causal = TRM_CAUSAL_NONE, .scale = 0.3f}};
+    static const int64_t one[] = {1}, uneven[] = {2, 0, 1, 3, 0, 0, 1}, uneven_keys[] = {90, 12, 130, 3, 7, 9, 65};
+    static const int64_t mixed[] = {1, 20, 0, 7, 1}, mixed_keys[] = {50, 20, 33, 90, 1};
+    static int64_t many[72], many_keys[72];
+    for (int32_t i = 0; i < COUNT(shapes); i++) {
+        for (int32_t k = 0; k < COUNT(kinds); k++) {
+            qkv_case_of(bench, dtype, cache, kinds[k], shapes[i], 16, COUNT(uneven), uneven, uneven_keys, 300);
+            qkv_case_of(bench, dtype, cache, kinds[k], shapes[i], 32, COUNT(mixed), mixed, mixed_keys, 140);
+            qkv_case_of(bench, dtype, cache, kinds[k], shapes[i], 16, 1, one, (const int64_t[]){1800}, 200);
+        }
+        for (int64_t keys = 15; keys <= 4300; keys = keys * 16 + 1) { /* 15, 241, 3857 */
+            qkv_case_of(bench, dtype, cache, kinds[0], shapes[i], 16, 1, one, (const int64_t[]){keys}, 257);
+        }
+        for (int32_t n = 33; n <= COUNT(many); n += 39) { /* sequences; blocks of one and of several heads */
+            for (int32_t s = 0; s < n; s++) {
+                many[s] = s % 11 == 7 ? 0 : 1;
+                many_keys[s] = s % 17 == 3 ? 700 : 1 + s * 7 % 83;
+            }
+            qkv_case_of(bench, dtype, cache, kinds[0], shapes[i], 16, n, many, many_keys, 257);
+            if (shapes[i].hkv == 2) {
+                qkv_case_of(bench, dtype, cache, kinds[1], (shape){16, 8, shapes[i].d, PLAIN(shapes[i].d), false}, 16,
+                            n, many, many_keys, 257);
+            }
+        }
+    }
+}
+
 void attention_cases_qkv(kernel_case_bench *bench)
 {
     static const trm_dtype floats[] = {TRM_F32, TRM_F16, TRM_BF16};
@@ -263,6 +306,9 @@ void attention_cases_qkv(kernel_case_bench *bench)
                 qkv_case(bench, dtype, causal, shapes[i], 16, COUNT(wide), wide, wide_keys, 0);
             }
         }
+        if (dtype == TRM_BF16 || (dtype == TRM_F16 && !test_is_brief())) {
+            shared_out(bench, dtype, dtype);
+        }
     }
 }
 
@@ -314,5 +360,8 @@ void attention_cases_qkv_f8(kernel_case_bench *bench)
         qkv_case_of(bench, dtype, f8, p, shapes[0], 16, 1, one, (const int64_t[]){4999}, 0);
         qkv_case_of(bench, dtype, f8, p, shapes[1], 16, 2, ones, (const int64_t[]){2600, 3}, 100);
         qkv_case_of(bench, dtype, f8, p, (shape){16, 8, 128, PLAIN(128), false}, 16, COUNT(many), many, many_keys, 0);
+        if (dtype == TRM_BF16 || (dtype == TRM_F16 && !test_is_brief())) {
+            shared_out(bench, dtype, f8);
+        }
     }
 }

@@ -48,6 +48,100 @@ static void splits_cover_the_keys(void **state)
     }
 }
 
+/* What a block of a decode step walks over: every tile of every unit once, and a unit's blocks know each other's parts.
+ */
+static void shares_hold_each_tile_once(void **state)
+{
+    (void)state;
+    enum { MOST = 9, MOST_GROUPS = 3, MOST_TILES = 40, MOST_BLOCKS = 12 };
+    uint64_t random = test_seed();
+    for (int round = 0; round < 2000; round++) {
+        int32_t tiles[MOST], sums[MOST + 1] = {0}, held[MOST][MOST_GROUPS][MOST_TILES] = {{{0}}};
+        bool parts[MOST_BLOCKS][2] = {{false}};
+        const int32_t sequences = 1 + (int32_t)test_random_below(&random, MOST);
+        const int32_t groups = 1 + (int32_t)test_random_below(&random, MOST_GROUPS);
+        const int32_t blocks = 1 + (int32_t)test_random_below(&random, MOST_BLOCKS);
+        const int32_t multiple = 1 << test_random_below(&random, 3);
+        const bool equal = test_random_below(&random, 3) == 0;
+        const int32_t length = 1 + (int32_t)test_random_below(&random, MOST_TILES * 16);
+        int32_t units = 0, longest = 0;
+        for (int32_t s = 0; s < sequences; s++) { /* of 0 tiles: without a query */
+            const bool rests = test_random_below(&random, 4) == 0;
+            const int32_t high = equal ? length : (int32_t)test_random_below(&random, MOST_TILES * 16 + 1);
+            const trm_key_range range = {equal ? 0 : (int32_t)test_random_below(&random, (uint64_t)high + 1), high};
+            tiles[s] = rests ? 0 : trm_key_tiles(range, 16);
+            assert_true(rests || tiles[s] * 16 >= high - range.low);
+            sums[s + 1] = sums[s] + tiles[s] * groups;
+            units += tiles[s] > 0 ? groups : 0;
+            longest = tiles[s] > longest ? tiles[s] : longest;
+        }
+        const int32_t total = sums[sequences], share = trm_key_share(total, units, longest, blocks, 4, multiple);
+        assert_true((int64_t)share * blocks >= total && share >= 4 && (equal || share % multiple == 0));
+        for (int32_t pass = 0; pass < 2; pass++) {
+            for (int32_t block = 0; block * share < total; block++) {
+                const int32_t begin = block * share, count = total - begin < share ? total - begin : share;
+                int32_t first = 0, walked = 0;
+                while (sums[first + 1] <= begin) {
+                    first++;
+                }
+                trm_key_run run = trm_key_run_first(first, tiles[first], begin - sums[first], begin, count);
+                for (;;) {
+                    assert_true(run.tile < run.end && run.end <= run.tiles && run.group < groups);
+                    assert_int_equal(run.at, begin + walked);
+                    walked += run.end - run.tile;
+                    const trm_key_owners owners = trm_key_run_owners(&run, share);
+                    assert_true(owners.first <= block && block <= owners.last);
+                    assert_int_equal(owners.first == owners.last, run.tile == 0 && run.end == run.tiles);
+                    const int32_t part = run.at % share == 0 ? 0 : 1;
+                    assert_int_equal(part, block == owners.first ? owners.first_part : 0);
+                    if (pass == 0) {
+                        for (int32_t t = run.tile; t < run.end; t++) {
+                            held[run.sequence][run.group][t]++;
+                        }
+                        parts[block][part] = parts[block][part] || owners.first != owners.last;
+                    } else {
+                        for (int32_t b = owners.first; owners.first < owners.last && b <= owners.last; b++) {
+                            assert_true(parts[b][b == owners.first ? owners.first_part : 0]);
+                        }
+                    }
+                    if (run.left == 0) {
+                        break;
+                    }
+                    int32_t sequence = run.sequence, group = run.group + 1;
+                    if (group == groups) {
+                        group = 0;
+                        do {
+                            sequence++;
+                        } while (tiles[sequence] == 0);
+                    }
+                    trm_key_run_follow(&run, sequence, group, tiles[sequence]);
+                }
+                assert_int_equal(walked, count);
+            }
+        }
+        for (int32_t s = 0; s < sequences; s++) {
+            for (int32_t g = 0; g < groups; g++) {
+                for (int32_t t = 0; t < MOST_TILES; t++) {
+                    assert_int_equal(held[s][g][t], t < tiles[s] ? 1 : 0);
+                }
+            }
+        }
+    }
+}
+
+static void equal_units_are_cut_alike(void **state)
+{
+    (void)state;
+    assert_int_equal(trm_key_share(256 * 64, 256, 64, 264, 4, 1), 64);     /* 62.06: a unit each */
+    assert_int_equal(trm_key_share(256 * 129, 256, 129, 264, 4, 4), 129);  /* 125.1 */
+    assert_int_equal(trm_key_share(512 * 10, 512, 10, 264, 4, 1), 20);     /* 19.4: two */
+    assert_int_equal(trm_key_share(64 * 512, 64, 512, 264, 4, 4), 128);    /* 124.1: a quarter */
+    assert_int_equal(trm_key_share(200 * 64, 200, 64, 264, 4, 4), 52);     /* 48.5: a unit would be too much */
+    assert_int_equal(trm_key_share(256 * 64 + 1, 257, 64, 264, 4, 1), 63); /* one is shorter */
+    assert_int_equal(trm_key_share(8 * 16, 8, 16, 264, 4, 4), 4);          /* few keys: fewer blocks */
+    assert_int_equal(trm_key_share(0, 0, 0, 264, 4, 4), 4);
+}
+
 static void tiles_hold_each_query_once(void **state)
 {
     (void)state;
@@ -89,8 +183,8 @@ static void tiles_hold_each_query_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranges_are_what_is_seen),
-        cmocka_unit_test(splits_cover_the_keys),
+        cmocka_unit_test(ranges_are_what_is_seen),    cmocka_unit_test(splits_cover_the_keys),
+        cmocka_unit_test(shares_hold_each_tile_once), cmocka_unit_test(equal_units_are_cut_alike),
         cmocka_unit_test(tiles_hold_each_query_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
