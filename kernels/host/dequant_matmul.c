@@ -85,10 +85,12 @@ static inline void load_bytes(trm_dtype type, const uint8_t *from, lanes *to)
         *to = __builtin_convertvector(*(const signed_bytes *)from, lanes);
         return;
     }
-    /* An F8E4M3's bits at a float's places are the value times 2^-120; the largest code is NaN. */
+    /* An F8E4M3's bits at a float's places have an exponent that is 120 less; the codes below 8 are multiples of 2^-9,
+     * and the largest is NaN. (Shifted alone they would be denormal, which some processors multiply slowly.) */
     const words wide = __builtin_convertvector(*(const bytes *)from, words), code = wide & 0x7f;
-    const lanes value = (lanes)(code << 20) * 0x1p120f;
-    *to = (lanes)((words)value | ((code == 0x7f) & 0x7fc00000) | ((wide & 0x80) << 24));
+    const words small = (words)(__builtin_convertvector(code, lanes) * 0x1p-9f), normal = (code << 20) + (120 << 23);
+    const words is_small = code < 8;
+    *to = (lanes)((small & is_small) | (normal & ~is_small) | ((code == 0x7f) & 0x7fc00000) | ((wide & 0x80) << 24));
 }
 
 /* Columns at .. at + count - 1 of a weight row, all of one block, as f32. */

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "kernels/element/small.h"
 #include "kernels/host/host.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
@@ -123,21 +122,16 @@ typedef struct group {
     int64_t scales[TRM_TILE_ROWS]; /* the first scale of a row */
 } group;
 
-/* F8E4M3 as bf16, the eight bits in the upper half of each word: exponents of four bits move to those of eight. */
-TILES static inline __m512i e4m3_to_bf16(__m512i words)
+/* F8E4M3 as bf16, the eight bits in the upper half of each word: exponents of four bits move to those of eight. The
+ * codes below 8, which have no leading bit, and NaN, the last, are looked up by five of their bits. */
+TILES static inline __m512i e4m3_to_bf16(__m512i words, __m512i rare)
 {
-    const __m512i magnitude = _mm512_and_si512(_mm512_srli_epi16(words, 4), _mm512_set1_epi16(0x07f0));
-    const __m512i biased = _mm512_add_epi16(magnitude, _mm512_set1_epi16((127 - 7) << 7));
-    return _mm512_or_si512(biased, _mm512_and_si512(words, _mm512_set1_epi16((short)0x8000)));
-}
-
-/* Of the codes below 8, which have no leading bit, and of NaN it makes something else: they are put in one by one. */
-static void set_rare(const uint8_t *from, uint64_t which, uint16_t *tiles)
-{
-    for (; which != 0; which &= which - 1) {
-        const int i = __builtin_ctzll(which);
-        tiles[i / 32 * 512 + i % 32] = trm_f32_to_bf16((float)trm_small_float_decode(TRM_F8E4M3, from[i]));
-    }
+    const __m512i code = _mm512_and_si512(words, _mm512_set1_epi16(0x7f00));
+    const __m512i normal = _mm512_add_epi16(_mm512_srli_epi16(code, 4), _mm512_set1_epi16((127 - 7) << 7));
+    const __mmask32 is_rare =
+        _mm512_cmpge_epu16_mask(_mm512_sub_epi16(code, _mm512_set1_epi16(8 << 8)), _mm512_set1_epi16((0x7f - 8) << 8));
+    const __m512i magnitude = _mm512_mask_permutexvar_epi16(normal, is_rare, _mm512_srli_epi16(words, 8), rare);
+    return _mm512_or_si512(magnitude, _mm512_and_si512(words, _mm512_set1_epi16((short)0x8000)));
 }
 
 /* `columns` numbers of F8E4M3 as a row of tiles [16, 32] one after the other. */
@@ -145,17 +139,13 @@ TILES static inline void widen_e4m3(const uint8_t *from, int64_t columns, int64_
 {
     /* Unpacking goes by lanes of 16 bytes: the eight 8 byte parts are put where it leaves them in order. */
     const __m512i order = _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0), zero = _mm512_setzero_si512();
+    /* Multiples of 2^-9 up to the seventh, and NaN at place 31. */
+    const __m512i rare = _mm512_set_epi64(0x7fc0000000000000, 0, 0, 0, 0, 0, 0x3c603c403c203c00, 0x3bc03b803b000000);
     for (int64_t i = 0; i < columns; i += 64, tiles += 1024) {
         _mm_prefetch((const char *)from + i + to_next, _MM_HINT_T0);
-        const __m512i numbers = _mm512_loadu_si512(from + i);
-        const __m512i above = _mm512_sub_epi8(_mm512_and_si512(numbers, _mm512_set1_epi8(0x7f)), _mm512_set1_epi8(8));
-        const __mmask64 rare = _mm512_cmpge_epu8_mask(above, _mm512_set1_epi8(0x7f - 8));
-        const __m512i parts = _mm512_permutexvar_epi64(order, numbers);
-        _mm512_storeu_si512(tiles, e4m3_to_bf16(_mm512_unpacklo_epi8(zero, parts)));
-        _mm512_storeu_si512(tiles + 512, e4m3_to_bf16(_mm512_unpackhi_epi8(zero, parts)));
-        if (rare != 0) {
-            set_rare(from + i, rare, tiles);
-        }
+        const __m512i parts = _mm512_permutexvar_epi64(order, _mm512_loadu_si512(from + i));
+        _mm512_storeu_si512(tiles, e4m3_to_bf16(_mm512_unpacklo_epi8(zero, parts), rare));
+        _mm512_storeu_si512(tiles + 512, e4m3_to_bf16(_mm512_unpackhi_epi8(zero, parts), rare));
     }
 }
 
