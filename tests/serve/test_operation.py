@@ -69,7 +69,7 @@ class Limits(unittest.TestCase):
         with Server("--sequences", "2", "--request-timeout", "60") as server:
             begins = time.monotonic()
             with concurrent.futures.ThreadPoolExecutor(3) as pool:
-                replies = [pool.submit(server.request, "POST", "/v1/completions", long_body(n=2, timeout=0.4, stream=i == 1))
+                replies = [pool.submit(server.request, "POST", "/v1/completions", long_body(n=2, timeout=0.15, stream=i == 1))
                            for i in range(3)] # of six choices two run at a time
                 for i, reply in enumerate(replies):
                     status, body, _ = reply.result()
@@ -77,7 +77,7 @@ class Limits(unittest.TestCase):
                         body = [json.loads(line[6:]) for line in body.splitlines() if line.startswith("data: {")][-1]
                         status = 408
                     self.assertEqual((status, body["error"]["code"]), (408, "timeout"), body)
-                    self.assertIn("0.4 seconds", body["error"]["message"])
+                    self.assertIn("0.15 seconds", body["error"]["message"])
             self.assertLess(time.monotonic() - begins, 20)
             server.wait_metric("trireme_requests_live", 0)
             server.wait_metric("trireme_cache_blocks_used", 0)
@@ -473,6 +473,27 @@ class Ranks(unittest.TestCase):
                     if BACKEND == "host": # on GPUs each rank may do all of so small a model
                         self.assertGreater(exchanges, 0)
                     self.assertAlmostEqual(exchanges, last, places=8)
+
+
+class Names(unittest.TestCase):
+    def test_dashboards(self):
+        """What the page and the Grafana dashboard look at is there."""
+        with Server("--weight-budget", "0") as server:
+            server.complete()
+            time.sleep(0.5) # figures are told ten times a second
+            metrics = server.request("GET", "/metrics")[1]
+            known = set(re.findall(r"^([\w:]+)\{", metrics, re.MULTILINE))
+            self.assertEqual(known, {name for name in known if re.search(rf"^# TYPE {re.sub('_(sum|count|bucket)$', '', name)} ", metrics, re.MULTILINE)})
+            status, page, headers = server.request("GET", "/")
+            self.assertEqual((status, headers["Content-Type"]), (200, "text/html; charset=utf-8"))
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../configs/serve/grafana.json")) as file:
+            board = json.load(file)
+        used = set(re.findall(r"\b(?:vllm:|trireme_)\w+", " ".join(target["expr"] for panel in board["panels"] for target in panel["targets"])))
+        used |= {name for name in re.findall(r'"((?:vllm:|trireme_)\w+)"', page) if name != "trireme_rank_"}
+        used |= {"trireme_rank_" + name for name in re.findall(r"\br\.(\w+)", page)}
+        used = {name for name in used if RANKS > 1 or "_collective_" not in name and "_sampled_" not in name}
+        self.assertGreater(len(used), 25)
+        self.assertEqual({name for name in used if name not in known and name + "_sum" not in known}, set())
 
 
 class Streaming(unittest.TestCase):
