@@ -114,7 +114,7 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_STRIP_WEIGHTS] = {"strip-weights", 0, SETTING_FLAG, COMMAND_BUILD, 0, 0, NULL, NULL, "ONNX",
                                "write the names of the weights only; --weights gives them later"},
     [SETTING_REFITTABLE] = {"refittable", 0, SETTING_FLAG, COMMAND_BUILD, 0, 0, NULL, NULL, "ONNX",
-                            "let the plan take other weights later: nothing is computed from them"},
+                            "let the plan take other weights later"},
     [SETTING_WEIGHTS] =
         {"weights", 0, SETTING_TEXT, COMMAND_REFIT | COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT | COMMAND_COMPARE, 0,
          0, NULL, "FILE", "ONNX",
