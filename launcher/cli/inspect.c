@@ -160,6 +160,10 @@ static void print_memory(const trm_memory_plan *m, const trm_streaming_info *str
     if (text[0] != '\0') {
         printf("  %s\n", text);
     }
+    describe_hosting(streaming, text, sizeof(text));
+    if (text[0] != '\0') {
+        printf("  %s\n", text);
+    }
     stall_list_print(stalls, "  waiting for weights in such a step");
 }
 

@@ -230,6 +230,16 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
     }
 }
 
+void describe_hosting(const trm_streaming_info *info, char *text, size_t size)
+{
+    text[0] = '\0';
+    if (info->host_run_seconds > 0) {
+        snprintf(text, size,
+                 "with --host-compute auto processors would help: about %.1f tokens per second of one sequence",
+                 1 / info->host_run_seconds);
+    }
+}
+
 void layer_pattern(const char *layer, char *pattern, size_t size)
 {
     size_t at = 0;
@@ -478,11 +488,9 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
                 "%.0f ms, of one of %d tokens after about %.0f; the cache holds %lld tokens\n",
                 text, 1 / limits.streaming.run_seconds, limits.streaming.large_run_seconds * 1e3,
                 limits.max_step_tokens, limits.streaming.largest_run_seconds * 1e3, (long long)limits.cache_tokens);
-        if (limits.streaming.host_run_seconds > 0) {
-            fprintf(stderr,
-                    "trireme: with --host-compute auto processors would help: about %.1f tokens per second of one "
-                    "sequence\n",
-                    1 / limits.streaming.host_run_seconds);
+        describe_hosting(&limits.streaming, text, sizeof(text));
+        if (text[0] != '\0') {
+            fprintf(stderr, "trireme: %s\n", text);
         }
     }
     return TRM_OK;

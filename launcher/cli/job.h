@@ -63,6 +63,8 @@ void report_streaming(report *r, const trm_streaming_info *info);
 /* What came of drafts, as an object "speculation". */
 void report_speculation(report *r, const trm_generate_stats *stats);
 void describe_streaming(const trm_streaming_info *info, char *text, size_t size);
+/* That processors would help, where they would; else "". */
+void describe_hosting(const trm_streaming_info *info, char *text, size_t size);
 
 /* A layer's name with digits between dots made "*", so that repeated blocks have the same. */
 void layer_pattern(const char *layer, char *pattern, size_t size);
