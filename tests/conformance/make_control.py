@@ -193,6 +193,20 @@ CASES["open_entries"] = ("""
 }""", dict(w=f32(4, 4), last=i64([1])),
     [dict(x=f32(t, n, 4), h0=f32(n, 4)) for t, n in ((5, 2), (1, 3), (9, 2))])
 
+# As many passes as an input says: nothing has to be asked for.
+CASES["counted"] = ("""
+(int64 n, float16[4, 256] x) => (float16[4, 256] y) {
+  y = Loop (n, "", x) <body = layers (int64 i, bool c, float16[4, 256] v0) => (bool again, float16[4, 256] w) {
+    """ + "".join(f"""
+      p{k} = MatMul (v{k}, weight)
+      s{k} = Softmax <axis = -1> (p{k})
+      v{k + 1} = Add (s{k}, v0)""" for k in range(8)) + """
+      w = Tanh (v8)
+      again = Identity (c)
+    }>
+}""", dict(weight=f32(256, 256, scale=1 / 16).astype(np.float16)),
+    [dict(n=i64(k), x=f32(4, 256).astype(np.float16)) for k in (3, 0, 1, 2)])
+
 
 def write(path, proto):
     with open(path, "wb") as file:
