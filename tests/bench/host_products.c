@@ -25,6 +25,8 @@
 #define SECONDS      0.06 /* of calls for a figure */
 #define LINK_BYTES   ((size_t)1 << 30)
 #define LINK_TIMES   8
+#define MOST_ROWS    64
+#define MOST_PIECE   256 /* MiB */
 #define READ_BYTES   ((size_t)28672 * 4096 * 2)
 #define READ_PIECE   ((size_t)64 << 10)
 #define POOL_CALLS   300
@@ -286,7 +288,9 @@ static void wait_for_all(void *user, int64_t begin, int64_t end)
     _Atomic int64_t *missing = user;
     *missing -= end - begin;
     while (*missing > 0) {
+#if defined(__x86_64__)
         __builtin_ia32_pause();
+#endif
     }
 }
 
@@ -363,7 +367,7 @@ static void run_threads(bench *b, int32_t threads)
 /* Memory of all calls. The weights are pages that the GPU copies from, as a streamed weight's. */
 static void prepare(bench *b)
 {
-    const size_t rows = 64, small = rows * 131072 * sizeof(float);
+    const size_t small = (size_t)MOST_ROWS * 131072 * sizeof(float);
     trm_device *device;
     trm_stream *stream;
     b->workspace_bytes = 4 * small;
@@ -385,7 +389,7 @@ static void prepare(bench *b)
         bench_check(trm_stream_create(b->gpu, &b->copies), "stream");
         bench_check(trm_event_create(b->gpu, &b->begun), "event");
         bench_check(trm_event_create(b->gpu, &b->ended), "event");
-        bench_check(trm_device_alloc(b->gpu, (size_t)256 << 20, &b->there), "memory");
+        bench_check(trm_device_alloc(b->gpu, (size_t)MOST_PIECE << 20, &b->there), "memory");
         bench_check(trm_device_pin(b->gpu, b->weights, b->bytes), "weights");
     }
 }
@@ -397,6 +401,16 @@ static void read_list(list *to, const char *text)
     do {
         to->values[to->n++] = (int32_t)strtol(rest, &rest, 10);
     } while (*rest++ == ',' && to->n < MAX_LIST);
+}
+
+static bool is_within(const list *l, int32_t least, int32_t most)
+{
+    for (int32_t i = 0; i < l->n; i++) {
+        if (l->values[i] < least || l->values[i] > most) {
+            return false;
+        }
+    }
+    return true;
 }
 
 int main(int argc, char **argv)
@@ -431,8 +445,12 @@ int main(int argc, char **argv)
         }
         i++;
     }
-    if (b.bytes < (LINK_BYTES > READ_BYTES ? LINK_BYTES : READ_BYTES)) {
-        fprintf(stderr, "bench_host_products: expected at least 1 GiB of weights\n");
+    if (!is_within(&b.threads, 1, 1024) || !is_within(&b.rows, 1, MOST_ROWS) || !is_within(&b.link, 0, MOST_PIECE) ||
+        b.bytes < LINK_BYTES + ((size_t)MOST_PIECE << 20)) {
+        fprintf(stderr,
+                "bench_host_products: expected at least 1 thread, 1 to %d rows, pieces of up to %d MiB and at "
+                "least 1.25 GiB\n",
+                MOST_ROWS, MOST_PIECE);
         return 2;
     }
     prepare(&b);
