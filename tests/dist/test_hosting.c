@@ -187,6 +187,30 @@ static void shares_choose_alike(void **state)
     trm_generator_destroy(generators[1]);
 }
 
+/* Where some weights are read from files in every step processors compute nothing. */
+static void files_are_left_to_the_link(void **state)
+{
+    (void)state;
+    trm_generator *generator = open_generator("off", "off", TRM_F32);
+    tokens expected = generate(generator, MOST);
+    trm_generator_destroy(generator);
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    trm_generator_limits limits;
+    options.max_context = 64;
+    options.max_sequences = MOST;
+    options.dtype = TRM_F32;
+    options.weight_budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT,
+                                                .percent = 20,
+                                                .host_bytes = (size_t)6 << 20,
+                                                .host_compute = TRM_HOST_COMPUTE_PERCENT,
+                                                .host_percent = 60};
+    assert_ok(trm_generator_create(model, world, &options, &generator));
+    check_alike(generator, &expected);
+    trm_generator_get_limits(generator, &limits);
+    assert_true(limits.streaming.files > 0 && limits.streaming.hosted_layers == 0);
+    trm_generator_destroy(generator);
+}
+
 /* Rates that are measured are of this machine, and what auto chooses follows them. */
 static void rates_are_measured(void **state)
 {
@@ -413,13 +437,10 @@ static void shares_as_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_share_gives_the_same),
-        cmocka_unit_test(budgets_change),
-        cmocka_unit_test(shares_choose_alike),
-        cmocka_unit_test(rates_are_measured),
-        cmocka_unit_test(a_failed_layer_ends_the_step),
-        cmocka_unit_test(networks_and_contexts),
-        cmocka_unit_test(shares_as_text),
+        cmocka_unit_test(any_share_gives_the_same),   cmocka_unit_test(budgets_change),
+        cmocka_unit_test(shares_choose_alike),        cmocka_unit_test(rates_are_measured),
+        cmocka_unit_test(files_are_left_to_the_link), cmocka_unit_test(a_failed_layer_ends_the_step),
+        cmocka_unit_test(networks_and_contexts),      cmocka_unit_test(shares_as_text),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }
