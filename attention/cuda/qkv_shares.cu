@@ -7,9 +7,11 @@
  */
 #include "attention/cuda/qkv_f8.cuh"
 
-#define LEAST_SHARE   4 /* tiles of a block at least, if there are so many */
-#define JOIN_WARPS    4
-#define ROOM_ROW(dim) ((dim) + 8) /* floats */
+#define LEAST_SHARE 4 /* tiles of a block at least, if there are so many */
+#define JOIN_WARPS  4
+/* Two blocks of the shares leave room for one of the join: 2 * 128 * 216 + 128 * 72 registers of 65536. */
+#define SHARE_REGISTERS 216
+#define ROOM_ROW(dim)   ((dim) + 8) /* floats */
 
 /* One block's static shared memory. */
 template <typename C, int DIM> struct share_block {
@@ -304,7 +306,7 @@ static __device__ __noinline__ void decode_several(const trm_cuda_qkv &p, int32_
  * of several queries, rare in such steps, follow, a unit per block.
  */
 template <typename T, typename C, int DIM>
-static __global__ void __launch_bounds__(DIRECT_THREADS, 2) decode_shares(const __grid_constant__ trm_cuda_qkv p)
+static __global__ void __maxnreg__(SHARE_REGISTERS) decode_shares(const __grid_constant__ trm_cuda_qkv p)
 {
     typedef cache_form<C, DIM> form;
     const int keys = form::keys;
