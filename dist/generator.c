@@ -592,6 +592,7 @@ void trm_generator_destroy(trm_generator *g)
     if (g == NULL) {
         return;
     }
+    (void)trm_ahead_settle(g); /* there is one where a generation has failed */
     trm_captured_steps_drop(&g->captured);
     trm_ahead_fini(g);
     free(g->timing_cache);
