@@ -1,3 +1,4 @@
+/* Arithmetic of layers on constants as arithmetic on weights. */
 #include "graph/passes/weight_math.h"
 
 #include <string.h>
