@@ -110,7 +110,7 @@ static void parsing_json(void **state)
 static trm_status make_views(void *argument)
 {
     const trm_weight *source = argument;
-    trm_weight *made[8] = {NULL};
+    trm_weight *made[10] = {NULL};
     trm_status status;
     float values[4];
     TRM_TRY_GOTO(status, trm_weight_reshape(source, &(trm_dims){3, {2, 3, 4}}, &made[0]), out);
@@ -121,9 +121,11 @@ static trm_status make_views(void *argument)
     TRM_TRY_GOTO(status, trm_weight_transpose(made[4], (int32_t[]){1, 0}, &made[5]), out);
     TRM_TRY_GOTO(status, trm_weight_slice(made[5], 1, 4, 8, &made[6]), out);
     TRM_TRY_GOTO(status, trm_weight_reshape(made[6], &(trm_dims){3, {5, 4, 2}}, &made[7]), out);
-    status = trm_weight_read(made[7], TRM_F32, 7, 4, values);
+    TRM_TRY_GOTO(status, trm_weight_compute(TRM_WEIGHT_ADD, TRM_F32, made[7], made[7], &made[8]), out);
+    TRM_TRY_GOTO(status, trm_weight_transpose(made[8], (int32_t[]){2, 0, 1}, &made[9]), out);
+    status = trm_weight_read(made[9], TRM_F32, 7, 4, values);
 out:
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 10; i++) {
         trm_weight_destroy(made[i]);
     }
     return status;
