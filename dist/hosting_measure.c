@@ -31,7 +31,8 @@ typedef struct measure {
     const trm_plan *plan;
     size_t read, copy;      /* bytes of weights; of a copy */
     unsigned char *weights; /* pages [read] */
-    void *pinned, *copied;  /* [copy] on the host and on the device */
+    bool pinned;            /* they are */
+    void *copied;           /* [copy] on the device */
     void *small[2];         /* a page of pinned memory, and of the device's */
     trm_stream *link, *layers;
     trm_event *begin, *end;
@@ -54,7 +55,7 @@ static trm_status open_measure(measure *m)
     m->weights = memory;
     m->pool = trm_stream_native(m->engine->crew.stream);
     trm_pool_for(m->pool, (int64_t)(m->read / sizeof(uint16_t)), PAGE_BYTES, touch, m->weights);
-    TRM_TRY(trm_device_alloc_host(device, m->copy, &m->pinned));
+    m->pinned = trm_device_pin(device, m->weights, m->read) == TRM_OK; /* else copies are as slow as they will be */
     TRM_TRY(trm_device_alloc(device, m->copy, &m->copied));
     TRM_TRY(trm_device_alloc_host(device, PAGE_BYTES, &m->small[0]));
     TRM_TRY(trm_device_alloc(device, PAGE_BYTES, &m->small[1]));
@@ -80,7 +81,9 @@ static void close_measure(measure *m)
     trm_device_free(device, m->small[1]);
     trm_device_free_host(device, m->small[0]);
     trm_device_free(device, m->copied);
-    trm_device_free_host(device, m->pinned);
+    if (m->pinned) {
+        trm_device_unpin(device, m->weights);
+    }
     trm_pages_free(m->weights, m->read);
 }
 
@@ -154,13 +157,14 @@ static size_t place_call(const trm_plan *plan, const trm_layer *layer, run *r, u
     return at + r->call.workspace_size;
 }
 
-/* Enqueues copies that take about as long as reading so many bytes. */
+/* Enqueues copies of so many bytes, of other weights than those that are read at the time: out of no cache either. */
 static trm_status keep_link_busy(measure *m, size_t bytes, size_t *copied)
 {
     *copied = 0;
     TRM_TRY(trm_event_record(m->begin, m->link));
     for (; *copied < bytes; *copied += m->copy) {
-        TRM_TRY(trm_stream_upload(m->link, m->copied, m->pinned, m->copy));
+        size_t pieces = m->read / m->copy, at = (pieces / 2 + *copied / m->copy) % pieces * m->copy;
+        TRM_TRY(trm_stream_upload(m->link, m->copied, m->weights + at, m->copy));
     }
     return trm_event_record(m->end, m->link);
 }
