@@ -58,10 +58,11 @@ static __device__ __forceinline__ int32_t share_of(const trm_cuda_qkv &p, int32_
         int32_t other = __shfl_xor_sync(0xffffffffu, longest, i);
         longest = other > longest ? other : longest;
     }
+    /* Long units in fewer parts, where that leaves enough blocks: the join takes 32 parts at a time. */
+    int32_t least = max(LEAST_SHARE, max(min(8, longest / 64), min(16, longest / 128)));
     *total = sum_of_lanes(all) * groups;
     *before = sum_of_lanes(earlier) * groups;
-    return trm_key_share(*total, sum_of_lanes(units) * groups, longest, TRM_QKV_BLOCKS, LEAST_SHARE,
-                         DIRECT_WARPS / p.heads);
+    return trm_key_share(*total, sum_of_lanes(units) * groups, longest, TRM_QKV_BLOCKS, least, DIRECT_WARPS / p.heads);
 }
 
 /* The block's share, found by each warp for itself; false if there is none for it. */
