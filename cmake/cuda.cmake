@@ -1,10 +1,21 @@
 # The CUDA compiler, if there is one. The runtime is linked statically; every other CUDA library is loaded at run time.
 set(TRM_HAVE_CUDA OFF)
 set(TRM_HAVE_SM90A OFF) # whether kernels may use what only Hopper GPUs have
+set(TRM_CUDA_LEAST 12.4) # the oldest compiler that knows what kernels ask of it (__maxnreg__)
 if(NOT TRM_CUDA STREQUAL "OFF")
   include(CheckLanguage)
   check_language(CUDA)
-  if(CMAKE_CUDA_COMPILER)
+  if(CMAKE_CUDA_COMPILER) # an older one may not even take the architectures
+    execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --version OUTPUT_VARIABLE cuda_version ERROR_QUIET)
+    if(cuda_version MATCHES "release ([0-9]+\\.[0-9]+)" AND CMAKE_MATCH_1 VERSION_LESS TRM_CUDA_LEAST)
+      set(cuda_too_old "${CMAKE_CUDA_COMPILER} is of CUDA ${CMAKE_MATCH_1}, expected ${TRM_CUDA_LEAST} or newer")
+      if(TRM_CUDA STREQUAL "ON")
+        message(FATAL_ERROR "${cuda_too_old}")
+      endif()
+      message(WARNING "${cuda_too_old}: the CUDA backend is left out")
+    endif()
+  endif()
+  if(CMAKE_CUDA_COMPILER AND NOT cuda_too_old)
     set(CMAKE_CUDA_ARCHITECTURES ${TRM_CUDA_ARCHITECTURES})
     enable_language(CUDA)
     set(CMAKE_CUDA_STANDARD 17)
