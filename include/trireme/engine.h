@@ -187,7 +187,7 @@ typedef struct trm_streaming_info {
                               compute nothing */
     double large_run_seconds;   /* the least such a run takes */
     double host_run_seconds;    /* the least a run with few rows is thought to take if processors computed (AUTO), where
-                                   that    is clearly less and they do not; else 0 */
+                                   that is clearly less and they do not; else 0 */
     size_t staging, host;       /* bytes of the ring of one context; of weights in host memory */
     size_t files;               /* bytes that are read from files in every run */
     int32_t copies;             /* in every run */
