@@ -397,6 +397,10 @@ trm_status trm_context_start(trm_context *context)
     if (context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot run: context is NULL");
     }
+    if (context->hosting != NULL && trm_stream_is_capturing(context->stream)) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a run of which processors compute layers cannot be captured by the caller: "
+                                        "after a run of more rows it would find other weights in the ring");
+    }
     const trm_network *network = context->engine->plan->network;
     for (int32_t i = 0; i < network->n_tensors; i++) {
         if (network->tensors[i]->role == TRM_TENSOR_INPUT && !context->input_is_set[i]) {

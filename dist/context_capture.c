@@ -19,7 +19,7 @@ typedef struct input_key {
     int64_t d[TRM_MAX_DIMS];
 } input_key;
 
-/* Of all inputs of the run to come, and of the weights' places; the caller's to free. NULL: out of memory. */
+/* Of all inputs of the run to come; the caller's to free. NULL: out of memory. */
 static input_key *make_key(const trm_context *context, size_t *size)
 {
     const trm_network *network = context->engine->plan->network;
@@ -160,8 +160,8 @@ trm_status trm_context_enqueue_run(trm_context *context)
     }
     TRM_TRY(in_parts ? TRM_OK : trm_context_shape(context)); /* it has run, or it would not be known */
     if (context->captured_at != context->shapings) {
-        context->captured_at = context->shapings;
         TRM_TRY(find_kept(context));
+        context->captured_at = context->shapings;
     }
     if (!context->ran && !in_parts) {
         TRM_TRY(trm_context_enqueue(context));

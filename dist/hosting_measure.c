@@ -105,12 +105,15 @@ static trm_status time_runs(measure *m, run *runs, int32_t n, double *seconds)
 {
     const trm_small_copy in = {m->small[0], m->small[1], PAGE_BYTES}, out = {m->small[1], m->small[0], PAGE_BYTES};
     double began = trm_clock_seconds();
-    for (int32_t i = 0; i < n; i++) {
-        TRM_TRY(trm_stream_copy_small(m->layers, &in, 1));
-        TRM_TRY(trm_stream_host_task(m->layers, run_layer, &runs[i]));
-        TRM_TRY(trm_stream_copy_small(m->layers, &out, 1));
+    trm_status status = TRM_OK;
+    for (int32_t i = 0; status == TRM_OK && i < n; i++) {
+        status = trm_stream_copy_small(m->layers, &in, 1);
+        status = status == TRM_OK ? trm_stream_host_task(m->layers, run_layer, &runs[i]) : status;
+        status = status == TRM_OK ? trm_stream_copy_small(m->layers, &out, 1) : status;
     }
-    TRM_TRY(trm_stream_synchronize(m->layers));
+    trm_status ended = trm_stream_synchronize(m->layers); /* tasks refer to the runs, also where one was not taken */
+    TRM_TRY(status);
+    TRM_TRY(ended);
     *seconds = trm_clock_seconds() - began;
     for (int32_t i = 0; i < n; i++) {
         TRM_TRY(runs[i].status);

@@ -48,9 +48,13 @@ static size_t find_inner(const trm_dims *part, const trm_dims *dims)
         last--;
     }
     size_t inner = 1;
+    if (first == dims->n) { /* one element, repeated over all */
+        first = 0;
+        last = -1;
+    }
     for (int32_t i = first; i < dims->n; i++) {
         if (i > last) {
-            inner *= (size_t)dims->d[i];
+            inner *= dims->d[i] > 0 ? (size_t)dims->d[i] : 1;
         } else if (size_at(part, dims->n, i) != dims->d[i]) {
             return 0;
         }

@@ -364,7 +364,7 @@ TRM_API trm_status trm_context_output(trm_context *context, const char *name, tr
 TRM_API trm_status trm_context_start(trm_context *context);
 TRM_API trm_status trm_context_finish(trm_context *context);
 /* The backend's stream of a context, a cudaStream_t on CUDA: to order a run with other work by events, and to have
- * start, after one run of the same dims, captured into a graph of the caller's. NULL on the host. */
+ * start, after one run of the same dims, captured into a caller's graph, but for hosted layers. NULL on the host. */
 TRM_API void *trm_context_stream(trm_context *context);
 
 /*

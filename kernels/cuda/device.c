@@ -378,12 +378,12 @@ static bool cuda_stream_is_capturing(const trm_stream *stream)
     return status != cudaStreamCaptureStatusNone;
 }
 
-/* Who asks for the handle is about to launch: the device is made current for it. */
 uint32_t *trm_cuda_stream_counters(trm_stream *stream)
 {
     return ((cuda_stream *)stream)->counters;
 }
 
+/* Who asks for the handle is about to launch: the device is made current for it. */
 static void *cuda_stream_native(trm_stream *stream)
 {
     (void)cudaSetDevice(ordinal_of(stream->device));

@@ -107,9 +107,9 @@ static inline void load_piece(const product *p, int64_t row, int64_t at, int64_t
         for (; i + 2 * LANES <= count; i += 2 * LANES) {
             const bytes both = *(const bytes *)(from + i / 2), low = both & 15, high = both >> 4;
             const bytes first =
-                __builtin_shuffle(low, high, (bytes){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
+                __builtin_shufflevector(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
             const bytes second =
-                __builtin_shuffle(low, high, (bytes){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
+                __builtin_shufflevector(low, high, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
             *(lanes *)(to + i) = __builtin_convertvector(__builtin_convertvector(first, words) - zero, lanes) * scale;
             *(lanes *)(to + i + LANES) =
                 __builtin_convertvector(__builtin_convertvector(second, words) - zero, lanes) * scale;

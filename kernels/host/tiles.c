@@ -5,7 +5,7 @@
 #include "base/half.h"
 #include "kernels/host/host.h"
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
+#if defined(__x86_64__) && defined(__GNUC__) && __GNUC__ >= 12 && !defined(__clang__) && defined(__linux__)
 
 #include <cpuid.h>
 #include <immintrin.h>
@@ -56,6 +56,7 @@ TILES static void configure(int64_t rows, int64_t m)
         c.row_bytes[i] = is_weight ? 64 : (uint16_t)(m * 4);
         c.rows[i] = is_x ? 16 : (uint8_t)rows;
     }
+    __asm__ volatile("" ::"r"(&c) : "memory"); /* gcc 12's next line does not say that it reads all of it */
     _tile_loadconfig(&c);
 }
 

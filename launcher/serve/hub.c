@@ -526,7 +526,7 @@ static void tend_sleep(hub *h)
         h->sleep_wanted = wanted = false;
         h->sleep_refused = true;
     }
-    h->asleep_and_gone = h->asleep && gone;
+    h->asleep_and_gone = h->asleep && gone && wanted;
     pthread_cond_broadcast(&h->changed);
     pthread_mutex_unlock(&h->lock);
     if (wanted && !h->asleep) {

@@ -84,6 +84,30 @@ static void operations_are_those_of_loops(void **state)
     }
 }
 
+static void one_element_meets_all(void **state)
+{
+    (void)state;
+    const trm_dims ones[] = {{1, {1}}, {2, {1, 1}}, {3, {1, 1, 1}}};
+    for (int k = 0; k < 3; k++) {
+        trm_weight *w = stored("w", 0, (trm_dims){3, {M, C, K}}), *one = stored("one", 7, ones[k]), *left, *right;
+        float found[COUNT];
+        assert_ok(trm_weight_compute(TRM_WEIGHT_SUBTRACT, TRM_F32, w, one, &left));
+        assert_ok(trm_weight_compute(TRM_WEIGHT_SUBTRACT, TRM_F32, one, w, &right));
+        assert_ok(trm_weight_read(left, TRM_F32, 0, COUNT, found));
+        for (int i = 0; i < COUNT; i++) {
+            assert_true(found[i] == number_at(i) - number_at(7));
+        }
+        assert_ok(trm_weight_read(right, TRM_F32, 5, COUNT - 5, found));
+        for (int i = 5; i < COUNT; i++) {
+            assert_true(found[i - 5] == number_at(7) - number_at(i));
+        }
+        trm_weight_destroy(w);
+        trm_weight_destroy(one);
+        trm_weight_destroy(left);
+        trm_weight_destroy(right);
+    }
+}
+
 static void results_are_rounded_once(void **state)
 {
     (void)state;
@@ -238,11 +262,9 @@ static void what_cannot_be_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operations_are_those_of_loops),
-        cmocka_unit_test(results_are_rounded_once),
-        cmocka_unit_test(parts_and_views_are_those_of_the_whole),
-        cmocka_unit_test(forms_give_the_weight_back),
-        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(operations_are_those_of_loops), cmocka_unit_test(one_element_meets_all),
+        cmocka_unit_test(results_are_rounded_once),      cmocka_unit_test(parts_and_views_are_those_of_the_whole),
+        cmocka_unit_test(forms_give_the_weight_back),    cmocka_unit_test(what_cannot_be_is_refused),
     };
     return cmocka_run_group_tests(tests, open_file, close_file);
 }

@@ -253,11 +253,23 @@ trm_status trm_onnx_mark_outputs(trm_onnx_import *import, trm_onnx_scope *scope)
 
 /* ---- types ----------------------------------------------------------------------------------------------- */
 
+/* Whether there is a port of that name; sequences have no type of elements that could be another. */
 static bool has_port(Onnx__ValueInfoProto *const *ports, size_t n, const char *name)
 {
     bool has = false;
     for (size_t i = 0; i < n; i++) {
-        has = has || strcmp(trm_onnx_text(ports[i]->name), name) == 0;
+        has = has || (strcmp(trm_onnx_text(ports[i]->name), name) == 0 &&
+                      (ports[i]->type == NULL || ports[i]->type->sequence_type == NULL));
+    }
+    return has;
+}
+
+/* An input that has one is a constant. */
+static bool has_initializer(const Onnx__GraphProto *graph, const char *name)
+{
+    bool has = false;
+    for (size_t i = 0; i < graph->n_initializer; i++) {
+        has = has || strcmp(trm_onnx_text(graph->initializer[i]->name), name) == 0;
     }
     return has;
 }
@@ -269,8 +281,8 @@ trm_status trm_onnx_check_types(const trm_onnx_import *import)
         const trm_onnx_port_type *type = &import->options->types[i];
         const char *name = type->port == NULL ? "" : type->port;
         int32_t first = 0;
-        const bool is_input =
-            has_port(graph->input, graph->n_input, name) && find_fixed(import->options, name, &first) < 0;
+        const bool is_input = has_port(graph->input, graph->n_input, name) && !has_initializer(graph, name) &&
+                              find_fixed(import->options, name, &first) < 0;
         const bool is_output = has_port(graph->output, graph->n_output, name);
         if (trm_dtype_size(type->dtype) == 0 || is_input == is_output) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s cannot be of type %s: %s", name, trm_dtype_name(type->dtype),
