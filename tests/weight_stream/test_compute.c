@@ -11,7 +11,7 @@ enum { M = 24, C = 7, K = 9, COUNT = M * C * K }; /* more than are computed at a
 
 static trm_weight_file *file;
 
-/* Numbers of f32 from 0.5 to 2, and the same bytes again as f16 for other tests. */
+/* Numbers of f32 from 0.5 to 2. */
 static int open_file(void **state)
 {
     (void)state;
