@@ -290,7 +290,7 @@ static void cached_case_of(kernel_case_bench *bench, trm_dtype dtype, trm_dtype 
     }
     /* Blocks in an order with gaps; entries past a sequence point nowhere. */
     double *table = malloc((size_t)(n * columns) * sizeof(double) + 1);
-    const int64_t cache_blocks = 2 * used + 3;
+    const int64_t cache_blocks = (used | 1) + 2;
     int64_t next = 0;
     for (int32_t s = 0; s < n; s++) {
         for (int64_t i = 0; i < columns; i++) {

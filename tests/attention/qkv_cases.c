@@ -120,7 +120,7 @@ static void qkv_case_of(kernel_case_bench *bench, trm_dtype dtype, trm_dtype cac
         columns = blocks + extra > columns ? blocks + extra : columns;
         used += blocks;
     }
-    const int64_t tokens = (int64_t)starts[n], cache_blocks = 2 * used + 3;
+    const int64_t tokens = (int64_t)starts[n], cache_blocks = (used | 1) + 2;
     positions = malloc((size_t)tokens * sizeof(double) + 1);
     all_lengths = malloc((size_t)tokens * sizeof(double) + 1);
     table = malloc((size_t)(n * columns) * sizeof(double) + 1);

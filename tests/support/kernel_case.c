@@ -25,36 +25,33 @@ typedef struct run_state {
     const trm_kernel *kernel;
     bool batch_invariant;
     double *inputs[TRM_MAX_LAYER_INPUTS];   /* values that go in; states: what is expected of them afterwards */
-    double *outputs[TRM_MAX_LAYER_OUTPUTS]; /* expected */
+    double *outputs[TRM_MAX_LAYER_OUTPUTS]; /* expected, rounded to the type */
     piece input[TRM_MAX_LAYER_INPUTS], output[TRM_MAX_LAYER_OUTPUTS];
 } run_state;
 
+/* `value` rounded once, half to even, to a binary float of `mantissas` bits behind the leading one whose normal numbers
+ * begin at 2^least. */
+static double nearest_binary(double value, int32_t mantissas, int32_t least)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    const int32_t exponent = (int32_t)(bits >> 52 & 0x7ff) - 1023,
+                  step = (exponent > least ? exponent : least) - mantissas;
+    bits = (uint64_t)(step + 52 + 1023) << 52 | 1ull << 51;
+    double grid; /* 1.5 * 2^(52 + step): a sum with it is a multiple of 2^step */
+    memcpy(&grid, &bits, sizeof(grid));
+    const double rounded = value + grid;
+    return copysign(rounded - grid, value);
+}
+
 static double nearest_16(double value, bool bf16)
 {
-    uint16_t guess = bf16 ? trm_f32_to_bf16((float)value) : trm_f32_to_f16((float)value);
-    if (isnan(value) || isinf(value)) {
-        return bf16 ? (double)trm_bf16_to_f32(guess) : (double)trm_f16_to_f32(guess);
+    const double end = bf16 ? 0x1p128 : 0x1p16; /* stands for infinity */
+    if (!(fabs(value) < end)) {
+        return isnan(value) ? value : copysign(INFINITY, value);
     }
-    /* The guess was rounded twice: its neighbours may be nearer, or as near and even. */
-    double best = 0.0, best_distance = INFINITY;
-    uint16_t best_bits = 1;
-    for (int step = -1; step <= 1; step++) {
-        const uint16_t bits = (uint16_t)(guess + step);
-        double candidate = bf16 ? (double)trm_bf16_to_f32(bits) : (double)trm_f16_to_f32(bits);
-        if (isnan(candidate)) {
-            continue;
-        }
-        if (isinf(candidate)) { /* stands for the next number of the type */
-            candidate = copysign(bf16 ? 0x1p128 : 65536.0, candidate);
-        }
-        const double distance = fabs(candidate - value);
-        if (distance < best_distance || (distance == best_distance && (bits & 1) == 0 && (best_bits & 1) != 0)) {
-            best = candidate;
-            best_distance = distance;
-            best_bits = bits;
-        }
-    }
-    return fabs(best) >= (bf16 ? 0x1p128 : 65536.0) ? copysign(INFINITY, best) : best;
+    const double rounded = bf16 ? nearest_binary(value, 7, -126) : nearest_binary(value, 10, -14);
+    return fabs(rounded) == end ? copysign(INFINITY, value) : rounded;
 }
 
 /* Value of a code of a small float type: fields as the type's name says, by the bits they have. */
@@ -87,31 +84,11 @@ static bool is_small_float(trm_dtype dtype)
     return (dtype >= TRM_F8E4M3 && dtype <= TRM_F4E2M1) || dtype == TRM_F6E2M3 || dtype == TRM_F6E3M2;
 }
 
-/* As nearest_small, of a number, by halving: whole weights are made of it. */
-static int32_t nearest_e4m3(double value)
-{
-    static double values[0x7f];
-    for (int32_t code = 1; values[0x7e] == 0.0 && code < 0x7f; code++) {
-        values[code] = small_value(TRM_F8E4M3, code);
-    }
-    int32_t low = 0, high = 0x7e;
-    while (high - low > 1) {
-        const int32_t middle = (low + high) / 2;
-        if (values[middle] <= fabs(value)) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    const double below = fabs(value) - values[low], above = values[high] - fabs(value);
-    return (above < below || (above == below && high % 2 == 0) ? high : low) | (signbit(value) != 0 ? 0x80 : 0);
-}
-
 /* The nearest code of all, of two the even one; NaN for NaN, or what there is for it. */
 static int32_t nearest_small(trm_dtype dtype, double value)
 {
-    if (dtype == TRM_F8E4M3 && !isnan(value)) {
-        return nearest_e4m3(value);
+    if (dtype == TRM_F8E4M3 && !isnan(value)) { /* whole caches and weights are made of it */
+        return trm_f32_to_f8e4m3((float)nearest_binary(fmin(fmax(value, -448.0), 448.0), 3, -6));
     }
     const int32_t codes = dtype == TRM_F4E2M1 ? 16 : dtype == TRM_F6E2M3 || dtype == TRM_F6E3M2 ? 64 : 256;
     int32_t best = -1;
@@ -333,6 +310,13 @@ static void download(run_state *run, piece *p)
     assert_ok(trm_stream_download(run->bench->stream, p->after, p->device, p->size + GUARD));
 }
 
+static void round_all(trm_dtype dtype, double *values, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = kernel_case_round(dtype, values[i]);
+    }
+}
+
 /* Inputs and expected values. */
 static void prepare(run_state *run, kernel_case_meaning meaning)
 {
@@ -359,6 +343,14 @@ static void prepare(run_state *run, kernel_case_meaning meaning)
         make_piece(run, &run->output[i], (size_t)count * trm_dtype_size(test->outputs[i].dtype));
     }
     meaning(test, run->inputs, run->outputs);
+    for (int32_t i = 0; i < test->n_inputs; i++) {
+        if (test->inputs[i].is_state) {
+            round_all(test->inputs[i].dtype, run->inputs[i], trm_dims_count(&test->inputs[i].dims));
+        }
+    }
+    for (int32_t i = 0; i < test->n_outputs; i++) {
+        round_all(test->outputs[i].dtype, run->outputs[i], kernel_case_used(&test->outputs[i]));
+    }
 }
 
 static trm_kernel_call make_call(const run_state *run)
@@ -391,16 +383,15 @@ static void check_values(run_state *run, trm_dtype dtype, const void *bytes, con
     double sum = 0.0, error = 0.0;
     int64_t finite = 0;
     for (int64_t i = 0; i < count; i++) {
-        const double rounded = kernel_case_round(dtype, expected[i]);
-        if (isfinite(rounded)) {
-            sum += rounded * rounded;
+        if (isfinite(expected[i])) {
+            sum += expected[i] * expected[i];
             finite++;
         }
     }
     const double rms = finite > 0 ? sqrt(sum / (double)finite) : 0.0;
     char text[256];
     for (int64_t i = 0; i < count; i++) {
-        const double want = kernel_case_round(dtype, expected[i]), found = get(dtype, bytes, i);
+        const double want = expected[i], found = get(dtype, bytes, i);
         bool right = isnan(want) ? isnan(found) : want == found;
         if (!right && isfinite(want) && isfinite(found) && factor > 0.0 && is_floating(dtype)) {
             error += (found - want) * (found - want);
