@@ -1,14 +1,15 @@
 /*
  * The kernels of a step of one token, each alone: products of one row in the shapes of Llama models and of their
- * shards, norms, GLUs, rotary embeddings, attention over a cache, the choice of the largest logit.
+ * shards, norms, GLUs, rotary embeddings, attention over a cache, of one sequence and of many, the choice of the
+ * largest logit.
  *
  *   bench_decode [--json] [--host] [--only TEXT]
  *
  * A kernel runs in a captured chain of calls that rotate through as many copies of what it reads as do not fit into the
  * caches together, up to 64: vectors of a few KiB are warm, as a step finds them. Figures are medians of several
  * launches, with the time that a launch itself takes in them. The roof is what a plain kernel reads on an H200. With
- * --host the same on the host backend, not captured and with one copy: whether the program works, not how fast the host
- * is. Exits 1 on an error.
+ * --host the same on the host backend, of one sequence of at most 8192 keys, not captured and with one copy: whether
+ * the program works, not how fast the host is. Exits 1 on an error.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include "base/error.h"
 #include "bench/common.h"
 #include "kernels/kernel.h"
+#include "kernels/random.h"
 #include "kernels/sample.h"
 
 #define ROOF_GBS   4550.0
@@ -39,6 +41,17 @@ typedef struct problem {
 static trm_status add_view(const bench *b, trm_view *view, trm_dtype dtype, trm_dims dims, int32_t copies)
 {
     return bench_add_floats(b, view, dtype, dims, copies, (uint64_t)(uintptr_t)view);
+}
+
+/* Where the fill has no numbers of the type, the bytes of some bf16. */
+static trm_status add_cache(const bench *b, trm_view *view, trm_dtype dtype, trm_dims dims, int32_t copies)
+{
+    trm_dims half = dims;
+    half.d[half.n - 1] /= dtype == TRM_BF16 ? 1 : 2;
+    trm_status status = add_view(b, view, TRM_BF16, half, copies);
+    view->dtype = dtype;
+    view->dims = dims;
+    return status;
 }
 
 static void free_problem(const bench *b, problem *p)
@@ -77,7 +90,7 @@ static void report(bench *b, const problem *p, float milliseconds)
                "\"gb_per_s\": %.0f, \"of_roof\": %.3f}",
                b->first ? "" : ",\n", p->name, kernel, p->bytes, (double)milliseconds * 1e3, rate, rate / ROOF_GBS);
     } else {
-        printf("%-38s %-18s %12zu %9.2f %8.0f %6.1f %%\n", p->name, kernel, p->bytes, (double)milliseconds * 1e3, rate,
+        printf("%-58s %-18s %12zu %9.2f %8.0f %6.1f %%\n", p->name, kernel, p->bytes, (double)milliseconds * 1e3, rate,
                rate / ROOF_GBS * 100.0);
     }
     fflush(stdout);
@@ -203,71 +216,164 @@ static trm_status make_pointwise(const bench *b, trm_layer_kind kind, int64_t n,
     return TRM_OK;
 }
 
-/* One query per head over `keys` keys; the copies are of the cache. */
-static trm_status make_attention(const bench *b, int32_t keys, int32_t heads, int32_t kv_heads, int32_t dim, problem *p)
+/* Sequences of one query per head over keys of a cache. */
+typedef struct attended {
+    int32_t sequences, keys; /* of each sequence; where they are mixed, the most */
+    int32_t kv_heads, dim;   /* four query heads over each */
+    bool mixed;
+    bool joined; /* from the joined product of q, k and v on */
+    trm_dtype cache;
+} attended;
+
+static int32_t keys_of(const attended *a, int32_t sequence)
 {
-    const int32_t columns = (keys + BLOCK - 1) / BLOCK, starts[2] = {0, 1};
-    const trm_dims own = {3, {1, kv_heads, dim}}, cache = {4, {columns, BLOCK, kv_heads, dim}};
+    return a->mixed ? 1 + (int32_t)(trm_random_bits(11, (uint64_t)sequence) % (uint64_t)a->keys) : a->keys;
+}
+
+static size_t bytes_of_keys(const attended *a)
+{
+    size_t keys = 0;
+    for (int32_t i = 0; i < a->sequences; i++) {
+        keys += (size_t)keys_of(a, i);
+    }
+    return 2 * keys * (size_t)a->kv_heads * (size_t)a->dim * trm_dtype_size(a->cache);
+}
+
+/* The blocks of a sequence stand in no order of use: the last first. */
+static trm_status add_sequences(const bench *b, const attended *a, trm_view *inputs, int32_t *integers, problem *p)
+{
+    const int32_t columns = (a->keys + BLOCK - 1) / BLOCK;
+    const int64_t blocks = (int64_t)columns * a->sequences;
+    for (int32_t i = 0; i <= a->sequences; i++) {
+        integers[i] = i;
+    }
+    TRM_TRY(bench_add_integers(b, &inputs[TRM_ATTENTION_SEQUENCE_STARTS], (trm_dims){1, {a->sequences + 1}}, integers));
+    for (int32_t i = 0; i < a->sequences; i++) {
+        integers[i] = keys_of(a, i);
+    }
+    TRM_TRY(bench_add_integers(b, &inputs[TRM_ATTENTION_SEQUENCE_LENGTHS], (trm_dims){1, {a->sequences}}, integers));
+    for (int64_t i = 0; i < blocks; i++) {
+        integers[i] = (int32_t)(blocks - 1 - i);
+    }
+    TRM_TRY(
+        bench_add_integers(b, &inputs[TRM_ATTENTION_BLOCK_TABLE], (trm_dims){2, {a->sequences, columns}}, integers));
+    const trm_dims cache = {4, {blocks, BLOCK, a->kv_heads, a->dim}};
+    TRM_TRY(add_cache(b, &inputs[TRM_ATTENTION_KEY_CACHE], a->cache, cache, p->copies));
+    return add_cache(b, &inputs[TRM_ATTENTION_VALUE_CACHE], a->cache, cache, p->copies);
+}
+
+/* The same five inputs in the layer of the joined product. */
+static trm_status add_joined(const bench *b, const attended *a, int32_t *integers, problem *p)
+{
+    trm_view *inputs = p->call.inputs, sequences[TRM_ATTENTION_INPUT_COUNT];
+    memset(sequences, 0, sizeof(sequences));
+    p->layer.kind = TRM_LAYER_QKV_ATTENTION;
+    p->layer.qkv_attention = (trm_qkv_attention_params){.attention = {.causal = TRM_CAUSAL_LOWER_RIGHT},
+                                                        .rope = {.rotary_dim = a->dim, .magnitude = 1.0f},
+                                                        .query_heads = 4 * a->kv_heads,
+                                                        .kv_heads = a->kv_heads};
+    p->call.n_inputs = TRM_QKV_ATTENTION_INV_FREQ + 1;
+    p->call.constants = ~(1u << TRM_QKV_ATTENTION_QKV);
+    p->copied = 1u << TRM_QKV_ATTENTION_KEY_CACHE | 1u << TRM_QKV_ATTENTION_VALUE_CACHE;
+    trm_status status = add_sequences(b, a, sequences, integers, p);
+    memcpy(&inputs[TRM_QKV_ATTENTION_SEQUENCE_STARTS], &sequences[TRM_ATTENTION_SEQUENCE_STARTS],
+           5 * sizeof(sequences[0]));
+    TRM_TRY(status);
+    const trm_dims whole = {2, {a->sequences, (int64_t)6 * a->kv_heads * a->dim}};
+    TRM_TRY(add_view(b, &inputs[TRM_QKV_ATTENTION_QKV], TRM_BF16, whole, 1));
+    for (int32_t i = 0; i < a->sequences; i++) {
+        integers[i] = keys_of(a, i) - 1;
+    }
+    TRM_TRY(bench_add_integers(b, &inputs[TRM_QKV_ATTENTION_POSITIONS], (trm_dims){1, {a->sequences}}, integers));
+    return add_view(b, &inputs[TRM_QKV_ATTENTION_INV_FREQ], TRM_F32, (trm_dims){1, {a->dim / 2}}, 1);
+}
+
+static trm_status add_apart(const bench *b, const attended *a, int32_t *integers, problem *p)
+{
     trm_view *inputs = p->call.inputs;
+    const trm_dims own = {3, {a->sequences, a->kv_heads, a->dim}};
     p->layer.kind = TRM_LAYER_ATTENTION;
     p->layer.attention = (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT};
     p->call.n_inputs = TRM_ATTENTION_VALUE_CACHE + 1;
-    p->call.n_outputs = 1;
     p->copied = 1u << TRM_ATTENTION_KEY_CACHE | 1u << TRM_ATTENTION_VALUE_CACHE;
-    TRM_TRY(add_view(b, &inputs[TRM_ATTENTION_Q], TRM_BF16, (trm_dims){3, {1, heads, dim}}, 1));
+    TRM_TRY(add_view(b, &inputs[TRM_ATTENTION_Q], TRM_BF16, (trm_dims){3, {a->sequences, 4 * a->kv_heads, a->dim}}, 1));
     TRM_TRY(add_view(b, &inputs[TRM_ATTENTION_K], TRM_BF16, own, 1));
     TRM_TRY(add_view(b, &inputs[TRM_ATTENTION_V], TRM_BF16, own, 1));
-    TRM_TRY(add_view(b, &p->call.outputs[0], TRM_BF16, (trm_dims){3, {1, heads, dim}}, 1));
-    TRM_TRY(bench_add_integers(b, &inputs[TRM_ATTENTION_SEQUENCE_STARTS], (trm_dims){1, {2}}, starts));
-    TRM_TRY(bench_add_integers(b, &inputs[TRM_ATTENTION_SEQUENCE_LENGTHS], (trm_dims){1, {1}}, &keys));
-    int32_t *table = calloc((size_t)columns, sizeof(*table));
-    if (table == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a table of %d blocks", columns);
-    }
-    for (int32_t i = 0; i < columns; i++) {
-        table[i] = columns - 1 - i;
-    }
-    trm_status status = bench_add_integers(b, &inputs[TRM_ATTENTION_BLOCK_TABLE], (trm_dims){2, {1, columns}}, table);
-    free(table);
-    TRM_TRY(status);
-    TRM_TRY(add_view(b, &inputs[TRM_ATTENTION_KEY_CACHE], TRM_BF16, cache, p->copies));
-    TRM_TRY(add_view(b, &inputs[TRM_ATTENTION_VALUE_CACHE], TRM_BF16, cache, p->copies));
-    p->bytes = (size_t)keys * (size_t)kv_heads * (size_t)dim * 4;
-    return TRM_OK;
+    return add_sequences(b, a, inputs, integers, p);
 }
 
-/* The same from the joined product on. */
-static trm_status make_qkv_attention(const bench *b, int32_t keys, int32_t heads, int32_t kv_heads, int32_t dim,
-                                     problem *p)
+/* The copies are of the cache. */
+static trm_status make_attention(const bench *b, const attended *a, problem *p)
 {
-    problem apart;
-    memset(&apart, 0, sizeof(apart));
-    apart.copies = p->copies;
-    const int32_t position = keys - 1;
-    trm_view *inputs = p->call.inputs, *others = apart.call.inputs;
-    p->layer.kind = TRM_LAYER_QKV_ATTENTION;
-    p->layer.qkv_attention = (trm_qkv_attention_params){.attention = {.causal = TRM_CAUSAL_LOWER_RIGHT},
-                                                        .rope = {.rotary_dim = dim, .magnitude = 1.0f},
-                                                        .query_heads = heads,
-                                                        .kv_heads = kv_heads};
-    p->call.n_inputs = TRM_QKV_ATTENTION_INV_FREQ + 1;
-    p->call.n_outputs = 1;
-    p->call.constants = ~(1u << TRM_QKV_ATTENTION_QKV);
-    p->copied = 1u << TRM_QKV_ATTENTION_KEY_CACHE | 1u << TRM_QKV_ATTENTION_VALUE_CACHE;
-    trm_status status = make_attention(b, keys, heads, kv_heads, dim, &apart);
-    for (int32_t i = 0; i < 5; i++) {
-        inputs[TRM_QKV_ATTENTION_SEQUENCE_STARTS + i] = others[TRM_ATTENTION_SEQUENCE_STARTS + i];
-        others[TRM_ATTENTION_SEQUENCE_STARTS + i].data = NULL;
+    int32_t *integers = calloc((size_t)a->sequences * (size_t)(a->keys / BLOCK + 1) + 2, sizeof(*integers));
+    if (integers == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the tables of %d sequences", a->sequences);
     }
-    p->call.outputs[0] = apart.call.outputs[0];
-    apart.call.outputs[0].data = NULL;
-    p->bytes = apart.bytes;
-    free_problem(b, &apart);
+    trm_status status = a->joined ? add_joined(b, a, integers, p) : add_apart(b, a, integers, p);
+    free(integers);
     TRM_TRY(status);
-    const trm_dims whole = {2, {1, (int64_t)(heads + 2 * kv_heads) * dim}};
-    TRM_TRY(add_view(b, &inputs[TRM_QKV_ATTENTION_QKV], TRM_BF16, whole, 1));
-    TRM_TRY(bench_add_integers(b, &inputs[TRM_QKV_ATTENTION_POSITIONS], (trm_dims){1, {1}}, &position));
-    return add_view(b, &inputs[TRM_QKV_ATTENTION_INV_FREQ], TRM_F32, (trm_dims){1, {dim / 2}}, 1);
+    p->call.n_outputs = 1;
+    p->bytes = bytes_of_keys(a);
+    return add_view(b, &p->call.outputs[0], TRM_BF16, (trm_dims){3, {a->sequences, 4 * a->kv_heads, a->dim}}, 1);
+}
+
+static trm_status run_attention(bench *b, const attended *a)
+{
+    char name[64], sequences[32] = "";
+    problem p;
+    if (a->sequences > 1 || a->mixed) {
+        snprintf(sequences, sizeof(sequences), "%d x %s", a->sequences, a->mixed ? "up to " : "");
+    }
+    snprintf(name, sizeof(name), "%s, %s%d keys%s, %d heads of %d", a->joined ? "qkv to attention" : "attention",
+             sequences, a->keys, a->cache == TRM_F8E4M3 ? " of e4m3" : "", a->kv_heads, a->dim);
+    if (b->backend == TRM_BACKEND_HOST && (a->sequences > 1 || a->keys > 8192)) {
+        return TRM_OK;
+    }
+    return begin(b, &p, name, bytes_of_keys(a)) ? run_problem(b, &p, make_attention(b, a, &p)) : TRM_OK;
+}
+
+/* One sequence, and many: both apart and joined, over both types of cache where the engine has a choice. */
+static trm_status run_attentions(bench *b)
+{
+    static const attended single[] = {
+        {.keys = 256, .kv_heads = 8, .dim = 128},   {.keys = 256, .kv_heads = 4, .dim = 128},
+        {.keys = 256, .kv_heads = 2, .dim = 128},   {.keys = 256, .kv_heads = 8, .dim = 64},
+        {.keys = 2048, .kv_heads = 8, .dim = 128},  {.keys = 8192, .kv_heads = 8, .dim = 128},
+        {.keys = 8192, .kv_heads = 2, .dim = 128},  {.keys = 8192, .kv_heads = 1, .dim = 128},
+        {.keys = 8192, .kv_heads = 8, .dim = 64},   {.keys = 32768, .kv_heads = 8, .dim = 128},
+        {.keys = 32768, .kv_heads = 2, .dim = 128}, {.keys = 131072, .kv_heads = 8, .dim = 128}};
+    static const attended many[] = {{.sequences = 8, .keys = 8192},
+                                    {.sequences = 32, .keys = 2048},
+                                    {.sequences = 32, .keys = 8192},
+                                    {.sequences = 40, .keys = 2048},
+                                    {.sequences = 128, .keys = 1024},
+                                    {.sequences = 128, .keys = 8192},
+                                    {.sequences = 37, .keys = 8192, .mixed = true}};
+    static const int32_t lengths[] = {256, 2048, 8192, 32768};
+    for (size_t i = 0; i < 2 * sizeof(lengths) / sizeof(lengths[0]); i++) {
+        const attended a = {
+            .sequences = 1, .keys = lengths[i / 2], .kv_heads = 8, .dim = i % 2 == 0 ? 128 : 64, .cache = TRM_BF16};
+        TRM_TRY(run_attention(b, &a));
+    }
+    for (int32_t e4m3 = 0; e4m3 < 2; e4m3++) {
+        attended a;
+        for (size_t i = 0; i < sizeof(single) / sizeof(single[0]); i++) {
+            a = single[i];
+            a.sequences = 1;
+            a.joined = true;
+            a.cache = e4m3 != 0 ? TRM_F8E4M3 : TRM_BF16;
+            TRM_TRY(run_attention(b, &a));
+        }
+        for (size_t i = 0; i < sizeof(many) / sizeof(many[0]); i++) {
+            a = many[i];
+            a.kv_heads = 8;
+            a.dim = 128;
+            a.joined = true;
+            a.cache = e4m3 != 0 ? TRM_F8E4M3 : TRM_BF16;
+            TRM_TRY(run_attention(b, &a));
+        }
+    }
+    return TRM_OK;
 }
 
 static trm_status make_sample(const bench *b, int64_t vocab, problem *p)
@@ -294,11 +400,6 @@ static trm_status run_all(bench *b)
                      {"glu of 14336", TRM_LAYER_GLU, 14336},
                      {"rope, 32 heads of 128", TRM_LAYER_ROPE, 4096},
                      {"rope, 8 heads of 128", TRM_LAYER_ROPE, 1024}};
-    static const struct {
-        int32_t keys, kv_heads, dim;
-    } joined[] = {{256, 8, 128},  {256, 4, 128},  {256, 2, 128},   {256, 8, 64},   {2048, 8, 128},
-                  {8192, 8, 128}, {8192, 2, 128}, {32768, 8, 128}, {32768, 2, 128}};
-    static const int32_t lengths[] = {256, 2048, 8192, 32768};
     problem p;
     for (size_t i = 0; i < sizeof(products) / sizeof(products[0]); i++) {
         if (begin(b, &p, products[i].name, (size_t)(products[i].n * products[i].k) * 2)) {
@@ -310,22 +411,7 @@ static trm_status run_all(bench *b)
             TRM_TRY(run_problem(b, &p, make_pointwise(b, pointwise[i].kind, pointwise[i].n, &p)));
         }
     }
-    for (size_t i = 0; i < 2 * sizeof(lengths) / sizeof(lengths[0]); i++) {
-        const int32_t keys = lengths[i / 2], dim = i % 2 == 0 ? 128 : 64;
-        char name[64];
-        snprintf(name, sizeof(name), "attention, %d keys, 8 heads of %d", keys, dim);
-        if (begin(b, &p, name, (size_t)keys * 8 * (size_t)dim * 2)) {
-            TRM_TRY(run_problem(b, &p, make_attention(b, keys, 32, 8, dim, &p)));
-        }
-    }
-    for (size_t i = 0; i < sizeof(joined) / sizeof(joined[0]); i++) {
-        char name[64];
-        const int32_t heads = joined[i].kv_heads;
-        snprintf(name, sizeof(name), "qkv to attention, %d keys, %d heads of %d", joined[i].keys, heads, joined[i].dim);
-        if (begin(b, &p, name, (size_t)joined[i].keys * (size_t)heads * (size_t)joined[i].dim * 2)) {
-            TRM_TRY(run_problem(b, &p, make_qkv_attention(b, joined[i].keys, 4 * heads, heads, joined[i].dim, &p)));
-        }
-    }
+    TRM_TRY(run_attentions(b));
     if (begin(b, &p, "largest of 128256 logits", (size_t)128256 * 4)) {
         TRM_TRY(run_problem(b, &p, make_sample(b, 128256, &p)));
     }
@@ -348,7 +434,7 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    snprintf(heading, sizeof(heading), "%-38s %-18s %12s %9s %8s %8s", "work", "kernel", "bytes", "us", "GB/s",
+    snprintf(heading, sizeof(heading), "%-58s %-18s %12s %9s %8s %8s", "work", "kernel", "bytes", "us", "GB/s",
              "of roof");
     return bench_main(&b, heading, run_all);
 }
