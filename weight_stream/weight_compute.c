@@ -163,3 +163,20 @@ void trm_weight_read_computed(const trm_weight_base *base, size_t start, size_t 
         count -= n;
     }
 }
+
+void trm_weight_compute_apart(const trm_weight_base *base, const size_t *places, size_t count, unsigned char *to,
+                              void (*read)(void *call, const trm_weight *part, const size_t *elements, size_t count,
+                                           float *to),
+                              void *call)
+{
+    float numbers[2][TRM_WEIGHT_MOST_APART];
+    size_t elements[TRM_WEIGHT_MOST_APART];
+    for (int32_t i = 0; i < base->n_parts; i++) {
+        for (size_t k = 0; k < count; k++) {
+            elements[k] = places[k] / base->inner[i] % base->parts[i]->count;
+        }
+        read(call, base->parts[i], elements, count, numbers[i]);
+    }
+    compute(base->op, numbers[0], numbers[1], count, numbers[0]);
+    trm_convert(TRM_F32, numbers[0], base->dtype, to, count);
+}

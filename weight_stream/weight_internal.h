@@ -132,6 +132,12 @@ const char *trm_weight_op_name(trm_weight_op op);
 void trm_weight_read_computed(const trm_weight_base *base, size_t start, size_t count, unsigned char *to,
                               void (*read)(void *call, const trm_weight *part, size_t first, size_t count, float *to),
                               void *call);
+/* Elements of what is computed at places of its own, at most TRM_WEIGHT_MOST_APART; the rest as above. */
+#define TRM_WEIGHT_MOST_APART 256
+void trm_weight_compute_apart(const trm_weight_base *base, const size_t *places, size_t count, unsigned char *to,
+                              void (*read)(void *call, const trm_weight *part, const size_t *elements, size_t count,
+                                           float *to),
+                              void *call);
 /* Reads elements of a weight into `to`, which a status of the reading is kept for. */
 typedef void (*trm_weight_read_part_fn)(void *call, const trm_weight *part, size_t first, size_t count, void *to);
 /* Elements start .. start + count - 1 of what a code makes of a weight, whose elements come from `read`. */

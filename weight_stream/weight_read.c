@@ -6,7 +6,6 @@
  */
 #include <assert.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -15,10 +14,9 @@
 #include "weight_stream/convert.h"
 #include "weight_stream/weight_internal.h"
 
-#define BUFFER_SIZE  8192               /* bytes on the stack */
-#define LARGE_RUN    ((size_t)64 << 10) /* bytes from here on are read from the file, not through its mapping */
-#define MOST_BETWEEN 64                 /* elements that are computed for one that is wanted */
-#define TILE         64 /* rows and columns of a tile: whole cache lines, and no more pages than a small TLB has entries */
+#define BUFFER_SIZE 8192               /* bytes on the stack */
+#define LARGE_RUN   ((size_t)64 << 10) /* bytes from here on are read from the file, not through its mapping */
+#define TILE        64 /* rows and columns of a tile: whole cache lines, and no more pages than a small TLB has entries */
 
 /* Of one call. */
 typedef struct reading {
@@ -35,6 +33,8 @@ typedef struct reader {
 
 static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, unsigned char *to,
                       reading *call);
+static void read_run(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to);
+static void read_numbers_apart(void *call, const trm_weight *part, const size_t *elements, size_t count, float *to);
 
 static void gather(const unsigned char *from, size_t stride, size_t size, size_t count, unsigned char *to)
 {
@@ -175,6 +175,50 @@ static void read_computed(const reader *read, size_t start, size_t count, unsign
     }
 }
 
+/* At most TRM_WEIGHT_MOST_APART elements of a base, wherever they are. */
+static void read_places(const reader *read, const size_t *places, size_t count, unsigned char *to)
+{
+    unsigned char buffer[TRM_WEIGHT_MOST_APART * sizeof(float)];
+    if (read->base->kind == TRM_WEIGHT_COMPUTED) {
+        trm_weight_compute_apart(read->base, places, count, buffer, read_numbers_apart, read->call);
+        trm_convert(read->base->dtype, buffer, read->dtype, to, count);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        read_run(read, places[i], 1, 1, to + i * read->to_size);
+    }
+}
+
+/* The same of a weight, as numbers. */
+static void read_numbers_apart(void *call, const trm_weight *part, const size_t *elements, size_t count, float *to)
+{
+    const reader read = {part->base, TRM_F32, trm_dtype_size(part->base->dtype), sizeof(float), call};
+    size_t places[TRM_WEIGHT_MOST_APART];
+    for (size_t i = 0; i < count; i++) {
+        size_t left = elements[i];
+        places[i] = (size_t)part->view.offset;
+        for (int32_t k = part->runs.n - 1; k >= 0; k--) {
+            const trm_weight_step *run = &part->runs.steps[k];
+            places[i] += left % (size_t)run->size * (size_t)run->stride;
+            left /= (size_t)run->size;
+        }
+    }
+    read_places(&read, places, count, (unsigned char *)to);
+}
+
+static void read_computed_apart(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to)
+{
+    size_t places[TRM_WEIGHT_MOST_APART];
+    for (size_t done = 0; done < count;) {
+        const size_t n = count - done < TRM_WEIGHT_MOST_APART ? count - done : TRM_WEIGHT_MOST_APART;
+        for (size_t i = 0; i < n; i++) {
+            places[i] = start + (done + i) * stride;
+        }
+        read_places(read, places, n, to + done * read->to_size);
+        done += n;
+    }
+}
+
 static void read_run(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to)
 {
     switch (read->base->kind) {
@@ -197,8 +241,10 @@ static void read_run(const reader *read, size_t start, size_t stride, size_t cou
         }
         return;
     case TRM_WEIGHT_COMPUTED:
-        for (size_t i = 0; i < (stride == 1 ? 1 : count); i++) {
-            read_computed(read, start + i * stride, stride == 1 ? count : 1, to + i * read->to_size);
+        if (stride == 1) {
+            read_computed(read, start, count, to);
+        } else {
+            read_computed_apart(read, start, stride, count, to);
         }
         return;
     case TRM_WEIGHT_RECODED:
@@ -224,15 +270,19 @@ static void read_run(const reader *read, size_t start, size_t stride, size_t cou
 static void read_transposed(const reader *read, size_t start, size_t stride, size_t rows, size_t columns,
                             unsigned char *to)
 {
-    unsigned char tile[TILE * TILE * 8];
-    size_t size = read->from_size;
+    unsigned char tile[TILE * TILE * 8], computed[TILE * sizeof(float)];
+    const size_t size = read->from_size;
+    const bool is_stored = read->base->kind == TRM_WEIGHT_STORED;
     for (size_t c = 0; c < columns; c += TILE) {
         size_t width = columns - c < TILE ? columns - c : TILE;
         for (size_t r = 0; r < rows; r += TILE) {
             size_t height = rows - r < TILE ? rows - r : TILE;
-            const unsigned char *from = read->base->bytes + (start + r + c * stride) * size;
             for (size_t k = 0; k < width; k++) { /* tile[r][c] from stored [c][r] */
-                const unsigned char *line = from + k * stride * size;
+                const size_t at = start + r + (c + k) * stride;
+                const unsigned char *line = is_stored ? read->base->bytes + at * size : computed;
+                if (!is_stored) {
+                    trm_weight_read_computed(read->base, at, height, computed, read_numbers, read->call);
+                }
                 switch (size) {
 #define SCATTER(bytes)                                                                                                 \
     case bytes:                                                                                                        \
@@ -258,13 +308,13 @@ static void read_transposed(const reader *read, size_t start, size_t stride, siz
 }
 
 /* Reads as many whole rows of the two innermost runs as the range has at this place, if that is a plain transpose
- * of stored elements; returns the number of rows, 0 if it is not. */
+ * of stored elements or of what is computed; returns the number of rows, 0 if it is not. */
 static size_t read_rows(const reader *read, const trm_weight *weight, const int64_t *index, size_t start, size_t count,
                         unsigned char *to)
 {
     int32_t last = weight->runs.n - 1;
-    if (last < 1 || read->base->kind != TRM_WEIGHT_STORED || weight->runs.steps[last - 1].stride != 1 ||
-        index[last] != 0) {
+    const bool has_tiles = read->base->kind == TRM_WEIGHT_STORED || read->base->kind == TRM_WEIGHT_COMPUTED;
+    if (last < 1 || !has_tiles || weight->runs.steps[last - 1].stride != 1 || index[last] != 0) {
         return 0;
     }
     size_t columns = (size_t)weight->runs.steps[last].size;
@@ -277,46 +327,10 @@ static size_t read_rows(const reader *read, const trm_weight *weight, const int6
     return rows;
 }
 
-/* Elements of what is computed that do not lie in a row: all between the first and the last are computed. False where
- * that is too many. */
-static bool read_scattered(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, unsigned char *to,
-                           reading *call)
-{
-    const trm_weight_runs *runs = &weight->runs;
-    const size_t size = trm_dtype_size(weight->base->dtype), each = weight->count / (size_t)runs->steps[0].size;
-    const int64_t begin = (int64_t)(first / each) * runs->steps[0].stride;
-    int64_t end = (int64_t)((first + count - 1) / each) * runs->steps[0].stride + 1;
-    for (int32_t i = 1; i < runs->n; i++) {
-        end += (runs->steps[i].size - 1) * runs->steps[i].stride;
-    }
-    if ((size_t)(end - begin) / MOST_BETWEEN > count) {
-        return false;
-    }
-    unsigned char *elements = malloc((size_t)(end - begin) * size);
-    if (elements == NULL) {
-        call->status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu elements of a weight that is computed",
-                                (size_t)(end - begin));
-        return true;
-    }
-    trm_weight_read_computed(weight->base, (size_t)(weight->view.offset + begin), (size_t)(end - begin), elements,
-                             read_numbers, call);
-    trm_weight_base base = {.kind = TRM_WEIGHT_STORED, .dtype = weight->base->dtype, .bytes = elements};
-    trm_weight in_memory = *weight;
-    in_memory.base = &base;
-    in_memory.view.offset = -begin;
-    read_view(&in_memory, dtype, first, count, to, call);
-    free(elements);
-    return true;
-}
-
 static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, unsigned char *to,
                       reading *call)
 {
     const trm_weight_base *base = weight->base;
-    const bool in_a_row = weight->runs.n == 0 || (weight->runs.n == 1 && weight->runs.steps[0].stride == 1);
-    if (base->kind == TRM_WEIGHT_COMPUTED && !in_a_row && read_scattered(weight, dtype, first, count, to, call)) {
-        return;
-    }
     reader read = {base, dtype, trm_dtype_size(base->dtype), trm_dtype_size(dtype), call};
     int32_t n = weight->runs.n;
     const trm_weight_step *runs = weight->runs.steps;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "base/half.h"
-#include "weight_stream/weight_form.h"
+#include "weight_stream/weight_internal.h"
 
 enum { M = 24, C = 7, K = 9, COUNT = M * C * K }; /* more than are computed at a time */
 
@@ -47,6 +47,35 @@ static trm_weight *stored(const char *name, int64_t first, trm_dims dims)
     trm_weight *weight = NULL;
     assert_ok(trm_weight_from_file(file, (size_t)first * 4, name, TRM_F32, &dims, &weight));
     return weight;
+}
+
+typedef void (*read_fn)(void *call, const trm_weight *part, size_t first, size_t count, float *to);
+typedef void (*read_apart_fn)(void *call, const trm_weight *part, const size_t *elements, size_t count, float *to);
+void __real_trm_weight_read_computed(const trm_weight_base *base, size_t start, size_t count, unsigned char *to,
+                                     read_fn read, void *call);
+void __wrap_trm_weight_read_computed(const trm_weight_base *base, size_t start, size_t count, unsigned char *to,
+                                     read_fn read, void *call);
+void __real_trm_weight_compute_apart(const trm_weight_base *base, const size_t *places, size_t count, unsigned char *to,
+                                     read_apart_fn read, void *call);
+void __wrap_trm_weight_compute_apart(const trm_weight_base *base, const size_t *places, size_t count, unsigned char *to,
+                                     read_apart_fn read, void *call);
+
+static size_t computed, computing; /* elements, and how often some were asked for */
+
+void __wrap_trm_weight_read_computed(const trm_weight_base *base, size_t start, size_t count, unsigned char *to,
+                                     read_fn read, void *call)
+{
+    computed += count;
+    computing++;
+    __real_trm_weight_read_computed(base, start, count, to, read, call);
+}
+
+void __wrap_trm_weight_compute_apart(const trm_weight_base *base, const size_t *places, size_t count, unsigned char *to,
+                                     read_apart_fn read, void *call)
+{
+    computed += count;
+    computing++;
+    __real_trm_weight_compute_apart(base, places, count, to, read, call);
 }
 
 /* w [M, C, K] times factors [M, 1, 1], elements 10 and on. */
@@ -176,6 +205,79 @@ static void parts_and_views_are_those_of_the_whole(void **state)
     trm_weight_destroy(whole);
 }
 
+/* Element i of a view of scaled() whose axes [3] are in another order. */
+static float turned_at(const int32_t *perm, int64_t i)
+{
+    const int64_t dims[3] = {M, C, K};
+    int64_t at[3];
+    for (int axis = 2; axis >= 0; axis--) {
+        at[perm[axis]] = i % dims[perm[axis]];
+        i /= dims[perm[axis]];
+    }
+    return scaled_at((at[0] * C + at[1]) * K + at[2]);
+}
+
+static void no_element_is_computed_twice(void **state)
+{
+    (void)state;
+    static const int32_t perms[5][3] = {{0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    static const size_t pieces[] = {1, 7, 64, 500, COUNT};
+    trm_weight *wide = scaled(TRM_F32), *half = scaled(TRM_F16), *turned;
+    float found[COUNT];
+    for (int32_t k = 0; k < 10; k++) {
+        const int32_t *perm = perms[k % 5];
+        assert_ok(trm_weight_transpose(k < 5 ? wide : half, perm, &turned));
+        for (size_t p = 0; p < sizeof(pieces) / sizeof(pieces[0]); p++) {
+            computed = computing = 0;
+            for (size_t first = 0; first < COUNT; first += pieces[p]) {
+                const size_t count = pieces[p] < COUNT - first ? pieces[p] : COUNT - first;
+                assert_ok(trm_weight_read(turned, TRM_F32, first, count, found + first));
+            }
+            assert_int_equal(computed, COUNT);
+            assert_true(pieces[p] < COUNT || computing <= COUNT / 7); /* some at a time */
+            for (int64_t i = 0; i < COUNT; i++) {
+                const float number = turned_at(perm, i);
+                assert_true(found[i] == (k < 5 ? number : trm_f16_to_f32(trm_f32_to_f16(number))));
+            }
+        }
+        trm_weight_destroy(turned);
+    }
+    trm_weight_destroy(wide);
+    trm_weight_destroy(half);
+}
+
+/* Of a matrix much wider than a piece: the columns of few rows, and what is computed of a transpose that is computed.
+ */
+static void long_columns_are_computed_once(void **state)
+{
+    (void)state;
+    enum { ROWS = 300, COLUMNS = 5 };
+    trm_weight *a = stored("a", 0, (trm_dims){2, {ROWS, COLUMNS}}), *b = stored("b", 2, (trm_dims){1, {1}}), *sum;
+    trm_weight *c = stored("c", 11, (trm_dims){2, {COLUMNS, ROWS}}), *turned, *product, *back;
+    float found[ROWS * COLUMNS];
+    assert_ok(trm_weight_compute(TRM_WEIGHT_ADD, TRM_F32, a, b, &sum));
+    assert_ok(trm_weight_transpose(sum, (int32_t[]){1, 0}, &turned)); /* [COLUMNS, ROWS] */
+    assert_ok(trm_weight_compute(TRM_WEIGHT_MULTIPLY, TRM_F32, turned, c, &product));
+    assert_ok(trm_weight_transpose(product, (int32_t[]){1, 0}, &back));
+    trm_weight *const read[] = {turned, product, back};
+    for (int k = 0; k < 3; k++) {
+        computed = 0;
+        for (size_t first = 0; first < ROWS * COLUMNS; first += 500) {
+            assert_ok(trm_weight_read(read[k], TRM_F32, first, 500, found + first));
+        }
+        assert_int_equal(computed, (k == 0 ? 1 : 2) * ROWS * COLUMNS);
+        for (int64_t i = 0; i < ROWS * COLUMNS; i++) {
+            const int64_t row = k == 2 ? i / COLUMNS : i % ROWS, column = k == 2 ? i % COLUMNS : i / ROWS;
+            const float value = number_at(row * COLUMNS + column) + number_at(2);
+            assert_true(found[i] == (k == 0 ? value : value * number_at(11 + column * ROWS + row)));
+        }
+    }
+    trm_weight *const made[] = {a, b, c, sum, turned, product, back};
+    for (size_t i = 0; i < sizeof(made) / sizeof(made[0]); i++) {
+        trm_weight_destroy(made[i]);
+    }
+}
+
 static trm_status other_base(void *user, const trm_weight_form *form, trm_weight **found)
 {
     (void)user;
@@ -264,6 +366,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations_are_those_of_loops), cmocka_unit_test(one_element_meets_all),
         cmocka_unit_test(results_are_rounded_once),      cmocka_unit_test(parts_and_views_are_those_of_the_whole),
+        cmocka_unit_test(no_element_is_computed_twice),  cmocka_unit_test(long_columns_are_computed_once),
         cmocka_unit_test(forms_give_the_weight_back),    cmocka_unit_test(what_cannot_be_is_refused),
     };
     return cmocka_run_group_tests(tests, open_file, close_file);
