@@ -554,7 +554,8 @@ trm_status trm_partition_emit(const trm_partitioner *partitioner, const trm_mesh
                  .report = report};
     TRM_TRY(trm_network_create(&e.network));
     e.network->refittable = partitioner->network->refittable;
-    trm_status status = emit(&e);
+    trm_status status = trm_network_copy_deciding(e.network, partitioner->network);
+    status = status == TRM_OK ? emit(&e) : status;
     trm_arena_fini(&e.arena);
     if (status != TRM_OK) {
         trm_network_destroy(e.network);

@@ -151,8 +151,16 @@ static trm_status check_stored(const reader *r, const Trireme__Plan__Weight *fro
                    : trm_fail(TRM_ERROR_INVALID_MODEL, "%s: weight %s is damaged: its checksum differs", r->name,
                               form->name);
     }
-    if (trm_plan_sample(bytes, size) == from->sample) {
+    const bool deciding = from->checksum != 0; /* small, and a single element counts */
+    if (trm_plan_sample(bytes, size) == from->sample &&
+        (!deciding || trm_plan_checksum(bytes, size) == from->checksum)) {
         return TRM_OK;
+    }
+    if (refitted && deciding) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "weight %s of %s is not the one that plan %s was built with, whose elements decided what the network "
+                 "is: build a plan of these weights",
+                 form->name, trm_weight_file_path(form->file), r->name);
     }
     if (refitted) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
@@ -391,6 +399,19 @@ static trm_status get_tensor(const reader *r, const Trireme__Plan__Tensor *from)
     return from->pin[0] == '\0' ? TRM_OK : trm_network_pin(network, tensor, from->pin);
 }
 
+static trm_status get_deciding(reader *r)
+{
+    const Trireme__Plan__Network *from = r->from;
+    for (size_t i = 0; i < from->n_deciding; i++) {
+        if (from->deciding[i] >= from->n_weights ||
+            from->weights[from->deciding[i]]->kind != TRIREME__PLAN__WEIGHT__KIND__STORED) {
+            return refuse(r, "what decided the network is no weight of a file");
+        }
+        TRM_TRY(trm_network_note_deciding(r->plan->network, r->weights[from->deciding[i]]));
+    }
+    return TRM_OK;
+}
+
 static trm_status get_network(reader *r)
 {
     const Trireme__Plan__Network *from = r->from;
@@ -411,6 +432,7 @@ static trm_status get_network(reader *r)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s has none of the weights that plan %s has outside of itself",
                  trm_weight_source_path(r->source), r->name);
     }
+    TRM_TRY(get_deciding(r));
     for (size_t i = 0; i < from->n_tensors; i++) {
         TRM_TRY(get_tensor(r, from->tensors[i]));
     }

@@ -326,6 +326,29 @@ static trm_status put_weight(writer *w, const trm_weight *weight, uint32_t *posi
     return add_weight(w, made, position);
 }
 
+/* Weights that decided the network are looked at when a plan is given weights: those in the file are what they were. */
+static trm_status put_deciding(writer *w, const trm_network *network, Trireme__Plan__Network *to)
+{
+    if (w->keep == TRM_PLAN_WEIGHTS_EMBEDDED || network->n_deciding == 0) {
+        return TRM_OK;
+    }
+    to->deciding = trm_arena_array(&w->arena, (size_t)network->n_deciding, sizeof(*to->deciding));
+    if (to->deciding == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    for (int32_t i = 0; i < network->n_deciding; i++) {
+        trm_weight_form form;
+        trm_weight_get_form(network->deciding[i], &form);
+        if (form.kind == TRM_WEIGHT_STORED) {
+            uint32_t *position = &to->deciding[to->n_deciding++];
+            TRM_TRY(put_weight(w, network->deciding[i], position));
+            w->weights[--*position]->checksum = trm_plan_checksum(trm_weight_file_bytes(form.file).bytes + form.begin,
+                                                                  trm_dims_bytes(&form.dims, form.dtype));
+        }
+    }
+    return TRM_OK;
+}
+
 /* Writes the elements of a weight, in the type of the tensor, as a blob. */
 static trm_status put_elements(writer *w, const trm_tensor *tensor, Trireme__Plan__Blob **blob)
 {
@@ -525,6 +548,7 @@ static trm_status put_network(writer *w, const trm_plan *plan, Trireme__Plan__Bl
     for (int32_t i = 0; i < network->n_outputs; i++) {
         to.outputs[i] = (uint32_t)network->outputs[i]->index;
     }
+    TRM_TRY(put_deciding(w, network, &to));
     to.n_weights = w->n_weights;
     to.weights = w->weights;
     TRM_TRY(put_bounds(w, plan, &to));

@@ -579,9 +579,37 @@ void trm_network_destroy(trm_network *network)
     for (int32_t i = 0; i < network->n_tensors; i++) {
         trm_weight_destroy(network->tensors[i]->weight);
     }
+    for (int32_t i = 0; i < network->n_deciding; i++) {
+        trm_weight_destroy(network->deciding[i]);
+    }
+    free(network->deciding);
     trm_map_fini(&network->names);
     trm_arena_fini(&network->arena);
     free(network);
+}
+
+trm_status trm_network_note_deciding(trm_network *network, const trm_weight *weight)
+{
+    if (network->n_deciding == network->deciding_capacity) {
+        const int32_t capacity = 2 * network->deciding_capacity + 8;
+        trm_weight **grown = realloc(network->deciding, (size_t)capacity * sizeof(*grown));
+        if (grown == NULL) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %d weights", capacity);
+        }
+        network->deciding = grown;
+        network->deciding_capacity = capacity;
+    }
+    TRM_TRY(trm_weight_clone(weight, &network->deciding[network->n_deciding]));
+    network->n_deciding++;
+    return TRM_OK;
+}
+
+trm_status trm_network_copy_deciding(trm_network *network, const trm_network *from)
+{
+    for (int32_t i = 0; i < from->n_deciding; i++) {
+        TRM_TRY(trm_network_note_deciding(network, from->deciding[i]));
+    }
+    return TRM_OK;
 }
 
 static trm_status clone_tensor(trm_network *copy, const trm_tensor *from)
@@ -644,7 +672,7 @@ trm_status trm_network_clone(const trm_network *network, trm_network **copy)
     trm_network *made;
     TRM_TRY(trm_network_create(&made));
     made->refittable = network->refittable;
-    trm_status status = TRM_OK;
+    trm_status status = trm_network_copy_deciding(made, network);
     for (int32_t i = 0; i < network->n_tensors && status == TRM_OK; i++) {
         status = clone_tensor(made, network->tensors[i]);
     }

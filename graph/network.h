@@ -56,9 +56,11 @@ struct trm_network {
     int32_t n_layers, layer_capacity;
     trm_tensor **outputs; /* in the order they were marked */
     int32_t n_outputs, output_capacity;
-    trm_map names;    /* of tensors, to their index, and of layers, to TRM_NO_TENSOR */
-    bool names_known; /* whether `names` is complete; looked up one by one where it is not */
-    bool refittable;  /* weights may get other elements later: no pass computes from those of a weight */
+    trm_map names;         /* of tensors, to their index, and of layers, to TRM_NO_TENSOR */
+    bool names_known;      /* whether `names` is complete; looked up one by one where it is not */
+    bool refittable;       /* weights may get other elements later: no pass computes from those of a weight */
+    trm_weight **deciding; /* read when the network was made, which would be another one with other elements */
+    int32_t n_deciding, deciding_capacity;
 };
 #define TRM_NO_TENSOR UINT32_MAX
 
@@ -68,6 +70,11 @@ struct trm_network {
  * weight over, also when it fails. Its dims are the weight's; `dtype` is the type it is converted to on the way. */
 trm_status trm_network_add_weight(trm_network *network, const char *name, trm_weight *weight, trm_dtype dtype,
                                   trm_tensor **tensor);
+
+/* Notes a weight that what the network is was decided by, other than by its tensors; it stays the caller's. */
+trm_status trm_network_note_deciding(trm_network *network, const trm_weight *weight);
+/* The same of all that decided another network. */
+trm_status trm_network_copy_deciding(trm_network *network, const trm_network *from);
 
 /* Replaces every use of `from` (also as a network output) by `to`. */
 void trm_network_replace_uses(trm_network *network, trm_tensor *from, trm_tensor *to);

@@ -206,6 +206,12 @@ static trm_status add_quantized(decoder *d, const char *part, const row_range *r
         status = add_quantized_part(d, part, &blocks, "zero_point", &taken.zero_point,
                                     &inputs[TRM_DEQUANT_MATMUL_ZERO_POINT]);
     }
+    if (status == TRM_OK && taken.order != NULL) {
+        status = trm_network_note_deciding(d->network, taken.order);
+    }
+    if (status == TRM_OK && taken.middle != NULL) {
+        status = trm_network_note_deciding(d->network, taken.middle);
+    }
     *desc = (trm_layer_desc){.kind = TRM_LAYER_DEQUANT_MATMUL,
                              .dequant_matmul = {.block_n = taken.block_n, .block_k = taken.block_k}};
     trm_hf_quantized_fini(&taken);

@@ -39,6 +39,8 @@ trm_status trm_hf_quantization_named(const char *name, trm_hf_quantization *quan
 /* What DEQUANT_MATMUL takes of a linear layer. */
 typedef struct trm_hf_quantized {
     trm_weight *weight, *scale, *zero_point; /* [out, in] or [out, in / 2]; zero_point may be NULL */
+    trm_weight *order, *middle; /* as stored: columns' groups and zero points that are left out as they are the usual
+                                   ones, or NULL */
     int32_t block_n, block_k;
 } trm_hf_quantized;
 void trm_hf_quantized_fini(trm_hf_quantized *quantized);

@@ -39,6 +39,8 @@ void trm_hf_quantized_fini(trm_hf_quantized *quantized)
     trm_weight_destroy(quantized->weight);
     trm_weight_destroy(quantized->scale);
     trm_weight_destroy(quantized->zero_point);
+    trm_weight_destroy(quantized->order);
+    trm_weight_destroy(quantized->middle);
     *quantized = (trm_hf_quantized){0};
 }
 
@@ -185,18 +187,17 @@ static trm_status take_packed(taker *t, trm_hf_quantized *to)
 /* ---- GPTQ and AWQ ----------------------------------------------------------------------------------------- */
 
 /* Columns in an order of their own are refused: column i belongs to group i / group. */
-static trm_status check_group_index(taker *t, int64_t group)
+static trm_status check_group_index(taker *t, int64_t group, trm_hf_quantized *to)
 {
-    trm_weight *index;
     const trm_dims dims = {1, {t->in}};
     if (!trm_hf_checkpoint_has(t->checkpoint, name(t, "g_idx"))) {
         return TRM_OK;
     }
-    TRM_TRY(trm_hf_checkpoint_take_as(t->checkpoint, name(t, "g_idx"), TRM_I32, &dims, &index));
+    TRM_TRY(trm_hf_checkpoint_take_as(t->checkpoint, name(t, "g_idx"), TRM_I32, &dims, &to->order));
     int32_t *groups = malloc((size_t)t->in * sizeof(*groups));
     trm_status status = groups == NULL
                             ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "no memory for %lld groups", (long long)t->in)
-                            : trm_weight_read(index, TRM_I32, 0, (size_t)t->in, groups);
+                            : trm_weight_read(to->order, TRM_I32, 0, (size_t)t->in, groups);
     for (int64_t i = 0; status == TRM_OK && i < t->in; i++) {
         const int64_t expected = group == 0 ? 0 : i / group;
         if (groups[i] != expected) {
@@ -208,7 +209,6 @@ static trm_status check_group_index(taker *t, int64_t group)
         }
     }
     free(groups);
-    trm_weight_destroy(index);
     return status;
 }
 
@@ -245,6 +245,9 @@ static trm_status take_groups(taker *t, trm_hf_quantized *to)
         to->zero_point = NULL;
         return TRM_OK;
     }
+    if (!q->has_zero_points) {
+        TRM_TRY(trm_weight_clone(to->zero_point, &to->middle));
+    }
     if (q->zeros_less_one) {
         TRM_TRY(recode(&to->zero_point, TRM_WEIGHT_CODE_NEXT));
     }
@@ -258,6 +261,9 @@ static trm_status take_groups(taker *t, trm_hf_quantized *to)
     if (middle) {
         trm_weight_destroy(to->zero_point);
         to->zero_point = NULL;
+    } else {
+        trm_weight_destroy(to->middle);
+        to->middle = NULL;
     }
     return TRM_OK;
 }
@@ -270,7 +276,7 @@ static trm_status take_gptq(taker *t, trm_hf_quantized *to)
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "weight %s has %lld columns, expected a multiple of %lld", name(t, "qweight"),
                  (long long)t->in, (long long)per_word);
     }
-    TRM_TRY(check_group_index(t, q->block_k));
+    TRM_TRY(check_group_index(t, q->block_k, to));
     TRM_TRY(take(t, "qweight", TRM_I32, t->in / per_word, t->out, &to->weight));
     TRM_TRY(turn(&to->weight));
     TRM_TRY(recode(&to->weight, TRM_WEIGHT_CODE_BYTES));
