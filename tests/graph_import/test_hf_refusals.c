@@ -113,6 +113,38 @@ static void unknown_things_are_named(void **state)
     assert_fails(open_with("llama", "eos_token_id", "[1,2,3,4,5,6,7,8,9]"), unsupported, "lists 9 tokens");
 }
 
+/* What would run, and give other logits than transformers does. */
+static void unlike_transformers_is_refused(void **state)
+{
+    (void)state;
+    const trm_status unsupported = TRM_ERROR_UNSUPPORTED, invalid = TRM_ERROR_INVALID_MODEL;
+    assert_fails(open_with("llama", "is_causal", "false"), unsupported, "is_causal is false");
+    assert_fails(open_with("mistral", "architectures", "[\"LlamaForCausalLM\"]"), invalid,
+                 "model_type is \"mistral\", which does not go with architecture LlamaForCausalLM, expected \"llama\"");
+    assert_fails(open_with("llama", "partial_rotary_factor", "0.5"), unsupported,
+                 "partial_rotary_factor is 0.5, expected 1 for LlamaForCausalLM");
+    assert_fails(open_with("qwen3", "rope_parameters.partial_rotary_factor", "0.5"), unsupported,
+                 "partial_rotary_factor is 0.5, expected 1 for Qwen3ForCausalLM");
+    assert_fails(open_with("gemma2", "rope_parameters", "{\"full_attention\": {\"rope_type\": \"default\"}}"),
+                 unsupported, "rope parameters by type of layer are not supported for Gemma2ForCausalLM");
+    assert_fails(open_with("gemma3", "rope_parameters", "{\"rope_type\": \"default\"}"), invalid,
+                 "rope_parameters has neither full_attention nor sliding_attention");
+    assert_fails(open_with("gemma3", "rope_scaling", "{\"rope_type\": \"default\"}"), unsupported,
+                 "there are rope_scaling and rope_parameters");
+    assert_fails(open_with("phi3-longrope", "rope_parameters.rope_type", "\"linear\""), unsupported,
+                 "rope_type is \"linear\", expected default or longrope");
+    assert_fails(open_with("qwen2", "layer_types", "[\"full_attention\", \"sliding_attention\"]"), invalid,
+                 "layer 1 uses sliding attention and there is no sliding_window");
+    assert_fails(open_with("qwen2", "layer_types", "[\"full_attention\", \"chunked_attention\"]"), unsupported,
+                 "layer_types[1] is \"chunked_attention\"");
+    cJSON *config = read_config("llama-linear"); /* empty rope_scaling hides nothing */
+    set_key(config, "rope_scaling", cJSON_CreateObject());
+    set_key(config, "rope_parameters.factor", NULL);
+    make_folder("llama-linear", config);
+    trm_model *model;
+    assert_fails(trm_model_open(folder, &model), invalid, "factor");
+}
+
 /* A quantized golden with one key of its quantization_config set. */
 static trm_status quantized(const char *golden, const char *key, const char *value)
 {
@@ -192,6 +224,25 @@ static trm_status renamed(const char *golden, const char *from, const char *to)
     return status;
 }
 
+/* Spellings that transformers reads. */
+static void other_spellings_are_read(void **state)
+{
+    (void)state;
+    trm_model *model;
+    assert_ok(renamed("llama", "\"model.", "      \"")); /* names of the model without its head: the space is JSON's */
+    assert_ok(open_with("llama", "hidden_act", "\"gelu_python\""));
+    assert_ok(open_with("llama", "partial_rotary_factor", "1.0"));
+    assert_ok(open_with("gemma", "hidden_activation", "\"mish\""));
+    assert_ok(open_with("gemma3", "_sliding_window_pattern", "\"any\""));
+    assert_ok(open_with("gemma3-images", "text_config.tie_word_embeddings", "false"));
+    cJSON *config = read_config("mistral-layer-types");
+    set_key(config, "model_type", cJSON_CreateString("ministral"));
+    set_key(config, "architectures", cJSON_Parse("[\"MinistralForCausalLM\"]"));
+    make_folder("mistral-layer-types", config);
+    assert_ok(trm_model_open(folder, &model));
+    trm_model_close(model);
+}
+
 static void quantized_weights_are_checked(void **state)
 {
     (void)state;
@@ -251,7 +302,8 @@ static void keys_are_required_and_typed(void **state)
                  "original_max_position_embeddings is 0");
     assert_fails(open_with("llama-llama3", "rope_parameters.high_freq_factor", "1.0"), invalid, "are both 1");
     assert_fails(open_with("gemma3-images", "text_config", "[]"), invalid, "text_config is not an object");
-    assert_fails(open_with("gemma3", "rope_parameters.full_attention", "4"), invalid, "layer type");
+    assert_fails(open_with("gemma3", "rope_parameters.full_attention", "4"), invalid,
+                 "full_attention are not an object");
     assert_fails(open_with("gemma2", "query_pre_attn_scalar", "0"), invalid, "query_pre_attn_scalar is 0");
     assert_fails(open_with("gemma2", "final_logit_softcapping", "-1"), invalid, "final_logit_softcapping -1");
     assert_fails(open_with("gemma2", "layer_types", "[\"full_attention\"]"), invalid, "layer_types has 1 elements");
@@ -292,7 +344,7 @@ static void weights_must_have_the_shapes_expected(void **state)
                  "weight transformer.wpe.weight has shape [64, 32], expected [65, 32]");
     assert_fails(open_with("phi3", "num_key_value_heads", "4"), invalid,
                  "qkv_proj.weight has shape [64, 32], expected [96, 32]");
-    assert_fails(open_with("llama-head-dim", "architectures", "[\"GPTNeoXForCausalLM\"]"), invalid,
+    assert_fails(renamed("gpt-neox", "gpt_neox.embed_in", "gpt_neox.embed_on"), invalid,
                  "weight gpt_neox.embed_in.weight is missing");
     assert_fails(open_with("llama", "num_attention_heads", "8"), invalid, "q_proj.weight has shape");
 }
@@ -434,6 +486,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unknown_things_are_named),        cmocka_unit_test(quantizations_are_named),
+        cmocka_unit_test(unlike_transformers_is_refused),  cmocka_unit_test(other_spellings_are_read),
         cmocka_unit_test(quantized_weights_are_checked),   cmocka_unit_test(keys_are_required_and_typed),
         cmocka_unit_test(sizes_must_fit_together),         cmocka_unit_test(weights_must_have_the_shapes_expected),
         cmocka_unit_test(weights_must_be_floats),          cmocka_unit_test(unused_weights_are_a_warning),

@@ -169,6 +169,41 @@ bool trm_hf_checkpoint_describe(const trm_hf_checkpoint *checkpoint, const char 
     return checkpoint->stored != NULL && trm_safetensors_describe(checkpoint->stored, name, dtype, dims);
 }
 
+static trm_status same_elements(const trm_weight *a, const trm_weight *b, float *buffer, size_t size, bool *same)
+{
+    const trm_dims dims = trm_weight_dims(a);
+    const size_t count = (size_t)trm_dims_count(&dims);
+    *same = true;
+    for (size_t first = 0; first < count && *same; first += size) {
+        const size_t n = count - first < size ? count - first : size;
+        TRM_TRY(trm_weight_read(a, TRM_F32, first, n, buffer));
+        TRM_TRY(trm_weight_read(b, TRM_F32, first, n, buffer + size));
+        *same = memcmp(buffer, buffer + size, n * sizeof(float)) == 0;
+    }
+    return TRM_OK;
+}
+
+trm_status trm_hf_checkpoint_same(const trm_hf_checkpoint *checkpoint, const char *a, const char *b, bool *same)
+{
+    const size_t size = (size_t)1 << 16;
+    trm_weight *first = NULL, *second = NULL;
+    float *buffer = malloc(2 * size * sizeof(float));
+    if (buffer == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory to compare weights %s and %s", a, b);
+    }
+    trm_status status = trm_safetensors_weight(checkpoint->stored, a, &first);
+    if (status == TRM_OK) {
+        status = trm_safetensors_weight(checkpoint->stored, b, &second);
+    }
+    if (status == TRM_OK) {
+        status = same_elements(first, second, buffer, size, same);
+    }
+    trm_weight_destroy(first);
+    trm_weight_destroy(second);
+    free(buffer);
+    return status;
+}
+
 void trm_hf_checkpoint_skip(trm_hf_checkpoint *checkpoint, const char *name)
 {
     const int32_t index = stored_index(checkpoint, name);

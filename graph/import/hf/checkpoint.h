@@ -41,6 +41,8 @@ trm_status trm_hf_checkpoint_take_as(trm_hf_checkpoint *checkpoint, const char *
 /* Type (NONE: one this library does not know) and dims of a stored weight; false if there is none. */
 bool trm_hf_checkpoint_describe(const trm_hf_checkpoint *checkpoint, const char *name, trm_dtype *dtype,
                                 trm_dims *dims);
+/* Whether two stored weights of floats have the same elements, whatever their types; reads both as far as they do. */
+trm_status trm_hf_checkpoint_same(const trm_hf_checkpoint *checkpoint, const char *a, const char *b, bool *same);
 /* Counts a weight that is not needed as taken, if it is there. */
 void trm_hf_checkpoint_skip(trm_hf_checkpoint *checkpoint, const char *name);
 /* The seed of a random weight of this name. */

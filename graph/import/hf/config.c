@@ -65,10 +65,17 @@ trm_status trm_hf_read_activation(const trm_hf_reader *reader, const char *key, 
         const char *name;
         trm_activation activation;
     } known[] = {
-        {"silu", TRM_ACTIVATION_SILU},           {"swish", TRM_ACTIVATION_SILU},
-        {"gelu", TRM_ACTIVATION_GELU},           {"gelu_new", TRM_ACTIVATION_GELU_TANH},
-        {"gelu_fast", TRM_ACTIVATION_GELU_TANH}, {"gelu_pytorch_tanh", TRM_ACTIVATION_GELU_TANH},
-        {"relu", TRM_ACTIVATION_RELU},           {"quick_gelu", TRM_ACTIVATION_QUICK_GELU},
+        {"silu", TRM_ACTIVATION_SILU},
+        {"swish", TRM_ACTIVATION_SILU},
+        {"gelu", TRM_ACTIVATION_GELU},
+        {"gelu_new", TRM_ACTIVATION_GELU_TANH},
+        {"gelu_fast", TRM_ACTIVATION_GELU_TANH},
+        {"gelu_pytorch_tanh", TRM_ACTIVATION_GELU_TANH},
+        {"relu", TRM_ACTIVATION_RELU},
+        {"quick_gelu", TRM_ACTIVATION_QUICK_GELU},
+        {"gelu_python", TRM_ACTIVATION_GELU},
+        {"gelu_python_tanh", TRM_ACTIVATION_GELU_TANH},
+        {"gelu_accurate", TRM_ACTIVATION_GELU_TANH},
     };
     const char *name = NULL;
     TRM_TRY(trm_json_member_string(reader->document, reader->object, key, false, &name));
@@ -144,11 +151,22 @@ trm_status trm_hf_read_sizes(const trm_hf_reader *reader, trm_hf_config *config)
 
 /* ---- windows ----------------------------------------------------------------------------------------- */
 
+static trm_status check_windows(const trm_hf_config *config)
+{
+    for (int64_t i = 0; i < config->layers; i++) {
+        if (config->sliding[i] && config->window < 1) {
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL,
+                     "config.json: layer %lld uses sliding attention and there is no sliding_window", (long long)i);
+        }
+    }
+    return TRM_OK;
+}
+
 trm_status trm_hf_read_layer_types(const trm_hf_reader *reader, trm_hf_config *config)
 {
     const trm_json *types = trm_json_get(reader->object, "layer_types");
     if (types == NULL) {
-        return TRM_OK;
+        return check_windows(config);
     }
     if (!trm_json_is_array(types) || (int64_t)trm_json_count(types) < config->layers) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: layer_types has %zu elements, expected a list of %lld",
@@ -167,7 +185,7 @@ trm_status trm_hf_read_layer_types(const trm_hf_reader *reader, trm_hf_config *c
                      (long long)i, name);
         }
     }
-    return TRM_OK;
+    return check_windows(config);
 }
 
 trm_status trm_hf_read_windows(const trm_hf_reader *reader, trm_hf_config *config, int64_t pattern)
@@ -177,18 +195,12 @@ trm_status trm_hf_read_windows(const trm_hf_reader *reader, trm_hf_config *confi
     } else if (trm_json_get(reader->object, "sliding_window") != NULL) {
         TRM_TRY(trm_hf_read_size(reader, "sliding_window", &config->window));
     }
+    if (config->window > INT32_MAX) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: sliding_window is %lld, expected 1 to %d",
+                 (long long)config->window, INT32_MAX);
+    }
     for (int64_t i = 0; i < config->layers; i++) {
         config->sliding[i] = pattern == 0 ? config->window > 0 : (i + 1) % pattern != 0;
-    }
-    if (pattern != 0) {
-        TRM_TRY(trm_hf_read_layer_types(reader, config));
-    }
-    for (int64_t i = 0; i < config->layers; i++) {
-        if (config->sliding[i] && (config->window < 1 || config->window > INT32_MAX)) {
-            TRM_FAIL(TRM_ERROR_INVALID_MODEL,
-                     "config.json: layer %lld uses sliding attention and sliding_window is %lld, expected 1 to %d",
-                     (long long)i, (long long)config->window, INT32_MAX);
-        }
     }
     return TRM_OK;
 }
@@ -255,6 +267,19 @@ static const trm_hf_family *find_family(const char *architecture)
     return NULL;
 }
 
+/* transformers chooses the model by model_type, we by architecture: they must mean the same. */
+static trm_status check_model_type(const trm_hf_family *family, const char *model_type)
+{
+    for (const trm_hf_family *other = trm_hf_families; other->architecture != NULL; other++) {
+        if (strcmp(other->model_type, model_type) == 0 && strcmp(other->model_type, family->model_type) != 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL,
+                     "config.json: model_type is \"%s\", which does not go with architecture %s, expected \"%s\"",
+                     model_type, family->architecture, family->model_type);
+        }
+    }
+    return TRM_OK;
+}
+
 static trm_status unknown_architecture(const char *architecture)
 {
     char known[1024] = "";
@@ -265,6 +290,16 @@ static trm_status unknown_architecture(const char *architecture)
     }
     TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: architecture %s is not supported, expected one of %s", architecture,
              known);
+}
+
+static trm_status check_causal(const trm_hf_reader *reader)
+{
+    bool is_causal = true;
+    TRM_TRY(trm_hf_read_bool(reader, "is_causal", &is_causal));
+    if (!is_causal) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: is_causal is false, which is not supported");
+    }
+    return TRM_OK;
 }
 
 trm_status trm_hf_config_read(const trm_json_document *document, trm_arena *arena, int64_t layers,
@@ -296,6 +331,8 @@ trm_status trm_hf_config_read(const trm_json_document *document, trm_arena *aren
 
     found.architecture = architecture;
     TRM_TRY(trm_json_member_string(document, root, "model_type", true, &found.model_type));
+    TRM_TRY(check_model_type(found.family, found.model_type));
+    TRM_TRY(check_causal(&reader));
     found.bos_token = -1;
     found.norm_eps = 1e-6;
     found.rotary = true;

@@ -47,7 +47,7 @@ typedef enum trm_hf_qkv_layout {
 
 /* Names of weights, without ".weight" and ".bias". NULL: the family has no such weight. */
 typedef struct trm_hf_names {
-    const char *roots[3];  /* what the decoder's names begin with; the first one found in the files */
+    const char *roots[4];  /* what the decoder's names begin with; the first one found in the files */
     const char *embedding; /* after the root */
     const char *positions; /* learned positions */
     const char *layers;    /* followed by ".<n>." */
@@ -114,7 +114,7 @@ typedef struct trm_hf_reader {
 } trm_hf_reader;
 
 struct trm_hf_family {
-    const char *architecture;
+    const char *architecture, *model_type;
     trm_status (*read)(const trm_hf_reader *reader, trm_hf_config *config);
     const trm_hf_names *names;
 };
@@ -148,10 +148,9 @@ trm_status trm_hf_read_sizes(const trm_hf_reader *reader, trm_hf_config *config)
 /* Checks the sizes and cuts the layers; trm_hf_read_sizes calls it. */
 trm_status trm_hf_check_sizes(const trm_hf_reader *reader, trm_hf_config *config);
 
-/* sliding_window, and which layers it is for: layer_types where given, else layers where (i + 1) % pattern != 0;
- * pattern 1 is none, 0 all. */
+/* sliding_window, and the layers it is for: those where (i + 1) % pattern != 0; pattern 1 is none, 0 all. */
 trm_status trm_hf_read_windows(const trm_hf_reader *reader, trm_hf_config *config, int64_t pattern);
-/* Keys layer_types alone, over config->sliding as it is. */
+/* layer_types, which go before that; then checks that there is a window where a layer wants one. */
 trm_status trm_hf_read_layer_types(const trm_hf_reader *reader, trm_hf_config *config);
 
 /* Refuses a key whose value is true: features this library does not have. */
@@ -159,11 +158,15 @@ trm_status trm_hf_refuse(const trm_hf_reader *reader, const char *key);
 
 /* ---- rope.c ------------------------------------------------------------------------------------------ */
 
-/* Reads rope_parameters, or rope_theta and rope_scaling; config->rope[0].theta and .partial hold the defaults. */
+/* Reads rope_parameters, or rope_theta and rope_scaling; config->rope[0].theta and .partial hold the defaults, as does
+ * .original_length where it is not 0. Heads must be rotated whole. */
 trm_status trm_hf_read_rope(const trm_hf_reader *reader, trm_hf_config *config);
 /* The same from keys with a family's own names. */
 typedef struct trm_hf_rope_keys {
-    const char *theta, *partial, *sliding_theta; /* sliding_theta NULL: one rope for all layers */
+    const char *theta;
+    const char *partial;       /* NULL: heads are rotated whole */
+    const char *sliding_theta; /* NULL: one rope for all layers */
+    bool is_longrope;          /* so is all that is scaled, whatever its type is called */
 } trm_hf_rope_keys;
 trm_status trm_hf_read_rope_keys(const trm_hf_reader *reader, const trm_hf_rope_keys *keys, trm_hf_config *config);
 

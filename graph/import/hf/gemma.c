@@ -18,12 +18,12 @@
     .mlp_post_norm = "post_feedforward_layernorm"
 
 const trm_hf_names trm_hf_gemma_names = {
-    .roots = {"model."}, GEMMA_NAMES, .mlp_norm = "post_attention_layernorm", .heads = {"lm_head"}};
+    .roots = {"model.", ""}, GEMMA_NAMES, .mlp_norm = "post_attention_layernorm", .heads = {"lm_head"}};
 
-const trm_hf_names trm_hf_gemma2_names = {.roots = {"model."}, GEMMA_NAMES, GEMMA2_NORMS, .heads = {"lm_head"}};
+const trm_hf_names trm_hf_gemma2_names = {.roots = {"model.", ""}, GEMMA_NAMES, GEMMA2_NORMS, .heads = {"lm_head"}};
 
 const trm_hf_names trm_hf_gemma3_names = {
-    .roots = {"model.", "language_model.model.", "model.language_model."}, /* the latter with images */
+    .roots = {"model.", "language_model.model.", "model.language_model.", ""}, /* the middle ones with images */
     GEMMA_NAMES,
     GEMMA2_NORMS,
     .q_norm = "self_attn.q_norm",
@@ -37,6 +37,10 @@ static trm_status read_common(const trm_hf_reader *reader, trm_hf_config *config
     config->tied = true;
     config->norm_offset = 1.0f;
     TRM_TRY(trm_hf_read_sizes(reader, config));
+    if (reader->object != reader->root) { /* with images the file's own key decides, and true where it is absent */
+        config->tied = true;
+        TRM_TRY(trm_json_member_bool(reader->document, reader->root, "tie_word_embeddings", false, &config->tied));
+    }
     config->embedding_scale = sqrt((double)config->hidden);
     TRM_TRY(trm_hf_read_real(reader, "rms_norm_eps", &config->norm_eps));
     TRM_TRY(trm_hf_read_bool(reader, "attention_bias", &config->qkv_bias));
@@ -71,12 +75,11 @@ static trm_status read_softcaps(const trm_hf_reader *reader, trm_hf_config *conf
 trm_status trm_hf_read_gemma(const trm_hf_reader *reader, trm_hf_config *config)
 {
     TRM_TRY(read_common(reader, config));
-    /* The first releases say hidden_act "gelu" and mean the tanh form; later ones spell it hidden_activation. */
+    /* The first releases say hidden_act "gelu" and mean the tanh form; transformers reads no hidden_activation. */
     TRM_TRY(trm_hf_read_activation(reader, "hidden_act", &config->activation));
     if (config->activation == TRM_ACTIVATION_GELU) {
         config->activation = TRM_ACTIVATION_GELU_TANH;
     }
-    TRM_TRY(trm_hf_read_activation(reader, "hidden_activation", &config->activation));
     return trm_hf_read_rope(reader, config);
 }
 
@@ -90,12 +93,13 @@ trm_status trm_hf_read_gemma2(const trm_hf_reader *reader, trm_hf_config *config
     TRM_TRY(read_attention_scale(reader, config));
     TRM_TRY(read_softcaps(reader, config));
     TRM_TRY(trm_hf_read_windows(reader, config, 2));
+    TRM_TRY(trm_hf_read_layer_types(reader, config));
     return trm_hf_read_rope(reader, config);
 }
 
 trm_status trm_hf_read_gemma3(const trm_hf_reader *reader, trm_hf_config *config)
 {
-    static const trm_hf_rope_keys rope_keys = {"rope_theta", "partial_rotary_factor", "rope_local_base_freq"};
+    static const trm_hf_rope_keys rope_keys = {.theta = "rope_theta", .sliding_theta = "rope_local_base_freq"};
     int64_t pattern = 6;
     /* Published files leave out what equals the defaults of transformers' Gemma3TextConfig. */
     config->heads = 8;
@@ -109,8 +113,9 @@ trm_status trm_hf_read_gemma3(const trm_hf_reader *reader, trm_hf_config *config
     TRM_TRY(trm_hf_read_activation(reader, "hidden_activation", &config->activation));
     TRM_TRY(read_attention_scale(reader, config));
     TRM_TRY(read_softcaps(reader, config));
-    TRM_TRY(trm_hf_read_size(reader, "_sliding_window_pattern", &pattern));
+    config->attention_softcap = 0.0; /* transformers has the key, and norms of q and k in its place */
     TRM_TRY(trm_hf_read_size(reader, "sliding_window_pattern", &pattern));
     TRM_TRY(trm_hf_read_windows(reader, config, pattern));
+    TRM_TRY(trm_hf_read_layer_types(reader, config));
     return trm_hf_read_rope_keys(reader, &rope_keys, config);
 }

@@ -24,7 +24,7 @@ const trm_hf_names trm_hf_gpt2_names = {
 };
 
 const trm_hf_names trm_hf_gpt_neox_names = {
-    .roots = {"gpt_neox."},
+    .roots = {"gpt_neox.", ""},
     .embedding = "embed_in",
     .layers = "layers",
     .qkv = "attention.query_key_value",
@@ -67,7 +67,7 @@ trm_status trm_hf_read_gpt2(const trm_hf_reader *reader, trm_hf_config *config)
 
 trm_status trm_hf_read_gpt_neox(const trm_hf_reader *reader, trm_hf_config *config)
 {
-    static const trm_hf_rope_keys rope_keys = {"rotary_emb_base", "rotary_pct", NULL};
+    static const trm_hf_rope_keys rope_keys = {.theta = "rotary_emb_base", .partial = "rotary_pct"};
     config->activation = TRM_ACTIVATION_GELU;
     config->norm = TRM_NORM_LAYER;
     config->norm_eps = 1e-5;

@@ -1,10 +1,10 @@
-/* Llama 1 to 3.x and Mistral: RMS norms, gated MLP, grouped queries. */
+/* Llama 1 to 3.x, Mistral and Ministral: RMS norms, gated MLP, grouped queries. */
 #include "graph/import/hf/families.h"
 
 #include "base/error.h"
 
 const trm_hf_names trm_hf_llama_names = {
-    .roots = {"model."},
+    .roots = {"model.", ""},
     .embedding = "embed_tokens",
     .layers = "layers",
     .q = "self_attn.q_proj",
@@ -41,5 +41,6 @@ trm_status trm_hf_read_mistral(const trm_hf_reader *reader, trm_hf_config *confi
 {
     TRM_TRY(read_common(reader, config));
     config->window = 4096; /* null switches it off */
-    return trm_hf_read_windows(reader, config, 0);
+    TRM_TRY(trm_hf_read_windows(reader, config, 0));
+    return trm_hf_read_layer_types(reader, config); /* Ministral, under either name */
 }

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "graph/import/hf/decoder.h"
 #include "graph/import/hf/preset.h"
+#include "graph/infer.h"
 #include "kernels/kernel.h"
 
 #define CONFIG_LIMIT ((size_t)16 << 20)
@@ -142,6 +143,30 @@ static trm_status find_dtype(trm_model *model)
     return TRM_OK;
 }
 
+/* Files may have an output projection though it is tied: then it is one of its own, as it is to transformers, unless it
+ * equals the embedding. */
+static trm_status settle_tie(trm_model *model)
+{
+    const trm_hf_names *names = model->config.family->names;
+    const char *root, *head;
+    char embedding[256], name[256];
+    trm_dtype dtype;
+    trm_dims found, expected = {0};
+    TRM_TRY(trm_hf_decoder_find(&model->config, &model->checkpoint, &root, &head));
+    snprintf(embedding, sizeof(embedding), "%s%s.weight", root, names->embedding);
+    trm_hf_checkpoint_describe(&model->checkpoint, embedding, &dtype, &expected);
+    for (size_t i = 0; i < sizeof(names->heads) / sizeof(names->heads[0]) && names->heads[i] != NULL; i++) {
+        bool same = true;
+        snprintf(name, sizeof(name), "%s.weight", names->heads[i]);
+        if (model->config.tied && trm_hf_checkpoint_describe(&model->checkpoint, name, &dtype, &found) &&
+            (dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16) && trm_dims_equal(&found, &expected)) {
+            TRM_TRY(trm_hf_checkpoint_same(&model->checkpoint, embedding, name, &same));
+            model->config.tied = same;
+        }
+    }
+    return TRM_OK;
+}
+
 /* Parameters beyond one for each stored element: two in a byte of 4 bits, none in scales and zero points. */
 static int64_t count_quantized(const trm_network *network)
 {
@@ -192,6 +217,9 @@ static trm_status open_folder(trm_model *model, const char *path)
     TRM_TRY(read_generation_config(model));
     TRM_TRY(trm_hf_checkpoint_open(model->path, &model->checkpoint));
     TRM_TRY(find_dtype(model));
+    if (model->config.tied) {
+        TRM_TRY(settle_tie(model));
+    }
     return check(model);
 }
 

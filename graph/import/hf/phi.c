@@ -4,7 +4,7 @@
 #include "base/error.h"
 
 const trm_hf_names trm_hf_phi3_names = {
-    .roots = {"model."},
+    .roots = {"model.", ""},
     .embedding = "embed_tokens",
     .layers = "layers",
     .qkv = "self_attn.qkv_proj",
@@ -19,12 +19,15 @@ const trm_hf_names trm_hf_phi3_names = {
 
 trm_status trm_hf_read_phi3(const trm_hf_reader *reader, trm_hf_config *config)
 {
+    static const trm_hf_rope_keys rope_keys = {
+        .theta = "rope_theta", .partial = "partial_rotary_factor", .is_longrope = true};
     config->activation = TRM_ACTIVATION_SILU;
+    config->rope[0].original_length = 4096;
     config->norm_eps = 1e-5;
     config->qkv_layout = TRM_HF_QKV_STACKED;
     TRM_TRY(trm_hf_read_sizes(reader, config));
     TRM_TRY(trm_hf_read_activation(reader, "hidden_act", &config->activation));
     TRM_TRY(trm_hf_read_real(reader, "rms_norm_eps", &config->norm_eps));
-    TRM_TRY(trm_hf_read_rope(reader, config));
+    TRM_TRY(trm_hf_read_rope_keys(reader, &rope_keys, config));
     return trm_hf_read_windows(reader, config, 0);
 }

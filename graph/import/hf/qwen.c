@@ -4,7 +4,7 @@
 #include "base/error.h"
 
 const trm_hf_names trm_hf_qwen3_names = {
-    .roots = {"model."},
+    .roots = {"model.", ""},
     .embedding = "embed_tokens",
     .layers = "layers",
     .q = "self_attn.q_proj",
@@ -25,16 +25,15 @@ const trm_hf_names trm_hf_qwen3_names = {
 static trm_status read_windows(const trm_hf_reader *reader, trm_hf_config *config)
 {
     bool use_window = false;
-    TRM_TRY(trm_hf_read_bool(reader, "use_sliding_window", &use_window));
-    if (!use_window) {
-        return TRM_OK;
-    }
     int64_t full_layers = 28;
-    config->window = 4096;
+    TRM_TRY(trm_hf_read_bool(reader, "use_sliding_window", &use_window));
     TRM_TRY(trm_json_member_integer(reader->document, reader->object, "max_window_layers", false, &full_layers));
-    TRM_TRY(trm_hf_read_windows(reader, config, 0)); /* all layers that may have one */
-    for (int64_t i = 0; i < config->layers && i < full_layers; i++) {
-        config->sliding[i] = false;
+    if (use_window) {
+        config->window = 4096;
+        TRM_TRY(trm_hf_read_windows(reader, config, 0)); /* all layers that may have one */
+        for (int64_t i = 0; i < config->layers && i < full_layers; i++) {
+            config->sliding[i] = false;
+        }
     }
     return trm_hf_read_layer_types(reader, config);
 }

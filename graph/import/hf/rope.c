@@ -16,7 +16,19 @@ static const double pi = 3.14159265358979323846;
 
 /* ---- reading ------------------------------------------------------------------------------------------ */
 
-static trm_status read_type(const trm_json *object, trm_hf_rope_type *type)
+/* "yarn" is what some early files of Phi-3 call it, with the factors of longrope. */
+static trm_status keep_to_longrope(const char *name, trm_hf_rope_type *type)
+{
+    if (*type == TRM_HF_ROPE_YARN) {
+        *type = TRM_HF_ROPE_LONGROPE;
+    }
+    if (*type != TRM_HF_ROPE_DEFAULT && *type != TRM_HF_ROPE_LONGROPE) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: rope_type is \"%s\", expected default or longrope", name);
+    }
+    return TRM_OK;
+}
+
+static trm_status read_type(const trm_json *object, const trm_hf_rope_keys *keys, trm_hf_rope_type *type)
 {
     static const struct {
         const char *name;
@@ -41,7 +53,7 @@ static trm_status read_type(const trm_json *object, trm_hf_rope_type *type)
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (strcmp(known[i].name, name) == 0) {
             *type = known[i].type;
-            return TRM_OK;
+            return keys->is_longrope ? keep_to_longrope(name, type) : TRM_OK;
         }
     }
     TRM_FAIL(TRM_ERROR_UNSUPPORTED,
@@ -139,16 +151,19 @@ static trm_status read_longrope(const trm_hf_reader *reader, const trm_json *obj
     return TRM_OK;
 }
 
-/* How many tokens the model saw before scaling. A top-level key (Phi-3) goes before the one beside the type. */
+/* How many tokens the model saw before scaling. A top-level key, or the default of a family that has it (Phi-3), goes
+ * before the one beside the type. */
 static trm_status read_original_length(const trm_hf_reader *reader, const trm_json *object, const trm_hf_config *config,
                                        trm_hf_rope *rope)
 {
     static const char key[] = "original_max_position_embeddings";
-    rope->original_length = config->context_length;
-    if (rope->type == TRM_HF_ROPE_DYNAMIC) { /* transformers scales it from max_position_embeddings */
-        return TRM_OK;
+    if (rope->original_length == 0) {
+        rope->original_length = config->context_length;
+        if (rope->type == TRM_HF_ROPE_DYNAMIC) { /* transformers scales it from max_position_embeddings */
+            return TRM_OK;
+        }
+        TRM_TRY(trm_json_member_integer(reader->document, object, key, false, &rope->original_length));
     }
-    TRM_TRY(trm_json_member_integer(reader->document, object, key, false, &rope->original_length));
     TRM_TRY(trm_json_member_integer(reader->document, reader->object, key, false, &rope->original_length));
     if (rope->original_length < 1) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: %s is %lld, expected a positive integer", key,
@@ -158,12 +173,16 @@ static trm_status read_original_length(const trm_hf_reader *reader, const trm_js
 }
 
 /* Reads one set of parameters; object NULL is the default type. rope->theta and ->partial hold the defaults. */
-static trm_status read_one(const trm_hf_reader *reader, const trm_json *object, const trm_hf_config *config,
-                           trm_hf_rope *rope)
+static trm_status read_one(const trm_hf_reader *reader, const trm_json *object, const trm_hf_rope_keys *keys,
+                           const trm_hf_config *config, trm_hf_rope *rope)
 {
     const trm_json_document *document = reader->document;
     TRM_TRY(read_positive(document, object, "rope_theta", false, &rope->theta));
     TRM_TRY(read_positive(document, object, "partial_rotary_factor", false, &rope->partial));
+    if (keys->partial == NULL && rope->partial != 1.0) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: partial_rotary_factor is %g, expected 1 for %s", rope->partial,
+                 config->architecture);
+    }
     double dim = (double)config->head_dim * rope->partial;
     if (!(dim >= 2.0 && dim <= (double)config->head_dim) || (int64_t)dim % 2 != 0) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED,
@@ -176,7 +195,7 @@ static trm_status read_one(const trm_hf_reader *reader, const trm_json *object, 
     if (object == NULL) {
         return TRM_OK;
     }
-    TRM_TRY(read_type(object, &rope->type));
+    TRM_TRY(read_type(object, keys, &rope->type));
     if (rope->type == TRM_HF_ROPE_DEFAULT) {
         return TRM_OK;
     }
@@ -206,39 +225,66 @@ static trm_status read_one(const trm_hf_reader *reader, const trm_json *object, 
     }
 }
 
-trm_status trm_hf_read_rope_keys(const trm_hf_reader *reader, const trm_hf_rope_keys *keys, trm_hf_config *config)
+/* Member `key`, an object; NULL where it is absent or empty. */
+static trm_status find_parameters(const trm_json *object, const char *key, const trm_json **parameters)
+{
+    *parameters = trm_json_get(object, key);
+    if (*parameters != NULL && !trm_json_is_object(*parameters)) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: the rope parameters in %s are not an object", key);
+    }
+    if (trm_json_count(*parameters) == 0) {
+        *parameters = NULL;
+    }
+    return TRM_OK;
+}
+
+/* Full and sliding layers differ: nested parameters, or scaling in the old spelling, which is for full layers alone. */
+static trm_status read_two(const trm_hf_reader *reader, const trm_json *scaling, const trm_json *parameters,
+                           const trm_hf_rope_keys *keys, trm_hf_config *config)
 {
     trm_hf_rope *full = &config->rope[0], *sliding = &config->rope[1];
-    TRM_TRY(read_positive(reader->document, reader->object, keys->theta, false, &full->theta));
-    TRM_TRY(read_positive(reader->document, reader->object, keys->partial, false, &full->partial));
-    const trm_json *scaling = trm_json_get(reader->object, "rope_scaling");
-    if (scaling == NULL) {
-        scaling = trm_json_get(reader->object, "rope_parameters");
-    }
-    if (scaling != NULL && !trm_json_is_object(scaling)) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: the rope parameters are not an object");
-    }
-    if (keys->sliding_theta == NULL) {
-        return read_one(reader, scaling, config, full);
-    }
-    /* Full and sliding layers differ; scaling in the old spelling is for the full layers alone. */
     config->sliding_rope = true;
     sliding->partial = full->partial;
     TRM_TRY(read_positive(reader->document, reader->object, keys->sliding_theta, false, &sliding->theta));
-    const trm_json *nested[2] = {trm_json_get(scaling, "full_attention"), trm_json_get(scaling, "sliding_attention")};
-    for (int i = 0; i < 2; i++) {
-        if (nested[i] != NULL && !trm_json_is_object(nested[i])) {
-            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: the rope parameters of a layer type are not an object");
-        }
+    if (scaling != NULL && parameters != NULL) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "config.json: there are rope_scaling and rope_parameters, expected one of them");
     }
-    bool is_nested = nested[0] != NULL || nested[1] != NULL;
-    TRM_TRY(read_one(reader, is_nested ? nested[0] : scaling, config, full));
-    return read_one(reader, nested[1], config, sliding);
+    const trm_json *object = scaling != NULL ? scaling : parameters, *full_object = NULL, *sliding_object = NULL;
+    TRM_TRY(find_parameters(object, "full_attention", &full_object));
+    TRM_TRY(find_parameters(object, "sliding_attention", &sliding_object));
+    const bool is_nested = full_object != NULL || sliding_object != NULL;
+    if (parameters != NULL && !is_nested) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL,
+                 "config.json: rope_parameters has neither full_attention nor sliding_attention");
+    }
+    TRM_TRY(read_one(reader, is_nested ? full_object : scaling, keys, config, full));
+    return read_one(reader, sliding_object, keys, config, sliding);
+}
+
+trm_status trm_hf_read_rope_keys(const trm_hf_reader *reader, const trm_hf_rope_keys *keys, trm_hf_config *config)
+{
+    trm_hf_rope *rope = &config->rope[0];
+    const char *partial = keys->partial != NULL ? keys->partial : "partial_rotary_factor";
+    const trm_json *scaling, *parameters;
+    TRM_TRY(read_positive(reader->document, reader->object, keys->theta, false, &rope->theta));
+    TRM_TRY(read_positive(reader->document, reader->object, partial, false, &rope->partial));
+    TRM_TRY(find_parameters(reader->object, "rope_scaling", &scaling));
+    TRM_TRY(find_parameters(reader->object, "rope_parameters", &parameters));
+    if (keys->sliding_theta != NULL) {
+        return read_two(reader, scaling, parameters, keys, config);
+    }
+    const trm_json *object = scaling != NULL ? scaling : parameters;
+    if (trm_json_get(object, "full_attention") != NULL || trm_json_get(object, "sliding_attention") != NULL) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: rope parameters by type of layer are not supported for %s",
+                 config->architecture);
+    }
+    return read_one(reader, object, keys, config, rope);
 }
 
 trm_status trm_hf_read_rope(const trm_hf_reader *reader, trm_hf_config *config)
 {
-    static const trm_hf_rope_keys keys = {"rope_theta", "partial_rotary_factor", NULL};
+    static const trm_hf_rope_keys keys = {.theta = "rope_theta"};
     return trm_hf_read_rope_keys(reader, &keys, config);
 }
 

@@ -47,6 +47,9 @@ BASE = dict(
 LENGTHS = (5, 23, 41)
 
 
+ABSENT = object()  # the value of keys that a file lacks
+
+
 def llama(name, share=None, dtype=torch.float32, shard=None, spell4=None, **options):
     return Golden(name, transformers.LlamaForCausalLM, transformers.LlamaConfig, {**BASE, **options}, share, dtype, shard, spell4)
 
@@ -99,6 +102,7 @@ class Golden:
         config["torch_dtype"] = config.pop("dtype")
         config["transformers_version"] = "4.44.0"
         config.update(self.spell4)
+        config = {key: value for key, value in config.items() if value is not ABSENT}
         with open(path, "w") as file:
             json.dump(config, file, indent=2, sort_keys=True)
             file.write("\n")
@@ -197,6 +201,8 @@ def goldens():
             spell4=dict(rope_theta=10000.0, rope_scaling=llama3),
             **rope(**llama3),
         ),
+        # Tied, and an output projection of its own in the file.
+        llama("llama-tied-head", share="llama", tie_word_embeddings=True),
         llama("llama-bias", attention_bias=True, mlp_bias=True, tie_word_embeddings=True, num_key_value_heads=1),
         llama("llama-head-dim", **wide),
         # A low theta and wide heads, so that the ramp between kept and interpolated frequencies has several steps.
@@ -227,6 +233,15 @@ def goldens():
         llama("llama-sharded", shard="20KB"),
         Golden("mistral", t.MistralForCausalLM, t.MistralConfig, {**mistral, "sliding_window": 7}),
         Golden("mistral-full", t.MistralForCausalLM, t.MistralConfig, {**mistral, "sliding_window": None}, share="mistral"),
+        # Layers with and without a window, as AutoModel reads it: Ministral.
+        Golden(
+            "mistral-layer-types",
+            t.MinistralForCausalLM,
+            t.MinistralConfig,
+            {**mistral, "sliding_window": 7, "head_dim": 8, "layer_types": ["full_attention", "sliding_attention"]},
+            share="mistral",
+            spell4=dict(rope_theta=10000.0, model_type="mistral", architectures=["MistralForCausalLM"]),
+        ),
         Golden("qwen2", t.Qwen2ForCausalLM, t.Qwen2Config, {**BASE, "tie_word_embeddings": True}),
         Golden("qwen2-window", t.Qwen2ForCausalLM, t.Qwen2Config, qwen2_window),
         Golden(
@@ -259,6 +274,21 @@ def goldens():
                 ),
             ),
         ),
+        # An early name of longrope, and an original length that the default of Phi-3 (4096) goes before.
+        Golden(
+            "phi3-longrope-yarn",
+            t.Phi3ForCausalLM,
+            t.Phi3Config,
+            {**phi, **rope(rope_type="longrope", short_factor=factors, long_factor=long_factors)},
+            share="phi3",
+            spell4=dict(
+                rope_theta=10000.0,
+                original_max_position_embeddings=ABSENT,
+                rope_scaling=dict(
+                    type="yarn", short_factor=factors, long_factor=long_factors, original_max_position_embeddings=16
+                ),
+            ),
+        ),
         Golden(
             "phi3-partial",
             t.Phi3ForCausalLM,
@@ -282,6 +312,8 @@ def goldens():
             {**gemma, "sliding_window": 8, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
         ),
         Golden("gemma3", t.Gemma3ForCausalLM, t.Gemma3TextConfig, gemma3),
+        # A key that transformers has and does not use.
+        Golden("gemma3-softcap", t.Gemma3ForCausalLM, t.Gemma3TextConfig, {**gemma3, "attn_logit_softcapping": 0.5}, share="gemma3"),
         Golden(
             "gemma3-v4",
             t.Gemma3ForCausalLM,
