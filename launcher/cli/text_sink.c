@@ -70,6 +70,7 @@ static void settle(text_sink *sink, bool at_end)
 {
     const char *whole;
     size_t end = find_stop(sink, sink->certain, at_end, &whole);
+    end += whole != NULL && sink->keep_stop ? strlen(whole) : 0;
     if (sink->out != NULL) {
         fwrite(sink->text + sink->certain, 1, end - sink->certain, sink->out);
         fflush(sink->out);

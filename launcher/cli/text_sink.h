@@ -16,7 +16,8 @@ typedef struct text_sink {
     char *text; /* all of it so far, NUL-terminated */
     size_t size, capacity;
     size_t certain;   /* bytes that no stop string can take back any more; printed when out is set */
-    bool stopped;     /* a stop string has come; text ends before it */
+    bool keep_stop;   /* text ends behind a stop string, not before it */
+    bool stopped;     /* a stop string has come */
     const char *stop; /* that one, else NULL */
 } text_sink;
 

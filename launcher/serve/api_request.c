@@ -261,8 +261,8 @@ static bool read_common(api_request *r, int32_t vocab, api_error *error)
     if (options != NULL && !trm_json_is_object(options)) {
         return api_fail(error, 400, "stream_options", "invalid_type", "stream_options is not an object");
     }
-    r->include_usage = trm_json_truth(trm_json_get(options, "include_usage"), false);
-    return true;
+    trm_status status = trm_json_member_bool(r->document, options, "include_usage", false, &r->include_usage);
+    return status == TRM_OK || api_fail_status(error, status, "stream_options");
 }
 
 /* Copies the text of a value of the request, as JSON, into its arena. */
@@ -448,10 +448,14 @@ static bool check_parts(const trm_json *parts, const char *key, int32_t index, a
     }
     for (const trm_json *part = trm_json_first(parts); part != NULL; part = trm_json_next(part)) {
         const char *type = trm_json_string(trm_json_get(part, "type"));
-        if (type == NULL || strstr(type, "text") == NULL || !trm_json_is_string(trm_json_get(part, "text"))) {
+        if (type == NULL || strstr(type, "text") == NULL) {
             return api_fail(error, 400, key, "unsupported_content",
                             "%s[%d].content has a part of type %.40s, expected text", key, index,
                             type == NULL ? "none" : type);
+        }
+        if (!trm_json_is_string(trm_json_get(part, "text"))) {
+            return api_fail(error, 400, key, "invalid_type", "%s[%d].content has a part of type %.40s without a text",
+                            key, index, type);
         }
     }
     return true;
@@ -486,6 +490,13 @@ static bool read_chat(api_request *r, int32_t vocab, api_error *error)
     const trm_json *root = trm_json_root(r->document);
     bool logprobs = false;
     int64_t top = 0;
+    for (const trm_json *at = trm_json_first(trm_json_get(root, "modalities")); at != NULL; at = trm_json_next(at)) {
+        const char *kind = trm_json_string(at);
+        if (kind == NULL || strcmp(kind, "text") != 0) {
+            return api_fail(error, 400, "modalities", "unsupported_parameter", "modalities has %.40s, expected text",
+                            kind == NULL ? "no string" : kind);
+        }
+    }
     r->messages = trm_json_get(root, "messages");
     r->tools = trm_json_get(root, "tools");
     r->tool_choice = trm_json_get(root, "tool_choice");
@@ -528,9 +539,18 @@ static bool read_response(api_request *r, int32_t vocab, api_error *error)
     } else if (!trm_json_is_string(input)) {
         return api_fail(error, 400, "input", "invalid_type", "input is neither a string nor an array of messages");
     }
-    if (trm_json_get(root, "previous_response_id") != NULL) {
-        return api_fail(error, 400, "previous_response_id", "unsupported_parameter",
-                        "previous_response_id is not supported: responses are not stored");
+    static const char *const stored[] = {"previous_response_id", "conversation", "background"};
+    for (size_t i = 0; i < sizeof(stored) / sizeof(stored[0]); i++) {
+        const trm_json *value = trm_json_get(root, stored[i]);
+        if (value != NULL && trm_json_truth(value, true)) {
+            return api_fail(error, 400, stored[i], "unsupported_parameter",
+                            "%s is not supported: responses are not stored", stored[i]);
+        }
+    }
+    const char *instructions = NULL;
+    trm_status status = trm_json_member_string(r->document, root, "instructions", false, &instructions);
+    if (status != TRM_OK) {
+        return api_fail_status(error, status, "instructions");
     }
     const trm_json *tools = trm_json_get(root, "tools");
     if (trm_json_get(root, "n") != NULL || (tools != NULL && trm_json_count(tools) > 0)) {

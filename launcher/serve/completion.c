@@ -11,6 +11,8 @@
 #include "launcher/serve/embedding.h"
 #include "launcher/serve/message.h"
 #include "launcher/serve/response.h"
+#include "launcher/text/grammar/vocab.h"
+#include "launcher/text/utf8.h"
 
 static uint64_t random_seed(void)
 {
@@ -30,7 +32,10 @@ static trm_status init_choice(completion *c, int32_t index, const trm_tokens *pr
     TRM_TRY(trm_ids_reserve(&ch->tokens, prompt->count));
     memcpy(ch->tokens.data, prompt->ids, prompt->count * sizeof(int32_t));
     ch->tokens.size = prompt->count;
-    return text_sink_init(&ch->sink, c->tokenizer, c->request.skip_special, c->request.stops, c->request.n_stops, NULL);
+    TRM_TRY(
+        text_sink_init(&ch->sink, c->tokenizer, c->request.skip_special, c->request.stops, c->request.n_stops, NULL));
+    ch->sink.keep_stop = c->request.include_stop;
+    return TRM_OK;
 }
 
 trm_status completion_create(exchange *x, api_request *request, trm_tokens *prompts, const trm_tokenizer *tokenizer,
@@ -79,6 +84,7 @@ void completion_destroy(completion *c)
         choice *ch = &c->choices[i];
         trm_ids_fini(&ch->tokens);
         text_sink_fini(&ch->sink);
+        trm_decoder_destroy(ch->prompt_decoder);
         free(ch->embedding);
         json_text_fini(&ch->logprobs);
         json_text_fini(&ch->logprob_tokens);
@@ -130,25 +136,24 @@ static const char *prompt_text(const choice *ch)
     return text == NULL ? "" : text;
 }
 
-/* Logprobs. A token's text may be part of a character only; its bytes are then those of U+FFFD. */
+/* Logprobs. A token may be a part of a character: its text then has U+FFFD, its bytes are the part's. */
 
 static void write_token_text(json_text *json, const completion *c, const char *key, int32_t token, bool with_bytes)
 {
-    char *text = NULL;
-    size_t size = 0;
-    if (trm_tokenizer_decode(c->tokenizer, &token, 1, false, &text, &size) != TRM_OK) {
+    trm_bytes text = {0};
+    if (trm_grammar_token_bytes(c->tokenizer, token, &text) != TRM_OK) {
         json->status = TRM_ERROR_OUT_OF_MEMORY;
         return;
     }
-    json_bytes(json, key, text, size);
+    json_bytes(json, key, text.data, text.size);
     if (with_bytes) {
         json_array(json, "bytes");
-        for (size_t i = 0; i < size; i++) {
-            json_integer(json, NULL, (unsigned char)text[i]);
+        for (size_t i = 0; i < text.size; i++) {
+            json_integer(json, NULL, (unsigned char)text.data[i]);
         }
         json_end_array(json);
     }
-    trm_free(text);
+    trm_bytes_fini(&text);
 }
 
 static void write_chat_logprob(choice *ch, const trm_serving_event *event)
@@ -169,42 +174,62 @@ static void write_chat_logprob(choice *ch, const trm_serving_event *event)
 }
 
 /* The older form: four arrays side by side, top_logprobs as an object by the tokens' text. */
-static void write_logprob(choice *ch, const trm_serving_event *event, size_t offset)
+static void write_logprob(choice *ch, const trm_serving_event *event)
 {
     write_token_text(&ch->logprob_tokens, ch->owner, NULL, event->token, false);
     json_number(&ch->logprob_values, NULL, event->logprob);
-    json_integer(&ch->logprob_offsets, NULL, (int64_t)offset);
+    json_integer(&ch->logprob_offsets, NULL, (int64_t)ch->offset);
     json_text *tops = &ch->logprob_tops;
+    trm_bytes text = {0};
     json_object(tops, NULL);
     for (int32_t i = 0; i < event->n_top; i++) {
-        char *text = NULL;
-        size_t size = 0;
-        if (trm_tokenizer_decode(ch->owner->tokenizer, &event->top[i].token, 1, false, &text, &size) == TRM_OK) {
-            json_number(tops, text, event->top[i].logprob);
-            trm_free(text);
+        if (trm_grammar_token_bytes(ch->owner->tokenizer, event->top[i].token, &text) == TRM_OK &&
+            trm_bytes_append(&text, "", 1) == TRM_OK) {
+            json_number(tops, text.data, event->top[i].logprob);
         }
     }
     json_end_object(tops);
+    trm_bytes_fini(&text);
+}
+
+/* Moves the offset behind a token of the prompt, by the characters that have become certain with it. */
+static void pass_prompt_token(choice *ch, int32_t token)
+{
+    const char *text;
+    size_t size;
+    ch->prompt_seen++;
+    if (ch->prompt_decoder == NULL && trm_decoder_create(ch->owner->tokenizer, true, &ch->prompt_decoder) != TRM_OK) {
+        return;
+    }
+    if (trm_decoder_push(ch->prompt_decoder, token, &text, &size) == TRM_OK) {
+        ch->offset += trm_utf8_count(text, size);
+    }
+    if (ch->prompt_seen == ch->n_prompt && trm_decoder_finish(ch->prompt_decoder, &text, &size) == TRM_OK) {
+        ch->offset += trm_utf8_count(text, size);
+    }
 }
 
 /* The first token of a prompt has none: it is null. */
 static void write_prompt_logprob(choice *ch, int32_t token, const trm_serving_event *event)
 {
-    char *text = NULL;
-    size_t size = 0;
     if (event != NULL) {
-        write_logprob(ch, event, ch->offset);
+        write_logprob(ch, event);
     } else {
         write_token_text(&ch->logprob_tokens, ch->owner, NULL, token, false);
         json_null(&ch->logprob_values, NULL);
         json_null(&ch->logprob_tops, NULL);
         json_integer(&ch->logprob_offsets, NULL, (int64_t)ch->offset);
     }
-    if (trm_tokenizer_decode(ch->owner->tokenizer, &token, 1, true, &text, &size) == TRM_OK) {
-        ch->offset += size;
-        trm_free(text);
+    pass_prompt_token(ch, token);
+}
+
+/* A prompt of one token: no event tells of it. */
+static void write_only_token(choice *ch)
+{
+    const api_request *asked = &ch->owner->request;
+    if (asked->echo && asked->logprobs >= 0 && ch->n_prompt == 1 && ch->prompt_seen == 0) {
+        write_prompt_logprob(ch, ch->tokens.data[0], NULL);
     }
-    ch->prompt_seen++;
 }
 
 void choice_take_prompt(choice *ch, const trm_serving_event *event)
@@ -479,7 +504,10 @@ trm_status choice_take(choice *ch, const trm_serving_event *event, bool *stopped
         if (c->request.kind == API_CHAT) {
             write_chat_logprob(ch, event);
         } else {
-            write_logprob(ch, event, ch->sink.size + (c->request.echo ? strlen(prompt_text(ch)) : 0));
+            write_only_token(ch);
+            ch->offset += trm_utf8_count(ch->sink.text + ch->counted, ch->sink.size - ch->counted);
+            ch->counted = ch->sink.size;
+            write_logprob(ch, event);
         }
     }
     TRM_TRY(text_sink_push(&ch->sink, event->token));
@@ -499,6 +527,7 @@ trm_status choice_finish(choice *ch, const char *reason)
     if (ch->finished || c->failed) {
         return TRM_OK;
     }
+    write_only_token(ch);
     TRM_TRY(text_sink_finish(&ch->sink));
     ch->finished = true;
     ch->finish_reason = ch->sink.stopped ? "stop" : reason;

@@ -28,7 +28,8 @@ typedef struct choice {
     size_t told, told_reasoning; /* bytes of sink.text before which content, and reasoning, is in the stream */
     tool_stream calls;           /* those of it in the stream */
     size_t prompt_seen;          /* tokens of the prompt whose logprobs have come */
-    size_t offset;               /* in the echoed text, of the prompt's next token */
+    trm_decoder *prompt_decoder; /* of those; NULL: none has come */
+    size_t offset, counted;      /* characters of the text before the next token, and bytes of sink.text in them */
     bool named;                  /* the name of a forced tool call has been sent */
     float *embedding;            /* [n_embedding] of an EMBEDDING */
     int64_t n_embedding;

@@ -2,6 +2,7 @@
 #include "launcher/serve/message.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "launcher/serve/reasoning.h"
@@ -42,6 +43,24 @@ static parts find_parts(const choice *ch)
     return p;
 }
 
+/* The whole calls that the stream of a text would have had, as it has those of a text that goes on behind them. */
+static void take_streamed_calls(const choice *ch, size_t start, tool_calls *calls)
+{
+    const char *text = ch->sink.text;
+    tool_stream stream = {0};
+    tool_piece piece;
+    while (tool_stream_next(&stream, &ch->owner->request, text, start, ch->sink.size, &piece) &&
+           stream.state == TOOL_STREAM_CLOSING) {
+        tool_call call = {strndup(piece.name, piece.name_size), strndup(text + piece.begin, piece.end - piece.begin)};
+        if (call.name == NULL || call.arguments == NULL) {
+            free(call.name);
+            free(call.arguments);
+            return;
+        }
+        calls->calls[calls->count++] = call;
+    }
+}
+
 /* The calls of a finished choice; without any, all that is no reasoning is content. */
 static void take_calls(choice *ch, parts *p, tool_calls *calls)
 {
@@ -50,7 +69,9 @@ static void take_calls(choice *ch, parts *p, tool_calls *calls)
     size_t size = ch->sink.size - p->content;
     calls->count = 0;
     if (asked->tool_mode == TOOL_AUTO && size > 0) {
-        (void)tools_parse(asked->tool_style, text, size, calls);
+        if (!tools_parse(asked->tool_style, text, size, calls) && !asked->stream) {
+            take_streamed_calls(ch, p->content, calls);
+        }
     } else if (asked->tool_mode == TOOL_REQUIRED) {
         (void)tools_parse_required(text, size, calls);
     }

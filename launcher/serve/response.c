@@ -70,7 +70,8 @@ static void write_response(json_text *json, const char *key, const completion *c
     } else {
         json_null(json, "incomplete_details");
     }
-    json_null(json, "instructions");
+    json_string(json, "instructions",
+                trm_json_string(trm_json_get(trm_json_root(c->request.document), "instructions")));
     json_string(json, "model", c->model);
     json_array(json, "output");
     if (finished) {

@@ -163,6 +163,12 @@ static trm_status write_out_prompts(const server *s, api_request *request)
     return TRM_OK;
 }
 
+/* Where a request of a kind has its prompt. */
+static const char *prompt_key(api_kind kind)
+{
+    return kind == API_COMPLETION ? "prompt" : kind == API_RESPONSE || kind == API_EMBEDDING ? "input" : "messages";
+}
+
 /* A prompt must leave room for a token, and for max_tokens where they are asked for. */
 static bool check_lengths(const server *s, const api_request *request, const trm_tokens *prompts, api_error *error)
 {
@@ -173,8 +179,7 @@ static bool check_lengths(const server *s, const api_request *request, const trm
     for (int32_t i = 0; i < request->n_prompts; i++) {
         int64_t count = (int64_t)prompts[i].count, more = request->max_tokens < 0 ? 1 : request->max_tokens;
         if (count + more > ready.max_context) {
-            return api_fail(error, 400, request->kind == API_COMPLETION ? "prompt" : "messages",
-                            "context_length_exceeded",
+            return api_fail(error, 400, prompt_key(request->kind), "context_length_exceeded",
                             "the prompt has %lld tokens and %lld more are asked for, the context has room for %lld",
                             (long long)count, (long long)more, (long long)ready.max_context);
         }
@@ -209,7 +214,7 @@ static enum MHD_Result submit_request(call *c, api_request *request)
         status = write_out_prompts(c->server, request);
     }
     if (status != TRM_OK) {
-        result = answer_failure(c, status, request->kind == API_COMPLETION ? "prompt" : "messages");
+        result = answer_failure(c, status, prompt_key(request->kind));
     } else if (!check_lengths(c->server, request, prompts, &error)) {
         for (int32_t i = 0; i < request->n_prompts; i++) {
             trm_tokens_fini(&prompts[i]);

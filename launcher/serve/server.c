@@ -40,6 +40,10 @@ static void add_headers(call *c, struct MHD_Response *response, int status, int 
     if (status == 401) {
         MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     }
+    if (c->allowed != NULL) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW,
+                                strcmp(c->allowed, "GET") == 0 ? "GET, HEAD" : c->allowed);
+    }
 }
 
 static enum MHD_Result queue(call *c, int status, struct MHD_Response *response)
@@ -235,20 +239,22 @@ static bool has_key(const call *c)
 static bool check_call(call *c, api_error *error)
 {
     server *s = c->server;
-    bool known = false;
+    bool is_head = strcmp(c->method, "HEAD") == 0; /* the reply to GET, which is sent without its body */
+    const route *known = NULL;
     for (size_t i = 0; i < routes_count; i++) {
         size_t length = strlen(routes_table[i].path);
         bool under = length > 1 && routes_table[i].path[length - 1] == '/'; /* and a name */
         if (under ? strncmp(routes_table[i].path, c->path, length) == 0 : strcmp(routes_table[i].path, c->path) == 0) {
-            known = true;
-            if (strcmp(routes_table[i].method, c->method) == 0) {
-                c->route = &routes_table[i];
+            known = &routes_table[i];
+            if (strcmp(known->method, is_head ? "GET" : c->method) == 0) {
+                c->route = known;
             }
         }
     }
     if (c->route == NULL) {
-        return known ? api_fail(error, 405, NULL, "method_not_allowed", "%s is not for %s", c->path, c->method)
-                     : api_fail(error, 404, NULL, "not_found", "there is no %s", c->path);
+        c->allowed = known == NULL ? NULL : known->method;
+        return known != NULL ? api_fail(error, 405, NULL, "method_not_allowed", "%s is not for %s", c->path, c->method)
+                             : api_fail(error, 404, NULL, "not_found", "there is no %s", c->path);
     }
     if (s->n_keys > 0 && !c->route->open && !has_key(c)) {
         return api_fail(error, 401, NULL, "invalid_api_key", "the request has no valid API key in its Authorization");

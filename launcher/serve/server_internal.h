@@ -31,6 +31,7 @@ typedef struct call {
     server *server;
     struct MHD_Connection *connection;
     const struct route *route;
+    const char *allowed; /* the method of the path, where the call has another; else NULL */
     char method[8];
     char path[128]; /* cut, for the log */
     trm_bytes body;

@@ -34,14 +34,23 @@ static const trm_json *function_of(const trm_json *tool)
 
 static void write_parameters(json_text *json, const char *key, const trm_json *function)
 {
+    /* Arguments are an object also where the schema does not say so. */
+    static const char *const tells[] = {"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
     const trm_json *parameters = trm_json_get(function, "parameters");
-    if (parameters != NULL) {
-        json_value(json, key, parameters);
-    } else {
-        json_object(json, key);
-        json_string(json, "type", "object");
-        json_end_object(json);
+    bool told = false;
+    for (size_t i = 0; i < sizeof(tells) / sizeof(tells[0]); i++) {
+        told |= trm_json_get(parameters, tells[i]) != NULL;
     }
+    json_object(json, key);
+    if (!told) {
+        json_string(json, "type", "object");
+    }
+    for (const trm_json *at = trm_json_first(parameters); at != NULL; at = trm_json_next(at)) {
+        if (told || strcmp(trm_json_key(at), "type") != 0) {
+            json_value(json, trm_json_key(at), at);
+        }
+    }
+    json_end_object(json);
 }
 
 /* An array of calls, each of one of the tools. */

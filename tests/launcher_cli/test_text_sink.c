@@ -149,13 +149,31 @@ static void what_a_beginning_hides_is_found_at_the_end(void **state)
     free(printed);
 }
 
+static void a_stop_string_may_be_kept(void **state)
+{
+    (void)state;
+    static const char *const stops[] = {"earth was"};
+    const size_t end = (size_t)(strstr(verse, "earth was") - verse) + strlen("earth was");
+    text_sink sink;
+    FILE *out = open_memstream(&printed, &printed_size);
+    assert_ok(text_sink_init(&sink, tokenizer, true, stops, 1, out));
+    sink.keep_stop = true;
+    pour(&sink, verse, end, true);
+    assert_ok(text_sink_finish(&sink));
+    fclose(out);
+    assert_true(sink.stopped);
+    assert_int_equal(sink.size, end);
+    assert_int_equal(printed_size, end);
+    text_sink_fini(&sink);
+    free(printed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_stops_all_is_text),
-        cmocka_unit_test(stops_end_the_text_before_them),
-        cmocka_unit_test(text_waits_only_while_it_must),
-        cmocka_unit_test(what_a_beginning_hides_is_found_at_the_end),
+        cmocka_unit_test(without_stops_all_is_text),     cmocka_unit_test(stops_end_the_text_before_them),
+        cmocka_unit_test(text_waits_only_while_it_must), cmocka_unit_test(what_a_beginning_hides_is_found_at_the_end),
+        cmocka_unit_test(a_stop_string_may_be_kept),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }

@@ -139,6 +139,10 @@ static void test_schema(void **state)
           "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"null\"}],\"items\":false,"
           "\"minItems\":1}",
           "[1]", "[1,null]", NULL, "[]", "[null]", "[1,null,1]");
+    CHECK(
+        kind,
+        "{\"oneOf\":[{\"const\":\"a\"},{\"const\":\"b\"}],\"discriminator\":{\"propertyName\":\"k\"}}", /* pydantic's */
+        "\"a\"", "\"b\"", NULL, "\"c\"");
     CHECK(kind, "{\"anyOf\":[{\"const\":\"a\"},false,{\"type\":\"integer\",\"minimum\":5}]}", "\"a\"", "5", NULL, "4");
     CHECK(kind, "{}", "1", "{\"a\":[1,2.5e3,{\"b\":null}]}", "\"x\"", NULL, "", "{a:1}", "nul");
     CHECK(TRM_GRAMMAR_JSON, "", "{}", "{\"a\":[]}", NULL, "[]", "1");

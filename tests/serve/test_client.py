@@ -133,6 +133,34 @@ class Completions(unittest.TestCase):
         alone = self.complete(echo=True, logprobs=1, max_tokens=0).choices[0]
         self.assertEqual((alone.text, len(alone.logprobs.tokens)), ("In the beginning", 4))
 
+    def test_characters(self):
+        """Tokens that are parts of characters: their bytes make up the text, and offsets count characters."""
+        text = "na\u00efve \u4e2d\u6587 \U0001f642 end"
+        reply = self.complete(prompt="\u00e9\u4e2d", echo=True, logprobs=0, max_tokens=60, extra_body={"guided_choice": [text]})
+        self.assertEqual(reply.choices[0].text, "\u00e9\u4e2d" + text)
+        logprobs = reply.choices[0].logprobs
+        self.assertGreater(len(logprobs.tokens), len(text) + 8)
+        self.assertEqual(logprobs.text_offset, sorted(logprobs.text_offset))
+        for token, offset in zip(logprobs.tokens[1:], logprobs.text_offset[1:]):
+            if "\ufffd" not in token:
+                self.assertEqual(reply.choices[0].text[offset:offset + len(token)], token)
+        self.assertEqual(logprobs.text_offset[-1], len(text) + 2 - len(logprobs.tokens[-1]))
+        chat = client.chat.completions.create(model="kjv-7m", messages=[{"role": "user", "content": "x"}], max_tokens=60,
+                                              logprobs=True, extra_body={"guided_choice": [text]}).choices[0]
+        self.assertEqual(bytes(sum((entry.bytes for entry in chat.logprobs.content), [])).decode(), text)
+
+    def test_prompt_of_one_token(self):
+        for most in 0, 1:
+            choice = self.complete(prompt="", echo=True, logprobs=0, max_tokens=most).choices[0]
+            self.assertEqual(choice.logprobs.tokens, ["<|begin_of_text|>", "In"][:most + 1])
+            self.assertEqual((choice.logprobs.token_logprobs[0], choice.logprobs.text_offset), (None, [0, 0][:most + 1]))
+
+    def test_stop_is_kept(self):
+        for stream in (False, True):
+            reply = self.complete(stop=["eaven and th"], stream=stream, extra_body={"include_stop_str_in_output": True})
+            text = "".join(chunk.choices[0].text for chunk in reply) if stream else reply.choices[0].text
+            self.assertEqual(text, " God created the heaven and th")
+
     def test_logit_bias(self):
         word = server.request("POST", "/tokenize", {"prompt": " God", "add_special_tokens": False})[1]["tokens"]
         self.assertEqual(len(word), 1)
@@ -210,6 +238,10 @@ class Chat(unittest.TestCase):
         messages = [{"role": "system", "content": "a"}, {"role": "user", "content": [{"type": "text", "text": "b"}]}]
         reply = server.request("POST", "/apply-template", {"messages": messages})
         self.assertEqual(reply[:2], (200, {"prompt": "<|begin_of_text|>a\nb"}))
+        call = {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
+        reply = server.request("POST", "/apply-template", {"messages": [call, {"role": "tool", "tool_call_id": "c", "content": "d"}]})
+        self.assertEqual(reply[:2], (200, {"prompt": "<|begin_of_text|>\nd"}))
 
     def test_wrong(self):
         for messages in ([], "x", [{"role": "user"}, 5], [{"content": "x"}], [{"role": "user", "content": 5}],
@@ -292,7 +324,7 @@ class Responses(unittest.TestCase):
         self.assertEqual((reply.usage.input_tokens, reply.usage.output_tokens), (4, 8))
         reply = client.responses.create(model="kjv-7m", instructions="In the", input=[{"role": "user", "content": "beginning"}],
                                         max_output_tokens=8, temperature=0)
-        self.assertEqual(reply.usage.output_tokens, 8)
+        self.assertEqual((reply.usage.output_tokens, reply.instructions), (8, "In the"))
 
     def test_stream(self):
         events = list(client.responses.create(model="kjv-7m", input="In the beginning", max_output_tokens=8, temperature=0, stream=True))
@@ -305,6 +337,9 @@ class Responses(unittest.TestCase):
     def test_refused(self):
         for options in ({"input": 5}, {"input": []}, {"input": "x", "previous_response_id": "y"}):
             self.assertEqual(server.request("POST", "/v1/responses", options)[0], 400)
+        for path in "responses", "embeddings":
+            reply = server.request("POST", "/v1/" + path, {"input": "word " * 2000})[1]
+            self.assertEqual((reply["error"]["param"], reply["error"]["code"]), ("input", "context_length_exceeded"))
 
 
 class Messages(unittest.TestCase):
@@ -454,6 +489,22 @@ class Tools(unittest.TestCase):
         self.assertEqual(ids, {call.id.replace(reply.id[9:], chunk.id[9:]) for call in message.tool_calls})
 
 
+    def test_call_and_more(self):
+        """A call that is followed by text, or by half a call, is a call: in a whole reply as in a stream."""
+        call = '<tool_call>\n{"name": "count", "arguments": {"days": 7}}\n</tool_call>'
+        for text in call + " And so on.", call + "\n" + call[:30], call[:-12] + " so":
+            options = dict(model="kjv-7m", messages=self.messages, tools=self.animals, max_tokens=200, temperature=0,
+                           extra_body={"guided_choice": [text]})
+            choice = client.chat.completions.create(**options).choices[0]
+            self.assertEqual([(call.function.name, json.loads(call.function.arguments)) for call in choice.message.tool_calls],
+                             [("count", {"days": 7})])
+            self.assertEqual(choice.finish_reason, "tool_calls")
+            arguments = ""
+            for chunk in client.chat.completions.create(stream=True, **options):
+                arguments += "".join(piece.function.arguments for piece in chunk.choices[0].delta.tool_calls or [])
+            self.assertEqual(arguments, '{"days": 7}')
+
+
 class Reasoning(unittest.TestCase):
     """What a template marks as reasoning is told apart. A grammar stands for a model that reasons."""
     text = "<think>\nLet me see.\n\nYes.\n</think>\n\nIt is so."
@@ -600,6 +651,12 @@ class Errors(unittest.TestCase):
             client.images.generate(prompt="x")
         self.assertEqual(server.request("GET", "/v1/completions")[0], 405)
         self.assertEqual(server.request("DELETE", "/v1/models")[0], 405)
+        self.assertEqual(server.request("GET", "/v1/completions")[2]["Allow"], "POST")
+        self.assertEqual(server.request("POST", "/health")[2]["Allow"], "GET, HEAD")
+        for path in "/health", "/v1/models", "/": # load balancers ask so
+            status, text, headers = server.request("HEAD", path)
+            self.assertEqual((status, text, int(headers["Content-Length"]) > 0), (200, "", True), path)
+        self.assertEqual(server.request("HEAD", "/v1/completions")[0], 405)
 
     def test_bodies(self):
         for body in ("", "{", "[]", "nul", "{}", '{"prompt": 5}', '{"prompt": "a", "prompt": "b"}', '"\ud800"', "[" * 1000,

@@ -101,6 +101,17 @@ static void wrong_values_are_refused(void **state)
             "needs logprobs");
     refused(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"response_format\":{\"type\":\"xml\"}}",
             400, "response_format", "type xml");
+    refused(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":null}]}]}", 400,
+            "messages", "part of type text without a text");
+    refused(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"modalities\":[\"text\",\"audio\"]}", 400,
+            "modalities", "audio");
+    refused(API_COMPLETION, "{\"prompt\":\"a\",\"stream\":true,\"stream_options\":{\"include_usage\":\"yes\"}}", 400,
+            "stream_options", "include_usage is \"yes\"");
+    refused(API_RESPONSE, "{\"input\":\"a\",\"instructions\":[\"b\"]}", 400, "instructions", "expected a string");
+    refused(API_RESPONSE, "{\"input\":\"a\",\"background\":true}", 400, "background", "not stored");
+    refused(API_RESPONSE, "{\"input\":\"a\",\"conversation\":\"c\"}", 400, "conversation", "not stored");
+    api_request r = parsed(API_RESPONSE, "{\"input\":\"a\",\"background\":false,\"conversation\":null}");
+    api_request_fini(&r);
 }
 
 static void json_is_escaped(void **state)

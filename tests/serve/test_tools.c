@@ -96,6 +96,15 @@ static void choices_become_grammars(void **state)
     assert_non_null(strstr(request.grammar, "\"maxItems\":1"));
     assert_non_null(strstr(request.grammar, "{\"const\":\"g\"}"));
     api_request_fini(&request);
+    static const char untyped[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tool_choice\":\"required\",\"tools\":[{\"type\":"
+        "\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}},{\"type\":\"function\",\"function\":{\"name\":"
+        "\"g\","
+        "\"parameters\":{\"properties\":{}}}}]}";
+    assert_true(api_request_parse(API_CHAT, untyped, strlen(untyped), 10, NULL, &request, &error));
+    assert_non_null(strstr(request.grammar, "\"parameters\":{\"type\":\"object\"}"));
+    assert_non_null(strstr(request.grammar, "\"parameters\":{\"type\":\"object\",\"properties\":{}}"));
+    api_request_fini(&request);
     snprintf(body, sizeof(body), chat, "\"none\"");
     assert_true(api_request_parse(API_CHAT, body, strlen(body), 10, NULL, &request, &error));
     assert_int_equal(request.tool_mode, TOOL_NONE);

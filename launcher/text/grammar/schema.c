@@ -166,11 +166,29 @@ static bool is_one_of(const char *key, const char *const *list)
     return false;
 }
 
-static const char *const annotations[] = {
-    "title",   "description", "default",    "examples", "example",         "$schema",     "$id",
-    "id",      "$comment",    "deprecated", "readOnly", "writeOnly",       "$defs",       "definitions",
-    "$anchor", "strict",      "name",       "nullable", "contentEncoding", "$vocabulary", "contentMediaType",
-    NULL};
+static const char *const annotations[] = {"title",
+                                          "description",
+                                          "default",
+                                          "examples",
+                                          "example",
+                                          "$schema",
+                                          "$id",
+                                          "id",
+                                          "$comment",
+                                          "deprecated",
+                                          "readOnly",
+                                          "writeOnly",
+                                          "$defs",
+                                          "definitions",
+                                          "$anchor",
+                                          "strict",
+                                          "name",
+                                          "nullable",
+                                          "contentEncoding",
+                                          "$vocabulary",
+                                          "contentMediaType",
+                                          "discriminator",
+                                          NULL};
 static const char *const known[] = {"type",
                                     "enum",
                                     "const",

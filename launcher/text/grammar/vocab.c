@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "launcher/text/buffer.h"
 #include "launcher/text/byte_level.h"
 #include "launcher/text/grammar/alike.h"
 #include "launcher/text/tokenizer.h"
@@ -101,6 +100,16 @@ static trm_status token_bytes(const trm_tokenizer *tokenizer, const byte_rules *
         at += length;
     }
     return TRM_OK;
+}
+
+trm_status trm_grammar_token_bytes(const trm_tokenizer *tokenizer, int32_t id, trm_bytes *bytes)
+{
+    const byte_rules rules = find_rules(tokenizer);
+    bytes->size = 0;
+    if (id < 0 || id >= tokenizer->size || tokenizer->entries[id].text == NULL) {
+        return TRM_OK;
+    }
+    return token_bytes(tokenizer, &rules, id, bytes);
 }
 
 /* Keeps the bytes of all tokens that stand for text. */

@@ -7,6 +7,7 @@
 #include <trireme/grammar.h>
 
 #include "base/arena.h"
+#include "launcher/text/buffer.h"
 
 #define TRM_GRAMMAR_LONGEST_TOKEN 255
 
@@ -40,5 +41,8 @@ struct trm_grammar_vocab {
 };
 
 uint8_t trm_grammar_group_of(uint8_t byte);
+/* The bytes that token `id` of the vocabulary adds to a text, often a part of a character; they replace *bytes. None
+ * for a hole. */
+trm_status trm_grammar_token_bytes(const trm_tokenizer *tokenizer, int32_t id, trm_bytes *bytes);
 
 #endif
