@@ -1,5 +1,6 @@
-/* Plans of quantized checkpoints and other checkpoints: what an import has left out because of its elements, zero
- * points that are all the middle and the order of columns, must be the same in what a plan is given. */
+/* Plans of one checkpoint and other checkpoints: what an import has left out because of its elements, zero points that
+ * are all the middle, the order of columns, an output projection that equals the embedding, must be the same in what a
+ * plan is given. */
 #include "support/support.h"
 
 #include <stdio.h>
@@ -154,9 +155,57 @@ static void embedded_weights_are_their_own(void **state)
     trm_plan_destroy(plan);
 }
 
+/* The golden whose output projection is stored though it is tied, with the embedding's elements in it. */
+static void make_tied_folder(char folder[4096])
+{
+    snprintf(folder, 4096, "%s", test_temporary_folder());
+    char from[4096], path[4400];
+    snprintf(from, sizeof(from), "%s", test_golden_folder("llama-tied-head"));
+    copy_file(from, folder, "config.json");
+    copy_file(from, folder, "model.safetensors");
+    static const char *const names[] = {"model.embed_tokens.weight", "lm_head.weight"};
+    static float elements[96 * 32];
+    trm_safetensors *set;
+    trm_weight *weight;
+    trm_weight_form form = {0};
+    assert_ok(trm_safetensors_open(folder, &set));
+    for (int i = 0; i < 2; i++) {
+        assert_ok(trm_safetensors_weight(set, names[i], &weight));
+        trm_weight_get_form(weight, &form);
+        assert_int_equal(trm_dims_count(&form.dims), 96 * 32);
+        if (i == 0) {
+            assert_ok(trm_weight_read(weight, TRM_F32, 0, 96 * 32, elements));
+        }
+        trm_weight_destroy(weight);
+    }
+    trm_safetensors_close(set);
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    FILE *stream = fopen(path, "r+b");
+    assert_non_null(stream);
+    assert_int_equal(fseek(stream, (long)form.begin, SEEK_SET), 0);
+    assert_int_equal(fwrite(elements, sizeof(float), 96 * 32, stream), 96 * 32);
+    assert_int_equal(fclose(stream), 0);
+}
+
+static void other_tied_heads_are_refused(void **state)
+{
+    (void)state;
+    char one[4096], other[4096], path[4200];
+    trm_plan *plan;
+    make_tied_folder(one);
+    make_tied_folder(other);
+    snprintf(path, sizeof(path), "%s/model.plan", one);
+    save(one, 1, TRM_PLAN_WEIGHTS_STRIPPED, path);
+    assert_ok(trm_plan_refit(path, 0, other, &plan));
+    trm_plan_destroy(plan);
+    write_words(other, "lm_head.weight", 0x3f800000, 95 * 32 + 31, true); /* its last element */
+    assert_fails(trm_plan_refit(path, 0, other, &plan), TRM_ERROR_INVALID_ARGUMENT, "lm_head.weight");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(other_tied_heads_are_refused),
         cmocka_unit_test(other_zero_points_are_refused),
         cmocka_unit_test(embedded_weights_are_their_own),
     };

@@ -169,6 +169,14 @@ bool trm_hf_checkpoint_describe(const trm_hf_checkpoint *checkpoint, const char 
     return checkpoint->stored != NULL && trm_safetensors_describe(checkpoint->stored, name, dtype, dims);
 }
 
+bool trm_hf_checkpoint_has_floats(const trm_hf_checkpoint *checkpoint, const char *name, const trm_dims *dims)
+{
+    trm_dtype dtype;
+    trm_dims found;
+    return trm_hf_checkpoint_describe(checkpoint, name, &dtype, &found) && same_dims(&found, dims) &&
+           (dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16);
+}
+
 static trm_status same_elements(const trm_weight *a, const trm_weight *b, float *buffer, size_t size, bool *same)
 {
     const trm_dims dims = trm_weight_dims(a);

@@ -41,6 +41,8 @@ trm_status trm_hf_checkpoint_take_as(trm_hf_checkpoint *checkpoint, const char *
 /* Type (NONE: one this library does not know) and dims of a stored weight; false if there is none. */
 bool trm_hf_checkpoint_describe(const trm_hf_checkpoint *checkpoint, const char *name, trm_dtype *dtype,
                                 trm_dims *dims);
+/* Whether a weight of these dims is stored as f32, f16 or bf16. */
+bool trm_hf_checkpoint_has_floats(const trm_hf_checkpoint *checkpoint, const char *name, const trm_dims *dims);
 /* Whether two stored weights of floats have the same elements, whatever their types; reads both as far as they do. */
 trm_status trm_hf_checkpoint_same(const trm_hf_checkpoint *checkpoint, const char *a, const char *b, bool *same);
 /* Counts a weight that is not needed as taken, if it is there. */

@@ -522,6 +522,25 @@ static trm_status add_embedding(decoder *d, trm_tensor **x)
     return TRM_OK;
 }
 
+/* A stored output projection that equals the embedding, so that it is tied: other elements would be another model. */
+static trm_status note_tied_head(decoder *d)
+{
+    const trm_hf_names *names = d->names;
+    const trm_dims expected = dims2(d->config->vocab, d->config->hidden);
+    for (size_t i = 0; i < sizeof(names->heads) / sizeof(names->heads[0]) && names->heads[i] != NULL; i++) {
+        const char *full = name(d, names->heads[i], ".weight");
+        if (!trm_hf_checkpoint_has_floats(d->checkpoint, full, &expected)) {
+            continue;
+        }
+        trm_weight *head;
+        TRM_TRY(trm_hf_checkpoint_take(d->checkpoint, full, TRM_HF_MATRIX, &expected, &head));
+        trm_status status = trm_network_note_deciding(d->network, head);
+        trm_weight_destroy(head);
+        TRM_TRY(status);
+    }
+    return TRM_OK;
+}
+
 /* x [T, hidden] -> the output logits f32 [R, vocab] */
 static trm_status add_output(decoder *d, trm_tensor *x)
 {
@@ -539,6 +558,8 @@ static trm_status add_output(decoder *d, trm_tensor *x)
         product.dequant_matmul.out = TRM_F32;
     } else if (d->head != NULL) {
         TRM_TRY(add_weight(d, d->head, ".weight", TRM_HF_MATRIX, dims2(c->vocab, c->hidden), &inputs[1]));
+    } else {
+        TRM_TRY(note_tied_head(d));
     }
     TRM_TRY(add_layer(d, capped ? "raw_logits" : "logits", "", &product, inputs, TRM_DEQUANT_MATMUL_INPUT_COUNT, &x));
     if (capped) {

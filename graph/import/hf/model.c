@@ -10,7 +10,6 @@
 #include "base/file.h"
 #include "graph/import/hf/decoder.h"
 #include "graph/import/hf/preset.h"
-#include "graph/infer.h"
 #include "kernels/kernel.h"
 
 #define CONFIG_LIMIT ((size_t)16 << 20)
@@ -151,15 +150,14 @@ static trm_status settle_tie(trm_model *model)
     const char *root, *head;
     char embedding[256], name[256];
     trm_dtype dtype;
-    trm_dims found, expected = {0};
+    trm_dims dims;
     TRM_TRY(trm_hf_decoder_find(&model->config, &model->checkpoint, &root, &head));
     snprintf(embedding, sizeof(embedding), "%s%s.weight", root, names->embedding);
-    trm_hf_checkpoint_describe(&model->checkpoint, embedding, &dtype, &expected);
+    trm_hf_checkpoint_describe(&model->checkpoint, embedding, &dtype, &dims);
     for (size_t i = 0; i < sizeof(names->heads) / sizeof(names->heads[0]) && names->heads[i] != NULL; i++) {
         bool same = true;
         snprintf(name, sizeof(name), "%s.weight", names->heads[i]);
-        if (model->config.tied && trm_hf_checkpoint_describe(&model->checkpoint, name, &dtype, &found) &&
-            (dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16) && trm_dims_equal(&found, &expected)) {
+        if (model->config.tied && trm_hf_checkpoint_has_floats(&model->checkpoint, name, &dims)) {
             TRM_TRY(trm_hf_checkpoint_same(&model->checkpoint, embedding, name, &same));
             model->config.tied = same;
         }
