@@ -2,6 +2,10 @@
  * How fast the processors of a rank run layers while the link is busy, and what handing a layer over to them costs.
  * Measured before weights are loaded, on memory of its own, as what processors are to read is stored otherwise than
  * what is copied: a layer of each kind and type that they can run, again and again on other weights.
+ *
+ * Host memory is what both share, so both rates are of the same time: what processors read comes from memory, as the
+ * weights of a step do, not from a cache of hundreds of megabytes, the link has work until they have read the last of
+ * it, and its rate is that of the copies that ended by then.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +19,20 @@
 #include "dist/engine.h"
 #include "graph/memory_plan.h"
 
-/* The most bytes of weights that are read, beyond any cache, as often as PASSES, and of other tensors. */
-#define MOST_READ  ((size_t)1 << 30)
+/* The most bytes of weights that are read, many times what caches hold, and once; of free memory one part in so many.
+ * They are touched before, and the last quarter is read before all of it, so that nothing is cached or waits to be
+ * written that a step would not find so. */
+#define MOST_READ  ((size_t)3 << 30)
 #define LEAST_READ ((size_t)1 << 22)
-#define PASSES     3
-#define MOST_RUNS  256
-/* What is copied meanwhile: twice as much as is read, as often as it takes. */
-#define MOST_COPY ((size_t)64 << 20)
+#define FREE_PARTS 8
+#define WARM_PARTS 4
+#define MOST_RUNS  1024
+/* Of them, what is pinned, as that takes longer than reading it, and copied meanwhile, again and again. There is a
+ * quarter more to copy than the link gets done in the time. */
+#define MOST_PINNED ((size_t)1 << 30)
+#define MOST_COPY   ((size_t)64 << 20)
+#define MOST_COPIES 256
+#define LINK_AHEAD  1.25
 /* Layers that are handed over and do nothing, each with a page there and back. */
 #define HANDOVERS  40
 #define PAGE_BYTES ((size_t)4096)
@@ -30,12 +41,13 @@ typedef struct measure {
     trm_engine *engine;
     const trm_plan *plan;
     size_t read, copy;      /* bytes of weights; of a copy */
+    size_t copyable;        /* bytes of the first of them that are copied */
     unsigned char *weights; /* pages [read] */
-    bool pinned;            /* they are */
+    bool pinned;            /* those that are copied are */
     void *copied;           /* [copy] on the device */
     void *small[2];         /* a page of pinned memory, and of the device's */
     trm_stream *link, *layers;
-    trm_event *begin, *end;
+    trm_event *begin, *ends[MOST_COPIES]; /* of copies, and of each */
     trm_pool *pool;
 } measure;
 
@@ -55,14 +67,16 @@ static trm_status open_measure(measure *m)
     m->weights = memory;
     m->pool = trm_stream_native(m->engine->crew.stream);
     trm_pool_for(m->pool, (int64_t)(m->read / sizeof(uint16_t)), PAGE_BYTES, touch, m->weights);
-    m->pinned = trm_device_pin(device, m->weights, m->read) == TRM_OK; /* else copies are as slow as they will be */
+    m->pinned = trm_device_pin(device, m->weights, m->copyable) == TRM_OK; /* else copies are as slow as they will be */
     TRM_TRY(trm_device_alloc(device, m->copy, &m->copied));
     TRM_TRY(trm_device_alloc_host(device, PAGE_BYTES, &m->small[0]));
     TRM_TRY(trm_device_alloc(device, PAGE_BYTES, &m->small[1]));
     TRM_TRY(trm_stream_create_beside(device, &m->link));
     TRM_TRY(trm_stream_create(device, &m->layers));
-    TRM_TRY(trm_event_create(device, &m->begin));
-    return trm_event_create(device, &m->end);
+    for (int32_t i = 0; i < MOST_COPIES; i++) {
+        TRM_TRY(trm_event_create(device, &m->ends[i]));
+    }
+    return trm_event_create(device, &m->begin);
 }
 
 static void close_measure(measure *m)
@@ -75,7 +89,9 @@ static void close_measure(measure *m)
         (void)trm_stream_synchronize(m->link);
     }
     trm_event_destroy(m->begin);
-    trm_event_destroy(m->end);
+    for (int32_t i = 0; i < MOST_COPIES; i++) {
+        trm_event_destroy(m->ends[i]);
+    }
     trm_stream_destroy(m->link);
     trm_stream_destroy(m->layers);
     trm_device_free(device, m->small[1]);
@@ -160,27 +176,66 @@ static size_t place_call(const trm_plan *plan, const trm_layer *layer, run *r, u
     return at + r->call.workspace_size;
 }
 
-/* Enqueues copies of so many bytes, of other weights than those that are read at the time: out of no cache either. */
-static trm_status keep_link_busy(measure *m, size_t bytes, size_t *copied)
+/* Enqueues copies of other weights than those that are read at the time: out of no cache either. */
+static trm_status keep_link_busy(measure *m, int32_t copies)
 {
-    *copied = 0;
+    const size_t pieces = m->copyable / m->copy;
     TRM_TRY(trm_event_record(m->begin, m->link));
-    for (; *copied < bytes; *copied += m->copy) {
-        size_t pieces = m->read / m->copy, at = (pieces / 2 + *copied / m->copy) % pieces * m->copy;
+    for (size_t i = 0; i < (size_t)copies; i++) {
+        const size_t at = (pieces / 2 + i) % pieces * m->copy;
         TRM_TRY(trm_stream_upload(m->link, m->copied, m->weights + at, m->copy));
+        TRM_TRY(trm_event_record(m->ends[i], m->link));
     }
-    return trm_event_record(m->end, m->link);
+    return TRM_OK;
 }
 
-/* Bytes of weights per second of a layer, over all weights in turn; and of the link beside it. */
+/* Runs layers beside so many copies. Gives the seconds that takes, and the bytes per second of the copies that ended
+ * by then, of one at least. */
+static trm_status time_beside_link(measure *m, run *runs, int32_t n, int32_t copies, double *seconds, double *link)
+{
+    trm_status status = keep_link_busy(m, copies);
+    status = status == TRM_OK ? time_runs(m, runs, n, seconds) : status;
+    trm_status ended = trm_stream_synchronize(m->link);
+    TRM_TRY(status);
+    TRM_TRY(ended);
+    *link = 0;
+    for (int32_t i = 0; i < copies; i++) {
+        float milliseconds;
+        TRM_TRY(trm_event_elapsed_ms(m->begin, m->ends[i], &milliseconds));
+        if (milliseconds > 0 && (i == 0 || (double)milliseconds * 1e-3 <= *seconds)) {
+            *link = (double)(i + 1) * (double)m->copy / ((double)milliseconds * 1e-3);
+        }
+    }
+    return TRM_OK;
+}
+
+static int32_t copies_of(const measure *m, double bytes)
+{
+    double copies = bytes / (double)m->copy + 1;
+    return copies < MOST_COPIES ? (int32_t)copies : MOST_COPIES;
+}
+
+/* Bytes of weights per second of a layer that reads all weights in turn, the last of them first to get warm; and of the
+ * link beside it. */
+static trm_status time_layer(measure *m, run *runs, int32_t n, size_t bytes, double handover, double *rate,
+                             double *link)
+{
+    const int32_t warm = n > WARM_PARTS ? n / WARM_PARTS : 1;
+    double seconds = 0;
+    TRM_TRY(time_beside_link(m, runs + n - warm, warm, copies_of(m, 2.0 * warm * (double)bytes), &seconds, link));
+    seconds *= (double)n / warm * LINK_AHEAD;
+    TRM_TRY(time_beside_link(m, runs, n, copies_of(m, *link * seconds), &seconds, link));
+    double reading = seconds - n * handover;
+    reading = reading > seconds / 5 ? reading : seconds / 5; /* of a small model it is handing over nearly alone */
+    *rate = (double)n * (double)bytes / reading;
+    return TRM_OK;
+}
+
 static trm_status measure_layer(measure *m, const trm_layer *layer, double handover, double *rate, double *link)
 {
     const size_t bytes = weight_bytes(m->plan, layer);
-    size_t n = m->read / bytes, copied;
-    n = n < MOST_RUNS ? n : MOST_RUNS;
+    const size_t n = m->read / bytes < MOST_RUNS ? m->read / bytes : MOST_RUNS;
     run first = {0};
-    double sum = 0;
-    float milliseconds;
     trm_hosting_describe(layer, m->plan->max_dims, 1, &first.call);
     first.kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, TRM_BACKEND_HOST, &first.call);
     first.call.stream = m->engine->crew.stream;
@@ -196,20 +251,7 @@ static trm_status measure_layer(measure *m, const trm_layer *layer, double hando
     }
     if (status == TRM_OK) {
         memset(others, 0, size);
-        status = keep_link_busy(m, 2 * n * bytes, &copied);
-    }
-    for (int32_t pass = 0; status == TRM_OK && pass < PASSES; pass++) {
-        double seconds = 0;
-        status = time_runs(m, runs, (int32_t)n, &seconds);
-        sum += pass == 0 ? 0 : seconds; /* the first one has the caches to itself */
-    }
-    status = status == TRM_OK ? trm_stream_synchronize(m->link) : status;
-    status = status == TRM_OK ? trm_event_elapsed_ms(m->begin, m->end, &milliseconds) : status;
-    if (status == TRM_OK) {
-        double mean = sum / (PASSES - 1), reading = mean - (double)n * handover;
-        reading = reading > mean / 5 ? reading : mean / 5; /* of a small model it is handing over nearly alone */
-        *rate = (double)(n * bytes) / reading;
-        *link = milliseconds > 0 ? (double)copied / ((double)milliseconds * 1e-3) : 0;
+        status = time_layer(m, runs, (int32_t)n, bytes, handover, rate, link);
     }
     free(others);
     free(runs);
@@ -272,9 +314,14 @@ static trm_status measure_all(measure *m, trm_hosting_rates *rates)
 trm_status trm_hosting_measure(trm_engine *engine, trm_hosting_rates *rates)
 {
     const size_t all = engine->plan->streaming->streamable;
+    const size_t most = trm_memory_available() / (size_t)engine->world->local_size / FREE_PARTS;
     measure m = {.engine = engine, .plan = engine->plan, .read = all * 2, .copy = all / 4};
     trm_hosting_rates found = engine->plan->streaming->rates;
-    m.read = m.read < LEAST_READ ? LEAST_READ : m.read < MOST_READ ? m.read : MOST_READ;
+    m.read = m.read < MOST_READ ? m.read : MOST_READ;
+    m.read = m.read < most ? m.read : most;
+    m.read = m.read < LEAST_READ ? LEAST_READ : m.read;
+    m.copyable = m.read < MOST_PINNED ? m.read : MOST_PINNED;
+    m.copy = m.copy < m.copyable / 4 ? m.copy : m.copyable / 4;
     m.copy = m.copy < PAGE_BYTES ? PAGE_BYTES : m.copy < MOST_COPY ? m.copy : MOST_COPY;
     TRM_TRY(trm_hosting_open_crew(engine));
     trm_status status = open_measure(&m);

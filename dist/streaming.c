@@ -632,7 +632,7 @@ trm_status trm_streaming_use_rates(trm_plan *plan, const trm_hosting_rates *rate
 {
     trm_streaming_plan *s = plan->streaming;
     s->rates = *rates;
-    s->measured = true;
+    s->measured = rates->link > 0;
     s->problem.link_rate = rates->link > 0 ? rates->link : s->problem.link_rate;
     trm_hosting_estimate(plan, s, s->host_seconds);
     return s->asked.host_compute == TRM_HOST_COMPUTE_AUTO ? trm_streaming_replan(plan, s->problem.budget) : TRM_OK;

@@ -211,6 +211,73 @@ static void files_are_left_to_the_link(void **state)
     trm_generator_destroy(generator);
 }
 
+/* The linker sends the library's calls of these here (CMakeLists.txt). */
+trm_status __real_trm_host_gemv_run(const trm_kernel_call *call);
+trm_status __wrap_trm_host_gemv_run(const trm_kernel_call *call);
+size_t __real_trm_memory_available(void);
+size_t __wrap_trm_memory_available(void);
+trm_status __real_trm_pages_alloc(size_t size, void **memory);
+trm_status __wrap_trm_pages_alloc(size_t size, void **memory);
+trm_status __real_trm_device_pin(trm_device *device, void *memory, size_t size);
+trm_status __wrap_trm_device_pin(trm_device *device, void *memory, size_t size);
+
+static atomic_int products_left = -1; /* until one fails, if not negative */
+static atomic_size_t bytes_read;      /* of weights, by products */
+static size_t available = SIZE_MAX, allocated,
+              pinned; /* the former: what the system says; the others: at most at once */
+
+trm_status __wrap_trm_host_gemv_run(const trm_kernel_call *call)
+{
+    if (atomic_load(&products_left) >= 0 && atomic_fetch_sub(&products_left, 1) == 0) {
+        return trm_fail(TRM_ERROR_INTERNAL, "the processors are on fire");
+    }
+    atomic_fetch_add(&bytes_read, trm_dims_bytes(&call->inputs[1].dims, call->inputs[1].dtype));
+    return __real_trm_host_gemv_run(call);
+}
+
+size_t __wrap_trm_memory_available(void)
+{
+    return available == SIZE_MAX ? __real_trm_memory_available() : available;
+}
+
+trm_status __wrap_trm_pages_alloc(size_t size, void **memory)
+{
+    allocated = size > allocated ? size : allocated;
+    return __real_trm_pages_alloc(size, memory);
+}
+
+trm_status __wrap_trm_device_pin(trm_device *device, void *memory, size_t size)
+{
+    pinned = size > pinned ? size : pinned;
+    return __real_trm_device_pin(device, memory, size);
+}
+
+/* What measuring takes is bounded: an eighth of the memory that is free, and weights are read once and a quarter. */
+static void measuring_is_bounded(void **state)
+{
+    (void)state;
+    static const size_t free_bytes[] = {SIZE_MAX, (size_t)128 << 20, 0};
+    trm_generator *generator = open_generator("0", "auto", TRM_F32);
+    trm_engine *engine = generator->engine;
+    const size_t all = engine->plan->streaming->streamable;
+    assert_true(2 * all > (size_t)16 << 20);
+    for (int32_t i = 0; i < 3; i++) {
+        const size_t expected = i == 0 ? 2 * all : i == 1 ? (size_t)16 << 20 : (size_t)4 << 20;
+        trm_hosting_rates rates = {0};
+        available = free_bytes[i];
+        allocated = pinned = 0;
+        atomic_store(&bytes_read, 0);
+        assert_ok(trm_hosting_measure(engine, &rates));
+        available = SIZE_MAX;
+        assert_int_equal(allocated, expected);
+        assert_int_equal(pinned, expected);
+        assert_true(rates.link > 0 && rates.n_kinds > 0);
+        assert_true(atomic_load(&bytes_read) <= (size_t)rates.n_kinds * (expected + expected / 2));
+        assert_true(atomic_load(&bytes_read) > expected / 2);
+    }
+    trm_generator_destroy(generator);
+}
+
 /* Rates that are measured are of this machine, and what auto chooses follows them. */
 static void rates_are_measured(void **state)
 {
@@ -237,20 +304,6 @@ static void rates_are_measured(void **state)
         assert_true(i == 1 || s->small.n_fetches == 0);
     }
     trm_generator_destroy(generator);
-}
-
-/* The linker sends the library's calls of the kernel here (CMakeLists.txt). */
-trm_status __real_trm_host_gemv_run(const trm_kernel_call *call);
-trm_status __wrap_trm_host_gemv_run(const trm_kernel_call *call);
-
-static atomic_int products_left = -1; /* until one fails, if not negative */
-
-trm_status __wrap_trm_host_gemv_run(const trm_kernel_call *call)
-{
-    if (atomic_load(&products_left) >= 0 && atomic_fetch_sub(&products_left, 1) == 0) {
-        return trm_fail(TRM_ERROR_INTERNAL, "the processors are on fire");
-    }
-    return __real_trm_host_gemv_run(call);
 }
 
 /* A layer that fails on the processors is the error of its step; the next call works. */
@@ -437,10 +490,15 @@ static void shares_as_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_share_gives_the_same),   cmocka_unit_test(budgets_change),
-        cmocka_unit_test(shares_choose_alike),        cmocka_unit_test(rates_are_measured),
-        cmocka_unit_test(files_are_left_to_the_link), cmocka_unit_test(a_failed_layer_ends_the_step),
-        cmocka_unit_test(networks_and_contexts),      cmocka_unit_test(shares_as_text),
+        cmocka_unit_test(any_share_gives_the_same),
+        cmocka_unit_test(budgets_change),
+        cmocka_unit_test(shares_choose_alike),
+        cmocka_unit_test(rates_are_measured),
+        cmocka_unit_test(measuring_is_bounded),
+        cmocka_unit_test(files_are_left_to_the_link),
+        cmocka_unit_test(a_failed_layer_ends_the_step),
+        cmocka_unit_test(networks_and_contexts),
+        cmocka_unit_test(shares_as_text),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }
