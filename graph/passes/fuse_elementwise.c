@@ -190,6 +190,16 @@ static void add_layer(program *p, const trm_layer *layer)
     (void)add_step(p, step, y);
 }
 
+/* Whether an input has all axes of y: a number of dims [1, 1, 1] that became a step may have been what gave them. */
+static bool has_rank_of(const program *p, const trm_tensor *y)
+{
+    bool has = false;
+    for (int32_t i = 0; i < p->n_inputs; i++) {
+        has = has || p->inputs[i]->dims.n == y->dims.n;
+    }
+    return has;
+}
+
 /* Whether the group's layers fit into one layer. */
 static bool write_program(const fuser *self, const group *g, program *p)
 {
@@ -214,7 +224,7 @@ static bool write_program(const fuser *self, const group *g, program *p)
         p->outputs[p->params.n_outputs] = made->producer->outputs[0];
         p->params.outputs[p->params.n_outputs++] = i;
     }
-    return p->fits && p->n_inputs > 0;
+    return p->fits && has_rank_of(p, g->layers[0]->outputs[0]);
 }
 
 /* ---- groups ------------------------------------------------------------------------------------ */

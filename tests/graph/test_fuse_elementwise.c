@@ -119,6 +119,27 @@ static void what_does_not_fit_stays(void **state)
     check_pass(network, trm_pass_fuse_elementwise, NULL);
 }
 
+/* Numbers of more axes than what they meet: as steps they would no longer give the result its axes. */
+static void numbers_that_add_axes_stay(void **state)
+{
+    (void)state;
+    const float number = 2;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 3)), *c = NULL;
+    assert_ok(trm_network_add_constant(network, "c", TRM_F32, DIMS(1, 1, 1), &number, &c));
+    net_output(network, net_unary(network, "y", TRM_ACTIVATION_TANH, net_binary(network, "a", MUL, x, c)));
+    check_pass(network, trm_pass_fuse_elementwise, NULL);
+
+    network = net_create(); /* another input has as many */
+    x = net_input(network, "x", TRM_F32, DIMS(4, 3));
+    trm_tensor *z = net_input(network, "z", TRM_F32, DIMS(1, 4, 3));
+    assert_ok(trm_network_add_constant(network, "c", TRM_F32, DIMS(1, 1, 1), &number, &c));
+    net_output(network, net_binary(network, "y", ADD, net_binary(network, "a", MUL, x, c), z));
+    check_pass(network, trm_pass_fuse_elementwise,
+               "y: f32 [1, 4, 3] = fused_elementwise(x, z) steps=[f32 value(2), f32 mul(i0, s0), f32 add(s1, i1)]\n"
+               "output y\n");
+}
+
 static void values_of_dims_stay(void **state)
 {
     (void)state;
@@ -197,6 +218,7 @@ int main(void)
         cmocka_unit_test(what_a_layer_between_reads_stays),
         cmocka_unit_test(small_layers_join_their_reader),
         cmocka_unit_test(what_does_not_fit_stays),
+        cmocka_unit_test(numbers_that_add_axes_stay),
         cmocka_unit_test(values_of_dims_stay),
         cmocka_unit_test(long_chains_are_cut),
         cmocka_unit_test(bad_steps_are_refused),
