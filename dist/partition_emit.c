@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "graph/regions.h"
 
 typedef struct emitter {
     const trm_partitioner *partitioner;
@@ -20,6 +21,7 @@ typedef struct emitter {
     trm_network *network; /* being written */
     trm_tensor **tensors; /* [n_tensors, TRM_MAX_FORMS] in the new network; NULL: not made */
     trm_form_set *forms;  /* [n_tensors] as the search saw them */
+    trm_regions regions;  /* of the whole network */
     trm_arena arena;      /* for this call */
     trm_partition_report *report;
 } emitter;
@@ -395,6 +397,29 @@ static bool leaves_out(const emitter *e, const trm_layer *layer, const trm_strat
     return is_added && out->kind == TRM_PARTIAL && part_of(e, out) > 0;
 }
 
+static trm_status acquire_input(emitter *e, const trm_layer *layer, int32_t i)
+{
+    const trm_partition_layer *choices = &e->partitioner->layers[layer->index];
+    const trm_tensor *input = layer->inputs[i];
+    if (input->role == TRM_TENSOR_INPUT && e->forms[input->index] == 0) {
+        TRM_TRY(arrive(e, input, 0));
+    }
+    return acquire(e, input, choices->strategies[choices->chosen].inputs[i]);
+}
+
+/* What layers around a region make is converted before the region begins: in it, only ENTER may read such tensors. */
+static trm_status emit_before_region(emitter *e, const trm_layer *begin)
+{
+    for (int32_t i = begin->index + 1; i < e->regions.other[begin->index]; i++) {
+        const trm_layer *layer = e->partitioner->network->layers[i];
+        if (layer->desc.kind == TRM_LAYER_ENTER && e->regions.inside[i] == begin->index &&
+            trm_regions_enters(&e->regions, layer)) {
+            TRM_TRY(acquire_input(e, layer, 0));
+        }
+    }
+    return TRM_OK;
+}
+
 static trm_status emit_layer(emitter *e, const trm_layer *layer)
 {
     const trm_partition_layer *choices = &e->partitioner->layers[layer->index];
@@ -406,10 +431,7 @@ static trm_status emit_layer(emitter *e, const trm_layer *layer)
         if (input == NULL || (left_out && input->role == TRM_TENSOR_CONSTANT)) {
             continue;
         }
-        if (input->role == TRM_TENSOR_INPUT && e->forms[input->index] == 0) {
-            TRM_TRY(arrive(e, input, 0));
-        }
-        TRM_TRY(acquire(e, input, strategy->inputs[i]));
+        TRM_TRY(acquire_input(e, layer, i));
         inputs[i] = left_out ? NULL : *slot_of(e, input, strategy->inputs[i]);
     }
     e->report->seconds += trm_partition_layer_seconds(e->partitioner, layer, strategy);
@@ -441,22 +463,24 @@ static trm_status emit_outputs_done(emitter *e, int32_t layer)
     return TRM_OK;
 }
 
-/* The whole tensor takes the name over from the part it was made of. */
+/* The whole tensor takes the name over from the part it was made of, or from what a layer of that name made. */
 static trm_status name_output(emitter *e, const trm_tensor *output, trm_tensor *whole)
 {
     if (strcmp(whole->name, output->name) == 0) {
         return TRM_OK;
     }
-    for (int32_t f = 1; f < e->partitioner->tensors[output->index].n_forms; f++) {
-        trm_tensor *part = *slot_of(e, output, f);
-        if (part != NULL && strcmp(part->name, output->name) == 0) {
-            const char *name = trm_arena_printf(&e->arena, "%s.%s", output->name,
-                                                form_of(e, output, f)->kind == TRM_SPLIT ? "shard" : "partial");
-            if (name == NULL) {
-                return TRM_ERROR_OUT_OF_MEMORY;
-            }
-            TRM_TRY(trm_network_rename_tensor(e->network, part, name));
+    trm_tensor *other = trm_network_find_tensor(e->network, output->name);
+    if (other != NULL) {
+        const char *what = "shard";
+        for (int32_t f = 1; f < e->partitioner->tensors[output->index].n_forms; f++) {
+            bool is_partial = form_of(e, output, f)->kind == TRM_PARTIAL;
+            what = *slot_of(e, output, f) == other && is_partial ? "partial" : what;
         }
+        const char *name = trm_arena_printf(&e->arena, "%s.%s", output->name, what);
+        if (name == NULL) {
+            return TRM_ERROR_OUT_OF_MEMORY;
+        }
+        TRM_TRY(trm_network_rename_tensor(e->network, other, name));
     }
     return trm_network_rename_tensor(e->network, whole, output->name);
 }
@@ -532,6 +556,9 @@ static trm_status emit(emitter *e)
     TRM_TRY(emit_inputs(e));
     TRM_TRY(receive_crossing(e));
     for (int32_t i = e->begin; i < e->end; i++) {
+        if (trm_kind_begins_region(network->layers[i]->desc.kind)) {
+            TRM_TRY(emit_before_region(e, network->layers[i]));
+        }
         TRM_TRY(emit_layer(e, network->layers[i]));
         TRM_TRY(emit_outputs_done(e, i));
     }
@@ -555,7 +582,9 @@ trm_status trm_partition_emit(const trm_partitioner *partitioner, const trm_mesh
     TRM_TRY(trm_network_create(&e.network));
     e.network->refittable = partitioner->network->refittable;
     trm_status status = trm_network_copy_deciding(e.network, partitioner->network);
+    status = status == TRM_OK ? trm_regions_find(partitioner->network, &e.regions) : status;
     status = status == TRM_OK ? emit(&e) : status;
+    trm_regions_fini(&e.regions);
     trm_arena_fini(&e.arena);
     if (status != TRM_OK) {
         trm_network_destroy(e.network);

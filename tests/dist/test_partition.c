@@ -6,6 +6,8 @@
 #include <time.h>
 
 #include "dist/partition.h"
+#include "graph/nets.h"
+#include "graph/regions.h"
 #include "support/decoder.h"
 #include "support/support.h"
 
@@ -363,6 +365,63 @@ static void honours_pins(void **unused)
     trm_network_destroy(network);
 }
 
+/* What is made in parts and read in a loop is made whole before the loop begins. */
+static void gathers_before_loops(void **unused)
+{
+    (void)unused;
+    static const trm_layer_desc relu = {.kind = TRM_LAYER_UNARY, .unary = {.op = TRM_UNARY_ACTIVATION}};
+    trm_network *network = net_create(), *local;
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(4, 8));
+    trm_tensor *condition = net_input(network, "condition", TRM_BOOL, (trm_dims){0});
+    trm_tensor *read = net_layer(network, "read", relu, x, NULL, NULL, NULL);
+    assert_ok(trm_network_pin(network, read, "split 1"));
+    assert_ok(trm_network_pin(network, x, "split 0"));
+    const trm_layer_kind kinds[] = {TRM_LAYER_RECURRENCE, TRM_LAYER_LOOP,     TRM_LAYER_ENTER,      TRM_LAYER_ENTER,
+                                    TRM_LAYER_NEXT,       TRM_LAYER_END_LOOP, TRM_LAYER_LOOP_OUTPUT};
+    static const char *const names[] = {"state", "loop", "again", "here", "next", "end", "out"};
+    trm_tensor *made[7], *sum = NULL;
+    for (int32_t i = 0; i < 7; i++) {
+        trm_tensor *const a[] = {x, condition, condition, read, sum, made[2], made[0]};
+        trm_tensor *const b[] = {NULL, NULL, NULL, NULL, made[0], made[1], made[5]};
+        made[i] = net_layer(network, names[i], (trm_layer_desc){.kind = kinds[i]}, a[i], b[i], NULL, NULL);
+        sum = i == 3 ? net_binary(network, "sum", TRM_ELEMENTWISE_ADD, made[0], made[3]) : sum;
+    }
+    net_output(network, made[6]);
+    trm_regions regions;
+    assert_ok(trm_regions_init(network, &regions));
+    trm_regions_fini(&regions);
+    local = partition(network, tp(2), 1, NULL);
+    assert_in_range(find_layer(local, "read.all_gather")->index, 0, find_layer(local, "loop")->index);
+    assert_ok(trm_regions_init(local, &regions));
+    trm_regions_fini(&regions);
+    trm_network_destroy(local);
+    trm_network_destroy(network);
+}
+
+/* A tensor that has the name of another's layer, as passes leave them. */
+static void keeps_names_of_outputs(void **unused)
+{
+    (void)unused;
+    static const trm_layer_desc relu = {.kind = TRM_LAYER_UNARY, .unary = {.op = TRM_UNARY_ACTIVATION}};
+    trm_network *network = net_create(), *local;
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(4, 8));
+    trm_tensor *a = net_layer(network, "b", relu, x, NULL, NULL, NULL), *b = NULL;
+    assert_ok(trm_network_rename_tensor(network, a, "a"));
+    b = net_layer(network, "c", relu, a, NULL, NULL, NULL);
+    assert_ok(trm_network_rename_tensor(network, b, "b"));
+    net_output(network, a);
+    net_output(network, b);
+    assert_ok(trm_network_pin(network, a, "split 1"));
+    assert_ok(trm_network_pin(network, b, "split 0"));
+    local = partition(network, tp(2), 0, NULL);
+    assert_int_equal(local->n_outputs, 2);
+    assert_string_equal(local->outputs[0]->name, "a");
+    assert_string_equal(local->outputs[1]->name, "b");
+    assert_int_equal(count_op(local, TRM_ALL_GATHER), 2);
+    trm_network_destroy(local);
+    trm_network_destroy(network);
+}
+
 static void refuses_meshes(void **unused)
 {
     (void)unused;
@@ -417,6 +476,8 @@ int main(void)
         cmocka_unit_test(cuts_around_states),
         cmocka_unit_test(receives_what_it_has_nothing_like),
         cmocka_unit_test(honours_pins),
+        cmocka_unit_test(gathers_before_loops),
+        cmocka_unit_test(keeps_names_of_outputs),
         cmocka_unit_test(refuses_meshes),
         cmocka_unit_test(is_quick_and_alike_on_every_rank),
     };
