@@ -1,5 +1,6 @@
 /* The program: the table of commands; picks one, reads its settings, runs it. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -193,8 +194,21 @@ static int flush_output(int code)
     return code;
 }
 
+/* What is opened later must not get the number of a stream that the caller has closed: weights would be read as stdin,
+ * or written over by messages. Reading finds nothing then, and output fails as it does on a closed stream. */
+static void fill_closed_streams(void)
+{
+    static const int modes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
+    for (int fd = 0; fd < 3; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", modes[fd]) < 0) {
+            return;
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
+    fill_closed_streams();
     setenv("HWLOC_HIDE_ERRORS", "2", 0); /* a system without /sys is none of the user's errors; ours come in one line */
     send_log_to_stderr(false);
     return flush_output(dispatch(argc, argv));

@@ -1,4 +1,5 @@
 /* `trireme run`: continues prompts and prints the text. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -93,7 +94,8 @@ static trm_status add_stdin(run_command *c)
     if (text == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes for stdin", capacity);
     }
-    trm_status status = size > PROMPT_LIMIT
+    trm_status status = ferror(stdin) ? trm_fail(TRM_ERROR_IO, "cannot read stdin: %s", strerror(errno))
+                        : size > PROMPT_LIMIT
                             ? trm_fail(TRM_ERROR_INVALID_ARGUMENT, "stdin has more than %zu bytes", PROMPT_LIMIT)
                             : add_prompt(c, text, size);
     free(text);
@@ -317,7 +319,7 @@ static trm_status add_turn(run_command *c, const char *text, size_t size)
     return status;
 }
 
-/* One prompt or message and its continuation. What is wrong with the prompt alone is told and not returned. */
+/* One prompt or message and its continuation. A message that fails is no part of the conversation. */
 static trm_status take_turn(run_command *c, const char *text, size_t size)
 {
     drop_prompts(c);
@@ -332,14 +334,8 @@ static trm_status take_turn(run_command *c, const char *text, size_t size)
     if (status == TRM_OK && c->chat && c->job.talks) {
         status = conversation_say(&c->talk, "assistant", c->prompts[0].sink.text, c->prompts[0].sink.size);
     }
-    if (status == TRM_ERROR_INVALID_ARGUMENT) { /* a prompt too long, say: the same on every rank */
-        while (c->talk.count > said) {
-            conversation_unsay(&c->talk);
-        }
-        if (c->job.talks) {
-            print_failure(status);
-        }
-        status = TRM_OK;
+    while (status != TRM_OK && c->talk.count > said) {
+        conversation_unsay(&c->talk);
     }
     return status;
 }
@@ -384,7 +380,12 @@ static trm_status interact(run_command *c)
             break;
         }
         status = length == 0 ? TRM_OK : take_turn(c, line, (size_t)length);
-        if (status != TRM_OK) {
+        if (status ==
+            TRM_ERROR_INVALID_ARGUMENT) { /* a prompt too long, say: the same on every rank, and the next is not */
+            if (c->job.talks) {
+                print_failure(status);
+            }
+        } else if (status != TRM_OK) {
             break;
         }
     }
@@ -484,10 +485,37 @@ static trm_model *open_ahead(run_command *c)
     return model;
 }
 
+/* Options on the command line that would be passed over: those of networks, and without --chat those of chats. */
+static trm_status check_options(const settings *all)
+{
+    static const setting_id of_networks[] = {SETTING_INPUT,   SETTING_INPUTS,   SETTING_OUTPUT, SETTING_OUTPUTS,
+                                             SETTING_SHAPES,  SETTING_ELEMENTS, SETTING_VALUE,  SETTING_DIM,
+                                             SETTING_IO_TYPE, SETTING_MARK};
+    static const setting_id of_chats[] = {SETTING_SYSTEM, SETTING_CHAT_TEMPLATE};
+    for (size_t i = 0; i < sizeof(of_networks) / sizeof(of_networks[0]); i++) {
+        const char *origin = all->origins[of_networks[i]];
+        if (origin != NULL && strncmp(origin, "--", 2) == 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for ONNX and plan files, %s is a model folder", origin,
+                     all->operands[0]);
+        }
+    }
+    for (size_t i = 0; i < sizeof(of_chats) / sizeof(of_chats[0]) && !settings_flag(all, SETTING_CHAT); i++) {
+        const char *origin = all->origins[of_chats[i]];
+        if (origin != NULL && strncmp(origin, "--", 2) == 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for a conversation, which --chat begins", origin);
+        }
+    }
+    return TRM_OK;
+}
+
 int command_run(const settings *all)
 {
     if (names_network(all->operands[0])) {
         return onnx_run_command(all);
+    }
+    trm_status checked = check_options(all);
+    if (checked != TRM_OK) {
+        return print_failure_once(checked);
     }
     for (int32_t i = 0; i < all->list_counts[SETTING_STOP]; i++) {
         if (all->lists[SETTING_STOP][i][0] == '\0') {

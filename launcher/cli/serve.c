@@ -206,8 +206,9 @@ static trm_status start(serve_command *c)
                               .pooling = c->pooling};
     TRM_TRY(hub_create(&hub_settings, &c->hub));
     TRM_TRY(server_create(&options, c->hub, &c->server));
-    fprintf(stderr, "trireme: listening at http%s://%s:%d, loading %s\n", options.tls_key != NULL ? "s" : "",
-            options.host, server_port(c->server), c->model_name);
+    bool bracket = strchr(options.host, ':') != NULL; /* an address of IPv6 */
+    fprintf(stderr, "trireme: listening at http%s://%s%s%s:%d, loading %s\n", options.tls_key != NULL ? "s" : "",
+            bracket ? "[" : "", options.host, bracket ? "]" : "", server_port(c->server), c->model_name);
     return TRM_OK;
 }
 

@@ -497,8 +497,11 @@ static trm_status start_daemon(server *s)
         MHD_OPTION_THREAD_POOL_SIZE, threads, MHD_OPTION_ARRAY, s->certificate != NULL ? tls : none, MHD_OPTION_END);
     if (s->daemon == NULL) {
         close(fd);
-        TRM_FAIL(TRM_ERROR_INTERNAL, "cannot start the HTTP server at %s port %d%s", o->host, o->port,
-                 s->certificate != NULL ? ", check the certificate and its key" : "");
+        if (s->certificate != NULL) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot serve HTTPS with the certificate of %s and the key of %s",
+                     o->tls_certificate, o->tls_key);
+        }
+        TRM_FAIL(TRM_ERROR_INTERNAL, "cannot start the HTTP server at %s port %d", o->host, o->port);
     }
     return TRM_OK;
 }

@@ -23,6 +23,10 @@ case_options() { # help, suggestions, completion
     fails 2 "run needs one model folder, ONNX or plan file, found 2 arguments" 0 run "$model" "$model"
     fails 2 "bench needs one model folder, shape, ONNX or plan file" 0 bench
     fails 2 "inspect needs one model" 0 inspect
+    fails 2 "option --outputs is for ONNX and plan files" 0 run "$model" -p a --outputs "$work"
+    fails 2 "option --system is for a conversation, which --chat begins" 0 run "$model" -p a --system b
+    fails 2 "expected a port from 1 to 65535" 0 bench serve http://127.0.0.1:99999
+    fails 1 "cannot reach 127.0.0.1 port 1: " 0 bench serve http://127.0.0.1:1
     fails 2 "stop text 2 is empty" 0 run "$model" -p a --stop x --stop ""
     fails 2 "completion is asked for \"tcsh\", expected bash, zsh or fish" 0 completion tcsh
     fails 2 "completion needs one of bash, zsh, fish, found 0 arguments" 0 completion

@@ -31,6 +31,17 @@ $law" 0 run "$model" -f "$work/genesis.txt" -p "And God" -n 7 --echo
     start 0 run "$model" -n 7 -p - <"$work/genesis.txt"
     [ "$code $(cat "$work/out")" = "0 $first" ] || complain "-p -: $(cat "$work/out" "$work/err")"
 
+    # closed streams: what is opened later does not take their places
+    "$program" run "$model" -n 2 -q <&- >"$work/out" 2>"$work/err"
+    [ "$? $(cat "$work/out")" = "0 In the" ] || complain "closed stdin: $(head -c 300 "$work/out" "$work/err")"
+    timeout 60 "$program" run "$model" -n 2 -q -i <&- >"$work/out" 2>"$work/err"
+    [ "$? $(cat "$work/out")" = "0 " ] || complain "closed stdin, interactive: $(head -c 300 "$work/out" "$work/err")"
+    "$program" run "$model" -n 2 -q -p a 2>"$work/err" >&-
+    [ "$? $(cat "$work/err")" = "1 trireme: input/output error: cannot write to stdout: Bad file descriptor" ] ||
+        complain "closed stdout: $(cat "$work/err")"
+    "$program" run "$model" -n 2 -q </ >"$work/out" 2>"$work/err"
+    [ "$? $(cat "$work/err")" = "1 trireme: input/output error: cannot read stdin: Is a directory" ] || complain "a folder: $(cat "$work/err")"
+
     printf 'In the beginning\n\nAnd God\r\nIn the beginning' >"$work/lines"
     for ranks in 0 2; do
         start $ranks run "$model" -i -n 4 <"$work/lines"
@@ -46,6 +57,8 @@ $law" 0 run "$model" -f "$work/genesis.txt" -p "And God" -n 7 --echo
         [ "$code $(cat "$work/out")" = "0  God created the heaven" ] || complain "chat on $ranks ranks: $(cat "$work/out" "$work/err")"
         grep -q 'chat.jinja line 1: after God created the heaven' "$work/err" || complain "nothing about a refused message: $(cat "$work/err")"
     done
+    printf '{{ raise_exception("no " ~ messages[0].content) }}' >"$work/chat.jinja"
+    refused 2 "chat.jinja line 1: no a" run "$model" --chat --chat-template "$work/chat.jinja" -n 4 -p a -p b
     { head -c 5000 /dev/zero | tr '\0' '~' && printf '\nIn the beginning\n'; } >"$work/lines"
     start 2 run "$model" -i -n 7 <"$work/lines"
     [ "$code $(cat "$work/out")" = "0 $first" ] || complain "after a prompt too long: $(cat "$work/out" "$work/err")"

@@ -195,6 +195,7 @@ class Refusals(unittest.TestCase):
     def test_start(self):
         self.fails(2, "no address to listen at", "--host", "no.such.host.invalid")
         self.fails(2, "one of them", "--tls-key", "/dev/null")
+        self.fails(2, "cannot serve HTTPS with the certificate of", "--tls-key", "/dev/null", "--tls-certificate", "/dev/null")
         self.fails(1, "/no/such/file", "--api-keys", "/no/such/file")
         self.fails(2, "context", "--context", "1000000000")
         self.fails(2, "starts its ranks itself", OMPI_COMM_WORLD_RANK="0")

@@ -39,8 +39,8 @@ typedef struct loader {
     const load_options *options;
     load_report *report;
     char host[256], port[16], base[256];
-    struct addrinfo *address;
-    stream *streams; /* [concurrency] */
+    struct addrinfo *address, *reached; /* all of the host's; one of them where the server listens */
+    stream *streams;                    /* [concurrency] */
     size_t gap_capacity;
     uint64_t random;
     double began;
@@ -76,6 +76,26 @@ static int32_t draw_length(loader *l, double median, double sigma)
     return length < 4 ? 4 : length > 2048 ? 2048 : (int32_t)length;
 }
 
+/* Which of a host's addresses the server listens at: "localhost" has two, of IPv6 and of IPv4. */
+static trm_status reach(loader *l)
+{
+    struct timeval patience = {.tv_sec = 10};
+    int cause = 0;
+    for (l->reached = l->address; l->reached != NULL; l->reached = l->reached->ai_next) {
+        int fd = socket(l->reached->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        bool connected = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) == 0 &&
+                         connect(fd, l->reached->ai_addr, l->reached->ai_addrlen) == 0;
+        cause = errno == EINPROGRESS ? ETIMEDOUT : errno;
+        if (fd >= 0) {
+            close(fd);
+        }
+        if (connected) {
+            return TRM_OK;
+        }
+    }
+    TRM_FAIL(TRM_ERROR_IO, "cannot reach %s port %s: %s", l->host, l->port, strerror(cause));
+}
+
 static trm_status split_url(loader *l)
 {
     const char *url = l->options->url, *at;
@@ -98,6 +118,9 @@ static trm_status split_url(loader *l)
         }
         memcpy(l->port, at, size);
         l->port[size] = '\0';
+        if (strtoull(l->port, NULL, 10) < 1 || strtoull(l->port, NULL, 10) > 65535) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "server is \"%.200s\", expected a port from 1 to 65535", url);
+        }
         at += size;
     }
     size = strlen(at);
@@ -116,7 +139,7 @@ static trm_status split_url(loader *l)
     if (failure != 0) {
         TRM_FAIL(TRM_ERROR_IO, "cannot find %s: %s", l->host, gai_strerror(failure));
     }
-    return TRM_OK;
+    return reach(l);
 }
 
 static void close_stream(stream *s)
@@ -132,8 +155,8 @@ static void close_stream(stream *s)
 static trm_status open_stream(loader *l, stream *s)
 {
     int yes = 1;
-    s->fd = socket(l->address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (s->fd < 0 || (connect(s->fd, l->address->ai_addr, l->address->ai_addrlen) != 0 && errno != EINPROGRESS)) {
+    s->fd = socket(l->reached->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (s->fd < 0 || (connect(s->fd, l->reached->ai_addr, l->reached->ai_addrlen) != 0 && errno != EINPROGRESS)) {
         int cause = errno;
         close_stream(s);
         TRM_FAIL(TRM_ERROR_IO, "cannot connect to %s port %s: %s", l->host, l->port, strerror(cause));
