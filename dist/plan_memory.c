@@ -602,6 +602,7 @@ static trm_status set_profile(trm_plan *plan, const trm_build_options *options, 
             return TRM_ERROR_OUT_OF_MEMORY;
         }
     }
+    profile->has[TRM_POINT_MAX] = true; /* of networks without inputs, too */
     for (int32_t i = 0; i < plan->network->n_tensors; i++) {
         const trm_tensor *tensor = plan->network->tensors[i];
         trm_dims *max = &plan->max_dims[i];

@@ -54,6 +54,46 @@ static void a_tensor_that_grows_as_its_input_shrinks(void **state)
     trm_network_destroy(network);
 }
 
+/* A network without inputs, of a constant that is too large to be folded. */
+static void a_network_without_inputs(void **state)
+{
+    (void)state;
+    enum { COUNT = 1 << 19 };
+    float *values = malloc(COUNT * sizeof(*values));
+    assert_non_null(values);
+    for (int i = 0; i < COUNT; i++) {
+        values[i] = (float)(i % 7) - 3;
+    }
+    trm_network *network;
+    trm_tensor *c, *a, *y;
+    assert_ok(trm_network_create(&network));
+    assert_ok(trm_network_add_constant(network, "c", TRM_F32, (trm_dims){1, {COUNT}}, values, &c));
+    assert_ok(trm_network_add_activation(network, "a", TRM_ACTIVATION_RELU, c, &a));
+    assert_ok(trm_network_add_elementwise(network, "y", TRM_ELEMENTWISE_MUL, a, c, &y));
+    assert_ok(trm_network_mark_output(network, y));
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    trm_plan *plan = NULL;
+    trm_engine *engine = NULL;
+    trm_context *context = NULL;
+    assert_ok(trm_build(network, &options, &plan));
+    assert_ok(trm_engine_create(plan, world, NULL, NULL, &engine));
+    assert_ok(trm_context_create(engine, &context));
+    for (int round = 0; round < 2; round++) {
+        trm_dims dims;
+        const void *data;
+        assert_ok(trm_context_run(context));
+        assert_ok(trm_context_output(context, "y", &dims, &data));
+        assert_int_equal(dims.d[0], COUNT);
+        for (int i = 0; i < COUNT; i++) {
+            assert_true(((const float *)data)[i] == (values[i] > 0 ? values[i] * values[i] : 0));
+        }
+    }
+    trm_context_destroy(context);
+    trm_engine_destroy(engine);
+    trm_network_destroy(network);
+    free(values);
+}
+
 typedef struct progress {
     size_t done, total;
     int32_t calls;
@@ -144,6 +184,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_tensor_that_grows_as_its_input_shrinks),
+        cmocka_unit_test(a_network_without_inputs),
         cmocka_unit_test(progress_reaches_its_total),
         cmocka_unit_test(plans_past_the_address_space),
     };
