@@ -388,6 +388,45 @@ class Load(unittest.TestCase):
         figures = json.loads(done.stdout)
         self.assertEqual((figures["completed"], figures["failed"], figures["output_tokens"]), (2, 0, 6))
 
+    def test_server_of_short_contexts(self):
+        """Drawn lengths fit what the server says of itself; its word for what does not is passed on."""
+        lengths = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def answer(self, status, kind, body):
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def do_GET(self):
+                self.answer(200, "application/json", '{"object": "list", "data": [{"id": "m", "max_model_len": 64}]}')
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                lengths.append((len(body["prompt"]), body["max_tokens"]))
+                self.answer(400, "application/json", '{"error": {"message": "no request of %d tokens", "code": 400}}' % sum(lengths[-1]))
+
+            def log_message(self, *arguments):
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            addresses = [entry[4][0] for entry in socket.getaddrinfo("localhost", None)]
+            url = "http://%s:%d" % ("localhost" if "127.0.0.1" in addresses else "127.0.0.1", server.server_port)
+            command = [PROGRAM, "bench", "serve", url, "--concurrency", "1"]
+            drawn = subprocess.run(command + ["--requests", "40", "--spread"], capture_output=True, text=True, timeout=60)
+            fixed = subprocess.run(command + ["--requests", "1", "--prompt-tokens", "60", "--tokens", "50"], capture_output=True,
+                                   text=True, timeout=60)
+            server.shutdown()
+        self.assertEqual((drawn.returncode, fixed.returncode), (1, 1))
+        self.assertIn("status 400: no request of 110 tokens", fixed.stderr)
+        self.assertEqual(lengths.pop(), (60, 50))
+        self.assertEqual(len(lengths), 40)
+        self.assertTrue(all(prompt >= 4 and output >= 4 and prompt + output <= 64 for prompt, output in lengths), lengths)
+        self.assertIn(64, [sum(pair) for pair in lengths])
+
 
 class Speculation(unittest.TestCase):
     """Drafts change nothing of a reply but how fast it comes."""

@@ -40,6 +40,7 @@ typedef struct loader {
     load_report *report;
     char host[256], port[16], base[256];
     struct addrinfo *address, *reached; /* all of the host's; one of them where the server listens */
+    int64_t longest;                    /* tokens of a sequence, as the server tells; 0: it does not */
     stream *streams;                    /* [concurrency] */
     size_t gap_capacity;
     uint64_t random;
@@ -191,7 +192,12 @@ static trm_status begin_request(loader *l, stream *s)
     json_text body = {0};
     result->prompt_tokens = o->spread ? draw_length(l, 100, 1.25) : o->prompt_tokens;
     result->output_tokens = 0;
-    int32_t most = o->spread ? draw_length(l, 140, 0.85) : o->output_tokens;
+    int64_t most = o->spread ? draw_length(l, 140, 0.85) : o->output_tokens;
+    if (o->spread && l->longest > 1) {
+        most = most < l->longest / 2 ? most : l->longest / 2;
+        result->prompt_tokens =
+            (int32_t)(result->prompt_tokens < l->longest - most ? result->prompt_tokens : l->longest - most);
+    }
     json_object(&body, NULL);
     json_string(&body, "model", l->report->model);
     json_array(&body, "prompt");
@@ -401,6 +407,26 @@ static trm_status transmit(stream *s)
     return TRM_OK;
 }
 
+/* The JSON object of a whole body, or NULL. */
+static trm_json_document *open_body(const stream *s)
+{
+    trm_json_document *document = NULL;
+    const char *start = s->in.size > s->parsed ? memchr(s->in.data + s->parsed, '{', s->in.size - s->parsed) : NULL;
+    const char *end = start == NULL ? NULL : memrchr(start, '}', s->in.size - (size_t)(start - s->in.data));
+    return end != NULL && trm_json_parse("reply", start, (size_t)(end - start) + 1, &document) == TRM_OK ? document
+                                                                                                         : NULL;
+}
+
+/* Why the server did not answer with a stream. */
+static void explain(const stream *s, char *error, size_t size)
+{
+    trm_json_document *document = open_body(s);
+    const trm_json *found = document == NULL ? NULL : trm_json_get(trm_json_root(document), "error");
+    const char *cause = trm_json_string(trm_json_get(found, "message"));
+    snprintf(error, size, "status %d%s%s", s->status, cause == NULL ? "" : ": ", cause == NULL ? "" : cause);
+    trm_json_close(document);
+}
+
 /* What a connection has; ends its request when it is answered or has failed. */
 static void tend(loader *l, stream *s, short events)
 {
@@ -415,9 +441,10 @@ static void tend(loader *l, stream *s, short events)
         snprintf(error, sizeof(error), "%s", trm_last_error());
     } else if (now_of(l) - s->heard > IDLE_SECONDS) {
         snprintf(error, sizeof(error), "nothing came for %g s", IDLE_SECONDS);
+    } else if (ended && !result->done && s->has_head && s->status != 200) {
+        explain(s, error, sizeof(error));
     } else if (ended && !result->done) {
-        snprintf(error, sizeof(error), s->has_head && s->status != 200 ? "status %d" : "the stream was cut (status %d)",
-                 s->status);
+        snprintf(error, sizeof(error), "the stream was cut (status %d)", s->status);
     } else if (!ended && !result->done) {
         return;
     } else {
@@ -426,7 +453,7 @@ static void tend(loader *l, stream *s, short events)
     end_request(l, s, error);
 }
 
-/* The name of the model, by a request of its own. */
+/* The name of the model and its context, by a request of its own. */
 static trm_status find_model(loader *l)
 {
     stream s = {.fd = -1, .is_whole = true};
@@ -450,13 +477,7 @@ static trm_status find_model(loader *l)
             status = receive(l, &s, &ended);
         }
     }
-    const char *start =
-        status == TRM_OK && s.in.size > s.parsed ? memchr(s.in.data + s.parsed, '{', s.in.size - s.parsed) : NULL;
-    trm_json_document *document = NULL;
-    if (status == TRM_OK && start != NULL) {
-        const char *end = memrchr(start, '}', s.in.size - (size_t)(start - s.in.data));
-        status = trm_json_parse("models", start, end == NULL ? 0 : (size_t)(end - start) + 1, &document);
-    }
+    trm_json_document *document = status == TRM_OK ? open_body(&s) : NULL;
     const trm_json *first = document == NULL ? NULL : trm_json_at(trm_json_get(trm_json_root(document), "data"), 0);
     const char *name = trm_json_string(trm_json_get(first, "id"));
     if (status == TRM_OK && name == NULL) {
@@ -464,6 +485,7 @@ static trm_status find_model(loader *l)
     }
     if (status == TRM_OK) {
         snprintf(l->report->model, sizeof(l->report->model), "%s", name);
+        trm_json_integer(trm_json_get(first, "max_model_len"), &l->longest);
     }
     trm_json_close(document);
     close_stream(&s);

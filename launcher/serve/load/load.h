@@ -16,7 +16,8 @@ typedef struct load_options {
     int32_t requests, concurrency;
     double rate; /* requests a second, at random times; 0: as many at a time as concurrency lets */
     int32_t prompt_tokens, output_tokens;
-    bool spread;   /* lengths are drawn, log-normal like those of ShareGPT (means 220 and 200), instead of these */
+    bool spread;   /* lengths are drawn, log-normal like those of ShareGPT (means 220 and 200), instead of these; no
+                      longer than the context that /v1/models tells */
     int32_t vocab; /* prompts are random ids below this */
     uint64_t seed;
     double goal_first, goal_token; /* seconds to the first token, and for each later one, for goodput; 0: no goal */
