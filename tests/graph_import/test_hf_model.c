@@ -165,8 +165,9 @@ static void models_are_found_in_the_cache(void **state)
     unsetenv("HF_HOME");
     unsetenv("HF_HUB_CACHE");
 
-    assert_fails(trm_model_open("../tiny", &model), TRM_ERROR_IO, "is not a folder");
-    assert_fails(trm_model_open("/nowhere/at/all", &model), TRM_ERROR_IO, "is not a folder");
+    assert_fails(trm_model_open("../tiny", &model), TRM_ERROR_IO, "there is no such folder");
+    assert_fails(trm_model_open("/nowhere/at/all", &model), TRM_ERROR_IO, "there is no such folder");
+    assert_fails(trm_model_open("/dev/null", &model), TRM_ERROR_IO, "it is not a folder");
     assert_fails(trm_model_open("", &model), TRM_ERROR_INVALID_ARGUMENT, "no model");
     assert_fails(trm_model_open(NULL, &model), TRM_ERROR_INVALID_ARGUMENT, "no model");
 }

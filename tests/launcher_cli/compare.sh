@@ -89,7 +89,7 @@ case_compare() { # one network in two ways, tensor by tensor
     fails 2 "there are 2 backends and 3 numbers of ranks" 0 compare "$net" --backend host,cuda --ranks 1,2,3
     fails 2 "tensor b0.up, for which a reference is given, is not made by the network" 0 compare "$net" --expect "b0.up=$work/data/output_0.npy" "${shapes[@]}"
     fails 2 "has neither tensors of a run that ended well nor output_0.pb" 0 compare "$net" --against "$work" "${shapes[@]}"
-    fails 3 "model /nonexistent/model: it is not a folder" 0 compare /nonexistent/model --save "$work/none"
+    fails 3 "model /nonexistent/model: there is no such folder" 0 compare /nonexistent/model --save "$work/none"
     fails 2 "ranks is \"1,2\", expected an integer" 0 inspect "$net" --ranks 1,2
     rm "$work/good/rank-0/tensors.json"
     fails 2 "has neither tensors of a run that ended well" 0 compare "$net" --against "$work/good" "${shapes[@]}"

@@ -105,7 +105,8 @@ static trm_status resolve(trm_arena *arena, const char *path, const char **folde
     if (!trm_file_exists(path) && is_repository_name(path)) {
         return find_in_cache(arena, path, folder);
     }
-    TRM_FAIL(TRM_ERROR_IO, "it is not a folder"); /* finish_open() names the model */
+    /* finish_open() names the model */
+    TRM_FAIL(TRM_ERROR_IO, "%s", trm_file_exists(path) ? "it is not a folder" : "there is no such folder");
 }
 
 /* ---- opening --------------------------------------------------------------------------------------------- */

@@ -50,10 +50,14 @@ static void print_model(const onnx_job *j, bool built)
 {
     trm_onnx_info info;
     trm_onnx_get_info(j->model, &info);
-    printf("%s\n  made by         %s\n  format          IR %lld, opset %lld\n  nodes           %d, %d local functions\n"
+    printf("%s\n", info.path);
+    if (info.producer[0] != '\0') {
+        printf("  made by         %s\n", info.producer);
+    }
+    printf("  format          IR %lld, opset %lld\n  nodes           %d, %d local functions\n"
            "  parameters      %.3f million, %.2f MiB\n",
-           info.path, info.producer, (long long)info.ir_version, (long long)info.opset, info.nodes, info.functions,
-           (double)info.parameters / 1e6, (double)info.weight_bytes / 0x1p20);
+           (long long)info.ir_version, (long long)info.opset, info.nodes, info.functions, (double)info.parameters / 1e6,
+           (double)info.weight_bytes / 0x1p20);
     print_ports(j, "inputs", trm_onnx_get_input);
     print_ports(j, "outputs", trm_onnx_get_output);
     printf("operators\n");
