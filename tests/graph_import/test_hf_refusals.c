@@ -101,7 +101,8 @@ static void unknown_things_are_named(void **state)
     assert_fails(open_with("llama", "rope_parameters.rope_type", "\"spiral\""), unsupported,
                  "rope_type is \"spiral\", expected one of default, linear, dynamic, yarn, llama3, longrope");
     assert_fails(open_with("llama", "rope_scaling", "{\"type\": \"mrope\"}"), unsupported, "rope_type is \"mrope\"");
-    assert_fails(open_with("llama", "hidden_act", "\"mish\""), unsupported, "hidden_act is \"mish\", expected one of");
+    assert_fails(open_with("llama", "hidden_act", "\"relu2\""), unsupported,
+                 "hidden_act is \"relu2\", expected one of");
     assert_fails(open_with("gemma2", "use_bidirectional_attention", "true"), unsupported,
                  "use_bidirectional_attention");
     assert_fails(open_with("gpt2", "add_cross_attention", "true"), unsupported, "add_cross_attention");
@@ -231,8 +232,9 @@ static void other_spellings_are_read(void **state)
     trm_model *model;
     assert_ok(renamed("llama", "\"model.", "      \"")); /* names of the model without its head: the space is JSON's */
     assert_ok(open_with("llama", "hidden_act", "\"gelu_python\""));
+    assert_ok(open_with("gpt2", "activation_function", "\"tanh\""));
     assert_ok(open_with("llama", "partial_rotary_factor", "1.0"));
-    assert_ok(open_with("gemma", "hidden_activation", "\"mish\""));
+    assert_ok(open_with("gemma", "hidden_activation", "\"relu2\""));
     assert_ok(open_with("gemma3", "_sliding_window_pattern", "\"any\""));
     assert_ok(open_with("gemma3-images", "text_config.tie_word_embeddings", "false"));
     cJSON *config = read_config("mistral-layer-types");

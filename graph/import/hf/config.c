@@ -76,6 +76,10 @@ trm_status trm_hf_read_activation(const trm_hf_reader *reader, const char *key, 
         {"gelu_python", TRM_ACTIVATION_GELU},
         {"gelu_python_tanh", TRM_ACTIVATION_GELU_TANH},
         {"gelu_accurate", TRM_ACTIVATION_GELU_TANH},
+        {"tanh", TRM_ACTIVATION_TANH},
+        {"sigmoid", TRM_ACTIVATION_SIGMOID},
+        {"mish", TRM_ACTIVATION_MISH},
+        {"hardswish", TRM_ACTIVATION_HARD_SWISH},
     };
     const char *name = NULL;
     TRM_TRY(trm_json_member_string(reader->document, reader->object, key, false, &name));
@@ -90,7 +94,7 @@ trm_status trm_hf_read_activation(const trm_hf_reader *reader, const char *key, 
     }
     TRM_FAIL(TRM_ERROR_UNSUPPORTED,
              "config.json: %s is \"%s\", expected one of silu, gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu, "
-             "quick_gelu",
+             "quick_gelu, tanh, sigmoid, mish, hardswish",
              key, name);
 }
 
