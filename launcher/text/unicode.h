@@ -1,6 +1,7 @@
 /*
- * Properties of code points and normal forms, by utf8proc (Unicode 15), less what the tokenizers library, whose tables
- * are older, does not know: ids have to be the ones that a model was trained with.
+ * Properties of code points and normal forms, by utf8proc (Unicode 15), less what the tokenizers library, most of whose
+ * tables are older, does not know, and with what its newer ones do: ids have to be the ones that a model was trained
+ * with.
  */
 #ifndef TRM_LAUNCHER_TEXT_UNICODE_H
 #define TRM_LAUNCHER_TEXT_UNICODE_H
