@@ -1,5 +1,6 @@
 /* The JSON writer. */
 #include "base/json_writer.h"
+#include "base/c_locale.h"
 
 #include <assert.h>
 #include <math.h>
@@ -139,7 +140,9 @@ void trm_json_writer_number(trm_json_writer *w, const char *key, double value)
 {
     lead_in(w, key);
     if (isfinite(value)) {
-        fprintf(w->out, "%.9g", value);
+        char text[32];
+        trm_c_snprintf(text, sizeof(text), "%.9g", value);
+        fputs(text, w->out);
     } else {
         fputs("null", w->out);
     }

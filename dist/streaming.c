@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/c_locale.h"
 #include "base/error.h"
 #include "graph/memory_plan.h"
 #include "graph/regions.h"
@@ -62,7 +63,7 @@ trm_status trm_weight_budget_parse(const char *text, trm_weight_budget *budget)
     } else if (strcmp(text, "off") != 0) {
         char *end;
         errno = 0;
-        double number = isdigit((unsigned char)text[0]) ? strtod(text, &end) : -1;
+        double number = isdigit((unsigned char)text[0]) ? trm_c_strtod(text, &end) : -1;
         if (number < 0 || errno != 0 || strpbrk(text, "xXpP") != NULL) {
             return fail_budget(text);
         }
@@ -122,7 +123,8 @@ trm_status trm_host_compute_parse(const char *text, trm_weight_budget *budget)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot read what processors compute: text or budget is NULL");
     }
     char *end = NULL;
-    const double percent = isdigit((unsigned char)text[0]) && strpbrk(text, "xXpP") == NULL ? strtod(text, &end) : -1;
+    const double percent =
+        isdigit((unsigned char)text[0]) && strpbrk(text, "xXpP") == NULL ? trm_c_strtod(text, &end) : -1;
     if (strcmp(text, "off") == 0 || strcmp(text, "auto") == 0) {
         budget->host_compute = text[0] == 'o' ? TRM_HOST_COMPUTE_OFF : TRM_HOST_COMPUTE_AUTO;
         budget->host_percent = 0;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/c_locale.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "dist/bootstrap.h"
@@ -35,7 +36,7 @@ static trm_status read_deadline(double given, double *seconds)
     *seconds = given > 0 ? given : DEFAULT_DEADLINE_SECONDS;
     if (given == 0 && text != NULL) {
         char *end;
-        *seconds = strtod(text, &end);
+        *seconds = trm_c_strtod(text, &end);
         if (end == text || *end != '\0' || !(*seconds > 0) || !isfinite(*seconds)) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "environment variable TRIREME_DEADLINE is \"%s\", expected seconds",
                      text);

@@ -8,6 +8,7 @@
  *   y: f32 [?, 4] = matmul(x, w) transpose_b
  *   output y
  */
+#include "base/c_locale.h"
 #include "graph/network.h"
 
 #include <inttypes.h>
@@ -28,8 +29,8 @@ static void print_float(FILE *out, float value)
 {
     char text[32];
     for (int precision = 6; precision <= 9; precision++) {
-        snprintf(text, sizeof(text), "%.*g", precision, (double)value);
-        if (strtof(text, NULL) == value) {
+        trm_c_snprintf(text, sizeof(text), "%.*g", precision, (double)value);
+        if ((float)trm_c_strtod(text, NULL) == value) {
             break;
         }
     }
@@ -38,6 +39,7 @@ static void print_float(FILE *out, float value)
 
 static void print_element(FILE *out, const void *value, trm_dtype dtype, size_t index)
 {
+    char text[32];
     const unsigned char *at = (const unsigned char *)value + index * trm_dtype_size(dtype);
     union {
         float f32;
@@ -62,7 +64,8 @@ static void print_element(FILE *out, const void *value, trm_dtype dtype, size_t 
         print_float(out, trm_bf16_to_f32(element.u16));
         break;
     case TRM_F64:
-        fprintf(out, "%.17g", element.f64);
+        trm_c_snprintf(text, sizeof(text), "%.17g", element.f64);
+        fputs(text, out);
         break;
     case TRM_I8:
         fprintf(out, "%d", element.i8);

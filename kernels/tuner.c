@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/c_locale.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -232,7 +233,7 @@ static bool parse_tactic(const char *text, const char *end, trm_tactic *tactic)
     tactic->name[space - text] = '\0';
     memcpy(number, space + 1, (size_t)(end - space - 1));
     number[end - space - 1] = '\0';
-    tactic->microseconds = strtod(number, &after);
+    tactic->microseconds = trm_c_strtod(number, &after);
     return *after == '\0' && after != number && isfinite(tactic->microseconds) && tactic->microseconds > 0;
 }
 
@@ -269,7 +270,9 @@ static void write_line(FILE *out, const trm_timing *timing)
 {
     fputs(timing->problem, out);
     for (int32_t i = 0; i < timing->n_tactics; i++) {
-        fprintf(out, "\t%s %.3f", timing->tactics[i].name, timing->tactics[i].microseconds);
+        char text[400]; /* that a double needs at most */
+        trm_c_snprintf(text, sizeof(text), "%.3f", timing->tactics[i].microseconds);
+        fprintf(out, "\t%s %s", timing->tactics[i].name, text);
     }
     fputc('\n', out);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/error.h"
 #include "launcher/text/model.h"
 #include "launcher/text/utf8.h"
@@ -130,8 +131,8 @@ static double read_score(double score)
     char text[40];
     int precision = 14;
     do {
-        snprintf(text, sizeof(text), "%.*e", precision, fabs(score));
-    } while (strtod(text, NULL) != fabs(score) && ++precision < 17); /* the shortest digits, which files have */
+        trm_c_snprintf(text, sizeof(text), "%.*e", precision, fabs(score));
+    } while (trm_c_strtod(text, NULL) != fabs(score) && ++precision < 17); /* the shortest digits, which files have */
     uint64_t digits = 0;
     int exponent = 0, zeros = 0;
     const char *p = text;
@@ -149,7 +150,7 @@ static double read_score(double score)
         return score;
     }
     snprintf(text, sizeof(text), "1e%d", abs(exponent));
-    double power = strtod(text, NULL), value = exponent < 0 ? (double)digits / power : (double)digits * power;
+    double power = trm_c_strtod(text, NULL), value = exponent < 0 ? (double)digits / power : (double)digits * power;
     return isfinite(value) ? copysign(value, score) : score;
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "launcher/text/jinja/value.h"
 
 #define MOST_FRACTION 18
@@ -152,7 +153,7 @@ static decimal decimal_of(double bound, bool exclusive)
     }
     trm_jinja_format_float(size, text);
     if (strchr(text, 'e') != NULL) { /* below 0.0001 */
-        snprintf(text, sizeof(text), "%.30f", size);
+        trm_c_snprintf(text, sizeof(text), "%.30f", size);
     }
     char *point = strchr(text, '.');
     *point = '\0';

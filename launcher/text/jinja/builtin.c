@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/c_locale.h"
 #include "base/error.h"
 #include "launcher/text/jinja/parser.h"
 #include "launcher/text/jinja/text.h"
@@ -224,10 +225,7 @@ static trm_status function_strftime_now(trm_jinja_call *call)
     memcpy(format_text, format.text, format.size);
     format_text[format.size] = ' '; /* so that an empty result differs from one that does not fit */
     format_text[format.size + 1] = '\0';
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    size_t size = strftime(text, sizeof(text), format_text, &parts);
-#pragma GCC diagnostic pop
+    size_t size = trm_c_strftime(text, sizeof(text), format_text, &parts);
     if (size == 0 || trm_utf8_valid_prefix(text, size) != size) {
         return trm_jinja_fail(call->run, "strftime_now cannot format this");
     }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/error.h"
 #include "launcher/text/jinja/builtin.h"
 #include "launcher/text/jinja/parser.h"
@@ -275,7 +276,7 @@ static bool read_float(const trm_jinja_value *text, double *number)
     if (!number_text(text, digits) || strpbrk(digits, "xXpP") != NULL) {
         return false;
     }
-    *number = strtod(digits, &end);
+    *number = trm_c_strtod(digits, &end);
     return *end == '\0';
 }
 
@@ -378,8 +379,8 @@ static trm_status filter_round(trm_jinja_call *call)
             *call->result = trm_jinja_integer(trm_jinja_to_integer(call->self));
         } else if (precision >= 0) {
             char text[512]; /* printing rounds the exact value half to even, as Python does */
-            int size = snprintf(text, sizeof(text), "%.*f", precision > 100 ? 100 : (int)precision, number);
-            *call->result = trm_jinja_float(size < (int)sizeof(text) ? strtod(text, NULL) : number);
+            int size = trm_c_snprintf(text, sizeof(text), "%.*f", precision > 100 ? 100 : (int)precision, number);
+            *call->result = trm_jinja_float(size < (int)sizeof(text) ? trm_c_strtod(text, NULL) : number);
         } else {
             double scale = pow(10, precision < -308 ? 308 : (double)-precision);
             double rounded = nearbyint(number / scale) * scale;

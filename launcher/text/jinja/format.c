@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/error.h"
 #include "launcher/text/jinja/builtin.h"
 #include "launcher/text/jinja/string.h"
@@ -65,7 +66,7 @@ static trm_status format_number(trm_jinja_run *run, const format_spec *spec, con
         }
         size = snprintf(text, capacity, format, whole);
     } else {
-        size = snprintf(text, capacity, format, spec->precision < 0 ? 6 : spec->precision, number);
+        size = trm_c_snprintf(text, capacity, format, spec->precision < 0 ? 6 : spec->precision, number);
     }
 #pragma GCC diagnostic pop
     return size < 0 || (size_t)size >= capacity ? trm_jinja_fail(run, "a number is too long") : TRM_OK;

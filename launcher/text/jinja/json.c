@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/error.h"
 #include "base/json_scan.h"
 #include "launcher/text/jinja/value.h"
@@ -76,7 +77,7 @@ static void read_number(json_reader *reader, trm_jinja_value *value)
     memcpy(text, reader->at, size); /* the scan allows 63 characters */
     text[size] = '\0';
     reader->at += size;
-    *value = trm_jinja_float(strtod(text, NULL));
+    *value = trm_jinja_float(trm_c_strtod(text, NULL));
     if (strpbrk(text, ".eE") == NULL) {
         errno = 0;
         long long integer = strtoll(text, NULL, 10);

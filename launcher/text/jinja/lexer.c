@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/error.h"
 #include "launcher/text/buffer.h"
 #include "launcher/text/jinja/text.h"
@@ -276,7 +277,7 @@ static trm_status lex_number(lexer *lex)
     digits[count] = '\0';
     errno = 0;
     trm_jinja_value value =
-        real ? trm_jinja_float(strtod(digits, NULL)) : trm_jinja_integer(strtoll(digits, NULL, base));
+        real ? trm_jinja_float(trm_c_strtod(digits, NULL)) : trm_jinja_integer(strtoll(digits, NULL, base));
     if (count >= 60 || (!real && errno != 0)) {
         return fail_at_line(lex, "a number is too large");
     }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/error.h"
 #include "launcher/text/jinja/text.h"
 #include "launcher/text/utf8.h"
@@ -424,8 +425,8 @@ void trm_jinja_format_float(double number, char text[40])
     char digits[40];
     int precision = 1;
     do { /* the fewest digits that read back the same */
-        snprintf(digits, sizeof(digits), "%.*e", precision - 1, number);
-    } while (strtod(digits, NULL) != number && precision++ < 17);
+        trm_c_snprintf(digits, sizeof(digits), "%.*e", precision - 1, number);
+    } while (trm_c_strtod(digits, NULL) != number && precision++ < 17);
     char *e = strchr(digits, 'e');
     long exponent = strtol(e + 1, NULL, 10);
     *e = '\0';
@@ -435,7 +436,7 @@ void trm_jinja_format_float(double number, char text[40])
         int decimals = (int)strlen(digits) - (number < 0 || signbit(number) ? 2 : 1) - 1 - (int)exponent;
         /* digits is d.ddd: the decimals that stay behind the point when the exponent is gone */
         decimals = strchr(digits, '.') == NULL ? -(int)exponent : decimals;
-        snprintf(text, 40, "%.*f", decimals < 1 ? 1 : decimals, number);
+        trm_c_snprintf(text, 40, "%.*f", decimals < 1 ? 1 : decimals, number);
     }
 }
 
