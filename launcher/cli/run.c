@@ -380,13 +380,11 @@ static trm_status interact(run_command *c)
             break;
         }
         status = length == 0 ? TRM_OK : take_turn(c, line, (size_t)length);
-        if (status ==
-            TRM_ERROR_INVALID_ARGUMENT) { /* a prompt too long, say: the same on every rank, and the next is not */
-            if (c->job.talks) {
-                print_failure(status);
-            }
-        } else if (status != TRM_OK) {
+        if (status != TRM_OK && status != TRM_ERROR_INVALID_ARGUMENT) {
             break;
+        }
+        if (status != TRM_OK && c->job.talks) { /* a prompt too long, say: on every rank, and the next is not */
+            print_failure(status);
         }
     }
     free(line);
