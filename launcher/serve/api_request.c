@@ -355,7 +355,8 @@ static bool read_format(api_request *r, const trm_json *format, api_error *error
     return true;
 }
 
-static bool read_ids(api_request *r, const trm_json *array, int32_t vocab, api_prompt *prompt, api_error *error)
+static bool read_ids(api_request *r, const char *key, const trm_json *array, int32_t vocab, api_prompt *prompt,
+                     api_error *error)
 {
     prompt->n_ids = trm_json_count(array);
     prompt->ids = trm_arena_array(&r->arena, prompt->n_ids + 1, sizeof(int32_t));
@@ -365,8 +366,8 @@ static bool read_ids(api_request *r, const trm_json *array, int32_t vocab, api_p
     size_t at = 0;
     for (const trm_json *id = trm_json_first(array); id != NULL; id = trm_json_next(id)) {
         if (!token_of(id, vocab, &prompt->ids[at++])) {
-            return api_fail(error, 400, "prompt", "invalid_value",
-                            "prompt has an element that is no token id from 0 to %d", vocab - 1);
+            return api_fail(error, 400, key, "invalid_value", "%s has an element that is no token id from 0 to %d", key,
+                            vocab - 1);
         }
     }
     return true;
@@ -398,7 +399,7 @@ static bool read_prompts(api_request *r, const char *key, int32_t vocab, api_err
             return api_fail(error, 400, key, "invalid_type", "%s has an element that is neither text nor token ids",
                             key);
         }
-        if (prompt->text == NULL && !read_ids(r, at, vocab, prompt, error)) {
+        if (prompt->text == NULL && !read_ids(r, key, at, vocab, prompt, error)) {
             return false;
         }
     }

@@ -61,16 +61,27 @@ static void take_streamed_calls(const choice *ch, size_t start, tool_calls *call
     }
 }
 
+/* Whether a finished choice ends within a call that its stream has begun, by a stop string: nobody can make that call.
+ */
+static bool call_is_cut(const choice *ch, size_t start)
+{
+    tool_stream stream = ch->calls; /* looked at, not moved on */
+    tool_piece piece;
+    while (tool_stream_next(&stream, &ch->owner->request, ch->sink.text, start, ch->sink.size, &piece)) {
+    }
+    return stream.state == TOOL_STREAM_ARGUMENTS;
+}
+
 /* The calls of a finished choice; without any, all that is no reasoning is content. */
 static void take_calls(choice *ch, parts *p, tool_calls *calls)
 {
     const api_request *asked = &ch->owner->request;
     const char *text = ch->sink.text + p->content;
-    size_t size = ch->sink.size - p->content;
+    size_t start = p->content, size = ch->sink.size - start;
     calls->count = 0;
     if (asked->tool_mode == TOOL_AUTO && size > 0) {
         if (!tools_parse(asked->tool_style, text, size, calls) && !asked->stream) {
-            take_streamed_calls(ch, p->content, calls);
+            take_streamed_calls(ch, start, calls);
         }
     } else if (asked->tool_mode == TOOL_REQUIRED) {
         (void)tools_parse_required(text, size, calls);
@@ -79,7 +90,8 @@ static void take_calls(choice *ch, parts *p, tool_calls *calls)
     if (!called) {
         p->content = ch->sink.size;
     }
-    if (called && strcmp(ch->finish_reason, "stop") == 0) {
+    bool cut = asked->tool_mode == TOOL_NAMED ? ch->sink.stopped : asked->stream && call_is_cut(ch, start);
+    if (called && !cut && strcmp(ch->finish_reason, "stop") == 0) {
         ch->finish_reason = "tool_calls";
     }
 }

@@ -414,8 +414,10 @@ static trm_status read_keys(server *s)
     TRM_TRY(trm_file_read(s->options.key_file, (size_t)1 << 20, &s->keys, &size));
     char *rest = s->keys;
     for (char *line = strsep(&rest, "\n"); line != NULL; line = strsep(&rest, "\n")) {
-        line[strcspn(line, "\r")] = '\0';
         line += strspn(line, " \t");
+        for (size_t length = strlen(line); length > 0 && strchr(" \t\r", line[length - 1]) != NULL; length--) {
+            line[length - 1] = '\0';
+        }
         if (*line == '\0' || *line == '#') {
             continue;
         }

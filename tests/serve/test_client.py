@@ -504,6 +504,15 @@ class Tools(unittest.TestCase):
                 arguments += "".join(piece.function.arguments for piece in chunk.choices[0].delta.tool_calls or [])
             self.assertEqual(arguments, '{"days": 7}')
 
+    def test_call_is_cut(self):
+        """A call that a stop string cuts is none that could be made."""
+        options = dict(model="kjv-7m", messages=self.messages, tools=self.animals, max_tokens=200, temperature=0, stop=["7"],
+                       extra_body={"guided_choice": ['<tool_call>\n{"name": "count", "arguments": {"days": 7}}\n</tool_call>']})
+        choice = client.chat.completions.create(**options).choices[0]
+        self.assertEqual((choice.finish_reason, choice.message.tool_calls), ("stop", None))
+        reasons = [chunk.choices[0].finish_reason for chunk in client.chat.completions.create(stream=True, **options)]
+        self.assertEqual(reasons, [None] * (len(reasons) - 1) + ["stop"])
+
 
 class Reasoning(unittest.TestCase):
     """What a template marks as reasoning is told apart. A grammar stands for a model that reasons."""

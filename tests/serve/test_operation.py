@@ -98,7 +98,7 @@ class Limits(unittest.TestCase):
             self.assertEqual(server.complete(), BEGINNING)
 
     def test_keys(self):
-        keys = write_temporary("# a comment\nsecret-1\n\nsecret-2\r\n")
+        keys = write_temporary("# a comment\n secret-1 \t\n\nsecret-2 \r\n")
         with Server("--api-keys", keys) as server:
             body = {"prompt": "In", "max_tokens": 1}
             for headers in ({}, {"Authorization": "Bearer secret-3"}, {"Authorization": "secret-1"},

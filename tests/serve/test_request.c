@@ -108,6 +108,8 @@ static void wrong_values_are_refused(void **state)
     refused(API_COMPLETION, "{\"prompt\":\"a\",\"stream\":true,\"stream_options\":{\"include_usage\":\"yes\"}}", 400,
             "stream_options", "include_usage is \"yes\"");
     refused(API_RESPONSE, "{\"input\":\"a\",\"instructions\":[\"b\"]}", 400, "instructions", "expected a string");
+    refused(API_EMBEDDING, "{\"input\":[[100]]}", 400, "input",
+            "input has an element that is no token id from 0 to 99");
     refused(API_RESPONSE, "{\"input\":\"a\",\"background\":true}", 400, "background", "not stored");
     refused(API_RESPONSE, "{\"input\":\"a\",\"conversation\":\"c\"}", 400, "conversation", "not stored");
     api_request r = parsed(API_RESPONSE, "{\"input\":\"a\",\"background\":false,\"conversation\":null}");
