@@ -678,29 +678,37 @@ const char *settings_text(const settings *all, setting_id id)
     return all->values[id];
 }
 
+static void print_help_line(FILE *out, const setting *row)
+{
+    char flag[64], letter[8] = "    ";
+    if (row->letter != 0) {
+        snprintf(letter, sizeof(letter), "-%c, ", row->letter);
+    }
+    snprintf(flag, sizeof(flag), "--%s%s%s", row->name, row->argument == NULL ? "" : " ",
+             row->argument == NULL ? "" : row->argument);
+    fprintf(out, "  %s%-26s %s", letter, flag, row->help);
+    if (row->otherwise != NULL) {
+        fprintf(out, " [%s]", row->otherwise);
+    }
+    fputc('\n', out);
+}
+
+/* Groups in the order in which they come first. */
 void settings_print_help(FILE *out, unsigned command)
 {
-    const char *group = "";
-    for (int32_t id = 0; id < SETTING_COUNT; id++) {
-        const setting *row = &settings_table[id];
-        if ((row->commands & command) == 0) {
+    bool printed[SETTING_COUNT] = {false};
+    for (int32_t first = 0; first < SETTING_COUNT; first++) {
+        if (printed[first] || (settings_table[first].commands & command) == 0) {
             continue;
         }
-        if (strcmp(group, row->group) != 0) {
-            group = row->group;
-            fprintf(out, "\n%s:\n", group);
+        fprintf(out, "\n%s:\n", settings_table[first].group);
+        for (int32_t id = first; id < SETTING_COUNT; id++) {
+            const setting *row = &settings_table[id];
+            if ((row->commands & command) != 0 && strcmp(row->group, settings_table[first].group) == 0) {
+                print_help_line(out, row);
+                printed[id] = true;
+            }
         }
-        char flag[64], letter[8] = "    ";
-        if (row->letter != 0) {
-            snprintf(letter, sizeof(letter), "-%c, ", row->letter);
-        }
-        snprintf(flag, sizeof(flag), "--%s%s%s", row->name, row->argument == NULL ? "" : " ",
-                 row->argument == NULL ? "" : row->argument);
-        fprintf(out, "  %s%-26s %s", letter, flag, row->help);
-        if (row->otherwise != NULL) {
-            fprintf(out, " [%s]", row->otherwise);
-        }
-        fputc('\n', out);
     }
     fprintf(out,
             "\nEvery option can also be set by a variable (--max-tokens by TRIREME_MAX_TOKENS) or in the settings file "

@@ -184,6 +184,7 @@ case_onnx() { # ONNX models: run once, measured, shown
     value outputs.0.name c
     value outputs.0.mean 8
     shows "8 8 8" 0 run "$work/product.onnx" --value "a=$work/a.npy" --input "b=$work/b.npy"
+    fails 2 '--dim: no input has a dimension "bacth", named are: batch, sequence' 0 run "$source/tests/goldens/onnx/encoder/model.onnx" --dim bacth=4
     shows "it can be imported: 1 layers" 0 inspect "$work/product.onnx"
     shows "c: f32 [3, 3] = matmul(a, b)" 0 inspect "$work/product.onnx" --after final
     start 0 inspect "$work/product.onnx" --json

@@ -7,6 +7,7 @@ case_options() { # help, suggestions, completion
     for command in run serve bench build refit inspect completion; do
         shows "usage: trireme $command" 0 $command --help
         grep -q -- '--help' "$work/out" || complain "$command --help lists no options"
+        [ -z "$(grep -E '^[A-Z][A-Za-z]*:$' "$work/out" | sort | uniq -d)" ] || complain "$command --help has a heading twice"
     done
     start 0
     [ $code = 2 ] || complain "without a command: $code"

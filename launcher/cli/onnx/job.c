@@ -411,6 +411,30 @@ trm_status onnx_open(onnx_job *j, const char *path, int32_t ranks)
     return read_settings(j);
 }
 
+/* Whether an input has a dimension of this name, or dimensions that are not told; else an error. */
+static trm_status check_dim(const onnx_job *j, const char *name)
+{
+    char known[256] = "";
+    size_t used = 0;
+    for (int32_t i = 0; i < j->n_inputs; i++) {
+        const trm_onnx_port *port = &j->inputs[i].port;
+        if (!port->has_dims) {
+            return TRM_OK;
+        }
+        for (int32_t k = 0; k < port->dims.n; k++) {
+            const char *named = port->dim_names[k];
+            if (named != NULL && strcmp(named, name) == 0) {
+                return TRM_OK;
+            }
+            if (named != NULL && used < sizeof(known) && strstr(known, named) == NULL) {
+                used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", used == 0 ? "" : ", ", named);
+            }
+        }
+    }
+    return trm_fail(TRM_ERROR_INVALID_ARGUMENT, "--dim: no input has a dimension \"%s\", named are: %s", name,
+                    used == 0 ? "none" : known);
+}
+
 /* "batch=4" of --dim. */
 static trm_status named_dims(onnx_job *j, trm_onnx_named_dim *dims, char (*names)[64], int32_t *n)
 {
@@ -424,6 +448,9 @@ static trm_status named_dims(onnx_job *j, trm_onnx_named_dim *dims, char (*names
         }
         memcpy(names[i], text, length);
         names[i][length] = '\0';
+        if (strncmp(j->all->origins[SETTING_DIM], "--", 2) == 0) { /* a file of settings may be for many models */
+            TRM_TRY(check_dim(j, names[i]));
+        }
         dims[i] = (trm_onnx_named_dim){names[i], value};
         (*n)++;
     }
