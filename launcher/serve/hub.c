@@ -221,6 +221,14 @@ static void admit(hub *h, completion *c)
                                              : "the server is ending");
         return;
     }
+    if (c->n_choices > h->options.max_requests) { /* later is no better */
+        char message[128];
+        snprintf(message, sizeof(message), "the request has %d continuations or texts, the server takes at most %d",
+                 c->n_choices, h->options.max_requests);
+        h->m.refused++;
+        fail_request(h, c, 400, "invalid_value", message);
+        return;
+    }
     bool fits = h->m.live <= h->options.max_requests;
     for (int32_t i = 0; i < c->n_choices && fits; i++) {
         fits = give_id(h, &c->choices[i]);

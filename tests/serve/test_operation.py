@@ -34,6 +34,10 @@ class Limits(unittest.TestCase):
             refused = next(reply for reply in replies if reply[0] == 429)
             self.assertIn("Retry-After", refused[2])
             self.assertEqual(refused[1]["error"]["type"], "rate_limit_error")
+            for path, body in ("completions", {"prompt": "And", "n": 4}), ("embeddings", {"input": ["And"] * 4}): # never fits
+                status, reply, headers = server.request("POST", "/v1/" + path, body)
+                self.assertEqual((status, reply["error"]["code"]), (400, "invalid_value"))
+                self.assertNotIn("Retry-After", headers)
             self.assertEqual(server.complete(), BEGINNING)
 
     def test_body(self):
