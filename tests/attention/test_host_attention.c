@@ -18,6 +18,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {ATTENTION_CASE_FAMILIES(LIST)};
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
-    const int failed = cmocka_run_group_tests_name("alone", tests, test_open_host, test_close_device);
-    return failed + cmocka_run_group_tests_name("pool", tests, test_open_host_pool, test_close_device);
+    return cmocka_run_group_tests(tests, test_open_both_hosts, test_close_device);
 }

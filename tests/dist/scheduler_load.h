@@ -23,20 +23,33 @@ void __wrap_cblas_sgemm(int order, int transpose_a, int transpose_b, int m, int 
 void __wrap_cblas_sgemm(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha, const float *a,
                         int lda, const float *b, int ldb, float beta, float *c, int ldc)
 {
-    enum { NO_TRANSPOSE = 111 };
-    (void)order; /* row major */
-    for (int i = 0; i < m; i++) {
-        for (int j = 0; j < n; j++) {
-            double sum = 0.0;
-            for (int l = 0; l < k; l++) {
-                float x = transpose_a == NO_TRANSPOSE ? a[(size_t)i * (size_t)lda + (size_t)l]
-                                                      : a[(size_t)l * (size_t)lda + (size_t)i];
-                float y = transpose_b == NO_TRANSPOSE ? b[(size_t)l * (size_t)ldb + (size_t)j]
-                                                      : b[(size_t)j * (size_t)ldb + (size_t)l];
-                sum += (double)x * (double)y;
+    enum { NO_TRANSPOSE = 111, LANES = 16 };
+    typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+    const size_t a_row = transpose_a == NO_TRANSPOSE ? (size_t)lda : 1,
+                 a_step = transpose_a == NO_TRANSPOSE ? 1 : (size_t)lda;
+    const size_t b_row = transpose_b == NO_TRANSPOSE ? 1 : (size_t)ldb,
+                 b_step = transpose_b == NO_TRANSPOSE ? (size_t)ldb : 1;
+    (void)order;                  /* row major */
+    for (int j = 0; j < n; j++) { /* a column of b is read once */
+        for (int i = 0; i < m; i++) {
+            const float *x = a + (size_t)i * a_row, *y = b + (size_t)j * b_row;
+            int l = 0;
+            lanes sums = {0};
+            for (; a_step == 1 && b_step == 1 && l + LANES <= k; l += LANES) {
+                lanes some_x, some_y;
+                memcpy(&some_x, x + l, sizeof(lanes));
+                memcpy(&some_y, y + l, sizeof(lanes));
+                sums += some_x * some_y;
+            }
+            float sum = 0.0f;
+            for (int lane = 0; lane < LANES; lane++) {
+                sum += sums[lane];
+            }
+            for (; l < k; l++) {
+                sum += x[(size_t)l * a_step] * y[(size_t)l * b_step];
             }
             float *to = &c[(size_t)i * (size_t)ldc + (size_t)j];
-            *to = alpha * (float)sum + (beta == 0.0f ? 0.0f : beta * *to);
+            *to = alpha * sum + (beta == 0.0f ? 0.0f : beta * *to);
         }
     }
 }

@@ -71,18 +71,27 @@ static void meaning_convolution(const kernel_case *test, double *const *inputs, 
 {
     const trm_convolution_params *p = &test->layer.convolution;
     const trm_dims *x = &test->inputs[0].dims, *w = &test->inputs[1].dims, *y = &test->outputs[0].dims;
+    const int64_t taps = trm_dims_count(w) / w->d[0];
+    place *places = malloc((size_t)taps * sizeof(*places) + 1); /* of the first output channel's taps */
+    assert_non_null(places);
+    for (int64_t t = 0; t < taps; t++) {
+        places[t] = place_of(w, t);
+    }
     for (int64_t i = 0; i < trm_dims_count(y); i++) {
         const place at = place_of(y, i);
         const int64_t group = at.i[1] / (y->d[1] / p->groups);
+        int64_t before[TRM_MAX_SPATIAL];
+        for (int32_t axis = 0; axis < x->n - 2; axis++) {
+            before[axis] = pad_before(p, test, axis);
+        }
         double sum = has_input(test, 2) ? inputs[2][at.i[1]] : 0.0;
-        const int64_t taps = trm_dims_count(w) / w->d[0];
         for (int64_t t = 0; t < taps; t++) {
-            const place tap = place_of(w, at.i[1] * taps + t);
-            place from = {{at.i[0], group * w->d[1] + tap.i[1]}};
+            const place *tap = &places[t];
+            place from = {{at.i[0], group * w->d[1] + tap->i[1]}};
             bool inside = true;
             for (int32_t axis = 0; axis < x->n - 2; axis++) {
                 from.i[2 + axis] =
-                    at.i[2 + axis] * p->stride[axis] + tap.i[2 + axis] * p->dilation[axis] - pad_before(p, test, axis);
+                    at.i[2 + axis] * p->stride[axis] + tap->i[2 + axis] * p->dilation[axis] - before[axis];
                 inside = inside && from.i[2 + axis] >= 0 && from.i[2 + axis] < x->d[2 + axis];
             }
             sum += inside ? inputs[0][index_of(x, from.i)] * inputs[1][at.i[1] * taps + t] : 0.0;
@@ -90,6 +99,7 @@ static void meaning_convolution(const kernel_case *test, double *const *inputs, 
         sum += has_input(test, 3) ? inputs[3][i] : 0.0;
         outputs[0][i] = meaning_activation(p->activation, sum);
     }
+    free(places);
 }
 
 /* Elements of a tensor with channels last, [N, d1 .., C], in the order of `first`, [N, C, d1 ..]; or the other way. */

@@ -5,7 +5,9 @@
 #include "support/support.h"
 
 trm_device *test_device;
-trm_stream *test_stream;
+trm_stream *test_stream, *test_pool_stream;
+
+static trm_device *pool_device;
 
 static int open_device(trm_backend backend, int32_t threads)
 {
@@ -26,6 +28,13 @@ int test_open_host_pool(void **state)
     return open_device(TRM_BACKEND_HOST, 3);
 }
 
+int test_open_both_hosts(void **state)
+{
+    assert_ok(trm_device_open(TRM_BACKEND_HOST, 0, 3, &pool_device));
+    assert_ok(trm_stream_create(pool_device, &test_pool_stream));
+    return test_open_host(state);
+}
+
 int test_open_cuda(void **state)
 {
     (void)state;
@@ -37,6 +46,10 @@ int test_close_device(void **state)
     (void)state;
     trm_stream_destroy(test_stream);
     trm_device_close(test_device);
+    trm_stream_destroy(test_pool_stream);
+    trm_device_close(pool_device);
+    test_pool_stream = NULL;
+    pool_device = NULL;
     return 0;
 }
 

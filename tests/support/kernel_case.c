@@ -21,6 +21,7 @@ typedef struct piece {
 
 typedef struct run_state {
     kernel_case_bench *bench;
+    trm_stream *stream;
     const kernel_case *test;
     const trm_kernel *kernel;
     bool batch_invariant;
@@ -302,12 +303,12 @@ static void free_piece(run_state *run, piece *p)
 static void upload(run_state *run, piece *p, int poison)
 {
     memset(p->before + p->size, poison, GUARD);
-    assert_ok(trm_stream_upload(run->bench->stream, p->device, p->before, p->size + GUARD));
+    assert_ok(trm_stream_upload(run->stream, p->device, p->before, p->size + GUARD));
 }
 
 static void download(run_state *run, piece *p)
 {
-    assert_ok(trm_stream_download(run->bench->stream, p->after, p->device, p->size + GUARD));
+    assert_ok(trm_stream_download(run->stream, p->after, p->device, p->size + GUARD));
 }
 
 static void round_all(trm_dtype dtype, double *values, int64_t count)
@@ -357,7 +358,7 @@ static trm_kernel_call make_call(const run_state *run)
 {
     const kernel_case *test = run->test;
     trm_kernel_call call = {
-        .layer = &test->layer, .n_inputs = test->n_inputs, .n_outputs = test->n_outputs, .stream = run->bench->stream};
+        .layer = &test->layer, .n_inputs = test->n_inputs, .n_outputs = test->n_outputs, .stream = run->stream};
     call.allow_tf32 = test->tf32;
     call.batch_invariant = run->batch_invariant;
     call.unread = test->unread;
@@ -458,7 +459,7 @@ static bool run_once(run_state *run, trm_kernel_call *call, piece *workspace, in
         for (int32_t i = 0; i < test->n_outputs; i++) {
             download(run, &run->output[i]);
         }
-        status = trm_stream_synchronize(run->bench->stream);
+        status = trm_stream_synchronize(run->stream);
     }
     if (status != TRM_OK) {
         char text[512];
@@ -567,11 +568,14 @@ void kernel_case_run(kernel_case_bench *bench, const kernel_case *test, kernel_c
     prepare(&run, meaning);
     const trm_backend backend = trm_device_backend(bench->device);
     const int32_t runs = bench->runs, modes = backend == TRM_BACKEND_CUDA && has_invariant(test->layer.kind) ? 2 : 1;
-    for (int32_t i = 0; i < bench->table->count * modes; i++) {
-        run.kernel = &bench->table->kernels[i % bench->table->count];
-        run.batch_invariant = i >= bench->table->count;
+    const int32_t count = bench->table->count;
+    for (int32_t i = 0; i < 2 * modes * count; i++) {
+        run.kernel = &bench->table->kernels[i % count];
+        run.batch_invariant = i / count % modes == 1;
+        run.stream = bench->streams[i / count / modes];
         const trm_kernel_call call = make_call(&run);
-        if (run.kernel->kind == test->layer.kind && run.kernel->backend == backend && run.kernel->accepts(&call)) {
+        if (run.stream != NULL && run.kernel->kind == test->layer.kind && run.kernel->backend == backend &&
+            run.kernel->accepts(&call)) {
             run_kernel(&run);
         }
     }
@@ -592,7 +596,7 @@ void kernel_case_run(kernel_case_bench *bench, const kernel_case *test, kernel_c
 
 void kernel_cases_check(const trm_kernel_table *table, void (*cases)(kernel_case_bench *bench))
 {
-    kernel_case_bench bench = {.device = test_device, .stream = test_stream, .table = table};
+    kernel_case_bench bench = {.device = test_device, .streams = {test_stream, test_pool_stream}, .table = table};
     cases(&bench);
     print_message("%d cases, %d runs, %d failures\n", (int)bench.cases, (int)bench.runs, (int)bench.failures);
     assert_true(bench.cases > 0);

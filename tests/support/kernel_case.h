@@ -48,19 +48,20 @@ typedef void (*kernel_case_meaning)(const kernel_case *test, double *const *inpu
 /* Where cases run. */
 typedef struct kernel_case_bench {
     trm_device *device;
-    trm_stream *stream;
+    trm_stream *streams[2]; /* one may be NULL; what is in the memory of `device` is there for both */
     const trm_kernel_table *table;
     int32_t named;                 /* cases, those of other parts too (test_in_part) */
     int32_t cases, runs, failures; /* counted */
 } kernel_case_bench;
 
-/* Runs the case on every kernel of the bench's backend that accepts it, twice over differently poisoned outputs, and
+/* Runs the case on every kernel of the bench's backend that accepts it, on each stream twice over differently poisoned
+ * outputs, and
  * counts a failure, with a line that says which, if: no kernel accepts it, a value is off, an element was not
  * written, or memory beside the outputs, the workspace or an input was. */
 void kernel_case_run(kernel_case_bench *bench, const kernel_case *test, kernel_case_meaning meaning);
 
-/* Runs `cases` with the kernels of the table on test_device (support/device.h). Fails the running test if any case
- * does, or if there are none. */
+/* Runs `cases` with the kernels of the table on test_device (support/device.h), on its stream and that of the pool.
+ * Fails the running test if any case does, or if there are none. */
 void kernel_cases_check(const trm_kernel_table *table, void (*cases)(kernel_case_bench *bench));
 
 /* `value` rounded once to the type, as a double. Integers: truncated toward zero and saturated. */
