@@ -277,7 +277,7 @@ static void large_objects_parse_fast(void **state)
     print_message("%d keys, %zu bytes: %.3f s\n", keys, size, seconds);
     assert_int_equal(trm_json_count(trm_json_root(document)), keys);
     trm_json_close(document);
-    assert_true(seconds < 20); /* generous: sanitizers, busy machines */
+    assert_true(seconds < 60); /* generous: sanitizers, busy machines; comparing all pairs takes far longer */
 
     size--; /* a duplicate at the very end */
     size += (size_t)sprintf(text + size, ",\n\"token-77\":1}");

@@ -98,7 +98,7 @@ static void wait_for_other(void *user, int64_t begin, int64_t end)
     _Atomic int *arrived = user;
     *arrived += (int)(end - begin);
     /* Each range waits for the other: only two threads at once can get through. */
-    for (int64_t i = 0; i < 20000 && *arrived < 2; i++) {
+    for (int64_t i = 0; i < 600000 && *arrived < 2; i++) {
         usleep(100);
     }
 }

@@ -8,15 +8,14 @@ declared=$(cat include/trireme/*.h | tr '\n' ' ' | grep -oE 'TRM_API [^;{(]*\(' 
 listed=$(grep -oE '\btrm_[a-z0-9_]+;' cmake/trireme.map | tr -d ';' | sort -u)
 exported=$(nm -D --defined-only "$library" | awk '$3 ~ /./ && $2 != "A" {sub(/@.*/, "", $3); print $3}' | sort -u)
 status=0
-if ! diff <(echo "$declared") <(echo "$listed") >/tmp/symbols.$$; then
+if ! found=$(diff <(echo "$declared") <(echo "$listed")); then
     echo "declared in include/trireme (<) and listed in cmake/trireme.map (>) differ:"
-    cat /tmp/symbols.$$
+    echo "$found"
     status=1
 fi
-if ! diff <(echo "$declared") <(echo "$exported") >/tmp/symbols.$$; then
+if ! found=$(diff <(echo "$declared") <(echo "$exported")); then
     echo "declared in include/trireme (<) and exported by $library (>) differ:"
-    cat /tmp/symbols.$$
+    echo "$found"
     status=1
 fi
-rm -f /tmp/symbols.$$
 exit $status

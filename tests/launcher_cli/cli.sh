@@ -28,9 +28,9 @@ start() {
     local ranks=$1 began=$SECONDS
     shift
     if [ "$ranks" = 0 ]; then
-        timeout 60 "$program" "$@" >"$work/out" 2>"$work/err"
+        timeout 120 "$program" "$@" >"$work/out" 2>"$work/err"
     else
-        ASAN_OPTIONS=$leaky timeout 60 "$mpirun" --bind-to none -np "$ranks" "$program" "$@" >"$work/out" 2>"$work/err"
+        ASAN_OPTIONS=$leaky timeout 120 "$mpirun" --bind-to none -np "$ranks" "$program" "$@" >"$work/out" 2>"$work/err"
     fi
     code=$?
     took=$((SECONDS - began))
@@ -61,13 +61,13 @@ value() {
     [ "$found" = "$2" ] || complain "$1 is \"$found\", expected \"$2\""
 }
 
-# fails CODE TEXT RANKS ARGUMENT...: the program fails with this code, in good time, with one line that has the text.
+# fails CODE TEXT RANKS ARGUMENT...: the program fails with this code, before a deadline of 60 s has passed, with one line that has the text.
 fails() {
     local expected=$1 text=$2 lines
     shift 2
     start "$@" </dev/null
     [ $code = "$expected" ] || complain "exit code $code, expected $expected: $*: $(head -3 "$work/err")"
-    [ $took -le 20 ] || complain "took $took s: $*"
+    [ $took -le 40 ] || complain "took $took s: $*"
     lines=$(grep -c '^trireme: ' "$work/err")
     [ "$lines" = 1 ] || complain "$lines lines, expected 1: $*: $(cat "$work/err")"
     [ "$1" != 0 ] || [ "$(wc -l <"$work/err")" = 1 ] || complain "more than one line: $*: $(cat "$work/err")"
@@ -89,9 +89,9 @@ face of the waters.
 And God said, Let there be light: and there was light.
 And God saw"
 
-for part in text options broken ranks onnx compare; do
+for part in support/ports launcher_cli/{text,options,broken,ranks,onnx,compare}; do
     # shellcheck disable=SC1090
-    . "$source/tests/launcher_cli/$part.sh"
+    . "$source/tests/$part.sh"
 done
 
 "case_$chapter"

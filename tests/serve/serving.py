@@ -49,7 +49,7 @@ class Server:
             self.lines.append("(ended)")
             self.told.notify_all()
 
-    def wait_line(self, pattern, seconds=90, count=1):
+    def wait_line(self, pattern, seconds=300, count=1):
         """Waits for the count-th line that matches."""
         end = time.monotonic() + seconds
         with self.told:
@@ -99,18 +99,17 @@ class Server:
         text = self.request("GET", "/metrics")[1]
         return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if re.match(name + r"[{ ]", line))
 
-    def wait_metric(self, name, value, seconds=120):
+    def wait_metric(self, name, value):
         """Waits until a metric has the value: they are published a moment after a reply."""
-        end = time.monotonic() + seconds
-        while self.metric(name) != value:
-            if time.monotonic() > end:
-                raise AssertionError(f"{name} is {self.metric(name)}, expected {value}")
-            time.sleep(0.02)
+        def check():
+            found = self.metric(name)
+            assert found == value, f"{name} is {found}, expected {value}"
+        eventually(check)
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
-    def stop(self, sign=signal.SIGTERM, seconds=60):
+    def stop(self, sign=signal.SIGTERM, seconds=300):
         """Ends the server and returns its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(sign)
@@ -132,6 +131,18 @@ class Server:
         code = self.stop()
         if kind is None and code != 0:
             raise AssertionError(f"the server ended with {code}:\n" + "\n".join(self.lines[-40:]))
+
+
+def eventually(check, seconds=300):
+    """Repeats a check until it raises no AssertionError; the time only ends what would never be so."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return check()
+        except AssertionError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.02)
 
 
 @contextlib.contextmanager

@@ -680,7 +680,7 @@ class Errors(unittest.TestCase):
 class Cancellation(unittest.TestCase):
     def test_client_leaves_stream(self):
         gone = server.metric("trireme_clients_gone_total")
-        stream = client.completions.create(model="kjv-7m", prompt="And", max_tokens=900, stream=True,
+        stream = client.completions.create(model="kjv-7m", prompt="And", max_tokens=1000, stream=True, n=16,
                                            extra_body={"ignore_eos": True})
         next(iter(stream))
         stream.close()
@@ -690,7 +690,7 @@ class Cancellation(unittest.TestCase):
     def test_client_leaves_before_reply(self):
         gone = server.metric("trireme_clients_gone_total")
         with self.assertRaises(openai.APITimeoutError):
-            client.with_options(timeout=0.3).completions.create(model="kjv-7m", prompt="And", max_tokens=1000,
+            client.with_options(timeout=1).completions.create(model="kjv-7m", prompt="And", max_tokens=1000,
                                                                 n=64, extra_body={"ignore_eos": True})
         server.wait_metric("trireme_clients_gone_total", gone + 1)
         server.wait_metric("trireme_requests_live", 0)
