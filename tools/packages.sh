@@ -24,11 +24,10 @@ for package in $wanted; do
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
-sudo=
+as_root=(env DEBIAN_FRONTEND=noninteractive) # behind sudo, which hands on no variables
 if [ "$(id -u)" -ne 0 ]; then
-    sudo=sudo
+    as_root=(sudo "${as_root[@]}")
 fi
 echo "installing: ${missing[*]}"
-export DEBIAN_FRONTEND=noninteractive
-$sudo apt-get update -qq
-$sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
