@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/checked.h"
@@ -251,24 +252,29 @@ static void print_texts(const run_command *c)
     fflush(stdout);
 }
 
+/* In one write and a little later, since mpirun brings the text on a way of its own. */
 static void print_summary(const run_command *c)
 {
     const trm_generate_stats *s = &c->stats;
-    fprintf(
-        stderr,
-        "\n%d rank%s, loaded in %.2f s; prompt: %lld tokens in %.3f s (%.0f tok/s); generated: %lld tokens in %.3f s",
-        trm_world_size(c->job.world), trm_world_size(c->job.world) == 1 ? "" : "s", c->job.load_seconds,
-        (long long)s->prompt_tokens, s->prefill_seconds,
-        s->prefill_seconds > 0 ? (double)s->prompt_tokens / s->prefill_seconds : 0.0, (long long)s->generated_tokens,
-        s->prefill_seconds + s->decode_seconds);
+    char decode[64] = "", drafted[96] = "";
+    if (trm_world_size(c->job.world) > 1) {
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    }
     if (s->decode_tokens > 0 && s->decode_seconds > 0) {
-        fprintf(stderr, " (decode %.1f tok/s)", (double)s->decode_tokens / s->decode_seconds);
+        snprintf(decode, sizeof(decode), " (decode %.1f tok/s)", (double)s->decode_tokens / s->decode_seconds);
     }
     if (s->drafted_tokens > 0) {
-        fprintf(stderr, "; %lld of %lld drafted tokens were right", (long long)s->accepted_tokens,
-                (long long)s->drafted_tokens);
+        snprintf(drafted, sizeof(drafted), "; %lld of %lld drafted tokens were right", (long long)s->accepted_tokens,
+                 (long long)s->drafted_tokens);
     }
-    fprintf(stderr, "; first token after %.3f s\n", s->first_token_seconds);
+    fprintf(stderr,
+            "\n%d rank%s, loaded in %.2f s; prompt: %lld tokens in %.3f s (%.0f tok/s); generated: %lld tokens in %.3f "
+            "s%s%s; first token after %.3f s\n",
+            trm_world_size(c->job.world), trm_world_size(c->job.world) == 1 ? "" : "s", c->job.load_seconds,
+            (long long)s->prompt_tokens, s->prefill_seconds,
+            s->prefill_seconds > 0 ? (double)s->prompt_tokens / s->prefill_seconds : 0.0,
+            (long long)s->generated_tokens, s->prefill_seconds + s->decode_seconds, decode, drafted,
+            s->first_token_seconds);
 }
 
 /* Continues the prompts at hand. */
