@@ -52,6 +52,16 @@ static trm_status count_dim(element_count *count, int64_t dim)
     return TRM_OK;
 }
 
+/* Whether a dimension of size 0 is copied, so that there are no elements before and after. */
+static bool copies_nothing(const trm_dims *in, const trm_dims *wanted)
+{
+    bool nothing = false;
+    for (int32_t i = 0; i < wanted->n; i++) {
+        nothing = nothing || (wanted->d[i] == 0 && in->d[i] == 0);
+    }
+    return nothing;
+}
+
 /* Writes the dims that are given or copied, -1 where one is inferred, and counts what is not copied. */
 static trm_status fill_reshape(const trm_dims *in, const trm_dims *wanted, bool zero_is_zero, trm_dims *out,
                                int32_t *inferred, element_count *from, element_count *to)
@@ -116,6 +126,8 @@ trm_status trm_infer_reshape(const trm_infer_call *call)
     } else if (inferred >= 0) {
         fits = !from.complete || from.known % to.known == 0;
         out->d[inferred] = from.complete ? from.known / to.known : -1;
+    } else if (!call->desc->reshape.zero_is_zero && copies_nothing(in, wanted)) {
+        fits = true;
     } else if (to.known == 0) { /* unknown dims may be 0 */
         fits = !from.complete || from.known == 0;
     } else if (from.complete) {

@@ -66,18 +66,17 @@ trm_status trm_infer_resize(const trm_infer_call *call)
     const int32_t from = trm_infer_has(call, 2) ? 2 : 3;
     const void *values = call->values != NULL ? call->values[from] : NULL;
     const trm_dims *x = call->dims[0];
-    bool known = values != NULL, empty = false;
+    bool known = values != NULL;
     for (int32_t i = 0; i < x->n; i++) {
         known = known && (x->d[i] != -1 || (p->axes >> i & 1) == 0);
-        empty = empty || ((p->axes >> i & 1) != 0 && x->d[i] == 0);
     }
     double scale[TRM_MAX_DIMS];
     if (known) {
-        if (empty || !trm_resize_sizes(p, x, from == 2 ? values : NULL, from == 3 ? values : NULL, out, scale)) {
+        if (!trm_resize_sizes(p, x, from == 2 ? values : NULL, from == 3 ? values : NULL, out, scale)) {
             char text[TRM_DIMS_TEXT_SIZE];
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "x of dims %s cannot be resized: found a size of 0, or %s out of range", trm_dims_format(x, text),
-                     from == 2 ? "scales" : "sizes");
+                     "x of dims %s cannot be resized: found a size of 0 to be made larger, or %s out of range",
+                     trm_dims_format(x, text), from == 2 ? "scales" : "sizes");
         }
         return TRM_OK;
     }

@@ -37,7 +37,7 @@ static bool fuse_glu(trm_analysis *analysis, trm_layer *layer)
     for (int32_t i = 0; trm_pattern_is_elementwise(layer, TRM_ELEMENTWISE_MUL) && i < 2; i++) {
         trm_layer *activation = private_activation(analysis, layer->inputs[i]);
         trm_tensor *up = layer->inputs[1 - i];
-        if (activation != NULL && activation->inputs[0] != up &&
+        if (activation != NULL && activation->inputs[0] != up && up->dims.n > 0 && /* a GLU has rows */
             trm_analysis_same_dims(analysis, activation->inputs[0], up)) {
             trm_layer_desc desc = {
                 .kind = TRM_LAYER_GLU,

@@ -45,10 +45,13 @@ static inline bool trm_resize_sizes(const trm_resize_params *p, const trm_dims *
             if (sizes[count] < 0) {
                 return false;
             }
-            scale[count] = (double)sizes[count] / (double)x->d[i];
+            scale[count] = x->d[i] == 0 ? 1.0 : (double)sizes[count] / (double)x->d[i];
             out->d[i] = sizes[count];
             const bool better = p->aspect == TRM_RESIZE_NOT_LARGER ? scale[count] < common : scale[count] > common;
             common = count == 0 || better ? scale[count] : common;
+        }
+        if (x->d[i] == 0 && out->d[i] != 0 && (scales != NULL || p->aspect == TRM_RESIZE_STRETCH)) {
+            return false; /* there is nothing that could repeat */
         }
         count++;
     }
@@ -104,7 +107,7 @@ static inline bool trm_resize_args_of(const trm_kernel_call *call, trm_resize_ar
         return true; /* a question about the call */
     }
     trm_dims out;
-    if (trm_dims_count(&x->dims) == 0 || !trm_resize_sizes(p, &x->dims, scales, sizes, &out, scale)) {
+    if (!trm_resize_sizes(p, &x->dims, scales, sizes, &out, scale)) {
         return false;
     }
     for (int32_t i = 0, k = 0; i < x->dims.n; i++) {

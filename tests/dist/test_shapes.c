@@ -93,6 +93,33 @@ static void a_shape_computed_from_dims(void **state)
     close_run(&r);
 }
 
+/* Pixels of a batch are made twice as many, down to a batch of none; whether or not the batch has a scale of its own.
+ */
+static void batches_of_none_are_resized(void **state)
+{
+    (void)state;
+    static const float scales[] = {1, 2};
+    for (int32_t own = 0; own < 2; own++) {
+        trm_network *network = net_create();
+        trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 3)), *by = NULL;
+        assert_ok(trm_network_add_constant(network, "by", TRM_F32, DIMS(1 + own), scales + 1 - own, &by));
+        const trm_layer_desc resize = {.kind = TRM_LAYER_RESIZE,
+                                       .resize = {.mode = TRM_RESIZE_NEAREST, .axes = own == 1 ? 3 : 2}};
+        net_output(network, net_layer(network, "y", resize, x, NULL, by, NULL));
+        const trm_shape_bound bound = {.tensor = "x", .max = DIMS(2, 3)};
+        run r;
+        open_run(&r, network, &bound, 1);
+        for (int64_t n = 2; n >= 0; n--) {
+            const void *data;
+            set_floats(&r, "x", DIMS(n, 3));
+            assert_ok(trm_context_run(r.context));
+            assert_dims(&r, "y", DIMS(n, 6), &data);
+            assert_true(n == 0 || ((const float *)data)[6 * n - 1] == (float)(3 * n - 1));
+        }
+        close_run(&r);
+    }
+}
+
 /* x [12] reshaped and then expanded by what inputs say: dims change with values alone. */
 static void shapes_given_as_inputs(void **state)
 {
@@ -446,15 +473,11 @@ int main(void)
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_shape_computed_from_dims),
-        cmocka_unit_test(shapes_given_as_inputs),
-        cmocka_unit_test(values_no_plan_knows),
-        cmocka_unit_test(values_made_on_the_device),
-        cmocka_unit_test(counts_of_data),
-        cmocka_unit_test(profiles_say_what_is_planned),
-        cmocka_unit_test(runs_are_held_to_a_profile),
-        cmocka_unit_test(values_are_held_to_a_profile),
-        cmocka_unit_test(bad_profiles),
+        cmocka_unit_test(a_shape_computed_from_dims),   cmocka_unit_test(batches_of_none_are_resized),
+        cmocka_unit_test(shapes_given_as_inputs),       cmocka_unit_test(values_no_plan_knows),
+        cmocka_unit_test(values_made_on_the_device),    cmocka_unit_test(counts_of_data),
+        cmocka_unit_test(profiles_say_what_is_planned), cmocka_unit_test(runs_are_held_to_a_profile),
+        cmocka_unit_test(values_are_held_to_a_profile), cmocka_unit_test(bad_profiles),
         cmocka_unit_test(memory_of_the_caller),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);

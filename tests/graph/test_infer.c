@@ -66,6 +66,7 @@ static void reshape_keeps_the_number_of_elements(void **state)
         {RESHAPE(2, {0, -1}), {"f32[?,?,4]"}, "f32[?,?]"},
         {RESHAPE(2, {0, -1}), {"f32[0,4,5]"}, "f32[0,20]"},
         {RESHAPE(2, {4, -1}), {"f32[0,4]"}, "f32[4,0]"},
+        {RESHAPE(4, {5, 6, 0, 0}), {"f32[0,5,0,3]"}, "f32[5,6,0,3]"},
         {RESHAPE(2, {6, 4}), {"f32[?,4]"}, "f32[6,4]"},
         {RESHAPE(2, {5, 5}), {"f32[?,4]"}, "!dims [?, 4] cannot be reshaped to [5, 5]"},
         {RESHAPE(2, {5, 5}), {"f32[2,3,4]"}, "!dims [2, 3, 4] cannot be reshaped to [5, 5]"},

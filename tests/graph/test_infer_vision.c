@@ -153,7 +153,10 @@ static void resize_rules(void **state)
     const rule_case scaled = {RESIZE(LAST), {"f32[1,2,5]", "-", "f32[1]"}, "f32[1,2,7]"};
     const rule_case unknown = {RESIZE(LAST), {"f32[1,2,?]", "-", "f32[1]"}, "f32[1,2,?]"};
     const rule_case bad = {RESIZE(LAST), {"f32[1,2,5]", "-", "f32[1]"}, "!scales out of range"};
-    const rule_case empty = {RESIZE(LAST), {"f32[1,2,0]", "-", "f32[1]"}, "!cannot be resized"};
+    const rule_case empty = {RESIZE(LAST), {"f32[1,2,0]", "-", "f32[1]"}, "f32[1,2,0]"};
+    const rule_case filled = {RESIZE(LAST), {"f32[1,2,0]", "-", "-", "i64[1]"}, "!cannot be resized"};
+    const rule_case empty_kept = {
+        RESIZE(.axes = 3, .aspect = TRM_RESIZE_NOT_LARGER), {"f32[0,6]", "-", "-", "i64[2]"}, "f32[0,6]"};
     const rule_case sized = {RESIZE(.axes = 3), {"f32[?,4]", "-", "-", "i64[2]"}, "f32[9,12]"};
     const rule_case kept = {
         RESIZE(.axes = 3, .aspect = TRM_RESIZE_NOT_LARGER), {"f32[3,6]", "-", "-", "i64[2]"}, "f32[6,12]"};
@@ -165,6 +168,8 @@ static void resize_rules(void **state)
     rule_case_run_with(&unknown, by_scales);
     rule_case_run_with(&bad, by_none);
     rule_case_run_with(&empty, by_scales);
+    rule_case_run_with(&filled, by_sizes);
+    rule_case_run_with(&empty_kept, by_sizes);
     rule_case_run_with(&sized, by_sizes);
     rule_case_run_with(&kept, by_sizes);
 }

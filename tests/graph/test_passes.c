@@ -449,6 +449,9 @@ static void products_that_are_no_glu_stay(void **state)
     trm_tensor *shared = net_unary(network, "c", SILU, x);
     net_output(network, net_binary(network, "y2", MUL, shared, shared));
     net_output(network, net_binary(network, "y3", MUL, net_unary(network, "d", RELU, x), x));
+    trm_tensor *gate = net_input(network, "gate", TRM_F32, (trm_dims){0}); /* of a single number: no rows */
+    trm_tensor *up = net_input(network, "up", TRM_F32, (trm_dims){0});
+    net_output(network, net_binary(network, "y4", MUL, net_unary(network, "e", SILU, gate), up));
     check_pass(network, fuse_before, NULL);
 }
 

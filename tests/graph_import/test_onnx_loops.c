@@ -11,12 +11,13 @@
 
 /*
  * Loop over v [2] and s: v' = v + s, s' = 2 s, or with `grows` v' = [v, v]; again while s' < limit; every v' is kept.
- * Inputs: n i64 (if `counted`), limit, x [2], s.
+ * Inputs: n i64 (if `counted`), limit, x [2], or [size], s.
  */
-static const char *write_loop(const char *folder, bool counted, bool grows)
+static const char *write_loop(const char *folder, bool counted, bool grows, int64_t size)
 {
     static char path[512];
-    static const int64_t two[] = {2}, open[] = {-1};
+    static const int64_t open[] = {-1};
+    const int64_t two[] = {size};
     message body = {0}, graph = {0}, loop, join = node("Concat v v w");
     message axis = attribute("axis", 0, NULL);
     put_message(&join, 5, &axis);
@@ -58,7 +59,7 @@ static const char *write_loop(const char *folder, bool counted, bool grows)
     put_graph(&graph, 12, port("y", 1, 1, grows ? open : two));
     put_graph(&graph, 12, port("last", 1, 0, NULL));
     if (!grows) {
-        static const int64_t all[] = {-1, 2};
+        const int64_t all[] = {-1, size};
         put_graph(&graph, 12, port("all", 1, 2, all));
     }
     message model = model_of(&graph);
@@ -75,7 +76,7 @@ static trm_status import_loop(bool counted, bool grows, int64_t max_trips, const
     options.max_trips = max_trips;
     options.values = &value;
     options.n_values = n != NULL;
-    assert_ok(trm_onnx_open(write_loop(test_temporary_folder(), counted, grows), &model));
+    assert_ok(trm_onnx_open(write_loop(test_temporary_folder(), counted, grows, 2), &model));
     trm_status status = trm_onnx_build_network(model, &options, network);
     trm_onnx_close(model);
     return status;
@@ -90,7 +91,10 @@ static void open_run(run *r, trm_network *network)
 {
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     trm_plan *plan;
+    const trm_shape_bound bound = {.tensor = "x", .max = {1, {2}}};
     options.backend = test_backend();
+    options.bounds = &bound;
+    options.n_bounds = trm_network_find_tensor(network, "x") != NULL;
     assert_ok(trm_build(network, &options, &plan));
     trm_network_destroy(network);
     assert_ok(trm_engine_create(plan, test_world, NULL, NULL, &r->engine));
@@ -174,6 +178,25 @@ static void ends_are_known_in_a_run(void **state)
     check_loop(&r, many, 1e30f);
     assert_ok(run_loop(&r, &none, 5));
     check_loop(&r, none, 5);
+    close_run(&r);
+}
+
+/* What is kept has dims that only a run tells; the first pass, which is sure to run, may be the only one. */
+static void kept_dims_are_known_in_a_run(void **state)
+{
+    (void)state;
+    static const float limits[] = {0, 3, 1000, 1, 5};
+    trm_onnx *model;
+    trm_network *network;
+    run r;
+    assert_ok(trm_onnx_open(write_loop(test_temporary_folder(), false, false, -1), &model));
+    assert_ok(trm_onnx_build_network(model, NULL, &network));
+    trm_onnx_close(model);
+    open_run(&r, network);
+    for (size_t k = 0; k < sizeof(limits) / sizeof(limits[0]); k++) {
+        assert_ok(run_loop(&r, NULL, limits[k]));
+        check_loop(&r, 64, limits[k]);
+    }
     close_run(&r);
 }
 
@@ -411,9 +434,13 @@ static void scans_that_are_too_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ends_are_known_in_a_run), cmocka_unit_test(trip_counts_of_the_model_suffice),
-        cmocka_unit_test(known_ends_are_captured), cmocka_unit_test(states_may_grow),
-        cmocka_unit_test(scans_of_any_length),     cmocka_unit_test(scans_that_are_too_long),
+        cmocka_unit_test(ends_are_known_in_a_run),
+        cmocka_unit_test(kept_dims_are_known_in_a_run),
+        cmocka_unit_test(trip_counts_of_the_model_suffice),
+        cmocka_unit_test(known_ends_are_captured),
+        cmocka_unit_test(states_may_grow),
+        cmocka_unit_test(scans_of_any_length),
+        cmocka_unit_test(scans_that_are_too_long),
         cmocka_unit_test(what_loops_do_not_allow),
     };
     return cmocka_run_group_tests(tests, test_open_world, test_close_world);

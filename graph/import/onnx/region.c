@@ -179,6 +179,7 @@ typedef struct attempt {
     trm_tensor **states;  /* [n_states] what is carried on, */
     trm_tensor **stacks;  /* [n_stacked] entries, by dims or flat, */
     trm_tensor **shapes;  /* [n_stacked] and then the dims of one, else NULL */
+    trm_tensor **before;  /* [n_stacked] the dims of entries made before the loop, NULL: there are none */
     trm_tensor **next;    /* [n_states] */
     trm_tensor **entries; /* [n_stacked] */
 } attempt;
@@ -225,7 +226,8 @@ static trm_tensor *join(trm_onnx_node *node, trm_tensor *before, trm_tensor *ent
 
 /*
  * Adds the entry of a pass to those of earlier ones, [passes, entry's dims]. Entries whose dims are not known are kept
- * flat, with the dims of one, as before the first pass there are none that could be added to.
+ * flat, with the dims of one, as before the first pass there are none that could be added to. Where it is the last,
+ * too, these dims are those of entries made before the loop.
  */
 static void stack_entry(trm_onnx_node *node, attempt *self, const trm_onnx_region *region, int32_t i)
 {
@@ -256,7 +258,8 @@ static void stack_entry(trm_onnx_node *node, attempt *self, const trm_onnx_regio
     const int64_t zeros[TRM_MAX_DIMS] = {0};
     trm_onnx_dim dims[TRM_MAX_DIMS];
     int32_t n = trm_onnx_dims_of(node, entry, dims);
-    self->shapes[i] = add_recurrence_before(node, region, trm_onnx_constant(node, TRM_I64, rank, zeros), 0);
+    trm_tensor *shape = self->before[i] != NULL ? self->before[i] : trm_onnx_constant(node, TRM_I64, rank, zeros);
+    self->shapes[i] = add_recurrence_before(node, region, shape, 0);
     self->stacks[i] = add_recurrence_before(node, region, trm_onnx_constant(node, entry->dtype, none, ""), 1);
     add_next(node, trm_onnx_shape(node, dims, n), self->shapes[i]);
     add_next(node, join(node, self->stacks[i], trm_onnx_reshape(node, entry, flat, 1), backwards), self->stacks[i]);
@@ -372,15 +375,23 @@ void trm_onnx_add_loop(trm_onnx_node *node, trm_onnx_loop *loop)
                     .next = trm_arena_array(arena, states, sizeof(trm_tensor *)),
                     .stacks = trm_arena_array(arena, stacks, sizeof(trm_tensor *)),
                     .shapes = trm_arena_array(arena, stacks, sizeof(trm_tensor *)),
+                    .before = trm_arena_array(arena, stacks, sizeof(trm_tensor *)),
                     .entries = trm_arena_array(arena, stacks, sizeof(trm_tensor *))};
     if (self.open == NULL || self.states == NULL || self.next == NULL || self.stacks == NULL || self.shapes == NULL ||
-        self.entries == NULL) {
+        self.before == NULL || self.entries == NULL) {
         node->status = node->status == TRM_OK ? TRM_ERROR_OUT_OF_MEMORY : node->status;
         return;
     }
     for (int32_t i = 0; i < loop->n_states; i++) {
         for (int32_t k = 0; k < loop->states[i]->dims.n; k++) {
             self.open[i] |= loop->states[i]->dims.d[k] < 0 ? (int32_t)(1u << k) : 0;
+        }
+    }
+    for (int32_t i = 0; i < loop->n_stacked && !trm_onnx_failed(node); i++) {
+        trm_onnx_dim dims[TRM_MAX_DIMS];
+        if (loop->stacked[i] != NULL) {
+            int32_t n = trm_onnx_dims_of(node, loop->stacked[i], dims);
+            self.before[i] = trm_onnx_shape(node, dims + 1, n - 1);
         }
     }
     while (!trm_onnx_failed(node) && !write_loop(node, &self)) {
