@@ -315,6 +315,7 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     s->shared = trm_arena_array(&s->arena, n, sizeof(*s->shared));
     s->packs = trm_arena_array(&s->arena, n, sizeof(*s->packs));
     s->packable = trm_arena_array(&s->arena, n, sizeof(*s->packable));
+    s->stays = trm_arena_array(&s->arena, n, sizeof(*s->stays));
     s->hosted = trm_arena_array(&s->arena, layers, sizeof(*s->hosted));
     s->host_seconds = trm_arena_array(&s->arena, layers, sizeof(*s->host_seconds));
     s->in_files = trm_arena_array(&s->arena, n, sizeof(*s->in_files));
@@ -325,7 +326,7 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
         s->link_bytes == NULL || s->guessed_bytes == NULL || s->part_begin == NULL || s->part_bytes == NULL ||
         s->shared == NULL || s->packs == NULL || s->in_files == NULL || s->uses == NULL || s->fetched_uses == NULL ||
         s->first_use == NULL || s->packable == NULL || s->packed_bytes == NULL || s->hosted == NULL ||
-        s->host_seconds == NULL) {
+        s->host_seconds == NULL || s->stays == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     bool cuda = plan->backend == TRM_BACKEND_CUDA;
@@ -420,19 +421,21 @@ static void host_nothing(trm_streaming_plan *s)
     }
 }
 
-/* Which layers processors run, and so which weights are not packed. */
+/* Which layers processors run, what stays then, which may be other weights, and so which are not packed. */
 static trm_status choose_hosted(trm_streaming_plan *s, const trm_residency_problem *problem, const bool *resident)
 {
     host_nothing(s);
-    if (s->asked.host_compute != TRM_HOST_COMPUTE_OFF) {
-        double share = s->asked.host_compute == TRM_HOST_COMPUTE_PERCENT ? s->asked.host_percent / 100 : -1;
-        TRM_TRY(trm_residency_host(problem, resident, share, s->hosted));
+    memcpy(s->stays, resident, (size_t)problem->n_weights * sizeof(*s->stays));
+    if (s->asked.host_compute == TRM_HOST_COMPUTE_AUTO) {
+        TRM_TRY(trm_residency_host_jointly(problem, s->stays, s->hosted));
+    } else if (s->asked.host_compute == TRM_HOST_COMPUTE_PERCENT) {
+        TRM_TRY(trm_residency_host(problem, resident, s->asked.host_percent / 100, s->hosted));
     }
     for (int32_t i = 0; i < s->problem.n_uses; i++) {
         const trm_residency_use *use = &s->uses[i];
         if (s->hosted[use->layer]) {
             s->hosts = true;
-            s->packs[use->weight] = s->packs[use->weight] && resident[use->weight];
+            s->packs[use->weight] = s->packs[use->weight] && s->stays[use->weight];
         }
     }
     return TRM_OK;
@@ -475,7 +478,7 @@ static trm_status plan_residency(trm_streaming_plan *s, size_t budget, size_t ri
         s->link_bytes[i] = s->packable[i] && !s->packs[i] ? s->part_bytes[i] : s->link_bytes[i];
     }
     problem.link_bytes = s->hosts ? s->link_bytes : problem.link_bytes;
-    status = status == TRM_OK && s->hosts ? plan_programs(s, &problem, made.resident) : status;
+    status = status == TRM_OK && s->hosts ? plan_programs(s, &problem, s->stays) : status;
     s->advised_seconds = 0;
     if (status == TRM_OK && s->advises && !problem.quick) {
         status = look_for_hosting(s, &problem, made.resident, made.seconds);

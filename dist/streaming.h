@@ -29,6 +29,7 @@ typedef struct trm_streaming_plan {
     size_t *packed_bytes;   /* [n_weights] where it is packed if it may be: as it was when it last was, or that guess */
     bool *packs;            /* [n_weights] to be packed in host memory */
     bool *packable;         /* [n_weights] that may be, if no processor reads them */
+    bool *stays;            /* [n_weights] that stay as processors run layers; scratch of planning */
     bool *hosted;           /* [n_layers] that processors run in small steps */
     double *host_seconds;   /* [n_layers] that takes; negative: they cannot */
     double advised_seconds; /* of a step if processors ran layers, where that is clearly less; else 0 */

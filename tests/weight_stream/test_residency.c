@@ -398,6 +398,59 @@ static void processors_take_what_helps(void **unused)
     assert_true(exact >= COUNT * 92 / 100 && near >= COUNT * 96 / 100 && hosting > COUNT / 8);
 }
 
+/* Weights that stay and layers that processors run, chosen together: against all choices of both. */
+static void both_are_chosen_together(void **unused)
+{
+    (void)unused;
+    uint64_t state = test_seed();
+    int32_t exact = 0, near = 0, apart = 0, gained = 0;
+    enum { COUNT = 60, FEW = 6 };
+    for (int32_t n = 0; n < COUNT; n++) {
+        case_of p;
+        trm_residency r, small;
+        double host_seconds[MOST_LAYERS], rate = (double)(1 + test_random_below(&state, 30)) * 1e4, best = 1e300;
+        bool hosted[MOST_LAYERS], resident[MOST_WEIGHTS];
+        do {
+            make_case(&state, &p);
+        } while (p.problem.n_layers > FEW || p.problem.n_weights > FEW);
+        for (int32_t i = 0; i < p.problem.n_layers; i++) {
+            host_seconds[i] = 1e-3;
+        }
+        for (int32_t i = 0; i < p.problem.n_uses; i++) {
+            host_seconds[p.uses[i].layer] += (double)p.bytes[p.uses[i].weight] / rate;
+        }
+        p.problem.host_seconds = host_seconds;
+        assert_ok(trm_residency_plan(&p.problem, &r));
+        const double before = try_all_hosted(&p, r.resident);
+        assert_ok(trm_residency_host_jointly(&p.problem, r.resident, hosted));
+        trm_residency_problem problem = p.problem;
+        problem.hosted = hosted;
+        problem.largest_seconds = NULL;
+        assert_ok(trm_residency_of(&problem, r.resident, &small));
+        assert_true(small.resident_bytes <= problem.budget);
+        for (uint32_t set = 0; set < 1u << problem.n_weights; set++) {
+            size_t bytes = 0;
+            for (int32_t i = 0; i < problem.n_weights; i++) {
+                resident[i] = (set >> i & 1) != 0;
+                bytes += resident[i] ? p.bytes[i] : 0;
+            }
+            if (bytes <= problem.budget) {
+                const double seconds = try_all_hosted(&p, resident);
+                best = seconds < best ? seconds : best;
+            }
+        }
+        exact += small.seconds <= best * (1 + 1e-3);
+        near += small.seconds <= best * 1.05;
+        apart += before <= best * (1 + 1e-3);
+        gained += small.seconds < before * 0.99;
+        trm_residency_fini(&small);
+        trm_residency_fini(&r);
+    }
+    print_message("%d of %d choices are the best of both, %d within 5 %%; %d are with residents chosen alone\n", exact,
+                  COUNT, near, apart);
+    assert_true(exact >= COUNT * 88 / 100 && near >= COUNT * 92 / 100 && gained > 0);
+}
+
 /* A language model's layers: link and processors end together, whatever stays, and both have work all the time. */
 static void processors_and_link_share(void **unused)
 {
@@ -456,6 +509,7 @@ int main(void)
         cmocka_unit_test(plans_hold_and_are_the_best),   cmocka_unit_test(equal_layers_reach_the_bound),
         cmocka_unit_test(the_largest_step_is_looked_at), cmocka_unit_test(a_weight_used_often_stays),
         cmocka_unit_test(processors_take_what_helps),    cmocka_unit_test(processors_and_link_share),
+        cmocka_unit_test(both_are_chosen_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
