@@ -5,7 +5,7 @@
  *
  * Host memory is what both share, so both rates are of the same time: what processors read comes from memory, as the
  * weights of a step do, not from a cache of hundreds of megabytes, the link has work until they have read the last of
- * it, and its rate is that of the copies that ended by then.
+ * it (unless it is many times as fast as they), and its rate is that of the copies that ended by then.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -28,7 +28,8 @@ typedef struct reader {
     const Trireme__Plan__Index *index;
     const Trireme__Plan__Network *from;
     trm_weight_file **files;   /* [index->n_files], opened when a weight needs them */
-    trm_weight **weights;      /* [from->n_weights] */
+    trm_weight **weights;      /* [from->n_weights]; NULL: one that decided the network, and that no file has now */
+    bool *decides;             /* [from->n_weights] that decided it */
     trm_weight_source *source; /* of other weights, or NULL */
     uint32_t n_refitted;       /* taken from there */
     bool asks_caller;          /* what fails is not the file */
@@ -137,12 +138,13 @@ static trm_status get_view(const reader *r, const Trireme__Plan__Weight *from, t
 }
 
 /* Whether the bytes of a stored weight are those that it was built from. */
-static trm_status check_stored(const reader *r, const Trireme__Plan__Weight *from, const trm_weight_form *form,
-                               bool refitted)
+static trm_status check_stored(const reader *r, size_t position, const trm_weight_form *form, bool refitted)
 {
+    const Trireme__Plan__Weight *from = r->from->weights[position];
     const unsigned char *bytes = trm_weight_file_bytes(form->file).bytes + form->begin;
     size_t size = trm_dims_bytes(&form->dims, form->dtype);
-    if (r->trusting || size == 0 || (refitted && r->from->refittable)) {
+    const bool deciding = r->decides[position]; /* a single element counts: of all but a large one is a checksum */
+    if (r->trusting || size == 0 || (refitted && r->from->refittable && !deciding)) {
         return TRM_OK;
     }
     if (form->file == r->file) {
@@ -151,9 +153,8 @@ static trm_status check_stored(const reader *r, const Trireme__Plan__Weight *fro
                    : trm_fail(TRM_ERROR_INVALID_MODEL, "%s: weight %s is damaged: its checksum differs", r->name,
                               form->name);
     }
-    const bool deciding = from->checksum != 0; /* small, and a single element counts */
     if (trm_plan_sample(bytes, size) == from->sample &&
-        (!deciding || trm_plan_checksum(bytes, size) == from->checksum)) {
+        (!deciding || from->checksum == 0 || trm_plan_checksum(bytes, size) == from->checksum)) {
         return TRM_OK;
     }
     if (refitted && deciding) {
@@ -192,17 +193,23 @@ static trm_status find_refit(reader *r, const Trireme__Plan__Weight *from, trm_w
     return TRM_OK;
 }
 
-static trm_status get_stored(reader *r, const Trireme__Plan__Weight *from, trm_weight_form *form, trm_weight **weight)
+/* What decided the network may be left out of a file of weights: an import takes that as the same (order as it comes,
+ * symmetric, tied). */
+static trm_status get_stored(reader *r, size_t position, trm_weight_form *form, trm_weight **weight)
 {
+    const Trireme__Plan__Weight *from = r->from->weights[position];
     trm_weight *found;
     TRM_TRY(find_refit(r, from, form, &found));
+    if (found == NULL && from->stripped && r->decides[position]) {
+        return TRM_OK;
+    }
     trm_status status = found != NULL    ? TRM_OK
                         : from->stripped ? refuse(r, "a weight is not there")
                                          : open_file(r, from->file, &form->file);
     status = status == TRM_OK ? trm_weight_from_form(form, weight) : status;
     if (status == TRM_OK) {
         r->asks_caller = found != NULL;
-        TRM_TRY_GOTO(status, check_stored(r, from, form, found != NULL), release);
+        TRM_TRY_GOTO(status, check_stored(r, position, form, found != NULL), release);
         r->asks_caller = false;
     }
 release:
@@ -222,7 +229,7 @@ static trm_status list_missing(const reader *r, char names[256], uint32_t *count
         const Trireme__Plan__Weight *from = r->from->weights[i];
         trm_weight *found = NULL;
         bool existing = true;
-        if (!from->stripped) {
+        if (!from->stripped || (r->decides[i] && r->source != NULL)) {
             continue;
         }
         status = trm_map_add(&seen, from->name, strlen(from->name), 0, &existing);
@@ -269,7 +276,7 @@ static trm_status get_weight(reader *r, size_t position)
     memcpy(&form.mean, &from->mean, sizeof(form.mean));
     memcpy(&form.spread, &from->spread, sizeof(form.spread));
     if (form.kind == TRM_WEIGHT_STORED) {
-        return get_stored(r, from, &form, &r->weights[position]);
+        return get_stored(r, position, &form, &r->weights[position]);
     }
     const trm_weight **parts = NULL;
     if (form.kind == TRM_WEIGHT_JOINED || form.kind == TRM_WEIGHT_RECODED || form.kind == TRM_WEIGHT_COMPUTED) {
@@ -278,7 +285,7 @@ static trm_status get_weight(reader *r, size_t position)
             TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a weight of %zu parts", from->n_parts);
         }
         for (size_t i = 0; i < from->n_parts; i++) {
-            if (from->parts[i] >= position || from->n_parts > INT32_MAX) {
+            if (from->parts[i] >= position || from->n_parts > INT32_MAX || r->weights[from->parts[i]] == NULL) {
                 free(parts);
                 return refuse(r, "a weight is joined of what does not stand before it");
             }
@@ -338,6 +345,9 @@ static trm_status get_constant(const reader *r, const Trireme__Plan__Tensor *fro
         return trm_network_add_constant(network, from->name, dtype, *dims, bytes, tensor);
     }
     trm_weight *weight;
+    if (r->weights[from->weight - 1] == NULL) {
+        return refuse(r, "a constant is of a weight that no file has");
+    }
     trm_dims found = trm_weight_dims(r->weights[from->weight - 1]);
     if (!trm_dims_equal(&found, dims)) {
         return refuse(r, "a constant and its weight have different dims");
@@ -399,15 +409,30 @@ static trm_status get_tensor(const reader *r, const Trireme__Plan__Tensor *from)
     return from->pin[0] == '\0' ? TRM_OK : trm_network_pin(network, tensor, from->pin);
 }
 
-static trm_status get_deciding(reader *r)
+/* Which weights decided the network, before they are looked for. */
+static trm_status find_deciding(reader *r)
 {
     const Trireme__Plan__Network *from = r->from;
+    if (from->n_deciding > from->n_weights) {
+        return refuse(r, "more weights decided the network than there are");
+    }
     for (size_t i = 0; i < from->n_deciding; i++) {
         if (from->deciding[i] >= from->n_weights ||
             from->weights[from->deciding[i]]->kind != TRIREME__PLAN__WEIGHT__KIND__STORED) {
             return refuse(r, "what decided the network is no weight of a file");
         }
-        TRM_TRY(trm_network_note_deciding(r->plan->network, r->weights[from->deciding[i]]));
+        r->decides[from->deciding[i]] = true;
+    }
+    return TRM_OK;
+}
+
+static trm_status get_deciding(const reader *r)
+{
+    for (size_t i = 0; i < r->from->n_deciding; i++) {
+        const trm_weight *weight = r->weights[r->from->deciding[i]];
+        if (weight != NULL) {
+            TRM_TRY(trm_network_note_deciding(r->plan->network, weight));
+        }
     }
     return TRM_OK;
 }
@@ -416,13 +441,15 @@ static trm_status get_network(reader *r)
 {
     const Trireme__Plan__Network *from = r->from;
     r->weights = calloc(from->n_weights + 1, sizeof(trm_weight *));
+    r->decides = calloc(from->n_weights + 1, sizeof(bool));
     r->files = calloc(r->index->n_files + 1, sizeof(trm_weight_file *));
-    if (r->weights == NULL || r->files == NULL) {
+    if (r->weights == NULL || r->decides == NULL || r->files == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu weights", from->n_weights);
     }
     TRM_TRY(trm_network_create(&r->plan->network));
     trm_network *network = r->plan->network;
     network->refittable = from->refittable != 0;
+    TRM_TRY(find_deciding(r));
     TRM_TRY(check_missing(r));
     for (size_t i = 0; i < from->n_weights; i++) {
         TRM_TRY(get_weight(r, i));
@@ -634,6 +661,7 @@ static trm_status read_rank(reader *r, const trm_plan_header *header, int32_t ra
     }
 done:
     free(r->weights);
+    free(r->decides);
     free(r->files);
     if (network != NULL) {
         protobuf_c_message_free_unpacked(network, NULL);

@@ -19,6 +19,9 @@
 #include "dist/world.h"
 #include "weight_stream/weight_form.h"
 
+/* Of what decided a network, one element counts: all of it is looked at, but of a tied head of gigabytes samples. */
+#define MOST_CHECKED ((size_t)16 << 20)
+
 #define CHUNK_BYTES ((size_t)4 << 20)
 
 /* A weight that is left out. */
@@ -342,8 +345,12 @@ static trm_status put_deciding(writer *w, const trm_network *network, Trireme__P
         if (form.kind == TRM_WEIGHT_STORED) {
             uint32_t *position = &to->deciding[to->n_deciding++];
             TRM_TRY(put_weight(w, network->deciding[i], position));
-            w->weights[--*position]->checksum = trm_plan_checksum(trm_weight_file_bytes(form.file).bytes + form.begin,
-                                                                  trm_dims_bytes(&form.dims, form.dtype));
+            const size_t size = trm_dims_bytes(&form.dims, form.dtype);
+            --*position;
+            if (size <= MOST_CHECKED) {
+                w->weights[*position]->checksum =
+                    trm_plan_checksum(trm_weight_file_bytes(form.file).bytes + form.begin, size);
+            }
         }
     }
     return TRM_OK;

@@ -92,9 +92,9 @@ trm_status trm_residency_of(const trm_residency_problem *problem, const bool *re
  * evenly, whatever the rates are. share negative: by the time. problem->hosted is not looked at. */
 trm_status trm_residency_host(const trm_residency_problem *problem, const bool *resident, double share, bool *hosted);
 /* Which layers to give to the processors by the time, and with them other weights that stay, if that takes less:
- * `resident` [n_weights] is what trm_residency_plan chose. Tried are the largest weight that can stay, which leaves
- * link or processors idle as long as it is on its way or being read, of few weights each, and what is then chosen with
- * the rest of the budget. */
+ * `resident` [n_weights] is what trm_residency_plan chose. Tried is that the largest weight stays, which else leaves
+ * link or processors idle as long as it is on its way or being read, with what is then chosen for the rest of the
+ * budget; and of few weights, unless problem->quick, any one or two the other way. */
 trm_status trm_residency_host_jointly(const trm_residency_problem *problem, bool *resident, bool *hosted);
 void trm_residency_fini(trm_residency *residency);
 

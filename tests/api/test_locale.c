@@ -29,11 +29,13 @@ static int set_comma(void **state)
     fclose(source);
     snprintf(command, sizeof(command), "I18NPATH=%s localedef -c -i %s %s/xx_XX >%s/log 2>&1", folder, path, folder,
              folder);
-    bool made = system(command) >= 0 && setenv("LOCPATH", folder, 1) == 0;
-    if (!made || setlocale(LC_NUMERIC, "xx_XX") == NULL) {
+    if (system("command -v localedef >/dev/null") != 0) {
         print_message("no localedef: the locale is %s\n", setlocale(LC_ALL, NULL));
         return 0;
     }
+    (void)!system(command); /* it warns of what is not in the source */
+    assert_int_equal(setenv("LOCPATH", folder, 1), 0);
+    assert_non_null(setlocale(LC_NUMERIC, "xx_XX"));
     assert_string_equal(localeconv()->decimal_point, ",");
     return 0;
 }

@@ -101,6 +101,7 @@ class Limits(unittest.TestCase):
     def test_connections(self):
         with Server("--max-connections", "4") as server:
             idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(6)]
+            server.wait_metric("trireme_connections", 7) # the one that asks is counted
             status, reply, headers = server.request("POST", "/v1/completions", {"prompt": "x"})
             self.assertEqual((status, reply["error"]["code"]), (429, "too_many_connections"))
             self.assertEqual(server.request("GET", "/health")[0], 200)

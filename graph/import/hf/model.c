@@ -132,7 +132,7 @@ static trm_status find_dtype(trm_model *model)
 {
     const char *root, *head;
     char name[256];
-    trm_dims dims;
+    trm_dims dims = {0};
     TRM_TRY(trm_hf_decoder_find(&model->config, &model->checkpoint, &root, &head));
     snprintf(name, sizeof(name), "%s%s.weight", root, model->config.family->names->embedding);
     trm_safetensors_describe(model->checkpoint.stored, name, &model->dtype, &dims);
@@ -151,10 +151,10 @@ static trm_status settle_tie(trm_model *model)
     const char *root, *head;
     char embedding[256], name[256];
     trm_dtype dtype;
-    trm_dims dims;
+    trm_dims dims = {0};
     TRM_TRY(trm_hf_decoder_find(&model->config, &model->checkpoint, &root, &head));
     snprintf(embedding, sizeof(embedding), "%s%s.weight", root, names->embedding);
-    trm_hf_checkpoint_describe(&model->checkpoint, embedding, &dtype, &dims);
+    (void)trm_hf_checkpoint_describe(&model->checkpoint, embedding, &dtype, &dims); /* it has been found */
     for (size_t i = 0; i < sizeof(names->heads) / sizeof(names->heads[0]) && names->heads[i] != NULL; i++) {
         bool same = true;
         snprintf(name, sizeof(name), "%s.weight", names->heads[i]);

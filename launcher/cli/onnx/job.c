@@ -411,6 +411,18 @@ trm_status onnx_open(onnx_job *j, const char *path, int32_t ranks)
     return read_settings(j);
 }
 
+/* Whether a list of names, "a, b", has one. */
+static bool is_listed(const char *list, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = strstr(list, name); at != NULL; at = strstr(at + 1, name)) {
+        if ((at == list || at[-1] == ' ') && (at[length] == ',' || at[length] == '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Whether an input has a dimension of this name, or dimensions that are not told; else an error. */
 static trm_status check_dim(const onnx_job *j, const char *name)
 {
@@ -426,7 +438,7 @@ static trm_status check_dim(const onnx_job *j, const char *name)
             if (named != NULL && strcmp(named, name) == 0) {
                 return TRM_OK;
             }
-            if (named != NULL && used < sizeof(known) && strstr(known, named) == NULL) {
+            if (named != NULL && used < sizeof(known) && !is_listed(known, named)) {
                 used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", used == 0 ? "" : ", ", named);
             }
         }
