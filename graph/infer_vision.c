@@ -70,7 +70,7 @@ trm_status trm_infer_resize(const trm_infer_call *call)
     for (int32_t i = 0; i < x->n; i++) {
         known = known && (x->d[i] != -1 || (p->axes >> i & 1) == 0);
     }
-    double scale[TRM_MAX_DIMS];
+    trm_resize_scale scale[TRM_MAX_DIMS];
     if (known) {
         if (!trm_resize_sizes(p, x, from == 2 ? values : NULL, from == 3 ? values : NULL, out, scale)) {
             char text[TRM_DIMS_TEXT_SIZE];

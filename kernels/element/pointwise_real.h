@@ -121,9 +121,9 @@ TRM_ELEMENT TRM_REAL TRM_REAL_NAME(trm_unary_plain)(trm_unary_op op, TRM_REAL al
         x = TRM_REAL_MATH(fma)(alpha, x, beta);
         return x < 0 ? zero : x > 1 ? one : x;
     case TRM_UNARY_THRESHOLDED_RELU:
-        return x <= alpha ? zero : x;
+        return x > alpha ? x : zero; /* of NaN, too: ONNX defines both by comparisons */
     case TRM_UNARY_SHRINK:
-        return x < -alpha ? x + beta : x > alpha ? x - beta : x != x ? x : zero;
+        return x < -alpha ? x + beta : x > alpha ? x - beta : zero;
     case TRM_UNARY_SWISH:
         return x / (one + TRM_REAL_MATH(exp)(-alpha * x));
     default:

@@ -10,8 +10,9 @@ typedef struct trm_resize_args {
     trm_dims dims; /* of the output */
     trm_dims from; /* of x */
     int64_t strides[TRM_MAX_DIMS];
-    double scale[TRM_MAX_DIMS]; /* output to input, of the axes in `axes` */
-    int32_t axes[TRM_MAX_DIMS]; /* that are resampled */
+    double scale[TRM_MAX_DIMS];                                /* output to input, of the axes in `axes` */
+    double numerator[TRM_MAX_DIMS], denominator[TRM_MAX_DIMS]; /* the same as a fraction: of sizes it is exact */
+    int32_t axes[TRM_MAX_DIMS];                                /* that are resampled */
     int32_t roi_at[TRM_MAX_DIMS];
     int32_t n, n_roi; /* axes; half of the roi's values */
     const void *x;
@@ -22,13 +23,18 @@ typedef struct trm_resize_args {
     trm_resize_params p;
 } trm_resize_args;
 
+/* Output to input along an axis. */
+typedef struct trm_resize_scale {
+    double value, numerator, denominator; /* the value as a fraction: of sizes, their numbers */
+} trm_resize_scale;
+
 /* Sizes that follow from scales or sizes (one of them NULL) for the axes of `p`, in their order; other axes stay.
  * scale [axes] is filled in. False if a number makes no sense. */
 static inline bool trm_resize_sizes(const trm_resize_params *p, const trm_dims *x, const float *scales,
-                                    const int64_t *sizes, trm_dims *out, double *scale)
+                                    const int64_t *sizes, trm_dims *out, trm_resize_scale *scale)
 {
     int32_t count = 0;
-    double common = 0.0;
+    trm_resize_scale common = {0.0, 0.0, 1.0};
     *out = *x;
     for (int32_t i = 0; i < x->n; i++) {
         if ((p->axes >> i & 1) == 0) {
@@ -39,15 +45,19 @@ static inline bool trm_resize_sizes(const trm_resize_params *p, const trm_dims *
             if (!(scales[count] > 0.0f) || !(size < 0x1p62)) {
                 return false;
             }
-            scale[count] = (double)scales[count];
+            scale[count].value = scale[count].numerator = (double)scales[count];
+            scale[count].denominator = 1.0;
             out->d[i] = (int64_t)size;
         } else {
             if (sizes[count] < 0) {
                 return false;
             }
-            scale[count] = x->d[i] == 0 ? 1.0 : (double)sizes[count] / (double)x->d[i];
+            scale[count].numerator = x->d[i] == 0 ? 1.0 : (double)sizes[count];
+            scale[count].denominator = x->d[i] == 0 ? 1.0 : (double)x->d[i];
+            scale[count].value = scale[count].numerator / scale[count].denominator;
             out->d[i] = sizes[count];
-            const bool better = p->aspect == TRM_RESIZE_NOT_LARGER ? scale[count] < common : scale[count] > common;
+            const bool better = p->aspect == TRM_RESIZE_NOT_LARGER ? scale[count].value < common.value
+                                                                   : scale[count].value > common.value;
             common = count == 0 || better ? scale[count] : common;
         }
         if (x->d[i] == 0 && out->d[i] != 0 && (scales != NULL || p->aspect == TRM_RESIZE_STRETCH)) {
@@ -58,7 +68,7 @@ static inline bool trm_resize_sizes(const trm_resize_params *p, const trm_dims *
     for (int32_t i = 0, k = 0; sizes != NULL && p->aspect != TRM_RESIZE_STRETCH && i < x->n; i++) {
         if (p->axes >> i & 1) {
             scale[k++] = common;
-            out->d[i] = (int64_t)(common * (double)x->d[i] + 0.5);
+            out->d[i] = (int64_t)(common.numerator * (double)x->d[i] / common.denominator + 0.5);
         }
     }
     return true;
@@ -100,7 +110,7 @@ static inline bool trm_resize_args_of(const trm_kernel_call *call, trm_resize_ar
     args->size = (int32_t)trm_dtype_size(x->dtype);
     args->p = *p;
     args->n = 0;
-    double scale[TRM_MAX_DIMS];
+    trm_resize_scale scale[TRM_MAX_DIMS];
     const float *scales = by_scales ? (const float *)call->values[2] : NULL;
     const int64_t *sizes = by_sizes ? (const int64_t *)call->values[3] : NULL;
     if (scales == NULL && sizes == NULL) {
@@ -113,10 +123,12 @@ static inline bool trm_resize_args_of(const trm_kernel_call *call, trm_resize_ar
     for (int32_t i = 0, k = 0; i < x->dims.n; i++) {
         if (p->axes >> i & 1) {
             /* At a scale of 1 every position is one of the input's. */
-            if (scale[k] != 1.0 || p->coordinates == TRM_RESIZE_CROP) {
+            if (scale[k].value != 1.0 || p->coordinates == TRM_RESIZE_CROP) {
                 args->axes[args->n] = i;
                 args->roi_at[args->n] = k;
-                args->scale[args->n++] = scale[k];
+                args->numerator[args->n] = scale[k].numerator;
+                args->denominator[args->n] = scale[k].denominator;
+                args->scale[args->n++] = scale[k].value;
             }
             k++;
         }
@@ -124,23 +136,25 @@ static inline bool trm_resize_args_of(const trm_kernel_call *call, trm_resize_ar
     return true;
 }
 
-/* Where output position `at` of axis k lies in the input. */
+/* Where output position `at` of axis k lies in the input. Of sizes, x / scale is x * from / to, which is exact where it
+ * is a whole number or half of one; dividing by the rounded scale misses some of these, and the nearest with them. */
 TRM_ELEMENT double trm_resize_coordinate(const trm_resize_args *args, int32_t k, int64_t at)
 {
     const int32_t axis = args->axes[k];
-    const double in = (double)args->from.d[axis], scale = args->scale[k], x = (double)at;
-    const double out = scale * in;
+    const double in = (double)args->from.d[axis], x = (double)at;
+    const double numerator = args->numerator[k], denominator = args->denominator[k];
+    const double out = numerator * in / denominator;
     switch (args->p.coordinates) {
     case TRM_RESIZE_ALIGN_CORNERS:
         return out == 1.0 ? 0.0 : x * (in - 1.0) / (out - 1.0);
     case TRM_RESIZE_ASYMMETRIC:
-        return x / scale;
+        return x * denominator / numerator;
     case TRM_RESIZE_HALF_PIXEL_FOR_NN:
-        return (x + 0.5) / scale;
+        return (x + 0.5) * denominator / numerator;
     case TRM_RESIZE_PYTORCH_HALF_PIXEL:
-        return out == 1.0 ? -0.5 : (x + 0.5) / scale - 0.5;
+        return out == 1.0 ? -0.5 : (x + 0.5) * denominator / numerator - 0.5;
     case TRM_RESIZE_HALF_PIXEL_SYMMETRIC:
-        return in / 2.0 * (1.0 - (double)args->dims.d[axis] / out) + (x + 0.5) / scale - 0.5;
+        return in / 2.0 * (1.0 - (double)args->dims.d[axis] / out) + (x + 0.5) * denominator / numerator - 0.5;
     case TRM_RESIZE_CROP: {
         const double start = args->roi != NULL ? (double)args->roi[args->roi_at[k]] : 0.0;
         const double end = args->roi != NULL ? (double)args->roi[args->n_roi + args->roi_at[k]] : 1.0;
@@ -148,7 +162,7 @@ TRM_ELEMENT double trm_resize_coordinate(const trm_resize_args *args, int32_t k,
                           : x * (end - start) * (in - 1.0) / (out - 1.0) + start * (in - 1.0);
     }
     default:
-        return (x + 0.5) / scale - 0.5;
+        return (x + 0.5) * denominator / numerator - 0.5;
     }
 }
 

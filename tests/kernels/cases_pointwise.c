@@ -347,6 +347,8 @@ static void all_unary_cases(kernel_case_bench *bench, trm_dtype dtype)
         {.op = TRM_UNARY_SIGN},
         {.op = TRM_UNARY_CLIP, .alpha = -1.0f, .beta = 1.0f},
         {.op = TRM_UNARY_LEAKY_RELU, .alpha = 0.5f},
+        {.op = TRM_UNARY_THRESHOLDED_RELU, .alpha = 0.5f},
+        {.op = TRM_UNARY_SHRINK, .alpha = 0.5f, .beta = 0.25f},
         {.op = TRM_UNARY_ACTIVATION, .activation = TRM_ACTIVATION_SOFTPLUS},
     };
     for (int32_t i = 0; i < COUNT(ops); i++) {

@@ -182,9 +182,10 @@ static double resize_weight(const trm_resize_params *p, int64_t in, int64_t out,
 {
     const double scale = (double)out / (double)in;
     const double x = p->coordinates == TRM_RESIZE_ASYMMETRIC ? (double)at / scale : ((double)at + 0.5) / scale - 0.5;
-    if (p->mode == TRM_RESIZE_NEAREST) { /* floor */
-        const double nearest = fmax(0.0, fmin(floor(x), (double)(in - 1)));
-        return (double)k == nearest;
+    if (p->mode == TRM_RESIZE_NEAREST) { /* floor, in whole numbers: twice the coordinate, times out */
+        const int64_t twice = p->coordinates == TRM_RESIZE_ASYMMETRIC ? 2 * at * in : (2 * at + 1) * in - out;
+        const int64_t nearest = twice < 0 ? 0 : twice / (2 * out);
+        return (double)(k == (nearest >= in ? in - 1 : nearest));
     }
     const double stretch = p->antialias && scale < 1.0 ? scale : 1.0, reach = p->mode == TRM_RESIZE_LINEAR ? 1.0 : 2.0;
     double own = 0.0, all = 0.0;
@@ -223,7 +224,8 @@ static void meaning_resize(const kernel_case *test, double *const *inputs, doubl
     }
 }
 
-static void resize_case(kernel_case_bench *bench, trm_dtype dtype, trm_resize_params p, const double *sizes, trm_dims y)
+static void resize_case(kernel_case_bench *bench, trm_dtype dtype, trm_resize_params p, trm_dims x, const double *sizes,
+                        trm_dims y)
 {
     kernel_case test = new_case(TRM_LAYER_RESIZE, "%s mode %d coordinates %d%s%s to %lld", trm_dtype_name(dtype),
                                 (int)p.mode, (int)p.coordinates, p.antialias ? " antialias" : "",
@@ -233,7 +235,7 @@ static void resize_case(kernel_case_bench *bench, trm_dtype dtype, trm_resize_pa
     p.cubic_a = -0.75f;
     test.layer.resize = p;
     test.tolerance = p.mode == TRM_RESIZE_NEAREST ? 0.0 : 4.0;
-    add_data(&test, dtype, DIMS(2, 2, 5, 6));
+    add_data(&test, dtype, x);
     add_nothing(&test);
     add_nothing(&test);
     add_input(&test, TRM_I64, DIMS(2), 0, 0)->values = sizes;
@@ -246,20 +248,30 @@ static void resize_cases(kernel_case_bench *bench)
     static const double larger[] = {10, 9}, smaller[] = {3, 4};
     for (int32_t mode = TRM_RESIZE_NEAREST; mode <= TRM_RESIZE_CUBIC; mode++) {
         for (int32_t t = 0; t < COUNT(real_types); t++) {
-            resize_case(bench, real_types[t], (trm_resize_params){.mode = (trm_resize_mode)mode}, larger,
-                        DIMS(2, 2, 10, 9));
+            resize_case(bench, real_types[t], (trm_resize_params){.mode = (trm_resize_mode)mode}, DIMS(2, 2, 5, 6),
+                        larger, DIMS(2, 2, 10, 9));
         }
         for (int32_t k = 0; k < 4; k++) {
             const trm_resize_params p = {.mode = (trm_resize_mode)mode,
                                          .coordinates = k % 2 ? TRM_RESIZE_ASYMMETRIC : TRM_RESIZE_HALF_PIXEL,
                                          .antialias = k >= 2 && mode != TRM_RESIZE_NEAREST,
                                          .exclude_outside = k == 1 && mode == TRM_RESIZE_CUBIC};
-            resize_case(bench, TRM_F32, p, smaller, DIMS(2, 2, 3, 4));
-            resize_case(bench, TRM_F32, p, larger, DIMS(2, 2, 10, 9));
+            resize_case(bench, TRM_F32, p, DIMS(2, 2, 5, 6), smaller, DIMS(2, 2, 3, 4));
+            resize_case(bench, TRM_F32, p, DIMS(2, 2, 5, 6), larger, DIMS(2, 2, 10, 9));
         }
     }
-    resize_case(bench, TRM_U8, (trm_resize_params){.mode = TRM_RESIZE_NEAREST}, larger, DIMS(2, 2, 10, 9));
-    resize_case(bench, TRM_BOOL, (trm_resize_params){.mode = TRM_RESIZE_NEAREST}, smaller, DIMS(2, 2, 3, 4));
+    resize_case(bench, TRM_U8, (trm_resize_params){.mode = TRM_RESIZE_NEAREST}, DIMS(2, 2, 5, 6), larger,
+                DIMS(2, 2, 10, 9));
+    resize_case(bench, TRM_BOOL, (trm_resize_params){.mode = TRM_RESIZE_NEAREST}, DIMS(2, 2, 5, 6), smaller,
+                DIMS(2, 2, 3, 4));
+    /* Sizes at which a rounded scale misses positions that are whole numbers. */
+    static const double by_18_36[] = {18, 36}, by_22_54[] = {22, 54};
+    for (int32_t k = 0; k < 2; k++) {
+        const trm_resize_params p = {.mode = TRM_RESIZE_NEAREST,
+                                     .coordinates = k == 0 ? TRM_RESIZE_ASYMMETRIC : TRM_RESIZE_HALF_PIXEL};
+        resize_case(bench, TRM_F32, p, DIMS(1, 1, 14, 14), by_18_36, DIMS(1, 1, 18, 36));
+        resize_case(bench, TRM_F32, p, DIMS(1, 1, 10, 10), by_22_54, DIMS(1, 1, 22, 54));
+    }
 }
 
 /* ---- samples ------------------------------------------------------------------------------------ */
