@@ -169,10 +169,10 @@ static trm_status check_total(const trm_plan *plan)
 
 /* ---- points ------------------------------------------------------------------------------------ */
 
-/* Infers dims [n_tensors] with those of inputs and states set; counts are the largest, values are those of the point,
- * or with a NULL profile not known. */
-static trm_status infer_point(trm_inference *inference, const trm_plan *plan, const trm_plan_profile *profile,
-                              trm_plan_point point, trm_dims *dims)
+/* Infers dims [n_tensors] with those of inputs and states set; values are those of the point, or with a NULL profile
+ * not known. `count` is what data-dependent layers have, TRM_COUNT_LARGEST or OPEN; *counted whether there are any. */
+static trm_status infer_with_counts(trm_inference *inference, const trm_plan *plan, const trm_plan_profile *profile,
+                                    trm_plan_point point, int64_t count, trm_dims *dims, bool *counted)
 {
     for (int32_t i = 0; i < plan->network->n_tensors; i++) {
         const trm_tensor *tensor = plan->network->tensors[i];
@@ -186,13 +186,27 @@ static trm_status infer_point(trm_inference *inference, const trm_plan *plan, co
     TRM_TRY(trm_inference_run(inference, &stop));
     while (stop.state != TRM_INFERENCE_DONE) {
         if (stop.state == TRM_INFERENCE_COUNT) {
-            TRM_TRY(trm_inference_give_count(inference, -1));
+            *counted = true;
+            TRM_TRY(trm_inference_give_count(inference, count));
         } else {
             TRM_TRY(trm_inference_give(inference, stop.tensor, NULL, NULL));
         }
         TRM_TRY(trm_inference_run(inference, &stop));
     }
     return TRM_OK;
+}
+
+/* The same with the largest counts. A network may hold only for others, as where entries are reshaped to fixed dims:
+ * then counts are open, and a run that has the wrong one fails. */
+static trm_status infer_point(trm_inference *inference, const trm_plan *plan, const trm_plan_profile *profile,
+                              trm_plan_point point, trm_dims *dims)
+{
+    bool counted = false;
+    trm_status status = infer_with_counts(inference, plan, profile, point, TRM_COUNT_LARGEST, dims, &counted);
+    if (status != TRM_ERROR_INVALID_ARGUMENT || !counted) {
+        return status;
+    }
+    return infer_with_counts(inference, plan, profile, point, TRM_COUNT_OPEN, dims, &counted);
 }
 
 /* Dims of inputs at a point; the rest is as in max_dims. */

@@ -307,7 +307,7 @@ trm_status trm_inference_give_count(trm_inference *self, int64_t count)
         TRM_FAIL(TRM_ERROR_INTERNAL, "%s %s has %lld entries, expected at most %lld",
                  trm_layer_kind_name(layer->desc.kind), layer->name, (long long)count, (long long)most);
     }
-    TRM_TRY(take_count(self, layer, count < 0 ? most : count));
+    TRM_TRY(take_count(self, layer, count == TRM_COUNT_OPEN ? -1 : count < 0 ? most : count));
     self->next++;
     return TRM_OK;
 }

@@ -62,7 +62,9 @@ trm_status trm_inference_run(trm_inference *inference, trm_inference_stop *stop)
  * dims that follow are -1. */
 trm_status trm_inference_give(trm_inference *inference, const trm_tensor *tensor, const trm_dims *dims,
                               const void *elements);
-/* The number of entries a walk stopped at; negative: the most there can be. */
+#define TRM_COUNT_LARGEST (-1) /* the most there can be */
+#define TRM_COUNT_OPEN    (-2) /* not known: dims that follow are -1 */
+/* The number of entries a walk stopped at, or one of these. */
 trm_status trm_inference_give_count(trm_inference *inference, int64_t count);
 
 /* Goes on behind a JUMP, whose layer and those before it have been dealt with: dims and values of what an END_LOOP

@@ -248,6 +248,39 @@ static void counts_of_data(void **state)
     close_run(&r);
 }
 
+/* What is not 0 must be 4 elements, as they become [2, 2]: the largest count does not fit, so no memory is planned for
+ * any. */
+static void counts_that_are_reshaped_to_fixed_dims(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1));
+    trm_layer_desc non_zero = {.kind = TRM_LAYER_NON_ZERO}, flat = {.kind = TRM_LAYER_RESHAPE, .reshape = {DIMS(-1)}};
+    trm_layer_desc square = {.kind = TRM_LAYER_RESHAPE, .reshape = {DIMS(2, 2)}}, gather = {.kind = TRM_LAYER_GATHER};
+    trm_tensor *inputs[] = {x}, *outputs[2];
+    assert_ok(trm_network_add_layer(network, "at", &non_zero, inputs, 1, outputs));
+    trm_tensor *indices = net_layer(network, "indices", flat, outputs[0], NULL, NULL, NULL);
+    trm_tensor *found = net_layer(network, "found", gather, x, indices, NULL, NULL);
+    trm_tensor *squared = net_layer(network, "square", square, found, NULL, NULL, NULL);
+    net_output(network, net_binary(network, "y", TRM_ELEMENTWISE_ADD, squared, squared));
+    const trm_shape_bound bound = {.tensor = "x", .max = DIMS(8), .min = DIMS(4)};
+    run r;
+    open_run(&r, network, &bound, 1);
+    const float four[] = {0, 1, 2, 0, 3, 0, 0, 4}, three[] = {0, 1, 2, 0, 3, 0, 0, 0};
+    const void *data;
+    for (int i = 0; i < 3; i++) { /* one that fails is followed by one that works */
+        assert_ok(trm_context_set_input(r.context, "x", DIMS(8), four));
+        assert_ok(trm_context_run(r.context));
+        assert_dims(&r, "y", DIMS(2, 2), &data);
+        for (int k = 0; k < 4; k++) {
+            assert_true(((const float *)data)[k] == (float)(2 * k + 2));
+        }
+        assert_ok(trm_context_set_input(r.context, "x", DIMS(8), three));
+        assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT, "square");
+    }
+    close_run(&r);
+}
+
 /* Elements -8 to 5: memory is planned from the smallest dims too, where they are said. */
 static void profiles_say_what_is_planned(void **state)
 {
@@ -473,11 +506,17 @@ int main(void)
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_shape_computed_from_dims),   cmocka_unit_test(batches_of_none_are_resized),
-        cmocka_unit_test(shapes_given_as_inputs),       cmocka_unit_test(values_no_plan_knows),
-        cmocka_unit_test(values_made_on_the_device),    cmocka_unit_test(counts_of_data),
-        cmocka_unit_test(profiles_say_what_is_planned), cmocka_unit_test(runs_are_held_to_a_profile),
-        cmocka_unit_test(values_are_held_to_a_profile), cmocka_unit_test(bad_profiles),
+        cmocka_unit_test(a_shape_computed_from_dims),
+        cmocka_unit_test(batches_of_none_are_resized),
+        cmocka_unit_test(shapes_given_as_inputs),
+        cmocka_unit_test(values_no_plan_knows),
+        cmocka_unit_test(values_made_on_the_device),
+        cmocka_unit_test(counts_of_data),
+        cmocka_unit_test(counts_that_are_reshaped_to_fixed_dims),
+        cmocka_unit_test(profiles_say_what_is_planned),
+        cmocka_unit_test(runs_are_held_to_a_profile),
+        cmocka_unit_test(values_are_held_to_a_profile),
+        cmocka_unit_test(bad_profiles),
         cmocka_unit_test(memory_of_the_caller),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
