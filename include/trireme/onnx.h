@@ -65,7 +65,7 @@ typedef struct trm_onnx_named_dim {
 
 typedef struct trm_onnx_input_dims {
     const char *input;
-    trm_dims dims; /* -1 stays unknown */
+    trm_dims dims; /* -1 stays unknown, where the file leaves it open */
 } trm_onnx_input_dims;
 
 /* An input or output that has another type in the network than in the model, with a CAST in between: f16 for a model

@@ -209,6 +209,10 @@ static void test_options(void **state)
     options.inputs = &wrong;
     options.n_inputs = 1;
     assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT, "input x do not fit");
+    const trm_onnx_input_dims open = {"x", {2, {-1, -1}}};
+    options.inputs = &open;
+    assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT,
+                 "dimension 1 of input x is 2 in the model");
 
     static const float ones[] = {1, 1};
     const trm_onnx_fixed_value values[] = {{"w", TRM_F32, {2, {1, 2}}, ones}, {"x", TRM_F32, {2, {1, 2}}, ones}};

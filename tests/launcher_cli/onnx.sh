@@ -33,13 +33,15 @@ case_plans() { # networks built once, into plan files
     fails 2 "mesh is \"dp=2\", the plan was built for \"tp=2\"" 2 run "$work/net.plan" "${inputs[@]}" --mesh dp=2
     fails 2 "--value is for building a plan" 2 run "$work/net.plan" --value "a=$work/a.npy"
     fails 2 "expected final: a plan file has no other stage" 0 inspect "$work/net.plan" --after import
-    # Dims that differ from run to run: the usual ones where none are given.
-    start 0 build "$work/product.onnx" --min-shapes a:1x4 --shapes a:3x4 --max-shapes a:8x4 --json
-    value plan "$work/product.plan"
-    shows "a f32 ?x4, profile 0: 1x4, 3x4, 8x4" 0 inspect "$work/product.plan"
-    start 0 inspect "$work/product.plan" --json
+    # Dims that differ from run to run: the usual ones where none are given. Those that the file has cannot differ.
+    fails 2 "dimension 0 of input a is 3 in the model and cannot differ from run to run" 0 build "$work/product.onnx" --min-shapes a:1x4 --max-shapes a:8x4
+    LC_ALL=C sed -z 's/\x0a\x02\x08\x03/\x0a\x02\x12\x00/' "$corpus/matmul_2d" >"$work/open.onnx" # a becomes ?x4
+    start 0 build "$work/open.onnx" --min-shapes a:1x4 --shapes a:3x4 --max-shapes a:8x4 --json
+    value plan "$work/open.plan"
+    shows "a f32 ?x4, profile 0: 1x4, 3x4, 8x4" 0 inspect "$work/open.plan"
+    start 0 inspect "$work/open.plan" --json
     value profiles 1
-    start 0 inspect "$work/product.plan" --after final --json # the inspector
+    start 0 inspect "$work/open.plan" --after final --json # the inspector
     value profiles.0.a.min.0 1
     value profiles.0.a.max.0 8
     value tensors.0.name a
@@ -52,15 +54,15 @@ case_plans() { # networks built once, into plan files
     grep -q '"kernel": "host.matmul' "$work/out" || complain "no kernel of the product: $(cat "$work/out")"
     value layers.0.parameters.transpose_b false
     for rows in 1 3 8; do
-        start 0 bench "$work/product.plan" --shapes a:${rows}x4 --duration 0 --warm-up 0 --iterations 1 --json
+        start 0 bench "$work/open.plan" --shapes a:${rows}x4 --duration 0 --warm-up 0 --iterations 1 --json
         value inputs.a ${rows}x4
     done
-    shows "  a f32 3x4, random" 0 bench "$work/product.plan" --duration 0 --warm-up 0 --iterations 1
-    start 0 bench "$work/product.plan" --shapes a:9x4
+    shows "  a f32 3x4, random" 0 bench "$work/open.plan" --duration 0 --warm-up 0 --iterations 1
+    start 0 bench "$work/open.plan" --shapes a:9x4
     [ $code = 2 ] || complain "dims past a plan's bounds: exit code $code: $(cat "$work/err")"
-    fails 2 "of input a do not grow in this order" 0 build "$work/product.onnx" --min-shapes a:2x4 --max-shapes a:1x4
+    fails 2 "of input a do not grow in this order" 0 build "$work/open.onnx" --min-shapes a:2x4 --max-shapes a:1x4
     # What is given again for an input is the next profile's.
-    start 0 build "$work/product.onnx" --min-shapes a:1x4 --shapes a:2x4 --max-shapes a:3x4 --shapes a:20x4 --min-shapes a:10x4 -o "$work/two.plan" --json
+    start 0 build "$work/open.onnx" --min-shapes a:1x4 --shapes a:2x4 --max-shapes a:3x4 --shapes a:20x4 --min-shapes a:10x4 -o "$work/two.plan" --json
     shows "a f32 ?x4, profile 0: 1x4, 2x4, 3x4, profile 1: 10x4, 20x4, 20x4" 0 inspect "$work/two.plan"
     shows "  a f32 20x4, random" 0 bench "$work/two.plan" --opt-profile 1 --duration 0 --warm-up 0 --iterations 1
     start 0 bench "$work/two.plan" --opt-profile 0 --shapes a:12x4
