@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes a folder with a model of random bf16 weights, for measurements that read weights from files.
 
-    python3 make_model.py FOLDER [--layers 32] [--hidden 4096] [--intermediate 14336] [--heads 32] [--kv-heads 8] [--vocab 128256] [--tokenizer]
+    python3 make_model.py FOLDER [--layers 32] [--hidden 4096] [--intermediate 14336] [--heads 32] [--kv-heads 8] [--vocab 128256]
+        [--context 8192] [--tokenizer]
 
 A Llama, one safetensors file per 4 layers, written by as many processes as there are processors. Weights are pieces of one array of normal numbers
 with a spread of 0.02. --tokenizer adds a byte-level BPE of random tokens, as large as Llama-3's (128256 tokens, some 250000 merges), so that
@@ -87,7 +88,8 @@ def write_tokenizer(folder, vocab):
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("folder")
-    for name, value in ("layers", 32), ("hidden", 4096), ("intermediate", 14336), ("heads", 32), ("kv-heads", 8), ("vocab", 128256):
+    for name, value in (("layers", 32), ("hidden", 4096), ("intermediate", 14336), ("heads", 32), ("kv-heads", 8), ("vocab", 128256),
+                        ("context", 8192)):
         arguments.add_argument("--" + name, type=int, default=value)
     arguments.add_argument("--tokenizer", action="store_true")
     o = arguments.parse_args()
@@ -114,8 +116,8 @@ def main():
     with open(os.path.join(o.folder, "config.json"), "w") as file:
         json.dump({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16", "hidden_act": "silu", "hidden_size": o.hidden,
                    "intermediate_size": o.intermediate, "num_hidden_layers": o.layers, "num_attention_heads": o.heads, "num_key_value_heads": o.kv_heads,
-                   "vocab_size": o.vocab, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": False,
-                   "bos_token_id": 0, "eos_token_id": 1}, file)
+                   "vocab_size": o.vocab, "max_position_embeddings": o.context, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+                   "tie_word_embeddings": False, "bos_token_id": 0, "eos_token_id": 1}, file)
     if o.tokenizer:
         write_tokenizer(o.folder, o.vocab)
     for writer in writers:

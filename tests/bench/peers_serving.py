@@ -43,7 +43,7 @@ def loads_of(text):
 def command_of(engine, options, number):
     port = ["--port", str(number)]
     if engine == "trireme":
-        return [options.trireme, "serve", options.model, *port, *options.trireme_options.split()]
+        return [options.trireme, "serve", options.model, *port, "--ranks", str(options.ranks), *options.trireme_options.split()]
     slots = max(load[2] for load in options.loads)
     context = max((load[0] + load[1] + 255) // 256 * 256 for load in options.loads)
     return [options.llama_server, "-m", options.gguf, *port, "-np", str(slots), "-c", str(slots * context), "-ngl", "99", "--cache-ram", "0",
@@ -56,6 +56,14 @@ def is_ready(url):
             return reply.status == 200
     except (urllib.error.URLError, OSError):
         return False
+
+
+def step_times(url):
+    """Seconds of all steps so far, and of them those that rank 0's device was at work; none of another server."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=5) as reply:
+        text = reply.read().decode()
+    found = [re.search(rf"^trireme_{name}_seconds_total\S* (\S+)$", text, re.MULTILINE) for name in ("step", "step_device")]
+    return tuple(float(value.group(1)) for value in found) if all(found) else None
 
 
 @contextlib.contextmanager
@@ -83,30 +91,35 @@ def server(engine, options):
                 process.kill()
 
 
-def run_load(options, url, load, seconds, seed):
-    """Seeds differ, so that no load's prompts are in a cache from another's."""
+def run_load(options, url, load, seconds, seed, observed=False):
+    """Seeds differ, so that no load's prompts are in a cache from another's. `observed`: with the share of its steps that the device worked."""
+    before = step_times(url) if observed else None
     prompt, output, concurrency, requests = load
     command = [options.trireme, "bench", "serve", url, "--prompt-tokens", str(prompt), "--tokens", str(output), "--concurrency", str(concurrency),
                "--requests", str(requests), "--seed", str(seed), "--json", "--quiet"]
     report = json.loads(table.run(command, seconds))
     if report["failed"] > 0:
         raise RuntimeError(f"{report['failed']} of {requests} requests failed")
+    after = step_times(url) if observed else None
+    report["at_work"] = (after[1] - before[1]) / (after[0] - before[0]) if after and after[0] > before[0] else None
     return report
 
 
 def row_of(engine, load, report, options, machine):
     prompt, output, concurrency, _ = load
-    roof = roofs.serving_rate(machine, options.shape, prompt, output, concurrency) if machine else None
-    return {"engine": engine, "prompt": prompt, "output": output, "concurrency": concurrency, "requests": report["requests"], "seconds": report["seconds"],
-            "output_rate": report["output_tokens_per_second"], "token_rate": report["tokens_per_second"], "roof": roof,
-            "first_ms": report["first_token_ms"], "between_ms": report["between_pieces_ms"], "per_token_ms": report["per_token_ms"]}
+    roof = roofs.serving_rate(machine, options.shape, prompt, output, concurrency, options.ranks) if machine else None
+    return {"engine": engine, "ranks": options.ranks, "prompt": prompt, "output": output, "concurrency": concurrency, "requests": report["requests"],
+            "seconds": report["seconds"], "output_rate": report["output_tokens_per_second"], "token_rate": report["tokens_per_second"], "roof": roof,
+            "first_ms": report["first_token_ms"], "between_ms": report["between_pieces_ms"], "per_token_ms": report["per_token_ms"],
+            "at_work": report["at_work"]}
 
 
 def print_row(row):
     first, between = row["first_ms"], row["between_ms"]
     share = f"{100 * row['output_rate'] / row['roof']:>5.1f} %" if row["roof"] else "      –"
     print(f"{row['prompt']}/{row['output']:<5} {row['concurrency']:>4} {row['engine']:<13} {row['output_rate']:>9.1f} {share} "
-          f"first {first['p50']:>7.1f} {first['p99']:>7.1f}  between {between['p50']:>6.2f} {between['p90']:>6.2f} {between['p99']:>6.2f}", flush=True)
+          f"first {first['p50']:>7.1f} {first['p99']:>7.1f}  between {between['p50']:>6.2f} {between['p90']:>6.2f} {between['p99']:>6.2f}"
+          + (f"  at work {100 * row['at_work']:.1f} %" if row["at_work"] else ""), flush=True)
 
 
 def write(options, machine, rows):
@@ -127,7 +140,8 @@ def measure(engine, options, machine, rows):
             run_load(options, url, warm, 60, 1000 + seed)
         for seed, load in enumerate(options.loads):
             try:
-                rows.append(row_of(engine, load, run_load(options, url, load, options.load_seconds, seed), options, machine))
+                report = run_load(options, url, load, options.load_seconds, seed, engine == "trireme")
+                rows.append(row_of(engine, load, report, options, machine))
                 print_row(rows[-1])
                 write(options, machine, rows)
             except RuntimeError as error:
@@ -145,6 +159,7 @@ def main():
     parser.add_argument("--loads", type=loads_of, default=LOADS)
     parser.add_argument("--shape", default="llama-3-8b", choices=sorted(roofs.SHAPES), help="of both, for the roofs")
     parser.add_argument("--roof", help="what bench_roof --json wrote")
+    parser.add_argument("--ranks", type=int, default=1, help="GPUs of trireme")
     parser.add_argument("--trireme-options", default="", help="more for trireme serve")
     parser.add_argument("--llama-options", default="", help="more for llama-server")
     parser.add_argument("--start-seconds", type=float, default=60)

@@ -45,12 +45,14 @@ def prompt_rate(machine, shape, tokens, gpus=1):
     return tokens * gpus * machine["product_flops"] / prompt_flops(shape, tokens)
 
 
-def serving_rate(machine, shape, prompt, output, concurrency):
+def serving_rate(machine, shape, prompt, output, concurrency, gpus=1):
     """Most output tokens per second of so many requests at a time, if products and memory were both busy all the time: each request
-    computes its prompt and its tokens, and each step reads the weights once and the keys and values of all."""
+    computes its prompt and its tokens, and each step reads the weights once and the keys and values of all. On several GPUs each does its
+    part, and a step has two sums a layer."""
     flops = prompt_flops(shape, prompt) + sum(step_flops(shape, 1, prompt + i) for i in range(output))
     step = step_bytes(shape, concurrency, prompt + output / 2)
-    return 1 / max(flops / output / machine["product_flops"], step / concurrency / machine["read_bytes_per_second"])
+    sums = 2 * SHAPES[shape][2] * EXCHANGE_SECONDS / concurrency if gpus > 1 else 0
+    return 1 / (max(flops / output / machine["product_flops"], step / concurrency / machine["read_bytes_per_second"]) / gpus + sums)
 
 
 def measure(program):

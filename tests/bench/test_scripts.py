@@ -76,6 +76,7 @@ class Scripts(unittest.TestCase):
         self.assertAlmostEqual(roofs.prompt_rate(MACHINE, "llama-3-8b", 2048), 51740, delta=20)
         self.assertAlmostEqual(roofs.serving_rate(MACHINE, "llama-3-8b", 128, 128, 1), 302.5, delta=1) # a step alone
         self.assertAlmostEqual(roofs.serving_rate(MACHINE, "llama-3-8b", 128, 128, 256), 25750, delta=100) # two tokens' products
+        self.assertAlmostEqual(roofs.serving_rate(MACHINE, "llama-3-8b", 128, 128, 1, 4), 1050, delta=5) # a step alone, with its sums
         # A token of the cache: keys and values of 8 heads of 128 in 32 layers.
         self.assertEqual(roofs.step_bytes("llama-3-8b", 3, 10) - roofs.step_bytes("llama-3-8b"), 30 * 131072)
         # With enough sequences the products bound a step, not the memory.
@@ -147,10 +148,16 @@ if sys.argv[1] == "bench":
     load["failed"] = int("32" in sys.argv)
     print(json.dumps(load))
     sys.exit(0)
+asked = 0
 class Health(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
+        global asked
         self.send_response(200)
         self.end_headers()
+        if self.path == "/metrics": # nine tenths of the time of what it calls steps
+            asked += 1
+            for name, seconds in ("step", 2.0 * asked), ("step_device", 1.8 * asked):
+                self.wfile.write(b'trireme_%s_seconds_total{{model_name="m"}} %.3f\\n' % (name.encode(), seconds))
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Health).serve_forever()
 """
         program = self.file("both", stand_in, 0o755)
@@ -161,6 +168,12 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])
             rows = json.load(text)["rows"]
         self.assertEqual([(row["engine"], row["concurrency"]) for row in rows], [(engine, n) for engine in ("trireme", "llama-server") for n in (1, 8)])
         self.assertAlmostEqual(rows[0]["roof"], roofs.serving_rate(MACHINE, "llama-3-8b", 128, 128, 1))
+        self.assertEqual([row["at_work"] and round(row["at_work"], 3) for row in rows], [0.9, 0.9, None, None])
+        self.script("peers_serving.py", "--trireme", program, "--model", "folder", "--roof", machine, "--json", file, "--ranks", "4",
+                    "--loads", "128/128@8x24")
+        with open(file, encoding="utf-8") as text:
+            row = json.load(text)["rows"][0]
+        self.assertEqual((row["ranks"], row["roof"]), (4, roofs.serving_rate(MACHINE, "llama-3-8b", 128, 128, 8, 4)))
         out = self.script("peers_serving.py", *arguments, "--loads", "128/128@1x3,128/128@32x96", code=1)
         self.assertIn("llama-server 128/128@32: 1 of 96 requests failed", out.stdout)
         out = self.script("peers_serving.py", "--trireme", "/bin/false", "--model", "folder", "--loads", "128/128@1x3", code=1)

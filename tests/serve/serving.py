@@ -24,7 +24,7 @@ class Server:
         command = [PROGRAM, "serve", model, "--backend", BACKEND, "--threads", "1", "--port", "0", "--ranks", str(ranks)]
         self.process = subprocess.Popen(command + patience + list(options), stderr=subprocess.PIPE, text=True,
                                         env=dict(os.environ, OPENBLAS_NUM_THREADS="1"))
-        self.lines, self.port = [], None
+        self.lines, self.port, began = [], None, time.monotonic()
         self.told = threading.Condition()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -32,6 +32,7 @@ class Server:
             self.wait_line(r"listening at \S+:(\d+)")
             if ready:
                 self.wait_line(r"ready after")
+                self.start_seconds = time.monotonic() - began
         except Exception:
             self.process.kill()
             self.code = self.stop()

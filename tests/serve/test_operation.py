@@ -223,6 +223,8 @@ class LostRanks(unittest.TestCase):
         return [body["choices"][0]["text"] for _, body, _ in results]
 
     def lose(self, sign, *options):
+        if BACKEND == "cuda": # where else sums depend on the number of rows, and with them a choice now and then
+            options += "--batch-invariant",
         with Server(*options) as server:
             expected = self.texts(server, lambda: None)
             for rank in range(RANKS):
@@ -238,19 +240,18 @@ class LostRanks(unittest.TestCase):
                     server.wait_line("the job is lost", count=rank + 1)
                     self.noticed = time.monotonic() - self.began
 
-                texts = self.texts(server, disturb)
-                if BACKEND == "host": # a GPU's sums depend on the number of rows, and with them a choice now and then
-                    self.assertEqual(texts, expected)
-                self.assertEqual(len(texts), len(expected))
-                self.assertNotIn("", texts)
+                self.assertEqual(self.texts(server, disturb), expected)
                 self.assertEqual(server.metric("trireme_restarts_total"), rank + 1)
                 yield server
 
     def test_killed(self):
         for server in self.lose(signal.SIGKILL):
-            self.assertLess(self.noticed, 10) # 20 s without a beat would be another way
-            print(f"killed: noticed after {self.noticed:.3f} s, serving after "
-                  f"{server.metric('trireme_last_recovery_seconds'):.2f} s")
+            recovery = server.metric("trireme_last_recovery_seconds")
+            print(f"{RANKS} ranks, killed: noticed after {self.noticed:.3f} s, serving again after {recovery:.2f} s, at first after "
+                  f"{server.start_seconds:.2f} s")
+            self.assertLess(self.noticed, 1 if BACKEND == "cuda" else 10) # 20 s without a beat would be another way
+            if BACKEND == "cuda": # a machine of its own
+                self.assertLess(recovery, server.start_seconds + 2)
 
     def test_stopped(self):
         for server in self.lose(signal.SIGSTOP, "--beat-timeout", "3"):
@@ -290,6 +291,7 @@ class Sleep(unittest.TestCase):
             self.assertEqual(server.request("GET", "/health")[0], 200)
         os.unlink(keys)
         with Server("--sleep-mode") as server:
+            beginning = server.complete()
             with concurrent.futures.ThreadPoolExecutor(1) as pool:
                 reply = pool.submit(server.request, "POST", "/v1/completions", long_body(n=4, max_tokens=400))
                 server.wait_metric("trireme_requests_live", 4)
@@ -298,20 +300,27 @@ class Sleep(unittest.TestCase):
                 self.assertEqual(reply.result()[0], 200)
             server.wait_metric("trireme_requests_live", 0)
             for _ in range(2):
+                began = time.monotonic()
                 for _ in range(2): # a second time nothing happens
                     self.assertEqual(self.ask(server, "POST", "/sleep")[0], 200)
+                asleep = time.monotonic() - began
                 self.assertEqual(server.workers(), [])
                 self.assertEqual(self.ask(server, "GET", "/is_sleeping"), (200, {"is_sleeping": True}))
                 self.assertEqual(self.ask(server, "GET", "/health"), (503, {"status": "sleeping"}))
                 self.assertEqual(self.ask(server, "GET", "/live"), (200, {"status": "sleeping"}))
                 status, body, _ = server.request("POST", "/v1/completions", {"prompt": "x"})
                 self.assertEqual((status, "sleeps" in body["error"]["message"]), (503, True))
+                began = time.monotonic()
                 for _ in range(2):
                     self.assertEqual(self.ask(server, "POST", "/wake_up")[0], 200)
                 eventually(lambda: self.assertFalse(self.ask(server, "GET", "/is_sleeping")[1]["is_sleeping"]))
-                self.assertEqual(server.complete(), BEGINNING) # waits for the ranks
+                self.assertEqual(server.complete(), beginning) # waits for the ranks
+                print(f"{RANKS} ranks: asleep after {asleep:.2f} s, a reply {time.monotonic() - began:.2f} s after waking")
                 self.assertEqual(len(server.workers()), RANKS)
             self.assertEqual(server.metric("trireme_restarts_total"), 0)
+            os.kill(server.workers()[-1], signal.SIGKILL) # ranks that were woken are as well started again
+            server.wait_line("serving again")
+            self.assertEqual(server.complete(), beginning)
             self.assertEqual(self.ask(server, "POST", "/sleep")[0], 200)
         with Server() as server: # which ended well asleep; without the flag there is no sleep
             self.assertEqual(self.ask(server, "POST", "/sleep")[0], 404)

@@ -1,0 +1,77 @@
+"""What runs beside a request changes nothing of its reply: prompts in chunks, beginnings that are found, requests that are pushed out, drafts."""
+import concurrent.futures
+import itertools
+import os
+import unittest
+
+from serving import BACKEND, Server, eventually
+
+# Small enough for all of it to happen. The shipped model's context has 1024 tokens, and a cache at least one context.
+CONTEXT = os.environ.get("TRIREME_CONTEXT", "1024")
+CROWDED = ["--context", CONTEXT, "--sequences", "8", "--cache-tokens", CONTEXT, "--step-tokens", "96", "--prefill-chunk", "48", "--speculate", "lookup:3"]
+ALONE = ["--context", CONTEXT, "--sequences", "8", "--no-prefix-cache"]
+HAPPENED = ["vllm:prefix_cache_hits_total", "vllm:num_preemptions_total", "vllm:spec_decode_num_draft_tokens_total",
+            "vllm:spec_decode_num_accepted_tokens_total"]
+NEARLY = 0.25 # of logprobs: what a GPU's sums in 16 bits are apart
+
+
+def bodies(text):
+    """Greedy ones and draws, with beginnings in common and of every length."""
+    for i, length in zip(range(20), itertools.cycle((20, 90, 250, 400, 900))):
+        start = 0 if i % 3 == 0 else 40 * i
+        drawn = {"temperature": 0.7 + 0.2 * (i % 5), "seed": i, "top_p": 0.95} if i % 2 else {"temperature": 0}
+        yield dict({"prompt": text[start:start + length] or text[:length], "max_tokens": 100 + 5 * (i % 7), "ignore_eos": True,
+                    "logprobs": 5, "frequency_penalty": 0.3 * (i % 4 == 3)}, **drawn)
+
+
+def reply_of(server, body):
+    status, reply, _ = server.request("POST", "/v1/completions", body)
+    assert status == 200, reply
+    return reply["choices"][0]
+
+
+class Load(unittest.TestCase):
+    def replies(self, *more):
+        """The bodies, and the choices of two servers: one at a time, and all at once."""
+        with Server(*ALONE, *more) as server:
+            text = server.complete("In the beginning", max_tokens=700, ignore_eos=True)
+            asked = list(bodies(text))
+            alone = [reply_of(server, body) for body in asked]
+        with Server(*CROWDED, *more) as server:
+            with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
+                together = list(pool.map(lambda body: reply_of(server, body), asked))
+
+            def check():
+                for name in HAPPENED:
+                    self.assertGreater(server.metric(name), 0, name)
+            eventually(check, 20)
+            server.wait_metric("trireme_cache_blocks_used", 0)
+        return asked, alone, together
+
+    def test_batch_invariant(self):
+        """Greedy or drawn, texts and logprobs are the same to the last digit."""
+        _, alone, together = self.replies("--batch-invariant")
+        for i, (found, expected) in enumerate(zip(together, alone)):
+            self.assertEqual(found, expected, i)
+
+    def test_default(self):
+        """Without it a greedy text departs only where two tokens are nearly as likely."""
+        asked, alone, together = self.replies()
+        departed, furthest = [0, 0], 0.0
+        for body, found, expected in zip(asked, together, alone):
+            tokens, others = expected["logprobs"]["tokens"], found["logprobs"]["tokens"]
+            self.assertEqual(len(tokens), len(others))
+            at = next((i for i, (a, b) in enumerate(zip(tokens, others)) if a != b), None)
+            if at is not None:
+                departed["seed" in body] += 1
+            if at is not None and "seed" not in body:
+                likely = expected["logprobs"]["top_logprobs"][at]
+                self.assertIn(others[at], likely, (body, at))
+                furthest = max(furthest, abs(likely[tokens[at]] - likely[others[at]]))
+        print(f"{BACKEND}: of {len(asked) // 2} greedy texts {departed[0]}, of as many drawn ones {departed[1]} departed from what they are alone, "
+              f"the greedy ones where logprobs were {furthest:.3f} apart")
+        self.assertLess(furthest, NEARLY)
+
+
+if __name__ == "__main__":
+    unittest.main()
