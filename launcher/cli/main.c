@@ -107,7 +107,7 @@ static void print_help(FILE *out)
             fprintf(out, "  %-12s %s\n", commands_table[i].name, commands_table[i].summary);
         }
     }
-    fprintf(out, "\ntrireme COMMAND --help lists the options of a command.\n"
+    fprintf(out, "\ntrireme COMMAND --help, or trireme help COMMAND, lists the options of a command.\n"
                  "Exit codes: 0 ok, 1 failure, 2 usage, 3 bad model or config, 4 no device or driver, 5 out of memory, "
                  "6 lost rank.\n");
 }
@@ -150,6 +150,11 @@ static int run_command(const command *row, int argc, char **argv)
 /* Picks the command. */
 static int dispatch(int argc, char **argv)
 {
+    bool help = argc > 2 && strcmp(argv[1], "help") == 0; /* and a command's name */
+    if (help) {
+        argc--;
+        argv++;
+    }
     const char *name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
         printf("trireme %s\n", trm_version());
@@ -167,6 +172,10 @@ static int dispatch(int argc, char **argv)
     const char *nearest = NULL;
     int32_t least = 3;
     for (size_t i = 0; i < commands_count; i++) {
+        if (strcmp(name, commands_table[i].name) == 0 && help) {
+            print_command_help(&commands_table[i]);
+            return 0;
+        }
         if (strcmp(name, commands_table[i].name) == 0) {
             return run_command(&commands_table[i], argc - 2, argv + 2);
         }

@@ -194,6 +194,8 @@ static trm_status start(serve_command *c)
                               .body_seconds = settings_number(all, SETTING_BODY_TIMEOUT),
                               .key_file = settings_text(all, SETTING_API_KEYS),
                               .sleeps = settings_flag(all, SETTING_SLEEP_MODE),
+                              .origins = (const char *const *)all->lists[SETTING_CORS_ORIGIN],
+                              .n_origins = all->list_counts[SETTING_CORS_ORIGIN],
                               .tls_certificate = settings_text(all, SETTING_TLS_CERTIFICATE),
                               .tls_key = settings_text(all, SETTING_TLS_KEY),
                               .access_log = !settings_flag(all, SETTING_QUIET),
@@ -372,8 +374,8 @@ int command_serve_worker(const settings *all)
     if (status == TRM_OK) {
         status = run_worker(&w, all, &alike);
     }
-    if (status != TRM_OK) {
-        worker_tell_failure(w.worker, status);
+    if (status != TRM_OK && worker_tell_failure(w.worker, status)) {
+        w.job.talks = false; /* the front end prints it */
     }
     trm_scheduler_destroy(w.scheduler);
     int code = job_close(&w.job, status, alike);

@@ -180,6 +180,9 @@ const setting settings_table[SETTING_COUNT] = {
                              "Server", "what clients call the model; default: the last part of its path"},
     [SETTING_API_KEYS] = {"api-keys", 0, SETTING_TEXT, COMMAND_SERVE, 0, 0, NULL, "FILE", "Server",
                           "ask clients for one of the keys in this file, one on each line"},
+    [SETTING_CORS_ORIGIN] = {"cors-origin", 0, SETTING_LIST, COMMAND_SERVE, 0, 0, NULL, "ORIGIN", "Server",
+                             "let browsers' pages of this origin ask (http://localhost:3000, * for any); may be given "
+                             "several times"},
     [SETTING_TLS_CERTIFICATE] = {"tls-certificate", 0, SETTING_TEXT, COMMAND_SERVE, 0, 0, NULL, "FILE", "Server",
                                  "serve HTTPS with this certificate chain (PEM)"},
     [SETTING_TLS_KEY] = {"tls-key", 0, SETTING_TEXT, COMMAND_SERVE, 0, 0, NULL, "FILE", "Server",

@@ -20,7 +20,8 @@
 #define STREAM_BLOCK         ((size_t)16 << 10)
 #define SEND_BUFFER          (128 << 10) /* bytes that the kernel keeps for a client that does not read */
 #define LAST_REPLIES_SECONDS 2
-#define SPARE_CONNECTIONS    64 /* that are told to come back later, beyond which none is accepted */
+#define PREFLIGHT_SECONDS    "600" /* that browsers may remember what a page may ask for */
+#define SPARE_CONNECTIONS    64    /* that are told to come back later, beyond which none is accepted */
 
 static void wake_connection(void *connection)
 {
@@ -29,8 +30,48 @@ static void wake_connection(void *connection)
 
 /* Replies. */
 
+/* The page that asks, if its origin is one of those that may; else NULL. */
+static const char *allowed_origin(const call *c)
+{
+    const server *s = c->server;
+    const char *origin = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN);
+    for (int32_t i = 0; origin != NULL && i < s->options.n_origins; i++) {
+        if (s->any_origin || strcasecmp(origin, s->options.origins[i]) == 0) {
+            return origin;
+        }
+    }
+    return NULL;
+}
+
+/* What lets a browser hand a reply to a page of another origin, as https://fetch.spec.whatwg.org/#http-cors-protocol
+ * has it. Replies hold no cookies, so credentials are not allowed; keys are headers, which a page must send itself. */
+static void add_origin(const call *c, struct MHD_Response *response)
+{
+    const server *s = c->server;
+    const char *origin = allowed_origin(c);
+    if (s->options.n_origins > 0 && !s->any_origin) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN);
+    }
+    if (origin == NULL) {
+        return;
+    }
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, s->any_origin ? "*" : origin);
+    if (!c->preflight || c->route == NULL) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_EXPOSE_HEADERS, "X-Request-Id, Retry-After");
+        return;
+    }
+    const char *headers =
+        MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_HEADERS);
+    if (headers != NULL) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS, headers);
+    }
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, c->route->method);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS);
+}
+
 static void add_headers(call *c, struct MHD_Response *response, int status, int retry_after)
 {
+    add_origin(c, response);
     char text[16];
     MHD_add_response_header(response, "X-Request-Id", c->exchange->id);
     if (retry_after > 0) {
@@ -240,13 +281,14 @@ static bool check_call(call *c, api_error *error)
 {
     server *s = c->server;
     bool is_head = strcmp(c->method, "HEAD") == 0; /* the reply to GET, which is sent without its body */
+    c->preflight = strcmp(c->method, "OPTIONS") == 0 && allowed_origin(c) != NULL;
     const route *known = NULL;
     for (size_t i = 0; i < routes_count; i++) {
         size_t length = strlen(routes_table[i].path);
         bool under = length > 1 && routes_table[i].path[length - 1] == '/'; /* and a name */
         if (under ? strncmp(routes_table[i].path, c->path, length) == 0 : strcmp(routes_table[i].path, c->path) == 0) {
             known = &routes_table[i];
-            if (strcmp(known->method, is_head ? "GET" : c->method) == 0) {
+            if (c->preflight || strcmp(known->method, is_head ? "GET" : c->method) == 0) {
                 c->route = known;
             }
         }
@@ -255,6 +297,9 @@ static bool check_call(call *c, api_error *error)
         c->allowed = known == NULL ? NULL : known->method;
         return known != NULL ? api_fail(error, 405, NULL, "method_not_allowed", "%s is not for %s", c->path, c->method)
                              : api_fail(error, 404, NULL, "not_found", "there is no %s", c->path);
+    }
+    if (c->preflight) { /* without a key, which browsers do not send with it */
+        return true;
     }
     if (s->n_keys > 0 && !c->route->open && !has_key(c)) {
         return api_fail(error, 401, NULL, "invalid_api_key", "the request has no valid API key in its Authorization");
@@ -318,7 +363,7 @@ static enum MHD_Result take_call(void *user, struct MHD_Connection *connection, 
     if (c->watched) { /* woken */
         return answer_exchange(c);
     }
-    return c->route->answer(c);
+    return c->preflight ? call_reply(c, 204, "text/plain", "", 0) : c->route->answer(c);
 }
 
 static void log_call(const call *c, int64_t prompt_tokens, int64_t output_tokens)
@@ -433,6 +478,20 @@ static trm_status read_keys(server *s)
     return TRM_OK;
 }
 
+static trm_status read_origins(server *s)
+{
+    for (int32_t i = 0; i < s->options.n_origins; i++) {
+        const char *origin = s->options.origins[i], *host = strstr(origin, "://");
+        bool any = strcmp(origin, "*") == 0;
+        if (!any && (host == NULL || host == origin || host[3] == '\0' || strpbrk(host + 3, "/?#,* ") != NULL)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "cors-origin \"%s\" is no origin, expected SCHEME://HOST or SCHEME://HOST:PORT, or *", origin);
+        }
+        s->any_origin |= any;
+    }
+    return TRM_OK;
+}
+
 static trm_status read_tls(server *s)
 {
     size_t size;
@@ -524,6 +583,7 @@ trm_status server_create(const server_options *options, hub *h, server **result)
     }
     trm_status status;
     TRM_TRY_GOTO(status, read_keys(s), destroy);
+    TRM_TRY_GOTO(status, read_origins(s), destroy);
     TRM_TRY_GOTO(status, read_tls(s), destroy);
     TRM_TRY_GOTO(status, start_daemon(s), destroy);
     *result = s;

@@ -19,10 +19,12 @@ typedef struct server_options {
     int32_t port;     /* 0: any that is free */
     int32_t threads;  /* of connections; 0: a few */
     int32_t max_connections;
-    size_t max_body;                       /* bytes of a request */
-    double body_seconds;                   /* for a request to arrive; also how long idle connections are kept */
-    const char *key_file;                  /* one API key per line; NULL: none is asked for */
-    bool sleeps;                           /* clients may send it to sleep */
+    size_t max_body;            /* bytes of a request */
+    double body_seconds;        /* for a request to arrive; also how long idle connections are kept */
+    const char *key_file;       /* one API key per line; NULL: none is asked for */
+    bool sleeps;                /* clients may send it to sleep */
+    const char *const *origins; /* [n_origins] pages of these may ask from browsers; "*": of any */
+    int32_t n_origins;
     const char *tls_certificate, *tls_key; /* files; NULL: plain HTTP */
     bool access_log;
     const char *model_name; /* as clients name it */

@@ -18,6 +18,7 @@ struct server {
     char *keys;              /* text of the key file */
     const char *key_list[SERVER_MOST_KEYS];
     size_t n_keys;
+    bool any_origin;               /* the options' origins have "*" */
     const char *names[3];          /* model names clients may use, NULL at the end */
     int64_t started;               /* seconds since 1970 */
     atomic_int connections, calls; /* open, and being answered */
@@ -32,6 +33,7 @@ typedef struct call {
     struct MHD_Connection *connection;
     const struct route *route;
     const char *allowed; /* the method of the path, where the call has another; else NULL */
+    bool preflight;      /* a browser asks what a page may ask for */
     char method[8];
     char path[128]; /* cut, for the log */
     trm_bytes body;

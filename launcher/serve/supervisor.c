@@ -355,6 +355,19 @@ static trm_status child_failure(const supervisor *s)
     return trm_fail(code < 6 ? statuses[code] : TRM_ERROR_LOST_RANK, "the job has ended with exit code %d", code);
 }
 
+/* One rank is lost; what rank 0 may have said meanwhile tells why. */
+static trm_status better_cause(supervisor *s, trm_status status, supervisor_frame_fn fn, void *user, bool *became_ready,
+                               wire_ready *ready)
+{
+    char cause[sizeof(s->failure_text)];
+    snprintf(cause, sizeof(cause), "%s", trm_last_error());
+    for (int32_t i = 0; i < s->n_links && s->failure.status == TRM_OK; i++) {
+        (void)poll_link(s, &s->links[i], fn, user, became_ready, ready);
+    }
+    return s->failure.status != TRM_OK ? trm_fail(s->failure.status, "%s", s->failure_text)
+                                       : trm_fail(status, "%s", cause);
+}
+
 /* Whether the child is gone. */
 static bool reap(supervisor *s)
 {
@@ -380,6 +393,9 @@ trm_status supervisor_poll(supervisor *s, supervisor_frame_fn fn, void *user, bo
     }
     if (status == TRM_OK && s->phase != JOB_ENDING) {
         status = check_beats(s);
+    }
+    if (status != TRM_OK) {
+        status = better_cause(s, status, fn, user, became_ready, ready);
     }
     bool ended = reap(s);
     if (s->phase == JOB_ENDING) {

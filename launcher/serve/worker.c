@@ -187,13 +187,13 @@ destroy:
     return status;
 }
 
-void worker_tell_failure(worker *w, trm_status failure)
+bool worker_tell_failure(worker *w, trm_status failure)
 {
     trm_bytes frame = {0};
-    if (w != NULL && w->lead.fd >= 0 && wire_write_failure(&frame, failure, trm_last_error()) == TRM_OK) {
-        send_all(w->lead.fd, frame.data, frame.size);
-    }
+    bool told = w != NULL && w->lead.fd >= 0 && wire_write_failure(&frame, failure, trm_last_error()) == TRM_OK &&
+                send_all(w->lead.fd, frame.data, frame.size);
     trm_bytes_fini(&frame);
+    return told;
 }
 
 void worker_destroy(worker *w)

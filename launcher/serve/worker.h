@@ -14,8 +14,8 @@ typedef struct worker worker;
 
 /* Connects to the front end's socket and begins to beat. */
 trm_status worker_create(const char *path, int32_t rank, int32_t ranks, worker **result);
-/* Tells the front end of a failure, trm_last_error its cause. */
-void worker_tell_failure(worker *w, trm_status failure);
+/* Tells the front end of a failure, trm_last_error its cause; whether it was told, as only rank 0 does. */
+bool worker_tell_failure(worker *w, trm_status failure);
 void worker_destroy(worker *w);
 
 /* A step of this rank: a trm_step_fn, `user` the worker. */

@@ -7,6 +7,9 @@ case_options() { # help, suggestions, completion
     for command in run serve bench build refit inspect completion; do
         shows "usage: trireme $command" 0 $command --help
         grep -q -- '--help' "$work/out" || complain "$command --help lists no options"
+        cp "$work/out" "$work/help"
+        shows "usage: trireme $command" 0 help $command
+        cmp -s "$work/help" "$work/out" || complain "help $command is not $command --help"
         [ -z "$(grep -E '^[A-Z][A-Za-z]*:$' "$work/out" | sort | uniq -d)" ] || complain "$command --help has a heading twice"
     done
     start 0
@@ -14,6 +17,9 @@ case_options() { # help, suggestions, completion
     grep -q 'usage: trireme' "$work/err" || complain "without a command: $(cat "$work/err")"
     fails 2 "unknown command rum, did you mean run" 0 rum
     fails 2 "unknown command frobnicate, trireme --help lists them" 0 frobnicate
+    fails 2 "unknown command rum, did you mean run" 0 help rum
+    shows "usage: trireme bench serve" 0 help bench serve
+    shows "usage: trireme COMMAND" 0 help
     refused 2 "unknown option --max-tokenz, did you mean --max-tokens" run "$model" --max-tokenz 3
     fails 2 "option --profile is not for this command but for bench" 0 run "$model" --profile
     fails 2 "top-p is \"3\", expected a number from 1e-09 to 1 (--top-p)" 0 run "$model" --top-p 3
