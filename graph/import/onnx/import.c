@@ -239,8 +239,7 @@ static trm_status find_inputs(trm_onnx_node *node, bool *ready)
         const trm_onnx_scope *scope = node->scope;
         trm_onnx_value *value = find_with_scope(&scope, name);
         if (value == NULL) {
-            TRM_FAIL(TRM_ERROR_INVALID_MODEL,
-                     "its input \"%s\" is not defined before it (missing, part of a cycle, or out of order)", name);
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "its input \"%s\" is not defined (missing, or part of a cycle)", name);
         }
         TRM_TRY(trm_onnx_load(node->import, value, name));
         value = trm_onnx_enter_value(node, scope->region, value);

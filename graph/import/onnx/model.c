@@ -71,6 +71,9 @@ trm_status trm_onnx_open_file(trm_weight_file *file, const char *path, const cha
         status = trm_onnx_index_functions(opened);
     }
     if (status == TRM_OK) {
+        status = trm_onnx_sort_nodes(opened);
+    }
+    if (status == TRM_OK) {
         status = trm_onnx_count_uses(opened);
     }
     if (status != TRM_OK) {

@@ -55,6 +55,11 @@ trm_status trm_onnx_index_functions(trm_onnx *model);
 /* Fills the table of operators that the model uses. */
 trm_status trm_onnx_count_uses(trm_onnx *model);
 
+/* ---- node_order.c ---------------------------------------------------------------------------------------------- */
+
+/* Puts the nodes of every graph and function behind those they read from; lists that have cycles stay as they are. */
+trm_status trm_onnx_sort_nodes(trm_onnx *model);
+
 /* ---- types.c --------------------------------------------------------------------------------------------------- */
 
 /* An element type by its ONNX number; NONE for those we do not have. */
