@@ -36,11 +36,8 @@ static trm_context *make_context(const trm_network *network, trm_engine **engine
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     options.backend = test_backend();
     trm_plan *plan;
-    trm_context *context;
     assert_ok(trm_build(network, &options, &plan));
-    assert_ok(trm_engine_create(plan, test_world, NULL, NULL, engine));
-    assert_ok(trm_context_create(*engine, &context));
-    return context;
+    return test_open_context(plan, engine);
 }
 
 /* p = x x', s = softmax(p), r = s as one row, y = r r'; sums of 2 3 rows. */

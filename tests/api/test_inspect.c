@@ -127,9 +127,7 @@ static void a_context_tells_the_dims_of_its_run(void **state)
     static const float x[9] = {0};
     trm_plan *plan = make_plan((trm_mesh){{1, 1, 1, 1, 1}}, 0);
     trm_engine *engine;
-    trm_context *context;
-    assert_ok(trm_engine_create(plan, test_world, NULL, NULL, &engine));
-    assert_ok(trm_context_create(engine, &context));
+    trm_context *context = test_open_context(plan, &engine);
     for (int32_t rows = 1; rows <= 3; rows++) {
         assert_ok(trm_context_set_input(context, "x \"in\"", (trm_dims){2, {rows, 3}}, x));
         assert_ok(trm_context_run(context));

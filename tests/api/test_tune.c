@@ -18,12 +18,9 @@ static trm_context *make_context(trm_engine **engine)
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     options.allow_tf32 = true;
     trm_plan *plan;
-    trm_context *context;
     assert_ok(trm_build(network, &options, &plan));
     trm_network_destroy(network);
-    assert_ok(trm_engine_create(plan, test_world, NULL, NULL, engine));
-    assert_ok(trm_context_create(*engine, &context));
-    return context;
+    return test_open_context(plan, engine);
 }
 
 static void assert_runs(trm_context *context, float first)

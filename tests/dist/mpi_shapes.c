@@ -7,8 +7,7 @@
 
 #include "kernels/kernel.h"
 #include "support/interpreter.h"
-
-static trm_world *world;
+#include "support/world.h"
 
 enum { WIDTH = 8, HEADS = 4, MOST = 6 };
 
@@ -76,14 +75,12 @@ static void runs_as_one_rank_does(void **state)
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     options.bounds = bounds;
     options.n_bounds = 2;
-    options.rank = trm_world_rank(world);
-    assert_ok(trm_mesh_parse(NULL, trm_world_size(world), &options.mesh));
+    options.rank = trm_world_rank(test_world);
+    assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
     trm_plan *plan = NULL;
     trm_engine *engine = NULL;
-    trm_context *context = NULL;
     assert_ok(trm_build(network, &options, &plan));
-    assert_ok(trm_engine_create(plan, world, NULL, NULL, &engine));
-    assert_ok(trm_context_create(engine, &context));
+    trm_context *context = test_open_context(plan, &engine);
     test_interpreter_options host = {.backend = TRM_BACKEND_HOST};
     test_interpreter *whole = NULL;
     assert_ok(test_interpreter_create(network, &host, &whole));
@@ -109,24 +106,8 @@ static void runs_as_one_rank_does(void **state)
     trm_network_destroy(network);
 }
 
-static int open_world(void **state)
-{
-    (void)state;
-    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    options.threads = 1;
-    assert_ok(trm_world_open(&options, &world));
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    trm_world_close(world);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(runs_as_one_rank_does)};
-    return cmocka_run_group_tests(tests, open_world, close_world);
+    return cmocka_run_group_tests(tests, test_open_world, test_close_world);
 }

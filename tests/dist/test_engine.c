@@ -3,20 +3,17 @@
 
 #include <trireme/trireme.h>
 
-static trm_world *world;
+#include "support/world.h"
 
 static trm_context *open_context(trm_network *network, trm_dims most, trm_engine **engine)
 {
     const trm_shape_bound bound = {.tensor = "x", .max = most};
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     trm_plan *plan = NULL;
-    trm_context *context = NULL;
     options.bounds = &bound;
     options.n_bounds = 1;
     assert_ok(trm_build(network, &options, &plan));
-    assert_ok(trm_engine_create(plan, world, NULL, NULL, engine));
-    assert_ok(trm_context_create(*engine, &context));
-    return context;
+    return test_open_context(plan, engine);
 }
 
 /* x [n, 100] -> relu of rows -8 to 5: more of them in 8 rows than in 12. */
@@ -74,10 +71,8 @@ static void a_network_without_inputs(void **state)
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     trm_plan *plan = NULL;
     trm_engine *engine = NULL;
-    trm_context *context = NULL;
     assert_ok(trm_build(network, &options, &plan));
-    assert_ok(trm_engine_create(plan, world, NULL, NULL, &engine));
-    assert_ok(trm_context_create(engine, &context));
+    trm_context *context = test_open_context(plan, &engine);
     for (int round = 0; round < 2; round++) {
         trm_dims dims;
         const void *data;
@@ -125,7 +120,7 @@ static void progress_reaches_its_total(void **state)
     trm_engine *engine = NULL;
     progress p = {0};
     assert_ok(trm_build(network, &options, &plan));
-    assert_ok(trm_engine_create(plan, world, count_progress, &p, &engine));
+    assert_ok(trm_engine_create(plan, test_world, count_progress, &p, &engine));
     assert_true(p.calls >= 1);
     assert_int_equal(p.total, 44 * sizeof(float));
     assert_int_equal(p.done, p.total);
@@ -158,26 +153,9 @@ static void plans_past_the_address_space(void **state)
     bound.max.d[0] = (int64_t)1 << 40; /* far more than there is, found when memory is looked at */
     assert_ok(trm_build(network, &options, &plan));
     trm_engine *engine = NULL;
-    assert_fails(trm_engine_create(plan, world, NULL, NULL, &engine), TRM_ERROR_OUT_OF_MEMORY, "are free");
+    assert_fails(trm_engine_create(plan, test_world, NULL, NULL, &engine), TRM_ERROR_OUT_OF_MEMORY, "are free");
     assert_null(engine);
     trm_network_destroy(network);
-}
-
-static int open_world(void **state)
-{
-    (void)state;
-    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    options.threads = 1;
-    options.bind = false;
-    assert_ok(trm_world_open(&options, &world));
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    trm_world_close(world);
-    return 0;
 }
 
 int main(void)
@@ -188,5 +166,5 @@ int main(void)
         cmocka_unit_test(progress_reaches_its_total),
         cmocka_unit_test(plans_past_the_address_space),
     };
-    return cmocka_run_group_tests(tests, open_world, close_world);
+    return cmocka_run_group_tests(tests, test_open_world, test_close_world);
 }

@@ -10,6 +10,7 @@
 #include "dist/generate.h"
 #include "dist/hosting.h"
 #include "dist/streaming.h"
+#include "support/world.h"
 
 #define PROMPT 24
 #define TOKENS 10
@@ -22,29 +23,9 @@
 #define BRIEFLY false
 #endif
 
-static trm_world *world;
-static trm_model *model;
-static bool on_cuda;
-
-static int open_world(void **state)
+static bool on_cuda(void)
 {
-    (void)state;
-    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    const char *backend = getenv("TRM_TEST_BACKEND");
-    on_cuda = backend != NULL && strcmp(backend, "cuda") == 0;
-    options.backend = on_cuda ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
-    options.threads = 2;
-    assert_ok(trm_world_open(&options, &world));
-    assert_ok(trm_model_open(TRM_SOURCE_DIR "/configs/models/kjv-7m", &model));
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    trm_model_close(model);
-    trm_world_close(world);
-    return 0;
+    return test_backend() == TRM_BACKEND_CUDA;
 }
 
 /* On a GPU f32, whose sums in another order choose the same tokens. */
@@ -58,7 +39,7 @@ static trm_generator *open_generator(const char *budget, const char *host, trm_d
     assert_ok(trm_weight_budget_parse(budget, &options.weight_budget));
     assert_ok(trm_host_compute_parse(host, &options.weight_budget));
     options.weight_budget.compression = TRM_WEIGHT_COMPRESSION_LOSSLESS;
-    assert_ok(trm_generator_create(model, world, &options, &generator));
+    assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
     return generator;
 }
 
@@ -114,7 +95,7 @@ static void any_share_gives_the_same(void **state)
     (void)state;
     static const char *const budgets[] = {"0", "30%", "100%"}, *const shares[] = {"0", "30%", "70%", "100%", "auto"};
     const trm_dtype types[] = {TRM_F32, TRM_BF16};
-    for (size_t t = BRIEFLY ? 1 : 0; t < (on_cuda ? 1 : 2); t++) {
+    for (size_t t = BRIEFLY ? 1 : 0; t < (on_cuda() ? 1 : 2); t++) {
         trm_generator *generator = open_generator("off", "off", types[t]);
         tokens expected = generate(generator, MOST);
         trm_generator_destroy(generator);
@@ -146,7 +127,7 @@ static void budgets_change(void **state)
     tokens expected = generate(generator, MOST);
     trm_generator_destroy(generator);
     const trm_dtype types[] = {TRM_F32, TRM_BF16};
-    for (size_t t = BRIEFLY ? 1 : 0; t < (on_cuda ? 1 : 2); t++) {
+    for (size_t t = BRIEFLY ? 1 : 0; t < (on_cuda() ? 1 : 2); t++) {
         generator = open_generator("100%", "60%", types[t]);
         expected = generate(generator, MOST);
         trm_generator_limits limits;
@@ -204,7 +185,7 @@ static void files_are_left_to_the_link(void **state)
                                                 .host_bytes = (size_t)6 << 20,
                                                 .host_compute = TRM_HOST_COMPUTE_PERCENT,
                                                 .host_percent = 60};
-    assert_ok(trm_generator_create(model, world, &options, &generator));
+    assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
     check_alike(generator, &expected);
     trm_generator_get_limits(generator, &limits);
     assert_true(limits.streaming.files > 0 && limits.streaming.hosted_layers == 0);
@@ -373,7 +354,7 @@ static trm_plan *plan_products(const trm_weight_budget *budget)
                                    .max = {3, {MOST_BATCH, MOST_LENGTH, WIDTH}}};
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     trm_plan *plan;
-    options.backend = on_cuda ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
+    options.backend = test_backend();
     options.bounds = &bound;
     options.n_bounds = 1;
     assert_ok(trm_build(network, &options, &plan));
@@ -430,7 +411,7 @@ static void networks_and_contexts(void **state)
         trm_plan_streaming(plan, &info);
         assert_true(share != 1 || (info.hosted_layers == 5 && info.copies == 1));
         assert_true(share == 1 || (share == 2) == (info.hosted_layers > 0));
-        assert_ok(trm_engine_create(plan, world, NULL, NULL, &engine));
+        assert_ok(trm_engine_create(plan, test_world, NULL, NULL, &engine));
         for (int32_t i = 0; i < CONTEXTS; i++) {
             assert_ok(trm_context_create(engine, &contexts[i]));
             assert_ok(trm_context_set_capture(contexts[i], i == 1));
@@ -449,7 +430,7 @@ static void networks_and_contexts(void **state)
                 finish(contexts[i], rows, share == 0 ? wanted : found);
                 assert_int_equal(trm_context_was_hosted(contexts[i]), share > 0 && rows <= TRM_HOST_COMPUTE_ROWS);
                 for (int64_t k = 0; share > 0 && k < rows * WIDTH; k++) {
-                    float off = on_cuda ? 1e-5f : 0;
+                    float off = on_cuda() ? 1e-5f : 0;
                     assert_true(found[k] >= wanted[k] - off && found[k] <= wanted[k] + off);
                 }
             }
@@ -459,7 +440,7 @@ static void networks_and_contexts(void **state)
         start(contexts[0], 1, 2, 0);
         finish(contexts[0], 2, found);
         trm_context_profile(contexts[0], note_kernel, &hosted);
-        assert_int_equal(on_cuda ? hosted : info.hosted_layers, info.hosted_layers);
+        assert_int_equal(on_cuda() ? hosted : info.hosted_layers, info.hosted_layers);
         for (int32_t i = 0; i < CONTEXTS; i++) {
             trm_context_destroy(contexts[i]);
         }
@@ -490,6 +471,9 @@ static void shares_as_text(void **state)
 
 int main(void)
 {
+    if (test_lacks_backend()) {
+        return 77;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_share_gives_the_same),
         cmocka_unit_test(budgets_change),
@@ -501,5 +485,5 @@ int main(void)
         cmocka_unit_test(networks_and_contexts),
         cmocka_unit_test(shares_as_text),
     };
-    return cmocka_run_group_tests(tests, open_world, close_world);
+    return cmocka_run_group_tests(tests, test_open_two_threads, test_close_world);
 }

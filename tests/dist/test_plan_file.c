@@ -96,14 +96,6 @@ static void save(trm_plan **plans, int32_t n, bool embed, const char *path)
     assert_ok(trm_plan_save((const trm_plan *const *)plans, n, embed, path));
 }
 
-static trm_context *open_plan(trm_plan *plan, trm_engine **engine)
-{
-    trm_context *context = NULL;
-    assert_ok(trm_engine_create(plan, test_world, NULL, NULL, engine));
-    assert_ok(trm_context_create(*engine, &context));
-    return context;
-}
-
 /* Bits of all outputs, from the same inputs. */
 static void assert_same_results(const trm_network *network, trm_plan *a, trm_plan *b, uint64_t seed)
 {
@@ -112,7 +104,7 @@ static void assert_same_results(const trm_network *network, trm_plan *a, trm_pla
     trm_context *contexts[2];
     static float data[LARGEST_INPUT];
     for (int k = 0; k < 2; k++) {
-        contexts[k] = open_plan(plans[k], &engines[k]);
+        contexts[k] = test_open_context(plans[k], &engines[k]);
         for (int32_t i = 0; i < trm_network_input_count(network); i++) {
             const trm_tensor *input = trm_network_input(network, i);
             trm_dims dims;
@@ -247,7 +239,7 @@ static void models_come_back(void **state)
             trm_plan_destroy(plans[0]);
             assert_ok(trm_plan_load(path, 0, &loaded));
             trm_engine *engine;
-            trm_context *context = open_plan(loaded, &engine);
+            trm_context *context = test_open_context(loaded, &engine);
             test_runner runner = test_runner_of_context(context, network);
             assert_true(test_golden_run_whole(&golden, &runner) <= test_golden_tolerance(&golden, TRM_F32));
             trm_context_destroy(context);
@@ -356,7 +348,7 @@ static void run_small(trm_plan *plan, float results[8])
     for (int i = 0; i < 12; i++) {
         x[i] = (float)(i % 5) - 1.5f;
     }
-    trm_context *context = open_plan(plan, &engine);
+    trm_context *context = test_open_context(plan, &engine);
     assert_ok(trm_context_set_input(context, "x", (trm_dims){2, {2, 6}}, x));
     assert_ok(trm_context_set_input(context, "shape", (trm_dims){1, {2}}, sizes));
     assert_ok(trm_context_run(context));

@@ -6,14 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <onnx.pb-c.h>
-
 #include <trireme/trireme.h>
-
-#include "support/world.h"
 
 #include "base/file.h"
 #include "dist/plan.h"
+#include "support/onnx_message.h"
+#include "support/world.h"
 #include "weight_stream/files.h"
 
 enum { IN = 8, MIDDLE = 64, OUT = 4, ROWS = 3, N_WEIGHTS = 7, MOST = IN * MIDDLE };
@@ -44,112 +42,32 @@ static void elements_of(const weight_row *row, uint64_t seed, float *values)
     }
 }
 
-static void put_port(Onnx__ValueInfoProto *port, const char *name, int64_t columns)
-{
-    static Onnx__TypeProto types[2];
-    static Onnx__TypeProto__Tensor tensors[2];
-    static Onnx__TensorShapeProto shapes[2];
-    static Onnx__TensorShapeProto__Dimension dims[2][2], *lists[2][2];
-    int k = name[0] == 'x' ? 0 : 1;
-    onnx__value_info_proto__init(port);
-    onnx__type_proto__init(&types[k]);
-    onnx__type_proto__tensor__init(&tensors[k]);
-    onnx__tensor_shape_proto__init(&shapes[k]);
-    for (int i = 0; i < 2; i++) {
-        onnx__tensor_shape_proto__dimension__init(&dims[k][i]);
-        lists[k][i] = &dims[k][i];
-    }
-    dims[k][0].has_dim_value = dims[k][1].has_dim_value = true;
-    dims[k][0].dim_value = ROWS;
-    dims[k][1].dim_value = columns;
-    shapes[k].n_dim = 2;
-    shapes[k].dim = lists[k];
-    tensors[k].has_elem_type = true;
-    tensors[k].elem_type = 1;
-    tensors[k].shape = &shapes[k];
-    types[k].tensor_type = &tensors[k];
-    port->name = (char *)(uintptr_t)name;
-    port->type = &types[k];
-}
-
 /* The model with the weights of a seed, without one of them, with one that has other dims, or with one of f16. */
 static void write_model(const char *path, uint64_t seed, const char *without, const char *wider)
 {
-    static const char *const nodes[][5] = {{"MatMul", "x", "a", "xa"},  {"MatMul", "x", "b", "xb"},
-                                           {"Add", "xa", "xb", "sum"},  {"Add", "sum", "bias", "biased"},
-                                           {"Relu", "biased", "", "r"}, {"Mul", "g1", "g2", "g"},
-                                           {"Mul", "r", "g", "scaled"}, {"Gemm", "scaled", "c", "y"}};
-    enum { N_NODES = sizeof(nodes) / sizeof(nodes[0]) };
-    Onnx__NodeProto made[N_NODES], *node_list[N_NODES];
-    Onnx__AttributeProto turned = ONNX__ATTRIBUTE_PROTO__INIT, *attributes[] = {&turned};
-    char *names[N_NODES][4];
-    for (int i = 0; i < N_NODES; i++) {
-        onnx__node_proto__init(&made[i]);
-        int n = 0;
-        for (int k = 1; k < 3; k++) {
-            if (nodes[i][k][0] != '\0') {
-                names[i][n++] = (char *)(uintptr_t)nodes[i][k];
-            }
-        }
-        if (i == N_NODES - 1) {
-            names[i][n++] = (char *)(uintptr_t) "c_bias";
-            turned.name = (char *)(uintptr_t) "transB";
-            turned.has_type = turned.has_i = true;
-            turned.type = 2; /* INT */
-            turned.i = 1;
-            made[i].n_attribute = 1;
-            made[i].attribute = attributes;
-        }
-        names[i][3] = (char *)(uintptr_t)nodes[i][3];
-        made[i].op_type = (char *)(uintptr_t)nodes[i][0];
-        made[i].n_input = (size_t)n;
-        made[i].input = names[i];
-        made[i].n_output = 1;
-        made[i].output = &names[i][3];
-        node_list[i] = &made[i];
+    static const char *const nodes[] = {"MatMul x a xa", "MatMul x b xb", "Add xa xb sum", "Add sum bias biased",
+                                        "Relu biased r", "Mul g1 g2 g",   "Mul r g scaled"};
+    message graph = {0}, last = node("Gemm scaled c c_bias y");
+    for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++) {
+        put_graph(&graph, 1, node(nodes[i]));
     }
-    static float values[N_WEIGHTS][2 * MOST];
-    Onnx__TensorProto tensors[N_WEIGHTS], *tensor_list[N_WEIGHTS];
-    int64_t dims[N_WEIGHTS][2];
-    Onnx__GraphProto graph = ONNX__GRAPH_PROTO__INIT;
+    put_graph(&last, 5, attribute("transB", 1, NULL));
+    put_message(&graph, 1, &last);
+    put_text(&graph, 2, "sums");
     for (int i = 0; i < N_WEIGHTS; i++) {
-        onnx__tensor_proto__init(&tensors[i]);
-        elements_of(&rows[i], seed, values[i]);
-        memcpy(dims[i], rows[i].dims, sizeof(dims[i]));
-        dims[i][0] *= wider != NULL && strcmp(wider, rows[i].name) == 0 ? 2 : 1;
-        tensors[i].name = (char *)(uintptr_t)rows[i].name;
-        tensors[i].has_data_type = tensors[i].has_raw_data = true;
-        tensors[i].data_type = 1;
-        tensors[i].n_dims = (size_t)rows[i].n;
-        tensors[i].dims = dims[i];
-        tensors[i].raw_data.data = (uint8_t *)values[i];
-        tensors[i].raw_data.len = count_of(&rows[i]) * sizeof(float) * (size_t)(dims[i][0] / rows[i].dims[0]);
+        float values[2 * MOST] = {0};
+        const int64_t times = wider != NULL && strcmp(wider, rows[i].name) == 0 ? 2 : 1;
+        const int64_t dims[] = {rows[i].dims[0] * times, rows[i].dims[1]};
+        elements_of(&rows[i], seed, values);
         if (without == NULL || strcmp(without, rows[i].name) != 0) {
-            tensor_list[graph.n_initializer++] = &tensors[i];
+            put_weight(&graph, rows[i].name, 1, rows[i].n, dims, values,
+                       count_of(&rows[i]) * sizeof(float) * (size_t)times);
         }
     }
-    Onnx__ValueInfoProto in, out, *ins[] = {&in}, *outs[] = {&out};
-    put_port(&in, "x", IN);
-    put_port(&out, "y", OUT);
-    graph.n_node = N_NODES;
-    graph.node = node_list;
-    graph.initializer = tensor_list;
-    graph.n_input = graph.n_output = 1;
-    graph.input = ins;
-    graph.output = outs;
-    Onnx__OperatorSetIdProto opset = ONNX__OPERATOR_SET_ID_PROTO__INIT, *opsets[] = {&opset};
-    Onnx__ModelProto model = ONNX__MODEL_PROTO__INIT;
-    opset.has_version = model.has_ir_version = true;
-    opset.version = 17;
-    model.ir_version = 8;
-    model.graph = &graph;
-    model.n_opset_import = 1;
-    model.opset_import = opsets;
-    static uint8_t bytes[65536];
-    size_t size = onnx__model_proto__get_packed_size(&model);
-    assert_true(size <= sizeof(bytes));
-    onnx__model_proto__pack(&model, bytes);
-    test_write_file(path, bytes, size);
+    put_graph(&graph, 11, port("x", 1, 2, (int64_t[]){ROWS, IN}));
+    put_graph(&graph, 12, port("y", 1, 2, (int64_t[]){ROWS, OUT}));
+    const message model = model_of(&graph);
+    test_write_file(path, model.bytes, model.size);
 }
 
 /* The weights of a seed as a folder of safetensors. */
@@ -173,25 +91,6 @@ static void write_folder(const char *folder, uint64_t seed)
     write_safetensors(folder, "model.safetensors", header, values, count * 4);
 }
 
-static trm_plan *build(const char *path, bool refittable, int32_t ranks, int32_t rank)
-{
-    trm_onnx *model;
-    trm_network *network;
-    trm_plan *plan;
-    trm_onnx_options options = TRM_ONNX_OPTIONS_INIT;
-    trm_build_options how = TRM_BUILD_OPTIONS_INIT;
-    options.refittable = refittable;
-    how.rank = rank;
-    how.backend = test_backend();
-    assert_ok(trm_mesh_parse("", ranks, &how.mesh));
-    assert_ok(trm_onnx_open(path, &model));
-    assert_ok(trm_onnx_build_network(model, &options, &network));
-    assert_ok(trm_build(network, &how, &plan));
-    trm_network_destroy(network);
-    trm_onnx_close(model);
-    return plan;
-}
-
 static void save(trm_plan *plan, trm_plan_weights weights, const char *path)
 {
     const trm_plan *plans[] = {plan};
@@ -200,9 +99,7 @@ static void save(trm_plan *plan, trm_plan_weights weights, const char *path)
 
 static trm_context *open_plan(trm_plan *plan, trm_engine **engine)
 {
-    trm_context *context;
-    assert_ok(trm_engine_create(plan, test_world, NULL, NULL, engine));
-    assert_ok(trm_context_create(*engine, &context));
+    trm_context *context = test_open_context(plan, engine);
     assert_ok(trm_context_set_capture(context, true)); /* which a refit leaves as it is */
     return context;
 }
@@ -258,8 +155,8 @@ static void make_files(files *f)
     snprintf(f->plan, sizeof(f->plan), "%s/net.plan", f->folder);
     write_model(f->one, 1, NULL, NULL);
     write_model(f->two, 2, NULL, NULL);
-    run_plan(build(f->one, false, 1, 0), f->y_one);
-    run_plan(build(f->two, false, 1, 0), f->y_two);
+    run_plan(test_build_onnx(f->one, false, 1, 0), f->y_one);
+    run_plan(test_build_onnx(f->two, false, 1, 0), f->y_two);
     assert_true(memcmp(f->y_one, f->y_two, sizeof(f->y_one)) != 0);
 }
 
@@ -272,7 +169,7 @@ static void refittable_plans_take_any_weights(void **state)
     float y[ROWS * OUT];
     trm_plan *plan;
     make_files(&f);
-    plan = build(f.one, true, 1, 0);
+    plan = test_build_onnx(f.one, true, 1, 0);
     save(plan, TRM_PLAN_WEIGHTS_STRIPPED, f.plan);
     run_plan(plan, y);
     assert_same(y, f.y_one);
@@ -313,7 +210,7 @@ static void other_plans_take_the_same_weights(void **state)
     float y[ROWS * OUT];
     trm_plan *plan;
     make_files(&f);
-    plan = build(f.one, false, 1, 0);
+    plan = test_build_onnx(f.one, false, 1, 0);
     save(plan, TRM_PLAN_WEIGHTS_EMBEDDED, f.plan);
     assert_fails(trm_plan_refit(f.plan, 0, f.one, &(trm_plan *){NULL}), TRM_ERROR_INVALID_ARGUMENT,
                  "has none of the weights that plan net.plan has outside of itself");
@@ -337,11 +234,11 @@ static void ranks_are_refitted(void **state)
     trm_plan *plans[2], *loaded;
     make_files(&f);
     for (int32_t rank = 0; rank < 2; rank++) {
-        plans[rank] = build(f.one, true, 2, rank);
+        plans[rank] = test_build_onnx(f.one, true, 2, rank);
     }
     assert_ok(trm_plan_save((const trm_plan *const *)plans, 2, TRM_PLAN_WEIGHTS_STRIPPED, f.plan));
     for (int32_t rank = 0; rank < 2; rank++) {
-        trm_plan *expected = build(f.two, true, 2, rank);
+        trm_plan *expected = test_build_onnx(f.two, true, 2, rank);
         assert_ok(trm_plan_refit(f.plan, rank, f.two, &loaded));
         char *text = trm_plan_to_text(loaded), *wanted = trm_plan_to_text(expected);
         assert_string_equal(text, wanted);
@@ -361,7 +258,7 @@ static void what_does_not_fit_is_refused(void **state)
     trm_plan *plan, *other;
     char path[4200];
     make_files(&f);
-    plan = build(f.one, true, 1, 0);
+    plan = test_build_onnx(f.one, true, 1, 0);
     save(plan, TRM_PLAN_WEIGHTS_STRIPPED, f.plan);
     trm_plan_destroy(plan);
     snprintf(path, sizeof(path), "%s/bad.onnx", f.folder);
@@ -394,7 +291,7 @@ static void engines_get_new_weights(void **state)
         trm_engine *engine;
         int n = 0;
         make_files(&f);
-        trm_plan *plan = build(f.one, true, 1, 0);
+        trm_plan *plan = test_build_onnx(f.one, true, 1, 0);
         assert_ok(trm_plan_for_weights(plan, count_weight, &n));
         assert_int_equal(n, N_WEIGHTS);
         if (streamed > 0) {
@@ -442,7 +339,7 @@ static void other_engines_keep_theirs(void **state)
     files f;
     trm_engine *engine;
     make_files(&f);
-    trm_context *context = open_plan(build(f.one, false, 1, 0), &engine);
+    trm_context *context = open_plan(test_build_onnx(f.one, false, 1, 0), &engine);
     assert_fails(trm_engine_refit_from(engine, f.two), TRM_ERROR_INVALID_ARGUMENT, "was not refittable");
     assert_fails(trm_engine_refit_from(NULL, f.two), TRM_ERROR_INVALID_ARGUMENT, "NULL");
     trm_context_destroy(context);

@@ -75,39 +75,14 @@ static void write_model(const char *path, trm_dtype dtype, uint64_t seed)
     put_text(&graph, 2, "norms");
     for (int i = 0; i < N_WEIGHTS; i++) {
         unsigned char elements[MOST * 4];
-        message tensor = {0};
         elements_of(&rows[i], dtype, seed, elements);
-        for (int k = 0; k < rows[i].n; k++) {
-            put_number(&tensor, 1, (uint64_t)rows[i].dims[k]);
-        }
-        put_number(&tensor, 2, (uint64_t)type);
-        put_text(&tensor, 8, rows[i].name);
-        put_bytes(&tensor, 9, elements, count_of(&rows[i]) * trm_dtype_size(dtype));
-        put_message(&graph, 5, &tensor);
+        put_weight(&graph, rows[i].name, type, rows[i].n, rows[i].dims, elements,
+                   count_of(&rows[i]) * trm_dtype_size(dtype));
     }
     put_graph(&graph, 11, port("x", type, 4, (int64_t[]){BATCH, IN, SIZE, SIZE}));
     put_graph(&graph, 12, port("y", type, 4, (int64_t[]){BATCH, CHANNELS, LEFT, LEFT}));
     const message model = model_of(&graph);
     test_write_file(path, model.bytes, model.size);
-}
-
-static trm_plan *build(const char *path, bool refittable, int32_t ranks, int32_t rank)
-{
-    trm_onnx *model;
-    trm_network *network;
-    trm_plan *plan;
-    trm_onnx_options options = TRM_ONNX_OPTIONS_INIT;
-    trm_build_options how = TRM_BUILD_OPTIONS_INIT;
-    options.refittable = refittable;
-    how.rank = rank;
-    how.backend = test_backend();
-    assert_ok(trm_mesh_parse("", ranks, &how.mesh));
-    assert_ok(trm_onnx_open(path, &model));
-    assert_ok(trm_onnx_build_network(model, &options, &network));
-    assert_ok(trm_build(network, &how, &plan));
-    trm_network_destroy(network);
-    trm_onnx_close(model);
-    return plan;
 }
 
 static int32_t count_kind(const trm_plan *plan, trm_layer_kind kind)
@@ -145,19 +120,11 @@ static void run(trm_context *context, trm_dtype dtype, unsigned char *y)
     memcpy(y, data, ELEMENTS * trm_dtype_size(dtype));
 }
 
-static trm_context *open_plan(trm_plan *plan, trm_engine **engine)
-{
-    trm_context *context;
-    assert_ok(trm_engine_create(plan, test_world, NULL, NULL, engine));
-    assert_ok(trm_context_create(*engine, &context));
-    return context;
-}
-
 /* The plan is used up. */
 static void run_plan(trm_plan *plan, trm_dtype dtype, unsigned char *y)
 {
     trm_engine *engine;
-    trm_context *context = open_plan(plan, &engine);
+    trm_context *context = test_open_context(plan, &engine);
     run(context, dtype, y);
     trm_context_destroy(context);
     trm_engine_destroy(engine);
@@ -178,8 +145,8 @@ static void make_files(files *f, trm_dtype dtype)
     write_model(f->one, dtype, 1);
     write_model(f->two, dtype, 2);
     f->bytes = ELEMENTS * trm_dtype_size(dtype);
-    run_plan(build(f->one, false, 1, 0), dtype, f->y_one);
-    run_plan(build(f->two, false, 1, 0), dtype, f->y_two);
+    run_plan(test_build_onnx(f->one, false, 1, 0), dtype, f->y_one);
+    run_plan(test_build_onnx(f->two, false, 1, 0), dtype, f->y_two);
     assert_true(memcmp(f->y_one, f->y_two, f->bytes) != 0);
 }
 
@@ -200,11 +167,11 @@ static void engines_fold_again(void **state)
         trm_engine *engine;
         int n = 0;
         make_files(&f, types[t]);
-        trm_plan *plan = build(f.one, true, 1, 0);
+        trm_plan *plan = test_build_onnx(f.one, true, 1, 0);
         assert_folded(plan);
         assert_ok(trm_plan_for_weights(plan, count_weight, &n));
         assert_int_equal(n, N_WEIGHTS);
-        trm_context *context = open_plan(plan, &engine);
+        trm_context *context = test_open_context(plan, &engine);
         run(context, types[t], y);
         assert_memory_equal(y, f.y_one, f.bytes);
         assert_ok(trm_engine_refit_from(engine, f.two));
@@ -233,7 +200,7 @@ static void plan_files_fold_again(void **state)
     unsigned char y[ELEMENTS * 4];
     make_files(&f, TRM_F16);
     for (int i = 0; i < 3; i++) {
-        trm_plan *plan = build(f.one, true, 1, 0), *loaded;
+        trm_plan *plan = test_build_onnx(f.one, true, 1, 0), *loaded;
         assert_ok(trm_plan_save((const trm_plan *const[]){plan}, 1, ways[i], f.plan));
         trm_plan_destroy(plan);
         if (ways[i] != TRM_PLAN_WEIGHTS_STRIPPED) {
@@ -256,12 +223,12 @@ static void ranks_fold_again(void **state)
     trm_plan *plans[2], *loaded;
     make_files(&f, TRM_F32);
     for (int32_t rank = 0; rank < 2; rank++) {
-        plans[rank] = build(f.one, true, 2, rank);
+        plans[rank] = test_build_onnx(f.one, true, 2, rank);
         assert_folded(plans[rank]);
     }
     assert_ok(trm_plan_save((const trm_plan *const *)plans, 2, TRM_PLAN_WEIGHTS_STRIPPED, f.plan));
     for (int32_t rank = 0; rank < 2; rank++) {
-        trm_plan *expected = build(f.two, true, 2, rank);
+        trm_plan *expected = test_build_onnx(f.two, true, 2, rank);
         assert_ok(trm_plan_refit(f.plan, rank, f.two, &loaded));
         char *text = trm_plan_to_text(loaded), *wanted = trm_plan_to_text(expected);
         assert_string_equal(text, wanted);

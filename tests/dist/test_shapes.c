@@ -7,9 +7,6 @@
 
 #include "dist/engine.h"
 
-static trm_world *world;
-static trm_backend backend = TRM_BACKEND_HOST; /* test_backend() */
-
 typedef struct run {
     trm_engine *engine;
     trm_context *context;
@@ -19,13 +16,12 @@ static void open_run(run *r, trm_network *network, const trm_shape_bound *bounds
 {
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     trm_plan *plan = NULL;
-    options.backend = backend;
+    options.backend = test_backend();
     options.bounds = bounds;
     options.n_bounds = n_bounds;
     *r = (run){NULL, NULL};
     assert_ok(trm_build(network, &options, &plan));
-    assert_ok(trm_engine_create(plan, world, NULL, NULL, &r->engine));
-    assert_ok(trm_context_create(r->engine, &r->context));
+    r->context = test_open_context(plan, &r->engine);
     trm_network_destroy(network);
 }
 
@@ -481,25 +477,6 @@ static void memory_of_the_caller(void **state)
     close_run(&r);
 }
 
-static int open_world(void **state)
-{
-    (void)state;
-    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    backend = test_backend();
-    options.backend = backend;
-    options.threads = 1;
-    options.bind = false;
-    assert_ok(trm_world_open(&options, &world));
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    trm_world_close(world);
-    return 0;
-}
-
 int main(void)
 {
     if (test_lacks_backend()) {
@@ -519,5 +496,5 @@ int main(void)
         cmocka_unit_test(bad_profiles),
         cmocka_unit_test(memory_of_the_caller),
     };
-    return cmocka_run_group_tests(tests, open_world, close_world);
+    return cmocka_run_group_tests(tests, test_open_world, test_close_world);
 }

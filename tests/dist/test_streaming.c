@@ -1,6 +1,7 @@
 /* Weights that stream while a model runs: the same results as resident ones, whatever the budget, on the host. */
 #include "support/support.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include <trireme/trireme.h>
@@ -9,33 +10,12 @@
 #include "dist/load.h"
 #include "dist/streaming.h"
 #include "kernels/device_impl.h"
+#include "support/world.h"
 
 #define PROMPT 24
 #define TOKENS 12
 
-static trm_world *world;
-static trm_model *model;
 static int32_t vocabulary = 4000; /* tokens that prompts are made of */
-
-static int open_world(void **state)
-{
-    (void)state;
-    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    const char *backend = getenv("TRM_TEST_BACKEND");
-    options.backend = backend != NULL && strcmp(backend, "cuda") == 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
-    options.threads = 2;
-    assert_ok(trm_world_open(&options, &world));
-    assert_ok(trm_model_open(TRM_SOURCE_DIR "/configs/models/kjv-7m", &model));
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    trm_model_close(model);
-    trm_world_close(world);
-    return 0;
-}
 
 static trm_generator *open_generator(const char *budget)
 {
@@ -45,7 +25,7 @@ static trm_generator *open_generator(const char *budget)
     options.max_sequences = 2;
     assert_ok(trm_weight_budget_parse(budget, &options.weight_budget));
     options.weight_budget.compression = TRM_WEIGHT_COMPRESSION_OFF;
-    assert_ok(trm_generator_create(model, world, &options, &generator));
+    assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
     return generator;
 }
 
@@ -163,20 +143,20 @@ static void a_system_that_does_not_pin(void **state)
     assert_true(limits.streaming.pinned);
     assert_int_equal(limits.streaming.streamed, limits.streaming.streamable); /* the head's table; its rows in place */
     trm_generator_destroy(generator);
-    const trm_device_ops *ops = world->device->ops;
+    const trm_device_ops *ops = test_world->device->ops;
     trm_device_ops changed = *ops;
     changed.pin = refuse_pin;
-    world->device->ops = &changed;
+    test_world->device->ops = &changed;
     trm_log_set(keep_log, NULL, TRM_LOG_WARNING);
     generator = open_generator("0");
     trm_log_set(NULL, NULL, TRM_LOG_WARNING);
     assert_non_null(strstr(logged, "refused by the test: weights are streamed from ordinary memory"));
-    world->device->ops = ops;
+    test_world->device->ops = ops;
     tokens found = generate(generator);
     assert_memory_equal(&found, &expected, sizeof(found));
     trm_generator_get_limits(generator, &limits);
     assert_false(limits.streaming.pinned);
-    size_t element = trm_device_backend(world->device) == TRM_BACKEND_CUDA ? 2 : 4;
+    size_t element = trm_device_backend(test_world->device) == TRM_BACKEND_CUDA ? 2 : 4;
     assert_int_equal(limits.streaming.streamed,
                      limits.streaming.streamable + 4096 * 256 * element); /* the table twice */
     trm_generator_destroy(generator);
@@ -197,10 +177,10 @@ static trm_status upload_or_fail(trm_stream *stream, void *to, const void *from,
 static void a_link_that_fails(void **state)
 {
     (void)state;
-    if (trm_device_backend(world->device) == TRM_BACKEND_CUDA) {
+    if (trm_device_backend(test_world->device) == TRM_BACKEND_CUDA) {
         return; /* its copies are in captured steps, which no call makes fail */
     }
-    true_ops = world->device->ops;
+    true_ops = test_world->device->ops;
     trm_device_ops changed = *true_ops;
     changed.stream_upload = upload_or_fail;
     for (int32_t i = 0; i < 2; i++) {
@@ -214,8 +194,8 @@ static void a_link_that_fails(void **state)
                                 .percent = 20,
                                 .compression = i == 0 ? TRM_WEIGHT_COMPRESSION_OFF : TRM_WEIGHT_COMPRESSION_LOSSLESS};
         copies_left = -1;
-        world->device->ops = &changed;
-        assert_ok(trm_generator_create(model, world, &options, &generator));
+        test_world->device->ops = &changed;
+        assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
         tokens expected = generate(generator);
         for (int32_t at = 0; at < (i == 0 ? 70 : 30); at += 31) {
             trm_status status;
@@ -228,7 +208,7 @@ static void a_link_that_fails(void **state)
             assert_memory_equal(&found, &expected, sizeof(found));
         }
         trm_generator_destroy(generator);
-        world->device->ops = true_ops;
+        test_world->device->ops = true_ops;
     }
 }
 
@@ -249,7 +229,7 @@ static void weights_that_stay_in_their_files(void **state)
                                                     .percent = 20,
                                                     .host_bytes = host[i],
                                                     .compression = TRM_WEIGHT_COMPRESSION_OFF};
-        assert_ok(trm_generator_create(model, world, &options, &generator));
+        assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
         tokens found = generate(generator);
         assert_memory_equal(&found, &expected, sizeof(found));
         trm_generator_get_limits(generator, &limits);
@@ -303,7 +283,7 @@ static void a_file_that_is_cut_off_while_it_streams(void **state)
     options.max_context = 64;
     options.max_sequences = 2;
     options.weight_budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .host_bytes = 1};
-    assert_ok(trm_generator_create(copy, world, &options, &generator));
+    assert_ok(trm_generator_create(copy, test_world, &options, &generator));
     tokens expected = generate(generator);
     for (int32_t i = 0; i < 2; i++) {
         trm_status status;
@@ -335,7 +315,7 @@ static void packed_weights_give_the_same_tokens(void **state)
         options.max_context = 64;
         options.max_sequences = 2;
         options.weight_budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .compression = kinds[i]};
-        assert_ok(trm_generator_create(model, world, &options, &generator));
+        assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
         trm_generator_get_limits(generator, &limits);
         const trm_streaming_info *info = &limits.streaming;
         streamed[i] = info->streamed;
@@ -356,7 +336,7 @@ static void packed_weights_give_the_same_tokens(void **state)
             trm_engine *engine = generator->engine;
             assert_ok(trm_load_run(engine, NULL));
             assert_true(engine->places.refilled);
-            assert_ok(trm_weight_places_follow(&engine->places, engine->plan, world->device));
+            assert_ok(trm_weight_places_follow(&engine->places, engine->plan, test_world->device));
             tokens found = generate(generator);
             assert_memory_equal(&found, &expected, sizeof(found));
             trm_generator_get_limits(generator, &limits);
@@ -375,13 +355,13 @@ static void quantized_weights_stream(void **state)
     (void)state;
     static const char *const names[] = {"quant-awq", "quant-fp8", "quant-int4-zeros", "quant-gptq8"};
     static const char *const budgets[] = {"off", "0", "40%", "100%"};
-    trm_model *large = model;
+    trm_model *large = test_model;
     vocabulary = 90;
     for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++) {
         char folder[512];
         tokens expected = {0};
         snprintf(folder, sizeof(folder), "%s/tests/goldens/hf/%s", TRM_SOURCE_DIR, names[n]);
-        assert_ok(trm_model_open(folder, &model));
+        assert_ok(trm_model_open(folder, &test_model));
         for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
             trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
             trm_generator *generator;
@@ -390,7 +370,7 @@ static void quantized_weights_stream(void **state)
             options.max_sequences = 2;
             assert_ok(trm_weight_budget_parse(budgets[i], &options.weight_budget));
             options.weight_budget.compression = TRM_WEIGHT_COMPRESSION_LOSSLESS;
-            assert_ok(trm_generator_create(model, world, &options, &generator));
+            assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
             tokens found = generate(generator);
             trm_generator_get_limits(generator, &limits);
             expected = i == 0 ? found : expected;
@@ -398,9 +378,9 @@ static void quantized_weights_stream(void **state)
             assert_int_equal(limits.streaming.copies > 0, i == 1 || i == 2);
             trm_generator_destroy(generator);
         }
-        trm_model_close(model);
+        trm_model_close(test_model);
     }
-    model = large;
+    test_model = large;
     vocabulary = 4000;
 }
 
@@ -420,7 +400,7 @@ static void packed_weights_and_files(void **state)
                                                     .percent = 10,
                                                     .compression = TRM_WEIGHT_COMPRESSION_LOSSLESS,
                                                     .host_bytes = i == 0 ? 0 : (size_t)4 << 20};
-        assert_ok(trm_generator_create(model, world, &options, &generator));
+        assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
         tokens found = generate(generator);
         expected = i == 0 ? found : expected;
         assert_memory_equal(&found, &expected, sizeof(found));
@@ -460,7 +440,7 @@ static void automatic_budgets_fit(void **state)
     trm_plan *plan = NULL;
     int64_t cache_tokens;
     options.weight_budget.kind = TRM_WEIGHT_BUDGET_AUTO;
-    assert_ok(trm_generator_plan(model, &options, &build, &plan, &cache_tokens));
+    assert_ok(trm_generator_plan(test_model, &options, &build, &plan, &cache_tokens));
     trm_memory_plan memory;
     trm_streaming_info info;
     trm_plan_memory(plan, &memory);
@@ -574,11 +554,12 @@ static void steps_are_looked_at(void **state)
         assert_int_equal(trm_scheduler_stalls(scheduler, count_stall, &found), budget);
         trm_plan_stalls(generator->engine->plan, count_stall, &planned);
         assert_int_equal(found.n > 0, budget == 1);
-        assert_int_equal(planned.n > 0, budget == 1);
+        assert_true(budget == 1 || planned.n == 0);
         if (budget == 1) {
             const trm_residency *residency = &generator->engine->plan->streaming->residency;
             assert_int_equal(found.next_step, residency->n_carried > 0);
-            assert_true(planned.seconds <= residency->seconds);
+            double wanted = residency->seconds - residency->compute_seconds; /* none, where the link is fast enough */
+            assert_true(fabs(planned.seconds - wanted) <= 1e-6 * residency->seconds);
             trm_scheduler_stats stats;
             trm_scheduler_get_stats(scheduler, &stats);
             assert_true(found.seconds <= stats.step_seconds);
@@ -625,6 +606,9 @@ static void budgets_as_text(void **state)
 
 int main(void)
 {
+    if (test_lacks_backend()) {
+        return 77;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_budget_gives_the_same),
         cmocka_unit_test(budgets_change),
@@ -641,5 +625,5 @@ int main(void)
         cmocka_unit_test(steps_are_looked_at),
         cmocka_unit_test(budgets_as_text),
     };
-    return cmocka_run_group_tests(tests, open_world, close_world);
+    return cmocka_run_group_tests(tests, test_open_two_threads, test_close_world);
 }

@@ -10,7 +10,7 @@
 
 /* A message that grows. */
 typedef struct message {
-    unsigned char bytes[8192];
+    unsigned char bytes[16384];
     size_t size;
 } message;
 
@@ -100,6 +100,20 @@ static inline message model_of(const message *graph)
 static inline void put_graph(message *graph, int field, message part)
 {
     put_message(graph, field, &part);
+}
+
+/* A weight of a graph: its type as ONNX numbers them, and its elements as they lie. */
+static inline void put_weight(message *graph, const char *name, int type, int n, const int64_t *dims,
+                              const void *elements, size_t size)
+{
+    message tensor = {0};
+    for (int i = 0; i < n; i++) {
+        put_number(&tensor, 1, (uint64_t)dims[i]);
+    }
+    put_number(&tensor, 2, (uint64_t)type);
+    put_text(&tensor, 8, name);
+    put_bytes(&tensor, 9, elements, size);
+    put_message(graph, 5, &tensor);
 }
 
 /* An attribute that is a whole number, or a graph. */

@@ -21,34 +21,51 @@ bool test_lacks_backend(void)
     return test_backend() == TRM_BACKEND_CUDA && test_lacks_cuda();
 }
 
-static void open_world(trm_backend backend, bool bind)
+static void open_world(trm_backend backend, int32_t threads, bool bind)
 {
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
     options.backend = backend;
-    options.threads = backend == TRM_BACKEND_HOST ? 1 : 0;
+    options.threads = threads;
     options.bind = bind;
     assert_ok(trm_world_open(&options, &test_world));
+}
+
+/* On the host; beside a GPU as many as it takes. */
+static int32_t one_thread(void)
+{
+    return test_backend() == TRM_BACKEND_HOST ? 1 : 0;
 }
 
 int test_open_world(void **state)
 {
     (void)state;
-    open_world(test_backend(), false);
+    open_world(test_backend(), one_thread(), false);
+    return 0;
+}
+
+static int open_shipped_model(int32_t threads)
+{
+    open_world(test_backend(), threads, true);
+    assert_ok(trm_model_open(TRM_SOURCE_DIR "/configs/models/kjv-7m", &test_model));
     return 0;
 }
 
 int test_open_shipped_model(void **state)
 {
     (void)state;
-    open_world(test_backend(), true);
-    assert_ok(trm_model_open(TRM_SOURCE_DIR "/configs/models/kjv-7m", &test_model));
-    return 0;
+    return open_shipped_model(one_thread());
+}
+
+int test_open_two_threads(void **state)
+{
+    (void)state;
+    return open_shipped_model(2);
 }
 
 int test_open_llama(void **state)
 {
     (void)state;
-    open_world(TRM_BACKEND_HOST, false);
+    open_world(TRM_BACKEND_HOST, 1, false);
     test_golden_open("llama", &test_llama);
     has_llama = true;
     return 0;
@@ -65,4 +82,31 @@ int test_close_world(void **state)
     test_model = NULL;
     trm_world_close(test_world);
     return 0;
+}
+
+trm_context *test_open_context(trm_plan *plan, trm_engine **engine)
+{
+    trm_context *context = NULL;
+    assert_ok(trm_engine_create(plan, test_world, NULL, NULL, engine));
+    assert_ok(trm_context_create(*engine, &context));
+    return context;
+}
+
+trm_plan *test_build_onnx(const char *path, bool refittable, int32_t ranks, int32_t rank)
+{
+    trm_onnx *model;
+    trm_network *network;
+    trm_plan *plan;
+    trm_onnx_options options = TRM_ONNX_OPTIONS_INIT;
+    trm_build_options how = TRM_BUILD_OPTIONS_INIT;
+    options.refittable = refittable;
+    how.rank = rank;
+    how.backend = test_backend();
+    assert_ok(trm_mesh_parse("", ranks, &how.mesh));
+    assert_ok(trm_onnx_open(path, &model));
+    assert_ok(trm_onnx_build_network(model, &options, &network));
+    assert_ok(trm_build(network, &how, &plan));
+    trm_network_destroy(network);
+    trm_onnx_close(model);
+    return plan;
 }

@@ -22,7 +22,13 @@ bool test_lacks_backend(void);
 
 int test_open_world(void **state);         /* one thread of the host, bound by none */
 int test_open_shipped_model(void **state); /* the ranks that the launcher has started, and configs/models/kjv-7m */
+int test_open_two_threads(void **state);   /* of the host, whatever the backend, and that model */
 int test_open_llama(void **state);         /* one thread on the host, and the small Llama of the goldens */
 int test_close_world(void **state);
+
+/* A rank's plan of an ONNX file, for test_backend(). */
+trm_plan *test_build_onnx(const char *path, bool refittable, int32_t ranks, int32_t rank);
+/* A context of a new engine of the plan, which is used up. */
+trm_context *test_open_context(trm_plan *plan, trm_engine **engine);
 
 #endif
