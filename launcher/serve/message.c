@@ -43,31 +43,25 @@ static parts find_parts(const choice *ch)
     return p;
 }
 
-/* The whole calls that the stream of a text would have had, as it has those of a text that goes on behind them. */
-static void take_streamed_calls(const choice *ch, size_t start, tool_calls *calls)
+/* Walks the stream of a finished choice to the end of its text and adds the whole calls on the way to `calls`, which
+ * may be NULL where a part of them has been told. Returns whether the text ends within a call, by a stop string: nobody
+ * can make that one. */
+static bool walk_calls(const choice *ch, size_t start, tool_calls *calls)
 {
     const char *text = ch->sink.text;
-    tool_stream stream = {0};
+    tool_stream stream = ch->calls; /* looked at, not moved on */
     tool_piece piece;
-    while (tool_stream_next(&stream, &ch->owner->request, text, start, ch->sink.size, &piece) &&
-           stream.state == TOOL_STREAM_CLOSING) {
+    while (tool_stream_next(&stream, &ch->owner->request, text, start, ch->sink.size, &piece)) {
+        if (calls == NULL || piece.name == NULL || stream.state != TOOL_STREAM_CLOSING) {
+            continue;
+        }
         tool_call call = {strndup(piece.name, piece.name_size), strndup(text + piece.begin, piece.end - piece.begin)};
         if (call.name == NULL || call.arguments == NULL) {
             free(call.name);
             free(call.arguments);
-            return;
+            break;
         }
         calls->calls[calls->count++] = call;
-    }
-}
-
-/* Whether a finished choice ends within a call that its stream has begun, by a stop string: nobody can make that call.
- */
-static bool call_is_cut(const choice *ch, size_t start)
-{
-    tool_stream stream = ch->calls; /* looked at, not moved on */
-    tool_piece piece;
-    while (tool_stream_next(&stream, &ch->owner->request, ch->sink.text, start, ch->sink.size, &piece)) {
     }
     return stream.state == TOOL_STREAM_ARGUMENTS;
 }
@@ -78,10 +72,14 @@ static void take_calls(choice *ch, parts *p, tool_calls *calls)
     const api_request *asked = &ch->owner->request;
     const char *text = ch->sink.text + p->content;
     size_t start = p->content, size = ch->sink.size - start;
+    bool cut = asked->tool_mode == TOOL_NAMED && ch->sink.stopped;
     calls->count = 0;
     if (asked->tool_mode == TOOL_AUTO && size > 0) {
-        if (!tools_parse(asked->tool_style, text, size, calls) && !asked->stream) {
-            take_streamed_calls(ch, start, calls);
+        bool parsed = tools_parse(asked->tool_style, text, size, calls);
+        if (asked->stream) {
+            cut = walk_calls(ch, start, NULL);
+        } else if (!parsed) { /* calls with other text behind them, as a stream has them */
+            (void)walk_calls(ch, start, calls);
         }
     } else if (asked->tool_mode == TOOL_REQUIRED) {
         (void)tools_parse_required(text, size, calls);
@@ -90,7 +88,6 @@ static void take_calls(choice *ch, parts *p, tool_calls *calls)
     if (!called) {
         p->content = ch->sink.size;
     }
-    bool cut = asked->tool_mode == TOOL_NAMED ? ch->sink.stopped : asked->stream && call_is_cut(ch, start);
     if (called && !cut && strcmp(ch->finish_reason, "stop") == 0) {
         ch->finish_reason = "tool_calls";
     }
