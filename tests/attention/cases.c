@@ -26,7 +26,7 @@ typedef struct query {
     const double *mask;      /* [keys] of added values, or NULL */
 } query;
 
-static void attend(const trm_attention_params *p, const query *a)
+TEST_UNCHECKED static void attend(const trm_attention_params *p, const query *a)
 {
     double *scores = malloc((size_t)a->keys * sizeof(double) + 1);
     const double scale = p->scale != 0.0f ? (double)p->scale : 1.0 / sqrt((double)a->d);

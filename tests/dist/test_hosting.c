@@ -16,13 +16,6 @@
 #define TOKENS 10
 #define MOST   4 /* sequences */
 
-/* Under TSan a step takes a hundred times as long: one type, and fewer budgets and shares. */
-#if defined(__SANITIZE_THREAD__)
-#define BRIEFLY true
-#else
-#define BRIEFLY false
-#endif
-
 static bool on_cuda(void)
 {
     return test_backend() == TRM_BACKEND_CUDA;
@@ -66,7 +59,7 @@ static trm_status try_to_generate(trm_generator *generator, int32_t n, tokens *k
         }
         requests[r] = (trm_request){.prompt = prompts[r],
                                     .n_prompt = r == 0 ? 5 : PROMPT,
-                                    .max_tokens = TOKENS,
+                                    .max_tokens = test_is_brief() ? TOKENS / 2 : TOKENS,
                                     .sampling = TRM_SAMPLING_INIT,
                                     .ignore_eos = true};
         requests[r].sampling.temperature = 0.7f;
@@ -95,13 +88,14 @@ static void any_share_gives_the_same(void **state)
     (void)state;
     static const char *const budgets[] = {"0", "30%", "100%"}, *const shares[] = {"0", "30%", "70%", "100%", "auto"};
     const trm_dtype types[] = {TRM_F32, TRM_BF16};
-    for (size_t t = BRIEFLY ? 1 : 0; t < (on_cuda() ? 1 : 2); t++) {
+    for (size_t t = test_is_brief() && !on_cuda() ? 1 : 0; t < (on_cuda() ? 1 : 2); t++) {
         trm_generator *generator = open_generator("off", "off", types[t]);
         tokens expected = generate(generator, MOST);
         trm_generator_destroy(generator);
         for (size_t b = 0; b < sizeof(budgets) / sizeof(budgets[0]); b++) {
             size_t before = 0;
-            for (size_t i = BRIEFLY ? 2 + b : 0; i < sizeof(shares) / sizeof(shares[0]); i += BRIEFLY ? 2 : 1) {
+            for (size_t i = test_is_brief() ? 2 + b : 0; i < sizeof(shares) / sizeof(shares[0]);
+                 i += test_is_brief() ? 2 : 1) {
                 trm_generator_limits limits;
                 generator = open_generator(budgets[b], shares[i], types[t]);
                 check_alike(generator, &expected);
@@ -127,14 +121,14 @@ static void budgets_change(void **state)
     tokens expected = generate(generator, MOST);
     trm_generator_destroy(generator);
     const trm_dtype types[] = {TRM_F32, TRM_BF16};
-    for (size_t t = BRIEFLY ? 1 : 0; t < (on_cuda() ? 1 : 2); t++) {
+    for (size_t t = test_is_brief() && !on_cuda() ? 1 : 0; t < (on_cuda() ? 1 : 2); t++) {
         generator = open_generator("100%", "60%", types[t]);
         expected = generate(generator, MOST);
         trm_generator_limits limits;
         trm_generator_get_limits(generator, &limits);
         const size_t all = limits.streaming.streamable;
         const size_t budgets[] = {0, all / 2, all / 4, all, all * 3 / 4, 0, all / 5};
-        for (size_t i = 0; i < (BRIEFLY ? 3 : sizeof(budgets) / sizeof(budgets[0])); i++) {
+        for (size_t i = 0; i < (test_is_brief() ? 3 : sizeof(budgets) / sizeof(budgets[0])); i++) {
             assert_ok(trm_generator_set_weight_budget(generator, budgets[i]));
             check_alike(generator, &expected);
             trm_generator_get_limits(generator, &limits);

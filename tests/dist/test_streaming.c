@@ -49,7 +49,10 @@ static tokens try_to_generate(trm_generator *generator, trm_status *status)
         for (int32_t i = 0; i < PROMPT; i++) {
             prompts[r][i] = (i * 37 + r * 101) % vocabulary + 2;
         }
-        requests[r] = (trm_request){.prompt = prompts[r], .n_prompt = PROMPT, .max_tokens = TOKENS, .ignore_eos = true};
+        requests[r] = (trm_request){.prompt = prompts[r],
+                                    .n_prompt = PROMPT,
+                                    .max_tokens = test_is_brief() ? TOKENS / 2 : TOKENS,
+                                    .ignore_eos = true};
         requests[r].sampling = (trm_sampling)TRM_SAMPLING_INIT;
         requests[r].sampling.temperature = 0.7f;
         requests[r].sampling.seed = 11 + (uint64_t)r;
@@ -76,7 +79,7 @@ static void any_budget_gives_the_same(void **state)
     assert_false(off.streaming.on);
     trm_generator_destroy(generator);
     static const char *const budgets[] = {"0", "1%", "25%", "60%", "99%", "100%", "4M", "100G", "auto"};
-    for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
+    for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i += test_is_brief() ? 4 : 1) {
         generator = open_generator(budgets[i]);
         tokens found = generate(generator);
         trm_generator_get_limits(generator, &limits);
@@ -102,7 +105,7 @@ static void budgets_change(void **state)
     trm_generator_get_limits(generator, &limits);
     size_t streamable = limits.streaming.streamable;
     const size_t budgets[] = {0, streamable / 2, streamable / 4, streamable, streamable * 3 / 4, 0, SIZE_MAX};
-    for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
+    for (size_t i = 0; i < (test_is_brief() ? 4 : sizeof(budgets) / sizeof(budgets[0])); i++) {
         assert_ok(trm_generator_set_weight_budget(generator, budgets[i]));
         tokens found = generate(generator);
         assert_memory_equal(&found, &expected, sizeof(found));
@@ -197,7 +200,7 @@ static void a_link_that_fails(void **state)
         test_world->device->ops = &changed;
         assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
         tokens expected = generate(generator);
-        for (int32_t at = 0; at < (i == 0 ? 70 : 30); at += 31) {
+        for (int32_t at = 0; at < (i > 0 ? 30 : test_is_brief() ? 60 : 70); at += 31) {
             trm_status status;
             copies_left = at;
             (void)try_to_generate(generator, &status);
@@ -220,7 +223,7 @@ static void weights_that_stay_in_their_files(void **state)
     tokens expected = generate(generator);
     trm_generator_destroy(generator);
     const size_t host[] = {1, (size_t)3 << 20, (size_t)8 << 20};
-    for (size_t i = 0; i < sizeof(host) / sizeof(host[0]); i++) {
+    for (size_t i = test_is_brief() ? 2 : 0; i < sizeof(host) / sizeof(host[0]); i++) {
         trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
         trm_generator_limits limits;
         options.max_context = 64;

@@ -18,7 +18,7 @@ import time
 import unittest
 import urllib.request
 
-from serving import BACKEND, BEGINNING, MODEL, PROGRAM, RANKS, Server, eventually, write_temporary
+from serving import BACKEND, BEGINNING, MODEL, PROGRAM, RANKS, Server, eventually, tokens, write_temporary
 
 
 def long_body(**more):
@@ -30,7 +30,7 @@ class Limits(unittest.TestCase):
         with Server("--max-requests", "3", "--sequences", "2") as server:
             for _ in range(20): # a busy machine may send them one by one
                 with concurrent.futures.ThreadPoolExecutor(8) as pool:
-                    replies = list(pool.map(lambda i: server.request("POST", "/v1/completions", long_body(max_tokens=200)), range(8)))
+                    replies = list(pool.map(lambda i: server.request("POST", "/v1/completions", long_body(max_tokens=tokens(200))), range(8)))
                 statuses = [status for status, _, _ in replies]
                 if 429 in statuses:
                     break
@@ -193,7 +193,7 @@ class Ending(unittest.TestCase):
     def test_drain(self):
         server = Server("--drain-timeout", "600")
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            reply = pool.submit(server.request, "POST", "/v1/completions", long_body(n=4, max_tokens=400))
+            reply = pool.submit(server.request, "POST", "/v1/completions", long_body(n=4, max_tokens=tokens(400)))
             server.wait_metric("trireme_requests_live", 4)
             server.process.send_signal(signal.SIGTERM)
             server_status = 0
@@ -201,7 +201,7 @@ class Ending(unittest.TestCase):
                 server_status = server.request("GET", "/health")[0]
             self.assertEqual(server_status, 503)
             status, body, _ = reply.result()
-            self.assertEqual((status, body["usage"]["completion_tokens"]), (200, 4 * 400))
+            self.assertEqual((status, body["usage"]["completion_tokens"]), (200, 4 * tokens(400)))
         self.assertEqual(server.stop(), 0)
 
     def test_second_signal(self):
@@ -329,7 +329,7 @@ class Sleep(unittest.TestCase):
         with Server("--sleep-mode") as server:
             beginning = server.complete()
             with concurrent.futures.ThreadPoolExecutor(1) as pool:
-                reply = pool.submit(server.request, "POST", "/v1/completions", long_body(n=4, max_tokens=400))
+                reply = pool.submit(server.request, "POST", "/v1/completions", long_body(n=4, max_tokens=tokens(400)))
                 server.wait_metric("trireme_requests_live", 4)
                 status, body = self.ask(server, "POST", "/sleep?level=1") # not while there is work
                 self.assertEqual((status, "4 live" in body["error"]["message"]), (409, True), body)
@@ -524,7 +524,7 @@ class Speculation(unittest.TestCase):
 class Cache(unittest.TestCase):
     """With cached keys and values in e4m3 replies are as good, and do not depend on what the cache holds already."""
     def test_fp8(self):
-        with Server("--kv-cache-dtype", "fp8", "--cache-tokens", "1024", "--sequences", "4") as server:
+        with Server("--kv-cache-dtype", "fp8", "--context", "256", "--cache-tokens", "256", "--sequences", "4") as server:
             asked = {"prompt": "In the beginning", "max_tokens": 40, "temperature": 0}
             replies = [server.request("POST", "/v1/completions", asked) for _ in range(3)]
             for status, reply, _ in replies:
@@ -532,10 +532,10 @@ class Cache(unittest.TestCase):
                 self.assertTrue(reply["choices"][0]["text"].startswith(BEGINNING), reply)
                 self.assertEqual(reply["choices"][0]["text"], replies[0][1]["choices"][0]["text"])
             with concurrent.futures.ThreadPoolExecutor(4) as pool: # more than the cache holds: some wait or begin again
-                long = dict(asked, prompt="And it came to pass", max_tokens=400, ignore_eos=True)
+                long = dict(asked, prompt="And it came to pass", max_tokens=100, ignore_eos=True)
                 for status, reply, _ in pool.map(lambda _: server.request("POST", "/v1/completions", long), range(4)):
                     self.assertEqual(status, 200, reply)
-                    self.assertEqual(reply["usage"]["completion_tokens"], 400)
+                    self.assertEqual(reply["usage"]["completion_tokens"], 100)
         with self.assertRaises(AssertionError):
             Server("--kv-cache-dtype", "fp4")
 

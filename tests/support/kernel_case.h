@@ -55,9 +55,9 @@ typedef struct kernel_case_bench {
 } kernel_case_bench;
 
 /* Runs the case on every kernel of the bench's backend that accepts it, on each stream twice over differently poisoned
- * outputs, and
- * counts a failure, with a line that says which, if: no kernel accepts it, a value is off, an element was not
- * written, or memory beside the outputs, the workspace or an input was. */
+ * outputs (with a sanitizer of the compiler once, on one stream), and counts a failure, with a line that says which,
+ * if: no kernel accepts it, a value is off, an element was not written, or memory beside the outputs, the workspace or
+ * an input was. */
 void kernel_case_run(kernel_case_bench *bench, const kernel_case *test, kernel_case_meaning meaning);
 
 /* Runs `cases` with the kernels of the table on test_device (support/device.h), on its stream and that of the pool.

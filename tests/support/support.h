@@ -37,9 +37,21 @@ float test_random_float(uint64_t *state);
 /* Whether case `i` belongs to this run: all do, unless TRM_TEST_PART is "k/n", which takes every n-th from the k-th of
  * 0 .. n - 1. */
 bool test_in_part(int32_t i);
-/* Whether TRM_TEST_BRIEF asks for fewer repetitions of the same things: under a sanitizer that runs kernels a hundred
- * times slower. */
+/* Whether the compiler built this program with a sanitizer: what only shows in results is then left to other builds. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TEST_SANITIZED true
+#else
+#define TEST_SANITIZED false
+#endif
+/* Whether there are fewer repetitions of the same things: where TRM_TEST_BRIEF asks for it, under a sanitizer that runs
+ * kernels a hundred times slower, and in programs built with one. */
 bool test_is_brief(void);
+/* Of functions of the tests themselves that compute expected values: no sanitizer looks at them. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TEST_UNCHECKED __attribute__((no_sanitize("address", "undefined", "thread")))
+#else
+#define TEST_UNCHECKED
+#endif
 
 /* A new empty folder under the build folder; valid until the next call. */
 const char *test_temporary_folder(void);
