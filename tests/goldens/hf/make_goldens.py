@@ -186,6 +186,12 @@ def goldens():
     )
     factors = [round(1.0 + 0.37 * i, 3) for i in range(4)]
     long_factors = [round(1.5 + 0.91 * i, 3) for i in range(4)]
+    longrope = {**phi, **rope(rope_type="longrope", short_factor=factors, long_factor=long_factors)}
+
+    def longrope_spelled(kind):
+        scaling = dict(type=kind, short_factor=factors, long_factor=long_factors, original_max_position_embeddings=16)
+        return dict(rope_theta=10000.0, rope_scaling=scaling)
+
     llama3 = dict(
         rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16
     )
@@ -254,40 +260,16 @@ def goldens():
         ),
         Golden("qwen3", t.Qwen3ForCausalLM, t.Qwen3Config, {**BASE, "head_dim": 16}),
         Golden("phi3", t.Phi3ForCausalLM, t.Phi3Config, {**phi, "sliding_window": 9}),
-        Golden(
-            "phi3-longrope",
-            t.Phi3ForCausalLM,
-            t.Phi3Config,
-            {**phi, **rope(rope_type="longrope", short_factor=factors, long_factor=long_factors)},
-            share="phi3",
-        ),
-        Golden(
-            "phi3-longrope-v4",
-            t.Phi3ForCausalLM,
-            t.Phi3Config,
-            {**phi, **rope(rope_type="longrope", short_factor=factors, long_factor=long_factors)},
-            share="phi3",
-            spell4=dict(
-                rope_theta=10000.0,
-                rope_scaling=dict(
-                    type="su", short_factor=factors, long_factor=long_factors, original_max_position_embeddings=16
-                ),
-            ),
-        ),
+        Golden("phi3-longrope", t.Phi3ForCausalLM, t.Phi3Config, longrope, share="phi3"),
+        Golden("phi3-longrope-v4", t.Phi3ForCausalLM, t.Phi3Config, longrope, share="phi3", spell4=longrope_spelled("su")),
         # An early name of longrope, and an original length that the default of Phi-3 (4096) goes before.
         Golden(
             "phi3-longrope-yarn",
             t.Phi3ForCausalLM,
             t.Phi3Config,
-            {**phi, **rope(rope_type="longrope", short_factor=factors, long_factor=long_factors)},
+            longrope,
             share="phi3",
-            spell4=dict(
-                rope_theta=10000.0,
-                original_max_position_embeddings=ABSENT,
-                rope_scaling=dict(
-                    type="yarn", short_factor=factors, long_factor=long_factors, original_max_position_embeddings=16
-                ),
-            ),
+            spell4=dict(longrope_spelled("yarn"), original_max_position_embeddings=ABSENT),
         ),
         Golden(
             "phi3-partial",
