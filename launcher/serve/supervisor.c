@@ -312,6 +312,29 @@ static bool is_readable(int fd)
     return fd >= 0 && poll(&entry, 1, 0) > 0;
 }
 
+/* What a thread does, as proc(5) has it; '\0' if that cannot be known. */
+static char thread_state(pid_t pid, pid_t thread)
+{
+    char path[64], text[256];
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)pid, (int)thread);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0) {
+        close(fd);
+    }
+    text[n > 0 ? n : 0] = '\0';
+    const char *name_end = strrchr(text, ')'); /* a name may have spaces and parentheses */
+    return name_end != NULL && name_end[1] == ' ' ? name_end[2] : '\0';
+}
+
+/* Whether a silent rank would speak if it could: its thread waits for a processor (R), or for memory or a disk (D). One
+ * that was stopped or frozen is neither. The state is read before the socket, as what it says may have come between. */
+static bool is_held_up(const rank_link *link)
+{
+    char state = link->pid > 0 ? thread_state(link->pid, link->beat.thread > 0 ? link->beat.thread : link->pid) : '\0';
+    return state == 'R' || state == 'D' || is_readable(link->channel.fd);
+}
+
 /* Silence and steps without end. If this thread itself was held up, the ranks get that time too. */
 static trm_status check_beats(supervisor *s)
 {
@@ -326,8 +349,9 @@ static trm_status check_beats(supervisor *s)
             link->heard += late;
             link->progressed += late;
         }
-        if (now - link->heard > s->options.beat_seconds) {
-            TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d has not been heard for %.2f s", link->rank, now - link->heard);
+        double silent = now - link->heard, allowed = s->options.beat_seconds;
+        if (silent > allowed && (silent > SUPERVISOR_PATIENCE * allowed || !is_held_up(link))) {
+            TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d has not been heard for %.2f s", link->rank, silent);
         }
         if (link->beat.busy && now - link->progressed > s->options.step_seconds) {
             TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d has not finished a step for %.1f s", link->rank,

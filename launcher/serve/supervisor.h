@@ -10,11 +10,12 @@
 #include "launcher/serve/channel.h"
 
 #define SUPERVISOR_MOST_RANKS 1024
+#define SUPERVISOR_PATIENCE   10 /* beat timeouts of silence while a rank waits for a processor */
 
 typedef struct supervisor_options {
     char *const *command; /* NULL-terminated: what starts the job; gets TRIREME_SERVE_SOCKET in its environment */
     int32_t ranks;
-    double beat_seconds; /* a rank that is silent for longer has stopped */
+    double beat_seconds; /* a rank that is silent for longer has stopped, SUPERVISOR_PATIENCE times it if held up */
     double step_seconds; /* a step that takes longer hangs */
 } supervisor_options;
 

@@ -10,7 +10,7 @@
 
 #include "launcher/text/buffer.h"
 
-#define WIRE_VERSION       4
+#define WIRE_VERSION       5
 #define WIRE_LONGEST_FRAME ((size_t)64 << 20)
 
 typedef enum wire_kind {
@@ -48,6 +48,7 @@ typedef struct wire_beat {
     double layer_seconds, collective_seconds; /* of steps that were looked at: in all layers, in collectives */
     double last_collective_seconds;           /* of the last of them */
     int32_t busy;                             /* there is work, so `steps` should grow */
+    int32_t thread;                           /* the one that beats */
 } wire_beat;
 
 /* Text lives as long as the frame. */

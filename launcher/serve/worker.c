@@ -124,7 +124,8 @@ static void *beat_main(void *user)
                           .layer_seconds = seconds_of(&w->layer_nanoseconds),
                           .collective_seconds = seconds_of(&w->collective_nanoseconds),
                           .last_collective_seconds = seconds_of(&w->last_collective_nanoseconds),
-                          .busy = atomic_load(&w->busy)};
+                          .busy = atomic_load(&w->busy),
+                          .thread = gettid()};
         char byte;
         frame.size = 0;
         if (alive && wire_write(&frame, WIRE_BEAT, &beat, sizeof(beat)) == TRM_OK) {

@@ -290,8 +290,9 @@ class LostRanks(unittest.TestCase):
                 self.assertLess(recovery, server.start_seconds + 2)
 
     def test_stopped(self):
-        for server in self.lose(signal.SIGSTOP, "--beat-timeout", "3"):
+        for server in self.lose(signal.SIGSTOP, "--beat-timeout", "0.8"): # the default
             print(f"stopped: noticed after {self.noticed:.3f} s")
+            self.assertLess(self.noticed, 1 if BACKEND == "cuda" else 8) # here the front end itself may be late
 
     def test_killed_while_idle(self):
         with Server() as server:
@@ -360,7 +361,7 @@ class Sleep(unittest.TestCase):
             self.assertEqual(self.ask(server, "POST", "/sleep")[0], 200)
         with Server() as server: # which ended well asleep; without the flag there is no sleep
             self.assertEqual(self.ask(server, "POST", "/sleep")[0], 404)
-            self.assertEqual(server.complete(), BEGINNING)
+            self.assertEqual(server.complete(), beginning)
 
     def test_lost_while_asleep(self):
         """A wake that fails three times ends the server as a job does that cannot be started again."""
