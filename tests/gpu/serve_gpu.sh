@@ -5,7 +5,9 @@
 #   tests/gpu/serve_gpu.sh PROGRAM MODEL RANKS [TEST...]      MODEL: the folder configs/models/kjv-7m; TEST: a file of tests/serve, or FILE:CLASS.CASE
 #
 # Needs python3 with the package of tests/serve/requirements.txt (PYTHON names another), LOG a folder for what they print, TIMEOUT the seconds that
-# each file has (300). With one rank the files run side by side on the same GPU.
+# each file has (300; with 4 ranks test_operation took more than 175). Of another MODEL only test_load:Load.test_batch_invariant and test_operation's
+# LostRanks.test_killed, LostRanks.test_stopped and Sleep.test_sleep can be run: the others know the text. With one rank the files run side by side on
+# the same GPU.
 set -u
 
 if [ $# -lt 3 ]; then

@@ -690,8 +690,9 @@ class Cancellation(unittest.TestCase):
     def test_client_leaves_before_reply(self):
         gone = server.metric("trireme_clients_gone_total")
         with self.assertRaises(openai.APITimeoutError):
-            client.with_options(timeout=1).completions.create(model="kjv-7m", prompt="And", max_tokens=1000,
-                                                                n=64, extra_body={"ignore_eos": True})
+            # 1000 steps of 128 sequences, which take longer than that on any device
+            client.with_options(timeout=openai.Timeout(300, read=0.2)).completions.create(
+                model="kjv-7m", prompt="And", max_tokens=1000, n=128, extra_body={"ignore_eos": True})
         server.wait_metric("trireme_clients_gone_total", gone + 1)
         server.wait_metric("trireme_requests_live", 0)
 

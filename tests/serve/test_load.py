@@ -4,15 +4,18 @@ import itertools
 import os
 import unittest
 
-from serving import BACKEND, Server, eventually
+from serving import BACKEND, MODEL, Server, eventually
 
 # Small enough for all of it to happen. The shipped model's context has 1024 tokens, and a cache at least one context.
 CONTEXT = os.environ.get("TRIREME_CONTEXT", "1024")
 CROWDED = ["--context", CONTEXT, "--sequences", "8", "--cache-tokens", CONTEXT, "--step-tokens", "96", "--prefill-chunk", "48", "--speculate", "lookup:3"]
 ALONE = ["--context", CONTEXT, "--sequences", "8", "--no-prefix-cache"]
-HAPPENED = ["vllm:prefix_cache_hits_total", "vllm:num_preemptions_total", "vllm:spec_decode_num_draft_tokens_total",
-            "vllm:spec_decode_num_accepted_tokens_total"]
-NEARLY = 0.25 # of logprobs: what a GPU's sums in 16 bits are apart
+HAPPENED = ["vllm:prefix_cache_hits_total", "vllm:num_preemptions_total"]
+if os.path.basename(os.path.normpath(MODEL)) == "kjv-7m": # random weights repeat nothing that could be drafted
+    HAPPENED += ["vllm:spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_accepted_tokens_total"]
+# What rounding may move the difference of two logprobs of the shipped model. From f32 to bf16, as it is on GPUs, the host's kernels move it by 0.13
+# in the median, by 0.56 in one of a hundred places, at most by 1.03 of 4353; to f16, with 8 times the precision, by an eighth of all that.
+NEARLY = 1.25 if BACKEND == "cuda" else 0.001
 
 
 def bodies(text):
