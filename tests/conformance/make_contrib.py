@@ -133,6 +133,15 @@ def add_quantized(cases):
     cases.add("qlinear_where", "QLinearWhere", values)
     cases.add("matmul_integer_to_float", "MatMulIntegerToFloat", [u8(2, 6), u8(6, 4), scale, scales, zero, u8(4), bias])
     cases.add("dynamic_quantize_matmul", "DynamicQuantizeMatMul", [data(3, 6), u8(6, 4), scale, zero, bias])
+    for channels in (200, 220):  # sums of as many products as can be told apart in f32, and of more
+        sizes = [(1, channels, 6, 7), (3, channels, 4, 5)]
+        values = [rng.integers(200, 256, size).astype(np.uint8) for size in sizes]
+        values += [np.array(0, np.uint8), np.array(0, np.uint8)]
+        cases.add(f"conv_integer_{channels}", "ConvInteger", values, constants=["i1"], domain="", pads=[1, 0, 1, 0])
+    values = [u8(2, 64, 9, 9), *pair(0.02, 130), rng.integers(-127, 128, (5, 64, 3, 3)).astype(np.int8)]
+    values += [0.001 * (1 + rng.random(5)).astype(np.float32), np.zeros(5, np.int8), *pair(0.1, 128)]
+    values.append(rng.integers(-20000, 20000, 5).astype(np.int32))
+    cases.add("qlinear_conv", "QLinearConv", values, constants=["i3"], domain="", pads=[1, 1, 1, 1])
     sums = rng.integers(-1000, 1000, 4).astype(np.int32)
     for bits, block, depth, zeros in (
         (4, 16, 32, None),

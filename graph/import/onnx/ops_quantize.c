@@ -164,33 +164,66 @@ static void import_qlinear_matmul(trm_onnx_node *node)
 
 /* ---- convolutions -------------------------------------------------------------------------------- */
 
-/* In f64, which holds every sum of products of 8 bits. */
-static trm_tensor *integer_convolution(trm_onnx_node *node, trm_tensor *x, trm_tensor *x_zero, trm_tensor *w,
-                                       trm_tensor *w_zero, trm_tensor *bias)
+/* A tensor [n] along the channels of y. */
+static trm_tensor *along_channels(trm_onnx_node *node, trm_tensor *x, const trm_tensor *y)
 {
-    x = centred(node, x, x_zero, NEVER, TRM_F64);
-    w = centred(node, w, w_zero, 0, TRM_F64);
-    return trm_onnx_convolution(node, x, w, bias == NULL ? NULL : trm_onnx_cast(node, bias, TRM_F64));
+    int32_t axes[TRM_MAX_DIMS], n = 0;
+    for (int32_t i = 2; i < y->dims.n; i++) {
+        axes[n] = n + 1;
+        n++;
+    }
+    return trm_onnx_unsqueeze(node, x, axes, n);
 }
 
+/* Of two sums of products of 8 bits by at most 16 so many are whole numbers of f32, in any order: 2^24 / (255 * 16). */
+#define MOST_EXACT_PRODUCTS 4112
+
+/* Products of one output; -1: not known. */
+static int64_t products_per_output(const trm_tensor *w)
+{
+    int64_t count = 1;
+    for (int32_t i = 1; i < w->dims.n; i++) {
+        count = w->dims.d[i] < 0 || count < 0 || count > MOST_EXACT_PRODUCTS ? -1 : count * w->dims.d[i];
+    }
+    return count;
+}
+
+/* Exact: weights are taken apart into 16 times one part and another, each small enough for f32, which has fast kernels
+ * everywhere; where there are more products than that bears, in f64. */
 static void import_conv_integer(trm_onnx_node *node)
 {
-    trm_tensor **in = node->inputs;
-    trm_onnx_set(node, 0, trm_onnx_cast(node, integer_convolution(node, in[0], in[2], in[1], in[3], NULL), TRM_I32));
+    trm_tensor **in = node->inputs, *y;
+    const int64_t products = products_per_output(in[1]);
+    if (products < 0 || products > MOST_EXACT_PRODUCTS) {
+        y = trm_onnx_convolution(node, centred(node, in[0], in[2], NEVER, TRM_F64),
+                                 centred(node, in[1], in[3], 0, TRM_F64), NULL);
+        trm_onnx_set(node, 0, trm_onnx_cast(node, y, TRM_I32));
+        return;
+    }
+    trm_tensor *x = centred(node, in[0], in[2], NEVER, TRM_F32), *w = centred(node, in[1], in[3], 0, TRM_F32);
+    trm_tensor *high = trm_onnx_unary_with(node, TRM_UNARY_LINEAR, w, 1.0f / 16.0f, 0.0f);
+    high = trm_onnx_unary(node, TRM_UNARY_ROUND, high);
+    trm_tensor *low = trm_onnx_elementwise(node, TRM_ELEMENTWISE_SUB, w,
+                                           trm_onnx_unary_with(node, TRM_UNARY_LINEAR, high, 16.0f, 0.0f));
+    high = trm_onnx_cast(node, trm_onnx_convolution(node, x, high, NULL), TRM_I32);
+    low = trm_onnx_cast(node, trm_onnx_convolution(node, x, low, NULL), TRM_I32);
+    y = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MUL, high, trm_onnx_scalar(node, TRM_I32, 16.0));
+    trm_onnx_set(node, 0, trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, y, low));
 }
 
+/* Sums in f32, whose error is far below a step of y and none up to 2^24; bias and scales in f64. */
 static void import_qlinear_conv(trm_onnx_node *node)
 {
     trm_tensor **in = node->inputs, *w_scale = trm_onnx_cast(node, in[4], TRM_F64), *y_zero = in[7];
     const trm_dtype to = y_zero == NULL ? in[0]->dtype : y_zero->dtype;
-    trm_tensor *y = integer_convolution(node, in[0], in[2], in[3], in[5], in[8]);
+    trm_tensor *x = centred(node, in[0], in[2], NEVER, TRM_F32), *w = centred(node, in[3], in[5], 0, TRM_F32);
+    trm_tensor *y = trm_onnx_cast(node, trm_onnx_convolution(node, x, w, NULL), TRM_F64);
+    if (in[8] != NULL) {
+        trm_tensor *bias = along_channels(node, trm_onnx_cast(node, in[8], TRM_F64), y);
+        y = trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, y, bias);
+    }
     if (w_scale->dims.n == 1 && w_scale->dims.d[0] != 1) { /* one per output channel */
-        int32_t axes[TRM_MAX_DIMS], n = 0;
-        for (int32_t i = 2; i < y->dims.n; i++) {
-            axes[n] = n + 1;
-            n++;
-        }
-        w_scale = trm_onnx_unsqueeze(node, w_scale, axes, n);
+        w_scale = along_channels(node, w_scale, y);
     }
     trm_tensor *scale = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MUL, trm_onnx_cast(node, in[1], TRM_F64), w_scale);
     y = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MUL, y, scale);
