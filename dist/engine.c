@@ -190,7 +190,27 @@ static trm_status load_streamed(trm_engine *engine, trm_progress_fn progress, vo
     }
     TRM_TRY(trm_load_start(engine, NULL, &engine->load));
     TRM_TRY(trm_engine_finish_loading(engine, progress, user));
-    return trm_weight_places_settle(&engine->places, engine->plan, engine->world->device);
+    trm_weight_places_pin(&engine->places, engine->plan, engine->world->device);
+    return TRM_OK;
+}
+
+/* Plans with what all ranks measure at the same time. Collective. */
+static trm_status settle_streamed(trm_engine *engine)
+{
+    trm_plan *plan = engine->plan;
+    trm_world *world = engine->world;
+    trm_status status = TRM_OK;
+    trm_streaming_rates rates = {0};
+    if (plan->streaming != NULL) {
+        status = trm_weight_places_measure(&engine->places, plan, world->device, &rates);
+    }
+    TRM_TRY(trm_world_all_ok(world, status));
+    TRM_TRY(trm_streaming_measure_gather(world, engine->sharers, &rates.gather));
+    TRM_TRY(trm_streaming_agree_on_rates(world, engine->sharers, &rates));
+    if (plan->streaming != NULL) {
+        status = trm_weight_places_settle(&engine->places, plan, &rates);
+    }
+    return trm_world_all_ok(world, status);
 }
 
 trm_status trm_engine_begin(trm_plan *plan, trm_world *world, trm_progress_fn progress, void *user, trm_engine **engine)
@@ -210,6 +230,7 @@ trm_status trm_engine_begin(trm_plan *plan, trm_world *world, trm_progress_fn pr
     TRM_TRY_GOTO(status, trm_partition_open_groups(&plan->mesh, &plan->partition, world->communicator), destroy);
     TRM_TRY_GOTO(status, trm_streaming_check_alike(plan, world), destroy);
     TRM_TRY_GOTO(status, trm_streaming_open_group(plan, world, &made->sharers), destroy);
+    TRM_TRY_GOTO(status, settle_streamed(made), destroy);
     *engine = made;
     return TRM_OK;
 destroy:

@@ -464,7 +464,7 @@ static trm_status plan_residency(trm_streaming_plan *s, size_t budget, size_t ri
     s->problem.budget = budget < s->streamable ? budget : s->streamable;
     s->problem.ring_limit = ring_limit;
     trm_residency_problem problem = s->problem;
-    /* who shares chooses alike, and who asked for a share the same every time: by nothing that was measured */
+    /* who shares chooses alike, by what all know, and who asked for a share the same every time, by nothing measured */
     if (s->n_sharers > 1 || s->asked.host_compute == TRM_HOST_COMPUTE_PERCENT) {
         problem = s->first;
         problem.budget = s->problem.budget;
@@ -622,12 +622,21 @@ static void drop_unreadable(trm_streaming_plan *s, const trm_streaming_facts *fa
     }
 }
 
+static void use_rates(trm_residency_problem *problem, const trm_streaming_rates *rates)
+{
+    problem->link_rate = rates->link > 0 ? rates->link : problem->link_rate;
+    problem->unpack_rate = rates->unpack > 0 ? rates->unpack : problem->unpack_rate;
+    problem->file_rate = rates->file > 0 ? rates->file : problem->file_rate;
+    problem->gather_rate = rates->gather > 0 ? rates->gather : problem->gather_rate;
+}
+
 trm_status trm_streaming_adjust(trm_plan *plan, const trm_streaming_facts *facts)
 {
     trm_streaming_plan *s = plan->streaming;
-    s->problem.link_rate = facts->link_rate > 0 ? facts->link_rate : s->problem.link_rate;
-    s->problem.unpack_rate = facts->unpack_rate > 0 ? facts->unpack_rate : s->problem.unpack_rate;
-    s->problem.file_rate = facts->file_rate > 0 ? facts->file_rate : s->problem.file_rate;
+    use_rates(&s->problem, &facts->rates);
+    if (s->n_sharers > 1) { /* who shares has agreed on them */
+        use_rates(&s->first, &facts->rates);
+    }
     s->problem.uses = facts->rows_in_place ? s->uses : s->fetched_uses;
     drop_unreadable(s, facts);
     return plan_programs(s, &s->problem, facts->resident);

@@ -68,13 +68,23 @@ void trm_streaming_plan_destroy(trm_streaming_plan *streaming);
 trm_status trm_streaming_fit(trm_plan *plan, size_t room);
 /* The least of the ranks' budgets, where weights are shared, so that they all fetch the same. Collective. */
 trm_status trm_streaming_agree(trm_plan *plan, trm_world *world);
+/* Bytes per second, measured when weights are loaded; 0: not measured. */
+typedef struct trm_streaming_rates {
+    double link, unpack, file;
+    double gather; /* what comes from the ranks that share weights */
+} trm_streaming_rates;
 /* Checks that ranks which share weights keep the same ones. Collective. */
 trm_status trm_streaming_check_alike(const trm_plan *plan, trm_world *world);
 /* Makes the communicator of the ranks that share weights, NULL where none are shared. Collective. */
 trm_status trm_streaming_open_group(const trm_plan *plan, trm_world *world, trm_communicator **group);
 /* Brings the parts of a weight that other ranks have fetched: trm_ring_sharing's, `user` that communicator. */
 trm_status trm_streaming_gather(void *user, void *memory, size_t part_bytes, trm_stream *stream);
-/* Which of the plan's weights are shared and what the part of this rank is. weight_sharing.c, as the four above */
+/* Bytes per second that come from the others when `group` gathers, the same on all its ranks; stays 0 without a group
+ * or where memory is full. Collective. */
+trm_status trm_streaming_measure_gather(trm_world *world, trm_communicator *group, double *rate);
+/* Makes the rates that were measured those of the slowest rank. `group`: as above. Collective. */
+trm_status trm_streaming_agree_on_rates(trm_world *world, const trm_communicator *group, trm_streaming_rates *rates);
+/* Which of the plan's weights are shared and what the part of this rank is. weight_sharing.c, as the six above */
 void trm_streaming_share(const trm_plan *plan, trm_streaming_plan *s);
 /* Plans for another budget. */
 trm_status trm_streaming_replan(trm_plan *plan, size_t budget);
@@ -90,12 +100,12 @@ bool trm_streaming_has_rows(const trm_streaming_plan *s, int32_t weight);
 bool trm_streaming_reads_in_place(const trm_plan *plan, int32_t weight);
 /* Bytes that are thought to be copied for a weight that is packed. */
 size_t trm_streaming_packed_guess(size_t bytes);
-/* What follows from weights being where they are [n_weights], from rates of the link and of unpacking that were
- * measured (0: they were not), and from whether tables can be read where they lie. */
+/* What follows from weights being where they are [n_weights], from rates, and from whether tables can be read where
+ * they lie. */
 typedef struct trm_streaming_facts {
     const bool *resident;
     const bool *readable; /* [n_weights] processors can read it */
-    double link_rate, unpack_rate, file_rate;
+    trm_streaming_rates rates;
     bool rows_in_place;
 } trm_streaming_facts;
 trm_status trm_streaming_adjust(trm_plan *plan, const trm_streaming_facts *facts);
@@ -127,9 +137,14 @@ trm_status trm_weight_places_store(trm_weight_places *places, trm_plan *plan, tr
                                    trm_stored_read_fn read, void *user);
 /* To be called when stored weights have been filled again, also in part. */
 trm_status trm_weight_places_follow(trm_weight_places *places, trm_plan *plan, trm_device *device);
-/* Once stored weights are filled: pins them, measures the link, and plans with what came out. Where pinning is refused
- * copies go from ordinary memory. */
-trm_status trm_weight_places_settle(trm_weight_places *places, trm_plan *plan, trm_device *device);
+/* Once stored weights are filled: pins them. Where the system refuses, copies go from ordinary memory. */
+void trm_weight_places_pin(trm_weight_places *places, const trm_plan *plan, trm_device *device);
+/* Measures the link, unpacking and files. Ranks call it at the same time, as their links share the memory of their
+ * host: four at once may be slower than one. */
+trm_status trm_weight_places_measure(const trm_weight_places *places, trm_plan *plan, trm_device *device,
+                                     trm_streaming_rates *rates);
+/* Plans with rates, which ranks that share weights have agreed on. */
+trm_status trm_weight_places_settle(trm_weight_places *places, trm_plan *plan, const trm_streaming_rates *rates);
 
 /* Plans again for another budget and moves weights to where they then belong. If that fails on the way, the plan is of
  * where they are. */

@@ -18,7 +18,8 @@
 /* What is copied to see how fast the link is, and how often. */
 #define PROBE_BYTES       ((size_t)256 << 20)
 #define LEAST_PROBE_BYTES ((size_t)1 << 20)
-#define PROBES            3
+#define PROBES            4
+#define LINK_BYTES        ((size_t)1 << 30) /* copied to measure the link */
 #define FILE_THREADS      6                 /* as many as read in a step */
 #define READ_BYTES        ((size_t)4 << 20) /* that a thread reads at a time, of a weight that moves to the device */
 
@@ -204,33 +205,58 @@ static void probe_fini(probe *p)
     trm_stream_destroy(p->stream);
 }
 
-/* Raises *rate to that of `bytes` since the start. */
+/* Bytes per second since the start, `bytes` having been moved. */
 static trm_status probe_end(probe *p, size_t bytes, double *rate)
 {
     float milliseconds;
     TRM_TRY(trm_event_record(p->end, p->stream));
     TRM_TRY(trm_stream_synchronize(p->stream));
     TRM_TRY(trm_event_elapsed_ms(p->start, p->end, &milliseconds));
-    double found = milliseconds > 0 ? (double)bytes / ((double)milliseconds * 1e-3) : 0;
-    *rate = found > *rate ? found : *rate;
+    *rate = milliseconds > 0 ? (double)bytes / ((double)milliseconds * 1e-3) : 0;
     return TRM_OK;
 }
 
-/* Bytes per second of copies from one of the stored weights. */
-static trm_status measure_link(const trm_weight_places *places, trm_device *device, double *rate)
+/* The stored weight of most bytes, of packed ones only if `packed`; -1 if there is none. */
+static int32_t largest_stored(const trm_weight_places *places, bool packed)
 {
-    const trm_stored_weight *largest = NULL;
+    int32_t largest = -1;
     for (int32_t i = 0; i < places->n; i++) {
         const trm_stored_weight *stored = &places->stored[i];
-        if (stored->memory != NULL && (largest == NULL || stored->bytes > largest->bytes)) {
-            largest = stored;
+        bool counts = stored->memory != NULL && (stored->pieces != NULL || !packed);
+        largest = counts && (largest < 0 || stored->bytes > places->stored[largest].bytes) ? i : largest;
+    }
+    return largest;
+}
+
+/* Copies stored weights in turn, up to `most` bytes of each, until LINK_BYTES have been copied: what comes from the
+ * processors' caches would be faster than steps are. */
+static trm_status copy_stored(const trm_weight_places *places, trm_stream *stream, void *to, size_t most,
+                              size_t *copied)
+{
+    size_t least = most < LEAST_PROBE_BYTES ? most : LEAST_PROBE_BYTES;
+    for (*copied = 0; *copied < LINK_BYTES && *copied < PROBES * most;) {
+        for (int32_t i = 0; i < places->n && *copied < LINK_BYTES; i++) {
+            const trm_stored_weight *stored = &places->stored[i];
+            size_t bytes = stored->bytes < most ? stored->bytes : most;
+            if (stored->memory != NULL && bytes >= least) {
+                TRM_TRY(trm_stream_upload(stream, to, stored->memory, bytes));
+                *copied += bytes;
+            }
         }
     }
+    return TRM_OK;
+}
+
+/* Bytes per second of copies from the stored weights; 0 if there is none. */
+static trm_status measure_link(const trm_weight_places *places, trm_device *device, double *rate)
+{
+    int32_t largest = largest_stored(places, false);
     *rate = 0;
-    if (largest == NULL) {
+    if (largest < 0) {
         return TRM_OK;
     }
-    size_t bytes = largest->bytes < PROBE_BYTES ? largest->bytes : PROBE_BYTES;
+    const trm_stored_weight *stored = &places->stored[largest];
+    size_t bytes = stored->bytes < PROBE_BYTES ? stored->bytes : PROBE_BYTES, copied;
     probe p = {.device = device};
     void *to = NULL;
     trm_status status;
@@ -239,11 +265,10 @@ static trm_status measure_link(const trm_weight_places *places, trm_device *devi
     }
     TRM_TRY_GOTO(status, status, done);
     TRM_TRY_GOTO(status, probe_init(&p), done);
-    for (int32_t i = 0; i < PROBES; i++) {
-        TRM_TRY_GOTO(status, trm_event_record(p.start, p.stream), done);
-        TRM_TRY_GOTO(status, trm_stream_upload(p.stream, to, largest->memory, bytes), done);
-        TRM_TRY_GOTO(status, probe_end(&p, bytes, rate), done);
-    }
+    TRM_TRY_GOTO(status, trm_stream_upload(p.stream, to, stored->memory, bytes), done); /* the first one is slower */
+    TRM_TRY_GOTO(status, trm_event_record(p.start, p.stream), done);
+    TRM_TRY_GOTO(status, copy_stored(places, p.stream, to, bytes, &copied), done);
+    status = probe_end(&p, copied, rate);
 done:
     probe_fini(&p);
     trm_device_free(device, to);
@@ -254,29 +279,29 @@ done:
 static trm_status measure_unpacking(const trm_weight_places *places, const trm_plan *plan, trm_device *device,
                                     double *rate)
 {
-    int32_t i = 0;
-    for (; i < places->n && places->stored[i].pieces == NULL; i++) {
-    }
+    int32_t largest = largest_stored(places, true);
     *rate = 0;
-    if (i == places->n) {
+    if (largest < 0) {
         return TRM_OK;
     }
-    size_t bytes = trm_stored_piece_bytes(&places->stored[i], plan->streaming->part_bytes[i], 0);
+    const trm_stored_weight *stored = &places->stored[largest];
+    size_t bytes = trm_stored_piece_bytes(stored, plan->streaming->part_bytes[largest], 0);
     probe p = {.device = device};
     void *from = NULL, *to = NULL;
     trm_status status = TRM_OK;
-    if (trm_device_alloc(device, places->stored[i].pieces[1], &from) != TRM_OK ||
+    if (trm_device_alloc(device, stored->pieces[1], &from) != TRM_OK ||
         trm_device_alloc(device, bytes, &to) != TRM_OK) {
         goto done;
     }
     TRM_TRY_GOTO(status, probe_init(&p), done);
-    TRM_TRY_GOTO(status, trm_stream_upload(p.stream, from, places->stored[i].memory, places->stored[i].pieces[1]),
-                 done);
-    for (int32_t k = 0; k < PROBES; k++) {
-        TRM_TRY_GOTO(status, trm_event_record(p.start, p.stream), done);
+    TRM_TRY_GOTO(status, trm_stream_upload(p.stream, from, stored->memory, stored->pieces[1]), done);
+    for (int32_t i = 0; i <= PROBES; i++) {
+        if (i == 1) { /* the first one loads the kernel */
+            TRM_TRY_GOTO(status, trm_event_record(p.start, p.stream), done);
+        }
         TRM_TRY_GOTO(status, trm_unpack(p.stream, from, to, bytes / sizeof(uint16_t), 0), done);
-        TRM_TRY_GOTO(status, probe_end(&p, bytes, rate), done);
     }
+    status = probe_end(&p, PROBES * bytes, rate);
 done:
     probe_fini(&p);
     trm_device_free(device, from);
@@ -347,20 +372,15 @@ static void follow_stored(const trm_weight_places *places, trm_streaming_plan *s
 }
 
 /* The plan of where weights are. */
-static trm_status adjust(trm_weight_places *places, trm_plan *plan, double link_rate, double unpack_rate,
-                         double file_rate)
+static trm_status adjust(trm_weight_places *places, trm_plan *plan, const trm_streaming_rates *rates)
 {
     bool *resident = calloc((size_t)places->n * 2 + 1, sizeof(*resident)); /* and what processors can read */
     if (resident == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the places of %d weights", places->n);
     }
     bool *readable = resident + places->n;
-    trm_streaming_facts facts = {.resident = resident,
-                                 .readable = readable,
-                                 .link_rate = link_rate,
-                                 .unpack_rate = unpack_rate,
-                                 .file_rate = file_rate,
-                                 .rows_in_place = places->pinned};
+    trm_streaming_facts facts = {
+        .resident = resident, .readable = readable, .rates = *rates, .rows_in_place = places->pinned};
     places->capturable = places->pinned;
     for (int32_t i = 0; i < places->n; i++) {
         bool is_read = places->resident[i] == NULL && places->stored[i].memory == NULL;
@@ -380,16 +400,25 @@ static trm_status adjust(trm_weight_places *places, trm_plan *plan, double link_
     return status;
 }
 
-trm_status trm_weight_places_settle(trm_weight_places *places, trm_plan *plan, trm_device *device)
+void trm_weight_places_pin(trm_weight_places *places, const trm_plan *plan, trm_device *device)
 {
-    double link_rate, unpack_rate, file_rate;
     report_files(places, plan);
     pin_stored(places, plan, device);
-    TRM_TRY(measure_link(places, device, &link_rate));
-    link_rate = plan->streaming->measured ? 0 : link_rate; /* beside processors, which share the memory */
-    TRM_TRY(measure_unpacking(places, plan, device, &unpack_rate));
-    TRM_TRY(measure_files(places, plan, &file_rate));
-    return adjust(places, plan, link_rate, unpack_rate, file_rate);
+}
+
+trm_status trm_weight_places_measure(const trm_weight_places *places, trm_plan *plan, trm_device *device,
+                                     trm_streaming_rates *rates)
+{
+    TRM_TRY(measure_link(places, device, &rates->link));
+    TRM_TRY(measure_unpacking(places, plan, device, &rates->unpack));
+    return measure_files(places, plan, &rates->file);
+}
+
+trm_status trm_weight_places_settle(trm_weight_places *places, trm_plan *plan, const trm_streaming_rates *rates)
+{
+    trm_streaming_rates settled = *rates;
+    settled.link = plan->streaming->measured ? 0 : rates->link; /* beside processors, which share the memory */
+    return adjust(places, plan, &settled);
 }
 
 trm_status trm_weight_places_follow(trm_weight_places *places, trm_plan *plan, trm_device *device)
@@ -398,9 +427,8 @@ trm_status trm_weight_places_follow(trm_weight_places *places, trm_plan *plan, t
         return TRM_OK;
     }
     places->refilled = false;
-    report_files(places, plan);
-    pin_stored(places, plan, device);
-    return adjust(places, plan, 0, 0, 0);
+    trm_weight_places_pin(places, plan, device);
+    return adjust(places, plan, &(trm_streaming_rates){0});
 }
 
 /* ---- another budget ---------------------------------------------------------------------------- */
@@ -564,10 +592,10 @@ trm_status trm_weight_places_change(trm_weight_places *places, trm_plan *plan, t
     if (status != TRM_OK) {
         char cause[512];
         snprintf(cause, sizeof(cause), "%s", trm_last_error());
-        (void)adjust(places, plan, 0, 0, 0);
+        (void)adjust(places, plan, &(trm_streaming_rates){0});
         return trm_fail(status, "cannot change the weight budget to %zu bytes: %s", budget, cause);
     }
     pin_stored(places, plan, device);
     report_files(places, plan);
-    return adjust(places, plan, 0, 0, 0);
+    return adjust(places, plan, &(trm_streaming_rates){0});
 }

@@ -5,6 +5,11 @@
  */
 #include "base/error.h"
 #include "dist/streaming.h"
+#include "dist/world.h"
+
+/* What is gathered to see how fast that is: bytes of each rank, and how often. */
+#define GATHERED_PART ((size_t)32 << 20)
+#define GATHERS       4
 
 static bool wants_sharing(const trm_plan *plan, const trm_streaming_plan *s)
 {
@@ -96,4 +101,70 @@ trm_status trm_streaming_gather(void *user, void *memory, size_t part_bytes, trm
     const unsigned char *own = (unsigned char *)memory + part_bytes * (size_t)group->rank;
     const trm_exchange x = {TRM_ALL_GATHER, TRM_REDUCE_NONE, TRM_U8, own, memory, part_bytes, 0};
     return trm_communicator_exchange(group, &x, stream);
+}
+
+/* Gathers once, then some more, and times those. */
+static trm_status time_gathers(trm_world *world, trm_communicator *group, void *memory, double *rate)
+{
+    trm_stream *stream = NULL;
+    trm_event *start = NULL, *end = NULL;
+    float milliseconds = 0;
+    trm_status status;
+    TRM_TRY_GOTO(status, trm_stream_create(world->device, &stream), done);
+    TRM_TRY_GOTO(status, trm_event_create(world->device, &start), done);
+    TRM_TRY_GOTO(status, trm_event_create(world->device, &end), done);
+    for (int32_t i = 0; i <= GATHERS; i++) {
+        if (i == 1) { /* the first one connects */
+            TRM_TRY_GOTO(status, trm_event_record(start, stream), done);
+        }
+        TRM_TRY_GOTO(status, trm_streaming_gather(group, memory, GATHERED_PART, stream), done);
+    }
+    TRM_TRY_GOTO(status, trm_event_record(end, stream), done);
+    TRM_TRY_GOTO(status, trm_world_await(world, end, "measuring how fast ranks exchange weights"), done);
+    TRM_TRY_GOTO(status, trm_event_elapsed_ms(start, end, &milliseconds), done);
+    double others = (double)GATHERS * (double)GATHERED_PART * (group->size - 1);
+    *rate = milliseconds > 0 ? others / ((double)milliseconds * 1e-3) : 0;
+done:
+    trm_event_destroy(start);
+    trm_event_destroy(end);
+    trm_stream_destroy(stream);
+    return status;
+}
+
+/* Worlds made of parts may have no way for host bytes between devices. */
+static bool can_agree(const trm_world *world)
+{
+    return world->bootstrap != NULL || world->size == 1 || trm_device_backend(world->device) == TRM_BACKEND_HOST;
+}
+
+trm_status trm_streaming_measure_gather(trm_world *world, trm_communicator *group, double *rate)
+{
+    *rate = 0;
+    if (!can_agree(world)) {
+        return TRM_OK;
+    }
+    void *memory = NULL;
+    int64_t fits =
+        group == NULL || trm_device_alloc(world->device, GATHERED_PART * (size_t)group->size, &memory) == TRM_OK;
+    trm_status status = trm_world_minimum(world, &fits);
+    if (status == TRM_OK && fits && group != NULL) {
+        status = time_gathers(world, group, memory, rate);
+    }
+    trm_device_free(world->device, memory);
+    return trm_world_all_ok(world, status);
+}
+
+trm_status trm_streaming_agree_on_rates(trm_world *world, const trm_communicator *group, trm_streaming_rates *rates)
+{
+    if (!can_agree(world)) {
+        *rates = group == NULL ? *rates : (trm_streaming_rates){0}; /* who shares plans with what is assumed */
+        return TRM_OK;
+    }
+    double *all[] = {&rates->link, &rates->unpack, &rates->file, &rates->gather};
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        int64_t rate = *all[i] >= 1 ? (int64_t)*all[i] : INT64_MAX; /* who has not measured it does not decide */
+        TRM_TRY(trm_world_minimum(world, &rate));
+        *all[i] = rate == INT64_MAX ? 0 : (double)rate;
+    }
+    return TRM_OK;
 }
