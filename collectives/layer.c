@@ -12,6 +12,7 @@
 #include "collectives/communicator.h"
 #include "collectives/pack.h"
 #include "collectives/peer.h"
+#include "collectives/peer_lane.h"
 
 /* How a tensor's axis is cut into n slices: [outer, n, block] bytes. */
 typedef struct layout {
@@ -304,6 +305,24 @@ static trm_status norm_run(const trm_kernel_call *call, trm_backend backend)
     return find_norm(call, backend, call->workspace, &desc, &norm)->run(&norm);
 }
 
+trm_peer_norm trm_all_reduce_norm_describe(const trm_kernel_call *call)
+{
+    const trm_all_reduce_norm_params *p = &call->layer->all_reduce_norm;
+    const trm_view *x = &call->inputs[0];
+    int32_t weight = p->norm.residual ? 2 : 1;
+    bool has_bias = p->norm.op == TRM_NORM_LAYER && call->n_inputs > weight + 1;
+    trm_peer_norm n = {.dtype = x->dtype,
+                       .width = x->dims.d[x->dims.n - 1],
+                       .from = x->data,
+                       .residual = p->norm.residual ? call->inputs[1].data : NULL,
+                       .weight = call->n_inputs > weight ? call->inputs[weight].data : NULL,
+                       .bias = has_bias ? call->inputs[weight + 1].data : NULL,
+                       .to = call->outputs[0].data,
+                       .sum = p->norm.residual ? call->outputs[1].data : NULL};
+    n.rows = n.width > 0 ? trm_dims_count(&x->dims) / n.width : 0;
+    return n;
+}
+
 static bool host_norm_accepts(const trm_kernel_call *call)
 {
     return norm_accepts(call, TRM_BACKEND_HOST);
@@ -324,20 +343,10 @@ static bool cuda_norm_accepts(const trm_kernel_call *call)
 static trm_status cuda_norm_run(const trm_kernel_call *call)
 {
     const trm_all_reduce_norm_params *p = &call->layer->all_reduce_norm;
-    const trm_view *x = &call->inputs[0];
-    int32_t weight = p->norm.residual ? 2 : 1;
-    bool has_bias = p->norm.op == TRM_NORM_LAYER && call->n_inputs > weight + 1, done = false;
+    bool done = false;
     trm_communicator *part;
     TRM_TRY(find_part(call, &p->collective, &part));
-    trm_peer_norm n = {.dtype = x->dtype,
-                       .width = x->dims.d[x->dims.n - 1],
-                       .from = x->data,
-                       .residual = p->norm.residual ? call->inputs[1].data : NULL,
-                       .weight = call->n_inputs > weight ? call->inputs[weight].data : NULL,
-                       .bias = has_bias ? call->inputs[weight + 1].data : NULL,
-                       .to = call->outputs[0].data,
-                       .sum = p->norm.residual ? call->outputs[1].data : NULL};
-    n.rows = n.width > 0 ? trm_dims_count(&x->dims) / n.width : 0;
+    const trm_peer_norm n = trm_all_reduce_norm_describe(call);
     if (!call->batch_invariant) { /* how a row is added up depends on the number of rows */
         TRM_TRY(trm_communicator_peer_norm(part, &n, &p->norm, call->stream, &done));
     }

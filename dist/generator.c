@@ -165,10 +165,18 @@ static bool wants_lanes(const trm_generator *g, const trm_plan *plan)
            (plan->mesh.size[TRM_AXIS_TP] > 1 || plan->mesh.size[TRM_AXIS_PP] > 1);
 }
 
-/* Device memory of the second lane: inputs, activations and workspace once more. */
+/* Tokens of a lane at most, unless a sequence cannot be cut. */
+static int64_t lane_rows(const trm_generator *g)
+{
+    return (g->max_step_tokens + 1) / 2 + TRM_LANE_GRAIN;
+}
+
+/* Device memory of the second lane: inputs, activations and workspace once more, and what travels. */
 static size_t lane_bytes(const trm_generator *g, const trm_plan *plan)
 {
-    return wants_lanes(g, plan) ? plan->input_bytes + plan->activation_bytes + plan->workspace_bytes : 0;
+    return wants_lanes(g, plan) ? plan->input_bytes + plan->activation_bytes + plan->workspace_bytes +
+                                      trm_lane_sums_bytes(plan, lane_rows(g))
+                                : 0;
 }
 
 static trm_status fail_without_memory(const trm_generator *g, const trm_memory_plan *need, const trm_device_info *info,
@@ -469,12 +477,15 @@ static trm_status prepare(trm_generator *g)
 
 trm_status trm_generator_use_lanes(trm_generator *g, int32_t tokens)
 {
+    trm_lanes_destroy(g->lanes);
+    free(g->lane_sequences);
+    g->lanes = NULL;
     g->lane_sequences = calloc(2 * (size_t)g->max_sequences, sizeof(*g->lane_sequences));
     if (g->lane_sequences == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the lanes of %d sequences", g->max_sequences);
     }
     g->lane_tokens = tokens;
-    return trm_lanes_create(g->context, &g->lanes);
+    return trm_lanes_create(g->context, lane_rows(g), &g->lanes);
 }
 
 /* What this rank does by itself before the cache is sized. */

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-trm_status trm_lanes_create(trm_context *main, trm_lanes **lanes)
+trm_status trm_lanes_create(trm_context *main, int64_t rows, trm_lanes **lanes)
 {
     trm_device *device = main->engine->world->device;
     trm_lanes *made = calloc(1, sizeof(*made));
@@ -24,6 +24,7 @@ trm_status trm_lanes_create(trm_context *main, trm_lanes **lanes)
         TRM_TRY_GOTO(status, trm_event_create(device, &made->computed[i]), destroy);
         TRM_TRY_GOTO(status, trm_event_create(device, &made->exchanged[i]), destroy);
     }
+    TRM_TRY_GOTO(status, trm_lane_sums_init(made, rows), destroy);
     *lanes = made;
     return TRM_OK;
 destroy:
@@ -46,6 +47,7 @@ void trm_lanes_destroy(trm_lanes *lanes)
     trm_stream_destroy(lanes->exchange);
     trm_stream_destroy(lanes->second);
     trm_context_destroy(lanes->contexts[1]);
+    trm_lane_sums_fini(lanes);
     free(lanes);
 }
 
@@ -86,9 +88,21 @@ static trm_status exchange(trm_lanes *lanes, int32_t lane, int32_t layer)
     return trm_event_record(lanes->exchanged[lane], lanes->exchange);
 }
 
+/* A product that reads what was gathered where it lies. */
+static trm_status run_on_gathered(trm_lanes *lanes, int32_t lane, int32_t layer, trm_stream *stream)
+{
+    trm_context *context = lanes->contexts[lane];
+    trm_view *read = &context->steps[layer].call.inputs[0];
+    void *planned = read->data;
+    read->data = lanes->gathered[lane];
+    trm_status status = run_on(context, layer, stream);
+    read->data = planned;
+    return status;
+}
+
 /* A layer of a lane that computes. The first lane is ahead in what is enqueued, up to its next exchange, so the event
  * is of the same layer, or of a later one. */
-static trm_status compute(trm_lanes *lanes, int32_t lane, int32_t index)
+static trm_status compute(trm_lanes *lanes, int32_t lane, bool copies, int32_t index)
 {
     trm_context *context = lanes->contexts[lane];
     trm_stream *stream = stream_of(lanes, lane);
@@ -96,12 +110,13 @@ static trm_status compute(trm_lanes *lanes, int32_t lane, int32_t index)
     if (state && lane == 1) {
         TRM_TRY(trm_stream_wait_event(stream, lanes->stored));
     }
-    TRM_TRY(run_on(context, index, stream));
+    TRM_TRY(copies && lanes->layers[index].reads_gathered ? run_on_gathered(lanes, lane, index, stream)
+                                                          : run_on(context, index, stream));
     return state && lane == 0 ? trm_event_record(lanes->stored, stream) : TRM_OK;
 }
 
 /* Runs the layers of a lane from `*at` to its next exchange and through it. */
-static trm_status advance(trm_lanes *lanes, int32_t lane, int32_t *at)
+static trm_status advance(trm_lanes *lanes, int32_t lane, bool copies, int32_t *at)
 {
     const trm_network *network = lanes->contexts[lane]->engine->plan->network;
     if (*at > 0) {
@@ -109,10 +124,13 @@ static trm_status advance(trm_lanes *lanes, int32_t lane, int32_t *at)
     }
     while (*at < network->n_layers) {
         int32_t layer = (*at)++;
+        if (copies && lanes->layers[layer].copies) {
+            return trm_lane_sums_add(lanes, lane, layer, stream_of(lanes, lane));
+        }
         if (is_exchange(network->layers[layer])) {
             return exchange(lanes, lane, layer);
         }
-        TRM_TRY(compute(lanes, lane, layer));
+        TRM_TRY(compute(lanes, lane, copies, layer));
     }
     return TRM_OK;
 }
@@ -124,12 +142,13 @@ trm_status trm_lanes_enqueue(trm_lanes *lanes)
     for (int32_t i = 0; i < TRM_LANES; i++) {
         TRM_TRY(trm_context_begin_layers(lanes->contexts[i]));
     }
+    const bool copies = trm_lane_sums_can_copy(lanes);
     TRM_TRY(trm_event_record(lanes->begun, stream));
     TRM_TRY(trm_stream_wait_event(lanes->second, lanes->begun));
     while (at[0] < n_layers || at[1] < n_layers) {
         for (int32_t i = 0; i < TRM_LANES; i++) {
             if (at[i] < n_layers) {
-                TRM_TRY(advance(lanes, i, &at[i]));
+                TRM_TRY(advance(lanes, i, copies, &at[i]));
             }
         }
     }

@@ -5,22 +5,36 @@
 #ifndef TRM_DIST_LANES_H
 #define TRM_DIST_LANES_H
 
+#include "collectives/peer_lane.h"
 #include "dist/engine.h"
 
-#define TRM_LANES 2
+#define TRM_LANES      2
+#define TRM_LANE_GRAIN 64 /* a cut between lanes falls on a multiple of it, so that no tile of a product is cut */
+
+/* What a layer has to do with sums that travel by copies. */
+typedef struct trm_lane_layer {
+    bool copies;         /* it is such a sum, with the norm behind it */
+    bool whole_sum;      /* all of what it adds up to is read, not each rank's own rows alone */
+    bool in_place;       /* its result is read where it was gathered */
+    bool reads_gathered; /* its first input is such a result */
+} trm_lane_layer;
 
 typedef struct trm_lanes {
     trm_context *contexts[TRM_LANES]; /* the first is the caller's; the second has its stream and its state */
     trm_stream *second;             /* where the second computes: blocks of one fill what the other's last ones leave */
     trm_stream *exchange;           /* where exchanges between ranks run */
     trm_event *computed[TRM_LANES]; /* what an exchange reads is there */
-    trm_event *exchanged[TRM_LANES]; /* what the layers behind it read is there */
-    trm_event *stored;               /* the first has written the state of its last layer that has one */
-    trm_event *begun, *ended;        /* of the second: inputs are there, all has run */
+    trm_event *exchanged[TRM_LANES];  /* what the layers behind it read is there */
+    trm_event *stored;                /* the first has written the state of its last layer that has one */
+    trm_event *begun, *ended;         /* of the second: inputs are there, all has run */
+    trm_peer_lane *places[TRM_LANES]; /* for sums that travel by copies; NULL: none does */
+    void *gathered[TRM_LANES];        /* where their results are */
+    trm_lane_layer *layers;           /* [n_layers] with places */
 } trm_lanes;
 
-/* Makes a second context beside `main`, which must outlive the lanes. */
-trm_status trm_lanes_create(trm_context *main, trm_lanes **lanes);
+/* Makes a second context beside `main`, which must outlive the lanes, for steps of up to `rows` tokens in a lane.
+ * Collective where ranks exchange. */
+trm_status trm_lanes_create(trm_context *main, int64_t rows, trm_lanes **lanes);
 void trm_lanes_destroy(trm_lanes *lanes);
 
 /*
@@ -31,5 +45,17 @@ void trm_lanes_destroy(trm_lanes *lanes);
  * state that the first one writes there (keys of the tokens before its own), and not the other way round.
  */
 trm_status trm_lanes_enqueue(trm_lanes *lanes);
+
+/* ---- sums that travel by copies: lane_sums.c ---- */
+
+/* Device memory for those of a plan with lanes of up to `rows` tokens on CUDA; 0: none travels so. */
+size_t trm_lane_sums_bytes(const trm_plan *plan, int64_t rows);
+/* Takes places, where the ranks reach each other's memory, and says what each layer has to do with them. Collective. */
+trm_status trm_lane_sums_init(trm_lanes *lanes, int64_t rows);
+void trm_lane_sums_fini(trm_lanes *lanes);
+/* Whether sums of the step travel by copies, with the dims in force: all that may, or none. The same on every rank. */
+bool trm_lane_sums_can_copy(const trm_lanes *lanes);
+/* Enqueues the sum and norm of a layer of a lane. */
+trm_status trm_lane_sums_add(trm_lanes *lanes, int32_t lane, int32_t layer, trm_stream *stream);
 
 #endif

@@ -7,8 +7,6 @@
 #include "base/error.h"
 #include "base/half.h"
 
-/* A cut between lanes falls on a multiple of it, so that no tile of a product is cut. */
-#define LANE_GRAIN 64
 /* A form of steps with prompts is captured when it comes up again after so many uses. */
 #define MIXED_USES 2
 /* Of so many steps whose weights stream, or that have only collectives to show, one is looked at, the first after
@@ -162,7 +160,7 @@ static trm_status hand_over_hidden(trm_generator *g, trm_context *context, int32
 static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t tokens)
 {
     int32_t half = tokens / 2, at = 0, n_first = 0, rows[TRM_LANES];
-    half -= half > LANE_GRAIN ? half % LANE_GRAIN : 0;
+    half -= half > TRM_LANE_GRAIN ? half % TRM_LANE_GRAIN : 0;
     trm_step_sequence *second = g->lane_sequences, *first = second + g->max_sequences;
     int32_t n_second = 0;
     for (int32_t i = 0; i < n; i++) {

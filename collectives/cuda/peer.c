@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "collectives/communicator.h"
+#include "collectives/peer_lane.h"
 #include "kernels/cuda/cuda.h"
 
 /* A way that does not work is found out within this time, before anybody relies on it. */
@@ -27,6 +28,7 @@ typedef struct peer_communicator {
     trm_peer_link link;
     bool opened[TRM_PEER_RANKS]; /* mailboxes mapped from peers */
     bool stopped;
+    trm_peer_lane *lanes; /* all that were made, one before the other */
 } peer_communicator;
 
 /* What a rank tells the others of itself. */
@@ -285,7 +287,9 @@ static void peer_abort(trm_communicator *communicator)
 static void peer_destroy(trm_communicator *communicator)
 {
     peer_communicator *c = (peer_communicator *)communicator;
-    close_mailboxes(c, lost_rank(c) == 0 && !c->stopped);
+    const bool together = lost_rank(c) == 0 && !c->stopped;
+    trm_peer_lanes_destroy(c->lanes, together);
+    close_mailboxes(c, together);
     trm_communicator_destroy(c->inner);
     if (c->owns_host) {
         trm_communicator_destroy(c->host);
@@ -311,6 +315,17 @@ trm_status trm_communicator_peer_norm(trm_communicator *communicator, const trm_
     TRM_TRY(trm_cuda_peer_norm(&c->link, n, norm, threads, trm_stream_native(stream)));
     *done = true;
     return TRM_OK;
+}
+
+trm_status trm_communicator_take_lane(trm_communicator *communicator, size_t bytes, trm_peer_lane **lane)
+{
+    peer_communicator *c = (peer_communicator *)communicator;
+    *lane = NULL;
+    if (communicator->ops != &peer_ops) {
+        return TRM_OK;
+    }
+    TRM_TRY(fail_if_dead(c));
+    return trm_peer_lanes_take(&c->lanes, c->device, c->host, &c->link, bytes, lane);
 }
 
 const trm_peer_link *trm_communicator_peer_link(const trm_communicator *communicator)

@@ -4,10 +4,13 @@
  */
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/norm.h"
 
 typedef struct norm_args {
     const void *x, *residual, *weight, *bias; /* all but x may be NULL */
-    void *to, *sum;                           /* sum: with residual, or NULL where nothing reads it */
+    const void *parts[TRM_NORM_PARTS];        /* whose rounded sum x is, where there are any */
+    int n_parts;
+    void *to, *sum; /* sum: with residual, or NULL where nothing reads it */
     int64_t rows, n;
     float eps, weight_offset;
     bool layer;
@@ -31,22 +34,44 @@ static __device__ __forceinline__ void prefetch_weights(const norm_args &a, int 
     }
 }
 
+/* The sum of a run of all parts, in their order, in f32 and rounded. */
+template <typename T> static __device__ __forceinline__ uint4 sum_parts(const norm_args &a, int64_t run)
+{
+    const int width = vec16<T>::n;
+    uint4 raw[TRM_NORM_PARTS];
+    float sum[width], v[width];
+#pragma unroll
+    for (int p = 0; p < TRM_NORM_PARTS; p++) {
+        raw[p] = p < a.n_parts ? ((const uint4 *)a.parts[p])[run] : make_uint4(0, 0, 0, 0);
+    }
+    unpack16<T>(raw[0], sum);
+#pragma unroll
+    for (int p = 1; p < TRM_NORM_PARTS; p++) {
+        unpack16<T>(raw[p], v);
+#pragma unroll
+        for (int j = 0; j < width; j++) {
+            sum[j] = p < a.n_parts ? sum[j] + v[j] : sum[j];
+        }
+    }
+    return pack16<T>(sum);
+}
+
 /* What a thread has of a row, VECTORS runs of 16 bytes that are `step` apart from `first` on: its values as they are
  * normalised, read, added to the residual, which is stored, and the sum of them or of their squares. All loads come
  * before the first store, which the compiler must take for one to the same memory. */
-template <typename T, int VECTORS>
+template <typename T, int VECTORS, bool PARTS>
 static __device__ __forceinline__ float load_row(const norm_args &a, int64_t row, int first, int step,
                                                  float (&v)[VECTORS][vec16<T>::n])
 {
     const int width = vec16<T>::n, runs = (int)(a.n / width);
-    const uint4 *x = (const uint4 *)((const T *)a.x + row * a.n);
+    const uint4 *x = PARTS ? NULL : (const uint4 *)((const T *)a.x + row * a.n);
     const uint4 *residual = a.residual == NULL ? NULL : (const uint4 *)((const T *)a.residual + row * a.n);
     uint4 own[VECTORS], added[VECTORS];
     float total = 0.0f;
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {
         const int run = first + i * step;
-        own[i] = run < runs ? x[run] : make_uint4(0, 0, 0, 0);
+        own[i] = run >= runs ? make_uint4(0, 0, 0, 0) : PARTS ? sum_parts<T>(a, row * runs + run) : x[run];
         added[i] = residual != NULL && run < runs ? residual[run] : make_uint4(0, 0, 0, 0);
     }
 #pragma unroll
@@ -120,7 +145,8 @@ static __device__ __forceinline__ uint4 load_run(const void *from, int run)
  * bytes per lane in registers. No barriers, so that rows do not wait for each other. [8192, 768] f16 with residual:
  * 14.0 us on an H200, 50 MB and 79 % of its memory's 4.55 TB/s (a block per row: 22.2), [128, 768] 1.6 us (2.1).
  */
-template <typename T, int VECTORS> static __global__ void __launch_bounds__(32 * WARP_ROWS) norm_by_warps(norm_args a)
+template <typename T, int VECTORS, bool PARTS>
+static __global__ void __launch_bounds__(32 * WARP_ROWS) norm_by_warps(norm_args a)
 {
     const int lane = threadIdx.x & 31, runs = (int)(a.n / vec16<T>::n);
     const int64_t row = (int64_t)blockIdx.x * WARP_ROWS + (threadIdx.x >> 5);
@@ -132,7 +158,7 @@ template <typename T, int VECTORS> static __global__ void __launch_bounds__(32 *
     }
     float v[VECTORS][vec16<T>::n];
     uint4 weight[VECTORS], bias[VECTORS];
-    float total = load_row<T, VECTORS>(a, row, lane, 32, v);
+    float total = load_row<T, VECTORS, PARTS>(a, row, lane, 32, v);
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) { /* on their way while the row is summed up */
         const int run = lane + i * 32;
@@ -155,7 +181,8 @@ template <typename T, int VECTORS> static __global__ void __launch_bounds__(32 *
 }
 
 /* The same with a row per block of up to 1024 threads; 128 bytes of shared memory for the reductions. */
-template <typename T, int VECTORS> static __global__ void __launch_bounds__(1024) norm_by_blocks(norm_args a)
+template <typename T, int VECTORS, bool PARTS>
+static __global__ void __launch_bounds__(1024) norm_by_blocks(norm_args a)
 {
     __shared__ float scratch[32];
     const bool keep = VECTORS <= 2; /* weights in registers, loaded along with x */
@@ -166,7 +193,7 @@ template <typename T, int VECTORS> static __global__ void __launch_bounds__(1024
     wait_for_previous();
     float v[VECTORS][vec16<T>::n];
     uint4 weight[VECTORS];
-    float total = load_row<T, VECTORS>(a, row, first, step, v);
+    float total = load_row<T, VECTORS, PARTS>(a, row, first, step, v);
 #pragma unroll
     for (int i = 0; keep && i < VECTORS; i++) {
         weight[i] = load_run(first + i * step < runs ? a.weight : NULL, first + i * step);
@@ -287,41 +314,56 @@ static __global__ void __launch_bounds__(256) norm_rows_f64(norm_args a)
 }
 
 /* EIGHTS: of elements, per lane. */
-template <typename T, int EIGHTS> static void launch_by_warps(const norm_args *a, cudaStream_t stream)
+template <typename T, int EIGHTS, bool PARTS> static void launch_by_warps(const norm_args *a, cudaStream_t stream)
 {
-    launch_overlapped(norm_by_warps<T, EIGHTS * 8 / vec16<T>::n>, (unsigned)((a->rows + WARP_ROWS - 1) / WARP_ROWS),
-                      32 * WARP_ROWS, 0, stream, *a);
+    launch_overlapped(norm_by_warps<T, EIGHTS * 8 / vec16<T>::n, PARTS>,
+                      (unsigned)((a->rows + WARP_ROWS - 1) / WARP_ROWS), 32 * WARP_ROWS, 0, stream, *a);
+}
+
+/* Rows of whole runs of 16 bytes that are aligned to them. */
+template <typename T> static bool has_vectors(const norm_args *a)
+{
+    uintptr_t addresses = (uintptr_t)a->x | (uintptr_t)a->residual | (uintptr_t)a->weight | (uintptr_t)a->bias |
+                          (uintptr_t)a->to | (uintptr_t)a->sum;
+    for (int p = 0; p < a->n_parts; p++) {
+        addresses |= (uintptr_t)a->parts[p];
+    }
+    return a->n % vec16<T>::n == 0 && addresses % 16 == 0 && a->n / vec16<T>::n <= 4096 && a->rows <= INT32_MAX;
+}
+
+template <typename T, bool PARTS> static void launch_vectors(const norm_args *a, cudaStream_t stream)
+{
+    const int64_t runs = a->n / vec16<T>::n;
+    if (a->n <= 1024) {
+        switch ((a->n + 255) / 256) {
+        case 1:
+            launch_by_warps<T, 1, PARTS>(a, stream);
+            break;
+        case 2:
+            launch_by_warps<T, 2, PARTS>(a, stream);
+            break;
+        case 3:
+            launch_by_warps<T, 3, PARTS>(a, stream);
+            break;
+        default:
+            launch_by_warps<T, 4, PARTS>(a, stream);
+        }
+    } else if (runs <= 1024) {
+        launch_overlapped(norm_by_blocks<T, 1, PARTS>, (unsigned)a->rows, (unsigned)((runs + 31) / 32 * 32), 0, stream,
+                          *a);
+    } else if (runs <= 2048) {
+        launch_overlapped(norm_by_blocks<T, 2, PARTS>, (unsigned)a->rows, 1024, 0, stream, *a);
+    } else {
+        launch_overlapped(norm_by_blocks<T, 4, PARTS>, (unsigned)a->rows, 1024, 0, stream, *a);
+    }
 }
 
 template <typename T> static void launch_norm(const norm_args *a, cudaStream_t stream)
 {
-    const int width = vec16<T>::n;
-    uintptr_t addresses = (uintptr_t)a->x | (uintptr_t)a->residual | (uintptr_t)a->weight | (uintptr_t)a->bias |
-                          (uintptr_t)a->to | (uintptr_t)a->sum;
-    int64_t runs = a->n / width;
-    bool vectors = a->n % width == 0 && addresses % 16 == 0 && runs <= 4096 && a->rows <= INT32_MAX;
-    if (!vectors) {
-        launch_overlapped(norm_rows_any<T>, (unsigned)(a->rows < 65536 ? a->rows : 65536), 256, 0, stream, *a);
-    } else if (a->n <= 1024) {
-        switch ((a->n + 255) / 256) {
-        case 1:
-            launch_by_warps<T, 1>(a, stream);
-            break;
-        case 2:
-            launch_by_warps<T, 2>(a, stream);
-            break;
-        case 3:
-            launch_by_warps<T, 3>(a, stream);
-            break;
-        default:
-            launch_by_warps<T, 4>(a, stream);
-        }
-    } else if (runs <= 1024) {
-        launch_overlapped(norm_by_blocks<T, 1>, (unsigned)a->rows, (unsigned)((runs + 31) / 32 * 32), 0, stream, *a);
-    } else if (runs <= 2048) {
-        launch_overlapped(norm_by_blocks<T, 2>, (unsigned)a->rows, 1024, 0, stream, *a);
+    if (has_vectors<T>(a)) {
+        launch_vectors<T, false>(a, stream);
     } else {
-        launch_overlapped(norm_by_blocks<T, 4>, (unsigned)a->rows, 1024, 0, stream, *a);
+        launch_overlapped(norm_rows_any<T>, (unsigned)(a->rows < 65536 ? a->rows : 65536), 256, 0, stream, *a);
     }
 }
 
@@ -368,4 +410,36 @@ trm_status trm_cuda_norm_run(const trm_kernel_call *call)
     }
     DISPATCH_FLOAT(x->dtype, launch_norm<T>(&a, stream));
     return trm_cuda_launched("cuda.norm");
+}
+
+trm_status trm_cuda_norm_of_parts(const trm_norm_of_parts *n, const trm_norm_params *norm, void *cuda_stream)
+{
+    norm_args a = {};
+    for (int p = 0; p < n->n_parts; p++) {
+        a.parts[p] = n->parts[p];
+    }
+    a.n_parts = n->n_parts;
+    a.residual = n->residual;
+    a.weight = n->weight;
+    a.bias = n->bias;
+    a.to = n->to;
+    a.sum = n->sum;
+    a.n = n->width;
+    a.rows = n->rows;
+    a.eps = norm->eps;
+    a.weight_offset = norm->weight_offset;
+    a.layer = norm->op == TRM_NORM_LAYER;
+    bool fits = false;
+    if (n->n_parts >= 1 && n->n_parts <= TRM_NORM_PARTS && is_half_or_float(n->dtype)) {
+        DISPATCH_FLOAT(n->dtype, fits = has_vectors<T>(&a));
+    }
+    if (!fits) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "the norm of %d parts of %lld rows of %lld %s, expected up to %d in runs of 16 bytes", (int)n->n_parts,
+                 (long long)n->rows, (long long)n->width, trm_dtype_name(n->dtype), TRM_NORM_PARTS);
+    }
+    if (n->rows > 0) {
+        DISPATCH_FLOAT(n->dtype, (launch_vectors<T, true>(&a, (cudaStream_t)cuda_stream)));
+    }
+    return trm_cuda_launched("cuda.norm of parts");
 }

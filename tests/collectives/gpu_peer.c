@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "collectives/peer.h"
+#include "collectives/peer_lane.h"
 #include "collectives/wait.h"
 #include "dist/world.h"
 #include "norm_cases.h"
@@ -250,58 +251,291 @@ static void test_norm_replays(void **state)
     free(again);
 }
 
-/* The last rank stays away from an exchange: the others get an error in time, the graph's other exchanges do not wait
- * again, and the communicator is dead. */
-static void test_lost_rank(void **state)
+typedef struct lane_buffers {
+    norm_case n;
+    void *memory[NORM_BUFFERS], *data[NORM_BUFFERS];
+    size_t bytes, row;      /* of a tensor, of a row */
+    size_t own, own_bytes;  /* this rank's rows */
+    unsigned char *y, *sum; /* what it is to be, host */
+} lane_buffers;
+
+static void lane_describe(const lane_buffers *b, trm_peer_norm *n)
+{
+    const bool residual = b->n.norm.residual;
+    *n = (trm_peer_norm){.dtype = b->n.dtype,
+                         .rows = b->n.rows,
+                         .width = b->n.width,
+                         .from = b->data[NORM_X],
+                         .residual = residual ? b->data[NORM_RESIDUAL] : NULL,
+                         .weight = b->n.weight ? b->data[NORM_WEIGHT] : NULL,
+                         .bias = b->n.bias ? b->data[NORM_BIAS] : NULL,
+                         .to = b->data[NORM_Y],
+                         .sum = residual ? b->data[NORM_SUM] : NULL};
+}
+
+static void lane_download(unsigned char *to, const void *from, size_t bytes)
+{
+    assert_ok(trm_stream_download(stream, to, from, bytes));
+    assert_ok(trm_stream_synchronize(stream));
+}
+
+/* Fills the buffers and does it once, all of the sum for everybody: held to the sum of the ranks by itself. */
+static void lane_open(lane_buffers *b, trm_peer_lane *lane)
+{
+    const int32_t me = trm_world_rank(world);
+    const int64_t part = (b->n.rows + trm_world_size(world) - 1) / trm_world_size(world);
+    const int64_t first = part * me < b->n.rows ? part * me : b->n.rows;
+    const int64_t end = first + part < b->n.rows ? first + part : b->n.rows;
+    char why[256] = "";
+    trm_peer_norm n;
+    b->row = (size_t)b->n.width * trm_dtype_size(b->n.dtype);
+    b->bytes = (size_t)b->n.rows * b->row;
+    b->own = (size_t)first * b->row;
+    b->own_bytes = (size_t)(end - first) * b->row;
+    b->y = malloc(b->bytes + 1);
+    b->sum = malloc(b->bytes + 1);
+    unsigned char *reduced = malloc(b->bytes + 1);
+    assert_ok(norm_fill(&b->n, stream, me, b->memory, b->data));
+    lane_describe(b, &n);
+    assert_true(trm_peer_lane_takes(lane, &n));
+    assert_ok(trm_peer_lane_norm(lane, &n, &b->n.norm, true, stream));
+    lane_download(b->y, b->data[NORM_Y], b->bytes);
+    lane_download(b->sum, b->data[NORM_SUM], b->bytes);
+    trm_exchange x = {TRM_ALL_REDUCE,
+                      TRM_REDUCE_SUM,
+                      b->n.dtype,
+                      b->data[NORM_X],
+                      b->data[NORM_Y],
+                      (size_t)(b->n.rows * b->n.width),
+                      0};
+    assert_ok(trm_communicator_exchange(world->communicator, &x, stream));
+    lane_download(reduced, b->data[NORM_Y], b->bytes);
+    if (!norm_check(&b->n, reduced, b->y, b->sum, why, sizeof(why))) {
+        fail_msg("rank %d, [%lld, %lld] %s: %s", (int)me, (long long)b->n.rows, (long long)b->n.width,
+                 trm_dtype_name(b->n.dtype), why);
+    }
+    assert_true(case_identical(world->communicator, stream, b->y, b->bytes));
+    free(reduced);
+}
+
+static void lane_close(lane_buffers *b)
+{
+    for (int i = 0; i < NORM_BUFFERS; i++) {
+        trm_device_free(world->device, b->memory[i]);
+    }
+    free(b->y);
+    free(b->sum);
+}
+
+/* The result where it is gathered, and of the sum this rank's rows alone. */
+static void lane_check_again(lane_buffers *b, trm_peer_lane *lane)
+{
+    unsigned char *found = malloc(b->bytes + 1);
+    trm_peer_norm n;
+    lane_describe(b, &n);
+    n.to = trm_peer_lane_gathered(lane);
+    assert_ok(trm_stream_fill_zero(stream, b->data[NORM_SUM], b->bytes));
+    assert_ok(trm_peer_lane_norm(lane, &n, &b->n.norm, false, stream));
+    lane_download(found, n.to, b->bytes);
+    assert_memory_equal(found, b->y, b->bytes);
+    if (b->n.norm.residual) {
+        lane_download(found, b->data[NORM_SUM], b->bytes);
+        assert_memory_equal(found + b->own, b->sum + b->own, b->own_bytes);
+    }
+    free(found);
+}
+
+/* Rows that ranks can share equally or not, fewer than ranks; widths of each kernel of norms. */
+static void test_lanes(void **state)
 {
     (void)state;
-    const double deadline = 1.0;
-    int32_t n = trm_world_size(world), me = trm_world_rank(world);
+    static const int64_t widths[] = {8, 128, 776, 1032, 4096, 8192}, rows[] = {1, 2, 5, 70, 131, 1027};
+    const size_t room = (size_t)1040 * 8192 * 4;
+    trm_peer_lane *lane, *second, *third, *larger;
+    assert_ok(trm_communicator_take_lane(world->communicator, room, &lane));
+    assert_ok(trm_communicator_take_lane(world->communicator, 4096, &second));
+    assert_non_null(lane);
+    assert_non_null(second);
+    assert_ptr_not_equal(lane, second);
+    trm_peer_lane_return(lane);
+    assert_ok(trm_communicator_take_lane(world->communicator, room / 2, &third));
+    assert_ptr_equal(third, lane); /* what came back is taken again */
+    assert_ok(trm_communicator_take_lane(world->communicator, room / 2, &larger));
+    assert_ptr_not_equal(larger, lane);
+    trm_peer_lane_return(larger);
+    trm_peer_lane_return(second);
+    for (int32_t k = 0; k < 3 * 6 * 6; k++) {
+        lane_buffers b = {.n = {.dtype = floats[k % 3], .rows = rows[k / 3 % 6], .width = widths[k / 18]}};
+        const bool layer = k % 5 == 0;
+        b.n.norm = (trm_norm_params){.op = layer ? TRM_NORM_LAYER : TRM_NORM_RMS, .residual = k % 4 != 0, .eps = 1e-5f};
+        b.n.bias = layer && k % 2 == 0;
+        b.n.weight = b.n.bias || k % 7 != 0;
+        if (test_is_brief() && b.n.rows * b.n.width > 70 * 1032) {
+            continue;
+        }
+        lane_open(&b, lane);
+        lane_check_again(&b, lane);
+        lane_close(&b);
+    }
+    trm_peer_norm odd = {.dtype = TRM_BF16, .rows = 2, .width = 12, .from = &lane, .to = &lane};
+    assert_false(trm_peer_lane_takes(lane, &odd)); /* rows of no whole runs of 16 bytes */
+    odd.width = 8192;
+    odd.rows = 4 * 1040;
+    assert_false(trm_peer_lane_takes(lane, &odd)); /* more than it has room for */
+    assert_fails(trm_peer_lane_norm(lane, &odd, &(trm_norm_params){.op = TRM_NORM_RMS}, false, stream),
+                 TRM_ERROR_INVALID_ARGUMENT, "was given 4160 rows of 8192 bf16");
+    trm_peer_lane_return(lane);
+}
+
+/* Two lanes on a stream each, hundreds of sums of several sizes in each, ranks that fall behind in their turn: the same
+ * bits as at first. */
+static void test_lanes_in_turn(void **state)
+{
+    (void)state;
+    enum { CASES = 4, TURNS = 400 };
+    const int32_t me = trm_world_rank(world), turns = test_is_brief() ? 8 : TURNS;
+    static const int64_t rows[CASES] = {1024, 37, 515, 3};
+    lane_buffers b[2][CASES];
+    unsigned char *found[2][CASES];
+    trm_peer_lane *lanes[2];
+    trm_stream *streams[2] = {stream, NULL};
+    assert_ok(trm_stream_create(world->device, &streams[1]));
+    for (int l = 0; l < 2; l++) {
+        assert_ok(trm_communicator_take_lane(world->communicator, (size_t)1024 * 4096 * 2, &lanes[l]));
+        for (int k = 0; k < CASES; k++) {
+            b[l][k] =
+                (lane_buffers){.n = {.dtype = TRM_BF16, .rows = rows[(k + l) % CASES], .width = 4096, .weight = true}};
+            b[l][k].n.norm = (trm_norm_params){.op = TRM_NORM_RMS, .residual = true, .eps = 1e-5f};
+            lane_open(&b[l][k], lanes[l]);
+            found[l][k] = malloc(b[l][k].bytes + 1);
+            assert_ok(trm_stream_fill_zero(stream, b[l][k].data[NORM_Y], b[l][k].bytes));
+        }
+    }
+    assert_ok(trm_stream_synchronize(stream));
+    for (int32_t turn = 0; turn < turns; turn++) {
+        for (int l = 0; l < 2; l++) {
+            lane_buffers *c = &b[l][turn % CASES];
+            trm_peer_norm n;
+            lane_describe(c, &n);
+            assert_ok(trm_peer_lane_norm(lanes[l], &n, &c->n.norm, turn % 3 == 0, streams[l]));
+        }
+        if (turn % 40 == 39) {
+            usleep((useconds_t)case_hash(11, (uint64_t)turn, (uint64_t)me) % 2000);
+        }
+    }
+    for (int l = 0; l < 2; l++) {
+        assert_ok(trm_stream_synchronize(streams[l]));
+        for (int k = 0; k < CASES; k++) {
+            lane_download(found[l][k], b[l][k].data[NORM_Y], b[l][k].bytes);
+            assert_memory_equal(found[l][k], b[l][k].y, b[l][k].bytes);
+            lane_close(&b[l][k]);
+            free(found[l][k]);
+        }
+        trm_peer_lane_return(lanes[l]);
+    }
+    assert_ok(trm_communicator_check(world->communicator));
+    trm_stream_destroy(streams[1]);
+}
+
+typedef struct lost_case {
+    trm_communicator *peer;
+    trm_graph_exec *graph; /* of sums, or NULL: in a lane */
+    trm_peer_lane *lane;
+    void *data;
+} lost_case;
+
+static void lost_enqueue(const lost_case *l)
+{
+    const trm_norm_params norm = {.op = TRM_NORM_RMS, .eps = 1e-5f};
+    const trm_peer_norm n = {.dtype = TRM_BF16, .rows = 8, .width = 4096, .from = l->data, .to = l->data};
+    if (l->graph != NULL) {
+        assert_ok(trm_graph_exec_launch(l->graph, stream));
+        return;
+    }
+    for (int i = 0; i < 16; i++) {
+        assert_ok(trm_peer_lane_norm(l->lane, &n, &norm, i % 2 == 0, stream));
+    }
+}
+
+static trm_communicator *make_peer(double deadline)
+{
     unsigned char id[TRM_NCCL_ID_SIZE] = {0};
     char why[256];
     trm_communicator *host, *nccl, *peer;
-    assert_ok(me == 0 ? trm_nccl_make_id(id) : TRM_OK);
+    assert_ok(trm_world_rank(world) == 0 ? trm_nccl_make_id(id) : TRM_OK);
     assert_ok(trm_world_broadcast(world, id, sizeof(id), 0));
-    assert_ok(trm_communicator_nccl_create(world->device, id, me, n, deadline, &nccl));
+    assert_ok(
+        trm_communicator_nccl_create(world->device, id, trm_world_rank(world), trm_world_size(world), deadline, &nccl));
     assert_ok(trm_world_host_communicator(world, &host));
     assert_ok(trm_communicator_peer_create(world->device, host, nccl, &peer, why, sizeof(why)));
     assert_true(peer != nccl);
-    void *data;
-    assert_ok(trm_device_alloc(world->device, 1 << 20, &data));
-    assert_ok(trm_stream_fill_zero(stream, data, 1 << 20));
-    trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, TRM_BF16, data, data, 4096, 0};
-    trm_exchange larger = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, TRM_BF16, data, data, 1 << 18, 0};
-    trm_graph_exec *graph;
-    assert_ok(trm_stream_begin_capture(stream));
-    for (int i = 0; i < 64; i++) {
-        assert_ok(trm_communicator_exchange(peer, i % 2 ? &larger : &x, stream));
+    return peer;
+}
+
+/* The last rank stays away: the others get an error in time, what they have enqueued behind that does not wait again,
+ * and the communicator is dead. */
+static void lose_a_rank(bool in_lane)
+{
+    const double deadline = 1.0;
+    int32_t n = trm_world_size(world), me = trm_world_rank(world);
+    lost_case l = {.peer = make_peer(deadline)};
+    assert_ok(trm_device_alloc(world->device, 1 << 20, &l.data));
+    assert_ok(trm_stream_fill_zero(stream, l.data, 1 << 20));
+    trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, TRM_BF16, l.data, l.data, 4096, 0};
+    trm_exchange larger = {TRM_ALL_REDUCE, TRM_REDUCE_SUM, TRM_BF16, l.data, l.data, 1 << 18, 0};
+    if (in_lane) {
+        assert_ok(trm_communicator_take_lane(l.peer, 1 << 20, &l.lane));
+        assert_non_null(l.lane);
+    } else {
+        assert_ok(trm_stream_begin_capture(stream));
+        for (int i = 0; i < 64; i++) {
+            assert_ok(trm_communicator_exchange(l.peer, i % 2 ? &larger : &x, stream));
+        }
+        assert_ok(trm_stream_end_capture(stream, &l.graph));
     }
-    assert_ok(trm_stream_end_capture(stream, &graph));
-    assert_ok(trm_graph_exec_launch(graph, stream));
+    lost_enqueue(&l);
     assert_ok(trm_stream_synchronize(stream));
-    assert_ok(trm_communicator_check(peer));
+    assert_ok(trm_communicator_check(l.peer));
     if (me != n - 1) {
         double start = trm_wait_now();
-        assert_ok(trm_graph_exec_launch(graph, stream));
+        lost_enqueue(&l);
         assert_ok(trm_stream_synchronize(stream)); /* ends by itself */
         double waited = trm_wait_now() - start;
         assert_true(waited > 0.9 * deadline && (waited < 3 * deadline || test_is_brief()));
-        assert_fails(trm_communicator_check(peer), TRM_ERROR_LOST_RANK, "in an exchange over peer memory");
-        assert_fails(trm_communicator_exchange(peer, &x, stream), TRM_ERROR_LOST_RANK, "waited 1 s for rank");
+        assert_fails(trm_communicator_check(l.peer), TRM_ERROR_LOST_RANK, "in an exchange over peer memory");
+        assert_fails(trm_communicator_exchange(l.peer, &x, stream), TRM_ERROR_LOST_RANK, "waited 1 s for rank");
+        trm_peer_lane *another;
+        assert_fails(trm_communicator_take_lane(l.peer, 1 << 20, &another), TRM_ERROR_LOST_RANK, "waited 1 s for rank");
     }
     assert_ok(trm_world_all_ok(world, TRM_OK));
     if (me == n - 1) { /* late: nobody answers any more; the host ends the wait before the deadline does */
-        assert_ok(trm_graph_exec_launch(graph, stream));
-        trm_communicator_abort(peer);
-        assert_ok(trm_stream_synchronize(stream));
-        assert_fails(trm_communicator_check(peer), TRM_ERROR_LOST_RANK, "given up");
+        if (in_lane) { /* the others' words are those of what they had enqueued: nobody has to be waited for */
+            trm_communicator_abort(l.peer);
+        } else {
+            lost_enqueue(&l);
+            trm_communicator_abort(l.peer);
+            assert_ok(trm_stream_synchronize(stream));
+        }
+        assert_fails(trm_communicator_check(l.peer), TRM_ERROR_LOST_RANK, "given up");
     } else {
-        trm_communicator_abort(peer);
+        trm_communicator_abort(l.peer);
     }
     assert_ok(trm_world_all_ok(world, TRM_OK));
-    trm_graph_exec_destroy(graph);
-    trm_device_free(world->device, data);
-    trm_communicator_destroy(peer);
+    trm_graph_exec_destroy(l.graph);
+    trm_device_free(world->device, l.data);
+    trm_communicator_destroy(l.peer);
+}
+
+static void test_lost_rank(void **state)
+{
+    (void)state;
+    lose_a_rank(false);
+}
+
+static void test_lost_rank_of_a_lane(void **state)
+{
+    (void)state;
+    lose_a_rank(true);
 }
 
 /* On one rank there is nothing to map; of several that refuse, all get the communicator they had. */
@@ -328,11 +562,14 @@ int main(void)
         return trm_device_cuda_count(NULL, 0) == 0 ? 77 : 1;
     }
     const struct CMUnitTest several[] = {
-        cmocka_unit_test(test_cases),     cmocka_unit_test(test_sizes),   cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_unaligned), cmocka_unit_test(test_replays), cmocka_unit_test(test_norm_replays),
-        cmocka_unit_test(test_lost_rank),
+        cmocka_unit_test(test_cases),     cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_layers),    cmocka_unit_test(test_unaligned),
+        cmocka_unit_test(test_replays),   cmocka_unit_test(test_norm_replays),
+        cmocka_unit_test(test_lanes),     cmocka_unit_test(test_lanes_in_turn),
+        cmocka_unit_test(test_lost_rank), cmocka_unit_test(test_lost_rank_of_a_lane),
     };
     const struct CMUnitTest one[] = {cmocka_unit_test(test_alone)};
+    cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     int failed = trm_world_size(world) > 1 ? cmocka_run_group_tests(several, NULL, NULL)
                                            : cmocka_run_group_tests(one, NULL, NULL);
     trm_stream_destroy(stream);

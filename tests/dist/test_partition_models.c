@@ -1,8 +1,10 @@
 /* Every preset of a published model over 2 ranks of tp and of pp: each takes about half of the weights. */
 #include <stdio.h>
 
+#include <trireme/generate.h>
 #include <trireme/model.h>
 
+#include "dist/lanes.h"
 #include "dist/partition.h"
 #include "support/support.h"
 
@@ -75,11 +77,45 @@ static void ranks_share_quantized_weights(void **unused)
     }
 }
 
+/* What the lanes' sums of a model by copies take in memory on a mesh. */
+static size_t lane_sums_bytes(trm_model *model, trm_mesh mesh, int64_t rows)
+{
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    trm_build_options build = TRM_BUILD_OPTIONS_INIT;
+    trm_plan *plan;
+    int64_t tokens;
+    options.dtype = TRM_BF16;
+    options.max_context = 512;
+    build.mesh = mesh;
+    assert_ok(trm_generator_plan(model, &options, &build, &plan, &tokens));
+    size_t bytes = trm_lane_sums_bytes(plan, rows);
+    trm_plan_destroy(plan);
+    return bytes;
+}
+
+/* Between two tensor-parallel ranks, with room for what both send and for the result in each of two lanes; between
+ * others not. */
+static void sums_of_lanes_travel_between_two_ranks(void **unused)
+{
+    (void)unused;
+    trm_model *model;
+    const size_t sum = (size_t)1000 * 4096 * 2;
+    assert_ok(trm_model_open_preset("llama-3-8b", 0, 1, &model));
+    size_t two = lane_sums_bytes(model, (trm_mesh){{2, 1, 1, 1, 1}}, 1000);
+    assert_true(two >= 4 * sum && two < 4 * sum + 4096);
+    assert_true(lane_sums_bytes(model, (trm_mesh){{2, 2, 1, 1, 1}}, 1000) == 0);
+    assert_true(lane_sums_bytes(model, (trm_mesh){{4, 1, 1, 1, 1}}, 1000) == 0);
+    assert_true(lane_sums_bytes(model, (trm_mesh){{8, 1, 1, 1, 1}}, 1000) == 0);
+    assert_true(lane_sums_bytes(model, (trm_mesh){{1, 1, 1, 1, 1}}, 1000) == 0);
+    trm_model_close(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_share_the_weights),
         cmocka_unit_test(ranks_share_quantized_weights),
+        cmocka_unit_test(sums_of_lanes_travel_between_two_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
