@@ -246,6 +246,83 @@ static void test_options(void **state)
     trm_onnx_close(opened);
 }
 
+/* y = relu(x), x [n, 2] with n written as the number -1, as some exporters do. */
+static message unnamed_model(void)
+{
+    message dims[2] = {{.size = 0}, {.size = 0}}, shape = {0}, tensor = {0}, type = {0}, x = {0}, graph = {0};
+    put_number(&dims[0], 1, (uint64_t)-1);
+    put_number(&dims[1], 1, 2);
+    put_message(&shape, 1, &dims[0]);
+    put_message(&shape, 1, &dims[1]);
+    put_number(&tensor, 1, 1);
+    put_message(&tensor, 2, &shape);
+    put_message(&type, 1, &tensor);
+    put_text(&x, 1, "x");
+    put_message(&x, 2, &type);
+    put_graph(&graph, 1, node("Relu x y"));
+    put_message(&graph, 11, &x);
+    put_graph(&graph, 12, port("y", 1, 2, (int64_t[]){-1, 2}));
+    return model_of(&graph);
+}
+
+static void test_dims_of_minus_one_are_open(void **state)
+{
+    (void)state;
+    message model = unnamed_model();
+    trm_onnx *opened = open_model(&model);
+    trm_onnx_options options = TRM_ONNX_OPTIONS_INIT;
+    const trm_onnx_input_dims open = {"x", {2, {-1, 2}}}, fixed = {"x", {2, {3, 2}}};
+    const trm_onnx_input_dims *given[] = {NULL, &open, &fixed};
+    for (int i = 0; i < 3; i++) {
+        trm_network *network;
+        options.inputs = given[i];
+        options.n_inputs = given[i] == NULL ? 0 : 1;
+        assert_ok(trm_onnx_build_network(opened, &options, &network));
+        assert_int_equal(trm_tensor_dims(trm_network_find_tensor(network, "y")).d[0], i < 2 ? -1 : 3);
+        trm_network_destroy(network);
+    }
+    trm_onnx_close(opened);
+}
+
+/* ---- convolutions of integers -------------------------------------------------------------------------- */
+
+/* Sums of f32 kernels may be nearly whole only: they are rounded before anything else is done with them. */
+static void test_sums_of_integers_are_rounded(void **state)
+{
+    (void)state;
+    static const int64_t x_dims[] = {1, 2, 5, 5}, w_dims[] = {3, 2, 3, 3}, y_dims[] = {1, 3, 3, 3}, one[] = {1};
+    static const unsigned char w[54] = {7, 255, 16}, zero[1] = {128};
+    static const float scale[1] = {0.5f};
+    static const char *const nodes[] = {"ConvInteger x w y", "QLinearConv x s z w s z s z y"};
+    for (int i = 0; i < 2; i++) {
+        message graph = {0};
+        put_graph(&graph, 1, node(nodes[i]));
+        put_weight(&graph, "w", 2, 4, w_dims, w, sizeof(w));
+        put_weight(&graph, "s", 1, 1, one, scale, sizeof(scale));
+        put_weight(&graph, "z", 2, 1, one, zero, sizeof(zero));
+        put_graph(&graph, 11, port("x", 2, 4, x_dims));
+        put_graph(&graph, 12, port("y", i == 0 ? 6 : 2, 4, y_dims));
+        message model = model_of(&graph);
+        trm_onnx *opened = open_model(&model);
+        trm_network *network;
+        assert_ok(trm_onnx_build_network(opened, NULL, &network));
+        int32_t convolutions = 0;
+        for (int32_t k = 0; k < network->n_layers; k++) {
+            const trm_layer *layer = network->layers[k];
+            convolutions += layer->desc.kind == TRM_LAYER_CONVOLUTION;
+            for (int32_t in = 0; in < layer->n_inputs; in++) {
+                const trm_layer *from = layer->inputs[in]->producer;
+                if (from != NULL && from->desc.kind == TRM_LAYER_CONVOLUTION) {
+                    assert_true(layer->desc.kind == TRM_LAYER_UNARY && layer->desc.unary.op == TRM_UNARY_ROUND);
+                }
+            }
+        }
+        assert_int_equal(convolutions, i == 0 ? 2 : 1);
+        trm_network_destroy(network);
+        trm_onnx_close(opened);
+    }
+}
+
 /* ---- outputs ------------------------------------------------------------------------------------------- */
 
 /* Outputs that are inputs, the same tensor under two names, and constants. */
@@ -407,6 +484,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hostile_models_are_refused), cmocka_unit_test(test_broken_files_are_refused),
         cmocka_unit_test(test_issues_are_collected),       cmocka_unit_test(test_options),
+        cmocka_unit_test(test_dims_of_minus_one_are_open), cmocka_unit_test(test_sums_of_integers_are_rounded),
         cmocka_unit_test(test_outputs_have_their_names),   cmocka_unit_test(test_external_data),
         cmocka_unit_test(test_nodes_out_of_order),         cmocka_unit_test(test_large_model),
     };

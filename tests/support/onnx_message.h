@@ -72,10 +72,10 @@ static inline message port(const char *name, int type, int n, const int64_t *dim
 static inline message node(const char *text)
 {
     message made = {0};
-    char copy[128], *rest = copy, *words[8];
+    char copy[128], *rest = copy, *words[12];
     int n = 0;
     snprintf(copy, sizeof(copy), "%s", text);
-    for (char *word = strtok_r(rest, " ", &rest); word != NULL; word = strtok_r(rest, " ", &rest)) {
+    for (char *word = strtok_r(rest, " ", &rest); word != NULL && n < 12; word = strtok_r(rest, " ", &rest)) {
         words[n++] = word;
     }
     for (int i = 1; i < n; i++) {

@@ -188,8 +188,16 @@ static int64_t products_per_output(const trm_tensor *w)
     return count;
 }
 
-/* Exact: weights are taken apart into 16 times one part and another, each small enough for f32, which has fast kernels
- * everywhere; where there are more products than that bears, in f64. */
+/* A convolution of whole numbers in f32. Kernels that transform their inputs (Winograd, FFT) give sums that are nearly
+ * whole, and a cast would cut them off. */
+static trm_tensor *whole_convolution(trm_onnx_node *node, trm_tensor *x, trm_tensor *w)
+{
+    return trm_onnx_unary(node, TRM_UNARY_ROUND, trm_onnx_convolution(node, x, w, NULL));
+}
+
+/* Weights are taken apart into 16 times one part and another, each small enough for f32, which has fast kernels
+ * everywhere; where there are more products than that bears, in f64. Exact where the kernel multiplies and adds, as the
+ * host's; otherwise as near as its error is small. */
 static void import_conv_integer(trm_onnx_node *node)
 {
     trm_tensor **in = node->inputs, *y;
@@ -205,19 +213,19 @@ static void import_conv_integer(trm_onnx_node *node)
     high = trm_onnx_unary(node, TRM_UNARY_ROUND, high);
     trm_tensor *low = trm_onnx_elementwise(node, TRM_ELEMENTWISE_SUB, w,
                                            trm_onnx_unary_with(node, TRM_UNARY_LINEAR, high, 16.0f, 0.0f));
-    high = trm_onnx_cast(node, trm_onnx_convolution(node, x, high, NULL), TRM_I32);
-    low = trm_onnx_cast(node, trm_onnx_convolution(node, x, low, NULL), TRM_I32);
+    high = trm_onnx_cast(node, whole_convolution(node, x, high), TRM_I32);
+    low = trm_onnx_cast(node, whole_convolution(node, x, low), TRM_I32);
     y = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MUL, high, trm_onnx_scalar(node, TRM_I32, 16.0));
     trm_onnx_set(node, 0, trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, y, low));
 }
 
-/* Sums in f32, whose error is far below a step of y and none up to 2^24; bias and scales in f64. */
+/* Sums in f32, whose error is far below a step of y; bias and scales in f64. */
 static void import_qlinear_conv(trm_onnx_node *node)
 {
     trm_tensor **in = node->inputs, *w_scale = trm_onnx_cast(node, in[4], TRM_F64), *y_zero = in[7];
     const trm_dtype to = y_zero == NULL ? in[0]->dtype : y_zero->dtype;
     trm_tensor *x = centred(node, in[0], in[2], NEVER, TRM_F32), *w = centred(node, in[3], in[5], 0, TRM_F32);
-    trm_tensor *y = trm_onnx_cast(node, trm_onnx_convolution(node, x, w, NULL), TRM_F64);
+    trm_tensor *y = trm_onnx_cast(node, whole_convolution(node, x, w), TRM_F64);
     if (in[8] != NULL) {
         trm_tensor *bias = along_channels(node, trm_onnx_cast(node, in[8], TRM_F64), y);
         y = trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, y, bias);

@@ -86,7 +86,8 @@ static trm_status input_dims(const trm_onnx_options *options, const char *name, 
             bool fits = shape == NULL || shape->n_dim == (size_t)given->n;
             for (int32_t k = 0; fits && shape != NULL && k < given->n; k++) {
                 int64_t declared = dim_value(options, shape->dim[k]);
-                if (shape->dim[k]->has_dim_value && given->d[k] < 0) { /* the file may count on it anywhere */
+                if (shape->dim[k]->has_dim_value && declared >= 0 && given->d[k] < 0) {
+                    /* the file may count on it anywhere */
                     TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                              "dimension %d of input %s is %lld in the model and cannot differ from run to run: export "
                              "the model with this dimension open",
