@@ -197,7 +197,7 @@ static trm_status infer_with_counts(trm_inference *inference, const trm_plan *pl
 }
 
 /* The same with the largest counts. A network may hold only for others, as where entries are reshaped to fixed dims:
- * then counts are open, and a run that has the wrong one fails. */
+ * then counts are open, and a run that has the wrong one fails. Whether any is right would take a walk for each. */
 static trm_status infer_point(trm_inference *inference, const trm_plan *plan, const trm_plan_profile *profile,
                               trm_plan_point point, trm_dims *dims)
 {
@@ -206,6 +206,7 @@ static trm_status infer_point(trm_inference *inference, const trm_plan *plan, co
     if (status != TRM_ERROR_INVALID_ARGUMENT || !counted) {
         return status;
     }
+    TRM_DEBUG("counts are left open, as the largest do not fit: %s", trm_last_error());
     return infer_with_counts(inference, plan, profile, point, TRM_COUNT_OPEN, dims, &counted);
 }
 

@@ -79,8 +79,10 @@ typedef struct trm_build_options {
  *
  * A network that has DIST_COLLECTIVE layers already is not partitioned: it is what `rank` runs, and may differ between
  * ranks. Every rank's network must then have such a layer, and none that names no group with the rank.
- * Errors: INVALID_ARGUMENT (bounds that are missing or do not fit, a pin, mesh or collective that cannot be met),
- * UNSUPPORTED (a layer without a kernel on this backend). */
+ * Errors: INVALID_ARGUMENT (bounds that are missing or do not fit, a pin, mesh or collective that cannot be met, a
+ * layer whose dims do not fit), UNSUPPORTED (a layer without a kernel on this backend). Dims that follow from the
+ * number of entries of a data-dependent layer and do not fit for the largest number are no error here, as others may
+ * fit: a debug line says which layer, and a run with a number that does not fit fails there. */
 TRM_API trm_status trm_build(const trm_network *network, const trm_build_options *options, trm_plan **plan);
 TRM_API void trm_plan_destroy(trm_plan *plan);
 /* The per-rank network as text; release with trm_free. NULL when out of memory. */

@@ -1,6 +1,8 @@
 /* Contexts of networks whose dims follow from values or from data. */
 #include "graph/nets.h"
 
+#include <stdio.h>
+
 #include <trireme/trireme.h>
 
 #include "support/world.h"
@@ -277,6 +279,66 @@ static void counts_that_are_reshaped_to_fixed_dims(void **state)
     close_run(&r);
 }
 
+static char logged[512];
+
+static void keep_log(void *user, trm_log_level level, const char *message)
+{
+    (void)user;
+    if (level == TRM_LOG_DEBUG && strstr(message, "counts are left open") != NULL) {
+        snprintf(logged, sizeof(logged), "%s", message);
+    }
+}
+
+/* The elements that are not 0 and two more become one, which there never is; or x, of 8, becomes [2, 2] behind that. */
+static trm_network *found_and_two(bool wrong_without_them)
+{
+    static const float two[] = {1, 2};
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1)), *more, *outputs[2];
+    trm_layer_desc non_zero = {.kind = TRM_LAYER_NON_ZERO}, flat = {.kind = TRM_LAYER_RESHAPE, .reshape = {DIMS(-1)}};
+    trm_layer_desc gather = {.kind = TRM_LAYER_GATHER}, concat = {.kind = TRM_LAYER_CONCAT};
+    trm_layer_desc one = {.kind = TRM_LAYER_RESHAPE, .reshape = {DIMS(1)}};
+    trm_layer_desc square = {.kind = TRM_LAYER_RESHAPE, .reshape = {DIMS(2, 2)}};
+    assert_ok(trm_network_add_constant(network, "two", TRM_F32, DIMS(2), two, &more));
+    assert_ok(trm_network_add_layer(network, "at", &non_zero, &x, 1, outputs));
+    trm_tensor *indices = net_layer(network, "indices", flat, outputs[0], NULL, NULL, NULL);
+    trm_tensor *found = net_layer(network, "found", gather, x, indices, NULL, NULL);
+    trm_tensor *all = net_layer(network, "all", concat, found, more, NULL, NULL);
+    net_output(network, wrong_without_them ? net_layer(network, "never", square, x, NULL, NULL, NULL)
+                                           : net_layer(network, "single", one, all, NULL, NULL, NULL));
+    net_output(network, all);
+    return network;
+}
+
+/* A layer that fits no number of entries is told when the plan is built, and refused in the run; one behind them that
+ * does not need them is refused at once. */
+static void counts_that_never_fit(void **state)
+{
+    (void)state;
+    const trm_shape_bound bound = {.tensor = "x", .max = DIMS(8)};
+    const float four[] = {0, 1, 2, 0, 3, 0, 0, 4}, none[8] = {0};
+    run r;
+    logged[0] = '\0';
+    trm_log_set(keep_log, NULL, TRM_LOG_DEBUG);
+    open_run(&r, found_and_two(false), &bound, 1);
+    trm_log_set(NULL, NULL, TRM_LOG_WARNING);
+    assert_non_null(strstr(logged, "single"));
+    assert_ok(trm_context_set_input(r.context, "x", DIMS(8), four));
+    assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT, "single");
+    assert_ok(trm_context_set_input(r.context, "x", DIMS(8), none));
+    assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT, "single");
+    close_run(&r);
+
+    trm_network *network = found_and_two(true);
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    trm_plan *plan = NULL;
+    options.backend = test_backend();
+    options.bounds = &bound;
+    options.n_bounds = 1;
+    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT, "never");
+    trm_network_destroy(network);
+}
+
 /* Elements -8 to 5: memory is planned from the smallest dims too, where they are said. */
 static void profiles_say_what_is_planned(void **state)
 {
@@ -490,6 +552,7 @@ int main(void)
         cmocka_unit_test(values_made_on_the_device),
         cmocka_unit_test(counts_of_data),
         cmocka_unit_test(counts_that_are_reshaped_to_fixed_dims),
+        cmocka_unit_test(counts_that_never_fit),
         cmocka_unit_test(profiles_say_what_is_planned),
         cmocka_unit_test(runs_are_held_to_a_profile),
         cmocka_unit_test(values_are_held_to_a_profile),
