@@ -26,8 +26,9 @@ extern "C" {
 typedef struct trm_peer_lane trm_peer_lane;
 
 /* A lane of a communicator, with room for tensors of so many bytes: one that came back, or a new one. The communicator
- * owns them all. NULL in *lane: this is no communicator over peer memory, or not every rank has the memory. Collective,
- * with the same lanes taken and returned before on all ranks. */
+ * owns them all and keeps them, those that are too small for later ones too, until it goes. NULL in *lane: this is no
+ * communicator over peer memory, or not every rank has the memory. Collective, with the same lanes taken and returned
+ * before on all ranks. */
 trm_status trm_communicator_take_lane(trm_communicator *communicator, size_t bytes, trm_peer_lane **lane);
 /* When all that was enqueued for it has run. NULL is ignored. */
 void trm_peer_lane_return(trm_peer_lane *lane);

@@ -454,6 +454,20 @@ trm_status trm_generator_plan(trm_model *model, const trm_generator_options *opt
     return TRM_OK;
 }
 
+/* What this rank does by itself for steps of so many tokens to run in lanes. */
+static trm_status make_lanes(trm_generator *g, int32_t tokens)
+{
+    trm_lanes_destroy(g->lanes);
+    free(g->lane_sequences);
+    g->lanes = NULL;
+    g->lane_sequences = calloc(2 * (size_t)g->max_sequences, sizeof(*g->lane_sequences));
+    if (g->lane_sequences == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the lanes of %d sequences", g->max_sequences);
+    }
+    g->lane_tokens = tokens;
+    return trm_lanes_create(g->context, &g->lanes);
+}
+
 /* What needs memory once the weights are there. */
 static trm_status prepare(trm_generator *g)
 {
@@ -462,7 +476,7 @@ static trm_status prepare(trm_generator *g)
     TRM_TRY(trm_event_create(g->world->device, &g->began));
     TRM_TRY(trm_ahead_init(g));
     if (wants_lanes(g, g->engine->plan)) {
-        TRM_TRY(trm_generator_use_lanes(g, LANE_TOKENS));
+        TRM_TRY(make_lanes(g, LANE_TOKENS));
     }
     TRM_TRY(trm_chooser_init(&g->chooser, g->context->stream, g->max_rows, g->max_sequences, g->vocab));
     g->chooser.follows = g->world->rank != 0;
@@ -477,15 +491,8 @@ static trm_status prepare(trm_generator *g)
 
 trm_status trm_generator_use_lanes(trm_generator *g, int32_t tokens)
 {
-    trm_lanes_destroy(g->lanes);
-    free(g->lane_sequences);
-    g->lanes = NULL;
-    g->lane_sequences = calloc(2 * (size_t)g->max_sequences, sizeof(*g->lane_sequences));
-    if (g->lane_sequences == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the lanes of %d sequences", g->max_sequences);
-    }
-    g->lane_tokens = tokens;
-    return trm_lanes_create(g->context, lane_rows(g), &g->lanes);
+    TRM_TRY(trm_world_all_ok(g->world, make_lanes(g, tokens)));
+    return trm_world_all_ok(g->world, trm_lane_sums_init(g->lanes, lane_rows(g)));
 }
 
 /* What this rank does by itself before the cache is sized. */
@@ -535,7 +542,7 @@ static trm_status plan_cache(trm_generator *g, trm_plan *plan, bool fixed)
     int64_t blocks = 0;
     trm_status status = count_blocks(g, plan, fixed, &blocks);
     TRM_TRY(trm_world_all_ok(g->world, status));
-    TRM_TRY(trm_world_minimum(g->world, &blocks));
+    TRM_TRY(trm_world_minimum(g->world, &blocks, 1));
     TRM_TRY(trm_streaming_agree(plan, g->world));
     status = size_cache(g, plan, blocks);
     trm_captured_steps *captured = &g->captured;
@@ -582,6 +589,8 @@ trm_status trm_generator_create(trm_model *model, trm_world *world, const trm_ge
     if (status == TRM_OK) {
         status = prepare(g);
     }
+    TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
+    status = g->lanes == NULL ? TRM_OK : trm_lane_sums_init(g->lanes, lane_rows(g));
     TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
     note(&began, &startup->context_seconds);
     TRM_TRY_GOTO(status, warm_up(g), destroy);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "dist/lanes.h"
 
 /* Between more ranks sums do not travel by copies: nobody has measured it yet. Only this line says so. */
@@ -20,11 +21,12 @@ static bool is_fused(const trm_layer *layer)
 /* The first sum that may travel by copies; those between the same ranks may, too. NULL: none may. */
 static const trm_layer *first_sum(const trm_plan *plan)
 {
-    for (int32_t i = 0; i < plan->network->n_layers && plan->mesh.size[TRM_AXIS_PP] == 1; i++) {
+    const bool few = trm_mesh_ranks(&plan->mesh) <= MOST_COPYING_RANKS && plan->mesh.size[TRM_AXIS_PP] == 1;
+    for (int32_t i = 0; i < plan->network->n_layers && few; i++) {
         const trm_layer *layer = plan->network->layers[i];
         if (is_fused(layer)) {
             const int32_t ranks = layer->desc.all_reduce_norm.collective.n_ranks;
-            return ranks >= 2 && ranks <= MOST_COPYING_RANKS ? layer : NULL;
+            return ranks >= 2 ? layer : NULL;
         }
     }
     return NULL;
@@ -136,16 +138,17 @@ trm_status trm_lane_sums_init(trm_lanes *lanes, int64_t rows)
     if (first == NULL || trm_device_backend(engine->world->device) != TRM_BACKEND_CUDA) {
         return TRM_OK;
     }
-    lanes->layers = calloc((size_t)network->n_layers, sizeof(*lanes->layers));
-    if (lanes->layers == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the lanes of a step");
-    }
     const trm_collective_params *p = &first->desc.all_reduce_norm.collective;
     trm_communicator *part;
     TRM_TRY(trm_communicator_part(engine->world->communicator, p->groups, p->n_groups, p->group_size, &part));
     for (int32_t i = 0; part != NULL && i < TRM_LANES; i++) {
         TRM_TRY(trm_communicator_take_lane(part, largest_sum(network, rows), &lanes->places[i]));
         lanes->gathered[i] = lanes->places[i] == NULL ? NULL : trm_peer_lane_gathered(lanes->places[i]);
+    }
+    if (lanes->places[0] == NULL || lanes->places[1] == NULL) {
+        trm_lane_sums_fini(lanes);
+        TRM_INFO("rank %d: sums of long steps do not travel by copies", engine->plan->rank);
+        return TRM_OK;
     }
     choose_layers(lanes, first);
     return TRM_OK;
@@ -157,8 +160,6 @@ void trm_lane_sums_fini(trm_lanes *lanes)
         trm_peer_lane_return(lanes->places[i]);
         lanes->places[i] = NULL;
     }
-    free(lanes->layers);
-    lanes->layers = NULL;
 }
 
 bool trm_lane_sums_can_copy(const trm_lanes *lanes)

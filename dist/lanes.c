@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-trm_status trm_lanes_create(trm_context *main, int64_t rows, trm_lanes **lanes)
+trm_status trm_lanes_create(trm_context *main, trm_lanes **lanes)
 {
     trm_device *device = main->engine->world->device;
     trm_lanes *made = calloc(1, sizeof(*made));
@@ -24,7 +24,11 @@ trm_status trm_lanes_create(trm_context *main, int64_t rows, trm_lanes **lanes)
         TRM_TRY_GOTO(status, trm_event_create(device, &made->computed[i]), destroy);
         TRM_TRY_GOTO(status, trm_event_create(device, &made->exchanged[i]), destroy);
     }
-    TRM_TRY_GOTO(status, trm_lane_sums_init(made, rows), destroy);
+    made->layers = calloc((size_t)main->engine->plan->network->n_layers + 1, sizeof(*made->layers));
+    if (made->layers == NULL) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the lanes of a step");
+        goto destroy;
+    }
     *lanes = made;
     return TRM_OK;
 destroy:
@@ -48,6 +52,7 @@ void trm_lanes_destroy(trm_lanes *lanes)
     trm_stream_destroy(lanes->second);
     trm_context_destroy(lanes->contexts[1]);
     trm_lane_sums_fini(lanes);
+    free(lanes->layers);
     free(lanes);
 }
 

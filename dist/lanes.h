@@ -29,12 +29,11 @@ typedef struct trm_lanes {
     trm_event *begun, *ended;         /* of the second: inputs are there, all has run */
     trm_peer_lane *places[TRM_LANES]; /* for sums that travel by copies; NULL: none does */
     void *gathered[TRM_LANES];        /* where their results are */
-    trm_lane_layer *layers;           /* [n_layers] with places */
+    trm_lane_layer *layers;           /* [n_layers] */
 } trm_lanes;
 
-/* Makes a second context beside `main`, which must outlive the lanes, for steps of up to `rows` tokens in a lane.
- * Collective where ranks exchange. */
-trm_status trm_lanes_create(trm_context *main, int64_t rows, trm_lanes **lanes);
+/* Makes a second context beside `main`, which must outlive the lanes. No sums travel by copies yet. */
+trm_status trm_lanes_create(trm_context *main, trm_lanes **lanes);
 void trm_lanes_destroy(trm_lanes *lanes);
 
 /*
@@ -50,7 +49,8 @@ trm_status trm_lanes_enqueue(trm_lanes *lanes);
 
 /* Device memory for those of a plan with lanes of up to `rows` tokens on CUDA; 0: none travels so. */
 size_t trm_lane_sums_bytes(const trm_plan *plan, int64_t rows);
-/* Takes places, where the ranks reach each other's memory, and says what each layer has to do with them. Collective. */
+/* Takes places for steps of up to `rows` tokens in a lane, where the ranks reach each other's memory, and says what
+ * each layer has to do with them. Collective: all ranks have lanes. */
 trm_status trm_lane_sums_init(trm_lanes *lanes, int64_t rows);
 void trm_lane_sums_fini(trm_lanes *lanes);
 /* Whether sums of the step travel by copies, with the dims in force: all that may, or none. The same on every rank. */

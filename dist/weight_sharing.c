@@ -50,8 +50,8 @@ trm_status trm_streaming_agree(trm_plan *plan, trm_world *world)
         return TRM_OK;
     }
     int64_t budget = (int64_t)s->problem.budget, ring = (int64_t)(s->problem.ring_limit & (SIZE_MAX >> 1));
-    TRM_TRY(trm_world_minimum(world, &budget));
-    TRM_TRY(trm_world_minimum(world, &ring));
+    TRM_TRY(trm_world_minimum(world, &budget, 1));
+    TRM_TRY(trm_world_minimum(world, &ring, 1));
     s->problem.ring_limit = (size_t)ring;
     s->asked.kind = TRM_WEIGHT_BUDGET_BYTES; /* it is resolved */
     s->asked.bytes = (size_t)budget;
@@ -103,68 +103,78 @@ trm_status trm_streaming_gather(void *user, void *memory, size_t part_bytes, trm
     return trm_communicator_exchange(group, &x, stream);
 }
 
-/* Gathers once, then some more, and times those. */
-static trm_status time_gathers(trm_world *world, trm_communicator *group, void *memory, double *rate)
+/* What gathers are timed with. */
+typedef struct gather_probe {
+    trm_stream *stream;
+    trm_event *start, *end;
+    void *memory;
+} gather_probe;
+
+static trm_status open_probe(gather_probe *p, trm_device *device, int32_t ranks)
 {
-    trm_stream *stream = NULL;
-    trm_event *start = NULL, *end = NULL;
-    float milliseconds = 0;
-    trm_status status;
-    TRM_TRY_GOTO(status, trm_stream_create(world->device, &stream), done);
-    TRM_TRY_GOTO(status, trm_event_create(world->device, &start), done);
-    TRM_TRY_GOTO(status, trm_event_create(world->device, &end), done);
-    for (int32_t i = 0; i <= GATHERS; i++) {
-        if (i == 1) { /* the first one connects */
-            TRM_TRY_GOTO(status, trm_event_record(start, stream), done);
-        }
-        TRM_TRY_GOTO(status, trm_streaming_gather(group, memory, GATHERED_PART, stream), done);
-    }
-    TRM_TRY_GOTO(status, trm_event_record(end, stream), done);
-    TRM_TRY_GOTO(status, trm_world_await(world, end, "measuring how fast ranks exchange weights"), done);
-    TRM_TRY_GOTO(status, trm_event_elapsed_ms(start, end, &milliseconds), done);
-    double others = (double)GATHERS * (double)GATHERED_PART * (group->size - 1);
-    *rate = milliseconds > 0 ? others / ((double)milliseconds * 1e-3) : 0;
-done:
-    trm_event_destroy(start);
-    trm_event_destroy(end);
-    trm_stream_destroy(stream);
-    return status;
+    TRM_TRY(trm_stream_create(device, &p->stream));
+    TRM_TRY(trm_event_create(device, &p->start));
+    TRM_TRY(trm_event_create(device, &p->end));
+    return trm_device_alloc(device, GATHERED_PART * (size_t)ranks, &p->memory);
 }
 
-/* Worlds made of parts may have no way for host bytes between devices. */
-static bool can_agree(const trm_world *world)
+static void close_probe(gather_probe *p, trm_device *device)
 {
-    return world->bootstrap != NULL || world->size == 1 || trm_device_backend(world->device) == TRM_BACKEND_HOST;
+    trm_device_free(device, p->memory);
+    trm_event_destroy(p->end);
+    trm_event_destroy(p->start);
+    trm_stream_destroy(p->stream);
+}
+
+/* Gathers once, then some more, and times those. */
+static trm_status time_gathers(const gather_probe *p, trm_world *world, trm_communicator *group, double *rate)
+{
+    float milliseconds;
+    for (int32_t i = 0; i <= GATHERS; i++) {
+        if (i == 1) { /* the first one connects */
+            TRM_TRY(trm_event_record(p->start, p->stream));
+        }
+        TRM_TRY(trm_streaming_gather(group, p->memory, GATHERED_PART, p->stream));
+    }
+    TRM_TRY(trm_event_record(p->end, p->stream));
+    TRM_TRY(trm_world_await(world, p->end, "measuring how fast ranks exchange weights"));
+    TRM_TRY(trm_event_elapsed_ms(p->start, p->end, &milliseconds));
+    double others = (double)GATHERS * (double)GATHERED_PART * (group->size - 1);
+    *rate = milliseconds > 0 ? others / ((double)milliseconds * 1e-3) : 0;
+    return TRM_OK;
 }
 
 trm_status trm_streaming_measure_gather(trm_world *world, trm_communicator *group, double *rate)
 {
     *rate = 0;
-    if (!can_agree(world)) {
+    if (group == NULL || !trm_world_has_host_communicator(world)) { /* as on every rank */
         return TRM_OK;
     }
-    void *memory = NULL;
-    int64_t fits =
-        group == NULL || trm_device_alloc(world->device, GATHERED_PART * (size_t)group->size, &memory) == TRM_OK;
-    trm_status status = trm_world_minimum(world, &fits);
-    if (status == TRM_OK && fits && group != NULL) {
-        status = time_gathers(world, group, memory, rate);
+    gather_probe p = {0};
+    int64_t ready = open_probe(&p, world->device, group->size) == TRM_OK;
+    trm_status status = trm_world_minimum(world, &ready, 1);
+    if (status == TRM_OK && ready) {
+        status = time_gathers(&p, world, group, rate);
     }
-    trm_device_free(world->device, memory);
+    close_probe(&p, world->device);
     return trm_world_all_ok(world, status);
 }
 
 trm_status trm_streaming_agree_on_rates(trm_world *world, const trm_communicator *group, trm_streaming_rates *rates)
 {
-    if (!can_agree(world)) {
+    if (!trm_world_has_host_communicator(world)) {
         *rates = group == NULL ? *rates : (trm_streaming_rates){0}; /* who shares plans with what is assumed */
         return TRM_OK;
     }
     double *all[] = {&rates->link, &rates->unpack, &rates->file, &rates->gather};
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
-        int64_t rate = *all[i] >= 1 ? (int64_t)*all[i] : INT64_MAX; /* who has not measured it does not decide */
-        TRM_TRY(trm_world_minimum(world, &rate));
-        *all[i] = rate == INT64_MAX ? 0 : (double)rate;
+    const size_t n = sizeof(all) / sizeof(*all);
+    int64_t found[sizeof(all) / sizeof(*all)];
+    for (size_t i = 0; i < n; i++) {
+        found[i] = *all[i] >= 1 ? (int64_t)*all[i] : INT64_MAX; /* who has not measured it does not decide */
+    }
+    TRM_TRY(trm_world_minimum(world, found, n));
+    for (size_t i = 0; i < n; i++) {
+        *all[i] = found[i] == INT64_MAX ? 0 : (double)found[i];
     }
     return TRM_OK;
 }

@@ -369,10 +369,15 @@ int32_t trm_world_local_rank(const trm_world *world)
     return world->local_rank;
 }
 
+bool trm_world_has_host_communicator(const trm_world *world)
+{
+    return world->bootstrap != NULL || world->size == 1 || trm_device_backend(world->device) == TRM_BACKEND_HOST;
+}
+
 trm_status trm_world_host_communicator(trm_world *world, trm_communicator **communicator)
 {
     *communicator = world->bootstrap != NULL ? world->bootstrap->control : world->communicator;
-    if (world->size > 1 && world->bootstrap == NULL && trm_device_backend(world->device) != TRM_BACKEND_HOST) {
+    if (!trm_world_has_host_communicator(world)) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "this world was made without a way for host bytes");
     }
     return TRM_OK;
@@ -389,11 +394,11 @@ trm_status trm_world_broadcast(trm_world *world, void *bytes, size_t size, int32
     return trm_communicator_exchange(communicator, &x, NULL);
 }
 
-trm_status trm_world_minimum(trm_world *world, int64_t *value)
+trm_status trm_world_minimum(trm_world *world, int64_t *values, size_t n)
 {
     trm_communicator *communicator;
     TRM_TRY(trm_world_host_communicator(world, &communicator));
-    trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_MIN, TRM_I64, value, value, 1, 0};
+    trm_exchange x = {TRM_ALL_REDUCE, TRM_REDUCE_MIN, TRM_I64, values, values, n, 0};
     return trm_communicator_exchange(communicator, &x, NULL);
 }
 

@@ -34,8 +34,11 @@ trm_status trm_launch_detect(const char *(*get)(const char *name), trm_launch *l
 /* A world of this process's own over given parts, for tests and tools; takes both over. */
 trm_status trm_world_from_parts(trm_device *device, trm_communicator *communicator, trm_world **world);
 
-/* The smallest of all ranks' values, on every rank. Collective. */
-trm_status trm_world_minimum(trm_world *world, int64_t *value);
+/* The smallest of all ranks' values, each by itself, on every rank. Collective. */
+trm_status trm_world_minimum(trm_world *world, int64_t *values, size_t n);
+
+/* Whether ranks can: worlds made of parts may have no way for host bytes between devices. */
+bool trm_world_has_host_communicator(const trm_world *world);
 
 /* The communicator that moves host bytes between all ranks. */
 trm_status trm_world_host_communicator(trm_world *world, trm_communicator **communicator);

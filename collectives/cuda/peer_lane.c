@@ -176,11 +176,11 @@ typedef struct lane_card {
     bool failed;
 } lane_card;
 
-static trm_status gather_cards(const trm_peer_lane *lane, const lane_card *mine, lane_card *all, bool *failed)
+static trm_status gather_cards(trm_communicator *host, const lane_card *mine, lane_card *all, bool *failed)
 {
     trm_exchange x = {TRM_ALL_GATHER, TRM_REDUCE_NONE, TRM_U8, mine, all, sizeof(*mine), 0};
-    TRM_TRY(trm_communicator_exchange(lane->host, &x, NULL));
-    for (int32_t r = 0; r < lane->link->size; r++) {
+    TRM_TRY(trm_communicator_exchange(host, &x, NULL));
+    for (int32_t r = 0; r < host->size; r++) {
         *failed = *failed || all[r].failed;
     }
     return TRM_OK;
@@ -194,7 +194,7 @@ static trm_status allocate(trm_peer_lane *lane, cudaIpcMemHandle_t *handle)
     lane->mailboxes[lane->link->rank] = memory;
     TRM_CUDA_TRY(cudaMemset((char *)memory + flags_offset(lane), 0, bytes - flags_offset(lane)));
     TRM_CUDA_TRY(cudaIpcGetMemHandle(handle, memory));
-    TRM_CUDA_TRY(cudaDeviceSynchronize()); /* zeros, before a peer may write */
+    TRM_CUDA_TRY(cudaStreamSynchronize(cudaStreamLegacy)); /* zeros, before a peer may write */
     return TRM_OK;
 }
 
@@ -215,9 +215,10 @@ static bool open_mailboxes(trm_peer_lane *lane, const lane_card *cards)
     return true;
 }
 
-static void lane_destroy(trm_peer_lane *lane, bool together)
+/* NULL: this rank could not make one, and takes part. */
+static void lane_destroy(trm_peer_lane *lane, trm_communicator *host, bool together)
 {
-    for (int32_t r = 0; r < lane->link->size; r++) {
+    for (int32_t r = 0; lane != NULL && r < lane->link->size; r++) {
         if (lane->opened[r]) {
             (void)cudaIpcCloseMemHandle(lane->mailboxes[r]);
             (void)cudaGetLastError();
@@ -226,9 +227,11 @@ static void lane_destroy(trm_peer_lane *lane, bool together)
     if (together) {
         lane_card mine = {.failed = false}, all[TRM_PEER_RANKS];
         bool failed = false;
-        (void)gather_cards(lane, &mine, all, &failed);
+        (void)gather_cards(host, &mine, all, &failed);
     }
-    trm_device_free(lane->device, lane->mailboxes[lane->link->rank]);
+    if (lane != NULL) {
+        trm_device_free(lane->device, lane->mailboxes[lane->link->rank]);
+    }
     free(lane);
 }
 
@@ -238,21 +241,17 @@ static trm_status lane_create(trm_device *device, trm_communicator *host, const 
     lane_card mine = {.failed = false}, cards[TRM_PEER_RANKS];
     bool failed = false;
     trm_peer_lane *made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a lane of exchanges");
+    if (made != NULL) {
+        *made = (trm_peer_lane){.host = host, .device = device, .link = link, .bytes = bytes};
     }
-    made->host = host;
-    made->device = device;
-    made->link = link;
-    made->bytes = bytes;
-    mine.failed = allocate(made, &mine.mailbox) != TRM_OK;
-    trm_status status = gather_cards(made, &mine, cards, &failed);
+    mine.failed = made == NULL || allocate(made, &mine.mailbox) != TRM_OK;
+    trm_status status = gather_cards(host, &mine, cards, &failed);
     if (status == TRM_OK && !failed) {
         mine.failed = !open_mailboxes(made, cards);
-        status = gather_cards(made, &mine, cards, &failed);
+        status = gather_cards(host, &mine, cards, &failed);
     }
     if (status != TRM_OK || failed) {
-        lane_destroy(made, status == TRM_OK);
+        lane_destroy(made, host, status == TRM_OK);
         return status;
     }
     *lane = made;
@@ -291,7 +290,7 @@ void trm_peer_lanes_destroy(trm_peer_lane *lanes, bool together)
 {
     while (lanes != NULL) {
         trm_peer_lane *before = lanes->before;
-        lane_destroy(lanes, together);
+        lane_destroy(lanes, lanes->host, together);
         lanes = before;
     }
 }

@@ -8,8 +8,8 @@ typedef struct meeting {
     uint32_t epoch;
 } meeting;
 
-/* One warp, a thread per peer: few registers and no shared memory, so that it has room beside a product that takes
- * nearly all of a multiprocessor. */
+/* One warp, a thread per peer, with few registers and no shared memory of its own: it takes what room a product leaves,
+ * or waits for the end of one of its blocks. */
 static __global__ void __launch_bounds__(32)
     meet(const __grid_constant__ trm_peer_link link, const __grid_constant__ meeting m)
 {

@@ -150,7 +150,7 @@ static int compare_doubles(const void *a, const void *b)
 static double slowest(bench *b, double mine)
 {
     int64_t value = -(int64_t)(mine * 1e6);
-    TRY(trm_world_minimum(b->world, &value));
+    TRY(trm_world_minimum(b->world, &value, 1));
     return (double)-value / 1e6;
 }
 
@@ -171,7 +171,7 @@ static double time_subject(bench *b, const subject *s)
     for (int r = -1; r < REPEATS; r++) {
         float milliseconds;
         int64_t meet = 0;
-        TRY(trm_world_minimum(b->world, &meet));
+        TRY(trm_world_minimum(b->world, &meet, 1));
         TRY(trm_graph_exec_launch(graph, b->stream));
         TRY(trm_event_record(start, b->stream));
         for (int i = 0; i < LAUNCHES; i++) {

@@ -509,7 +509,8 @@ static void lose_a_rank(bool in_lane)
     }
     assert_ok(trm_world_all_ok(world, TRM_OK));
     if (me == n - 1) { /* late: nobody answers any more; the host ends the wait before the deadline does */
-        if (in_lane) { /* the others' words are those of what they had enqueued: nobody has to be waited for */
+        if (in_lane) { /* its first meeting finds the others' words; a wait in a lane that the host ends is not tried
+                          here */
             trm_communicator_abort(l.peer);
         } else {
             lost_enqueue(&l);
