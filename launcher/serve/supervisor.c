@@ -218,7 +218,9 @@ static void accept_links(supervisor *s)
         s->capacity = (int32_t)capacity;
         s->leader = leader < 0 ? NULL : &s->links[leader].channel;
         rank_link *link = &s->links[s->n_links++];
-        *link = (rank_link){.rank = -1, .pidfd = -1, .heard = supervisor_clock()};
+        struct ucred peer = {0};
+        (void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &(socklen_t){sizeof(peer)});
+        *link = (rank_link){.rank = -1, .pid = peer.pid, .pidfd = -1, .heard = supervisor_clock()};
         channel_init(&link->channel, fd);
     }
 }
@@ -328,15 +330,20 @@ static char thread_state(pid_t pid, pid_t thread)
 }
 
 /* Whether a silent rank would speak if it could: its thread waits for a processor (R), or for memory or a disk (D). One
- * that was stopped or frozen is neither. The state is read before the socket, as what it says may have come between. */
+ * that was stopped is neither. Before the first beat that thread is not known, and the main thread may sleep while MPI
+ * or CUDA starts; only a process that is stopped (T, t) or dead (Z) will not beat then. The state is read before the
+ * socket, as what it says may have come between. */
 static bool is_held_up(const rank_link *link)
 {
-    char state = link->pid > 0 ? thread_state(link->pid, link->beat.thread > 0 ? link->beat.thread : link->pid) : '\0';
-    return state == 'R' || state == 'D' || is_readable(link->channel.fd);
+    bool has_beaten = link->beat.thread > 0;
+    char state = link->pid > 0 ? thread_state(link->pid, has_beaten ? link->beat.thread : link->pid) : '\0';
+    bool waits = has_beaten ? state == 'R' || state == 'D' : state != 'T' && state != 't' && state != 'Z';
+    return waits || is_readable(link->channel.fd);
 }
 
-/* Silence and steps without end. If this thread itself was held up, the ranks get that time too. */
-static trm_status check_beats(supervisor *s)
+/* Silence and steps without end; *lost is whose, if not OK. If this thread itself was held up, the ranks get that time
+ * too. */
+static trm_status check_beats(supervisor *s, int32_t *lost)
 {
     double now = supervisor_clock(), late = now - s->checked;
     s->checked = now;
@@ -349,6 +356,7 @@ static trm_status check_beats(supervisor *s)
             link->heard += late;
             link->progressed += late;
         }
+        *lost = link->rank;
         double silent = now - link->heard, allowed = s->options.beat_seconds;
         if (silent > allowed && (silent > SUPERVISOR_PATIENCE * allowed || !is_held_up(link))) {
             TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d has not been heard for %.2f s", link->rank, silent);
@@ -379,17 +387,19 @@ static trm_status child_failure(const supervisor *s)
     return trm_fail(code < 6 ? statuses[code] : TRM_ERROR_LOST_RANK, "the job has ended with exit code %d", code);
 }
 
-/* One rank is lost; what rank 0 may have said meanwhile tells why. */
-static trm_status better_cause(supervisor *s, trm_status status, supervisor_frame_fn fn, void *user, bool *became_ready,
-                               wire_ready *ready)
+/* Rank `lost` is; what rank 0 may have said meanwhile tells why. If that is of a lost rank as well, and not the reason
+ * of its own end, it follows from this loss. */
+static trm_status better_cause(supervisor *s, trm_status status, int32_t lost, supervisor_frame_fn fn, void *user,
+                               bool *became_ready, wire_ready *ready)
 {
     char cause[sizeof(s->failure_text)];
     snprintf(cause, sizeof(cause), "%s", trm_last_error());
     for (int32_t i = 0; i < s->n_links && s->failure.status == TRM_OK; i++) {
         (void)poll_link(s, &s->links[i], fn, user, became_ready, ready);
     }
-    return s->failure.status != TRM_OK ? trm_fail(s->failure.status, "%s", s->failure_text)
-                                       : trm_fail(status, "%s", cause);
+    bool follows = lost > 0 && status == TRM_ERROR_LOST_RANK && s->failure.status == TRM_ERROR_LOST_RANK;
+    return s->failure.status != TRM_OK && !follows ? trm_fail(s->failure.status, "%s", s->failure_text)
+                                                   : trm_fail(status, "%s", cause);
 }
 
 /* Whether the child is gone. */
@@ -410,16 +420,18 @@ static bool reap(supervisor *s)
 trm_status supervisor_poll(supervisor *s, supervisor_frame_fn fn, void *user, bool *became_ready, wire_ready *ready)
 {
     trm_status status = TRM_OK;
+    int32_t lost = -1;
     *became_ready = false;
     accept_links(s);
     for (int32_t i = 0; i < s->n_links && status == TRM_OK; i++) {
         status = poll_link(s, &s->links[i], fn, user, became_ready, ready);
+        lost = s->links[i].rank;
     }
     if (status == TRM_OK && s->phase != JOB_ENDING) {
-        status = check_beats(s);
+        status = check_beats(s, &lost);
     }
     if (status != TRM_OK) {
-        status = better_cause(s, status, fn, user, became_ready, ready);
+        status = better_cause(s, status, lost, fn, user, became_ready, ready);
     }
     bool ended = reap(s);
     if (s->phase == JOB_ENDING) {
@@ -432,6 +444,7 @@ trm_status supervisor_poll(supervisor *s, supervisor_frame_fn fn, void *user, bo
         if (status == TRM_OK) {
             status = child_failure(s);
         }
+        *became_ready = false; /* a start that has failed, whatever was said just before */
         supervisor_kill(s);
         return status;
     }

@@ -10,7 +10,7 @@
 #include "launcher/serve/channel.h"
 
 #define SUPERVISOR_MOST_RANKS 1024
-#define SUPERVISOR_PATIENCE   10 /* beat timeouts of silence while a rank waits for a processor */
+#define SUPERVISOR_PATIENCE   10 /* beat timeouts of silence while a rank waits for a processor, or starts */
 
 typedef struct supervisor_options {
     char *const *command; /* NULL-terminated: what starts the job; gets TRIREME_SERVE_SOCKET in its environment */
@@ -30,7 +30,7 @@ typedef enum job_phase {
 typedef struct rank_link {
     channel channel;
     int32_t rank; /* -1: no hello yet */
-    pid_t pid;    /* 0: unknown */
+    pid_t pid;    /* who connected, then as the hello has it; 0: unknown */
     int pidfd;    /* -1: none */
     bool leads;   /* rank 0's connection for requests and events, which does not beat */
     double heard; /* when the last bytes came */
@@ -69,7 +69,7 @@ typedef void (*supervisor_frame_fn)(void *user, const wire_frame *frame);
 /*
  * Takes what has arrived and sends what waits. Another status than OK says, once, that the job of phases LOADING or
  * READY is lost, with the cause in the error record; it is then killed (ENDING), and its phase is NONE when its
- * launcher is gone. *became_ready is set once, with *ready.
+ * launcher is gone. *became_ready is set once, with *ready, and not where the job is lost.
  */
 trm_status supervisor_poll(supervisor *s, supervisor_frame_fn fn, void *user, bool *became_ready, wire_ready *ready);
 /* Kills the job. */

@@ -1,5 +1,5 @@
-/* Ranks that fall silent: what is stopped or sleeps is lost after the beat timeout, what only waits for a processor
- * later. */
+/* Ranks that fall silent: what is stopped or sleeps is lost after the beat timeout, what only waits for a processor or
+ * has not beaten yet later. Which cause is told where a rank is lost and rank 0 says something as well. */
 #include "launcher/serve/supervisor.h"
 #include "support/support.h"
 
@@ -33,8 +33,30 @@ static void computes(void)
     }
 }
 
-/* A process that greets as rank 0, beats once and then does something else. Returns once it has said so. */
-static pid_t start_rank(const char *path, silence silent)
+typedef enum message { NOTHING, GREETING, BEATS } message;
+
+static int connect_to(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    return connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 ? fd : -1;
+}
+
+static wire_hello hello_of(int32_t rank, int32_t ranks, pid_t pid)
+{
+    wire_hello hello;
+    memset(&hello, 0, sizeof(hello));
+    hello.version = WIRE_VERSION;
+    hello.rank = rank;
+    hello.ranks = ranks;
+    hello.pid = pid;
+    return hello;
+}
+
+/* A process that connects, greets as rank 0 and beats once, as far as `last`, and then does something else. Returns
+ * once it has said so. */
+static pid_t start_rank(const char *path, message last, silence silent)
 {
     int said[2];
     char byte = 0;
@@ -42,21 +64,14 @@ static pid_t start_rank(const char *path, silence silent)
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        struct sockaddr_un address = {.sun_family = AF_UNIX};
-        wire_hello hello;
+        wire_hello hello = hello_of(0, 1, getpid());
         wire_beat beat;
         trm_bytes out = {0};
-        memset(&hello, 0, sizeof(hello));
         memset(&beat, 0, sizeof(beat));
-        hello.version = WIRE_VERSION;
-        hello.ranks = 1;
-        hello.pid = getpid();
         beat.thread = gettid();
-        snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
-        int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-        bool done = connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 &&
-                    wire_write(&out, WIRE_HELLO, &hello, sizeof(hello)) == TRM_OK &&
-                    wire_write(&out, WIRE_BEAT, &beat, sizeof(beat)) == TRM_OK &&
+        int fd = connect_to(path);
+        bool done = fd >= 0 && (last < GREETING || wire_write(&out, WIRE_HELLO, &hello, sizeof(hello)) == TRM_OK) &&
+                    (last < BEATS || wire_write(&out, WIRE_BEAT, &beat, sizeof(beat)) == TRM_OK) &&
                     send(fd, out.data, out.size, 0) == (ssize_t)out.size && write(said[1], &byte, 1) == 1;
         if (done) {
             silent();
@@ -77,24 +92,26 @@ static void no_frame(void *user, const wire_frame *frame)
 }
 
 /* The seconds of silence after which such a rank is lost. */
-static double seconds_until_lost(silence silent)
+static double seconds_until_lost(message last, silence silent)
 {
     char *command[] = {"sleep", "1000", NULL};
     supervisor s;
     wire_ready ready;
     bool became_ready;
     double seconds = 0;
+    int rank_told;
     assert_ok(supervisor_init(
         &s, &(supervisor_options){.command = command, .ranks = 1, .beat_seconds = BEAT, .step_seconds = 60}));
     assert_ok(supervisor_start(&s));
-    pid_t rank = start_rank(s.path, silent);
+    pid_t rank = start_rank(s.path, last, silent);
     trm_status status = TRM_OK;
     while (status == TRM_OK) {
         usleep(10000);
         status = supervisor_poll(&s, no_frame, NULL, &became_ready, &ready);
     }
     assert_int_equal(status, TRM_ERROR_LOST_RANK);
-    assert_int_equal(sscanf(trm_last_error(), "rank 0 has not been heard for %lf s", &seconds), 1);
+    assert_int_equal(sscanf(trm_last_error(), "rank %d has not been heard for %lf s", &rank_told, &seconds), 2);
+    assert_int_equal(rank_told, last < GREETING ? -1 : 0);
     supervisor_fini(&s);
     kill(rank, SIGKILL);
     assert_int_equal(waitpid(rank, NULL, 0), rank);
@@ -106,7 +123,7 @@ static void silent_ranks_are_lost(void **state)
     (void)state;
     silence ranks[] = {sleeps, is_stopped};
     for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
-        double seconds = seconds_until_lost(ranks[i]);
+        double seconds = seconds_until_lost(BEATS, ranks[i]);
         assert_true(seconds >= BEAT && seconds < SUPERVISOR_PATIENCE * BEAT);
     }
 }
@@ -114,7 +131,74 @@ static void silent_ranks_are_lost(void **state)
 static void ranks_that_wait_for_processors_are_given_time(void **state)
 {
     (void)state;
-    assert_true(seconds_until_lost(computes) >= SUPERVISOR_PATIENCE * BEAT);
+    assert_true(seconds_until_lost(BEATS, computes) >= SUPERVISOR_PATIENCE * BEAT);
+}
+
+static void ranks_that_start_are_given_time(void **state)
+{
+    (void)state;
+    for (message last = NOTHING; last < BEATS; last++) {
+        assert_true(seconds_until_lost(last, sleeps) >= SUPERVISOR_PATIENCE * BEAT);
+        assert_true(seconds_until_lost(last, is_stopped) < SUPERVISOR_PATIENCE * BEAT);
+    }
+}
+
+/* One rank's connection is closed; behind it waits what rank 0 says: that it is ready, then why it leaves. */
+typedef struct loss {
+    int32_t rank; /* whose */
+    trm_status told, status;
+    const char *words, *cause;
+} loss;
+
+static void lose(const loss *row)
+{
+    char *command[] = {"sleep", "1000", NULL};
+    supervisor s;
+    wire_ready ready;
+    trm_bytes beats = {0}, leads = {0};
+    bool became_ready = true;
+    memset(&ready, 0, sizeof(ready));
+    assert_ok(supervisor_init(
+        &s, &(supervisor_options){.command = command, .ranks = 2, .beat_seconds = 60, .step_seconds = 60}));
+    assert_ok(supervisor_start(&s));
+    wire_hello hello = hello_of(row->rank, 2, s.child), leader = hello_of(0, 2, s.child);
+    leader.leads = 1;
+    assert_ok(wire_write(&beats, WIRE_HELLO, &hello, sizeof(hello)));
+    assert_ok(wire_write(&leads, WIRE_HELLO, &leader, sizeof(leader)));
+    int beat_fd = connect_to(s.path), lead_fd = connect_to(s.path);
+    assert_int_equal(send(beat_fd, beats.data, beats.size, 0), beats.size);
+    assert_int_equal(send(lead_fd, leads.data, leads.size, 0), leads.size);
+    assert_ok(supervisor_poll(&s, no_frame, NULL, &became_ready, &ready));
+    assert_int_equal(s.n_links, 2);
+    leads.size = 0;
+    assert_ok(wire_write(&leads, WIRE_READY, &ready, sizeof(ready)));
+    if (row->told != TRM_OK) {
+        assert_ok(wire_write_failure(&leads, row->told, row->words));
+    }
+    assert_int_equal(send(lead_fd, leads.data, leads.size, 0), leads.size);
+    close(beat_fd);
+    trm_status status = supervisor_poll(&s, no_frame, NULL, &became_ready, &ready);
+    assert_int_equal(status, row->status);
+    assert_string_equal(trm_last_error(), row->cause);
+    assert_false(became_ready); /* or a first start that failed would be tried again */
+    close(lead_fd);
+    supervisor_fini(&s);
+    trm_bytes_fini(&beats);
+    trm_bytes_fini(&leads);
+}
+
+static void the_first_cause_is_told(void **state)
+{
+    (void)state;
+    const loss rows[] = {
+        {1, TRM_OK, TRM_ERROR_LOST_RANK, NULL, "rank 1 has ended"},
+        {1, TRM_ERROR_LOST_RANK, TRM_ERROR_LOST_RANK, "waited for rank 1", "rank 1 has ended"},
+        {0, TRM_ERROR_LOST_RANK, TRM_ERROR_LOST_RANK, "waited for rank 1", "waited for rank 1"},
+        {1, TRM_ERROR_OUT_OF_MEMORY, TRM_ERROR_OUT_OF_MEMORY, "no memory", "no memory"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        lose(&rows[i]);
+    }
 }
 
 int main(void)
@@ -122,6 +206,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(silent_ranks_are_lost),
         cmocka_unit_test(ranks_that_wait_for_processors_are_given_time),
+        cmocka_unit_test(ranks_that_start_are_given_time),
+        cmocka_unit_test(the_first_cause_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
