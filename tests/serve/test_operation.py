@@ -292,7 +292,8 @@ class LostRanks(unittest.TestCase):
     def test_stopped(self):
         for server in self.lose(signal.SIGSTOP, "--beat-timeout", "0.8"): # the default
             print(f"stopped: noticed after {self.noticed:.3f} s")
-            self.assertLess(self.noticed, 1 if BACKEND == "cuda" else 8) # here the front end itself may be late
+            # 0.8 s since the last beat, and as long as the front end itself waits for a processor; on the host the ranks take all of them
+            self.assertLess(self.noticed, 1.5 if BACKEND == "cuda" else 8)
 
     def test_killed_while_idle(self):
         with Server() as server:
