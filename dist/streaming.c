@@ -634,8 +634,8 @@ trm_status trm_streaming_adjust(trm_plan *plan, const trm_streaming_facts *facts
 {
     trm_streaming_plan *s = plan->streaming;
     use_rates(&s->problem, &facts->rates);
-    if (s->n_sharers >
-        1) { /* who shares has agreed on them, and has nothing computed by processors, whatever it asked */
+    /* who shares has agreed on them, and has nothing computed by processors, whatever it asked */
+    if (s->n_sharers > 1) {
         use_rates(&s->first, &facts->rates);
     }
     s->problem.uses = facts->rows_in_place ? s->uses : s->fetched_uses;
