@@ -31,13 +31,42 @@ static void print(const trm_json *value)
     }
 }
 
+/* All of stdin; NULL if memory is short or reading fails. The caller frees it. */
+static char *read_all(size_t *size)
+{
+    char *text = NULL;
+    size_t capacity = 0;
+    for (*size = 0; !feof(stdin);) {
+        if (*size == capacity) {
+            capacity = capacity * 2 + 65536;
+            char *grown = realloc(text, capacity);
+            if (grown == NULL) {
+                free(text);
+                return NULL;
+            }
+            text = grown;
+        }
+        *size += fread(text + *size, 1, capacity - *size, stdin);
+        if (ferror(stdin)) {
+            free(text);
+            return NULL;
+        }
+    }
+    return text;
+}
+
 int main(int argc, char **argv)
 {
-    static char text[1 << 24];
-    size_t size = fread(text, 1, sizeof(text), stdin);
+    if (argc != 2) {
+        fprintf(stderr, "json_value: expected one path\n");
+        return 1;
+    }
+    size_t size;
+    char *text = read_all(&size);
     trm_json_document *document;
-    if (argc != 2 || trm_json_parse("stdin", text, size, &document) != TRM_OK) {
-        fprintf(stderr, "json_value: %s\n", argc != 2 ? "expected one path" : trm_last_error());
+    if (text == NULL || trm_json_parse("stdin", text, size, &document) != TRM_OK) {
+        fprintf(stderr, "json_value: %s\n", text == NULL ? "cannot read stdin" : trm_last_error());
+        free(text);
         return 1;
     }
     const trm_json *value = find(trm_json_root(document), argv[1]);
@@ -45,5 +74,6 @@ int main(int argc, char **argv)
         print(value);
     }
     trm_json_close(document);
+    free(text);
     return value == NULL;
 }
