@@ -175,7 +175,7 @@ static int64_t lane_rows(const trm_generator *g)
 static size_t lane_bytes(const trm_generator *g, const trm_plan *plan)
 {
     return wants_lanes(g, plan) ? plan->input_bytes + plan->activation_bytes + plan->workspace_bytes +
-                                      trm_lane_sums_bytes(plan, lane_rows(g))
+                                      trm_lane_sums_bytes(plan, g->world->communicator, lane_rows(g))
                                 : 0;
 }
 

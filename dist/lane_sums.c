@@ -46,12 +46,25 @@ static size_t largest_sum(const trm_network *network, int64_t rows)
     return most;
 }
 
-size_t trm_lane_sums_bytes(const trm_plan *plan, int64_t rows)
+/* The first sum may be between fewer ranks; communicators of those go over peer memory only if that of all does. */
+static bool is_over_peer_memory(const trm_communicator *communicator)
+{
+#if TRM_HAVE_CUDA
+    return trm_communicator_peer_link(communicator) != NULL;
+#else
+    (void)communicator;
+    return false;
+#endif
+}
+
+size_t trm_lane_sums_bytes(const trm_plan *plan, const trm_communicator *communicator, int64_t rows)
 {
     const trm_layer *first = first_sum(plan);
-    return first == NULL ? 0
-                         : TRM_LANES * trm_peer_lane_bytes(first->desc.all_reduce_norm.collective.n_ranks,
-                                                           largest_sum(plan->network, rows));
+    if (first == NULL || (communicator != NULL && !is_over_peer_memory(communicator))) {
+        return 0;
+    }
+    return TRM_LANES *
+           trm_peer_lane_bytes(first->desc.all_reduce_norm.collective.n_ranks, largest_sum(plan->network, rows));
 }
 
 #if TRM_HAVE_CUDA

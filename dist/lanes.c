@@ -130,6 +130,7 @@ static trm_status advance(trm_lanes *lanes, int32_t lane, bool copies, int32_t *
     while (*at < network->n_layers) {
         int32_t layer = (*at)++;
         if (copies && lanes->layers[layer].copies) {
+            lanes->copied_sums++;
             return trm_lane_sums_add(lanes, lane, layer, stream_of(lanes, lane));
         }
         if (is_exchange(network->layers[layer])) {
@@ -148,6 +149,7 @@ trm_status trm_lanes_enqueue(trm_lanes *lanes)
         TRM_TRY(trm_context_begin_layers(lanes->contexts[i]));
     }
     const bool copies = trm_lane_sums_can_copy(lanes);
+    lanes->steps++;
     TRM_TRY(trm_event_record(lanes->begun, stream));
     TRM_TRY(trm_stream_wait_event(lanes->second, lanes->begun));
     while (at[0] < n_layers || at[1] < n_layers) {

@@ -30,6 +30,8 @@ typedef struct trm_lanes {
     trm_peer_lane *places[TRM_LANES]; /* for sums that travel by copies; NULL: none does */
     void *gathered[TRM_LANES];        /* where their results are */
     trm_lane_layer *layers;           /* [n_layers] */
+    int64_t steps;                    /* that were enqueued */
+    int64_t copied_sums;              /* of both lanes of those, that travel by copies */
 } trm_lanes;
 
 /* Makes a second context beside `main`, which must outlive the lanes. No sums travel by copies yet. */
@@ -47,8 +49,9 @@ trm_status trm_lanes_enqueue(trm_lanes *lanes);
 
 /* ---- sums that travel by copies: lane_sums.c ---- */
 
-/* Device memory for those of a plan with lanes of up to `rows` tokens on CUDA; 0: none travels so. */
-size_t trm_lane_sums_bytes(const trm_plan *plan, int64_t rows);
+/* Device memory for those of a plan with lanes of up to `rows` tokens on CUDA; 0: none travels so. `communicator`: of
+ * the ranks; NULL: they are thought to reach each other's memory. */
+size_t trm_lane_sums_bytes(const trm_plan *plan, const trm_communicator *communicator, int64_t rows);
 /* Takes places for steps of up to `rows` tokens in a lane, where the ranks reach each other's memory, and says what
  * each layer has to do with them. Collective: all ranks have lanes. */
 trm_status trm_lane_sums_init(trm_lanes *lanes, int64_t rows);

@@ -116,6 +116,18 @@ static void continuations_are_the_text(void **state)
     }
 }
 
+/* Sums that travel by copies in a step of lanes: all with the norm behind them, between two ranks over peer memory. */
+static int64_t copied_sums_of_step(const trm_generator *generator)
+{
+    const trm_network *network = generator->engine->plan->network;
+    int64_t sums = 0;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        sums += network->layers[i]->desc.kind == TRM_LAYER_ALL_REDUCE_NORM ? TRM_LANES : 0;
+    }
+    assert_true(trm_world_size(test_world) == 1 || sums > 0);
+    return trm_world_size(test_world) == 2 && strcmp(test_world->communicator->ops->name, "peer") == 0 ? sums : 0;
+}
+
 /* Long steps in two lanes: sequences cut in the middle, between two of them, and drawn tokens. */
 static void lanes_change_nothing(void **state)
 {
@@ -138,6 +150,8 @@ static void lanes_change_nothing(void **state)
         assert_ok(trm_generate(generator, requests[0], n, take, &alone, NULL));
         assert_ok(trm_generator_use_lanes(generator, test_is_brief() ? 8 : 64));
         assert_ok(trm_generate(generator, requests[1], n, take, &in_lanes, NULL));
+        assert_true(generator->lanes->steps > 0);
+        assert_int_equal(generator->lanes->copied_sums, generator->lanes->steps * copied_sums_of_step(generator));
         trm_generator_destroy(generator);
         for (int32_t i = 0; i < n; i++) {
             assert_int_equal(alone.count[i], in_lanes.count[i]);

@@ -77,8 +77,8 @@ static void ranks_share_quantized_weights(void **unused)
     }
 }
 
-/* What the lanes' sums of a model by copies take in memory on a mesh. */
-static size_t lane_sums_bytes(trm_model *model, trm_mesh mesh, int64_t rows)
+/* What the lanes' sums of a model by copies take in memory on a mesh, with a communicator or NULL. */
+static size_t lane_sums_bytes(trm_model *model, trm_mesh mesh, const trm_communicator *communicator, int64_t rows)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     trm_build_options build = TRM_BUILD_OPTIONS_INIT;
@@ -88,25 +88,31 @@ static size_t lane_sums_bytes(trm_model *model, trm_mesh mesh, int64_t rows)
     options.max_context = 512;
     build.mesh = mesh;
     assert_ok(trm_generator_plan(model, &options, &build, &plan, &tokens));
-    size_t bytes = trm_lane_sums_bytes(plan, rows);
+    size_t bytes = trm_lane_sums_bytes(plan, communicator, rows);
     trm_plan_destroy(plan);
     return bytes;
 }
 
 /* Between two tensor-parallel ranks, with room for what both send and for the result in each of two lanes; between
- * others not. */
+ * others not, nor where they do not reach each other's memory. */
 static void sums_of_lanes_travel_between_two_ranks(void **unused)
 {
     (void)unused;
     trm_model *model;
     const size_t sum = (size_t)1000 * 4096 * 2;
     assert_ok(trm_model_open_preset("llama-3-8b", 0, 1, &model));
-    size_t two = lane_sums_bytes(model, (trm_mesh){{2, 1, 1, 1, 1}}, 1000);
+    size_t two = lane_sums_bytes(model, (trm_mesh){{2, 1, 1, 1, 1}}, NULL, 1000);
     assert_true(two >= 4 * sum && two < 4 * sum + 4096);
-    assert_true(lane_sums_bytes(model, (trm_mesh){{2, 2, 1, 1, 1}}, 1000) == 0);
-    assert_true(lane_sums_bytes(model, (trm_mesh){{4, 1, 1, 1, 1}}, 1000) == 0);
-    assert_true(lane_sums_bytes(model, (trm_mesh){{8, 1, 1, 1, 1}}, 1000) == 0);
-    assert_true(lane_sums_bytes(model, (trm_mesh){{1, 1, 1, 1, 1}}, 1000) == 0);
+    assert_true(lane_sums_bytes(model, (trm_mesh){{2, 2, 1, 1, 1}}, NULL, 1000) == 0);
+    assert_true(lane_sums_bytes(model, (trm_mesh){{4, 1, 1, 1, 1}}, NULL, 1000) == 0);
+    assert_true(lane_sums_bytes(model, (trm_mesh){{8, 1, 1, 1, 1}}, NULL, 1000) == 0);
+    assert_true(lane_sums_bytes(model, (trm_mesh){{1, 1, 1, 1, 1}}, NULL, 1000) == 0);
+    trm_communicator *ranks[2];
+    assert_ok(trm_communicator_local_create(2, 1.0, ranks)); /* as NCCL alone: nobody's memory is mapped */
+    assert_true(lane_sums_bytes(model, (trm_mesh){{2, 1, 1, 1, 1}}, ranks[0], 1000) == 0);
+    for (int i = 0; i < 2; i++) {
+        trm_communicator_destroy(ranks[i]);
+    }
     trm_model_close(model);
 }
 
