@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/pool.h"
+#include "dist/probe.h"
 #include "dist/streaming.h"
 #include "kernels/pack.h"
 #include "weight_stream/ring.h"
@@ -184,36 +185,12 @@ void trm_weight_places_fini(trm_weight_places *places, const trm_plan *plan, trm
     *places = (trm_weight_places){0};
 }
 
-/* What measures: a stream and the events around what is timed on it. */
-typedef struct probe {
-    trm_device *device;
-    trm_stream *stream;
-    trm_event *start, *end;
-} probe;
-
-static trm_status probe_init(probe *p)
+/* Bytes per second since the probe began, `bytes` having been moved. */
+static trm_status find_rate(trm_probe *p, size_t bytes, double *rate)
 {
-    TRM_TRY(trm_stream_create(p->device, &p->stream));
-    TRM_TRY(trm_event_create(p->device, &p->start));
-    return trm_event_create(p->device, &p->end);
-}
-
-static void probe_fini(probe *p)
-{
-    trm_event_destroy(p->start);
-    trm_event_destroy(p->end);
-    trm_stream_destroy(p->stream);
-}
-
-/* Bytes per second since the start, `bytes` having been moved. */
-static trm_status probe_end(probe *p, size_t bytes, double *rate)
-{
-    float milliseconds;
-    TRM_TRY(trm_event_record(p->end, p->stream));
+    TRM_TRY(trm_probe_end(p));
     TRM_TRY(trm_stream_synchronize(p->stream));
-    TRM_TRY(trm_event_elapsed_ms(p->start, p->end, &milliseconds));
-    *rate = milliseconds > 0 ? (double)bytes / ((double)milliseconds * 1e-3) : 0;
-    return TRM_OK;
+    return trm_probe_rate(p, (double)bytes, rate);
 }
 
 /* The stored weight of most bytes, of packed ones only if `packed`; -1 if there is none. */
@@ -257,20 +234,20 @@ static trm_status measure_link(const trm_weight_places *places, trm_device *devi
     }
     const trm_stored_weight *stored = &places->stored[largest];
     size_t bytes = stored->bytes < PROBE_BYTES ? stored->bytes : PROBE_BYTES, copied;
-    probe p = {.device = device};
+    trm_probe p = {0};
     void *to = NULL;
     trm_status status;
     while ((status = trm_device_alloc(device, bytes, &to)) != TRM_OK && bytes > LEAST_PROBE_BYTES) {
         bytes /= 2; /* memory may be nearly full by now */
     }
     TRM_TRY_GOTO(status, status, done);
-    TRM_TRY_GOTO(status, probe_init(&p), done);
+    TRM_TRY_GOTO(status, trm_probe_init(&p, device), done);
     TRM_TRY_GOTO(status, trm_stream_upload(p.stream, to, stored->memory, bytes), done); /* the first one is slower */
-    TRM_TRY_GOTO(status, trm_event_record(p.start, p.stream), done);
+    TRM_TRY_GOTO(status, trm_probe_begin(&p), done);
     TRM_TRY_GOTO(status, copy_stored(places, p.stream, to, bytes, &copied), done);
-    status = probe_end(&p, copied, rate);
+    status = find_rate(&p, copied, rate);
 done:
-    probe_fini(&p);
+    trm_probe_fini(&p);
     trm_device_free(device, to);
     return status;
 }
@@ -286,24 +263,24 @@ static trm_status measure_unpacking(const trm_weight_places *places, const trm_p
     }
     const trm_stored_weight *stored = &places->stored[largest];
     size_t bytes = trm_stored_piece_bytes(stored, plan->streaming->part_bytes[largest], 0);
-    probe p = {.device = device};
+    trm_probe p = {0};
     void *from = NULL, *to = NULL;
     trm_status status = TRM_OK;
     if (trm_device_alloc(device, stored->pieces[1], &from) != TRM_OK ||
         trm_device_alloc(device, bytes, &to) != TRM_OK) {
         goto done;
     }
-    TRM_TRY_GOTO(status, probe_init(&p), done);
+    TRM_TRY_GOTO(status, trm_probe_init(&p, device), done);
     TRM_TRY_GOTO(status, trm_stream_upload(p.stream, from, stored->memory, stored->pieces[1]), done);
     for (int32_t i = 0; i <= PROBES; i++) {
         if (i == 1) { /* the first one loads the kernel */
-            TRM_TRY_GOTO(status, trm_event_record(p.start, p.stream), done);
+            TRM_TRY_GOTO(status, trm_probe_begin(&p), done);
         }
         TRM_TRY_GOTO(status, trm_unpack(p.stream, from, to, bytes / sizeof(uint16_t), 0), done);
     }
-    status = probe_end(&p, PROBES * bytes, rate);
+    status = find_rate(&p, PROBES * bytes, rate);
 done:
-    probe_fini(&p);
+    trm_probe_fini(&p);
     trm_device_free(device, from);
     trm_device_free(device, to);
     return status;

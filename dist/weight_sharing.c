@@ -4,6 +4,7 @@
  * brings the others before a layer needs them.
  */
 #include "base/error.h"
+#include "dist/probe.h"
 #include "dist/streaming.h"
 #include "dist/world.h"
 
@@ -103,45 +104,18 @@ trm_status trm_streaming_gather(void *user, void *memory, size_t part_bytes, trm
     return trm_communicator_exchange(group, &x, stream);
 }
 
-/* What gathers are timed with. */
-typedef struct gather_probe {
-    trm_stream *stream;
-    trm_event *start, *end;
-    void *memory;
-} gather_probe;
-
-static trm_status open_probe(gather_probe *p, trm_device *device, int32_t ranks)
+/* Gathers into `memory` once, then some more, and times those. */
+static trm_status time_gathers(trm_probe *p, void *memory, trm_world *world, trm_communicator *group, double *rate)
 {
-    TRM_TRY(trm_stream_create(device, &p->stream));
-    TRM_TRY(trm_event_create(device, &p->start));
-    TRM_TRY(trm_event_create(device, &p->end));
-    return trm_device_alloc(device, GATHERED_PART * (size_t)ranks, &p->memory);
-}
-
-static void close_probe(gather_probe *p, trm_device *device)
-{
-    trm_device_free(device, p->memory);
-    trm_event_destroy(p->end);
-    trm_event_destroy(p->start);
-    trm_stream_destroy(p->stream);
-}
-
-/* Gathers once, then some more, and times those. */
-static trm_status time_gathers(const gather_probe *p, trm_world *world, trm_communicator *group, double *rate)
-{
-    float milliseconds;
     for (int32_t i = 0; i <= GATHERS; i++) {
         if (i == 1) { /* the first one connects */
-            TRM_TRY(trm_event_record(p->start, p->stream));
+            TRM_TRY(trm_probe_begin(p));
         }
-        TRM_TRY(trm_streaming_gather(group, p->memory, GATHERED_PART, p->stream));
+        TRM_TRY(trm_streaming_gather(group, memory, GATHERED_PART, p->stream));
     }
-    TRM_TRY(trm_event_record(p->end, p->stream));
+    TRM_TRY(trm_probe_end(p));
     TRM_TRY(trm_world_await(world, p->end, "measuring how fast ranks exchange weights"));
-    TRM_TRY(trm_event_elapsed_ms(p->start, p->end, &milliseconds));
-    double others = (double)GATHERS * (double)GATHERED_PART * (group->size - 1);
-    *rate = milliseconds > 0 ? others / ((double)milliseconds * 1e-3) : 0;
-    return TRM_OK;
+    return trm_probe_rate(p, (double)GATHERS * (double)GATHERED_PART * (group->size - 1), rate);
 }
 
 trm_status trm_streaming_measure_gather(trm_world *world, trm_communicator *group, double *rate)
@@ -150,13 +124,16 @@ trm_status trm_streaming_measure_gather(trm_world *world, trm_communicator *grou
     if (group == NULL || !trm_world_has_host_communicator(world)) { /* as on every rank */
         return TRM_OK;
     }
-    gather_probe p = {0};
-    int64_t ready = open_probe(&p, world->device, group->size) == TRM_OK;
+    trm_probe p = {0};
+    void *memory = NULL;
+    int64_t ready = trm_probe_init(&p, world->device) == TRM_OK &&
+                    trm_device_alloc(world->device, GATHERED_PART * (size_t)group->size, &memory) == TRM_OK;
     trm_status status = trm_world_minimum(world, &ready, 1);
     if (status == TRM_OK && ready) {
-        status = time_gathers(&p, world, group, rate);
+        status = time_gathers(&p, memory, world, group, rate);
     }
-    close_probe(&p, world->device);
+    trm_device_free(world->device, memory);
+    trm_probe_fini(&p);
     return trm_world_all_ok(world, status);
 }
 
