@@ -10,7 +10,7 @@
 
 typedef struct trm_arena_chunk trm_arena_chunk;
 
-/* Zero-initialised is empty and ready. */
+/* Zero-initialized is empty and ready. */
 typedef struct trm_arena {
     trm_arena_chunk *chunks;
     size_t used; /* bytes handed out, for reports */

@@ -16,7 +16,7 @@ typedef struct trm_map_entry {
     uint64_t hash;
 } trm_map_entry;
 
-/* Zero-initialised is empty and ready. */
+/* Zero-initialized is empty and ready. */
 typedef struct trm_map {
     trm_map_entry *entries;
     size_t capacity; /* a power of two, or 0 */

@@ -81,7 +81,7 @@ trm_status trm_communicator_self_create(trm_communicator **communicator);
 /* `size` communicators over threads of this process; thread r uses communicators[r]. */
 trm_status trm_communicator_local_create(int32_t size, double deadline_seconds, trm_communicator **communicators);
 
-/* Over all ranks of MPI_COMM_WORLD; MPI must be initialised (dist/bootstrap). Host memory. */
+/* Over all ranks of MPI_COMM_WORLD; MPI must be initialized (dist/bootstrap). Host memory. */
 trm_status trm_communicator_mpi_create(double deadline_seconds, trm_communicator **communicator);
 
 /* NCCL, loaded at run time. The id is made by rank 0 and given to all. Device memory of the current CUDA device. */

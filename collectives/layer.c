@@ -273,7 +273,7 @@ static bool norm_accepts(const trm_kernel_call *call, trm_backend backend)
            find_norm(call, backend, NULL, &desc, &norm) != NULL;
 }
 
-/* For the sum, where it is not added up and normalised in one. */
+/* For the sum, where it is not added up and normalized in one. */
 static size_t norm_workspace(const trm_kernel_call *call)
 {
     return (size_t)trm_dims_count(&call->inputs[0].dims) * trm_dtype_size(call->inputs[0].dtype);
@@ -339,7 +339,7 @@ static bool cuda_norm_accepts(const trm_kernel_call *call)
     return norm_accepts(call, TRM_BACKEND_CUDA);
 }
 
-/* What is few rows goes over peer memory, if the group has it, and is normalised as it arrives. */
+/* What is few rows goes over peer memory, if the group has it, and is normalized as it arrives. */
 static trm_status cuda_norm_run(const trm_kernel_call *call)
 {
     const trm_all_reduce_norm_params *p = &call->layer->all_reduce_norm;

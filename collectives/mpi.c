@@ -303,7 +303,7 @@ trm_status trm_transport_mpi_create(double deadline_seconds, trm_transport **tra
     int initialized = 0, rank = 0, size = 0;
     MPI_Initialized(&initialized);
     if (!initialized) {
-        TRM_FAIL(TRM_ERROR_INTERNAL, "MPI is not initialised");
+        TRM_FAIL(TRM_ERROR_INTERNAL, "MPI is not initialized");
     }
     MPI_TRY(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
     MPI_TRY(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");

@@ -3,7 +3,7 @@
  * multiprocessor from products that run at the time.
  *
  * Each rank owns a part of the rows. It sends the others their parts of its summands, adds up its own part with the
- * residual, normalises it, and sends the result to all: a reduce-scatter, a norm and an all-gather, so a norm is
+ * residual, normalizes it, and sends the result to all: a reduce-scatter, a norm and an all-gather, so a norm is
  * computed once, not by every rank. The residual stream stays with the owners of its rows, unless somebody else reads
  * it.
  *

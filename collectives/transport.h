@@ -47,7 +47,7 @@ struct trm_transport {
 
 /* One transport per rank, for threads of this process. */
 trm_status trm_transport_local_create(int32_t size, trm_transport **transports);
-/* Over MPI_COMM_WORLD, which must be initialised. Collective. */
+/* Over MPI_COMM_WORLD, which must be initialized. Collective. */
 trm_status trm_transport_mpi_create(double deadline_seconds, trm_transport **transport);
 /* Rank 0 listens at host:port, the others connect; then every pair is connected. Collective. */
 trm_status trm_transport_tcp_create(int32_t rank, int32_t size, const char *host, uint16_t port,

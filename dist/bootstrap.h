@@ -11,7 +11,7 @@ typedef struct trm_bootstrap {
     trm_transport *transport;
     trm_communicator *control; /* host memory, all ranks */
     bool mpi;                  /* started by MPI, as opposed to TCP */
-    bool finalize;             /* MPI was initialised here */
+    bool finalize;             /* MPI was initialized here */
 } trm_bootstrap;
 
 /* Joins the peers: over MPI, or under torchrun over TCP. Collective. Fills in launch->size where it was unknown. */

@@ -172,7 +172,7 @@ static trm_status count_history(trm_chooser *c, trm_stream *stream, const trm_st
     return trm_stream_synchronize(stream); /* the next history comes from the same memory */
 }
 
-static bool is_penalised(const trm_serving_sampling *sampling)
+static bool is_penalized(const trm_serving_sampling *sampling)
 {
     return sampling->base.repetition_penalty != 1.0f || sampling->presence_penalty != 0.0f ||
            sampling->frequency_penalty != 0.0f;
@@ -181,7 +181,7 @@ static bool is_penalised(const trm_serving_sampling *sampling)
 trm_sample_mode trm_choice_mode(const trm_step_choice *choice)
 {
     const trm_serving_sampling *sampling = choice->sampling;
-    if (is_penalised(sampling) || sampling->n_bias + choice->n_banned > 0 || choice->mask != NULL ||
+    if (is_penalized(sampling) || sampling->n_bias + choice->n_banned > 0 || choice->mask != NULL ||
         choice->logprobs >= 0) {
         return TRM_SAMPLE_FULL;
     }
@@ -207,7 +207,7 @@ trm_status trm_chooser_add(trm_chooser *c, trm_stream *stream, const trm_step_ch
     row->seed = sampling->base.seed;
     row->counter = choice->counter;
     logits_row->n_top = choice->logprobs;
-    if (is_penalised(sampling)) {
+    if (is_penalized(sampling)) {
         logits_row->repetition_penalty = sampling->base.repetition_penalty;
         logits_row->presence_penalty = sampling->presence_penalty;
         logits_row->frequency_penalty = sampling->frequency_penalty;

@@ -629,7 +629,7 @@ static trm_status offer_channels(trm_partitioner *partitioner, const trm_layer *
     return offer(&d);
 }
 
-/* Groups of channels are normalised each by itself. */
+/* Groups of channels are normalized each by itself. */
 static trm_status offer_norm_groups(trm_partitioner *partitioner, const trm_layer *layer, int32_t parts)
 {
     int32_t groups = layer->desc.group_norm.groups;

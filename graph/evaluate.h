@@ -7,7 +7,7 @@
 
 #include "kernels/kernel.h"
 
-/* Zero-initialised; its device is opened when first needed. */
+/* Zero-initialized; its device is opened when first needed. */
 typedef struct trm_evaluator {
     trm_device *device;
     trm_stream *stream;

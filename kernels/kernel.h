@@ -58,7 +58,7 @@ typedef struct trm_kernel_call {
  * address. Empty tensors (a dimension of 0) are legal and do nothing.
  * `accepts` looks at kinds, types and dims only (data may be NULL) and must hold for every call made.
  * `workspace` does not fall when dims grow, whichever kernel is chosen for them: plans ask with the largest dims.
- * `run` enqueues on call->stream: no allocation, no synchronisation, capturable on CUDA.
+ * `run` enqueues on call->stream: no allocation, no synchronization, capturable on CUDA.
  */
 typedef struct trm_kernel {
     const char *name; /* "host.matmul", "cublaslt.matmul" */

@@ -37,7 +37,7 @@ static void make_norm(const trm_kernel_call *call, trm_kernel_pair *pair, trm_vi
         add_input(norm, call, TRM_NORM_MATMUL_NORM_WEIGHT);
     }
     norm->outputs[0] = between;
-    norm->unread &= ~1u; /* the sum keeps its place, behind what is normalised */
+    norm->unread &= ~1u; /* the sum keeps its place, behind what is normalized */
 }
 
 static void make_product(const trm_kernel_call *call, trm_kernel_pair *pair, trm_view between)

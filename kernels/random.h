@@ -12,7 +12,7 @@
 #define TRM_HOST_DEVICE
 #endif
 
-/* splitmix64 finaliser over seed and counter (Steele, Lea, Flood 2014). */
+/* splitmix64 finalizer over seed and counter (Steele, Lea, Flood 2014). */
 TRM_HOST_DEVICE static inline uint64_t trm_random_bits(uint64_t seed, uint64_t index)
 {
     uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15ull;

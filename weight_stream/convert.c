@@ -1,5 +1,5 @@
 /*
- * Conversion loops. Every element function is free of branches, so that the compiler vectorises the loop around it;
+ * Conversion loops. Every element function is free of branches, so that the compiler vectorizes the loop around it;
  * base/half.h has the plain versions, which the tests compare with.
  */
 #include "weight_stream/convert.h"

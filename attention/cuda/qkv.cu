@@ -1,5 +1,5 @@
 /*
- * Attention from the joined product of q, k and v on: heads are normalised and rotated where they are used, the step's
+ * Attention from the joined product of q, k and v on: heads are normalized and rotated where they are used, the step's
  * keys and values go into the cache on the way, and the splits of a sequence's keys are joined in the same kernel, by a
  * cluster of blocks through their shared memory. A decode step's layer is so one launch.
  */
@@ -13,7 +13,7 @@
 
 /* ---- one head ----------------------------------------------------------------------------------- */
 
-/* A head of q or k by a warp: normalised if there is a weight, rotated, each rounded to T, into `to` (shared, aligned
+/* A head of q or k by a warp: normalized if there is a weight, rotated, each rounded to T, into `to` (shared, aligned
  * to 16 bytes). Head dims are a multiple of 8 up to 256: a lane has 8. */
 template <typename T>
 static __device__ __forceinline__ void prepare_head(const trm_cuda_qkv &p, const T *from, const T *weight,

@@ -137,7 +137,7 @@ static __device__ __forceinline__ void load_values(const lane_places &places, co
     }
 }
 
-/* A head of q or k, of which each lane has elements 32 i + 8 t .. + 7: normalised if there is a weight, rotated, each
+/* A head of q or k, of which each lane has elements 32 i + 8 t .. + 7: normalized if there is a weight, rotated, each
  * rounded to T. */
 template <typename T, int DIM>
 static __device__ __forceinline__ void prepare_elements(const trm_cuda_qkv &p, uint4 (&x)[DIM / 32], const T *weight,

@@ -1,5 +1,5 @@
 /*
- * Queries, keys and values of a step with prompts: normalised, rotated, keys and values stored in the cache, for heads
+ * Queries, keys and values of a step with prompts: normalized, rotated, keys and values stored in the cache, for heads
  * of 64, 128 or 256 that are rotated as a whole, not interleaved. qkv.cu has the kernel for other heads, and what each
  * element becomes: this one gives the same bits.
  */
@@ -25,7 +25,7 @@ static __device__ __forceinline__ int64_t row_in_cache(const trm_cuda_attention 
     return vector_of(rows, key);
 }
 
-/* 8 elements of a head and their partners, normalised with `weight` and rounded. LANES lanes have the head; the order
+/* 8 elements of a head and their partners, normalized with `weight` and rounded. LANES lanes have the head; the order
  * of the sum is prepare_head's. */
 template <typename T, int LANES>
 static __device__ __forceinline__ void normalise(const trm_cuda_qkv &p, const T *weight, int column, float *low,

@@ -462,7 +462,7 @@ trm_status trm_analysis_init(const trm_network *network, trm_analysis *analysis)
     if (analysis->use_count == NULL || analysis->user == NULL || analysis->dim_class == NULL ||
         analysis->touched == NULL) {
         trm_analysis_fini(analysis);
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot analyse a network of %zu tensors", tensors);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot analyze a network of %zu tensors", tensors);
     }
     count_uses(network, analysis);
     find_classes(network, analysis);

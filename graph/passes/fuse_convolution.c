@@ -1,5 +1,5 @@
 /*
- * Fusion around convolutions: a multiply and an add by channel (what batch normalisation is at inference) go into the
+ * Fusion around convolutions: a multiply and an add by channel (what batch normalization is at inference) go into the
  * weight and the bias, and a residual sum and an activation into the layer.
  *
  * The last layer of a pattern is rewritten in place, as in fuse.c.

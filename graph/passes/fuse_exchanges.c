@@ -1,5 +1,5 @@
 /*
- * All-reduces and the norms that read what they give, as one layer: what is under way between ranks is normalised as it
+ * All-reduces and the norms that read what they give, as one layer: what is under way between ranks is normalized as it
  * arrives. For networks of which all ranks have the same layers.
  */
 #include "graph/network.h"

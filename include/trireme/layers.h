@@ -259,7 +259,7 @@ typedef enum trm_norm_op {
 
 /* (x [..., n], weight [n] optional, bias [n] optional) -> [..., n], over the last axis; without a weight the factor is
  * 1. With `residual`: (x, residual, weight optional, bias optional) -> (norm(x + residual), x + residual), the sum
- * rounded to the type of x before it is normalised. Statistics in f32, of f64 in f64. */
+ * rounded to the type of x before it is normalized. Statistics in f32, of f64 in f64. */
 typedef struct trm_norm_params {
     trm_norm_op op;
     bool residual;
@@ -269,8 +269,8 @@ typedef struct trm_norm_params {
 
 /* (x [..., K], weight [N, K], bias [N] optional, norm_weight [K] optional) -> [..., N]: an RMS norm and the MATMUL of
  * it by the weight's transpose, or with `gated` the MATMUL_GLU, whose weight is [2 * N, K], without a bias. What is
- * normalised need not be rounded to the type of x. With `residual`: (x, weight, bias, norm_weight, residual [..., K])
- * -> (product of norm(x + residual), x + residual), the sum rounded to the type of x before it is normalised. */
+ * normalized need not be rounded to the type of x. With `residual`: (x, weight, bias, norm_weight, residual [..., K])
+ * -> (product of norm(x + residual), x + residual), the sum rounded to the type of x before it is normalized. */
 typedef struct trm_norm_matmul_params {
     bool residual, gated;
     float eps, weight_offset; /* of the norm, as in trm_norm_params */
@@ -411,7 +411,7 @@ enum {
 };
 
 /* Attention over a paged cache from the joined product on, as one layer: q, k and v are cut out of it, q and k of each
- * head normalised (NORM_RMS with `eps` and `weight_offset`, where weights are given), both rotated (ROPE), and
+ * head normalized (NORM_RMS with `eps` and `weight_offset`, where weights are given), both rotated (ROPE), and
  * ATTENTION is done -> [T, query_heads, D]. Each is rounded to the type of qkv, as by layers of their own. */
 typedef struct trm_qkv_attention_params {
     trm_attention_params attention; /* PACKED_NHD, n_ranks at most 1 */
@@ -713,8 +713,8 @@ typedef struct trm_col2im_params {
     int32_t before[TRM_MAX_SPATIAL], after[TRM_MAX_SPATIAL];
 } trm_col2im_params;
 
-/* (x [N, C, ...], scale [C] optional, bias [C] optional) -> each group of C / groups channels of each n normalised to
- * mean 0, variance 1. groups = C (0 in the parameters) is instance normalisation. Statistics in f32. */
+/* (x [N, C, ...], scale [C] optional, bias [C] optional) -> each group of C / groups channels of each n normalized to
+ * mean 0, variance 1. groups = C (0 in the parameters) is instance normalization. Statistics in f32. */
 typedef struct trm_group_norm_params {
     int32_t groups;
     float eps;
@@ -790,7 +790,7 @@ typedef enum trm_random_op {
     TRM_RANDOM_UNIFORM = 0, /* low .. high: a, b */
     TRM_RANDOM_NORMAL,      /* mean a, deviation b */
     TRM_RANDOM_BERNOULLI,   /* 1 with probability x */
-    TRM_RANDOM_MULTINOMIAL  /* x [B, C] unnormalised logs -> [B, samples], i32 or i64 */
+    TRM_RANDOM_MULTINOMIAL  /* x [B, C] unnormalized logs -> [B, samples], i32 or i64 */
 } trm_random_op;
 
 /* (shape i64 [r], value input) for UNIFORM and NORMAL, (x) for the others -> random numbers of type `to`: the same for

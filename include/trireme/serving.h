@@ -160,7 +160,7 @@ typedef struct trm_serving_event {
     const char *error;            /* FINISHED with TRM_FINISH_ERROR: why */
     int64_t n_prompt, n_cached, n_output; /* FINISHED: tokens of the prompt, of them found in the cache when first
                                              admitted, and tokens of output */
-    const float *embedding;               /* [n_embedding] FINISHED, where asked for; not normalised */
+    const float *embedding;               /* [n_embedding] FINISHED, where asked for; not normalized */
     int64_t n_embedding;
     double queue_seconds; /* FINISHED: from submit to the first step it was part of */
 } trm_serving_event;

@@ -32,7 +32,7 @@ typedef struct trm_tokens {
 TRM_API void trm_tokens_fini(trm_tokens *tokens);
 
 /* Encodes `text` [size] bytes of UTF-8; invalid bytes become U+FFFD. With add_special the post-processor's
- * tokens (bos, eos, ...) are added; added tokens inside the text are recognised either way. */
+ * tokens (bos, eos, ...) are added; added tokens inside the text are recognized either way. */
 TRM_API trm_status trm_tokenizer_encode(const trm_tokenizer *tokenizer, const char *text, size_t size, bool add_special,
                                         trm_tokens *tokens);
 /* Decodes ids as a whole; *text is NUL-terminated, *size without the NUL; release with trm_free. Ids out of range are

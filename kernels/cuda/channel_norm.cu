@@ -1,5 +1,5 @@
 /*
- * Group and instance normalisation: a block per group reads it three times (mean, variance, result), from L2 after the
+ * Group and instance normalization: a block per group reads it three times (mean, variance, result), from L2 after the
  * first where it fits there. Bound by device memory.
  */
 #include "kernels/cuda/common.cuh"

@@ -27,7 +27,7 @@ typedef struct trm_gemm {
     const void *bias; /* [n] of type `in`, or NULL */
     void *c;
     /* gemv.cu alone, of one row: a and `residual` (or NULL) are added and rounded, which goes into `sum`, and that is
-     * normalised (RMS) and taken times norm_weight + norm_offset (no weight: 1) before the product, in f32. */
+     * normalized (RMS) and taken times norm_weight + norm_offset (no weight: 1) before the product, in f32. */
     bool normed;
     float norm_eps, norm_offset;
     const void *norm_weight, *residual;

@@ -112,7 +112,7 @@ static __device__ __forceinline__ void load_norm(uint4 (&w)[LOADS], const T *nor
 }
 
 /* What gemv_dot multiplies by: GLU: half as many outputs, each of two rows of the weight, and no bias. NORMED: x, added
- * to the residual if there is one, is normalised, in that every block finds the sum of squares along with the products,
+ * to the residual if there is one, is normalized, in that every block finds the sum of squares along with the products,
  * which are scaled by it at the end: nothing waits for the whole row. */
 template <bool GLU, bool NORMED> struct dot_work {
     static const bool glu = GLU, normed = NORMED;

@@ -57,7 +57,7 @@ template <typename T> static __device__ __forceinline__ uint4 sum_parts(const no
 }
 
 /* What a thread has of a row, VECTORS runs of 16 bytes that are `step` apart from `first` on: its values as they are
- * normalised, read, added to the residual, which is stored, and the sum of them or of their squares. All loads come
+ * normalized, read, added to the residual, which is stored, and the sum of them or of their squares. All loads come
  * before the first store, which the compiler must take for one to the same memory. */
 template <typename T, int VECTORS, bool PARTS>
 static __device__ __forceinline__ float load_row(const norm_args &a, int64_t row, int first, int step,
@@ -215,7 +215,7 @@ static __global__ void __launch_bounds__(1024) norm_by_blocks(norm_args a)
     }
 }
 
-/* Element `i` of a row as it is normalised: with a residual the rounded sum. */
+/* Element `i` of a row as it is normalized: with a residual the rounded sum. */
 template <typename T> static __device__ __forceinline__ float row_element(const norm_args &a, int64_t at)
 {
     float x = to_float(((const T *)a.x)[at]);

@@ -1,4 +1,4 @@
-/* Group and instance normalisation: statistics of each group of channels in f64. */
+/* Group and instance normalization: statistics of each group of channels in f64. */
 #include <math.h>
 
 #include "kernels/element/pointwise.h"

@@ -5,7 +5,7 @@
 #include "kernels/logits.h"
 
 /* A logit after its bias: penalties by how its token came up. */
-static float penalise(float x, const trm_logits_row *p, uint32_t count)
+static float penalize(float x, const trm_logits_row *p, uint32_t count)
 {
     if (count != 0 && p->repetition_penalty != 1.0f) {
         x = x > 0.0f ? x / p->repetition_penalty : x * p->repetition_penalty;
@@ -34,7 +34,7 @@ static void adjust_drafts(const trm_logits_adjust_args *args, const trm_logits_r
                 x += bias->bias;
             }
         }
-        to[i] = penalise(banned ? -INFINITY : x, p, trm_logits_count_more(counts[i], more));
+        to[i] = penalize(banned ? -INFINITY : x, p, trm_logits_count_more(counts[i], more));
     }
 }
 
@@ -50,14 +50,14 @@ static void adjust_rows(void *user, int64_t begin, int64_t end)
         const uint32_t *mask = p->mask >= 0 ? args->masks + p->mask * words : NULL;
         for (int64_t i = 0; i < vocab; i++) {
             const float x = mask == NULL || (mask[i / 32] >> (i % 32) & 1u) != 0 ? from[i] : -INFINITY;
-            to[i] = counts == NULL ? x : penalise(x, p, counts[i]);
+            to[i] = counts == NULL ? x : penalize(x, p, counts[i]);
         }
         for (int32_t b = 0; b < p->n_bias; b++) {
             const trm_logits_bias *bias = &args->bias[p->first_bias + b];
             const int64_t i = bias->token;
             const bool banned = bias->bias <= -100.0f || (mask != NULL && (mask[i / 32] >> (i % 32) & 1u) == 0);
             const float x = banned ? -INFINITY : from[i] + bias->bias;
-            to[i] = counts == NULL ? x : penalise(x, p, counts[i]);
+            to[i] = counts == NULL ? x : penalize(x, p, counts[i]);
         }
         if (counts != NULL) {
             adjust_drafts(args, p, from, to, counts, mask);

@@ -1,4 +1,4 @@
-/* RMS and layer normalisation over the last axis, with and without the residual sum before it. */
+/* RMS and layer normalization over the last axis, with and without the residual sum before it. */
 #include <math.h>
 
 #include "kernels/host/host.h"

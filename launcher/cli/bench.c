@@ -185,7 +185,7 @@ typedef struct summary {
     double token_p50, token_p90, token_p99;              /* seconds between tokens of sequence 0 in the last run */
 } summary;
 
-static trm_status summarise(bench_command *c, summary *s)
+static trm_status summarize(bench_command *c, summary *s)
 {
     size_t n = (size_t)(c->n_runs > c->tokens ? c->n_runs : c->tokens);
     double *values = calloc(n + 1, sizeof(*values));
@@ -432,7 +432,7 @@ static trm_status bench(bench_command *c, bool *alike)
     }
     summary s = {0};
     if (status == TRM_OK) {
-        status = summarise(c, &s);
+        status = summarize(c, &s);
     }
     if (status == TRM_OK && profiles(c)) {
         status = profile(c);

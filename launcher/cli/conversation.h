@@ -12,7 +12,7 @@ typedef struct conversation_message {
     size_t size;
 } conversation_message;
 
-/* Zero-initialised is closed. */
+/* Zero-initialized is closed. */
 typedef struct conversation {
     trm_chat_template *chat;
     conversation_message *messages; /* [count] */

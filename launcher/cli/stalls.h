@@ -13,7 +13,7 @@ typedef struct stall {
     double seconds;
 } stall;
 
-/* Zero-initialised is empty. */
+/* Zero-initialized is empty. */
 typedef struct stall_list {
     stall *rows; /* [n] */
     size_t n, capacity;

@@ -9,7 +9,7 @@
 
 #include "launcher/text/buffer.h"
 
-/* Zero-initialised is empty and ready. */
+/* Zero-initialized is empty and ready. */
 typedef struct json_text {
     trm_bytes bytes;
     bool comma; /* the next value of this level follows another */

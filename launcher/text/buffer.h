@@ -1,5 +1,5 @@
 /*
- * Growing buffers of bytes and of token ids. Zero-initialised is empty and ready.
+ * Growing buffers of bytes and of token ids. Zero-initialized is empty and ready.
  */
 #ifndef TRM_LAUNCHER_TEXT_BUFFER_H
 #define TRM_LAUNCHER_TEXT_BUFFER_H

@@ -28,7 +28,7 @@ typedef struct trm_pattern {
     trm_regex *regex;
 } trm_pattern;
 
-/* Where a search over one text stands. Zero-initialised is its start. */
+/* Where a search over one text stands. Zero-initialized is its start. */
 typedef struct trm_pattern_scan {
     size_t from, last_end;
     bool any;

@@ -78,7 +78,7 @@ typedef struct trm_symbol trm_symbol;
 typedef struct trm_merge_candidate trm_merge_candidate;
 typedef struct trm_path_node trm_path_node;
 
-/* Memory that the pieces of one text share. Zero-initialised is ready. */
+/* Memory that the pieces of one text share. Zero-initialized is ready. */
 typedef struct trm_model_scratch {
     trm_symbol *symbols;
     size_t symbol_capacity;

@@ -24,7 +24,7 @@ typedef struct trm_piece_list {
     size_t count, capacity;
 } trm_piece_list;
 
-/* Two texts and two lists: a step reads the first ones, writes the others, and swaps. Zero-initialised is ready. */
+/* Two texts and two lists: a step reads the first ones, writes the others, and swaps. Zero-initialized is ready. */
 typedef struct trm_pieces {
     trm_bytes text, next_text;
     trm_piece_list list, next_list;

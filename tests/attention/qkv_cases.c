@@ -21,7 +21,7 @@ static double round_to(const kernel_case *test, double value)
     return kernel_case_round(test->inputs[TRM_QKV_ATTENTION_QKV].dtype, value);
 }
 
-static void normalise(const kernel_case *test, double *x, const double *weight, int64_t d)
+static void normalize(const kernel_case *test, double *x, const double *weight, int64_t d)
 {
     const trm_qkv_attention_params *p = &test->layer.qkv_attention;
     double total = 0.0;
@@ -82,7 +82,7 @@ static void meaning_qkv(const kernel_case *test, double *const *inputs, double *
                 memcpy(x, inputs[TRM_QKV_ATTENTION_QKV] + t * whole->d[1] + (before + h) * d,
                        (size_t)d * sizeof(double));
                 if (i < 2 && normed) {
-                    normalise(test, x, inputs[TRM_QKV_ATTENTION_Q_NORM + i], d);
+                    normalize(test, x, inputs[TRM_QKV_ATTENTION_Q_NORM + i], d);
                 }
                 if (i < 2) {
                     rotate(test, inputs, t, x);

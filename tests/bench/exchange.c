@@ -26,7 +26,7 @@
 #define LARGEST   ((size_t)64 << 20) /* of a buffer; gathers fill it */
 #define LINK_GB_S 397.0              /* a copy from a peer's memory, measured on H200 with NVLink */
 #define MAX_ROWS  512
-#define MAX_WIDTH 8192 /* of rows that are normalised */
+#define MAX_WIDTH 8192 /* of rows that are normalized */
 
 #define TRY(call)                                                                                                      \
     do {                                                                                                               \

@@ -232,7 +232,7 @@ static void test_norm_replays(void **state)
             }
             assert_memory_equal(found, expected, SOME);
         }
-        for (int k = 0; k < 2 * CASES; k++) { /* what is normalised, and the sum */
+        for (int k = 0; k < 2 * CASES; k++) { /* what is normalized, and the sum */
             size_t bytes = (size_t)(cases[k / 2].rows * cases[k / 2].width) * trm_dtype_size(cases[k / 2].dtype);
             bytes = bytes < SHOWN ? bytes : SHOWN;
             assert_ok(trm_stream_download(stream, to + k * SHOWN, data[k / 2][k % 2 ? NORM_SUM : NORM_Y], bytes));

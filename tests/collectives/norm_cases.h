@@ -32,7 +32,7 @@ static inline double norm_rounded(trm_dtype dtype, double value)
     return case_load_float(dtype, element);
 }
 
-/* What is normalised, in `sums` [rows * width], from what was reduced. */
+/* What is normalized, in `sums` [rows * width], from what was reduced. */
 static inline void norm_add(const norm_case *n, const unsigned char *reduced, double *sums)
 {
     size_t s = trm_dtype_size(n->dtype);

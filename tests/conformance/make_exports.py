@@ -757,7 +757,7 @@ NETWORKS = [
 # ---- export ------------------------------------------------------------------------------------------------
 
 
-def randomise(module):
+def randomize(module):
     """Norms as after training: the ones and zeros they begin with would hide errors."""
     for part in module.modules():
         if isinstance(part, nn.BatchNorm2d):
@@ -887,7 +887,7 @@ def main():
                 continue
             torch.manual_seed(0)
             module, axes, outputs, sets = network(options.full)
-            randomise(module)
+            randomize(module)
             module.eval()
             near = 1e-4
             if options.half:

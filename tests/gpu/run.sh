@@ -47,7 +47,7 @@ fi
 log=${log:-$(mktemp -d)}
 mkdir -p "$log"
 
-# racecheck does not follow how some kernels of NVIDIA's libraries synchronise and reports them. Whether a log has nothing else: the
+# racecheck does not follow how some kernels of NVIDIA's libraries synchronize and reports them. Whether a log has nothing else: the
 # program passed, and every race lies between two accesses of such kernels.
 only_library_races() {
     grep -q 'PASSED' "$1" && ! grep -q 'FAILED' "$1" && grep -q 'Race reported' "$1" &&

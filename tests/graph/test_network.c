@@ -169,7 +169,7 @@ static void pins_are_written_one_way(void **state)
     trm_network_destroy(network);
 }
 
-static void axes_and_trailing_inputs_are_normalised(void **state)
+static void axes_and_trailing_inputs_are_normalized(void **state)
 {
     (void)state;
     trm_network *network = net_create();
@@ -295,7 +295,7 @@ int main(void)
         cmocka_unit_test(bad_calls_are_refused_and_change_nothing),
         cmocka_unit_test(weights_are_taken_over_and_checked),
         cmocka_unit_test(pins_are_written_one_way),
-        cmocka_unit_test(axes_and_trailing_inputs_are_normalised),
+        cmocka_unit_test(axes_and_trailing_inputs_are_normalized),
         cmocka_unit_test(uses_are_counted_and_replaced),
         cmocka_unit_test(removing_layers_drops_what_nothing_uses),
         cmocka_unit_test(sorting_keeps_the_order_it_can),

@@ -46,7 +46,7 @@ static void norm_matmul_case(kernel_case_bench *bench, trm_dtype dtype, trm_dims
                                 (long long)k, f.params.residual ? " residual" : "", f.params.gated ? " gated" : "",
                                 f.bias ? " bias" : "", f.norm_weight ? " norm weight" : "", (int)f.params.activation);
     test.layer.norm_matmul = f.params;
-    test.tolerance = 3.0; /* what is normalised may be rounded, or not */
+    test.tolerance = 3.0; /* what is normalized may be rounded, or not */
     if (to != dtype) {
         test.tolerance *= dtype == TRM_BF16 ? 2000.0 : 300.0; /* of the output's type, but the input's roundings */
     }

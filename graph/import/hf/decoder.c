@@ -338,7 +338,7 @@ static trm_status find_cache_scale(decoder *d, int which, float *scale)
     return TRM_OK;
 }
 
-/* x [T, hidden], normalised -> [T, hidden] */
+/* x [T, hidden], normalized -> [T, hidden] */
 static trm_status add_attention(decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
 {
     const trm_hf_config *c = d->config;
@@ -380,7 +380,7 @@ static trm_status add_attention(decoder *d, int64_t layer, trm_tensor *x, trm_te
 
 /* ---- MLP and block --------------------------------------------------------------------------------------- */
 
-/* x [T, hidden], normalised -> [T, hidden] */
+/* x [T, hidden], normalized -> [T, hidden] */
 static trm_status add_mlp(decoder *d, trm_tensor *x, trm_tensor **output)
 {
     const trm_hf_config *c = d->config;

@@ -53,10 +53,10 @@ static const char *cache_folder(trm_arena *arena)
 static bool is_repository_name(const char *path)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-    size_t organisation = strspn(path, allowed);
-    size_t repository = path[organisation] == '/' ? strspn(path + organisation + 1, allowed) : 0;
-    return organisation > 0 && repository > 0 && path[organisation + 1 + repository] == '\0' && path[0] != '.' &&
-           path[organisation + 1] != '.';
+    size_t organization = strspn(path, allowed);
+    size_t repository = path[organization] == '/' ? strspn(path + organization + 1, allowed) : 0;
+    return organization > 0 && repository > 0 && path[organization + 1 + repository] == '\0' && path[0] != '.' &&
+           path[organization + 1] != '.';
 }
 
 /* The snapshot that refs/main of org/name in the cache points to. */

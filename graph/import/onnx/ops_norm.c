@@ -1,4 +1,4 @@
-/* Layer and RMS normalisation over the last axes, with what may come before it, and the embeddings that end in one. */
+/* Layer and RMS normalization over the last axes, with what may come before it, and the embeddings that end in one. */
 #include "graph/import/onnx/ops.h"
 #include "graph/import/onnx/ops_common.h"
 

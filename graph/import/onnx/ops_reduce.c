@@ -1,4 +1,4 @@
-/* Reductions, and what is computed along one axis: softmax and its kin, Lp and mean-variance normalisation. */
+/* Reductions, and what is computed along one axis: softmax and its kin, Lp and mean-variance normalization. */
 #include "graph/import/onnx/ops.h"
 #include "graph/import/onnx/ops_common.h"
 
@@ -134,7 +134,7 @@ static void import_softmax(trm_onnx_node *node)
     trm_onnx_set(node, 0, y);
 }
 
-/* ---- normalisation along axes ------------------------------------------------------------------------------------ */
+/* ---- normalization along axes ------------------------------------------------------------------------------------ */
 
 static void import_lp_normalization(trm_onnx_node *node)
 {

@@ -1,10 +1,10 @@
-/* Operators over images other than windows: normalisations by channel, resizing, sampling, boxes. */
+/* Operators over images other than windows: normalizations by channel, resizing, sampling, boxes. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "graph/import/onnx/ops.h"
 
-/* ---- normalisations ---------------------------------------------------------------------------- */
+/* ---- normalizations ---------------------------------------------------------------------------- */
 
 /* A vector [C] as [C, 1, ...] so that it broadcasts over x [N, C, ...]. */
 static trm_tensor *by_channel(trm_onnx_node *node, trm_tensor *vector, const trm_tensor *x)

@@ -18,7 +18,7 @@ static double percentile(const double *sorted, size_t n, double share)
     return n == 0 ? 0 : sorted[at < n ? at : n - 1];
 }
 
-static load_summary summarise(double *values, size_t n)
+static load_summary summarize(double *values, size_t n)
 {
     load_summary s = {0};
     qsort(values, n, sizeof(*values), compare);
@@ -81,13 +81,13 @@ trm_status load_figures_of(const load_report *report, load_figures *figures)
     f.output_per_second = (double)f.output_tokens / seconds;
     f.total_per_second = (double)(f.output_tokens + f.prompt_tokens) / seconds;
     f.goodput = good / seconds;
-    f.first = summarise(values, collect(report, FIRST, values));
-    f.per_token = summarise(values, collect(report, PER_TOKEN, values));
-    f.whole = summarise(values, collect(report, WHOLE, values));
+    f.first = summarize(values, collect(report, FIRST, values));
+    f.per_token = summarize(values, collect(report, PER_TOKEN, values));
+    f.whole = summarize(values, collect(report, WHOLE, values));
     if (report->n_gaps > 0) {
         memcpy(values, report->gaps, report->n_gaps * sizeof(*values));
     }
-    f.gap = summarise(values, report->n_gaps);
+    f.gap = summarize(values, report->n_gaps);
     free(values);
     *figures = f;
     return TRM_OK;
