@@ -28,6 +28,16 @@ static inline const char *layers_of(const char *text)
     return at;
 }
 
+static inline trm_status fuse_before(trm_network *network, int32_t *changes)
+{
+    return trm_pass_fuse(network, TRM_PASSES_BEFORE_PARTITION, changes);
+}
+
+static inline trm_status fuse_after(trm_network *network, int32_t *changes)
+{
+    return trm_pass_fuse(network, TRM_PASSES_AFTER_PARTITION, changes);
+}
+
 /* Runs the pass on a copy; its layers must then read `after`, or stay as they are if that is NULL. Takes the network.
  */
 static inline void check_pass(trm_network *network, pass_fn pass, const char *after)

@@ -7,11 +7,6 @@
 #define ADD     TRM_ELEMENTWISE_ADD
 #define MUL     TRM_ELEMENTWISE_MUL
 
-static trm_status fuse_after(trm_network *network, int32_t *changes)
-{
-    return trm_pass_fuse(network, TRM_PASSES_AFTER_PARTITION, changes);
-}
-
 /* Until nothing changes. */
 static trm_status simplify_and_clean(trm_network *network, int32_t *changes)
 {
