@@ -265,6 +265,16 @@ static bool read_common(api_request *r, int32_t vocab, api_error *error)
     return status == TRM_OK || api_fail_status(error, status, "stream_options");
 }
 
+/* vLLM's prompt_logprobs. */
+static bool read_prompt_logprobs(api_request *r, api_error *error)
+{
+    if (!read_int32(r, "prompt_logprobs", 0, TRM_MAX_TOP_LOGPROBS, &r->prompt_logprobs, error)) {
+        return false;
+    }
+    return r->prompt_logprobs < 0 || !r->stream ||
+           api_fail(error, 400, "prompt_logprobs", "invalid_value", "prompt_logprobs is only for whole replies");
+}
+
 /* Copies the text of a value of the request, as JSON, into its arena. */
 static const char *keep_json(api_request *r, const trm_json *value, api_error *error)
 {
@@ -414,7 +424,7 @@ static bool read_completion(api_request *r, int32_t vocab, api_error *error)
         return api_fail(error, 400, "suffix", "unsupported_parameter", "suffix is not supported");
     }
     if (!read_common(r, vocab, error) || !read_integer(r, "max_tokens", 0, INT32_MAX, &r->max_tokens, error) ||
-        !read_integer(r, "logprobs", 0, TRM_MAX_TOP_LOGPROBS, &logprobs, error) ||
+        !read_integer(r, "logprobs", 0, TRM_MAX_TOP_LOGPROBS, &logprobs, error) || !read_prompt_logprobs(r, error) ||
         !read_bool(r, "echo", &r->echo, error) || !read_bool(r, "add_special_tokens", &r->add_special, error) ||
         !read_format(r, trm_json_get(trm_json_root(r->document), "response_format"), error) || !read_guided(r, error)) {
         return false;
@@ -506,7 +516,7 @@ static bool read_chat(api_request *r, int32_t vocab, api_error *error)
         !read_integer(r, "max_tokens", 1, INT32_MAX, &r->max_tokens, error) ||
         !read_integer(r, "max_completion_tokens", 1, INT32_MAX, &r->max_tokens, error) ||
         !read_bool(r, "logprobs", &logprobs, error) ||
-        !read_integer(r, "top_logprobs", 0, TRM_MAX_TOP_LOGPROBS, &top, error) ||
+        !read_integer(r, "top_logprobs", 0, TRM_MAX_TOP_LOGPROBS, &top, error) || !read_prompt_logprobs(r, error) ||
         !read_bool(r, "parallel_tool_calls", &r->parallel_tools, error) ||
         !read_bool(r, "include_reasoning", &r->include_reasoning, error) ||
         !read_format(r, trm_json_get(root, "response_format"), error) || !read_guided(r, error)) {
@@ -624,6 +634,7 @@ bool api_request_parse(api_kind kind, const char *body, size_t size, int32_t voc
                              .typical_p = 1,
                              .repetition_penalty = 1,
                              .logprobs = -1,
+                             .prompt_logprobs = -1,
                              .skip_special = true,
                              .add_special = true,
                              .parallel_tools = true,

@@ -70,8 +70,9 @@ typedef struct api_request {
     int32_t top_k;
     bool has_seed;
     uint64_t seed;
-    int32_t logprobs;       /* most likely tokens to report beside each token; -1: no logprobs */
-    trm_logit_bias *biases; /* [n_biases] */
+    int32_t logprobs;        /* most likely tokens to report beside each token; -1: no logprobs */
+    int32_t prompt_logprobs; /* the same for the prompt's, told apart from the text */
+    trm_logit_bias *biases;  /* [n_biases] */
     int32_t n_biases;
     const char *stops[API_MOST_STOPS];
     int32_t n_stops;

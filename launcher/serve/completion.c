@@ -91,11 +91,29 @@ void completion_destroy(completion *c)
         json_text_fini(&ch->logprob_values);
         json_text_fini(&ch->logprob_tops);
         json_text_fini(&ch->logprob_offsets);
+        json_text_fini(&ch->prompt_logprobs);
     }
     free(c->choices);
     api_request_fini(&c->request);
     exchange_release(c->exchange);
     free(c);
+}
+
+/* The choice that has the prompt_logprobs of a choice's prompt. */
+static choice *first_of_prompt(const choice *ch)
+{
+    return &ch->owner->choices[ch->prompt * ch->owner->request.best_of];
+}
+
+/* How many tokens are reported beside each of the prompt: in the text's logprobs and in prompt_logprobs; -1: none. */
+static int32_t echoed_logprobs(const choice *ch)
+{
+    return ch->owner->request.echo ? ch->owner->request.logprobs : -1;
+}
+
+static int32_t prompt_logprobs(const choice *ch)
+{
+    return first_of_prompt(ch) == ch ? ch->owner->request.prompt_logprobs : -1;
 }
 
 trm_status choice_submission(const choice *ch, trm_serving_request *request)
@@ -126,7 +144,10 @@ trm_status choice_submission(const choice *ch, trm_serving_request *request)
     request->min_tokens = asked->min_tokens;
     request->embedding = asked->embedding;
     request->logprobs = asked->best_of > asked->n && asked->logprobs < 0 ? 0 : asked->logprobs;
-    request->prompt_logprobs = asked->echo && ch->prompt_seen < ch->n_prompt ? asked->logprobs : -1;
+    if (ch->prompt_seen < ch->n_prompt) {
+        int32_t echoed = echoed_logprobs(ch), apart = prompt_logprobs(ch);
+        request->prompt_logprobs = echoed > apart ? echoed : apart;
+    }
     return TRM_OK;
 }
 
@@ -182,7 +203,7 @@ static void write_logprob(choice *ch, const trm_serving_event *event)
     json_text *tops = &ch->logprob_tops;
     trm_bytes text = {0};
     json_object(tops, NULL);
-    for (int32_t i = 0; i < event->n_top; i++) {
+    for (int32_t i = 0; i < event->n_top && i < ch->owner->request.logprobs; i++) {
         if (trm_grammar_token_bytes(ch->owner->tokenizer, event->top[i].token, &text) == TRM_OK &&
             trm_bytes_append(&text, "", 1) == TRM_OK) {
             json_number(tops, text.data, event->top[i].logprob);
@@ -197,7 +218,6 @@ static void pass_prompt_token(choice *ch, int32_t token)
 {
     const char *text;
     size_t size;
-    ch->prompt_seen++;
     if (ch->prompt_decoder == NULL && trm_decoder_create(ch->owner->tokenizer, true, &ch->prompt_decoder) != TRM_OK) {
         return;
     }
@@ -209,8 +229,7 @@ static void pass_prompt_token(choice *ch, int32_t token)
     }
 }
 
-/* The first token of a prompt has none: it is null. */
-static void write_prompt_logprob(choice *ch, int32_t token, const trm_serving_event *event)
+static void write_echoed_logprob(choice *ch, int32_t token, const trm_serving_event *event)
 {
     if (event != NULL) {
         write_logprob(ch, event);
@@ -223,25 +242,84 @@ static void write_prompt_logprob(choice *ch, int32_t token, const trm_serving_ev
     pass_prompt_token(ch, token);
 }
 
+/* One token by its id, as vLLM has them; rank 0: not among the most likely ones. */
+static void write_ranked(json_text *json, const completion *c, int32_t token, float logprob, int32_t rank)
+{
+    char key[16];
+    snprintf(key, sizeof(key), "%d", (int)token);
+    json_object(json, key);
+    json_number(json, "logprob", logprob);
+    if (rank > 0) {
+        json_integer(json, "rank", rank);
+    } else {
+        json_null(json, "rank");
+    }
+    write_token_text(json, c, "decoded_token", token, false);
+    json_end_object(json);
+}
+
+/* The token of the prompt, then the most likely ones. */
+static void write_prompt_logprob(choice *ch, const trm_serving_event *event)
+{
+    json_text *json = &ch->prompt_logprobs;
+    int32_t rank = 0, most = prompt_logprobs(ch);
+    if (event == NULL) {
+        json_null(json, NULL);
+        return;
+    }
+    for (int32_t i = 0; i < event->n_top; i++) {
+        rank = event->top[i].token == event->token ? i + 1 : rank;
+    }
+    json_object(json, NULL);
+    write_ranked(json, ch->owner, event->token, event->logprob, rank);
+    for (int32_t i = 0; i < event->n_top && i < most; i++) {
+        if (i + 1 != rank) {
+            write_ranked(json, ch->owner, event->top[i].token, event->top[i].logprob, i + 1);
+        }
+    }
+    json_end_object(json);
+}
+
+/* The next token of the prompt; the first has no logprob, and no event. */
+static void take_prompt_token(choice *ch, int32_t token, const trm_serving_event *event)
+{
+    ch->prompt_seen++;
+    if (echoed_logprobs(ch) >= 0) {
+        write_echoed_logprob(ch, token, event);
+    }
+    if (prompt_logprobs(ch) >= 0) {
+        write_prompt_logprob(ch, event);
+    }
+}
+
 /* A prompt of one token: no event tells of it. */
 static void write_only_token(choice *ch)
 {
-    const api_request *asked = &ch->owner->request;
-    if (asked->echo && asked->logprobs >= 0 && ch->n_prompt == 1 && ch->prompt_seen == 0) {
-        write_prompt_logprob(ch, ch->tokens.data[0], NULL);
+    if (ch->n_prompt == 1 && ch->prompt_seen == 0) {
+        take_prompt_token(ch, ch->tokens.data[0], NULL);
     }
 }
 
 void choice_take_prompt(choice *ch, const trm_serving_event *event)
 {
-    if (ch->finished || ch->owner->failed || ch->owner->request.logprobs < 0) {
+    if (ch->finished || ch->owner->failed) {
         return;
     }
     if (ch->prompt_seen == 0) {
-        write_prompt_logprob(ch, ch->tokens.data[0], NULL);
+        take_prompt_token(ch, ch->tokens.data[0], NULL);
     }
     if (event->index == (int64_t)ch->prompt_seen && ch->prompt_seen < ch->n_prompt) {
-        write_prompt_logprob(ch, event->token, event); /* what a lost job has told already comes again */
+        take_prompt_token(ch, event->token, event); /* what a lost job has told already comes again */
+    }
+}
+
+static void close_prompt_logprobs(json_text *json, const choice *ch)
+{
+    const choice *first = first_of_prompt(ch);
+    if (ch->owner->request.prompt_logprobs >= 0) {
+        json_array(json, "prompt_logprobs");
+        json_literal_bytes(json, first->prompt_logprobs.bytes.data, first->prompt_logprobs.bytes.size);
+        json_end_array(json);
     }
 }
 
@@ -433,6 +511,9 @@ static void write_whole_choice(json_text *json, choice *ch)
         json_bytes(json, "text", ch->sink.text, ch->sink.size);
     }
     close_logprobs(json, ch);
+    if (c->request.kind != API_CHAT) {
+        close_prompt_logprobs(json, ch);
+    }
     json_string(json, "finish_reason", ch->finish_reason);
     json_end_object(json);
 }
@@ -477,6 +558,9 @@ static void reply_whole(completion *c)
         json_array(&json, "choices");
         write_whole_choices(&json, c);
         json_end_array(&json);
+        if (c->request.kind == API_CHAT) {
+            close_prompt_logprobs(&json, &c->choices[0]);
+        }
         write_usage(&json, c);
         json_end_object(&json);
     }

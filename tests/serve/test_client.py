@@ -133,6 +133,37 @@ class Completions(unittest.TestCase):
         alone = self.complete(echo=True, logprobs=1, max_tokens=0).choices[0]
         self.assertEqual((alone.text, len(alone.logprobs.tokens)), ("In the beginning", 4))
 
+    def test_prompt_logprobs_apart(self):
+        """vLLM's form: for each token of the prompt an object by ids, the token's own entry first."""
+        echoed = self.complete(echo=True, logprobs=2, max_tokens=2).choices[0].logprobs
+        ids = server.request("POST", "/tokenize", {"prompt": "In the beginning"})[1]["tokens"]
+        asked = {"prompt_logprobs": 2}
+        chat = client.chat.completions.create(model="kjv-7m", messages=[{"role": "user", "content": "In the beginning"}], max_tokens=1, n=2, extra_body=asked)
+        reply = self.complete(prompt=["In the beginning", "In the beginning", ""], n=2, max_tokens=2, logprobs=1, extra_body=asked)
+        for found in [choice.prompt_logprobs for choice in reply.choices[:4]] + [chat.prompt_logprobs]:
+            self.assertEqual(len(found), len(ids))
+            self.assertIsNone(found[0])
+            for entry, token, text, value, top in zip(found[1:], ids[1:], echoed.tokens[1:], echoed.token_logprobs[1:], echoed.top_logprobs[1:]):
+                self.assertEqual(list(entry)[0], str(token))
+                self.assertEqual(entry[str(token)]["decoded_token"], text)
+                self.assertAlmostEqual(entry[str(token)]["logprob"], value, places=4)
+                ranked = {e["rank"]: e for e in entry.values() if e["rank"]}
+                self.assertEqual(set(ranked), {1, 2})
+                self.assertAlmostEqual(ranked[1]["logprob"], max(top.values()), places=4)
+                self.assertEqual({e["decoded_token"] for e in ranked.values()}, set(top))
+        self.assertEqual([choice.prompt_logprobs for choice in reply.choices[4:]], [[None], [None]])
+        self.assertEqual(reply.choices[0].logprobs.text_offset, [0, 4]) # of the text, which the prompt is no part of
+        both = self.complete(echo=True, logprobs=0, max_tokens=0, extra_body=asked).choices[0]
+        self.assertEqual(set(map(len, both.logprobs.top_logprobs[1:])), {0})
+        self.assertGreaterEqual(len(both.prompt_logprobs[1]), 2)
+        rare = self.complete(prompt="beginning In", max_tokens=1, extra_body={"prompt_logprobs": 0}).choices[0].prompt_logprobs
+        self.assertEqual([(len(entry), entry[list(entry)[0]]["rank"]) for entry in rare[1:]], [(1, None)] * (len(rare) - 1))
+        self.assertFalse(hasattr(self.complete().choices[0], "prompt_logprobs"))
+        for options, code in ({"stream": True}, "invalid_value"), ({"extra_body": {"prompt_logprobs": 21}}, "invalid_value"):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                self.complete(**dict({"extra_body": asked}, **options))
+            self.assertEqual((caught.exception.param, caught.exception.code), ("prompt_logprobs", code))
+
     def test_characters(self):
         """Tokens that are parts of characters: their bytes make up the text, and offsets count characters."""
         text = "na\u00efve \u4e2d\u6587 \U0001f642 end"
