@@ -15,6 +15,7 @@
 #include "dist/topology.h"
 
 #define DEFAULT_DEADLINE_SECONDS 60.0
+#define MOST_REPLICAS            TRM_MAX_RANKS
 
 /* What every rank tells of itself at the start. */
 typedef struct introduction {
@@ -76,7 +77,18 @@ static trm_status check_options(const trm_world_options *options)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "world has device %d and %d threads", (int)options->device,
                  (int)options->threads);
     }
+    bool is_one = options->replica == 0 && options->replicas >= 0;
+    bool is_one_of_many = options->replica >= 0 && options->replica < options->replicas;
+    if ((!is_one && !is_one_of_many) || options->replicas > MOST_REPLICAS) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "world is replica %d of %d, expected one of at most %d",
+                 (int)options->replica, (int)options->replicas, MOST_REPLICAS);
+    }
     return TRM_OK;
+}
+
+static int32_t replicas_of(const trm_world_options *options)
+{
+    return options->replicas > 1 ? options->replicas : 1;
 }
 
 /* Fills in the local rank and size from host names where the launcher did not tell. */
@@ -101,8 +113,9 @@ static trm_status introduce(trm_world *world, const trm_topology *topology, cons
     introduction mine = {{0}, {0}, {0}};
     gethostname(mine.host, sizeof(mine.host) - 1);
     trm_topology_allowed(topology, mine.processors, sizeof(mine.processors));
-    snprintf(mine.options, sizeof(mine.options), "version %s, backend %s, deadline %g s, exchange %s", TRM_VERSION,
-             trm_backend_name(options->backend), world->deadline_seconds, world->exchange);
+    snprintf(mine.options, sizeof(mine.options), "version %s, backend %s, deadline %g s, exchange %s, replica %d of %d",
+             TRM_VERSION, trm_backend_name(options->backend), world->deadline_seconds, world->exchange,
+             (int)options->replica, (int)replicas_of(options));
     if (world->bootstrap == NULL) {
         all[0] = mine;
     } else {
@@ -115,10 +128,13 @@ static trm_status introduce(trm_world *world, const trm_topology *topology, cons
         }
     }
     find_local(all, world);
+    world->local_rank += options->replica * world->local_size;
+    world->local_size *= replicas_of(options);
     return TRM_OK;
 }
 
-/* Ranks of one host with one mask share it; a rank with a mask of its own was bound by its launcher. */
+/* Ranks of one host with one mask share it, and with the ranks of replicas; a rank with a mask of its own was bound by
+ * its launcher. */
 static trm_status place_on_cores(trm_world *world, trm_topology *topology, const trm_world_options *options,
                                  const introduction *all, int32_t *threads)
 {
@@ -131,6 +147,8 @@ static trm_status place_on_cores(trm_world *world, trm_topology *topology, const
         }
     }
     bool bind = options->bind && options->backend == TRM_BACKEND_HOST;
+    index += options->replica * count;
+    count *= replicas_of(options);
     TRM_TRY(trm_topology_take_share(topology, index, count, bind, threads));
     if (options->threads > 0) {
         *threads = options->threads;
@@ -147,6 +165,11 @@ static trm_status open_device(trm_world *world, trm_topology *topology, const tr
         int32_t seen = trm_device_cuda_count(why, sizeof(why));
         if (seen == 0) {
             TRM_FAIL(TRM_ERROR_NO_DEVICE, "no usable CUDA device: %s", why);
+        }
+        if (options->device < 0 && options->replicas > 1 && world->local_size > seen) {
+            TRM_FAIL(TRM_ERROR_NO_DEVICE, "%d replicas of %d ranks take %d GPUs, this machine has %d",
+                     (int)options->replicas, (int)(world->local_size / options->replicas), (int)world->local_size,
+                     (int)seen);
         }
         ordinal = options->device >= 0 ? options->device : world->local_rank % seen;
     }

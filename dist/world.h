@@ -9,8 +9,9 @@
 #include "collectives/communicator.h"
 
 struct trm_world {
-    int32_t rank, size, local_rank, local_size;
-    const char *launcher; /* "none", "openmpi", "pmix", "slurm", "torchrun" */
+    int32_t rank, size;
+    int32_t local_rank, local_size; /* among the ranks of this machine, those of replicas of this world too */
+    const char *launcher;           /* "none", "openmpi", "pmix", "slurm", "torchrun" */
     trm_device *device;
     trm_communicator *communicator;
     double deadline_seconds;

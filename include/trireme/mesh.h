@@ -50,10 +50,12 @@ typedef struct trm_world_options {
     int32_t threads;         /* host threads per rank; 0: the rank's share of this machine's CPUs */
     double deadline_seconds; /* for every collective and hand-shake; 0: 60 seconds, or TRIREME_DEADLINE */
     bool bind;               /* bind this process near its GPU (CUDA) or to its share of cores (host) */
+    int32_t replica;         /* of several worlds alike on one machine, which this is: its ranks take the GPUs and */
+    int32_t replicas;        /* shares of processors and memory behind those before it; 0 or 1: it has them alone */
 } trm_world_options;
 #define TRM_WORLD_OPTIONS_INIT                                                                                         \
     {                                                                                                                  \
-        sizeof(trm_world_options), TRM_BACKEND_HOST, -1, 0, 0.0, true                                                  \
+        sizeof(trm_world_options), TRM_BACKEND_HOST, -1, 0, 0.0, true, 0, 1                                            \
     }
 
 /*
@@ -63,7 +65,7 @@ typedef struct trm_world_options {
  * Joins the world: rank and size from Open MPI, PMIx, Slurm or torchrun variables; starts MPI when there are peers;
  * opens the device and a communicator over all ranks. Collective: every rank must call it.
  * Errors: INVALID_ARGUMENT (contradicting variables, two ranks on one GPU, ranks that asked for different
- * options), NO_DEVICE, LOST_RANK.
+ * options), NO_DEVICE (also where replicas need more GPUs than there are), LOST_RANK.
  */
 TRM_API trm_status trm_world_open(const trm_world_options *options, trm_world **world);
 /* Leaves the world in order, after everything that was made with it is destroyed. Collective when nothing failed. NULL
@@ -80,6 +82,7 @@ TRM_API trm_status trm_world_all_ok(trm_world *world, trm_status mine);
 
 TRM_API int32_t trm_world_rank(const trm_world *world);
 TRM_API int32_t trm_world_size(const trm_world *world);
+/* Its number among the ranks of its machine, behind those of earlier replicas. */
 TRM_API int32_t trm_world_local_rank(const trm_world *world);
 /* Host bytes from `root` to every rank. Collective. */
 TRM_API trm_status trm_world_broadcast(trm_world *world, void *bytes, size_t size, int32_t root);

@@ -360,6 +360,8 @@ trm_status job_open_world(job *j, const settings *all)
     options.device = (int32_t)settings_integer(all, SETTING_DEVICE);
     options.threads = (int32_t)settings_integer(all, SETTING_THREADS);
     options.deadline_seconds = settings_number(all, SETTING_DEADLINE);
+    options.replicas = (int32_t)settings_integer(all, SETTING_REPLICAS);
+    options.replica = (int32_t)settings_integer(all, SETTING_REPLICA);
     TRM_TRY(trm_world_open(&options, &j->world));
     j->talks = trm_world_rank(j->world) == 0;
     return trm_world_size(j->world) == 1 ? TRM_OK : agree_on_settings(j);

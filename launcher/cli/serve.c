@@ -22,6 +22,12 @@
 #define FEW_SEQUENCES   16
 #define UNKNOWN_CONTEXT 4096 /* as the generator has it */
 
+/* What starts a job. */
+typedef struct command_line {
+    char **words; /* [n], and NULL */
+    int32_t n, capacity;
+} command_line;
+
 typedef struct serve_command {
     const settings *all;
     trm_model *model;
@@ -31,8 +37,8 @@ typedef struct serve_command {
     guide_store *guides;
     trm_embedding pooling;
     char model_name[SERVER_LONGEST_NAME + 1];
-    char **command; /* that starts the job, NULL-terminated */
-    int32_t n_command, capacity;
+    command_line jobs[ROUTER_MOST_REPLICAS]; /* [n_replicas] */
+    int32_t n_replicas;
     hub *hub;
     server *server;
 } serve_command;
@@ -43,48 +49,48 @@ static void log_line(void *user, const char *message)
     fprintf(stderr, "trireme: %s\n", message);
 }
 
-static trm_status add_word(serve_command *c, const char *prefix, const char *word)
+static trm_status add_word(command_line *line, const char *prefix, const char *word)
 {
     size_t size = strlen(prefix) + strlen(word) + 1;
-    if (c->n_command + 1 >= c->capacity) {
-        int32_t capacity = c->capacity == 0 ? 32 : 2 * c->capacity;
-        char **grown = realloc(c->command, (size_t)capacity * sizeof(*grown));
+    if (line->n + 1 >= line->capacity) {
+        int32_t capacity = line->capacity == 0 ? 32 : 2 * line->capacity;
+        char **grown = realloc(line->words, (size_t)capacity * sizeof(*grown));
         if (grown == NULL) {
             TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the command of the job");
         }
-        c->command = grown;
-        c->capacity = capacity;
+        line->words = grown;
+        line->capacity = capacity;
     }
     char *copy = malloc(size);
     if (copy == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the command of the job");
     }
     snprintf(copy, size, "%s%s", prefix, word);
-    c->command[c->n_command++] = copy;
-    c->command[c->n_command] = NULL;
+    line->words[line->n++] = copy;
+    line->words[line->n] = NULL;
     return TRM_OK;
 }
 
 /* Settings of the ranks, as they are in force here. */
-static trm_status add_settings(serve_command *c)
+static trm_status add_settings(command_line *line, const settings *all)
 {
     for (int32_t id = 0; id < SETTING_COUNT; id++) {
         const setting *row = &settings_table[id];
-        if ((row->commands & COMMAND_SERVE_WORKER) == 0 || c->all->values[id] == NULL || id == SETTING_CONFIG ||
-            id == SETTING_HELP) {
+        if ((row->commands & COMMAND_SERVE_WORKER) == 0 || all->values[id] == NULL || id == SETTING_CONFIG ||
+            id == SETTING_HELP || id == SETTING_REPLICA) {
             continue;
         }
         char option[64];
         snprintf(option, sizeof(option), "--%s=", row->name);
-        TRM_TRY(add_word(c, option, c->all->values[id]));
+        TRM_TRY(add_word(line, option, all->values[id]));
     }
     return TRM_OK;
 }
 
 /* `trireme serve-worker MODEL ...`, under mpirun where there are several ranks. */
-static trm_status make_command(serve_command *c)
+static trm_status make_command(const serve_command *c, int32_t replica, command_line *line)
 {
-    char program[4096], ranks[16];
+    char program[4096], ranks[16], number[16];
     ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
     if (size < 0) {
         TRM_FAIL(TRM_ERROR_IO, "cannot find this program: %s", strerror(errno));
@@ -96,13 +102,28 @@ static trm_status make_command(serve_command *c)
         const char *const words[] = {
             settings_text(c->all, SETTING_MPIRUN), "-np", ranks, "--bind-to", "none", "--oversubscribe"};
         for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-            TRM_TRY(add_word(c, "", words[i]));
+            TRM_TRY(add_word(line, "", words[i]));
         }
     }
-    TRM_TRY(add_word(c, "", program));
-    TRM_TRY(add_word(c, "", "serve-worker"));
-    TRM_TRY(add_word(c, "", c->info.path));
-    return add_settings(c);
+    snprintf(number, sizeof(number), "%d", replica);
+    TRM_TRY(add_word(line, "", program));
+    TRM_TRY(add_word(line, "", "serve-worker"));
+    TRM_TRY(add_word(line, "", c->info.path));
+    TRM_TRY(add_word(line, "--replica=", number));
+    return add_settings(line, c->all);
+}
+
+static trm_status make_commands(serve_command *c)
+{
+    c->n_replicas = (int32_t)settings_integer(c->all, SETTING_REPLICAS);
+    if (c->n_replicas > 1 && settings_integer(c->all, SETTING_DEVICE) >= 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "device is %s (%s), but %d replicas take GPUs of their own",
+                 settings_text(c->all, SETTING_DEVICE), c->all->origins[SETTING_DEVICE], c->n_replicas);
+    }
+    for (int32_t i = 0; i < c->n_replicas; i++) {
+        TRM_TRY(make_command(c, i, &c->jobs[i]));
+    }
+    return TRM_OK;
 }
 
 /* The last part of the model's path, unless a name is given. */
@@ -172,17 +193,23 @@ static trm_status prepare(serve_command *c)
     TRM_TRY(embedding_pooling(c->info.path, &c->pooling));
     TRM_TRY(choose_name(c));
     TRM_TRY(open_chat(c));
-    return make_command(c);
+    return make_commands(c);
 }
 
 static trm_status start(serve_command *c)
 {
     const settings *all = c->all;
-    hub_options hub_settings = {.supervisor = {.command = c->command,
-                                               .ranks = (int32_t)settings_integer(all, SETTING_RANKS),
-                                               .beat_seconds = settings_number(all, SETTING_BEAT_TIMEOUT),
-                                               .step_seconds = settings_number(all, SETTING_STEP_TIMEOUT)},
-                                .max_requests = (int32_t)settings_integer(all, SETTING_MAX_REQUESTS),
+    supervisor_options jobs[ROUTER_MOST_REPLICAS];
+    for (int32_t i = 0; i < c->n_replicas; i++) {
+        jobs[i] = (supervisor_options){.command = c->jobs[i].words,
+                                       .ranks = (int32_t)settings_integer(all, SETTING_RANKS),
+                                       .beat_seconds = settings_number(all, SETTING_BEAT_TIMEOUT),
+                                       .step_seconds = settings_number(all, SETTING_STEP_TIMEOUT)};
+    }
+    hub_options hub_settings = {.replicas = jobs,
+                                .n_replicas = c->n_replicas,
+                                .prefix_cache = !settings_flag(all, SETTING_NO_PREFIX_CACHE),
+                                .max_requests = (int32_t)settings_integer(all, SETTING_MAX_REQUESTS) * c->n_replicas,
                                 .request_seconds = settings_number(all, SETTING_REQUEST_TIMEOUT),
                                 .most_restarts = MOST_RESTARTS,
                                 .log = log_line};
@@ -230,10 +257,15 @@ static trm_status wait_for_end(serve_command *c, const sigset_t *signals)
         if (now == HUB_READY && state != HUB_READY) {
             wire_ready ready;
             hub_get_ready(c->hub, &ready);
-            fprintf(stderr,
-                    "trireme: ready after %.2f s: %d sequences at a time of up to %lld tokens, cache for %lld tokens\n",
-                    ready.load_seconds, ready.max_sequences, (long long)ready.max_context,
-                    (long long)ready.cache_tokens);
+            char replicas[48] = "";
+            if (c->n_replicas > 1) {
+                snprintf(replicas, sizeof(replicas), "%d replicas, in each ", c->n_replicas);
+            }
+            fprintf(
+                stderr,
+                "trireme: ready after %.2f s: %s%d sequences at a time of up to %lld tokens, cache for %lld tokens\n",
+                ready.load_seconds, replicas, ready.max_sequences, (long long)ready.max_context,
+                (long long)ready.cache_tokens);
         }
         state = now;
         if (state == HUB_ENDED) {
@@ -269,10 +301,12 @@ int command_serve(const settings *all)
     trm_chat_template_close(c.chat);
     trm_tokenizer_close(c.tokenizer);
     trm_model_close(c.model);
-    for (int32_t i = 0; i < c.n_command; i++) {
-        free(c.command[i]);
+    for (int32_t i = 0; i < c.n_replicas; i++) {
+        for (int32_t k = 0; k < c.jobs[i].n; k++) {
+            free(c.jobs[i].words[k]);
+        }
+        free(c.jobs[i].words);
     }
-    free(c.command);
     return code;
 }
 
@@ -343,13 +377,14 @@ static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
     options.prefix_cache = !settings_flag(all, SETTING_NO_PREFIX_CACHE);
     options.step_tokens = (int32_t)settings_integer(all, SETTING_STEP_TOKENS);
     options.prefill_chunk = (int32_t)settings_integer(all, SETTING_PREFILL_CHUNK);
-    options.max_waiting = (int32_t)settings_integer(all, SETTING_MAX_REQUESTS);
+    options.max_waiting =
+        (int32_t)(settings_integer(all, SETTING_MAX_REQUESTS) * settings_integer(all, SETTING_REPLICAS));
     options.on_step = worker_note_step;
     options.on_step_user = w->worker;
     TRM_TRY(trm_scheduler_create(w->job.generator, &options, &w->scheduler));
     trm_generator_limits limits;
     trm_generator_get_limits(w->job.generator, &limits);
-    if (w->job.talks && !settings_flag(all, SETTING_QUIET)) {
+    if (w->job.talks && !settings_flag(all, SETTING_QUIET) && settings_integer(all, SETTING_REPLICA) == 0) {
         print_memory("rank 0", w->job.generator);
         if (w->job.draft != NULL) {
             print_memory("its draft model", w->job.draft);

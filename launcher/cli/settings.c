@@ -12,6 +12,7 @@
 #include <trireme/engine.h>
 
 #include "launcher/cli/report.h"
+#include "launcher/serve/router.h"
 
 #define ALL          COMMAND_ALL
 #define ANY          (COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT | COMMAND_BUILD | COMMAND_COMPARE)
@@ -188,7 +189,7 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_TLS_KEY] = {"tls-key", 0, SETTING_TEXT, COMMAND_SERVE, 0, 0, NULL, "FILE", "Server",
                          "private key of the certificate (PEM)"},
     [SETTING_MAX_REQUESTS] = {"max-requests", 0, SETTING_INTEGER, SERVING, 1, 60000, "1024", "N", "Server",
-                              "continuations that run or wait; more are told to come back later"},
+                              "continuations that run or wait, for each replica; more are told to come back later"},
     [SETTING_MAX_CONNECTIONS] = {"max-connections", 0, SETTING_INTEGER, COMMAND_SERVE, 1, 100000, "2048", "N", "Server",
                                  "open connections; more are told to come back later"},
     [SETTING_MAX_BODY] = {"max-body", 0, SETTING_INTEGER, COMMAND_SERVE, 1024, 1 << 30, "16777216", "BYTES", "Server",
@@ -201,6 +202,10 @@ const setting settings_table[SETTING_COUNT] = {
                             "clients may free the devices with POST /sleep and start the ranks again with /wake_up"},
     [SETTING_DRAIN_TIMEOUT] = {"drain-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 0, 1e6, "60", "SECONDS", "Server",
                                "for requests to finish after SIGTERM; a second one ends at once"},
+    [SETTING_REPLICAS] = {"replicas", 0, SETTING_INTEGER, SERVING, 1, ROUTER_MOST_REPLICAS, "1", "N", "Server",
+                          "jobs of --ranks ranks, each with the whole model, that share the requests"},
+    [SETTING_REPLICA] = {"replica", 0, SETTING_INTEGER, COMMAND_SERVE_WORKER, 0, ROUTER_MOST_REPLICAS - 1, "0", "N",
+                         "Server", "which of the replicas this job is"},
     [SETTING_BEAT_TIMEOUT] = {"beat-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 0.3, 1e6, "0.8", "SECONDS", "Server",
                               "a rank that is silent for longer is lost, and the job started again; ten times as "
                               "long if it waits for a processor or starts"},

@@ -1,9 +1,8 @@
-/* The hub's thread: requests in, tokens back, the job started again when it is lost. */
+/* The hub's thread: requests in, tokens back. */
 #include "launcher/serve/hub_internal.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +17,6 @@
 #define SLOT_BITS 16
 #define SLOT_MASK ((1u << SLOT_BITS) - 1)
 #define POLL_MS   50
-#define END_GRACE 3.0 /* seconds for the job to end in order */
-#define MOST_FDS  (2 * SUPERVISOR_MOST_RANKS * 2 + 8)
 
 const char *hub_state_name(hub_state state)
 {
@@ -27,20 +24,7 @@ const char *hub_state_name(hub_state state)
     return names[state];
 }
 
-static void say(const hub *h, const char *format, ...) TRM_PRINTF(2, 3);
-static void say(const hub *h, const char *format, ...)
-{
-    char line[1024];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(line, sizeof(line), format, arguments);
-    va_end(arguments);
-    if (h->options.log != NULL) {
-        h->options.log(h->options.log_user, line);
-    }
-}
-
-static void set_state(hub *h, hub_state state)
+void hub_set_state(hub *h, hub_state state)
 {
     pthread_mutex_lock(&h->lock);
     h->state = state;
@@ -63,6 +47,10 @@ static bool give_id(hub *h, choice *ch)
 
 static void take_id(hub *h, choice *ch)
 {
+    if (ch->running) {
+        ch->running = false;
+        h->replicas[ch->replica].n_choices--;
+    }
     if (ch->id != 0) {
         uint32_t slot = (uint32_t)(ch->id & SLOT_MASK);
         h->slots[slot] = NULL;
@@ -77,16 +65,11 @@ static choice *find_choice(const hub *h, uint64_t id)
     return ch != NULL && ch->id == id ? ch : NULL;
 }
 
-static channel *leader(hub *h)
-{
-    return h->supervisor.phase == JOB_READY && !h->ending && !h->asleep ? h->supervisor.leader : NULL;
-}
-
 static void cancel_choice(hub *h, choice *ch)
 {
-    channel *c = leader(h);
-    if (ch->id != 0 && ch->running && c != NULL) {
-        (void)wire_write(&c->out, WIRE_CANCEL, &ch->id, sizeof(ch->id));
+    channel *to = ch->running ? replica_leader(&h->replicas[ch->replica]) : NULL;
+    if (ch->id != 0 && to != NULL) {
+        (void)wire_write(&to->out, WIRE_CANCEL, &ch->id, sizeof(ch->id));
     }
     take_id(h, ch);
 }
@@ -98,9 +81,7 @@ static void retire(hub *h, completion *c)
         cancel_choice(h, &c->choices[i]);
     }
     *(c->previous != NULL ? &c->previous->next : &h->live) = c->next;
-    if (c->next != NULL) {
-        c->next->previous = c->previous;
-    }
+    *(c->next != NULL ? &c->next->previous : &h->oldest) = c->previous;
     h->m.live -= c->n_choices;
     completion_destroy(c);
 }
@@ -146,26 +127,44 @@ static void finish_choice(hub *h, choice *ch, const char *reason)
 }
 
 /* Returns false when the request is gone. */
-static bool submit_choice(hub *h, channel *to, choice *ch)
+static bool submit_choice(hub *h, replica *r, choice *ch)
 {
     const api_request *asked = &ch->owner->request;
     wire_submission submission = {.grammar_kind = (int32_t)asked->format, .grammar = asked->grammar};
     size_t output = ch->tokens.size - ch->n_prompt;
     if (output > 0 && (asked->max_tokens == (int64_t)output || (int64_t)ch->tokens.size >= h->ready.max_context)) {
         bool last = ch->owner->n_finished + 1 == ch->owner->n_choices;
-        finish_choice(h, ch, "length"); /* the job was lost between the last token and the word that it was the last */
+        /* Its replica was lost between the last token and the word that it was the last. */
+        finish_choice(h, ch, "length");
         return !last;
     }
     choice_submission(ch, &submission.request);
-    if (wire_write_submission(&to->out, &submission) != TRM_OK) {
+    if (wire_write_submission(&replica_leader(r)->out, &submission) != TRM_OK) {
         fail_request(h, ch->owner, 400, NULL, trm_last_error());
         return false;
     }
     ch->running = true;
+    ch->replica = r->index;
+    r->n_choices++;
     return true;
 }
 
-/* The next choice of a request that the engine does not have; NULL if there is none. */
+/* The replica that is to have it; NULL: none serves now. */
+static replica *choose_replica(hub *h, const choice *ch)
+{
+    router_replica state[ROUTER_MOST_REPLICAS] = {0};
+    for (int32_t i = 0; i < h->n_replicas; i++) {
+        replica *r = &h->replicas[i];
+        state[i] = (router_replica){replica_leader(r) != NULL, r->n_choices, r->ready.max_sequences};
+    }
+    int32_t best = router_choose(&h->router, ch->tokens.data, ch->tokens.size, state);
+    if (best >= 0) {
+        router_note(&h->router, ch->tokens.data, ch->tokens.size, best);
+    }
+    return best >= 0 ? &h->replicas[best] : NULL;
+}
+
+/* The next choice of a request that no replica has; NULL if there is none. */
 static choice *waiting_choice(const completion *c)
 {
     for (int32_t i = 0; i < c->n_choices; i++) {
@@ -176,25 +175,20 @@ static choice *waiting_choice(const completion *c)
     return NULL;
 }
 
-/* Hands choices to the engine that it does not have. */
+/* Hands choices to replicas that none has, where one serves, in the order in which they came. */
 static void submit_waiting(hub *h)
 {
-    channel *to = leader(h);
-    if (to == NULL || !h->has_waiting) {
+    if (!h->has_waiting || !replicas_serve(h)) {
         return;
     }
     h->has_waiting = false;
-    completion *next;
-    for (completion *c = h->live; c != NULL; c = next) {
-        next = c->next;
-        int32_t left = 1;
-        while (left > 0) {
-            choice *ch = waiting_choice(c);
-            left = 0;
-            if (ch != NULL) {
-                /* What ends here ends the whole request, which is then gone. */
-                left = submit_choice(h, to, ch) ? 1 : 0;
-            }
+    completion *newer;
+    for (completion *c = h->oldest; c != NULL; c = newer) {
+        newer = c->previous;
+        choice *ch = waiting_choice(c);
+        while (ch != NULL) {
+            /* What ends here ends the whole request, which is then gone. */
+            ch = submit_choice(h, choose_replica(h, ch), ch) ? waiting_choice(c) : NULL;
         }
     }
 }
@@ -205,9 +199,7 @@ static void admit(hub *h, completion *c)
     hub_state state = h->state;
     c->previous = NULL;
     c->next = h->live;
-    if (h->live != NULL) {
-        h->live->previous = c;
-    }
+    *(h->live != NULL ? &h->live->previous : &h->oldest) = c;
     h->live = c;
     h->m.live += c->n_choices;
     double most = h->options.request_seconds, asked = c->request.timeout;
@@ -334,17 +326,10 @@ static void take_refusal(hub *h, const wire_refusal *refusal)
     fail_request(h, ch->owner, status, status == 400 ? "context_length_exceeded" : "unavailable", refusal->cause);
 }
 
-static void keep_stalls(hub *h, const wire_stalls *stalls)
-{
-    pthread_mutex_lock(&h->lock);
-    h->stalls.size = 0;
-    (void)trm_bytes_append(&h->stalls, stalls->layers, strlen(stalls->layers)); /* without memory there are none */
-    pthread_mutex_unlock(&h->lock);
-}
-
 static void take_frame(void *user, const wire_frame *frame)
 {
-    hub *h = user;
+    replica *r = user;
+    hub *h = r->hub;
     wire_event event;
     wire_refusal refusal;
     wire_stalls stalls;
@@ -353,72 +338,27 @@ static void take_frame(void *user, const wire_frame *frame)
     } else if (frame->kind == WIRE_REFUSED && wire_read_refusal(frame, &refusal) == TRM_OK) {
         take_refusal(h, &refusal);
     } else if (frame->kind == WIRE_STATS) {
-        (void)wire_read(frame, &h->m.engine, sizeof(h->m.engine));
+        (void)wire_read(frame, &r->engine, sizeof(r->engine));
     } else if (frame->kind == WIRE_STALLS && wire_read_stalls(frame, &stalls) == TRM_OK) {
-        keep_stalls(h, &stalls);
+        replicas_keep_stalls(h, stalls.layers);
     }
 }
 
-/* The job: lost, started again, ended. */
-
-static void fail_all(hub *h, const char *message)
+void hub_fail_all(hub *h, const char *message)
 {
     while (h->live != NULL) {
         fail_request(h, h->live, 503, "unavailable", message);
     }
 }
 
-static void end_hub(hub *h, trm_status failure)
+void hub_end(hub *h, trm_status failure)
 {
     pthread_mutex_lock(&h->lock);
     h->failure = failure;
     snprintf(h->cause, sizeof(h->cause), "%s", failure == TRM_OK ? "" : trm_last_error());
     pthread_mutex_unlock(&h->lock);
-    fail_all(h, "the server has ended");
-    set_state(h, HUB_ENDED);
-}
-
-/* `loss` is why; the cause is in the error record. */
-static void take_loss(hub *h, trm_status loss)
-{
-    if (h->ending || h->asleep) {
-        return;
-    }
-    if (!h->was_ready || h->failed_starts >= h->options.most_restarts) {
-        end_hub(h, loss);
-        return;
-    }
-    say(h, "the job is lost: %s; starting it again for %d live requests", trm_last_error(), h->m.live);
-    h->failed_starts++;
-    h->lost_at = h->lost_at > 0 ? h->lost_at : supervisor_clock();
-    metrics_begin_job(&h->m);
-    keep_stalls(h, &(wire_stalls){.layers = ""});
-    h->m.restarts++;
-    for (completion *c = h->live; c != NULL; c = c->next) {
-        for (int32_t i = 0; i < c->n_choices; i++) {
-            c->choices[i].running = false;
-        }
-    }
-    h->has_waiting = true;
-    if (h->state != HUB_DRAINING) {
-        set_state(h, HUB_RECOVERING);
-    }
-}
-
-static void take_ready(hub *h, const wire_ready *ready)
-{
-    h->failed_starts = 0;
-    pthread_mutex_lock(&h->lock);
-    h->ready = *ready;
-    h->was_ready = true;
-    h->state = h->state == HUB_DRAINING ? HUB_DRAINING : HUB_READY;
-    pthread_cond_broadcast(&h->changed);
-    pthread_mutex_unlock(&h->lock);
-    if (h->lost_at > 0) {
-        h->m.recovery_seconds = supervisor_clock() - h->lost_at;
-        h->lost_at = 0;
-        say(h, "serving again after %.2f s", h->m.recovery_seconds);
-    }
+    hub_fail_all(h, "the server has ended");
+    hub_set_state(h, HUB_ENDED);
 }
 
 /* Clients that have closed their end, and connections that are no more. */
@@ -465,24 +405,13 @@ static void drop_late(hub *h)
     }
 }
 
-/* Ends the job in order, where that is possible, else at once. */
-static void end_job(hub *h)
-{
-    channel *to = leader(h);
-    if (to == NULL || wire_write(&to->out, WIRE_END, NULL, 0) != TRM_OK || channel_send(to) != TRM_OK) {
-        supervisor_kill(&h->supervisor);
-    }
-    h->ending_since = supervisor_clock();
-}
-
-/* Drains, and ends the job once nothing is live. Returns whether the thread is done. */
+/* Drains, and ends the jobs once nothing is live. Returns whether the thread is done. */
 static bool wind_up(hub *h)
 {
     pthread_mutex_lock(&h->lock);
     double until = h->drain_until;
     bool stop = h->stop, idle = h->inbox == NULL;
     pthread_mutex_unlock(&h->lock);
-    double now = supervisor_clock();
     if (h->state == HUB_ENDED) {
         return stop;
     }
@@ -490,126 +419,59 @@ static bool wind_up(hub *h)
         return false;
     }
     if (h->state != HUB_DRAINING) {
-        set_state(h, HUB_DRAINING);
+        hub_set_state(h, HUB_DRAINING);
     }
-    if (now > until || stop) {
-        fail_all(h, "the server is ending");
+    if (supervisor_clock() > until || stop) {
+        hub_fail_all(h, "the server is ending");
     }
     if (h->live != NULL || !idle) {
         return false;
     }
     if (!h->ending) {
-        end_job(h);
+        replicas_end(h);
         h->ending = true;
     }
-    if (h->supervisor.phase == JOB_NONE || now - h->ending_since > END_GRACE) {
-        supervisor_kill(&h->supervisor);
-        end_hub(h, TRM_OK);
+    if (replicas_are_gone(h)) {
+        hub_end(h, TRM_OK);
     }
     return false;
 }
 
-static void publish(hub *h)
-{
-    double now = supervisor_clock();
-    h->m.ranks = h->options.supervisor.ranks;
-    for (int32_t i = 0; i < h->supervisor.n_links; i++) {
-        const rank_link *link = &h->supervisor.links[i];
-        if (!link->leads && link->rank >= 0 && link->rank < METRICS_MOST_RANKS) {
-            h->m.rank[link->rank].beat = link->beat;
-            h->m.rank[link->rank].heard_ago = now - link->heard;
-        }
-    }
-    pthread_mutex_lock(&h->lock);
-    h->published = h->m;
-    pthread_mutex_unlock(&h->lock);
-}
-
-/* Falls asleep where that is wanted and nothing is live, and wakes up. */
-static void tend_sleep(hub *h)
-{
-    pthread_mutex_lock(&h->lock);
-    bool wanted = h->sleep_wanted, gone = h->supervisor.phase == JOB_NONE;
-    if (wanted && !h->asleep && (h->state != HUB_READY || h->live != NULL)) {
-        h->sleep_wanted = wanted = false;
-        h->sleep_refused = true;
-    }
-    h->asleep_and_gone = h->asleep && gone && wanted;
-    pthread_cond_broadcast(&h->changed);
-    pthread_mutex_unlock(&h->lock);
-    if (wanted && !h->asleep) {
-        end_job(h);
-        h->asleep = true;
-        set_state(h, HUB_SLEEPING);
-        say(h, "the model sleeps");
-    } else if (h->asleep && !gone && supervisor_clock() - h->ending_since > END_GRACE) {
-        supervisor_kill(&h->supervisor);
-    } else if (!wanted && h->asleep && gone && h->state == HUB_SLEEPING) {
-        h->asleep = false;
-        h->lost_at = supervisor_clock(); /* and is started again as after a loss */
-        metrics_begin_job(&h->m);
-        keep_stalls(h, &(wire_stalls){.layers = ""});
-        set_state(h, HUB_RECOVERING);
-    }
-}
-
 typedef struct watched {
-    struct pollfd entries[MOST_FDS];
-    nfds_t n;
+    struct pollfd *entries; /* [n] */
+    size_t n, capacity;
 } watched;
 
 static void add_watched(void *user, int fd, bool output)
 {
     watched *w = user;
-    if (w->n < MOST_FDS) {
+    /* Without memory it is looked at when poll's time is over. */
+    if (trm_array_grow((void **)&w->entries, &w->capacity, w->n + 1, sizeof(*w->entries)) == TRM_OK) {
         w->entries[w->n++] = (struct pollfd){.fd = fd, .events = (short)(POLLIN | (output ? POLLOUT : 0))};
-    }
-}
-
-static void tend_job(hub *h)
-{
-    bool became_ready;
-    wire_ready ready;
-    trm_status loss = supervisor_poll(&h->supervisor, take_frame, h, &became_ready, &ready);
-    if (became_ready) {
-        take_ready(h, &ready);
-    }
-    if (loss != TRM_OK) {
-        take_loss(h, loss);
-    }
-    if (h->supervisor.phase == JOB_NONE && h->lost_at > 0 && h->state != HUB_ENDED && !h->ending) {
-        if (supervisor_start(&h->supervisor) != TRM_OK) {
-            end_hub(h, TRM_ERROR_IO);
-        }
     }
 }
 
 static void *hub_main(void *user)
 {
     hub *h = user;
-    watched *w = calloc(1, sizeof(*w));
-    while (w != NULL) {
-        w->n = 0;
-        add_watched(w, h->mailbox, false);
-        add_watched(w, h->clients, false);
-        supervisor_watch(&h->supervisor, add_watched, w);
-        poll(w->entries, w->n, POLL_MS);
+    watched w = {0};
+    do {
+        w.n = 0;
+        add_watched(&w, h->mailbox, false);
+        add_watched(&w, h->clients, false);
+        for (int32_t i = 0; i < h->n_replicas; i++) {
+            supervisor_watch(&h->replicas[i].supervisor, add_watched, &w);
+        }
+        poll(w.entries, (nfds_t)w.n, POLL_MS);
         take_inbox(h);
         drop_gone(h);
-        tend_job(h);
-        tend_sleep(h);
+        replicas_tend(h, take_frame);
         submit_waiting(h);
-        channel *to = leader(h);
-        if (to != NULL) {
-            (void)channel_send(to); /* a failure shows as a loss at the next look */
-        }
+        replicas_send(h);
         drop_late(h);
-        publish(h);
-        if (wind_up(h)) {
-            break;
-        }
-    }
-    free(w);
+        replicas_publish(h);
+    } while (!wind_up(h));
+    free(w.entries);
     return NULL;
 }
 
@@ -638,7 +500,6 @@ trm_status hub_create(const hub_options *options, hub **result)
     pthread_condattr_destroy(&clock);
     metrics_init(&h->m);
     h->published = h->m;
-    h->supervisor.listener = -1;
     h->mailbox = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     h->clients = epoll_create1(EPOLL_CLOEXEC);
     h->slots = calloc(HUB_MOST_CHOICES, sizeof(*h->slots));
@@ -653,10 +514,10 @@ trm_status hub_create(const hub_options *options, hub **result)
         h->free_slots[h->n_free++] = HUB_MOST_CHOICES - 1 - i;
     }
     if (status == TRM_OK) {
-        status = supervisor_init(&h->supervisor, &options->supervisor);
+        status = router_init(&h->router, options->n_replicas, options->prefix_cache);
     }
     if (status == TRM_OK) {
-        status = supervisor_start(&h->supervisor);
+        status = replicas_start(h);
     }
     if (status == TRM_OK && pthread_create(&h->thread, NULL, hub_main, h) != 0) {
         status = trm_fail(TRM_ERROR_INTERNAL, "cannot start the server's thread");
@@ -707,7 +568,8 @@ void hub_destroy(hub *h)
         return;
     }
     hub_stop(h);
-    supervisor_fini(&h->supervisor);
+    replicas_fini(h);
+    router_fini(&h->router);
     if (h->mailbox >= 0) {
         close(h->mailbox);
     }

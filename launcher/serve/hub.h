@@ -1,13 +1,15 @@
 /*
- * The one thread that owns the state of serving: live requests, the job's processes, what goes between them.
- * Connections hand requests over and are woken with replies; everything else stays here. When the job is lost the hub
- * starts it anew and submits every live request again, with the tokens it has already given.
+ * The one thread that owns the state of serving: live requests, the jobs' processes, what goes between them.
+ * Connections hand requests over and are woken with replies; everything else stays here. Each job is a replica of the
+ * model. When one is lost the hub starts it anew and submits its requests again, with the tokens they have already
+ * given, to any replica that serves.
  */
 #ifndef TRM_LAUNCHER_SERVE_HUB_H
 #define TRM_LAUNCHER_SERVE_HUB_H
 
 #include "launcher/serve/completion.h"
 #include "launcher/serve/metrics.h"
+#include "launcher/serve/router.h"
 #include "launcher/serve/supervisor.h"
 
 #define HUB_MOST_CHOICES 65536 /* engine requests alive at a time */
@@ -15,26 +17,28 @@
 typedef struct hub hub;
 
 typedef struct hub_options {
-    supervisor_options supervisor;
+    const supervisor_options *replicas; /* [n_replicas], of as many ranks each; copied */
+    int32_t n_replicas;
+    bool prefix_cache;                            /* replicas keep what prompts were computed */
     int32_t max_requests;                         /* choices alive at a time; more are refused with 429 */
     double request_seconds;                       /* a request that takes longer is ended; 0: never */
-    int32_t most_restarts;                        /* of a job that does not become ready, in a row */
+    int32_t most_restarts;                        /* of a replica that does not become ready, in a row */
     void (*log)(void *user, const char *message); /* what an operator wants to know; may be NULL */
     void *log_user;
 } hub_options;
 
-/* How the server is, for /health and /ready. */
+/* How the server is, for /health and /ready: READY while a replica serves. */
 typedef enum hub_state { HUB_LOADING, HUB_READY, HUB_RECOVERING, HUB_DRAINING, HUB_SLEEPING, HUB_ENDED } hub_state;
 const char *hub_state_name(hub_state state);
 
-/* Starts the job and the thread. */
+/* Starts the jobs and the thread. */
 trm_status hub_create(const hub_options *options, hub **result);
-/* Ends job and thread; requests that are live or come later are answered with 503. NULL is ignored. */
+/* Ends jobs and thread; requests that are live or come later are answered with 503. NULL is ignored. */
 void hub_stop(hub *h);
 void hub_destroy(hub *h); /* after hub_stop, when no connection uses it any more */
 
 hub_state hub_get_state(hub *h);
-/* Limits of the engine; false before it was ready once. */
+/* Limits of every replica, and the seconds of the slowest start; false before all were ready once. */
 bool hub_get_ready(hub *h, wire_ready *ready);
 /* Blocks until the hub's state is not `state`, or `seconds` have passed. */
 hub_state hub_wait(hub *h, hub_state state, double seconds);
@@ -52,17 +56,17 @@ void hub_poke(hub *h);
 /* Takes no more requests and ends when the live ones are done, at the latest after `seconds`. Any thread. */
 void hub_drain(hub *h, double seconds);
 
-/* Ends the job, which frees the devices, until hub_wake; requests are refused meanwhile. Waits until it is gone, at
+/* Ends the jobs, which frees the devices, until hub_wake; requests are refused meanwhile. Waits until they are gone, at
  * most `seconds`. OK where it sleeps already. Errors: BUSY (requests are live, or it does not serve now), INTERNAL (it
  * takes longer). Any thread but the hub's. */
 trm_status hub_sleep(hub *h, double seconds);
-/* Starts the job again, if it sleeps; requests are taken from now on and wait for it. Any thread. */
+/* Starts the jobs again, if they sleep; requests are taken from now on and wait for them. Any thread. */
 void hub_wake(hub *h);
 
 /* Counters now, for /metrics and the page. Any thread. */
 void hub_snapshot(hub *h, metrics *copy);
-/* Appends what the layers of the last step that was looked at waited for weights, as wire_stalls has it, and a NUL; of
- * no such step "". Any thread. */
+/* Appends what the layers of the last step of any replica that was looked at waited for weights, as wire_stalls has it,
+ * and a NUL; of no such step "". Any thread. */
 trm_status hub_stalls(hub *h, trm_bytes *layers);
 
 #endif

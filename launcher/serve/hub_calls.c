@@ -124,7 +124,7 @@ trm_status hub_sleep(hub *h, double seconds)
         TRM_FAIL(TRM_ERROR_BUSY, "the server is %s with %d live requests, expected it to be ready with none",
                  hub_state_name(state), live);
     }
-    return gone ? TRM_OK : trm_fail(TRM_ERROR_INTERNAL, "the job has not ended after %.0f s", seconds);
+    return gone ? TRM_OK : trm_fail(TRM_ERROR_INTERNAL, "the ranks have not ended after %.0f s", seconds);
 }
 
 void hub_wake(hub *h)

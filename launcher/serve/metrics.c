@@ -25,26 +25,36 @@ void metrics_init(metrics *m)
     m->prompt_size = m->output_size = (histogram){.bounds = token_bounds, .n_bounds = COUNT(token_bounds)};
 }
 
-static void add_counters(trm_scheduler_stats *sum, const trm_scheduler_stats *add)
+void metrics_add_counters(trm_scheduler_stats *sum, const trm_scheduler_stats *job)
 {
-    sum->prefix_queries += add->prefix_queries;
-    sum->prefix_hits += add->prefix_hits;
-    sum->preemptions += add->preemptions;
-    sum->steps += add->steps;
-    sum->drafted_tokens += add->drafted_tokens;
-    sum->accepted_tokens += add->accepted_tokens;
-    sum->step_seconds += add->step_seconds;
-    sum->wait_seconds += add->wait_seconds;
-    sum->device_seconds += add->device_seconds;
-    sum->streamed_bytes += add->streamed_bytes;
-    sum->unpacked_bytes += add->unpacked_bytes;
-    sum->hosted_bytes += add->hosted_bytes;
+    sum->prefix_queries += job->prefix_queries;
+    sum->prefix_hits += job->prefix_hits;
+    sum->preemptions += job->preemptions;
+    sum->steps += job->steps;
+    sum->drafted_tokens += job->drafted_tokens;
+    sum->accepted_tokens += job->accepted_tokens;
+    sum->step_seconds += job->step_seconds;
+    sum->wait_seconds += job->wait_seconds;
+    sum->device_seconds += job->device_seconds;
+    sum->streamed_bytes += job->streamed_bytes;
+    sum->unpacked_bytes += job->unpacked_bytes;
+    sum->hosted_bytes += job->hosted_bytes;
 }
 
-void metrics_begin_job(metrics *m)
+static double larger(double a, double b)
 {
-    add_counters(&m->engine_before, &m->engine);
-    m->engine = (trm_scheduler_stats){0};
+    return a > b ? a : b;
+}
+
+void metrics_add_gauges(trm_scheduler_stats *sum, const trm_scheduler_stats *job)
+{
+    sum->running += job->running;
+    sum->waiting += job->waiting;
+    sum->blocks += job->blocks;
+    sum->blocks_used += job->blocks_used;
+    sum->blocks_cached += job->blocks_cached;
+    sum->last_step_seconds = larger(sum->last_step_seconds, job->last_step_seconds);
+    sum->link_rate = larger(sum->link_rate, job->link_rate);
 }
 
 void histogram_observe(histogram *h, double value)
@@ -99,39 +109,36 @@ static void put_histogram(writer *w, const char *name, const char *help, const h
 
 static void put_engine(writer *w, const metrics *m)
 {
-    const trm_scheduler_stats *now = &m->engine, *before = &m->engine_before;
+    const trm_scheduler_stats *now = &m->engine;
     single(w, "vllm:num_requests_running", "gauge", "requests in the engine's steps", now->running);
     single(w, "vllm:num_requests_waiting", "gauge", "requests that wait for a place", now->waiting);
     single(w, "vllm:kv_cache_usage_perc", "gauge", "share of cache blocks held by running requests, 1 is all",
            now->blocks > 0 ? (double)now->blocks_used / now->blocks : 0);
     single(w, "vllm:prefix_cache_queries_total", "counter", "prompt tokens looked up in the prefix cache",
-           (double)(now->prefix_queries + before->prefix_queries));
+           (double)now->prefix_queries);
     single(w, "vllm:prefix_cache_hits_total", "counter", "prompt tokens found in the prefix cache",
-           (double)(now->prefix_hits + before->prefix_hits));
+           (double)now->prefix_hits);
     single(w, "vllm:num_preemptions_total", "counter", "running requests that had to give their place back",
-           (double)(now->preemptions + before->preemptions));
+           (double)now->preemptions);
     single(w, "vllm:spec_decode_num_draft_tokens_total", "counter", "tokens drafted and verified",
-           (double)(now->drafted_tokens + before->drafted_tokens));
-    single(w, "vllm:spec_decode_num_accepted_tokens_total", "counter", "of them right",
-           (double)(now->accepted_tokens + before->accepted_tokens));
-    single(w, "trireme_steps_total", "counter", "steps of the engine", (double)(now->steps + before->steps));
-    single(w, "trireme_step_seconds_total", "counter", "time in steps", now->step_seconds + before->step_seconds);
-    single(w, "trireme_step_wait_seconds_total", "counter", "of it waiting for the device",
-           now->wait_seconds + before->wait_seconds);
+           (double)now->drafted_tokens);
+    single(w, "vllm:spec_decode_num_accepted_tokens_total", "counter", "of them right", (double)now->accepted_tokens);
+    single(w, "trireme_steps_total", "counter", "steps of the engine", (double)now->steps);
+    single(w, "trireme_step_seconds_total", "counter", "time in steps", now->step_seconds);
+    single(w, "trireme_step_wait_seconds_total", "counter", "of it waiting for the device", now->wait_seconds);
     single(w, "trireme_step_device_seconds_total", "counter", "of it the device of rank 0 was at work",
-           now->device_seconds + before->device_seconds);
+           now->device_seconds);
     single(w, "trireme_last_step_seconds", "gauge", "time of the last step", now->last_step_seconds);
     if (now->link_rate > 0) {
-        double streamed = (double)(now->streamed_bytes + before->streamed_bytes), steps = (double)now->steps;
-        double share = steps > 0 && now->last_step_seconds > 0
-                           ? (double)now->streamed_bytes / steps / now->last_step_seconds / now->link_rate
-                           : 0;
+        double streamed = (double)now->streamed_bytes, steps = (double)now->steps;
+        double share =
+            steps > 0 && now->last_step_seconds > 0 ? streamed / steps / now->last_step_seconds / now->link_rate : 0;
         single(w, "trireme_streamed_bytes_total", "counter", "bytes of weights copied to the device of rank 0",
                streamed);
         single(w, "trireme_unpacked_bytes_total", "counter", "bytes of weights that these became",
-               (double)(now->unpacked_bytes + before->unpacked_bytes));
+               (double)now->unpacked_bytes);
         single(w, "trireme_hosted_bytes_total", "counter", "bytes of weights that processors of rank 0 read",
-               (double)(now->hosted_bytes + before->hosted_bytes));
+               (double)now->hosted_bytes);
         single(w, "trireme_link_bytes_per_second", "gauge", "rate of the link, as measured", now->link_rate);
         single(w, "trireme_last_step_link_share", "gauge", "share of the last step that the link was busy", share);
     }
@@ -183,26 +190,43 @@ static void put_ranks(writer *w, const metrics *m)
         {"trireme_rank_last_collective_seconds", "gauge", "time in exchanges of the last step that was looked at",
          offsetof(wire_beat, last_collective_seconds), true},
     };
-    int32_t n = m->ranks < METRICS_MOST_RANKS ? m->ranks : METRICS_MOST_RANKS;
+    char label[METRICS_MOST_RANKS][48];
+    int32_t n = m->ranks * m->replicas;
+    n = n < METRICS_MOST_RANKS ? n : METRICS_MOST_RANKS;
+    for (int32_t i = 0; i < n; i++) {
+        int used = m->replicas > 1 ? snprintf(label[i], sizeof(label[i]), "replica=\"%d\",", i / m->ranks) : 0;
+        snprintf(label[i] + used, sizeof(label[i]) - (size_t)used, "rank=\"%d\"", i % m->ranks);
+    }
     head(w, "trireme_rank_steps_total", "counter", "steps of a rank since its job began");
     for (int32_t i = 0; i < n; i++) {
-        put(w, "trireme_rank_steps_total%s,rank=\"%d\"} %llu\n", w->label, i,
-            (unsigned long long)m->rank[i].beat.steps);
+        put(w, "trireme_rank_steps_total%s,%s} %llu\n", w->label, label[i], (unsigned long long)m->rank[i].beat.steps);
     }
     for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
-        if (rows[k].exchange && n < 2) {
+        if (rows[k].exchange && m->ranks < 2) {
             continue;
         }
         head(w, rows[k].name, rows[k].type, rows[k].help);
         for (int32_t i = 0; i < n; i++) {
             double value;
             memcpy(&value, (const char *)&m->rank[i].beat + rows[k].offset, sizeof(value));
-            put(w, "%s%s,rank=\"%d\"} %.9g\n", rows[k].name, w->label, i, value);
+            put(w, "%s%s,%s} %.9g\n", rows[k].name, w->label, label[i], value);
         }
     }
     head(w, "trireme_rank_silent_seconds", "gauge", "how long ago a rank was last heard");
     for (int32_t i = 0; i < n; i++) {
-        put(w, "trireme_rank_silent_seconds%s,rank=\"%d\"} %.3f\n", w->label, i, m->rank[i].heard_ago);
+        put(w, "trireme_rank_silent_seconds%s,%s} %.3f\n", w->label, label[i], m->rank[i].heard_ago);
+    }
+}
+
+static void put_replicas(writer *w, const metrics *m)
+{
+    head(w, "trireme_replica_serves", "gauge", "1 if a replica takes requests now");
+    for (int32_t i = 0; i < m->replicas; i++) {
+        put(w, "trireme_replica_serves%s,replica=\"%d\"} %d\n", w->label, i, m->replica[i].serves);
+    }
+    head(w, "trireme_replica_requests_live", "gauge", "requests that a replica has, times their choices");
+    for (int32_t i = 0; i < m->replicas; i++) {
+        put(w, "trireme_replica_requests_live%s,replica=\"%d\"} %d\n", w->label, i, m->replica[i].live);
     }
 }
 
@@ -235,6 +259,7 @@ void metrics_write(const metrics *m, const char *model, const char *stalls, json
     put_histogram(&w, "vllm:request_decode_time_seconds", "from the first token of a request to its last", &m->decode);
     put_histogram(&w, "vllm:request_prompt_tokens", "tokens of a prompt", &m->prompt_size);
     put_histogram(&w, "vllm:request_generation_tokens", "tokens generated for a request", &m->output_size);
+    put_replicas(&w, m);
     put_ranks(&w, m);
     single(&w, "trireme_restarts_total", "counter", "jobs started anew after a rank was lost", (double)m->restarts);
     single(&w, "trireme_last_recovery_seconds", "gauge", "from the last loss of a rank until serving again",

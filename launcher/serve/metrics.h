@@ -8,10 +8,11 @@
 #include <trireme/serving.h>
 
 #include "launcher/serve/json_text.h"
+#include "launcher/serve/router.h"
 #include "launcher/serve/wire.h"
 
 #define METRICS_MOST_BUCKETS 20
-#define METRICS_MOST_RANKS   64
+#define METRICS_MOST_RANKS   64 /* of all replicas */
 
 typedef struct histogram {
     const double *bounds; /* [n_bounds], ascending */
@@ -32,24 +33,28 @@ typedef enum metrics_finish {
 } metrics_finish;
 
 typedef struct metrics {
-    trm_scheduler_stats engine;        /* as the job last told, which begins at 0 after a restart */
-    trm_scheduler_stats engine_before; /* counters of the jobs before it */
-    int32_t live;                      /* choices in the front end */
+    trm_scheduler_stats engine; /* of all replicas together, counters since the server's start */
+    int32_t live;               /* choices in the front end */
     int64_t prompt_tokens, output_tokens, finished[FINISHED_COUNT], restarts, refused, gone;
     int64_t replies[6]; /* HTTP replies by hundreds of their status */
     histogram first_token, between_tokens, end_to_end, queue, prefill, decode, prompt_size, output_size;
     int32_t connections;
-    int32_t ranks;
+    int32_t replicas, ranks; /* ranks of each */
+    struct {
+        bool serves;
+        int32_t live; /* choices that it has */
+    } replica[ROUTER_MOST_REPLICAS];
     struct {
         wire_beat beat; /* the last one */
         double heard_ago;
-    } rank[METRICS_MOST_RANKS];
-    double recovery_seconds; /* the last one took */
+    } rank[METRICS_MOST_RANKS]; /* those of the first replica, then those of the next */
+    double recovery_seconds;    /* the last one took */
 } metrics;
 
 void metrics_init(metrics *m);
-/* The job is lost, and the next one counts from 0. */
-void metrics_begin_job(metrics *m);
+/* Adds what a job counts from its start; and what it has now, times of a last step as the longest. */
+void metrics_add_counters(trm_scheduler_stats *sum, const trm_scheduler_stats *job);
+void metrics_add_gauges(trm_scheduler_stats *sum, const trm_scheduler_stats *job);
 /* The text of /metrics. stalls: what layers waited for weights, lines as wire_stalls has them. */
 void metrics_write(const metrics *m, const char *model, const char *stalls, json_text *out);
 

@@ -25,8 +25,18 @@ static enum MHD_Result answer_health(call *c)
 {
     hub_state state = hub_get_state(c->server->hub);
     json_text json = {0};
+    metrics m;
+    hub_snapshot(c->server->hub, &m);
     json_object(&json, NULL);
     json_string(&json, "status", state == HUB_READY ? "ok" : hub_state_name(state));
+    if (m.replicas > 1) {
+        int32_t serving = 0;
+        for (int32_t i = 0; i < m.replicas; i++) {
+            serving += m.replica[i].serves;
+        }
+        json_integer(&json, "replicas", m.replicas);
+        json_integer(&json, "replicas_serving", serving);
+    }
     json_end_object(&json);
     return call_reply_json(c, state == HUB_READY ? 200 : 503, &json);
 }

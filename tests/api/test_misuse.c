@@ -438,6 +438,11 @@ static void test_world_and_mesh_refuse(void **state)
     options.threads = -1;
     assert_fails(trm_world_open(&options, &second), INVALID, "-1 threads");
     options = (trm_world_options)TRM_WORLD_OPTIONS_INIT;
+    options.replica = options.replicas = 2;
+    assert_fails(trm_world_open(&options, &second), INVALID, "replica 2 of 2");
+    options.replica = -1;
+    assert_fails(trm_world_open(&options, &second), INVALID, "replica -1 of 2");
+    options = (trm_world_options)TRM_WORLD_OPTIONS_INIT;
     options.deadline_seconds = -1;
     assert_fails(trm_world_open(&options, &second), INVALID, "deadline");
     options = (trm_world_options)TRM_WORLD_OPTIONS_INIT;

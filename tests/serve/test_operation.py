@@ -302,6 +302,26 @@ class LostRanks(unittest.TestCase):
                 server.wait_line("serving again", count=rank + 1)
                 self.assertEqual(server.complete(), BEGINNING)
 
+    def test_order(self):
+        """Requests go on in the order in which they came."""
+        with Server("--sequences", "1") as server:
+            ended = []
+
+            def ask(i):
+                self.assertEqual(server.request("POST", "/v1/completions", long_body(max_tokens=20 if i > 0 else 1000))[0], 200)
+                ended.append(i) # the first takes longer than it takes the others to come
+
+            with concurrent.futures.ThreadPoolExecutor(5) as pool:
+                replies = []
+                for i in range(5):
+                    replies.append(pool.submit(ask, i))
+                    server.wait_metric("trireme_requests_live", i + 1)
+                os.kill(server.workers()[-1], signal.SIGKILL)
+                for reply in replies:
+                    reply.result()
+            self.assertEqual(server.metric("trireme_restarts_total"), 1)
+            self.assertEqual(ended, list(range(5)))
+
     def test_stream_pauses(self):
         with Server() as server:
             expected = server.complete("And the LORD", max_tokens=300, ignore_eos=True)
@@ -316,6 +336,110 @@ class LostRanks(unittest.TestCase):
                     data += more
             events = [json.loads(line[6:]) for line in data.split(b"\n") if line.startswith(b"data: {")]
             self.assertEqual("".join(event["choices"][0]["text"] for event in events), expected)
+
+
+class Replicas(unittest.TestCase):
+    """Several jobs of the model behind one server."""
+    BODIES = [{"prompt": f"And the LORD spake unto {name}", "max_tokens": 60, "ignore_eos": True, "seed": i, "n": 1 + i % 2,
+               "temperature": 0.4 * (i % 3)} for i, name in enumerate(["Moses", "Aaron", "Joshua", "Gad", "the king", "his people"])]
+    OPTIONS = ("--batch-invariant",) if BACKEND == "cuda" else () # else sums depend on the number of rows
+
+    def texts(self, server, disturb=lambda: None):
+        with concurrent.futures.ThreadPoolExecutor(len(self.BODIES)) as pool:
+            replies = [pool.submit(server.request, "POST", "/v1/completions", body) for body in self.BODIES]
+            disturb()
+            results = [reply.result() for reply in replies]
+        self.assertEqual([status for status, _, _ in results], [200] * len(self.BODIES), results)
+        return [[choice["text"] for choice in reply["choices"]] for _, reply, _ in results]
+
+    def serving(self, server):
+        status, reply, _ = server.request("GET", "/health")
+        return status, reply.get("replicas_serving")
+
+    def steps(self, server, replica):
+        return server.metric('trireme_rank_steps_total.*replica="%d",rank="0".*' % replica)
+
+    def test_share(self):
+        """Requests are divided, texts are those of one job, and a prompt goes where its beginning is known."""
+        with Server(*self.OPTIONS) as server:
+            expected = self.texts(server)
+            one = server.metric("trireme_cache_blocks")
+        with Server("--replicas", "2", *self.OPTIONS) as server:
+            self.assertEqual(len(server.workers()), 2 * RANKS)
+            self.assertEqual(self.texts(server), expected)
+            self.assertEqual(self.serving(server), (200, 2))
+            if BACKEND == "host": # a GPU's memory decides elsewhere
+                server.wait_metric("trireme_cache_blocks", 2 * one)
+            server.wait_metric("trireme_requests_live", 0)
+            for replica in range(2): # one of 60 tokens at least
+                eventually(lambda: self.assertGreaterEqual(self.steps(server, replica), 60))
+            cached = []
+            for _ in range(5): # replicas with nothing to do take turns where no beginning is known
+                status, reply, _ = server.request("POST", "/v1/completions", long_body(prompt="And it came to pass " * 20, max_tokens=1))
+                self.assertEqual(status, 200)
+                cached.append(reply["usage"]["prompt_tokens_details"]["cached_tokens"])
+            self.assertEqual(cached[0], 0)
+            self.assertGreater(min(cached[1:]), 32)
+
+    def test_killed(self):
+        """What a lost replica had goes on at the other, and the server is ready all the time."""
+        with Server("--replicas", "2", *self.OPTIONS) as server:
+            expected = self.texts(server)
+            for turn in range(2):
+                before = server.metric("vllm:generation_tokens_total")
+                states = []
+
+                def disturb():
+                    while server.metric("vllm:generation_tokens_total") < before + 60:
+                        pass
+                    victims = server.workers()
+                    self.assertEqual(len(victims), 2 * RANKS)
+                    os.kill(victims[-1 if turn else 0], signal.SIGKILL)
+                    server.wait_line(r"replica \d is lost", count=turn + 1)
+                    states.append(self.serving(server))
+
+                self.assertEqual(self.texts(server, disturb), expected)
+                self.assertEqual(states[0][0], 200)
+                server.wait_line(r"replica \d is serving again", count=turn + 1)
+                self.assertEqual(server.metric("trireme_restarts_total"), turn + 1)
+                eventually(lambda: self.assertEqual(self.serving(server), (200, 2)))
+            self.assertEqual(server.request("GET", "/health")[1], {"status": "ok", "replicas": 2, "replicas_serving": 2})
+            os.kill(server.process.pid, signal.SIGSTOP) # so that it sees both losses at once
+            for pid in server.workers():
+                os.kill(pid, signal.SIGKILL)
+            os.kill(server.process.pid, signal.SIGCONT)
+            server.wait_line(r"replica \d is serving again", count=4)
+            self.assertEqual(self.texts(server), expected)
+
+    def test_given_up(self):
+        """A replica that cannot be started again is left; the server ends with the last one."""
+        folder = tempfile.mkdtemp()
+        model = folder + "/model"
+        shutil.copytree(MODEL, model)
+        server = Server("--replicas", "2", model=model)
+        shutil.move(model, folder + "/away")
+        first = server.workers()
+        os.kill(first[0], signal.SIGKILL)
+        server.wait_line(r"replica \d is lost and not started again, 3 starts in a row have failed")
+        self.assertEqual(self.serving(server), (200, 1))
+        self.assertEqual(server.complete(), BEGINNING)
+        os.kill([pid for pid in first if pid in server.workers()][0], signal.SIGKILL)
+        self.assertEqual(server.process.wait(300), 3)
+        server.stop()
+        shutil.rmtree(folder)
+
+    def test_sleep(self):
+        with Server("--replicas", "2", "--sleep-mode") as server:
+            self.assertEqual(server.request("POST", "/sleep")[0], 200)
+            self.assertEqual((server.workers(), self.serving(server)), ([], (503, 0)))
+            self.assertEqual(server.request("POST", "/wake_up")[0], 200)
+            self.assertEqual(server.complete(), BEGINNING)
+            eventually(lambda: self.assertEqual(self.serving(server), (200, 2)))
+
+    def test_device(self):
+        with self.assertRaises(AssertionError) as caught:
+            Server("--replicas", "2", "--device", "0")
+        self.assertIn("device is 0 (--device), but 2 replicas take GPUs of their own", str(caught.exception))
 
 
 class Sleep(unittest.TestCase):
