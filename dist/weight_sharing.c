@@ -4,6 +4,7 @@
  * brings the others before a layer needs them.
  */
 #include "base/error.h"
+#include "base/hash.h"
 #include "dist/probe.h"
 #include "dist/streaming.h"
 #include "dist/world.h"
@@ -69,10 +70,10 @@ trm_status trm_streaming_check_alike(const trm_plan *plan, trm_world *world)
     trm_communicator *host, *group;
     TRM_TRY(trm_world_host_communicator(world, &host));
     TRM_TRY(trm_communicator_part(host, s->groups, s->n_groups, s->n_sharers, &group));
-    uint64_t mine = 14695981039346656037ull, all[TRM_MAX_RANKS];
+    uint64_t mine = TRM_HASH_START, all[TRM_MAX_RANKS];
     for (int32_t i = 0; i < s->problem.n_weights; i++) {
         uint64_t item = (uint64_t)s->bytes[i] * 2 + (s->residency.resident[i] ? 1 : 0);
-        mine = (mine ^ item) * 1099511628211ull;
+        mine = trm_hash_bytes(mine, &item, sizeof(item));
     }
     const trm_exchange x = {TRM_ALL_GATHER, TRM_REDUCE_NONE, TRM_U64, &mine, all, 1, 0};
     TRM_TRY(trm_communicator_exchange(group, &x, NULL));

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/c_locale.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "dist/bootstrap.h"
 #include "dist/topology.h"
@@ -425,20 +426,15 @@ trm_status trm_world_minimum(trm_world *world, int64_t *values, size_t n)
     return trm_communicator_exchange(communicator, &x, NULL);
 }
 
-/* Two passes of FNV-1a with different seeds and the size: enough to tell mistakes apart, not attacks. */
+/* Two hashes from different starts and the size: enough to tell mistakes apart, not attacks. */
 typedef struct fingerprint {
     uint64_t size, first, second;
 } fingerprint;
 
 static fingerprint fingerprint_of(const void *bytes, size_t size)
 {
-    fingerprint f = {size, 14695981039346656037ull, 0x9e3779b97f4a7c15ull};
-    for (size_t i = 0; i < size; i++) {
-        uint64_t byte = ((const unsigned char *)bytes)[i];
-        f.first = (f.first ^ byte) * 1099511628211ull;
-        f.second = (f.second ^ byte) * 1099511628211ull;
-    }
-    return f;
+    return (fingerprint){size, trm_hash_bytes(TRM_HASH_START, bytes, size),
+                         trm_hash_bytes(0x9e3779b97f4a7c15ull, bytes, size)};
 }
 
 trm_status trm_world_agree(trm_world *world, const char *what, const void *bytes, size_t size)

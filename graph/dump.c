@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "base/hash.h"
 #include "graph/params.h"
 #include "kernels/fused.h"
 
@@ -94,15 +95,6 @@ static void print_element(FILE *out, const void *value, trm_dtype dtype, size_t 
     }
 }
 
-static uint64_t hash_bytes(const unsigned char *bytes, size_t size)
-{
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
-    for (size_t i = 0; i < size; i++) {
-        hash = (hash ^ bytes[i]) * 1099511628211u;
-    }
-    return hash;
-}
-
 static void print_constant(FILE *out, const trm_tensor *tensor)
 {
     if (tensor->weight != NULL) {
@@ -122,7 +114,7 @@ static void print_constant(FILE *out, const trm_tensor *tensor)
         print_element(out, tensor->value, tensor->dtype, i);
     }
     if (count > SHOWN_ELEMENTS) {
-        fprintf(out, ", ...} hash=%016" PRIx64, hash_bytes(tensor->value, bytes));
+        fprintf(out, ", ...} hash=%016" PRIx64, trm_hash_bytes(TRM_HASH_START, tensor->value, bytes));
     } else {
         fputs("}", out);
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "graph/params.h"
 #include "graph/passes/analysis.h"
 #include "graph/regions.h"
@@ -32,13 +33,10 @@ static bool same_constant(const trm_tensor *a, const trm_tensor *b)
 /* Equal constants have equal hashes; weights, whose elements are not at hand, those of their dims. */
 static uint64_t hash_constant(const trm_tensor *tensor)
 {
-    uint64_t hash = 14695981039346656037u ^ (uint64_t)tensor->dtype; /* FNV-1a */
-    for (int32_t i = 0; i < tensor->dims.n; i++) {
-        hash = (hash ^ (uint64_t)tensor->dims.d[i]) * 1099511628211u;
-    }
-    size_t bytes = tensor->weight == NULL ? trm_dims_bytes(&tensor->dims, tensor->dtype) : 0;
-    for (size_t i = 0; i < bytes; i++) {
-        hash = (hash ^ ((const unsigned char *)tensor->value)[i]) * 1099511628211u;
+    uint64_t hash = trm_hash_bytes(TRM_HASH_START, &tensor->dtype, sizeof(tensor->dtype));
+    hash = trm_hash_bytes(hash, tensor->dims.d, (size_t)tensor->dims.n * sizeof(tensor->dims.d[0]));
+    if (tensor->weight == NULL) {
+        hash = trm_hash_bytes(hash, tensor->value, trm_dims_bytes(&tensor->dims, tensor->dtype));
     }
     return hash ^ (hash >> 32);
 }

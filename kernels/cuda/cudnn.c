@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/library.h"
 #include "kernels/cuda/convolution.h"
 #include "kernels/cuda/cuda.h"
@@ -283,11 +284,7 @@ static bool key_fill(const trm_convolution_args *args, int device, size_t worksp
 
 static uint64_t key_hash(const trm_cudnn_problem *key)
 {
-    uint64_t hash = 0xcbf29ce484222325ull; /* FNV-1a */
-    const unsigned char *bytes = (const unsigned char *)key;
-    for (size_t i = 0; i < sizeof(*key); i++) {
-        hash = (hash ^ bytes[i]) * 0x100000001b3ull;
-    }
+    uint64_t hash = trm_hash_bytes(TRM_HASH_START, key, sizeof(*key));
     return hash ^ (hash >> 29);
 }
 

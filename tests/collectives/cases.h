@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "base/hash.h"
 #include "collectives/communicator.h"
 #include "collectives/reduce.h"
 
@@ -241,10 +242,7 @@ done:
 /* Whether every rank of the group holds the same bytes. */
 static inline bool case_identical(trm_communicator *c, trm_stream *stream, const unsigned char *bytes, size_t size)
 {
-    uint64_t hash = 14695981039346656037ull, all[TRM_MAX_RANKS] = {0};
-    for (size_t i = 0; i < size; i++) {
-        hash = (hash ^ bytes[i]) * 1099511628211ull;
-    }
+    uint64_t hash = trm_hash_bytes(TRM_HASH_START, bytes, size), all[TRM_MAX_RANKS] = {0};
     trm_exchange x = {TRM_ALL_GATHER, TRM_REDUCE_NONE, TRM_U64, NULL, NULL, 1, 0};
     if (case_exchange(c, stream, &x, false, &hash, sizeof(hash), all, sizeof(hash) * (size_t)c->size) != TRM_OK) {
         return false;

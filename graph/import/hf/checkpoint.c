@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
+#include "graph/network.h"
 #include "kernels/kernel.h"
 
 #define SHAPE_TEXT 192
@@ -64,27 +66,10 @@ static void format_shape(const trm_dims *dims, char *text, size_t size)
     }
 }
 
-static bool same_dims(const trm_dims *a, const trm_dims *b)
-{
-    if (a->n != b->n) {
-        return false;
-    }
-    for (int32_t i = 0; i < a->n; i++) {
-        if (a->d[i] != b->d[i]) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* FNV-1a: a seed for each name, so that a weight is the same whatever else is built. */
+/* A seed for each name, so that a weight is the same whatever else is built. */
 uint64_t trm_hf_checkpoint_seed(const trm_hf_checkpoint *checkpoint, const char *name)
 {
-    uint64_t hash = 0xcbf29ce484222325ull ^ checkpoint->seed;
-    for (; *name != '\0'; name++) {
-        hash = (hash ^ (unsigned char)*name) * 0x100000001b3ull;
-    }
-    return hash;
+    return trm_hash_bytes(TRM_HASH_START ^ checkpoint->seed, name, strlen(name));
 }
 
 static trm_status make_random(const trm_hf_checkpoint *checkpoint, const char *name, trm_hf_weight_use use,
@@ -132,7 +117,7 @@ static trm_status take(trm_hf_checkpoint *checkpoint, const char *name, trm_dtyp
     if (!trm_safetensors_describe(checkpoint->stored, name, &dtype, &found)) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "weight %s is missing from the checkpoint", name);
     }
-    if (!same_dims(&found, dims)) {
+    if (!trm_dims_equal(&found, dims)) {
         char found_text[SHAPE_TEXT], expected_text[SHAPE_TEXT];
         format_shape(&found, found_text, sizeof(found_text));
         format_shape(dims, expected_text, sizeof(expected_text));
@@ -173,7 +158,7 @@ bool trm_hf_checkpoint_has_floats(const trm_hf_checkpoint *checkpoint, const cha
 {
     trm_dtype dtype;
     trm_dims found;
-    return trm_hf_checkpoint_describe(checkpoint, name, &dtype, &found) && same_dims(&found, dims) &&
+    return trm_hf_checkpoint_describe(checkpoint, name, &dtype, &found) && trm_dims_equal(&found, dims) &&
            (dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16);
 }
 

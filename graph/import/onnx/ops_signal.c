@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 /* ---- transforms ---------------------------------------------------------------------------------- */
 
 static trm_tensor *transform(trm_onnx_node *node, trm_tensor *x, trm_fourier_params params)
@@ -172,11 +174,8 @@ static uint64_t seed_of(trm_onnx_node *node)
         memcpy(&bits, &seed, sizeof(bits));
         return bits;
     }
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (const char *c = node->label; c != NULL && *c != '\0'; c++) {
-        hash = (hash ^ (uint8_t)*c) * 0x100000001b3u;
-    }
-    return hash >> 1; /* printed as a signed number */
+    const char *label = node->label == NULL ? "" : node->label;
+    return trm_hash_bytes(TRM_HASH_START, label, strlen(label)) >> 1; /* printed as a signed number */
 }
 
 static void add_random(trm_onnx_node *node, trm_layer_desc *desc, trm_tensor *input)
