@@ -26,16 +26,6 @@
 #define DEFAULT_DRAFT   7
 #define WARM_PROMPT     64 /* tokens of the prompt that warms up: more than products of a few rows take */
 
-static trm_dims dims1(int64_t a)
-{
-    return (trm_dims){1, {a}};
-}
-
-static trm_dims dims2(int64_t a, int64_t b)
-{
-    return (trm_dims){2, {a, b}};
-}
-
 static trm_status check_options(const trm_generator_options *options)
 {
     if (options == NULL) {
@@ -129,13 +119,13 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the bounds of a network");
     }
     const trm_shape_bound inputs[] = {
-        {.tensor = "token_ids", .max = dims1(g->max_step_tokens)},
-        {.tensor = "positions", .max = dims1(g->max_step_tokens)},
-        {.tensor = "rope_lengths", .max = dims1(g->max_step_tokens)},
-        {.tensor = "sequence_starts", .max = dims1(g->max_sequences + 1)},
-        {.tensor = "sequence_lengths", .max = dims1(g->max_sequences)},
-        {.tensor = "block_table", .max = dims2(g->max_sequences, g->blocks_per_sequence)},
-        {.tensor = "logit_rows", .max = dims1(g->max_rows)},
+        {.tensor = "token_ids", .max = trm_dims1(g->max_step_tokens)},
+        {.tensor = "positions", .max = trm_dims1(g->max_step_tokens)},
+        {.tensor = "rope_lengths", .max = trm_dims1(g->max_step_tokens)},
+        {.tensor = "sequence_starts", .max = trm_dims1(g->max_sequences + 1)},
+        {.tensor = "sequence_lengths", .max = trm_dims1(g->max_sequences)},
+        {.tensor = "block_table", .max = trm_dims2(g->max_sequences, g->blocks_per_sequence)},
+        {.tensor = "logit_rows", .max = trm_dims1(g->max_rows)},
     };
     for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
         if (trm_network_find_tensor(network, inputs[i].tensor) != NULL) {
@@ -304,10 +294,10 @@ static trm_status cover_decode(trm_generator *g, trm_plan *plan, int32_t b, int3
         if (tensor->role != TRM_TENSOR_INPUT) {
             continue;
         }
-        dims[i] = strcmp(tensor->name, "sequence_starts") == 0    ? dims1(n + 1)
-                  : strcmp(tensor->name, "block_table") == 0      ? dims2(n, g->blocks_per_sequence)
-                  : strcmp(tensor->name, "sequence_lengths") == 0 ? dims1(n)
-                                                                  : dims1(b);
+        dims[i] = strcmp(tensor->name, "sequence_starts") == 0    ? trm_dims1(n + 1)
+                  : strcmp(tensor->name, "block_table") == 0      ? trm_dims2(n, g->blocks_per_sequence)
+                  : strcmp(tensor->name, "sequence_lengths") == 0 ? trm_dims1(n)
+                                                                  : trm_dims1(b);
     }
     trm_status status = trm_plan_cover(plan, dims);
     free(dims);

@@ -8,33 +8,13 @@
 
 #include "base/error.h"
 
-static trm_dims dims1(int64_t a)
-{
-    return (trm_dims){1, {a}};
-}
-
-static trm_dims dims2(int64_t a, int64_t b)
-{
-    return (trm_dims){2, {a, b}};
-}
-
-static trm_dims dims3(int64_t a, int64_t b, int64_t c)
-{
-    return (trm_dims){3, {a, b, c}};
-}
-
-static trm_dims dims4(int64_t a, int64_t b, int64_t c, int64_t d)
-{
-    return (trm_dims){4, {a, b, c, d}};
-}
-
 trm_status trm_infer_embedding(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 2, 2));
     TRM_TRY(trm_infer_require_rank(call, 0, "table", 2));
     TRM_TRY(trm_infer_require_rank(call, 1, "ids", 1));
     TRM_TRY(trm_infer_require_dtype(call, 1, "ids", TRM_I32));
-    call->output_dims[0] = dims2(call->dims[1]->d[0], call->dims[0]->d[1]);
+    call->output_dims[0] = trm_dims2(call->dims[1]->d[0], call->dims[0]->d[1]);
     call->output_dtypes[0] = call->dtypes[0];
     return TRM_OK;
 }
@@ -80,7 +60,7 @@ trm_status trm_infer_matmul(const trm_infer_call *call)
     out->d[out->n++] = columns;
     if (trm_infer_has(call, 2)) {
         const trm_dims *bias = call->dims[2];
-        trm_dims expected = bias->n > 1 ? *b : dims1(columns);
+        trm_dims expected = bias->n > 1 ? *b : trm_dims1(columns);
         if (bias->n > 1) {
             expected.d[expected.n - 2] = 1;
             expected.d[expected.n - 1] = columns;
@@ -170,7 +150,7 @@ trm_status trm_infer_norm(const trm_infer_call *call)
         if (!trm_infer_has(call, i)) {
             continue;
         }
-        TRM_TRY(trm_infer_require_dims(call, i, what, dims1(out.d[out.n - 1])));
+        TRM_TRY(trm_infer_require_dims(call, i, what, trm_dims1(out.d[out.n - 1])));
         TRM_TRY(trm_infer_require_dtype(call, i, what, call->dtypes[0]));
         out.d[out.n - 1] = trm_dim_known(out.d[out.n - 1], call->dims[i]->d[0]);
     }
@@ -292,7 +272,7 @@ trm_status trm_infer_dequant_matmul(const trm_infer_call *call)
     *out = *x;
     out->d[out->n - 1] = weight->d[0];
     if (trm_infer_has(call, BIAS)) {
-        TRM_TRY(trm_infer_require_dims(call, BIAS, "bias", dims1(weight->d[0])));
+        TRM_TRY(trm_infer_require_dims(call, BIAS, "bias", trm_dims1(weight->d[0])));
         TRM_TRY(trm_infer_require_dtype(call, BIAS, "bias", call->dtypes[X]));
     }
     if (trm_infer_has(call, ZERO_POINT)) {
@@ -337,14 +317,14 @@ trm_status trm_infer_rope(const trm_infer_call *call)
     TRM_TRY(trm_infer_require_float(call, 0, "x"));
     const trm_dims *x = call->dims[0];
     TRM_TRY(check_rope_params(rope, x->d[2]));
-    TRM_TRY(trm_infer_require_dims(call, 1, "positions", dims1(x->d[0])));
+    TRM_TRY(trm_infer_require_dims(call, 1, "positions", trm_dims1(x->d[0])));
     TRM_TRY(trm_infer_require_dtype(call, 1, "positions", TRM_I32));
     int64_t pairs = rope->rotary_dim / 2;
-    TRM_TRY(
-        trm_infer_require_dims(call, 2, "inv_freq", rope->scaling == TRM_ROPE_LONG ? dims2(2, pairs) : dims1(pairs)));
+    TRM_TRY(trm_infer_require_dims(call, 2, "inv_freq",
+                                   rope->scaling == TRM_ROPE_LONG ? trm_dims2(2, pairs) : trm_dims1(pairs)));
     TRM_TRY(trm_infer_require_dtype(call, 2, "inv_freq", TRM_F32));
     if (trm_infer_has(call, 3)) {
-        TRM_TRY(trm_infer_require_dims(call, 3, "lengths", dims1(x->d[0])));
+        TRM_TRY(trm_infer_require_dims(call, 3, "lengths", trm_dims1(x->d[0])));
         TRM_TRY(trm_infer_require_dtype(call, 3, "lengths", TRM_I32));
     }
     call->output_dims[0] = *x;
@@ -425,17 +405,17 @@ static trm_status check_cache(const trm_infer_call *call, int64_t sequences)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "a key_cache is given, expected sequence_lengths, block_table and value_cache with it");
     }
-    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_SEQUENCE_LENGTHS, "sequence_lengths", dims1(sequences)));
+    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_SEQUENCE_LENGTHS, "sequence_lengths", trm_dims1(sequences)));
     TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_SEQUENCE_LENGTHS, "sequence_lengths", TRM_I32));
-    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_BLOCK_TABLE, "block_table", dims2(sequences, -1)));
+    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_BLOCK_TABLE, "block_table", trm_dims2(sequences, -1)));
     TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_BLOCK_TABLE, "block_table", TRM_I32));
-    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_KEY_CACHE, "key_cache", dims4(-1, -1, k->d[1], k->d[2])));
+    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_KEY_CACHE, "key_cache", trm_dims4(-1, -1, k->d[1], k->d[2])));
     const bool is_f8 = call->dtypes[TRM_ATTENTION_KEY_CACHE] == TRM_F8E4M3;
     const trm_dtype dtype = is_f8 ? TRM_F8E4M3 : call->dtypes[TRM_ATTENTION_K];
     TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_KEY_CACHE, "key_cache", dtype));
     const trm_dims *cache = call->dims[TRM_ATTENTION_KEY_CACHE];
     TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_VALUE_CACHE, "value_cache",
-                                   dims4(cache->d[0], cache->d[1], v->d[1], v->d[2])));
+                                   trm_dims4(cache->d[0], cache->d[1], v->d[1], v->d[2])));
     return trm_infer_require_dtype(call, TRM_ATTENTION_VALUE_CACHE, "value_cache", dtype);
 }
 
@@ -443,8 +423,8 @@ static trm_status infer_packed(const trm_infer_call *call)
 {
     const trm_dims *q = call->dims[TRM_ATTENTION_Q], *k = call->dims[TRM_ATTENTION_K];
     TRM_TRY(trm_infer_require_rank(call, TRM_ATTENTION_Q, "q", 3));
-    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_K, "k", dims3(q->d[0], -1, q->d[2])));
-    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_V, "v", dims3(q->d[0], k->d[1], -1)));
+    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_K, "k", trm_dims3(q->d[0], -1, q->d[2])));
+    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_V, "v", trm_dims3(q->d[0], k->d[1], -1)));
     TRM_TRY(check_head_counts(q->d[1], k->d[1]));
     TRM_TRY(check_not_given(call, TRM_ATTENTION_MASK, TRM_ATTENTION_MASK, "in the packed form"));
     if (!trm_infer_has(call, TRM_ATTENTION_SEQUENCE_STARTS)) {
@@ -457,7 +437,7 @@ static trm_status infer_packed(const trm_infer_call *call)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "sequence_starts has dims [0], expected one more than sequences");
     }
     TRM_TRY(check_cache(call, starts == -1 ? -1 : starts - 1));
-    call->output_dims[0] = dims3(q->d[0], q->d[1], call->dims[TRM_ATTENTION_V]->d[2]);
+    call->output_dims[0] = trm_dims3(q->d[0], q->d[1], call->dims[TRM_ATTENTION_V]->d[2]);
     return TRM_OK;
 }
 
@@ -484,14 +464,14 @@ static trm_status infer_padded(const trm_infer_call *call)
     const trm_dims *q = call->dims[TRM_ATTENTION_Q], *k = call->dims[TRM_ATTENTION_K];
     const int32_t heads = call->desc->attention.form == TRM_ATTENTION_PADDED_BNHD ? 2 : 1, rows = 3 - heads;
     TRM_TRY(trm_infer_require_rank(call, TRM_ATTENTION_Q, "q", 4));
-    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_K, "k", dims4(q->d[0], -1, -1, q->d[3])));
-    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_V, "v", dims4(q->d[0], k->d[1], k->d[2], -1)));
+    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_K, "k", trm_dims4(q->d[0], -1, -1, q->d[3])));
+    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_V, "v", trm_dims4(q->d[0], k->d[1], k->d[2], -1)));
     TRM_TRY(check_head_counts(q->d[heads], k->d[heads]));
     TRM_TRY(check_not_given(call, TRM_ATTENTION_SEQUENCE_STARTS, TRM_ATTENTION_VALUE_CACHE, "in the padded form"));
     if (trm_infer_has(call, TRM_ATTENTION_MASK)) {
-        TRM_TRY(check_mask(call, dims4(q->d[0], q->d[heads], q->d[rows], k->d[rows])));
+        TRM_TRY(check_mask(call, trm_dims4(q->d[0], q->d[heads], q->d[rows], k->d[rows])));
     }
-    call->output_dims[0] = dims4(q->d[0], q->d[1], q->d[2], call->dims[TRM_ATTENTION_V]->d[3]);
+    call->output_dims[0] = trm_dims4(q->d[0], q->d[1], q->d[2], call->dims[TRM_ATTENTION_V]->d[3]);
     return TRM_OK;
 }
 
@@ -536,7 +516,7 @@ static trm_status check_qkv(const trm_infer_call *call, int64_t *dim)
     }
     for (int32_t i = TRM_QKV_ATTENTION_Q_NORM; normed && i <= TRM_QKV_ATTENTION_K_NORM; i++) {
         const char *name = i == TRM_QKV_ATTENTION_Q_NORM ? "q_norm" : "k_norm";
-        TRM_TRY(trm_infer_require_dims(call, i, name, dims1(*dim)));
+        TRM_TRY(trm_infer_require_dims(call, i, name, trm_dims1(*dim)));
         TRM_TRY(trm_infer_require_dtype(call, i, name, dtype));
     }
     return TRM_OK;
@@ -549,8 +529,8 @@ trm_status trm_infer_qkv_attention(const trm_infer_call *call)
     int64_t dim = -1;
     TRM_TRY(trm_infer_require_inputs(call, TRM_QKV_ATTENTION_INV_FREQ + 1, TRM_QKV_ATTENTION_INPUT_COUNT));
     TRM_TRY(check_qkv(call, &dim));
-    const trm_dims q = dims3(call->dims[0]->d[0], params->query_heads, dim);
-    const trm_dims k = dims3(call->dims[0]->d[0], params->kv_heads, dim);
+    const trm_dims q = trm_dims3(call->dims[0]->d[0], params->query_heads, dim);
+    const trm_dims k = trm_dims3(call->dims[0]->d[0], params->kv_heads, dim);
     const trm_dims *dims[TRM_ATTENTION_INPUT_COUNT] = {&q};
     trm_dtype dtypes[TRM_ATTENTION_INPUT_COUNT] = {call->dtypes[TRM_QKV_ATTENTION_QKV]};
     const int32_t lengths = trm_infer_has(call, TRM_QKV_ATTENTION_LENGTHS) ? 1 : 0;

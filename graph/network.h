@@ -132,6 +132,22 @@ const char *trm_dims_format(const trm_dims *dims, char *text);
 /* Bytes of a tensor whose dims are known and were checked. */
 size_t trm_dims_bytes(const trm_dims *dims, trm_dtype dtype);
 bool trm_dims_equal(const trm_dims *a, const trm_dims *b);
+static inline trm_dims trm_dims1(int64_t a)
+{
+    return (trm_dims){1, {a}};
+}
+static inline trm_dims trm_dims2(int64_t a, int64_t b)
+{
+    return (trm_dims){2, {a, b}};
+}
+static inline trm_dims trm_dims3(int64_t a, int64_t b, int64_t c)
+{
+    return (trm_dims){3, {a, b, c}};
+}
+static inline trm_dims trm_dims4(int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    return (trm_dims){4, {a, b, c, d}};
+}
 /* Types that layers compute on: f32, f16, bf16, f64; i8 to u64. Neither: bool, and types that are only stored. */
 bool trm_dtype_is_float(trm_dtype dtype);
 bool trm_dtype_is_integer(trm_dtype dtype);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "graph/network.h"
 
 static const char *const activation_names[] = {"none",     "relu",     "silu",       "gelu",       "gelu_tanh",
                                                "sigmoid",  "tanh",     "quick_gelu", "hard_swish", "mish",
@@ -468,11 +469,6 @@ trm_status trm_layer_check_fields(const trm_layer_desc *desc)
     return TRM_OK;
 }
 
-static bool dims_equal(const trm_dims *a, const trm_dims *b)
-{
-    return a->n == b->n && memcmp(a->d, b->d, (size_t)a->n * sizeof(a->d[0])) == 0;
-}
-
 /* Bytes of a field that count for equality; 0 for dims, which are compared apart. */
 static size_t field_size(const trm_field *field, const trm_layer_desc *desc, int32_t rank)
 {
@@ -509,7 +505,7 @@ bool trm_layer_desc_equal(const trm_layer_desc *a, const trm_layer_desc *b, int3
         const unsigned char *of_a = (const unsigned char *)a + fields[i].offset;
         const unsigned char *of_b = (const unsigned char *)b + fields[i].offset;
         bool equal = fields[i].type == TRM_FIELD_DIMS
-                         ? dims_equal((const trm_dims *)(const void *)of_a, (const trm_dims *)(const void *)of_b)
+                         ? trm_dims_equal((const trm_dims *)(const void *)of_a, (const trm_dims *)(const void *)of_b)
                          : memcmp(of_a, of_b, field_size(&fields[i], a, rank)) == 0;
         if (!equal) {
             return false;

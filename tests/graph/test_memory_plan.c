@@ -67,11 +67,6 @@ static void check_plan(const trm_network *network, const trm_dims *dims)
     free(last);
 }
 
-static trm_dims dims2(int64_t a, int64_t b)
-{
-    return (trm_dims){2, {a, b}};
-}
-
 /* A chain of n activations of one size needs two places, whatever n. */
 static void a_chain_needs_two_places(void **state)
 {
@@ -79,7 +74,7 @@ static void a_chain_needs_two_places(void **state)
     trm_network *network;
     trm_tensor *x;
     assert_ok(trm_network_create(&network));
-    assert_ok(trm_network_add_input(network, "x", TRM_F32, dims2(16, 64), &x));
+    assert_ok(trm_network_add_input(network, "x", TRM_F32, trm_dims2(16, 64), &x));
     for (int32_t i = 0; i < 9; i++) {
         assert_ok(trm_network_add_activation(network, "y", TRM_ACTIVATION_RELU, x, &x));
     }
@@ -102,7 +97,7 @@ static void what_a_slice_reads_stays(void **state)
     trm_network *network;
     trm_tensor *x, *y, *part, *other, *z;
     assert_ok(trm_network_create(&network));
-    assert_ok(trm_network_add_input(network, "x", TRM_F32, dims2(-1, 128), &x));
+    assert_ok(trm_network_add_input(network, "x", TRM_F32, trm_dims2(-1, 128), &x));
     assert_ok(trm_network_add_activation(network, "y", TRM_ACTIVATION_RELU, x, &y));
     const trm_layer_desc slice = {.kind = TRM_LAYER_SLICE, .slice = {.axis = 1, .start = 64, .end = 128, .step = 1}};
     assert_ok(trm_network_add_layer(network, "part", &slice, &y, 1, &part));
@@ -113,7 +108,7 @@ static void what_a_slice_reads_stays(void **state)
     trm_dims dims[16];
     size_t offsets[16], total;
     for (int64_t rows = 1; rows <= 3; rows++) {
-        dims[x->index] = dims2(rows, 128);
+        dims[x->index] = trm_dims2(rows, 128);
         assert_ok(trm_infer_network(network, dims));
         assert_ok(trm_memory_plan_activations(network, dims, offsets, &total));
         size_t y_end = offsets[y->index] + (size_t)rows * 128 * sizeof(float);

@@ -178,11 +178,6 @@ static int32_t block_of(int32_t sequence, int32_t block)
     return 1 + (sequence * TEST_GOLDEN_BLOCKS + block) * 7 % (TEST_GOLDEN_CACHE - 1); /* 7 and 18 share no factor */
 }
 
-static trm_dims dims1(int64_t n)
-{
-    return (trm_dims){1, {n}};
-}
-
 /* Runs the chunks as one step; logits of all their tokens come out in order. */
 static const float *run_step(const test_runner *runner, const chunk *chunks, int32_t n)
 {
@@ -206,14 +201,14 @@ static const float *run_step(const test_runner *runner, const chunk *chunks, int
             table[s * TEST_GOLDEN_BLOCKS + b] = used ? block_of(s, b) : -1; /* entries past the sequence are not read */
         }
     }
-    runner->set_input(runner->self, "token_ids", dims1(t), tokens);
-    runner->set_input(runner->self, "positions", dims1(t), positions);
-    runner->set_input(runner->self, "sequence_starts", dims1(n + 1), starts);
-    runner->set_input(runner->self, "sequence_lengths", dims1(n), lengths);
+    runner->set_input(runner->self, "token_ids", trm_dims1(t), tokens);
+    runner->set_input(runner->self, "positions", trm_dims1(t), positions);
+    runner->set_input(runner->self, "sequence_starts", trm_dims1(n + 1), starts);
+    runner->set_input(runner->self, "sequence_lengths", trm_dims1(n), lengths);
     runner->set_input(runner->self, "block_table", (trm_dims){2, {n, TEST_GOLDEN_BLOCKS}}, table);
-    runner->set_input(runner->self, "logit_rows", dims1(t), rows);
+    runner->set_input(runner->self, "logit_rows", trm_dims1(t), rows);
     if (trm_network_find_tensor(runner->network, "rope_lengths") != NULL) {
-        runner->set_input(runner->self, "rope_lengths", dims1(t), rope_lengths);
+        runner->set_input(runner->self, "rope_lengths", trm_dims1(t), rope_lengths);
     }
     return runner->run(runner->self);
 }

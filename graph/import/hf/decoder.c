@@ -41,21 +41,6 @@ static const char *name(decoder *d, const char *part, const char *suffix)
     return d->text;
 }
 
-static trm_dims dims1(int64_t a)
-{
-    return (trm_dims){1, {a}};
-}
-
-static trm_dims dims2(int64_t a, int64_t b)
-{
-    return (trm_dims){2, {a, b}};
-}
-
-static trm_dims dims3(int64_t a, int64_t b, int64_t c)
-{
-    return (trm_dims){3, {a, b, c}};
-}
-
 /* Takes a whole weight into the network. */
 static trm_status add_weight(decoder *d, const char *part, const char *suffix, trm_hf_weight_use use, trm_dims dims,
                              trm_tensor **tensor)
@@ -90,10 +75,10 @@ static trm_status add_norm(decoder *d, const char *part, int64_t width, trm_tens
 {
     const trm_hf_config *c = d->config;
     trm_tensor *inputs[3] = {x, NULL, NULL};
-    TRM_TRY(add_weight(d, part, ".weight", c->norm_offset != 0.0f ? TRM_HF_OFFSET_NORM : TRM_HF_NORM, dims1(width),
+    TRM_TRY(add_weight(d, part, ".weight", c->norm_offset != 0.0f ? TRM_HF_OFFSET_NORM : TRM_HF_NORM, trm_dims1(width),
                        &inputs[1]));
     if (c->norm_bias) {
-        TRM_TRY(add_weight(d, part, ".bias", TRM_HF_BIAS, dims1(width), &inputs[2]));
+        TRM_TRY(add_weight(d, part, ".bias", TRM_HF_BIAS, trm_dims1(width), &inputs[2]));
     }
     trm_layer_desc desc = {.kind = TRM_LAYER_NORM, .norm = {c->norm, false, (float)c->norm_eps, c->norm_offset}};
     return add_layer(d, part, "", &desc, inputs, 3, output);
@@ -143,7 +128,7 @@ done:
 /* Takes a linear weight, [out, in] however it is stored. */
 static trm_status take_matrix(decoder *d, const char *part, int64_t out, int64_t in, trm_weight **weight)
 {
-    trm_dims dims = d->config->transposed ? dims2(in, out) : dims2(out, in);
+    trm_dims dims = d->config->transposed ? trm_dims2(in, out) : trm_dims2(out, in);
     trm_weight *stored;
     TRM_TRY(trm_hf_checkpoint_take(d->checkpoint, name(d, part, ".weight"), TRM_HF_MATRIX, &dims, &stored));
     if (!d->config->transposed) {
@@ -241,7 +226,7 @@ static trm_status add_linear(decoder *d, const char *part, const row_range *rang
         TRM_TRY(trm_network_add_weight(d->network, name(d, part, suffix), weight, d->dtype, &inputs[1]));
     }
     if (bias) {
-        trm_dims dims = dims1(out);
+        trm_dims dims = trm_dims1(out);
         TRM_TRY(trm_hf_checkpoint_take(d->checkpoint, name(d, part, ".bias"), TRM_HF_BIAS, &dims, &weight));
         TRM_TRY(take_rows(weight, range, &weight));
         snprintf(suffix, sizeof(suffix), "%s.bias", range->suffix);
@@ -267,22 +252,22 @@ static trm_status add_heads(decoder *d, int which, trm_tensor *x, trm_tensor **h
     switch (c->qkv_layout) {
     case TRM_HF_QKV_SEPARATE:
         TRM_TRY(add_linear(d, separate[which], &whole, c->qkv_bias, n * dim, c->hidden, x, &projected));
-        return add_reshape(d, separate[which], ".heads", projected, dims3(0, n, dim), heads);
+        return add_reshape(d, separate[which], ".heads", projected, trm_dims3(0, n, dim), heads);
     case TRM_HF_QKV_STACKED: {
         int64_t first = which == QUERY ? 0 : (c->heads + (which == VALUE ? c->kv_heads : 0)) * dim;
-        row_range range = {parts[which], dims1(all), 0, first, n * dim};
+        row_range range = {parts[which], trm_dims1(all), 0, first, n * dim};
         TRM_TRY(add_linear(d, names->qkv, &range, c->qkv_bias, all, c->hidden, x, &projected));
         break;
     }
     case TRM_HF_QKV_PER_HEAD: {
-        row_range range = {parts[which], dims3(c->heads, 3, dim), 1, which, 1};
+        row_range range = {parts[which], trm_dims3(c->heads, 3, dim), 1, which, 1};
         TRM_TRY(add_linear(d, names->qkv, &range, c->qkv_bias, all, c->hidden, x, &projected));
         break;
     }
     }
     char suffix[16];
     snprintf(suffix, sizeof(suffix), "%s.heads", parts[which]);
-    return add_reshape(d, names->qkv, suffix, projected, dims3(0, n, dim), heads);
+    return add_reshape(d, names->qkv, suffix, projected, trm_dims3(0, n, dim), heads);
 }
 
 static trm_status add_rope(decoder *d, const char *part, bool sliding, trm_tensor *x, trm_tensor **output)
@@ -373,7 +358,7 @@ static trm_status add_attention(decoder *d, int64_t layer, trm_tensor *x, trm_te
     TRM_TRY(find_cache_scale(d, VALUE, &desc.attention.v_scale));
     trm_tensor *x1;
     TRM_TRY(add_layer(d, "attention", "", &desc, inputs, TRM_ATTENTION_VALUE_CACHE + 1, &x1));
-    TRM_TRY(add_reshape(d, "attention", ".joined", x1, dims2(0, c->heads * c->head_dim), &x1));
+    TRM_TRY(add_reshape(d, "attention", ".joined", x1, trm_dims2(0, c->heads * c->head_dim), &x1));
     TRM_TRY(add_linear(d, names->o, &whole, c->o_bias, c->hidden, c->heads * c->head_dim, x1, output));
     return TRM_OK;
 }
@@ -387,7 +372,7 @@ static trm_status add_mlp(decoder *d, trm_tensor *x, trm_tensor **output)
     const trm_hf_names *names = d->names;
     trm_tensor *gate = NULL, *up, *inner;
     if (names->gate_up != NULL) {
-        row_range range = {".gate", dims1(2 * c->intermediate), 0, 0, c->intermediate};
+        row_range range = {".gate", trm_dims1(2 * c->intermediate), 0, 0, c->intermediate};
         TRM_TRY(add_linear(d, names->gate_up, &range, c->mlp_bias, 2 * c->intermediate, c->hidden, x, &gate));
         range.suffix = ".up";
         range.first = c->intermediate;
@@ -446,7 +431,7 @@ static trm_status add_inv_freq(decoder *d, int which)
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for %d inverse frequencies", rows * rope->dim / 2);
     }
     trm_hf_rope_frequencies(rope, values);
-    trm_dims dims = rows > 1 ? dims2(rows, rope->dim / 2) : dims1(rope->dim / 2);
+    trm_dims dims = rows > 1 ? trm_dims2(rows, rope->dim / 2) : trm_dims1(rope->dim / 2);
     trm_status status = trm_network_add_constant(d->network, which == 0 ? "rope.inv_freq" : "rope.sliding_inv_freq",
                                                  TRM_F32, dims, values, &d->inv_freq[which]);
     free(values);
@@ -465,9 +450,9 @@ static trm_status add_inputs(decoder *d)
         trm_dims dims;
         trm_tensor **tensor;
     } inputs[] = {
-        {"token_ids", dims1(-1), &d->token_ids},         {"positions", dims1(-1), &d->positions},
-        {"sequence_starts", dims1(-1), &d->starts},      {"sequence_lengths", dims1(-1), &d->lengths},
-        {"block_table", dims2(-1, -1), &d->block_table}, {"logit_rows", dims1(-1), &d->logit_rows},
+        {"token_ids", trm_dims1(-1), &d->token_ids},         {"positions", trm_dims1(-1), &d->positions},
+        {"sequence_starts", trm_dims1(-1), &d->starts},      {"sequence_lengths", trm_dims1(-1), &d->lengths},
+        {"block_table", trm_dims2(-1, -1), &d->block_table}, {"logit_rows", trm_dims1(-1), &d->logit_rows},
     };
     for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
         TRM_TRY(trm_network_add_input(d->network, inputs[i].name, TRM_I32, inputs[i].dims, inputs[i].tensor));
@@ -477,7 +462,7 @@ static trm_status add_inputs(decoder *d)
     }
     const int ropes = d->config->sliding_rope ? 2 : 1;
     if (needs_lengths(&d->config->rope[0]) || (ropes > 1 && needs_lengths(&d->config->rope[1]))) {
-        TRM_TRY(trm_network_add_input(d->network, "rope_lengths", TRM_I32, dims1(-1), &d->rope_lengths));
+        TRM_TRY(trm_network_add_input(d->network, "rope_lengths", TRM_I32, trm_dims1(-1), &d->rope_lengths));
     }
     for (int i = 0; i < ropes; i++) {
         TRM_TRY(add_inv_freq(d, i));
@@ -505,7 +490,7 @@ static trm_status add_embedding(decoder *d, trm_tensor **x)
     const trm_layer_desc embedding = {.kind = TRM_LAYER_EMBEDDING};
     snprintf(d->prefix, sizeof(d->prefix), "%s", d->root);
     TRM_TRY(add_weight(d, d->names->embedding, ".weight", c->tied ? TRM_HF_TIED_EMBEDDING : TRM_HF_EMBEDDING,
-                       dims2(c->vocab, c->hidden), &d->embedding));
+                       trm_dims2(c->vocab, c->hidden), &d->embedding));
     TRM_TRY(add_layer(d, d->names->embedding, "", &embedding, (trm_tensor *[]){d->embedding, d->token_ids}, 2, x));
     if (c->embedding_scale != 0.0) {
         trm_layer_desc scale = {.kind = TRM_LAYER_UNARY,
@@ -514,7 +499,7 @@ static trm_status add_embedding(decoder *d, trm_tensor **x)
     }
     if (d->names->positions != NULL) {
         trm_tensor *table, *rows;
-        TRM_TRY(add_weight(d, d->names->positions, ".weight", TRM_HF_EMBEDDING, dims2(c->context_length, c->hidden),
+        TRM_TRY(add_weight(d, d->names->positions, ".weight", TRM_HF_EMBEDDING, trm_dims2(c->context_length, c->hidden),
                            &table));
         TRM_TRY(add_layer(d, d->names->positions, "", &embedding, (trm_tensor *[]){table, d->positions}, 2, &rows));
         TRM_TRY(add_sum(d, "embeddings", *x, rows, x));
@@ -526,7 +511,7 @@ static trm_status add_embedding(decoder *d, trm_tensor **x)
 static trm_status note_tied_head(decoder *d)
 {
     const trm_hf_names *names = d->names;
-    const trm_dims expected = dims2(d->config->vocab, d->config->hidden);
+    const trm_dims expected = trm_dims2(d->config->vocab, d->config->hidden);
     for (size_t i = 0; i < sizeof(names->heads) / sizeof(names->heads[0]) && names->heads[i] != NULL; i++) {
         const char *full = name(d, names->heads[i], ".weight");
         if (!trm_hf_checkpoint_has_floats(d->checkpoint, full, &expected)) {
@@ -557,7 +542,7 @@ static trm_status add_output(decoder *d, trm_tensor *x)
         TRM_TRY(add_quantized(d, d->head, &whole, c->vocab, c->hidden, inputs, &product));
         product.dequant_matmul.out = TRM_F32;
     } else if (d->head != NULL) {
-        TRM_TRY(add_weight(d, d->head, ".weight", TRM_HF_MATRIX, dims2(c->vocab, c->hidden), &inputs[1]));
+        TRM_TRY(add_weight(d, d->head, ".weight", TRM_HF_MATRIX, trm_dims2(c->vocab, c->hidden), &inputs[1]));
     } else {
         TRM_TRY(note_tied_head(d));
     }

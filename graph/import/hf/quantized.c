@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "graph/import/hf/quantization.h"
+#include "graph/network.h"
 
 typedef struct taker {
     trm_hf_checkpoint *checkpoint;
@@ -22,11 +23,6 @@ static const char *name(taker *t, const char *suffix)
 {
     snprintf(t->text, sizeof(t->text), "%s.%s", t->part, suffix);
     return t->text;
-}
-
-static trm_dims dims2(int64_t a, int64_t b)
-{
-    return (trm_dims){2, {a, b}};
 }
 
 static int64_t blocks_of(int64_t size, int64_t block)
@@ -84,7 +80,7 @@ static trm_status recode(trm_weight **weight, trm_weight_code code)
 static trm_status reshape(trm_weight **weight, int64_t rows, int64_t columns)
 {
     trm_weight *made = NULL;
-    const trm_dims dims = dims2(rows, columns);
+    const trm_dims dims = trm_dims2(rows, columns);
     trm_status status = trm_weight_reshape(*weight, &dims, &made);
     return replace(weight, status, made);
 }
@@ -100,7 +96,7 @@ static trm_status cut(trm_weight **weight, int32_t axis, int64_t length)
 static trm_status take(taker *t, const char *suffix, trm_dtype dtype, int64_t rows, int64_t columns,
                        trm_weight **weight)
 {
-    const trm_dims dims = dims2(rows, columns);
+    const trm_dims dims = trm_dims2(rows, columns);
     return trm_hf_checkpoint_take_as(t->checkpoint, name(t, suffix), dtype, &dims, weight);
 }
 
@@ -132,7 +128,8 @@ static trm_status take_any_scales(taker *t, trm_hf_quantized *to)
     }
     to->block_n = 1;
     to->block_k = 0;
-    const trm_dims expected = dims2(blocks_of(t->out, q->block_n > 0 ? q->block_n : 1), blocks_of(t->in, q->block_k));
+    const trm_dims expected =
+        trm_dims2(blocks_of(t->out, q->block_n > 0 ? q->block_n : 1), blocks_of(t->in, q->block_k));
     const bool by_blocks = q->block_n > 0 && found.n == 2 && found.d[0] == expected.d[0] && found.d[1] == expected.d[1];
     if (is_there && !by_blocks && count == 1 && t->out > 1) {
         TRM_TRY(take_scales(t, suffix, &found, &to->scale));
@@ -234,7 +231,7 @@ static trm_status take_groups(taker *t, trm_hf_quantized *to)
 {
     const trm_hf_quantization *q = t->quantization;
     const int64_t groups = blocks_of(t->in, q->block_k);
-    const trm_dims scales = dims2(groups, t->out);
+    const trm_dims scales = trm_dims2(groups, t->out);
     to->block_n = 1;
     to->block_k = q->block_k;
     TRM_TRY(take_scales(t, "scales", &scales, &to->scale));
@@ -311,8 +308,8 @@ static trm_status make_random(taker *t, trm_hf_quantized *to)
     const double square = packed ? 21.5 : (double)spread * (double)spread / 3.0;
     to->block_n = q->block_n;
     to->block_k = q->block_k;
-    const trm_dims weight = dims2(t->out, packed ? t->in / 2 : t->in);
-    const trm_dims scale = dims2(blocks_of(t->out, q->block_n), blocks_of(t->in, q->block_k));
+    const trm_dims weight = trm_dims2(t->out, packed ? t->in / 2 : t->in);
+    const trm_dims scale = trm_dims2(blocks_of(t->out, q->block_n), blocks_of(t->in, q->block_k));
     const float mean = (float)(1.0 / sqrt((double)t->in * square));
     const uint64_t seed = trm_hf_checkpoint_seed(t->checkpoint, name(t, "weight"));
     TRM_TRY(trm_weight_random(q->type, &weight, seed, packed ? 127.5f : 0.0f, spread, &to->weight));
