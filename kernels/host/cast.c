@@ -177,7 +177,7 @@ bool trm_host_cast_accepts(const trm_kernel_call *call)
 {
     return call->n_inputs == 1 && call->n_outputs == 1 && call->outputs[0].dtype == call->layer->cast.to &&
            trm_dtype_size(call->inputs[0].dtype) > 0 && trm_dtype_size(call->layer->cast.to) > 0 &&
-           trm_host_same_dims(&call->inputs[0].dims, &call->outputs[0].dims);
+           trm_element_same_dims(&call->inputs[0].dims, &call->outputs[0].dims);
 }
 
 trm_status trm_host_cast_run(const trm_kernel_call *call)

@@ -81,7 +81,7 @@ bool trm_host_fused_accepts(const trm_kernel_call *call)
     }
     for (int32_t i = 0; i < p->n_outputs; i++) {
         if (call->outputs[i].dtype != p->steps[p->outputs[i]].type ||
-            !trm_host_same_dims(&call->outputs[i].dims, &call->outputs[0].dims)) {
+            !trm_element_same_dims(&call->outputs[i].dims, &call->outputs[0].dims)) {
             return false;
         }
     }

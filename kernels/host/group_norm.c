@@ -18,7 +18,7 @@ static bool job_init(group_norm_job *job, const trm_kernel_call *call)
     const int64_t groups = call->layer->group_norm.groups == 0 ? channels : call->layer->group_norm.groups;
     if (call->n_inputs > 3 || call->n_outputs != 1 || x->dims.n < 2 || groups < 0 ||
         (groups > 0 && channels % groups != 0) || !trm_element_is_float(x->dtype) ||
-        call->outputs[0].dtype != x->dtype || !trm_host_same_dims(&x->dims, &call->outputs[0].dims)) {
+        call->outputs[0].dtype != x->dtype || !trm_element_same_dims(&x->dims, &call->outputs[0].dims)) {
         return false;
     }
     *job = (group_norm_job){.x = x,
@@ -35,8 +35,8 @@ static bool job_init(group_norm_job *job, const trm_kernel_call *call)
             return false;
         }
     }
-    job->scale = trm_host_has_input(call, 1) ? &call->inputs[1] : NULL;
-    job->bias = trm_host_has_input(call, 2) ? &call->inputs[2] : NULL;
+    job->scale = trm_element_has_input(call, 1) ? &call->inputs[1] : NULL;
+    job->bias = trm_element_has_input(call, 2) ? &call->inputs[2] : NULL;
     return true;
 }
 

@@ -6,7 +6,7 @@
 #define TRM_KERNELS_HOST_HOST_H
 
 #include "base/pool.h"
-#include "kernels/kernel.h"
+#include "kernels/element/element.h"
 
 /* Compiles a function for AVX-512, AVX2 and the baseline, chosen at load time. Not under sanitizers, whose
  * run-time is not up yet when the choice is made. */
@@ -34,11 +34,6 @@ const float *trm_host_load(trm_dtype dtype, const void *data, int64_t start, int
 /* Rounds `from` [n] to `dtype` into elements start .. of `data`. */
 void trm_host_store(trm_dtype dtype, void *data, int64_t start, int64_t n, const float *from);
 
-static inline bool trm_host_is_integer(trm_dtype dtype)
-{
-    return dtype >= TRM_I8 && dtype <= TRM_U64;
-}
-
 /* The same for integers and bool, as i64 (u64 by its bits); stores keep the low bits. cast.c. */
 void trm_host_load_i64(trm_dtype dtype, const void *data, int64_t start, int64_t n, int64_t *to);
 void trm_host_store_i64(trm_dtype dtype, void *data, int64_t start, int64_t n, const int64_t *from);
@@ -63,25 +58,6 @@ trm_status trm_host_stream_call(trm_stream *stream, void (*fn)(void *pool, void 
 static inline trm_pool *trm_host_pool(const trm_kernel_call *call)
 {
     return (trm_pool *)trm_stream_native(call->stream);
-}
-
-/* Whether input i was given, by its type: data is NULL in questions about a call. */
-static inline bool trm_host_has_input(const trm_kernel_call *call, int32_t i)
-{
-    return i < call->n_inputs && call->inputs[i].dtype != TRM_DTYPE_NONE;
-}
-
-static inline bool trm_host_same_dims(const trm_dims *a, const trm_dims *b)
-{
-    if (a->n != b->n) {
-        return false;
-    }
-    for (int32_t i = 0; i < a->n; i++) {
-        if (a->d[i] != b->d[i]) {
-            return false;
-        }
-    }
-    return true;
 }
 
 /* A negative axis counted from the end. */

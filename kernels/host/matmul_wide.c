@@ -102,7 +102,8 @@ bool trm_host_matmul_wide_accepts(const trm_kernel_call *call)
 {
     trm_host_matmul mm;
     const trm_dtype type = call->n_inputs > 0 ? call->inputs[0].dtype : TRM_DTYPE_NONE;
-    return (type == TRM_F64 || (trm_host_is_integer(type) && call->layer->matmul.activation == TRM_ACTIVATION_NONE)) &&
+    return (type == TRM_F64 ||
+            (trm_element_is_integer(type) && call->layer->matmul.activation == TRM_ACTIVATION_NONE)) &&
            trm_host_matmul_init_any(&mm, call) && mm.b->dtype == type && mm.out->dtype == type &&
            (mm.bias == NULL || mm.bias->dtype == type);
 }

@@ -231,7 +231,7 @@ bool trm_host_slice_accepts(const trm_kernel_call *call)
         }
         expected.d[axis] = trm_slice_range(&p, x->d[axis], &first);
     }
-    return trm_host_same_dims(&expected, y);
+    return trm_element_same_dims(&expected, y);
 }
 
 trm_status trm_host_slice_run(const trm_kernel_call *call)
@@ -280,12 +280,12 @@ bool trm_host_concat_accepts(const trm_kernel_call *call)
         }
         int64_t part = one.d[axis];
         one.d[axis] = sum.d[axis];
-        if (!trm_host_same_dims(&one, &sum)) {
+        if (!trm_element_same_dims(&one, &sum)) {
             return false;
         }
         sum.d[axis] += part;
     }
-    return trm_host_same_dims(&sum, y);
+    return trm_element_same_dims(&sum, y);
 }
 
 trm_status trm_host_concat_run(const trm_kernel_call *call)
@@ -370,7 +370,7 @@ bool trm_host_gather_accepts(const trm_kernel_call *call)
             expected.d[expected.n++] = indices->d[j];
         }
     }
-    return trm_host_same_dims(&expected, y);
+    return trm_element_same_dims(&expected, y);
 }
 
 trm_status trm_host_gather_run(const trm_kernel_call *call)

@@ -17,8 +17,8 @@ static norm norm_of(const trm_kernel_call *call)
     norm n = {.params = p,
               .x = &call->inputs[0],
               .residual = p->residual ? &call->inputs[1] : NULL,
-              .weight = trm_host_has_input(call, weight) ? &call->inputs[weight] : NULL,
-              .bias = trm_host_has_input(call, weight + 1) ? &call->inputs[weight + 1] : NULL,
+              .weight = trm_element_has_input(call, weight) ? &call->inputs[weight] : NULL,
+              .bias = trm_element_has_input(call, weight + 1) ? &call->inputs[weight + 1] : NULL,
               .y = &call->outputs[0],
               .sum = p->residual ? &call->outputs[1] : NULL};
     n.width = n.x->dims.n > 0 ? n.x->dims.d[n.x->dims.n - 1] : 0;
@@ -39,14 +39,14 @@ bool trm_host_norm_accepts(const trm_kernel_call *call)
     if (call->n_inputs < required || call->n_inputs > required + 2 || call->n_outputs != (n.params->residual ? 2 : 1) ||
         (n.params->op != TRM_NORM_RMS && n.params->op != TRM_NORM_LAYER) || n.x->dims.n < 1 ||
         (!wide && !trm_host_is_float(n.x->dtype)) || n.y->dtype != n.x->dtype ||
-        !trm_host_same_dims(&n.x->dims, &n.y->dims) || !is_vector(n.weight, n.width) || !is_vector(n.bias, n.width) ||
-        (n.weight != NULL && (n.weight->dtype == TRM_F64) != wide) ||
+        !trm_element_same_dims(&n.x->dims, &n.y->dims) || !is_vector(n.weight, n.width) ||
+        !is_vector(n.bias, n.width) || (n.weight != NULL && (n.weight->dtype == TRM_F64) != wide) ||
         (n.bias != NULL && (n.bias->dtype == TRM_F64) != wide)) {
         return false;
     }
     return !n.params->residual ||
-           (n.residual->dtype == n.x->dtype && trm_host_same_dims(&n.residual->dims, &n.x->dims) &&
-            n.sum->dtype == n.x->dtype && trm_host_same_dims(&n.sum->dims, &n.x->dims));
+           (n.residual->dtype == n.x->dtype && trm_element_same_dims(&n.residual->dims, &n.x->dims) &&
+            n.sum->dtype == n.x->dtype && trm_element_same_dims(&n.sum->dims, &n.x->dims));
 }
 
 /* Sum of x - shift, or of its square, in eight partial sums so that the loop becomes vector code. */

@@ -8,7 +8,7 @@
 /* What elementwise computes on: f32, f16 and bf16 as f32, integers as i64 or u64, f64 as it is. */
 static bool is_arithmetic(trm_dtype dtype)
 {
-    return trm_host_is_float(dtype) || dtype == TRM_F64 || trm_host_is_integer(dtype);
+    return trm_host_is_float(dtype) || dtype == TRM_F64 || trm_element_is_integer(dtype);
 }
 
 /* Two inputs laid over an output: neighbouring axes joined where both inputs allow it. */
@@ -83,7 +83,7 @@ bool trm_host_elementwise_accepts(const trm_kernel_call *call)
     }
     const bool logical = trm_elementwise_is_logical(op), of_bools = logical || op == TRM_ELEMENTWISE_EQUAL;
     const bool of_floats = !logical && !trm_elementwise_is_shift(op);
-    return ((is_arithmetic(type) && (of_floats || trm_host_is_integer(type))) || (type == TRM_BOOL && of_bools)) &&
+    return ((is_arithmetic(type) && (of_floats || trm_element_is_integer(type))) || (type == TRM_BOOL && of_bools)) &&
            call->outputs[0].dtype == (trm_elementwise_is_comparison(op) ? TRM_BOOL : type) && broadcast_init(&b, call);
 }
 
@@ -239,13 +239,13 @@ bool trm_host_glu_accepts(const trm_kernel_call *call)
         return false;
     }
     if (call->n_inputs == 2) {
-        return call->inputs[1].dtype == gate->dtype && trm_host_same_dims(&gate->dims, &y->dims) &&
-               trm_host_same_dims(&call->inputs[1].dims, &y->dims);
+        return call->inputs[1].dtype == gate->dtype && trm_element_same_dims(&gate->dims, &y->dims) &&
+               trm_element_same_dims(&call->inputs[1].dims, &y->dims);
     }
     trm_dims half = gate->dims;
     const bool even = half.d[half.n - 1] % 2 == 0;
     half.d[half.n - 1] /= 2;
-    return even && trm_host_same_dims(&half, &y->dims);
+    return even && trm_element_same_dims(&half, &y->dims);
 }
 
 /* Rows begin .. end - 1 of the output. */

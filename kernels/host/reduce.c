@@ -34,7 +34,7 @@ bool trm_host_reduce_accepts(const trm_kernel_call *call)
     const int32_t axis = trm_host_axis(p->axis, x->n);
     if (call->n_inputs != 1 || call->n_outputs != 1 || call->outputs[0].dtype != type || p->op < TRM_REDUCE_SUM ||
         p->op > TRM_REDUCE_AVG || axis < 0 || axis >= x->n ||
-        !(trm_host_is_float(type) || type == TRM_F64 || trm_host_is_integer(type) || is_of_bools(p->op, type))) {
+        !(trm_host_is_float(type) || type == TRM_F64 || trm_element_is_integer(type) || is_of_bools(p->op, type))) {
         return false;
     }
     trm_dims expected = {.n = 0};
@@ -45,7 +45,7 @@ bool trm_host_reduce_accepts(const trm_kernel_call *call)
             expected.d[expected.n++] = 1;
         }
     }
-    return trm_host_same_dims(&expected, &call->outputs[0].dims);
+    return trm_element_same_dims(&expected, &call->outputs[0].dims);
 }
 
 static double fold_f64(trm_reduce_op op, double acc, double v)
@@ -202,7 +202,7 @@ static void reduce_blocks(void *user, int64_t begin, int64_t end)
         const int64_t n = trm_host_min(f->inner - column, COLUMNS);
         if (f->inner == 1 && trm_host_is_float(type)) {
             reduce_row(f, outer * f->d, outer);
-        } else if (trm_host_is_integer(type) || type == TRM_BOOL) {
+        } else if (trm_element_is_integer(type) || type == TRM_BOOL) {
             reduce_integers(f, outer * f->d * f->inner + column, outer * f->inner + column, n);
         } else {
             reduce_floats(f, outer * f->d * f->inner + column, outer * f->inner + column, n);
@@ -223,7 +223,7 @@ bool trm_host_softmax_accepts(const trm_kernel_call *call)
     const trm_view *x = &call->inputs[0], *y = &call->outputs[0];
     const int32_t axis = trm_host_axis(call->layer->softmax.axis, x->dims.n);
     return call->n_inputs == 1 && call->n_outputs == 1 && (trm_host_is_float(x->dtype) || x->dtype == TRM_F64) &&
-           y->dtype == x->dtype && axis >= 0 && axis < x->dims.n && trm_host_same_dims(&x->dims, &y->dims);
+           y->dtype == x->dtype && axis >= 0 && axis < x->dims.n && trm_element_same_dims(&x->dims, &y->dims);
 }
 
 /* Softmax of a row of neighbours. */

@@ -17,14 +17,14 @@ bool trm_host_rope_accepts(const trm_kernel_call *call)
     const bool plain = p->scaling == TRM_ROPE_PLAIN;
     if (call->n_inputs < (plain ? 3 : 4) || call->n_outputs != 1 || p->scaling < TRM_ROPE_PLAIN ||
         p->scaling > TRM_ROPE_LONG || !trm_host_is_float(x->dtype) || call->outputs[0].dtype != x->dtype ||
-        x->dims.n != 3 || !trm_host_same_dims(&x->dims, &call->outputs[0].dims) || p->rotary_dim < 2 ||
+        x->dims.n != 3 || !trm_element_same_dims(&x->dims, &call->outputs[0].dims) || p->rotary_dim < 2 ||
         p->rotary_dim % 2 != 0 || p->rotary_dim > x->dims.d[2] || p->rotary_dim / 2 > MAX_PAIRS) {
         return false;
     }
     return positions->dtype == TRM_I32 && positions->dims.n == 1 && positions->dims.d[0] == x->dims.d[0] &&
            frequencies->dtype == TRM_F32 &&
            trm_dims_count(&frequencies->dims) == (p->scaling == TRM_ROPE_LONG ? p->rotary_dim : p->rotary_dim / 2) &&
-           (plain || (lengths->dtype == TRM_I32 && trm_host_same_dims(&lengths->dims, &positions->dims)));
+           (plain || (lengths->dtype == TRM_I32 && trm_element_same_dims(&lengths->dims, &positions->dims)));
 }
 
 /* Frequency i of a token whose sequence has `length` tokens. */

@@ -13,11 +13,11 @@ bool trm_host_unary_accepts(const trm_kernel_call *call)
     const trm_dtype type = call->inputs[0].dtype;
     const trm_dtype out = trm_unary_is_test(p->op) ? TRM_BOOL : type;
     if (call->n_inputs != 1 || call->n_outputs != 1 || call->outputs[0].dtype != out ||
-        !trm_host_same_dims(&call->inputs[0].dims, &call->outputs[0].dims) || p->op < TRM_UNARY_ACTIVATION ||
+        !trm_element_same_dims(&call->inputs[0].dims, &call->outputs[0].dims) || p->op < TRM_UNARY_ACTIVATION ||
         p->op > TRM_UNARY_SWISH) {
         return false;
     }
-    if (trm_host_is_integer(type) || type == TRM_BOOL) {
+    if (trm_element_is_integer(type) || type == TRM_BOOL) {
         return trm_unary_takes_integers(p->op) && (type != TRM_BOOL || p->op == TRM_UNARY_NOT);
     }
     return trm_element_is_float(type) && p->op != TRM_UNARY_NOT &&
