@@ -58,60 +58,43 @@ void anthropic_write(const completion *c, json_text *json)
     write_message(json, NULL, c);
 }
 
-static json_text begin_event(const char *type)
-{
-    json_text json = {0};
-    json_literal(&json, "event: ");
-    json_literal(&json, type);
-    json_literal(&json, "\ndata: ");
-    json_object(&json, NULL);
-    json_string(&json, "type", type);
-    return json;
-}
-
-static void end_event(completion *c, json_text *json)
-{
-    json_end_object(json);
-    completion_send(c, json);
-}
-
 void anthropic_begin(completion *c)
 {
-    json_text json = begin_event("message_start");
+    json_text json = completion_begin_event("message_start");
     write_message(&json, "message", c);
-    end_event(c, &json);
-    json = begin_event("content_block_start");
+    completion_end_event(c, &json);
+    json = completion_begin_event("content_block_start");
     json_integer(&json, "index", 0);
     write_text(&json, "content_block", "", 0);
-    end_event(c, &json);
+    completion_end_event(c, &json);
 }
 
 void anthropic_delta(completion *c, const char *text, size_t size)
 {
     if (size > 0) {
-        json_text json = begin_event("content_block_delta");
+        json_text json = completion_begin_event("content_block_delta");
         json_integer(&json, "index", 0);
         json_object(&json, "delta");
         json_string(&json, "type", "text_delta");
         json_bytes(&json, "text", text, size);
         json_end_object(&json);
-        end_event(c, &json);
+        completion_end_event(c, &json);
     }
 }
 
 void anthropic_end(completion *c)
 {
-    json_text json = begin_event("content_block_stop");
+    json_text json = completion_begin_event("content_block_stop");
     json_integer(&json, "index", 0);
-    end_event(c, &json);
-    json = begin_event("message_delta");
+    completion_end_event(c, &json);
+    json = completion_begin_event("message_delta");
     json_object(&json, "delta");
     write_end(&json, c);
     json_end_object(&json);
     write_usage(&json, c);
-    end_event(c, &json);
-    json = begin_event("message_stop");
-    end_event(c, &json);
+    completion_end_event(c, &json);
+    json = completion_begin_event("message_stop");
+    completion_end_event(c, &json);
 }
 
 void anthropic_fail(completion *c, const api_error *error)

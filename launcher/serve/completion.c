@@ -391,6 +391,23 @@ void completion_send(completion *c, json_text *json)
     json_text_fini(json);
 }
 
+json_text completion_begin_event(const char *type)
+{
+    json_text json = {0};
+    json_literal(&json, "event: ");
+    json_literal(&json, type);
+    json_literal(&json, "\ndata: ");
+    json_object(&json, NULL);
+    json_string(&json, "type", type);
+    return json;
+}
+
+void completion_end_event(completion *c, json_text *json)
+{
+    json_end_object(json);
+    completion_send(c, json);
+}
+
 static void begin_stream(completion *c)
 {
     if (c->begun) {

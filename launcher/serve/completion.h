@@ -78,6 +78,9 @@ void choice_take_prompt(choice *ch, const trm_serving_event *event);
 trm_status choice_finish(choice *ch, const char *reason);
 /* Sends an event of the stream, without the empty line at its end, and frees it. */
 void completion_send(completion *c, json_text *json);
+/* An event with a name, up to the first member of its object, "type"; ends the object and sends it. */
+json_text completion_begin_event(const char *type);
+void completion_end_event(completion *c, json_text *json);
 /* Ends the whole request with an error: as a reply, or as the last event of a stream. */
 void completion_fail(completion *c, const api_error *error);
 

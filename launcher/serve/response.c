@@ -98,20 +98,9 @@ void response_write(const completion *c, json_text *json)
 
 static json_text begin_event(completion *c, const char *type)
 {
-    json_text json = {0};
-    json_literal(&json, "event: ");
-    json_literal(&json, type);
-    json_literal(&json, "\ndata: ");
-    json_object(&json, NULL);
-    json_string(&json, "type", type);
+    json_text json = completion_begin_event(type);
     json_integer(&json, "sequence_number", c->n_events++);
     return json;
-}
-
-static void end_event(completion *c, json_text *json)
-{
-    json_end_object(json);
-    completion_send(c, json);
 }
 
 /* Where text of the message goes. */
@@ -128,18 +117,18 @@ void response_begin(completion *c)
 {
     json_text json = begin_event(c, "response.created");
     write_response(&json, "response", c, false);
-    end_event(c, &json);
+    completion_end_event(c, &json);
     json = begin_event(c, "response.in_progress");
     write_response(&json, "response", c, false);
-    end_event(c, &json);
+    completion_end_event(c, &json);
     json = begin_event(c, "response.output_item.added");
     json_integer(&json, "output_index", 0);
     write_item(&json, "item", c, "in_progress", NULL, 0);
-    end_event(c, &json);
+    completion_end_event(c, &json);
     json = begin_event(c, "response.content_part.added");
     write_place(&json, c);
     write_part(&json, "part", "", 0);
-    end_event(c, &json);
+    completion_end_event(c, &json);
 }
 
 void response_delta(completion *c, const char *text, size_t size)
@@ -150,7 +139,7 @@ void response_delta(completion *c, const char *text, size_t size)
         json_bytes(&json, "delta", text, size);
         json_array(&json, "logprobs");
         json_end_array(&json);
-        end_event(c, &json);
+        completion_end_event(c, &json);
     }
 }
 
@@ -162,16 +151,16 @@ void response_end(completion *c)
     json_bytes(&json, "text", ch->sink.text, ch->sink.size);
     json_array(&json, "logprobs");
     json_end_array(&json);
-    end_event(c, &json);
+    completion_end_event(c, &json);
     json = begin_event(c, "response.content_part.done");
     write_place(&json, c);
     write_part(&json, "part", ch->sink.text, ch->sink.size);
-    end_event(c, &json);
+    completion_end_event(c, &json);
     json = begin_event(c, "response.output_item.done");
     json_integer(&json, "output_index", 0);
     write_item(&json, "item", c, is_cut(c) ? "incomplete" : "completed", ch->sink.text, ch->sink.size);
-    end_event(c, &json);
+    completion_end_event(c, &json);
     json = begin_event(c, is_cut(c) ? "response.incomplete" : "response.completed");
     write_response(&json, "response", c, true);
-    end_event(c, &json);
+    completion_end_event(c, &json);
 }
