@@ -294,7 +294,8 @@ static trm_status read_lines(trm_tuner *tuner, const char *path, FILE *comments)
         const char *end = memchr(at, '\n', (size_t)(text + size - at));
         size_t length = (size_t)((end != NULL ? end : text + size) - at);
         if (length > 0 && *at == '#') {
-            if (comments != NULL && strncmp(at, FIRST_LINE, length) != 0) {
+            bool is_first = length == strlen(FIRST_LINE) - 1 && memcmp(at, FIRST_LINE, length) == 0;
+            if (comments != NULL && !is_first) {
                 fprintf(comments, "%.*s\n", (int)length, at);
             }
         } else if (length > 0 && !parse_line(at, length, line)) {

@@ -161,7 +161,7 @@ static void test_file_is_edited(void **state)
     char *fast = strstr(line, "\tfast 1.000");
     assert_non_null(fast);
     *fast = '\0';
-    snprintf(edited, sizeof(edited), "# mine%s\tslower 2.000\tfast 1.000\n", line);
+    snprintf(edited, sizeof(edited), "#\n# mine%s\tslower 2.000\tfast 1.000\n", line);
     write_text(path, edited);
     trm_tuner *other = make();
     assert_int_equal(trm_tuner_load(other, path), TRM_OK);
@@ -169,7 +169,7 @@ static void test_file_is_edited(void **state)
     record(other, "q", "z", 1);
     assert_int_equal(trm_tuner_save(other, path), TRM_OK);
     assert_int_equal(trm_file_read(path, 4096, &again, &size), TRM_OK);
-    assert_non_null(strstr(again, "# mine\n"));
+    assert_non_null(strstr(again, "\n#\n# mine\n"));
     assert_non_null(strstr(again, "p\tslower 2.000\tfast 1.000\n"));
     free(text);
     free(again);
