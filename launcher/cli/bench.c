@@ -452,6 +452,10 @@ static trm_status bench(bench_command *c, bool *alike)
 
 int command_bench(const settings *all)
 {
+    trm_status checked = settings_check_operand(all, names_network(all->operands[0]));
+    if (checked != TRM_OK) {
+        return print_failure_once(checked);
+    }
     if (names_network(all->operands[0])) {
         return onnx_bench_command(all);
     }

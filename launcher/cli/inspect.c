@@ -298,6 +298,10 @@ int command_inspect(const settings *all)
         return inspect_system(all);
     }
     const char *name = all->operands[0];
+    trm_status checked = settings_check_operand(all, names_network(name));
+    if (checked != TRM_OK) {
+        return print_failure(checked);
+    }
     trm_status status = names_plan(name)   ? plan_inspect(all, name)
                         : names_onnx(name) ? onnx_inspect(all, name)
                                            : inspect_model(all, name);

@@ -389,6 +389,10 @@ trm_status open_model(const settings *all, const char *name, trm_model **model)
                  "weights is given, but %s is neither a named shape nor a plan: a folder's are used as they are stored",
                  name);
     }
+    const char *layers = all->origins[SETTING_LAYERS];
+    if (strcmp(name, all->operands[0]) == 0 && layers != NULL && strncmp(layers, "--", 2) == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option --layers is for named shapes, %s is a model folder", name);
+    }
     trm_status status = trm_model_open(name, model);
     return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
 }

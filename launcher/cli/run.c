@@ -489,20 +489,11 @@ static trm_model *open_ahead(run_command *c)
     return model;
 }
 
-/* Options on the command line that would be passed over: those of networks, and without --chat those of chats. */
+/* Options of chats without --chat would be passed over. */
 static trm_status check_options(const settings *all)
 {
-    static const setting_id of_networks[] = {SETTING_INPUT,   SETTING_INPUTS,   SETTING_OUTPUT, SETTING_OUTPUTS,
-                                             SETTING_SHAPES,  SETTING_ELEMENTS, SETTING_VALUE,  SETTING_DIM,
-                                             SETTING_IO_TYPE, SETTING_MARK};
     static const setting_id of_chats[] = {SETTING_SYSTEM, SETTING_CHAT_TEMPLATE};
-    for (size_t i = 0; i < sizeof(of_networks) / sizeof(of_networks[0]); i++) {
-        const char *origin = all->origins[of_networks[i]];
-        if (origin != NULL && strncmp(origin, "--", 2) == 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for ONNX and plan files, %s is a model folder", origin,
-                     all->operands[0]);
-        }
-    }
+    TRM_TRY(settings_check_operand(all, names_network(all->operands[0])));
     for (size_t i = 0; i < sizeof(of_chats) / sizeof(of_chats[0]) && !settings_flag(all, SETTING_CHAT); i++) {
         const char *origin = all->origins[of_chats[i]];
         if (origin != NULL && strncmp(origin, "--", 2) == 0) {
@@ -514,12 +505,12 @@ static trm_status check_options(const settings *all)
 
 int command_run(const settings *all)
 {
-    if (names_network(all->operands[0])) {
-        return onnx_run_command(all);
-    }
     trm_status checked = check_options(all);
     if (checked != TRM_OK) {
         return print_failure_once(checked);
+    }
+    if (names_network(all->operands[0])) {
+        return onnx_run_command(all);
     }
     for (int32_t i = 0; i < all->list_counts[SETTING_STOP]; i++) {
         if (all->lists[SETTING_STOP][i][0] == '\0') {

@@ -167,6 +167,13 @@ typedef enum setting_type {
     SETTING_LIST
 } setting_type;
 
+/* What a setting has an effect on, where a command takes both. */
+typedef enum setting_operand {
+    SETTING_ANY_OPERAND,
+    SETTING_MODELS,  /* language models */
+    SETTING_NETWORKS /* ONNX and plan files */
+} setting_operand;
+
 typedef struct setting {
     const char *name; /* "max-tokens": --max-tokens, TRIREME_MAX_TOKENS, key max-tokens */
     char letter;      /* -n, or 0 */
@@ -177,6 +184,7 @@ typedef struct setting {
     const char *argument;  /* name of the value in help; NULL for flags */
     const char *group;
     const char *help;
+    setting_operand operand;
 } setting;
 
 extern const setting settings_table[SETTING_COUNT];
@@ -203,6 +211,11 @@ typedef struct settings {
  * wrong; settings_fini then too. */
 trm_status settings_load(settings *all, unsigned command, int argc, char **argv);
 void settings_fini(settings *all);
+
+bool settings_has_effect(setting_id id, bool on_network);
+/* An option on the command line that has no effect on what the command was given is refused, not passed over; those of
+ * the environment and the file are for all that comes. */
+trm_status settings_check_operand(const settings *all, bool is_network);
 
 bool settings_flag(const settings *all, setting_id id);
 int64_t settings_integer(const settings *all, setting_id id);

@@ -30,7 +30,22 @@ case_options() { # help, suggestions, completion
     fails 2 "run needs one model folder, ONNX or plan file, found 2 arguments" 0 run "$model" "$model"
     fails 2 "bench needs one model folder, shape, ONNX or plan file" 0 bench
     fails 2 "inspect needs one model" 0 inspect
-    fails 2 "option --outputs is for ONNX and plan files" 0 run "$model" -p a --outputs "$work"
+    # what would have no effect is refused, but where it is for all that comes
+    cp "$source/tests/fuzz/corpus/onnx/matmul_2d" "$work/net.onnx"
+    refused 2 "option --outputs is for ONNX and plan files, $model is a language model" run "$model" -p a --outputs "$work"
+    refused 2 "option --no-capture is for ONNX and plan files" run "$model" -p a --no-capture
+    refused 2 "option --duration is for ONNX and plan files" bench "$model" --duration 3
+    refused 2 "option --batch is for language models, $work/net.onnx is a network" bench "$work/net.onnx" --batch 8
+    refused 2 "option --prompt is for language models" run "$work/net.onnx" -p a
+    fails 2 "option --context is for language models" 0 inspect "$work/net.onnx" --context 3
+    fails 2 "option --max-trips is for ONNX and plan files" 0 inspect "$model" --max-trips 3
+    fails 2 "option --mark is for ONNX and plan files" 0 compare "$model" --ranks 1,2 --mark x
+    fails 2 "option --dtype is for language models" 0 compare "$work/net.onnx" --ranks 1,2 --dtype f16
+    fails 2 "option --layers is for named shapes, $model is a model folder" 0 inspect "$model" --layers 3
+    fails 2 "option --tf32 is not for this command but for run bench inspect build compare" 0 bench serve http://127.0.0.1:1 --tf32
+    TRIREME_BATCH=2 shows "1 layers, " 0 bench "$work/net.onnx" --duration 0 --warm-up 0 --iterations 1
+    TRIREME_NO_CAPTURE=true TRIREME_LAYERS=3 shows "8 query" 0 inspect "$model"
+    TRIREME_TF32=true ASAN_OPTIONS=$leaky shows " of which 0 depart" 0 compare "$model" --ranks 1,2 --prompt-tokens 4 # to its runs by options
     fails 2 "option --system is for a conversation, which --chat begins" 0 run "$model" -p a --system b
     fails 2 "expected a port from 1 to 65535" 0 bench serve http://127.0.0.1:99999
     fails 1 "cannot reach 127.0.0.1 port 1: " 0 bench serve http://127.0.0.1:1

@@ -151,7 +151,8 @@ static void add_settings(words *w, const settings *all)
     for (int32_t id = 0; id < SETTING_COUNT; id++) {
         char option[64];
         snprintf(option, sizeof(option), "--%s=", settings_table[id].name);
-        if (is_own(id) || all->values[id] == NULL || strcmp(all->origins[id], "default") == 0) {
+        bool is_for = settings_has_effect((setting_id)id, names_network(all->operands[0]));
+        if (!is_for || is_own(id) || all->values[id] == NULL || strcmp(all->origins[id], "default") == 0) {
             continue;
         }
         if (settings_table[id].type != SETTING_LIST) {
@@ -462,6 +463,9 @@ static int run_nowhere(comparer *c)
 
 static trm_status check(const comparer *c, bool launched, bool is_saved)
 {
+    if (!is_saved) {
+        TRM_TRY(settings_check_operand(c->all, names_network(c->all->operands[0])));
+    }
     if (launched && c->n_sides > 1) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "several backends or numbers of ranks are compared by one process, which "
                                              "starts the others: not under mpirun");
