@@ -14,6 +14,8 @@
 #include "launcher/text/grammar/vocab.h"
 #include "launcher/text/utf8.h"
 
+#define EVENT_BYTES 256 /* most events have less behind their head */
+
 static uint64_t random_seed(void)
 {
     uint64_t seed = 0;
@@ -93,6 +95,7 @@ void completion_destroy(completion *c)
         json_text_fini(&ch->logprob_offsets);
         json_text_fini(&ch->prompt_logprobs);
     }
+    trm_bytes_fini(&c->head);
     free(c->choices);
     api_request_fini(&c->request);
     exchange_release(c->exchange);
@@ -368,6 +371,26 @@ static void write_head(json_text *json, const completion *c, bool chunk)
     json_string(json, "model", c->model);
 }
 
+/* An event of a stream, up to its choices. Made for every token, so what all have alike is written once. */
+static void begin_event(json_text *json, completion *c)
+{
+    if (c->head.size == 0) {
+        json_text head = {0};
+        json_literal(&head, "data: ");
+        write_head(&head, c, true);
+        if (head.status != TRM_OK) {
+            json->status = head.status;
+            json_text_fini(&head);
+            return;
+        }
+        c->head = head.bytes;
+    }
+    if (json->status == TRM_OK) {
+        json->status = trm_bytes_reserve(&json->bytes, c->head.size + EVENT_BYTES);
+    }
+    json_literal_bytes(json, c->head.data, c->head.size);
+}
+
 static void write_usage(json_text *json, const completion *c)
 {
     json_object(json, "usage");
@@ -429,8 +452,7 @@ static void begin_stream(completion *c)
             break;
         }
         json_text json = {0};
-        json_literal(&json, "data: ");
-        write_head(&json, c, true);
+        begin_event(&json, c);
         json_array(&json, "choices");
         json_object(&json, NULL);
         json_integer(&json, "index", i);
@@ -466,8 +488,7 @@ static void send_chunk(choice *ch)
         return;
     }
     json_text json = {0};
-    json_literal(&json, "data: ");
-    write_head(&json, c, true);
+    begin_event(&json, c);
     json_array(&json, "choices");
     json_object(&json, NULL);
     json_integer(&json, "index", ch->index);
@@ -494,8 +515,7 @@ static void end_stream(completion *c)
     }
     if (c->request.include_usage) {
         json_text json = {0};
-        json_literal(&json, "data: ");
-        write_head(&json, c, true);
+        begin_event(&json, c);
         json_array(&json, "choices");
         json_end_array(&json);
         write_usage(&json, c);

@@ -56,6 +56,7 @@ struct completion {
     int32_t n_events; /* of a RESPONSE's stream so far */
     bool begun;       /* the first event of the stream, or nothing yet */
     bool failed;      /* an error has been replied */
+    trm_bytes head;   /* of every event of a stream of completions, once there was one */
     int64_t prompt_tokens, cached_tokens, output_tokens;
     double received, submitted, first_token, last_token; /* supervisor_clock; 0: not yet */
     double deadline;

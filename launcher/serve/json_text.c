@@ -128,9 +128,17 @@ void json_string(json_text *json, const char *key, const char *value)
 
 void json_integer(json_text *json, const char *key, int64_t value)
 {
-    char text[32];
+    char text[24], *begin = text + sizeof(text);
+    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    do {
+        *--begin = (char)('0' + rest % 10);
+        rest /= 10;
+    } while (rest > 0);
+    if (value < 0) {
+        *--begin = '-';
+    }
     lead_in(json, key);
-    put(json, text, (size_t)snprintf(text, sizeof(text), "%lld", (long long)value));
+    put(json, begin, (size_t)(text + sizeof(text) - begin));
 }
 
 void json_number(json_text *json, const char *key, double value)

@@ -124,6 +124,10 @@ static void json_is_escaped(void **state)
     json_bytes(&json, "a\"b", "q\"\\\n\x01\x7f\xc3\xa9\xff.", 10);
     json_array(&json, "n");
     json_integer(&json, NULL, -5);
+    json_integer(&json, NULL, 0);
+    json_integer(&json, NULL, 1234567890123);
+    json_integer(&json, NULL, INT64_MIN);
+    json_integer(&json, NULL, INT64_MAX);
     json_number(&json, NULL, 0.25);
     json_number(&json, NULL, 1.0 / 0.0);
     json_bool(&json, NULL, true);
@@ -134,9 +138,9 @@ static void json_is_escaped(void **state)
     json_end_object(&json);
     assert_int_equal(json.status, TRM_OK);
     assert_int_equal(trm_bytes_append(&json.bytes, "", 1), TRM_OK);
-    assert_string_equal(
-        json.bytes.data,
-        "{\"a\\\"b\":\"q\\\"\\\\\\n\\u0001\\u007f\xc3\xa9\xef\xbf\xbd.\",\"n\":[-5,0.25,null,true,null],\"o\":{}}");
+    assert_string_equal(json.bytes.data,
+                        "{\"a\\\"b\":\"q\\\"\\\\\\n\\u0001\\u007f\xc3\xa9\xef\xbf\xbd.\",\"n\":[-5,0,1234567890123,"
+                        "-9223372036854775808,9223372036854775807,0.25,null,true,null],\"o\":{}}");
     json_text_fini(&json);
 }
 
