@@ -118,6 +118,9 @@ static void settle(hub *h, completion *c)
 static void finish_choice(hub *h, choice *ch, const char *reason)
 {
     completion *c = ch->owner;
+    if (ch->running) { /* what follows this text in a conversation begins with it */
+        router_note(&h->router, ch->tokens.data, ch->tokens.size, ch->replica);
+    }
     take_id(h, ch);
     if (choice_finish(ch, reason) != TRM_OK) {
         fail_request(h, c, 503, NULL, trm_last_error());

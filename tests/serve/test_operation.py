@@ -382,6 +382,13 @@ class Replicas(unittest.TestCase):
                 cached.append(reply["usage"]["prompt_tokens_details"]["cached_tokens"])
             self.assertEqual(cached[0], 0)
             self.assertGreater(min(cached[1:]), 32)
+            for name in "Ruth", "Job", "Esther": # conversations: the text so far, and more
+                text = f"And the word of {name}"
+                for turn in range(3):
+                    status, reply, _ = server.request("POST", "/v1/completions", long_body(prompt=text, max_tokens=100))
+                    if turn > 0:
+                        self.assertGreater(reply["usage"]["prompt_tokens_details"]["cached_tokens"], 32)
+                    text += reply["choices"][0]["text"]
 
     def test_killed(self):
         """What a lost replica had goes on at the other, and the server is ready all the time."""
