@@ -6,6 +6,7 @@
 #include <trireme/serving.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 
 #define N_BLOCKS ((size_t)1 << 16)
 /* A request's share of some hundred steps takes about as long as this many tokens of a prompt. */
@@ -37,23 +38,19 @@ void router_fini(router *r)
 /* Goes on from the hash of the tokens before a block. */
 static uint64_t hash_block(uint64_t hash, const int32_t *tokens)
 {
-    for (int32_t i = 0; i < TRM_KV_BLOCK_SIZE; i++) {
-        hash = (hash ^ (uint32_t)tokens[i]) * 0x9e3779b97f4a7c15u;
-        hash ^= hash >> 29;
-    }
-    return hash != 0 ? hash : 1;
+    return trm_hash_bytes(hash, tokens, TRM_KV_BLOCK_SIZE * sizeof(*tokens));
 }
 
 static router_block *block_of(const router *r, uint64_t hash)
 {
-    return &r->blocks[(hash >> 32) % N_BLOCKS];
+    return &r->blocks[(hash ^ hash >> 32) % N_BLOCKS];
 }
 
 /* Tokens at the beginning that each replica was given before. A block that is known tells of all before it, of which
  * some may be forgotten. */
 static void count_seen(const router *r, const int32_t *tokens, size_t n_tokens, int64_t *seen)
 {
-    uint64_t hash = 0;
+    uint64_t hash = TRM_HASH_START;
     for (size_t end = TRM_KV_BLOCK_SIZE; r->blocks != NULL && end <= n_tokens; end += TRM_KV_BLOCK_SIZE) {
         hash = hash_block(hash, tokens + end - TRM_KV_BLOCK_SIZE);
         const router_block *block = block_of(r, hash);
@@ -90,7 +87,7 @@ int32_t router_choose(router *r, const int32_t *tokens, size_t n_tokens, const r
 
 void router_note(router *r, const int32_t *tokens, size_t n_tokens, int32_t replica)
 {
-    uint64_t hash = 0;
+    uint64_t hash = TRM_HASH_START;
     for (size_t end = TRM_KV_BLOCK_SIZE; r->blocks != NULL && end <= n_tokens; end += TRM_KV_BLOCK_SIZE) {
         hash = hash_block(hash, tokens + end - TRM_KV_BLOCK_SIZE);
         router_block *block = block_of(r, hash);
