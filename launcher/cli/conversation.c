@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "launcher/cli/report.h"
+#include "launcher/text/buffer.h"
 
 trm_status conversation_open(conversation *talk, const char *path, const char *system)
 {
@@ -26,15 +27,9 @@ void conversation_close(conversation *talk)
 
 trm_status conversation_say(conversation *talk, const char *role, const char *text, size_t size)
 {
-    if (talk->count == talk->capacity) {
-        size_t capacity = talk->capacity == 0 ? 16 : 2 * talk->capacity;
-        conversation_message *grown = realloc(talk->messages, capacity * sizeof(*grown));
-        if (grown == NULL) {
-            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu messages", capacity);
-        }
-        talk->messages = grown;
-        talk->capacity = capacity;
-    }
+    void *messages = talk->messages;
+    TRM_TRY(trm_array_grow(&messages, &talk->capacity, talk->count + 1, sizeof(*talk->messages)));
+    talk->messages = messages;
     char *copy = malloc(size + 1);
     if (copy == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a message of %zu bytes", size);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "launcher/text/buffer.h"
 
 trm_status text_sink_init(text_sink *sink, const trm_tokenizer *tokenizer, bool skip_special, const char *const *stops,
                           int32_t n_stops, FILE *out)
@@ -26,15 +27,9 @@ void text_sink_fini(text_sink *sink)
 
 static trm_status append(text_sink *sink, const char *text, size_t size)
 {
-    if (sink->size + size + 1 > sink->capacity) {
-        size_t capacity = 2 * (sink->size + size + 1);
-        char *grown = realloc(sink->text, capacity);
-        if (grown == NULL) {
-            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes of text", capacity);
-        }
-        sink->text = grown;
-        sink->capacity = capacity;
-    }
+    void *grown = sink->text;
+    TRM_TRY(trm_array_grow(&grown, &sink->capacity, sink->size + size + 1, 1));
+    sink->text = grown;
     memcpy(sink->text + sink->size, text, size);
     sink->size += size;
     sink->text[sink->size] = '\0';

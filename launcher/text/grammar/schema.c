@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "launcher/text/buffer.h"
 
 /* The member also if it is null; NULL if absent. */
 const trm_json *trm_schema_member(const trm_json *object, const char *key)
@@ -50,18 +51,15 @@ trm_grammar_node *trm_schema_call(schema_reader *reader, const trm_json *schema)
     char name[40];
     snprintf(name, sizeof(name), "(schema %zu)", reader->n_refs);
     int32_t rule = trm_grammar_add_rule(reader->tree, name, strlen(name));
-    if (rule >= 0 && reader->n_refs == reader->capacity) {
-        size_t capacity = reader->capacity == 0 ? 16 : 2 * reader->capacity;
-        schema_ref *refs = realloc(reader->refs, capacity * sizeof(*refs));
-        if (refs == NULL) {
-            return trm_grammar_fail(reader->tree, TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu references", capacity);
-        }
-        reader->refs = refs;
-        reader->capacity = capacity;
-    }
     if (rule < 0) {
         return NULL;
     }
+    void *refs = reader->refs;
+    if (trm_array_grow(&refs, &reader->capacity, reader->n_refs + 1, sizeof(*reader->refs)) != TRM_OK) {
+        return trm_grammar_fail(reader->tree, TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu references",
+                                reader->n_refs + 1);
+    }
+    reader->refs = refs;
     reader->refs[reader->n_refs++] = (schema_ref){schema, rule};
     return trm_grammar_call(reader->tree, rule);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "launcher/text/buffer.h"
 #include "launcher/text/utf8.h"
 
 #define MOST_NODES 400000
@@ -51,15 +52,11 @@ int32_t trm_grammar_add_rule(trm_grammar_tree *tree, const char *name, size_t si
         trm_grammar_fail(tree, TRM_ERROR_INVALID_ARGUMENT, "the grammar has more than %d rules", MOST_RULES);
         return -1;
     }
-    if (tree->n_rules == tree->capacity) {
-        size_t capacity = tree->capacity == 0 ? 32 : 2 * tree->capacity;
-        trm_grammar_rule *rules = realloc(tree->rules, capacity * sizeof(*rules));
-        if (rules == NULL) {
-            trm_grammar_fail(tree, TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu rules of a grammar", capacity);
-            return -1;
-        }
-        tree->rules = rules;
-        tree->capacity = capacity;
+    void *rules = tree->rules;
+    tree->status = trm_array_grow(&rules, &tree->capacity, tree->n_rules + 1, sizeof(*tree->rules));
+    tree->rules = rules;
+    if (tree->status != TRM_OK) {
+        return -1;
     }
     char *copy = trm_arena_alloc(&tree->arena, size + 1);
     if (copy == NULL) {
