@@ -119,6 +119,17 @@ static trm_status listen_at(meeting *m, uint16_t port)
     return TRM_OK;
 }
 
+bool trm_tcp_meets_itself(int fd)
+{
+    struct sockaddr_storage here, there;
+    socklen_t here_size = sizeof(here), there_size = sizeof(there);
+    memset(&here, 0, sizeof(here));
+    memset(&there, 0, sizeof(there));
+    return getsockname(fd, (struct sockaddr *)&here, &here_size) == 0 &&
+           getpeername(fd, (struct sockaddr *)&there, &there_size) == 0 && here_size == there_size &&
+           memcmp(&here, &there, here_size) == 0;
+}
+
 /* One attempt; -1 if nobody listens there (yet). */
 static int connect_once(const struct sockaddr *address, socklen_t length, double end)
 {
@@ -131,6 +142,12 @@ static int connect_once(const struct sockaddr *address, socklen_t length, double
     socklen_t size = sizeof(error);
     if ((connect(fd, address, length) != 0 && errno != EINPROGRESS) || !wait_ready(fd, POLLOUT, end) ||
         getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
+        close(fd);
+        return -1;
+    }
+    if (trm_tcp_meets_itself(fd)) {
+        const struct linger at_once = {1, 0}; /* rank 0 is to listen there */
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
         close(fd);
         return -1;
     }

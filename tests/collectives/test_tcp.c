@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cases.h"
+#include "collectives/tcp_connect.h"
 #include "collectives/transport.h"
 
 typedef struct tcp_rank {
@@ -20,16 +21,22 @@ typedef struct tcp_rank {
     case_result result;
 } tcp_rank;
 
-/* A port that nobody listens at. */
+/* A port that nobody listens at. Processes that choose at the same time choose apart, and none of what the system gives
+ * out by itself (from 32768 on). */
 static uint16_t free_port(void)
 {
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t length = sizeof(address);
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
-    close(fd);
-    return ntohs(address.sin_port);
+    static int n;
+    for (;;) {
+        const int on = 1, port = 10000 + (getpid() * 16 + n++) % 22000;
+        struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)), 0);
+        bool free = bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0 && listen(fd, 1) == 0;
+        close(fd);
+        if (free) {
+            return (uint16_t)port;
+        }
+    }
 }
 
 static void *run_tcp_rank(void *argument)
@@ -163,6 +170,30 @@ static void test_host_that_is_not(void **state)
                  "rank 2 of 2");
 }
 
+/* The system gives out the port that is connected to: here it is told to, elsewhere it comes to that by chance. */
+static void test_connection_to_itself(void **state)
+{
+    (void)state;
+    const int on = 1;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    for (int listens = 0; listens < 2; listens++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0), listener = socket(AF_INET, SOCK_STREAM, 0);
+        address.sin_port = htons(free_port());
+        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)), 0);
+        if (listens) {
+            assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+            assert_int_equal(listen(listener, 1), 0);
+        } else {
+            assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+        }
+        assert_false(trm_tcp_meets_itself(fd));
+        assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+        assert_int_equal(trm_tcp_meets_itself(fd), !listens);
+        close(fd);
+        close(listener);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -172,6 +203,7 @@ int main(void)
         cmocka_unit_test(test_rank_that_leaves),
         cmocka_unit_test(test_rank_that_gives_up),
         cmocka_unit_test(test_host_that_is_not),
+        cmocka_unit_test(test_connection_to_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
