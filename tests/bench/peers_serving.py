@@ -60,7 +60,7 @@ def is_ready(url):
 
 def step_times(url):
     """Seconds of all steps so far, and of them those that rank 0's device was at work; none of another server."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=5) as reply:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as reply:
         text = reply.read().decode()
     found = [re.search(rf"^trireme_{name}_seconds_total\S* (\S+)$", text, re.MULTILINE) for name in ("step", "step_device")]
     return tuple(float(value.group(1)) for value in found) if all(found) else None

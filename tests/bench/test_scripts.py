@@ -52,7 +52,7 @@ class Scripts(unittest.TestCase):
         self.file(name, f"#!/bin/sh\ncat <<'END'\n{json.dumps(reply)}\nEND\nexit {code}\n", 0o755)
 
     def script(self, name, *arguments, code=0):
-        out = subprocess.run([sys.executable, os.path.join(HERE, name), *arguments], capture_output=True, text=True, timeout=60, check=False)
+        out = subprocess.run([sys.executable, os.path.join(HERE, name), *arguments], capture_output=True, text=True, timeout=600, check=False)
         self.assertEqual(out.returncode, code, out.stderr)
         return out
 
@@ -183,7 +183,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])
     def test_gguf(self):
         file = os.path.join(self.folder, "model.gguf")
         roofs_of_a_small_one = "import roofs; roofs.SHAPES['llama-3-8b'] = (64, 96, 2, 4, 2, 16, 300); import make_gguf; make_gguf.POOL = 4096; make_gguf.main()"
-        subprocess.run([sys.executable, "-c", roofs_of_a_small_one, file, "--tokenizer"], cwd=HERE, check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", roofs_of_a_small_one, file, "--tokenizer"], cwd=HERE, check=True, timeout=600)
         with open(file, "rb") as data:
             content = data.read()
         magic, version, tensors, keys = struct.unpack_from("<4sIQQ", content)

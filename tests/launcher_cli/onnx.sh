@@ -141,11 +141,11 @@ case_interrupt() { # Ctrl-C while algorithms are timed; the program waits for th
     local arguments=(bench "$net" --timing-cache "$cache" --duration 0 --warm-up 0 --iterations 1)
     SLOW_TUNING_MARK=$mark "$program" "${arguments[@]}" >"$work/out" 2>"$work/err" &
     process=$!
-    for ((tries = 0; tries < 1200; tries++)); do
+    for ((tries = 0; tries < 6000; tries++)); do
         [ ! -f "$mark" ] || break
         sleep 0.1
     done
-    [ -f "$mark" ] || complain "nothing was timed in 120 s: $(cat "$work/err")"
+    [ -f "$mark" ] || complain "nothing was timed in 600 s: $(cat "$work/err")"
     kill -INT $process
     rm -f "$mark" # it goes on
     wait $process

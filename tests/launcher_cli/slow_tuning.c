@@ -46,7 +46,7 @@ static trm_status tune(const trm_kernel_call *call, trm_tuner *tuner)
     FILE *file = mark == NULL ? NULL : fopen(mark, "w");
     if (file != NULL) {
         fclose(file);
-        for (int32_t i = 0; i < 12000 && access(mark, F_OK) == 0; i++) {
+        for (int32_t i = 0; i < 60000 && access(mark, F_OK) == 0; i++) {
             usleep(10000);
         }
     }

@@ -34,7 +34,7 @@ $law" 0 run "$model" -f "$work/genesis.txt" -p "And God" -n 7 --echo
     # closed streams: what is opened later does not take their places
     "$program" run "$model" -n 2 -q <&- >"$work/out" 2>"$work/err"
     [ "$? $(cat "$work/out")" = "0 In the" ] || complain "closed stdin: $(head -c 300 "$work/out" "$work/err")"
-    timeout 60 "$program" run "$model" -n 2 -q -i <&- >"$work/out" 2>"$work/err"
+    timeout 600 "$program" run "$model" -n 2 -q -i <&- >"$work/out" 2>"$work/err"
     [ "$? $(cat "$work/out")" = "0 " ] || complain "closed stdin, interactive: $(head -c 300 "$work/out" "$work/err")"
     "$program" run "$model" -n 2 -q -p a 2>"$work/err" >&-
     [ "$? $(cat "$work/err")" = "1 trireme: input/output error: cannot write to stdout: Bad file descriptor" ] ||

@@ -14,13 +14,10 @@ PROGRAM = os.environ["TRIREME_PROGRAM"]
 MODEL = os.environ["TRIREME_MODEL"]
 RANKS = int(os.environ.get("TRIREME_RANKS", "1"))
 BACKEND = os.environ.get("TRIREME_BACKEND", "host")
-BRIEF = "TRM_TEST_BRIEF" in os.environ # a program with sanitizers takes ten times as long
 BEGINNING = " God created the heaven and the earth.\n"
 
 
-def tokens(count):
-    """How many a request asks for that is to take a while."""
-    return count // 4 if BRIEF else count
+HOLDS = ["--beat-timeout", "600", "--step-timeout", "600"] # for a server whose ranks are held
 
 
 class Server:
@@ -29,8 +26,8 @@ class Server:
         patience = [] if "--beat-timeout" in options else ["--beat-timeout", "20"]
         command = [PROGRAM, "serve", model, "--backend", BACKEND, "--threads", "1", "--port", "0", "--ranks", str(ranks)]
         self.process = subprocess.Popen(command + patience + list(options), stderr=subprocess.PIPE, text=True,
-                                        env=dict(os.environ, OPENBLAS_NUM_THREADS="1"))
-        self.lines, self.port, began = [], None, time.monotonic()
+                                        env=dict(os.environ, OPENBLAS_NUM_THREADS="1", TRIREME_DEADLINE="600"))
+        self.lines, self.port, self.ranks, began = [], None, ranks, time.monotonic()
         self.told = threading.Condition()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -56,7 +53,7 @@ class Server:
             self.lines.append("(ended)")
             self.told.notify_all()
 
-    def wait_line(self, pattern, seconds=300, count=1):
+    def wait_line(self, pattern, seconds=600, count=1):
         """Waits for the count-th line that matches."""
         end = time.monotonic() + seconds
         with self.told:
@@ -83,7 +80,21 @@ class Server:
             level = [child for pid in level for child in children.get(pid, [])]
         return pids
 
-    def request(self, method, path, body=None, headers={}, timeout=240):
+    @contextlib.contextmanager
+    def held(self):
+        """The ranks stand still meanwhile, so that what is live stays live, however fast they are or slow we. Of a server with HOLDS."""
+        workers = self.workers()
+        assert len(workers) == self.ranks, workers
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in workers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    def request(self, method, path, body=None, headers={}, timeout=600):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             payload = json.dumps(body) if isinstance(body, (dict, list)) else body
@@ -116,7 +127,7 @@ class Server:
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
-    def stop(self, sign=signal.SIGTERM, seconds=300):
+    def stop(self, sign=signal.SIGTERM, seconds=600):
         """Ends the server and returns its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(sign)
@@ -140,13 +151,22 @@ class Server:
             raise AssertionError(f"the server ended with {code}:\n" + "\n".join(self.lines[-40:]))
 
 
-def eventually(check, seconds=300):
-    """Repeats a check until it raises no AssertionError; the time only ends what would never be so."""
+def is_gone(pid):
+    """Whether a process has ended, be it that nobody has waited for it."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def eventually(check, seconds=600):
+    """Repeats a check until it raises no AssertionError, nor misses an entry; the time only ends what would never be so."""
     end = time.monotonic() + seconds
     while True:
         try:
             return check()
-        except AssertionError:
+        except (AssertionError, LookupError):
             if time.monotonic() > end:
                 raise
         time.sleep(0.02)

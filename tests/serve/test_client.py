@@ -15,7 +15,7 @@ from serving import BACKEND, BEGINNING, MODEL, Server, temporary_file
 def setUpModule():
     global server, client
     server = Server()
-    client = openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0, timeout=300)
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0, timeout=600)
 
 
 def tearDownModule():
@@ -550,7 +550,7 @@ class Reasoning(unittest.TestCase):
     text = "<think>\nLet me see.\n\nYes.\n</think>\n\nIt is so."
 
     def replies(self, server, text, **extra):
-        ask = openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0, timeout=300).chat.completions.create
+        ask = openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0, timeout=600).chat.completions.create
         options = dict(model="kjv-7m", messages=[{"role": "user", "content": "Is it so?"}], max_tokens=100, temperature=0,
                        extra_body=dict({"guided_choice": [text]}, **extra))
         message = ask(**options).choices[0].message
@@ -711,8 +711,8 @@ class Errors(unittest.TestCase):
 class Cancellation(unittest.TestCase):
     def test_client_leaves_stream(self):
         gone = server.metric("trireme_clients_gone_total")
-        stream = client.completions.create(model="kjv-7m", prompt="And", max_tokens=1000, stream=True, n=16,
-                                           extra_body={"ignore_eos": True})
+        stream = client.completions.create(model="kjv-7m", prompt="And", max_tokens=1000, stream=True, n=16, logprobs=20,
+                                           extra_body={"ignore_eos": True}) # more than all buffers on the way hold
         next(iter(stream))
         stream.close()
         server.wait_metric("trireme_clients_gone_total", gone + 1)
@@ -722,7 +722,7 @@ class Cancellation(unittest.TestCase):
         gone = server.metric("trireme_clients_gone_total")
         with self.assertRaises(openai.APITimeoutError):
             # 1000 steps of 128 sequences, which take longer than that on any device
-            client.with_options(timeout=openai.Timeout(300, read=0.2)).completions.create(
+            client.with_options(timeout=openai.Timeout(600, read=0.2)).completions.create(
                 model="kjv-7m", prompt="And", max_tokens=1000, n=128, extra_body={"ignore_eos": True})
         server.wait_metric("trireme_clients_gone_total", gone + 1)
         server.wait_metric("trireme_requests_live", 0)
@@ -749,6 +749,7 @@ class Others(unittest.TestCase):
             self.assertNotEqual(server.request("GET", "/version", headers={"X-Request-Id": bad})[2]["X-Request-Id"], bad)
 
     def test_metrics(self):
+        server.wait_metric("trireme_requests_live", 0) # and with it what the last ones generated
         before = server.metric("vllm:generation_tokens_total")
         server.complete(max_tokens=5)
         server.wait_metric("vllm:generation_tokens_total", before + 5)

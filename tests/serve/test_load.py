@@ -47,7 +47,7 @@ class Load(unittest.TestCase):
             def check():
                 for name in HAPPENED:
                     self.assertGreater(server.metric(name), 0, name)
-            eventually(check, 20)
+            eventually(check)
             server.wait_metric("trireme_cache_blocks_used", 0)
         return asked, alone, together
 

@@ -18,7 +18,7 @@ import time
 import unittest
 import urllib.request
 
-from serving import BACKEND, BEGINNING, MODEL, PROGRAM, RANKS, Server, eventually, tokens, write_temporary
+from serving import BACKEND, BEGINNING, HOLDS, MODEL, PROGRAM, RANKS, Server, eventually, is_gone, write_temporary
 
 
 def long_body(**more):
@@ -27,14 +27,14 @@ def long_body(**more):
 
 class Limits(unittest.TestCase):
     def test_queue(self):
-        with Server("--max-requests", "3", "--sequences", "2") as server:
-            for _ in range(20): # a busy machine may send them one by one
-                with concurrent.futures.ThreadPoolExecutor(8) as pool:
-                    replies = list(pool.map(lambda i: server.request("POST", "/v1/completions", long_body(max_tokens=tokens(200))), range(8)))
-                statuses = [status for status, _, _ in replies]
-                if 429 in statuses:
-                    break
-            self.assertEqual(sorted(set(statuses)), [200, 429], statuses)
+        with Server("--max-requests", "3", "--sequences", "2", *HOLDS) as server:
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                with server.held():
+                    asked = [pool.submit(server.request, "POST", "/v1/completions", long_body(max_tokens=20)) for _ in range(8)]
+                    eventually(lambda: self.assertEqual(sum(reply.done() for reply in asked), 5))
+                replies = [reply.result() for reply in asked]
+            statuses = sorted(status for status, _, _ in replies)
+            self.assertEqual(statuses, 3 * [200] + 5 * [429])
             refused = next(reply for reply in replies if reply[0] == 429)
             self.assertIn("Retry-After", refused[2])
             self.assertEqual(refused[1]["error"]["type"], "rate_limit_error")
@@ -79,8 +79,7 @@ class Limits(unittest.TestCase):
 
     def test_request_deadline(self):
         """A request's own deadline: running, as a stream, and before its turn has come; what it held is free."""
-        with Server("--sequences", "2", "--request-timeout", "60") as server:
-            begins = time.monotonic()
+        with Server("--sequences", "2", "--request-timeout", "600") as server:
             with concurrent.futures.ThreadPoolExecutor(3) as pool:
                 replies = [pool.submit(server.request, "POST", "/v1/completions", long_body(n=2, timeout=0.15, stream=i == 1))
                            for i in range(3)] # of six choices two run at a time
@@ -91,10 +90,9 @@ class Limits(unittest.TestCase):
                         status = 408
                     self.assertEqual((status, body["error"]["code"]), (408, "timeout"), body)
                     self.assertIn("0.15 seconds", body["error"]["message"])
-            self.assertLess(time.monotonic() - begins, 55)
             server.wait_metric("trireme_requests_live", 0)
             server.wait_metric("trireme_cache_blocks_used", 0)
-            self.assertEqual(server.complete(timeout=60), BEGINNING)
+            self.assertEqual(server.complete(timeout=600), BEGINNING)
             status, reply, _ = server.request("POST", "/v1/completions", {"prompt": "x", "timeout": -1})
             self.assertEqual((status, reply["error"]["param"]), (400, "timeout"))
 
@@ -191,28 +189,28 @@ class Limits(unittest.TestCase):
 
 class Ending(unittest.TestCase):
     def test_drain(self):
-        server = Server("--drain-timeout", "600")
+        server = Server("--drain-timeout", "600", *HOLDS)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            reply = pool.submit(server.request, "POST", "/v1/completions", long_body(n=4, max_tokens=tokens(400)))
-            server.wait_metric("trireme_requests_live", 4)
-            server.process.send_signal(signal.SIGTERM)
-            server_status = 0
-            while server_status != 503 and not reply.done():
-                server_status = server.request("GET", "/health")[0]
-            self.assertEqual(server_status, 503)
+            with server.held():
+                reply = pool.submit(server.request, "POST", "/v1/completions", long_body(n=4, max_tokens=100))
+                server.wait_metric("trireme_requests_live", 4)
+                server.process.send_signal(signal.SIGTERM)
+                eventually(lambda: self.assertEqual(server.request("GET", "/health")[0], 503))
+                self.assertFalse(reply.done())
             status, body, _ = reply.result()
-            self.assertEqual((status, body["usage"]["completion_tokens"]), (200, 4 * tokens(400)))
+            self.assertEqual((status, body["usage"]["completion_tokens"]), (200, 400))
         self.assertEqual(server.stop(), 0)
 
     def test_second_signal(self):
-        server = Server()
+        server = Server(*HOLDS)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            reply = pool.submit(server.request, "POST", "/v1/completions", long_body(n=16))
-            server.wait_metric("trireme_requests_live", 16)
-            server.process.send_signal(signal.SIGTERM)
-            eventually(lambda: self.assertEqual(server.request("GET", "/health")[0], 503))
-            server.process.send_signal(signal.SIGTERM)
-            self.assertEqual(reply.result()[0], 503)
+            with server.held():
+                reply = pool.submit(server.request, "POST", "/v1/completions", long_body(n=16))
+                server.wait_metric("trireme_requests_live", 16)
+                server.process.send_signal(signal.SIGTERM)
+                eventually(lambda: self.assertEqual(server.request("GET", "/health")[0], 503))
+                server.process.send_signal(signal.SIGTERM)
+                self.assertEqual(reply.result()[0], 503)
         self.assertEqual(server.stop(), 0)
 
     def test_front_end_dies(self):
@@ -221,13 +219,13 @@ class Ending(unittest.TestCase):
         workers = server.workers()
         self.assertEqual(len(workers), RANKS)
         server.stop(signal.SIGKILL)
-        eventually(lambda: self.assertEqual([pid for pid in workers if os.path.exists(f"/proc/{pid}")], []))
+        eventually(lambda: self.assertEqual([pid for pid in workers if not is_gone(pid)], []))
 
 
 class Refusals(unittest.TestCase):
     def fails(self, code, part, *options, **variables):
         command = [PROGRAM, "serve", MODEL, "--backend", "host", "--port", "0", "--ranks", str(RANKS), *options]
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=300,
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=600,
                               env=dict(os.environ, **variables))
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertEqual(done.stderr.count(part), 1, done.stderr)
@@ -277,23 +275,24 @@ class LostRanks(unittest.TestCase):
                     self.noticed = time.monotonic() - self.began
 
                 self.assertEqual(self.texts(server, disturb), expected)
-                self.assertEqual(server.metric("trireme_restarts_total"), rank + 1)
+                server.wait_line("serving again", count=rank + 1) # all replies may have been there before
+                server.wait_metric("trireme_restarts_total", rank + 1)
                 yield server
 
     def test_killed(self):
-        for server in self.lose(signal.SIGKILL):
+        for server in self.lose(signal.SIGKILL, *HOLDS): # no beat that stays away tells of it
             recovery = server.metric("trireme_last_recovery_seconds")
             print(f"{RANKS} ranks, killed: noticed after {self.noticed:.3f} s, serving again after {recovery:.2f} s, at first after "
                   f"{server.start_seconds:.2f} s")
-            self.assertLess(self.noticed, 1 if BACKEND == "cuda" else 10) # 20 s without a beat would be another way
             if BACKEND == "cuda": # a machine of its own
+                self.assertLess(self.noticed, 1)
                 self.assertLess(recovery, server.start_seconds + 2)
 
     def test_stopped(self):
         for server in self.lose(signal.SIGSTOP, "--beat-timeout", "0.8"): # the default
             print(f"stopped: noticed after {self.noticed:.3f} s")
-            # 0.8 s since the last beat, and as long as the front end itself waits for a processor; on the host the ranks take all of them
-            self.assertLess(self.noticed, 1.5 if BACKEND == "cuda" else 8)
+            if BACKEND == "cuda": # 0.8 s since the last beat; on the host the front end waits for a processor as well
+                self.assertLess(self.noticed, 1.5)
 
     def test_killed_while_idle(self):
         with Server() as server:
@@ -455,25 +454,33 @@ class Sleep(unittest.TestCase):
     def ask(self, server, method, path):
         return server.request(method, path)[:2]
 
+    def fall_asleep(self, server):
+        """Until the ranks have ended: on a busy machine that may take longer than a request for it waits."""
+        status = 500
+        while status == 500:
+            status, body = self.ask(server, "POST", "/sleep")
+        self.assertEqual(status, 200, body)
+
     def test_sleep(self):
         keys = write_temporary("secret")
         with Server("--sleep-mode", "--api-keys", keys) as server:
             self.assertEqual(self.ask(server, "POST", "/sleep")[0], 401)
             self.assertEqual(server.request("GET", "/health")[0], 200)
         os.unlink(keys)
-        with Server("--sleep-mode") as server:
+        with Server("--sleep-mode", *HOLDS) as server:
             beginning = server.complete()
             with concurrent.futures.ThreadPoolExecutor(1) as pool:
-                reply = pool.submit(server.request, "POST", "/v1/completions", long_body(n=4, max_tokens=tokens(400)))
-                server.wait_metric("trireme_requests_live", 4)
-                status, body = self.ask(server, "POST", "/sleep?level=1") # not while there is work
-                self.assertEqual((status, "4 live" in body["error"]["message"]), (409, True), body)
+                with server.held():
+                    reply = pool.submit(server.request, "POST", "/v1/completions", long_body(n=4, max_tokens=100))
+                    server.wait_metric("trireme_requests_live", 4)
+                    status, body = self.ask(server, "POST", "/sleep?level=1") # not while there is work
+                    self.assertEqual((status, "4 live" in body["error"]["message"]), (409, True), body)
                 self.assertEqual(reply.result()[0], 200)
             server.wait_metric("trireme_requests_live", 0)
             for _ in range(2):
                 began = time.monotonic()
                 for _ in range(2): # a second time nothing happens
-                    self.assertEqual(self.ask(server, "POST", "/sleep")[0], 200)
+                    self.fall_asleep(server)
                 asleep = time.monotonic() - began
                 self.assertEqual(server.workers(), [])
                 self.assertEqual(self.ask(server, "GET", "/is_sleeping"), (200, {"is_sleeping": True}))
@@ -490,9 +497,9 @@ class Sleep(unittest.TestCase):
                 self.assertEqual(len(server.workers()), RANKS)
             self.assertEqual(server.metric("trireme_restarts_total"), 0)
             os.kill(server.workers()[-1], signal.SIGKILL) # ranks that were woken are as well started again
-            server.wait_line("serving again")
+            server.wait_line("serving again", count=3) # twice after waking
             self.assertEqual(server.complete(), beginning)
-            self.assertEqual(self.ask(server, "POST", "/sleep")[0], 200)
+            self.fall_asleep(server)
         with Server() as server: # which ended well asleep; without the flag there is no sleep
             self.assertEqual(self.ask(server, "POST", "/sleep")[0], 404)
             self.assertEqual(server.complete(), beginning)
@@ -503,10 +510,10 @@ class Sleep(unittest.TestCase):
         model = folder + "/model"
         shutil.copytree(MODEL, model)
         server = Server("--sleep-mode", model=model)
-        self.assertEqual(self.ask(server, "POST", "/sleep")[0], 200)
+        self.fall_asleep(server)
         shutil.rmtree(folder)
         self.assertEqual(self.ask(server, "POST", "/wake_up")[0], 200)
-        self.assertEqual(server.process.wait(300), 3)
+        self.assertEqual(server.process.wait(600), 3)
         server.stop()
 
 
@@ -517,10 +524,10 @@ class Load(unittest.TestCase):
         with Server("--api-keys", keys) as server:
             command = [PROGRAM, "bench", "serve", server.url, "--requests", "24", "--concurrency", "6", "--prompt-tokens", "20",
                        "--tokens", "12", "--json", "--html", page, "--goal-first", "60000"]
-            refused = subprocess.run(command, capture_output=True, text=True, timeout=300)
+            refused = subprocess.run(command, capture_output=True, text=True, timeout=600)
             self.assertEqual(refused.returncode, 1)
             self.assertIn("status 401", refused.stderr)
-            done = subprocess.run(command + ["--api-key", "secret"], capture_output=True, text=True, timeout=300)
+            done = subprocess.run(command + ["--api-key", "secret"], capture_output=True, text=True, timeout=600)
             self.assertEqual(done.returncode, 0, done.stderr)
             figures = json.loads(done.stdout)
             self.assertEqual((figures["completed"], figures["failed"], figures["output_tokens"]), (24, 0, 288))
@@ -532,9 +539,9 @@ class Load(unittest.TestCase):
             with open(page) as text:
                 self.assertIn("</html>", text.read())
             spread = subprocess.run(command + ["--api-key", "secret", "--rate", "50", "--ids-below", "100"], capture_output=True,
-                                    text=True, timeout=300)
+                                    text=True, timeout=600)
             self.assertEqual(spread.returncode, 0, spread.stderr)
-        gone = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        gone = subprocess.run(command, capture_output=True, text=True, timeout=600)
         self.assertEqual(gone.returncode, 1)
         self.assertIn("cannot", gone.stderr)
         os.unlink(page)
@@ -567,7 +574,7 @@ class Load(unittest.TestCase):
         with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
             threading.Thread(target=server.serve_forever, daemon=True).start()
             done = subprocess.run([PROGRAM, "bench", "serve", "http://127.0.0.1:%d" % server.server_port, "--requests", "2", "--concurrency",
-                                   "1", "--prompt-tokens", "5", "--tokens", "3", "--json"], capture_output=True, text=True, timeout=300)
+                                   "1", "--prompt-tokens", "5", "--tokens", "3", "--json"], capture_output=True, text=True, timeout=600)
             server.shutdown()
         self.assertEqual(done.returncode, 0, done.stderr)
         figures = json.loads(done.stdout)
@@ -601,9 +608,9 @@ class Load(unittest.TestCase):
             addresses = [entry[4][0] for entry in socket.getaddrinfo("localhost", None)]
             url = "http://%s:%d" % ("localhost" if "127.0.0.1" in addresses else "127.0.0.1", server.server_port)
             command = [PROGRAM, "bench", "serve", url, "--concurrency", "1"]
-            drawn = subprocess.run(command + ["--requests", "40", "--spread"], capture_output=True, text=True, timeout=300)
+            drawn = subprocess.run(command + ["--requests", "40", "--spread"], capture_output=True, text=True, timeout=600)
             fixed = subprocess.run(command + ["--requests", "1", "--prompt-tokens", "60", "--tokens", "50"], capture_output=True,
-                                   text=True, timeout=300)
+                                   text=True, timeout=600)
             server.shutdown()
         self.assertEqual((drawn.returncode, fixed.returncode), (1, 1))
         self.assertIn("status 400: no request of 110 tokens", fixed.stderr)
