@@ -2,11 +2,13 @@
 # Installs what the tests need, builds everything with warnings as errors, and runs every test that needs no GPU: the release
 # build (with CUDA kernels compiled where there is nvcc), the host tests again under ASan and UBSan, and those of threads that load
 # and stream weights under TSan.
-# TRM_TEST_JOBS sets how many build and test jobs run at once (default: all processors).
+# TRM_TEST_JOBS sets how many build and test jobs run at once (default: one for each processor and 2 GiB of free memory).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-jobs=${TRM_TEST_JOBS:-$(nproc)}
+processors=$(nproc)
+pairs=$(awk '/^MemAvailable:/ { print int($2 / 2097152) }' /proc/meminfo) # of GiB
+jobs=${TRM_TEST_JOBS:-$((pairs < 1 ? 1 : pairs < processors ? pairs : processors))}
 tools/packages.sh test
 tests/conformance/make_data.sh build/onnx_data ||
     echo "tools/test.sh: ONNX's own test cases could not be made (PyPI not reached?): their tests are left out" >&2
