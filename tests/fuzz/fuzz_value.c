@@ -19,12 +19,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             if (value->dtype == TRM_DTYPE_NONE) {
                 continue;
             }
-            size_t bytes = trm_dtype_size(value->dtype);
+            int64_t bytes = (int64_t)trm_dtype_size(value->dtype), any = 1;
             for (int32_t axis = 0; axis < value->dims.n; axis++) {
-                FUZZ_REQUIRE(value->dims.d[axis] >= 0);
-                FUZZ_REQUIRE(!__builtin_mul_overflow(bytes, (size_t)value->dims.d[axis], &bytes));
+                const int64_t extent = value->dims.d[axis];
+                FUZZ_REQUIRE(extent >= 0);
+                FUZZ_REQUIRE(!__builtin_mul_overflow(bytes, extent > 0 ? extent : 1, &bytes));
+                any = extent == 0 ? 0 : any;
             }
-            fuzz_touch(value->data, bytes);
+            fuzz_touch(value->data, (size_t)(bytes * any));
         }
         trm_free(values);
     }

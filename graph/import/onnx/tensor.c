@@ -34,18 +34,23 @@ trm_status trm_onnx_tensor_check(const Onnx__TensorProto *proto, const char *wha
     }
     result.dims.n = (int32_t)proto->n_dims;
     bool fits = true;
+    size_t extent =
+        1; /* of the dims that are not 0: what strides are made of must be numbers in an empty tensor, too */
     for (size_t i = 0; i < proto->n_dims; i++) {
         if (proto->dims[i] < 0) {
             TRM_FAIL(TRM_ERROR_INVALID_MODEL, "tensor %s has dimension %lld, expected none below 0", what,
                      (long long)proto->dims[i]);
         }
         result.dims.d[i] = proto->dims[i];
-        fits = fits && trm_checked_mul(result.count, (size_t)proto->dims[i], &result.count);
+        result.count = proto->dims[i] == 0 ? 0 : result.count;
+        fits = fits && (proto->dims[i] == 0 || trm_checked_mul(extent, (size_t)proto->dims[i], &extent));
     }
-    if (!fits || !trm_checked_mul(result.count, trm_dtype_size(result.dtype), &result.bytes) ||
-        result.bytes > SIZE_MAX / 4) {
+    size_t bytes;
+    if (!fits || !trm_checked_mul(extent, trm_dtype_size(result.dtype), &bytes) || bytes > SIZE_MAX / 4) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "tensor %s has more elements than memory can hold", what);
     }
+    result.count = result.count == 0 ? 0 : extent;
+    result.bytes = result.count == 0 ? 0 : bytes;
     const size_t bits = (size_t)trm_element_bits(result.dtype);
     result.stored_count = bits < 8 ? result.count / 8 * bits + (result.count % 8 * bits + 7) / 8 : result.count;
     result.stored_bytes = bits < 8 ? result.stored_count : result.bytes;

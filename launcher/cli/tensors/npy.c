@@ -85,12 +85,17 @@ static trm_status read_bytes(const char *path, const unsigned char *bytes, size_
     free(header);
     TRM_TRY(status);
     size_t expected = trm_dtype_size(array->dtype);
-    bool fits = true;
+    bool fits = true, empty = false;
     for (int32_t i = 0; i < array->dims.n; i++) {
-        fits = fits && trm_checked_mul(expected, (size_t)array->dims.d[i], &expected);
+        empty = empty || array->dims.d[i] == 0;
+        fits = fits && (array->dims.d[i] == 0 || trm_checked_mul(expected, (size_t)array->dims.d[i], &expected));
     }
+    if (!fits || expected > SIZE_MAX / 4) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s has more elements than memory can hold", path);
+    }
+    expected = empty ? 0 : expected;
     start += length;
-    if (!fits || size - start != expected) {
+    if (size - start != expected) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s has %zu bytes of elements, expected %zu", path, size - start, expected);
     }
     array->data = malloc(expected + 1);
