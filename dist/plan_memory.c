@@ -69,6 +69,19 @@ size_t trm_plan_kernel_workspace(const trm_plan *plan, const trm_kernel *kernel,
     return may_have_less && plan->max_workspace > 0 && asked > plan->max_workspace ? plan->max_workspace : asked;
 }
 
+/* Why there is no kernel, where that is known. */
+static const char *missing_kernel_cause(const trm_plan *plan, const trm_layer *layer)
+{
+#if !TRM_HAVE_CUDA
+    if (plan->backend == TRM_BACKEND_CUDA) {
+        return ": this build has no CUDA backend";
+    }
+#endif
+    (void)plan;
+    bool shards_keys = layer->desc.kind == TRM_LAYER_ATTENTION && layer->desc.attention.n_ranks > 1;
+    return shards_keys ? ": none shards keys over ranks (n_ranks)" : "";
+}
+
 /* Raises *workspace to what any kernel that may be chosen for these dims needs. */
 static trm_status measure_workspace(const trm_plan *plan, const trm_dims *dims, size_t *workspace)
 {
@@ -82,11 +95,11 @@ static trm_status measure_workspace(const trm_plan *plan, const trm_dims *dims, 
         }
         const trm_kernel *kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, plan->backend, &call);
         if (kernel == NULL) {
-            TRM_FAIL(TRM_ERROR_UNSUPPORTED, "layer %s (%s on %s) has no %s kernel", layer->name,
+            TRM_FAIL(TRM_ERROR_UNSUPPORTED, "layer %s (%s on %s) has no %s kernel%s", layer->name,
                      trm_layer_kind_name(layer->desc.kind),
                      layer->n_inputs > 0 && layer->inputs[0] != NULL ? trm_dtype_name(layer->inputs[0]->dtype)
                                                                      : "nothing",
-                     trm_backend_name(plan->backend));
+                     trm_backend_name(plan->backend), missing_kernel_cause(plan, layer));
         }
         size_t needed = trm_plan_kernel_workspace(plan, kernel, &call);
         *workspace = needed > *workspace ? needed : *workspace;

@@ -389,7 +389,8 @@ typedef struct trm_attention_params {
     int32_t window;         /* a query sees at most the last `window` keys, itself included; 0 = all */
     float scale;            /* scores = scale * q.k; 0 means 1/sqrt(D) */
     float softcap;          /* scores = softcap * tanh(scores / softcap); 0 = off */
-    int32_t n_ranks;        /* > 1: keys are sharded over this many ranks (context parallel) */
+    int32_t n_ranks;        /* > 1: keys are sharded over this many ranks (context parallel); no kernel does that yet,
+                               so trm_build refuses such a layer. 0 is 1 */
     float k_scale, v_scale; /* of an F8E4M3 cache, else unused: what one unit of what is stored stands for; positive,
                                with a finite reciprocal; 0 means 1 */
 } trm_attention_params;

@@ -285,6 +285,33 @@ static void test_build_refuses(void **state)
     trm_plan_destroy(plan);
 }
 
+/* A network may say it, but no kernel does it. */
+static void test_sharded_keys_are_refused(void **state)
+{
+    (void)state;
+    static const trm_dims padded = {4, {1, 2, 8, 16}};
+    trm_layer_desc desc = {.kind = TRM_LAYER_ATTENTION};
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    trm_network *network;
+    trm_tensor *inputs[3], *y;
+    trm_plan *plan = NULL;
+    desc.attention.form = TRM_ATTENTION_PADDED_BHND;
+    assert_ok(trm_network_create(&network));
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"q", "k", "v"};
+        assert_ok(trm_network_add_input(network, names[i], TRM_F32, padded, &inputs[i]));
+    }
+    desc.attention.n_ranks = 65;
+    assert_fails(trm_network_add_layer(network, "attention", &desc, inputs, 3, &y), INVALID, "n_ranks is 65");
+    desc.attention.n_ranks = 2;
+    assert_ok(trm_network_add_layer(network, "attention", &desc, inputs, 3, &y));
+    assert_ok(trm_network_mark_output(network, y));
+    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_UNSUPPORTED,
+                 "layer attention (attention on f32) has no host kernel: none shards keys over ranks (n_ranks)");
+    assert_null(plan);
+    trm_network_destroy(network);
+}
+
 static void test_engine_refuses(void **state)
 {
     (void)state;
@@ -581,12 +608,19 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing_is_destroyed),  cmocka_unit_test(test_words),
-        cmocka_unit_test(test_network_refuses),       cmocka_unit_test(test_odd_layers),
-        cmocka_unit_test(test_build_refuses),         cmocka_unit_test(test_engine_refuses),
-        cmocka_unit_test(test_context_refuses),       cmocka_unit_test(test_exchange_refuses),
-        cmocka_unit_test(test_world_and_mesh_refuse), cmocka_unit_test(test_models_refuse),
-        cmocka_unit_test(test_tokenizers_refuse),     cmocka_unit_test(test_error_record_is_per_thread),
+        cmocka_unit_test(test_nothing_is_destroyed),
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_network_refuses),
+        cmocka_unit_test(test_odd_layers),
+        cmocka_unit_test(test_build_refuses),
+        cmocka_unit_test(test_sharded_keys_are_refused),
+        cmocka_unit_test(test_engine_refuses),
+        cmocka_unit_test(test_context_refuses),
+        cmocka_unit_test(test_exchange_refuses),
+        cmocka_unit_test(test_world_and_mesh_refuse),
+        cmocka_unit_test(test_models_refuse),
+        cmocka_unit_test(test_tokenizers_refuse),
+        cmocka_unit_test(test_error_record_is_per_thread),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     trm_world_close(world);
