@@ -115,6 +115,34 @@ static void test_hostile_models_are_refused(void **state)
     }
 }
 
+/* Tensors in files of their own. */
+static void test_hostile_values_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *type;
+        trm_status status;
+        const char *cause;
+    } values[] = {
+        {"dims", "f32", TRM_ERROR_INVALID_MODEL, "more elements than memory can hold"},
+        {"empty_extent", "f32", TRM_ERROR_INVALID_MODEL, "more elements than memory can hold"},
+        {"negative_dim", "f32", TRM_ERROR_INVALID_MODEL, "has dimension -1, expected none below 0"},
+        {"short", "f32", TRM_ERROR_INVALID_MODEL, "has 8 bytes, expected 16"},
+        {"external", "f32", TRM_ERROR_UNSUPPORTED, "its elements are external data, which only models have"},
+        {"external_unnamed", "f32", TRM_ERROR_UNSUPPORTED, "its elements are external data, which only models have"},
+        {"deep_optional", "optional(f32)", TRM_ERROR_INVALID_MODEL, "nested too deep"},
+    };
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        trm_onnx_fixed_value *read = NULL;
+        int32_t n = 0;
+        char path[4096];
+        snprintf(path, sizeof(path), "%s/tests/fuzz/corpus/value/hostile_%s", TRM_SOURCE_DIR, values[i].file);
+        print_message("%s\n", values[i].file);
+        assert_fails(trm_onnx_read_value(path, values[i].type, &read, &n), values[i].status, values[i].cause);
+        assert_null(read);
+    }
+}
+
 static void test_broken_files_are_refused(void **state)
 {
     (void)state;
@@ -482,11 +510,17 @@ static void test_large_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hostile_models_are_refused), cmocka_unit_test(test_broken_files_are_refused),
-        cmocka_unit_test(test_issues_are_collected),       cmocka_unit_test(test_options),
-        cmocka_unit_test(test_dims_of_minus_one_are_open), cmocka_unit_test(test_sums_of_integers_are_rounded),
-        cmocka_unit_test(test_outputs_have_their_names),   cmocka_unit_test(test_external_data),
-        cmocka_unit_test(test_nodes_out_of_order),         cmocka_unit_test(test_large_model),
+        cmocka_unit_test(test_hostile_models_are_refused),
+        cmocka_unit_test(test_hostile_values_are_refused),
+        cmocka_unit_test(test_broken_files_are_refused),
+        cmocka_unit_test(test_issues_are_collected),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_dims_of_minus_one_are_open),
+        cmocka_unit_test(test_sums_of_integers_are_rounded),
+        cmocka_unit_test(test_outputs_have_their_names),
+        cmocka_unit_test(test_external_data),
+        cmocka_unit_test(test_nodes_out_of_order),
+        cmocka_unit_test(test_large_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

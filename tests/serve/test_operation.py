@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -763,6 +764,40 @@ class Streaming(unittest.TestCase):
 
 
 class Soak(unittest.TestCase):
+    def test_thousand_streams(self):
+        """As many streams at a time as there may be by default, twice: all are answered, and the front end stays small."""
+        streams = 1000
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if limits[0] < 2 * streams:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(4 * streams, limits[1]), limits[1]))
+            self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        body = json.dumps({"prompt": "In the beginning", "max_tokens": 1, "temperature": 0, "stream": True}).encode()
+        request = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+        def of_front_end(server, name):
+            with open(f"/proc/{server.process.pid}/{name}") as file:
+                return file.read()
+
+        def visit(server):
+            with contextlib.ExitStack() as stack:
+                sockets = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 600)) for _ in range(streams)]
+                for s in sockets:
+                    s.sendall(request)
+                for s in sockets:
+                    reply = b"".join(iter(lambda: s.recv(65536), b""))
+                    self.assertIn(b"200 OK", reply)
+                    self.assertIn(b'"text":" God"', reply)
+                    self.assertIn(b"data: [DONE]", reply)
+
+        with Server("-q") as server:
+            for _ in range(2):
+                visit(server)
+                server.wait_metric("trireme_requests_live", 0)
+                server.wait_metric("trireme_connections", 1)
+            if "asan" not in of_front_end(server, "maps"): # a sanitizer keeps what is freed, and tells what is lost
+                pages = int(of_front_end(server, "statm").split()[1])
+                self.assertLess(pages * os.sysconf("SC_PAGE_SIZE"), 160 << 20) # some 60 MB
+
     def test_soak(self):
         """Random arrivals, cancellations and disconnects: nothing is left behind."""
         seed = int(os.environ.get("TRM_TEST_SEED", "1"))

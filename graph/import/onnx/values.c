@@ -21,6 +21,9 @@ static trm_status add_tensor(reader *self, const Onnx__TensorProto *proto)
 {
     trm_onnx_elements elements;
     TRM_TRY(trm_onnx_tensor_check(proto, self->model.path, &elements));
+    if (proto->data_location == 1) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s: its elements are external data, which only models have", self->model.path);
+    }
     if (self->data != NULL) {
         void *to = self->data + self->used;
         TRM_TRY(trm_onnx_tensor_read(&self->model, proto, self->model.path, &elements, to));
