@@ -223,10 +223,12 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
         snprintf(
             text, size,
             "of %.2f GiB of weights %.2f stay and %.2f stream in every step%s%s%s, in %d copies through %.2f GiB of "
-            "staging at %.1f GB/s: a step takes at least %.2f ms",
+            "staging at %.1f GB/s: a step takes at least %.2f ms, %.1f tokens per second of one sequence at most; the "
+            "first token of a prompt comes after %.0f ms, of one that fills a step after about %.0f",
             (double)info->streamable / 0x1p30, (double)info->resident / 0x1p30, (double)info->unpacked / 0x1p30, shared,
             packed, hosted, info->copies, (double)info->staging / 0x1p30, info->link_rate / 1e9,
-            info->run_seconds * 1e3);
+            info->run_seconds * 1e3, 1 / info->run_seconds, info->large_run_seconds * 1e3,
+            info->largest_run_seconds * 1e3);
     }
 }
 
@@ -489,11 +491,8 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
     if (limits.streaming.on && j->talks && !settings_flag(j->all, SETTING_QUIET)) {
         char text[512];
         describe_streaming(&limits.streaming, text, sizeof(text));
-        fprintf(stderr,
-                "trireme: %s, %.1f tokens per second of one sequence at most; the first token of a prompt comes after "
-                "%.0f ms, of one of %d tokens after about %.0f; the cache holds %lld tokens\n",
-                text, 1 / limits.streaming.run_seconds, limits.streaming.large_run_seconds * 1e3,
-                limits.max_step_tokens, limits.streaming.largest_run_seconds * 1e3, (long long)limits.cache_tokens);
+        fprintf(stderr, "trireme: %s (%d tokens); the cache holds %lld tokens\n", text, limits.max_step_tokens,
+                (long long)limits.cache_tokens);
         describe_hosting(&limits.streaming, text, sizeof(text));
         if (text[0] != '\0') {
             fprintf(stderr, "trireme: %s\n", text);

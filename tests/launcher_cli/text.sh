@@ -145,6 +145,8 @@ case_streaming() {
     shows "waiting for weights in a decode step: " 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 1 --weight-budget 0%
     shows "waiting for weights in a prompt's step: " 0 bench "$model" --tokens 1 --prompt-tokens 8 --repeat 1 --weight-budget 0%
     shows "stream in every step" 0 inspect llama-3-70b --ranks 2 --memory-plan --context 4096 --weight-budget 10G
+    grep -qE "a step takes at least [0-9.]+ ms, [0-9.]+ tokens per second of one sequence at most; the first token of a prompt comes after [0-9]+ ms" "$work/out" ||
+        complain "no rates in the plan: $(cat "$work/out")"
     start 0 inspect "$model" --json --memory-plan --context 100 --weight-budget 0
     value memory.0.streaming.resident 0
     grep -q '"layer": "model.layers.7.mlp.down_proj"' "$work/out" || complain "no time that layers would wait"
