@@ -234,14 +234,34 @@ static bool read_sampling(api_request *r, int32_t vocab, api_error *error)
     return true;
 }
 
+/* What would make other text, and is not supported: passed over it would be a wrong reply. null, false, 0 and nothing
+ * ask for nothing. */
+static bool refuse_unsupported(const api_request *r, api_error *error)
+{
+    static const char *const keys[] = {"allowed_token_ids",      "bad_words",     "truncate_prompt_tokens",
+                                       "use_beam_search",        "functions",     "function_call",
+                                       "continue_final_message", "prompt_embeds", "logits_processors"};
+    const trm_json *root = trm_json_root(r->document);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        const trm_json *value = trm_json_get(root, keys[i]);
+        const char *text = trm_json_string(value);
+        bool asked = trm_json_count(value) > 0 || trm_json_truth(value, false) || trm_json_number(value, 0) != 0 ||
+                     (text != NULL && strcmp(text, "none") != 0 && strcmp(text, "auto") != 0);
+        if (asked) {
+            return api_fail(error, 400, keys[i], "unsupported_parameter", "%s is not supported", keys[i]);
+        }
+    }
+    return true;
+}
+
 /* What all generating requests share. */
 static bool read_common(api_request *r, int32_t vocab, api_error *error)
 {
     const trm_json *root = trm_json_root(r->document);
     const trm_json *options = trm_json_get(root, "stream_options");
     int64_t best_of = 0;
-    if (!read_sampling(r, vocab, error) || !read_bool(r, "stream", &r->stream, error) ||
-        !read_bool(r, "skip_special_tokens", &r->skip_special, error) ||
+    if (!refuse_unsupported(r, error) || !read_sampling(r, vocab, error) ||
+        !read_bool(r, "stream", &r->stream, error) || !read_bool(r, "skip_special_tokens", &r->skip_special, error) ||
         !read_bool(r, "include_stop_str_in_output", &r->include_stop, error) ||
         !read_int32(r, "n", 1, API_MOST_CHOICES, &r->n, error) ||
         !read_int32(r, "priority", -1000000, 1000000, &r->priority, error) ||
@@ -507,6 +527,13 @@ static bool read_chat(api_request *r, int32_t vocab, api_error *error)
             return api_fail(error, 400, "modalities", "unsupported_parameter", "modalities has %.40s, expected text",
                             kind == NULL ? "no string" : kind);
         }
+    }
+    if (trm_json_truth(trm_json_get(root, "echo"), false)) {
+        return api_fail(error, 400, "echo", "unsupported_parameter", "echo is not supported for chats");
+    }
+    if (!trm_json_truth(trm_json_get(root, "add_generation_prompt"), true)) {
+        return api_fail(error, 400, "add_generation_prompt", "unsupported_parameter",
+                        "add_generation_prompt is false, which is not supported");
     }
     r->messages = trm_json_get(root, "messages");
     r->tools = trm_json_get(root, "tools");

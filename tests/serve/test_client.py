@@ -280,6 +280,13 @@ class Chat(unittest.TestCase):
             status, reply, _ = server.request("POST", "/v1/chat/completions", {"messages": messages})
             self.assertEqual(status, 400, (messages, reply))
             self.assertEqual(reply["error"]["param"], "messages")
+        for key, value in {"functions": [{"name": "f"}], "function_call": {"name": "f"}, "echo": True, "add_generation_prompt": False,
+                           "continue_final_message": True}.items():
+            with self.assertRaises(openai.BadRequestError) as caught:
+                self.chat(extra_body={key: value})
+            self.assertEqual((caught.exception.param, caught.exception.code), (key, "unsupported_parameter"))
+        nothing = {"functions": [], "function_call": "none", "echo": False, "add_generation_prompt": True, "continue_final_message": False}
+        self.assertEqual(self.chat(extra_body=nothing).choices[0].message.content, BEGINNING)
 
 
 class Formats(unittest.TestCase):
@@ -679,6 +686,11 @@ class Errors(unittest.TestCase):
         self.refused(bad, "prompt", prompt=[1 << 30])
         self.refused(bad, "stream_options", stream_options={"include_usage": True})
         self.refused(bad, "suffix", suffix="x")
+        for key, value in {"allowed_token_ids": [5], "bad_words": ["the"], "truncate_prompt_tokens": 4, "use_beam_search": True}.items():
+            self.assertEqual(self.refused(bad, f"{key} is not supported", extra_body={key: value})["code"], "unsupported_parameter")
+        nothing = {"allowed_token_ids": None, "bad_words": [], "truncate_prompt_tokens": 0, "use_beam_search": False, "user": "x", "unknown": 1}
+        self.assertEqual(client.completions.create(model="kjv-7m", prompt="In the beginning", max_tokens=8, temperature=0,
+                                                   extra_body=nothing).choices[0].text, BEGINNING)
         self.refused(bad, "seed", extra_body={"seed": 1.5})
 
     def test_context(self):
