@@ -217,10 +217,11 @@ static trm_status count_blocks(trm_generator *g, trm_plan *plan, bool fixed, int
     TRM_TRY(trm_stream_create(g->world->device, &stream));
     g->chooser.bytes = trm_chooser_bytes(stream, g->max_rows, g->max_sequences, g->vocab);
     trm_stream_destroy(stream);
+    size_t reserve = CUDA_RESERVE;
     if (info.backend == TRM_BACKEND_HOST) { /* the ranks of one machine share its memory */
         info.memory_free /= (size_t)g->world->local_size;
+        reserve = info.memory_total / 20 / (size_t)g->world->local_size;
     }
-    size_t reserve = info.backend == TRM_BACKEND_CUDA ? CUDA_RESERVE : info.memory_total / 20;
     TRM_TRY(fit_weights(g, plan, fixed, info.memory_free > reserve ? info.memory_free - reserve : 0));
     trm_memory_plan need;
     trm_plan_memory(plan, &need);

@@ -43,6 +43,13 @@ typedef struct serve_command {
     server *server;
 } serve_command;
 
+/* Of all replicas together: one may have to take them all. */
+static int32_t most_requests(const settings *all)
+{
+    int64_t most = settings_integer(all, SETTING_MAX_REQUESTS) * settings_integer(all, SETTING_REPLICAS);
+    return most < HUB_MOST_CHOICES ? (int32_t)most : HUB_MOST_CHOICES;
+}
+
 static void log_line(void *user, const char *message)
 {
     (void)user;
@@ -209,7 +216,7 @@ static trm_status start(serve_command *c)
     hub_options hub_settings = {.replicas = jobs,
                                 .n_replicas = c->n_replicas,
                                 .prefix_cache = !settings_flag(all, SETTING_NO_PREFIX_CACHE),
-                                .max_requests = (int32_t)settings_integer(all, SETTING_MAX_REQUESTS) * c->n_replicas,
+                                .max_requests = most_requests(all),
                                 .request_seconds = settings_number(all, SETTING_REQUEST_TIMEOUT),
                                 .most_restarts = MOST_RESTARTS,
                                 .log = log_line};
@@ -377,8 +384,7 @@ static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
     options.prefix_cache = !settings_flag(all, SETTING_NO_PREFIX_CACHE);
     options.step_tokens = (int32_t)settings_integer(all, SETTING_STEP_TOKENS);
     options.prefill_chunk = (int32_t)settings_integer(all, SETTING_PREFILL_CHUNK);
-    options.max_waiting =
-        (int32_t)(settings_integer(all, SETTING_MAX_REQUESTS) * settings_integer(all, SETTING_REPLICAS));
+    options.max_waiting = most_requests(all);
     options.on_step = worker_note_step;
     options.on_step_user = w->worker;
     TRM_TRY(trm_scheduler_create(w->job.generator, &options, &w->scheduler));

@@ -18,12 +18,13 @@ typedef struct completion completion;
 /* One continuation of one prompt: one request of the engine's. */
 typedef struct choice {
     completion *owner;
-    int32_t index;   /* in the reply */
-    int32_t prompt;  /* which one it continues */
-    uint64_t id;     /* of the engine's request; 0: none is live */
-    bool running;    /* a replica has it */
-    int32_t replica; /* which one, while running */
-    trm_ids tokens;  /* the prompt's, then those of the output so far: what is submitted again when a rank is lost */
+    int32_t index;       /* in the reply */
+    int32_t prompt;      /* which one it continues */
+    uint64_t id;         /* of the engine's request; 0: none is live */
+    bool running;        /* a replica has it */
+    int32_t replica;     /* which one, while running */
+    int64_t prompt_left; /* tokens that it has to run before the next one comes, while running; 0: one has come */
+    trm_ids tokens; /* the prompt's, then those of the output so far: what is submitted again when a rank is lost */
     size_t n_prompt;
     text_sink sink;
     size_t told, told_reasoning; /* bytes of sink.text before which content, and reasoning, is in the stream */

@@ -45,9 +45,19 @@ static bool give_id(hub *h, choice *ch)
     return true;
 }
 
+/* Its prompt has been run, or need not be any more. */
+static void end_prompt(hub *h, choice *ch)
+{
+    if (ch->running) {
+        h->replicas[ch->replica].prompt_tokens -= ch->prompt_left;
+        ch->prompt_left = 0;
+    }
+}
+
 static void take_id(hub *h, choice *ch)
 {
     if (ch->running) {
+        end_prompt(h, ch);
         ch->running = false;
         h->replicas[ch->replica].n_choices--;
     }
@@ -115,7 +125,8 @@ static void settle(hub *h, completion *c)
     }
 }
 
-static void finish_choice(hub *h, choice *ch, const char *reason)
+/* Returns false when the request is gone. */
+static bool finish_choice(hub *h, choice *ch, const char *reason)
 {
     completion *c = ch->owner;
     if (ch->running) { /* what follows this text in a conversation begins with it */
@@ -124,22 +135,22 @@ static void finish_choice(hub *h, choice *ch, const char *reason)
     take_id(h, ch);
     if (choice_finish(ch, reason) != TRM_OK) {
         fail_request(h, c, 503, NULL, trm_last_error());
-        return;
+        return false;
     }
+    bool last = c->n_finished == c->n_choices;
     settle(h, c);
+    return !last;
 }
 
-/* Returns false when the request is gone. */
-static bool submit_choice(hub *h, replica *r, choice *ch)
+/* `unseen`: tokens that the replica has to run for it. Returns false when the request is gone. */
+static bool submit_choice(hub *h, replica *r, choice *ch, int64_t unseen)
 {
     const api_request *asked = &ch->owner->request;
     wire_submission submission = {.grammar_kind = (int32_t)asked->format, .grammar = asked->grammar};
     size_t output = ch->tokens.size - ch->n_prompt;
     if (output > 0 && (asked->max_tokens == (int64_t)output || (int64_t)ch->tokens.size >= h->ready.max_context)) {
-        bool last = ch->owner->n_finished + 1 == ch->owner->n_choices;
         /* Its replica was lost between the last token and the word that it was the last. */
-        finish_choice(h, ch, "length");
-        return !last;
+        return finish_choice(h, ch, "length");
     }
     choice_submission(ch, &submission.request);
     if (wire_write_submission(&replica_leader(r)->out, &submission) != TRM_OK) {
@@ -148,19 +159,21 @@ static bool submit_choice(hub *h, replica *r, choice *ch)
     }
     ch->running = true;
     ch->replica = r->index;
+    ch->prompt_left = unseen;
     r->n_choices++;
+    r->prompt_tokens += unseen;
     return true;
 }
 
-/* The replica that is to have it; NULL: none serves now. */
-static replica *choose_replica(hub *h, const choice *ch)
+/* The replica that is to have it, and the tokens it has to run for it; NULL: none serves now. */
+static replica *choose_replica(hub *h, const choice *ch, int64_t *unseen)
 {
     router_replica state[ROUTER_MOST_REPLICAS] = {0};
     for (int32_t i = 0; i < h->n_replicas; i++) {
         replica *r = &h->replicas[i];
-        state[i] = (router_replica){replica_leader(r) != NULL, r->n_choices, r->ready.max_sequences};
+        state[i] = (router_replica){replica_leader(r) != NULL, r->n_choices, r->ready.max_sequences, r->prompt_tokens};
     }
-    int32_t best = router_choose(&h->router, ch->tokens.data, ch->tokens.size, state);
+    int32_t best = router_choose(&h->router, ch->tokens.data, ch->tokens.size, state, unseen);
     if (best >= 0) {
         router_note(&h->router, ch->tokens.data, ch->tokens.size, best);
     }
@@ -190,8 +203,26 @@ static void submit_waiting(hub *h)
         newer = c->previous;
         choice *ch = waiting_choice(c);
         while (ch != NULL) {
-            /* What ends here ends the whole request, which is then gone. */
-            ch = submit_choice(h, choose_replica(h, ch), ch) ? waiting_choice(c) : NULL;
+            /* What ends here may end the whole request, which is then gone. */
+            int64_t unseen;
+            replica *r = choose_replica(h, ch, &unseen);
+            ch = submit_choice(h, r, ch, unseen) ? waiting_choice(c) : NULL;
+        }
+    }
+}
+
+void hub_divide_again(hub *h)
+{
+    for (completion *c = h->live; c != NULL; c = c->next) { /* the newest first: the oldest keep their turn */
+        for (int32_t i = 0; i < c->n_choices; i++) {
+            choice *ch = &c->choices[i];
+            const replica *r = ch->running ? &h->replicas[ch->replica] : NULL;
+            bool waits = r != NULL && ch->prompt_left > 0 && ch->prompt_seen == 0;
+            if (waits && r->n_choices > r->ready.max_sequences) {
+                cancel_choice(h, ch);
+                (void)give_id(h, ch); /* there is that of the cancelled one; its end is nobody's */
+                h->has_waiting = true;
+            }
         }
     }
 }
@@ -208,7 +239,10 @@ static void admit(hub *h, completion *c)
     double most = h->options.request_seconds, asked = c->request.timeout;
     double seconds = asked > 0 && (most <= 0 || asked < most) ? asked : most;
     c->deadline = seconds > 0 ? c->received + seconds : HUB_NEVER;
-    if (state != HUB_READY && state != HUB_RECOVERING) {
+    pthread_mutex_lock(&h->lock);
+    bool wakes = state == HUB_SLEEPING && !h->sleep_wanted;
+    pthread_mutex_unlock(&h->lock);
+    if (state != HUB_READY && state != HUB_RECOVERING && !wakes) {
         h->m.refused++;
         fail_request(h, c, 503, "unavailable",
                      state == HUB_LOADING    ? "the model is still loading"
@@ -266,6 +300,7 @@ static void take_token(hub *h, choice *ch, const trm_serving_event *event)
     completion *c = ch->owner;
     double now = supervisor_clock();
     bool stopped;
+    end_prompt(h, ch);
     if (c->first_token == 0) {
         c->first_token = now;
         histogram_observe(&h->m.first_token, now - c->received);
@@ -277,6 +312,7 @@ static void take_token(hub *h, choice *ch, const trm_serving_event *event)
     if (choice_take(ch, event, &stopped) != TRM_OK) {
         fail_request(h, c, 503, NULL, trm_last_error());
     } else if (stopped) {
+        router_note(&h->router, ch->tokens.data, ch->tokens.size, ch->replica);
         cancel_choice(h, ch);
         finish_choice(h, ch, "stop");
     }

@@ -18,10 +18,12 @@ typedef struct replica {
     supervisor supervisor;
     wire_ready ready; /* as it last was */
     bool was_ready;
-    bool given_up; /* its starts have failed too often */
+    bool given_up; /* so many starts in a row have failed that it is not waited for */
     int32_t failed_starts;
     double lost_at;                    /* 0: it is not lost */
+    double next_start;                 /* not before, while it is lost */
     int32_t n_choices;                 /* that it has */
+    int64_t prompt_tokens;             /* their prompt_left */
     trm_scheduler_stats engine;        /* as the job last told, which begins at 0 after a restart */
     trm_scheduler_stats engine_before; /* counters of the jobs before it */
 } replica;
@@ -73,6 +75,8 @@ void hub_set_state(hub *h, hub_state state);
 void hub_fail_all(hub *h, const char *message);
 /* The server is over; the cause of a failure is in the error record. */
 void hub_end(hub *h, trm_status failure);
+/* Divides what waits for a place at a replica once more; what has begun stays. */
+void hub_divide_again(hub *h);
 
 /* Of hub_replicas.c, for the hub's thread. */
 trm_status replicas_start(hub *h);

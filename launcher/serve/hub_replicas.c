@@ -7,7 +7,8 @@
 #include "base/error.h"
 #include "launcher/serve/hub_internal.h"
 
-#define END_GRACE 3.0 /* seconds for jobs to end in order */
+#define END_GRACE  3.0  /* seconds for jobs to end in order */
+#define LATE_START 60.0 /* seconds between starts of a job that is given up */
 
 static void say(const hub *h, const char *format, ...) TRM_PRINTF(2, 3);
 static void say(const hub *h, const char *format, ...)
@@ -114,6 +115,7 @@ static int32_t release_choices(hub *h, replica *r)
         }
     }
     r->n_choices = 0;
+    r->prompt_tokens = 0;
     h->has_waiting = h->has_waiting || n > 0;
     return n;
 }
@@ -128,30 +130,38 @@ static bool all_given_up(const hub *h)
     return true;
 }
 
+/* A first start comes at once; what has failed is given time. */
+static double pause_before_start(const replica *r)
+{
+    return r->given_up ? LATE_START : r->failed_starts;
+}
+
 /* `loss` is why; the cause is in the error record. */
 static void take_loss(hub *h, replica *r, trm_status loss)
 {
-    if (h->ending || h->asleep) {
+    if (h->ending || h->asleep || h->state == HUB_ENDED) {
         return;
     }
-    char name[32] = "the job";
+    char name[32] = "the job", later[32] = "", cause[512];
+    snprintf(cause, sizeof(cause), "%s", trm_last_error());
     if (h->n_replicas > 1) {
         snprintf(name, sizeof(name), "replica %d", r->index);
+        (void)trm_fail(loss, "%s: %s", name, cause);
     }
     r->given_up = r->failed_starts >= h->options.most_restarts;
     if (!h->was_ready || all_given_up(h)) {
         hub_end(h, loss);
         return;
     }
-    if (r->given_up) {
-        say(h, "%s is lost and not started again, %d starts in a row have failed: %s", name, r->failed_starts,
-            trm_last_error());
-    } else {
-        say(h, "%s is lost: %s; starting it again for %d live requests", name, trm_last_error(), r->n_choices);
-        r->lost_at = r->lost_at > 0 ? r->lost_at : supervisor_clock();
-        h->m.restarts++;
+    double now = supervisor_clock(), pause = pause_before_start(r);
+    if (pause > 0) {
+        snprintf(later, sizeof(later), " in %g s", pause);
     }
+    say(h, "%s is lost: %s; starting it again%s for %d live requests", name, cause, later, r->n_choices);
+    r->lost_at = r->lost_at > 0 ? r->lost_at : now;
+    r->next_start = now + pause;
     r->failed_starts++;
+    h->m.restarts++;
     forget_job(h, r);
     int32_t released = release_choices(h, r);
     int32_t others = count_serving(h);
@@ -179,7 +189,11 @@ static wire_ready common_limits(const hub *h)
 static void take_ready(hub *h, replica *r, const wire_ready *ready)
 {
     bool all = true;
+    if (h->state == HUB_ENDED) {
+        return;
+    }
     r->failed_starts = 0;
+    r->given_up = false;
     r->ready = *ready;
     r->was_ready = true;
     for (int32_t i = 0; i < h->n_replicas; i++) {
@@ -189,7 +203,7 @@ static void take_ready(hub *h, replica *r, const wire_ready *ready)
         pthread_mutex_lock(&h->lock);
         h->ready = common_limits(h);
         h->was_ready = true;
-        h->state = h->state == HUB_DRAINING ? HUB_DRAINING : HUB_READY;
+        h->state = h->state == HUB_LOADING || h->state == HUB_RECOVERING ? HUB_READY : h->state;
         pthread_cond_broadcast(&h->changed);
         pthread_mutex_unlock(&h->lock);
     }
@@ -201,6 +215,9 @@ static void take_ready(hub *h, replica *r, const wire_ready *ready)
         } else {
             say(h, "serving again after %.2f s", h->m.recovery_seconds);
         }
+    }
+    if (h->n_replicas > 1) {
+        hub_divide_again(h); /* it has nothing to do, others may have more than they can do at a time */
     }
 }
 
@@ -215,9 +232,12 @@ static void tend_job(hub *h, replica *r, supervisor_frame_fn fn)
     if (loss != TRM_OK) {
         take_loss(h, r, loss);
     }
-    bool wanted = r->lost_at > 0 && !r->given_up && h->state != HUB_ENDED && !h->ending;
-    if (r->supervisor.phase == JOB_NONE && wanted && supervisor_start(&r->supervisor) != TRM_OK) {
-        hub_end(h, TRM_ERROR_IO);
+    bool wanted = r->lost_at > 0 && supervisor_clock() >= r->next_start && !h->asleep && !h->ending;
+    if (r->supervisor.phase == JOB_NONE && wanted && h->state != HUB_ENDED) {
+        loss = supervisor_start(&r->supervisor);
+        if (loss != TRM_OK) {
+            take_loss(h, r, loss);
+        }
     }
 }
 
@@ -254,7 +274,7 @@ static void tend_sleep(hub *h)
     bool gone = h->asleep && replicas_are_gone(h);
     pthread_mutex_lock(&h->lock);
     bool wanted = h->sleep_wanted;
-    if (wanted && !h->asleep && (h->state != HUB_READY || h->live != NULL)) {
+    if (wanted && (h->live != NULL || (!h->asleep && h->state != HUB_READY))) {
         h->sleep_wanted = wanted = false;
         h->sleep_refused = true;
     }
@@ -271,6 +291,7 @@ static void tend_sleep(hub *h)
         for (int32_t i = 0; i < h->n_replicas; i++) {
             replica *r = &h->replicas[i];
             r->lost_at = supervisor_clock(); /* and is started again as after a loss */
+            r->next_start = 0;
             r->given_up = false;
             r->failed_starts = 0;
             forget_job(h, r);
@@ -308,8 +329,11 @@ void replicas_publish(hub *h)
             int32_t at = i * m->ranks + link->rank;
             if (!link->leads && link->rank >= 0 && at < METRICS_MOST_RANKS) {
                 m->rank[at].beat = link->beat;
-                m->rank[at].heard_ago = now - link->heard;
+                m->rank[at].heard = link->heard;
             }
+        }
+        for (int32_t k = i * m->ranks; k < (i + 1) * m->ranks && k < METRICS_MOST_RANKS; k++) {
+            m->rank[k].heard_ago = m->rank[k].heard > 0 ? now - m->rank[k].heard : 0;
         }
     }
     pthread_mutex_lock(&h->lock);

@@ -45,10 +45,10 @@ typedef struct metrics {
         int32_t live; /* choices that it has */
     } replica[ROUTER_MOST_REPLICAS];
     struct {
-        wire_beat beat; /* the last one */
-        double heard_ago;
-    } rank[METRICS_MOST_RANKS]; /* those of the first replica, then those of the next */
-    double recovery_seconds;    /* the last one took */
+        wire_beat beat;          /* the last one */
+        double heard, heard_ago; /* when it came, on supervisor_clock, 0: never; and how many seconds before */
+    } rank[METRICS_MOST_RANKS];  /* those of the first replica, then those of the next */
+    double recovery_seconds;     /* the last one took */
 } metrics;
 
 void metrics_init(metrics *m);

@@ -60,7 +60,8 @@ static void count_seen(const router *r, const int32_t *tokens, size_t n_tokens, 
     }
 }
 
-int32_t router_choose(router *r, const int32_t *tokens, size_t n_tokens, const router_replica *replicas)
+int32_t router_choose(router *r, const int32_t *tokens, size_t n_tokens, const router_replica *replicas,
+                      int64_t *unseen)
 {
     int64_t seen[ROUTER_MOST_REPLICAS] = {0}, least = 0;
     int32_t best = -1;
@@ -75,10 +76,12 @@ int32_t router_choose(router *r, const int32_t *tokens, size_t n_tokens, const r
         if (!at->serves || (has_place && at->live >= at->places)) {
             continue;
         }
-        const int64_t work = (int64_t)n_tokens - seen[i] + (int64_t)at->live * REQUEST_TOKENS;
+        const int64_t left = (int64_t)n_tokens > seen[i] ? (int64_t)n_tokens - seen[i] : 1; /* one is always run */
+        const int64_t work = left + at->prompt + (int64_t)at->live * REQUEST_TOKENS;
         if (best < 0 || work < least) {
             best = i;
             least = work;
+            *unseen = left;
         }
     }
     r->last = best >= 0 ? best : r->last;

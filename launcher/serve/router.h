@@ -18,6 +18,7 @@ typedef struct router_replica {
     bool serves;    /* requests can go to it */
     int32_t live;   /* requests it has, running or waiting */
     int32_t places; /* requests that run at a time; those beyond wait */
+    int64_t prompt; /* tokens of their prompts that it has not run yet */
 } router_replica;
 
 /* Blocks of prompts by the hash of all tokens up to their end, and the replicas that were given them. It remembers the
@@ -34,10 +35,12 @@ void router_fini(router *r);
 
 /*
  * The replica for a prompt: of those that serve, and have a free place if any has, the one with the least work for it,
- * which is the prompt's tokens that it has not seen, and as many tokens for each request that it has as such a request
- * takes time. Among equals they take turns. -1: none serves.
+ * which is the tokens of this prompt that it has not seen, those of others, and as many tokens for each request that
+ * it has as such a request takes time. Among equals they take turns. -1: none serves. *unseen: the first of these, at
+ * least 1.
  */
-int32_t router_choose(router *r, const int32_t *tokens, size_t n_tokens, const router_replica *replicas);
+int32_t router_choose(router *r, const int32_t *tokens, size_t n_tokens, const router_replica *replicas,
+                      int64_t *unseen);
 /* The prompt goes there. */
 void router_note(router *r, const int32_t *tokens, size_t n_tokens, int32_t replica);
 /* Its cache is empty again. */

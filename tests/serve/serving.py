@@ -27,7 +27,8 @@ class Server:
         command = [PROGRAM, "serve", model, "--backend", BACKEND, "--threads", "1", "--port", "0", "--ranks", str(ranks)]
         self.process = subprocess.Popen(command + patience + list(options), stderr=subprocess.PIPE, text=True,
                                         env=dict(os.environ, OPENBLAS_NUM_THREADS="1", TRIREME_DEADLINE="600"))
-        self.lines, self.port, self.ranks, began = [], None, ranks, time.monotonic()
+        replicas = int(options[options.index("--replicas") + 1]) if "--replicas" in options else 1
+        self.lines, self.port, self.n_workers, began = [], None, ranks * replicas, time.monotonic()
         self.told = threading.Condition()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -84,7 +85,7 @@ class Server:
     def held(self):
         """The ranks stand still meanwhile, so that what is live stays live, however fast they are or slow we. Of a server with HOLDS."""
         workers = self.workers()
-        assert len(workers) == self.ranks, workers
+        assert len(workers) == self.n_workers, workers
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)
         try:

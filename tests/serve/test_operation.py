@@ -433,29 +433,61 @@ class Replicas(unittest.TestCase):
             self.assertEqual(self.texts(server), expected)
 
     def test_given_up(self):
-        """A replica that cannot be started again is left; the server ends with the last one."""
+        """A replica that cannot be started again is tried now and then; the server ends with the last one."""
         folder = tempfile.mkdtemp()
         model = folder + "/model"
         shutil.copytree(MODEL, model)
         server = Server("--replicas", "2", model=model, ranks=self.RANKS)
-        shutil.move(model, folder + "/away")
-        first = server.workers()
-        os.kill(first[0], signal.SIGKILL)
-        server.wait_line(r"replica \d is lost and not started again, 3 starts in a row have failed")
-        eventually(lambda: self.assertEqual(self.serving(server), (200, 1)))
-        self.assertEqual(server.complete(), BEGINNING)
-        os.kill([pid for pid in first if pid in server.workers()][0], signal.SIGKILL)
-        self.assertEqual(server.process.wait(600), 3)
-        server.stop()
-        shutil.rmtree(folder)
+        try:
+            shutil.move(model, folder + "/away")
+            first = server.workers()
+            os.kill(first[0], signal.SIGKILL)
+            server.wait_line(r"replica \d is lost: .*; starting it again in 60 s")
+            eventually(lambda: self.assertEqual(self.serving(server), (200, 1)))
+            self.assertEqual(server.complete(), BEGINNING)
+            os.kill([pid for pid in first if pid in server.workers()][0], signal.SIGKILL)
+            self.assertEqual(server.process.wait(600), 3)
+        finally:
+            server.stop()
+            shutil.rmtree(folder)
+
+    @unittest.skipIf(BACKEND == "cuda", "needs no GPU")
+    def test_launcher_gone(self):
+        """A replica that cannot be started as a process is no loss of the others."""
+        launcher = write_temporary('#!/bin/sh\nexec mpirun "$@"\n')
+        os.chmod(launcher, 0o700)
+        with Server("--replicas", "2", "--mpirun", launcher, ranks=2) as server:
+            os.unlink(launcher)
+            os.kill(server.workers()[-1], signal.SIGKILL)
+            server.wait_line(r"replica \d is lost: cannot start .*No such file")
+            eventually(lambda: self.assertEqual(self.serving(server), (200, 1)))
+            self.assertEqual(server.complete(), BEGINNING)
+
+    def test_divided_again(self):
+        """What waits goes to a replica that serves again."""
+        with Server("--replicas", "2", "--sequences", "1", *HOLDS, ranks=self.RANKS) as server, concurrent.futures.ThreadPoolExecutor(12) as pool:
+            with server.held():
+                replies = [pool.submit(server.request, "POST", "/v1/completions", long_body(max_tokens=100)) for _ in range(12)]
+                server.wait_metric("trireme_requests_live", 12)
+                os.kill(server.workers()[0], signal.SIGKILL)
+                server.wait_line(r"replica \d is lost")
+                server.wait_line(r"replica \d is serving again")
+                eventually(lambda: self.assertGreater(min(server.metric('trireme_replica_requests_live.*replica="%d".*' % i) for i in range(2)), 1))
+            self.assertEqual([reply.result()[0] for reply in replies], [200] * 12)
 
     def test_sleep(self):
         with Server("--replicas", "2", "--sleep-mode", ranks=self.RANKS) as server:
-            fall_asleep(server)
-            self.assertEqual((server.workers(), self.serving(server)), ([], (503, 0)))
-            self.assertEqual(server.request("POST", "/wake_up")[0], 200)
-            self.assertEqual(server.complete(), BEGINNING)
-            eventually(lambda: self.assertEqual(self.serving(server), (200, 2)))
+            for lost in range(2): # all serve; one is being started again
+                if lost:
+                    os.kill(server.workers()[0], signal.SIGKILL)
+                    server.wait_line(r"replica \d is lost")
+                fall_asleep(server)
+                self.assertEqual(server.workers(), [])
+                eventually(lambda: self.assertEqual(self.serving(server), (503, 0)))
+                for _ in range(5): # requests are taken from the answer on, whether the hub has begun to wake or not
+                    self.assertEqual(server.request("POST", "/wake_up")[0], 200)
+                    self.assertEqual(server.complete(), BEGINNING)
+                eventually(lambda: self.assertEqual(self.serving(server), (200, 2)))
 
     def test_device(self):
         with self.assertRaises(AssertionError) as caught:
