@@ -452,7 +452,7 @@ static trm_status bench(bench_command *c, bool *alike)
 
 int command_bench(const settings *all)
 {
-    trm_status checked = settings_check_operand(all, names_network(all->operands[0]));
+    trm_status checked = check_operand(all);
     if (checked != TRM_OK) {
         return print_failure_once(checked);
     }

@@ -151,14 +151,15 @@ static trm_status plan_rank(const settings *all, trm_model *model, int32_t rank,
 static void print_memory(const trm_memory_plan *m, const trm_streaming_info *streaming, const stall_list *stalls,
                          int32_t rank, int64_t tokens)
 {
-    char text[512];
+    char text[512], rates[256];
     printf(
         "rank %d: %.3f GiB: weights %.3f, staging %.3f, cache of %lld tokens %.3f, activations %.3f, workspace %.3f\n",
         rank, (double)m->total / 0x1p30, (double)m->weights / 0x1p30, (double)m->staging / 0x1p30, (long long)tokens,
         (double)m->state / 0x1p30, (double)m->activations / 0x1p30, (double)m->workspace / 0x1p30);
     describe_streaming(streaming, text, sizeof(text));
+    describe_rates(streaming, 0, rates, sizeof(rates));
     if (text[0] != '\0') {
-        printf("  %s\n", text);
+        printf("  %s, %s\n", text, rates);
     }
     describe_hosting(streaming, text, sizeof(text));
     if (text[0] != '\0') {
@@ -298,7 +299,7 @@ int command_inspect(const settings *all)
         return inspect_system(all);
     }
     const char *name = all->operands[0];
-    trm_status checked = settings_check_operand(all, names_network(name));
+    trm_status checked = check_operand(all);
     if (checked != TRM_OK) {
         return print_failure(checked);
     }

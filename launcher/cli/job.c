@@ -223,12 +223,25 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
         snprintf(
             text, size,
             "of %.2f GiB of weights %.2f stay and %.2f stream in every step%s%s%s, in %d copies through %.2f GiB of "
-            "staging at %.1f GB/s: a step takes at least %.2f ms, %.1f tokens per second of one sequence at most; the "
-            "first token of a prompt comes after %.0f ms, of one that fills a step after about %.0f",
+            "staging at %.1f GB/s: a step takes at least %.2f ms",
             (double)info->streamable / 0x1p30, (double)info->resident / 0x1p30, (double)info->unpacked / 0x1p30, shared,
             packed, hosted, info->copies, (double)info->staging / 0x1p30, info->link_rate / 1e9,
-            info->run_seconds * 1e3, 1 / info->run_seconds, info->large_run_seconds * 1e3,
-            info->largest_run_seconds * 1e3);
+            info->run_seconds * 1e3);
+    }
+}
+
+void describe_rates(const trm_streaming_info *info, int32_t step_tokens, char *text, size_t size)
+{
+    char tokens[32] = "";
+    text[0] = '\0';
+    if (step_tokens > 0) {
+        snprintf(tokens, sizeof(tokens), " (%d tokens)", (int)step_tokens);
+    }
+    if (info->on) {
+        snprintf(text, size,
+                 "%.1f tokens per second of one sequence at most; the first token of a prompt comes after %.0f ms, of "
+                 "one that fills a step%s after about %.0f ms",
+                 1 / info->run_seconds, info->large_run_seconds * 1e3, tokens, info->largest_run_seconds * 1e3);
     }
 }
 
@@ -386,13 +399,13 @@ trm_status open_model(const settings *all, const char *name, trm_model **model)
                                                (int32_t)settings_integer(all, SETTING_LAYERS),
                                                (uint64_t)settings_integer(all, SETTING_SEED), model);
     }
-    if (settings_text(all, SETTING_WEIGHTS) != NULL) {
+    bool is_operand = strcmp(name, all->operands[0]) == 0; /* not a draft model, which options say nothing of */
+    if (is_operand && settings_is_option(all, SETTING_WEIGHTS)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "weights is given, but %s is neither a named shape nor a plan: a folder's are used as they are stored",
                  name);
     }
-    const char *layers = all->origins[SETTING_LAYERS];
-    if (strcmp(name, all->operands[0]) == 0 && layers != NULL && strncmp(layers, "--", 2) == 0) {
+    if (is_operand && settings_is_option(all, SETTING_LAYERS)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option --layers is for named shapes, %s is a model folder", name);
     }
     trm_status status = trm_model_open(name, model);
@@ -489,10 +502,10 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
     trm_generator_limits limits;
     trm_generator_get_limits(j->generator, &limits);
     if (limits.streaming.on && j->talks && !settings_flag(j->all, SETTING_QUIET)) {
-        char text[512];
+        char text[512], rates[256];
         describe_streaming(&limits.streaming, text, sizeof(text));
-        fprintf(stderr, "trireme: %s (%d tokens); the cache holds %lld tokens\n", text, limits.max_step_tokens,
-                (long long)limits.cache_tokens);
+        describe_rates(&limits.streaming, limits.max_step_tokens, rates, sizeof(rates));
+        fprintf(stderr, "trireme: %s, %s; the cache holds %lld tokens\n", text, rates, (long long)limits.cache_tokens);
         describe_hosting(&limits.streaming, text, sizeof(text));
         if (text[0] != '\0') {
             fprintf(stderr, "trireme: %s\n", text);

@@ -63,6 +63,8 @@ void report_streaming(report *r, const trm_streaming_info *info);
 /* What came of drafts, as an object "speculation". */
 void report_speculation(report *r, const trm_generate_stats *stats);
 void describe_streaming(const trm_streaming_info *info, char *text, size_t size);
+/* What that is in tokens, of a language model; `step_tokens`: of the largest step, 0: not told. */
+void describe_rates(const trm_streaming_info *info, int32_t step_tokens, char *text, size_t size);
 /* That processors would help, where they would; else "". */
 void describe_hosting(const trm_streaming_info *info, char *text, size_t size);
 

@@ -493,11 +493,11 @@ static trm_model *open_ahead(run_command *c)
 static trm_status check_options(const settings *all)
 {
     static const setting_id of_chats[] = {SETTING_SYSTEM, SETTING_CHAT_TEMPLATE};
-    TRM_TRY(settings_check_operand(all, names_network(all->operands[0])));
+    TRM_TRY(check_operand(all));
     for (size_t i = 0; i < sizeof(of_chats) / sizeof(of_chats[0]) && !settings_flag(all, SETTING_CHAT); i++) {
-        const char *origin = all->origins[of_chats[i]];
-        if (origin != NULL && strncmp(origin, "--", 2) == 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for a conversation, which --chat begins", origin);
+        if (settings_is_option(all, of_chats[i])) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for a conversation, which --chat begins",
+                     all->origins[of_chats[i]]);
         }
     }
     return TRM_OK;

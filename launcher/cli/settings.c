@@ -323,6 +323,11 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_HELP] = {"help", 'h', SETTING_FLAG, ALL | COMMAND_COMPLETION, 0, 0, NULL, NULL, "General", "this text"},
 };
 
+bool settings_is_option(const settings *all, setting_id id)
+{
+    return all->origins[id] != NULL && strncmp(all->origins[id], "--", 2) == 0;
+}
+
 bool settings_has_effect(setting_id id, bool on_network)
 {
     setting_operand operand = settings_table[id].operand;
@@ -332,9 +337,8 @@ bool settings_has_effect(setting_id id, bool on_network)
 trm_status settings_check_operand(const settings *all, bool is_network)
 {
     for (int32_t id = 0; id < SETTING_COUNT; id++) {
-        const char *origin = all->origins[id];
-        if (origin != NULL && strncmp(origin, "--", 2) == 0 && !settings_has_effect((setting_id)id, is_network)) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for %s, %s is %s", origin,
+        if (settings_is_option(all, (setting_id)id) && !settings_has_effect((setting_id)id, is_network)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for %s, %s is %s", all->origins[id],
                      is_network ? "language models" : "ONNX and plan files", all->operands[0],
                      is_network ? "a network" : "a language model");
         }

@@ -212,6 +212,8 @@ typedef struct settings {
 trm_status settings_load(settings *all, unsigned command, int argc, char **argv);
 void settings_fini(settings *all);
 
+/* Whether its value comes from the command line. */
+bool settings_is_option(const settings *all, setting_id id);
 bool settings_has_effect(setting_id id, bool on_network);
 /* An option on the command line that has no effect on what the command was given is refused, not passed over; those of
  * the environment and the file are for all that comes. */

@@ -45,7 +45,17 @@ case_options() { # help, suggestions, completion
     fails 2 "option --tf32 is not for this command but for run bench inspect build compare" 0 bench serve http://127.0.0.1:1 --tf32
     TRIREME_BATCH=2 shows "1 layers, " 0 bench "$work/net.onnx" --duration 0 --warm-up 0 --iterations 1
     TRIREME_NO_CAPTURE=true TRIREME_LAYERS=3 shows "8 query" 0 inspect "$model"
-    TRIREME_TF32=true ASAN_OPTIONS=$leaky shows " of which 0 depart" 0 compare "$model" --ranks 1,2 --prompt-tokens 4 # to its runs by options
+    TRIREME_TF32=true TRIREME_LAYERS=3 TRIREME_WEIGHTS=int8 ASAN_OPTIONS=$leaky \
+        shows " of which 0 depart" 0 compare "$model" --ranks 1,2 --prompt-tokens 4 # to its runs by options
+    printf 'layers = 3\nweights = int8\n' >"$work/layers.conf"
+    ASAN_OPTIONS=$leaky shows " of which 0 depart" 0 compare "$model" --ranks 1,2 --prompt-tokens 4 --config "$work/layers.conf"
+    fails 2 "option --layers is for named shapes, $model is a model folder" 0 compare "$model" -q --ranks 1,2 --prompt-tokens 4 --layers 3
+    shows "8 query" 0 inspect "$model" --config "$work/layers.conf"
+    fails 2 "weights is given, but $model is neither a named shape nor a plan" 0 inspect "$model" --weights int8
+    refused 2 "option --weights is for plan files and named shapes, $work/net.onnx is an ONNX file" bench "$work/net.onnx" --weights int8
+    fails 2 "option --weights is for plan files and named shapes" 0 inspect "$work/net.onnx" --weights int8
+    TRIREME_WEIGHTS=int8 TRIREME_SEED=3 shows "nodes           1," 0 inspect "$work/net.onnx"
+    refused 2 "option --seed is for language models, $work/net.onnx is a network" run "$work/net.onnx" --seed 3
     fails 2 "option --system is for a conversation, which --chat begins" 0 run "$model" -p a --system b
     fails 2 "expected a port from 1 to 65535" 0 bench serve http://127.0.0.1:99999
     fails 1 "cannot reach 127.0.0.1 port 1: " 0 bench serve http://127.0.0.1:1

@@ -137,7 +137,10 @@ case_streaming() {
     value streaming.streamed 0
     shows "fetched by others of 2 ranks" 0 inspect "$model" --ranks 2 --memory-plan --context 100 --weight-budget 0 --mesh dp=2
     start 0 run "$model" -p a -n 2 --weight-budget 0
-    grep -q 'of staging at .* GB/s: a step takes at least' "$work/err" || complain "no plan: $(cat "$work/err")"
+    grep -qE 'of staging at .* GB/s: a step takes at least .* that fills a step \([0-9]+ tokens\) after about [0-9]+ ms; the cache' "$work/err" ||
+        complain "no plan: $(cat "$work/err")"
+    shows "a step takes at least" 0 inspect "$source/tests/goldens/onnx/encoder/model.onnx" --memory-plan --weight-budget 0
+    ! grep -q 'tokens per second' "$work/out" || complain "a network's plan speaks of tokens: $(cat "$work/out")"
     shows "% of the link" 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2 --weight-budget 25%
     start 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2 --weight-budget 0% --json
     value streaming.resident 0
@@ -145,7 +148,7 @@ case_streaming() {
     shows "waiting for weights in a decode step: " 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 1 --weight-budget 0%
     shows "waiting for weights in a prompt's step: " 0 bench "$model" --tokens 1 --prompt-tokens 8 --repeat 1 --weight-budget 0%
     shows "stream in every step" 0 inspect llama-3-70b --ranks 2 --memory-plan --context 4096 --weight-budget 10G
-    grep -qE "a step takes at least [0-9.]+ ms, [0-9.]+ tokens per second of one sequence at most; the first token of a prompt comes after [0-9]+ ms" "$work/out" ||
+    grep -qE "a step takes at least [0-9.]+ ms, [0-9.]+ tokens per second of one sequence at most; the first token of a prompt comes after [0-9]+ ms, of one that fills a step after about [0-9]+ ms\$" "$work/out" ||
         complain "no rates in the plan: $(cat "$work/out")"
     start 0 inspect "$model" --json --memory-plan --context 100 --weight-budget 0
     value memory.0.streaming.resident 0

@@ -146,13 +146,22 @@ static bool is_own(int32_t id)
     return found;
 }
 
+/* Whether a setting of the environment or a file has no effect here: as an option of a run it would be refused. */
+static bool is_passed_over(const settings *all, setting_id id)
+{
+    const char *name = all->operands[0];
+    bool has_effect = settings_has_effect(id, names_network(name)) && (id != SETTING_LAYERS || names_shape(name)) &&
+                      (id != SETTING_WEIGHTS || names_shape(name) || names_plan(name));
+    return !has_effect && !settings_is_option(all, id);
+}
+
 static void add_settings(words *w, const settings *all)
 {
     for (int32_t id = 0; id < SETTING_COUNT; id++) {
         char option[64];
         snprintf(option, sizeof(option), "--%s=", settings_table[id].name);
-        bool is_for = settings_has_effect((setting_id)id, names_network(all->operands[0]));
-        if (!is_for || is_own(id) || all->values[id] == NULL || strcmp(all->origins[id], "default") == 0) {
+        if (is_passed_over(all, (setting_id)id) || is_own(id) || all->values[id] == NULL ||
+            strcmp(all->origins[id], "default") == 0) {
             continue;
         }
         if (settings_table[id].type != SETTING_LIST) {
@@ -464,7 +473,7 @@ static int run_nowhere(comparer *c)
 static trm_status check(const comparer *c, bool launched, bool is_saved)
 {
     if (!is_saved) {
-        TRM_TRY(settings_check_operand(c->all, names_network(c->all->operands[0])));
+        TRM_TRY(check_operand(c->all));
     }
     if (launched && c->n_sides > 1) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "several backends or numbers of ranks are compared by one process, which "

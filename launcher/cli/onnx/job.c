@@ -25,6 +25,21 @@ bool names_network(const char *name)
     return names_onnx(name) || names_plan(name);
 }
 
+trm_status check_operand(const settings *all)
+{
+    const char *name = all->operands[0];
+    TRM_TRY(settings_check_operand(all, names_network(name)));
+    if (names_onnx(name) && settings_is_option(all, SETTING_WEIGHTS)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option --weights is for plan files and named shapes, %s is an ONNX file",
+                 name);
+    }
+    if (all->command == COMMAND_RUN && names_network(name) && settings_is_option(all, SETTING_SEED)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for language models, %s is a network, which draws nothing",
+                 all->origins[SETTING_SEED], name);
+    }
+    return TRM_OK;
+}
+
 const char *onnx_assigned(const char *assignment, const char *name)
 {
     size_t length = strlen(name);
