@@ -234,21 +234,26 @@ static bool read_sampling(api_request *r, int32_t vocab, api_error *error)
     return true;
 }
 
-/* What would make other text, and is not supported: passed over it would be a wrong reply. null, false, 0 and nothing
- * ask for nothing. */
+/* What would make other text, and is not supported: passed over it would be a wrong reply. null, false, 0, "" and
+ * nothing ask for nothing, and neither do the words that turn function calls off or leave them to the model. */
 static bool refuse_unsupported(const api_request *r, api_error *error)
 {
     static const char *const keys[] = {"allowed_token_ids",      "bad_words",     "truncate_prompt_tokens",
                                        "use_beam_search",        "functions",     "function_call",
                                        "continue_final_message", "prompt_embeds", "logits_processors"};
+    static const char *const of_chats[] = {"chat_template", "documents"};
+    const size_t n_keys = sizeof(keys) / sizeof(keys[0]), n_of_chats = sizeof(of_chats) / sizeof(of_chats[0]);
     const trm_json *root = trm_json_root(r->document);
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        const trm_json *value = trm_json_get(root, keys[i]);
+    for (size_t i = 0; i < n_keys + (r->kind == API_CHAT ? n_of_chats : 0); i++) {
+        const char *key = i < n_keys ? keys[i] : of_chats[i - n_keys];
+        const trm_json *value = trm_json_get(root, key);
         const char *text = trm_json_string(value);
-        bool asked = trm_json_count(value) > 0 || trm_json_truth(value, false) || trm_json_number(value, 0) != 0 ||
-                     (text != NULL && strcmp(text, "none") != 0 && strcmp(text, "auto") != 0);
+        bool is_call = strcmp(key, "function_call") == 0;
+        bool asked =
+            trm_json_count(value) > 0 || trm_json_truth(value, false) || trm_json_number(value, 0) != 0 ||
+            (text != NULL && text[0] != '\0' && !(is_call && (strcmp(text, "none") == 0 || strcmp(text, "auto") == 0)));
         if (asked) {
-            return api_fail(error, 400, keys[i], "unsupported_parameter", "%s is not supported", keys[i]);
+            return api_fail(error, 400, key, "unsupported_parameter", "%s is not supported", key);
         }
     }
     return true;

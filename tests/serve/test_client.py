@@ -281,11 +281,12 @@ class Chat(unittest.TestCase):
             self.assertEqual(status, 400, (messages, reply))
             self.assertEqual(reply["error"]["param"], "messages")
         for key, value in {"functions": [{"name": "f"}], "function_call": {"name": "f"}, "echo": True, "add_generation_prompt": False,
-                           "continue_final_message": True}.items():
+                           "continue_final_message": True, "chat_template": "{{ messages }}", "documents": [{"text": "x"}]}.items():
             with self.assertRaises(openai.BadRequestError) as caught:
                 self.chat(extra_body={key: value})
             self.assertEqual((caught.exception.param, caught.exception.code), (key, "unsupported_parameter"))
-        nothing = {"functions": [], "function_call": "none", "echo": False, "add_generation_prompt": True, "continue_final_message": False}
+        nothing = {"functions": [], "function_call": "none", "echo": False, "add_generation_prompt": True, "continue_final_message": False,
+                   "chat_template": "", "documents": []}
         self.assertEqual(self.chat(extra_body=nothing).choices[0].message.content, BEGINNING)
 
 

@@ -3,6 +3,8 @@
 #include "launcher/serve/json_value.h"
 #include "support/support.h"
 
+#include <stdio.h>
+
 static const char *const names[] = {"m", NULL};
 
 static api_request parsed(api_kind kind, const char *body)
@@ -75,6 +77,34 @@ static void values_are_taken(void **state)
                "\"json_schema\":{\"name\":\"n\",\"schema\":{\"type\":\"object\",\"maximum\":1.5}}}}");
     assert_int_equal(r.format, API_FORMAT_SCHEMA);
     assert_string_equal(r.grammar, "{\"type\":\"object\",\"maximum\":1.5}");
+    api_request_fini(&r);
+}
+
+static void what_is_not_supported_is_refused(void **state)
+{
+    (void)state;
+    static const char *const asked[] = {
+        "\"function_call\":\"f\"",  "\"bad_words\":\"none\"", "\"truncate_prompt_tokens\":4",
+        "\"use_beam_search\":true", "\"functions\":[{}]",     "\"prompt_embeds\":\"auto\"",
+        "\"chat_template\":\"x\"",  "\"documents\":[{}]",
+    };
+    static const char *const nothing[] = {
+        "\"function_call\":\"none\"", "\"function_call\":\"auto\"",   "\"prompt_embeds\":\"\"", "\"bad_words\":[]",
+        "\"chat_template\":null",     "\"truncate_prompt_tokens\":0", "\"chat_template\":\"\"", "\"documents\":[]",
+    };
+    char body[256];
+    for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+        char key[32];
+        sscanf(asked[i], "\"%31[a-z_]", key);
+        snprintf(body, sizeof(body), "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],%s}", asked[i]);
+        refused(API_CHAT, body, 400, key, "is not supported");
+    }
+    for (size_t i = 0; i < sizeof(nothing) / sizeof(nothing[0]); i++) {
+        snprintf(body, sizeof(body), "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],%s}", nothing[i]);
+        api_request r = parsed(API_CHAT, body);
+        api_request_fini(&r);
+    }
+    api_request r = parsed(API_COMPLETION, "{\"prompt\":\"a\",\"documents\":[{}]}"); /* a word of chats only */
     api_request_fini(&r);
 }
 
@@ -160,8 +190,11 @@ static void values_are_written_again(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(defaults_are_openais), cmocka_unit_test(values_are_taken),
-                                       cmocka_unit_test(wrong_values_are_refused), cmocka_unit_test(json_is_escaped),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(defaults_are_openais),
+                                       cmocka_unit_test(values_are_taken),
+                                       cmocka_unit_test(what_is_not_supported_is_refused),
+                                       cmocka_unit_test(wrong_values_are_refused),
+                                       cmocka_unit_test(json_is_escaped),
                                        cmocka_unit_test(values_are_written_again)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
