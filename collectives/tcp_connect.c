@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <trireme/layers.h>
@@ -91,6 +92,21 @@ static void prepare(int fd)
     fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
+/* Again and again while another has the port: one of before may just be leaving it. */
+static bool listen_until(int fd, const struct sockaddr *address, socklen_t length, double end)
+{
+    for (bool bound = false;;) {
+        bound = bound || bind(fd, address, length) == 0;
+        if (bound && listen(fd, 256) == 0) {
+            return true;
+        }
+        if (errno != EADDRINUSE || trm_wait_now() >= end) {
+            return false;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+}
+
 /* Port 0 takes any. */
 static trm_status listen_at(meeting *m, uint16_t port)
 {
@@ -109,7 +125,7 @@ static trm_status listen_at(meeting *m, uint16_t port)
     const struct sockaddr *address = both ? (const struct sockaddr *)&six : (const struct sockaddr *)&four;
     struct sockaddr_storage bound;
     socklen_t length = sizeof(bound);
-    if (bind(m->listener, address, both ? sizeof(six) : sizeof(four)) != 0 || listen(m->listener, 256) != 0 ||
+    if (!listen_until(m->listener, address, both ? sizeof(six) : sizeof(four), port == 0 ? 0 : m->end) ||
         getsockname(m->listener, (struct sockaddr *)&bound, &length) != 0) {
         TRM_FAIL(TRM_ERROR_IO, "rank %d cannot listen at port %d: %s", (int)m->rank, (int)port, strerror(errno));
     }

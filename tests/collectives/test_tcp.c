@@ -170,6 +170,38 @@ static void test_host_that_is_not(void **state)
                  "rank 2 of 2");
 }
 
+typedef struct only_rank {
+    uint16_t port;
+    trm_status status;
+} only_rank;
+
+static void *join_alone(void *argument)
+{
+    only_rank *rank = argument;
+    int streams[1][TRM_TCP_STREAMS];
+    rank->status = trm_tcp_connect_all(0, 1, "127.0.0.1", rank->port, 600.0, streams);
+    return NULL;
+}
+
+/* A port that another has: waited for until it is free, or until the deadline. */
+static void test_port_in_use(void **state)
+{
+    (void)state;
+    int streams[1][TRM_TCP_STREAMS], holder = socket(AF_INET, SOCK_STREAM, 0);
+    only_rank rank = {.port = free_port()};
+    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(rank.port)};
+    assert_int_equal(bind(holder, (const struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(listen(holder, 1), 0);
+    assert_fails(trm_tcp_connect_all(0, 1, "127.0.0.1", rank.port, 0.1, streams), TRM_ERROR_IO,
+                 "Address already in use");
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, join_alone, &rank), 0);
+    usleep(100000);
+    close(holder);
+    pthread_join(thread, NULL);
+    assert_int_equal(rank.status, TRM_OK);
+}
+
 /* The system gives out the port that is connected to: here it is told to, elsewhere it comes to that by chance. */
 static void test_connection_to_itself(void **state)
 {
@@ -203,6 +235,7 @@ int main(void)
         cmocka_unit_test(test_rank_that_leaves),
         cmocka_unit_test(test_rank_that_gives_up),
         cmocka_unit_test(test_host_that_is_not),
+        cmocka_unit_test(test_port_in_use),
         cmocka_unit_test(test_connection_to_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
