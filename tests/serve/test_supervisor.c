@@ -9,9 +9,11 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-#define BEAT 0.2
+#define BEAT            0.2
+#define LONGEST_SILENCE 600 /* seconds until a process has fallen silent */
 
 typedef struct silence {
     void (*act)(void);
@@ -47,6 +49,9 @@ static bool is_in_state(pid_t pid, char state)
     assert_non_null(file);
     (void)!fscanf(file, "%*d (%*[^)]) %c", &found);
     fclose(file);
+    if (found == 'Z') {
+        fail_msg("process %d has ended, expected it in state %c", (int)pid, state);
+    }
     return found == state;
 }
 
@@ -98,7 +103,11 @@ static pid_t start_rank(const char *path, message last, const silence *silent)
     close(said[1]);
     assert_int_equal(read(said[0], &byte, 1), 1);
     close(said[0]);
+    const time_t began = time(NULL);
     while (!is_in_state(pid, silent->state)) {
+        if (time(NULL) - began >= LONGEST_SILENCE) {
+            fail_msg("process %d is not in state %c after %d s", (int)pid, silent->state, LONGEST_SILENCE);
+        }
         usleep(1000);
     }
     return pid;
