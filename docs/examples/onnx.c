@@ -28,6 +28,15 @@ static trm_dims with_open_dims(trm_dims dims, int64_t size)
     return dims;
 }
 
+static bool same_dims(const trm_dims *one, const trm_dims *other)
+{
+    bool same = one->n == other->n;
+    for (int32_t i = 0; same && i < one->n; i++) {
+        same = one->d[i] == other->d[i];
+    }
+    return same;
+}
+
 static void print_port(const char *role, const trm_onnx_port *port)
 {
     printf("%s %s: %s", role, port->name, port->type);
@@ -132,7 +141,7 @@ static trm_status compare(trm_onnx *model, trm_context *one, trm_context *other,
             printf("%s%lld", k == 0 ? " " : "x", (long long)dims[0].d[k]);
         }
         printf("\n");
-        *equal = *equal && memcmp(&dims[0], &dims[1], sizeof(dims[0])) == 0 && memcmp(data[0], data[1], bytes) == 0;
+        *equal = *equal && same_dims(&dims[0], &dims[1]) && memcmp(data[0], data[1], bytes) == 0;
     }
 done:
     return status;
@@ -158,6 +167,11 @@ int main(int argc, char **argv)
     TRY(trm_onnx_open(argv[1], &model));
     for (int32_t i = 0; trm_onnx_get_input(model, i, &port); i++) {
         print_port("input", &port);
+        if (!port.has_dims) { /* not a scalar: even how many it has is open */
+            fprintf(stderr, "onnx: input %s has no dims in the file, expected some\n", port.name);
+            status = TRM_ERROR_UNSUPPORTED;
+            goto closed;
+        }
     }
     for (int32_t i = 0; trm_onnx_get_output(model, i, &port); i++) {
         print_port("output", &port);
@@ -184,6 +198,7 @@ done:
     if (status != TRM_OK) {
         fprintf(stderr, "onnx: %s: %s\n", trm_status_name(status), trm_last_error());
     }
+closed:
     for (int32_t i = 0; i < 2; i++) {
         trm_context_destroy(contexts[i]);
         trm_engine_destroy(engines[i]);

@@ -34,8 +34,8 @@ trm_status trm_onnx_tensor_check(const Onnx__TensorProto *proto, const char *wha
     }
     result.dims.n = (int32_t)proto->n_dims;
     bool fits = true;
-    size_t extent =
-        1; /* of the dims that are not 0: what strides are made of must be numbers in an empty tensor, too */
+    /* Of the dims that are not 0: what strides are made of must be numbers in an empty tensor, too. */
+    size_t extent = 1;
     for (size_t i = 0; i < proto->n_dims; i++) {
         if (proto->dims[i] < 0) {
             TRM_FAIL(TRM_ERROR_INVALID_MODEL, "tensor %s has dimension %lld, expected none below 0", what,
