@@ -19,7 +19,8 @@
 #include "base/error.h"
 #include "collectives/wait.h"
 
-#define HELLO_MAGIC 0x54524d31u
+#define HELLO_MAGIC  0x54524d31u
+#define PORT_SECONDS 3.0 /* for who has a port to leave it: who stays is told of soon */
 
 /* The first bytes of a connection. */
 typedef struct hello {
@@ -125,7 +126,9 @@ static trm_status listen_at(meeting *m, uint16_t port)
     const struct sockaddr *address = both ? (const struct sockaddr *)&six : (const struct sockaddr *)&four;
     struct sockaddr_storage bound;
     socklen_t length = sizeof(bound);
-    if (!listen_until(m->listener, address, both ? sizeof(six) : sizeof(four), port == 0 ? 0 : m->end) ||
+    double end = trm_wait_now() + PORT_SECONDS;
+    end = port == 0 ? 0 : end < m->end ? end : m->end;
+    if (!listen_until(m->listener, address, both ? sizeof(six) : sizeof(four), end) ||
         getsockname(m->listener, (struct sockaddr *)&bound, &length) != 0) {
         TRM_FAIL(TRM_ERROR_IO, "rank %d cannot listen at port %d: %s", (int)m->rank, (int)port, strerror(errno));
     }
