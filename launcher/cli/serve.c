@@ -384,7 +384,7 @@ static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
     options.prefix_cache = !settings_flag(all, SETTING_NO_PREFIX_CACHE);
     options.step_tokens = (int32_t)settings_integer(all, SETTING_STEP_TOKENS);
     options.prefill_chunk = (int32_t)settings_integer(all, SETTING_PREFILL_CHUNK);
-    options.max_waiting = most_requests(all);
+    options.max_waiting = 2 * most_requests(all); /* what is taken back and comes again counts twice for a step */
     options.on_step = worker_note_step;
     options.on_step_user = w->worker;
     TRM_TRY(trm_scheduler_create(w->job.generator, &options, &w->scheduler));

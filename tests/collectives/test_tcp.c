@@ -190,6 +190,7 @@ static void test_port_in_use(void **state)
     int streams[1][TRM_TCP_STREAMS], holder = socket(AF_INET, SOCK_STREAM, 0);
     only_rank rank = {.port = free_port()};
     const struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(rank.port)};
+    assert_int_equal(setsockopt(holder, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)), 0);
     assert_int_equal(bind(holder, (const struct sockaddr *)&address, sizeof(address)), 0);
     assert_int_equal(listen(holder, 1), 0);
     assert_fails(trm_tcp_connect_all(0, 1, "127.0.0.1", rank.port, 0.1, streams), TRM_ERROR_IO,
