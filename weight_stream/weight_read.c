@@ -20,7 +20,7 @@
 
 /* Of one call. */
 typedef struct reading {
-    bool direct;       /* past the file cache */
+    bool direct;       /* while weights stream: large runs past the file cache, others not through mappings */
     trm_status status; /* the first failure */
 } reading;
 
@@ -55,18 +55,34 @@ static void gather(const unsigned char *from, size_t stride, size_t size, size_t
     }
 }
 
+/* Elements that lie one behind the other, not through the mapping: what the file has lost is an error here. */
+static void read_from_file(const reader *read, const unsigned char *from, size_t count, unsigned char *to)
+{
+    const trm_weight_file *file = read->base->file;
+    const size_t begin = (size_t)(from - file->mapping.bytes), size = read->from_size;
+    const bool as_stored = read->base->dtype == read->dtype;
+    const size_t most = as_stored ? count : BUFFER_SIZE / size;
+    unsigned char buffer[BUFFER_SIZE];
+    reading *call = read->call;
+    for (size_t done = 0; done < count && call->status == TRM_OK;) {
+        const size_t n = count - done < most ? count - done : most;
+        unsigned char *into = as_stored ? to : buffer;
+        call->status = call->direct && n * size >= LARGE_RUN
+                           ? trm_weight_file_read_direct(file, begin + done * size, n * size, into)
+                           : trm_weight_file_read(file, begin + done * size, n * size, into);
+        if (!as_stored && call->status == TRM_OK) {
+            trm_convert(read->base->dtype, buffer, read->dtype, to + done * read->to_size, n);
+        }
+        done += n;
+    }
+}
+
 static void read_stored(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to)
 {
     const unsigned char *from = read->base->bytes + start * read->from_size;
-    if (stride == 1 && read->base->dtype == read->dtype && count * read->from_size >= LARGE_RUN &&
-        read->base->file != NULL) {
-        const trm_weight_file *file = read->base->file;
-        size_t begin = (size_t)(from - file->mapping.bytes);
-        if (read->call->status == TRM_OK) {
-            read->call->status = read->call->direct
-                                     ? trm_weight_file_read_direct(file, begin, count * read->from_size, to)
-                                     : trm_weight_file_read(file, begin, count * read->from_size, to);
-        }
+    const bool is_large = read->base->dtype == read->dtype && count * read->from_size >= LARGE_RUN;
+    if (stride == 1 && read->base->file != NULL && (is_large || read->call->direct)) {
+        read_from_file(read, from, count, to);
         return;
     }
     if (stride == 1) {
@@ -369,7 +385,8 @@ static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, s
     }
 }
 
-/* Short runs are read through mappings, where what a file has lost since would be a signal. */
+/* Some runs are read through mappings, where what a file has lost since would be a signal: all but large ones while
+ * weights are loaded, those that are gathered also while they stream. */
 static trm_status check_files(const trm_weight_base *base)
 {
     if (base->kind == TRM_WEIGHT_STORED) {

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "base/half.h"
@@ -377,6 +378,62 @@ static void a_file_that_was_cut_off(void **state)
     free(to);
 }
 
+typedef struct cutter {
+    const char *path;
+    off_t size;
+    atomic_bool stop;
+} cutter;
+
+/* Cuts a file of zeros off and makes it whole again. */
+static void *cut_and_mend(void *user)
+{
+    cutter *c = user;
+    bool done = true;
+    while (!atomic_load(&c->stop)) {
+        done = truncate(c->path, 0) == 0 && truncate(c->path, c->size) == 0 && done;
+    }
+    return done ? NULL : c;
+}
+
+/* At any moment of a read that may not go through the mapping: an error, not a signal. */
+static void a_file_that_is_cut_off_while_it_is_read(void **state)
+{
+    (void)state;
+    enum { HEIGHT = 64, WIDTH = 1024 };
+    const char *folder = test_temporary_folder();
+    char path[4400], header[256];
+    float *data = calloc(HEIGHT * WIDTH, sizeof(*data)), *to = calloc(HEIGHT * WIDTH, sizeof(*to));
+    trm_safetensors *set;
+    trm_weight *whole, *columns;
+    int failed = 0;
+    assert_true(data != NULL && to != NULL);
+    snprintf(header, sizeof(header), "{\"w\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[0,%d]}}", HEIGHT,
+             WIDTH, HEIGHT * WIDTH * 4);
+    write_safetensors(folder, "model.safetensors", header, data, HEIGHT * WIDTH * sizeof(*data));
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    assert_ok(trm_safetensors_open(folder, &set));
+    assert_ok(trm_safetensors_weight(set, "w", &whole));
+    assert_ok(trm_weight_slice(whole, 1, 0, WIDTH / 2, &columns));
+    cutter c = {.path = path, .size = 8 + (off_t)strlen(header) + HEIGHT * WIDTH * 4};
+    pthread_t thread;
+    void *result;
+    assert_int_equal(pthread_create(&thread, NULL, cut_and_mend, &c), 0);
+    for (int i = 0; i < 2000 || failed == 0; i++) { /* some begin when the file is whole */
+        trm_status status =
+            trm_weight_read_direct(i % 2 ? whole : columns, i % 3 ? TRM_F32 : TRM_F16, 0, HEIGHT * WIDTH / 2, to);
+        assert_true(status == TRM_OK || status == TRM_ERROR_IO);
+        failed += status != TRM_OK;
+    }
+    atomic_store(&c.stop, true);
+    pthread_join(thread, &result);
+    assert_null(result);
+    trm_weight_destroy(whole);
+    trm_weight_destroy(columns);
+    trm_safetensors_close(set);
+    free(data);
+    free(to);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -390,6 +447,7 @@ int main(void)
         cmocka_unit_test(mapped_addresses),
         cmocka_unit_test(many_threads_read_one_weight),
         cmocka_unit_test(a_file_that_was_cut_off),
+        cmocka_unit_test(a_file_that_is_cut_off_while_it_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
