@@ -127,8 +127,9 @@ bool trm_weight_equal(const trm_weight *a, const trm_weight *b);
  * needs. May be called by several threads on one weight.
  */
 trm_status trm_weight_read(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, void *to);
-/* The same, long runs past the system's file cache where the file system can: for what is read again and again and is
- * larger than memory. */
+/* The same, long runs past the system's file cache where the file system can, and short ones not through mappings
+ * unless they are gathered: for what is read again and again and is larger than memory. What a file has lost is an IO
+ * error. */
 trm_status trm_weight_read_direct(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, void *to);
 
 /* If the weight is one run of stored elements, aligned for their type, its address in the mapped file; else NULL. */

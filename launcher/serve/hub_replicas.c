@@ -130,7 +130,7 @@ static bool all_given_up(const hub *h)
     return true;
 }
 
-/* A first start comes at once; what has failed is given time. */
+/* The first start after a loss comes at once; what has failed since is given time. */
 static double pause_before_start(const replica *r)
 {
     return r->given_up ? LATE_START : r->failed_starts;

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/half.h"
@@ -346,23 +347,35 @@ static void direct_reads(void **state)
     free(to);
 }
 
+/* A file with one f32 matrix "w" of zeros, and that. */
+static trm_safetensors *open_zeros(int height, int width, char *path, size_t size, trm_weight **whole)
+{
+    const char *folder = test_temporary_folder();
+    char header[256];
+    trm_safetensors *set;
+    float *data = calloc((size_t)height * (size_t)width, sizeof(*data));
+    assert_non_null(data);
+    snprintf(header, sizeof(header), "{\"w\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[0,%d]}}", height,
+             width, height * width * 4);
+    write_safetensors(folder, "model.safetensors", header, data, (size_t)height * (size_t)width * sizeof(*data));
+    free(data);
+    snprintf(path, size, "%s/model.safetensors", folder);
+    assert_ok(trm_safetensors_open(folder, &set));
+    assert_ok(trm_safetensors_weight(set, "w", whole));
+    return set;
+}
+
 /* Mapped pages that a file has lost are a signal for who touches them. */
 static void a_file_that_was_cut_off(void **state)
 {
     (void)state;
     enum { HEIGHT = 512, WIDTH = 256 };
-    const char *folder = test_temporary_folder();
-    char path[4400], header[256];
-    float *data = calloc(HEIGHT * WIDTH, sizeof(*data)), *to = calloc(HEIGHT * WIDTH, sizeof(*to));
+    char path[4400];
+    float *to = calloc(HEIGHT * WIDTH, sizeof(*to));
     trm_safetensors *set;
     trm_weight *whole, *turned, *joined;
-    assert_true(data != NULL && to != NULL);
-    snprintf(header, sizeof(header), "{\"w\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[0,%d]}}", HEIGHT,
-             WIDTH, HEIGHT * WIDTH * 4);
-    write_safetensors(folder, "model.safetensors", header, data, HEIGHT * WIDTH * sizeof(*data));
-    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
-    assert_ok(trm_safetensors_open(folder, &set));
-    assert_ok(trm_safetensors_weight(set, "w", &whole));
+    assert_non_null(to);
+    set = open_zeros(HEIGHT, WIDTH, path, sizeof(path), &whole);
     assert_ok(trm_weight_transpose(whole, (int32_t[]){1, 0}, &turned));
     assert_ok(trm_weight_concat((const trm_weight *const[]){whole, whole}, 2, 1, &joined));
     assert_ok(trm_weight_read(whole, TRM_F32, 0, HEIGHT * WIDTH, to));
@@ -374,7 +387,6 @@ static void a_file_that_was_cut_off(void **state)
     trm_weight_destroy(turned);
     trm_weight_destroy(joined);
     trm_safetensors_close(set);
-    free(data);
     free(to);
 }
 
@@ -400,21 +412,17 @@ static void a_file_that_is_cut_off_while_it_is_read(void **state)
 {
     (void)state;
     enum { HEIGHT = 64, WIDTH = 1024 };
-    const char *folder = test_temporary_folder();
-    char path[4400], header[256];
-    float *data = calloc(HEIGHT * WIDTH, sizeof(*data)), *to = calloc(HEIGHT * WIDTH, sizeof(*to));
+    char path[4400];
+    float *to = calloc(HEIGHT * WIDTH, sizeof(*to));
     trm_safetensors *set;
     trm_weight *whole, *columns;
     int failed = 0;
-    assert_true(data != NULL && to != NULL);
-    snprintf(header, sizeof(header), "{\"w\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[0,%d]}}", HEIGHT,
-             WIDTH, HEIGHT * WIDTH * 4);
-    write_safetensors(folder, "model.safetensors", header, data, HEIGHT * WIDTH * sizeof(*data));
-    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
-    assert_ok(trm_safetensors_open(folder, &set));
-    assert_ok(trm_safetensors_weight(set, "w", &whole));
+    assert_non_null(to);
+    set = open_zeros(HEIGHT, WIDTH, path, sizeof(path), &whole);
     assert_ok(trm_weight_slice(whole, 1, 0, WIDTH / 2, &columns));
-    cutter c = {.path = path, .size = 8 + (off_t)strlen(header) + HEIGHT * WIDTH * 4};
+    struct stat file;
+    assert_int_equal(stat(path, &file), 0);
+    cutter c = {.path = path, .size = file.st_size};
     pthread_t thread;
     void *result;
     assert_int_equal(pthread_create(&thread, NULL, cut_and_mend, &c), 0);
@@ -430,7 +438,6 @@ static void a_file_that_is_cut_off_while_it_is_read(void **state)
     trm_weight_destroy(whole);
     trm_weight_destroy(columns);
     trm_safetensors_close(set);
-    free(data);
     free(to);
 }
 
