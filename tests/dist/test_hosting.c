@@ -479,5 +479,6 @@ int main(void)
         cmocka_unit_test(networks_and_contexts),
         cmocka_unit_test(shares_as_text),
     };
+    cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, test_open_two_threads, test_close_world);
 }
