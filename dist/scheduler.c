@@ -58,6 +58,7 @@ void trm_scheduler_finish(trm_scheduler *s, trm_live *live, trm_finish finish, i
         event->error = text;
     }
     s->stats.finished[finish]++;
+    trm_scheduler_leave(s, live);
     free(live);
 }
 
@@ -154,15 +155,6 @@ trm_status trm_scheduler_check(const trm_generator *g, const trm_serving_request
     return check_sampling(g, request);
 }
 
-static trm_live *find_waiting(const trm_scheduler *s, uint64_t id)
-{
-    trm_live *live = s->first_waiting;
-    while (live != NULL && live->request.id != id) {
-        live = live->after;
-    }
-    return live;
-}
-
 static trm_live *find_running(const trm_scheduler *s, uint64_t id)
 {
     for (int32_t i = 0; i < s->n_running; i++) {
@@ -251,7 +243,7 @@ trm_status trm_scheduler_submit(trm_scheduler *s, const trm_serving_request *req
                  request->size, sizeof(*request));
     }
     TRM_TRY(trm_scheduler_check(s->g, request));
-    if (find_waiting(s, request->id) != NULL || find_running(s, request->id) != NULL) {
+    if (trm_scheduler_find_waiting(s, request->id) != NULL || find_running(s, request->id) != NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request %llu is live already", (unsigned long long)request->id);
     }
     int32_t ended = s->events_given ? 0 : s->n_events; /* requests whose last event waits for the next step */
@@ -260,6 +252,11 @@ trm_status trm_scheduler_submit(trm_scheduler *s, const trm_serving_request *req
     }
     trm_live *live = NULL;
     TRM_TRY(copy_request(s, request, &live));
+    trm_status status = trm_scheduler_join(s, live);
+    if (status != TRM_OK) {
+        free(live);
+        return status;
+    }
     live->arrival = s->arrivals++;
     live->submitted = trm_scheduler_now();
     trm_scheduler_enqueue(s, live);
@@ -268,7 +265,7 @@ trm_status trm_scheduler_submit(trm_scheduler *s, const trm_serving_request *req
 
 bool trm_scheduler_cancel(trm_scheduler *s, uint64_t id)
 {
-    trm_live *live = find_waiting(s, id);
+    trm_live *live = trm_scheduler_find_waiting(s, id);
     if (live != NULL) {
         trm_scheduler_dequeue(s, live);
     } else if ((live = find_running(s, id)) != NULL) {
@@ -461,13 +458,10 @@ void trm_scheduler_destroy(trm_scheduler *s)
     if (s == NULL) {
         return;
     }
-    for (trm_live *live = s->first_waiting, *after; live != NULL; live = after) {
-        after = live->after;
-        free(live);
-    }
     for (int32_t i = 0; i < s->n_running; i++) {
         free(s->running[i]);
     }
+    trm_scheduler_drop_waiting(s);
     trm_blocks_fini(&s->blocks);
     trm_drafter_fini(&s->drafter);
     free(s->running);

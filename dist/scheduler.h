@@ -17,6 +17,8 @@
 #define TRM_CHUNK_GRAIN 64
 
 typedef struct trm_live trm_live;
+typedef struct trm_client trm_client; /* scheduler_share.c */
+typedef struct trm_level trm_level;
 
 /* A request from submit to its last event: it waits, or runs in a slot. */
 struct trm_live {
@@ -25,7 +27,10 @@ struct trm_live {
     int64_t n_tokens, n_most;                 /* known so far; the most there may come to be */
     int64_t n_cached;                         /* tokens whose keys and values are in the blocks */
     int64_t n_found;                          /* tokens found in the prefix cache at the first admission */
+    trm_client *client;                       /* whose it is, with the requests of its priority */
     uint64_t arrival;                         /* order of submission */
+    uint64_t turn;                            /* order of first admission; 0: not yet */
+    uint64_t passed;                          /* the last pass of admission that left it waiting */
     double submitted, started;                /* seconds; started 0: no step yet */
     int32_t slot;                             /* -1: waits */
     int32_t n_blocks;                         /* in the slot's row of the table */
@@ -40,7 +45,7 @@ struct trm_live {
     float *pooled;                  /* [hidden] for an embedding: of the tokens so far */
     int32_t n_from_model;           /* of them from a draft model, whose cache has all but the last */
     int32_t guess;                  /* the first of them, also where none is verified; -1 */
-    trm_live *before, *after;       /* in the queue */
+    trm_live *before, *after;       /* in its client's queue */
 };
 
 struct trm_scheduler {
@@ -56,13 +61,14 @@ struct trm_scheduler {
     bool ended;
 
     trm_blocks blocks;
-    trm_live *first_waiting, *last_waiting; /* by priority, then arrival */
+    trm_level *levels; /* by priority, highest first: those that wait */
     int32_t n_waiting;
-    trm_live **running; /* [max_sequences], in the same order, the first n_running */
+    trm_live **running; /* [max_sequences] by priority, then turn, the first n_running */
     int32_t n_running;
     int32_t *free_slots; /* [max_sequences] */
     int32_t n_free_slots;
-    uint64_t arrivals;
+    uint64_t arrivals, turns;
+    uint64_t pass; /* of admission */
 
     /* by slot, on every rank */
     int32_t *table;  /* [max_sequences, blocks_per_sequence] */
@@ -116,9 +122,24 @@ void trm_scheduler_finish(trm_scheduler *s, trm_live *live, trm_finish finish, i
 /* A step of this rank has succeeded, after so many seconds. */
 void trm_scheduler_tell_step(const trm_scheduler *s, double seconds);
 
-/* scheduler_queue.c: who waits and who runs */
+/* scheduler_share.c: who waits, and who is next */
+/* Finds or makes the client of a new request; until it leaves, when it is in no list any more. OUT_OF_MEMORY. */
+trm_status trm_scheduler_join(trm_scheduler *s, trm_live *live);
+void trm_scheduler_leave(trm_scheduler *s, trm_live *live);
 void trm_scheduler_enqueue(trm_scheduler *s, trm_live *live);
 void trm_scheduler_dequeue(trm_scheduler *s, trm_live *live);
+trm_live *trm_scheduler_find_waiting(const trm_scheduler *s, uint64_t id);
+/* The one that is to be admitted first, of those this pass of admission has not left waiting; NULL: none. */
+trm_live *trm_scheduler_next(const trm_scheduler *s);
+/* It is admitted: if for the first time, behind all that were before. */
+void trm_scheduler_give_turn(trm_scheduler *s, trm_live *live);
+/* Counts what its client is given: a prompt of so many tokens to run, once it waits no more; a token of output. */
+void trm_scheduler_charge_prompt(trm_live *live, int64_t tokens);
+void trm_scheduler_charge_output(trm_live *live);
+/* Frees all that wait, and the levels; those that run have been freed. */
+void trm_scheduler_drop_waiting(trm_scheduler *s);
+
+/* scheduler_queue.c: who runs */
 /* Takes a running request out of its slot and gives its blocks back. */
 void trm_scheduler_evict(trm_scheduler *s, trm_live *live);
 /* Gives waiting requests slots and blocks for all their tokens, as far as there are. */

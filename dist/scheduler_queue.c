@@ -1,8 +1,8 @@
 /*
- * Who waits and who runs: order, admission, growth and preemption.
+ * Who runs: admission, growth and preemption.
  *
- * Order is by priority, then by arrival; a preempted request has its arrival still and so is ahead of all that came
- * after it. A request is admitted with the blocks of all its tokens, so a prompt that has begun is never short of
+ * Who is next scheduler_share.c says. Those that run are in order by priority, then by turn, which they keep while they
+ * are preempted. A request is admitted with the blocks of all its tokens, so a prompt that has begun is never short of
  * memory; what grows later, grows at the cost of the last in order. The first in order therefore always runs to its
  * end.
  */
@@ -16,7 +16,7 @@
 static bool is_ahead(const trm_live *a, const trm_live *b)
 {
     return a->request.priority > b->request.priority ||
-           (a->request.priority == b->request.priority && a->arrival < b->arrival);
+           (a->request.priority == b->request.priority && a->turn < b->turn);
 }
 
 static int32_t blocks_for(int64_t tokens)
@@ -27,30 +27,6 @@ static int32_t blocks_for(int64_t tokens)
 static int32_t *row_of(const trm_scheduler *s, const trm_live *live)
 {
     return s->table + (size_t)live->slot * (size_t)s->g->blocks_per_sequence;
-}
-
-/* ---- the queue --------------------------------------------------------------------------------- */
-
-void trm_scheduler_enqueue(trm_scheduler *s, trm_live *live)
-{
-    trm_live *before = s->last_waiting;
-    while (before != NULL && is_ahead(live, before)) {
-        before = before->before;
-    }
-    live->before = before;
-    live->after = before != NULL ? before->after : s->first_waiting;
-    *(before != NULL ? &before->after : &s->first_waiting) = live;
-    *(live->after != NULL ? &live->after->before : &s->last_waiting) = live;
-    live->slot = -1;
-    s->n_waiting++;
-}
-
-void trm_scheduler_dequeue(trm_scheduler *s, trm_live *live)
-{
-    *(live->before != NULL ? &live->before->after : &s->first_waiting) = live->after;
-    *(live->after != NULL ? &live->after->before : &s->last_waiting) = live->before;
-    live->before = live->after = NULL;
-    s->n_waiting--;
 }
 
 /* ---- running ----------------------------------------------------------------------------------- */
@@ -187,7 +163,7 @@ static bool is_being_computed(const trm_scheduler *s, const trm_live *live, int3
     return false;
 }
 
-/* Whether the last in order of those running is behind a request by priority, not by arrival alone. */
+/* Whether the last in order of those running is behind a request by priority, not by its turn alone. */
 static bool may_displace(const trm_scheduler *s, const trm_live *live)
 {
     return s->n_running > 0 && s->running[s->n_running - 1]->request.priority < live->request.priority;
@@ -197,6 +173,7 @@ static void admit(trm_scheduler *s, trm_live *live)
 {
     int32_t idle;
     trm_scheduler_dequeue(s, live);
+    trm_scheduler_give_turn(s, live);
     place(s, live);
     int32_t *row = row_of(s, live);
     live->n_blocks = live->n_published = find_prefix(s, live, row, &live->chain, &idle);
@@ -210,38 +187,42 @@ static void admit(trm_scheduler *s, trm_live *live)
     if (live->started == 0.0) {
         live->started = trm_scheduler_now();
         live->n_found = live->n_cached;
+        trm_scheduler_charge_prompt(live, live->n_tokens - live->n_cached);
         s->stats.prefix_queries += live->n_tokens;
         s->stats.prefix_hits += live->n_cached;
     }
 }
 
+/* Takes the places of requests of lower priority until it has one, if it may. Whether it is admitted. */
+static bool make_place(trm_scheduler *s, trm_live *live)
+{
+    for (;;) {
+        uint64_t chain;
+        int32_t idle, needed = blocks_for(live->n_tokens) - find_prefix(s, live, NULL, &chain, &idle);
+        if (s->n_free_slots > 0 && needed + idle + (s->n_running > 0 ? headroom(s) : 0) <= s->blocks.n_free) {
+            admit(s, live);
+            return true;
+        }
+        if (!may_displace(s, live)) {
+            return false;
+        }
+        preempt(s, s->running[s->n_running - 1]);
+    }
+}
+
 void trm_scheduler_admit(trm_scheduler *s)
 {
-    trm_live *next;
-    if (s->first_waiting == NULL || (s->n_free_slots == 0 && !may_displace(s, s->first_waiting))) {
-        return;
-    }
-    for (trm_live *live = s->first_waiting; live != NULL; live = next) {
-        next = live->after;
+    s->pass++;
+    for (trm_live *live = trm_scheduler_next(s); live != NULL; live = trm_scheduler_next(s)) {
         uint64_t chain;
-        int32_t idle, found = find_prefix(s, live, NULL, &chain, &idle);
-        if (is_being_computed(s, live, found)) {
-            continue; /* those behind it may go ahead meanwhile */
+        int32_t idle;
+        if (s->n_free_slots == 0 && !may_displace(s, live)) {
+            return;
         }
-        int32_t needed = blocks_for(live->n_tokens) - found;
-        for (;;) {
-            bool fits = s->n_free_slots > 0 && needed + idle + (s->n_running > 0 ? headroom(s) : 0) <= s->blocks.n_free;
-            if (fits) {
-                admit(s, live);
-                break;
-            }
-            if (!may_displace(s, live)) {
-                return;
-            }
-            preempt(s, s->running[s->n_running - 1]);
-            found = find_prefix(s, live, NULL, &chain, &idle);
-            needed = blocks_for(live->n_tokens) - found;
-            next = live->after;
+        if (is_being_computed(s, live, find_prefix(s, live, NULL, &chain, &idle))) {
+            live->passed = s->pass; /* those behind it may go ahead meanwhile */
+        } else if (!make_place(s, live)) {
+            return;
         }
     }
 }

@@ -244,6 +244,7 @@ static bool take_token(trm_scheduler *s, trm_live *live, int32_t token, int32_t 
     live->tokens[live->n_tokens++] = token;
     live->counted = true;
     s->stats.generated_tokens++;
+    trm_scheduler_charge_output(live);
     trm_serving_event *event = trm_scheduler_event(s, TRM_EVENT_TOKEN, live);
     event->token = token;
     event->index = live->n_tokens - live->request.n_prompt - 1;

@@ -104,7 +104,7 @@ typedef struct trm_serving_request {
                            penalties go on behind them as if it had not been interrupted; less than n_prompt */
     int64_t max_tokens; /* that may come, not counting n_resumed; cut to what the context has room for. 0: none, for
                            prompt_logprobs */
-    int32_t priority;   /* larger goes first, and may take the place of smaller */
+    int32_t priority;   /* larger goes first, whoever's it is, and may take the place of smaller */
     trm_serving_sampling sampling;
     bool ignore_eos;            /* the model's end-of-sequence tokens do not end it */
     const int32_t *stop_tokens; /* [n_stop_tokens], at most TRM_MAX_STOP_TOKENS, beside those; copied */
@@ -115,12 +115,14 @@ typedef struct trm_serving_request {
     trm_mask_fn mask;        /* may be NULL */
     void *mask_user;
     trm_embedding embedding; /* of the prompt, with max_tokens 0; the generator must have been made for embeddings */
+    uint64_t client;         /* whose it is: requests of one priority are admitted so that clients are served alike, in
+                                tokens; those of one client in the order in which they came */
 } trm_serving_request;
 #define TRM_SERVING_REQUEST_INIT                                                                                       \
     {                                                                                                                  \
         sizeof(trm_serving_request), 0, NULL, 0, 0, 16, 0,                                                             \
             {{1.0f, 0, 1.0f, 0.0f, 1.0f, 0}, 1.0f, 0.0f, 0.0f, NULL, 0}, false, NULL, 0, 0, -1, -1, NULL, NULL,        \
-            TRM_EMBEDDING_NONE                                                                                         \
+            TRM_EMBEDDING_NONE, 0                                                                                      \
     }
 
 /*

@@ -130,6 +130,7 @@ trm_status choice_submission(const choice *ch, trm_serving_request *request)
     request->n_resumed = (int64_t)resumed;
     request->max_tokens = asked->max_tokens < 0 ? INT32_MAX : asked->max_tokens - (int64_t)resumed;
     request->priority = asked->priority;
+    request->client = ch->owner->client;
     request->sampling.base = (trm_sampling){.temperature = asked->temperature,
                                             .top_k = asked->top_k,
                                             .top_p = asked->top_p,

@@ -50,6 +50,7 @@ struct completion {
     api_request request;
     const trm_tokenizer *tokenizer;
     const char *model; /* served name, the server's */
+    uint64_t client;   /* whose it is */
     char id[48];
     int64_t created; /* seconds since 1970 */
     choice *choices; /* [n_choices] */

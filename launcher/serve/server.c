@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "launcher/serve/server_internal.h"
 
 #define STREAM_BLOCK         ((size_t)16 << 10)
@@ -194,6 +195,30 @@ static enum MHD_Result answer_exchange(call *c)
     return queue(c, status, response);
 }
 
+/* Where a call comes from; NULL: that is not known. */
+static const struct sockaddr *address_of(const call *c)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    return info != NULL ? info->client_addr : NULL;
+}
+
+/* Whose a call is: that of its key, without keys that of its address. A host may have any address of an IPv6 network
+ * of 64 bits, so that is what counts. */
+static uint64_t client_of(const call *c)
+{
+    const struct sockaddr *from = c->server->n_keys == 0 ? address_of(c) : NULL;
+    if (from == NULL) {
+        return c->key;
+    }
+    if (from->sa_family == AF_INET) {
+        const struct in_addr *address = &((const struct sockaddr_in *)(const void *)from)->sin_addr;
+        return trm_hash_bytes(TRM_HASH_START, address, sizeof(*address));
+    }
+    const struct in6_addr *address = &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
+    bool mapped = IN6_IS_ADDR_V4MAPPED(address);
+    return trm_hash_bytes(TRM_HASH_START, address->s6_addr + (mapped ? 12 : 0), mapped ? 4 : 8);
+}
+
 enum MHD_Result call_submit(call *c, api_request *request, trm_tokens *prompts)
 {
     completion *request_of_hub;
@@ -205,6 +230,7 @@ enum MHD_Result call_submit(call *c, api_request *request, trm_tokens *prompts)
         api_fail_status(&error, status, NULL);
         return call_reply_error(c, &error);
     }
+    request_of_hub->client = client_of(c);
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     if (info != NULL) {
         c->fd = info->connect_fd;
@@ -260,18 +286,19 @@ static bool same_key(const char *a, const char *b)
     return differs == 0;
 }
 
-static bool has_key(const call *c)
+/* Which of the server's keys a call has, counted from 1; 0: none. */
+static size_t find_key(const call *c)
 {
     const server *s = c->server;
     const char *header = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
-    bool found = false;
+    size_t found = 0;
     if (header != NULL && strncasecmp(header, "Bearer ", 7) == 0) {
         header += 7;
     } else { /* as Anthropic's clients send it */
         header = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, "X-Api-Key");
     }
     for (size_t i = 0; header != NULL && i < s->n_keys; i++) {
-        found |= same_key(header, s->key_list[i]);
+        found = same_key(header, s->key_list[i]) ? i + 1 : found;
     }
     return found;
 }
@@ -301,7 +328,8 @@ static bool check_call(call *c, api_error *error)
     if (c->preflight) { /* without a key, which browsers do not send with it */
         return true;
     }
-    if (s->n_keys > 0 && !c->route->open && !has_key(c)) {
+    c->key = s->n_keys > 0 ? find_key(c) : 0;
+    if (s->n_keys > 0 && !c->route->open && c->key == 0) {
         return api_fail(error, 401, NULL, "invalid_api_key", "the request has no valid API key in its Authorization");
     }
     if (atomic_load(&s->connections) > s->options.max_connections && !c->route->open) {
@@ -376,9 +404,8 @@ static void log_call(const call *c, int64_t prompt_tokens, int64_t output_tokens
     gmtime_r(&now.tv_sec, &parts);
     size_t at = strftime(time_text, sizeof(time_text), "%Y-%m-%dT%H:%M:%S", &parts);
     snprintf(time_text + at, sizeof(time_text) - at, ".%03ldZ", now.tv_nsec / 1000000);
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    if (info != NULL && info->client_addr != NULL) {
-        const struct sockaddr *from = info->client_addr;
+    const struct sockaddr *from = address_of(c);
+    if (from != NULL) {
         const void *bytes = from->sa_family == AF_INET6
                                 ? (const void *)&((const struct sockaddr_in6 *)(const void *)from)->sin6_addr
                                 : (const void *)&((const struct sockaddr_in *)(const void *)from)->sin_addr;

@@ -34,6 +34,7 @@ typedef struct call {
     const struct route *route;
     const char *allowed; /* the method of the path, where the call has another; else NULL */
     bool preflight;      /* a browser asks what a page may ask for */
+    size_t key;          /* which of the server's it has, from 1; 0: none */
     char method[8];
     char path[128]; /* cut, for the log */
     trm_bytes body;

@@ -10,7 +10,7 @@
 
 #include "launcher/text/buffer.h"
 
-#define WIRE_VERSION       5
+#define WIRE_VERSION       6
 #define WIRE_LONGEST_FRAME ((size_t)64 << 20)
 
 typedef enum wire_kind {

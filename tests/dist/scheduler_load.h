@@ -117,6 +117,7 @@ static inline void load_make(load *l, int32_t n, uint64_t *random, const int32_t
         r->request.n_prompt = shared + own;
         r->request.max_tokens = 1 + test_random_below(random, tokens);
         r->request.priority = (int32_t)test_random_below(random, 3);
+        r->request.client = (uint64_t)test_random_below(random, 4);
         r->request.ignore_eos = true;
         r->request.sampling.base.seed = test_random(random);
         switch (test_random_below(random, 4)) {

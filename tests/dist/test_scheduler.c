@@ -258,6 +258,158 @@ static void order_is_by_priority_then_arrival(void **state)
     trm_generator_destroy(g);
 }
 
+/* A request of a client: their ids are client * 1000 + number. */
+static void submit_of(trm_scheduler *s, uint64_t client, uint64_t number, int64_t n_prompt, int64_t tokens,
+                      int32_t priority)
+{
+    trm_serving_request r = request_of(client * 1000 + number, n_prompt, tokens);
+    r.client = client;
+    r.priority = priority;
+    assert_ok(trm_scheduler_submit(s, &r));
+}
+
+/* Steps until a request has ended, of a scheduler that runs one at a time. */
+static uint64_t next_end(trm_scheduler *s)
+{
+    while (trm_scheduler_has_work(s)) {
+        const trm_serving_event *events;
+        int32_t n;
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        for (int32_t i = 0; i < n; i++) {
+            if (events[i].kind == TRM_EVENT_FINISHED) {
+                assert_int_equal(events[i].finish, TRM_FINISH_LENGTH);
+                return events[i].id;
+            }
+        }
+    }
+    fail_msg("nothing ends any more");
+    return 0;
+}
+
+static void clients_are_served_alike(void **state)
+{
+    (void)state;
+    enum { MANY = 40 };
+    trm_generator *g = make(64, 1, 64, 0);
+    trm_scheduler *s = schedule(g, false, 0);
+    for (uint64_t i = 0; i < MANY; i++) {
+        submit_of(s, 1, i, 10, 5, 0);
+    }
+    for (uint64_t i = 0; i < 8; i++) {
+        assert_int_equal(next_end(s), 1000 + i);
+    }
+    /* One request of another client waits for those that run, and at most one more. */
+    submit_of(s, 2, 0, 10, 5, 0);
+    uint64_t first = next_end(s), second = next_end(s);
+    assert_true(first == 2000 || second == 2000);
+    /* What was not asked for is not saved up: from now on it gets its half, of which each takes as much as four of the
+     * others: 40 tokens and twice 20, not 10 and twice 5. */
+    for (uint64_t i = 1; i <= 5; i++) {
+        submit_of(s, 2, i, 40, 20, 0);
+    }
+    uint64_t expected = 1001 + 8;
+    int32_t others = 0, own = 0;
+    expected -= first == 2000 || second == 2000 ? 0 : 1;
+    while (own < 5) {
+        uint64_t id = next_end(s);
+        if (id / 1000 == 2) {
+            assert_int_equal(id, 2001 + (uint64_t)own);
+            own++;
+            assert_in_range(others, 4 * (own - 1), 4 * (own - 1) + 5);
+        } else {
+            assert_int_equal(id, expected);
+            expected++;
+            others++;
+        }
+    }
+    while (trm_scheduler_has_work(s)) {
+        assert_int_equal(next_end(s), expected);
+        expected++;
+        if (expected == 1000 + MANY) {
+            break;
+        }
+    }
+    assert_int_equal(s->n_running + s->n_waiting, 0);
+    assert_null(s->levels); /* and all is forgotten */
+    trm_scheduler_destroy(s);
+    trm_generator_destroy(g);
+}
+
+static void priorities_come_before_shares(void **state)
+{
+    (void)state;
+    trm_generator *g = make(64, 1, 64, 0);
+    trm_scheduler *s = schedule(g, false, 0);
+    for (uint64_t i = 0; i < 4; i++) {
+        submit_of(s, 1, i, 10, 5, 1);
+        submit_of(s, 2, i, 10, 5, 0);
+        submit_of(s, 3, i, 10, 5, 0);
+    }
+    for (uint64_t i = 0; i < 4; i++) {
+        assert_int_equal(next_end(s), 1000 + i);
+    }
+    submit_of(s, 1, 4, 10, 5, 0); /* what it had of another priority does not count */
+    for (uint64_t i = 0; i < 4; i++) {
+        uint64_t a = next_end(s), b = next_end(s), c = i == 0 ? next_end(s) : 0;
+        if (i == 0) {
+            assert_true(a / 1000 + b / 1000 + c / 1000 == 6 && a != b && b != c && a != c);
+        } else {
+            assert_true((a == 2000 + i && b == 3000 + i) || (a == 3000 + i && b == 2000 + i));
+        }
+    }
+    assert_false(trm_scheduler_has_work(s));
+    trm_scheduler_destroy(s);
+    trm_generator_destroy(g);
+}
+
+/* What was begun is not left for what another client asks: a preempted request is ahead of all that have not run. */
+static void turns_are_kept(void **state)
+{
+    (void)state;
+    trm_generator *g = make(64, 2, 64, 0);
+    trm_scheduler *s = schedule(g, false, 0);
+    const trm_serving_event *events;
+    int32_t n;
+    submit_of(s, 1, 0, 10, 20, 0);
+    submit_of(s, 1, 1, 10, 20, 0);
+    assert_ok(trm_scheduler_step(s, &events, &n));
+    submit_of(s, 2, 0, 10, 5, 0);
+    submit_of(s, 3, 0, 10, 2, 1); /* takes the place of 1001 */
+    assert_ok(trm_scheduler_step(s, &events, &n));
+    assert_int_equal(s->stats.preemptions, 1);
+    assert_int_equal(next_end(s), 3000);
+    assert_int_equal(next_end(s), 1000);
+    assert_int_equal(s->n_running + s->n_waiting, 2);
+    assert_int_equal(s->running[0]->request.id, 1001);
+    assert_int_equal(next_end(s), 1001);
+    assert_int_equal(next_end(s), 2000);
+    trm_scheduler_destroy(s);
+    trm_generator_destroy(g);
+}
+
+/* A client that was given more than others still gets its turn when there are always new ones. */
+static void newcomers_keep_nobody_out(void **state)
+{
+    (void)state;
+    trm_generator *g = make(64, 1, 64, 0);
+    trm_scheduler *s = schedule(g, false, 0);
+    submit_of(s, 1, 0, 10, 40, 0);
+    submit_of(s, 1, 1, 10, 1, 0);
+    uint64_t next = 2, ended = 0;
+    submit_of(s, next++, 0, 10, 1, 0);
+    for (; ended != 1001 && next < 80; next++) {
+        submit_of(s, next, 0, 10, 1, 0);
+        ended = next_end(s);
+    }
+    assert_int_equal(ended, 1001);
+    assert_in_range(next, 5, 60);
+    while (trm_scheduler_has_work(s)) {
+        ended = next_end(s);
+    }
+    trm_scheduler_destroy(s);
+    trm_generator_destroy(g);
+}
+
 static void requests_end_where_they_should(void **state)
 {
     (void)state;
@@ -414,7 +566,9 @@ int main(void)
         cmocka_unit_test(load_changes_no_token),          cmocka_unit_test(what_can_never_run_is_refused),
         cmocka_unit_test(equal_beginnings_are_run_once),  cmocka_unit_test(order_is_by_priority_then_arrival),
         cmocka_unit_test(requests_end_where_they_should), cmocka_unit_test(long_prompts_share),
-        cmocka_unit_test(prompts_leave_time_to_decode),
+        cmocka_unit_test(prompts_leave_time_to_decode),   cmocka_unit_test(clients_are_served_alike),
+        cmocka_unit_test(priorities_come_before_shares),  cmocka_unit_test(turns_are_kept),
+        cmocka_unit_test(newcomers_keep_nobody_out),
     };
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, open_all, test_close_world);

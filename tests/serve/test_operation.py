@@ -133,6 +133,36 @@ class Limits(unittest.TestCase):
             self.assertEqual(server.request("GET", "/health")[0], 200)
         os.unlink(keys)
 
+    def shares(self, disturb, *options):
+        """The order of replies, by their names, of many requests of one key and then one of another."""
+        keys = write_temporary("many\none\n")
+
+        def ask(key, i):
+            return server.request("POST", "/v1/completions", long_body(max_tokens=10), {"X-Api-Key": key, "X-Request-Id": f"{key}-{i}"})
+
+        with Server("--api-keys", keys, "--sequences", "1", *HOLDS, *options) as server, concurrent.futures.ThreadPoolExecutor(16) as pool:
+            with server.held():
+                replies = []
+                for i in range(12):
+                    replies.append(pool.submit(ask, "one" if i == 11 else "many", i))
+                    server.wait_metric("trireme_requests_live", i + 1)
+                disturb(server)
+            self.assertEqual([reply.result()[0] for reply in replies], 12 * [200])
+        os.unlink(keys)
+        ids = [re.search(r'"id":"((many|one)-\d+)"', line) for line in server.lines] # all, as it has ended
+        return [found.group(1) for found in ids if found]
+
+    def test_shares(self):
+        """One client's queue is not another's, with one job, with several, and after a loss."""
+        lose = lambda server: os.kill(server.workers()[-1], signal.SIGKILL)
+        for disturb, options in (lambda _: None, ()), (lose, ()), (lose, ("--replicas", "2")):
+            order = self.shares(disturb, *options)
+            self.assertEqual(len(order), 12)
+            self.assertLess(order.index("one-11"), 6, order)
+            if not options:
+                many = [int(name[5:]) for name in order if name.startswith("many")]
+                self.assertEqual(many, sorted(many)) # a client's own are in the order in which they came
+
     def test_origins(self):
         """What browsers ask and read before a page of another origin gets a reply."""
         body = {"prompt": "In the beginning", "max_tokens": 8, "temperature": 0}
