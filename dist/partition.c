@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "dist/context_parallel.h"
 #include "graph/regions.h"
 
 /* ---- tensors ----------------------------------------------------------------------------------- */
@@ -177,7 +178,8 @@ static const trm_layer *find_exchange(const trm_network *network)
     return NULL;
 }
 
-static trm_status check_mesh(const trm_mesh *mesh, int32_t rank)
+/* The author's own exchanges may go along any axis. */
+static trm_status check_mesh(const trm_mesh *mesh, int32_t rank, bool as_written)
 {
     static const char *const unsupported[TRM_AXIS_COUNT] = {[TRM_AXIS_CP] = "cp", [TRM_AXIS_EP] = "ep"};
     int64_t size = 1;
@@ -186,7 +188,7 @@ static trm_status check_mesh(const trm_mesh *mesh, int32_t rank)
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the mesh has an axis of size %" PRId32 ", expected at least 1",
                      mesh->size[i]);
         }
-        if (mesh->size[i] > 1 && unsupported[i] != NULL) {
+        if (mesh->size[i] > 1 && unsupported[i] != NULL && !(as_written && i == TRM_AXIS_CP)) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                      "networks cannot be partitioned over mesh axis %s; the axes that can be used are tp, pp and dp",
                      unsupported[i]);
@@ -231,21 +233,35 @@ static trm_status solve(trm_partitioner *partitioner, const trm_mesh *mesh, int3
     return trm_partition_emit(partitioner, mesh, rank, local, report);
 }
 
+/* The rank's network where its author wrote the exchanges; those of context parallel attention follow from it. */
+static trm_status clone_as_written(const trm_network *network, const trm_mesh *mesh, int32_t rank, trm_network **local)
+{
+    trm_network *made;
+    TRM_TRY(trm_network_clone(network, &made));
+    trm_status status = trm_context_parallel_lower(made, mesh, rank);
+    if (status != TRM_OK) {
+        trm_network_destroy(made);
+        return status;
+    }
+    *local = made;
+    return TRM_OK;
+}
+
 trm_status trm_partition(const trm_network *network, const trm_mesh *mesh, int32_t rank, const trm_cost_model *model,
                          trm_network **local, trm_partition_report *report)
 {
     trm_partition_report made = {0};
-    TRM_TRY(check_mesh(mesh, rank));
+    const trm_layer *exchange = find_exchange(network);
+    TRM_TRY(check_mesh(mesh, rank, exchange != NULL));
     trm_partitioner partitioner = {.network = network, .n = mesh->size[TRM_AXIS_TP]};
     if (model != NULL) {
         partitioner.model = *model;
     } else {
         trm_cost_model_default(TRM_BACKEND_HOST, &partitioner.model);
     }
-    const trm_layer *exchange = find_exchange(network);
     trm_status status;
     if (exchange != NULL) {
-        status = trm_network_clone(network, local);
+        status = clone_as_written(network, mesh, rank, local);
         made.as_written = true;
         snprintf(made.note, sizeof(made.note),
                  "layer %.200s exchanges data between ranks: the network is run by each rank as it is", exchange->name);

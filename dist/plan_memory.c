@@ -70,7 +70,7 @@ size_t trm_plan_kernel_workspace(const trm_plan *plan, const trm_kernel *kernel,
 }
 
 /* Why there is no kernel, where that is known. */
-static const char *missing_kernel_cause(const trm_plan *plan, const trm_layer *layer)
+static const char *missing_kernel_cause(const trm_plan *plan)
 {
 #if !TRM_HAVE_CUDA
     if (plan->backend == TRM_BACKEND_CUDA) {
@@ -78,8 +78,7 @@ static const char *missing_kernel_cause(const trm_plan *plan, const trm_layer *l
     }
 #endif
     (void)plan;
-    bool shards_keys = layer->desc.kind == TRM_LAYER_ATTENTION && layer->desc.attention.n_ranks > 1;
-    return shards_keys ? ": none shards keys over ranks (n_ranks)" : "";
+    return "";
 }
 
 /* Raises *workspace to what any kernel that may be chosen for these dims needs. */
@@ -99,7 +98,7 @@ static trm_status measure_workspace(const trm_plan *plan, const trm_dims *dims, 
                      trm_layer_kind_name(layer->desc.kind),
                      layer->n_inputs > 0 && layer->inputs[0] != NULL ? trm_dtype_name(layer->inputs[0]->dtype)
                                                                      : "nothing",
-                     trm_backend_name(plan->backend), missing_kernel_cause(plan, layer));
+                     trm_backend_name(plan->backend), missing_kernel_cause(plan));
         }
         size_t needed = trm_plan_kernel_workspace(plan, kernel, &call);
         *workspace = needed > *workspace ? needed : *workspace;

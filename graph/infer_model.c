@@ -367,6 +367,12 @@ static trm_status check_attention_params(const trm_attention_params *attention)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "n_ranks is %" PRId32 ", expected 0 to %d", attention->n_ranks,
                  TRM_MAX_RANKS);
     }
+    if (attention->n_ranks > 1 && attention->form == TRM_ATTENTION_PACKED_NHD) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "n_ranks is %" PRId32 " in the packed form, expected 1: rows of packed sequences, and of a cache, are "
+                 "not cut over ranks; the padded forms can be",
+                 attention->n_ranks);
+    }
     return TRM_OK;
 }
 
@@ -469,7 +475,12 @@ static trm_status infer_padded(const trm_infer_call *call)
     TRM_TRY(check_head_counts(q->d[heads], k->d[heads]));
     TRM_TRY(check_not_given(call, TRM_ATTENTION_SEQUENCE_STARTS, TRM_ATTENTION_VALUE_CACHE, "in the padded form"));
     if (trm_infer_has(call, TRM_ATTENTION_MASK)) {
-        TRM_TRY(check_mask(call, trm_dims4(q->d[0], q->d[heads], q->d[rows], k->d[rows])));
+        const int64_t ranks = call->desc->attention.n_ranks > 1 ? call->desc->attention.n_ranks : 1;
+        int64_t keys = k->d[rows];
+        if (keys != -1 && __builtin_mul_overflow(keys, ranks, &keys)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the keys of %" PRId64 " ranks overflow", ranks);
+        }
+        TRM_TRY(check_mask(call, trm_dims4(q->d[0], q->d[heads], q->d[rows], keys)));
     }
     call->output_dims[0] = trm_dims4(q->d[0], q->d[1], q->d[2], call->dims[TRM_ATTENTION_V]->d[3]);
     return TRM_OK;

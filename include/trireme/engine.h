@@ -77,10 +77,10 @@ typedef struct trm_build_options {
 /* Partitions the network over the mesh for `rank`, runs the passes and plans memory. The network is not changed
  * and may be destroyed afterwards. Makes the same decisions on every rank, without communication and without a device.
  *
- * A network that has DIST_COLLECTIVE layers already is not partitioned: it is what `rank` runs, and may differ between
- * ranks. Every rank's network must then have such a layer, and none that names no group with the rank.
- * Errors: INVALID_ARGUMENT (bounds that are missing or do not fit, a pin, mesh or collective that cannot be met, a
- * layer whose dims do not fit), UNSUPPORTED (a layer without a kernel on this backend). Dims that follow from the
+ * A network that has DIST_COLLECTIVE layers already, or ATTENTION of several ranks, is not partitioned: it is what
+ * `rank` runs, and may differ between ranks. Each must then have such a layer, and none that names no group with the
+ * rank. Errors: INVALID_ARGUMENT (bounds that are missing or do not fit, a pin, mesh or collective that cannot be met,
+ * a layer whose dims do not fit), UNSUPPORTED (a layer without a kernel on this backend). Dims that follow from the
  * number of entries of a data-dependent layer and do not fit for the largest number are no error here, as others may
  * fit: a debug line says which layer, and a run with a number that does not fit fails there. */
 TRM_API trm_status trm_build(const trm_network *network, const trm_build_options *options, trm_plan **plan);

@@ -376,21 +376,21 @@ enum {
     TRM_ATTENTION_INPUT_COUNT
 };
 
-/* Scaled dot-product attention, query head h reading key-value head h * Hkv / Hq.
- * With a cache the layer first stores k and v of the step's tokens at positions
- * sequence_lengths[s] - queries .. sequence_lengths[s] - 1 of each sequence, then attends to all
- * sequence_lengths[s] cached keys. Without one, PACKED_NHD sequences attend to themselves.
- * A sequence with no queries is skipped. Entries of the block table past the sequence are not read.
- * Of an F8E4M3 cache: a key is stored as k * (1 / k_scale), computed in f32 and rounded to the nearest e4m3, at most
- * +-448, and stands for what is stored times k_scale, also in the step that stores it; values with v_scale likewise. */
+/* Scaled dot-product attention, query head h reading key-value head h * Hkv / Hq. With a cache the layer first stores k
+ * and v of the step's tokens at positions sequence_lengths[s] - queries .. sequence_lengths[s] - 1 of each sequence,
+ * then attends to all sequence_lengths[s] cached keys. Without one, PACKED_NHD sequences attend to themselves. A
+ * sequence with no queries is skipped. Entries of the block table past the sequence are not read. Of an F8E4M3 cache: a
+ * key is stored as k * (1 / k_scale), computed in f32 and rounded to the nearest e4m3, at most +-448, and stands for
+ * what is stored times k_scale, also in the step that stores it; values with v_scale likewise. With n_ranks > 1: query
+ * i and key j of rank r are query r N + i and key r M + j of one layer over n_ranks N and n_ranks M of them. */
 typedef struct trm_attention_params {
     trm_attention_form form;
     trm_causal causal;
     int32_t window;         /* a query sees at most the last `window` keys, itself included; 0 = all */
     float scale;            /* scores = scale * q.k; 0 means 1/sqrt(D) */
     float softcap;          /* scores = softcap * tanh(scores / softcap); 0 = off */
-    int32_t n_ranks;        /* > 1: keys are sharded over this many ranks (context parallel); no kernel does that yet,
-                               so trm_build refuses such a layer. 0 is 1 */
+    int32_t n_ranks;        /* > 1: q, k, v and the result are this rank's rows, PADDED forms only; a mask has its
+                               queries and all keys. Of all ranks or the mesh's axis cp; 0 is 1 */
     float k_scale, v_scale; /* of an F8E4M3 cache, else unused: what one unit of what is stored stands for; positive,
                                with a finite reciprocal; 0 means 1 */
 } trm_attention_params;

@@ -286,7 +286,7 @@ static void test_build_refuses(void **state)
 }
 
 /* A network may say it, but no kernel does it. */
-static void test_sharded_keys_are_refused(void **state)
+static void test_context_parallel_needs_ranks(void **state)
 {
     (void)state;
     static const trm_dims padded = {4, {1, 2, 8, 16}};
@@ -306,8 +306,8 @@ static void test_sharded_keys_are_refused(void **state)
     desc.attention.n_ranks = 2;
     assert_ok(trm_network_add_layer(network, "attention", &desc, inputs, 3, &y));
     assert_ok(trm_network_mark_output(network, y));
-    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_UNSUPPORTED,
-                 "layer attention (attention on f32) has no host kernel: none shards keys over ranks (n_ranks)");
+    assert_fails(trm_build(network, &options, &plan), INVALID,
+                 "layer attention: n_ranks is 2, expected the 1 ranks of the mesh or the 1 along its axis cp");
     assert_null(plan);
     trm_network_destroy(network);
 }
@@ -613,7 +613,7 @@ int main(void)
         cmocka_unit_test(test_network_refuses),
         cmocka_unit_test(test_odd_layers),
         cmocka_unit_test(test_build_refuses),
-        cmocka_unit_test(test_sharded_keys_are_refused),
+        cmocka_unit_test(test_context_parallel_needs_ranks),
         cmocka_unit_test(test_engine_refuses),
         cmocka_unit_test(test_context_refuses),
         cmocka_unit_test(test_exchange_refuses),

@@ -142,7 +142,7 @@ static void layers_of_several_inputs(void **state)
         .attention = {TRM_ATTENTION_PADDED_BHND, TRM_CAUSAL_UPPER_LEFT, 8, 0.25f, 30, 2},
     };
     trm_tensor *q = net_input(network, "q", TRM_F32, DIMS(1, 2, 3, 4)), *output = NULL;
-    trm_tensor *mask = net_input(network, "mask", TRM_BOOL, DIMS(3, 3));
+    trm_tensor *mask = net_input(network, "mask", TRM_BOOL, DIMS(3, 6));
     trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {q, q, q, NULL, NULL, NULL, NULL, NULL, mask};
     assert_ok(trm_network_add_layer(network, NULL, &attention, inputs, TRM_ATTENTION_INPUT_COUNT, &output));
     char *text = trm_network_to_text(network);

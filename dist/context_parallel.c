@@ -1,0 +1,210 @@
+/*
+ * The lowering of context parallel attention.
+ *
+ * Rank r of n has queries r N .. r N + N - 1 of n N and as many of the keys as they see lie before key
+ * r N + N + shift, where shift is 0 (UPPER_LEFT) or n M - n N (LOWER_RIGHT). Over keys begin .. end - 1 with that end
+ * the last query and the last key stand beside each other, as they do in LOWER_RIGHT.
+ */
+#include "dist/context_parallel.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "dist/world.h"
+#include "graph/passes/analysis.h"
+
+/* One layer on its way. */
+typedef struct lowering {
+    trm_network *network;
+    trm_layer *layer;
+    trm_collective_params gather; /* of its group, along its rows */
+    int32_t place;                /* of the rank in the group */
+    int32_t rows;                 /* axis of rows in q, k and v */
+    bool cuts;                    /* whether the keys that the rank's queries see are not all of them */
+    bool in_blocks;               /* cut behind the block of rank `place`, as their number is unknown */
+    int64_t begin, end;           /* else to these */
+} lowering;
+
+/* The group that shares a layer's rows, in rank order, and this rank's place in it. */
+static trm_status find_group(const trm_mesh *mesh, int32_t rank, int32_t n, trm_collective_params *group,
+                             int32_t *place)
+{
+    const int32_t world = trm_mesh_ranks(mesh);
+    *group = (trm_collective_params){.op = TRM_ALL_GATHER, .reduce = TRM_REDUCE_NONE, .n_ranks = n};
+    *place = rank;
+    if (n == world) {
+        return TRM_OK;
+    }
+    if (mesh->size[TRM_AXIS_CP] != n) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "n_ranks is %" PRId32 ", expected the %" PRId32 " ranks of the mesh or the %" PRId32
+                 " along its axis cp",
+                 n, world, mesh->size[TRM_AXIS_CP]);
+    }
+    group->n_groups = world / n;
+    group->group_size = n;
+    int32_t at = 0;
+    for (int32_t i = 0; i < world; i++) {
+        if (trm_mesh_coordinate(mesh, TRM_AXIS_CP, i) == 0) {
+            trm_mesh_group(mesh, TRM_AXIS_CP, i, group->groups + at);
+            at += n;
+        }
+    }
+    *place = trm_mesh_coordinate(mesh, TRM_AXIS_CP, rank);
+    return TRM_OK;
+}
+
+/* Adds a layer of one tensor just before the attention. */
+static trm_status put_before(lowering *l, const char *name, const trm_layer_desc *desc, trm_tensor **tensor)
+{
+    TRM_TRY(trm_network_add_layer(l->network, name, desc, tensor, 1, tensor));
+    trm_network_move_layer(l->network, (*tensor)->producer, l->layer->index);
+    return TRM_OK;
+}
+
+static trm_status put_slice(lowering *l, const char *name, int32_t axis, int64_t begin, int64_t end,
+                            trm_tensor **tensor)
+{
+    const trm_layer_desc desc = {.kind = TRM_LAYER_SLICE,
+                                 .slice = {.axis = axis, .start = begin, .end = end, .step = 1}};
+    return put_before(l, name, &desc, tensor);
+}
+
+/* The blocks of ranks up to this one of a tensor that has all of them along an axis of unknown size, behind which all
+ * sizes are known. */
+static trm_status keep_blocks(lowering *l, const char *name, int32_t axis, trm_tensor **tensor)
+{
+    trm_dims dims = (*tensor)->dims, apart = {.n = dims.n + 1};
+    if (apart.n > TRM_MAX_DIMS) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s has %d dimensions", (*tensor)->name, (int)dims.n);
+    }
+    apart.d[axis] = l->gather.n_ranks;
+    apart.d[axis + 1] = -1;
+    for (int32_t i = 0; i < dims.n; i++) {
+        if (i > axis && dims.d[i] < 0) {
+            TRM_FAIL(TRM_ERROR_UNSUPPORTED, "the size of axis %d of %s is unknown", (int)i, (*tensor)->name);
+        }
+        dims.d[i] = i < axis ? 0 : i == axis ? -1 : dims.d[i];
+        apart.d[i > axis ? i + 1 : i] = i == axis ? apart.d[i] : dims.d[i];
+    }
+    const trm_layer_desc split = {.kind = TRM_LAYER_RESHAPE, .reshape = {.dims = apart}};
+    const trm_layer_desc join = {.kind = TRM_LAYER_RESHAPE, .reshape = {.dims = dims}};
+    TRM_TRY(put_before(l, name, &split, tensor));
+    TRM_TRY(put_slice(l, name, axis, 0, l->place + 1, tensor));
+    return put_before(l, name, &join, tensor);
+}
+
+/* Of a tensor with an axis of all keys, those that this rank's queries see. */
+static trm_status cut(lowering *l, const char *name, int32_t axis, trm_tensor **tensor)
+{
+    if (!l->cuts) {
+        return TRM_OK;
+    }
+    return l->in_blocks ? keep_blocks(l, name, axis, tensor) : put_slice(l, name, axis, l->begin, l->end, tensor);
+}
+
+/* Which of the keys of all ranks the queries of this one see, where the causal kind says. */
+static trm_status find_keys(const trm_analysis *analysis, lowering *l)
+{
+    const trm_attention_params *p = &l->layer->desc.attention;
+    const trm_tensor *q = l->layer->inputs[TRM_ATTENTION_Q], *k = l->layer->inputs[TRM_ATTENTION_K];
+    const int64_t queries = q->dims.d[l->rows], keys = k->dims.d[l->rows], n = p->n_ranks;
+    if (p->causal == TRM_CAUSAL_NONE) {
+        return TRM_OK;
+    }
+    if (queries == -1 || keys == -1) {
+        if (queries != keys || analysis->dim_class[q->index][l->rows] != analysis->dim_class[k->index][l->rows]) {
+            TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                     "n_ranks is %" PRId32 " with a causal kind, and it is unknown whether q and k "
+                     "have as many rows: give their sizes",
+                     p->n_ranks);
+        }
+        l->in_blocks = true;
+        l->cuts = l->place + 1 < p->n_ranks;
+        return TRM_OK;
+    }
+    if (p->causal == TRM_CAUSAL_UPPER_LEFT && queries > keys) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "n_ranks is %" PRId32 " with causal upper_left, and each rank has %" PRId64 " queries and %" PRId64
+                 " keys, expected no more queries than keys",
+                 p->n_ranks, queries, keys);
+    }
+    int64_t all; /* that of the keys was checked by their gather */
+    if (__builtin_mul_overflow(queries, n, &all)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%" PRId32 " ranks of %" PRId64 " queries overflow", p->n_ranks, queries);
+    }
+    const int64_t first = l->place * queries + (p->causal == TRM_CAUSAL_LOWER_RIGHT ? n * keys - all : 0);
+    l->end = first + queries < 0 ? 0 : first + queries;
+    l->begin = p->window > 0 && first >= p->window ? first - p->window + 1 : 0;
+    l->begin = l->begin > l->end ? l->end : l->begin;
+    l->cuts = l->begin > 0 || l->end < n * keys;
+    return TRM_OK;
+}
+
+static trm_status lower(const trm_analysis *analysis, lowering *l)
+{
+    static const char *const names[] = {[TRM_ATTENTION_K] = "keys", [TRM_ATTENTION_V] = "values"};
+    trm_layer *layer = l->layer;
+    trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {NULL};
+    const trm_layer_desc gather = {.kind = TRM_LAYER_DIST_COLLECTIVE, .collective = l->gather};
+    memcpy(inputs, layer->inputs, (size_t)layer->n_inputs * sizeof(trm_tensor *));
+    for (int32_t i = TRM_ATTENTION_K; i <= TRM_ATTENTION_V; i++) { /* the exchanges first */
+        const char *name = trm_arena_printf(&l->network->arena, "%s.%s.all_gather", layer->name, names[i]);
+        if (name == NULL) {
+            return TRM_ERROR_OUT_OF_MEMORY;
+        }
+        TRM_TRY(put_before(l, name, &gather, &inputs[i]));
+    }
+    TRM_TRY(find_keys(analysis, l));
+    for (int32_t i = TRM_ATTENTION_K; i <= TRM_ATTENTION_V; i++) {
+        const char *name = trm_arena_printf(&l->network->arena, "%s.%s", layer->name, names[i]);
+        if (name == NULL) {
+            return TRM_ERROR_OUT_OF_MEMORY;
+        }
+        TRM_TRY(cut(l, name, l->rows, &inputs[i]));
+    }
+    const trm_tensor *mask = inputs[TRM_ATTENTION_MASK];
+    if (mask != NULL && mask->dims.n > 0 && mask->dims.d[mask->dims.n - 1] != 1) {
+        const char *name = trm_arena_printf(&l->network->arena, "%s.mask", layer->name);
+        if (name == NULL) {
+            return TRM_ERROR_OUT_OF_MEMORY;
+        }
+        TRM_TRY(cut(l, name, mask->dims.n - 1, &inputs[TRM_ATTENTION_MASK]));
+    }
+    memcpy(layer->inputs, inputs, (size_t)layer->n_inputs * sizeof(trm_tensor *));
+    layer->desc.attention.n_ranks = 1;
+    if (layer->desc.attention.causal != TRM_CAUSAL_NONE) {
+        layer->desc.attention.causal = TRM_CAUSAL_LOWER_RIGHT;
+    }
+    return TRM_OK;
+}
+
+static bool is_sharded(const trm_layer *layer)
+{
+    return layer->desc.kind == TRM_LAYER_ATTENTION && layer->desc.attention.n_ranks > 1;
+}
+
+trm_status trm_context_parallel_lower(trm_network *network, const trm_mesh *mesh, int32_t rank)
+{
+    trm_analysis analysis; /* of tensors that are there before, whose indices stay */
+    TRM_TRY(trm_analysis_init(network, &analysis));
+    trm_status status = TRM_OK;
+    for (int32_t i = 0; i < network->n_layers && status == TRM_OK; i++) {
+        trm_layer *layer = network->layers[i];
+        if (!is_sharded(layer)) {
+            continue;
+        }
+        const trm_attention_params *p = &layer->desc.attention;
+        lowering l = {.network = network, .layer = layer, .rows = p->form == TRM_ATTENTION_PADDED_BNHD ? 1 : 2};
+        status = find_group(mesh, rank, p->n_ranks, &l.gather, &l.place);
+        l.gather.axis = l.rows;
+        status = status == TRM_OK ? lower(&analysis, &l) : status;
+        if (status != TRM_OK) {
+            status = trm_fail_in(status, "layer %s", layer->name);
+        }
+        i = layer->index;
+    }
+    trm_analysis_fini(&analysis);
+    return status;
+}
