@@ -351,6 +351,56 @@ static void test_sums_of_integers_are_rounded(void **state)
     }
 }
 
+/* ---- attention over ranks ------------------------------------------------------------------------------ */
+
+/* Of so many ranks, with keys of past steps or without. */
+static message attention_model(int64_t ranks, bool past)
+{
+    static const int64_t dims[] = {1, 2, 6, 8}, mask[] = {6, 12};
+    message graph = {0}, made = node(past ? "Attention q k v m pk pv y" : "Attention q k v m y");
+    put_graph(&made, 5, attribute("is_causal", 1, NULL));
+    put_graph(&made, 5, attribute("nb_rank", ranks, NULL));
+    put_graph(&graph, 1, made);
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"q", "k", "v"};
+        put_graph(&graph, 11, port(names[i], 1, 4, dims));
+    }
+    put_graph(&graph, 11, port("m", 9, 2, mask));
+    for (int i = 0; past && i < 2; i++) {
+        put_graph(&graph, 11, port(i == 0 ? "pk" : "pv", 1, 4, dims));
+    }
+    put_graph(&graph, 12, port("y", 1, 4, dims));
+    return model_of_opset(&graph, 23);
+}
+
+/* Attention whose rows several ranks have is one layer that says so. */
+static void test_attention_over_ranks(void **state)
+{
+    (void)state;
+    const struct {
+        int64_t ranks;
+        bool past;
+        const char *cause;
+    } cases[] = {{2, false, NULL}, {2, true, "nb_rank is 2 with keys of past steps"}, {0, false, "nb_rank is 0"}};
+    for (int i = 0; i < 3; i++) {
+        message model = attention_model(cases[i].ranks, cases[i].past);
+        trm_onnx *opened = open_model(&model);
+        trm_network *network;
+        if (cases[i].cause != NULL) {
+            assert_fails(trm_onnx_build_network(opened, NULL, &network),
+                         i == 1 ? TRM_ERROR_UNSUPPORTED : TRM_ERROR_INVALID_MODEL, cases[i].cause);
+        } else {
+            assert_ok(trm_onnx_build_network(opened, NULL, &network));
+            const trm_layer_desc *desc = &network->layers[network->n_layers - 1]->desc;
+            assert_int_equal(desc->kind, TRM_LAYER_ATTENTION);
+            assert_int_equal(desc->attention.n_ranks, cases[i].ranks);
+            assert_int_equal(desc->attention.causal, TRM_CAUSAL_UPPER_LEFT);
+            trm_network_destroy(network);
+        }
+        trm_onnx_close(opened);
+    }
+}
+
 /* ---- outputs ------------------------------------------------------------------------------------------- */
 
 /* Outputs that are inputs, the same tensor under two names, and constants. */
@@ -517,6 +567,7 @@ int main(void)
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_dims_of_minus_one_are_open),
         cmocka_unit_test(test_sums_of_integers_are_rounded),
+        cmocka_unit_test(test_attention_over_ranks),
         cmocka_unit_test(test_outputs_have_their_names),
         cmocka_unit_test(test_external_data),
         cmocka_unit_test(test_nodes_out_of_order),

@@ -85,16 +85,21 @@ static inline message node(const char *text)
     return made;
 }
 
-/* A model whose graph is given. */
-static inline message model_of(const message *graph)
+/* A model whose graph is given, of ONNX's operators as they are in an opset. */
+static inline message model_of_opset(const message *graph, uint64_t version)
 {
     message opset = {0}, made = {0};
-    put_number(&opset, 2, 17);
+    put_number(&opset, 2, version);
     put_number(&made, 1, 8);
     put_text(&made, 2, "test");
     put_message(&made, 7, graph);
     put_message(&made, 8, &opset);
     return made;
+}
+
+static inline message model_of(const message *graph)
+{
+    return model_of_opset(graph, 17);
 }
 
 static inline void put_graph(message *graph, int field, message part)

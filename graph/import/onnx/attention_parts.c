@@ -147,9 +147,11 @@ static bool layer_can(const trm_onnx_attention *at)
 
 static trm_tensor *attend_by_layer(trm_onnx_node *node, const trm_onnx_attention *at)
 {
-    trm_layer_desc desc = {
-        .kind = TRM_LAYER_ATTENTION,
-        .attention = {.form = TRM_ATTENTION_PADDED_BHND, .scale = at->scale, .softcap = at->softcap, .n_ranks = 1}};
+    trm_layer_desc desc = {.kind = TRM_LAYER_ATTENTION,
+                           .attention = {.form = TRM_ATTENTION_PADDED_BHND,
+                                         .scale = at->scale,
+                                         .softcap = at->softcap,
+                                         .n_ranks = at->n_ranks > 1 ? at->n_ranks : 1}};
     bool causal = at->causal;
     int64_t left = at->left;
     if (causal && (at->offset == NULL || at->offset_is_rest)) { /* the layer's own */
@@ -243,9 +245,24 @@ static trm_tensor *attend_by_parts(trm_onnx_node *node, const trm_onnx_attention
     return trm_onnx_grouped_product(node, p, at->v, false);
 }
 
+/* Whether positions within a rank's rows are all that is looked at besides the layer's own: those would be wrong. */
+static bool needs_whole_rows(const trm_onnx_attention *at)
+{
+    const bool window = at->causal ? at->left >= INT32_MAX : at->left >= 0 || at->right >= 0;
+    return window || at->offset != NULL || at->lengths != NULL || !layer_can(at);
+}
+
 trm_tensor *trm_onnx_attend(trm_onnx_node *node, const trm_onnx_attention *attention, trm_tensor **scores)
 {
     if (trm_onnx_failed(node)) {
+        return attention->q;
+    }
+    if (attention->n_ranks > 1 && needs_whole_rows(attention)) {
+        trm_onnx_fail(
+            node, TRM_ERROR_UNSUPPORTED,
+            "nb_rank is %d with keys of past steps, lengths, a window that is not causal, scores as an output "
+            "or a softmax in f64, expected none of them",
+            (int)attention->n_ranks);
         return attention->q;
     }
     return layer_can(attention) ? attend_by_layer(node, attention) : attend_by_parts(node, attention, scores);

@@ -18,6 +18,7 @@ typedef struct trm_onnx_attention {
     trm_dtype precision; /* of the softmax; NONE: any */
     int32_t scores_mode; /* what `scores` is to be: 0 product, 1 after softcap, 2 after the mask, 3 after softmax */
     bool wants_scores;
+    int32_t n_ranks; /* ATTENTION's: q, k and v are one rank's rows; 0 is 1 */
     /* Given the scores and the weights of a modified attention, return what is to be taken instead; may be NULL. */
     trm_tensor *(*change_scores)(trm_onnx_node *node, trm_tensor *scores);
     trm_tensor *(*change_weights)(trm_onnx_node *node, trm_tensor *weights);

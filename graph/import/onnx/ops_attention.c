@@ -72,6 +72,17 @@ static void find_offset(trm_onnx_node *node, trm_onnx_attention *at, trm_tensor 
     }
 }
 
+/* Ranks that have rows each, as sharding tools write it. */
+static int32_t read_ranks(trm_onnx_node *node)
+{
+    const int64_t n = trm_onnx_int(node, "nb_rank", 1);
+    if (n < 1 || n > TRM_MAX_RANKS) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "nb_rank is %lld, expected 1 to %d", (long long)n, TRM_MAX_RANKS);
+        return 1;
+    }
+    return (int32_t)n;
+}
+
 static void import_attention(trm_onnx_node *node)
 {
     trm_tensor *past_k = node->inputs[4], *past_v = node->inputs[5], *scores = NULL;
@@ -87,7 +98,8 @@ static void import_attention(trm_onnx_node *node)
                              .softcap = trm_onnx_float(node, "softcap", 0.0f),
                              .precision = trm_onnx_type(node, "softmax_precision", TRM_DTYPE_NONE),
                              .scores_mode = (int32_t)trm_onnx_int(node, "qk_matmul_output_mode", 0),
-                             .wants_scores = trm_onnx_wants(node, 3)};
+                             .wants_scores = trm_onnx_wants(node, 3),
+                             .n_ranks = read_ranks(node)};
     trm_tensor *k = as_heads(node, node->inputs[1], "kv_num_heads");
     trm_tensor *v = as_heads(node, node->inputs[2], "kv_num_heads");
     at.k = behind(node, past_k, k);
@@ -98,7 +110,7 @@ static void import_attention(trm_onnx_node *node)
     }
     trm_onnx_set(node, 1, at.k);
     trm_onnx_set(node, 2, at.v);
-    at.mask = lengthen_mask(node, node->inputs[3], at.k);
+    at.mask = at.n_ranks > 1 ? node->inputs[3] : lengthen_mask(node, node->inputs[3], at.k);
     at.lengths = node->inputs[6];
     find_offset(node, &at, past_k, k);
     at.k = trm_onnx_cast(node, at.k, at.q->dtype);
