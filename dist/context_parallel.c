@@ -8,7 +8,6 @@
 #include "dist/context_parallel.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "dist/world.h"
@@ -18,7 +17,7 @@
 typedef struct lowering {
     trm_network *network;
     trm_layer *layer;
-    trm_collective_params gather; /* of its group, along its rows */
+    trm_collective_params gather; /* of its group */
     int32_t place;                /* of the rank in the group */
     int32_t rows;                 /* axis of rows in q, k and v */
     bool cuts;                    /* whether the keys that the rank's queries see are not all of them */
@@ -142,37 +141,64 @@ static trm_status find_keys(const trm_analysis *analysis, lowering *l)
     return TRM_OK;
 }
 
+static const char *name_of(const lowering *l, const char *what)
+{
+    return trm_arena_printf(&l->network->arena, "%s.%s", l->layer->name, what);
+}
+
+/* Keys or values on their way from this rank's to those that its queries see. */
+typedef struct sharded {
+    trm_tensor *tensor;
+    int32_t axis;                /* of the rows */
+    const trm_layer_desc *order; /* a transpose that is done behind the rest, or NULL */
+} sharded;
+
+/* What a transpose makes is gathered before it: heads that it brings to the front would lie between a rank's rows. */
+static sharded find_sharded(const lowering *l, int32_t input)
+{
+    sharded found = {l->layer->inputs[input], l->rows, NULL};
+    const trm_layer *from = found.tensor->producer;
+    if (from != NULL && from->desc.kind == TRM_LAYER_TRANSPOSE && found.tensor->pin == NULL) {
+        found.order = &from->desc;
+        found.axis = from->desc.transpose.perm[l->rows];
+        found.tensor = from->inputs[0];
+    }
+    return found;
+}
+
+static trm_status gather(lowering *l, const char *name, sharded *s)
+{
+    trm_layer_desc desc = {.kind = TRM_LAYER_DIST_COLLECTIVE, .collective = l->gather};
+    desc.collective.axis = s->axis;
+    return name == NULL ? TRM_ERROR_OUT_OF_MEMORY : put_before(l, name, &desc, &s->tensor);
+}
+
+static trm_status arrange(lowering *l, const char *name, sharded *s)
+{
+    if (name == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    TRM_TRY(cut(l, name, s->axis, &s->tensor));
+    return s->order == NULL ? TRM_OK : put_before(l, name, s->order, &s->tensor);
+}
+
 static trm_status lower(const trm_analysis *analysis, lowering *l)
 {
-    static const char *const names[] = {[TRM_ATTENTION_K] = "keys", [TRM_ATTENTION_V] = "values"};
     trm_layer *layer = l->layer;
-    trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {NULL};
-    const trm_layer_desc gather = {.kind = TRM_LAYER_DIST_COLLECTIVE, .collective = l->gather};
-    memcpy(inputs, layer->inputs, (size_t)layer->n_inputs * sizeof(trm_tensor *));
-    for (int32_t i = TRM_ATTENTION_K; i <= TRM_ATTENTION_V; i++) { /* the exchanges first */
-        const char *name = trm_arena_printf(&l->network->arena, "%s.%s.all_gather", layer->name, names[i]);
-        if (name == NULL) {
-            return TRM_ERROR_OUT_OF_MEMORY;
-        }
-        TRM_TRY(put_before(l, name, &gather, &inputs[i]));
-    }
+    sharded keys = find_sharded(l, TRM_ATTENTION_K), values = find_sharded(l, TRM_ATTENTION_V);
+    sharded mask = {layer->n_inputs > TRM_ATTENTION_MASK ? layer->inputs[TRM_ATTENTION_MASK] : NULL, 0, NULL};
+    TRM_TRY(gather(l, name_of(l, "keys.all_gather"), &keys));
+    TRM_TRY(gather(l, name_of(l, "values.all_gather"), &values));
     TRM_TRY(find_keys(analysis, l));
-    for (int32_t i = TRM_ATTENTION_K; i <= TRM_ATTENTION_V; i++) {
-        const char *name = trm_arena_printf(&l->network->arena, "%s.%s", layer->name, names[i]);
-        if (name == NULL) {
-            return TRM_ERROR_OUT_OF_MEMORY;
-        }
-        TRM_TRY(cut(l, name, l->rows, &inputs[i]));
+    TRM_TRY(arrange(l, name_of(l, "keys"), &keys));
+    TRM_TRY(arrange(l, name_of(l, "values"), &values));
+    layer->inputs[TRM_ATTENTION_K] = keys.tensor;
+    layer->inputs[TRM_ATTENTION_V] = values.tensor;
+    if (mask.tensor != NULL && mask.tensor->dims.n > 0 && mask.tensor->dims.d[mask.tensor->dims.n - 1] != 1) {
+        mask.axis = mask.tensor->dims.n - 1;
+        TRM_TRY(arrange(l, name_of(l, "mask"), &mask));
+        layer->inputs[TRM_ATTENTION_MASK] = mask.tensor;
     }
-    const trm_tensor *mask = inputs[TRM_ATTENTION_MASK];
-    if (mask != NULL && mask->dims.n > 0 && mask->dims.d[mask->dims.n - 1] != 1) {
-        const char *name = trm_arena_printf(&l->network->arena, "%s.mask", layer->name);
-        if (name == NULL) {
-            return TRM_ERROR_OUT_OF_MEMORY;
-        }
-        TRM_TRY(cut(l, name, mask->dims.n - 1, &inputs[TRM_ATTENTION_MASK]));
-    }
-    memcpy(layer->inputs, inputs, (size_t)layer->n_inputs * sizeof(trm_tensor *));
     layer->desc.attention.n_ranks = 1;
     if (layer->desc.attention.causal != TRM_CAUSAL_NONE) {
         layer->desc.attention.causal = TRM_CAUSAL_LOWER_RIGHT;
@@ -198,7 +224,6 @@ trm_status trm_context_parallel_lower(trm_network *network, const trm_mesh *mesh
         const trm_attention_params *p = &layer->desc.attention;
         lowering l = {.network = network, .layer = layer, .rows = p->form == TRM_ATTENTION_PADDED_BNHD ? 1 : 2};
         status = find_group(mesh, rank, p->n_ranks, &l.gather, &l.place);
-        l.gather.axis = l.rows;
         status = status == TRM_OK ? lower(&analysis, &l) : status;
         if (status != TRM_OK) {
             status = trm_fail_in(status, "layer %s", layer->name);

@@ -15,6 +15,9 @@
 #include "support/world.h"
 
 enum { NO_MASK = 0, MASK_ROWS, MASK_COLUMNS, MASK_ADDED };
+/* Rows and batch are unknown when the network is built; a second layer is done on what comes of the first; rows and
+ * heads are given in the other order, and transposes stand before the layer. */
+enum { DYNAMIC = 1, STACKED = 2, TURNED = 4 };
 
 typedef struct attention_case {
     trm_attention_form form;
@@ -24,8 +27,7 @@ typedef struct attention_case {
     int64_t batch, hq, hkv, d, dv;
     int64_t queries, keys; /* of one rank */
     int32_t mask;
-    bool dynamic; /* rows and batch are unknown when the network is built */
-    bool stacked; /* a second layer of what comes of the first */
+    int32_t how;
     trm_dtype dtype;
 } attention_case;
 
@@ -38,33 +40,37 @@ typedef struct attention_case {
 #define GROUPS 1, 6, 2, 8, 8
 
 static const attention_case cases[] = {
-    {BHND, OPEN, 0, 0, PLAIN, 5, 5, NO_MASK, false, false, TRM_F32},
-    {BHND, UPPER, 0, 0, PLAIN, 5, 5, NO_MASK, false, false, TRM_F32},
-    {BHND, LOWER, 0, 0, PLAIN, 5, 5, NO_MASK, false, false, TRM_F32},
-    {BNHD, OPEN, 0, 0, GROUPS, 7, 3, NO_MASK, false, false, TRM_F32},
-    {BNHD, UPPER, 0, 0, GROUPS, 3, 7, NO_MASK, false, false, TRM_F32},
-    {BNHD, LOWER, 0, 0, GROUPS, 3, 7, NO_MASK, false, false, TRM_F32},
-    {BHND, LOWER, 0, 0, GROUPS, 7, 3, NO_MASK, false, false, TRM_F32}, /* the first queries see no key */
-    {BHND, LOWER, 0, 0, PLAIN, 9, 1, NO_MASK, false, false, TRM_F32},  /* the first rank sees none */
-    {BHND, UPPER, 4, 0, PLAIN, 6, 6, NO_MASK, false, false, TRM_F32},  /* reaches over the rank before */
-    {BHND, UPPER, 1, 0, PLAIN, 6, 9, NO_MASK, false, false, TRM_F32},
-    {BNHD, LOWER, 9, 3.0f, GROUPS, 4, 6, NO_MASK, false, false, TRM_F32},
-    {BHND, LOWER, 3, 0, GROUPS, 5, 2, NO_MASK, false, false, TRM_F32},
-    {BHND, OPEN, 0, 2.0f, 1, 5, 5, 40, 24, 4, 3, MASK_ROWS, false, false, TRM_F32},
-    {BHND, UPPER, 0, 0, PLAIN, 5, 5, MASK_ROWS, false, false, TRM_F32},
-    {BHND, LOWER, 6, 0, GROUPS, 4, 5, MASK_COLUMNS, false, false, TRM_F32},
-    {BNHD, LOWER, 0, 0, PLAIN, 4, 8, MASK_ADDED, false, false, TRM_F32},
-    {BHND, OPEN, 0, 0, PLAIN, 6, 4, NO_MASK, true, false, TRM_F32},
-    {BHND, UPPER, 0, 0, PLAIN, 6, 6, NO_MASK, true, false, TRM_F32},
-    {BNHD, LOWER, 4, 0, GROUPS, 5, 5, NO_MASK, true, false, TRM_F32},
-    {BHND, UPPER, 0, 0, PLAIN, 6, 6, MASK_COLUMNS, true, false, TRM_F32},
-    {BHND, LOWER, 0, 0, PLAIN, 8, 8, NO_MASK, false, true, TRM_F32},
-    {BNHD, UPPER, 5, 0, PLAIN, 8, 8, NO_MASK, true, true, TRM_F32},
-    {BHND, UPPER, 0, 0, 2, 8, 2, 64, 64, 70, 70, NO_MASK, false, false, TRM_F16},
-    {BNHD, LOWER, 100, 0, 1, 4, 4, 128, 128, 65, 65, NO_MASK, false, false, TRM_BF16},
-    {BNHD, OPEN, 0, 0, 2, 4, 4, 64, 64, 64, 64, NO_MASK, false, false, TRM_F16},
-    {BHND, LOWER, 0, 5.0f, 1, 4, 1, 64, 64, 33, 90, MASK_COLUMNS, false, false, TRM_BF16},
-    {BHND, UPPER, 0, 0, 1, 4, 4, 64, 64, 150, 150, NO_MASK, true, false, TRM_F32},
+    {BHND, OPEN, 0, 0, PLAIN, 5, 5, NO_MASK, TURNED, TRM_F32},
+    {BHND, UPPER, 0, 0, PLAIN, 5, 5, NO_MASK, 0, TRM_F32},
+    {BHND, LOWER, 0, 0, PLAIN, 5, 5, NO_MASK, 0, TRM_F32},
+    {BNHD, OPEN, 0, 0, GROUPS, 7, 3, NO_MASK, 0, TRM_F32},
+    {BNHD, UPPER, 0, 0, GROUPS, 3, 7, NO_MASK, 0, TRM_F32},
+    {BNHD, LOWER, 0, 0, GROUPS, 3, 7, NO_MASK, TURNED, TRM_F32},
+    {BHND, LOWER, 0, 0, GROUPS, 7, 3, NO_MASK, 0, TRM_F32}, /* the first queries see no key */
+    {BHND, LOWER, 0, 0, PLAIN, 9, 1, NO_MASK, 0, TRM_F32},  /* the first rank sees none */
+    {BHND, UPPER, 4, 0, PLAIN, 6, 6, NO_MASK, 0, TRM_F32},  /* reaches over the rank before */
+    {BHND, UPPER, 1, 0, PLAIN, 6, 9, NO_MASK, 0, TRM_F32},
+    {BNHD, LOWER, 9, 3.0f, GROUPS, 4, 6, NO_MASK, 0, TRM_F32},
+    {BHND, LOWER, 3, 0, GROUPS, 5, 2, NO_MASK, 0, TRM_F32},
+    {BHND, OPEN, 0, 2.0f, 1, 5, 5, 40, 24, 4, 3, MASK_ROWS, 0, TRM_F32},
+    {BHND, UPPER, 0, 0, PLAIN, 5, 5, MASK_ROWS, 0, TRM_F32},
+    {BHND, LOWER, 6, 0, GROUPS, 4, 5, MASK_COLUMNS, 0, TRM_F32},
+    {BNHD, LOWER, 0, 0, PLAIN, 4, 8, MASK_ADDED, 0, TRM_F32},
+    {BHND, OPEN, 0, 0, PLAIN, 6, 4, NO_MASK, DYNAMIC, TRM_F32},
+    {BHND, UPPER, 0, 0, PLAIN, 6, 6, NO_MASK, DYNAMIC, TRM_F32},
+    {BNHD, LOWER, 4, 0, GROUPS, 5, 5, NO_MASK, DYNAMIC, TRM_F32},
+    {BHND, UPPER, 0, 0, PLAIN, 6, 6, MASK_COLUMNS, DYNAMIC, TRM_F32},
+    {BHND, LOWER, 0, 0, PLAIN, 8, 8, NO_MASK, STACKED, TRM_F32},
+    {BNHD, UPPER, 5, 0, PLAIN, 8, 8, NO_MASK, DYNAMIC | STACKED, TRM_F32},
+    {BHND, UPPER, 0, 0, 2, 8, 2, 64, 64, 70, 70, NO_MASK, 0, TRM_F16},
+    {BNHD, LOWER, 100, 0, 1, 4, 4, 128, 128, 65, 65, NO_MASK, 0, TRM_BF16},
+    {BNHD, OPEN, 0, 0, 2, 4, 4, 64, 64, 64, 64, NO_MASK, 0, TRM_F16},
+    {BHND, LOWER, 0, 5.0f, 1, 4, 1, 64, 64, 33, 90, MASK_COLUMNS, 0, TRM_BF16},
+    {BHND, UPPER, 0, 0, 1, 4, 4, 64, 64, 150, 150, NO_MASK, DYNAMIC, TRM_F32},
+    {BHND, LOWER, 0, 0, 2, 8, 4, 128, 128, 300, 300, NO_MASK, TURNED, TRM_BF16},
+    {BHND, UPPER, 50, 0, 1, 4, 4, 64, 64, 200, 200, NO_MASK, DYNAMIC | TURNED, TRM_F16},
+    {BHND, OPEN, 0, 0, 1, 4, 2, 96, 96, 190, 240, NO_MASK, TURNED, TRM_F16},
+    {BHND, UPPER, 6, 0, PLAIN, 5, 5, MASK_ADDED, TURNED, TRM_F32},
 };
 
 /* Who shares a layer's rows: all ranks, or those along an axis. */
@@ -75,9 +81,20 @@ typedef struct sharing {
 
 /* ---- networks -------------------------------------------------------------------------------------------------- */
 
+static bool is(const attention_case *c, int32_t how)
+{
+    return (c->how & how) != 0;
+}
+
+/* The axis of rows in q, k and v as they are given. */
+static int32_t given_rows(const attention_case *c)
+{
+    return (c->form == BNHD) != is(c, TURNED) ? 1 : 2;
+}
+
 static trm_dims rows_of(const attention_case *c, int64_t heads, int64_t rows, int64_t width)
 {
-    return c->form == BNHD ? DIMS(c->batch, rows, heads, width) : DIMS(c->batch, heads, rows, width);
+    return given_rows(c) == 1 ? DIMS(c->batch, rows, heads, width) : DIMS(c->batch, heads, rows, width);
 }
 
 static trm_dims mask_dims(const attention_case *c, int64_t queries, int64_t keys)
@@ -90,7 +107,7 @@ static trm_dims mask_dims(const attention_case *c, int64_t queries, int64_t keys
 /* Whether q, k and v are parts of one input: so it is known that they have as many rows, however many those are. */
 static bool is_joined(const attention_case *c)
 {
-    return c->dynamic && c->causal != OPEN;
+    return is(c, DYNAMIC) && c->causal != OPEN;
 }
 
 static bool has_input(const attention_case *c, int32_t i)
@@ -126,15 +143,15 @@ static trm_network *make_network(const attention_case *c, trm_dtype dtype, int32
 {
     trm_network *network = net_create();
     trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {NULL}, *y;
-    const int32_t rows = c->form == BNHD ? 1 : 2;
+    const int32_t rows = given_rows(c);
     for (int32_t i = 0; i < 4; i++) {
         if (!has_input(c, i)) {
             continue;
         }
         trm_dims dims = input_dims(c, i, queries, keys, n * keys);
-        if (c->dynamic && i < 3) {
+        if (is(c, DYNAMIC) && i < 3) {
             dims.d[0] = dims.d[rows] = -1;
-        } else if (c->dynamic) {
+        } else if (is(c, DYNAMIC)) {
             dims.d[0] = dims.d[dims.n - 1] = -1;
         }
         inputs[i < 3 ? i : TRM_ATTENTION_MASK] = net_input(network, names[i], input_type(c, i, dtype), dims);
@@ -144,14 +161,18 @@ static trm_network *make_network(const attention_case *c, trm_dtype dtype, int32
         for (int32_t i = 0; i < 3; i++) {
             inputs[i] =
                 slice_of(network, slice_of(network, joined, 3, i * c->d, i == 2 ? 2 * c->d + c->dv : (i + 1) * c->d),
-                         c->form == BNHD ? 2 : 1, 0, i == 0 ? c->hq : c->hkv);
+                         3 - rows, 0, i == 0 ? c->hq : c->hkv);
         }
+    }
+    for (int32_t i = 0; is(c, TURNED) && i < 3; i++) {
+        const trm_layer_desc turn = {.kind = TRM_LAYER_TRANSPOSE, .transpose = {{0, 2, 1, 3}}};
+        inputs[i] = net_layer(network, "turn", turn, inputs[i], NULL, NULL, NULL);
     }
     trm_layer_desc desc = {
         .kind = TRM_LAYER_ATTENTION,
         .attention = {.form = c->form, .causal = c->causal, .window = c->window, .softcap = c->softcap, .n_ranks = n}};
     assert_ok(trm_network_add_layer(network, "attention", &desc, inputs, TRM_ATTENTION_INPUT_COUNT, &y));
-    if (c->stacked) {
+    if (is(c, STACKED)) {
         inputs[0] = inputs[2] = y;
         assert_ok(trm_network_add_layer(network, "attention2", &desc, inputs, TRM_ATTENTION_INPUT_COUNT, &y));
     }
@@ -220,8 +241,7 @@ static void *elements(const attention_case *c, int32_t i, trm_dtype dtype, const
 static int32_t cut_axis(const attention_case *c, int32_t i, int32_t place, int64_t *first)
 {
     *first = place * (i == 0 || i == 3 ? c->queries : c->keys);
-    const int32_t rows = c->form == BNHD ? 1 : 2;
-    return i < 3 ? rows : c->mask == MASK_ROWS ? 0 : c->mask == MASK_ADDED ? 1 : -1;
+    return i < 3 ? given_rows(c) : c->mask == MASK_ROWS ? 0 : c->mask == MASK_ADDED ? 1 : -1;
 }
 
 /* ---- runs ------------------------------------------------------------------------------------------------------ */
@@ -277,7 +297,7 @@ static void assert_rows(const attention_case *c, int32_t index, const sharing *s
 static int32_t make_bounds(const attention_case *c, int32_t n, trm_shape_bound *bounds)
 {
     int32_t count = 0;
-    for (int32_t i = 0; c->dynamic && i < 4; i++) {
+    for (int32_t i = 0; is(c, DYNAMIC) && i < 4; i++) {
         if (has_input(c, i)) {
             bounds[count++] =
                 (trm_shape_bound){.tensor = names[i], .max = input_dims(c, i, c->queries, c->keys, n * c->keys)};
@@ -395,8 +415,8 @@ static void ranks_of_an_axis_share_rows(void **state)
 static void build_refuses(void **state)
 {
     (void)state;
-    static const attention_case many = {BHND, UPPER, 0, 0, PLAIN, 6, 5, NO_MASK, false, false, TRM_F32};
-    static const attention_case fine = {BHND, UPPER, 0, 0, PLAIN, 5, 5, NO_MASK, false, false, TRM_F32};
+    static const attention_case many = {BHND, UPPER, 0, 0, PLAIN, 6, 5, NO_MASK, 0, TRM_F32};
+    static const attention_case fine = {BHND, UPPER, 0, 0, PLAIN, 5, 5, NO_MASK, 0, TRM_F32};
     const int32_t ranks = trm_world_size(test_world);
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     options.backend = test_backend();
