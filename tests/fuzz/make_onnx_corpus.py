@@ -112,6 +112,21 @@ def hostile():
     yield "no_opset", helper.make_model(helper.make_graph([add("x", "x", "y")], "g", *xy), opset_imports=[helper.make_opsetid("other", 1)])
 
 
+# Of x [2, 2] on two ranks. tests/launcher_cli runs them.
+COLLECTIVES = (
+    ("all_reduce", (2, 2), dict(reduce_op="sum", root=-1)),
+    ("all_gather", (4, 2), dict(groups=[0, 1], group_size=2)),
+    ("broadcast", (2, 2), dict(root=1, nb_rank=2)),
+    ("reduce", (2, 2), dict(reduce_op="prod", root=0, nb_rank=2)),
+    ("reduce_scatter", (1, 2), dict(reduce_op="avg", nb_rank=2, group_size=0)),
+    ("all_to_all", (2, 2), dict(groups=[1, 0], nb_rank=2, reduce_op="none")),
+    ("gather", (4, 2), dict(root=0, groups=[1, 0], group_size=2, nb_rank=2)),
+    ("scatter", (1, 2), dict(root=1, nb_rank=2)),
+    ("send", (2, 2), dict(root=0)),
+    ("recv", (2, 2), dict(root=1)),
+)
+
+
 def collective(operation, dims, **attributes):
     node = helper.make_node("DistCollective", ["x"], ["y"], domain="trt", collective_operation=operation, **attributes)
     graph = helper.make_graph([node], "g", [value("x", (2, 2))], [value("y", dims)])
@@ -129,8 +144,8 @@ def main():
             (to / name.lower()).write_bytes(data)
     for name in CONTRIB:
         (to / name).write_bytes((pathlib.Path(sys.argv[1]) / "contrib" / name / "model.onnx").read_bytes())
-    (to / "collective_all_reduce").write_bytes(collective("all_reduce", (2, 2), reduce_op="sum", root=-1).SerializeToString())
-    (to / "collective_all_gather").write_bytes(collective("all_gather", (4, 2), groups=[0, 1], group_size=2).SerializeToString())
+    for operation, dims, attributes in COLLECTIVES:
+        (to / f"collective_{operation}").write_bytes(collective(operation, dims, **attributes).SerializeToString())
     for name, proto in hostile():
         (to / f"hostile_{name}").write_bytes(proto.SerializeToString())
 

@@ -251,12 +251,7 @@ case_onnx() { # ONNX models: run once, measured, shown
     fails 2 "a.npy holds f32, expected f16 for input a" 0 run "$work/product.onnx" --io-type a=f16 "${inputs[@]}"
     fails 2 "nope cannot be of type f16: the model has no such input or output" 0 bench "$work/product.onnx" --io-type nope=f16
     fails 2 '--io-type is "a=half", expected NAME=TYPE such as x=f16' 0 bench "$work/product.onnx" --io-type a=half
-    cp "$corpus/collective_all_reduce" "$work/sum.onnx"
-    cp "$corpus/collective_all_gather" "$work/all.onnx"
-    npy "2, 2" '\x00\x00\x80\x3f' 4 >"$work/x.npy"
-    shows "y f32 2x2: min 1, mean 1, max 1" 0 run "$work/sum.onnx" --input "x=$work/x.npy"
-    shows "y f32 2x2: min 2, mean 2, max 2" 2 run "$work/sum.onnx" --input "x=$work/x.npy"
-    shows "y f32 4x2: min 1, mean 1, max 1" 2 run "$work/all.onnx" --input "x=$work/x.npy"
+    collectives
     fails 3 'node 0 (Add, opset 17): its input "nope" is not defined' 0 run "$work/missing.onnx"
     fails 2 "input b is not given (--input b=FILE)" 0 run "$work/product.onnx" --input "a=$work/a.npy"
     fails 2 "--input: the model has no input \"z\", its inputs are: a, b" 0 run "$work/product.onnx" --input "z=$work/a.npy"
@@ -267,4 +262,35 @@ case_onnx() { # ONNX models: run once, measured, shown
     start 0 inspect "$work/missing.onnx"
     [ $code = 3 ] || complain "inspect of a broken model: exit code $code"
     grep -q "1 issue$" "$work/out" || complain "inspect does not list the issue: $(tail -3 "$work/out")"
+}
+
+# DistCollective on two ranks, whose x is the rows (1, 2) twice: from the file, and from a plan of it. Rank 0's y is what is shown.
+collectives() {
+    local operation expected path
+    npy "2, 2" '\x00\x00\x80\x3f\x00\x00\x00\x40' 2 >"$work/x.npy"
+    for operation in "all_reduce 2x2: min 2, mean 3, max 4" "all_gather 4x2: min 1, mean 1.5, max 2" "broadcast 2x2: min 1, mean 1.5, max 2" \
+        "reduce 2x2: min 1, mean 2.5, max 4" "reduce_scatter 1x2: min 1, mean 1.5, max 2" "all_to_all 2x2: min 1, mean 1.5, max 2" \
+        "gather 4x2: min 1, mean 1.5, max 2" "scatter 1x2: min 1, mean 1.5, max 2"; do
+        expected=${operation#* }
+        operation=${operation%% *}
+        cp "$corpus/collective_$operation" "$work/$operation.onnx"
+        shows "host, 2 ranks" 0 build "$work/$operation.onnx" --mesh tp=2 -o "$work/collective.plan"
+        for path in "$work/$operation.onnx" "$work/collective.plan"; do
+            shows "y f32 $expected" 2 run "$path" --input "x=$work/x.npy"
+        done
+    done
+    shows "y f32 2x2: min 1, mean 1.5, max 2" 0 run "$work/all_reduce.onnx" --input "x=$work/x.npy"
+    fails 2 "scatter is for 2 ranks, the mesh has 1" 0 run "$work/scatter.onnx" --input "x=$work/x.npy"
+    # A file for each rank, in a folder of its own: rank 0 gets what rank 1 has.
+    mkdir -p "$work/0" "$work/1"
+    cp "$corpus/collective_recv" "$work/0/net.onnx"
+    cp "$corpus/collective_send" "$work/1/net.onnx"
+    cp "$work/x.npy" "$work/0/x.npy"
+    npy "2, 2" '\x00\x00\x40\x40' 4 >"$work/1/x.npy"
+    local each=("$program" run net.onnx --input x=x.npy --output y=y.npy)
+    ASAN_OPTIONS=$leaky timeout 600 "$mpirun" --bind-to none -np 1 -wdir "$work/0" "${each[@]}" : -np 1 -wdir "$work/1" "${each[@]}" \
+        >"$work/out" 2>"$work/err" || complain "send and recv: $(head -3 "$work/err")"
+    cmp -s "$work/0/y.npy" "$work/1/x.npy" || complain "what was received is not what was sent: $(head -3 "$work/out")"
+    cp "$work/0/net.onnx" "$work/recv.onnx"
+    fails 2 "recv of rank 1 has peer 1, expected another of 2 ranks" 2 run "$work/recv.onnx" --input "x=$work/x.npy"
 }
