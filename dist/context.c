@@ -222,6 +222,7 @@ trm_status trm_context_reset(trm_context *context)
     if (context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot reset: context is NULL");
     }
+    TRM_TRY(trm_context_refuse_captured(context, "reset state"));
     TRM_TRY(trm_stream_fill_zero(context->stream, context->state, context->engine->plan->state_bytes));
     return trm_stream_synchronize(context->stream);
 }
@@ -392,20 +393,28 @@ static trm_status hand_over_outputs(trm_context *context)
     return TRM_OK;
 }
 
+/* Into the caller's graph: nothing runs, and what is known of the run before stays. */
+static trm_status capture_run(trm_context *context)
+{
+    TRM_TRY(trm_context_check_capture(context));
+    TRM_TRY(trm_context_enqueue(context));
+    context->ran_at = context->shapings; /* a walk in parts is one more */
+    return hand_over_outputs(context);
+}
+
 trm_status trm_context_start(trm_context *context)
 {
     if (context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot run: context is NULL");
-    }
-    if (context->hosting != NULL && trm_stream_is_capturing(context->stream)) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a run of which processors compute layers cannot be captured by the caller: "
-                                        "after a run of more rows it would find other weights in the ring");
     }
     const trm_network *network = context->engine->plan->network;
     for (int32_t i = 0; i < network->n_tensors; i++) {
         if (network->tensors[i]->role == TRM_TENSOR_INPUT && !context->input_is_set[i]) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s is not set", network->tensors[i]->name);
         }
+    }
+    if (trm_stream_is_capturing(context->stream)) {
+        return capture_run(context);
     }
     context->has_outputs = false;
     context->is_started = false;
@@ -415,6 +424,7 @@ trm_status trm_context_start(trm_context *context)
     TRM_TRY(hand_over_outputs(context));
     TRM_TRY(trm_context_note(context, TRM_CLOCK_DONE));
     context->is_started = true;
+    context->ran_at = context->shapings;
     return TRM_OK;
 }
 
@@ -423,6 +433,7 @@ trm_status trm_context_finish(trm_context *context)
     if (context == NULL || !context->is_started) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot finish a run: none was started");
     }
+    TRM_TRY(trm_context_refuse_captured(context, "finish a run"));
     context->is_started = false;
     TRM_TRY(trm_context_wait(context));
     context->has_outputs = true;
@@ -436,6 +447,7 @@ bool trm_context_was_hosted(const trm_context *context)
 
 trm_status trm_context_run(trm_context *context)
 {
+    TRM_TRY(context == NULL ? TRM_OK : trm_context_refuse_captured(context, "run"));
     TRM_TRY(trm_context_start(context));
     return trm_context_finish(context);
 }

@@ -1,6 +1,7 @@
 /*
  * Runs of a context as CUDA graphs: captured on the second run of the same shapes, and kept for a few shapes, so that
- * one that comes again costs no launches of single kernels and no second capture.
+ * one that comes again costs no launches of single kernels and no second capture. And what a run must be to become part
+ * of a graph that the caller captures.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -136,6 +137,62 @@ static trm_status capture(trm_context *context)
     TRM_TRY(ended);
     context->captured_at = context->shapings; /* a walk in parts is one more */
     return keep(context, exec);
+}
+
+/* Whether copies of all outputs that the caller has no memory for have a place already. */
+static bool have_places(const trm_context *context)
+{
+    const trm_network *network = context->engine->plan->network;
+    for (int32_t i = 0; i < network->n_outputs; i++) {
+        const trm_tensor *output = network->outputs[i];
+        const size_t bytes = trm_dims_bytes(&context->dims[output->index], output->dtype);
+        if (context->bound_outputs[i].memory == NULL && context->allocate_output == NULL &&
+            bytes > context->output_capacity[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+trm_status trm_context_refuse_captured(const trm_context *context, const char *what)
+{
+    if (trm_stream_is_capturing(context->stream)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "cannot %s while the caller captures the context's stream: that waits for the device", what);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_context_check_capture(const trm_context *context)
+{
+    if (context->is_started) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a run cannot be captured by the caller before the one that was started "
+                                             "is finished");
+    }
+    if (context->debug != NULL) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a run that is captured has no debug tensors");
+    }
+    if (context->hosting != NULL) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a run of which processors compute layers cannot be captured by the caller: "
+                                        "after a run of more rows it would find other weights in the ring");
+    }
+    if (context->ring != NULL && !context->engine->places.capturable) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a run whose weights are read from files or brought together by several ranks "
+                                        "cannot be captured by the caller: keep them in pinned host memory");
+    }
+    if (context->asking != NULL) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "layer %s asks for what a run computes: a network whose dims or layers depend on data cannot be "
+                 "captured",
+                 context->asking->name);
+    }
+    const bool moved =
+        context->engine->plan->streaming != NULL && context->places_version != context->engine->places.version;
+    if (moved || context->ran_at != context->shapings || !trm_context_is_known(context) || !have_places(context)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a run can be captured by the caller only after one of the same dims, "
+                                             "with the same memory bound: run it once before");
+    }
+    return TRM_OK;
 }
 
 /* Whether a run with the inputs that are set is one that can be captured. */

@@ -657,19 +657,21 @@ static trm_status jump(trm_context *context, const trm_layer *layer, int32_t *ne
 static trm_status run_in_parts(trm_context *context, bool uploads)
 {
     int32_t begin = 0, end, n = context->engine->plan->network->n_layers;
-    bool is_first = true, asks = false;
+    bool is_first = true;
     trm_inference_stop stop;
     context->walked = 0;
+    context->asking = NULL;
     TRM_TRY(begin_walk(context));
     do {
         TRM_TRY(trm_inference_run(context->inference, &stop));
         bool counts = stop.state == TRM_INFERENCE_COUNT, jumps = stop.state == TRM_INFERENCE_JUMP;
-        asks = asks || counts || stop.state == TRM_INFERENCE_VALUES;
-        if (asks && trm_stream_is_capturing(context->stream)) {
+        const bool asks = counts || stop.state == TRM_INFERENCE_VALUES;
+        context->asking = asks && context->asking == NULL ? stop.layer : context->asking;
+        if (context->asking != NULL && trm_stream_is_capturing(context->stream)) {
             TRM_FAIL(TRM_ERROR_UNSUPPORTED,
                      "layer %s asks for what a run computes: a network whose dims or layers depend on data cannot be "
                      "captured",
-                     stop.layer->name);
+                     context->asking->name);
         }
         end = stop.state == TRM_INFERENCE_DONE ? n : stop.layer->index + (counts || jumps ? 1 : 0);
         TRM_TRY(make_room(context, begin, end));
@@ -691,7 +693,7 @@ static trm_status run_in_parts(trm_context *context, bool uploads)
             TRM_TRY(trm_context_show_layer(context, end - 1));
         }
     } while (stop.state != TRM_INFERENCE_DONE);
-    context->shaped = !asks;
+    context->shaped = context->asking == NULL;
     return TRM_OK;
 }
 

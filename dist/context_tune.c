@@ -113,6 +113,7 @@ trm_status trm_context_tune(trm_context *context, const trm_tune_options *option
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "tune options have size %zu and level %d, expected %zu and 0 to 5",
                  options->size, options->level, sizeof(*options));
     }
+    TRM_TRY(trm_context_refuse_captured(context, "tune"));
     TRM_TRY(check_inputs(context));
     if (options->level == 0 || !has_choices(context->engine->plan->backend)) {
         return TRM_OK;

@@ -78,6 +78,8 @@ struct trm_context {
     bool *input_is_set;      /* [n_tensors] */
     int32_t profile;         /* that runs are held to; -1: any */
     bool shaped;             /* dims and steps are those of the inputs that are set */
+    int64_t ran_at;          /* `shapings` of the last run that was enqueued to its end; 0: none was */
+    const trm_layer *asking; /* which asked for what the last run in parts computed; NULL: none */
     int64_t walked;          /* layers of the last run in parts, those of loops in every pass */
     trm_context_step *steps; /* [n_layers] */
     trm_inference *inference;
@@ -152,6 +154,10 @@ trm_status trm_context_enqueue(trm_context *context);
 /* The same, captured where the caller asked for it and it can be: the first run of the same dims is not. What was
  * captured is kept for when those dims come again. context_capture.c */
 trm_status trm_context_enqueue_run(trm_context *context);
+/* Whether a run may become part of a graph that the caller captures; the error says why not. Enqueues nothing. */
+trm_status trm_context_check_capture(const trm_context *context);
+/* Whether the caller captures the context's stream, so that nothing may wait for it. */
+trm_status trm_context_refuse_captured(const trm_context *context, const char *what);
 /* Launches a captured run of all layers, which was captured with this program of the ring. */
 trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec, int32_t program);
 /* The parts of enqueueing, for those who order the layers themselves: dims, kernels and the copy of the inputs (not of

@@ -365,8 +365,32 @@ TRM_API trm_status trm_context_output(trm_context *context, const char *name, tr
  */
 TRM_API trm_status trm_context_start(trm_context *context);
 TRM_API trm_status trm_context_finish(trm_context *context);
-/* The backend's stream of a context, a cudaStream_t on CUDA: to order a run with other work by events, and to have
- * start, after one run of the same dims, captured into a caller's graph, but for hosted layers. NULL on the host. */
+/*
+ * The backend's stream of a context, a cudaStream_t on CUDA, NULL on the host: to order runs with other work by events,
+ * and to make a run part of a CUDA graph of the caller:
+ *
+ *     trm_context_run(context);                                  // once, with the same dims and the same memory bound
+ *     cudaStreamBeginCapture(trm_context_stream(context), mode); // any mode; or the stream waits for an event of one
+ *     trm_context_start(context);                                // that is captured; no trm_context_finish
+ *     cudaStreamEndCapture(trm_context_stream(context), &graph);
+ *
+ * Each launch of the graph, on any stream, is one run: it reads what was set by trm_context_set_input until then (with
+ * the same dims, and the same elements of an input that decides dims), reads and writes memory that is bound, goes on
+ * with the context's state, and writes outputs that are not bound to the memory that trm_context_output gives. An
+ * allocator of outputs is asked once, while the run is captured. The caller orders launches, other runs of the context
+ * and the setting of inputs after each other, and waits for the launches; over several ranks all capture, and launch in
+ * the same order, and a lost rank is not looked for. A graph must not be launched any more when the context has been
+ * destroyed or has run with other dims or other memory bound, or when its engine got another weight budget. A refit of
+ * the engine is seen by it.
+ *
+ * trm_context_start refuses what cannot be captured before it has enqueued anything, so that the capture stays valid,
+ * and may be ended, or go on without the run. UNSUPPORTED: dims or layers depend on what a run computes; weights are
+ * read from files or brought together by ranks in every run; processors compute layers; debug tensors.
+ * INVALID_ARGUMENT: no run of the same dims, bindings and deciding elements came before, or one is not finished.
+ * Calls that wait (trm_context_run, finish, reset and tune) are INVALID_ARGUMENT while the stream is captured, and
+ * leave the capture as it is, too. After any other error what was captured is part of a run, or not valid: end the
+ * capture and drop it.
+ */
 TRM_API void *trm_context_stream(trm_context *context);
 
 /*
