@@ -1,9 +1,5 @@
 /*
  * The lowering of context parallel attention.
- *
- * Rank r of n has queries r N .. r N + N - 1 of n N and as many of the keys as they see lie before key
- * r N + N + shift, where shift is 0 (UPPER_LEFT) or n M - n N (LOWER_RIGHT). Over keys begin .. end - 1 with that end
- * the last query and the last key stand beside each other, as they do in LOWER_RIGHT.
  */
 #include "dist/context_parallel.h"
 
@@ -103,6 +99,15 @@ static trm_status cut(lowering *l, const char *name, int32_t axis, trm_tensor **
     return l->in_blocks ? keep_blocks(l, name, axis, tensor) : put_slice(l, name, axis, l->begin, l->end, tensor);
 }
 
+void trm_context_parallel_keys(const trm_attention_params *attention, int64_t queries, int64_t keys, int64_t first,
+                               int64_t rows, int64_t *begin, int64_t *end)
+{
+    const int64_t last = first + (attention->causal == TRM_CAUSAL_LOWER_RIGHT ? keys - queries : 0); /* of `first` */
+    *end = last + rows < 0 ? 0 : last + rows;
+    *begin = attention->window > 0 && last >= attention->window ? last - attention->window + 1 : 0;
+    *begin = *begin > *end ? *end : *begin;
+}
+
 /* Which of the keys of all ranks the queries of this one see, where the causal kind says. */
 static trm_status find_keys(const trm_analysis *analysis, lowering *l)
 {
@@ -133,10 +138,7 @@ static trm_status find_keys(const trm_analysis *analysis, lowering *l)
     if (__builtin_mul_overflow(queries, n, &all)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%" PRId32 " ranks of %" PRId64 " queries overflow", p->n_ranks, queries);
     }
-    const int64_t first = l->place * queries + (p->causal == TRM_CAUSAL_LOWER_RIGHT ? n * keys - all : 0);
-    l->end = first + queries < 0 ? 0 : first + queries;
-    l->begin = p->window > 0 && first >= p->window ? first - p->window + 1 : 0;
-    l->begin = l->begin > l->end ? l->end : l->begin;
+    trm_context_parallel_keys(p, all, n * keys, l->place * queries, queries, &l->begin, &l->end);
     l->cuts = l->begin > 0 || l->end < n * keys;
     return TRM_OK;
 }

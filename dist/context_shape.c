@@ -605,7 +605,7 @@ static trm_status answer_stop(trm_context *context, const trm_inference_stop *st
     }
     TRM_TRY(trm_stream_download(context->stream, context->read, view.data, bytes));
     TRM_TRY(trm_context_wait(context));
-    bool same_on_all = plan->mesh.size[TRM_AXIS_TP] == world->size && !plan->partition.as_written;
+    bool same_on_all = trm_mesh_tensor_ranks(&plan->mesh) == world->size && !plan->partition.as_written;
     if (world->size > 1 && same_on_all && world->bootstrap != NULL) {
         TRM_TRY(trm_world_agree(world, stop->tensor->name, context->read, bytes));
     }

@@ -152,6 +152,11 @@ void trm_mesh_group(const trm_mesh *mesh, trm_axis axis, int32_t rank, int32_t *
     }
 }
 
+int32_t trm_mesh_tensor_ranks(const trm_mesh *mesh)
+{
+    return mesh->size[TRM_AXIS_TP] * mesh->size[TRM_AXIS_CP];
+}
+
 int32_t trm_mesh_ranks(const trm_mesh *mesh)
 {
     int32_t ranks = 1;

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "dist/context_parallel.h"
+#include "dist/world.h"
 #include "graph/regions.h"
 
 /* ---- tensors ----------------------------------------------------------------------------------- */
@@ -128,7 +129,7 @@ static trm_status price(trm_partitioner *partitioner)
 
 /* ---- the report -------------------------------------------------------------------------------- */
 
-/* Names the attention layers whose heads are not cut over all ranks. */
+/* Names the attention layers whose heads, or rows along cp, are not cut over all ranks. */
 static void note_attention(const trm_partitioner *partitioner, trm_partition_report *report)
 {
     const trm_layer *first = NULL;
@@ -139,7 +140,9 @@ static void note_attention(const trm_partitioner *partitioner, trm_partition_rep
         if (layer->desc.kind != TRM_LAYER_ATTENTION) {
             continue;
         }
-        int32_t parts = trm_partition_head_parts(layer, partitioner->n, &kv_parts);
+        int32_t parts = partitioner->shares_rows
+                            ? (trm_partition_rows_divide(layer, partitioner->n) ? partitioner->n : 1)
+                            : trm_partition_head_parts(layer, partitioner->n, &kv_parts);
         if (parts < partitioner->n) {
             first_parts = first == NULL ? parts : first_parts;
             first = first == NULL ? layer : first;
@@ -155,6 +158,13 @@ static void note_attention(const trm_partitioner *partitioner, trm_partition_rep
     }
     if (first_parts > 1) {
         snprintf(how, sizeof(how), "split into at most %" PRId32 " parts", first_parts);
+    }
+    if (partitioner->shares_rows) {
+        snprintf(report->note, sizeof(report->note),
+                 "attention %.200s%s is replicated: rows are unknown, do not divide over %" PRId32
+                 " ranks, or are more than keys under causal upper_left",
+                 first->name, more, partitioner->n);
+        return;
     }
     snprintf(report->note, sizeof(report->note),
              "attention %.200s%s is %s: %" PRId64 " query and %" PRId64 " kv heads do not divide over %" PRId32
@@ -181,22 +191,25 @@ static const trm_layer *find_exchange(const trm_network *network)
 /* The author's own exchanges may go along any axis. */
 static trm_status check_mesh(const trm_mesh *mesh, int32_t rank, bool as_written)
 {
-    static const char *const unsupported[TRM_AXIS_COUNT] = {[TRM_AXIS_CP] = "cp", [TRM_AXIS_EP] = "ep"};
     int64_t size = 1;
     for (int32_t i = 0; i < TRM_AXIS_COUNT; i++) {
         if (mesh->size[i] < 1) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the mesh has an axis of size %" PRId32 ", expected at least 1",
                      mesh->size[i]);
         }
-        if (mesh->size[i] > 1 && unsupported[i] != NULL && !(as_written && i == TRM_AXIS_CP)) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "networks cannot be partitioned over mesh axis %s; the axes that can be used are tp, pp and dp",
-                     unsupported[i]);
+        if (mesh->size[i] > 1 && i == TRM_AXIS_EP) {
+            TRM_FAIL(
+                TRM_ERROR_INVALID_ARGUMENT,
+                "networks cannot be partitioned over mesh axis ep; the axes that can be used are tp, cp, pp and dp");
         }
         size *= mesh->size[i];
         if (size > TRM_MAX_RANKS) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the mesh has more than %d ranks", TRM_MAX_RANKS);
         }
+    }
+    if (mesh->size[TRM_AXIS_CP] > 1 && mesh->size[TRM_AXIS_TP] > 1 && !as_written) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "networks cannot be partitioned over mesh axis cp and axis tp at a time, but over either");
     }
     if (rank < 0 || rank >= size) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank %" PRId32 " is not in a mesh of %" PRId64 " ranks", rank, size);
@@ -220,9 +233,27 @@ trm_status trm_partition_prepare(trm_partitioner *partitioner, int32_t stages)
     return trm_partition_cut_stages(partitioner, stages);
 }
 
+/* Rows are shared where there are some: those of attention of padded sequences. */
+static trm_status check_rows(const trm_network *network)
+{
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer_desc *desc = &network->layers[i]->desc;
+        if (desc->kind == TRM_LAYER_ATTENTION && desc->attention.form != TRM_ATTENTION_PACKED_NHD) {
+            return TRM_OK;
+        }
+    }
+    TRM_FAIL(
+        TRM_ERROR_INVALID_ARGUMENT,
+        "mesh axis cp shares the rows of attention over padded sequences, and the network has none; use tp, pp or dp");
+}
+
 static trm_status solve(trm_partitioner *partitioner, const trm_mesh *mesh, int32_t rank, trm_network **local,
                         trm_partition_report *report)
 {
+    if (partitioner->shares_rows) {
+        TRM_TRY(check_rows(partitioner->network));
+        partitioner->model.memory_price = 0; /* time is what is asked for: weights may be whole on every rank */
+    }
     TRM_TRY(trm_partition_prepare(partitioner, mesh->size[TRM_AXIS_PP]));
     TRM_TRY(trm_partition_search(partitioner));
     note_attention(partitioner, report);
@@ -253,7 +284,8 @@ trm_status trm_partition(const trm_network *network, const trm_mesh *mesh, int32
     trm_partition_report made = {0};
     const trm_layer *exchange = find_exchange(network);
     TRM_TRY(check_mesh(mesh, rank, exchange != NULL));
-    trm_partitioner partitioner = {.network = network, .n = mesh->size[TRM_AXIS_TP]};
+    trm_partitioner partitioner = {
+        .network = network, .n = trm_mesh_tensor_ranks(mesh), .shares_rows = mesh->size[TRM_AXIS_CP] > 1};
     if (model != NULL) {
         partitioner.model = *model;
     } else {

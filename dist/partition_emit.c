@@ -9,13 +9,15 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "dist/context_parallel.h"
+#include "dist/world.h"
 #include "graph/regions.h"
 
 typedef struct emitter {
     const trm_partitioner *partitioner;
     const trm_mesh *mesh;
     int32_t world_rank;
-    int32_t rank;         /* along tp */
+    int32_t rank;         /* along tp or cp */
     int32_t stage;        /* along pp */
     int32_t begin, end;   /* layers of the stage */
     trm_network *network; /* being written */
@@ -132,12 +134,12 @@ static int32_t world_size(const trm_mesh *mesh)
 }
 
 /*
- * The groups of ranks that hold the different parts. tp is the innermost axis of the mesh: its groups are runs of n
- * ranks. With fewer parts than ranks each run falls into n / parts groups of ranks n / parts apart.
+ * The groups of ranks that hold the different parts. tp and cp are the innermost axes of the mesh: their groups are
+ * runs of n ranks. With fewer parts than ranks each run falls into n / parts groups of ranks n / parts apart.
  */
 static void list_groups(const trm_mesh *mesh, int32_t parts, trm_collective_params *params)
 {
-    int32_t n = mesh->size[TRM_AXIS_TP], world = world_size(mesh), apart = n / parts, at = 0;
+    int32_t n = trm_mesh_tensor_ranks(mesh), world = world_size(mesh), apart = n / parts, at = 0;
     params->n_ranks = parts;
     if (parts == world) {
         return;
@@ -397,6 +399,31 @@ static bool leaves_out(const emitter *e, const trm_layer *layer, const trm_strat
     return is_added && out->kind == TRM_PARTIAL && part_of(e, out) > 0;
 }
 
+/* Rows of queries: the keys that they see, and their columns of the mask. */
+static trm_status cut_keys(emitter *e, const trm_layer *layer, const trm_strategy *strategy, trm_tensor **inputs,
+                           trm_layer_desc *desc)
+{
+    const trm_tensor *q = layer->inputs[TRM_ATTENTION_Q], *k = layer->inputs[TRM_ATTENTION_K];
+    const int32_t rows = desc->attention.form == TRM_ATTENTION_PADDED_BNHD ? 1 : 2;
+    const trm_sharding *form = form_of(e, q, strategy->inputs[TRM_ATTENTION_Q]);
+    if (desc->attention.causal == TRM_CAUSAL_NONE || form->kind != TRM_SPLIT || form->axis != rows) {
+        return TRM_OK;
+    }
+    int64_t start, length, begin, end;
+    part_range(e, q, form, &start, &length);
+    trm_context_parallel_keys(&desc->attention, q->dims.d[rows], k->dims.d[rows], start, length, &begin, &end);
+    desc->attention.causal = TRM_CAUSAL_LOWER_RIGHT;
+    for (int32_t i = TRM_ATTENTION_K; i <= TRM_ATTENTION_V; i++) {
+        TRM_TRY(add_slice(e, layer->inputs[i], "seen", rows, begin, end, inputs[i], &inputs[i]));
+    }
+    const trm_tensor *mask = layer->n_inputs > TRM_ATTENTION_MASK ? layer->inputs[TRM_ATTENTION_MASK] : NULL;
+    if (mask != NULL && mask->dims.n > 0 && mask->dims.d[mask->dims.n - 1] != 1) {
+        return add_slice(e, mask, "seen", mask->dims.n - 1, begin, end, inputs[TRM_ATTENTION_MASK],
+                         &inputs[TRM_ATTENTION_MASK]);
+    }
+    return TRM_OK;
+}
+
 static trm_status acquire_input(emitter *e, const trm_layer *layer, int32_t i)
 {
     const trm_partition_layer *choices = &e->partitioner->layers[layer->index];
@@ -437,6 +464,9 @@ static trm_status emit_layer(emitter *e, const trm_layer *layer)
     e->report->seconds += trm_partition_layer_seconds(e->partitioner, layer, strategy);
     trm_layer_desc desc = layer->desc;
     localize(e, layer, strategy, &desc);
+    if (desc.kind == TRM_LAYER_ATTENTION && desc.attention.form != TRM_ATTENTION_PACKED_NHD) {
+        TRM_TRY(cut_keys(e, layer, strategy, inputs, &desc));
+    }
     TRM_TRY(trm_network_add_layer(e->network, layer->name, &desc, inputs, layer->n_inputs, outputs));
     for (int32_t i = 0; i < layer->n_outputs; i++) {
         *slot_of(e, layer->outputs[i], strategy->outputs[i]) = outputs[i];
@@ -574,7 +604,7 @@ trm_status trm_partition_emit(const trm_partitioner *partitioner, const trm_mesh
     emitter e = {.partitioner = partitioner,
                  .mesh = mesh,
                  .world_rank = rank,
-                 .rank = trm_mesh_coordinate(mesh, TRM_AXIS_TP, rank),
+                 .rank = rank % trm_mesh_tensor_ranks(mesh),
                  .stage = stage,
                  .begin = partitioner->stage_begins[stage],
                  .end = partitioner->stage_begins[stage + 1],

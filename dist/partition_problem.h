@@ -57,6 +57,7 @@ typedef struct trm_partitioner {
     const trm_network *network;
     trm_cost_model model;
     int32_t n;        /* ranks the tensors are spread over */
+    bool shares_rows; /* along cp: of attention rows are cut, not heads */
     int32_t parts[8]; /* numbers of parts worth trying: n, and divisors of it that attention heads ask for */
     int32_t n_parts;
     int32_t n_stages;
@@ -86,6 +87,8 @@ bool trm_sharding_is_possible(const trm_tensor *tensor, const trm_sharding *shar
 int32_t trm_partition_form(trm_partition_tensor *tensor, const trm_sharding *sharding);
 /* Fills in parts[] and the strategies of every layer, forms of their tensors included. */
 trm_status trm_partition_enumerate(trm_partitioner *partitioner);
+/* Whether the rows of a padded attention layer can be cut into n parts, and what each part sees is known. */
+bool trm_partition_rows_divide(const trm_layer *attention, int32_t n);
 /* Into how many parts an attention layer's heads can be cut over n ranks, and its kv heads then; 1 where they cannot.
  */
 int32_t trm_partition_head_parts(const trm_layer *attention, int32_t n, int32_t *kv_parts);

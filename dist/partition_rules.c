@@ -584,6 +584,46 @@ int32_t trm_partition_head_parts(const trm_layer *attention, int32_t n, int32_t 
     return 1;
 }
 
+/* Axis of the rows in q, k, v and the output. */
+static int32_t rows_axis(const trm_layer *attention)
+{
+    return 3 - heads_axis(attention);
+}
+
+bool trm_partition_rows_divide(const trm_layer *attention, int32_t n)
+{
+    const trm_attention_params *p = &attention->desc.attention;
+    if (p->form == TRM_ATTENTION_PACKED_NHD || p->n_ranks > 1) {
+        return false;
+    }
+    const int64_t queries = attention->inputs[TRM_ATTENTION_Q]->dims.d[rows_axis(attention)];
+    const int64_t keys = attention->inputs[TRM_ATTENTION_K]->dims.d[rows_axis(attention)];
+    bool sees_known = p->causal == TRM_CAUSAL_NONE || (p->causal == TRM_CAUSAL_LOWER_RIGHT && keys >= 0) ||
+                      (p->causal == TRM_CAUSAL_UPPER_LEFT && keys >= queries);
+    return queries > 0 && queries % n == 0 && sees_known;
+}
+
+/* Rows of queries against all keys. */
+static trm_status offer_query_rows(trm_partitioner *partitioner, const trm_layer *layer, int32_t parts)
+{
+    const int32_t rows = rows_axis(layer);
+    if (!trm_partition_rows_divide(layer, parts)) {
+        return TRM_OK;
+    }
+    const int64_t queries = layer->inputs[TRM_ATTENTION_Q]->dims.d[rows];
+    draft d = begin(partitioner, layer);
+    d.in[TRM_ATTENTION_Q] = d.out[0] = split(rows, parts);
+    if (layer->n_inputs > TRM_ATTENTION_MASK) {
+        const trm_dims scores = {4, {-1, -1, queries, -1}}, *mask = &layer->inputs[TRM_ATTENTION_MASK]->dims;
+        const int32_t axis = link_broadcast(mask, &scores, 2);
+        if (axis != TRM_LINK_WHOLE && mask->d[axis] != queries) {
+            return TRM_OK;
+        }
+        d.in[TRM_ATTENTION_MASK] = axis == TRM_LINK_WHOLE ? replicated : split(axis, parts);
+    }
+    return offer(&d);
+}
+
 static trm_status offer_heads(trm_partitioner *partitioner, const trm_layer *layer, int32_t parts)
 {
     int32_t kv_parts, heads = heads_axis(layer);
@@ -671,7 +711,8 @@ static trm_status offer_particular(trm_partitioner *partitioner, const trm_layer
     case TRM_LAYER_REDUCE:
         return offer_sum(partitioner, layer, parts);
     case TRM_LAYER_ATTENTION:
-        return offer_heads(partitioner, layer, parts);
+        return partitioner->shares_rows ? offer_query_rows(partitioner, layer, parts)
+                                        : offer_heads(partitioner, layer, parts);
     case TRM_LAYER_CONVOLUTION:
     case TRM_LAYER_DECONVOLUTION:
         return offer_channels(partitioner, layer, parts);
@@ -731,7 +772,7 @@ trm_status trm_partition_enumerate(trm_partitioner *partitioner)
     const trm_network *network = partitioner->network;
     add_parts(partitioner, partitioner->n);
     for (int32_t i = 0; i < network->n_layers; i++) {
-        if (network->layers[i]->desc.kind == TRM_LAYER_ATTENTION) {
+        if (network->layers[i]->desc.kind == TRM_LAYER_ATTENTION && !partitioner->shares_rows) {
             int32_t kv_parts;
             add_parts(partitioner, trm_partition_head_parts(network->layers[i], partitioner->n, &kv_parts));
             add_parts(partitioner, kv_parts);

@@ -521,12 +521,12 @@ static trm_status get_partition(const reader *r)
 {
     const Trireme__Plan__Partition *from = r->from->partition;
     trm_partition_report *to = &r->plan->partition;
-    int32_t most = (int32_t)(sizeof(to->parts) / sizeof(to->parts[0])), tp = r->plan->mesh.size[TRM_AXIS_TP];
+    int32_t most = (int32_t)(sizeof(to->parts) / sizeof(to->parts[0])), ranks = trm_mesh_tensor_ranks(&r->plan->mesh);
     if (from == NULL || from->n_parts > (size_t)most) {
         return refuse(r, "the plan does not say how it is partitioned");
     }
     for (size_t i = 0; i < from->n_parts; i++) {
-        if (from->parts[i] < 1 || from->parts[i] > tp || tp % from->parts[i] != 0) {
+        if (from->parts[i] < 1 || from->parts[i] > ranks || ranks % from->parts[i] != 0) {
             return refuse(r, "the parts of collectives do not divide the ranks");
         }
         to->parts[i] = from->parts[i];

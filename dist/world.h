@@ -22,6 +22,8 @@ struct trm_world {
 
 /* Ranks of a mesh whose sizes have been checked. */
 int32_t trm_mesh_ranks(const trm_mesh *mesh);
+/* Of them, those that a partitioned network's tensors are spread over: runs of neighbours along tp or cp. */
+int32_t trm_mesh_tensor_ranks(const trm_mesh *mesh);
 
 /* Rank and size as the environment tells them. */
 typedef struct trm_launch {

@@ -77,7 +77,7 @@ typedef struct trm_layer_info {
 } trm_layer_info;
 TRM_API bool trm_network_get_layer(const trm_network *network, int32_t index, trm_layer_info *info);
 
-/* How a tensor of one rank's network (engine.h) lies on the n ranks of the mesh's tp axis. */
+/* How a tensor of one rank's network (engine.h) lies on the n ranks of the mesh's tp or cp axis. */
 typedef enum trm_part_kind {
     TRM_PART_UNKNOWN = 0, /* made by a pass after the partition, or by the author of a network with collectives */
     TRM_PART_WHOLE,       /* the same on every rank */

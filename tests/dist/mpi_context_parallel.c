@@ -332,9 +332,8 @@ static trm_plan *make_plan(const trm_network *network, trm_build_options options
     return plan;
 }
 
-static void run_case(int32_t index, const sharing *s, const char *path)
+static void run_rows(const attention_case *c, int32_t index, const sharing *s, const char *path)
 {
-    const attention_case *c = &cases[index];
     trm_network *whole_network;
     test_interpreter *whole = run_whole(c, s->n, &whole_network);
     trm_network *network = make_network(c, c->dtype, s->n, c->queries, c->keys);
@@ -367,6 +366,11 @@ static void run_case(int32_t index, const sharing *s, const char *path)
     trm_network_destroy(network);
     test_interpreter_destroy(whole);
     trm_network_destroy(whole_network);
+}
+
+static void run_case(int32_t index, const sharing *s, const char *path)
+{
+    run_rows(&cases[index], index, s, path);
 }
 
 static const int32_t n_cases = (int32_t)(sizeof(cases) / sizeof(cases[0]));
@@ -408,6 +412,22 @@ static void ranks_of_an_axis_share_rows(void **state)
         } else if (ranks > 1) {
             run_case(i, &alone, NULL);
         }
+    }
+}
+
+/* The partitioner shares the rows of layers of one rank: inputs and outputs are whole on every rank. */
+static void partitioned_networks_share_rows(void **state)
+{
+    (void)state;
+    char mesh[16];
+    const int32_t ranks = trm_world_size(test_world);
+    snprintf(mesh, sizeof(mesh), "cp=%d", (int)ranks);
+    const sharing one = {mesh, 1, 0};
+    for (int32_t i = 0; i < n_cases; i++) {
+        attention_case whole = cases[i];
+        whole.queries *= ranks;
+        whole.keys *= ranks;
+        run_rows(&whole, i, &one, NULL);
     }
 }
 
@@ -454,6 +474,7 @@ int main(void)
         cmocka_unit_test(all_ranks_give_the_whole),
         cmocka_unit_test(plan_files_give_the_whole),
         cmocka_unit_test(ranks_of_an_axis_share_rows),
+        cmocka_unit_test(partitioned_networks_share_rows),
         cmocka_unit_test(build_refuses),
     };
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */

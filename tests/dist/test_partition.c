@@ -422,13 +422,58 @@ static void keeps_names_of_outputs(void **unused)
     trm_network_destroy(network);
 }
 
+/* One sequence of many rows through products and causal attention: queries of a part of the rows on each rank, keys up
+ * to the last of them. */
+static void shares_rows_along_cp(void **unused)
+{
+    (void)unused;
+    enum { ROWS = 32768, WIDTH = 4096, HEADS = 32, RANKS = 4 };
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_BF16, DIMS(1, ROWS, WIDTH)), *heads[3], *y;
+    for (int32_t i = 0; i < 3; i++) {
+        static const char *const names[][3] = {{"wq", "xq", "q"}, {"wk", "xk", "k"}, {"wv", "xv", "v"}};
+        const trm_layer_desc split = {.kind = TRM_LAYER_RESHAPE,
+                                      .reshape = {.dims = DIMS(1, ROWS, HEADS, WIDTH / HEADS)}};
+        trm_weight *weight = NULL;
+        trm_tensor *w = NULL;
+        assert_ok(trm_weight_random(TRM_BF16, &DIMS(WIDTH, WIDTH), 1 + (uint64_t)i, 0, 1, &weight));
+        assert_ok(trm_network_add_weight(network, names[i][0], weight, TRM_BF16, &w));
+        heads[i] = net_layer(network, names[i][2], split, net_linear(network, names[i][1], x, w), NULL, NULL, NULL);
+    }
+    trm_layer_desc desc = {.kind = TRM_LAYER_ATTENTION,
+                           .attention = {.form = TRM_ATTENTION_PADDED_BNHD, .causal = TRM_CAUSAL_UPPER_LEFT}};
+    assert_ok(trm_network_add_layer(network, "y", &desc, heads, 3, &y));
+    net_output(network, y);
+    for (int32_t rank = 0; rank < RANKS; rank++) {
+        trm_partition_report report;
+        trm_network *local = partition(network, (trm_mesh){{1, 1, RANKS, 1, 1}}, rank, &report);
+        const trm_layer *attention = find_layer(local, "y");
+        assert_string_equal(report.note, "");
+        assert_int_equal(attention->inputs[0]->dims.d[1], ROWS / RANKS);
+        assert_int_equal(attention->inputs[1]->dims.d[1], ROWS / RANKS * (rank + 1));
+        assert_int_equal(attention->inputs[2]->dims.d[1], ROWS / RANKS * (rank + 1));
+        assert_int_equal(attention->desc.attention.causal, TRM_CAUSAL_LOWER_RIGHT);
+        assert_int_equal(count_op(local, TRM_ALL_GATHER), 3); /* of keys, values and the result */
+        assert_int_equal(count_collectives(local), 3);
+        expect_dims(local, "y", DIMS(1, ROWS, HEADS, WIDTH / HEADS));
+        trm_network_destroy(local);
+    }
+    trm_partition_report report;
+    trm_network *local = partition(network, (trm_mesh){{1, 1, 3, 1, 1}}, 0, &report);
+    assert_non_null(strstr(report.note, "attention y is replicated: rows are unknown, do not divide over 3 ranks"));
+    trm_network_destroy(local);
+    trm_network_destroy(network);
+}
+
 static void refuses_meshes(void **unused)
 {
     (void)unused;
     trm_network *network = test_decoder_network(&llama_8b);
     trm_network *local;
-    trm_mesh cp = {{1, 1, 2, 1, 1}}, none = {{0, 1, 1, 1, 1}}, two = tp(2);
+    trm_mesh cp = {{1, 1, 2, 1, 1}}, both = {{2, 1, 2, 1, 1}}, none = {{0, 1, 1, 1, 1}}, two = tp(2);
     assert_fails(trm_partition(network, &cp, 0, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT, "axis cp");
+    assert_fails(trm_partition(network, &both, 0, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT,
+                 "axis cp and axis tp");
     assert_fails(trm_partition(network, &none, 0, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT, "size 0");
     assert_fails(trm_partition(network, &two, 2, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT, "rank 2");
     trm_network_destroy(network);
@@ -478,6 +523,7 @@ int main(void)
         cmocka_unit_test(honours_pins),
         cmocka_unit_test(gathers_before_loops),
         cmocka_unit_test(keeps_names_of_outputs),
+        cmocka_unit_test(shares_rows_along_cp),
         cmocka_unit_test(refuses_meshes),
         cmocka_unit_test(is_quick_and_alike_on_every_rank),
     };

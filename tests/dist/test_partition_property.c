@@ -11,6 +11,7 @@
 
 #include "collectives/communicator.h"
 #include "dist/partition_problem.h"
+#include "dist/world.h"
 #include "support/decoder.h"
 #include "support/interpreter.h"
 #include "support/random_network.h"
@@ -177,7 +178,7 @@ static bool join_pieces(rank_run *ranks, int32_t first, int32_t n, const trm_ten
 /* What a rank's tensors are said to be of the whole ones is what they are. Returns how many were looked at. */
 static int32_t expect_parts(const parts *p, rank_run *whole, rank_run *ranks, const char *what)
 {
-    int32_t n = p->mesh.size[TRM_AXIS_TP], seen = 0;
+    int32_t n = trm_mesh_tensor_ranks(&p->mesh), seen = 0;
     for (int32_t first = 0; first < p->n; first += n) {
         const trm_network *local = p->locals[first];
         for (int32_t i = 0; i < local->n_tensors; i++) {
@@ -331,7 +332,8 @@ static void partition_by_model(trm_network *network, uint64_t *seed, parts *p)
 
 static void partition_at_random(const trm_network *network, uint64_t *seed, parts *p)
 {
-    trm_partitioner partitioner = {.network = network, .n = p->mesh.size[TRM_AXIS_TP]};
+    trm_partitioner partitioner = {
+        .network = network, .n = trm_mesh_tensor_ranks(&p->mesh), .shares_rows = p->mesh.size[TRM_AXIS_CP] > 1};
     trm_cost_model_default(TRM_BACKEND_HOST, &partitioner.model);
     assert_ok(trm_partition_prepare(&partitioner, p->mesh.size[TRM_AXIS_PP]));
     shuffle_prices(&partitioner, seed);
@@ -356,6 +358,17 @@ static bool can_be_cut(const trm_network *network, int32_t stages)
     return status == TRM_OK;
 }
 
+/* Whether cp has something to share. */
+static bool has_rows(const trm_network *network)
+{
+    bool found = false;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer_desc *desc = &network->layers[i]->desc;
+        found = found || (desc->kind == TRM_LAYER_ATTENTION && desc->attention.form != TRM_ATTENTION_PACKED_NHD);
+    }
+    return found;
+}
+
 static trm_mesh random_mesh(const trm_network *network, uint64_t *seed)
 {
     int32_t tp = 1 + (int32_t)test_random_below(seed, 4), pp = 1, dp = test_random_below(seed, 4) == 0 ? 2 : 1;
@@ -363,7 +376,9 @@ static trm_mesh random_mesh(const trm_network *network, uint64_t *seed)
         pp = MAX_RANKS / (tp * dp);
         pp = pp > 3 ? 3 : pp;
     }
-    return (trm_mesh){{tp, can_be_cut(network, pp) ? pp : 1, 1, 1, dp}};
+    pp = can_be_cut(network, pp) ? pp : 1;
+    return has_rows(network) && test_random_below(seed, 2) == 0 ? (trm_mesh){{1, pp, tp, 1, dp}}
+                                                                : (trm_mesh){{tp, pp, 1, 1, dp}};
 }
 
 /* What dist/plan.c does with a rank's network: for CUDA, layouts too. */
@@ -382,7 +397,7 @@ static void run_passes(trm_network *network, bool cuda)
 static void check_network(trm_network *network, uint64_t *seed, test_feed feed, const char *what)
 {
     parts p = {.mesh = random_mesh(network, seed)};
-    p.n = p.mesh.size[TRM_AXIS_TP] * p.mesh.size[TRM_AXIS_PP] * p.mesh.size[TRM_AXIS_DP];
+    p.n = trm_mesh_ranks(&p.mesh);
     bool by_model = test_random_below(seed, 2) == 0;
     char name[200], axes[64];
     trm_mesh_format(&p.mesh, axes, sizeof(axes));
@@ -532,12 +547,107 @@ static void odd_sizes_agree(void **unused)
     }
 }
 
+typedef struct padded_net {
+    trm_network *network;
+    int64_t batch, rows, heads, kv_heads;
+    uint64_t *seed;
+} padded_net;
+
+enum { HEAD_DIM = 4 };
+
+static trm_tensor *add_to(padded_net *p, const trm_layer_desc *desc, trm_tensor *const *inputs, int32_t n)
+{
+    trm_tensor *outputs[TRM_MAX_LAYER_OUTPUTS];
+    assert_ok(trm_network_add_layer(p->network, NULL, desc, inputs, n, outputs));
+    return outputs[0];
+}
+
+static trm_tensor *values_of(padded_net *p, trm_dims dims, float scale)
+{
+    float values[4096];
+    trm_tensor *tensor;
+    assert_in_range(trm_dims_count(&dims), 0, 4096);
+    for (int64_t i = 0; i < trm_dims_count(&dims); i++) {
+        values[i] = scale * test_random_float(p->seed);
+    }
+    assert_ok(trm_network_add_constant(p->network, "values", TRM_F32, dims, values, &tensor));
+    return tensor;
+}
+
+static trm_tensor *product_of(padded_net *p, trm_tensor *x, int64_t width)
+{
+    const int64_t depth = x->dims.d[2];
+    const trm_layer_desc linear = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
+    return add_to(p, &linear, (trm_tensor *[]){x, values_of(p, (trm_dims){2, {width, depth}}, 1.5f / (float)depth)}, 2);
+}
+
+/* Heads of a product, first or behind the rows. */
+static trm_tensor *heads_of(padded_net *p, trm_tensor *x, int64_t heads, bool first)
+{
+    trm_tensor *y = product_of(p, x, heads * HEAD_DIM);
+    const trm_layer_desc split = {.kind = TRM_LAYER_RESHAPE,
+                                  .reshape = {{4, {p->batch, x->dims.d[1], heads, HEAD_DIM}}}};
+    const trm_layer_desc swap = {.kind = TRM_LAYER_TRANSPOSE, .transpose = {{0, 2, 1, 3}}};
+    y = add_to(p, &split, &y, 1);
+    return first ? add_to(p, &swap, &y, 1) : y;
+}
+
+/* x + attention of x over itself or over other rows, of any kind. */
+static trm_tensor *block_of(padded_net *p, trm_tensor *x)
+{
+    const bool first = test_random_below(p->seed, 2) == 0, itself = test_random_below(p->seed, 2) == 0;
+    const int64_t others = 1 + test_random_below(p->seed, 2 * p->rows);
+    trm_layer_desc desc = {.kind = TRM_LAYER_ATTENTION,
+                           .attention = {.form = first ? TRM_ATTENTION_PADDED_BHND : TRM_ATTENTION_PADDED_BNHD,
+                                         .causal = (trm_causal)test_random_below(p->seed, TRM_CAUSAL_LOWER_RIGHT + 1)}};
+    desc.attention.window = desc.attention.causal == TRM_CAUSAL_NONE ? 0 : (int32_t)test_random_below(p->seed, 6);
+    trm_tensor *kv = itself ? x : values_of(p, (trm_dims){3, {p->batch, others, x->dims.d[2]}}, 1.0f);
+    trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {
+        heads_of(p, x, p->heads, first), heads_of(p, kv, p->kv_heads, first), heads_of(p, kv, p->kv_heads, first)};
+    if (test_random_below(p->seed, 3) == 0) {
+        const bool rows = test_random_below(p->seed, 2) == 0;
+        inputs[TRM_ATTENTION_MASK] = values_of(p, (trm_dims){2, {rows ? p->rows : 1, kv->dims.d[1]}}, 1.0f);
+    }
+    trm_tensor *y = add_to(p, &desc, inputs, TRM_ATTENTION_INPUT_COUNT);
+    const trm_layer_desc swap = {.kind = TRM_LAYER_TRANSPOSE, .transpose = {{0, 2, 1, 3}}};
+    const trm_layer_desc join = {.kind = TRM_LAYER_RESHAPE, .reshape = {{3, {p->batch, p->rows, p->heads * HEAD_DIM}}}};
+    y = first ? add_to(p, &swap, &y, 1) : y;
+    y = product_of(p, add_to(p, &join, &y, 1), x->dims.d[2]);
+    const trm_layer_desc sum = {.kind = TRM_LAYER_ELEMENTWISE, .elementwise = {TRM_ELEMENTWISE_ADD}};
+    return add_to(p, &sum, (trm_tensor *[]){x, y}, 2);
+}
+
+/* Attention over padded sequences, whose rows cp shares and whose heads tp does. */
+static void padded_attention_agrees(void **unused)
+{
+    (void)unused;
+    uint64_t seed = test_seed();
+    for (int32_t i = 0; i < 150; i++) {
+        char what[64];
+        snprintf(what, sizeof(what), "padded TRM_TEST_SEED=%llu number %d", (unsigned long long)test_seed(), (int)i);
+        padded_net p = {.network = NULL, .seed = &seed};
+        p.batch = 1 + test_random_below(&seed, 2);
+        p.rows = test_random_below(&seed, 4) == 0 ? 7 : 12;
+        p.kv_heads = 1 + test_random_below(&seed, 3);
+        p.heads = p.kv_heads * (1 + test_random_below(&seed, 2));
+        assert_ok(trm_network_create(&p.network));
+        trm_tensor *x;
+        assert_ok(trm_network_add_input(p.network, "x", TRM_F32, (trm_dims){3, {p.batch, p.rows, 8}}, &x));
+        x = block_of(&p, block_of(&p, x));
+        assert_ok(trm_network_mark_output(p.network, x));
+        test_feed feed = {seed, 3, false};
+        check_network(p.network, &seed, feed, what);
+        trm_network_destroy(p.network);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_networks_agree),
         cmocka_unit_test(decoders_agree),
         cmocka_unit_test(odd_sizes_agree),
+        cmocka_unit_test(padded_attention_agrees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

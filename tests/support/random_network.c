@@ -454,7 +454,10 @@ static bool make_padded_attention(gen *g, trm_tensor *x)
         trm_dims mask = {4, {below(g, 2) == 0 ? 1 : dims.d[0], below(g, 2) == 0 ? 1 : dims.d[1], dims.d[2], 3}};
         inputs[TRM_ATTENTION_MASK] = constant(g, mask, 1.0f);
     }
-    trm_layer_desc desc = {.kind = TRM_LAYER_ATTENTION, .attention = {.form = TRM_ATTENTION_PADDED_BHND}};
+    trm_layer_desc desc = {
+        .kind = TRM_LAYER_ATTENTION,
+        .attention = {.form = TRM_ATTENTION_PADDED_BHND, .causal = (trm_causal)below(g, TRM_CAUSAL_LOWER_RIGHT + 1)}};
+    desc.attention.window = desc.attention.causal == TRM_CAUSAL_NONE ? 0 : (int32_t)below(g, 3);
     add_n(g, &desc, inputs, TRM_ATTENTION_INPUT_COUNT);
     return true;
 }

@@ -439,7 +439,7 @@ trm_status tensor_folder_join(const tensor_folder *folder, int32_t first, const 
                               tensor_value *value, bool *complete)
 {
     const trm_tensor_part *part = &tensor->part;
-    int32_t n = folder->mesh.size[TRM_AXIS_TP];
+    int32_t n = folder->mesh.size[TRM_AXIS_TP] * folder->mesh.size[TRM_AXIS_CP];
     *complete = true;
     if (part->kind == TRM_PART_WHOLE || part->kind == TRM_PART_UNKNOWN) {
         return tensor_folder_read(folder, first, tensor, value);
