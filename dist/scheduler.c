@@ -374,7 +374,8 @@ static trm_status make(trm_generator *g, const trm_scheduler_options *options, t
     s->prefill_chunk = options->prefill_chunk > 0 ? options->prefill_chunk : default_chunk(g);
     s->long_prompt = LONG_PROMPT;
     s->on_step = options->on_step;
-    s->on_step_user = options->on_step_user;
+    s->on_heard = options->on_heard;
+    s->user = options->user;
     return allocate(s);
 }
 

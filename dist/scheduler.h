@@ -56,8 +56,9 @@ struct trm_scheduler {
     int32_t long_prompt;   /* prompts with more tokens left than that share a step */
     double last_sent;      /* message to the followers */
     trm_step_fn on_step;   /* or NULL */
-    void *on_step_user;
-    bool lockstep; /* every rank leads itself: all get the same requests and come to the same steps */
+    trm_heard_fn on_heard; /* or NULL */
+    void *user;            /* of both */
+    bool lockstep;         /* every rank leads itself: all get the same requests and come to the same steps */
     bool ended;
 
     trm_blocks blocks;

@@ -326,7 +326,7 @@ void trm_scheduler_tell_step(const trm_scheduler *s, double seconds)
     const trm_generator *g = s->g;
     const trm_step_times times = {seconds, g->device_seconds, g->layer_seconds, g->collective_seconds};
     if (s->on_step != NULL) {
-        s->on_step(s->on_step_user, &times);
+        s->on_step(s->user, &times);
     }
 }
 

@@ -242,6 +242,9 @@ trm_status trm_scheduler_follow(trm_scheduler *s)
     }
     for (;;) {
         TRM_TRY(receive(s));
+        if (s->on_heard != NULL) {
+            s->on_heard(s->user);
+        }
         if (s->message[0] == KIND_END) {
             return TRM_OK;
         }

@@ -40,6 +40,8 @@ typedef struct trm_step_times {
 /* `times` lives until it returns. */
 typedef void (*trm_step_fn)(void *user, const trm_step_times *times);
 
+typedef void (*trm_heard_fn)(void *user);
+
 typedef struct trm_scheduler_options {
     size_t size;           /* sizeof(trm_scheduler_options) */
     bool prefix_cache;     /* full blocks of tokens stay in the cache after their sequence, until memory is needed */
@@ -52,11 +54,13 @@ typedef struct trm_scheduler_options {
                               tp, unless weights stream; else what the step has room for */
     trm_step_fn on_step; /* called on every rank after each of its steps that succeeded, by the thread that makes them;
                             it must not call the scheduler or its generator; may be NULL */
-    void *on_step_user;
+    trm_heard_fn on_heard; /* the same on a rank that follows, whenever it hears of rank 0, which is at least once a
+                              second while rank 0 steps; may be NULL */
+    void *user;            /* of both */
 } trm_scheduler_options;
 #define TRM_SCHEDULER_OPTIONS_INIT                                                                                     \
     {                                                                                                                  \
-        sizeof(trm_scheduler_options), true, 0, 0, 0, NULL, NULL                                                       \
+        sizeof(trm_scheduler_options), true, 0, 0, 0, NULL, NULL, NULL                                                 \
     }
 
 /* Collective. The generator's max_sequences sequences run at a time, its cache is the pool of blocks (see cache_tokens

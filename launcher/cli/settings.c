@@ -218,8 +218,9 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_BEAT_TIMEOUT] = {"beat-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 0.3, 1e6, "0.8", "SECONDS", "Server",
                               "a rank that is silent for longer is lost, and the job started again; ten times as "
                               "long if it waits for a processor or starts"},
-    [SETTING_STEP_TIMEOUT] = {"step-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 0.3, 1e6, "60", "SECONDS", "Server",
-                              "a step that takes longer hangs, and the job is started again"},
+    [SETTING_STEP_TIMEOUT] =
+        {"step-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 2, 1e6, "60", "SECONDS", "Server",
+         "a step that takes longer hangs, or a rank that looks for none, and the job is started again"},
     [SETTING_HTTP_THREADS] = {"http-threads", 0, SETTING_INTEGER, COMMAND_SERVE, 1, 256, "4", "N", "Server",
                               "threads for connections"},
     [SETTING_NO_PREFIX_CACHE] = {"no-prefix-cache", 0, SETTING_FLAG, SERVING, 0, 0, NULL, NULL, "Server",

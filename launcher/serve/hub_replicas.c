@@ -328,7 +328,9 @@ void replicas_publish(hub *h)
             const rank_link *link = &r->supervisor.links[k];
             int32_t at = i * m->ranks + link->rank;
             if (!link->leads && link->rank >= 0 && at < METRICS_MOST_RANKS) {
-                m->rank[at].beat = link->beat;
+                beat *own = &r->supervisor.beats.ranks[link->rank];
+                m->rank[at].steps = atomic_load(&own->steps);
+                m->rank[at].times = beats_times(own);
                 m->rank[at].heard = link->heard;
             }
         }

@@ -173,22 +173,21 @@ static void put_ranks(writer *w, const metrics *m)
 {
     static const struct {
         const char *name, *type, *help;
-        size_t offset; /* of a double in wire_beat */
+        size_t offset; /* of a double in beat_times */
         bool exchange; /* only where there are ranks to exchange with */
     } rows[] = {
-        {"trireme_rank_step_seconds_total", "counter", "time in them", offsetof(wire_beat, step_seconds), false},
+        {"trireme_rank_step_seconds_total", "counter", "time in them", offsetof(beat_times, step), false},
         {"trireme_rank_device_seconds_total", "counter", "of it the rank's device was at work",
-         offsetof(wire_beat, device_seconds), false},
-        {"trireme_rank_last_step_seconds", "gauge", "time of a rank's last step",
-         offsetof(wire_beat, last_step_seconds), false},
+         offsetof(beat_times, device), false},
+        {"trireme_rank_last_step_seconds", "gauge", "time of a rank's last step", offsetof(beat_times, last_step),
+         false},
         {"trireme_rank_sampled_layer_seconds_total", "counter",
          "time in all layers of a rank's steps that were looked at, one of 1024, of 64 while weights stream",
-         offsetof(wire_beat, layer_seconds), true},
+         offsetof(beat_times, layer), true},
         {"trireme_rank_sampled_collective_seconds_total", "counter",
-         "of it in exchanges with other ranks, waits for these included", offsetof(wire_beat, collective_seconds),
-         true},
+         "of it in exchanges with other ranks, waits for these included", offsetof(beat_times, collective), true},
         {"trireme_rank_last_collective_seconds", "gauge", "time in exchanges of the last step that was looked at",
-         offsetof(wire_beat, last_collective_seconds), true},
+         offsetof(beat_times, last_collective), true},
     };
     char label[METRICS_MOST_RANKS][48];
     int32_t n = m->ranks * m->replicas;
@@ -199,7 +198,7 @@ static void put_ranks(writer *w, const metrics *m)
     }
     head(w, "trireme_rank_steps_total", "counter", "steps of a rank since its job began");
     for (int32_t i = 0; i < n; i++) {
-        put(w, "trireme_rank_steps_total%s,%s} %llu\n", w->label, label[i], (unsigned long long)m->rank[i].beat.steps);
+        put(w, "trireme_rank_steps_total%s,%s} %llu\n", w->label, label[i], (unsigned long long)m->rank[i].steps);
     }
     for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
         if (rows[k].exchange && m->ranks < 2) {
@@ -208,7 +207,7 @@ static void put_ranks(writer *w, const metrics *m)
         head(w, rows[k].name, rows[k].type, rows[k].help);
         for (int32_t i = 0; i < n; i++) {
             double value;
-            memcpy(&value, (const char *)&m->rank[i].beat + rows[k].offset, sizeof(value));
+            memcpy(&value, (const char *)&m->rank[i].times + rows[k].offset, sizeof(value));
             put(w, "%s%s,%s} %.9g\n", rows[k].name, w->label, label[i], value);
         }
     }

@@ -7,6 +7,7 @@
 
 #include <trireme/serving.h>
 
+#include "launcher/serve/beats.h"
 #include "launcher/serve/json_text.h"
 #include "launcher/serve/router.h"
 #include "launcher/serve/wire.h"
@@ -45,8 +46,9 @@ typedef struct metrics {
         int32_t live; /* choices that it has */
     } replica[ROUTER_MOST_REPLICAS];
     struct {
-        wire_beat beat;          /* the last one */
-        double heard, heard_ago; /* when it came, on supervisor_clock, 0: never; and how many seconds before */
+        uint64_t steps;
+        beat_times times;
+        double heard, heard_ago; /* when it beat last, on supervisor_clock, 0: never; and how many seconds before */
     } rank[METRICS_MOST_RANKS];  /* those of the first replica, then those of the next */
     double recovery_seconds;     /* the last one took */
 } metrics;

@@ -57,7 +57,7 @@ static trm_status listen_at(supervisor *s)
 
 trm_status supervisor_init(supervisor *s, const supervisor_options *options)
 {
-    *s = (supervisor){.options = *options, .listener = -1, .child_pidfd = -1};
+    *s = (supervisor){.options = *options, .listener = -1, .child_pidfd = -1, .beats = BEATS_NONE};
     trm_status status = listen_at(s);
     if (status != TRM_OK) {
         supervisor_fini(s);
@@ -101,7 +101,8 @@ void supervisor_fini(supervisor *s)
         unlink(s->path);
         rmdir(s->folder);
     }
-    *s = (supervisor){.listener = -1, .child_pidfd = -1};
+    beats_close(&s->beats);
+    *s = (supervisor){.listener = -1, .child_pidfd = -1, .beats = BEATS_NONE};
 }
 
 /* The environment of the job: this one's and where the socket is. mpirun as root, which is usual in containers, is the
@@ -127,6 +128,8 @@ static char **job_environment(const supervisor *s, char socket_variable[128])
 trm_status supervisor_start(supervisor *s)
 {
     char socket_variable[128];
+    beats_close(&s->beats); /* what is left of the job before may still write there */
+    TRM_TRY(beats_create(&s->beats, s->options.ranks));
     char **environment = job_environment(s, socket_variable);
     if (environment == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the environment of the job");
@@ -241,6 +244,7 @@ static trm_status take_hello(supervisor *s, rank_link *link, const wire_frame *f
         s->leader = &link->channel;
     } else {
         link->pidfd = open_pidfd(link->pid);
+        TRM_TRY(beats_send(&s->beats, link->channel.fd));
     }
     return TRM_OK;
 }
@@ -255,15 +259,6 @@ static trm_status take_frame(supervisor *s, rank_link *link, const wire_frame *f
     switch (frame->kind) {
     case WIRE_HELLO:
         return take_hello(s, link, frame);
-    case WIRE_BEAT: {
-        wire_beat beat;
-        TRM_TRY(wire_read(frame, &beat, sizeof(beat)));
-        if (beat.steps != link->beat.steps || !link->beat.busy) {
-            link->progressed = link->heard;
-        }
-        link->beat = beat;
-        return TRM_OK;
-    }
     case WIRE_READY:
         TRM_TRY(wire_read(frame, ready, sizeof(*ready)));
         *became_ready = true;
@@ -329,16 +324,44 @@ static char thread_state(pid_t pid, pid_t thread)
     return name_end != NULL && name_end[1] == ' ' ? name_end[2] : '\0';
 }
 
-/* Whether a silent rank would speak if it could: its thread waits for a processor (R), or for memory or a disk (D). One
+/* The rank's own counters; NULL: it has not said who it is. */
+static beat *beat_of(const supervisor *s, const rank_link *link)
+{
+    return link->rank >= 0 ? &s->beats.ranks[link->rank] : NULL;
+}
+
+/* Whether a silent rank would beat if it could: its thread waits for a processor (R), or for memory or a disk (D). One
  * that was stopped is neither. Before the first beat that thread is not known, and the main thread may sleep while MPI
  * or CUDA starts; only a process that is stopped (T, t) or dead (Z) will not beat then. The state is read before the
- * socket, as what it says may have come between. */
-static bool is_held_up(const rank_link *link)
+ * counter, as it may have beaten in between. */
+static bool is_held_up(const supervisor *s, const rank_link *link)
 {
-    bool has_beaten = link->beat.thread > 0;
-    char state = link->pid > 0 ? thread_state(link->pid, has_beaten ? link->beat.thread : link->pid) : '\0';
-    bool waits = has_beaten ? state == 'R' || state == 'D' : state != 'T' && state != 't' && state != 'Z';
-    return waits || is_readable(link->channel.fd);
+    beat *own = beat_of(s, link);
+    pid_t thread = own != NULL ? (pid_t)atomic_load(&own->thread) : 0;
+    char state = link->pid > 0 ? thread_state(link->pid, thread > 0 ? thread : link->pid) : '\0';
+    bool waits = thread > 0 ? state == 'R' || state == 'D' : state != 'T' && state != 't' && state != 'Z';
+    return waits || (own != NULL ? atomic_load(&own->beats) != link->beats : is_readable(link->channel.fd));
+}
+
+/* Looks at what a rank has counted. */
+static void look_at(const supervisor *s, rank_link *link, double now)
+{
+    beat *own = beat_of(s, link);
+    if (own == NULL) {
+        return;
+    }
+    unsigned long long beaten = atomic_load(&own->beats);
+    bool busy = atomic_load(&own->busy) != 0;
+    unsigned long long done = atomic_load(busy ? &own->steps : &own->turns);
+    if (beaten != link->beats) {
+        link->beats = beaten;
+        link->heard = now;
+    }
+    if (busy != link->busy || done != link->done) {
+        link->busy = busy;
+        link->done = done;
+        link->progressed = now;
+    }
 }
 
 /* Silence and steps without end; *lost is whose, if not OK. If this thread itself was held up, the ranks get that time
@@ -346,6 +369,7 @@ static bool is_held_up(const rank_link *link)
 static trm_status check_beats(supervisor *s, int32_t *lost)
 {
     double now = supervisor_clock(), late = now - s->checked;
+    const rank_link *stuck = NULL;
     s->checked = now;
     for (int32_t i = 0; i < s->n_links; i++) {
         rank_link *link = &s->links[i];
@@ -356,18 +380,24 @@ static trm_status check_beats(supervisor *s, int32_t *lost)
             link->heard += late;
             link->progressed += late;
         }
+        look_at(s, link, now);
         *lost = link->rank;
         double silent = now - link->heard, allowed = s->options.beat_seconds;
-        if (silent > allowed && (silent > SUPERVISOR_PATIENCE * allowed || !is_held_up(link))) {
+        if (silent > allowed && (silent > SUPERVISOR_PATIENCE * allowed || !is_held_up(s, link))) {
             TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d has not been heard for %.2f s", link->rank, silent);
-        }
-        if (link->beat.busy && now - link->progressed > s->options.step_seconds) {
-            TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d has not finished a step for %.1f s", link->rank,
-                     now - link->progressed);
         }
         if (is_readable(link->pidfd)) {
             TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d, process %d, has died", link->rank, (int)link->pid);
         }
+        bool begun = link->busy || link->done > 0; /* loading may take as long as it likes */
+        if (begun && now - link->progressed > s->options.step_seconds) {
+            stuck = stuck == NULL || link->progressed < stuck->progressed ? link : stuck;
+        }
+    }
+    if (stuck != NULL) {
+        *lost = stuck->rank;
+        TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d has not %s for %.1f s", stuck->rank,
+                 stuck->busy ? "finished a step" : "looked for a step", now - stuck->progressed);
     }
     return TRM_OK;
 }

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include "launcher/serve/beats.h"
 #include "launcher/serve/channel.h"
 
 #define SUPERVISOR_MOST_RANKS 1024
@@ -16,7 +17,7 @@ typedef struct supervisor_options {
     char *const *command; /* NULL-terminated: what starts the job; gets TRIREME_SERVE_SOCKET in its environment */
     int32_t ranks;
     double beat_seconds; /* a rank that is silent for longer has stopped, SUPERVISOR_PATIENCE times it if held up */
-    double step_seconds; /* a step that takes longer hangs */
+    double step_seconds; /* a step that takes longer hangs, and a rank that looks for none for longer */
 } supervisor_options;
 
 typedef enum job_phase {
@@ -33,9 +34,10 @@ typedef struct rank_link {
     pid_t pid;    /* who connected, then as the hello has it; 0: unknown */
     int pidfd;    /* -1: none */
     bool leads;   /* rank 0's connection for requests and events, which does not beat */
-    double heard; /* when the last bytes came */
-    wire_beat beat;
-    double progressed; /* when beat.steps changed, or work began */
+    double heard; /* when it beat last, or connected */
+    bool busy;
+    unsigned long long beats, done; /* as last seen: beats; steps while there is work, else turns */
+    double progressed;              /* when `done` or `busy` changed */
 } rank_link;
 
 typedef struct supervisor {
@@ -49,6 +51,7 @@ typedef struct supervisor {
     rank_link *links;      /* [n_links] */
     int32_t n_links, capacity;
     channel *leader; /* rank 0's; NULL: none */
+    beats beats;     /* the job's */
     double checked;
     wire_failure failure; /* what a rank said before it left; cause is failure_text */
     char failure_text[512];
@@ -63,7 +66,7 @@ trm_status supervisor_start(supervisor *s);
 typedef void (*supervisor_watch_fn)(void *user, int fd, bool output);
 void supervisor_watch(const supervisor *s, supervisor_watch_fn fn, void *user);
 
-/* Called for every frame of rank 0 but READY, FAILED and BEAT, which the supervisor reads itself. */
+/* Called for every frame of rank 0 but READY and FAILED, which the supervisor reads itself. */
 typedef void (*supervisor_frame_fn)(void *user, const wire_frame *frame);
 
 /*

@@ -10,14 +10,13 @@
 
 #include "launcher/text/buffer.h"
 
-#define WIRE_VERSION       6
+#define WIRE_VERSION       7
 #define WIRE_LONGEST_FRAME ((size_t)64 << 20)
 
 typedef enum wire_kind {
     WIRE_HELLO = 1, /* rank -> front, first: wire_hello */
     WIRE_READY,     /* rank 0 -> front: wire_ready */
     WIRE_FAILED,    /* rank -> front: wire_failure; the last thing it says */
-    WIRE_BEAT,      /* rank -> front: wire_beat, several times a second */
     WIRE_EVENT,     /* rank 0 -> front: wire_event */
     WIRE_REFUSED,   /* rank 0 -> front: wire_refusal */
     WIRE_STATS,     /* rank 0 -> front: trm_scheduler_stats */
@@ -32,7 +31,7 @@ typedef struct wire_hello {
     uint32_t version;
     int32_t rank, ranks;
     int64_t pid;
-    int32_t leads; /* the connection for requests and events; the other one of a rank beats */
+    int32_t leads; /* the connection for requests and events; by the other one the rank gets the memory for its beats */
 } wire_hello;
 
 typedef struct wire_ready {
@@ -40,16 +39,6 @@ typedef struct wire_ready {
     int32_t max_sequences, block_tokens;
     double load_seconds;
 } wire_ready;
-
-typedef struct wire_beat {
-    uint64_t steps;                      /* done since the start */
-    double step_seconds, device_seconds; /* in them, and of that with the device at work */
-    double last_step_seconds;
-    double layer_seconds, collective_seconds; /* of steps that were looked at: in all layers, in collectives */
-    double last_collective_seconds;           /* of the last of them */
-    int32_t busy;                             /* there is work, so `steps` should grow */
-    int32_t thread;                           /* the one that beats */
-} wire_beat;
 
 /* Text lives as long as the frame. */
 typedef struct wire_failure {

@@ -14,13 +14,15 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "launcher/serve/beats.h"
 #include "launcher/serve/channel.h"
 #include "launcher/serve/guide.h"
 
 #define BEAT_MS        100
 #define IDLE_MS        200 /* ranks that follow hear from rank 0 at least so often */
 #define STATS_SECONDS  0.1
-#define ORPHAN_SECONDS 3 /* a rank whose front end is gone has this long to end in order */
+#define ORPHAN_SECONDS 3    /* a rank whose front end is gone has this long to end in order */
+#define FRONT_SECONDS  60.0 /* for the front end to answer a rank that has connected */
 
 /* A live request that follows a grammar. */
 typedef struct guided guided;
@@ -35,12 +37,10 @@ struct worker {
     int beat_fd;
     channel lead; /* of rank 0 */
     pthread_t thread;
-    bool beats;
+    bool beats; /* the thread is there */
     atomic_bool stop;
-    atomic_ullong steps;
-    atomic_ullong step_nanoseconds, device_nanoseconds, last_step_nanoseconds;
-    atomic_ullong layer_nanoseconds, collective_nanoseconds, last_collective_nanoseconds; /* of steps looked at */
-    atomic_bool busy;
+    beats memory;
+    beat *own;
     bool ended;          /* the front end has said so, or is gone */
     guide_store *guides; /* NULL until a request asks for a grammar */
     guided *guided;
@@ -92,52 +92,41 @@ static unsigned long long nanoseconds(double seconds)
 
 void worker_note_step(void *user, const trm_step_times *times)
 {
-    worker *w = user;
-    atomic_store(&w->last_step_nanoseconds, nanoseconds(times->seconds));
-    atomic_fetch_add(&w->step_nanoseconds, nanoseconds(times->seconds));
-    atomic_fetch_add(&w->device_nanoseconds, nanoseconds(times->device_seconds));
+    beat *own = ((worker *)user)->own;
+    atomic_store(&own->last_step, nanoseconds(times->seconds));
+    atomic_fetch_add(&own->step, nanoseconds(times->seconds));
+    atomic_fetch_add(&own->device, nanoseconds(times->device_seconds));
     if (times->layer_seconds > 0) {
-        atomic_store(&w->last_collective_nanoseconds, nanoseconds(times->collective_seconds));
-        atomic_fetch_add(&w->layer_nanoseconds, nanoseconds(times->layer_seconds));
-        atomic_fetch_add(&w->collective_nanoseconds, nanoseconds(times->collective_seconds));
+        atomic_store(&own->last_collective, nanoseconds(times->collective_seconds));
+        atomic_fetch_add(&own->layer, nanoseconds(times->layer_seconds));
+        atomic_fetch_add(&own->collective, nanoseconds(times->collective_seconds));
     }
-    atomic_fetch_add(&w->steps, 1);
+    atomic_fetch_add(&own->steps, 1);
+    atomic_fetch_add(&own->turns, 1);
 }
 
-static double seconds_of(atomic_ullong *nanoseconds)
+void worker_note_turn(void *user)
 {
-    return (double)atomic_load(nanoseconds) * 1e-9;
+    atomic_fetch_add(&((worker *)user)->own->turns, 1);
 }
 
 /* Beats until told to stop. A front end that is gone ends this process, in case nothing else does. */
 static void *beat_main(void *user)
 {
     worker *w = user;
-    trm_bytes frame = {0};
     bool alive = true;
     int64_t orphan_beats = 0;
+    atomic_store(&w->own->thread, gettid());
     while (!atomic_load(&w->stop)) {
-        wire_beat beat = {.steps = atomic_load(&w->steps),
-                          .step_seconds = seconds_of(&w->step_nanoseconds),
-                          .device_seconds = seconds_of(&w->device_nanoseconds),
-                          .last_step_seconds = seconds_of(&w->last_step_nanoseconds),
-                          .layer_seconds = seconds_of(&w->layer_nanoseconds),
-                          .collective_seconds = seconds_of(&w->collective_nanoseconds),
-                          .last_collective_seconds = seconds_of(&w->last_collective_nanoseconds),
-                          .busy = atomic_load(&w->busy),
-                          .thread = gettid()};
         char byte;
-        frame.size = 0;
-        if (alive && wire_write(&frame, WIRE_BEAT, &beat, sizeof(beat)) == TRM_OK) {
-            alive = send_all(w->beat_fd, frame.data, frame.size) && recv(w->beat_fd, &byte, 1, MSG_DONTWAIT) != 0;
-        }
+        atomic_fetch_add(&w->own->beats, 1);
+        alive = alive && recv(w->beat_fd, &byte, 1, MSG_DONTWAIT) != 0;
         if (!alive && ++orphan_beats > ORPHAN_SECONDS * 1000 / BEAT_MS) {
             _exit(trm_status_exit_code(TRM_ERROR_LOST_RANK));
         }
         struct timespec pause = {.tv_nsec = BEAT_MS * 1000000};
         nanosleep(&pause, NULL);
     }
-    trm_bytes_fini(&frame);
     return NULL;
 }
 
@@ -168,8 +157,11 @@ trm_status worker_create(const char *path, int32_t rank, int32_t ranks, worker *
     w->ranks = ranks;
     w->beat_fd = -1;
     w->lead.fd = -1;
+    w->memory = BEATS_NONE;
     TRM_TRY_GOTO(status, connect_to(path, &w->beat_fd), destroy);
     TRM_TRY_GOTO(status, greet(w, w->beat_fd, false), destroy);
+    TRM_TRY_GOTO(status, beats_receive(&w->memory, w->beat_fd, ranks, FRONT_SECONDS), destroy);
+    w->own = &w->memory.ranks[rank];
     if (rank == 0) {
         int fd;
         TRM_TRY_GOTO(status, connect_to(path, &fd), destroy);
@@ -214,6 +206,7 @@ void worker_destroy(worker *w)
     }
     guide_store_destroy(w->guides);
     channel_fini(&w->lead);
+    beats_close(&w->memory);
     free(w);
 }
 
@@ -380,8 +373,9 @@ static trm_status lead(worker *w, const worker_engine *engine)
     while (!w->ended) {
         const trm_serving_event *events;
         int32_t n_events;
+        worker_note_turn(w);
         TRM_TRY(take_requests(w, engine));
-        atomic_store(&w->busy, trm_scheduler_has_work(engine->scheduler));
+        atomic_store(&w->own->busy, trm_scheduler_has_work(engine->scheduler));
         TRM_TRY(trm_scheduler_step(engine->scheduler, &events, &n_events));
         for (int32_t i = 0; i < n_events; i++) {
             TRM_TRY(wire_write_event(&w->lead.out, &events[i]));
@@ -391,7 +385,7 @@ static trm_status lead(worker *w, const worker_engine *engine)
         }
         trm_scheduler_stats stats;
         trm_scheduler_get_stats(engine->scheduler, &stats);
-        atomic_store(&w->busy, trm_scheduler_has_work(engine->scheduler));
+        atomic_store(&w->own->busy, trm_scheduler_has_work(engine->scheduler));
         if (clock_seconds() - told > STATS_SECONDS) {
             told = clock_seconds();
             TRM_TRY(wire_write(&w->lead.out, WIRE_STATS, &stats, sizeof(stats)));

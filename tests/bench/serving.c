@@ -362,7 +362,7 @@ static void run_case(bench *b, bool leads)
     options.prefill_chunk = b->load.chunk;
     options.max_waiting = b->load.concurrency > 1024 ? b->load.concurrency : 1024;
     options.on_step = note_times;
-    options.on_step_user = b;
+    options.user = b;
     b->looked_at = (looked_at){0};
     CHECK(trm_scheduler_create(b->generator, &options, &b->s));
     if (b->profile) {

@@ -64,7 +64,7 @@ static trm_scheduler *schedule(trm_generator *generator, bool prefix_cache)
     trm_scheduler *s;
     facts_of_steps = (step_facts){0};
     options.on_step = note_step;
-    options.on_step_user = &facts_of_steps;
+    options.user = &facts_of_steps;
     options.prefix_cache = prefix_cache;
     assert_ok(trm_scheduler_create(generator, &options, &s));
     return s;

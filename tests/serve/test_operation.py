@@ -1,6 +1,7 @@
 """What an operator relies on: limits, keys, draining, lost ranks."""
 import concurrent.futures
 import contextlib
+import ctypes
 import http.client
 import http.server
 import json
@@ -332,6 +333,31 @@ class LostRanks(unittest.TestCase):
             print(f"stopped: noticed after {self.noticed:.3f} s")
             if BACKEND == "cuda": # 0.8 s since the last beat; on the host the front end waits for a processor as well
                 self.assertLess(self.noticed, 1.5)
+
+    def test_stuck(self):
+        """The thread of a rank that makes steps stands still while its others live: in a step, and while there is none."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.ptrace.argtypes, libc.ptrace.restype = [ctypes.c_long] * 4, ctypes.c_long
+
+        def hold(pid): # PTRACE_SEIZE and PTRACE_INTERRUPT stop one thread, not the process
+            for request in 0x4206, 0x4207:
+                self.assertEqual(libc.ptrace(request, pid, 0, 0), 0, os.strerror(ctypes.get_errno()))
+
+        with Server("--step-timeout", "4", "--beat-timeout", "600") as server, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            for turn in range(2 * RANKS):
+                before = server.metric("vllm:generation_tokens_total")
+                if turn % 2 == 0:
+                    reply = pool.submit(server.request, "POST", "/v1/completions", long_body(prompt="And the LORD", max_tokens=500))
+                    eventually(lambda: self.assertGreater(server.metric("vllm:generation_tokens_total"), before + 10))
+                rank, began = server.workers()[turn // 2], time.monotonic()
+                hold(rank)
+                server.wait_line("the job is lost: rank . has not (finished|looked for) a step for 4", seconds=60, count=turn + 1)
+                print(f"stuck: noticed after {time.monotonic() - began:.3f} s")
+                os.waitpid(rank, 0x40000000) # __WALL: a process that is traced ends with its tracer's knowledge
+                server.wait_line("serving again", count=turn + 1)
+                if turn % 2 == 0:
+                    self.assertEqual(reply.result()[0], 200)
+                server.wait_metric("trireme_requests_live", 0)
 
     def test_killed_while_idle(self):
         with Server() as server:

@@ -1,5 +1,6 @@
 /* Ranks that fall silent: what is stopped or sleeps is lost after the beat timeout, what only waits for a processor or
- * has not beaten yet later. Which cause is told where a rank is lost and rank 0 says something as well. */
+ * has not beaten yet later; what beats but makes no steps after the step timeout. Which cause is told where a rank is
+ * lost and rank 0 says something as well. */
 #include "launcher/serve/supervisor.h"
 #include "support/support.h"
 
@@ -78,7 +79,7 @@ static wire_hello hello_of(int32_t rank, int32_t ranks, pid_t pid)
 
 /* A process that connects, greets as rank 0 and beats once, as far as `last`, and then does something else. Returns
  * once it does. */
-static pid_t start_rank(const char *path, message last, const silence *silent)
+static pid_t start_rank(const supervisor *s, message last, const silence *silent)
 {
     int said[2];
     char byte = 0;
@@ -87,13 +88,13 @@ static pid_t start_rank(const char *path, message last, const silence *silent)
     assert_true(pid >= 0);
     if (pid == 0) {
         wire_hello hello = hello_of(0, 1, getpid());
-        wire_beat beat;
         trm_bytes out = {0};
-        memset(&beat, 0, sizeof(beat));
-        beat.thread = gettid();
-        int fd = connect_to(path);
+        if (last == BEATS) { /* into the same memory, which a fork shares */
+            atomic_store(&s->beats.ranks[0].thread, gettid());
+            atomic_store(&s->beats.ranks[0].beats, 1);
+        }
+        int fd = connect_to(s->path);
         bool done = fd >= 0 && (last < GREETING || wire_write(&out, WIRE_HELLO, &hello, sizeof(hello)) == TRM_OK) &&
-                    (last < BEATS || wire_write(&out, WIRE_BEAT, &beat, sizeof(beat)) == TRM_OK) &&
                     send(fd, out.data, out.size, 0) == (ssize_t)out.size && write(said[1], &byte, 1) == 1;
         if (done) {
             silent->act();
@@ -132,7 +133,7 @@ static double seconds_until_lost(message last, const silence *silent)
     assert_ok(supervisor_init(
         &s, &(supervisor_options){.command = command, .ranks = 1, .beat_seconds = BEAT, .step_seconds = 60}));
     assert_ok(supervisor_start(&s));
-    pid_t rank = start_rank(s.path, last, silent);
+    pid_t rank = start_rank(&s, last, silent);
     trm_status status = TRM_OK;
     while (status == TRM_OK) {
         usleep(10000);
@@ -184,7 +185,7 @@ static void lose(const loss *row)
     char *command[] = {"sleep", "1000", NULL};
     supervisor s;
     wire_ready ready;
-    trm_bytes beats = {0}, leads = {0};
+    trm_bytes greets = {0}, leads = {0};
     bool became_ready = true;
     memset(&ready, 0, sizeof(ready));
     assert_ok(supervisor_init(
@@ -192,10 +193,10 @@ static void lose(const loss *row)
     assert_ok(supervisor_start(&s));
     wire_hello hello = hello_of(row->rank, 2, s.child), leader = hello_of(0, 2, s.child);
     leader.leads = 1;
-    assert_ok(wire_write(&beats, WIRE_HELLO, &hello, sizeof(hello)));
+    assert_ok(wire_write(&greets, WIRE_HELLO, &hello, sizeof(hello)));
     assert_ok(wire_write(&leads, WIRE_HELLO, &leader, sizeof(leader)));
     int beat_fd = connect_to(s.path), lead_fd = connect_to(s.path);
-    assert_int_equal(send(beat_fd, beats.data, beats.size, 0), beats.size);
+    assert_int_equal(send(beat_fd, greets.data, greets.size, 0), greets.size);
     assert_int_equal(send(lead_fd, leads.data, leads.size, 0), leads.size);
     assert_ok(supervisor_poll(&s, no_frame, NULL, &became_ready, &ready));
     assert_int_equal(s.n_links, 2);
@@ -212,7 +213,7 @@ static void lose(const loss *row)
     assert_false(became_ready); /* or a first start that failed would be tried again */
     close(lead_fd);
     supervisor_fini(&s);
-    trm_bytes_fini(&beats);
+    trm_bytes_fini(&greets);
     trm_bytes_fini(&leads);
 }
 
@@ -230,6 +231,98 @@ static void the_first_cause_is_told(void **state)
     }
 }
 
+/* Two ranks of which both threads that beat live, so that only what the others do tells; seconds until one is lost. */
+typedef struct idling {
+    unsigned turns[2]; /* a look of the supervisor */
+    bool busy;         /* rank 0 */
+    unsigned steps;    /* of rank 0 a look */
+    const char *cause; /* NULL: none is lost */
+} idling;
+
+static void idle(const idling *row)
+{
+    char *command[] = {"sleep", "1000", NULL};
+    supervisor s;
+    wire_ready ready;
+    bool became_ready;
+    int fds[2];
+    double seconds = 0;
+    assert_ok(supervisor_init(
+        &s, &(supervisor_options){.command = command, .ranks = 2, .beat_seconds = 60, .step_seconds = 0.3}));
+    assert_ok(supervisor_start(&s));
+    for (int32_t i = 0; i < 2; i++) {
+        wire_hello hello = hello_of(i, 2, s.child);
+        trm_bytes out = {0};
+        assert_ok(wire_write(&out, WIRE_HELLO, &hello, sizeof(hello)));
+        fds[i] = connect_to(s.path);
+        assert_int_equal(send(fds[i], out.data, out.size, 0), out.size);
+        trm_bytes_fini(&out);
+    }
+    assert_ok(supervisor_poll(&s, no_frame, NULL, &became_ready, &ready));
+    beats seen[2];
+    for (int32_t i = 0; i < 2; i++) {
+        assert_ok(beats_receive(&seen[i], fds[i], 2, 1));
+        atomic_store(&seen[i].ranks[i].turns, row->turns[i] > 0); /* else it loads still */
+    }
+    atomic_store(&seen[0].ranks[0].busy, row->busy);
+    trm_status status = TRM_OK;
+    const double began = supervisor_clock();
+    while (status == TRM_OK && seconds < 1) {
+        usleep(10000);
+        for (int32_t i = 0; i < 2; i++) {
+            atomic_fetch_add(&seen[i].ranks[i].beats, 1);
+            atomic_fetch_add(&seen[i].ranks[i].turns, row->turns[i] > 1 ? row->turns[i] : 0);
+        }
+        atomic_fetch_add(&seen[0].ranks[0].steps, row->steps);
+        status = supervisor_poll(&s, no_frame, NULL, &became_ready, &ready);
+        seconds = supervisor_clock() - began;
+    }
+    assert_int_equal(status, row->cause == NULL ? TRM_OK : TRM_ERROR_LOST_RANK);
+    if (row->cause != NULL) {
+        assert_true(seconds >= 0.25);
+        assert_non_null(strstr(trm_last_error(), row->cause));
+    }
+    for (int32_t i = 0; i < 2; i++) {
+        beats_close(&seen[i]);
+        close(fds[i]);
+    }
+    supervisor_fini(&s);
+}
+
+static void ranks_that_make_nothing_are_lost(void **state)
+{
+    (void)state;
+    static const idling rows[] = {
+        {{0, 0}, false, 0, NULL}, /* they load */
+        {{2, 2}, false, 0, NULL},
+        {{2, 2}, true, 1, NULL},
+        {{2, 1}, false, 0, "rank 1 has not looked for a step for 0.3"},
+        {{1, 2}, false, 0, "rank 0 has not looked for a step for 0.3"},
+        {{2, 2}, true, 0, "rank 0 has not finished a step for 0.3"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        idle(&rows[i]);
+    }
+}
+
+static void memory_of_other_ranks_is_refused(void **state)
+{
+    (void)state;
+    int ends[2];
+    beats made, got;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    assert_ok(beats_create(&made, 3));
+    assert_ok(beats_send(&made, ends[0]));
+    assert_fails(beats_receive(&got, ends[1], 2, 1), TRM_ERROR_IO, "not that of 2 ranks");
+    assert_int_not_equal(ftruncate(made.fd, 0), 0); /* or the front end could be killed by a rank */
+    assert_int_equal(send(ends[0], "x", 1, 0), 1);
+    assert_fails(beats_receive(&got, ends[1], 3, 1), TRM_ERROR_IO, "has sent no memory");
+    assert_fails(beats_receive(&got, ends[1], 3, 0.01), TRM_ERROR_IO, "has not sent the memory for beats for 0.01 s");
+    beats_close(&made);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +330,8 @@ int main(void)
         cmocka_unit_test(ranks_that_wait_for_processors_are_given_time),
         cmocka_unit_test(ranks_that_start_are_given_time),
         cmocka_unit_test(the_first_cause_is_told),
+        cmocka_unit_test(ranks_that_make_nothing_are_lost),
+        cmocka_unit_test(memory_of_other_ranks_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
