@@ -43,7 +43,7 @@ static bool is_for_hopper(const trm_attention_shape *s, trm_dtype dtype)
 {
     int64_t tokens = s->packed ? s->tokens : s->sequences * s->queries;
     int64_t tiles = tokens / 2 + s->sequences; /* more than there ever are: 64 heads in a tile of 128 rows */
-    bool form = s->packed || (s->rows_first && !s->masked && s->queries == s->keys);
+    bool form = s->packed || (s->rows_first && !s->masked && s->keys > 0 && s->sequences <= INT32_MAX / s->keys);
     return TRM_HAVE_SM90A && form && trm_cuda_attention_is_fast(s, dtype) && s->scale > 0.0f &&
            (!s->cached || s->block_size % 8 == 0) && tiles * s->query_heads <= INT32_MAX;
 }

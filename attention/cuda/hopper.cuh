@@ -119,7 +119,7 @@ template <typename T, typename S, bool CAP, bool PINGPONG>
 static trm_status launch_hopper(hopper_encode encode, const hopper_call *call, int blocks, cudaStream_t stream)
 {
     const trm_cuda_attention *a = &call->a;
-    int64_t rows = a->cached ? a->cache_rows : a->tokens;
+    int64_t rows = a->cached ? a->cache_rows : a->packed ? a->tokens : (int64_t)a->sequences * a->keys;
     const void *k = a->cached ? a->key_cache : a->k, *v = a->cached ? a->value_cache : a->v;
     hopper_maps maps;
     TRM_TRY(hopper_map(encode, &maps.q, a->q, a->tokens, a->query_heads, a->dim, S::COLUMNS, call->pack,

@@ -54,7 +54,7 @@ static __device__ __forceinline__ hopper_boxes find_boxes(const hopper_call &c, 
     hopper_boxes boxes;
     int32_t key = tile * S::KEYS + lane * c.box_keys, left = t.keys - tile * S::KEYS;
     boxes.count = ((left < S::KEYS ? left : S::KEYS) + c.box_keys - 1) / c.box_keys;
-    boxes.row = t.first + key;
+    boxes.row = (c.a.packed ? t.first : t.sequence * c.a.keys) + key;
     if (c.a.cached && lane < boxes.count) {
         int32_t block = (int32_t)((uint32_t)key / (uint32_t)c.a.block_size);
         boxes.row =
@@ -199,7 +199,7 @@ static __device__ __forceinline__ hopper_tile next_tile(const hopper_call &c, in
         t.first = tile.first;
         t.start = tile.start;
         t.queries = tile.queries;
-        t.keys = a.cached ? a.lengths[tile.sequence] : tile.queries;
+        t.keys = a.cached ? a.lengths[tile.sequence] : a.packed ? tile.queries : a.keys;
         t.head = work % heads * c.pack;
         int32_t left = tile.queries - tile.start, last = tile.start + (left < rows ? left : rows) - 1;
         trm_key_range low = trm_attention_range(a.causal, a.window, tile.start, tile.queries, t.keys);

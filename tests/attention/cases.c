@@ -501,7 +501,9 @@ void attention_cases_padded(kernel_case_bench *bench)
             const trm_attention_params p = {.causal = (trm_causal)kind};
             padded_case(bench, dtype, p, plain, 2, 37, 37, none, SCALAR, NULL);
             padded_case(bench, dtype, p, grouped, 2, 9, 70, none, SCALAR, NULL);
-            padded_case(bench, dtype, p, odd, 1, 30, 11, none, SCALAR, NULL); /* some queries see no key */
+            padded_case(bench, dtype, p, odd, 1, 30, 11, none, SCALAR, NULL);      /* some queries see no key */
+            padded_case(bench, dtype, p, grouped, 2, 150, 40, none, SCALAR, NULL); /* whole tiles of them */
+            padded_case(bench, dtype, p, grouped, 3, 70, 300, none, SCALAR, NULL);
             padded_case(bench, dtype, p, grouped, 2, 9, 70, TRM_BOOL, DIMS(2, 1, 1, 70), NULL);
             padded_case(bench, dtype, p, grouped, 2, 9, 70, dtype, DIMS(2, 8, 9, 70), NULL);
         }
@@ -514,6 +516,10 @@ void attention_cases_padded(kernel_case_bench *bench)
         padded_case(bench, dtype, causal, single, 1, 1, 200, TRM_BOOL, DIMS(200), NULL);
         padded_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 10}, plain, 1, 50,
                     60, none, SCALAR, NULL);
+        padded_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 40}, large, 2, 200,
+                    330, none, SCALAR, NULL);
+        padded_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_UPPER_LEFT, .window = 40}, grouped, 2,
+                    200, 90, none, SCALAR, NULL); /* the last are past the window of the last key */
         padded_case(bench, dtype, (trm_attention_params){.softcap = 3.0f}, plain, 1, 5, 60, dtype, DIMS(5, 60), NULL);
         padded_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_NONE}, plain, 2, 197, 197, none, SCALAR,
                     NULL);
