@@ -399,6 +399,19 @@ static bool leaves_out(const emitter *e, const trm_layer *layer, const trm_strat
     return is_added && out->kind == TRM_PARTIAL && part_of(e, out) > 0;
 }
 
+/* A slice of keys or values; of what a transpose makes it is cut out before that. */
+static trm_status cut_seen(emitter *e, const trm_tensor *tensor, int32_t rows, int64_t begin, int64_t end,
+                           trm_tensor **made)
+{
+    const trm_layer *from = (*made)->producer;
+    if (from == NULL || from->desc.kind != TRM_LAYER_TRANSPOSE) {
+        return add_slice(e, tensor, "seen", rows, begin, end, *made, made);
+    }
+    const trm_layer_desc order = from->desc;
+    TRM_TRY(add_slice(e, tensor, "part", order.transpose.perm[rows], begin, end, from->inputs[0], made));
+    return add_named(e, tensor, "seen", &order, *made, made);
+}
+
 /* Rows of queries: the keys that they see, and their columns of the mask. */
 static trm_status cut_keys(emitter *e, const trm_layer *layer, const trm_strategy *strategy, trm_tensor **inputs,
                            trm_layer_desc *desc)
@@ -414,7 +427,7 @@ static trm_status cut_keys(emitter *e, const trm_layer *layer, const trm_strateg
     trm_context_parallel_keys(&desc->attention, q->dims.d[rows], k->dims.d[rows], start, length, &begin, &end);
     desc->attention.causal = TRM_CAUSAL_LOWER_RIGHT;
     for (int32_t i = TRM_ATTENTION_K; i <= TRM_ATTENTION_V; i++) {
-        TRM_TRY(add_slice(e, layer->inputs[i], "seen", rows, begin, end, inputs[i], &inputs[i]));
+        TRM_TRY(cut_seen(e, layer->inputs[i], rows, begin, end, &inputs[i]));
     }
     const trm_tensor *mask = layer->n_inputs > TRM_ATTENTION_MASK ? layer->inputs[TRM_ATTENTION_MASK] : NULL;
     if (mask != NULL && mask->dims.n > 0 && mask->dims.d[mask->dims.n - 1] != 1) {

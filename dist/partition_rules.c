@@ -570,9 +570,6 @@ static bool cut_heads(int64_t query_heads, int64_t kv_heads, int32_t parts, int3
 
 int32_t trm_partition_head_parts(const trm_layer *attention, int32_t n, int32_t *kv_parts)
 {
-    if (attention->desc.attention.n_ranks > 1) {
-        return 1;
-    }
     for (int32_t parts = n; parts > 1; parts--) {
         const int32_t heads = heads_axis(attention);
         if (n % parts == 0 && cut_heads(attention->inputs[TRM_ATTENTION_Q]->dims.d[heads],
@@ -593,7 +590,7 @@ static int32_t rows_axis(const trm_layer *attention)
 bool trm_partition_rows_divide(const trm_layer *attention, int32_t n)
 {
     const trm_attention_params *p = &attention->desc.attention;
-    if (p->form == TRM_ATTENTION_PACKED_NHD || p->n_ranks > 1) {
+    if (p->form == TRM_ATTENTION_PACKED_NHD) {
         return false;
     }
     const int64_t queries = attention->inputs[TRM_ATTENTION_Q]->dims.d[rows_axis(attention)];
@@ -627,8 +624,7 @@ static trm_status offer_query_rows(trm_partitioner *partitioner, const trm_layer
 static trm_status offer_heads(trm_partitioner *partitioner, const trm_layer *layer, int32_t parts)
 {
     int32_t kv_parts, heads = heads_axis(layer);
-    if (layer->desc.attention.n_ranks > 1 ||
-        !cut_heads(layer->inputs[TRM_ATTENTION_Q]->dims.d[heads], layer->inputs[TRM_ATTENTION_K]->dims.d[heads], parts,
+    if (!cut_heads(layer->inputs[TRM_ATTENTION_Q]->dims.d[heads], layer->inputs[TRM_ATTENTION_K]->dims.d[heads], parts,
                    &kv_parts)) {
         return TRM_OK;
     }

@@ -13,9 +13,7 @@
 static bool exchanges_between(const trm_network *network, const trm_layer *first, const trm_layer *last)
 {
     for (int32_t i = first->index + 1; i < last->index; i++) {
-        const trm_layer *layer = network->layers[i];
-        if (trm_layer_collective(&layer->desc) != NULL ||
-            (layer->desc.kind == TRM_LAYER_ATTENTION && layer->desc.attention.n_ranks > 1)) {
+        if (trm_layer_collective(&network->layers[i]->desc) != NULL) {
             return true;
         }
     }

@@ -256,7 +256,7 @@ static void drop_mask(trm_layer *layer, int32_t *changes)
 static trm_status use_rows_first(trm_network *network, trm_layer *layer, int32_t *changes)
 {
     if (layer->desc.kind != TRM_LAYER_ATTENTION || layer->desc.attention.form != TRM_ATTENTION_PADDED_BHND ||
-        layer->desc.attention.n_ranks > 1 || !swaps_heads(layer->inputs[TRM_ATTENTION_Q]->producer)) {
+        !swaps_heads(layer->inputs[TRM_ATTENTION_Q]->producer)) {
         return TRM_OK;
     }
     const int32_t perm[] = {0, 2, 1, 3};
