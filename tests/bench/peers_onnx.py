@@ -188,8 +188,9 @@ def ready_torch(task):
     if mode != "graph" and task["artifacts"] and not os.path.exists(task["artifacts"]):
         saved = torch.compiler.save_cache_artifacts()
         if saved is not None:
-            with lzma.open(task["artifacts"], "wb") as out:
+            with lzma.open(task["artifacts"] + ".part", "wb") as out:
                 out.write(saved[0])
+            os.rename(task["artifacts"] + ".part", task["artifacts"])
     if device != "cuda":
         return lambda: call(*inputs)
     stream = torch.cuda.Stream()
@@ -345,7 +346,7 @@ class Peer:
         line = self.process.stdout.readline()
         late.cancel()
         self.answer = json.loads(line) if line else {"error": "not ready in time"}
-        if "error" in self.answer or self.task["mode"] in ("export", "optimize"):
+        if "error" in self.answer or self.task["compile_only"] or self.task["mode"] in ("export", "optimize"):
             self.kill()
 
     def measure(self, seconds):
@@ -422,6 +423,17 @@ def peer_task(options, common, case, mode):
             "path": model_path(options, name, kind), "files": model_files(options, name, kind)}
 
 
+def use_torch_cache(options):
+    """Environment of the processes that compile: what is made and what was timed is kept in one folder."""
+    folder = os.path.abspath(options.torch_cache)
+    options.artifacts = options.artifacts or os.path.join(folder, "artifacts")
+    os.makedirs(options.artifacts, exist_ok=True)
+    os.environ.update(TORCHINDUCTOR_CACHE_DIR=os.path.join(folder, "inductor"), TORCHINDUCTOR_FX_GRAPH_CACHE="1",
+                      TORCHINDUCTOR_AUTOGRAD_CACHE="1", TRITON_CACHE_DIR=os.path.join(folder, "triton"))
+    # Kernels that need more shared memory than there is are left out before they are compiled, not after.
+    os.environ.setdefault("TORCHINDUCTOR_MAX_AUTOTUNE_PRUNE_CHOICES_BASED_ON_SHARED_MEM", "1")
+
+
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", default="resnet50,bert,vit")
@@ -436,6 +448,10 @@ def parse_options():
     parser.add_argument("--opset", type=int, default=23)
     parser.add_argument("--models", default=".", help="folder for the ONNX files; those that are there are used")
     parser.add_argument("--artifacts", help="folder for what torch.compile made: kept, and used where it is there")
+    parser.add_argument("--torch-cache", help="folder for all that torch.compile makes, also of cases that are not ready "
+                        "in time: a later call goes on from there, on another machine, too; --artifacts are in it")
+    parser.add_argument("--compile-only", action="store_true", help="make peers ready, as far as they are in time, and "
+                        "measure nothing")
     parser.add_argument("--seconds", type=float, default=0.3, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) * 5 // 8),
@@ -460,9 +476,11 @@ def main():
     cases = [(n, k, b) for k in kinds for b in map(int, options.batches.split(",")) for n in names]
     device = "cuda" if options.backend == "cuda" else "cpu"
     lock = f"peers{os.environ.get('CUDA_VISIBLE_DEVICES', '')}.lock"
-    common = {"device": device, "lock": os.path.join(os.path.abspath(options.models), lock),
+    if options.torch_cache:
+        use_torch_cache(options)
+    common = {"device": device, "compile_only": options.compile_only, "lock": os.path.join(os.path.abspath(options.models), lock),
               "exporter": options.exporter, "opset": options.opset}
-    used = options.trireme or "onnxruntime" in columns
+    used = not options.compile_only and (options.trireme or "onnxruntime" in columns)
     exports = {model_path(options, n, k): (n, k) for n, k, _ in cases} if used else {}
     exports = [Peer({**common, "network": n, "type": k, "mode": "optimize" if i > 0 else "export", "path": file})
                for n, k in exports.values()
@@ -482,6 +500,8 @@ def main():
         print(f"{task['mode']} {task['network']} {task['type']} {task.get('batch', '')}: " +
               (peer.answer.get("error") or f"ready in {peer.answer['seconds']:.1f} s {peer.answer['note']}"), flush=True)
     print(f"prepared in {time.perf_counter() - began:.1f} s", flush=True)
+    if options.compile_only:
+        return
     rows = []
     for case in cases:
         row = dict(zip(("network", "type", "batch"), case))
