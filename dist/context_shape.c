@@ -64,6 +64,7 @@ void trm_context_drop_shapes(trm_context *context)
     free(context->extra);
     free(context->own_offsets);
     free(context->sizes);
+    free(context->to_prepare);
 }
 
 /* ---- where tensors lie ------------------------------------------------------------------------- */
@@ -353,7 +354,7 @@ static trm_status choose_kernels(trm_context *context, int32_t begin, int32_t en
         context->steps[i].call.workspace = workspace + (size_t)stream * size;
         context->steps[i].call.workspace_size = size;
     }
-    return TRM_OK;
+    return trm_context_prepare_steps(context, begin, end);
 }
 
 /* ---- shaping ----------------------------------------------------------------------------------- */

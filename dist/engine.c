@@ -221,7 +221,7 @@ trm_status trm_engine_begin(trm_plan *plan, trm_world *world, trm_progress_fn pr
         trm_plan_destroy(plan);
         status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate an engine");
     } else {
-        *made = (trm_engine){.plan = plan, .world = world};
+        *made = (trm_engine){.plan = plan, .world = world, .planning = PTHREAD_MUTEX_INITIALIZER};
         status = fill_engine(made);
         status = status == TRM_OK ? load_streamed(made, progress, user) : status;
     }
@@ -263,6 +263,8 @@ void trm_engine_destroy(trm_engine *engine)
         trm_device_free(engine->world->device, engine->weights);
         trm_weight_places_fini(&engine->places, engine->plan, engine->world->device);
         trm_host_crew_close(&engine->crew);
+        trm_pool_destroy(engine->planners);
+        pthread_mutex_destroy(&engine->planning);
         trm_plan_destroy(engine->plan);
         free(engine);
     }

@@ -4,6 +4,9 @@
 #ifndef TRM_DIST_ENGINE_H
 #define TRM_DIST_ENGINE_H
 
+#include <pthread.h>
+
+#include "base/pool.h"
 #include "dist/hosting.h"
 #include "dist/plan.h"
 #include "dist/streaming.h"
@@ -22,6 +25,9 @@ struct trm_engine {
     trm_weight_places places;  /* of those that can be streamed, if the plan has a budget */
     trm_communicator *sharers; /* ranks that fetch them together, or NULL */
     trm_host_crew crew;        /* for layers that processors run; its stream is NULL until there are some */
+    pthread_mutex_t planning;
+    trm_pool
+        *planners; /* threads that prepare kernels for dims that are new, under that mutex; NULL before the first */
 };
 
 /* One layer of the rank's network as it runs for the dims in force. */
@@ -87,6 +93,7 @@ struct trm_context {
     int32_t n_value_inputs;
     const size_t *offsets;         /* [n_tensors] of activations: the plan's, or for dims it did not foresee */
     size_t *own_offsets, *sizes;   /* those; allocated at first need */
+    int32_t *to_prepare;           /* [n_layers] layers whose kernels plan ahead, of the last time; likewise */
     trm_context_extra *extra;      /* [n_tensors], NULL unless the plan grows or the walk may stop */
     trm_context_extra workspace2;  /* larger than the plan's */
     unsigned char *read;           /* host [TRM_LARGEST_VALUE], for what a walk stops at */
@@ -136,6 +143,9 @@ void *trm_context_staging(trm_context *context, const trm_tensor *input);
 /* Infers all dims and chooses the kernels, if an input's dims, or values that decide dims, have changed. Of a network
  * that must be asked on the way (trm_inference_may_stop), only a run can tell: TRM_ERROR_UNSUPPORTED. */
 trm_status trm_context_shape(trm_context *context);
+/* Plans ahead what the steps of layers begin .. end - 1 have not planned for their dims, on all processors of the rank.
+ * context_prepare.c */
+trm_status trm_context_prepare_steps(trm_context *context, int32_t begin, int32_t end);
 /* Lets the kernel of a layer choose among its variants, while context->tuning. context_tune.c */
 trm_status trm_context_tune_step(trm_context *context, int32_t layer);
 /* What was captured is not what would run any more, whatever the shapes. context_capture.c */

@@ -9,6 +9,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/prepare.h"
 
 #define LEAST_WORKSPACE ((size_t)16 << 20)
 #define MOST_WORKSPACE  ((size_t)512 << 20)
@@ -130,6 +131,44 @@ trm_status trm_cuda_convolution_run(const trm_kernel_call *call)
     return status == TRM_ERROR_UNSUPPORTED ? trm_cuda_convolution_own(&args, stream) : status;
 }
 
+/* ---- planning ahead ---- */
+
+/* The problem that cuDNN is given first, with its workspace: the widened one where that is likely to do. False if the
+ * library has nothing to plan. The stream's device is made the thread's. */
+static bool find_problem(const trm_kernel_call *call, trm_convolution_args *args, size_t *workspace_size)
+{
+    wide_convolution wide;
+    if (!trm_convolution_args_of(call, args) || trm_dims_count(&args->dims) == 0 || args->dtype == TRM_F64) {
+        return false;
+    }
+    (void)trm_cuda_stream(call->stream);
+    *workspace_size = call->workspace_size;
+    if (widen(args, call->workspace, call->workspace_size, &wide) &&
+        trm_cudnn_convolution_is_likely(&wide.args, wide.workspace_size)) {
+        *args = wide.args;
+        *workspace_size = wide.workspace_size;
+    }
+    return true;
+}
+
+bool trm_cuda_convolution_is_prepared(const trm_kernel_call *call)
+{
+    trm_convolution_args args;
+    size_t workspace_size;
+    return !find_problem(call, &args, &workspace_size) || trm_cudnn_convolution_is_prepared(&args, workspace_size);
+}
+
+trm_status trm_cuda_convolution_prepare(const trm_kernel_call *call)
+{
+    trm_convolution_args args;
+    size_t workspace_size;
+    const trm_status status =
+        find_problem(call, &args, &workspace_size) ? trm_cudnn_convolution_prepare(&args, workspace_size) : TRM_OK;
+    return status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status; /* our own kernel does it */
+}
+
+/* ---- tuning ---- */
+
 typedef struct own_run {
     const trm_convolution_args *args;
     cudaStream_t stream;
@@ -234,6 +273,36 @@ static bool use_tactic(const trm_kernel_call *call, const trm_convolution_args *
     return trm_cudnn_convolution_use(args, call->workspace_size, engine) == TRM_OK;
 }
 
+/* Tells of the engines that are not the best, best first, for the form that was chosen. */
+static void mention_others(const trm_kernel_call *call, const trm_convolution_args *args, const trm_tactic *tactics,
+                           int32_t n, const char *chosen)
+{
+    wide_convolution wide;
+    const size_t prefix = strlen(WIDE_PREFIX);
+    const bool is_wide =
+        strncmp(chosen, WIDE_PREFIX, prefix) == 0 && widen(args, call->workspace, call->workspace_size, &wide);
+    double last = -1;
+    for (int32_t k = 0; k < n; k++) { /* the k-th fastest; of several that took the same time, one */
+        const trm_tactic *next = NULL;
+        for (int32_t i = 0; i < n; i++) {
+            const bool behind = tactics[i].microseconds > last;
+            next = behind && (next == NULL || tactics[i].microseconds < next->microseconds) ? &tactics[i] : next;
+        }
+        if (next == NULL) {
+            return;
+        }
+        last = next->microseconds;
+        if ((strncmp(next->name, WIDE_PREFIX, prefix) == 0) != is_wide || strcmp(next->name, OWN_TACTIC) == 0) {
+            continue;
+        }
+        if (is_wide) {
+            trm_cudnn_convolution_mention(&wide.args, wide.workspace_size, next->name + prefix);
+        } else {
+            trm_cudnn_convolution_mention(args, call->workspace_size, next->name);
+        }
+    }
+}
+
 trm_status trm_cuda_convolution_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
 {
     trm_convolution_args args;
@@ -245,6 +314,7 @@ trm_status trm_cuda_convolution_tune(const trm_kernel_call *call, struct trm_tun
     const trm_timing *timing = trm_tuner_find(tuner, problem);
     for (int32_t i = 0; timing != NULL && i < timing->n_tactics; i++) {
         if (use_tactic(call, &args, timing->tactics[i].name)) {
+            mention_others(call, &args, timing->tactics, timing->n_tactics, timing->tactics[i].name);
             return TRM_OK;
         }
     }
@@ -266,6 +336,7 @@ trm_status trm_cuda_convolution_tune(const trm_kernel_call *call, struct trm_tun
     }
     if (status == TRM_OK && n > 0) {
         (void)use_tactic(call, &args, tactics[best].name); /* it has just run */
+        mention_others(call, &args, tactics, n, tactics[best].name);
         status = trm_tuner_record(tuner, problem, tactics, n);
     }
     free(tactics);

@@ -24,6 +24,11 @@ bool trm_cublaslt_accepts(const trm_gemm *gemm);
  * device memory. TRM_ERROR_UNSUPPORTED if the library has no algorithm. Capturable. */
 trm_status trm_cublaslt_run(const trm_gemm *gemm, void *workspace, size_t workspace_size, cudaStream_t stream);
 
+/* Asks the library what the first such product would, unless another thread does; whether it has answered. Any thread.
+ * UNSUPPORTED as above. */
+trm_status trm_cublaslt_prepare(const trm_gemm *gemm, size_t workspace_size);
+bool trm_cublaslt_is_prepared(const trm_gemm *gemm, size_t workspace_size);
+
 /* Times up to `proposals` algorithms of the library on the product and appends them to tactics [TRM_MOST_TACTICS]. None
  * are UNSUPPORTED. Not while capturing; waits for the stream; overwrites the output. */
 trm_status trm_cublaslt_time(const trm_gemm *gemm, void *workspace, size_t workspace_size, cudaStream_t stream,

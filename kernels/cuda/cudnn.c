@@ -5,7 +5,9 @@
  * Two graphs are tried: all of the layer in one, and the convolution alone with a pass of ours behind it.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -14,13 +16,19 @@
 #include "kernels/cuda/convolution.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/prepare.h"
 
 #if defined(__has_include) && __has_include(<cudnn.h>)
 #include "kernels/cuda/cudnn.h"
 
-#define MAX_DEVICES  64
-#define CACHE_SLOTS  2048 /* a power of two */
-#define CACHE_PROBES 8
+#define MAX_DEVICES     64
+#define CACHE_SLOTS     2048 /* a power of two */
+#define CACHE_PROBES    8
+#define MOST_OTHERS     3
+#define MOST_ENGINES    256
+#define FUSED_PREFIX    "cudnn.fused:"
+#define ALONE_PREFIX    "cudnn.alone:"
+#define LEAST_DESCRIBED 90800 /* the version from which on graphs are planned for a description of a device */
 
 /* An engine ready to run: descriptors of the graph and of the plan. */
 typedef struct engine {
@@ -29,26 +37,30 @@ typedef struct engine {
     bool fused;
 } engine;
 
-typedef enum slot_state { SLOT_FREE = 0, SLOT_PROPOSED, SLOT_TUNED, SLOT_NONE } slot_state;
+typedef enum slot_state { SLOT_FREE = 0, SLOT_PLANNED_NOW, SLOT_PROPOSED, SLOT_TUNED, SLOT_NONE } slot_state;
 
 typedef struct cache_slot {
-    slot_state state; /* NONE: the library does not do it, or slower */
+    slot_state state; /* PLANNED_NOW: by a thread; NONE: the library does not do it, or slower */
     trm_cudnn_problem key;
     engine engine;
-    char name[TRM_TACTIC_NAME_SIZE]; /* of a tuned one */
+    char name[TRM_TACTIC_NAME_SIZE];                /* of a tuned one */
+    char others[MOST_OTHERS][TRM_TACTIC_NAME_SIZE]; /* engines of other numbers that took longer, best first; or "" */
 } cache_slot;
 
+#define MOST_NAMES (1 + MOST_OTHERS)
+
 static struct {
-    pthread_mutex_t mutex; /* held while the library is called */
+    pthread_mutex_t mutex; /* held while the library is called with a handle */
+    pthread_cond_t planned;
     bool loaded, missing;
     void *library;
-    cudnnHandle_t handles[MAX_DEVICES];
+    trm_cudnn_target targets[MAX_DEVICES];
     cache_slot cache[CACHE_SLOTS];
     engine kept; /* the best of the problem that was timed last, if it has a name */
     trm_cudnn_problem kept_key;
     double kept_microseconds;
     char kept_name[TRM_TACTIC_NAME_SIZE];
-} state = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+} state = {.mutex = PTHREAD_MUTEX_INITIALIZER, .planned = PTHREAD_COND_INITIALIZER};
 
 static trm_status dnn_fail(cudnnStatus_t error, const char *what)
 {
@@ -56,8 +68,25 @@ static trm_status dnn_fail(cudnnStatus_t error, const char *what)
     return trm_fail(status, "%s failed: %s", what, trm_cudnn.cudnnGetErrorString(error));
 }
 
-/* The current device's handle, under the mutex. UNSUPPORTED without a library. */
-static trm_status handle_get(int *device, cudnnHandle_t *handle)
+/* A description of a handle's device, where the library has such. */
+static void describe_device(trm_cudnn_target *target)
+{
+    trm_cudnn_pieces p = {.n = 0};
+    if (trm_cudnn.cudnnGetVersion() < LEAST_DESCRIBED) {
+        return;
+    }
+    cudnnBackendDescriptor_t device = trm_cudnn_make(&p, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+    trm_cudnn_set(&p, device, CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, 1, &target->handle);
+    trm_cudnn_finish(&p, device);
+    if (p.error == CUDNN_STATUS_SUCCESS) {
+        target->device = device; /* for the life of the process, as the handle */
+    } else {
+        trm_cudnn_destroy(&p);
+    }
+}
+
+/* Of the current device, under the mutex. UNSUPPORTED without a library. */
+static trm_status target_get(int *device, const trm_cudnn_target **target)
 {
     static const char *const names[] = {"libcudnn.so.9", "libcudnn.so"};
     static const trm_library_symbol symbols[] = {
@@ -74,15 +103,17 @@ static trm_status handle_get(int *device, cudnnHandle_t *handle)
     if (state.missing || *device >= MAX_DEVICES) {
         return trm_fail(TRM_ERROR_UNSUPPORTED, "no cuDNN for convolutions on cuda device %d", *device);
     }
-    if (state.handles[*device] == NULL) {
-        cudnnStatus_t error = trm_cudnn.cudnnCreate(&state.handles[*device]);
+    trm_cudnn_target *found = &state.targets[*device];
+    if (found->handle == NULL) {
+        cudnnStatus_t error = trm_cudnn.cudnnCreate(&found->handle);
         if (error != CUDNN_STATUS_SUCCESS) {
-            state.handles[*device] = NULL;
+            found->handle = NULL;
             state.missing = true; /* our own kernels do */
             return trm_fail(TRM_ERROR_UNSUPPORTED, "cudnnCreate failed: %s", trm_cudnn.cudnnGetErrorString(error));
         }
+        describe_device(found);
     }
-    *handle = state.handles[*device];
+    *target = found;
     return TRM_OK;
 }
 
@@ -140,12 +171,12 @@ static void engine_destroy(engine *e)
 /* ---- engines by name ---- */
 
 /* Plans the configuration, with which the graph comes to belong to *found. */
-static bool plan_engine(const trm_cudnn_problem *key, cudnnHandle_t handle, bool fused, const trm_cudnn_pieces *graph,
-                        cudnnBackendDescriptor_t configuration, engine *found)
+static bool plan_engine(const trm_cudnn_problem *key, const trm_cudnn_target *target, bool fused,
+                        const trm_cudnn_pieces *graph, cudnnBackendDescriptor_t configuration, engine *found)
 {
     engine candidate = {.fused = fused};
     if (!trm_cudnn_is_exact(key, configuration) ||
-        !trm_cudnn_make_plan(key, handle, configuration, &candidate.plan, &candidate.execution)) {
+        !trm_cudnn_make_plan(key, target, configuration, &candidate.plan, &candidate.execution)) {
         return false;
     }
     engine_destroy(found);
@@ -154,15 +185,40 @@ static bool plan_engine(const trm_cudnn_problem *key, cudnnHandle_t handle, bool
     return true;
 }
 
+static bool is_fused(const char *tactic)
+{
+    return strncmp(tactic, FUSED_PREFIX, strlen(FUSED_PREFIX)) == 0;
+}
+
+/* Engines that were seen to be compiled, by graph and number: they need not be opened where that is of no use. */
+static _Atomic bool compiled_engines[2][MOST_ENGINES];
+
+/* That of the engine in a tactic; NULL: not kept. */
+static _Atomic bool *compiled_of(const char *tactic)
+{
+    const long number = strtol(tactic + strlen(FUSED_PREFIX), NULL, 10); /* both prefixes are as long */
+    return number >= 0 && number < MOST_ENGINES ? &compiled_engines[is_fused(tactic)][number] : NULL;
+}
+
 /* The engine of this name; of those that need no compiler, or of all. */
-static bool find_engine(const trm_cudnn_problem *key, cudnnHandle_t handle, bool fused, bool compiled, const char *name,
+static bool find_engine(const trm_cudnn_problem *key, const trm_cudnn_target *target, bool compiled, const char *name,
                         engine *found)
 {
     trm_cudnn_pieces graph = {.n = 0};
     cudnnBackendDescriptor_t configuration;
-    if (trm_cudnn_open_engine(key, handle, fused, name, &graph, &configuration) &&
-        (compiled || !trm_cudnn_is_compiled(configuration)) &&
-        plan_engine(key, handle, fused, &graph, configuration, found)) {
+    const bool fused = is_fused(name);
+    _Atomic bool *is_compiled = compiled_of(name);
+    if (!compiled && is_compiled != NULL && *is_compiled) {
+        return false;
+    }
+    bool opened = trm_cudnn_open_engine(key, target, fused, name, &graph, &configuration);
+    if (opened && !compiled && trm_cudnn_is_compiled(configuration)) {
+        opened = false;
+        if (is_compiled != NULL) {
+            *is_compiled = true;
+        }
+    }
+    if (opened && plan_engine(key, target, fused, &graph, configuration, found)) {
         return true;
     }
     trm_cudnn_destroy(&graph);
@@ -170,14 +226,15 @@ static bool find_engine(const trm_cudnn_problem *key, cudnnHandle_t handle, bool
 }
 
 /* The first proposal that can be planned, of those that need no compiler or of all. */
-static bool find_proposal(const trm_cudnn_problem *key, cudnnHandle_t handle, bool fused, bool compiled, engine *found)
+static bool find_proposal(const trm_cudnn_problem *key, const trm_cudnn_target *target, bool fused, bool compiled,
+                          engine *found)
 {
     trm_cudnn_pieces graph = {.n = 0};
     cudnnBackendDescriptor_t proposals[MAX_PROPOSALS];
-    const int32_t n = trm_cudnn_open_graph(key, handle, fused, &graph, proposals, 8);
+    const int32_t n = trm_cudnn_open_graph(key, target, fused, &graph, proposals, 8);
     for (int32_t i = 0; i < n; i++) {
         if ((compiled || !trm_cudnn_is_compiled(proposals[i])) &&
-            plan_engine(key, handle, fused, &graph, proposals[i], found)) {
+            plan_engine(key, target, fused, &graph, proposals[i], found)) {
             return true;
         }
     }
@@ -217,7 +274,8 @@ static void time_engines(const trm_cudnn_problem *key, engine_run *run, bool fus
     trm_cudnn_pieces graph = {.n = 0};
     cudnnBackendDescriptor_t proposals[MAX_PROPOSALS];
     const int32_t room = TRM_MOST_TACTICS - *n_tactics, most_compiled = trm_cudnn_most_compiled(key, wanted);
-    const int32_t n = trm_cudnn_open_graph(key, run->handle, fused, &graph, proposals, wanted < room ? wanted : room);
+    const trm_cudnn_target target = {.handle = run->handle};
+    const int32_t n = trm_cudnn_open_graph(key, &target, fused, &graph, proposals, wanted < room ? wanted : room);
     bool graph_is_kept = false;
     for (int32_t i = 0, n_compiled = 0; i < n; i++) {
         engine candidate = {.fused = fused};
@@ -227,7 +285,7 @@ static void time_engines(const trm_cudnn_problem *key, engine_run *run, bool fus
         trm_cudnn_name_engine(proposals[i], fused, tactic->name);
         if (tactic->name[0] == '\0' || (compiled && n_compiled >= most_compiled) ||
             !trm_cudnn_is_exact(key, proposals[i]) ||
-            !trm_cudnn_make_plan(key, run->handle, proposals[i], &candidate.plan, &candidate.execution)) {
+            !trm_cudnn_make_plan(key, &target, proposals[i], &candidate.plan, &candidate.execution)) {
             continue;
         }
         n_compiled += compiled;
@@ -304,6 +362,7 @@ static cache_slot *slot_get(const trm_cudnn_problem *key)
     engine_destroy(&place->engine);
     place->state = SLOT_FREE;
     place->key = *key;
+    memset(place->others, 0, sizeof(place->others));
     return place;
 }
 
@@ -338,16 +397,62 @@ static const cache_slot *find_relative(const trm_cudnn_problem *key)
     return nearest;
 }
 
-/* For a problem that was not tuned, in little time: what its relative runs with, or another engine, that needs no
- * compiler, and only if there is none, one that does. */
-static bool choose_engine(const trm_cudnn_problem *key, cudnnHandle_t handle, engine *chosen)
+/* For a problem that was not tuned, in little time: the fastest of its relative's engines that need no compiler, or
+ * another such, and only if there is none, one that does. `names`: of its relative's, or "". */
+static bool choose_engine(const trm_cudnn_problem *key, const trm_cudnn_target *target,
+                          char names[MOST_NAMES][TRM_TACTIC_NAME_SIZE], engine *chosen)
 {
-    const cache_slot *relative = find_relative(key);
     const bool fused = has_epilogue(key);
-    return (relative != NULL && find_engine(key, handle, relative->engine.fused, false, relative->name, chosen)) ||
-           (fused && find_proposal(key, handle, true, false, chosen)) ||
-           find_proposal(key, handle, false, false, chosen) ||
-           (fused && find_proposal(key, handle, true, true, chosen)) || find_proposal(key, handle, false, true, chosen);
+    for (int32_t compiled = 0; compiled < 2; compiled++) {
+        for (int32_t i = 0; i < MOST_NAMES; i++) {
+            if (names[i][0] != '\0' && find_engine(key, target, compiled != 0, names[i], chosen)) {
+                return true;
+            }
+        }
+        if ((fused && find_proposal(key, target, true, compiled != 0, chosen)) ||
+            find_proposal(key, target, false, compiled != 0, chosen)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The slot of a problem, once an engine has been chosen for it. Under the mutex, which is let go where the library can
+ * plan without a handle: other threads plan other problems meanwhile. */
+static cache_slot *slot_settle(const trm_cudnn_problem *key, const trm_cudnn_target *target)
+{
+    cache_slot *slot = slot_get(key);
+    while (slot->state == SLOT_PLANNED_NOW) {
+        pthread_cond_wait(&state.planned, &state.mutex);
+        slot = slot_get(key);
+    }
+    if (slot->state != SLOT_FREE) {
+        return slot;
+    }
+    engine chosen = {.fused = false};
+    char names[MOST_NAMES][TRM_TACTIC_NAME_SIZE] = {""};
+    const cache_slot *relative = find_relative(key);
+    if (relative != NULL) {
+        memcpy(names[0], relative->name, sizeof(relative->name));
+        memcpy(names[1], relative->others, sizeof(relative->others));
+    }
+    slot->state = SLOT_PLANNED_NOW;
+    if (target->device != NULL) {
+        pthread_mutex_unlock(&state.mutex);
+    }
+    const bool found = choose_engine(key, target, names, &chosen);
+    if (target->device != NULL) {
+        pthread_mutex_lock(&state.mutex);
+        slot = slot_get(key); /* it may have given way to another problem, or been tuned */
+    }
+    if (slot->state == SLOT_PLANNED_NOW || slot->state == SLOT_FREE) {
+        slot->engine = chosen;
+        slot->state = found ? SLOT_PROPOSED : SLOT_NONE;
+    } else {
+        engine_destroy(&chosen);
+    }
+    pthread_cond_broadcast(&state.planned);
+    return slot;
 }
 
 /* Under the mutex. */
@@ -355,20 +460,17 @@ static trm_status run_locked(const trm_convolution_args *args, void *workspace, 
                              cudaStream_t stream)
 {
     int device;
-    cudnnHandle_t handle = NULL;
+    const trm_cudnn_target *target = NULL;
     trm_cudnn_problem key;
-    TRM_TRY(handle_get(&device, &handle));
+    TRM_TRY(target_get(&device, &target));
     if (!key_fill(args, device, workspace_size, &key)) {
         return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN does no convolutions of %s", trm_dtype_name(args->dtype));
     }
-    cache_slot *slot = slot_get(&key);
-    if (slot->state == SLOT_FREE) {
-        slot->state = choose_engine(&key, handle, &slot->engine) ? SLOT_PROPOSED : SLOT_NONE;
-    }
+    cache_slot *slot = slot_settle(&key, target);
     if (slot->state == SLOT_NONE) {
         return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN has no engine for the convolution");
     }
-    engine_run run = {handle, &slot->engine, args, workspace, stream};
+    engine_run run = {target->handle, &slot->engine, args, workspace, stream};
     trm_status status = engine_enqueue(&run);
     if (status != TRM_OK && slot->state == SLOT_PROPOSED) { /* an engine that the library itself refuses to run */
         engine_destroy(&slot->engine);
@@ -387,17 +489,38 @@ trm_status trm_cudnn_convolution_run(const trm_convolution_args *args, void *wor
     return status;
 }
 
+static trm_status prepare_locked(const trm_convolution_args *args, size_t workspace_size)
+{
+    int device;
+    const trm_cudnn_target *target = NULL;
+    trm_cudnn_problem key;
+    TRM_TRY(target_get(&device, &target));
+    if (!key_fill(args, device, workspace_size, &key)) {
+        return TRM_ERROR_UNSUPPORTED;
+    }
+    const bool is_planned = slot_get(&key)->state == SLOT_PLANNED_NOW; /* by a thread that need not be waited for */
+    return is_planned || slot_settle(&key, target)->state != SLOT_NONE ? TRM_OK : TRM_ERROR_UNSUPPORTED;
+}
+
+trm_status trm_cudnn_convolution_prepare(const trm_convolution_args *args, size_t workspace_size)
+{
+    pthread_mutex_lock(&state.mutex);
+    trm_status status = prepare_locked(args, workspace_size);
+    pthread_mutex_unlock(&state.mutex);
+    return status;
+}
+
 static trm_status time_locked(const trm_convolution_args *args, void *workspace, size_t workspace_size,
                               cudaStream_t stream, int32_t proposals, trm_tactic *tactics, int32_t *n_tactics)
 {
     int device;
-    cudnnHandle_t handle = NULL;
+    const trm_cudnn_target *target = NULL;
     trm_cudnn_problem key;
-    TRM_TRY(handle_get(&device, &handle));
+    TRM_TRY(target_get(&device, &target));
     if (!key_fill(args, device, workspace_size, &key)) {
         return TRM_OK;
     }
-    engine_run run = {handle, NULL, args, workspace, stream};
+    engine_run run = {target->handle, NULL, args, workspace, stream};
     drop_kept();
     if (has_epilogue(&key)) {
         time_engines(&key, &run, true, proposals, tactics, n_tactics);
@@ -418,9 +541,9 @@ trm_status trm_cudnn_convolution_time(const trm_convolution_args *args, void *wo
 static trm_status use_locked(const trm_convolution_args *args, size_t workspace_size, const char *tactic)
 {
     int device;
-    cudnnHandle_t handle = NULL;
+    const trm_cudnn_target *target = NULL;
     trm_cudnn_problem key;
-    TRM_TRY(handle_get(&device, &handle));
+    TRM_TRY(target_get(&device, &target));
     if (!key_fill(args, device, workspace_size, &key)) {
         return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN does no convolutions of %s", trm_dtype_name(args->dtype));
     }
@@ -437,17 +560,19 @@ static trm_status use_locked(const trm_convolution_args *args, size_t workspace_
         engine_destroy(&slot->engine);
         slot->engine = state.kept;
         slot->state = SLOT_TUNED;
+        memset(slot->others, 0, sizeof(slot->others));
         strcpy(slot->name, tactic);
         memset(&state.kept, 0, sizeof(state.kept));
         state.kept_name[0] = '\0';
         return TRM_OK;
     }
-    const bool fused = strncmp(tactic, "cudnn.fused:", 12) == 0;
-    if ((!fused && strncmp(tactic, "cudnn.alone:", 12) != 0) ||
-        !find_engine(&key, handle, fused, true, tactic, &slot->engine)) {
+    const trm_cudnn_target with_handle = {.handle = target->handle};
+    if ((!is_fused(tactic) && strncmp(tactic, ALONE_PREFIX, strlen(ALONE_PREFIX)) != 0) ||
+        !find_engine(&key, &with_handle, true, tactic, &slot->engine)) {
         return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN has no engine %s for the convolution", tactic);
     }
     slot->state = SLOT_TUNED;
+    memset(slot->others, 0, sizeof(slot->others));
     strcpy(slot->name, tactic); /* that of an engine, so it fits */
     return TRM_OK;
 }
@@ -460,14 +585,47 @@ trm_status trm_cudnn_convolution_use(const trm_convolution_args *args, size_t wo
     return status;
 }
 
+/* Whether two names are of one engine and graph, whatever their knobs. */
+static bool is_same_engine(const char *a, const char *b)
+{
+    const size_t n = strcspn(a, ",");
+    return n == strcspn(b, ",") && strncmp(a, b, n) == 0;
+}
+
+static void mention_locked(const trm_convolution_args *args, size_t workspace_size, const char *tactic)
+{
+    int device;
+    const trm_cudnn_target *target = NULL;
+    trm_cudnn_problem key;
+    if (target_get(&device, &target) != TRM_OK || !key_fill(args, device, workspace_size, &key)) {
+        return;
+    }
+    cache_slot *slot = slot_get(&key);
+    bool is_new = slot->state == SLOT_TUNED && !is_same_engine(slot->name, tactic);
+    for (int32_t i = 0; is_new && i < MOST_OTHERS; i++) {
+        if (slot->others[i][0] == '\0') {
+            strcpy(slot->others[i], tactic); /* that of an engine, so it fits */
+            return;
+        }
+        is_new = !is_same_engine(slot->others[i], tactic);
+    }
+}
+
+void trm_cudnn_convolution_mention(const trm_convolution_args *args, size_t workspace_size, const char *tactic)
+{
+    pthread_mutex_lock(&state.mutex);
+    mention_locked(args, workspace_size, tactic);
+    pthread_mutex_unlock(&state.mutex);
+}
+
 static slot_state state_of(const trm_convolution_args *args, size_t workspace_size)
 {
     int device;
-    cudnnHandle_t handle = NULL;
+    const trm_cudnn_target *target = NULL;
     trm_cudnn_problem key;
     slot_state now = SLOT_FREE;
     pthread_mutex_lock(&state.mutex);
-    if (handle_get(&device, &handle) == TRM_OK && key_fill(args, device, workspace_size, &key)) {
+    if (target_get(&device, &target) == TRM_OK && key_fill(args, device, workspace_size, &key)) {
         now = slot_get(&key)->state;
     }
     pthread_mutex_unlock(&state.mutex);
@@ -485,14 +643,20 @@ bool trm_cudnn_convolution_is_chosen(const trm_convolution_args *args, size_t wo
     return state_of(args, workspace_size) == SLOT_TUNED;
 }
 
+bool trm_cudnn_convolution_is_prepared(const trm_convolution_args *args, size_t workspace_size)
+{
+    const slot_state now = state_of(args, workspace_size);
+    return now != SLOT_FREE && now != SLOT_PLANNED_NOW;
+}
+
 bool trm_cudnn_convolution_is_likely(const trm_convolution_args *args, size_t workspace_size)
 {
     int device;
-    cudnnHandle_t handle = NULL;
+    const trm_cudnn_target *target = NULL;
     trm_cudnn_problem key;
     bool likely = false;
     pthread_mutex_lock(&state.mutex);
-    if (handle_get(&device, &handle) == TRM_OK && key_fill(args, device, workspace_size, &key)) {
+    if (target_get(&device, &target) == TRM_OK && key_fill(args, device, workspace_size, &key)) {
         const slot_state now = slot_get(&key)->state;
         likely = now == SLOT_TUNED || (now != SLOT_NONE && find_relative(&key) != NULL);
     }
@@ -503,9 +667,9 @@ bool trm_cudnn_convolution_is_likely(const trm_convolution_args *args, size_t wo
 size_t trm_cudnn_version(void)
 {
     int device;
-    cudnnHandle_t handle = NULL;
+    const trm_cudnn_target *target = NULL;
     pthread_mutex_lock(&state.mutex);
-    size_t version = handle_get(&device, &handle) == TRM_OK ? trm_cudnn.cudnnGetVersion() : 0;
+    size_t version = target_get(&device, &target) == TRM_OK ? trm_cudnn.cudnnGetVersion() : 0;
     pthread_mutex_unlock(&state.mutex);
     return version;
 }
@@ -544,10 +708,27 @@ bool trm_cudnn_convolution_is_chosen(const trm_convolution_args *args, size_t wo
     return false;
 }
 
+trm_status trm_cudnn_convolution_prepare(const trm_convolution_args *args, size_t workspace_size)
+{
+    (void)args, (void)workspace_size;
+    return trm_fail(TRM_ERROR_UNSUPPORTED, "built without the headers of cuDNN");
+}
+
+bool trm_cudnn_convolution_is_prepared(const trm_convolution_args *args, size_t workspace_size)
+{
+    (void)args, (void)workspace_size;
+    return true;
+}
+
 bool trm_cudnn_convolution_is_likely(const trm_convolution_args *args, size_t workspace_size)
 {
     (void)args, (void)workspace_size;
     return false;
+}
+
+void trm_cudnn_convolution_mention(const trm_convolution_args *args, size_t workspace_size, const char *tactic)
+{
+    (void)args, (void)workspace_size, (void)tactic;
 }
 
 size_t trm_cudnn_version(void)

@@ -43,6 +43,13 @@ typedef struct trm_cudnn_problem {
     int32_t device, dtype, activation, bias, residual, tf32, channels_last;
 } trm_cudnn_problem;
 
+/* For whom graphs are planned: a description of the device, which several threads may plan with at a time, or, of a
+ * library that has none (before 9.8), NULL and a handle, with which one thread may. */
+typedef struct trm_cudnn_target {
+    cudnnHandle_t handle;
+    cudnnBackendDescriptor_t device;
+} trm_cudnn_target;
+
 /* Descriptors that live and die together. After the first error nothing more is done. */
 typedef struct trm_cudnn_pieces {
     cudnnBackendDescriptor_t items[MAX_PIECES];
@@ -61,11 +68,12 @@ enum { UID_X = 'x', UID_W = 'w', UID_B = 'b', UID_R = 'r', UID_Y = 'y', UID_VIRT
 
 /* The graph of a problem, without `fused` of the convolution alone, and what the library proposes for it, best first;
  * both belong to `graph`. Returns how many. */
-int32_t trm_cudnn_open_graph(const trm_cudnn_problem *key, cudnnHandle_t handle, bool fused, trm_cudnn_pieces *graph,
-                             cudnnBackendDescriptor_t proposals[MAX_PROPOSALS], int32_t wanted);
+int32_t trm_cudnn_open_graph(const trm_cudnn_problem *key, const trm_cudnn_target *target, bool fused,
+                             trm_cudnn_pieces *graph, cudnnBackendDescriptor_t proposals[MAX_PROPOSALS],
+                             int32_t wanted);
 /* The configuration of this name (below) for a graph of its own, without asking what is proposed; both belong to
  * `graph`. False if the library does not take it. */
-bool trm_cudnn_open_engine(const trm_cudnn_problem *key, cudnnHandle_t handle, bool fused, const char *name,
+bool trm_cudnn_open_engine(const trm_cudnn_problem *key, const trm_cudnn_target *target, bool fused, const char *name,
                            trm_cudnn_pieces *graph, cudnnBackendDescriptor_t *configuration);
 /* Whether an engine keeps to the type's precision and always gives the same. */
 bool trm_cudnn_is_exact(const trm_cudnn_problem *key, cudnnBackendDescriptor_t configuration);
@@ -74,8 +82,9 @@ bool trm_cudnn_is_compiled(cudnnBackendDescriptor_t configuration);
 /* How many of those to try, of `wanted` engines in all: few for what takes microseconds however it is done. */
 int32_t trm_cudnn_most_compiled(const trm_cudnn_problem *key, int32_t wanted);
 /* A plan of a configuration, if the library makes one that fits into the workspace. */
-bool trm_cudnn_make_plan(const trm_cudnn_problem *key, cudnnHandle_t handle, cudnnBackendDescriptor_t configuration,
-                         trm_cudnn_pieces *p, cudnnBackendDescriptor_t *execution);
+bool trm_cudnn_make_plan(const trm_cudnn_problem *key, const trm_cudnn_target *target,
+                         cudnnBackendDescriptor_t configuration, trm_cudnn_pieces *p,
+                         cudnnBackendDescriptor_t *execution);
 /* "cudnn.fused:engine,knob=value,..." of a configuration; empty if the library does not tell. */
 void trm_cudnn_name_engine(cudnnBackendDescriptor_t configuration, bool fused, char name[TRM_TACTIC_NAME_SIZE]);
 

@@ -184,8 +184,8 @@ static bool activation_mode(trm_activation activation, cudnnPointwiseMode_t *mod
 }
 
 /* The graph of the problem; without `fused` of the convolution alone. Returns its descriptor. */
-static cudnnBackendDescriptor_t build_graph(trm_cudnn_pieces *p, cudnnHandle_t handle, const trm_cudnn_problem *key,
-                                            bool fused)
+static cudnnBackendDescriptor_t build_graph(trm_cudnn_pieces *p, const trm_cudnn_target *target,
+                                            const trm_cudnn_problem *key, bool fused)
 {
     const int32_t skip = key->in[0] == 1 && key->kernel[0] == 1 && key->before[0] == 0 ? 1 : 0;
     const int64_t n = 2 + TRM_MAX_SPATIAL - skip;
@@ -222,7 +222,9 @@ static cudnnBackendDescriptor_t build_graph(trm_cudnn_pieces *p, cudnnHandle_t h
         ops[n_ops++] = pointwise_op(p, step == 2 ? mode : CUDNN_POINTWISE_ADD, swish, from, other, to);
     }
     cudnnBackendDescriptor_t graph = trm_cudnn_make(p, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    trm_cudnn_set(p, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    if (target->device == NULL) {
+        trm_cudnn_set(p, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target->handle);
+    }
     trm_cudnn_set(p, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n_ops, ops);
     trm_cudnn_finish(p, graph);
     return graph;
@@ -231,13 +233,17 @@ static cudnnBackendDescriptor_t build_graph(trm_cudnn_pieces *p, cudnnHandle_t h
 /* ---- engines ---- */
 
 /* The engines the library proposes for a graph, as configurations, best first; they belong to `p`. */
-static int32_t propose(trm_cudnn_pieces *p, cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode, int32_t wanted,
-                       cudnnBackendDescriptor_t *configurations)
+static int32_t propose(trm_cudnn_pieces *p, const trm_cudnn_target *target, cudnnBackendDescriptor_t graph,
+                       cudnnBackendHeurMode_t mode, int32_t wanted, cudnnBackendDescriptor_t *configurations)
 {
     int64_t count = 0;
     cudnnBackendDescriptor_t heuristic = trm_cudnn_make(p, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     trm_cudnn_set(p, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph);
     trm_cudnn_set(p, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    if (target->device != NULL) {
+        trm_cudnn_set(p, heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                      &target->device);
+    }
     trm_cudnn_finish(p, heuristic);
     for (int32_t i = 0; i < wanted; i++) {
         configurations[i] = trm_cudnn_make(p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
@@ -308,13 +314,19 @@ int32_t trm_cudnn_most_compiled(const trm_cudnn_problem *key, int32_t wanted)
 }
 
 /* A plan of a configuration, if the library makes one that fits into the workspace. */
-bool trm_cudnn_make_plan(const trm_cudnn_problem *key, cudnnHandle_t handle, cudnnBackendDescriptor_t configuration,
-                         trm_cudnn_pieces *p, cudnnBackendDescriptor_t *execution)
+bool trm_cudnn_make_plan(const trm_cudnn_problem *key, const trm_cudnn_target *target,
+                         cudnnBackendDescriptor_t configuration, trm_cudnn_pieces *p,
+                         cudnnBackendDescriptor_t *execution)
 {
     int64_t need = 0, count = 0;
     memset(p, 0, sizeof(*p));
     *execution = trm_cudnn_make(p, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    trm_cudnn_set(p, *execution, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    if (target->device != NULL) {
+        trm_cudnn_set(p, *execution, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                      &target->device);
+    } else {
+        trm_cudnn_set(p, *execution, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target->handle);
+    }
     trm_cudnn_set(p, *execution, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                   &configuration);
     trm_cudnn_finish(p, *execution);
@@ -369,7 +381,7 @@ static int64_t read_knobs(trm_cudnn_pieces *p, const char *text, cudnnBackendDes
     return *text == '\0' ? n : -1;
 }
 
-bool trm_cudnn_open_engine(const trm_cudnn_problem *key, cudnnHandle_t handle, bool fused, const char *name,
+bool trm_cudnn_open_engine(const trm_cudnn_problem *key, const trm_cudnn_target *target, bool fused, const char *name,
                            trm_cudnn_pieces *graph, cudnnBackendDescriptor_t *configuration)
 {
     static const char *const prefixes[] = {"cudnn.alone:", "cudnn.fused:"};
@@ -378,11 +390,14 @@ bool trm_cudnn_open_engine(const trm_cudnn_problem *key, cudnnHandle_t handle, b
         return false;
     }
     char *at;
-    cudnnBackendDescriptor_t knobs[MAX_KNOBS], whole = build_graph(graph, handle, key, fused);
+    cudnnBackendDescriptor_t knobs[MAX_KNOBS], whole = build_graph(graph, target, key, fused);
     const int64_t index = strtoll(name + prefix, &at, 10), n = read_knobs(graph, at, knobs);
     cudnnBackendDescriptor_t named = trm_cudnn_make(graph, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     trm_cudnn_set(graph, named, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &whole);
     trm_cudnn_set(graph, named, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &index);
+    if (target->device != NULL) {
+        trm_cudnn_set(graph, named, CUDNN_ATTR_ENGINE_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &target->device);
+    }
     trm_cudnn_finish(graph, named);
     *configuration = trm_cudnn_make(graph, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     trm_cudnn_set(graph, *configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &named);
@@ -395,13 +410,13 @@ bool trm_cudnn_open_engine(const trm_cudnn_problem *key, cudnnHandle_t handle, b
 }
 
 /* The graph of a problem and what the library proposes for it, best first; both belong to `graph`. */
-int32_t trm_cudnn_open_graph(const trm_cudnn_problem *key, cudnnHandle_t handle, bool fused, trm_cudnn_pieces *graph,
-                             cudnnBackendDescriptor_t proposals[MAX_PROPOSALS], int32_t wanted)
+int32_t trm_cudnn_open_graph(const trm_cudnn_problem *key, const trm_cudnn_target *target, bool fused,
+                             trm_cudnn_pieces *graph, cudnnBackendDescriptor_t proposals[MAX_PROPOSALS], int32_t wanted)
 {
-    cudnnBackendDescriptor_t whole = build_graph(graph, handle, key, fused);
-    int32_t n = propose(graph, whole, CUDNN_HEUR_MODE_A, wanted, proposals);
+    cudnnBackendDescriptor_t whole = build_graph(graph, target, key, fused);
+    int32_t n = propose(graph, target, whole, CUDNN_HEUR_MODE_A, wanted, proposals);
     if (n == 0 && graph->error == CUDNN_STATUS_SUCCESS) {
-        n = propose(graph, whole, CUDNN_HEUR_MODE_FALLBACK, wanted, proposals);
+        n = propose(graph, target, whole, CUDNN_HEUR_MODE_FALLBACK, wanted, proposals);
     }
     return n;
 }

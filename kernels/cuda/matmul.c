@@ -13,6 +13,7 @@
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/prepare.h"
 #include "kernels/cuda/strides.h"
 
 #define LIBRARY_WORKSPACE ((size_t)32 << 20)
@@ -366,6 +367,44 @@ trm_status trm_cuda_matmul_run(const trm_kernel_call *call)
         TRM_TRY(run_product(&plan, &gemm, call, stream));
     }
     return TRM_OK;
+}
+
+/* ---- planning ahead ---- */
+
+/* The product that a run asks the library for, the first of a loop's, which are alike; false if none, or cuDNN does it
+ * as tuning chose. The stream's device is made the thread's. */
+static bool find_product(const trm_kernel_call *call, trm_gemm *gemm)
+{
+    matmul_plan plan;
+    bool gemv;
+    plan_make(call, &plan);
+    if (plan.empty || plan.gemm.k == 0) {
+        return false;
+    }
+    (void)trm_cuda_stream(call->stream);
+    *gemm = product_at(&plan, 0);
+    if (gemv_recall(gemm, &gemv) ? gemv : trm_cuda_gemv_accepts(gemm)) {
+        return false;
+    }
+    if (!plan.fused && can_run_apart(&plan, gemm)) {
+        trm_convolution_args args;
+        gemm->activation = TRM_ACTIVATION_NONE;
+        return !as_convolution(&plan, &plan.gemm, &args) || !trm_cudnn_convolution_is_chosen(&args, LIBRARY_WORKSPACE);
+    }
+    return plan.fused;
+}
+
+bool trm_cuda_matmul_is_prepared(const trm_kernel_call *call)
+{
+    trm_gemm gemm;
+    return !find_product(call, &gemm) || trm_cublaslt_is_prepared(&gemm, LIBRARY_WORKSPACE);
+}
+
+trm_status trm_cuda_matmul_prepare(const trm_kernel_call *call)
+{
+    trm_gemm gemm;
+    const trm_status status = find_product(call, &gemm) ? trm_cublaslt_prepare(&gemm, LIBRARY_WORKSPACE) : TRM_OK;
+    return status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status; /* it is run in passes */
 }
 
 /* ---- tactics ---- */

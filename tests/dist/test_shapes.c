@@ -539,6 +539,50 @@ static void memory_of_the_caller(void **state)
     close_run(&r);
 }
 
+/* Convolutions and a product for one batch after another, tuned at the first: each time what a fresh context gives. */
+static void batches_in_any_order(void **state)
+{
+    (void)state;
+    static const int64_t batches[] = {8, 5, 8, 3, 5, 1, 12, 3, 8, 2, 7, 6, 12, 4, 1};
+    static float values[12 * 4 * 12 * 12];
+    const trm_layer_desc convolution = {
+        .kind = TRM_LAYER_CONVOLUTION,
+        .convolution = {.groups = 1, .stride = {1, 1}, .dilation = {1, 1}, .activation = TRM_ACTIVATION_RELU}};
+    const trm_layer_desc flatten = {.kind = TRM_LAYER_RESHAPE, .reshape = {.dims = DIMS(-1, 16 * 8 * 8)}};
+    const trm_shape_bound bound = {
+        .tensor = "x", .min = DIMS(1, 4, 12, 12), .opt = DIMS(8, 4, 12, 12), .max = DIMS(12, 4, 12, 12)};
+    trm_tune_options tune = TRM_TUNE_OPTIONS_INIT;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4, 12, 12));
+    x = net_layer(network, "first", convolution, x, net_weight(network, "a", DIMS(16, 4, 3, 3), 1), NULL, NULL);
+    x = net_layer(network, "second", convolution, x, net_weight(network, "b", DIMS(16, 16, 3, 3), 2), NULL, NULL);
+    x = net_layer(network, "flat", flatten, x, NULL, NULL, NULL);
+    net_output(network, net_linear(network, "y", x, net_weight(network, "c", DIMS(24, 16 * 8 * 8), 3)));
+    for (int32_t i = 0; i < 12 * 4 * 12 * 12; i++) {
+        values[i] = (float)(i * 7 % 23) / 16;
+    }
+    run r;
+    open_run(&r, network, &bound, 1);
+    assert_ok(trm_context_set_input(r.context, "x", bound.opt, values));
+    assert_ok(trm_context_tune(r.context, &tune));
+    for (size_t i = 0; i < sizeof(batches) / sizeof(batches[0]); i++) {
+        const trm_dims in = DIMS(batches[i], 4, 12, 12), out = DIMS(batches[i], 24);
+        run fresh = {.engine = r.engine};
+        const void *found, *expected;
+        assert_ok(trm_context_create(r.engine, &fresh.context));
+        assert_ok(trm_context_set_input(r.context, "x", in, values));
+        assert_ok(trm_context_run(r.context));
+        assert_dims(&r, "y", out, &found);
+        assert_ok(trm_context_set_input(fresh.context, "x", in, values));
+        assert_ok(trm_context_run(fresh.context));
+        assert_dims(&fresh, "y", out, &expected);
+        assert_memory_equal(found, expected, (size_t)batches[i] * 24 * sizeof(float));
+        assert_true(((const float *)found)[0] != 0);
+        trm_context_destroy(fresh.context);
+    }
+    close_run(&r);
+}
+
 int main(void)
 {
     if (test_lacks_backend()) {
@@ -558,6 +602,7 @@ int main(void)
         cmocka_unit_test(values_are_held_to_a_profile),
         cmocka_unit_test(bad_profiles),
         cmocka_unit_test(memory_of_the_caller),
+        cmocka_unit_test(batches_in_any_order),
     };
     return cmocka_run_group_tests(tests, test_open_world, test_close_world);
 }

@@ -1,0 +1,23 @@
+/* What convolutions and products ask cuDNN and cuBLASLt before they first run a problem; see kernels/prepare.h. */
+#ifndef TRM_KERNELS_CUDA_PREPARE_H
+#define TRM_KERNELS_CUDA_PREPARE_H
+
+#include "kernels/element/convolution.h"
+
+/* convolution.c */
+bool trm_cuda_convolution_is_prepared(const trm_kernel_call *call);
+trm_status trm_cuda_convolution_prepare(const trm_kernel_call *call);
+
+/* matmul.c */
+bool trm_cuda_matmul_is_prepared(const trm_kernel_call *call);
+trm_status trm_cuda_matmul_prepare(const trm_kernel_call *call);
+
+/* cudnn.c: chooses an engine for the problem as trm_cudnn_convolution_run does, unless another thread is about to;
+ * whether that is done. UNSUPPORTED where there is no library or no engine. */
+trm_status trm_cudnn_convolution_prepare(const trm_convolution_args *args, size_t workspace_size);
+bool trm_cudnn_convolution_is_prepared(const trm_convolution_args *args, size_t workspace_size);
+/* An engine that tuning found slower than the one in use for the problem, from the best on: other batches may be run by
+ * it, if the one in use is compiled for each. */
+void trm_cudnn_convolution_mention(const trm_convolution_args *args, size_t workspace_size, const char *tactic);
+
+#endif
