@@ -21,14 +21,13 @@
 #if defined(__has_include) && __has_include(<cudnn.h>)
 #include "kernels/cuda/cudnn.h"
 
-#define MAX_DEVICES     64
-#define CACHE_SLOTS     2048 /* a power of two */
-#define CACHE_PROBES    8
-#define MOST_OTHERS     3
-#define MOST_ENGINES    256
-#define FUSED_PREFIX    "cudnn.fused:"
-#define ALONE_PREFIX    "cudnn.alone:"
-#define LEAST_DESCRIBED 90800 /* the version from which on graphs are planned for a description of a device */
+#define MAX_DEVICES  64
+#define CACHE_SLOTS  2048 /* a power of two */
+#define CACHE_PROBES 8
+#define MOST_OTHERS  3
+#define MOST_ENGINES 256
+#define FUSED_PREFIX "cudnn.fused:"
+#define ALONE_PREFIX "cudnn.alone:"
 
 /* An engine ready to run: descriptors of the graph and of the plan. */
 typedef struct engine {
@@ -72,7 +71,7 @@ static trm_status dnn_fail(cudnnStatus_t error, const char *what)
 static void describe_device(trm_cudnn_target *target)
 {
     trm_cudnn_pieces p = {.n = 0};
-    if (trm_cudnn.cudnnGetVersion() < LEAST_DESCRIBED) {
+    if (trm_cudnn.cudnnGetVersion() < TRM_CUDNN_DESCRIBES_DEVICES) {
         return;
     }
     cudnnBackendDescriptor_t device = trm_cudnn_make(&p, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);

@@ -11,6 +11,16 @@
 
 #include "kernels/cuda/convolution.h"
 
+/* The version from which on graphs are planned for a description of a device. */
+#define TRM_CUDNN_DESCRIBES_DEVICES 90800
+#if CUDNN_VERSION < TRM_CUDNN_DESCRIBES_DEVICES /* the headers; the library that is found may be newer */
+#define CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR  ((cudnnBackendDescriptorType_t)38)
+#define CUDNN_ATTR_ENGINEHEUR_DEVICEPROP     ((cudnnBackendAttributeName_t)204)
+#define CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP ((cudnnBackendAttributeName_t)407)
+#define CUDNN_ATTR_ENGINE_DEVICEPROP         ((cudnnBackendAttributeName_t)1307)
+#define CUDNN_ATTR_DEVICEPROP_HANDLE         ((cudnnBackendAttributeName_t)2701)
+#endif
+
 #define CUDNN_FUNCTIONS(X)                                                                                             \
     X(cudnnCreate)                                                                                                     \
     X(cudnnSetStream)                                                                                                  \
