@@ -570,6 +570,14 @@ static bool read_chat(api_request *r, int32_t vocab, api_error *error)
     return true;
 }
 
+/* What replies of this kind have no place for. */
+static bool refuse_prompt_logprobs(const api_request *r, const char *replies, api_error *error)
+{
+    const trm_json *value = trm_json_get(trm_json_root(r->document), "prompt_logprobs");
+    return value == NULL || api_fail(error, 400, "prompt_logprobs", "unsupported_parameter",
+                                     "%s have no prompt_logprobs; completions and chat completions have", replies);
+}
+
 static bool read_response(api_request *r, int32_t vocab, api_error *error)
 {
     const trm_json *root = trm_json_root(r->document);
@@ -600,7 +608,8 @@ static bool read_response(api_request *r, int32_t vocab, api_error *error)
         return api_fail(error, 400, tools != NULL ? "tools" : "n", "unsupported_parameter",
                         "responses have neither tools nor several choices here; chat completions have");
     }
-    return read_common(r, vocab, error) && read_integer(r, "max_output_tokens", 1, INT32_MAX, &r->max_tokens, error) &&
+    return refuse_prompt_logprobs(r, "responses", error) && read_common(r, vocab, error) &&
+           read_integer(r, "max_output_tokens", 1, INT32_MAX, &r->max_tokens, error) &&
            read_format(r, trm_json_get(trm_json_get(root, "text"), "format"), error);
 }
 
@@ -622,8 +631,8 @@ static bool read_messages(api_request *r, int32_t vocab, api_error *error)
     if (system != NULL && !trm_json_is_string(system) && !check_parts(system, "system", 0, error)) {
         return false;
     }
-    return check_messages(r->messages, "messages", error) && read_common(r, vocab, error) &&
-           read_integer(r, "max_tokens", 1, INT32_MAX, &r->max_tokens, error);
+    return check_messages(r->messages, "messages", error) && refuse_prompt_logprobs(r, "messages", error) &&
+           read_common(r, vocab, error) && read_integer(r, "max_tokens", 1, INT32_MAX, &r->max_tokens, error);
 }
 
 static bool parse(api_request *r, const char *body, size_t size, int32_t vocab, const char *const *names,

@@ -142,7 +142,12 @@ static void wrong_values_are_refused(void **state)
             "input has an element that is no token id from 0 to 99");
     refused(API_RESPONSE, "{\"input\":\"a\",\"background\":true}", 400, "background", "not stored");
     refused(API_RESPONSE, "{\"input\":\"a\",\"conversation\":\"c\"}", 400, "conversation", "not stored");
-    api_request r = parsed(API_RESPONSE, "{\"input\":\"a\",\"background\":false,\"conversation\":null}");
+    refused(API_RESPONSE, "{\"input\":\"a\",\"prompt_logprobs\":0}", 400, "prompt_logprobs", "responses have no");
+    refused(API_MESSAGES,
+            "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"prompt_logprobs\":2}", 400,
+            "prompt_logprobs", "messages have no");
+    api_request r = parsed(API_RESPONSE, "{\"input\":\"a\",\"background\":false,\"conversation\":null,"
+                                         "\"prompt_logprobs\":null}");
     api_request_fini(&r);
 }
 
