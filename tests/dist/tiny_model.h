@@ -6,7 +6,10 @@
 
 #include "support/support.h"
 
+#ifndef TINY_HIDDEN /* a test may want more of both */
 #define TINY_HIDDEN 16
+#define TINY_HEADS  2
+#endif
 
 static inline void tiny_model_config(const char *folder, int32_t vocab, int64_t context)
 {
@@ -14,11 +17,11 @@ static inline void tiny_model_config(const char *folder, int32_t vocab, int64_t 
     snprintf(path, sizeof(path), "%s/config.json", folder);
     int length = snprintf(text, sizeof(text),
                           "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":%d,"
-                          "\"intermediate_size\":24,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
-                          "\"num_key_value_heads\":2,\"vocab_size\":%d,\"max_position_embeddings\":%lld,"
+                          "\"intermediate_size\":24,\"num_hidden_layers\":1,\"num_attention_heads\":%d,"
+                          "\"num_key_value_heads\":%d,\"vocab_size\":%d,\"max_position_embeddings\":%lld,"
                           "\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,\"hidden_act\":\"silu\","
                           "\"tie_word_embeddings\":true,\"torch_dtype\":\"float32\",\"eos_token_id\":1}",
-                          TINY_HIDDEN, vocab, (long long)context);
+                          TINY_HIDDEN, TINY_HEADS, TINY_HEADS, vocab, (long long)context);
     test_write_file(path, text, (size_t)length);
 }
 
