@@ -19,8 +19,10 @@
 #include "base/error.h"
 #include "collectives/wait.h"
 
-#define HELLO_MAGIC  0x54524d31u
-#define PORT_SECONDS 3.0 /* for who has a port to leave it: who stays is told of soon */
+#define HELLO_MAGIC   0x54524d31u
+#define PORT_SECONDS  3.0 /* for who has a port to leave it: who stays is told of soon */
+#define MOST_GUESTS   64  /* connections at a time that have not said whose they are */
+#define GUEST_SECONDS 2.0 /* they may take, where others wait for a place */
 
 /* The first bytes of a connection. */
 typedef struct hello {
@@ -221,51 +223,130 @@ static trm_status connect_to_first(meeting *m, const char *host, uint16_t port)
     return fail_late(m, what);
 }
 
-/* Takes one connection; strangers are sent away. place: where the peer listens; may be NULL. */
-static trm_status accept_one(meeting *m, int32_t *n_accepted, place *places)
+/* Who has connected and not said yet who it is. */
+typedef struct guest {
+    int fd;
+    place from;
+    hello said;
+    size_t n_said; /* bytes of it */
+    double since;
+} guest;
+
+/* Those that the listener has, the longest there first. */
+typedef struct guests {
+    guest at[MOST_GUESTS];
+    int32_t n;
+} guests;
+
+static void strike(guests *all, int32_t i)
 {
-    if (!wait_ready(m->listener, POLLIN, m->end)) {
-        return fail_late(m, "not all ranks joined");
+    memmove(all->at + i, all->at + i + 1, (size_t)(--all->n - i) * sizeof(all->at[0]));
+}
+
+static void send_away(guests *all, int32_t i)
+{
+    close(all->at[i].fd);
+    strike(all, i);
+}
+
+/* Whether another is let in: for the one that is there longest, if it has stayed silent. */
+static bool has_place(const guests *all)
+{
+    return all->n < MOST_GUESTS || trm_wait_now() - all->at[0].since > GUEST_SECONDS;
+}
+
+/* Whoever waits at the listener. */
+static void let_in(meeting *m, guests *all)
+{
+    guest one = {.from = {.length = sizeof(one.from.address)}, .since = trm_wait_now()};
+    one.fd = accept(m->listener, (struct sockaddr *)&one.from.address, &one.from.length);
+    if (one.fd < 0) {
+        return;
     }
-    place from = {.length = sizeof(from.address)};
-    int fd = accept(m->listener, (struct sockaddr *)&from.address, &from.length);
-    if (fd < 0) {
-        return TRM_OK;
+    prepare(one.fd);
+    if (all->n == MOST_GUESTS) {
+        send_away(all, 0);
     }
-    prepare(fd);
-    hello theirs;
-    double patience = trm_wait_now() + 2.0;
-    if (!move_all(fd, &theirs, sizeof(theirs), false, patience < m->end ? patience : m->end) ||
-        theirs.magic != HELLO_MAGIC || theirs.stream < 0 || theirs.stream >= TRM_TCP_STREAMS || theirs.rank < 0) {
-        close(fd);
-        return TRM_OK;
+    all->at[all->n++] = one;
+}
+
+/* A rank has said who it is: its connection is taken over. */
+static trm_status seat(meeting *m, const guest *one, place *places)
+{
+    const hello *said = &one->said;
+    if (said->size != m->size || said->rank >= m->size) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank %d says that the job has %d ranks, expected %d", (int)said->rank,
+                 (int)said->size, (int)m->size);
     }
-    if (theirs.size != m->size || theirs.rank >= m->size) {
-        close(fd);
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank %d says that the job has %d ranks, expected %d", (int)theirs.rank,
-                 (int)theirs.size, (int)m->size);
+    int *slot = &m->streams[said->rank][said->stream];
+    if (*slot >= 0 || said->rank == m->rank) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "two processes say that they are rank %d", (int)said->rank);
     }
-    int *slot = &m->streams[theirs.rank][theirs.stream];
-    if (*slot >= 0 || theirs.rank == m->rank) {
-        close(fd);
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "two processes say that they are rank %d", (int)theirs.rank);
-    }
-    *slot = fd;
-    ++*n_accepted;
+    *slot = one->fd;
     if (places != NULL) {
-        ((struct sockaddr_in *)&from.address)->sin_port = htons((uint16_t)theirs.port);
-        places[theirs.rank] = from;
+        places[said->rank] = one->from;
+        ((struct sockaddr_in *)&places[said->rank].address)->sin_port = htons((uint16_t)said->port);
     }
     return TRM_OK;
 }
 
+/* Hears what guest i has to say; it is one fewer where that is enough, or wrong. *seated: it is a rank. */
+static trm_status hear(meeting *m, guests *all, int32_t i, place *places, bool *seated)
+{
+    guest *one = &all->at[i];
+    const hello *said = &one->said;
+    *seated = false;
+    ssize_t n = recv(one->fd, (char *)&one->said + one->n_said, sizeof(one->said) - one->n_said, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+        return TRM_OK;
+    }
+    one->n_said += n > 0 ? (size_t)n : 0;
+    if (n > 0 && one->n_said < sizeof(*said)) {
+        return TRM_OK;
+    }
+    if (n <= 0 || said->magic != HELLO_MAGIC || said->stream < 0 || said->stream >= TRM_TCP_STREAMS || said->rank < 0) {
+        send_away(all, i); /* a stranger */
+        return TRM_OK;
+    }
+    TRM_TRY(seat(m, one, places));
+    strike(all, i);
+    *seated = true;
+    return TRM_OK;
+}
+
+/* Takes the connections of n_ranks ranks; strangers are sent away. places: where ranks listen; may be NULL. */
 static trm_status accept_all(meeting *m, int32_t n_ranks, place *places)
 {
-    int32_t n = 0;
-    while (n < n_ranks * TRM_TCP_STREAMS) {
-        TRM_TRY(accept_one(m, &n, places));
+    guests all = {.n = 0};
+    trm_status status = TRM_OK;
+    for (int32_t missing = n_ranks * TRM_TCP_STREAMS; missing > 0 && status == TRM_OK;) {
+        const bool open = has_place(&all);
+        const int longest = open ? 1000 : 100; /* ms */
+        struct pollfd entries[MOST_GUESTS + 1] = {{.fd = open ? m->listener : -1, .events = POLLIN}};
+        for (int32_t i = 0; i < all.n; i++) {
+            entries[i + 1] = (struct pollfd){.fd = all.at[i].fd, .events = POLLIN};
+        }
+        double left = m->end - trm_wait_now();
+        if (left <= 0) {
+            status = fail_late(m, "not all ranks joined");
+            break;
+        }
+        (void)poll(entries, (nfds_t)all.n + 1, left * 1000 > longest ? longest : (int)(left * 1000) + 1);
+        for (int32_t i = all.n - 1; i >= 0 && status == TRM_OK; i--) { /* from the last, as those behind move up */
+            bool seated = false;
+            if (entries[i + 1].revents != 0) {
+                status = hear(m, &all, i, places, &seated);
+            }
+            missing -= seated;
+        }
+        if (entries[0].revents != 0) {
+            let_in(m, &all);
+        }
     }
-    return TRM_OK;
+    while (all.n > 0) {
+        send_away(&all, all.n - 1);
+    }
+    return status;
 }
 
 static trm_status meet(meeting *m, const char *host, uint16_t port)

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cases.h"
@@ -184,6 +185,96 @@ static void *join_alone(void *argument)
 }
 
 /* A port that another has: waited for until it is free, or until the deadline. */
+/* Strangers that connect and stay silent, or say a part of something: ranks that come later are met at once, and one
+ * whose greeting comes late in two pieces as well. */
+typedef struct strangers {
+    uint16_t port;
+    int fds[80]; /* more than are listened to at a time */
+} strangers;
+
+static void connect_strangers(strangers *all)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(all->port)};
+    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+    for (size_t i = 0; i < sizeof(all->fds) / sizeof(all->fds[0]); i++) {
+        do {
+            all->fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+            if (connect(all->fds[i], (struct sockaddr *)&address, sizeof(address)) == 0) {
+                break;
+            }
+            close(all->fds[i]); /* rank 0 does not listen yet */
+            usleep(1000);
+        } while (true);
+        if (i % 2 == 0) {
+            (void)!send(all->fds[i], "1MRT", 4, MSG_NOSIGNAL);
+        }
+    }
+}
+
+static void nothing_more(tcp_rank *rank, trm_communicator *c)
+{
+    (void)rank;
+    (void)c;
+}
+
+static double seconds_now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static void test_silent_strangers(void **state)
+{
+    (void)state;
+    tcp_rank ranks[2] = {{0}};
+    strangers all = {.port = free_port()};
+    for (int32_t r = 0; r < 2; r++) {
+        ranks[r] =
+            (tcp_rank){.rank = r, .size = 2, .claims = 2, .port = all.port, .deadline = 60.0, .fn = nothing_more};
+    }
+    assert_int_equal(pthread_create(&ranks[0].thread, NULL, run_tcp_rank, &ranks[0]), 0);
+    connect_strangers(&all);
+    const double began = seconds_now();
+    assert_int_equal(pthread_create(&ranks[1].thread, NULL, run_tcp_rank, &ranks[1]), 0);
+    for (int32_t r = 0; r < 2; r++) {
+        pthread_join(ranks[r].thread, NULL);
+        assert_int_equal(ranks[r].status, TRM_OK);
+    }
+    assert_true(seconds_now() - began < 10.0); /* two seconds for each would be 160 */
+    for (size_t i = 0; i < sizeof(all.fds) / sizeof(all.fds[0]); i++) {
+        close(all.fds[i]);
+    }
+}
+
+/* A rank that stalls before its greeting, for longer than strangers used to be waited for. */
+static void test_slow_greeting(void **state)
+{
+    (void)state;
+    const struct {
+        uint32_t magic;
+        int32_t rank, size, stream;
+        uint32_t port;
+    } greetings[2] = {{0x54524d31u, 1, 2, 0, 1}, {0x54524d31u, 1, 2, 1, 1}};
+    tcp_rank first = {.rank = 0, .size = 2, .claims = 2, .port = free_port(), .deadline = 60.0, .fn = nothing_more};
+    strangers all = {.port = first.port};
+    assert_int_equal(pthread_create(&first.thread, NULL, run_tcp_rank, &first), 0);
+    connect_strangers(&all);
+    usleep(2500000);
+    for (int i = 0; i < 2; i++) {
+        int fd = all.fds[77 + 2 * i]; /* of the last, which are there still, those that have said nothing */
+        const char *bytes = (const char *)&greetings[i];
+        assert_int_equal(send(fd, bytes, 5, MSG_NOSIGNAL), 5);
+        usleep(50000);
+        assert_int_equal(send(fd, bytes + 5, sizeof(greetings[i]) - 5, MSG_NOSIGNAL), sizeof(greetings[i]) - 5);
+    }
+    pthread_join(first.thread, NULL);
+    assert_int_equal(first.status, TRM_OK);
+    for (size_t i = 0; i < sizeof(all.fds) / sizeof(all.fds[0]); i++) {
+        close(all.fds[i]);
+    }
+}
+
 static void test_port_in_use(void **state)
 {
     (void)state;
@@ -236,6 +327,8 @@ int main(void)
         cmocka_unit_test(test_rank_that_leaves),
         cmocka_unit_test(test_rank_that_gives_up),
         cmocka_unit_test(test_host_that_is_not),
+        cmocka_unit_test(test_silent_strangers),
+        cmocka_unit_test(test_slow_greeting),
         cmocka_unit_test(test_port_in_use),
         cmocka_unit_test(test_connection_to_itself),
     };
