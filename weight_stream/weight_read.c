@@ -20,7 +20,7 @@
 
 /* Of one call. */
 typedef struct reading {
-    bool direct;       /* while weights stream: large runs past the file cache, others not through mappings */
+    bool direct; /* while weights stream: large runs past the file cache, others through it, none through mappings */
     trm_status status; /* the first failure */
 } reading;
 
@@ -77,6 +77,31 @@ static void read_from_file(const reader *read, const unsigned char *from, size_t
     }
 }
 
+/* Whether elements are to be read from the file, not through its mapping. */
+static bool avoids_mapping(const reader *read)
+{
+    return read->base->kind == TRM_WEIGHT_STORED && read->base->file != NULL && read->call->direct;
+}
+
+/* Gathers elements that lie apart: as many at a time as the bytes from the first to the last of them fill a window. */
+static void gather_from_file(const reader *read, const unsigned char *from, size_t stride, size_t count,
+                             unsigned char *to)
+{
+    const size_t size = read->from_size, begin = (size_t)(from - read->base->file->mapping.bytes);
+    const size_t most = 1 + (BUFFER_SIZE - size) / (stride * size);
+    unsigned char window[BUFFER_SIZE];
+    reading *call = read->call;
+    for (size_t done = 0; done < count && call->status == TRM_OK;) {
+        const size_t n = count - done < most ? count - done : most;
+        call->status =
+            trm_weight_file_read(read->base->file, begin + done * stride * size, ((n - 1) * stride + 1) * size, window);
+        if (call->status == TRM_OK) {
+            gather(window, stride, size, n, to + done * size);
+        }
+        done += n;
+    }
+}
+
 static void read_stored(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to)
 {
     const unsigned char *from = read->base->bytes + start * read->from_size;
@@ -91,9 +116,13 @@ static void read_stored(const reader *read, size_t start, size_t stride, size_t 
     }
     unsigned char buffer[BUFFER_SIZE];
     size_t most = BUFFER_SIZE / read->from_size;
-    for (size_t done = 0; done < count;) {
+    for (size_t done = 0; done < count && read->call->status == TRM_OK;) {
         size_t n = count - done < most ? count - done : most;
-        gather(from + done * stride * read->from_size, stride, read->from_size, n, buffer);
+        if (avoids_mapping(read)) {
+            gather_from_file(read, from + done * stride * read->from_size, stride, n, buffer);
+        } else {
+            gather(from + done * stride * read->from_size, stride, read->from_size, n, buffer);
+        }
         trm_convert(read->base->dtype, buffer, read->dtype, to + done * read->to_size, n);
         done += n;
     }
@@ -282,22 +311,33 @@ static void read_run(const reader *read, size_t start, size_t stride, size_t cou
     }
 }
 
+/* A few elements, as they are stored. After a failure they are zeros. */
+static void read_line(const reader *read, size_t start, size_t count, unsigned char *to)
+{
+    const reader as_stored = {read->base, read->base->dtype, read->from_size, read->from_size, read->call};
+    memset(to, 0, count * read->from_size);
+    read_from_file(&as_stored, read->base->bytes + start * read->from_size, count, to);
+}
+
 /* Rows of a transposed matrix: element (r, c) of the target lies at start + r + c * stride. */
 static void read_transposed(const reader *read, size_t start, size_t stride, size_t rows, size_t columns,
                             unsigned char *to)
 {
-    unsigned char tile[TILE * TILE * 8], computed[TILE * sizeof(float)];
+    unsigned char tile[TILE * TILE * 8], fetched[TILE * 8];
     const size_t size = read->from_size;
-    const bool is_stored = read->base->kind == TRM_WEIGHT_STORED;
-    for (size_t c = 0; c < columns; c += TILE) {
+    const bool is_stored = read->base->kind == TRM_WEIGHT_STORED, avoids = avoids_mapping(read);
+    reading *call = read->call;
+    for (size_t c = 0; c < columns && call->status == TRM_OK; c += TILE) {
         size_t width = columns - c < TILE ? columns - c : TILE;
         for (size_t r = 0; r < rows; r += TILE) {
             size_t height = rows - r < TILE ? rows - r : TILE;
             for (size_t k = 0; k < width; k++) { /* tile[r][c] from stored [c][r] */
                 const size_t at = start + r + (c + k) * stride;
-                const unsigned char *line = is_stored ? read->base->bytes + at * size : computed;
+                const unsigned char *line = is_stored && !avoids ? read->base->bytes + at * size : fetched;
                 if (!is_stored) {
-                    trm_weight_read_computed(read->base, at, height, computed, read_numbers, read->call);
+                    trm_weight_read_computed(read->base, at, height, fetched, read_numbers, call);
+                } else if (avoids) {
+                    read_line(read, at, height, fetched);
                 }
                 switch (size) {
 #define SCATTER(bytes)                                                                                                 \
@@ -385,8 +425,8 @@ static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, s
     }
 }
 
-/* Some runs are read through mappings, where what a file has lost since would be a signal: all but large ones while
- * weights are loaded, those that are gathered also while they stream. */
+/* While weights are loaded all but large runs are read through mappings, where what a file has lost since would be a
+ * signal. */
 static trm_status check_files(const trm_weight_base *base)
 {
     if (base->kind == TRM_WEIGHT_STORED) {

@@ -415,11 +415,14 @@ static void a_file_that_is_cut_off_while_it_is_read(void **state)
     char path[4400];
     float *to = calloc(HEIGHT * WIDTH, sizeof(*to));
     trm_safetensors *set;
-    trm_weight *whole, *columns;
+    trm_weight *whole, *columns, *turned, *column;
     int failed = 0;
     assert_non_null(to);
     set = open_zeros(HEIGHT, WIDTH, path, sizeof(path), &whole);
     assert_ok(trm_weight_slice(whole, 1, 0, WIDTH / 2, &columns));
+    assert_ok(trm_weight_transpose(columns, (int32_t[]){1, 0}, &turned)); /* gathered by tiles */
+    assert_ok(trm_weight_slice(whole, 1, 7, 8, &column));                 /* and one by one */
+    const trm_weight *const weights[] = {whole, columns, turned, column};
     struct stat file;
     assert_int_equal(stat(path, &file), 0);
     cutter c = {.path = path, .size = file.st_size};
@@ -427,8 +430,8 @@ static void a_file_that_is_cut_off_while_it_is_read(void **state)
     void *result;
     assert_int_equal(pthread_create(&thread, NULL, cut_and_mend, &c), 0);
     for (int i = 0; i < 2000 || failed == 0; i++) { /* some begin when the file is whole */
-        trm_status status =
-            trm_weight_read_direct(i % 2 ? whole : columns, i % 3 ? TRM_F32 : TRM_F16, 0, HEIGHT * WIDTH / 2, to);
+        trm_status status = trm_weight_read_direct(weights[i % 4], i % 3 ? TRM_F32 : TRM_F16, 0,
+                                                   i % 4 == 3 ? HEIGHT : HEIGHT * WIDTH / 2, to);
         assert_true(status == TRM_OK || status == TRM_ERROR_IO);
         failed += status != TRM_OK;
     }
@@ -437,14 +440,64 @@ static void a_file_that_is_cut_off_while_it_is_read(void **state)
     assert_null(result);
     trm_weight_destroy(whole);
     trm_weight_destroy(columns);
+    trm_weight_destroy(turned);
+    trm_weight_destroy(column);
     trm_safetensors_close(set);
     free(to);
+}
+
+/* Whatever lies apart comes the same way from the file as through its mapping. */
+static void direct_reads_of_gathered_elements(void **state)
+{
+    (void)state;
+    enum { HEIGHT = 96, WIDTH = 2100, COUNT = HEIGHT * WIDTH };
+    static const trm_dtype types[] = {TRM_F32, TRM_BF16, TRM_F16};
+    static const size_t counts[] = {COUNT, 3 * HEIGHT, 2 * WIDTH, HEIGHT};
+    const char *folder = test_temporary_folder();
+    char header[256];
+    float *data = calloc(COUNT, sizeof(*data)), *direct = calloc(COUNT, sizeof(*data)),
+          *mapped = calloc(COUNT, sizeof(*data));
+    uint64_t random = test_seed();
+    assert_true(data != NULL && direct != NULL && mapped != NULL);
+    for (size_t i = 0; i < COUNT; i++) {
+        data[i] = test_random_float(&random);
+    }
+    snprintf(header, sizeof(header), "{\"w\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[0,%d]}}", HEIGHT,
+             WIDTH, COUNT * 4);
+    write_safetensors(folder, "model.safetensors", header, data, COUNT * sizeof(*data));
+    trm_safetensors *set;
+    trm_weight *whole, *weights[4];
+    assert_ok(trm_safetensors_open(folder, &set));
+    assert_ok(trm_safetensors_weight(set, "w", &whole));
+    assert_ok(trm_weight_transpose(whole, (int32_t[]){1, 0}, &weights[0]));
+    assert_ok(trm_weight_slice(weights[0], 0, 3, 6, &weights[1])); /* too few rows for tiles: one by one, far apart */
+    assert_ok(trm_weight_slice(whole, 0, 1, 3, &weights[2]));
+    assert_ok(trm_weight_slice(whole, 1, 5, 6, &weights[3]));
+    for (int i = 0; i < 60; i++) {
+        const trm_weight *weight = weights[i % 4];
+        trm_dtype type = types[i / 4 % 3];
+        const size_t all = counts[i % 4], first = (size_t)test_random_below(&random, (int64_t)all);
+        const size_t count = 1 + (size_t)test_random_below(&random, (int64_t)(all - first));
+        const size_t bytes = count * trm_dtype_size(type);
+        assert_ok(trm_weight_read(weight, type, first, count, mapped));
+        assert_ok(trm_weight_read_direct(weight, type, first, count, direct));
+        assert_memory_equal(direct, mapped, bytes);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        trm_weight_destroy(weights[i]);
+    }
+    trm_weight_destroy(whole);
+    trm_safetensors_close(set);
+    free(data);
+    free(direct);
+    free(mapped);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(direct_reads),
+        cmocka_unit_test(direct_reads_of_gathered_elements),
         cmocka_unit_test(sixteen_bit_types_convert_like_the_plain_functions),
         cmocka_unit_test(floats_round_like_the_plain_functions),
         cmocka_unit_test(doubles_are_rounded_once),
