@@ -162,7 +162,7 @@ static trm_status fill_engine(trm_engine *engine)
         return trm_load_start(engine, NULL, &engine->load);
     }
     TRM_TRY(measure_hosting(engine));
-    return trm_weight_places_init(&engine->places, plan, device, engine->world->local_size,
+    return trm_weight_places_init(&engine->places, plan, device, engine->world->memory_sharers,
                                   trm_load_threads(engine->world));
 }
 

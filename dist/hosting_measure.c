@@ -314,7 +314,7 @@ static trm_status measure_all(measure *m, trm_hosting_rates *rates)
 trm_status trm_hosting_measure(trm_engine *engine, trm_hosting_rates *rates)
 {
     const size_t all = engine->plan->streaming->streamable;
-    const size_t most = trm_memory_available() / (size_t)engine->world->local_size / FREE_PARTS;
+    const size_t most = trm_memory_available() / (size_t)engine->world->memory_sharers / FREE_PARTS;
     measure m = {.engine = engine, .plan = engine->plan, .read = all * 2, .copy = all / 4};
     trm_hosting_rates found = engine->plan->streaming->rates;
     m.read = m.read < MOST_READ ? m.read : MOST_READ;

@@ -84,6 +84,10 @@ static trm_status check_options(const trm_world_options *options)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "world is replica %d of %d, expected one of at most %d",
                  (int)options->replica, (int)options->replicas, MOST_REPLICAS);
     }
+    if (options->starting < 0 || options->starting > (is_one_of_many ? options->replicas : 1)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%d of %d replicas start, expected at most all of them",
+                 (int)options->starting, (int)options->replicas);
+    }
     return TRM_OK;
 }
 
@@ -114,9 +118,11 @@ static trm_status introduce(trm_world *world, const trm_topology *topology, cons
     introduction mine = {{0}, {0}, {0}};
     gethostname(mine.host, sizeof(mine.host) - 1);
     trm_topology_allowed(topology, mine.processors, sizeof(mine.processors));
-    snprintf(mine.options, sizeof(mine.options), "version %s, backend %s, deadline %g s, exchange %s, replica %d of %d",
+    snprintf(mine.options, sizeof(mine.options),
+             "version %s, backend %s, deadline %g s, exchange %s, replica %d of %d, %d "
+             "start",
              TRM_VERSION, trm_backend_name(options->backend), world->deadline_seconds, world->exchange,
-             (int)options->replica, (int)replicas_of(options));
+             (int)options->replica, (int)replicas_of(options), (int)options->starting);
     if (world->bootstrap == NULL) {
         all[0] = mine;
     } else {
@@ -130,6 +136,7 @@ static trm_status introduce(trm_world *world, const trm_topology *topology, cons
     }
     find_local(all, world);
     world->local_rank += options->replica * world->local_size;
+    world->memory_sharers = world->local_size * (options->starting > 0 ? options->starting : replicas_of(options));
     world->local_size *= replicas_of(options);
     return TRM_OK;
 }
@@ -332,7 +339,7 @@ trm_status trm_world_from_parts(trm_device *device, trm_communicator *communicat
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the world");
     }
     w->rank = w->local_rank = communicator->rank;
-    w->size = w->local_size = communicator->size;
+    w->size = w->local_size = w->memory_sharers = communicator->size;
     w->launcher = "none";
     w->exchange = "auto";
     w->device = device;

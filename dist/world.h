@@ -11,6 +11,7 @@
 struct trm_world {
     int32_t rank, size;
     int32_t local_rank, local_size; /* among the ranks of this machine, those of replicas of this world too */
+    int32_t memory_sharers;         /* ranks that divide what memory of this machine is free, this one included */
     const char *launcher;           /* "none", "openmpi", "pmix", "slurm", "torchrun" */
     trm_device *device;
     trm_communicator *communicator;

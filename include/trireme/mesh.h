@@ -52,10 +52,12 @@ typedef struct trm_world_options {
     bool bind;               /* bind this process near its GPU (CUDA) or to its share of cores (host) */
     int32_t replica;         /* of several worlds alike on one machine, which this is: its ranks take the GPUs and */
     int32_t replicas;        /* shares of processors and memory behind those before it; 0 or 1: it has them alone */
+    int32_t starting;        /* of them, those that start now, this one included: memory that is free on the host is
+                                divided among these, as the others have theirs; 0: all */
 } trm_world_options;
 #define TRM_WORLD_OPTIONS_INIT                                                                                         \
     {                                                                                                                  \
-        sizeof(trm_world_options), TRM_BACKEND_HOST, -1, 0, 0.0, true, 0, 1                                            \
+        sizeof(trm_world_options), TRM_BACKEND_HOST, -1, 0, 0.0, true, 0, 1, 0                                         \
     }
 
 /*

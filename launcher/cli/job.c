@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "launcher/serve/worker.h"
 
 /* A launcher ends the job well within this time when rank 0 has failed. */
 #define SECONDS_FOR_RANK_0  3
@@ -377,6 +378,8 @@ trm_status job_open_world(job *j, const settings *all)
     options.deadline_seconds = settings_number(all, SETTING_DEADLINE);
     options.replicas = (int32_t)settings_integer(all, SETTING_REPLICAS);
     options.replica = (int32_t)settings_integer(all, SETTING_REPLICA);
+    const char *starting = getenv(WORKER_STARTING_VARIABLE);
+    options.starting = starting != NULL && options.replicas > 1 ? atoi(starting) : 0;
     TRM_TRY(trm_world_open(&options, &j->world));
     j->talks = trm_world_rank(j->world) == 0;
     return trm_world_size(j->world) == 1 ? TRM_OK : agree_on_settings(j);

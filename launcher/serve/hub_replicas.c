@@ -38,7 +38,7 @@ trm_status replicas_start(hub *h)
     }
     h->options.replicas = NULL; /* the caller's */
     for (int32_t i = 0; i < n; i++) {
-        TRM_TRY(supervisor_start(&h->replicas[i].supervisor));
+        TRM_TRY(supervisor_start(&h->replicas[i].supervisor, n));
     }
     return TRM_OK;
 }
@@ -64,6 +64,16 @@ static int32_t count_serving(const hub *h)
     int32_t n = 0;
     for (int32_t i = 0; i < h->n_replicas; i++) {
         n += replica_leader(&h->replicas[i]) != NULL;
+    }
+    return n;
+}
+
+/* Those that have all the memory they take. */
+static int32_t count_ready(const hub *h)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < h->n_replicas; i++) {
+        n += h->replicas[i].supervisor.phase == JOB_READY;
     }
     return n;
 }
@@ -221,7 +231,7 @@ static void take_ready(hub *h, replica *r, const wire_ready *ready)
     }
 }
 
-static void tend_job(hub *h, replica *r, supervisor_frame_fn fn)
+static void hear_job(hub *h, replica *r, supervisor_frame_fn fn)
 {
     bool became_ready;
     wire_ready ready;
@@ -232,9 +242,14 @@ static void tend_job(hub *h, replica *r, supervisor_frame_fn fn)
     if (loss != TRM_OK) {
         take_loss(h, r, loss);
     }
+}
+
+/* Starts it again, if it is lost and its time has come. */
+static void restart_job(hub *h, replica *r)
+{
     bool wanted = r->lost_at > 0 && supervisor_clock() >= r->next_start && !h->asleep && !h->ending;
     if (r->supervisor.phase == JOB_NONE && wanted && h->state != HUB_ENDED) {
-        loss = supervisor_start(&r->supervisor);
+        trm_status loss = supervisor_start(&r->supervisor, h->n_replicas - count_ready(h));
         if (loss != TRM_OK) {
             take_loss(h, r, loss);
         }
@@ -303,7 +318,10 @@ static void tend_sleep(hub *h)
 void replicas_tend(hub *h, supervisor_frame_fn fn)
 {
     for (int32_t i = 0; i < h->n_replicas; i++) {
-        tend_job(h, &h->replicas[i], fn);
+        hear_job(h, &h->replicas[i], fn);
+    }
+    for (int32_t i = 0; i < h->n_replicas; i++) { /* once it is known which others are lost as well */
+        restart_job(h, &h->replicas[i]);
     }
     tend_sleep(h);
 }

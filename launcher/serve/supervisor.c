@@ -105,32 +105,34 @@ void supervisor_fini(supervisor *s)
     *s = (supervisor){.listener = -1, .child_pidfd = -1, .beats = BEATS_NONE};
 }
 
-/* The environment of the job: this one's and where the socket is. mpirun as root, which is usual in containers, is the
- * user's choice already. */
-static char **job_environment(const supervisor *s, char socket_variable[128])
+/* The environment of the job: this one's, where the socket is, and how many start. mpirun as root, which is usual in
+ * containers, is the user's choice already. */
+static char **job_environment(const supervisor *s, int32_t starting, char socket_variable[128], char count_variable[64])
 {
     static char allow[] = "OMPI_ALLOW_RUN_AS_ROOT=1", confirm[] = "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1";
     size_t n = 0;
     while (environ[n] != NULL) {
         n++;
     }
-    char **environment = calloc(n + 4, sizeof(char *));
+    char **environment = calloc(n + 5, sizeof(char *));
     if (environment != NULL) {
         memcpy(environment, environ, n * sizeof(char *));
         snprintf(socket_variable, 128, "TRIREME_SERVE_SOCKET=%s", s->path);
+        snprintf(count_variable, 64, "TRIREME_SERVE_STARTING=%d", starting);
         environment[n] = socket_variable;
         environment[n + 1] = allow;
         environment[n + 2] = confirm;
+        environment[n + 3] = count_variable;
     }
     return environment;
 }
 
-trm_status supervisor_start(supervisor *s)
+trm_status supervisor_start(supervisor *s, int32_t starting)
 {
-    char socket_variable[128];
+    char socket_variable[128], count_variable[64];
     beats_close(&s->beats); /* what is left of the job before may still write there */
     TRM_TRY(beats_create(&s->beats, s->options.ranks));
-    char **environment = job_environment(s, socket_variable);
+    char **environment = job_environment(s, starting, socket_variable, count_variable);
     if (environment == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the environment of the job");
     }

@@ -14,7 +14,8 @@
 #define SUPERVISOR_PATIENCE   10 /* beat timeouts of silence while a rank waits for a processor, or starts */
 
 typedef struct supervisor_options {
-    char *const *command; /* NULL-terminated: what starts the job; gets TRIREME_SERVE_SOCKET in its environment */
+    char *const *command; /* NULL-terminated: what starts the job; gets TRIREME_SERVE_SOCKET and TRIREME_SERVE_STARTING
+                             in its environment */
     int32_t ranks;
     double beat_seconds; /* a rank that is silent for longer has stopped, SUPERVISOR_PATIENCE times it if held up */
     double step_seconds; /* a step that takes longer hangs, and a rank that looks for none for longer */
@@ -60,7 +61,8 @@ typedef struct supervisor {
 
 trm_status supervisor_init(supervisor *s, const supervisor_options *options);
 void supervisor_fini(supervisor *s); /* kills what is left */
-trm_status supervisor_start(supervisor *s);
+/* As one of `starting` jobs that start at this time. */
+trm_status supervisor_start(supervisor *s, int32_t starting);
 
 /* Called with every descriptor to watch: for input, and for output where `output`. */
 typedef void (*supervisor_watch_fn)(void *user, int fd, bool output);

@@ -8,7 +8,8 @@
 #include <trireme/serving.h>
 #include <trireme/tokenizer.h>
 
-#define WORKER_SOCKET_VARIABLE "TRIREME_SERVE_SOCKET"
+#define WORKER_SOCKET_VARIABLE   "TRIREME_SERVE_SOCKET"
+#define WORKER_STARTING_VARIABLE "TRIREME_SERVE_STARTING" /* how many replicas start at this time */
 
 typedef struct worker worker;
 

@@ -16,6 +16,7 @@ static void test_ranks(void **state)
     assert_int_equal(trm_world_rank(world), rank != NULL ? atoi(rank) : 0);
     assert_int_equal(trm_world_local_rank(world), replica * trm_world_size(world) + trm_world_rank(world));
     assert_int_equal(world->local_size, (replica + 1) * trm_world_size(world));
+    assert_int_equal(world->memory_sharers, trm_world_size(world)); /* the other one has its memory */
     assert_string_equal(world->launcher, size != NULL ? "openmpi" : "none");
     assert_string_equal(world->communicator->ops->name, trm_world_size(world) > 1 ? "mpi" : "self");
     assert_int_equal(trm_device_backend(world->device), TRM_BACKEND_HOST);
@@ -69,6 +70,12 @@ int main(void)
     replica = ranks == NULL ? 1 : atoi(ranks) % 2;
     options.replica = replica;
     options.replicas = replica + 1;
+    options.starting = replica + 2;
+    if (trm_world_open(&options, &world) != TRM_ERROR_INVALID_ARGUMENT) {
+        fprintf(stderr, "more worlds start than there are\n");
+        return 1;
+    }
+    options.starting = 1;
     if (trm_world_open(&options, &world) != TRM_OK) {
         fprintf(stderr, "cannot open the world: %s\n", trm_last_error());
         return 1;

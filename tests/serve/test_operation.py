@@ -429,6 +429,11 @@ class Replicas(unittest.TestCase):
     def steps(self, server, replica):
         return server.metric('trireme_rank_steps_total.*replica="%d",rank="0".*' % replica)
 
+    def starting(self, server):
+        """How many replicas each rank's job was started beside: those divide what memory is free."""
+        environments = [open(f"/proc/{pid}/environ").read().split("\0") for pid in server.workers()]
+        return sorted(word[-1] for words in environments for word in words if word.startswith("TRIREME_SERVE_STARTING="))
+
     def test_share(self):
         """Requests are divided, texts are those of one job, and a prompt goes where its beginning is known."""
         with Server(*self.OPTIONS, ranks=self.RANKS) as server:
@@ -462,6 +467,7 @@ class Replicas(unittest.TestCase):
         """What a lost replica had goes on at the other, and the server is ready all the time."""
         with Server("--replicas", "2", *self.OPTIONS, ranks=self.RANKS) as server:
             expected = self.texts(server)
+            self.assertEqual(self.starting(server), ["2"] * 2 * self.RANKS)
             for turn in range(2):
                 before = server.metric("vllm:generation_tokens_total")
                 states = []
@@ -480,12 +486,17 @@ class Replicas(unittest.TestCase):
                 server.wait_line(r"replica \d is serving again", count=turn + 1)
                 server.wait_metric("trireme_restarts_total", turn + 1)
                 eventually(lambda: self.assertEqual(self.serving(server), (200, 2)))
+                if turn == 0: # alone, while the other has its memory
+                    self.assertEqual(self.starting(server), ["1"] * self.RANKS + ["2"] * self.RANKS)
             self.assertEqual(server.request("GET", "/health")[1], {"status": "ok", "replicas": 2, "replicas_serving": 2})
             os.kill(server.process.pid, signal.SIGSTOP) # so that it sees both losses at once
-            for pid in server.workers():
+            victims = server.workers()
+            for pid in victims:
                 os.kill(pid, signal.SIGKILL)
+            eventually(lambda: self.assertTrue(all(is_gone(pid) for pid in victims)))
             os.kill(server.process.pid, signal.SIGCONT)
             server.wait_line(r"replica \d is serving again", count=4)
+            self.assertEqual(self.starting(server), ["2"] * 2 * self.RANKS)
             self.assertEqual(self.texts(server), expected)
 
     def test_given_up(self):

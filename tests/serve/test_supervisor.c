@@ -132,7 +132,7 @@ static double seconds_until_lost(message last, const silence *silent)
     int rank_told;
     assert_ok(supervisor_init(
         &s, &(supervisor_options){.command = command, .ranks = 1, .beat_seconds = BEAT, .step_seconds = 60}));
-    assert_ok(supervisor_start(&s));
+    assert_ok(supervisor_start(&s, 1));
     pid_t rank = start_rank(&s, last, silent);
     trm_status status = TRM_OK;
     while (status == TRM_OK) {
@@ -190,7 +190,7 @@ static void lose(const loss *row)
     memset(&ready, 0, sizeof(ready));
     assert_ok(supervisor_init(
         &s, &(supervisor_options){.command = command, .ranks = 2, .beat_seconds = 60, .step_seconds = 60}));
-    assert_ok(supervisor_start(&s));
+    assert_ok(supervisor_start(&s, 1));
     wire_hello hello = hello_of(row->rank, 2, s.child), leader = hello_of(0, 2, s.child);
     leader.leads = 1;
     assert_ok(wire_write(&greets, WIRE_HELLO, &hello, sizeof(hello)));
@@ -249,7 +249,7 @@ static void idle(const idling *row)
     double seconds = 0;
     assert_ok(supervisor_init(
         &s, &(supervisor_options){.command = command, .ranks = 2, .beat_seconds = 60, .step_seconds = 0.3}));
-    assert_ok(supervisor_start(&s));
+    assert_ok(supervisor_start(&s, 1));
     for (int32_t i = 0; i < 2; i++) {
         wire_hello hello = hello_of(i, 2, s.child);
         trm_bytes out = {0};
