@@ -222,6 +222,7 @@ static const trm_field convolution_fields[] = {
     {"auto_pad", TRM_FIELD_ENUM, AT(convolution.auto_pad), false, 0, auto_pad_names, 0},
     {"activation", TRM_FIELD_ENUM, AT(convolution.activation), false, 0, activation_names, 0},
     {"channels_last", TRM_FIELD_BOOL, AT(convolution.channels_last), false, 0, NULL, 0},
+    {"whole_numbers", TRM_FIELD_BOOL, AT(convolution.whole_numbers), false, 0, NULL, 0},
 };
 static const trm_field deformable_convolution_fields[] = {
     {"groups", TRM_FIELD_INT32, AT(deformable_convolution.groups), false, 1, NULL, 0},

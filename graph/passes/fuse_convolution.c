@@ -47,7 +47,8 @@ static trm_tensor *input_of(const trm_layer *layer, int32_t i)
 static trm_layer *plain_convolution(const trm_analysis *analysis, const trm_tensor *tensor)
 {
     trm_layer *layer = trm_analysis_private_producer(analysis, tensor, TRM_LAYER_CONVOLUTION);
-    return layer != NULL && input_of(layer, 3) == NULL && layer->desc.convolution.activation == TRM_ACTIVATION_NONE
+    return layer != NULL && input_of(layer, 3) == NULL && !layer->desc.convolution.whole_numbers &&
+                   layer->desc.convolution.activation == TRM_ACTIVATION_NONE
                ? layer
                : NULL;
 }

@@ -220,13 +220,13 @@ static void describe_problem(const trm_convolution_args *args, size_t workspace_
 {
     const trm_windows *w = &args->w;
     int used = snprintf(text, TRM_PROBLEM_TEXT_SIZE,
-                        "cuDNN %zu; convolution n=%lld c=%lld m=%lld groups=%lld %s%s%s bias=%d residual=%d "
+                        "cuDNN %zu; convolution n=%lld c=%lld m=%lld groups=%lld %s%s%s%s bias=%d residual=%d "
                         "activation=%d workspace=%zu",
                         trm_cudnn_version(), (long long)w->batch, (long long)w->channels_in,
                         (long long)(args->outputs * args->groups), (long long)args->groups, trm_dtype_name(args->dtype),
                         args->allow_tf32 && args->dtype == TRM_F32 ? "(tf32)" : "",
-                        args->channels_last ? " channels last" : "", args->bias != NULL, args->residual != NULL,
-                        (int)args->activation, workspace_size);
+                        args->channels_last ? " channels last" : "", args->whole_numbers ? " whole numbers" : "",
+                        args->bias != NULL, args->residual != NULL, (int)args->activation, workspace_size);
     for (int32_t i = TRM_MAX_SPATIAL - w->n; i < TRM_MAX_SPATIAL && used < TRM_PROBLEM_TEXT_SIZE; i++) {
         used += snprintf(text + used, TRM_PROBLEM_TEXT_SIZE - (size_t)used,
                          " in=%lld out=%lld kernel=%lld stride=%lld dilation=%lld before=%lld", (long long)w->in[i],

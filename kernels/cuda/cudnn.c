@@ -336,6 +336,7 @@ static bool key_fill(const trm_convolution_args *args, int device, size_t worksp
     key->residual = args->residual != NULL;
     key->channels_last = args->channels_last;
     key->tf32 = args->dtype == TRM_F32 && args->allow_tf32;
+    key->whole_numbers = args->whole_numbers;
     return args->dtype != TRM_F64 && args->channels > 0 && w->in_size > 0;
 }
 

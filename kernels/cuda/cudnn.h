@@ -50,7 +50,7 @@ typedef struct trm_cudnn_problem {
     int64_t in[TRM_MAX_SPATIAL], out[TRM_MAX_SPATIAL], kernel[TRM_MAX_SPATIAL];
     int64_t stride[TRM_MAX_SPATIAL], dilation[TRM_MAX_SPATIAL], before[TRM_MAX_SPATIAL];
     uint64_t workspace, alignment;
-    int32_t device, dtype, activation, bias, residual, tf32, channels_last;
+    int32_t device, dtype, activation, bias, residual, tf32, channels_last, whole_numbers;
 } trm_cudnn_problem;
 
 /* For whom graphs are planned: a description of the device, which several threads may plan with at a time, or, of a
@@ -85,7 +85,7 @@ int32_t trm_cudnn_open_graph(const trm_cudnn_problem *key, const trm_cudnn_targe
  * `graph`. False if the library does not take it. */
 bool trm_cudnn_open_engine(const trm_cudnn_problem *key, const trm_cudnn_target *target, bool fused, const char *name,
                            trm_cudnn_pieces *graph, cudnnBackendDescriptor_t *configuration);
-/* Whether an engine keeps to the type's precision and always gives the same. */
+/* Whether an engine keeps to the type's precision, always gives the same, and of whole numbers just that. */
 bool trm_cudnn_is_exact(const trm_cudnn_problem *key, cudnnBackendDescriptor_t configuration);
 /* Whether the library compiles the engine for the problem when it is planned, which takes about 0.1 s. */
 bool trm_cudnn_is_compiled(cudnnBackendDescriptor_t configuration);

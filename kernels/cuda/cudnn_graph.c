@@ -252,6 +252,14 @@ static int32_t propose(trm_cudnn_pieces *p, const trm_cudnn_target *target, cudn
     return p->error == CUDNN_STATUS_SUCCESS ? (int32_t)(count < wanted ? count : wanted) : 0;
 }
 
+/* Whether an engine computes with other numbers than those of the tensors, whose sums are nearly the same. */
+static bool transforms(cudnnBackendNumericalNote_t note)
+{
+    return note == CUDNN_NUMERICAL_NOTE_FFT || note == CUDNN_NUMERICAL_NOTE_WINOGRAD ||
+           note == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4 || note == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 ||
+           note == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13;
+}
+
 /* Whether an engine keeps to the type's precision and always gives the same. */
 bool trm_cudnn_is_exact(const trm_cudnn_problem *key, cudnnBackendDescriptor_t configuration)
 {
@@ -268,7 +276,7 @@ bool trm_cudnn_is_exact(const trm_cudnn_problem *key, cudnnBackendDescriptor_t c
         exact = notes[i] != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC &&
                 notes[i] != CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION &&
                 notes[i] != CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 &&
-                notes[i] != CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13 &&
+                notes[i] != CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13 && !(key->whole_numbers && transforms(notes[i])) &&
                 !(notes[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS && f32 && key->tf32 == 0) &&
                 !(notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE && f32 && key->tf32 == 0);
     }

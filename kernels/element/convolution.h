@@ -18,7 +18,7 @@ typedef struct trm_convolution_args {
     void *y;
     trm_dtype dtype;
     trm_activation activation;
-    bool allow_tf32, channels_last;
+    bool allow_tf32, channels_last, whole_numbers;
 } trm_convolution_args;
 
 /* What both kinds have in common. */
@@ -47,7 +47,8 @@ static inline bool trm_convolution_args_common(const trm_kernel_call *call, trm_
     args->y = y->data;
     args->dtype = x->dtype;
     args->activation = p->activation;
-    args->allow_tf32 = call->allow_tf32;
+    args->whole_numbers = p->whole_numbers;
+    args->allow_tf32 = call->allow_tf32 || p->whole_numbers; /* TF32 has them all */
     args->channels_last = last;
     trm_windows_init(&args->w, &from, &to, taps.d + 2, p->stride, p->dilation, p->before, p->auto_pad);
     args->dims.n = 2 + TRM_MAX_SPATIAL;

@@ -206,8 +206,71 @@ static void convolution_case(kernel_case_bench *bench, trm_dtype dtype, const wi
     kernel_case_run(bench, &test, last ? meaning_convolution_last : meaning_convolution);
 }
 
+/* Whole numbers up to 255 by up to `most`, whose sums stay below 2^24: no bit may be lost. Half of them are extremes.
+ */
+static void whole_case(kernel_case_bench *bench, const window_case *c, bool last, int32_t most)
+{
+    const int32_t limits[] = {255, most};
+    double *values[2];
+    uint64_t random = test_seed();
+    kernel_case test = new_case(TRM_LAYER_CONVOLUTION, "f32%s whole numbers %lld x %lld -> %lld of %lldd, groups %d",
+                                last ? " channels last" : "", (long long)c->x.d[c->x.n - 1], (long long)c->x.d[1],
+                                (long long)c->w.d[0], (long long)c->x.n - 2, (int)c->groups);
+    trm_convolution_params *p = &test.layer.convolution;
+    p->groups = c->groups;
+    p->channels_last = last;
+    p->auto_pad = c->auto_pad;
+    p->whole_numbers = true;
+    for (int32_t i = 0; i < TRM_MAX_SPATIAL; i++) {
+        p->stride[i] = c->stride;
+        p->dilation[i] = c->dilation;
+        p->before[i] = c->before;
+        p->after[i] = c->after;
+    }
+    test.tolerance = 0.0;
+    add_data(&test, TRM_F32, trm_channels_last(&c->x, last));
+    add_data(&test, TRM_F32, trm_channels_last(&c->w, last));
+    for (int32_t i = 0; i < 2; i++) {
+        const int64_t n = trm_dims_count(&test.inputs[i].dims);
+        values[i] = malloc((size_t)(n + 1) * sizeof(double));
+        assert_non_null(values[i]);
+        for (int64_t k = 0; k < n; k++) {
+            const bool extreme = test_random(&random) % 2 == 0;
+            values[i][k] = (double)(extreme ? limits[i] : test_random_below(&random, 2 * limits[i] + 1) - limits[i]);
+        }
+        test.inputs[i].values = values[i];
+    }
+    infer_outputs(&test);
+    kernel_case_run(bench, &test, last ? meaning_convolution_last : meaning_convolution);
+    free(values[0]);
+    free(values[1]);
+}
+
+static void whole_number_cases(kernel_case_bench *bench)
+{
+    static const trm_auto_pad none = TRM_AUTO_PAD_NONE;
+    const window_case cases[] = {
+        {DIMS(2, 64, 28, 28), DIMS(96, 64, 3, 3), 1, 1, 1, 1, 1, none, TRM_ACTIVATION_NONE, false, false, true},
+        {DIMS(1, 128, 14, 14), DIMS(128, 128, 3, 3), 1, 1, 1, 1, 1, none, TRM_ACTIVATION_NONE, false, false, true},
+        {DIMS(1, 64, 15, 17), DIMS(72, 64, 5, 5), 1, 1, 1, 2, 2, none, TRM_ACTIVATION_NONE, false, false, true},
+        {DIMS(1, 3, 41, 37), DIMS(16, 3, 7, 7), 1, 2, 1, 3, 3, none, TRM_ACTIVATION_NONE, false, false, true},
+        {DIMS(1, 257, 9, 9), DIMS(33, 257, 1, 1), 1, 1, 1, 0, 0, none, TRM_ACTIVATION_NONE, false, false, true},
+        {DIMS(1, 24, 19, 23), DIMS(24, 1, 3, 3), 24, 1, 1, 1, 1, none, TRM_ACTIVATION_NONE, false, false, true},
+        {DIMS(2, 12, 13, 11), DIMS(18, 4, 3, 3), 3, 1, 2, 2, 1, none, TRM_ACTIVATION_NONE, false, false, true},
+        {DIMS(2, 10, 61), DIMS(7, 10, 9), 1, 3, 2, 4, 3, none, TRM_ACTIVATION_NONE, false, false, true},
+        {DIMS(1, 6, 7, 8, 9), DIMS(8, 6, 3, 3, 3), 1, 1, 1, 1, 1, none, TRM_ACTIVATION_NONE, false, false, true},
+    };
+    for (int32_t i = 0; i < COUNT(cases); i++) {
+        const int64_t products = trm_dims_count(&cases[i].w) / cases[i].w.d[0];
+        const int32_t most = (int32_t)(((1 << 24) - 1) / (255 * products));
+        whole_case(bench, &cases[i], false, most < 255 ? most : 255);
+        whole_case(bench, &cases[i], true, most < 255 ? most : 255);
+    }
+}
+
 void kernel_cases_convolution(kernel_case_bench *bench)
 {
+    whole_number_cases(bench);
     static const trm_auto_pad none = TRM_AUTO_PAD_NONE;
     const window_case every_type[] = {
         {DIMS(2, 5, 9, 11), DIMS(7, 5, 3, 3), 1, 1, 1, 1, 1, none, TRM_ACTIVATION_NONE, true, false, false},

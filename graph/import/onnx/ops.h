@@ -146,7 +146,8 @@ trm_tensor *trm_onnx_unary_with(trm_onnx_node *node, trm_unary_op op, trm_tensor
 trm_tensor *trm_onnx_activation(trm_onnx_node *node, trm_activation activation, trm_tensor *x);
 trm_tensor *trm_onnx_matmul(trm_onnx_node *node, trm_tensor *a, trm_tensor *b, bool transpose_a, bool transpose_b);
 /* The node's attributes of a convolution, or of a pool by averages, whose input 0 has the dims of x. */
-trm_tensor *trm_onnx_convolution(trm_onnx_node *node, trm_tensor *x, trm_tensor *w, trm_tensor *bias);
+trm_tensor *trm_onnx_convolution(trm_onnx_node *node, trm_tensor *x, trm_tensor *w, trm_tensor *bias,
+                                 bool whole_numbers);
 trm_tensor *trm_onnx_average_pool(trm_onnx_node *node, trm_tensor *x);
 trm_tensor *trm_onnx_transpose(trm_onnx_node *node, trm_tensor *x, const int32_t *perm); /* [rank of x] */
 /* dims as RESHAPE takes them: 0 copies, one -1 is inferred. */

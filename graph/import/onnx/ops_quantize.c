@@ -188,23 +188,22 @@ static int64_t products_per_output(const trm_tensor *w)
     return count;
 }
 
-/* A convolution of whole numbers in f32. Kernels that transform their inputs (Winograd, FFT) give sums that are nearly
- * whole, and a cast would cut them off. */
+/* A convolution of whole numbers in f32, which says so: no kernel may transform them, and those that round to TF32 lose
+ * nothing. */
 static trm_tensor *whole_convolution(trm_onnx_node *node, trm_tensor *x, trm_tensor *w)
 {
-    return trm_onnx_unary(node, TRM_UNARY_ROUND, trm_onnx_convolution(node, x, w, NULL));
+    return trm_onnx_convolution(node, x, w, NULL, true);
 }
 
 /* Weights are taken apart into 16 times one part and another, each small enough for f32, which has fast kernels
- * everywhere; where there are more products than that bears, in f64. Exact where the kernel multiplies and adds, as the
- * host's; otherwise as near as its error is small. */
+ * everywhere; where there are more products than that bears, in f64. Exact either way. */
 static void import_conv_integer(trm_onnx_node *node)
 {
     trm_tensor **in = node->inputs, *y;
     const int64_t products = products_per_output(in[1]);
     if (products < 0 || products > MOST_EXACT_PRODUCTS) {
         y = trm_onnx_convolution(node, centred(node, in[0], in[2], NEVER, TRM_F64),
-                                 centred(node, in[1], in[3], 0, TRM_F64), NULL);
+                                 centred(node, in[1], in[3], 0, TRM_F64), NULL, true);
         trm_onnx_set(node, 0, trm_onnx_cast(node, y, TRM_I32));
         return;
     }
@@ -219,7 +218,7 @@ static void import_conv_integer(trm_onnx_node *node)
     trm_onnx_set(node, 0, trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, y, low));
 }
 
-/* Sums in f32, whose error is far below a step of y; bias and scales in f64. */
+/* Sums in f32: exact below 2^24, and beyond that with an error far below a step of y; bias and scales in f64. */
 static void import_qlinear_conv(trm_onnx_node *node)
 {
     trm_tensor **in = node->inputs, *w_scale = trm_onnx_cast(node, in[4], TRM_F64), *y_zero = in[7];

@@ -86,24 +86,26 @@ static trm_convolution_params convolution_params(trm_onnx_node *node, const wind
     return p;
 }
 
-trm_tensor *trm_onnx_convolution(trm_onnx_node *node, trm_tensor *x, trm_tensor *weight, trm_tensor *bias)
+trm_tensor *trm_onnx_convolution(trm_onnx_node *node, trm_tensor *x, trm_tensor *weight, trm_tensor *bias,
+                                 bool whole_numbers)
 {
     const int32_t n = spatial_axes(node, 0);
     const window w = read_window(node, n);
     check_kernel(node, weight, n);
-    const trm_layer_desc desc = {.kind = TRM_LAYER_CONVOLUTION, .convolution = convolution_params(node, &w)};
+    trm_layer_desc desc = {.kind = TRM_LAYER_CONVOLUTION, .convolution = convolution_params(node, &w)};
+    desc.convolution.whole_numbers = whole_numbers;
     return trm_onnx_add(node, &desc, x, weight, bias, NULL);
 }
 
 static void import_conv(trm_onnx_node *node)
 {
-    trm_onnx_set(node, 0, trm_onnx_convolution(node, node->inputs[0], node->inputs[1], node->inputs[2]));
+    trm_onnx_set(node, 0, trm_onnx_convolution(node, node->inputs[0], node->inputs[1], node->inputs[2], false));
 }
 
 /* (x, w, bias, summand) -> activation(convolution + summand) */
 static void import_fused_conv(trm_onnx_node *node)
 {
-    trm_tensor *y = trm_onnx_convolution(node, node->inputs[0], node->inputs[1], node->inputs[2]);
+    trm_tensor *y = trm_onnx_convolution(node, node->inputs[0], node->inputs[1], node->inputs[2], false);
     y = node->inputs[3] == NULL ? y : trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, y, node->inputs[3]);
     trm_onnx_set(node, 0, trm_onnx_fused_activation(node, y));
 }
