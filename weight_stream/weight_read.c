@@ -7,6 +7,8 @@
 #include <assert.h>
 #include <math.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/half.h"
@@ -319,25 +321,49 @@ static void read_line(const reader *read, size_t start, size_t count, unsigned c
     read_from_file(&as_stored, read->base->bytes + start * read->from_size, count, to);
 }
 
+/* So many lines (at most TILE) of elements, as they are stored, not by touching the mapping: the kernel copies them all
+ * at once, and says where the file has lost some. Where it does not, or may not, each is read by itself. */
+static void read_lines(const reader *read, size_t start, size_t stride, size_t n, size_t count, unsigned char *to)
+{
+    const size_t size = count * read->from_size;
+    struct iovec lines[TILE], into = {to, n * size};
+    for (size_t k = 0; k < n; k++) {
+        lines[k] =
+            (struct iovec){(void *)(uintptr_t)(read->base->bytes + (start + k * stride) * read->from_size), size};
+    }
+    if (process_vm_readv(getpid(), &into, 1, lines, n, 0) == (ssize_t)into.iov_len) {
+        return;
+    }
+    for (size_t k = 0; k < n && read->call->status == TRM_OK; k++) {
+        read_line(read, start + k * stride, count, to + k * size);
+    }
+}
+
 /* Rows of a transposed matrix: element (r, c) of the target lies at start + r + c * stride. */
 static void read_transposed(const reader *read, size_t start, size_t stride, size_t rows, size_t columns,
                             unsigned char *to)
 {
-    unsigned char tile[TILE * TILE * 8], fetched[TILE * 8];
+    unsigned char tile[TILE * TILE * 8], fetched[TILE * TILE * 8];
     const size_t size = read->from_size;
     const bool is_stored = read->base->kind == TRM_WEIGHT_STORED, avoids = avoids_mapping(read);
+    const size_t block = TILE * 8 / size; /* rows that are fetched together */
+    size_t n_fetched = 0;
     reading *call = read->call;
     for (size_t c = 0; c < columns && call->status == TRM_OK; c += TILE) {
         size_t width = columns - c < TILE ? columns - c : TILE;
         for (size_t r = 0; r < rows; r += TILE) {
             size_t height = rows - r < TILE ? rows - r : TILE;
+            if (avoids && r % block == 0) {
+                n_fetched = rows - r < block ? rows - r : block;
+                read_lines(read, start + r + c * stride, stride, width, n_fetched, fetched);
+            }
             for (size_t k = 0; k < width; k++) { /* tile[r][c] from stored [c][r] */
                 const size_t at = start + r + (c + k) * stride;
-                const unsigned char *line = is_stored && !avoids ? read->base->bytes + at * size : fetched;
+                const unsigned char *line = avoids      ? fetched + (k * n_fetched + r % block) * size
+                                            : is_stored ? read->base->bytes + at * size
+                                                        : fetched;
                 if (!is_stored) {
                     trm_weight_read_computed(read->base, at, height, fetched, read_numbers, call);
-                } else if (avoids) {
-                    read_line(read, at, height, fetched);
                 }
                 switch (size) {
 #define SCATTER(bytes)                                                                                                 \
