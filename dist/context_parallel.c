@@ -184,23 +184,58 @@ static trm_status arrange(lowering *l, const char *name, sharded *s)
     return s->order == NULL ? TRM_OK : put_before(l, name, s->order, &s->tensor);
 }
 
+/* A mask whose number of columns is unknown may turn out to have one for all keys, which cannot be cut: one for each.
+ */
+static trm_status expand_mask(lowering *l, const char *name, const sharded *all_keys, trm_tensor **mask)
+{
+    if (name == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    const int64_t n = all_keys->tensor->dims.d[all_keys->axis];
+    const trm_layer_desc expand = {.kind = TRM_LAYER_EXPAND, .expand = {.dims = {1, {n}}}};
+    if (n != -1) {
+        return put_before(l, name, &expand, mask);
+    }
+    const trm_layer_desc count = {.kind = TRM_LAYER_SHAPE,
+                                  .shape = {.start = all_keys->axis, .end = all_keys->axis + 1}};
+    trm_tensor *inputs[] = {*mask, all_keys->tensor};
+    TRM_TRY(put_before(l, name, &count, &inputs[1]));
+    TRM_TRY(trm_network_add_layer(l->network, name, &expand, inputs, 2, mask));
+    trm_network_move_layer(l->network, (*mask)->producer, l->layer->index);
+    return TRM_OK;
+}
+
+/* The mask's columns of the keys that this rank's queries see; one for all keys stays. */
+static trm_status arrange_mask(lowering *l, const sharded *all_keys)
+{
+    trm_tensor **mask = &l->layer->inputs[TRM_ATTENTION_MASK];
+    const int32_t last = (*mask)->dims.n - 1;
+    if (!l->cuts || last < 0 || (*mask)->dims.d[last] == 1) {
+        return TRM_OK;
+    }
+    if ((*mask)->dims.d[last] == -1) {
+        TRM_TRY(expand_mask(l, name_of(l, "mask.expand"), all_keys, mask));
+    }
+    sharded columns = {*mask, last, NULL};
+    TRM_TRY(arrange(l, name_of(l, "mask"), &columns));
+    *mask = columns.tensor;
+    return TRM_OK;
+}
+
 static trm_status lower(const trm_analysis *analysis, lowering *l)
 {
     trm_layer *layer = l->layer;
     sharded keys = find_sharded(l, TRM_ATTENTION_K), values = find_sharded(l, TRM_ATTENTION_V);
-    sharded mask = {layer->n_inputs > TRM_ATTENTION_MASK ? layer->inputs[TRM_ATTENTION_MASK] : NULL, 0, NULL};
     TRM_TRY(gather(l, name_of(l, "keys.all_gather"), &keys));
     TRM_TRY(gather(l, name_of(l, "values.all_gather"), &values));
     TRM_TRY(find_keys(analysis, l));
+    if (layer->n_inputs > TRM_ATTENTION_MASK && layer->inputs[TRM_ATTENTION_MASK] != NULL) {
+        TRM_TRY(arrange_mask(l, &keys));
+    }
     TRM_TRY(arrange(l, name_of(l, "keys"), &keys));
     TRM_TRY(arrange(l, name_of(l, "values"), &values));
     layer->inputs[TRM_ATTENTION_K] = keys.tensor;
     layer->inputs[TRM_ATTENTION_V] = values.tensor;
-    if (mask.tensor != NULL && mask.tensor->dims.n > 0 && mask.tensor->dims.d[mask.tensor->dims.n - 1] != 1) {
-        mask.axis = mask.tensor->dims.n - 1;
-        TRM_TRY(arrange(l, name_of(l, "mask"), &mask));
-        layer->inputs[TRM_ATTENTION_MASK] = mask.tensor;
-    }
     layer->desc.attention.n_ranks = 1;
     if (layer->desc.attention.causal != TRM_CAUSAL_NONE) {
         layer->desc.attention.causal = TRM_CAUSAL_LOWER_RIGHT;

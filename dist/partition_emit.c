@@ -430,11 +430,16 @@ static trm_status cut_keys(emitter *e, const trm_layer *layer, const trm_strateg
         TRM_TRY(cut_seen(e, layer->inputs[i], rows, begin, end, &inputs[i]));
     }
     const trm_tensor *mask = layer->n_inputs > TRM_ATTENTION_MASK ? layer->inputs[TRM_ATTENTION_MASK] : NULL;
-    if (mask != NULL && mask->dims.n > 0 && mask->dims.d[mask->dims.n - 1] != 1) {
-        return add_slice(e, mask, "seen", mask->dims.n - 1, begin, end, inputs[TRM_ATTENTION_MASK],
-                         &inputs[TRM_ATTENTION_MASK]);
+    const int32_t last = mask == NULL ? -1 : mask->dims.n - 1;
+    trm_tensor **columns = &inputs[TRM_ATTENTION_MASK];
+    if (last < 0 || mask->dims.d[last] == 1) {
+        return TRM_OK;
     }
-    return TRM_OK;
+    if (mask->dims.d[last] == -1) { /* it may turn out to have one for all keys, which cannot be cut */
+        const trm_layer_desc expand = {.kind = TRM_LAYER_EXPAND, .expand = {.dims = {1, {k->dims.d[rows]}}}};
+        TRM_TRY(add_named(e, mask, "expand", &expand, *columns, columns));
+    }
+    return add_slice(e, mask, "seen", last, begin, end, *columns, columns);
 }
 
 static trm_status acquire_input(emitter *e, const trm_layer *layer, int32_t i)

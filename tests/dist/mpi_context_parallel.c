@@ -10,14 +10,16 @@
 #include <trireme/trireme.h>
 
 #include "base/half.h"
+#include "dist/partition.h"
 #include "kernels/kernel.h"
 #include "support/interpreter.h"
 #include "support/world.h"
 
 enum { NO_MASK = 0, MASK_ROWS, MASK_COLUMNS, MASK_ADDED };
 /* Rows and batch are unknown when the network is built; a second layer is done on what comes of the first; rows and
- * heads are given in the other order, and transposes stand before the layer. */
-enum { DYNAMIC = 1, STACKED = 2, TURNED = 4 };
+ * heads are given in the other order, and transposes stand before the layer; how many columns the mask has is unknown
+ * when the network is built; the mask has one column for all keys. */
+enum { DYNAMIC = 1, STACKED = 2, TURNED = 4, ANY_COLUMNS = 8, ONE_COLUMN = 16 };
 
 typedef struct attention_case {
     trm_attention_form form;
@@ -71,12 +73,20 @@ static const attention_case cases[] = {
     {BHND, UPPER, 50, 0, 1, 4, 4, 64, 64, 200, 200, NO_MASK, DYNAMIC | TURNED, TRM_F16},
     {BHND, OPEN, 0, 0, 1, 4, 2, 96, 96, 190, 240, NO_MASK, TURNED, TRM_F16},
     {BHND, UPPER, 6, 0, PLAIN, 5, 5, MASK_ADDED, TURNED, TRM_F32},
+    {BHND, LOWER, 2, 0, PLAIN, 5, 5, MASK_ROWS, ANY_COLUMNS | ONE_COLUMN, TRM_F32},
+    {BNHD, UPPER, 0, 0, GROUPS, 4, 6, MASK_ADDED, ANY_COLUMNS, TRM_F32},
+    {BHND, UPPER, 0, 0, PLAIN, 6, 6, MASK_COLUMNS, DYNAMIC | ONE_COLUMN, TRM_F32},
+    {BNHD, LOWER, 4, 0, GROUPS, 5, 5, MASK_ADDED, ONE_COLUMN, TRM_F32},
+    {BNHD, LOWER, 3, 0, GROUPS, 7, 7, MASK_COLUMNS, DYNAMIC | ONE_COLUMN | TURNED, TRM_F32},
+    {BNHD, OPEN, 0, 0, GROUPS, 3, 8, MASK_ROWS, ANY_COLUMNS | ONE_COLUMN, TRM_F32},
+    {BHND, UPPER, 3, 0, GROUPS, 6, 6, MASK_COLUMNS, ANY_COLUMNS | ONE_COLUMN, TRM_BF16},
 };
 
-/* Who shares a layer's rows: all ranks, or those along an axis. */
+/* Who shares a layer's rows: all ranks, or those along an axis; or the partitioner has a layer of one rank shared. */
 typedef struct sharing {
     const char *mesh;
     int32_t n, place;
+    bool partitioned;
 } sharing;
 
 /* ---- networks -------------------------------------------------------------------------------------------------- */
@@ -99,6 +109,7 @@ static trm_dims rows_of(const attention_case *c, int64_t heads, int64_t rows, in
 
 static trm_dims mask_dims(const attention_case *c, int64_t queries, int64_t keys)
 {
+    keys = is(c, ONE_COLUMN) ? 1 : keys;
     return c->mask == MASK_COLUMNS ? DIMS(c->batch, 1, 1, keys)
            : c->mask == MASK_ADDED ? DIMS(c->hq, queries, keys)
                                    : DIMS(queries, keys);
@@ -153,6 +164,8 @@ static trm_network *make_network(const attention_case *c, trm_dtype dtype, int32
             dims.d[0] = dims.d[rows] = -1;
         } else if (is(c, DYNAMIC)) {
             dims.d[0] = dims.d[dims.n - 1] = -1;
+        } else if (is(c, ANY_COLUMNS) && i == 3) {
+            dims.d[dims.n - 1] = -1;
         }
         inputs[i < 3 ? i : TRM_ATTENTION_MASK] = net_input(network, names[i], input_type(c, i, dtype), dims);
     }
@@ -293,12 +306,12 @@ static void assert_rows(const attention_case *c, int32_t index, const sharing *s
     }
 }
 
-/* Bounds of all inputs as they are in the case. */
+/* Bounds, as they are in the case, of the inputs that have unknown dims. */
 static int32_t make_bounds(const attention_case *c, int32_t n, trm_shape_bound *bounds)
 {
     int32_t count = 0;
-    for (int32_t i = 0; is(c, DYNAMIC) && i < 4; i++) {
-        if (has_input(c, i)) {
+    for (int32_t i = 0; i < 4; i++) {
+        if (has_input(c, i) && (is(c, DYNAMIC) || (is(c, ANY_COLUMNS) && i == 3))) {
             bounds[count++] =
                 (trm_shape_bound){.tensor = names[i], .max = input_dims(c, i, c->queries, c->keys, n * c->keys)};
         }
@@ -332,6 +345,36 @@ static trm_plan *make_plan(const trm_network *network, trm_build_options options
     return plan;
 }
 
+/* The rank's network, in which each attention has its rows of queries wherever these divide: the default costs leave
+ * small layers whole. */
+static trm_network *share_rows(const attention_case *c, int32_t index, const trm_network *network, const trm_mesh *mesh)
+{
+    const int32_t ranks = trm_world_size(test_world), rows = c->form == BNHD ? 1 : 2;
+    const trm_cost_model dear_work = {.memory_bandwidth = 1e15,
+                                      .compute_rate = 1e3,
+                                      .link_bandwidth = 1e15,
+                                      .memory_price = 1,
+                                      .unknown_dimension = 16};
+    trm_network *whole, *local;
+    trm_partition_report report;
+    assert_ok(trm_network_clone(network, &whole));
+    assert_ok(trm_run_passes(whole, TRM_PASSES_BEFORE_PARTITION));
+    assert_ok(trm_partition(whole, mesh, trm_world_rank(test_world), &dear_work, &local, &report));
+    const bool divide = !is(c, DYNAMIC) && (c->causal != UPPER || c->queries <= c->keys);
+    const int64_t expected = is(c, DYNAMIC) ? -1 : divide ? c->queries / ranks : c->queries;
+    for (int32_t i = 0; i < local->n_layers; i++) {
+        const trm_layer *layer = local->layers[i];
+        if (layer->desc.kind == TRM_LAYER_ATTENTION && layer->inputs[TRM_ATTENTION_Q]->dims.d[rows] != expected) {
+            fail_msg("case %d: %s has %lld queries on rank %d of %d, expected %lld", (int)index, layer->name,
+                     (long long)layer->inputs[TRM_ATTENTION_Q]->dims.d[rows], (int)trm_world_rank(test_world),
+                     (int)ranks, (long long)expected);
+        }
+    }
+    assert_true(!divide || ranks == 1 || report.n_collectives > 0);
+    trm_network_destroy(whole);
+    return local;
+}
+
 static void run_rows(const attention_case *c, int32_t index, const sharing *s, const char *path)
 {
     trm_network *whole_network;
@@ -343,6 +386,11 @@ static void run_rows(const attention_case *c, int32_t index, const sharing *s, c
     options.bounds = bounds;
     options.n_bounds = make_bounds(c, s->n, bounds);
     assert_ok(trm_mesh_parse(s->mesh, trm_world_size(test_world), &options.mesh));
+    if (s->partitioned) {
+        trm_network *local = share_rows(c, index, network, &options.mesh);
+        trm_network_destroy(network);
+        network = local;
+    }
     trm_plan *plan = make_plan(network, options, path);
     trm_engine *engine;
     trm_context *context = test_open_context(plan, &engine);
@@ -387,7 +435,7 @@ static const int32_t n_cases = (int32_t)(sizeof(cases) / sizeof(cases[0]));
 static void all_ranks_give_the_whole(void **state)
 {
     (void)state;
-    const sharing all = {NULL, trm_world_size(test_world), trm_world_rank(test_world)};
+    const sharing all = {NULL, trm_world_size(test_world), trm_world_rank(test_world), false};
     for (int32_t i = 0; i < n_cases; i++) {
         run_case(i, &all, NULL);
     }
@@ -396,7 +444,7 @@ static void all_ranks_give_the_whole(void **state)
 static void plan_files_give_the_whole(void **state)
 {
     (void)state;
-    const sharing all = {NULL, trm_world_size(test_world), trm_world_rank(test_world)};
+    const sharing all = {NULL, trm_world_size(test_world), trm_world_rank(test_world), false};
     char path[4096] = "";
     if (trm_world_rank(test_world) == 0) {
         snprintf(path, sizeof(path), "%s/attention.plan", test_temporary_folder());
@@ -412,8 +460,8 @@ static void ranks_of_an_axis_share_rows(void **state)
 {
     (void)state;
     const int32_t ranks = trm_world_size(test_world), rank = trm_world_rank(test_world);
-    const sharing outer = {"dp=2,cp=2", 2, rank % 2}, inner = {"tp=2,cp=2", 2, rank / 2};
-    const sharing alone = {ranks == 2 ? "cp=2" : "cp=3", ranks, rank};
+    const sharing outer = {"dp=2,cp=2", 2, rank % 2, false}, inner = {"tp=2,cp=2", 2, rank / 2, false};
+    const sharing alone = {ranks == 2 ? "cp=2" : "cp=3", ranks, rank, false};
     for (int32_t i = 0; i < n_cases; i += 4) {
         if (ranks == 4) {
             run_case(i, &outer, NULL);
@@ -431,15 +479,20 @@ static void partitioned_networks_share_rows(void **state)
     char mesh[16];
     const int32_t ranks = trm_world_size(test_world);
     snprintf(mesh, sizeof(mesh), "cp=%d", (int)ranks);
-    const sharing one = {mesh, 1, 0};
+    const sharing shared = {mesh, 1, 0, true}, as_it_pays = {mesh, 1, 0, false};
     for (int32_t i = 0; i < n_cases; i++) {
         attention_case whole = cases[i];
         if (is_left_out(&whole)) {
             continue;
         }
+        const bool pays = whole.queries > 100; /* by the default costs */
         whole.queries *= ranks;
         whole.keys *= ranks;
-        run_rows(&whole, i, &one, NULL);
+        if (pays) {
+            run_rows(&whole, i, &as_it_pays, NULL);
+        }
+        whole.batch = whole.batch == 1 || pays ? 1 : 5; /* which ranks cannot share instead */
+        run_rows(&whole, i, &shared, NULL);
     }
 }
 
