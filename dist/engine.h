@@ -25,9 +25,8 @@ struct trm_engine {
     trm_weight_places places;  /* of those that can be streamed, if the plan has a budget */
     trm_communicator *sharers; /* ranks that fetch them together, or NULL */
     trm_host_crew crew;        /* for layers that processors run; its stream is NULL until there are some */
-    pthread_mutex_t planning;
-    trm_pool
-        *planners; /* threads that prepare kernels for dims that are new, under that mutex; NULL before the first */
+    trm_pool *planners;        /* threads that prepare kernels for dims that are new; NULL before the first */
+    pthread_mutex_t planning;  /* of contexts that make and look up `planners`; their loops run without it */
 };
 
 /* One layer of the rank's network as it runs for the dims in force. */
