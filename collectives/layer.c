@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "collectives/communicator.h"
 #include "collectives/pack.h"
+#include "collectives/choice.h"
 #include "collectives/peer.h"
 #include "collectives/peer_lane.h"
 
@@ -183,7 +184,7 @@ static trm_status exchange(const trm_kernel_call *call, trm_communicator *part, 
             piece.from = (const char *)x->from + at * element;
             piece.to = (char *)x->to + at * element;
             piece.count = x->count - at < most ? x->count - at : most;
-            TRM_TRY(trm_communicator_exchange(part, &piece, call->stream));
+            TRM_TRY(trm_communicator_peer_sum(part, &piece, call->stream));
         }
         return TRM_OK;
     }

@@ -118,6 +118,8 @@ trm_status trm_context_tune(trm_context *context, const trm_tune_options *option
     if (options->level == 0 || !has_choices(context->engine->plan->backend)) {
         return TRM_OK;
     }
+    TRM_TRY(trm_world_choose_exchanges(context->engine->world, &context->engine->plan->mesh, options->level,
+                                       options->cache));
     trm_tuning tuning = {.progress = options->progress, .user = options->progress_user, .began = trm_clock_seconds()};
     const trm_network *network = context->engine->plan->network;
     for (int32_t i = 0; i < network->n_layers; i++) {

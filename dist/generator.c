@@ -545,6 +545,13 @@ static trm_status plan_cache(trm_generator *g, trm_plan *plan, bool fixed)
     return trm_world_all_ok(g->world, status);
 }
 
+static trm_status choose_exchanges(trm_world *world, const trm_generator_options *options)
+{
+    const trm_tune_options usual = TRM_TUNE_OPTIONS_INIT;
+    const int32_t level = options->tune ? usual.level : 0;
+    return trm_world_all_ok(world, trm_world_choose_exchanges(world, &options->mesh, level, options->timing_cache));
+}
+
 /* Ends a part of the start that began at *began, where the next begins. */
 static void note(double *began, double *seconds)
 {
@@ -571,6 +578,7 @@ trm_status trm_generator_create(trm_model *model, trm_world *world, const trm_ge
     }
     TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
     TRM_TRY_GOTO(status, check_alike(g, options), destroy);
+    TRM_TRY_GOTO(status, choose_exchanges(world, options), destroy);
     TRM_TRY_GOTO(status, plan_cache(g, plan, options->max_context > 0), destroy);
     trm_startup *startup = &g->startup;
     note(&began, &startup->plan_seconds);

@@ -18,6 +18,8 @@ struct trm_world {
     double deadline_seconds;
     const char *exchange;            /* "auto", "peer", "nccl": how device memory is to travel */
     struct trm_bootstrap *bootstrap; /* control messages between ranks; NULL for one rank */
+    uint32_t chosen_exchanges;       /* bit n: those between groups of n ranks, by times or without */
+    int32_t timed_exchanges;         /* ways and sizes that were measured, not known */
     double join_seconds, device_seconds, communicator_seconds; /* what opening it took (trm_startup) */
 };
 
@@ -49,6 +51,12 @@ trm_status trm_world_host_communicator(trm_world *world, trm_communicator **comm
 
 /* Waits until the device has passed `event`, at most the deadline, watching the peers. `what` is for the error. */
 trm_status trm_world_await(trm_world *world, trm_event *event, const char *what);
+
+/* Which way exchanges along the axes tp and cp take, by their size: from the times in the timing cache, and with
+ * a level of 2 or more (trm_tune_options) from new ones where it lacks them, which are added to it. Without a cache, a
+ * level or peer memory what it was stays. Once for groups of a size. Collective, with the same level; rank 0's cache
+ * is that of all. dist/exchange_times.c */
+trm_status trm_world_choose_exchanges(trm_world *world, const trm_mesh *mesh, int32_t level, const char *cache);
 
 /* Whether all ranks pass the same bytes (options, network text): TRM_ERROR_INVALID_ARGUMENT naming the first rank that
  * differs, on every rank. Collective. */

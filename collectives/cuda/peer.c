@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/choice.h"
 #include "collectives/communicator.h"
 #include "collectives/peer_lane.h"
 #include "kernels/cuda/cuda.h"
@@ -29,13 +30,17 @@ typedef struct peer_communicator {
     bool opened[TRM_PEER_RANKS]; /* mailboxes mapped from peers */
     bool stopped;
     trm_peer_lane *lanes; /* all that were made, one before the other */
+    trm_peer_joint joint;
+    trm_choice choices[TRM_CHOICE_OPS];
 } peer_communicator;
 
 /* What a rank tells the others of itself. */
 typedef struct peer_card {
     char host[40]; /* of this start of its kernel, so that no two hosts have the same */
     cudaIpcMemHandle_t mailbox;
-    char why_not[128]; /* empty: it can */
+    char pci_bus_id[32];
+    trm_peer_joint joint; /* to the peers */
+    char why_not[128];    /* empty: it can */
 } peer_card;
 
 static void read_host(char *host, size_t size)
@@ -90,8 +95,22 @@ static trm_status allocate(peer_communicator *c, cudaIpcMemHandle_t *handle)
     return TRM_OK;
 }
 
+/* GPUs that do atomics in each other's memory are joined by NVLink; one that this process does not see is unknown. */
+static trm_peer_joint find_joint(const char *mine, const char *theirs)
+{
+    int first, second, has_atomics;
+    if (cudaDeviceGetByPCIBusId(&first, mine) != cudaSuccess ||
+        cudaDeviceGetByPCIBusId(&second, theirs) != cudaSuccess ||
+        cudaDeviceGetP2PAttribute(&has_atomics, cudaDevP2PAttrNativeAtomicSupported, first, second) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return TRM_JOINT_UNKNOWN;
+    }
+    return has_atomics ? TRM_JOINT_NVLINK : TRM_JOINT_PCIE;
+}
+
 static void open_mailboxes(peer_communicator *c, const peer_card *cards, peer_card *mine)
 {
+    mine->joint = TRM_JOINT_NVLINK;
     for (int32_t r = 0; r < c->base.size && mine->why_not[0] == '\0'; r++) {
         if (r == c->base.rank) {
             continue;
@@ -110,6 +129,8 @@ static void open_mailboxes(peer_communicator *c, const peer_card *cards, peer_ca
             return;
         }
         c->opened[r] = true;
+        trm_peer_joint joint = find_joint(mine->pci_bus_id, cards[r].pci_bus_id);
+        mine->joint = joint < mine->joint ? joint : mine->joint;
     }
 }
 
@@ -183,11 +204,14 @@ static void close_mailboxes(peer_communicator *c, bool together)
 static trm_status open_mailboxes_together(peer_communicator *c, bool *opened, char *why, size_t why_size)
 {
     peer_card mine = {.host = ""}, cards[TRM_PEER_RANKS];
+    trm_device_info info;
     const char *reason;
     *opened = false;
     read_host(mine.host, sizeof(mine.host));
-    if (allocate(c, &mine.mailbox) != TRM_OK) {
+    if (trm_device_get_info(c->device, &info) != TRM_OK || allocate(c, &mine.mailbox) != TRM_OK) {
         refuse(&mine, trm_last_error());
+    } else {
+        snprintf(mine.pci_bus_id, sizeof(mine.pci_bus_id), "%s", info.pci_bus_id);
     }
     TRM_TRY(gather_cards(c, &mine, cards));
     if ((reason = find_reason(cards, c->base.size)) == NULL) {
@@ -199,6 +223,10 @@ static trm_status open_mailboxes_together(peer_communicator *c, bool *opened, ch
         probe_mailboxes(c, &mine);
         TRM_TRY(gather_cards(c, &mine, cards));
         reason = find_reason(cards, c->base.size);
+    }
+    c->joint = TRM_JOINT_NVLINK;
+    for (int32_t r = 0; r < c->base.size; r++) {
+        c->joint = cards[r].joint < c->joint ? cards[r].joint : c->joint;
     }
     snprintf(why, why_size, "%s", reason != NULL ? reason : "");
     *opened = reason == NULL;
@@ -223,15 +251,31 @@ static trm_status fail_if_dead(const peer_communicator *c)
     return TRM_OK;
 }
 
+/* What was measured, where it can be done; else what constants say. */
+static trm_peer_way choose_sum(const peer_communicator *c, size_t bytes)
+{
+    const trm_choice *measured = &c->choices[TRM_CHOICE_ALL_REDUCE];
+    trm_peer_way way = trm_choice_way(measured, bytes);
+    bool fits = way == TRM_PEER_NO_WAY || trm_peer_fits(c->base.size, bytes, way);
+    return measured->n > 0 && fits ? way : trm_peer_choose(c->base.size, bytes);
+}
+
+static bool choose_gather(const peer_communicator *c, size_t bytes)
+{
+    const trm_choice *measured = &c->choices[TRM_CHOICE_GATHER];
+    bool is_faster = measured->n == 0 || trm_choice_way(measured, bytes) != TRM_PEER_NO_WAY;
+    return is_faster && trm_peer_gathers(c->base.size, bytes);
+}
+
 static trm_status peer_exchange(trm_communicator *communicator, const trm_exchange *x, trm_stream *stream)
 {
     peer_communicator *c = (peer_communicator *)communicator;
     TRM_TRY(fail_if_dead(c));
     bool sum = x->op == TRM_ALL_REDUCE && x->reduce == TRM_REDUCE_SUM &&
                (x->dtype == TRM_F32 || x->dtype == TRM_F16 || x->dtype == TRM_BF16);
-    trm_peer_way way = sum ? trm_peer_choose(c->base.size, x->count * trm_dtype_size(x->dtype)) : TRM_PEER_NO_WAY;
     size_t bytes = x->count * trm_dtype_size(x->dtype);
-    bool gathers = (x->op == TRM_ALL_GATHER || x->op == TRM_BROADCAST) && trm_peer_gathers(c->base.size, bytes);
+    trm_peer_way way = sum ? choose_sum(c, bytes) : TRM_PEER_NO_WAY;
+    bool gathers = (x->op == TRM_ALL_GATHER || x->op == TRM_BROADCAST) && choose_gather(c, bytes);
     if ((way == TRM_PEER_NO_WAY && !gathers) || stream == NULL || trm_stream_device(stream) != c->device) {
         return c->inner->ops->exchange(c->inner, x, stream);
     }
@@ -315,6 +359,41 @@ trm_status trm_communicator_peer_norm(trm_communicator *communicator, const trm_
     TRM_TRY(trm_cuda_peer_norm(&c->link, n, norm, threads, trm_stream_native(stream)));
     *done = true;
     return TRM_OK;
+}
+
+trm_status trm_communicator_peer_sum(trm_communicator *communicator, const trm_exchange *x, trm_stream *stream)
+{
+    peer_communicator *c = (peer_communicator *)communicator;
+    TRM_TRY(fail_if_dead(c));
+    trm_peer_way way = trm_peer_choose(c->base.size, x->count * trm_dtype_size(x->dtype));
+    return trm_cuda_peer_all_reduce(&c->link, way, x->dtype, x->from, x->to, x->count, 0, trm_stream_native(stream));
+}
+
+const trm_choice *trm_communicator_peer_choice(const trm_communicator *communicator, trm_choice_op op)
+{
+    return &((const peer_communicator *)communicator)->choices[op];
+}
+
+void trm_communicator_set_peer_choice(trm_communicator *communicator, trm_choice_op op, const trm_choice *choice)
+{
+    ((peer_communicator *)communicator)->choices[op] = *choice;
+}
+
+void trm_communicator_peer_machine(const trm_communicator *communicator, trm_choice_machine *machine)
+{
+    char path[1024];
+    *machine = (trm_choice_machine){.nccl = trm_nccl_version(path, sizeof(path)),
+                                    .joint = ((const peer_communicator *)communicator)->joint,
+                                    .ranks = communicator->size};
+    if (cudaDriverGetVersion(&machine->driver) != cudaSuccess) {
+        (void)cudaGetLastError();
+        machine->driver = 0;
+    }
+}
+
+trm_communicator *trm_communicator_peer_inner(trm_communicator *communicator)
+{
+    return ((peer_communicator *)communicator)->inner;
 }
 
 trm_status trm_communicator_take_lane(trm_communicator *communicator, size_t bytes, trm_peer_lane **lane)

@@ -509,14 +509,9 @@ static void lose_a_rank(bool in_lane)
     }
     assert_ok(trm_world_all_ok(world, TRM_OK));
     if (me == n - 1) { /* late: nobody answers any more; the host ends the wait before the deadline does */
-        if (in_lane) { /* its first meeting finds the others' words; a wait in a lane that the host ends is not tried
-                          here */
-            trm_communicator_abort(l.peer);
-        } else {
-            lost_enqueue(&l);
-            trm_communicator_abort(l.peer);
-            assert_ok(trm_stream_synchronize(stream));
-        }
+        lost_enqueue(&l);
+        trm_communicator_abort(l.peer);
+        assert_ok(trm_stream_synchronize(stream));
         assert_fails(trm_communicator_check(l.peer), TRM_ERROR_LOST_RANK, "given up");
     } else {
         trm_communicator_abort(l.peer);
