@@ -431,8 +431,11 @@ class Replicas(unittest.TestCase):
 
     def starting(self, server):
         """How many replicas each rank's job was started beside: those divide what memory is free."""
-        environments = [open(f"/proc/{pid}/environ").read().split("\0") for pid in server.workers()]
-        return sorted(word[-1] for words in environments for word in words if word.startswith("TRIREME_SERVE_STARTING="))
+        counts = []
+        for pid in server.workers():
+            with open(f"/proc/{pid}/environ") as environment:
+                counts += re.findall(r"\0TRIREME_SERVE_STARTING=(\d+)", "\0" + environment.read())
+        return sorted(counts)
 
     def test_share(self):
         """Requests are divided, texts are those of one job, and a prompt goes where its beginning is known."""
