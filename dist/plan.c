@@ -1,4 +1,5 @@
-/* The builder: passes and partition, to one rank's network; plan_memory.c plans its memory. */
+/* The builder: passes and partition, to one rank's network; plan_memory.c plans
+ * its memory. */
 #include "dist/plan.h"
 
 #include <stdlib.h>
@@ -10,30 +11,49 @@
 #include "dist/world.h"
 #include "kernels/fused.h"
 
-/* Whether a collective that its author wrote suits the rank and the number of ranks. */
+/* Whether the peer of a SEND or RECV is another rank of the rank's group, NULL:
+ * of the mesh. */
+static trm_status check_peer(const trm_collective_params *p, const int32_t *group, int32_t rank, int32_t ranks)
+{
+    const int32_t n = group == NULL ? ranks : p->group_size;
+    bool valid = false;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t member = group == NULL ? i : group[i];
+        valid = valid || (member != rank && p->root == (p->n_groups > 1 ? i : member));
+    }
+    if (!valid) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s of rank %d has peer %d, expected %s", trm_collective_op_name(p->op),
+                 rank, p->root,
+                 p->n_groups == 0   ? "another rank of the mesh"
+                 : p->n_groups == 1 ? "another rank of its group"
+                                    : "the index of another rank in its group");
+    }
+    return TRM_OK;
+}
+
+/* Whether a collective that its author wrote suits the rank and the number of
+ * ranks. */
 static trm_status check_exchange(const trm_collective_params *p, int32_t rank, int32_t ranks)
 {
     const char *op = trm_collective_op_name(p->op);
-    bool peer = p->op == TRM_SEND || p->op == TRM_RECV, named = p->n_groups == 0;
-    if (p->n_groups == 0 && !peer && p->n_ranks != ranks) {
+    const bool has_peer = p->op == TRM_SEND || p->op == TRM_RECV;
+    const int32_t *group = NULL; /* the rank's */
+    if (p->n_groups == 0 && !has_peer && p->n_ranks != ranks) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is for %d ranks, the mesh has %d", op, p->n_ranks, ranks);
     }
     for (int32_t i = 0; i < p->n_groups * p->group_size; i++) {
         if (p->groups[i] >= ranks) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s names rank %d, the mesh has %d", op, p->groups[i], ranks);
         }
-        named = named || p->groups[i] == rank;
+        if (p->groups[i] == rank) {
+            group = &p->groups[i - i % p->group_size];
+        }
     }
-    if (!named) {
+    if (p->n_groups > 0 && group == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s names no group with rank %d: leave it out of that rank's network", op,
                  rank);
     }
-    int32_t most = p->n_groups > 1 ? p->group_size : ranks;
-    if (peer && (p->root >= most || (p->n_groups <= 1 && p->root == rank))) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s of rank %d has peer %d, expected another of %d ranks", op, rank,
-                 p->root, most);
-    }
-    return TRM_OK;
+    return has_peer ? check_peer(p, group, rank, ranks) : TRM_OK;
 }
 
 trm_status trm_plan_check_exchanges(const trm_plan *plan)
@@ -93,7 +113,8 @@ static trm_status make_local_network(trm_plan *plan, const trm_network *network,
     if (moved > 0) {
         TRM_TRY(trm_run_passes(plan->network, TRM_PASSES_AFTER_PARTITION));
     }
-    if (!plan->partition.as_written) { /* the author's networks may differ from rank to rank */
+    if (!plan->partition.as_written) { /* the author's networks may differ from
+                                          rank to rank */
         TRM_TRY(trm_pass_fuse_exchanges(plan->network, NULL));
     }
     if (!options->batch_invariant) { /* its products are by themselves */

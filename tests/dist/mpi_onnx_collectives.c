@@ -342,7 +342,30 @@ static void all_operations(void **state)
     }
 }
 
-/* From the first rank to the last, whose networks differ; the others send to none. */
+/* Without groups, where the peer is any rank; in one of the two ranks; in several, where the peer is an index. */
+enum { PEERS_OF_ALL = 0, PEERS_OF_ONE_GROUP, PEERS_OF_GROUPS, PEERS_COUNT };
+
+/* What each rank does: from sends to `to`; with several groups, so do the others among themselves. */
+static void list_peers(int32_t kind, int32_t from, int32_t to, exchange *peers)
+{
+    const int32_t axis = from == 0 ? 0 : 1;
+    group pair = {.n = 0, .size = n_ranks};
+    if (kind != PEERS_OF_ALL) {
+        pair = (group){.n = 1, .size = 2, .members = {to, from, 1, 2}};
+        pair.n = kind == PEERS_OF_GROUPS ? 2 : 1;
+    }
+    for (int32_t i = 0; i < n_ranks; i++) {
+        const bool sends = i == from || (kind == PEERS_OF_GROUPS && i == 2);
+        const int32_t index = sends ? 0 : 1, peer = sends ? to : from;
+        peers[i] = (exchange){sends ? TRM_SEND : TRM_RECV, TRM_REDUCE_NONE, axis,
+                              kind == PEERS_OF_GROUPS ? index : peer, pair};
+        if (kind != PEERS_OF_GROUPS && i != from && i != to) { /* groups without it: a layer of its own */
+            peers[i].group = (group){.n = 1, .size = pair.size, .members = {-1, -1, -1, -1}};
+        }
+    }
+}
+
+/* From the first rank to the last and back, whose networks differ. */
 static void send_and_receive(void **state)
 {
     (void)state;
@@ -352,19 +375,12 @@ static void send_and_receive(void **state)
         return;
     }
     share_path(path, sizeof(path));
-    for (int32_t back = 0; back < 2; back++) {
-        const int32_t from = back == 0 ? 0 : n_ranks - 1, to = n_ranks - 1 - from;
-        for (int32_t i = 0; i < n_ranks; i++) {
-            peers[i] = (exchange){i == from ? TRM_SEND : TRM_RECV,
-                                  TRM_REDUCE_NONE,
-                                  back,
-                                  i == from ? to : from,
-                                  {.n = 0, .size = n_ranks}};
-            if (i != from && i != to) { /* groups without it: a layer of its own */
-                peers[i].group = (group){.n = 1, .size = n_ranks, .members = {-1, -1, -1, -1}};
-            }
+    for (int32_t kind = 0; kind < (n_ranks == 4 ? PEERS_COUNT : PEERS_OF_GROUPS); kind++) {
+        for (int32_t back = 0; back < 2; back++) {
+            const int32_t from = back == 0 ? 0 : n_ranks - 1;
+            list_peers(kind, from, n_ranks - 1 - from, peers);
+            run(NULL, peers, path);
         }
-        run(NULL, peers, path);
     }
 }
 
@@ -435,13 +451,14 @@ static void other_tensors(void **state)
     trm_engine_destroy(engine);
 }
 
+/* By the import, or when it is built for a rank of four. */
 static void what_is_wrong_is_refused(void **state)
 {
     (void)state;
     static const struct {
         const char *operation, *reduce;
         int64_t root, nb_rank, group_size, axis; /* 0: not there; root: 100 */
-        int32_t groups[4], listed;
+        int32_t groups[4], listed, of;
         const char *cause;
     } cases[] = {
         {.operation = "sum", .root = 100, .cause = "attribute collective_operation is \"sum\""},
@@ -466,6 +483,31 @@ static void what_is_wrong_is_refused(void **state)
         {.operation = "broadcast", .root = 2, .groups = {0, 1}, .listed = 2, .cause = "expected a rank of the group"},
         {.operation = "all_to_all", .root = 100, .axis = 7, .cause = "axis 7"},
         {.operation = "scatter", .root = 0, .nb_rank = 5, .cause = "expected a multiple of 5"},
+        {.operation = "send", .root = 0, .cause = "send of rank 0 has peer 0, expected another rank of the mesh"},
+        {.operation = "recv", .root = 4, .of = 1, .cause = "recv of rank 1 has peer 4, expected another rank of"},
+        {.operation = "send", .root = 3, .groups = {0, 1}, .listed = 2, .cause = "send of rank 0 has peer 3"},
+        {.operation = "recv", .root = 2, .groups = {3, 0}, .listed = 2, .of = 3, .cause = "another rank of its group"},
+        {.operation = "recv", .root = 1, .groups = {0, 1}, .listed = 2, .of = 1, .cause = "recv of rank 1 has peer 1"},
+        {.operation = "send",
+         .root = 0,
+         .group_size = 2,
+         .groups = {0, 1, 2, 3},
+         .listed = 4,
+         .cause = "send of rank 0 has peer 0, expected the index of another rank in its group"},
+        {.operation = "recv",
+         .root = 1,
+         .group_size = 2,
+         .groups = {0, 1, 2, 3},
+         .listed = 4,
+         .of = 3,
+         .cause = "recv of rank 3 has peer 1, expected the index"},
+        {.operation = "send",
+         .root = 2,
+         .group_size = 2,
+         .groups = {0, 1, 2, 3},
+         .listed = 4,
+         .of = 1,
+         .cause = "send of rank 1 has peer 2, expected the index"},
     };
     static const int64_t dims[] = {4, 2};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -490,6 +532,16 @@ static void what_is_wrong_is_refused(void **state)
             }
         }
         trm_status status = import_node(&made, 1, 2, dims, "", &network);
+        if (status == TRM_OK) {
+            trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+            trm_plan *plan = NULL;
+            options.backend = test_backend();
+            options.rank = cases[i].of;
+            assert_ok(trm_mesh_parse(NULL, 4, &options.mesh));
+            status = trm_build(network, &options, &plan);
+            trm_network_destroy(network);
+            trm_plan_destroy(plan);
+        }
         if (status == TRM_OK || strstr(trm_last_error(), cases[i].cause) == NULL) {
             fail_msg("case %d: status %d, \"%s\", expected \"%s\"", (int)i, (int)status, trm_last_error(),
                      cases[i].cause);
