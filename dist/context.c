@@ -355,17 +355,23 @@ static trm_status download_output(trm_context *context, int32_t i, const trm_vie
     return bytes == 0 ? TRM_OK : trm_stream_download(context->stream, context->outputs[i], view->data, bytes);
 }
 
+trm_status trm_context_check_bound(const trm_context *context, int32_t i, size_t bytes)
+{
+    const trm_context_extra *bound = &context->bound_outputs[i];
+    if (bound->memory != NULL && bytes > bound->capacity) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "output %s has %zu bytes, it is bound to %zu",
+                 context->engine->plan->network->outputs[i]->name, bytes, bound->capacity);
+    }
+    return TRM_OK;
+}
+
 /* The caller's device memory for an output, NULL where it has none. */
 static trm_status find_memory(trm_context *context, int32_t i, const trm_view *view, size_t bytes, void **memory)
 {
-    const trm_context_extra *bound = &context->bound_outputs[i];
     const char *name = context->engine->plan->network->outputs[i]->name;
-    *memory = bound->memory;
-    if (bound->memory != NULL && bytes > bound->capacity) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "output %s has %zu bytes, it is bound to %zu", name, bytes,
-                 bound->capacity);
-    }
-    if (bound->memory == NULL && context->allocate_output != NULL) {
+    TRM_TRY(trm_context_check_bound(context, i, bytes));
+    *memory = context->bound_outputs[i].memory;
+    if (*memory == NULL && context->allocate_output != NULL) {
         *memory = context->allocate_output(context->allocate_user, name, &view->dims, bytes);
         if (*memory == NULL && bytes > 0) {
             TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "the caller has no %zu bytes for output %s", bytes, name);

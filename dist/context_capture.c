@@ -139,19 +139,26 @@ static trm_status capture(trm_context *context)
     return keep(context, exec);
 }
 
-/* Whether copies of all outputs that the caller has no memory for have a place already. */
-static bool have_places(const trm_context *context)
+static trm_status refuse_first(void)
+{
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a run can be captured by the caller only after one of the same dims, with "
+                                         "the same memory bound: run it once before");
+}
+
+/* Whether all outputs fit what they are bound to, and copies of the others have a place already. */
+static trm_status check_places(const trm_context *context)
 {
     const trm_network *network = context->engine->plan->network;
     for (int32_t i = 0; i < network->n_outputs; i++) {
         const trm_tensor *output = network->outputs[i];
         const size_t bytes = trm_dims_bytes(&context->dims[output->index], output->dtype);
+        TRM_TRY(trm_context_check_bound(context, i, bytes));
         if (context->bound_outputs[i].memory == NULL && context->allocate_output == NULL &&
             bytes > context->output_capacity[i]) {
-            return false;
+            return refuse_first();
         }
     }
-    return true;
+    return TRM_OK;
 }
 
 trm_status trm_context_refuse_captured(const trm_context *context, const char *what)
@@ -188,11 +195,10 @@ trm_status trm_context_check_capture(const trm_context *context)
     }
     const bool moved =
         context->engine->plan->streaming != NULL && context->places_version != context->engine->places.version;
-    if (moved || context->ran_at != context->shapings || !trm_context_is_known(context) || !have_places(context)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a run can be captured by the caller only after one of the same dims, "
-                                             "with the same memory bound: run it once before");
+    if (moved || context->ran_at != context->shapings || !trm_context_is_known(context)) {
+        return refuse_first();
     }
-    return TRM_OK;
+    return check_places(context);
 }
 
 /* Whether a run with the inputs that are set is one that can be captured. */

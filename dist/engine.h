@@ -165,6 +165,8 @@ trm_status trm_context_enqueue(trm_context *context);
 trm_status trm_context_enqueue_run(trm_context *context);
 /* Whether a run may become part of a graph that the caller captures; the error says why not. Enqueues nothing. */
 trm_status trm_context_check_capture(const trm_context *context);
+/* Whether network output `i`, of so many bytes, fits the memory that it is bound to, if it is. context.c */
+trm_status trm_context_check_bound(const trm_context *context, int32_t i, size_t bytes);
 /* Whether the caller captures the context's stream, so that nothing may wait for it. */
 trm_status trm_context_refuse_captured(const trm_context *context, const char *what);
 /* Launches a captured run of all layers, which was captured with this program of the ring. */

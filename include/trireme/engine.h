@@ -386,7 +386,8 @@ TRM_API trm_status trm_context_finish(trm_context *context);
  * trm_context_start refuses what cannot be captured before it has enqueued anything, so that the capture stays valid,
  * and may be ended, or go on without the run. UNSUPPORTED: dims or layers depend on what a run computes; weights are
  * read from files or brought together by ranks in every run; processors compute layers; debug tensors.
- * INVALID_ARGUMENT: no run of the same dims, bindings and deciding elements came before, or one is not finished.
+ * INVALID_ARGUMENT: no run of the same dims, bound inputs and deciding elements came before, or one is not finished; an
+ * output is bound to less memory than it has bytes, or is not bound any more and no run before gave it host memory.
  * Calls that wait (trm_context_run, finish, reset and tune) are INVALID_ARGUMENT while the stream is captured, and
  * leave the capture as it is, too. After any other error what was captured is part of a run, or not valid: end the
  * capture and drop it.

@@ -474,6 +474,11 @@ static void what_was_not_run_is_refused(void **state)
     assert_ok(trm_context_run(fresh));
     assert_ok(trm_context_bind_output(fresh, "y", NULL, 0));
     assert_refused(fresh, trm_context_start, TRM_ERROR_INVALID_ARGUMENT, first);
+    assert_ok(trm_context_bind_output(fresh, "y", memory, 4 * WIDTH * sizeof(float) - 1));
+    assert_refused(fresh, trm_context_start, TRM_ERROR_INVALID_ARGUMENT, "it is bound to 8191");
+    assert_ok(trm_context_bind_output(fresh, "y", memory, 4 * WIDTH * sizeof(float))); /* enough, if not the first's */
+    cudaGraphExec_t other = capture(fresh, cudaStreamCaptureModeThreadLocal);
+    assert_cuda(cudaGraphExecDestroy(other));
     trm_context_destroy(fresh);
     const float *expected = run_rows(context, 4, 9); /* none of which left a trace */
     fill(0);
