@@ -153,10 +153,10 @@ class Server:
 
 
 def is_gone(pid):
-    """Whether a process has ended, be it that nobody has waited for it."""
+    """Whether a process has ended with all its threads, so that what it had open is closed, be it that nobody has waited for it."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] in "ZX"
+            return stat.read().rsplit(")", 1)[1].split()[0] in "ZX" and len(os.listdir(f"/proc/{pid}/task")) == 1
     except OSError:
         return True
 
