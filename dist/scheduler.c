@@ -259,6 +259,7 @@ trm_status trm_scheduler_submit(trm_scheduler *s, const trm_serving_request *req
     }
     live->arrival = s->arrivals++;
     live->submitted = trm_scheduler_now();
+    live->turn = request->n_resumed > 0 ? ++s->turns : 0; /* it had one where it ran */
     trm_scheduler_enqueue(s, live);
     return TRM_OK;
 }

@@ -29,7 +29,7 @@ struct trm_live {
     int64_t n_found;                          /* tokens found in the prefix cache at the first admission */
     trm_client *client;                       /* whose it is, with the requests of its priority */
     uint64_t arrival;                         /* order of submission */
-    uint64_t turn;                            /* order of first admission; 0: not yet */
+    uint64_t turn;                            /* order of first admission, of submission if resumed; 0: none yet */
     uint64_t passed;                          /* the last pass of admission that left it waiting */
     double submitted, started;                /* seconds; started 0: no step yet */
     int32_t slot;                             /* -1: waits */

@@ -5,12 +5,13 @@
  * alike, counted in tokens: next is a request of the client that was served least, within a client the one that came
  * first. This is fair queueing by virtual time (Goyal, Vin, Cheng: Start-time Fair Queueing, 1996) with tokens as the
  * work, as Sheng et al. have it for language models (Fairness in Serving Large Language Models, 2024). A client that
- * had nothing waiting begins at the level's clock, so that nobody saves up what was not asked for; the clock goes on
- * with every admission, so that newcomers without end cannot keep out one that was served more. A level without
- * requests forgets what it counted.
+ * had nothing waiting begins at the level's clock, so that nobody saves up what was not asked for. The clock goes on
+ * with every admission, so that newcomers without end cannot keep out one that was served more. It is not behind the
+ * least served of those that wait, nor behind what a client was given while none waited, so that nothing is held
+ * against a client that was in nobody's way. A level without requests forgets what it counted.
  *
- * A request that was admitted once keeps its turn: preempted, it is ahead of all that have none yet, whoever's they
- * are.
+ * A request that was admitted once keeps its turn: preempted, or resumed after the loss of the job it ran in, it is
+ * ahead of all that have none yet, whoever's they are.
  */
 #include <stdlib.h>
 
@@ -26,6 +27,8 @@ struct trm_client {
     trm_level *level;
     int64_t served;         /* tokens: counted on from the clock as it was when it began to wait */
     trm_live *first, *last; /* that wait, in order */
+    trm_live *at;           /* all before it were left waiting by the pass of admission */
+    uint64_t pass;          /* that one; 0: none */
     int32_t n_live;
     trm_client *next;
 };
@@ -168,14 +171,31 @@ static bool is_next_before(const trm_live *a, const trm_live *b)
                                                     : a->arrival < b->arrival;
 }
 
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* A client that had nothing waiting, but what has run already, begins to wait. */
+static void begin(trm_client *client)
+{
+    trm_level *level = client->level;
+    int64_t least = INT64_MAX;
+    for (const trm_client *other = level->clients; other != NULL; other = other->next) {
+        least = other->first != NULL && other->served < least ? other->served : least;
+    }
+    level->clock = least < INT64_MAX ? larger(level->clock, least) : level->clock;
+    client->served = larger(client->served, level->clock);
+}
+
 void trm_scheduler_enqueue(trm_scheduler *s, trm_live *live)
 {
     trm_client *client = live->client;
-    client->level->n_waiting += client->first == NULL;
-    bool begins = live->turn == 0 && (client->last == NULL || client->last->turn > 0);
-    if (begins && client->served < client->level->clock) {
-        client->served = client->level->clock;
+    if (live->turn == 0 && (client->last == NULL || client->last->turn > 0)) {
+        begin(client);
     }
+    client->level->n_waiting += client->first == NULL;
+    client->pass = 0;
     trm_live *before = client->last;
     while (before != NULL && waits_before(live, before)) {
         before = before->before;
@@ -191,6 +211,7 @@ void trm_scheduler_enqueue(trm_scheduler *s, trm_live *live)
 void trm_scheduler_dequeue(trm_scheduler *s, trm_live *live)
 {
     trm_client *client = live->client;
+    client->at = client->at == live ? live->after : client->at;
     *(live->before != NULL ? &live->before->after : &client->first) = live->after;
     *(live->after != NULL ? &live->after->before : &client->last) = live->before;
     live->before = live->after = NULL;
@@ -212,15 +233,25 @@ trm_live *trm_scheduler_find_waiting(const trm_scheduler *s, uint64_t id)
     return NULL;
 }
 
+/* The first of a client that the pass of admission has not left waiting. */
+static trm_live *first_of(trm_client *client, uint64_t pass)
+{
+    if (client->pass != pass) {
+        client->pass = pass;
+        client->at = client->first;
+    }
+    while (client->at != NULL && client->at->passed == pass) {
+        client->at = client->at->after;
+    }
+    return client->at;
+}
+
 trm_live *trm_scheduler_next(const trm_scheduler *s)
 {
     trm_live *best = NULL;
     for (const trm_level *level = s->levels; level != NULL && best == NULL; level = level->next) {
-        for (const trm_client *client = level->clients; client != NULL; client = client->next) {
-            trm_live *live = client->first;
-            while (live != NULL && live->passed == s->pass) {
-                live = live->after;
-            }
+        for (trm_client *client = level->clients; client != NULL; client = client->next) {
+            trm_live *live = first_of(client, s->pass);
             best = live != NULL && (best == NULL || is_next_before(live, best)) ? live : best;
         }
     }
@@ -233,7 +264,7 @@ void trm_scheduler_give_turn(trm_scheduler *s, trm_live *live)
     trm_level *level = client->level;
     if (live->turn == 0) {
         live->turn = ++s->turns;
-        level->clock = level->clock > client->served ? level->clock : client->served;
+        level->clock = larger(level->clock, client->served);
     }
 }
 
@@ -246,7 +277,12 @@ void trm_scheduler_charge_prompt(trm_live *live, int64_t tokens)
 
 void trm_scheduler_charge_output(trm_live *live)
 {
-    live->client->served += OUTPUT_WORK;
+    trm_client *client = live->client;
+    trm_level *level = client->level;
+    client->served += OUTPUT_WORK;
+    if (level->n_waiting == 0) {
+        level->clock = larger(level->clock, client->served);
+    }
 }
 
 void trm_scheduler_drop_waiting(trm_scheduler *s)

@@ -410,6 +410,146 @@ static void newcomers_keep_nobody_out(void **state)
     trm_generator_destroy(g);
 }
 
+/* What was half written where it ran before is ahead of all that have not begun; afterwards clients share alike. */
+static void resumed_requests_come_first(void **state)
+{
+    (void)state;
+    trm_generator *g = make(64, 4, 64, 0);
+    trm_scheduler *s = schedule(g, false, 0);
+    const trm_serving_event *events;
+    int32_t n;
+    for (uint64_t client = 2; client < 10; client++) {
+        submit_of(s, client, 0, 10, 20, 0);
+    }
+    for (uint64_t i = 0; i < 4; i++) {
+        trm_serving_request r = request_of(1000 + i, 20, 10);
+        r.client = 1;
+        r.n_resumed = 10;
+        assert_ok(trm_scheduler_submit(s, &r));
+    }
+    submit_of(s, 1, 4, 10, 20, 0);
+    assert_ok(trm_scheduler_step(s, &events, &n));
+    assert_int_equal(s->n_running, 4);
+    for (uint64_t i = 0; i < 4; i++) {
+        assert_int_equal(s->running[i]->request.id, 1000 + i);
+    }
+    uint64_t ended[13];
+    int32_t n_ended = 0;
+    while (trm_scheduler_has_work(s)) {
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        for (int32_t i = 0; i < n; i++) {
+            if (events[i].kind == TRM_EVENT_FINISHED) {
+                ended[n_ended++] = events[i].id;
+            }
+        }
+    }
+    assert_int_equal(n_ended, 13);
+    for (uint64_t i = 0; i < 4; i++) {
+        assert_int_equal(ended[i], 1000 + i);
+    }
+    assert_int_equal(ended[12], 1004); /* the others had been given nothing */
+    trm_scheduler_destroy(s);
+    trm_generator_destroy(g);
+}
+
+/* Steps until a request has ended. How many have ended meanwhile, with it. */
+static int32_t ends_until(trm_scheduler *s, uint64_t id)
+{
+    for (int32_t n_ended = 0; trm_scheduler_has_work(s);) {
+        const trm_serving_event *events;
+        int32_t n;
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        for (int32_t i = 0; i < n; i++) {
+            n_ended += events[i].kind == TRM_EVENT_FINISHED;
+        }
+        if (find_event(events, n, id, TRM_EVENT_FINISHED) != NULL) {
+            return n_ended;
+        }
+    }
+    fail_msg("request %d does not end", (int)id);
+    return 0;
+}
+
+/* Clients have generated, with requests of their own that wait or with none; then another has much to ask. */
+static void work_alone_is_not_held_against_anybody(void **state)
+{
+    (void)state;
+    enum { MANY = 100 };
+    static const struct {
+        int32_t clients, running, waiting; /* requests of each client */
+    } cases[] = {{1, 1, 0}, {2, 1, 0}, {1, 1, 1}, {1, 2, 1}, {2, 1, 1}, {2, 2, 1}};
+    for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c++) {
+        const int32_t clients = cases[c].clients, running = cases[c].running, waiting = cases[c].waiting;
+        trm_generator *g = make(128, clients * running, 128, 0);
+        trm_scheduler *s = schedule(g, false, 0);
+        const trm_serving_event *events;
+        int32_t n;
+        for (int32_t i = 0; i < running + waiting; i++) {
+            for (int32_t client = 1; client <= clients; client++) {
+                submit_of(s, (uint64_t)client, (uint64_t)i, 1, i < running ? 110 : 1, 0);
+            }
+        }
+        for (int32_t i = 0; i < 108; i++) {
+            assert_ok(trm_scheduler_step(s, &events, &n));
+        }
+        assert_int_equal(s->n_running, clients * running);
+        for (uint64_t i = 0; i < MANY; i++) {
+            submit_of(s, (uint64_t)clients + 1, i, 1, 1, 0);
+        }
+        uint64_t last = (uint64_t)(running + waiting);
+        submit_of(s, 1, last, 1, 1, 0);
+        int32_t ends = ends_until(s, 1000 + last);
+        if (ends > clients * (running + waiting) + MANY / 10) {
+            fail_msg("case %d: it ends as number %d", (int)c, ends);
+        }
+        while (trm_scheduler_has_work(s)) {
+            assert_ok(trm_scheduler_step(s, &events, &n));
+        }
+        trm_scheduler_destroy(s);
+        trm_generator_destroy(g);
+    }
+}
+
+/* Requests that a pass of admission has left waiting are not looked at again for each of those behind them. */
+static void a_pass_looks_at_each_once(void **state)
+{
+    (void)state;
+    trm_generator *g = make(64, 2, 64, 0);
+    trm_scheduler *s = schedule(g, false, 0);
+    for (uint64_t i = 0; i < 4; i++) {
+        submit_of(s, 1, i, 10, 1, 0);
+    }
+    s->pass++;
+    trm_live *first = trm_scheduler_next(s);
+    assert_int_equal(first->request.id, 1000);
+    first->passed = s->pass;
+    trm_live *second = trm_scheduler_next(s);
+    assert_int_equal(second->request.id, 1001);
+    first->passed = 0; /* which a look would see */
+    assert_ptr_equal(trm_scheduler_next(s), second);
+    assert_true(trm_scheduler_cancel(s, 1001)); /* what goes and what comes meanwhile is known */
+    trm_live *third = trm_scheduler_next(s);
+    assert_int_equal(third->request.id, 1002);
+    first->passed = third->passed = s->pass;
+    trm_serving_request r = request_of(1004, 20, 1);
+    r.client = 1;
+    r.n_resumed = 10;
+    assert_ok(trm_scheduler_submit(s, &r));
+    trm_live *resumed = trm_scheduler_next(s);
+    assert_int_equal(resumed->request.id, 1004);
+    resumed->passed = s->pass;
+    assert_int_equal(trm_scheduler_next(s)->request.id, 1003);
+    s->pass++;
+    assert_ptr_equal(trm_scheduler_next(s), resumed);
+    while (trm_scheduler_has_work(s)) {
+        const trm_serving_event *events;
+        int32_t n;
+        assert_ok(trm_scheduler_step(s, &events, &n));
+    }
+    trm_scheduler_destroy(s);
+    trm_generator_destroy(g);
+}
+
 static void requests_end_where_they_should(void **state)
 {
     (void)state;
@@ -568,7 +708,8 @@ int main(void)
         cmocka_unit_test(requests_end_where_they_should), cmocka_unit_test(long_prompts_share),
         cmocka_unit_test(prompts_leave_time_to_decode),   cmocka_unit_test(clients_are_served_alike),
         cmocka_unit_test(priorities_come_before_shares),  cmocka_unit_test(turns_are_kept),
-        cmocka_unit_test(newcomers_keep_nobody_out),
+        cmocka_unit_test(newcomers_keep_nobody_out),      cmocka_unit_test(resumed_requests_come_first),
+        cmocka_unit_test(a_pass_looks_at_each_once),      cmocka_unit_test(work_alone_is_not_held_against_anybody),
     };
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, open_all, test_close_world);
