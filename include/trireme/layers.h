@@ -621,7 +621,7 @@ typedef struct trm_convolution_params {
     bool channels_last; /* CONVOLUTION: x [N, d1 .. dk, C], w [M, k1 .. kk, C / groups], output and residual
                            [N, o1 .. ok, M] */
     bool whole_numbers; /* CONVOLUTION: x and w are whole numbers below 2^11: kernels multiply and add as they are, so
-                           that sums below 2^24 are exact */
+                           that a sum is exact if the absolute values of its products add up to less than 2^24 */
 } trm_convolution_params;
 
 /* DECONVOLUTION, with the same parameters: (x [N, C, d1 .. dk], w [C, M / groups, k1 .. kk], bias [M] optional, output

@@ -218,7 +218,8 @@ static void import_conv_integer(trm_onnx_node *node)
     trm_onnx_set(node, 0, trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, y, low));
 }
 
-/* Sums in f32: exact below 2^24, and beyond that with an error far below a step of y; bias and scales in f64. */
+/* Sums in f32: exact if the absolute values of their products add up to less than 2^24, and beyond that with an error
+ * far below a step of y; bias and scales in f64. */
 static void import_qlinear_conv(trm_onnx_node *node)
 {
     trm_tensor **in = node->inputs, *w_scale = trm_onnx_cast(node, in[4], TRM_F64), *y_zero = in[7];
