@@ -206,8 +206,8 @@ static void convolution_case(kernel_case_bench *bench, trm_dtype dtype, const wi
     kernel_case_run(bench, &test, last ? meaning_convolution_last : meaning_convolution);
 }
 
-/* Whole numbers up to 255 by up to `most`, the absolute values of whose products add up to less than 2^24: no bit may be
- * lost. Half of them are extremes. */
+/* Whole numbers up to 255 by up to `most`, the absolute values of whose products add up to less than 2^24: no bit may
+ * be lost. Half of them are extremes. */
 static void whole_case(kernel_case_bench *bench, const window_case *c, bool last, int32_t most)
 {
     const int32_t limits[] = {255, most};
