@@ -30,8 +30,9 @@
     X(cublasLtMatrixLayoutInit_internal)                                                                               \
     X(cublasLtMatrixLayoutSetAttribute)
 
-#define MAX_DEVICES 64
-#define CACHE_SLOTS 1024 /* a power of two */
+#define MAX_DEVICES  64
+#define CACHE_SLOTS  1024 /* a power of two */
+#define CACHE_PROBES 8
 /* How much larger or smaller a tuned product may be for its algorithm to be used: at 1.6 to 2.7 times, steps of
  * BERT-base took 5 to 10 % longer than by what the library proposes, up to 1.4 times as long. */
 #define MOST_RATIO 1.5
@@ -52,11 +53,12 @@ typedef struct problem_key {
     uint8_t zero[5];
 } problem_key;
 
+typedef enum slot_state { SLOT_FREE = 0, SLOT_ASKED_NOW, SLOT_PROPOSED, SLOT_TUNED, SLOT_NONE } slot_state;
+
 typedef struct cache_slot {
-    bool used, asked; /* asked: of the library just now, by a thread that plans ahead */
+    slot_state state; /* ASKED_NOW: by a thread that plans ahead; NONE: the library has no algorithm */
     problem_key key;
     cublasLtMatmulAlgo_t algorithm;
-    bool tuned; /* else the library's first proposal */
 } cache_slot;
 
 static struct {
@@ -65,6 +67,7 @@ static struct {
     void *library;
     cublasLtHandle_t handles[MAX_DEVICES];
     cache_slot cache[CACHE_SLOTS];
+    cache_slot spare; /* of the last problem whose places are all taken by tuned ones */
 } state = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static trm_status lt_fail(cublasStatus_t error, const char *what)
@@ -251,75 +254,100 @@ static uint64_t key_hash(const problem_key *key)
     return hash ^ (hash >> 29);
 }
 
-/* The slot that holds the key, else the one to put it into: the first free of four, or the first of them. Under the
- * mutex. */
-static cache_slot *cache_find(const problem_key *key, bool *found)
+/* The slot that holds the key, or NULL. Under the mutex, as all of these. */
+static cache_slot *slot_find(const problem_key *key)
 {
-    uint64_t home = key_hash(key);
-    cache_slot *place = NULL;
-    *found = false;
-    for (uint64_t i = 0; i < 4; i++) {
-        cache_slot *slot = &state.cache[(home + i) & (CACHE_SLOTS - 1)];
-        if (slot->used && memcmp(&slot->key, key, sizeof(*key)) == 0) {
-            *found = true;
+    const uint64_t home = key_hash(key);
+    for (uint64_t i = 0; i <= CACHE_PROBES; i++) {
+        cache_slot *slot = i < CACHE_PROBES ? &state.cache[(home + i) & (CACHE_SLOTS - 1)] : &state.spare;
+        if (slot->state != SLOT_FREE && memcmp(&slot->key, key, sizeof(*key)) == 0) {
             return slot;
         }
-        if (!slot->used && place == NULL) {
-            place = slot;
+    }
+    return NULL;
+}
+
+/* Where a key that has no slot goes: into a free one, or in place of a problem that was not tuned; a tuned one gives
+ * way to a tuned one alone, so that what was tuned does not depend on which threads plan ahead first. */
+static cache_slot *slot_for(const problem_key *key, bool tuned)
+{
+    const uint64_t home = key_hash(key);
+    cache_slot *untuned = NULL;
+    for (uint64_t i = 0; i < CACHE_PROBES; i++) {
+        cache_slot *slot = &state.cache[(home + i) & (CACHE_SLOTS - 1)];
+        if (slot->state == SLOT_FREE) {
+            return slot;
+        }
+        untuned = untuned == NULL && slot->state != SLOT_TUNED ? slot : untuned;
+    }
+    return untuned != NULL ? untuned : tuned ? &state.cache[home & (CACHE_SLOTS - 1)] : &state.spare;
+}
+
+/* What is known of a problem: PROPOSED and TUNED with its algorithm. */
+static slot_state cache_get(const problem_key *key, cublasLtMatmulAlgo_t *algorithm)
+{
+    pthread_mutex_lock(&state.mutex);
+    const cache_slot *slot = slot_find(key);
+    const slot_state known = slot != NULL ? slot->state : SLOT_FREE;
+    if (known == SLOT_PROPOSED || known == SLOT_TUNED) {
+        *algorithm = slot->algorithm;
+    }
+    pthread_mutex_unlock(&state.mutex);
+    return known;
+}
+
+/* PROPOSED and TUNED with an algorithm. What was tuned is only tuned again. */
+static void cache_put(const problem_key *key, slot_state known, const cublasLtMatmulAlgo_t *algorithm)
+{
+    const bool tuned = known == SLOT_TUNED;
+    pthread_mutex_lock(&state.mutex);
+    cache_slot *slot = slot_find(key);
+    if (slot == &state.spare && tuned) {
+        slot->state = SLOT_FREE;
+        slot = NULL;
+    }
+    slot = slot != NULL ? slot : slot_for(key, tuned);
+    if (tuned || slot->state != SLOT_TUNED) {
+        slot->state = known;
+        slot->key = *key;
+        if (algorithm != NULL) {
+            slot->algorithm = *algorithm;
         }
     }
-    return place != NULL ? place : &state.cache[home & (CACHE_SLOTS - 1)];
+    pthread_mutex_unlock(&state.mutex);
 }
 
-/* The algorithm remembered for a problem. */
-static bool cache_get(const problem_key *key, cublasLtMatmulAlgo_t *algorithm, bool *tuned)
+/* Whether the caller is the first to ask for a problem, and so does; others need not wait for that. *known: what was
+ * known before. */
+static bool cache_claim(const problem_key *key, slot_state *known)
 {
-    bool found;
     pthread_mutex_lock(&state.mutex);
-    cache_slot *slot = cache_find(key, &found);
-    found = found && !slot->asked;
-    if (found) {
-        *algorithm = slot->algorithm;
-        *tuned = slot->tuned;
+    cache_slot *slot = slot_find(key);
+    *known = slot != NULL ? slot->state : SLOT_FREE;
+    if (slot == NULL) {
+        *slot_for(key, false) = (cache_slot){.state = SLOT_ASKED_NOW, .key = *key};
     }
     pthread_mutex_unlock(&state.mutex);
-    return found;
-}
-
-static void cache_put(const problem_key *key, const cublasLtMatmulAlgo_t *algorithm, bool tuned)
-{
-    bool found;
-    pthread_mutex_lock(&state.mutex);
-    cache_slot *slot = cache_find(key, &found);
-    slot->used = true;
-    slot->asked = false;
-    slot->key = *key;
-    slot->algorithm = *algorithm;
-    slot->tuned = tuned;
-    pthread_mutex_unlock(&state.mutex);
-}
-
-/* Whether the caller is the first to ask for a problem, and so does; others need not wait for that. */
-static bool cache_claim(const problem_key *key)
-{
-    bool found;
-    pthread_mutex_lock(&state.mutex);
-    cache_slot *slot = cache_find(key, &found);
-    if (!found) {
-        *slot = (cache_slot){.used = true, .asked = true, .key = *key};
-    }
-    pthread_mutex_unlock(&state.mutex);
-    return !found;
+    return slot == NULL;
 }
 
 /* Nothing came of asking. */
 static void cache_give_up(const problem_key *key)
 {
-    bool found;
     pthread_mutex_lock(&state.mutex);
-    cache_slot *slot = cache_find(key, &found);
-    slot->used = found && slot->asked ? false : slot->used;
+    cache_slot *slot = slot_find(key);
+    if (slot != NULL && slot->state == SLOT_ASKED_NOW) {
+        slot->state = SLOT_FREE;
+    }
     pthread_mutex_unlock(&state.mutex);
+}
+
+static trm_status fail_without_algorithm(const trm_gemm *g)
+{
+    return trm_fail(TRM_ERROR_UNSUPPORTED,
+                    "cublasLt has no algorithm for a product of m %lld, n %lld, k %lld, batch %lld, %s to %s",
+                    (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->batch, trm_dtype_name(g->in),
+                    trm_dtype_name(g->out));
 }
 
 /* The library's proposals, best first. TRM_ERROR_UNSUPPORTED if there is none. */
@@ -351,10 +379,7 @@ static trm_status proposals_get(cublasLtHandle_t handle, const trm_gemm *g, desc
     }
     if (error != CUBLAS_STATUS_SUCCESS || *count == 0) {
         *count = 0;
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
-                 "cublasLt has no algorithm for a product of m %lld, n %lld, k %lld, batch %lld, %s to %s",
-                 (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->batch, trm_dtype_name(g->in),
-                 trm_dtype_name(g->out));
+        return fail_without_algorithm(g);
     }
     return TRM_OK;
 }
@@ -411,7 +436,7 @@ static bool find_relative(const problem_key *key, cublasLtMatmulAlgo_t *algorith
     pthread_mutex_lock(&state.mutex);
     for (int32_t i = 0; i < CACHE_SLOTS; i++) {
         const cache_slot *slot = &state.cache[i];
-        if (!slot->used || !slot->tuned || !is_aligned_as(key, &slot->key)) {
+        if (slot->state != SLOT_TUNED || !is_aligned_as(key, &slot->key)) {
             continue;
         }
         const problem_key theirs = key_of_kin(&slot->key);
@@ -436,20 +461,24 @@ static bool takes(cublasLtHandle_t handle, description *d, const cublasLtMatmulA
 }
 
 /* For a product that was not tuned: the algorithm of its nearest relative, whose kernel is loaded, else the library's
- * first proposal, whose kernel seldom is (1.6 ms). It is remembered. */
+ * first proposal, whose kernel seldom is (1.6 ms). It is remembered, and so is that there is none. */
 static trm_status choose_algorithm(cublasLtHandle_t handle, const trm_gemm *gemm, description *d,
                                    const problem_key *key, cublasLtMatmulAlgo_t *algorithm)
 {
     int count;
     cublasLtMatmulHeuristicResult_t proposal;
     if (find_relative(key, algorithm) && takes(handle, d, algorithm, key->workspace)) {
-        cache_put(key, algorithm, false);
+        cache_put(key, SLOT_PROPOSED, algorithm);
         return TRM_OK;
     }
-    TRM_TRY(proposals_get(handle, gemm, d, key, &proposal, 1, &count));
-    *algorithm = proposal.algo;
-    cache_put(key, algorithm, false);
-    return TRM_OK;
+    const trm_status status = proposals_get(handle, gemm, d, key, &proposal, 1, &count);
+    if (status == TRM_OK) {
+        *algorithm = proposal.algo;
+        cache_put(key, SLOT_PROPOSED, algorithm);
+    } else if (status == TRM_ERROR_UNSUPPORTED) {
+        cache_put(key, SLOT_NONE, NULL);
+    }
+    return status;
 }
 
 trm_status trm_cublaslt_run(const trm_gemm *gemm, void *workspace, size_t workspace_size, cudaStream_t stream)
@@ -459,11 +488,14 @@ trm_status trm_cublaslt_run(const trm_gemm *gemm, void *workspace, size_t worksp
     description d;
     problem_key key;
     cublasLtMatmulAlgo_t algorithm;
-    bool tuned;
     TRM_TRY(handle_get(&device, &handle));
     TRM_TRY(describe(gemm, &d));
     key_fill(gemm, device, workspace_size, &key);
-    if (!cache_get(&key, &algorithm, &tuned)) {
+    const slot_state known = cache_get(&key, &algorithm);
+    if (known == SLOT_NONE) {
+        return fail_without_algorithm(gemm);
+    }
+    if (known != SLOT_PROPOSED && known != SLOT_TUNED) {
         TRM_TRY(choose_algorithm(handle, gemm, &d, &key, &algorithm));
     }
     matmul_run run = {handle, gemm, &d, &algorithm, workspace, workspace_size, stream};
@@ -477,11 +509,12 @@ trm_status trm_cublaslt_prepare(const trm_gemm *gemm, size_t workspace_size)
     description d;
     problem_key key;
     cublasLtMatmulAlgo_t algorithm;
+    slot_state known;
     TRM_TRY(handle_get(&device, &handle));
     TRM_TRY(describe(gemm, &d));
     key_fill(gemm, device, workspace_size, &key);
-    if (!cache_claim(&key)) {
-        return TRM_OK;
+    if (!cache_claim(&key, &known)) {
+        return known == SLOT_NONE ? fail_without_algorithm(gemm) : TRM_OK;
     }
     trm_status status = choose_algorithm(handle, gemm, &d, &key, &algorithm);
     if (status != TRM_OK) {
@@ -569,31 +602,29 @@ trm_status trm_cublaslt_use(const trm_gemm *gemm, size_t workspace_size, const c
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "cublasLt does not take algorithm %s for a product of m %lld, n %lld, k %lld",
                  tactic, (long long)gemm->m, (long long)gemm->n, (long long)gemm->k);
     }
-    cache_put(&key, &algorithm, true);
+    cache_put(&key, SLOT_TUNED, &algorithm);
     return TRM_OK;
 }
 
-/* Whether an algorithm is remembered for such products; *tuned: by timing. */
-static bool is_known(const trm_gemm *gemm, size_t workspace_size, bool *tuned)
+static slot_state state_of(const trm_gemm *gemm, size_t workspace_size)
 {
     int device;
     problem_key key;
     cublasLtMatmulAlgo_t algorithm;
     if (cudaGetDevice(&device) != cudaSuccess) {
-        return false;
+        return SLOT_FREE;
     }
     key_fill(gemm, device, workspace_size, &key);
-    return cache_get(&key, &algorithm, tuned);
+    return cache_get(&key, &algorithm);
 }
 
 bool trm_cublaslt_is_tuned(const trm_gemm *gemm, size_t workspace_size)
 {
-    bool tuned;
-    return is_known(gemm, workspace_size, &tuned) && tuned;
+    return state_of(gemm, workspace_size) == SLOT_TUNED;
 }
 
 bool trm_cublaslt_is_prepared(const trm_gemm *gemm, size_t workspace_size)
 {
-    bool tuned;
-    return is_known(gemm, workspace_size, &tuned);
+    const slot_state known = state_of(gemm, workspace_size);
+    return known != SLOT_FREE && known != SLOT_ASKED_NOW;
 }

@@ -55,7 +55,8 @@ static struct {
     void *library;
     trm_cudnn_target targets[MAX_DEVICES];
     cache_slot cache[CACHE_SLOTS];
-    engine kept; /* the best of the problem that was timed last, if it has a name */
+    cache_slot spare; /* of the last problem whose places are all taken by what was tuned */
+    engine kept;      /* the best of the problem that was timed last, if it has a name */
     trm_cudnn_problem kept_key;
     double kept_microseconds;
     char kept_name[TRM_TACTIC_NAME_SIZE];
@@ -346,24 +347,68 @@ static uint64_t key_hash(const trm_cudnn_problem *key)
     return hash ^ (hash >> 29);
 }
 
-/* The slot that holds the key, else an emptied one for it. */
-static cache_slot *slot_get(const trm_cudnn_problem *key)
+/* The slot that holds the key, or NULL. */
+static cache_slot *slot_find(const trm_cudnn_problem *key)
 {
-    uint64_t home = key_hash(key);
-    cache_slot *place = NULL;
-    for (uint64_t i = 0; i < CACHE_PROBES; i++) {
-        cache_slot *slot = &state.cache[(home + i) & (CACHE_SLOTS - 1)];
+    const uint64_t home = key_hash(key);
+    for (uint64_t i = 0; i <= CACHE_PROBES; i++) {
+        cache_slot *slot = i < CACHE_PROBES ? &state.cache[(home + i) & (CACHE_SLOTS - 1)] : &state.spare;
         if (slot->state != SLOT_FREE && memcmp(&slot->key, key, sizeof(*key)) == 0) {
             return slot;
         }
-        place = slot->state == SLOT_FREE && place == NULL ? slot : place;
     }
-    place = place != NULL ? place : &state.cache[home & (CACHE_SLOTS - 1)];
-    engine_destroy(&place->engine);
-    place->state = SLOT_FREE;
+    return NULL;
+}
+
+static void slot_empty(cache_slot *slot)
+{
+    engine_destroy(&slot->engine);
+    memset(slot, 0, sizeof(*slot));
+}
+
+/* The slot that holds the key, else an emptied one for it, in place of a problem with a proposal if none is free. What
+ * was tuned, or found to be slower than ours, gives way to what is `tuned` alone: it does not depend on which threads
+ * plan ahead first. */
+static cache_slot *slot_get(const trm_cudnn_problem *key, bool tuned)
+{
+    const uint64_t home = key_hash(key);
+    cache_slot *place = slot_find(key), *proposed = NULL;
+    if (place != NULL && (place != &state.spare || !tuned)) {
+        return place;
+    }
+    if (place != NULL) {
+        slot_empty(place);
+        place = NULL;
+    }
+    for (uint64_t i = 0; i < CACHE_PROBES; i++) {
+        cache_slot *slot = &state.cache[(home + i) & (CACHE_SLOTS - 1)];
+        place = slot->state == SLOT_FREE && place == NULL ? slot : place;
+        proposed = slot->state == SLOT_PROPOSED && proposed == NULL ? slot : proposed;
+    }
+    place = place != NULL ? place : proposed;
+    if (place == NULL) {
+        place = tuned ? &state.cache[home & (CACHE_SLOTS - 1)] : &state.spare;
+    }
+    slot_empty(place);
     place->key = *key;
-    memset(place->others, 0, sizeof(place->others));
     return place;
+}
+
+/* What was tuned takes the place of what was known of the problem; the engine comes to belong to its slot. */
+static void slot_tune(const trm_cudnn_problem *key, const engine *chosen, const char *name)
+{
+    cache_slot *slot = slot_get(key, true);
+    slot_empty(slot);
+    slot->key = *key;
+    slot->engine = *chosen;
+    slot->state = SLOT_TUNED;
+    strcpy(slot->name, name); /* that of an engine, so it fits */
+}
+
+static slot_state slot_state_of(const trm_cudnn_problem *key)
+{
+    const cache_slot *slot = slot_find(key);
+    return slot != NULL ? slot->state : SLOT_FREE;
 }
 
 static bool has_epilogue(const trm_cudnn_problem *key)
@@ -421,11 +466,10 @@ static bool choose_engine(const trm_cudnn_problem *key, const trm_cudnn_target *
  * plan without a handle: other threads plan other problems meanwhile. */
 static cache_slot *slot_settle(const trm_cudnn_problem *key, const trm_cudnn_target *target)
 {
-    cache_slot *slot = slot_get(key);
-    while (slot->state == SLOT_PLANNED_NOW) {
+    while (slot_state_of(key) == SLOT_PLANNED_NOW) {
         pthread_cond_wait(&state.planned, &state.mutex);
-        slot = slot_get(key);
     }
+    cache_slot *slot = slot_get(key, false);
     if (slot->state != SLOT_FREE) {
         return slot;
     }
@@ -443,7 +487,7 @@ static cache_slot *slot_settle(const trm_cudnn_problem *key, const trm_cudnn_tar
     const bool found = choose_engine(key, target, names, &chosen);
     if (target->device != NULL) {
         pthread_mutex_lock(&state.mutex);
-        slot = slot_get(key); /* it may have given way to another problem, or been tuned */
+        slot = slot_get(key, false); /* it may have given way to another problem, or been tuned */
     }
     if (slot->state == SLOT_PLANNED_NOW || slot->state == SLOT_FREE) {
         slot->engine = chosen;
@@ -498,7 +542,7 @@ static trm_status prepare_locked(const trm_convolution_args *args, size_t worksp
     if (!key_fill(args, device, workspace_size, &key)) {
         return TRM_ERROR_UNSUPPORTED;
     }
-    const bool is_planned = slot_get(&key)->state == SLOT_PLANNED_NOW; /* by a thread that need not be waited for */
+    const bool is_planned = slot_state_of(&key) == SLOT_PLANNED_NOW; /* by a thread that need not be waited for */
     return is_planned || slot_settle(&key, target)->state != SLOT_NONE ? TRM_OK : TRM_ERROR_UNSUPPORTED;
 }
 
@@ -547,33 +591,29 @@ static trm_status use_locked(const trm_convolution_args *args, size_t workspace_
     if (!key_fill(args, device, workspace_size, &key)) {
         return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN does no convolutions of %s", trm_dtype_name(args->dtype));
     }
-    cache_slot *slot = slot_get(&key);
     if (tactic == NULL) {
+        cache_slot *slot = slot_get(&key, true);
         engine_destroy(&slot->engine);
         slot->state = SLOT_NONE;
         return TRM_OK;
     }
-    if (slot->state == SLOT_TUNED && strcmp(tactic, slot->name) == 0) {
+    const cache_slot *slot = slot_find(&key);
+    if (slot != NULL && slot->state == SLOT_TUNED && strcmp(tactic, slot->name) == 0) {
         return TRM_OK; /* another layer of the same problem */
     }
+    engine chosen = {.fused = false};
     if (strcmp(tactic, state.kept_name) == 0 && memcmp(&key, &state.kept_key, sizeof(key)) == 0) {
-        engine_destroy(&slot->engine);
-        slot->engine = state.kept;
-        slot->state = SLOT_TUNED;
-        memset(slot->others, 0, sizeof(slot->others));
-        strcpy(slot->name, tactic);
+        chosen = state.kept;
         memset(&state.kept, 0, sizeof(state.kept));
         state.kept_name[0] = '\0';
-        return TRM_OK;
+    } else {
+        const trm_cudnn_target with_handle = {.handle = target->handle};
+        if ((!is_fused(tactic) && strncmp(tactic, ALONE_PREFIX, strlen(ALONE_PREFIX)) != 0) ||
+            !find_engine(&key, &with_handle, true, tactic, &chosen)) {
+            return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN has no engine %s for the convolution", tactic);
+        }
     }
-    const trm_cudnn_target with_handle = {.handle = target->handle};
-    if ((!is_fused(tactic) && strncmp(tactic, ALONE_PREFIX, strlen(ALONE_PREFIX)) != 0) ||
-        !find_engine(&key, &with_handle, true, tactic, &slot->engine)) {
-        return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN has no engine %s for the convolution", tactic);
-    }
-    slot->state = SLOT_TUNED;
-    memset(slot->others, 0, sizeof(slot->others));
-    strcpy(slot->name, tactic); /* that of an engine, so it fits */
+    slot_tune(&key, &chosen, tactic);
     return TRM_OK;
 }
 
@@ -600,8 +640,8 @@ static void mention_locked(const trm_convolution_args *args, size_t workspace_si
     if (target_get(&device, &target) != TRM_OK || !key_fill(args, device, workspace_size, &key)) {
         return;
     }
-    cache_slot *slot = slot_get(&key);
-    bool is_new = slot->state == SLOT_TUNED && !is_same_engine(slot->name, tactic);
+    cache_slot *slot = slot_find(&key);
+    bool is_new = slot != NULL && slot->state == SLOT_TUNED && !is_same_engine(slot->name, tactic);
     for (int32_t i = 0; is_new && i < MOST_OTHERS; i++) {
         if (slot->others[i][0] == '\0') {
             strcpy(slot->others[i], tactic); /* that of an engine, so it fits */
@@ -626,7 +666,7 @@ static slot_state state_of(const trm_convolution_args *args, size_t workspace_si
     slot_state now = SLOT_FREE;
     pthread_mutex_lock(&state.mutex);
     if (target_get(&device, &target) == TRM_OK && key_fill(args, device, workspace_size, &key)) {
-        now = slot_get(&key)->state;
+        now = slot_state_of(&key);
     }
     pthread_mutex_unlock(&state.mutex);
     return now;
@@ -657,7 +697,7 @@ bool trm_cudnn_convolution_is_likely(const trm_convolution_args *args, size_t wo
     bool likely = false;
     pthread_mutex_lock(&state.mutex);
     if (target_get(&device, &target) == TRM_OK && key_fill(args, device, workspace_size, &key)) {
-        const slot_state now = slot_get(&key)->state;
+        const slot_state now = slot_state_of(&key);
         likely = now == SLOT_TUNED || (now != SLOT_NONE && find_relative(&key) != NULL);
     }
     pthread_mutex_unlock(&state.mutex);
