@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define KIB ((size_t)1024)
+#define KIB               ((size_t)1024)
+#define MOST_MICROSECONDS 1e9 /* of a line that somebody edited: no exchange takes a quarter of an hour */
 
 /* Every size at which a way between 2, 4 or 8 ranks has its largest vector is among them. */
 static const size_t sum_sizes[TRM_CHOICE_SIZES] = {4 * KIB,    16 * KIB,   64 * KIB,   256 * KIB, 512 * KIB,
@@ -53,9 +54,11 @@ void trm_choice_read(const trm_timing *timing, trm_choice_times *times)
     *times = (trm_choice_times){.n = 0};
     for (int32_t i = 0; i < timing->n_tactics; i++) {
         for (int32_t w = 0; w < TRM_PEER_WAYS; w++) {
-            if (strcmp(timing->tactics[i].name, way_names[w]) == 0 && find_way(times, (trm_peer_way)w) < 0) {
+            const double microseconds = timing->tactics[i].microseconds;
+            if (strcmp(timing->tactics[i].name, way_names[w]) == 0 && find_way(times, (trm_peer_way)w) < 0 &&
+                microseconds > 0 && microseconds <= MOST_MICROSECONDS) {
                 times->ways[times->n] = (trm_peer_way)w;
-                times->microseconds[times->n++] = timing->tactics[i].microseconds;
+                times->microseconds[times->n++] = microseconds;
             }
         }
     }

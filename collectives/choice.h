@@ -60,7 +60,8 @@ const char *trm_peer_way_name(trm_peer_way way);
 void trm_choice_problem(const trm_choice_machine *machine, trm_choice_op op, size_t bytes,
                         char text[TRM_PROBLEM_TEXT_SIZE]);
 
-/* The tactics of a timing that are ways, as they stand; others are passed over. */
+/* The tactics of a timing that are ways, as they stand; others are passed over, and times that are not above 0 and at
+ * most 1e9 us. */
 void trm_choice_read(const trm_timing *timing, trm_choice_times *times);
 /* Puts measured times in the order and to the digits that the cache keeps, so that they mean the same when they are
  * read, and gives them as `tactics` [TRM_PEER_WAYS]. */

@@ -305,9 +305,10 @@ static void log_times(trm_choice_op op, const trm_choice_times *times)
 {
     for (int32_t i = 0; i < trm_choice_n_sizes(op); i++) {
         char text[256] = "";
-        for (int32_t k = 0, used = 0; k < times[i].n; k++) {
-            used += snprintf(text + used, sizeof(text) - (size_t)used, "%s%s %.1f us", k == 0 ? "" : ", ",
-                             trm_peer_way_name(times[i].ways[k]), times[i].microseconds[k]);
+        size_t used = 0;
+        for (int32_t k = 0; k < times[i].n && used < sizeof(text); k++) {
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s %.1f us", k == 0 ? "" : ", ",
+                                     trm_peer_way_name(times[i].ways[k]), times[i].microseconds[k]);
         }
         TRM_INFO("%s of %zu KiB: %s", op == TRM_CHOICE_GATHER ? "all_gather" : "all_reduce",
                  trm_choice_size(op, i) / 1024, times[i].n > 0 ? text : "not measured");

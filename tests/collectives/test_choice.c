@@ -275,8 +275,14 @@ static void test_edited(void **state)
     test_write_file(path, edited, strlen(edited));
     load(path, &machine, TRM_CHOICE_GATHER, &choice); /* a way counts once */
     assert_int_equal(choice.n, 1);
-    static const char *const damaged[] = {"\tone_shot -2.800", "\tone_shot fast", "\tsmoke_signals 0.1\tdrums 1"};
-    for (int32_t i = 0; i < 3; i++) {
+    snprintf(edited, sizeof(edited), "%s", text);
+    replace(edited, sizeof(edited), "\tone_shot 2.800", "\tone_shot 1e300");
+    test_write_file(path, edited, strlen(edited));
+    load(path, &machine, TRM_CHOICE_GATHER, &choice); /* no time of an exchange: its way is not there */
+    assert_int_equal(trm_choice_way(&choice, 64 * KIB), TRM_PEER_NO_WAY);
+    static const char *const damaged[] = {"\tone_shot -2.800", "\tone_shot fast", "\tsmoke_signals 0.1\tdrums 1",
+                                          "\tone_shot 1e300\tnccl 1.001e9"};
+    for (size_t i = 0; i < sizeof(damaged) / sizeof(*damaged); i++) {
         snprintf(edited, sizeof(edited), "%s", text);
         replace(edited, sizeof(edited), "\tone_shot 2.800\tnccl 10.640", damaged[i]);
         test_write_file(path, edited, strlen(edited));
