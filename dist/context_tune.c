@@ -102,24 +102,25 @@ static void await_weights(void *user, const char *problem, const trm_timing *tim
     }
 }
 
-trm_status trm_context_tune(trm_context *context, const trm_tune_options *options)
+static trm_status check(const trm_context *context, const trm_tune_options *options)
 {
-    const trm_tune_options usual = TRM_TUNE_OPTIONS_INIT;
-    options = options == NULL ? &usual : options;
-    if (context == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot tune: context is NULL");
-    }
     if (options->size != sizeof(*options) || options->level < 0 || options->level > 5) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "tune options have size %zu and level %d, expected %zu and 0 to 5",
                  options->size, options->level, sizeof(*options));
     }
     TRM_TRY(trm_context_refuse_captured(context, "tune"));
-    TRM_TRY(check_inputs(context));
+    if (context->is_started) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot tune before the run that was started is finished");
+    }
+    return check_inputs(context);
+}
+
+trm_status trm_context_tune_kernels(trm_context *context, const trm_tune_options *options)
+{
+    TRM_TRY(check(context, options));
     if (options->level == 0 || !has_choices(context->engine->plan->backend)) {
         return TRM_OK;
     }
-    TRM_TRY(trm_world_choose_exchanges(context->engine->world, &context->engine->plan->mesh, options->level,
-                                       options->cache));
     trm_tuning tuning = {.progress = options->progress, .user = options->progress_user, .began = trm_clock_seconds()};
     const trm_network *network = context->engine->plan->network;
     for (int32_t i = 0; i < network->n_layers; i++) {
@@ -146,6 +147,30 @@ trm_status trm_context_tune(trm_context *context, const trm_tune_options *option
         (void)options->progress(options->progress_user, tuning.total, tuning.total, 0);
     }
     return status == TRM_OK ? TRM_OK : trm_fail(status, "%s", cause);
+}
+
+/* A run that failed half-way, or one of the caller's graph, may have left exchanges on the stream, and they are
+ * measured on another. Ranks meet behind it. */
+static trm_status choose_exchanges(trm_context *context, const trm_tune_options *options)
+{
+    trm_world *world = context->engine->world;
+    TRM_TRY(trm_event_record(context->done, context->stream));
+    TRM_TRY(trm_world_await(world, context->done, "a step"));
+    return trm_world_choose_exchanges(world, &context->engine->plan->mesh, options->level, options->cache);
+}
+
+trm_status trm_context_tune(trm_context *context, const trm_tune_options *options)
+{
+    const trm_tune_options usual = TRM_TUNE_OPTIONS_INIT;
+    options = options == NULL ? &usual : options;
+    if (context == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot tune: context is NULL");
+    }
+    TRM_TRY(check(context, options));
+    if (options->level > 0 && has_choices(context->engine->plan->backend)) {
+        TRM_TRY(choose_exchanges(context, options));
+    }
+    return trm_context_tune_kernels(context, options);
 }
 
 void trm_context_tactics(const trm_context *context, trm_tactic_fn fn, void *user)

@@ -145,6 +145,9 @@ trm_status trm_context_shape(trm_context *context);
 /* Plans ahead what the steps of layers begin .. end - 1 have not planned for their dims, on all processors of the rank.
  * context_prepare.c */
 trm_status trm_context_prepare_steps(trm_context *context, int32_t begin, int32_t end);
+/* trm_context_tune without the exchanges between ranks: for steps of a generator, which has chosen those before its
+ * context was made. context_tune.c */
+trm_status trm_context_tune_kernels(trm_context *context, const trm_tune_options *options);
 /* Lets the kernel of a layer choose among its variants, while context->tuning. context_tune.c */
 trm_status trm_context_tune_step(trm_context *context, int32_t layer);
 /* What was captured is not what would run any more, whatever the shapes. context_capture.c */

@@ -357,6 +357,9 @@ static trm_status choose(trm_world *world, trm_communicator *part, int32_t level
     trm_tuner_destroy(tuner);
     if (status == TRM_OK && known.level > 0) {
         take(world, part, &known);
+        if (known.level > 1 || is_known(&known)) { /* the same on every rank */
+            world->chosen_exchanges |= 1u << part->size;
+        }
     }
     return status;
 }
@@ -385,7 +388,6 @@ trm_status trm_world_choose_exchanges(trm_world *world, const trm_mesh *mesh, in
         trm_communicator_peer_link(world->communicator) == NULL || !trm_world_has_host_communicator(world)) {
         return TRM_OK;
     }
-    world->chosen_exchanges |= 1u << n;
     TRM_TRY(find_part(world, mesh, &part));
     return part == NULL ? TRM_OK : choose(world, part, level, cache);
 }

@@ -224,7 +224,7 @@ static trm_status capture(trm_generator *g, trm_captured_step *step, trm_sample_
             trm_tune_options options = TRM_TUNE_OPTIONS_INIT;
             options.cache = g->timing_cache;
             double began = trm_clock_seconds();
-            TRM_TRY(trm_context_tune(g->context, &options));
+            TRM_TRY(trm_context_tune_kernels(g->context, &options));
             g->startup.tune_seconds += trm_clock_seconds() - began;
         }
         TRM_TRY(enqueue(g, step->form.rows, mode)); /* lets libraries set themselves up outside the capture */
@@ -456,7 +456,7 @@ trm_status trm_generator_tune_mixed(trm_generator *g, int32_t tokens)
     trm_tune_options options = TRM_TUNE_OPTIONS_INIT;
     options.cache = g->timing_cache;
     double began = trm_clock_seconds();
-    TRM_TRY(trm_context_tune(g->context, &options));
+    TRM_TRY(trm_context_tune_kernels(g->context, &options));
     g->startup.tune_seconds += trm_clock_seconds() - began;
     return trm_context_wait(g->context);
 }

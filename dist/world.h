@@ -18,7 +18,7 @@ struct trm_world {
     double deadline_seconds;
     const char *exchange;            /* "auto", "peer", "nccl": how device memory is to travel */
     struct trm_bootstrap *bootstrap; /* control messages between ranks; NULL for one rank */
-    uint32_t chosen_exchanges;       /* bit n: those between groups of n ranks, by times or without */
+    uint32_t chosen_exchanges;       /* bit n: those between groups of n ranks, by times */
     int32_t timed_exchanges;         /* ways and sizes that were measured, not known */
     double join_seconds, device_seconds, communicator_seconds; /* what opening it took (trm_startup) */
 };
@@ -54,8 +54,9 @@ trm_status trm_world_await(trm_world *world, trm_event *event, const char *what)
 
 /* Which way exchanges along the axes tp and cp take, by their size: from the times in the timing cache, and with
  * a level of 2 or more (trm_tune_options) from new ones where it lacks them, which are added to it. Without a cache, a
- * level or peer memory what it was stays. Once for groups of a size. Collective, with the same level; rank 0's cache
- * is that of all. dist/exchange_times.c */
+ * level or peer memory what it was stays. Once for groups of a size: chosen by measured times, or by a cache that knows
+ * all of them. Collective, at levels of 1 or more on all ranks or on none; rank 0's level and cache are those of all.
+ * No run of the world may be in flight on any rank: what is measured uses the same mailboxes. dist/exchange_times.c */
 trm_status trm_world_choose_exchanges(trm_world *world, const trm_mesh *mesh, int32_t level, const char *cache);
 
 /* Whether all ranks pass the same bytes (options, network text): TRM_ERROR_INVALID_ARGUMENT naming the first rank that

@@ -408,7 +408,9 @@ typedef void *(*trm_output_allocate_fn)(void *user, const char *output, const tr
 TRM_API trm_status trm_context_set_output_allocator(trm_context *context, trm_output_allocate_fn allocate, void *user);
 /* Needs inputs that are set; runs the network once, on a backend where there is something to choose. `options` may be
  * NULL. Collective over the ranks of the plan. A file that cannot be read or written is a warning. With a file,
- * exchanges between the GPUs of one host are measured too, unless it has their times: rank 0's file is that of all. */
+ * exchanges between the GPUs of one host are measured too, unless it has their times: rank 0's file is that of all.
+ * No run of the world may be in flight, of this context (INVALID_ARGUMENT between start and finish), of another, or of
+ * a captured graph. */
 TRM_API trm_status trm_context_tune(trm_context *context, const trm_tune_options *options);
 
 /* The file that the command line keeps timings of a device in, "$XDG_CACHE_HOME/trireme/timing/<device>.txt"; release

@@ -98,6 +98,28 @@ static void wrong_options_are_refused(void **state)
     trm_engine_destroy(engine);
 }
 
+static void a_started_run_is_finished_first(void **state)
+{
+    (void)state;
+    trm_engine *engine;
+    trm_context *context = make_context(&engine);
+    trm_tune_options options = TRM_TUNE_OPTIONS_INIT;
+    trm_dims dims;
+    const void *data;
+    assert_runs(context, 1);
+    assert_ok(trm_context_start(context));
+    for (options.level = 0; options.level <= 5; options.level++) {
+        assert_int_equal(trm_context_tune(context, &options), TRM_ERROR_INVALID_ARGUMENT);
+        assert_non_null(strstr(trm_last_error(), "before the run that was started is finished"));
+    }
+    assert_ok(trm_context_finish(context)); /* the refusal left the run as it was */
+    assert_ok(trm_context_output(context, "y", &dims, &data));
+    assert_true(*(const float *)data == 14);
+    assert_ok(trm_context_tune(context, NULL));
+    trm_context_destroy(context);
+    trm_engine_destroy(engine);
+}
+
 static void capture_changes_no_result(void **state)
 {
     (void)state;
@@ -136,9 +158,8 @@ static void the_cache_lies_in_the_users_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tuning_changes_no_result),
-        cmocka_unit_test(wrong_options_are_refused),
-        cmocka_unit_test(capture_changes_no_result),
+        cmocka_unit_test(tuning_changes_no_result),           cmocka_unit_test(wrong_options_are_refused),
+        cmocka_unit_test(a_started_run_is_finished_first),    cmocka_unit_test(capture_changes_no_result),
         cmocka_unit_test(the_cache_lies_in_the_users_folder),
     };
     return cmocka_run_group_tests(tests, test_open_world, test_close_world);

@@ -150,6 +150,28 @@ static void test_without_a_cache(void **state)
     assert_false(trm_file_exists(other));
 }
 
+/* What had no cache, or an empty one that it may not fill, is not the last to ask in its process. */
+static void test_a_cache_comes_later(void **state)
+{
+    (void)state;
+    char other[300], chosen[MOST_SHOWN], again[MOST_SHOWN];
+    snprintf(other, sizeof(other), "%s.other", path);
+    (void)choose(3, path); /* now it knows all */
+    forget();
+    const int32_t timed = world->timed_exchanges;
+    assert_ok(trm_world_choose_exchanges(world, &mesh, 3, NULL));
+    assert_ok(trm_world_choose_exchanges(world, &mesh, 1, other));
+    assert_true(is_constant());
+    assert_ok(trm_world_choose_exchanges(world, &mesh, 1, path));
+    assert_false(is_constant());
+    describe(chosen);
+    assert_ok(trm_world_choose_exchanges(world, &mesh, 3, other)); /* once it was chosen, that is it */
+    describe(again);
+    assert_string_equal(again, chosen);
+    assert_int_equal(world->timed_exchanges, timed);
+    assert_false(trm_file_exists(other));
+}
+
 /* Bytes of the sum of 1.5 r + i % 251 over ranks r: exact in f32 whatever the order. */
 static void check_sums(void)
 {
@@ -276,6 +298,7 @@ int main(void)
     const struct CMUnitTest several[] = {
         cmocka_unit_test(test_measured_once),
         cmocka_unit_test(test_without_a_cache),
+        cmocka_unit_test(test_a_cache_comes_later),
         cmocka_unit_test(test_ways),
     };
     const struct CMUnitTest one[] = {cmocka_unit_test(test_alone)};
