@@ -512,18 +512,19 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
     const bool replicas = options->mesh.size[TRM_AXIS_DP] > 1;
     char text[512], mesh[64];
     trm_mesh_format(&options->mesh, mesh, sizeof(mesh));
-    snprintf(text, sizeof(text), "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %s %d %d %d %d %d %d",
-             m->architecture, trm_dtype_name(m->weight_dtype), (long long)m->layers, (long long)m->hidden,
-             (long long)m->heads, (long long)m->kv_heads, (long long)m->intermediate, (long long)m->vocab,
-             (long long)m->parameters, (long long)g->max_context, g->max_sequences, g->max_step_tokens,
-             (long long)g->cache_tokens, trm_dtype_name(options->dtype), trm_dtype_name(options->cache_dtype), mesh,
-             (int)g->speculation.kind, g->speculation.tokens, options->embeddings, options->batch_invariant,
+    snprintf(text, sizeof(text),
+             "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %s %d %d %d %d %d %d %d", m->architecture,
+             trm_dtype_name(m->weight_dtype), (long long)m->layers, (long long)m->hidden, (long long)m->heads,
+             (long long)m->kv_heads, (long long)m->intermediate, (long long)m->vocab, (long long)m->parameters,
+             (long long)g->max_context, g->max_sequences, g->max_step_tokens, (long long)g->cache_tokens,
+             trm_dtype_name(options->dtype), trm_dtype_name(options->cache_dtype), mesh, (int)g->speculation.kind,
+             g->speculation.tokens, options->embeddings, options->batch_invariant,
              replicas ? (int)options->weight_budget.kind : options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF,
-             (int)options->weight_budget.sharing);
+             (int)options->weight_budget.sharing, options->tune);
     return trm_world_agree(
         g->world,
-        "model, mesh, types, context, number of sequences, speculation, embeddings, batch invariance "
-        "or sharing of weights",
+        "model, mesh, types, context, number of sequences, speculation, embeddings, batch invariance, "
+        "sharing of weights or tuning",
         text, strlen(text));
 }
 

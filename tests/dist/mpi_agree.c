@@ -42,14 +42,20 @@ static trm_world *world;
 static test_golden golden;
 static int32_t rank, size;
 
-static trm_status create(int64_t context, trm_generator **generator)
+static trm_status create_tuned(int64_t context, bool tune, trm_generator **generator)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     options.max_context = context;
     options.max_sequences = 2;
     options.max_step_tokens = 16;
+    options.tune = tune;
     assert_ok(trm_mesh_parse(NULL, size, &options.mesh));
     return trm_generator_create(golden.model, world, &options, generator);
+}
+
+static trm_status create(int64_t context, trm_generator **generator)
+{
+    return create_tuned(context, true, generator);
 }
 
 static trm_status generate(trm_generator *generator, int64_t max_tokens)
@@ -111,6 +117,9 @@ static void ranks_that_ask_for_different_things(void **state)
     trm_generator *generator = NULL;
     if (size > 1) {
         assert_fails(create(rank == size - 1 ? 60 : 61, &generator), TRM_ERROR_INVALID_ARGUMENT, "another model");
+        assert_null(generator);
+        assert_fails(create_tuned(60, rank == size - 1, &generator), TRM_ERROR_INVALID_ARGUMENT,
+                     "or tuning than rank 0");
         assert_null(generator);
         trm_status status = create(rank == size - 1 ? 100000 : 61, &generator); /* refused on one rank alone */
         assert_int_equal(status, TRM_ERROR_INVALID_ARGUMENT);
