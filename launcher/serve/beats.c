@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 /* Room for one descriptor beside a message, aligned as the kernel wants it. */
@@ -104,6 +106,25 @@ trm_status beats_send(const beats *b, int socket)
     return TRM_OK;
 }
 
+/* Signals may come meanwhile. */
+static trm_status wait_for_input(int socket, double seconds)
+{
+    const double end = trm_clock_seconds() + seconds;
+    struct pollfd entry = {.fd = socket, .events = POLLIN};
+    int n;
+    do {
+        const double left = end - trm_clock_seconds();
+        n = poll(&entry, 1, left > 0 ? (int)ceil(left * 1e3) : 0);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot wait for the memory for beats: %s", strerror(errno));
+    }
+    if (n == 0) {
+        TRM_FAIL(TRM_ERROR_IO, "the front end has not sent the memory for beats for %g s", seconds);
+    }
+    return TRM_OK;
+}
+
 trm_status beats_receive(beats *b, int socket, int32_t n, double seconds)
 {
     char byte;
@@ -111,11 +132,11 @@ trm_status beats_receive(beats *b, int socket, int32_t n, double seconds)
     descriptor_space space;
     struct msghdr message = {
         .msg_iov = &content, .msg_iovlen = 1, .msg_control = space.bytes, .msg_controllen = sizeof(space.bytes)};
-    struct pollfd entry = {.fd = socket, .events = POLLIN};
-    if (poll(&entry, 1, (int)(seconds * 1e3)) <= 0) {
-        TRM_FAIL(TRM_ERROR_IO, "the front end has not sent the memory for beats for %g s", seconds);
-    }
-    ssize_t got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    TRM_TRY(wait_for_input(socket, seconds));
+    ssize_t got;
+    do {
+        got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    } while (got < 0 && errno == EINTR);
     const struct cmsghdr *header = got == 1 ? CMSG_FIRSTHDR(&message) : NULL;
     if (header == NULL || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) {
         TRM_FAIL(TRM_ERROR_IO, "the front end has sent no memory for beats");
