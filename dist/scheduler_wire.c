@@ -231,6 +231,13 @@ static trm_status run_draft(trm_scheduler *s)
     return trm_drafter_step(d, n);
 }
 
+static void tell_heard(const trm_scheduler *s, bool has_step)
+{
+    if (s->on_heard != NULL) {
+        s->on_heard(s->user, has_step);
+    }
+}
+
 trm_status trm_scheduler_follow(trm_scheduler *s)
 {
     if (s == NULL || s->g->world->rank == 0) {
@@ -242,16 +249,15 @@ trm_status trm_scheduler_follow(trm_scheduler *s)
     }
     for (;;) {
         TRM_TRY(receive(s));
-        if (s->on_heard != NULL) {
-            s->on_heard(s->user);
-        }
-        if (s->message[0] == KIND_END) {
+        const int32_t kind = s->message[0];
+        const bool has_step = kind == KIND_STEP || kind == KIND_DRAFT;
+        tell_heard(s, has_step);
+        if (kind == KIND_END) {
             return TRM_OK;
         }
-        if (s->message[0] == KIND_STEP) {
-            TRM_TRY(run_message(s));
-        } else if (s->message[0] == KIND_DRAFT) {
-            TRM_TRY(run_draft(s));
+        if (has_step) {
+            TRM_TRY(kind == KIND_STEP ? run_message(s) : run_draft(s));
+            tell_heard(s, false);
         }
     }
 }

@@ -40,7 +40,7 @@ typedef struct trm_step_times {
 /* `times` lives until it returns. */
 typedef void (*trm_step_fn)(void *user, const trm_step_times *times);
 
-typedef void (*trm_heard_fn)(void *user);
+typedef void (*trm_heard_fn)(void *user, bool has_step);
 
 typedef struct trm_scheduler_options {
     size_t size;           /* sizeof(trm_scheduler_options) */
@@ -55,7 +55,8 @@ typedef struct trm_scheduler_options {
     trm_step_fn on_step; /* called on every rank after each of its steps that succeeded, by the thread that makes them;
                             it must not call the scheduler or its generator; may be NULL */
     trm_heard_fn on_heard; /* the same on a rank that follows, whenever it hears of rank 0, which is at least once a
-                              second while rank 0 steps; may be NULL */
+                              second while rank 0 steps: has_step where it makes a step for that now, of the draft
+                              model too, and once more without when that has succeeded; may be NULL */
     void *user;            /* of both */
 } trm_scheduler_options;
 #define TRM_SCHEDULER_OPTIONS_INIT                                                                                     \

@@ -386,7 +386,7 @@ static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
     options.prefill_chunk = (int32_t)settings_integer(all, SETTING_PREFILL_CHUNK);
     options.max_waiting = 2 * most_requests(all); /* what is taken back and comes again counts twice for a step */
     options.on_step = worker_note_step;
-    options.on_heard = worker_note_turn;
+    options.on_heard = worker_note_heard;
     options.user = w->worker;
     TRM_TRY(trm_scheduler_create(w->job.generator, &options, &w->scheduler));
     trm_generator_limits limits;

@@ -27,7 +27,7 @@ typedef struct beat {
     _Alignas(128) atomic_ullong beats; /* of its thread that only beats, several times a second: the process runs */
     atomic_ullong turns; /* of the thread that makes steps: steps, and looks for one while there is none */
     atomic_ullong steps; /* of them steps */
-    atomic_int busy;     /* there is work, so `steps` should grow */
+    atomic_int busy;     /* there is work, on ranks that follow a step, so `steps` should grow */
     atomic_int thread;   /* the one that beats; 0: has not begun */
     atomic_ullong step, device, last_step, layer, collective, last_collective; /* beat_times in nanoseconds */
 } beat;

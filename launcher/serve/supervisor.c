@@ -354,7 +354,8 @@ static void look_at(const supervisor *s, rank_link *link, double now)
     }
     unsigned long long beaten = atomic_load(&own->beats);
     bool busy = atomic_load(&own->busy) != 0;
-    unsigned long long done = atomic_load(busy ? &own->steps : &own->turns);
+    link->steps = atomic_load(&own->steps);
+    unsigned long long done = busy ? link->steps : atomic_load(&own->turns);
     if (beaten != link->beats) {
         link->beats = beaten;
         link->heard = now;
@@ -364,6 +365,14 @@ static void look_at(const supervisor *s, rank_link *link, double now)
         link->done = done;
         link->progressed = now;
     }
+}
+
+/* Whether a rank rather than `than`, NULL: none yet, is what others wait for: all ranks make the same steps, so it is
+ * the one that has made fewest, or of several the one that stands still for longest. */
+static bool holds_up(const rank_link *link, const rank_link *than)
+{
+    return than == NULL || link->steps < than->steps ||
+           (link->steps == than->steps && link->progressed < than->progressed);
 }
 
 /* Silence and steps without end; *lost is whose, if not OK. If this thread itself was held up, the ranks get that time
@@ -392,11 +401,13 @@ static trm_status check_beats(supervisor *s, int32_t *lost)
             TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d, process %d, has died", link->rank, (int)link->pid);
         }
         bool begun = link->busy || link->done > 0; /* loading may take as long as it likes */
-        if (begun && now - link->progressed > s->options.step_seconds) {
-            stuck = stuck == NULL || link->progressed < stuck->progressed ? link : stuck;
+        /* Those that wait for a rank may have waited a little longer than it stands still, so that half the time makes
+         * it one of them; it is lost after all of it. */
+        if (begun && now - link->progressed > s->options.step_seconds / 2 && holds_up(link, stuck)) {
+            stuck = link;
         }
     }
-    if (stuck != NULL) {
+    if (stuck != NULL && now - stuck->progressed > s->options.step_seconds) {
         *lost = stuck->rank;
         TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d has not %s for %.1f s", stuck->rank,
                  stuck->busy ? "finished a step" : "looked for a step", now - stuck->progressed);

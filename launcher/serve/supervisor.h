@@ -38,6 +38,7 @@ typedef struct rank_link {
     double heard; /* when it beat last, or connected */
     bool busy;
     unsigned long long beats, done; /* as last seen: beats; steps while there is work, else turns */
+    unsigned long long steps;       /* as last seen, busy or not */
     double progressed;              /* when `done` or `busy` changed */
 } rank_link;
 

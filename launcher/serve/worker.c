@@ -105,9 +105,11 @@ void worker_note_step(void *user, const trm_step_times *times)
     atomic_fetch_add(&own->turns, 1);
 }
 
-void worker_note_turn(void *user)
+void worker_note_heard(void *user, bool has_step)
 {
-    atomic_fetch_add(&((worker *)user)->own->turns, 1);
+    beat *own = ((worker *)user)->own;
+    atomic_fetch_add(&own->turns, 1);
+    atomic_store(&own->busy, has_step);
 }
 
 /* Beats until told to stop. A front end that is gone ends this process, in case nothing else does. */
@@ -373,7 +375,7 @@ static trm_status lead(worker *w, const worker_engine *engine)
     while (!w->ended) {
         const trm_serving_event *events;
         int32_t n_events;
-        worker_note_turn(w);
+        atomic_fetch_add(&w->own->turns, 1);
         TRM_TRY(take_requests(w, engine));
         atomic_store(&w->own->busy, trm_scheduler_has_work(engine->scheduler));
         TRM_TRY(trm_scheduler_step(engine->scheduler, &events, &n_events));

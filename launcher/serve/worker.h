@@ -21,8 +21,8 @@ void worker_destroy(worker *w);
 
 /* A step of this rank: a trm_step_fn, `user` the worker. */
 void worker_note_step(void *user, const trm_step_times *times);
-/* This rank looks for a step: a trm_heard_fn. */
-void worker_note_turn(void *user);
+/* This rank, which follows, looks for a step, has one, or has made it: a trm_heard_fn. */
+void worker_note_heard(void *user, bool has_step);
 
 typedef struct worker_engine {
     trm_scheduler *scheduler;

@@ -31,6 +31,8 @@ typedef struct step_facts {
     int64_t steps, looked_at;
     bool odd; /* times that cannot be */
     bool exchanged;
+    int64_t heard, begun, made; /* on a rank that follows */
+    bool busy, disordered;
 } step_facts;
 static step_facts facts_of_steps;
 
@@ -44,12 +46,30 @@ static void note_step(void *user, const trm_step_times *times)
     facts->exchanged = facts->exchanged || times->collective_seconds > 0;
 }
 
+static void note_heard(void *user, bool has_step)
+{
+    step_facts *facts = user;
+    facts->heard++;
+    facts->begun += has_step;
+    facts->made += facts->busy && !has_step;
+    facts->disordered = facts->disordered || (facts->busy && has_step);
+    facts->busy = has_step;
+}
+
 /* Where there are other ranks, some steps are looked at: on the host the fifth, on a GPU that of those captured. */
 static void check_steps(void)
 {
     const step_facts *facts = &facts_of_steps;
     assert_true(facts->steps > 0);
     assert_false(facts->odd);
+    assert_false(facts->busy || facts->disordered);
+    assert_int_equal(facts->begun, facts->made);
+    if (trm_world_rank(test_world) == 0) {
+        assert_int_equal(facts->heard, 0);
+    } else {
+        assert_true(facts->begun >= facts->steps);    /* those of a draft model too */
+        assert_true(facts->heard > 2 * facts->begun); /* the end as well */
+    }
     if (trm_world_size(test_world) == 1) {
         assert_int_equal(facts->looked_at, 0);
     } else if (test_backend() == TRM_BACKEND_HOST) {
@@ -64,6 +84,7 @@ static trm_scheduler *schedule(trm_generator *generator, bool prefix_cache)
     trm_scheduler *s;
     facts_of_steps = (step_facts){0};
     options.on_step = note_step;
+    options.on_heard = note_heard;
     options.user = &facts_of_steps;
     options.prefix_cache = prefix_cache;
     assert_ok(trm_scheduler_create(generator, &options, &s));

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -237,6 +238,8 @@ typedef struct idling {
     bool busy;         /* rank 0 */
     unsigned steps;    /* of rank 0 a look */
     const char *cause; /* NULL: none is lost */
+    unsigned made[2];  /* steps before */
+    bool hears;        /* rank 1, at the first look, of a step */
 } idling;
 
 static void idle(const idling *row)
@@ -263,6 +266,7 @@ static void idle(const idling *row)
     for (int32_t i = 0; i < 2; i++) {
         assert_ok(beats_receive(&seen[i], fds[i], 2, 1));
         atomic_store(&seen[i].ranks[i].turns, row->turns[i] > 0); /* else it loads still */
+        atomic_store(&seen[i].ranks[i].steps, row->made[i]);
     }
     atomic_store(&seen[0].ranks[0].busy, row->busy);
     trm_status status = TRM_OK;
@@ -275,6 +279,10 @@ static void idle(const idling *row)
         }
         atomic_fetch_add(&seen[0].ranks[0].steps, row->steps);
         status = supervisor_poll(&s, no_frame, NULL, &became_ready, &ready);
+        if (row->hears && seconds == 0) {
+            atomic_fetch_add(&seen[1].ranks[1].turns, 1);
+            atomic_store(&seen[1].ranks[1].busy, true);
+        }
         seconds = supervisor_clock() - began;
     }
     assert_int_equal(status, row->cause == NULL ? TRM_OK : TRM_ERROR_LOST_RANK);
@@ -293,12 +301,15 @@ static void ranks_that_make_nothing_are_lost(void **state)
 {
     (void)state;
     static const idling rows[] = {
-        {{0, 0}, false, 0, NULL}, /* they load */
-        {{2, 2}, false, 0, NULL},
-        {{2, 2}, true, 1, NULL},
-        {{2, 1}, false, 0, "rank 1 has not looked for a step for 0.3"},
-        {{1, 2}, false, 0, "rank 0 has not looked for a step for 0.3"},
-        {{2, 2}, true, 0, "rank 0 has not finished a step for 0.3"},
+        {{0, 0}, false, 0, NULL, {0, 0}, false}, /* they load */
+        {{2, 2}, false, 0, NULL, {0, 0}, false},
+        {{2, 2}, true, 1, NULL, {0, 0}, false},
+        {{2, 1}, false, 0, "rank 1 has not looked for a step for 0.3", {0, 0}, false},
+        {{1, 2}, false, 0, "rank 0 has not looked for a step for 0.3", {0, 0}, false},
+        {{2, 2}, true, 0, "rank 0 has not finished a step for 0.3", {0, 0}, false},
+        {{1, 1}, true, 0, "rank 1 has not finished a step for 0.3", {9, 8}, true},
+        {{1, 1}, true, 0, "rank 0 has not finished a step for 0.3", {8, 8}, true}, /* it stands still for longer */
+        {{1, 1}, true, 0, "rank 0 has not finished a step for 0.3", {8, 9}, true},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         idle(&rows[i]);
@@ -323,6 +334,47 @@ static void memory_of_other_ranks_is_refused(void **state)
     close(ends[1]);
 }
 
+static int hand_over_fd;
+static const beats *handed_over; /* NULL: nothing */
+
+static void hand_over(int signal)
+{
+    (void)signal;
+    if (handed_over != NULL) {
+        (void)beats_send(handed_over, hand_over_fd);
+        handed_over = NULL;
+    }
+}
+
+/* A signal comes every 5 ms; with the first one the memory, or never. */
+static void signals_do_not_end_the_wait_for_memory(void **state)
+{
+    (void)state;
+    int ends[2];
+    beats made, got;
+    struct sigaction action = {.sa_handler = hand_over}, before;
+    const struct itimerval often = {{0, 5000}, {0, 5000}}, never = {{0, 0}, {0, 0}};
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    assert_ok(beats_create(&made, 3));
+    assert_int_equal(sigaction(SIGALRM, &action, &before), 0);
+    hand_over_fd = ends[0];
+    handed_over = &made;
+    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+    assert_ok(beats_receive(&got, ends[1], 3, 60));
+    const double began = supervisor_clock();
+    trm_status status = beats_receive(&made, ends[1], 3, 0.1);
+    const double seconds = supervisor_clock() - began;
+    assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+    assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
+    assert_int_equal(status, TRM_ERROR_IO);
+    assert_non_null(strstr(trm_last_error(), "has not sent the memory for beats for 0.1 s"));
+    assert_true(seconds >= 0.1);
+    beats_close(&made);
+    beats_close(&got);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +384,7 @@ int main(void)
         cmocka_unit_test(the_first_cause_is_told),
         cmocka_unit_test(ranks_that_make_nothing_are_lost),
         cmocka_unit_test(memory_of_other_ranks_is_refused),
+        cmocka_unit_test(signals_do_not_end_the_wait_for_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
