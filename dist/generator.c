@@ -219,8 +219,7 @@ static trm_status count_blocks(trm_generator *g, trm_plan *plan, bool fixed, int
     trm_stream_destroy(stream);
     size_t reserve = CUDA_RESERVE;
     if (info.backend == TRM_BACKEND_HOST) { /* the ranks of one machine share its memory */
-        info.memory_free /= (size_t)g->world->memory_sharers;
-        reserve = info.memory_total / 20 / (size_t)g->world->memory_sharers;
+        trm_world_share_memory(g->world, &info, &reserve);
     }
     TRM_TRY(fit_weights(g, plan, fixed, info.memory_free > reserve ? info.memory_free - reserve : 0));
     trm_memory_plan need;

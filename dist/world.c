@@ -332,6 +332,18 @@ close_world:
     return TRM_OK;
 }
 
+void trm_world_share_memory(const trm_world *world, trm_device_info *info, size_t *reserve)
+{
+    size_t sharers = (size_t)world->memory_sharers;
+    const size_t most = info->memory_total / (size_t)world->local_size;
+    info->memory_free /= sharers;
+    if (info->memory_free > most) {
+        info->memory_free = most;
+        sharers = (size_t)world->local_size;
+    }
+    *reserve = info->memory_total / 20 / sharers;
+}
+
 trm_status trm_world_from_parts(trm_device *device, trm_communicator *communicator, trm_world **world)
 {
     trm_world *w = calloc(1, sizeof(*w));

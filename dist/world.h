@@ -23,6 +23,11 @@ struct trm_world {
     double join_seconds, device_seconds, communicator_seconds; /* what opening it took (trm_startup) */
 };
 
+/* A host's memory as one of its ranks may use it: info's memory_free becomes its part of what is free among those that
+ * start, but of all memory at most its part among all ranks, as others may have been lost meanwhile and need theirs
+ * again. *reserve, a twentieth of that part, is not to be used. */
+void trm_world_share_memory(const trm_world *world, trm_device_info *info, size_t *reserve);
+
 /* Ranks of a mesh whose sizes have been checked. */
 int32_t trm_mesh_ranks(const trm_mesh *mesh);
 /* Of them, those that a partitioned network's tensors are spread over: runs of neighbours along tp or cp. */

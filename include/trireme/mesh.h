@@ -53,7 +53,8 @@ typedef struct trm_world_options {
     int32_t replica;         /* of several worlds alike on one machine, which this is: its ranks take the GPUs and */
     int32_t replicas;        /* shares of processors and memory behind those before it; 0 or 1: it has them alone */
     int32_t starting;        /* of them, those that start now, this one included: memory that is free on the host is
-                                divided among these, as the others have theirs; 0: all */
+                                divided among these, as the others have theirs, but none takes more than an
+                                even part of all memory; 0: all */
 } trm_world_options;
 #define TRM_WORLD_OPTIONS_INIT                                                                                         \
     {                                                                                                                  \

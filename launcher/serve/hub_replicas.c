@@ -244,11 +244,24 @@ static void hear_job(hub *h, replica *r, supervisor_frame_fn fn)
     }
 }
 
+/* Whether another job loads that was started before this one was lost: it was not told of it, and takes of the memory
+ * that is free what it finds. What it leaves is known when it is ready. */
+static bool waits_for_another(const hub *h, const replica *r)
+{
+    for (int32_t i = 0; i < h->n_replicas; i++) {
+        const supervisor *other = &h->replicas[i].supervisor;
+        if (other != &r->supervisor && other->phase == JOB_LOADING && other->started < r->lost_at) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Starts it again, if it is lost and its time has come. */
 static void restart_job(hub *h, replica *r)
 {
     bool wanted = r->lost_at > 0 && supervisor_clock() >= r->next_start && !h->asleep && !h->ending;
-    if (r->supervisor.phase == JOB_NONE && wanted && h->state != HUB_ENDED) {
+    if (r->supervisor.phase == JOB_NONE && wanted && h->state != HUB_ENDED && !waits_for_another(h, r)) {
         trm_status loss = supervisor_start(&r->supervisor, h->n_replicas - count_ready(h));
         if (loss != TRM_OK) {
             take_loss(h, r, loss);

@@ -22,6 +22,22 @@ static void test_ranks(void **state)
     assert_int_equal(trm_device_backend(world->device), TRM_BACKEND_HOST);
 }
 
+/* With 1000 B for each rank of the machine: as much as is free, at most that. */
+static void test_memory_is_shared(void **state)
+{
+    (void)state;
+    const size_t here = (size_t)trm_world_size(world), all = here * (size_t)(replica + 1);
+    trm_device_info info = {.memory_total = 1000 * all, .memory_free = 800 * here};
+    size_t reserve;
+    trm_world_share_memory(world, &info, &reserve);
+    assert_int_equal(info.memory_free, 800);
+    assert_int_equal(reserve, 1000 * all / here / 20);
+    info.memory_free = 1000 * all; /* the other one was lost as well */
+    trm_world_share_memory(world, &info, &reserve);
+    assert_int_equal(info.memory_free, 1000);
+    assert_int_equal(reserve, 50);
+}
+
 static void test_broadcast(void **state)
 {
     (void)state;
@@ -81,10 +97,8 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_broadcast),
-        cmocka_unit_test(test_agree),
-        cmocka_unit_test(test_all_reduce),
+        cmocka_unit_test(test_ranks), cmocka_unit_test(test_memory_is_shared), cmocka_unit_test(test_broadcast),
+        cmocka_unit_test(test_agree), cmocka_unit_test(test_all_reduce),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     trm_world_close(world);

@@ -353,6 +353,9 @@ class LostRanks(unittest.TestCase):
                 hold(rank)
                 server.wait_line("the job is lost: rank . has not (finished|looked for) a step for 4", seconds=60, count=turn + 1)
                 print(f"stuck: noticed after {time.monotonic() - began:.3f} s")
+                if RANKS == 1 or (turn % 2 == 1 and turn > 1): # rank 0 does not wait for others while it has no work
+                    told = [line for line in server.lines if "the job is lost" in line][-1]
+                    self.assertIn(f"rank {turn // 2} has not", told)
                 os.waitpid(rank, 0x40000000) # __WALL: a process that is traced ends with its tracer's knowledge
                 server.wait_line("serving again", count=turn + 1)
                 if turn % 2 == 0:
@@ -541,6 +544,27 @@ class Replicas(unittest.TestCase):
             server.wait_line(r"replica \d is lost: cannot start .*No such file")
             eventually(lambda: self.assertEqual(self.serving(server), (200, 1)))
             self.assertEqual(server.complete(), BEGINNING)
+
+    @unittest.skipIf(BACKEND == "cuda", "needs no GPU")
+    def test_one_after_another(self):
+        """A replica that is lost while another loads is started when that has its memory."""
+        slow = tempfile.mkdtemp()
+        launcher = write_temporary(f'#!/bin/sh\n[ -e {slow}/ly ] && sleep 4\nexec mpirun "$@"\n')
+        os.chmod(launcher, 0o700)
+        try:
+            with Server("--replicas", "2", "--mpirun", launcher, ranks=2) as server:
+                first = server.workers()
+                open(f"{slow}/ly", "w").close()
+                os.kill(first[0], signal.SIGKILL)
+                server.wait_line(r"replica \d is lost")
+                time.sleep(2) # its next job has begun, and waits
+                os.kill([pid for pid in first if pid in server.workers()][0], signal.SIGKILL)
+                server.wait_line(r"replica \d is lost", count=2)
+                server.wait_line(r"replica \d is serving again", count=2)
+                self.assertEqual(self.starting(server), ["1"] * 4)
+                self.assertEqual(server.complete(), BEGINNING)
+        finally:
+            shutil.rmtree(slow)
 
     def test_divided_again(self):
         """What waits goes to a replica that serves again."""
