@@ -119,19 +119,20 @@ template <typename T, typename S, bool CAP, bool PINGPONG>
 static trm_status launch_hopper(hopper_encode encode, const hopper_call *call, int blocks, cudaStream_t stream)
 {
     const trm_cuda_attention *a = &call->a;
-    int64_t rows = a->cached ? a->cache_rows : a->packed ? a->tokens : (int64_t)a->sequences * a->keys;
-    const void *k = a->cached ? a->key_cache : a->k, *v = a->cached ? a->value_cache : a->v;
     hopper_maps maps;
     TRM_TRY(hopper_map(encode, &maps.q, a->q, a->tokens, a->query_heads, a->dim, S::COLUMNS, call->pack,
                        64 / call->pack, a->dtype));
-    if (S::F8) { /* read without maps */
+    if constexpr (S::F8) { /* read without maps */
         maps.k_boxes = maps.v_boxes = maps.k_tiles = maps.v_tiles = maps.q;
-        return run_hopper<T, S, CAP, PINGPONG>(call, &maps, blocks, stream);
+    } else {
+        const int64_t rows = a->cached ? a->cache_rows : a->packed ? a->tokens : (int64_t)a->sequences * a->keys;
+        const void *k = a->cached ? a->key_cache : a->k, *v = a->cached ? a->value_cache : a->v;
+        const int32_t columns = S::COLUMNS, boxes = call->box_keys;
+        TRM_TRY(hopper_map(encode, &maps.k_boxes, k, rows, a->kv_heads, a->dim, columns, 1, boxes, a->dtype));
+        TRM_TRY(hopper_map(encode, &maps.v_boxes, v, rows, a->kv_heads, a->dim, columns, 1, boxes, a->dtype));
+        TRM_TRY(hopper_map(encode, &maps.k_tiles, k, rows, a->kv_heads, a->dim, columns, 1, S::KEYS, a->dtype));
+        TRM_TRY(hopper_map(encode, &maps.v_tiles, v, rows, a->kv_heads, a->dim, columns, 1, S::KEYS, a->dtype));
     }
-    TRM_TRY(hopper_map(encode, &maps.k_boxes, k, rows, a->kv_heads, a->dim, S::COLUMNS, 1, call->box_keys, a->dtype));
-    TRM_TRY(hopper_map(encode, &maps.v_boxes, v, rows, a->kv_heads, a->dim, S::COLUMNS, 1, call->box_keys, a->dtype));
-    TRM_TRY(hopper_map(encode, &maps.k_tiles, k, rows, a->kv_heads, a->dim, S::COLUMNS, 1, S::KEYS, a->dtype));
-    TRM_TRY(hopper_map(encode, &maps.v_tiles, v, rows, a->kv_heads, a->dim, S::COLUMNS, 1, S::KEYS, a->dtype));
     return run_hopper<T, S, CAP, PINGPONG>(call, &maps, blocks, stream);
 }
 
