@@ -1,5 +1,4 @@
-/* The builder: passes and partition, to one rank's network; plan_memory.c plans
- * its memory. */
+/* The builder: passes and partition, to one rank's network; plan_memory.c plans its memory. */
 #include "dist/plan.h"
 
 #include <stdlib.h>
@@ -11,8 +10,7 @@
 #include "dist/world.h"
 #include "kernels/fused.h"
 
-/* Whether the peer of a SEND or RECV is another rank of the rank's group, NULL:
- * of the mesh. */
+/* Whether the peer of a SEND or RECV is another rank of the rank's group, NULL: of the mesh. */
 static trm_status check_peer(const trm_collective_params *p, const int32_t *group, int32_t rank, int32_t ranks)
 {
     const int32_t n = group == NULL ? ranks : p->group_size;
@@ -31,8 +29,7 @@ static trm_status check_peer(const trm_collective_params *p, const int32_t *grou
     return TRM_OK;
 }
 
-/* Whether a collective that its author wrote suits the rank and the number of
- * ranks. */
+/* Whether a collective that its author wrote suits the rank and the number of ranks. */
 static trm_status check_exchange(const trm_collective_params *p, int32_t rank, int32_t ranks)
 {
     const char *op = trm_collective_op_name(p->op);
@@ -113,8 +110,7 @@ static trm_status make_local_network(trm_plan *plan, const trm_network *network,
     if (moved > 0) {
         TRM_TRY(trm_run_passes(plan->network, TRM_PASSES_AFTER_PARTITION));
     }
-    if (!plan->partition.as_written) { /* the author's networks may differ from
-                                          rank to rank */
+    if (!plan->partition.as_written) { /* the author's networks may differ from rank to rank */
         TRM_TRY(trm_pass_fuse_exchanges(plan->network, NULL));
     }
     if (!options->batch_invariant) { /* its products are by themselves */

@@ -119,10 +119,9 @@ static trm_status introduce(trm_world *world, const trm_topology *topology, cons
     gethostname(mine.host, sizeof(mine.host) - 1);
     trm_topology_allowed(topology, mine.processors, sizeof(mine.processors));
     snprintf(mine.options, sizeof(mine.options),
-             "version %s, backend %s, deadline %g s, exchange %s, replica %d of %d, %d "
-             "start",
-             TRM_VERSION, trm_backend_name(options->backend), world->deadline_seconds, world->exchange,
-             (int)options->replica, (int)replicas_of(options), (int)options->starting);
+             "version %s, backend %s, deadline %g s, exchange %s, replica %d of %d, %d start", TRM_VERSION,
+             trm_backend_name(options->backend), world->deadline_seconds, world->exchange, (int)options->replica,
+             (int)replicas_of(options), (int)options->starting);
     if (world->bootstrap == NULL) {
         all[0] = mine;
     } else {
