@@ -34,6 +34,7 @@ static inline void fuzz_touch(const void *bytes, size_t size)
     for (size_t i = 0; i < size; i++) {
         sum ^= ((const unsigned char *)bytes)[i];
     }
+    (void)sum;
 }
 
 #endif
