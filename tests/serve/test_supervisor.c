@@ -78,9 +78,40 @@ static wire_hello hello_of(int32_t rank, int32_t ranks, pid_t pid)
     return hello;
 }
 
+/* What a test starts; its tear-down ends it, also where the test has failed. */
+static supervisor s;
+static bool supervises;
+static pid_t rank_started; /* 0: none */
+
+static void start(int32_t ranks, double beat_seconds, double step_seconds)
+{
+    char *command[] = {"sleep", "1000", NULL};
+    assert_ok(supervisor_init(
+        &s, &(supervisor_options){
+                .command = command, .ranks = ranks, .beat_seconds = beat_seconds, .step_seconds = step_seconds}));
+    supervises = true;
+    assert_ok(supervisor_start(&s, 1));
+}
+
+static int end(void **state)
+{
+    (void)state;
+    if (supervises) {
+        supervisor_fini(&s);
+        supervises = false;
+    }
+    if (rank_started > 0) {
+        const pid_t pid = rank_started;
+        rank_started = 0;
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+    }
+    return 0;
+}
+
 /* A process that connects, greets as rank 0 and beats once, as far as `last`, and then does something else. Returns
  * once it does. */
-static pid_t start_rank(const supervisor *s, message last, const silence *silent)
+static void start_rank(message last, const silence *silent)
 {
     int said[2];
     char byte = 0;
@@ -91,10 +122,10 @@ static pid_t start_rank(const supervisor *s, message last, const silence *silent
         wire_hello hello = hello_of(0, 1, getpid());
         trm_bytes out = {0};
         if (last == BEATS) { /* into the same memory, which a fork shares */
-            atomic_store(&s->beats.ranks[0].thread, gettid());
-            atomic_store(&s->beats.ranks[0].beats, 1);
+            atomic_store(&s.beats.ranks[0].thread, gettid());
+            atomic_store(&s.beats.ranks[0].beats, 1);
         }
-        int fd = connect_to(s->path);
+        int fd = connect_to(s.path);
         bool done = fd >= 0 && (last < GREETING || wire_write(&out, WIRE_HELLO, &hello, sizeof(hello)) == TRM_OK) &&
                     send(fd, out.data, out.size, 0) == (ssize_t)out.size && write(said[1], &byte, 1) == 1;
         if (done) {
@@ -102,6 +133,7 @@ static pid_t start_rank(const supervisor *s, message last, const silence *silent
         }
         _exit(1);
     }
+    rank_started = pid;
     close(said[1]);
     assert_int_equal(read(said[0], &byte, 1), 1);
     close(said[0]);
@@ -112,7 +144,6 @@ static pid_t start_rank(const supervisor *s, message last, const silence *silent
         }
         usleep(1000);
     }
-    return pid;
 }
 
 static void no_frame(void *user, const wire_frame *frame)
@@ -125,16 +156,12 @@ static void no_frame(void *user, const wire_frame *frame)
 /* The seconds of silence after which such a rank is lost. */
 static double seconds_until_lost(message last, const silence *silent)
 {
-    char *command[] = {"sleep", "1000", NULL};
-    supervisor s;
     wire_ready ready;
     bool became_ready;
     double seconds = 0;
     int rank_told;
-    assert_ok(supervisor_init(
-        &s, &(supervisor_options){.command = command, .ranks = 1, .beat_seconds = BEAT, .step_seconds = 60}));
-    assert_ok(supervisor_start(&s, 1));
-    pid_t rank = start_rank(&s, last, silent);
+    start(1, BEAT, 60);
+    start_rank(last, silent);
     trm_status status = TRM_OK;
     while (status == TRM_OK) {
         usleep(10000);
@@ -143,9 +170,7 @@ static double seconds_until_lost(message last, const silence *silent)
     assert_int_equal(status, TRM_ERROR_LOST_RANK);
     assert_int_equal(sscanf(trm_last_error(), "rank %d has not been heard for %lf s", &rank_told, &seconds), 2);
     assert_int_equal(rank_told, last < GREETING ? -1 : 0);
-    supervisor_fini(&s);
-    kill(rank, SIGKILL);
-    assert_int_equal(waitpid(rank, NULL, 0), rank);
+    end(NULL);
     return seconds;
 }
 
@@ -183,15 +208,11 @@ typedef struct loss {
 
 static void lose(const loss *row)
 {
-    char *command[] = {"sleep", "1000", NULL};
-    supervisor s;
     wire_ready ready;
     trm_bytes greets = {0}, leads = {0};
     bool became_ready = true;
     memset(&ready, 0, sizeof(ready));
-    assert_ok(supervisor_init(
-        &s, &(supervisor_options){.command = command, .ranks = 2, .beat_seconds = 60, .step_seconds = 60}));
-    assert_ok(supervisor_start(&s, 1));
+    start(2, 60, 60);
     wire_hello hello = hello_of(row->rank, 2, s.child), leader = hello_of(0, 2, s.child);
     leader.leads = 1;
     assert_ok(wire_write(&greets, WIRE_HELLO, &hello, sizeof(hello)));
@@ -213,7 +234,7 @@ static void lose(const loss *row)
     assert_string_equal(trm_last_error(), row->cause);
     assert_false(became_ready); /* or a first start that failed would be tried again */
     close(lead_fd);
-    supervisor_fini(&s);
+    end(NULL);
     trm_bytes_fini(&greets);
     trm_bytes_fini(&leads);
 }
@@ -244,15 +265,11 @@ typedef struct idling {
 
 static void idle(const idling *row)
 {
-    char *command[] = {"sleep", "1000", NULL};
-    supervisor s;
     wire_ready ready;
     bool became_ready;
     int fds[2];
     double seconds = 0;
-    assert_ok(supervisor_init(
-        &s, &(supervisor_options){.command = command, .ranks = 2, .beat_seconds = 60, .step_seconds = 0.3}));
-    assert_ok(supervisor_start(&s, 1));
+    start(2, 60, 0.3);
     for (int32_t i = 0; i < 2; i++) {
         wire_hello hello = hello_of(i, 2, s.child);
         trm_bytes out = {0};
@@ -294,7 +311,7 @@ static void idle(const idling *row)
         beats_close(&seen[i]);
         close(fds[i]);
     }
-    supervisor_fini(&s);
+    end(NULL);
 }
 
 static void ranks_that_make_nothing_are_lost(void **state)
@@ -378,11 +395,11 @@ static void signals_do_not_end_the_wait_for_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(silent_ranks_are_lost),
-        cmocka_unit_test(ranks_that_wait_for_processors_are_given_time),
-        cmocka_unit_test(ranks_that_start_are_given_time),
-        cmocka_unit_test(the_first_cause_is_told),
-        cmocka_unit_test(ranks_that_make_nothing_are_lost),
+        cmocka_unit_test_teardown(silent_ranks_are_lost, end),
+        cmocka_unit_test_teardown(ranks_that_wait_for_processors_are_given_time, end),
+        cmocka_unit_test_teardown(ranks_that_start_are_given_time, end),
+        cmocka_unit_test_teardown(the_first_cause_is_told, end),
+        cmocka_unit_test_teardown(ranks_that_make_nothing_are_lost, end),
         cmocka_unit_test(memory_of_other_ranks_is_refused),
         cmocka_unit_test(signals_do_not_end_the_wait_for_memory),
     };
