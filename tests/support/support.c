@@ -1,6 +1,7 @@
 /* Checks and helpers shared by the tests. */
 #include "support/support.h"
 
+#include <ftw.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -65,10 +66,39 @@ float test_random_float(uint64_t *state)
     return (float)(test_random(state) >> 40) * 0x1p-23f - 1.0f;
 }
 
+static char temporary_root[4096]; /* of all temporary folders of this process; "": none yet */
+static pid_t temporary_owner;     /* a fork of it removes nothing */
+
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place)
+{
+    (void)status;
+    (void)type;
+    (void)place;
+    (void)remove(path);
+    return 0;
+}
+
+/* At a failure they are left to be looked at. */
+static void remove_temporary_folders(int status, void *user)
+{
+    (void)user;
+    if (status == EXIT_SUCCESS && getpid() == temporary_owner) {
+        (void)nftw(temporary_root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    }
+}
+
 const char *test_temporary_folder(void)
 {
-    static char path[4096];
-    snprintf(path, sizeof(path), "%s/test-XXXXXX", TRM_BINARY_DIR);
+    static char path[sizeof(temporary_root) + 16];
+    if (temporary_root[0] == '\0') {
+        snprintf(temporary_root, sizeof(temporary_root), "%s/test-XXXXXX", TRM_BINARY_DIR);
+        if (mkdtemp(temporary_root) == NULL) {
+            fail_msg("cannot make %s", temporary_root);
+        }
+        temporary_owner = getpid();
+        assert_int_equal(on_exit(remove_temporary_folders, NULL), 0);
+    }
+    snprintf(path, sizeof(path), "%s/XXXXXX", temporary_root);
     if (mkdtemp(path) == NULL) {
         fail_msg("cannot make %s", path);
     }

@@ -53,7 +53,8 @@ bool test_is_brief(void);
 #define TEST_UNCHECKED
 #endif
 
-/* A new empty folder under the build folder; valid until the next call. */
+/* A new empty folder under the build folder, which is removed when the program ends well; its name is valid until the
+ * next call. */
 const char *test_temporary_folder(void);
 void test_write_file(const char *path, const void *bytes, size_t size);
 
