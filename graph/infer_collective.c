@@ -6,6 +6,7 @@
 #include <inttypes.h>
 
 #include "base/error.h"
+#include "collectives/reduce.h"
 
 /* What an op does with the axis, and which of its params matter. */
 typedef struct collective_rule {
@@ -95,8 +96,9 @@ static trm_status check_params(const trm_collective_params *params, const collec
     if (rule->has_root) {
         TRM_TRY(check_root(params));
     }
-    if (rule->reduces && dtype >= TRM_BOOL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has type %s, expected numbers to reduce", trm_dtype_name(dtype));
+    if (rule->reduces && !trm_reduce_supported(dtype, params->reduce)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has type %s, expected %s", trm_dtype_name(dtype),
+                 dtype == TRM_BOOL ? "numbers, or bool with max or min" : "numbers to reduce");
     }
     return TRM_OK;
 }

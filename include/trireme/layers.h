@@ -450,7 +450,8 @@ typedef enum trm_collective_op {
  *
  * groups lists global ranks; n_groups groups of group_size each, and a rank runs the layer in the group
  * that names it. n_groups 0 is one group of all ranks. root is a global rank of the group (for several groups, an
- * index into the group). avg divides by n; on integers it truncates.
+ * index into the group). avg divides by n; on integers it truncates. Of bools max
+ * (or) and min (and) only.
  *
  * What RECV gets is like its input, or, with `dtype` set, has that type and `dims`: a rank may receive what it has
  * nothing like. A negative entry -m stands for axes of the inputs (up to 16, their axes counted one after the other):

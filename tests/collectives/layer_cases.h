@@ -148,7 +148,8 @@ done:
 static inline void layer_case(trm_communicator *c, const case_setup *setup, trm_collective_op op, layer_groups kind,
                               trm_dtype dtype, trm_dims dims, int32_t axis, int32_t root)
 {
-    trm_collective_params p = {.op = op, .reduce = TRM_REDUCE_SUM, .axis = axis};
+    const trm_reduce_op reduce = dtype != TRM_BOOL ? TRM_REDUCE_SUM : axis % 2 == 0 ? TRM_REDUCE_MAX : TRM_REDUCE_MIN;
+    trm_collective_params p = {.op = op, .reduce = reduce, .axis = axis};
     layer_set_groups(&p, kind, c->size);
     int32_t members[TRM_MAX_RANKS], me = 0;
     if (!layer_members(&p, c->size, c->rank, members, &me)) {
@@ -185,7 +186,7 @@ static inline void layer_run_all(trm_communicator *c, const case_setup *setup)
     static const trm_dims shapes[] = {
         {1, {5}}, {2, {3, 4}}, {2, {1, 6}}, {3, {2, 3, 5}}, {4, {2, 1, 3, 8}}, {2, {4, 0}},
     };
-    static const trm_dtype dtypes[] = {TRM_F32, TRM_BF16, TRM_I64, TRM_U8};
+    static const trm_dtype dtypes[] = {TRM_F32, TRM_BF16, TRM_I64, TRM_U8, TRM_BOOL};
     for (size_t shape = 0; shape < sizeof(shapes) / sizeof(shapes[0]); shape++) {
         for (int32_t axis = 0; axis < shapes[shape].n; axis++) {
             for (int kind = 0; kind < LAYER_GROUPS_COUNT; kind++) {
@@ -194,7 +195,7 @@ static inline void layer_run_all(trm_communicator *c, const case_setup *setup)
                     int32_t roots = trm_collective_has_root((trm_collective_op)op) ? n : 1;
                     for (int32_t root = 0; root < roots; root++) {
                         layer_case(c, setup, (trm_collective_op)op, (layer_groups)kind,
-                                   dtypes[(shape + (size_t)op) % 4], shapes[shape], axis, root);
+                                   dtypes[(shape + (size_t)op) % 5], shapes[shape], axis, root);
                     }
                 }
             }

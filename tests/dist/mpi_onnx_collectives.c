@@ -451,6 +451,37 @@ static void other_tensors(void **state)
     trm_engine_destroy(engine);
 }
 
+/* Whether any rank, and whether all of them, say yes. */
+static void bools_are_reduced(void **state)
+{
+    (void)state;
+    static const int64_t size[] = {16};
+    for (int32_t all = 0; all < 2; all++) {
+        bool x[16];
+        trm_network *network;
+        trm_engine *engine;
+        trm_dims dims;
+        const void *data;
+        message made = collective_node("all_reduce", "");
+        put_attribute(&made, "reduce_op", all == 1 ? "min" : "max", NULL, 0);
+        assert_ok(import_node(&made, 9, 1, size, "", &network));
+        trm_context *context = test_open_context(build(network, rank), &engine);
+        trm_network_destroy(network);
+        for (int32_t i = 0; i < 16; i++) { /* rank r has bit r of i */
+            x[i] = (i >> rank & 1) != 0;
+        }
+        assert_ok(trm_context_set_input(context, "x", (trm_dims){1, {16}}, x));
+        assert_ok(trm_context_run(context));
+        assert_ok(trm_context_output(context, "y", &dims, &data));
+        for (int32_t i = 0; i < 16; i++) {
+            const int32_t bits = i & ((1 << n_ranks) - 1);
+            assert_int_equal(((const bool *)data)[i], all == 1 ? bits == (1 << n_ranks) - 1 : bits != 0);
+        }
+        trm_context_destroy(context);
+        trm_engine_destroy(engine);
+    }
+}
+
 /* By the import, or when it is built for a rank of four. */
 static void what_is_wrong_is_refused(void **state)
 {
@@ -563,9 +594,8 @@ int main(void)
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_operations),
-        cmocka_unit_test(send_and_receive),
-        cmocka_unit_test(other_tensors),
+        cmocka_unit_test(all_operations),           cmocka_unit_test(send_and_receive),
+        cmocka_unit_test(bools_are_reduced),        cmocka_unit_test(other_tensors),
         cmocka_unit_test(what_is_wrong_is_refused),
     };
     return cmocka_run_group_tests(tests, open_ranks, test_close_world);
