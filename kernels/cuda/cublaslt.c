@@ -6,15 +6,17 @@
 
 #include <ctype.h>
 #include <cublasLt.h>
+#include <math.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/library.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/problems.h"
 
 #define CUBLASLT_FUNCTIONS(X)                                                                                          \
     X(cublasLtCreate)                                                                                                  \
@@ -30,9 +32,8 @@
     X(cublasLtMatrixLayoutInit_internal)                                                                               \
     X(cublasLtMatrixLayoutSetAttribute)
 
-#define MAX_DEVICES  64
-#define CACHE_SLOTS  1024 /* a power of two */
-#define CACHE_PROBES 8
+#define MAX_DEVICES 64
+#define CACHE_SLOTS 1024 /* a power of two */
 /* How much larger or smaller a tuned product may be for its algorithm to be used: at 1.6 to 2.7 times, steps of
  * BERT-base took 5 to 10 % longer than by what the library proposes, up to 1.4 times as long. */
 #define MOST_RATIO 1.5
@@ -53,10 +54,8 @@ typedef struct problem_key {
     uint8_t zero[5];
 } problem_key;
 
-typedef enum slot_state { SLOT_FREE = 0, SLOT_ASKED_NOW, SLOT_PROPOSED, SLOT_TUNED, SLOT_NONE } slot_state;
-
 typedef struct cache_slot {
-    slot_state state; /* ASKED_NOW: by a thread that plans ahead; NONE: the library has no algorithm */
+    trm_problem_state state;
     problem_key key;
     cublasLtMatmulAlgo_t algorithm;
 } cache_slot;
@@ -66,9 +65,17 @@ static struct {
     bool loaded;
     void *library;
     cublasLtHandle_t handles[MAX_DEVICES];
-    cache_slot cache[CACHE_SLOTS];
-    cache_slot spare; /* of the last problem whose places are all taken by tuned ones */
+    cache_slot cache[CACHE_SLOTS + 1];
 } state = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* Used under the mutex. */
+static const trm_problems problems = {
+    .slots = state.cache,
+    .n = CACHE_SLOTS,
+    .size = sizeof(cache_slot),
+    .key = offsetof(cache_slot, key),
+    .key_size = sizeof(problem_key),
+};
 
 static trm_status lt_fail(cublasStatus_t error, const char *what)
 {
@@ -248,48 +255,13 @@ static void key_fill(const trm_gemm *g, int device, size_t workspace_size, probl
     key->tf32 = g->tf32 && g->in == TRM_F32;
 }
 
-static uint64_t key_hash(const problem_key *key)
-{
-    uint64_t hash = trm_hash_bytes(TRM_HASH_START, key, sizeof(*key));
-    return hash ^ (hash >> 29);
-}
-
-/* The slot that holds the key, or NULL. Under the mutex, as all of these. */
-static cache_slot *slot_find(const problem_key *key)
-{
-    const uint64_t home = key_hash(key);
-    for (uint64_t i = 0; i <= CACHE_PROBES; i++) {
-        cache_slot *slot = i < CACHE_PROBES ? &state.cache[(home + i) & (CACHE_SLOTS - 1)] : &state.spare;
-        if (slot->state != SLOT_FREE && memcmp(&slot->key, key, sizeof(*key)) == 0) {
-            return slot;
-        }
-    }
-    return NULL;
-}
-
-/* Where a key that has no slot goes: into a free one, or in place of a problem that was not tuned; a tuned one gives
- * way to a tuned one alone, so that what was tuned does not depend on which threads plan ahead first. */
-static cache_slot *slot_for(const problem_key *key, bool tuned)
-{
-    const uint64_t home = key_hash(key);
-    cache_slot *untuned = NULL;
-    for (uint64_t i = 0; i < CACHE_PROBES; i++) {
-        cache_slot *slot = &state.cache[(home + i) & (CACHE_SLOTS - 1)];
-        if (slot->state == SLOT_FREE) {
-            return slot;
-        }
-        untuned = untuned == NULL && slot->state != SLOT_TUNED ? slot : untuned;
-    }
-    return untuned != NULL ? untuned : tuned ? &state.cache[home & (CACHE_SLOTS - 1)] : &state.spare;
-}
-
 /* What is known of a problem: PROPOSED and TUNED with its algorithm. */
-static slot_state cache_get(const problem_key *key, cublasLtMatmulAlgo_t *algorithm)
+static trm_problem_state cache_get(const problem_key *key, cublasLtMatmulAlgo_t *algorithm)
 {
     pthread_mutex_lock(&state.mutex);
-    const cache_slot *slot = slot_find(key);
-    const slot_state known = slot != NULL ? slot->state : SLOT_FREE;
-    if (known == SLOT_PROPOSED || known == SLOT_TUNED) {
+    const cache_slot *slot = trm_problems_find(&problems, key);
+    const trm_problem_state known = slot != NULL ? slot->state : TRM_PROBLEM_FREE;
+    if (known == TRM_PROBLEM_PROPOSED || known == TRM_PROBLEM_TUNED) {
         *algorithm = slot->algorithm;
     }
     pthread_mutex_unlock(&state.mutex);
@@ -297,19 +269,13 @@ static slot_state cache_get(const problem_key *key, cublasLtMatmulAlgo_t *algori
 }
 
 /* PROPOSED and TUNED with an algorithm. What was tuned is only tuned again. */
-static void cache_put(const problem_key *key, slot_state known, const cublasLtMatmulAlgo_t *algorithm)
+static void cache_put(const problem_key *key, trm_problem_state known, const cublasLtMatmulAlgo_t *algorithm)
 {
-    const bool tuned = known == SLOT_TUNED;
+    const bool tuned = known == TRM_PROBLEM_TUNED;
     pthread_mutex_lock(&state.mutex);
-    cache_slot *slot = slot_find(key);
-    if (slot == &state.spare && tuned) {
-        slot->state = SLOT_FREE;
-        slot = NULL;
-    }
-    slot = slot != NULL ? slot : slot_for(key, tuned);
-    if (tuned || slot->state != SLOT_TUNED) {
+    cache_slot *slot = trm_problems_get(&problems, key, tuned);
+    if (tuned || slot->state != TRM_PROBLEM_TUNED) {
         slot->state = known;
-        slot->key = *key;
         if (algorithm != NULL) {
             slot->algorithm = *algorithm;
         }
@@ -319,25 +285,25 @@ static void cache_put(const problem_key *key, slot_state known, const cublasLtMa
 
 /* Whether the caller is the first to ask for a problem, and so does; others need not wait for that. *known: what was
  * known before. */
-static bool cache_claim(const problem_key *key, slot_state *known)
+static bool cache_claim(const problem_key *key, trm_problem_state *known)
 {
     pthread_mutex_lock(&state.mutex);
-    cache_slot *slot = slot_find(key);
-    *known = slot != NULL ? slot->state : SLOT_FREE;
-    if (slot == NULL) {
-        *slot_for(key, false) = (cache_slot){.state = SLOT_ASKED_NOW, .key = *key};
+    cache_slot *slot = trm_problems_get(&problems, key, false);
+    *known = slot->state;
+    if (*known == TRM_PROBLEM_FREE) {
+        slot->state = TRM_PROBLEM_ASKED;
     }
     pthread_mutex_unlock(&state.mutex);
-    return slot == NULL;
+    return *known == TRM_PROBLEM_FREE;
 }
 
 /* Nothing came of asking. */
 static void cache_give_up(const problem_key *key)
 {
     pthread_mutex_lock(&state.mutex);
-    cache_slot *slot = slot_find(key);
-    if (slot != NULL && slot->state == SLOT_ASKED_NOW) {
-        slot->state = SLOT_FREE;
+    cache_slot *slot = trm_problems_find(&problems, key);
+    if (slot != NULL && slot->state == TRM_PROBLEM_ASKED) {
+        slot->state = TRM_PROBLEM_FREE;
     }
     pthread_mutex_unlock(&state.mutex);
 }
@@ -426,30 +392,28 @@ static bool is_aligned_as(const problem_key *key, const problem_key *least)
            key->align_bias >= least->align_bias;
 }
 
-/* The algorithm tuned for the nearest product that is the same but for rows or batch, at most MOST_RATIO times as many
- * or few. */
+/* How many times as many rows one product has as the other, where they are otherwise the same and `ours` is aligned as
+ * well as `theirs`. */
+static double rows_ratio(const void *theirs, const void *ours)
+{
+    const problem_key *key = ours, *tuned = theirs, kin = key_of_kin(key), their_kin = key_of_kin(tuned);
+    if (!is_aligned_as(key, tuned) || memcmp(&kin, &their_kin, sizeof(kin)) != 0) {
+        return INFINITY;
+    }
+    const double a = (double)tuned->m * (double)tuned->batch, b = (double)key->m * (double)key->batch;
+    return a > b ? a / b : b / a;
+}
+
+/* The algorithm tuned for the product with the nearest number of rows. */
 static bool find_relative(const problem_key *key, cublasLtMatmulAlgo_t *algorithm)
 {
-    const problem_key kin = key_of_kin(key);
-    double smallest = MOST_RATIO;
-    bool found = false;
     pthread_mutex_lock(&state.mutex);
-    for (int32_t i = 0; i < CACHE_SLOTS; i++) {
-        const cache_slot *slot = &state.cache[i];
-        if (slot->state != SLOT_TUNED || !is_aligned_as(key, &slot->key)) {
-            continue;
-        }
-        const problem_key theirs = key_of_kin(&slot->key);
-        const double many = (double)slot->key.m * (double)slot->key.batch, ours = (double)key->m * (double)key->batch;
-        const double ratio = many > ours ? many / ours : ours / many;
-        if (ratio <= smallest && memcmp(&theirs, &kin, sizeof(kin)) == 0) {
-            smallest = ratio;
-            *algorithm = slot->algorithm;
-            found = true;
-        }
+    const cache_slot *relative = trm_problems_nearest(&problems, key, MOST_RATIO, rows_ratio);
+    if (relative != NULL) {
+        *algorithm = relative->algorithm;
     }
     pthread_mutex_unlock(&state.mutex);
-    return found;
+    return relative != NULL;
 }
 
 static bool takes(cublasLtHandle_t handle, description *d, const cublasLtMatmulAlgo_t *algorithm, size_t workspace_size)
@@ -468,15 +432,15 @@ static trm_status choose_algorithm(cublasLtHandle_t handle, const trm_gemm *gemm
     int count;
     cublasLtMatmulHeuristicResult_t proposal;
     if (find_relative(key, algorithm) && takes(handle, d, algorithm, key->workspace)) {
-        cache_put(key, SLOT_PROPOSED, algorithm);
+        cache_put(key, TRM_PROBLEM_PROPOSED, algorithm);
         return TRM_OK;
     }
     const trm_status status = proposals_get(handle, gemm, d, key, &proposal, 1, &count);
     if (status == TRM_OK) {
         *algorithm = proposal.algo;
-        cache_put(key, SLOT_PROPOSED, algorithm);
+        cache_put(key, TRM_PROBLEM_PROPOSED, algorithm);
     } else if (status == TRM_ERROR_UNSUPPORTED) {
-        cache_put(key, SLOT_NONE, NULL);
+        cache_put(key, TRM_PROBLEM_NONE, NULL);
     }
     return status;
 }
@@ -491,11 +455,11 @@ trm_status trm_cublaslt_run(const trm_gemm *gemm, void *workspace, size_t worksp
     TRM_TRY(handle_get(&device, &handle));
     TRM_TRY(describe(gemm, &d));
     key_fill(gemm, device, workspace_size, &key);
-    const slot_state known = cache_get(&key, &algorithm);
-    if (known == SLOT_NONE) {
+    const trm_problem_state known = cache_get(&key, &algorithm);
+    if (known == TRM_PROBLEM_NONE) {
         return fail_without_algorithm(gemm);
     }
-    if (known != SLOT_PROPOSED && known != SLOT_TUNED) {
+    if (known != TRM_PROBLEM_PROPOSED && known != TRM_PROBLEM_TUNED) {
         TRM_TRY(choose_algorithm(handle, gemm, &d, &key, &algorithm));
     }
     matmul_run run = {handle, gemm, &d, &algorithm, workspace, workspace_size, stream};
@@ -509,12 +473,12 @@ trm_status trm_cublaslt_prepare(const trm_gemm *gemm, size_t workspace_size)
     description d;
     problem_key key;
     cublasLtMatmulAlgo_t algorithm;
-    slot_state known;
+    trm_problem_state known;
     TRM_TRY(handle_get(&device, &handle));
     TRM_TRY(describe(gemm, &d));
     key_fill(gemm, device, workspace_size, &key);
     if (!cache_claim(&key, &known)) {
-        return known == SLOT_NONE ? fail_without_algorithm(gemm) : TRM_OK;
+        return known == TRM_PROBLEM_NONE ? fail_without_algorithm(gemm) : TRM_OK;
     }
     trm_status status = choose_algorithm(handle, gemm, &d, &key, &algorithm);
     if (status != TRM_OK) {
@@ -602,17 +566,17 @@ trm_status trm_cublaslt_use(const trm_gemm *gemm, size_t workspace_size, const c
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "cublasLt does not take algorithm %s for a product of m %lld, n %lld, k %lld",
                  tactic, (long long)gemm->m, (long long)gemm->n, (long long)gemm->k);
     }
-    cache_put(&key, SLOT_TUNED, &algorithm);
+    cache_put(&key, TRM_PROBLEM_TUNED, &algorithm);
     return TRM_OK;
 }
 
-static slot_state state_of(const trm_gemm *gemm, size_t workspace_size)
+static trm_problem_state state_of(const trm_gemm *gemm, size_t workspace_size)
 {
     int device;
     problem_key key;
     cublasLtMatmulAlgo_t algorithm;
     if (cudaGetDevice(&device) != cudaSuccess) {
-        return SLOT_FREE;
+        return TRM_PROBLEM_FREE;
     }
     key_fill(gemm, device, workspace_size, &key);
     return cache_get(&key, &algorithm);
@@ -620,11 +584,11 @@ static slot_state state_of(const trm_gemm *gemm, size_t workspace_size)
 
 bool trm_cublaslt_is_tuned(const trm_gemm *gemm, size_t workspace_size)
 {
-    return state_of(gemm, workspace_size) == SLOT_TUNED;
+    return state_of(gemm, workspace_size) == TRM_PROBLEM_TUNED;
 }
 
 bool trm_cublaslt_is_prepared(const trm_gemm *gemm, size_t workspace_size)
 {
-    const slot_state known = state_of(gemm, workspace_size);
-    return known != SLOT_FREE && known != SLOT_ASKED_NOW;
+    const trm_problem_state known = state_of(gemm, workspace_size);
+    return known != TRM_PROBLEM_FREE && known != TRM_PROBLEM_ASKED;
 }

@@ -4,27 +4,29 @@
  *
  * Two graphs are tried: all of the layer in one, and the convolution alone with a pass of ours behind it.
  */
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/library.h"
 #include "kernels/cuda/convolution.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/prepare.h"
+#include "kernels/problems.h"
 
 #if defined(__has_include) && __has_include(<cudnn.h>)
 #include "kernels/cuda/cudnn.h"
 
 #define MAX_DEVICES  64
 #define CACHE_SLOTS  2048 /* a power of two */
-#define CACHE_PROBES 8
 #define MOST_OTHERS  3
+#define MOST_RATIO   4.0 /* of batches that engines are taken over */
 #define MOST_ENGINES 256
 #define FUSED_PREFIX "cudnn.fused:"
 #define ALONE_PREFIX "cudnn.alone:"
@@ -36,10 +38,8 @@ typedef struct engine {
     bool fused;
 } engine;
 
-typedef enum slot_state { SLOT_FREE = 0, SLOT_PLANNED_NOW, SLOT_PROPOSED, SLOT_TUNED, SLOT_NONE } slot_state;
-
 typedef struct cache_slot {
-    slot_state state; /* PLANNED_NOW: by a thread; NONE: the library does not do it, or slower */
+    trm_problem_state state;
     trm_cudnn_problem key;
     engine engine;
     char name[TRM_TACTIC_NAME_SIZE];                /* of a tuned one */
@@ -54,9 +54,8 @@ static struct {
     bool loaded, missing;
     void *library;
     trm_cudnn_target targets[MAX_DEVICES];
-    cache_slot cache[CACHE_SLOTS];
-    cache_slot spare; /* of the last problem whose places are all taken by what was tuned */
-    engine kept;      /* the best of the problem that was timed last, if it has a name */
+    cache_slot cache[CACHE_SLOTS + 1];
+    engine kept; /* the best of the problem that was timed last, if it has a name */
     trm_cudnn_problem kept_key;
     double kept_microseconds;
     char kept_name[TRM_TACTIC_NAME_SIZE];
@@ -341,74 +340,33 @@ static bool key_fill(const trm_convolution_args *args, int device, size_t worksp
     return args->dtype != TRM_F64 && args->channels > 0 && w->in_size > 0;
 }
 
-static uint64_t key_hash(const trm_cudnn_problem *key)
+static void slot_release(void *slot)
 {
-    uint64_t hash = trm_hash_bytes(TRM_HASH_START, key, sizeof(*key));
-    return hash ^ (hash >> 29);
+    engine_destroy(&((cache_slot *)slot)->engine);
 }
 
-/* The slot that holds the key, or NULL. */
-static cache_slot *slot_find(const trm_cudnn_problem *key)
-{
-    const uint64_t home = key_hash(key);
-    for (uint64_t i = 0; i <= CACHE_PROBES; i++) {
-        cache_slot *slot = i < CACHE_PROBES ? &state.cache[(home + i) & (CACHE_SLOTS - 1)] : &state.spare;
-        if (slot->state != SLOT_FREE && memcmp(&slot->key, key, sizeof(*key)) == 0) {
-            return slot;
-        }
-    }
-    return NULL;
-}
-
-static void slot_empty(cache_slot *slot)
-{
-    engine_destroy(&slot->engine);
-    memset(slot, 0, sizeof(*slot));
-}
-
-/* The slot that holds the key, else an emptied one for it, in place of a problem with a proposal if none is free. What
- * was tuned, or found to be slower than ours, gives way to what is `tuned` alone: it does not depend on which threads
- * plan ahead first. */
-static cache_slot *slot_get(const trm_cudnn_problem *key, bool tuned)
-{
-    const uint64_t home = key_hash(key);
-    cache_slot *place = slot_find(key), *proposed = NULL;
-    if (place != NULL && (place != &state.spare || !tuned)) {
-        return place;
-    }
-    if (place != NULL) {
-        slot_empty(place);
-        place = NULL;
-    }
-    for (uint64_t i = 0; i < CACHE_PROBES; i++) {
-        cache_slot *slot = &state.cache[(home + i) & (CACHE_SLOTS - 1)];
-        place = slot->state == SLOT_FREE && place == NULL ? slot : place;
-        proposed = slot->state == SLOT_PROPOSED && proposed == NULL ? slot : proposed;
-    }
-    place = place != NULL ? place : proposed;
-    if (place == NULL) {
-        place = tuned ? &state.cache[home & (CACHE_SLOTS - 1)] : &state.spare;
-    }
-    slot_empty(place);
-    place->key = *key;
-    return place;
-}
+static const trm_problems problems = {
+    .slots = state.cache,
+    .n = CACHE_SLOTS,
+    .size = sizeof(cache_slot),
+    .key = offsetof(cache_slot, key),
+    .key_size = sizeof(trm_cudnn_problem),
+    .release = slot_release,
+};
 
 /* What was tuned takes the place of what was known of the problem; the engine comes to belong to its slot. */
 static void slot_tune(const trm_cudnn_problem *key, const engine *chosen, const char *name)
 {
-    cache_slot *slot = slot_get(key, true);
-    slot_empty(slot);
-    slot->key = *key;
-    slot->engine = *chosen;
-    slot->state = SLOT_TUNED;
+    cache_slot *slot = trm_problems_get(&problems, key, true);
+    slot_release(slot);
+    *slot = (cache_slot){.state = TRM_PROBLEM_TUNED, .key = *key, .engine = *chosen};
     strcpy(slot->name, name); /* that of an engine, so it fits */
 }
 
-static slot_state slot_state_of(const trm_cudnn_problem *key)
+static trm_problem_state slot_state_of(const trm_cudnn_problem *key)
 {
-    const cache_slot *slot = slot_find(key);
-    return slot != NULL ? slot->state : SLOT_FREE;
+    const cache_slot *slot = trm_problems_find(&problems, key);
+    return slot != NULL ? slot->state : TRM_PROBLEM_FREE;
 }
 
 static bool has_epilogue(const trm_cudnn_problem *key)
@@ -416,30 +374,23 @@ static bool has_epilogue(const trm_cudnn_problem *key)
     return key->bias || key->residual || key->activation != TRM_ACTIVATION_NONE;
 }
 
-/* What was tuned for the same problem but for the batch, at most four times as large or small: the nearest, or NULL. */
+/* How many times as large the batch of one problem is as that of the other, where they are otherwise the same. */
+static double batch_ratio(const void *theirs, const void *ours)
+{
+    const trm_cudnn_problem *key = ours;
+    trm_cudnn_problem same;
+    memcpy(&same, theirs, sizeof(same)); /* compared as bytes */
+    const double a = (double)same.batch, b = (double)key->batch;
+    same.batch = key->batch;
+    same.workspace = key->workspace;
+    same.alignment = key->alignment;
+    return memcmp(&same, key, sizeof(same)) != 0 ? INFINITY : a > b ? a / b : b / a;
+}
+
+/* What was tuned for the same problem with the nearest batch, or NULL. */
 static const cache_slot *find_relative(const trm_cudnn_problem *key)
 {
-    const cache_slot *nearest = NULL;
-    int64_t smallest = 5; /* the larger batch over the smaller one, rounded up */
-    for (int32_t i = 0; i < CACHE_SLOTS; i++) {
-        const cache_slot *slot = &state.cache[i];
-        trm_cudnn_problem same;
-        memcpy(&same, &slot->key, sizeof(same)); /* compared as bytes */
-        same.batch = key->batch;
-        same.workspace = key->workspace;
-        same.alignment = key->alignment;
-        if (slot->state != SLOT_TUNED || memcmp(&same, key, sizeof(same)) != 0) {
-            continue;
-        }
-        const int64_t more = slot->key.batch > key->batch ? slot->key.batch : key->batch;
-        const int64_t less = slot->key.batch > key->batch ? key->batch : slot->key.batch;
-        const int64_t ratio = less < 1 ? 5 : (more + less - 1) / less;
-        if (ratio < smallest) {
-            smallest = ratio;
-            nearest = slot;
-        }
-    }
-    return nearest;
+    return trm_problems_nearest(&problems, key, MOST_RATIO, batch_ratio);
 }
 
 /* For a problem that was not tuned, in little time: the fastest of its relative's engines that need no compiler, or
@@ -466,11 +417,11 @@ static bool choose_engine(const trm_cudnn_problem *key, const trm_cudnn_target *
  * plan without a handle: other threads plan other problems meanwhile. */
 static cache_slot *slot_settle(const trm_cudnn_problem *key, const trm_cudnn_target *target)
 {
-    while (slot_state_of(key) == SLOT_PLANNED_NOW) {
+    while (slot_state_of(key) == TRM_PROBLEM_ASKED) {
         pthread_cond_wait(&state.planned, &state.mutex);
     }
-    cache_slot *slot = slot_get(key, false);
-    if (slot->state != SLOT_FREE) {
+    cache_slot *slot = trm_problems_get(&problems, key, false);
+    if (slot->state != TRM_PROBLEM_FREE) {
         return slot;
     }
     engine chosen = {.fused = false};
@@ -480,18 +431,18 @@ static cache_slot *slot_settle(const trm_cudnn_problem *key, const trm_cudnn_tar
         memcpy(names[0], relative->name, sizeof(relative->name));
         memcpy(names[1], relative->others, sizeof(relative->others));
     }
-    slot->state = SLOT_PLANNED_NOW;
+    slot->state = TRM_PROBLEM_ASKED;
     if (target->device != NULL) {
         pthread_mutex_unlock(&state.mutex);
     }
     const bool found = choose_engine(key, target, names, &chosen);
     if (target->device != NULL) {
         pthread_mutex_lock(&state.mutex);
-        slot = slot_get(key, false); /* it may have given way to another problem, or been tuned */
+        slot = trm_problems_get(&problems, key, false); /* it may have given way to another problem, or been tuned */
     }
-    if (slot->state == SLOT_PLANNED_NOW || slot->state == SLOT_FREE) {
+    if (slot->state == TRM_PROBLEM_ASKED || slot->state == TRM_PROBLEM_FREE) {
         slot->engine = chosen;
-        slot->state = found ? SLOT_PROPOSED : SLOT_NONE;
+        slot->state = found ? TRM_PROBLEM_PROPOSED : TRM_PROBLEM_NONE;
     } else {
         engine_destroy(&chosen);
     }
@@ -511,14 +462,15 @@ static trm_status run_locked(const trm_convolution_args *args, void *workspace, 
         return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN does no convolutions of %s", trm_dtype_name(args->dtype));
     }
     cache_slot *slot = slot_settle(&key, target);
-    if (slot->state == SLOT_NONE) {
+    if (slot->state == TRM_PROBLEM_NONE) {
         return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN has no engine for the convolution");
     }
     engine_run run = {target->handle, &slot->engine, args, workspace, stream};
     trm_status status = engine_enqueue(&run);
-    if (status != TRM_OK && slot->state == SLOT_PROPOSED) { /* an engine that the library itself refuses to run */
+    if (status != TRM_OK &&
+        slot->state == TRM_PROBLEM_PROPOSED) { /* an engine that the library itself refuses to run */
         engine_destroy(&slot->engine);
-        slot->state = SLOT_NONE;
+        slot->state = TRM_PROBLEM_NONE;
         status = TRM_ERROR_UNSUPPORTED;
     }
     return status;
@@ -542,8 +494,8 @@ static trm_status prepare_locked(const trm_convolution_args *args, size_t worksp
     if (!key_fill(args, device, workspace_size, &key)) {
         return TRM_ERROR_UNSUPPORTED;
     }
-    const bool is_planned = slot_state_of(&key) == SLOT_PLANNED_NOW; /* by a thread that need not be waited for */
-    return is_planned || slot_settle(&key, target)->state != SLOT_NONE ? TRM_OK : TRM_ERROR_UNSUPPORTED;
+    const bool is_planned = slot_state_of(&key) == TRM_PROBLEM_ASKED; /* by a thread that need not be waited for */
+    return is_planned || slot_settle(&key, target)->state != TRM_PROBLEM_NONE ? TRM_OK : TRM_ERROR_UNSUPPORTED;
 }
 
 trm_status trm_cudnn_convolution_prepare(const trm_convolution_args *args, size_t workspace_size)
@@ -592,13 +544,13 @@ static trm_status use_locked(const trm_convolution_args *args, size_t workspace_
         return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN does no convolutions of %s", trm_dtype_name(args->dtype));
     }
     if (tactic == NULL) {
-        cache_slot *slot = slot_get(&key, true);
+        cache_slot *slot = trm_problems_get(&problems, &key, true);
         engine_destroy(&slot->engine);
-        slot->state = SLOT_NONE;
+        slot->state = TRM_PROBLEM_NONE;
         return TRM_OK;
     }
-    const cache_slot *slot = slot_find(&key);
-    if (slot != NULL && slot->state == SLOT_TUNED && strcmp(tactic, slot->name) == 0) {
+    const cache_slot *slot = trm_problems_find(&problems, &key);
+    if (slot != NULL && slot->state == TRM_PROBLEM_TUNED && strcmp(tactic, slot->name) == 0) {
         return TRM_OK; /* another layer of the same problem */
     }
     engine chosen = {.fused = false};
@@ -640,8 +592,8 @@ static void mention_locked(const trm_convolution_args *args, size_t workspace_si
     if (target_get(&device, &target) != TRM_OK || !key_fill(args, device, workspace_size, &key)) {
         return;
     }
-    cache_slot *slot = slot_find(&key);
-    bool is_new = slot != NULL && slot->state == SLOT_TUNED && !is_same_engine(slot->name, tactic);
+    cache_slot *slot = trm_problems_find(&problems, &key);
+    bool is_new = slot != NULL && slot->state == TRM_PROBLEM_TUNED && !is_same_engine(slot->name, tactic);
     for (int32_t i = 0; is_new && i < MOST_OTHERS; i++) {
         if (slot->others[i][0] == '\0') {
             strcpy(slot->others[i], tactic); /* that of an engine, so it fits */
@@ -658,12 +610,12 @@ void trm_cudnn_convolution_mention(const trm_convolution_args *args, size_t work
     pthread_mutex_unlock(&state.mutex);
 }
 
-static slot_state state_of(const trm_convolution_args *args, size_t workspace_size)
+static trm_problem_state state_of(const trm_convolution_args *args, size_t workspace_size)
 {
     int device;
     const trm_cudnn_target *target = NULL;
     trm_cudnn_problem key;
-    slot_state now = SLOT_FREE;
+    trm_problem_state now = TRM_PROBLEM_FREE;
     pthread_mutex_lock(&state.mutex);
     if (target_get(&device, &target) == TRM_OK && key_fill(args, device, workspace_size, &key)) {
         now = slot_state_of(&key);
@@ -674,19 +626,19 @@ static slot_state state_of(const trm_convolution_args *args, size_t workspace_si
 
 bool trm_cudnn_convolution_is_tuned(const trm_convolution_args *args, size_t workspace_size)
 {
-    const slot_state now = state_of(args, workspace_size);
-    return now == SLOT_TUNED || now == SLOT_NONE;
+    const trm_problem_state now = state_of(args, workspace_size);
+    return now == TRM_PROBLEM_TUNED || now == TRM_PROBLEM_NONE;
 }
 
 bool trm_cudnn_convolution_is_chosen(const trm_convolution_args *args, size_t workspace_size)
 {
-    return state_of(args, workspace_size) == SLOT_TUNED;
+    return state_of(args, workspace_size) == TRM_PROBLEM_TUNED;
 }
 
 bool trm_cudnn_convolution_is_prepared(const trm_convolution_args *args, size_t workspace_size)
 {
-    const slot_state now = state_of(args, workspace_size);
-    return now != SLOT_FREE && now != SLOT_PLANNED_NOW;
+    const trm_problem_state now = state_of(args, workspace_size);
+    return now != TRM_PROBLEM_FREE && now != TRM_PROBLEM_ASKED;
 }
 
 bool trm_cudnn_convolution_is_likely(const trm_convolution_args *args, size_t workspace_size)
@@ -697,8 +649,8 @@ bool trm_cudnn_convolution_is_likely(const trm_convolution_args *args, size_t wo
     bool likely = false;
     pthread_mutex_lock(&state.mutex);
     if (target_get(&device, &target) == TRM_OK && key_fill(args, device, workspace_size, &key)) {
-        const slot_state now = slot_state_of(&key);
-        likely = now == SLOT_TUNED || (now != SLOT_NONE && find_relative(&key) != NULL);
+        const trm_problem_state now = slot_state_of(&key);
+        likely = now == TRM_PROBLEM_TUNED || (now != TRM_PROBLEM_NONE && find_relative(&key) != NULL);
     }
     pthread_mutex_unlock(&state.mutex);
     return likely;
