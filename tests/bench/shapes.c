@@ -2,10 +2,11 @@
  * What a context pays when it gets other input shapes: a network with an open batch, tuned at one size and then run at
  * others; for each the first run, the second (which is captured), the third, and the median of those after it.
  *
- *   bench_shapes NET.onnx BATCH,BATCH,... [--tf32] [--host]
+ *   bench_shapes NET.onnx BATCH,BATCH,... [--tf32] [--host] [--cache FILE]
  *
- * The first batch is the one it is tuned at, the usual of the profile; the largest is its max. Every input's first
- * dimension is the batch, the others are those of the file. Times are of inputs that are set, run and waited for.
+ * --cache: the file of the timing cache; without it all is timed. The first batch is the one it is tuned at, the usual
+ * of the profile; the largest is its max. Every input's first dimension is the batch, the others are those of the file.
+ * Times are of inputs that are set, run and waited for.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,10 +113,11 @@ static int compare_doubles(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static trm_status measure(bench *b)
+static trm_status measure(bench *b, const char *cache)
 {
     trm_tune_options tune = TRM_TUNE_OPTIONS_INIT;
     trm_status status;
+    tune.cache = cache;
     TRY(set_inputs(b, b->batches[0]));
     TRY(trm_context_tune(b->context, &tune));
     TRY(trm_context_set_capture(b->context, true));
@@ -137,9 +139,11 @@ int main(int argc, char **argv)
 {
     bench b = {0};
     bool tf32 = false, host = false;
+    const char *cache = NULL;
     for (int i = 3; i < argc; i++) {
         tf32 = tf32 || strcmp(argv[i], "--tf32") == 0;
         host = host || strcmp(argv[i], "--host") == 0;
+        cache = strcmp(argv[i], "--cache") == 0 && i + 1 < argc ? argv[i + 1] : cache;
     }
     for (char *at = argc > 2 ? argv[2] : NULL; at != NULL && b.n_batches < MOST_BATCHES;) {
         const int64_t batch = strtoll(at, &at, 10);
@@ -148,11 +152,11 @@ int main(int argc, char **argv)
         at = *at == ',' ? at + 1 : NULL;
     }
     if (b.n_batches == 0 || b.largest < 1) {
-        fprintf(stderr, "usage: bench_shapes NET.onnx BATCH,BATCH,... [--tf32] [--host]\n");
+        fprintf(stderr, "usage: bench_shapes NET.onnx BATCH,BATCH,... [--tf32] [--host] [--cache FILE]\n");
         return 2;
     }
     trm_status status = open_bench(&b, argv[1], tf32, host);
-    status = status == TRM_OK ? measure(&b) : status;
+    status = status == TRM_OK ? measure(&b, cache) : status;
     if (status != TRM_OK) {
         fprintf(stderr, "bench_shapes: %s: %s\n", trm_status_name(status), trm_last_error());
     }
