@@ -63,6 +63,7 @@ struct completion {
     double received, submitted, first_token, last_token; /* supervisor_clock; 0: not yet */
     double deadline;
     completion *next, *previous; /* the hub's list */
+    struct hub_client *holder;   /* the hub's: its client, while it is live */
 };
 
 /* Takes over the request (empty afterwards) and the prompts' tokens [request->n_prompts], which are then empty too.

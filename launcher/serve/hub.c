@@ -84,6 +84,45 @@ static void cancel_choice(hub *h, choice *ch)
     take_id(h, ch);
 }
 
+/* False: there is no memory for it. */
+static bool hold(hub *h, completion *c)
+{
+    hub_client *holder = h->holders;
+    while (holder != NULL && holder->id != c->client) {
+        holder = holder->next;
+    }
+    if (holder == NULL) {
+        holder = malloc(sizeof(*holder));
+        if (holder == NULL) {
+            return false;
+        }
+        *holder = (hub_client){.id = c->client, .next = h->holders};
+        h->holders = holder;
+        h->n_holders++;
+    }
+    holder->live += c->n_choices;
+    c->holder = holder;
+    return true;
+}
+
+static void let_go(hub *h, completion *c)
+{
+    if (c->holder == NULL) {
+        return;
+    }
+    c->holder->live -= c->n_choices;
+    if (c->holder->live == 0) {
+        hub_client **at = &h->holders;
+        while (*at != c->holder) {
+            at = &(*at)->next;
+        }
+        *at = c->holder->next;
+        h->n_holders--;
+        free(c->holder);
+    }
+    c->holder = NULL;
+}
+
 /* Forgets a request, whatever its state. */
 static void retire(hub *h, completion *c)
 {
@@ -92,6 +131,7 @@ static void retire(hub *h, completion *c)
     }
     *(c->previous != NULL ? &c->previous->next : &h->live) = c->next;
     *(c->next != NULL ? &c->next->previous : &h->oldest) = c->previous;
+    let_go(h, c);
     h->m.live -= c->n_choices;
     completion_destroy(c);
 }
@@ -227,6 +267,47 @@ void hub_divide_again(hub *h)
     }
 }
 
+/* ---- a full server ------------------------------------------------------------------------------------- */
+
+static void refuse_full(hub *h, completion *c)
+{
+    h->m.refused++;
+    fail_request(h, c, 429, "queue_full", "the server has as many requests as it takes, try again later");
+}
+
+/* Whether `other` may be refused after all in favour of `c`: nothing of it has come, its client has more. */
+static bool may_yield(const completion *other, const completion *c)
+{
+    return other->holder != NULL && other->holder->live > c->holder->live && !other->begun && other->first_token == 0 &&
+           other->n_finished == 0 && other->request.priority <= c->request.priority;
+}
+
+/* Takes places for `c` from the clients that have most, the newest request first, as long as its own has no more than
+ * an even part. */
+static void take_places(hub *h, const completion *c)
+{
+    int64_t yielding = 0;
+    for (const completion *other = h->live; other != NULL; other = other->next) {
+        yielding += may_yield(other, c) ? other->n_choices : 0;
+    }
+    if ((int64_t)c->holder->live * h->n_holders > h->options.max_requests ||
+        h->m.live - yielding > h->options.max_requests) {
+        return;
+    }
+    while (h->m.live > h->options.max_requests) {
+        completion *last = NULL;
+        for (completion *other = h->live; other != NULL; other = other->next) {
+            if (may_yield(other, c) && (last == NULL || other->holder->live > last->holder->live)) {
+                last = other;
+            }
+        }
+        if (last == NULL) {
+            return;
+        }
+        refuse_full(h, last);
+    }
+}
+
 /* Requests that connections have handed over. */
 static void admit(hub *h, completion *c)
 {
@@ -258,13 +339,15 @@ static void admit(hub *h, completion *c)
         fail_request(h, c, 400, "invalid_value", message);
         return;
     }
-    bool fits = h->m.live <= h->options.max_requests;
+    if (hold(h, c) && h->m.live > h->options.max_requests) {
+        take_places(h, c);
+    }
+    bool fits = c->holder != NULL && h->m.live <= h->options.max_requests;
     for (int32_t i = 0; i < c->n_choices && fits; i++) {
         fits = give_id(h, &c->choices[i]);
     }
     if (!fits) {
-        h->m.refused++;
-        fail_request(h, c, 429, "queue_full", "the server has as many requests as it takes, try again later");
+        refuse_full(h, c);
         return;
     }
     h->has_waiting = true;

@@ -28,6 +28,13 @@ typedef struct replica {
     trm_scheduler_stats engine_before; /* counters of the jobs before it */
 } replica;
 
+/* Whose requests are live. */
+typedef struct hub_client {
+    uint64_t id;
+    int32_t live; /* choices */
+    struct hub_client *next;
+} hub_client;
+
 struct hub {
     hub_options options;
     pthread_t thread;
@@ -53,8 +60,10 @@ struct hub {
     int32_t n_replicas;
     router router;
     completion *live, *oldest; /* from the newest on by next, from the oldest on by previous */
-    choice **slots;            /* [HUB_MOST_CHOICES] */
-    uint32_t *free_slots;      /* [n_free] */
+    hub_client *holders;       /* of live requests */
+    int32_t n_holders;
+    choice **slots;       /* [HUB_MOST_CHOICES] */
+    uint32_t *free_slots; /* [n_free] */
     int32_t n_free;
     uint64_t serial;
     metrics m;

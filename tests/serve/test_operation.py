@@ -54,6 +54,49 @@ class Limits(unittest.TestCase):
                 self.assertNotIn("Retry-After", headers)
             self.assertEqual(server.complete(), BEGINNING)
 
+    def test_queue_of_one_client(self):
+        """Who fills the server makes room for others up to their even part: its newest request of no higher priority goes."""
+        keys = write_temporary("many\none\n")
+        live = lambda: [int(server.metric("trireme_requests_" + what)) for what in ("live", "refused_total")]
+
+        def ask(key, **more):
+            """When the server has answered it or taken it: in the order in which they are called."""
+            before = live()
+            reply = pool.submit(server.request, "POST", "/v1/completions", long_body(max_tokens=10, **more), {"X-Api-Key": key})
+            eventually(lambda: self.assertNotEqual(live(), before))
+            return reply
+
+        def statuses(replies):
+            return [reply.result()[0] for reply in replies]
+
+        with Server("--api-keys", keys, "--max-requests", "4", "--sequences", "1", *HOLDS) as server, \
+                concurrent.futures.ThreadPoolExecutor(16) as pool:
+            with server.held():
+                many = [ask("many"), ask("many"), ask("many", stream=True), ask("many"), ask("many")]
+                one = [ask("one"), ask("one"), ask("one"), ask("one", n=2)]
+                many.append(ask("many"))
+                self.assertEqual(live(), [4, 6])
+                refused = many[2].result(100) # it would have been a stream
+                self.assertEqual((refused[0], refused[1]["error"]["code"]), (429, "queue_full"))
+                self.assertIn("Retry-After", refused[2])
+            self.assertEqual(statuses(many), [200, 200, 429, 429, 429, 429])
+            self.assertEqual(statuses(one), [200, 200, 429, 429])
+            server.wait_metric("trireme_requests_live", 0)
+            with server.held():
+                many = [ask("many", priority=1) for _ in range(4)]
+                one = [ask("one"), ask("one", priority=1), ask("one", n=2, priority=1), ask("one", n=4, priority=2)]
+            self.assertEqual(statuses(many), [200, 200, 200, 429])
+            self.assertEqual(statuses(one), [429, 200, 429, 429])
+            server.wait_metric("trireme_requests_live", 0)
+            with server.held():
+                many = [ask("many", n=2), ask("many"), ask("many")]
+                one = [ask("one", n=2)]
+            self.assertEqual(statuses(many), [200, 429, 429])
+            self.assertEqual(statuses(one), [200])
+            server.wait_metric("trireme_requests_live", 0)
+            self.assertEqual(server.request("POST", "/v1/completions", {"prompt": "And", "max_tokens": 1}, {"X-Api-Key": "many"})[0], 200)
+        os.unlink(keys)
+
     def test_body(self):
         with Server("--max-body", "2000") as server:
             status, reply, _ = server.request("POST", "/v1/completions", {"prompt": "x" * 3000})
