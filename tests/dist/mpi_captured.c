@@ -7,6 +7,7 @@
 
 #include "dist/chapters.h"
 #include "dist/scheduler.h"
+#include "support/split.h"
 #include "support/world.h"
 
 enum { REQUESTS = 20, OUTPUT = 12, RUNS = 5, MOST_PROMPT = 60 };
@@ -84,6 +85,7 @@ static void captured_steps_give_the_same(void **state)
         options.tune = false;
         assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
         assert_ok(trm_generator_create(test_model, test_world, &options, &g));
+        test_assert_split(g->engine->plan);
         g->pads = true;
         memset(results, 0, sizeof(results));
         for (int32_t i = 0; i < runs; i++) {
@@ -162,6 +164,7 @@ static void steps_ahead_give_the_same(void **state)
         options.tune = false;
         assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
         assert_ok(trm_generator_create(test_model, test_world, &options, &g));
+        test_assert_split(g->engine->plan);
         g->pads = true;
         for (int32_t i = test_is_brief() ? 1 : 0; i < 2; i++) { /* also draws, and ends nobody foresees */
             g->never_ahead = true;
@@ -237,6 +240,7 @@ static void other_steps_than_expected(void **state)
     options.tune = false;
     assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
     assert_ok(trm_generator_create(test_model, test_world, &options, &g));
+    test_assert_split(g->engine->plan);
     g->pads = g->never_ahead = true;
     run_others(g, without);
     assert_int_equal(g->ahead.n_taken + g->ahead.n_vain, 0);

@@ -7,6 +7,7 @@
 #include <trireme/trireme.h>
 
 #include "dist/generate.h"
+#include "support/split.h"
 #include "support/world.h"
 
 enum { REQUESTS = 2, PROMPT = 20, TOKENS = 8 };
@@ -54,6 +55,7 @@ static trm_generator *open_generator(const char *mesh, const char *budget, const
     assert_ok(trm_host_compute_parse(share, &options.weight_budget));
     assert_ok(trm_mesh_parse(mesh, trm_world_size(test_world), &options.mesh));
     assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
+    test_assert_split(generator->engine->plan);
     return generator;
 }
 

@@ -7,6 +7,7 @@
 #include <trireme/trireme.h>
 
 #include "dist/generate.h"
+#include "support/split.h"
 #include "support/world.h"
 
 #define PROMPT 20
@@ -61,6 +62,7 @@ static trm_generator *open_generator(int32_t dp, const trm_weight_budget *budget
     options.weight_budget = *budget;
     set_mesh(&options, dp);
     assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
+    test_assert_split(generator->engine->plan);
     return generator;
 }
 
