@@ -125,6 +125,16 @@ trm_status trm_stream_upload(trm_stream *stream, void *device_to, const void *ho
     return size == 0 ? TRM_OK : stream->ops->stream_upload(stream, device_to, host_from, size);
 }
 
+trm_status trm_stream_upload_rows(trm_stream *stream, void *device_to, size_t pitch, const void *host_from,
+                                  size_t width, size_t rows)
+{
+    assert(width <= pitch);
+    if (rows <= 1 || width == pitch) {
+        return trm_stream_upload(stream, device_to, host_from, width * rows);
+    }
+    return width == 0 ? TRM_OK : stream->ops->stream_upload_rows(stream, device_to, pitch, host_from, width, rows);
+}
+
 trm_status trm_stream_download(trm_stream *stream, void *host_to, const void *device_from, size_t size)
 {
     return size == 0 ? TRM_OK : stream->ops->stream_download(stream, host_to, device_from, size);

@@ -31,6 +31,8 @@ typedef struct trm_device_ops {
     void (*stream_destroy)(trm_stream *stream);
     trm_status (*stream_synchronize)(trm_stream *stream);
     trm_status (*stream_upload)(trm_stream *stream, void *device_to, const void *host_from, size_t size);
+    trm_status (*stream_upload_rows)(trm_stream *stream, void *device_to, size_t pitch, const void *host_from,
+                                     size_t width, size_t rows); /* two or more, apart */
     trm_status (*stream_download)(trm_stream *stream, void *host_to, const void *device_from, size_t size);
     trm_status (*stream_copy)(trm_stream *stream, void *device_to, const void *device_from, size_t size);
     trm_status (*stream_fill_zero)(trm_stream *stream, void *device_to, size_t size);

@@ -298,6 +298,15 @@ static trm_status cuda_stream_upload(trm_stream *stream, void *device_to, const 
     return TRM_OK;
 }
 
+static trm_status cuda_stream_upload_rows(trm_stream *stream, void *device_to, size_t pitch, const void *host_from,
+                                          size_t width, size_t rows)
+{
+    TRM_TRY(device_use(stream->device));
+    TRM_CUDA_TRY(
+        cudaMemcpy2DAsync(device_to, pitch, host_from, width, width, rows, cudaMemcpyHostToDevice, handle_of(stream)));
+    return TRM_OK;
+}
+
 static trm_status cuda_stream_download(trm_stream *stream, void *host_to, const void *device_from, size_t size)
 {
     TRM_TRY(device_use(stream->device));
@@ -481,6 +490,7 @@ static const trm_device_ops cuda_ops = {
     .stream_destroy = cuda_stream_destroy,
     .stream_synchronize = cuda_stream_synchronize,
     .stream_upload = cuda_stream_upload,
+    .stream_upload_rows = cuda_stream_upload_rows,
     .stream_download = cuda_stream_download,
     .stream_copy = cuda_stream_copy,
     .stream_fill_zero = cuda_stream_fill_zero,

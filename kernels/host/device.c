@@ -159,6 +159,16 @@ static trm_status stream_move(trm_stream *stream, void *to, const void *from, si
     return TRM_OK;
 }
 
+static trm_status stream_upload_rows(trm_stream *stream, void *to, size_t pitch, const void *from, size_t width,
+                                     size_t rows)
+{
+    if (queue_of(stream) != NULL) {
+        return trm_host_queue_move_rows(queue_of(stream), to, pitch, from, width, rows);
+    }
+    trm_host_move_rows(to, pitch, from, width, rows);
+    return TRM_OK;
+}
+
 static trm_status stream_fill_zero(trm_stream *stream, void *to, size_t size)
 {
     if (queue_of(stream) != NULL) {
@@ -307,6 +317,7 @@ static const trm_device_ops host_ops = {
     .stream_destroy = stream_destroy,
     .stream_synchronize = stream_synchronize,
     .stream_upload = stream_move,
+    .stream_upload_rows = stream_upload_rows,
     .stream_download = stream_move,
     .stream_copy = stream_move,
     .stream_fill_zero = stream_fill_zero,

@@ -8,13 +8,13 @@
 
 #define FIRST_CAPACITY 64
 
-typedef enum entry_kind { ENTRY_MOVE, ENTRY_CALL, ENTRY_RECORD, ENTRY_WAIT } entry_kind;
+typedef enum entry_kind { ENTRY_MOVE, ENTRY_ROWS, ENTRY_CALL, ENTRY_RECORD, ENTRY_WAIT } entry_kind;
 
 typedef struct entry {
     entry_kind kind;
     void *to;
     const void *from;
-    size_t size;
+    size_t size, pitch, rows; /* the latter two of ROWS, whose width is the size */
     trm_host_call_fn fn;
     trm_host_point *point;
     uint64_t record;
@@ -102,6 +102,13 @@ bool trm_host_point_time(trm_host_point *point, struct timespec *time)
 
 /* ---- the queue --------------------------------------------------------------------------------- */
 
+void trm_host_move_rows(void *to, size_t pitch, const void *from, size_t width, size_t rows)
+{
+    for (size_t i = 0; i < rows; i++) {
+        memcpy((unsigned char *)to + i * pitch, (const unsigned char *)from + i * width, width);
+    }
+}
+
 static void work_off(const entry *e)
 {
     switch (e->kind) {
@@ -111,6 +118,9 @@ static void work_off(const entry *e)
         } else {
             memmove(e->to, e->from, e->size);
         }
+        break;
+    case ENTRY_ROWS:
+        trm_host_move_rows(e->to, e->pitch, e->from, e->size, e->rows);
         break;
     case ENTRY_CALL:
         e->fn(NULL, e->to, e->from, e->size);
@@ -235,6 +245,13 @@ static trm_status enqueue(trm_host_queue *queue, const entry *e)
 trm_status trm_host_queue_move(trm_host_queue *queue, void *to, const void *from, size_t size)
 {
     return enqueue(queue, &(entry){.kind = ENTRY_MOVE, .to = to, .from = from, .size = size});
+}
+
+trm_status trm_host_queue_move_rows(trm_host_queue *queue, void *to, size_t pitch, const void *from, size_t width,
+                                    size_t rows)
+{
+    return enqueue(queue,
+                   &(entry){.kind = ENTRY_ROWS, .to = to, .from = from, .size = width, .pitch = pitch, .rows = rows});
 }
 
 trm_status trm_host_queue_call(trm_host_queue *queue, trm_host_call_fn fn, void *to, const void *from, size_t count)

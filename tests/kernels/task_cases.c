@@ -50,6 +50,44 @@ void small_copies_of_any_size(void **state)
     trm_device_free_host(test_device, to);
 }
 
+/* Rows of any width, to places as far apart as they are long or farther, on both kinds of streams: nothing beside them
+ * changes. */
+void rows_to_places_apart(void **state)
+{
+    (void)state;
+    uint64_t random = test_seed();
+    unsigned char *from, *to;
+    void *memory;
+    trm_stream *beside;
+    assert_ok(trm_stream_create_beside(test_device, &beside));
+    assert_ok(trm_device_alloc_host(test_device, MOST, &memory));
+    from = memory;
+    assert_ok(trm_device_alloc_host(test_device, MOST, &memory));
+    to = memory;
+    assert_ok(trm_device_alloc(test_device, MOST, &memory));
+    for (size_t i = 0; i < MOST; i++) {
+        from[i] = (unsigned char)(1 + test_random(&random) % 255);
+    }
+    for (int32_t n = 0; n < LISTS; n++) {
+        trm_stream *stream = n % 2 == 0 ? test_stream : beside;
+        const size_t rows = (size_t)test_random_below(&random, 60);
+        const size_t pitch = 1 + (size_t)test_random_below(&random, MOST / 60 - 1);
+        const size_t width = n % 5 == 0 ? pitch : (size_t)test_random_below(&random, (int64_t)pitch + 1);
+        assert_ok(trm_stream_fill_zero(stream, memory, MOST));
+        assert_ok(trm_stream_upload_rows(stream, memory, pitch, from, width, rows));
+        assert_ok(trm_stream_download(stream, to, memory, MOST));
+        assert_ok(trm_stream_synchronize(stream));
+        for (size_t i = 0; i < MOST; i++) {
+            const bool written = i / pitch < rows && i % pitch < width;
+            assert_int_equal(to[i], written ? from[i / pitch * width + i % pitch] : 0);
+        }
+    }
+    trm_stream_destroy(beside);
+    trm_device_free(test_device, memory);
+    trm_device_free_host(test_device, from);
+    trm_device_free_host(test_device, to);
+}
+
 enum { WORDS = 3000, TASKS = 50 };
 
 typedef struct task {
