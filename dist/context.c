@@ -12,11 +12,6 @@
 #include "graph/inference.h"
 #include "graph/memory_plan.h"
 
-/* For weights that are read from files in every step. */
-#define READER_THREADS      6
-#define READER_BUFFERS      12
-#define READER_BUFFER_BYTES ((size_t)8 << 20)
-
 /* Device memory, unless it is the caller's, and the host memory that inputs are laid out in. */
 static trm_status allocate_memory(trm_context *context, void *given)
 {
@@ -129,11 +124,12 @@ trm_status trm_context_follow_weights(trm_context *context)
         return TRM_OK;
     }
     const trm_streaming_plan *streaming = engine->plan->streaming;
-    const trm_reader_options files = {.read = trm_streaming_read_part,
+    const trm_reader_options files = {.read = trm_streaming_read_piece,
                                       .user = engine->plan,
-                                      .threads = READER_THREADS,
-                                      .buffers = READER_BUFFERS,
-                                      .buffer_bytes = READER_BUFFER_BYTES};
+                                      .row_bytes = streaming->row_bytes,
+                                      .threads = TRM_READER_THREADS,
+                                      .buffers = TRM_READER_BUFFERS,
+                                      .buffer_bytes = TRM_READER_BUFFER_BYTES};
     TRM_TRY(trm_stream_synchronize(context->stream)); /* host tasks of the step before */
     trm_context_drop_capture(context);
     trm_ring_destroy(context->ring);

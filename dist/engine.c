@@ -291,4 +291,5 @@ void trm_engine_streaming(const trm_engine *engine, trm_streaming_info *info)
                            ? engine->plan->streaming->part_bytes[i]
                            : 0;
     }
+    info->file_buffers = info->files > 0 ? TRM_READER_HOST_BYTES : 0;
 }

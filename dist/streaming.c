@@ -295,6 +295,18 @@ static void choose_packed(const trm_plan *plan, trm_streaming_plan *s)
     s->problem.stage_bytes = trm_ring_stage_bytes(largest < TRM_PIECE_BYTES ? largest : TRM_PIECE_BYTES);
 }
 
+/* Weights that files have the other way round, whose parts are whole rows. */
+static void list_turned(trm_streaming_plan *s)
+{
+    for (int32_t i = 0; i < s->problem.n_weights; i++) {
+        const trm_tensor *tensor = s->tensors[i];
+        if (tensor->value == NULL && trm_weight_is_turned(tensor->weight)) {
+            const size_t row = (size_t)trm_weight_dims(tensor->weight).d[1] * trm_dtype_size(tensor->dtype);
+            s->row_bytes[i] = s->part_bytes[i] % row == 0 ? row : 0;
+        }
+    }
+}
+
 static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
 {
     const trm_network *network = plan->network;
@@ -319,20 +331,22 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     s->hosted = trm_arena_array(&s->arena, layers, sizeof(*s->hosted));
     s->host_seconds = trm_arena_array(&s->arena, layers, sizeof(*s->host_seconds));
     s->in_files = trm_arena_array(&s->arena, n, sizeof(*s->in_files));
+    s->row_bytes = trm_arena_array(&s->arena, n, sizeof(*s->row_bytes));
     s->uses = trm_arena_array(&s->arena, uses, sizeof(*s->uses));
     s->fetched_uses = trm_arena_array(&s->arena, uses, sizeof(*s->fetched_uses));
     s->first_use = trm_arena_array(&s->arena, layers, sizeof(*s->first_use));
     if (seconds == NULL || largest == NULL || s->weight_of == NULL || s->tensors == NULL || s->bytes == NULL ||
         s->link_bytes == NULL || s->guessed_bytes == NULL || s->part_begin == NULL || s->part_bytes == NULL ||
-        s->shared == NULL || s->packs == NULL || s->in_files == NULL || s->uses == NULL || s->fetched_uses == NULL ||
-        s->first_use == NULL || s->packable == NULL || s->packed_bytes == NULL || s->hosted == NULL ||
-        s->host_seconds == NULL || s->stays == NULL) {
+        s->shared == NULL || s->packs == NULL || s->in_files == NULL || s->row_bytes == NULL || s->uses == NULL ||
+        s->fetched_uses == NULL || s->first_use == NULL || s->packable == NULL || s->packed_bytes == NULL ||
+        s->hosted == NULL || s->host_seconds == NULL || s->stays == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     bool cuda = plan->backend == TRM_BACKEND_CUDA;
     list_weights(network, s);
     list_uses(network, cuda, s, seconds);
     trm_streaming_share(plan, s);
+    list_turned(s);
     s->problem.n_layers = network->n_layers;
     s->problem.bytes = s->bytes;
     s->problem.part_bytes = s->part_bytes;
@@ -665,10 +679,20 @@ trm_status trm_streaming_read(const trm_plan *plan, int32_t weight, size_t begin
     return status == TRM_OK ? TRM_OK : trm_fail_in(status, "weight %s", tensor->name);
 }
 
-trm_status trm_streaming_read_part(void *plan, int32_t weight, size_t begin, size_t size, void *to)
+trm_status trm_streaming_read_piece(void *plan, const trm_reader_piece *piece, void *to)
 {
     const trm_plan *of = plan;
-    return trm_streaming_read(of, weight, of->streaming->part_begin[weight] + begin, size, to);
+    const trm_streaming_plan *s = of->streaming;
+    const size_t part = s->part_begin[piece->item], row_bytes = s->row_bytes[piece->item];
+    if (piece->rows == 1) {
+        return trm_streaming_read(of, piece->item, part + piece->row * row_bytes + piece->begin, piece->size, to);
+    }
+    const trm_tensor *tensor = s->tensors[piece->item];
+    const size_t element = trm_dtype_size(tensor->dtype);
+    trm_status status = trm_weight_read_box_direct(
+        tensor->weight, tensor->dtype, (int64_t)(part / row_bytes + piece->row), (int64_t)piece->rows,
+        (int64_t)(piece->begin / element), (int64_t)(piece->size / element), to);
+    return status == TRM_OK ? TRM_OK : trm_fail_in(status, "weight %s", tensor->name);
 }
 
 bool trm_streaming_reads_in_place(const trm_plan *plan, int32_t weight)

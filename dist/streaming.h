@@ -12,6 +12,7 @@
 #include "dist/plan.h"
 #include "dist/world.h"
 #include "kernels/device.h"
+#include "weight_stream/reader.h"
 #include "weight_stream/residency.h"
 #include "weight_stream/stored.h"
 
@@ -43,6 +44,7 @@ typedef struct trm_streaming_plan {
     int32_t groups[TRM_MAX_RANKS];   /* [n_groups, n_sharers] of the whole mesh */
     int32_t n_groups;
     bool *in_files;                         /* [n_weights] read in every step */
+    size_t *row_bytes;                      /* [n_weights] of those that files have the other way round; else 0 */
     size_t streamable;                      /* sum of bytes */
     trm_residency_use *uses, *fetched_uses; /* the latter with none in place */
     int32_t *first_use;                     /* [n_layers + 1] in uses */
@@ -92,8 +94,13 @@ trm_status trm_streaming_replan(trm_plan *plan, size_t budget);
 trm_status trm_streaming_use_rates(trm_plan *plan, const trm_hosting_rates *rates);
 /* Bytes of the device form of a weight from its source. */
 trm_status trm_streaming_read(const trm_plan *plan, int32_t weight, size_t begin, size_t size, void *to);
-/* The same of the part that this rank fetches: a trm_reader_fn. `plan` is the trm_plan. */
-trm_status trm_streaming_read_part(void *plan, int32_t weight, size_t begin, size_t size, void *to);
+/* A piece of the part that this rank fetches: a trm_reader_fn. `plan` is the trm_plan. */
+trm_status trm_streaming_read_piece(void *plan, const trm_reader_piece *piece, void *to);
+/* Threads that read files while steps run, and what they read into. */
+#define TRM_READER_THREADS      6
+#define TRM_READER_BUFFERS      12
+#define TRM_READER_BUFFER_BYTES ((size_t)8 << 20)
+#define TRM_READER_HOST_BYTES   (TRM_READER_BUFFERS * TRM_READER_BUFFER_BYTES + TRM_READER_THREADS * TRM_WEIGHT_WINDOW)
 /* Whether a layer reads rows of the weight where it lies when it is streamed. */
 bool trm_streaming_has_rows(const trm_streaming_plan *s, int32_t weight);
 /* The same of a plan's. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -21,7 +22,6 @@
 #define LEAST_PROBE_BYTES ((size_t)1 << 20)
 #define PROBES            4
 #define LINK_BYTES        ((size_t)1 << 30) /* copied to measure the link */
-#define FILE_THREADS      6                 /* as many as read in a step */
 #define READ_BYTES        ((size_t)4 << 20) /* that a thread reads at a time, of a weight that moves to the device */
 
 /* ---- host memory ------------------------------------------------------------------------------- */
@@ -71,11 +71,17 @@ static void pin_stored(trm_weight_places *places, const trm_plan *plan, trm_devi
     }
 }
 
+/* What a weight is thought to take in host memory. */
+static size_t stored_guess(const trm_streaming_plan *s, int32_t i)
+{
+    return s->packs[i] ? trm_streaming_packed_guess(s->part_bytes[i]) : s->part_bytes[i];
+}
+
 /* Takes host memory for a weight if there is room. */
 static trm_status take_stored(trm_weight_places *places, const trm_plan *plan, int32_t i)
 {
     size_t bytes = plan->streaming->part_bytes[i];
-    size_t takes = plan->streaming->packs[i] ? trm_streaming_packed_guess(bytes) : bytes;
+    const size_t takes = stored_guess(plan->streaming, i);
     if (places->host_used <= places->host_limit && takes <= places->host_limit - places->host_used) {
         void *memory;
         TRM_TRY(trm_pages_alloc(bytes, &memory));
@@ -83,6 +89,17 @@ static trm_status take_stored(trm_weight_places *places, const trm_plan *plan, i
         places->host_used += takes;
     }
     return TRM_OK;
+}
+
+/* Of what is free, the memory for weights: where they do not all fit, less what the others are read through. */
+static size_t free_limit(const trm_weight_places *places, const trm_streaming_plan *s, int32_t sharing)
+{
+    const size_t room = trm_memory_available() / (size_t)(sharing < 1 ? 1 : sharing) / HOST_PARTS * HOST_SHARE;
+    size_t wanted = 0;
+    for (int32_t i = 0; i < places->n; i++) {
+        wanted += s->residency.resident[i] ? 0 : stored_guess(s, i);
+    }
+    return wanted <= room ? room : room > TRM_READER_HOST_BYTES ? room - TRM_READER_HOST_BYTES : 0;
 }
 
 /* Says what host memory has no room for. */
@@ -114,9 +131,7 @@ trm_status trm_weight_places_init(trm_weight_places *places, const trm_plan *pla
         places->n = 0;
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the places of %zu weights", n - 1);
     }
-    places->host_limit = s->asked.host_bytes > 0
-                             ? s->asked.host_bytes
-                             : trm_memory_available() / (size_t)(sharing < 1 ? 1 : sharing) / HOST_PARTS * HOST_SHARE;
+    places->host_limit = s->asked.host_bytes > 0 ? s->asked.host_bytes : free_limit(places, s, sharing);
     for (int32_t i = 0; i < places->n; i++) { /* tables first: their rows are read where they lie */
         bool wanted = !s->residency.resident[i] && trm_streaming_reads_in_place(plan, i);
         TRM_TRY(wanted ? take_stored(places, plan, i) : TRM_OK);
@@ -288,50 +303,79 @@ done:
 
 typedef struct file_probe {
     trm_plan *plan;
-    int32_t weight;
-    unsigned char *to;
-    size_t piece;
+    const trm_reader_piece *pieces;
+    unsigned char *to; /* most bytes of a piece for each */
+    size_t most;
 } file_probe;
 
 static void read_pieces(void *user, int64_t begin, int64_t end)
 {
     const file_probe *p = user;
     for (int64_t i = begin; i < end; i++) { /* what fails here fails again, and is told, when it is needed */
-        (void)trm_streaming_read_part(p->plan, p->weight, (size_t)i * p->piece, p->piece, p->to + (size_t)i * p->piece);
+        (void)trm_streaming_read_piece(p->plan, &p->pieces[i], p->to + (size_t)i * p->most);
     }
+}
+
+/* The weight of most bytes that is read in every step; -1 if there is none. */
+static int32_t largest_read(const trm_weight_places *places, const trm_plan *plan)
+{
+    const size_t *all = plan->streaming->part_bytes;
+    int32_t largest = -1;
+    for (int32_t i = 0; i < places->n; i++) {
+        bool is_read = places->stored[i].memory == NULL && places->resident[i] == NULL;
+        largest = is_read && (largest < 0 || all[i] > all[largest]) ? i : largest;
+    }
+    return largest;
+}
+
+/* The pieces of a weight as steps read them, but small ones of a small weight that lies flat, so that all threads have
+ * some; so many that they are PROBE_BYTES at most, or one. */
+static trm_status list_probe(const trm_plan *plan, int32_t weight, size_t *most, trm_reader_piece **pieces, size_t *n)
+{
+    const size_t bytes = plan->streaming->part_bytes[weight], row_bytes = plan->streaming->row_bytes[weight];
+    const size_t share = trm_align_up(bytes / (TRM_READER_THREADS * 4) + 1, 64);
+    *most = row_bytes > 0 || share > TRM_READER_BUFFER_BYTES ? TRM_READER_BUFFER_BYTES : share;
+    *n = trm_reader_list(weight, bytes, row_bytes, *most, NULL);
+    *pieces = calloc(*n, sizeof(**pieces));
+    if (*pieces == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %zu pieces", *n);
+    }
+    (void)trm_reader_list(weight, bytes, row_bytes, *most, *pieces);
+    *n = *n < PROBE_BYTES / *most ? *n : PROBE_BYTES / *most;
+    return TRM_OK;
 }
 
 /* Bytes per second that threads read of the largest weight that stays in files, as they will in every step; 0 if there
  * is none. */
 static trm_status measure_files(const trm_weight_places *places, trm_plan *plan, double *rate)
 {
-    const size_t *all = plan->streaming->part_bytes;
-    file_probe p = {.plan = plan, .weight = -1};
-    for (int32_t i = 0; i < places->n; i++) {
-        bool is_read = places->stored[i].memory == NULL && places->resident[i] == NULL;
-        p.weight = is_read && (p.weight < 0 || all[i] > all[p.weight]) ? i : p.weight;
-    }
+    const int32_t weight = largest_read(places, plan);
     *rate = 0;
-    if (p.weight < 0) {
+    if (weight < 0) {
         return TRM_OK;
     }
-    size_t bytes = all[p.weight] < PROBE_BYTES ? all[p.weight] : PROBE_BYTES, pieces = FILE_THREADS * 4;
-    p.piece = bytes / pieces / 16 * 16;
+    trm_reader_piece *pieces = NULL;
     trm_pool *pool = NULL;
     void *memory = NULL;
+    size_t most, n, bytes = 0;
     struct timespec start, end;
-    trm_status status = trm_pool_create(FILE_THREADS, &pool);
-    status = status == TRM_OK ? trm_pages_alloc(pieces * p.piece + 1, &memory) : status;
-    if (status == TRM_OK) {
-        p.to = memory;
-        clock_gettime(CLOCK_MONOTONIC, &start);
-        trm_pool_for(pool, (int64_t)pieces, 1, read_pieces, &p);
-        clock_gettime(CLOCK_MONOTONIC, &end);
-        *rate = (double)(pieces * p.piece) /
-                ((double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) * 1e-9 + 1e-9);
+    TRM_TRY(list_probe(plan, weight, &most, &pieces, &n));
+    for (size_t i = 0; i < n; i++) {
+        bytes += pieces[i].rows * pieces[i].size;
     }
-    trm_pages_free(memory, pieces * p.piece + 1);
+    trm_status status = trm_pool_create(TRM_READER_THREADS, &pool);
+    status = status == TRM_OK ? trm_pages_alloc(n * most, &memory) : status;
+    if (status == TRM_OK) {
+        file_probe p = {.plan = plan, .pieces = pieces, .to = memory, .most = most};
+        clock_gettime(CLOCK_MONOTONIC, &start);
+        trm_pool_for(pool, (int64_t)n, 1, read_pieces, &p);
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        *rate =
+            (double)bytes / ((double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) * 1e-9 + 1e-9);
+    }
+    trm_pages_free(memory, n * most);
     trm_pool_destroy(pool);
+    free(pieces);
     return status;
 }
 

@@ -25,8 +25,9 @@ typedef struct buffer {
 } buffer;
 
 typedef struct piece {
-    int32_t item;
-    size_t begin, size;
+    trm_reader_piece part;
+    size_t pitch; /* of its rows in the device form */
+    bool last;    /* of its item */
 } piece;
 
 struct trm_reader {
@@ -52,7 +53,7 @@ static void read_piece(trm_reader *reader, const piece *p, buffer *b, bool was_c
 {
     trm_status status = was_copying ? trm_event_synchronize(b->copied) : TRM_OK;
     if (status == TRM_OK) {
-        status = reader->read(reader->user, p->item, p->begin, p->size, b->memory);
+        status = reader->read(reader->user, &p->part, b->memory);
     }
     b->status = status;
     if (status != TRM_OK) {
@@ -93,23 +94,66 @@ static void *read_ahead(void *user)
 
 /* ---- making one -------------------------------------------------------------------------------- */
 
+/* Rows of pieces of columns have at least so many bytes, and are made of so many at a time: whole cache lines, and what
+ * a device copies well. */
+#define LEAST_WIDTH    512
+#define WIDTH_MULTIPLE 64
+
+size_t trm_reader_list(int32_t item, size_t bytes, size_t row_bytes, size_t most, trm_reader_piece *pieces)
+{
+    size_t rows = 1, width = most, n = 0;
+    if (row_bytes == 0 || bytes <= most) {
+        row_bytes = bytes;
+    } else {
+        width = most / (bytes / row_bytes) / WIDTH_MULTIPLE * WIDTH_MULTIPLE;
+        width = width > LEAST_WIDTH ? width : LEAST_WIDTH;
+        width = width < row_bytes ? width : row_bytes;
+        width = width < most ? width : most;
+        rows = bytes / row_bytes < most / width ? bytes / row_bytes : most / width;
+    }
+    for (size_t begin = 0; begin < row_bytes; begin += width) {
+        for (size_t row = 0; row < bytes / row_bytes; row += rows) {
+            const size_t height = bytes / row_bytes - row;
+            if (pieces != NULL) {
+                pieces[n] = (trm_reader_piece){item, row, height < rows ? height : rows, begin,
+                                               row_bytes - begin < width ? row_bytes - begin : width};
+            }
+            n++;
+        }
+    }
+    return n;
+}
+
+static size_t row_bytes_of(const trm_reader_options *options, int32_t item)
+{
+    return options->row_bytes == NULL ? 0 : options->row_bytes[item];
+}
+
 static trm_status list_pieces(trm_reader *reader, const trm_reader_options *options)
 {
-    size_t n = 0, most = options->buffer_bytes;
+    size_t n = 0, longest = 0;
     for (int32_t i = 0; i < options->n_items; i++) {
-        n += (options->bytes[options->items[i]] + most - 1) / most;
+        const int32_t item = options->items[i];
+        const size_t of_item =
+            trm_reader_list(item, options->bytes[item], row_bytes_of(options, item), options->buffer_bytes, NULL);
+        longest = of_item > longest ? of_item : longest;
+        n += of_item;
     }
+    trm_reader_piece *parts = calloc(longest + 1, sizeof(*parts));
     reader->pieces = calloc(n + 1, sizeof(*reader->pieces));
-    if (reader->pieces == NULL) {
+    if (parts == NULL || reader->pieces == NULL) {
+        free(parts);
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %zu pieces of weights", n);
     }
     for (int32_t i = 0; i < options->n_items; i++) {
-        size_t bytes = options->bytes[options->items[i]];
-        for (size_t begin = 0; begin < bytes; begin += most) {
-            reader->pieces[reader->n_pieces++] =
-                (piece){options->items[i], begin, bytes - begin < most ? bytes - begin : most};
+        const int32_t item = options->items[i];
+        const size_t pitch = row_bytes_of(options, item);
+        const size_t of_item = trm_reader_list(item, options->bytes[item], pitch, options->buffer_bytes, parts);
+        for (size_t k = 0; k < of_item; k++) {
+            reader->pieces[reader->n_pieces++] = (piece){parts[k], pitch, k + 1 == of_item};
         }
     }
+    free(parts);
     return TRM_OK;
 }
 
@@ -235,16 +279,17 @@ trm_status trm_reader_upload(trm_reader *reader, trm_stream *stream, void *to)
 {
     const piece *p;
     buffer *b;
-    int32_t item = reader->pieces[reader->next_use % reader->n_pieces].item;
     bool more = true;
     while (more) {
         TRM_TRY(take_piece(reader, &p, &b));
-        trm_status status = trm_stream_upload(stream, (unsigned char *)to + p->begin, b->memory, p->size);
+        const trm_reader_piece *part = &p->part;
+        unsigned char *place = (unsigned char *)to + part->row * p->pitch + part->begin;
+        trm_status status = trm_stream_upload_rows(stream, place, part->rows == 1 ? part->size : p->pitch, b->memory,
+                                                   part->size, part->rows);
         status = status == TRM_OK ? trm_event_record(b->copied, stream) : status;
         give_back(reader, b);
         TRM_TRY(status);
-        const piece *next = p + 1;
-        more = next < reader->pieces + reader->n_pieces && next->item == item && next->begin > 0;
+        more = !p->last;
     }
     return TRM_OK;
 }

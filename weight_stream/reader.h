@@ -9,18 +9,32 @@
 
 typedef struct trm_reader trm_reader;
 
-/* Reads bytes begin .. begin + size - 1 of an item's device form; called by several threads at a time. */
-typedef trm_status (*trm_reader_fn)(void *user, int32_t item, size_t begin, size_t size, void *to);
+/* A part of an item's device form: bytes begin .. begin + size - 1 of each of `rows` rows. */
+typedef struct trm_reader_piece {
+    int32_t item;
+    size_t row, rows; /* of what lies flat 0 and 1: all is one row */
+    size_t begin, size;
+} trm_reader_piece;
+
+/* Reads a piece, its rows one behind the other; called by several threads at a time. */
+typedef trm_status (*trm_reader_fn)(void *user, const trm_reader_piece *piece, void *to);
 
 typedef struct trm_reader_options {
     const int32_t *items; /* [n_items] what one step needs, in its order; an item may be there more than once */
     int32_t n_items;
     const size_t *bytes; /* of every item that there is */
+    /* Of every item the bytes of a row, if its source has its columns one behind the other, so that pieces of a few
+     * columns of all rows are read sooner than those of a few rows; else 0. NULL: all are 0. */
+    const size_t *row_bytes;
     trm_reader_fn read;
     void *user;
     int32_t threads, buffers;
     size_t buffer_bytes; /* a multiple of all elements' sizes */
 } trm_reader_options;
+
+/* The pieces of at most `most` bytes that an item is read in, in order; returns how many. NULL: only that. `most` is a
+ * multiple of 64. */
+size_t trm_reader_list(int32_t item, size_t bytes, size_t row_bytes, size_t most, trm_reader_piece *pieces);
 
 /* Starts to read. Items and bytes are copied. */
 trm_status trm_reader_create(trm_device *device, const trm_reader_options *options, trm_reader **reader);

@@ -127,10 +127,17 @@ bool trm_weight_equal(const trm_weight *a, const trm_weight *b);
  * needs. May be called by several threads on one weight.
  */
 trm_status trm_weight_read(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, void *to);
-/* The same, long runs past the system's file cache where the file system can, and short ones not through mappings
- * unless they are gathered: for what is read again and again and is larger than memory. What a file has lost is an IO
+/* The same for what is read again and again and is larger than memory: through a window of the call's own, long runs
+ * past the system's file cache where the file system can, nothing through mappings. What a file has lost is an IO
  * error. */
+#define TRM_WEIGHT_WINDOW ((size_t)2 << 20)
 trm_status trm_weight_read_direct(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, void *to);
+/* Of a matrix `columns` of each of `rows` rows, read like that, one behind the other. */
+trm_status trm_weight_read_box_direct(const trm_weight *weight, trm_dtype dtype, int64_t row, int64_t rows,
+                                      int64_t column, int64_t columns, void *to);
+/* Whether the file has a matrix the other way round, so that a few columns of all rows are read sooner than a few rows.
+ */
+bool trm_weight_is_turned(const trm_weight *weight);
 
 /* If the weight is one run of stored elements, aligned for their type, its address in the mapped file; else NULL. */
 const void *trm_weight_mapped(const trm_weight *weight);

@@ -78,36 +78,39 @@ trm_status trm_weight_file_read(const trm_weight_file *file, size_t begin, size_
     return TRM_OK;
 }
 
-/* What reads past the cache begins at a multiple of this, in the file and in memory, and is so long. */
-#define DIRECT_ALIGNMENT ((size_t)4096)
-#define DIRECT_BYTES     ((size_t)1 << 20)
-
-/* Reads from byte `at` on into `window`, both aligned; the bytes got, less than asked for at the file's end only. */
-static ssize_t read_window(const trm_weight_file *file, size_t at, unsigned char *window)
+trm_status trm_weight_file_read_direct(const trm_weight_file *file, size_t begin, size_t size, unsigned char *window,
+                                       const unsigned char **at)
 {
-    ssize_t got;
-    do {
-        got = pread(file->direct, window, DIRECT_BYTES, (off_t)at);
-    } while (got < 0 && errno == EINTR);
-    return got;
+    const size_t alignment = TRM_WEIGHT_WINDOW_ALIGNMENT;
+    const size_t from = begin / alignment * alignment, needed = begin - from + size;
+    const size_t asked = (needed + alignment - 1) / alignment * alignment;
+    size_t done = 0;
+    while (file->direct >= 0 && done < needed) {
+        ssize_t got = pread(file->direct, window + done, asked - done, (off_t)(from + done));
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        done += got > 0 ? (size_t)got : 0;
+        if (got <= 0 || done % alignment != 0) {
+            break; /* the file system cannot, or the file ends */
+        }
+    }
+    *at = window + (begin - from);
+    return done >= needed ? TRM_OK : trm_weight_file_read(file, begin, size, window + (begin - from)); /* it tells */
 }
 
-trm_status trm_weight_file_read_direct(const trm_weight_file *file, size_t begin, size_t size, void *to)
+/* With what lies between them up to here lines are one read of the disk. */
+#define EXPECTED_GAP ((size_t)64 << 10)
+
+void trm_weight_file_expect(const trm_weight_file *file, size_t begin, size_t stride, size_t lines, size_t width)
 {
-    unsigned char *window = file->direct < 0 ? NULL : aligned_alloc(DIRECT_ALIGNMENT, DIRECT_BYTES);
-    size_t done = 0;
-    while (window != NULL && done < size) {
-        size_t at = (begin + done) / DIRECT_ALIGNMENT * DIRECT_ALIGNMENT, skipped = begin + done - at;
-        ssize_t got = read_window(file, at, window);
-        if (got < 0 || (size_t)got <= skipped) {
-            break; /* the file system cannot, or the file ends: the other way to read tells */
-        }
-        size_t n = (size_t)got - skipped < size - done ? (size_t)got - skipped : size - done;
-        memcpy((unsigned char *)to + done, window + skipped, n);
-        done += n;
+    if (stride - width <= EXPECTED_GAP) {
+        width += (lines - 1) * stride;
+        lines = 1;
     }
-    free(window);
-    return done == size ? TRM_OK : trm_weight_file_read(file, begin + done, size - done, (unsigned char *)to + done);
+    for (size_t k = 0; k < lines; k++) {
+        (void)posix_fadvise(file->descriptor, (off_t)(begin + k * stride), (off_t)width, POSIX_FADV_WILLNEED);
+    }
 }
 
 trm_status trm_weight_file_check(const trm_weight_file *file)

@@ -62,8 +62,16 @@ struct trm_weight {
  * signal.
  */
 trm_status trm_weight_file_read(const trm_weight_file *file, size_t begin, size_t size, void *to);
-/* The same past the system's file cache, where the file system can. */
-trm_status trm_weight_file_read_direct(const trm_weight_file *file, size_t begin, size_t size, void *to);
+/* What is read past the system's cache begins at a multiple of this, in the file and in the window; a window has room
+ * for so many bytes of any place. */
+#define TRM_WEIGHT_WINDOW_ALIGNMENT ((size_t)4096)
+#define TRM_WEIGHT_WINDOW_ROOM      (TRM_WEIGHT_WINDOW - 2 * TRM_WEIGHT_WINDOW_ALIGNMENT)
+/* At most TRM_WEIGHT_WINDOW_ROOM bytes, past the system's file cache where the file system can; *at: where they are in
+ * the window. */
+trm_status trm_weight_file_read_direct(const trm_weight_file *file, size_t begin, size_t size, unsigned char *window,
+                                       const unsigned char **at);
+/* Lets the system read `lines` of `width` bytes, `stride` bytes apart, into its cache, without waiting for them. */
+void trm_weight_file_expect(const trm_weight_file *file, size_t begin, size_t stride, size_t lines, size_t width);
 /* Whether the file still has the bytes that were mapped. */
 trm_status trm_weight_file_check(const trm_weight_file *file);
 

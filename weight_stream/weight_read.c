@@ -2,28 +2,35 @@
  * Reading: walks the runs of a view and fetches each run of elements from the base, converting on the way.
  *
  * A run along which the base's elements lie one behind the other is one conversion loop or memcpy. Others are
- * gathered into a buffer on the stack first; a plain transpose is gathered tile by tile, to use each cache line whole.
+ * gathered into a buffer on the stack first; a plain transpose is turned tile by tile, to use each cache line whole.
+ * While weights stream all of that comes from the file through a window of memory, as many lines at a time as it has
+ * room for, never through the mapping.
  */
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/half.h"
 #include "kernels/random.h"
 #include "weight_stream/convert.h"
+#include "weight_stream/transpose.h"
 #include "weight_stream/weight_internal.h"
 
 #define BUFFER_SIZE 8192               /* bytes on the stack */
 #define LARGE_RUN   ((size_t)64 << 10) /* bytes from here on are read from the file, not through its mapping */
+#define SMALL_GAP   1024 /* bytes: elements of a file that lie this far apart are gathered from all of it */
 #define TILE        64 /* rows and columns of a tile: whole cache lines, and no more pages than a small TLB has entries */
+#define LEAST_LINES                                                                                                    \
+    16 /* that are turned together: with fewer, rows are written in pieces of less than a cache line                   \
+        */
 
 /* Of one call. */
 typedef struct reading {
     bool direct; /* while weights stream: large runs past the file cache, others through it, none through mappings */
-    trm_status status; /* the first failure */
+    trm_status status;     /* the first failure */
+    unsigned char *window; /* of TRM_WEIGHT_WINDOW bytes, made when it is first needed */
 } reading;
 
 typedef struct reader {
@@ -57,59 +64,153 @@ static void gather(const unsigned char *from, size_t stride, size_t size, size_t
     }
 }
 
-/* Elements that lie one behind the other, not through the mapping: what the file has lost is an error here. */
-static void read_from_file(const reader *read, const unsigned char *from, size_t count, unsigned char *to)
-{
-    const trm_weight_file *file = read->base->file;
-    const size_t begin = (size_t)(from - file->mapping.bytes), size = read->from_size;
-    const bool as_stored = read->base->dtype == read->dtype;
-    const size_t most = as_stored ? count : BUFFER_SIZE / size;
-    unsigned char buffer[BUFFER_SIZE];
-    reading *call = read->call;
-    for (size_t done = 0; done < count && call->status == TRM_OK;) {
-        const size_t n = count - done < most ? count - done : most;
-        unsigned char *into = as_stored ? to : buffer;
-        call->status = call->direct && n * size >= LARGE_RUN
-                           ? trm_weight_file_read_direct(file, begin + done * size, n * size, into)
-                           : trm_weight_file_read(file, begin + done * size, n * size, into);
-        if (!as_stored && call->status == TRM_OK) {
-            trm_convert(read->base->dtype, buffer, read->dtype, to + done * read->to_size, n);
-        }
-        done += n;
-    }
-}
+/* ---- from the file, not through the mapping: what the file has lost is an error here ---- */
 
-/* Whether elements are to be read from the file, not through its mapping. */
+/* Whether elements are to be read so, short runs too. */
 static bool avoids_mapping(const reader *read)
 {
     return read->base->kind == TRM_WEIGHT_STORED && read->base->file != NULL && read->call->direct;
 }
 
-/* Gathers elements that lie apart: as many at a time as the bytes from the first to the last of them fill a window. */
-static void gather_from_file(const reader *read, const unsigned char *from, size_t stride, size_t count,
-                             unsigned char *to)
+/* The byte of the file that an element of the base begins at. */
+static size_t place_in_file(const reader *read, size_t element)
 {
-    const size_t size = read->from_size, begin = (size_t)(from - read->base->file->mapping.bytes);
-    const size_t most = 1 + (BUFFER_SIZE - size) / (stride * size);
-    unsigned char window[BUFFER_SIZE];
+    return (size_t)(read->base->bytes - read->base->file->mapping.bytes) + element * read->from_size;
+}
+
+static unsigned char *window_of(reading *call)
+{
+    if (call->window == NULL && call->status == TRM_OK) {
+        call->window = aligned_alloc(TRM_WEIGHT_WINDOW_ALIGNMENT, TRM_WEIGHT_WINDOW);
+        if (call->window == NULL) {
+            call->status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes to read weights through",
+                                    TRM_WEIGHT_WINDOW);
+        }
+    }
+    return call->window;
+}
+
+/* At most TRM_WEIGHT_WINDOW_ROOM bytes of the file, in the window; NULL after a failure. */
+static const unsigned char *fetch(const reader *read, size_t begin, size_t bytes)
+{
+    const trm_weight_file *file = read->base->file;
     reading *call = read->call;
+    const unsigned char *fetched = window_of(call);
+    if (call->status == TRM_OK && bytes >= LARGE_RUN) {
+        call->status = trm_weight_file_read_direct(file, begin, bytes, call->window, &fetched);
+    } else if (call->status == TRM_OK) {
+        call->status = trm_weight_file_read(file, begin, bytes, call->window);
+    }
+    return call->status == TRM_OK ? fetched : NULL;
+}
+
+/* A run of elements that lie one behind the other. */
+static void read_run_of_file(const reader *read, size_t start, size_t count, unsigned char *to)
+{
+    const size_t size = read->from_size, most = TRM_WEIGHT_WINDOW_ROOM / size;
+    reading *call = read->call;
+    if (read->base->dtype == read->dtype && (!call->direct || count * size < LARGE_RUN)) {
+        call->status = trm_weight_file_read(read->base->file, place_in_file(read, start), count * size, to);
+        return;
+    }
     for (size_t done = 0; done < count && call->status == TRM_OK;) {
         const size_t n = count - done < most ? count - done : most;
-        call->status =
-            trm_weight_file_read(read->base->file, begin + done * stride * size, ((n - 1) * stride + 1) * size, window);
-        if (call->status == TRM_OK) {
-            gather(window, stride, size, n, to + done * size);
+        const unsigned char *fetched = fetch(read, place_in_file(read, start + done), n * size);
+        if (fetched != NULL) {
+            trm_convert(read->base->dtype, fetched, read->dtype, to + done * read->to_size, n);
         }
         done += n;
     }
 }
+
+/* Gathers elements that lie apart: near ones out of all that lies between them. */
+static void gather_from_file(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to)
+{
+    const size_t size = read->from_size;
+    const size_t most = stride * size > SMALL_GAP ? 1 : (TRM_WEIGHT_WINDOW_ROOM - size) / (stride * size) + 1;
+    for (size_t done = 0; done < count && read->call->status == TRM_OK;) {
+        const size_t n = count - done < most ? count - done : most;
+        const unsigned char *fetched =
+            fetch(read, place_in_file(read, start + done * stride), ((n - 1) * stride + 1) * size);
+        if (fetched != NULL) {
+            gather(fetched, stride, size, n, to + done * size);
+        }
+        done += n;
+    }
+}
+
+/* Lines of `width` elements, `stride` apart, are read with what lies between them where that is little. */
+static bool lie_close(size_t stride, size_t width)
+{
+    return width >= stride / 4 * 3;
+}
+
+/* How many lines the window has room for; 0 for lines too long for it. */
+static size_t lines_at_once(const reader *read, size_t stride, size_t width)
+{
+    const size_t room = TRM_WEIGHT_WINDOW_ROOM / read->from_size;
+    return width > room ? 0 : lie_close(stride, width) ? (room - width) / stride + 1 : room / width;
+}
+
+/* Lines one behind the other, through the system's cache, which is told of all of them first, so that they come
+ * together, and which has what lies beside them for others: ranks of this machine, the next columns. */
+static void read_lines_apart(const reader *read, size_t start, size_t stride, size_t lines, size_t width,
+                             unsigned char *to)
+{
+    const trm_weight_file *file = read->base->file;
+    const size_t bytes = width * read->from_size;
+    trm_weight_file_expect(file, place_in_file(read, start), stride * read->from_size, lines, bytes);
+    for (size_t k = 0; k < lines && read->call->status == TRM_OK; k++) {
+        read->call->status = trm_weight_file_read(file, place_in_file(read, start + k * stride), bytes, to + k * bytes);
+    }
+}
+
+/* So many lines in the window, and how far apart they are in it, in bytes; NULL after a failure. */
+static const unsigned char *fetch_lines(const reader *read, size_t start, size_t stride, size_t lines, size_t width,
+                                        size_t *pitch)
+{
+    const size_t size = read->from_size;
+    const bool close = lie_close(stride, width);
+    reading *call = read->call;
+    *pitch = (close ? stride : width) * size;
+    if (close || lines == 1) {
+        return fetch(read, place_in_file(read, start), ((lines - 1) * stride + width) * size);
+    }
+    unsigned char *window = window_of(call);
+    read_lines_apart(read, start, stride, lines, width, window);
+    return call->status == TRM_OK ? window : NULL;
+}
+
+/* Rows of a part of the columns of a matrix, each shorter than a large run. */
+static void read_lines(const reader *read, size_t start, size_t stride, size_t rows, size_t columns, unsigned char *to)
+{
+    const size_t most = lines_at_once(read, stride, columns);
+    const bool as_stored = read->base->dtype == read->dtype && !lie_close(stride, columns);
+    for (size_t done = 0; done < rows && read->call->status == TRM_OK;) {
+        const size_t n = rows - done < most ? rows - done : most;
+        size_t pitch;
+        if (as_stored) {
+            read_lines_apart(read, start + done * stride, stride, n, columns, to + done * columns * read->to_size);
+            done += n;
+            continue;
+        }
+        const unsigned char *fetched = fetch_lines(read, start + done * stride, stride, n, columns, &pitch);
+        for (size_t k = 0; fetched != NULL && k < n; k++) {
+            trm_convert(read->base->dtype, fetched + k * pitch, read->dtype, to + (done + k) * columns * read->to_size,
+                        columns);
+        }
+        done += n;
+    }
+}
+
+/* ---- runs of each kind of base ---- */
 
 static void read_stored(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to)
 {
     const unsigned char *from = read->base->bytes + start * read->from_size;
     const bool is_large = read->base->dtype == read->dtype && count * read->from_size >= LARGE_RUN;
     if (stride == 1 && read->base->file != NULL && (is_large || read->call->direct)) {
-        read_from_file(read, from, count, to);
+        read_run_of_file(read, start, count, to);
         return;
     }
     if (stride == 1) {
@@ -121,11 +222,13 @@ static void read_stored(const reader *read, size_t start, size_t stride, size_t 
     for (size_t done = 0; done < count && read->call->status == TRM_OK;) {
         size_t n = count - done < most ? count - done : most;
         if (avoids_mapping(read)) {
-            gather_from_file(read, from + done * stride * read->from_size, stride, n, buffer);
+            gather_from_file(read, start + done * stride, stride, n, buffer);
         } else {
             gather(from + done * stride * read->from_size, stride, read->from_size, n, buffer);
         }
-        trm_convert(read->base->dtype, buffer, read->dtype, to + done * read->to_size, n);
+        if (read->call->status == TRM_OK) {
+            trm_convert(read->base->dtype, buffer, read->dtype, to + done * read->to_size, n);
+        }
         done += n;
     }
 }
@@ -313,100 +416,89 @@ static void read_run(const reader *read, size_t start, size_t stride, size_t cou
     }
 }
 
-/* A few elements, as they are stored. After a failure they are zeros. */
-static void read_line(const reader *read, size_t start, size_t count, unsigned char *to)
+/* ---- transposes: element (r, c) of the target lies at start + r + c * stride ---- */
+
+/* Of stored elements, from the file: as many lines at a time as the window has room for, parts of lines where that
+ * would be few. */
+static void turn_file(const reader *read, size_t start, size_t stride, size_t rows, size_t columns, unsigned char *to)
 {
-    const reader as_stored = {read->base, read->base->dtype, read->from_size, read->from_size, read->call};
-    memset(to, 0, count * read->from_size);
-    read_from_file(&as_stored, read->base->bytes + start * read->from_size, count, to);
+    const size_t least = columns < LEAST_LINES ? columns : LEAST_LINES;
+    const size_t most_rows = lines_at_once(read, stride, rows) >= least
+                                 ? rows
+                                 : TRM_WEIGHT_WINDOW_ROOM / read->from_size / (columns < TILE ? columns : TILE);
+    for (size_t c = 0; c < columns;) {
+        size_t width = columns - c;
+        for (size_t r = 0; r < rows && read->call->status == TRM_OK; r += most_rows) {
+            const size_t height = rows - r < most_rows ? rows - r : most_rows,
+                         most = lines_at_once(read, stride, most_rows);
+            size_t pitch;
+            width = width < most ? width : most > TILE ? most / TILE * TILE : most;
+            const unsigned char *fetched = fetch_lines(read, start + r + c * stride, stride, width, height, &pitch);
+            if (fetched != NULL) {
+                trm_transpose(read->base->dtype, fetched, pitch, width, height, read->dtype,
+                              to + (r * columns + c) * read->to_size, columns * read->to_size);
+            }
+        }
+        c += width;
+    }
 }
 
-/* So many lines (at most TILE) of elements, as they are stored, not by touching the mapping: the kernel copies them all
- * at once, and says where the file has lost some. Where it does not, or may not, each is read by itself. */
-static void read_lines(const reader *read, size_t start, size_t stride, size_t n, size_t count, unsigned char *to)
+/* Of what is computed. */
+static void turn_computed(const reader *read, size_t start, size_t stride, size_t rows, size_t columns,
+                          unsigned char *to)
 {
-    const size_t size = count * read->from_size;
-    struct iovec lines[TILE], into = {to, n * size};
-    for (size_t k = 0; k < n; k++) {
-        lines[k] =
-            (struct iovec){(void *)(uintptr_t)(read->base->bytes + (start + k * stride) * read->from_size), size};
-    }
-    if (process_vm_readv(getpid(), &into, 1, lines, n, 0) == (ssize_t)into.iov_len) {
-        return;
-    }
-    for (size_t k = 0; k < n && read->call->status == TRM_OK; k++) {
-        read_line(read, start + k * stride, count, to + k * size);
-    }
-}
-
-/* Rows of a transposed matrix: element (r, c) of the target lies at start + r + c * stride. */
-static void read_transposed(const reader *read, size_t start, size_t stride, size_t rows, size_t columns,
-                            unsigned char *to)
-{
-    unsigned char tile[TILE * TILE * 8], fetched[TILE * TILE * 8];
+    unsigned char lines[TILE * TILE * 8];
     const size_t size = read->from_size;
-    const bool is_stored = read->base->kind == TRM_WEIGHT_STORED, avoids = avoids_mapping(read);
-    const size_t block = TILE * 8 / size; /* rows that are fetched together */
-    size_t n_fetched = 0;
-    reading *call = read->call;
-    for (size_t c = 0; c < columns && call->status == TRM_OK; c += TILE) {
-        size_t width = columns - c < TILE ? columns - c : TILE;
+    for (size_t c = 0; c < columns && read->call->status == TRM_OK; c += TILE) {
+        const size_t width = columns - c < TILE ? columns - c : TILE;
         for (size_t r = 0; r < rows; r += TILE) {
-            size_t height = rows - r < TILE ? rows - r : TILE;
-            if (avoids && r % block == 0) {
-                n_fetched = rows - r < block ? rows - r : block;
-                read_lines(read, start + r + c * stride, stride, width, n_fetched, fetched);
+            const size_t height = rows - r < TILE ? rows - r : TILE;
+            for (size_t k = 0; k < width; k++) {
+                trm_weight_read_computed(read->base, start + r + (c + k) * stride, height, lines + k * TILE * size,
+                                         read_numbers, read->call);
             }
-            for (size_t k = 0; k < width; k++) { /* tile[r][c] from stored [c][r] */
-                const size_t at = start + r + (c + k) * stride;
-                const unsigned char *line = avoids      ? fetched + (k * n_fetched + r % block) * size
-                                            : is_stored ? read->base->bytes + at * size
-                                                        : fetched;
-                if (!is_stored) {
-                    trm_weight_read_computed(read->base, at, height, fetched, read_numbers, call);
-                }
-                switch (size) {
-#define SCATTER(bytes)                                                                                                 \
-    case bytes:                                                                                                        \
-        for (size_t i = 0; i < height; i++) {                                                                          \
-            memcpy(tile + (i * TILE + k) * (bytes), line + i * (bytes), (bytes));                                      \
-        }                                                                                                              \
-        break;
-                    SCATTER(1)
-                    SCATTER(2)
-                    SCATTER(4)
-                    SCATTER(8)
-#undef SCATTER
-                default:
-                    assert(false);
-                }
-            }
-            for (size_t i = 0; i < height; i++) {
-                trm_convert(read->base->dtype, tile + i * TILE * size, read->dtype,
-                            to + ((r + i) * columns + c) * read->to_size, width);
-            }
+            trm_transpose(read->base->dtype, lines, TILE * size, width, height, read->dtype,
+                          to + (r * columns + c) * read->to_size, columns * read->to_size);
         }
     }
 }
 
-/* Reads as many whole rows of the two innermost runs as the range has at this place, if that is a plain transpose
- * of stored elements or of what is computed; returns the number of rows, 0 if it is not. */
+static void read_transposed(const reader *read, size_t start, size_t stride, size_t rows, size_t columns,
+                            unsigned char *to)
+{
+    if (read->base->kind == TRM_WEIGHT_COMPUTED) {
+        turn_computed(read, start, stride, rows, columns, to);
+    } else if (avoids_mapping(read)) {
+        turn_file(read, start, stride, rows, columns, to);
+    } else {
+        trm_transpose(read->base->dtype, read->base->bytes + start * read->from_size, stride * read->from_size, columns,
+                      rows, read->dtype, to, columns * read->to_size);
+    }
+}
+
+/* Reads as many whole rows of the two innermost runs as the range has at this place, if that is a plain transpose of
+ * stored elements or of what is computed, or lines of a file; returns the number of rows, 0 if it is neither. */
 static size_t read_rows(const reader *read, const trm_weight *weight, const int64_t *index, size_t start, size_t count,
                         unsigned char *to)
 {
     int32_t last = weight->runs.n - 1;
     const bool has_tiles = read->base->kind == TRM_WEIGHT_STORED || read->base->kind == TRM_WEIGHT_COMPUTED;
-    if (last < 1 || !has_tiles || weight->runs.steps[last - 1].stride != 1 || index[last] != 0) {
+    if (last < 1 || !has_tiles || index[last] != 0) {
         return 0;
     }
-    size_t columns = (size_t)weight->runs.steps[last].size;
-    size_t rows = (size_t)(weight->runs.steps[last - 1].size - index[last - 1]);
+    const trm_weight_step *outer = &weight->runs.steps[last - 1], *inner = &weight->runs.steps[last];
+    size_t columns = (size_t)inner->size;
+    size_t rows = (size_t)(outer->size - index[last - 1]);
     rows = count / columns < rows ? count / columns : rows;
-    if (rows < 4) {
-        return 0;
+    if (outer->stride == 1 && rows >= 4) {
+        read_transposed(read, start, (size_t)inner->stride, rows, columns, to);
+        return rows;
     }
-    read_transposed(read, start, (size_t)weight->runs.steps[last].stride, rows, columns, to);
-    return rows;
+    if (inner->stride == 1 && rows >= 2 && avoids_mapping(read) && columns * read->from_size < LARGE_RUN) {
+        read_lines(read, start, (size_t)outer->stride, rows, columns, to);
+        return rows;
+    }
+    return 0;
 }
 
 static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, unsigned char *to,
@@ -482,6 +574,7 @@ static trm_status read_elements(const trm_weight *weight, trm_dtype dtype, size_
     if (count > 0 && call.status == TRM_OK) {
         read_view(weight, dtype, first, count, to, &call);
     }
+    free(call.window);
     return call.status;
 }
 
@@ -493,4 +586,29 @@ trm_status trm_weight_read(const trm_weight *weight, trm_dtype dtype, size_t fir
 trm_status trm_weight_read_direct(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, void *to)
 {
     return read_elements(weight, dtype, first, count, to, true);
+}
+
+trm_status trm_weight_read_box_direct(const trm_weight *weight, trm_dtype dtype, int64_t row, int64_t rows,
+                                      int64_t column, int64_t columns, void *to)
+{
+    trm_weight *high = NULL, *box = NULL;
+    trm_status status = trm_weight_slice(weight, 1, column, columns, &high);
+    status = status == TRM_OK ? trm_weight_slice(high, 0, row, rows, &box) : status;
+    status = status == TRM_OK ? read_elements(box, dtype, 0, box->count, to, true) : status;
+    trm_weight_destroy(high);
+    trm_weight_destroy(box);
+    return status;
+}
+
+bool trm_weight_is_turned(const trm_weight *weight)
+{
+    const trm_weight_base *base = weight->base;
+    const trm_weight_runs *runs = &weight->runs;
+    if (weight->view.dims.n != 2) {
+        return false;
+    }
+    if (base->kind == TRM_WEIGHT_JOINED && trm_weight_is_join(weight) && base->axis == 0) {
+        return trm_weight_is_turned(base->parts[0]); /* mixed ones are read either way */
+    }
+    return base->kind == TRM_WEIGHT_STORED && runs->n == 2 && runs->steps[0].stride == 1;
 }

@@ -154,7 +154,7 @@ typedef struct trm_weight_budget {
     double percent;    /* 0 .. 100, of PERCENT */
     size_t bytes;      /* of BYTES */
     size_t host_bytes; /* host memory that streamed weights may take; 0: what is free. What has no room there is read
-                          from its files in every run */
+                          from its files in every run, through buffers beside it */
     trm_weight_compression compression;
     trm_weight_sharing sharing;
     trm_host_compute host_compute;
@@ -192,6 +192,7 @@ typedef struct trm_streaming_info {
                                    that is clearly less and they do not; else 0 */
     size_t staging, host;       /* bytes of the ring of one context; of weights in host memory */
     size_t files;               /* bytes that are read from files in every run */
+    size_t file_buffers;        /* bytes of host memory that one context reads them through; 0: it reads none */
     int32_t copies;             /* in every run */
     int32_t sharers;            /* ranks that fetch weights together; 1: this one alone */
     size_t gathered;            /* bytes of weights that come from them in every run; `unpacked` has them, too */

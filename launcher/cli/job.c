@@ -187,6 +187,7 @@ void report_streaming(report *r, const trm_streaming_info *info)
     report_integer(r, "staging", (int64_t)info->staging);
     report_integer(r, "host", (int64_t)info->host);
     report_integer(r, "files", (int64_t)info->files);
+    report_integer(r, "file_buffers", (int64_t)info->file_buffers);
     report_integer(r, "copies", info->copies);
     report_integer(r, "sharers", info->sharers);
     report_integer(r, "gathered", (int64_t)info->gathered);

@@ -3,6 +3,8 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <trireme/trireme.h>
 
@@ -238,11 +240,14 @@ static void weights_that_stay_in_their_files(void **state)
         assert_memory_equal(&found, &expected, sizeof(found));
         trm_generator_get_limits(generator, &limits);
         assert_true(limits.streaming.host <= host[i] && limits.streaming.files > 0);
+        assert_int_equal(limits.streaming.file_buffers, TRM_READER_HOST_BYTES);
         assert_int_equal(limits.streaming.host + limits.streaming.files + limits.streaming.resident,
                          limits.streaming.streamable);
         assert_ok(trm_generator_set_weight_budget(generator, limits.streaming.streamable));
         found = generate(generator);
         assert_memory_equal(&found, &expected, sizeof(found));
+        trm_generator_get_limits(generator, &limits);
+        assert_int_equal(limits.streaming.file_buffers, 0);
         assert_ok(trm_generator_set_weight_budget(generator, limits.streaming.streamable / 3));
         found = generate(generator);
         assert_memory_equal(&found, &expected, sizeof(found));
@@ -250,6 +255,57 @@ static void weights_that_stay_in_their_files(void **state)
         assert_true(limits.streaming.host <= host[i] && limits.streaming.files > 0);
         trm_generator_destroy(generator);
     }
+}
+
+static size_t available; /* not 0: the memory that there seems to be */
+size_t __real_trm_memory_available(void);
+size_t __wrap_trm_memory_available(void);
+size_t __wrap_trm_memory_available(void)
+{
+    return available > 0 ? available : __real_trm_memory_available();
+}
+
+/* Of the device; that of the host, which weights stream from, is another matter, also where they are one. */
+static trm_status get_roomy_info(trm_device *device, trm_device_info *info)
+{
+    TRM_TRY(true_ops->get_info(device, info));
+    info->memory_free = info->memory_total;
+    return TRM_OK;
+}
+
+/* Where free memory has no room for all weights, the buffers that the others are read through have theirs, too. */
+static void memory_that_is_nearly_full(void **state)
+{
+    (void)state;
+    const size_t others = TRM_READER_HOST_BYTES;
+    trm_generator_limits limits;
+    trm_generator *generator = open_generator("0");
+    tokens expected = generate(generator);
+    trm_generator_get_limits(generator, &limits);
+    const size_t all = limits.streaming.streamable;
+    assert_int_equal(limits.streaming.files, 0);
+    trm_generator_destroy(generator);
+    true_ops = test_world->device->ops;
+    trm_device_ops changed = *true_ops;
+    changed.get_info = get_roomy_info;
+    test_world->device->ops = &changed;
+    const size_t rooms[] = {all + (all / 8), all * 19 / 20, others + all / 4};
+    for (size_t i = 0; i < 3; i++) {
+        available = rooms[i];
+        trm_log_set(keep_log, NULL, TRM_LOG_WARNING);
+        generator = open_generator("0");
+        trm_log_set(NULL, NULL, TRM_LOG_WARNING);
+        available = 0;
+        trm_generator_get_limits(generator, &limits);
+        const size_t host = limits.streaming.host, files = limits.streaming.files;
+        assert_true(host + limits.streaming.file_buffers <= rooms[i] || host == 0);
+        assert_true(i == 1 ? host == 0 && files == all : host == all && files == 0);
+        assert_true(i != 1 || strstr(logged, "are read from their files in every step, at the speed of the disk"));
+        tokens found = generate(generator);
+        assert_memory_equal(&found, &expected, sizeof(found));
+        trm_generator_destroy(generator);
+    }
+    test_world->device->ops = true_ops;
 }
 
 static void copy_file(const char *folder, const char *name, int64_t most)
@@ -302,6 +358,111 @@ static void a_file_that_is_cut_off_while_it_streams(void **state)
     }
     trm_generator_destroy(generator);
     trm_model_close(copy);
+}
+
+/* A GPT-2 of one layer, whose weights [in, out] are larger than the buffers that files are read into. */
+enum { HIDDEN = 512, INNER = 8192, VOCAB = 4100, POSITIONS = 64 };
+
+static void write_gpt2(const char *folder)
+{
+    static const struct {
+        const char *name;
+        int32_t rows, columns; /* columns 0: one axis */
+    } weights[] = {{"wte.weight", VOCAB, HIDDEN},
+                   {"wpe.weight", POSITIONS, HIDDEN},
+                   {"ln_f.weight", HIDDEN, 0},
+                   {"ln_f.bias", HIDDEN, 0},
+                   {"h.0.ln_1.weight", HIDDEN, 0},
+                   {"h.0.ln_1.bias", HIDDEN, 0},
+                   {"h.0.ln_2.weight", HIDDEN, 0},
+                   {"h.0.ln_2.bias", HIDDEN, 0},
+                   {"h.0.attn.c_attn.weight", HIDDEN, 3 * HIDDEN},
+                   {"h.0.attn.c_attn.bias", 3 * HIDDEN, 0},
+                   {"h.0.attn.c_proj.weight", HIDDEN, HIDDEN},
+                   {"h.0.attn.c_proj.bias", HIDDEN, 0},
+                   {"h.0.mlp.c_fc.weight", HIDDEN, INNER},
+                   {"h.0.mlp.c_fc.bias", INNER, 0},
+                   {"h.0.mlp.c_proj.weight", INNER, HIDDEN},
+                   {"h.0.mlp.c_proj.bias", HIDDEN, 0}};
+    char header[4096], path[4400], config[512];
+    size_t end = 8, bytes = 0;
+    uint64_t random = 5;
+    for (size_t i = 0; i < sizeof(weights) / sizeof(weights[0]); i++) {
+        const size_t n = (size_t)weights[i].rows * (size_t)(weights[i].columns > 0 ? weights[i].columns : 1) * 4;
+        char dims[32];
+        snprintf(dims, sizeof(dims), weights[i].columns > 0 ? "%d,%d" : "%d", weights[i].rows, weights[i].columns);
+        end += (size_t)snprintf(header + end, sizeof(header) - end,
+                                "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
+                                i == 0 ? "{" : ",", weights[i].name, dims, bytes, bytes + n);
+        bytes += n;
+    }
+    header[end++] = '}';
+    assert_true(end < sizeof(header));
+    const uint64_t length = end - 8;
+    memcpy(header, &length, sizeof(length));
+    unsigned char *file = malloc(end + bytes);
+    assert_non_null(file);
+    memcpy(file, header, end);
+    for (size_t i = 0; i < bytes; i += 4) {
+        const float value = 0.05f * test_random_float(&random);
+        memcpy(file + end + i, &value, 4);
+    }
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    test_write_file(path, file, end + bytes);
+    free(file);
+    snprintf(config, sizeof(config),
+             "{\"architectures\":[\"GPT2LMHeadModel\"],\"model_type\":\"gpt2\",\"dtype\":\"float32\","
+             "\"activation_function\":\"gelu_new\",\"n_embd\":%d,\"n_inner\":%d,\"n_layer\":1,\"n_head\":4,"
+             "\"n_positions\":%d,\"vocab_size\":%d,\"layer_norm_epsilon\":1e-05}",
+             HIDDEN, INNER, POSITIONS, VOCAB);
+    snprintf(path, sizeof(path), "%s/config.json", folder);
+    test_write_file(path, config, strlen(config));
+}
+
+/* What lies the other way round in its file is read by columns, to the same tokens; a file that is cut off then, too,
+ * is an error. */
+static void weights_that_are_turned_on_their_way(void **state)
+{
+    (void)state;
+    const char *folder = test_temporary_folder();
+    char path[4400];
+    trm_model *model;
+    write_gpt2(folder);
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    assert_ok(trm_model_open(folder, &model));
+    tokens expected = {0};
+    for (int32_t i = 0; i < 2; i++) {
+        trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+        trm_generator_limits limits;
+        trm_generator *generator;
+        options.max_context = POSITIONS;
+        options.max_sequences = 2;
+        options.tune = false;
+        if (i == 1) {
+            options.weight_budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .host_bytes = 1};
+        }
+        assert_ok(trm_generator_create(model, test_world, &options, &generator));
+        tokens found = generate(generator);
+        expected = i == 0 ? found : expected;
+        assert_memory_equal(&found, &expected, sizeof(found));
+        trm_generator_get_limits(generator, &limits);
+        assert_true(i == 0 || limits.streaming.files >= (size_t)HIDDEN * INNER * 2);
+        if (i == 1) {
+            struct stat whole;
+            trm_status status;
+            assert_int_equal(stat(path, &whole), 0);
+            assert_int_equal(truncate(path, whole.st_size - HIDDEN * INNER), 0); /* into the last matrix */
+            (void)try_to_generate(generator, &status);                           /* what had been read ahead is good */
+            (void)try_to_generate(generator, &status);
+            assert_int_equal(status, TRM_ERROR_IO);
+            assert_non_null(strstr(trm_last_error(), "when it was opened"));
+            write_gpt2(folder);
+            found = generate(generator);
+            assert_memory_equal(&found, &expected, sizeof(found));
+        }
+        trm_generator_destroy(generator);
+    }
+    trm_model_close(model);
 }
 
 /* Packed weights are the same weights: wherever they are, and when the budget changes. */
@@ -619,7 +780,9 @@ int main(void)
         cmocka_unit_test(a_system_that_does_not_pin),
         cmocka_unit_test(a_link_that_fails),
         cmocka_unit_test(weights_that_stay_in_their_files),
+        cmocka_unit_test(memory_that_is_nearly_full),
         cmocka_unit_test(a_file_that_is_cut_off_while_it_streams),
+        cmocka_unit_test(weights_that_are_turned_on_their_way),
         cmocka_unit_test(packed_weights_give_the_same_tokens),
         cmocka_unit_test(quantized_weights_stream),
         cmocka_unit_test(packed_weights_and_files),

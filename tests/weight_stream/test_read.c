@@ -11,7 +11,7 @@
 #include "files.h"
 #include "kernels/random.h"
 #include "weight_stream/convert.h"
-#include "weight_stream/weight.h"
+#include "weight_stream/weight_internal.h"
 
 static bool same_number(float a, float b)
 {
@@ -347,6 +347,35 @@ static void direct_reads(void **state)
     free(to);
 }
 
+/* What a read finds gone, which the look at the file before it did not see. */
+static void windows_of_a_file_that_was_cut_off(void **state)
+{
+    (void)state;
+    enum { SIZE = 300000, LEFT = 200001 };
+    char path[4400];
+    unsigned char *data = malloc(SIZE), *window = aligned_alloc(TRM_WEIGHT_WINDOW_ALIGNMENT, TRM_WEIGHT_WINDOW);
+    const unsigned char *at;
+    trm_weight_file *file;
+    assert_true(data != NULL && window != NULL);
+    for (size_t i = 0; i < SIZE; i++) {
+        data[i] = (unsigned char)(i * 31 >> 3);
+    }
+    snprintf(path, sizeof(path), "%s/data", test_temporary_folder());
+    test_write_file(path, data, SIZE);
+    assert_ok(trm_weight_file_open(path, "data", &file));
+    assert_ok(trm_weight_file_read_direct(file, 5001, SIZE - 5001, window, &at));
+    assert_memory_equal(at, data + 5001, SIZE - 5001);
+    assert_int_equal(truncate(path, LEFT), 0);
+    assert_ok(trm_weight_file_read_direct(file, 5001, LEFT - 5001, window, &at));
+    assert_memory_equal(at, data + 5001, LEFT - 5001);
+    assert_fails(trm_weight_file_read_direct(file, 5001, LEFT - 5000, window, &at), TRM_ERROR_IO,
+                 "ends at byte 200001, it had 300000 bytes when it was opened");
+    assert_fails(trm_weight_file_read_direct(file, LEFT + 5000, 7, window, &at), TRM_ERROR_IO, "when it was opened");
+    trm_weight_file_release(file);
+    free(data);
+    free(window);
+}
+
 /* A file with one f32 matrix "w" of zeros, and that. */
 static trm_safetensors *open_zeros(int height, int width, char *path, size_t size, trm_weight **whole)
 {
@@ -415,14 +444,16 @@ static void a_file_that_is_cut_off_while_it_is_read(void **state)
     char path[4400];
     float *to = calloc(HEIGHT * WIDTH, sizeof(*to));
     trm_safetensors *set;
-    trm_weight *whole, *columns, *turned, *column;
+    trm_weight *whole, *columns, *turned, *column, *all_turned;
     int failed = 0;
     assert_non_null(to);
     set = open_zeros(HEIGHT, WIDTH, path, sizeof(path), &whole);
     assert_ok(trm_weight_slice(whole, 1, 0, WIDTH / 2, &columns));
-    assert_ok(trm_weight_transpose(columns, (int32_t[]){1, 0}, &turned)); /* gathered by tiles */
-    assert_ok(trm_weight_slice(whole, 1, 7, 8, &column));                 /* and one by one */
-    const trm_weight *const weights[] = {whole, columns, turned, column};
+    assert_ok(trm_weight_transpose(columns, (int32_t[]){1, 0}, &turned));   /* gathered by tiles */
+    assert_ok(trm_weight_slice(whole, 1, 7, 8, &column));                   /* and one by one */
+    assert_ok(trm_weight_transpose(whole, (int32_t[]){1, 0}, &all_turned)); /* in one piece */
+    const trm_weight *const weights[] = {whole, columns, turned, column, all_turned};
+    int failures[5] = {0};
     struct stat file;
     assert_int_equal(stat(path, &file), 0);
     cutter c = {.path = path, .size = file.st_size};
@@ -430,10 +461,14 @@ static void a_file_that_is_cut_off_while_it_is_read(void **state)
     void *result;
     assert_int_equal(pthread_create(&thread, NULL, cut_and_mend, &c), 0);
     for (int i = 0; i < 2000 || failed == 0; i++) { /* some begin when the file is whole */
-        trm_status status = trm_weight_read_direct(weights[i % 4], i % 3 ? TRM_F32 : TRM_F16, 0,
-                                                   i % 4 == 3 ? HEIGHT : HEIGHT * WIDTH / 2, to);
+        trm_status status = trm_weight_read_direct(weights[i % 5], i % 3 ? TRM_F32 : TRM_F16, 0,
+                                                   i % 5 == 3 ? HEIGHT : HEIGHT * WIDTH / 2, to);
         assert_true(status == TRM_OK || status == TRM_ERROR_IO);
-        failed += status != TRM_OK;
+        failures[i % 5] += status != TRM_OK;
+        failed = i < 4 ? 0 : failures[0];
+        for (int k = 1; k < 5; k++) {
+            failed = failures[k] < failed ? failures[k] : failed;
+        }
     }
     atomic_store(&c.stop, true);
     pthread_join(thread, &result);
@@ -441,6 +476,7 @@ static void a_file_that_is_cut_off_while_it_is_read(void **state)
     trm_weight_destroy(whole);
     trm_weight_destroy(columns);
     trm_weight_destroy(turned);
+    trm_weight_destroy(all_turned);
     trm_weight_destroy(column);
     trm_safetensors_close(set);
     free(to);
@@ -493,11 +529,108 @@ static void direct_reads_of_gathered_elements(void **state)
     free(mapped);
 }
 
+/* A file with one f32 matrix "w" of random numbers, which are kept. */
+static trm_weight *open_random(int height, int width, float **data)
+{
+    const char *folder = test_temporary_folder();
+    const size_t count = (size_t)height * (size_t)width;
+    char header[256];
+    uint64_t random = test_seed();
+    trm_safetensors *set;
+    trm_weight *whole;
+    *data = calloc(count, sizeof(**data));
+    assert_non_null(*data);
+    for (size_t i = 0; i < count; i++) {
+        (*data)[i] = test_random_float(&random);
+    }
+    snprintf(header, sizeof(header), "{\"w\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[0,%zu]}}", height,
+             width, count * sizeof(**data));
+    write_safetensors(folder, "model.safetensors", header, *data, count * sizeof(**data));
+    assert_ok(trm_safetensors_open(folder, &set));
+    assert_ok(trm_safetensors_weight(set, "w", &whole));
+    trm_safetensors_close(set);
+    return whole;
+}
+
+/* Boxes of a transpose of some columns of a file's matrix, whose lines are few in the window, or many, or too long for
+ * it, and lie close or apart: every element is the file's. */
+static void boxes_of_transposes(void **state)
+{
+    (void)state;
+    static const struct {
+        int height, width, first, columns;
+    } cases[] = {{300, 2100, 0, 2100},   {40, 60000, 0, 60000},  {90, 9000, 1000, 7900},
+                 {90, 9000, 4000, 3000}, {5, 600001, 1, 600000}, {1000, 70, 3, 60}};
+    uint64_t random = test_seed();
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        const int64_t all = cases[c].columns, height = cases[c].height;
+        float *data, *to = calloc((size_t)(all * height), sizeof(*to));
+        trm_weight *whole = open_random(cases[c].height, cases[c].width, &data), *part, *turned;
+        assert_non_null(to);
+        assert_ok(trm_weight_slice(whole, 1, cases[c].first, all, &part));
+        assert_ok(trm_weight_transpose(part, (int32_t[]){1, 0}, &turned));
+        for (int i = 0; i < 6; i++) {
+            const bool halves = i % 3 == 2; /* converted */
+            const int64_t row = i == 0 ? 0 : test_random_below(&random, all);
+            const int64_t rows = i == 0 ? all : 1 + test_random_below(&random, all - row);
+            const int64_t column = i < 2 ? 0 : test_random_below(&random, height);
+            const int64_t columns = i < 2 ? height : 1 + test_random_below(&random, height - column);
+            assert_ok(trm_weight_read_box_direct(turned, halves ? TRM_BF16 : TRM_F32, row, rows, column, columns, to));
+            for (int64_t k = 0; k < rows * columns; k++) {
+                const int64_t at = (column + k % columns) * cases[c].width + cases[c].first + row + k / columns;
+                uint32_t expected, found = 0;
+                memcpy(&expected, &data[at], 4);
+                memcpy(&found, (unsigned char *)to + k * (halves ? 2 : 4), halves ? 2 : 4);
+                assert_int_equal(found, halves ? trm_f32_to_bf16(data[at]) : expected);
+            }
+        }
+        assert_fails(trm_weight_read_box_direct(turned, TRM_F32, all - 1, 2, 0, 1, to), TRM_ERROR_INVALID_ARGUMENT, "");
+        assert_fails(trm_weight_read_box_direct(turned, TRM_I8, 0, 1, 0, 1, to), TRM_ERROR_INVALID_ARGUMENT,
+                     "cannot be read as");
+        trm_weight_destroy(whole);
+        trm_weight_destroy(part);
+        trm_weight_destroy(turned);
+        free(data);
+        free(to);
+    }
+}
+
+/* Which weights are rather read by columns. */
+static void weights_that_files_have_the_other_way_round(void **state)
+{
+    (void)state;
+    float *data;
+    trm_weight *whole = open_random(12, 30, &data), *turned, *half, *both, *boxes, *flat, *random;
+    assert_ok(trm_weight_transpose(whole, (int32_t[]){1, 0}, &turned));
+    assert_ok(trm_weight_slice(turned, 0, 3, 20, &half));
+    assert_ok(trm_weight_concat((const trm_weight *const[]){half, turned}, 2, 0, &both));
+    assert_ok(trm_weight_reshape(turned, &(trm_dims){3, {2, 15, 12}}, &boxes));
+    assert_ok(trm_weight_reshape(turned, &(trm_dims){1, {360}}, &flat));
+    assert_ok(trm_weight_random(TRM_F32, &(trm_dims){2, {30, 12}}, 1, 0, 1, &random));
+    assert_true(trm_weight_is_turned(turned) && trm_weight_is_turned(half) && trm_weight_is_turned(both));
+    assert_false(trm_weight_is_turned(whole) || trm_weight_is_turned(boxes) || trm_weight_is_turned(flat) ||
+                 trm_weight_is_turned(random));
+    float box[50 * 12]; /* of a join, too */
+    assert_ok(trm_weight_read_box_direct(both, TRM_F32, 10, 40, 2, 9, box));
+    for (int i = 0; i < 40 * 9; i++) {
+        const int row = 10 + i / 9 < 20 ? 10 + i / 9 + 3 : 10 + i / 9 - 20;
+        assert_true(box[i] == data[(2 + i % 9) * 30 + row]);
+    }
+    trm_weight *const all[] = {whole, turned, half, both, boxes, flat, random};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        trm_weight_destroy(all[i]);
+    }
+    free(data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(direct_reads),
         cmocka_unit_test(direct_reads_of_gathered_elements),
+        cmocka_unit_test(windows_of_a_file_that_was_cut_off),
+        cmocka_unit_test(boxes_of_transposes),
+        cmocka_unit_test(weights_that_files_have_the_other_way_round),
         cmocka_unit_test(sixteen_bit_types_convert_like_the_plain_functions),
         cmocka_unit_test(floats_round_like_the_plain_functions),
         cmocka_unit_test(doubles_are_rounded_once),

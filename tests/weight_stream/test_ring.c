@@ -32,6 +32,7 @@ static int close_device(void **state)
 typedef struct weights {
     trm_residency_problem problem;
     size_t bytes[MOST_WEIGHTS];
+    size_t row_bytes[MOST_WEIGHTS]; /* of those in files that are read by columns; else 0 */
     unsigned char stored[MOST_WEIGHTS][MOST_BYTES];
     bool packed[MOST_WEIGHTS];
     trm_stored_weight addresses[MOST_WEIGHTS]; /* no memory: read in every step */
@@ -98,6 +99,12 @@ static void make_weights(uint64_t *state, weights *w)
     for (int32_t i = 0; i < p->n_weights; i++) {
         w->bytes[i] = 1 + (size_t)test_random_below(state, MOST_BYTES);
         w->in_files[i] = reads && test_random_below(state, 3) == 0;
+        w->row_bytes[i] = 0;
+        if (w->in_files[i] && test_random_below(state, 2) == 0) {
+            const size_t rows = 2 + (size_t)test_random_below(state, 8);
+            w->row_bytes[i] = 1 + (size_t)test_random_below(state, (int64_t)(MOST_BYTES / rows));
+            w->bytes[i] = rows * w->row_bytes[i];
+        }
         w->addresses[i] = (trm_stored_weight){.memory = w->in_files[i] ? NULL : w->stored[i]};
         for (size_t k = 0; k < w->bytes[i]; k++) {
             w->stored[i][k] = (unsigned char)test_random(state);
@@ -115,14 +122,16 @@ static void make_weights(uint64_t *state, weights *w)
     }
 }
 
-static trm_status read_stored(void *user, int32_t item, size_t begin, size_t size, void *to)
+static trm_status read_stored(void *user, const trm_reader_piece *piece, void *to)
 {
     const weights *w = user;
-    assert_true(begin + size <= w->bytes[item]);
-    if (w->stored[item][begin] < 20) {
-        nanosleep(&(struct timespec){0, 30000}, NULL);
+    const size_t pitch = w->row_bytes[piece->item];
+    assert_true(piece->rows == 1 || piece->begin + piece->size <= pitch);
+    for (size_t row = 0; row < piece->rows; row++) {
+        const size_t at = (piece->row + row) * pitch + piece->begin;
+        assert_true(at + piece->size <= w->bytes[piece->item]);
+        memcpy((unsigned char *)to + row * piece->size, w->stored[piece->item] + at, piece->size);
     }
-    memcpy(to, w->stored[item] + begin, size);
     return TRM_OK;
 }
 
@@ -171,8 +180,13 @@ static void layers_find_their_weights(void **unused)
     uint64_t state = test_seed();
     int32_t reused = 0;
     static weights w;
-    const trm_reader_options files = {.read = read_stored, .user = &w, .threads = 3, .buffers = 4, .buffer_bytes = 700};
     for (int32_t n = 0; n < 120; n++) {
+        const trm_reader_options files = {.read = read_stored,
+                                          .user = &w,
+                                          .row_bytes = w.row_bytes,
+                                          .threads = 3,
+                                          .buffers = 4,
+                                          .buffer_bytes = n % 2 == 0 ? 700 : 1984};
         trm_residency r;
         trm_ring *ring;
         trm_stream *stream;
@@ -307,13 +321,13 @@ typedef struct faulty {
     pthread_mutex_t mutex;
 } faulty;
 
-static trm_status read_or_fail(void *user, int32_t item, size_t begin, size_t size, void *to)
+static trm_status read_or_fail(void *user, const trm_reader_piece *piece, void *to)
 {
     faulty *f = user;
     pthread_mutex_lock(&f->mutex);
     bool fails = f->reads++ == f->fails_at;
     pthread_mutex_unlock(&f->mutex);
-    return fails ? trm_fail(TRM_ERROR_IO, "the disk is gone") : read_stored(f->w, item, begin, size, to);
+    return fails ? trm_fail(TRM_ERROR_IO, "the disk is gone") : read_stored(f->w, piece, to);
 }
 
 /* A piece that cannot be read ends the step; the next one is whole again. */
@@ -334,8 +348,12 @@ static void a_failed_read_ends_the_step(void **unused)
     int32_t failed = 0;
     for (int32_t at = 0; at < 40; at++) {
         faulty f = {.w = &w, .fails_at = at, .mutex = PTHREAD_MUTEX_INITIALIZER};
-        const trm_reader_options files = {
-            .read = read_or_fail, .user = &f, .threads = 2, .buffers = 3, .buffer_bytes = 1000};
+        const trm_reader_options files = {.read = read_or_fail,
+                                          .user = &f,
+                                          .row_bytes = w.row_bytes,
+                                          .threads = 2,
+                                          .buffers = 3,
+                                          .buffer_bytes = 1000};
         trm_ring *ring;
         trm_stream *stream;
         assert_ok(trm_stream_create(device, &stream));

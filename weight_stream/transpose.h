@@ -1,0 +1,17 @@
+/*
+ * Lines of elements that become columns: matrices that files have the other way round than kernels read them.
+ */
+#ifndef TRM_WEIGHT_STREAM_TRANSPOSE_H
+#define TRM_WEIGHT_STREAM_TRANSPOSE_H
+
+#include <trireme/types.h>
+
+/*
+ * Element i of line k, at source + k * pitch, becomes element k of row i, at target + i * target_pitch, converted as by
+ * trm_convert: source [lines, count], target [count, lines]. Pitches are bytes. Nothing need be aligned; the two must
+ * not overlap. Best where lines are many, or fill cache lines of the target.
+ */
+void trm_transpose(trm_dtype from, const void *source, size_t pitch, size_t lines, size_t count, trm_dtype to,
+                   void *target, size_t target_pitch);
+
+#endif
