@@ -46,6 +46,11 @@ def make_network(name, attention="sdpa"):
         return net
     import transformers
     if name == "vit":
+        if attention == "sdpa":  # transformers makes a mask of ones, with which torch has no fused attention
+            from transformers.integrations.sdpa_attention import sdpa_attention_forward
+            attention = "sdpa_without_mask"
+            transformers.AttentionInterface.register(
+                attention, lambda layer, q, k, v, mask, **rest: sdpa_attention_forward(layer, q, k, v, None, **rest))
         config = transformers.ViTConfig(num_labels=1000, attn_implementation=attention)
         return logits_of(transformers.ViTForImageClassification(config), "pixel_values")
     if name == "bert":
