@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
 
 typedef enum buffer_state {
     EMPTY,
@@ -18,6 +20,7 @@ typedef enum buffer_state {
 
 typedef struct buffer {
     unsigned char *memory;
+    bool is_ordinary; /* the system refused to pin it */
     trm_event *copied;
     buffer_state state;
     trm_status status; /* FAILED */
@@ -37,7 +40,7 @@ struct trm_reader {
     piece *pieces; /* [n_pieces] of a step */
     size_t n_pieces;
     buffer *buffers; /* [n_buffers]; piece number n of all steps goes to buffer n modulo n_buffers */
-    size_t n_buffers;
+    size_t n_buffers, buffer_bytes;
     pthread_t *threads;
     int32_t n_threads;
     pthread_mutex_t mutex; /* of all below, and of the buffers' states */
@@ -164,11 +167,23 @@ static trm_status create_buffers(trm_reader *reader, const trm_reader_options *o
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d buffers", options->buffers);
     }
     reader->n_buffers = (size_t)options->buffers;
+    reader->buffer_bytes = options->buffer_bytes;
+    bool refused = false;
     for (size_t i = 0; i < reader->n_buffers; i++) {
+        buffer *b = &reader->buffers[i];
         void *memory;
-        TRM_TRY(trm_device_alloc_host(reader->device, options->buffer_bytes, &memory));
-        reader->buffers[i].memory = memory;
-        TRM_TRY(trm_event_create(reader->device, &reader->buffers[i].copied));
+        if (!refused && trm_device_alloc_host(reader->device, options->buffer_bytes, &memory) != TRM_OK) {
+            refused = true;
+            TRM_WARN("%s: weights that are read from files are copied from ordinary memory, which is several times "
+                     "slower",
+                     trm_last_error());
+        }
+        if (refused) {
+            TRM_TRY(trm_pages_alloc(options->buffer_bytes, &memory));
+        }
+        b->memory = memory;
+        b->is_ordinary = refused;
+        TRM_TRY(trm_event_create(reader->device, &b->copied));
     }
     return TRM_OK;
 }
@@ -219,8 +234,13 @@ void trm_reader_destroy(trm_reader *reader)
         pthread_join(reader->threads[i], NULL);
     }
     for (size_t i = 0; i < reader->n_buffers; i++) {
-        trm_event_destroy(reader->buffers[i].copied);
-        trm_device_free_host(reader->device, reader->buffers[i].memory);
+        const buffer *b = &reader->buffers[i];
+        trm_event_destroy(b->copied);
+        if (b->is_ordinary) {
+            trm_pages_free(b->memory, reader->buffer_bytes);
+        } else {
+            trm_device_free_host(reader->device, b->memory);
+        }
     }
     pthread_mutex_destroy(&reader->mutex);
     pthread_cond_destroy(&reader->changes);

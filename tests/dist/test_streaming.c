@@ -156,7 +156,8 @@ static void a_system_that_does_not_pin(void **state)
     trm_log_set(keep_log, NULL, TRM_LOG_WARNING);
     generator = open_generator("0");
     trm_log_set(NULL, NULL, TRM_LOG_WARNING);
-    assert_non_null(strstr(logged, "refused by the test: weights are streamed from ordinary memory"));
+    assert_non_null(strstr(logged, "refused by the test: weights are streamed from ordinary memory, which is several "
+                                   "times slower and is not captured"));
     test_world->device->ops = ops;
     tokens found = generate(generator);
     assert_memory_equal(&found, &expected, sizeof(found));
@@ -308,6 +309,66 @@ static void memory_that_is_nearly_full(void **state)
     test_world->device->ops = true_ops;
 }
 
+static size_t refused; /* bytes that there is no memory for; SIZE_MAX: for anything */
+trm_status __real_trm_pages_alloc(size_t size, void **memory);
+trm_status __wrap_trm_pages_alloc(size_t size, void **memory);
+trm_status __wrap_trm_pages_alloc(size_t size, void **memory)
+{
+    return refused == SIZE_MAX || refused == size ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "the machine is full")
+                                                  : __real_trm_pages_alloc(size, memory);
+}
+
+static trm_status refuse_buffers(trm_device *device, size_t size, void **memory)
+{
+    return size == TRM_READER_BUFFER_BYTES
+               ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot pin %zu bytes of host memory: refused by the test", size)
+               : true_ops->alloc_host(device, size, memory);
+}
+
+/* Weights find no host memory; those that are read from files no pinned memory to be read into, which costs time, or no
+ * memory at all. */
+static void a_machine_that_is_full(void **state)
+{
+    (void)state;
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    trm_generator *generator = open_generator("0");
+    tokens expected = generate(generator);
+    trm_generator_destroy(generator);
+    options.max_context = 64;
+    options.max_sequences = 2;
+    options.tune = false;
+    options.weight_budget =
+        (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .compression = TRM_WEIGHT_COMPRESSION_OFF};
+    refused = SIZE_MAX;
+    trm_status status = trm_generator_create(test_model, test_world, &options, &generator);
+    refused = 0;
+    assert_int_equal(status, TRM_ERROR_OUT_OF_MEMORY);
+    assert_non_null(strstr(trm_last_error(), "the machine is full"));
+    true_ops = test_world->device->ops;
+    trm_device_ops changed = *true_ops;
+    changed.alloc_host = refuse_buffers;
+    options.weight_budget.host_bytes = 1;
+    for (int32_t i = 0; i < 2; i++) {
+        refused = i == 0 ? TRM_READER_BUFFER_BYTES : 0;
+        logged[0] = '\0';
+        trm_log_set(keep_log, NULL, TRM_LOG_WARNING);
+        test_world->device->ops = &changed;
+        status = trm_generator_create(test_model, test_world, &options, &generator);
+        test_world->device->ops = true_ops;
+        trm_log_set(NULL, NULL, TRM_LOG_WARNING);
+        assert_non_null(strstr(logged, "refused by the test: weights that are read from files are copied from ordinary "
+                                       "memory, which is several times slower"));
+        assert_int_equal(status, i == 0 ? TRM_ERROR_OUT_OF_MEMORY : TRM_OK);
+        assert_true(i == 1 || strstr(trm_last_error(), "the machine is full") != NULL);
+    }
+    trm_generator_limits limits;
+    tokens found = generate(generator);
+    assert_memory_equal(&found, &expected, sizeof(found));
+    trm_generator_get_limits(generator, &limits);
+    assert_true(limits.streaming.files > 0);
+    trm_generator_destroy(generator);
+}
+
 static void copy_file(const char *folder, const char *name, int64_t most)
 {
     char path[4400];
@@ -361,7 +422,7 @@ static void a_file_that_is_cut_off_while_it_streams(void **state)
 }
 
 /* A GPT-2 of one layer, whose weights [in, out] are larger than the buffers that files are read into. */
-enum { HIDDEN = 512, INNER = 8192, VOCAB = 4100, POSITIONS = 64 };
+enum { HIDDEN = 512, INNER = 9216, VOCAB = 4100, POSITIONS = 64 };
 
 static void write_gpt2(const char *folder)
 {
@@ -419,8 +480,17 @@ static void write_gpt2(const char *folder)
     test_write_file(path, config, strlen(config));
 }
 
+static trm_status upload_rows_or_fail(trm_stream *stream, void *to, size_t pitch, const void *from, size_t width,
+                                      size_t rows)
+{
+    if (copies_left >= 0 && copies_left-- == 0) {
+        return trm_fail(TRM_ERROR_INTERNAL, "the link is down");
+    }
+    return true_ops->stream_upload_rows(stream, to, pitch, from, width, rows);
+}
+
 /* What lies the other way round in its file is read by columns, to the same tokens; a file that is cut off then, too,
- * is an error. */
+ * is an error, and so is a link that fails. */
 static void weights_that_are_turned_on_their_way(void **state)
 {
     (void)state;
@@ -431,6 +501,11 @@ static void weights_that_are_turned_on_their_way(void **state)
     snprintf(path, sizeof(path), "%s/model.safetensors", folder);
     assert_ok(trm_model_open(folder, &model));
     tokens expected = {0};
+    true_ops = test_world->device->ops;
+    trm_device_ops changed = *true_ops;
+    changed.stream_upload_rows = upload_rows_or_fail;
+    copies_left = -1;
+    test_world->device->ops = &changed; /* streams keep it */
     for (int32_t i = 0; i < 2; i++) {
         trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
         trm_generator_limits limits;
@@ -459,9 +534,19 @@ static void weights_that_are_turned_on_their_way(void **state)
             write_gpt2(folder);
             found = generate(generator);
             assert_memory_equal(&found, &expected, sizeof(found));
+            for (int32_t at = 0; at < 6; at += 5) {
+                copies_left = at;
+                (void)try_to_generate(generator, &status);
+                assert_int_equal(status, TRM_ERROR_INTERNAL);
+                assert_non_null(strstr(trm_last_error(), "the link is down"));
+                copies_left = -1;
+                found = generate(generator);
+                assert_memory_equal(&found, &expected, sizeof(found));
+            }
         }
         trm_generator_destroy(generator);
     }
+    test_world->device->ops = true_ops;
     trm_model_close(model);
 }
 
@@ -613,6 +698,13 @@ static void automatic_budgets_fit(void **state)
     double seconds = 1;
     assert_int_equal(memory.staging, 0);
     assert_fails(trm_streaming_fit(plan, all / 16), TRM_ERROR_OUT_OF_MEMORY, "weights need at least");
+    trm_plan_memory(plan, &memory); /* what is named is what is enough */
+    const size_t least = memory.weights + memory.staging;
+    char named[64];
+    snprintf(named, sizeof(named), "weights need at least %.2f GiB", (double)least / 0x1p30);
+    assert_non_null(strstr(trm_last_error(), named));
+    assert_fails(trm_streaming_fit(plan, least - 1), TRM_ERROR_OUT_OF_MEMORY, named);
+    assert_ok(trm_streaming_fit(plan, least));
     for (size_t room = all / 5; room <= all + 1; room += all / 25) {
         assert_ok(trm_streaming_fit(plan, room));
         trm_plan_memory(plan, &memory);
@@ -781,6 +873,7 @@ int main(void)
         cmocka_unit_test(a_link_that_fails),
         cmocka_unit_test(weights_that_stay_in_their_files),
         cmocka_unit_test(memory_that_is_nearly_full),
+        cmocka_unit_test(a_machine_that_is_full),
         cmocka_unit_test(a_file_that_is_cut_off_while_it_streams),
         cmocka_unit_test(weights_that_are_turned_on_their_way),
         cmocka_unit_test(packed_weights_give_the_same_tokens),
