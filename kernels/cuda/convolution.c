@@ -273,7 +273,7 @@ static bool use_tactic(const trm_kernel_call *call, const trm_convolution_args *
     return trm_cudnn_convolution_use(args, call->workspace_size, engine) == TRM_OK;
 }
 
-/* Tells of the engines that are not the best, best first, for the form that was chosen. */
+/* Tells what engines take, from the best on, for the form that was chosen. */
 static void mention_others(const trm_kernel_call *call, const trm_convolution_args *args, const trm_tactic *tactics,
                            int32_t n, const char *chosen)
 {
@@ -296,9 +296,9 @@ static void mention_others(const trm_kernel_call *call, const trm_convolution_ar
             continue;
         }
         if (is_wide) {
-            trm_cudnn_convolution_mention(&wide.args, wide.workspace_size, next->name + prefix);
+            trm_cudnn_convolution_mention(&wide.args, wide.workspace_size, next->name + prefix, last);
         } else {
-            trm_cudnn_convolution_mention(args, call->workspace_size, next->name);
+            trm_cudnn_convolution_mention(args, call->workspace_size, next->name, last);
         }
     }
 }

@@ -25,8 +25,9 @@
 
 #define MAX_DEVICES  64
 #define CACHE_SLOTS  2048 /* a power of two */
-#define MOST_OTHERS  3
+#define MOST_KNOWN   4
 #define MOST_RATIO   4.0 /* of batches that engines are taken over */
+#define MOST_SLOWER  1.3 /* than the best of a relative, for what is loaded already */
 #define MOST_ENGINES 256
 #define FUSED_PREFIX "cudnn.fused:"
 #define ALONE_PREFIX "cudnn.alone:"
@@ -42,11 +43,8 @@ typedef struct cache_slot {
     trm_problem_state state;
     trm_cudnn_problem key;
     engine engine;
-    char name[TRM_TACTIC_NAME_SIZE];                /* of a tuned one */
-    char others[MOST_OTHERS][TRM_TACTIC_NAME_SIZE]; /* engines of other numbers that took longer, best first; or "" */
+    trm_tactic known[MOST_KNOWN]; /* of a tuned one: its engine, and such of other numbers, best first; or "" */
 } cache_slot;
-
-#define MOST_NAMES (1 + MOST_OTHERS)
 
 static struct {
     pthread_mutex_t mutex; /* held while the library is called with a handle */
@@ -360,7 +358,7 @@ static void slot_tune(const trm_cudnn_problem *key, const engine *chosen, const 
     cache_slot *slot = trm_problems_get(&problems, key, true);
     slot_release(slot);
     *slot = (cache_slot){.state = TRM_PROBLEM_TUNED, .key = *key, .engine = *chosen};
-    strcpy(slot->name, name); /* that of an engine, so it fits */
+    strcpy(slot->known[0].name, name); /* that of an engine, so it fits */
 }
 
 static trm_problem_state slot_state_of(const trm_cudnn_problem *key)
@@ -393,14 +391,29 @@ static const cache_slot *find_relative(const trm_cudnn_problem *key)
     return trm_problems_nearest(&problems, key, MOST_RATIO, batch_ratio);
 }
 
-/* For a problem that was not tuned, in little time: the fastest of its relative's engines that need no compiler, or
+/* A relative's engines in the order in which to try them for another batch: first those whose kernel is the same for
+ * all, if they are nearly as fast as the best. Others would load another kernel in their first run, for 2 to 6 ms. */
+static void list_engines(const cache_slot *relative, char names[MOST_KNOWN][TRM_TACTIC_NAME_SIZE])
+{
+    const trm_tactic *known = relative->known;
+    for (int32_t n = 0, late = 0; late < 2; late++) {
+        for (int32_t i = 0; i < MOST_KNOWN && known[i].name[0] != '\0'; i++) {
+            const bool slow = known[i].microseconds > MOST_SLOWER * known[0].microseconds;
+            if ((slow || trm_cudnn_picks_kernels(known[i].name)) == (late != 0)) {
+                strcpy(names[n++], known[i].name);
+            }
+        }
+    }
+}
+
+/* For a problem that was not tuned, in little time: the first of its relative's engines that needs no compiler, or
  * another such, and only if there is none, one that does. `names`: of its relative's, or "". */
 static bool choose_engine(const trm_cudnn_problem *key, const trm_cudnn_target *target,
-                          char names[MOST_NAMES][TRM_TACTIC_NAME_SIZE], engine *chosen)
+                          char names[MOST_KNOWN][TRM_TACTIC_NAME_SIZE], engine *chosen)
 {
     const bool fused = has_epilogue(key);
     for (int32_t compiled = 0; compiled < 2; compiled++) {
-        for (int32_t i = 0; i < MOST_NAMES; i++) {
+        for (int32_t i = 0; i < MOST_KNOWN; i++) {
             if (names[i][0] != '\0' && find_engine(key, target, compiled != 0, names[i], chosen)) {
                 return true;
             }
@@ -425,11 +438,10 @@ static cache_slot *slot_settle(const trm_cudnn_problem *key, const trm_cudnn_tar
         return slot;
     }
     engine chosen = {.fused = false};
-    char names[MOST_NAMES][TRM_TACTIC_NAME_SIZE] = {""};
+    char names[MOST_KNOWN][TRM_TACTIC_NAME_SIZE] = {""};
     const cache_slot *relative = find_relative(key);
     if (relative != NULL) {
-        memcpy(names[0], relative->name, sizeof(relative->name));
-        memcpy(names[1], relative->others, sizeof(relative->others));
+        list_engines(relative, names);
     }
     slot->state = TRM_PROBLEM_ASKED;
     if (target->device != NULL) {
@@ -550,7 +562,7 @@ static trm_status use_locked(const trm_convolution_args *args, size_t workspace_
         return TRM_OK;
     }
     const cache_slot *slot = trm_problems_find(&problems, &key);
-    if (slot != NULL && slot->state == TRM_PROBLEM_TUNED && strcmp(tactic, slot->name) == 0) {
+    if (slot != NULL && slot->state == TRM_PROBLEM_TUNED && strcmp(tactic, slot->known[0].name) == 0) {
         return TRM_OK; /* another layer of the same problem */
     }
     engine chosen = {.fused = false};
@@ -584,7 +596,8 @@ static bool is_same_engine(const char *a, const char *b)
     return n == strcspn(b, ",") && strncmp(a, b, n) == 0;
 }
 
-static void mention_locked(const trm_convolution_args *args, size_t workspace_size, const char *tactic)
+static void mention_locked(const trm_convolution_args *args, size_t workspace_size, const char *tactic,
+                           double microseconds)
 {
     int device;
     const trm_cudnn_target *target = NULL;
@@ -593,20 +606,27 @@ static void mention_locked(const trm_convolution_args *args, size_t workspace_si
         return;
     }
     cache_slot *slot = trm_problems_find(&problems, &key);
-    bool is_new = slot != NULL && slot->state == TRM_PROBLEM_TUNED && !is_same_engine(slot->name, tactic);
-    for (int32_t i = 0; is_new && i < MOST_OTHERS; i++) {
-        if (slot->others[i][0] == '\0') {
-            strcpy(slot->others[i], tactic); /* that of an engine, so it fits */
+    if (slot == NULL || slot->state != TRM_PROBLEM_TUNED) {
+        return;
+    }
+    if (strcmp(slot->known[0].name, tactic) == 0) {
+        slot->known[0].microseconds = microseconds;
+        return;
+    }
+    for (int32_t i = 0; i < MOST_KNOWN && !is_same_engine(slot->known[i].name, tactic); i++) {
+        if (slot->known[i].name[0] == '\0') {
+            strcpy(slot->known[i].name, tactic); /* that of an engine, so it fits */
+            slot->known[i].microseconds = microseconds;
             return;
         }
-        is_new = !is_same_engine(slot->others[i], tactic);
     }
 }
 
-void trm_cudnn_convolution_mention(const trm_convolution_args *args, size_t workspace_size, const char *tactic)
+void trm_cudnn_convolution_mention(const trm_convolution_args *args, size_t workspace_size, const char *tactic,
+                                   double microseconds)
 {
     pthread_mutex_lock(&state.mutex);
-    mention_locked(args, workspace_size, tactic);
+    mention_locked(args, workspace_size, tactic, microseconds);
     pthread_mutex_unlock(&state.mutex);
 }
 
@@ -718,9 +738,10 @@ bool trm_cudnn_convolution_is_likely(const trm_convolution_args *args, size_t wo
     return false;
 }
 
-void trm_cudnn_convolution_mention(const trm_convolution_args *args, size_t workspace_size, const char *tactic)
+void trm_cudnn_convolution_mention(const trm_convolution_args *args, size_t workspace_size, const char *tactic,
+                                   double microseconds)
 {
-    (void)args, (void)workspace_size, (void)tactic;
+    (void)args, (void)workspace_size, (void)tactic, (void)microseconds;
 }
 
 size_t trm_cudnn_version(void)

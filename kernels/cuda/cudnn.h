@@ -89,6 +89,9 @@ bool trm_cudnn_open_engine(const trm_cudnn_problem *key, const trm_cudnn_target 
 bool trm_cudnn_is_exact(const trm_cudnn_problem *key, cudnnBackendDescriptor_t configuration);
 /* Whether the library compiles the engine for the problem when it is planned, which takes about 0.1 s. */
 bool trm_cudnn_is_compiled(cudnnBackendDescriptor_t configuration);
+/* Whether the engine of this name picks a kernel by the dims: it passes a matrix product on to cuBLASLt. Such have one
+ * knob, for how much workspace that may use; the behaviour note for it is not set (9.19). */
+bool trm_cudnn_picks_kernels(const char *name);
 /* How many of those to try, of `wanted` engines in all: few for what takes microseconds however it is done. */
 int32_t trm_cudnn_most_compiled(const trm_cudnn_problem *key, int32_t wanted);
 /* A plan of a configuration, if the library makes one that fits into the workspace. */

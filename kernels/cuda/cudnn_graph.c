@@ -389,6 +389,13 @@ static int64_t read_knobs(trm_cudnn_pieces *p, const char *text, cudnnBackendDes
     return *text == '\0' ? n : -1;
 }
 
+bool trm_cudnn_picks_kernels(const char *name)
+{
+    const char *knobs = strchr(name, ',');
+    char *end;
+    return knobs != NULL && strtol(knobs + 1, &end, 10) == CUDNN_KNOB_TYPE_WORKSPACE && strchr(end, ',') == NULL;
+}
+
 bool trm_cudnn_open_engine(const trm_cudnn_problem *key, const trm_cudnn_target *target, bool fused, const char *name,
                            trm_cudnn_pieces *graph, cudnnBackendDescriptor_t *configuration)
 {
