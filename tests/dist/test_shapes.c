@@ -548,15 +548,15 @@ static void read_weight(int64_t count, uint64_t seed, float *values)
     trm_weight_destroy(weight);
 }
 
-/* y [16, size - 2, size - 2] = relu(x [channels, size, size] convolved with w [16, channels, 3, 3]). */
-static void convolve_plainly(const double *x, const float *w, int32_t channels, int32_t size, double *y)
+/* y [16, size - n + 1, size - n + 1] = relu(x [channels, size, size] convolved with w [16, channels, n, n]). */
+static void convolve_plainly(const double *x, const float *w, int32_t channels, int32_t size, int32_t n, double *y)
 {
-    const int32_t out = size - 2;
+    const int32_t out = size - n + 1, taps = n * n;
     for (int32_t i = 0; i < 16 * out * out; i++) {
         const int32_t m = i / (out * out), row = i / out % out, column = i % out;
         double sum = 0;
-        for (int32_t k = 0; k < channels * 9; k++) {
-            sum += x[(k / 9 * size + row + k / 3 % 3) * size + column + k % 3] * (double)w[m * channels * 9 + k];
+        for (int32_t k = 0; k < channels * taps; k++) {
+            sum += x[(k / taps * size + row + k / n % n) * size + column + k % n] * (double)w[m * channels * taps + k];
         }
         y[i] = sum > 0 ? sum : 0;
     }
@@ -565,21 +565,23 @@ static void convolve_plainly(const double *x, const float *w, int32_t channels, 
 /* The network below in f64, for each image: y [n, 24] within what sums in f32 may be off. */
 static void assert_plain_meaning(const float *x, int64_t n, const float *y)
 {
-    static float a[16 * 4 * 9], b[16 * 16 * 9], c[24 * 16 * 8 * 8];
-    static double image[4 * 12 * 12], first[16 * 10 * 10], second[16 * 8 * 8];
+    static float a[16 * 4 * 9], b[16 * 16 * 9], c[24 * 16 * 8 * 8], d[16 * 16];
+    static double image[4 * 12 * 12], first[16 * 10 * 10], second[16 * 8 * 8], third[16 * 8 * 8];
     read_weight(16 * 4 * 9, 1, a);
     read_weight(16 * 16 * 9, 2, b);
     read_weight(24 * 16 * 8 * 8, 3, c);
+    read_weight(16 * 16, 4, d);
     for (int64_t i = 0; i < n; i++) {
         for (int32_t k = 0; k < 4 * 12 * 12; k++) {
             image[k] = (double)x[i * 4 * 12 * 12 + k];
         }
-        convolve_plainly(image, a, 4, 12, first);
-        convolve_plainly(first, b, 16, 10, second);
+        convolve_plainly(image, a, 4, 12, 3, first);
+        convolve_plainly(first, b, 16, 10, 3, second);
+        convolve_plainly(second, d, 16, 8, 1, third);
         for (int32_t m = 0; m < 24; m++) {
             double sum = 0, size = 0;
             for (int32_t k = 0; k < 16 * 8 * 8; k++) {
-                const double product = second[k] * (double)c[m * 16 * 8 * 8 + k];
+                const double product = third[k] * (double)c[m * 16 * 8 * 8 + k];
                 sum += product;
                 size += fabs(product);
             }
@@ -606,6 +608,7 @@ static void batches_in_any_order(void **state)
     trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4, 12, 12));
     x = net_layer(network, "first", convolution, x, net_weight(network, "a", DIMS(16, 4, 3, 3), 1), NULL, NULL);
     x = net_layer(network, "second", convolution, x, net_weight(network, "b", DIMS(16, 16, 3, 3), 2), NULL, NULL);
+    x = net_layer(network, "third", convolution, x, net_weight(network, "d", DIMS(16, 16, 1, 1), 4), NULL, NULL);
     x = net_layer(network, "flat", flatten, x, NULL, NULL, NULL);
     net_output(network, net_linear(network, "y", x, net_weight(network, "c", DIMS(24, 16 * 8 * 8), 3)));
     for (int32_t i = 0; i < 12 * 4 * 12 * 12; i++) {
