@@ -1,7 +1,11 @@
 /*
  * Tens of rows against a quantized weight [n, k], on Hopper: numbers become 16-bit floats in registers, exactly, as the
  * left operand of a warp group's products; rows of x lie in shared memory in the order in which lanes have k. What a
- * block of k makes is scaled in f32. The weight is read once.
+ * block of k makes is scaled in f32. The weight is read once for every 64 rows.
+ *
+ * Two warp groups compute, each with two tiles of 64 rows of the weight in turn: while one is multiplied, numbers of
+ * the other become floats. Each of their threads has a ring of its own in shared memory for its pieces of the weight,
+ * so that bytes for several stages are under way without registers or barriers. A third brings x.
  */
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/dequant_load.cuh"
@@ -13,60 +17,57 @@
 #define HAS_WARP_GROUPS 0
 #endif
 
-#define TILE_N      128 /* rows of the weight: 64 for each of two warp groups */
-#define THREADS     256
-#define MOST_SPLITS 8
+#define GROUPS      2
+#define TILES       2 /* of 64 rows of the weight, of a warp group */
+#define TILE_N      (64 * TILES * GROUPS)
+#define COMPUTING   (128 * GROUPS)
+#define BRINGING    128
+#define MOST_SPLITS 4            /* clusters of more of these blocks hardly find room together */
 #define SUM_STRIDE  (TILE_N + 4) /* floats, from a row of x to the next where sums lie in shared memory */
-
-/* How a block works: ROWS of x, LOADS of 16 bytes in flight per lane and row of the weight, BLOCKS per multiprocessor.
- */
-template <int ROWS, int LOADS, int BLOCKS> struct wide_form {
-    static const int rows = ROWS, loads = LOADS, blocks = BLOCKS;
-};
+#define DEPTH       6            /* stages of the weight: one is read, the others are under way */
+#define X_STAGES    4
+/* Bytes: of two rows of the weight, 16 for each thread, tile and stage; of their scales, or of their zeros. */
+#define WEIGHT_RING (DEPTH * TILES * COMPUTING * 32)
+#define WORD_RING   (DEPTH * TILES * COMPUTING * 8)
 
 typedef struct wide_args {
     trm_dequant_gemm gemm;
-    int32_t splits, per_split, loads; /* blocks of a cluster; of 4 x 16 bytes of a row: of a split, of k */
+    int32_t splits, per_split, loads; /* blocks of a cluster; stages: of a split, of k */
 } wide_args;
 
-template <typename W, typename F> struct wide_sizes {
-    static const int k = 4 * W::elements;     /* of a stage */
-    static const int units = F::rows * k / 8; /* of 8 elements of x in a stage */
-    static const int own = (units + THREADS - 1) / THREADS;
-    static const int stage = F::rows * k * 2; /* bytes, in panels of 64 elements of k */
-    static const int sums = F::rows * SUM_STRIDE * 4;
-    static const int bytes = (2 * stage > sums ? 2 * stage : sums) + 1024;
+/* A stage is 4 x 16 bytes of each row of the weight, and ROWS of x. */
+template <typename W, int ROWS, bool ZERO> struct wide_sizes {
+    static const int k = 4 * W::elements;
+    static const int own = ROWS * k / 8 / BRINGING; /* units of 8 elements of x that a thread brings */
+    static const int batch = own > 4 ? 4 : own;     /* of them, loaded together */
+    static const int stage = ROWS * k * 2;          /* bytes of x, in panels of 64 elements of k */
+    static const int weight = X_STAGES * stage;     /* where rings begin */
+    static const int scale = weight + WEIGHT_RING;
+    static const int zero = scale + WORD_RING;
+    static const int barriers = zero + (ZERO ? WORD_RING : 0);
+    static const int bytes = barriers + 2 * X_STAGES * 8 + 1024;
+    static_assert(ROWS * SUM_STRIDE * 4 <= barriers, "sums take the rings' place");
 };
 
+/* ---- x ---- */
+
 /* Unit u of a stage: 8 neighbouring elements of k, number q of lane t's, of a row of x. */
-template <typename F> static __device__ __forceinline__ void unit_at(int u, int &row, int &q, int &t)
+template <int ROWS> static __device__ __forceinline__ void unit_at(int u, int &row, int &q, int &t)
 {
     t = u & 3;
-    row = (u >> 2) % F::rows;
-    q = (u >> 2) / F::rows;
+    row = (u >> 2) % ROWS;
+    q = (u >> 2) / ROWS;
 }
 
-template <typename T, typename W, bool LANE, typename F>
-static __device__ __forceinline__ void load_x(uint4 (&to)[wide_sizes<W, F>::own], const trm_dequant_gemm &gemm,
-                                              int64_t row0, int k0)
+/* Where a row of x and the slots of lane t of it begin in a panel; slot_at: where those of step s of 16 elements of k
+ * are, `high` for the second pair. */
+static __device__ __forceinline__ uint32_t row_slots(int row, int t)
 {
-    typedef wide_sizes<W, F> S;
-#pragma unroll
-    for (int i = 0; i < S::own; i++) {
-        const int u = i * THREADS + (int)threadIdx.x;
-        int row, q, t;
-        unit_at<F>(u, row, q, t);
-        const int at = k0 + (LANE ? q * W::elements + t * (W::elements / 4) : t * W::elements + q * 8);
-        const bool inside = (S::units % THREADS == 0 || u < S::units) && row0 + row < gemm.m && at < (int)gemm.k;
-        to[i] = inside ? *(const uint4 *)((const T *)gemm.x + (row0 + row) * gemm.k + at) : make_uint4(0, 0, 0, 0);
-    }
+    return (uint32_t)(row * 128 + ((row & 7) << 4) + t * 4);
 }
-
-/* Where step s of 16 elements of k of row `row` begins, the slots of lane t of it; `high`: its second pair. */
-static __device__ __forceinline__ uint32_t slot_of(uint32_t stage, int rows, int row, int s, int high, int t)
+template <int ROWS> static __device__ __forceinline__ uint32_t slot_at(uint32_t slots, int s, int high)
 {
-    const int panel = s >> 2, chunk = (s & 3) * 2 + high;
-    return stage + (uint32_t)(panel * rows * 128 + row * 128 + ((chunk ^ (row & 7)) << 4) + t * 4);
+    return (uint32_t)((s >> 2) * ROWS * 128) + (slots ^ (uint32_t)(((s & 3) * 2 + high) << 4));
 }
 
 static __device__ __forceinline__ void store_word(uint32_t address, uint32_t word)
@@ -75,24 +76,175 @@ static __device__ __forceinline__ void store_word(uint32_t address, uint32_t wor
 }
 
 /* A unit is a word of 4 bits (two steps) or two words of 8 (a step each). */
-template <typename W, typename F>
-static __device__ __forceinline__ void store_x(uint32_t stage, const uint4 (&from)[wide_sizes<W, F>::own])
+template <typename W, int ROWS>
+static __device__ __forceinline__ void store_unit(uint32_t stage, uint32_t slots, int q, const uint4 &v)
 {
-    typedef wide_sizes<W, F> S;
+    const bool nibbles = W::bits == 4;
+    store_word(stage + slot_at<ROWS>(slots, 2 * q, 0), nibbles ? pick_bytes(v.x, v.z, 0x5410) : v.x);
+    store_word(stage + slot_at<ROWS>(slots, 2 * q, 1), nibbles ? pick_bytes(v.x, v.z, 0x7632) : v.y);
+    store_word(stage + slot_at<ROWS>(slots, 2 * q + 1, 0), nibbles ? pick_bytes(v.y, v.w, 0x5410) : v.z);
+    store_word(stage + slot_at<ROWS>(slots, 2 * q + 1, 1), nibbles ? pick_bytes(v.y, v.w, 0x7632) : v.w);
+}
+
+/* Rows of x that a thread brings units of; NULL where x has none. */
+template <int ROWS> struct x_rows {
+    static const int count = ROWS > 32 ? ROWS / 32 : 1;
+    const char *at[count];
+};
+
+/* Batch b of `count` stages' units of a thread, zeros for rows behind the last. */
+template <typename T, typename W, bool LANE, int ROWS, typename S>
+static __device__ __forceinline__ void load_batch(uint4 (&to)[S::batch], const x_rows<ROWS> &rows, int first, int count,
+                                                  int b)
+{
+    const int per_stage = S::own / S::batch, stage = b / per_stage;
 #pragma unroll
-    for (int i = 0; i < S::own; i++) {
-        const int u = i * THREADS + (int)threadIdx.x;
+    for (int i = 0; i < S::batch; i++) {
         int row, q, t;
-        unit_at<F>(u, row, q, t);
-        if (S::units % THREADS == 0 || u < S::units) {
-            const uint4 v = from[i];
-            const bool nibbles = W::bits == 4;
-            store_word(slot_of(stage, F::rows, row, 2 * q, 0, t), nibbles ? pick_bytes(v.x, v.z, 0x5410) : v.x);
-            store_word(slot_of(stage, F::rows, row, 2 * q, 1, t), nibbles ? pick_bytes(v.x, v.z, 0x7632) : v.y);
-            store_word(slot_of(stage, F::rows, row, 2 * q + 1, 0, t), nibbles ? pick_bytes(v.y, v.w, 0x5410) : v.z);
-            store_word(slot_of(stage, F::rows, row, 2 * q + 1, 1, t), nibbles ? pick_bytes(v.y, v.w, 0x7632) : v.w);
+        unit_at<ROWS>((b % per_stage * S::batch + i) * BRINGING + (int)(threadIdx.x - COMPUTING), row, q, t);
+        uint32_t at =
+            (first + stage) * S::k + (LANE ? q * W::elements + t * (W::elements / 4) : t * W::elements + q * 8);
+        asm volatile("" : "+r"(at)); /* computed where it is needed: there are no registers to keep all of them */
+        const char *from = rows.at[i % x_rows<ROWS>::count];
+        to[i] = stage < count && from != NULL ? *(const uint4 *)(from + (uint64_t)at * 2) : make_uint4(0, 0, 0, 0);
+    }
+}
+
+/* What the third warp group does: x of `count` stages from `first` on. */
+template <typename T, typename W, bool LANE, int ROWS, typename S>
+static __device__ __forceinline__ void bring_x(const trm_dequant_gemm &gemm, uint32_t base, int64_t row0, int first,
+                                               int count)
+{
+    const int ahead = S::own == 4 ? 2 : 3, per_stage = S::own / S::batch; /* as registers allow */
+    const uint32_t filled = base + S::barriers, emptied = filled + X_STAGES * 8;
+    uint4 x[ahead][S::batch];
+    x_rows<ROWS> rows;
+#pragma unroll
+    for (int i = 0; i < x_rows<ROWS>::count; i++) {
+        int row, q, t;
+        unit_at<ROWS>(i * BRINGING + (int)(threadIdx.x - COMPUTING), row, q, t);
+        rows.at[i] = row0 + row < gemm.m ? (const char *)gemm.x + (row0 + row) * gemm.k * (int64_t)sizeof(T) : NULL;
+    }
+    wait_for_previous();
+#pragma unroll
+    for (int a = 0; a < ahead; a++) {
+        load_batch<T, W, LANE, ROWS, S>(x[a], rows, first, count, a);
+    }
+    for (int b0 = 0; b0 < count * per_stage; b0 += ahead) {
+#pragma unroll
+        for (int a = 0; a < ahead; a++) {
+            const int b = b0 + a, stage = b / per_stage, part = b % per_stage, place = stage % X_STAGES;
+            if (b < count * per_stage) {
+                if (part == 0) {
+                    barrier_wait(emptied + place * 8, (stage / X_STAGES & 1) ^ 1);
+                }
+#pragma unroll
+                for (int i = 0; i < S::batch; i++) {
+                    int row, q, t;
+                    unit_at<ROWS>((part * S::batch + i) * BRINGING + (int)(threadIdx.x - COMPUTING), row, q, t);
+                    uint32_t slots = row_slots(row, t);
+                    asm volatile("" : "+r"(slots));
+                    store_unit<W, ROWS>(base + place * S::stage, slots, q, x[a][i]);
+                }
+                if (part == per_stage - 1) {
+                    fence_async();
+                    barrier_arrive(filled + place * 8);
+                }
+                load_batch<T, W, LANE, ROWS, S>(x[a], rows, first, count, b + ahead);
+            }
         }
     }
+}
+
+/* ---- the weight ---- */
+
+/* Starts a copy of the 4 bytes that hold what is there. */
+static __device__ __forceinline__ void copy_word_async(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"
+                 :
+                 : "r"(to), "l"((uintptr_t)from & ~(uintptr_t)3)
+                 : "memory");
+}
+
+static __device__ __forceinline__ uint4 read_shared16(uint32_t address)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(address)
+                 : "memory");
+    return v;
+}
+static __device__ __forceinline__ uint32_t read_shared4(uint32_t address)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+    return v;
+}
+
+/* Where the scale of load i is in its row. */
+template <typename W, scale_mode MODE>
+static __device__ __forceinline__ uint32_t scale_column(const trm_dequant_gemm &gemm, int i, int t)
+{
+    const uint32_t at = MODE == SCALE_LANE ? (i * 4 + t) * W::elements : i * 4 * W::elements;
+    return MODE == SCALE_ROW ? 0 : at >> gemm.shift_k;
+}
+
+/* Load i of a tile's rows into the thread's places of the rings. */
+template <typename W, scale_mode MODE, bool ZERO, typename S>
+static __device__ __forceinline__ void start_load(const trm_dequant_gemm &gemm, const lane_rows &rows, uint32_t base,
+                                                  int place, int tile, int i, int t)
+{
+    const uint32_t column = scale_column<W, MODE>(gemm, i, t);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const uint32_t number = ((place * TILES + tile) * 2 + h) * COMPUTING + threadIdx.x;
+        copy16_async(base + S::weight + number * 16, rows.weight[h] + (uint32_t)i * 64, true);
+        if (MODE != SCALE_ROW) {
+            copy_word_async(base + S::scale + number * 4, rows.scale[h] + column * scale_size(gemm));
+        }
+        if (ZERO) {
+            copy_word_async(base + S::zero + number * 4, rows.zero[h] + column);
+        }
+    }
+}
+
+/* What start_load has brought. */
+template <typename W, scale_mode MODE, bool ZERO, typename S>
+static __device__ __forceinline__ void take_load(lane_load &load, const trm_dequant_gemm &gemm, const lane_rows &rows,
+                                                 uint32_t base, int place, int tile, int i, int t)
+{
+    const uint32_t column = scale_column<W, MODE>(gemm, i, t);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const uint32_t number = ((place * TILES + tile) * 2 + h) * COMPUTING + threadIdx.x;
+        load.weight[h] = read_shared16(base + S::weight + number * 16);
+        if (MODE != SCALE_ROW) {
+            const uint32_t low = ((uint32_t)(uintptr_t)rows.scale[h] + column * scale_size(gemm)) & 2;
+            load.scale[h] = read_shared4(base + S::scale + number * 4);
+            load.scale[h] = gemm.scale_type == TRM_F32 ? load.scale[h] : load.scale[h] >> low * 8 & 0xffff;
+        }
+        if (ZERO) {
+            const uint32_t low = ((uint32_t)(uintptr_t)rows.zero[h] + column) & 3;
+            load.zero[h] = read_shared4(base + S::zero + number * 4) >> low * 8 & 0xff;
+        }
+    }
+}
+
+/* ---- products ---- */
+
+/* A tile of 64 rows of the weight as a warp group works on it. */
+template <typename W, scale_mode MODE, int ROWS> struct wide_tile {
+    static const int words = MODE == SCALE_LANE ? 1 : 4; /* of 16 bytes that are multiplied together */
+    lane_load load;
+    uint32_t left[words][2][W::bits == 4 ? 4 : 2];
+    float totals[ROWS / 2], parts[ROWS / 2];
+};
+
+static __device__ __forceinline__ int row_of_tile(int n0, int warp, int tile)
+{
+    return n0 + (warp / 4 * TILES + tile) * 64 + warp % 4 * 16;
 }
 
 #if HAS_WARP_GROUPS
@@ -114,198 +266,273 @@ template <typename T, bool ZERO> static __device__ __forceinline__ void subtract
 {
 }
 
-/* totals += what a load of the weight and the stage of x make. */
-template <typename T, typename W, scale_mode MODE, bool ZERO, typename F>
-static __device__ __forceinline__ void multiply_stage(float (&totals)[F::rows / 2], lane_load &load,
-                                                      const trm_dequant_gemm &gemm, uint32_t stage, int lane)
+/* The left operands of a turn. */
+template <typename T, typename W, scale_mode MODE, bool ZERO, int ROWS>
+static __device__ __forceinline__ void make_left(wide_tile<W, MODE, ROWS> &tile, int turn, int lane)
 {
-    const int steps = W::bits == 4 ? 2 : 1; /* of a word */
-    uint32_t left[4][2][2 * steps];
-    float parts[F::rows / 2];
-    if (MODE == SCALE_LANE) {
-        exchange_words(load.weight[0], lane & 3);
-        exchange_words(load.weight[1], lane & 3);
+    if (MODE == SCALE_LANE && turn == 0) {
+        exchange_words(tile.load.weight[0], lane & 3);
+        exchange_words(tile.load.weight[1], lane & 3);
     }
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
+    for (int j = 0; j < tile.words; j++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const uint32_t zero =
-                ZERO && MODE == SCALE_LANE ? __shfl_sync(0xffffffffu, load.zero[h], (lane & ~3) + j) : load.zero[h];
-            pairs_of(word_of(load.weight[h], j), left[j][h], W(), T());
-            subtract_base<T, ZERO>(left[j][h], zero);
+            const uint32_t zero = ZERO && MODE == SCALE_LANE
+                                      ? __shfl_sync(0xffffffffu, tile.load.zero[h], (lane & ~3) + turn)
+                                      : tile.load.zero[h];
+            pairs_of(word_of(tile.load.weight[h], turn + j), tile.left[j][h], W(), T());
+            subtract_base<T, ZERO>(tile.left[j][h], zero);
         }
     }
+}
+
+/* Where a turn's products go. */
+template <typename W, scale_mode MODE, int ROWS>
+static __device__ __forceinline__ float (&sums_of(wide_tile<W, MODE, ROWS> &tile))[ROWS / 2]
+{
+    return MODE == SCALE_ROW ? tile.totals : tile.parts;
+}
+
+template <typename T, typename W, scale_mode MODE, int ROWS>
+static __device__ __forceinline__ void start_products(wide_tile<W, MODE, ROWS> &tile, uint32_t x, int turn)
+{
+    const int steps = W::bits == 4 ? 2 : 1; /* of a word */
+    if (MODE != SCALE_ROW) {
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
-        float(&to)[F::rows / 2] = MODE == SCALE_ROW ? totals : parts;
-        if (MODE == SCALE_LANE || (MODE == SCALE_LOAD && j == 0)) {
+        for (int i = 0; i < ROWS / 2; i++) {
+            tile.parts[i] = 0.0f;
+        }
+    }
+    wgmma_pin(sums_of(tile));
+    wgmma_begin();
 #pragma unroll
-            for (int i = 0; i < F::rows / 2; i++) {
-                parts[i] = 0.0f;
-            }
-        }
-        if (MODE == SCALE_LANE || j == 0) {
-            wgmma_pin(to);
-            wgmma_begin();
-        }
+    for (int j = 0; j < tile.words; j++) {
 #pragma unroll
         for (int s = 0; s < steps; s++) {
-            const int step = j * steps + s;
-            wgmma_nt(to, left[j][0][2 * s], left[j][1][2 * s], left[j][0][2 * s + 1], left[j][1][2 * s + 1],
-                     wgmma_operand<128>(stage + (step >> 2) * F::rows * 128 + (step & 3) * 32, 0), T());
+            const int step = (turn + j) * steps + s;
+            wgmma_nt(sums_of(tile), tile.left[j][0][2 * s], tile.left[j][1][2 * s], tile.left[j][0][2 * s + 1],
+                     tile.left[j][1][2 * s + 1], wgmma_operand<128>(x + (step >> 2) * ROWS * 128 + (step & 3) * 32, 0),
+                     T());
         }
-        if (MODE == SCALE_LANE || j == 3) {
-            wgmma_commit();
-            wgmma_pin(to);
-            wgmma_wait<0>();
-            wgmma_pin(to);
+    }
+    wgmma_commit();
+    wgmma_pin(sums_of(tile));
+}
+
+/* Waits until at most `left` turns are under way, and adds up what this one made. */
+template <scale_mode MODE, int ROWS, int left, typename W>
+static __device__ __forceinline__ void end_products(wide_tile<W, MODE, ROWS> &tile, const trm_dequant_gemm &gemm,
+                                                    int turn, int lane)
+{
+    wgmma_wait<left>();
+    wgmma_pin(sums_of(tile));
+    if (MODE != SCALE_ROW) {
+        float scale[2];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            scale[h] = scale_of(gemm, tile.load.scale[h]);
+            scale[h] = MODE == SCALE_LANE ? __shfl_sync(0xffffffffu, scale[h], (lane & ~3) + turn) : scale[h];
         }
-        if (MODE == SCALE_LANE || (MODE == SCALE_LOAD && j == 3)) {
-            float scale[2];
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                scale[h] = scale_of(gemm, load.scale[h]);
-                scale[h] = MODE == SCALE_LANE ? __shfl_sync(0xffffffffu, scale[h], (lane & ~3) + j) : scale[h];
-            }
-#pragma unroll
-            for (int i = 0; i < F::rows / 2; i++) {
-                totals[i] = fmaf(parts[i], scale[i >> 1 & 1], totals[i]);
-            }
+        for (int i = 0; i < ROWS / 2; i++) {
+            tile.totals[i] = fmaf(tile.parts[i], scale[i >> 1 & 1], tile.totals[i]);
         }
     }
 }
 #endif
 
-/* Sums of all blocks of the cluster as outputs. */
-static __device__ __forceinline__ void join_sums(const trm_dequant_gemm &gemm, const float *tile, int rows, int splits,
-                                                 int rank, int64_t n0, int64_t row0)
+/* ---- results ---- */
+
+/* Eight outputs of a row. */
+static __device__ __forceinline__ void store_outputs(const trm_dequant_gemm &gemm, int row, int column, float (&v)[8])
 {
-    for (int i = rank * THREADS + (int)threadIdx.x; i < rows * (TILE_N / 8); i += splits * THREADS) {
-        const int row = i / (TILE_N / 8), column = i % (TILE_N / 8) * 8;
-        float v[8];
-        if (row0 + row >= gemm.m || n0 + column >= gemm.n) {
-            continue;
-        }
-        read_in(tile + row * SUM_STRIDE + column, 0, v);
-        for (int b = 1; b < splits; b++) {
-            float next[8];
-            read_in(tile + row * SUM_STRIDE + column, b, next);
+    if (gemm.n % 8 == 0 && gemm.out != TRM_F32 && gemm.bias == NULL && ((uintptr_t)gemm.y & 15) == 0) {
+        uint4 *to = (uint4 *)((char *)gemm.y + ((int64_t)row * (int)gemm.n + column) * 2);
+        *to = gemm.out == TRM_BF16 ? pack16<__nv_bfloat16>(v) : pack16<__half>(v);
+        return;
+    }
 #pragma unroll
-            for (int e = 0; e < 8; e++) {
-                v[e] += next[e];
-            }
-        }
-#pragma unroll
-        for (int e = 0; e < 8; e++) {
-            if (n0 + column + e < gemm.n) {
-                store_output(gemm, (int)row0 + row, (int)n0 + column + e, v[e]);
-            }
+    for (int e = 0; e < 8; e++) {
+        if (column + e < gemm.n) {
+            store_output(gemm, row, column + e, v[e]);
         }
     }
 }
 
+/* Sums of all blocks of the cluster as outputs. */
+static __device__ __forceinline__ void join_sums(const trm_dequant_gemm &gemm, const float *tile, int rows, int splits,
+                                                 int rank, int64_t n0, int64_t row0)
+{
+    for (int i = rank * COMPUTING + (int)threadIdx.x; i < rows * (TILE_N / 8); i += splits * COMPUTING) {
+        const int row = i / (TILE_N / 8), column = i % (TILE_N / 8) * 8;
+        float v[MOST_SPLITS][8];
+        if (row0 + row >= gemm.m || n0 + column >= gemm.n) {
+            continue;
+        }
+#pragma unroll
+        for (int b = 0; b < MOST_SPLITS; b++) { /* all on their way at once */
+            if (b < splits) {
+                read_in(tile + row * SUM_STRIDE + column, b, v[b]);
+            }
+        }
+#pragma unroll
+        for (int b = 1; b < MOST_SPLITS; b++) {
+#pragma unroll
+            for (int e = 0; e < 8; e++) {
+                v[0][e] += b < splits ? v[b][e] : 0.0f;
+            }
+        }
+        store_outputs(gemm, (int)row0 + row, (int)n0 + column, v[0]);
+    }
+}
+
 /*
- * F::rows rows of x by TILE_N of the weight per block; the blocks of a cluster have a split of k each and add up
- * through each other's shared memory.
+ * ROWS rows of x by TILE_N of the weight per block; the blocks of a cluster have a split of k each and add up through
+ * each other's shared memory.
  */
-template <typename T, typename W, scale_mode MODE, bool ZERO, typename F>
-static __global__ void __launch_bounds__(THREADS, F::blocks) dequant_wide(const __grid_constant__ wide_args a)
+template <typename T, typename W, scale_mode MODE, bool ZERO, int ROWS>
+static __global__ void __launch_bounds__(COMPUTING + BRINGING, 1) dequant_wide(const __grid_constant__ wide_args a)
 {
 #if HAS_WARP_GROUPS
     extern __shared__ unsigned char shared[];
-    typedef wide_sizes<W, F> S;
+    typedef wide_sizes<W, ROWS, ZERO> S;
     const trm_dequant_gemm &gemm = a.gemm;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
     const int rank = (int)(blockIdx.x % a.splits);
-    const int64_t n0 = (int64_t)(blockIdx.x / a.splits) * TILE_N, row0 = (int64_t)blockIdx.y * F::rows;
-    const int first = rank * a.per_split, after = min(first + a.per_split, a.loads);
-    const uint32_t stages = (shared_address(shared) + 1023) / 1024 * 1024;
-    lane_load loads[F::loads];
-    lane_rows rows;
+    const int64_t n0 = (int64_t)(blockIdx.x / a.splits) * TILE_N, row0 = (int64_t)blockIdx.y * ROWS;
+    const int first = rank * a.per_split, count = min(a.per_split, a.loads - first);
+    const uint32_t base = (shared_address(shared) + 1023) / 1024 * 1024;
+    const uint32_t filled = base + S::barriers, emptied = filled + X_STAGES * 8;
     start_next();
-    find_rows<W>(rows, gemm, (int)n0 + warp * 16, lane);
-#pragma unroll
-    for (int u = 0; u < F::loads; u++) {
-        if (first + u < after) {
-            load_rows<W, MODE, ZERO>(loads[u], gemm, rows, first + u, t);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < X_STAGES; i++) {
+            barrier_init(filled + i * 8, BRINGING);
+            barrier_init(emptied + i * 8, COMPUTING / 32);
         }
-    }
-    wait_for_previous();
-    float totals[F::rows / 2];
-#pragma unroll
-    for (int i = 0; i < F::rows / 2; i++) {
-        totals[i] = 0.0f;
-    }
-    uint4 x[S::own];
-    load_x<T, W, MODE == SCALE_LANE, F>(x, gemm, row0, first * S::k);
-    for (int load = first; load < after; load += F::loads) {
-#pragma unroll
-        for (int u = 0; u < F::loads; u++) {
-            if (load + u < after) {
-                const uint32_t stage = stages + (uint32_t)((load + u) & 1) * S::stage;
-                store_x<W, F>(stage, x);
-                load_x<T, W, MODE == SCALE_LANE, F>(x, gemm, row0,
-                                                    load + u + 1 < after ? (load + u + 1) * S::k : (int)gemm.k);
-                fence_async();
-                __syncthreads(); /* the stage is filled, and the other one's products have ended */
-                multiply_stage<T, W, MODE, ZERO, F>(totals, loads[u], gemm, stage, lane);
-                if (load + u + F::loads < after) {
-                    load_rows<W, MODE, ZERO>(loads[u], gemm, rows, load + u + F::loads, t);
-                }
-            }
-        }
+        barrier_init_done();
     }
     __syncthreads();
-    /* The stages' memory holds the sums now, [row of x][row of the weight]. */
-    float *tile = (float *)(shared + (stages - shared_address(shared)));
-    float scale[2] = {1.0f, 1.0f};
-    if (MODE == SCALE_ROW) {
-        scale[0] = scale_of(gemm, load_scale_bits(gemm, rows.scale[0]));
-        scale[1] = scale_of(gemm, load_scale_bits(gemm, rows.scale[1]));
+    if (threadIdx.x >= COMPUTING) {
+        registers_shrink<72>();
+        bring_x<T, W, MODE == SCALE_LANE, ROWS, S>(gemm, base, row0, first, count);
+        return;
+    }
+    registers_grow<216>();
+    lane_rows rows[TILES];
+#pragma unroll
+    for (int i = 0; i < TILES; i++) {
+        find_rows<W>(rows[i], gemm, row_of_tile((int)n0, warp, i), lane);
     }
 #pragma unroll
-    for (int i = 0; i < F::rows / 2; i++) {
-        const int n = warp * 16 + g + (i & 2) * 4, row = i / 4 * 8 + t * 2 + (i & 1);
-        tile[row * SUM_STRIDE + n] = totals[i] * scale[i >> 1 & 1];
+    for (int u = 0; u < DEPTH - 1; u++) {
+#pragma unroll
+        for (int i = 0; i < TILES && u < count; i++) {
+            start_load<W, MODE, ZERO, S>(gemm, rows[i], base, u, i, first + u, t);
+        }
+        copies_commit();
+    }
+    wait_for_previous();
+    const int turns = MODE == SCALE_LANE ? 4 : 1; /* of a stage: as often as scales change */
+    wide_tile<W, MODE, ROWS> tiles[TILES];
+#pragma unroll
+    for (int i = 0; i < TILES * ROWS / 2; i++) {
+        tiles[i / (ROWS / 2)].totals[i % (ROWS / 2)] = 0.0f;
+    }
+    int place = 0, last = DEPTH - 1; /* in the rings: of this stage, of the one before */
+    copies_wait<DEPTH - 2>();
+    take_load<W, MODE, ZERO, S>(tiles[0].load, gemm, rows[0], base, 0, 0, first, t);
+    make_left<T, W, MODE, ZERO, ROWS>(tiles[0], 0, lane);
+    for (int i = 0; i < count; i++) {
+        const int stage = i % X_STAGES, after = place + 1 == DEPTH ? 0 : place + 1;
+        const uint32_t x = base + stage * S::stage;
+        barrier_wait(filled + stage * 8, i / X_STAGES & 1);
+#pragma unroll
+        for (int turn = 0; turn < turns; turn++) {
+            start_products<T, W, MODE, ROWS>(tiles[0], x, turn);
+            if (turn == 0) {
+                take_load<W, MODE, ZERO, S>(tiles[1].load, gemm, rows[1], base, place, 1, first + i, t);
+            }
+            make_left<T, W, MODE, ZERO, ROWS>(tiles[1], turn, lane);
+            start_products<T, W, MODE, ROWS>(tiles[1], x, turn);
+            if (turn == 0) {
+                if (i + DEPTH - 1 < count) {
+                    start_load<W, MODE, ZERO, S>(gemm, rows[0], base, last, 0, first + i + DEPTH - 1, t);
+                    start_load<W, MODE, ZERO, S>(gemm, rows[1], base, last, 1, first + i + DEPTH - 1, t);
+                }
+                copies_commit();
+            }
+            end_products<MODE, ROWS, 1>(tiles[0], gemm, turn, lane);
+            if (turn + 1 < turns) {
+                make_left<T, W, MODE, ZERO, ROWS>(tiles[0], turn + 1, lane);
+            } else if (i + 1 < count) {
+                copies_wait<DEPTH - 2>();
+                take_load<W, MODE, ZERO, S>(tiles[0].load, gemm, rows[0], base, after, 0, first + i + 1, t);
+                make_left<T, W, MODE, ZERO, ROWS>(tiles[0], 0, lane);
+            }
+            end_products<MODE, ROWS, 0>(tiles[1], gemm, turn, lane);
+        }
+        if (lane == 0) {
+            barrier_arrive(emptied + stage * 8);
+        }
+        last = place;
+        place = after;
+    }
+    /* All have read all stages, and sums take their place: [row of x][row of the weight]. */
+    copies_wait<0>();
+    named_sync(1, COMPUTING);
+    float *tile = (float *)(shared + (base - shared_address(shared)));
+#pragma unroll
+    for (int j = 0; j < TILES; j++) {
+        float scale[2] = {1.0f, 1.0f};
+        if (MODE == SCALE_ROW) {
+            scale[0] = scale_of(gemm, load_scale_bits(gemm, rows[j].scale[0]));
+            scale[1] = scale_of(gemm, load_scale_bits(gemm, rows[j].scale[1]));
+        }
+#pragma unroll
+        for (int i = 0; i < ROWS / 2; i++) {
+            const int n = row_of_tile(0, warp, j) + g + (i & 2) * 4, row = i / 4 * 8 + t * 2 + (i & 1);
+            tile[row * SUM_STRIDE + n] = tiles[j].totals[i] * scale[i >> 1 & 1];
+        }
     }
     if (a.splits > 1) {
         cluster_barrier();
     } else {
-        __syncthreads();
+        named_sync(1, COMPUTING);
     }
-    join_sums(gemm, tile, F::rows, a.splits, rank, n0, row0);
+    join_sums(gemm, tile, ROWS, a.splits, rank, n0, row0);
     if (a.splits > 1) {
         cluster_barrier(); /* the others may still read here */
     }
 #endif
 }
 
-template <typename T, typename W, scale_mode MODE, bool ZERO, typename F>
+template <typename T, typename W, scale_mode MODE, bool ZERO, int ROWS>
 static trm_status launch_wide(const trm_dequant_gemm *gemm, int splits, cudaStream_t stream)
 {
-    typedef wide_sizes<W, F> S;
+    typedef wide_sizes<W, ROWS, ZERO> S;
     wide_args a = {};
     a.gemm = *gemm;
-    a.loads = (int32_t)((gemm->k + S::k - 1) / S::k);
+    a.loads = (int32_t)(gemm->k / S::k);
     a.per_split = (a.loads + splits - 1) / splits;
     a.splits = (a.loads + a.per_split - 1) / a.per_split;
     cudaLaunchAttribute attributes[MOST_ATTRIBUTES] = {};
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)((gemm->n + TILE_N - 1) / TILE_N) * (unsigned)a.splits,
-                          (unsigned)((gemm->m + F::rows - 1) / F::rows));
-    config.blockDim = dim3(THREADS);
+    config.gridDim =
+        dim3((unsigned)((gemm->n + TILE_N - 1) / TILE_N) * (unsigned)a.splits, (unsigned)((gemm->m + ROWS - 1) / ROWS));
+    config.blockDim = dim3(COMPUTING + BRINGING);
     config.dynamicSmemBytes = S::bytes;
     config.stream = stream;
     config.attrs = attributes;
     config.numAttrs = launch_attributes(attributes, gemm->constant, (unsigned)a.splits);
-    TRM_CUDA_TRY(
-        cudaFuncSetAttribute(dequant_wide<T, W, MODE, ZERO, F>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::bytes));
-    (void)cudaLaunchKernelEx(&config, dequant_wide<T, W, MODE, ZERO, F>, a); /* trm_cuda_launched() sees the error */
+    TRM_CUDA_TRY(cudaFuncSetAttribute(dequant_wide<T, W, MODE, ZERO, ROWS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      S::bytes));
+    (void)cudaLaunchKernelEx(&config, dequant_wide<T, W, MODE, ZERO, ROWS>, a); /* trm_cuda_launched() sees the error */
     return trm_cuda_launched("cuda.dequant_matmul wide");
 }
 
 #define MULTIPROCESSORS 132 /* of an H200 */
+#define PER_CLUSTERS    16  /* of them, from which the blocks of a cluster are taken together */
 
 static bool is_hopper(void)
 {
@@ -326,15 +553,14 @@ static trm_status launch_form(const trm_dequant_gemm *gemm, cudaStream_t stream)
 {
     const int64_t rows = gemm->m <= 16 ? 16 : gemm->m <= 32 ? 32 : 64;
     const int64_t tiles = (gemm->n + TILE_N - 1) / TILE_N * ((gemm->m + rows - 1) / rows);
-    const int64_t fill = 2 * MULTIPROCESSORS / tiles, most = gemm->k / (16 * W::elements);
-    const int64_t splits = max((int64_t)1, min(min(fill, most), (int64_t)MOST_SPLITS));
-    if (rows == 16) {
-        return launch_wide<T, W, MODE, ZERO, wide_form<16, 4, 2>>(gemm, (int)splits, stream);
+    const int64_t most = min((int64_t)MOST_SPLITS, gemm->k / (16 * W::elements));
+    int splits = (int)max((int64_t)1, min(MULTIPROCESSORS / tiles, most));
+    while (splits > 1 && tiles > MULTIPROCESSORS / PER_CLUSTERS * (PER_CLUSTERS / splits)) {
+        splits--;
     }
-    if (rows == 32) {
-        return launch_wide<T, W, MODE, ZERO, wide_form<32, 4, 2>>(gemm, (int)splits, stream);
-    }
-    return launch_wide<T, W, MODE, ZERO, wide_form<64, 2, 2>>(gemm, (int)splits, stream);
+    return rows == 16   ? launch_wide<T, W, MODE, ZERO, 16>(gemm, splits, stream)
+           : rows == 32 ? launch_wide<T, W, MODE, ZERO, 32>(gemm, splits, stream)
+                        : launch_wide<T, W, MODE, ZERO, 64>(gemm, splits, stream);
 }
 
 template <typename T, typename W> static trm_status launch_eight(const trm_dequant_gemm *gemm, cudaStream_t stream)

@@ -112,12 +112,30 @@ static void common_forms(kernel_case_bench *bench, trm_dtype x, trm_dtype weight
     }
 }
 
+/* Tens of rows, and enough of k for several blocks and stages of theirs. */
+static void tens_of_rows(kernel_case_bench *bench, trm_dtype x, trm_dtype weight)
+{
+    static const int64_t rows[] = {17, 33, 64, 10};
+    static const int32_t blocks_k[] = {0, 32, 64, 128};
+    for (int32_t b = 0; b < COUNT(blocks_k); b++) {
+        form f = {x, weight, floats[b % COUNT(floats)], {1, blocks_k[b], TRM_DTYPE_NONE}, b == 1, false, 0.0};
+        for (int32_t zeros = 0; zeros < (weight == TRM_U8 ? 2 : 1); zeros++) {
+            f.zero_point = zeros == 1;
+            dequant_matmul_case(bench, DIMS(rows[b], 2176), 264, f);
+            dequant_matmul_case(bench, DIMS(rows[(b + zeros + 1) % 4], 640), 523, f);
+        }
+    }
+}
+
 void kernel_cases_dequant_matmul(kernel_case_bench *bench)
 {
     static const trm_dtype weights[] = {TRM_F8E4M3, TRM_I8, TRM_U8};
     for (int32_t w = 0; w < COUNT(weights); w++) {
         for (int32_t t = 0; t < COUNT(floats); t++) {
             common_forms(bench, floats[t], weights[w]);
+            if (floats[t] != TRM_F32) {
+                tens_of_rows(bench, floats[t], weights[w]);
+            }
         }
         /* Columns that no number of bytes or lanes divides. */
         if (weights[w] != TRM_U8) {
