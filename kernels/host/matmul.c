@@ -99,27 +99,41 @@ void trm_host_matmul_finish(const trm_host_matmul *matmul, int64_t bias_at, int6
     trm_host_activate(matmul->params->activation, x, n);
 }
 
+#define REFERENCE_COLUMNS 8 /* at a time */
+
 static float element(const trm_view *view, int64_t i)
 {
     float buffer;
     return *trm_host_load(view->dtype, view->data, i, 1, &buffer);
 }
 
-/* The sum over k, in order. f32 is read in place: the batch-invariant mode runs whole models so. */
-static double reference_sum(const trm_host_matmul *mm, int64_t a, int64_t a_step, int64_t b, int64_t b_step)
+/* The sums of `n` neighbouring columns, each over k in order. The batch-invariant mode runs whole models so: f32 is
+ * read in place, and several sums do not wait for one addition after another. */
+static void reference_sums(const trm_host_matmul *mm, int64_t a, int64_t a_step, int64_t b, int64_t b_column,
+                           int64_t b_step, int64_t n, double *sums)
 {
-    double sum = 0.0;
-    if (mm->a->dtype == TRM_F32 && mm->b->dtype == TRM_F32) {
-        const float *pa = (const float *)mm->a->data + a, *pb = (const float *)mm->b->data + b;
-        for (int64_t k = 0; k < mm->k; k++) {
-            sum += (double)pa[k * a_step] * (double)pb[k * b_step];
+    if (mm->a->dtype == TRM_F32 && mm->b->dtype == TRM_F32 && n == REFERENCE_COLUMNS) {
+        const float *pa = (const float *)mm->a->data + a, *columns[REFERENCE_COLUMNS];
+        double lanes[REFERENCE_COLUMNS] = {0};
+        for (int j = 0; j < REFERENCE_COLUMNS; j++) {
+            columns[j] = (const float *)mm->b->data + b + j * b_column;
         }
-        return sum;
+        for (int64_t k = 0; k < mm->k; k++) {
+            const double x = pa[k * a_step];
+            const int64_t at = k * b_step;
+            for (int j = 0; j < REFERENCE_COLUMNS; j++) {
+                lanes[j] += x * (double)columns[j][at];
+            }
+        }
+        memcpy(sums, lanes, sizeof(lanes));
+        return;
     }
-    for (int64_t k = 0; k < mm->k; k++) {
-        sum += (double)element(mm->a, a + k * a_step) * (double)element(mm->b, b + k * b_step);
+    for (int64_t j = 0; j < n; j++) {
+        sums[j] = 0.0;
+        for (int64_t k = 0; k < mm->k; k++) {
+            sums[j] += (double)element(mm->a, a + k * a_step) * (double)element(mm->b, b + j * b_column + k * b_step);
+        }
     }
-    return sum;
 }
 
 /* Rows begin .. end - 1 over all batches. */
@@ -131,10 +145,16 @@ static void reference_rows(void *user, int64_t begin, int64_t end)
     for (int64_t row = begin; row < end; row++) {
         const trm_host_matmul_place at = trm_host_matmul_place_of(mm, row / mm->m);
         const int64_t m = row % mm->m;
-        for (int64_t n = 0; n < mm->n; n++) {
-            float result = (float)reference_sum(mm, at.a + m * a_row, a_step, at.b + n * b_column, b_step);
-            trm_host_matmul_finish(mm, at.bias + n, 1, &result);
-            trm_host_store(mm->out->dtype, mm->out->data, at.out + m * mm->n + n, 1, &result);
+        for (int64_t column = 0; column < mm->n; column += REFERENCE_COLUMNS) {
+            const int64_t n = trm_host_min(mm->n - column, REFERENCE_COLUMNS);
+            double sums[REFERENCE_COLUMNS];
+            float results[REFERENCE_COLUMNS];
+            reference_sums(mm, at.a + m * a_row, a_step, at.b + column * b_column, b_column, b_step, n, sums);
+            for (int64_t j = 0; j < n; j++) {
+                results[j] = (float)sums[j];
+            }
+            trm_host_matmul_finish(mm, at.bias + column, n, results);
+            trm_host_store(mm->out->dtype, mm->out->data, at.out + m * mm->n + column, n, results);
         }
     }
 }
