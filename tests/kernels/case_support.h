@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "support/kernel_case.h"
+#include "support/support.h"
 
 #define TRM_CASE_TABLE __attribute__((unused)) static const
 
@@ -80,7 +81,7 @@ static inline place place_of(const trm_dims *dims, int64_t index)
     return p;
 }
 
-static inline int64_t index_of(const trm_dims *dims, const int64_t *i)
+TEST_UNCHECKED static inline int64_t index_of(const trm_dims *dims, const int64_t *i)
 {
     int64_t index = 0;
     for (int32_t axis = 0; axis < dims->n; axis++) {

@@ -32,7 +32,7 @@ typedef struct run_state {
 
 /* `value` rounded once, half to even, to a binary float of `mantissas` bits behind the leading one whose normal numbers
  * begin at 2^least. */
-static double nearest_binary(double value, int32_t mantissas, int32_t least)
+TEST_UNCHECKED static double nearest_binary(double value, int32_t mantissas, int32_t least)
 {
     uint64_t bits;
     memcpy(&bits, &value, sizeof(bits));
@@ -45,7 +45,7 @@ static double nearest_binary(double value, int32_t mantissas, int32_t least)
     return copysign(rounded - grid, value);
 }
 
-static double nearest_16(double value, bool bf16)
+TEST_UNCHECKED static double nearest_16(double value, bool bf16)
 {
     const double end = bf16 ? 0x1p128 : 0x1p16; /* stands for infinity */
     if (!(fabs(value) < end)) {
@@ -56,7 +56,7 @@ static double nearest_16(double value, bool bf16)
 }
 
 /* Value of a code of a small float type: fields as the type's name says, by the bits they have. */
-static double small_value(trm_dtype dtype, int32_t code)
+TEST_UNCHECKED static double small_value(trm_dtype dtype, int32_t code)
 {
     if (dtype == TRM_F8E4M3) { /* of caches there are many; base_test_half knows them all */
         return (double)trm_f8e4m3_to_f32((uint8_t)code);
@@ -86,7 +86,7 @@ static bool is_small_float(trm_dtype dtype)
 }
 
 /* The nearest code of all, of two the even one; NaN for NaN, or what there is for it. */
-static int32_t nearest_small(trm_dtype dtype, double value)
+TEST_UNCHECKED static int32_t nearest_small(trm_dtype dtype, double value)
 {
     if (dtype == TRM_F8E4M3 && !isnan(value)) { /* whole caches and weights are made of it */
         return trm_f32_to_f8e4m3((float)nearest_binary(fmin(fmax(value, -448.0), 448.0), 3, -6));
