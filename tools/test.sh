@@ -2,13 +2,16 @@
 # Installs what the tests need, builds everything with warnings as errors, and runs every test that needs no GPU: the release
 # build (with CUDA kernels compiled where there is nvcc), the host tests again under ASan and UBSan, and those of threads that load
 # and stream weights under TSan.
-# TRM_TEST_JOBS sets how many build and test jobs run at once (default: one for each processor and 2 GiB of free memory).
+# TRM_TEST_JOBS sets how many build and test jobs run at once (default: one for each processor and 2 GiB of free memory; of tests,
+# many of which wait for others, half as many more where there is memory for them).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 processors=$(nproc)
 pairs=$(awk '/^MemAvailable:/ { print int($2 / 2097152) }' /proc/meminfo) # of GiB
-jobs=${TRM_TEST_JOBS:-$((pairs < 1 ? 1 : pairs < processors ? pairs : processors))}
+fitting() { echo $((pairs < 1 ? 1 : pairs < $1 ? pairs : $1)); }
+jobs=${TRM_TEST_JOBS:-$(fitting "$processors")}
+tests=${TRM_TEST_JOBS:-$(fitting $((processors + processors / 2)))}
 tools/packages.sh test
 tests/conformance/make_data.sh build/onnx_data ||
     echo "tools/test.sh: ONNX's own test cases could not be made (PyPI not reached?): their tests are left out" >&2
@@ -33,9 +36,9 @@ fixed=()
 setarch "$(uname -m)" -R true 2>/dev/null && fixed=(setarch "$(uname -m)" -R)
 
 failed=0
-"${fixed[@]}" ctest --test-dir build/tsan -R '^(dist/test_hosting|dist/test_load|dist/test_prepare|dist/test_streaming|weight_stream/test_ring)$' -j "$jobs" --output-on-failure || failed=1
+"${fixed[@]}" ctest --test-dir build/tsan -R '^(dist/test_hosting|dist/test_load|dist/test_prepare|dist/test_streaming|weight_stream/test_ring)$' -j "$tests" --output-on-failure || failed=1
 for preset in asan test; do
     echo "== tests of build/$preset"
-    ctest --test-dir build/$preset -j "$jobs" --output-on-failure || failed=1
+    ctest --test-dir build/$preset -j "$tests" --output-on-failure || failed=1
 done
 exit $failed
