@@ -64,6 +64,7 @@ struct completion {
     double deadline;
     completion *next, *previous; /* the hub's list */
     struct hub_client *holder;   /* the hub's: its client, while it is live */
+    bool yields;                 /* the hub's, while it looks for places */
 };
 
 /* Takes over the request (empty afterwards) and the prompts' tokens [request->n_prompts], which are then empty too.

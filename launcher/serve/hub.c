@@ -275,26 +275,23 @@ static void refuse_full(hub *h, completion *c)
     fail_request(h, c, 429, "queue_full", "the server has as many requests as it takes, try again later");
 }
 
-/* Whether `other` may be refused after all in favour of `c`: nothing of it has come, its client has more. */
+/* Whether `other` may be refused after all in favour of `c`: nothing of it has come, and its client keeps as much. */
 static bool may_yield(const completion *other, const completion *c)
 {
-    return other->holder != NULL && other->holder->live > c->holder->live && !other->begun && other->first_token == 0 &&
-           other->n_finished == 0 && other->request.priority <= c->request.priority;
+    return other->holder != NULL && !other->yields && other->holder->live - other->n_choices >= c->holder->live &&
+           !other->begun && other->first_token == 0 && other->n_finished == 0 &&
+           other->request.priority <= c->request.priority;
 }
 
 /* Takes places for `c` from the clients that have most, the newest request first, as long as its own has no more than
- * an even part. */
+ * an even part; from none of them if they have too few. */
 static void take_places(hub *h, const completion *c)
 {
-    int64_t yielding = 0;
-    for (const completion *other = h->live; other != NULL; other = other->next) {
-        yielding += may_yield(other, c) ? other->n_choices : 0;
-    }
-    if ((int64_t)c->holder->live * h->n_holders > h->options.max_requests ||
-        h->m.live - yielding > h->options.max_requests) {
+    int32_t live = h->m.live;
+    if ((int64_t)c->holder->live * h->n_holders > h->options.max_requests) {
         return;
     }
-    while (h->m.live > h->options.max_requests) {
+    while (live > h->options.max_requests) {
         completion *last = NULL;
         for (completion *other = h->live; other != NULL; other = other->next) {
             if (may_yield(other, c) && (last == NULL || other->holder->live > last->holder->live)) {
@@ -302,9 +299,22 @@ static void take_places(hub *h, const completion *c)
             }
         }
         if (last == NULL) {
-            return;
+            break;
         }
-        refuse_full(h, last);
+        last->yields = true;
+        last->holder->live -= last->n_choices;
+        live -= last->n_choices;
+    }
+    completion *older;
+    for (completion *other = h->live; other != NULL; other = older) {
+        older = other->next;
+        if (other->yields) {
+            other->yields = false;
+            other->holder->live += other->n_choices;
+            if (live <= h->options.max_requests) {
+                refuse_full(h, other);
+            }
+        }
     }
 }
 

@@ -56,7 +56,7 @@ class Limits(unittest.TestCase):
 
     def test_queue_of_one_client(self):
         """Who fills the server makes room for others up to their even part: its newest request of no higher priority goes."""
-        keys = write_temporary("many\none\n")
+        keys = write_temporary("many\none\nthree\n")
         live = lambda: [int(server.metric("trireme_requests_" + what)) for what in ("live", "refused_total")]
 
         def ask(key, **more):
@@ -95,6 +95,12 @@ class Limits(unittest.TestCase):
             self.assertEqual(statuses(one), [200])
             server.wait_metric("trireme_requests_live", 0)
             self.assertEqual(server.request("POST", "/v1/completions", {"prompt": "And", "max_tokens": 1}, {"X-Api-Key": "many"})[0], 200)
+        with Server("--api-keys", keys, "--max-requests", "12", "--sequences", "1", *HOLDS) as server, \
+                concurrent.futures.ThreadPoolExecutor(16) as pool:
+            with server.held(): # what two of these have to give would not do for the third, so nobody gives anything
+                begun, many, three = ask("one", n=6), [ask("many") for _ in range(6)], ask("three", n=4)
+                self.assertEqual(live(), [12, 1])
+            self.assertEqual(statuses([begun, *many, three]), [200] * 7 + [429])
         os.unlink(keys)
 
     def test_body(self):
