@@ -55,20 +55,23 @@ void *trm_problems_find(const trm_problems *problems, const void *key)
 void *trm_problems_get(const trm_problems *problems, const void *key, bool tuned)
 {
     const uint64_t home = home_of(problems, key);
-    slot *spare = slot_at(problems, problems->n), *found = trm_problems_find(problems, key), *proposed = NULL;
+    slot *spare = slot_at(problems, problems->n), *found = trm_problems_find(problems, key);
     if (found != NULL && (found != spare || !tuned)) {
         return found;
     }
     if (found != NULL) {
         empty(problems, found);
     }
+    static const trm_problem_state giving_way[] = {TRM_PROBLEM_FREE, TRM_PROBLEM_PROPOSED, TRM_PROBLEM_ASKED,
+                                                   TRM_PROBLEM_NONE, TRM_PROBLEM_TUNED};
     slot *place = NULL;
-    for (uint64_t i = 0; i < PROBES; i++) {
-        slot *s = place_of(problems, home, i);
-        place = place == NULL && s->state == TRM_PROBLEM_FREE ? s : place;
-        proposed = proposed == NULL && s->state == TRM_PROBLEM_PROPOSED ? s : proposed;
+    for (int32_t state = 0; place == NULL && state < (tuned ? 5 : 2); state++) {
+        for (uint64_t i = 0; place == NULL && i < PROBES; i++) {
+            slot *s = place_of(problems, home, i);
+            place = s->state == giving_way[state] ? s : NULL;
+        }
     }
-    place = place != NULL ? place : proposed != NULL ? proposed : tuned ? place_of(problems, home, 0) : spare;
+    place = place != NULL ? place : spare;
     empty(problems, place);
     memcpy(key_of(problems, place), key, problems->key_size);
     return place;
@@ -81,7 +84,9 @@ void *trm_problems_nearest(const trm_problems *problems, const void *key, double
     for (uint64_t i = 0; i < problems->n; i++) {
         slot *s = slot_at(problems, i);
         const double times = s->state == TRM_PROBLEM_TUNED ? ratio(key_of(problems, s), key) : most + 1;
-        if (times < most || (times <= most && nearest == NULL)) {
+        const bool before =
+            nearest == NULL || memcmp(key_of(problems, s), key_of(problems, nearest), problems->key_size) < 0;
+        if (times < most || (times <= most && before)) {
             nearest = s;
             most = times;
         }

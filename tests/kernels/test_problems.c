@@ -112,6 +112,19 @@ static void test_what_was_tuned_stays(void **unused)
     }
 }
 
+static void test_what_was_tuned_goes_last(void **unused)
+{
+    (void)unused;
+    static const trm_problem_state others[] = {TRM_PROBLEM_NONE, TRM_PROBLEM_ASKED, TRM_PROBLEM_PROPOSED};
+    for (int64_t i = 0; i < 3 * PLACES; i++) {
+        fill(TRM_PROBLEM_TUNED);
+        find(i % PLACES)->state = others[i / PLACES];
+        put(100, TRM_PROBLEM_TUNED);
+        assert_non_null(find(100));
+        assert_int_equal(count(TRM_PROBLEM_TUNED, PLACES), PLACES - 1);
+    }
+}
+
 static void test_what_is_tuned_leaves_the_spare(void **unused)
 {
     (void)unused;
@@ -171,6 +184,14 @@ static void test_nearest(void **unused)
     assert_int_equal(nearest_to(1, 4), -1);
     assert_int_equal(nearest_to(128, 4), 32);
     assert_int_equal(nearest_to(129, 4), -1);
+    int64_t found[2];
+    for (int32_t i = 0; i < 2; i++) { /* of equals, whichever was there first */
+        memset(slots, 0, sizeof(slots));
+        put(i == 0 ? 4 : 16, TRM_PROBLEM_TUNED);
+        put(i == 0 ? 16 : 4, TRM_PROBLEM_TUNED);
+        found[i] = nearest_to(8, 4);
+    }
+    assert_int_equal(found[0], found[1]);
 }
 
 int main(void)
@@ -179,6 +200,7 @@ int main(void)
         cmocka_unit_test(test_every_place_is_used),
         cmocka_unit_test(test_proposals_give_way),
         cmocka_unit_test(test_what_was_tuned_stays),
+        cmocka_unit_test(test_what_was_tuned_goes_last),
         cmocka_unit_test(test_what_is_tuned_leaves_the_spare),
         cmocka_unit_test(test_what_gives_way_is_released_once),
         cmocka_unit_test(test_nearest),
