@@ -358,7 +358,7 @@ static trm_status choose_way(const trm_kernel_call *call, const trm_dequant_gemm
     for (int i = 0; i < WAY_COUNT; i++) {
         timed_run run = {call, gemm, (way)i};
         float milliseconds;
-        /* Rows are read anew by every 32 rows of x: not worth a try where they are many. */
+        /* The weight is read anew for every 16 or 64 rows of x: not worth a try where they are many. */
         if (!way_accepts((way)i, call, gemm) || (i != WAY_PIECES && gemm->m > MOST_TRIED)) {
             continue;
         }

@@ -168,7 +168,7 @@ def start_compilers():
 
     Kernels there are before it is ready are compiled by threads of this process, which is slow. The pool compiles with
     torch's ptxas, and Triton's cache is looked up by the version of ptxas: with another one this process would find
-    nothing there and compile each kernel again, one after another, when it times it."""
+    nothing there and compile each kernel again, one after another, when it times it. (Names of torch 2.11.)"""
     from torch._inductor.async_compile import AsyncCompile, shutdown_compile_workers
     from torch._inductor.runtime.compile_tasks import _set_triton_ptxas_path
     _set_triton_ptxas_path()
@@ -511,7 +511,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         waiting = exports + [p for case in cases for p in peers[case]]
         order = {"export": 0, "optimize": 0, "max-autotune": 1, "onnxruntime": 2, "graph": 4}  # the longest first
-        # max-autotune tries 450 kernels for ResNet-50, a third of that for the others
+        # max-autotune tries 500 kernels for ResNet-50, far fewer for the others
         waiting.sort(key=lambda p: (order.get(p.task["mode"], 3), p.task["network"] != "resnet50"))
         waiting = [pool.submit(p.prepare, deadline) for p in waiting]
         concurrent.futures.wait(waiting)

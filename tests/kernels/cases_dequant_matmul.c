@@ -112,7 +112,7 @@ static void common_forms(kernel_case_bench *bench, trm_dtype x, trm_dtype weight
     }
 }
 
-/* Tens of rows, and enough of k for several blocks and stages of theirs. */
+/* Tens of rows, and so much of k that its blocks go through their rings more than once. */
 static void tens_of_rows(kernel_case_bench *bench, trm_dtype x, trm_dtype weight)
 {
     static const int64_t rows[] = {17, 33, 64, 10};
@@ -121,8 +121,9 @@ static void tens_of_rows(kernel_case_bench *bench, trm_dtype x, trm_dtype weight
         form f = {x, weight, floats[b % COUNT(floats)], {1, blocks_k[b], TRM_DTYPE_NONE}, b == 1, false, 0.0};
         for (int32_t zeros = 0; zeros < (weight == TRM_U8 ? 2 : 1); zeros++) {
             f.zero_point = zeros == 1;
-            dequant_matmul_case(bench, DIMS(rows[b], 2176), 264, f);
+            dequant_matmul_case(bench, DIMS(rows[b], 4224), 264, f);
             dequant_matmul_case(bench, DIMS(rows[(b + zeros + 1) % 4], 640), 523, f);
+            dequant_matmul_case(bench, DIMS(64, 1408), 72, f);
         }
     }
 }
