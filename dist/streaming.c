@@ -667,6 +667,11 @@ trm_status trm_streaming_use_rates(trm_plan *plan, const trm_hosting_rates *rate
     return s->asked.host_compute == TRM_HOST_COMPUTE_AUTO ? trm_streaming_replan(plan, s->problem.budget) : TRM_OK;
 }
 
+size_t trm_streaming_file_memory(void)
+{
+    return TRM_READER_HOST_BYTES;
+}
+
 trm_status trm_streaming_read(const trm_plan *plan, int32_t weight, size_t begin, size_t size, void *to)
 {
     const trm_tensor *tensor = plan->streaming->tensors[weight];

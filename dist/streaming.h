@@ -101,6 +101,8 @@ trm_status trm_streaming_read_piece(void *plan, const trm_reader_piece *piece, v
 #define TRM_READER_BUFFERS      12
 #define TRM_READER_BUFFER_BYTES ((size_t)8 << 20)
 #define TRM_READER_HOST_BYTES   (TRM_READER_BUFFERS * TRM_READER_BUFFER_BYTES + TRM_READER_THREADS * TRM_WEIGHT_WINDOW)
+/* The last: the host memory that is left free where weights stay in their files. */
+size_t trm_streaming_file_memory(void);
 /* Whether a layer reads rows of the weight where it lies when it is streamed. */
 bool trm_streaming_has_rows(const trm_streaming_plan *s, int32_t weight);
 /* The same of a plan's. */
@@ -125,6 +127,7 @@ typedef struct trm_weight_places {
     bool *is_pinned;              /* [n] */
     bool pinned;                  /* all of them are */
     bool capturable;              /* and none is read in every step or gathered: steps can be captured */
+    size_t host_room;             /* bytes for stored ones and what files are read through, of what was free at first */
     size_t host_limit, host_used; /* bytes of stored ones; before one is filled, of what it is thought to take */
     int32_t threads;              /* to pack with, when the budget changes */
     struct trm_pool *pool;        /* to pack with, while there is one; NULL: the caller alone */

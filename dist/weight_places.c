@@ -17,7 +17,8 @@
 /* Of the host memory that is free, weights take this many parts in so many. */
 #define HOST_SHARE 19
 #define HOST_PARTS 20
-/* What is copied to see how fast the link is, and how often. */
+/* What is copied to see how fast the link is, and how often. (Files are probed with no more than steps read into: it is
+ * all that is left free for them.) */
 #define PROBE_BYTES       ((size_t)256 << 20)
 #define LEAST_PROBE_BYTES ((size_t)1 << 20)
 #define PROBES            4
@@ -91,15 +92,20 @@ static trm_status take_stored(trm_weight_places *places, const trm_plan *plan, i
     return TRM_OK;
 }
 
-/* Of what is free, the memory for weights: where they do not all fit, less what the others are read through. */
-static size_t free_limit(const trm_weight_places *places, const trm_streaming_plan *s, int32_t sharing)
+/* The memory for weights: of what was free where they do not all fit, less what the others are read through. */
+static void limit_host(trm_weight_places *places, const trm_plan *plan)
 {
-    const size_t room = trm_memory_available() / (size_t)(sharing < 1 ? 1 : sharing) / HOST_PARTS * HOST_SHARE;
+    const trm_streaming_plan *s = plan->streaming;
+    const size_t room = places->host_room, others = trm_streaming_file_memory();
     size_t wanted = 0;
     for (int32_t i = 0; i < places->n; i++) {
-        wanted += s->residency.resident[i] ? 0 : stored_guess(s, i);
+        const size_t bytes = places->stored[i].memory != NULL ? host_bytes(places, plan, i) : stored_guess(s, i);
+        wanted += s->residency.resident[i] ? 0 : bytes;
     }
-    return wanted <= room ? room : room > TRM_READER_HOST_BYTES ? room - TRM_READER_HOST_BYTES : 0;
+    places->host_limit = s->asked.host_bytes > 0 ? s->asked.host_bytes
+                         : wanted <= room        ? room
+                         : room > others         ? room - others
+                                                 : 0;
 }
 
 /* Says what host memory has no room for. */
@@ -131,7 +137,8 @@ trm_status trm_weight_places_init(trm_weight_places *places, const trm_plan *pla
         places->n = 0;
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the places of %zu weights", n - 1);
     }
-    places->host_limit = s->asked.host_bytes > 0 ? s->asked.host_bytes : free_limit(places, s, sharing);
+    places->host_room = trm_memory_available() / (size_t)(sharing < 1 ? 1 : sharing) / HOST_PARTS * HOST_SHARE;
+    limit_host(places, plan);
     for (int32_t i = 0; i < places->n; i++) { /* tables first: their rows are read where they lie */
         bool wanted = !s->residency.resident[i] && trm_streaming_reads_in_place(plan, i);
         TRM_TRY(wanted ? take_stored(places, plan, i) : TRM_OK);
@@ -329,7 +336,7 @@ static int32_t largest_read(const trm_weight_places *places, const trm_plan *pla
 }
 
 /* The pieces of a weight as steps read them, but small ones of a small weight that lies flat, so that all threads have
- * some; so many that they are PROBE_BYTES at most, or one. */
+ * some; no more than fit the buffers of a step. */
 static trm_status list_probe(const trm_plan *plan, int32_t weight, size_t *most, trm_reader_piece **pieces, size_t *n)
 {
     const size_t bytes = plan->streaming->part_bytes[weight], row_bytes = plan->streaming->row_bytes[weight];
@@ -341,7 +348,8 @@ static trm_status list_probe(const trm_plan *plan, int32_t weight, size_t *most,
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %zu pieces", *n);
     }
     (void)trm_reader_list(weight, bytes, row_bytes, *most, *pieces);
-    *n = *n < PROBE_BYTES / *most ? *n : PROBE_BYTES / *most;
+    const size_t fit = TRM_READER_BUFFERS * TRM_READER_BUFFER_BYTES / *most;
+    *n = *n < fit ? *n : fit;
     return TRM_OK;
 }
 
@@ -588,6 +596,25 @@ static trm_status move_to_device(trm_weight_places *places, trm_plan *plan, trm_
     return TRM_OK;
 }
 
+/* Leaves weights to their files, tables last, until those that remain are within the limit. */
+static void make_room(trm_weight_places *places, const trm_plan *plan, trm_device *device)
+{
+    const bool *resident = plan->streaming->residency.resident;
+    size_t remain = 0;
+    for (int32_t i = 0; i < places->n; i++) {
+        remain += places->stored[i].memory != NULL && !resident[i] ? host_bytes(places, plan, i) : 0;
+    }
+    for (int32_t tables = 0; tables < 2; tables++) {
+        for (int32_t i = places->n - 1; i >= 0 && remain > places->host_limit; i--) {
+            if (places->stored[i].memory != NULL && !resident[i] &&
+                trm_streaming_reads_in_place(plan, i) == (tables == 1)) {
+                remain -= host_bytes(places, plan, i);
+                drop_stored(places, plan, device, i);
+            }
+        }
+    }
+}
+
 trm_status trm_weight_places_change(trm_weight_places *places, trm_plan *plan, trm_device *device, size_t budget)
 {
     trm_stream *stream = NULL;
@@ -595,6 +622,10 @@ trm_status trm_weight_places_change(trm_weight_places *places, trm_plan *plan, t
     trm_status status = trm_streaming_replan(plan, budget);
     status = status == TRM_OK ? trm_pool_create(places->threads, &places->pool) : status;
     const bool *resident = plan->streaming->residency.resident;
+    if (status == TRM_OK) {
+        limit_host(places, plan); /* another budget may leave weights in their files, or none */
+        make_room(places, plan, device);
+    }
     for (int32_t i = 0; status == TRM_OK && i < places->n; i++) {
         status = resident[i] || places->resident[i] == NULL ? TRM_OK : move_to_host(places, plan, stream, i);
     }

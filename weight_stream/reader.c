@@ -172,7 +172,12 @@ static trm_status create_buffers(trm_reader *reader, const trm_reader_options *o
     for (size_t i = 0; i < reader->n_buffers; i++) {
         buffer *b = &reader->buffers[i];
         void *memory;
-        if (!refused && trm_device_alloc_host(reader->device, options->buffer_bytes, &memory) != TRM_OK) {
+        const trm_status status =
+            refused ? TRM_OK : trm_device_alloc_host(reader->device, options->buffer_bytes, &memory);
+        if (status != TRM_OK) {
+            if (trm_memory_available() / options->buffer_bytes < reader->n_buffers - i) {
+                return status; /* ordinary memory is not there either */
+            }
             refused = true;
             TRM_WARN("%s: weights that are read from files are copied from ordinary memory, which is several times "
                      "slower",

@@ -2,6 +2,7 @@
 #include "support/support.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -266,6 +267,14 @@ size_t __wrap_trm_memory_available(void)
     return available > 0 ? available : __real_trm_memory_available();
 }
 
+static size_t file_memory; /* not 0: what is left free for the buffers that files are read into */
+size_t __real_trm_streaming_file_memory(void);
+size_t __wrap_trm_streaming_file_memory(void);
+size_t __wrap_trm_streaming_file_memory(void)
+{
+    return file_memory > 0 ? file_memory : __real_trm_streaming_file_memory();
+}
+
 /* Of the device; that of the host, which weights stream from, is another matter, also where they are one. */
 static trm_status get_roomy_info(trm_device *device, trm_device_info *info)
 {
@@ -309,11 +318,52 @@ static void memory_that_is_nearly_full(void **state)
     test_world->device->ops = true_ops;
 }
 
+/* That budgets leave more or fewer weights on the host, too: room for three quarters of all, and buffers less than
+ * that. */
+static void memory_that_is_nearly_full_with_other_budgets(void **state)
+{
+    (void)state;
+    trm_generator_limits limits;
+    trm_generator *generator = open_generator("0");
+    tokens expected = generate(generator);
+    trm_generator_get_limits(generator, &limits);
+    const size_t all = limits.streaming.streamable, room = all / 4 * 3;
+    trm_generator_destroy(generator);
+    true_ops = test_world->device->ops;
+    trm_device_ops changed = *true_ops;
+    changed.get_info = get_roomy_info;
+    test_world->device->ops = &changed;
+    file_memory = all / 4;
+    const size_t budgets[] = {0, all, all / 8 * 3, 0, all, all / 2, all / 8};
+    for (size_t first = 0; first < 2; first++) { /* some are in files at first, or none are */
+        available = room / 19 * 20;
+        generator = open_generator(first == 0 ? "0" : "100%");
+        available = 0;
+        for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
+            assert_ok(trm_generator_set_weight_budget(generator, budgets[i]));
+            trm_generator_get_limits(generator, &limits);
+            const size_t host = limits.streaming.host, files = limits.streaming.files;
+            assert_true(host + (files > 0 ? file_memory : 0) <= room);
+            assert_int_equal(files > 0, budgets[i] < all / 4);
+            assert_true(files == 0 || host > 0);
+            tokens found = generate(generator);
+            assert_memory_equal(&found, &expected, sizeof(found));
+        }
+        trm_generator_destroy(generator);
+    }
+    file_memory = 0;
+    test_world->device->ops = true_ops;
+}
+
 static size_t refused; /* bytes that there is no memory for; SIZE_MAX: for anything */
+static atomic_size_t most_allocated;
 trm_status __real_trm_pages_alloc(size_t size, void **memory);
 trm_status __wrap_trm_pages_alloc(size_t size, void **memory);
 trm_status __wrap_trm_pages_alloc(size_t size, void **memory)
 {
+    size_t most = atomic_load(&most_allocated);
+    while (size > most && !atomic_compare_exchange_weak(&most_allocated, &most, size)) {
+    }
     return refused == SIZE_MAX || refused == size ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "the machine is full")
                                                   : __real_trm_pages_alloc(size, memory);
 }
@@ -367,6 +417,48 @@ static void a_machine_that_is_full(void **state)
     trm_generator_get_limits(generator, &limits);
     assert_true(limits.streaming.files > 0);
     trm_generator_destroy(generator);
+    changed.get_info = get_roomy_info;
+    available = TRM_READER_BUFFERS * TRM_READER_BUFFER_BYTES - 1; /* ordinary memory would be taken from others */
+    logged[0] = '\0';
+    trm_log_set(keep_log, NULL, TRM_LOG_WARNING);
+    test_world->device->ops = &changed;
+    status = trm_generator_create(test_model, test_world, &options, &generator);
+    test_world->device->ops = true_ops;
+    trm_log_set(NULL, NULL, TRM_LOG_WARNING);
+    available = 0;
+    assert_int_equal(status, TRM_ERROR_OUT_OF_MEMORY);
+    assert_non_null(strstr(trm_last_error(), "cannot pin 8388608 bytes of host memory: refused by the test"));
+    assert_null(strstr(logged, "ordinary memory"));
+}
+
+/* How fast files are read is found with no more memory than is left free for reading them. */
+static void files_are_probed_in_little_memory(void **state)
+{
+    (void)state;
+    const trm_dims dims = {2, {5 << 20, 8}};
+    size_t bytes = (size_t)(dims.d[0] * dims.d[1]) * sizeof(float), begin = 0;
+    for (size_t row_bytes = 0; row_bytes <= 32; row_bytes += 32) {
+        trm_tensor tensor = {.name = "w", .dtype = TRM_F32, .dims = dims};
+        const trm_tensor *tensors = &tensor;
+        trm_stored_weight stored = {0};
+        void *resident = NULL;
+        trm_streaming_plan streaming = {.tensors = &tensors,
+                                        .part_begin = &begin,
+                                        .part_bytes = &bytes,
+                                        .row_bytes = &row_bytes,
+                                        .problem = {.n_weights = 1}};
+        trm_plan plan = {.streaming = &streaming};
+        const trm_weight_places places = {.n = 1, .resident = &resident, .stored = &stored};
+        trm_streaming_rates rates = {0};
+        trm_weight *weight;
+        assert_ok(trm_weight_random(TRM_F32, &dims, 1, 0, 1, &weight));
+        tensor.weight = weight;
+        atomic_store(&most_allocated, 0);
+        assert_ok(trm_weight_places_measure(&places, &plan, test_world->device, &rates));
+        assert_true(rates.file > 0 && rates.link == 0);
+        assert_in_range(atomic_load(&most_allocated), 1, TRM_READER_BUFFERS * TRM_READER_BUFFER_BYTES);
+        trm_weight_destroy(weight);
+    }
 }
 
 static void copy_file(const char *folder, const char *name, int64_t most)
@@ -873,7 +965,9 @@ int main(void)
         cmocka_unit_test(a_link_that_fails),
         cmocka_unit_test(weights_that_stay_in_their_files),
         cmocka_unit_test(memory_that_is_nearly_full),
+        cmocka_unit_test(memory_that_is_nearly_full_with_other_budgets),
         cmocka_unit_test(a_machine_that_is_full),
+        cmocka_unit_test(files_are_probed_in_little_memory),
         cmocka_unit_test(a_file_that_is_cut_off_while_it_streams),
         cmocka_unit_test(weights_that_are_turned_on_their_way),
         cmocka_unit_test(packed_weights_give_the_same_tokens),
