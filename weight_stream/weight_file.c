@@ -101,6 +101,9 @@ trm_status trm_weight_file_read_direct(const trm_weight_file *file, size_t begin
 
 /* With what lies between them up to here lines are one read of the disk. */
 #define EXPECTED_GAP ((size_t)64 << 10)
+/* Of what it is told at once, the system reads no more than it reads ahead or asks of the device at a time: at least so
+ * much by default. */
+#define EXPECTED_STRETCH ((size_t)128 << 10)
 
 void trm_weight_file_expect(const trm_weight_file *file, size_t begin, size_t stride, size_t lines, size_t width)
 {
@@ -109,7 +112,12 @@ void trm_weight_file_expect(const trm_weight_file *file, size_t begin, size_t st
         lines = 1;
     }
     for (size_t k = 0; k < lines; k++) {
-        (void)posix_fadvise(file->descriptor, (off_t)(begin + k * stride), (off_t)width, POSIX_FADV_WILLNEED);
+        const size_t end = begin + k * stride + width;
+        for (size_t at = end - width, size; at < end; at += size) {
+            size = EXPECTED_STRETCH - at % EXPECTED_STRETCH; /* no page more than that has */
+            size = size < end - at ? size : end - at;
+            (void)posix_fadvise(file->descriptor, (off_t)at, (off_t)size, POSIX_FADV_WILLNEED);
+        }
     }
 }
 
