@@ -78,11 +78,11 @@ static int remove_entry(const char *path, const struct stat *status, int type, s
     return 0;
 }
 
-/* At a failure they are left to be looked at. */
+/* At a failure they are left to be looked at; a program that skips has failed at nothing. */
 static void remove_temporary_folders(int status, void *user)
 {
     (void)user;
-    if (status == EXIT_SUCCESS && getpid() == temporary_owner) {
+    if ((status == EXIT_SUCCESS || status == TEST_SKIPPED) && getpid() == temporary_owner) {
         (void)nftw(temporary_root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
     }
 }

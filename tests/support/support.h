@@ -25,6 +25,9 @@ void test_assert_ok(trm_status status, const char *call, const char *file, int l
 void test_assert_fails(trm_status status, trm_status expected, const char *part, const char *call, const char *file,
                        int line);
 
+/* What a program ends with that cannot test here. */
+#define TEST_SKIPPED 77
+
 /* Seed of this run for property tests: TRM_TEST_SEED, else a fixed one. Printed by the caller on failure. */
 uint64_t test_seed(void);
 /* The next pseudo-random number of a generator. */
@@ -53,8 +56,8 @@ bool test_is_brief(void);
 #define TEST_UNCHECKED
 #endif
 
-/* A new empty folder under the build folder, which is removed when the program ends well; its name is valid until the
- * next call. */
+/* A new empty folder under the build folder, which is removed when the program ends well or skips; its name is valid
+ * until the next call. */
 const char *test_temporary_folder(void);
 void test_write_file(const char *path, const void *bytes, size_t size);
 
