@@ -147,7 +147,8 @@ trm_status trm_weight_places_store(trm_weight_places *places, trm_plan *plan, tr
                                    trm_stored_read_fn read, void *user);
 /* To be called when stored weights have been filled again, also in part. */
 trm_status trm_weight_places_follow(trm_weight_places *places, trm_plan *plan, trm_device *device);
-/* Once stored weights are filled: pins them. Where the system refuses, copies go from ordinary memory. */
+/* Once stored weights are filled: leaves more of them to their files where some are and what those are read through
+ * needs the room, and pins the others. Where the system refuses, copies go from ordinary memory. */
 void trm_weight_places_pin(trm_weight_places *places, const trm_plan *plan, trm_device *device);
 /* Measures the link, unpacking and files. Ranks call it at the same time, as their links share the memory of their
  * host: four at once may be slower than one. */

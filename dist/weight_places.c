@@ -92,20 +92,42 @@ static trm_status take_stored(trm_weight_places *places, const trm_plan *plan, i
     return TRM_OK;
 }
 
-/* The memory for weights: of what was free where they do not all fit, less what the others are read through. */
-static void limit_host(trm_weight_places *places, const trm_plan *plan)
+/* The memory for weights: of what was free where they do not all fit, less what the others are read through. `filled`:
+ * what has no place now stays in its file. */
+static void limit_host(trm_weight_places *places, const trm_plan *plan, bool filled)
 {
     const trm_streaming_plan *s = plan->streaming;
     const size_t room = places->host_room, others = trm_streaming_file_memory();
     size_t wanted = 0;
+    bool all = true;
     for (int32_t i = 0; i < places->n; i++) {
-        const size_t bytes = places->stored[i].memory != NULL ? host_bytes(places, plan, i) : stored_guess(s, i);
-        wanted += s->residency.resident[i] ? 0 : bytes;
+        const bool is_stored = places->stored[i].memory != NULL; /* also while others move here, if it leaves then */
+        all = all && (is_stored || places->resident[i] != NULL || s->residency.resident[i] || !filled);
+        wanted += is_stored ? host_bytes(places, plan, i) : s->residency.resident[i] ? 0 : stored_guess(s, i);
     }
     places->host_limit = s->asked.host_bytes > 0 ? s->asked.host_bytes
-                         : wanted <= room        ? room
+                         : all && wanted <= room ? room
                          : room > others         ? room - others
                                                  : 0;
+}
+
+/* Leaves weights to their files, tables last, until those that remain are within the limit. */
+static void make_room(trm_weight_places *places, const trm_plan *plan, trm_device *device)
+{
+    const bool *resident = plan->streaming->residency.resident;
+    size_t remain = 0;
+    for (int32_t i = 0; i < places->n; i++) {
+        remain += places->stored[i].memory != NULL && !resident[i] ? host_bytes(places, plan, i) : 0;
+    }
+    for (int32_t tables = 0; tables < 2; tables++) {
+        for (int32_t i = places->n - 1; i >= 0 && remain > places->host_limit; i--) {
+            if (places->stored[i].memory != NULL && !resident[i] &&
+                trm_streaming_reads_in_place(plan, i) == (tables == 1)) {
+                remain -= host_bytes(places, plan, i);
+                drop_stored(places, plan, device, i);
+            }
+        }
+    }
 }
 
 /* Says what host memory has no room for. */
@@ -138,7 +160,7 @@ trm_status trm_weight_places_init(trm_weight_places *places, const trm_plan *pla
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the places of %zu weights", n - 1);
     }
     places->host_room = trm_memory_available() / (size_t)(sharing < 1 ? 1 : sharing) / HOST_PARTS * HOST_SHARE;
-    limit_host(places, plan);
+    limit_host(places, plan, false);
     for (int32_t i = 0; i < places->n; i++) { /* tables first: their rows are read where they lie */
         bool wanted = !s->residency.resident[i] && trm_streaming_reads_in_place(plan, i);
         TRM_TRY(wanted ? take_stored(places, plan, i) : TRM_OK);
@@ -431,6 +453,8 @@ static trm_status adjust(trm_weight_places *places, trm_plan *plan, const trm_st
 
 void trm_weight_places_pin(trm_weight_places *places, const trm_plan *plan, trm_device *device)
 {
+    limit_host(places, plan, true); /* packed ones may take more than was thought */
+    make_room(places, plan, device);
     report_files(places, plan);
     pin_stored(places, plan, device);
 }
@@ -596,25 +620,6 @@ static trm_status move_to_device(trm_weight_places *places, trm_plan *plan, trm_
     return TRM_OK;
 }
 
-/* Leaves weights to their files, tables last, until those that remain are within the limit. */
-static void make_room(trm_weight_places *places, const trm_plan *plan, trm_device *device)
-{
-    const bool *resident = plan->streaming->residency.resident;
-    size_t remain = 0;
-    for (int32_t i = 0; i < places->n; i++) {
-        remain += places->stored[i].memory != NULL && !resident[i] ? host_bytes(places, plan, i) : 0;
-    }
-    for (int32_t tables = 0; tables < 2; tables++) {
-        for (int32_t i = places->n - 1; i >= 0 && remain > places->host_limit; i--) {
-            if (places->stored[i].memory != NULL && !resident[i] &&
-                trm_streaming_reads_in_place(plan, i) == (tables == 1)) {
-                remain -= host_bytes(places, plan, i);
-                drop_stored(places, plan, device, i);
-            }
-        }
-    }
-}
-
 trm_status trm_weight_places_change(trm_weight_places *places, trm_plan *plan, trm_device *device, size_t budget)
 {
     trm_stream *stream = NULL;
@@ -623,7 +628,7 @@ trm_status trm_weight_places_change(trm_weight_places *places, trm_plan *plan, t
     status = status == TRM_OK ? trm_pool_create(places->threads, &places->pool) : status;
     const bool *resident = plan->streaming->residency.resident;
     if (status == TRM_OK) {
-        limit_host(places, plan); /* another budget may leave weights in their files, or none */
+        limit_host(places, plan, true); /* another budget may leave weights in their files, or none */
         make_room(places, plan, device);
     }
     for (int32_t i = 0; status == TRM_OK && i < places->n; i++) {
