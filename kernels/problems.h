@@ -34,8 +34,8 @@ void *trm_problems_find(const trm_problems *problems, const void *key);
 /* The same, else a FREE slot with the key: an empty one, or that of a problem that was only proposed, or, of what is
  * `tuned`, any, another tuned one's last. What is tuned moves out of the last slot with nothing but its key. */
 void *trm_problems_get(const trm_problems *problems, const void *key, bool tuned);
-/* The TUNED slot with the smallest ratio to a key, `most` at most, of equals that with the first key, or NULL. ratio(theirs, key): how many times as large
- * one is as the other, or INFINITY where they are not of a kind. */
+/* The TUNED slot with the smallest ratio to a key, `most` at most, of equals that with the first key, or NULL.
+ * ratio(theirs, key): how many times as large one is as the other, or INFINITY where they are not of a kind. */
 void *trm_problems_nearest(const trm_problems *problems, const void *key, double most,
                            double (*ratio)(const void *theirs, const void *key));
 
