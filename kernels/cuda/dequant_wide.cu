@@ -167,16 +167,7 @@ static __device__ __forceinline__ void copy_word_async(uint32_t to, const void *
                  : "memory");
 }
 
-static __device__ __forceinline__ uint4 read_shared16(uint32_t address)
-{
-    uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(address)
-                 : "memory");
-    return v;
-}
-static __device__ __forceinline__ uint32_t read_shared4(uint32_t address)
+static __device__ __forceinline__ uint32_t load_shared4(uint32_t address)
 {
     uint32_t v;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
@@ -219,15 +210,15 @@ static __device__ __forceinline__ void take_load(lane_load &load, const trm_dequ
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const uint32_t number = ((place * TILES + tile) * 2 + h) * COMPUTING + threadIdx.x;
-        load.weight[h] = read_shared16(base + S::weight + number * 16);
+        load.weight[h] = load_shared16(base + S::weight + number * 16);
         if (MODE != SCALE_ROW) {
             const uint32_t low = ((uint32_t)(uintptr_t)rows.scale[h] + column * scale_size(gemm)) & 2;
-            load.scale[h] = read_shared4(base + S::scale + number * 4);
+            load.scale[h] = load_shared4(base + S::scale + number * 4);
             load.scale[h] = gemm.scale_type == TRM_F32 ? load.scale[h] : load.scale[h] >> low * 8 & 0xffff;
         }
         if (ZERO) {
             const uint32_t low = ((uint32_t)(uintptr_t)rows.zero[h] + column) & 3;
-            load.zero[h] = read_shared4(base + S::zero + number * 4) >> low * 8 & 0xff;
+            load.zero[h] = load_shared4(base + S::zero + number * 4) >> low * 8 & 0xff;
         }
     }
 }

@@ -94,16 +94,6 @@ template <int left, int N> static __device__ __forceinline__ void stages_wait(fl
     wgmma_pin(sums);
 }
 #else
-static __device__ __forceinline__ uint4 load_shared(uint32_t address)
-{
-    uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(address)
-                 : "memory");
-    return v;
-}
-
 /* The same by warps, 16 rows of the weight each. Lane (g, t) has k = 8 t .. 8 t + 7 of each 32: the first four for one
  * instruction, the last four for the next. */
 template <typename T, int ROWS>
@@ -117,12 +107,12 @@ static __device__ __forceinline__ void multiply_stage(float (&sums)[ROWS / 2], u
 #pragma unroll
     for (int half = 0; half < TILE_K / 32; half++) {
         const uint32_t place = (((half * 4 + t) ^ g) << 4) + g * 128;
-        const uint4 low = load_shared(weight + warp * 16 * 128 + place);
-        const uint4 high = load_shared(weight + (warp * 16 + 8) * 128 + place);
+        const uint4 low = load_shared16(weight + warp * 16 * 128 + place);
+        const uint4 high = load_shared16(weight + (warp * 16 + 8) * 128 + place);
 #pragma unroll
         for (int j = 0; j < ROWS / 8; j++) {
             float(&c)[4] = *(float(*)[4])(sums + 4 * j);
-            const uint4 right = load_shared(x + j * 8 * 128 + place);
+            const uint4 right = load_shared16(x + j * 8 * 128 + place);
             mma_16816(c, low.x, high.x, low.y, high.y, right.x, right.y, T());
             mma_16816(c, low.z, high.z, low.w, high.w, right.z, right.w, T());
         }

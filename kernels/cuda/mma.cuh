@@ -54,6 +54,16 @@ static __device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4]
                  : "memory");
 }
 
+static __device__ __forceinline__ uint4 load_shared16(uint32_t address)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(address)
+                 : "memory");
+    return v;
+}
+
 /* Starts a copy of 16 bytes into shared memory, past L1; zeros if not `valid` (`from` must still be an address). */
 static __device__ __forceinline__ void copy16_async(uint32_t to, const void *from, bool valid)
 {
