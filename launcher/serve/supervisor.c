@@ -20,6 +20,7 @@
 #include "base/error.h"
 
 #define LAUNCHER_GRACE 1.5 /* seconds from SIGTERM to SIGKILL for the launcher of killed ranks */
+#define KILL_WAIT      "OMPI_MCA_odls_base_sigkill_timeout"
 
 extern char **environ;
 
@@ -106,15 +107,17 @@ void supervisor_fini(supervisor *s)
 }
 
 /* The environment of the job: this one's, where the socket is, and how many start. mpirun as root, which is usual in
- * containers, is the user's choice already. */
+ * containers, is the user's choice already. Open MPI's launcher else waits a second before it kills what it has told to
+ * end, also where that has ended; ranks are killed by us, or have said what they had to. */
 static char **job_environment(const supervisor *s, int32_t starting, char socket_variable[128], char count_variable[64])
 {
-    static char allow[] = "OMPI_ALLOW_RUN_AS_ROOT=1", confirm[] = "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1";
+    static char allow[] = "OMPI_ALLOW_RUN_AS_ROOT=1", confirm[] = "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                at_once[] = KILL_WAIT "=0";
     size_t n = 0;
     while (environ[n] != NULL) {
         n++;
     }
-    char **environment = calloc(n + 5, sizeof(char *));
+    char **environment = calloc(n + 6, sizeof(char *));
     if (environment != NULL) {
         memcpy(environment, environ, n * sizeof(char *));
         snprintf(socket_variable, 128, "TRIREME_SERVE_SOCKET=%s", s->path);
@@ -123,6 +126,7 @@ static char **job_environment(const supervisor *s, int32_t starting, char socket
         environment[n + 1] = allow;
         environment[n + 2] = confirm;
         environment[n + 3] = count_variable;
+        environment[n + 4] = getenv(KILL_WAIT) == NULL ? at_once : NULL;
     }
     return environment;
 }

@@ -17,8 +17,6 @@ BACKEND = os.environ.get("TRIREME_BACKEND", "host")
 BEGINNING = " God created the heaven and the earth.\n"
 
 
-# Open MPI's launcher else waits a second for ranks that it ends, and for some that have ended.
-SWIFT = {"OMPI_MCA_odls_base_sigkill_timeout": "0"}
 HOLDS = ["--beat-timeout", "600", "--step-timeout", "600"] # for a server whose ranks are held
 
 
@@ -28,7 +26,7 @@ class Server:
         patience = [] if "--beat-timeout" in options else ["--beat-timeout", "20"]
         command = [PROGRAM, "serve", model, "--backend", BACKEND, "--threads", "1", "--port", "0", "--ranks", str(ranks)]
         self.process = subprocess.Popen(command + patience + list(options), stderr=subprocess.PIPE, text=True,
-                                        env=dict(os.environ, OPENBLAS_NUM_THREADS="1", TRIREME_DEADLINE="600", **SWIFT))
+                                        env=dict(os.environ, OPENBLAS_NUM_THREADS="1", TRIREME_DEADLINE="600"))
         replicas = int(options[options.index("--replicas") + 1]) if "--replicas" in options else 1
         self.lines, self.port, self.n_workers, began = [], None, ranks * replicas, time.monotonic()
         self.told = threading.Condition()

@@ -345,12 +345,12 @@ class LostRanks(unittest.TestCase):
         self.assertEqual([status for status, _, _ in results], [200] * len(bodies), results)
         return [body["choices"][0]["text"] for _, body, _ in results]
 
-    def lose(self, sign, *options):
+    def lose(self, sign, *options, turns=RANKS):
         if BACKEND == "cuda": # where else sums depend on the number of rows, and with them a choice now and then
             options += "--batch-invariant",
         with Server(*options) as server:
             expected = self.texts(server, lambda: None)
-            for rank in range(RANKS):
+            for turn in range(turns):
                 before = server.metric("vllm:generation_tokens_total")
 
                 def disturb():
@@ -359,23 +359,23 @@ class LostRanks(unittest.TestCase):
                     victims = server.workers()
                     self.assertEqual(len(victims), RANKS)
                     self.began = time.monotonic()
-                    os.kill(victims[rank], sign)
-                    server.wait_line("the job is lost", count=rank + 1)
+                    os.kill(victims[turn % RANKS], sign)
+                    server.wait_line("the job is lost", count=turn + 1)
                     self.noticed = time.monotonic() - self.began
 
                 self.assertEqual(self.texts(server, disturb), expected)
-                server.wait_line("serving again", count=rank + 1) # all replies may have been there before
-                server.wait_metric("trireme_restarts_total", rank + 1)
+                server.wait_line("serving again", count=turn + 1) # all replies may have been there before
+                server.wait_metric("trireme_restarts_total", turn + 1)
                 yield server
 
     def test_killed(self):
-        for server in self.lose(signal.SIGKILL, *HOLDS): # no beat that stays away tells of it
-            recovery = server.metric("trireme_last_recovery_seconds")
-            print(f"{RANKS} ranks, killed: noticed after {self.noticed:.3f} s, serving again after {recovery:.2f} s, at first after "
-                  f"{server.start_seconds:.2f} s")
-            if BACKEND == "cuda": # a machine of its own
-                self.assertLess(self.noticed, 1)
-                self.assertLess(recovery, server.start_seconds + 2)
+        times = []
+        for server in self.lose(signal.SIGKILL, *HOLDS, turns=max(RANKS, 4)): # no beat that stays away tells of it
+            times.append((self.noticed, server.metric("trireme_last_recovery_seconds"), server.start_seconds))
+            print("%d ranks, killed: noticed after %.3f s, serving again after %.2f s, at first after %.2f s" % (RANKS, *times[-1]))
+        in_time = [noticed < 1 and again < first + 2 for noticed, again, first in times]
+        # On the host processors may be busy now and then; a GPU's machine is its own.
+        self.assertTrue(all(in_time) if BACKEND == "cuda" else any(in_time), times)
 
     def test_stopped(self):
         for server in self.lose(signal.SIGSTOP, "--beat-timeout", "0.8"): # the default

@@ -392,9 +392,45 @@ static void signals_do_not_end_the_wait_for_memory(void **state)
     close(ends[1]);
 }
 
+/* Whether the job that runs was started with a variable of that value. */
+static bool job_has(const char *variable)
+{
+    char path[32], text[65536];
+    bool found = false;
+    size_t size = 0;
+    snprintf(path, sizeof(path), "/proc/%d/environ", (int)s.child);
+    for (const time_t began = time(NULL); size == 0 && time(NULL) - began < LONGEST_SILENCE;) {
+        FILE *file = fopen(path, "r"); /* empty while the program begins */
+        assert_non_null(file);
+        size = fread(text, 1, sizeof(text) - 1, file);
+        fclose(file);
+    }
+    assert_true(size > 0 && size < sizeof(text) - 1);
+    text[size] = '\0';
+    for (const char *line = text; line < text + size && !found; line += strlen(line) + 1) {
+        found = strcmp(line, variable) == 0;
+    }
+    return found;
+}
+
+/* The time that it takes is time in which nobody is served. */
+static void the_launcher_does_not_wait_for_ranks_that_end(void **state)
+{
+    (void)state;
+    assert_int_equal(unsetenv("OMPI_MCA_odls_base_sigkill_timeout"), 0);
+    start(2, BEAT, 60);
+    assert_true(job_has("OMPI_MCA_odls_base_sigkill_timeout=0"));
+    end(NULL);
+    assert_int_equal(setenv("OMPI_MCA_odls_base_sigkill_timeout", "3", 1), 0);
+    start(2, BEAT, 60);
+    assert_true(job_has("OMPI_MCA_odls_base_sigkill_timeout=3"));
+    assert_false(job_has("OMPI_MCA_odls_base_sigkill_timeout=0"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(the_launcher_does_not_wait_for_ranks_that_end, end),
         cmocka_unit_test_teardown(silent_ranks_are_lost, end),
         cmocka_unit_test_teardown(ranks_that_wait_for_processors_are_given_time, end),
         cmocka_unit_test_teardown(ranks_that_start_are_given_time, end),
