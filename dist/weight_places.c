@@ -23,7 +23,10 @@
 #define LEAST_PROBE_BYTES ((size_t)1 << 20)
 #define PROBES            4
 #define LINK_BYTES        ((size_t)1 << 30) /* copied to measure the link */
-#define READ_BYTES        ((size_t)4 << 20) /* that a thread reads at a time, of a weight that moves to the device */
+/* What a thread reads at a time, of a weight that moves to the device, and what is read before it is copied there: of
+ * host memory that may be nearly full. */
+#define READ_BYTES ((size_t)4 << 20)
+#define MOVE_BYTES (8 * READ_BYTES)
 
 /* ---- host memory ------------------------------------------------------------------------------- */
 
@@ -545,13 +548,12 @@ static trm_status read_on_threads(void *user, size_t begin, size_t size, void *t
     return atomic_load(&read->failed) ? trm_streaming_read(read->plan, read->weight, begin, size, to) : TRM_OK;
 }
 
-/* Stores a weight in the other form: packed, or as processors read it. */
-static trm_status store_otherwise(trm_weight_places *places, trm_plan *plan, trm_device *device, int32_t i)
+/* Stores a weight that is read from its source, if there is room; else it is read when it is needed. */
+static trm_status store_from_source(trm_weight_places *places, trm_plan *plan, trm_device *device, int32_t i)
 {
-    drop_stored(places, plan, device, i);
     TRM_TRY(take_stored(places, plan, i));
     if (places->stored[i].memory == NULL) {
-        return TRM_OK; /* read when it is needed */
+        return TRM_OK;
     }
     source_read read = {.plan = plan, .pool = places->pool, .weight = i};
     trm_status status = trm_weight_places_store(places, plan, device, i, read_on_threads, &read);
@@ -561,10 +563,34 @@ static trm_status store_otherwise(trm_weight_places *places, trm_plan *plan, trm
     return status;
 }
 
+/* Stores a weight in the other form: packed, or as processors read it. */
+static trm_status store_otherwise(trm_weight_places *places, trm_plan *plan, trm_device *device, int32_t i)
+{
+    drop_stored(places, plan, device, i);
+    return store_from_source(places, plan, device, i);
+}
+
+/* Host memory that others have left takes what is in files, tables first. */
+static trm_status leave_files(trm_weight_places *places, trm_plan *plan, trm_device *device)
+{
+    limit_host(places, plan, false);
+    for (int32_t tables = 1; tables >= 0; tables--) {
+        for (int32_t i = 0; i < places->n; i++) {
+            bool in_file = places->stored[i].memory == NULL && places->resident[i] == NULL;
+            if (in_file && trm_streaming_reads_in_place(plan, i) == (tables == 1)) {
+                TRM_TRY(store_from_source(places, plan, device, i));
+            }
+        }
+    }
+    limit_host(places, plan, true); /* packed ones may take more than was thought */
+    make_room(places, plan, device);
+    return TRM_OK;
+}
+
 static trm_status read_to_device(trm_plan *plan, trm_stream *stream, struct trm_pool *pool, int32_t i,
                                  unsigned char *to)
 {
-    size_t bytes = plan->streaming->bytes[i], most = bytes < PROBE_BYTES ? bytes : PROBE_BYTES;
+    size_t bytes = plan->streaming->bytes[i], most = bytes < MOVE_BYTES ? bytes : MOVE_BYTES;
     void *stretch = NULL;
     trm_status status = trm_pages_alloc(most, &stretch);
     for (size_t begin = 0; status == TRM_OK && begin < bytes; begin += most) {
@@ -643,6 +669,7 @@ trm_status trm_weight_places_change(trm_weight_places *places, trm_plan *plan, t
                      ? TRM_OK
                      : store_otherwise(places, plan, device, i);
     }
+    status = status == TRM_OK ? leave_files(places, plan, device) : status;
     trm_pool_destroy(places->pool);
     places->pool = NULL;
     trm_stream_destroy(stream);
