@@ -131,6 +131,7 @@ typedef struct trm_weight_places {
     size_t host_limit, host_used; /* bytes of stored ones; before one is filled, of what it is thought to take */
     int32_t threads;              /* to pack with, when the budget changes */
     struct trm_pool *pool;        /* to pack with, while there is one; NULL: the caller alone */
+    trm_streaming_rates measured; /* 0: there was nothing to measure with yet */
     bool refilled;                /* since the plan was made of where weights are */
     uint64_t version;             /* rises with every change */
 } trm_weight_places;

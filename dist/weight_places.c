@@ -473,6 +473,7 @@ trm_status trm_weight_places_measure(const trm_weight_places *places, trm_plan *
 trm_status trm_weight_places_settle(trm_weight_places *places, trm_plan *plan, const trm_streaming_rates *rates)
 {
     trm_streaming_rates settled = *rates;
+    places->measured = *rates;
     settled.link = plan->streaming->measured ? 0 : rates->link; /* beside processors, which share the memory */
     return adjust(places, plan, &settled);
 }
@@ -646,6 +647,23 @@ static trm_status move_to_device(trm_weight_places *places, trm_plan *plan, trm_
     return TRM_OK;
 }
 
+/* What there was nothing to measure with so far, as all weights stayed, or none did in its file; what fails stays a
+ * guess. Ranks that share weights plan with the same rates, and keep theirs. */
+static trm_streaming_rates measure_rest(trm_weight_places *places, trm_plan *plan, trm_device *device)
+{
+    trm_streaming_rates now = {0}, *before = &places->measured;
+    if (plan->streaming->n_sharers == 1) {
+        (void)(before->link > 0 ? TRM_OK : measure_link(places, device, &now.link));
+        (void)(before->unpack > 0 ? TRM_OK : measure_unpacking(places, plan, device, &now.unpack));
+        (void)(before->file > 0 ? TRM_OK : measure_files(places, plan, &now.file));
+    }
+    before->link += now.link;
+    before->unpack += now.unpack;
+    before->file += now.file;
+    now.link = plan->streaming->measured ? 0 : now.link;
+    return now;
+}
+
 trm_status trm_weight_places_change(trm_weight_places *places, trm_plan *plan, trm_device *device, size_t budget)
 {
     trm_stream *stream = NULL;
@@ -681,5 +699,6 @@ trm_status trm_weight_places_change(trm_weight_places *places, trm_plan *plan, t
     }
     pin_stored(places, plan, device);
     report_files(places, plan);
-    return adjust(places, plan, &(trm_streaming_rates){0});
+    const trm_streaming_rates rates = measure_rest(places, plan, device);
+    return adjust(places, plan, &rates);
 }

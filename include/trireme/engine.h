@@ -196,7 +196,7 @@ typedef struct trm_streaming_info {
     int32_t copies;             /* in every run */
     int32_t sharers;            /* ranks that fetch weights together; 1: this one alone */
     size_t gathered;            /* bytes of weights that come from them in every run; `unpacked` has them, too */
-    double link_rate;           /* bytes per second, measured when the engine was made; before, a guess */
+    double link_rate;           /* bytes per second, measured once weights stream; before, a guess */
     double unpack_rate;         /* bytes of weights per second, the same; 0: none is packed */
     double run_seconds;         /* the least a run takes: the time of the link, or that of reading all weights */
     double link_seconds;        /* of that, how long the link is busy */
