@@ -4,7 +4,7 @@
  *
  * Rank 0 alone reads and writes the cache, and tells all ranks what it holds; what it lacks all measure together, each
  * way of each size in a captured chain. The slowest rank's time counts, so every rank has the same times and chooses
- * the same. A way that fails on all ranks is left out.
+ * the same. A way that cannot be captured on one of them is left out on all.
  */
 #include "dist/world.h"
 
@@ -124,11 +124,13 @@ static trm_status measure_way(const measuring *m, trm_choice_op op, trm_peer_way
     double times[REPEATS];
     bool all;
     *microseconds = 0;
-    TRM_TRY(agree(m, enqueue(m, op, way, bytes, 0), &all)); /* libraries set themselves up outside of the capture */
-    if (!all) {
-        return TRM_OK;
-    }
-    TRM_TRY(finish(m));
+    if (way == TRM_PEER_NO_WAY) { /* NCCL sets itself up outside of the capture */
+        TRM_TRY(agree(m, enqueue(m, op, way, bytes, 0), &all));
+        if (!all) {
+            return TRM_OK;
+        }
+        TRM_TRY(finish(m));
+    } /* of the other ways nothing runs, and waits for a peer, before all ranks have captured it */
     trm_status status = agree(m, capture(m, op, way, bytes, &graph), &all);
     for (int32_t r = 0; r < REPEATS && status == TRM_OK && all; r++) {
         status = time_chain(m, graph, &times[r]);

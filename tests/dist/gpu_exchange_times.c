@@ -269,6 +269,52 @@ static void test_ways(void **state)
     check_sums();
 }
 
+/* The linker sends the library's calls here (CMakeLists.txt). */
+trm_status __real_trm_cuda_peer_all_reduce(const trm_peer_link *link, trm_peer_way way, trm_dtype dtype,
+                                           const void *from, void *to, size_t count, int32_t threads, void *stream);
+trm_status __wrap_trm_cuda_peer_all_reduce(const trm_peer_link *link, trm_peer_way way, trm_dtype dtype,
+                                           const void *from, void *to, size_t count, int32_t threads, void *stream);
+static bool refuses_two_shots; /* this rank */
+
+trm_status __wrap_trm_cuda_peer_all_reduce(const trm_peer_link *link, trm_peer_way way, trm_dtype dtype,
+                                           const void *from, void *to, size_t count, int32_t threads, void *cuda_stream)
+{
+    if (refuses_two_shots && way == TRM_PEER_TWO_SHOT) {
+        return trm_fail(TRM_ERROR_UNSUPPORTED, "two shots: refused by the test");
+    }
+    return __real_trm_cuda_peer_all_reduce(link, way, dtype, from, to, count, threads, cuda_stream);
+}
+
+/* What one rank alone cannot do none does, and the exchanges after it go well. */
+static void test_a_way_of_all_but_one_rank(void **state)
+{
+    (void)state;
+    char other[300];
+    snprintf(other, sizeof(other), "%s.refused", path);
+    refuses_two_shots = trm_world_rank(world) == trm_world_size(world) - 1;
+    const double began = trm_clock_seconds();
+    assert_true(choose(3, other) > 0);
+    assert_true(trm_clock_seconds() - began < 10); /* nobody waited for the other till the deadline */
+    refuses_two_shots = false;
+    const trm_choice *choice = trm_communicator_peer_choice(world->communicator, TRM_CHOICE_ALL_REDUCE);
+    for (int32_t i = 0; i < trm_choice_n_sizes(TRM_CHOICE_ALL_REDUCE); i++) {
+        const trm_peer_way way = trm_choice_way(choice, trm_choice_size(TRM_CHOICE_ALL_REDUCE, i));
+        assert_int_not_equal(way, TRM_PEER_TWO_SHOT);
+    }
+    if (trm_world_rank(world) == 0) {
+        char *text;
+        size_t size;
+        assert_ok(trm_file_read(other, MOST_TEXT - 1, &text, &size));
+        assert_null(strstr(text, "two_shot"));
+        assert_non_null(strstr(text, "one_shot"));
+        free(text);
+        unlink(other);
+        strcat(other, ".lock");
+        unlink(other);
+    }
+    check_sums();
+}
+
 static void test_alone(void **state)
 {
     (void)state;
@@ -300,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_without_a_cache),
         cmocka_unit_test(test_a_cache_comes_later),
         cmocka_unit_test(test_ways),
+        cmocka_unit_test(test_a_way_of_all_but_one_rank),
     };
     const struct CMUnitTest one[] = {cmocka_unit_test(test_alone)};
     int failed = trm_world_size(world) > 1 ? cmocka_run_group_tests(several, NULL, NULL)
