@@ -259,7 +259,7 @@ static trm_status create_stream(trm_device *device, bool urgent, trm_stream **st
         free(created);
         return trm_cuda_fail(error, "the counters of a stream");
     }
-    created->base.ops = &cuda_ops;
+    created->base.ops = device->ops;
     created->base.device = device;
     *stream = &created->base;
     return TRM_OK;
@@ -371,7 +371,7 @@ static trm_status cuda_stream_end_capture(trm_stream *stream, trm_graph_exec **e
         free(created);
         return trm_cuda_fail(error, "cudaGraphUpload");
     }
-    created->base.ops = &cuda_ops;
+    created->base.ops = stream->ops;
     created->ordinal = ordinal_of(stream->device);
     *exec = &created->base;
     return TRM_OK;
@@ -411,7 +411,7 @@ static trm_status cuda_event_create(trm_device *device, trm_event **event)
         free(created);
         return trm_cuda_fail(error, "cudaEventCreate");
     }
-    created->base.ops = &cuda_ops;
+    created->base.ops = device->ops;
     created->ordinal = ordinal_of(device);
     *event = &created->base;
     return TRM_OK;
