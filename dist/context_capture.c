@@ -170,6 +170,12 @@ trm_status trm_context_refuse_captured(const trm_context *context, const char *w
     return TRM_OK;
 }
 
+/* Copies then come and go with what layers turn out to run. */
+static bool streams_in_regions(const trm_context *context)
+{
+    return context->ring != NULL && trm_inference_regions(context->inference)->n > 0;
+}
+
 trm_status trm_context_check_capture(const trm_context *context)
 {
     if (context->is_started) {
@@ -186,6 +192,10 @@ trm_status trm_context_check_capture(const trm_context *context)
     if (context->ring != NULL && !context->engine->places.capturable) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a run whose weights are read from files or brought together by several ranks "
                                         "cannot be captured by the caller: keep them in pinned host memory");
+    }
+    if (streams_in_regions(context)) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a run with loops or branches cannot be captured by the caller while weights "
+                                        "stream: keep them all on the device");
     }
     if (context->asking != NULL) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED,
@@ -207,7 +217,7 @@ static bool can_capture(const trm_context *context)
     /* copies from memory that is not pinned cannot be captured */
     const bool may = context->captures && !context->profiling && context->debug == NULL &&
                      !trm_stream_is_capturing(context->stream) &&
-                     (context->ring == NULL || context->engine->places.capturable);
+                     (context->ring == NULL || context->engine->places.capturable) && !streams_in_regions(context);
     return may && (!trm_inference_may_stop(context->inference) ||
                    (trm_context_is_known(context) && context->walked <= MOST_CAPTURED));
 }

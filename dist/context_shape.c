@@ -560,8 +560,8 @@ static trm_status end_steps(trm_context *context, int32_t end, bool marked)
     return TRM_OK;
 }
 
-/* `uncounted`: a layer whose number of entries is not known yet, or -1. */
-static trm_status run_steps(trm_context *context, int32_t begin, int32_t end, int32_t uncounted)
+/* `last`: nothing runs behind them. `uncounted`: a layer whose number of entries is not known yet, or -1. */
+static trm_status run_steps(trm_context *context, int32_t begin, int32_t end, bool last, int32_t uncounted)
 {
     bool marked = context->profiling && !trm_stream_is_capturing(context->stream);
     bool beside = trm_context_runs_beside(context);
@@ -590,7 +590,7 @@ static trm_status run_steps(trm_context *context, int32_t begin, int32_t end, in
         }
     }
     TRM_TRY(beside ? trm_context_join(context) : TRM_OK);
-    return end == context->engine->plan->network->n_layers ? end_steps(context, end, marked) : TRM_OK;
+    return last ? end_steps(context, end, marked) : TRM_OK;
 }
 
 /* Reads what the walk stopped at back from the device; ranks that hold the same tensors must see the same. */
@@ -649,8 +649,14 @@ static trm_status jump(trm_context *context, const trm_layer *layer, int32_t *ne
     }
     for (int32_t i = layer->index + 1; context->profiling && i < *next; i++) { /* what is left out takes no time */
         TRM_TRY(trm_event_record(context->marks[i], context->stream));
+        if (context->arrivals != NULL) {
+            context->waited[i] = false;
+        }
     }
-    return TRM_OK;
+    if (context->ring != NULL && *next <= layer->index) {
+        return trm_ring_repeat(context->ring, *next, layer->index + 1, context->stream);
+    }
+    return context->ring == NULL ? TRM_OK : trm_ring_skip(context->ring, layer->index + 1, *next, context->stream);
 }
 
 /* A run in parts, as far as dims are known each, and from condition to condition. One that asks the device for nothing
@@ -682,7 +688,7 @@ static trm_status run_in_parts(trm_context *context, bool uploads)
             TRM_TRY(uploads ? upload_inputs(context) : TRM_OK);
             is_first = false;
         }
-        TRM_TRY(run_steps(context, begin, end, counts ? end - 1 : -1));
+        TRM_TRY(run_steps(context, begin, end, stop.state == TRM_INFERENCE_DONE, counts ? end - 1 : -1));
         context->walked += end - begin;
         begin = end;
         if (jumps) {
@@ -712,7 +718,7 @@ trm_status trm_context_begin_layers(trm_context *context)
 static trm_status run_at_once(trm_context *context)
 {
     TRM_TRY(trm_context_begin_layers(context));
-    return run_steps(context, 0, context->engine->plan->network->n_layers, -1);
+    return run_steps(context, 0, context->engine->plan->network->n_layers, true, -1);
 }
 
 trm_status trm_context_enqueue(trm_context *context)
@@ -726,5 +732,5 @@ trm_status trm_context_enqueue_again(trm_context *context)
         return run_in_parts(context, false);
     }
     TRM_TRY(trm_context_shape(context));
-    return run_steps(context, 0, context->engine->plan->network->n_layers, -1);
+    return run_steps(context, 0, context->engine->plan->network->n_layers, true, -1);
 }

@@ -42,6 +42,9 @@
 /* Bytes of packed weights to a hundred of their own: of trained ones, whose exponents are nearly those of normal
  * numbers. */
 #define PACKED_PERCENT 69
+/* Passes of a loop that the planner counts on, as nobody knows; and of loops within each other at most. */
+#define LOOP_PASSES 8
+#define MOST_PASSES 512
 
 /* ---- budgets ----------------------------------------------------------------------------------- */
 
@@ -177,7 +180,7 @@ static bool is_read_as_it_is(const trm_network *network, const trm_tensor *tenso
     for (int32_t i = 0; i < network->n_layers; i++) {
         const trm_layer *layer = network->layers[i];
         for (int32_t k = 0; k < layer->n_inputs; k++) {
-            bool views = layer->desc.kind == TRM_LAYER_RESHAPE || layer->desc.kind == TRM_LAYER_SLICE;
+            bool views = trm_layer_hands_on(layer) || layer->desc.kind == TRM_LAYER_SLICE;
             bool decides = (trm_layer_value_inputs(&layer->desc) >> k & 1) != 0;
             plain = plain && !(layer->inputs[k] == tensor && (views || decides));
         }
@@ -307,6 +310,29 @@ static void list_turned(trm_streaming_plan *s)
     }
 }
 
+/* Layers of a region are fetched for apart from others, as they may run several times in a step, or not at all. */
+static trm_status list_sections(const trm_network *network, trm_streaming_plan *s)
+{
+    trm_regions regions;
+    TRM_TRY(trm_regions_find(network, &regions));
+    int32_t *sections = trm_arena_array(&s->arena, (size_t)network->n_layers + 1, sizeof(*sections));
+    int32_t *runs = trm_arena_array(&s->arena, (size_t)network->n_layers + 1, sizeof(*runs));
+    if (sections == NULL || runs == NULL) {
+        trm_regions_fini(&regions);
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    for (int32_t i = 0; regions.n > 0 && i < network->n_layers; i++) {
+        const int32_t begin = sections[i] = regions.inside[i]; /* it stands before the layer */
+        const bool loops = begin >= 0 && network->layers[begin]->desc.kind == TRM_LAYER_LOOP;
+        const int32_t passes = (begin < 0 ? 1 : runs[begin]) * (loops ? LOOP_PASSES : 1);
+        runs[i] = passes < MOST_PASSES ? passes : MOST_PASSES;
+    }
+    s->problem.sections = regions.n > 0 ? sections : NULL;
+    s->problem.runs = regions.n > 0 ? runs : NULL;
+    trm_regions_fini(&regions);
+    return TRM_OK;
+}
+
 static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
 {
     const trm_network *network = plan->network;
@@ -345,6 +371,7 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     bool cuda = plan->backend == TRM_BACKEND_CUDA;
     list_weights(network, s);
     list_uses(network, cuda, s, seconds);
+    TRM_TRY(list_sections(network, s));
     trm_streaming_share(plan, s);
     list_turned(s);
     s->problem.n_layers = network->n_layers;
@@ -364,7 +391,8 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     s->rates = trm_hosting_guess(plan);
     trm_hosting_estimate(plan, s, s->host_seconds);
     s->problem.host_seconds = s->host_seconds;
-    s->advises = cuda && s->asked.host_compute == TRM_HOST_COMPUTE_OFF && s->n_sharers == 1;
+    s->advises =
+        cuda && s->problem.sections == NULL && s->asked.host_compute == TRM_HOST_COMPUTE_OFF && s->n_sharers == 1;
     s->first = s->problem;
     s->first.link_bytes = s->guessed_bytes;
     s->first.in_files = NULL;
@@ -534,14 +562,16 @@ trm_status trm_plan_set_weight_budget(trm_plan *plan, const trm_weight_budget *b
     if (budget->kind == TRM_WEIGHT_BUDGET_OFF) {
         return set_streaming(plan, NULL);
     }
-    if (trm_network_has_regions(plan->network)) { /* weights are fetched in the one order of all layers */
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "weights of a network with loops or branches cannot be streamed");
+    const bool has_regions = trm_network_has_regions(plan->network);
+    if (has_regions && budget->host_compute == TRM_HOST_COMPUTE_PERCENT) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "processors cannot compute layers of a network with loops or branches");
     }
     trm_streaming_plan *made = calloc(1, sizeof(*made));
     if (made == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a plan of streamed weights");
     }
     made->asked = *budget;
+    made->asked.host_compute = has_regions ? TRM_HOST_COMPUTE_OFF : budget->host_compute;
     trm_status status = make_problem(plan, made);
     size_t bytes = budget->kind == TRM_WEIGHT_BUDGET_BYTES ? budget->bytes
                    : budget->kind == TRM_WEIGHT_BUDGET_PERCENT

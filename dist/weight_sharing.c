@@ -13,9 +13,11 @@
 #define GATHERED_PART ((size_t)32 << 20)
 #define GATHERS       4
 
+/* Replicas may run other layers of regions than each other, as their inputs differ. */
 static bool wants_sharing(const trm_plan *plan, const trm_streaming_plan *s)
 {
-    return s->asked.sharing == TRM_WEIGHT_SHARING_ON && plan->mesh.size[TRM_AXIS_DP] > 1 && !plan->partition.as_written;
+    return s->problem.sections == NULL && s->asked.sharing == TRM_WEIGHT_SHARING_ON &&
+           plan->mesh.size[TRM_AXIS_DP] > 1 && !plan->partition.as_written;
 }
 
 /* Ranks with the same place in every replica. */

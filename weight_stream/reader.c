@@ -39,6 +39,7 @@ struct trm_reader {
     void *user;
     piece *pieces; /* [n_pieces] of a step */
     size_t n_pieces;
+    size_t *begins;  /* [n_items] the first piece of each */
     buffer *buffers; /* [n_buffers]; piece number n of all steps goes to buffer n modulo n_buffers */
     size_t n_buffers, buffer_bytes;
     pthread_t *threads;
@@ -144,7 +145,8 @@ static trm_status list_pieces(trm_reader *reader, const trm_reader_options *opti
     }
     trm_reader_piece *parts = calloc(longest + 1, sizeof(*parts));
     reader->pieces = calloc(n + 1, sizeof(*reader->pieces));
-    if (parts == NULL || reader->pieces == NULL) {
+    reader->begins = calloc((size_t)options->n_items + 1, sizeof(*reader->begins));
+    if (parts == NULL || reader->pieces == NULL || reader->begins == NULL) {
         free(parts);
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %zu pieces of weights", n);
     }
@@ -152,6 +154,7 @@ static trm_status list_pieces(trm_reader *reader, const trm_reader_options *opti
         const int32_t item = options->items[i];
         const size_t pitch = row_bytes_of(options, item);
         const size_t of_item = trm_reader_list(item, options->bytes[item], pitch, options->buffer_bytes, parts);
+        reader->begins[i] = reader->n_pieces;
         for (size_t k = 0; k < of_item; k++) {
             reader->pieces[reader->n_pieces++] = (piece){parts[k], pitch, k + 1 == of_item};
         }
@@ -252,15 +255,17 @@ void trm_reader_destroy(trm_reader *reader)
     free(reader->threads);
     free(reader->buffers);
     free(reader->pieces);
+    free(reader->begins);
     free(reader);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------- */
 
-void trm_reader_begin(trm_reader *reader)
+/* Unless it is the next piece already, and was not tried in vain. */
+static void go_to(trm_reader *reader, size_t number)
 {
     pthread_mutex_lock(&reader->mutex);
-    if (reader->broken || reader->next_use % reader->n_pieces != 0) {
+    if (reader->broken || reader->next_use % reader->n_pieces != number) {
         reader->pauses = true;
         while (reader->reading > 0) {
             pthread_cond_wait(&reader->changes, &reader->mutex);
@@ -269,11 +274,21 @@ void trm_reader_begin(trm_reader *reader)
             buffer *b = &reader->buffers[i];
             b->state = b->state == COPYING ? COPYING : EMPTY;
         }
-        reader->next_read = reader->next_use = 0;
+        reader->next_read = reader->next_use = number;
         reader->pauses = reader->broken = false;
         pthread_cond_broadcast(&reader->changes);
     }
     pthread_mutex_unlock(&reader->mutex);
+}
+
+void trm_reader_begin(trm_reader *reader)
+{
+    go_to(reader, 0);
+}
+
+void trm_reader_go_to(trm_reader *reader, int32_t place)
+{
+    go_to(reader, reader->begins[place]);
 }
 
 /* The buffer with the next piece, once it is there. */

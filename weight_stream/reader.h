@@ -43,6 +43,8 @@ void trm_reader_destroy(trm_reader *reader);
 
 /* At the begin of a step: where the last one ended early, reading begins anew. */
 void trm_reader_begin(trm_reader *reader);
+/* Makes an item the next, by its place in the list; where it is not, reading begins anew there. */
+void trm_reader_go_to(trm_reader *reader, int32_t place);
 /* Enqueues the copies of the next item to `to`, waiting for it to be read. */
 trm_status trm_reader_upload(trm_reader *reader, trm_stream *stream, void *to);
 

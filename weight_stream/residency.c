@@ -74,6 +74,19 @@ static size_t padded(size_t bytes)
     return trm_align_up(bytes, TRM_RING_ALIGNMENT);
 }
 
+static int32_t runs_of(const trm_residency_problem *problem, int32_t layer)
+{
+    return problem->runs == NULL ? 1 : problem->runs[layer];
+}
+
+/* Whether a use needs no fetch of its own, the streamed one before it being `last`, or -1. */
+static bool shares_fetch(const trm_residency_problem *problem, int32_t last, int32_t use)
+{
+    const trm_residency_use *a = &problem->uses[last < 0 ? use : last], *b = &problem->uses[use];
+    return last >= 0 && a->weight == b->weight &&
+           (problem->sections == NULL || problem->sections[a->layer] == problem->sections[b->layer]);
+}
+
 /* ---- what follows from a choice ---------------------------------------------------------------- */
 
 static bool is_hosted(const planner *p, int32_t layer)
@@ -94,7 +107,7 @@ static void list_fetches(planner *p, const bool *resident)
         if (resident[use->weight] || use->in_place || is_hosted(p, use->layer)) {
             continue;
         }
-        if (last >= 0 && problem->uses[last].weight == use->weight) {
+        if (shares_fetch(problem, last, i)) {
             p->use_fetch[i] = p->use_fetch[last];
             p->fetches[p->use_fetch[i]].last_use = i;
             p->fetches[p->use_fetch[i]].last_layer = use->layer;
@@ -204,15 +217,17 @@ static void size_ring(planner *p)
 }
 
 /* Makes a fetch whose place is free at a time; gives when the weight is there. */
-static double time_fetch(planner *p, int32_t weight, double free_at, double *link_free, double *unpack_free)
+static double time_fetch(planner *p, const trm_residency_fetch *fetch, double free_at, double *link_free,
+                         double *unpack_free)
 {
     const trm_residency_problem *problem = p->problem;
+    const int32_t weight = fetch->weight, runs = runs_of(problem, fetch->first_layer);
     bool packed = is_packed(problem, weight);
     size_t bytes = part_bytes(problem, weight), piece = packed ? problem->piece_bytes : bytes;
     size_t copies = bytes == 0 ? 1 : (bytes + piece - 1) / piece;
     bool in_files = problem->in_files != NULL && problem->in_files[weight] && problem->file_rate < problem->link_rate;
     double rate = in_files ? problem->file_rate : problem->link_rate;
-    double takes = (double)link_bytes(problem, weight) / rate + (double)copies * problem->copy_seconds;
+    double takes = runs * ((double)link_bytes(problem, weight) / rate + (double)copies * problem->copy_seconds);
     *link_free = (free_at > *link_free ? free_at : *link_free) + takes;
     p->link_seconds += takes;
     p->n_copies += (int32_t)copies;
@@ -220,7 +235,7 @@ static double time_fetch(planner *p, int32_t weight, double free_at, double *lin
         return *link_free;
     }
     double last = *link_free + (double)(bytes < piece ? bytes : piece) / problem->unpack_rate;
-    double all = (free_at > *unpack_free ? free_at : *unpack_free) + (double)bytes / problem->unpack_rate;
+    double all = (free_at > *unpack_free ? free_at : *unpack_free) + runs * (double)bytes / problem->unpack_rate;
     *unpack_free = last > all ? last : all;
     return *unpack_free;
 }
@@ -240,13 +255,14 @@ static void time_step(planner *p, const double *layer_seconds)
         for (; k < p->n_fetches && p->fetches[k].first_layer == layer; k++) {
             const trm_residency_fetch *fetch = &p->fetches[k];
             double free_at = fetch->after_layer < 0 ? 0 : p->layer_ends[fetch->after_layer];
-            double arrives = time_fetch(p, fetch->weight, free_at, &link_free, &unpack_free);
+            double arrives = time_fetch(p, fetch, free_at, &link_free, &unpack_free);
             now = arrives > now ? arrives : now;
             gathered += gather_seconds(problem, fetch->weight);
         }
         p->waits[layer] = now - before;
         now += gathered;
         double takes = is_hosted(p, layer) ? problem->host_seconds[layer] : layer_seconds[layer];
+        takes *= runs_of(problem, layer);
         now += takes;
         p->compute_seconds += takes;
         p->layer_ends[layer] = now;
@@ -254,7 +270,7 @@ static void time_step(planner *p, const double *layer_seconds)
     p->seconds = now;
     for (k = 0; k < p->n_carried; k++) {
         double arrives =
-            time_fetch(p, p->fetches[k].weight, p->layer_ends[p->fetches[k].after_layer], &link_free, &unpack_free);
+            time_fetch(p, &p->fetches[k], p->layer_ends[p->fetches[k].after_layer], &link_free, &unpack_free);
         p->seconds = arrives > p->seconds ? arrives : p->seconds;
     }
     p->waits[problem->n_layers] = p->seconds - now;
@@ -339,8 +355,8 @@ static void count_fetches(planner *p, int32_t *counts)
     for (int32_t i = 0; i < problem->n_uses; i++) {
         const trm_residency_use *use = &problem->uses[i];
         if (!use->in_place) {
-            counts[use->weight] += last != use->weight;
-            last = use->weight;
+            counts[use->weight] += shares_fetch(problem, last, i) ? 0 : runs_of(problem, use->layer);
+            last = i;
         }
     }
 }

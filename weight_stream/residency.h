@@ -30,7 +30,9 @@ typedef struct trm_residency_problem {
     const size_t *part_bytes; /* [n_weights] of them that this rank fetches, others the rest; NULL: all of them */
     const size_t *link_bytes; /* [n_weights] that are copied for the part: fewer where it is packed; NULL: the same */
     const trm_residency_use *uses; /* [n_uses], by layer, which are run in their order */
-    const double *layer_seconds;   /* [n_layers] of computing, all weights being there */
+    const int32_t *sections;     /* [n_layers] uses in layers of different ones share no fetch; NULL: all are of one */
+    const int32_t *runs;         /* [n_layers] how often a layer is thought to run in a step; NULL: once */
+    const double *layer_seconds; /* [n_layers] of computing, all weights being there */
     const double *largest_seconds; /* [n_layers] of that in the largest step; NULL: there is none larger */
     double link_rate;              /* bytes per second from host to device */
     double copy_seconds;           /* of a copy, beyond its bytes */

@@ -31,7 +31,8 @@ struct trm_ring {
     const trm_stored_weight *stored;
     trm_ring_sharing sharing; /* gather NULL: nothing is shared */
     unsigned char *memory;
-    trm_reader *reader; /* of what is read in every step; NULL: nothing is */
+    trm_reader *reader;  /* of what is read in every step; NULL: nothing is */
+    int32_t *read_place; /* [n] of a fetch in the reader's list, of the only program */
     trm_stream *copies;
     trm_event *begins;
     unsigned char
@@ -42,6 +43,7 @@ struct trm_ring {
     size_t n_pieces;            /* of the step under way */
     int32_t next;               /* how many fetches of the step under way are enqueued */
     int32_t awaited;            /* fetch that the next waiting layer needs first */
+    int32_t skipped;            /* fetches before this one that are not enqueued yet are not needed in this step */
     const ring_program *primed; /* whose carried fetches are there when all that is enqueued has run; NULL: nobody's */
     trm_event *last_freed;      /* of the fetches enqueued so far */
     const trm_event *copies_waited, *unpacks_waited; /* the last of `freed` that these streams wait for */
@@ -130,7 +132,9 @@ static trm_status create_reader(trm_ring *ring, const trm_reader_options *files)
     const ring_program *p = &ring->programs[0];
     trm_reader_options options = files == NULL ? (trm_reader_options){0} : *files;
     int32_t *items = calloc((size_t)p->n + 1, sizeof(*items));
-    if (items == NULL) {
+    ring->read_place = calloc((size_t)p->n + 1, sizeof(*ring->read_place));
+    if (items == NULL || ring->read_place == NULL) {
+        free(items);
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %d copies", p->n);
     }
     options.items = items;
@@ -138,6 +142,7 @@ static trm_status create_reader(trm_ring *ring, const trm_reader_options *files)
     options.bytes = ring->bytes;
     for (int32_t k = 0; k < p->n; k++) {
         if (ring->stored[p->residency->fetches[k].weight].memory == NULL) {
+            ring->read_place[k] = options.n_items;
             items[options.n_items++] = p->residency->fetches[k].weight;
         }
     }
@@ -210,6 +215,7 @@ void trm_ring_destroy(trm_ring *ring)
         (void)trm_stream_synchronize(ring->unpacks);
     }
     trm_reader_destroy(ring->reader);
+    free(ring->read_place);
     for (int32_t i = 0; i < ring->n_programs; i++) {
         destroy_events(&ring->programs[i]);
     }
@@ -283,6 +289,7 @@ static trm_status fetch_weight(trm_ring *ring, int32_t k)
         return fetch_packed(ring, k);
     }
     if (ring->stored[weight].memory == NULL) {
+        trm_reader_go_to(ring->reader, ring->read_place[k]);
         return trm_reader_upload(ring->reader, ring->copies, part_of_slot(ring, k));
     }
     return trm_stream_upload(ring->copies, part_of_slot(ring, k), ring->stored[weight].memory, ring->bytes[weight]);
@@ -307,6 +314,9 @@ static trm_status enqueue_copies(trm_ring *ring, int32_t layer)
         trm_stream *writes = packed ? ring->unpacks : ring->copies;
         const trm_event **waited = packed ? &ring->unpacks_waited : &ring->copies_waited;
         ring->last_freed = ring->now->freed[k] != NULL ? ring->now->freed[k] : ring->last_freed;
+        if (k >= residency->n_carried && k < ring->skipped) {
+            continue;
+        }
         if (*waited != ring->last_freed) {
             TRM_TRY(trm_stream_wait_event(writes, ring->last_freed));
             *waited = ring->last_freed;
@@ -385,7 +395,7 @@ trm_status trm_ring_prime(trm_ring *ring, int32_t program, trm_stream *stream)
 trm_status trm_ring_begin(trm_ring *ring, int32_t program, trm_stream *stream)
 {
     ring->now = &ring->programs[program];
-    ring->next = ring->awaited = 0;
+    ring->next = ring->awaited = ring->skipped = 0;
     if (ring->now->residency->n_fetches == 0) {
         return TRM_OK;
     }
@@ -431,6 +441,51 @@ trm_status trm_ring_after(trm_ring *ring, int32_t layer, trm_stream *stream)
     }
     TRM_TRY(trm_event_record(ring->now->freed[k], stream));
     return enqueue_copies(ring, layer);
+}
+
+static int32_t larger(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+trm_status trm_ring_skip(trm_ring *ring, int32_t begin, int32_t end, trm_stream *stream)
+{
+    const trm_residency *residency = ring->now->residency;
+    int32_t first = larger(ring->awaited, residency->n_carried), enqueued = residency->n_carried + ring->next;
+    while (ring->awaited < residency->n_fetches && residency->fetches[ring->awaited].first_layer < end) {
+        ring->awaited++;
+    }
+    /* what comes to their places next may come on another stream */
+    TRM_TRY(await_fetches(ring, first, enqueued < ring->awaited ? enqueued : ring->awaited, stream, NULL));
+    ring->skipped = ring->awaited;
+    for (int32_t layer = begin; layer < end; layer++) {
+        TRM_TRY(trm_ring_after(ring, layer, stream));
+    }
+    return TRM_OK;
+}
+
+/* All that was copied ahead for layers behind them is copied again, too: it may lie where they need the place. */
+trm_status trm_ring_repeat(trm_ring *ring, int32_t begin, int32_t end, trm_stream *stream)
+{
+    const trm_residency *residency = ring->now->residency;
+    const int32_t n_carried = residency->n_carried;
+    int32_t first = 0;
+    while (first < residency->n_fetches && residency->fetches[first].first_layer < begin) {
+        assert(residency->fetches[first].last_layer < begin || residency->fetches[first].last_layer >= end);
+        first++;
+    }
+    if (first == residency->n_fetches || residency->fetches[first].first_layer >= end) {
+        return TRM_OK;
+    }
+    TRM_TRY(begin_copies(ring, stream));
+    for (int32_t k = first; k < n_carried; k++) {
+        TRM_TRY(enqueue_copy(ring, k));
+    }
+    TRM_TRY(await_fetches(ring, first, n_carried, stream, NULL));
+    ring->awaited = first;
+    ring->skipped = 0;
+    ring->next = larger(first - n_carried, 0);
+    return enqueue_copies(ring, begin - 1);
 }
 
 trm_status trm_ring_end(trm_ring *ring, trm_stream *stream, bool *waits)

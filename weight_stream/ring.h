@@ -5,7 +5,8 @@
  * of its own, too: the link goes on meanwhile.
  *
  * The engine calls trm_ring_begin before the first layer, trm_ring_before and trm_ring_after around every layer, in
- * their order, and trm_ring_end behind the last. A ring serves one step at a time. A step that is captured finds in the
+ * their order, and trm_ring_end behind the last; where layers are left out or run again, trm_ring_skip and
+ * trm_ring_repeat. A ring serves one step at a time. A step that is captured finds in the
  * ring what the step before it carried over: before every launch of one, trm_ring_prime is called.
  *
  * One ring may serve several programs: plans for steps of different kinds, of the same weights and with the same
@@ -56,6 +57,12 @@ trm_status trm_ring_begin(trm_ring *ring, int32_t program, trm_stream *stream);
 trm_status trm_ring_before(trm_ring *ring, int32_t layer, trm_stream *stream, bool *waits);
 /* Gives the places of what a layer was the last to use to the copies that come next. */
 trm_status trm_ring_after(trm_ring *ring, int32_t layer, trm_stream *stream);
+/* Behind layer begin - 1, if layers begin .. end - 1 do not run: nothing more is fetched for them, what is on its way
+ * is waited for. */
+trm_status trm_ring_skip(trm_ring *ring, int32_t begin, int32_t end, trm_stream *stream);
+/* Behind layer end - 1, if layers begin .. end - 1 run once more: what they need is fetched again. No fetch may serve a
+ * layer of theirs and another. Neither this nor the above is for steps that are captured. */
+trm_status trm_ring_repeat(trm_ring *ring, int32_t begin, int32_t end, trm_stream *stream);
 /* Lets the stream wait for what is carried over to the next step; *waits (may be NULL): whether there is anything. */
 trm_status trm_ring_end(trm_ring *ring, trm_stream *stream, bool *waits);
 /* Fetches what is carried over from step to step of a program, where the last step was another one's or did not end

@@ -107,7 +107,8 @@ TRM_API void trm_plan_memory(const trm_plan *plan, trm_memory_plan *memory);
 /*
  * Weight streaming. Weights that do not stay on the device lie in host memory and flow through a ring of staging memory
  * while a run uses them, with the same results. A budget says how many bytes of the weights that can be streamed stay;
- * small ones always do. Every rank has a budget of its own for its own part.
+ * small ones always do. Every rank has a budget of its own for its own part. Networks with loops or branches that only
+ * a run decides stream, too, a loop being thought to make eight passes; their runs are then not captured.
  */
 typedef enum trm_weight_budget_kind {
     TRM_WEIGHT_BUDGET_OFF = 0, /* every weight stays */
@@ -386,7 +387,8 @@ TRM_API trm_status trm_context_finish(trm_context *context);
  *
  * trm_context_start refuses what cannot be captured before it has enqueued anything, so that the capture stays valid,
  * and may be ended, or go on without the run. UNSUPPORTED: dims or layers depend on what a run computes; weights are
- * read from files or brought together by ranks in every run; processors compute layers; debug tensors.
+ * read from files or brought together by ranks in every run, or stream in a network with loops or branches; processors
+ * compute layers; debug tensors.
  * INVALID_ARGUMENT: no run of the same dims, bound inputs and deciding elements came before, or one is not finished; an
  * output is bound to less memory than it has bytes, or is not bound any more and no run before gave it host memory.
  * Calls that wait (trm_context_run, finish, reset and tune) are INVALID_ARGUMENT while the stream is captured, and

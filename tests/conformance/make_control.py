@@ -207,6 +207,40 @@ CASES["counted"] = ("""
 }""", dict(weight=f32(256, 256, scale=1 / 16).astype(np.float16)),
     [dict(n=i64(k), x=f32(4, 256).astype(np.float16)) for k in (3, 0, 1, 2)])
 
+# Weights enough that those of a loop and of branches push each other out of a small ring; some are read on both sides.
+CASES["many_weights"] = ("""
+(float[n, 16] x, float limit) => (float[n, 16] y, int64 passes) {
+  a = MatMul (x, w0)
+  b, passes = Loop ("", yes, a, zero) <body = deep (int64 i, bool c, float[n, 16] v0, int64 k)
+    => (bool again, float[n, 16] v, int64 k2) {""" + "".join(f"""
+      p{k} = MatMul (v{k}, w{k})
+      v{k + 1} = Softmax <axis = -1> (p{k})""" for k in range(7)) + """
+      v = Add (v7, v0)
+      k2 = Add (k, one)
+      s = ReduceMax <keepdims = 0> (v)
+      again = Less (s, limit)
+    }>
+  d = MatMul (b, w7)
+  m = ReduceMean <keepdims = 0> (d)
+  large = Greater (m, bound)
+  e = If (large) <then_branch = t () => (float[n, 16] ty) {
+      t0 = MatMul (d, w8)
+      t1 = Softmax <axis = -1> (t0)
+      t2 = MatMul (t1, w9)
+      t3 = Tanh (t2)
+      ty = MatMul (t3, w0)
+    }, else_branch = u () => (float[n, 16] uy) {
+      u0 = MatMul (d, w9)
+      u1 = Softmax <axis = 0> (u0)
+      u2 = MatMul (u1, w10)
+      u3 = Tanh (u2)
+      uy = MatMul (u3, w8)
+    }>
+  y = MatMul (e, w11)
+}""", dict(yes=np.array(True), zero=i64(0), one=i64(1), bound=np.float32(0.25),
+           **{f"w{k}": f32(16, 16, scale=0.4) for k in range(12)}),
+    [dict(x=f32(n, 16), limit=np.float32(l)) for n, l in ((3, 0), (5, 5), (2, 4), (4, 6), (1, 3))])
+
 
 def write(path, proto):
     with open(path, "wb") as file:

@@ -282,6 +282,17 @@ static trm_status build_engine(conformance_world *world, const trm_network *netw
     } else {
         TRM_TRY(trm_build(network, &options, &plan));
     }
+    trm_weight_budget budget;
+    const char *asked = getenv("TRM_TEST_WEIGHT_BUDGET"), *host_bytes = getenv("TRM_TEST_WEIGHT_HOST_BYTES");
+    if (asked != NULL) {
+        trm_status status = trm_weight_budget_parse(asked, &budget);
+        budget.host_bytes = host_bytes == NULL ? 0 : (size_t)strtoull(host_bytes, NULL, 10);
+        status = status == TRM_OK ? trm_plan_set_weight_budget(plan, &budget) : status;
+        if (status != TRM_OK) {
+            trm_plan_destroy(plan);
+            return status;
+        }
+    }
     return trm_engine_create(plan, world->world, NULL, NULL, engine);
 }
 

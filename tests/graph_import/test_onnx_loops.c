@@ -292,11 +292,18 @@ static void what_loops_do_not_allow(void **state)
     trm_plan *plan;
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     trm_weight_budget budget = {.kind = TRM_WEIGHT_BUDGET_BYTES, .bytes = 1 << 20};
+    trm_streaming_info streaming;
     assert_ok(import_loop(true, false, 0, NULL, &network));
     options.backend = test_backend();
     assert_ok(trm_build(network, &options, &plan));
+    budget.host_compute = TRM_HOST_COMPUTE_PERCENT;
+    budget.host_percent = 50;
     assert_fails(trm_plan_set_weight_budget(plan, &budget), TRM_ERROR_UNSUPPORTED,
-                 "weights of a network with loops or branches cannot be streamed");
+                 "processors cannot compute layers of a network with loops or branches");
+    budget.host_compute = TRM_HOST_COMPUTE_AUTO; /* they compute none */
+    assert_ok(trm_plan_set_weight_budget(plan, &budget));
+    trm_plan_streaming(plan, &streaming);
+    assert_true(streaming.on && streaming.hosted_layers == 0);
     trm_plan_destroy(plan);
     options.mesh.size[TRM_AXIS_PP] = 2;
     assert_fails(trm_build(network, &options, &plan), TRM_ERROR_UNSUPPORTED,

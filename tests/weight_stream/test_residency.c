@@ -503,13 +503,51 @@ static void processors_and_link_share(void **unused)
     }
 }
 
+/* What runs several times in a step is fetched for it every time. */
+static void weights_of_a_loop_stay(void **unused)
+{
+    (void)unused;
+    const size_t bytes[] = {1000, 1000, 1000};
+    const trm_residency_use uses[] = {{0, 0, false}, {2, 0, false}, {2, 1, false}, {4, 1, false},
+                                      {5, 1, false}, {6, 2, false}, {7, 2, false}};
+    const double seconds[8] = {0};
+    const int32_t sections[] = {-1, -1, 1, -1, -1, -1, -1, -1}, runs[] = {1, 1, 4, 1, 1, 1, 1, 1};
+    trm_residency_problem problem = {.n_weights = 3,
+                                     .n_uses = 7,
+                                     .n_layers = 8,
+                                     .bytes = bytes,
+                                     .uses = uses,
+                                     .layer_seconds = seconds,
+                                     .link_rate = 1e6,
+                                     .ring_limit = SIZE_MAX};
+    trm_residency r;
+    assert_ok(trm_residency_plan(&problem, &r));
+    assert_int_equal(r.n_fetches, 3);
+    assert_true(fabs(r.seconds - 3e-3) < 1e-6);
+    trm_residency_fini(&r);
+    problem.sections = sections;
+    assert_ok(trm_residency_plan(&problem, &r));
+    assert_int_equal(r.n_fetches, 5); /* before the loop, two in it, behind it, the last weight */
+    trm_residency_fini(&r);
+    problem.runs = runs;
+    assert_ok(trm_residency_plan(&problem, &r));
+    assert_true(fabs(r.seconds - 11e-3) < 1e-6);
+    trm_residency_fini(&r);
+    for (problem.budget = 1000; problem.budget <= 2000; problem.budget += 1000) {
+        assert_ok(trm_residency_plan(&problem, &r));
+        assert_int_equal(r.resident[0] + r.resident[1], problem.budget / 1000);
+        assert_false(r.resident[2]);
+        trm_residency_fini(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_hold_and_are_the_best),   cmocka_unit_test(equal_layers_reach_the_bound),
         cmocka_unit_test(the_largest_step_is_looked_at), cmocka_unit_test(a_weight_used_often_stays),
         cmocka_unit_test(processors_take_what_helps),    cmocka_unit_test(processors_and_link_share),
-        cmocka_unit_test(both_are_chosen_together),
+        cmocka_unit_test(both_are_chosen_together),      cmocka_unit_test(weights_of_a_loop_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -315,6 +315,137 @@ static void streams_wait_for_each_other(void **unused)
     free(delay);
 }
 
+/* Layers begin + 1 .. end are left out, or run several times. */
+typedef struct region {
+    int32_t begin, end, passes;
+    bool is_loop;
+} region;
+
+/* Two regions, beside each other or one in the other. */
+static void make_regions(uint64_t *state, int32_t layers, region regions[2], int32_t *sections)
+{
+    int32_t at[4] = {0};
+    for (int32_t i = 0; i < 4; i++) {
+        at[i] = i * (layers - 4) / 4 + (int32_t)test_random_below(state, (layers - 4) / 4) + i;
+    }
+    const bool nested = test_random_below(state, 2) == 0;
+    regions[0] = (region){at[0], nested ? at[3] : at[1], 0, test_random_below(state, 3) > 0};
+    regions[1] = (region){nested ? at[1] : at[2], nested ? at[2] : at[3], 0, test_random_below(state, 3) > 0};
+    for (int32_t i = 0; i < layers; i++) {
+        sections[i] = -1;
+        for (int32_t r = 0; r < 2; r++) {
+            sections[i] = regions[r].begin < i && i <= regions[r].end ? regions[r].begin : sections[i];
+        }
+    }
+}
+
+/* What layers found in a step, in the order in which they ran. */
+typedef struct found_weights {
+    int32_t n, weights[4000];
+    unsigned char bytes[4000][MOST_BYTES];
+} found_weights;
+
+static void run_found_layer(const weights *w, const trm_residency *r, const trm_ring *ring, int32_t layer,
+                            trm_stream *layers, found_weights *found)
+{
+    for (int32_t i = 0; i < w->problem.n_uses; i++) {
+        if (w->uses[i].layer == layer && r->use_fetch[i] >= 0) {
+            assert_true(found->n < (int32_t)(sizeof(found->weights) / sizeof(found->weights[0])));
+            const int32_t weight = found->weights[found->n] = w->uses[i].weight;
+            assert_ok(trm_stream_copy(layers, found->bytes[found->n++], trm_ring_slot(ring, 0, r->use_fetch[i]),
+                                      w->bytes[weight]));
+        }
+    }
+}
+
+/* Enqueues the step; returns how often a region was left out or run again. */
+static int32_t run_regions(uint64_t *state, const weights *w, const trm_residency *r, trm_ring *ring, region regions[2],
+                           trm_stream *layers, found_weights *found)
+{
+    int32_t jumps = 0;
+    assert_ok(trm_ring_begin(ring, 0, layers));
+    for (int32_t layer = 0; layer < w->problem.n_layers; layer++) {
+        assert_ok(trm_ring_before(ring, layer, layers, NULL));
+        run_found_layer(w, r, ring, layer, layers, found);
+        assert_ok(trm_ring_after(ring, layer, layers));
+        for (int32_t k = 0; k < 2; k++) {
+            region *of = &regions[k];
+            if (layer == of->begin && test_random_below(state, 3) == 0) {
+                assert_ok(trm_ring_skip(ring, layer + 1, of->end + 1, layers));
+                layer = of->end;
+                jumps++;
+                break;
+            }
+            of->passes = layer == of->begin ? (int32_t)test_random_below(state, 4) : of->passes;
+            if (layer == of->end && of->is_loop && of->passes-- > 0) {
+                assert_ok(trm_ring_repeat(ring, of->begin + 1, layer + 1, layers));
+                layer = of->begin;
+                jumps++;
+                break;
+            }
+        }
+    }
+    assert_ok(trm_ring_end(ring, layers, NULL));
+    return jumps;
+}
+
+/* Loops and branches: whatever runs finds its weights, on a stream that is far behind who enqueues it. */
+static void layers_are_left_out_and_run_again(void **unused)
+{
+    (void)unused;
+    uint64_t state = test_seed();
+    int32_t jumps = 0, reused = 0, n_read = 0;
+    static weights w;
+    found_weights *found = calloc(1, sizeof(*found));
+    assert_non_null(found);
+    for (int32_t n = 0; n < 150; n++) {
+        const trm_reader_options files = {.read = read_stored,
+                                          .user = &w,
+                                          .row_bytes = w.row_bytes,
+                                          .threads = 3,
+                                          .buffers = 4,
+                                          .buffer_bytes = 1984};
+        int32_t sections[MOST_LAYERS], runs[MOST_LAYERS];
+        region regions[2];
+        trm_residency r;
+        trm_ring *ring;
+        trm_stream *layers;
+        do {
+            make_weights(&state, &w);
+        } while (w.problem.n_layers < 12);
+        make_regions(&state, w.problem.n_layers, regions, sections);
+        for (int32_t i = 0; i < w.problem.n_layers; i++) {
+            runs[i] = sections[i] < 0 ? 1 : 3;
+        }
+        w.problem.sections = sections;
+        w.problem.runs = runs;
+        assert_ok(trm_residency_plan(&w.problem, &r));
+        assert_ok(trm_stream_create_beside(device, &layers));
+        assert_ok(trm_ring_create(device, &(const trm_residency *){&r}, 1, w.bytes, w.addresses, &files, NULL, &ring));
+        for (int32_t k = 0; k < r.n_fetches; k++) {
+            reused += r.fetches[k].after_layer >= 0;
+            n_read += w.addresses[r.fetches[k].weight].memory == NULL;
+        }
+        found->n = 0;
+        for (int32_t step = 0; step < 4; step++) {
+            jumps += run_regions(&state, &w, &r, ring, regions, layers, found);
+        }
+        assert_ok(trm_stream_synchronize(layers));
+        for (int32_t i = 0; i < found->n; i++) {
+            const int32_t weight = found->weights[i];
+            assert_memory_equal(found->bytes[i], w.stored[weight], w.bytes[weight]);
+        }
+        trm_ring_destroy(ring);
+        trm_stream_destroy(layers);
+        trm_residency_fini(&r);
+    }
+    print_message("%d regions left out or run again, %d places used again, %d read from files\n", jumps, reused,
+                  n_read);
+    assert_true(jumps > 300 && reused > 300 && n_read > 50);
+    drop_packed(&w);
+    free(found);
+}
+
 typedef struct faulty {
     weights *w;
     int32_t reads, fails_at; /* which of them */
@@ -383,9 +514,8 @@ static void a_failed_read_ends_the_step(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers_find_their_weights),
-        cmocka_unit_test(programs_take_turns),
-        cmocka_unit_test(streams_wait_for_each_other),
+        cmocka_unit_test(layers_find_their_weights),   cmocka_unit_test(programs_take_turns),
+        cmocka_unit_test(streams_wait_for_each_other), cmocka_unit_test(layers_are_left_out_and_run_again),
         cmocka_unit_test(a_failed_read_ends_the_step),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
