@@ -252,13 +252,14 @@ TRM_ELEMENT double trm_roi_align(const trm_roi_pool_args *args, const int64_t *a
     return args->p.op == TRM_ROI_ALIGN_AVERAGE && count > 1.0 ? value / count : value;
 }
 
-/* Whole pixels of the bin: corners are rounded, both ends belong to the roi. An empty bin gives 0. */
+/* Whole pixels of the bin: corners, scaled in their type, are rounded, both ends belong to the roi. An empty bin gives
+ * 0. */
 TRM_ELEMENT double trm_roi_max(const trm_roi_pool_args *args, const int64_t *at, int64_t plane)
 {
     double corner[4];
     trm_roi_corners(args, at[0], corner);
     for (int32_t k = 0; k < 4; k++) {
-        corner[k] = round(corner[k]);
+        corner[k] = round(args->dtype == TRM_F64 ? corner[k] : (double)(float)corner[k]);
     }
     double height = corner[3] - corner[1] + 1.0, width = corner[2] - corner[0] + 1.0;
     height = (height > 1.0 ? height : 1.0) / (double)args->p.height;
