@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 """Writes cases of com.microsoft operators, with what onnxruntime computes: FOLDER/contrib/<case>/, laid out as ONNX's own.
 
-usage: make_contrib.py FOLDER
+usage: make_contrib.py FOLDER [--joined]
 
-Needs the packages onnx and onnxruntime (made with onnxruntime 1.31.1, CPU). What its CPU kernels cannot do is left out.
+--joined: FOLDER/contrib_<family>/ instead, each one network of all nodes of a family. Its inputs and outputs are vectors,
+one of each type, that nodes take their parts of; so a family is few files.
+
+Needs the packages onnx and onnxruntime (made with onnxruntime 1.32.0, CPU). What its CPU kernels cannot do is left out,
+or computed here.
 """
 
 import pathlib
@@ -18,6 +22,7 @@ from onnx import helper, numpy_helper
 B, N, M, H, D = 2, 5, 7, 4, 8  # batch, queries, keys, heads, width of a head
 W = H * D
 rng = np.random.default_rng(0)
+OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
 
 
 def data(*dims):
@@ -32,13 +37,72 @@ def model_of(node, inputs, constants, outputs):
     ]
     initializers = [numpy_helper.from_array(inputs[n], n) for n in constants]
     graph = helper.make_graph([node], "case", infos, outputs, initializers)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    return helper.make_model(graph, opset_imports=OPSETS, ir_version=8)
+
+
+def save(folder, model, fed, results):
+    """fed, results: lists of names and arrays."""
+    folder = folder / "test_data_set_0"
+    folder.mkdir(parents=True)
+    onnx.save(model, folder.parent / "model.onnx")
+    for kind, tensors in (("input", fed), ("output", results)):
+        for k, (name, value) in enumerate(tensors):
+            (folder / f"{kind}_{k}.pb").write_bytes(numpy_helper.from_array(value, name).SerializeToString())
+
+
+class Joined:
+    """Nodes of one network."""
+
+    def __init__(self):
+        self.nodes, self.initializers = [], []
+        self.fed, self.known, self.parts = {}, {}, {}  # by type: arrays of the inputs, of the results, their names
+
+    def constant(self, name, values):
+        self.initializers.append(numpy_helper.from_array(np.array(values, np.int64), name))
+        return name
+
+    def add(self, case, node, inputs, constants, results):
+        """results: names and arrays."""
+        renamed = onnx.NodeProto()
+        renamed.CopyFrom(node)
+        renamed.name = case
+        del renamed.input[:], renamed.output[:]
+        renamed.input.extend(f"{case}/{n}" if n else "" for n in node.input)
+        renamed.output.extend(f"{case}/{n}" if n else "" for n in node.output)
+        for n, v in inputs.items():
+            if n in constants:
+                self.initializers.append(numpy_helper.from_array(v, f"{case}/{n}"))
+                continue
+            before = self.fed.setdefault(v.dtype.name, [])
+            begin = sum(a.size for a in before)
+            name = f"{case}/{n}"
+            part = [self.constant(f"{name}/{k}", [b]) for k, b in (("begin", begin), ("end", begin + v.size), ("axis", 0))]
+            self.nodes.append(helper.make_node("Slice", [v.dtype.name, *part], [f"{name}/part"]))
+            dims = self.constant(f"{name}/dims", v.shape)
+            self.nodes.append(helper.make_node("Reshape", [f"{name}/part", dims], [name], allowzero=1))
+            before.append(v.reshape(-1))
+        self.nodes.append(renamed)
+        for n, v in results:
+            flat = self.constant(f"{case}/{n}/flat", [-1 if v.size else 0])
+            self.nodes.append(helper.make_node("Reshape", [f"{case}/{n}", flat], [f"{case}/{n}/part"], allowzero=1))
+            self.known.setdefault(v.dtype.name, []).append(v.reshape(-1))
+            self.parts.setdefault(v.dtype.name, []).append(f"{case}/{n}/part")
+
+    def save(self, folder):
+        fed = [(n, np.concatenate(v)) for n, v in self.fed.items()]
+        results = [(f"all_{n}", np.concatenate(v)) for n, v in self.known.items()]
+        joins = [helper.make_node("Concat", v, [f"all_{n}"], axis=0) for n, v in self.parts.items()]
+        infos = [
+            [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for n, v in ports]
+            for ports in (fed, results)
+        ]
+        graph = helper.make_graph(self.nodes + joins, "joined", *infos, self.initializers)
+        save(folder, helper.make_model(graph, opset_imports=OPSETS, ir_version=8), fed, results)
 
 
 class Cases:
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, joined=None):
+        self.folder, self.joined = folder, joined
 
     def add(self, name, op, values, n_outputs=1, skipped=(), constants=(), domain="com.microsoft", known=None,
             **attributes):
@@ -58,12 +122,11 @@ class Cases:
             helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(r.dtype), r.shape)
             for n, r in zip(wanted, results)
         ]
-        folder = self.folder / name / "test_data_set_0"
-        folder.mkdir(parents=True)
-        onnx.save(model_of(node, inputs, constants, infos), folder.parent / "model.onnx")
-        for kind, tensors in (("input", fed), ("output", dict(zip(wanted, results)))):
-            for k, (n, v) in enumerate(tensors.items()):
-                (folder / f"{kind}_{k}.pb").write_bytes(numpy_helper.from_array(v, n).SerializeToString())
+        named = list(zip(wanted, results))
+        if self.joined is not None:
+            self.joined.add(name, node, inputs, constants, named)
+        else:
+            save(self.folder / name, model_of(node, inputs, constants, infos), list(fed.items()), named)
 
 
 def add_activations_and_products(cases):
@@ -299,18 +362,52 @@ def add_rotary(cases):
     cases.add("rotary_part", op, [data(B, N, W), ids, *part], num_heads=H, rotary_embedding_dim=4)
 
 
+def add_first(cases):
+    """Of ONNX's first operators, and what others have of com.microsoft that onnxruntime's CPU kernels have not."""
+    x = data(2, 3, 5, 6)
+    cases.add("global_lp_pool", "GlobalLpPool", [x], domain="", p=3)
+    rois = np.array([[0, 1, 0, 4, 3], [1, 0, 1, 5, 4], [1, 2, 2, 2, 2]], np.float32)
+    cases.add("max_roi_pool", "MaxRoiPool", [x, rois], domain="", pooled_shape=[2, 3], spatial_scale=0.9)
+    bias = [0.5, -1.0, 2.0]
+    known = [np.float32(1.5) * x + np.array(bias, np.float32)[:, None, None]]
+    cases.add("image_scaler", "ImageScaler", [x], domain="", known=known, scale=1.5, bias=bias)
+    a, b = data(2, 4, 3), data(2, 4, 5)
+    known = [np.maximum(0.7 * a.transpose(0, 2, 1) @ b, 0).astype(np.float32)]
+    more = dict(transA=1, alpha=0.7, activation="Relu")
+    cases.add("fused_matmul_activation", "FusedMatMulActivation", [a, b], known=known, **more)
+    scale, zero = np.array([0.02, 0.1, 0.05], np.float32), np.array([3, 100, 250], np.uint8)
+    cases.add("quantize", "QuantizeLinear", [x, scale, zero], axis=1)
+    q = rng.integers(0, 256, (2, 3, 5)).astype(np.uint8)
+    cases.add("dequantize", "DequantizeLinear", [q, scale, zero], axis=1)
+    v, w = data(2, 3, 8), data(8)
+    known = [(v / np.sqrt((v * v).mean(-1, keepdims=True) + 1e-5) * w).astype(np.float32)]
+    cases.add("rms_of_microsoft", "SimplifiedLayerNormalization", [v, w], known=known, axis=-1, epsilon=1e-5)
+
+
+FAMILIES = {
+    "products": add_activations_and_products,
+    "quantized": add_quantized,
+    "norms": add_norms,
+    "heads": add_multi_head,
+    "grouped": add_grouped_queries,
+    "rotary": add_rotary,
+    "first": add_first,
+}
+
+
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["--joined"]):
         sys.exit(__doc__)
-    folder = pathlib.Path(sys.argv[1]) / "contrib"
-    shutil.rmtree(folder, ignore_errors=True)
-    cases = Cases(folder)
-    add_activations_and_products(cases)
-    add_quantized(cases)
-    add_norms(cases)
-    add_multi_head(cases)
-    add_grouped_queries(cases)
-    add_rotary(cases)
+    folder = pathlib.Path(sys.argv[1])
+    shutil.rmtree(folder / "contrib", ignore_errors=True)
+    for name, add in FAMILIES.items():
+        if sys.argv[2:]:
+            shutil.rmtree(folder / f"contrib_{name}", ignore_errors=True)
+            joined = Joined()
+            add(Cases(folder, joined))
+            joined.save(folder / f"contrib_{name}")
+        else:
+            add(Cases(folder / "contrib"))
 
 
 if __name__ == "__main__":
