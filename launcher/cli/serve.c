@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -37,6 +39,7 @@ typedef struct serve_command {
     guide_store *guides;
     trm_embedding pooling;
     char model_name[SERVER_LONGEST_NAME + 1];
+    int32_t ranks;
     command_line jobs[ROUTER_MOST_REPLICAS]; /* [n_replicas] */
     int32_t n_replicas;
     hub *hub;
@@ -103,9 +106,8 @@ static trm_status make_command(const serve_command *c, int32_t replica, command_
         TRM_FAIL(TRM_ERROR_IO, "cannot find this program: %s", strerror(errno));
     }
     program[size] = '\0';
-    int64_t n = settings_integer(c->all, SETTING_RANKS);
-    snprintf(ranks, sizeof(ranks), "%lld", (long long)n);
-    if (n > 1) {
+    snprintf(ranks, sizeof(ranks), "%d", c->ranks);
+    if (c->ranks > 1) {
         const char *const words[] = {
             settings_text(c->all, SETTING_MPIRUN), "-np", ranks, "--bind-to", "none", "--oversubscribe"};
         for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
@@ -178,14 +180,75 @@ static trm_status open_chat(serve_command *c)
     return status;
 }
 
+/* A number that Open MPI's launcher tells its processes; -1: it does not. */
+static int32_t launched_number(const char *name)
+{
+    const char *text = getenv(name);
+    return text != NULL && *text >= '0' && *text <= '9' ? (int32_t)strtol(text, NULL, 10) : -1;
+}
+
+/* Whether this is one of the other processes that `mpirun -np N trireme serve` has started: the first one is the front
+ * end, which starts N ranks. */
+static bool is_spare(void)
+{
+    return launched_number("OMPI_COMM_WORLD_RANK") > 0 && launched_number("OMPI_COMM_WORLD_SIZE") > 1;
+}
+
+/* Forgets the launcher of this process, of which the ranks' own is not to know, and where it was bound to: they share
+ * all processors. If it dies, that is told as any end. No other thread runs yet. */
+static void forget_launcher(void)
+{
+    static const char *const names[] = {
+        "OMPI_COMM_WORLD_", "OMPI_MCA_orte_",     "OMPI_MCA_ess",     "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir",
+        "OMPI_UNIVERSE_",   "OMPI_ARGV",          "OMPI_COMMAND",     "OMPI_APP_CTX_", "OMPI_NUM_APP_CTX",
+        "OMPI_FIRST_RANKS", "OMPI_FILE_LOCATION", "OMPI_MCA_shmem_R", "PMIX_",         "PRTE_"};
+    char name[128];
+    for (size_t i = 0; environ[i] != NULL;) {
+        size_t size = strcspn(environ[i], "="), k = 0;
+        while (k < sizeof(names) / sizeof(names[0]) && strncmp(environ[i], names[k], strlen(names[k])) != 0) {
+            k++;
+        }
+        if (k < sizeof(names) / sizeof(names[0]) && size < sizeof(name)) {
+            snprintf(name, sizeof(name), "%.*s", (int)size, environ[i]);
+            unsetenv(name); /* the next one takes its place */
+        } else {
+            i++;
+        }
+    }
+    cpu_set_t processors;
+    memset(&processors, 0xff, sizeof(processors));
+    (void)sched_setaffinity(0, sizeof(processors), &processors);
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+}
+
+/* As many as --ranks says, or as Open MPI's launcher has started processes. */
+static trm_status count_ranks(serve_command *c)
+{
+    int32_t size = launched_number("OMPI_COMM_WORLD_SIZE"), here = launched_number("OMPI_COMM_WORLD_LOCAL_SIZE");
+    const char *origin = c->all->origins[SETTING_RANKS];
+    c->ranks = (int32_t)settings_integer(c->all, SETTING_RANKS);
+    if (launched_rank() == NULL) {
+        return TRM_OK;
+    }
+    if (size < 1 || here != size) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "serve was started as rank %s of a job%s; it starts its ranks itself, on one machine: trireme serve "
+                 "MODEL --ranks N",
+                 launched_rank(), size > 0 ? " on several machines" : "");
+    }
+    if (strcmp(origin, "default") != 0 && c->ranks != size) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "ranks is %d (%s), but mpirun has started %d processes", c->ranks, origin,
+                 size);
+    }
+    c->ranks = size;
+    forget_launcher();
+    return TRM_OK;
+}
+
 static trm_status prepare(serve_command *c)
 {
     const char *name = c->all->operands[0];
-    if (launched_rank() != NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "serve was started as rank %s of a job; it starts its ranks itself: trireme serve MODEL --ranks N",
-                 launched_rank());
-    }
+    TRM_TRY(count_ranks(c));
     if (names_shape(name)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "%s is a shape with random weights and no text, for bench and inspect; expected a model folder", name);
@@ -209,7 +272,7 @@ static trm_status start(serve_command *c)
     supervisor_options jobs[ROUTER_MOST_REPLICAS];
     for (int32_t i = 0; i < c->n_replicas; i++) {
         jobs[i] = (supervisor_options){.command = c->jobs[i].words,
-                                       .ranks = (int32_t)settings_integer(all, SETTING_RANKS),
+                                       .ranks = c->ranks,
                                        .beat_seconds = settings_number(all, SETTING_BEAT_TIMEOUT),
                                        .step_seconds = settings_number(all, SETTING_STEP_TIMEOUT)};
     }
@@ -287,6 +350,9 @@ int command_serve(const settings *all)
 {
     serve_command c = {.all = all};
     sigset_t signals;
+    if (is_spare()) {
+        return 0;
+    }
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);

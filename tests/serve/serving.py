@@ -21,10 +21,11 @@ HOLDS = ["--beat-timeout", "600", "--step-timeout", "600"] # for a server whose 
 
 
 class Server:
-    def __init__(self, *options, ranks=RANKS, ready=True, model=MODEL):
+    def __init__(self, *options, ranks=RANKS, ready=True, model=MODEL, launcher=()):
         # Sanitizers and shared machines make ranks slow to speak.
         patience = [] if "--beat-timeout" in options else ["--beat-timeout", "20"]
-        command = [PROGRAM, "serve", model, "--backend", BACKEND, "--threads", "1", "--port", "0", "--ranks", str(ranks)]
+        command = [*launcher, PROGRAM, "serve", model, "--backend", BACKEND, "--threads", "1", "--port", "0"]
+        command += [] if launcher else ["--ranks", str(ranks)]
         self.process = subprocess.Popen(command + patience + list(options), stderr=subprocess.PIPE, text=True,
                                         env=dict(os.environ, OPENBLAS_NUM_THREADS="1", TRIREME_DEADLINE="600"))
         replicas = int(options[options.index("--replicas") + 1]) if "--replicas" in options else 1

@@ -328,9 +328,40 @@ class Refusals(unittest.TestCase):
         self.fails(2, f"has {RANKS + 1} ranks, but the world has {RANKS}", "--mesh", f"tp={RANKS + 1}")
         for origin in "pages.example", "https://", "https://pages.example/", "https://*.example", "":
             self.fails(2, f'cors-origin "{origin}" is no origin', "--cors-origin", origin)
-        self.fails(2, "starts its ranks itself", OMPI_COMM_WORLD_RANK="0")
+        self.fails(2, "rank 0 of a job; it starts its ranks itself", OMPI_COMM_WORLD_RANK="0")
+        self.fails(2, "starts its ranks itself", SLURM_PROCID="0")
+        launched = dict(OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="8", OMPI_COMM_WORLD_LOCAL_SIZE="4")
+        self.fails(2, "rank 0 of a job on several machines; it starts its ranks itself", **launched)
+        self.fails(2, f"ranks is {RANKS} (--ranks), but mpirun has started 8 processes", **dict(launched, OMPI_COMM_WORLD_LOCAL_SIZE="8"))
         if RANKS > 1:
             self.fails(1, "cannot start", "--mpirun", "/no/such/mpirun")
+
+
+@unittest.skipIf(RANKS < 2, "one rank")
+class Launched(unittest.TestCase):
+    """`mpirun -np N trireme serve` serves with N ranks, which are lost and started again as else, and ends with mpirun."""
+    def serve(self, end):
+        launcher = ["mpirun", "--allow-run-as-root", "--bind-to", "core", "--oversubscribe", "-np", str(RANKS)]
+        server = Server(launcher=launcher, ranks=RANKS)
+        try:
+            workers = server.workers()
+            self.assertEqual(len(workers), RANKS)
+            if BACKEND == "host": # they share what there is, and not what one of them was bound to
+                self.assertEqual(set().union(*map(os.sched_getaffinity, workers)), os.sched_getaffinity(0))
+            self.assertEqual(server.complete(), BEGINNING)
+            os.kill(workers[-1], signal.SIGKILL)
+            server.wait_line("serving again")
+            self.assertEqual(server.complete(), BEGINNING)
+            workers = server.workers()
+        finally:
+            server.stop(end)
+        eventually(lambda: self.assertEqual([pid for pid in workers if not is_gone(pid)], []))
+
+    def test_ended(self):
+        self.serve(signal.SIGTERM)
+
+    def test_launcher_killed(self):
+        self.serve(signal.SIGKILL)
 
 
 class LostRanks(unittest.TestCase):
