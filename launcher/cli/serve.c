@@ -281,6 +281,7 @@ static trm_status start(serve_command *c)
                                 .prefix_cache = !settings_flag(all, SETTING_NO_PREFIX_CACHE),
                                 .max_requests = most_requests(all),
                                 .request_seconds = settings_number(all, SETTING_REQUEST_TIMEOUT),
+                                .silent_seconds = settings_number(all, SETTING_KEEP_ALIVE),
                                 .most_restarts = MOST_RESTARTS,
                                 .log = log_line};
     server_options options = {.host = settings_text(all, SETTING_HOST),

@@ -207,6 +207,8 @@ const setting settings_table[SETTING_COUNT] = {
                               "for a request to arrive, and for idle connections"},
     [SETTING_REQUEST_TIMEOUT] = {"request-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 0, 1e6, "3600", "SECONDS",
                                  "Server", "for a request to be answered; 0: as long as it takes"},
+    [SETTING_KEEP_ALIVE] = {"keep-alive", 0, SETTING_NUMBER, COMMAND_SERVE, 0, 86400, "30", "SECONDS", "Server",
+                            "a comment in a stream that has been silent for so long, so that proxies keep it; 0: none"},
     [SETTING_SLEEP_MODE] = {"sleep-mode", 0, SETTING_FLAG, COMMAND_SERVE, 0, 0, NULL, NULL, "Server",
                             "clients may free the devices with POST /sleep and start the ranks again with /wake_up"},
     [SETTING_DRAIN_TIMEOUT] = {"drain-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 0, 1e6, "60", "SECONDS", "Server",

@@ -11,6 +11,7 @@
 #include "launcher/serve/embedding.h"
 #include "launcher/serve/message.h"
 #include "launcher/serve/response.h"
+#include "launcher/serve/supervisor.h"
 #include "launcher/text/grammar/vocab.h"
 #include "launcher/text/utf8.h"
 
@@ -407,6 +408,7 @@ static void write_usage(json_text *json, const completion *c)
 void completion_send(completion *c, json_text *json)
 {
     json_literal(json, "\n\n");
+    c->spoke = supervisor_clock();
     if (json->status == TRM_OK) {
         exchange_stream(c->exchange, json->bytes.data, json->bytes.size);
     } else {
@@ -432,13 +434,31 @@ void completion_end_event(completion *c, json_text *json)
     completion_send(c, json);
 }
 
+static void open_stream(completion *c)
+{
+    if (!c->open) {
+        c->open = true;
+        exchange_begin_stream(c->exchange);
+    }
+}
+
+void completion_keep_open(completion *c)
+{
+    if (!c->failed && c->n_finished < c->n_choices) {
+        json_text json = {0};
+        open_stream(c);
+        json_literal(&json, ":");
+        completion_send(c, &json);
+    }
+}
+
 static void begin_stream(completion *c)
 {
     if (c->begun) {
         return;
     }
     c->begun = true;
-    exchange_begin_stream(c->exchange);
+    open_stream(c);
     if (c->request.kind == API_RESPONSE) {
         response_begin(c);
         return;
@@ -678,7 +698,7 @@ void completion_fail(completion *c, const api_error *error)
         return;
     }
     c->failed = true;
-    if (!c->begun) {
+    if (!c->open) {
         exchange_reply_error(c->exchange, error);
         return;
     }

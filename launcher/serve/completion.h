@@ -56,7 +56,9 @@ struct completion {
     choice *choices; /* [n_choices] */
     int32_t n_choices, n_finished;
     int32_t n_events; /* of a RESPONSE's stream so far */
-    bool begun;       /* the first event of the stream, or nothing yet */
+    bool open;        /* the stream is, and the status with it */
+    bool begun;       /* its first event has been sent */
+    double spoke;     /* when bytes were last sent in it */
     bool failed;      /* an error has been replied */
     trm_bytes head;   /* of every event of a stream of completions, once there was one */
     int64_t prompt_tokens, cached_tokens, output_tokens;
@@ -86,6 +88,8 @@ void completion_send(completion *c, json_text *json);
 /* An event with a name, up to the first member of its object, "type"; ends the object and sends it. */
 json_text completion_begin_event(const char *type);
 void completion_end_event(completion *c, json_text *json);
+/* A comment in the stream, which clients pass over: that somebody is here. */
+void completion_keep_open(completion *c);
 /* Ends the whole request with an error: as a reply, or as the last event of a stream. */
 void completion_fail(completion *c, const api_error *error);
 

@@ -508,7 +508,7 @@ static void drop_gone(hub *h)
     for (completion *c = h->live; c != NULL; c = next) {
         next = c->next;
         bool broken = atomic_load(&c->exchange->gone) || atomic_load(&c->exchange->left);
-        if (!broken && c->begun) {
+        if (!broken && c->open) {
             pthread_mutex_lock(&c->exchange->lock);
             broken = c->exchange->broken; /* a reader too slow */
             pthread_mutex_unlock(&c->exchange->lock);
@@ -533,6 +533,17 @@ static void drop_late(hub *h)
             snprintf(message, sizeof(message), "the request took longer than its %g seconds",
                      c->deadline - c->received);
             fail_request(h, c, 408, "timeout", message);
+        }
+    }
+}
+
+/* Proxies cut a connection on which nothing comes for a while, such as one whose request waits. */
+static void keep_open(hub *h)
+{
+    double now = supervisor_clock(), silent = h->options.silent_seconds;
+    for (completion *c = h->live; silent > 0 && c != NULL; c = c->next) {
+        if (c->request.stream && now - (c->open ? c->spoke : c->received) >= silent) {
+            completion_keep_open(c);
         }
     }
 }
@@ -601,6 +612,7 @@ static void *hub_main(void *user)
         submit_waiting(h);
         replicas_send(h);
         drop_late(h);
+        keep_open(h);
         replicas_publish(h);
     } while (!wind_up(h));
     free(w.entries);

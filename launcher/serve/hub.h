@@ -22,6 +22,7 @@ typedef struct hub_options {
     bool prefix_cache;                            /* replicas keep what prompts were computed */
     int32_t max_requests;                         /* choices alive at a time; more are refused with 429 */
     double request_seconds;                       /* a request that takes longer is ended; 0: never */
+    double silent_seconds;                        /* a stream without bytes for so long gets a comment; 0: never */
     int32_t most_restarts;                        /* of a replica that does not become ready, in a row */
     void (*log)(void *user, const char *message); /* what an operator wants to know; may be NULL */
     void *log_user;

@@ -276,6 +276,61 @@ class Limits(unittest.TestCase):
             self.assertEqual(server.complete(), BEGINNING)
 
 
+class Silence(unittest.TestCase):
+    """Streams in which nothing comes for long, such as those of requests that wait, get comments."""
+    def ask(self, server, path, body):
+        s = socket.create_connection(("127.0.0.1", server.port), 600)
+        body = json.dumps(body).encode()
+        s.sendall(b"POST %s HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body)) + body)
+        return s
+
+    def read(self, s, until):
+        data = b""
+        while until(data):
+            more = s.recv(65536)
+            if more == b"":
+                break
+            data += more
+        return data
+
+    def test_comments(self):
+        text = {"prompt": "In the beginning", "max_tokens": 8, "temperature": 0, "stream": True}
+        chat = {"messages": [{"role": "user", "content": "In the beginning"}], "max_tokens": 8, "stream": True}
+        with Server("--keep-alive", "0.1", *HOLDS) as server:
+            for path, body in ("/v1/completions", text), ("/v1/messages", chat), ("/v1/chat/completions", chat):
+                for timeout in 0, 1:
+                    with server.held(), self.ask(server, path, dict(body, timeout=timeout)) as s:
+                        data = self.read(s, lambda data: data.count(b"\n:\n\n") < 5)
+                        self.assertTrue(data.startswith(b"HTTP/1.0 200 OK") or data.startswith(b"HTTP/1.1 200 OK"), data)
+                        head, _, comments = data.partition(b"\r\n\r\n")
+                        self.assertIn(b"text/event-stream", head)
+                        self.assertEqual(comments.replace(b":\n\n", b""), b"")
+                        if timeout:
+                            events = self.read(s, lambda data: True)
+                            self.assertIn(b"the request took longer than its 1 seconds", events)
+                server.wait_metric("trireme_requests_live", 0)
+
+    def test_text(self):
+        """What comes between comments is the text as else, and replies that are no streams wait in silence."""
+        body = {"prompt": "In the beginning", "max_tokens": 8, "temperature": 0}
+        with Server("--keep-alive", "0.1", *HOLDS) as server, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            with self.ask(server, "/v1/completions", dict(body, stream=True)) as s:
+                with server.held():
+                    whole = pool.submit(server.complete)
+                    time.sleep(1)
+                events = self.read(s, lambda data: True).partition(b"\r\n\r\n")[2].split(b"\n\n")
+            texts = [json.loads(event[6:])["choices"][0]["text"] for event in events if event.startswith(b"data: {")]
+            self.assertEqual("".join(texts), BEGINNING)
+            self.assertEqual([event for event in events if event[:6] not in (b"data: ", b":", b"")], [])
+            self.assertEqual(whole.result(), BEGINNING)
+
+    def test_none(self):
+        with Server("--keep-alive", "0", *HOLDS) as server:
+            with server.held(), self.ask(server, "/v1/completions", {"prompt": "a", "stream": True, "max_tokens": 2}) as s:
+                s.settimeout(1.5)
+                self.assertRaises(TimeoutError, s.recv, 1)
+
+
 class Ending(unittest.TestCase):
     def test_drain(self):
         server = Server("--drain-timeout", "600", *HOLDS)
