@@ -321,12 +321,12 @@ static void ranks_that_make_nothing_are_lost(void **state)
         {{0, 0}, false, 0, NULL, {0, 0}, false}, /* they load */
         {{2, 2}, false, 0, NULL, {0, 0}, false},
         {{2, 2}, true, 1, NULL, {0, 0}, false},
-        {{2, 1}, false, 0, "rank 1 has not looked for a step for 0.3", {0, 0}, false},
-        {{1, 2}, false, 0, "rank 0 has not looked for a step for 0.3", {0, 0}, false},
-        {{2, 2}, true, 0, "rank 0 has not finished a step for 0.3", {0, 0}, false},
-        {{1, 1}, true, 0, "rank 1 has not finished a step for 0.3", {9, 8}, true},
-        {{1, 1}, true, 0, "rank 0 has not finished a step for 0.3", {8, 8}, true}, /* it stands still for longer */
-        {{1, 1}, true, 0, "rank 0 has not finished a step for 0.3", {8, 9}, true},
+        {{2, 1}, false, 0, "rank 1 has not looked for a step for ", {0, 0}, false},
+        {{1, 2}, false, 0, "rank 0 has not looked for a step for ", {0, 0}, false},
+        {{2, 2}, true, 0, "rank 0 has not finished a step for ", {0, 0}, false},
+        {{1, 1}, true, 0, "rank 1 has not finished a step for ", {9, 8}, true},
+        {{1, 1}, true, 0, "rank 0 has not finished a step for ", {8, 8}, true}, /* it stands still for longer */
+        {{1, 1}, true, 0, "rank 0 has not finished a step for ", {8, 9}, true},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         idle(&rows[i]);
