@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "dist/context_parallel.h"
 #include "dist/world.h"
-#include "graph/regions.h"
 
 /* ---- tensors ----------------------------------------------------------------------------------- */
 
@@ -297,8 +296,6 @@ trm_status trm_partition(const trm_network *network, const trm_mesh *mesh, int32
         made.as_written = true;
         snprintf(made.note, sizeof(made.note),
                  "layer %.200s exchanges data between ranks: the network is run by each rank as it is", exchange->name);
-    } else if (mesh->size[TRM_AXIS_PP] > 1 && trm_network_has_regions(network)) {
-        status = trm_fail(TRM_ERROR_UNSUPPORTED, "a network with loops or branches cannot be cut into stages");
     } else {
         status = solve(&partitioner, mesh, rank, local, &made);
     }

@@ -3,8 +3,8 @@
  *
  * Stages are runs of layers. The cuts make the slowest stage about as fast as can be, by the cost of each layer's
  * cheapest strategy (the price of its weights included, so that memory is balanced as well) and of sending what crosses
- * the cut. Tensors cross whole. A cut is possible where the receiver can tell their dims from the network's inputs, and
- * where no state is used on both sides.
+ * the cut. Tensors cross whole. A cut is possible where the receiver can tell their dims from the network's inputs,
+ * where no state is used on both sides, and outside of loops and branches.
  */
 #include "dist/partition_problem.h"
 
@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "graph/passes/analysis.h"
+#include "graph/regions.h"
 
 /* A stage may take this much longer than the slowest must, if less is sent for it: between blocks, not amid them. */
 static const double slack = 1.1;
@@ -78,13 +79,22 @@ static int64_t trace_axis(const trm_partitioner *partitioner, const trm_analysis
     return axes;
 }
 
+/* What layers of a loop or branch know of each other: all of a region, and what comes to it and from it, is in one
+ * stage. */
+static bool is_of_region(const trm_tensor *tensor)
+{
+    const trm_layer *producer = tensor->producer;
+    return producer != NULL && trm_kind_is_control(producer->desc.kind) &&
+           producer->desc.kind != TRM_LAYER_LOOP_OUTPUT && producer->desc.kind != TRM_LAYER_MERGE;
+}
+
 /* The dims of a tensor as a RECV writes them whose inputs are the network's. */
 static void write_dims(const trm_partitioner *partitioner, const trm_analysis *analysis, trm_partition_tensor *tensor,
                        int32_t n_inputs)
 {
     trm_dims *dims = &tensor->sent_dims;
     *dims = tensor->tensor->dims;
-    tensor->can_be_sent = n_inputs >= 1 && n_inputs <= TRM_MAX_LAYER_INPUTS;
+    tensor->can_be_sent = n_inputs >= 1 && n_inputs <= TRM_MAX_LAYER_INPUTS && !is_of_region(tensor->tensor);
     for (int32_t i = 0; i < dims->n; i++) {
         if (dims->d[i] == -1) {
             dims->d[i] = -trace_axis(partitioner, analysis, tensor->tensor, i);
@@ -237,10 +247,12 @@ trm_status trm_partition_cut_stages(trm_partitioner *partitioner, int32_t stages
     price_cuts(partitioner, p.cuts);
     double slowest = place(&p, INFINITY);
     if (slowest == INFINITY) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "the network's %" PRId32 " layers cannot be cut into %" PRId32
-                 " stages: tensors cross a cut only if their dims are known or those of inputs, states never",
-                 n, stages);
+        TRM_FAIL(
+            TRM_ERROR_INVALID_ARGUMENT,
+            "the network's %" PRId32 " layers cannot be cut into %" PRId32
+            " stages: tensors cross a cut only if their dims are known or those of inputs, states never, and loops "
+            "and branches are not cut",
+            n, stages);
     }
     place(&p, slack * slowest);
     for (int32_t s = stages - 1, end = n; s > 0; s--) {

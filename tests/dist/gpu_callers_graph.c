@@ -61,12 +61,16 @@ static trm_network *import_graph(const message *graph)
     return network;
 }
 
-/* n times v = v + x, from x on. */
-static trm_network *make_loop(void)
+enum { COUNT = 33 }; /* numbers of a loop */
+
+/* n times v = v + x, from x on; with a weight v = v + weight + x. */
+static trm_network *make_loop(const float *weight)
 {
+    static const int64_t count[] = {COUNT};
     static const int64_t open[] = {-1};
     message body = {0}, graph = {0}, loop = {0}, part;
-    put_graph(&body, 1, node("Add v x w"));
+    put_graph(&body, 1, node(weight == NULL ? "Identity v t" : "Add v weight t"));
+    put_graph(&body, 1, node("Add t x w"));
     put_graph(&body, 1, node("Identity c again"));
     put_text(&body, 2, "body");
     put_graph(&body, 11, port("i", 7, 0, NULL));
@@ -85,6 +89,9 @@ static trm_network *make_loop(void)
     put_graph(&graph, 11, port("n", 7, 0, NULL));
     put_graph(&graph, 11, port("x", 1, 1, open));
     put_graph(&graph, 12, port("y", 1, 1, open));
+    if (weight != NULL) {
+        put_weight(&graph, "weight", 1, 1, count, weight, COUNT * sizeof(*weight));
+    }
     return import_graph(&graph);
 }
 
@@ -399,8 +406,7 @@ static void random_networks_replay(void **state)
 static void loops_are_captured_as_they_ran(void **state)
 {
     (void)state;
-    enum { COUNT = 33 };
-    trm_engine *engine = open_engine(make_loop(), (trm_dims){1, {COUNT}}, 0, NULL);
+    trm_engine *engine = open_engine(make_loop(NULL), (trm_dims){1, {COUNT}}, 0, NULL);
     trm_context *context = open_context(engine);
     trm_dims dims;
     const void *data;
@@ -530,16 +536,59 @@ static void weights_read_in_every_run_are_refused(void **state)
     trm_engine_destroy(engine);
 }
 
+/* A loop's weights are fetched in every pass: such runs are captured neither by the caller nor by the context. */
+static void loops_with_streamed_weights_are_refused(void **state)
+{
+    (void)state;
+    float weight[COUNT];
+    for (int k = 0; k < COUNT; k++) {
+        weight[k] = (float)(k * k);
+    }
+    trm_weight_budget budget = {.kind = TRM_WEIGHT_BUDGET_PERCENT};
+    trm_engine *engine = open_engine(make_loop(weight), (trm_dims){1, {COUNT}}, 0, &budget);
+    trm_context *context = open_context(engine);
+    trm_streaming_info info;
+    trm_engine_streaming(engine, &info);
+    assert_true(info.streamed == sizeof(weight) && info.pinned);
+    assert_ok(trm_context_set_capture(context, true));
+    for (int64_t n = 5; n >= 0; n--) {
+        for (int i = 0; i < 3; i++) {
+            trm_dims dims;
+            const void *data;
+            fill((uint64_t)(10 * n + i));
+            assert_ok(trm_context_set_input(context, "n", (trm_dims){0}, &n));
+            assert_ok(trm_context_set_input(context, "x", (trm_dims){1, {COUNT}}, x));
+            assert_ok(trm_context_run(context));
+            assert_ok(trm_context_output(context, "y", &dims, &data));
+            for (int k = 0; k < COUNT; k++) {
+                float expected = x[k];
+                for (int64_t pass = 0; pass < n; pass++) {
+                    expected = expected + weight[k] + x[k];
+                }
+                assert_true(((const float *)data)[k] == expected);
+            }
+        }
+        assert_refused(context, trm_context_start, TRM_ERROR_UNSUPPORTED, "while weights stream");
+    }
+    trm_context_destroy(context);
+    trm_engine_destroy(engine);
+}
+
 int main(void)
 {
     if (test_lacks_cuda()) {
         return 77;
     }
     const struct CMUnitTest of_one_rank[] = {
-        cmocka_unit_test(replays_see_new_inputs),           cmocka_unit_test(runs_are_part_of_a_larger_graph),
-        cmocka_unit_test(streamed_weights_flow_in_replays), cmocka_unit_test(random_networks_replay),
-        cmocka_unit_test(loops_are_captured_as_they_ran),   cmocka_unit_test(what_was_not_run_is_refused),
-        cmocka_unit_test(what_data_decides_is_refused),     cmocka_unit_test(weights_read_in_every_run_are_refused),
+        cmocka_unit_test(replays_see_new_inputs),
+        cmocka_unit_test(runs_are_part_of_a_larger_graph),
+        cmocka_unit_test(streamed_weights_flow_in_replays),
+        cmocka_unit_test(random_networks_replay),
+        cmocka_unit_test(loops_are_captured_as_they_ran),
+        cmocka_unit_test(what_was_not_run_is_refused),
+        cmocka_unit_test(what_data_decides_is_refused),
+        cmocka_unit_test(weights_read_in_every_run_are_refused),
+        cmocka_unit_test(loops_with_streamed_weights_are_refused),
     };
     const struct CMUnitTest of_ranks[] = {
         cmocka_unit_test(replays_see_new_inputs),

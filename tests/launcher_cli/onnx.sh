@@ -252,6 +252,21 @@ case_onnx() { # ONNX models: run once, measured, shown
     fails 2 "nope cannot be of type f16: the model has no such input or output" 0 bench "$work/product.onnx" --io-type nope=f16
     fails 2 '--io-type is "a=half", expected NAME=TYPE such as x=f16' 0 bench "$work/product.onnx" --io-type a=half
     collectives
+    # A loop and branches in stages of their own, each as a whole.
+    local many=$source/tests/goldens/onnx/control_many_weights
+    for ranks in 0 2 3; do
+        shows "  1.19342 -1.90349 0.600694 0.418819 1.70561 1.11294 0.486727 0.0990345 ..." $ranks run "$many/model.onnx" --inputs "$many/test_data_set_3" \
+            --mesh "pp=$((ranks > 0 ? ranks : 1))"
+        shows "passes i64 scalar: min 28," $ranks run "$many/model.onnx" --inputs "$many/test_data_set_3" --mesh "pp=$((ranks > 0 ? ranks : 1))" \
+            --weight-budget 20%
+    done
+    local found=
+    for rank in 0 1 2; do
+        start 0 inspect "$many/model.onnx" --shapes x:4x16 --mesh pp=3 --ranks 3 --rank $rank --after final
+        found+=" $(grep -cE '= (loop|end_loop)\(' "$work/out") $(grep -cE '= (if|end_if|merge)\(' "$work/out")"
+    done
+    [ "$found" = " 0 0 2 0 0 5" ] || complain "loop and branches are not in a stage each:$found"
+    fails 2 "loops and branches are not cut" 0 inspect "$many/model.onnx" --shapes x:4x16 --mesh pp=60 --ranks 60 --after final
     fails 3 'node 0 (Add, opset 17): its input "nope" is not defined' 0 run "$work/missing.onnx"
     fails 2 "input b is not given (--input b=FILE)" 0 run "$work/product.onnx" --input "a=$work/a.npy"
     fails 2 "--input: the model has no input \"z\", its inputs are: a, b" 0 run "$work/product.onnx" --input "z=$work/a.npy"
