@@ -61,12 +61,12 @@ static trm_network *import_graph(const message *graph)
     return network;
 }
 
-enum { COUNT = 33 }; /* numbers of a loop */
+enum { LOOPED = 33 }; /* numbers of a loop */
 
 /* n times v = v + x, from x on; with a weight v = v + weight + x. */
 static trm_network *make_loop(const float *weight)
 {
-    static const int64_t count[] = {COUNT};
+    static const int64_t count[] = {LOOPED};
     static const int64_t open[] = {-1};
     message body = {0}, graph = {0}, loop = {0}, part;
     put_graph(&body, 1, node(weight == NULL ? "Identity v t" : "Add v weight t"));
@@ -90,7 +90,7 @@ static trm_network *make_loop(const float *weight)
     put_graph(&graph, 11, port("x", 1, 1, open));
     put_graph(&graph, 12, port("y", 1, 1, open));
     if (weight != NULL) {
-        put_weight(&graph, "weight", 1, 1, count, weight, COUNT * sizeof(*weight));
+        put_weight(&graph, "weight", 1, 1, count, weight, LOOPED * sizeof(*weight));
     }
     return import_graph(&graph);
 }
@@ -406,22 +406,22 @@ static void random_networks_replay(void **state)
 static void loops_are_captured_as_they_ran(void **state)
 {
     (void)state;
-    trm_engine *engine = open_engine(make_loop(NULL), (trm_dims){1, {COUNT}}, 0, NULL);
+    trm_engine *engine = open_engine(make_loop(NULL), (trm_dims){1, {LOOPED}}, 0, NULL);
     trm_context *context = open_context(engine);
     trm_dims dims;
     const void *data;
     int64_t n = 4;
     fill(1);
     assert_ok(trm_context_set_input(context, "n", (trm_dims){0}, &n));
-    assert_ok(trm_context_set_input(context, "x", (trm_dims){1, {COUNT}}, x));
+    assert_ok(trm_context_set_input(context, "x", (trm_dims){1, {LOOPED}}, x));
     assert_ok(trm_context_run(context));
     cudaGraphExec_t exec = capture(context, cudaStreamCaptureModeGlobal);
     assert_ok(trm_context_output(context, "y", &dims, &data));
     for (uint64_t i = 2; i < 5; i++) {
         fill(i);
-        assert_ok(trm_context_set_input(context, "x", (trm_dims){1, {COUNT}}, x));
+        assert_ok(trm_context_set_input(context, "x", (trm_dims){1, {LOOPED}}, x));
         launch(exec, trm_context_stream(context));
-        for (int k = 0; k < COUNT; k++) {
+        for (int k = 0; k < LOOPED; k++) {
             assert_true(((const float *)data)[k] == x[k] + x[k] + x[k] + x[k] + x[k]);
         }
     }
@@ -540,12 +540,12 @@ static void weights_read_in_every_run_are_refused(void **state)
 static void loops_with_streamed_weights_are_refused(void **state)
 {
     (void)state;
-    float weight[COUNT];
-    for (int k = 0; k < COUNT; k++) {
+    float weight[LOOPED];
+    for (int k = 0; k < LOOPED; k++) {
         weight[k] = (float)(k * k);
     }
     trm_weight_budget budget = {.kind = TRM_WEIGHT_BUDGET_PERCENT};
-    trm_engine *engine = open_engine(make_loop(weight), (trm_dims){1, {COUNT}}, 0, &budget);
+    trm_engine *engine = open_engine(make_loop(weight), (trm_dims){1, {LOOPED}}, 0, &budget);
     trm_context *context = open_context(engine);
     trm_streaming_info info;
     trm_engine_streaming(engine, &info);
@@ -557,10 +557,10 @@ static void loops_with_streamed_weights_are_refused(void **state)
             const void *data;
             fill((uint64_t)(10 * n + i));
             assert_ok(trm_context_set_input(context, "n", (trm_dims){0}, &n));
-            assert_ok(trm_context_set_input(context, "x", (trm_dims){1, {COUNT}}, x));
+            assert_ok(trm_context_set_input(context, "x", (trm_dims){1, {LOOPED}}, x));
             assert_ok(trm_context_run(context));
             assert_ok(trm_context_output(context, "y", &dims, &data));
-            for (int k = 0; k < COUNT; k++) {
+            for (int k = 0; k < LOOPED; k++) {
                 float expected = x[k];
                 for (int64_t pass = 0; pass < n; pass++) {
                     expected = expected + weight[k] + x[k];
