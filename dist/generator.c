@@ -169,19 +169,22 @@ static size_t lane_bytes(const trm_generator *g, const trm_plan *plan)
                                 : 0;
 }
 
-static trm_status fail_without_memory(const trm_generator *g, const trm_memory_plan *need, const trm_device_info *info,
-                                      size_t others, int64_t blocks)
+/* On a GPU there is a way out, if nobody has taken it yet: weights in host memory. */
+static trm_status fail_without_memory(const trm_generator *g, const trm_plan *plan, const trm_memory_plan *need,
+                                      const trm_device_info *info, size_t others, int64_t blocks)
 {
     double cache = (double)blocks * (double)need->state; /* which is of one block */
+    bool may_stream = info->backend == TRM_BACKEND_CUDA && plan->streaming == NULL;
     TRM_FAIL(
         TRM_ERROR_OUT_OF_MEMORY,
         "rank %d needs %.2f GiB of memory on %s (weights %.2f, staging %.2f, cache of %lld tokens %.2f, activations "
-        "%.2f, workspace and reserve %.2f), %.2f GiB of %.2f GiB are free",
+        "%.2f, workspace and reserve %.2f), %.2f GiB of %.2f GiB are free%s",
         g->world->rank, ((double)others + cache) / 0x1p30, info->name, (double)need->weights / 0x1p30,
         (double)need->staging / 0x1p30, (long long)(blocks * TRM_KV_BLOCK_SIZE), cache / 0x1p30,
         (double)need->activations / 0x1p30,
         (double)(others - need->weights - need->staging - need->activations) / 0x1p30,
-        (double)info->memory_free / 0x1p30, (double)info->memory_total / 0x1p30);
+        (double)info->memory_free / 0x1p30, (double)info->memory_total / 0x1p30,
+        may_stream ? "; with a weight budget (auto) what does not fit streams from host memory" : "");
 }
 
 /* Blocks for all the sequences, or as many as were asked for, but for one sequence at least. */
@@ -230,7 +233,7 @@ static trm_status count_blocks(trm_generator *g, trm_plan *plan, bool fixed, int
     int64_t least = g->cache_tokens > 0 ? (fixed ? g->blocks_per_sequence : 1) : fixed ? wanted : g->max_sequences;
     size_t held = need.state > 0 ? room / need.state : info.memory_free > others ? (size_t)wanted : 0;
     *blocks = held < (size_t)wanted ? (int64_t)held : wanted;
-    return *blocks < least ? fail_without_memory(g, &need, &info, others, least) : TRM_OK;
+    return *blocks < least ? fail_without_memory(g, plan, &need, &info, others, least) : TRM_OK;
 }
 
 /* Gives the cache the blocks that every rank has memory for. */
