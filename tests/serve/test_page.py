@@ -1,6 +1,8 @@
 """The page at / in a real browser: headless Chromium (CHROMIUM), driven over the pipe of its DevTools protocol."""
 import concurrent.futures
 import fcntl
+import http.client
+import http.server
 import json
 import os
 import select
@@ -125,6 +127,51 @@ class Page:
             self.value(f"document.getElementById({json.dumps(name)}).blur()") # a change event comes when it is left
 
 
+class Proxy(http.server.ThreadingHTTPServer):
+    """Hands on to the server what is below /models/, as nginx does in `location /models/ { proxy_pass http://server/; }`."""
+
+    def __init__(self, server):
+        proxy, port = self, server.port
+        self.others = [] # paths that are not below
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                if not self.path.startswith("/models/"):
+                    proxy.others.append(self.path)
+                    return self.send_error(404)
+                to = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                to.request(self.command, self.path[len("/models"):], body, {"Content-Type": "application/json"})
+                reply = to.getresponse()
+                self.send_response(reply.status)
+                self.send_header("Content-Type", reply.headers["Content-Type"])
+                self.end_headers() # the reply ends with the connection
+                while piece := reply.read1():
+                    self.wfile.write(piece)
+                to.close()
+
+            do_POST = do_GET
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/models"
+
+    def handle_error(self, *_):
+        """A browser may go in the middle of a reply."""
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.serve_forever)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.thread.join()
+        self.server_close()
+
+
 class Browsing(unittest.TestCase):
     def opened(self, server, *, ready=True):
         page = Page(server)
@@ -134,6 +181,15 @@ class Browsing(unittest.TestCase):
             page.wait_text("#model", ["kjv-7m"])
             page.wait_text("#state", ["ready"])
         return page
+
+    def test_below_a_path(self):
+        with Server() as server, Proxy(server) as proxy, self.opened(proxy) as page:
+            page.set(temperature=0, max_tokens=8)
+            page.write("#text", "In the beginning")
+            page.enter()
+            page.wait_text(".model .text", [BEGINNING])
+            eventually(lambda: self.assertEqual(len(page.text("#ranks tr")), RANKS + 1))
+            self.assertEqual(proxy.others, [])
 
     def test_chat(self):
         with Server() as server, self.opened(server) as page:
