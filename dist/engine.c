@@ -285,6 +285,7 @@ void trm_engine_streaming(const trm_engine *engine, trm_streaming_info *info)
     const trm_weight_places *places = &engine->places;
     trm_plan_streaming(engine->plan, info);
     info->pinned = places->pinned;
+    info->measured = places->measured.link > 0;
     info->host = places->host_used;
     for (int32_t i = 0; i < places->n; i++) {
         info->files += places->stored[i].memory == NULL && places->resident[i] == NULL

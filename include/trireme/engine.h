@@ -176,6 +176,7 @@ TRM_API trm_status trm_plan_set_weight_budget(trm_plan *plan, const trm_weight_b
 typedef struct trm_streaming_info {
     bool on;                   /* a budget is set; otherwise all else but `streamable` and `budget` is 0 */
     bool pinned;               /* host memory is pinned; if not, copies are several times slower */
+    bool measured;             /* the link's rate is, which else is a guess: without an engine, or if nothing streams */
     size_t streamable, budget; /* bytes of weights that can be streamed; of them may stay */
     size_t resident, streamed; /* bytes of them that stay; that are copied in every run (where processors compute: in
                                   every one with few rows), which before the engine is made is a guess where weights are
@@ -197,7 +198,7 @@ typedef struct trm_streaming_info {
     int32_t copies;             /* in every run */
     int32_t sharers;            /* ranks that fetch weights together; 1: this one alone */
     size_t gathered;            /* bytes of weights that come from them in every run; `unpacked` has them, too */
-    double link_rate;           /* bytes per second, measured once weights stream; before, a guess */
+    double link_rate;           /* bytes per second, once `measured` */
     double unpack_rate;         /* bytes of weights per second, the same; 0: none is packed */
     double run_seconds;         /* the least a run takes: the time of the link, or that of reading all weights */
     double link_seconds;        /* of that, how long the link is busy */

@@ -199,6 +199,7 @@ void report_streaming(report *r, const trm_streaming_info *info)
     report_number(r, "least_large_step_seconds", info->large_run_seconds);
     report_number(r, "least_hosted_step_seconds", info->host_run_seconds);
     report_number(r, "link_bytes_per_second", info->link_rate);
+    report_bool(r, "link_measured", info->measured);
     report_number(r, "unpacked_bytes_per_second", info->unpack_rate);
     report_number(r, "least_step_seconds", info->run_seconds);
     report_number(r, "link_seconds", info->link_seconds);
@@ -225,10 +226,10 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
         snprintf(
             text, size,
             "of %.2f GiB of weights %.2f stay and %.2f stream in every step%s%s%s, in %d copies through %.2f GiB of "
-            "staging at %.1f GB/s: a step takes at least %.2f ms",
+            "staging at %s%.1f GB/s: a step takes at least %.2f ms",
             (double)info->streamable / 0x1p30, (double)info->resident / 0x1p30, (double)info->unpacked / 0x1p30, shared,
-            packed, hosted, info->copies, (double)info->staging / 0x1p30, info->link_rate / 1e9,
-            info->run_seconds * 1e3);
+            packed, hosted, info->copies, (double)info->staging / 0x1p30, info->measured ? "" : "an assumed ",
+            info->link_rate / 1e9, info->run_seconds * 1e3);
     }
 }
 

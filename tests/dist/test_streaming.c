@@ -42,6 +42,7 @@ static void budgets_change(void **state)
     trm_generator_get_limits(generator, &limits);
     size_t streamable = limits.streaming.streamable;
     const double guessed = limits.streaming.link_rate;
+    assert_false(limits.streaming.measured);
     const size_t budgets[] = {0, streamable / 2, streamable / 4, streamable, streamable * 3 / 4, 0, SIZE_MAX};
     for (size_t i = 0; i < (test_is_brief() ? 4 : sizeof(budgets) / sizeof(budgets[0])); i++) {
         assert_ok(trm_generator_set_weight_budget(generator, budgets[i]));
@@ -50,7 +51,8 @@ static void budgets_change(void **state)
         trm_generator_get_limits(generator, &limits);
         assert_true(limits.streaming.resident <= budgets[i]);
         assert_int_equal(limits.streaming.copies == 0, budgets[i] >= streamable);
-        assert_true(limits.streaming.link_rate > 0 && limits.streaming.link_rate != guessed); /* measured by then */
+        assert_true(limits.streaming.measured && limits.streaming.link_rate > 0);
+        assert_true(limits.streaming.link_rate != guessed);
     }
     trm_generator_destroy(generator);
     generator = open_generator("off");

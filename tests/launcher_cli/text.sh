@@ -137,8 +137,9 @@ case_streaming() {
     value streaming.streamed 0
     shows "fetched by others of 2 ranks" 0 inspect "$model" --ranks 2 --memory-plan --context 100 --weight-budget 0 --mesh dp=2
     start 0 run "$model" -p a -n 2 --weight-budget 0
-    grep -qE 'of staging at .* GB/s: a step takes at least .* that fills a step \([0-9]+ tokens\) after about [0-9]+ ms; the cache' "$work/err" ||
+    grep -qE 'of staging at [0-9.]+ GB/s: a step takes at least .* that fills a step \([0-9]+ tokens\) after about [0-9]+ ms; the cache' "$work/err" ||
         complain "no plan: $(cat "$work/err")"
+    shows "of staging at an assumed 5.0 GB/s: a step" 0 inspect "$model" --memory-plan --context 100 --weight-budget 0
     shows "a step takes at least" 0 inspect "$source/tests/goldens/onnx/encoder/model.onnx" --memory-plan --weight-budget 0
     ! grep -q 'tokens per second' "$work/out" || complain "a network's plan speaks of tokens: $(cat "$work/out")"
     shows "% of the link" 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2 --weight-budget 25%
