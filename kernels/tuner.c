@@ -140,10 +140,11 @@ void trm_tuner_set_listener(trm_tuner *tuner, trm_tuner_fn fn, void *user)
     tuner->listener_user = user;
 }
 
-static void tell_listener(const trm_tuner *tuner, const char *problem, const entry *known)
+void trm_tuner_take(const trm_tuner *tuner, const char *problem, const trm_tactic *taken, int32_t n)
 {
-    if (tuner->listener != NULL) {
-        tuner->listener(tuner->listener_user, problem, known == NULL ? NULL : &known->timing);
+    if (tuner != NULL && tuner->listener != NULL) {
+        const trm_timing timing = {problem, n, (trm_tactic *)(uintptr_t)taken};
+        tuner->listener(tuner->listener_user, problem, &timing);
     }
 }
 
@@ -155,14 +156,29 @@ const trm_timing *trm_tuner_find(trm_tuner *tuner, const char *problem)
     }
     entry *found = entry_find(tuner, key);
     tuner->last = found != NULL ? found : tuner->last;
-    tell_listener(tuner, problem, found);
+    if (found == NULL && tuner->listener != NULL) {
+        tuner->listener(tuner->listener_user, problem, NULL);
+    }
     return found != NULL ? &found->timing : NULL;
+}
+
+int trm_tactic_compare(const trm_tactic *a, const trm_tactic *b)
+{
+    return a->microseconds < b->microseconds ? -1 : a->microseconds > b->microseconds ? 1 : strcmp(a->name, b->name);
 }
 
 static int compare_tactics(const void *a, const void *b)
 {
-    const trm_tactic *x = a, *y = b;
-    return x->microseconds < y->microseconds ? -1 : x->microseconds > y->microseconds ? 1 : strcmp(x->name, y->name);
+    return trm_tactic_compare(a, b);
+}
+
+void trm_tactics_sort(trm_tactic *tactics, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        const double nanoseconds = round(tactics[i].microseconds * 1e3);
+        tactics[i].microseconds = (nanoseconds > 1 ? nanoseconds : 1) / 1e3; /* a file has no times of nothing */
+    }
+    qsort(tactics, (size_t)n, sizeof(*tactics), compare_tactics);
 }
 
 /* Gives an entry a copy of the tactics. */
@@ -179,23 +195,39 @@ static trm_status set_tactics(entry *to, const trm_tactic *tactics, int32_t n)
     return TRM_OK;
 }
 
-trm_status trm_tuner_record(trm_tuner *tuner, const char *problem, const trm_tactic *tactics, int32_t n)
+/* Gives the entry of a problem a copy of the tactics; *to: NULL where there is nothing to keep. */
+static trm_status keep(trm_tuner *tuner, const char *problem, const trm_tactic *tactics, int32_t n, entry **to)
 {
     char key[TRM_PROBLEM_TEXT_SIZE];
+    *to = NULL;
     if (tuner == NULL || n < 1 || !key_of(tuner, problem, key)) {
         return TRM_OK;
     }
-    entry *to = entry_find(tuner, key);
-    if (to == NULL) {
-        TRM_TRY(entry_add(tuner, key, &to));
+    entry *kept = entry_find(tuner, key);
+    if (kept == NULL) {
+        TRM_TRY(entry_add(tuner, key, &kept));
     }
-    TRM_TRY(set_tactics(to, tactics, n));
-    qsort(to->timing.tactics, (size_t)n, sizeof(*tactics), compare_tactics);
-    to->timing.n_tactics = n < TRM_MOST_TACTICS ? n : TRM_MOST_TACTICS;
-    to->is_new = true;
-    tuner->last = to;
-    tell_listener(tuner, problem, to);
+    TRM_TRY(set_tactics(kept, tactics, n));
+    tuner->last = *to = kept;
     return TRM_OK;
+}
+
+trm_status trm_tuner_record(trm_tuner *tuner, const char *problem, const trm_tactic *tactics, int32_t n)
+{
+    entry *to;
+    TRM_TRY(keep(tuner, problem, tactics, n, &to));
+    if (to != NULL) {
+        trm_tactics_sort(to->timing.tactics, n);
+        to->timing.n_tactics = n < TRM_MOST_TACTICS ? n : TRM_MOST_TACTICS;
+        to->is_new = true;
+    }
+    return TRM_OK;
+}
+
+trm_status trm_tuner_put(trm_tuner *tuner, const char *problem, const trm_tactic *tactics, int32_t n)
+{
+    entry *to;
+    return keep(tuner, problem, tactics, n, &to);
 }
 
 const trm_timing *trm_tuner_last(const trm_tuner *tuner)

@@ -25,6 +25,11 @@ typedef struct trm_tactic {
     double microseconds;
 } trm_tactic;
 
+/* Best first, of equals by name: negative if `a` comes first. */
+int trm_tactic_compare(const trm_tactic *a, const trm_tactic *b);
+/* Into that order, with times as a file has them, in whole nanoseconds. */
+void trm_tactics_sort(trm_tactic *tactics, int32_t n);
+
 /* What was timed for one problem, best first. */
 typedef struct trm_timing {
     const char *problem; /* device and versions first */
@@ -46,12 +51,18 @@ int32_t trm_tuner_proposals(const trm_tuner *tuner);
 /* What is known of a problem, NULL if nothing is; also with a NULL tuner. Valid until the next call that changes the
  * tuner. What is found or recorded is what trm_tuner_last gives until trm_tuner_forget_last. */
 const trm_timing *trm_tuner_find(trm_tuner *tuner, const char *problem);
-/* Called for every problem that is looked up or recorded, with what is known of it then, or NULL. */
-typedef void (*trm_tuner_fn)(void *user, const char *problem, const trm_timing *timing);
+/* Called for every problem that is looked up and not known, with NULL, and for every one that a kernel settles, with
+ * what it took. */
+typedef void (*trm_tuner_fn)(void *user, const char *problem, const trm_timing *taken);
 void trm_tuner_set_listener(trm_tuner *tuner, trm_tuner_fn fn, void *user);
+/* Tells the listener what a kernel took for a problem: the tactic that it uses, and behind it those by which it may run
+ * other sizes of the problem (kernels/shortlist.h). Nothing happens with a NULL tuner. */
+void trm_tuner_take(const trm_tuner *tuner, const char *problem, const trm_tactic *taken, int32_t n);
 
 /* Keeps what was timed, in any order; the best come first. Nothing happens without tactics or with a NULL tuner. */
 trm_status trm_tuner_record(trm_tuner *tuner, const char *problem, const trm_tactic *tactics, int32_t n);
+/* Keeps tactics [n] that were timed elsewhere as they stand, the first to be used; they go into no file. */
+trm_status trm_tuner_put(trm_tuner *tuner, const char *problem, const trm_tactic *tactics, int32_t n);
 const trm_timing *trm_tuner_last(const trm_tuner *tuner);
 void trm_tuner_forget_last(trm_tuner *tuner);
 

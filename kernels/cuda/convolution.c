@@ -258,49 +258,32 @@ static trm_status time_tactics(const trm_kernel_call *call, const trm_convolutio
     return status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status;
 }
 
-static bool use_tactic(const trm_kernel_call *call, const trm_convolution_args *args, const char *tactic)
+/* Uses tactic number i of those of a problem, and lets other batches be run by its rivals. */
+static bool use_tactic(const trm_kernel_call *call, const trm_convolution_args *args, struct trm_tuner *tuner,
+                       const char *problem, const trm_tactic *tactics, int32_t n, int32_t i)
 {
     wide_convolution wide;
-    const size_t prefix = strlen(WIDE_PREFIX);
+    trm_shortlist taken, engines;
     const bool fits = widen(args, call->workspace, call->workspace_size, &wide);
-    if (strncmp(tactic, WIDE_PREFIX, prefix) == 0) {
-        return fits && trm_cudnn_convolution_use(&wide.args, wide.workspace_size, tactic + prefix) == TRM_OK;
+    trm_status status;
+    trm_shortlist_make(tactics, n, i, &taken);
+    if (strncmp(tactics[i].name, WIDE_PREFIX, strlen(WIDE_PREFIX)) == 0) {
+        engines = taken;
+        for (int32_t k = 0; k < engines.n; k++) {
+            strcpy(engines.tactics[k].name, taken.tactics[k].name + strlen(WIDE_PREFIX));
+        }
+        status = fits ? trm_cudnn_convolution_use(&wide.args, wide.workspace_size, &engines) : TRM_ERROR_UNSUPPORTED;
+    } else {
+        const bool own = strcmp(tactics[i].name, OWN_TACTIC) == 0;
+        if (fits) {
+            (void)trm_cudnn_convolution_use(&wide.args, wide.workspace_size, NULL);
+        }
+        status = trm_cudnn_convolution_use(args, call->workspace_size, own ? NULL : &taken);
     }
-    if (fits) {
-        (void)trm_cudnn_convolution_use(&wide.args, wide.workspace_size, NULL);
+    if (status == TRM_OK) {
+        trm_tuner_take(tuner, problem, taken.tactics, taken.n);
     }
-    const char *engine = strcmp(tactic, OWN_TACTIC) == 0 ? NULL : tactic;
-    return trm_cudnn_convolution_use(args, call->workspace_size, engine) == TRM_OK;
-}
-
-/* Tells what engines take, from the best on, for the form that was chosen. */
-static void mention_others(const trm_kernel_call *call, const trm_convolution_args *args, const trm_tactic *tactics,
-                           int32_t n, const char *chosen)
-{
-    wide_convolution wide;
-    const size_t prefix = strlen(WIDE_PREFIX);
-    const bool is_wide =
-        strncmp(chosen, WIDE_PREFIX, prefix) == 0 && widen(args, call->workspace, call->workspace_size, &wide);
-    double last = -1;
-    for (int32_t k = 0; k < n; k++) { /* the k-th fastest; of several that took the same time, one */
-        const trm_tactic *next = NULL;
-        for (int32_t i = 0; i < n; i++) {
-            const bool behind = tactics[i].microseconds > last;
-            next = behind && (next == NULL || tactics[i].microseconds < next->microseconds) ? &tactics[i] : next;
-        }
-        if (next == NULL) {
-            return;
-        }
-        last = next->microseconds;
-        if ((strncmp(next->name, WIDE_PREFIX, prefix) == 0) != is_wide || strcmp(next->name, OWN_TACTIC) == 0) {
-            continue;
-        }
-        if (is_wide) {
-            trm_cudnn_convolution_mention(&wide.args, wide.workspace_size, next->name + prefix, last);
-        } else {
-            trm_cudnn_convolution_mention(args, call->workspace_size, next->name, last);
-        }
-    }
+    return status == TRM_OK;
 }
 
 trm_status trm_cuda_convolution_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
@@ -313,12 +296,11 @@ trm_status trm_cuda_convolution_tune(const trm_kernel_call *call, struct trm_tun
     describe_problem(&args, call->workspace_size, problem);
     const trm_timing *timing = trm_tuner_find(tuner, problem);
     for (int32_t i = 0; timing != NULL && i < timing->n_tactics; i++) {
-        if (use_tactic(call, &args, timing->tactics[i].name)) {
-            mention_others(call, &args, timing->tactics, timing->n_tactics, timing->tactics[i].name);
+        if (use_tactic(call, &args, tuner, problem, timing->tactics, timing->n_tactics, i)) {
             return TRM_OK;
         }
     }
-    int32_t proposals = trm_tuner_proposals(tuner), n = 0, best = 0;
+    int32_t proposals = trm_tuner_proposals(tuner), n = 0;
     wide_convolution wide;
     const bool known = trm_cudnn_convolution_is_tuned(&args, call->workspace_size) ||
                        (widen(&args, call->workspace, call->workspace_size, &wide) &&
@@ -331,12 +313,9 @@ trm_status trm_cuda_convolution_tune(const trm_kernel_call *call, struct trm_tun
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d tactics", TRM_MOST_TACTICS);
     }
     trm_status status = time_tactics(call, &args, proposals, tactics, &n);
-    for (int32_t i = 1; i < n; i++) {
-        best = tactics[i].microseconds < tactics[best].microseconds ? i : best;
-    }
     if (status == TRM_OK && n > 0) {
-        (void)use_tactic(call, &args, tactics[best].name); /* it has just run */
-        mention_others(call, &args, tactics, n, tactics[best].name);
+        trm_tactics_sort(tactics, n);
+        (void)use_tactic(call, &args, tuner, problem, tactics, n, 0); /* it has just run */
         status = trm_tuner_record(tuner, problem, tactics, n);
     }
     free(tactics);

@@ -8,7 +8,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/element/convolution.h"
-#include "kernels/tuner.h"
+#include "kernels/shortlist.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -40,9 +40,11 @@ trm_status trm_cudnn_convolution_run(const trm_convolution_args *args, void *wor
  * [TRM_MOST_TACTICS]. UNSUPPORTED where there is no library. Not while capturing; overwrites y. */
 trm_status trm_cudnn_convolution_time(const trm_convolution_args *args, void *workspace, size_t workspace_size,
                                       cudaStream_t stream, int32_t proposals, trm_tactic *tactics, int32_t *n_tactics);
-/* Remembers an engine, by its name in a tactic, for the problem, or with NULL that our own kernel is to do it.
- * UNSUPPORTED if there is no such engine. */
-trm_status trm_cudnn_convolution_use(const trm_convolution_args *args, size_t workspace_size, const char *tactic);
+/* Remembers the first of the engines for the problem, and all of them, in place of those that were known, for other
+ * batches of it; with NULL that our own kernel is to do it. UNSUPPORTED, and nothing changes, if there is no such
+ * engine. */
+trm_status trm_cudnn_convolution_use(const trm_convolution_args *args, size_t workspace_size,
+                                     const trm_shortlist *engines);
 /* Whether one of them was chosen already, or there is nothing to choose. */
 bool trm_cudnn_convolution_is_tuned(const trm_convolution_args *args, size_t workspace_size);
 /* Whether an engine was chosen, by its name. */

@@ -25,9 +25,7 @@
 
 #define MAX_DEVICES  64
 #define CACHE_SLOTS  2048 /* a power of two */
-#define MOST_KNOWN   4
-#define MOST_RATIO   4.0 /* of batches that engines are taken over */
-#define MOST_SLOWER  1.3 /* than the best of a relative, for what is loaded already */
+#define MOST_RATIO   4.0  /* of batches that engines are taken over */
 #define MOST_ENGINES 256
 #define FUSED_PREFIX "cudnn.fused:"
 #define ALONE_PREFIX "cudnn.alone:"
@@ -43,7 +41,7 @@ typedef struct cache_slot {
     trm_problem_state state;
     trm_cudnn_problem key;
     engine engine;
-    trm_tactic known[MOST_KNOWN]; /* of a tuned one: its engine, and such of other numbers, best first; or "" */
+    trm_shortlist known; /* of a tuned one: its engine first */
 } cache_slot;
 
 static struct {
@@ -53,10 +51,9 @@ static struct {
     void *library;
     trm_cudnn_target targets[MAX_DEVICES];
     cache_slot cache[CACHE_SLOTS + 1];
-    engine kept; /* the best of the problem that was timed last, if it has a name */
+    engine kept; /* the best of the problem that was timed last, if its tactic has a name */
     trm_cudnn_problem kept_key;
-    double kept_microseconds;
-    char kept_name[TRM_TACTIC_NAME_SIZE];
+    trm_tactic kept_tactic;
 } state = {.mutex = PTHREAD_MUTEX_INITIALIZER, .planned = PTHREAD_COND_INITIALIZER};
 
 static trm_status dnn_fail(cudnnStatus_t error, const char *what)
@@ -244,7 +241,7 @@ static bool find_proposal(const trm_cudnn_problem *key, const trm_cudnn_target *
 static void take_engine(const trm_cudnn_problem *key, engine *candidate, const trm_cudnn_pieces *graph, bool *is_kept,
                         const trm_tactic *tactic)
 {
-    if (state.kept_name[0] != '\0' && tactic->microseconds >= state.kept_microseconds) {
+    if (state.kept_tactic.name[0] != '\0' && trm_tactic_compare(tactic, &state.kept_tactic) >= 0) {
         trm_cudnn_destroy(&candidate->plan);
         return;
     }
@@ -259,8 +256,7 @@ static void take_engine(const trm_cudnn_problem *key, engine *candidate, const t
     state.kept.execution = candidate->execution;
     state.kept.fused = candidate->fused;
     state.kept_key = *key;
-    state.kept_microseconds = tactic->microseconds;
-    strcpy(state.kept_name, tactic->name);
+    state.kept_tactic = *tactic;
 }
 
 /* Plans up to `wanted` engines and times them one by one; appends them to the tactics. One thread and one handle do
@@ -303,7 +299,7 @@ static void time_engines(const trm_cudnn_problem *key, engine_run *run, bool fus
 static void drop_kept(void)
 {
     engine_destroy(&state.kept);
-    state.kept_name[0] = '\0';
+    state.kept_tactic.name[0] = '\0';
 }
 
 /* ---- the cache ---- */
@@ -353,12 +349,11 @@ static const trm_problems problems = {
 };
 
 /* What was tuned takes the place of what was known of the problem; the engine comes to belong to its slot. */
-static void slot_tune(const trm_cudnn_problem *key, const engine *chosen, const char *name)
+static void slot_tune(const trm_cudnn_problem *key, const engine *chosen, const trm_shortlist *known)
 {
     cache_slot *slot = trm_problems_get(&problems, key, true);
     slot_release(slot);
-    *slot = (cache_slot){.state = TRM_PROBLEM_TUNED, .key = *key, .engine = *chosen};
-    strcpy(slot->known[0].name, name); /* that of an engine, so it fits */
+    *slot = (cache_slot){.state = TRM_PROBLEM_TUNED, .key = *key, .engine = *chosen, .known = *known};
 }
 
 static trm_problem_state slot_state_of(const trm_cudnn_problem *key)
@@ -391,30 +386,15 @@ static const cache_slot *find_relative(const trm_cudnn_problem *key)
     return trm_problems_nearest(&problems, key, MOST_RATIO, batch_ratio);
 }
 
-/* A relative's engines in the order in which to try them for another batch: first those whose kernel is the same for
- * all, if they are nearly as fast as the best. Others would load another kernel in their first run, for 2 to 6 ms. */
-static void list_engines(const cache_slot *relative, char names[MOST_KNOWN][TRM_TACTIC_NAME_SIZE])
-{
-    const trm_tactic *known = relative->known;
-    for (int32_t n = 0, late = 0; late < 2; late++) {
-        for (int32_t i = 0; i < MOST_KNOWN && known[i].name[0] != '\0'; i++) {
-            const bool slow = known[i].microseconds > MOST_SLOWER * known[0].microseconds;
-            if ((slow || trm_cudnn_picks_kernels(known[i].name)) == (late != 0)) {
-                strcpy(names[n++], known[i].name);
-            }
-        }
-    }
-}
-
 /* For a problem that was not tuned, in little time: the first of its relative's engines that needs no compiler, or
- * another such, and only if there is none, one that does. `names`: of its relative's, or "". */
-static bool choose_engine(const trm_cudnn_problem *key, const trm_cudnn_target *target,
-                          char names[MOST_KNOWN][TRM_TACTIC_NAME_SIZE], engine *chosen)
+ * another such, and only if there is none, one that does. `tried`: its relative's, in order. */
+static bool choose_engine(const trm_cudnn_problem *key, const trm_cudnn_target *target, const trm_shortlist *tried,
+                          engine *chosen)
 {
     const bool fused = has_epilogue(key);
     for (int32_t compiled = 0; compiled < 2; compiled++) {
-        for (int32_t i = 0; i < MOST_KNOWN; i++) {
-            if (names[i][0] != '\0' && find_engine(key, target, compiled != 0, names[i], chosen)) {
+        for (int32_t i = 0; i < tried->n; i++) {
+            if (find_engine(key, target, compiled != 0, tried->tactics[i].name, chosen)) {
                 return true;
             }
         }
@@ -438,16 +418,16 @@ static cache_slot *slot_settle(const trm_cudnn_problem *key, const trm_cudnn_tar
         return slot;
     }
     engine chosen = {.fused = false};
-    char names[MOST_KNOWN][TRM_TACTIC_NAME_SIZE] = {""};
+    trm_shortlist tried = {.n = 0};
     const cache_slot *relative = find_relative(key);
-    if (relative != NULL) {
-        list_engines(relative, names);
+    if (relative != NULL) { /* another kernel to load in its first run is 2 to 6 ms */
+        trm_shortlist_order(&relative->known, trm_cudnn_picks_kernels, &tried);
     }
     slot->state = TRM_PROBLEM_ASKED;
     if (target->device != NULL) {
         pthread_mutex_unlock(&state.mutex);
     }
-    const bool found = choose_engine(key, target, names, &chosen);
+    const bool found = choose_engine(key, target, &tried, &chosen);
     if (target->device != NULL) {
         pthread_mutex_lock(&state.mutex);
         slot = trm_problems_get(&problems, key, false); /* it may have given way to another problem, or been tuned */
@@ -546,7 +526,7 @@ trm_status trm_cudnn_convolution_time(const trm_convolution_args *args, void *wo
     return status;
 }
 
-static trm_status use_locked(const trm_convolution_args *args, size_t workspace_size, const char *tactic)
+static trm_status use_locked(const trm_convolution_args *args, size_t workspace_size, const trm_shortlist *engines)
 {
     int device;
     const trm_cudnn_target *target = NULL;
@@ -555,21 +535,23 @@ static trm_status use_locked(const trm_convolution_args *args, size_t workspace_
     if (!key_fill(args, device, workspace_size, &key)) {
         return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN does no convolutions of %s", trm_dtype_name(args->dtype));
     }
-    if (tactic == NULL) {
+    if (engines == NULL) {
         cache_slot *slot = trm_problems_get(&problems, &key, true);
         engine_destroy(&slot->engine);
         slot->state = TRM_PROBLEM_NONE;
         return TRM_OK;
     }
-    const cache_slot *slot = trm_problems_find(&problems, &key);
-    if (slot != NULL && slot->state == TRM_PROBLEM_TUNED && strcmp(tactic, slot->known[0].name) == 0) {
-        return TRM_OK; /* another layer of the same problem */
+    const char *tactic = engines->tactics[0].name;
+    cache_slot *slot = trm_problems_find(&problems, &key);
+    if (slot != NULL && slot->state == TRM_PROBLEM_TUNED && strcmp(tactic, slot->known.tactics[0].name) == 0) {
+        slot->known = *engines; /* another layer of the same problem, or other times of it */
+        return TRM_OK;
     }
     engine chosen = {.fused = false};
-    if (strcmp(tactic, state.kept_name) == 0 && memcmp(&key, &state.kept_key, sizeof(key)) == 0) {
+    if (strcmp(tactic, state.kept_tactic.name) == 0 && memcmp(&key, &state.kept_key, sizeof(key)) == 0) {
         chosen = state.kept;
         memset(&state.kept, 0, sizeof(state.kept));
-        state.kept_name[0] = '\0';
+        state.kept_tactic.name[0] = '\0';
     } else {
         const trm_cudnn_target with_handle = {.handle = target->handle};
         if ((!is_fused(tactic) && strncmp(tactic, ALONE_PREFIX, strlen(ALONE_PREFIX)) != 0) ||
@@ -577,57 +559,17 @@ static trm_status use_locked(const trm_convolution_args *args, size_t workspace_
             return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN has no engine %s for the convolution", tactic);
         }
     }
-    slot_tune(&key, &chosen, tactic);
+    slot_tune(&key, &chosen, engines);
     return TRM_OK;
 }
 
-trm_status trm_cudnn_convolution_use(const trm_convolution_args *args, size_t workspace_size, const char *tactic)
+trm_status trm_cudnn_convolution_use(const trm_convolution_args *args, size_t workspace_size,
+                                     const trm_shortlist *engines)
 {
     pthread_mutex_lock(&state.mutex);
-    trm_status status = use_locked(args, workspace_size, tactic);
+    trm_status status = use_locked(args, workspace_size, engines);
     pthread_mutex_unlock(&state.mutex);
     return status;
-}
-
-/* Whether two names are of one engine and graph, whatever their knobs. */
-static bool is_same_engine(const char *a, const char *b)
-{
-    const size_t n = strcspn(a, ",");
-    return n == strcspn(b, ",") && strncmp(a, b, n) == 0;
-}
-
-static void mention_locked(const trm_convolution_args *args, size_t workspace_size, const char *tactic,
-                           double microseconds)
-{
-    int device;
-    const trm_cudnn_target *target = NULL;
-    trm_cudnn_problem key;
-    if (target_get(&device, &target) != TRM_OK || !key_fill(args, device, workspace_size, &key)) {
-        return;
-    }
-    cache_slot *slot = trm_problems_find(&problems, &key);
-    if (slot == NULL || slot->state != TRM_PROBLEM_TUNED) {
-        return;
-    }
-    if (strcmp(slot->known[0].name, tactic) == 0) {
-        slot->known[0].microseconds = microseconds;
-        return;
-    }
-    for (int32_t i = 0; i < MOST_KNOWN && !is_same_engine(slot->known[i].name, tactic); i++) {
-        if (slot->known[i].name[0] == '\0') {
-            strcpy(slot->known[i].name, tactic); /* that of an engine, so it fits */
-            slot->known[i].microseconds = microseconds;
-            return;
-        }
-    }
-}
-
-void trm_cudnn_convolution_mention(const trm_convolution_args *args, size_t workspace_size, const char *tactic,
-                                   double microseconds)
-{
-    pthread_mutex_lock(&state.mutex);
-    mention_locked(args, workspace_size, tactic, microseconds);
-    pthread_mutex_unlock(&state.mutex);
 }
 
 static trm_problem_state state_of(const trm_convolution_args *args, size_t workspace_size)
@@ -702,10 +644,11 @@ trm_status trm_cudnn_convolution_time(const trm_convolution_args *args, void *wo
     return trm_fail(TRM_ERROR_UNSUPPORTED, "built without the headers of cuDNN");
 }
 
-trm_status trm_cudnn_convolution_use(const trm_convolution_args *args, size_t workspace_size, const char *tactic)
+trm_status trm_cudnn_convolution_use(const trm_convolution_args *args, size_t workspace_size,
+                                     const trm_shortlist *engines)
 {
     (void)args, (void)workspace_size;
-    return tactic == NULL ? TRM_OK : trm_fail(TRM_ERROR_UNSUPPORTED, "built without the headers of cuDNN");
+    return engines == NULL ? TRM_OK : trm_fail(TRM_ERROR_UNSUPPORTED, "built without the headers of cuDNN");
 }
 
 bool trm_cudnn_convolution_is_tuned(const trm_convolution_args *args, size_t workspace_size)
@@ -736,12 +679,6 @@ bool trm_cudnn_convolution_is_likely(const trm_convolution_args *args, size_t wo
 {
     (void)args, (void)workspace_size;
     return false;
-}
-
-void trm_cudnn_convolution_mention(const trm_convolution_args *args, size_t workspace_size, const char *tactic,
-                                   double microseconds)
-{
-    (void)args, (void)workspace_size, (void)tactic, (void)microseconds;
 }
 
 size_t trm_cudnn_version(void)

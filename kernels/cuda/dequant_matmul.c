@@ -344,11 +344,12 @@ static trm_status choose_way(const trm_kernel_call *call, const trm_dequant_gemm
     char problem[TRM_PROBLEM_TEXT_SIZE];
     trm_tactic tactics[WAY_COUNT];
     way known;
-    int32_t n = 0, best = 0;
+    int32_t n = 0;
     describe_problem(gemm, problem);
     const trm_timing *timing = trm_tuner_find(tuner, problem);
     for (int32_t i = 0; timing != NULL && i < timing->n_tactics; i++) {
         if (use_tactic(call, gemm, timing->tactics[i].name)) {
+            trm_tuner_take(tuner, problem, &timing->tactics[i], 1);
             return TRM_OK;
         }
     }
@@ -364,11 +365,11 @@ static trm_status choose_way(const trm_kernel_call *call, const trm_dequant_gemm
         }
         TRM_TRY(trm_cuda_time(trm_cuda_stream(call->stream), enqueue, &run, &milliseconds));
         snprintf(tactics[n].name, sizeof(tactics[n].name), "%s", way_names[i]);
-        tactics[n].microseconds = (double)milliseconds * 1e3;
-        best = tactics[n].microseconds < tactics[best].microseconds ? n : best;
-        n++;
+        tactics[n++].microseconds = (double)milliseconds * 1e3;
     }
-    (void)use_tactic(call, gemm, tactics[best].name);
+    trm_tactics_sort(tactics, n);
+    (void)use_tactic(call, gemm, tactics[0].name);
+    trm_tuner_take(tuner, problem, &tactics[0], 1);
     return trm_tuner_record(tuner, problem, tactics, n);
 }
 

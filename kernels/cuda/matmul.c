@@ -484,6 +484,7 @@ static trm_status tune_product(const matmul_plan *plan, const trm_gemm *gemm, co
     const trm_timing *timing = trm_tuner_find(tuner, problem);
     for (int32_t i = 0; timing != NULL && i < timing->n_tactics; i++) {
         if (use_tactic(gemm, timing->tactics[i].name)) {
+            trm_tuner_take(tuner, problem, &timing->tactics[i], 1);
             return TRM_OK;
         }
     }
@@ -497,12 +498,10 @@ static trm_status tune_product(const matmul_plan *plan, const trm_gemm *gemm, co
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d tactics", TRM_MOST_TACTICS);
     }
     trm_status status = time_tactics(plan, gemm, call, proposals, tactics, &n);
-    int32_t best = 0;
-    for (int32_t i = 1; i < n; i++) {
-        best = tactics[i].microseconds < tactics[best].microseconds ? i : best;
-    }
     if (status == TRM_OK && n > 0) {
-        (void)use_tactic(gemm, tactics[best].name); /* it has just run */
+        trm_tactics_sort(tactics, n);
+        (void)use_tactic(gemm, tactics[0].name); /* it has just run */
+        trm_tuner_take(tuner, problem, &tactics[0], 1);
         status = trm_tuner_record(tuner, problem, tactics, n);
     }
     free(tactics);
@@ -537,10 +536,12 @@ static trm_status time_one_kernel(const trm_gemm *gemm, const trm_convolution_ar
     return status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status;
 }
 
-static bool use_one_kernel(const trm_convolution_args *args, const char *tactic)
+static bool use_one_kernel(const trm_convolution_args *args, const trm_tactic *tactic)
 {
-    const char *engine = strcmp(tactic, APART_TACTIC) == 0 ? NULL : tactic;
-    return trm_cudnn_convolution_use(args, LIBRARY_WORKSPACE, engine) == TRM_OK;
+    trm_shortlist engine;
+    trm_shortlist_make(tactic, 1, 0, &engine);
+    const bool apart = strcmp(tactic->name, APART_TACTIC) == 0;
+    return trm_cudnn_convolution_use(args, LIBRARY_WORKSPACE, apart ? NULL : &engine) == TRM_OK;
 }
 
 /* Chooses between a product with a pass behind it, its product tuned before, and one kernel. */
@@ -554,11 +555,12 @@ static trm_status tune_one_kernel(const trm_gemm *gemm, const trm_convolution_ar
     }
     const trm_timing *timing = trm_tuner_find(tuner, problem);
     for (int32_t i = 0; timing != NULL && i < timing->n_tactics; i++) {
-        if (use_one_kernel(args, timing->tactics[i].name)) {
+        if (use_one_kernel(args, &timing->tactics[i])) {
+            trm_tuner_take(tuner, problem, &timing->tactics[i], 1);
             return TRM_OK;
         }
     }
-    int32_t proposals = trm_tuner_proposals(tuner), n = 0, best = 0;
+    int32_t proposals = trm_tuner_proposals(tuner), n = 0;
     if (proposals == 0 || (tuner == NULL && trm_cudnn_convolution_is_tuned(args, LIBRARY_WORKSPACE))) {
         return TRM_OK;
     }
@@ -567,11 +569,10 @@ static trm_status tune_one_kernel(const trm_gemm *gemm, const trm_convolution_ar
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d tactics", TRM_MOST_TACTICS);
     }
     trm_status status = time_one_kernel(gemm, args, call, proposals, tactics, &n);
-    for (int32_t i = 1; i < n; i++) {
-        best = tactics[i].microseconds < tactics[best].microseconds ? i : best;
-    }
     if (status == TRM_OK && n > 0) {
-        (void)use_one_kernel(args, tactics[best].name); /* it has just run */
+        trm_tactics_sort(tactics, n);
+        (void)use_one_kernel(args, &tactics[0]); /* it has just run */
+        trm_tuner_take(tuner, problem, &tactics[0], 1);
         status = trm_tuner_record(tuner, problem, tactics, n);
     }
     free(tactics);

@@ -16,9 +16,5 @@ trm_status trm_cuda_matmul_prepare(const trm_kernel_call *call);
  * whether that is done. UNSUPPORTED where there is no library or no engine. */
 trm_status trm_cudnn_convolution_prepare(const trm_convolution_args *args, size_t workspace_size);
 bool trm_cudnn_convolution_is_prepared(const trm_convolution_args *args, size_t workspace_size);
-/* What an engine took that was timed for a tuned problem, from the best on: other batches may be run by it, where the
- * one in use is compiled for each, or loads a kernel for each. */
-void trm_cudnn_convolution_mention(const trm_convolution_args *args, size_t workspace_size, const char *tactic,
-                                   double microseconds);
 
 #endif

@@ -286,11 +286,14 @@ static void test_processes(void **state)
     trm_tuner_destroy(tuner);
 }
 
-/* Looked up without being known, recorded, and found. */
-static void note(void *user, const char *problem, const trm_timing *timing)
+/* Looked up without being known, and what a kernel took. */
+static void note(void *user, const char *problem, const trm_timing *taken)
 {
     char *text = user;
-    sprintf(text + strlen(text), "%s=%s ", problem, timing == NULL ? "?" : timing->tactics[0].name);
+    sprintf(text + strlen(text), "%s=%s", problem, taken == NULL ? "? " : "");
+    for (int32_t i = 0; taken != NULL && i < taken->n_tactics; i++) {
+        sprintf(text + strlen(text), "%s%s", taken->tactics[i].name, i + 1 < taken->n_tactics ? "," : " ");
+    }
 }
 
 static void test_listener(void **state)
@@ -302,9 +305,45 @@ static void test_listener(void **state)
     assert_null(trm_tuner_find(tuner, "a"));
     record(tuner, "a", "fast", 1);
     assert_non_null(trm_tuner_find(tuner, "a"));
+    const trm_timing *timing = trm_tuner_find(tuner, "a");
+    trm_tuner_take(tuner, "a", timing->tactics, timing->n_tactics);
+    trm_tuner_take(tuner, "a", &timing->tactics[1], 1);
     trm_tuner_set_listener(tuner, NULL, NULL);
-    assert_non_null(trm_tuner_find(tuner, "a"));
-    assert_string_equal(heard, "a=? a=fast a=fast ");
+    trm_tuner_take(tuner, "a", timing->tactics, 1);
+    trm_tuner_take(NULL, "a", timing->tactics, 1);
+    assert_null(trm_tuner_find(tuner, "b"));
+    assert_string_equal(heard, "a=? a=fast,slower a=slower ");
+    trm_tuner_destroy(tuner);
+}
+
+/* Times are kept as a file has them, and what was timed elsewhere stays as it stands, in no file. */
+static void test_times_and_order(void **state)
+{
+    (void)state;
+    char path[512], *text;
+    size_t size;
+    trm_tuner *tuner = make();
+    const trm_tactic timed[] = {{"b", 1.0004}, {"a", 1.0001}, {"c", 0.00004}, {"d", 0.9996}};
+    assert_int_equal(trm_tuner_record(tuner, "timed", timed, 4), TRM_OK);
+    const trm_timing *timing = trm_tuner_find(tuner, "timed");
+    static const char *const expected[] = {"c", "a", "b", "d"};
+    for (int i = 0; i < 4; i++) { /* of 1 and three times 1000 ns */
+        assert_string_equal(timing->tactics[i].name, expected[i]);
+        assert_true(timing->tactics[i].microseconds == (i == 0 ? 0.001 : 1.0));
+    }
+    const trm_tactic elsewhere[] = {{"slow", 3}, {"fast", 1.0004}};
+    assert_int_equal(trm_tuner_put(tuner, "elsewhere", elsewhere, 2), TRM_OK);
+    timing = trm_tuner_find(tuner, "elsewhere");
+    assert_int_equal(timing->n_tactics, 2);
+    assert_string_equal(timing->tactics[0].name, "slow");
+    assert_true(timing->tactics[1].microseconds == 1.0004);
+    assert_int_equal(trm_tuner_put(NULL, "elsewhere", elsewhere, 2), TRM_OK);
+    path_of("times.txt", path, sizeof(path));
+    assert_int_equal(trm_tuner_save(tuner, path), TRM_OK);
+    assert_int_equal(trm_file_read(path, 1 << 16, &text, &size), TRM_OK);
+    assert_non_null(strstr(text, "timed\tc 0.001\ta 1.000\tb 1.000\td 1.000\n"));
+    assert_null(strstr(text, "elsewhere"));
+    free(text);
     trm_tuner_destroy(tuner);
 }
 
@@ -313,7 +352,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_records),   cmocka_unit_test(test_levels),         cmocka_unit_test(test_files_merge),
         cmocka_unit_test(test_damage),    cmocka_unit_test(test_file_is_edited), cmocka_unit_test(test_cannot_write),
-        cmocka_unit_test(test_processes), cmocka_unit_test(test_listener),
+        cmocka_unit_test(test_processes), cmocka_unit_test(test_listener),       cmocka_unit_test(test_times_and_order),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
