@@ -294,7 +294,13 @@ static void write_memory(inspector *self)
     trm_json_writer_close(w);
 }
 
-/* What the plan was tuned to; layers of a context have their own. */
+static void write_timed(trm_json_writer *w, const trm_plan_timed *timed)
+{
+    trm_json_writer_text(w, "tactic", timed->name);
+    trm_json_writer_number(w, "microseconds", (double)timed->nanoseconds / 1e3);
+}
+
+/* What the plan was tuned to, and the tactics that other sizes may take; layers of a context have their own. */
 static void write_tactics(inspector *self)
 {
     trm_json_writer *w = &self->w;
@@ -305,9 +311,18 @@ static void write_tactics(inspector *self)
     trm_json_writer_open(w, "tactics", '[');
     for (int32_t i = 0; i < self->plan->n_tactics; i++) {
         trm_json_writer_open(w, NULL, '{');
-        trm_json_writer_text(w, "problem", self->plan->tactics[i].problem);
-        trm_json_writer_text(w, "tactic", self->plan->tactics[i].name);
-        trm_json_writer_number(w, "microseconds", (double)self->plan->tactics[i].nanoseconds / 1e3);
+        const trm_plan_tactic *tactic = &self->plan->tactics[i];
+        trm_json_writer_text(w, "problem", tactic->problem);
+        write_timed(w, &tactic->timed[0]);
+        if (tactic->n > 1) {
+            trm_json_writer_open(w, "others", '[');
+            for (int32_t k = 1; k < tactic->n; k++) {
+                trm_json_writer_open(w, NULL, '{');
+                write_timed(w, &tactic->timed[k]);
+                trm_json_writer_close(w);
+            }
+            trm_json_writer_close(w);
+        }
         trm_json_writer_close(w);
     }
     trm_json_writer_close(w);

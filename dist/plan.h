@@ -10,6 +10,7 @@
 #include "graph/network.h"
 #include "graph/streams.h"
 #include "kernels/kernel.h"
+#include "kernels/shortlist.h"
 
 /* The dims that memory is planned for in a profile. */
 typedef enum trm_plan_point { TRM_POINT_MIN, TRM_POINT_OPT, TRM_POINT_MAX, TRM_POINT_COUNT } trm_plan_point;
@@ -21,10 +22,16 @@ typedef struct trm_plan_profile {
     trm_dims *least;                      /* [n_tensors], of inputs: the smallest a run may have */
 } trm_plan_profile;
 
-/* What tuning chose for a problem (kernels/tuner.h). */
-typedef struct trm_plan_tactic {
-    const char *problem, *name;
+typedef struct trm_plan_timed {
+    const char *name;
     int64_t nanoseconds;
+} trm_plan_timed;
+
+/* What tuning chose for a problem, and what other sizes of it may run by (kernels/shortlist.h). */
+typedef struct trm_plan_tactic {
+    const char *problem;
+    int32_t n; /* at least 1 */
+    trm_plan_timed timed[TRM_MOST_SHORTLISTED];
 } trm_plan_tactic;
 
 /* The device that tactics were timed on. */
@@ -102,8 +109,8 @@ size_t trm_plan_kernel_workspace(const trm_plan *plan, const trm_kernel *kernel,
 /* Whether all dims of a call are known. */
 bool trm_plan_call_is_known(const trm_kernel_call *call);
 
-/* Adds a tactic at the end; the texts are copied. plan_tactics.c */
-trm_status trm_plan_add_tactic(trm_plan *plan, const char *problem, const char *name, int64_t nanoseconds);
+/* Adds a tactic at the end, of 1 to TRM_MOST_SHORTLISTED timed ones [n]; the texts are copied. plan_tactics.c */
+trm_status trm_plan_add_tactic(trm_plan *plan, const char *problem, const trm_plan_timed *timed, int32_t n);
 /* Has the kernels use the plan's tactics; nothing is timed. INVALID_ARGUMENT where they are for another device than
  * this, or other versions of its libraries. */
 trm_status trm_plan_use_tactics(trm_plan *plan, trm_device *device);

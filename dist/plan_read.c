@@ -540,6 +540,26 @@ static trm_status get_partition(const reader *r)
     return TRM_OK;
 }
 
+static bool is_tactic(const char *name, int64_t nanoseconds)
+{
+    return name[0] != '\0' && strlen(name) < TRM_TACTIC_NAME_SIZE && strchr(name, ' ') == NULL && nanoseconds >= 0;
+}
+
+static trm_status get_tactic(const reader *r, const Trireme__Plan__Tactic *from)
+{
+    trm_plan_timed timed[TRM_MOST_SHORTLISTED] = {{from->name, from->nanoseconds}};
+    bool fits = from->problem[0] != '\0' && strlen(from->problem) < TRM_PROBLEM_TEXT_SIZE &&
+                from->n_others < TRM_MOST_SHORTLISTED && is_tactic(from->name, from->nanoseconds);
+    for (size_t i = 0; fits && i < from->n_others; i++) {
+        timed[i + 1] = (trm_plan_timed){from->others[i]->name, from->others[i]->nanoseconds};
+        fits = is_tactic(timed[i + 1].name, timed[i + 1].nanoseconds);
+    }
+    if (!fits) {
+        return refuse(r, "there is a tactic that none can be");
+    }
+    return trm_plan_add_tactic(r->plan, from->problem, timed, 1 + (int32_t)from->n_others);
+}
+
 static trm_status get_tactics(const reader *r)
 {
     trm_plan *plan = r->plan;
@@ -555,13 +575,7 @@ static trm_status get_tactics(const reader *r)
         (trm_plan_device){.multiprocessors = device->multiprocessors, .major = device->major, .minor = device->minor};
     memcpy(plan->device.name, device->name, strlen(device->name));
     for (size_t i = 0; i < r->from->n_tactics; i++) {
-        const Trireme__Plan__Tactic *from = r->from->tactics[i];
-        if (strlen(from->problem) >= TRM_PROBLEM_TEXT_SIZE || strlen(from->name) >= TRM_TACTIC_NAME_SIZE ||
-            from->problem[0] == '\0' || from->name[0] == '\0' || strchr(from->name, ' ') != NULL ||
-            from->nanoseconds < 0) {
-            return refuse(r, "there is a tactic that none can be");
-        }
-        TRM_TRY(trm_plan_add_tactic(plan, from->problem, from->name, from->nanoseconds));
+        TRM_TRY(get_tactic(r, r->from->tactics[i]));
     }
     return TRM_OK;
 }

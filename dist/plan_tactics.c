@@ -137,7 +137,20 @@ static trm_status for_all_profiles(walk *w, bool choose)
 
 /* ---- the plan's list ----------------------------------------------------------------------------------- */
 
-trm_status trm_plan_add_tactic(trm_plan *plan, const char *problem, const char *name, int64_t nanoseconds)
+/* Gives a tactic the timed ones. */
+static trm_status set_timed(trm_plan *plan, trm_plan_tactic *to, const trm_plan_timed *timed, int32_t n)
+{
+    to->n = n;
+    for (int32_t i = 0; i < n; i++) {
+        to->timed[i] = (trm_plan_timed){trm_arena_strdup(&plan->arena, timed[i].name), timed[i].nanoseconds};
+        if (to->timed[i].name == NULL) {
+            return TRM_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_plan_add_tactic(trm_plan *plan, const char *problem, const trm_plan_timed *timed, int32_t n)
 {
     if (plan->n_tactics == plan->tactic_capacity) {
         int32_t capacity = plan->tactic_capacity * 2 + 32;
@@ -152,10 +165,11 @@ trm_status trm_plan_add_tactic(trm_plan *plan, const char *problem, const char *
         plan->tactic_capacity = capacity;
     }
     trm_plan_tactic *to = &plan->tactics[plan->n_tactics];
-    *to = (trm_plan_tactic){trm_arena_strdup(&plan->arena, problem), trm_arena_strdup(&plan->arena, name), nanoseconds};
-    if (to->problem == NULL || to->name == NULL) {
+    *to = (trm_plan_tactic){.problem = trm_arena_strdup(&plan->arena, problem)};
+    if (to->problem == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
+    TRM_TRY(set_timed(plan, to, timed, n));
     plan->n_tactics++;
     return TRM_OK;
 }
@@ -175,44 +189,55 @@ bool trm_plan_get_tactic(const trm_plan *plan, int32_t index, const char **probl
         return false;
     }
     *problem = plan->tactics[index].problem;
-    *tactic = plan->tactics[index].name;
-    *microseconds = (double)plan->tactics[index].nanoseconds * 1e-3;
+    *tactic = plan->tactics[index].timed[0].name;
+    *microseconds = (double)plan->tactics[index].timed[0].nanoseconds / 1e3;
     return true;
 }
 
 /* ---- tuning -------------------------------------------------------------------------------------------- */
 
-/* The problems of a plan in the order in which they come up, and the best of each. */
+/* The problems of a plan in the order in which they come up, and what was taken for each. */
 typedef struct choices {
     trm_plan *plan;
     trm_map places; /* of problems, in plan->tactics */
     trm_status status;
 } choices;
 
-static trm_status keep_choice(choices *c, const char *problem, const trm_timing *timing)
+static bool is_same_choice(const trm_plan_tactic *kept, const trm_plan_timed *timed, int32_t n)
 {
-    const int64_t nanoseconds = llround(timing->tactics[0].microseconds * 1e3); /* as a timing cache file has it */
+    bool same = kept->n == n;
+    for (int32_t i = 0; i < n && same; i++) {
+        same = kept->timed[i].nanoseconds == timed[i].nanoseconds && strcmp(kept->timed[i].name, timed[i].name) == 0;
+    }
+    return same;
+}
+
+static trm_status keep_choice(choices *c, const char *problem, const trm_timing *taken)
+{
+    trm_plan_timed timed[TRM_MOST_SHORTLISTED];
+    const int32_t n = taken->n_tactics < TRM_MOST_SHORTLISTED ? taken->n_tactics : TRM_MOST_SHORTLISTED;
     uint32_t at;
     bool existing;
-    if (trm_map_find(&c->places, problem, strlen(problem), &at)) { /* timed again: no tactic of the file was taken */
+    for (int32_t i = 0; i < n; i++) { /* times as a timing cache file has them */
+        timed[i] = (trm_plan_timed){taken->tactics[i].name, llround(taken->tactics[i].microseconds * 1e3)};
+    }
+    if (trm_map_find(&c->places, problem, strlen(problem), &at)) { /* what was taken last is what engines do */
         trm_plan_tactic *to = &c->plan->tactics[at];
-        to->nanoseconds = nanoseconds;
-        to->name = trm_arena_strdup(&c->plan->arena, timing->tactics[0].name);
-        return to->name == NULL ? TRM_ERROR_OUT_OF_MEMORY : TRM_OK;
+        return is_same_choice(to, timed, n) ? TRM_OK : set_timed(c->plan, to, timed, n);
     }
     if (c->plan->n_tactics == TRM_PLAN_MOST_TACTICS) {
         return TRM_OK;
     }
-    TRM_TRY(trm_plan_add_tactic(c->plan, problem, timing->tactics[0].name, nanoseconds));
+    TRM_TRY(trm_plan_add_tactic(c->plan, problem, timed, n));
     const trm_plan_tactic *added = &c->plan->tactics[c->plan->n_tactics - 1];
     return trm_map_add(&c->places, added->problem, strlen(added->problem), (uint32_t)c->plan->n_tactics - 1, &existing);
 }
 
-static void note_choice(void *user, const char *problem, const trm_timing *timing)
+static void note_choice(void *user, const char *problem, const trm_timing *taken)
 {
     choices *c = user;
-    if (timing != NULL && c->status == TRM_OK) {
-        c->status = keep_choice(c, problem, timing);
+    if (taken != NULL && c->status == TRM_OK) {
+        c->status = keep_choice(c, problem, taken);
     }
 }
 
@@ -375,9 +400,12 @@ static trm_status give_tactics(const trm_plan *plan, trm_tuner *tuner)
 {
     for (int32_t i = 0; i < plan->n_tactics; i++) {
         const trm_plan_tactic *from = &plan->tactics[i];
-        trm_tactic tactic = {.microseconds = (double)from->nanoseconds * 1e-3};
-        strncpy(tactic.name, from->name, sizeof(tactic.name) - 1);
-        TRM_TRY(trm_tuner_record(tuner, from->problem, &tactic, 1));
+        trm_tactic tactics[TRM_MOST_SHORTLISTED] = {{.microseconds = 0}};
+        for (int32_t k = 0; k < from->n; k++) {
+            strncpy(tactics[k].name, from->timed[k].name, sizeof(tactics[k].name) - 1);
+            tactics[k].microseconds = (double)from->timed[k].nanoseconds / 1e3;
+        }
+        TRM_TRY(trm_tuner_put(tuner, from->problem, tactics, from->n));
     }
     return TRM_OK;
 }

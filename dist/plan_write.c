@@ -512,6 +512,27 @@ static trm_status put_partition(writer *w, const trm_partition_report *report, T
     return trm_plan_copy_text(&w->arena, report->note, &made->note);
 }
 
+static trm_status put_tactic(writer *w, const trm_plan_tactic *from, Trireme__Plan__Tactic *to)
+{
+    trireme__plan__tactic__init(to);
+    to->nanoseconds = from->timed[0].nanoseconds;
+    to->n_others = (size_t)from->n - 1;
+    TRM_TRY(trm_plan_copy_text(&w->arena, from->problem, &to->problem));
+    TRM_TRY(trm_plan_copy_text(&w->arena, from->timed[0].name, &to->name));
+    Trireme__Plan__Tactic__Other *others = trm_arena_array(&w->arena, to->n_others + 1, sizeof(*others));
+    to->others = trm_arena_array(&w->arena, to->n_others + 1, sizeof(*to->others));
+    if (others == NULL || to->others == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    for (size_t i = 0; i < to->n_others; i++) {
+        trireme__plan__tactic__other__init(&others[i]);
+        to->others[i] = &others[i];
+        others[i].nanoseconds = from->timed[i + 1].nanoseconds;
+        TRM_TRY(trm_plan_copy_text(&w->arena, from->timed[i + 1].name, &others[i].name));
+    }
+    return TRM_OK;
+}
+
 static trm_status put_tactics(writer *w, const trm_plan *plan, Trireme__Plan__Network *to)
 {
     const size_t n = (size_t)plan->n_tactics;
@@ -522,11 +543,8 @@ static trm_status put_tactics(writer *w, const trm_plan *plan, Trireme__Plan__Ne
     }
     to->n_tactics = n;
     for (size_t i = 0; i < n; i++) {
-        trireme__plan__tactic__init(&tactics[i]);
         to->tactics[i] = &tactics[i];
-        TRM_TRY(trm_plan_copy_text(&w->arena, plan->tactics[i].problem, &tactics[i].problem));
-        TRM_TRY(trm_plan_copy_text(&w->arena, plan->tactics[i].name, &tactics[i].name));
-        tactics[i].nanoseconds = plan->tactics[i].nanoseconds;
+        TRM_TRY(put_tactic(w, &plan->tactics[i], &tactics[i]));
     }
     return TRM_OK;
 }

@@ -301,8 +301,8 @@ typedef struct trm_tune_options {
  * so that a world of one rank tunes the plans of all. A plan for the host has nothing to choose.
  *
  * An engine of a tuned plan times nothing. It is refused where the tactics cannot be used: on another kind of device,
- * or with other versions of the libraries that they belong to. Other dims than the usual ones take what a library
- * proposes first.
+ * or with other versions of the libraries that they belong to. Other dims than the usual ones take what was timed for
+ * those of the same problem that are near, else what a library proposes first.
  */
 TRM_API trm_status trm_plan_tune(trm_plan *plan, trm_world *world, const trm_tune_options *options);
 /* Whether the tactics can be used on the world's device; INVALID_ARGUMENT says what does not fit. */

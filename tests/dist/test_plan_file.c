@@ -586,8 +586,12 @@ static void what_cannot_be_written_is_told(void **state)
 /* Tactics as tuning leaves them in a plan, of a device that this is not. */
 static void give_tactics(trm_plan *plan)
 {
-    assert_ok(trm_plan_add_tactic(plan, "cublasLt 130100; matmul m=1 n=2", "10000000ff", 1234));
-    assert_ok(trm_plan_add_tactic(plan, "cuDNN 91900; convolution n=1", "own.convolution", 5678));
+    const trm_plan_timed product = {"10000000ff", 1234}, own = {"own.convolution", 5678};
+    const trm_plan_timed engines[TRM_MOST_SHORTLISTED] = {
+        {"cudnn.fused:7,2=0", 2000}, {"cudnn.fused:8,2=0", 2000}, {"cudnn.alone:9", 1999}, {"cudnn.fused:5", 3000}};
+    assert_ok(trm_plan_add_tactic(plan, "cublasLt 130100; matmul m=1 n=2", &product, 1));
+    assert_ok(trm_plan_add_tactic(plan, "cuDNN 91900; convolution n=1", &own, 1));
+    assert_ok(trm_plan_add_tactic(plan, "cuDNN 91900; convolution n=2", engines, TRM_MOST_SHORTLISTED));
     plan->device = (trm_plan_device){.name = "Some GPU", .multiprocessors = 132, .major = 9, .minor = 0};
 }
 
@@ -609,13 +613,23 @@ static void tactics_come_back(void **state)
     assert_ok(trm_file_read(s.path, (size_t)1 << 20, &bytes, &size));
     assert_ok(trm_plan_load(s.path, 0, &loaded));
     trm_plan_get_info(loaded, &info);
-    assert_true(info.n_tactics == 2 && info.multiprocessors == 132 && info.cc_major == 9 && info.cc_minor == 0);
+    assert_true(info.n_tactics == 3 && info.multiprocessors == 132 && info.cc_major == 9 && info.cc_minor == 0);
     assert_string_equal(info.device, "Some GPU");
     assert_true(trm_plan_get_tactic(loaded, 1, &problem, &tactic, &microseconds));
     assert_string_equal(problem, "cuDNN 91900; convolution n=1");
     assert_string_equal(tactic, "own.convolution");
     assert_true(microseconds > 5.6779 && microseconds < 5.6781);
-    assert_false(trm_plan_get_tactic(loaded, 2, &problem, &tactic, &microseconds));
+    assert_true(trm_plan_get_tactic(loaded, 2, &problem, &tactic, &microseconds));
+    assert_true(strcmp(tactic, "cudnn.fused:7,2=0") == 0 && microseconds == 2);
+    assert_false(trm_plan_get_tactic(loaded, 3, &problem, &tactic, &microseconds));
+    for (int32_t i = 0; i < 3; i++) { /* with the others that were timed, as they stand */
+        const trm_plan_tactic *kept = &s.plan->tactics[i], *back = &loaded->tactics[i];
+        assert_int_equal(back->n, i < 2 ? 1 : TRM_MOST_SHORTLISTED);
+        for (int32_t k = 0; k < back->n; k++) {
+            assert_string_equal(back->timed[k].name, kept->timed[k].name);
+            assert_int_equal(back->timed[k].nanoseconds, kept->timed[k].nanoseconds);
+        }
+    }
     save(&loaded, 1, false, s.path); /* the same plan, the same bytes */
     assert_same_file(s.path, bytes, size);
     /* It runs where it was tuned, or without its tactics. */
@@ -636,7 +650,83 @@ static void tactics_come_back(void **state)
     end_small(&s);
 }
 
-static void tactics_that_cannot_be_are_refused(void **state)
+/* The bytes of a plan with one tactic. */
+static void save_tactic(small_plan *s, const char *problem, const trm_plan_timed *timed, int32_t n)
+{
+    char *text;
+    trm_plan_drop_tactics(s->plan);
+    assert_ok(trm_plan_add_tactic(s->plan, problem, timed, n));
+    save(&s->plan, 1, false, s->path);
+    free(s->bytes);
+    assert_ok(trm_file_read(s->path, (size_t)1 << 20, &text, &s->size));
+    s->bytes = (unsigned char *)text;
+}
+
+static void tactics_of_no_library_are_refused(void **state)
+{
+    (void)state;
+    char longest[TRM_TACTIC_NAME_SIZE + 1] = {0};
+    memset(longest, 'x', TRM_TACTIC_NAME_SIZE - 1);
+    const struct {
+        trm_plan_timed timed;
+        bool fits;
+    } cases[] = {{{"a", 0}, true},   {{longest, INT64_MAX}, true}, {{"", 1}, false},
+                 {{"a", -1}, false}, {{"a b", 1}, false},          {{longest, 1}, false}};
+    for (int32_t i = 0; i < 6; i++) {
+        for (int32_t at = 0; at < TRM_MOST_SHORTLISTED; at++) {
+            small_plan s;
+            trm_plan *plan;
+            trm_plan_timed timed[TRM_MOST_SHORTLISTED] = {{"a", 1}, {"b", 2}, {"c", 3}, {"d", 4}};
+            longest[TRM_TACTIC_NAME_SIZE - 1] = i < 5 ? '\0' : 'x';
+            timed[at] = cases[i].timed;
+            make_small(&s, false);
+            save_tactic(&s, "p", timed, TRM_MOST_SHORTLISTED);
+            if (cases[i].fits) {
+                assert_ok(read_bytes(&s, s.bytes, s.size, true, &plan));
+                assert_string_equal(plan->tactics[0].timed[at].name, timed[at].name);
+                assert_int_equal(plan->tactics[0].timed[at].nanoseconds, timed[at].nanoseconds);
+                trm_plan_destroy(plan);
+            } else {
+                assert_fails(read_bytes(&s, s.bytes, s.size, true, &plan), TRM_ERROR_INVALID_MODEL, "none can be");
+            }
+            end_small(&s);
+        }
+    }
+}
+
+/* The end of a problem's text made into others: one more than there may be is refused. */
+static void tactics_with_too_many_others_are_refused(void **state)
+{
+    (void)state;
+    static const unsigned char other[] = {4 << 3 | 2, 5, 1 << 3 | 2, 1, 'x', 2 << 3, 1};
+    for (size_t n = 1; n <= TRM_MOST_SHORTLISTED; n++) {
+        small_plan s;
+        trm_plan *plan;
+        char problem[64] = "";
+        const trm_plan_timed timed = {"a", 1};
+        memset(problem, 'p', 2 + n * sizeof(other));
+        make_small(&s, false);
+        save_tactic(&s, problem, &timed, 1);
+        unsigned char *text = memmem(s.bytes, s.size, problem, strlen(problem));
+        assert_non_null(text);
+        assert_int_equal(text[-1], strlen(problem));
+        text[-1] = 2;
+        for (size_t i = 0; i < n; i++) {
+            memcpy(text + 2 + i * sizeof(other), other, sizeof(other));
+        }
+        if (n < TRM_MOST_SHORTLISTED) {
+            assert_ok(read_bytes(&s, s.bytes, s.size, true, &plan));
+            assert_int_equal(plan->tactics[0].n, 1 + n);
+            assert_true(strcmp(plan->tactics[0].problem, "pp") == 0 && plan->tactics[0].timed[n].nanoseconds == 1);
+            trm_plan_destroy(plan);
+        } else {
+            assert_fails(read_bytes(&s, s.bytes, s.size, true, &plan), TRM_ERROR_INVALID_MODEL, "none can be");
+        }
+        end_small(&s);
+    }
+}
+
+static void tactics_that_are_cut_off_are_refused(void **state)
 {
     (void)state;
     small_plan s;
@@ -701,7 +791,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tactics_come_back),
-        cmocka_unit_test(tactics_that_cannot_be_are_refused),
+        cmocka_unit_test(tactics_of_no_library_are_refused),
+        cmocka_unit_test(tactics_with_too_many_others_are_refused),
+        cmocka_unit_test(tactics_that_are_cut_off_are_refused),
         cmocka_unit_test(tuning_on_the_host_changes_nothing),
         cmocka_unit_test(random_networks_come_back),
         cmocka_unit_test(models_come_back),
