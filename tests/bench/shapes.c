@@ -3,16 +3,18 @@
  * others; for each the first run, the second (which is captured), the third, and the median of those after it.
  *
  *   bench_shapes NET.onnx BATCH,BATCH,... [--tf32] [--host] [--cache FILE]
+ *   bench_shapes NET.plan BATCH,BATCH,... [--host]
  *
  * --cache: the file of the timing cache; without it all is timed. The first batch is the one it is tuned at, the usual
- * of the profile; the largest is its max. Every input's first dimension is the batch, the others are those of the file.
- * Times are of inputs that are set, run and waited for.
+ * of the profile; the largest is its max. A plan brings its tactics, and nothing is timed. Every input's first
+ * dimension is the batch, the others are those of the file. Times are of inputs that are set, run and waited for.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include <trireme/trireme.h>
 
 enum { MOST_INPUTS = 8, MOST_BATCHES = 32, STEADY = 21 };
@@ -25,10 +27,16 @@ enum { MOST_INPUTS = 8, MOST_BATCHES = 32, STEADY = 21 };
         }                                                                                                              \
     } while (0)
 
+typedef struct bench_input {
+    const char *name;
+    trm_dims dims; /* the first: open, or any */
+} bench_input;
+
 typedef struct bench {
     int64_t batches[MOST_BATCHES], largest;
     int32_t n_batches, n_inputs;
-    trm_onnx_port inputs[MOST_INPUTS];
+    bool is_plan; /* the file */
+    bench_input inputs[MOST_INPUTS];
     trm_shape_bound bounds[MOST_INPUTS];
     void *data[MOST_INPUTS]; /* zeros, of the largest batch */
     trm_world *world;
@@ -38,55 +46,81 @@ typedef struct bench {
     trm_context *context;
 } bench;
 
-static trm_dims dims_of(const trm_onnx_port *input, int64_t batch)
+static trm_dims dims_of(const bench_input *input, int64_t batch)
 {
     trm_dims dims = input->dims;
     dims.d[0] = batch;
     return dims;
 }
 
-static trm_status describe_inputs(bench *b)
+/* Makes room for an input of the largest batch, and gives it a bound. */
+static trm_status add_input(bench *b, const char *name, trm_dims dims)
 {
-    b->n_inputs = trm_onnx_input_count(b->model);
-    b->n_inputs = b->n_inputs < MOST_INPUTS ? b->n_inputs : MOST_INPUTS;
-    for (int32_t i = 0; i < b->n_inputs; i++) {
-        trm_onnx_port *input = &b->inputs[i];
-        trm_onnx_get_input(b->model, i, input);
-        trm_dims most = dims_of(input, b->largest);
-        size_t bytes = 8; /* the widest element */
-        for (int32_t k = 0; k < most.n; k++) {
-            if (most.d[k] < 1) {
-                fprintf(stderr, "input %s has an open dimension %d\n", input->name, (int)k);
-                return TRM_ERROR_INVALID_ARGUMENT;
-            }
-            bytes *= (size_t)most.d[k];
-        }
-        b->data[i] = calloc(1, bytes);
-        b->bounds[i] = (trm_shape_bound){
-            .tensor = input->name, .max = most, .min = dims_of(input, 1), .opt = dims_of(input, b->batches[0])};
+    const int32_t i = b->n_inputs;
+    if (i == MOST_INPUTS) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "the network has more than %d inputs", (int)MOST_INPUTS);
     }
+    b->inputs[i] = (bench_input){name, dims};
+    const trm_dims most = dims_of(&b->inputs[i], b->largest);
+    size_t bytes = 8; /* the widest element */
+    for (int32_t k = 0; k < most.n; k++) {
+        if (most.d[k] < 1) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s has an open dimension %d", name, (int)k);
+        }
+        bytes *= (size_t)most.d[k];
+    }
+    b->data[i] = calloc(1, bytes);
+    if (b->data[i] == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes for input %s", bytes, name);
+    }
+    b->bounds[i] = (trm_shape_bound){
+        .tensor = name, .max = most, .min = dims_of(&b->inputs[i], 1), .opt = dims_of(&b->inputs[i], b->batches[0])};
+    b->n_inputs++;
     return TRM_OK;
+}
+
+static trm_status build_plan(bench *b, const char *path, trm_backend backend, bool tf32, trm_plan **plan)
+{
+    trm_build_options how = TRM_BUILD_OPTIONS_INIT;
+    how.backend = backend;
+    how.allow_tf32 = tf32;
+    TRM_TRY(trm_onnx_open(path, &b->model));
+    for (int32_t i = 0; i < trm_onnx_input_count(b->model); i++) {
+        trm_onnx_port input;
+        trm_onnx_get_input(b->model, i, &input);
+        TRM_TRY(add_input(b, input.name, input.dims));
+    }
+    TRM_TRY(trm_onnx_build_network(b->model, NULL, &b->network));
+    how.bounds = b->bounds;
+    how.n_bounds = b->n_inputs;
+    return trm_build(b->network, &how, plan);
+}
+
+/* The names of its inputs live with the plan. */
+static trm_status load_plan(bench *b, const char *path, trm_plan **plan)
+{
+    TRM_TRY(trm_plan_load(path, 0, plan));
+    const trm_network *network = trm_plan_network(*plan);
+    trm_status status = TRM_OK;
+    for (int32_t i = 0; i < trm_network_input_count(network) && status == TRM_OK; i++) {
+        const trm_tensor *input = trm_network_input(network, i);
+        status = add_input(b, trm_tensor_name(input), trm_tensor_dims(input));
+    }
+    if (status != TRM_OK) {
+        trm_plan_destroy(*plan);
+    }
+    return status;
 }
 
 static trm_status open_bench(bench *b, const char *path, bool tf32, bool host)
 {
     trm_world_options where = TRM_WORLD_OPTIONS_INIT;
-    trm_build_options how = TRM_BUILD_OPTIONS_INIT;
     trm_plan *plan = NULL;
-    trm_status status;
-    where.backend = how.backend = host ? TRM_BACKEND_HOST : TRM_BACKEND_CUDA;
-    how.allow_tf32 = tf32;
-    TRY(trm_world_open(&where, &b->world));
-    TRY(trm_onnx_open(path, &b->model));
-    TRY(describe_inputs(b));
-    TRY(trm_onnx_build_network(b->model, NULL, &b->network));
-    how.bounds = b->bounds;
-    how.n_bounds = b->n_inputs;
-    TRY(trm_build(b->network, &how, &plan));
-    TRY(trm_engine_create(plan, b->world, NULL, NULL, &b->engine));
-    TRY(trm_context_create(b->engine, &b->context));
-done:
-    return status;
+    where.backend = host ? TRM_BACKEND_HOST : TRM_BACKEND_CUDA;
+    TRM_TRY(trm_world_open(&where, &b->world));
+    TRM_TRY(b->is_plan ? load_plan(b, path, &plan) : build_plan(b, path, where.backend, tf32, &plan));
+    TRM_TRY(trm_engine_create(plan, b->world, NULL, NULL, &b->engine));
+    return trm_context_create(b->engine, &b->context);
 }
 
 static trm_status set_inputs(bench *b, int64_t batch)
@@ -119,7 +153,9 @@ static trm_status measure(bench *b, const char *cache)
     trm_status status;
     tune.cache = cache;
     TRY(set_inputs(b, b->batches[0]));
-    TRY(trm_context_tune(b->context, &tune));
+    if (!b->is_plan) {
+        TRY(trm_context_tune(b->context, &tune));
+    }
     TRY(trm_context_set_capture(b->context, true));
     printf("%8s %10s %10s %10s %10s\n", "batch", "first, ms", "second", "third", "median");
     for (int32_t i = 0; i < b->n_batches; i++) {
@@ -151,8 +187,11 @@ int main(int argc, char **argv)
         b.largest = batch > b.largest ? batch : b.largest;
         at = *at == ',' ? at + 1 : NULL;
     }
-    if (b.n_batches == 0 || b.largest < 1) {
-        fprintf(stderr, "usage: bench_shapes NET.onnx BATCH,BATCH,... [--tf32] [--host] [--cache FILE]\n");
+    const char *suffix = argc > 2 ? strrchr(argv[1], '.') : NULL;
+    b.is_plan = suffix != NULL && strcmp(suffix, ".plan") == 0;
+    if (b.n_batches == 0 || b.largest < 1 || (b.is_plan && (tf32 || cache != NULL))) {
+        fprintf(stderr, "usage: bench_shapes NET.onnx BATCH,BATCH,... [--tf32] [--host] [--cache FILE]\n"
+                        "       bench_shapes NET.plan BATCH,BATCH,... [--host]\n");
         return 2;
     }
     trm_status status = open_bench(&b, argv[1], tf32, host);
