@@ -252,6 +252,18 @@ case_onnx() { # ONNX models: run once, measured, shown
     fails 2 "nope cannot be of type f16: the model has no such input or output" 0 bench "$work/product.onnx" --io-type nope=f16
     fails 2 '--io-type is "a=half", expected NAME=TYPE such as x=f16' 0 bench "$work/product.onnx" --io-type a=half
     collectives
+    # Dimensions of one name are one size, also of inputs that nobody gives any.
+    local encoder=$source/tests/goldens/onnx/encoder/model.onnx
+    for given in input_ids attention_mask; do
+        start 0 bench "$encoder" --shapes $given:3x5 --duration 0 --warm-up 0 --iterations 1
+        [ "$(grep -c '^  [a-z_]* i64 3x5, random$' "$work/out")" = 2 ] || complain "with --shapes $given:3x5 the other input is not 3x5: $(cat "$work/out")"
+        ! grep -q "unknown dimensions" "$work/err" || complain "$(cat "$work/err")"
+    done
+    start 0 bench "$encoder" --dim batch=3 --duration 0 --warm-up 0 --iterations 1
+    grep -q "input input_ids has unknown dimensions, taken as 3x1" "$work/err" || complain "no warning: $(cat "$work/err")"
+    start 0 build "$encoder" --min-shapes input_ids:1x1 --shapes input_ids:2x8 --max-shapes input_ids:4x16 --min-shapes input_ids:5x5 \
+        --max-shapes input_ids:9x9 -o "$work/tied.plan" --quiet
+    shows "  attention_mask i64 ?x?, profile 0: 1x1, 2x8, 4x16, profile 1: 5x5, 9x9, 9x9" 0 inspect "$work/tied.plan"
     # A loop and branches in stages of their own, each as a whole.
     local many=$source/tests/goldens/onnx/control_many_weights
     for ranks in 0 2 3; do

@@ -426,88 +426,6 @@ trm_status onnx_open(onnx_job *j, const char *path, int32_t ranks)
     return read_settings(j);
 }
 
-/* Whether a list of names, "a, b", has one. */
-static bool is_listed(const char *list, const char *name)
-{
-    const size_t length = strlen(name);
-    for (const char *at = strstr(list, name); at != NULL; at = strstr(at + 1, name)) {
-        if ((at == list || at[-1] == ' ') && (at[length] == ',' || at[length] == '\0')) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Whether an input has a dimension of this name, or dimensions that are not told; else an error. */
-static trm_status check_dim(const onnx_job *j, const char *name)
-{
-    char known[256] = "";
-    size_t used = 0;
-    for (int32_t i = 0; i < j->n_inputs; i++) {
-        const trm_onnx_port *port = &j->inputs[i].port;
-        if (!port->has_dims) {
-            return TRM_OK;
-        }
-        for (int32_t k = 0; k < port->dims.n; k++) {
-            const char *named = port->dim_names[k];
-            if (named != NULL && strcmp(named, name) == 0) {
-                return TRM_OK;
-            }
-            if (named != NULL && used < sizeof(known) && !is_listed(known, named)) {
-                used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", used == 0 ? "" : ", ", named);
-            }
-        }
-    }
-    return trm_fail(TRM_ERROR_INVALID_ARGUMENT, "--dim: no input has a dimension \"%s\", named are: %s", name,
-                    used == 0 ? "none" : known);
-}
-
-/* "batch=4" of --dim. */
-static trm_status named_dims(onnx_job *j, trm_onnx_named_dim *dims, char (*names)[64], int32_t *n)
-{
-    for (int32_t i = 0; i < j->all->list_counts[SETTING_DIM]; i++) {
-        const char *text = j->all->lists[SETTING_DIM][i], *equals = strchr(text, '=');
-        char *end = NULL;
-        long long value = equals == NULL ? -1 : strtoll(equals + 1, &end, 10);
-        size_t length = equals == NULL ? 0 : (size_t)(equals - text);
-        if (length == 0 || length >= sizeof(names[0]) || end == equals + 1 || *end != '\0' || value < 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--dim is \"%s\", expected NAME=N", text);
-        }
-        memcpy(names[i], text, length);
-        names[i][length] = '\0';
-        if (strncmp(j->all->origins[SETTING_DIM], "--", 2) == 0) { /* a file of settings may be for many models */
-            TRM_TRY(check_dim(j, names[i]));
-        }
-        dims[i] = (trm_onnx_named_dim){names[i], value};
-        (*n)++;
-    }
-    return TRM_OK;
-}
-
-/* Dims that an input has in this job: given, or declared, or 1. */
-static void settle_dims(const onnx_job *j, onnx_input *input, const trm_onnx_named_dim *dims, int32_t n_dims)
-{
-    if (input->dims.n >= 0 || !input->port.has_dims) {
-        return;
-    }
-    input->dims = input->port.dims;
-    bool guessed = false;
-    for (int32_t i = 0; i < input->dims.n; i++) {
-        for (int32_t k = 0; k < n_dims && input->port.dim_names[i] != NULL; k++) {
-            bool same = input->dims.d[i] < 0 && strcmp(dims[k].name, input->port.dim_names[i]) == 0;
-            input->dims.d[i] = same ? dims[k].value : input->dims.d[i];
-        }
-        guessed = guessed || input->dims.d[i] < 0;
-        input->dims.d[i] = input->dims.d[i] < 0 ? 1 : input->dims.d[i];
-    }
-    if (guessed && !settings_flag(j->all, SETTING_QUIET) && is_first_rank()) {
-        char text[160];
-        onnx_dims_text(&input->dims, text, sizeof(text));
-        fprintf(stderr, "trireme: input %s has unknown dimensions, taken as %s (--shapes %s:...)\n", input->port.name,
-                text, input->port.name);
-    }
-}
-
 /* The dims an input has in the network: -1 where they may differ from run to run. */
 static trm_dims network_dims(const onnx_input *input)
 {
@@ -553,7 +471,7 @@ trm_status onnx_build(onnx_job *j, bool open)
     trm_onnx_named_dim dims[MAX_LIST];
     static char names[MAX_LIST][64];
     trm_onnx_options options = TRM_ONNX_OPTIONS_INIT;
-    TRM_TRY(named_dims(j, dims, names, &options.n_dims));
+    TRM_TRY(onnx_named_dims(j, dims, names, &options.n_dims));
     trm_onnx_input_dims *shapes = calloc((size_t)j->n_inputs + 1, sizeof(*shapes));
     if (shapes == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d shapes", j->n_inputs);
@@ -561,7 +479,7 @@ trm_status onnx_build(onnx_job *j, bool open)
     for (int32_t i = 0; i < j->n_inputs; i++) {
         onnx_input *input = &j->inputs[i];
         if (!input->fixed && !open) {
-            settle_dims(j, input, dims, options.n_dims);
+            onnx_settle_dims(j, input, dims, options.n_dims);
         }
         if (!input->fixed && input->dims.n >= 0) {
             shapes[options.n_inputs++] = (trm_onnx_input_dims){input->port.name, network_dims(input)};

@@ -93,6 +93,11 @@ void onnx_close(onnx_job *j);
 trm_status onnx_read_file(const char *file, const char *type, trm_onnx_fixed_value **values, int32_t *n);
 /* The input that an option is about; an error that lists those there are. */
 trm_status onnx_find_input(onnx_job *j, const char *option, const char *name, size_t length, onnx_input **input);
+/* "batch=4" of --dim into dims and names, of which there is room for all. dims.c, as is the next */
+trm_status onnx_named_dims(const onnx_job *j, trm_onnx_named_dim *dims, char (*names)[64], int32_t *n);
+/* Dims that an input has in this job where nobody gave them: declared, of --dim, those of a dimension of the same name
+ * of another input, in every profile, or 1, with a warning. */
+void onnx_settle_dims(const onnx_job *j, onnx_input *input, const trm_onnx_named_dim *dims, int32_t n_dims);
 /* Reads "NAME:2x3,OTHER:5" of --elements or its least and most; settles what was read, when all is. onnx_elements.c */
 trm_status onnx_read_elements(onnx_job *j, setting_id id, const char *text);
 trm_status onnx_settle_elements(onnx_input *input);
