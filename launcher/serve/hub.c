@@ -541,7 +541,11 @@ static void drop_late(hub *h)
 static void keep_open(hub *h)
 {
     double now = supervisor_clock(), silent = h->options.silent_seconds;
-    for (completion *c = h->live; silent > 0 && c != NULL; c = c->next) {
+    if (silent <= 0 || now - h->kept_open < POLL_MS * 1e-3) { /* events may come thousands of times a second */
+        return;
+    }
+    h->kept_open = now;
+    for (completion *c = h->live; c != NULL; c = c->next) {
         if (c->request.stream && now - (c->open ? c->spoke : c->received) >= silent) {
             completion_keep_open(c);
         }

@@ -47,6 +47,7 @@ struct hub {
     bool stop;          /* the thread shall end */
     bool stopped;       /* it has */
     double drain_until; /* HUB_NEVER: not draining */
+    double kept_open;   /* when streams were last looked at for silence */
     bool was_ready;     /* all replicas were */
     bool sleep_wanted, sleep_refused;
     bool asleep_and_gone; /* asleep, and the jobs have ended */
