@@ -385,42 +385,64 @@ static trm_json_document *parse_body(call *c, enum MHD_Result *result)
     return document;
 }
 
+static enum MHD_Result reply_tokens(call *c, const trm_tokens *tokens)
+{
+    wire_ready ready;
+    json_text json = {0};
+    json_object(&json, NULL);
+    json_integer(&json, "count", (int64_t)tokens->count);
+    json_integer(&json, "max_model_len",
+                 hub_get_ready(c->server->hub, &ready) ? ready.max_context : c->server->options.info->context_length);
+    json_array(&json, "tokens");
+    for (size_t i = 0; i < tokens->count; i++) {
+        json_integer(&json, NULL, tokens->ids[i]);
+    }
+    json_end_array(&json);
+    json_end_object(&json);
+    return call_reply_json(c, 200, &json);
+}
+
+/* Those of a chat, as its template makes them. */
+static enum MHD_Result answer_tokenize_chat(call *c)
+{
+    api_request request;
+    api_error error;
+    trm_tokens tokens = {0};
+    if (!parse_request(c, API_CHAT, &request, &error)) {
+        return call_reply_error(c, &error);
+    }
+    enum MHD_Result result = !chat_prompt(c->server->options.chat, &request, &error) ? call_reply_error(c, &error)
+                             : encode_prompts(c->server, &request, &tokens) != TRM_OK
+                                 ? answer_failure(c, TRM_ERROR_INVALID_ARGUMENT, "messages")
+                                 : reply_tokens(c, &tokens);
+    trm_tokens_fini(&tokens);
+    api_request_fini(&request);
+    return result;
+}
+
 static enum MHD_Result answer_tokenize(call *c)
 {
     enum MHD_Result result = MHD_NO;
-    const server *s = c->server;
-    trm_tokens tokens = {0};
     const char *prompt = NULL;
+    trm_tokens tokens = {0};
     bool add_special = true;
     trm_json_document *document = parse_body(c, &result);
     if (document == NULL) {
         return result;
     }
     const trm_json *root = trm_json_root(document);
+    if (trm_json_get(root, "messages") != NULL && trm_json_get(root, "prompt") == NULL) {
+        trm_json_close(document);
+        return answer_tokenize_chat(c);
+    }
     trm_status status = trm_json_member_string(document, root, "prompt", true, &prompt);
     if (status == TRM_OK) {
         status = trm_json_member_bool(document, root, "add_special_tokens", false, &add_special);
     }
     if (status == TRM_OK) {
-        status = trm_tokenizer_encode(s->options.tokenizer, prompt, strlen(prompt), add_special, &tokens);
+        status = trm_tokenizer_encode(c->server->options.tokenizer, prompt, strlen(prompt), add_special, &tokens);
     }
-    if (status != TRM_OK) {
-        result = answer_failure(c, status, "prompt");
-    } else {
-        wire_ready ready;
-        json_text json = {0};
-        json_object(&json, NULL);
-        json_integer(&json, "count", (int64_t)tokens.count);
-        json_integer(&json, "max_model_len",
-                     hub_get_ready(s->hub, &ready) ? ready.max_context : s->options.info->context_length);
-        json_array(&json, "tokens");
-        for (size_t i = 0; i < tokens.count; i++) {
-            json_integer(&json, NULL, tokens.ids[i]);
-        }
-        json_end_array(&json);
-        json_end_object(&json);
-        result = call_reply_json(c, 200, &json);
-    }
+    result = status == TRM_OK ? reply_tokens(c, &tokens) : answer_failure(c, status, "prompt");
     trm_tokens_fini(&tokens);
     trm_json_close(document);
     return result;

@@ -341,6 +341,11 @@ static bool check_call(call *c, api_error *error)
         return api_fail(error, 413, NULL, "request_too_large", "the request has %s bytes, expected at most %zu", length,
                         s->options.max_body);
     }
+    const char *coding = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_ENCODING);
+    if (coding != NULL && strcasecmp(coding, "identity") != 0) {
+        return api_fail(error, 415, NULL, "unsupported_encoding", "the body has Content-Encoding %.32s, expected none",
+                        coding);
+    }
     return true;
 }
 

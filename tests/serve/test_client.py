@@ -1,6 +1,7 @@
 """The official client against the server: what it sends and expects, unchanged."""
 import base64
 import concurrent.futures
+import gzip
 import json
 import os
 import struct
@@ -718,6 +719,10 @@ class Errors(unittest.TestCase):
             status, reply, _ = server.request("POST", "/v1/completions", body.encode("utf-8", "surrogatepass"))
             self.assertEqual(status, 400, (body, reply))
             self.assertIn("message", reply["error"])
+        text = json.dumps({"prompt": "In the beginning", "max_tokens": 8, "temperature": 0}).encode()
+        status, reply, _ = server.request("POST", "/v1/completions", gzip.compress(text), {"Content-Encoding": "gzip"})
+        self.assertEqual((status, reply["error"]["code"]), (415, "unsupported_encoding"))
+        self.assertEqual(server.request("POST", "/v1/completions", text, {"Content-Encoding": "identity"})[0], 200)
         self.assertEqual(server.complete(), BEGINNING)
 
 
@@ -748,6 +753,11 @@ class Others(unittest.TestCase):
             self.assertEqual(tokens["count"], len(tokens["tokens"]))
             reply = server.request("POST", "/detokenize", {"tokens": tokens["tokens"]})
             self.assertEqual(reply[1], {"prompt": text})
+        chat = {"messages": [{"role": "user", "content": "In the"}, {"role": "assistant", "content": " beginning"}]}
+        prompt = server.request("POST", "/apply-template", chat)[1]["prompt"]
+        expected = server.request("POST", "/tokenize", {"prompt": prompt, "add_special_tokens": False})
+        self.assertEqual(server.request("POST", "/tokenize", chat)[:2], (200, expected[1]))
+        self.assertEqual(server.request("POST", "/tokenize", {"messages": []})[0], 400)
         self.assertEqual(server.request("POST", "/tokenize", {})[0], 400)
         self.assertEqual(server.request("POST", "/detokenize", {"tokens": ["x"]})[0], 400)
         self.assertEqual(server.request("POST", "/detokenize", {"tokens": [-1]})[0], 400)
