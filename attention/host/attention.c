@@ -3,11 +3,13 @@
  * (neighbouring queries, and the heads of a group); keys pass in tiles of KEYS, with a running maximum and sum per
  * row (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"). All arithmetic is f32.
  */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
 #include "attention/attention_impl.h"
 #include "base/half.h"
+#include "base/range_check.h"
 #include "kernels/host/host.h"
 
 #define ROWS    32
@@ -189,6 +191,14 @@ static void load_queries(task *t)
     }
 }
 
+/* A key's `d` elements into a column of the tile. */
+TRM_RANGES_CHECKED static void set_column(const float *from, int64_t d, float *column)
+{
+    for (int64_t i = 0; i < d; i++) {
+        column[i * KEYS] = from[i];
+    }
+}
+
 /* Keys key .. key + n - 1 into the tile, one column each. */
 static void load_keys(task *t, int64_t key, int64_t n)
 {
@@ -197,9 +207,8 @@ static void load_keys(task *t, int64_t key, int64_t n)
     float buffer[MAX_DIM];
     for (int64_t j = 0; j < n; j++) {
         const float *from = load_elements(view, key_vector(t, key + j) * d, d, buffer);
-        for (int64_t i = 0; i < d; i++) {
-            t->tile[i * KEYS + j] = from[i];
-        }
+        trm_check_range(from, d, sizeof(float));
+        set_column(from, d, t->tile + j);
     }
     for (int64_t i = 0; n < KEYS && i < d; i++) {
         memset(t->tile + i * KEYS + n, 0, (size_t)(KEYS - n) * sizeof(float));
@@ -220,7 +229,8 @@ static void load_values(task *t, int64_t key, int64_t n)
 }
 
 /* scores [KEYS] = q [d] times the keys in tile [d, KEYS]. */
-TRM_VECTOR_CLONES static void multiply_keys(const float *q, int64_t d, const float *tile, float *scores)
+TRM_VECTOR_CLONES TRM_RANGES_CHECKED static void multiply_keys(const float *q, int64_t d, const float *tile,
+                                                               float *scores)
 {
     float sums[KEYS] = {0};
     for (int64_t i = 0; i < d; i++) {
@@ -233,7 +243,8 @@ TRM_VECTOR_CLONES static void multiply_keys(const float *q, int64_t d, const flo
 }
 
 /* out [d] += weights [n] times the values in tile [n, d]. */
-TRM_VECTOR_CLONES static void add_values(const float *weights, int64_t n, const float *tile, int64_t d, float *out)
+TRM_VECTOR_CLONES TRM_RANGES_CHECKED static void add_values(const float *weights, int64_t n, const float *tile,
+                                                            int64_t d, float *out)
 {
     for (int64_t j = 0; j < n; j++) {
         const float w = weights[j];
@@ -269,6 +280,7 @@ static float weigh_row(task *t, int64_t row, int64_t key, int64_t n)
 {
     const trm_attention_params *p = &t->at->call->layer->attention;
     float *scores = t->scores + row * KEYS;
+    assert(row < ROWS && t->at->shape.dim <= MAX_DIM);
     multiply_keys(t->q + row * t->at->shape.dim, t->at->shape.dim, t->tile, scores);
     for (int64_t j = 0; j < n; j++) {
         scores[j] *= t->at->shape.scale;
@@ -335,6 +347,7 @@ static void run_task(task *t)
             for (int64_t i = 0; shrink[row] != 1.0f && i < dv; i++) {
                 out[i] *= shrink[row];
             }
+            assert(n <= KEYS && dv <= MAX_DIM);
             add_values(t->scores + row * KEYS, n, t->tile, dv, out);
         }
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "base/range_check.h"
 #include "kernels/host/matmul.h"
 #include "kernels/host/tiles.h"
 
@@ -20,7 +21,7 @@ typedef float lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(4
 typedef int32_t words __attribute__((vector_size(LANES * sizeof(int32_t)), aligned(2), may_alias));
 typedef uint16_t halves __attribute__((vector_size(LANES * sizeof(uint16_t)), aligned(2), may_alias));
 
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE TRM_RANGES_CHECKED static inline __attribute__((always_inline))
 
 typedef struct gemv {
     trm_host_matmul mm;
@@ -119,8 +120,8 @@ INLINE void dot_range(trm_dtype type, int m, const void *weights, int64_t row, i
 
 /* By 8, 4, 2 and 1 rows of a; the weight rows stay in the cache in between. */
 #define DOT(type, suffix)                                                                                              \
-    TRM_VECTOR_CLONES static void dot_##suffix(int64_t m, const void *weights, int64_t row, int64_t n, const float *a, \
-                                               int64_t k, float *out)                                                  \
+    TRM_VECTOR_CLONES TRM_RANGES_CHECKED static void dot_##suffix(int64_t m, const void *weights, int64_t row,         \
+                                                                  int64_t n, const float *a, int64_t k, float *out)    \
     {                                                                                                                  \
         for (; m >= 8; m -= 8, a += 8 * k, out += 8 * COLUMNS) {                                                       \
             dot_range(type, 8, weights, row, n, a, k, out);                                                            \
@@ -145,6 +146,11 @@ static void run_columns(void *user, int64_t begin, int64_t end)
     const gemv *g = user;
     const trm_host_matmul *mm = &g->mm;
     float out[TRM_TILE_ROWS * COLUMNS];
+    if (g->tiles == NULL) {
+        const int64_t size = (int64_t)trm_dtype_size(mm->b->dtype);
+        trm_check_range((const char *)mm->b->data + begin * mm->k * size, (end - begin) * mm->k, size);
+        trm_check_range(g->a, mm->m * mm->k, sizeof(float));
+    }
     for (int64_t column = begin; column < end; column += COLUMNS) {
         const int64_t n = trm_host_min(end - column, COLUMNS);
         if (g->tiles != NULL) {

@@ -8,6 +8,8 @@
 
 #include <cblas.h>
 
+#include "base/range_check.h"
+
 static bool leading_strides(const trm_dims *input, const trm_host_matmul *matmul, int64_t *strides)
 {
     const int32_t shift = matmul->n_leading - (input->n - 2);
@@ -107,25 +109,36 @@ static float element(const trm_view *view, int64_t i)
     return *trm_host_load(view->dtype, view->data, i, 1, &buffer);
 }
 
-/* The sums of `n` neighbouring columns, each over k in order. The batch-invariant mode runs whole models so: f32 is
- * read in place, and several sums do not wait for one addition after another. */
+/* REFERENCE_COLUMNS sums over k in order, of f32 that is read in place: several sums do not wait for one addition after
+ * another. */
+TRM_RANGES_CHECKED static void reference_lanes(int64_t k, const float *a, int64_t a_step, const float *b,
+                                               int64_t b_column, int64_t b_step, double *sums)
+{
+    const float *columns[REFERENCE_COLUMNS];
+    double lanes[REFERENCE_COLUMNS] = {0};
+    for (int j = 0; j < REFERENCE_COLUMNS; j++) {
+        columns[j] = b + j * b_column;
+    }
+    for (int64_t i = 0; i < k; i++) {
+        const double x = a[i * a_step];
+        const int64_t at = i * b_step;
+        for (int j = 0; j < REFERENCE_COLUMNS; j++) {
+            lanes[j] += x * (double)columns[j][at];
+        }
+    }
+    memcpy(sums, lanes, sizeof(lanes));
+}
+
+/* The sums of `n` neighbouring columns, each over k in order. The batch-invariant mode runs whole models so. */
 static void reference_sums(const trm_host_matmul *mm, int64_t a, int64_t a_step, int64_t b, int64_t b_column,
                            int64_t b_step, int64_t n, double *sums)
 {
     if (mm->a->dtype == TRM_F32 && mm->b->dtype == TRM_F32 && n == REFERENCE_COLUMNS) {
-        const float *pa = (const float *)mm->a->data + a, *columns[REFERENCE_COLUMNS];
-        double lanes[REFERENCE_COLUMNS] = {0};
-        for (int j = 0; j < REFERENCE_COLUMNS; j++) {
-            columns[j] = (const float *)mm->b->data + b + j * b_column;
-        }
-        for (int64_t k = 0; k < mm->k; k++) {
-            const double x = pa[k * a_step];
-            const int64_t at = k * b_step;
-            for (int j = 0; j < REFERENCE_COLUMNS; j++) {
-                lanes[j] += x * (double)columns[j][at];
-            }
-        }
-        memcpy(sums, lanes, sizeof(lanes));
+        const float *pa = (const float *)mm->a->data + a, *pb = (const float *)mm->b->data + b;
+        const int64_t last = mm->k > 0 ? mm->k - 1 : 0;
+        trm_check_range(pa, mm->k > 0 ? last * a_step + 1 : 0, sizeof(float));
+        trm_check_range(pb, mm->k > 0 ? last * b_step + (n - 1) * b_column + 1 : 0, sizeof(float));
+        reference_lanes(mm->k, pa, a_step, pb, b_column, b_step, sums);
         return;
     }
     for (int64_t j = 0; j < n; j++) {
