@@ -26,17 +26,30 @@ typedef struct query {
     const double *mask;      /* [keys] of added values, or NULL */
 } query;
 
+/* In four sums, which do not wait for each other. */
+TEST_UNCHECKED static double product(const double *a, const double *b, int64_t n)
+{
+    double sums[4] = {0};
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        for (int k = 0; k < 4; k++) {
+            sums[k] += a[i + k] * b[i + k];
+        }
+    }
+    for (; i < n; i++) {
+        sums[0] += a[i] * b[i];
+    }
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
 TEST_UNCHECKED static void attend(const trm_attention_params *p, const query *a)
 {
     double *scores = malloc((size_t)a->keys * sizeof(double) + 1);
     const double scale = p->scale != 0.0f ? (double)p->scale : 1.0 / sqrt((double)a->d);
+    const int64_t dv = a->dv;
     double largest = -INFINITY, sum = 0.0;
     for (int64_t j = 0; j < a->keys; j++) {
-        double s = 0.0;
-        for (int64_t i = 0; i < a->d; i++) {
-            s += a->q[i] * a->k[a->k_rows[j] * a->d + i];
-        }
-        s *= scale * a->k_scale;
+        double s = product(a->q, a->k + a->k_rows[j] * a->d, a->d) * (scale * a->k_scale);
         if (p->softcap > 0.0f) {
             s = (double)p->softcap * tanh(s / (double)p->softcap);
         }
@@ -54,8 +67,10 @@ TEST_UNCHECKED static void attend(const trm_attention_params *p, const query *a)
         sum += scores[j];
     }
     for (int64_t j = 0; sum > 0.0 && j < a->keys; j++) {
-        for (int64_t i = 0; i < a->dv; i++) {
-            a->out[i] += scores[j] / sum * a->v_scale * a->v[a->k_rows[j] * a->dv + i];
+        const double weight = scores[j] / sum * a->v_scale, *v = a->v + a->k_rows[j] * a->dv;
+        double *out = a->out;
+        for (int64_t i = 0; i < dv; i++) {
+            out[i] += weight * v[i];
         }
     }
     free(scores);
