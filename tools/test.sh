@@ -3,7 +3,7 @@
 # build (with CUDA kernels compiled where there is nvcc), the host tests again under ASan and UBSan, and those of threads that load
 # and stream weights under TSan.
 # TRM_TEST_JOBS sets how many build and test jobs run at once (default: one for each processor and 2 GiB of free memory; of tests,
-# many of which wait for others, half as many more where there is memory for them).
+# many of which wait for others, twice as many where there is memory for them).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,7 +11,7 @@ processors=$(nproc)
 pairs=$(awk '/^MemAvailable:/ { print int($2 / 2097152) }' /proc/meminfo) # of GiB
 fitting() { echo $((pairs < 1 ? 1 : pairs < $1 ? pairs : $1)); }
 jobs=${TRM_TEST_JOBS:-$(fitting "$processors")}
-tests=${TRM_TEST_JOBS:-$(fitting $((processors + processors / 2)))}
+tests=${TRM_TEST_JOBS:-$(fitting $((processors * 2)))}
 tools/packages.sh test
 tests/conformance/make_data.sh build/onnx_data ||
     echo "tools/test.sh: ONNX's own test cases could not be made (PyPI not reached?): their tests are left out" >&2
