@@ -111,8 +111,9 @@ static float element(const trm_view *view, int64_t i)
 
 /* REFERENCE_COLUMNS sums over k in order, of f32 that is read in place: several sums do not wait for one addition after
  * another. */
-TRM_RANGES_CHECKED static void reference_lanes(int64_t k, const float *a, int64_t a_step, const float *b,
-                                               int64_t b_column, int64_t b_step, double *sums)
+TRM_VECTOR_CLONES TRM_RANGES_CHECKED static void reference_lanes(int64_t k, const float *a, int64_t a_step,
+                                                                 const float *b, int64_t b_column, int64_t b_step,
+                                                                 double *sums)
 {
     const float *columns[REFERENCE_COLUMNS];
     double lanes[REFERENCE_COLUMNS] = {0};
