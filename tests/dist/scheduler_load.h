@@ -7,6 +7,7 @@
 #include <trireme/trireme.h>
 
 #include "dist/scheduler.h"
+#include "kernels/host/host.h"
 #include "support/support.h"
 
 /* A library's product may round otherwise for another number of rows, and a draw that falls between two tokens shows
@@ -18,13 +19,38 @@ bool __wrap_trm_host_gemv_accepts(const trm_kernel_call *call)
     return false;
 }
 
+/* The product of `n` neighbouring elements, always by the same sums. */
+TRM_VECTOR_CLONES static float dot(const float *x, const float *y, int n)
+{
+    enum { LANES = 16 };
+    typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+    lanes sums = {0};
+    float parts[LANES];
+    int l = 0;
+    for (; l + LANES <= n; l += LANES) {
+        lanes some_x, some_y;
+        memcpy(&some_x, x + l, sizeof(lanes));
+        memcpy(&some_y, y + l, sizeof(lanes));
+        sums += some_x * some_y;
+    }
+    memcpy(parts, &sums, sizeof(parts));
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        for (int i = 0; i < half; i++) {
+            parts[i] += parts[i + half];
+        }
+    }
+    for (; l < n; l++) {
+        parts[0] += x[l] * y[l];
+    }
+    return parts[0];
+}
+
 void __wrap_cblas_sgemm(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha, const float *a,
                         int lda, const float *b, int ldb, float beta, float *c, int ldc);
 void __wrap_cblas_sgemm(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha, const float *a,
                         int lda, const float *b, int ldb, float beta, float *c, int ldc)
 {
-    enum { NO_TRANSPOSE = 111, LANES = 16 };
-    typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+    enum { NO_TRANSPOSE = 111 };
     const size_t a_row = transpose_a == NO_TRANSPOSE ? (size_t)lda : 1,
                  a_step = transpose_a == NO_TRANSPOSE ? 1 : (size_t)lda;
     const size_t b_row = transpose_b == NO_TRANSPOSE ? 1 : (size_t)ldb,
@@ -33,19 +59,9 @@ void __wrap_cblas_sgemm(int order, int transpose_a, int transpose_b, int m, int 
     for (int j = 0; j < n; j++) { /* a column of b is read once */
         for (int i = 0; i < m; i++) {
             const float *x = a + (size_t)i * a_row, *y = b + (size_t)j * b_row;
-            int l = 0;
-            lanes sums = {0};
-            for (; a_step == 1 && b_step == 1 && l + LANES <= k; l += LANES) {
-                lanes some_x, some_y;
-                memcpy(&some_x, x + l, sizeof(lanes));
-                memcpy(&some_y, y + l, sizeof(lanes));
-                sums += some_x * some_y;
-            }
-            float sum = 0.0f;
-            for (int lane = 0; lane < LANES; lane++) {
-                sum += sums[lane];
-            }
-            for (; l < k; l++) {
+            const bool neighbours = a_step == 1 && b_step == 1;
+            float sum = neighbours ? dot(x, y, k) : 0.0f;
+            for (int l = 0; !neighbours && l < k; l++) {
                 sum += x[(size_t)l * a_step] * y[(size_t)l * b_step];
             }
             float *to = &c[(size_t)i * (size_t)ldc + (size_t)j];
