@@ -405,9 +405,8 @@ static void write_usage(json_text *json, const completion *c)
     json_end_object(json);
 }
 
-void completion_send(completion *c, json_text *json)
+static void send_bytes(completion *c, json_text *json)
 {
-    json_literal(json, "\n\n");
     c->spoke = supervisor_clock();
     if (json->status == TRM_OK) {
         exchange_stream(c->exchange, json->bytes.data, json->bytes.size);
@@ -415,6 +414,12 @@ void completion_send(completion *c, json_text *json)
         exchange_end_stream(c->exchange, true);
     }
     json_text_fini(json);
+}
+
+void completion_send(completion *c, json_text *json)
+{
+    json_literal(json, "\n\n");
+    send_bytes(c, json);
 }
 
 json_text completion_begin_event(const char *type)
@@ -442,13 +447,15 @@ static void open_stream(completion *c)
     }
 }
 
+/* A line of the event to come: a blank line of its own would end an event without data, of which some clients make an
+ * error (openai-go before 3.43: "unexpected end of JSON input"). */
 void completion_keep_open(completion *c)
 {
     if (!c->failed && c->n_finished < c->n_choices) {
         json_text json = {0};
         open_stream(c);
-        json_literal(&json, ":");
-        completion_send(c, &json);
+        json_literal(&json, ":\n");
+        send_bytes(c, &json);
     }
 }
 

@@ -290,7 +290,8 @@ class Limits(unittest.TestCase):
 
 
 class Silence(unittest.TestCase):
-    """Streams in which nothing comes for long, such as those of requests that wait, get comments."""
+    """Streams in which nothing comes for long, such as those of requests that wait, get comments: lines of the event that follows, as
+    there are clients that take any blank line for the end of an event with data."""
     def ask(self, server, path, body):
         s = socket.create_connection(("127.0.0.1", server.port), 600)
         body = json.dumps(body).encode()
@@ -313,14 +314,16 @@ class Silence(unittest.TestCase):
             for path, body in ("/v1/completions", text), ("/v1/messages", chat), ("/v1/chat/completions", chat):
                 for timeout in 0, 3: # until the client leaves, and until the request has taken too long
                     with server.held(), self.ask(server, path, dict(body, timeout=timeout)) as s:
-                        data = self.read(s, lambda data: timeout or data.count(b"\n:\n\n") < 5)
+                        data = self.read(s, lambda data: timeout or data.count(b":\n") < 5)
                     head, _, rest = data.partition(b"\r\n\r\n")
                     self.assertRegex(head, rb"^HTTP/1\.. 200 OK\r\n(?s:.*)text/event-stream")
-                    self.assertTrue(rest.startswith(b":\n\n"), rest)
+                    self.assertTrue(rest.startswith(b":\n:\n"), rest)
                     if timeout:
-                        self.assertEqual(rest.replace(b":\n\n", b"").count(b"the request took longer than its 3 seconds"), 1, rest)
+                        event, end = rest.replace(b":\n", b"").split(b"\n\n")
+                        self.assertRegex(event, b"^(event: error\n)?data: .*the request took longer than its 3 seconds")
+                        self.assertEqual(end, b"")
                     else:
-                        self.assertEqual(rest.strip(b":\n"), b"")
+                        self.assertEqual(rest.replace(b":\n", b""), b"")
                 server.wait_metric("trireme_requests_live", 0)
 
     def test_text(self):
@@ -331,10 +334,12 @@ class Silence(unittest.TestCase):
                 with server.held():
                     whole = pool.submit(server.complete)
                     time.sleep(1)
-                events = self.read(s, lambda data: True).partition(b"\r\n\r\n")[2].split(b"\n\n")
-            texts = [json.loads(event[6:])["choices"][0]["text"] for event in events if event.startswith(b"data: {")]
-            self.assertEqual("".join(texts), BEGINNING)
-            self.assertEqual([event for event in events if event[:6] not in (b"data: ", b":", b"")], [])
+                rest = self.read(s, lambda data: True).partition(b"\r\n\r\n")[2]
+            self.assertRegex(rest, rb"(?m)^:$")
+            *events, end = re.sub(rb"(?m)^:\n", b"", rest).split(b"\n\n")
+            self.assertEqual((events.pop(), end), (b"data: [DONE]", b""))
+            self.assertEqual([event for event in events if not event.startswith(b"data: {")], [])
+            self.assertEqual("".join(json.loads(event[6:])["choices"][0]["text"] for event in events), BEGINNING)
             self.assertEqual(whole.result(), BEGINNING)
 
     def test_none(self):
