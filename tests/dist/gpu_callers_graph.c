@@ -549,7 +549,7 @@ static void loops_with_streamed_weights_are_refused(void **state)
     trm_context *context = open_context(engine);
     trm_streaming_info info;
     trm_engine_streaming(engine, &info);
-    assert_true(info.streamed == sizeof(weight) && info.pinned);
+    assert_true(info.streamed >= sizeof(weight) && info.pinned); /* numbers of the loop may stream, too */
     assert_ok(trm_context_set_capture(context, true));
     for (int64_t n = 5; n >= 0; n--) {
         for (int i = 0; i < 3; i++) {
