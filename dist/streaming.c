@@ -805,7 +805,7 @@ void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
         .staging = trm_streaming_staging(s),
         .host = host_bytes(s),
         .copies = step->n_copies,
-        .sharers = s->n_sharers,
+        .sharers = s->problem.sections == NULL ? s->n_sharers : 1,
         .gathered = gathered_bytes(s),
         .link_rate = s->problem.link_rate,
         .unpack_rate = step->stage_bytes > 0 ? s->problem.unpack_rate : 0,

@@ -13,11 +13,13 @@
 #define GATHERED_PART ((size_t)32 << 20)
 #define GATHERS       4
 
-/* Replicas may run other layers of regions than each other, as their inputs differ. */
+/* Replicas may run other layers of regions than each other, as their inputs differ: a network with some shares nothing.
+ * Where it is a stage, others may share, for which all ranks make the groups. */
 static bool wants_sharing(const trm_plan *plan, const trm_streaming_plan *s)
 {
-    return s->problem.sections == NULL && s->asked.sharing == TRM_WEIGHT_SHARING_ON &&
-           plan->mesh.size[TRM_AXIS_DP] > 1 && !plan->partition.as_written;
+    const bool may = s->problem.sections == NULL || plan->mesh.size[TRM_AXIS_PP] > 1;
+    return may && s->asked.sharing == TRM_WEIGHT_SHARING_ON && plan->mesh.size[TRM_AXIS_DP] > 1 &&
+           !plan->partition.as_written;
 }
 
 /* Ranks with the same place in every replica. */
@@ -41,7 +43,8 @@ void trm_streaming_share(const trm_plan *plan, trm_streaming_plan *s)
     for (int32_t i = 0; i < s->problem.n_weights;
          i++) { /* tables whose rows are read in host memory stay whole there */
         size_t grain = (size_t)s->n_sharers * TRM_RING_ALIGNMENT;
-        s->shared[i] = s->n_sharers > 1 && s->bytes[i] % grain == 0 && !trm_streaming_has_rows(s, i);
+        s->shared[i] = s->n_sharers > 1 && s->problem.sections == NULL && s->bytes[i] % grain == 0 &&
+                       !trm_streaming_has_rows(s, i);
         s->part_bytes[i] = s->shared[i] ? s->bytes[i] / (size_t)s->n_sharers : s->bytes[i];
         s->part_begin[i] = s->shared[i] ? s->part_bytes[i] * (size_t)s->share : 0;
     }

@@ -272,6 +272,8 @@ case_onnx() { # ONNX models: run once, measured, shown
         shows "passes i64 scalar: min 28," $ranks run "$many/model.onnx" --inputs "$many/test_data_set_3" --mesh "pp=$((ranks > 0 ? ranks : 1))" \
             --weight-budget 20%
     done
+    # Replicas of the first stage, which has no loop, share weights; those of the others fetch all for themselves.
+    shows "passes i64 scalar: min 28," 6 run "$many/model.onnx" --inputs "$many/test_data_set_3" --mesh pp=3,dp=2 --weight-budget 20% --weight-sharing on
     local found=
     for rank in 0 1 2; do
         start 0 inspect "$many/model.onnx" --shapes x:4x16 --mesh pp=3 --ranks 3 --rank $rank --after final
