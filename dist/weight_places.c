@@ -694,6 +694,7 @@ trm_status trm_weight_places_change(trm_weight_places *places, trm_plan *plan, t
     if (status != TRM_OK) {
         char cause[512];
         snprintf(cause, sizeof(cause), "%s", trm_last_error());
+        pin_stored(places, plan, device); /* what has come to the host meanwhile: kernels may read tables there */
         (void)adjust(places, plan, &(trm_streaming_rates){0});
         return trm_fail(status, "cannot change the weight budget to %zu bytes: %s", budget, cause);
     }

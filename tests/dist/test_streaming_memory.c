@@ -213,6 +213,29 @@ static void a_machine_that_is_full(void **state)
     assert_null(strstr(logged, "ordinary memory"));
 }
 
+/* A budget that could not be reached leaves weights on the host, where kernels read tables: pinned, too. */
+static void weights_that_are_on_the_host_are_pinned(void **state)
+{
+    (void)state;
+    trm_generator *generator = open_generator("100%");
+    tokens expected = generate(generator);
+    const trm_weight_places *places = &generator->engine->places;
+    refused = generator->engine->plan->streaming->part_bytes[places->n - 1];
+    const trm_status status = trm_generator_set_weight_budget(generator, 0);
+    refused = 0;
+    assert_int_equal(status, TRM_ERROR_OUT_OF_MEMORY);
+    assert_non_null(strstr(trm_last_error(), "the machine is full"));
+    int32_t stored = 0;
+    for (int32_t i = 0; i < places->n; i++) {
+        assert_int_equal(places->is_pinned[i], places->stored[i].memory != NULL);
+        stored += places->stored[i].memory != NULL;
+    }
+    assert_in_range(stored, 1, places->n - 1);
+    tokens found = generate(generator);
+    assert_memory_equal(&found, &expected, sizeof(found));
+    trm_generator_destroy(generator);
+}
+
 /* How fast files are read is found with no more memory than is left free for reading them. */
 static void files_are_probed_in_little_memory(void **state)
 {
@@ -313,6 +336,7 @@ int main(void)
         cmocka_unit_test(memory_that_is_nearly_full),
         cmocka_unit_test(memory_that_is_nearly_full_with_other_budgets),
         cmocka_unit_test(a_machine_that_is_full),
+        cmocka_unit_test(weights_that_are_on_the_host_are_pinned),
         cmocka_unit_test(files_are_probed_in_little_memory),
         cmocka_unit_test(packed_weights_that_are_not_as_thought),
     };
