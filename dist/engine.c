@@ -276,8 +276,13 @@ trm_status trm_engine_set_weight_budget(trm_engine *engine, size_t bytes)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set a weight budget: %s",
                  engine == NULL ? "engine is NULL" : "the engine's plan had none");
     }
-    TRM_TRY(trm_weight_places_change(&engine->places, engine->plan, engine->world->device, bytes));
-    return trm_streaming_check_alike(engine->plan, engine->world);
+    char cause[512] = "";
+    trm_status status = trm_weight_places_change(&engine->places, engine->plan, engine->world->device, bytes);
+    if (status != TRM_OK) {
+        strncpy(cause, trm_last_error(), sizeof(cause) - 1);
+    }
+    const trm_status alike = trm_streaming_check_alike(engine->plan, engine->world); /* the others wait for this rank */
+    return status == TRM_OK ? alike : trm_fail(status, "%s", cause);
 }
 
 void trm_engine_streaming(const trm_engine *engine, trm_streaming_info *info)

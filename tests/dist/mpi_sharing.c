@@ -179,12 +179,35 @@ static void a_rank_without_host_memory(void **state)
     }
 }
 
+/* A rank that cannot change its budget says so, and the others do not wait for it. */
+static void a_rank_that_cannot_change_its_budget(void **state)
+{
+    (void)state;
+    const int32_t size = trm_world_size(test_world), rank = trm_world_rank(test_world);
+    const trm_weight_budget budget = {.kind = TRM_WEIGHT_BUDGET_PERCENT, .percent = 100};
+    if (size == 1) {
+        return;
+    }
+    trm_generator *generator = open_generator(size, &budget);
+    tokens expected = generate(generator);
+    is_full = rank == size - 1;
+    trm_status status = trm_generator_set_weight_budget(generator, 0);
+    is_full = false;
+    assert_int_equal(status, rank == size - 1 ? TRM_ERROR_OUT_OF_MEMORY : TRM_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(trm_last_error(), rank == size - 1 ? "refused by the test" : "keeps other weights"));
+    assert_ok(trm_generator_set_weight_budget(generator, 0));
+    tokens found = generate(generator);
+    assert_memory_equal(&found, &expected, sizeof(found));
+    trm_generator_destroy(generator);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replicas_share_what_they_fetch),
         cmocka_unit_test(budgets_must_be_the_same),
         cmocka_unit_test(a_rank_without_host_memory),
+        cmocka_unit_test(a_rank_that_cannot_change_its_budget),
     };
     return test_lacks_backend() ? 77 : cmocka_run_group_tests(tests, test_open_shipped_model, test_close_world);
 }
