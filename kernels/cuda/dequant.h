@@ -28,6 +28,9 @@ typedef struct trm_dequant_gemm {
     void *y;
 } trm_dequant_gemm;
 
+/* The product that a call asks for, without its shifts. */
+trm_dequant_gemm trm_dequant_gemm_of(const trm_kernel_call *call);
+
 /* dequant_rows.cu: 16-bit floats and blocks that are powers of two; for up to 16 rows or so, bound by reading the
  * weight once. Any number may be given, and a row's result does not depend on it. */
 bool trm_cuda_dequant_rows_accepts(const trm_dequant_gemm *gemm);

@@ -33,7 +33,7 @@ static bool is_float(trm_dtype dtype)
     return dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16;
 }
 
-static trm_dequant_gemm gemm_of(const trm_kernel_call *call)
+trm_dequant_gemm trm_dequant_gemm_of(const trm_kernel_call *call)
 {
     const trm_dequant_matmul_params *p = &call->layer->dequant_matmul;
     const trm_view *x = &call->inputs[TRM_DEQUANT_MATMUL_X], *weight = &call->inputs[TRM_DEQUANT_MATMUL_WEIGHT];
@@ -134,7 +134,7 @@ bool trm_cuda_dequant_matmul_accepts(const trm_kernel_call *call)
         call->inputs[2].dims.n != 2) {
         return false;
     }
-    const trm_dequant_gemm gemm = gemm_of(call);
+    const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
     const bool types = is_float(gemm.in) && is_float(gemm.out) && is_float(gemm.scale_type) &&
                        (gemm.weight_type == TRM_F8E4M3 || gemm.weight_type == TRM_I8 || gemm.weight_type == TRM_U8);
     const bool bias =
@@ -149,7 +149,7 @@ bool trm_cuda_dequant_matmul_accepts(const trm_kernel_call *call)
 /* As if all calls were done in pieces: which are not is seen when there are addresses. */
 size_t trm_cuda_dequant_matmul_workspace(const trm_kernel_call *call)
 {
-    const trm_dequant_gemm gemm = gemm_of(call);
+    const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
     piece p;
     if (gemm.m == 0 || gemm.n == 0 || !make_piece(call, &gemm, &p)) {
         return 0;
@@ -293,7 +293,7 @@ static trm_status run_way(way w, const trm_kernel_call *call, const trm_dequant_
 
 trm_status trm_cuda_dequant_matmul_run(const trm_kernel_call *call)
 {
-    const trm_dequant_gemm gemm = gemm_of(call);
+    const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
     if (gemm.m == 0 || gemm.n == 0) {
         return TRM_OK;
     }
@@ -375,7 +375,7 @@ static trm_status choose_way(const trm_kernel_call *call, const trm_dequant_gemm
 
 trm_status trm_cuda_dequant_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
 {
-    const trm_dequant_gemm gemm = gemm_of(call);
+    const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
     piece p;
     if (gemm.m == 0 || gemm.n == 0 || (way_accepts(WAY_ROWS, call, &gemm) && call->batch_invariant) ||
         (way_accepts(WAY_ROWS, call, &gemm) && gemm.m <= LEAST_TUNED)) {

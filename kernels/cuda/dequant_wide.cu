@@ -25,7 +25,6 @@
 #define MOST_SPLITS 4            /* clusters of more of these blocks hardly find room together */
 #define SUM_STRIDE  (TILE_N + 4) /* floats, from a row of x to the next where sums lie in shared memory */
 #define DEPTH       6            /* stages of the weight: one is read, the others are under way */
-#define X_STAGES    4
 /* Bytes: of two rows of the weight, 16 for each thread, tile and stage; of their scales, or of their zeros. */
 #define WEIGHT_RING (DEPTH * TILES * COMPUTING * 32)
 #define WORD_RING   (DEPTH * TILES * COMPUTING * 8)
@@ -38,26 +37,19 @@ typedef struct wide_args {
 /* A stage is 4 x 16 bytes of each row of the weight, and ROWS of x. */
 template <typename W, int ROWS, bool ZERO> struct wide_sizes {
     static const int k = 4 * W::elements;
-    static const int own = ROWS * k / 8 / BRINGING; /* units of 8 elements of x that a thread brings */
-    static const int batch = own > 4 ? 4 : own;     /* of them, loaded together */
-    static const int stage = ROWS * k * 2;          /* bytes of x, in panels of 64 elements of k */
-    static const int weight = X_STAGES * stage;     /* where rings begin */
+    static const int x_stages = W::bits == 8 ? 8 : 4; /* in shared memory */
+    static const int own = ROWS * k / 8 / 32;         /* units of 8 elements of x that a lane brings of it */
+    static const int batch = own > 4 ? 4 : own;       /* of them, loaded together */
+    static const int stage = ROWS * k * 2;            /* bytes of x, in panels of 64 elements of k */
+    static const int weight = x_stages * stage;       /* where rings begin */
     static const int scale = weight + WEIGHT_RING;
     static const int zero = scale + WORD_RING;
     static const int barriers = zero + (ZERO ? WORD_RING : 0);
-    static const int bytes = barriers + 2 * X_STAGES * 8 + 1024;
+    static const int bytes = barriers + 2 * x_stages * 8 + 1024;
     static_assert(ROWS * SUM_STRIDE * 4 <= barriers, "sums take the rings' place");
 };
 
 /* ---- x ---- */
-
-/* Unit u of a stage: 8 neighbouring elements of k, number q of lane t's, of a row of x. */
-template <int ROWS> static __device__ __forceinline__ void unit_at(int u, int &row, int &q, int &t)
-{
-    t = u & 3;
-    row = (u >> 2) % ROWS;
-    q = (u >> 2) / ROWS;
-}
 
 /* Where a row of x and the slots of lane t of it begin in a panel; slot_at: where those of step s of 16 elements of k
  * are, `high` for the second pair. */
@@ -86,73 +78,47 @@ static __device__ __forceinline__ void store_unit(uint32_t stage, uint32_t slots
     store_word(stage + slot_at<ROWS>(slots, 2 * q + 1, 1), nibbles ? pick_bytes(v.y, v.w, 0x7632) : v.w);
 }
 
-/* Rows of x that a thread brings units of; NULL where x has none. */
-template <int ROWS> struct x_rows {
-    static const int count = ROWS > 32 ? ROWS / 32 : 1;
-    const char *at[count];
-};
-
-/* Batch b of `count` stages' units of a thread, zeros for rows behind the last. */
-template <typename T, typename W, bool LANE, int ROWS, typename S>
-static __device__ __forceinline__ void load_batch(uint4 (&to)[S::batch], const x_rows<ROWS> &rows, int first, int count,
-                                                  int b)
-{
-    const int per_stage = S::own / S::batch, stage = b / per_stage;
-#pragma unroll
-    for (int i = 0; i < S::batch; i++) {
-        int row, q, t;
-        unit_at<ROWS>((b % per_stage * S::batch + i) * BRINGING + (int)(threadIdx.x - COMPUTING), row, q, t);
-        uint32_t at =
-            (first + stage) * S::k + (LANE ? q * W::elements + t * (W::elements / 4) : t * W::elements + q * 8);
-        asm volatile("" : "+r"(at)); /* computed where it is needed: there are no registers to keep all of them */
-        const char *from = rows.at[i % x_rows<ROWS>::count];
-        to[i] = stage < count && from != NULL ? *(const uint4 *)(from + (uint64_t)at * 2) : make_uint4(0, 0, 0, 0);
-    }
-}
-
-/* What the third warp group does: x of `count` stages from `first` on. */
+/*
+ * What a warp of the third warp group does: x of every fourth of `count` stages from `first` on, zeros for rows behind
+ * the last. Lane (g, t) has 8 neighbouring elements at a time of rows g, g + 8, ... Nothing may be on its way at the
+ * fence, which would wait for it.
+ */
 template <typename T, typename W, bool LANE, int ROWS, typename S>
 static __device__ __forceinline__ void bring_x(const trm_dequant_gemm &gemm, uint32_t base, int64_t row0, int first,
                                                int count)
 {
-    const int ahead = S::own == 4 ? 2 : 3, per_stage = S::own / S::batch; /* as registers allow */
-    const uint32_t filled = base + S::barriers, emptied = filled + X_STAGES * 8;
-    uint4 x[ahead][S::batch];
-    x_rows<ROWS> rows;
-#pragma unroll
-    for (int i = 0; i < x_rows<ROWS>::count; i++) {
-        int row, q, t;
-        unit_at<ROWS>(i * BRINGING + (int)(threadIdx.x - COMPUTING), row, q, t);
-        rows.at[i] = row0 + row < gemm.m ? (const char *)gemm.x + (row0 + row) * gemm.k * (int64_t)sizeof(T) : NULL;
-    }
+    const int warp = (threadIdx.x - COMPUTING) / 32, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
+    const int per_row = S::own / (ROWS / 8), batches = S::own / S::batch, ahead = batches < 3 ? batches : 3;
+    const uint32_t filled = base + S::barriers, emptied = filled + S::x_stages * 8, slots = row_slots(g, t);
+    const int64_t left = gemm.m - row0 - g; /* rows from the lane's first on */
+    const T *x = (const T *)gemm.x + (row0 + g) * gemm.k + t * (LANE ? W::elements / 4 : W::elements);
     wait_for_previous();
+    for (int stage = warp; stage < count; stage += BRINGING / 32) {
+        const int place = stage % S::x_stages;
+        const uint32_t to = base + place * S::stage;
+        const T *from = x + (first + stage) * S::k;
+        uint4 v[ahead][S::batch];
 #pragma unroll
-    for (int a = 0; a < ahead; a++) {
-        load_batch<T, W, LANE, ROWS, S>(x[a], rows, first, count, a);
-    }
-    for (int b0 = 0; b0 < count * per_stage; b0 += ahead) {
-#pragma unroll
-        for (int a = 0; a < ahead; a++) {
-            const int b = b0 + a, stage = b / per_stage, part = b % per_stage, place = stage % X_STAGES;
-            if (b < count * per_stage) {
-                if (part == 0) {
-                    barrier_wait(emptied + place * 8, (stage / X_STAGES & 1) ^ 1);
+        for (int i = 0; i < S::own + ahead * S::batch; i++) {
+            const int stored = i - ahead * S::batch;
+            if (stored == 0) {
+                barrier_wait(emptied + place * 8, (stage / S::x_stages & 1) ^ 1);
+            }
+            uint4 &unit = v[i / S::batch % ahead][i % S::batch];
+            if (stored >= 0) {
+                store_unit<W, ROWS>(to + stored / per_row * 1024, slots, stored % per_row, unit);
+            }
+            if (i < S::own) {
+                const int row = i / per_row * 8, at = i % per_row * (LANE ? W::elements : 8);
+                unit = row < left ? *(const uint4 *)(from + at) : make_uint4(0, 0, 0, 0);
+                if (i % per_row == per_row - 1) {
+                    from += 8 * gemm.k;
+                    asm volatile("" : "+l"(from)); /* one pointer, not one for each row */
                 }
-#pragma unroll
-                for (int i = 0; i < S::batch; i++) {
-                    int row, q, t;
-                    unit_at<ROWS>((part * S::batch + i) * BRINGING + (int)(threadIdx.x - COMPUTING), row, q, t);
-                    uint32_t slots = row_slots(row, t);
-                    asm volatile("" : "+r"(slots));
-                    store_unit<W, ROWS>(base + place * S::stage, slots, q, x[a][i]);
-                }
-                if (part == per_stage - 1) {
-                    fence_async();
-                    barrier_arrive(filled + place * 8);
-                }
-                load_batch<T, W, LANE, ROWS, S>(x[a], rows, first, count, b + ahead);
             }
         }
+        fence_async();
+        barrier_arrive(filled + place * 8);
     }
 }
 
@@ -227,7 +193,9 @@ static __device__ __forceinline__ void take_load(lane_load &load, const trm_dequ
 
 /* A tile of 64 rows of the weight as a warp group works on it. */
 template <typename W, scale_mode MODE, int ROWS> struct wide_tile {
-    static const int words = MODE == SCALE_LANE ? 1 : 4; /* of 16 bytes that are multiplied together */
+    /* Of a stage's 4 words of each row so many are multiplied together, as registers and scales allow. */
+    static const int words = MODE == SCALE_LANE ? 1 : ROWS == 64 && (W::bits == 4 || MODE == SCALE_LOAD) ? 2 : 4;
+    static const int turns = 4 / words;
     lane_load load;
     uint32_t left[words][2][W::bits == 4 ? 4 : 2];
     float totals[ROWS / 2], parts[ROWS / 2];
@@ -272,7 +240,7 @@ static __device__ __forceinline__ void make_left(wide_tile<W, MODE, ROWS> &tile,
             const uint32_t zero = ZERO && MODE == SCALE_LANE
                                       ? __shfl_sync(0xffffffffu, tile.load.zero[h], (lane & ~3) + turn)
                                       : tile.load.zero[h];
-            pairs_of(word_of(tile.load.weight[h], turn + j), tile.left[j][h], W(), T());
+            pairs_of(word_of(tile.load.weight[h], turn * tile.words + j), tile.left[j][h], W(), T());
             subtract_base<T, ZERO>(tile.left[j][h], zero);
         }
     }
@@ -289,7 +257,7 @@ template <typename T, typename W, scale_mode MODE, int ROWS>
 static __device__ __forceinline__ void start_products(wide_tile<W, MODE, ROWS> &tile, uint32_t x, int turn)
 {
     const int steps = W::bits == 4 ? 2 : 1; /* of a word */
-    if (MODE != SCALE_ROW) {
+    if (MODE == SCALE_LANE || (MODE == SCALE_LOAD && turn == 0)) {
 #pragma unroll
         for (int i = 0; i < ROWS / 2; i++) {
             tile.parts[i] = 0.0f;
@@ -301,7 +269,7 @@ static __device__ __forceinline__ void start_products(wide_tile<W, MODE, ROWS> &
     for (int j = 0; j < tile.words; j++) {
 #pragma unroll
         for (int s = 0; s < steps; s++) {
-            const int step = (turn + j) * steps + s;
+            const int step = (turn * tile.words + j) * steps + s;
             wgmma_nt(sums_of(tile), tile.left[j][0][2 * s], tile.left[j][1][2 * s], tile.left[j][0][2 * s + 1],
                      tile.left[j][1][2 * s + 1], wgmma_operand<128>(x + (step >> 2) * ROWS * 128 + (step & 3) * 32, 0),
                      T());
@@ -311,14 +279,14 @@ static __device__ __forceinline__ void start_products(wide_tile<W, MODE, ROWS> &
     wgmma_pin(sums_of(tile));
 }
 
-/* Waits until at most `left` turns are under way, and adds up what this one made. */
+/* Waits until at most `left` turns are under way, and adds up what this one made, or all since scales changed. */
 template <scale_mode MODE, int ROWS, int left, typename W>
 static __device__ __forceinline__ void end_products(wide_tile<W, MODE, ROWS> &tile, const trm_dequant_gemm &gemm,
                                                     int turn, int lane)
 {
     wgmma_wait<left>();
     wgmma_pin(sums_of(tile));
-    if (MODE != SCALE_ROW) {
+    if (MODE == SCALE_LANE || (MODE == SCALE_LOAD && turn == tile.turns - 1)) {
         float scale[2];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -394,11 +362,11 @@ static __global__ void __launch_bounds__(COMPUTING + BRINGING, 1) dequant_wide(c
     const int64_t n0 = (int64_t)(blockIdx.x / a.splits) * TILE_N, row0 = (int64_t)blockIdx.y * ROWS;
     const int first = rank * a.per_split, count = min(a.per_split, a.loads - first);
     const uint32_t base = (shared_address(shared) + 1023) / 1024 * 1024;
-    const uint32_t filled = base + S::barriers, emptied = filled + X_STAGES * 8;
+    const uint32_t filled = base + S::barriers, emptied = filled + S::x_stages * 8;
     start_next();
     if (threadIdx.x == 0) {
-        for (int i = 0; i < X_STAGES; i++) {
-            barrier_init(filled + i * 8, BRINGING);
+        for (int i = 0; i < S::x_stages; i++) {
+            barrier_init(filled + i * 8, 32);
             barrier_init(emptied + i * 8, COMPUTING / 32);
         }
         barrier_init_done();
@@ -424,7 +392,6 @@ static __global__ void __launch_bounds__(COMPUTING + BRINGING, 1) dequant_wide(c
         copies_commit();
     }
     wait_for_previous();
-    const int turns = MODE == SCALE_LANE ? 4 : 1; /* of a stage: as often as scales change */
     wide_tile<W, MODE, ROWS> tiles[TILES];
 #pragma unroll
     for (int i = 0; i < TILES * ROWS / 2; i++) {
@@ -435,11 +402,11 @@ static __global__ void __launch_bounds__(COMPUTING + BRINGING, 1) dequant_wide(c
     take_load<W, MODE, ZERO, S>(tiles[0].load, gemm, rows[0], base, 0, 0, first, t);
     make_left<T, W, MODE, ZERO, ROWS>(tiles[0], 0, lane);
     for (int i = 0; i < count; i++) {
-        const int stage = i % X_STAGES, after = place + 1 == DEPTH ? 0 : place + 1;
+        const int stage = i % S::x_stages, after = place + 1 == DEPTH ? 0 : place + 1;
         const uint32_t x = base + stage * S::stage;
-        barrier_wait(filled + stage * 8, i / X_STAGES & 1);
+        barrier_wait(filled + stage * 8, i / S::x_stages & 1);
 #pragma unroll
-        for (int turn = 0; turn < turns; turn++) {
+        for (int turn = 0; turn < tiles[0].turns; turn++) {
             start_products<T, W, MODE, ROWS>(tiles[0], x, turn);
             if (turn == 0) {
                 take_load<W, MODE, ZERO, S>(tiles[1].load, gemm, rows[1], base, place, 1, first + i, t);
@@ -454,7 +421,7 @@ static __global__ void __launch_bounds__(COMPUTING + BRINGING, 1) dequant_wide(c
                 copies_commit();
             }
             end_products<MODE, ROWS, 1>(tiles[0], gemm, turn, lane);
-            if (turn + 1 < turns) {
+            if (turn + 1 < tiles[0].turns) {
                 make_left<T, W, MODE, ZERO, ROWS>(tiles[0], turn + 1, lane);
             } else if (i + 1 < count) {
                 copies_wait<DEPTH - 2>();

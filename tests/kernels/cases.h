@@ -34,6 +34,9 @@
 KERNEL_CASE_FAMILIES(DECLARE)
 #undef DECLARE
 
+/* DEQUANT_MATMUL as its kernels of 16-bit floats take it, of more rows and fewer than they are chosen for. */
+void kernel_cases_dequant_rows(kernel_case_bench *bench);
+
 double meaning_activation(trm_activation activation, double v);
 
 /* The meaning of each kind in f64. */

@@ -112,10 +112,9 @@ static void common_forms(kernel_case_bench *bench, trm_dtype x, trm_dtype weight
     }
 }
 
-/* Tens of rows, and so much of k that its blocks go through their rings more than once. */
-static void tens_of_rows(kernel_case_bench *bench, trm_dtype x, trm_dtype weight)
+/* So much of k that it goes through rings of loads more than once. */
+static void long_sums(kernel_case_bench *bench, trm_dtype x, trm_dtype weight, const int64_t rows[4])
 {
-    static const int64_t rows[] = {17, 33, 64, 10};
     static const int32_t blocks_k[] = {0, 32, 64, 128};
     for (int32_t b = 0; b < COUNT(blocks_k); b++) {
         form f = {x, weight, floats[b % COUNT(floats)], {1, blocks_k[b], TRM_DTYPE_NONE}, b == 1, false, 0.0};
@@ -123,19 +122,20 @@ static void tens_of_rows(kernel_case_bench *bench, trm_dtype x, trm_dtype weight
             f.zero_point = zeros == 1;
             dequant_matmul_case(bench, DIMS(rows[b], 4224), 264, f);
             dequant_matmul_case(bench, DIMS(rows[(b + zeros + 1) % 4], 640), 523, f);
-            dequant_matmul_case(bench, DIMS(64, 1408), 72, f);
+            dequant_matmul_case(bench, DIMS(rows[2], 1408), 72, f);
         }
     }
 }
 
 void kernel_cases_dequant_matmul(kernel_case_bench *bench)
 {
+    static const int64_t tens[] = {17, 33, 64, 10};
     static const trm_dtype weights[] = {TRM_F8E4M3, TRM_I8, TRM_U8};
     for (int32_t w = 0; w < COUNT(weights); w++) {
         for (int32_t t = 0; t < COUNT(floats); t++) {
             common_forms(bench, floats[t], weights[w]);
             if (floats[t] != TRM_F32) {
-                tens_of_rows(bench, floats[t], weights[w]);
+                long_sums(bench, floats[t], weights[w], tens);
             }
         }
         /* Columns that no number of bytes or lanes divides. */
@@ -152,5 +152,16 @@ void kernel_cases_dequant_matmul(kernel_case_bench *bench)
         const form large = {TRM_BF16, weights[w], TRM_BF16, {1, 128, TRM_DTYPE_NONE}, false, false, 0.0};
         dequant_matmul_case(bench, DIMS(1, 4096), 1030, large);
         dequant_matmul_case(bench, DIMS(20, 4096), 264, large);
+    }
+}
+
+void kernel_cases_dequant_rows(kernel_case_bench *bench)
+{
+    static const trm_dtype weights[] = {TRM_F8E4M3, TRM_I8, TRM_U8}, types[] = {TRM_BF16, TRM_F16};
+    static const int64_t rows[][4] = {{9, 16, 65, 130}, {1, 48, 32, 200}};
+    for (int32_t w = 0; w < COUNT(weights); w++) {
+        for (int32_t i = 0; i < 4; i++) {
+            long_sums(bench, types[i % 2], weights[w], rows[i / 2]);
+        }
     }
 }

@@ -1,0 +1,46 @@
+/*
+ * CUDA's own products with a quantized weight, each by itself, also for numbers of rows for which another would be
+ * chosen: the kernel cases on CUDA device 0. Exits 77 if there is none.
+ */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/dequant.h"
+#include "support/device.h"
+#include "support/support.h"
+
+#include "kernels/cases.h"
+
+#define WAY(name)                                                                                                      \
+    static bool accepts_##name(const trm_kernel_call *call)                                                            \
+    {                                                                                                                  \
+        const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);                                                       \
+        return trm_cuda_dequant_##name##_accepts(&gemm);                                                               \
+    }                                                                                                                  \
+    static trm_status run_##name(const trm_kernel_call *call)                                                          \
+    {                                                                                                                  \
+        const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);                                                       \
+        return trm_cuda_dequant_##name##_run(&gemm, trm_cuda_stream(call->stream));                                    \
+    }
+#define KERNEL(name)                                                                                                   \
+    {                                                                                                                  \
+        "own." #name, TRM_LAYER_DEQUANT_MATMUL, TRM_BACKEND_CUDA, accepts_##name, NULL, run_##name, NULL               \
+    }
+
+WAY(dot)
+WAY(rows)
+WAY(wide)
+
+static void each_way_by_itself(void **state)
+{
+    (void)state;
+    static const trm_kernel ways[] = {KERNEL(dot), KERNEL(rows), KERNEL(wide)};
+    kernel_cases_check(&(trm_kernel_table){ways, 3}, kernel_cases_dequant_rows);
+}
+
+int main(void)
+{
+    if (test_lacks_cuda()) {
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_way_by_itself)};
+    return cmocka_run_group_tests(tests, test_open_cuda, test_close_device);
+}
