@@ -32,6 +32,7 @@
 typedef struct wide_args {
     trm_dequant_gemm gemm;
     int32_t splits, per_split, loads; /* blocks of a cluster; stages: of a split, of k */
+    int32_t of_scale;                 /* SCALE_LOAD: stages that share a scale, a power of two */
 } wide_args;
 
 /* A stage is 4 x 16 bytes of each row of the weight, and ROWS of x. */
@@ -148,17 +149,23 @@ static __device__ __forceinline__ uint32_t scale_column(const trm_dequant_gemm &
     return MODE == SCALE_ROW ? 0 : at >> gemm.shift_k;
 }
 
-/* Load i of a tile's rows into the thread's places of the rings. */
+/* Whether stage i of `count` from `first` on is the last of its scale's. */
+static __device__ __forceinline__ bool ends_scale(const wide_args &a, int first, int i, int count)
+{
+    return ((first + i + 1) & (a.of_scale - 1)) == 0 || i + 1 == count;
+}
+
+/* Load i of a tile's rows into the thread's places of the rings, their scales if the load is the last of them. */
 template <typename W, scale_mode MODE, bool ZERO, typename S>
 static __device__ __forceinline__ void start_load(const trm_dequant_gemm &gemm, const lane_rows &rows, uint32_t base,
-                                                  int place, int tile, int i, int t)
+                                                  int place, int tile, int i, int t, bool ends)
 {
     const uint32_t column = scale_column<W, MODE>(gemm, i, t);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const uint32_t number = ((place * TILES + tile) * 2 + h) * COMPUTING + threadIdx.x;
         copy16_async(base + S::weight + number * 16, rows.weight[h] + (uint32_t)i * 64, true);
-        if (MODE != SCALE_ROW) {
+        if (MODE == SCALE_LANE || (MODE == SCALE_LOAD && ends)) {
             copy_word_async(base + S::scale + number * 4, rows.scale[h] + column * scale_size(gemm));
         }
         if (ZERO) {
@@ -253,16 +260,11 @@ static __device__ __forceinline__ float (&sums_of(wide_tile<W, MODE, ROWS> &tile
     return MODE == SCALE_ROW ? tile.totals : tile.parts;
 }
 
+/* `anew`: what was scaled and added up is not added to again. */
 template <typename T, typename W, scale_mode MODE, int ROWS>
-static __device__ __forceinline__ void start_products(wide_tile<W, MODE, ROWS> &tile, uint32_t x, int turn)
+static __device__ __forceinline__ void start_products(wide_tile<W, MODE, ROWS> &tile, uint32_t x, int turn, bool anew)
 {
     const int steps = W::bits == 4 ? 2 : 1; /* of a word */
-    if (MODE == SCALE_LANE || (MODE == SCALE_LOAD && turn == 0)) {
-#pragma unroll
-        for (int i = 0; i < ROWS / 2; i++) {
-            tile.parts[i] = 0.0f;
-        }
-    }
     wgmma_pin(sums_of(tile));
     wgmma_begin();
 #pragma unroll
@@ -272,21 +274,21 @@ static __device__ __forceinline__ void start_products(wide_tile<W, MODE, ROWS> &
             const int step = (turn * tile.words + j) * steps + s;
             wgmma_nt(sums_of(tile), tile.left[j][0][2 * s], tile.left[j][1][2 * s], tile.left[j][0][2 * s + 1],
                      tile.left[j][1][2 * s + 1], wgmma_operand<128>(x + (step >> 2) * ROWS * 128 + (step & 3) * 32, 0),
-                     T());
+                     j + s > 0 || !anew, T());
         }
     }
     wgmma_commit();
     wgmma_pin(sums_of(tile));
 }
 
-/* Waits until at most `left` turns are under way, and adds up what this one made, or all since scales changed. */
+/* Waits until at most `left` turns are under way; `ends`: what was made since scales changed is scaled and added up. */
 template <scale_mode MODE, int ROWS, int left, typename W>
 static __device__ __forceinline__ void end_products(wide_tile<W, MODE, ROWS> &tile, const trm_dequant_gemm &gemm,
-                                                    int turn, int lane)
+                                                    int turn, int lane, bool ends)
 {
     wgmma_wait<left>();
     wgmma_pin(sums_of(tile));
-    if (MODE == SCALE_LANE || (MODE == SCALE_LOAD && turn == tile.turns - 1)) {
+    if (MODE != SCALE_ROW && ends) {
         float scale[2];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -387,7 +389,7 @@ static __global__ void __launch_bounds__(COMPUTING + BRINGING, 1) dequant_wide(c
     for (int u = 0; u < DEPTH - 1; u++) {
 #pragma unroll
         for (int i = 0; i < TILES && u < count; i++) {
-            start_load<W, MODE, ZERO, S>(gemm, rows[i], base, u, i, first + u, t);
+            start_load<W, MODE, ZERO, S>(gemm, rows[i], base, u, i, first + u, t, ends_scale(a, first, u, count));
         }
         copies_commit();
     }
@@ -395,7 +397,7 @@ static __global__ void __launch_bounds__(COMPUTING + BRINGING, 1) dequant_wide(c
     wide_tile<W, MODE, ROWS> tiles[TILES];
 #pragma unroll
     for (int i = 0; i < TILES * ROWS / 2; i++) {
-        tiles[i / (ROWS / 2)].totals[i % (ROWS / 2)] = 0.0f;
+        tiles[i / (ROWS / 2)].totals[i % (ROWS / 2)] = tiles[i / (ROWS / 2)].parts[i % (ROWS / 2)] = 0.0f;
     }
     int place = 0, last = DEPTH - 1; /* in the rings: of this stage, of the one before */
     copies_wait<DEPTH - 2>();
@@ -404,23 +406,28 @@ static __global__ void __launch_bounds__(COMPUTING + BRINGING, 1) dequant_wide(c
     for (int i = 0; i < count; i++) {
         const int stage = i % S::x_stages, after = place + 1 == DEPTH ? 0 : place + 1;
         const uint32_t x = base + stage * S::stage;
+        const bool begins = i == 0 || ends_scale(a, first, i - 1, count), ends = ends_scale(a, first, i, count);
         barrier_wait(filled + stage * 8, i / S::x_stages & 1);
 #pragma unroll
         for (int turn = 0; turn < tiles[0].turns; turn++) {
-            start_products<T, W, MODE, ROWS>(tiles[0], x, turn);
+            const bool lanes = MODE == SCALE_LANE, scales = lanes || (ends && turn == tiles[0].turns - 1);
+            const bool anew = lanes || (MODE == SCALE_LOAD && begins && turn == 0);
+            start_products<T, W, MODE, ROWS>(tiles[0], x, turn, anew);
             if (turn == 0) {
                 take_load<W, MODE, ZERO, S>(tiles[1].load, gemm, rows[1], base, place, 1, first + i, t);
             }
             make_left<T, W, MODE, ZERO, ROWS>(tiles[1], turn, lane);
-            start_products<T, W, MODE, ROWS>(tiles[1], x, turn);
+            start_products<T, W, MODE, ROWS>(tiles[1], x, turn, anew);
             if (turn == 0) {
-                if (i + DEPTH - 1 < count) {
-                    start_load<W, MODE, ZERO, S>(gemm, rows[0], base, last, 0, first + i + DEPTH - 1, t);
-                    start_load<W, MODE, ZERO, S>(gemm, rows[1], base, last, 1, first + i + DEPTH - 1, t);
+                const int next = i + DEPTH - 1;
+                if (next < count) {
+                    const bool next_ends = ends_scale(a, first, next, count);
+                    start_load<W, MODE, ZERO, S>(gemm, rows[0], base, last, 0, first + next, t, next_ends);
+                    start_load<W, MODE, ZERO, S>(gemm, rows[1], base, last, 1, first + next, t, next_ends);
                 }
                 copies_commit();
             }
-            end_products<MODE, ROWS, 1>(tiles[0], gemm, turn, lane);
+            end_products<MODE, ROWS, 1>(tiles[0], gemm, turn, lane, scales);
             if (turn + 1 < tiles[0].turns) {
                 make_left<T, W, MODE, ZERO, ROWS>(tiles[0], turn + 1, lane);
             } else if (i + 1 < count) {
@@ -428,7 +435,7 @@ static __global__ void __launch_bounds__(COMPUTING + BRINGING, 1) dequant_wide(c
                 take_load<W, MODE, ZERO, S>(tiles[0].load, gemm, rows[0], base, after, 0, first + i + 1, t);
                 make_left<T, W, MODE, ZERO, ROWS>(tiles[0], 0, lane);
             }
-            end_products<MODE, ROWS, 0>(tiles[1], gemm, turn, lane);
+            end_products<MODE, ROWS, 0>(tiles[1], gemm, turn, lane, scales);
         }
         if (lane == 0) {
             barrier_arrive(emptied + stage * 8);
@@ -472,6 +479,7 @@ static trm_status launch_wide(const trm_dequant_gemm *gemm, int splits, cudaStre
     wide_args a = {};
     a.gemm = *gemm;
     a.loads = (int32_t)(gemm->k / S::k);
+    a.of_scale = MODE == SCALE_LOAD ? (int32_t)(gemm->block_k / S::k) : 1;
     a.per_split = (a.loads + splits - 1) / splits;
     a.splits = (a.loads + a.per_split - 1) / a.per_split;
     cudaLaunchAttribute attributes[MOST_ATTRIBUTES] = {};

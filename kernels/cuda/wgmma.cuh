@@ -94,13 +94,13 @@ template <int N> static __device__ __forceinline__ void wgmma_pin(float (&d)[N])
 
 /*
  * d [64, N] = a b^T + (accumulate ? d : 0) over 16 elements of the inner dimension. wgmma_nt: a [64, 16] and b [N, 16]
- * in shared memory, the inner dimension contiguous; or a in registers, always accumulating. wgmma_nn: a in registers, b
- * [16, N] in shared memory, N contiguous.
+ * in shared memory, the inner dimension contiguous; or a in registers. wgmma_nn: a in registers, b [16, N] in shared
+ * memory, N contiguous, always accumulating.
  */
-#define WGMMA_DEFINE(N, A0, A1, A2, A3, A4)                                                                            \
-    WGMMA_DEFINE_TYPE(N, __nv_bfloat16, "bf16", A0, A1, A2, A3, A4)                                                    \
-    WGMMA_DEFINE_TYPE(N, __half, "f16", A0, A1, A2, A3, A4)
-#define WGMMA_DEFINE_TYPE(N, T, TYPE, A0, A1, A2, A3, A4)                                                              \
+#define WGMMA_DEFINE(N, A0, A1, A2, A3, A4, A5)                                                                        \
+    WGMMA_DEFINE_TYPE(N, __nv_bfloat16, "bf16", A0, A1, A2, A3, A4, A5)                                                \
+    WGMMA_DEFINE_TYPE(N, __half, "f16", A0, A1, A2, A3, A4, A5)
+#define WGMMA_DEFINE_TYPE(N, T, TYPE, A0, A1, A2, A3, A4, A5)                                                          \
     static __device__ __forceinline__ void wgmma_nt(float(&d)[N / 2], uint64_t a, uint64_t b, int accumulate, T)       \
     {                                                                                                                  \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, " A2 ", 0;\n"                                                     \
@@ -111,13 +111,13 @@ template <int N> static __device__ __forceinline__ void wgmma_pin(float (&d)[N])
                      : "memory");                                                                                      \
     }                                                                                                                  \
     static __device__ __forceinline__ void wgmma_nt(float(&d)[N / 2], uint32_t a0, uint32_t a1, uint32_t a2,           \
-                                                    uint32_t a3, uint64_t b, T)                                        \
+                                                    uint32_t a3, uint64_t b, int accumulate, T)                        \
     {                                                                                                                  \
-        asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0;\n"                                                          \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, " A5 ", 0;\n"                                                     \
                      "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" WGMMA_TEXT_##N               \
                      "}, {" A0 ", " A1 ", " A2 ", " A3 "}, " A4 ", p, 1, 1, 0; }"                                      \
                      : WGMMA_SUMS_##N(d)                                                                               \
-                     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b)                                                      \
+                     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(accumulate)                                     \
                      : "memory");                                                                                      \
     }                                                                                                                  \
     static __device__ __forceinline__ void wgmma_nn(float(&d)[N / 2], uint32_t a0, uint32_t a1, uint32_t a2,           \
@@ -130,19 +130,19 @@ template <int N> static __device__ __forceinline__ void wgmma_pin(float (&d)[N])
                      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b)                                                      \
                      : "memory");                                                                                      \
     }
-WGMMA_DEFINE(8, "%4", "%5", "%6", "%7", "%8")
-WGMMA_DEFINE(16, "%8", "%9", "%10", "%11", "%12")
-WGMMA_DEFINE(32, "%16", "%17", "%18", "%19", "%20")
-WGMMA_DEFINE(64, "%32", "%33", "%34", "%35", "%36")
-WGMMA_DEFINE(80, "%40", "%41", "%42", "%43", "%44")
-WGMMA_DEFINE(96, "%48", "%49", "%50", "%51", "%52")
-WGMMA_DEFINE(112, "%56", "%57", "%58", "%59", "%60")
-WGMMA_DEFINE(128, "%64", "%65", "%66", "%67", "%68")
-WGMMA_DEFINE(144, "%72", "%73", "%74", "%75", "%76")
-WGMMA_DEFINE(160, "%80", "%81", "%82", "%83", "%84")
-WGMMA_DEFINE(176, "%88", "%89", "%90", "%91", "%92")
-WGMMA_DEFINE(192, "%96", "%97", "%98", "%99", "%100")
-WGMMA_DEFINE(256, "%128", "%129", "%130", "%131", "%132")
+WGMMA_DEFINE(8, "%4", "%5", "%6", "%7", "%8", "%9")
+WGMMA_DEFINE(16, "%8", "%9", "%10", "%11", "%12", "%13")
+WGMMA_DEFINE(32, "%16", "%17", "%18", "%19", "%20", "%21")
+WGMMA_DEFINE(64, "%32", "%33", "%34", "%35", "%36", "%37")
+WGMMA_DEFINE(80, "%40", "%41", "%42", "%43", "%44", "%45")
+WGMMA_DEFINE(96, "%48", "%49", "%50", "%51", "%52", "%53")
+WGMMA_DEFINE(112, "%56", "%57", "%58", "%59", "%60", "%61")
+WGMMA_DEFINE(128, "%64", "%65", "%66", "%67", "%68", "%69")
+WGMMA_DEFINE(144, "%72", "%73", "%74", "%75", "%76", "%77")
+WGMMA_DEFINE(160, "%80", "%81", "%82", "%83", "%84", "%85")
+WGMMA_DEFINE(176, "%88", "%89", "%90", "%91", "%92", "%93")
+WGMMA_DEFINE(192, "%96", "%97", "%98", "%99", "%100", "%101")
+WGMMA_DEFINE(256, "%128", "%129", "%130", "%131", "%132", "%133")
 
 /* ---- barriers in shared memory ------------------------------------------------------------------ */
 
