@@ -15,11 +15,11 @@
 #define PIECE_BYTES ((size_t)128 << 20) /* of the weight as floats, at most */
 #define ALIGNMENT   ((size_t)256)
 
-/* Rows of x: where nothing was timed, up to MOST_ROWS and MOST_WIDE are done by the kernels of these names; up to
- * LEAST_TUNED nothing else is tried, beyond MOST_TRIED they are not. */
+/* Rows of x: where nothing was timed, up to MOST_ROWS and MOST_WIDE are done by the kernels of these names; up to FEW
+ * floats are not tried beside them, beyond MOST_TRIED only floats are. */
 #define MOST_ROWS    16
 #define MOST_WIDE    64
-#define LEAST_TUNED  8
+#define FEW          8
 #define MOST_TRIED   512
 #define CHOICE_SLOTS 1024 /* a power of two */
 
@@ -298,7 +298,7 @@ trm_status trm_cuda_dequant_matmul_run(const trm_kernel_call *call)
         return TRM_OK;
     }
     way w = usual_way(call, &gemm);
-    if (!call->batch_invariant && gemm.m > LEAST_TUNED) {
+    if (!call->batch_invariant) {
         way known;
         w = recall(&gemm, &known) && way_accepts(known, call, &gemm) ? known : w;
     }
@@ -360,7 +360,8 @@ static trm_status choose_way(const trm_kernel_call *call, const trm_dequant_gemm
         timed_run run = {call, gemm, (way)i};
         float milliseconds;
         /* The weight is read anew for every 16 or 64 rows of x: not worth a try where they are many. */
-        if (!way_accepts((way)i, call, gemm) || (i != WAY_PIECES && gemm->m > MOST_TRIED)) {
+        const bool tried = i == WAY_PIECES ? gemm->m > FEW : gemm->m <= MOST_TRIED;
+        if (!way_accepts((way)i, call, gemm) || !tried) {
             continue;
         }
         TRM_TRY(trm_cuda_time(trm_cuda_stream(call->stream), enqueue, &run, &milliseconds));
@@ -376,14 +377,13 @@ static trm_status choose_way(const trm_kernel_call *call, const trm_dequant_gemm
 trm_status trm_cuda_dequant_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
 {
     const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
+    const bool rows = way_accepts(WAY_ROWS, call, &gemm); /* and perhaps others of our own */
     piece p;
-    if (gemm.m == 0 || gemm.n == 0 || (way_accepts(WAY_ROWS, call, &gemm) && call->batch_invariant) ||
-        (way_accepts(WAY_ROWS, call, &gemm) && gemm.m <= LEAST_TUNED)) {
+    if (gemm.m == 0 || gemm.n == 0 || (rows && call->batch_invariant)) {
         return TRM_OK;
     }
-    if (make_piece(call, &gemm, &p) && p.kernel->tune != NULL) {
+    if (!(rows && gemm.m <= FEW) && make_piece(call, &gemm, &p) && p.kernel->tune != NULL) {
         TRM_TRY(p.kernel->tune(&p.call, tuner));
     }
-    const bool others = way_accepts(WAY_ROWS, call, &gemm) || way_accepts(WAY_WIDE, call, &gemm);
-    return others && !call->batch_invariant ? choose_way(call, &gemm, tuner) : TRM_OK;
+    return rows && !call->batch_invariant ? choose_way(call, &gemm, tuner) : TRM_OK;
 }

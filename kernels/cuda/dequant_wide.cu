@@ -149,10 +149,11 @@ static __device__ __forceinline__ uint32_t scale_column(const trm_dequant_gemm &
     return MODE == SCALE_ROW ? 0 : at >> gemm.shift_k;
 }
 
-/* Whether stage i of `count` from `first` on is the last of its scale's. */
-static __device__ __forceinline__ bool ends_scale(const wide_args &a, int first, int i, int count)
+/* Whether stage i of `count` from `first` on is the last of its scale's. In 4 bits each is, there are no registers for
+ * more. */
+template <typename W> static __device__ __forceinline__ bool ends_scale(const wide_args &a, int first, int i, int count)
 {
-    return ((first + i + 1) & (a.of_scale - 1)) == 0 || i + 1 == count;
+    return W::bits == 4 || ((first + i + 1) & (a.of_scale - 1)) == 0 || i + 1 == count;
 }
 
 /* Load i of a tile's rows into the thread's places of the rings, their scales if the load is the last of them. */
@@ -389,7 +390,7 @@ static __global__ void __launch_bounds__(COMPUTING + BRINGING, 1) dequant_wide(c
     for (int u = 0; u < DEPTH - 1; u++) {
 #pragma unroll
         for (int i = 0; i < TILES && u < count; i++) {
-            start_load<W, MODE, ZERO, S>(gemm, rows[i], base, u, i, first + u, t, ends_scale(a, first, u, count));
+            start_load<W, MODE, ZERO, S>(gemm, rows[i], base, u, i, first + u, t, ends_scale<W>(a, first, u, count));
         }
         copies_commit();
     }
@@ -406,7 +407,7 @@ static __global__ void __launch_bounds__(COMPUTING + BRINGING, 1) dequant_wide(c
     for (int i = 0; i < count; i++) {
         const int stage = i % S::x_stages, after = place + 1 == DEPTH ? 0 : place + 1;
         const uint32_t x = base + stage * S::stage;
-        const bool begins = i == 0 || ends_scale(a, first, i - 1, count), ends = ends_scale(a, first, i, count);
+        const bool begins = i == 0 || ends_scale<W>(a, first, i - 1, count), ends = ends_scale<W>(a, first, i, count);
         barrier_wait(filled + stage * 8, i / S::x_stages & 1);
 #pragma unroll
         for (int turn = 0; turn < tiles[0].turns; turn++) {
@@ -421,7 +422,7 @@ static __global__ void __launch_bounds__(COMPUTING + BRINGING, 1) dequant_wide(c
             if (turn == 0) {
                 const int next = i + DEPTH - 1;
                 if (next < count) {
-                    const bool next_ends = ends_scale(a, first, next, count);
+                    const bool next_ends = ends_scale<W>(a, first, next, count);
                     start_load<W, MODE, ZERO, S>(gemm, rows[0], base, last, 0, first + next, t, next_ends);
                     start_load<W, MODE, ZERO, S>(gemm, rows[1], base, last, 1, first + next, t, next_ends);
                 }
