@@ -82,7 +82,7 @@ start() {
     run "$@" &
 }
 
-# Into how many parts a program is cut under compute-sanitizer.
+# Into how many parts a program is cut.
 parts_of() {
     case $jobs:$1 in
     1:*) echo 1 ;;
@@ -117,23 +117,32 @@ done
 
 over=
 [ "$ranks" -eq 1 ] || over=", $ranks ranks"
-for program in "${programs[@]}"; do
-    start "$(basename "$program")$over" "$limit" ${launch[@]+"${launch[@]}"} "$program"
-done
+
+# Starts all programs, those in parts first: what their lines say behind the name, seconds allowed, command before theirs.
+start_all() {
+    local after=$1 seconds=$2 several program name parts part shown
+    shift 2
+    for several in 1 0; do
+        for program in "${programs[@]}"; do
+            name=$(basename "$program")
+            parts=$(parts_of "$name")
+            [ $((parts > 1)) -eq $several ] || continue
+            for ((part = 0; part < parts; part++)); do
+                shown=$name$over$after
+                [ "$parts" -eq 1 ] || shown+=" $part/$parts"
+                TRM_TEST_PART=$part/$parts start "$shown" "$seconds" ${launch[@]+"${launch[@]}"} "$@" "$program"
+            done
+        done
+    done
+}
+
+start_all "" "$limit"
 for tool in ${tools[@]+"${tools[@]}"}; do
     # Calls that fail are no finding: tests ask for what must be refused, and the library looks at every result.
     api=
     [ "$tool" = memcheck ] && api="--report-api-errors no"
-    for program in "${programs[@]}"; do
-        name=$(basename "$program")
-        parts=$(parts_of "$name")
-        for ((part = 0; part < parts; part++)); do
-            [ "$parts" -eq 1 ] && shown="$name$over $tool" || shown="$name$over $tool $part/$parts"
-            # shellcheck disable=SC2086
-            TRM_TEST_BRIEF=1 TRM_TEST_PART=$part/$parts start "$shown" $((limit * 10)) ${launch[@]+"${launch[@]}"} \
-                "$sanitizer" --tool "$tool" $api --error-exitcode 99 --print-limit 20 "$program"
-        done
-    done
+    # shellcheck disable=SC2086
+    TRM_TEST_BRIEF=1 start_all " $tool" $((limit * 10)) "$sanitizer" --tool "$tool" $api --error-exitcode 99 --print-limit 20
 done
 wait
 
