@@ -99,7 +99,7 @@ CUDA_VISIBLE_DEVICES='' refused hidden-gpus 4 'no usable CUDA device' 30 0 "${pr
 
 # Bench and its profile.
 start 0 bench "$model" --tokens 16 --prompt-tokens 32 --repeat 2 --profile --json
-[ $code = 0 ] && grep -q '"backend": "cuda"' "$work/out" && grep -q '"kind": "attention"' "$work/out" && pass bench || fail bench
+[ $code = 0 ] && grep -q '"backend": "cuda"' "$work/out" && grep -qE '"kind": "(qkv_)?attention"' "$work/out" && pass bench || fail bench
 
 # A rank that is killed in the middle of the text ends the job.
 if [ "$gpus" -ge 2 ]; then
