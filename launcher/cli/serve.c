@@ -195,7 +195,8 @@ static bool is_spare(void)
 }
 
 /* Forgets the launcher of this process, of which the ranks' own is not to know, and where it was bound to: they share
- * all processors. If it dies, that is told as any end. No other thread runs yet. */
+ * all processors. What users set (PMIX_MCA_...) stays. If it dies, that is told as any end. No other thread runs yet.
+ */
 static void forget_launcher(void)
 {
     static const char *const names[] = {
@@ -208,7 +209,8 @@ static void forget_launcher(void)
         while (k < sizeof(names) / sizeof(names[0]) && strncmp(environ[i], names[k], strlen(names[k])) != 0) {
             k++;
         }
-        if (k < sizeof(names) / sizeof(names[0]) && size < sizeof(name)) {
+        const bool theirs = k < sizeof(names) / sizeof(names[0]) && strncmp(environ[i], "PMIX_MCA_", 9) != 0;
+        if (theirs && size < sizeof(name) && environ[i][size] == '=') {
             snprintf(name, sizeof(name), "%.*s", (int)size, environ[i]);
             unsetenv(name); /* the next one takes its place */
         } else {

@@ -2,12 +2,18 @@
  * CUDA's own products with a quantized weight, each by itself, also for numbers of rows for which another would be
  * chosen: the kernel cases on CUDA device 0. Exits 77 if there is none.
  */
+#include <stdlib.h>
+#include <string.h>
+
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/dequant.h"
 #include "support/device.h"
 #include "support/support.h"
 
 #include "kernels/cases.h"
+
+static int32_t runs[3]; /* of dot, rows, wide */
+enum { WAY_dot, WAY_rows, WAY_wide };
 
 #define WAY(name)                                                                                                      \
     static bool accepts_##name(const trm_kernel_call *call)                                                            \
@@ -18,6 +24,7 @@
     static trm_status run_##name(const trm_kernel_call *call)                                                          \
     {                                                                                                                  \
         const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);                                                       \
+        runs[WAY_##name]++;                                                                                            \
         return trm_cuda_dequant_##name##_run(&gemm, trm_cuda_stream(call->stream));                                    \
     }
 #define KERNEL(name)                                                                                                   \
@@ -34,6 +41,13 @@ static void each_way_by_itself(void **state)
     (void)state;
     static const trm_kernel ways[] = {KERNEL(dot), KERNEL(rows), KERNEL(wide)};
     kernel_cases_check(&(trm_kernel_table){ways, 3}, kernel_cases_dequant_rows);
+    const char *part = getenv("TRM_TEST_PART");
+    int device, major;
+    assert_int_equal(cudaGetDevice(&device), cudaSuccess);
+    assert_int_equal(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), cudaSuccess);
+    if (part == NULL || strcmp(part, "0/1") == 0) {
+        assert_true(runs[WAY_dot] > 0 && runs[WAY_rows] > 0 && (runs[WAY_wide] > 0 || major != 9));
+    }
 }
 
 int main(void)

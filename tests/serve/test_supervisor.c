@@ -425,6 +425,8 @@ static void the_launcher_does_not_wait_for_ranks_that_end(void **state)
     start(2, BEAT, 60);
     assert_true(job_has("OMPI_MCA_odls_base_sigkill_timeout=3"));
     assert_false(job_has("OMPI_MCA_odls_base_sigkill_timeout=0"));
+    end(NULL);
+    assert_int_equal(unsetenv("OMPI_MCA_odls_base_sigkill_timeout"), 0);
 }
 
 int main(void)
