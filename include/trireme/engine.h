@@ -442,6 +442,16 @@ TRM_API trm_status trm_context_set_capture(trm_context *context, bool on);
  */
 TRM_API trm_status trm_context_set_profile(trm_context *context, int32_t profile);
 
+/*
+ * Runs the network at the shapes that its profiles name (min, opt, max; of the context's profile, if it is held to one)
+ * with zeros for inputs, so that later runs of them, and of shapes near them, find kernels loaded, planned and, where
+ * runs are captured, captured. A shape with value inputs is left out where the profile does not say their elements.
+ * Inputs, bound ones too, are to be set again after it, states are as after trm_context_reset, outputs that are bound
+ * are written. Collective over the ranks of the plan. Errors: as of trm_context_run; INVALID_ARGUMENT between start and
+ * finish; UNSUPPORTED for networks with loops or branches that only a run decides.
+ */
+TRM_API trm_status trm_context_warm_up(trm_context *context);
+
 /* Sets all state back to zero. Inputs stay set. */
 TRM_API trm_status trm_context_reset(trm_context *context);
 

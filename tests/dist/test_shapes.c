@@ -368,6 +368,62 @@ static void profiles_say_what_is_planned(void **state)
     close_run(&r);
 }
 
+typedef struct seen_dims {
+    int64_t sizes[16];
+    int32_t n;
+} seen_dims;
+
+static bool note_size(void *user, const trm_debug_tensor *tensor)
+{
+    seen_dims *seen = user;
+    if (strcmp(tensor->name, "y") == 0 && seen->n < 16) {
+        seen->sizes[seen->n++] = tensor->dims.d[0];
+    }
+    return true;
+}
+
+/* All points of the profiles run, or of the one that the context is held to; then nothing is left of it. */
+static void profiles_are_warmed_up(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1)), *times = net_input(network, "times", TRM_I64, DIMS(1));
+    const trm_layer_desc tile = {.kind = TRM_LAYER_TILE};
+    net_output(network,
+               net_unary(network, "y", TRM_ACTIVATION_RELU, net_layer(network, "t", tile, x, times, NULL, NULL)));
+    static const int64_t two[] = {2}, three[] = {3};
+    const trm_shape_bound bounds[] = {
+        {.tensor = "x", .max = DIMS(12), .min = DIMS(2), .opt = DIMS(10)},
+        {.tensor = "times", .max = DIMS(1), .max_values = three, .min_values = two, .opt_values = two},
+        {.tensor = "x", .max = DIMS(40), .min = DIMS(30), .profile = 1}};
+    static const int64_t all[] = {4, 4, 20, 20, 36, 36, 60, 60, 80, 80, 120, 120}; /* opt of profile 1: max of x */
+    run r;
+    seen_dims seen = {.n = 0};
+    const void *data;
+    open_run(&r, network, bounds, 3);
+    assert_ok(trm_context_set_debug(r.context, note_size, &seen));
+    assert_ok(trm_context_warm_up(r.context));
+    assert_int_equal(seen.n, sizeof(all) / sizeof(all[0]));
+    assert_memory_equal(seen.sizes, all, sizeof(all));
+    assert_ok(trm_context_set_profile(r.context, 0));
+    seen.n = 0;
+    assert_ok(trm_context_warm_up(r.context));
+    assert_int_equal(seen.n, 6);
+    assert_memory_equal(seen.sizes, all, 6 * sizeof(all[0]));
+    assert_ok(trm_context_set_debug(r.context, NULL, NULL));
+    assert_ok(trm_context_set_profile(r.context, -1));
+    assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT, "is not set");
+    set_floats(&r, "x", DIMS(5));
+    assert_ok(trm_context_set_input(r.context, "times", DIMS(1), two));
+    assert_ok(trm_context_start(r.context));
+    assert_fails(trm_context_warm_up(r.context), TRM_ERROR_INVALID_ARGUMENT, "started and not finished");
+    assert_ok(trm_context_finish(r.context));
+    assert_dims(&r, "y", DIMS(10), &data);
+    assert_true(((const float *)data)[9] == 4);
+    assert_fails(trm_context_warm_up(NULL), TRM_ERROR_INVALID_ARGUMENT, "NULL");
+    close_run(&r);
+}
+
 /* A context that is held to a profile takes its dims alone, and is switched between runs. */
 static void runs_are_held_to_a_profile(void **state)
 {
@@ -618,6 +674,8 @@ static void batches_in_any_order(void **state)
     open_run(&r, network, &bound, 1);
     assert_ok(trm_context_set_input(r.context, "x", bound.opt, values));
     assert_ok(trm_context_tune(r.context, &tune));
+    assert_ok(trm_context_set_capture(r.context, true));
+    assert_ok(trm_context_warm_up(r.context));
     for (size_t i = 0; i < sizeof(batches) / sizeof(batches[0]); i++) {
         const trm_dims in = DIMS(batches[i], 4, 12, 12), out = DIMS(batches[i], 24);
         run fresh = {.engine = r.engine};
@@ -651,6 +709,7 @@ int main(void)
         cmocka_unit_test(counts_that_are_reshaped_to_fixed_dims),
         cmocka_unit_test(counts_that_never_fit),
         cmocka_unit_test(profiles_say_what_is_planned),
+        cmocka_unit_test(profiles_are_warmed_up),
         cmocka_unit_test(runs_are_held_to_a_profile),
         cmocka_unit_test(values_are_held_to_a_profile),
         cmocka_unit_test(bad_profiles),

@@ -240,6 +240,7 @@ static void known_ends_are_captured(void **state)
     run r;
     assert_ok(import_loop(true, false, 0, NULL, &network));
     open_run(&r, network);
+    assert_fails(trm_context_warm_up(r.context), TRM_ERROR_UNSUPPORTED, "what loops and branches do");
     assert_ok(trm_context_set_capture(r.context, true));
     for (int64_t n = 6; n >= 0; n -= 3) {
         for (int k = 0; k < 3; k++) {
