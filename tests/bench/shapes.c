@@ -2,9 +2,10 @@
  * What a context pays when it gets other input shapes: a network with an open batch, tuned at one size and then run at
  * others; for each the first run, the second (which is captured), the third, and the median of those after it.
  *
- *   bench_shapes NET.onnx BATCH,BATCH,... [--tf32] [--host] [--cache FILE]
- *   bench_shapes NET.plan BATCH,BATCH,... [--host]
+ *   bench_shapes NET.onnx BATCH,BATCH,... [--warm-up] [--tf32] [--host] [--cache FILE]
+ *   bench_shapes NET.plan BATCH,BATCH,... [--warm-up] [--host]
  *
+ * --warm-up: trm_context_warm_up first, whose time is told; the network's profile names 1, the first and the largest.
  * --cache: the file of the timing cache; without it all is timed. The first batch is the one it is tuned at, the usual
  * of the profile; the largest is its max. A plan brings its tactics, and nothing is timed. Every input's first
  * dimension is the batch, the others are those of the file. Times are of inputs that are set, run and waited for.
@@ -36,6 +37,7 @@ typedef struct bench {
     int64_t batches[MOST_BATCHES], largest;
     int32_t n_batches, n_inputs;
     bool is_plan; /* the file */
+    bool warms_up;
     bench_input inputs[MOST_INPUTS];
     trm_shape_bound bounds[MOST_INPUTS];
     void *data[MOST_INPUTS]; /* zeros, of the largest batch */
@@ -157,6 +159,11 @@ static trm_status measure(bench *b, const char *cache)
         TRY(trm_context_tune(b->context, &tune));
     }
     TRY(trm_context_set_capture(b->context, true));
+    if (b->warms_up) {
+        const double began = trm_clock_seconds();
+        TRY(trm_context_warm_up(b->context));
+        printf("warmed up in %.1f ms\n", (trm_clock_seconds() - began) * 1e3);
+    }
     printf("%8s %10s %10s %10s %10s\n", "batch", "first, ms", "second", "third", "median");
     for (int32_t i = 0; i < b->n_batches; i++) {
         double first[3], steady[STEADY];
@@ -179,6 +186,7 @@ int main(int argc, char **argv)
     for (int i = 3; i < argc; i++) {
         tf32 = tf32 || strcmp(argv[i], "--tf32") == 0;
         host = host || strcmp(argv[i], "--host") == 0;
+        b.warms_up = b.warms_up || strcmp(argv[i], "--warm-up") == 0;
         cache = strcmp(argv[i], "--cache") == 0 && i + 1 < argc ? argv[i + 1] : cache;
     }
     for (char *at = argc > 2 ? argv[2] : NULL; at != NULL && b.n_batches < MOST_BATCHES;) {
@@ -190,8 +198,8 @@ int main(int argc, char **argv)
     const char *suffix = argc > 2 ? strrchr(argv[1], '.') : NULL;
     b.is_plan = suffix != NULL && strcmp(suffix, ".plan") == 0;
     if (b.n_batches == 0 || b.largest < 1 || (b.is_plan && (tf32 || cache != NULL))) {
-        fprintf(stderr, "usage: bench_shapes NET.onnx BATCH,BATCH,... [--tf32] [--host] [--cache FILE]\n"
-                        "       bench_shapes NET.plan BATCH,BATCH,... [--host]\n");
+        fprintf(stderr, "usage: bench_shapes NET.onnx BATCH,BATCH,... [--warm-up] [--tf32] [--host] [--cache FILE]\n"
+                        "       bench_shapes NET.plan BATCH,BATCH,... [--warm-up] [--host]\n");
         return 2;
     }
     trm_status status = open_bench(&b, argv[1], tf32, host);
