@@ -195,8 +195,7 @@ static bool is_spare(void)
 }
 
 /* Forgets the launcher of this process, of which the ranks' own is not to know, and where it was bound to: they share
- * all processors. What users set (PMIX_MCA_...) stays. If it dies, that is told as any end. No other thread runs yet.
- */
+ * all processors. Users' PMIX_MCA_... stay. If it dies, that is told as any end. No other thread runs yet. */
 static void forget_launcher(void)
 {
     static const char *const names[] = {
