@@ -173,7 +173,14 @@ trm_status trm_context_refuse_captured(const trm_context *context, const char *w
 /* Copies then come and go with what layers turn out to run. */
 static bool streams_in_regions(const trm_context *context)
 {
-    return context->ring != NULL && trm_inference_regions(context->inference)->n > 0;
+    return context->ring != NULL && trm_streaming_fetches(context->engine->plan) &&
+           trm_inference_regions(context->inference)->n > 0;
+}
+
+/* Of ranks that exchange in a loop all capture their runs or none, as libraries make captured exchanges another way. */
+static bool others_stream_in_regions(const trm_context *context)
+{
+    return context->ring != NULL && !context->engine->others_stay && trm_inference_regions(context->inference)->n > 0;
 }
 
 trm_status trm_context_check_capture(const trm_context *context)
@@ -217,7 +224,8 @@ static bool can_capture(const trm_context *context)
     /* copies from memory that is not pinned cannot be captured */
     const bool may = context->captures && !context->profiling && context->debug == NULL &&
                      !trm_stream_is_capturing(context->stream) &&
-                     (context->ring == NULL || context->engine->places.capturable) && !streams_in_regions(context);
+                     (context->ring == NULL || context->engine->places.capturable) && !streams_in_regions(context) &&
+                     !others_stream_in_regions(context);
     return may && (!trm_inference_may_stop(context->inference) ||
                    (trm_context_is_known(context) && context->walked <= MOST_CAPTURED));
 }
@@ -225,6 +233,7 @@ static bool can_capture(const trm_context *context)
 trm_status trm_context_enqueue_run(trm_context *context)
 {
     const bool in_parts = trm_inference_may_stop(context->inference);
+    TRM_TRY(trm_context_follow_weights(context)); /* what was captured has the addresses of before */
     if (!can_capture(context)) {
         if (in_parts) {
             trm_context_drop_capture(context);

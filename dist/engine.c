@@ -210,7 +210,11 @@ static trm_status settle_streamed(trm_engine *engine)
     if (plan->streaming != NULL) {
         status = trm_weight_places_settle(&engine->places, plan, &rates);
     }
-    return trm_world_all_ok(world, status);
+    TRM_TRY(trm_world_all_ok(world, status));
+    int64_t stay = !trm_streaming_fetches(plan);
+    TRM_TRY(trm_world_has_host_communicator(world) ? trm_world_minimum(world, &stay, 1) : TRM_OK);
+    engine->others_stay = world->size == 1 || (trm_world_has_host_communicator(world) && stay == 1);
+    return TRM_OK;
 }
 
 trm_status trm_engine_begin(trm_plan *plan, trm_world *world, trm_progress_fn progress, void *user, trm_engine **engine)
@@ -281,6 +285,7 @@ trm_status trm_engine_set_weight_budget(trm_engine *engine, size_t bytes)
     if (status != TRM_OK) {
         strncpy(cause, trm_last_error(), sizeof(cause) - 1);
     }
+    engine->others_stay = engine->world->size == 1;
     const trm_status alike = trm_streaming_check_alike(engine->plan, engine->world); /* the others wait for this rank */
     return status == TRM_OK ? alike : trm_fail(status, "%s", cause);
 }

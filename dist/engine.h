@@ -24,6 +24,7 @@ struct trm_engine {
     double load_seconds;       /* that took */
     trm_weight_places places;  /* of those that can be streamed, if the plan has a budget */
     trm_communicator *sharers; /* ranks that fetch them together, or NULL */
+    bool others_stay;          /* no other rank fetched any when the engine was made, and no budget changed since */
     trm_host_crew crew;        /* for layers that processors run; its stream is NULL until there are some */
     trm_pool *planners;        /* threads that prepare kernels for dims that are new; NULL before the first */
     pthread_mutex_t planning;  /* of contexts that make and look up `planners`; their loops run without it */
@@ -106,7 +107,7 @@ struct trm_context {
     int64_t launches;              /* of all of them: a clock of their use */
     bool inputs_changed;           /* since they were last copied to the device */
     bool ran;                      /* once, as they now are, so that a capture finds libraries set up */
-    trm_ring *ring;                /* NULL where every weight stays */
+    trm_ring *ring;                /* NULL without a weight budget */
     trm_hosting *hosting;          /* NULL where processors run no layer */
     int32_t program, ran_program;  /* of the ring: for the dims in force, and of the last run */
     uint64_t places_version;       /* of the engine's places when the ring was made and kernels got addresses */

@@ -421,6 +421,11 @@ const trm_residency *trm_streaming_program(const trm_streaming_plan *s, int32_t 
     return program == TRM_PROGRAM_SMALL && s->hosts ? &s->small : &s->residency;
 }
 
+bool trm_streaming_fetches(const trm_plan *plan)
+{
+    return plan->streaming != NULL && plan->streaming->residency.n_fetches > 0; /* small steps fetch some of them */
+}
+
 static size_t larger(size_t a, size_t b)
 {
     return a > b ? a : b;

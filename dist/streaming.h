@@ -58,6 +58,8 @@ typedef struct trm_streaming_plan {
 /* The programs of a ring, and the plan of each: both are the same where processors run nothing. */
 enum { TRM_PROGRAM_LARGE, TRM_PROGRAM_SMALL, TRM_PROGRAM_COUNT };
 const trm_residency *trm_streaming_program(const trm_streaming_plan *s, int32_t program);
+/* Whether a step copies weights to the device at all; one whose weights all stay does not, whatever the budget. */
+bool trm_streaming_fetches(const trm_plan *plan);
 /* Bytes of device memory that weights pass through. */
 size_t trm_streaming_staging(const trm_streaming_plan *s);
 

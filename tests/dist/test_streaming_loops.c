@@ -1,0 +1,245 @@
+/* Networks with loops under a weight budget: the same results whatever it is, and which of their runs are captured. On
+ * the host, which captures nothing, a stand-in for captures enqueues the layers again. */
+#include "dist/streaming_fixture.h"
+
+#include "dist/engine.h"
+#include "support/onnx_message.h"
+
+enum { WIDTH = 32, ROWS = 2, WEIGHT_BYTES = WIDTH * WIDTH * 4 };
+
+/* Small integers, so that sums are exact in any order: two entries in each column. */
+static void fill_weight(float *w, int32_t apart)
+{
+    memset(w, 0, WEIGHT_BYTES);
+    for (int32_t k = 0; k < WIDTH; k++) {
+        w[(k + apart) % WIDTH * WIDTH + k] = 1;
+        w[(k * 3 + apart) % WIDTH * WIDTH + k] -= 1;
+    }
+}
+
+/* n passes of x = x w, then y = x v; the passes are known when a run begins. */
+static trm_plan *build(void)
+{
+    static const int64_t dims[] = {ROWS, WIDTH}, weight_dims[] = {WIDTH, WIDTH};
+    static const char *const inputs[] = {"n", "", "x"};
+    message body = {0}, graph = {0}, loop = {0};
+    float w[WIDTH * WIDTH], v[WIDTH * WIDTH];
+    char path[512];
+    fill_weight(w, 1);
+    fill_weight(v, 5);
+    put_graph(&body, 1, node("MatMul a w b"));
+    put_graph(&body, 1, node("Identity c again"));
+    put_text(&body, 2, "body");
+    put_graph(&body, 11, port("i", 7, 0, NULL));
+    put_graph(&body, 11, port("c", 9, 0, NULL));
+    put_graph(&body, 11, port("a", 1, 2, dims));
+    put_graph(&body, 12, port("again", 9, 0, NULL));
+    put_graph(&body, 12, port("b", 1, 2, dims));
+    for (int32_t i = 0; i < 3; i++) {
+        put_text(&loop, 1, inputs[i]);
+    }
+    put_text(&loop, 2, "last");
+    put_text(&loop, 4, "Loop");
+    message part = attribute("body", 0, &body);
+    put_message(&loop, 5, &part);
+    put_message(&graph, 1, &loop);
+    put_graph(&graph, 1, node("MatMul last v y"));
+    put_weight(&graph, "w", 1, 2, weight_dims, w, sizeof(w));
+    put_weight(&graph, "v", 1, 2, weight_dims, v, sizeof(v));
+    put_graph(&graph, 11, port("n", 7, 0, NULL));
+    put_graph(&graph, 11, port("x", 1, 2, dims));
+    put_graph(&graph, 12, port("y", 1, 2, dims));
+    message model = model_of(&graph);
+    snprintf(path, sizeof(path), "%s/counted.onnx", test_temporary_folder());
+    test_write_file(path, model.bytes, model.size);
+    return test_build_onnx(path, false, 1, 0);
+}
+
+static void multiply(float *x, int32_t apart)
+{
+    float w[WIDTH * WIDTH], product[ROWS * WIDTH] = {0};
+    fill_weight(w, apart);
+    for (int32_t i = 0; i < ROWS; i++) {
+        for (int32_t k = 0; k < WIDTH; k++) {
+            for (int32_t j = 0; j < WIDTH; j++) {
+                product[i * WIDTH + j] += x[i * WIDTH + k] * w[k * WIDTH + j];
+            }
+        }
+    }
+    memcpy(x, product, sizeof(product));
+}
+
+/* One run, with what comes of it. */
+static void run_passes(trm_context *context, int64_t n, int32_t seed)
+{
+    float x[ROWS * WIDTH];
+    trm_dims dims;
+    const void *y;
+    for (int32_t i = 0; i < ROWS * WIDTH; i++) {
+        x[i] = (float)((i * 7 + seed) % 5 - 2);
+    }
+    assert_ok(trm_context_set_input(context, "n", (trm_dims){0}, &n));
+    assert_ok(trm_context_set_input(context, "x", (trm_dims){2, {ROWS, WIDTH}}, x));
+    assert_ok(trm_context_run(context));
+    for (int64_t i = 0; i < n; i++) {
+        multiply(x, 1);
+    }
+    multiply(x, 5);
+    assert_ok(trm_context_output(context, "y", &dims, &y));
+    assert_true(dims.n == 2 && dims.d[0] == ROWS && dims.d[1] == WIDTH);
+    for (int32_t i = 0; i < ROWS * WIDTH; i++) {
+        assert_true(((const float *)y)[i] == x[i]);
+    }
+}
+
+/* ---- captures of the host ---------------------------------------------------------------------- */
+
+static trm_context *captured_context; /* whose runs are captured */
+static bool is_capturing;
+static int32_t n_launches;
+
+static trm_status begin_capture(trm_stream *stream)
+{
+    (void)stream;
+    is_capturing = true;
+    return TRM_OK;
+}
+
+static trm_status end_capture(trm_stream *stream, trm_graph_exec **exec)
+{
+    is_capturing = false;
+    *exec = calloc(1, sizeof(**exec));
+    assert_non_null(*exec);
+    (*exec)->ops = stream->ops;
+    return TRM_OK;
+}
+
+static bool is_stream_capturing(const trm_stream *stream)
+{
+    (void)stream;
+    return is_capturing;
+}
+
+/* A launch leaves the context as it is. */
+static trm_status launch(trm_graph_exec *exec, trm_stream *stream)
+{
+    (void)exec;
+    (void)stream;
+    const int64_t shapings = captured_context->shapings;
+    n_launches++;
+    TRM_TRY(trm_context_enqueue_again(captured_context));
+    captured_context->shapings = shapings;
+    return TRM_OK;
+}
+
+static void destroy_exec(trm_graph_exec *exec)
+{
+    free(exec);
+}
+
+static void capture_on_host(void)
+{
+    if (test_backend() == TRM_BACKEND_HOST) {
+        trm_device_ops *ops = change_ops();
+        ops->stream_begin_capture = begin_capture;
+        ops->stream_end_capture = end_capture;
+        ops->stream_is_capturing = is_stream_capturing;
+        ops->graph_exec_launch = launch;
+        ops->graph_exec_destroy = destroy_exec;
+    }
+}
+
+static trm_context *open_context(const trm_weight_budget *budget, trm_engine **engine)
+{
+    trm_plan *plan = build();
+    if (budget != NULL) {
+        assert_ok(trm_plan_set_weight_budget(plan, budget));
+    }
+    captured_context = test_open_context(plan, engine);
+    assert_ok(trm_context_set_capture(captured_context, true));
+    captured_context->captures = true; /* on the host, too */
+    return captured_context;
+}
+
+/* Runs of several numbers of passes, three of each: the first of one goes layer by layer, the next are captured where
+ * they are to be. A caller may capture the same. */
+static void check_runs(trm_context *context, bool captures)
+{
+    static const int64_t passes[] = {3, 0, 6, 1, 3}; /* the last as the next call's first, before which weights move */
+    for (size_t k = 0; k < sizeof(passes) / sizeof(passes[0]); k++) {
+        const int32_t before = n_launches;
+        for (int32_t i = 0; i < 3; i++) {
+            run_passes(context, passes[k], i);
+            assert_int_equal(context->captured != NULL, captures && i > 0);
+        }
+        assert_true(test_backend() == TRM_BACKEND_CUDA || n_launches - before == (captures ? 2 : 0));
+        if (captures) {
+            assert_ok(trm_context_check_capture(context));
+        } else {
+            assert_fails(trm_context_check_capture(context), TRM_ERROR_UNSUPPORTED, "keep them all on the device");
+        }
+    }
+}
+
+static void runs_are_captured_where_all_weights_stay(void **state)
+{
+    (void)state;
+    static const struct {
+        trm_weight_budget budget;
+        bool captures;
+    } cases[] = {{{.kind = TRM_WEIGHT_BUDGET_PERCENT, .percent = 100}, true},
+                 {{.kind = TRM_WEIGHT_BUDGET_AUTO}, true},
+                 {{.kind = TRM_WEIGHT_BUDGET_BYTES, .bytes = WEIGHT_BYTES}, false}, /* the loop's alone */
+                 {{.kind = TRM_WEIGHT_BUDGET_PERCENT, .percent = 0}, false}};
+    trm_engine *engine;
+    capture_on_host();
+    trm_context *context = open_context(NULL, &engine);
+    check_runs(context, true);
+    trm_context_destroy(context);
+    trm_engine_destroy(engine);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        trm_streaming_info info;
+        context = open_context(&cases[i].budget, &engine);
+        trm_engine_streaming(engine, &info);
+        assert_true(info.on && info.streamable >= 2 * WEIGHT_BYTES && info.streamable < 3 * WEIGHT_BYTES);
+        assert_int_equal(info.copies == 0, cases[i].captures);
+        check_runs(context, cases[i].captures);
+        trm_context_destroy(context);
+        trm_engine_destroy(engine);
+    }
+    restore_ops();
+}
+
+/* A context that lives on. */
+static void budgets_change_between_captured_runs(void **state)
+{
+    (void)state;
+    static const size_t budgets[] = {SIZE_MAX, 0, 3 * WEIGHT_BYTES, WEIGHT_BYTES, SIZE_MAX};
+    const trm_weight_budget first = {.kind = TRM_WEIGHT_BUDGET_PERCENT, .percent = 50};
+    trm_engine *engine;
+    capture_on_host();
+    trm_context *context = open_context(&first, &engine);
+    check_runs(context, false);
+    for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
+        assert_ok(trm_engine_set_weight_budget(engine, budgets[i]));
+        check_runs(context, budgets[i] >= 3 * WEIGHT_BYTES);
+    }
+    assert_ok(trm_engine_set_weight_budget(engine, 0)); /* no run has seen that weights were elsewhere */
+    assert_ok(trm_engine_set_weight_budget(engine, SIZE_MAX));
+    check_runs(context, true);
+    trm_context_destroy(context);
+    trm_engine_destroy(engine);
+    restore_ops();
+}
+
+int main(void)
+{
+    if (test_lacks_backend()) {
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs_are_captured_where_all_weights_stay),
+        cmocka_unit_test(budgets_change_between_captured_runs),
+    };
+    return cmocka_run_group_tests(tests, test_open_world, test_close_world);
+}
