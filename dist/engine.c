@@ -152,6 +152,7 @@ static trm_status fill_engine(trm_engine *engine)
 {
     trm_plan *plan = engine->plan;
     trm_device *device = engine->world->device;
+    TRM_TRY(trm_streaming_check(plan));
     TRM_TRY(check_fits(plan, engine->world));
     TRM_TRY(trm_plan_use_tactics(plan, device));
     void *memory;

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "dist/context_parallel.h"
 #include "dist/world.h"
+#include "graph/regions.h"
 
 /* ---- tensors ----------------------------------------------------------------------------------- */
 
@@ -299,6 +300,7 @@ trm_status trm_partition(const trm_network *network, const trm_mesh *mesh, int32
     } else {
         status = solve(&partitioner, mesh, rank, local, &made);
     }
+    made.has_regions = trm_network_has_regions(network) && (exchange == NULL || trm_mesh_ranks(mesh) == 1);
     trm_arena_fini(&partitioner.arena);
     if (status == TRM_OK && report != NULL) {
         *report = made;

@@ -536,6 +536,7 @@ static trm_status get_partition(const reader *r)
     to->bytes_exchanged = from->bytes_exchanged;
     to->seconds = from->seconds;
     to->as_written = from->as_written;
+    to->has_regions = from->has_regions;
     strncpy(to->note, from->note, sizeof(to->note) - 1);
     return TRM_OK;
 }

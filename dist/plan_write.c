@@ -508,6 +508,7 @@ static trm_status put_partition(writer *w, const trm_partition_report *report, T
     made->parts = parts;
     made->n_parts = (size_t)report->n_parts;
     made->as_written = report->as_written;
+    made->has_regions = report->has_regions;
     to->partition = made;
     return trm_plan_copy_text(&w->arena, report->note, &made->note);
 }

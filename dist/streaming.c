@@ -558,6 +558,16 @@ static trm_status set_streaming(trm_plan *plan, trm_streaming_plan *streaming)
     return TRM_OK;
 }
 
+static trm_status fail_regions(void)
+{
+    TRM_FAIL(TRM_ERROR_UNSUPPORTED, "processors cannot compute layers of a network with loops or branches");
+}
+
+trm_status trm_streaming_check(const trm_plan *plan)
+{
+    return plan->streaming != NULL && plan->streaming->is_refused ? fail_regions() : TRM_OK;
+}
+
 trm_status trm_plan_set_weight_budget(trm_plan *plan, const trm_weight_budget *budget)
 {
     if (plan == NULL || budget == NULL) {
@@ -567,15 +577,17 @@ trm_status trm_plan_set_weight_budget(trm_plan *plan, const trm_weight_budget *b
     if (budget->kind == TRM_WEIGHT_BUDGET_OFF) {
         return set_streaming(plan, NULL);
     }
-    const bool has_regions = trm_network_has_regions(plan->network);
-    if (has_regions && budget->host_compute == TRM_HOST_COMPUTE_PERCENT) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "processors cannot compute layers of a network with loops or branches");
+    /* by what all ranks know: one that refuses alone would keep the others waiting */
+    if (plan->partition.has_regions && budget->host_compute == TRM_HOST_COMPUTE_PERCENT) {
+        return fail_regions();
     }
+    const bool has_regions = trm_network_has_regions(plan->network);
     trm_streaming_plan *made = calloc(1, sizeof(*made));
     if (made == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a plan of streamed weights");
     }
     made->asked = *budget;
+    made->is_refused = has_regions && budget->host_compute == TRM_HOST_COMPUTE_PERCENT;
     made->asked.host_compute = has_regions ? TRM_HOST_COMPUTE_OFF : budget->host_compute;
     trm_status status = make_problem(plan, made);
     size_t bytes = budget->kind == TRM_WEIGHT_BUDGET_BYTES ? budget->bytes

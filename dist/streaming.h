@@ -22,6 +22,7 @@
 typedef struct trm_streaming_plan {
     trm_arena arena;
     trm_weight_budget asked;
+    bool is_refused;            /* the processors of a rank with loops or branches are to compute a share of its layers */
     int32_t *weight_of;         /* [n_tensors]; -1: stays whatever the budget */
     const trm_tensor **tensors; /* [n_weights] */
     size_t *bytes;              /* [n_weights] */
@@ -58,6 +59,8 @@ typedef struct trm_streaming_plan {
 /* The programs of a ring, and the plan of each: both are the same where processors run nothing. */
 enum { TRM_PROGRAM_LARGE, TRM_PROGRAM_SMALL, TRM_PROGRAM_COUNT };
 const trm_residency *trm_streaming_program(const trm_streaming_plan *s, int32_t program);
+/* Refuses what a plan was asked for though not all ranks knew that it cannot be: UNSUPPORTED, to be agreed on. */
+trm_status trm_streaming_check(const trm_plan *plan);
 /* Whether a step copies weights to the device at all; one whose weights all stay does not, whatever the budget. */
 bool trm_streaming_fetches(const trm_plan *plan);
 /* Bytes of device memory that weights pass through. */

@@ -169,7 +169,9 @@ TRM_API trm_status trm_host_compute_parse(const char *text, trm_weight_budget *b
  * becomes 0, compression and sharing AUTO, host_compute OFF. */
 TRM_API trm_status trm_weight_budget_parse(const char *text, trm_weight_budget *budget);
 
-/* Plans which weights stay. To be called before the engine is made; AUTO is resolved by then. */
+/* Plans which weights stay. To be called before the engine is made; AUTO is resolved by then. UNSUPPORTED: processors
+ * are to compute a share (host_compute PERCENT) of a network with loops or branches, on whatever rank those are; where
+ * each rank's network is its author's, the engine is refused instead, on all ranks. */
 TRM_API trm_status trm_plan_set_weight_budget(trm_plan *plan, const trm_weight_budget *budget);
 
 /* What a budget comes to, on one rank. */

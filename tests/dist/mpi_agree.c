@@ -6,7 +6,10 @@
 
 #include <trireme/trireme.h>
 
+#include "graph/nets.h"
 #include "support/hf_golden.h"
+
+#define KIND(kind_) ((trm_layer_desc){.kind = (kind_)})
 
 static atomic_long allocations_left = -1; /* until one fails; negative: none does */
 
@@ -132,6 +135,59 @@ static void ranks_that_ask_for_different_things(void **state)
     trm_generator_destroy(generator);
 }
 
+/* A network of this rank's own, with an exchange; with a loop, as long as `again`. */
+static trm_plan *build_written(bool loops)
+{
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    trm_plan *plan;
+    trm_network *network = net_create();
+    const trm_layer_desc sum = {.kind = TRM_LAYER_DIST_COLLECTIVE,
+                                .collective = {.op = TRM_ALL_REDUCE, .reduce = TRM_REDUCE_SUM, .n_ranks = size}};
+    trm_tensor *y = net_input(network, "x", TRM_F32, DIMS(4));
+    trm_tensor *again = net_input(network, "again", TRM_BOOL, (trm_dims){0});
+    y = net_layer(network, "sum", sum, y, NULL, NULL, NULL);
+    if (loops) {
+        const trm_layer_desc relu = {.kind = TRM_LAYER_UNARY, .unary = {.op = TRM_UNARY_ACTIVATION}};
+        trm_tensor *carried = net_layer(network, "carried", KIND(TRM_LAYER_RECURRENCE), y, NULL, NULL, NULL);
+        trm_tensor *begun = net_layer(network, "loop", KIND(TRM_LAYER_LOOP), again, NULL, NULL, NULL);
+        trm_tensor *made = net_layer(network, "made", relu, carried, NULL, NULL, NULL);
+        trm_tensor *here = net_layer(network, "here", KIND(TRM_LAYER_ENTER), again, NULL, NULL, NULL);
+        net_layer(network, "next", KIND(TRM_LAYER_NEXT), made, carried, NULL, NULL);
+        trm_tensor *end = net_layer(network, "end", KIND(TRM_LAYER_END_LOOP), here, begun, NULL, NULL);
+        y = net_layer(network, "y", KIND(TRM_LAYER_LOOP_OUTPUT), carried, end, NULL, NULL);
+    }
+    net_output(network, y);
+    options.rank = rank;
+    assert_ok(trm_mesh_parse(NULL, size, &options.mesh));
+    assert_ok(trm_build(network, &options, &plan));
+    trm_network_destroy(network);
+    return plan;
+}
+
+/* Processors cannot compute a share of a network with loops: where one rank has some, no rank gets an engine. */
+static void one_rank_with_loops(void **state)
+{
+    (void)state;
+    const trm_weight_budget share = {
+        .kind = TRM_WEIGHT_BUDGET_PERCENT, .host_compute = TRM_HOST_COMPUTE_PERCENT, .host_percent = 50};
+    trm_engine *engine = NULL;
+    trm_plan *plan = build_written(rank == size - 1);
+    trm_status status = trm_plan_set_weight_budget(plan, &share);
+    assert_true(size == 1 || status == TRM_OK);
+    if (status == TRM_OK) {
+        status = trm_engine_create(plan, world, NULL, NULL, &engine);
+        assert_null(engine);
+    } else {
+        trm_plan_destroy(plan);
+    }
+    assert_int_equal(status, TRM_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(trm_last_error(), "processors cannot compute layers of a network with loops"));
+    plan = build_written(false);
+    assert_ok(trm_plan_set_weight_budget(plan, &share));
+    assert_ok(trm_engine_create(plan, world, NULL, NULL, &engine));
+    trm_engine_destroy(engine);
+}
+
 static int open_all(void **state)
 {
     (void)state;
@@ -157,6 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_ask_for_different_things),
+        cmocka_unit_test(one_rank_with_loops),
         cmocka_unit_test(memory_that_ends_on_one_rank),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

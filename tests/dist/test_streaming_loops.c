@@ -3,6 +3,7 @@
 #include "dist/streaming_fixture.h"
 
 #include "dist/engine.h"
+#include "graph/regions.h"
 #include "support/onnx_message.h"
 
 enum { WIDTH = 32, ROWS = 2, WEIGHT_BYTES = WIDTH * WIDTH * 4 };
@@ -17,14 +18,14 @@ static void fill_weight(float *w, int32_t apart)
     }
 }
 
-/* n passes of x = x w, then y = x v; the passes are known when a run begins. */
-static trm_plan *build(void)
+/* n passes of x = x w, then y = x v; the passes are known when a run begins. The path of its file. */
+static const char *write_net(void)
 {
+    static char path[512];
     static const int64_t dims[] = {ROWS, WIDTH}, weight_dims[] = {WIDTH, WIDTH};
     static const char *const inputs[] = {"n", "", "x"};
     message body = {0}, graph = {0}, loop = {0};
     float w[WIDTH * WIDTH], v[WIDTH * WIDTH];
-    char path[512];
     fill_weight(w, 1);
     fill_weight(v, 5);
     put_graph(&body, 1, node("MatMul a w b"));
@@ -52,7 +53,7 @@ static trm_plan *build(void)
     message model = model_of(&graph);
     snprintf(path, sizeof(path), "%s/counted.onnx", test_temporary_folder());
     test_write_file(path, model.bytes, model.size);
-    return test_build_onnx(path, false, 1, 0);
+    return path;
 }
 
 static void multiply(float *x, int32_t apart)
@@ -151,7 +152,7 @@ static void capture_on_host(void)
 
 static trm_context *open_context(const trm_weight_budget *budget, trm_engine **engine)
 {
-    trm_plan *plan = build();
+    trm_plan *plan = test_build_onnx(write_net(), false, 1, 0);
     if (budget != NULL) {
         assert_ok(trm_plan_set_weight_budget(plan, budget));
     }
@@ -232,6 +233,45 @@ static void budgets_change_between_captured_runs(void **state)
     restore_ops();
 }
 
+/* A share of the layers for processors is refused on all ranks, also on those whose stage has no loop: they would wait
+ * for those that have one. */
+static void all_stages_refuse_alike(void **state)
+{
+    (void)state;
+    trm_onnx *model;
+    trm_network *network;
+    trm_plan *plans[2];
+    char path[512];
+    const trm_weight_budget share = {
+        .kind = TRM_WEIGHT_BUDGET_PERCENT, .host_compute = TRM_HOST_COMPUTE_PERCENT, .host_percent = 50};
+    const trm_weight_budget automatic = {.kind = TRM_WEIGHT_BUDGET_PERCENT, .host_compute = TRM_HOST_COMPUTE_AUTO};
+    assert_ok(trm_onnx_open(write_net(), &model));
+    assert_ok(trm_onnx_build_network(model, NULL, &network));
+    trm_onnx_close(model);
+    for (int32_t rank = 0; rank < 2; rank++) {
+        trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+        options.backend = test_backend();
+        options.mesh.size[TRM_AXIS_PP] = 2;
+        options.rank = rank;
+        assert_ok(trm_build(network, &options, &plans[rank]));
+        assert_int_equal(trm_network_has_regions(plans[rank]->network), rank == 0);
+    }
+    trm_network_destroy(network);
+    snprintf(path, sizeof(path), "%s/stages.plan", test_temporary_folder());
+    assert_ok(trm_plan_save((const trm_plan *const *)plans, 2, TRM_PLAN_WEIGHTS_EMBEDDED, path));
+    for (int32_t rank = 0; rank < 2; rank++) {
+        trm_plan *loaded;
+        assert_ok(trm_plan_load(path, rank, &loaded));
+        for (int32_t i = 0; i < 2; i++) {
+            trm_plan *plan = i == 0 ? plans[rank] : loaded;
+            assert_fails(trm_plan_set_weight_budget(plan, &share), TRM_ERROR_UNSUPPORTED,
+                         "processors cannot compute layers of a network with loops or branches");
+            assert_ok(trm_plan_set_weight_budget(plan, &automatic));
+            trm_plan_destroy(plan);
+        }
+    }
+}
+
 int main(void)
 {
     if (test_lacks_backend()) {
@@ -240,6 +280,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_are_captured_where_all_weights_stay),
         cmocka_unit_test(budgets_change_between_captured_runs),
+        cmocka_unit_test(all_stages_refuse_alike),
     };
     return cmocka_run_group_tests(tests, test_open_world, test_close_world);
 }
