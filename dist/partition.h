@@ -46,10 +46,10 @@ typedef struct trm_partition_report {
     double seconds;         /* the cost model's estimate of one run of this rank's stage */
     int32_t n_parts;        /* with several stages: numbers of ranks that the collectives of any of them may join */
     int32_t parts[8];
-    bool as_written; /* the network has exchanges of its own: the rank runs it as it is */
+    bool as_written;  /* the network has exchanges of its own: the rank runs it as it is */
     bool has_regions; /* there are loops or branches, perhaps in another stage; false of networks as written, which
                          other ranks may have others of */
-    char note[512];  /* what could not be split and why, or "" */
+    char note[512];   /* what could not be split and why, or "" */
 } trm_partition_report;
 
 /*
