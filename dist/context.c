@@ -442,6 +442,18 @@ trm_status trm_context_finish(trm_context *context)
     return context->profiling ? trm_context_collect_profile(context) : TRM_OK;
 }
 
+size_t trm_context_streamed(const trm_context *context)
+{
+    if (context == NULL || context->ring == NULL || !context->has_outputs) {
+        return 0;
+    }
+    /* runs of loops are as long as they turn out to be, and not captured; others are as planned */
+    const trm_streaming_plan *streaming = context->engine->plan->streaming;
+    return trm_inference_regions(context->inference)->n > 0
+               ? trm_ring_copied_bytes(context->ring)
+               : trm_streaming_program(streaming, context->ran_program)->link_bytes;
+}
+
 bool trm_context_was_hosted(const trm_context *context)
 {
     return context != NULL && context->hosting != NULL && context->ran_program == TRM_PROGRAM_SMALL;

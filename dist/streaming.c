@@ -233,9 +233,9 @@ static void list_uses(const trm_network *network, bool cuda, trm_streaming_plan 
     s->first_use[network->n_layers] = s->problem.n_uses;
 }
 
-/* Seconds that products with weights take in a run with the largest inputs: of each layer, `least` at least, and in
- * all. */
-static double largest_products(const trm_plan *plan, const double *least, double *seconds)
+/* Seconds that products with weights take in a run with the largest inputs: of each layer once, `least` at least, and
+ * in all. */
+static double largest_products(const trm_plan *plan, const double *least, const int32_t *runs, double *seconds)
 {
     const trm_network *network = plan->network;
     double sum = 0;
@@ -259,7 +259,7 @@ static double largest_products(const trm_plan *plan, const double *least, double
             const int64_t packed = is_quantized && weight->dtype == TRM_U8 ? 2 : 1;
             seconds[i] += 2 * (double)rows * (double)(packed * trm_dims_count(&weight->dims)) / rate;
         }
-        sum += seconds[i];
+        sum += seconds[i] * (runs == NULL ? 1 : runs[i]);
         seconds[i] = seconds[i] > least[i] ? seconds[i] : least[i];
     }
     return sum;
@@ -385,7 +385,7 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     s->problem.in_files = s->in_files;
     s->problem.file_rate = FILE_RATE;
     s->problem.ring_limit = SIZE_MAX;
-    s->largest_products = largest_products(plan, seconds, largest);
+    s->largest_products = largest_products(plan, seconds, s->problem.runs, largest);
     s->problem.largest_seconds = largest;
     choose_packed(plan, s);
     s->rates = trm_hosting_guess(plan);
@@ -767,6 +767,16 @@ static size_t host_bytes(const trm_streaming_plan *s)
     return sum;
 }
 
+/* Passes that a loop is counted as; 0: there is none. */
+static int32_t loop_passes(const trm_streaming_plan *s)
+{
+    int32_t most = 1;
+    for (int32_t i = 0; s->problem.runs != NULL && i < s->problem.n_layers; i++) {
+        most = s->problem.runs[i] > most ? s->problem.runs[i] : most;
+    }
+    return most > 1 ? LOOP_PASSES : 0;
+}
+
 /* What other ranks fetch of a step's weights. */
 static size_t gathered_bytes(const trm_streaming_plan *s)
 {
@@ -822,6 +832,7 @@ void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
         .staging = trm_streaming_staging(s),
         .host = host_bytes(s),
         .copies = step->n_copies,
+        .loop_passes = loop_passes(s),
         .sharers = s->problem.sections == NULL ? s->n_sharers : 1,
         .gathered = gathered_bytes(s),
         .link_rate = s->problem.link_rate,

@@ -112,10 +112,11 @@ static void list_fetches(planner *p, const bool *resident)
             p->fetches[p->use_fetch[i]].last_use = i;
             p->fetches[p->use_fetch[i]].last_layer = use->layer;
         } else {
+            const size_t runs = (size_t)runs_of(problem, use->layer);
             p->use_fetch[i] = p->n_fetches;
             p->fetches[p->n_fetches++] = (trm_residency_fetch){use->weight, i, i, use->layer, use->layer, -1, 0};
-            p->streamed_bytes += problem->bytes[use->weight];
-            p->link_bytes += link_bytes(problem, use->weight);
+            p->streamed_bytes += runs * problem->bytes[use->weight];
+            p->link_bytes += runs * link_bytes(problem, use->weight);
             p->stage_bytes = is_packed(problem, use->weight) ? problem->stage_bytes : p->stage_bytes;
             p->reads_files = p->reads_files || (problem->in_files != NULL && problem->in_files[use->weight]);
         }
@@ -230,7 +231,7 @@ static double time_fetch(planner *p, const trm_residency_fetch *fetch, double fr
     double takes = runs * ((double)link_bytes(problem, weight) / rate + (double)copies * problem->copy_seconds);
     *link_free = (free_at > *link_free ? free_at : *link_free) + takes;
     p->link_seconds += takes;
-    p->n_copies += (int32_t)copies;
+    p->n_copies += runs * (int32_t)copies;
     if (!packed) {
         return *link_free;
     }

@@ -31,7 +31,8 @@ typedef struct trm_residency_problem {
     const size_t *link_bytes; /* [n_weights] that are copied for the part: fewer where it is packed; NULL: the same */
     const trm_residency_use *uses; /* [n_uses], by layer, which are run in their order */
     const int32_t *sections;     /* [n_layers] uses in layers of different ones share no fetch; NULL: all are of one */
-    const int32_t *runs;         /* [n_layers] how often a layer is thought to run in a step; NULL: once */
+    const int32_t *runs;         /* [n_layers] how often a layer is thought to run in a step, in which it is fetched for
+                                    each time; NULL: once */
     const double *layer_seconds; /* [n_layers] of computing, all weights being there */
     const double *largest_seconds; /* [n_layers] of that in the largest step; NULL: there is none larger */
     double link_rate;              /* bytes per second from host to device */
@@ -64,7 +65,8 @@ typedef struct trm_residency {
     int32_t *use_fetch;           /* [n_uses] the fetch that brings the weight; -1: resident or read in place */
     trm_residency_fetch *fetches; /* [n_fetches], in the order they are used */
     int32_t n_fetches, n_carried; /* the first n_carried are made behind all others, for the next step */
-    size_t resident_bytes, streamed_bytes; /* the latter per step, of the device form */
+    size_t resident_bytes, streamed_bytes; /* the latter per step, of the device form; this, link_bytes, n_copies and
+                                              all times with every run of a layer */
     size_t hosted_bytes;                   /* of weights that processors read in a step */
     int32_t n_hosted;                      /* layers */
     double host_seconds;                   /* of a step, that processors are busy */

@@ -41,6 +41,7 @@ struct trm_ring {
     trm_stream *unpacks, *pieces_on[PIECE_STREAMS];
     trm_event *copied, *drained, *staged[STAGES], *emptied[STAGES];
     size_t n_pieces;            /* of the step under way */
+    size_t copied_bytes;        /* enqueued since it began */
     int32_t next;               /* how many fetches of the step under way are enqueued */
     int32_t awaited;            /* fetch that the next waiting layer needs first */
     int32_t skipped;            /* fetches before this one that are not enqueued yet are not needed in this step */
@@ -236,6 +237,11 @@ void trm_ring_destroy(trm_ring *ring)
     free(ring);
 }
 
+size_t trm_ring_copied_bytes(const trm_ring *ring)
+{
+    return ring->copied_bytes;
+}
+
 void *trm_ring_slot(const trm_ring *ring, int32_t program, int32_t fetch)
 {
     return ring->memory + ring->programs[program].residency->fetches[fetch].offset;
@@ -297,6 +303,8 @@ static trm_status fetch_weight(trm_ring *ring, int32_t k)
 
 static trm_status enqueue_copy(trm_ring *ring, int32_t k)
 {
+    const int32_t weight = ring->now->residency->fetches[k].weight;
+    ring->copied_bytes += is_packed(ring, ring->now, k) ? ring->stored[weight].bytes : ring->bytes[weight];
     TRM_TRY(fetch_weight(ring, k));
     return trm_event_record(ring->now->arrived[k], is_packed(ring, ring->now, k) ? ring->unpacks : ring->copies);
 }
@@ -403,6 +411,7 @@ trm_status trm_ring_begin(trm_ring *ring, int32_t program, trm_stream *stream)
         TRM_TRY(trm_ring_prime(ring, program, stream));
         ring->primed = NULL; /* until the step has ended */
     }
+    ring->copied_bytes = 0;
     if (ring->reader != NULL) {
         trm_reader_begin(ring->reader);
     }

@@ -47,6 +47,9 @@ trm_status trm_ring_create(trm_device *device, const trm_residency *const *progr
 /* Waits for copies under way; NULL is ignored. The programs may be gone by then. */
 void trm_ring_destroy(trm_ring *ring);
 
+/* Bytes that were copied since a step began that is not captured, packed ones as they are on their way. */
+size_t trm_ring_copied_bytes(const trm_ring *ring);
+
 /* Where a fetch of a program puts its weight. */
 void *trm_ring_slot(const trm_ring *ring, int32_t program, int32_t fetch);
 

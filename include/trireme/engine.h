@@ -198,6 +198,8 @@ typedef struct trm_streaming_info {
     size_t files;               /* bytes that are read from files in every run */
     size_t file_buffers;        /* bytes of host memory that one context reads them through; 0: it reads none */
     int32_t copies;             /* in every run */
+    int32_t loop_passes;        /* that a loop whose passes only a run tells is counted as, in bytes and copies of a run
+                                   as in times: trm_context_streamed has those of a run. 0: there is no such loop */
     int32_t sharers;            /* ranks that fetch weights together; 1: this one alone */
     size_t gathered;            /* bytes of weights that come from them in every run; `unpacked` has them, too */
     double link_rate;           /* bytes per second, once `measured` */
@@ -490,6 +492,9 @@ TRM_API trm_status trm_context_times(const trm_context *context, trm_run_times *
  * layer whose weights stream has one more before it, with the time that was waited for them and TRM_KERNEL_WAIT. */
 #define TRM_KERNEL_WAIT "weight_stream.wait"
 TRM_API trm_status trm_context_set_profiling(trm_context *context, bool on);
+/* Bytes of weights that the last run copied, those that are packed as they are on their way; of loops in every pass
+ * that it made. 0 before a run. */
+TRM_API size_t trm_context_streamed(const trm_context *context);
 /* Whether processors computed layers of the last run. */
 TRM_API bool trm_context_was_hosted(const trm_context *context);
 typedef void (*trm_profile_fn)(void *user, const char *layer, trm_layer_kind kind, const char *kernel,

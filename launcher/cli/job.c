@@ -189,6 +189,7 @@ void report_streaming(report *r, const trm_streaming_info *info)
     report_integer(r, "files", (int64_t)info->files);
     report_integer(r, "file_buffers", (int64_t)info->file_buffers);
     report_integer(r, "copies", info->copies);
+    report_integer(r, "loop_passes", info->loop_passes);
     report_integer(r, "sharers", info->sharers);
     report_integer(r, "gathered", (int64_t)info->gathered);
     report_integer(r, "hosted", (int64_t)info->hosted);
@@ -209,7 +210,7 @@ void report_streaming(report *r, const trm_streaming_info *info)
 
 void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
 {
-    char packed[64] = "", shared[64] = "", hosted[112] = "";
+    char packed[64] = "", shared[64] = "", hosted[112] = "", loops[64] = "";
     text[0] = '\0';
     if (info->on && info->unpack_rate > 0) {
         snprintf(packed, sizeof(packed), ", packed into %.2f", (double)info->streamed / 0x1p30);
@@ -222,13 +223,16 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
         snprintf(hosted, sizeof(hosted), ", processors read %.2f in %d layers of small ones at %.1f GB/s",
                  (double)info->hosted / 0x1p30, (int)info->hosted_layers, info->host_rate / 1e9);
     }
+    if (info->on && info->loop_passes > 0 && info->copies > 0) {
+        snprintf(loops, sizeof(loops), " with loops of %d passes", (int)info->loop_passes);
+    }
     if (info->on) {
         snprintf(
             text, size,
-            "of %.2f GiB of weights %.2f stay and %.2f stream in every step%s%s%s, in %d copies through %.2f GiB of "
+            "of %.2f GiB of weights %.2f stay and %.2f stream in every step%s%s%s%s, in %d copies through %.2f GiB of "
             "staging at %s%.1f GB/s: a step takes at least %.2f ms",
-            (double)info->streamable / 0x1p30, (double)info->resident / 0x1p30, (double)info->unpacked / 0x1p30, shared,
-            packed, hosted, info->copies, (double)info->staging / 0x1p30, info->measured ? "" : "an assumed ",
+            (double)info->streamable / 0x1p30, (double)info->resident / 0x1p30, (double)info->unpacked / 0x1p30, loops,
+            shared, packed, hosted, info->copies, (double)info->staging / 0x1p30, info->measured ? "" : "an assumed ",
             info->link_rate / 1e9, info->run_seconds * 1e3);
     }
 }

@@ -150,6 +150,13 @@ static void capture_on_host(void)
     }
 }
 
+static void restore_host(void)
+{
+    if (test_backend() == TRM_BACKEND_HOST) {
+        restore_ops();
+    }
+}
+
 static trm_context *open_context(const trm_weight_budget *budget, trm_engine **engine)
 {
     trm_plan *plan = test_build_onnx(write_net(), false, 1, 0);
@@ -208,7 +215,7 @@ static void runs_are_captured_where_all_weights_stay(void **state)
         trm_context_destroy(context);
         trm_engine_destroy(engine);
     }
-    restore_ops();
+    restore_host();
 }
 
 /* A context that lives on. */
@@ -230,7 +237,54 @@ static void budgets_change_between_captured_runs(void **state)
     check_runs(context, true);
     trm_context_destroy(context);
     trm_engine_destroy(engine);
-    restore_ops();
+    restore_host();
+}
+
+static size_t copied; /* bytes, on other streams than that of the layers */
+
+static trm_status upload_and_count(trm_stream *stream, void *to, const void *from, size_t size)
+{
+    copied += captured_context != NULL && stream != captured_context->stream ? size : 0;
+    return own_ops->stream_upload(stream, to, from, size);
+}
+
+/* What a plan says of a run counts a loop as so many passes, in bytes, copies and times alike; what a run copied is
+ * what it did. */
+static void bytes_and_times_are_of_the_same_passes(void **state)
+{
+    (void)state;
+    static const int64_t passes[] = {8, 1, 3, 0};
+    static const size_t budgets[] = {0, WEIGHT_BYTES + WEIGHT_BYTES / 2};
+    for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
+        const trm_weight_budget budget = {.kind = TRM_WEIGHT_BUDGET_BYTES, .bytes = budgets[i]};
+        const size_t loop = i == 0 ? WEIGHT_BYTES : 0; /* that streams of a pass: the loop's stay first */
+        trm_streaming_info info;
+        trm_engine *engine;
+        captured_context = NULL;
+        if (test_backend() == TRM_BACKEND_HOST) {
+            change_ops()->stream_upload = upload_and_count;
+        }
+        trm_context *context = open_context(&budget, &engine);
+        assert_int_equal(trm_context_streamed(context), 0);
+        trm_engine_streaming(engine, &info);
+        const trm_residency_problem *problem = &engine->plan->streaming->problem;
+        const double seconds = (double)info.streamed / info.link_rate + info.copies * problem->copy_seconds;
+        assert_int_equal(info.loop_passes, 8);
+        assert_true(info.streamed >= 8 * loop + WEIGHT_BYTES && info.streamed < 8 * loop + 2 * WEIGHT_BYTES);
+        assert_true(info.unpacked == info.streamed && info.copies >= (i == 0 ? 9 : 1));
+        assert_true(info.link_seconds > 0.999 * seconds && info.link_seconds < 1.001 * seconds);
+        for (size_t k = 0; k < sizeof(passes) / sizeof(passes[0]); k++) {
+            run_passes(context, passes[k], 1); /* the first one brings what runs begin with */
+            copied = 0;
+            run_passes(context, passes[k], 2);
+            const size_t streamed = trm_context_streamed(context);
+            assert_true(test_backend() == TRM_BACKEND_CUDA || streamed == copied);
+            assert_true(streamed >= (size_t)passes[k] * loop + WEIGHT_BYTES);
+        }
+        trm_context_destroy(context);
+        trm_engine_destroy(engine);
+        restore_host();
+    }
 }
 
 /* A share of the layers for processors is refused on all ranks, also on those whose stage has no loop: they would wait
@@ -280,6 +334,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_are_captured_where_all_weights_stay),
         cmocka_unit_test(budgets_change_between_captured_runs),
+        cmocka_unit_test(bytes_and_times_are_of_the_same_passes),
         cmocka_unit_test(all_stages_refuse_alike),
     };
     return cmocka_run_group_tests(tests, test_open_world, test_close_world);

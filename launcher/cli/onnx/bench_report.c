@@ -61,17 +61,10 @@ void bench_split_profile(const bench *b, double *compute, double *communication)
     }
 }
 
-/* Bytes of weights that a run copies. */
-static size_t streamed_bytes(const bench *b)
-{
-    const trm_streaming_info *info = &b->onnx.streaming;
-    return trm_context_was_hosted(b->onnx.context) || info->hosted_layers == 0 ? info->streamed : info->large_streamed;
-}
-
 /* Bytes of weights per second of a run. */
 static double streaming_rate(const bench *b)
 {
-    return (double)streamed_bytes(b) / bench_percentile(b, 50);
+    return (double)trm_context_streamed(b->onnx.context) / bench_percentile(b, 50);
 }
 
 static bool shows_profile(const bench *b)
@@ -163,6 +156,7 @@ static void print_json(const bench *b)
     report_begin(&r, stdout);
     report_job(j, &r);
     if (j->streaming.on) {
+        report_integer(&r, "streamed_per_run", (int64_t)trm_context_streamed(j->context));
         report_number(&r, "link_share", streaming_rate(b) / j->streaming.link_rate);
     }
     report_integer(&r, "streams", b->n_streams);
@@ -216,8 +210,9 @@ static void print_head(const bench *b)
     }
     printf("%s; inputs copied in %.3f ms\n", b->transfers ? ", inputs copied anew in each" : "", b->copy_seconds * 1e3);
     if (j->streaming.on) {
-        printf("weights streamed: %.1f MB per run, %.2f GB/s, %.1f %% of the link\n", (double)streamed_bytes(b) / 1e6,
-               streaming_rate(b) / 1e9, streaming_rate(b) / j->streaming.link_rate * 100);
+        printf("weights streamed: %.1f MB per run, %.2f GB/s, %.1f %% of the link\n",
+               (double)trm_context_streamed(j->context) / 1e6, streaming_rate(b) / 1e9,
+               streaming_rate(b) / j->streaming.link_rate * 100);
     }
 }
 
