@@ -54,6 +54,21 @@ shows() {
     grep -qF -- "$expected" "$work/out" || complain "$*: \"$expected\" is not in: $(head -5 "$work/out")"
 }
 
+# shows_near NUMBERS RANKS ARGUMENT...: the program succeeds, and a line that it prints has just these numbers, each within
+# 1e-4 of itself: the last digits are those of the processor's kernels.
+shows_near() {
+    local expected=$1
+    shift
+    start "$@" </dev/null
+    [ $code = 0 ] || complain "exit code $code: $*: $(head -3 "$work/err")"
+    awk -v expected="$expected" '
+        BEGIN { n = split(expected, e, " ") }
+        function size(x) { return x < 0 ? -x : x }
+        function near(a, b) { return a == b || (a ~ /^-?[0-9.]+(e[-+]?[0-9]+)?$/ && size(a - b) <= 1e-4 * size(b)) }
+        NF == n { all = 1; for (i = 1; i <= n; i++) all = all && near($i, e[i]); found = found || all }
+        END { exit !found }' "$work/out" || complain "$*: nothing near \"$expected\" is in: $(head -5 "$work/out")"
+}
+
 # value PATH EXPECTED: of the JSON that the last program printed.
 value() {
     local found
