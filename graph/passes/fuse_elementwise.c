@@ -26,6 +26,9 @@ typedef struct fuser {
     bool *remove;    /* [n_layers] */
     int32_t *group;  /* [n_layers] number of the group that the layer was last looked at for */
     int32_t groups;
+    int32_t *readers;      /* layers that read a tensor, once for each input that it is, in their order; those of
+                              tensor i are first_reader[i] .. first_reader[i + 1] - 1 */
+    int32_t *first_reader; /* [n_tensors + 1] */
 } fuser;
 
 /* One group, layers in falling order. */
@@ -90,17 +93,14 @@ static bool is_in(const fuser *self, const trm_layer *layer)
 static bool others_come_later(const fuser *self, const trm_tensor *tensor, const trm_layer *last, bool *has_others)
 {
     int32_t outside = self->analysis.use_count[tensor->index];
-    for (int32_t i = tensor->producer->index + 1; i < self->network->n_layers && outside > 0; i++) {
-        const trm_layer *layer = self->network->layers[i];
-        for (int32_t k = 0; k < layer->n_inputs; k++) {
-            if (layer->inputs[k] != tensor) {
-                continue;
-            }
-            if (is_in(self, layer)) {
-                outside--;
-            } else if (i < last->index) {
-                return false;
-            }
+    for (int32_t i = self->first_reader[tensor->index]; i < self->first_reader[tensor->index + 1]; i++) {
+        const trm_layer *layer = self->network->layers[self->readers[i]];
+        if (is_in(self, layer)) {
+            outside--;
+        } else if (layer->index < last->index) {
+            return false;
+        } else {
+            break;
         }
     }
     *has_others = outside > 0 || tensor->pin != NULL;
@@ -229,24 +229,32 @@ static bool write_program(const fuser *self, const group *g, program *p)
 
 /* ---- groups ------------------------------------------------------------------------------------ */
 
+/* The last layer before `before` that makes something the group reads, or -1. */
+static int32_t next_read(const group *g, int32_t before)
+{
+    int32_t at = -1;
+    for (int32_t i = 0; i < g->n; i++) {
+        for (int32_t k = 0; k < g->layers[i]->n_inputs; k++) {
+            const trm_layer *layer = g->layers[i]->inputs[k]->producer;
+            at = layer != NULL && layer->index < before && layer->index > at ? layer->index : at;
+        }
+    }
+    return at;
+}
+
 /* Adds the layers that the group reads, nearest first, as long as they fit: the latest of them in the network's order,
  * so that a layer is looked at when all that may read it has been. */
 static void grow(fuser *self, group *g)
 {
     const trm_tensor *last = g->layers[0]->outputs[0];
-    for (int32_t at = g->layers[0]->index; at-- > 0 && g->n < TRM_MAX_FUSED_STEPS;) {
+    for (int32_t at = next_read(g, g->layers[0]->index); at >= 0 && g->n < TRM_MAX_FUSED_STEPS; at = next_read(g, at)) {
         trm_layer *layer = self->network->layers[at];
-        bool has_others, read = false;
+        bool has_others;
         if (self->remove[at] || self->analysis.touched[at] || !can_be_step(self, layer)) {
             continue;
         }
         bool small = !trm_analysis_same_dims(&self->analysis, layer->outputs[0], last);
-        for (int32_t i = 0; !read && i < g->n; i++) {
-            for (int32_t k = 0; k < g->layers[i]->n_inputs; k++) {
-                read = read || g->layers[i]->inputs[k] == layer->outputs[0];
-            }
-        }
-        if (!read || (small && g->n_small == MOST_SMALL) ||
+        if ((small && g->n_small == MOST_SMALL) ||
             !others_come_later(self, layer->outputs[0], g->layers[0], &has_others)) {
             continue;
         }
@@ -299,19 +307,49 @@ static int32_t fuse_groups(fuser *self)
     return fused;
 }
 
+/* Who reads what; the lists are those of the network as it is now. */
+static void find_readers(fuser *self)
+{
+    const trm_network *network = self->network;
+    int32_t *end = self->first_reader + 1; /* [n_tensors] of each list so far */
+    for (int32_t pass = 0; pass < 2; pass++) {
+        for (int32_t i = 0; i < network->n_layers; i++) {
+            const trm_layer *layer = network->layers[i];
+            for (int32_t k = 0; k < layer->n_inputs; k++) {
+                if (layer->inputs[k] != NULL && pass == 0) {
+                    end[layer->inputs[k]->index + 1]++;
+                } else if (layer->inputs[k] != NULL) {
+                    self->readers[end[layer->inputs[k]->index]++] = i;
+                }
+            }
+        }
+        for (int32_t i = 0; i < network->n_tensors && pass == 0; i++) { /* counts become places */
+            end[i + 1] += end[i];
+        }
+    }
+}
+
 trm_status trm_pass_fuse_elementwise(trm_network *network, int32_t *changes)
 {
     fuser self = {.network = network};
     TRM_TRY(trm_analysis_init(network, &self.analysis));
-    const size_t layers = (size_t)network->n_layers + 1;
-    self.of_values = calloc((size_t)network->n_tensors + 1, sizeof(*self.of_values));
+    const size_t layers = (size_t)network->n_layers + 1, tensors = (size_t)network->n_tensors + 1;
+    size_t reads = 0;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        reads += (size_t)network->layers[i]->n_inputs;
+    }
+    self.of_values = calloc(tensors, sizeof(*self.of_values));
     self.remove = calloc(layers, sizeof(*self.remove));
     self.group = calloc(layers, sizeof(*self.group));
+    self.readers = calloc(reads + 1, sizeof(*self.readers));
+    self.first_reader = calloc(tensors + 1, sizeof(*self.first_reader));
     trm_status status = TRM_OK;
-    if (self.of_values == NULL || self.remove == NULL || self.group == NULL) {
+    if (self.of_values == NULL || self.remove == NULL || self.group == NULL || self.readers == NULL ||
+        self.first_reader == NULL) {
         status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot fuse a network of %d layers", network->n_layers);
     } else {
         mark_values(&self);
+        find_readers(&self);
         int32_t fused = fuse_groups(&self);
         if (changes != NULL) {
             *changes += fused;
@@ -323,6 +361,8 @@ trm_status trm_pass_fuse_elementwise(trm_network *network, int32_t *changes)
     free(self.of_values);
     free(self.remove);
     free(self.group);
+    free(self.readers);
+    free(self.first_reader);
     trm_analysis_fini(&self.analysis);
     return status;
 }

@@ -1,4 +1,6 @@
 /* Chains of elementwise layers as one layer: text before and after, the numbers of both, and what must stay. */
+#include <time.h>
+
 #include "graph/check_pass.h"
 
 #define ADD TRM_ELEMENTWISE_ADD
@@ -177,6 +179,24 @@ static void long_chains_are_cut(void **state)
     trm_network_destroy(network);
 }
 
+/* As unrolled loops are, each pass of which reads the same tensor: 0.2 s, not half a minute. */
+static void many_layers_take_seconds(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_unary(network, "x", TRM_ACTIVATION_TANH, net_input(network, "given", TRM_F32, DIMS(4, 4)));
+    trm_tensor *common = net_linear(network, "common", x, net_weight(network, "w", DIMS(4, 4), 1));
+    for (int32_t i = 0; i < 50000; i++) {
+        x = net_binary(network, "t", ADD, net_unary(network, "u", TRM_ACTIVATION_TANH, x), common);
+    }
+    net_output(network, x);
+    const clock_t start = clock();
+    assert_ok(trm_pass_fuse_elementwise(network, NULL));
+    assert_in_range(clock() - start, 0, 10 * CLOCKS_PER_SEC);
+    assert_in_range(network->n_layers, 100000 / TRM_MAX_FUSED_STEPS, 100000 / 8);
+    trm_network_destroy(network);
+}
+
 static void bad_steps_are_refused(void **state)
 {
     (void)state;
@@ -221,6 +241,7 @@ int main(void)
         cmocka_unit_test(numbers_that_add_axes_stay),
         cmocka_unit_test(values_of_dims_stay),
         cmocka_unit_test(long_chains_are_cut),
+        cmocka_unit_test(many_layers_take_seconds),
         cmocka_unit_test(bad_steps_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
