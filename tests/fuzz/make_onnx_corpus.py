@@ -53,6 +53,14 @@ def loop(trips, nodes, again="k"):
     return model([helper.make_node("Loop", ["m", ""], [], body=body)], [], [value("m", (), TensorProto.INT64)], [m])
 
 
+def scan(opset, dims):
+    """A state and an entry to a body that makes the state only, where the node has an output of entries, too."""
+    lead = dims[:1] if opset == 8 else ()
+    body = helper.make_graph([add("s", "e", "t")], "b", [value("s"), value("e")], [value("t")])
+    node = helper.make_node("Scan", [""] * len(lead) + ["x", "z"], ["y", "all"], body=body, num_scan_inputs=1)
+    return model([node], [value("x", (*lead, 2)), value("z", (*dims, 2))], [value("y", (*lead, 2)), value("all", (*dims, 2))], opset=opset)
+
+
 def external(location, offset="0", length="8"):
     t = TensorProto(name="w", data_type=FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
     for key, text in (("location", location), ("offset", offset), ("length", length)):
@@ -104,6 +112,8 @@ def hostile():
     yield "attribute_range", model([helper.make_node("Transpose", ["x"], ["y"], perm=[1 << 40])], *xy)
     yield "endless_loop", loop(1 << 62, [])
     yield "long_loop", loop(1 << 40, [helper.make_node("Constant", [], ["k2"], value=helper.make_tensor("t", TensorProto.BOOL, (), [True]))], "k2")
+    for name, opset, dims in (("", 9, (3,)), ("_no_passes", 9, (0,)), ("_8", 8, (1, 3)), ("_8_no_passes", 8, (1, 0)), ("_8_no_batch", 8, (0, 3))):
+        yield f"scan{name}", scan(opset, dims)
     yield "recursive_function", model([helper.make_node("g", ["x"], ["y"], domain="f")], *xy, (), [function("g", ["h"]), function("h", ["g"])])
     yield "doubling_functions", model([helper.make_node("d0", ["x"], ["y"], domain="f")], *xy, (), [doubled(i) for i in range(21)])
     yield "large_constant", model([helper.make_node("ConstantOfShape", ["s"], ["y"])], [], [value("y")], [helper.make_tensor("s", TensorProto.INT64, (2,), [1 << 20, 1 << 20])])

@@ -498,21 +498,28 @@ static void call_function(trm_onnx_node *node, const Onnx__FunctionProto *functi
     trm_onnx_scope_fini(&scope);
 }
 
+bool trm_onnx_body_fits(trm_onnx_node *node, const Onnx__GraphProto *graph, const char *part, int32_t n_inputs,
+                        int32_t n_outputs)
+{
+    if (graph->n_input != (size_t)n_inputs || graph->n_output < (size_t)n_outputs) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "%s has %zu inputs and %zu outputs, expected %d and %d", part,
+                      graph->n_input, graph->n_output, (int)n_inputs, (int)n_outputs);
+        return false;
+    }
+    return true;
+}
+
 void trm_onnx_run_body(trm_onnx_node *node, const Onnx__GraphProto *graph, const char *part,
                        trm_onnx_value *const *inputs, int32_t n_inputs, trm_onnx_value **outputs, int32_t n_outputs)
 {
     trm_onnx_scope scope;
-    if (trm_onnx_failed(node) || !trm_onnx_spend(node, 1) || !open_scope(node, part, &scope)) {
+    if (trm_onnx_failed(node) || !trm_onnx_spend(node, 1) ||
+        !trm_onnx_body_fits(node, graph, part, n_inputs, n_outputs) || !open_scope(node, part, &scope)) {
         return;
     }
     scope.around = node->scope;
     scope.opsets = node->scope->opsets;
     scope.n_opsets = node->scope->n_opsets;
-    if (graph->n_input != (size_t)n_inputs || graph->n_output < (size_t)n_outputs) {
-        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "%s has %zu inputs and %zu outputs, expected %d and %d", part,
-                      graph->n_input, graph->n_output, (int)n_inputs, (int)n_outputs);
-        return;
-    }
     trm_status status = TRM_OK;
     for (size_t i = 0; i < graph->n_input && status == TRM_OK; i++) {
         char *name = graph->input[i]->name;

@@ -108,6 +108,10 @@ trm_onnx_value *trm_onnx_value_sequence(trm_onnx_node *node, trm_onnx_value *con
 trm_onnx_value *trm_onnx_value_none(trm_onnx_node *node);
 void trm_onnx_set_value(trm_onnx_node *node, int32_t index, trm_onnx_value *value);
 
+/* Whether a body takes so many inputs and makes at least so many outputs; the node fails if not. trm_onnx_run_body asks
+ * for itself; so does who reads what a body declares though it may never run. */
+bool trm_onnx_body_fits(trm_onnx_node *node, const Onnx__GraphProto *graph, const char *part, int32_t n_inputs,
+                        int32_t n_outputs);
 /* Runs a body with values for its inputs, seeing the names around the node; outputs [capacity] receive its outputs.
  * `part` names the body in issues. Issues in the body make the node fail. */
 void trm_onnx_run_body(trm_onnx_node *node, const Onnx__GraphProto *graph, const char *part,

@@ -226,7 +226,9 @@ static void import_scan(trm_onnx_node *node)
         trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "it has %d outputs, expected at least %d", (int)node->n_outputs,
                       (int)self.n_states);
     }
-    if (trm_onnx_failed(node) || !scan_arrays(node, &self)) {
+    if (trm_onnx_failed(node) ||
+        !trm_onnx_body_fits(node, self.body, "body", node->n_inputs, self.n_states + self.n_outputs) ||
+        !scan_arrays(node, &self)) {
         return;
     }
     scan_inputs(node, &self, "scan_input_directions");
@@ -264,6 +266,41 @@ static void import_scan(trm_onnx_node *node)
     }
 }
 
+/* Scan of opset 8: the inputs of one entry of the batch. */
+static void take_entry(trm_onnx_node *node, scan *self, int64_t batch, int64_t entry)
+{
+    static const int32_t front = 0;
+    for (int32_t i = 0; i < self->n_states + self->n_inputs && !trm_onnx_failed(node); i++) {
+        const bool is_state = i < self->n_states;
+        trm_tensor *x = trm_onnx_body_tensor(node, node->input_values[1 + i], "an input");
+        const int32_t least = is_state ? 1 : 2;
+        if (!trm_onnx_failed(node) && (x->dims.n < least || (x->dims.d[0] >= 0 && x->dims.d[0] != batch))) {
+            char dims[TRM_DIMS_TEXT_SIZE];
+            trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL,
+                          "its input %d has dims %s, expected %d or more, the first of them %lld", (int)i + 1,
+                          trm_dims_format(&x->dims, dims), (int)least, (long long)batch);
+        }
+        trm_tensor *own = trm_onnx_squeeze(node, trm_onnx_slice(node, x, 0, entry, entry + 1, 1), &front, 1);
+        if (is_state) {
+            self->from[i] = trm_onnx_value_tensor(node, own);
+        }
+        if (is_state || trm_onnx_failed(node)) {
+            continue;
+        }
+        if (own->dims.d[0] < 0) {
+            trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
+                          "dimension 1 of input %d of the node must be known when the network is built: give its dims",
+                          (int)i + 1);
+        } else if (i > self->n_states && own->dims.d[0] != self->length) {
+            trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "it scans inputs of lengths %lld and %lld, expected the same",
+                          (long long)self->length, (long long)own->dims.d[0]);
+        }
+        self->scanned[i - self->n_states] = own;
+        self->backwards[i - self->n_states] = list_entry(node, "directions", i - self->n_states, self->n_inputs);
+        self->length = own->dims.d[0];
+    }
+}
+
 /* Scan of opset 8: every input has a batch axis first, the scanned ones their time axis second; lengths are not
  * supported. It is the same for every entry of the batch. */
 static void import_scan_8(trm_onnx_node *node)
@@ -283,37 +320,30 @@ static void import_scan_8(trm_onnx_node *node)
     self.n_inputs = (int32_t)n_scanned;
     self.n_states = node->n_inputs - 1 - self.n_inputs;
     self.n_outputs = node->n_outputs - self.n_states;
-    if (self.n_outputs < 0 || !scan_arrays(node, &self)) {
+    if (self.n_outputs < 0) {
         trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "it has %d outputs, expected at least %d", (int)node->n_outputs,
                       (int)self.n_states);
+        return;
+    }
+    if (!trm_onnx_body_fits(node, self.body, "body", node->n_inputs - 1, self.n_states + self.n_outputs) ||
+        !scan_arrays(node, &self)) {
         return;
     }
     trm_tensor *first = node->inputs[1 + self.n_states];
     int64_t batch = first == NULL || first->dims.n < 2 ? -1 : first->dims.d[0];
     trm_onnx_list *results = trm_arena_array(&node->import->arena, (size_t)node->n_outputs + 1, sizeof(*results));
-    if (results == NULL || batch < 0) {
-        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "the size of its batch must be known when the network is built");
+    if (results == NULL) {
+        node->status = TRM_ERROR_OUT_OF_MEMORY;
         return;
     }
-    static const int32_t front = 0;
-    for (int64_t entry = 0; entry < batch && !trm_onnx_failed(node); entry++) {
-        for (int32_t i = 0; i < self.n_states + self.n_inputs; i++) {
-            trm_tensor *x = trm_onnx_body_tensor(node, node->input_values[1 + i], "an input");
-            trm_tensor *own = trm_onnx_squeeze(node, trm_onnx_slice(node, x, 0, entry, entry + 1, 1), &front, 1);
-            if (i < self.n_states) {
-                self.from[i] = trm_onnx_value_tensor(node, own);
-            } else {
-                self.scanned[i - self.n_states] = own;
-                self.backwards[i - self.n_states] = list_entry(node, "directions", i - self.n_states, self.n_inputs);
-                self.length = own->dims.d[0];
-            }
-            if (!trm_onnx_failed(node) && self.length < 0 && i >= self.n_states) {
-                trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
-                              "dimension 1 of input %d of the node must be known when the network is built: give its "
-                              "dims",
-                              (int)i + 1);
-            }
-        }
+    if (batch < 1) { /* what is stacked of none could be of any length */
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "%s",
+                      batch == 0 ? "its batch is 0, expected 1 or more"
+                                 : "the size of its batch must be known when the network is built");
+        return;
+    }
+    for (int64_t entry = 0; entry < batch && trm_onnx_spend(node, 1) && !trm_onnx_failed(node); entry++) {
+        take_entry(node, &self, batch, entry);
         for (int64_t step = 0; step < self.length && !trm_onnx_failed(node); step++) {
             scan_step(node, &self, step);
         }
