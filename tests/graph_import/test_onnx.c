@@ -29,14 +29,14 @@ static message sum_model(const message *weight)
     return model_of(&graph);
 }
 
-/* A tensor w of two floats that lie in a file. */
-static message external_weight(const char *location)
+/* A tensor of two floats that lie in a file. */
+static message external_tensor(const char *name, const char *location, const char *offset)
 {
     message weight = {0};
     put_number(&weight, 1, 2);
     put_number(&weight, 2, 1);
-    put_text(&weight, 8, "w");
-    const char *pairs[][2] = {{"location", location}, {"offset", "4"}, {"length", "8"}};
+    put_text(&weight, 8, name);
+    const char *pairs[][2] = {{"location", location}, {"offset", offset}, {"length", "8"}};
     for (int i = 0; i < 3; i++) {
         message entry = {0};
         put_text(&entry, 1, pairs[i][0]);
@@ -45,6 +45,11 @@ static message external_weight(const char *location)
     }
     put_number(&weight, 14, 1);
     return weight;
+}
+
+static message external_weight(const char *location)
+{
+    return external_tensor("w", location, "4");
 }
 
 static const char *write_model(const char *folder, const message *model)
@@ -488,6 +493,57 @@ static void test_external_data(void **state)
     trm_onnx_close(opened);
 }
 
+/* Two tensors of a file of three floats: apart, the same one, and with one float in common. */
+static void test_external_data_in_common(void **state)
+{
+    (void)state;
+    static const float stored[] = {9, 3, 4, 5};
+    static const struct {
+        const char *location, *offset, *cause;
+    } others[] = {
+        {"data", "8", NULL},
+        {"data", "0", NULL},
+        {"data", "4",
+         "tensors w and v have bytes 0 to 8 and 4 to 12 of data, expected the same ones or none in common"},
+        {"./data", "7", "tensors w and v have bytes 0 to 8 and 7 to 15 of data"},
+        {"link", "1", "tensors w and v have bytes 0 to 8 and 1 to 9 of data"},
+        {"copy", "4", NULL},
+    };
+    const char *folder = test_temporary_folder(), *names[] = {"data", "copy", "link"};
+    char paths[3][512];
+    for (int i = 0; i < 3; i++) {
+        snprintf(paths[i], sizeof(paths[i]), "%s/%s", folder, names[i]);
+    }
+    test_write_file(paths[0], stored, sizeof(stored));
+    test_write_file(paths[1], stored, sizeof(stored));
+    assert_int_equal(symlink("data", paths[2]), 0);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        message graph = {0}, w = external_tensor("w", "data", "0");
+        message v = external_tensor("v", others[i].location, others[i].offset);
+        const int64_t dims[] = {-1, 2};
+        trm_onnx *opened;
+        trm_network *network;
+        put_graph(&graph, 1, node("Add x w s"));
+        put_graph(&graph, 1, node("Add s v y"));
+        put_message(&graph, 5, &w);
+        put_message(&graph, 5, &v);
+        put_graph(&graph, 11, port("x", 1, 2, dims));
+        put_graph(&graph, 12, port("y", 1, 2, dims));
+        message model = model_of(&graph);
+        assert_ok(trm_onnx_open(write_model(folder, &model), &opened));
+        for (int again = 0; again < 2; again++) {
+            trm_status status = trm_onnx_build_network(opened, NULL, &network);
+            if (others[i].cause != NULL) {
+                assert_fails(status, TRM_ERROR_INVALID_MODEL, others[i].cause);
+            } else {
+                assert_ok(status);
+                trm_network_destroy(network);
+            }
+        }
+        trm_onnx_close(opened);
+    }
+}
+
 /* Nodes of which each comes before those it reads from; names tell that all are there. */
 static void test_nodes_out_of_order(void **state)
 {
@@ -572,6 +628,7 @@ int main(void)
         cmocka_unit_test(test_attention_over_ranks),
         cmocka_unit_test(test_outputs_have_their_names),
         cmocka_unit_test(test_external_data),
+        cmocka_unit_test(test_external_data_in_common),
         cmocka_unit_test(test_nodes_out_of_order),
         cmocka_unit_test(test_large_model),
     };

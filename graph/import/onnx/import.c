@@ -573,6 +573,10 @@ static trm_status import_graph(trm_onnx_import *import)
     if (status == TRM_OK) {
         status = trm_onnx_mark_outputs(import, &scope);
     }
+    if (status == TRM_OK) {
+        const trm_status overlap = trm_onnx_check_ranges(model);
+        status = overlap == TRM_OK ? TRM_OK : trm_onnx_record_graph_issue(import, &scope, overlap);
+    }
     trm_onnx_scope_fini(&scope);
     return status;
 }
@@ -600,6 +604,7 @@ trm_status trm_onnx_build_network(trm_onnx *model, const trm_onnx_options *optio
     TRM_TRY(check_options(options));
     trm_arena_fini(&model->issue_arena);
     model->n_issues = 0;
+    model->n_ranges = 0;
     trm_tensor nothing = {.name = "", .role = TRM_TENSOR_ACTIVATION, .dtype = TRM_F32};
     trm_onnx_import import = {.model = model, .options = options, .nothing = &nothing};
     TRM_TRY(trm_network_create(&import.network));

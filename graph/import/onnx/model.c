@@ -115,6 +115,7 @@ void trm_onnx_close(trm_onnx *model)
         trm_weight_file_release(model->external[i]);
     }
     free(model->external);
+    free(model->ranges);
     trm_map_fini(&model->external_names);
     trm_map_fini(&model->initializers);
     trm_map_fini(&model->functions);

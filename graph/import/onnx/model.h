@@ -16,6 +16,13 @@ static inline const char *trm_onnx_text(const char *text)
     return text == NULL ? "" : text;
 }
 
+/* Bytes of an external file that hold a tensor. */
+typedef struct trm_onnx_range {
+    int32_t file; /* in `external` of the model */
+    size_t begin, end;
+    const char *tensor;
+} trm_onnx_range;
+
 struct trm_onnx {
     trm_arena arena;
     const char *path, *name; /* name: the file's own, for dumps */
@@ -29,10 +36,12 @@ struct trm_onnx {
     trm_onnx_use *uses;   /* [n_uses] */
     int32_t n_uses, use_capacity;
     trm_map use_names;
-    trm_map external_names; /* locations, to positions in `external` */
+    trm_map external_names; /* locations, and the paths that they mean, to positions in `external` */
     trm_weight_file **external;
     int32_t n_external, external_capacity;
     /* of the last build */
+    trm_onnx_range *ranges; /* [n_ranges] of external files, as tensors were read */
+    int32_t n_ranges, range_capacity;
     trm_arena issue_arena;
     trm_onnx_issue *issues;
     int32_t n_issues, issue_capacity;
@@ -85,6 +94,9 @@ trm_status trm_onnx_tensor_check(const Onnx__TensorProto *proto, const char *wha
 /* Whether the elements can be there at all, before memory is allocated for them: each takes a byte of the file at
  * least. Elements of external data are looked at when they are read. */
 bool trm_onnx_tensor_is_there(const Onnx__TensorProto *proto, const trm_onnx_elements *elements);
+/* Tells the first two tensors read since the last call whose external data overlaps without being the same (tied
+ * weights have the same bytes). The tensors' names must live until then. */
+trm_status trm_onnx_check_ranges(trm_onnx *model);
 /* Adds a tensor of the model as a constant: a view of the file where it is large, else a copy. */
 trm_status trm_onnx_tensor_add(trm_onnx *model, const Onnx__TensorProto *proto, const char *name, trm_network *network,
                                trm_tensor **tensor);

@@ -17,6 +17,7 @@
 #include "base/half.h"
 #include "graph/import/onnx/wire.h"
 #include "kernels/element/small.h"
+#include "weight_stream/weight_form.h"
 
 #define SMALLEST_VIEW  ((size_t)1024)      /* bytes of what is not copied */
 #define LARGEST_SPARSE ((size_t)256 << 20) /* bytes once it is dense: the file holds only a part of them */
@@ -99,15 +100,21 @@ static trm_status resolve(const trm_onnx *model, const char *what, const char *l
     return TRM_OK;
 }
 
-static trm_status open_external(trm_onnx *model, const char *what, const char *location, trm_weight_file **file)
+/* Whatever it is called, a file is opened once. */
+static trm_status open_external(trm_onnx *model, const char *what, const char *location, int32_t *file)
 {
     uint32_t index;
     if (trm_map_find(&model->external_names, location, strlen(location), &index)) {
-        *file = model->external[index];
+        *file = (int32_t)index;
         return TRM_OK;
     }
     char path[PATH_MAX];
     TRM_TRY(resolve(model, what, location, path));
+    bool existing;
+    if (trm_map_find(&model->external_names, path, strlen(path), &index)) {
+        *file = (int32_t)index;
+        return trm_map_add(&model->external_names, location, strlen(location), index, &existing);
+    }
     if (model->n_external == model->external_capacity) {
         int32_t wanted = model->external_capacity * 2 + 8;
         trm_weight_file **grown = realloc(model->external, (size_t)wanted * sizeof(trm_weight_file *));
@@ -117,15 +124,52 @@ static trm_status open_external(trm_onnx *model, const char *what, const char *l
         model->external = grown;
         model->external_capacity = wanted;
     }
-    TRM_TRY(trm_weight_file_open(path, location, file));
-    bool existing;
-    trm_status status =
-        trm_map_add(&model->external_names, location, strlen(location), (uint32_t)model->n_external, &existing);
-    if (status != TRM_OK) {
-        trm_weight_file_release(*file);
-        return status;
+    TRM_TRY(trm_weight_file_open(path, location, &model->external[model->n_external]));
+    *file = model->n_external++;
+    TRM_TRY(trm_map_add(&model->external_names, location, strlen(location), (uint32_t)*file, &existing));
+    return trm_map_add(&model->external_names, path, strlen(path), (uint32_t)*file, &existing);
+}
+
+static trm_status note_range(trm_onnx *model, trm_onnx_range range)
+{
+    if (model->n_ranges == model->range_capacity) {
+        int32_t wanted = model->range_capacity * 2 + 64;
+        trm_onnx_range *grown = realloc(model->ranges, (size_t)wanted * sizeof(*grown));
+        if (grown == NULL) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %d tensors in files of their own", wanted);
+        }
+        model->ranges = grown;
+        model->range_capacity = wanted;
     }
-    model->external[model->n_external++] = *file;
+    model->ranges[model->n_ranges++] = range;
+    return TRM_OK;
+}
+
+static int compare_ranges(const void *left, const void *right)
+{
+    const trm_onnx_range *a = left, *b = right;
+    return a->file != b->file     ? (a->file > b->file) - (a->file < b->file)
+           : a->begin != b->begin ? (a->begin > b->begin) - (a->begin < b->begin)
+                                  : (a->end > b->end) - (a->end < b->end);
+}
+
+trm_status trm_onnx_check_ranges(trm_onnx *model)
+{
+    if (model->n_ranges > 0) {
+        qsort(model->ranges, (size_t)model->n_ranges, sizeof(*model->ranges), compare_ranges);
+    }
+    const int32_t n = model->n_ranges;
+    model->n_ranges = 0;
+    for (int32_t i = 1; i < n; i++) {
+        const trm_onnx_range *a = &model->ranges[i - 1], *b = &model->ranges[i];
+        if (a->file == b->file && a->end > b->begin && compare_ranges(a, b) != 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL,
+                     "tensors %s and %s have bytes %zu to %zu and %zu to %zu of %s, expected the same ones or none in "
+                     "common",
+                     a->tensor, b->tensor, a->begin, a->end, b->begin, b->end,
+                     trm_weight_file_name(model->external[a->file]));
+        }
+    }
     return TRM_OK;
 }
 
@@ -166,14 +210,16 @@ static trm_status locate_external(trm_onnx *model, const Onnx__TensorProto *prot
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "tensor %s has %zu bytes of external data, expected %zu", what, length,
                  elements->stored_bytes);
     }
-    TRM_TRY(open_external(model, what, location, file));
+    int32_t index;
+    TRM_TRY(open_external(model, what, location, &index));
+    *file = model->external[index];
     size_t size = trm_weight_file_bytes(*file).size;
     if (offset > size || length > size - offset) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "tensor %s: bytes %zu to %zu of %s, which has %zu", what, offset,
                  offset + length, location, size);
     }
     *begin = offset;
-    return TRM_OK;
+    return length == 0 ? TRM_OK : note_range(model, (trm_onnx_range){index, offset, offset + length, what});
 }
 
 /* ---- in the model's own file --------------------------------------------------------------------------- */
