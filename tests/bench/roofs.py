@@ -29,9 +29,11 @@ def step_flops(shape, batch=1, context=0):
 
 
 def prompt_flops(shape, tokens):
-    """Of a causal prompt whose last token alone goes through the head."""
-    hidden, _, layers, heads, _, size, vocab = SHAPES[shape]
-    return 2 * layers * layer_weights(shape) * tokens + 2 * hidden * vocab + 2 * layers * heads * size * tokens * (tokens + 1)
+    """Of a causal prompt whose last token alone goes through the last layer's products behind its attention and through the head."""
+    hidden, intermediate, layers, heads, _, size, vocab = SHAPES[shape]
+    behind = hidden * heads * size + 3 * hidden * intermediate
+    products = layers * layer_weights(shape) * tokens - behind * (tokens - 1)
+    return 2 * products + 2 * hidden * vocab + 2 * layers * heads * size * tokens * (tokens + 1)
 
 
 def decode_rate(machine, shape, gpus=1, batch=1, context=0):

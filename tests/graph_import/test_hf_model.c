@@ -111,6 +111,59 @@ static void network_has_the_promised_form(void **state)
     trm_model_close(model);
 }
 
+/* Rows of a tensor where a step has 5 tokens and the logits of 2 are wanted. */
+static int64_t rows_of(const trm_network *network, const trm_dims *dims, const char *name)
+{
+    const trm_tensor *tensor = trm_network_find_tensor(network, name);
+    assert_non_null(tensor);
+    return dims[tensor->index].d[0];
+}
+
+static void the_last_layer_goes_on_with_what_is_wanted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *golden, *all[3], *wanted[4];
+    } cases[] = {
+        {"llama",
+         {"model.layers.0.mlp.down_proj", "model.layers.1.self_attn.q_proj", "model.layers.1.attention.joined"},
+         {"model.layers.1.self_attn.o_proj", "model.layers.1.mlp.gate_proj", "model.layers.1.mlp_residual", "logits"}},
+        {"gpt-neox",
+         {"gpt_neox.layers.0.residual", "gpt_neox.layers.1.input_layernorm", "gpt_neox.layers.1.attention.joined"},
+         {"gpt_neox.layers.1.attention.dense", "gpt_neox.layers.1.mlp.dense_h_to_4h", "gpt_neox.layers.1.residual",
+          "logits"}},
+    };
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        trm_network *network;
+        trm_model *model = open_golden(cases[c].golden);
+        assert_ok(trm_model_build_network(model, TRM_F32, &network));
+        trm_dims *dims = calloc((size_t)network->n_tensors, sizeof(*dims));
+        assert_non_null(dims);
+        for (int32_t i = 0; i < network->n_tensors; i++) {
+            const trm_tensor *tensor = network->tensors[i];
+            dims[i] = tensor->dims;
+            if (tensor->role == TRM_TENSOR_INPUT || tensor->role == TRM_TENSOR_STATE) {
+                dims[i].d[0] = strcmp(tensor->name, "logit_rows") == 0        ? 2
+                               : strcmp(tensor->name, "token_ids") == 0       ? 5
+                               : strcmp(tensor->name, "positions") == 0       ? 5
+                               : strcmp(tensor->name, "sequence_starts") == 0 ? 2
+                                                                              : 1;
+                dims[i].d[1] = dims[i].d[1] < 0 ? 1 : dims[i].d[1];
+            }
+        }
+        assert_ok(trm_infer_network(network, dims));
+        for (size_t i = 0; i < 3; i++) {
+            assert_int_equal(rows_of(network, dims, cases[c].all[i]), 5);
+        }
+        for (size_t i = 0; i < 4; i++) {
+            assert_int_equal(rows_of(network, dims, cases[c].wanted[i]), 2);
+        }
+        free(dims);
+        trm_network_destroy(network);
+        trm_model_close(model);
+    }
+}
+
 static void tied_models_have_one_embedding(void **state)
 {
     (void)state;
@@ -435,6 +488,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(information_is_that_of_the_files),
         cmocka_unit_test(network_has_the_promised_form),
+        cmocka_unit_test(the_last_layer_goes_on_with_what_is_wanted),
         cmocka_unit_test(tied_models_have_one_embedding),
         cmocka_unit_test(models_are_found_in_the_cache),
         cmocka_unit_test(caches_may_be_e4m3),

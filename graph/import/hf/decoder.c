@@ -323,7 +323,7 @@ static trm_status find_cache_scale(decoder *d, int which, float *scale)
     return TRM_OK;
 }
 
-/* x [T, hidden], normalized -> [T, hidden] */
+/* x [T, hidden], normalized -> [T, heads * head_dim], before the output projection */
 static trm_status add_attention(decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
 {
     const trm_hf_config *c = d->config;
@@ -358,9 +358,7 @@ static trm_status add_attention(decoder *d, int64_t layer, trm_tensor *x, trm_te
     TRM_TRY(find_cache_scale(d, VALUE, &desc.attention.v_scale));
     trm_tensor *x1;
     TRM_TRY(add_layer(d, "attention", "", &desc, inputs, TRM_ATTENTION_VALUE_CACHE + 1, &x1));
-    TRM_TRY(add_reshape(d, "attention", ".joined", x1, trm_dims2(0, c->heads * c->head_dim), &x1));
-    TRM_TRY(add_linear(d, names->o, &whole, c->o_bias, c->hidden, c->heads * c->head_dim, x1, output));
-    return TRM_OK;
+    return add_reshape(d, "attention", ".joined", x1, trm_dims2(0, c->heads * c->head_dim), output);
 }
 
 /* ---- MLP and block --------------------------------------------------------------------------------------- */
@@ -393,7 +391,15 @@ static trm_status add_mlp(decoder *d, trm_tensor *x, trm_tensor **output)
     return add_linear(d, names->down, &whole, c->mlp_bias, c->hidden, c->intermediate, inner, output);
 }
 
-/* x [T, hidden] -> [T, hidden], through one block. */
+/* x [T, n] -> [R, n], the tokens whose logits are wanted. */
+static trm_status add_wanted(decoder *d, const char *part, trm_tensor *x, trm_tensor **output)
+{
+    const trm_layer_desc gather = {.kind = TRM_LAYER_GATHER, .gather = {0}};
+    return add_layer(d, part, "", &gather, (trm_tensor *[]){x, d->logit_rows}, 2, output);
+}
+
+/* x [T, hidden] -> [T, hidden], through one block. The last one goes on with the tokens that are wanted behind its
+ * attention, [R, hidden]: of the others only keys and values are needed. */
 static trm_status add_block(decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
 {
     const trm_hf_config *c = d->config;
@@ -402,6 +408,11 @@ static trm_status add_block(decoder *d, int64_t layer, trm_tensor *x, trm_tensor
     trm_tensor *normed, *attended, *mixed;
     TRM_TRY(add_norm(d, names->attention_norm, c->hidden, x, &normed));
     TRM_TRY(add_attention(d, layer, normed, &attended));
+    if (layer == c->layers - 1) {
+        TRM_TRY(add_wanted(d, "wanted", x, &x));
+        TRM_TRY(add_wanted(d, "attention.wanted", attended, &attended));
+    }
+    TRM_TRY(add_linear(d, names->o, &whole, c->o_bias, c->hidden, c->heads * c->head_dim, attended, &attended));
     if (names->attention_post_norm != NULL) {
         TRM_TRY(add_norm(d, names->attention_post_norm, c->hidden, attended, &attended));
     }
@@ -526,14 +537,12 @@ static trm_status note_tied_head(decoder *d)
     return TRM_OK;
 }
 
-/* x [T, hidden] -> the output logits f32 [R, vocab] */
+/* x [R, hidden] -> the output logits f32 [R, vocab] */
 static trm_status add_output(decoder *d, trm_tensor *x)
 {
     const trm_hf_config *c = d->config;
-    const trm_layer_desc gather = {.kind = TRM_LAYER_GATHER, .gather = {0}};
     const bool capped = c->logit_softcap != 0.0;
     snprintf(d->prefix, sizeof(d->prefix), "%s", d->root);
-    TRM_TRY(add_layer(d, "wanted", "", &gather, (trm_tensor *[]){x, d->logit_rows}, 2, &x));
     TRM_TRY(add_norm(d, d->names->final_norm, c->hidden, x, &x));
     trm_tensor *inputs[TRM_DEQUANT_MATMUL_INPUT_COUNT] = {x, d->embedding};
     trm_layer_desc product = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true, .out = TRM_F32}};
