@@ -44,7 +44,7 @@ typedef struct trm_context_extra {
 } trm_context_extra;
 
 /* For how many shapes of inputs what was captured is kept. */
-#define TRM_KEPT_CAPTURES 16
+#define TRM_KEPT_CAPTURES 64
 
 /* A captured run, and the shapes of inputs that it is for. */
 typedef struct trm_kept_capture {

@@ -449,7 +449,9 @@ TRM_API trm_status trm_context_set_profile(trm_context *context, int32_t profile
 /*
  * Runs the network at the shapes that its profiles name (min, opt, max; of the context's profile, if it is held to one)
  * with zeros for inputs, so that later runs of them, and of shapes near them, find kernels loaded, planned and, where
- * runs are captured, captured. A shape with value inputs is left out where the profile does not say their elements.
+ * runs are captured, captured; and at every shape from min to max where these are no more than 64, dims of equal bounds
+ * taken for the same size, and no elements decide dims. A shape with value inputs is left out where the profile does
+ * not say their elements.
  * Inputs, bound ones too, are to be set again after it, states are as after trm_context_reset, outputs that are bound
  * are written. Collective over the ranks of the plan. Errors: as of trm_context_run; INVALID_ARGUMENT between start and
  * finish; UNSUPPORTED for networks with loops or branches that only a run decides.

@@ -369,14 +369,14 @@ static void profiles_say_what_is_planned(void **state)
 }
 
 typedef struct seen_dims {
-    int64_t sizes[16];
+    int64_t sizes[32];
     int32_t n;
 } seen_dims;
 
 static bool note_size(void *user, const trm_debug_tensor *tensor)
 {
     seen_dims *seen = user;
-    if (strcmp(tensor->name, "y") == 0 && seen->n < 16) {
+    if (strcmp(tensor->name, "y") == 0 && seen->n < 32) {
         seen->sizes[seen->n++] = tensor->dims.d[0];
     }
     return true;
@@ -422,6 +422,40 @@ static void profiles_are_warmed_up(void **state)
     assert_true(((const float *)data)[9] == 4);
     assert_fails(trm_context_warm_up(NULL), TRM_ERROR_INVALID_ARGUMENT, "NULL");
     close_run(&r);
+}
+
+/* Where few shapes lie between the points all of them run: inputs of equal bounds are of one size, others of every
+ * combination. */
+static void sizes_between_are_warmed_up(void **state)
+{
+    (void)state;
+    static const int64_t largest[] = {5, 6, 70}; /* of a; of b, whose least is 4 */
+    for (size_t i = 0; i < 3; i++) {
+        trm_network *network = net_create();
+        trm_tensor *a = net_input(network, "a", TRM_F32, DIMS(-1, 1)),
+                   *b = net_input(network, "b", TRM_F32, DIMS(1, -1));
+        trm_tensor *sum = net_binary(network, "s", TRM_ELEMENTWISE_ADD, a, b);
+        if (i == 0) { /* of the same size as a */
+            sum = net_binary(network, "t", TRM_ELEMENTWISE_ADD, sum, net_input(network, "c", TRM_F32, DIMS(-1, 1)));
+        }
+        net_output(network, net_unary(network, "y", TRM_ACTIVATION_RELU, sum));
+        const trm_shape_bound bounds[] = {
+            {.tensor = "a", .min = DIMS(4, 1), .opt = DIMS(5, 1), .max = DIMS(largest[i], 1)},
+            {.tensor = "b", .min = DIMS(1, 1), .opt = DIMS(1, 2), .max = DIMS(1, 3)},
+            {.tensor = "c", .min = DIMS(4, 1), .opt = DIMS(5, 1), .max = DIMS(5, 1)}};
+        static const int64_t seen_of[][24] = {{4, 4, 5, 5, 5, 5, 4, 4, 5, 5, 4, 4, 5, 5, 4, 4, 5, 5},
+                                              {4, 4, 5, 5, 6, 6, 4, 4, 5, 5, 6, 6, 4, 4, 5, 5, 6, 6, 4, 4, 5, 5, 6, 6},
+                                              {4, 4, 5, 5, 70, 70}}; /* 201 shapes are too many */
+        static const int32_t n_seen[] = {18, 24, 6};
+        run r;
+        seen_dims seen = {.n = 0};
+        open_run(&r, network, bounds, i == 0 ? 3 : 2);
+        assert_ok(trm_context_set_debug(r.context, note_size, &seen));
+        assert_ok(trm_context_warm_up(r.context));
+        assert_int_equal(seen.n, n_seen[i]);
+        assert_memory_equal(seen.sizes, seen_of[i], (size_t)n_seen[i] * sizeof(int64_t));
+        close_run(&r);
+    }
 }
 
 /* A context that is held to a profile takes its dims alone, and is switched between runs. */
@@ -710,6 +744,7 @@ int main(void)
         cmocka_unit_test(counts_that_never_fit),
         cmocka_unit_test(profiles_say_what_is_planned),
         cmocka_unit_test(profiles_are_warmed_up),
+        cmocka_unit_test(sizes_between_are_warmed_up),
         cmocka_unit_test(runs_are_held_to_a_profile),
         cmocka_unit_test(values_are_held_to_a_profile),
         cmocka_unit_test(bad_profiles),
