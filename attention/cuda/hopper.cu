@@ -1,36 +1,9 @@
 /* Attention of sequences with several queries on Hopper GPUs: the launch of hopper.cuh's kernel. */
 #include "attention/cuda/hopper.cuh"
 
-hopper_encode trm_cuda_hopper_encode(void)
-{
-    static void *found = NULL; /* the same whoever stores it first */
-    void *function = __atomic_load_n(&found, __ATOMIC_RELAXED);
-    if (function == NULL) {
-        cudaDriverEntryPointQueryResult result;
-        if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result) !=
-                cudaSuccess ||
-            result != cudaDriverEntryPointSuccess) {
-            (void)cudaGetLastError();
-            return NULL;
-        }
-        __atomic_store_n(&found, function, __ATOMIC_RELAXED);
-    }
-    return (hopper_encode)function;
-}
-
-int trm_cuda_hopper_processors(void)
-{
-    int device, major, minor, processors;
-    bool known = cudaGetDevice(&device) == cudaSuccess &&
-                 cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-                 cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
-                 cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
-    return known && major == 9 && minor == 0 ? processors : 0;
-}
-
 bool trm_cuda_attention_hopper_ready(void)
 {
-    return trm_cuda_hopper_processors() > 0 && trm_cuda_hopper_encode() != NULL;
+    return trm_cuda_hopper_ready();
 }
 
 static __global__ void clear_counter(uint32_t *counter)

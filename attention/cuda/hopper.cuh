@@ -8,6 +8,7 @@
 
 #include "attention/cuda/hopper_compute.cuh"
 #include "attention/cuda/hopper_load.cuh"
+#include "kernels/cuda/hopper.h"
 
 /*
  * A block takes tile after tile of ROWS queries of one sequence (of `pack` neighbouring heads together): two warps load
@@ -75,34 +76,19 @@ static __global__ void __launch_bounds__(S::THREADS, 1)
 
 /* ---- launching ---------------------------------------------------------------------------------- */
 
-typedef CUresult (*hopper_encode)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-                                  const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-                                  CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-/* hopper.cu: the driver's function that describes tensors for copies, or NULL; multiprocessors of the current device if
- * it is a Hopper, else 0; a counter set to 0. */
-hopper_encode trm_cuda_hopper_encode(void);
-int trm_cuda_hopper_processors(void);
+/* hopper.cu: a counter set to 0. */
 void trm_cuda_hopper_clear(uint32_t *counter, cudaStream_t stream);
 
 /* The map of vectors [rows, heads, dim] of 16-bit elements in boxes of a panel's columns, `box_heads` heads and
  * `box_rows` rows. */
-static inline trm_status hopper_map(hopper_encode encode, CUtensorMap *map, const void *data, int64_t rows,
-                                    int32_t heads, int32_t dim, int32_t columns, int32_t box_heads, int32_t box_rows,
-                                    trm_dtype dtype)
+static inline trm_status hopper_map(CUtensorMap *map, const void *data, int64_t rows, int32_t heads, int32_t dim,
+                                    int32_t columns, int32_t box_heads, int32_t box_rows, trm_dtype dtype)
 {
-    cuuint64_t dims[3] = {(cuuint64_t)dim, (cuuint64_t)heads, (cuuint64_t)rows};
-    cuuint64_t strides[2] = {(cuuint64_t)dim * 2, (cuuint64_t)heads * (cuuint64_t)dim * 2};
-    cuuint32_t box[3] = {(cuuint32_t)columns, (cuuint32_t)box_heads, (cuuint32_t)box_rows}, steps[3] = {1, 1, 1};
-    CUresult result = encode(map, dtype == TRM_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-                             3, (void *)data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                             columns == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
-                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (result != CUDA_SUCCESS) {
-        TRM_FAIL(TRM_ERROR_INTERNAL, "no tensor map of attention vectors [%lld, %d, %d]: driver error %d",
-                 (long long)rows, heads, dim, (int)result);
-    }
-    return TRM_OK;
+    const cuuint64_t dims[3] = {(cuuint64_t)dim, (cuuint64_t)heads, (cuuint64_t)rows};
+    const cuuint64_t strides[2] = {(cuuint64_t)dim * 2, (cuuint64_t)heads * (cuuint64_t)dim * 2};
+    const cuuint32_t box[3] = {(cuuint32_t)columns, (cuuint32_t)box_heads, (cuuint32_t)box_rows};
+    return trm_cuda_tensor_map(map, data, 3, dims, strides, box,
+                               columns == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B, dtype);
 }
 
 template <typename T, typename S, bool CAP, bool PINGPONG>
@@ -116,11 +102,11 @@ static trm_status run_hopper(const hopper_call *call, const hopper_maps *maps, i
 }
 
 template <typename T, typename S, bool CAP, bool PINGPONG>
-static trm_status launch_hopper(hopper_encode encode, const hopper_call *call, int blocks, cudaStream_t stream)
+static trm_status launch_hopper(const hopper_call *call, int blocks, cudaStream_t stream)
 {
     const trm_cuda_attention *a = &call->a;
     hopper_maps maps;
-    TRM_TRY(hopper_map(encode, &maps.q, a->q, a->tokens, a->query_heads, a->dim, S::COLUMNS, call->pack,
+    TRM_TRY(hopper_map(&maps.q, a->q, a->tokens, a->query_heads, a->dim, S::COLUMNS, call->pack,
                        64 / call->pack, a->dtype));
     if constexpr (S::F8) { /* read without maps */
         maps.k_boxes = maps.v_boxes = maps.k_tiles = maps.v_tiles = maps.q;
@@ -128,10 +114,10 @@ static trm_status launch_hopper(hopper_encode encode, const hopper_call *call, i
         const int64_t rows = a->cached ? a->cache_rows : a->packed ? a->tokens : (int64_t)a->sequences * a->keys;
         const void *k = a->cached ? a->key_cache : a->k, *v = a->cached ? a->value_cache : a->v;
         const int32_t columns = S::COLUMNS, boxes = call->box_keys;
-        TRM_TRY(hopper_map(encode, &maps.k_boxes, k, rows, a->kv_heads, a->dim, columns, 1, boxes, a->dtype));
-        TRM_TRY(hopper_map(encode, &maps.v_boxes, v, rows, a->kv_heads, a->dim, columns, 1, boxes, a->dtype));
-        TRM_TRY(hopper_map(encode, &maps.k_tiles, k, rows, a->kv_heads, a->dim, columns, 1, S::KEYS, a->dtype));
-        TRM_TRY(hopper_map(encode, &maps.v_tiles, v, rows, a->kv_heads, a->dim, columns, 1, S::KEYS, a->dtype));
+        TRM_TRY(hopper_map(&maps.k_boxes, k, rows, a->kv_heads, a->dim, columns, 1, boxes, a->dtype));
+        TRM_TRY(hopper_map(&maps.v_boxes, v, rows, a->kv_heads, a->dim, columns, 1, boxes, a->dtype));
+        TRM_TRY(hopper_map(&maps.k_tiles, k, rows, a->kv_heads, a->dim, columns, 1, S::KEYS, a->dtype));
+        TRM_TRY(hopper_map(&maps.v_tiles, v, rows, a->kv_heads, a->dim, columns, 1, S::KEYS, a->dtype));
     }
     return run_hopper<T, S, CAP, PINGPONG>(call, &maps, blocks, stream);
 }
@@ -154,8 +140,8 @@ static trm_status launch_shape(const trm_cuda_attention *a, cudaStream_t stream)
         trm_cuda_hopper_clear(call.next, stream);
     }
     int blocks = trm_cuda_hopper_processors();
-    return a->softcap > 0.0f ? launch_hopper<T, S, true, PINGPONG>(trm_cuda_hopper_encode(), &call, blocks, stream)
-                             : launch_hopper<T, S, false, PINGPONG>(trm_cuda_hopper_encode(), &call, blocks, stream);
+    return a->softcap > 0.0f ? launch_hopper<T, S, true, PINGPONG>(&call, blocks, stream)
+                             : launch_hopper<T, S, false, PINGPONG>(&call, blocks, stream);
 }
 
 #endif

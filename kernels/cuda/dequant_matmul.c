@@ -2,10 +2,10 @@
  * DEQUANT_MATMUL on CUDA. Few rows: our own kernel, which reads the weight as it is. Many: a piece of the weight at a
  * time becomes floats of x's type in the workspace, and the product is a MATMUL's.
  */
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/cuda/choices.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/dequant.h"
 #include "kernels/cuda/gemm.h"
@@ -17,11 +17,10 @@
 
 /* Rows of x: where nothing was timed, up to MOST_ROWS and MOST_WIDE are done by the kernels of these names; up to FEW
  * floats are not tried beside them, beyond MOST_TRIED only floats are. */
-#define MOST_ROWS    16
-#define MOST_WIDE    64
-#define FEW          8
-#define MOST_TRIED   512
-#define CHOICE_SLOTS 1024 /* a power of two */
+#define MOST_ROWS  16
+#define MOST_WIDE  64
+#define FEW        8
+#define MOST_TRIED 512
 
 static bool has_input(const trm_kernel_call *call, int32_t input)
 {
@@ -210,76 +209,29 @@ static way usual_way(const trm_kernel_call *call, const trm_dequant_gemm *gemm)
                                                                     : WAY_PIECES;
 }
 
-typedef struct choice {
-    bool used;
-    way way;
-    int64_t m, n, k, block_n, block_k;
-    int32_t device, weight, scale, in, out, zero;
-} choice;
-
-static struct {
-    pthread_mutex_t mutex;
-    choice slots[CHOICE_SLOTS];
-} choices = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-
-static choice choice_of(const trm_dequant_gemm *g, int device)
+static trm_choice_key key_of(const trm_dequant_gemm *g)
 {
-    return (choice){.used = true,
-                    .m = g->m,
-                    .n = g->n,
-                    .k = g->k,
-                    .block_n = g->block_n,
-                    .block_k = g->block_k,
-                    .device = device,
-                    .weight = (int32_t)g->weight_type,
-                    .scale = (int32_t)g->scale_type,
-                    .in = (int32_t)g->in,
-                    .out = (int32_t)g->out,
-                    .zero = g->zero != NULL};
-}
-
-static choice *choice_slot(const choice *c)
-{
-    const uint64_t hash = (uint64_t)c->n * 0x9e3779b97f4a7c15ull ^ (uint64_t)c->k * 0xbf58476d1ce4e5b9ull ^
-                          (uint64_t)c->m * 0x94d049bb133111ebull ^ (uint64_t)c->block_k << 32 ^
-                          (uint64_t)c->weight << 40 ^ (uint64_t)c->device << 48;
-    return &choices.slots[(hash >> 32 ^ hash) & (CHOICE_SLOTS - 1)];
-}
-
-static bool same_choice(const choice *a, const choice *b)
-{
-    return a->used == b->used && a->m == b->m && a->n == b->n && a->k == b->k && a->block_n == b->block_n &&
-           a->block_k == b->block_k && a->device == b->device && a->weight == b->weight && a->scale == b->scale &&
-           a->in == b->in && a->out == b->out && a->zero == b->zero;
+    return (trm_choice_key){{TRM_LAYER_DEQUANT_MATMUL, g->m, g->n, g->k, g->block_n, g->block_k,
+                             (int64_t)g->weight_type, (int64_t)g->scale_type, (int64_t)g->in, (int64_t)g->out,
+                             g->zero != NULL}};
 }
 
 static void remember(const trm_dequant_gemm *gemm, way w)
 {
-    int device;
-    if (cudaGetDevice(&device) != cudaSuccess) {
-        return;
-    }
-    choice c = choice_of(gemm, device);
-    c.way = w;
-    pthread_mutex_lock(&choices.mutex);
-    *choice_slot(&c) = c;
-    pthread_mutex_unlock(&choices.mutex);
+    const trm_choice_key key = key_of(gemm);
+    trm_choice_remember(&key, (int32_t)w);
 }
 
 /* Whether tuning chose a way for these dims, which *w is then. */
 static bool recall(const trm_dequant_gemm *gemm, way *w)
 {
-    int device;
-    if (cudaGetDevice(&device) != cudaSuccess) {
+    const trm_choice_key key = key_of(gemm);
+    int32_t found;
+    if (!trm_choice_recall(&key, &found)) {
         return false;
     }
-    const choice c = choice_of(gemm, device);
-    pthread_mutex_lock(&choices.mutex);
-    const choice *slot = choice_slot(&c);
-    const bool known = same_choice(slot, &c);
-    *w = known ? slot->way : *w;
-    pthread_mutex_unlock(&choices.mutex);
-    return known;
+    *w = (way)found;
+    return true;
 }
 
 static trm_status run_way(way w, const trm_kernel_call *call, const trm_dequant_gemm *gemm)

@@ -3,12 +3,12 @@
  * library's epilogue, our own small-row kernel, or a pass of their own. Products are cuBLASLt's or gemv.cu's, whichever
  * tuning found faster.
  */
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "kernels/cuda/choices.h"
 #include "kernels/cuda/convolution.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
@@ -19,7 +19,6 @@
 #define LIBRARY_WORKSPACE ((size_t)32 << 20)
 #define TEMPORARY_LIMIT   ((size_t)64 << 20) /* of the f32 rows that wait for a pass of their own */
 #define LEAST_ONE_KERNEL  ((int64_t)1 << 24) /* multiply-adds, below which planning kernels is not worth its time */
-#define GEMV_SLOTS        1024               /* a power of two */
 
 /* A layer call as products: `gemm` for each step of `loop` over leading dimensions (operands a, b, c, bias). */
 typedef struct matmul_plan {
@@ -131,64 +130,26 @@ static void plan_make(const trm_kernel_call *call, matmul_plan *plan)
 
 /* ---- which products our own kernel does ---- */
 
-typedef struct gemv_choice {
-    bool used, gemv;
-    int64_t m, n, k;
-    int32_t device, in, out, activation;
-} gemv_choice;
-
-static struct {
-    pthread_mutex_t mutex;
-    gemv_choice slots[GEMV_SLOTS];
-} choices = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-
-static bool choice_matches(const gemv_choice *choice, const trm_gemm *gemm, int device)
+static trm_choice_key gemv_key(const trm_gemm *gemm)
 {
-    return choice->used && choice->m == gemm->m && choice->n == gemm->n && choice->k == gemm->k &&
-           choice->device == device && choice->in == (int32_t)gemm->in && choice->out == (int32_t)gemm->out &&
-           choice->activation == (int32_t)gemm->activation;
-}
-
-static gemv_choice *choice_slot(const trm_gemm *gemm, int device)
-{
-    uint64_t hash = (uint64_t)gemm->n * 0x9e3779b97f4a7c15ull ^ (uint64_t)gemm->k * 0xbf58476d1ce4e5b9ull ^
-                    (uint64_t)gemm->m * 0x94d049bb133111ebull ^ (uint64_t)gemm->out << 40 ^ (uint64_t)device << 48;
-    return &choices.slots[(hash >> 32 ^ hash) & (GEMV_SLOTS - 1)];
+    return (trm_choice_key){{TRM_LAYER_MATMUL, gemm->m, gemm->n, gemm->k, (int64_t)gemm->in, (int64_t)gemm->out,
+                             (int64_t)gemm->activation}};
 }
 
 /* Whether a choice was made for products of these dims; *gemv is then what it was. */
 static bool gemv_recall(const trm_gemm *gemm, bool *gemv)
 {
-    int device;
-    if (!trm_cuda_gemv_accepts(gemm) || cudaGetDevice(&device) != cudaSuccess) {
-        return false;
-    }
-    pthread_mutex_lock(&choices.mutex);
-    const gemv_choice *slot = choice_slot(gemm, device);
-    bool known = choice_matches(slot, gemm, device);
-    *gemv = slot->gemv;
-    pthread_mutex_unlock(&choices.mutex);
+    const trm_choice_key key = gemv_key(gemm);
+    int32_t way = 0;
+    const bool known = trm_cuda_gemv_accepts(gemm) && trm_choice_recall(&key, &way);
+    *gemv = way != 0;
     return known;
 }
 
 static void gemv_remember(const trm_gemm *gemm, bool gemv)
 {
-    int device;
-    if (cudaGetDevice(&device) != cudaSuccess) {
-        return;
-    }
-    pthread_mutex_lock(&choices.mutex);
-    gemv_choice *slot = choice_slot(gemm, device);
-    *slot = (gemv_choice){true,
-                          gemv,
-                          gemm->m,
-                          gemm->n,
-                          gemm->k,
-                          device,
-                          (int32_t)gemm->in,
-                          (int32_t)gemm->out,
-                          (int32_t)gemm->activation};
-    pthread_mutex_unlock(&choices.mutex);
+    const trm_choice_key key = gemv_key(gemm);
+    trm_choice_remember(&key, gemv);
 }
 
 /* ---- products that cuDNN does in one kernel ---- */
