@@ -47,6 +47,11 @@ trm_status trm_cuda_gemv_run(const trm_gemm *gemm, cudaStream_t stream);
 bool trm_cuda_gemv_glu_accepts(const trm_gemm *gemm);
 trm_status trm_cuda_gemv_glu_run(const trm_gemm *gemm, cudaStream_t stream);
 
+/* matmul_glu.cu: the GLU of a product of some hundred rows, whose b has 2 * n rows, the gate's first; 16-bit floats, no
+ * bias. On Hopper alone. */
+bool trm_cuda_glu_product_accepts(const trm_gemm *gemm);
+trm_status trm_cuda_glu_product_run(const trm_gemm *gemm, cudaStream_t stream);
+
 /* invariant.cu: rows against b transposed, 16-bit floats, every element summed in an order that n and k alone decide.
  */
 bool trm_cuda_invariant_accepts(const trm_gemm *gemm);

@@ -1,11 +1,22 @@
 /*
- * MATMUL_GLU on CUDA: one kernel for one row or two, the product and the GLU one after the other for more.
+ * MATMUL_GLU on CUDA: one kernel for one row or two, another for some hundred where tuning found it faster than the
+ * product and the GLU one after the other, which is how the rest is done.
  */
 #include "kernels/matmul_glu.h"
 
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cuda/choices.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/tuner.h"
+
+/* Rows of x for which the kernel of matmul_glu.cu is tried, and up to which it is taken where nothing was timed. */
+#define LEAST_TRIED 9
+#define MOST_TRIED  256
+#define MOST_USUAL  128
 
 /* The call as a product whose n is the GLU's: half of the weight's rows. */
 static trm_gemm gemm_of(const trm_kernel_call *call)
@@ -33,6 +44,30 @@ static bool takes_one_kernel(const trm_kernel_call *call, const trm_gemm *gemm)
     return !call->batch_invariant && gemm->k > 0 && trm_cuda_gemv_glu_accepts(gemm);
 }
 
+/* ---- some hundred rows: one kernel, or two ---- */
+
+typedef enum way { WAY_ONE, WAY_TWO, WAY_COUNT } way;
+
+static const char *const way_names[WAY_COUNT] = {"own.glu", "two.kernels"};
+
+static bool may_be_one(const trm_kernel_call *call, const trm_gemm *gemm)
+{
+    return !call->batch_invariant && gemm->m >= LEAST_TRIED && gemm->m <= MOST_TRIED &&
+           trm_cuda_glu_product_accepts(gemm);
+}
+
+static trm_choice_key key_of(const trm_gemm *gemm)
+{
+    return (trm_choice_key){
+        {TRM_LAYER_MATMUL_GLU, gemm->m, gemm->n, gemm->k, (int64_t)gemm->in, (int64_t)gemm->activation}};
+}
+
+static trm_status run_way(way w, const trm_kernel_call *call, const trm_gemm *gemm)
+{
+    return w == WAY_ONE ? trm_cuda_glu_product_run(gemm, trm_cuda_stream(call->stream))
+                        : trm_matmul_glu_run(call, TRM_BACKEND_CUDA);
+}
+
 bool trm_cuda_matmul_glu_accepts(const trm_kernel_call *call)
 {
     return trm_matmul_glu_accepts(call, TRM_BACKEND_CUDA);
@@ -52,12 +87,75 @@ trm_status trm_cuda_matmul_glu_run(const trm_kernel_call *call)
     if (takes_one_kernel(call, &gemm)) {
         return trm_cuda_gemv_glu_run(&gemm, trm_cuda_stream(call->stream));
     }
-    return trm_matmul_glu_run(call, TRM_BACKEND_CUDA);
+    int32_t w = gemm.m <= MOST_USUAL ? WAY_ONE : WAY_TWO;
+    const trm_choice_key key = key_of(&gemm);
+    (void)trm_choice_recall(&key, &w);
+    return run_way(may_be_one(call, &gemm) ? (way)w : WAY_TWO, call, &gemm);
+}
+
+/* ---- tactics ---- */
+
+typedef struct timed_run {
+    const trm_kernel_call *call;
+    const trm_gemm *gemm;
+    way way;
+} timed_run;
+
+static trm_status enqueue(void *user)
+{
+    const timed_run *run = user;
+    return run_way(run->way, run->call, run->gemm);
+}
+
+static bool use_tactic(const trm_gemm *gemm, const char *name)
+{
+    const trm_choice_key key = key_of(gemm);
+    for (int i = 0; i < WAY_COUNT; i++) {
+        if (strcmp(name, way_names[i]) == 0) {
+            trm_choice_remember(&key, i);
+            return true;
+        }
+    }
+    return false;
+}
+
+static trm_status choose_way(const trm_kernel_call *call, const trm_gemm *gemm, struct trm_tuner *tuner)
+{
+    char problem[TRM_PROBLEM_TEXT_SIZE];
+    trm_tactic tactics[WAY_COUNT];
+    const trm_choice_key key = key_of(gemm);
+    int32_t known;
+    snprintf(problem, sizeof(problem), "matmul_glu m=%lld n=%lld k=%lld %s activation=%d", (long long)gemm->m,
+             (long long)gemm->n, (long long)gemm->k, trm_dtype_name(gemm->in), (int)gemm->activation);
+    const trm_timing *timing = trm_tuner_find(tuner, problem);
+    for (int32_t i = 0; timing != NULL && i < timing->n_tactics; i++) {
+        if (use_tactic(gemm, timing->tactics[i].name)) {
+            trm_tuner_take(tuner, problem, &timing->tactics[i], 1);
+            return TRM_OK;
+        }
+    }
+    if (trm_tuner_proposals(tuner) == 0 || (tuner == NULL && trm_choice_recall(&key, &known))) {
+        return TRM_OK;
+    }
+    for (int i = 0; i < WAY_COUNT; i++) {
+        timed_run run = {call, gemm, (way)i};
+        float milliseconds;
+        TRM_TRY(trm_cuda_time(trm_cuda_stream(call->stream), enqueue, &run, &milliseconds));
+        snprintf(tactics[i].name, sizeof(tactics[i].name), "%s", way_names[i]);
+        tactics[i].microseconds = (double)milliseconds * 1e3;
+    }
+    trm_tactics_sort(tactics, WAY_COUNT);
+    (void)use_tactic(gemm, tactics[0].name);
+    trm_tuner_take(tuner, problem, &tactics[0], 1);
+    return trm_tuner_record(tuner, problem, tactics, WAY_COUNT);
 }
 
 trm_status trm_cuda_matmul_glu_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
 {
     trm_gemm gemm = gemm_of(call);
-    bool nothing = gemm.m == 0 || gemm.n == 0 || takes_one_kernel(call, &gemm);
-    return nothing ? TRM_OK : trm_matmul_glu_tune(call, TRM_BACKEND_CUDA, tuner);
+    if (gemm.m == 0 || gemm.n == 0 || takes_one_kernel(call, &gemm)) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_matmul_glu_tune(call, TRM_BACKEND_CUDA, tuner));
+    return may_be_one(call, &gemm) ? choose_way(call, &gemm, tuner) : TRM_OK;
 }

@@ -71,9 +71,10 @@ template <int N> static __device__ __forceinline__ void wgmma_pin(float (&d)[N])
 #define WGMMA_TEXT_160 WGMMA_TEXT_144 ",%72,%73,%74,%75,%76,%77,%78,%79"
 #define WGMMA_TEXT_176 WGMMA_TEXT_160 ",%80,%81,%82,%83,%84,%85,%86,%87"
 #define WGMMA_TEXT_192 WGMMA_TEXT_176 ",%88,%89,%90,%91,%92,%93,%94,%95"
+#define WGMMA_TEXT_224                                                                                                 \
+    WGMMA_TEXT_192 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
 #define WGMMA_TEXT_256                                                                                                 \
-    WGMMA_TEXT_192 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115," \
-                   "%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+    WGMMA_TEXT_224 ",%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define WGMMA_EIGHT(d, i)                                                                                              \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]),        \
         "+f"(d[i + 7])
@@ -89,8 +90,8 @@ template <int N> static __device__ __forceinline__ void wgmma_pin(float (&d)[N])
 #define WGMMA_SUMS_160(d) WGMMA_SUMS_144(d), WGMMA_EIGHT(d, 72)
 #define WGMMA_SUMS_176(d) WGMMA_SUMS_160(d), WGMMA_EIGHT(d, 80)
 #define WGMMA_SUMS_192(d) WGMMA_SUMS_176(d), WGMMA_EIGHT(d, 88)
-#define WGMMA_SUMS_256(d)                                                                                              \
-    WGMMA_SUMS_192(d), WGMMA_EIGHT(d, 96), WGMMA_EIGHT(d, 104), WGMMA_EIGHT(d, 112), WGMMA_EIGHT(d, 120)
+#define WGMMA_SUMS_224(d) WGMMA_SUMS_192(d), WGMMA_EIGHT(d, 96), WGMMA_EIGHT(d, 104)
+#define WGMMA_SUMS_256(d) WGMMA_SUMS_224(d), WGMMA_EIGHT(d, 112), WGMMA_EIGHT(d, 120)
 
 /*
  * d [64, N] = a b^T + (accumulate ? d : 0) over 16 elements of the inner dimension. wgmma_nt: a [64, 16] and b [N, 16]
@@ -142,6 +143,7 @@ WGMMA_DEFINE(144, "%72", "%73", "%74", "%75", "%76", "%77")
 WGMMA_DEFINE(160, "%80", "%81", "%82", "%83", "%84", "%85")
 WGMMA_DEFINE(176, "%88", "%89", "%90", "%91", "%92", "%93")
 WGMMA_DEFINE(192, "%96", "%97", "%98", "%99", "%100", "%101")
+WGMMA_DEFINE(224, "%112", "%113", "%114", "%115", "%116", "%117")
 WGMMA_DEFINE(256, "%128", "%129", "%130", "%131", "%132", "%133")
 
 /* ---- barriers in shared memory ------------------------------------------------------------------ */

@@ -324,6 +324,25 @@ void kernel_cases_matmul_glu(kernel_case_bench *bench)
         matmul_glu_case(bench, floats[t], DIMS(0, 72), 9, TRM_ACTIVATION_SILU);
         matmul_glu_case(bench, floats[t], DIMS(3, 72), 0, TRM_ACTIVATION_SILU);
     }
+    kernel_cases_matmul_glu_rows(bench);
+}
+
+void kernel_cases_matmul_glu_rows(kernel_case_bench *bench)
+{
+    static const trm_dtype types[] = {TRM_F16, TRM_BF16};
+    static const int64_t rows[] = {1, 9, 16, 17, 63, 64, 65, 100, 128, 129, 200};
+    for (int32_t t = 0; t < COUNT(types); t++) {
+        for (int32_t i = 0; i < COUNT(rows); i++) { /* widths and depths that fill tiles and that do not */
+            matmul_glu_case(bench, types[t], DIMS(rows[i], 264), 136, TRM_ACTIVATION_SILU);
+            matmul_glu_case(bench, types[t], DIMS(rows[i], 64), 72, TRM_ACTIVATION_GELU_TANH);
+            matmul_glu_case(bench, types[t], DIMS(rows[i], 640), 8, TRM_ACTIVATION_GELU);
+        }
+        matmul_glu_case(bench, types[t], DIMS(80, 64), 14336, TRM_ACTIVATION_SILU); /* each width of a tile */
+        matmul_glu_case(bench, types[t], DIMS(40, 64), 8448, TRM_ACTIVATION_SILU);
+        matmul_glu_case(bench, types[t], DIMS(70, 64), 10560, TRM_ACTIVATION_SILU);
+        matmul_glu_case(bench, types[t], DIMS(20, 64), 12672, TRM_ACTIVATION_SILU);
+        matmul_glu_case(bench, types[t], DIMS(130, 64), 16896, TRM_ACTIVATION_SILU);
+    }
 }
 
 void kernel_cases_matmul(kernel_case_bench *bench)
