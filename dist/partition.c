@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "dist/context_parallel.h"
 #include "dist/world.h"
+#include "graph/layer_runs.h"
 #include "graph/regions.h"
 
 /* ---- tensors ----------------------------------------------------------------------------------- */
@@ -217,6 +218,22 @@ static trm_status check_mesh(const trm_mesh *mesh, int32_t rank, bool as_written
     return TRM_OK;
 }
 
+/* Runs of layers, where whoever asks does not know better. */
+static trm_status find_runs(trm_partitioner *partitioner)
+{
+    const trm_network *network = partitioner->network;
+    bool guessed;
+    if (partitioner->model.runs != NULL) {
+        return TRM_OK;
+    }
+    int32_t *runs = trm_arena_array(&partitioner->arena, (size_t)network->n_layers + 1, sizeof(*runs));
+    if (runs == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    partitioner->model.runs = runs;
+    return trm_layer_runs(network, NULL, NULL, runs, &guessed);
+}
+
 trm_status trm_partition_prepare(trm_partitioner *partitioner, int32_t stages)
 {
     const trm_network *network = partitioner->network;
@@ -227,6 +244,7 @@ trm_status trm_partition_prepare(trm_partitioner *partitioner, int32_t stages)
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     init_tensors(partitioner);
+    TRM_TRY(find_runs(partitioner));
     TRM_TRY(read_pins(partitioner));
     TRM_TRY(trm_partition_enumerate(partitioner));
     TRM_TRY(price(partitioner));

@@ -37,12 +37,14 @@ typedef struct trm_cost_model {
     double layer_overhead;     /* seconds to start one layer */
     double memory_price;       /* a byte of weights or state held is as bad as this many reads of it per run */
     int64_t unknown_dimension; /* what a dimension of -1 is taken as */
+    const int32_t *runs;       /* [layers of the network] how often each runs in a run; NULL: as trm_layer_runs tells of
+                                  any inputs */
 } trm_cost_model;
 void trm_cost_model_default(trm_backend backend, trm_cost_model *model);
 
 typedef struct trm_partition_report {
     int32_t n_collectives;
-    double bytes_exchanged; /* per rank and run, unknown dimensions taken as in the cost model */
+    double bytes_exchanged; /* per rank and run, unknown dimensions and runs of layers as in the cost model */
     double seconds;         /* the cost model's estimate of one run of this rank's stage */
     int32_t n_parts;        /* with several stages: numbers of ranks that the collectives of any of them may join */
     int32_t parts[8];

@@ -24,6 +24,7 @@ typedef struct emitter {
     trm_tensor **tensors; /* [n_tensors, TRM_MAX_FORMS] in the new network; NULL: not made */
     trm_form_set *forms;  /* [n_tensors] as the search saw them */
     trm_regions regions;  /* of the whole network */
+    int32_t runs;         /* of the layer that is being written */
     trm_arena arena;      /* for this call */
     trm_partition_report *report;
 } emitter;
@@ -200,8 +201,8 @@ static trm_status convert(emitter *e, const trm_tensor *tensor, trm_conversion s
 {
     const trm_sharding *from = form_of(e, tensor, step.from), *to = form_of(e, tensor, step.to);
     trm_tensor *input = *slot_of(e, tensor, step.from), **output = slot_of(e, tensor, step.to);
-    e->report->seconds += trm_partition_conversion_seconds(e->partitioner, tensor, from, to);
-    e->report->bytes_exchanged += trm_partition_conversion_bytes(e->partitioner, tensor, from, to);
+    e->report->seconds += e->runs * trm_partition_conversion_seconds(e->partitioner, tensor, from, to);
+    e->report->bytes_exchanged += e->runs * trm_partition_conversion_bytes(e->partitioner, tensor, from, to);
     if (from->kind == TRM_REPLICATED) {
         int64_t start, length;
         part_range(e, tensor, to, &start, &length);
@@ -479,7 +480,7 @@ static trm_status emit_layer(emitter *e, const trm_layer *layer)
         TRM_TRY(acquire_input(e, layer, i));
         inputs[i] = left_out ? NULL : *slot_of(e, input, strategy->inputs[i]);
     }
-    e->report->seconds += trm_partition_layer_seconds(e->partitioner, layer, strategy);
+    e->report->seconds += e->runs * trm_partition_layer_seconds(e->partitioner, layer, strategy);
     trm_layer_desc desc = layer->desc;
     localize(e, layer, strategy, &desc);
     if (desc.kind == TRM_LAYER_ATTENTION && desc.attention.form != TRM_ATTENTION_PACKED_NHD) {
@@ -604,12 +605,14 @@ static trm_status emit(emitter *e)
     TRM_TRY(emit_inputs(e));
     TRM_TRY(receive_crossing(e));
     for (int32_t i = e->begin; i < e->end; i++) {
+        e->runs = e->partitioner->model.runs[i];
         if (trm_kind_begins_region(network->layers[i]->desc.kind)) {
             TRM_TRY(emit_before_region(e, network->layers[i]));
         }
         TRM_TRY(emit_layer(e, network->layers[i]));
         TRM_TRY(emit_outputs_done(e, i));
     }
+    e->runs = 1;
     TRM_TRY(send_crossing(e));
     TRM_TRY(emit_outputs(e));
     return note_parts(e);
@@ -626,6 +629,7 @@ trm_status trm_partition_emit(const trm_partitioner *partitioner, const trm_mesh
                  .stage = stage,
                  .begin = partitioner->stage_begins[stage],
                  .end = partitioner->stage_begins[stage + 1],
+                 .runs = 1,
                  .report = report};
     TRM_TRY(trm_network_create(&e.network));
     e.network->refittable = partitioner->network->refittable;

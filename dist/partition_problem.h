@@ -55,10 +55,10 @@ typedef struct trm_partition_layer {
 
 typedef struct trm_partitioner {
     const trm_network *network;
-    trm_cost_model model;
-    int32_t n;        /* ranks the tensors are spread over */
-    bool shares_rows; /* along cp: of attention rows are cut, not heads */
-    int32_t parts[8]; /* numbers of parts worth trying: n, and divisors of it that attention heads ask for */
+    trm_cost_model model; /* with `runs` of all layers */
+    int32_t n;            /* ranks the tensors are spread over */
+    bool shares_rows;     /* along cp: of attention rows are cut, not heads */
+    int32_t parts[8];     /* numbers of parts worth trying: n, and divisors of it that attention heads ask for */
     int32_t n_parts;
     int32_t n_stages;
     int32_t stage_begins[TRM_MAX_RANKS + 1]; /* stage s has layers stage_begins[s] .. stage_begins[s + 1] - 1 */

@@ -209,13 +209,16 @@ static double shared_rent(const trm_partitioner *partitioner, const trm_layer *l
     return rent;
 }
 
+/* Time as often as the layer runs, the price of memory once. */
 static double cheapest(const trm_partitioner *partitioner, int32_t index)
 {
     const trm_partition_layer *layer = &partitioner->layers[index];
+    const trm_layer *of = partitioner->network->layers[index];
+    const int32_t again = partitioner->model.runs[index] - 1;
     double least = INFINITY;
     for (int32_t i = 0; i < layer->n_strategies; i++) {
-        double cost = layer->strategies[i].cost +
-                      shared_rent(partitioner, partitioner->network->layers[index], &layer->strategies[i]);
+        double cost = layer->strategies[i].cost + shared_rent(partitioner, of, &layer->strategies[i]);
+        cost += again > 0 ? again * trm_partition_layer_seconds(partitioner, of, &layer->strategies[i]) : 0.0;
         least = cost < least ? cost : least;
     }
     return least;

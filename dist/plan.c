@@ -86,6 +86,24 @@ static trm_status fuse_elementwise(trm_network *network, trm_backend backend)
     return TRM_OK;
 }
 
+/* By what inputs are said to be like, which all ranks are told alike. */
+static trm_status partition(trm_plan *plan, const trm_network *whole, const trm_build_options *options)
+{
+    trm_cost_model model;
+    int32_t *runs = calloc((size_t)whole->n_layers + 1, sizeof(*runs));
+    if (runs == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %d layers", whole->n_layers);
+    }
+    trm_cost_model_default(options->backend, &model);
+    model.runs = runs;
+    trm_status status = trm_plan_expect_runs(whole, options, runs);
+    status = status == TRM_OK
+                 ? trm_partition(whole, &options->mesh, options->rank, &model, &plan->network, &plan->partition)
+                 : status;
+    free(runs);
+    return status;
+}
+
 /* From the caller's network to the rank's. */
 static trm_status make_local_network(trm_plan *plan, const trm_network *network, const trm_build_options *options)
 {
@@ -95,9 +113,7 @@ static trm_status make_local_network(trm_plan *plan, const trm_network *network,
     trm_status status = trm_run_passes(whole, TRM_PASSES_BEFORE_PARTITION);
     if (status == TRM_OK) {
         show_stage(options, "passes", whole);
-        trm_cost_model model;
-        trm_cost_model_default(options->backend, &model);
-        status = trm_partition(whole, &options->mesh, options->rank, &model, &plan->network, &plan->partition);
+        status = partition(plan, whole, options);
     }
     trm_network_destroy(whole);
     TRM_TRY(status);

@@ -104,6 +104,10 @@ trm_status trm_plan_cover(trm_plan *plan, const trm_dims *dims);
 /* The usual dims [n_tensors] of a profile: counts of data-dependent layers the largest, -1 what only a run can tell.
  * plan_memory.c */
 trm_status trm_plan_usual_dims(trm_plan *plan, int32_t profile, trm_dims *dims);
+/* Runs of the rank's layers [n_layers] in a usual run of profile 0, and of those of the network that a plan is to be
+ * built from, as trm_layer_runs finds them. plan_memory.c */
+trm_status trm_plan_layer_runs(const trm_plan *plan, int32_t *runs, bool *guessed);
+trm_status trm_plan_expect_runs(const trm_network *network, const trm_build_options *options, int32_t *runs);
 /* What a kernel is to have for a call: what it asks for, or the plan's limit if it can do with less. */
 size_t trm_plan_kernel_workspace(const trm_plan *plan, const trm_kernel *kernel, const trm_kernel_call *call);
 /* Whether all dims of a call are known. */

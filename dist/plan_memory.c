@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "dist/streaming.h"
 #include "graph/inference.h"
+#include "graph/layer_runs.h"
 #include "graph/memory_plan.h"
 
 static const char *const point_names[] = {"min", "opt", "max"};
@@ -396,6 +397,20 @@ trm_status trm_plan_usual_dims(trm_plan *plan, int32_t profile, trm_dims *dims)
     return status;
 }
 
+trm_status trm_plan_layer_runs(const trm_plan *plan, int32_t *runs, bool *guessed)
+{
+    const trm_plan_profile *profile = &plan->profiles[0];
+    const trm_plan_point point = profile->has[TRM_POINT_OPT] ? TRM_POINT_OPT : TRM_POINT_MAX;
+    trm_dims *dims = calloc((size_t)plan->network->n_tensors + 1, sizeof(*dims));
+    if (dims == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the dims of %d tensors", plan->network->n_tensors);
+    }
+    start_point(plan, profile, point, dims);
+    trm_status status = trm_layer_runs(plan->network, dims, profile->values[point], runs, guessed);
+    free(dims);
+    return status;
+}
+
 trm_status trm_plan_lay_out_memory(trm_plan *plan)
 {
     return with_inference(plan, plan_with);
@@ -535,6 +550,31 @@ static const trm_shape_bound *find_bound(const trm_build_options *options, const
         }
     }
     return found;
+}
+
+trm_status trm_plan_expect_runs(const trm_network *network, const trm_build_options *options, int32_t *runs)
+{
+    const size_t n = (size_t)network->n_tensors + 1;
+    trm_dims *dims = calloc(n, sizeof(*dims));
+    const void **values = calloc(n, sizeof(*values));
+    trm_status status = TRM_OK;
+    if (dims == NULL || values == NULL) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the dims of %zu tensors", n - 1);
+    }
+    for (int32_t i = 0; status == TRM_OK && i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        const trm_shape_bound *bound = tensor->name == NULL ? NULL : find_bound(options, tensor->name, 0);
+        dims[i] = tensor->dims;
+        if (bound != NULL && (tensor->role == TRM_TENSOR_INPUT || tensor->role == TRM_TENSOR_STATE)) {
+            status = apply_bound(tensor, point_dims(bound, TRM_POINT_OPT), &dims[i]);
+            values[i] = tensor->role == TRM_TENSOR_INPUT ? point_values(bound, TRM_POINT_OPT) : NULL;
+        }
+    }
+    bool guessed;
+    status = status == TRM_OK ? trm_layer_runs(network, dims, values, runs, &guessed) : status;
+    free(dims);
+    free(values);
+    return status;
 }
 
 /* Takes what a bound says of an input at all points of a profile. */

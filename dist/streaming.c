@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/c_locale.h"
 #include "base/error.h"
+#include "graph/layer_runs.h"
 #include "graph/memory_plan.h"
 #include "graph/regions.h"
 #include "weight_stream/ring.h"
@@ -42,9 +43,6 @@
 /* Bytes of packed weights to a hundred of their own: of trained ones, whose exponents are nearly those of normal
  * numbers. */
 #define PACKED_PERCENT 69
-/* Passes of a loop that the planner counts on, as nobody knows; and of loops within each other at most. */
-#define LOOP_PASSES 8
-#define MOST_PASSES 512
 
 /* ---- budgets ----------------------------------------------------------------------------------- */
 
@@ -311,8 +309,9 @@ static void list_turned(trm_streaming_plan *s)
 }
 
 /* Layers of a region are fetched for apart from others, as they may run several times in a step, or not at all. */
-static trm_status list_sections(const trm_network *network, trm_streaming_plan *s)
+static trm_status list_sections(const trm_plan *plan, trm_streaming_plan *s)
 {
+    const trm_network *network = plan->network;
     trm_regions regions;
     TRM_TRY(trm_regions_find(network, &regions));
     int32_t *sections = trm_arena_array(&s->arena, (size_t)network->n_layers + 1, sizeof(*sections));
@@ -322,15 +321,12 @@ static trm_status list_sections(const trm_network *network, trm_streaming_plan *
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     for (int32_t i = 0; regions.n > 0 && i < network->n_layers; i++) {
-        const int32_t begin = sections[i] = regions.inside[i]; /* it stands before the layer */
-        const bool loops = begin >= 0 && network->layers[begin]->desc.kind == TRM_LAYER_LOOP;
-        const int32_t passes = (begin < 0 ? 1 : runs[begin]) * (loops ? LOOP_PASSES : 1);
-        runs[i] = passes < MOST_PASSES ? passes : MOST_PASSES;
+        sections[i] = regions.inside[i];
     }
     s->problem.sections = regions.n > 0 ? sections : NULL;
     s->problem.runs = regions.n > 0 ? runs : NULL;
     trm_regions_fini(&regions);
-    return TRM_OK;
+    return trm_plan_layer_runs(plan, runs, &s->guesses_passes);
 }
 
 static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
@@ -371,7 +367,7 @@ static trm_status make_problem(const trm_plan *plan, trm_streaming_plan *s)
     bool cuda = plan->backend == TRM_BACKEND_CUDA;
     list_weights(network, s);
     list_uses(network, cuda, s, seconds);
-    TRM_TRY(list_sections(network, s));
+    TRM_TRY(list_sections(plan, s));
     trm_streaming_share(plan, s);
     list_turned(s);
     s->problem.n_layers = network->n_layers;
@@ -767,16 +763,6 @@ static size_t host_bytes(const trm_streaming_plan *s)
     return sum;
 }
 
-/* Passes that a loop is counted as; 0: there is none. */
-static int32_t loop_passes(const trm_streaming_plan *s)
-{
-    int32_t most = 1;
-    for (int32_t i = 0; s->problem.runs != NULL && i < s->problem.n_layers; i++) {
-        most = s->problem.runs[i] > most ? s->problem.runs[i] : most;
-    }
-    return most > 1 ? LOOP_PASSES : 0;
-}
-
 /* What other ranks fetch of a step's weights. */
 static size_t gathered_bytes(const trm_streaming_plan *s)
 {
@@ -832,7 +818,7 @@ void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
         .staging = trm_streaming_staging(s),
         .host = host_bytes(s),
         .copies = step->n_copies,
-        .loop_passes = loop_passes(s),
+        .loop_passes = s->guesses_passes ? TRM_LOOP_PASSES : 0,
         .sharers = s->problem.sections == NULL ? s->n_sharers : 1,
         .gathered = gathered_bytes(s),
         .link_rate = s->problem.link_rate,

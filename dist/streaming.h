@@ -22,8 +22,9 @@
 typedef struct trm_streaming_plan {
     trm_arena arena;
     trm_weight_budget asked;
-    bool is_refused;    /* the processors of a rank with loops or branches are to compute a share of its layers */
-    int32_t *weight_of; /* [n_tensors]; -1: stays whatever the budget */
+    bool guesses_passes; /* there is a loop whose passes are not known before a run */
+    bool is_refused;     /* the processors of a rank with loops or branches are to compute a share of its layers */
+    int32_t *weight_of;  /* [n_tensors]; -1: stays whatever the budget */
     const trm_tensor **tensors; /* [n_weights] */
     size_t *bytes;              /* [n_weights] */
     size_t *link_bytes;         /* [n_weights] that are copied where it streams; of packed ones a guess at first */

@@ -32,7 +32,8 @@ typedef struct trm_context trm_context;
  * For an input whose elements decide dims (a value input, layers.h, or what one is computed from), *_values are its
  * elements in the input's type, as many as the dims of the same name have. Without max_values they are not known until
  * a run, which then allocates what depends on them. Other elements than these may be given to a run, as long as what it
- * needs fits into the memory planned.
+ * needs fits into the memory planned. What they tell of the passes of loops decides where pipeline stages are cut: all
+ * ranks of a pipeline are to give the same.
  */
 typedef struct trm_shape_bound {
     const char *tensor;
@@ -198,8 +199,9 @@ typedef struct trm_streaming_info {
     size_t files;               /* bytes that are read from files in every run */
     size_t file_buffers;        /* bytes of host memory that one context reads them through; 0: it reads none */
     int32_t copies;             /* in every run */
-    int32_t loop_passes;        /* that a loop whose passes only a run tells is counted as, in bytes and copies of a run
-                                   as in times: trm_context_streamed has those of a run. 0: there is no such loop */
+    int32_t loop_passes;        /* that a loop is counted as, in bytes and copies of a run as in times, where the usual
+                                   inputs of profile 0 do not tell: trm_context_streamed has the bytes of a run. 0:
+                                   there is no such loop */
     int32_t sharers;            /* ranks that fetch weights together; 1: this one alone */
     size_t gathered;            /* bytes of weights that come from them in every run; `unpacked` has them, too */
     double link_rate;           /* bytes per second, once `measured` */

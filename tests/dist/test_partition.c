@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "dist/partition.h"
+#include "dist/plan.h"
 #include "graph/nets.h"
 #include "graph/regions.h"
 #include "support/decoder.h"
@@ -365,6 +366,115 @@ static void honours_pins(void **unused)
     trm_network_destroy(network);
 }
 
+enum { LOOPED = 4, PLAIN = 16, HIDDEN = 256 };
+
+/* A counted loop of LOOPED products, then PLAIN products. */
+static trm_network *looped_products(void)
+{
+    static const trm_layer_desc less = {.kind = TRM_LAYER_ELEMENTWISE, .elementwise = {.op = TRM_ELEMENTWISE_LESS}};
+    static const trm_layer_desc product = {.kind = TRM_LAYER_MATMUL};
+    const int64_t numbers[] = {0, 1};
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(1, HIDDEN)), *zero, *one;
+    trm_tensor *n = net_input(network, "n", TRM_I64, (trm_dims){0});
+    assert_ok(trm_network_add_constant(network, "zero", TRM_I64, (trm_dims){0}, &numbers[0], &zero));
+    assert_ok(trm_network_add_constant(network, "one", TRM_I64, (trm_dims){0}, &numbers[1], &one));
+    const trm_layer_desc carries = {.kind = TRM_LAYER_RECURRENCE}, enters = {.kind = TRM_LAYER_ENTER};
+    const trm_layer_desc begins = {.kind = TRM_LAYER_LOOP}, ends = {.kind = TRM_LAYER_END_LOOP};
+    const trm_layer_desc next = {.kind = TRM_LAYER_NEXT}, leaves = {.kind = TRM_LAYER_LOOP_OUTPUT};
+    trm_tensor *state = net_layer(network, "state", carries, x, NULL, NULL, NULL);
+    trm_tensor *pass = net_layer(network, "pass", carries, zero, NULL, NULL, NULL);
+    trm_tensor *first = net_layer(network, "first", less, zero, n, NULL, NULL);
+    trm_tensor *begun = net_layer(network, "loop", begins, first, NULL, NULL, NULL);
+    trm_tensor *t = state;
+    for (int32_t i = 0; i < LOOPED + PLAIN; i++) {
+        char name[32];
+        if (i == LOOPED) {
+            trm_tensor *count = net_binary(network, "count", TRM_ELEMENTWISE_ADD, pass, one);
+            trm_tensor *trips = net_layer(network, "trips", enters, n, NULL, NULL, NULL);
+            trm_tensor *again = net_layer(network, "again", less, count, trips, NULL, NULL);
+            net_layer(network, "next", next, t, state, NULL, NULL);
+            net_layer(network, "next_pass", next, count, pass, NULL, NULL);
+            trm_tensor *end = net_layer(network, "end", ends, again, begun, NULL, NULL);
+            t = net_layer(network, "last", leaves, state, end, NULL, NULL);
+        }
+        snprintf(name, sizeof(name), "%s%d.weight", i < LOOPED ? "looped" : "plain", i);
+        trm_tensor *weight = net_weight(network, name, DIMS(HIDDEN, HIDDEN), (uint64_t)i);
+        *strchr(name, '.') = '\0';
+        t = net_layer(network, name, product, t, weight, NULL, NULL);
+    }
+    net_output(network, t);
+    return network;
+}
+
+/* The weights that a stage has behind the loop. */
+static int32_t count_plain(const trm_network *local)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < local->n_tensors; i++) {
+        const trm_tensor *tensor = local->tensors[i];
+        n += tensor->weight != NULL && strncmp(tensor->name, "plain", 5) == 0;
+    }
+    return n;
+}
+
+/* A loop weighs as many passes as are known, or thought, to run. */
+static void cuts_weigh_the_passes_of_loops(void **unused)
+{
+    (void)unused;
+    static const struct {
+        int32_t passes, least, most; /* 0: nothing is known; of PLAIN products in the first stage */
+    } cases[] = {{1, 5, 7}, {2, 3, 5}, {3, 1, 3}, {0, 0, 3}};
+    trm_network *network = looped_products();
+    const trm_mesh mesh = {{1, 2, 1, 1, 1}};
+    double seconds[4];
+    for (int32_t i = 0; i < 4; i++) {
+        trm_cost_model model;
+        trm_partition_report report;
+        trm_network *local;
+        int32_t runs[64];
+        trm_cost_model_default(TRM_BACKEND_HOST, &model);
+        model.memory_price = 0; /* time alone */
+        for (int32_t k = 0; k < network->n_layers; k++) {
+            const bool inside = k > trm_network_find_tensor(network, "loop")->producer->index &&
+                                k < trm_network_find_tensor(network, "end")->producer->index;
+            runs[k] = inside ? cases[i].passes : 1;
+        }
+        model.runs = cases[i].passes > 0 ? runs : NULL;
+        assert_ok(trm_partition(network, &mesh, 0, &model, &local, &report));
+        assert_in_range(count_plain(local), cases[i].least, cases[i].most);
+        seconds[i] =
+            report.seconds / (double)((cases[i].passes > 0 ? cases[i].passes : 8) * LOOPED + count_plain(local));
+        trm_network_destroy(local);
+    }
+    for (int32_t i = 1; i < 4; i++) { /* of a product, in the report, too */
+        assert_true(seconds[i] < 1.1 * seconds[0] && seconds[i] > 0.9 * seconds[0]);
+    }
+    trm_network_destroy(network);
+}
+
+/* What a plan's bounds say of inputs is what is known. */
+static void plans_know_the_passes_of_loops(void **unused)
+{
+    (void)unused;
+    static const int64_t trips[] = {1, 24};
+    trm_network *network = looped_products();
+    int32_t plain[3];
+    for (int32_t i = 0; i < 3; i++) {
+        trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+        const trm_shape_bound bound = {.tensor = "n", .max_values = &trips[1], .opt_values = &trips[i % 2]};
+        trm_plan *plan;
+        options.mesh.size[TRM_AXIS_PP] = 2;
+        options.bounds = &bound;
+        options.n_bounds = i < 2;
+        assert_ok(trm_build(network, &options, &plan));
+        plain[i] = count_plain(plan->network);
+        trm_plan_destroy(plan);
+    }
+    assert_true(plain[0] > plain[2] && plain[2] > plain[1]); /* once, nobody knows, 24 times */
+    trm_network_destroy(network);
+}
+
 /* What is made in parts and read in a loop is made whole before the loop begins. */
 static void gathers_before_loops(void **unused)
 {
@@ -522,6 +632,8 @@ int main(void)
         cmocka_unit_test(receives_what_it_has_nothing_like),
         cmocka_unit_test(honours_pins),
         cmocka_unit_test(gathers_before_loops),
+        cmocka_unit_test(cuts_weigh_the_passes_of_loops),
+        cmocka_unit_test(plans_know_the_passes_of_loops),
         cmocka_unit_test(keeps_names_of_outputs),
         cmocka_unit_test(shares_rows_along_cp),
         cmocka_unit_test(refuses_meshes),

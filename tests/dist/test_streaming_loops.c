@@ -287,6 +287,36 @@ static void bytes_and_times_are_of_the_same_passes(void **state)
     }
 }
 
+/* Where bounds say what usually decides the passes, so many are counted. */
+static void passes_that_are_known_are_counted(void **state)
+{
+    (void)state;
+    static const int64_t trips[] = {3, 20};
+    trm_onnx *model;
+    trm_network *network;
+    const trm_weight_budget budget = {.kind = TRM_WEIGHT_BUDGET_PERCENT};
+    assert_ok(trm_onnx_open(write_net(), &model));
+    assert_ok(trm_onnx_build_network(model, NULL, &network));
+    trm_onnx_close(model);
+    for (int32_t i = 0; i < 2; i++) {
+        const trm_shape_bound bound = {.tensor = "n", .max_values = &trips[1], .opt_values = i == 0 ? &trips[0] : NULL};
+        trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+        trm_streaming_info info;
+        trm_plan *plan;
+        options.backend = test_backend();
+        options.bounds = &bound;
+        options.n_bounds = 1;
+        assert_ok(trm_build(network, &options, &plan));
+        assert_ok(trm_plan_set_weight_budget(plan, &budget));
+        trm_plan_streaming(plan, &info);
+        const size_t least = (size_t)(trips[i] + 1) * WEIGHT_BYTES;
+        assert_int_equal(info.loop_passes, 0);
+        assert_true(info.streamed >= least && info.streamed < least + WEIGHT_BYTES);
+        trm_plan_destroy(plan);
+    }
+    trm_network_destroy(network);
+}
+
 /* A share of the layers for processors is refused on all ranks, also on those whose stage has no loop: they would wait
  * for those that have one. */
 static void all_stages_refuse_alike(void **state)
@@ -335,6 +365,7 @@ int main(void)
         cmocka_unit_test(runs_are_captured_where_all_weights_stay),
         cmocka_unit_test(budgets_change_between_captured_runs),
         cmocka_unit_test(bytes_and_times_are_of_the_same_passes),
+        cmocka_unit_test(passes_that_are_known_are_counted),
         cmocka_unit_test(all_stages_refuse_alike),
     };
     return cmocka_run_group_tests(tests, test_open_world, test_close_world);
