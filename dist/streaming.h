@@ -131,6 +131,8 @@ typedef struct trm_weight_places {
     void **resident;              /* [n] device memory, or NULL */
     trm_stored_weight *stored;    /* [n] those that are streamed; what has neither is read in every step */
     bool *is_pinned;              /* [n] */
+    size_t *packed_took;          /* [n] host memory that it took when it was last packed, also where there was no room
+                                     for it then, so that it is not packed in vain again; 0: it was not */
     bool pinned;                  /* all of them are */
     bool capturable;              /* and none is read in every step or gathered: steps can be captured */
     size_t host_room;             /* bytes for stored ones and what files are read through, of what was free at first */

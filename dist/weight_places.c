@@ -30,12 +30,20 @@
 
 /* ---- host memory ------------------------------------------------------------------------------- */
 
+/* What a weight is thought to take in host memory: packed as much as it did before. */
+static size_t stored_guess(const trm_weight_places *places, const trm_streaming_plan *s, int32_t i)
+{
+    const size_t packed =
+        places->packed_took[i] > 0 ? places->packed_took[i] : trm_streaming_packed_guess(s->part_bytes[i]);
+    return s->packs[i] ? packed : s->part_bytes[i];
+}
+
 /* What a stored weight takes; before it is filled, is thought to take. */
 static size_t host_bytes(const trm_weight_places *places, const trm_plan *plan, int32_t i)
 {
     const trm_streaming_plan *s = plan->streaming;
     bool filled = places->stored[i].bytes > 0;
-    return s->packs[i] && !filled ? trm_streaming_packed_guess(s->part_bytes[i])
+    return s->packs[i] && !filled ? stored_guess(places, s, i)
                                   : trm_stored_host_bytes(&places->stored[i], s->part_bytes[i]);
 }
 
@@ -75,17 +83,11 @@ static void pin_stored(trm_weight_places *places, const trm_plan *plan, trm_devi
     }
 }
 
-/* What a weight is thought to take in host memory. */
-static size_t stored_guess(const trm_streaming_plan *s, int32_t i)
-{
-    return s->packs[i] ? trm_streaming_packed_guess(s->part_bytes[i]) : s->part_bytes[i];
-}
-
 /* Takes host memory for a weight if there is room. */
 static trm_status take_stored(trm_weight_places *places, const trm_plan *plan, int32_t i)
 {
     size_t bytes = plan->streaming->part_bytes[i];
-    const size_t takes = stored_guess(plan->streaming, i);
+    const size_t takes = stored_guess(places, plan->streaming, i);
     if (places->host_used <= places->host_limit && takes <= places->host_limit - places->host_used) {
         void *memory;
         TRM_TRY(trm_pages_alloc(bytes, &memory));
@@ -106,7 +108,7 @@ static void limit_host(trm_weight_places *places, const trm_plan *plan, bool fil
     for (int32_t i = 0; i < places->n; i++) {
         const bool is_stored = places->stored[i].memory != NULL; /* also while others move here, if it leaves then */
         all = all && (is_stored || places->resident[i] != NULL || s->residency.resident[i] || !filled);
-        wanted += is_stored ? host_bytes(places, plan, i) : s->residency.resident[i] ? 0 : stored_guess(s, i);
+        wanted += is_stored ? host_bytes(places, plan, i) : s->residency.resident[i] ? 0 : stored_guess(places, s, i);
     }
     places->host_limit = s->asked.host_bytes > 0 ? s->asked.host_bytes
                          : all && wanted <= room ? room
@@ -158,7 +160,9 @@ trm_status trm_weight_places_init(trm_weight_places *places, const trm_plan *pla
     places->resident = calloc(n, sizeof(void *));
     places->stored = calloc(n, sizeof(*places->stored));
     places->is_pinned = calloc(n, sizeof(*places->is_pinned));
-    if (places->resident == NULL || places->stored == NULL || places->is_pinned == NULL) {
+    places->packed_took = calloc(n, sizeof(*places->packed_took));
+    if (places->resident == NULL || places->stored == NULL || places->is_pinned == NULL ||
+        places->packed_took == NULL) {
         places->n = 0;
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the places of %zu weights", n - 1);
     }
@@ -213,6 +217,7 @@ trm_status trm_weight_places_store(trm_weight_places *places, trm_plan *plan, tr
         places->host_used -= before;
         s->packable[weight] = s->packable[weight] && (!s->packs[weight] || places->stored[weight].pieces != NULL);
         s->packs[weight] = places->stored[weight].pieces != NULL;
+        places->packed_took[weight] = s->packs[weight] ? host_bytes(places, plan, weight) : 0;
     }
     if ((status != TRM_OK && again) || places->host_used > places->host_limit) {
         drop_stored(places, plan, device, weight);
@@ -229,6 +234,7 @@ void trm_weight_places_fini(trm_weight_places *places, const trm_plan *plan, trm
     free(places->resident);
     free(places->stored);
     free(places->is_pinned);
+    free(places->packed_took);
     *places = (trm_weight_places){0};
 }
 

@@ -274,6 +274,18 @@ size_t __wrap_trm_streaming_packed_guess(size_t bytes)
     return guess == GUESSES_HALF ? bytes / 2 : guess == GUESSES_ALL ? bytes : __real_trm_streaming_packed_guess(bytes);
 }
 
+static int32_t n_fills; /* of stored weights */
+trm_status __real_trm_stored_fill(trm_stored_weight *stored, size_t bytes, size_t piece, struct trm_pool *pool,
+                                  trm_stored_read_fn read, void *user);
+trm_status __wrap_trm_stored_fill(trm_stored_weight *stored, size_t bytes, size_t piece, struct trm_pool *pool,
+                                  trm_stored_read_fn read, void *user);
+trm_status __wrap_trm_stored_fill(trm_stored_weight *stored, size_t bytes, size_t piece, struct trm_pool *pool,
+                                  trm_stored_read_fn read, void *user)
+{
+    n_fills++;
+    return __real_trm_stored_fill(stored, bytes, piece, pool, read, user);
+}
+
 static trm_generator *open_packed(void)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
@@ -317,6 +329,18 @@ static void packed_weights_that_are_not_as_thought(void **state)
         trm_generator_get_limits(generator, &limits);
         assert_int_equal(limits.streaming.files > 0, guess == GUESSES_HALF);
         assert_true(limits.streaming.host + (limits.streaming.files > 0 ? file_memory : 0) <= room);
+        found = generate(generator);
+        assert_memory_equal(&found, &expected, sizeof(found));
+        n_fills = 0;
+        for (int32_t i = 0; i < 3; i++) { /* what packed ones take is known by now: none is packed to have no room */
+            assert_ok(trm_generator_set_weight_budget(generator, 0));
+            trm_generator_get_limits(generator, &limits);
+            assert_int_equal(limits.streaming.files > 0, guess == GUESSES_HALF);
+        }
+        assert_int_equal(n_fills, 0);
+        assert_ok(trm_generator_set_weight_budget(generator, all));
+        assert_ok(trm_generator_set_weight_budget(generator, 0));
+        assert_true(n_fills > 0 && n_fills < 2 * generator->engine->places.n);
         found = generate(generator);
         assert_memory_equal(&found, &expected, sizeof(found));
         trm_generator_destroy(generator);
