@@ -89,7 +89,8 @@ typedef struct trm_onnx_options {
                           costs fusions; batch norms still become part of convolutions */
     int64_t max_trips; /* loops whose passes only a run tells are repeated so often, each pass guarded by whether it
                           runs, so that a run waits for nothing; one that wants more passes fails. 0: they are loops of
-                          the network, without a bound */
+                          the network, without a bound. Loops of known length are unrolled if it is no more than this,
+                          or takes no more than some thousand layers */
     const trm_onnx_port_type *types; /* [n_types] */
     int32_t n_types;
 } trm_onnx_options;

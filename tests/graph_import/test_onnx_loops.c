@@ -87,17 +87,23 @@ typedef struct run {
     trm_context *context;
 } run;
 
-static void open_run(run *r, trm_network *network)
+/* Takes the network; bound may be NULL. */
+static void open_run_of(run *r, trm_network *network, const trm_shape_bound *bound)
 {
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     trm_plan *plan;
-    const trm_shape_bound bound = {.tensor = "x", .max = {1, {2}}};
     options.backend = test_backend();
-    options.bounds = &bound;
-    options.n_bounds = trm_network_find_tensor(network, "x") != NULL;
+    options.bounds = bound;
+    options.n_bounds = bound != NULL;
     assert_ok(trm_build(network, &options, &plan));
     trm_network_destroy(network);
     r->context = test_open_context(plan, &r->engine);
+}
+
+static void open_run(run *r, trm_network *network)
+{
+    const trm_shape_bound bound = {.tensor = "x", .max = {1, {2}}};
+    open_run_of(r, network, trm_network_find_tensor(network, "x") != NULL ? &bound : NULL);
 }
 
 static void close_run(run *r)
@@ -285,6 +291,143 @@ static void states_may_grow(void **state)
     }
 }
 
+/* ---- loops whose passes are known, and many ---------------------------------------------------------------- */
+
+enum { ADDITIONS = 20 };
+
+static void put_i64(message *graph, const char *name, int64_t value)
+{
+    put_weight(graph, name, 7, 0, NULL, &value, sizeof(value));
+}
+
+/*
+ * Loop over v [2, 2], `trips` passes: v + 20 is carried on, v is kept; or by_number: the running sums of v along axis 0
+ * and 1 in turn, at most 1000, are kept and carried on. `ends`: only the body's condition ends it, which is known.
+ */
+static trm_status import_passes(int64_t trips, bool by_number, bool ends, int64_t max_trips, trm_network **network)
+{
+    static const int64_t two[] = {2, 2}, all[] = {-1, 2, 2};
+    static const float one = 1, most = 1000;
+    message body = {0}, graph = {0}, loop = {0};
+    char text[64], path[512];
+    put_graph(&body, 1, node(ends ? "Less i last again" : "Identity c again"));
+    put_graph(&body, 1, by_number ? node("Mod i two axis") : node("Identity i axis"));
+    put_graph(&body, 1, by_number ? node("CumSum v axis sums") : node("Identity v sums"));
+    put_graph(&body, 1, by_number ? node("Min sums most v0") : node("Identity sums v0"));
+    for (int i = 0; i < ADDITIONS; i++) {
+        const char *operands = by_number ? "" : " one";
+        snprintf(text, sizeof(text), "%s v%d%s v%d", by_number ? "Neg" : "Add", i, operands, i + 1);
+        put_graph(&body, 1, node(text));
+    }
+    put_graph(&body, 1, node("Identity v0 kept"));
+    put_text(&body, 2, "body");
+    put_graph(&body, 11, port("i", 7, 0, NULL));
+    put_graph(&body, 11, port("c", 9, 0, NULL));
+    put_graph(&body, 11, port("v", 1, 2, two));
+    put_graph(&body, 12, port("again", 9, 0, NULL));
+    snprintf(text, sizeof(text), "v%d", ADDITIONS);
+    put_graph(&body, 12, port(text, 1, 2, two));
+    put_graph(&body, 12, port("kept", 1, 2, two));
+    put_text(&loop, 1, ends ? "" : "trips");
+    put_text(&loop, 1, "");
+    put_text(&loop, 1, "x");
+    put_text(&loop, 2, "y");
+    put_text(&loop, 2, "all");
+    put_text(&loop, 4, "Loop");
+    message part = attribute("body", 0, &body);
+    put_message(&loop, 5, &part);
+    put_message(&graph, 1, &loop);
+    put_i64(&graph, "trips", trips);
+    put_i64(&graph, "last", trips - 1);
+    put_i64(&graph, "two", 2);
+    put_weight(&graph, "one", 1, 0, NULL, &one, sizeof(one));
+    put_weight(&graph, "most", 1, 0, NULL, &most, sizeof(most));
+    put_graph(&graph, 11, port("x", 1, 2, two));
+    put_graph(&graph, 12, port("y", 1, 2, two));
+    put_graph(&graph, 12, port("all", 1, 3, all));
+    message model = model_of(&graph);
+    snprintf(path, sizeof(path), "%s/passes.onnx", test_temporary_folder());
+    test_write_file(path, model.bytes, model.size);
+    trm_onnx *opened;
+    trm_onnx_options options = TRM_ONNX_OPTIONS_INIT;
+    options.max_trips = max_trips;
+    assert_ok(trm_onnx_open(path, &opened));
+    trm_status status = trm_onnx_build_network(opened, &options, network);
+    trm_onnx_close(opened);
+    return status;
+}
+
+/* Runs the network, and checks it against the same done here. */
+static void check_passes(trm_network *network, int64_t trips, bool by_number)
+{
+    static const float x[4] = {1, -2, 3, 4};
+    float v[4];
+    run r;
+    trm_dims dims;
+    const void *data;
+    open_run_of(&r, network, NULL);
+    assert_ok(trm_context_set_input(r.context, "x", (trm_dims){2, {2, 2}}, x));
+    assert_ok(trm_context_run(r.context));
+    assert_ok(trm_context_output(r.context, "all", &dims, &data));
+    assert_true(dims.n == 3 && dims.d[0] == trips && dims.d[1] == 2 && dims.d[2] == 2);
+    const float *kept = data;
+    memcpy(v, x, sizeof(v));
+    for (int64_t i = 0; i < trips; i++) {
+        if (by_number) {
+            const int step = i % 2 == 0 ? 2 : 1; /* to the next of the axis */
+            v[step] += v[0];
+            v[3] += v[3 - step];
+            for (int k = 0; k < 4; k++) {
+                v[k] = v[k] < 1000 ? v[k] : 1000;
+            }
+        }
+        assert_memory_equal(kept + 4 * i, v, sizeof(v));
+        for (int k = 0; k < 4 && !by_number; k++) {
+            v[k] += ADDITIONS;
+        }
+    }
+    assert_ok(trm_context_output(r.context, "y", &dims, &data));
+    assert_memory_equal(data, v, sizeof(v));
+    close_run(&r);
+}
+
+/* Loops of which all passes are known to run are unrolled as far as they take no more than some thousand layers. */
+static void many_known_passes_are_a_region(void **state)
+{
+    (void)state;
+    trm_network *network;
+    for (int ends = 0; ends < 2; ends++) {
+        static const int64_t trips[] = {300, 1000, 20000};
+        for (int i = 0; i < 3; i++) {
+            assert_ok(import_passes(trips[i], false, ends == 1, 0, &network));
+            if (i == 0) {
+                assert_true(network->n_layers >= trips[i] * ADDITIONS);
+            } else { /* where only the body tells, it is known when thousands are there */
+                assert_in_range(network->n_layers, ADDITIONS, ends == 1 ? 9500 : 100);
+            }
+            check_passes(network, trips[i], false);
+        }
+    }
+    assert_ok(import_passes(1000, false, false, 1000, &network)); /* the caller wants no loop, */
+    assert_true(network->n_layers >= 1000 * ADDITIONS);
+    check_passes(network, 1000, false);
+    assert_ok(import_passes(20000, false, false, 20000, &network)); /* but of so many passes */
+    assert_in_range(network->n_layers, ADDITIONS, 100);
+    check_passes(network, 20000, false);
+}
+
+/* What a body makes of the number of the pass can be what must be known; then all passes are unrolled. */
+static void bodies_that_need_their_number_are_unrolled(void **state)
+{
+    (void)state;
+    trm_network *network;
+    assert_ok(import_passes(1000, true, false, 0, &network));
+    assert_true(network->n_layers >= 1000 * ADDITIONS);
+    check_passes(network, 1000, true);
+    assert_fails(import_passes(20000, true, false, 0, &network), TRM_ERROR_UNSUPPORTED,
+                 "node 2 (CumSum, opset 17): input 1 of the node must be known when the network is built");
+}
+
 /* What a network with a loop cannot be. */
 static void what_loops_do_not_allow(void **state)
 {
@@ -323,14 +466,15 @@ static void put_ints(message *to, const char *name, int64_t number)
     put_message(to, 5, &made);
 }
 
-/* Running sums of the rows of x [n, 2] from w on; turned: rows and results from the last on, results beside each other.
- */
-static trm_status open_scan(run *r, bool turned, int64_t max_trips)
+/* Running sums of the rows of x [rows, 2] from w on; turned: rows and results from the last on, results beside each
+ * other. rows, columns: -1 where only a run tells. *layers of the network. */
+static trm_status open_scan(run *r, bool turned, int64_t rows, int64_t columns, int64_t max_trips, int32_t *layers)
 {
-    static const int64_t two[] = {2}, open[] = {-1, 2};
-    static const float start[2] = {10, 20};
+    const int64_t two[] = {columns}, open[] = {rows, columns};
+    static const float start[2] = {10, 20}; /* the first alone where columns are open */
+    const int64_t starts = columns < 0 ? 1 : 2;
     char path[512];
-    message body = {0}, graph = {0}, scan = {0}, weight = {0};
+    message body = {0}, graph = {0}, scan = {0};
     put_graph(&body, 1, node("Add s e sum"));
     put_graph(&body, 1, node("Identity sum kept"));
     put_text(&body, 2, "body");
@@ -352,11 +496,7 @@ static trm_status open_scan(run *r, bool turned, int64_t max_trips)
         put_ints(&scan, "scan_output_axes", 1);
     }
     put_message(&graph, 1, &scan);
-    put_number(&weight, 1, 2);
-    put_number(&weight, 2, 1);
-    put_text(&weight, 8, "w");
-    put_bytes(&weight, 9, start, sizeof(start));
-    put_message(&graph, 5, &weight);
+    put_weight(&graph, "w", 1, 1, &starts, start, (size_t)starts * sizeof(*start));
     put_graph(&graph, 11, port("x", 1, 2, open));
     put_graph(&graph, 12, port("last", 1, 1, two));
     put_graph(&graph, 12, port("all", 1, 2, (const int64_t[]){-1, -1}));
@@ -366,17 +506,18 @@ static trm_status open_scan(run *r, bool turned, int64_t max_trips)
     trm_onnx *opened;
     trm_network *network;
     trm_onnx_options options = TRM_ONNX_OPTIONS_INIT;
-    const trm_shape_bound bound = {.tensor = "x", .max = {2, {6, 2}}};
+    const trm_shape_bound bound = {.tensor = "x", .max = {2, {rows < 0 ? 6 : rows, 2}}};
     trm_build_options how = TRM_BUILD_OPTIONS_INIT;
     trm_plan *plan;
     options.max_trips = max_trips;
     how.backend = test_backend();
     how.bounds = &bound;
-    how.n_bounds = 1;
+    how.n_bounds = rows < 0 || columns < 0;
     assert_ok(trm_onnx_open(path, &opened));
     trm_status status = trm_onnx_build_network(opened, &options, &network);
     trm_onnx_close(opened);
     if (status == TRM_OK) {
+        *layers = network->n_layers;
         status = trm_build(network, &how, &plan);
         trm_network_destroy(network);
     }
@@ -387,39 +528,64 @@ static trm_status open_scan(run *r, bool turned, int64_t max_trips)
     return trm_context_create(r->engine, &r->context);
 }
 
+/* Runs n rows; the sums begin with 10 and `second`. */
+static void check_scan(run *r, int turned, int64_t n, float second)
+{
+    float *x = calloc((size_t)n * 2 + 1, sizeof(*x)), *sums = calloc((size_t)n * 2 + 1, sizeof(*sums)),
+          s[2] = {10, second};
+    trm_dims dims;
+    const void *data;
+    assert_true(x != NULL && sums != NULL);
+    for (int64_t i = 0; i < 2 * n; i++) {
+        x[i] = (float)(i * i % 144);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t row = turned == 1 ? n - 1 - i : i;
+        for (int64_t k = 0; k < 2; k++) {
+            s[k] += x[2 * row + k];
+            sums[2 * row + k] = s[k];
+        }
+    }
+    assert_ok(trm_context_set_input(r->context, "x", (trm_dims){2, {n, 2}}, x));
+    assert_ok(trm_context_run(r->context));
+    assert_ok(trm_context_output(r->context, "last", &dims, &data));
+    assert_memory_equal(data, s, sizeof(s));
+    assert_ok(trm_context_output(r->context, "all", &dims, &data));
+    assert_true(dims.n == 2 && dims.d[turned] == n && dims.d[1 - turned] == 2);
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t k = 0; k < 2; k++) {
+            assert_true(((const float *)data)[turned == 1 ? k * n + i : 2 * i + k] == sums[2 * i + k]);
+        }
+    }
+    free(x);
+    free(sums);
+}
+
 static void scans_of_any_length(void **state)
 {
     (void)state;
     for (int way = 0; way < 4; way++) {
-        const int turned = way % 2;
         const bool is_region = way >= 2;
+        int32_t layers;
         run r = {0};
-        assert_ok(open_scan(&r, turned == 1, is_region ? 0 : 6));
+        assert_ok(open_scan(&r, way % 2 == 1, -1, 2, is_region ? 0 : 6, &layers));
         for (int64_t n = is_region ? 0 : 1; n <= 6; n++) {
-            float x[12] = {0}, sums[6][2], s[2] = {10, 20};
-            trm_dims dims;
-            const void *data;
-            for (int64_t i = 0; i < 2 * n; i++) {
-                x[i] = (float)(i * i);
-            }
-            for (int64_t i = 0; i < n; i++) {
-                for (int64_t k = 0; k < 2; k++) {
-                    s[k] += x[2 * (turned == 1 ? n - 1 - i : i) + k];
-                    sums[turned == 1 ? n - 1 - i : i][k] = s[k];
-                }
-            }
-            assert_ok(trm_context_set_input(r.context, "x", (trm_dims){2, {n, 2}}, x));
-            assert_ok(trm_context_run(r.context));
-            assert_ok(trm_context_output(r.context, "last", &dims, &data));
-            assert_memory_equal(data, s, sizeof(s));
-            assert_ok(trm_context_output(r.context, "all", &dims, &data));
-            assert_true(dims.n == 2 && dims.d[turned] == n && dims.d[1 - turned] == 2);
-            for (int64_t i = 0; i < n; i++) {
-                for (int64_t k = 0; k < 2; k++) {
-                    assert_true(((const float *)data)[turned == 1 ? k * n + i : 2 * i + k] == sums[i][k]);
-                }
-            }
+            check_scan(&r, way % 2, n, 20);
         }
+        close_run(&r);
+    }
+}
+
+static void long_scans_are_a_region(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 6; way++) {
+        const int64_t n = way < 2 ? 1000 : 5000;
+        int32_t layers;
+        run r = {0};
+        assert_ok(open_scan(&r, way % 2 == 1, n, way < 4 ? 2 : -1, 0, &layers));
+        assert_true(way < 2 ? layers > n : layers < 100);
+        check_scan(&r, way % 2, n, way < 4 ? 20 : 10);
         close_run(&r);
     }
 }
@@ -429,10 +595,11 @@ static void scans_that_are_too_long(void **state)
 {
     (void)state;
     run r = {0};
+    int32_t layers;
     float x[12] = {0};
-    assert_fails(open_scan(&r, false, 5), TRM_ERROR_INVALID_ARGUMENT, "more_than_5_trips");
-    assert_fails(open_scan(&r, true, 5), TRM_ERROR_INVALID_ARGUMENT, "more_than_5_trips");
-    assert_ok(open_scan(&r, false, 7)); /* more than the bound has */
+    assert_fails(open_scan(&r, false, -1, 2, 5, &layers), TRM_ERROR_INVALID_ARGUMENT, "more_than_5_trips");
+    assert_fails(open_scan(&r, true, -1, 2, 5, &layers), TRM_ERROR_INVALID_ARGUMENT, "more_than_5_trips");
+    assert_ok(open_scan(&r, false, -1, 2, 7, &layers)); /* more than the bound has */
     assert_ok(trm_context_set_input(r.context, "x", (trm_dims){2, {6, 2}}, x));
     assert_ok(trm_context_run(r.context));
     close_run(&r);
@@ -449,7 +616,10 @@ int main(void)
         cmocka_unit_test(trip_counts_of_the_model_suffice),
         cmocka_unit_test(known_ends_are_captured),
         cmocka_unit_test(states_may_grow),
+        cmocka_unit_test(many_known_passes_are_a_region),
+        cmocka_unit_test(bodies_that_need_their_number_are_unrolled),
         cmocka_unit_test(scans_of_any_length),
+        cmocka_unit_test(long_scans_are_a_region),
         cmocka_unit_test(scans_that_are_too_long),
         cmocka_unit_test(what_loops_do_not_allow),
     };

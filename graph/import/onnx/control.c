@@ -50,6 +50,27 @@ trm_tensor *trm_onnx_body_tensor(trm_onnx_node *node, const trm_onnx_value *valu
     return value->tensor;
 }
 
+trm_tensor *trm_onnx_stack(trm_onnx_node *node, const trm_onnx_list *list, int32_t axis, bool backwards)
+{
+    trm_tensor **parts = trm_arena_array(&node->import->arena, (size_t)list->n, sizeof(trm_tensor *));
+    if (parts == NULL) {
+        node->status = TRM_ERROR_OUT_OF_MEMORY;
+        return node->import->nothing;
+    }
+    for (int32_t i = 0; i < list->n; i++) {
+        trm_tensor *tensor = trm_onnx_body_tensor(node, list->items[i], "an output of the body that is to be stacked");
+        int32_t at = axis < 0 ? axis + tensor->dims.n + 1 : axis;
+        if (at < 0 || at > tensor->dims.n) {
+            trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "axis %d of a stacked output, which has %d dimensions",
+                          (int)axis, (int)tensor->dims.n + 1);
+            return node->import->nothing;
+        }
+        parts[backwards ? list->n - 1 - i : i] = trm_onnx_unsqueeze(node, tensor, &at, 1);
+    }
+    int32_t rank = parts[0]->dims.n;
+    return trm_onnx_concat(node, parts, list->n, axis < 0 ? axis + rank : axis);
+}
+
 void trm_onnx_set_stacked(trm_onnx_node *node, int32_t output, const trm_onnx_list *list, int32_t axis, bool backwards,
                           const Onnx__ValueInfoProto *declared)
 {
@@ -74,23 +95,7 @@ void trm_onnx_set_stacked(trm_onnx_node *node, int32_t output, const trm_onnx_li
         trm_onnx_set(node, output, trm_onnx_constant(node, dtype, dims, ""));
         return;
     }
-    trm_tensor **parts = trm_arena_array(&node->import->arena, (size_t)list->n, sizeof(trm_tensor *));
-    if (parts == NULL) {
-        node->status = TRM_ERROR_OUT_OF_MEMORY;
-        return;
-    }
-    for (int32_t i = 0; i < list->n; i++) {
-        trm_tensor *tensor = trm_onnx_body_tensor(node, list->items[i], "an output of the body that is to be stacked");
-        int32_t at = axis < 0 ? axis + tensor->dims.n + 1 : axis;
-        if (at < 0 || at > tensor->dims.n) {
-            trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "axis %d of a stacked output, which has %d dimensions",
-                          (int)axis, (int)tensor->dims.n + 1);
-            return;
-        }
-        parts[backwards ? list->n - 1 - i : i] = trm_onnx_unsqueeze(node, tensor, &at, 1);
-    }
-    int32_t rank = parts[0]->dims.n;
-    trm_onnx_set(node, output, trm_onnx_concat(node, parts, list->n, axis < 0 ? axis + rank : axis));
+    trm_onnx_set(node, output, trm_onnx_stack(node, list, axis, backwards));
 }
 
 bool trm_onnx_has_unknown(const trm_tensor *x)

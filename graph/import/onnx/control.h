@@ -14,7 +14,9 @@ void trm_onnx_list_add(trm_onnx_node *node, trm_onnx_list *list, trm_onnx_value 
 trm_onnx_value **trm_onnx_new_values(trm_onnx_node *node, size_t n);
 /* The tensor of a value that a body made; fails for a sequence or an optional. */
 trm_tensor *trm_onnx_body_tensor(trm_onnx_node *node, const trm_onnx_value *value, const char *what);
-/* Tensors of every pass through a body, joined along a new axis. */
+/* Tensors of every pass through a body, at least one, joined along a new axis. */
+trm_tensor *trm_onnx_stack(trm_onnx_node *node, const trm_onnx_list *list, int32_t axis, bool backwards);
+/* The same as an output of the node; of no passes, as the body declares it. */
 void trm_onnx_set_stacked(trm_onnx_node *node, int32_t output, const trm_onnx_list *list, int32_t axis, bool backwards,
                           const Onnx__ValueInfoProto *declared);
 bool trm_onnx_has_unknown(const trm_tensor *x);

@@ -14,8 +14,7 @@
 #include "base/error.h"
 
 #define MOST_ISSUES  1000
-#define MOST_STEPS   ((int64_t)1 << 18) /* each may cost a layer */
-#define DEEPEST_CALL 32                 /* functions and bodies within each other */
+#define DEEPEST_CALL 32 /* functions and bodies within each other */
 
 /* ---- issues -------------------------------------------------------------------------------------------- */
 
@@ -203,9 +202,10 @@ static trm_status remove_discarded(trm_onnx_import *import)
 bool trm_onnx_spend(trm_onnx_node *node, int64_t steps)
 {
     node->import->steps += steps;
-    if (node->import->steps > MOST_STEPS) {
+    if (node->import->steps > TRM_ONNX_MOST_STEPS) {
         trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
-                      "the import takes more than %lld steps, those of loops counted each time", (long long)MOST_STEPS);
+                      "the import takes more than %lld steps, those of loops counted each time",
+                      (long long)TRM_ONNX_MOST_STEPS);
         return false;
     }
     return true;
@@ -364,9 +364,9 @@ static trm_status import_node(trm_onnx_import *import, trm_onnx_scope *scope, co
                               size_t index)
 {
     const char *domain = trm_onnx_domain(proto->domain);
-    if (++import->steps > MOST_STEPS || proto->n_input > INT32_MAX / 2 || proto->n_output > INT32_MAX / 2) {
+    if (++import->steps > TRM_ONNX_MOST_STEPS || proto->n_input > INT32_MAX / 2 || proto->n_output > INT32_MAX / 2) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s: the import takes more than %lld steps, those of loops counted each time",
-                 import->model->path, (long long)MOST_STEPS);
+                 import->model->path, (long long)TRM_ONNX_MOST_STEPS);
     }
     int64_t opset = trm_onnx_opset(scope->opsets, scope->n_opsets, domain);
     trm_onnx_node node = {.network = import->network,

@@ -46,6 +46,8 @@ typedef struct trm_onnx_scope {
     struct trm_onnx_region *region; /* in which its tensors are made; NULL: none */
 } trm_onnx_scope;
 
+#define TRM_ONNX_MOST_STEPS ((int64_t)1 << 18) /* of an import; each may cost a layer */
+
 typedef struct trm_onnx_import {
     trm_onnx *model;
     const trm_onnx_options *options;

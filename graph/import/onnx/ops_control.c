@@ -104,6 +104,9 @@ static void import_if(trm_onnx_node *node)
     }
 }
 
+/* A trip count of so many or more is there in name only: the condition is to end the loop. */
+#define NO_TRIP_COUNT INT32_MAX
+
 /* ---- Loop ---------------------------------------------------------------------------------------------- */
 
 /* Conditions are scalars; NULL stands for one that is known to hold. */
@@ -115,6 +118,7 @@ typedef struct loop {
     int64_t limit;          /* of passes when it is not known whether they run; 0: they are a region */
     trm_tensor *runs;       /* whether the next pass runs */
     bool over;              /* it is known that it does not */
+    bool unrolls;           /* the body cannot be a region */
     int64_t sure;           /* passes made that are known to run */
     trm_tensor *count;      /* i64 [1] of others that ran, or NULL */
     trm_onnx_value **state; /* [2 + n_carried] inputs of the body */
@@ -257,17 +261,20 @@ static void region_pass(trm_onnx_node *node, void *user, trm_tensor *number, trm
     }
     *again =
         trm_onnx_reshape(node, trm_onnx_body_tensor(node, self->made[0], "the condition that a body makes"), NULL, 0);
-    if (!trm_onnx_failed(node) && self->trips == NULL && self->known_trips == INT64_MAX &&
-        trm_onnx_known_ints(node, *again, &known, 1, &count) && known != 0) {
+    if (trm_onnx_failed(node) || !trm_onnx_known_ints(node, *again, &known, 1, &count) || known == 0) {
+        return;
+    }
+    *again = NULL; /* the trip count alone decides */
+    if (self->trips == NULL && self->known_trips >= NO_TRIP_COUNT) {
         trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL,
-                      "its body says that it always runs again, and nothing else ends it");
+                      "its body says that it always runs again, and nothing ends it before %lld passes",
+                      (long long)self->known_trips);
     }
 }
 
 /* Passes from `pass` on as a region. */
 static void loop_region(trm_onnx_node *node, loop *self, int64_t pass)
 {
-    static const int32_t front = 0;
     trm_arena *arena = &node->import->arena;
     trm_onnx_loop region = {.n_states = self->n_carried,
                             .n_stacked = self->n_scanned,
@@ -290,12 +297,7 @@ static void loop_region(trm_onnx_node *node, loop *self, int64_t pass)
             trm_onnx_body_tensor(node, self->state[2 + i], "what a body carries on, which may run or not,");
     }
     for (int32_t i = 0; i < self->n_scanned; i++) {
-        for (int32_t k = 0; k < self->scanned[i].n; k++) {
-            trm_tensor *entry =
-                trm_onnx_body_tensor(node, self->scanned[i].items[k], "an output of the body that is to be stacked");
-            trm_tensor *parts[] = {region.stacked[i], trm_onnx_unsqueeze(node, entry, &front, 1)};
-            region.stacked[i] = k == 0 ? parts[1] : trm_onnx_concat(node, parts, 2, 0);
-        }
+        region.stacked[i] = self->scanned[i].n == 0 ? NULL : trm_onnx_stack(node, &self->scanned[i], 0, false);
     }
     trm_onnx_add_loop(node, &region);
     for (int32_t i = 0; i < self->n_carried + self->n_scanned; i++) {
@@ -303,15 +305,47 @@ static void loop_region(trm_onnx_node *node, loop *self, int64_t pass)
     }
 }
 
+/* Passes from `pass` on, which are known to run, as a region where they are too many to be unrolled; the node's outputs
+ * are set then. */
+static bool rest_as_region(trm_onnx_node *node, loop *self, int64_t pass, const trm_onnx_passes *passes)
+{
+    const int64_t rest = self->known_trips >= NO_TRIP_COUNT ? 1 : self->known_trips - pass;
+    const int32_t n_issues = node->import->model->n_issues;
+    bool must;
+    if (trm_onnx_failed(node) || self->over || self->runs != NULL ||
+        !trm_onnx_wants_region(node, passes, rest, &must) ||
+        (!must && (self->unrolls || self->known_trips <= self->limit))) {
+        return false;
+    }
+    trm_onnx_value **state = trm_onnx_new_values(node, (size_t)self->n_carried);
+    for (int32_t i = 0; state != NULL && i < self->n_carried; i++) {
+        state[i] = self->state[2 + i];
+    }
+    loop_region(node, self, pass);
+    if (must || !trm_onnx_failed(node) || !trm_onnx_forget_failure(node, n_issues)) {
+        return true;
+    }
+    for (int32_t i = 0; i < self->n_carried; i++) {
+        self->state[2 + i] = state[i];
+    }
+    self->unrolls = true;
+    return false;
+}
+
 static void import_loop(trm_onnx_node *node)
 {
     loop self = {0};
     int64_t pass = 0;
+    trm_onnx_passes passes = {.first = node->network->n_layers};
     if (!loop_open(node, &self)) {
         return;
     }
     for (; !self.over && !trm_onnx_failed(node) && (self.runs == NULL || pass < self.limit); pass++) {
+        trm_onnx_begin_pass(node, &passes);
         loop_pass(node, &self, pass);
+        if (rest_as_region(node, &self, pass + 1, &passes)) {
+            return;
+        }
     }
     if (!self.over && !trm_onnx_failed(node) && self.limit == 0) {
         loop_region(node, &self, pass);

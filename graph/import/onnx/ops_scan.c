@@ -15,6 +15,7 @@ typedef struct scan {
     trm_onnx_value **from;                 /* [n_states + n_inputs] inputs of the body */
     trm_onnx_value **to;                   /* [n_states + n_outputs] its outputs */
     trm_onnx_list *stacked;                /* [n_outputs] */
+    bool unrolls;                          /* the body cannot be a region */
 } scan;
 
 /* Entry `index` of a list attribute whose length must be `count`, or 0 where it is not there. */
@@ -173,8 +174,8 @@ static trm_tensor *move_front(trm_onnx_node *node, trm_tensor *x, int32_t axis)
     return axis == 0 ? x : trm_onnx_transpose(node, x, perm);
 }
 
-/* A scan over as many entries as a run has. */
-static void scan_region(trm_onnx_node *node, scan *self)
+/* A scan from entry `pass` on, over as many as a run has. */
+static void scan_region(trm_onnx_node *node, scan *self, int64_t pass)
 {
     trm_arena *arena = &node->import->arena;
     trm_onnx_loop region = {.n_states = self->n_states,
@@ -182,20 +183,23 @@ static void scan_region(trm_onnx_node *node, scan *self)
                             .states = trm_arena_array(arena, (size_t)self->n_states + 1, sizeof(trm_tensor *)),
                             .stacked = trm_arena_array(arena, (size_t)self->n_outputs + 1, sizeof(trm_tensor *)),
                             .backwards = trm_arena_array(arena, (size_t)self->n_outputs + 1, sizeof(bool)),
+                            .first = pass,
                             .pass = scan_region_pass,
                             .user = self};
     if (region.states == NULL || region.stacked == NULL || region.backwards == NULL) {
         node->status = TRM_ERROR_OUT_OF_MEMORY;
         return;
     }
-    self->count = trm_onnx_reshape(node, self->count, NULL, 0);
+    self->count = self->count == NULL ? trm_onnx_i64(node, self->length) : trm_onnx_reshape(node, self->count, NULL, 0);
     region.trips = self->count;
-    region.runs = trm_onnx_elementwise(node, TRM_ELEMENTWISE_LESS, trm_onnx_i64(node, 0), self->count);
+    region.runs = trm_onnx_elementwise(node, TRM_ELEMENTWISE_LESS, trm_onnx_i64(node, pass), self->count);
     for (int32_t i = 0; i < self->n_states; i++) {
         region.states[i] = trm_onnx_body_tensor(node, self->from[i], "what a body carries on");
     }
     for (int32_t i = 0; i < self->n_outputs; i++) {
         region.backwards[i] = list_entry(node, "scan_output_directions", i, self->n_outputs) != 0;
+        region.stacked[i] =
+            self->stacked[i].n == 0 ? NULL : trm_onnx_stack(node, &self->stacked[i], 0, region.backwards[i]);
     }
     trm_onnx_add_loop(node, &region);
     for (int32_t i = 0; i < self->n_states && !trm_onnx_failed(node); i++) {
@@ -208,9 +212,37 @@ static void scan_region(trm_onnx_node *node, scan *self)
     }
 }
 
+/* Entries from `step` on, of which it is known how many there are, as a region where they are too many to be unrolled;
+ * the node's outputs are set then. */
+static bool rest_as_region(trm_onnx_node *node, scan *self, int64_t step, const trm_onnx_passes *passes)
+{
+    const int32_t n_issues = node->import->model->n_issues;
+    bool must;
+    if (trm_onnx_failed(node) || self->count != NULL || step == self->length ||
+        !trm_onnx_wants_region(node, passes, self->length - step, &must) ||
+        (!must && (self->unrolls || self->length <= node->import->options->max_trips))) {
+        return false;
+    }
+    trm_onnx_value **from = trm_onnx_new_values(node, (size_t)self->n_states);
+    for (int32_t i = 0; from != NULL && i < self->n_states; i++) {
+        from[i] = self->from[i];
+    }
+    scan_region(node, self, step);
+    if (must || !trm_onnx_failed(node) || !trm_onnx_forget_failure(node, n_issues)) {
+        return true;
+    }
+    for (int32_t i = 0; i < self->n_states; i++) {
+        self->from[i] = from[i];
+    }
+    self->count = NULL;
+    self->unrolls = true;
+    return false;
+}
+
 static void import_scan(trm_onnx_node *node)
 {
     scan self = {.body = trm_onnx_graph(node, "body")};
+    trm_onnx_passes passes = {.first = node->network->n_layers};
     int64_t n_scanned = trm_onnx_int(node, "num_scan_inputs", 0);
     if (n_scanned < 1 || n_scanned > node->n_inputs) {
         trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "attribute num_scan_inputs is %lld, expected 1 to %d",
@@ -236,11 +268,15 @@ static void import_scan(trm_onnx_node *node)
         self.from[i] = node->input_values[i];
     }
     if (self.count != NULL && self.length == 0 && !trm_onnx_failed(node)) {
-        scan_region(node, &self);
+        scan_region(node, &self, 0);
         return;
     }
     for (int64_t step = 0; step < self.length && !trm_onnx_failed(node); step++) {
+        trm_onnx_begin_pass(node, &passes);
         scan_step(node, &self, step);
+        if (rest_as_region(node, &self, step + 1, &passes)) {
+            return;
+        }
     }
     for (int32_t i = 0; i < self.n_states; i++) {
         trm_onnx_set_value(node, i, self.from[i]);

@@ -5,6 +5,9 @@
 
 #include "kernels/kernel.h"
 
+#define MOST_UNROLLED 8192 /* layers of a loop */
+#define MOST_ATTEMPTS 4    /* to write its body down as a region, for which steps are kept */
+
 /* ---- what comes in --------------------------------------------------------------------------------------- */
 
 static bool remember(trm_onnx_node *node, trm_onnx_region *region, trm_tensor *outside, trm_tensor *entered)
@@ -174,14 +177,15 @@ void trm_onnx_branch(trm_onnx_node *node, const Onnx__GraphProto *then_branch, c
 /* What one attempt to write a loop down works with. */
 typedef struct attempt {
     trm_onnx_loop *loop;
-    int32_t *open;        /* [n_states] axes that may change */
-    trm_tensor *number;   /* recurrences: the number of the pass, */
-    trm_tensor **states;  /* [n_states] what is carried on, */
-    trm_tensor **stacks;  /* [n_stacked] entries, by dims or flat, */
-    trm_tensor **shapes;  /* [n_stacked] and then the dims of one, else NULL */
-    trm_tensor **before;  /* [n_stacked] the dims of entries made before the loop, NULL: there are none */
-    trm_tensor **next;    /* [n_states] */
-    trm_tensor **entries; /* [n_stacked] */
+    const trm_layer *first; /* of its layers */
+    int32_t *open;          /* [n_states] axes that may change */
+    trm_tensor *number;     /* recurrences: the number of the pass, */
+    trm_tensor **states;    /* [n_states] what is carried on, */
+    trm_tensor **stacks;    /* [n_stacked] entries, by dims or flat, */
+    trm_tensor **shapes;    /* [n_stacked] and then the dims of one, else NULL */
+    trm_tensor **before;    /* [n_stacked] the dims of entries made before the loop, NULL: there are none */
+    trm_tensor **next;      /* [n_states] */
+    trm_tensor **entries;   /* [n_stacked] */
 } attempt;
 
 static trm_tensor *add_recurrence(trm_onnx_node *node, trm_tensor *initial, int32_t open)
@@ -324,7 +328,8 @@ static void take_outputs(trm_onnx_node *node, attempt *self, trm_tensor *end)
                                    trm_onnx_add(node, &output, self->shapes[i], end, NULL, NULL)};
             trm_layer_desc reshape = {.kind = TRM_LAYER_RESHAPE, .reshape = {.zero_is_zero = true}};
             trm_tensor *all = trm_onnx_add(node, &reshape, stack, trm_onnx_concat(node, parts, 2, 0), NULL, NULL);
-            trm_tensor *both[] = {loop->stacked[i], all};
+            const bool backwards = loop->backwards != NULL && loop->backwards[i];
+            trm_tensor *both[] = {backwards ? all : loop->stacked[i], backwards ? loop->stacked[i] : all};
             stack = loop->stacked[i] == NULL ? all : trm_onnx_concat(node, both, 2, 0);
         }
         loop->stacked[i] = stack;
@@ -342,6 +347,7 @@ static bool write_loop(trm_onnx_node *node, attempt *self)
         return true;
     }
     trm_layer *first = self->number->producer;
+    self->first = first;
     for (int32_t i = 0; i < loop->n_states; i++) {
         self->states[i] = add_recurrence(node, loop->states[i], self->open[i]);
     }
@@ -396,4 +402,32 @@ void trm_onnx_add_loop(trm_onnx_node *node, trm_onnx_loop *loop)
     }
     while (!trm_onnx_failed(node) && !write_loop(node, &self)) {
     }
+    if (trm_onnx_failed(node) && self.first != NULL) {
+        trm_onnx_discard(node->import, self.first->index);
+    }
+}
+
+void trm_onnx_begin_pass(const trm_onnx_node *node, trm_onnx_passes *passes)
+{
+    passes->layers = node->network->n_layers;
+    passes->steps = node->import->steps;
+}
+
+bool trm_onnx_wants_region(const trm_onnx_node *node, const trm_onnx_passes *passes, int64_t rest, bool *must)
+{
+    const trm_onnx_import *import = node->import;
+    const int64_t layers = import->network->n_layers - passes->layers, steps = import->steps - passes->steps;
+    const int64_t made = import->network->n_layers - passes->first;
+    *must = steps > 0 && rest > (TRM_ONNX_MOST_STEPS - import->steps) / steps - MOST_ATTEMPTS;
+    return *must || (layers > 0 && rest > (MOST_UNROLLED - made) / layers);
+}
+
+bool trm_onnx_forget_failure(trm_onnx_node *node, int32_t n_issues)
+{
+    if (node->status == TRM_ERROR_OUT_OF_MEMORY || node->status == TRM_ERROR_INTERNAL) {
+        return false;
+    }
+    node->status = TRM_OK;
+    node->import->model->n_issues = n_issues;
+    return true;
 }

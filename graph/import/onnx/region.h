@@ -38,6 +38,21 @@ typedef struct trm_onnx_loop {
     void *user;
 } trm_onnx_loop;
 
+/* Where the node fails, no layers of the loop stay. */
 void trm_onnx_add_loop(trm_onnx_node *node, trm_onnx_loop *loop);
+
+/* What there was before a loop that is being unrolled, and before its last pass. */
+typedef struct trm_onnx_passes {
+    int32_t first, layers; /* layers before the loop, and before the last pass */
+    int64_t steps;         /* of the import before the last pass */
+} trm_onnx_passes;
+
+void trm_onnx_begin_pass(const trm_onnx_node *node, trm_onnx_passes *passes);
+/* Whether the rest of a loop had better be a region: `rest` more passes like the last would take thousands of layers,
+ * or (*must) more steps than an import may take. */
+bool trm_onnx_wants_region(const trm_onnx_node *node, const trm_onnx_passes *passes, int64_t rest, bool *must);
+/* What a node that failed has recorded since there were n_issues is forgotten, and it goes on; false where the import
+ * must end. */
+bool trm_onnx_forget_failure(trm_onnx_node *node, int32_t n_issues);
 
 #endif
