@@ -106,8 +106,8 @@ static trm_status launch_hopper(const hopper_call *call, int blocks, cudaStream_
 {
     const trm_cuda_attention *a = &call->a;
     hopper_maps maps;
-    TRM_TRY(hopper_map(&maps.q, a->q, a->tokens, a->query_heads, a->dim, S::COLUMNS, call->pack,
-                       64 / call->pack, a->dtype));
+    TRM_TRY(hopper_map(&maps.q, a->q, a->tokens, a->query_heads, a->dim, S::COLUMNS, call->pack, 64 / call->pack,
+                       a->dtype));
     if constexpr (S::F8) { /* read without maps */
         maps.k_boxes = maps.v_boxes = maps.k_tiles = maps.v_tiles = maps.q;
     } else {

@@ -47,8 +47,8 @@ trm_status trm_cuda_gemv_run(const trm_gemm *gemm, cudaStream_t stream);
 bool trm_cuda_gemv_glu_accepts(const trm_gemm *gemm);
 trm_status trm_cuda_gemv_glu_run(const trm_gemm *gemm, cudaStream_t stream);
 
-/* matmul_glu.cu: the GLU of a product of some hundred rows, whose b has 2 * n rows, the gate's first; 16-bit floats, no
- * bias. On Hopper alone. */
+/* matmul_glu.cu: the GLU, by SiLU or GELU's tangent, of a product of some hundred rows, whose b has 2 * n rows, the
+ * gate's first; 16-bit floats, no bias. On Hopper alone. */
 bool trm_cuda_glu_product_accepts(const trm_gemm *gemm);
 trm_status trm_cuda_glu_product_run(const trm_gemm *gemm, cudaStream_t stream);
 

@@ -48,16 +48,17 @@ trm_status trm_cuda_tensor_map(CUtensorMap *map, const void *data, uint32_t rank
 {
     static const cuuint32_t steps[] = {1, 1, 1, 1, 1};
     const encode_fn encode = find_encode();
-    CUresult result = encode == NULL
-                          ? CUDA_ERROR_NOT_FOUND
-                          : encode(map,
-                                   dtype == TRM_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-                                   rank, (void *)(uintptr_t)data, dims, strides, box, steps,
-                                   CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    CUresult result =
+        encode == NULL
+            ? CUDA_ERROR_NOT_FOUND
+            : encode(map, dtype == TRM_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank,
+                     (void *)(uintptr_t)data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS) {
-        TRM_FAIL(TRM_ERROR_INTERNAL, "no tensor map of a tensor of %u dimensions, the first of %llu elements: driver "
-                 "error %d", rank, (unsigned long long)dims[0], (int)result);
+        TRM_FAIL(TRM_ERROR_INTERNAL,
+                 "no tensor map of a tensor of %u dimensions, the first of %llu elements: driver "
+                 "error %d",
+                 rank, (unsigned long long)dims[0], (int)result);
     }
     return TRM_OK;
 }

@@ -14,6 +14,7 @@
 
 #define TILE_K    64 /* elements of k of a stage: 128 bytes */
 #define CLUSTER   2
+#define TANGENT   1.5957691216057308f /* 2 sqrt(2 / pi) */
 #define ROW_BYTES (TILE_K * 2)
 #define OUT_ROW   256            /* bytes of a row on its way out, whose 16 are swizzled */
 #define OUT_BYTES (16 * OUT_ROW) /* of a warp */
@@ -34,7 +35,7 @@ typedef struct glu_args {
     int32_t blocks_k, tiles_m, items; /* blocks of TILE_K; tiles of a cluster in all */
     int32_t brought;                  /* rows of x that each block brings of a tile */
     bool early;                       /* the weight may be read before the wait */
-    trm_activation activation;
+    float linear, cubic;              /* of what the gate is squashed by: see gated_pair */
 } glu_args;
 
 typedef struct glu_maps {
@@ -151,14 +152,16 @@ template <typename T> static __device__ __forceinline__ float rounded(float x)
     return to_float(from_float<T>(x));
 }
 
-/* Two outputs: gate and up are rounded as a product's would be. */
+/* Two outputs: gate and up are rounded as a product's would be. Of a gate x both activations are x / (1 + exp(-x
+ * (linear + cubic x^2))): SiLU with 1 and 0, GELU by its tangent with 2 sqrt(2 / pi) and 0.044715 times that. */
 template <typename T>
-static __device__ __forceinline__ uint32_t gated_pair(trm_activation activation, const float *gate, const float *up)
+static __device__ __forceinline__ uint32_t gated_pair(const glu_args &a, const float *gate, const float *up)
 {
     float v[2];
 #pragma unroll
     for (int e = 0; e < 2; e++) {
-        v[e] = activate_as<T>(activation, rounded<T>(gate[e])) * rounded<T>(up[e]);
+        const float x = rounded<T>(gate[e]), square = fminf(x * x, 1e30f); /* 0 times infinity is no number */
+        v[e] = __fdividef(x, 1.0f + __expf(-x * (a.linear + a.cubic * square))) * rounded<T>(up[e]);
     }
     return pack2(v[0], v[1], T());
 }
@@ -167,17 +170,17 @@ static __device__ __forceinline__ uint32_t gated_pair(trm_activation activation,
  * factors in rows g and g + 8. */
 template <typename T, typename F>
 static __device__ __forceinline__ void store_rows(const glu_args &a, uint32_t place, const float (&sums)[F::sums],
-                                                  trm_activation activation, int64_t row0, int64_t n0, int lane)
+                                                  int64_t row0, int64_t n0, int lane)
 {
     const int g = lane >> 2, t = lane & 3;
 #pragma unroll
     for (int j = 0; j < F::half / 8; j++) {
         const uint32_t at = place + g * OUT_ROW + ((j ^ g) << 4) + 4 * t;
         const float *gate = sums + 4 * j, *up = sums + F::sums / 2 + 4 * j;
-        asm volatile("st.shared.b32 [%0], %1;" : : "r"(at), "r"(gated_pair<T>(activation, gate, up)) : "memory");
+        asm volatile("st.shared.b32 [%0], %1;" : : "r"(at), "r"(gated_pair<T>(a, gate, up)) : "memory");
         asm volatile("st.shared.b32 [%0], %1;"
                      :
-                     : "r"(at + 8 * OUT_ROW), "r"(gated_pair<T>(activation, gate + 2, up + 2))
+                     : "r"(at + 8 * OUT_ROW), "r"(gated_pair<T>(a, gate + 2, up + 2))
                      : "memory");
     }
     __syncwarp();
@@ -228,11 +231,7 @@ template <typename T, typename F> static __device__ void multiply(const glu_args
         wgmma_pin(sums);
         release(r, last, lane);
         const int64_t row0 = (int64_t)tile_m * F::rows + warp * 16, n0 = (int64_t)tile_n * F::half;
-        if (a.activation == TRM_ACTIVATION_SILU) { /* asked once */
-            store_rows<T, F>(a, place, sums, TRM_ACTIVATION_SILU, row0, n0, lane);
-        } else {
-            store_rows<T, F>(a, place, sums, a.activation, row0, n0, lane);
-        }
+        store_rows<T, F>(a, place, sums, row0, n0, lane);
     }
 }
 
@@ -299,7 +298,8 @@ template <typename T, typename F> static trm_status launch_form(const trm_gemm *
      * what lies there instead concerns no row that is. */
     a.brought = a.tiles_m > 1 ? F::rows / CLUSTER : (int32_t)((gemm->m + 15) / 16 * 8);
     a.early = gemm->constant_b;
-    a.activation = gemm->activation;
+    a.linear = gemm->activation == TRM_ACTIVATION_SILU ? 1.0f : TANGENT;
+    a.cubic = gemm->activation == TRM_ACTIVATION_SILU ? 0.0f : 0.044715f * TANGENT;
     TRM_TRY(make_map(&maps.x, gemm->a, gemm->k, gemm->m, gemm->row_a, 1, a.brought, gemm->in));
     TRM_TRY(make_map(&maps.weight, gemm->b, gemm->k, gemm->n, gemm->k, 2, F::half, gemm->in));
     const int32_t clusters = trm_cuda_hopper_processors() / CLUSTER;
@@ -358,6 +358,7 @@ bool trm_cuda_glu_product_accepts(const trm_gemm *gemm)
 {
     return trm_cuda_hopper_ready() && gemm->batch == 1 && !gemm->transpose_a && gemm->transpose_b && gemm->k > 0 &&
            gemm->k % 8 == 0 && gemm->row_a % 8 == 0 && gemm->n % 8 == 0 && gemm->bias == NULL && !gemm->normed &&
+           (gemm->activation == TRM_ACTIVATION_SILU || gemm->activation == TRM_ACTIVATION_GELU_TANH) &&
            (gemm->in == TRM_BF16 || gemm->in == TRM_F16) && gemm->out == gemm->in && trm_aligned16(gemm->a) &&
            trm_aligned16(gemm->b) && trm_aligned16(gemm->c) && gemm->n <= INT32_MAX / 2 && gemm->k <= INT32_MAX &&
            gemm->m <= INT32_MAX / 2;

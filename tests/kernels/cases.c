@@ -335,7 +335,7 @@ void kernel_cases_matmul_glu_rows(kernel_case_bench *bench)
         for (int32_t i = 0; i < COUNT(rows); i++) { /* widths and depths that fill tiles and that do not */
             matmul_glu_case(bench, types[t], DIMS(rows[i], 264), 136, TRM_ACTIVATION_SILU);
             matmul_glu_case(bench, types[t], DIMS(rows[i], 64), 72, TRM_ACTIVATION_GELU_TANH);
-            matmul_glu_case(bench, types[t], DIMS(rows[i], 640), 8, TRM_ACTIVATION_GELU);
+            matmul_glu_case(bench, types[t], DIMS(rows[i], 640), 8, TRM_ACTIVATION_GELU_TANH);
         }
         matmul_glu_case(bench, types[t], DIMS(80, 64), 14336, TRM_ACTIVATION_SILU); /* each width of a tile */
         matmul_glu_case(bench, types[t], DIMS(40, 64), 8448, TRM_ACTIVATION_SILU);
