@@ -279,24 +279,59 @@ static trm_tensor *position_at(trm_onnx_node *node, trm_tensor *vector, const tr
     return vector->dims.d[0] == 1 ? vector : trm_onnx_slice(node, vector, 0, i, i + 1, 1);
 }
 
+/* Input `index` of a Slice, one number for each of its axes, as one for each of all axes; those it does not name have
+ * `normal`. */
+static trm_tensor *for_all_axes(trm_onnx_node *node, int32_t index, int64_t normal)
+{
+    const trm_layer_desc desc = {.kind = TRM_LAYER_SCATTER, .scatter = {.form = TRM_SCATTER_ELEMENTS}};
+    int64_t normals[TRM_MAX_DIMS];
+    for (int32_t i = 0; i < node->inputs[0]->dims.n; i++) {
+        normals[i] = normal;
+    }
+    return trm_onnx_add(node, &desc, trm_onnx_i64s(node, normals, node->inputs[0]->dims.n),
+                        trm_onnx_cast(node, node->inputs[3], TRM_I64),
+                        trm_onnx_cast(node, node->inputs[index], TRM_I64), NULL);
+}
+
+/* Of axes that only a run tells: a part of each, which is all of those that are not named. */
+static void slice_any_axes(trm_onnx_node *node)
+{
+    trm_tensor *x = node->inputs[0];
+    trm_tensor *starts = for_all_axes(node, 1, 0), *ends = for_all_axes(node, 2, INT64_MAX);
+    trm_tensor *steps = node->inputs[4] == NULL ? NULL : for_all_axes(node, 4, 1);
+    for (int32_t i = 0; i < node->inputs[0]->dims.n; i++) {
+        const trm_layer_desc desc = {.kind = TRM_LAYER_SLICE, .slice = {i, 0, INT64_MAX, 1}};
+        x = trm_onnx_add(node, &desc, x, trm_onnx_slice(node, starts, 0, i, i + 1, 1),
+                         trm_onnx_slice(node, ends, 0, i, i + 1, 1),
+                         steps == NULL ? NULL : trm_onnx_slice(node, steps, 0, i, i + 1, 1));
+    }
+    trm_onnx_set(node, 0, x);
+}
+
 static void import_slice(trm_onnx_node *node)
 {
     trm_tensor *x = node->inputs[0], *steps = node->inputs[4];
     trm_shape_element starts[TRM_MAX_SHAPE_ELEMENTS], ends[TRM_MAX_SHAPE_ELEMENTS], by[TRM_MAX_SHAPE_ELEMENTS];
     int32_t axes[TRM_MAX_DIMS];
     if (!length_is_known(node, node->inputs[1], "starts") || !length_is_known(node, node->inputs[2], "ends") ||
-        (steps != NULL && !length_is_known(node, steps, "steps"))) {
+        (steps != NULL && !length_is_known(node, steps, "steps")) ||
+        (node->inputs[3] != NULL && !length_is_known(node, node->inputs[3], "axes"))) {
         return;
     }
     int32_t n = trm_shape_elements(node->inputs[1], starts), n_ends = trm_shape_elements(node->inputs[2], ends);
     int32_t n_steps = steps == NULL ? n : trm_shape_elements(steps, by);
-    int32_t n_axes = trm_onnx_axes(node, "axes", 3, x->dims.n, axes);
+    const bool any_axes = node->inputs[3] != NULL && !trm_onnx_known_ints(node, node->inputs[3], NULL, 0, NULL);
+    int32_t n_axes = any_axes ? (int32_t)node->inputs[3]->dims.d[0] : trm_onnx_axes(node, "axes", 3, x->dims.n, axes);
     if (trm_onnx_failed(node)) {
         return;
     }
     if (n < 0 || n_ends != n || n_steps != n || (n_axes >= 0 && n_axes != n) || n > x->dims.n) {
         trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "found %d starts, %d ends, %d axes and %d steps, expected as many",
                       (int)n, (int)n_ends, (int)n_axes, (int)n_steps);
+        return;
+    }
+    if (any_axes) {
+        slice_any_axes(node);
         return;
     }
     for (int32_t i = 0; i < n; i++) {
@@ -348,15 +383,50 @@ static void split_evenly(trm_onnx_node *node, trm_tensor *x, int32_t axis, int32
 }
 
 /* The sizes of a split are an attribute, an input, or equal. */
+/* Parts of sizes that only a run tells. */
+static void split_by(trm_onnx_node *node, trm_tensor *x, int32_t axis)
+{
+    trm_tensor *sizes = node->inputs[1];
+    trm_shape_element known[TRM_MAX_SHAPE_ELEMENTS];
+    if (sizes->dims.n != 1 || sizes->dims.d[0] != node->n_outputs) {
+        char text[TRM_DIMS_TEXT_SIZE];
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "sizes of parts have dims %s, expected one for each of %d outputs",
+                      trm_dims_format(&sizes->dims, text), (int)node->n_outputs);
+        return;
+    }
+    const int32_t n_known = trm_shape_elements(sizes, known);
+    trm_onnx_dim start = trm_onnx_dim_known(0);
+    for (int32_t i = 0; i < node->n_outputs; i++) {
+        trm_layer_desc desc = {.kind = TRM_LAYER_SLICE, .slice = {axis, start.value, 0, 1}};
+        trm_onnx_dim size = {.value = -1};
+        if (i < n_known && known[i].known && known[i].value >= 0) {
+            size.value = known[i].value;
+        } else {
+            size.tensor = sizes->dims.d[0] == 1 ? sizes : trm_onnx_slice(node, sizes, 0, i, i + 1, 1);
+        }
+        const trm_onnx_dim end = trm_onnx_dim_combine(node, TRM_ELEMENTWISE_ADD, start, size);
+        desc.slice.end = end.value;
+        trm_onnx_set(node, i, trm_onnx_add(node, &desc, x, start.tensor, end.tensor, NULL));
+        start = end;
+    }
+}
+
 static void import_split(trm_onnx_node *node)
 {
     enum { MOST_PARTS = 1024 };
     trm_tensor *x = node->inputs[0];
     int64_t sizes[MOST_PARTS];
     int32_t axis = trm_onnx_axis(node, trm_onnx_int(node, "axis", 0), x->dims.n);
+    const bool has_input = node->row->data == 0 && node->inputs[1] != NULL;
+    const bool sizes_are_open = has_input && !trm_onnx_known_ints(node, node->inputs[1], NULL, 0, NULL);
     int32_t n = node->row->data != 0 ? trm_onnx_ints(node, "split", sizes, MOST_PARTS)
+                : sizes_are_open     ? -1
                                      : trm_onnx_input_ints(node, 1, sizes, MOST_PARTS);
     if (trm_onnx_failed(node)) {
+        return;
+    }
+    if (sizes_are_open) {
+        split_by(node, x, axis);
         return;
     }
     if (n < 0) {
