@@ -2,7 +2,6 @@
  * What the parts of the partitioner share: tensors with the shardings they may have, layers with their strategies.
  *
  *   partition_rules.c   enumerates for every layer the ways it can run on the ranks (strategies)
- *   partition_axes.c    what the rules of the kinds of general networks rest on
  *   partition_cost.c    what a strategy, and a change of a tensor's sharding, costs
  *   partition_stages.c  cuts the layers into pipeline stages
  *   partition_search.c  chooses a strategy per layer, by dynamic programming
@@ -92,15 +91,6 @@ bool trm_partition_rows_divide(const trm_layer *attention, int32_t n);
 /* Into how many parts an attention layer's heads can be cut over n ranks, and its kv heads then; 1 where they cannot.
  */
 int32_t trm_partition_head_parts(const trm_layer *attention, int32_t n, int32_t *kv_parts);
-
-enum {
-    TRM_LINK_WHOLE = -1, /* the input must be whole for this axis of the output to be split */
-    TRM_LINK_NEVER = -2  /* this axis of the output cannot be split */
-};
-/* partition_axes.c, for the kinds of general networks: the axis of input `i` that axis `k` of the outputs follows, and
- * sets of inputs, as bit masks, in which the layer is linear when the others are held; how many. */
-int32_t trm_partition_axis_link(const trm_layer *layer, int32_t k, int32_t i);
-int32_t trm_partition_linear_inputs(const trm_layer *layer, uint32_t sets[2]);
 
 /* ---- cost -------------------------------------------------------------------------------------- */
 

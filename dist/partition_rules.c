@@ -4,7 +4,7 @@
  *
  * Three observations give nearly all of them, for any kind:
  *   - everything whole on every rank, always;
- *   - an axis of the output that follows an axis of the inputs may be split (axis_link says which follows which);
+ *   - an axis of the output that follows an axis of the inputs may be split (graph/axis_links.h);
  *   - a layer that is linear in some inputs maps their partial sums to a partial sum (linear_inputs).
  * What is left is particular to a kind: a product over a split inner axis, an embedding table cut by rows, a sum over a
  * split axis, attention heads.
@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "graph/axis_links.h"
 
 /* ---- forms ------------------------------------------------------------------------------------- */
 
@@ -143,154 +144,6 @@ static trm_status offer(draft *d)
     return TRM_OK;
 }
 
-/* ---- which axis follows which ------------------------------------------------------------------ */
-
-/* Axis of a broadcast input that follows axis `k` of an output of `n` dimensions. */
-static int32_t link_broadcast(const trm_dims *in, const trm_dims *out, int32_t k)
-{
-    int32_t axis = k - (out->n - in->n);
-    return axis < 0 || (in->d[axis] == 1 && out->d[k] != 1) ? TRM_LINK_WHOLE : axis;
-}
-
-/*
- * A reshape is a row of groups: the fewest input axes and output axes with the same number of elements. The first axes
- * of a group longer than 1 follow each other, as blocks of them are blocks of the group. An unknown axis is a group
- * with an unknown axis; that such a pairing is right shows in that all groups after it close.
- */
-static int32_t link_reshape(const trm_dims *in, const trm_dims *out, int32_t k)
-{
-    int32_t i = 0, j = 0, found = TRM_LINK_NEVER;
-    while (i < in->n && j < out->n) {
-        int32_t lead_in = i, lead_out = j;
-        int64_t size_in = in->d[i++], size_out = out->d[j++];
-        while (size_in != size_out) {
-            bool grow_in = size_out == -1 || (size_in != -1 && size_in < size_out);
-            int64_t *size = grow_in ? &size_in : &size_out;
-            if (grow_in ? i == in->n : j == out->n) {
-                return TRM_LINK_NEVER;
-            }
-            int64_t next = grow_in ? in->d[i++] : out->d[j++];
-            if (*size != 1 && (next <= 0 || size_in == -1 || size_out == -1)) {
-                return TRM_LINK_NEVER;
-            }
-            *size *= next;
-        }
-        while (lead_in < i - 1 && in->d[lead_in] == 1) {
-            lead_in++;
-        }
-        while (lead_out < j - 1 && out->d[lead_out] == 1) {
-            lead_out++;
-        }
-        found = lead_out == k ? lead_in : found;
-    }
-    for (; i < in->n; i++) {
-        found = in->d[i] == 1 ? found : TRM_LINK_NEVER;
-    }
-    for (; j < out->n; j++) {
-        found = out->d[j] == 1 ? found : TRM_LINK_NEVER;
-    }
-    return found;
-}
-
-static int32_t link_matmul(const trm_layer *layer, int32_t k, int32_t i)
-{
-    const trm_matmul_params *matmul = &layer->desc.matmul;
-    const trm_dims *in = &layer->inputs[i]->dims, *out = &layer->outputs[0]->dims;
-    if (k == out->n - 1) {
-        return i == 0 ? TRM_LINK_WHOLE : i == 1 ? in->n - (matmul->transpose_b ? 2 : 1) : in->n - 1;
-    }
-    if (k == out->n - 2) {
-        return i == 0 ? in->n - (matmul->transpose_a ? 1 : 2) : TRM_LINK_WHOLE;
-    }
-    return i == 2 && in->n == 1 ? TRM_LINK_WHOLE : link_broadcast(in, out, k);
-}
-
-static int32_t link_gather(const trm_layer *layer, int32_t k, int32_t i)
-{
-    int32_t axis = layer->desc.gather.axis, n = layer->inputs[1]->dims.n;
-    if (k >= axis && k < axis + n) {
-        return i == 0 ? TRM_LINK_WHOLE : k - axis;
-    }
-    return i == 1 ? TRM_LINK_WHOLE : k < axis ? k : k - n + 1;
-}
-
-static int32_t link_rope(int32_t k, int32_t i)
-{
-    enum { ROPE_X = 0, ROPE_FREQUENCIES = 2 };
-    switch (k) {
-    case 0:
-        return i == ROPE_FREQUENCIES ? TRM_LINK_WHOLE : 0;
-    case 1:
-        return i == ROPE_X ? 1 : TRM_LINK_WHOLE;
-    default:
-        return TRM_LINK_NEVER;
-    }
-}
-
-/* Sequences of a padded batch are independent. Heads are dealt with apart: query and kv heads may be cut differently.
- */
-static int32_t link_attention(const trm_layer *layer, int32_t k, int32_t i)
-{
-    if (layer->desc.attention.form == TRM_ATTENTION_PACKED_NHD || k != 0) {
-        return TRM_LINK_NEVER;
-    }
-    return i == TRM_ATTENTION_MASK ? link_broadcast(&layer->inputs[i]->dims, &layer->outputs[0]->dims, 0) : 0;
-}
-
-/* Rows of x; those of the weight are dealt with apart, as its scales may have fewer. */
-static int32_t link_dequant_matmul(const trm_layer *layer, int32_t k, int32_t i)
-{
-    return k == layer->outputs[0]->dims.n - 1 ? TRM_LINK_NEVER : i == TRM_DEQUANT_MATMUL_X ? k : TRM_LINK_WHOLE;
-}
-
-/* The axis of input `i` that must be split for axis `k` of the outputs to be. */
-static int32_t axis_link(const trm_layer *layer, int32_t k, int32_t i)
-{
-    const trm_layer_desc *desc = &layer->desc;
-    const trm_dims *in = &layer->inputs[i]->dims, *out = &layer->outputs[0]->dims;
-    bool is_last = k == out->n - 1;
-    switch (desc->kind) {
-    case TRM_LAYER_CAST:
-    case TRM_LAYER_UNARY:
-        return k;
-    case TRM_LAYER_GLU:
-        return is_last && layer->n_inputs == 1 ? TRM_LINK_NEVER : k;
-    case TRM_LAYER_ELEMENTWISE:
-        return link_broadcast(in, out, k);
-    case TRM_LAYER_NORM:
-        return is_last ? TRM_LINK_NEVER : i < (desc->norm.residual ? 2 : 1) ? k : TRM_LINK_WHOLE;
-    case TRM_LAYER_SOFTMAX:
-        return k == desc->softmax.axis ? TRM_LINK_NEVER : k;
-    case TRM_LAYER_SLICE:
-        return k == desc->slice.axis ? TRM_LINK_NEVER : i == 0 ? k : TRM_LINK_WHOLE;
-    case TRM_LAYER_CONCAT:
-        return k == desc->concat.axis ? TRM_LINK_NEVER : k;
-    case TRM_LAYER_REDUCE:
-        if (desc->reduce.keep_dims) {
-            return k == desc->reduce.axis ? TRM_LINK_NEVER : k;
-        }
-        return k < desc->reduce.axis ? k : k + 1;
-    case TRM_LAYER_TRANSPOSE:
-        return desc->transpose.perm[k];
-    case TRM_LAYER_RESHAPE: /* a shape that is an input is that of the whole */
-        return layer->n_inputs > 1 ? TRM_LINK_NEVER : link_reshape(in, out, k);
-    case TRM_LAYER_GATHER:
-        return link_gather(layer, k, i);
-    case TRM_LAYER_EMBEDDING:
-        return (k == 0) == (i == 1) ? k : TRM_LINK_WHOLE;
-    case TRM_LAYER_MATMUL:
-        return link_matmul(layer, k, i);
-    case TRM_LAYER_DEQUANT_MATMUL:
-        return link_dequant_matmul(layer, k, i);
-    case TRM_LAYER_ROPE:
-        return link_rope(k, i);
-    case TRM_LAYER_ATTENTION:
-        return link_attention(layer, k, i);
-    default:
-        return trm_partition_axis_link(layer, k, i);
-    }
-}
-
 static bool activation_keeps_zero(trm_activation activation)
 {
     return activation != TRM_ACTIVATION_SIGMOID && activation != TRM_ACTIVATION_SOFTPLUS;
@@ -389,7 +242,7 @@ static trm_status offer_axis(trm_partitioner *partitioner, const trm_layer *laye
         if (layer->inputs[i] == NULL) {
             continue;
         }
-        int32_t axis = axis_link(layer, k, i);
+        int32_t axis = trm_layer_axis_link(layer, k, i);
         if (axis == TRM_LINK_NEVER) {
             return TRM_OK;
         }
@@ -411,7 +264,44 @@ static trm_status offer_axis(trm_partitioner *partitioner, const trm_layer *laye
 /* ---- partial sums ------------------------------------------------------------------------------ */
 
 /* The sets of inputs, as bit masks, in which the layer is linear when the others are held: f(sum of x) is the sum of
- * f(x). Returns how many there are. */
+ * f(x). Returns how many there are. Of the kinds of general networks: */
+static int32_t general_linear_inputs(const trm_layer *layer, uint32_t sets[2])
+{
+    const trm_layer_desc *desc = &layer->desc;
+    sets[0] = 1;
+    switch (desc->kind) {
+    case TRM_LAYER_EXPAND:
+    case TRM_LAYER_ROTATE:
+    case TRM_LAYER_TILE:
+    case TRM_LAYER_GATHER_ELEMENTS:
+    case TRM_LAYER_GATHER_ND:
+    case TRM_LAYER_REVERSE_SEQUENCE:
+    case TRM_LAYER_COL2IM:
+    case TRM_LAYER_GRID_SAMPLE:
+        return 1;
+    case TRM_LAYER_PAD:
+        return layer->n_inputs < 3 || layer->inputs[2] == NULL || desc->pad.mode != TRM_PAD_CONSTANT;
+    case TRM_LAYER_SELECT:
+        sets[0] = 6;
+        return 1;
+    case TRM_LAYER_SCATTER:
+        sets[0] = 5;
+        return desc->scatter.reduction == TRM_SCATTER_REPLACE || desc->scatter.reduction == TRM_SCATTER_ADD;
+    case TRM_LAYER_CUMULATIVE:
+        return desc->cumulative.op == TRM_CUMULATIVE_SUM;
+    case TRM_LAYER_POOL:
+        return desc->pool.op == TRM_POOL_AVERAGE;
+    case TRM_LAYER_RESIZE:
+        return desc->resize.coordinates != TRM_RESIZE_CROP;
+    case TRM_LAYER_CONVOLUTION:
+    case TRM_LAYER_DECONVOLUTION:
+        sets[1] = 2;
+        return desc->convolution.activation == TRM_ACTIVATION_NONE ? 2 : 0;
+    default:
+        return 0;
+    }
+}
+
 static int32_t linear_inputs(const trm_layer *layer, uint32_t sets[2])
 {
     const trm_layer_desc *desc = &layer->desc;
@@ -451,7 +341,7 @@ static int32_t linear_inputs(const trm_layer *layer, uint32_t sets[2])
             return desc->elementwise.op == TRM_ELEMENTWISE_DIV;
         }
     default:
-        return trm_partition_linear_inputs(layer, sets);
+        return general_linear_inputs(layer, sets);
     }
 }
 
@@ -612,7 +502,7 @@ static trm_status offer_query_rows(trm_partitioner *partitioner, const trm_layer
     d.in[TRM_ATTENTION_Q] = d.out[0] = split(rows, parts);
     if (layer->n_inputs > TRM_ATTENTION_MASK) {
         const trm_dims scores = {4, {-1, -1, queries, -1}}, *mask = &layer->inputs[TRM_ATTENTION_MASK]->dims;
-        const int32_t axis = link_broadcast(mask, &scores, 2);
+        const int32_t axis = trm_broadcast_axis_link(mask, &scores, 2);
         if (axis != TRM_LINK_WHOLE && mask->d[axis] != queries) {
             return TRM_OK;
         }
@@ -636,7 +526,7 @@ static trm_status offer_heads(trm_partitioner *partitioner, const trm_layer *lay
     if (layer->n_inputs > TRM_ATTENTION_MASK) {
         const trm_dims scores = {4,
                                  {-1, layer->outputs[0]->dims.d[heads], -1, -1}}; /* the mask is always heads first */
-        int32_t axis = link_broadcast(&layer->inputs[TRM_ATTENTION_MASK]->dims, &scores, 1);
+        int32_t axis = trm_broadcast_axis_link(&layer->inputs[TRM_ATTENTION_MASK]->dims, &scores, 1);
         d.in[TRM_ATTENTION_MASK] = axis == TRM_LINK_WHOLE ? replicated : split(axis, parts);
     }
     return offer(&d);
