@@ -11,6 +11,9 @@ static trm_status run_once(trm_network *network, trm_pass_stage stage, int32_t *
     TRM_TRY(trm_pass_fold_constants(network, changes));
     TRM_TRY(trm_pass_simplify(network, changes));
     TRM_TRY(trm_pass_common_subexpressions(network, changes));
+    if (stage == TRM_PASSES_BEFORE_PARTITION) {
+        TRM_TRY(trm_pass_select_rows(network, changes));
+    }
     TRM_TRY(trm_pass_fuse(network, stage, changes));
     if (stage == TRM_PASSES_AFTER_PARTITION) {
         TRM_TRY(trm_pass_fuse_convolutions(network, changes));
@@ -26,6 +29,6 @@ trm_status trm_run_passes(trm_network *network, trm_pass_stage stage)
     do {
         changes = 0;
         TRM_TRY(run_once(network, stage, &changes));
-    } while (changes > 0); /* ends: every change leaves fewer layers, constants or uses */
+    } while (changes > 0); /* ends: every change leaves fewer layers, constants or uses, or fewer rows */
     return TRM_OK;
 }

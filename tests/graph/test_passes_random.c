@@ -9,12 +9,13 @@
 #define NETWORKS     400
 #define MOST_TENSORS 64
 
-static int32_t n_norms; /* that became part of products */
+static int32_t n_norms;   /* that became part of products */
+static int32_t n_choices; /* of rows that moved */
 
 typedef struct generator {
     trm_network *network;
     uint64_t random;
-    trm_tensor *pool[MOST_TENSORS]; /* f32 [?, width] */
+    trm_tensor *pool[MOST_TENSORS]; /* f32 [rows, width] */
     int32_t n;
 } generator;
 
@@ -173,10 +174,38 @@ static void add_moved(generator *self, trm_tensor *x)
     keep(self, moved);
 }
 
+/* Some rows of what is made row by row, mostly. An index may be out of range. Of several rows the sum is kept, so that
+ * all tensors are of one row or of as many as the inputs. */
+static void add_choice(generator *self, trm_tensor *x)
+{
+    static const int64_t indices[] = {0, -1, 0, 2, -3, 1};
+    const trm_layer_desc gather = {.kind = TRM_LAYER_GATHER},
+                         sum = {.kind = TRM_LAYER_REDUCE, .reduce = {TRM_REDUCE_SUM, 0, true}};
+    trm_network *network = self->network;
+    trm_tensor *rows = random_linear(self, x), *by = NULL;
+    rows = below(self, 2) == 0 ? random_activation(self, rows) : random_linear(self, rows);
+    if (width_of(rows) == width_of(x) && below(self, 2) == 0) {
+        rows = net_binary(network, "add", TRM_ELEMENTWISE_ADD, rows, below(self, 2) == 0 ? x : pick_like(self, x));
+    }
+    if (below(self, 8) == 0) {
+        keep(self, rows); /* others read them all */
+    }
+    if (below(self, 3) == 0) {
+        const int64_t start = below(self, 4) - 3, step = 1 + below(self, 2);
+        const trm_layer_desc slice = {.kind = TRM_LAYER_SLICE, .slice = {0, start, INT64_MAX, step}};
+        rows = net_layer(network, "rows", slice, rows, NULL, NULL, NULL);
+    } else {
+        const int64_t n = 1 + below(self, 3), first = below(self, 4);
+        assert_ok(trm_network_add_constant(network, "i", TRM_I64, DIMS(n), &indices[first], &by));
+        rows = net_layer(network, "rows", gather, rows, by, NULL, NULL);
+    }
+    keep(self, rows->dims.d[0] == 1 ? rows : net_layer(network, "sum", sum, rows, NULL, NULL, NULL));
+}
+
 static void add_something(generator *self)
 {
     trm_tensor *x = pick(self);
-    switch (below(self, 8)) {
+    switch (below(self, 9)) {
     case 0:
         keep(self, random_activation(self, x));
         break;
@@ -199,6 +228,9 @@ static void add_something(generator *self)
     case 6:
         add_moved(self, x);
         break;
+    case 7:
+        add_choice(self, x);
+        break;
     default:
         x = random_linear(self, x);
         keep(self, net_binary(self->network, "add", TRM_ELEMENTWISE_ADD, x, constant(self, DIMS(width_of(x)))));
@@ -212,7 +244,8 @@ static void repeat_a_layer(generator *self)
     const trm_layer *layer = self->network->layers[below(self, self->network->n_layers)];
     trm_tensor *outputs[TRM_MAX_LAYER_OUTPUTS];
     assert_ok(trm_network_add_layer(self->network, "again", &layer->desc, layer->inputs, layer->n_inputs, outputs));
-    if (outputs[0]->dims.n == 2 && outputs[0]->dims.d[0] == -1) {
+    bool chooses = layer->desc.kind == TRM_LAYER_SLICE && layer->desc.slice.axis == 0; /* any number of rows */
+    if (outputs[0]->dims.n == 2 && outputs[0]->dims.d[0] == -1 && !chooses) {
         keep(self, outputs[0]);
     }
 }
@@ -221,13 +254,17 @@ static trm_network *random_network(uint64_t seed)
 {
     generator self = {.network = net_create(), .random = seed};
     keep(&self, net_input(self.network, "x", TRM_F32, DIMS(-1, 8)));
-    keep(&self, net_input(self.network, "y", TRM_F32, DIMS(-1, 8)));
+    keep(&self, net_input(self.network, "y", TRM_F32, DIMS(below(&self, 2) == 0 ? -1 : 3, 8)));
     int64_t steps = 2 + below(&self, 12);
     for (int64_t i = 0; i < steps; i++) {
         add_something(&self);
         if (self.network->n_layers > 0 && below(&self, 4) == 0) {
             repeat_a_layer(&self);
         }
+    }
+    if (below(&self, 2) == 0) { /* a classifier of a row */
+        add_choice(&self, pick(&self));
+        net_output(self.network, self.pool[self.n - 1]);
     }
     int64_t n_outputs = 1 + below(&self, 3);
     for (int64_t i = 0; i < n_outputs; i++) {
@@ -284,6 +321,8 @@ static int32_t check_stage(const trm_network *network, trm_pass_stage stage, boo
     if (stage == TRM_PASSES_AFTER_PARTITION) {
         run_rank_passes(changed, cuda);
     } else {
+        assert_ok(trm_pass_dead_code(changed, NULL));
+        assert_ok(trm_pass_select_rows(changed, &n_choices));
         assert_ok(trm_run_passes(changed, stage));
     }
     assert_consistent(changed);
@@ -309,7 +348,8 @@ static void passes_keep_the_numbers_of_random_networks(void **state)
         fewer += check_stage(network, TRM_PASSES_AFTER_PARTITION, true, seed + i);
         trm_network_destroy(network);
     }
-    assert_true(fewer > NETWORKS && n_norms > NETWORKS / 8); /* the networks give the passes something to do */
+    /* The networks give the passes something to do. */
+    assert_true(fewer > NETWORKS && n_norms > NETWORKS / 8 && n_choices > NETWORKS / 8);
 }
 
 int main(void)

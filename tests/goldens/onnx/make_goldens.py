@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Makes encoder/: a small transformer encoder as PyTorch's exporter writes one (norms, attention and GELU decomposed, dims computed by
-Shape, Gather, Concat), with results of onnxruntime for several batches and lengths. Laid out like ONNX's own test cases.
+Shape, Gather, Concat), with results of onnxruntime for several batches and lengths; and classifier/: another one of which only the
+pooled first token is an output. Laid out like ONNX's own test cases.
 """
 
 import pathlib
@@ -82,7 +83,9 @@ def gelu(x):
     return node("Mul", [node("Mul", [x, node("Add", [erf, number(1)])]), number(0.5)])
 
 
-def make_model():
+def make_model(outputs):
+    nodes.clear()
+    initializers.clear()
     positions = node("Range", [constant(0), dim("input_ids", 1), constant(1)])
     x = node("Gather", [weight(VOCABULARY, WIDTH, scale=1), "input_ids"])
     x = norm(node("Add", [x, node("Gather", [weight(LONGEST, WIDTH, scale=1), positions])]))
@@ -98,16 +101,17 @@ def make_model():
     nodes.append(helper.make_node("Identity", [pooled], ["pooler_output"]))
     value = helper.make_tensor_value_info
     inputs = [value(name, TensorProto.INT64, ["batch", "sequence"]) for name in ("input_ids", "attention_mask")]
-    outputs = [value("last_hidden_state", TensorProto.FLOAT, ["batch", "sequence", WIDTH]), value("pooler_output", TensorProto.FLOAT, ["batch", WIDTH])]
+    dims = {"last_hidden_state": ["batch", "sequence", WIDTH], "pooler_output": ["batch", WIDTH]}
+    outputs = [value(name, TensorProto.FLOAT, dims[name]) for name in outputs]
     graph = helper.make_graph(nodes, "encoder", inputs, outputs, initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
 
 
-def main():
-    folder = pathlib.Path(__file__).parent / "encoder"
+def make_case(name, outputs):
+    folder = pathlib.Path(__file__).parent / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    onnx.save(make_model(), folder / "model.onnx")
+    onnx.save(make_model(outputs), folder / "model.onnx")
     (folder / "data.json").write_text('{"rtol": 1e-3, "atol": 1e-5}')
     session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
     for i, (batch, length) in enumerate([(1, 7), (3, 12), (2, 1), (1, LONGEST)]):
@@ -120,6 +124,11 @@ def main():
         for kind, arrays in values.items():
             for k, array in enumerate(arrays):
                 (data / f"{kind}_{k}.pb").write_bytes(numpy_helper.from_array(array).SerializeToString())
+
+
+def main():
+    make_case("encoder", ["last_hidden_state", "pooler_output"])
+    make_case("classifier", ["pooler_output"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,458 @@
+/*
+ * Rows that nobody reads are not computed: where a GATHER or SLICE takes some entries of an axis, such as the first
+ * token of a classifier, and layers before it make each entry from the same entry alone, it moves before them.
+ *
+ * From the choice a walk goes back over layers, the one that stands last first, and keeps the tensors that it has to
+ * choose from, with the axis that is chosen from in each. A layer is walked over if each entry of its outputs follows
+ * one of its inputs (graph/axis_links.h) and nobody else reads what it makes. Where one tensor is left, or two, such as
+ * a residual stream and what attention made, the choice may be made of these. It moves as far as it brings another
+ * product behind it, and no further: patterns of other passes stay whole, and the rest would gain little.
+ */
+#include "graph/network.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/axis_links.h"
+#include "graph/passes/analysis.h"
+#include "graph/regions.h"
+#include "kernels/element/slice.h"
+
+#define MOST_PLACES 2
+
+typedef struct selector {
+    trm_network *network;
+    trm_analysis analysis;
+    bool *varies;          /* [n_tensors] made from more than constants */
+    int32_t *axis;         /* [n_tensors] that is chosen from, or -1: not met on the walk */
+    int32_t *reads;        /* [n_tensors] places met on the walk that read the tensor entry by entry */
+    trm_tensor **frontier; /* [n_tensors] met and not walked over */
+    trm_layer **walked;    /* [n_layers] */
+    int32_t n_frontier, n_walked;
+    trm_tensor *places[MOST_PLACES]; /* to choose from instead */
+    int32_t n_places;
+} selector;
+
+/* What is taken of one axis of a layer's first input. */
+typedef struct choice {
+    trm_layer *layer;
+    int32_t axis;
+    int64_t count;       /* of entries taken; where the axis is unknown, at most that many */
+    bool drops_axis;     /* by a scalar index */
+    trm_layer_desc desc; /* takes the same and keeps the axis; a GATHER by the same indices, or a SLICE */
+} choice;
+
+/* ---- choices ----------------------------------------------------------------------------------- */
+
+/* Whether an axis of unknown size follows a SLICE that leaves at most one entry. */
+static bool has_one_at_most(const selector *self, const trm_tensor *tensor, int32_t axis)
+{
+    for (int32_t i = 0; i < self->network->n_layers; i++) {
+        const trm_layer *layer = self->network->layers[i];
+        const trm_slice_params *slice = &layer->desc.slice;
+        int64_t first;
+        if (layer->desc.kind == TRM_LAYER_SLICE && layer->n_inputs == 1 && layer->outputs[0]->dims.d[slice->axis] < 0 &&
+            trm_slice_range(slice, INT64_MAX, &first) == 1 &&
+            self->analysis.dim_class[layer->outputs[0]->index][slice->axis] ==
+                self->analysis.dim_class[tensor->index][axis]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int64_t index_at(const trm_tensor *indices, int64_t i)
+{
+    return indices->dtype == TRM_I64 ? ((const int64_t *)indices->value)[i] : ((const int32_t *)indices->value)[i];
+}
+
+/* An index out of range gives zeros, not what layers make of them: none may be. Where the size is unknown, one entry is
+ * less than all, and a SLICE takes none where there are too few; the GATHER then still gives zeros. */
+static bool read_gather(const selector *self, choice *c)
+{
+    const trm_tensor *data = c->layer->inputs[0], *indices = c->layer->inputs[1];
+    int64_t size = data->dims.d[c->axis];
+    if (indices->value == NULL || indices->dims.n > 1) {
+        return false;
+    }
+    c->count = indices->dims.n == 0 ? 1 : indices->dims.d[0];
+    c->drops_axis = indices->dims.n == 0;
+    if (c->count < 1 || (size < 0 ? c->count > 1 || has_one_at_most(self, data, c->axis) : c->count > size / 2)) {
+        return false;
+    }
+    for (int64_t i = 0; size >= 0 && i < c->count; i++) {
+        if (index_at(indices, i) < -size || index_at(indices, i) >= size) {
+            return false;
+        }
+    }
+    if (c->count == 1) {
+        int64_t index = index_at(indices, 0);
+        int64_t end = index == -1 || index == INT64_MAX ? INT64_MAX : index + 1;
+        c->desc = (trm_layer_desc){.kind = TRM_LAYER_SLICE,
+                                   .slice = {.axis = c->axis, .start = index, .end = end, .step = 1}};
+    }
+    return true;
+}
+
+static bool read_slice(choice *c)
+{
+    int64_t size = c->layer->inputs[0]->dims.d[c->axis], first;
+    if (c->layer->n_inputs > 1 || size < 0) {
+        return false;
+    }
+    c->count = trm_slice_range(&c->desc.slice, size, &first);
+    return c->count > 0 && c->count <= size / 2;
+}
+
+/* Whether the layer takes at most half of the entries of an axis. To copy more, from two places, may take longer than
+ * what is saved. */
+static bool read_choice(const selector *self, trm_layer *layer, choice *c)
+{
+    *c = (choice){.layer = layer, .desc = layer->desc};
+    switch (layer->desc.kind) {
+    case TRM_LAYER_GATHER:
+        c->axis = layer->desc.gather.axis;
+        return read_gather(self, c);
+    case TRM_LAYER_SLICE:
+        c->axis = layer->desc.slice.axis;
+        return read_slice(c);
+    default:
+        return false;
+    }
+}
+
+/* ---- the walk ---------------------------------------------------------------------------------- */
+
+static bool is_product(const trm_layer *layer)
+{
+    switch (layer->desc.kind) {
+    case TRM_LAYER_MATMUL:
+    case TRM_LAYER_DEQUANT_MATMUL:
+    case TRM_LAYER_CONVOLUTION:
+    case TRM_LAYER_DECONVOLUTION:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void meet(selector *self, trm_tensor *tensor, int32_t axis)
+{
+    if (self->axis[tensor->index] < 0) {
+        self->axis[tensor->index] = axis;
+        self->frontier[self->n_frontier++] = tensor;
+    }
+    self->reads[tensor->index]++;
+}
+
+/* The tensor of the frontier that is made last. Whatever reads it stands behind it, so it is met or never will be. */
+static const trm_tensor *latest(const selector *self)
+{
+    const trm_tensor *found = self->frontier[0];
+    for (int32_t i = 1; i < self->n_frontier; i++) {
+        const trm_layer *producer = self->frontier[i]->producer;
+        if (producer != NULL && (found->producer == NULL || producer->index > found->producer->index)) {
+            found = self->frontier[i];
+        }
+    }
+    return found;
+}
+
+/* Whether all outputs of a layer that are read are read entry by entry along `axis` on the walk, and may vanish. */
+static bool is_private(const selector *self, const trm_layer *layer, int32_t axis)
+{
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        const trm_tensor *output = layer->outputs[i];
+        int32_t uses = self->analysis.use_count[output->index];
+        if (output->pin != NULL || self->reads[output->index] != uses ||
+            (uses > 0 && self->axis[output->index] != axis)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether a reshape whose input has fewer entries along axis `from`, which its output's axis `k` follows, can still be
+ * told: where the size is known it becomes a number (set_size), else no other axis may copy it, nor `k` another. */
+static bool reshape_follows(const trm_layer *layer, int32_t from, int32_t k)
+{
+    const trm_dims *out = &layer->outputs[0]->dims, *wanted = &layer->desc.reshape.dims;
+    bool follows = true;
+    for (int32_t i = 0; out->d[k] < 0 && i < out->n; i++) {
+        follows = follows && (wanted->d[i] != 0 || (i == from) == (i == k));
+    }
+    return follows;
+}
+
+/* Whether the entries of input `i` along axis `from` are those of the outputs along `k`, one for one. */
+static bool carries(const selector *self, const trm_layer *layer, int32_t i, int32_t from, int32_t k)
+{
+    const trm_tensor *input = layer->inputs[i], *output = layer->outputs[0];
+    bool same = input->dims.d[from] == output->dims.d[k] &&
+                (output->dims.d[k] >= 0 ||
+                 self->analysis.dim_class[input->index][from] == self->analysis.dim_class[output->index][k]);
+    bool met = self->axis[input->index] >= 0 && self->axis[input->index] != from; /* with another axis */
+    return same && !met && input->role != TRM_TENSOR_CONSTANT &&
+           (layer->desc.kind != TRM_LAYER_RESHAPE || reshape_follows(layer, from, k));
+}
+
+/* Puts the inputs that a layer makes its entries along axis `k` from in the place of its outputs. False, and the walk
+ * ends there, if entries are not made one by one. Products of two activations, as in attention, are none to pass: their
+ * patterns are found whole. */
+static bool walk_over(selector *self, trm_layer *layer, int32_t k)
+{
+    int32_t n_met = 0;
+    if (layer->desc.kind == TRM_LAYER_EXPAND || trm_layer_has_effects(layer) || !is_private(self, layer, k)) {
+        return false;
+    }
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        if (layer->inputs[i] == NULL) {
+            continue;
+        }
+        int32_t from = trm_layer_axis_link(layer, k, i);
+        if (from == TRM_LINK_WHOLE && !(is_product(layer) && self->varies[layer->inputs[i]->index])) {
+            continue;
+        }
+        if (from < 0 || !carries(self, layer, i, from, k)) {
+            return false;
+        }
+        meet(self, layer->inputs[i], from);
+        n_met++;
+    }
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        self->axis[layer->outputs[i]->index] = k;
+    }
+    int32_t kept = 0;
+    for (int32_t i = 0; i < self->n_frontier; i++) {
+        if (self->frontier[i]->producer != layer) {
+            self->frontier[kept++] = self->frontier[i];
+        }
+    }
+    self->n_frontier = kept;
+    self->walked[self->n_walked++] = layer;
+    return n_met > 0;
+}
+
+/* Fills in the places that are to be chosen from instead, none if the choice is to stay, and the layers between. */
+static void find_places(selector *self, const choice *c)
+{
+    /* Sizes of two choices of unknown axes would not be known to be equal. */
+    const int32_t most_places = c->layer->inputs[0]->dims.d[c->axis] < 0 ? 1 : MOST_PLACES;
+    int32_t n_between = 0, n_products = 0, most_products = 0;
+    for (int32_t i = 0; i < self->network->n_tensors; i++) {
+        self->axis[i] = -1;
+        self->reads[i] = 0;
+    }
+    self->n_frontier = self->n_walked = self->n_places = 0;
+    meet(self, c->layer->inputs[0], c->axis);
+    while (true) {
+        bool fewer = n_products == most_products && self->n_frontier < self->n_places;
+        if (self->n_frontier <= most_places && (n_products > most_products || fewer)) {
+            memcpy(self->places, self->frontier, (size_t)self->n_frontier * sizeof(trm_tensor *));
+            self->n_places = self->n_frontier;
+            most_products = n_products;
+            n_between = self->n_walked;
+        }
+        const trm_tensor *tensor = latest(self);
+        if (tensor->producer == NULL || !walk_over(self, tensor->producer, self->axis[tensor->index])) {
+            break;
+        }
+        n_products += is_product(self->walked[self->n_walked - 1]);
+    }
+    self->n_walked = n_between;
+}
+
+/* ---- the move ---------------------------------------------------------------------------------- */
+
+/* Lets a layer read, and make, `count` entries of the axis that was chosen from; an unknown size stays unknown. */
+static void set_size(const selector *self, trm_layer *layer, int64_t count)
+{
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        trm_tensor *output = layer->outputs[i];
+        int64_t *size = &output->dims.d[self->axis[layer->outputs[i]->index]];
+        *size = *size < 0 ? -1 : count;
+        output->part = (trm_tensor_part){0}; /* other elements than those of the whole network's tensor of its name */
+    }
+    for (int32_t i = 0; layer->desc.kind == TRM_LAYER_RESHAPE && i < layer->outputs[0]->dims.n; i++) {
+        int64_t size = layer->outputs[0]->dims.d[i];
+        layer->desc.reshape.dims.d[i] = size > 0 ? size : layer->desc.reshape.dims.d[i];
+    }
+}
+
+/* Makes the choice of `place`, right behind it: fusion takes what is made last for the branch that comes back to a
+ * residual stream. */
+static trm_status choose_from(selector *self, const choice *c, trm_tensor *place)
+{
+    trm_tensor *inputs[] = {place, c->desc.kind == TRM_LAYER_GATHER ? c->layer->inputs[1] : NULL}, *chosen;
+    trm_layer_desc desc = c->desc;
+    int32_t axis = self->axis[place->index];
+    if (desc.kind == TRM_LAYER_GATHER) {
+        desc.gather.axis = axis;
+    } else {
+        desc.slice.axis = axis;
+    }
+    TRM_TRY(trm_network_add_layer(self->network, place->name, &desc, inputs, 2, &chosen));
+    for (int32_t i = 0; i < self->n_walked; i++) {
+        trm_layer *layer = self->walked[i];
+        for (int32_t j = 0; j < layer->n_inputs; j++) {
+            if (layer->inputs[j] == place &&
+                trm_layer_axis_link(layer, self->axis[layer->outputs[0]->index], j) == axis) {
+                layer->inputs[j] = chosen;
+            }
+        }
+    }
+    assert(chosen->dims.d[axis] == (place->dims.d[axis] < 0 ? -1 : c->count));
+    trm_network_move_layer(self->network, chosen->producer, place->producer == NULL ? 0 : place->producer->index + 1);
+    return TRM_OK;
+}
+
+/* The old choice, of what is chosen already: the last layer on the way stands in its place. */
+static void replace_by_last(trm_layer *old, trm_layer *last)
+{
+    trm_tensor *output = old->outputs[0];
+    const trm_tensor *data = old->inputs[0];
+    old->desc = last->desc;
+    old->n_inputs = last->n_inputs;
+    old->n_outputs = last->n_outputs;
+    for (int32_t i = 0; i < TRM_MAX_LAYER_INPUTS; i++) {
+        old->inputs[i] = i < last->n_inputs ? last->inputs[i] : NULL;
+    }
+    for (int32_t i = 0; i < last->n_outputs; i++) {
+        old->outputs[i] = last->outputs[i] == data ? output : last->outputs[i];
+        old->outputs[i]->producer = old;
+    }
+    last->n_outputs = 0; /* for dead code */
+}
+
+/* The dims of a scalar's choice, once one entry is left, as those of a reshape, in which an unknown axis before the one
+ * that goes is copied, and one behind it inferred. False where there are more of them. */
+static bool dims_without(const trm_dims *dims, int32_t axis, trm_dims *wanted)
+{
+    int32_t n_inferred = 0;
+    *wanted = *dims;
+    for (int32_t i = 0; i < dims->n; i++) {
+        if (dims->d[i] == 0) {
+            return false;
+        }
+        wanted->d[i] = dims->d[i] < 0 && i < axis ? 0 : dims->d[i];
+        n_inferred += wanted->d[i] < 0;
+    }
+    return n_inferred <= 1;
+}
+
+/* The old choice, of the one entry that is left: what it made, from less. */
+static trm_status take_the_one(trm_network *network, const choice *c)
+{
+    trm_layer *layer = c->layer;
+    const trm_tensor *indices = layer->inputs[1];
+    trm_dims dims;
+    if (layer->inputs[0]->dims.d[c->axis] == 1 && dims_without(&layer->outputs[0]->dims, c->axis, &dims)) {
+        layer->desc = (trm_layer_desc){.kind = TRM_LAYER_RESHAPE, .reshape = {.dims = dims}};
+        layer->inputs[1] = NULL;
+        layer->n_inputs = 1;
+    } else if (index_at(indices, 0) != 0) {
+        const int64_t zero = 0;
+        TRM_TRY(
+            trm_network_add_constant(network, indices->name, indices->dtype, indices->dims, &zero, &layer->inputs[1]));
+    }
+    return TRM_OK;
+}
+
+static trm_status move_choice(selector *self, const choice *c)
+{
+    bool is_known = c->layer->inputs[0]->dims.d[c->axis] >= 0;
+    for (int32_t i = 0; i < self->n_places; i++) {
+        TRM_TRY(choose_from(self, c, self->places[i]));
+    }
+    for (int32_t i = 0; i < self->n_walked; i++) {
+        set_size(self, self->walked[i], c->count);
+    }
+    if (c->drops_axis || !is_known) {
+        return take_the_one(self->network, c);
+    }
+    replace_by_last(c->layer, self->walked[0]);
+    return trm_pass_dead_code(self->network, NULL);
+}
+
+/* ---- the pass ---------------------------------------------------------------------------------- */
+
+static void find_varying(const selector *self)
+{
+    for (int32_t i = 0; i < self->network->n_tensors; i++) {
+        trm_tensor_role role = self->network->tensors[i]->role;
+        self->varies[i] = role == TRM_TENSOR_INPUT || role == TRM_TENSOR_STATE;
+    }
+    for (int32_t i = 0; i < self->network->n_layers; i++) {
+        const trm_layer *layer = self->network->layers[i];
+        bool varies = false;
+        for (int32_t j = 0; j < layer->n_inputs; j++) {
+            varies = varies || (layer->inputs[j] != NULL && self->varies[layer->inputs[j]->index]);
+        }
+        for (int32_t j = 0; j < layer->n_outputs; j++) {
+            self->varies[layer->outputs[j]->index] = varies;
+        }
+    }
+}
+
+static void selector_fini(selector *self)
+{
+    trm_analysis_fini(&self->analysis);
+    free(self->varies);
+    free(self->axis);
+    free(self->reads);
+    free(self->frontier);
+    free(self->walked);
+}
+
+static trm_status selector_init(trm_network *network, selector *self)
+{
+    size_t tensors = (size_t)network->n_tensors + 1, layers = (size_t)network->n_layers + 1;
+    *self = (selector){.network = network};
+    TRM_TRY(trm_analysis_init(network, &self->analysis));
+    self->varies = calloc(tensors, sizeof(*self->varies));
+    self->axis = calloc(tensors, sizeof(*self->axis));
+    self->reads = calloc(tensors, sizeof(*self->reads));
+    self->frontier = calloc(tensors, sizeof(trm_tensor *));
+    self->walked = calloc(layers, sizeof(trm_layer *));
+    if (self->varies == NULL || self->axis == NULL || self->reads == NULL || self->frontier == NULL ||
+        self->walked == NULL) {
+        selector_fini(self);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot look for rows that nobody reads in a network of %zu tensors",
+                 tensors);
+    }
+    find_varying(self);
+    return TRM_OK;
+}
+
+/* Moves one choice, if there is one to be moved. */
+static trm_status move_one(trm_network *network, bool *moved)
+{
+    selector self;
+    TRM_TRY(selector_init(network, &self));
+    trm_status status = TRM_OK;
+    *moved = false;
+    for (int32_t i = 0; !*moved && i < network->n_layers; i++) {
+        choice c;
+        if (read_choice(&self, network->layers[i], &c)) {
+            find_places(&self, &c);
+            *moved = self.n_places > 0;
+            status = *moved ? move_choice(&self, &c) : TRM_OK;
+        }
+    }
+    selector_fini(&self);
+    return status;
+}
+
+trm_status trm_pass_select_rows(trm_network *network, int32_t *changes)
+{
+    bool moved = !trm_network_has_regions(network); /* what enters or leaves a region is none to move over */
+    while (moved) { /* ends: each time fewer products lie between a choice and what its entries are made from */
+        TRM_TRY(move_one(network, &moved));
+        if (changes != NULL) {
+            *changes += moved;
+        }
+    }
+    return TRM_OK;
+}
