@@ -437,6 +437,7 @@ static trm_status begin_walk(trm_context *context)
 {
     TRM_TRY(trm_context_follow_weights(context));
     TRM_TRY(check_profiles(context));
+    TRM_TRY(trm_network_check_named_dims(context->engine->plan->network, context->dims));
     context->shaped = false;
     context->program = TRM_PROGRAM_LARGE;
     context->shapings++;

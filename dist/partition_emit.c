@@ -562,6 +562,10 @@ static trm_status emit_inputs(emitter *e)
                 trm_network_add_input(e->network, tensor->name, tensor->dtype, tensor->dims, slot_of(e, tensor, 0)));
         }
     }
+    for (int32_t i = 0; i < network->n_named_dims; i++) {
+        const trm_named_dim *dim = &network->named_dims[i];
+        TRM_TRY(trm_network_name_dim(e->network, *slot_of(e, dim->input, 0), dim->axis, dim->name));
+    }
     return TRM_OK;
 }
 

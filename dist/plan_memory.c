@@ -601,6 +601,50 @@ static trm_status set_input_points(trm_plan *plan, trm_plan_profile *profile, co
     return TRM_OK;
 }
 
+/* Whether the caller, or the network, says how long a named dimension is at a point. */
+static bool says_dim(const trm_build_options *options, int32_t profile, trm_plan_point point, const trm_named_dim *dim)
+{
+    const trm_shape_bound *bound = find_bound(options, dim->input->name, profile);
+    return dim->input->dims.d[dim->axis] >= 0 || (bound != NULL && says_point(bound, point));
+}
+
+/* At a point that an input's bound does not say anything of, named dimensions are as long as others of the name. */
+static void follow_names(const trm_plan *plan, trm_plan_profile *profile, const trm_build_options *options,
+                         int32_t index, trm_plan_point point)
+{
+    const trm_network *network = plan->network;
+    for (int32_t last = 0; last < network->n_named_dims; last++) {
+        int64_t size = -1;
+        for (int32_t i = network->named_dims[last].is_last ? last : -1; i >= 0; i = network->named_dims[i].previous) {
+            const trm_named_dim *dim = &network->named_dims[i];
+            if (says_dim(options, index, point, dim)) {
+                size = profile->dims[point][dim->input->index].d[dim->axis];
+            }
+        }
+        for (int32_t i = size >= 0 ? last : -1; i >= 0; i = network->named_dims[i].previous) {
+            const trm_named_dim *dim = &network->named_dims[i];
+            const int32_t input = dim->input->index;
+            if (profile->values[point][input] == NULL && !says_dim(options, index, point, dim)) {
+                profile->dims[point][input].d[dim->axis] = size;
+            }
+        }
+    }
+}
+
+/* Dimensions of one name have one size at each point of a profile. */
+static trm_status settle_names(const trm_plan *plan, trm_plan_profile *profile, const trm_build_options *options,
+                               int32_t index)
+{
+    for (int32_t point = TRM_POINT_COUNT; point-- > 0;) {
+        follow_names(plan, profile, options, index, (trm_plan_point)point);
+        trm_status status = trm_network_check_named_dims(plan->network, profile->dims[point]);
+        if (status != TRM_OK) {
+            return trm_fail_in(status, "profile %d at its %s dims", (int)index, point_names[point]);
+        }
+    }
+    return TRM_OK;
+}
+
 /* The smallest dims of an input that its bound does not say anything of are 0. */
 static void open_downwards(const trm_plan *plan, trm_plan_profile *profile, const trm_build_options *options,
                            int32_t index)
@@ -692,6 +736,7 @@ static trm_status set_profile(trm_plan *plan, const trm_build_options *options, 
             max->d[k] = largest->d[k] > max->d[k] ? largest->d[k] : max->d[k];
         }
     }
+    TRM_TRY(settle_names(plan, profile, options, index));
     memcpy(profile->least, profile->dims[TRM_POINT_MIN], n * sizeof(trm_dims));
     open_downwards(plan, profile, options, index);
     return TRM_OK;

@@ -376,6 +376,19 @@ static trm_status get_part(const reader *r, const Trireme__Plan__Part *from, trm
     return TRM_OK;
 }
 
+static trm_status get_dim_names(const reader *r, const Trireme__Plan__Tensor *from, trm_tensor *tensor)
+{
+    if (from->n_dim_names > 0 && (tensor->role != TRM_TENSOR_INPUT || from->n_dim_names != (size_t)tensor->dims.n)) {
+        return refuse(r, "a tensor has names for other dimensions than it has");
+    }
+    for (size_t i = 0; i < from->n_dim_names; i++) {
+        if (from->dim_names[i][0] != '\0') {
+            TRM_TRY(trm_network_name_dim(r->plan->network, tensor, (int32_t)i, from->dim_names[i]));
+        }
+    }
+    return TRM_OK;
+}
+
 static trm_status get_tensor(const reader *r, const Trireme__Plan__Tensor *from)
 {
     trm_network *network = r->plan->network;
@@ -405,6 +418,7 @@ static trm_status get_tensor(const reader *r, const Trireme__Plan__Tensor *from)
     if (strcmp(tensor->name, from->name) != 0) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: two tensors are named \"%s\", or one has no name", r->name, from->name);
     }
+    TRM_TRY(get_dim_names(r, from, tensor));
     TRM_TRY(get_part(r, from->part, tensor));
     return from->pin[0] == '\0' ? TRM_OK : trm_network_pin(network, tensor, from->pin);
 }

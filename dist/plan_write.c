@@ -427,6 +427,17 @@ static trm_status put_tensor(writer *w, const trm_tensor *tensor, Trireme__Plan_
     if (tensor->pin != NULL) {
         TRM_TRY(trm_plan_copy_text(&w->arena, tensor->pin, &made->pin));
     }
+    if (tensor->dim_names != NULL) {
+        made->dim_names = trm_arena_array(&w->arena, (size_t)tensor->dims.n, sizeof(char *));
+        if (made->dim_names == NULL) {
+            return TRM_ERROR_OUT_OF_MEMORY;
+        }
+        made->n_dim_names = (size_t)tensor->dims.n;
+        for (int32_t i = 0; i < tensor->dims.n; i++) {
+            const char *name = trm_tensor_dim_name(tensor, i);
+            TRM_TRY(trm_plan_copy_text(&w->arena, name == NULL ? "" : name, &made->dim_names[i]));
+        }
+    }
     TRM_TRY(put_part(w, tensor, &made->part));
     if (tensor->value != NULL) {
         return put_blob(w, tensor->value, trm_dims_bytes(&tensor->dims, tensor->dtype), &made->value);

@@ -584,6 +584,7 @@ void trm_network_destroy(trm_network *network)
     }
     free(network->deciding);
     trm_map_fini(&network->names);
+    trm_map_fini(&network->dim_names);
     trm_arena_fini(&network->arena);
     free(network);
 }
@@ -625,6 +626,7 @@ static trm_status clone_tensor(trm_network *copy, const trm_tensor *from)
     *tensor = *from;
     tensor->network = copy;
     tensor->name = name;
+    tensor->dim_names = NULL;
     tensor->pin = pin;
     tensor->part.of = of;
     tensor->producer = NULL;
@@ -675,6 +677,10 @@ trm_status trm_network_clone(const trm_network *network, trm_network **copy)
     trm_status status = trm_network_copy_deciding(made, network);
     for (int32_t i = 0; i < network->n_tensors && status == TRM_OK; i++) {
         status = clone_tensor(made, network->tensors[i]);
+    }
+    for (int32_t i = 0; i < network->n_named_dims && status == TRM_OK; i++) {
+        const trm_named_dim *dim = &network->named_dims[i];
+        status = trm_network_name_dim(made, made->tensors[dim->input->index], dim->axis, dim->name);
     }
     for (int32_t i = 0; i < network->n_layers && status == TRM_OK; i++) {
         status = clone_layer(made, network->layers[i]);

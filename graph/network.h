@@ -32,12 +32,22 @@ struct trm_tensor {
     trm_dtype dtype;
     trm_dims dims; /* -1: unknown until a context runs */
     bool is_output;
-    trm_layer *producer;  /* ACTIVATION only */
-    const void *value;    /* CONSTANT: elements in host memory owned by the arena, or NULL */
-    trm_weight *weight;   /* CONSTANT: where to read the elements, or NULL */
-    const char *pin;      /* sharding asked for by the user, or NULL; see <trireme/mesh.h> */
-    trm_tensor_part part; /* of what, in a rank's network; in others UNKNOWN */
+    trm_layer *producer;    /* ACTIVATION only */
+    const void *value;      /* CONSTANT: elements in host memory owned by the arena, or NULL */
+    trm_weight *weight;     /* CONSTANT: where to read the elements, or NULL */
+    const char **dim_names; /* INPUT: [dims.n] of named_dims, NULL where one has no name; or NULL */
+    const char *pin;        /* sharding asked for by the user, or NULL; see <trireme/mesh.h> */
+    trm_tensor_part part;   /* of what, in a rank's network; in others UNKNOWN */
 };
+
+/* A dimension of an input that has a name. */
+typedef struct trm_named_dim {
+    const char *name; /* one address for one name */
+    trm_tensor *input;
+    int32_t axis;
+    int32_t previous; /* the one before of the same name, or -1 */
+    bool is_last;     /* of its name */
+} trm_named_dim;
 
 struct trm_layer {
     const char *name; /* unique in the network; that of the first output while no pass renames it */
@@ -61,6 +71,9 @@ struct trm_network {
     bool refittable;       /* weights may get other elements later: no pass computes from those of a weight */
     trm_weight **deciding; /* read when the network was made, which would be another one with other elements */
     int32_t n_deciding, deciding_capacity;
+    trm_map dim_names; /* to the last of named_dims */
+    trm_named_dim *named_dims;
+    int32_t n_named_dims, named_dim_capacity;
 };
 #define TRM_NO_TENSOR UINT32_MAX
 
@@ -75,6 +88,10 @@ trm_status trm_network_add_weight(trm_network *network, const char *name, trm_we
 trm_status trm_network_note_deciding(trm_network *network, const trm_weight *weight);
 /* The same of all that decided another network. */
 trm_status trm_network_copy_deciding(trm_network *network, const trm_network *from);
+
+/* Whether dimensions of one name have one size, in dims [n_tensors], or as the network has them (NULL), where -1 may be
+ * any; fails with the name, the inputs and both sizes. named_dims.c */
+trm_status trm_network_check_named_dims(const trm_network *network, const trm_dims *dims);
 
 /* Replaces every use of `from` (also as a network output) by `to`. */
 void trm_network_replace_uses(trm_network *network, trm_tensor *from, trm_tensor *to);

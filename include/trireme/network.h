@@ -23,6 +23,9 @@ TRM_API void trm_network_destroy(trm_network *network);
 /* A tensor the caller gives at each run. Dimensions of -1 are set per context run. */
 TRM_API trm_status trm_network_add_input(trm_network *network, const char *name, trm_dtype dtype, trm_dims dims,
                                          trm_tensor **tensor);
+/* Names a dimension of an input: those of one name have one size in every run. A build whose bounds, and a run whose
+ * inputs contradict that are refused. */
+TRM_API trm_status trm_network_name_dim(trm_network *network, trm_tensor *input, int32_t axis, const char *name);
 /* A constant; `data` [product of dims] is copied. */
 TRM_API trm_status trm_network_add_constant(trm_network *network, const char *name, trm_dtype dtype, trm_dims dims,
                                             const void *data, trm_tensor **tensor);
@@ -96,6 +99,7 @@ TRM_API void trm_tensor_get_part(const trm_tensor *tensor, trm_tensor_part *part
 TRM_API const char *trm_tensor_name(const trm_tensor *tensor);
 TRM_API trm_dtype trm_tensor_dtype(const trm_tensor *tensor);
 TRM_API trm_dims trm_tensor_dims(const trm_tensor *tensor);
+TRM_API const char *trm_tensor_dim_name(const trm_tensor *tensor, int32_t axis); /* of an input; NULL: it has none */
 
 /* The network as text, one line per tensor or layer; release with trm_free. NULL when out of memory. */
 TRM_API char *trm_network_to_text(const trm_network *network);

@@ -48,6 +48,10 @@ static void assert_same_plan(const trm_plan *a, const trm_plan *b)
         assert_string_equal(of_a->name, of_b->name);
         assert_memory_equal(&of_a->dims, &of_b->dims, sizeof(of_a->dims));
         assert_true(of_a->is_output == of_b->is_output);
+        for (int32_t k = 0; k < of_a->dims.n; k++) {
+            const char *name_a = trm_tensor_dim_name(of_a, k), *name_b = trm_tensor_dim_name(of_b, k);
+            assert_string_equal(name_a == NULL ? "" : name_a, name_b == NULL ? "" : name_b);
+        }
     }
     assert_int_equal(a->n_profiles, b->n_profiles);
     for (int32_t i = 0; i < a->network->n_layers; i++) {
@@ -262,6 +266,7 @@ static trm_network *small_network(const char *weight_path)
     trm_weight *stored, *halves[2], *turned, *joined, *random, *padded, *both[2];
     assert_ok(trm_network_create(&network));
     assert_ok(trm_network_add_input(network, "x", TRM_F32, (trm_dims){2, {-1, 6}}, &x));
+    assert_ok(trm_network_name_dim(network, x, 0, "rows"));
     assert_ok(trm_network_add_input(network, "shape", TRM_I64, (trm_dims){1, {2}}, &shape));
     assert_ok(trm_weight_file_open(weight_path, "w.bin", &file));
     assert_ok(trm_weight_from_file(file, 8, "w", TRM_F32, &(trm_dims){2, {4, 3}}, &stored));
@@ -373,6 +378,7 @@ static void bounds_values_and_views_come_back(void **state)
             assert_same_text(s.plan, loaded);
         }
         assert_same_plan(s.plan, loaded);
+        assert_string_equal(trm_tensor_dim_name(trm_network_find_tensor(loaded->network, "x"), 0), "rows");
         trm_shape_bound a, b;
         for (int32_t i = 0; trm_plan_get_bound(s.plan, i, &a); i++) {
             assert_true(trm_plan_get_bound(loaded, i, &b));

@@ -552,6 +552,53 @@ static void bad_profiles(void **state)
     trm_network_destroy(network);
 }
 
+/* x [n, 4] and z [n, 2], each by itself: n has one size in a run, and at each point of a profile. */
+static void dimensions_of_one_name(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *z = net_input(network, "z", TRM_F32, DIMS(-1, 2));
+    net_output(network, net_unary(network, "y", TRM_ACTIVATION_RELU, x));
+    net_output(network, net_unary(network, "w", TRM_ACTIVATION_RELU, z));
+    assert_ok(trm_network_name_dim(network, x, 0, "n"));
+    assert_ok(trm_network_name_dim(network, z, 0, "n"));
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    trm_plan *plan = NULL;
+    trm_shape_bound bounds[] = {{.tensor = "x", .max = DIMS(8, 4), .min = DIMS(2, 4)},
+                                {.tensor = "z", .max = DIMS(7, 2)},
+                                {.tensor = "x", .max = DIMS(20, 4), .profile = 1},
+                                {.tensor = "z", .max = DIMS(20, 2), .profile = 1}};
+    options.bounds = bounds;
+    options.n_bounds = 4;
+    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT,
+                 "profile 0 at its max dims: dimension n is 8 at position 0 of input x and 7 at position 0 of input z");
+    bounds[1].max.d[0] = 8;
+    bounds[3].max.d[0] = 21;
+    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT,
+                 "profile 1 at its max dims: dimension n is 20");
+    bounds[3].max.d[0] = 20;
+    bounds[1].min = DIMS(3, 2);
+    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT,
+                 "profile 0 at its min dims: dimension n is 2");
+    bounds[1].min = (trm_dims){0}; /* as that of x says */
+    run r;
+    const void *data;
+    open_run(&r, network, bounds, 4);
+    assert_ok(trm_context_warm_up(r.context));
+    set_floats(&r, "x", DIMS(4, 4));
+    set_floats(&r, "z", DIMS(4, 2));
+    assert_ok(trm_context_run(r.context));
+    set_floats(&r, "x", DIMS(5, 4)); /* not wrong yet */
+    assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT,
+                 "dimension n is 5 at position 0 of input x and 4 at position 0 of input z, expected one size");
+    assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT, "dimension n is 5");
+    set_floats(&r, "z", DIMS(5, 2));
+    assert_ok(trm_context_run(r.context));
+    assert_dims(&r, "y", DIMS(5, 4), &data);
+    assert_dims(&r, "w", DIMS(5, 2), &data);
+    close_run(&r);
+}
+
 static void *give_memory(void *user, const char *output, const trm_dims *dims, size_t bytes)
 {
     void **given = user;
@@ -748,6 +795,7 @@ int main(void)
         cmocka_unit_test(runs_are_held_to_a_profile),
         cmocka_unit_test(values_are_held_to_a_profile),
         cmocka_unit_test(bad_profiles),
+        cmocka_unit_test(dimensions_of_one_name),
         cmocka_unit_test(memory_of_the_caller),
         cmocka_unit_test(batches_in_any_order),
     };

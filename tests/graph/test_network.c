@@ -266,6 +266,8 @@ static void clones_are_whole_and_apart(void **state)
 {
     (void)state;
     trm_network *network = small_network(), *copy = NULL;
+    trm_tensor *x = trm_network_input(network, 0);
+    assert_ok(trm_network_name_dim(network, x, 0, "rows"));
     char *text = trm_network_to_text(network);
     assert_ok(trm_network_clone(network, &copy));
     assert_text(copy, text);
@@ -280,10 +282,62 @@ static void clones_are_whole_and_apart(void **state)
     float values[16];
     assert_ok(trm_weight_read(w->weight, TRM_F32, 0, 16, values));
     assert_string_equal(w->pin, "split 0");
+    x = trm_network_input(copy, 0);
+    assert_string_equal(trm_tensor_dim_name(x, 0), "rows");
+    assert_fails(trm_network_name_dim(copy, x, 0, "n"), TRM_ERROR_INVALID_ARGUMENT, "is named rows already");
     assert_string_equal(trm_network_output(copy, 0)->name, "b");
     assert_ptr_equal(trm_network_output(copy, 0)->producer, copy->layers[1]);
     trm_network_destroy(copy);
     trm_free(text);
+}
+
+/* Names of dimensions, those of one size among others, in the network's dims and in those of a run. */
+static void dimensions_of_one_name_have_one_size(void **state)
+{
+    (void)state;
+    trm_network *network = net_create(), *other = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4, -1)),
+               *z = net_input(network, "z", TRM_F32, DIMS(-1, 4)), *foreign = net_input(other, "f", TRM_F32, DIMS(4)),
+               *s = NULL;
+    assert_ok(trm_network_add_state(network, "s", TRM_F32, DIMS(4), &s));
+    char name[] = "n";
+    assert_ok(trm_network_name_dim(network, x, 0, name));
+    assert_ok(trm_network_name_dim(network, x, 2, "m"));
+    assert_ok(trm_network_name_dim(network, z, 1, "m"));
+    name[0] = 'k'; /* names are copied */
+    assert_ok(trm_network_name_dim(network, z, 0, "n"));
+    assert_string_equal(trm_tensor_dim_name(x, 0), "n");
+    assert_null(trm_tensor_dim_name(x, 1));
+    assert_null(trm_tensor_dim_name(x, 3));
+    assert_null(trm_tensor_dim_name(s, 0));
+    assert_refused(network, trm_network_name_dim(network, x, 0, "n"), "dimension 0 of input x is named n already");
+    assert_refused(network, trm_network_name_dim(network, x, 3, "n"),
+                   "expected an input of the network, one of its axes");
+    assert_refused(network, trm_network_name_dim(network, x, 1, ""), "cannot name a dimension");
+    assert_refused(network, trm_network_name_dim(network, s, 0, "n"), "cannot name a dimension");
+    assert_refused(network, trm_network_name_dim(network, foreign, 0, "n"), "cannot name a dimension");
+    assert_ok(trm_network_check_named_dims(network, NULL));
+    trm_dims dims[3] = {DIMS(2, 4, 4), DIMS(2, 4), DIMS(4)};
+    assert_ok(trm_network_check_named_dims(network, dims));
+    dims[1].d[0] = 3;
+    assert_fails(trm_network_check_named_dims(network, dims), TRM_ERROR_INVALID_ARGUMENT,
+                 "dimension n is 2 at position 0 of input x and 3 at position 0 of input z, expected one size");
+    dims[1].d[0] = -1;
+    assert_ok(trm_network_check_named_dims(network, dims));
+    dims[0].d[2] = 5;
+    assert_fails(trm_network_check_named_dims(network, dims), TRM_ERROR_INVALID_ARGUMENT,
+                 "dimension m is 5 at position 2 of input x and 4 at position 1 of input z");
+    for (int32_t i = 0; i < 40; i++) { /* of more inputs than there is room for at first */
+        char text[16];
+        snprintf(text, sizeof(text), "i%d", (int)i);
+        assert_ok(trm_network_name_dim(network, net_input(network, text, TRM_F32, DIMS(i == 39 ? 7 : -1)), 0, "n"));
+    }
+    assert_ok(trm_network_check_named_dims(network, NULL));
+    x->dims.d[0] = 6;
+    assert_fails(trm_network_check_named_dims(network, NULL), TRM_ERROR_INVALID_ARGUMENT,
+                 "dimension n is 6 at position 0 of input x and 7 at position 0 of input i39");
+    trm_network_destroy(network);
+    trm_network_destroy(other);
 }
 
 int main(void)
@@ -300,6 +354,7 @@ int main(void)
         cmocka_unit_test(removing_layers_drops_what_nothing_uses),
         cmocka_unit_test(sorting_keeps_the_order_it_can),
         cmocka_unit_test(clones_are_whole_and_apart),
+        cmocka_unit_test(dimensions_of_one_name_have_one_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -324,6 +324,32 @@ static void test_dims_of_minus_one_are_open(void **state)
 
 /* ---- convolutions of integers -------------------------------------------------------------------------- */
 
+/* x [n, 2] + w [n, 2]: n has one size where the caller gives dims, and its name stays in the network. */
+static void test_named_dims(void **state)
+{
+    (void)state;
+    message model = sum_model(NULL);
+    trm_onnx *opened = open_model(&model);
+    trm_onnx_options options = TRM_ONNX_OPTIONS_INIT;
+    trm_onnx_input_dims given[] = {{"x", {2, {4, 2}}}, {"w", {2, {5, 2}}}};
+    trm_network *network;
+    options.inputs = given;
+    options.n_inputs = 2;
+    assert_fails(
+        trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT,
+        "model.onnx: dimension n is 4 at position 0 of input x and 5 at position 0 of input w, expected one size");
+    given[1].dims.d[0] = 4;
+    assert_ok(trm_onnx_build_network(opened, &options, &network));
+    trm_network_destroy(network);
+    given[1].dims.d[0] = -1;
+    assert_ok(trm_onnx_build_network(opened, &options, &network));
+    assert_string_equal(trm_tensor_dim_name(trm_network_find_tensor(network, "x"), 0), "n");
+    assert_string_equal(trm_tensor_dim_name(trm_network_find_tensor(network, "w"), 0), "n");
+    assert_null(trm_tensor_dim_name(trm_network_find_tensor(network, "w"), 1));
+    trm_network_destroy(network);
+    trm_onnx_close(opened);
+}
+
 /* In f32, but of whole numbers, which no kernel may make of other ones that are nearly theirs. */
 static void test_convolutions_of_integers_say_so(void **state)
 {
@@ -624,6 +650,7 @@ int main(void)
         cmocka_unit_test(test_issues_are_collected),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_dims_of_minus_one_are_open),
+        cmocka_unit_test(test_named_dims),
         cmocka_unit_test(test_convolutions_of_integers_say_so),
         cmocka_unit_test(test_attention_over_ranks),
         cmocka_unit_test(test_outputs_have_their_names),

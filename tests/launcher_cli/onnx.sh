@@ -264,6 +264,20 @@ case_onnx() { # ONNX models: run once, measured, shown
     start 0 build "$encoder" --min-shapes input_ids:1x1 --shapes input_ids:2x8 --max-shapes input_ids:4x16 --min-shapes input_ids:5x5 \
         --max-shapes input_ids:9x9 -o "$work/tied.plan" --quiet
     shows "  attention_mask i64 ?x?, profile 0: 1x1, 2x8, 4x16, profile 1: 5x5, 9x9, 9x9" 0 inspect "$work/tied.plan"
+    local apart="dimension sequence is 5 at position 1 of input input_ids and 6 at position 1 of input attention_mask, expected one size"
+    local order="--shapes input_ids:3x5 --shapes attention_mask:3x6"
+    fails 2 "$apart" 0 bench "$encoder" $order
+    fails 2 "$apart" 2 bench "$encoder" $order
+    fails 2 "$apart" 0 build "$encoder" $order -o "$work/apart.plan"
+    fails 2 "profile 0 at its max dims: dimension batch is 4 at position 0 of input input_ids and 5 at position 0 of input attention_mask" 0 \
+        build "$encoder" --min-shapes input_ids:1x1,attention_mask:1x1 --max-shapes input_ids:4x16,attention_mask:5x16 -o "$work/apart.plan"
+    for ranks in 0 2; do
+        [ $ranks = 0 ] || start 0 build "$encoder" --min-shapes input_ids:1x1 --max-shapes input_ids:9x9 --mesh tp=2 -o "$work/tied.plan" --quiet
+        start $ranks bench "$work/tied.plan" $order --duration 0 --warm-up 0 --iterations 1
+        [ $code = 2 ] && grep -qF "$apart" "$work/err" || complain "dims that contradict each other, of a plan on $ranks ranks: exit code $code: $(cat "$work/err")"
+        shows "  attention_mask i64 3x5, random" $ranks bench "$work/tied.plan" --shapes input_ids:3x5 --duration 0 --warm-up 0 --iterations 1
+        shows "  input_ids i64 3x5, random" $ranks bench "$work/tied.plan" --shapes attention_mask:3x5 --duration 0 --warm-up 0 --iterations 1
+    done
     # A loop and branches in stages of their own, each as a whole.
     local many=$source/tests/goldens/onnx/control_many_weights
     for ranks in 0 2 3; do

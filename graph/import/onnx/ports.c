@@ -168,6 +168,12 @@ static trm_status make_input(trm_onnx_import *import, const Onnx__ValueInfoProto
     }
     const trm_dtype given = port_type(import->options, name, dtype);
     TRM_TRY(trm_network_add_input(import->network, name, given, dims, &(*value)->tensor));
+    for (int32_t i = 0; type->shape != NULL && i < dims.n; i++) {
+        const Onnx__TensorShapeProto__Dimension *dim = type->shape->dim[i];
+        if (!dim->has_dim_value && trm_onnx_text(dim->dim_param)[0] != '\0') {
+            TRM_TRY(trm_network_name_dim(import->network, (*value)->tensor, i, dim->dim_param));
+        }
+    }
     return given == dtype ? TRM_OK : add_cast(import, name, dtype, &(*value)->tensor);
 }
 
@@ -193,7 +199,8 @@ trm_status trm_onnx_define_inputs(trm_onnx_import *import, trm_onnx_scope *scope
             TRM_TRY(trm_onnx_record_graph_issue(import, scope, status));
         }
     }
-    return TRM_OK;
+    trm_status status = trm_network_check_named_dims(import->network, NULL);
+    return status == TRM_OK ? TRM_OK : trm_onnx_record_graph_issue(import, scope, status);
 }
 
 /* Gives the tensor the name of an output and marks it; a copy of it where it has another name to keep. */

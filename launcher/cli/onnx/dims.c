@@ -140,3 +140,16 @@ void onnx_settle_dims(const onnx_job *j, onnx_input *input, const trm_onnx_named
                 text, input->port.name);
     }
 }
+
+void onnx_follow_names(const onnx_job *j, onnx_input *input)
+{
+    trm_dims dims = input->dims;
+    input->dims.n = -1; /* it follows others */
+    for (int32_t i = 0; i < dims.n; i++) {
+        const char *name = input->port.dim_names[i];
+        int32_t axis = 0;
+        const onnx_input *other = name == NULL ? NULL : find_named(j, name, &axis);
+        dims.d[i] = other == NULL ? dims.d[i] : other->dims.d[axis];
+    }
+    input->dims = dims;
+}

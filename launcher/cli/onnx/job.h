@@ -98,6 +98,8 @@ trm_status onnx_named_dims(const onnx_job *j, trm_onnx_named_dim *dims, char (*n
 /* Dims that an input has in this job where nobody gave them: declared, of --dim, those of a dimension of the same name
  * of another input, in every profile, or 1, with a warning. */
 void onnx_settle_dims(const onnx_job *j, onnx_input *input, const trm_onnx_named_dim *dims, int32_t n_dims);
+/* Dims of a plan's input that nobody gave, where another input that has some has a dimension of the same name. */
+void onnx_follow_names(const onnx_job *j, onnx_input *input);
 /* Reads "NAME:2x3,OTHER:5" of --elements or its least and most; settles what was read, when all is. onnx_elements.c */
 trm_status onnx_read_elements(onnx_job *j, setting_id id, const char *text);
 trm_status onnx_settle_elements(onnx_input *input);

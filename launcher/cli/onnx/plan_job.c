@@ -80,6 +80,9 @@ trm_status plan_open(onnx_job *j, const char *path)
                                       .dtype = trm_tensor_dtype(tensor),
                                       .has_dims = true,
                                       .dims = trm_tensor_dims(tensor)};
+        for (int32_t k = 0; k < input->port.dims.n; k++) {
+            input->port.dim_names[k] = trm_tensor_dim_name(tensor, k);
+        }
         input->dims.n = input->min.n = input->max.n = -1;
     }
     j->import_seconds = wall_seconds() - began;
@@ -112,6 +115,7 @@ void plan_settle_dims(const onnx_job *j, onnx_input *input)
     if (find_bound(j, input->port.name, &bound)) {
         input->dims = bound.opt.n > 0 ? bound.opt : bound.max;
     }
+    onnx_follow_names(j, input);
 }
 
 const void *plan_values(const onnx_job *j, const onnx_input *input)
