@@ -10,6 +10,7 @@ Needs the packages onnx and onnxruntime (made with onnxruntime 1.32.0, CPU). Wha
 or computed here.
 """
 
+import math
 import pathlib
 import shutil
 import sys
@@ -48,6 +49,13 @@ def save(folder, model, fed, results):
     for kind, tensors in (("input", fed), ("output", results)):
         for k, (name, value) in enumerate(tensors):
             (folder / f"{kind}_{k}.pb").write_bytes(numpy_helper.from_array(value, name).SerializeToString())
+
+
+def computed(node, **values):
+    """What onnxruntime makes of one of ONNX's nodes."""
+    model = model_of(node, values, (), [helper.make_empty_tensor_value_info("y")])
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(["y"], values)[0]
 
 
 class Joined:
@@ -162,6 +170,95 @@ def add_activations_and_products(cases):
     cases.add("fused_gemm_leaky", "FusedGemm", values, activation="LeakyRelu", activation_alpha=0.3, transB=1, beta=0.5)
 
 
+def add_fused(cases):
+    """What optimizers write for diffusion models, T5 and WavLM; onnxruntime has most of it for GPUs only."""
+    f32, erf = np.float32, np.vectorize(math.erf)
+    x, w, b = data(2, 6, 5, 4), data(6, 4, 3, 3), data(6)
+    first = x.transpose(0, 3, 1, 2)
+    plain = helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=[1, 0, 1, 0], strides=[1, 2])
+    known = [computed(plain, x=first, w=w, b=b).transpose(0, 2, 3, 1)]
+    values = [x, np.ascontiguousarray(w.transpose(0, 2, 3, 1)), b]
+    cases.add("nhwc_conv", "NhwcConv", values, constants=["i1"], known=known, pads=[1, 0, 1, 0], strides=[1, 2])
+    image = rng.integers(0, 256, (2, 6, 5, 4)).astype(np.uint8)
+    cases.add("nhwc_max_pool", "NhwcMaxPool", [image], kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1])
+
+    def group_norm(x, gamma, beta, groups, activation):
+        x = x.astype(np.float64)
+        parts = x.reshape(x.shape[0], -1, groups, x.shape[-1] // groups)
+        parts = parts - parts.mean((1, 3), keepdims=True)
+        y = (parts / np.sqrt((parts * parts).mean((1, 3), keepdims=True) + 1e-5)).reshape(x.shape) * gamma + beta
+        return (y / (1 + np.exp(-y)) if activation else y).astype(f32)
+
+    x, gamma, beta = data(2, 3, 4, 8), data(8), data(8)
+    for activation in (0, 1):
+        known, more = [group_norm(x, gamma, beta, 4, activation)], dict(groups=4, activation=activation)
+        cases.add(f"group_norm_{activation}", "GroupNorm", [x, gamma, beta], known=known, **more)
+        values = [np.ascontiguousarray(x.transpose(0, 3, 1, 2)), gamma, beta]
+        known = [known[0].transpose(0, 3, 1, 2)]
+        cases.add(f"group_norm_first_{activation}", "GroupNorm", values, known=known, channels_last=0, **more)
+    for name, dims in (("whole", (2, 3, 4, 8)), ("ones", (2, 1, 1, 8)), ("channels", (2, 8))):
+        skip, bias = data(*dims), data(8)
+        s = x + (skip if len(dims) == 4 else skip[:, None, None]) + bias
+        values, known = [x, gamma, beta, skip, bias], [group_norm(s, gamma, beta, 2, 1), s]
+        cases.add(f"skip_group_norm_{name}", "SkipGroupNorm", values, 2, known=known, groups=2, activation=1)
+    known = [group_norm(x + skip[:, None, None], gamma, beta, 2, 0)]
+    cases.add("skip_group_norm_no_bias", "SkipGroupNorm", [x, gamma, beta, skip], known=known, groups=2, activation=0)
+
+    x, bias, skip = data(2, 6, 8), data(8), data(2, 6, 8)
+    cases.add("bias_add", "BiasAdd", [x, bias, skip], known=[x + bias + skip])
+    left, right = np.split(x + bias, 2, -1)
+    known = [(left * right * 0.5 * (1 + erf(right / math.sqrt(2)))).astype(f32)]
+    cases.add("bias_split_gelu", "BiasSplitGelu", [x, bias], known=known)
+    w = data(8, 5)
+    for name, more in (("", []), ("_bias", [data(5)])):
+        y = x @ w + (more[0] if more else 0)
+        known = [(0.5 * y * (1 + np.tanh(math.sqrt(2 / math.pi) * (y + 0.044715 * y**3)))).astype(f32)]
+        cases.add(f"gemm_fast_gelu{name}", "GemmFastGelu", [x, w, *more], known=known)
+    cases.add("transpose_matmul", "TransposeMatMul", [data(2, 4, 3), data(2, 5, 4)], transA=1, transB=1, alpha=0.3)
+    scores = data(2, 3, 4, 5)
+    biases = (("inner", (2, 1, 1, 5), 3, 1), ("outer", (4, 5), 3, 0), ("joined", (3, 4, 5), 2, 0))
+    for name, dims, axis, inner in biases:
+        bias = data(*dims)
+        e = np.exp((scores + bias).astype(np.float64))
+        known = [(e / e.sum(tuple(range(axis, 4)), keepdims=True)).astype(f32)]
+        more = dict(axis=axis, is_inner_broadcast=inner)
+        cases.add(f"bias_softmax_{name}", "BiasSoftmax", [scores, bias], known=known, **more)
+
+    for n in (1, 2, 3, 4, 7):
+        cases.add(f"inverse_{n}", "Inverse", [data(2, 3, n, n) + 2 * np.eye(n, dtype=f32)])
+    cases.add("trilu_of_microsoft", "Trilu", [data(2, 4, 5), np.array(1, np.int64)], constants=["i1"], upper=0)
+    for name, depth, block, quant in (("fp4", 64, 16, 0), ("nf4", 48, 32, 1), ("nf4_odd", 5, 16, 1)):
+        count = 7 * depth
+        packed = rng.integers(0, 256, (count + 1) // 2).astype(np.uint8)
+        values = [data(2, 3, depth), packed, 0.1 + rng.random(-(-count // block)).astype(f32)]
+        more = dict(N=7, K=depth, block_size=block, quant_type=quant)
+        cases.add(f"matmul_bnb4_{name}", "MatMulBnb4", values, constants=["i1", "i2"], **more)
+
+    def relative(table, queries, keys, both_ways, most):  # Raffel et al., section 2.1
+        buckets = table.shape[1] // (2 if both_ways else 1)
+        ahead = np.arange(keys)[None] - np.arange(queries)[:, None]
+        own = np.where(ahead > 0, buckets, 0) if both_ways else 0
+        distance = np.abs(ahead) if both_ways else np.maximum(-ahead, 0)
+        exact = buckets // 2
+        far = exact + np.log(np.maximum(distance, exact) / exact) / math.log(most / exact) * (buckets - exact)
+        return table[:, own + np.where(distance < exact, distance, np.minimum(far.astype(int), buckets - 1))][None]
+
+    for name, both_ways, queries, keys, known_lengths in (("", 0, 9, 9, True), ("_both_ways", 1, 12, 12, False)):
+        table = data(3, 8)  # by heads, whatever its dims say
+        lengths = [np.array([queries], np.int64), np.array([keys], np.int64)]
+        known, more = [relative(table, queries, keys, both_ways, 10)], dict(max_distance=10, is_bidirectional=both_ways)
+        constants = ["i1", "i2"] if known_lengths else []
+        values = [table.reshape(8, 3), *lengths]
+        cases.add(f"relative_bias{name}", "RelativePositionBias", values, constants=constants, known=known, **more)
+    q, bias, positions = data(B, N, W), data(W), data(1, H, N, N)
+    w, b, eco = data(D, 8), data(8), data(1, H, 1, 1)
+    gates = ((q + bias).reshape(B, N, H, D).transpose(0, 2, 1, 3) @ w + b).reshape(B, H, N, 2, 4).sum(-1)
+    gates = 1 / (1 + np.exp(-gates))
+    known = [((gates[..., :1] * (gates[..., 1:] * eco - 1) + 2) * positions).astype(f32)]
+    values = [q, bias, positions, w, b, eco]
+    cases.add("gated_relative_bias", "GatedRelativePositionBias", values, known=known, num_heads=H)
+
+
 def add_quantized(cases):
     def u8(*dims):
         return rng.integers(0, 256, dims).astype(np.uint8)
@@ -192,6 +289,21 @@ def add_quantized(cases):
     cases.add(
         "qlinear_average_pool", "QLinearAveragePool", values, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]
     )
+    more = dict(kernel_shape=[3, 2], strides=[2, 1], channels_last=1)
+    values = [u8(2, 6, 5, 3), *pair(0.02, 130), *pair(0.013, 120)]
+    cases.add("qlinear_average_pool_last", "QLinearAveragePool", values, **more)
+    x, x_scale, x_zero = u8(2, 3, 4, 5), *pair(0.02, 130)
+    for name, axes, keep in (("", None, 1), ("_axes", [-1, 1], 0)):
+        mean = ((x.astype(np.float64) - 130) * np.float64(x_scale)).mean(axes and tuple(axes), keepdims=bool(keep))
+        known = [np.clip(np.rint(mean / np.float64(np.float32(0.013))) + 120, 0, 255).astype(np.uint8)]
+        more = dict(axes=axes, keepdims=keep) if axes else dict(keepdims=keep)
+        values = [x, x_scale, x_zero, *pair(0.013, 120)]
+        cases.add(f"qlinear_reduce_mean{name}", "QLinearReduceMean", values, known=known, **more)
+    weights = rng.integers(-127, 128, (6, 3, 3, 3)).astype(np.int8)
+    values = [u8(2, 5, 6, 3), *pair(0.02, 130), weights, np.array(0.01, np.float32), np.array(0, np.int8)]
+    values += [*pair(0.1, 128), rng.integers(-2000, 2000, 6).astype(np.int32)]
+    more = dict(pads=[1, 1, 1, 1], channels_last=1)
+    cases.add("qlinear_conv_last", "QLinearConv", values, constants=["i3"], **more)
     values = [rng.random((3, 1)) < 0.5, u8(3, 5), *pair(0.02, 130), u8(5), *pair(0.05, 90), *pair(0.04, 100)]
     cases.add("qlinear_where", "QLinearWhere", values)
     cases.add("matmul_integer_to_float", "MatMulIntegerToFloat", [u8(2, 6), u8(6, 4), scale, scales, zero, u8(4), bias])
@@ -295,6 +407,34 @@ def add_multi_head(cases):
     cases.add("mha_causal", op, same, num_heads=H, unidirectional=1)
     cases.add("mha_causal_past", op, [*same, None, None, None, *past], 3, num_heads=H, unidirectional=1)
     cases.add("mha_cross", op, [data(B, N, W), data(B, H, M, D), data(B, H, M, D)], num_heads=H)
+    op, one = "DecoderMaskedMultiHeadAttention", [data(B, 1, W) for _ in range(3)]
+    seen = np.array([[1] * 4, [1, 0, 1, 1]], np.int32)
+
+    def heads(x):
+        return x.reshape(B, -1, H, D).transpose(0, 2, 1, 3)
+
+    def attend(q, k, v, scale=1 / math.sqrt(D), added=0):
+        e = np.exp(q @ k.transpose(0, 1, 3, 2) * scale + added)
+        y = (e / e.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3).reshape(B, -1, W)
+        return [t.astype(np.float32) for t in (y, k, v)]
+
+    # onnxruntime's CPU kernel wants a cache of fixed length
+    q, k, v = map(heads, one)
+    k, v = np.concatenate([past[0], k], 2), np.concatenate([past[1], v], 2)
+    cases.add("one_token", op, [*one, None, None, *past], 3, known=attend(q, k, v), num_heads=H)
+    added = data(1, 1, 1, 4)
+    known = attend(q, k, v, 0.3, added + np.where(seen, 0, -10000.0)[:, None, None])
+    cases.add("one_token_masks", op, [*one, seen, added, *past], 3, known=known, num_heads=H, scale=0.3)
+    bias = data(3 * W)
+    q, k, v = (heads(x + bias[i * W : (i + 1) * W]) for i, x in enumerate(one))
+    known = attend(q, np.concatenate([past[0], k], 2), np.concatenate([past[1], v], 2))
+    values = [*one, None, None, *past, None, None, None, bias]
+    cases.add("one_token_bias", op, values, 3, known=known, num_heads=H)
+    cross = [data(B, 1, W), data(B, H, M, D), data(B, H, M, D)]
+    cases.add("one_token_cross", op, cross, known=attend(heads(cross[0]), *cross[1:])[:1], num_heads=H)
+    room = [data(B, H, M, D), data(B, H, M, D)]
+    values = [*one, None, None, *room, np.array([3], np.int32)]
+    cases.add("one_token_cache", op, values, 3, num_heads=H, past_present_share_buffer=1)
     x = [data(B, N, 12), data(12, 3 * W), data(3 * W)]
     padding = np.array([[1] * 5, [1, 1, 1, 0, 0]], np.int32)
     cases.add("attention", "Attention", x, num_heads=H)
@@ -392,6 +532,7 @@ FAMILIES = {
     "grouped": add_grouped_queries,
     "rotary": add_rotary,
     "first": add_first,
+    "fused": add_fused,
 }
 
 

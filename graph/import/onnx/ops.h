@@ -145,10 +145,11 @@ trm_tensor *trm_onnx_unary(trm_onnx_node *node, trm_unary_op op, trm_tensor *x);
 trm_tensor *trm_onnx_unary_with(trm_onnx_node *node, trm_unary_op op, trm_tensor *x, float alpha, float beta);
 trm_tensor *trm_onnx_activation(trm_onnx_node *node, trm_activation activation, trm_tensor *x);
 trm_tensor *trm_onnx_matmul(trm_onnx_node *node, trm_tensor *a, trm_tensor *b, bool transpose_a, bool transpose_b);
-/* The node's attributes of a convolution, or of a pool by averages, whose input 0 has the dims of x. */
+/* The node's attributes of a convolution, or of a pool, whose input 0 has as many dimensions as x. */
 trm_tensor *trm_onnx_convolution(trm_onnx_node *node, trm_tensor *x, trm_tensor *w, trm_tensor *bias,
                                  bool whole_numbers);
 trm_tensor *trm_onnx_average_pool(trm_onnx_node *node, trm_tensor *x);
+trm_tensor *trm_onnx_max_pool(trm_onnx_node *node, trm_tensor *x);
 trm_tensor *trm_onnx_transpose(trm_onnx_node *node, trm_tensor *x, const int32_t *perm); /* [rank of x] */
 /* dims as RESHAPE takes them: 0 copies, one -1 is inferred. */
 trm_tensor *trm_onnx_reshape(trm_onnx_node *node, trm_tensor *x, const int64_t *dims, int32_t n);
@@ -199,6 +200,7 @@ trm_tensor *trm_onnx_flatten(trm_onnx_node *node, trm_tensor *x, int32_t axis);
     X(collective) \
     X(contrib) \
     X(control) \
+    X(fused) \
     X(index) \
     X(loss) \
     X(matmul) \

@@ -22,6 +22,10 @@ trm_tensor *trm_onnx_norm(trm_onnx_node *node, trm_norm_op op, float eps, trm_te
 trm_tensor *trm_onnx_split_heads(trm_onnx_node *node, trm_tensor *x, int64_t heads);
 trm_tensor *trm_onnx_join_heads(trm_onnx_node *node, trm_tensor *x);
 
+/* [N, ..., C] as [N, C, ...], and back. */
+trm_tensor *trm_onnx_channels_first(trm_onnx_node *node, trm_tensor *x);
+trm_tensor *trm_onnx_channels_last(trm_onnx_node *node, trm_tensor *x);
+
 /* x under the activation that a fused operator of com.microsoft names (attribute `activation`), with its parameters. */
 trm_tensor *trm_onnx_fused_activation(trm_onnx_node *node, trm_tensor *x);
 

@@ -117,9 +117,9 @@ static trm_tensor *add_part(trm_onnx_node *node, trm_tensor *x, trm_tensor *bias
     return trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, x, trm_onnx_slice(node, bias, 0, first, first + n, 1));
 }
 
-static bool take_heads(trm_onnx_node *node, trm_onnx_attention *at)
+static bool take_heads(trm_onnx_node *node, trm_onnx_attention *at, trm_tensor *bias)
 {
-    trm_tensor *q = node->inputs[0], *k = node->inputs[1], *v = node->inputs[2], *bias = node->inputs[3];
+    trm_tensor *q = node->inputs[0], *k = node->inputs[1], *v = node->inputs[2];
     const int64_t heads = trm_onnx_int(node, "num_heads", 0);
     if (q->dims.n == 5 && bias == NULL) {
         at->q = packed_item(node, q, 0);
@@ -172,7 +172,7 @@ static void import_multi_head(trm_onnx_node *node)
     if (node->inputs[8] != NULL || node->inputs[9] != NULL) {
         trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "a cache that is shared with the output is not supported");
     }
-    if (trm_onnx_failed(node) || !take_heads(node, &at)) {
+    if (trm_onnx_failed(node) || !take_heads(node, &at, node->inputs[3])) {
         return;
     }
     at.k = behind(node, node->inputs[6], at.k);
@@ -358,6 +358,58 @@ static void import_grouped_query(trm_onnx_node *node)
     trm_onnx_set(node, 2, at.v);
 }
 
+/* ---- one token
+ * ------------------------------------------------------------------------------------------------------------- */
+
+/* Keys and values before the token: concatenated, or with those of the token in a cache of fixed length. */
+static void add_past(trm_onnx_node *node, trm_onnx_attention *at)
+{
+    static const int64_t flat[1] = {-1};
+    trm_tensor **in = node->inputs;
+    if (!trm_onnx_flag(node, "past_present_share_buffer", false)) {
+        at->k = behind(node, in[5], at->k);
+        at->v = behind(node, in[6], at->v);
+        return;
+    }
+    if (in[5] == NULL || in[6] == NULL || in[7] == NULL || in[3] != NULL || in[4] != NULL) {
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
+                      "a cache that is shared with the output, without its length or with a mask, is not supported");
+        return;
+    }
+    trm_tensor *start = trm_onnx_reshape(node, trm_onnx_cast(node, in[7], TRM_I64), flat, 1);
+    at->k = put_into_cache(node, in[5], at->k, start, trm_onnx_dim_of(node, in[5], 2));
+    at->v = put_into_cache(node, in[6], at->v, start, trm_onnx_dim_of(node, in[6], 2));
+    at->lengths = trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_ADD, start, 1.0);
+}
+
+/* (query [B, 1, W], key, value, padding mask, added mask, past key, past value, length of the past, beams, which beam a
+ * token is of, bias). Keys [B, H, M, D] are those of cross attention. */
+static void import_one_token(trm_onnx_node *node)
+{
+    trm_onnx_attention at = plain_attention(node);
+    trm_tensor **in = node->inputs;
+    const double low = (double)trm_onnx_float(node, "mask_filter_value", -10000.0f);
+    int64_t beams = 1;
+    int32_t count = 0;
+    const bool one = in[8] == NULL || (trm_onnx_known_ints(node, in[8], &beams, 1, &count) && beams == 1);
+    if (!one || in[9] != NULL || trm_onnx_wants(node, 3)) {
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "several beams, or scores as an output, are not supported");
+    }
+    if (trm_onnx_failed(node) || !take_heads(node, &at, in[10])) {
+        return;
+    }
+    if (in[1]->dims.n == 3) {
+        add_past(node, &at);
+    }
+    if (in[3] != NULL && !trm_onnx_failed(node)) {
+        at.mask = padding_mask(node, in[3], at.k, at.q->dtype, low);
+    }
+    at.mask = add_masks(node, at.mask, in[4]);
+    trm_onnx_set(node, 0, trm_onnx_join_heads(node, trm_onnx_attend(node, &at, NULL)));
+    trm_onnx_set(node, 1, at.k);
+    trm_onnx_set(node, 2, at.v);
+}
+
 /* ---- rotary positions
  * ------------------------------------------------------------------------------------------------ */
 
@@ -395,11 +447,13 @@ const trm_onnx_operator trm_onnx_ops_contrib[] = {
     {"com.microsoft", "Gelu", 1, 1, import_bias_activation, TRM_ACTIVATION_GELU},
     {"com.microsoft", "QuickGelu", 1, 1, import_quick_gelu, 0},
     {"com.microsoft", "FusedMatMul", 1, 2, import_fused_matmul, 0},
+    {"com.microsoft", "TransposeMatMul", 1, 2, import_fused_matmul, 0}, /* its first name */
     {"com.microsoft", "FusedMatMulActivation", 1, 2, import_fused_matmul, 1},
     {"com.microsoft", "MultiHeadAttention", 1, 1, import_multi_head, 0},
     {"com.microsoft", "Attention", 1, 2, import_attention, 0},
     {"com.microsoft", "QAttention", 1, 5, import_quantized_attention, 0},
     {"com.microsoft", "GroupQueryAttention", 1, 1, import_grouped_query, 0},
+    {"com.microsoft", "DecoderMaskedMultiHeadAttention", 1, 2, import_one_token, 0},
     {"com.microsoft", "RotaryEmbedding", 1, 4, import_rotary, 0},
     {0},
 };

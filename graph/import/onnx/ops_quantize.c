@@ -218,13 +218,15 @@ static void import_conv_integer(trm_onnx_node *node)
     trm_onnx_set(node, 0, trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, y, low));
 }
 
-/* Sums in f32: exact if the absolute values of their products add up to less than 2^24, and beyond that with an error
- * far below a step of y; bias and scales in f64. */
+/* data: channels may stand last, but those of the weights. Sums in f32: exact if the absolute values of their products
+ * add up to less than 2^24, and beyond that with an error far below a step of y; bias and scales in f64. */
 static void import_qlinear_conv(trm_onnx_node *node)
 {
     trm_tensor **in = node->inputs, *w_scale = trm_onnx_cast(node, in[4], TRM_F64), *y_zero = in[7];
     const trm_dtype to = y_zero == NULL ? in[0]->dtype : y_zero->dtype;
-    trm_tensor *x = centred(node, in[0], in[2], NEVER, TRM_F32), *w = centred(node, in[3], in[5], 0, TRM_F32);
+    const bool last = node->row->data != 0 && trm_onnx_flag(node, "channels_last", false);
+    trm_tensor *x = centred(node, last ? trm_onnx_channels_first(node, in[0]) : in[0], in[2], NEVER, TRM_F32);
+    trm_tensor *w = centred(node, in[3], in[5], 0, TRM_F32);
     trm_tensor *y = trm_onnx_cast(node, whole_convolution(node, x, w), TRM_F64);
     if (in[8] != NULL) {
         trm_tensor *bias = along_channels(node, trm_onnx_cast(node, in[8], TRM_F64), y);
@@ -236,7 +238,8 @@ static void import_qlinear_conv(trm_onnx_node *node)
     trm_tensor *scale = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MUL, trm_onnx_cast(node, in[1], TRM_F64), w_scale);
     y = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MUL, y, scale);
     y = trm_onnx_cast(node, y, TRM_F32);
-    trm_onnx_set(node, 0, quantize(node, y, trm_onnx_cast(node, in[6], TRM_F32), y_zero, to));
+    y = quantize(node, y, trm_onnx_cast(node, in[6], TRM_F32), y_zero, to);
+    trm_onnx_set(node, 0, last ? trm_onnx_channels_last(node, y) : y);
 }
 
 /* ---- com.microsoft: operators between a dequantization and a quantization ------------------------- */
@@ -314,11 +317,19 @@ static void import_qlinear_softmax(trm_onnx_node *node)
 
 static void import_qlinear_average_pool(trm_onnx_node *node)
 {
-    if (trm_onnx_flag(node, "channels_last", false)) {
-        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "channels_last is not supported");
-        return;
-    }
-    set_packed(node, trm_onnx_average_pool(node, unpacked(node, 0)), 3, node->inputs[0]->dtype);
+    const bool last = trm_onnx_flag(node, "channels_last", false);
+    trm_tensor *x = unpacked(node, 0);
+    trm_tensor *y = trm_onnx_average_pool(node, last ? trm_onnx_channels_first(node, x) : x);
+    set_packed(node, last ? trm_onnx_channels_last(node, y) : y, 3, node->inputs[0]->dtype);
+}
+
+static void import_qlinear_mean(trm_onnx_node *node)
+{
+    int32_t axes[TRM_MAX_DIMS];
+    trm_tensor *x = unpacked(node, 0);
+    const int32_t n = trm_onnx_axes(node, "axes", -1, x->dims.n, axes);
+    const bool keep = trm_onnx_flag(node, "keepdims", true);
+    set_packed(node, trm_onnx_reduce(node, TRM_REDUCE_AVG, x, axes, n, keep), 3, node->inputs[0]->dtype);
 }
 
 static void import_qlinear_where(trm_onnx_node *node)
@@ -406,6 +417,8 @@ const trm_onnx_operator trm_onnx_ops_quantize[] = {
     {"com.microsoft", "QLinearSoftmax", 1, 4, import_qlinear_softmax, 0},
     {"com.microsoft", "QLinearAveragePool", 1, 4, import_qlinear_average_pool, 0},
     {"com.microsoft", "QLinearWhere", 1, 8, import_qlinear_where, 0},
+    {"com.microsoft", "QLinearReduceMean", 1, 4, import_qlinear_mean, 0},
+    {"com.microsoft", "QLinearConv", 1, 8, import_qlinear_conv, 1},
     {"com.microsoft", "QLinearConcat", 1, 5, import_qlinear_concat, 0},
     {"com.microsoft", "MatMulIntegerToFloat", 1, 4, import_matmul_to_float, 0},
     {"com.microsoft", "DynamicQuantizeMatMul", 1, 3, import_dynamic_matmul, 0},

@@ -505,6 +505,7 @@ const trm_onnx_operator trm_onnx_ops_shape[] = {
     {"", "Tile", 1, 3, import_tile_1, 0},
     {"", "Tile", 6, 2, import_tile, 0},
     {"", "Trilu", 14, 1, import_trilu, 0},
+    {"com.microsoft", "Trilu", 1, 1, import_trilu, 0},
     {"", "Unique", 11, 1, import_unique, 0},
     {"", "Unsqueeze", 1, 1, import_unsqueeze, 0},
     {0},

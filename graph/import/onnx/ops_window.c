@@ -174,6 +174,12 @@ trm_tensor *trm_onnx_average_pool(trm_onnx_node *node, trm_tensor *x)
     return trm_onnx_add(node, &desc, x, NULL, NULL, NULL);
 }
 
+trm_tensor *trm_onnx_max_pool(trm_onnx_node *node, trm_tensor *x)
+{
+    const trm_layer_desc desc = describe_pool(node, TRM_POOL_MAX);
+    return trm_onnx_add(node, &desc, x, NULL, NULL, NULL);
+}
+
 static void import_pool(trm_onnx_node *node)
 {
     trm_layer_desc desc = describe_pool(node, (trm_pool_op)node->row->data);
