@@ -434,13 +434,14 @@ static trm_status child_failure(const supervisor *s)
     return trm_fail(code < 6 ? statuses[code] : TRM_ERROR_LOST_RANK, "the job has ended with exit code %d", code);
 }
 
-/* Rank `lost` is; what rank 0 may have said meanwhile tells why. If that is of a lost rank as well, and not the reason
- * of its own end, it follows from this loss. */
+/* Rank `lost` is; what rank 0 may have said meanwhile, be it over a connection that is new, tells why. If that is of a
+ * lost rank as well, and not the reason of its own end, it follows from this loss. */
 static trm_status better_cause(supervisor *s, trm_status status, int32_t lost, supervisor_frame_fn fn, void *user,
                                bool *became_ready, wire_ready *ready)
 {
     char cause[sizeof(s->failure_text)];
     snprintf(cause, sizeof(cause), "%s", trm_last_error());
+    accept_links(s);
     for (int32_t i = 0; i < s->n_links && s->failure.status == TRM_OK; i++) {
         (void)poll_link(s, &s->links[i], fn, user, became_ready, ready);
     }

@@ -253,6 +253,46 @@ static void the_first_cause_is_told(void **state)
     }
 }
 
+/* Rank 0 connects to say why it ends, and ends, when the supervisor has looked who is new and not yet who has died. */
+static void end_in_between(void *user, const wire_frame *frame)
+{
+    int *lead_fd = user;
+    trm_bytes out = {0};
+    wire_hello hello = hello_of(0, 1, rank_started);
+    hello.leads = 1;
+    assert_int_equal(frame->kind, WIRE_END);
+    assert_ok(wire_write(&out, WIRE_HELLO, &hello, sizeof(hello)));
+    assert_ok(wire_write_failure(&out, TRM_ERROR_INVALID_MODEL, "no such model"));
+    *lead_fd = connect_to(s.path);
+    assert_int_equal(send(*lead_fd, out.data, out.size, 0), out.size);
+    trm_bytes_fini(&out);
+    kill(rank_started, SIGKILL);
+    assert_int_equal(waitid(P_PID, (id_t)rank_started, &(siginfo_t){0}, WEXITED | WNOWAIT), 0);
+}
+
+static void a_cause_told_in_the_last_moment_is_heard(void **state)
+{
+    (void)state;
+    wire_ready ready;
+    trm_bytes out = {0};
+    bool became_ready;
+    int lead_fd = -1;
+    start(1, 60, 60);
+    start_rank(NOTHING, &sleeps);
+    wire_hello hello = hello_of(0, 1, rank_started);
+    assert_ok(wire_write(&out, WIRE_HELLO, &hello, sizeof(hello)));
+    assert_ok(wire_write(&out, WIRE_END, NULL, 0)); /* the supervisor hands it on */
+    int beat_fd = connect_to(s.path);
+    assert_int_equal(send(beat_fd, out.data, out.size, 0), out.size);
+    trm_status status = supervisor_poll(&s, end_in_between, &lead_fd, &became_ready, &ready);
+    assert_int_equal(status, TRM_ERROR_INVALID_MODEL);
+    assert_string_equal(trm_last_error(), "no such model");
+    close(beat_fd);
+    close(lead_fd);
+    end(NULL);
+    trm_bytes_fini(&out);
+}
+
 /* Two ranks of which both threads that beat live, so that only what the others do tells; seconds until one is lost. */
 typedef struct idling {
     unsigned turns[2]; /* a look of the supervisor */
@@ -437,6 +477,7 @@ int main(void)
         cmocka_unit_test_teardown(ranks_that_wait_for_processors_are_given_time, end),
         cmocka_unit_test_teardown(ranks_that_start_are_given_time, end),
         cmocka_unit_test_teardown(the_first_cause_is_told, end),
+        cmocka_unit_test_teardown(a_cause_told_in_the_last_moment_is_heard, end),
         cmocka_unit_test_teardown(ranks_that_make_nothing_are_lost, end),
         cmocka_unit_test(memory_of_other_ranks_is_refused),
         cmocka_unit_test(signals_do_not_end_the_wait_for_memory),
