@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# The server's tests on GPUs: OpenAI's client, what operators rely on (lost ranks, sleep, limits), replies under load. Prints a table last;
-# exits 1 if a file of tests failed.
+# The server's tests on GPUs: OpenAI's client, what operators rely on (lost ranks, replicas, sleep, limits), replies under load. Prints a table
+# last; exits 1 if a file of tests failed.
 #
 #   tests/gpu/serve_gpu.sh PROGRAM MODEL RANKS [TEST...]      MODEL: the folder configs/models/kjv-7m; TEST: a file of tests/serve, or FILE:CLASS.CASE
 #
 # Needs python3 with the package of tests/serve/requirements.txt (PYTHON names another), LOG a folder for what they print, TIMEOUT the seconds that
-# each file has (300; with 4 ranks test_operation took more than 175). Of another MODEL only test_load:Load.test_batch_invariant and test_operation's
-# LostRanks.test_killed, LostRanks.test_stopped and Sleep.test_sleep can be run: the others know the text. With one rank the files run side by side on
-# the same GPU.
+# each file has (300). Of another MODEL only test_load:Load.test_batch_invariant, test_lost_ranks:LostRanks.test_killed and LostRanks.test_stopped,
+# and test_sleep:Sleep.test_sleep can be run: the others know the text. With one rank three files at a time run side by side on the same GPU.
 set -u
 
 if [ $# -lt 3 ]; then
@@ -18,7 +17,7 @@ tests=$(cd "$(dirname "$0")/../serve" && pwd)
 export TRIREME_PROGRAM=$1 TRIREME_MODEL=$2 TRIREME_RANKS=$3 TRIREME_BACKEND=${TRIREME_BACKEND:-cuda} PYTHONUNBUFFERED=1
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 shift 3
-[ $# -gt 0 ] || set -- test_client test_load test_operation
+[ $# -gt 0 ] || set -- test_lost_ranks test_load test_operation test_client test_replicas test_sleep test_soak
 log=${LOG:-$(mktemp -d)}
 mkdir -p "$log"
 rm -f "$log"/*.result
@@ -37,6 +36,7 @@ run() {
 
 for test in "$@"; do
     if [ "$TRIREME_RANKS" = 1 ]; then
+        while [ "$(jobs -pr | wc -l)" -ge 3 ]; do wait -n; done
         run "$test" &
     else
         run "$test"

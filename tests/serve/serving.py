@@ -4,11 +4,14 @@ import http.client
 import json
 import os
 import re
+import select
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
 import time
+import unittest
 
 PROGRAM = os.environ["TRIREME_PROGRAM"]
 MODEL = os.environ["TRIREME_MODEL"]
@@ -16,8 +19,11 @@ RANKS = int(os.environ.get("TRIREME_RANKS", "1"))
 BACKEND = os.environ.get("TRIREME_BACKEND", "host")
 BEGINNING = " God created the heaven and the earth.\n"
 
-
 HOLDS = ["--beat-timeout", "600", "--step-timeout", "600"] # for a server whose ranks are held
+
+# On the host jobs of several ranks are another job to the front end alone: what only that does is tested with one rank. On GPUs a
+# run may have no other.
+of_front_end = unittest.skipIf(BACKEND == "host" and RANKS > 1, "the front end alone, as with one rank")
 
 
 class Server:
@@ -172,6 +178,49 @@ def eventually(check, seconds=600):
             if time.monotonic() > end:
                 raise
         time.sleep(0.02)
+
+
+def long_body(**more):
+    return dict({"prompt": "And", "max_tokens": 1000, "temperature": 0, "ignore_eos": True}, **more)
+
+
+class Stream:
+    """A completion that has begun: its first token has come, and the others come while the caller disturbs them."""
+    def __init__(self, server, **more):
+        body = json.dumps(long_body(stream=True, stream_options={"include_usage": True}, **more)).encode()
+        self.data = b""
+        self.socket = socket.create_connection(("127.0.0.1", server.port), 600)
+        self.socket.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        self._read_until(b"data: {")
+
+    def _read(self):
+        more = self.socket.recv(65536)
+        assert more != b"", self.data[-300:]
+        self.data += more
+
+    def _read_until(self, what):
+        while what not in self.data:
+            self._read()
+
+    def has_ended(self):
+        while b"[DONE]" not in self.data and select.select([self.socket], [], [], 0)[0]:
+            self._read()
+        return b"[DONE]" in self.data
+
+    def end(self):
+        """Its text and usage, when all has come."""
+        self._read_until(b"[DONE]")
+        self.socket.close()
+        events = [json.loads(line[6:]) for line in self.data.split(b"\n") if line.startswith(b"data: {")]
+        return "".join(choice["text"] for event in events for choice in event["choices"]), events[-1]["usage"]
+
+
+def fall_asleep(server):
+    """Until the ranks have ended: on a busy machine that may take longer than a request for it waits."""
+    status = 500
+    while status == 500:
+        status, body, _ = server.request("POST", "/sleep")
+    assert status == 200, body
 
 
 @contextlib.contextmanager

@@ -36,11 +36,13 @@ def reply_of(server, body):
 
 
 class Load(unittest.TestCase):
+    text = None # what prompts are cut from: whatever the first server says
+
     def replies(self, *more):
         """The bodies, and the choices of two servers: one at a time, and all at once."""
         with Server(*ALONE, *more) as server:
-            text = server.complete("In the beginning", max_tokens=700, ignore_eos=True)
-            asked = list(bodies(text))
+            Load.text = Load.text or server.complete("In the beginning", max_tokens=700, ignore_eos=True)
+            asked = list(bodies(Load.text))
             alone = [reply_of(server, body) for body in asked]
         with Server(*CROWDED, *more) as server:
             def check():
