@@ -418,6 +418,14 @@ trm_status open_model(const settings *all, const char *name, trm_model **model)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option --layers is for named shapes, %s is a model folder", name);
     }
     trm_status status = trm_model_open(name, model);
+    const bool takes_files = all->command == COMMAND_RUN || all->command == COMMAND_BENCH ||
+                             all->command == COMMAND_INSPECT || all->command == COMMAND_COMPARE;
+    struct stat file;
+    if (status == TRM_ERROR_IO && is_operand && takes_files && (stat(name, &file) != 0 || !S_ISDIR(file.st_mode))) {
+        char cause[512];
+        snprintf(cause, sizeof(cause), "%s", trm_last_error());
+        return trm_fail(TRM_ERROR_INVALID_MODEL, "%s (files of networks have names that end in .onnx or .plan)", cause);
+    }
     return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
 }
 

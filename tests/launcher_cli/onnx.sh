@@ -298,7 +298,16 @@ case_onnx() { # ONNX models: run once, measured, shown
     fails 3 'node 0 (Add, opset 17): its input "nope" is not defined' 0 run "$work/missing.onnx"
     fails 2 "input b is not given (--input b=FILE)" 0 run "$work/product.onnx" --input "a=$work/a.npy"
     fails 2 "--input: the model has no input \"z\", its inputs are: a, b" 0 run "$work/product.onnx" --input "z=$work/a.npy"
-    fails 2 "the dims given for input a do not fit" 0 bench "$work/product.onnx" --shapes a:3x5
+    fails 2 "input a is given dims [3, 5], expected [3, 4] as in the model" 0 bench "$work/product.onnx" --shapes a:3x5
+    fails 2 "input a is given dims [12], expected [3, 4] as in the model" 0 bench "$work/product.onnx" --shapes a:12
+    fails 2 "input input_ids is given dims [3, 5, 1], expected [3, sequence] as in the model" 0 bench "$encoder" --shapes input_ids:3x5x1 --dim batch=3 --quiet
+    fails 2 'expected NAME=FILE with an output of the model, its outputs are: y, passes' 0 run "$many/model.onnx" --output z=a.npy --inputs "$many/test_data_set_3"
+    cp "$corpus/hostile_output_twice" "$work/twice.onnx"
+    fails 3 'twice.onnx: output "y" is listed twice' 0 run "$work/twice.onnx"
+    for path in none.plan2 product.plan2; do
+        cp "$work/product.onnx" "$work/product.plan2"
+        fails 3 "(files of networks have names that end in .onnx or .plan)" 0 bench "$work/$path"
+    done
     npy "4, 4" '\x00\x00\x80\x3f' 12 >"$work/short.npy"
     fails 3 "short.npy has 48 bytes of elements, expected 64" 0 run "$work/product.onnx" --input "a=$work/short.npy"
     fails 3 "cannot open $work/none.onnx" 0 inspect "$work/none.onnx"

@@ -1,4 +1,5 @@
 /* Inputs and outputs of the network: their types and dims, values that the caller fixed, and the names of outputs. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -75,6 +76,23 @@ static int64_t dim_value(const trm_onnx_options *options, const Onnx__TensorShap
     return -1;
 }
 
+/* The dims that the file declares, with their names: "[batch, 4]"; text [TRM_DIMS_TEXT_SIZE]. */
+static const char *declared_dims(const trm_onnx_options *options, const Onnx__TensorShapeProto *shape, char *text)
+{
+    size_t used = (size_t)snprintf(text, TRM_DIMS_TEXT_SIZE, "[");
+    for (size_t i = 0; i < shape->n_dim && used < TRM_DIMS_TEXT_SIZE; i++) {
+        const int64_t value = dim_value(options, shape->dim[i]);
+        const char *gap = i == 0 ? "" : ", ", *name = trm_onnx_text(shape->dim[i]->dim_param);
+        used += value >= 0 ? (size_t)snprintf(text + used, TRM_DIMS_TEXT_SIZE - used, "%s%lld", gap, (long long)value)
+                           : (size_t)snprintf(text + used, TRM_DIMS_TEXT_SIZE - used, "%s%s", gap,
+                                              name[0] == '\0' ? "?" : name);
+    }
+    if (used < TRM_DIMS_TEXT_SIZE) {
+        snprintf(text + used, TRM_DIMS_TEXT_SIZE - used, "]");
+    }
+    return text;
+}
+
 /* Dims of an input: those the caller gives, else those the file declares. */
 static trm_status input_dims(const trm_onnx_options *options, const char *name, const Onnx__TypeProto__Tensor *type,
                              trm_dims *dims)
@@ -96,7 +114,9 @@ static trm_status input_dims(const trm_onnx_options *options, const char *name, 
                 fits = declared < 0 || given->d[k] < 0 || declared == given->d[k];
             }
             if (!fits) {
-                TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the dims given for input %s do not fit those of the model", name);
+                char found[TRM_DIMS_TEXT_SIZE], expected[TRM_DIMS_TEXT_SIZE];
+                TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s is given dims %s, expected %s as in the model", name,
+                         trm_dims_format(given, found), declared_dims(options, shape, expected));
             }
             *dims = *given;
             return TRM_OK;
@@ -250,19 +270,28 @@ static trm_status mark_value(trm_onnx_import *import, trm_onnx_value *value, con
 trm_status trm_onnx_mark_outputs(trm_onnx_import *import, trm_onnx_scope *scope)
 {
     const Onnx__GraphProto *graph = import->model->graph;
-    for (size_t i = 0; i < graph->n_output; i++) {
+    trm_map names = {0};
+    trm_status status = TRM_OK;
+    for (size_t i = 0; i < graph->n_output && status == TRM_OK; i++) {
         const char *name = trm_onnx_text(graph->output[i]->name);
+        bool again;
         trm_onnx_value *value = trm_onnx_find(scope, name);
-        trm_status status = value == NULL ? trm_fail(TRM_ERROR_INVALID_MODEL, "output \"%s\" is not defined", name)
-                                          : trm_onnx_load(import, value, name);
+        status = trm_map_add(&names, name, strlen(name), 0, &again);
+        if (status == TRM_OK && again) {
+            status = trm_fail(TRM_ERROR_INVALID_MODEL, "output \"%s\" is listed twice", name);
+        } else if (status == TRM_OK) {
+            status = value == NULL ? trm_fail(TRM_ERROR_INVALID_MODEL, "output \"%s\" is not defined", name)
+                                   : trm_onnx_load(import, value, name);
+        }
         if (status == TRM_OK) {
             status = mark_value(import, value, name);
         }
         if (status != TRM_OK) {
-            TRM_TRY(trm_onnx_record_graph_issue(import, scope, status));
+            status = trm_onnx_record_graph_issue(import, scope, status);
         }
     }
-    return TRM_OK;
+    trm_map_fini(&names);
+    return status;
 }
 
 /* ---- types ----------------------------------------------------------------------------------------------- */

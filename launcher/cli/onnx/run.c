@@ -128,8 +128,15 @@ trm_status onnx_check_outputs(const onnx_job *j)
             known = known || (file != NULL && file[0] != '\0');
         }
         if (!known) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--output is \"%s\", expected NAME=FILE with an output of the model",
-                     text);
+            char names[256] = "";
+            size_t used = 0;
+            for (int32_t k = 0; k < trm_network_output_count(j->shown) && used < sizeof(names); k++) {
+                used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", k == 0 ? "" : ", ",
+                                         trm_tensor_name(trm_network_output(j->shown, k)));
+            }
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "--output is \"%s\", expected NAME=FILE with an output of the model, its outputs are: %s", text,
+                     names);
         }
     }
     return TRM_OK;
