@@ -24,9 +24,14 @@ typedef struct trm_onnx trm_onnx;
 TRM_API trm_status trm_onnx_open(const char *path, trm_onnx **model);
 TRM_API void trm_onnx_close(trm_onnx *model); /* NULL is ignored */
 
+/* Of the opsets of ONNX's own operators, the last whose operators are all known as it has them. A model that uses a
+ * later one is imported as if they still were: what an operator means may have changed since. */
+#define TRM_ONNX_NEWEST_OPSET 28
+
 typedef struct trm_onnx_info {
     const char *path, *producer; /* producer: name and version, "" where it has none */
     int64_t ir_version, opset;   /* opset of ONNX's own operators; 0: the model uses none */
+    int64_t newer_opset;         /* the latest behind TRM_ONNX_NEWEST_OPSET that it, or a function, uses; 0: none */
     int32_t nodes;               /* of the main graph */
     int32_t functions;           /* local ones */
     int64_t parameters;          /* elements of the main graph's initializers */

@@ -351,6 +351,39 @@ static void test_named_dims(void **state)
     trm_onnx_close(opened);
 }
 
+/* The model's own opset, and that of a function of it, may be later than all that are known. */
+static void test_opsets_of_the_future(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t own, of_function;
+        int64_t newer;
+    } cases[] = {
+        {17, 17, 0}, {TRM_ONNX_NEWEST_OPSET, TRM_ONNX_NEWEST_OPSET, 0}, {29, 17, 29}, {17, 30, 30}, {31, 30, 31}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const int64_t dims[] = {2};
+        message graph = {0}, function = {0}, opset = {0};
+        put_graph(&graph, 1, node("Add x x y"));
+        put_graph(&graph, 11, port("x", 1, 1, dims));
+        put_graph(&graph, 12, port("y", 1, 1, dims));
+        message model = model_of_opset(&graph, cases[i].own);
+        put_number(&opset, 2, cases[i].of_function);
+        put_text(&function, 1, "unused");
+        put_message(&function, 9, &opset);
+        put_text(&function, 10, "own");
+        put_message(&model, 25, &function);
+        trm_onnx *opened = open_model(&model);
+        trm_onnx_info info;
+        trm_network *network;
+        trm_onnx_get_info(opened, &info);
+        assert_int_equal(info.opset, cases[i].own);
+        assert_int_equal(info.newer_opset, cases[i].newer);
+        assert_ok(trm_onnx_build_network(opened, NULL, &network));
+        trm_network_destroy(network);
+        trm_onnx_close(opened);
+    }
+}
+
 /* In f32, but of whole numbers, which no kernel may make of other ones that are nearly theirs. */
 static void test_convolutions_of_integers_say_so(void **state)
 {
@@ -652,6 +685,7 @@ int main(void)
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_dims_of_minus_one_are_open),
         cmocka_unit_test(test_named_dims),
+        cmocka_unit_test(test_opsets_of_the_future),
         cmocka_unit_test(test_convolutions_of_integers_say_so),
         cmocka_unit_test(test_attention_over_ranks),
         cmocka_unit_test(test_outputs_have_their_names),

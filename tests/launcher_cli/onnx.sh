@@ -308,6 +308,23 @@ case_onnx() { # ONNX models: run once, measured, shown
         cp "$work/product.onnx" "$work/product.plan2"
         fails 3 "(files of networks have names that end in .onnx or .plan)" 0 bench "$work/$path"
     done
+    # An opset that is not known yet is imported, with a warning.
+    LC_ALL=C sed -z 's/\x10\x0d$/\x10\x1d/' "$work/product.onnx" >"$work/newer.onnx" # 13 becomes 29
+    for command in "run --input a=$work/a.npy --input b=$work/b.npy" "bench --duration 0 --warm-up 0" "build -o $work/newer.plan" inspect; do
+        # shellcheck disable=SC2086
+        start 0 ${command%% *} "$work/newer.onnx" $(echo "$command " | cut -d' ' -f2-)
+        [ $code = 0 ] && [ "$(grep -c "newer.onnx uses opset 29, known are those to 28" "$work/err")" = 1 ] || complain "an opset of the future, $command: $code: $(cat "$work/err")"
+    done
+    grep -q "opset 29 is newer than 28, the newest that is known" "$work/out" || complain "inspect says nothing of opset 29: $(cat "$work/out")"
+    start 2 inspect "$work/newer.onnx" --json
+    value opset_is_known false
+    value newest_known_opset 28
+    [ "$(grep -c "uses opset 29" "$work/err")" = 1 ] || complain "not one warning of two ranks: $(cat "$work/err")"
+    start 0 bench "$work/newer.onnx" --duration 0 --warm-up 0 --quiet
+    ! grep -q opset "$work/err" || complain "a warning though --quiet is given: $(cat "$work/err")"
+    start 0 inspect "$work/product.onnx" --json
+    value opset_is_known true
+    ! grep -q opset "$work/err" || complain "a warning of a known opset: $(cat "$work/err")"
     npy "4, 4" '\x00\x00\x80\x3f' 12 >"$work/short.npy"
     fails 3 "short.npy has 48 bytes of elements, expected 64" 0 run "$work/product.onnx" --input "a=$work/short.npy"
     fails 3 "cannot open $work/none.onnx" 0 inspect "$work/none.onnx"

@@ -139,6 +139,12 @@ void trm_onnx_get_info(const trm_onnx *model, trm_onnx_info *info)
                             .functions = (int32_t)model->proto->n_functions};
     int64_t opset = trm_onnx_opset(model->proto->opset_import, model->proto->n_opset_import, "");
     info->opset = opset < 0 ? 0 : opset;
+    for (size_t i = 0; i < model->proto->n_functions; i++) {
+        const Onnx__FunctionProto *function = model->proto->functions[i];
+        const int64_t own = trm_onnx_opset(function->opset_import, function->n_opset_import, "");
+        opset = own > opset ? own : opset;
+    }
+    info->newer_opset = opset > TRM_ONNX_NEWEST_OPSET ? opset : 0;
     for (size_t i = 0; i < model->graph->n_initializer; i++) {
         const Onnx__TensorProto *tensor = model->graph->initializer[i];
         trm_onnx_elements elements;

@@ -58,6 +58,10 @@ static void print_model(const onnx_job *j, bool built)
            "  parameters      %.3f million, %.2f MiB\n",
            (long long)info.ir_version, (long long)info.opset, info.nodes, info.functions, (double)info.parameters / 1e6,
            (double)info.weight_bytes / 0x1p20);
+    if (info.newer_opset > 0) {
+        printf("  opset %lld is newer than %d, the newest that is known: operators may mean something else\n",
+               (long long)info.newer_opset, TRM_ONNX_NEWEST_OPSET);
+    }
     print_ports(j, "inputs", trm_onnx_get_input);
     print_ports(j, "outputs", trm_onnx_get_output);
     printf("operators\n");
@@ -88,6 +92,8 @@ static void report_model(const onnx_job *j, report *r, bool built)
     report_text(r, "producer", info.producer);
     report_integer(r, "ir_version", info.ir_version);
     report_integer(r, "opset", info.opset);
+    report_integer(r, "newest_known_opset", TRM_ONNX_NEWEST_OPSET);
+    report_bool(r, "opset_is_known", info.newer_opset == 0);
     report_integer(r, "nodes", info.nodes);
     report_integer(r, "functions", info.functions);
     report_integer(r, "parameters", info.parameters);

@@ -400,6 +400,19 @@ static trm_status read_settings(onnx_job *j)
 
 /* ---- stages -------------------------------------------------------------------------------------------- */
 
+static void warn_of_opset(const onnx_job *j)
+{
+    trm_onnx_info info;
+    trm_onnx_get_info(j->model, &info);
+    if (info.newer_opset > 0 && !settings_flag(j->all, SETTING_QUIET) && is_first_rank()) {
+        fprintf(
+            stderr,
+            "trireme: %s uses opset %lld, known are those to %d: an operator whose meaning has changed since would be "
+            "misread\n",
+            info.path, (long long)info.newer_opset, TRM_ONNX_NEWEST_OPSET);
+    }
+}
+
 trm_status onnx_open(onnx_job *j, const char *path, int32_t ranks)
 {
     if (names_plan(path)) {
@@ -408,6 +421,7 @@ trm_status onnx_open(onnx_job *j, const char *path, int32_t ranks)
     }
     trm_status status = trm_onnx_open(path, &j->model);
     TRM_TRY(status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status);
+    warn_of_opset(j);
     j->n_ranks = ranks;
     TRM_TRY(job_backend(j->all, &j->backend));
     TRM_TRY(trm_mesh_parse(settings_text(j->all, SETTING_MESH), ranks, &j->mesh));
