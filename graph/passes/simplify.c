@@ -5,9 +5,11 @@
  */
 #include "graph/network.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/element.h"
 #include "base/error.h"
 #include "graph/infer.h"
 #include "graph/params.h"
@@ -295,21 +297,6 @@ static int32_t same_as_input(const simplifier *self, const trm_layer *layer)
     return same ? input : -1;
 }
 
-static bool drop_layer(simplifier *self, trm_layer *layer)
-{
-    if (layer->n_outputs != 1 || !may_vanish(layer->outputs[0]) || layer->n_inputs == 0 || layer->inputs[0] == NULL) {
-        return false;
-    }
-    int32_t input = same_as_input(self, layer);
-    if (input < 0) {
-        return false;
-    }
-    trm_network_replace_uses(self->network, layer->outputs[0], layer->inputs[input]);
-    touch(self, layer);
-    self->remove[layer->index] = true;
-    return true;
-}
-
 /* ---- pairs ------------------------------------------------------------------------------------- */
 
 /* The layer of a kind that makes `tensor` and has not been changed; others may read it too. */
@@ -319,6 +306,56 @@ static trm_layer *producer_of(const simplifier *self, const trm_tensor *tensor, 
     bool fits = producer != NULL && producer->desc.kind == kind && !is_touched(self, producer) && tensor->pin == NULL &&
                 producer->inputs[0]->pin == NULL;
     return fits ? producer : NULL;
+}
+
+/* What a layer makes of another that it undoes; NULL: it undoes none. */
+static trm_tensor *undone(const simplifier *self, const trm_layer *layer)
+{
+    const trm_unary_op op = layer->desc.unary.op;
+    if (layer->desc.kind != TRM_LAYER_UNARY || (op != TRM_UNARY_NEG && op != TRM_UNARY_NOT)) {
+        return NULL;
+    }
+    const trm_layer *first = producer_of(self, layer->inputs[0], TRM_LAYER_UNARY);
+    return first != NULL && first->desc.unary.op == op ? first->inputs[0] : NULL;
+}
+
+/* An output of the network that is another tensor: the layer that makes that makes the output. It keeps its name, which
+ * errors of a run have. */
+static bool make_output(simplifier *self, trm_layer *layer, trm_tensor *x)
+{
+    trm_tensor *y = layer->outputs[0];
+    trm_layer *producer = x->role == TRM_TENSOR_ACTIVATION ? x->producer : NULL;
+    if (y->pin != NULL || x->pin != NULL || x->is_output || producer == NULL || is_touched(self, producer) ||
+        !trm_analysis_same_dims(&self->analysis, x, y)) {
+        return false;
+    }
+    trm_network_replace_uses(self->network, x, y);
+    for (int32_t i = 0; i < producer->n_outputs; i++) {
+        producer->outputs[i] = producer->outputs[i] == x ? y : producer->outputs[i];
+    }
+    y->producer = producer;
+    x->producer = NULL;
+    layer->n_outputs = 0;
+    touch(self, producer);
+    return true;
+}
+
+static bool drop_layer(simplifier *self, trm_layer *layer)
+{
+    if (layer->n_outputs != 1 || layer->n_inputs == 0 || layer->inputs[0] == NULL) {
+        return false;
+    }
+    const int32_t input = same_as_input(self, layer);
+    trm_tensor *x = input >= 0 ? layer->inputs[input] : undone(self, layer);
+    if (x == NULL || (!may_vanish(layer->outputs[0]) && !make_output(self, layer, x))) {
+        return false;
+    }
+    if (layer->n_outputs == 1) {
+        trm_network_replace_uses(self->network, layer->outputs[0], x);
+    }
+    touch(self, layer);
+    self->remove[layer->index] = true;
+    return true;
 }
 
 static void join_transposes(simplifier *self, trm_layer *layer)
@@ -390,6 +427,53 @@ static void join_casts(simplifier *self, trm_layer *layer)
     touch(self, layer);
 }
 
+/* The input of a product or quotient that is not a constant of one element, or -1; *factor is what it is multiplied by.
+ */
+static int32_t scaled_input(const trm_layer *layer, double *factor)
+{
+    double value;
+    const bool divides = trm_pattern_is_elementwise(layer, TRM_ELEMENTWISE_DIV);
+    if (!divides && !trm_pattern_is_elementwise(layer, TRM_ELEMENTWISE_MUL)) {
+        return -1;
+    }
+    const int32_t at = !divides && trm_pattern_scalar(layer->inputs[0], &value) ? 1 : 0;
+    const trm_tensor *other = layer->inputs[1 - at];
+    if (!trm_pattern_scalar(other, &value) || !trm_dtype_is_float(other->dtype) || value == 0 ||
+        other->dims.n > layer->inputs[at]->dims.n) {
+        return -1;
+    }
+    *factor *= divides ? 1 / value : value;
+    return at;
+}
+
+/* (x * a) * b is x * (a b), where a number of the type is near that. */
+static trm_status join_factors(simplifier *self, trm_layer *layer)
+{
+    double factor = 1;
+    const int32_t at = scaled_input(layer, &factor);
+    trm_layer *first =
+        at < 0 ? NULL : trm_analysis_private_producer(&self->analysis, layer->inputs[at], TRM_LAYER_ELEMENTWISE);
+    const int32_t from = first == NULL ? -1 : scaled_input(first, &factor);
+    const trm_dtype dtype = layer->outputs[0]->dtype;
+    if (from < 0) {
+        return TRM_OK;
+    }
+    uint8_t value[sizeof(double)] = {0};
+    (void)trm_element_set_double(dtype, value, 0, factor);
+    const double rounded = trm_element_as_double(dtype, value, 0);
+    if (!(fabs(rounded - factor) <= fabs(factor) / 256)) { /* too small, too large */
+        return TRM_OK;
+    }
+    trm_tensor *constant = NULL;
+    TRM_TRY(trm_network_add_constant(self->network, layer->name, dtype, (trm_dims){0}, value, &constant));
+    layer->desc.elementwise.op = TRM_ELEMENTWISE_MUL;
+    layer->inputs[0] = first->inputs[from];
+    layer->inputs[1] = constant;
+    touch(self, layer);
+    touch(self, first);
+    return TRM_OK;
+}
+
 /* The input that a layer takes element by element, the same dims out, or -1. */
 static int32_t pointwise_input(const trm_layer *layer)
 {
@@ -405,8 +489,22 @@ static int32_t pointwise_input(const trm_layer *layer)
     return trm_pattern_scalar(other, &value) && other->dims.n <= layer->inputs[at]->dims.n ? at : -1;
 }
 
-/* The layer of `kind` that a chain of layers from `layer` on ends in, each taking elements one by one for the next
- * alone.
+/* The axis that a layer works along, which keeps the number of dimensions; NULL: it does not. */
+static int32_t *axis_of(trm_layer *layer)
+{
+    return layer->desc.kind == TRM_LAYER_SOFTMAX                                  ? &layer->desc.softmax.axis
+           : layer->desc.kind == TRM_LAYER_REDUCE && layer->desc.reduce.keep_dims ? &layer->desc.reduce.axis
+                                                                                  : NULL;
+}
+
+/* The input of a layer that may as well take it transposed, or -1. */
+static int32_t transposable_input(trm_layer *layer)
+{
+    return axis_of(layer) != NULL ? 0 : pointwise_input(layer);
+}
+
+/* The layer of `kind` that a chain of layers from `layer` on ends in, each making what the next alone reads; they take
+ * elements one by one, or, before a transpose, work along an axis.
  */
 static trm_layer *layer_behind(const simplifier *self, const trm_layer *layer, trm_layer_kind kind)
 {
@@ -416,7 +514,8 @@ static trm_layer *layer_behind(const simplifier *self, const trm_layer *layer, t
         if (next == NULL || is_touched(self, next) || next->desc.kind == kind) {
             return next == NULL || is_touched(self, next) ? NULL : next;
         }
-        if (pointwise_input(next) < 0 || next->inputs[pointwise_input(next)] != output) {
+        const int32_t at = kind == TRM_LAYER_TRANSPOSE ? transposable_input(next) : pointwise_input(next);
+        if (at < 0 || next->inputs[at] != output) {
             return NULL;
         }
         output = next->outputs[0];
@@ -431,13 +530,31 @@ static void forget_part(trm_tensor *tensor)
     tensor->part = (trm_tensor_part){0};
 }
 
+/* Dims, and the axis it works along, of a layer that is to come before a transpose, not behind it. */
+static void come_before(trm_layer *layer, const int32_t *perm)
+{
+    trm_dims *dims = &layer->outputs[0]->dims;
+    const trm_dims behind = *dims;
+    int32_t *axis = axis_of(layer);
+    for (int32_t i = 0; i < behind.n; i++) {
+        dims->d[perm[i]] = behind.d[i];
+    }
+    if (axis != NULL) {
+        *axis = perm[*axis < 0 ? *axis + behind.n : *axis];
+    }
+}
+
 /* The layers from `layer` on to `second` read what `first` did, in its dims; `reordered`: and in another order. */
 static void take_dims_before(simplifier *self, trm_layer *layer, int32_t at, trm_layer *first, trm_layer *second,
                              bool reordered)
 {
     layer->inputs[at] = first->inputs[0];
     for (trm_layer *step = layer; step != second; step = trm_analysis_only_user(&self->analysis, step->outputs[0])) {
-        step->outputs[0]->dims = first->inputs[0]->dims;
+        if (reordered) {
+            come_before(step, first->desc.transpose.perm);
+        } else {
+            step->outputs[0]->dims = first->inputs[0]->dims;
+        }
         if (reordered || step->outputs[0]->part.kind == TRM_PART_SPLIT) {
             forget_part(step->outputs[0]);
         }
@@ -451,11 +568,11 @@ static void take_dims_before(simplifier *self, trm_layer *layer, int32_t at, trm
     touch(self, first);
 }
 
-/* f(x^T)^T, f taking elements one by one, is f(x) where the second transpose undoes the first: f reads what the first
- * did, and the second does both. */
+/* f(x^T)^T, f taking elements one by one or working along an axis, is f(x) where the second transpose undoes the first:
+ * f reads what the first did, and the second does both. */
 static void move_transpose(simplifier *self, trm_layer *layer)
 {
-    int32_t at = pointwise_input(layer);
+    int32_t at = transposable_input(layer);
     trm_layer *first =
         at < 0 ? NULL : trm_analysis_private_producer(&self->analysis, layer->inputs[at], TRM_LAYER_TRANSPOSE);
     trm_layer *second = first == NULL ? NULL : layer_behind(self, layer, TRM_LAYER_TRANSPOSE);
@@ -516,6 +633,61 @@ static void join_twins(simplifier *self, trm_layer *layer)
     self->unsorted = true;
 }
 
+/* ---- transposes before what can do without ------------------------------------------------------ */
+
+/* A transpose that `layer` alone reads, of what is not constant: that becomes a view. NULL: there is none. */
+static const trm_layer *own_transpose(const simplifier *self, const trm_layer *layer, int32_t input)
+{
+    const trm_layer *transpose =
+        trm_analysis_private_producer(&self->analysis, layer->inputs[input], TRM_LAYER_TRANSPOSE);
+    bool fits =
+        transpose != NULL && transpose->inputs[0]->role != TRM_TENSOR_CONSTANT && transpose->inputs[0]->pin == NULL;
+    return fits ? transpose : NULL;
+}
+
+/* Products take the rows and columns of their inputs the other way round, too. But for what a softmax made: with its
+ * values as they are it may be attention. */
+static void turn_product(simplifier *self, trm_layer *layer)
+{
+    bool *turned[] = {&layer->desc.matmul.transpose_a, &layer->desc.matmul.transpose_b};
+    for (int32_t i = 0; i < 2 && layer->desc.kind == TRM_LAYER_MATMUL; i++) {
+        const trm_layer *transpose = own_transpose(self, layer, i);
+        const trm_layer *weights = i == 1 ? layer->inputs[0]->producer : NULL;
+        const int32_t rank = transpose == NULL ? 0 : transpose->inputs[0]->dims.n;
+        bool swaps = rank >= 2 && (weights == NULL || weights->desc.kind != TRM_LAYER_SOFTMAX);
+        for (int32_t k = 0; swaps && k < rank; k++) {
+            const int32_t from = k == rank - 2 ? rank - 1 : k == rank - 1 ? rank - 2 : k;
+            swaps = transpose->desc.transpose.perm[k] == from;
+        }
+        if (swaps) {
+            layer->inputs[i] = transpose->inputs[0];
+            *turned[i] = !*turned[i];
+            touch(self, layer);
+        }
+    }
+}
+
+/* A reduction that leaves the other axes in the order they had before a transpose. */
+static void reduce_as_it_was(simplifier *self, trm_layer *layer)
+{
+    const trm_layer *transpose =
+        layer->desc.kind == TRM_LAYER_REDUCE && !layer->desc.reduce.keep_dims ? own_transpose(self, layer, 0) : NULL;
+    if (transpose == NULL) {
+        return;
+    }
+    const int32_t rank = transpose->inputs[0]->dims.n, *perm = transpose->desc.transpose.perm;
+    const int32_t axis = layer->desc.reduce.axis < 0 ? layer->desc.reduce.axis + rank : layer->desc.reduce.axis;
+    for (int32_t i = 0, last = -1; i < rank; i++) {
+        if (i != axis && perm[i] < last) {
+            return;
+        }
+        last = i == axis ? last : perm[i];
+    }
+    layer->desc.reduce.axis = perm[axis];
+    layer->inputs[0] = transpose->inputs[0];
+    touch(self, layer);
+}
+
 /* ---- the pass ---------------------------------------------------------------------------------- */
 
 static trm_status simplify_layer(simplifier *self, trm_layer *layer)
@@ -554,11 +726,12 @@ static trm_status simplify_layer(simplifier *self, trm_layer *layer)
     default:
         break;
     }
-    void (*const moves[])(simplifier *, trm_layer *) = {move_transpose, move_reshape, join_twins};
-    for (int32_t i = 0; i < 3 && !is_touched(self, layer); i++) {
+    void (*const moves[])(simplifier *, trm_layer *) = {move_transpose, move_reshape, join_twins, turn_product,
+                                                        reduce_as_it_was};
+    for (size_t i = 0; i < sizeof(moves) / sizeof(moves[0]) && !is_touched(self, layer); i++) {
         moves[i](self, layer);
     }
-    return TRM_OK;
+    return is_touched(self, layer) ? TRM_OK : join_factors(self, layer);
 }
 
 trm_status trm_pass_simplify(trm_network *network, int32_t *changes)

@@ -317,14 +317,167 @@ static void what_is_moved_is_no_part(void **state)
     trm_network_destroy(network);
 }
 
+static trm_tensor *product(trm_network *network, const char *name, trm_tensor *a, trm_tensor *b)
+{
+    return net_layer(network, name, (trm_layer_desc){.kind = TRM_LAYER_MATMUL}, a, b, NULL, NULL);
+}
+
+static trm_tensor *softmax(trm_network *network, const char *name, trm_tensor *x, int32_t axis)
+{
+    return net_layer(network, name, (trm_layer_desc){.kind = TRM_LAYER_SOFTMAX, .softmax = {axis}}, x, NULL, NULL,
+                     NULL);
+}
+
+static trm_tensor *mean(trm_network *network, const char *name, trm_tensor *x, int32_t axis, bool keep_dims)
+{
+    const trm_layer_desc desc = {.kind = TRM_LAYER_REDUCE, .reduce = {TRM_REDUCE_AVG, axis, keep_dims}};
+    return net_layer(network, name, desc, x, NULL, NULL, NULL);
+}
+
+static void products_take_transposes(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(2, -1, 4)),
+               *z = net_input(network, "z", TRM_F32, DIMS(2, 3, 4));
+    net_output(network, product(network, "y", turn(network, "a", x, 0, 2, 1), x));
+    net_output(network, product(network, "w", z, turn(network, "b", x, 0, 2, 1)));
+    check_pass(network, simplify_and_clean,
+               "y: f32 [2, 4, 4] = matmul(x, x) transpose_a\n"
+               "w: f32 [2, 3, ?] = matmul(z, x) transpose_b\n"
+               "output y\n"
+               "output w\n");
+
+    network = net_create(); /* one that others read, other axes, and values of attention */
+    x = net_input(network, "x", TRM_F32, DIMS(2, 4, 4));
+    z = net_input(network, "z", TRM_F32, DIMS(4, 3, 2));
+    trm_tensor *a = turn(network, "a", x, 0, 2, 1);
+    net_output(network, product(network, "y", x, a));
+    net_output(network, a);
+    net_output(network, product(network, "w", z, turn(network, "b", x, 1, 0, 2)));
+    net_output(network, product(network, "v", softmax(network, "p", x, 2), turn(network, "c", x, 0, 2, 1)));
+    check_pass(network, simplify_and_clean, NULL);
+}
+
+/* Layers along an axis stand between two transposes: the axis moves along. */
+static void transposes_meet_behind_axes(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 6, 4));
+    trm_tensor *s = softmax(network, "s", net_unary(network, "u", RELU, turn(network, "a", x, 2, 0, 1)), -2);
+    net_output(network, net_unary(network, "y", SIGMOID, turn(network, "b", s, 1, 2, 0)));
+    trm_tensor *m = mean(network, "m", turn(network, "c", x, 0, 2, 1), 1, true);
+    net_output(network,
+               net_unary(network, "z", SIGMOID, turn(network, "d", net_unary(network, "v", RELU, m), 0, 2, 1)));
+    check_pass(network, simplify_and_clean,
+               "u: f32 [?, 6, 4] = unary(x) op=activation activation=relu\n"
+               "s: f32 [?, 6, 4] = softmax(u) axis=0\n"
+               "y: f32 [?, 6, 4] = unary(s) op=activation activation=sigmoid\n"
+               "m: f32 [?, 6, 1] = reduce(x) op=avg axis=2 keep_dims\n"
+               "v: f32 [?, 6, 1] = unary(m) op=activation activation=relu\n"
+               "z: f32 [?, 6, 1] = unary(v) op=activation activation=sigmoid\n"
+               "output y\n"
+               "output z\n");
+
+    network = net_create(); /* a reduction that leaves the others in their order */
+    x = net_input(network, "x", TRM_F32, DIMS(-1, 6, 4));
+    net_output(network, mean(network, "y", turn(network, "a", x, 0, 2, 1), 1, false));
+    check_pass(network, simplify_and_clean, "y: f32 [?, 6] = reduce(x) op=avg axis=2\noutput y\n");
+
+    network = net_create();
+    x = net_input(network, "x", TRM_F32, DIMS(-1, 6, 4));
+    net_output(network, mean(network, "y", turn(network, "a", x, 2, 1, 0), 1, false));
+    check_pass(network, simplify_and_clean, NULL);
+}
+
+static void what_is_undone_goes(void **state)
+{
+    (void)state;
+    const trm_layer_desc neg = {.kind = TRM_LAYER_UNARY, .unary = {.op = TRM_UNARY_NEG}};
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)),
+               *a = net_layer(network, "a", neg, x, NULL, NULL, NULL);
+    net_output(network, net_unary(network, "y", RELU, net_layer(network, "b", neg, a, NULL, NULL, NULL)));
+    net_output(network, net_unary(network, "z", RELU, a));
+    check_pass(network, simplify_and_clean,
+               "a: f32 [?, 4] = unary(x) op=neg\n"
+               "y: f32 [?, 4] = unary(x) op=activation activation=relu\n"
+               "z: f32 [?, 4] = unary(a) op=activation activation=relu\n"
+               "output y\n"
+               "output z\n");
+}
+
+static void factors_are_one(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4));
+    trm_tensor *a = net_binary(network, "a", MUL, net_scalar(network, "two", 2), x);
+    trm_tensor *b = net_binary(network, "b", TRM_ELEMENTWISE_DIV, a, net_scalar(network, "eight", 8));
+    net_output(network, net_unary(network, "y", RELU, b));
+    check_pass(network, simplify_and_clean,
+               "b: f32 [?, 4] = elementwise(x, b.1) op=mul\n"
+               "y: f32 [?, 4] = unary(b) op=activation activation=relu\n"
+               "output y\n");
+
+    network = net_create(); /* no number of the type; one that others read; a number divided by x */
+    x = net_input(network, "x", TRM_F32, DIMS(-1, 4));
+    a = net_binary(network, "a", MUL, x, net_scalar(network, "small", 1e-30f));
+    net_output(network, net_binary(network, "y", MUL, a, net_scalar(network, "tiny", 1e-20f)));
+    a = net_binary(network, "c", MUL, x, net_scalar(network, "two", 2));
+    net_output(network, net_binary(network, "z", MUL, a, net_scalar(network, "three", 3)));
+    net_output(network, a);
+    a = net_binary(network, "d", TRM_ELEMENTWISE_DIV, net_scalar(network, "one", 1), x);
+    net_output(network, net_binary(network, "w", MUL, a, net_scalar(network, "five", 5)));
+    check_pass(network, simplify_and_clean, NULL);
+}
+
+/* An output that is another tensor is made by the layer that makes that. */
+static void outputs_that_change_nothing_go(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 6, 4)), *t = net_unary(network, "t", RELU, x);
+    net_output(network, net_binary(network, "y", ADD, t, net_scalar(network, "zero", 0)));
+    net_output(network, net_unary(network, "z", SIGMOID, t));
+    trm_tensor *back = turn(network, "b", turn(network, "a", net_unary(network, "u", SILU, x), 1, 0, 2), 1, 0, 2);
+    net_output(network, back);
+    check_pass(network, simplify_and_clean,
+               "y: f32 [?, 6, 4] = unary(x) op=activation activation=relu # t\n"
+               "z: f32 [?, 6, 4] = unary(y) op=activation activation=sigmoid\n"
+               "b: f32 [?, 6, 4] = unary(x) op=activation activation=silu # u\n"
+               "output y\n"
+               "output z\n"
+               "output b\n");
+
+    network = net_create(); /* an input, and another output */
+    x = net_input(network, "x", TRM_F32, DIMS(-1, 4));
+    t = net_unary(network, "t", RELU, x);
+    net_output(network, net_binary(network, "y", ADD, x, net_scalar(network, "zero", 0)));
+    net_output(network, t);
+    net_output(network, net_binary(network, "z", ADD, t, net_scalar(network, "none", 0)));
+    check_pass(network, simplify_and_clean, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers_that_change_nothing_go),  cmocka_unit_test(layers_that_change_something_stay),
-        cmocka_unit_test(pairs_of_layers_are_joined),     cmocka_unit_test(transposes_meet),
-        cmocka_unit_test(computed_shapes_become_numbers), cmocka_unit_test(new_kinds_fold),
-        cmocka_unit_test(transposes_of_both_inputs_join), cmocka_unit_test(transposes_of_axes_of_one_are_reshapes),
-        cmocka_unit_test(reshapes_around_a_chain_go),     cmocka_unit_test(what_is_moved_is_no_part),
+        cmocka_unit_test(layers_that_change_nothing_go),
+        cmocka_unit_test(layers_that_change_something_stay),
+        cmocka_unit_test(pairs_of_layers_are_joined),
+        cmocka_unit_test(transposes_meet),
+        cmocka_unit_test(computed_shapes_become_numbers),
+        cmocka_unit_test(new_kinds_fold),
+        cmocka_unit_test(transposes_of_both_inputs_join),
+        cmocka_unit_test(transposes_of_axes_of_one_are_reshapes),
+        cmocka_unit_test(reshapes_around_a_chain_go),
+        cmocka_unit_test(what_is_moved_is_no_part),
+        cmocka_unit_test(products_take_transposes),
+        cmocka_unit_test(transposes_meet_behind_axes),
+        cmocka_unit_test(what_is_undone_goes),
+        cmocka_unit_test(factors_are_one),
+        cmocka_unit_test(outputs_that_change_nothing_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
