@@ -234,6 +234,7 @@ trm_status trm_context_set_dims(trm_context *context, const trm_tensor *input, c
     if (dims->n != max->n) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s has %d dimensions, expected %d", input->name, dims->n, max->n);
     }
+    TRM_TRY(trm_partition_check_batch(input, dims));
     trm_dims *current = &context->dims[input->index];
     for (int32_t i = 0; i < dims->n; i++) {
         if (dims->d[i] < 0 || dims->d[i] > max->d[i] || (input->dims.d[i] >= 0 && dims->d[i] != input->dims.d[i])) {

@@ -37,14 +37,17 @@ static trm_status show(trm_context *context, const trm_layer *layer, const trm_t
         TRM_TRY(trm_stream_download(context->stream, context->debug_memory.memory, view.data, bytes));
     }
     TRM_TRY(trm_context_wait(context));
-    const trm_debug_tensor shown = {.name = tensor->name,
-                                    .layer = layer->name,
-                                    .kernel = step->kernel == NULL ? "" : step->kernel->name,
-                                    .kind = layer->desc.kind,
-                                    .dtype = tensor->dtype,
-                                    .dims = view.dims,
-                                    .data = context->debug_memory.memory,
-                                    .part = tensor->part};
+    trm_debug_tensor shown = {.name = tensor->name,
+                              .layer = layer->name,
+                              .kernel = step->kernel == NULL ? "" : step->kernel->name,
+                              .kind = layer->desc.kind,
+                              .dtype = tensor->dtype,
+                              .dims = view.dims,
+                              .data = context->debug_memory.memory,
+                              .part = tensor->part};
+    if (shown.part.kind == TRM_PART_SPLIT && shown.part.whole < 0) { /* of a batch whose size a run tells */
+        shown.part.whole = shown.dims.d[shown.part.axis] * shown.part.parts;
+    }
     if (!context->debug(context->debug_user, &shown)) {
         TRM_FAIL(TRM_ERROR_CANCELLED, "the run was ended at debug tensor %s", tensor->name);
     }

@@ -7,9 +7,11 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "dist/context_parallel.h"
 #include "dist/world.h"
 #include "graph/layer_runs.h"
@@ -25,7 +27,7 @@ static void init_tensors(trm_partitioner *partitioner)
         tensor->tensor = network->tensors[i];
         tensor->forms[0] = (trm_sharding){TRM_REPLICATED, 0, 1};
         tensor->n_forms = 1;
-        tensor->first_use = tensor->last_use = tensor->pin = -1;
+        tensor->first_use = tensor->last_use = tensor->pin = tensor->batch_axis = -1;
     }
     for (int32_t i = 0; i < network->n_layers; i++) {
         const trm_layer *layer = network->layers[i];
@@ -174,7 +176,7 @@ static void note_attention(const trm_partitioner *partitioner, trm_partition_rep
              first->inputs[TRM_ATTENTION_K]->dims.d[1], partitioner->n);
 }
 
-/* ---- the entry --------------------------------------------------------------------------------- */
+/* ---- one axis ---------------------------------------------------------------------------------- */
 
 /* A layer that exchanges data between ranks as its author wrote it. */
 static const trm_layer *find_exchange(const trm_network *network)
@@ -245,7 +247,9 @@ trm_status trm_partition_prepare(trm_partitioner *partitioner, int32_t stages)
     }
     init_tensors(partitioner);
     TRM_TRY(find_runs(partitioner));
-    TRM_TRY(read_pins(partitioner));
+    if (!partitioner->shares_batch) { /* pins are along tp or cp */
+        TRM_TRY(read_pins(partitioner));
+    }
     TRM_TRY(trm_partition_enumerate(partitioner));
     TRM_TRY(price(partitioner));
     return trm_partition_cut_stages(partitioner, stages);
@@ -296,14 +300,151 @@ static trm_status clone_as_written(const trm_network *network, const trm_mesh *m
     return TRM_OK;
 }
 
-trm_status trm_partition(const trm_network *network, const trm_mesh *mesh, int32_t rank, const trm_cost_model *model,
-                         trm_network **local, trm_partition_report *report)
+/* ---- the batch --------------------------------------------------------------------------------- */
+
+typedef struct sharing {
+    int32_t *runs;        /* of its layers */
+    trm_network *network; /* of a rank that has its share of the batch; NULL: ranks along dp are replicas */
+    const char *cause;    /* why they are, where there is no state that makes them so */
+} sharing;
+
+static bool has_state(const trm_network *network)
+{
+    bool has = false;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        has = has || network->tensors[i]->role == TRM_TENSOR_STATE;
+    }
+    return has;
+}
+
+/* Whether unknown sizes are among the first of inputs that have the batch. */
+static bool batch_is_open(const trm_partitioner *partitioner)
+{
+    bool is_open = false;
+    for (int32_t i = 0; i < partitioner->network->n_tensors; i++) {
+        const trm_tensor *tensor = partitioner->network->tensors[i];
+        is_open = is_open || (tensor->role == TRM_TENSOR_INPUT && partitioner->tensors[i].batch_axis == 0 &&
+                              tensor->dims.d[0] < 0);
+    }
+    return is_open;
+}
+
+static bool splits_something(const trm_partitioner *partitioner)
+{
+    bool splits = false;
+    for (int32_t i = 0; i < partitioner->network->n_layers; i++) {
+        const trm_layer *layer = partitioner->network->layers[i];
+        const trm_partition_layer *choices = &partitioner->layers[i];
+        for (int32_t k = 0; k < layer->n_outputs; k++) {
+            splits = splits || choices->strategies[choices->chosen].outputs[k] != 0;
+        }
+    }
+    return splits;
+}
+
+/* How often the layers of a share run, where those of the whole run as `p` knows; conversions are outside of loops. */
+static trm_status find_runs_of_share(const trm_partitioner *p, sharing *shared)
+{
+    shared->runs = malloc(((size_t)shared->network->n_layers + 1) * sizeof(*shared->runs));
+    if (shared->runs == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %d layers", shared->network->n_layers);
+    }
+    for (int32_t i = 0; i < shared->network->n_layers; i++) {
+        shared->runs[i] = 1;
+    }
+    for (int32_t i = 0; i < p->network->n_layers; i++) {
+        shared->runs[p->layers[i].written] = p->model.runs[i];
+    }
+    return TRM_OK;
+}
+
+/* Conversions at this share of their price: those who ask for dp want the batch shared even if it does not pay, or was
+ * guessed too small. */
+static const double pressed = 1e-6;
+
+static trm_status share(trm_partitioner *p, const trm_mesh *mesh, int32_t rank, sharing *shared)
+{
+    TRM_TRY(trm_partition_prepare(p, 1));
+    if (!p->has_batch) {
+        shared->cause = "the first input has no batch, a first dimension other than 1";
+        return TRM_OK;
+    }
+    if (mesh->size[TRM_AXIS_PP] > 1 && batch_is_open(p)) {
+        shared->cause = "over pipeline stages (pp) only a batch of known size is shared";
+        return TRM_OK;
+    }
+    TRM_TRY(trm_partition_search(p));
+    if (!splits_something(p)) {
+        p->discount = pressed;
+        TRM_TRY(price(p));
+        TRM_TRY(trm_partition_search(p));
+    }
+    if (!splits_something(p)) {
+        shared->cause = "no layer that can be told to keep the entries of the batch apart";
+        return TRM_OK;
+    }
+    trm_partition_report counted_later = {0};
+    TRM_TRY(trm_partition_emit(p, mesh, rank, &shared->network, &counted_later));
+    return find_runs_of_share(p, shared);
+}
+
+/* The network of a rank that has its share of the batch, on which the other axes of the mesh then work. */
+static trm_status share_batch(const trm_partitioner *whole, const trm_mesh *mesh, int32_t rank, sharing *shared)
+{
+    *shared = (sharing){0};
+    if (mesh->size[TRM_AXIS_DP] == 1 || has_state(whole->network)) {
+        return TRM_OK;
+    }
+    trm_partitioner p = {.network = whole->network,
+                         .model = whole->model,
+                         .n = mesh->size[TRM_AXIS_DP],
+                         .shares_batch = true,
+                         .bounds = whole->bounds,
+                         .n_bounds = whole->n_bounds};
+    p.model.memory_price = 0; /* weights are whole on every rank */
+    trm_status status = share(&p, mesh, rank, shared);
+    trm_arena_fini(&p.arena);
+    if (status == TRM_OK && shared->cause != NULL && rank == 0) {
+        TRM_WARN("mesh axis dp shares nothing, its ranks all compute the same: %s", shared->cause);
+    }
+    return status;
+}
+
+/* ---- the entry --------------------------------------------------------------------------------- */
+
+static trm_status partition(trm_partitioner *partitioner, const trm_mesh *mesh, int32_t rank, trm_network **local,
+                            trm_partition_report *report)
+{
+    sharing shared;
+    trm_status status;
+    TRM_TRY_GOTO(status, share_batch(partitioner, mesh, rank, &shared), done);
+    if (shared.network != NULL) {
+        partitioner->network = shared.network;
+        partitioner->model.runs = shared.runs;
+        partitioner->is_share = report->shares_batch = true;
+    }
+    status = solve(partitioner, mesh, rank, local, report);
+    if (status == TRM_OK && shared.cause != NULL && report->note[0] == '\0') {
+        snprintf(report->note, sizeof(report->note), "mesh axis dp shares nothing: %s", shared.cause);
+    }
+done:
+    trm_network_destroy(shared.network);
+    free(shared.runs);
+    return status;
+}
+
+trm_status trm_partition_bounded(const trm_network *network, const trm_mesh *mesh, int32_t rank,
+                                 const trm_cost_model *model, const trm_shape_bound *bounds, int32_t n_bounds,
+                                 trm_network **local, trm_partition_report *report)
 {
     trm_partition_report made = {0};
     const trm_layer *exchange = find_exchange(network);
     TRM_TRY(check_mesh(mesh, rank, exchange != NULL));
-    trm_partitioner partitioner = {
-        .network = network, .n = trm_mesh_tensor_ranks(mesh), .shares_rows = mesh->size[TRM_AXIS_CP] > 1};
+    trm_partitioner partitioner = {.network = network,
+                                   .n = trm_mesh_tensor_ranks(mesh),
+                                   .shares_rows = mesh->size[TRM_AXIS_CP] > 1,
+                                   .bounds = bounds,
+                                   .n_bounds = n_bounds};
     if (model != NULL) {
         partitioner.model = *model;
     } else {
@@ -316,7 +457,7 @@ trm_status trm_partition(const trm_network *network, const trm_mesh *mesh, int32
         snprintf(made.note, sizeof(made.note),
                  "layer %.200s exchanges data between ranks: the network is run by each rank as it is", exchange->name);
     } else {
-        status = solve(&partitioner, mesh, rank, local, &made);
+        status = partition(&partitioner, mesh, rank, local, &made);
     }
     made.has_regions = trm_network_has_regions(network) && (exchange == NULL || trm_mesh_ranks(mesh) == 1);
     trm_arena_fini(&partitioner.arena);
@@ -324,4 +465,10 @@ trm_status trm_partition(const trm_network *network, const trm_mesh *mesh, int32
         *report = made;
     }
     return status;
+}
+
+trm_status trm_partition(const trm_network *network, const trm_mesh *mesh, int32_t rank, const trm_cost_model *model,
+                         trm_network **local, trm_partition_report *report)
+{
+    return trm_partition_bounded(network, mesh, rank, model, NULL, 0, local, report);
 }

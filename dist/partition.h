@@ -2,13 +2,14 @@
  * The partitioner: from one network and a mesh to the network of each rank.
  *
  * Chooses a sharding for every tensor by a cost model, cuts weights, divides head counts, and writes ordinary
- * DIST_COLLECTIVE layers where a tensor must change its sharding. Inputs and outputs of the network stay whole on every
- * rank; states are sharded with the layers that use them. The property it keeps: every rank count gives what one rank
- * gives.
+ * DIST_COLLECTIVE layers where a tensor must change its sharding. Ranks along dp share the batch of a network that has
+ * no state. Inputs and outputs of the network stay whole on every rank; states are sharded with the layers that use
+ * them. The property it keeps: every rank count gives what one rank gives.
  */
 #ifndef TRM_DIST_PARTITION_H
 #define TRM_DIST_PARTITION_H
 
+#include <trireme/engine.h>
 #include <trireme/mesh.h>
 
 #include "collectives/communicator.h"
@@ -48,10 +49,11 @@ typedef struct trm_partition_report {
     double seconds;         /* the cost model's estimate of one run of this rank's stage */
     int32_t n_parts;        /* with several stages: numbers of ranks that the collectives of any of them may join */
     int32_t parts[8];
-    bool as_written;  /* the network has exchanges of its own: the rank runs it as it is */
-    bool has_regions; /* there are loops or branches, perhaps in another stage; false of networks as written, which
-                         other ranks may have others of */
-    char note[512];   /* what could not be split and why, or "" */
+    bool shares_batch; /* ranks along dp have a part of the batch each */
+    bool as_written;   /* the network has exchanges of its own: the rank runs it as it is */
+    bool has_regions;  /* there are loops or branches, perhaps in another stage; false of networks as written, which
+                          other ranks may have others of */
+    char note[512];    /* what could not be split and why, or "" */
 } trm_partition_report;
 
 /*
@@ -60,6 +62,18 @@ typedef struct trm_partition_report {
  */
 trm_status trm_partition(const trm_network *network, const trm_mesh *mesh, int32_t rank, const trm_cost_model *model,
                          trm_network **local, trm_partition_report *report);
+
+/*
+ * The same where it is known what inputs may be like: one whose first dimension differs from that of the others has no
+ * part in the batch that ranks along dp share. A batch of known size that they do not divide is
+ * TRM_ERROR_INVALID_ARGUMENT.
+ */
+trm_status trm_partition_bounded(const trm_network *network, const trm_mesh *mesh, int32_t rank,
+                                 const trm_cost_model *model, const trm_shape_bound *bounds, int32_t n_bounds,
+                                 trm_network **local, trm_partition_report *report);
+
+/* Whether the ranks that share the batch of an input of a rank's network divide it. */
+trm_status trm_partition_check_batch(const trm_tensor *input, const trm_dims *dims);
 
 /*
  * Makes the parts of the communicator for the collectives of all stages, in the same order on every rank. Left to the

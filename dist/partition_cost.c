@@ -56,10 +56,17 @@ static double whole_bytes(const trm_partitioner *partitioner, const trm_tensor *
     return count_elements(partitioner, &tensor->dims) * (double)trm_dtype_size(tensor->dtype);
 }
 
+/* Elements of one rank's part. */
+static double count_local(const trm_partitioner *partitioner, const trm_dims *dims, const trm_sharding *sharding)
+{
+    const trm_dims local = trm_sharding_local_dims(dims, sharding);
+    const bool is_open = sharding->kind == TRM_SPLIT && dims->d[sharding->axis] < 0;
+    return count_elements(partitioner, &local) / (is_open ? (double)sharding->parts : 1.0);
+}
+
 static double local_bytes(const trm_partitioner *partitioner, const trm_tensor *tensor, const trm_sharding *sharding)
 {
-    trm_dims dims = trm_sharding_local_dims(&tensor->dims, sharding);
-    return count_elements(partitioner, &dims) * (double)trm_dtype_size(tensor->dtype);
+    return count_local(partitioner, &tensor->dims, sharding) * (double)trm_dtype_size(tensor->dtype);
 }
 
 /* ---- layers ------------------------------------------------------------------------------------ */
@@ -131,8 +138,7 @@ double trm_partition_layer_seconds(const trm_partitioner *partitioner, const trm
         const trm_partition_tensor *output = &partitioner->tensors[layer->outputs[i]->index];
         const trm_sharding *form = &output->forms[strategy->outputs[i]];
         output_bytes += local_bytes(partitioner, output->tensor, form);
-        trm_dims dims = trm_sharding_local_dims(&output->tensor->dims, form);
-        output_elements += count_elements(partitioner, &dims);
+        output_elements += count_local(partitioner, &output->tensor->dims, form);
     }
     for (int32_t i = 0; i < layer->n_inputs; i++) {
         if (layer->inputs[i] != NULL) {
@@ -179,13 +185,14 @@ double trm_partition_send_seconds(const trm_partitioner *partitioner, const trm_
     return model->link_latency + local_bytes(partitioner, tensor, sharding) / model->link_bandwidth;
 }
 
-double trm_partition_conversion_seconds(const trm_partitioner *partitioner, const trm_tensor *tensor,
-                                        const trm_sharding *from, const trm_sharding *to)
+static double convert_seconds(const trm_partitioner *partitioner, const trm_tensor *tensor, const trm_sharding *from,
+                              const trm_sharding *to)
 {
     const trm_cost_model *model = &partitioner->model;
     if (from->kind == TRM_REPLICATED) { /* a slice, which cannot put zeros behind the end */
         bool possible = to->kind == TRM_SPLIT && trm_sharding_is_even(&tensor->dims, to);
-        double part = possible ? local_bytes(partitioner, tensor, to) : 0.0;
+        const bool in_place = partitioner->shares_batch && possible && to->axis == 0; /* mostly: a view */
+        double part = possible && !in_place ? local_bytes(partitioner, tensor, to) : 0.0;
         return possible ? model->layer_overhead + 2.0 * part / model->memory_bandwidth : INFINITY;
     }
     double exchange =
@@ -205,4 +212,10 @@ double trm_partition_conversion_seconds(const trm_partitioner *partitioner, cons
         return exchange + rearranging(partitioner, tensor, from->axis) + trimming;
     }
     return INFINITY;
+}
+
+double trm_partition_conversion_seconds(const trm_partitioner *partitioner, const trm_tensor *tensor,
+                                        const trm_sharding *from, const trm_sharding *to)
+{
+    return convert_seconds(partitioner, tensor, from, to) * (partitioner->discount > 0 ? partitioner->discount : 1.0);
 }

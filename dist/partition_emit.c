@@ -17,7 +17,7 @@ typedef struct emitter {
     const trm_partitioner *partitioner;
     const trm_mesh *mesh;
     int32_t world_rank;
-    int32_t rank;         /* along tp or cp */
+    int32_t rank;         /* along tp or cp; along dp where the batch is shared */
     int32_t stage;        /* along pp */
     int32_t begin, end;   /* layers of the stage */
     trm_network *network; /* being written */
@@ -134,6 +134,22 @@ static int32_t world_size(const trm_mesh *mesh)
     return size;
 }
 
+/* The groups of ranks along dp. */
+static void list_batch_groups(const trm_mesh *mesh, trm_collective_params *params)
+{
+    const int32_t n = mesh->size[TRM_AXIS_DP], world = world_size(mesh);
+    int32_t at = 0;
+    params->n_ranks = n;
+    params->n_groups = n == world ? 0 : world / n;
+    params->group_size = n == world ? 0 : n;
+    for (int32_t i = 0; i < world && n < world; i++) {
+        if (trm_mesh_coordinate(mesh, TRM_AXIS_DP, i) == 0) {
+            trm_mesh_group(mesh, TRM_AXIS_DP, i, params->groups + at);
+            at += n;
+        }
+    }
+}
+
 /*
  * The groups of ranks that hold the different parts. tp and cp are the innermost axes of the mesh: their groups are
  * runs of n ranks. With fewer parts than ranks each run falls into n / parts groups of ranks n / parts apart.
@@ -159,10 +175,14 @@ static void list_groups(const trm_mesh *mesh, int32_t parts, trm_collective_para
 trm_status trm_partition_open_groups(const trm_mesh *mesh, const trm_partition_report *report,
                                      trm_communicator *communicator)
 {
-    for (int32_t i = 0; i < report->n_parts; i++) {
+    for (int32_t i = 0; i < report->n_parts + report->shares_batch; i++) {
         trm_collective_params params = {.op = TRM_ALL_REDUCE};
         trm_communicator *part;
-        list_groups(mesh, report->parts[i], &params);
+        if (i < report->n_parts) {
+            list_groups(mesh, report->parts[i], &params);
+        } else {
+            list_batch_groups(mesh, &params);
+        }
         TRM_TRY(trm_communicator_part(communicator, params.groups, params.n_groups, params.group_size, &part));
     }
     return TRM_OK;
@@ -185,7 +205,11 @@ static trm_status add_collective(emitter *e, const trm_tensor *tensor, const cha
     trm_layer_desc desc = {
         .kind = TRM_LAYER_DIST_COLLECTIVE,
         .collective = {.op = op, .reduce = reduces ? TRM_REDUCE_SUM : TRM_REDUCE_NONE, .axis = axis}};
-    list_groups(e->mesh, parts, &desc.collective);
+    if (e->partitioner->shares_batch) {
+        list_batch_groups(e->mesh, &desc.collective);
+    } else {
+        list_groups(e->mesh, parts, &desc.collective);
+    }
     e->report->n_collectives++;
     return add_named(e, tensor, what, &desc, input, output);
 }
@@ -197,12 +221,53 @@ static trm_status add_slice(emitter *e, const trm_tensor *tensor, const char *wh
     return add_named(e, tensor, what, &desc, input, output);
 }
 
+/* `x` by the elements of a constant, one of which is `factor` and the others 1. */
+static trm_status scale_sizes(emitter *e, const trm_tensor *tensor, const char *what, trm_elementwise_op op, int32_t at,
+                              int64_t factor, trm_tensor *x, trm_tensor **output)
+{
+    int64_t factors[TRM_MAX_DIMS];
+    const trm_layer_desc desc = {.kind = TRM_LAYER_ELEMENTWISE, .elementwise = {op}};
+    const char *name = trm_arena_printf(&e->arena, "%s.%s", tensor->name, what);
+    const char *name_of_factors = trm_arena_printf(&e->arena, "%s.%s.by", tensor->name, what);
+    trm_tensor *inputs[2] = {x};
+    if (name == NULL || name_of_factors == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    assert(x->dims.n == 1 && x->dims.d[0] <= TRM_MAX_DIMS);
+    for (int32_t i = 0; i < x->dims.d[0]; i++) {
+        factors[i] = i == at ? factor : 1;
+    }
+    TRM_TRY(trm_network_add_constant(e->network, name_of_factors, TRM_I64, x->dims, factors, &inputs[1]));
+    return trm_network_add_layer(e->network, name, &desc, inputs, 2, output);
+}
+
+/* This rank's part of a batch of unknown size: a slice from and to where its size says. */
+static trm_status cut_batch(emitter *e, const trm_tensor *tensor, const trm_sharding *form, trm_tensor *input,
+                            trm_tensor **output)
+{
+    const trm_layer_desc count = {.kind = TRM_LAYER_SHAPE, .shape = {form->axis, form->axis + 1}};
+    const trm_layer_desc cut = {.kind = TRM_LAYER_SLICE, .slice = {.axis = form->axis, .end = INT64_MAX, .step = 1}};
+    const char *name = trm_arena_printf(&e->arena, "%s.part", tensor->name);
+    trm_tensor *size, *inputs[3] = {input};
+    if (name == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    TRM_TRY(add_named(e, tensor, "batch", &count, input, &size));
+    TRM_TRY(scale_sizes(e, tensor, "share", TRM_ELEMENTWISE_DIV, 0, form->parts, size, &size));
+    TRM_TRY(scale_sizes(e, tensor, "begin", TRM_ELEMENTWISE_MUL, 0, part_of(e, form), size, &inputs[1]));
+    TRM_TRY(scale_sizes(e, tensor, "end", TRM_ELEMENTWISE_MUL, 0, part_of(e, form) + 1, size, &inputs[2]));
+    return trm_network_add_layer(e->network, name, &cut, inputs, 3, output);
+}
+
 static trm_status convert(emitter *e, const trm_tensor *tensor, trm_conversion step)
 {
     const trm_sharding *from = form_of(e, tensor, step.from), *to = form_of(e, tensor, step.to);
     trm_tensor *input = *slot_of(e, tensor, step.from), **output = slot_of(e, tensor, step.to);
     e->report->seconds += e->runs * trm_partition_conversion_seconds(e->partitioner, tensor, from, to);
     e->report->bytes_exchanged += e->runs * trm_partition_conversion_bytes(e->partitioner, tensor, from, to);
+    if (from->kind == TRM_REPLICATED && tensor->dims.d[to->axis] < 0) {
+        return cut_batch(e, tensor, to, input, output);
+    }
     if (from->kind == TRM_REPLICATED) {
         int64_t start, length;
         part_range(e, tensor, to, &start, &length);
@@ -366,10 +431,10 @@ static void localize(const emitter *e, const trm_layer *layer, const trm_strateg
         for (int32_t i = 0; i < dims.n; i++) {
             desc->reshape.dims.d[i] = dims.d[i] > 0 ? dims.d[i] : desc->reshape.dims.d[i];
         }
-    } else if (desc->kind == TRM_LAYER_EXPAND && out->kind == TRM_SPLIT && layer->n_inputs == 1) {
+    } else if (desc->kind == TRM_LAYER_EXPAND && out->kind == TRM_SPLIT) {
         trm_dims dims = trm_sharding_local_dims(&layer->outputs[0]->dims, out);
         int32_t axis = out->axis - (dims.n - desc->expand.dims.n);
-        if (axis >= 0 && desc->expand.dims.d[axis] != 1) {
+        if (axis >= 0 && desc->expand.dims.d[axis] > 1) {
             desc->expand.dims.d[axis] = dims.d[out->axis];
         }
     } else if (desc->kind == TRM_LAYER_CONVOLUTION || desc->kind == TRM_LAYER_DECONVOLUTION) {
@@ -443,6 +508,27 @@ static trm_status cut_keys(emitter *e, const trm_layer *layer, const trm_strateg
     return add_slice(e, mask, "seen", last, begin, end, *columns, columns);
 }
 
+/* A shape that says what the whole is like, as that of this rank's part. */
+static trm_status localize_shape(emitter *e, const trm_layer *layer, const trm_strategy *strategy, trm_tensor **inputs)
+{
+    const trm_sharding *out = form_of(e, layer->outputs[0], strategy->outputs[0]);
+    const int32_t at = out->kind == TRM_SPLIT ? trm_partition_shape_divides(layer, out->axis) : -1;
+    return at < 0
+               ? TRM_OK
+               : scale_sizes(e, layer->outputs[0], "shape", TRM_ELEMENTWISE_DIV, at, out->parts, inputs[1], &inputs[1]);
+}
+
+/* The dims of the whole from those of this rank's part, where a SHAPE asks for the axis that is split. */
+static trm_status restore_shape(emitter *e, const trm_layer *layer, const trm_strategy *strategy, trm_tensor **output)
+{
+    const trm_sharding *in = form_of(e, layer->inputs[0], strategy->inputs[0]);
+    const int32_t n = layer->inputs[0]->dims.n, start = layer->desc.shape.start;
+    const int32_t at = in->axis - (start < -n ? 0 : start < 0 ? start + n : start);
+    const bool asks = in->kind == TRM_SPLIT && at >= 0 && at < layer->outputs[0]->dims.d[0];
+    return asks ? scale_sizes(e, layer->outputs[0], "whole", TRM_ELEMENTWISE_MUL, at, in->parts, *output, output)
+                : TRM_OK;
+}
+
 static trm_status acquire_input(emitter *e, const trm_layer *layer, int32_t i)
 {
     const trm_partition_layer *choices = &e->partitioner->layers[layer->index];
@@ -466,6 +552,18 @@ static trm_status emit_before_region(emitter *e, const trm_layer *begin)
     return TRM_OK;
 }
 
+/* An exchange along dp, which is in the network already. */
+static void count_exchange(emitter *e, const trm_layer *layer)
+{
+    const trm_collective_params *p = &layer->desc.collective;
+    const trm_sharding from = {p->op == TRM_ALL_GATHER ? TRM_SPLIT : TRM_PARTIAL, p->axis, p->n_ranks};
+    const trm_sharding to = {p->op == TRM_REDUCE_SCATTER ? TRM_SPLIT : TRM_REPLICATED, p->axis, p->n_ranks};
+    const trm_tensor *tensor = p->op == TRM_REDUCE_SCATTER ? layer->inputs[0] : layer->outputs[0];
+    e->report->n_collectives++;
+    e->report->seconds += e->runs * trm_partition_conversion_seconds(e->partitioner, tensor, &from, &to);
+    e->report->bytes_exchanged += e->runs * trm_partition_conversion_bytes(e->partitioner, tensor, &from, &to);
+}
+
 static trm_status emit_layer(emitter *e, const trm_layer *layer)
 {
     const trm_partition_layer *choices = &e->partitioner->layers[layer->index];
@@ -481,12 +579,20 @@ static trm_status emit_layer(emitter *e, const trm_layer *layer)
         inputs[i] = left_out ? NULL : *slot_of(e, input, strategy->inputs[i]);
     }
     e->report->seconds += e->runs * trm_partition_layer_seconds(e->partitioner, layer, strategy);
+    if (e->partitioner->is_share && trm_layer_collective(&layer->desc) != NULL) {
+        count_exchange(e, layer);
+    }
     trm_layer_desc desc = layer->desc;
     localize(e, layer, strategy, &desc);
     if (desc.kind == TRM_LAYER_ATTENTION && desc.attention.form != TRM_ATTENTION_PACKED_NHD) {
         TRM_TRY(cut_keys(e, layer, strategy, inputs, &desc));
     }
+    TRM_TRY(localize_shape(e, layer, strategy, inputs));
+    e->partitioner->layers[layer->index].written = e->network->n_layers;
     TRM_TRY(trm_network_add_layer(e->network, layer->name, &desc, inputs, layer->n_inputs, outputs));
+    if (desc.kind == TRM_LAYER_SHAPE) {
+        TRM_TRY(restore_shape(e, layer, strategy, &outputs[0]));
+    }
     for (int32_t i = 0; i < layer->n_outputs; i++) {
         *slot_of(e, layer->outputs[i], strategy->outputs[i]) = outputs[i];
         TRM_TRY(arrive(e, layer->outputs[i], strategy->outputs[i]));
@@ -558,8 +664,11 @@ static trm_status emit_inputs(emitter *e)
     for (int32_t i = 0; i < network->n_tensors; i++) {
         const trm_tensor *tensor = network->tensors[i];
         if (tensor->role == TRM_TENSOR_INPUT) {
-            TRM_TRY(
-                trm_network_add_input(e->network, tensor->name, tensor->dtype, tensor->dims, slot_of(e, tensor, 0)));
+            trm_tensor **made = slot_of(e, tensor, 0);
+            const bool is_shared = e->partitioner->shares_batch && tensor->dims.n > 0 && tensor->dims.d[0] < 0 &&
+                                   e->partitioner->tensors[i].batch_axis == 0;
+            TRM_TRY(trm_network_add_input(e->network, tensor->name, tensor->dtype, tensor->dims, made));
+            (*made)->batch_ranks = is_shared ? e->partitioner->n : tensor->batch_ranks;
         }
     }
     for (int32_t i = 0; i < network->n_named_dims; i++) {
@@ -569,30 +678,53 @@ static trm_status emit_inputs(emitter *e)
     return TRM_OK;
 }
 
-/* What each tensor that was written is of the whole one, for those who look at values. */
-static trm_status note_parts(emitter *e)
+/* What a form of a tensor is of the whole one; of one that is a part along dp already, nothing is known where it is
+ * split again. */
+static trm_status note_part(emitter *e, const trm_tensor *tensor, const trm_sharding *form, trm_tensor *made)
 {
     static const trm_part_kind kinds[] = {
         [TRM_REPLICATED] = TRM_PART_WHOLE, [TRM_SPLIT] = TRM_PART_SPLIT, [TRM_PARTIAL] = TRM_PART_SUMMAND};
+    const trm_tensor_part *known = &tensor->part;
+    if (e->partitioner->is_share && known->kind != TRM_PART_WHOLE &&
+        (e->partitioner->n > 1 || known->kind == TRM_PART_UNKNOWN)) {
+        return TRM_OK;
+    }
+    const char *name = trm_arena_strdup(&e->network->arena, e->partitioner->is_share ? known->of : tensor->name);
+    if (name == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    if (e->partitioner->is_share && known->kind != TRM_PART_WHOLE) {
+        made->part = *known;
+        made->part.of = name;
+        return TRM_OK;
+    }
+    made->part = (trm_tensor_part){.kind = kinds[form->kind],
+                                   .axis = form->kind == TRM_SPLIT ? form->axis : 0,
+                                   .parts = form->kind == TRM_REPLICATED ? 1 : form->parts,
+                                   .of = name,
+                                   .whole = form->kind == TRM_SPLIT ? tensor->dims.d[form->axis] : 0};
+    return TRM_OK;
+}
+
+/* Pins are kept where the network is partitioned once more. */
+static trm_status keep_pin(emitter *e, const trm_tensor *tensor, trm_tensor *made)
+{
+    const bool keeps = e->partitioner->shares_batch && tensor->pin != NULL;
+    return keeps ? trm_network_pin(e->network, made, tensor->pin) : TRM_OK;
+}
+
+/* What each tensor that was written is of the whole one, for those who look at values. */
+static trm_status note_parts(emitter *e)
+{
     const trm_network *network = e->partitioner->network;
     for (int32_t i = 0; i < network->n_tensors; i++) {
         const trm_tensor *tensor = network->tensors[i];
-        const char *name = NULL;
         for (int32_t f = 0; f < e->partitioner->tensors[i].n_forms; f++) {
             trm_tensor *made = *slot_of(e, tensor, f);
-            const trm_sharding *form = form_of(e, tensor, f);
-            if (made == NULL) {
-                continue;
+            if (made != NULL) {
+                TRM_TRY(note_part(e, tensor, form_of(e, tensor, f), made));
+                TRM_TRY(keep_pin(e, tensor, made));
             }
-            name = name == NULL ? trm_arena_strdup(&e->network->arena, tensor->name) : name;
-            if (name == NULL) {
-                return TRM_ERROR_OUT_OF_MEMORY;
-            }
-            made->part = (trm_tensor_part){.kind = kinds[form->kind],
-                                           .axis = form->kind == TRM_SPLIT ? form->axis : 0,
-                                           .parts = form->kind == TRM_REPLICATED ? 1 : form->parts,
-                                           .of = name,
-                                           .whole = form->kind == TRM_SPLIT ? tensor->dims.d[form->axis] : 0};
         }
     }
     return TRM_OK;
@@ -625,11 +757,12 @@ static trm_status emit(emitter *e)
 trm_status trm_partition_emit(const trm_partitioner *partitioner, const trm_mesh *mesh, int32_t rank,
                               trm_network **local, trm_partition_report *report)
 {
-    int32_t stage = trm_mesh_coordinate(mesh, TRM_AXIS_PP, rank);
+    const bool shares = partitioner->shares_batch; /* of all stages, which are cut later */
+    int32_t stage = shares ? 0 : trm_mesh_coordinate(mesh, TRM_AXIS_PP, rank);
     emitter e = {.partitioner = partitioner,
                  .mesh = mesh,
                  .world_rank = rank,
-                 .rank = rank % trm_mesh_tensor_ranks(mesh),
+                 .rank = shares ? trm_mesh_coordinate(mesh, TRM_AXIS_DP, rank) : rank % trm_mesh_tensor_ranks(mesh),
                  .stage = stage,
                  .begin = partitioner->stage_begins[stage],
                  .end = partitioner->stage_begins[stage + 1],

@@ -2,6 +2,7 @@
  * What the parts of the partitioner share: tensors with the shardings they may have, layers with their strategies.
  *
  *   partition_rules.c   enumerates for every layer the ways it can run on the ranks (strategies)
+ *   partition_batch.c   where the batch is in each tensor, for ranks that share it
  *   partition_cost.c    what a strategy, and a change of a tensor's sharding, costs
  *   partition_stages.c  cuts the layers into pipeline stages
  *   partition_search.c  chooses a strategy per layer, by dynamic programming
@@ -34,6 +35,7 @@ typedef struct trm_partition_tensor {
     int32_t n_uses;              /* how many layers read it */
     int32_t pin;                 /* the only form it may have once made, or -1 */
     bool tracked;                /* its forms are part of the search's state */
+    int32_t batch_axis;          /* where the batch is shared: the one axis that may be split, or -1 */
     bool can_be_sent;            /* sent_dims is known */
     trm_dims sent_dims;          /* as a RECV writes them that has the network's inputs as its inputs */
     double *conversion;          /* [n_forms, n_forms] seconds, INFINITY where there is no direct step */
@@ -46,18 +48,32 @@ typedef struct trm_strategy {
     double cost; /* seconds and price */
 } trm_strategy;
 
+/* The axes of its tensors along which a layer works on entries of the batch by themselves; -1: a tensor is whole. */
+typedef struct trm_batch_axes {
+    bool can; /* there is such a way to run it */
+    int8_t inputs[TRM_MAX_LAYER_INPUTS], outputs[TRM_MAX_LAYER_OUTPUTS];
+} trm_batch_axes;
+
 typedef struct trm_partition_layer {
     trm_strategy *strategies;
     int32_t n_strategies, capacity;
     int32_t chosen;
+    int32_t written;      /* its position in the network that was written last */
+    trm_batch_axes batch; /* where the batch is shared */
 } trm_partition_layer;
 
 typedef struct trm_partitioner {
     const trm_network *network;
-    trm_cost_model model; /* with `runs` of all layers */
-    int32_t n;            /* ranks the tensors are spread over */
-    bool shares_rows;     /* along cp: of attention rows are cut, not heads */
-    int32_t parts[8];     /* numbers of parts worth trying: n, and divisors of it that attention heads ask for */
+    trm_cost_model model;          /* with `runs` of all layers */
+    int32_t n;                     /* ranks the tensors are spread over */
+    bool shares_rows;              /* along cp: of attention rows are cut, not heads */
+    bool shares_batch;             /* along dp: nothing is cut but the batch, whose size may be unknown */
+    bool has_batch;                /* there is one; known when strategies are enumerated */
+    double discount;               /* what conversions cost, as a share of what they would; 0: all of it */
+    bool is_share;                 /* the network is that of a rank that shares the batch with others along dp */
+    const trm_shape_bound *bounds; /* what inputs may be like, where that is known: which of them have the batch */
+    int32_t n_bounds;
+    int32_t parts[8]; /* numbers of parts worth trying: n, and divisors of it that attention heads ask for */
     int32_t n_parts;
     int32_t n_stages;
     int32_t stage_begins[TRM_MAX_RANKS + 1]; /* stage s has layers stage_begins[s] .. stage_begins[s + 1] - 1 */
@@ -67,6 +83,7 @@ typedef struct trm_partitioner {
     trm_arena arena;
 } trm_partitioner;
 
+/* Of sizes that are known. */
 static inline int64_t trm_ceil_div(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
@@ -91,6 +108,18 @@ bool trm_partition_rows_divide(const trm_layer *attention, int32_t n);
 /* Into how many parts an attention layer's heads can be cut over n ranks, and its kv heads then; 1 where they cannot.
  */
 int32_t trm_partition_head_parts(const trm_layer *attention, int32_t n, int32_t *kv_parts);
+
+/* ---- the batch --------------------------------------------------------------------------------- */
+
+/*
+ * Fills in batch_axis of all tensors and `batch` of all layers, for `n` ranks that share the batch. Every unknown
+ * dimension that a tensor may be split along is a multiple of n in every run whose inputs have such batches.
+ * TRM_ERROR_INVALID_ARGUMENT where a batch of known size is none. *found is false where no input has a batch.
+ */
+trm_status trm_partition_find_batch(trm_partitioner *partitioner, bool *found);
+/* The position in its shape that says how long the split axis `k` of a RESHAPE's or EXPAND's output is, and so has to
+ * be divided by n for a part; -1: none. */
+int32_t trm_partition_shape_divides(const trm_layer *layer, int32_t k);
 
 /* ---- cost -------------------------------------------------------------------------------------- */
 

@@ -21,7 +21,7 @@
 trm_dims trm_sharding_local_dims(const trm_dims *dims, const trm_sharding *sharding)
 {
     trm_dims local = *dims;
-    if (sharding->kind == TRM_SPLIT) {
+    if (sharding->kind == TRM_SPLIT && dims->d[sharding->axis] >= 0) {
         local.d[sharding->axis] = trm_ceil_div(dims->d[sharding->axis], sharding->parts);
     }
     return local;
@@ -29,7 +29,7 @@ trm_dims trm_sharding_local_dims(const trm_dims *dims, const trm_sharding *shard
 
 bool trm_sharding_is_even(const trm_dims *dims, const trm_sharding *sharding)
 {
-    return sharding->kind != TRM_SPLIT || dims->d[sharding->axis] % sharding->parts == 0;
+    return sharding->kind != TRM_SPLIT || dims->d[sharding->axis] < 0 || dims->d[sharding->axis] % sharding->parts == 0;
 }
 
 int32_t trm_partition_form(trm_partition_tensor *tensor, const trm_sharding *sharding)
@@ -97,12 +97,25 @@ bool trm_sharding_is_possible(const trm_tensor *tensor, const trm_sharding *form
            tensor->role == TRM_TENSOR_CONSTANT;
 }
 
+/* The same where the batch is shared: nothing is split but along that. */
+static bool batch_is_possible(const trm_partition_tensor *t, const trm_sharding *form)
+{
+    const trm_tensor *tensor = t->tensor;
+    if (form->kind != TRM_SPLIT) {
+        return trm_sharding_is_possible(tensor, form);
+    }
+    const bool is_constant = tensor->role == TRM_TENSOR_CONSTANT;
+    return tensor->dims.d[form->axis] != 0 && trm_sharding_is_even(&tensor->dims, form) &&
+           (is_constant || t->batch_axis == form->axis);
+}
+
 /* Adds a form to a tensor; false if it cannot have it or is pinned to another. */
 static bool admit(draft *d, const trm_tensor *tensor, const trm_sharding *form, uint8_t *index)
 {
     trm_partition_tensor *t = &d->partitioner->tensors[tensor->index];
     bool decides_dims = form->kind != TRM_REPLICATED && trm_inference_wants(d->partitioner->inference, tensor);
-    if (decides_dims || !trm_sharding_is_possible(tensor, form)) {
+    const bool shares = d->partitioner->shares_batch;
+    if (decides_dims || !(shares ? batch_is_possible(t, form) : trm_sharding_is_possible(tensor, form))) {
         return false;
     }
     int32_t found = trm_partition_form(t, form);
@@ -625,10 +638,43 @@ static void add_parts(trm_partitioner *partitioner, int32_t parts)
     }
 }
 
+/* Entries of the batch by themselves, and sums over them. */
+static trm_status offer_batch(trm_partitioner *partitioner, const trm_layer *layer)
+{
+    const trm_batch_axes *axes = &partitioner->layers[layer->index].batch;
+    const int32_t n = partitioner->n;
+    draft d = begin(partitioner, layer);
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        d.in[i] = axes->inputs[i] < 0 ? replicated : split(axes->inputs[i], n);
+    }
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        d.out[i] = axes->outputs[i] < 0 ? replicated : split(axes->outputs[i], n);
+    }
+    TRM_TRY(axes->can ? offer(&d) : TRM_OK);
+    TRM_TRY(offer_partial(partitioner, layer, n));
+    switch (layer->desc.kind) {
+    case TRM_LAYER_MATMUL:
+        return offer_inner(partitioner, layer, n);
+    case TRM_LAYER_REDUCE:
+        return offer_sum(partitioner, layer, n);
+    case TRM_LAYER_SHAPE: { /* where it asks for the batch, that of a part is multiplied */
+        const int32_t axis = partitioner->tensors[layer->inputs[0]->index].batch_axis;
+        draft of_part = begin(partitioner, layer);
+        of_part.in[0] = axis < 0 ? partial(n) : split(axis, n);
+        return offer(&of_part);
+    }
+    default:
+        return TRM_OK;
+    }
+}
+
 static trm_status enumerate_layer(trm_partitioner *partitioner, const trm_layer *layer)
 {
     draft whole = begin(partitioner, layer);
     TRM_TRY(offer(&whole));
+    if (partitioner->shares_batch) {
+        return offer_batch(partitioner, layer);
+    }
     for (int32_t i = 0; i < partitioner->n_parts; i++) {
         int32_t parts = partitioner->parts[i];
         for (int32_t k = 0; k < layer->outputs[0]->dims.n; k++) {
@@ -658,14 +704,19 @@ trm_status trm_partition_enumerate(trm_partitioner *partitioner)
     const trm_network *network = partitioner->network;
     add_parts(partitioner, partitioner->n);
     for (int32_t i = 0; i < network->n_layers; i++) {
-        if (network->layers[i]->desc.kind == TRM_LAYER_ATTENTION && !partitioner->shares_rows) {
+        const bool by_heads = !partitioner->shares_rows && !partitioner->shares_batch;
+        if (network->layers[i]->desc.kind == TRM_LAYER_ATTENTION && by_heads) {
             int32_t kv_parts;
             add_parts(partitioner, trm_partition_head_parts(network->layers[i], partitioner->n, &kv_parts));
             add_parts(partitioner, kv_parts);
         }
     }
     TRM_TRY(trm_inference_create(network, &partitioner->inference));
-    trm_status status = enumerate_layers(partitioner);
+    trm_status status = TRM_OK;
+    if (partitioner->shares_batch) {
+        status = trm_partition_find_batch(partitioner, &partitioner->has_batch);
+    }
+    status = status == TRM_OK ? enumerate_layers(partitioner) : status;
     trm_inference_destroy(partitioner->inference);
     partitioner->inference = NULL;
     return status;

@@ -97,9 +97,10 @@ static trm_status partition(trm_plan *plan, const trm_network *whole, const trm_
     trm_cost_model_default(options->backend, &model);
     model.runs = runs;
     trm_status status = trm_plan_expect_runs(whole, options, runs);
-    status = status == TRM_OK
-                 ? trm_partition(whole, &options->mesh, options->rank, &model, &plan->network, &plan->partition)
-                 : status;
+    if (status == TRM_OK) {
+        status = trm_partition_bounded(whole, &options->mesh, options->rank, &model, options->bounds, options->n_bounds,
+                                       &plan->network, &plan->partition);
+    }
     free(runs);
     return status;
 }

@@ -645,6 +645,24 @@ static trm_status settle_names(const trm_plan *plan, trm_plan_profile *profile, 
     return TRM_OK;
 }
 
+/* Ranks that share a batch divide it at each point. */
+static trm_status check_batches(const trm_plan *plan, const trm_plan_profile *profile, int32_t index)
+{
+    for (int32_t point = TRM_POINT_COUNT; point-- > 0;) {
+        for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+            const trm_tensor *tensor = plan->network->tensors[i];
+            if (tensor->role != TRM_TENSOR_INPUT) {
+                continue;
+            }
+            const trm_status status = trm_partition_check_batch(tensor, &profile->dims[point][i]);
+            if (status != TRM_OK) {
+                return trm_fail_in(status, "profile %d at its %s dims", (int)index, point_names[point]);
+            }
+        }
+    }
+    return TRM_OK;
+}
+
 /* The smallest dims of an input that its bound does not say anything of are 0. */
 static void open_downwards(const trm_plan *plan, trm_plan_profile *profile, const trm_build_options *options,
                            int32_t index)
@@ -737,6 +755,7 @@ static trm_status set_profile(trm_plan *plan, const trm_build_options *options, 
         }
     }
     TRM_TRY(settle_names(plan, profile, options, index));
+    TRM_TRY(check_batches(plan, profile, index));
     memcpy(profile->least, profile->dims[TRM_POINT_MIN], n * sizeof(trm_dims));
     open_downwards(plan, profile, options, index);
     return TRM_OK;

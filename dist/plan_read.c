@@ -364,7 +364,7 @@ static trm_status get_part(const reader *r, const Trireme__Plan__Part *from, trm
     bool is_split = from->kind == TRM_PART_SPLIT;
     if (from->kind < TRM_PART_WHOLE || from->kind > TRM_PART_SUMMAND || from->parts < 1 ||
         from->parts > TRM_MAX_RANKS || (is_split ? from->axis >= (uint32_t)tensor->dims.n : from->axis != 0) ||
-        (is_split ? from->whole < 0 : from->whole != 0)) {
+        (is_split ? from->whole < -1 : from->whole != 0)) {
         return refuse(r, "a tensor is a part that cannot be");
     }
     const char *of = trm_arena_strdup(&r->plan->network->arena, from->of[0] == '\0' ? tensor->name : from->of);
@@ -419,6 +419,11 @@ static trm_status get_tensor(const reader *r, const Trireme__Plan__Tensor *from)
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: two tensors are named \"%s\", or one has no name", r->name, from->name);
     }
     TRM_TRY(get_dim_names(r, from, tensor));
+    const bool is_shared = tensor->role == TRM_TENSOR_INPUT && tensor->dims.n > 0;
+    if (from->batch_ranks > (is_shared ? TRM_MAX_RANKS : 0)) {
+        return refuse(r, "a tensor has a batch that cannot be shared");
+    }
+    tensor->batch_ranks = (int32_t)from->batch_ranks;
     TRM_TRY(get_part(r, from->part, tensor));
     return from->pin[0] == '\0' ? TRM_OK : trm_network_pin(network, tensor, from->pin);
 }
@@ -549,6 +554,7 @@ static trm_status get_partition(const reader *r)
     to->n_collectives = from->n_collectives;
     to->bytes_exchanged = from->bytes_exchanged;
     to->seconds = from->seconds;
+    to->shares_batch = from->shares_batch;
     to->as_written = from->as_written;
     to->has_regions = from->has_regions;
     strncpy(to->note, from->note, sizeof(to->note) - 1);

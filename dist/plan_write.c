@@ -427,6 +427,7 @@ static trm_status put_tensor(writer *w, const trm_tensor *tensor, Trireme__Plan_
     if (tensor->pin != NULL) {
         TRM_TRY(trm_plan_copy_text(&w->arena, tensor->pin, &made->pin));
     }
+    made->batch_ranks = (uint32_t)tensor->batch_ranks;
     if (tensor->dim_names != NULL) {
         made->dim_names = trm_arena_array(&w->arena, (size_t)tensor->dims.n, sizeof(char *));
         if (made->dim_names == NULL) {
@@ -518,6 +519,7 @@ static trm_status put_partition(writer *w, const trm_partition_report *report, T
     made->seconds = report->seconds;
     made->parts = parts;
     made->n_parts = (size_t)report->n_parts;
+    made->shares_batch = report->shares_batch;
     made->as_written = report->as_written;
     made->has_regions = report->has_regions;
     to->partition = made;

@@ -197,6 +197,15 @@ static int32_t quantize(const trm_layer *layer, int32_t k, int32_t i)
     return in->n == 1 && in->d[0] != 1 && k == axis ? 0 : TRM_LINK_WHOLE;
 }
 
+/* Whether an axis stays as long as it is: of an unknown size that shows in the repeats alone. */
+static bool is_tiled(const trm_layer *layer, int32_t axis)
+{
+    const trm_dims *in = &layer->inputs[0]->dims, *out = &layer->outputs[0]->dims;
+    const trm_tensor *repeats = layer->n_inputs > 1 ? layer->inputs[1] : NULL;
+    const int64_t *values = repeats != NULL && repeats->dtype == TRM_I64 ? repeats->value : NULL;
+    return in->d[axis] >= 0 ? in->d[axis] != out->d[axis] : values == NULL || values[axis] != 1;
+}
+
 int32_t trm_layer_axis_link(const trm_layer *layer, int32_t k, int32_t i)
 {
     const trm_layer_desc *desc = &layer->desc;
@@ -244,8 +253,8 @@ int32_t trm_layer_axis_link(const trm_layer *layer, int32_t k, int32_t i)
         return k == out->n - 1 ? TRM_LINK_NEVER : trm_broadcast_axis_link(in, out, k);
     case TRM_LAYER_EXPAND: /* a shape that is an input is that of the whole */
         return layer->n_inputs > 1 || i > 0 ? TRM_LINK_NEVER : trm_broadcast_axis_link(in, out, k);
-    case TRM_LAYER_TILE: /* once along axes that stay as long as they are */
-        return i == 1 ? TRM_LINK_WHOLE : in->d[k] == out->d[k] ? k : TRM_LINK_NEVER;
+    case TRM_LAYER_TILE:
+        return i == 1 ? TRM_LINK_WHOLE : is_tiled(layer, k) ? TRM_LINK_NEVER : k;
     case TRM_LAYER_PAD:
         return i > 0 ? TRM_LINK_WHOLE : is_padded(layer, k) ? TRM_LINK_NEVER : k;
     case TRM_LAYER_GATHER_ELEMENTS:

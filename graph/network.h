@@ -38,6 +38,7 @@ struct trm_tensor {
     const char **dim_names; /* INPUT: [dims.n] of named_dims, NULL where one has no name; or NULL */
     const char *pin;        /* sharding asked for by the user, or NULL; see <trireme/mesh.h> */
     trm_tensor_part part;   /* of what, in a rank's network; in others UNKNOWN */
+    int32_t batch_ranks; /* INPUT: the ranks that share its first axis, of unknown size, which they must divide; or 0 */
 };
 
 /* A dimension of an input that has a name. */

@@ -23,7 +23,7 @@ typedef enum trm_axis {
     TRM_AXIS_PP,     /* pipeline stages */
     TRM_AXIS_CP,     /* context (sequence) parallel */
     TRM_AXIS_EP,     /* expert parallel */
-    TRM_AXIS_DP,     /* data parallel replicas */
+    TRM_AXIS_DP,     /* data parallel: a share of the batch each; of a network with state, replicas */
     TRM_AXIS_COUNT
 } trm_axis;
 

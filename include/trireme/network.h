@@ -80,7 +80,8 @@ typedef struct trm_layer_info {
 } trm_layer_info;
 TRM_API bool trm_network_get_layer(const trm_network *network, int32_t index, trm_layer_info *info);
 
-/* How a tensor of one rank's network (engine.h) lies on the n ranks of the mesh's tp or cp axis. */
+/* How a tensor of one rank's network (engine.h) lies on the n ranks of the mesh's tp or cp axis; where that has one, of
+ * dp, whose ranks may share a batch. */
 typedef enum trm_part_kind {
     TRM_PART_UNKNOWN = 0, /* made by a pass after the partition, or by the author of a network with collectives */
     TRM_PART_WHOLE,       /* the same on every rank */
@@ -91,7 +92,7 @@ typedef struct trm_tensor_part {
     trm_part_kind kind;
     int32_t axis, parts; /* parts divides n; WHOLE has 1 */
     const char *of;      /* name of the tensor in the network that was partitioned; NULL: UNKNOWN */
-    int64_t whole;       /* SPLIT: elements along `axis` of the whole tensor */
+    int64_t whole;       /* SPLIT: elements along `axis` of the whole tensor; -1: unknown until a context runs */
 } trm_tensor_part;
 TRM_API const char *trm_part_kind_name(trm_part_kind kind); /* "unknown", "whole", "split", "summand" */
 TRM_API void trm_tensor_get_part(const trm_tensor *tensor, trm_tensor_part *part);

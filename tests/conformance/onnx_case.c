@@ -252,9 +252,9 @@ static trm_status through_file(const conformance_world *world, const trm_network
     return trm_plan_load(path, rank, plan);
 }
 
-/* An engine for the dims of all sets. */
-static trm_status build_engine(conformance_world *world, const trm_network *network, const data_set *sets, int n,
-                               trm_engine **engine)
+/* A plan for the dims of all sets. */
+static trm_status build_plan(const conformance_world *world, const trm_network *network, const data_set *sets, int n,
+                             trm_plan **plan)
 {
     trm_shape_bound bounds[MOST_PORTS];
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
@@ -275,13 +275,15 @@ static trm_status build_engine(conformance_world *world, const trm_network *netw
             bounds[options.n_bounds++] = bound;
         }
     }
-    trm_plan *plan;
     const char *path = getenv("TRM_TEST_PLAN_FILE"); /* runs what comes back from a plan file */
-    if (path != NULL) {
-        TRM_TRY(through_file(world, network, &options, path, &plan));
-    } else {
-        TRM_TRY(trm_build(network, &options, &plan));
-    }
+    return path != NULL ? through_file(world, network, &options, path, plan) : trm_build(network, &options, plan);
+}
+
+static trm_status build_engine(conformance_world *world, const trm_network *network, const data_set *sets, int n,
+                               trm_engine **engine)
+{
+    trm_plan *plan;
+    TRM_TRY(build_plan(world, network, sets, n, &plan));
     trm_weight_budget budget;
     const char *asked = getenv("TRM_TEST_WEIGHT_BUDGET"), *host_bytes = getenv("TRM_TEST_WEIGHT_HOST_BYTES");
     if (asked != NULL) {
@@ -490,6 +492,36 @@ static bool are_alike(const data_set *sets, int n)
     return true;
 }
 
+/* Whether ranks that share a batch divide that of a set. What else fails is found when it is run. */
+static bool divides(const conformance_world *world, trm_onnx *model, const data_set *set)
+{
+    trm_network *network;
+    trm_plan *plan;
+    if (build_network(model, set, &network) != TRM_OK) {
+        return true;
+    }
+    const trm_status status = build_plan(world, network, set, 1, &plan);
+    trm_network_destroy(network);
+    if (status == TRM_OK) {
+        trm_plan_destroy(plan);
+    }
+    return status == TRM_OK || strstr(trm_last_error(), "the ranks of mesh axis dp that share it") == NULL;
+}
+
+/* Moves sets whose batch the ranks divide to the front; returns how many there are. */
+static int keep_divided(const conformance_world *world, trm_onnx *model, data_set *sets, int n)
+{
+    int kept = 0;
+    for (int k = 0; k < n; k++) {
+        if (divides(world, model, &sets[k])) {
+            const data_set other = sets[kept];
+            sets[kept++] = sets[k];
+            sets[k] = other;
+        }
+    }
+    return kept;
+}
+
 static void run_all(conformance_world *world, trm_onnx *model, const char *folder, data_set *sets,
                     conformance_result *result)
 {
@@ -508,13 +540,18 @@ static void run_all(conformance_world *world, trm_onnx *model, const char *folde
         }
         choose_fixed(model, &sets[n]);
     }
+    const bool shares = world->mesh.size[TRM_AXIS_DP] > 1 && result->outcome == CONFORMANCE_OK;
+    const int n_run = shares ? keep_divided(world, model, sets, n) : n;
     if (result->outcome == CONFORMANCE_OK && n == 0) {
         result->outcome = CONFORMANCE_FAILED;
         explain(result, "it has no data sets");
-    } else if (result->outcome == CONFORMANCE_OK && are_alike(sets, n)) {
-        run_sets(world, model, sets, n, result);
+    } else if (result->outcome == CONFORMANCE_OK && n_run == 0) {
+        result->outcome = CONFORMANCE_EXCLUDED;
+        explain(result, "no data set has a batch that %d ranks divide", (int)world->mesh.size[TRM_AXIS_DP]);
+    } else if (result->outcome == CONFORMANCE_OK && are_alike(sets, n_run)) {
+        run_sets(world, model, sets, n_run, result);
     } else {
-        for (int k = 0; result->outcome == CONFORMANCE_OK && k < n; k++) {
+        for (int k = 0; result->outcome == CONFORMANCE_OK && k < n_run; k++) {
             run_sets(world, model, &sets[k], 1, result);
         }
     }

@@ -2,6 +2,7 @@
 #include "graph/nets.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include <trireme/trireme.h>
 
@@ -9,7 +10,7 @@
 #include "support/interpreter.h"
 #include "support/world.h"
 
-enum { WIDTH = 8, HEADS = 4, MOST = 6 };
+enum { WIDTH = 8, HEADS = 4, MOST = 8 };
 
 static trm_tensor *net_integers(trm_network *network, const char *name, trm_dims dims, const int64_t *values)
 {
@@ -65,18 +66,19 @@ static void assert_same(trm_context *context, test_interpreter *whole, const cha
     }
 }
 
-static void runs_as_one_rank_does(void **state)
+/* Batches of `every` tokens and multiples of it. */
+static void run_on(const char *mesh, int64_t every)
 {
-    (void)state;
     static const int64_t most = 3;
     trm_network *network = make_network();
-    const trm_shape_bound bounds[] = {{.tensor = "x", .max = DIMS(MOST, WIDTH), .min = DIMS(1, WIDTH)},
-                                      {.tensor = "times", .max = DIMS(1), .max_values = &most}};
+    const trm_shape_bound bounds[] = {
+        {.tensor = "x", .max = DIMS(MOST / every * every, WIDTH), .min = DIMS(every, WIDTH)},
+        {.tensor = "times", .max = DIMS(1), .max_values = &most}};
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     options.bounds = bounds;
     options.n_bounds = 2;
     options.rank = trm_world_rank(test_world);
-    assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
+    assert_ok(trm_mesh_parse(mesh, trm_world_size(test_world), &options.mesh));
     trm_plan *plan = NULL;
     trm_engine *engine = NULL;
     assert_ok(trm_build(network, &options, &plan));
@@ -85,7 +87,7 @@ static void runs_as_one_rank_does(void **state)
     test_interpreter *whole = NULL;
     assert_ok(test_interpreter_create(network, &host, &whole));
     uint64_t seed = 11;
-    for (int64_t n = MOST; n > 0; n--) {
+    for (int64_t n = MOST / every * every; n > 0; n -= every) {
         float values[MOST * WIDTH];
         const int64_t times = 1 + n % most;
         for (int i = 0; i < MOST * WIDTH; i++) {
@@ -106,8 +108,23 @@ static void runs_as_one_rank_does(void **state)
     trm_network_destroy(network);
 }
 
+static void runs_as_one_rank_does(void **state)
+{
+    (void)state;
+    run_on(NULL, 1);
+}
+
+static void shares_batches_as_one_rank_does(void **state)
+{
+    (void)state;
+    char mesh[32];
+    snprintf(mesh, sizeof(mesh), "dp=%d", (int)trm_world_size(test_world));
+    run_on(mesh, trm_world_size(test_world));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_as_one_rank_does)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_as_one_rank_does),
+                                       cmocka_unit_test(shares_batches_as_one_rank_does)};
     return cmocka_run_group_tests(tests, test_open_world, test_close_world);
 }

@@ -226,6 +226,101 @@ static void runs_replicas(void **unused)
     trm_network_destroy(network);
 }
 
+/* A convolution of images, its sum over the batch, and the mean of each image. */
+static trm_network *make_images(int64_t batch, trm_tensor **image)
+{
+    trm_network *network = net_create();
+    *image = net_input(network, "image", TRM_F32, DIMS(batch, 3, 32, 32));
+    trm_layer_desc convolution = {.kind = TRM_LAYER_CONVOLUTION, .convolution = {.groups = 1}};
+    for (int32_t i = 0; i < TRM_MAX_SPATIAL; i++) {
+        convolution.convolution.stride[i] = convolution.convolution.dilation[i] = 1;
+        convolution.convolution.before[i] = convolution.convolution.after[i] = i < 2;
+    }
+    trm_tensor *w = net_weight(network, "w", DIMS(64, 3, 3, 3), 1);
+    trm_tensor *x = net_layer(network, "convolved", convolution, *image, w, NULL, NULL);
+    const trm_layer_desc sum = {.kind = TRM_LAYER_REDUCE, .reduce = {TRM_REDUCE_SUM, 0, false}};
+    const trm_layer_desc mean = {.kind = TRM_LAYER_REDUCE, .reduce = {TRM_REDUCE_AVG, 3, false}};
+    net_output(network, net_layer(network, "mean", mean, x, NULL, NULL, NULL));
+    net_output(network, net_layer(network, "sum", sum, x, NULL, NULL, NULL));
+    return network;
+}
+
+/* A part of the images and whole weights on every rank; what is outside of the network is whole. */
+static void shares_batches(void **unused)
+{
+    (void)unused;
+    trm_tensor *image;
+    trm_network *network = make_images(64, &image);
+    const trm_mesh mesh = {{1, 1, 1, 1, 4}};
+    trm_partition_report report;
+    trm_network *local = partition(network, mesh, 3, &report);
+    expect_dims(local, "image", DIMS(64, 3, 32, 32));
+    expect_dims(local, "image.part", DIMS(16, 3, 32, 32));
+    expect_dims(local, "convolved", DIMS(16, 64, 32, 32));
+    expect_dims(local, "w", DIMS(64, 3, 3, 3));
+    expect_dims(local, "mean", DIMS(64, 64, 32));
+    expect_dims(local, "sum", DIMS(64, 32, 32));
+    assert_int_equal(find_layer(local, "image.part")->desc.slice.start, 48);
+    assert_int_equal(count_op(local, TRM_ALL_GATHER), 1);
+    assert_int_equal(count_op(local, TRM_ALL_REDUCE), 1);
+    assert_int_equal(report.n_collectives, 2);
+    /* 3/4 of the mean of 64 images once, of the sum twice */
+    assert_true(report.bytes_exchanged == 0.75 * 4 * (64 * 64 * 32 + 2 * 64 * 32 * 32));
+    assert_true(report.shares_batch);
+    assert_string_equal(report.note, "");
+    trm_network_destroy(local);
+    trm_network_destroy(network);
+}
+
+/* dp is outermost: groups are ranks with the same places along the other axes. */
+static void shares_batches_beside_tp(void **unused)
+{
+    (void)unused;
+    trm_tensor *image;
+    trm_network *network = make_images(64, &image);
+    const trm_mesh mesh = {{2, 1, 1, 1, 2}};
+    trm_network *local = partition(network, mesh, 1, NULL);
+    const trm_collective_params *params = &find_layer(local, "sum.all_reduce")->desc.collective;
+    static const int32_t expected[] = {0, 2, 1, 3};
+    assert_int_equal(params->n_groups, 2);
+    assert_int_equal(params->group_size, 2);
+    for (int32_t i = 0; i < 4; i++) {
+        assert_int_equal(params->groups[i], expected[i]);
+    }
+    expect_dims(local, "image.part", DIMS(32, 3, 32, 32));
+    trm_network_destroy(local);
+    trm_network_destroy(network);
+}
+
+static void says_why_no_batch_is_shared(void **unused)
+{
+    (void)unused;
+    const trm_mesh mesh = {{1, 1, 1, 1, 2}};
+    trm_partition_report report;
+    trm_tensor *image;
+    trm_network *network = make_images(63, &image), *local;
+    assert_fails(trm_partition(network, &mesh, 1, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT,
+                 "input image has a batch of 63, expected a multiple of 2, the ranks of mesh axis dp that share it");
+    trm_network_destroy(network);
+    network = make_images(1, &image);
+    local = partition(network, mesh, 1, &report);
+    assert_string_equal(report.note,
+                        "mesh axis dp shares nothing: the first input has no batch, a first dimension other than 1");
+    assert_false(report.shares_batch);
+    trm_network_destroy(local);
+    trm_network_destroy(network);
+    network = net_create();
+    const trm_layer_desc sorts = {.kind = TRM_LAYER_CUMULATIVE, .cumulative = {.axis = 0}};
+    net_output(network,
+               net_layer(network, "y", sorts, net_input(network, "x", TRM_F32, DIMS(-1, 4)), NULL, NULL, NULL));
+    local = partition(network, mesh, 0, &report);
+    assert_string_equal(
+        report.note, "mesh axis dp shares nothing: no layer that can be told to keep the entries of the batch apart");
+    assert_int_equal(trm_network_input(local, 0)->batch_ranks, 0);
+    trm_network_destroy(local);
+    trm_network_destroy(network);
+}
+
 /* Stages of like weight, one tensor between them, and the logits everywhere. */
 static void cuts_stages(void **unused)
 {
@@ -627,6 +722,9 @@ int main(void)
         cmocka_unit_test(keeps_whole_what_does_not_divide),
         cmocka_unit_test(pads_vocabularies),
         cmocka_unit_test(runs_replicas),
+        cmocka_unit_test(shares_batches),
+        cmocka_unit_test(shares_batches_beside_tp),
+        cmocka_unit_test(says_why_no_batch_is_shared),
         cmocka_unit_test(cuts_stages),
         cmocka_unit_test(cuts_around_states),
         cmocka_unit_test(receives_what_it_has_nothing_like),

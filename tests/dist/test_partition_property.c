@@ -19,6 +19,7 @@
 
 enum { MAX_RANKS = 8, MAX_INPUT = 16384 };
 
+static int64_t n_shared;     /* networks whose batch ranks shared */
 static int64_t n_parts_seen; /* tensors that were split or summands, and were compared */
 
 /* What goes into a run. */
@@ -143,15 +144,15 @@ static void expect_same(const trm_network *network, rank_run *whole, rank_run *p
     }
 }
 
-/* The whole tensor from its pieces on the tp ranks that begin at `first`, into `sum` [count of dims]. False where a
- * pass left it out on one of them. */
-static bool join_pieces(rank_run *ranks, int32_t first, int32_t n, const trm_tensor *tensor, const trm_dims *dims,
-                        double *sum)
+/* The whole tensor from its pieces on the n ranks that begin at `first` and are `apart`, into `sum` [count of dims].
+ * False where a pass left it out on one of them. */
+static bool join_pieces(rank_run *ranks, int32_t first, int32_t n, int32_t apart, const trm_tensor *tensor,
+                        const trm_dims *dims, double *sum)
 {
     const trm_tensor_part *part = &tensor->part;
     memset(sum, 0, (size_t)trm_dims_count(dims) * sizeof(*sum));
     for (int32_t piece = 0; piece < part->parts; piece++) {
-        test_interpreter *holder = ranks[first + piece * (n / part->parts)].interpreter;
+        test_interpreter *holder = ranks[first + piece * (n / part->parts) * apart].interpreter;
         const trm_tensor *other = trm_network_find_tensor(test_interpreter_network(holder), tensor->name);
         if (other == NULL || other->part.kind != part->kind) {
             return false;
@@ -178,8 +179,12 @@ static bool join_pieces(rank_run *ranks, int32_t first, int32_t n, const trm_ten
 /* What a rank's tensors are said to be of the whole ones is what they are. Returns how many were looked at. */
 static int32_t expect_parts(const parts *p, rank_run *whole, rank_run *ranks, const char *what)
 {
-    int32_t n = trm_mesh_tensor_ranks(&p->mesh), seen = 0;
-    for (int32_t first = 0; first < p->n; first += n) {
+    int32_t n = trm_mesh_tensor_ranks(&p->mesh), seen = 0, firsts = p->n, step = n, stride = 1;
+    if (n == 1) { /* parts of a batch */
+        n = p->mesh.size[TRM_AXIS_DP];
+        firsts = stride = p->mesh.size[TRM_AXIS_PP];
+    }
+    for (int32_t first = 0; first < firsts; first += step) {
         const trm_network *local = p->locals[first];
         for (int32_t i = 0; i < local->n_tensors; i++) {
             const trm_tensor *tensor = local->tensors[i];
@@ -191,7 +196,7 @@ static int32_t expect_parts(const parts *p, rank_run *whole, rank_run *ranks, co
             int64_t count = trm_dims_count(&dims);
             double *sum = malloc(((size_t)count + 1) * sizeof(*sum)), most = 0, apart = 0;
             assert_non_null(sum);
-            if (join_pieces(ranks, first, n, tensor, &dims, sum)) {
+            if (join_pieces(ranks, first, n, stride, tensor, &dims, sum)) {
                 for (int64_t k = 0; k < count; k++) {
                     most = fmax(most, fabs((double)expected[k]));
                     apart = fmax(apart, fabs((double)expected[k] - sum[k]));
@@ -330,19 +335,54 @@ static void partition_by_model(trm_network *network, uint64_t *seed, parts *p)
     }
 }
 
-static void partition_at_random(const trm_network *network, uint64_t *seed, parts *p)
+/* The network of a rank with strategies chosen at random: of the same seed, the same ones on every rank. */
+static trm_network *partition_rank_at_random(const trm_network *network, uint64_t seed, bool batch, int32_t rank,
+                                             parts *p)
 {
-    trm_partitioner partitioner = {
-        .network = network, .n = trm_mesh_tensor_ranks(&p->mesh), .shares_rows = p->mesh.size[TRM_AXIS_CP] > 1};
+    const int32_t stages = batch ? 1 : p->mesh.size[TRM_AXIS_PP];
+    trm_partitioner partitioner = {.network = network,
+                                   .n = batch ? p->mesh.size[TRM_AXIS_DP] : trm_mesh_tensor_ranks(&p->mesh),
+                                   .shares_rows = !batch && p->mesh.size[TRM_AXIS_CP] > 1,
+                                   .shares_batch = batch,
+                                   .is_share = !batch && p->reports[rank].shares_batch};
     trm_cost_model_default(TRM_BACKEND_HOST, &partitioner.model);
-    assert_ok(trm_partition_prepare(&partitioner, p->mesh.size[TRM_AXIS_PP]));
-    shuffle_prices(&partitioner, seed);
-    assert_ok(trm_partition_cut_stages(&partitioner, p->mesh.size[TRM_AXIS_PP]));
+    trm_network *local;
+    assert_ok(trm_partition_prepare(&partitioner, stages));
+    shuffle_prices(&partitioner, &seed);
+    assert_ok(trm_partition_cut_stages(&partitioner, stages));
     assert_ok(trm_partition_search(&partitioner));
-    for (int32_t r = 0; r < p->n; r++) {
-        assert_ok(trm_partition_emit(&partitioner, &p->mesh, r, &p->locals[r], &p->reports[r]));
-    }
+    assert_ok(trm_partition_emit(&partitioner, &p->mesh, rank, &local, &p->reports[rank]));
     trm_arena_fini(&partitioner.arena);
+    return local;
+}
+
+/* `shares`: ranks along dp share the batch. */
+static void partition_at_random(const trm_network *network, uint64_t *seed, bool shares, parts *p)
+{
+    const uint64_t first = test_random(seed), second = test_random(seed);
+    for (int32_t r = 0; r < p->n; r++) {
+        p->reports[r].shares_batch = shares;
+        trm_network *share = shares ? partition_rank_at_random(network, first, true, r, p) : NULL;
+        p->locals[r] = partition_rank_at_random(shares ? share : network, second, false, r, p);
+        trm_network_destroy(share);
+    }
+}
+
+/* A batch that the ranks do not divide is refused: on one replica, then. What of the batch is shared: nothing of
+ * networks with states, and of those of unknown size not over stages. */
+static bool settle_batch(const trm_network *network, parts *p)
+{
+    trm_partition_report report;
+    trm_network *local;
+    if (trm_partition(network, &p->mesh, 0, NULL, &local, &report) != TRM_OK) {
+        assert_fails(TRM_ERROR_INVALID_ARGUMENT, TRM_ERROR_INVALID_ARGUMENT, "expected a multiple of");
+        p->mesh.size[TRM_AXIS_DP] = 1;
+        p->n = trm_mesh_ranks(&p->mesh);
+        return false;
+    }
+    trm_network_destroy(local);
+    n_shared += report.shares_batch;
+    return report.shares_batch;
 }
 
 /* Networks whose every cut meets dims that follow from no input have one stage. */
@@ -371,7 +411,8 @@ static bool has_rows(const trm_network *network)
 
 static trm_mesh random_mesh(const trm_network *network, uint64_t *seed)
 {
-    int32_t tp = 1 + (int32_t)test_random_below(seed, 4), pp = 1, dp = test_random_below(seed, 4) == 0 ? 2 : 1;
+    int32_t tp = 1 + (int32_t)test_random_below(seed, 4), pp = 1, dp = 1 + (int32_t)test_random_below(seed, 3);
+    tp = tp * dp > MAX_RANKS || (dp > 1 && test_random_below(seed, 2) == 0) ? 1 : tp;
     if (test_random_below(seed, 2) == 0) {
         pp = MAX_RANKS / (tp * dp);
         pp = pp > 3 ? 3 : pp;
@@ -398,14 +439,15 @@ static void check_network(trm_network *network, uint64_t *seed, test_feed feed, 
 {
     parts p = {.mesh = random_mesh(network, seed)};
     p.n = trm_mesh_ranks(&p.mesh);
-    bool by_model = test_random_below(seed, 2) == 0;
+    bool by_model = test_random_below(seed, 2) == 0, shares = settle_batch(network, &p);
+    feed.tokens *= feed.decodes ? 1 : p.mesh.size[TRM_AXIS_DP];
     char name[200], axes[64];
     trm_mesh_format(&p.mesh, axes, sizeof(axes));
     snprintf(name, sizeof(name), "%s on %s %s", what, axes, by_model ? "by model" : "at random");
     if (by_model) {
         partition_by_model(network, seed, &p);
     } else {
-        partition_at_random(network, seed, &p);
+        partition_at_random(network, seed, shares, &p);
     }
     const bool cuda = test_random_below(seed, 2) == 0;
     for (int32_t r = 0; by_model && r < p.n; r++) {
@@ -432,6 +474,7 @@ static void random_networks_agree(void **unused)
         trm_network_destroy(network);
     }
     assert_true(n_parts_seen >= n / 4);
+    assert_true(n_shared >= n / 8);
 }
 
 /* Prompts and single tokens with a KV cache, of decoders of all sizes that divide and that do not. */
@@ -626,7 +669,7 @@ static void padded_attention_agrees(void **unused)
         char what[64];
         snprintf(what, sizeof(what), "padded TRM_TEST_SEED=%llu number %d", (unsigned long long)test_seed(), (int)i);
         padded_net p = {.network = NULL, .seed = &seed};
-        p.batch = 1 + test_random_below(&seed, 2);
+        p.batch = 1 + test_random_below(&seed, 4);
         p.rows = test_random_below(&seed, 4) == 0 ? 7 : 12;
         p.kv_heads = 1 + test_random_below(&seed, 3);
         p.heads = p.kv_heads * (1 + test_random_below(&seed, 2));

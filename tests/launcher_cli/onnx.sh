@@ -68,6 +68,16 @@ case_plans() { # networks built once, into plan files
     start 0 bench "$work/two.plan" --opt-profile 0 --shapes a:12x4
     [ $code = 2 ] || complain "dims of another profile: exit code $code: $(cat "$work/err")"
     fails 2 "cannot set profile 2: the plan does not have it" 0 run "$work/two.plan" --opt-profile 2 "${inputs[@]}"
+    # Ranks that share a batch: of a, whose rows are unknown until a run; those of b are no batch.
+    npy "6, 4" '\x00\x00\x80\x3f' 24 >"$work/a6.npy"
+    fails 2 "profile 0 at its min dims: input a has a batch of 1, expected a multiple of 2, the ranks of mesh axis dp" 0 build "$work/open.onnx" \
+        --mesh dp=2 --min-shapes a:1x4 --max-shapes a:8x4
+    shows "host, 2 ranks (dp=2), 1 collectives" 0 build "$work/open.onnx" --mesh dp=2 --min-shapes a:2x4 --max-shapes a:8x4 -o "$work/shared.plan"
+    shows "c f32 6x3: min 8, mean 8, max 8" 2 run "$work/shared.plan" --input "a=$work/a6.npy" --input "b=$work/b.npy"
+    fails 2 "input a has a batch of 3, expected a multiple of 2, the ranks of mesh axis dp that share it" 2 run "$work/shared.plan" "${inputs[@]}"
+    fails 2 "input a has a batch of 3, expected a multiple of 2, the ranks of mesh axis dp that share it" 2 run "$work/product.onnx" "${inputs[@]}" --mesh dp=2
+    start 2 bench "$work/open.onnx" --mesh dp=2 --shapes a:1x4 --duration 0 --warm-up 0 --iterations 1
+    grep -q "mesh axis dp shares nothing, its ranks all compute the same: the first input" "$work/err" || complain "no warning: $(cat "$work/err")"
     # Plans without weights, and with other ones.
     cp "$corpus/hostile_stored_floats" "$work/stored.onnx"
     cp "$work/stored.onnx" "$work/other.onnx"

@@ -742,11 +742,18 @@ trm_network *test_random_network(uint64_t seed, int32_t n_layers)
     gen g = {.seed = seed};
     trm_tensor *x;
     assert_ok(trm_network_create(&g.network));
+    const bool images_first = below(&g, 3) == 0; /* theirs is the batch */
+    const trm_dims images = {4, {1 + below(&g, 4), pick_size(&g), pick_size(&g), 4}};
+    if (images_first) {
+        add_input(&g, "batch", TRM_F32, images, &x);
+    }
     add_input(&g, "ids", TRM_I32, (trm_dims){1, {-1}}, &g.ids);
     add_input(&g, "positions", TRM_I32, (trm_dims){1, {-1}}, &g.positions);
     add_input(&g, "tokens", TRM_F32, (trm_dims){2, {-1, pick_size(&g)}}, &x);
     add_input(&g, "block", TRM_F32, (trm_dims){3, {pick_size(&g), pick_size(&g), pick_size(&g)}}, &x);
-    add_input(&g, "batch", TRM_F32, (trm_dims){4, {1 + below(&g, 3), pick_size(&g), pick_size(&g), 4}}, &x);
+    if (!images_first) {
+        add_input(&g, "batch", TRM_F32, images, &x);
+    }
     for (int32_t i = 0; g.network->n_layers < n_layers && i < 20 * n_layers; i++) {
         trm_tensor *input = pick(&g);
         int64_t count = 1;

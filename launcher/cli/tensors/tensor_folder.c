@@ -439,7 +439,11 @@ trm_status tensor_folder_join(const tensor_folder *folder, int32_t first, const 
                               tensor_value *value, bool *complete)
 {
     const trm_tensor_part *part = &tensor->part;
-    int32_t n = folder->mesh.size[TRM_AXIS_TP] * folder->mesh.size[TRM_AXIS_CP];
+    int32_t n = folder->mesh.size[TRM_AXIS_TP] * folder->mesh.size[TRM_AXIS_CP], apart = 1; /* from rank to rank */
+    if (n == 1) { /* parts are those of a batch */
+        n = folder->mesh.size[TRM_AXIS_DP];
+        apart = folder->mesh.size[TRM_AXIS_PP];
+    }
     *complete = true;
     if (part->kind == TRM_PART_WHOLE || part->kind == TRM_PART_UNKNOWN) {
         return tensor_folder_read(folder, first, tensor, value);
@@ -449,7 +453,7 @@ trm_status tensor_folder_join(const tensor_folder *folder, int32_t first, const 
     }
     TRM_TRY(make_whole(tensor, value));
     for (int32_t i = 0; i < part->parts && *complete; i++) {
-        int32_t rank = first + i * (n / part->parts);
+        int32_t rank = first + i * (n / part->parts) * apart;
         const saved_tensor *other = tensor_folder_find(folder, rank, tensor->name);
         tensor_value piece = {0};
         *complete = other != NULL && same_part(tensor, other);
