@@ -231,7 +231,9 @@ template <typename T, typename F> static __device__ void multiply(const glu_args
         wgmma_pin(sums);
         release(r, last, lane);
         const int64_t row0 = (int64_t)tile_m * F::rows + warp * 16, n0 = (int64_t)tile_n * F::half;
-        store_rows<T, F>(a, place, sums, row0, n0, lane);
+        if (row0 < a.m && n0 < a.n) { /* else a warp of rows that are not there, or the second block of an odd number */
+            store_rows<T, F>(a, place, sums, row0, n0, lane);
+        }
     }
 }
 
