@@ -59,9 +59,6 @@ struct trm_communicator {
     struct trm_communicator_part *parts;
 };
 
-/* "all_reduce", ...; "invalid" out of range. "sum", ..., "none". */
-const char *trm_collective_op_name(trm_collective_op op);
-const char *trm_reduce_op_name(trm_reduce_op op);
 /* Whether an op takes a reduce operation, and whether it takes a root (the peer of SEND and RECV). */
 bool trm_collective_reduces(trm_collective_op op);
 bool trm_collective_has_root(trm_collective_op op);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <trireme/trireme.h>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "dist/streaming.h"
@@ -224,7 +226,10 @@ void trm_plan_get_info(const trm_plan *plan, trm_plan_info *info)
                             .device = plan->n_tactics > 0 ? plan->device.name : NULL,
                             .multiprocessors = plan->device.multiprocessors,
                             .cc_major = plan->device.major,
-                            .cc_minor = plan->device.minor};
+                            .cc_minor = plan->device.minor,
+                            .library = trm_version(),
+                            .format = plan->format};
+    memcpy(info->n_weights, plan->n_file_weights, sizeof(info->n_weights));
 }
 
 bool trm_plan_get_bound(const trm_plan *plan, int32_t index, trm_shape_bound *bound)

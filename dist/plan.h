@@ -73,6 +73,8 @@ struct trm_plan {
     trm_plan_tactic *tactics;             /* [n_tactics] in the order in which layers first ask for them */
     int32_t n_tactics, tactic_capacity;
     trm_partition_report partition;
+    int32_t format;            /* of the file that it was loaded from; 0: of none */
+    int32_t n_file_weights[3]; /* by trm_plan_weights: how that file has weights */
 };
 
 /* The kernel tables of all rooms, in order of preference. */

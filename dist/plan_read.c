@@ -199,6 +199,9 @@ static trm_status get_stored(reader *r, size_t position, trm_weight_form *form, 
 {
     const Trireme__Plan__Weight *from = r->from->weights[position];
     trm_weight *found;
+    r->plan->n_file_weights[from->stripped    ? TRM_PLAN_WEIGHTS_STRIPPED
+                            : from->file == 0 ? TRM_PLAN_WEIGHTS_EMBEDDED
+                                              : TRM_PLAN_WEIGHTS_REFERENCED]++;
     TRM_TRY(find_refit(r, from, form, &found));
     if (found == NULL && from->stripped && r->decides[position]) {
         return TRM_OK;
@@ -724,6 +727,7 @@ trm_status trm_plan_read(trm_weight_file *file, const char *folder, int32_t rank
     if (r.plan == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a plan");
     }
+    r.plan->format = TRM_PLAN_FORMAT; /* the header has no other */
     trm_status status = read_rank(&r, &header, rank);
     if (status != TRM_OK) {
         trm_plan_destroy(r.plan);

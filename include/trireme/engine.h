@@ -232,6 +232,9 @@ typedef struct trm_plan_info {
     int32_t n_tactics;                           /* below; 0: the plan was not tuned */
     const char *device;                          /* the device they were timed on; NULL without tactics */
     int32_t multiprocessors, cc_major, cc_minor; /* of that device */
+    const char *library;                         /* version that built it */
+    int32_t format;                              /* of the file that it was loaded from; 0: of none */
+    int32_t n_weights[3]; /* of that file, by trm_plan_weights: how it has those of this rank; 0 of constants */
 } trm_plan_info;
 TRM_API void trm_plan_get_info(const trm_plan *plan, trm_plan_info *info);
 /* The bounds of inputs that the plan was built with; false past the last. What they name lives with the plan. */

@@ -935,6 +935,9 @@ typedef struct trm_layer_desc {
 
 /* "matmul", "dist_collective", ...; "invalid" out of range. */
 TRM_API const char *trm_layer_kind_name(trm_layer_kind kind);
+/* "all_reduce", ...; "sum", ..., "none"; "invalid" out of range. */
+TRM_API const char *trm_collective_op_name(trm_collective_op op);
+TRM_API const char *trm_reduce_op_name(trm_reduce_op op);
 
 #ifdef __cplusplus
 }

@@ -81,12 +81,48 @@ case_plans() { # networks built once, into plan files
     # Plans without weights, and with other ones.
     cp "$corpus/hostile_stored_floats" "$work/stored.onnx"
     cp "$work/stored.onnx" "$work/other.onnx"
+    # What stands in a plan: what wrote it, how it has weights, memory and exchanges of every rank.
+    local version kind
+    version=$("$program" --version | sed 's/^trireme \([^ ,]*\).*/\1/')
+    for kind in referenced embedded; do
+        start 0 build "$work/stored.onnx" $([ $kind = referenced ] || echo --embed-weights) -o "$work/kind.plan" --quiet
+        start 0 inspect "$work/kind.plan" --json
+        value format 2
+        value library "$version"
+        for found in referenced embedded stripped; do
+            value weights.$found $([ $found = $kind ] && echo 1 || echo 0)
+        done
+        shows "format 2, built by trireme $version; weights 1 $kind" 0 inspect "$work/kind.plan"
+    done
+    start 0 build "$source/tests/goldens/onnx/compare/perceptron.onnx" --shapes x0:3x64 --mesh tp=2,pp=2 -o "$work/four.plan" --quiet
+    start 0 inspect "$work/four.plan" --json
+    value ranks 4
+    value ranks.2.rank 2
+    value ranks.0.collectives.0.operation all_reduce
+    value ranks.0.collectives.0.reduce sum
+    value ranks.0.collectives.0.among 2
+    value ranks.1.collectives.0.layer "$("$json_value" ranks.0.collectives.0.layer <"$work/out")"
+    value ranks.2.collectives.0.operation recv
+    value memory.total "$("$json_value" ranks.0.memory.total <"$work/out")"
+    start 0 inspect "$work/four.plan"
+    [ "$(grep -c '^rank [0-3]: .* MiB: weights' "$work/out")" = 4 ] || complain "not the memory of four ranks: $(cat "$work/out")"
+    grep -q "^  rank 1: as rank 0$" "$work/out" && grep -q "^  rank 2:$" "$work/out" && grep -q "^  rank 3: as rank 2$" "$work/out" ||
+        complain "not the exchanges of four ranks: $(cat "$work/out")"
+    grep -Eq "^    [^ ]+ +all_reduce sum f32 3x64 among 2$" "$work/out" || complain "no sum is shown: $(cat "$work/out")"
+    grep -Eq "^    [^ ]+ +recv f32 3x64 among 2$" "$work/out" || complain "nothing that a stage receives is shown: $(cat "$work/out")"
+    shows "rank 3: 0." 0 inspect "$work/four.plan" --rank 3
+    grep -q "mesh tp=2,pp=2; rank 3: " "$work/out" || complain "the rank that was asked for is not shown: $(cat "$work/out")"
+    start 0 inspect "$work/open.plan" --json
+    value weights.referenced 0
+    shows "; weights none but constants" 0 inspect "$work/open.plan"
+    ! grep -q collectives$ "$work/out" || complain "exchanges of one rank: $(cat "$work/out")"
     start 0 build "$work/stored.onnx" --refittable --strip-weights -o "$work/bare.plan" --json
     fails 3 "bare.plan was saved without its 1 weights: give them" 0 inspect "$work/bare.plan"
     shows "other.onnx" 0 refit "$work/bare.plan" --weights "$work/other.onnx" -o "$work/full.plan"
     start 0 build "$work/other.onnx" --refittable -o "$work/same.plan" --json
     cmp -s "$work/full.plan" "$work/same.plan" || complain "a plan that was refitted has other bytes than one that was built"
     shows "x f32 300" 0 inspect "$work/bare.plan" --weights "$work/other.onnx"
+    grep -q ", refittable; weights 1 stripped$" "$work/out" || complain "it does not say that its weight is stripped: $(cat "$work/out")"
     fails 2 "lacks 1 weights of plan bare.plan" 0 bench "$work/bare.plan" --weights "$work/product.onnx"
     fails 2 "refit takes a .plan file, --weights and --out" 0 refit "$work/bare.plan" -o "$work/full.plan"
     fails 2 "expected one of them" 0 build "$work/product.onnx" --strip-weights --embed-weights

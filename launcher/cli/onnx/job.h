@@ -116,12 +116,15 @@ trm_status onnx_inspect(const settings *all, const char *path);
 
 /* ---- plan files, in plan_job.c ---- */
 
+/* The plan of a rank, with --weights. */
+trm_status plan_load(const settings *all, const char *path, int32_t rank, trm_plan **plan);
 /* Loads this rank's plan and takes inputs, mesh and backend from it. */
 trm_status plan_open(onnx_job *j, const char *path);
 /* Dims of inputs that nobody gave: the usual ones of the plan's first profile. */
 void plan_settle_dims(const onnx_job *j, onnx_input *input);
 /* Values that the plan was built for, for an input that decides dims; NULL if there are none for its dims. */
 const void *plan_values(const onnx_job *j, const onnx_input *input);
+/* plan_inspect.c */
 trm_status plan_inspect(const settings *all, const char *path);
 
 #endif

@@ -1,4 +1,4 @@
-/* Plan files: `trireme build`, what `trireme inspect` shows of one, and how the other commands take one. */
+/* Plan files: `trireme build` and `refit`, and how the other commands take one; plan_inspect.c shows them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ static trm_status check_settings(const onnx_job *j, const trm_plan_info *info)
     return TRM_OK;
 }
 
-static trm_status load(const settings *all, const char *path, int32_t rank, trm_plan **plan)
+trm_status plan_load(const settings *all, const char *path, int32_t rank, trm_plan **plan)
 {
     const char *weights = settings_text(all, SETTING_WEIGHTS);
     trm_status status = weights == NULL ? trm_plan_load(path, rank, plan) : trm_plan_refit(path, rank, weights, plan);
@@ -58,7 +58,7 @@ trm_status plan_open(onnx_job *j, const char *path)
 {
     double began = wall_seconds();
     trm_plan_info info;
-    TRM_TRY(load(j->all, path, j->job.world == NULL ? 0 : trm_world_rank(j->job.world), &j->plan));
+    TRM_TRY(plan_load(j->all, path, j->job.world == NULL ? 0 : trm_world_rank(j->job.world), &j->plan));
     settle_tactics(j);
     trm_plan_get_info(j->plan, &info);
     trm_plan_memory(j->plan, &j->memory);
@@ -288,13 +288,13 @@ static trm_status refit(const settings *all, const char *path)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "refit takes a .plan file, --weights and --out with a name that ends in "
                                              ".plan");
     }
-    trm_status status = load(all, path, 0, &plans[0]);
+    trm_status status = plan_load(all, path, 0, &plans[0]);
     if (status == TRM_OK) {
         trm_plan_get_info(plans[0], &info);
         n = info.n_ranks;
     }
     for (int32_t rank = 1; rank < n && status == TRM_OK; rank++) {
-        status = load(all, path, rank, &plans[rank]);
+        status = plan_load(all, path, rank, &plans[rank]);
     }
     if (status == TRM_OK) {
         status = trm_plan_save((const trm_plan *const *)plans, n, kept_weights(all), out);
@@ -322,128 +322,4 @@ int command_refit(const settings *all)
     }
     trm_status status = refit(all, all->operands[0]);
     return status == TRM_OK ? 0 : print_failure(status);
-}
-
-/* ---- inspect ------------------------------------------------------------------------------------------- */
-
-static void print_range(const trm_plan *plan, const trm_tensor *tensor)
-{
-    char dims[160], least[160], usual[160], most[160];
-    trm_dims known = trm_tensor_dims(tensor);
-    trm_shape_bound bound;
-    onnx_dims_text(&known, dims, sizeof(dims));
-    printf("  %s %s %s", trm_tensor_name(tensor), trm_dtype_name(trm_tensor_dtype(tensor)), dims);
-    for (int32_t i = 0; trm_plan_get_bound(plan, i, &bound); i++) {
-        if (strcmp(bound.tensor, trm_tensor_name(tensor)) == 0) {
-            onnx_dims_text(bound.min.n > 0 ? &bound.min : &bound.max, least, sizeof(least));
-            onnx_dims_text(bound.opt.n > 0 ? &bound.opt : &bound.max, usual, sizeof(usual));
-            onnx_dims_text(&bound.max, most, sizeof(most));
-            printf(", profile %d: %s, %s, %s", bound.profile, least, usual, most);
-        }
-    }
-    printf("\n");
-}
-
-static void print_plan(const char *path, const trm_plan *plan)
-{
-    const trm_network *network = trm_plan_network(plan);
-    trm_plan_info info;
-    trm_memory_plan m;
-    char mesh[64];
-    trm_plan_get_info(plan, &info);
-    trm_plan_memory(plan, &m);
-    trm_mesh_format(&info.mesh, mesh, sizeof(mesh));
-    printf("%s: %s, mesh %s; rank %d: %d layers, %d collectives, %d profile%s\n", path, trm_backend_name(info.backend),
-           mesh, info.rank, trm_network_layer_count(network), info.n_collectives, info.n_profiles,
-           info.n_profiles == 1 ? "" : "s");
-    if (info.n_tactics > 0) {
-        printf("tuned on %s (compute capability %d.%d, %d multiprocessors): %d tactics\n", info.device, info.cc_major,
-               info.cc_minor, info.multiprocessors, info.n_tactics);
-    }
-    if (info.n_aux_streams > 0) {
-        printf("branches on %d streams\n", info.n_aux_streams + 1);
-    }
-    printf("inputs\n");
-    for (int32_t i = 0; i < trm_network_input_count(network); i++) {
-        print_range(plan, trm_network_input(network, i));
-    }
-    printf("outputs\n");
-    for (int32_t i = 0; i < trm_network_output_count(network); i++) {
-        print_range(plan, trm_network_output(network, i));
-    }
-    printf("%.3f MiB: weights %.3f, state %.3f, activations %.3f, workspace %.3f\n", (double)m.total / 0x1p20,
-           (double)m.weights / 0x1p20, (double)m.state / 0x1p20, (double)m.activations / 0x1p20,
-           (double)m.workspace / 0x1p20);
-}
-
-static void report_tactics(report *r, const trm_plan *plan, const trm_plan_info *info)
-{
-    const char *problem, *tactic;
-    double microseconds;
-    report_text(r, "device", info->device);
-    report_open(r, "tactics", '[');
-    for (int32_t i = 0; trm_plan_get_tactic(plan, i, &problem, &tactic, &microseconds); i++) {
-        report_open(r, NULL, '{');
-        report_text(r, "problem", problem);
-        report_text(r, "tactic", tactic);
-        report_number(r, "microseconds", microseconds);
-        report_close(r);
-    }
-    report_close(r);
-}
-
-static void report_plan(const char *path, const trm_plan *plan)
-{
-    trm_plan_info info;
-    trm_memory_plan m;
-    char mesh[64];
-    report r;
-    trm_plan_get_info(plan, &info);
-    trm_plan_memory(plan, &m);
-    trm_mesh_format(&info.mesh, mesh, sizeof(mesh));
-    report_begin(&r, stdout);
-    report_text(&r, "plan", path);
-    report_text(&r, "backend", trm_backend_name(info.backend));
-    report_text(&r, "mesh", mesh);
-    report_integer(&r, "rank", info.rank);
-    report_integer(&r, "layers", trm_network_layer_count(trm_plan_network(plan)));
-    report_integer(&r, "collectives", info.n_collectives);
-    report_integer(&r, "profiles", info.n_profiles);
-    report_integer(&r, "aux_streams", info.n_aux_streams);
-    report_open(&r, "memory", '{');
-    report_integer(&r, "weights", (int64_t)m.weights);
-    report_integer(&r, "state", (int64_t)m.state);
-    report_integer(&r, "activations", (int64_t)m.activations);
-    report_integer(&r, "workspace", (int64_t)m.workspace);
-    report_integer(&r, "total", (int64_t)m.total);
-    report_close(&r);
-    report_tactics(&r, plan, &info);
-    report_end(&r);
-}
-
-trm_status plan_inspect(const settings *all, const char *path)
-{
-    trm_plan *plan = NULL;
-    const char *stage = settings_text(all, SETTING_AFTER);
-    if (stage != NULL && strcmp(stage, "final") != 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "after is \"%s\", expected final: a plan file has no other stage (%s)",
-                 stage, all->origins[SETTING_AFTER]);
-    }
-    TRM_TRY(load(all, path, (int32_t)settings_integer(all, SETTING_RANK), &plan));
-    bool json = settings_flag(all, SETTING_JSON);
-    char *text = stage == NULL ? NULL : json ? trm_plan_to_json(plan) : trm_plan_to_text(plan);
-    if (stage != NULL && text == NULL) {
-        trm_plan_destroy(plan);
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the text of a network");
-    }
-    if (json && text == NULL) {
-        report_plan(path, plan);
-    } else if (text != NULL) {
-        fputs(text, stdout);
-    } else {
-        print_plan(path, plan);
-    }
-    trm_free(text);
-    trm_plan_destroy(plan);
-    return TRM_OK;
 }
