@@ -5,9 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define RECORD_SIZE 2048
-
-static _Thread_local char record[RECORD_SIZE];
+static _Thread_local char record[TRM_ERROR_SIZE];
 
 trm_status trm_fail(trm_status status, const char *format, ...)
 {
@@ -20,9 +18,9 @@ trm_status trm_fail(trm_status status, const char *format, ...)
 
 trm_status trm_fail_in(trm_status status, const char *format, ...)
 {
-    char cause[RECORD_SIZE];
+    char cause[TRM_ERROR_SIZE];
     memcpy(cause, record, sizeof(cause));
-    cause[RECORD_SIZE - 1] = '\0';
+    cause[TRM_ERROR_SIZE - 1] = '\0';
     va_list args;
     va_start(args, format);
     int used = vsnprintf(record, sizeof(record), format, args);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/recorder.h"
 #include "dist/streaming.h"
 #include "graph/inference.h"
 #include "graph/memory_plan.h"
@@ -85,7 +86,8 @@ destroy:
     return status;
 }
 
-trm_status trm_context_create(trm_engine *engine, trm_context **context)
+TRM_CALL(trm_engine_recorder(engine), trm_context_create, (trm_engine *engine, trm_context **context),
+         (engine, context))
 {
     if (engine == NULL || context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a context: engine or context is NULL");
@@ -99,7 +101,8 @@ size_t trm_engine_context_bytes(const trm_engine *engine)
     return plan->input_bytes + plan->state_bytes + plan->activation_bytes + trm_plan_workspace(plan);
 }
 
-trm_status trm_context_create_in(trm_engine *engine, void *memory, size_t bytes, trm_context **context)
+TRM_CALL(trm_engine_recorder(engine), trm_context_create_in,
+         (trm_engine *engine, void *memory, size_t bytes, trm_context **context), (engine, memory, bytes, context))
 {
     if (engine == NULL || context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a context: engine or context is NULL");
@@ -147,6 +150,18 @@ trm_status trm_context_follow_weights(trm_context *context)
                             streaming->part_bytes, engine->places.stored, &files, &sharing, &context->ring));
     context->places_version = engine->places.version;
     return TRM_OK;
+}
+
+void trm_context_set_recorder(trm_context *context, trm_recorder *recorder)
+{
+    context->recorder = recorder;
+}
+
+trm_recorder *trm_context_recorder(const trm_context *context)
+{
+    return context == NULL             ? NULL
+           : context->recorder != NULL ? context->recorder
+                                       : trm_engine_recorder(context->engine);
 }
 
 static void drop_marks(trm_context *context)
@@ -213,7 +228,7 @@ void trm_context_destroy(trm_context *context)
     free(context);
 }
 
-trm_status trm_context_reset(trm_context *context)
+TRM_CALL(trm_context_recorder(context), trm_context_reset, (trm_context *context), (context))
 {
     if (context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot reset: context is NULL");
@@ -273,7 +288,8 @@ static void bind_input(trm_context *context, const trm_tensor *input, const void
     }
 }
 
-trm_status trm_context_set_input(trm_context *context, const char *name, trm_dims dims, const void *data)
+TRM_CALL(trm_context_recorder(context), trm_context_set_input,
+         (trm_context *context, const char *name, trm_dims dims, const void *data), (context, name, dims, data))
 {
     const trm_tensor *tensor = NULL;
     TRM_TRY(find_input(context, name, &tensor));
@@ -289,7 +305,8 @@ trm_status trm_context_set_input(trm_context *context, const char *name, trm_dim
     return TRM_OK;
 }
 
-trm_status trm_context_bind_input(trm_context *context, const char *name, trm_dims dims, const void *data)
+TRM_CALL(trm_context_recorder(context), trm_context_bind_input,
+         (trm_context *context, const char *name, trm_dims dims, const void *data), (context, name, dims, data))
 {
     const trm_tensor *tensor = NULL;
     TRM_TRY(find_input(context, name, &tensor));
@@ -405,7 +422,7 @@ static trm_status capture_run(trm_context *context)
     return hand_over_outputs(context);
 }
 
-trm_status trm_context_start(trm_context *context)
+TRM_CALL(trm_context_recorder(context), trm_context_start, (trm_context *context), (context))
 {
     if (context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot run: context is NULL");
@@ -431,7 +448,7 @@ trm_status trm_context_start(trm_context *context)
     return TRM_OK;
 }
 
-trm_status trm_context_finish(trm_context *context)
+TRM_CALL(trm_context_recorder(context), trm_context_finish, (trm_context *context), (context))
 {
     if (context == NULL || !context->is_started) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot finish a run: none was started");
@@ -460,7 +477,7 @@ bool trm_context_was_hosted(const trm_context *context)
     return context != NULL && context->hosting != NULL && context->ran_program == TRM_PROGRAM_SMALL;
 }
 
-trm_status trm_context_run(trm_context *context)
+TRM_CALL(trm_context_recorder(context), trm_context_run, (trm_context *context), (context))
 {
     TRM_TRY(context == NULL ? TRM_OK : trm_context_refuse_captured(context, "run"));
     TRM_TRY(trm_context_start(context));
@@ -473,7 +490,8 @@ void *trm_context_stream(trm_context *context)
     return has ? trm_stream_native(context->stream) : NULL;
 }
 
-trm_status trm_context_bind_output(trm_context *context, const char *name, void *memory, size_t capacity)
+TRM_CALL(trm_context_recorder(context), trm_context_bind_output,
+         (trm_context *context, const char *name, void *memory, size_t capacity), (context, name, memory, capacity))
 {
     if (context == NULL || name == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot bind an output: context or name is NULL");
@@ -488,7 +506,8 @@ trm_status trm_context_bind_output(trm_context *context, const char *name, void 
     TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the network has no output %s", name);
 }
 
-trm_status trm_context_set_output_allocator(trm_context *context, trm_output_allocate_fn allocate, void *user)
+TRM_CALL(trm_context_recorder(context), trm_context_set_output_allocator,
+         (trm_context *context, trm_output_allocate_fn allocate, void *user), (context, allocate, user))
 {
     if (context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set an allocator: context is NULL");
@@ -498,7 +517,8 @@ trm_status trm_context_set_output_allocator(trm_context *context, trm_output_all
     return TRM_OK;
 }
 
-trm_status trm_context_output(trm_context *context, const char *name, trm_dims *dims, const void **data)
+TRM_CALL(trm_context_recorder(context), trm_context_output,
+         (trm_context *context, const char *name, trm_dims *dims, const void **data), (context, name, dims, data))
 {
     if (context == NULL || name == NULL || dims == NULL || data == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot read an output: context, name, dims or data is NULL");
@@ -584,7 +604,7 @@ void trm_context_end_sample(trm_context *context)
     context->profiled_runs = 0;
 }
 
-trm_status trm_context_set_profiling(trm_context *context, bool on)
+TRM_CALL(trm_context_recorder(context), trm_context_set_profiling, (trm_context *context, bool on), (context, on))
 {
     if (context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot profile: context is NULL");
@@ -603,7 +623,7 @@ trm_status trm_context_set_profiling(trm_context *context, bool on)
     return TRM_OK;
 }
 
-trm_status trm_context_set_capture(trm_context *context, bool on)
+TRM_CALL(trm_context_recorder(context), trm_context_set_capture, (trm_context *context, bool on), (context, on))
 {
     if (context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot capture: context is NULL");
@@ -613,7 +633,8 @@ trm_status trm_context_set_capture(trm_context *context, bool on)
     return TRM_OK;
 }
 
-trm_status trm_context_set_profile(trm_context *context, int32_t profile)
+TRM_CALL(trm_context_recorder(context), trm_context_set_profile, (trm_context *context, int32_t profile),
+         (context, profile))
 {
     if (context == NULL || profile < -1 || profile >= context->engine->plan->n_profiles) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set profile %d: %s", profile,

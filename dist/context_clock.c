@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/recorder.h"
 
 void trm_context_drop_clock(trm_context *context)
 {
@@ -13,7 +14,7 @@ void trm_context_drop_clock(trm_context *context)
     context->is_clocked = false;
 }
 
-trm_status trm_context_set_timing(trm_context *context, bool on)
+TRM_CALL(trm_context_recorder(context), trm_context_set_timing, (trm_context *context, bool on), (context, on))
 {
     if (context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot time runs: context is NULL");
@@ -48,7 +49,8 @@ trm_status trm_context_note(trm_context *context, int32_t moment)
     return TRM_OK;
 }
 
-trm_status trm_context_times(const trm_context *context, trm_run_times *times)
+TRM_CALL(trm_context_recorder(context), trm_context_times, (const trm_context *context, trm_run_times *times),
+         (context, times))
 {
     if (context == NULL || times == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot tell times: context or times is NULL");

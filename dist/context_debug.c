@@ -2,8 +2,10 @@
 #include "dist/engine.h"
 
 #include "base/error.h"
+#include "base/recorder.h"
 
-trm_status trm_context_set_debug(trm_context *context, trm_debug_fn fn, void *user)
+TRM_CALL(trm_context_recorder(context), trm_context_set_debug, (trm_context *context, trm_debug_fn fn, void *user),
+         (context, fn, user))
 {
     if (context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot look at debug tensors: context is NULL");

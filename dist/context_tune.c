@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/recorder.h"
 #include "dist/load.h"
 
 typedef struct trm_tuning {
@@ -159,7 +160,8 @@ static trm_status choose_exchanges(trm_context *context, const trm_tune_options 
     return trm_world_choose_exchanges(world, &context->engine->plan->mesh, options->level, options->cache);
 }
 
-trm_status trm_context_tune(trm_context *context, const trm_tune_options *options)
+TRM_CALL(trm_context_recorder(context), trm_context_tune, (trm_context *context, const trm_tune_options *options),
+         (context, options))
 {
     const trm_tune_options usual = TRM_TUNE_OPTIONS_INIT;
     options = options == NULL ? &usual : options;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/recorder.h"
 #include "graph/regions.h"
 
 /* Runs of a shape: what libraries need, then the capture. */
@@ -150,7 +151,7 @@ static trm_status make_zeros(const trm_plan *plan, void **zeros)
     return TRM_OK;
 }
 
-trm_status trm_context_warm_up(trm_context *context)
+TRM_CALL(trm_context_recorder(context), trm_context_warm_up, (trm_context *context), (context))
 {
     if (context == NULL || context->is_started) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot warm up: %s",

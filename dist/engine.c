@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/recorder.h"
 #include "dist/load.h"
 #include "kernels/fused.h"
 
@@ -243,8 +244,9 @@ destroy:
     return status;
 }
 
-trm_status trm_engine_create(trm_plan *plan, trm_world *world, trm_progress_fn progress, void *user,
-                             trm_engine **engine)
+TRM_CALL(trm_world_recorder(world), trm_engine_create,
+         (trm_plan *plan, trm_world *world, trm_progress_fn progress, void *user, trm_engine **engine),
+         (plan, world, progress, user, engine))
 {
     if (plan == NULL || world == NULL || engine == NULL) {
         trm_plan_destroy(plan);
@@ -275,7 +277,8 @@ void trm_engine_destroy(trm_engine *engine)
     }
 }
 
-trm_status trm_engine_set_weight_budget(trm_engine *engine, size_t bytes)
+TRM_CALL(trm_engine_recorder(engine), trm_engine_set_weight_budget, (trm_engine *engine, size_t bytes),
+         (engine, bytes))
 {
     if (engine == NULL || engine->plan->streaming == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set a weight budget: %s",
@@ -304,4 +307,14 @@ void trm_engine_streaming(const trm_engine *engine, trm_streaming_info *info)
                            : 0;
     }
     info->file_buffers = info->files > 0 ? TRM_READER_HOST_BYTES : 0;
+}
+
+void trm_engine_set_recorder(trm_engine *engine, trm_recorder *recorder)
+{
+    engine->recorder = recorder;
+}
+
+trm_recorder *trm_engine_recorder(const trm_engine *engine)
+{
+    return engine == NULL ? NULL : engine->recorder != NULL ? engine->recorder : trm_world_recorder(engine->world);
 }

@@ -28,7 +28,12 @@ struct trm_engine {
     trm_host_crew crew;        /* for layers that processors run; its stream is NULL until there are some */
     trm_pool *planners;        /* threads that prepare kernels for dims that are new; NULL before the first */
     pthread_mutex_t planning;  /* of contexts that make and look up `planners`; their loops run without it */
+    trm_recorder *recorder;    /* the caller's, or NULL: the world's */
 };
+
+/* Where failures of calls about them go (base/recorder.h); they may be NULL. */
+trm_recorder *trm_engine_recorder(const trm_engine *engine);
+trm_recorder *trm_context_recorder(const trm_context *context);
 
 /* One layer of the rank's network as it runs for the dims in force. */
 typedef struct trm_context_step {
@@ -60,7 +65,8 @@ enum { TRM_CLOCK_BEGIN, TRM_CLOCK_UPLOADED, TRM_CLOCK_COMPUTED, TRM_CLOCK_DONE, 
 
 struct trm_context {
     trm_engine *engine;
-    trm_context *beside; /* whose stream and state these are; NULL: its own */
+    trm_recorder *recorder; /* the caller's, or NULL: the engine's */
+    trm_context *beside;    /* whose stream and state these are; NULL: its own */
     trm_stream *stream;
     trm_event *done;
     trm_stream *aux[TRM_MAX_AUX_STREAMS]; /* [plan->streams.n] for branches beside each other */

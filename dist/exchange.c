@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/recorder.h"
 
 trm_status trm_world_await(trm_world *world, trm_event *event, const char *what)
 {
@@ -70,8 +71,10 @@ destroy:
     return status;
 }
 
-trm_status trm_world_exchange(trm_world *world, const trm_collective_params *params, trm_dtype dtype, const void *from,
-                              void *to, size_t count, bool on_device)
+TRM_CALL(trm_world_recorder(world), trm_world_exchange,
+         (trm_world *world, const trm_collective_params *params, trm_dtype dtype, const void *from, void *to,
+          size_t count, bool on_device),
+         (world, params, dtype, from, to, count, on_device))
 {
     if (world == NULL || params == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot exchange: world or params is NULL");

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/recorder.h"
 #include "dist/scheduler.h"
 
 typedef struct run {
@@ -119,8 +120,9 @@ static trm_status prepare(run *r, const trm_generator *g, int32_t n)
     return submit(r, n);
 }
 
-trm_status trm_generate(trm_generator *g, trm_request *requests, int32_t n, trm_token_fn fn, void *user,
-                        trm_generate_stats *stats)
+TRM_CALL(trm_generator_recorder(g), trm_generate,
+         (trm_generator *g, trm_request *requests, int32_t n, trm_token_fn fn, void *user, trm_generate_stats *stats),
+         (g, requests, n, fn, user, stats))
 {
     if (g == NULL || n < 0 || (requests == NULL && n > 0)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot generate: generator or requests is NULL, or there are %d", n);

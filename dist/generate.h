@@ -76,6 +76,9 @@ struct trm_generator {
     double collective_seconds;  /* unless it was looked at */
 };
 
+/* Where failures of calls about a generator go (base/recorder.h); it may be NULL. */
+trm_recorder *trm_generator_recorder(const trm_generator *generator);
+
 /* Lets steps of at least `tokens` tokens run in lanes. Where it pays, a generator does so itself. */
 trm_status trm_generator_use_lanes(trm_generator *generator, int32_t tokens);
 

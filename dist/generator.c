@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/recorder.h"
 #include "graph/memory_plan.h"
 
 /* Left free on a GPU for the CUDA context's own growth, captured steps, NCCL and cuBLAS. */
@@ -426,8 +427,10 @@ static trm_status plan_model(trm_generator *g, const trm_generator_options *opti
     return status;
 }
 
-trm_status trm_generator_plan(trm_model *model, const trm_generator_options *options, const trm_build_options *build,
-                              trm_plan **plan, int64_t *cache_tokens)
+TRM_CALL(NULL, trm_generator_plan,
+         (trm_model *model, const trm_generator_options *options, const trm_build_options *build, trm_plan **plan,
+          int64_t *cache_tokens),
+         (model, options, build, plan, cache_tokens))
 {
     if (model == NULL || build == NULL || plan == NULL || cache_tokens == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot plan a generator: model, build, plan or cache_tokens is NULL");
@@ -563,8 +566,9 @@ static void note(double *began, double *seconds)
     *began = now;
 }
 
-trm_status trm_generator_create(trm_model *model, trm_world *world, const trm_generator_options *options,
-                                trm_generator **generator)
+TRM_CALL(trm_world_recorder(world), trm_generator_create,
+         (trm_model *model, trm_world *world, const trm_generator_options *options, trm_generator **generator),
+         (model, world, options, generator))
 {
     if (model == NULL || world == NULL || generator == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a generator: model, world or generator is NULL");
@@ -656,7 +660,8 @@ trm_context *trm_generator_context(trm_generator *generator)
     return generator->context;
 }
 
-trm_status trm_generator_set_weight_budget(trm_generator *generator, size_t bytes)
+TRM_CALL(trm_generator_recorder(generator), trm_generator_set_weight_budget, (trm_generator *generator, size_t bytes),
+         (generator, bytes))
 {
     if (generator == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set a weight budget: generator is NULL");
@@ -664,7 +669,7 @@ trm_status trm_generator_set_weight_budget(trm_generator *generator, size_t byte
     return trm_engine_set_weight_budget(generator->engine, bytes);
 }
 
-trm_status trm_generator_set_draft(trm_generator *g, trm_generator *draft)
+TRM_CALL(trm_generator_recorder(g), trm_generator_set_draft, (trm_generator *g, trm_generator *draft), (g, draft))
 {
     if (g == NULL || g == draft || (draft != NULL && (draft->world != g->world || draft->draft != NULL))) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set a draft model: %s",
@@ -680,4 +685,14 @@ trm_status trm_generator_set_draft(trm_generator *g, trm_generator *draft)
     }
     g->draft = draft;
     return TRM_OK;
+}
+
+void trm_generator_set_recorder(trm_generator *generator, trm_recorder *recorder)
+{
+    trm_engine_set_recorder(generator->engine, recorder);
+}
+
+trm_recorder *trm_generator_recorder(const trm_generator *generator)
+{
+    return generator == NULL ? NULL : trm_engine_recorder(generator->engine);
 }

@@ -8,6 +8,7 @@
 #include <trireme/layers.h>
 
 #include "base/error.h"
+#include "base/recorder.h"
 #include "dist/world.h"
 
 /* Innermost first: the order in which a rank is taken apart. ep is laid over dp and is no digit of a rank. */
@@ -54,7 +55,7 @@ static trm_status parse_axis(const char *text, size_t length, bool *given, trm_m
     return TRM_OK;
 }
 
-trm_status trm_mesh_parse(const char *text, int32_t world_size, trm_mesh *mesh)
+TRM_CALL(NULL, trm_mesh_parse, (const char *text, int32_t world_size, trm_mesh *mesh), (text, world_size, mesh))
 {
     if (mesh == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot parse a mesh: mesh is NULL");

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/recorder.h"
 #include "dist/streaming.h"
 #include "dist/world.h"
 #include "kernels/fused.h"
@@ -160,7 +161,8 @@ static trm_status check_options(const trm_build_options *options)
     return TRM_OK;
 }
 
-trm_status trm_build(const trm_network *network, const trm_build_options *options, trm_plan **plan)
+TRM_CALL(NULL, trm_build, (const trm_network *network, const trm_build_options *options, trm_plan **plan),
+         (network, options, plan))
 {
     if (network == NULL || options == NULL || plan == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot build: network, options or plan is NULL");

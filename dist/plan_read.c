@@ -14,6 +14,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/map.h"
+#include "base/recorder.h"
 #include "dist/world.h"
 #include "kernels/tuner.h"
 #include "weight_stream/weight_form.h"
@@ -752,7 +753,7 @@ static trm_status load(const char *path, int32_t rank, trm_weight_source *weight
     return status;
 }
 
-trm_status trm_plan_load(const char *path, int32_t rank, trm_plan **plan)
+TRM_CALL(NULL, trm_plan_load, (const char *path, int32_t rank, trm_plan **plan), (path, rank, plan))
 {
     if (path == NULL || plan == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot load a plan file: path or plan is NULL");
@@ -760,7 +761,8 @@ trm_status trm_plan_load(const char *path, int32_t rank, trm_plan **plan)
     return load(path, rank, NULL, plan);
 }
 
-trm_status trm_plan_refit(const char *path, int32_t rank, const char *weights, trm_plan **plan)
+TRM_CALL(NULL, trm_plan_refit, (const char *path, int32_t rank, const char *weights, trm_plan **plan),
+         (path, rank, weights, plan))
 {
     trm_weight_source *source;
     if (path == NULL || weights == NULL || plan == NULL) {

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "base/recorder.h"
 #include "dist/streaming.h"
 #include "dist/world.h"
 #include "graph/memory_plan.h"
@@ -319,7 +320,8 @@ destroy:
     return status;
 }
 
-trm_status trm_plan_tune(trm_plan *plan, trm_world *world, const trm_tune_options *options)
+TRM_CALL(trm_world_recorder(world), trm_plan_tune, (trm_plan *plan, trm_world *world, const trm_tune_options *options),
+         (plan, world, options))
 {
     const trm_tune_options usual = TRM_TUNE_OPTIONS_INIT;
     options = options == NULL ? &usual : options;
@@ -438,7 +440,7 @@ destroy:
     return status;
 }
 
-trm_status trm_plan_check_device(trm_plan *plan, trm_world *world)
+TRM_CALL(trm_world_recorder(world), trm_plan_check_device, (trm_plan *plan, trm_world *world), (plan, world))
 {
     if (plan == NULL || world == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot check a plan: plan or world is NULL");

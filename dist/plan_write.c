@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/map.h"
+#include "base/recorder.h"
 #include "dist/world.h"
 #include "weight_stream/weight_form.h"
 
@@ -705,7 +706,9 @@ static trm_status folder_of(const char *path, trm_arena *arena, char **folder)
     return *folder == NULL ? TRM_ERROR_OUT_OF_MEMORY : TRM_OK;
 }
 
-trm_status trm_plan_save(const trm_plan *const *plans, int32_t n_plans, trm_plan_weights weights, const char *path)
+TRM_CALL(NULL, trm_plan_save,
+         (const trm_plan *const *plans, int32_t n_plans, trm_plan_weights weights, const char *path),
+         (plans, n_plans, weights, path))
 {
     if ((unsigned)weights > TRM_PLAN_WEIGHTS_STRIPPED) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot save a plan file: weights are to be kept in way %d", (int)weights);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/map.h"
+#include "base/recorder.h"
 #include "dist/engine.h"
 #include "dist/load.h"
 #include "dist/weight_source.h"
@@ -29,7 +30,7 @@ static trm_status tell_weight(void *user, const trm_weight_form *stored, trm_wei
     return TRM_OK;
 }
 
-trm_status trm_plan_for_weights(const trm_plan *plan, trm_weight_fn fn, void *user)
+TRM_CALL(NULL, trm_plan_for_weights, (const trm_plan *plan, trm_weight_fn fn, void *user), (plan, fn, user))
 {
     if (plan == NULL || fn == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot list weights: plan or function is NULL");
@@ -132,7 +133,9 @@ static trm_status find_replacement(void *user, const trm_weight_form *stored, tr
     return trm_weight_clone(r->weight, found);
 }
 
-trm_status trm_engine_refit(trm_engine *engine, const char *name, trm_dtype dtype, trm_dims dims, const void *data)
+TRM_CALL(trm_engine_recorder(engine), trm_engine_refit,
+         (trm_engine *engine, const char *name, trm_dtype dtype, trm_dims dims, const void *data),
+         (engine, name, dtype, dims, data))
 {
     size_t bytes = trm_dtype_size(dtype);
     TRM_TRY(check_engine(engine));
@@ -164,7 +167,8 @@ static trm_status find_in_source(void *user, const trm_weight_form *stored, trm_
     return trm_weight_source_replace(user, stored, found);
 }
 
-trm_status trm_engine_refit_from(trm_engine *engine, const char *weights)
+TRM_CALL(trm_engine_recorder(engine), trm_engine_refit_from, (trm_engine *engine, const char *weights),
+         (engine, weights))
 {
     trm_weight_source *source;
     int32_t n_changed = 0;

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/recorder.h"
 
 #define DEFAULT_WAITING    1024
 #define MOST_WAITING       (1 << 20)
@@ -230,7 +231,8 @@ static trm_status copy_request(const trm_scheduler *s, const trm_serving_request
     return TRM_OK;
 }
 
-trm_status trm_scheduler_submit(trm_scheduler *s, const trm_serving_request *request)
+TRM_CALL(trm_scheduler_recorder(s), trm_scheduler_submit, (trm_scheduler *s, const trm_serving_request *request),
+         (s, request))
 {
     if (s == NULL || request == NULL || !trm_scheduler_leads(s) || s->ended) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot submit: %s",
@@ -413,8 +415,9 @@ static trm_status create(trm_generator *generator, const trm_scheduler_options *
     return TRM_OK;
 }
 
-trm_status trm_scheduler_create(trm_generator *generator, const trm_scheduler_options *options,
-                                trm_scheduler **scheduler)
+TRM_CALL(trm_generator_recorder(generator), trm_scheduler_create,
+         (trm_generator *generator, const trm_scheduler_options *options, trm_scheduler **scheduler),
+         (generator, options, scheduler))
 {
     if (generator == NULL || scheduler == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a scheduler: generator or scheduler is NULL");
@@ -443,7 +446,7 @@ int64_t trm_scheduler_stalls(const trm_scheduler *s, trm_stall_fn fn, void *user
     return context->waited != NULL ? s->g->n_sampled : 0;
 }
 
-trm_status trm_scheduler_end(trm_scheduler *s)
+TRM_CALL(trm_scheduler_recorder(s), trm_scheduler_end, (trm_scheduler *s), (s))
 {
     if (s == NULL || !trm_scheduler_leads(s) || s->ended) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot end: %s",

@@ -108,6 +108,12 @@ double trm_scheduler_now(void);
 /* A scheduler that every rank submits the same requests to and steps, for trm_generate. Collective. */
 trm_status trm_scheduler_create_lockstep(trm_generator *generator, const trm_scheduler_options *options,
                                          trm_scheduler **scheduler);
+/* Where failures of calls about it go (base/recorder.h); it may be NULL. */
+static inline trm_recorder *trm_scheduler_recorder(const trm_scheduler *s)
+{
+    return s == NULL ? NULL : trm_generator_recorder(s->g);
+}
+
 /* Whether this rank submits and steps: rank 0, or all in lockstep. */
 static inline bool trm_scheduler_leads(const trm_scheduler *s)
 {

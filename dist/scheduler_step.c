@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/recorder.h"
 #include "dist/scheduler.h"
 #include "dist/streaming.h"
 
@@ -365,7 +366,8 @@ static trm_status run(trm_scheduler *s)
     return TRM_OK;
 }
 
-trm_status trm_scheduler_step(trm_scheduler *s, const trm_serving_event **events, int32_t *n_events)
+TRM_CALL(trm_scheduler_recorder(s), trm_scheduler_step,
+         (trm_scheduler *s, const trm_serving_event **events, int32_t *n_events), (s, events, n_events))
 {
     if (s == NULL || events == NULL || n_events == NULL || !trm_scheduler_leads(s) || s->ended) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot step: %s",

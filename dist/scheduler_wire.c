@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/recorder.h"
 #include "dist/scheduler.h"
 
 enum { KIND_STEP = 0x54524d31, KIND_DRAFT, KIND_BEAT, KIND_END };
@@ -238,7 +239,7 @@ static void tell_heard(const trm_scheduler *s, bool has_step)
     }
 }
 
-trm_status trm_scheduler_follow(trm_scheduler *s)
+TRM_CALL(trm_scheduler_recorder(s), trm_scheduler_follow, (trm_scheduler *s), (s))
 {
     if (s == NULL || s->g->world->rank == 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot follow: %s", s == NULL ? "scheduler is NULL" : "rank 0 leads");

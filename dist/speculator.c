@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/recorder.h"
 
 #define PRIOR         0.6f /* of a draft nothing is known of yet */
 #define WEIGHT        0.15f
@@ -31,7 +32,7 @@ void trm_draft_record_note(trm_draft_record *record, int32_t class, int32_t n, i
     }
 }
 
-trm_status trm_speculation_parse(const char *text, trm_speculation *speculation)
+TRM_CALL(NULL, trm_speculation_parse, (const char *text, trm_speculation *speculation), (text, speculation))
 {
     static const struct {
         const char *name;

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
 #include "base/c_locale.h"
+#include "base/checked.h"
 #include "base/error.h"
+#include "base/recorder.h"
 #include "graph/layer_runs.h"
 #include "graph/memory_plan.h"
 #include "graph/regions.h"
@@ -53,7 +54,7 @@ static trm_status fail_budget(const char *text)
                     text);
 }
 
-trm_status trm_weight_budget_parse(const char *text, trm_weight_budget *budget)
+TRM_CALL(NULL, trm_weight_budget_parse, (const char *text, trm_weight_budget *budget), (text, budget))
 {
     if (text == NULL || budget == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot read a weight budget: text or budget is NULL");
@@ -88,7 +89,8 @@ trm_status trm_weight_budget_parse(const char *text, trm_weight_budget *budget)
     return TRM_OK;
 }
 
-trm_status trm_weight_compression_parse(const char *text, trm_weight_compression *compression)
+TRM_CALL(NULL, trm_weight_compression_parse, (const char *text, trm_weight_compression *compression),
+         (text, compression))
 {
     static const char *const names[] = {"auto", "off", "lossless"};
     if (text == NULL || compression == NULL) {
@@ -103,7 +105,7 @@ trm_status trm_weight_compression_parse(const char *text, trm_weight_compression
     TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight compression is \"%s\", expected auto, off or lossless", text);
 }
 
-trm_status trm_weight_sharing_parse(const char *text, trm_weight_sharing *sharing)
+TRM_CALL(NULL, trm_weight_sharing_parse, (const char *text, trm_weight_sharing *sharing), (text, sharing))
 {
     static const char *const names[] = {"auto", "off", "on"};
     if (text == NULL || sharing == NULL) {
@@ -118,7 +120,7 @@ trm_status trm_weight_sharing_parse(const char *text, trm_weight_sharing *sharin
     TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight sharing is \"%s\", expected auto, off or on", text);
 }
 
-trm_status trm_host_compute_parse(const char *text, trm_weight_budget *budget)
+TRM_CALL(NULL, trm_host_compute_parse, (const char *text, trm_weight_budget *budget), (text, budget))
 {
     if (text == NULL || budget == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot read what processors compute: text or budget is NULL");
@@ -564,7 +566,7 @@ trm_status trm_streaming_check(const trm_plan *plan)
     return plan->streaming != NULL && plan->streaming->is_refused ? fail_regions() : TRM_OK;
 }
 
-trm_status trm_plan_set_weight_budget(trm_plan *plan, const trm_weight_budget *budget)
+TRM_CALL(NULL, trm_plan_set_weight_budget, (trm_plan *plan, const trm_weight_budget *budget), (plan, budget))
 {
     if (plan == NULL || budget == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set a weight budget: plan or budget is NULL");

@@ -7,11 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/c_locale.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/recorder.h"
 #include "dist/bootstrap.h"
 #include "dist/topology.h"
 
@@ -284,7 +285,7 @@ static trm_status open_parts(trm_world *world, trm_topology *topology, const trm
     return TRM_OK;
 }
 
-trm_status trm_world_open(const trm_world_options *options, trm_world **world)
+TRM_CALL(NULL, trm_world_open, (const trm_world_options *options, trm_world **world), (options, world))
 {
     const trm_world_options defaults = TRM_WORLD_OPTIONS_INIT;
     options = options != NULL ? options : &defaults;
@@ -388,12 +389,32 @@ void trm_world_abort(trm_world *world, trm_status status)
     }
 }
 
-trm_status trm_world_all_ok(trm_world *world, trm_status mine)
+static trm_status all_ok(trm_world *world, trm_status mine)
 {
     if (world == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot ask the other ranks: world is NULL");
     }
     return world->bootstrap == NULL ? mine : trm_bootstrap_all_ok(world->bootstrap, mine);
+}
+
+/* No TRM_CALL: a failure of this rank's own is no news, as the call that failed has it. */
+trm_status trm_world_all_ok(trm_world *world, trm_status mine)
+{
+    trm_call_enter();
+    trm_status status = all_ok(world, mine);
+    bool is_known = world != NULL && mine != TRM_OK;
+    (void)trm_call_leave(is_known ? TRM_OK : status, trm_world_recorder(world), "trm_world_all_ok");
+    return status;
+}
+
+void trm_world_set_recorder(trm_world *world, trm_recorder *recorder)
+{
+    world->recorder = recorder;
+}
+
+trm_recorder *trm_world_recorder(const trm_world *world)
+{
+    return world == NULL ? NULL : world->recorder;
 }
 
 int32_t trm_world_rank(const trm_world *world)
@@ -425,7 +446,8 @@ trm_status trm_world_host_communicator(trm_world *world, trm_communicator **comm
     return TRM_OK;
 }
 
-trm_status trm_world_broadcast(trm_world *world, void *bytes, size_t size, int32_t root)
+TRM_CALL(trm_world_recorder(world), trm_world_broadcast, (trm_world *world, void *bytes, size_t size, int32_t root),
+         (world, bytes, size, root))
 {
     if (world == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot broadcast: world is NULL");

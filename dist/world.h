@@ -21,7 +21,11 @@ struct trm_world {
     uint32_t chosen_exchanges;       /* bit n: those between groups of n ranks, by times */
     int32_t timed_exchanges;         /* ways and sizes that were measured, not known */
     double join_seconds, device_seconds, communicator_seconds; /* what opening it took (trm_startup) */
+    trm_recorder *recorder;                                    /* the caller's, or NULL */
 };
+
+/* Where failures of calls about a world go (base/recorder.h); NULL, as for no world: to the thread's recorder. */
+trm_recorder *trm_world_recorder(const trm_world *world);
 
 /* A host's memory as one of its ranks may use it: info's memory_free becomes its part of what is free among those that
  * start, but of all memory at most its part among all ranks, as others may have been lost meanwhile and need theirs

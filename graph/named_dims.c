@@ -2,9 +2,11 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/recorder.h"
 #include "graph/network.h"
 
-trm_status trm_network_name_dim(trm_network *network, trm_tensor *input, int32_t axis, const char *name)
+TRM_CALL(NULL, trm_network_name_dim, (trm_network *network, trm_tensor *input, int32_t axis, const char *name),
+         (network, input, axis, name))
 {
     if (network == NULL || input == NULL || name == NULL || name[0] == '\0' || input->network != network ||
         input->role != TRM_TENSOR_INPUT || axis < 0 || axis >= input->dims.n) {

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/recorder.h"
 #include "graph/params.h"
 #include "graph/infer.h"
 
@@ -188,20 +189,24 @@ static trm_status add_tensor(trm_network *network, const char *what, const char 
     return TRM_OK;
 }
 
-trm_status trm_network_add_input(trm_network *network, const char *name, trm_dtype dtype, trm_dims dims,
-                                 trm_tensor **tensor)
+TRM_CALL(NULL, trm_network_add_input,
+         (trm_network *network, const char *name, trm_dtype dtype, trm_dims dims, trm_tensor **tensor),
+         (network, name, dtype, dims, tensor))
 {
     return add_tensor(network, "input", name, TRM_TENSOR_INPUT, dtype, dims, tensor);
 }
 
-trm_status trm_network_add_state(trm_network *network, const char *name, trm_dtype dtype, trm_dims dims,
-                                 trm_tensor **tensor)
+TRM_CALL(NULL, trm_network_add_state,
+         (trm_network *network, const char *name, trm_dtype dtype, trm_dims dims, trm_tensor **tensor),
+         (network, name, dtype, dims, tensor))
 {
     return add_tensor(network, "state", name, TRM_TENSOR_STATE, dtype, dims, tensor);
 }
 
-trm_status trm_network_add_constant(trm_network *network, const char *name, trm_dtype dtype, trm_dims dims,
-                                    const void *data, trm_tensor **tensor)
+TRM_CALL(NULL, trm_network_add_constant,
+         (trm_network *network, const char *name, trm_dtype dtype, trm_dims dims, const void *data,
+          trm_tensor **tensor),
+         (network, name, dtype, dims, data, tensor))
 {
     if (network == NULL || tensor == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot add constant: network or tensor is NULL");
@@ -313,8 +318,10 @@ static trm_layer *new_layer(trm_network *network, const char *name, const trm_la
     return layer;
 }
 
-trm_status trm_network_add_layer(trm_network *network, const char *name, const trm_layer_desc *desc,
-                                 trm_tensor *const *inputs, int32_t n_inputs, trm_tensor **outputs)
+TRM_CALL(NULL, trm_network_add_layer,
+         (trm_network *network, const char *name, const trm_layer_desc *desc, trm_tensor *const *inputs,
+          int32_t n_inputs, trm_tensor **outputs),
+         (network, name, desc, inputs, n_inputs, outputs))
 {
     if (network == NULL || desc == NULL || outputs == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot add a layer: network, desc or outputs is NULL");
@@ -434,7 +441,7 @@ static trm_status check_member(const trm_network *network, const trm_tensor *ten
     return TRM_OK;
 }
 
-trm_status trm_network_mark_output(trm_network *network, trm_tensor *tensor)
+TRM_CALL(NULL, trm_network_mark_output, (trm_network *network, trm_tensor *tensor), (network, tensor))
 {
     TRM_TRY(check_member(network, tensor, "mark output"));
     if (tensor->role == TRM_TENSOR_STATE) {
@@ -450,7 +457,8 @@ trm_status trm_network_mark_output(trm_network *network, trm_tensor *tensor)
     return TRM_OK;
 }
 
-trm_status trm_network_pin(trm_network *network, trm_tensor *tensor, const char *sharding)
+TRM_CALL(NULL, trm_network_pin, (trm_network *network, trm_tensor *tensor, const char *sharding),
+         (network, tensor, sharding))
 {
     TRM_TRY(check_member(network, tensor, "pin"));
     if (sharding == NULL) {
@@ -557,7 +565,7 @@ int32_t trm_network_consumers(const trm_network *network, const trm_tensor *tens
 
 /* ---- life -------------------------------------------------------------------------------------- */
 
-trm_status trm_network_create(trm_network **network)
+TRM_CALL(NULL, trm_network_create, (trm_network **network), (network))
 {
     if (network == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a network: network is NULL");

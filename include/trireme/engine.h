@@ -330,6 +330,9 @@ TRM_API trm_status trm_engine_create(trm_plan *plan, trm_world *world, trm_progr
                                      trm_engine **engine);
 /* Its contexts must be destroyed before it. */
 TRM_API void trm_engine_destroy(trm_engine *engine);
+/* The recorder of failures (recorder.h) of calls about the engine and those of its contexts that have none of their
+ * own; NULL: the world's. Not while another thread makes such a call. */
+TRM_API void trm_engine_set_recorder(trm_engine *engine, trm_recorder *recorder);
 
 /*
  * Gives an engine whose network was refittable new weights between runs; its contexts, and what they have captured,
@@ -363,6 +366,9 @@ TRM_API trm_status trm_context_create(trm_engine *engine, trm_context **context)
 TRM_API size_t trm_engine_context_bytes(const trm_engine *engine);
 TRM_API trm_status trm_context_create_in(trm_engine *engine, void *memory, size_t bytes, trm_context **context);
 TRM_API void trm_context_destroy(trm_context *context);
+/* The recorder of failures (recorder.h) of calls about the context, those of its runs among them; NULL: the engine's.
+ */
+TRM_API void trm_context_set_recorder(trm_context *context, trm_recorder *recorder);
 
 /* Sets an input: dims within the plan's bounds, `data` host memory of dims elements, copied before it returns. */
 TRM_API trm_status trm_context_set_input(trm_context *context, const char *name, trm_dims dims, const void *data);

@@ -74,6 +74,9 @@ typedef struct trm_generator_options {
 TRM_API trm_status trm_generator_create(trm_model *model, trm_world *world, const trm_generator_options *options,
                                         trm_generator **generator);
 TRM_API void trm_generator_destroy(trm_generator *generator);
+/* The recorder of failures (recorder.h) of calls about the generator, its engine and context, and a scheduler of it;
+ * NULL: the world's. */
+TRM_API void trm_generator_set_recorder(trm_generator *generator, trm_recorder *recorder);
 
 /*
  * The plan a generator with these options would have, without a device: for `build->rank` of `build->mesh`, with a

@@ -11,6 +11,7 @@
 #define TRIREME_MESH_H
 
 #include <trireme/layers.h>
+#include <trireme/recorder.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -82,6 +83,10 @@ TRM_API void trm_world_abort(trm_world *world, trm_status status);
  * the error record, "rank 1: <cause>"; ranks that failed keep theirs. Collective: they call it too, before they give
  * up. */
 TRM_API trm_status trm_world_all_ok(trm_world *world, trm_status mine);
+
+/* The recorder of failures (recorder.h) of calls about the world, and about what is made in it as far as that has none
+ * of its own; NULL: none. Not while another thread makes such a call. */
+TRM_API void trm_world_set_recorder(trm_world *world, trm_recorder *recorder);
 
 TRM_API int32_t trm_world_rank(const trm_world *world);
 TRM_API int32_t trm_world_size(const trm_world *world);

@@ -19,6 +19,7 @@
 #include <trireme/model.h>
 #include <trireme/network.h>
 #include <trireme/onnx.h>
+#include <trireme/recorder.h>
 #include <trireme/serving.h>
 #include <trireme/status.h>
 #include <trireme/system.h>

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/recorder.h"
 #include "launcher/text/jinja/eval.h"
 #include "launcher/text/utf8.h"
 
@@ -203,7 +204,8 @@ static trm_status choose(trm_chat_template *chat, const char *name)
              chat->templates[0].name);
 }
 
-trm_status trm_chat_template_open(const char *path, const char *name, trm_chat_template **chat)
+TRM_CALL(NULL, trm_chat_template_open, (const char *path, const char *name, trm_chat_template **chat),
+         (path, name, chat))
 {
     if (path == NULL || chat == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_chat_template_open needs a path and a place for the template");
@@ -224,7 +226,8 @@ trm_status trm_chat_template_open(const char *path, const char *name, trm_chat_t
     return TRM_OK;
 }
 
-trm_status trm_chat_template_parse(const char *name, const char *text, size_t size, trm_chat_template **chat)
+TRM_CALL(NULL, trm_chat_template_parse, (const char *name, const char *text, size_t size, trm_chat_template **chat),
+         (name, text, size, chat))
 {
     if (name == NULL || (text == NULL && size > 0) || chat == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
@@ -320,8 +323,9 @@ static trm_status render(trm_jinja_run *run, const trm_chat_template *chat, cons
     return trm_bytes_append(out, "", 1);
 }
 
-trm_status trm_chat_template_render(const trm_chat_template *chat, const trm_chat_input *input, char **text,
-                                    size_t *text_size)
+TRM_CALL(NULL, trm_chat_template_render,
+         (const trm_chat_template *chat, const trm_chat_input *input, char **text, size_t *text_size),
+         (chat, input, text, text_size))
 {
     if (chat == NULL || input == NULL || input->size != sizeof(*input) || input->messages == NULL || text == NULL ||
         text_size == NULL) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/recorder.h"
 #include "launcher/text/utf8.h"
 
 #define LARGEST_TEXT ((size_t)256 << 20) /* offsets within a piece are 32-bit, and normalizers make text longer */
@@ -100,8 +101,9 @@ static trm_status encode(const trm_tokenizer *tokenizer, const char *text, size_
     return encode_pieces(tokenizer, pieces, ids);
 }
 
-trm_status trm_tokenizer_encode(const trm_tokenizer *tokenizer, const char *text, size_t size, bool add_special,
-                                trm_tokens *tokens)
+TRM_CALL(NULL, trm_tokenizer_encode,
+         (const trm_tokenizer *tokenizer, const char *text, size_t size, bool add_special, trm_tokens *tokens),
+         (tokenizer, text, size, add_special, tokens))
 {
     if (tokenizer == NULL || tokens == NULL || (text == NULL && size > 0)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_tokenizer_encode needs a tokenizer, a text and a place for tokens");
@@ -133,8 +135,10 @@ static trm_status push(const trm_tokenizer *tokenizer, trm_decode_stream *stream
     return trm_decode_stream_push(stream, entry->decoded, entry->decoded_size);
 }
 
-trm_status trm_tokenizer_decode(const trm_tokenizer *tokenizer, const int32_t *ids, size_t count, bool skip_special,
-                                char **text, size_t *size)
+TRM_CALL(NULL, trm_tokenizer_decode,
+         (const trm_tokenizer *tokenizer, const int32_t *ids, size_t count, bool skip_special, char **text,
+          size_t *size),
+         (tokenizer, ids, count, skip_special, text, size))
 {
     if (tokenizer == NULL || text == NULL || size == NULL || (ids == NULL && count > 0)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_tokenizer_decode needs a tokenizer, ids and a place for the text");
@@ -156,7 +160,8 @@ done:
     return status;
 }
 
-trm_status trm_decoder_create(const trm_tokenizer *tokenizer, bool skip_special, trm_decoder **decoder)
+TRM_CALL(NULL, trm_decoder_create, (const trm_tokenizer *tokenizer, bool skip_special, trm_decoder **decoder),
+         (tokenizer, skip_special, decoder))
 {
     if (tokenizer == NULL || decoder == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_decoder_create needs a tokenizer and a place for the decoder");
@@ -193,7 +198,8 @@ static trm_status take(trm_decode_stream *stream, const char **text, size_t *siz
     return TRM_OK;
 }
 
-trm_status trm_decoder_push(trm_decoder *decoder, int32_t id, const char **text, size_t *size)
+TRM_CALL(NULL, trm_decoder_push, (trm_decoder *decoder, int32_t id, const char **text, size_t *size),
+         (decoder, id, text, size))
 {
     if (decoder == NULL || text == NULL || size == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_decoder_push needs a decoder and a place for the text");
@@ -203,7 +209,7 @@ trm_status trm_decoder_push(trm_decoder *decoder, int32_t id, const char **text,
     return take(&decoder->stream, text, size);
 }
 
-trm_status trm_decoder_finish(trm_decoder *decoder, const char **text, size_t *size)
+TRM_CALL(NULL, trm_decoder_finish, (trm_decoder *decoder, const char **text, size_t *size), (decoder, text, size))
 {
     if (decoder == NULL || text == NULL || size == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_decoder_finish needs a decoder and a place for the text");

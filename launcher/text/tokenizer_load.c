@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/recorder.h"
 #include "launcher/text/tokenizer.h"
 
 #define LARGEST_FILE ((size_t)256 << 20)
@@ -83,7 +84,7 @@ trm_status trm_tokenizer_parse(const char *name, const char *text, size_t size, 
     return open_document(name, document, tokenizer);
 }
 
-trm_status trm_tokenizer_open(const char *path, trm_tokenizer **tokenizer)
+TRM_CALL(NULL, trm_tokenizer_open, (const char *path, trm_tokenizer **tokenizer), (path, tokenizer))
 {
     if (path == NULL || tokenizer == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_tokenizer_open needs a path and a place for the tokenizer");

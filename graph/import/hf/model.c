@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/recorder.h"
 #include "graph/import/hf/decoder.h"
 #include "graph/import/hf/preset.h"
 #include "kernels/kernel.h"
@@ -232,7 +233,7 @@ static trm_status finish_open(trm_model *opened, trm_status status, const char *
     return TRM_OK;
 }
 
-trm_status trm_model_open(const char *path, trm_model **model)
+TRM_CALL(NULL, trm_model_open, (const char *path, trm_model **model), (path, model))
 {
     if (path == NULL || path[0] == '\0' || model == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "no model was named");
@@ -261,13 +262,15 @@ static trm_status open_preset(trm_model *model, const trm_hf_preset *preset, con
     return check(model);
 }
 
-trm_status trm_model_open_preset(const char *name, int32_t layers, uint64_t seed, trm_model **model)
+TRM_CALL(NULL, trm_model_open_preset, (const char *name, int32_t layers, uint64_t seed, trm_model **model),
+         (name, layers, seed, model))
 {
     return trm_model_open_preset_quantized(name, NULL, layers, seed, model);
 }
 
-trm_status trm_model_open_preset_quantized(const char *name, const char *weights, int32_t layers, uint64_t seed,
-                                           trm_model **model)
+TRM_CALL(NULL, trm_model_open_preset_quantized,
+         (const char *name, const char *weights, int32_t layers, uint64_t seed, trm_model **model),
+         (name, weights, layers, seed, model))
 {
     const trm_hf_preset *preset = name != NULL ? trm_hf_preset_find(name) : NULL;
     if (preset == NULL || model == NULL) {
@@ -321,13 +324,15 @@ void trm_model_get_info(const trm_model *model, trm_model_info *info)
     memcpy(info->eos_tokens, c->eos, sizeof(info->eos_tokens));
 }
 
-trm_status trm_model_build_network(trm_model *model, trm_dtype dtype, trm_network **network)
+TRM_CALL(NULL, trm_model_build_network, (trm_model *model, trm_dtype dtype, trm_network **network),
+         (model, dtype, network))
 {
     return trm_model_build_network_with_cache(model, dtype, TRM_DTYPE_NONE, network);
 }
 
-trm_status trm_model_build_network_with_cache(trm_model *model, trm_dtype dtype, trm_dtype cache_dtype,
-                                              trm_network **network)
+TRM_CALL(NULL, trm_model_build_network_with_cache,
+         (trm_model *model, trm_dtype dtype, trm_dtype cache_dtype, trm_network **network),
+         (model, dtype, cache_dtype, network))
 {
     if (model == NULL || network == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot build a model's network: model or network is NULL");

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/recorder.h"
 
 #define MOST_ISSUES  1000
 #define DEEPEST_CALL 32 /* functions and bodies within each other */
@@ -594,7 +595,8 @@ static trm_status check_issues(const trm_onnx *model)
     return trm_fail(model->issues[0].status, "%s%s", model->issues[0].text, more);
 }
 
-trm_status trm_onnx_build_network(trm_onnx *model, const trm_onnx_options *options, trm_network **network)
+TRM_CALL(NULL, trm_onnx_build_network, (trm_onnx *model, const trm_onnx_options *options, trm_network **network),
+         (model, options, network))
 {
     trm_onnx_options defaults = TRM_ONNX_OPTIONS_INIT;
     if (model == NULL || network == NULL) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/recorder.h"
 #include "graph/import/onnx/ops.h"
 #include "graph/import/onnx/wire.h"
 
@@ -84,7 +85,7 @@ trm_status trm_onnx_open_file(trm_weight_file *file, const char *path, const cha
     return TRM_OK;
 }
 
-trm_status trm_onnx_open(const char *path, trm_onnx **model)
+TRM_CALL(NULL, trm_onnx_open, (const char *path, trm_onnx **model), (path, model))
 {
     if (path == NULL || model == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot open an ONNX model: path or model is NULL");

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/recorder.h"
 #include "graph/import/onnx/wire.h"
 
 /* A reader that counts on its first round and copies on its second. */
@@ -108,7 +109,8 @@ static trm_status read_file(reader *self, trm_onnx_message kind)
     return status;
 }
 
-trm_status trm_onnx_read_value(const char *path, const char *type, trm_onnx_fixed_value **values, int32_t *n)
+TRM_CALL(NULL, trm_onnx_read_value, (const char *path, const char *type, trm_onnx_fixed_value **values, int32_t *n),
+         (path, type, values, n))
 {
     if (path == NULL || values == NULL || n == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot read a value: path, values or n is NULL");

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/recorder.h"
 #include "launcher/text/grammar/machine.h"
 #include "launcher/text/grammar/vocab.h"
 
@@ -61,8 +62,9 @@ static trm_status read_tree(trm_grammar_tree *tree, trm_grammar_kind kind, const
     return tree->status;
 }
 
-trm_status trm_grammar_compile(const trm_grammar_vocab *vocab, trm_grammar_kind kind, const char *text, size_t size,
-                               trm_grammar **grammar)
+TRM_CALL(NULL, trm_grammar_compile,
+         (const trm_grammar_vocab *vocab, trm_grammar_kind kind, const char *text, size_t size, trm_grammar **grammar),
+         (vocab, kind, text, size, grammar))
 {
     if (vocab == NULL || grammar == NULL || (text == NULL && (size > 0 || kind != TRM_GRAMMAR_JSON))) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
@@ -121,7 +123,7 @@ static trm_status add_state(trm_grammar *grammar, trm_grammar_state **state)
     return TRM_OK;
 }
 
-trm_status trm_grammar_state_create(trm_grammar *grammar, trm_grammar_state **state)
+TRM_CALL(NULL, trm_grammar_state_create, (trm_grammar *grammar, trm_grammar_state **state), (grammar, state))
 {
     if (grammar == NULL || state == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_grammar_state_create needs a grammar and a place for the state");
@@ -142,7 +144,7 @@ trm_status trm_grammar_state_create(trm_grammar *grammar, trm_grammar_state **st
     return status;
 }
 
-trm_status trm_grammar_state_copy(const trm_grammar_state *state, trm_grammar_state **copy)
+TRM_CALL(NULL, trm_grammar_state_copy, (const trm_grammar_state *state, trm_grammar_state **copy), (state, copy))
 {
     if (state == NULL || copy == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_grammar_state_copy needs a state and a place for its copy");
@@ -238,7 +240,8 @@ static trm_status accept(trm_grammar_state *state, int32_t token, bool *accepted
     return TRM_OK;
 }
 
-trm_status trm_grammar_state_accept(trm_grammar_state *state, int32_t token, bool *accepted)
+TRM_CALL(NULL, trm_grammar_state_accept, (trm_grammar_state *state, int32_t token, bool *accepted),
+         (state, token, accepted))
 {
     if (state == NULL || accepted == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_grammar_state_accept needs a state and a place for the answer");
@@ -358,7 +361,7 @@ static trm_status fill_mask(trm_grammar_state *state, uint32_t *bits)
     return TRM_OK;
 }
 
-trm_status trm_grammar_state_mask(trm_grammar_state *state, uint32_t *bits)
+TRM_CALL(NULL, trm_grammar_state_mask, (trm_grammar_state *state, uint32_t *bits), (state, bits))
 {
     if (state == NULL || bits == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_grammar_state_mask needs a state and a place for the mask");

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/recorder.h"
 #include "launcher/text/byte_level.h"
 #include "launcher/text/grammar/alike.h"
 #include "launcher/text/tokenizer.h"
@@ -238,8 +239,9 @@ static trm_status fill_vocab(trm_grammar_vocab *vocab, const trm_tokenizer *toke
     return build_trie(vocab, &vocab->longer);
 }
 
-trm_status trm_grammar_vocab_create(const trm_tokenizer *tokenizer, const int32_t *end_tokens, size_t n, int32_t size,
-                                    trm_grammar_vocab **vocab)
+TRM_CALL(NULL, trm_grammar_vocab_create,
+         (const trm_tokenizer *tokenizer, const int32_t *end_tokens, size_t n, int32_t size, trm_grammar_vocab **vocab),
+         (tokenizer, end_tokens, n, size, vocab))
 {
     if (tokenizer == NULL || (end_tokens == NULL && n > 0) || vocab == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
