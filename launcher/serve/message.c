@@ -14,6 +14,12 @@ typedef struct parts {
     size_t content; /* where content ends and calls may begin */
 } parts;
 
+/* Whether calls are to be found in the text, by their marks. */
+static bool writes_calls(const api_request *asked)
+{
+    return asked->tool_mode == TOOL_AUTO || asked->tool_mode == TOOL_REQUIRED;
+}
+
 /* How much of a text is content: the rest is, or may become, tool calls. */
 static size_t content_size(const choice *ch, const char *text, size_t size)
 {
@@ -74,15 +80,14 @@ static void take_calls(choice *ch, parts *p, tool_calls *calls)
     size_t start = p->content, size = ch->sink.size - start;
     bool cut = asked->tool_mode == TOOL_NAMED && ch->sink.stopped;
     calls->count = 0;
-    if (asked->tool_mode == TOOL_AUTO && size > 0) {
-        bool parsed = tools_parse(asked->tool_style, text, size, calls);
+    if (writes_calls(asked) && size > 0) {
+        bool parsed = asked->tool_mode == TOOL_REQUIRED ? tools_parse_required(text, size, calls)
+                                                        : tools_parse(asked->tool_style, text, size, calls);
         if (asked->stream) {
             cut = walk_calls(ch, start, NULL);
-        } else if (!parsed) { /* calls with other text behind them, as a stream has them */
+        } else if (!parsed) { /* calls with other text behind them or one that is cut, as a stream has them */
             (void)walk_calls(ch, start, calls);
         }
-    } else if (asked->tool_mode == TOOL_REQUIRED) {
-        (void)tools_parse_required(text, size, calls);
     }
     bool called = calls->count > 0 || ch->calls.count > 0 || asked->tool_mode == TOOL_NAMED;
     if (!called) {
@@ -169,8 +174,7 @@ bool message_has_more(const choice *ch)
     tool_piece piece;
     bool reasoning = asked->include_reasoning && p.reasoning.end > later(ch->told_reasoning, p.reasoning.begin);
     return reasoning || p.content > later(ch->told, p.reasoning.content) ||
-           (asked->tool_mode == TOOL_AUTO &&
-            tool_stream_next(&calls, asked, ch->sink.text, p.content, ch->sink.certain, &piece));
+           (writes_calls(asked) && tool_stream_next(&calls, asked, ch->sink.text, p.content, ch->sink.certain, &piece));
 }
 
 /* Calls that are being written, and at the end those that were not told while they were. */
@@ -181,7 +185,7 @@ static void write_call_pieces(json_text *json, choice *ch, size_t start, const t
     size_t size = ch->finish_reason != NULL ? ch->sink.size : ch->sink.certain;
     tool_piece piece;
     bool any = false;
-    while (asked->tool_mode == TOOL_AUTO && tool_stream_next(&ch->calls, asked, text, start, size, &piece)) {
+    while (writes_calls(asked) && tool_stream_next(&ch->calls, asked, text, start, size, &piece)) {
         if (!any) {
             json_array(json, "tool_calls");
         }

@@ -76,10 +76,13 @@ static bool read_name(reader *r, const char **name, size_t *size)
     return memchr(begin, '\\', *size) == NULL;
 }
 
-/* Marks before a call that is the stream's `count`-th. */
-static bool read_marks(reader *r, tool_style style, int32_t count)
+/* Marks before a call that is the stream's `count`-th. Calls that must come are an array, whatever the style. */
+static bool read_marks(reader *r, const api_request *request, int32_t count)
 {
-    switch (style) {
+    if (request->tool_mode == TOOL_REQUIRED) {
+        return read_word(r, count > 0 ? "," : "[");
+    }
+    switch (request->tool_style) {
     case TOOLS_HERMES:
         return read_word(r, "<tool_call>");
     case TOOLS_MISTRAL:
@@ -99,7 +102,7 @@ static bool read_marks(reader *r, tool_style style, int32_t count)
 /* Everything up to the arguments of a call, whose brace is not passed. */
 static bool read_opening(reader *r, const tool_stream *stream, const api_request *request, tool_piece *piece)
 {
-    if (!read_marks(r, request->tool_style, stream->count) || !read_word(r, "{") || !read_word(r, "\"name\"") ||
+    if (!read_marks(r, request, stream->count) || !read_word(r, "{") || !read_word(r, "\"name\"") ||
         !read_word(r, ":") || !read_name(r, &piece->name, &piece->name_size) ||
         !is_declared(request, piece->name, piece->name_size) || !read_word(r, ",") ||
         !read_either(r, "\"arguments\"", "\"parameters\"") || !read_word(r, ":") || !read_word(r, "{")) {
@@ -109,9 +112,10 @@ static bool read_opening(reader *r, const tool_stream *stream, const api_request
     return true;
 }
 
-static bool read_closing(reader *r, tool_style style)
+static bool read_closing(reader *r, const api_request *request)
 {
-    return read_word(r, "}") && (style != TOOLS_HERMES || read_word(r, "</tool_call>"));
+    bool marked = request->tool_mode != TOOL_REQUIRED && request->tool_style == TOOLS_HERMES;
+    return read_word(r, "}") && (!marked || read_word(r, "</tool_call>"));
 }
 
 /* Where the arguments end, or the text. */
@@ -145,7 +149,7 @@ bool tool_stream_next(tool_stream *stream, const api_request *request, const cha
     if (stream->state == TOOL_STREAM_CLOSING || stream->state == TOOL_STREAM_OPENING) {
         reader r = {.text = text, .at = stream->at, .size = size};
         if (stream->state == TOOL_STREAM_CLOSING) {
-            if (!read_closing(&r, request->tool_style)) {
+            if (!read_closing(&r, request)) {
                 stream->state = r.short_of ? TOOL_STREAM_CLOSING : TOOL_STREAM_ENDED;
                 return false;
             }

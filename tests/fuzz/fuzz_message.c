@@ -26,7 +26,8 @@ static uint64_t stream(const char *text, size_t size, size_t step, int32_t *coun
     uint64_t sum = 0;
     for (size_t at = step < size ? step : size;; at = at + step < size ? at + step : size) {
         tool_piece piece;
-        size_t start = tools_content_size(request.tool_style, text, at, false);
+        bool required = request.tool_mode == TOOL_REQUIRED;
+        size_t start = required ? 0 : tools_content_size(request.tool_style, text, at, false);
         FUZZ_REQUIRE(start <= at);
         while (tool_stream_next(&calls, &request, text, start, at, &piece)) {
             FUZZ_REQUIRE(piece.begin <= piece.end && piece.end <= at && piece.index == calls.count - 1);
@@ -74,11 +75,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         tool_calls calls;
         int32_t count, whole_count;
         request.tool_style = (tool_style)style;
+        request.tool_mode = data[0] % 3 == 0 ? TOOL_REQUIRED : TOOL_AUTO;
         uint64_t whole = stream(text, size, size + 1, &whole_count), pieces = stream(text, size, step, &count);
         FUZZ_REQUIRE(whole == pieces && whole_count == count && count <= TOOLS_MOST_CALLS);
         size_t content = tools_content_size(request.tool_style, text, size, true);
         FUZZ_REQUIRE(content <= size);
         if (tools_parse(request.tool_style, text + content, size - content, &calls)) {
+            FUZZ_REQUIRE(calls.count > 0 && calls.count <= TOOLS_MOST_CALLS);
+        }
+        tool_calls_fini(&calls);
+        if (tools_parse_required(text, size, &calls)) {
             FUZZ_REQUIRE(calls.count > 0 && calls.count <= TOOLS_MOST_CALLS);
         }
         tool_calls_fini(&calls);

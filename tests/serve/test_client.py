@@ -482,18 +482,35 @@ class Tools(unittest.TestCase):
         self.assertEqual(name, "count")
         Formats.check(self, arguments)
 
+    def required(self, **more):
+        """Pieces of the calls of a reply that must be calls: names, arguments, how many pieces, and why it ended."""
+        names, arguments, pieces, content, reason = {}, {}, 0, "", None
+        for chunk in client.chat.completions.create(model="kjv-7m", messages=self.messages, tools=self.animals, tool_choice="required",
+                                                    temperature=0, stream=True, **more):
+            delta = chunk.choices[0].delta
+            content += delta.content or ""
+            reason = chunk.choices[0].finish_reason or reason
+            for piece in delta.tool_calls or []:
+                names[piece.index] = names.get(piece.index, "") + (piece.function.name or "")
+                arguments[piece.index] = arguments.get(piece.index, "") + piece.function.arguments
+                pieces += 1
+        return names, arguments, pieces, content, reason
+
     def test_required(self):
-        for stream in (False, True):
-            reply = client.chat.completions.create(model="kjv-7m", messages=self.messages, tools=self.animals, tool_choice="required",
-                                                   parallel_tool_calls=False, max_tokens=800, temperature=0, stream=stream)
-            if stream:
-                calls = [call for chunk in reply for call in chunk.choices[0].delta.tool_calls or []]
-            else:
-                calls = reply.choices[0].message.tool_calls
-                self.assertEqual(reply.choices[0].finish_reason, "tool_calls")
-            self.assertEqual(len(calls), 1)
-            self.assertIn(calls[0].function.name, ("feed", "count"))
-            Formats.check(self, calls[0].function.arguments)
+        reply = client.chat.completions.create(model="kjv-7m", messages=self.messages, tools=self.animals, tool_choice="required",
+                                               parallel_tool_calls=False, max_tokens=800, temperature=0)
+        calls = reply.choices[0].message.tool_calls
+        self.assertEqual((len(calls), reply.choices[0].finish_reason), (1, "tool_calls"))
+        self.assertIn(calls[0].function.name, ("feed", "count"))
+        Formats.check(self, calls[0].function.arguments)
+        names, arguments, pieces, content, reason = self.required(parallel_tool_calls=False, max_tokens=800)
+        self.assertEqual((names, content, reason), ({0: calls[0].function.name}, "", "tool_calls"))
+        self.assertEqual(json.loads(arguments[0]), json.loads(calls[0].function.arguments))
+        self.assertGreater(pieces, 10) # while they are written
+        # Cut within the arguments: what came of them stays, and nothing of it comes again as text.
+        names, cut, _, content, reason = self.required(parallel_tool_calls=False, stop=["\"days"], max_tokens=800)
+        self.assertEqual((list(names), content, reason), ([0], "", "stop"))
+        self.assertTrue(arguments[0].startswith(cut[0]) and '"kind"' in cut[0], (arguments, cut))
 
     def test_refused(self):
         for options in ({"tools": [{"type": "function"}]}, {"tools": "x"}, {"tool_choice": "required"},

@@ -125,7 +125,8 @@ static void stream(const api_request *request, const char *text, size_t step, ch
     size_t all = strlen(text), written = 0;
     for (size_t size = step < all ? step : all;; size = size + step < all ? size + step : all) {
         tool_piece piece;
-        size_t start = tools_content_size(request->tool_style, text, size, false);
+        bool required = request->tool_mode == TOOL_REQUIRED;
+        size_t start = required ? 0 : tools_content_size(request->tool_style, text, size, false);
         while (tool_stream_next(&calls, request, text, start, size, &piece)) {
             if (piece.name != NULL) {
                 written += (size_t)sprintf(found + written, "%.*s:", (int)piece.name_size, piece.name);
@@ -144,24 +145,28 @@ static void calls_stream(void **state)
     static const struct {
         tool_style style;
         const char *text, *expected;
+        tool_mode mode;
     } cases[] = {
         {TOOLS_HERMES,
          "Hm <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "
          "\"}\\\"{\"}}\n</tool_call>\n<tool_call>{\"name\":\"g\","
          "\"arguments\":{}}</tool_call>",
-         "f:{\"a\": \"}\\\"{\"}g:{}"},
-        {TOOLS_HERMES, "<tool_call>{\"name\": \"unknown\", \"arguments\": {}}</tool_call>", ""},
-        {TOOLS_HERMES, "<tool_call>{\"arguments\": {}, \"name\": \"f\"}</tool_call>", ""},
-        {TOOLS_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1, {", "f:{\"a\": [1, {"},
-        {TOOLS_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": 5}</tool_call>", ""},
-        {TOOLS_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {}} and more", "f:{}"},
+         "f:{\"a\": \"}\\\"{\"}g:{}", TOOL_AUTO},
+        {TOOLS_HERMES, "<tool_call>{\"name\": \"unknown\", \"arguments\": {}}</tool_call>", "", TOOL_AUTO},
+        {TOOLS_HERMES, "<tool_call>{\"arguments\": {}, \"name\": \"f\"}</tool_call>", "", TOOL_AUTO},
+        {TOOLS_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1, {", "f:{\"a\": [1, {", TOOL_AUTO},
+        {TOOLS_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": 5}</tool_call>", "", TOOL_AUTO},
+        {TOOLS_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {}} and more", "f:{}", TOOL_AUTO},
         {TOOLS_MISTRAL,
          "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": [1, null]}}, {\"name\": \"g\", \"arguments\": {}}]",
-         "f:{\"a\": [1, null]}g:{}"},
-        {TOOLS_LLAMA, "{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}", "f:{\"a\": \"b\"}"},
-        {TOOLS_LLAMA, "<|python_tag|>{\"name\": \"g\", \"parameters\": {\"a\": {}}}; {", "g:{\"a\": {}}"},
-        {TOOLS_LLAMA, "{\"answer\": 5}", ""},
-        {TOOLS_LLAMA, "Plain text", ""},
+         "f:{\"a\": [1, null]}g:{}", TOOL_AUTO},
+        {TOOLS_LLAMA, "{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}", "f:{\"a\": \"b\"}", TOOL_AUTO},
+        {TOOLS_LLAMA, "<|python_tag|>{\"name\": \"g\", \"parameters\": {\"a\": {}}}; {", "g:{\"a\": {}}", TOOL_AUTO},
+        {TOOLS_LLAMA, "{\"answer\": 5}", "", TOOL_AUTO},
+        {TOOLS_LLAMA, "Plain text", "", TOOL_AUTO},
+        {TOOLS_HERMES, "[ {\"name\": \"f\",\n\"parameters\": {\"a\": [\"]\"]} } , {\"name\":\"g\",\"parameters\":{}}]",
+         "f:{\"a\": [\"]\"]}g:{}", TOOL_REQUIRED},
+        {TOOLS_MISTRAL, "[{\"name\": \"f\", \"parameters\": {\"a\": ", "f:{\"a\": ", TOOL_REQUIRED},
     };
     api_request request;
     api_error error;
@@ -171,6 +176,7 @@ static void calls_stream(void **state)
     assert_true(api_request_parse(API_CHAT, body, strlen(body), 10, NULL, &request, &error));
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         request.tool_style = cases[i].style;
+        request.tool_mode = cases[i].mode;
         for (size_t step = 1; step < 120; step += step < 9 ? 1 : 37) {
             stream(&request, cases[i].text, step, found);
             assert_string_equal(found, cases[i].expected);
