@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "launcher/serve/api_format.h"
 #include "launcher/serve/json_text.h"
-#include "launcher/serve/json_value.h"
 #include "launcher/serve/tools.h"
 
 static const char *error_type(int status)
@@ -238,9 +238,10 @@ static bool read_sampling(api_request *r, int32_t vocab, api_error *error)
  * nothing ask for nothing, and neither do the words that turn function calls off or leave them to the model. */
 static bool refuse_unsupported(const api_request *r, api_error *error)
 {
-    static const char *const keys[] = {"allowed_token_ids",      "bad_words",     "truncate_prompt_tokens",
-                                       "use_beam_search",        "functions",     "function_call",
-                                       "continue_final_message", "prompt_embeds", "logits_processors"};
+    static const char *const keys[] = {
+        "allowed_token_ids", "bad_words",     "truncate_prompt_tokens", "use_beam_search",
+        "functions",         "function_call", "continue_final_message", "prompt_embeds",
+        "logits_processors", "suffix"};
     static const char *const of_chats[] = {"chat_template", "documents"};
     const size_t n_keys = sizeof(keys) / sizeof(keys[0]), n_of_chats = sizeof(of_chats) / sizeof(of_chats[0]);
     const trm_json *root = trm_json_root(r->document);
@@ -300,96 +301,6 @@ static bool read_prompt_logprobs(api_request *r, api_error *error)
            api_fail(error, 400, "prompt_logprobs", "invalid_value", "prompt_logprobs is only for whole replies");
 }
 
-/* Copies the text of a value of the request, as JSON, into its arena. */
-static const char *keep_json(api_request *r, const trm_json *value, api_error *error)
-{
-    json_text text = {0};
-    json_value(&text, NULL, value);
-    char *kept = NULL;
-    if (text.status == TRM_OK && text.bytes.size <= API_LONGEST_SCHEMA) {
-        kept = trm_arena_alloc(&r->arena, text.bytes.size + 1);
-    }
-    if (kept != NULL) {
-        memcpy(kept, text.bytes.data, text.bytes.size);
-    } else if (text.bytes.size > API_LONGEST_SCHEMA) {
-        api_fail(error, 400, "response_format", "invalid_value", "the schema has %zu bytes, expected at most %zu",
-                 text.bytes.size, API_LONGEST_SCHEMA);
-    } else {
-        out_of_memory(error);
-    }
-    json_text_fini(&text);
-    return kept;
-}
-
-/* guided_json, guided_regex, guided_choice, guided_grammar, as vLLM's clients send them, the later ones without
- * "guided_" in an object structured_outputs. */
-static bool read_guided(api_request *r, api_error *error)
-{
-    static const struct {
-        const char *key;
-        api_format format;
-    } guides[] = {{"guided_json", API_FORMAT_SCHEMA},
-                  {"guided_regex", API_FORMAT_REGEX},
-                  {"guided_choice", API_FORMAT_CHOICE},
-                  {"guided_grammar", API_FORMAT_EBNF}};
-    const trm_json *root = trm_json_root(r->document), *outputs = trm_json_get(root, "structured_outputs");
-    if (outputs != NULL && !trm_json_is_object(outputs)) {
-        return api_fail(error, 400, "structured_outputs", "invalid_type", "structured_outputs is not an object");
-    }
-    for (size_t i = 0; i < sizeof(guides) / sizeof(guides[0]); i++) {
-        const trm_json *value = trm_json_get(root, guides[i].key);
-        value = value != NULL ? value : trm_json_get(outputs, guides[i].key + strlen("guided_"));
-        if (value == NULL) {
-            continue;
-        }
-        if (r->format != API_FORMAT_TEXT) {
-            return api_fail(error, 400, guides[i].key, "invalid_value", "%s is given beside another format",
-                            guides[i].key);
-        }
-        bool text = trm_json_is_string(value);
-        if (guides[i].format == API_FORMAT_CHOICE ? !trm_json_is_array(value)
-                                                  : guides[i].format != API_FORMAT_SCHEMA && !text) {
-            return api_fail(error, 400, guides[i].key, "invalid_type", "%s is not %s", guides[i].key,
-                            guides[i].format == API_FORMAT_CHOICE ? "an array of strings" : "a string");
-        }
-        r->format = guides[i].format;
-        r->grammar = text ? trm_json_string(value) : keep_json(r, value, error);
-        if (r->grammar == NULL) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* response_format of a chat, or text.format of a response, whose schema lies one level higher. */
-static bool read_format(api_request *r, const trm_json *format, api_error *error)
-{
-    const char *type = trm_json_string(trm_json_get(format, "type"));
-    if (format == NULL) {
-        return true;
-    }
-    if (type == NULL) {
-        return api_fail(error, 400, "response_format", "invalid_type", "response_format has no type");
-    }
-    if (strcmp(type, "json_object") == 0) {
-        r->format = API_FORMAT_JSON;
-    } else if (strcmp(type, "json_schema") == 0) {
-        const trm_json *inner = trm_json_get(format, "json_schema");
-        const trm_json *schema = trm_json_get(inner != NULL ? inner : format, "schema");
-        if (!trm_json_is_object(schema)) {
-            return api_fail(error, 400, "response_format", "invalid_type",
-                            "response_format of type json_schema has no object json_schema.schema");
-        }
-        r->format = API_FORMAT_SCHEMA;
-        r->grammar = keep_json(r, schema, error);
-        return r->grammar != NULL;
-    } else if (strcmp(type, "text") != 0) {
-        return api_fail(error, 400, "response_format", "invalid_value",
-                        "response_format has type %.60s, expected text, json_object or json_schema", type);
-    }
-    return true;
-}
-
 static bool read_ids(api_request *r, const char *key, const trm_json *array, int32_t vocab, api_prompt *prompt,
                      api_error *error)
 {
@@ -445,13 +356,10 @@ static bool read_completion(api_request *r, int32_t vocab, api_error *error)
 {
     int64_t logprobs = -1;
     r->max_tokens = 16;
-    if (trm_json_get(trm_json_root(r->document), "suffix") != NULL) {
-        return api_fail(error, 400, "suffix", "unsupported_parameter", "suffix is not supported");
-    }
     if (!read_common(r, vocab, error) || !read_integer(r, "max_tokens", 0, INT32_MAX, &r->max_tokens, error) ||
         !read_integer(r, "logprobs", 0, TRM_MAX_TOP_LOGPROBS, &logprobs, error) || !read_prompt_logprobs(r, error) ||
         !read_bool(r, "echo", &r->echo, error) || !read_bool(r, "add_special_tokens", &r->add_special, error) ||
-        !read_format(r, trm_json_get(trm_json_root(r->document), "response_format"), error) || !read_guided(r, error)) {
+        !api_read_format(r, error)) {
         return false;
     }
     r->logprobs = (int32_t)logprobs;
@@ -471,8 +379,12 @@ static bool read_embedding(api_request *r, int32_t vocab, api_error *error)
         return api_fail(error, 400, "encoding_format", "invalid_value",
                         "encoding_format is %.40s, expected float or base64", encoding);
     }
+    if (!trm_json_truth(trm_json_get(root, "normalize"), true)) {
+        return api_fail(error, 400, "normalize", "unsupported_parameter",
+                        "normalize is false, which is not supported: embeddings have length 1");
+    }
     r->max_tokens = 0;
-    return read_integer(r, "dimensions", 1, INT32_MAX, &r->dimensions, error) &&
+    return refuse_unsupported(r, error) && read_integer(r, "dimensions", 1, INT32_MAX, &r->dimensions, error) &&
            read_bool(r, "add_special_tokens", &r->add_special, error) && read_prompts(r, "input", vocab, error);
 }
 
@@ -550,8 +462,7 @@ static bool read_chat(api_request *r, int32_t vocab, api_error *error)
         !read_bool(r, "logprobs", &logprobs, error) ||
         !read_integer(r, "top_logprobs", 0, TRM_MAX_TOP_LOGPROBS, &top, error) || !read_prompt_logprobs(r, error) ||
         !read_bool(r, "parallel_tool_calls", &r->parallel_tools, error) ||
-        !read_bool(r, "include_reasoning", &r->include_reasoning, error) ||
-        !read_format(r, trm_json_get(root, "response_format"), error) || !read_guided(r, error)) {
+        !read_bool(r, "include_reasoning", &r->include_reasoning, error) || !api_read_format(r, error)) {
         return false;
     }
     if (top > 0 && !logprobs) {
@@ -566,6 +477,26 @@ static bool read_chat(api_request *r, int32_t vocab, api_error *error)
     }
     if (r->template_arguments != NULL && !trm_json_is_object(r->template_arguments)) {
         return api_fail(error, 400, "chat_template_kwargs", "invalid_type", "chat_template_kwargs is not an object");
+    }
+    return true;
+}
+
+/* Logprobs of a response: asked for as a thing to include, how many beside each token apart from that. */
+static bool read_response_logprobs(api_request *r, api_error *error)
+{
+    const trm_json *include = trm_json_get(trm_json_root(r->document), "include");
+    int64_t top = 0;
+    if (include != NULL && !trm_json_is_array(include)) {
+        return api_fail(error, 400, "include", "invalid_type", "include is not an array of strings");
+    }
+    if (!read_integer(r, "top_logprobs", 0, TRM_MAX_TOP_LOGPROBS, &top, error)) {
+        return false;
+    }
+    for (const trm_json *at = trm_json_first(include); at != NULL; at = trm_json_next(at)) {
+        const char *word = trm_json_string(at);
+        if (word != NULL && strcmp(word, "message.output_text.logprobs") == 0) {
+            r->logprobs = (int32_t)top;
+        }
     }
     return true;
 }
@@ -598,6 +529,16 @@ static bool read_response(api_request *r, int32_t vocab, api_error *error)
                             "%s is not supported: responses are not stored", stored[i]);
         }
     }
+    const char *choice = trm_json_string(trm_json_get(root, "tool_choice"));
+    if (trm_json_get(root, "prompt") != NULL) {
+        return api_fail(error, 400, "prompt", "unsupported_parameter",
+                        "prompt is not supported: no prompts are stored here; input has the text");
+    }
+    if (trm_json_get(root, "tool_choice") != NULL &&
+        (choice == NULL || (strcmp(choice, "auto") != 0 && strcmp(choice, "none") != 0))) {
+        return api_fail(error, 400, "tool_choice", "unsupported_parameter",
+                        "tool_choice asks for tools, which responses do not have here; chat completions have");
+    }
     const char *instructions = NULL;
     trm_status status = trm_json_member_string(r->document, root, "instructions", false, &instructions);
     if (status != TRM_OK) {
@@ -610,7 +551,7 @@ static bool read_response(api_request *r, int32_t vocab, api_error *error)
     }
     return refuse_prompt_logprobs(r, "responses", error) && read_common(r, vocab, error) &&
            read_integer(r, "max_output_tokens", 1, INT32_MAX, &r->max_tokens, error) &&
-           read_format(r, trm_json_get(trm_json_get(root, "text"), "format"), error);
+           read_response_logprobs(r, error) && api_read_format(r, error);
 }
 
 static bool read_messages(api_request *r, int32_t vocab, api_error *error)
@@ -632,7 +573,8 @@ static bool read_messages(api_request *r, int32_t vocab, api_error *error)
         return false;
     }
     return check_messages(r->messages, "messages", error) && refuse_prompt_logprobs(r, "messages", error) &&
-           read_common(r, vocab, error) && read_integer(r, "max_tokens", 1, INT32_MAX, &r->max_tokens, error);
+           read_common(r, vocab, error) && read_integer(r, "max_tokens", 1, INT32_MAX, &r->max_tokens, error) &&
+           api_read_format(r, error);
 }
 
 static bool parse(api_request *r, const char *body, size_t size, int32_t vocab, const char *const *names,

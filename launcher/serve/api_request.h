@@ -90,7 +90,8 @@ typedef struct api_request {
     tool_style tool_style;
     const char *tool_name; /* of NAMED */
     api_format format;
-    const char *grammar; /* schema, expression or grammar; of CHOICE a JSON array */
+    const char *format_key; /* what asked for it; NULL of TEXT */
+    const char *grammar;    /* schema, expression or grammar; of CHOICE a JSON array */
 } api_request;
 
 /* Reads a body of `size` bytes. `vocab` bounds token ids; a `model` that is none of `names` (NULL-terminated; NULL:

@@ -182,6 +182,7 @@ static void write_token_text(json_text *json, const completion *c, const char *k
     trm_bytes_fini(&text);
 }
 
+/* Of chats and responses. */
 static void write_chat_logprob(choice *ch, const trm_serving_event *event)
 {
     json_text *json = &ch->logprobs;
@@ -650,7 +651,7 @@ trm_status choice_take(choice *ch, const trm_serving_event *event, bool *stopped
     c->output_tokens++;
     ch->likelihood += (double)event->logprob;
     if (c->request.logprobs >= 0) {
-        if (c->request.kind == API_CHAT) {
+        if (c->request.kind != API_COMPLETION) {
             write_chat_logprob(ch, event);
         } else {
             write_only_token(ch);

@@ -42,6 +42,8 @@ typedef struct choice {
     uint64_t seed;
     /* Of tokens whose text is not in the reply yet; pieces of JSON without brackets. */
     json_text logprobs, logprob_tokens, logprob_values, logprob_tops, logprob_offsets;
+    size_t
+        told_logprobs; /* bytes of logprobs that are in the stream; of a RESPONSE, which tells all again at its end */
     json_text prompt_logprobs; /* of a prompt's first choice, for all of them */
 } choice;
 

@@ -4,19 +4,34 @@
 #include <stdio.h>
 #include <string.h>
 
-static void write_part(json_text *json, const char *key, const char *text, size_t size)
+/* Logprobs of the message's tokens from a place of their text on; none where they are not asked for. */
+static void write_logprobs(json_text *json, const choice *ch, size_t from)
+{
+    const trm_bytes *all = &ch->logprobs.bytes;
+    from += from > 0 && from < all->size; /* the comma between two of them */
+    json_array(json, "logprobs");
+    if (all->size > from) {
+        json_literal_bytes(json, all->data + from, all->size - from);
+    }
+    json_end_array(json);
+}
+
+/* The text; with `ch` NULL before there is any. */
+static void write_part(json_text *json, const char *key, const choice *ch)
 {
     json_object(json, key);
     json_string(json, "type", "output_text");
-    json_bytes(json, "text", text, size);
+    json_bytes(json, "text", ch != NULL ? ch->sink.text : "", ch != NULL ? ch->sink.size : 0);
     json_array(json, "annotations");
     json_end_array(json);
+    if (ch != NULL && ch->owner->request.logprobs >= 0) {
+        write_logprobs(json, ch, 0);
+    }
     json_end_object(json);
 }
 
-/* The message; without text yet where `text` is NULL. */
-static void write_item(json_text *json, const char *key, const completion *c, const char *status, const char *text,
-                       size_t size)
+/* The message; its text once it is finished. */
+static void write_item(json_text *json, const char *key, const completion *c, const char *status, bool finished)
 {
     char id[64];
     snprintf(id, sizeof(id), "msg_%s", c->id);
@@ -26,8 +41,8 @@ static void write_item(json_text *json, const char *key, const completion *c, co
     json_string(json, "status", status);
     json_string(json, "role", "assistant");
     json_array(json, "content");
-    if (text != NULL) {
-        write_part(json, NULL, text, size);
+    if (finished) {
+        write_part(json, NULL, &c->choices[0]);
     }
     json_end_array(json);
     json_end_object(json);
@@ -55,7 +70,6 @@ static bool is_cut(const completion *c)
 
 static void write_response(json_text *json, const char *key, const completion *c, bool finished)
 {
-    const choice *ch = &c->choices[0];
     const char *status = !finished ? "in_progress" : is_cut(c) ? "incomplete" : "completed";
     json_object(json, key);
     json_string(json, "id", c->id);
@@ -75,7 +89,7 @@ static void write_response(json_text *json, const char *key, const completion *c
     json_string(json, "model", c->model);
     json_array(json, "output");
     if (finished) {
-        write_item(json, NULL, c, status, ch->sink.text, ch->sink.size);
+        write_item(json, NULL, c, status, true);
     }
     json_end_array(json);
     json_bool(json, "parallel_tool_calls", true);
@@ -123,22 +137,23 @@ void response_begin(completion *c)
     completion_end_event(c, &json);
     json = begin_event(c, "response.output_item.added");
     json_integer(&json, "output_index", 0);
-    write_item(&json, "item", c, "in_progress", NULL, 0);
+    write_item(&json, "item", c, "in_progress", false);
     completion_end_event(c, &json);
     json = begin_event(c, "response.content_part.added");
     write_place(&json, c);
-    write_part(&json, "part", "", 0);
+    write_part(&json, "part", NULL);
     completion_end_event(c, &json);
 }
 
 void response_delta(completion *c, const char *text, size_t size)
 {
+    choice *ch = &c->choices[0];
     if (size > 0) {
         json_text json = begin_event(c, "response.output_text.delta");
         write_place(&json, c);
         json_bytes(&json, "delta", text, size);
-        json_array(&json, "logprobs");
-        json_end_array(&json);
+        write_logprobs(&json, ch, ch->told_logprobs);
+        ch->told_logprobs = ch->logprobs.bytes.size;
         completion_end_event(c, &json);
     }
 }
@@ -149,16 +164,15 @@ void response_end(completion *c)
     json_text json = begin_event(c, "response.output_text.done");
     write_place(&json, c);
     json_bytes(&json, "text", ch->sink.text, ch->sink.size);
-    json_array(&json, "logprobs");
-    json_end_array(&json);
+    write_logprobs(&json, ch, 0);
     completion_end_event(c, &json);
     json = begin_event(c, "response.content_part.done");
     write_place(&json, c);
-    write_part(&json, "part", ch->sink.text, ch->sink.size);
+    write_part(&json, "part", ch);
     completion_end_event(c, &json);
     json = begin_event(c, "response.output_item.done");
     json_integer(&json, "output_index", 0);
-    write_item(&json, "item", c, is_cut(c) ? "incomplete" : "completed", ch->sink.text, ch->sink.size);
+    write_item(&json, "item", c, is_cut(c) ? "incomplete" : "completed", true);
     completion_end_event(c, &json);
     json = begin_event(c, is_cut(c) ? "response.incomplete" : "response.completed");
     write_response(&json, "response", c, true);

@@ -206,7 +206,7 @@ static bool check_grammar(const server *s, const api_request *request, api_error
     }
     trm_status status = guide_open(s->options.guides, request->format, request->grammar, &g);
     guide_release(s->options.guides, g);
-    return status == TRM_OK || api_fail_status(error, status, "response_format");
+    return status == TRM_OK || api_fail_status(error, status, request->format_key);
 }
 
 /* Tokenizes the prompts of a parsed request and hands it over. Frees it in any case. */

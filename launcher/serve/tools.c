@@ -103,6 +103,7 @@ static bool force(api_request *request, const trm_json *function, api_error *err
     }
     json_text_fini(&json);
     request->format = API_FORMAT_SCHEMA;
+    request->format_key = "tools";
     request->grammar = kept;
     return kept != NULL || api_fail(error, 503, NULL, NULL, "cannot allocate the grammar of the tools");
 }

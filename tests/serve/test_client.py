@@ -342,11 +342,15 @@ class Formats(unittest.TestCase):
         self.assertEqual(complete(guided_choice=["Moses"], ignore_eos=True), "Moses")
         self.assertEqual(complete(structured_outputs={"choice": ["Moses"]}, min_tokens=20), "Moses")
         self.assertRegex(complete(structured_outputs={"regex": "[0-9]{3}"}), "^[0-9]{3}$")
+        self.assertRegex(complete(grammar='root ::= ("ab" | "cd") [0-9]'), "^(ab|cd)[0-9]$") # as llama-server's clients ask
+        self.check(complete(json_schema=self.schema))
+        self.check(complete(response_format={"type": "json_object", "schema": self.schema}))
+        self.assertRegex(complete(structured_outputs={"json_object": True}), "^\\{")
 
     def test_refused(self):
         for guide in ({"guided_regex": "("}, {"structured_outputs": {"regex": "("}}, {"structured_outputs": []}, {"guided_grammar": "root ::= ["}, {"guided_choice": []}, {"guided_json": {"type": "thing"}}):
             status, reply, _ = server.request("POST", "/v1/completions", dict({"prompt": "x"}, **guide))
-            self.assertEqual(status, 400, (guide, reply))
+            self.assertEqual((status, reply["error"]["param"]), (400, list(guide)[0]), (guide, reply))
         self.assertEqual(server.complete(), BEGINNING)
 
     def test_several(self):
@@ -373,6 +377,27 @@ class Responses(unittest.TestCase):
         self.assertEqual(events[-1].type, "response.incomplete")
         self.assertEqual(events[-1].response.output_text, BEGINNING)
         self.assertEqual([event.sequence_number for event in events], list(range(len(events))))
+
+    def test_logprobs(self):
+        asked = dict(model="kjv-7m", input="In the beginning", max_output_tokens=8, temperature=0, top_logprobs=2,
+                     include=["message.output_text.logprobs"])
+        whole = client.responses.create(**asked).output[0].content[0].logprobs
+        expected = client.chat.completions.create(model="kjv-7m", messages=[{"role": "user", "content": "In the beginning"}],
+                                                  max_tokens=8, temperature=0, logprobs=True, top_logprobs=2)
+        values = lambda logprobs: [(at.token, [(top.token, round(top.logprob, 2)) for top in at.top_logprobs]) for at in logprobs]
+        self.assertEqual(values(whole), values(expected.choices[0].logprobs.content))
+        events = list(client.responses.create(stream=True, **asked))
+        deltas = [at for event in events if event.type == "response.output_text.delta" for at in event.logprobs]
+        self.assertEqual(values(deltas), values(whole))
+        done = [event for event in events if event.type == "response.output_text.done"][0]
+        self.assertEqual(values(done.logprobs), values(whole))
+        self.assertEqual(values(events[-1].response.output[0].content[0].logprobs), values(whole))
+        without = client.responses.create(model="kjv-7m", input="x", max_output_tokens=2, top_logprobs=2)
+        self.assertFalse(without.output[0].content[0].logprobs)
+
+    def test_guided(self):
+        reply = client.responses.create(model="kjv-7m", input="x", extra_body={"guided_choice": ["Moses"]})
+        self.assertEqual((reply.output_text, reply.status), ("Moses", "completed"))
 
     def test_refused(self):
         for options in ({"input": 5}, {"input": []}, {"input": "x", "previous_response_id": "y"}):

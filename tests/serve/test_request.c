@@ -89,8 +89,17 @@ static void what_is_not_supported_is_refused(void **state)
         "\"chat_template\":\"x\"",  "\"documents\":[{}]",
     };
     static const char *const nothing[] = {
-        "\"function_call\":\"none\"", "\"function_call\":\"auto\"",   "\"prompt_embeds\":\"\"", "\"bad_words\":[]",
-        "\"chat_template\":null",     "\"truncate_prompt_tokens\":0", "\"chat_template\":\"\"", "\"documents\":[]",
+        "\"function_call\":\"none\"",
+        "\"function_call\":\"auto\"",
+        "\"prompt_embeds\":\"\"",
+        "\"bad_words\":[]",
+        "\"grammar\":\"\"",
+        "\"suffix\":\"\"",
+        "\"structured_outputs\":{\"json_object\":false}",
+        "\"chat_template\":null",
+        "\"truncate_prompt_tokens\":0",
+        "\"chat_template\":\"\"",
+        "\"documents\":[]",
     };
     char body[256];
     for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
@@ -142,13 +151,56 @@ static void wrong_values_are_refused(void **state)
             "input has an element that is no token id from 0 to 99");
     refused(API_RESPONSE, "{\"input\":\"a\",\"background\":true}", 400, "background", "not stored");
     refused(API_RESPONSE, "{\"input\":\"a\",\"conversation\":\"c\"}", 400, "conversation", "not stored");
+    refused(API_RESPONSE, "{\"input\":\"a\",\"prompt\":{\"id\":\"p\"}}", 400, "prompt", "no prompts are stored");
+    refused(API_RESPONSE, "{\"input\":\"a\",\"tool_choice\":\"required\"}", 400, "tool_choice", "asks for tools");
+    refused(API_RESPONSE, "{\"input\":\"a\",\"text\":\"json\"}", 400, "text", "not an object");
+    refused(API_RESPONSE, "{\"input\":\"a\",\"text\":{\"format\":{\"type\":\"xml\"}}}", 400, "text.format", "type xml");
+    refused(API_RESPONSE, "{\"input\":\"a\",\"include\":\"x\"}", 400, "include", "array of strings");
+    refused(API_RESPONSE, "{\"input\":\"a\",\"top_logprobs\":21}", 400, "top_logprobs", "is 21");
+    refused(API_EMBEDDING, "{\"input\":\"a\",\"truncate_prompt_tokens\":5}", 400, "truncate_prompt_tokens",
+            "not supported");
+    refused(API_EMBEDDING, "{\"input\":\"a\",\"normalize\":false}", 400, "normalize", "length 1");
+    refused(API_COMPLETION, "{\"prompt\":\"a\",\"structured_outputs\":{\"structural_tag\":\"{}\"}}", 400,
+            "structured_outputs", "structural_tag");
+    refused(API_COMPLETION, "{\"prompt\":\"a\",\"structured_outputs\":{\"json_object\":1}}", 400, "structured_outputs",
+            "not true or false");
+    refused(API_COMPLETION, "{\"prompt\":\"a\",\"grammar\":\"root ::= [a]\",\"json_schema\":{}}", 400, "grammar",
+            "beside");
     refused(API_RESPONSE, "{\"input\":\"a\",\"prompt_logprobs\":0}", 400, "prompt_logprobs", "responses have no");
     refused(API_MESSAGES,
             "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"prompt_logprobs\":2}", 400,
             "prompt_logprobs", "messages have no");
     api_request r = parsed(API_RESPONSE, "{\"input\":\"a\",\"background\":false,\"conversation\":null,"
-                                         "\"prompt_logprobs\":null}");
+                                         "\"prompt_logprobs\":null,\"tool_choice\":\"auto\",\"text\":{}}");
     api_request_fini(&r);
+}
+
+static void format_is(api_kind kind, const char *member, api_format format, const char *grammar)
+{
+    char body[256];
+    snprintf(body, sizeof(body), "{\"prompt\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],%s}", member);
+    api_request r = parsed(kind, body);
+    assert_int_equal(r.format, format);
+    assert_true((grammar == NULL) == (r.grammar == NULL));
+    if (grammar != NULL) {
+        assert_string_equal(r.grammar, grammar);
+    }
+    api_request_fini(&r);
+}
+
+/* Under the names that several servers have for them. */
+static void formats_are_taken(void **state)
+{
+    (void)state;
+    format_is(API_CHAT, "\"response_format\":{\"type\":\"json_object\"}", API_FORMAT_JSON, NULL);
+    format_is(API_CHAT, "\"response_format\":{\"type\":\"json_object\",\"schema\":{\"type\":\"null\"}}",
+              API_FORMAT_SCHEMA, "{\"type\":\"null\"}");
+    format_is(API_CHAT, "\"response_format\":{\"type\":\"text\"}", API_FORMAT_TEXT, NULL);
+    format_is(API_CHAT, "\"json_schema\":{\"type\":\"null\"}", API_FORMAT_SCHEMA, "{\"type\":\"null\"}");
+    format_is(API_COMPLETION, "\"grammar\":\"root ::= [a]\"", API_FORMAT_EBNF, "root ::= [a]");
+    format_is(API_COMPLETION, "\"structured_outputs\":{\"json_object\":true}", API_FORMAT_JSON, NULL);
+    format_is(API_COMPLETION, "\"structured_outputs\":{\"json\":{\"const\":1}}", API_FORMAT_SCHEMA, "{\"const\":1}");
+    format_is(API_MESSAGES, "\"max_tokens\":1,\"guided_regex\":\"a\"", API_FORMAT_REGEX, "a");
 }
 
 static void json_is_escaped(void **state)
@@ -199,6 +251,7 @@ int main(void)
                                        cmocka_unit_test(values_are_taken),
                                        cmocka_unit_test(what_is_not_supported_is_refused),
                                        cmocka_unit_test(wrong_values_are_refused),
+                                       cmocka_unit_test(formats_are_taken),
                                        cmocka_unit_test(json_is_escaped),
                                        cmocka_unit_test(values_are_written_again)};
     return cmocka_run_group_tests(tests, NULL, NULL);
