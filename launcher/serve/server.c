@@ -303,11 +303,41 @@ static size_t find_key(const call *c)
     return found;
 }
 
+static enum MHD_Result count_header(void *count, enum MHD_ValueKind kind, const char *key, const char *value)
+{
+    (void)kind;
+    (void)value;
+    *(int *)count += strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
+    return MHD_YES;
+}
+
+/* Whether there is one way to tell where the body ends. With two, a proxy before us might take the other, and what it
+ * takes for a body would be a request here (RFC 9112, 6.3). */
+static bool check_framing(const call *c, api_error *error)
+{
+    int lengths = 0;
+    const char *coding = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+    MHD_get_connection_values(c->connection, MHD_HEADER_KIND, count_header, &lengths);
+    if (lengths > 1 || (lengths > 0 && coding != NULL)) {
+        return api_fail(error, 400, NULL, "invalid_framing",
+                        "the request has %d Content-Length headers%s, expected one way to tell where it ends", lengths,
+                        coding != NULL ? " and a Transfer-Encoding" : "");
+    }
+    if (coding != NULL && strcasecmp(coding, "chunked") != 0) {
+        return api_fail(error, 400, NULL, "invalid_framing",
+                        "the request has Transfer-Encoding %.32s, expected chunked", coding);
+    }
+    return true;
+}
+
 /* Whether the call may go on before its body is read; else it is answered. */
 static bool check_call(call *c, api_error *error)
 {
     server *s = c->server;
     bool is_head = strcmp(c->method, "HEAD") == 0; /* the reply to GET, which is sent without its body */
+    if (!check_framing(c, error)) {
+        return false;
+    }
     c->preflight = strcmp(c->method, "OPTIONS") == 0 && allowed_origin(c) != NULL;
     const route *known = NULL;
     for (size_t i = 0; i < routes_count; i++) {

@@ -101,6 +101,23 @@ class Limits(unittest.TestCase):
             self.assertEqual(server.complete(), BEGINNING)
 
     @of_front_end
+    def test_two_lengths(self):
+        """Where a body ends has one answer: else what a proxy takes for a body would be the next request here."""
+        body = json.dumps({"prompt": "In the beginning", "max_tokens": 1}).encode()
+        length, chunked = b"Content-Length: %d\r\n" % len(body), b"Transfer-Encoding: chunked\r\n"
+        with Server() as server:
+            for headers, status in ((length, b"200"), (length + length, b"400"), (length + b"content-length: 5\r\n", b"400"),
+                                    (chunked + length, b"400"), (b"Transfer-Encoding: gzip\r\n" + length, b"400"),
+                                    (b"Transfer-Encoding: gzip\r\n", b"400")):
+                with socket.create_connection(("127.0.0.1", server.port), 600) as s:
+                    s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n" + body)
+                    self.assertEqual(s.recv(12)[9:], status, headers)
+                    reply = b""
+                    while status == b"400" and (more := s.recv(65536)): # it is closed: what follows is nobody's request
+                        reply += more
+                    self.assertTrue(status == b"200" or b"invalid_framing" in reply, reply)
+
+    @of_front_end
     def test_late_body(self):
         with Server("--body-timeout", "1") as server:
             for _ in range(20): # on a busy machine a piece may be so late that the server answers nothing any more
