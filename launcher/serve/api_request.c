@@ -225,7 +225,8 @@ static bool read_sampling(api_request *r, int32_t vocab, api_error *error)
         !read_biases(r, vocab, error) || !read_stops(r, error) || !read_stop_ids(r, vocab, error)) {
         return false;
     }
-    r->top_p = r->top_p <= 0 ? 1e-6f : r->top_p;
+    r->top_p = r->top_p <= 0 ? 1e-6f : r->top_p; /* the most likely token */
+    r->typical_p = r->typical_p <= 0 ? 1e-6f : r->typical_p;
     r->top_k = r->top_k < 0 ? 0 : r->top_k;
     if (r->has_seed && seed != floor(seed)) {
         return api_fail(error, 400, "seed", "invalid_value", "seed is %g, expected an integer", seed);

@@ -200,7 +200,20 @@ static void write_chat_logprob(choice *ch, const trm_serving_event *event)
     json_end_object(json);
 }
 
-/* The older form: four arrays side by side, top_logprobs as an object by the tokens' text. */
+/* Whether an object of top logprobs, which begins at byte `begin`, has a key. */
+static bool has_top(const json_text *tops, size_t begin, const trm_bytes *key)
+{
+    json_text quoted = {0};
+    json_bytes(&quoted, NULL, key->data, strlen(key->data));
+    json_literal(&quoted, ":");
+    bool has = quoted.status == TRM_OK &&
+               memmem(tops->bytes.data + begin, tops->bytes.size - begin, quoted.bytes.data, quoted.bytes.size) != NULL;
+    json_text_fini(&quoted);
+    return has;
+}
+
+/* The older form: four arrays side by side, top_logprobs as an object by the tokens' text. Of several tokens of one
+ * text, such as parts of characters, that has the most likely one. */
 static void write_logprob(choice *ch, const trm_serving_event *event)
 {
     write_token_text(&ch->logprob_tokens, ch->owner, NULL, event->token, false);
@@ -208,10 +221,11 @@ static void write_logprob(choice *ch, const trm_serving_event *event)
     json_integer(&ch->logprob_offsets, NULL, (int64_t)ch->offset);
     json_text *tops = &ch->logprob_tops;
     trm_bytes text = {0};
+    size_t begin = tops->bytes.size;
     json_object(tops, NULL);
     for (int32_t i = 0; i < event->n_top && i < ch->owner->request.logprobs; i++) {
         if (trm_grammar_token_bytes(ch->owner->tokenizer, event->top[i].token, &text) == TRM_OK &&
-            trm_bytes_append(&text, "", 1) == TRM_OK) {
+            trm_bytes_append(&text, "", 1) == TRM_OK && !has_top(tops, begin, &text)) {
             json_number(tops, text.data, event->top[i].logprob);
         }
     }

@@ -455,7 +455,7 @@ static void take_refusal(hub *h, const wire_refusal *refusal)
     take_id(h, ch);
     int status = refusal->status == TRM_ERROR_BUSY ? 429 : refusal->status == TRM_ERROR_INVALID_ARGUMENT ? 400 : 503;
     h->m.refused++;
-    fail_request(h, ch->owner, status, status == 400 ? "context_length_exceeded" : "unavailable", refusal->cause);
+    fail_request(h, ch->owner, status, status == 400 ? "invalid_value" : "unavailable", refusal->cause);
 }
 
 static void take_frame(void *user, const wire_frame *frame)

@@ -1,7 +1,9 @@
 """The official client against the server: what it sends and expects, unchanged."""
 import base64
 import concurrent.futures
+import contextlib
 import gzip
+import http.client
 import json
 import os
 import struct
@@ -22,6 +24,22 @@ def setUpModule():
 def tearDownModule():
     code = server.stop()
     assert code == 0, f"the server ended with {code}:\n" + "\n".join(server.lines[-40:])
+
+
+@contextlib.contextmanager
+def other_tokenizer(change):
+    """A folder of the model with a tokenizer that is changed."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in os.listdir(MODEL):
+            os.symlink(os.path.join(os.path.abspath(MODEL), name), os.path.join(folder, name))
+        path = os.path.join(folder, "tokenizer.json")
+        with open(path) as file:
+            tokenizer = json.load(file)
+        change(tokenizer)
+        os.unlink(path)
+        with open(path, "w") as file:
+            json.dump(tokenizer, file)
+        yield folder
 
 
 class Models(unittest.TestCase):
@@ -180,6 +198,27 @@ class Completions(unittest.TestCase):
         chat = client.chat.completions.create(model="kjv-7m", messages=[{"role": "user", "content": "x"}], max_tokens=60,
                                               logprobs=True, extra_body={"guided_choice": [text]}).choices[0]
         self.assertEqual(bytes(sum((entry.bytes for entry in chat.logprobs.content), [])).decode(), text)
+
+    def test_tokens_of_one_text(self):
+        """Parts of characters are likely here, whose texts are alike: top_logprobs has one entry for them, of the likeliest."""
+        def change(tokenizer):
+            vocab = tokenizer["model"]["vocab"]
+            for word, part in ("\u0120God", "\u00f0"), ("\u0120was", "\u00f1"):
+                vocab[word], vocab[part] = vocab[part], vocab[word]
+        def unlike(members):
+            keys = [key for key, _ in members]
+            self.assertEqual(sorted(keys), sorted(set(keys)))
+            return dict(members)
+        with other_tokenizer(change) as folder, Server(model=folder) as other:
+            asked = json.dumps({"prompt": "In the beginning", "max_tokens": 1, "temperature": 0, "logprobs": 3})
+            connection = http.client.HTTPConnection("127.0.0.1", other.port, timeout=600)
+            connection.request("POST", "/v1/completions", asked)
+            reply = json.loads(connection.getresponse().read(), object_pairs_hook=unlike)
+            connection.close()
+        expected = self.complete(logprobs=3, max_tokens=1).choices[0].logprobs.top_logprobs[0]
+        found = reply["choices"][0]["logprobs"]["top_logprobs"][0]
+        self.assertEqual(len(found), 2)
+        self.assertAlmostEqual(found["\ufffd"], expected[" God"], places=2)
 
     def test_prompt_of_one_token(self):
         for most in 0, 1:
@@ -741,6 +780,17 @@ class Errors(unittest.TestCase):
         body = self.refused(openai.BadRequestError, "context has room for 1024", prompt="word " * 2000)
         self.assertEqual(body["code"], "context_length_exceeded")
         self.refused(openai.BadRequestError, "context has room for 1024", max_tokens=2000)
+
+    def test_vocabulary(self):
+        """A token that the tokenizer has and the model has not: what only the engine knows is told as what it is."""
+        def add(tokenizer):
+            tokenizer["added_tokens"].append(dict(tokenizer["added_tokens"][0], id=4096, content="<|new|>"))
+        with other_tokenizer(add) as folder, Server(model=folder) as other:
+            for prompt in "In <|new|>", [5, 4096]:
+                status, reply, _ = other.request("POST", "/v1/completions", {"prompt": prompt})
+                self.assertEqual((status, reply["error"]["code"]), (400, "invalid_value"), reply)
+                self.assertIn("token 4096", reply["error"]["message"])
+            self.assertEqual(other.complete(), BEGINNING)
 
     def test_paths(self):
         with self.assertRaises(openai.NotFoundError):

@@ -54,15 +54,16 @@ static void values_are_taken(void **state)
 {
     (void)state;
     api_request r = parsed(
-        API_COMPLETION, "{\"model\":\"m\",\"prompt\":[[1,2],[3]],\"n\":3,\"seed\":-1,\"top_k\":-1,\"stop\":\"x\","
-                        "\"stop_token_ids\":[9],\"logprobs\":0,\"logit_bias\":{\"5\":-2.5},"
-                        "\"max_tokens\":0,\"top_p\":0,\"min_tokens\":4,\"timeout\":1.5,\"user\":\"u\",\"unknown\":[]}");
+        API_COMPLETION,
+        "{\"model\":\"m\",\"prompt\":[[1,2],[3]],\"n\":3,\"seed\":-1,\"top_k\":-1,\"stop\":\"x\","
+        "\"stop_token_ids\":[9],\"logprobs\":0,\"logit_bias\":{\"5\":-2.5},"
+        "\"max_tokens\":0,\"top_p\":0,\"typical_p\":0,\"min_tokens\":4,\"timeout\":1.5,\"user\":\"u\",\"unknown\":[]}");
     assert_int_equal(r.n_prompts, 2);
     assert_int_equal(r.prompts[0].n_ids, 2);
     assert_int_equal(r.prompts[1].ids[0], 3);
     assert_int_equal(r.seed, UINT64_MAX);
     assert_int_equal(r.top_k, 0);
-    assert_true(r.top_p > 0);
+    assert_true(r.top_p > 0 && r.typical_p > 0);
     assert_string_equal(r.stops[0], "x");
     assert_int_equal(r.stop_ids[0], 9);
     assert_int_equal(r.logprobs, 0);
