@@ -446,8 +446,9 @@ def add_multi_head(cases):
     cases.add("attention_sizes", "Attention", sizes, num_heads=H, qkv_hidden_sizes=[W, W, 2 * W])
 
 
-def add_grouped_query(cases, name, past, queries, lengths, rotary=0, packed=False, known=True, **attributes):
-    """past: keys in the cache; lengths: keys of each sequence after this step."""
+def add_grouped_query(cases, name, past, queries, lengths, rotary=0, packed=False, known=True, more=(),
+                      dtype=np.float32, **attributes):
+    """past: keys in the cache; lengths: keys of each sequence after this step; more: inputs behind the caches of sines."""
     width, kv_heads, batch = 16, 2, len(lengths)
     if packed:
         values = [data(batch, queries, (H + 2 * kv_heads) * width), None, None]
@@ -461,6 +462,9 @@ def add_grouped_query(cases, name, past, queries, lengths, rotary=0, packed=Fals
     values += [*caches, np.array(lengths, np.int32) - 1, np.array(max(lengths), np.int32)]
     if rotary:
         values += [data(32, width // 2), data(32, width // 2)]
+    if more:
+        values += [None] * (9 - len(values)) + list(more)
+    values = [v.astype(dtype) if v is not None and v.dtype == np.float32 else v for v in values]
     constants = ("i6",) if known else ()
     cases.add(
         name,
@@ -490,6 +494,59 @@ def add_grouped_queries(cases):
     add_grouped_query(cases, "gqa_window", 6, 1, [7, 7], 1, local_window_size=3)
     add_grouped_query(cases, "gqa_softcap", 0, 5, [5, 5], softcap=5.0)
     add_grouped_query(cases, "gqa_continued", 6, 3, [9], 1)
+
+
+def add_sinks(cases):
+    """Softmaxes in whose sum a logit without a key takes part, and what else is new in grouped queries."""
+
+    def sinks(*values):
+        return [None, None, np.array(values, np.float32) if values else 3 * data(H)]
+
+    add_grouped_query(cases, "sinks_prompt", 0, 5, [5, 5], more=sinks())
+    add_grouped_query(cases, "sinks_rotary", None, 5, [5], 1, more=sinks())
+    add_grouped_query(cases, "sinks_packed", 0, 5, [5], 1, True, more=sinks())
+    add_grouped_query(cases, "sinks_ragged_prompt", 0, 5, [5, 3], 1, more=sinks())
+    add_grouped_query(cases, "sinks_decode", 6, 1, [7, 7], 1, more=sinks())
+    add_grouped_query(cases, "sinks_ragged_decode", 6, 1, [7, 5], 1, more=sinks())
+    add_grouped_query(cases, "sinks_total_is_input", 6, 1, [7, 7], 1, known=False, more=sinks())
+    add_grouped_query(cases, "sinks_buffer", 12, 1, [7, 5], 1, more=sinks())
+    add_grouped_query(cases, "sinks_buffer_prompt", 12, 5, [5], 1, more=sinks())
+    add_grouped_query(cases, "sinks_continued", 6, 3, [9], 1, more=sinks())
+    add_grouped_query(cases, "sinks_window", 6, 1, [7, 7], 1, more=sinks(), local_window_size=3)
+    add_grouped_query(cases, "sinks_window_prompt", 0, 5, [5], more=sinks(), local_window_size=2)
+    add_grouped_query(cases, "sinks_softcap", 0, 5, [5], more=sinks(), softcap=1.0)
+    add_grouped_query(cases, "sinks_scale", 0, 5, [5], more=sinks(), scale=0.7)
+    add_grouped_query(cases, "sinks_far", 0, 5, [5], more=sinks(200, -200, 4, 0))
+    add_grouped_query(cases, "sinks_added", 0, 5, [5], more=[None, data(1, H, 5, 5), data(H)])
+    add_grouped_query(cases, "smooth", 0, 5, [5, 5], smooth_softmax=1)
+    add_grouped_query(cases, "smooth_decode", 6, 1, [7, 5], 1, smooth_softmax=1)
+    add_grouped_query(cases, "smooth_softcap", 0, 5, [5], softcap=1.0, smooth_softmax=1)
+    add_grouped_query(cases, "smooth_window", 6, 1, [7, 7], 1, local_window_size=3, smooth_softmax=1)
+    add_grouped_query(cases, "sinks_and_smooth", 0, 5, [5], more=sinks(), smooth_softmax=1)
+    add_grouped_query(cases, "sinks_f16", 0, 5, [5], more=sinks(), dtype=np.float16)
+    add_grouped_query(cases, "sinks_decode_f16", 6, 1, [7, 7], more=sinks(), dtype=np.float16, local_window_size=3)
+    add_grouped_query(cases, "smooth_f16", 0, 5, [5], dtype=np.float16, smooth_softmax=1)
+    # norms of each head's queries and keys, which onnxruntime's CPU kernel has not
+    q, k, v = data(1, N, W), data(1, N, W // 2), data(1, N, W // 2)
+    norms = [1 + data(D), 1 + data(D)]
+    rest = [None, None, np.array([N - 1], np.int32), np.array(N, np.int32)]
+
+    def normed(x, weight):
+        x = x.reshape(1, N, -1, D)
+        return (x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-3) * weight).reshape(1, N, -1)
+
+    def attend(q, k):
+        q, k = (x.reshape(N, -1, D).transpose(1, 0, 2) for x in (q, k))
+        k, values = (np.repeat(x, 2, 0) for x in (k, v.reshape(N, -1, D).transpose(1, 0, 2)))
+        e = np.exp(q @ k.transpose(0, 2, 1) / math.sqrt(D)) * np.tri(N)
+        return (e / e.sum(-1, keepdims=True) @ values).transpose(1, 0, 2).reshape(1, N, W).astype(np.float32)
+
+    values = [q, k, v, *rest, *[None] * 7, *norms]
+    known = [attend(normed(q, norms[0]), normed(k, norms[1]))]
+    more = dict(num_heads=H, kv_num_heads=H // 2, qk_norm_epsilon=1e-3)
+    cases.add("norms", "GroupQueryAttention", values, constants=["i6"], known=known, **more)
+    add_grouped_query(cases, "both_ways", 0, 5, [5], 1, causal=0)
+    add_grouped_query(cases, "both_ways_sinks", 0, 5, [5], more=sinks(), causal=0)
 
 
 def add_rotary(cases):
@@ -533,6 +590,7 @@ FAMILIES = {
     "rotary": add_rotary,
     "first": add_first,
     "fused": add_fused,
+    "sinks": add_sinks,
 }
 
 

@@ -139,7 +139,7 @@ static bool is_short_float(trm_dtype dtype)
 static bool layer_can(const trm_onnx_attention *at)
 {
     const int64_t most = 512; /* width of heads that every backend's kernels take */
-    return !at->wants_scores && at->change_scores == NULL && at->change_weights == NULL &&
+    return !at->wants_scores && at->change_scores == NULL && at->change_weights == NULL && at->sink == NULL &&
            is_short_float(at->q->dtype) && at->precision != TRM_F64 && at->q->dims.d[3] <= most &&
            at->v->dims.d[3] <= most &&
            (at->mask == NULL || at->mask->dtype == TRM_BOOL || is_short_float(at->mask->dtype));
@@ -203,6 +203,22 @@ static trm_tensor *added_mask(trm_onnx_node *node, trm_tensor *mask, trm_dtype d
     return trm_onnx_select(node, mask, trm_onnx_scalar(node, dtype, 0.0), trm_onnx_scalar(node, dtype, -INFINITY));
 }
 
+/* Softmax of scores [B, Hq, N, M] in whose sum each head's sink takes part. */
+static trm_tensor *softmax_with_sink(trm_onnx_node *node, trm_tensor *scores, trm_tensor *sink)
+{
+    static const int64_t heads[4] = {1, -1, 1, 1};
+    const int32_t last = 3;
+    trm_onnx_dim dims[TRM_MAX_DIMS];
+    if (trm_onnx_failed(node)) {
+        return scores;
+    }
+    trm_onnx_dims_of(node, scores, dims);
+    dims[last] = trm_onnx_dim_known(1);
+    trm_tensor *columns[2] = {scores, trm_onnx_expand(node, trm_onnx_reshape(node, sink, heads, 4), dims, 4)};
+    trm_tensor *p = trm_onnx_softmax(node, trm_onnx_concat(node, columns, 2, last), last);
+    return trm_onnx_slice(node, p, last, 0, -1, 1);
+}
+
 static trm_tensor *attend_by_parts(trm_onnx_node *node, const trm_onnx_attention *at, trm_tensor **scores)
 {
     const trm_dtype dtype = at->q->dtype;
@@ -212,8 +228,13 @@ static trm_tensor *attend_by_parts(trm_onnx_node *node, const trm_onnx_attention
         return at->q;
     }
     const double scale = at->scale != 0.0f ? (double)at->scale : 1.0 / sqrt((double)at->q->dims.d[3]);
-    trm_tensor *q = trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_MUL, at->q, sqrt(fabs(scale)));
-    trm_tensor *k = trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_MUL, at->k, copysign(sqrt(fabs(scale)), scale));
+    trm_tensor *q, *k = at->k;
+    if (at->sink != NULL) { /* keys are a cache, of which no copy is made */
+        q = trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_MUL, at->q, scale);
+    } else {
+        q = trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_MUL, at->q, sqrt(fabs(scale)));
+        k = trm_onnx_elementwise_scalar(node, TRM_ELEMENTWISE_MUL, at->k, copysign(sqrt(fabs(scale)), scale));
+    }
     trm_tensor *s = trm_onnx_grouped_product(node, q, k, true), *wanted = s;
     if (at->softcap > 0.0f) {
         s = trm_onnx_unary_with(node, TRM_UNARY_SOFTCAP, s, at->softcap, 0.0f);
@@ -228,7 +249,9 @@ static trm_tensor *attend_by_parts(trm_onnx_node *node, const trm_onnx_attention
     }
     wanted = at->scores_mode == 2 ? s : wanted;
     const trm_dtype precision = at->precision == TRM_DTYPE_NONE ? dtype : at->precision;
-    trm_tensor *p = trm_onnx_softmax(node, trm_onnx_cast(node, s, precision), last);
+    s = trm_onnx_cast(node, s, precision);
+    trm_tensor *p = at->sink == NULL ? trm_onnx_softmax(node, s, last)
+                                     : softmax_with_sink(node, s, trm_onnx_cast(node, at->sink, precision));
     if (mask != NULL && mask->dims.n > 0) { /* a row without a key has no weights */
         const int32_t axis = mask->dims.n - 1;
         trm_tensor *most = trm_onnx_reduce(node, TRM_REDUCE_MAX, mask, &axis, 1, true);

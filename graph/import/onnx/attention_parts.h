@@ -10,6 +10,7 @@ typedef struct trm_onnx_attention {
     trm_tensor *mask;      /* bool (true: seen) or float added, broadcast to the scores [B, Hq, N, M]; or NULL */
     trm_tensor *offset;    /* i64 [B, 1, 1, 1] or [1, 1, 1, 1]: keys before the first query; NULL: 0 */
     trm_tensor *lengths;   /* i64 [B]: keys that are there; NULL: all */
+    trm_tensor *sink;      /* [Hq], or of one element: a logit in each softmax that has no key and no value; or NULL */
     bool offset_is_rest;   /* offset is the number of keys less that of queries, for certain */
     bool causal;
     int64_t left, right; /* a query sees keys from `left` before it to `right` behind it; -1: no bound */

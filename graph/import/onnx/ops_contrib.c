@@ -275,8 +275,24 @@ static trm_tensor *put_into_cache(trm_onnx_node *node, trm_tensor *cache, trm_te
     return trm_onnx_add(node, &desc, cache, trm_onnx_expand(node, at, dims, 4), x, NULL);
 }
 
+/* Each head's sink, or one of all of them; NULL: there is none. */
+static trm_tensor *grouped_sink(trm_onnx_node *node, int64_t heads, trm_dtype dtype)
+{
+    trm_tensor *sink = node->inputs[11];
+    if (sink == NULL) {
+        return trm_onnx_int(node, "smooth_softmax", 0) == 1 ? trm_onnx_scalar(node, dtype, 0.0) : NULL;
+    }
+    if (sink->dims.n != 1 || (sink->dims.d[0] >= 0 && sink->dims.d[0] != heads)) {
+        char dims[TRM_DIMS_TEXT_SIZE];
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "head_sink has shape %s, expected [%lld]",
+                      trm_dims_format(&sink->dims, dims), (long long)heads);
+        return NULL;
+    }
+    return sink;
+}
+
 /* (query, key, value, past key, past value, lengths less 1 [B], total length, cos cache, sin cache, positions, added
- * mask) */
+ * mask, sinks, scale of keys, of values, norm of queries, of keys) */
 static void import_grouped_query(trm_onnx_node *node)
 {
     static const int64_t column[2] = {-1, 1};
@@ -284,9 +300,13 @@ static void import_grouped_query(trm_onnx_node *node)
     trm_tensor *q = node->inputs[0], *k = node->inputs[1], *v = node->inputs[2];
     const int64_t heads = trm_onnx_int(node, "num_heads", 0), kv_heads = trm_onnx_int(node, "kv_num_heads", 0);
     const int64_t window = trm_onnx_int(node, "local_window_size", -1);
-    if (node->inputs[5] == NULL || node->inputs[6] == NULL || node->inputs[11] != NULL ||
-        trm_onnx_flag(node, "smooth_softmax", false)) {
-        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "it has no lengths, or has sinks, which are not supported");
+    if (node->inputs[5] == NULL || node->inputs[6] == NULL) {
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "it has no lengths, which is not supported");
+        return;
+    }
+    if (node->inputs[12] != NULL || node->inputs[13] != NULL || trm_onnx_flag(node, "sliding_window_cache", false)) {
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "a cache that is %s is not supported",
+                      node->inputs[12] != NULL || node->inputs[13] != NULL ? "quantized" : "no longer than the window");
         return;
     }
     if (k == NULL) { /* all three in one */
@@ -300,6 +320,13 @@ static void import_grouped_query(trm_onnx_node *node)
     v = trm_onnx_split_heads(node, v, kv_heads);
     if (trm_onnx_failed(node)) {
         return;
+    }
+    const float norm_eps = trm_onnx_float(node, "qk_norm_epsilon", 1e-6f);
+    if (node->inputs[14] != NULL) {
+        at.q = trm_onnx_norm(node, TRM_NORM_RMS, norm_eps, at.q, 3, node->inputs[14], NULL);
+    }
+    if (node->inputs[15] != NULL) {
+        k = trm_onnx_norm(node, TRM_NORM_RMS, norm_eps, k, 3, node->inputs[15], NULL);
     }
     const trm_onnx_dim queries = trm_onnx_dim_of(node, at.q, 2);
     trm_tensor *last = trm_onnx_cast(node, node->inputs[5], TRM_I64), *zero = trm_onnx_i64(node, 0);
@@ -349,10 +376,11 @@ static void import_grouped_query(trm_onnx_node *node)
     at.v = put_into_cache(node, node->inputs[4], v, start, length);
     static const int64_t batch[4] = {-1, 1, 1, 1};
     at.offset = trm_onnx_reshape(node, start, batch, 4);
-    at.causal = true;
+    at.causal = trm_onnx_flag(node, "causal", true);
     at.left = window > 0 ? window - 1 : -1;
     at.softcap = trm_onnx_float(node, "softcap", 0.0f);
     at.mask = node->inputs[10];
+    at.sink = grouped_sink(node, heads, at.q->dtype);
     trm_onnx_set(node, 0, trm_onnx_join_heads(node, trm_onnx_attend(node, &at, NULL)));
     trm_onnx_set(node, 1, at.k);
     trm_onnx_set(node, 2, at.v);
