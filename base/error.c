@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static _Thread_local char record[TRM_ERROR_SIZE];
+static _Thread_local char record[TRM_CAUSE_SIZE];
 
 trm_status trm_fail(trm_status status, const char *format, ...)
 {
@@ -18,9 +18,9 @@ trm_status trm_fail(trm_status status, const char *format, ...)
 
 trm_status trm_fail_in(trm_status status, const char *format, ...)
 {
-    char cause[TRM_ERROR_SIZE];
+    char cause[TRM_CAUSE_SIZE];
     memcpy(cause, record, sizeof(cause));
-    cause[TRM_ERROR_SIZE - 1] = '\0';
+    cause[TRM_CAUSE_SIZE - 1] = '\0';
     va_list args;
     va_start(args, format);
     int used = vsnprintf(record, sizeof(record), format, args);

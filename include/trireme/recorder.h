@@ -41,7 +41,7 @@ typedef struct trm_recorded_error {
     int64_t index;    /* of the failures that the recorder was given, 0, 1, ..., also of those it had no room for; goes
                          on when it is cleared */
     const char *call; /* the function that failed, "trm_context_run"; valid as long as the library is */
-    char message[TRM_ERROR_SIZE]; /* as trm_last_error() had it then */
+    char message[TRM_CAUSE_SIZE]; /* as trm_last_error() had it then */
 } trm_recorded_error;
 
 /* Told of a failure when it has been added, or had no room, on the thread whose call failed, before that call returns;

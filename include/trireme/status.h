@@ -43,7 +43,7 @@ TRM_API const char *trm_status_name(trm_status status);
  */
 TRM_API const char *trm_last_error(void);
 /* Of its text with the zero behind it, at most. */
-#define TRM_ERROR_SIZE 2048
+#define TRM_CAUSE_SIZE 2048
 
 /* The process exit code that stands for a status: 0 ok, 1 failure, 2 usage, 3 bad model or
  * configuration, 4 no device or driver, 5 out of memory, 6 lost rank. */

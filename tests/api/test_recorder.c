@@ -147,7 +147,7 @@ static void what_cannot_be_a_recorder(void **state)
 static void long_causes_are_cut(void **state)
 {
     (void)state;
-    char text[2 * TRM_ERROR_SIZE];
+    char text[2 * TRM_CAUSE_SIZE];
     memset(text, 'a', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
     trm_plan *plan;
@@ -158,7 +158,7 @@ static void long_causes_are_cut(void **state)
     trm_thread_set_recorder(NULL);
     assert_true(trm_recorder_take(recorder, &error));
     assert_string_equal(error.message, trm_last_error());
-    assert_true(strlen(error.message) < TRM_ERROR_SIZE);
+    assert_true(strlen(error.message) < TRM_CAUSE_SIZE);
     trm_recorder_destroy(recorder);
 }
 
