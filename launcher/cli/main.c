@@ -15,7 +15,7 @@ const command commands_table[] = {
      "continue text with a model, or run an ONNX network once; under mpirun on many ranks",
      "one model folder, ONNX or plan file",
      "usage: trireme run MODEL [options]\n       mpirun -np 4 trireme run MODEL [options]\n"
-     "       trireme run NET.onnx|NET.plan --input x=in.npy --output y=out.npy [options]\n\n"
+     "       trireme run NET.onnx|NET.plan --input x=in.npy --output y=out.npy [--expect y=ref.npy] [options]\n\n"
      "Continues text with a model: a Hugging Face folder, or org/name in the local Hugging Face cache. Prompts come "
      "from\n"
      "-p and -f in this order, otherwise from stdin. One continuation is printed as it comes.\n",
@@ -37,9 +37,10 @@ const command commands_table[] = {
      "one model folder, shape, ONNX or plan file",
      "usage: trireme bench MODEL|SHAPE [options]\n       mpirun -np 4 trireme bench SHAPE [options]\n"
      "       trireme bench NET.onnx|NET.plan [--shapes x:1x3x224x224] [options]\n\n"
-     "Measures prompts and decoding, or runs of an ONNX network with random inputs. A shape has random weights and "
-     "needs no files.\n",
+     "Measures prompts and decoding, or runs of an ONNX network with random or given inputs, whose outputs may be "
+     "compared\nwith references: the exit code is 1 if one departs. A shape has random weights and needs no files.\n",
      "  trireme bench net.onnx --shapes x:8x3x224x224 --profile\n"
+     "  trireme bench net.plan --input x=in.npy --expect y=ref.npy --rtol 1e-2\n"
      "  trireme bench llama-3-8b --prompt-tokens 128 --tokens 256\n"
      "  mpirun -np 4 trireme bench llama-3-70b --batch 8 --profile --json\n"},
     {"bench serve", COMMAND_BENCH_SERVE, command_bench_serve, "put load on a server and measure it",

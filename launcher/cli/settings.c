@@ -20,6 +20,7 @@
 #define JOB          (COMMAND_RUN | COMMAND_BENCH | COMMAND_COMPARE | SERVING)
 #define MODELS       (JOB | COMMAND_INSPECT)
 #define SEQUENCES    (MODELS & ~(unsigned)COMMAND_COMPARE)
+#define COMPARING    (COMMAND_COMPARE | COMMAND_RUN | COMMAND_BENCH)
 #define LARGE        1e15
 #define CONFIG_LIMIT ((size_t)1 << 20)
 
@@ -154,14 +155,23 @@ const setting settings_table[SETTING_COUNT] = {
                                "write layers, tensors, kernels and tactics as JSON", SETTING_NETWORKS},
     [SETTING_SAVE] = {"save", 0, SETTING_TEXT, COMMAND_COMPARE, 0, 0, NULL, "FOLDER", "Compare",
                       "keep every tensor of a run in this folder, for --against"},
-    [SETTING_AGAINST] = {"against", 0, SETTING_TEXT, COMMAND_COMPARE, 0, 0, NULL, "FOLDER", "Compare",
-                         "the reference: a folder of --save, or one with output_0.pb, output_1.npy, ..."},
-    [SETTING_EXPECT] = {"expect", 0, SETTING_LIST, COMMAND_COMPARE, 0, 0, NULL, "NAME=FILE", "Compare",
-                        "the reference of a tensor, from a .npy or .pb file; may be given several times"},
-    [SETTING_ATOL] = {"atol", 0, SETTING_NUMBER, COMMAND_COMPARE, 0, 1e300, NULL, "X", "Compare",
-                      "how far elements may be off; default: a share, by type, of the tensor's root mean square"},
-    [SETTING_RTOL] = {"rtol", 0, SETTING_NUMBER, COMMAND_COMPARE, 0, 1e300, NULL, "X", "Compare",
-                      "and how far, as a share of the reference; default: by type, 0.001 for f32, 0 for integers"},
+    [SETTING_AGAINST] = {"against", 0, SETTING_TEXT, COMPARING, 0, 0, NULL, "FOLDER", "Compare",
+                         "the reference: a folder of --save, or one with output_0.pb, output_1.npy, ...",
+                         SETTING_COMPARISONS},
+    [SETTING_EXPECT] = {"expect", 0, SETTING_LIST, COMPARING, 0, 0, NULL, "NAME=FILE", "Compare",
+                        "the reference of an output (compare: of any tensor), from a .npy or .pb file; may be given "
+                        "several times",
+                        SETTING_COMPARISONS},
+    [SETTING_ATOL] = {"atol", 0, SETTING_NUMBER, COMPARING, 0, 1e300, NULL, "X", "Compare",
+                      "how far elements may be off; default: a share, by type, of the tensor's root mean square",
+                      SETTING_COMPARISONS},
+    [SETTING_RTOL] = {"rtol", 0, SETTING_NUMBER, COMPARING, 0, 1e300, NULL, "X", "Compare",
+                      "and how far, as a share of the reference; default: by type, 0.001 for f32, 0 for integers",
+                      SETTING_COMPARISONS},
+    [SETTING_LIMIT] = {"limit", 0, SETTING_LIST, COMPARING, 0, 0, NULL, "KIND=X", "Compare",
+                       "instead: what a whole tensor may have at most, of outside (share of elements that are off by "
+                       "more), mean, rms, max (differences), cosine (1 - it); may be given several times",
+                       SETTING_COMPARISONS},
     [SETTING_EVERY_LAYER] = {"every-layer", 0, SETTING_FLAG, COMMAND_COMPARE, 0, 0, NULL, NULL, "Compare",
                              "keep the output of every layer, so that none is fused away"},
     [SETTING_REQUESTS] = {"requests", 0, SETTING_INTEGER, COMMAND_BENCH_SERVE, 1, 10000000, "100", "N", "Load",
@@ -331,16 +341,19 @@ bool settings_is_option(const settings *all, setting_id id)
     return all->origins[id] != NULL && strncmp(all->origins[id], "--", 2) == 0;
 }
 
-bool settings_has_effect(setting_id id, bool on_network)
+bool settings_has_effect(const settings *all, setting_id id, bool on_network)
 {
     setting_operand operand = settings_table[id].operand;
+    if (operand == SETTING_COMPARISONS) {
+        return on_network || all->command == COMMAND_COMPARE;
+    }
     return operand == SETTING_ANY_OPERAND || (operand == SETTING_NETWORKS) == on_network;
 }
 
 trm_status settings_check_operand(const settings *all, bool is_network)
 {
     for (int32_t id = 0; id < SETTING_COUNT; id++) {
-        if (settings_is_option(all, (setting_id)id) && !settings_has_effect((setting_id)id, is_network)) {
+        if (settings_is_option(all, (setting_id)id) && !settings_has_effect(all, (setting_id)id, is_network)) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for %s, %s is %s", all->origins[id],
                      is_network ? "language models" : "ONNX and plan files", all->operands[0],
                      is_network ? "a network" : "a language model");

@@ -89,6 +89,7 @@ typedef enum setting_id {
     SETTING_EXPECT,
     SETTING_ATOL,
     SETTING_RTOL,
+    SETTING_LIMIT,
     SETTING_EVERY_LAYER,
     SETTING_REQUESTS,
     SETTING_CONCURRENCY,
@@ -171,8 +172,9 @@ typedef enum setting_type {
 /* What a setting has an effect on, where a command takes both. */
 typedef enum setting_operand {
     SETTING_ANY_OPERAND,
-    SETTING_MODELS,  /* language models */
-    SETTING_NETWORKS /* ONNX and plan files */
+    SETTING_MODELS,     /* language models */
+    SETTING_NETWORKS,   /* ONNX and plan files */
+    SETTING_COMPARISONS /* ONNX and plan files, and whatever `compare` takes */
 } setting_operand;
 
 typedef struct setting {
@@ -215,7 +217,7 @@ void settings_fini(settings *all);
 
 /* Whether its value comes from the command line. */
 bool settings_is_option(const settings *all, setting_id id);
-bool settings_has_effect(setting_id id, bool on_network);
+bool settings_has_effect(const settings *all, setting_id id, bool on_network);
 /* An option on the command line that has no effect on what the command was given is refused, not passed over; those of
  * the environment and the file are for all that comes. */
 trm_status settings_check_operand(const settings *all, bool is_network);

@@ -60,7 +60,8 @@ static void numbers_that_are_none_are_counted(void **state)
 {
     (void)state;
     const float found[] = {NAN, NAN, INFINITY, -INFINITY, INFINITY, 1}, expected[] = {NAN, 1, INFINITY, INFINITY, 2, 1};
-    tensor_error e = measure(TRM_F32, 6, found, expected, (tensor_tolerance){1, 1, 1, 0});
+    tensor_error e =
+        measure(TRM_F32, 6, found, expected, (tensor_tolerance){.relative = 1, .absolute = 1, .of_rms = 1});
     assert_int_equal(e.nan_found, 2);
     assert_int_equal(e.nan_expected, 1);
     assert_int_equal(e.infinite_found, 3);
@@ -100,6 +101,57 @@ static void wider_types_are_held_to_more(void **state)
     expect_near(t.absolute, 0.25);
     assert_true(tensor_tolerance_for(&given, TRM_F16).of_rms == 0);
     settings_fini(&given);
+}
+
+/* Limits decide alone: what elements may be off by only says which are outside. */
+static void limits_hold_a_whole_tensor(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *limit;
+        bool holds;
+    } cases[] = {{"outside=0.5", true}, {"outside=0.4", false}, {"mean=0.4375", true}, {"mean=0.43", false},
+                 {"rms=0.573", true},   {"rms=0.572", false},   {"max=1", true},       {"max=0.99", false},
+                 {"cosine=0.02", true}, {"cosine=0.001", false}};
+    static const double found[] = {1, 2.5, -4, 0.25}, expected[] = {1, 2, -5, 0};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        settings given;
+        char *arguments[] = {"--limit", (char *)(uintptr_t)cases[i].limit, "--atol", "0.3", "--rtol", "0"};
+        assert_ok(settings_load(&given, COMMAND_BENCH, 6, arguments));
+        assert_ok(tensor_check_limits(&given));
+        tensor_tolerance t = tensor_tolerance_for(&given, TRM_F64);
+        tensor_error e = measure(TRM_F64, 4, found, expected, t);
+        if (tensor_error_holds(&e, &t) != cases[i].holds) {
+            fail_msg("%s %s", cases[i].limit, cases[i].holds ? "does not hold" : "holds");
+        }
+        settings_fini(&given);
+    }
+    /* Several hold together or not; what is no number on one side never does. */
+    settings given;
+    char *both[] = {"--limit", "max=1", "--limit", "mean=0.1"};
+    assert_ok(settings_load(&given, COMMAND_RUN, 4, both));
+    tensor_tolerance t = tensor_tolerance_for(&given, TRM_F64);
+    tensor_error e = measure(TRM_F64, 4, found, expected, t);
+    char text[200];
+    assert_false(tensor_error_holds(&e, &t));
+    tensor_error_describe(&e, &t, "[2]", text, sizeof(text));
+    assert_string_equal(text, "mean is 0.4375, the limit 0.1; at [2] it is -4, expected -5");
+    settings_fini(&given);
+    static const double none[] = {1, 2, NAN, 0};
+    tensor_tolerance wide = {.limited = {true, true, true, true, true}, .limits = {1, 1e9, 1e9, 1e9, 2}};
+    e = measure(TRM_F64, 4, none, expected, wide);
+    assert_int_equal(e.unequal, 1);
+    assert_false(tensor_error_holds(&e, &wide));
+    e = measure(TRM_F64, 4, none, none, wide);
+    assert_true(tensor_error_holds(&e, &wide));
+    static const char *const wrong[] = {"max", "max=", "max=x", "most=1", "max=-1", "max=inf", "max=nan", "max=1 "};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        char *arguments[] = {"--limit", (char *)(uintptr_t)wrong[i]};
+        assert_ok(settings_load(&given, COMMAND_COMPARE, 2, arguments));
+        assert_fails(tensor_check_limits(&given), TRM_ERROR_INVALID_ARGUMENT,
+                     "expected outside, mean, rms, max or cosine");
+        settings_fini(&given);
+    }
 }
 
 /* Of types of 16 bits a few elements may be a little further off; one that is far off, or no number, is too much. */
@@ -292,6 +344,7 @@ int main(void)
         cmocka_unit_test(numbers_that_are_none_are_counted),
         cmocka_unit_test(integers_and_bytes_are_equal_or_not),
         cmocka_unit_test(wider_types_are_held_to_more),
+        cmocka_unit_test(limits_hold_a_whole_tensor),
         cmocka_unit_test(a_few_may_be_further_off),
         cmocka_unit_test(places_are_those_of_row_major_order),
         cmocka_unit_test(parts_are_joined_and_summands_added),

@@ -30,10 +30,8 @@ typedef struct comparer {
     const settings *all;
     side sides[COMPARE_MOST_SIDES];
     int32_t n_sides;
-    char *temporary;               /* NULL or a folder to remove */
-    expected_tensor *files;        /* [n_files] */
-    trm_onnx_fixed_value **blocks; /* [n_files] that hold them, to trm_free() */
-    int32_t n_files;
+    char *temporary; /* NULL or a folder to remove */
+    expected_list files;
 } comparer;
 
 /* ---- which runs ---------------------------------------------------------------------------------------- */
@@ -150,7 +148,8 @@ static bool is_own(int32_t id)
 static bool is_passed_over(const settings *all, setting_id id)
 {
     const char *name = all->operands[0];
-    bool has_effect = settings_has_effect(id, names_network(name)) && (id != SETTING_LAYERS || names_shape(name)) &&
+    bool has_effect = settings_has_effect(all, id, names_network(name)) &&
+                      (id != SETTING_LAYERS || names_shape(name)) &&
                       (id != SETTING_WEIGHTS || names_shape(name) || names_plan(name));
     return !has_effect && !settings_is_option(all, id);
 }
@@ -294,44 +293,32 @@ static trm_status choose_paths(comparer *c)
 
 /* ---- given references ---------------------------------------------------------------------------------- */
 
-static trm_status read_expected(comparer *c, const char *name, const char *file)
+/* output_0.pb and so on, of an ONNX model or a plan. */
+static trm_status read_numbered(comparer *c, const char *folder)
 {
-    trm_onnx_fixed_value *value;
-    int32_t n;
-    TRM_TRY(onnx_read_file(file, "", &value, &n));
-    expected_tensor *grown = realloc(c->files, ((size_t)c->n_files + 1) * sizeof(*grown));
-    c->files = grown != NULL ? grown : c->files;
-    trm_onnx_fixed_value **blocks = realloc(c->blocks, ((size_t)c->n_files + 1) * sizeof(*blocks));
-    c->blocks = blocks != NULL ? blocks : c->blocks;
-    if (grown == NULL || blocks == NULL) {
-        trm_free(value);
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of references");
-    }
-    c->files[c->n_files] = (expected_tensor){name, {value->dtype, value->dims, (void *)(uintptr_t)value->data}};
-    c->blocks[c->n_files++] = value;
-    return TRM_OK;
-}
-
-/* output_0.pb and so on, of an ONNX model. */
-static trm_status read_numbered(comparer *c, const char *folder, char (*names)[256])
-{
-    trm_onnx *model;
+    const char *path = c->all->operands[0];
+    trm_onnx *model = NULL;
+    trm_plan *plan = NULL;
     trm_onnx_port port;
-    char path[COMPARE_PATH_SIZE];
-    if (!names_onnx(c->all->operands[0])) {
+    trm_status status = TRM_OK;
+    if (names_onnx(path)) {
+        TRM_TRY(trm_onnx_open(path, &model));
+        for (int32_t i = 0; status == TRM_OK && trm_onnx_get_output(model, i, &port); i++) {
+            status = expected_add_numbered(&c->files, port.name, folder, i);
+        }
+        trm_onnx_close(model);
+    } else if (names_plan(path)) {
+        TRM_TRY(plan_load(c->all, path, 0, &plan));
+        const trm_network *network = trm_plan_network(plan);
+        for (int32_t i = 0; status == TRM_OK && i < trm_network_output_count(network); i++) {
+            status = expected_add_numbered(&c->files, trm_tensor_name(trm_network_output(network, i)), folder, i);
+        }
+        trm_plan_destroy(plan);
+    } else {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "folder %s has no tensors of a run that ended well", folder);
     }
-    TRM_TRY(trm_onnx_open(c->all->operands[0], &model));
-    trm_status status = TRM_OK;
-    for (int32_t i = 0; status == TRM_OK && i < MAX_LIST && trm_onnx_get_output(model, i, &port); i++) {
-        if (onnx_find_numbered(folder, "output", i, path, sizeof(path))) {
-            snprintf(names[i], sizeof(names[i]), "%s", port.name);
-            status = read_expected(c, names[i], path);
-        }
-    }
-    trm_onnx_close(model);
     TRM_TRY(status);
-    if (c->n_files == 0) {
+    if (c->files.n == 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "folder %s has neither tensors of a run that ended well nor output_0.pb or output_0.npy", folder);
     }
@@ -340,18 +327,18 @@ static trm_status read_numbered(comparer *c, const char *folder, char (*names)[2
 
 static trm_status read_references(comparer *c)
 {
-    static char names[MAX_LIST][256], numbered[MAX_LIST][256];
     const char *folder = settings_text(c->all, SETTING_AGAINST);
     for (int32_t i = 0; i < c->all->list_counts[SETTING_EXPECT]; i++) {
         const char *text = c->all->lists[SETTING_EXPECT][i], *equals = strrchr(text, '=');
+        char name[256];
         size_t length = equals == NULL ? 0 : (size_t)(equals - text);
-        if (length == 0 || length >= sizeof(names[0]) || equals[1] == '\0') {
+        if (length == 0 || length >= sizeof(name) || equals[1] == '\0') {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--expect is \"%s\", expected NAME=FILE", text);
         }
-        memcpy(names[i], text, length);
-        TRM_TRY(read_expected(c, names[i], equals + 1));
+        snprintf(name, sizeof(name), "%.*s", (int)length, text);
+        TRM_TRY(expected_add_file(&c->files, name, equals + 1));
     }
-    return folder == NULL || tensor_folder_exists(folder) ? TRM_OK : read_numbered(c, folder, numbered);
+    return folder == NULL || tensor_folder_exists(folder) ? TRM_OK : read_numbered(c, folder);
 }
 
 /* ---- the command --------------------------------------------------------------------------------------- */
@@ -376,11 +363,11 @@ static trm_status compare_with_all(const comparer *c, report *r, compare_result 
 {
     const char *against = settings_text(c->all, SETTING_AGAINST);
     bool is_run = against != NULL && tensor_folder_exists(against);
-    if (c->n_files > 0) {
-        compare_reference given = {.title = "given files", .files = c->files, .n_files = c->n_files};
+    if (c->files.n > 0) {
+        compare_reference given = {.title = "given files", .files = &c->files};
         TRM_TRY(compare_sides(c, &given, 0, r, result));
     }
-    if (is_run || (c->n_sides > 1 && c->n_files == 0)) {
+    if (is_run || (c->n_sides > 1 && c->files.n == 0)) {
         tensor_folder folder;
         compare_reference run = {.title = is_run ? against : c->sides[0].title, .folder = &folder};
         trm_status status = tensor_folder_open(&folder, is_run ? against : c->sides[0].path);
@@ -475,6 +462,7 @@ static trm_status check(const comparer *c, bool launched, bool is_saved)
     if (!is_saved) {
         TRM_TRY(check_operand(c->all));
     }
+    TRM_TRY(tensor_check_limits(c->all));
     if (launched && c->n_sides > 1) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "several backends or numbers of ranks are compared by one process, which "
                                              "starts the others: not under mpirun");
@@ -511,10 +499,6 @@ int command_compare(const settings *all)
         tensor_folder_remove(c.temporary);
         free(c.temporary);
     }
-    for (int32_t i = 0; i < c.n_files; i++) {
-        trm_free(c.blocks[i]);
-    }
-    free(c.blocks);
-    free(c.files);
+    expected_fini(&c.files);
     return code;
 }

@@ -9,24 +9,18 @@
 #ifndef TRM_LAUNCHER_CLI_COMPARE_H
 #define TRM_LAUNCHER_CLI_COMPARE_H
 
+#include "launcher/cli/onnx/expect.h"
 #include "launcher/cli/onnx/job.h"
 #include "launcher/cli/tensors/tensor_folder.h"
 
 #define COMPARE_PATH_SIZE  4096
 #define COMPARE_MOST_SIDES 8
 
-/* A reference that was given as a file. */
-typedef struct expected_tensor {
-    const char *name;
-    tensor_value value;
-} expected_tensor;
-
 /* What is compared with: a folder of a run, or files. */
 typedef struct compare_reference {
     const char *title; /* "host", "cuda on 2 ranks", a folder */
     const tensor_folder *folder;
-    const expected_tensor *files; /* [n_files], where there is no folder */
-    int32_t n_files;
+    const expected_list *files; /* where there is no folder */
 } compare_reference;
 
 /* Outcome of comparisons so far. */

@@ -15,6 +15,7 @@ typedef struct row {
     char why[384];                        /* why it cannot be near; "" */
     int32_t rank;                         /* whose copy the figures are of */
     tensor_error error;
+    tensor_tolerance tolerance; /* of the error */
     bool holds;
 } row;
 
@@ -31,41 +32,6 @@ typedef struct comparison {
 
 /* ---- matching ------------------------------------------------------------------------------------------ */
 
-/* The whole tensor that a saved one stands for; NULL for what a pass made after the partition, which has no meaning on
- * another side. */
-static const char *key_of(const tensor_folder *folder, const saved_tensor *tensor)
-{
-    return folder->knows_parts ? tensor->part.of : folder->n_ranks == 1 ? tensor->name : NULL;
-}
-
-/* Ranks that begin a tp group, one for each pipeline stage of the first replica. */
-static bool begins_group(const tensor_folder *folder, int32_t rank)
-{
-    return trm_mesh_coordinate(&folder->mesh, TRM_AXIS_TP, rank) == 0 &&
-           trm_mesh_coordinate(&folder->mesh, TRM_AXIS_CP, rank) == 0 &&
-           trm_mesh_coordinate(&folder->mesh, TRM_AXIS_DP, rank) == 0;
-}
-
-/* The form of a tensor that is closest to the whole one. */
-static const saved_tensor *find_best(const tensor_folder *folder, const char *key, int32_t *rank)
-{
-    static const int32_t worth[] = {
-        [TRM_PART_UNKNOWN] = 1, [TRM_PART_WHOLE] = 4, [TRM_PART_SPLIT] = 3, [TRM_PART_SUMMAND] = 2};
-    const saved_tensor *best = NULL;
-    for (int32_t r = 0; r < folder->n_ranks; r++) {
-        for (int32_t i = 0; begins_group(folder, r) && i < folder->ranks[r].n; i++) {
-            const saved_tensor *tensor = &folder->ranks[r].tensors[i];
-            const char *its = key_of(folder, tensor);
-            bool is_it = its != NULL && strcmp(its, key) == 0;
-            if (is_it && (best == NULL || worth[tensor->part.kind] > worth[best->part.kind])) {
-                best = tensor;
-                *rank = r;
-            }
-        }
-    }
-    return best;
-}
-
 /* The reference of a tensor. *there is false where there is none. */
 static trm_status find_expected(const compare_reference *reference, const char *key, const saved_tensor **tensor,
                                 tensor_value *value, bool *there)
@@ -75,47 +41,23 @@ static trm_status find_expected(const compare_reference *reference, const char *
     *value = (tensor_value){0};
     if (reference->folder != NULL) {
         int32_t rank = 0;
-        *tensor = find_best(reference->folder, key, &rank);
+        *tensor = tensor_folder_find_best(reference->folder, key, &rank);
         return *tensor == NULL ? TRM_OK : tensor_folder_join(reference->folder, rank, *tensor, value, there);
     }
-    for (int32_t i = 0; i < reference->n_files; i++) {
-        if (strcmp(reference->files[i].name, key) == 0) {
-            *value = reference->files[i].value; /* stays the caller's */
-            *there = true;
-        }
+    const expected_tensor *given = expected_find(reference->files, key);
+    if (given != NULL) {
+        *value = given->value; /* stays the caller's */
+        *there = true;
     }
     return TRM_OK;
 }
 
-static bool same_dims(const trm_dims *a, const trm_dims *b)
-{
-    bool same = a->n == b->n;
-    for (int32_t i = 0; same && i < a->n; i++) {
-        same = a->d[i] == b->d[i];
-    }
-    return same;
-}
-
 /* ---- one tensor ---------------------------------------------------------------------------------------- */
-
-/* The coarser of two types decides what is near. */
-static tensor_tolerance tolerance_of(const settings *all, trm_dtype a, trm_dtype b)
-{
-    tensor_tolerance x = tensor_tolerance_for(all, a), y = tensor_tolerance_for(all, b);
-    return x.relative > y.relative || x.of_rms > y.of_rms ? x : y;
-}
-
-static bool is_float(trm_dtype dtype)
-{
-    return dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16 || dtype == TRM_F64;
-}
 
 /* Takes a type into account for what comes after it. */
 static void note_type(comparison *c, trm_dtype dtype)
 {
-    tensor_tolerance known = tensor_tolerance_for(c->all, c->coarsest), its = tensor_tolerance_for(c->all, dtype);
-    bool is_coarser = its.relative > known.relative || its.of_rms > known.of_rms;
-    c->coarsest = is_float(dtype) && (c->coarsest == TRM_DTYPE_NONE || is_coarser) ? dtype : c->coarsest;
+    c->coarsest = tensor_coarsest(c->all, c->coarsest, dtype);
 }
 
 /* What the figures are measured by: the type of the tensor, also where summands were added up as f64. */
@@ -124,15 +66,14 @@ static void measure(const comparison *c, row *made, const tensor_value *found, c
 {
     tensor_error error;
     trm_dtype own = made->found->dtype;
-    tensor_tolerance tolerance =
-        tolerance_of(c->all, is_float(own) && is_float(c->coarsest) ? c->coarsest : own, expected_dtype);
+    tensor_tolerance tolerance = tensor_tolerance_of(
+        c->all, tensor_is_float(own) && tensor_is_float(c->coarsest) ? c->coarsest : own, expected_dtype);
     tensor_error_measure(found, expected, &tolerance, &error);
-    bool worse = error.outside > made->error.outside ||
-                 (error.outside == made->error.outside && error.max_absolute > made->error.max_absolute);
     bool holds = tensor_error_holds(&error, &tolerance);
     made->holds = made->holds && holds;
-    if (made->error.count == 0 || worse) {
+    if (made->error.count == 0 || tensor_error_is_worse(&error, &made->error)) {
         made->error = error;
+        made->tolerance = tolerance;
         made->rank = rank;
         made->place[0] = '\0';
         if (error.worst >= 0) {
@@ -145,11 +86,11 @@ static void measure(const comparison *c, row *made, const tensor_value *found, c
 static trm_status measure_copies(const comparison *c, row *made, const tensor_value *expected, trm_dtype dtype,
                                  int32_t rank)
 {
-    const char *key = key_of(c->found, made->found);
+    const char *key = tensor_folder_key(c->found, made->found);
     for (int32_t r = 0; made->found->part.kind == TRM_PART_WHOLE && r < c->found->n_ranks; r++) {
         const saved_tensor *other = r == rank ? NULL : tensor_folder_find(c->found, r, made->found->name);
         bool is_copy = other != NULL && other->part.kind == TRM_PART_WHOLE && strcmp(other->part.of, key) == 0;
-        if (!is_copy || !same_dims(&other->dims, &expected->dims)) {
+        if (!is_copy || !tensor_same_dims(&other->dims, &expected->dims)) {
             continue;
         }
         tensor_value copy;
@@ -164,7 +105,7 @@ static trm_status measure_copies(const comparison *c, row *made, const tensor_va
 static trm_status compare_tensor(const comparison *c, int32_t rank, const saved_tensor *tensor, row *made, bool *there)
 {
     *made = (row){.found = tensor, .rank = rank, .holds = true};
-    const char *key = key_of(c->found, tensor);
+    const char *key = tensor_folder_key(c->found, tensor);
     tensor_value found = {0}, expected = {0};
     *there = false;
     if (key == NULL) {
@@ -178,7 +119,7 @@ static trm_status compare_tensor(const comparison *c, int32_t rank, const saved_
         trm_dtype dtype = made->expected != NULL ? made->expected->dtype : expected.dtype;
         char other[160];
         onnx_dims_text(&found.dims, made->dims, sizeof(made->dims));
-        if (same_dims(&found.dims, &expected.dims)) {
+        if (tensor_same_dims(&found.dims, &expected.dims)) {
             measure(c, made, &found, &expected, dtype, rank);
             status = measure_copies(c, made, &expected, dtype, rank);
         } else {
@@ -199,14 +140,14 @@ static trm_status compare_tensor(const comparison *c, int32_t rank, const saved_
 static void print_head(const comparison *c)
 {
     printf("%s, compared with %s\n", c->title, c->reference->title);
-    printf("%-44s %-18s %-10s %-16s %10s %10s %10s %11s %9s\n", "tensor", "kind", "part", "dims", "max abs", "max rel",
-           "mean abs", "1 - cosine", "outside");
+    printf("%-44s %-18s %-10s %-16s ", "tensor", "kind", "part", "dims");
+    tensor_error_print_head();
+    putchar('\n');
 }
 
 static void print_row(const comparison *c, const row *made)
 {
     char part[32] = "";
-    const tensor_error *e = &made->error;
     if (made->found->part.kind == TRM_PART_SPLIT || made->found->part.kind == TRM_PART_SUMMAND) {
         snprintf(part, sizeof(part), "%s %d", made->found->part.kind == TRM_PART_SPLIT ? "split" : "sum",
                  (int)made->found->part.parts);
@@ -216,12 +157,7 @@ static void print_row(const comparison *c, const row *made)
         printf("%s  departs\n", made->why);
         return;
     }
-    printf("%10.3g %10.3g %10.3g %11.3g %8.3g%%", e->max_absolute, e->max_relative, e->mean_absolute,
-           e->cosine < 1 ? 1 - e->cosine : 0, e->count == 0 ? 0 : 100.0 * (double)e->outside / (double)e->count);
-    if (e->nan_found + e->nan_expected + e->infinite_found + e->infinite_expected > 0) {
-        printf("  NaN %lld (%lld), infinite %lld (%lld)", (long long)e->nan_found, (long long)e->nan_expected,
-               (long long)e->infinite_found, (long long)e->infinite_expected);
-    }
+    tensor_error_print(&made->error);
     if (made->rank != 0 && c->found->n_ranks > 1 && made->found->part.kind == TRM_PART_WHOLE) {
         printf("  on rank %d", (int)made->rank);
     }
@@ -251,7 +187,6 @@ static void report_row(report *r, const row *made)
 /* "layer conv1 (convolution; reference kernel a, kernel b), tensor conv1: 12 of 100 elements ..." */
 static void describe_departure(const row *made, const char *title, char *text, size_t size)
 {
-    const tensor_error *e = &made->error;
     const saved_tensor *found = made->found;
     char kernels[256] = "", what[400];
     if (made->expected != NULL && (found->kernel[0] != '\0' || made->expected->kernel[0] != '\0')) {
@@ -261,8 +196,7 @@ static void describe_departure(const row *made, const char *title, char *text, s
     if (made->why[0] != '\0') {
         snprintf(what, sizeof(what), "%s", made->why);
     } else {
-        snprintf(what, sizeof(what), "%lld of %lld elements are off, at %s it is %.6g, expected %.6g",
-                 (long long)e->outside, (long long)e->count, made->place, e->worst_found, e->worst_expected);
+        tensor_error_describe(&made->error, &made->tolerance, made->place, what, sizeof(what));
     }
     char rank[32] = "";
     if (made->rank > 0) {
@@ -277,7 +211,7 @@ static void describe_departure(const row *made, const char *title, char *text, s
 static trm_status compare_all(comparison *c)
 {
     for (int32_t rank = 0; rank < c->found->n_ranks; rank++) {
-        for (int32_t i = 0; begins_group(c->found, rank) && i < c->found->ranks[rank].n; i++) {
+        for (int32_t i = 0; tensor_folder_begins_group(c->found, rank) && i < c->found->ranks[rank].n; i++) {
             row made;
             bool there;
             note_type(c, c->found->ranks[rank].tensors[i].dtype);
@@ -307,18 +241,20 @@ static trm_status count_missing(comparison *c)
 {
     const compare_reference *reference = c->reference;
     int32_t rank;
-    for (int32_t i = 0; i < reference->n_files; i++) {
-        if (find_best(c->found, reference->files[i].name, &rank) == NULL) {
+    for (int32_t i = 0; reference->files != NULL && i < reference->files->n; i++) {
+        const char *name = reference->files->items[i].name;
+        if (tensor_folder_find_best(c->found, name, &rank) == NULL) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                      "tensor %s, for which a reference is given, is not made by the network, or fused away: "
                      "--every-layer keeps it",
-                     reference->files[i].name);
+                     name);
         }
     }
     for (int32_t r = 0; reference->folder != NULL && r < reference->folder->n_ranks; r++) {
-        for (int32_t i = 0; begins_group(reference->folder, r) && i < reference->folder->ranks[r].n; i++) {
-            const char *key = key_of(reference->folder, &reference->folder->ranks[r].tensors[i]);
-            c->only_expected += key == NULL || find_best(c->found, key, &rank) == NULL;
+        for (int32_t i = 0; tensor_folder_begins_group(reference->folder, r) && i < reference->folder->ranks[r].n;
+             i++) {
+            const char *key = tensor_folder_key(reference->folder, &reference->folder->ranks[r].tensors[i]);
+            c->only_expected += key == NULL || tensor_folder_find_best(c->found, key, &rank) == NULL;
         }
     }
     return TRM_OK;

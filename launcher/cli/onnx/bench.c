@@ -349,11 +349,27 @@ static trm_status add_streams(bench *b)
     return TRM_OK;
 }
 
+/* What follows the first runs, which have said what dims outputs have. */
+static trm_status measure_and_print(bench *b)
+{
+    onnx_job *j = &b->onnx;
+    TRM_TRY(measure(b));
+    TRM_TRY(onnx_expect_compare(&b->expect, j, b->contexts, b->n_streams));
+    if (settings_flag(j->all, SETTING_PROFILE) || settings_text(j->all, SETTING_EXPORT_PROFILE) != NULL ||
+        j->n_ranks > 1) {
+        TRM_TRY(profile(b));
+    }
+    TRM_TRY(gather_times(b));
+    return j->job.talks ? bench_print(b) : TRM_OK;
+}
+
 static trm_status run(bench *b, bool *alike)
 {
     onnx_job *j = &b->onnx;
+    bool fits;
     *alike = true;
     TRM_TRY(trm_world_all_ok(j->job.world, prepare(b)));
+    TRM_TRY(onnx_expect_open(&b->expect, j));
     TRM_TRY(onnx_load(j));
     double began = wall_seconds();
     TRM_TRY(trm_world_all_ok(j->job.world, onnx_set_inputs(j, j->context)));
@@ -362,13 +378,15 @@ static trm_status run(bench *b, bool *alike)
     *alike = false;
     TRM_TRY(onnx_tune(j));
     TRM_TRY(warm_up(b));
-    TRM_TRY(measure(b));
-    if (settings_flag(j->all, SETTING_PROFILE) || settings_text(j->all, SETTING_EXPORT_PROFILE) != NULL ||
-        j->n_ranks > 1) {
-        TRM_TRY(profile(b));
+    TRM_TRY(onnx_expect_fits(&b->expect, j, b->contexts, b->n_streams, &fits));
+    if (fits) {
+        return measure_and_print(b);
     }
-    TRM_TRY(gather_times(b));
-    return j->job.talks ? bench_print(b) : TRM_OK;
+    TRM_TRY(onnx_expect_compare(&b->expect, j, b->contexts, b->n_streams));
+    if (j->job.talks) {
+        bench_print_refused(b);
+    }
+    return TRM_OK;
 }
 
 static void free_bench(bench *b)
@@ -399,5 +417,8 @@ int onnx_bench_command(const settings *all)
         onnx_close(&b.onnx);
     }
     free(b.contexts);
-    return job_close(&b.onnx.job, status, alike);
+    const bool holds = status != TRM_OK || onnx_expect_conclude(&b.expect, b.onnx.job.talks);
+    onnx_expect_close(&b.expect);
+    const int code = job_close(&b.onnx.job, status, alike);
+    return holds ? code : trm_status_exit_code(TRM_ERROR_INTERNAL);
 }

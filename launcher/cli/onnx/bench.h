@@ -1,10 +1,10 @@
 /*
- * What `trireme bench` of a network has measured: onnx_bench.c measures, onnx_bench_report.c prints and writes files.
+ * What `trireme bench` of a network has measured: bench.c measures, bench_report.c prints and writes files.
  */
 #ifndef TRM_LAUNCHER_CLI_ONNX_BENCH_H
 #define TRM_LAUNCHER_CLI_ONNX_BENCH_H
 
-#include "launcher/cli/onnx/job.h"
+#include "launcher/cli/onnx/expect.h"
 
 #define BENCH_MOST_PERCENTILES 16
 
@@ -42,12 +42,15 @@ typedef struct bench {
     int32_t n_layers, capacity;
     bool lost;         /* memory ran out while layers were collected */
     rank_times *ranks; /* [n_ranks] */
+    onnx_expect expect;
 } bench;
 
 /* The time that `percent` of the runs took at most. */
 double bench_percentile(const bench *b, double percent);
 /* Prints a table or JSON, and writes the files that were asked for. */
 trm_status bench_print(const bench *b);
+/* Only how outputs differ from their references, where nothing was measured because of that. */
+void bench_print_refused(const bench *b);
 /* What the profile has of computing and of communication. */
 void bench_split_profile(const bench *b, double *compute, double *communication);
 

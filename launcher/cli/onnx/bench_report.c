@@ -178,6 +178,7 @@ static void print_json(const bench *b)
         trm_context_tactics(j->context, report_tactic, &r);
         report_close(&r);
     }
+    onnx_expect_report(&b->expect, &r);
     report_end(&r);
 }
 
@@ -392,5 +393,19 @@ trm_status bench_print(const bench *b)
         const char *last = NULL;
         trm_context_tactics(b->onnx.context, print_tactic, &last);
     }
+    onnx_expect_print(&b->expect, b->onnx.all);
     return TRM_OK;
+}
+
+void bench_print_refused(const bench *b)
+{
+    if (!settings_flag(b->onnx.all, SETTING_JSON)) {
+        onnx_expect_print(&b->expect, b->onnx.all);
+        return;
+    }
+    report r;
+    report_begin(&r, stdout);
+    report_job(&b->onnx, &r);
+    onnx_expect_report(&b->expect, &r);
+    report_end(&r);
 }

@@ -81,6 +81,8 @@ trm_status onnx_set_inputs(onnx_job *j, trm_context *context);
 /* Whether --output names outputs, and writes the files of --output and --outputs after a run of the job's context. */
 trm_status onnx_check_outputs(const onnx_job *j);
 trm_status onnx_write_outputs(const onnx_job *j);
+/* That an option's "NAME=FILE" has no output's name; lists those there are. */
+trm_status onnx_unknown_output(const onnx_job *j, const char *option, const char *text);
 /* Tunes the context on the inputs that are set, as --opt-level and --timing-cache say, and switches capture on. SIGINT
  * ends it: what was timed is kept, and the process ends by that signal. Collective. */
 trm_status onnx_tune(onnx_job *j);

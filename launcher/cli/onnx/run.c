@@ -1,4 +1,5 @@
-/* `trireme run NET.onnx` and NET.plan: one run on given inputs; outputs into files, or a summary of each. */
+/* `trireme run NET.onnx` and NET.plan: one run on given inputs; outputs into files, or a summary of each, and compared
+ * with references. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,8 +9,7 @@
 #include "base/error.h"
 #include "base/element.h"
 #include "launcher/cli/tensors/npy.h"
-#include "launcher/cli/onnx/job.h"
-#include "launcher/cli/report.h"
+#include "launcher/cli/onnx/expect.h"
 
 typedef struct output {
     const char *name;
@@ -118,6 +118,19 @@ trm_status onnx_write_outputs(const onnx_job *j)
     return TRM_OK;
 }
 
+trm_status onnx_unknown_output(const onnx_job *j, const char *option, const char *text)
+{
+    char names[256] = "";
+    size_t used = 0;
+    for (int32_t k = 0; k < trm_network_output_count(j->shown) && used < sizeof(names); k++) {
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", k == 0 ? "" : ", ",
+                                 trm_tensor_name(trm_network_output(j->shown, k)));
+    }
+    return trm_fail(TRM_ERROR_INVALID_ARGUMENT,
+                    "--%s is \"%s\", expected NAME=FILE with an output of the model, its outputs are: %s", option, text,
+                    names);
+}
+
 trm_status onnx_check_outputs(const onnx_job *j)
 {
     for (int32_t i = 0; i < j->all->list_counts[SETTING_OUTPUT]; i++) {
@@ -127,22 +140,12 @@ trm_status onnx_check_outputs(const onnx_job *j)
             const char *file = onnx_assigned(text, trm_tensor_name(trm_network_output(j->shown, k)));
             known = known || (file != NULL && file[0] != '\0');
         }
-        if (!known) {
-            char names[256] = "";
-            size_t used = 0;
-            for (int32_t k = 0; k < trm_network_output_count(j->shown) && used < sizeof(names); k++) {
-                used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", k == 0 ? "" : ", ",
-                                         trm_tensor_name(trm_network_output(j->shown, k)));
-            }
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "--output is \"%s\", expected NAME=FILE with an output of the model, its outputs are: %s", text,
-                     names);
-        }
+        TRM_TRY(known ? TRM_OK : onnx_unknown_output(j, "output", text));
     }
     return TRM_OK;
 }
 
-static trm_status show_outputs(onnx_job *j)
+static trm_status show_outputs(onnx_job *j, const onnx_expect *expect)
 {
     bool json = settings_flag(j->all, SETTING_JSON);
     report r;
@@ -165,7 +168,13 @@ static trm_status show_outputs(onnx_job *j)
         }
     }
     if (json) {
+        if (status == TRM_OK) {
+            report_close(&r);
+            onnx_expect_report(expect, &r);
+        }
         report_end(&r);
+    } else if (status == TRM_OK) {
+        onnx_expect_print(expect, j->all);
     }
     return status;
 }
@@ -178,28 +187,34 @@ static trm_status prepare(onnx_job *j)
     return onnx_check_outputs(j);
 }
 
-static trm_status run(onnx_job *j, bool *alike)
+static trm_status run(onnx_job *j, onnx_expect *expect, bool *alike)
 {
     *alike = true;
     TRM_TRY(trm_world_all_ok(j->job.world, prepare(j)));
+    TRM_TRY(onnx_expect_open(expect, j));
     TRM_TRY(onnx_load(j));
     TRM_TRY(trm_world_all_ok(j->job.world, onnx_set_inputs(j, j->context)));
     *alike = false;
     TRM_TRY(onnx_tune(j));
     TRM_TRY(trm_context_run(j->context));
-    return j->job.talks ? show_outputs(j) : TRM_OK;
+    TRM_TRY(onnx_expect_compare(expect, j, &j->context, 1));
+    return j->job.talks ? show_outputs(j, expect) : TRM_OK;
 }
 
 int onnx_run_command(const settings *all)
 {
     onnx_job j = {.all = all};
+    onnx_expect expect = {0};
     bool alike = true;
     trm_status status = job_open_world(&j.job, all);
     if (status == TRM_OK) {
-        status = run(&j, &alike);
+        status = run(&j, &expect, &alike);
     }
     if (status == TRM_OK || alike || j.n_ranks <= 1) { /* aborting a job of several ends the process as it is */
         onnx_close(&j);
     }
-    return job_close(&j.job, status, alike);
+    const bool holds = status != TRM_OK || onnx_expect_conclude(&expect, j.job.talks);
+    onnx_expect_close(&expect);
+    const int code = job_close(&j.job, status, alike);
+    return holds ? code : trm_status_exit_code(TRM_ERROR_INTERNAL);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/element.h"
+#include "base/error.h"
 
 void tensor_value_fini(tensor_value *value)
 {
@@ -20,6 +21,53 @@ int64_t tensor_value_count(const tensor_value *value)
         count *= value->dims.d[i];
     }
     return count;
+}
+
+bool tensor_same_dims(const trm_dims *a, const trm_dims *b)
+{
+    bool same = a->n == b->n;
+    for (int32_t i = 0; same && i < a->n; i++) {
+        same = a->d[i] == b->d[i];
+    }
+    return same;
+}
+
+bool tensor_is_float(trm_dtype dtype)
+{
+    return dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16 || dtype == TRM_F64;
+}
+
+/* ---- what is near -------------------------------------------------------------------------------------- */
+
+static const char *const limit_names[TENSOR_LIMITS] = {"outside", "mean", "rms", "max", "cosine"};
+
+/* "mean=0.01". */
+static bool read_limit(const char *text, tensor_limit *limit, double *most)
+{
+    const size_t length = strcspn(text, "=");
+    bool known = false;
+    for (int i = 0; i < TENSOR_LIMITS && !known; i++) {
+        known = strlen(limit_names[i]) == length && strncmp(limit_names[i], text, length) == 0;
+        *limit = (tensor_limit)i;
+    }
+    char *end = NULL;
+    const char *number = text + length + (text[length] == '=');
+    *most = strtod(number, &end);
+    return known && end != number && *end == '\0' && *most >= 0 && isfinite(*most);
+}
+
+trm_status tensor_check_limits(const settings *all)
+{
+    for (int32_t i = 0; i < all->list_counts[SETTING_LIMIT]; i++) {
+        tensor_limit limit;
+        double most;
+        if (!read_limit(all->lists[SETTING_LIMIT][i], &limit, &most)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "limit is \"%s\", expected outside, mean, rms, max or cosine, and a number, such as max=0.01 (%s)",
+                     all->lists[SETTING_LIMIT][i], all->origins[SETTING_LIMIT]);
+        }
+    }
+    return TRM_OK;
 }
 
 tensor_tolerance tensor_tolerance_for(const settings *all, trm_dtype dtype)
@@ -52,8 +100,35 @@ tensor_tolerance tensor_tolerance_for(const settings *all, trm_dtype dtype)
         t.absolute = settings_number(all, SETTING_ATOL);
         t.of_rms = t.share = 0;
     }
+    for (int32_t i = 0; i < all->list_counts[SETTING_LIMIT]; i++) {
+        tensor_limit limit;
+        double most;
+        if (read_limit(all->lists[SETTING_LIMIT][i], &limit, &most)) {
+            t.limited[limit] = true;
+            t.limits[limit] = most;
+        }
+    }
     return t;
 }
+
+static bool is_coarser(const tensor_tolerance *a, const tensor_tolerance *b)
+{
+    return a->relative > b->relative || a->of_rms > b->of_rms;
+}
+
+tensor_tolerance tensor_tolerance_of(const settings *all, trm_dtype a, trm_dtype b)
+{
+    tensor_tolerance x = tensor_tolerance_for(all, a), y = tensor_tolerance_for(all, b);
+    return is_coarser(&x, &y) ? x : y;
+}
+
+trm_dtype tensor_coarsest(const settings *all, trm_dtype coarsest, trm_dtype dtype)
+{
+    tensor_tolerance known = tensor_tolerance_for(all, coarsest), its = tensor_tolerance_for(all, dtype);
+    return tensor_is_float(dtype) && (coarsest == TRM_DTYPE_NONE || is_coarser(&its, &known)) ? dtype : coarsest;
+}
+
+/* ---- measuring ----------------------------------------------------------------------------------------- */
 
 /* Types of less than 16 bits that are no integers of C: their bytes, to be equal. */
 static double load(const tensor_value *value, int64_t i)
@@ -133,6 +208,7 @@ void tensor_error_measure(const tensor_value *found, const tensor_value *expecte
         } else if (!(isnan(a) && isnan(b)) && !(a == b)) {
             e.outside++;
             e.far++;
+            e.unequal++;
             if (s.worst_ratio < INFINITY || e.worst < 0) { /* the first of them */
                 s.worst_ratio = INFINITY;
                 e.worst = i;
@@ -148,9 +224,52 @@ void tensor_error_measure(const tensor_value *found, const tensor_value *expecte
     *error = e;
 }
 
-bool tensor_error_holds(const tensor_error *error, const tensor_tolerance *tolerance)
+static double outside_share(const tensor_error *e)
 {
-    return (double)error->outside <= ceil(tolerance->share * (double)error->count) && error->far == 0;
+    return e->count == 0 ? 0 : (double)e->outside / (double)e->count;
+}
+
+static double limited_figure(const tensor_error *e, int limit)
+{
+    const double figures[TENSOR_LIMITS] = {[TENSOR_LIMIT_OUTSIDE] = outside_share(e),
+                                           [TENSOR_LIMIT_MEAN] = e->mean_absolute,
+                                           [TENSOR_LIMIT_RMS] = e->rms_error,
+                                           [TENSOR_LIMIT_MAX] = e->max_absolute,
+                                           [TENSOR_LIMIT_COSINE] = 1 - e->cosine};
+    return figures[limit];
+}
+
+bool tensor_error_holds(const tensor_error *e, const tensor_tolerance *tolerance)
+{
+    bool limited = false, holds = e->unequal == 0;
+    for (int i = 0; i < TENSOR_LIMITS; i++) {
+        limited = limited || tolerance->limited[i];
+        holds = holds && !(tolerance->limited[i] && limited_figure(e, i) > tolerance->limits[i]);
+    }
+    return limited ? holds : (double)e->outside <= ceil(tolerance->share * (double)e->count) && e->far == 0;
+}
+
+bool tensor_error_is_worse(const tensor_error *error, const tensor_error *other)
+{
+    return error->outside > other->outside ||
+           (error->outside == other->outside && error->max_absolute > other->max_absolute);
+}
+
+/* ---- printing ------------------------------------------------------------------------------------------ */
+
+void tensor_error_print_head(void)
+{
+    printf("%10s %10s %10s %11s %9s", "max abs", "max rel", "mean abs", "1 - cosine", "outside");
+}
+
+void tensor_error_print(const tensor_error *e)
+{
+    printf("%10.3g %10.3g %10.3g %11.3g %8.3g%%", e->max_absolute, e->max_relative, e->mean_absolute,
+           e->cosine < 1 ? 1 - e->cosine : 0, 100.0 * outside_share(e));
+    if (e->nan_found + e->nan_expected + e->infinite_found + e->infinite_expected > 0) {
+        printf("  NaN %lld (%lld), infinite %lld (%lld)", (long long)e->nan_found, (long long)e->nan_expected,
+               (long long)e->infinite_found, (long long)e->infinite_expected);
+    }
 }
 
 void tensor_error_report(report *r, const tensor_error *e)
@@ -158,7 +277,7 @@ void tensor_error_report(report *r, const tensor_error *e)
     report_integer(r, "count", e->count);
     report_integer(r, "outside", e->outside);
     report_integer(r, "far", e->far);
-    report_number(r, "outside_share", e->count == 0 ? 0 : (double)e->outside / (double)e->count);
+    report_number(r, "outside_share", outside_share(e));
     report_number(r, "max_absolute", e->max_absolute);
     report_number(r, "max_relative", e->max_relative);
     report_number(r, "mean_absolute", e->mean_absolute);
@@ -185,4 +304,18 @@ void tensor_error_place(const tensor_value *value, int64_t index, char *text, si
     if (used < size) {
         snprintf(text + used, size - used, "]");
     }
+}
+
+void tensor_error_describe(const tensor_error *e, const tensor_tolerance *tolerance, const char *place, char *text,
+                           size_t size)
+{
+    for (int i = 0; i < TENSOR_LIMITS && e->unequal == 0; i++) {
+        if (tolerance->limited[i] && limited_figure(e, i) > tolerance->limits[i]) {
+            snprintf(text, size, "%s is %.6g, the limit %.6g; at %s it is %.6g, expected %.6g", limit_names[i],
+                     limited_figure(e, i), tolerance->limits[i], place, e->worst_found, e->worst_expected);
+            return;
+        }
+    }
+    snprintf(text, size, "%lld of %lld elements are off, at %s it is %.6g, expected %.6g", (long long)e->outside,
+             (long long)e->count, place, e->worst_found, e->worst_expected);
 }

@@ -357,6 +357,37 @@ const saved_tensor *tensor_folder_find(const tensor_folder *folder, int32_t rank
     return NULL;
 }
 
+const char *tensor_folder_key(const tensor_folder *folder, const saved_tensor *tensor)
+{
+    return folder->knows_parts ? tensor->part.of : folder->n_ranks == 1 ? tensor->name : NULL;
+}
+
+bool tensor_folder_begins_group(const tensor_folder *folder, int32_t rank)
+{
+    return trm_mesh_coordinate(&folder->mesh, TRM_AXIS_TP, rank) == 0 &&
+           trm_mesh_coordinate(&folder->mesh, TRM_AXIS_CP, rank) == 0 &&
+           trm_mesh_coordinate(&folder->mesh, TRM_AXIS_DP, rank) == 0;
+}
+
+const saved_tensor *tensor_folder_find_best(const tensor_folder *folder, const char *key, int32_t *rank)
+{
+    static const int32_t worth[] = {
+        [TRM_PART_UNKNOWN] = 1, [TRM_PART_WHOLE] = 4, [TRM_PART_SPLIT] = 3, [TRM_PART_SUMMAND] = 2};
+    const saved_tensor *best = NULL;
+    for (int32_t r = 0; r < folder->n_ranks; r++) {
+        for (int32_t i = 0; tensor_folder_begins_group(folder, r) && i < folder->ranks[r].n; i++) {
+            const saved_tensor *tensor = &folder->ranks[r].tensors[i];
+            const char *its = tensor_folder_key(folder, tensor);
+            bool is_it = its != NULL && strcmp(its, key) == 0;
+            if (is_it && (best == NULL || worth[tensor->part.kind] > worth[best->part.kind])) {
+                best = tensor;
+                *rank = r;
+            }
+        }
+    }
+    return best;
+}
+
 trm_status tensor_folder_read(const tensor_folder *folder, int32_t rank, const saved_tensor *tensor,
                               tensor_value *value)
 {

@@ -69,6 +69,13 @@ trm_status tensor_folder_open(tensor_folder *folder, const char *path);
 void tensor_folder_close(tensor_folder *folder);
 /* A tensor of a rank by its name; NULL if it has none. */
 const saved_tensor *tensor_folder_find(const tensor_folder *folder, int32_t rank, const char *name);
+/* The whole tensor that a saved one stands for; NULL for what a pass made after the partition, which has no meaning on
+ * another side. */
+const char *tensor_folder_key(const tensor_folder *folder, const saved_tensor *tensor);
+/* Ranks that begin a tp group, one for each pipeline stage of the first replica. */
+bool tensor_folder_begins_group(const tensor_folder *folder, int32_t rank);
+/* The form of a tensor that is closest to the whole one, and the rank that has it; NULL where there is none. */
+const saved_tensor *tensor_folder_find_best(const tensor_folder *folder, const char *key, int32_t *rank);
 /* A rank's tensor as it was. */
 trm_status tensor_folder_read(const tensor_folder *folder, int32_t rank, const saved_tensor *tensor,
                               tensor_value *value);
