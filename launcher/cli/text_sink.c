@@ -46,6 +46,9 @@ static size_t find_stop(const text_sink *sink, size_t from, bool at_end, const c
         for (int32_t i = 0; i < sink->n_stops; i++) {
             size_t length = strlen(sink->stops[i]), rest = sink->size - at;
             if (memcmp(sink->text + at, sink->stops[i], rest < length ? rest : length) == 0) {
+                if (rest >= length && at + length <= sink->passed) {
+                    continue;
+                }
                 if (rest >= length) {
                     *whole = sink->stops[i];
                     return at;
@@ -85,6 +88,7 @@ trm_status text_sink_push(text_sink *sink, int32_t token)
     size_t size;
     TRM_TRY(trm_decoder_push(sink->decoder, token, &text, &size));
     TRM_TRY(append(sink, text, size));
+    sink->passed = sink->deaf ? sink->size : sink->passed;
     settle(sink, false);
     return TRM_OK;
 }

@@ -16,6 +16,8 @@ typedef struct text_sink {
     char *text; /* all of it so far, NUL-terminated */
     size_t size, capacity;
     size_t certain;   /* bytes that no stop string can take back any more; printed when out is set */
+    bool deaf;        /* stop strings that end in the text of the tokens that come now do not count */
+    size_t passed;    /* bytes of text of such tokens */
     bool keep_stop;   /* text ends behind a stop string, not before it */
     bool stopped;     /* a stop string has come */
     const char *stop; /* that one, else NULL */

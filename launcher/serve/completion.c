@@ -674,6 +674,7 @@ trm_status choice_take(choice *ch, const trm_serving_event *event, bool *stopped
             write_logprob(ch, event);
         }
     }
+    ch->sink.deaf = ch->tokens.size - ch->n_prompt <= (size_t)c->request.min_tokens;
     TRM_TRY(text_sink_push(&ch->sink, event->token));
     *stopped = ch->sink.stopped;
     if (c->request.stream) {

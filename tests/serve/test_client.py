@@ -232,6 +232,15 @@ class Completions(unittest.TestCase):
             text = "".join(chunk.choices[0].text for chunk in reply) if stream else reply.choices[0].text
             self.assertEqual(text, " God created the heaven and th")
 
+    def test_stop_after_min_tokens(self):
+        """Strings that end within the first tokens end nothing; one that reaches beyond them does."""
+        for stop, least, text in (("the", 2, " God created "), ("the", 3, " God created the heaven and "), ("earth", 8, BEGINNING),
+                                  ("created the", 2, " God "), ("created the", 3, BEGINNING)):
+            for stream in False, True:
+                reply = self.complete(stop=[stop], stream=stream, extra_body={"min_tokens": least})
+                found = "".join(chunk.choices[0].text for chunk in reply) if stream else reply.choices[0].text
+                self.assertEqual(found, text, (stop, least, stream))
+
     def test_logit_bias(self):
         word = server.request("POST", "/tokenize", {"prompt": " God", "add_special_tokens": False})[1]["tokens"]
         self.assertEqual(len(word), 1)
