@@ -3,7 +3,6 @@
  * time becomes floats of x's type in the workspace, and the product is a MATMUL's.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "kernels/cuda/choices.h"
 #include "kernels/cuda/cuda.h"
@@ -216,24 +215,6 @@ static trm_choice_key key_of(const trm_dequant_gemm *g)
                              g->zero != NULL}};
 }
 
-static void remember(const trm_dequant_gemm *gemm, way w)
-{
-    const trm_choice_key key = key_of(gemm);
-    trm_choice_remember(&key, (int32_t)w);
-}
-
-/* Whether tuning chose a way for these dims, which *w is then. */
-static bool recall(const trm_dequant_gemm *gemm, way *w)
-{
-    const trm_choice_key key = key_of(gemm);
-    int32_t found;
-    if (!trm_choice_recall(&key, &found)) {
-        return false;
-    }
-    *w = (way)found;
-    return true;
-}
-
 static trm_status run_way(way w, const trm_kernel_call *call, const trm_dequant_gemm *gemm)
 {
     cudaStream_t stream = trm_cuda_stream(call->stream);
@@ -249,26 +230,26 @@ trm_status trm_cuda_dequant_matmul_run(const trm_kernel_call *call)
     if (gemm.m == 0 || gemm.n == 0) {
         return TRM_OK;
     }
-    way w = usual_way(call, &gemm);
+    const trm_choice_key key = key_of(&gemm);
+    const way usual = usual_way(call, &gemm);
+    int32_t known = (int32_t)usual;
     if (!call->batch_invariant) {
-        way known;
-        w = recall(&gemm, &known) && way_accepts(known, call, &gemm) ? known : w;
+        (void)trm_choice_recall(&key, &known);
     }
-    return run_way(w, call, &gemm);
+    return run_way(way_accepts((way)known, call, &gemm) ? (way)known : usual, call, &gemm);
 }
 
 /* ---- tactics ---- */
 
-typedef struct timed_run {
+typedef struct product {
     const trm_kernel_call *call;
     const trm_dequant_gemm *gemm;
-    way way;
-} timed_run;
+} product;
 
-static trm_status enqueue(void *user)
+static trm_status enqueue(void *user, int32_t w)
 {
-    const timed_run *run = user;
-    return run_way(run->way, run->call, run->gemm);
+    const product *p = user;
+    return run_way((way)w, p->call, p->gemm);
 }
 
 static void describe_problem(const trm_dequant_gemm *g, char text[TRM_PROBLEM_TEXT_SIZE])
@@ -280,50 +261,20 @@ static void describe_problem(const trm_dequant_gemm *g, char text[TRM_PROBLEM_TE
              (long long)g->block_n, (long long)g->block_k, g->zero != NULL ? " zeros" : "");
 }
 
-static bool use_tactic(const trm_kernel_call *call, const trm_dequant_gemm *gemm, const char *name)
-{
-    for (int i = 0; i < WAY_COUNT; i++) {
-        if (strcmp(name, way_names[i]) == 0 && way_accepts((way)i, call, gemm)) {
-            remember(gemm, (way)i);
-            return true;
-        }
-    }
-    return false;
-}
-
 static trm_status choose_way(const trm_kernel_call *call, const trm_dequant_gemm *gemm, struct trm_tuner *tuner)
 {
     char problem[TRM_PROBLEM_TEXT_SIZE];
-    trm_tactic tactics[WAY_COUNT];
-    way known;
-    int32_t n = 0;
-    describe_problem(gemm, problem);
-    const trm_timing *timing = trm_tuner_find(tuner, problem);
-    for (int32_t i = 0; timing != NULL && i < timing->n_tactics; i++) {
-        if (use_tactic(call, gemm, timing->tactics[i].name)) {
-            trm_tuner_take(tuner, problem, &timing->tactics[i], 1);
-            return TRM_OK;
-        }
-    }
-    if (trm_tuner_proposals(tuner) == 0 || (tuner == NULL && recall(gemm, &known))) {
-        return TRM_OK;
-    }
+    product p = {call, gemm};
+    trm_choice_ways ways = {.names = way_names, .n = WAY_COUNT, .run = enqueue, .user = &p};
+    const trm_choice_key key = key_of(gemm);
     for (int i = 0; i < WAY_COUNT; i++) {
-        timed_run run = {call, gemm, (way)i};
-        float milliseconds;
         /* The weight is read anew for every 16 or 64 rows of x: not worth a try where they are many. */
         const bool tried = i == WAY_PIECES ? gemm->m > FEW : gemm->m <= MOST_TRIED;
-        if (!way_accepts((way)i, call, gemm) || !tried) {
-            continue;
-        }
-        TRM_TRY(trm_cuda_time(trm_cuda_stream(call->stream), enqueue, &run, &milliseconds));
-        snprintf(tactics[n].name, sizeof(tactics[n].name), "%s", way_names[i]);
-        tactics[n++].microseconds = (double)milliseconds * 1e3;
+        ways.accepted |= (uint32_t)way_accepts((way)i, call, gemm) << i;
+        ways.tried |= (uint32_t)tried << i;
     }
-    trm_tactics_sort(tactics, n);
-    (void)use_tactic(call, gemm, tactics[0].name);
-    trm_tuner_take(tuner, problem, &tactics[0], 1);
-    return trm_tuner_record(tuner, problem, tactics, n);
+    describe_problem(gemm, problem);
+    return trm_choice_tune(&key, problem, &ways, trm_cuda_stream(call->stream), tuner);
 }
 
 trm_status trm_cuda_dequant_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner)

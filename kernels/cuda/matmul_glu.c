@@ -5,13 +5,11 @@
 #include "kernels/matmul_glu.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "kernels/cuda/choices.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/tuner.h"
 
 /* Rows of x for which the kernel of matmul_glu.cu is tried, and up to which it is taken where nothing was timed. */
 #define LEAST_TRIED 9
@@ -95,59 +93,27 @@ trm_status trm_cuda_matmul_glu_run(const trm_kernel_call *call)
 
 /* ---- tactics ---- */
 
-typedef struct timed_run {
+typedef struct product {
     const trm_kernel_call *call;
     const trm_gemm *gemm;
-    way way;
-} timed_run;
+} product;
 
-static trm_status enqueue(void *user)
+static trm_status enqueue(void *user, int32_t w)
 {
-    const timed_run *run = user;
-    return run_way(run->way, run->call, run->gemm);
-}
-
-static bool use_tactic(const trm_gemm *gemm, const char *name)
-{
-    const trm_choice_key key = key_of(gemm);
-    for (int i = 0; i < WAY_COUNT; i++) {
-        if (strcmp(name, way_names[i]) == 0) {
-            trm_choice_remember(&key, i);
-            return true;
-        }
-    }
-    return false;
+    const product *p = user;
+    return run_way((way)w, p->call, p->gemm);
 }
 
 static trm_status choose_way(const trm_kernel_call *call, const trm_gemm *gemm, struct trm_tuner *tuner)
 {
     char problem[TRM_PROBLEM_TEXT_SIZE];
-    trm_tactic tactics[WAY_COUNT];
+    product p = {call, gemm};
+    const uint32_t all = (1u << WAY_COUNT) - 1;
+    const trm_choice_ways ways = {way_names, WAY_COUNT, all, all, enqueue, &p};
     const trm_choice_key key = key_of(gemm);
-    int32_t known;
     snprintf(problem, sizeof(problem), "matmul_glu m=%lld n=%lld k=%lld %s activation=%d", (long long)gemm->m,
              (long long)gemm->n, (long long)gemm->k, trm_dtype_name(gemm->in), (int)gemm->activation);
-    const trm_timing *timing = trm_tuner_find(tuner, problem);
-    for (int32_t i = 0; timing != NULL && i < timing->n_tactics; i++) {
-        if (use_tactic(gemm, timing->tactics[i].name)) {
-            trm_tuner_take(tuner, problem, &timing->tactics[i], 1);
-            return TRM_OK;
-        }
-    }
-    if (trm_tuner_proposals(tuner) == 0 || (tuner == NULL && trm_choice_recall(&key, &known))) {
-        return TRM_OK;
-    }
-    for (int i = 0; i < WAY_COUNT; i++) {
-        timed_run run = {call, gemm, (way)i};
-        float milliseconds;
-        TRM_TRY(trm_cuda_time(trm_cuda_stream(call->stream), enqueue, &run, &milliseconds));
-        snprintf(tactics[i].name, sizeof(tactics[i].name), "%s", way_names[i]);
-        tactics[i].microseconds = (double)milliseconds * 1e3;
-    }
-    trm_tactics_sort(tactics, WAY_COUNT);
-    (void)use_tactic(gemm, tactics[0].name);
-    trm_tuner_take(tuner, problem, &tactics[0], 1);
-    return trm_tuner_record(tuner, problem, tactics, WAY_COUNT);
+    return trm_choice_tune(&key, problem, &ways, trm_cuda_stream(call->stream), tuner);
 }
 
 trm_status trm_cuda_matmul_glu_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
