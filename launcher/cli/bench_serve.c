@@ -92,6 +92,7 @@ static trm_status run(const settings *all)
     load_options options = {.url = all->operands[0],
                             .model = settings_text(all, SETTING_SERVED_NAME),
                             .key = settings_text(all, SETTING_API_KEY),
+                            .authorities = settings_text(all, SETTING_TLS_AUTHORITIES),
                             .requests = (int32_t)settings_integer(all, SETTING_REQUESTS),
                             .concurrency = (int32_t)settings_integer(all, SETTING_CONCURRENCY),
                             .rate = settings_number(all, SETTING_RATE),

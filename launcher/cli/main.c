@@ -44,8 +44,8 @@ const command commands_table[] = {
      "  trireme bench llama-3-8b --prompt-tokens 128 --tokens 256\n"
      "  mpirun -np 4 trireme bench llama-3-70b --batch 8 --profile --json\n"},
     {"bench serve", COMMAND_BENCH_SERVE, command_bench_serve, "put load on a server and measure it",
-     "one http://HOST:PORT",
-     "usage: trireme bench serve http://HOST:PORT [options]\n\n"
+     "one http://HOST:PORT or https://HOST:PORT",
+     "usage: trireme bench serve http[s]://HOST:PORT [options]\n\n"
      "Sends completions to any server that speaks OpenAI's interface, as streams, and measures what comes back.\n",
      "  trireme bench serve http://127.0.0.1:8000 --concurrency 32 --requests 320\n"
      "  trireme bench serve http://127.0.0.1:8000 --rate 4 --spread --goal-first 500 --goal-token 50 --html "

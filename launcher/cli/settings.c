@@ -190,6 +190,8 @@ const setting settings_table[SETTING_COUNT] = {
                             "time for each token after it that counts as good; 0: any"},
     [SETTING_API_KEY] = {"api-key", 0, SETTING_TEXT, COMMAND_BENCH_SERVE, 0, 0, NULL, "KEY", "Load",
                          "API key to send; TRIREME_API_KEY keeps it off the command line"},
+    [SETTING_TLS_AUTHORITIES] = {"tls-authorities", 0, SETTING_TEXT, COMMAND_BENCH_SERVE, 0, 0, NULL, "FILE", "Load",
+                                 "certificates that https trusts (PEM); default: the system's"},
     [SETTING_HTML] = {"html", 0, SETTING_TEXT, COMMAND_BENCH_SERVE, 0, 0, NULL, "FILE", "Report",
                       "write a page with figures and plots"},
     [SETTING_HOST] = {"host", 0, SETTING_TEXT, COMMAND_SERVE, 0, 0, "127.0.0.1", "ADDRESS", "Server",

@@ -441,6 +441,33 @@ class Load(unittest.TestCase):
         os.unlink(keys)
 
     @of_front_end
+    def test_https(self):
+        """The server's own certificate is trusted where its file is given, and the name must be the server's."""
+        with tempfile.TemporaryDirectory() as folder:
+            certificate, key = os.path.join(folder, "certificate"), os.path.join(folder, "key")
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-days", "2",
+                            "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
+            with Server("--tls-certificate", certificate, "--tls-key", key) as server:
+                def bench(host, *options):
+                    return subprocess.run([PROGRAM, "bench", "serve", f"https://{host}:{server.port}", "--requests", "12", "--concurrency",
+                                           "4", "--prompt-tokens", "20", "--tokens", "12", "--json", *options],
+                                          capture_output=True, text=True, timeout=600)
+                done = bench("localhost", "--tls-authorities", certificate)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                figures = json.loads(done.stdout)
+                self.assertEqual((figures["completed"], figures["failed"], figures["output_tokens"]), (12, 0, 144))
+                for host, options, code, said in (("localhost", (), 1, "the certificate of localhost is not trusted"),
+                                                  ("127.0.0.1", ("--tls-authorities", certificate), 1, "not trusted"),
+                                                  ("localhost", ("--tls-authorities", "/dev/null"), 2, "has no certificates"),
+                                                  ("localhost", ("--tls-authorities", "/no/such"), 1, "cannot open /no/such")):
+                    failed = bench(host, *options)
+                    self.assertEqual(failed.returncode, code, failed.stderr)
+                    self.assertIn(said, failed.stderr)
+        with Server() as server: # which speaks no TLS
+            done = subprocess.run([PROGRAM, "bench", "serve", f"https://127.0.0.1:{server.port}"], capture_output=True, text=True, timeout=600)
+            self.assertEqual((done.returncode, "no https with 127.0.0.1" in done.stderr), (1, True), done.stderr)
+
+    @of_front_end
     def test_character_of_code_zero(self):
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -473,6 +500,35 @@ class Load(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         figures = json.loads(done.stdout)
         self.assertEqual((figures["completed"], figures["failed"], figures["output_tokens"]), (2, 0, 6))
+
+    @of_front_end
+    def test_server_without_chunks(self):
+        """A stream that ends with its connection, with events as short as the standard lets them be."""
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def answer(self, body):
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_GET(self):
+                self.answer(b'{"object": "list", "data": [{"id": "m"}]}')
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.answer(b'data:{"choices":[{"text":"a"}]}\n\ndata:{"choices":[{"text":"b"}]}\n\n'
+                            b'data:{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2}}\n\ndata:[DONE]\n\n')
+
+            def log_message(self, *arguments):
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            done = subprocess.run([PROGRAM, "bench", "serve", "http://127.0.0.1:%d" % server.server_port, "--requests", "2", "--json"],
+                                  capture_output=True, text=True, timeout=600)
+            server.shutdown()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        figures = json.loads(done.stdout)
+        self.assertEqual((figures["completed"], figures["failed"], figures["output_tokens"]), (2, 0, 4))
 
     @of_front_end
     def test_server_of_short_contexts(self):

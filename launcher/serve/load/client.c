@@ -16,13 +16,15 @@
 #include "base/json.h"
 #include "launcher/serve/json_text.h"
 #include "launcher/serve/load/load.h"
+#include "launcher/serve/load/tls.h"
 
 #define LONGEST_REPLY ((size_t)64 << 20)
 #define IDLE_SECONDS  300.0 /* a stream that says nothing for so long is given up */
 
 /* One connection and the request on it. */
 typedef struct stream {
-    int fd; /* -1: free */
+    int fd;           /* -1: free */
+    tls_session *tls; /* NULL: plain HTTP */
     int32_t request;
     trm_bytes out, in;
     size_t sent, parsed; /* of `in`, after the headers */
@@ -39,6 +41,7 @@ typedef struct loader {
     const load_options *options;
     load_report *report;
     char host[256], port[16], base[256];
+    tls_trust *trust;                   /* of https, else NULL */
     struct addrinfo *address, *reached; /* all of the host's; one of them where the server listens */
     int64_t longest;                    /* tokens of a sequence, as the server tells; 0: it does not */
     stream *streams;                    /* [concurrency] */
@@ -100,18 +103,20 @@ static trm_status reach(loader *l)
 static trm_status split_url(loader *l)
 {
     const char *url = l->options->url, *at;
-    if (strncmp(url, "http://", 7) != 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "server is \"%.200s\", expected http://HOST:PORT", url);
+    bool secure = strncmp(url, "https://", 8) == 0;
+    if (!secure && strncmp(url, "http://", 7) != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "server is \"%.200s\", expected http://HOST:PORT or https://HOST:PORT",
+                 url);
     }
-    at = url + 7;
+    at = url + (secure ? 8 : 7);
     bool bracket = *at == '[';
     size_t size = bracket ? strcspn(++at, "]") : strcspn(at, ":/");
     if (size == 0 || size >= sizeof(l->host)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "server is \"%.200s\", expected http://HOST:PORT", url);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "server is \"%.200s\", which names no host", url);
     }
     memcpy(l->host, at, size);
     at += size + (bracket && at[size] == ']');
-    strcpy(l->port, "80");
+    strcpy(l->port, secure ? "443" : "80");
     if (*at == ':') {
         size = strspn(++at, "0123456789");
         if (size == 0 || size >= sizeof(l->port)) {
@@ -135,6 +140,9 @@ static trm_status split_url(loader *l)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "server is \"%.200s\", which has too long a path", url);
     }
     memcpy(l->base, at, size);
+    if (secure) {
+        TRM_TRY(tls_trust_create(l->options->authorities, &l->trust));
+    }
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     int failure = getaddrinfo(l->host, l->port, &hints, &l->address);
     if (failure != 0) {
@@ -145,6 +153,8 @@ static trm_status split_url(loader *l)
 
 static void close_stream(stream *s)
 {
+    tls_close(s->tls);
+    s->tls = NULL;
     if (s->fd >= 0) {
         close(s->fd);
     }
@@ -164,7 +174,11 @@ static trm_status open_stream(loader *l, stream *s)
     }
     setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
     s->heard = now_of(l);
-    return TRM_OK;
+    trm_status status = l->trust == NULL ? TRM_OK : tls_open(l->trust, l->host, s->fd, &s->tls);
+    if (status != TRM_OK) {
+        close_stream(s);
+    }
+    return status;
 }
 
 /* Headers and body of a request into s->out. */
@@ -295,7 +309,7 @@ static trm_status take_event(loader *l, stream *s, char *text, size_t size, doub
     return status;
 }
 
-/* Bytes of the body, without the framing of chunks. */
+/* Bytes of a stream, without the framing of chunks. */
 static trm_status take_body(loader *l, stream *s, const char *data, size_t size, double now)
 {
     for (size_t i = 0; i < size; i++) {
@@ -306,8 +320,10 @@ static trm_status take_body(loader *l, stream *s, const char *data, size_t size,
         while (s->line.size > 0 && s->line.data[s->line.size - 1] == '\r') {
             s->line.size--;
         }
-        if (s->line.size > 6 && memcmp(s->line.data, "data: ", 6) == 0) {
-            TRM_TRY(take_event(l, s, s->line.data + 6, s->line.size - 6, now));
+        size_t mark = s->line.size > 5 && memcmp(s->line.data, "data:", 5) == 0 ? 5 : 0;
+        mark += mark > 0 && s->line.data[mark] == ' '; /* which a server may leave out */
+        if (mark > 0) {
+            TRM_TRY(take_event(l, s, s->line.data + mark, s->line.size - mark, now));
         }
         s->line.size = 0;
     }
@@ -362,25 +378,46 @@ static trm_status take_chunks(loader *l, stream *s, double now)
     return TRM_OK;
 }
 
+/* A body that ends with its connection, or after a length. */
+static trm_status take_plain(loader *l, stream *s, double now)
+{
+    if (s->parsed < s->in.size) {
+        TRM_TRY(take_body(l, s, s->in.data + s->parsed, s->in.size - s->parsed, now));
+    }
+    s->in.size = s->parsed = 0;
+    return TRM_OK;
+}
+
+/* Bytes that have come, none where there are no more yet. */
+static trm_status read_some(stream *s, void *data, size_t size, size_t *got, bool *ended)
+{
+    if (s->tls != NULL) {
+        return tls_receive(s->tls, data, size, got, ended);
+    }
+    ssize_t result;
+    do {
+        result = recv(s->fd, data, size, 0);
+    } while (result < 0 && errno == EINTR);
+    if (result < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot receive: %s", strerror(errno));
+    }
+    *ended = result == 0;
+    *got = result > 0 ? (size_t)result : 0;
+    return TRM_OK;
+}
+
 /* Reads what has come. *ended: the server has closed the connection. */
 static trm_status receive(loader *l, stream *s, bool *ended)
 {
     double now = now_of(l);
-    *ended = false;
     for (;;) {
+        size_t got;
         TRM_TRY(trm_bytes_reserve(&s->in, 65536));
-        ssize_t got = recv(s->fd, s->in.data + s->in.size, 65536, 0);
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            break;
-        }
-        if (got < 0 && errno != EINTR) {
-            TRM_FAIL(TRM_ERROR_IO, "cannot receive: %s", strerror(errno));
-        }
+        TRM_TRY(read_some(s, s->in.data + s->in.size, 65536, &got, ended));
         if (got == 0) {
-            *ended = true;
             break;
         }
-        s->in.size += got > 0 ? (size_t)got : 0;
+        s->in.size += got;
         s->heard = now;
         if (s->in.size > LONGEST_REPLY) {
             TRM_FAIL(TRM_ERROR_IO, "the reply is longer than %zu bytes", LONGEST_REPLY);
@@ -389,22 +426,45 @@ static trm_status receive(loader *l, stream *s, bool *ended)
     if (!s->has_head) {
         TRM_TRY(take_head(s));
     }
-    return s->has_head && s->status == 200 && s->chunked && !s->is_whole ? take_chunks(l, s, now) : TRM_OK;
+    if (!s->has_head || s->status != 200 || s->is_whole) {
+        return TRM_OK;
+    }
+    return s->chunked ? take_chunks(l, s, now) : take_plain(l, s, now);
+}
+
+/* Writes as much as goes, none where the connection is not made yet. */
+static trm_status write_some(stream *s, const void *data, size_t size, size_t *sent)
+{
+    if (s->tls != NULL) {
+        return tls_send(s->tls, data, size, sent);
+    }
+    ssize_t result;
+    do {
+        result = send(s->fd, data, size, MSG_NOSIGNAL);
+    } while (result < 0 && errno == EINTR);
+    if (result < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOTCONN) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot send: %s", strerror(errno));
+    }
+    *sent = result > 0 ? (size_t)result : 0;
+    return TRM_OK;
 }
 
 static trm_status transmit(stream *s)
 {
-    while (s->sent < s->out.size) {
-        ssize_t sent = send(s->fd, s->out.data + s->sent, s->out.size - s->sent, MSG_NOSIGNAL);
-        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOTCONN)) {
-            break;
-        }
-        if (sent < 0 && errno != EINTR) {
-            TRM_FAIL(TRM_ERROR_IO, "cannot send: %s", strerror(errno));
-        }
-        s->sent += sent > 0 ? (size_t)sent : 0;
+    size_t sent = 1;
+    while (s->sent < s->out.size && sent > 0) {
+        TRM_TRY(write_some(s, s->out.data + s->sent, s->out.size - s->sent, &sent));
+        s->sent += sent;
     }
     return TRM_OK;
+}
+
+/* What to wait for. */
+static short wanted(const stream *s)
+{
+    bool writes = s->sent < s->out.size;
+    writes = s->tls != NULL ? tls_wants_write(s->tls, writes) : writes;
+    return (short)(POLLIN | (writes ? POLLOUT : 0));
 }
 
 /* The JSON object of a whole body, or NULL. */
@@ -467,7 +527,7 @@ static trm_status find_model(loader *l)
         status = write_request(l, &s, "GET", "/v1/models", NULL);
     }
     while (status == TRM_OK && !ended) {
-        struct pollfd entry = {.fd = s.fd, .events = (short)(POLLIN | (s.sent < s.out.size ? POLLOUT : 0))};
+        struct pollfd entry = {.fd = s.fd, .events = wanted(&s)};
         if (poll(&entry, 1, 10000) <= 0) {
             status = trm_fail(TRM_ERROR_IO, "%s port %s does not answer", l->host, l->port);
             break;
@@ -529,8 +589,7 @@ static trm_status run(loader *l)
         begin_due(l);
         for (int32_t i = 0; i < o->concurrency; i++) {
             const stream *s = &l->streams[i];
-            entries[i] =
-                (struct pollfd){.fd = s->fd, .events = (short)(POLLIN | (s->sent < s->out.size ? POLLOUT : 0))};
+            entries[i] = (struct pollfd){.fd = s->fd, .events = s->fd < 0 ? 0 : wanted(s)};
         }
         double wait = o->rate > 0 && l->begun < o->requests ? l->next_at - now_of(l) : 0.1;
         poll(entries, (nfds_t)o->concurrency, wait <= 0 ? 1 : wait > 0.1 ? 100 : 1 + (int)(wait * 1000));
@@ -572,6 +631,7 @@ out:
         trm_bytes_fini(&l.streams[i].line);
     }
     free(l.streams);
+    tls_trust_destroy(l.trust);
     if (l.address != NULL) {
         freeaddrinfo(l.address);
     }

@@ -1,6 +1,6 @@
 /*
  * A load generator for servers that speak OpenAI's HTTP interface: sends completions as streams, many at a time, and
- * times every piece of text that comes back. One thread, plain HTTP.
+ * times every piece of text that comes back. One thread.
  */
 #ifndef TRM_LAUNCHER_SERVE_LOAD_H
 #define TRM_LAUNCHER_SERVE_LOAD_H
@@ -10,9 +10,10 @@
 #include <trireme/types.h>
 
 typedef struct load_options {
-    const char *url;   /* "http://host:port", or with a path that ends before /v1 */
-    const char *model; /* NULL: the first that /v1/models names */
-    const char *key;   /* for Authorization; NULL: none */
+    const char *url;         /* "http://host:port" or https, or with a path that ends before /v1 */
+    const char *model;       /* NULL: the first that /v1/models names */
+    const char *key;         /* for Authorization; NULL: none */
+    const char *authorities; /* PEM file of whom https trusts; NULL: the system's */
     int32_t requests, concurrency;
     double rate; /* requests a second, at random times; 0: as many at a time as concurrency lets */
     int32_t prompt_tokens, output_tokens;

@@ -1,0 +1,234 @@
+/* Sessions over GnuTLS, whose functions and constants of version 3 (soname 30) are declared here as its manual has
+ * them. */
+#include "launcher/serve/load/tls.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/library.h"
+
+#define AS_CLIENT       (1u << 1)
+#define NEVER_WAITS     (1u << 3)
+#define WITHOUT_SIGPIPE (1u << 6)
+
+enum { CREDENTIALS_CERTIFICATE = 1, NAME_DNS = 1, FORMAT_PEM = 1, CERTIFICATE_X509 = 1 };
+enum { E_AGAIN = -28, E_INTERRUPTED = -52, E_PREMATURE_END = -110, E_CERTIFICATE = -348 };
+
+typedef struct text_datum { /* gnutls_datum_t */
+    unsigned char *data;
+    unsigned size;
+} text_datum;
+
+static struct {
+    int (*certificate_allocate_credentials)(void **credentials);
+    void (*certificate_free_credentials)(void *credentials);
+    int (*certificate_set_x509_system_trust)(void *credentials);
+    int (*certificate_set_x509_trust_file)(void *credentials, const char *file, int format);
+    int (*certificate_verification_status_print)(unsigned status, int kind, text_datum *text, unsigned flags);
+    int (*init)(void **session, unsigned flags);
+    void (*deinit)(void *session);
+    int (*set_default_priority)(void *session);
+    int (*server_name_set)(void *session, int kind, const void *name, size_t size);
+    void (*session_set_verify_cert)(void *session, const char *host, unsigned flags);
+    unsigned (*session_get_verify_cert_status)(void *session);
+    int (*credentials_set)(void *session, int kind, void *credentials);
+    void (*transport_set_int2)(void *session, int from, int to);
+    int (*handshake)(void *session);
+    int (*record_get_direction)(void *session);
+    ssize_t (*record_send)(void *session, const void *data, size_t size);
+    ssize_t (*record_recv)(void *session, void *data, size_t size);
+    int (*error_is_fatal)(int error);
+    const char *(*strerror)(int error);
+} gnutls;
+
+static struct {
+    pthread_once_t once;
+    trm_status status;
+    void *handle;
+    char why[512];
+} library = {.once = PTHREAD_ONCE_INIT};
+
+struct tls_trust {
+    void *credentials;
+};
+
+struct tls_session {
+    void *session;
+    char host[256];
+    bool begun, open; /* the handshake is */
+};
+
+static void load_library(void)
+{
+    static const char *const names[] = {"libgnutls.so.30"};
+    static const trm_library_symbol symbols[] = {
+#define SYMBOL(name) {"gnutls_" #name, &gnutls.name, false}
+        SYMBOL(certificate_allocate_credentials),
+        SYMBOL(certificate_free_credentials),
+        SYMBOL(certificate_set_x509_system_trust),
+        SYMBOL(certificate_set_x509_trust_file),
+        SYMBOL(certificate_verification_status_print),
+        SYMBOL(init),
+        SYMBOL(deinit),
+        SYMBOL(set_default_priority),
+        SYMBOL(server_name_set),
+        SYMBOL(session_set_verify_cert),
+        SYMBOL(session_get_verify_cert_status),
+        SYMBOL(credentials_set),
+        SYMBOL(transport_set_int2),
+        SYMBOL(handshake),
+        SYMBOL(record_get_direction),
+        SYMBOL(record_send),
+        SYMBOL(record_recv),
+        SYMBOL(error_is_fatal),
+        SYMBOL(strerror),
+#undef SYMBOL
+    };
+    library.status =
+        trm_library_open(names, 1, symbols, (int32_t)(sizeof(symbols) / sizeof(symbols[0])), &library.handle);
+    if (library.status != TRM_OK) {
+        snprintf(library.why, sizeof(library.why), "%s", trm_last_error());
+    }
+}
+
+trm_status tls_trust_create(const char *authorities, tls_trust **trust)
+{
+    pthread_once(&library.once, load_library);
+    if (library.status != TRM_OK) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "https needs GnuTLS: %s", library.why);
+    }
+    if (authorities != NULL && access(authorities, R_OK) != 0) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot open %s: %s", authorities, strerror(errno));
+    }
+    tls_trust *t = calloc(1, sizeof(*t));
+    if (t == NULL || gnutls.certificate_allocate_credentials(&t->credentials) < 0) {
+        free(t);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate what https trusts");
+    }
+    int found = authorities == NULL ? gnutls.certificate_set_x509_system_trust(t->credentials)
+                                    : gnutls.certificate_set_x509_trust_file(t->credentials, authorities, FORMAT_PEM);
+    if (found <= 0 && authorities != NULL) {
+        tls_trust_destroy(t);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s has no certificates: %s", authorities,
+                 found < 0 ? gnutls.strerror(found) : "it is empty");
+    }
+    *trust = t; /* a system without authorities trusts no server, which is told of the server */
+    return TRM_OK;
+}
+
+void tls_trust_destroy(tls_trust *trust)
+{
+    if (trust != NULL) {
+        gnutls.certificate_free_credentials(trust->credentials);
+        free(trust);
+    }
+}
+
+static bool is_address(const char *host)
+{
+    unsigned char address[sizeof(struct in6_addr)];
+    return inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1;
+}
+
+trm_status tls_open(tls_trust *trust, const char *host, int fd, tls_session **session)
+{
+    tls_session *s = calloc(1, sizeof(*s));
+    if (s == NULL || gnutls.init(&s->session, AS_CLIENT | NEVER_WAITS | WITHOUT_SIGPIPE) < 0) {
+        free(s);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a session of https");
+    }
+    snprintf(s->host, sizeof(s->host), "%s", host);
+    int result = gnutls.set_default_priority(s->session);
+    if (result >= 0) {
+        result = gnutls.credentials_set(s->session, CREDENTIALS_CERTIFICATE, trust->credentials);
+    }
+    if (result >= 0 && !is_address(host)) { /* addresses are not named (RFC 6066, 3) */
+        result = gnutls.server_name_set(s->session, NAME_DNS, host, strlen(host));
+    }
+    if (result < 0) {
+        tls_close(s);
+        TRM_FAIL(TRM_ERROR_INTERNAL, "cannot make a session of https: %s", gnutls.strerror(result));
+    }
+    gnutls.session_set_verify_cert(s->session, s->host, 0);
+    gnutls.transport_set_int2(s->session, fd, fd);
+    *session = s;
+    return TRM_OK;
+}
+
+void tls_close(tls_session *session)
+{
+    if (session != NULL) {
+        gnutls.deinit(session->session);
+        free(session);
+    }
+}
+
+bool tls_wants_write(const tls_session *session, bool writes)
+{
+    return session->open ? writes : !session->begun || gnutls.record_get_direction(session->session) == 1;
+}
+
+static bool is_passing(ssize_t result)
+{
+    return result == E_AGAIN || result == E_INTERRUPTED || (result < 0 && gnutls.error_is_fatal((int)result) == 0);
+}
+
+/* A certificate that is not trusted, with the reasons. */
+static trm_status fail_certificate(const tls_session *s)
+{
+    text_datum text = {0};
+    unsigned status = gnutls.session_get_verify_cert_status(s->session);
+    bool told = gnutls.certificate_verification_status_print(status, CERTIFICATE_X509, &text, 0) >= 0;
+    (void)trm_fail(TRM_ERROR_IO, "the certificate of %s is not trusted: %s", s->host,
+                   told ? (const char *)text.data : "it cannot be verified");
+    free(text.data); /* GnuTLS takes memory from malloc unless it is told otherwise */
+    return TRM_ERROR_IO;
+}
+
+static trm_status shake_hands(tls_session *s)
+{
+    s->begun = true;
+    int result = s->open ? 0 : gnutls.handshake(s->session);
+    s->open = s->open || result == 0;
+    if (s->open || is_passing(result)) {
+        return TRM_OK;
+    }
+    if (result == E_CERTIFICATE) {
+        return fail_certificate(s);
+    }
+    TRM_FAIL(TRM_ERROR_IO, "no https with %s: %s", s->host, gnutls.strerror(result));
+}
+
+trm_status tls_send(tls_session *s, const void *data, size_t size, size_t *moved)
+{
+    *moved = 0;
+    TRM_TRY(shake_hands(s));
+    ssize_t sent = s->open ? gnutls.record_send(s->session, data, size) : E_AGAIN;
+    if (sent < 0 && !is_passing(sent)) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot send: %s", gnutls.strerror((int)sent));
+    }
+    *moved = sent > 0 ? (size_t)sent : 0;
+    return TRM_OK;
+}
+
+trm_status tls_receive(tls_session *s, void *data, size_t size, size_t *moved, bool *ended)
+{
+    *moved = 0;
+    *ended = false;
+    TRM_TRY(shake_hands(s));
+    ssize_t got = s->open ? gnutls.record_recv(s->session, data, size) : E_AGAIN;
+    *ended = got == 0 || got == E_PREMATURE_END; /* many servers close without a word */
+    if (got < 0 && !*ended && !is_passing(got)) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot receive: %s", gnutls.strerror((int)got));
+    }
+    *moved = got > 0 ? (size_t)got : 0;
+    return TRM_OK;
+}
