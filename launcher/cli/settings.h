@@ -25,7 +25,7 @@ enum {
                   COMMAND_BENCH_SERVE | COMMAND_COMPARE | COMMAND_REFIT,
 };
 
-/* One entry per row of the table in settings.c, in the same order. */
+/* One entry per row of the table in settings_table.c, in the same order. */
 typedef enum setting_id {
     SETTING_PROMPT,
     SETTING_FILE,
