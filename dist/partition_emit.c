@@ -1,326 +1,20 @@
 /*
- * Writes one rank's network: the layers as chosen, over this rank's parts of their tensors, with the conversions
- * between them as slices and DIST_COLLECTIVE layers, each just before the first layer that needs it.
+ * Writes one rank's network: the layers as chosen, over this rank's parts of their tensors, what crosses between
+ * stages, and the outputs. The conversions that layers need (partition_forms.c) come each just before the first that
+ * does.
  */
-#include "dist/partition_problem.h"
+#include "dist/partition_emitter.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "dist/context_parallel.h"
 #include "dist/world.h"
-#include "graph/regions.h"
-
-typedef struct emitter {
-    const trm_partitioner *partitioner;
-    const trm_mesh *mesh;
-    int32_t world_rank;
-    int32_t rank;         /* along tp or cp; along dp where the batch is shared */
-    int32_t stage;        /* along pp */
-    int32_t begin, end;   /* layers of the stage */
-    trm_network *network; /* being written */
-    trm_tensor **tensors; /* [n_tensors, TRM_MAX_FORMS] in the new network; NULL: not made */
-    trm_form_set *forms;  /* [n_tensors] as the search saw them */
-    trm_regions regions;  /* of the whole network */
-    int32_t runs;         /* of the layer that is being written */
-    trm_arena arena;      /* for this call */
-    trm_partition_report *report;
-} emitter;
-
-static trm_tensor **slot_of(const emitter *e, const trm_tensor *tensor, int32_t form)
-{
-    return &e->tensors[(size_t)tensor->index * TRM_MAX_FORMS + (size_t)form];
-}
-
-static const trm_sharding *form_of(const emitter *e, const trm_tensor *tensor, int32_t form)
-{
-    return &e->partitioner->tensors[tensor->index].forms[form];
-}
-
-/* Which of the parts this rank holds. */
-static int64_t part_of(const emitter *e, const trm_sharding *sharding)
-{
-    return (int64_t)e->rank * sharding->parts / e->partitioner->n;
-}
-
-/* ---- constants and states ---------------------------------------------------------------------- */
-
-/* The first position of this rank's part, and how much of it is there; the rest is zeros. */
-static void part_range(const emitter *e, const trm_tensor *tensor, const trm_sharding *form, int64_t *start,
-                       int64_t *length)
-{
-    int64_t size = tensor->dims.d[form->axis];
-    int64_t each = trm_ceil_div(size, form->parts);
-    *start = part_of(e, form) * each;
-    *length = size - *start < each ? size - *start : each;
-}
-
-static trm_status cut_weight(const emitter *e, const trm_tensor *tensor, const trm_sharding *form, trm_weight **cut)
-{
-    if (form->kind == TRM_REPLICATED) {
-        return trm_weight_clone(tensor->weight, cut);
-    }
-    int64_t start, length, each = trm_ceil_div(tensor->dims.d[form->axis], form->parts);
-    part_range(e, tensor, form, &start, &length);
-    trm_weight *slice;
-    TRM_TRY(trm_weight_slice(tensor->weight, form->axis, start, length, &slice));
-    if (length == each) {
-        *cut = slice;
-        return TRM_OK;
-    }
-    trm_status status = trm_weight_pad(slice, form->axis, each, cut);
-    trm_weight_destroy(slice);
-    return status;
-}
-
-/* The elements of this rank's part of an inline constant, in the arena of this call. */
-static const void *cut_value(emitter *e, const trm_tensor *tensor, const trm_sharding *form)
-{
-    if (form->kind == TRM_REPLICATED) {
-        return tensor->value;
-    }
-    int64_t start, length, each = trm_ceil_div(tensor->dims.d[form->axis], form->parts);
-    part_range(e, tensor, form, &start, &length);
-    size_t outer = 1, inner = trm_dtype_size(tensor->dtype);
-    for (int32_t i = 0; i < tensor->dims.n; i++) {
-        if (i < form->axis) {
-            outer *= (size_t)tensor->dims.d[i];
-        } else if (i > form->axis) {
-            inner *= (size_t)tensor->dims.d[i];
-        }
-    }
-    char *to = trm_arena_alloc(&e->arena, outer * (size_t)each * inner); /* zeroed */
-    const char *from = tensor->value;
-    for (size_t i = 0; to != NULL && i < outer; i++) {
-        memcpy(to + i * (size_t)each * inner, from + (i * (size_t)tensor->dims.d[form->axis] + (size_t)start) * inner,
-               (size_t)length * inner);
-    }
-    return to;
-}
-
-static trm_status make_kept(emitter *e, const trm_tensor *tensor, int32_t f)
-{
-    const trm_sharding *form = form_of(e, tensor, f);
-    trm_tensor **made = slot_of(e, tensor, f);
-    trm_dims dims = trm_sharding_local_dims(&tensor->dims, form);
-    if (*made != NULL) {
-        return TRM_OK;
-    }
-    if (tensor->role == TRM_TENSOR_STATE) {
-        return trm_network_add_state(e->network, tensor->name, tensor->dtype, dims, made);
-    }
-    if (tensor->weight != NULL) {
-        trm_weight *weight;
-        TRM_TRY(cut_weight(e, tensor, form, &weight));
-        return trm_network_add_weight(e->network, tensor->name, weight, tensor->dtype, made);
-    }
-    const void *value = cut_value(e, tensor, form);
-    if (value == NULL) {
-        return TRM_ERROR_OUT_OF_MEMORY;
-    }
-    return trm_network_add_constant(e->network, tensor->name, tensor->dtype, dims, value, made);
-}
-
-/* ---- conversions ------------------------------------------------------------------------------- */
-
-static int32_t world_size(const trm_mesh *mesh)
-{
-    int32_t size = 1;
-    for (int32_t i = 0; i < TRM_AXIS_COUNT; i++) {
-        size *= mesh->size[i];
-    }
-    return size;
-}
-
-/* The groups of ranks along dp. */
-static void list_batch_groups(const trm_mesh *mesh, trm_collective_params *params)
-{
-    const int32_t n = mesh->size[TRM_AXIS_DP], world = world_size(mesh);
-    int32_t at = 0;
-    params->n_ranks = n;
-    params->n_groups = n == world ? 0 : world / n;
-    params->group_size = n == world ? 0 : n;
-    for (int32_t i = 0; i < world && n < world; i++) {
-        if (trm_mesh_coordinate(mesh, TRM_AXIS_DP, i) == 0) {
-            trm_mesh_group(mesh, TRM_AXIS_DP, i, params->groups + at);
-            at += n;
-        }
-    }
-}
-
-/*
- * The groups of ranks that hold the different parts. tp and cp are the innermost axes of the mesh: their groups are
- * runs of n ranks. With fewer parts than ranks each run falls into n / parts groups of ranks n / parts apart.
- */
-static void list_groups(const trm_mesh *mesh, int32_t parts, trm_collective_params *params)
-{
-    int32_t n = trm_mesh_tensor_ranks(mesh), world = world_size(mesh), apart = n / parts, at = 0;
-    params->n_ranks = parts;
-    if (parts == world) {
-        return;
-    }
-    params->n_groups = world / parts;
-    params->group_size = parts;
-    for (int32_t run = 0; run < world; run += n) {
-        for (int32_t first = 0; first < apart; first++) {
-            for (int32_t j = 0; j < parts; j++) {
-                params->groups[at++] = run + first + j * apart;
-            }
-        }
-    }
-}
-
-trm_status trm_partition_open_groups(const trm_mesh *mesh, const trm_partition_report *report,
-                                     trm_communicator *communicator)
-{
-    for (int32_t i = 0; i < report->n_parts + report->shares_batch; i++) {
-        trm_collective_params params = {.op = TRM_ALL_REDUCE};
-        trm_communicator *part;
-        if (i < report->n_parts) {
-            list_groups(mesh, report->parts[i], &params);
-        } else {
-            list_batch_groups(mesh, &params);
-        }
-        TRM_TRY(trm_communicator_part(communicator, params.groups, params.n_groups, params.group_size, &part));
-    }
-    return TRM_OK;
-}
-
-static trm_status add_named(emitter *e, const trm_tensor *tensor, const char *what, const trm_layer_desc *desc,
-                            trm_tensor *input, trm_tensor **output)
-{
-    const char *name = trm_arena_printf(&e->arena, "%s.%s", tensor->name, what);
-    if (name == NULL) {
-        return TRM_ERROR_OUT_OF_MEMORY;
-    }
-    return trm_network_add_layer(e->network, name, desc, &input, 1, output);
-}
-
-static trm_status add_collective(emitter *e, const trm_tensor *tensor, const char *what, trm_collective_op op,
-                                 int32_t axis, int32_t parts, trm_tensor *input, trm_tensor **output)
-{
-    bool reduces = op == TRM_ALL_REDUCE || op == TRM_REDUCE_SCATTER;
-    trm_layer_desc desc = {
-        .kind = TRM_LAYER_DIST_COLLECTIVE,
-        .collective = {.op = op, .reduce = reduces ? TRM_REDUCE_SUM : TRM_REDUCE_NONE, .axis = axis}};
-    if (e->partitioner->shares_batch) {
-        list_batch_groups(e->mesh, &desc.collective);
-    } else {
-        list_groups(e->mesh, parts, &desc.collective);
-    }
-    e->report->n_collectives++;
-    return add_named(e, tensor, what, &desc, input, output);
-}
-
-static trm_status add_slice(emitter *e, const trm_tensor *tensor, const char *what, int32_t axis, int64_t start,
-                            int64_t end, trm_tensor *input, trm_tensor **output)
-{
-    trm_layer_desc desc = {.kind = TRM_LAYER_SLICE, .slice = {.axis = axis, .start = start, .end = end, .step = 1}};
-    return add_named(e, tensor, what, &desc, input, output);
-}
-
-/* `x` by the elements of a constant, one of which is `factor` and the others 1. */
-static trm_status scale_sizes(emitter *e, const trm_tensor *tensor, const char *what, trm_elementwise_op op, int32_t at,
-                              int64_t factor, trm_tensor *x, trm_tensor **output)
-{
-    int64_t factors[TRM_MAX_DIMS];
-    const trm_layer_desc desc = {.kind = TRM_LAYER_ELEMENTWISE, .elementwise = {op}};
-    const char *name = trm_arena_printf(&e->arena, "%s.%s", tensor->name, what);
-    const char *name_of_factors = trm_arena_printf(&e->arena, "%s.%s.by", tensor->name, what);
-    trm_tensor *inputs[2] = {x};
-    if (name == NULL || name_of_factors == NULL) {
-        return TRM_ERROR_OUT_OF_MEMORY;
-    }
-    assert(x->dims.n == 1 && x->dims.d[0] <= TRM_MAX_DIMS);
-    for (int32_t i = 0; i < x->dims.d[0]; i++) {
-        factors[i] = i == at ? factor : 1;
-    }
-    TRM_TRY(trm_network_add_constant(e->network, name_of_factors, TRM_I64, x->dims, factors, &inputs[1]));
-    return trm_network_add_layer(e->network, name, &desc, inputs, 2, output);
-}
-
-/* This rank's part of a batch of unknown size: a slice from and to where its size says. */
-static trm_status cut_batch(emitter *e, const trm_tensor *tensor, const trm_sharding *form, trm_tensor *input,
-                            trm_tensor **output)
-{
-    const trm_layer_desc count = {.kind = TRM_LAYER_SHAPE, .shape = {form->axis, form->axis + 1}};
-    const trm_layer_desc cut = {.kind = TRM_LAYER_SLICE, .slice = {.axis = form->axis, .end = INT64_MAX, .step = 1}};
-    const char *name = trm_arena_printf(&e->arena, "%s.part", tensor->name);
-    trm_tensor *size, *inputs[3] = {input};
-    if (name == NULL) {
-        return TRM_ERROR_OUT_OF_MEMORY;
-    }
-    TRM_TRY(add_named(e, tensor, "batch", &count, input, &size));
-    TRM_TRY(scale_sizes(e, tensor, "share", TRM_ELEMENTWISE_DIV, 0, form->parts, size, &size));
-    TRM_TRY(scale_sizes(e, tensor, "begin", TRM_ELEMENTWISE_MUL, 0, part_of(e, form), size, &inputs[1]));
-    TRM_TRY(scale_sizes(e, tensor, "end", TRM_ELEMENTWISE_MUL, 0, part_of(e, form) + 1, size, &inputs[2]));
-    return trm_network_add_layer(e->network, name, &cut, inputs, 3, output);
-}
-
-static trm_status convert(emitter *e, const trm_tensor *tensor, trm_conversion step)
-{
-    const trm_sharding *from = form_of(e, tensor, step.from), *to = form_of(e, tensor, step.to);
-    trm_tensor *input = *slot_of(e, tensor, step.from), **output = slot_of(e, tensor, step.to);
-    e->report->seconds += e->runs * trm_partition_conversion_seconds(e->partitioner, tensor, from, to);
-    e->report->bytes_exchanged += e->runs * trm_partition_conversion_bytes(e->partitioner, tensor, from, to);
-    if (from->kind == TRM_REPLICATED && tensor->dims.d[to->axis] < 0) {
-        return cut_batch(e, tensor, to, input, output);
-    }
-    if (from->kind == TRM_REPLICATED) {
-        int64_t start, length;
-        part_range(e, tensor, to, &start, &length);
-        return add_slice(e, tensor, "part", to->axis, start, start + length, input, output);
-    }
-    if (from->kind == TRM_PARTIAL && to->kind == TRM_REPLICATED) {
-        return add_collective(e, tensor, "all_reduce", TRM_ALL_REDUCE, 0, from->parts, input, output);
-    }
-    if (from->kind == TRM_PARTIAL) {
-        return add_collective(e, tensor, "reduce_scatter", TRM_REDUCE_SCATTER, to->axis, to->parts, input, output);
-    }
-    assert(from->kind == TRM_SPLIT && to->kind == TRM_REPLICATED);
-    TRM_TRY(add_collective(e, tensor, "all_gather", TRM_ALL_GATHER, from->axis, from->parts, input, output));
-    if (trm_sharding_is_even(&tensor->dims, from)) {
-        return TRM_OK;
-    }
-    return add_slice(e, tensor, "trim", from->axis, 0, tensor->dims.d[from->axis], *output, output);
-}
-
-/* Makes a form of a tensor, as the search did. */
-static trm_status acquire(emitter *e, const trm_tensor *tensor, int32_t form)
-{
-    if (tensor->role == TRM_TENSOR_CONSTANT || tensor->role == TRM_TENSOR_STATE) {
-        return make_kept(e, tensor, form);
-    }
-    trm_conversion steps[2];
-    int32_t n_steps;
-    trm_partition_acquire(e->partitioner, &e->partitioner->tensors[tensor->index], form, &e->forms[tensor->index],
-                          steps, &n_steps);
-    for (int32_t i = 0; i < n_steps; i++) {
-        if (*slot_of(e, tensor, steps[i].to) == NULL) {
-            TRM_TRY(convert(e, tensor, steps[i]));
-        }
-    }
-    assert(*slot_of(e, tensor, form) != NULL);
-    return TRM_OK;
-}
-
-/* A tensor is there: a pin makes its form the only one. */
-static trm_status arrive(emitter *e, const trm_tensor *tensor, int32_t form)
-{
-    int32_t pin = e->partitioner->tensors[tensor->index].pin;
-    e->forms[tensor->index] = 1u << form;
-    if (pin >= 0) {
-        TRM_TRY(acquire(e, tensor, pin));
-        e->forms[tensor->index] = 1u << pin;
-    }
-    return TRM_OK;
-}
 
 /* ---- between stages ---------------------------------------------------------------------------- */
 
-static int32_t stage_of(const emitter *e, const trm_tensor *tensor)
+static int32_t stage_of(const trm_emitter *e, const trm_tensor *tensor)
 {
     int32_t stage = 0;
     while (e->partitioner->stage_begins[stage + 1] <= tensor->producer->index) {
@@ -330,29 +24,29 @@ static int32_t stage_of(const emitter *e, const trm_tensor *tensor)
 }
 
 /* The rank with this rank's place in another stage. */
-static int32_t peer_in(const emitter *e, int32_t stage)
+static int32_t peer_in(const trm_emitter *e, int32_t stage)
 {
     return e->world_rank + (stage - e->stage) * e->partitioner->n;
 }
 
-static void count_send(emitter *e, const trm_tensor *tensor)
+static void count_send(trm_emitter *e, const trm_tensor *tensor)
 {
     e->report->n_collectives++;
-    e->report->seconds += trm_partition_send_seconds(e->partitioner, tensor, form_of(e, tensor, 0));
+    e->report->seconds += trm_partition_send_seconds(e->partitioner, tensor, trm_emitter_form(e, tensor, 0));
 }
 
-static trm_status send(emitter *e, const trm_tensor *tensor, int32_t stage)
+static trm_status send(trm_emitter *e, const trm_tensor *tensor, int32_t stage)
 {
     trm_layer_desc desc = {
         .kind = TRM_LAYER_DIST_COLLECTIVE,
         .collective = {.op = TRM_SEND, .reduce = TRM_REDUCE_NONE, .root = peer_in(e, stage), .n_ranks = 2}};
     trm_tensor *sent;
     count_send(e, tensor);
-    return add_named(e, tensor, "send", &desc, *slot_of(e, tensor, 0), &sent);
+    return trm_emitter_add(e, tensor, "send", &desc, *trm_emitter_slot(e, tensor, 0), &sent);
 }
 
 /* Its dims are those of the network's inputs, which every stage has. */
-static trm_status receive(emitter *e, const trm_tensor *tensor, int32_t stage)
+static trm_status receive(trm_emitter *e, const trm_tensor *tensor, int32_t stage)
 {
     const trm_partition_tensor *t = &e->partitioner->tensors[tensor->index];
     trm_layer_desc desc = {.kind = TRM_LAYER_DIST_COLLECTIVE,
@@ -373,31 +67,31 @@ static trm_status receive(emitter *e, const trm_tensor *tensor, int32_t stage)
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     count_send(e, tensor);
-    return trm_network_add_layer(e->network, name, &desc, inputs, n_inputs, slot_of(e, tensor, 0));
+    return trm_network_add_layer(e->network, name, &desc, inputs, n_inputs, trm_emitter_slot(e, tensor, 0));
 }
 
 /*
  * What crosses into a stage comes from the one before, and what crosses out of it goes to the next, in the order of
  * tensors on both sides. A stage receives first and sends last, so no two wait for each other.
  */
-static trm_status receive_crossing(emitter *e)
+static trm_status receive_crossing(trm_emitter *e)
 {
     const trm_network *network = e->partitioner->network;
     for (int32_t i = 0; e->stage > 0 && i < network->n_tensors; i++) {
         if (trm_partition_crosses(&e->partitioner->tensors[i], e->begin)) {
             TRM_TRY(receive(e, network->tensors[i], e->stage - 1));
-            TRM_TRY(arrive(e, network->tensors[i], 0));
+            TRM_TRY(trm_emitter_arrive(e, network->tensors[i], 0));
         }
     }
     return TRM_OK;
 }
 
-static trm_status send_crossing(emitter *e)
+static trm_status send_crossing(trm_emitter *e)
 {
     const trm_network *network = e->partitioner->network;
     for (int32_t i = 0; e->end < network->n_layers && i < network->n_tensors; i++) {
         if (trm_partition_crosses(&e->partitioner->tensors[i], e->end)) {
-            TRM_TRY(acquire(e, network->tensors[i], 0));
+            TRM_TRY(trm_emitter_acquire(e, network->tensors[i], 0));
             TRM_TRY(send(e, network->tensors[i], e->stage + 1));
         }
     }
@@ -405,7 +99,7 @@ static trm_status send_crossing(emitter *e)
 }
 
 /* A network output goes from the stage that makes it to those that have not received it already. */
-static trm_status share_output(emitter *e, const trm_tensor *output)
+static trm_status share_output(trm_emitter *e, const trm_tensor *output)
 {
     int32_t owner = stage_of(e, output);
     for (int32_t stage = 0; stage < e->partitioner->n_stages; stage++) {
@@ -423,9 +117,9 @@ static trm_status share_output(emitter *e, const trm_tensor *output)
 /* ---- layers ------------------------------------------------------------------------------------ */
 
 /* What of a layer's parameters depends on the sharding. */
-static void localize(const emitter *e, const trm_layer *layer, const trm_strategy *strategy, trm_layer_desc *desc)
+static void localize(const trm_emitter *e, const trm_layer *layer, const trm_strategy *strategy, trm_layer_desc *desc)
 {
-    const trm_sharding *out = form_of(e, layer->outputs[0], strategy->outputs[0]);
+    const trm_sharding *out = trm_emitter_form(e, layer->outputs[0], strategy->outputs[0]);
     if (desc->kind == TRM_LAYER_RESHAPE) {
         trm_dims dims = trm_sharding_local_dims(&layer->outputs[0]->dims, out);
         for (int32_t i = 0; i < dims.n; i++) {
@@ -444,52 +138,52 @@ static void localize(const emitter *e, const trm_layer *layer, const trm_strateg
         bool by_groups = out->kind == TRM_SPLIT && out->axis == 1 && desc->group_norm.groups > 0;
         desc->group_norm.groups /= by_groups ? out->parts : 1;
     } else if (desc->kind == TRM_LAYER_EMBEDDING) {
-        const trm_sharding *table = form_of(e, layer->inputs[0], strategy->inputs[0]);
+        const trm_sharding *table = trm_emitter_form(e, layer->inputs[0], strategy->inputs[0]);
         if (table->kind == TRM_SPLIT && table->axis == 0) {
             int64_t start, length;
-            part_range(e, layer->inputs[0], table, &start, &length);
+            trm_emitter_part_range(e, layer->inputs[0], table, &start, &length);
             desc->embedding.first_row += start;
         }
     }
 }
 
 /* The bias of a product in summands, and what a convolution adds, is in the first of them. */
-static bool leaves_out(const emitter *e, const trm_layer *layer, const trm_strategy *strategy, int32_t input)
+static bool leaves_out(const trm_emitter *e, const trm_layer *layer, const trm_strategy *strategy, int32_t input)
 {
-    const trm_sharding *out = form_of(e, layer->outputs[0], strategy->outputs[0]);
+    const trm_sharding *out = trm_emitter_form(e, layer->outputs[0], strategy->outputs[0]);
     bool is_added = layer->desc.kind == TRM_LAYER_MATMUL           ? input == 2
                     : layer->desc.kind == TRM_LAYER_DEQUANT_MATMUL ? input == TRM_DEQUANT_MATMUL_BIAS
                     : layer->desc.kind == TRM_LAYER_CONVOLUTION    ? input >= 2
                     : layer->desc.kind == TRM_LAYER_DECONVOLUTION  ? input == 2
                                                                    : false;
-    return is_added && out->kind == TRM_PARTIAL && part_of(e, out) > 0;
+    return is_added && out->kind == TRM_PARTIAL && trm_emitter_part(e, out) > 0;
 }
 
 /* A slice of keys or values; of what a transpose makes it is cut out before that. */
-static trm_status cut_seen(emitter *e, const trm_tensor *tensor, int32_t rows, int64_t begin, int64_t end,
+static trm_status cut_seen(trm_emitter *e, const trm_tensor *tensor, int32_t rows, int64_t begin, int64_t end,
                            trm_tensor **made)
 {
     const trm_layer *from = (*made)->producer;
     if (from == NULL || from->desc.kind != TRM_LAYER_TRANSPOSE) {
-        return add_slice(e, tensor, "seen", rows, begin, end, *made, made);
+        return trm_emitter_slice(e, tensor, "seen", rows, begin, end, *made, made);
     }
     const trm_layer_desc order = from->desc;
-    TRM_TRY(add_slice(e, tensor, "part", order.transpose.perm[rows], begin, end, from->inputs[0], made));
-    return add_named(e, tensor, "seen", &order, *made, made);
+    TRM_TRY(trm_emitter_slice(e, tensor, "part", order.transpose.perm[rows], begin, end, from->inputs[0], made));
+    return trm_emitter_add(e, tensor, "seen", &order, *made, made);
 }
 
 /* Rows of queries: the keys that they see, and their columns of the mask. */
-static trm_status cut_keys(emitter *e, const trm_layer *layer, const trm_strategy *strategy, trm_tensor **inputs,
+static trm_status cut_keys(trm_emitter *e, const trm_layer *layer, const trm_strategy *strategy, trm_tensor **inputs,
                            trm_layer_desc *desc)
 {
     const trm_tensor *q = layer->inputs[TRM_ATTENTION_Q], *k = layer->inputs[TRM_ATTENTION_K];
     const int32_t rows = desc->attention.form == TRM_ATTENTION_PADDED_BNHD ? 1 : 2;
-    const trm_sharding *form = form_of(e, q, strategy->inputs[TRM_ATTENTION_Q]);
+    const trm_sharding *form = trm_emitter_form(e, q, strategy->inputs[TRM_ATTENTION_Q]);
     if (desc->attention.causal == TRM_CAUSAL_NONE || form->kind != TRM_SPLIT || form->axis != rows) {
         return TRM_OK;
     }
     int64_t start, length, begin, end;
-    part_range(e, q, form, &start, &length);
+    trm_emitter_part_range(e, q, form, &start, &length);
     trm_context_parallel_keys(&desc->attention, q->dims.d[rows], k->dims.d[rows], start, length, &begin, &end);
     desc->attention.causal = TRM_CAUSAL_LOWER_RIGHT;
     for (int32_t i = TRM_ATTENTION_K; i <= TRM_ATTENTION_V; i++) {
@@ -503,44 +197,47 @@ static trm_status cut_keys(emitter *e, const trm_layer *layer, const trm_strateg
     }
     if (mask->dims.d[last] == -1) { /* it may turn out to have one for all keys, which cannot be cut */
         const trm_layer_desc expand = {.kind = TRM_LAYER_EXPAND, .expand = {.dims = {1, {k->dims.d[rows]}}}};
-        TRM_TRY(add_named(e, mask, "expand", &expand, *columns, columns));
+        TRM_TRY(trm_emitter_add(e, mask, "expand", &expand, *columns, columns));
     }
-    return add_slice(e, mask, "seen", last, begin, end, *columns, columns);
+    return trm_emitter_slice(e, mask, "seen", last, begin, end, *columns, columns);
 }
 
 /* A shape that says what the whole is like, as that of this rank's part. */
-static trm_status localize_shape(emitter *e, const trm_layer *layer, const trm_strategy *strategy, trm_tensor **inputs)
+static trm_status localize_shape(trm_emitter *e, const trm_layer *layer, const trm_strategy *strategy,
+                                 trm_tensor **inputs)
 {
-    const trm_sharding *out = form_of(e, layer->outputs[0], strategy->outputs[0]);
+    const trm_sharding *out = trm_emitter_form(e, layer->outputs[0], strategy->outputs[0]);
     const int32_t at = out->kind == TRM_SPLIT ? trm_partition_shape_divides(layer, out->axis) : -1;
-    return at < 0
-               ? TRM_OK
-               : scale_sizes(e, layer->outputs[0], "shape", TRM_ELEMENTWISE_DIV, at, out->parts, inputs[1], &inputs[1]);
+    return at < 0 ? TRM_OK
+                  : trm_emitter_scale_sizes(e, layer->outputs[0], "shape", TRM_ELEMENTWISE_DIV, at, out->parts,
+                                            inputs[1], &inputs[1]);
 }
 
 /* The dims of the whole from those of this rank's part, where a SHAPE asks for the axis that is split. */
-static trm_status restore_shape(emitter *e, const trm_layer *layer, const trm_strategy *strategy, trm_tensor **output)
+static trm_status restore_shape(trm_emitter *e, const trm_layer *layer, const trm_strategy *strategy,
+                                trm_tensor **output)
 {
-    const trm_sharding *in = form_of(e, layer->inputs[0], strategy->inputs[0]);
+    const trm_sharding *in = trm_emitter_form(e, layer->inputs[0], strategy->inputs[0]);
     const int32_t n = layer->inputs[0]->dims.n, start = layer->desc.shape.start;
     const int32_t at = in->axis - (start < -n ? 0 : start < 0 ? start + n : start);
     const bool asks = in->kind == TRM_SPLIT && at >= 0 && at < layer->outputs[0]->dims.d[0];
-    return asks ? scale_sizes(e, layer->outputs[0], "whole", TRM_ELEMENTWISE_MUL, at, in->parts, *output, output)
+    return asks ? trm_emitter_scale_sizes(e, layer->outputs[0], "whole", TRM_ELEMENTWISE_MUL, at, in->parts, *output,
+                                          output)
                 : TRM_OK;
 }
 
-static trm_status acquire_input(emitter *e, const trm_layer *layer, int32_t i)
+static trm_status acquire_input(trm_emitter *e, const trm_layer *layer, int32_t i)
 {
     const trm_partition_layer *choices = &e->partitioner->layers[layer->index];
     const trm_tensor *input = layer->inputs[i];
     if (input->role == TRM_TENSOR_INPUT && e->forms[input->index] == 0) {
-        TRM_TRY(arrive(e, input, 0));
+        TRM_TRY(trm_emitter_arrive(e, input, 0));
     }
-    return acquire(e, input, choices->strategies[choices->chosen].inputs[i]);
+    return trm_emitter_acquire(e, input, choices->strategies[choices->chosen].inputs[i]);
 }
 
 /* What layers around a region make is converted before the region begins: in it, only ENTER may read such tensors. */
-static trm_status emit_before_region(emitter *e, const trm_layer *begin)
+static trm_status emit_before_region(trm_emitter *e, const trm_layer *begin)
 {
     for (int32_t i = begin->index + 1; i < e->regions.other[begin->index]; i++) {
         const trm_layer *layer = e->partitioner->network->layers[i];
@@ -553,7 +250,7 @@ static trm_status emit_before_region(emitter *e, const trm_layer *begin)
 }
 
 /* An exchange along dp, which is in the network already. */
-static void count_exchange(emitter *e, const trm_layer *layer)
+static void count_exchange(trm_emitter *e, const trm_layer *layer)
 {
     const trm_collective_params *p = &layer->desc.collective;
     const trm_sharding from = {p->op == TRM_ALL_GATHER ? TRM_SPLIT : TRM_PARTIAL, p->axis, p->n_ranks};
@@ -564,7 +261,7 @@ static void count_exchange(emitter *e, const trm_layer *layer)
     e->report->bytes_exchanged += e->runs * trm_partition_conversion_bytes(e->partitioner, tensor, &from, &to);
 }
 
-static trm_status emit_layer(emitter *e, const trm_layer *layer)
+static trm_status emit_layer(trm_emitter *e, const trm_layer *layer)
 {
     const trm_partition_layer *choices = &e->partitioner->layers[layer->index];
     const trm_strategy *strategy = &choices->strategies[choices->chosen];
@@ -576,7 +273,7 @@ static trm_status emit_layer(emitter *e, const trm_layer *layer)
             continue;
         }
         TRM_TRY(acquire_input(e, layer, i));
-        inputs[i] = left_out ? NULL : *slot_of(e, input, strategy->inputs[i]);
+        inputs[i] = left_out ? NULL : *trm_emitter_slot(e, input, strategy->inputs[i]);
     }
     e->report->seconds += e->runs * trm_partition_layer_seconds(e->partitioner, layer, strategy);
     if (e->partitioner->is_share && trm_layer_collective(&layer->desc) != NULL) {
@@ -594,14 +291,14 @@ static trm_status emit_layer(emitter *e, const trm_layer *layer)
         TRM_TRY(restore_shape(e, layer, strategy, &outputs[0]));
     }
     for (int32_t i = 0; i < layer->n_outputs; i++) {
-        *slot_of(e, layer->outputs[i], strategy->outputs[i]) = outputs[i];
-        TRM_TRY(arrive(e, layer->outputs[i], strategy->outputs[i]));
+        *trm_emitter_slot(e, layer->outputs[i], strategy->outputs[i]) = outputs[i];
+        TRM_TRY(trm_emitter_arrive(e, layer->outputs[i], strategy->outputs[i]));
     }
     return TRM_OK;
 }
 
 /* Network outputs are made whole when the stage's last layer that reads them has run. */
-static trm_status emit_outputs_done(emitter *e, int32_t layer)
+static trm_status emit_outputs_done(trm_emitter *e, int32_t layer)
 {
     const trm_network *network = e->partitioner->network;
     for (int32_t i = 0; i < network->n_outputs; i++) {
@@ -612,14 +309,14 @@ static trm_status emit_outputs_done(emitter *e, int32_t layer)
         int32_t last = e->partitioner->tensors[output->index].last_use;
         last = last < output->producer->index ? output->producer->index : last;
         if (layer == (last < e->end ? last : e->end - 1)) {
-            TRM_TRY(acquire(e, output, 0));
+            TRM_TRY(trm_emitter_acquire(e, output, 0));
         }
     }
     return TRM_OK;
 }
 
 /* The whole tensor takes the name over from the part it was made of, or from what a layer of that name made. */
-static trm_status name_output(emitter *e, const trm_tensor *output, trm_tensor *whole)
+static trm_status name_output(trm_emitter *e, const trm_tensor *output, trm_tensor *whole)
 {
     if (strcmp(whole->name, output->name) == 0) {
         return TRM_OK;
@@ -628,8 +325,8 @@ static trm_status name_output(emitter *e, const trm_tensor *output, trm_tensor *
     if (other != NULL) {
         const char *what = "shard";
         for (int32_t f = 1; f < e->partitioner->tensors[output->index].n_forms; f++) {
-            bool is_partial = form_of(e, output, f)->kind == TRM_PARTIAL;
-            what = *slot_of(e, output, f) == other && is_partial ? "partial" : what;
+            bool is_partial = trm_emitter_form(e, output, f)->kind == TRM_PARTIAL;
+            what = *trm_emitter_slot(e, output, f) == other && is_partial ? "partial" : what;
         }
         const char *name = trm_arena_printf(&e->arena, "%s.%s", output->name, what);
         if (name == NULL) {
@@ -641,14 +338,14 @@ static trm_status name_output(emitter *e, const trm_tensor *output, trm_tensor *
 }
 
 /* Every stage has every output, at its end and in their order. */
-static trm_status emit_outputs(emitter *e)
+static trm_status emit_outputs(trm_emitter *e)
 {
     const trm_network *network = e->partitioner->network;
     for (int32_t i = 0; i < network->n_outputs; i++) {
         const trm_tensor *output = network->outputs[i];
-        trm_tensor **whole = slot_of(e, output, 0);
+        trm_tensor **whole = trm_emitter_slot(e, output, 0);
         if (output->role == TRM_TENSOR_CONSTANT) {
-            TRM_TRY(make_kept(e, output, 0));
+            TRM_TRY(trm_emitter_keep(e, output, 0));
         } else if (output->producer != NULL) {
             TRM_TRY(share_output(e, output));
         }
@@ -658,13 +355,13 @@ static trm_status emit_outputs(emitter *e)
     return TRM_OK;
 }
 
-static trm_status emit_inputs(emitter *e)
+static trm_status emit_inputs(trm_emitter *e)
 {
     const trm_network *network = e->partitioner->network;
     for (int32_t i = 0; i < network->n_tensors; i++) {
         const trm_tensor *tensor = network->tensors[i];
         if (tensor->role == TRM_TENSOR_INPUT) {
-            trm_tensor **made = slot_of(e, tensor, 0);
+            trm_tensor **made = trm_emitter_slot(e, tensor, 0);
             const bool is_shared = e->partitioner->shares_batch && tensor->dims.n > 0 && tensor->dims.d[0] < 0 &&
                                    e->partitioner->tensors[i].batch_axis == 0;
             TRM_TRY(trm_network_add_input(e->network, tensor->name, tensor->dtype, tensor->dims, made));
@@ -673,14 +370,14 @@ static trm_status emit_inputs(emitter *e)
     }
     for (int32_t i = 0; i < network->n_named_dims; i++) {
         const trm_named_dim *dim = &network->named_dims[i];
-        TRM_TRY(trm_network_name_dim(e->network, *slot_of(e, dim->input, 0), dim->axis, dim->name));
+        TRM_TRY(trm_network_name_dim(e->network, *trm_emitter_slot(e, dim->input, 0), dim->axis, dim->name));
     }
     return TRM_OK;
 }
 
 /* What a form of a tensor is of the whole one; of one that is a part along dp already, nothing is known where it is
  * split again. */
-static trm_status note_part(emitter *e, const trm_tensor *tensor, const trm_sharding *form, trm_tensor *made)
+static trm_status note_part(trm_emitter *e, const trm_tensor *tensor, const trm_sharding *form, trm_tensor *made)
 {
     static const trm_part_kind kinds[] = {
         [TRM_REPLICATED] = TRM_PART_WHOLE, [TRM_SPLIT] = TRM_PART_SPLIT, [TRM_PARTIAL] = TRM_PART_SUMMAND};
@@ -707,22 +404,22 @@ static trm_status note_part(emitter *e, const trm_tensor *tensor, const trm_shar
 }
 
 /* Pins are kept where the network is partitioned once more. */
-static trm_status keep_pin(emitter *e, const trm_tensor *tensor, trm_tensor *made)
+static trm_status keep_pin(trm_emitter *e, const trm_tensor *tensor, trm_tensor *made)
 {
     const bool keeps = e->partitioner->shares_batch && tensor->pin != NULL;
     return keeps ? trm_network_pin(e->network, made, tensor->pin) : TRM_OK;
 }
 
 /* What each tensor that was written is of the whole one, for those who look at values. */
-static trm_status note_parts(emitter *e)
+static trm_status note_parts(trm_emitter *e)
 {
     const trm_network *network = e->partitioner->network;
     for (int32_t i = 0; i < network->n_tensors; i++) {
         const trm_tensor *tensor = network->tensors[i];
         for (int32_t f = 0; f < e->partitioner->tensors[i].n_forms; f++) {
-            trm_tensor *made = *slot_of(e, tensor, f);
+            trm_tensor *made = *trm_emitter_slot(e, tensor, f);
             if (made != NULL) {
-                TRM_TRY(note_part(e, tensor, form_of(e, tensor, f), made));
+                TRM_TRY(note_part(e, tensor, trm_emitter_form(e, tensor, f), made));
                 TRM_TRY(keep_pin(e, tensor, made));
             }
         }
@@ -730,7 +427,7 @@ static trm_status note_parts(emitter *e)
     return TRM_OK;
 }
 
-static trm_status emit(emitter *e)
+static trm_status emit(trm_emitter *e)
 {
     const trm_network *network = e->partitioner->network;
     e->tensors = trm_arena_array(&e->arena, (size_t)network->n_tensors * TRM_MAX_FORMS, sizeof(trm_tensor *));
@@ -759,15 +456,15 @@ trm_status trm_partition_emit(const trm_partitioner *partitioner, const trm_mesh
 {
     const bool shares = partitioner->shares_batch; /* of all stages, which are cut later */
     int32_t stage = shares ? 0 : trm_mesh_coordinate(mesh, TRM_AXIS_PP, rank);
-    emitter e = {.partitioner = partitioner,
-                 .mesh = mesh,
-                 .world_rank = rank,
-                 .rank = shares ? trm_mesh_coordinate(mesh, TRM_AXIS_DP, rank) : rank % trm_mesh_tensor_ranks(mesh),
-                 .stage = stage,
-                 .begin = partitioner->stage_begins[stage],
-                 .end = partitioner->stage_begins[stage + 1],
-                 .runs = 1,
-                 .report = report};
+    trm_emitter e = {.partitioner = partitioner,
+                     .mesh = mesh,
+                     .world_rank = rank,
+                     .rank = shares ? trm_mesh_coordinate(mesh, TRM_AXIS_DP, rank) : rank % trm_mesh_tensor_ranks(mesh),
+                     .stage = stage,
+                     .begin = partitioner->stage_begins[stage],
+                     .end = partitioner->stage_begins[stage + 1],
+                     .runs = 1,
+                     .report = report};
     TRM_TRY(trm_network_create(&e.network));
     e.network->refittable = partitioner->network->refittable;
     trm_status status = trm_network_copy_deciding(e.network, partitioner->network);

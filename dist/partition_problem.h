@@ -6,6 +6,7 @@
  *   partition_cost.c    what a strategy, and a change of a tensor's sharding, costs
  *   partition_stages.c  cuts the layers into pipeline stages
  *   partition_search.c  chooses a strategy per layer, by dynamic programming
+ *   partition_forms.c   makes the parts of tensors that a rank's network has, and converts between them
  *   partition_emit.c    writes one rank's network
  *   partition.c         the entry: mesh, pins, report
  *

@@ -57,6 +57,12 @@ typedef struct trm_streaming_plan {
     trm_residency small; /* of steps in which processors run the hosted layers; with the same resident weights */
 } trm_streaming_plan;
 
+/* Refuses a budget whose numbers are none. weight_budget.c */
+trm_status trm_weight_budget_check(const trm_weight_budget *budget);
+/* Fills in what the network of a plan is to the planner, for the budget in `asked`; nothing is planned yet.
+ * streaming_problem.c, as trm_streaming_has_rows and trm_streaming_packed_guess */
+trm_status trm_streaming_make_problem(const trm_plan *plan, trm_streaming_plan *s);
+
 /* The programs of a ring, and the plan of each: both are the same where processors run nothing. */
 enum { TRM_PROGRAM_LARGE, TRM_PROGRAM_SMALL, TRM_PROGRAM_COUNT };
 const trm_residency *trm_streaming_program(const trm_streaming_plan *s, int32_t program);
