@@ -139,6 +139,12 @@ static void retire(hub *h, completion *c)
 static void count_finish(hub *h, const completion *c, metrics_finish reason)
 {
     double now = supervisor_clock();
+    size_t longest = 0;
+    for (int32_t i = 0; i < c->n_choices; i++) {
+        size_t output = c->choices[i].tokens.size - c->choices[i].n_prompt;
+        longest = output > longest ? output : longest;
+    }
+    histogram_observe(&h->m.longest_output, (double)longest);
     h->m.finished[reason]++;
     histogram_observe(&h->m.end_to_end, now - c->received);
     histogram_observe(&h->m.output_size, (double)c->output_tokens);

@@ -22,7 +22,8 @@ void metrics_init(metrics *m)
     m->first_token = m->end_to_end = m->queue = m->prefill = m->decode =
         (histogram){.bounds = seconds_bounds, .n_bounds = COUNT(seconds_bounds)};
     m->between_tokens = (histogram){.bounds = short_bounds, .n_bounds = COUNT(short_bounds)};
-    m->prompt_size = m->output_size = (histogram){.bounds = token_bounds, .n_bounds = COUNT(token_bounds)};
+    m->prompt_size = m->output_size = m->longest_output =
+        (histogram){.bounds = token_bounds, .n_bounds = COUNT(token_bounds)};
 }
 
 void metrics_add_counters(trm_scheduler_stats *sum, const trm_scheduler_stats *job)
@@ -51,6 +52,7 @@ void metrics_add_gauges(trm_scheduler_stats *sum, const trm_scheduler_stats *job
     sum->running += job->running;
     sum->waiting += job->waiting;
     sum->blocks += job->blocks;
+    sum->block_tokens = job->block_tokens > 0 ? job->block_tokens : sum->block_tokens;
     sum->blocks_used += job->blocks_used;
     sum->blocks_cached += job->blocks_cached;
     sum->last_step_seconds = larger(sum->last_step_seconds, job->last_step_seconds);
@@ -112,8 +114,12 @@ static void put_engine(writer *w, const metrics *m)
     const trm_scheduler_stats *now = &m->engine;
     single(w, "vllm:num_requests_running", "gauge", "requests in the engine's steps", now->running);
     single(w, "vllm:num_requests_waiting", "gauge", "requests that wait for a place", now->waiting);
-    single(w, "vllm:kv_cache_usage_perc", "gauge", "share of cache blocks held by running requests, 1 is all",
-           now->blocks > 0 ? (double)now->blocks_used / now->blocks : 0);
+    double used = now->blocks > 0 ? (double)now->blocks_used / now->blocks : 0;
+    single(w, "vllm:kv_cache_usage_perc", "gauge", "share of cache blocks held by running requests, 1 is all", used);
+    single(w, "vllm:gpu_cache_usage_perc", "gauge", "the same under an older name", used);
+    head(w, "vllm:cache_config_info", "gauge", "1, with what the cache is as labels");
+    put(w, "vllm:cache_config_info%s,block_size=\"%d\",num_gpu_blocks=\"%d\"} 1\n", w->label, now->block_tokens,
+        now->blocks);
     single(w, "vllm:prefix_cache_queries_total", "counter", "prompt tokens looked up in the prefix cache",
            (double)now->prefix_queries);
     single(w, "vllm:prefix_cache_hits_total", "counter", "prompt tokens found in the prefix cache",
@@ -251,6 +257,7 @@ void metrics_write(const metrics *m, const char *model, const char *stalls, json
     }
     put_histogram(&w, "vllm:time_to_first_token_seconds", "from the request to its first token", &m->first_token);
     put_histogram(&w, "vllm:inter_token_latency_seconds", "between tokens of one request", &m->between_tokens);
+    put_histogram(&w, "vllm:time_per_output_token_seconds", "the same under an older name", &m->between_tokens);
     put_histogram(&w, "vllm:e2e_request_latency_seconds", "from the request to its last token", &m->end_to_end);
     put_histogram(&w, "vllm:request_queue_time_seconds", "from the request to its first step", &m->queue);
     put_histogram(&w, "vllm:request_prefill_time_seconds", "from a request's first step to its first token",
@@ -258,6 +265,8 @@ void metrics_write(const metrics *m, const char *model, const char *stalls, json
     put_histogram(&w, "vllm:request_decode_time_seconds", "from the first token of a request to its last", &m->decode);
     put_histogram(&w, "vllm:request_prompt_tokens", "tokens of a prompt", &m->prompt_size);
     put_histogram(&w, "vllm:request_generation_tokens", "tokens generated for a request", &m->output_size);
+    put_histogram(&w, "vllm:request_max_num_generation_tokens", "tokens generated for the longest choice of a request",
+                  &m->longest_output);
     put_replicas(&w, m);
     put_ranks(&w, m);
     single(&w, "trireme_restarts_total", "counter", "jobs started anew after a rank was lost", (double)m->restarts);

@@ -39,6 +39,7 @@ typedef struct metrics {
     int64_t prompt_tokens, output_tokens, finished[FINISHED_COUNT], restarts, refused, gone;
     int64_t replies[6]; /* HTTP replies by hundreds of their status */
     histogram first_token, between_tokens, end_to_end, queue, prefill, decode, prompt_size, output_size;
+    histogram longest_output; /* of a request's choices */
     int32_t connections;
     int32_t replicas, ranks; /* ranks of each */
     struct {

@@ -6,6 +6,7 @@ import gzip
 import http.client
 import json
 import os
+import re
 import struct
 import tempfile
 import unittest
@@ -878,6 +879,20 @@ class Others(unittest.TestCase):
         server.complete(max_tokens=5)
         server.wait_metric("vllm:generation_tokens_total", before + 5)
         self.assertGreater(server.metric("vllm:time_to_first_token_seconds_count"), 0)
+        before = {name: server.metric("vllm:request_" + name) for name in ("max_num_generation_tokens_sum", "generation_tokens_sum")}
+        server.complete(max_tokens=5, n=3)
+        server.wait_metric("vllm:request_generation_tokens_sum", before["generation_tokens_sum"] + 15)
+        server.wait_metric("vllm:request_max_num_generation_tokens_sum", before["max_num_generation_tokens_sum"] + 5)
+        text = server.request("GET", "/metrics")[1]
+        for line in text.splitlines(): # what a scraper accepts: a name, labels, a number; and each family once
+            self.assertRegex(line, r'^(# (HELP|TYPE) [a-z_0-9:]+ .+|[a-z_0-9:]+\{([a-z_]+="[^"]*",?)+\} \S+)$')
+        families = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+        self.assertEqual(sorted(families), sorted(set(families)))
+        blocks = int(server.metric("trireme_cache_blocks"))
+        self.assertRegex(text, r'vllm:cache_config_info\{model_name="kjv-7m",block_size="[1-9][0-9]*",num_gpu_blocks="%d"\} 1\n' % blocks)
+        for name, older in ("inter_token_latency_seconds", "time_per_output_token_seconds"), ("kv_cache_usage_perc", "gpu_cache_usage_perc"):
+            values = lambda name: re.findall(rf"^vllm:{name}(\S*) (\S+)$", text, re.M)
+            self.assertEqual((values(name), len(values(name)) > 0), (values(older), True))
 
 
 if __name__ == "__main__":
