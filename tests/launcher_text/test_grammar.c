@@ -116,6 +116,11 @@ static void test_schema(void **state)
           "{\"b\":true,\"a\":1}", "{\"a\":01,\"b\":true}", "{\"b\":true,}", "{\"b\":1}");
     CHECK(kind, "{\"enum\":[1,\"x\\\"\",null,{\"k\":[]}]}", "1", "\"x\\\"\"", "null", "{\"k\":[]}", "{ \"k\": [ ] }",
           NULL, "2", "\"x\"", "{}");
+    CHECK(kind, "{\"type\":\"string\",\"enum\":[\"a\",1,null]}", "\"a\"", NULL, "1", "null");
+    CHECK(kind, "{\"type\":[\"integer\",\"null\"],\"enum\":[\"a\",1,1.5,null,true]}", "1", "null", NULL, "\"a\"", "1.5",
+          "true");
+    CHECK(kind, "{\"type\":\"number\",\"anyOf\":[{\"enum\":[1.5,[]]},{\"const\":{}},{\"const\":2}]}", "1.5", "2", NULL,
+          "[]", "{}");
     CHECK(kind, "{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"minItems\":1,\"maxItems\":2}", "[\"\"]",
           "[\"a\", \"\\u00e9\\n\"]", "[\"\\ud83d\\ude00\"]", NULL, "[]", "[\"a\",\"b\",\"c\"]", "[\"\n\"]",
           "[\"\\ud83d\"]", "[\"\\x\"]");
@@ -178,6 +183,7 @@ static void test_errors(void **state)
     assert_fails(compile(TRM_GRAMMAR_REGEX, "((a{9999}){9999}){9999}"), wrong, "too large");
     assert_fails(compile(TRM_GRAMMAR_REGEX, "(a|b)*a(a|b){40}"), wrong, "grammar");
     assert_fails(compile(TRM_GRAMMAR_REGEX, "[^\\s\\S]"), wrong, "no text at all");
+    assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",\"const\":[]}"), wrong, "no text at all");
     assert_fails(compile(TRM_GRAMMAR_EBNF, "root ::= a"), wrong, "the rule a, which it does not define");
     assert_fails(compile(TRM_GRAMMAR_EBNF, "x ::= \"a\""), wrong, "no rule root");
     assert_fails(compile(TRM_GRAMMAR_EBNF, "root ::= root \"a\" | \"b\""), wrong, "left recursion");

@@ -281,9 +281,9 @@ static trm_grammar_node *read_object_schema(schema_reader *reader, const trm_jso
         case 0:
             return ref_node(reader, decider);
         case 1:
-            return trm_schema_value(reader, decider);
+            return trm_schema_const(reader, decider, types, type);
         case 2:
-            return trm_schema_enum(reader, decider);
+            return trm_schema_enum(reader, decider, types, type);
         case 5:
             return trm_json_is_array(decider) && trm_json_count(decider) == 1
                        ? trm_schema_read(reader, trm_json_at(decider, 0), type)

@@ -28,9 +28,12 @@ const trm_json *trm_schema_member(const trm_json *object, const char *key);
 trm_grammar_node *trm_schema_fail_unsupported(schema_reader *reader, const char *what);
 trm_grammar_node *trm_schema_fail_wrong(schema_reader *reader, const char *what);
 bool trm_schema_is_null(const trm_json *value);
-/* What stands for const and enum. */
-trm_grammar_node *trm_schema_value(schema_reader *reader, const trm_json *value);
-trm_grammar_node *trm_schema_enum(schema_reader *reader, const trm_json *values);
+/* What stands for const and enum: values of the type that the schema has beside them, an array of several or, of itself
+ * or a schema around it, `type`. */
+trm_grammar_node *trm_schema_const(schema_reader *reader, const trm_json *value, const trm_json *types,
+                                   const char *type);
+trm_grammar_node *trm_schema_enum(schema_reader *reader, const trm_json *values, const trm_json *types,
+                                  const char *type);
 /* A count such as minItems; absent leaves *count. */
 void trm_schema_read_count(schema_reader *reader, const trm_json *schema, const char *key, int32_t *count);
 /* What stands for a value of a type. */

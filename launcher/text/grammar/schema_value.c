@@ -14,7 +14,7 @@
 
 /* ---- values of const and enum ---- */
 
-trm_grammar_node *trm_schema_value(schema_reader *reader, const trm_json *value)
+static trm_grammar_node *value_node(schema_reader *reader, const trm_json *value)
 {
     trm_grammar_tree *tree = reader->tree;
     if (trm_json_is_string(value)) {
@@ -48,12 +48,44 @@ trm_grammar_node *trm_schema_value(schema_reader *reader, const trm_json *value)
             trm_grammar_append(tree, list, trm_grammar_literal(tree, ":"));
             trm_grammar_append(tree, list, trm_grammar_json_space(&reader->json));
         }
-        trm_grammar_append(tree, list, trm_schema_value(reader, item));
+        trm_grammar_append(tree, list, value_node(reader, item));
     }
     return trm_grammar_json_brackets(&reader->json, object ? "{" : "[", list, object ? "}" : "]");
 }
 
-trm_grammar_node *trm_schema_enum(schema_reader *reader, const trm_json *values)
+static bool is_of(const trm_json *value, const char *type)
+{
+    double number = trm_json_number(value, 0);
+    return strcmp(type, "string") == 0    ? trm_json_is_string(value)
+           : strcmp(type, "number") == 0  ? trm_json_is_number(value)
+           : strcmp(type, "integer") == 0 ? trm_json_is_number(value) && number == floor(number)
+           : strcmp(type, "boolean") == 0 ? trm_json_is_bool(value)
+           : strcmp(type, "null") == 0    ? trm_schema_is_null(value)
+           : strcmp(type, "object") == 0  ? trm_json_is_object(value)
+                                          : strcmp(type, "array") == 0 && trm_json_is_array(value);
+}
+
+/* Whether a value is of one of the types that a schema tells, or of that of the one around it, `type`. */
+static bool fits(const trm_json *value, const trm_json *types, const char *type)
+{
+    if (!trm_json_is_array(types)) {
+        return type == NULL || is_of(value, type);
+    }
+    bool found = false;
+    for (const trm_json *item = trm_json_first(types); item != NULL && !found; item = trm_json_next(item)) {
+        found = trm_json_is_string(item) && is_of(value, trm_json_string(item));
+    }
+    return found;
+}
+
+trm_grammar_node *trm_schema_const(schema_reader *reader, const trm_json *value, const trm_json *types,
+                                   const char *type)
+{
+    return fits(value, types, type) ? value_node(reader, value) : trm_grammar_list(reader->tree, TRM_GRAMMAR_ANY_OF);
+}
+
+trm_grammar_node *trm_schema_enum(schema_reader *reader, const trm_json *values, const trm_json *types,
+                                  const char *type)
 {
     trm_grammar_node *list = trm_grammar_list(reader->tree, TRM_GRAMMAR_ANY_OF);
     if (!trm_json_is_array(values) || trm_json_count(values) == 0) {
@@ -61,7 +93,9 @@ trm_grammar_node *trm_schema_enum(schema_reader *reader, const trm_json *values)
     }
     for (const trm_json *item = trm_json_first(values); item != NULL && reader->tree->status == TRM_OK;
          item = trm_json_next(item)) {
-        trm_grammar_append(reader->tree, list, trm_schema_value(reader, item));
+        if (fits(item, types, type)) {
+            trm_grammar_append(reader->tree, list, value_node(reader, item));
+        }
     }
     return list;
 }
