@@ -6,8 +6,8 @@ usage: make_contrib.py FOLDER [--joined]
 --joined: FOLDER/contrib_<family>/ instead, each one network of all nodes of a family. Its inputs and outputs are vectors,
 one of each type, that nodes take their parts of; so a family is few files.
 
-Needs the packages onnx and onnxruntime (made with onnxruntime 1.32.0, CPU). What its CPU kernels cannot do is left out,
-or computed here.
+Needs the packages of tests/goldens/onnx/requirements.txt; onnxruntime 1.32.0 makes the same as 1.31.1 (CPU). What its CPU
+kernels cannot do is left out, or computed here.
 """
 
 import math
@@ -113,8 +113,9 @@ class Cases:
         self.folder, self.joined = folder, joined
 
     def add(self, name, op, values, n_outputs=1, skipped=(), constants=(), domain="com.microsoft", known=None,
-            **attributes):
-        """values: None where an input is absent; skipped: outputs without a name; known: what is to come out."""
+            settle=None, **attributes):
+        """values: None where an input is absent; skipped: outputs without a name; known: what is to come out;
+        settle: sets what onnxruntime leaves undefined."""
         names = [f"i{k}" if v is not None else "" for k, v in enumerate(values)]
         inputs = {n: v for n, v in zip(names, values) if n}
         outputs = [f"o{k}" if k not in skipped else "" for k in range(n_outputs)]
@@ -125,6 +126,8 @@ class Cases:
         if known is None:
             session = onnxruntime.InferenceSession(untyped.SerializeToString(), providers=["CPUExecutionProvider"])
             known = session.run(wanted, fed)
+            if settle is not None:
+                settle(known)
         results = [np.asarray(r) for r in known]
         infos = [
             helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(r.dtype), r.shape)
@@ -464,15 +467,22 @@ def add_grouped_query(cases, name, past, queries, lengths, rotary=0, packed=Fals
         values += [data(32, width // 2), data(32, width // 2)]
     if more:
         values += [None] * (9 - len(values)) + list(more)
+
+    def hide_what_is_not_there(results):
+        for scores in results[3:]:
+            for i, length in enumerate(lengths):
+                scores[i, :, :, length:] = 0
+
     values = [v.astype(dtype) if v is not None and v.dtype == np.float32 else v for v in values]
     constants = ("i6",) if known else ()
     cases.add(
         name,
         "GroupQueryAttention",
         values,
-        3,
+        4 if "qk_output" in attributes else 3,
         (),
         constants,
+        settle=hide_what_is_not_there,
         num_heads=H,
         kv_num_heads=kv_heads,
         do_rotary=rotary,
@@ -549,6 +559,25 @@ def add_sinks(cases):
     add_grouped_query(cases, "both_ways_sinks", 0, 5, [5], more=sinks(), causal=0)
 
 
+def add_scores(cases):
+    """Grouped queries whose scores (1) or weights (2) are an output."""
+    sinks = [None, None, 3 * data(H)]
+    for mode, name in ((1, "scores"), (2, "weights")):
+        add_grouped_query(cases, f"{name}_ragged_prompt", 0, 5, [5, 3], 1, qk_output=mode)
+        add_grouped_query(cases, f"{name}_ragged_decode", 6, 1, [7, 5], 1, qk_output=mode)
+        add_grouped_query(cases, f"{name}_buffer", 12, 1, [7, 5], qk_output=mode)
+        add_grouped_query(cases, f"{name}_buffer_total_is_input", 12, 1, [7], known=False, qk_output=mode)
+        add_grouped_query(cases, f"{name}_window", 0, 5, [5], local_window_size=2, qk_output=mode)
+        add_grouped_query(cases, f"{name}_added", 0, 5, [5], more=[None, data(1, H, 5, 5)], softcap=1.0, qk_output=mode)
+        add_grouped_query(cases, f"{name}_sinks", 0, 5, [5], more=sinks, qk_output=mode)
+        add_grouped_query(cases, f"{name}_both_ways", 0, 5, [5], causal=0, qk_output=mode)
+    add_grouped_query(cases, "scores_packed", None, 5, [5], 1, True, qk_output=1)
+    add_grouped_query(cases, "scores_total_is_input", 6, 1, [7], 1, known=False, qk_output=1)
+    add_grouped_query(cases, "scores_scale", 0, 5, [5], scale=0.7, qk_output=1)
+    add_grouped_query(cases, "weights_smooth", 0, 5, [5], smooth_softmax=1, qk_output=2)
+    add_grouped_query(cases, "weights_f16", 0, 5, [5], dtype=np.float16, qk_output=2)
+
+
 def add_rotary(cases):
     op, ids = "RotaryEmbedding", rng.integers(0, 8, (B, N)).astype(np.int64)
     caches = [data(16, D // 2), data(16, D // 2)]
@@ -591,6 +620,7 @@ FAMILIES = {
     "first": add_first,
     "fused": add_fused,
     "sinks": add_sinks,
+    "scores": add_scores,
 }
 
 

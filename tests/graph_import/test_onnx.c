@@ -468,85 +468,6 @@ static void test_attention_over_ranks(void **state)
     }
 }
 
-/* ---- grouped queries ----------------------------------------------------------------------------------- */
-
-typedef struct grouped_query {
-    const char *attribute; /* that is 1; or NULL */
-    int64_t n_sinks;       /* 0: none */
-    bool is_quantized;
-    const char *cause; /* NULL: it is imported */
-} grouped_query;
-
-static message grouped_query_model(const grouped_query *g)
-{
-    static const int64_t q[] = {1, 3, 8}, k[] = {1, 3, 4}, one[] = {1};
-    static const int32_t last = 2, total = 3;
-    const char *const inputs[] = {
-        "q", "k", "v", "", "", "l", "t", "", "", "", "", g->n_sinks > 0 ? "s" : "", g->is_quantized ? "scale" : ""};
-    message graph = {0}, made = {0}, opset = {0};
-    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
-        put_text(&made, 1, inputs[i]);
-    }
-    put_text(&made, 2, "y");
-    put_text(&made, 4, "GroupQueryAttention");
-    put_text(&made, 7, "com.microsoft");
-    put_graph(&made, 5, attribute("num_heads", 4, NULL));
-    put_graph(&made, 5, attribute("kv_num_heads", 2, NULL));
-    if (g->attribute != NULL) {
-        put_graph(&made, 5, attribute(g->attribute, 1, NULL));
-    }
-    put_graph(&graph, 1, made);
-    put_weight(&graph, "l", 6, 1, one, &last, sizeof(last));
-    put_weight(&graph, "t", 6, 0, NULL, &total, sizeof(total));
-    put_graph(&graph, 11, port("q", 1, 3, q));
-    put_graph(&graph, 11, port("k", 1, 3, k));
-    put_graph(&graph, 11, port("v", 1, 3, k));
-    if (g->n_sinks > 0) {
-        put_graph(&graph, 11, port("s", 1, 1, &g->n_sinks));
-    }
-    if (g->is_quantized) {
-        put_graph(&graph, 11, port("scale", 1, 1, one));
-    }
-    put_graph(&graph, 12, port("y", 1, 3, q));
-    message model = model_of(&graph);
-    put_text(&opset, 1, "com.microsoft");
-    put_number(&opset, 2, 1);
-    put_message(&model, 8, &opset);
-    return model;
-}
-
-/* One layer without sinks, several with them; what would give other results than asked for is refused. */
-static void test_grouped_queries(void **state)
-{
-    (void)state;
-    static const grouped_query cases[] = {
-        {.n_sinks = 0},
-        {.n_sinks = 4},
-        {.attribute = "smooth_softmax"},
-        {.n_sinks = 3, .cause = "head_sink has shape [3], expected [4]"},
-        {.is_quantized = true, .cause = "a cache that is quantized"},
-        {.attribute = "sliding_window_cache", .cause = "a cache that is no longer than the window"},
-    };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        message model = grouped_query_model(&cases[i]);
-        trm_onnx *opened = open_model(&model);
-        trm_network *network;
-        if (cases[i].cause != NULL) {
-            assert_fails(trm_onnx_build_network(opened, NULL, &network),
-                         cases[i].n_sinks > 0 ? TRM_ERROR_INVALID_MODEL : TRM_ERROR_UNSUPPORTED, cases[i].cause);
-        } else {
-            int32_t attentions = 0;
-            assert_ok(trm_onnx_build_network(opened, NULL, &network));
-            for (int32_t k = 0; k < network->n_layers; k++) {
-                attentions += network->layers[k]->desc.kind == TRM_LAYER_ATTENTION;
-            }
-            assert_int_equal(attentions, i == 0 ? 1 : 0);
-            trm_network_destroy(network);
-        }
-        trm_onnx_close(opened);
-    }
-}
-
 /* ---- outputs ------------------------------------------------------------------------------------------- */
 
 /* Outputs that are inputs, the same tensor under two names, and constants. */
@@ -767,7 +688,6 @@ int main(void)
         cmocka_unit_test(test_opsets_of_the_future),
         cmocka_unit_test(test_convolutions_of_integers_say_so),
         cmocka_unit_test(test_attention_over_ranks),
-        cmocka_unit_test(test_grouped_queries),
         cmocka_unit_test(test_outputs_have_their_names),
         cmocka_unit_test(test_external_data),
         cmocka_unit_test(test_external_data_in_common),

@@ -238,16 +238,19 @@ static trm_tensor *attend_by_parts(trm_onnx_node *node, const trm_onnx_attention
     trm_tensor *s = trm_onnx_grouped_product(node, q, k, true), *wanted = s;
     if (at->softcap > 0.0f) {
         s = trm_onnx_unary_with(node, TRM_UNARY_SOFTCAP, s, at->softcap, 0.0f);
-        wanted = at->scores_mode == 1 ? s : wanted;
+        wanted = at->scores_mode == TRM_ONNX_SCORES_CAPPED ? s : wanted;
     }
     s = at->change_scores != NULL ? at->change_scores(node, s) : s;
-    trm_tensor *mask =
-        join_masks(node, at->mask, seen_by_position(node, at, at->causal, at->left, at->causal ? -1 : at->right));
+    trm_tensor *seen = seen_by_position(node, at, at->causal, at->left, at->causal ? -1 : at->right);
+    trm_tensor *mask = join_masks(node, at->mask, seen);
     mask = mask == NULL ? NULL : added_mask(node, mask, dtype);
     if (mask != NULL) {
         s = trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, s, mask);
     }
-    wanted = at->scores_mode == 2 ? s : wanted;
+    wanted = at->scores_mode == TRM_ONNX_SCORES_MASKED || at->scores_mode == TRM_ONNX_SCORES_SEEN ? s : wanted;
+    if (at->scores_mode == TRM_ONNX_SCORES_SEEN && seen != NULL) {
+        wanted = trm_onnx_select(node, seen, s, trm_onnx_scalar(node, dtype, 0.0));
+    }
     const trm_dtype precision = at->precision == TRM_DTYPE_NONE ? dtype : at->precision;
     s = trm_onnx_cast(node, s, precision);
     trm_tensor *p = at->sink == NULL ? trm_onnx_softmax(node, s, last)
@@ -261,7 +264,7 @@ static trm_tensor *attend_by_parts(trm_onnx_node *node, const trm_onnx_attention
     }
     p = trm_onnx_cast(node, p, dtype);
     p = at->change_weights != NULL ? at->change_weights(node, p) : p;
-    wanted = at->scores_mode == 3 ? p : wanted;
+    wanted = at->scores_mode == TRM_ONNX_SCORES_WEIGHTS ? p : wanted;
     if (scores != NULL) {
         *scores = wanted;
     }

@@ -4,6 +4,15 @@
 
 #include "graph/import/onnx/ops_common.h"
 
+/* What scores are as an output; the first four as ONNX's Attention counts them. */
+enum {
+    TRM_ONNX_SCORES_PRODUCT,
+    TRM_ONNX_SCORES_CAPPED,
+    TRM_ONNX_SCORES_MASKED,
+    TRM_ONNX_SCORES_WEIGHTS, /* behind the softmax */
+    TRM_ONNX_SCORES_SEEN     /* masked, but 0 where a position or length hides the key */
+};
+
 /* One attention, [B, heads, length, width] all of it. */
 typedef struct trm_onnx_attention {
     trm_tensor *q, *k, *v; /* k and v with what is in the cache before them */
@@ -17,7 +26,7 @@ typedef struct trm_onnx_attention {
     float scale;         /* 0: 1 / sqrt(width) */
     float softcap;       /* 0: none */
     trm_dtype precision; /* of the softmax; NONE: any */
-    int32_t scores_mode; /* what `scores` is to be: 0 product, 1 after softcap, 2 after the mask, 3 after softmax */
+    int32_t scores_mode; /* TRM_ONNX_SCORES_.. that `scores` is to be */
     bool wants_scores;
     int32_t n_ranks; /* ATTENTION's: q, k and v are one rank's rows; 0 is 1 */
     /* Given the scores and the weights of a modified attention, return what is to be taken instead; may be NULL. */

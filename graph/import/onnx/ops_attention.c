@@ -83,6 +83,16 @@ static int32_t read_ranks(trm_onnx_node *node)
     return (int32_t)n;
 }
 
+static int32_t read_scores_mode(trm_onnx_node *node)
+{
+    const int64_t mode = trm_onnx_int(node, "qk_matmul_output_mode", TRM_ONNX_SCORES_PRODUCT);
+    if (mode < TRM_ONNX_SCORES_PRODUCT || mode > TRM_ONNX_SCORES_WEIGHTS) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "qk_matmul_output_mode is %lld, expected 0 to 3", (long long)mode);
+        return TRM_ONNX_SCORES_PRODUCT;
+    }
+    return (int32_t)mode;
+}
+
 static void import_attention(trm_onnx_node *node)
 {
     trm_tensor *past_k = node->inputs[4], *past_v = node->inputs[5], *scores = NULL;
@@ -97,7 +107,7 @@ static void import_attention(trm_onnx_node *node)
                              .scale = trm_onnx_float(node, "scale", 0.0f),
                              .softcap = trm_onnx_float(node, "softcap", 0.0f),
                              .precision = trm_onnx_type(node, "softmax_precision", TRM_DTYPE_NONE),
-                             .scores_mode = (int32_t)trm_onnx_int(node, "qk_matmul_output_mode", 0),
+                             .scores_mode = read_scores_mode(node),
                              .wants_scores = trm_onnx_wants(node, 3),
                              .n_ranks = read_ranks(node)};
     trm_tensor *k = as_heads(node, node->inputs[1], "kv_num_heads");

@@ -275,6 +275,57 @@ static trm_tensor *put_into_cache(trm_onnx_node *node, trm_tensor *cache, trm_te
     return trm_onnx_add(node, &desc, cache, trm_onnx_expand(node, at, dims, 4), x, NULL);
 }
 
+/* Keys of the longest sequence, with those of this step. */
+static trm_onnx_dim total_length(trm_onnx_node *node)
+{
+    static const int64_t flat[1] = {-1};
+    int64_t known;
+    int32_t count = 0;
+    if (trm_onnx_known_ints(node, node->inputs[6], &known, 1, &count) && count == 1) {
+        return trm_onnx_dim_known(known);
+    }
+    return (trm_onnx_dim){.value = -1,
+                          .tensor = trm_onnx_reshape(node, trm_onnx_cast(node, node->inputs[6], TRM_I64), flat, 1)};
+}
+
+/* Keys that the cache can hold behind this step: it may be longer than that already. */
+static trm_onnx_dim cache_length(trm_onnx_node *node, trm_onnx_dim total)
+{
+    if (node->inputs[3] == NULL) {
+        return total;
+    }
+    const trm_onnx_dim past = trm_onnx_dim_of(node, node->inputs[3], 2);
+    if (past.tensor == NULL && total.tensor == NULL) {
+        return past.value > total.value ? past : total;
+    }
+    return (trm_onnx_dim){.value = -1,
+                          .tensor = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MAX, trm_onnx_shape(node, &past, 1),
+                                                         trm_onnx_shape(node, &total, 1))};
+}
+
+/* What output 3 is to be. */
+static int32_t grouped_scores(trm_onnx_node *node)
+{
+    static const int32_t modes[] = {0, TRM_ONNX_SCORES_SEEN, TRM_ONNX_SCORES_WEIGHTS};
+    const int64_t asked = trm_onnx_int(node, "qk_output", 0);
+    if (asked < 0 || asked > 2 || (asked == 0 && trm_onnx_wants(node, 3))) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "qk_output is %lld, expected 1 or 2%s", (long long)asked,
+                      asked == 0 ? " with an output of scores" : ", or 0 for no scores");
+        return 0;
+    }
+    return modes[asked];
+}
+
+/* Scores [B, Hq, N, length of the cache] of the keys that there are. */
+static trm_tensor *scores_of(trm_onnx_node *node, trm_tensor *scores, trm_onnx_dim total)
+{
+    trm_layer_desc desc = {.kind = TRM_LAYER_SLICE, .slice = {.axis = 3, .end = INT64_MAX, .step = 1}};
+    if (total.tensor != NULL) {
+        return trm_onnx_add(node, &desc, scores, NULL, total.tensor, NULL);
+    }
+    return scores->dims.d[3] == total.value ? scores : trm_onnx_slice(node, scores, 3, 0, total.value, 1);
+}
+
 /* Each head's sink, or one of all of them; NULL: there is none. */
 static trm_tensor *grouped_sink(trm_onnx_node *node, int64_t heads, trm_dtype dtype)
 {
@@ -297,7 +348,7 @@ static void import_grouped_query(trm_onnx_node *node)
 {
     static const int64_t column[2] = {-1, 1};
     trm_onnx_attention at = plain_attention(node);
-    trm_tensor *q = node->inputs[0], *k = node->inputs[1], *v = node->inputs[2];
+    trm_tensor *q = node->inputs[0], *k = node->inputs[1], *v = node->inputs[2], *scores = NULL;
     const int64_t heads = trm_onnx_int(node, "num_heads", 0), kv_heads = trm_onnx_int(node, "kv_num_heads", 0);
     const int64_t window = trm_onnx_int(node, "local_window_size", -1);
     if (node->inputs[5] == NULL || node->inputs[6] == NULL) {
@@ -353,25 +404,7 @@ static void import_grouped_query(trm_onnx_node *node)
         at.q = trm_onnx_rotate(node, at.q, c, s, rotary_dim, interleaved);
         k = trm_onnx_rotate(node, k, c, s, rotary_dim, interleaved);
     }
-    int64_t known;
-    int32_t count = 0;
-    trm_onnx_dim length = {.value = -1};
-    if (trm_onnx_known_ints(node, node->inputs[6], &known, 1, &count) && count == 1) {
-        length = trm_onnx_dim_known(known);
-    } else {
-        length.tensor = trm_onnx_reshape(node, trm_onnx_cast(node, node->inputs[6], TRM_I64), flat, 1);
-    }
-    if (node->inputs[3] != NULL) { /* the cache may be longer already */
-        const trm_onnx_dim past = trm_onnx_dim_of(node, node->inputs[3], 2);
-        if (past.tensor == NULL && length.tensor == NULL) {
-            length = past.value > length.value ? past : length;
-        } else {
-            length =
-                (trm_onnx_dim){.value = -1,
-                               .tensor = trm_onnx_elementwise(node, TRM_ELEMENTWISE_MAX, trm_onnx_shape(node, &past, 1),
-                                                              trm_onnx_shape(node, &length, 1))};
-        }
-    }
+    const trm_onnx_dim total = total_length(node), length = cache_length(node, total);
     at.k = put_into_cache(node, node->inputs[3], k, start, length);
     at.v = put_into_cache(node, node->inputs[4], v, start, length);
     static const int64_t batch[4] = {-1, 1, 1, 1};
@@ -381,9 +414,14 @@ static void import_grouped_query(trm_onnx_node *node)
     at.softcap = trm_onnx_float(node, "softcap", 0.0f);
     at.mask = node->inputs[10];
     at.sink = grouped_sink(node, heads, at.q->dtype);
-    trm_onnx_set(node, 0, trm_onnx_join_heads(node, trm_onnx_attend(node, &at, NULL)));
+    at.scores_mode = grouped_scores(node);
+    at.wants_scores = trm_onnx_wants(node, 3);
+    trm_onnx_set(node, 0, trm_onnx_join_heads(node, trm_onnx_attend(node, &at, &scores)));
     trm_onnx_set(node, 1, at.k);
     trm_onnx_set(node, 2, at.v);
+    if (scores != NULL) {
+        trm_onnx_set(node, 3, scores_of(node, scores, total));
+    }
 }
 
 /* ---- one token
