@@ -575,7 +575,7 @@ def add_scores(cases):
     add_grouped_query(cases, "scores_total_is_input", 6, 1, [7], 1, known=False, qk_output=1)
     add_grouped_query(cases, "scores_scale", 0, 5, [5], scale=0.7, qk_output=1)
     add_grouped_query(cases, "weights_smooth", 0, 5, [5], smooth_softmax=1, qk_output=2)
-    add_grouped_query(cases, "weights_f16", 0, 5, [5], dtype=np.float16, qk_output=2)
+    add_grouped_query(cases, "weights_f16", 6, 1, [7, 7], dtype=np.float16, qk_output=2)
 
 
 def add_rotary(cases):
