@@ -338,8 +338,8 @@ static void all_stages_refuse_alike(void **state)
         options.mesh.size[TRM_AXIS_PP] = 2;
         options.rank = rank;
         assert_ok(trm_build(network, &options, &plans[rank]));
-        assert_int_equal(trm_network_has_regions(plans[rank]->network), rank == 0);
     }
+    assert_true(trm_network_has_regions(plans[0]->network) != trm_network_has_regions(plans[1]->network));
     trm_network_destroy(network);
     snprintf(path, sizeof(path), "%s/stages.plan", test_temporary_folder());
     assert_ok(trm_plan_save((const trm_plan *const *)plans, 2, TRM_PLAN_WEIGHTS_EMBEDDED, path));
