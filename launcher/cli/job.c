@@ -211,17 +211,19 @@ void report_streaming(report *r, const trm_streaming_info *info)
 void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
 {
     char packed[64] = "", shared[64] = "", hosted[112] = "", loops[64] = "";
+    const bool is_small = info->streamable < (size_t)1 << 27; /* shown in MiB */
+    const double unit = is_small ? 0x1p20 : 0x1p30;
     text[0] = '\0';
     if (info->on && info->unpack_rate > 0) {
-        snprintf(packed, sizeof(packed), ", packed into %.2f", (double)info->streamed / 0x1p30);
+        snprintf(packed, sizeof(packed), ", packed into %.2f", (double)info->streamed / unit);
     }
     if (info->on && info->sharers > 1) {
-        snprintf(shared, sizeof(shared), ", %.2f of them fetched by others of %d ranks",
-                 (double)info->gathered / 0x1p30, info->sharers);
+        snprintf(shared, sizeof(shared), ", %.2f of them fetched by others of %d ranks", (double)info->gathered / unit,
+                 info->sharers);
     }
     if (info->on && info->hosted_layers > 0) {
         snprintf(hosted, sizeof(hosted), ", processors read %.2f in %d layers of small ones at %.1f GB/s",
-                 (double)info->hosted / 0x1p30, (int)info->hosted_layers, info->host_rate / 1e9);
+                 (double)info->hosted / unit, (int)info->hosted_layers, info->host_rate / 1e9);
     }
     if (info->on && info->loop_passes > 0 && info->copies > 0) {
         snprintf(loops, sizeof(loops), " with loops of %d passes", (int)info->loop_passes);
@@ -229,11 +231,12 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
     if (info->on) {
         snprintf(
             text, size,
-            "of %.2f GiB of weights %.2f stay and %.2f stream in every step%s%s%s%s, in %d copies through %.2f GiB of "
+            "of %.2f %s of weights %.2f stay and %.2f stream in every step%s%s%s%s, in %d copies through %.2f %s of "
             "staging at %s%.1f GB/s: a step takes at least %.2f ms",
-            (double)info->streamable / 0x1p30, (double)info->resident / 0x1p30, (double)info->unpacked / 0x1p30, loops,
-            shared, packed, hosted, info->copies, (double)info->staging / 0x1p30, info->measured ? "" : "an assumed ",
-            info->link_rate / 1e9, info->run_seconds * 1e3);
+            (double)info->streamable / unit, is_small ? "MiB" : "GiB", (double)info->resident / unit,
+            (double)info->unpacked / unit, loops, shared, packed, hosted, info->copies, (double)info->staging / unit,
+            is_small ? "MiB" : "GiB", info->measured ? "" : "an assumed ", info->link_rate / 1e9,
+            info->run_seconds * 1e3);
     }
 }
 
@@ -372,6 +375,17 @@ static trm_status agree_on_settings(job *j)
     return status;
 }
 
+/* One that is asked for is there, or nothing runs. */
+static trm_status check_device(const settings *all, trm_backend backend, int32_t device)
+{
+    const bool is_chosen = strcmp(settings_text(all, SETTING_BACKEND), "host") == 0;
+    if (device >= 0 && backend == TRM_BACKEND_HOST) {
+        TRM_FAIL(is_chosen ? TRM_ERROR_INVALID_ARGUMENT : TRM_ERROR_NO_DEVICE, "device is %d (%s), but %s", (int)device,
+                 all->origins[SETTING_DEVICE], is_chosen ? "the host backend has none" : "there is no usable GPU");
+    }
+    return TRM_OK;
+}
+
 trm_status job_open_world(job *j, const settings *all)
 {
     *j = (job){.all = all, .talks = true, .process_seconds = trm_process_seconds()};
@@ -380,6 +394,7 @@ trm_status job_open_world(job *j, const settings *all)
     TRM_TRY(job_backend(all, &options.backend));
     j->driver_seconds = wall_seconds() - began;
     options.device = (int32_t)settings_integer(all, SETTING_DEVICE);
+    TRM_TRY(check_device(all, options.backend, options.device));
     options.threads = (int32_t)settings_integer(all, SETTING_THREADS);
     options.deadline_seconds = settings_number(all, SETTING_DEADLINE);
     options.replicas = (int32_t)settings_integer(all, SETTING_REPLICAS);

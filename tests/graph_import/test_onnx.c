@@ -545,6 +545,12 @@ static void test_external_data(void **state)
     assert_fails(trm_onnx_build_network(opened, NULL, &network), TRM_ERROR_INVALID_MODEL, "leads out of");
     trm_onnx_close(opened);
 
+    weight = external_weight("absent");
+    model = sum_model(&weight);
+    assert_ok(trm_onnx_open(write_model(folder, &model), &opened));
+    assert_fails(trm_onnx_build_network(opened, NULL, &network), TRM_ERROR_INVALID_MODEL, "tensor w: cannot open");
+    trm_onnx_close(opened);
+
     test_write_file(path, stored, 8); /* the file ends too early */
     weight = external_weight("data");
     model = sum_model(&weight);

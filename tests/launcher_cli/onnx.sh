@@ -110,6 +110,12 @@ case_plans() { # networks built once, into plan files
         complain "not the exchanges of four ranks: $(cat "$work/out")"
     grep -Eq "^    [^ ]+ +all_reduce sum f32 3x64 among 2$" "$work/out" || complain "no sum is shown: $(cat "$work/out")"
     grep -Eq "^    [^ ]+ +recv f32 3x64 among 2$" "$work/out" || complain "nothing that a stage receives is shown: $(cat "$work/out")"
+    shows "0.00 stay and 0.13 stream in every step" 0 inspect "$work/four.plan" --weight-budget 0
+    [ "$(grep -c ' of weights 0.00 stay and ' "$work/out")" = 4 ] || complain "not the streaming of four ranks: $(cat "$work/out")"
+    start 0 inspect "$work/four.plan" --weight-budget 0 --json
+    value ranks.3.memory.streaming.resident 0
+    value memory.streaming.budget 0
+    fails 2 "weight budget is \"9X\"" 0 inspect "$work/four.plan" --weight-budget 9X
     shows "rank 3: 0." 0 inspect "$work/four.plan" --rank 3
     grep -q "mesh tp=2,pp=2; rank 3: " "$work/out" || complain "the rank that was asked for is not shown: $(cat "$work/out")"
     start 0 inspect "$work/open.plan" --json

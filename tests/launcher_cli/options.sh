@@ -63,6 +63,7 @@ case_options() { # help, suggestions, completion
     fails 2 "completion is asked for \"tcsh\", expected bash, zsh or fish" 0 completion tcsh
     fails 2 "completion needs one of bash, zsh, fish, found 0 arguments" 0 completion
     fails 1 "cannot open $work/absent.txt" 0 run "$model" -f "$work/absent.txt"
+    refused 2 "device is 7 (--device), but the host backend has none" run "$model" -p a -n 1 --backend host --device 7
     for command in run serve bench "bench serve" build refit compare inspect; do # the manual page has every option, and no other
         # shellcheck disable=SC2086
         start 0 $command --help

@@ -91,7 +91,8 @@ static trm_status resolve(const trm_onnx *model, const char *what, const char *l
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "tensor %s is in a file whose path is too long", what);
     }
     if (realpath(joined, path) == NULL) {
-        TRM_FAIL(TRM_ERROR_IO, "tensor %s: cannot open %s: %s", what, joined, strerror(errno));
+        const trm_status status = errno == ENOENT || errno == ENOTDIR ? TRM_ERROR_INVALID_MODEL : TRM_ERROR_IO;
+        TRM_FAIL(status, "tensor %s: cannot open %s: %s", what, joined, strerror(errno));
     }
     size_t length = strlen(model->folder);
     if (strncmp(path, model->folder, length) != 0 || (path[length] != '/' && model->folder[length - 1] != '/')) {

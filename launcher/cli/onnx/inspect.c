@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "launcher/cli/onnx/job.h"
+#include "launcher/cli/onnx/plan_memory.h"
 #include "launcher/cli/report.h"
 
 /* Dims of a port with the names the model gives: "batchx3x224x?". */
@@ -172,27 +173,16 @@ static trm_status show_memory(onnx_job *j, report *r)
     for (int32_t rank = 0; rank < j->n_ranks; rank++) {
         trm_plan *plan = NULL;
         TRM_TRY(onnx_plan(j, rank, NULL, NULL, &plan));
-        trm_plan_destroy(plan);
-        const trm_memory_plan *m = &j->memory;
-        if (r == NULL) {
-            printf("rank %d: %.3f MiB: weights %.3f, staging %.3f, state %.3f, activations %.3f, workspace %.3f\n",
-                   rank, (double)m->total / 0x1p20, (double)m->weights / 0x1p20, (double)m->staging / 0x1p20,
-                   (double)m->state / 0x1p20, (double)m->activations / 0x1p20, (double)m->workspace / 0x1p20);
-            char text[512];
-            describe_streaming(&j->streaming, text, sizeof(text));
-            printf("%s%s%s", text[0] != '\0' ? "  " : "", text, text[0] != '\0' ? "\n" : "");
-            continue;
+        if (r != NULL) {
+            report_open(r, NULL, '{');
+            report_integer(r, "rank", rank);
         }
-        report_open(r, NULL, '{');
-        report_integer(r, "rank", rank);
-        report_integer(r, "weights", (int64_t)m->weights);
-        report_integer(r, "staging", (int64_t)m->staging);
-        report_integer(r, "state", (int64_t)m->state);
-        report_integer(r, "activations", (int64_t)m->activations);
-        report_integer(r, "workspace", (int64_t)m->workspace);
-        report_integer(r, "total", (int64_t)m->total);
-        report_streaming(r, &j->streaming);
-        report_close(r);
+        const trm_status status = r != NULL ? plan_memory_report(r, plan) : plan_memory_print(plan, rank);
+        if (r != NULL) {
+            report_close(r);
+        }
+        trm_plan_destroy(plan);
+        TRM_TRY(status);
     }
     if (r != NULL) {
         report_close(r);

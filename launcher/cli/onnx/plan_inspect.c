@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "launcher/cli/onnx/job.h"
+#include "launcher/cli/onnx/plan_memory.h"
 #include "launcher/cli/report.h"
 
 /* The plans of all ranks. */
@@ -37,6 +38,17 @@ static trm_status open_plans(const settings *all, const char *path, trm_plan *as
             close_plans(set);
             return status;
         }
+    }
+    return TRM_OK;
+}
+
+/* --weight-budget, as a run of the plan would have it. */
+static trm_status set_budgets(const settings *all, const plan_set *set)
+{
+    trm_weight_budget budget;
+    TRM_TRY(job_budget(all, &budget));
+    for (int32_t i = 0; i < set->n && budget.kind != TRM_WEIGHT_BUDGET_OFF; i++) {
+        TRM_TRY(trm_plan_set_weight_budget(set->plans[i], &budget));
     }
     return TRM_OK;
 }
@@ -179,7 +191,7 @@ static void print_origin(const trm_plan_info *info)
     printf("%s\n", some ? "" : " none but constants");
 }
 
-static void print_plan(const char *path, const plan_set *set)
+static trm_status print_plan(const char *path, const plan_set *set)
 {
     const trm_plan *plan = set->plans[set->rank];
     const trm_network *network = trm_plan_network(plan);
@@ -208,12 +220,9 @@ static void print_plan(const char *path, const plan_set *set)
     }
     print_collectives(set);
     for (int32_t rank = 0; rank < set->n; rank++) {
-        trm_memory_plan m;
-        trm_plan_memory(set->plans[rank], &m);
-        printf("rank %d: %.3f MiB: weights %.3f, state %.3f, activations %.3f, workspace %.3f\n", rank,
-               (double)m.total / 0x1p20, (double)m.weights / 0x1p20, (double)m.state / 0x1p20,
-               (double)m.activations / 0x1p20, (double)m.workspace / 0x1p20);
+        TRM_TRY(plan_memory_print(set->plans[rank], rank));
     }
+    return TRM_OK;
 }
 
 static void report_tactics(report *r, const trm_plan *plan, const trm_plan_info *info)
@@ -232,20 +241,7 @@ static void report_tactics(report *r, const trm_plan *plan, const trm_plan_info 
     report_close(r);
 }
 
-static void report_memory(report *r, const trm_plan *plan)
-{
-    trm_memory_plan m;
-    trm_plan_memory(plan, &m);
-    report_open(r, "memory", '{');
-    report_integer(r, "weights", (int64_t)m.weights);
-    report_integer(r, "state", (int64_t)m.state);
-    report_integer(r, "activations", (int64_t)m.activations);
-    report_integer(r, "workspace", (int64_t)m.workspace);
-    report_integer(r, "total", (int64_t)m.total);
-    report_close(r);
-}
-
-static void report_plan(const char *path, const plan_set *set)
+static trm_status report_plan(const char *path, const plan_set *set)
 {
     const trm_plan *plan = set->plans[set->rank];
     trm_plan_info info;
@@ -270,18 +266,23 @@ static void report_plan(const char *path, const plan_set *set)
         report_integer(&r, weight_kinds[i], info.n_weights[i]);
     }
     report_close(&r);
-    report_memory(&r, plan);
+    report_open(&r, "memory", '{');
+    trm_status status = plan_memory_report(&r, plan);
+    report_close(&r);
     report_open(&r, "ranks", '[');
     for (int32_t rank = 0; rank < set->n; rank++) {
         report_open(&r, NULL, '{');
         report_integer(&r, "rank", rank);
-        report_memory(&r, set->plans[rank]);
+        report_open(&r, "memory", '{');
+        status = status == TRM_OK ? plan_memory_report(&r, set->plans[rank]) : status;
+        report_close(&r);
         report_collectives(&r, set->plans[rank]);
         report_close(&r);
     }
     report_close(&r);
     report_tactics(&r, plan, &info);
     report_end(&r);
+    return status;
 }
 
 static trm_status show_network(trm_plan *plan, bool json)
@@ -311,11 +312,10 @@ trm_status plan_inspect(const settings *all, const char *path)
         trm_plan_destroy(plan);
         return status;
     }
-    if (json) {
-        report_plan(path, &set);
-    } else {
-        print_plan(path, &set);
+    status = set_budgets(all, &set);
+    if (status == TRM_OK) {
+        status = json ? report_plan(path, &set) : print_plan(path, &set);
     }
     close_plans(&set);
-    return TRM_OK;
+    return status;
 }

@@ -1,0 +1,50 @@
+/* Memory of a planned rank, in both forms. */
+#include "launcher/cli/onnx/plan_memory.h"
+
+#include "launcher/cli/job.h"
+#include "launcher/cli/stalls.h"
+
+trm_status plan_memory_print(const trm_plan *plan, int32_t rank)
+{
+    trm_memory_plan m;
+    trm_streaming_info streaming;
+    stall_list stalls = {0};
+    char text[512];
+    trm_plan_memory(plan, &m);
+    trm_plan_streaming(plan, &streaming);
+    trm_plan_stalls(plan, stall_list_add, &stalls);
+    printf("rank %d: %.3f MiB: weights %.3f, staging %.3f, state %.3f, activations %.3f, workspace %.3f\n", rank,
+           (double)m.total / 0x1p20, (double)m.weights / 0x1p20, (double)m.staging / 0x1p20, (double)m.state / 0x1p20,
+           (double)m.activations / 0x1p20, (double)m.workspace / 0x1p20);
+    describe_streaming(&streaming, text, sizeof(text));
+    if (text[0] != '\0') {
+        printf("  %s\n", text);
+    }
+    stall_list_print(&stalls, "  waiting for weights in such a step");
+    const trm_status status = stalls.status;
+    stall_list_fini(&stalls);
+    return status;
+}
+
+trm_status plan_memory_report(report *r, const trm_plan *plan)
+{
+    trm_memory_plan m;
+    trm_streaming_info streaming;
+    stall_list stalls = {0};
+    trm_plan_memory(plan, &m);
+    trm_plan_streaming(plan, &streaming);
+    trm_plan_stalls(plan, stall_list_add, &stalls);
+    report_integer(r, "weights", (int64_t)m.weights);
+    report_integer(r, "staging", (int64_t)m.staging);
+    report_integer(r, "state", (int64_t)m.state);
+    report_integer(r, "activations", (int64_t)m.activations);
+    report_integer(r, "workspace", (int64_t)m.workspace);
+    report_integer(r, "total", (int64_t)m.total);
+    report_streaming(r, &streaming);
+    if (streaming.on) {
+        stall_list_report(&stalls, r, "weight_waits");
+    }
+    const trm_status status = stalls.status;
+    stall_list_fini(&stalls);
+    return status;
+}
