@@ -103,21 +103,41 @@ static trm_status add_stdin(run_command *c)
     return status;
 }
 
+static trm_status add_file(run_command *c, const char *path)
+{
+    char *text;
+    size_t size;
+    TRM_TRY(trm_file_read(path, PROMPT_LIMIT, &text, &size));
+    trm_status status = add_prompt(c, text, size);
+    free(text);
+    return status;
+}
+
+/* How often "-" stands for stdin among the prompts or files. */
+static int32_t count_stdin(const settings *all, setting_id id)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < all->list_counts[id]; i++) {
+        n += strcmp(all->lists[id][i], "-") == 0;
+    }
+    return n;
+}
+
 /* Prompts from flags, files and stdin, in this order. Rank 0 only: other ranks may have neither. */
 static trm_status collect_prompts(run_command *c)
 {
     const settings *all = c->all;
+    const int32_t n_stdin = count_stdin(all, SETTING_PROMPT) + count_stdin(all, SETTING_FILE);
+    if (n_stdin > 1) { /* the second would be empty */
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%d prompts are \"-\", which stands for stdin, expected one", n_stdin);
+    }
     for (int32_t i = 0; i < all->list_counts[SETTING_PROMPT]; i++) {
         const char *text = all->lists[SETTING_PROMPT][i];
         TRM_TRY(strcmp(text, "-") == 0 ? add_stdin(c) : add_prompt(c, text, strlen(text)));
     }
     for (int32_t i = 0; i < all->list_counts[SETTING_FILE]; i++) {
-        char *text;
-        size_t size;
-        TRM_TRY(trm_file_read(all->lists[SETTING_FILE][i], PROMPT_LIMIT, &text, &size));
-        trm_status status = add_prompt(c, text, size);
-        free(text);
-        TRM_TRY(status);
+        const char *path = all->lists[SETTING_FILE][i];
+        TRM_TRY(strcmp(path, "-") == 0 ? add_stdin(c) : add_file(c, path));
     }
     if (c->n_prompts == 0 && !settings_flag(all, SETTING_INTERACTIVE) && !c->chat) {
         TRM_TRY(add_stdin(c));

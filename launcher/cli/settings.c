@@ -333,6 +333,16 @@ static trm_status read_config(settings *all)
     return status;
 }
 
+/* "0 to 65535" */
+static void range_text(const setting *row, char *text, size_t size)
+{
+    if (row->type == SETTING_NUMBER) {
+        snprintf(text, size, "%.10g to %.10g", row->least, row->most);
+    } else {
+        snprintf(text, size, "%.0f to %.0f", row->least, row->most);
+    }
+}
+
 /* "1,2": each of them in the range of the row. */
 static trm_status check_integers(const settings *all, setting_id id)
 {
@@ -348,8 +358,10 @@ static trm_status check_integers(const settings *all, setting_id id)
         text = end + 1;
     }
     if (!good) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is \"%s\", expected integers from %.10g to %.10g, such as 1,2 (%s)",
-                 row->name, all->values[id], row->least, row->most, all->origins[id]);
+        char range[64];
+        range_text(row, range, sizeof(range));
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is \"%s\", expected integers from %s, such as 1,2 (%s)", row->name,
+                 all->values[id], range, all->origins[id]);
     }
     return TRM_OK;
 }
@@ -375,8 +387,10 @@ static trm_status check_value(const settings *all, setting_id id)
         bool whole = row->type == SETTING_NUMBER || (floor(number) == number && strpbrk(value, ".eExXnN") == NULL);
         if (end == value || *end != '\0' || errno == ERANGE || !whole ||
             !(number >= row->least && number <= row->most)) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is \"%s\", expected %s from %.10g to %.10g (%s)", row->name, value,
-                     row->type == SETTING_NUMBER ? "a number" : "an integer", row->least, row->most, all->origins[id]);
+            char range[64];
+            range_text(row, range, sizeof(range));
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is \"%s\", expected %s from %s (%s)", row->name, value,
+                     row->type == SETTING_NUMBER ? "a number" : "an integer", range, all->origins[id]);
         }
     }
     return TRM_OK;

@@ -18,7 +18,7 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_PROMPT] = {"prompt", 'p', SETTING_LIST, COMMAND_RUN, 0, 0, NULL, "TEXT", "Input",
                         "text to continue; may be given several times; - reads stdin", SETTING_MODELS},
     [SETTING_FILE] = {"file", 'f', SETTING_LIST, COMMAND_RUN, 0, 0, NULL, "FILE", "Input",
-                      "a file whose text is a prompt", SETTING_MODELS},
+                      "a file whose text is a prompt; may be given several times; - reads stdin", SETTING_MODELS},
     [SETTING_INTERACTIVE] = {"interactive", 'i', SETTING_FLAG, COMMAND_RUN, 0, 0, NULL, NULL, "Input",
                              "read prompts line by line and continue each", SETTING_MODELS},
     [SETTING_ECHO] = {"echo", 0, SETTING_FLAG, COMMAND_RUN, 0, 0, NULL, NULL, "Input",

@@ -114,7 +114,7 @@ case_settings() { # flag, variable, file, default, and where each value came fro
     value mesh.origin "not set"
     shows "$work/config/trireme/trireme.conf:2" 0 inspect config
     printf 'max-tokens = lots\n' >"$work/other.conf"
-    refused 2 "max-tokens is \"lots\", expected an integer from 0 to 1e+15 ($work/other.conf:1)" run "$model" --config "$work/other.conf"
+    refused 2 "max-tokens is \"lots\", expected an integer from 0 to 1000000000000000 ($work/other.conf:1)" run "$model" --config "$work/other.conf"
     printf 'max-tokenz = 3\n' >"$work/other.conf"
     fails 2 "$work/other.conf:1: unknown setting \"max-tokenz\", did you mean max-tokens" 0 run "$model" --config "$work/other.conf"
     fails 1 "cannot open $work/none.conf" 0 run "$model" --config "$work/none.conf"

@@ -141,6 +141,7 @@ static void wrong_values_name_their_origin(void **state)
         const char *line, *part;
     } cases[] = {
         {"--max-tokens five", "max-tokens is \"five\", expected an integer from 0 to"},
+        {"--seed -1", "seed is \"-1\", expected an integer from 0 to 9007199254740992 (--seed)"},
         {"--max-tokens 1.5", "max-tokens is \"1.5\", expected an integer"},
         {"--max-tokens 1e3", "max-tokens is \"1e3\", expected an integer"},
         {"--max-tokens 0x10", "max-tokens is \"0x10\", expected an integer"},

@@ -28,8 +28,17 @@ $law" 0 run "$model" -f "$work/genesis.txt" -p "And God" -n 7 --echo
         start $ranks run "$model" -n 7 <"$work/genesis.txt"
         [ "$code $(cat "$work/out")" = "0 $first" ] || complain "stdin on $ranks ranks: $(cat "$work/out" "$work/err")"
     done
-    start 0 run "$model" -n 7 -p - <"$work/genesis.txt"
-    [ "$code $(cat "$work/out")" = "0 $first" ] || complain "-p -: $(cat "$work/out" "$work/err")"
+    for option in -p -f; do
+        start 0 run "$model" -n 7 $option - <"$work/genesis.txt"
+        [ "$code $(cat "$work/out")" = "0 $first" ] || complain "$option -: $(cat "$work/out" "$work/err")"
+    done
+    start 2 run "$model" -n 2 -p "And God" --file - <"$work/genesis.txt"
+    [ "$code $(cat "$work/out")" = "0 [1]
+ spake all
+
+[2]
+ God created" ] || complain "-p TEXT -f -: $(cat "$work/out" "$work/err")"
+    refused 2 '2 prompts are "-", which stands for stdin, expected one' run "$model" -p - -f -
 
     # closed streams: what is opened later does not take their places
     "$program" run "$model" -n 2 -q <&- >"$work/out" 2>"$work/err"
