@@ -154,6 +154,7 @@ void trm_bootstrap_abort(trm_bootstrap *bootstrap, trm_status status)
         notice = (trm_notice){.rank = transport->rank, .status = (int32_t)status};
         snprintf(notice.cause, sizeof(notice.cause), "%s", trm_last_error());
         trm_log(TRM_LOG_ERROR, "rank %d failed: %s: %s", (int)notice.rank, trm_status_name(status), notice.cause);
+        (void)trm_transport_break(transport, &notice); /* peers that have failed, too, say so themselves */
         transport->ops->notify(transport, &notice, NOTICE_SECONDS);
     }
     int code = trm_status_exit_code((trm_status)notice.status);
