@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/recorder.h"
+#include "base/unit.h"
 #include "dist/load.h"
 #include "kernels/fused.h"
 
@@ -25,13 +26,14 @@ static trm_status check_memory(trm_plan *plan, trm_device *device)
     TRM_TRY(trm_streaming_fit(plan, info.memory_free > others ? info.memory_free - others : 0));
     trm_plan_memory(plan, &need);
     if (need.total > info.memory_free) {
+        const trm_unit unit = trm_unit_of((double)need.total);
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY,
-                 "rank %d needs %.2f GiB of memory on %s (weights %.2f, staging %.2f, state %.2f, activations %.2f, "
-                 "workspace %.2f), %.2f GiB of %.2f GiB are free",
-                 plan->rank, (double)need.total / 0x1p30, info.name, (double)need.weights / 0x1p30,
-                 (double)need.staging / 0x1p30, (double)need.state / 0x1p30, (double)need.activations / 0x1p30,
-                 (double)need.workspace / 0x1p30, (double)info.memory_free / 0x1p30,
-                 (double)info.memory_total / 0x1p30);
+                 "rank %d needs %.2f %s of memory on %s (weights %.2f, staging %.2f, state %.2f, activations %.2f, "
+                 "workspace %.2f), %s of %s are free",
+                 plan->rank, (double)need.total / unit.bytes, unit.name, info.name, (double)need.weights / unit.bytes,
+                 (double)need.staging / unit.bytes, (double)need.state / unit.bytes,
+                 (double)need.activations / unit.bytes, (double)need.workspace / unit.bytes,
+                 trm_size_text((double)info.memory_free).text, trm_size_text((double)info.memory_total).text);
     }
     return TRM_OK;
 }
@@ -179,8 +181,8 @@ trm_status trm_engine_finish_loading(trm_engine *engine, trm_progress_fn progres
     engine->load_seconds = trm_load_seconds(engine->load);
     trm_load_destroy(engine->load);
     engine->load = NULL;
-    TRM_DEBUG("rank %d: %.1f MiB of weights loaded in %.3f s", engine->plan->rank,
-              (double)engine->loaded_bytes / 0x1p20, engine->load_seconds);
+    TRM_DEBUG("rank %d: %s of weights loaded in %.3f s", engine->plan->rank,
+              trm_size_text((double)engine->loaded_bytes).text, engine->load_seconds);
     return status;
 }
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/recorder.h"
+#include "base/unit.h"
 #include "graph/memory_plan.h"
 
 /* Left free on a GPU for the CUDA context's own growth, captured steps, NCCL and cuBLAS. */
@@ -176,15 +177,16 @@ static trm_status fail_without_memory(const trm_generator *g, const trm_plan *pl
 {
     double cache = (double)blocks * (double)need->state; /* which is of one block */
     bool may_stream = info->backend == TRM_BACKEND_CUDA && plan->streaming == NULL;
+    const trm_unit unit = trm_unit_of((double)others + cache);
     TRM_FAIL(
         TRM_ERROR_OUT_OF_MEMORY,
-        "rank %d needs %.2f GiB of memory on %s (weights %.2f, staging %.2f, cache of %lld tokens %.2f, activations "
-        "%.2f, workspace and reserve %.2f), %.2f GiB of %.2f GiB are free%s",
-        g->world->rank, ((double)others + cache) / 0x1p30, info->name, (double)need->weights / 0x1p30,
-        (double)need->staging / 0x1p30, (long long)(blocks * TRM_KV_BLOCK_SIZE), cache / 0x1p30,
-        (double)need->activations / 0x1p30,
-        (double)(others - need->weights - need->staging - need->activations) / 0x1p30,
-        (double)info->memory_free / 0x1p30, (double)info->memory_total / 0x1p30,
+        "rank %d needs %.2f %s of memory on %s (weights %.2f, staging %.2f, cache of %lld tokens %.2f, activations "
+        "%.2f, workspace and reserve %.2f), %s of %s are free%s",
+        g->world->rank, ((double)others + cache) / unit.bytes, unit.name, info->name,
+        (double)need->weights / unit.bytes, (double)need->staging / unit.bytes, (long long)(blocks * TRM_KV_BLOCK_SIZE),
+        cache / unit.bytes, (double)need->activations / unit.bytes,
+        (double)(others - need->weights - need->staging - need->activations) / unit.bytes,
+        trm_size_text((double)info->memory_free).text, trm_size_text((double)info->memory_total).text,
         may_stream ? "; with a weight budget (auto) what does not fit streams from host memory" : "");
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/recorder.h"
+#include "base/unit.h"
 #include "graph/layer_runs.h"
 #include "graph/regions.h"
 
@@ -268,11 +269,12 @@ trm_status trm_streaming_fit(trm_plan *plan, size_t room)
         s->problem.quick = false;
     }
     if (device_bytes(plan) > room) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY,
-                 "weights need at least %.2f GiB of memory with everything streamed (%.2f GiB that cannot be, %.2f GiB "
-                 "of staging), there is room for %.2f GiB",
-                 (double)device_bytes(plan) / 0x1p30, (double)plan->weight_bytes / 0x1p30,
-                 (double)trm_streaming_staging(s) / 0x1p30, (double)room / 0x1p30);
+        TRM_FAIL(
+            TRM_ERROR_OUT_OF_MEMORY,
+            "weights need at least %s of memory with everything streamed (%s that cannot be, %s of staging), there "
+            "is room for %s",
+            trm_size_text((double)device_bytes(plan)).text, trm_size_text((double)plan->weight_bytes).text,
+            trm_size_text((double)trm_streaming_staging(s)).text, trm_size_text((double)room).text);
     }
     return TRM_OK;
 }

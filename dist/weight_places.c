@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/pool.h"
+#include "base/unit.h"
 #include "dist/probe.h"
 #include "dist/streaming.h"
 #include "kernels/pack.h"
@@ -143,9 +144,9 @@ static void report_files(const trm_weight_places *places, const trm_plan *plan)
         files += places->stored[i].memory == NULL && places->resident[i] == NULL ? plan->streaming->part_bytes[i] : 0;
     }
     if (files > 0) {
-        TRM_WARN("rank %d: host memory has room for %.2f GiB of weights, %.2f GiB are read from their files in every "
-                 "step, at the speed of the disk",
-                 plan->rank, (double)places->host_limit / 0x1p30, (double)files / 0x1p30);
+        TRM_WARN("rank %d: host memory has room for %s of weights, %s are read from their files in every step, at the "
+                 "speed of the disk",
+                 plan->rank, trm_size_text((double)places->host_limit).text, trm_size_text((double)files).text);
     }
 }
 

@@ -75,8 +75,9 @@ TRM_API trm_status trm_world_open(const trm_world_options *options, trm_world **
 /* Leaves the world in order, after everything that was made with it is destroyed. Collective when nothing failed. NULL
  * is ignored. A process joins a world of several ranks once. */
 TRM_API void trm_world_close(trm_world *world);
-/* Ends the whole job because this rank failed: reports rank and cause on every rank's log, stops the peers and ends
- * this process with trm_status_exit_code(status). With one rank, or NULL, it returns. */
+/* Ends the whole job because this rank failed: reports rank and cause on its log and on that of every rank that
+ * has not failed itself, stops the peers and ends this process with trm_status_exit_code(status). With one rank, or
+ * NULL, it returns. */
 TRM_API void trm_world_abort(trm_world *world, trm_status status);
 
 /* Whether every rank succeeded so far: if not, ranks that did get the status of the first that failed and its cause in

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/unit.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job.h"
 #include "launcher/cli/onnx/job.h"
@@ -320,6 +321,12 @@ static void print_json(const bench_command *c, const summary *s)
     report_end(&r);
 }
 
+static void print_rates(const char *name, const figure *rate)
+{
+    printf("%-28s %12s %12s %12s\n", name, trm_number_text(rate->least, 1).text, trm_number_text(rate->median, 1).text,
+           trm_number_text(rate->most, 1).text);
+}
+
 static void print_table(const bench_command *c, const summary *s)
 {
     trm_model_info info;
@@ -329,10 +336,8 @@ static void print_table(const bench_command *c, const summary *s)
            trm_backend_name(c->backend), (long long)c->prompt_tokens, (long long)c->tokens, (long long)c->batch,
            c->n_runs, c->job.load_seconds);
     printf("%-28s %12s %12s %12s\n", "", "min", "median", "max");
-    printf("%-28s %12.1f %12.1f %12.1f\n", "prefill, tok/s", s->prefill_rate.least, s->prefill_rate.median,
-           s->prefill_rate.most);
-    printf("%-28s %12.1f %12.1f %12.1f\n", "decode, tok/s", s->decode_rate.least, s->decode_rate.median,
-           s->decode_rate.most);
+    print_rates("prefill, tok/s", &s->prefill_rate);
+    print_rates("decode, tok/s", &s->decode_rate);
     printf("%-28s %12.3f %12.3f %12.3f\n", "decode step, ms", s->step.least * 1e3, s->step.median * 1e3,
            s->step.most * 1e3);
     printf("%-28s %12.2f %12.2f %12.2f\n", "first token, ms", s->first_token.least * 1e3, s->first_token.median * 1e3,
@@ -349,9 +354,9 @@ static void print_table(const bench_command *c, const summary *s)
         double least;
         const size_t streamed = streamed_bytes(c, &limits.streaming, &least);
         const double rate = (double)streamed / s->step.median;
-        printf("weights streamed: %.3f GB per step, %.2f GB/s while decoding, %.1f %% of the link (%.2f GB/s)\n",
-               (double)streamed / 1e9, rate / 1e9, rate / limits.streaming.link_rate * 100,
-               limits.streaming.link_rate / 1e9);
+        printf("weights streamed: %s GB per step, %s GB/s while decoding, %.1f %% of the link (%s GB/s)\n",
+               trm_number_text((double)streamed / 1e9, 3).text, trm_number_text(rate / 1e9, 2).text,
+               rate / limits.streaming.link_rate * 100, trm_number_text(limits.streaming.link_rate / 1e9, 2).text);
         printf("decode step, least by the plan: %.3f ms, %.1f %% of the median\n", least * 1e3,
                least / s->step.median * 100);
     }

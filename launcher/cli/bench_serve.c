@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/unit.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job.h"
 #include "launcher/cli/report.h"
@@ -62,10 +63,10 @@ static void print_figures(const load_report *done, const load_figures *f)
 {
     const load_options *o = &done->options;
     printf("%s: %d requests completed, %d failed, in %.2f s\n", done->model, f->completed, f->failed, done->seconds);
-    printf("%.2f requests/s, %.1f output tokens/s, %.1f tokens/s in all\n", f->requests_per_second,
-           f->output_per_second, f->total_per_second);
+    printf("%s requests/s, %s output tokens/s, %s tokens/s in all\n", trm_number_text(f->requests_per_second, 2).text,
+           trm_number_text(f->output_per_second, 1).text, trm_number_text(f->total_per_second, 1).text);
     if (o->goal_first > 0 || o->goal_token > 0) {
-        printf("%.2f requests/s within the goals\n", f->goodput);
+        printf("%s requests/s within the goals\n", trm_number_text(f->goodput, 2).text);
     }
     printf("%-22s %10s %10s %10s %10s\n", "ms", "mean", "p50", "p90", "p99");
     print_row("first token", &f->first);

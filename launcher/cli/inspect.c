@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/unit.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job.h"
 #include "launcher/cli/onnx/job.h"
@@ -62,9 +63,10 @@ static void print_model(const trm_model *model)
 {
     trm_model_info i;
     trm_model_get_info(model, &i);
-    printf("%s\n  architecture    %s (%s)\n  parameters      %.3f billion, %.2f GiB as stored (%s)\n", i.path,
-           i.architecture, i.model_type, (double)i.parameters / 1e9, (double)i.weight_bytes / 0x1p30,
-           trm_dtype_name(i.weight_dtype));
+    const bool is_small = i.parameters < 100000000; /* shown in millions */
+    printf("%s\n  architecture    %s (%s)\n  parameters      %.3f %s, %s as stored (%s)\n", i.path, i.architecture,
+           i.model_type, (double)i.parameters / (is_small ? 1e6 : 1e9), is_small ? "million" : "billion",
+           trm_size_text((double)i.weight_bytes).text, trm_dtype_name(i.weight_dtype));
     printf("  layers          %lld\n  hidden          %lld, MLP %lld\n", (long long)i.layers, (long long)i.hidden,
            (long long)i.intermediate);
     printf("  heads           %lld query, %lld key-value, of %lld\n  vocabulary      %lld\n  context         %lld "
@@ -152,10 +154,12 @@ static void print_memory(const trm_memory_plan *m, const trm_streaming_info *str
                          int32_t rank, int64_t tokens)
 {
     char text[512], rates[256];
+    const trm_unit unit = trm_unit_of((double)m->total);
     printf(
-        "rank %d: %.3f GiB: weights %.3f, staging %.3f, cache of %lld tokens %.3f, activations %.3f, workspace %.3f\n",
-        rank, (double)m->total / 0x1p30, (double)m->weights / 0x1p30, (double)m->staging / 0x1p30, (long long)tokens,
-        (double)m->state / 0x1p30, (double)m->activations / 0x1p30, (double)m->workspace / 0x1p30);
+        "rank %d: %.3f %s: weights %.3f, staging %.3f, cache of %lld tokens %.3f, activations %.3f, workspace %.3f\n",
+        rank, (double)m->total / unit.bytes, unit.name, (double)m->weights / unit.bytes,
+        (double)m->staging / unit.bytes, (long long)tokens, (double)m->state / unit.bytes,
+        (double)m->activations / unit.bytes, (double)m->workspace / unit.bytes);
     describe_streaming(streaming, text, sizeof(text));
     describe_rates(streaming, 0, rates, sizeof(rates));
     if (text[0] != '\0') {

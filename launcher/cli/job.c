@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/unit.h"
 #include "launcher/serve/worker.h"
 
 /* A launcher ends the job well within this time when rank 0 has failed. */
@@ -211,19 +212,19 @@ void report_streaming(report *r, const trm_streaming_info *info)
 void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
 {
     char packed[64] = "", shared[64] = "", hosted[112] = "", loops[64] = "";
-    const bool is_small = info->streamable < (size_t)1 << 27; /* shown in MiB */
-    const double unit = is_small ? 0x1p20 : 0x1p30;
+    const trm_unit unit = trm_unit_of((double)info->streamable);
     text[0] = '\0';
     if (info->on && info->unpack_rate > 0) {
-        snprintf(packed, sizeof(packed), ", packed into %.2f", (double)info->streamed / unit);
+        snprintf(packed, sizeof(packed), ", packed into %.2f", (double)info->streamed / unit.bytes);
     }
     if (info->on && info->sharers > 1) {
-        snprintf(shared, sizeof(shared), ", %.2f of them fetched by others of %d ranks", (double)info->gathered / unit,
-                 info->sharers);
+        snprintf(shared, sizeof(shared), ", %.2f of them fetched by others of %d ranks",
+                 (double)info->gathered / unit.bytes, info->sharers);
     }
     if (info->on && info->hosted_layers > 0) {
-        snprintf(hosted, sizeof(hosted), ", processors read %.2f in %d layers of small ones at %.1f GB/s",
-                 (double)info->hosted / unit, (int)info->hosted_layers, info->host_rate / 1e9);
+        snprintf(hosted, sizeof(hosted), ", processors read %.2f in %d layers of small ones at %s GB/s",
+                 (double)info->hosted / unit.bytes, (int)info->hosted_layers,
+                 trm_number_text(info->host_rate / 1e9, 1).text);
     }
     if (info->on && info->loop_passes > 0 && info->copies > 0) {
         snprintf(loops, sizeof(loops), " with loops of %d passes", (int)info->loop_passes);
@@ -232,11 +233,11 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
         snprintf(
             text, size,
             "of %.2f %s of weights %.2f stay and %.2f stream in every step%s%s%s%s, in %d copies through %.2f %s of "
-            "staging at %s%.1f GB/s: a step takes at least %.2f ms",
-            (double)info->streamable / unit, is_small ? "MiB" : "GiB", (double)info->resident / unit,
-            (double)info->unpacked / unit, loops, shared, packed, hosted, info->copies, (double)info->staging / unit,
-            is_small ? "MiB" : "GiB", info->measured ? "" : "an assumed ", info->link_rate / 1e9,
-            info->run_seconds * 1e3);
+            "staging at %s%s GB/s: a step takes at least %.2f ms",
+            (double)info->streamable / unit.bytes, unit.name, (double)info->resident / unit.bytes,
+            (double)info->unpacked / unit.bytes, loops, shared, packed, hosted, info->copies,
+            (double)info->staging / unit.bytes, unit.name, info->measured ? "" : "an assumed ",
+            trm_number_text(info->link_rate / 1e9, 1).text, info->run_seconds * 1e3);
     }
 }
 
@@ -249,9 +250,10 @@ void describe_rates(const trm_streaming_info *info, int32_t step_tokens, char *t
     }
     if (info->on) {
         snprintf(text, size,
-                 "%.1f tokens per second of one sequence at most; the first token of a prompt comes after %.0f ms, of "
+                 "%s tokens per second of one sequence at most; the first token of a prompt comes after %.0f ms, of "
                  "one that fills a step%s after about %.0f ms",
-                 1 / info->run_seconds, info->large_run_seconds * 1e3, tokens, info->largest_run_seconds * 1e3);
+                 trm_number_text(1 / info->run_seconds, 1).text, info->large_run_seconds * 1e3, tokens,
+                 info->largest_run_seconds * 1e3);
     }
 }
 
@@ -260,8 +262,8 @@ void describe_hosting(const trm_streaming_info *info, char *text, size_t size)
     text[0] = '\0';
     if (info->host_run_seconds > 0) {
         snprintf(text, size,
-                 "with --host-compute auto processors would help: about %.1f tokens per second of one sequence",
-                 1 / info->host_run_seconds);
+                 "with --host-compute auto processors would help: about %s tokens per second of one sequence",
+                 trm_number_text(1 / info->host_run_seconds, 1).text);
     }
 }
 
@@ -457,7 +459,9 @@ static void show_progress(void *user, size_t done, size_t total)
     memset(bar, '.', WIDTH);
     memset(bar, '#', (size_t)(filled > WIDTH ? WIDTH : filled));
     bar[WIDTH] = '\0';
-    fprintf(stderr, "\rloading [%s] %6.2f of %.2f GiB", bar, (double)done / 0x1p30, (double)total / 0x1p30);
+    const trm_unit unit = trm_unit_of((double)total);
+    fprintf(stderr, "\rloading [%s] %6.2f of %.2f %s", bar, (double)done / unit.bytes, (double)total / unit.bytes,
+            unit.name);
     if (done >= total) {
         fputs("\r\033[K", stderr);
     }
@@ -609,10 +613,11 @@ void print_startup(const job *j)
         fprintf(stderr, "%s %s %.3f", i > 0 ? "," : "", parts[i].name, parts[i].seconds);
     }
     fprintf(stderr,
-            " s; beside them the tokenizer %.3f s, weights of %.2f GB %.3f s (%.1f GB/s); first token %.2f s after the "
+            " s; beside them the tokenizer %.3f s, weights of %s GB %.3f s (%s GB/s); first token %.2f s after the "
             "process began\n",
-            j->tokenizer_seconds, (double)s.weight_bytes * 1e-9, s.weights_seconds,
-            s.weights_seconds > 0 ? (double)s.weight_bytes * 1e-9 / s.weights_seconds : 0.0, j->first_token_seconds);
+            j->tokenizer_seconds, trm_number_text((double)s.weight_bytes * 1e-9, 2).text, s.weights_seconds,
+            trm_number_text(s.weights_seconds > 0 ? (double)s.weight_bytes * 1e-9 / s.weights_seconds : 0.0, 1).text,
+            j->first_token_seconds);
 }
 
 int job_close(job *j, trm_status status, bool alike)

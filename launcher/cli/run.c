@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/unit.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/conversation.h"
 #include "launcher/cli/job.h"
@@ -281,18 +282,19 @@ static void print_summary(const run_command *c)
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     }
     if (s->decode_tokens > 0 && s->decode_seconds > 0) {
-        snprintf(decode, sizeof(decode), " (decode %.1f tok/s)", (double)s->decode_tokens / s->decode_seconds);
+        snprintf(decode, sizeof(decode), " (decode %s tok/s)",
+                 trm_number_text((double)s->decode_tokens / s->decode_seconds, 1).text);
     }
     if (s->drafted_tokens > 0) {
         snprintf(drafted, sizeof(drafted), "; %lld of %lld drafted tokens were right", (long long)s->accepted_tokens,
                  (long long)s->drafted_tokens);
     }
     fprintf(stderr,
-            "\n%d rank%s, loaded in %.2f s; prompt: %lld tokens in %.3f s (%.0f tok/s); generated: %lld tokens in %.3f "
+            "\n%d rank%s, loaded in %.2f s; prompt: %lld tokens in %.3f s (%s tok/s); generated: %lld tokens in %.3f "
             "s%s%s; first token after %.3f s\n",
             trm_world_size(c->job.world), trm_world_size(c->job.world) == 1 ? "" : "s", c->job.load_seconds,
             (long long)s->prompt_tokens, s->prefill_seconds,
-            s->prefill_seconds > 0 ? (double)s->prompt_tokens / s->prefill_seconds : 0.0,
+            trm_number_text(s->prefill_seconds > 0 ? (double)s->prompt_tokens / s->prefill_seconds : 0.0, 0).text,
             (long long)s->generated_tokens, s->prefill_seconds + s->decode_seconds, decode, drafted,
             s->first_token_seconds);
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/unit.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job.h"
 #include "launcher/cli/tokenizer_thread.h"
@@ -433,13 +434,13 @@ static void print_memory(const char *whose, const trm_generator *generator)
     trm_generator_limits limits;
     trm_generator_get_limits(generator, &limits);
     const trm_memory_plan *m = &limits.memory;
-    fprintf(
-        stderr,
-        "trireme: memory of %s is %.2f GiB: weights %.2f, staging %.2f, cache of %lld tokens %.2f, activations %.2f, "
-        "workspace %.2f\n",
-        whose, (double)m->total / 0x1p30, (double)m->weights / 0x1p30, (double)m->staging / 0x1p30,
-        (long long)limits.cache_tokens, (double)m->state / 0x1p30, (double)m->activations / 0x1p30,
-        (double)m->workspace / 0x1p30);
+    const trm_unit unit = trm_unit_of((double)m->total);
+    fprintf(stderr,
+            "trireme: memory of %s is %.2f %s: weights %.2f, staging %.2f, cache of %lld tokens %.2f, activations "
+            "%.2f, workspace %.2f\n",
+            whose, (double)m->total / unit.bytes, unit.name, (double)m->weights / unit.bytes,
+            (double)m->staging / unit.bytes, (long long)limits.cache_tokens, (double)m->state / unit.bytes,
+            (double)m->activations / unit.bytes, (double)m->workspace / unit.bytes);
 }
 
 static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)

@@ -474,7 +474,7 @@ static void automatic_budgets_fit(void **state)
     trm_plan_memory(plan, &memory); /* what is named is what is enough */
     const size_t least = memory.weights + memory.staging;
     char named[64];
-    snprintf(named, sizeof(named), "weights need at least %.2f GiB", (double)least / 0x1p30);
+    snprintf(named, sizeof(named), "weights need at least %.2f MiB of memory", (double)least / 0x1p20);
     assert_non_null(strstr(trm_last_error(), named));
     assert_fails(trm_streaming_fit(plan, least - 1), TRM_ERROR_OUT_OF_MEMORY, named);
     assert_ok(trm_streaming_fit(plan, least));

@@ -97,10 +97,51 @@ static void memory_that_is_nearly_full(void **state)
         const size_t host = limits.streaming.host, files = limits.streaming.files;
         assert_true(host + limits.streaming.file_buffers <= rooms[i] || host == 0);
         assert_true(i == 1 ? host == 0 && files == all : host == all && files == 0);
-        assert_true(i != 1 || strstr(logged, "are read from their files in every step, at the speed of the disk"));
+        assert_true(i != 1 || strstr(logged, " MiB are read from their files in every step, at the speed of the disk"));
         tokens found = generate(generator);
         assert_memory_equal(&found, &expected, sizeof(found));
         trm_generator_destroy(generator);
+    }
+    restore_ops();
+}
+
+static trm_status get_little_info(trm_device *device, trm_device_info *info)
+{
+    TRM_TRY(own_ops->get_info(device, info));
+    info->memory_total = (size_t)3 << 20;
+    info->memory_free = (size_t)1536 << 10;
+    return TRM_OK;
+}
+
+/* What small models need is told in a unit that leaves it digits. */
+static void little_memory_is_told_in_its_unit(void **state)
+{
+    (void)state;
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    trm_build_options build = TRM_BUILD_OPTIONS_INIT;
+    trm_generator *generator;
+    trm_engine *engine;
+    trm_plan *plan;
+    int64_t cache_tokens;
+    double needed, weights;
+    char rest[256];
+    if (test_backend() != TRM_BACKEND_HOST) {
+        skip(); /* what CUDA is left is more than this */
+    }
+    options.max_context = 64;
+    build.backend = test_backend();
+    assert_ok(trm_generator_plan(test_model, &options, &build, &plan, &cache_tokens));
+    change_ops()->get_info = get_little_info;
+    for (int32_t i = 0; i < 2; i++) {
+        const trm_status status = i == 0 ? trm_generator_create(test_model, test_world, &options, &generator)
+                                         : trm_engine_create(plan, test_world, NULL, NULL, &engine);
+        assert_int_equal(status, TRM_ERROR_OUT_OF_MEMORY);
+        const char *cause = trm_last_error(), *of = strstr(cause, " (weights ");
+        assert_int_equal(sscanf(cause, "rank 0 needs %lf MiB of memory on %200s", &needed, rest), 2);
+        assert_non_null(of);
+        assert_int_equal(sscanf(of, " (weights %lf", &weights), 1);
+        assert_true(weights > 10 && weights < needed && needed < 100000);
+        assert_non_null(strstr(cause, "), 1.50 MiB of 3.00 MiB are free"));
     }
     restore_ops();
 }
@@ -358,6 +399,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_system_that_does_not_pin),
         cmocka_unit_test(memory_that_is_nearly_full),
+        cmocka_unit_test(little_memory_is_told_in_its_unit),
         cmocka_unit_test(memory_that_is_nearly_full_with_other_budgets),
         cmocka_unit_test(a_machine_that_is_full),
         cmocka_unit_test(weights_that_are_on_the_host_are_pinned),

@@ -148,6 +148,10 @@ case_streaming() {
     start 0 run "$model" -p a -n 2 --weight-budget 0
     grep -qE 'of staging at [0-9.]+ GB/s: a step takes at least .* that fills a step \([0-9]+ tokens\) after about [0-9]+ ms; the cache' "$work/err" ||
         complain "no plan: $(cat "$work/err")"
+    start 0 run "$model" -p a -n 2 --weight-budget 0 --host-memory 2M
+    grep -q 'warning: rank 0: host memory has room for 2.00 MiB of weights, [0-9.]* MiB are read from their files' "$work/err" || complain "files: $(cat "$work/err")"
+    shows "7.344 million, 14.01 MiB as stored" 0 inspect "$model" --memory-plan --context 100
+    grep -qE '^rank 0: [0-9.]+ MiB: weights 28\.[0-9]+, staging 0.000, cache of 112 tokens [0-9.]+' "$work/out" || complain "a small plan: $(cat "$work/out")"
     shows "of staging at an assumed 5.0 GB/s: a step" 0 inspect "$model" --memory-plan --context 100 --weight-budget 0
     shows "a step takes at least" 0 inspect "$source/tests/goldens/onnx/encoder/model.onnx" --memory-plan --weight-budget 0
     ! grep -q 'tokens per second' "$work/out" || complain "a network's plan speaks of tokens: $(cat "$work/out")"
@@ -160,6 +164,8 @@ case_streaming() {
     shows "stream in every step" 0 inspect llama-3-70b --ranks 2 --memory-plan --context 4096 --weight-budget 10G
     grep -qE "a step takes at least [0-9.]+ ms, [0-9.]+ tokens per second of one sequence at most; the first token of a prompt comes after [0-9]+ ms, of one that fills a step after about [0-9]+ ms\$" "$work/out" ||
         complain "no rates in the plan: $(cat "$work/out")"
+    shows "stream in every step" 0 inspect llama-3-70b --memory-plan --context 4096 --weight-budget 0
+    grep -qE ' 0\.0[0-9]*[1-9][0-9]* tokens per second of one sequence at most' "$work/out" || complain "a small rate has no digits: $(cat "$work/out")"
     start 0 inspect "$model" --json --memory-plan --context 100 --weight-budget 0
     value memory.0.streaming.resident 0
     grep -q '"layer": "model.layers.7.mlp.down_proj"' "$work/out" || complain "no time that layers would wait"

@@ -690,6 +690,7 @@ class Streaming(unittest.TestCase):
         replies = []
         for compression in "off", "lossless":
             with Server("--weight-budget", "0", "--dtype", "bf16", "--weight-compression", compression) as server:
+                server.wait_line(r"memory of rank 0 is [0-9.]+ MiB: weights [0-9.]+, staging [0-9.]+, cache of \d+ tokens [0-9.]*[1-9][0-9.]*, activations ")
                 status, reply, _ = server.request(
                     "POST", "/v1/completions", {"prompt": "In the beginning", "max_tokens": 8, "temperature": 0})
                 self.assertEqual(status, 200, reply)

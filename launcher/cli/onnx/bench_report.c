@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/unit.h"
 #include "launcher/cli/report.h"
 
 /* ---- tactics ------------------------------------------------------------------------------------------- */
@@ -190,10 +191,10 @@ static void print_head(const bench *b)
     char mesh[64];
     trm_mesh_format(&j->mesh, mesh, sizeof(mesh));
     printf("%s on %d rank%s (%s, %s): %d layers, imported in %.2f s, built and loaded in %.2f s, tuned in %.2f s, "
-           "%.1f MiB per rank\n",
+           "%s per rank\n",
            j->all->operands[0], j->n_ranks, j->n_ranks == 1 ? "" : "s", mesh, trm_backend_name(j->backend),
            trm_network_layer_count(j->shown), j->import_seconds, j->build_seconds, j->tune_seconds,
-           (double)j->memory.total / 0x1p20);
+           trm_size_text((double)j->memory.total).text);
     for (int32_t i = 0; i < j->n_inputs; i++) {
         char dims[160];
         onnx_dims_text(&j->inputs[i].dims, dims, sizeof(dims));
@@ -205,15 +206,15 @@ static void print_head(const bench *b)
         printf("  %s %s %s, %s\n", j->inputs[i].port.name, j->inputs[i].port.type, j->inputs[i].fixed ? "" : dims,
                source);
     }
-    printf("%lld runs, %.2f per second", (long long)b->n_runs, (double)b->n_runs / b->total);
+    printf("%lld runs, %s per second", (long long)b->n_runs, trm_number_text((double)b->n_runs / b->total, 2).text);
     if (b->n_streams > 1) {
         printf(", %d at a time", b->n_streams);
     }
     printf("%s; inputs copied in %.3f ms\n", b->transfers ? ", inputs copied anew in each" : "", b->copy_seconds * 1e3);
     if (j->streaming.on) {
-        printf("weights streamed: %.1f MB per run, %.2f GB/s, %.1f %% of the link\n",
-               (double)trm_context_streamed(j->context) / 1e6, streaming_rate(b) / 1e9,
-               streaming_rate(b) / j->streaming.link_rate * 100);
+        printf("weights streamed: %s MB per run, %s GB/s, %.1f %% of the link\n",
+               trm_number_text((double)trm_context_streamed(j->context) / 1e6, 1).text,
+               trm_number_text(streaming_rate(b) / 1e9, 2).text, streaming_rate(b) / j->streaming.link_rate * 100);
     }
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/unit.h"
 #include "launcher/cli/onnx/job.h"
 #include "launcher/cli/onnx/plan_memory.h"
 #include "launcher/cli/report.h"
@@ -56,9 +57,9 @@ static void print_model(const onnx_job *j, bool built)
         printf("  made by         %s\n", info.producer);
     }
     printf("  format          IR %lld, opset %lld\n  nodes           %d, %d local functions\n"
-           "  parameters      %.3f million, %.2f MiB\n",
+           "  parameters      %.3f million, %s\n",
            (long long)info.ir_version, (long long)info.opset, info.nodes, info.functions, (double)info.parameters / 1e6,
-           (double)info.weight_bytes / 0x1p20);
+           trm_size_text((double)info.weight_bytes).text);
     if (info.newer_opset > 0) {
         printf("  opset %lld is newer than %d, the newest that is known: operators may mean something else\n",
                (long long)info.newer_opset, TRM_ONNX_NEWEST_OPSET);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/unit.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/onnx/job.h"
 #include "launcher/cli/report.h"
@@ -191,9 +192,9 @@ static void print_built(const onnx_job *j, const char *path, const trm_plan_info
         report_number(&r, "tune_seconds", j->tune_seconds);
         report_end(&r);
     } else if (!settings_flag(j->all, SETTING_QUIET)) {
-        printf("%s: %s, %d rank%s (%s), %d collectives, %.1f MiB per rank; imported in %.2f s, built in %.2f s", path,
+        printf("%s: %s, %d rank%s (%s), %d collectives, %s per rank; imported in %.2f s, built in %.2f s", path,
                trm_backend_name(j->backend), j->n_ranks, j->n_ranks == 1 ? "" : "s", mesh, info->n_collectives,
-               (double)j->memory.total / 0x1p20, j->import_seconds, seconds);
+               trm_size_text((double)j->memory.total).text, j->import_seconds, seconds);
         if (info->n_tactics > 0) {
             printf(", tuned on %s in %.2f s (%d tactics)", info->device, j->tune_seconds, info->n_tactics);
         }

@@ -1,6 +1,7 @@
 /* Memory of a planned rank, in both forms. */
 #include "launcher/cli/onnx/plan_memory.h"
 
+#include "base/unit.h"
 #include "launcher/cli/job.h"
 #include "launcher/cli/stalls.h"
 
@@ -13,9 +14,10 @@ trm_status plan_memory_print(const trm_plan *plan, int32_t rank)
     trm_plan_memory(plan, &m);
     trm_plan_streaming(plan, &streaming);
     trm_plan_stalls(plan, stall_list_add, &stalls);
-    printf("rank %d: %.3f MiB: weights %.3f, staging %.3f, state %.3f, activations %.3f, workspace %.3f\n", rank,
-           (double)m.total / 0x1p20, (double)m.weights / 0x1p20, (double)m.staging / 0x1p20, (double)m.state / 0x1p20,
-           (double)m.activations / 0x1p20, (double)m.workspace / 0x1p20);
+    const trm_unit unit = trm_unit_of((double)m.total);
+    printf("rank %d: %.3f %s: weights %.3f, staging %.3f, state %.3f, activations %.3f, workspace %.3f\n", rank,
+           (double)m.total / unit.bytes, unit.name, (double)m.weights / unit.bytes, (double)m.staging / unit.bytes,
+           (double)m.state / unit.bytes, (double)m.activations / unit.bytes, (double)m.workspace / unit.bytes);
     describe_streaming(&streaming, text, sizeof(text));
     if (text[0] != '\0') {
         printf("  %s\n", text);

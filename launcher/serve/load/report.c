@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/unit.h"
 #include "launcher/serve/load/load.h"
 
 static int compare(const void *a, const void *b)
@@ -178,12 +179,14 @@ void load_write_html(FILE *out, const load_report *report, const load_figures *f
     }
     fprintf(out,
             "; seed %llu; %.2f s.</p>\n<table><tr><td>completed</td><td>%d</td></tr><tr><td>failed</td><td>%d</td></tr>"
-            "<tr><td>requests a second</td><td>%.2f</td></tr><tr><td>output tokens a second</td><td>%.1f</td></tr>"
-            "<tr><td>all tokens a second</td><td>%.1f</td></tr>",
-            (unsigned long long)o->seed, report->seconds, f->completed, f->failed, f->requests_per_second,
-            f->output_per_second, f->total_per_second);
+            "<tr><td>requests a second</td><td>%s</td></tr><tr><td>output tokens a second</td><td>%s</td></tr>"
+            "<tr><td>all tokens a second</td><td>%s</td></tr>",
+            (unsigned long long)o->seed, report->seconds, f->completed, f->failed,
+            trm_number_text(f->requests_per_second, 2).text, trm_number_text(f->output_per_second, 1).text,
+            trm_number_text(f->total_per_second, 1).text);
     if (o->goal_first > 0 || o->goal_token > 0) {
-        fprintf(out, "<tr><td>requests a second within the goals</td><td>%.2f</td></tr>", f->goodput);
+        fprintf(out, "<tr><td>requests a second within the goals</td><td>%s</td></tr>",
+                trm_number_text(f->goodput, 2).text);
     }
     fputs("</table>\n<table><tr><th>ms</th><th>mean</th><th>p50</th><th>p90</th><th>p99</th></tr>\n", out);
     write_row(out, "first token", &f->first);
