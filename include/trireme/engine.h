@@ -151,6 +151,7 @@ typedef enum trm_host_compute {
     TRM_HOST_COMPUTE_PERCENT /* layers that read so much of what does not stay: always the same */
 } trm_host_compute;
 
+/* Where `kind` is OFF, nothing streams and the other fields are not looked at. */
 typedef struct trm_weight_budget {
     trm_weight_budget_kind kind;
     double percent;    /* 0 .. 100, of PERCENT */

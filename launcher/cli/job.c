@@ -153,6 +153,40 @@ trm_status job_budget(const settings *all, trm_weight_budget *budget)
     return TRM_OK;
 }
 
+/* Whether weights may stream by what is asked, whatever then fits. */
+static bool may_stream(const settings *all)
+{
+    trm_weight_budget budget;
+    const bool is_budget = trm_weight_budget_parse(settings_text(all, SETTING_WEIGHT_BUDGET), &budget) == TRM_OK;
+    return !is_budget || budget.kind == TRM_WEIGHT_BUDGET_AUTO || budget.kind == TRM_WEIGHT_BUDGET_BYTES ||
+           (budget.kind == TRM_WEIGHT_BUDGET_PERCENT && budget.percent < 100);
+}
+
+bool job_passes_over(const settings *all, setting_id id)
+{
+    static const setting_id of_streaming[] = {SETTING_HOST_MEMORY, SETTING_WEIGHT_COMPRESSION, SETTING_WEIGHT_SHARING,
+                                              SETTING_HOST_COMPUTE};
+    bool found = false;
+    for (size_t i = 0; i < sizeof(of_streaming) / sizeof(of_streaming[0]); i++) {
+        found = found || id == of_streaming[i];
+    }
+    const char *value = all->values[id];
+    const bool asks = found && strcmp(value, "off") != 0 && strcmp(value, settings_table[id].otherwise) != 0;
+    return asks && !may_stream(all);
+}
+
+trm_status job_check_budget(const settings *all)
+{
+    for (int32_t id = 0; id < SETTING_COUNT; id++) {
+        if (settings_is_option(all, (setting_id)id) && job_passes_over(all, (setting_id)id)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "option %s is for weights that stream, but weight-budget is \"%s\" (%s): all stay on the device",
+                     all->origins[id], settings_text(all, SETTING_WEIGHT_BUDGET), all->origins[SETTING_WEIGHT_BUDGET]);
+        }
+    }
+    return TRM_OK;
+}
+
 /* --speculate. */
 static trm_status job_speculation(const settings *all, trm_speculation *speculation)
 {

@@ -57,6 +57,10 @@ trm_status job_cache_dtype(const settings *all, trm_dtype *dtype);
 trm_status job_backend(const settings *all, trm_backend *backend);
 /* --weight-budget, --host-memory, --weight-compression, --weight-sharing and --host-compute. */
 trm_status job_budget(const settings *all, trm_weight_budget *budget);
+/* Whether a setting asks something of weights that stream, though by --weight-budget (off, 100%) none do. */
+bool job_passes_over(const settings *all, setting_id id);
+/* Refuses such options. */
+trm_status job_check_budget(const settings *all);
 /* What a budget comes to, as an object "streaming" of a report, and in one line without an end; "" where there is none.
  */
 void report_streaming(report *r, const trm_streaming_info *info);

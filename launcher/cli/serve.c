@@ -250,6 +250,7 @@ static trm_status count_ranks(serve_command *c)
 static trm_status prepare(serve_command *c)
 {
     const char *name = c->all->operands[0];
+    TRM_TRY(job_check_budget(c->all));
     TRM_TRY(count_ranks(c));
     if (names_shape(name)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,

@@ -56,6 +56,25 @@ case_options() { # help, suggestions, completion
     fails 2 "option --weights is for plan files and named shapes" 0 inspect "$work/net.onnx" --weights int8
     TRIREME_WEIGHTS=int8 TRIREME_SEED=3 shows "nodes           1," 0 inspect "$work/net.onnx"
     refused 2 "option --seed is for language models, $work/net.onnx is a network" run "$work/net.onnx" --seed 3
+    # of weights that stream, where none do by what is asked
+    for option in "--host-memory 2M" "--weight-compression lossless" "--weight-sharing on" "--host-compute 50%" "--host-compute auto"; do
+        local streams="option ${option% *} is for weights that stream, but weight-budget is"
+        # shellcheck disable=SC2086
+        for command in "run $model -p a" "bench $model" "bench $work/net.onnx" "inspect $model --memory-plan" "serve $model"; do
+            fails 2 "$streams \"off\" (default): all stay on the device" 0 $command $option
+        done
+        # shellcheck disable=SC2086
+        fails 2 "$streams \"100%\" (--weight-budget): all stay on the device" 0 run "$model" -p a $option --weight-budget 100%
+    done
+    refused 2 "option --host-compute is for weights that stream" run "$model" -p a --host-compute 50% --weight-budget off
+    fails 2 "option --host-compute is for weights that stream" 0 compare "$model" --ranks 1,2 --prompt-tokens 4 --host-compute 50%
+    TRIREME_WEIGHT_BUDGET=100% fails 2 "weight-budget is \"100%\" (TRIREME_WEIGHT_BUDGET)" 0 bench "$model" --host-memory 2M
+    prints " God" 0 run "$model" -p "In the beginning" -n 1 -q --host-compute off --weight-sharing off --weight-compression off --host-memory auto
+    for budget in auto 4G 99.9%; do
+        prints " God" 0 run "$model" -p "In the beginning" -n 1 -q --weight-budget $budget --host-compute 50% --host-memory 1G
+    done
+    TRIREME_HOST_COMPUTE=auto TRIREME_WEIGHT_SHARING=on prints " God" 0 run "$model" -p "In the beginning" -n 1 -q
+    TRIREME_HOST_COMPUTE=auto ASAN_OPTIONS=$leaky shows " of which 0 depart" 0 compare "$model" --ranks 1,2 --prompt-tokens 4
     fails 2 "option --system is for a conversation, which --chat begins" 0 run "$model" -p a --system b
     fails 2 "expected a port from 1 to 65535" 0 bench serve http://127.0.0.1:99999
     fails 1 "cannot reach 127.0.0.1 port 1: " 0 bench serve http://127.0.0.1:1

@@ -37,7 +37,7 @@ trm_status check_operand(const settings *all)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for language models, %s is a network, which draws nothing",
                  all->origins[SETTING_SEED], name);
     }
-    return TRM_OK;
+    return job_check_budget(all);
 }
 
 const char *onnx_assigned(const char *assignment, const char *name)

@@ -57,7 +57,7 @@ typedef struct onnx_job {
 bool names_onnx(const char *name);
 bool names_plan(const char *name);
 bool names_network(const char *name);
-/* settings_check_operand, and of options that have an effect on some operands of a kind only. */
+/* settings_check_operand, job_check_budget, and of options that have an effect on some operands of a kind only. */
 trm_status check_operand(const settings *all);
 
 /* Opens the model, or the plan file of this rank, and reads --input, --value, --shapes and --dim. `ranks`: of the mesh.
