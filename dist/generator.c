@@ -398,6 +398,15 @@ static trm_status mark_hidden(trm_generator *g, trm_network *network)
     return trm_network_mark_output(network, hidden);
 }
 
+/* Ranks of a generator make every step together, so they may share; weights that processors read are fetched by none.
+ */
+static trm_weight_sharing choose_sharing(const trm_weight_budget *budget)
+{
+    return budget->sharing != TRM_WEIGHT_SHARING_AUTO ? budget->sharing
+           : trm_wants_share(budget)                  ? TRM_WEIGHT_SHARING_OFF
+                                                      : TRM_WEIGHT_SHARING_ON;
+}
+
 /* The model's network, partitioned and planned with a cache of one block. */
 static trm_status plan_model(trm_generator *g, const trm_generator_options *options, const trm_build_options *build,
                              trm_plan **plan)
@@ -419,7 +428,7 @@ static trm_status plan_model(trm_generator *g, const trm_generator_options *opti
     trm_network_destroy(network);
     if (status == TRM_OK && options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF) {
         trm_weight_budget budget = options->weight_budget;
-        budget.sharing = budget.sharing == TRM_WEIGHT_SHARING_AUTO ? TRM_WEIGHT_SHARING_ON : budget.sharing;
+        budget.sharing = choose_sharing(&budget);
         status = trm_plan_set_weight_budget(*plan, &budget);
         if (status != TRM_OK) {
             trm_plan_destroy(*plan);
@@ -527,7 +536,7 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
              trm_dtype_name(options->dtype), trm_dtype_name(options->cache_dtype), mesh, (int)g->speculation.kind,
              g->speculation.tokens, options->embeddings, options->batch_invariant,
              replicas ? (int)options->weight_budget.kind : options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF,
-             (int)options->weight_budget.sharing, options->tune);
+             (int)(replicas ? choose_sharing(&options->weight_budget) : options->weight_budget.sharing), options->tune);
     return trm_world_agree(
         g->world,
         "model, mesh, types, context, number of sequences, speculation, embeddings, batch invariance, "

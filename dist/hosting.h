@@ -39,6 +39,10 @@ trm_hosting_rates trm_hosting_guess(const trm_plan *plan);
 /* Fills in what processors take for each layer [n_layers], negative where they cannot run it, by its rates. */
 void trm_hosting_estimate(const trm_plan *plan, const struct trm_streaming_plan *s, double *seconds);
 
+/* Says what of a share processors do not compute, or that they compute nothing where they might (`auto`), of a plan
+ * with a budget whose weights are where they lie; why they may not is told when the budget is set. */
+void trm_hosting_report(const trm_plan *plan);
+
 /* The processors of a rank as a device of their own; on the host backend the rank's device itself. */
 typedef struct trm_host_crew {
     trm_device *own; /* NULL: it is the rank's */

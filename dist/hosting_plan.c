@@ -1,6 +1,10 @@
 /* Which layers processors may run, and what the planner is to think they take. */
 #include "dist/hosting.h"
 
+#include <stdio.h>
+
+#include "base/log.h"
+#include "base/unit.h"
 #include "dist/streaming.h"
 
 /* Until they are measured: bytes per second that the processors read weights at, and seconds
@@ -123,5 +127,56 @@ void trm_hosting_estimate(const trm_plan *plan, const trm_streaming_plan *s, dou
         }
         bool may = may_host(plan, s, layer, weight_input(layer));
         seconds[i] = may ? (double)bytes / rate_of(&s->rates, layer) + s->rates.handover : -1;
+    }
+}
+
+/* What does not stay, and of it what processors can run and what is in files. */
+typedef struct hostable {
+    size_t all, runs, files;
+} hostable;
+
+static hostable count_hostable(const trm_streaming_plan *s)
+{
+    hostable sum = {0};
+    for (int32_t i = 0; i < s->problem.n_uses; i++) {
+        const trm_residency_use *use = &s->problem.uses[i];
+        const bool streams = !s->residency.resident[use->weight] && !use->in_place;
+        sum.all += streams ? s->bytes[use->weight] : 0;
+        sum.runs += streams && s->host_seconds[use->layer] >= 0 ? s->bytes[use->weight] : 0;
+    }
+    for (int32_t i = 0; i < s->problem.n_weights; i++) {
+        sum.files += s->in_files[i] ? s->part_bytes[i] : 0;
+    }
+    return sum;
+}
+
+void trm_hosting_report(const trm_plan *plan)
+{
+    const trm_streaming_plan *s = plan->streaming;
+    const hostable sum = count_hostable(s);
+    const double share = trm_wants_share(&s->asked) ? s->asked.host_percent / 100 : 0;
+    const size_t read = s->hosts ? s->small.hosted_bytes : 0;
+    char cause[128] = "a step would not take clearly less time";
+    if (sum.files > 0) {
+        snprintf(cause, sizeof(cause), "%s are read from their files in every step",
+                 trm_size_text((double)sum.files).text);
+    } else if (sum.runs == 0) {
+        snprintf(cause, sizeof(cause), "they can run none of its layers");
+    } else if (share > 0 && read == 0) {
+        snprintf(cause, sizeof(cause), "each of its layers reads more");
+    }
+    if (sum.all == 0) {
+        return;
+    }
+    if (share > 0 && read == 0) {
+        TRM_WARN("rank %d: processors compute nothing, %g %% of what does not stay was asked for: %s", plan->rank,
+                 s->asked.host_percent, cause);
+    } else if (share * (double)sum.all > (double)sum.runs * (1 + 1e-9)) {
+        TRM_WARN(
+            "rank %d: processors read %s, %.0f %% of what does not stay, %g %% was asked for: the other layers they "
+            "cannot run",
+            plan->rank, trm_size_text((double)read).text, (double)read / (double)sum.all * 100, s->asked.host_percent);
+    } else if (s->asked.host_compute == TRM_HOST_COMPUTE_AUTO && s->n_sharers == 1 && read == 0) {
+        TRM_INFO("rank %d: processors compute nothing (host compute auto): %s", plan->rank, cause);
     }
 }

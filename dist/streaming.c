@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/recorder.h"
 #include "base/unit.h"
 #include "graph/layer_runs.h"
@@ -180,6 +181,32 @@ static trm_status fail_regions(void)
     TRM_FAIL(TRM_ERROR_UNSUPPORTED, "processors cannot compute layers of a network with loops or branches");
 }
 
+/* Of a plan that is not refused. */
+static const char *hosts_nothing_because(const trm_plan *plan, const trm_streaming_plan *s)
+{
+    return s->problem.sections != NULL ? "the network has loops or branches"
+           : plan->batch_invariant     ? "the plan is batch invariant, and rows decide which kernel computes"
+           : s->n_sharers > 1          ? "replicas fetch weights together (weight sharing)"
+                                       : NULL;
+}
+
+/* A share that was asked for is computed or refused; `auto` computes what can be. */
+static trm_status check_hosting(const trm_plan *plan, const trm_streaming_plan *s, const trm_weight_budget *budget)
+{
+    const char *cause = hosts_nothing_because(plan, s);
+    if (cause == NULL || budget->host_compute == TRM_HOST_COMPUTE_OFF || s->is_refused) {
+        return TRM_OK;
+    }
+    if (trm_wants_share(budget)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "processors cannot compute %g %% of what does not stay (host compute): %s",
+                 budget->host_percent, cause);
+    }
+    if (plan->rank == 0 || s->problem.sections != NULL) { /* the other causes are those of all ranks */
+        TRM_INFO("rank %d: processors compute nothing (host compute auto): %s", plan->rank, cause);
+    }
+    return TRM_OK;
+}
+
 trm_status trm_streaming_check(const trm_plan *plan)
 {
     return plan->streaming != NULL && plan->streaming->is_refused ? fail_regions() : TRM_OK;
@@ -195,7 +222,7 @@ TRM_CALL(NULL, trm_plan_set_weight_budget, (trm_plan *plan, const trm_weight_bud
         return set_streaming(plan, NULL);
     }
     /* by what all ranks know: one that refuses alone would keep the others waiting */
-    if (plan->partition.has_regions && budget->host_compute == TRM_HOST_COMPUTE_PERCENT) {
+    if (plan->partition.has_regions && trm_wants_share(budget)) {
         return fail_regions();
     }
     const bool has_regions = trm_network_has_regions(plan->network);
@@ -204,9 +231,10 @@ TRM_CALL(NULL, trm_plan_set_weight_budget, (trm_plan *plan, const trm_weight_bud
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a plan of streamed weights");
     }
     made->asked = *budget;
-    made->is_refused = has_regions && budget->host_compute == TRM_HOST_COMPUTE_PERCENT;
-    made->asked.host_compute = has_regions ? TRM_HOST_COMPUTE_OFF : budget->host_compute;
+    made->is_refused = has_regions && trm_wants_share(budget);
+    made->asked.host_compute = has_regions || plan->batch_invariant ? TRM_HOST_COMPUTE_OFF : budget->host_compute;
     trm_status status = trm_streaming_make_problem(plan, made);
+    status = status == TRM_OK ? check_hosting(plan, made, budget) : status;
     size_t bytes = budget->kind == TRM_WEIGHT_BUDGET_BYTES ? budget->bytes
                    : budget->kind == TRM_WEIGHT_BUDGET_PERCENT
                        ? (size_t)(budget->percent / 100 * (double)made->streamable)

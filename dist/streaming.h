@@ -59,6 +59,8 @@ typedef struct trm_streaming_plan {
 
 /* Refuses a budget whose numbers are none. weight_budget.c */
 trm_status trm_weight_budget_check(const trm_weight_budget *budget);
+/* Whether processors are to compute a share, whatever takes how long. weight_budget.c */
+bool trm_wants_share(const trm_weight_budget *budget);
 /* Fills in what the network of a plan is to the planner, for the budget in `asked`; nothing is planned yet.
  * streaming_problem.c, as trm_streaming_has_rows and trm_streaming_packed_guess */
 trm_status trm_streaming_make_problem(const trm_plan *plan, trm_streaming_plan *s);

@@ -105,6 +105,11 @@ TRM_CALL(NULL, trm_host_compute_parse, (const char *text, trm_weight_budget *bud
     return TRM_OK;
 }
 
+bool trm_wants_share(const trm_weight_budget *budget)
+{
+    return budget->host_compute == TRM_HOST_COMPUTE_PERCENT && budget->host_percent > 0;
+}
+
 trm_status trm_weight_budget_check(const trm_weight_budget *budget)
 {
     if (budget->kind < TRM_WEIGHT_BUDGET_OFF || budget->kind > TRM_WEIGHT_BUDGET_BYTES) {

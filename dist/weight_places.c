@@ -482,7 +482,9 @@ trm_status trm_weight_places_settle(trm_weight_places *places, trm_plan *plan, c
     trm_streaming_rates settled = *rates;
     places->measured = *rates;
     settled.link = plan->streaming->measured ? 0 : rates->link; /* beside processors, which share the memory */
-    return adjust(places, plan, &settled);
+    TRM_TRY(adjust(places, plan, &settled));
+    trm_hosting_report(plan);
+    return TRM_OK;
 }
 
 trm_status trm_weight_places_follow(trm_weight_places *places, trm_plan *plan, trm_device *device)
@@ -708,5 +710,7 @@ trm_status trm_weight_places_change(trm_weight_places *places, trm_plan *plan, t
     pin_stored(places, plan, device);
     report_files(places, plan);
     const trm_streaming_rates rates = measure_rest(places, plan, device);
-    return adjust(places, plan, &rates);
+    TRM_TRY(adjust(places, plan, &rates));
+    trm_hosting_report(plan);
+    return TRM_OK;
 }

@@ -131,7 +131,8 @@ TRM_API trm_status trm_weight_compression_parse(const char *text, trm_weight_com
 /* Whether ranks with the same weights (replicas along dp) fetch them together: each a part over its own link, which the
  * others get from it when a layer needs it. All of them must then make the same runs at the same time. */
 typedef enum trm_weight_sharing {
-    TRM_WEIGHT_SHARING_AUTO = 0, /* in generators, whose ranks make every step together */
+    TRM_WEIGHT_SHARING_AUTO = 0, /* in generators, whose ranks make every step together, unless processors are to
+                                    compute a share (host_compute PERCENT) */
     TRM_WEIGHT_SHARING_OFF,
     TRM_WEIGHT_SHARING_ON
 } trm_weight_sharing;
@@ -172,8 +173,11 @@ TRM_API trm_status trm_host_compute_parse(const char *text, trm_weight_budget *b
 TRM_API trm_status trm_weight_budget_parse(const char *text, trm_weight_budget *budget);
 
 /* Plans which weights stay. To be called before the engine is made; AUTO is resolved by then. UNSUPPORTED: processors
- * are to compute a share (host_compute PERCENT) of a network with loops or branches, on whatever rank those are; where
- * each rank's network is its author's, the engine is refused instead, on all ranks. */
+ * are to compute a share (host_compute PERCENT, more than 0) of a network with loops or branches, on whatever rank
+ * those are; where each rank's network is its author's, the engine is refused instead, on all ranks. INVALID_ARGUMENT:
+ * they are to in a plan that is batch invariant, or where replicas fetch weights together. A share that cannot be
+ * computed for other reasons (weights are read from files, layers are of kinds that processors do not run) is told by a
+ * warning when the engine is made. */
 TRM_API trm_status trm_plan_set_weight_budget(trm_plan *plan, const trm_weight_budget *budget);
 
 /* What a budget comes to, on one rank. */

@@ -44,24 +44,33 @@ static tokens generate(trm_generator *generator)
     return kept;
 }
 
-static trm_generator *open_generator(const char *mesh, const char *budget, const char *share)
+static trm_status try_to_open(const char *mesh, const char *budget, const char *share, trm_weight_sharing sharing,
+                              trm_generator **generator)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
-    trm_generator *generator;
     options.dtype = TRM_F32;
     options.max_context = 64;
     options.tune = false;
     assert_ok(trm_weight_budget_parse(budget, &options.weight_budget));
     assert_ok(trm_host_compute_parse(share, &options.weight_budget));
+    options.weight_budget.sharing = sharing;
     assert_ok(trm_mesh_parse(mesh, trm_world_size(test_world), &options.mesh));
-    assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
+    return trm_generator_create(test_model, test_world, &options, generator);
+}
+
+static trm_generator *open_generator(const char *mesh, const char *budget, const char *share,
+                                     trm_weight_sharing sharing)
+{
+    trm_generator *generator;
+    assert_ok(try_to_open(mesh, budget, share, sharing, &generator));
     test_assert_split(generator->engine->plan);
     return generator;
 }
 
-static void check(const char *mesh, const char *budget, const char *share, const tokens *expected, bool hosts)
+static void check(const char *mesh, const char *budget, const char *share, trm_weight_sharing sharing,
+                  const tokens *expected, bool hosts)
 {
-    trm_generator *generator = open_generator(mesh, budget, share);
+    trm_generator *generator = open_generator(mesh, budget, share, sharing);
     trm_generator_limits limits;
     trm_generator_get_limits(generator, &limits);
     assert_int_equal(limits.streaming.hosted_layers > 0, hosts);
@@ -73,15 +82,24 @@ static void check(const char *mesh, const char *budget, const char *share, const
     trm_generator_destroy(generator);
 }
 
-static void check_mesh(const char *mesh, bool shares)
+static void check_mesh(const char *mesh, bool replicas)
 {
-    trm_generator *generator = open_generator(mesh, "off", "off");
+    const char *differs = trm_world_rank(test_world) == 0 ? "off" : "70%";
+    trm_generator *generator = open_generator(mesh, "off", "off", TRM_WEIGHT_SHARING_AUTO);
     const tokens expected = generate(generator);
     trm_generator_destroy(generator);
-    check(mesh, "0", "100%", &expected, !shares);
-    check(mesh, "25%", "50%", &expected, !shares);
-    check(mesh, "0", trm_world_rank(test_world) == 0 ? "off" : "70%", &expected,
-          !shares && trm_world_rank(test_world) > 0);
+    check(mesh, "0", "100%", TRM_WEIGHT_SHARING_AUTO, &expected, true);
+    check(mesh, "25%", "50%", TRM_WEIGHT_SHARING_AUTO, &expected, true);
+    check(mesh, "0", differs, replicas ? TRM_WEIGHT_SHARING_OFF : TRM_WEIGHT_SHARING_AUTO, &expected,
+          trm_world_rank(test_world) > 0);
+    if (replicas) { /* what ranks fetch together processors do not compute */
+        check(mesh, "0", "auto", TRM_WEIGHT_SHARING_AUTO, &expected, false);
+        check(mesh, "0", "0%", TRM_WEIGHT_SHARING_ON, &expected, false);
+        assert_fails(try_to_open(mesh, "0", "50%", TRM_WEIGHT_SHARING_ON, &generator), TRM_ERROR_INVALID_ARGUMENT,
+                     "processors cannot compute 50 % of what does not stay (host compute): replicas fetch weights");
+        assert_fails(try_to_open(mesh, "0", differs, TRM_WEIGHT_SHARING_AUTO, &generator), TRM_ERROR_INVALID_ARGUMENT,
+                     "sharing of weights");
+    }
 }
 
 static void ranks_compute_their_parts(void **state)
@@ -94,7 +112,7 @@ static void ranks_compute_their_parts(void **state)
     if (n > 1) {
         snprintf(mesh, sizeof(mesh), "pp=%d", n);
         check_mesh(mesh, false);
-        snprintf(mesh, sizeof(mesh), "dp=%d", n); /* what ranks fetch together processors do not compute */
+        snprintf(mesh, sizeof(mesh), "dp=%d", n);
         check_mesh(mesh, true);
     }
 }

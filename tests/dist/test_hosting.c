@@ -163,7 +163,25 @@ static void shares_choose_alike(void **state)
     trm_generator_destroy(generators[1]);
 }
 
-/* Where some weights are read from files in every step processors compute nothing. */
+static char logged[4096]; /* lines one after the other */
+
+static void keep_log(void *user, trm_log_level level, const char *message)
+{
+    const size_t used = strlen(logged);
+    (void)user;
+    snprintf(logged + used, sizeof(logged) - used, "%d %s\n", (int)level, message);
+}
+
+/* Everything that is logged from here on, or nothing more. */
+static void log_here(bool keeps)
+{
+    if (keeps) {
+        logged[0] = '\0';
+    }
+    trm_log_set(keeps ? keep_log : NULL, NULL, keeps ? TRM_LOG_INFO : TRM_LOG_WARNING);
+}
+
+/* Where some weights are read from files in every step processors compute nothing, and that is told. */
 static void files_are_left_to_the_link(void **state)
 {
     (void)state;
@@ -180,11 +198,59 @@ static void files_are_left_to_the_link(void **state)
                                                 .host_bytes = (size_t)6 << 20,
                                                 .host_compute = TRM_HOST_COMPUTE_PERCENT,
                                                 .host_percent = 60};
-    assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
-    check_alike(generator, &expected);
-    trm_generator_get_limits(generator, &limits);
-    assert_true(limits.streaming.files > 0 && limits.streaming.hosted_layers == 0);
-    trm_generator_destroy(generator);
+    for (int32_t i = 0; i < 2; i++) {
+        log_here(true);
+        assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
+        log_here(false);
+        assert_non_null(strstr(logged, i == 0 ? "1 rank 0: processors compute nothing, 60 % of what does not stay was "
+                                                "asked for: "
+                                              : "2 rank 0: processors compute nothing (host compute auto): "));
+        assert_non_null(strstr(logged, "MiB are read from their files in every step\n"));
+        check_alike(generator, &expected);
+        trm_generator_get_limits(generator, &limits);
+        assert_true(limits.streaming.files > 0 && limits.streaming.hosted_layers == 0);
+        options.weight_budget.host_compute = TRM_HOST_COMPUTE_AUTO;
+        if (i == 1) { /* everything stays: there is nothing to compute, and nothing to say */
+            log_here(true);
+            assert_ok(trm_generator_set_weight_budget(generator, limits.streaming.streamable));
+            log_here(false);
+            assert_null(strstr(logged, "processors"));
+        }
+        trm_generator_destroy(generator);
+    }
+}
+
+/* A share that processors cannot compute is refused; `auto` says why it computes nothing. */
+static void batch_invariance_comes_before_shares(void **state)
+{
+    (void)state;
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    trm_generator *generator;
+    trm_generator_limits limits;
+    options.max_context = 64;
+    options.tune = false;
+    options.batch_invariant = true;
+    options.weight_budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT,
+                                                .percent = 20,
+                                                .host_compute = TRM_HOST_COMPUTE_PERCENT,
+                                                .host_percent = 12.5};
+    assert_fails(trm_generator_create(test_model, test_world, &options, &generator), TRM_ERROR_INVALID_ARGUMENT,
+                 "processors cannot compute 12.5 % of what does not stay (host compute): the plan is batch invariant");
+    options.weight_budget.host_compute = TRM_HOST_COMPUTE_AUTO;
+    for (int32_t i = 0; i < 2; i++) {
+        log_here(true);
+        assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
+        log_here(false);
+        const char *told = strstr(logged, "processors compute nothing");
+        assert_int_equal(told != NULL, i == 0);
+        assert_true(i == 1 || strstr(logged, "2 rank 0: processors compute nothing (host compute auto): the plan is"));
+        assert_true(i == 1 || strstr(told + 1, "processors compute nothing") == NULL);
+        trm_generator_get_limits(generator, &limits);
+        assert_int_equal(limits.streaming.hosted_layers, 0);
+        trm_generator_destroy(generator);
+        options.weight_budget.host_compute = TRM_HOST_COMPUTE_PERCENT; /* of nothing */
+        options.weight_budget.host_percent = 0;
+    }
 }
 
 /* The linker sends the library's calls of these here (CMakeLists.txt). */
@@ -407,7 +473,12 @@ static void networks_and_contexts(void **state)
         trm_plan_streaming(plan, &info);
         assert_true(share != 1 || (info.hosted_layers == 5 && info.copies == 1));
         assert_true(share == 1 || (share == 2) == (info.hosted_layers > 0));
+        log_here(true);
         assert_ok(trm_engine_create(plan, test_world, NULL, NULL, &engine));
+        log_here(false);
+        const char *told =
+            strstr(logged, "83 % of what does not stay, 100 % was asked for: the other layers they cannot");
+        assert_int_equal(share == 1, told != NULL);
         for (int32_t i = 0; i < CONTEXTS; i++) {
             assert_ok(trm_context_create(engine, &contexts[i]));
             assert_ok(trm_context_set_capture(contexts[i], i == 1));
@@ -445,6 +516,21 @@ static void networks_and_contexts(void **state)
     }
 }
 
+static void too_small_a_share_is_told(void **state)
+{
+    (void)state;
+    const trm_weight_budget budget = {
+        .kind = TRM_WEIGHT_BUDGET_PERCENT, .host_compute = TRM_HOST_COMPUTE_PERCENT, .host_percent = 0.5};
+    trm_engine *engine;
+    log_here(true);
+    assert_ok(trm_engine_create(plan_products(&budget), test_world, NULL, NULL, &engine));
+    log_here(false);
+    assert_non_null(strstr(logged,
+                           "1 rank 0: processors compute nothing, 0.5 % of what does not stay was asked for: each "
+                           "of its layers reads more\n"));
+    trm_engine_destroy(engine);
+}
+
 static void shares_as_text(void **state)
 {
     (void)state;
@@ -478,8 +564,10 @@ int main(void)
         cmocka_unit_test(rates_are_measured),
         cmocka_unit_test(measuring_is_bounded),
         cmocka_unit_test(files_are_left_to_the_link),
+        cmocka_unit_test(batch_invariance_comes_before_shares),
         cmocka_unit_test(a_failed_layer_ends_the_step),
         cmocka_unit_test(networks_and_contexts),
+        cmocka_unit_test(too_small_a_share_is_told),
         cmocka_unit_test(shares_as_text),
     };
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */

@@ -141,6 +141,17 @@ case_streaming() {
         prints "$genesis" 0 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget 10% --host-compute $share
     done
     prints "$genesis" 2 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget 0 --host-compute 60%
+    refused 2 "processors cannot compute 50 % of what does not stay (host compute): the plan is batch invariant" \
+        run "$model" -p a --weight-budget 0 --host-compute 50% --batch-invariant
+    fails 2 "processors cannot compute 50 % of what does not stay" 0 bench "$model" --weight-budget 0 --host-compute 50% --batch-invariant
+    start 0 run "$model" -p a -n 2 --weight-budget 0 --host-compute auto --batch-invariant -v
+    [ "$code $(grep -c 'processors compute nothing (host compute auto): the plan is batch invariant' "$work/err")" = "0 1" ] ||
+        complain "auto says not why it is off: $(cat "$work/err")"
+    start 0 run "$model" -p a -n 2 --weight-budget 0 --host-compute auto --batch-invariant
+    ! grep -q 'processors' "$work/err" || complain "auto says why it is off: $(cat "$work/err")"
+    start 0 run "$model" -p a -n 2 --weight-budget 0 --host-memory 2M --host-compute 50% -q
+    [ "$code $(grep -c '^trireme: warning: rank 0: processors compute nothing, 50 % of what does not stay was asked for: .* are read from their files' "$work/err")" = "0 1" ] ||
+        complain "a share beside files: $(cat "$work/err")"
     shows "processors read" 0 inspect "$model" --memory-plan --context 100 --weight-budget 0 --host-compute 50%
     start 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 1 --weight-budget 0% --host-compute 100 --json
     value streaming.streamed 0
