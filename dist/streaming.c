@@ -201,7 +201,8 @@ static trm_status check_hosting(const trm_plan *plan, const trm_streaming_plan *
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "processors cannot compute %g %% of what does not stay (host compute): %s",
                  budget->host_percent, cause);
     }
-    if (plan->rank == 0 || s->problem.sections != NULL) { /* the other causes are those of all ranks */
+    const bool tells = plan->rank == 0 || s->problem.sections != NULL; /* other causes are those of all ranks */
+    if (budget->host_compute == TRM_HOST_COMPUTE_AUTO && tells) {
         TRM_INFO("rank %d: processors compute nothing (host compute auto): %s", plan->rank, cause);
     }
     return TRM_OK;
