@@ -91,8 +91,18 @@ case_expect() { # reference outputs, in the run that is measured
     shows "of which 0 depart" 0 run "$work/product.onnx" "${inputs[@]}" --expect "c=$work/half.npy"
     refused 2 "whole.npy holds i16, expected f32 for output c" run "$work/product.onnx" "${inputs[@]}" --expect "c=$work/whole.npy"
     refused 2 "a.npy holds 3x4, expected 3x3 for output c" bench "$work/product.onnx" "${inputs[@]}" --expect "c=$work/a.npy"
-    LC_ALL=C sed -z 's/\x0a\x02\x08\x03/\x0a\x02\x12\x00/' "$corpus/matmul_2d" >"$work/open.onnx" # a becomes ?x4
+    # An input that a plan does not take is told, not the reference that would fit it.
     npy "6, 4" '\x00\x00\x80\x3f' 24 >"$work/a6.npy"
+    npy "6, 3" '\x00\x00\x00\x41' 18 >"$work/c6.npy"
+    start 0 build "$work/product.onnx" -o "$work/one.plan" --quiet
+    for command in run bench; do
+        for net in "0 one" "2 two"; do
+            fails 2 "input a is 6x4, expected 3x4 as in the plan" "${net% *}" $command "$work/${net#* }.plan" --input "a=$work/a6.npy" --input "b=$work/b.npy" \
+                --expect "c=$work/c6.npy"
+        done
+    done
+    fails 2 "input a is 12, expected 3x4 as in the plan" 0 bench "$work/one.plan" --shapes a:12
+    LC_ALL=C sed -z 's/\x0a\x02\x08\x03/\x0a\x02\x12\x00/' "$corpus/matmul_2d" >"$work/open.onnx" # a becomes ?x4
     for ranks in 0 2; do
         start 0 build "$work/open.onnx" --min-shapes a:2x4 --max-shapes a:8x4 --mesh dp=$((ranks > 0 ? 2 : 1)) -o "$work/open.plan" --quiet
         misses "output c: it is 6x3, the reference 3x3" $ranks bench "$work/open.plan" --input "a=$work/a6.npy" --input "b=$work/b.npy" --expect "c=$work/c.npy"

@@ -477,7 +477,7 @@ trm_status onnx_build(onnx_job *j, bool open)
 {
     if (j->plan != NULL) {
         for (int32_t i = 0; i < j->n_inputs; i++) {
-            plan_settle_dims(j, &j->inputs[i]);
+            TRM_TRY(plan_settle_dims(j, i));
         }
         return TRM_OK;
     }

@@ -122,8 +122,9 @@ trm_status onnx_inspect(const settings *all, const char *path);
 trm_status plan_load(const settings *all, const char *path, int32_t rank, trm_plan **plan);
 /* Loads this rank's plan and takes inputs, mesh and backend from it. */
 trm_status plan_open(onnx_job *j, const char *path);
-/* Dims of inputs that nobody gave: the usual ones of the plan's first profile. */
-void plan_settle_dims(const onnx_job *j, onnx_input *input);
+/* Dims of an input that nobody gave: the usual ones of the plan's first profile. Given ones are refused where the plan
+ * fixes others. */
+trm_status plan_settle_dims(onnx_job *j, int32_t index);
 /* Values that the plan was built for, for an input that decides dims; NULL if there are none for its dims. */
 const void *plan_values(const onnx_job *j, const onnx_input *input);
 /* plan_inspect.c */

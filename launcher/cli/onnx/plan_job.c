@@ -106,17 +106,37 @@ static bool find_bound(const onnx_job *j, const char *name, trm_shape_bound *bou
     return found;
 }
 
-void plan_settle_dims(const onnx_job *j, onnx_input *input)
+/* Dims that a plan fixes: wrong ones would make other outputs than references are of, which would be blamed. */
+static trm_status check_dims(const onnx_input *input, const trm_dims *planned)
 {
+    bool fits = input->dims.n == planned->n;
+    for (int32_t i = 0; fits && i < planned->n; i++) {
+        fits = planned->d[i] < 0 || input->dims.d[i] == planned->d[i];
+    }
+    if (!fits) {
+        char found[160], expected[160];
+        onnx_dims_text(&input->dims, found, sizeof(found));
+        onnx_dims_text(planned, expected, sizeof(expected));
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s is %s, expected %s as in the plan", input->port.name, found,
+                 expected);
+    }
+    return TRM_OK;
+}
+
+trm_status plan_settle_dims(onnx_job *j, int32_t index)
+{
+    onnx_input *input = &j->inputs[index];
     trm_shape_bound bound;
     if (input->dims.n >= 0) {
-        return;
+        const trm_dims planned = trm_tensor_dims(trm_network_input(j->shown, index));
+        return check_dims(input, &planned);
     }
     input->dims = input->port.dims;
     if (find_bound(j, input->port.name, &bound)) {
         input->dims = bound.opt.n > 0 ? bound.opt : bound.max;
     }
     onnx_follow_names(j, input);
+    return TRM_OK;
 }
 
 const void *plan_values(const onnx_job *j, const onnx_input *input)
