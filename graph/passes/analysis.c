@@ -387,6 +387,7 @@ static void find_classes(const trm_network *network, trm_analysis *analysis)
     for (int32_t i = 0; i < network->n_layers; i++) {
         follow_layer(&walk, network->layers[i]);
     }
+    analysis->n_classes = walk.next;
 }
 
 bool trm_analysis_same_dims(const trm_analysis *analysis, const trm_tensor *a, const trm_tensor *b)

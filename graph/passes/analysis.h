@@ -12,7 +12,8 @@ typedef struct trm_analysis {
     int32_t *use_count; /* [n_tensors] places that read the tensor: inputs of layers and outputs of the network */
     trm_layer **user;   /* [n_tensors] the layer that reads it, where there is one place and it is a layer */
     int32_t (*dim_class)[TRM_MAX_DIMS]; /* [n_tensors] class of each unknown dimension */
-    bool *touched;                      /* [n_layers] changed since, so that what is known of it is stale */
+    int32_t n_classes;
+    bool *touched; /* [n_layers] changed since, so that what is known of it is stale */
 } trm_analysis;
 
 trm_status trm_analysis_init(const trm_network *network, trm_analysis *analysis);

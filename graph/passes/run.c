@@ -12,7 +12,12 @@ static trm_status run_once(trm_network *network, trm_pass_stage stage, int32_t *
     TRM_TRY(trm_pass_simplify(network, changes));
     TRM_TRY(trm_pass_common_subexpressions(network, changes));
     if (stage == TRM_PASSES_BEFORE_PARTITION) {
-        TRM_TRY(trm_pass_select_rows(network, changes));
+        int32_t n_moved = 0;
+        TRM_TRY(trm_pass_select_rows(network, &n_moved));
+        if (n_moved > 0) { /* patterns are looked for when what is left of the choices is simplified */
+            *changes += n_moved;
+            return TRM_OK;
+        }
     }
     TRM_TRY(trm_pass_fuse(network, stage, changes));
     if (stage == TRM_PASSES_AFTER_PARTITION) {

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "graph/axis_links.h"
 #include "graph/passes/analysis.h"
+#include "graph/passes/row_choices.h"
 #include "graph/regions.h"
 #include "kernels/element/slice.h"
 
@@ -26,101 +27,87 @@ typedef struct selector {
     trm_network *network;
     trm_analysis analysis;
     bool *varies;          /* [n_tensors] made from more than constants */
+    bool *is_one;          /* [analysis.n_classes] sizes of at most one */
     int32_t *axis;         /* [n_tensors] that is chosen from, or -1: not met on the walk */
     int32_t *reads;        /* [n_tensors] places met on the walk that read the tensor entry by entry */
+    trm_tensor **marked;   /* [n_tensors] those with an axis */
     trm_tensor **frontier; /* [n_tensors] met and not walked over */
     trm_layer **walked;    /* [n_layers] */
-    int32_t n_frontier, n_walked;
+    int32_t n_marked, n_frontier, n_walked;
     trm_tensor *places[MOST_PLACES]; /* to choose from instead */
     int32_t n_places;
 } selector;
 
-/* What is taken of one axis of a layer's first input. */
-typedef struct choice {
-    trm_layer *layer;
-    int32_t axis;
-    int64_t count;       /* of entries taken; where the axis is unknown, at most that many */
-    bool drops_axis;     /* by a scalar index */
-    trm_layer_desc desc; /* takes the same and keeps the axis; a GATHER by the same indices, or a SLICE */
-} choice;
+/* ---- the analysis ------------------------------------------------------------------------------ */
 
-/* ---- choices ----------------------------------------------------------------------------------- */
+static void find_varying(const selector *self)
+{
+    for (int32_t i = 0; i < self->network->n_tensors; i++) {
+        trm_tensor_role role = self->network->tensors[i]->role;
+        self->varies[i] = role == TRM_TENSOR_INPUT || role == TRM_TENSOR_STATE;
+    }
+    for (int32_t i = 0; i < self->network->n_layers; i++) {
+        const trm_layer *layer = self->network->layers[i];
+        bool varies = false;
+        for (int32_t j = 0; j < layer->n_inputs; j++) {
+            varies = varies || (layer->inputs[j] != NULL && self->varies[layer->inputs[j]->index]);
+        }
+        for (int32_t j = 0; j < layer->n_outputs; j++) {
+            self->varies[layer->outputs[j]->index] = varies;
+        }
+    }
+}
 
-/* Whether an axis of unknown size follows a SLICE that leaves at most one entry. */
-static bool has_one_at_most(const selector *self, const trm_tensor *tensor, int32_t axis)
+/* The classes of sizes that a SLICE has left at most one entry of. */
+static void find_ones(const selector *self)
 {
     for (int32_t i = 0; i < self->network->n_layers; i++) {
         const trm_layer *layer = self->network->layers[i];
         const trm_slice_params *slice = &layer->desc.slice;
         int64_t first;
         if (layer->desc.kind == TRM_LAYER_SLICE && layer->n_inputs == 1 && layer->outputs[0]->dims.d[slice->axis] < 0 &&
-            trm_slice_range(slice, INT64_MAX, &first) == 1 &&
-            self->analysis.dim_class[layer->outputs[0]->index][slice->axis] ==
-                self->analysis.dim_class[tensor->index][axis]) {
-            return true;
+            trm_slice_range(slice, INT64_MAX, &first) == 1) {
+            self->is_one[self->analysis.dim_class[layer->outputs[0]->index][slice->axis]] = true;
         }
     }
-    return false;
 }
 
-static int64_t index_at(const trm_tensor *indices, int64_t i)
+static void selector_fini(selector *self)
 {
-    return indices->dtype == TRM_I64 ? ((const int64_t *)indices->value)[i] : ((const int32_t *)indices->value)[i];
+    trm_analysis_fini(&self->analysis);
+    free(self->varies);
+    free(self->is_one);
+    free(self->axis);
+    free(self->reads);
+    free(self->marked);
+    free(self->frontier);
+    free(self->walked);
 }
 
-/* An index out of range gives zeros, not what layers make of them: none may be. Where the size is unknown, one entry is
- * less than all, and a SLICE takes none where there are too few; the GATHER then still gives zeros. */
-static bool read_gather(const selector *self, choice *c)
+static trm_status selector_init(trm_network *network, selector *self)
 {
-    const trm_tensor *data = c->layer->inputs[0], *indices = c->layer->inputs[1];
-    int64_t size = data->dims.d[c->axis];
-    if (indices->value == NULL || indices->dims.n > 1) {
-        return false;
+    size_t tensors = (size_t)network->n_tensors + 1, layers = (size_t)network->n_layers + 1;
+    *self = (selector){.network = network};
+    TRM_TRY(trm_analysis_init(network, &self->analysis));
+    self->varies = calloc(tensors, sizeof(*self->varies));
+    self->is_one = calloc((size_t)self->analysis.n_classes + 1, sizeof(*self->is_one));
+    self->axis = calloc(tensors, sizeof(*self->axis));
+    self->reads = calloc(tensors, sizeof(*self->reads));
+    self->marked = calloc(tensors, sizeof(trm_tensor *));
+    self->frontier = calloc(tensors, sizeof(trm_tensor *));
+    self->walked = calloc(layers, sizeof(trm_layer *));
+    if (self->varies == NULL || self->is_one == NULL || self->axis == NULL || self->reads == NULL ||
+        self->marked == NULL || self->frontier == NULL || self->walked == NULL) {
+        selector_fini(self);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot look for rows that nobody reads in a network of %zu tensors",
+                 tensors);
     }
-    c->count = indices->dims.n == 0 ? 1 : indices->dims.d[0];
-    c->drops_axis = indices->dims.n == 0;
-    if (c->count < 1 || (size < 0 ? c->count > 1 || has_one_at_most(self, data, c->axis) : c->count > size / 2)) {
-        return false;
+    for (size_t i = 0; i < tensors; i++) {
+        self->axis[i] = -1;
     }
-    for (int64_t i = 0; size >= 0 && i < c->count; i++) {
-        if (index_at(indices, i) < -size || index_at(indices, i) >= size) {
-            return false;
-        }
-    }
-    if (c->count == 1) {
-        int64_t index = index_at(indices, 0);
-        int64_t end = index == -1 || index == INT64_MAX ? INT64_MAX : index + 1;
-        c->desc = (trm_layer_desc){.kind = TRM_LAYER_SLICE,
-                                   .slice = {.axis = c->axis, .start = index, .end = end, .step = 1}};
-    }
-    return true;
-}
-
-static bool read_slice(choice *c)
-{
-    int64_t size = c->layer->inputs[0]->dims.d[c->axis], first;
-    if (c->layer->n_inputs > 1 || size < 0) {
-        return false;
-    }
-    c->count = trm_slice_range(&c->desc.slice, size, &first);
-    return c->count > 0 && c->count <= size / 2;
-}
-
-/* Whether the layer takes at most half of the entries of an axis. To copy more, from two places, may take longer than
- * what is saved. */
-static bool read_choice(const selector *self, trm_layer *layer, choice *c)
-{
-    *c = (choice){.layer = layer, .desc = layer->desc};
-    switch (layer->desc.kind) {
-    case TRM_LAYER_GATHER:
-        c->axis = layer->desc.gather.axis;
-        return read_gather(self, c);
-    case TRM_LAYER_SLICE:
-        c->axis = layer->desc.slice.axis;
-        return read_slice(c);
-    default:
-        return false;
-    }
+    find_varying(self);
+    find_ones(self);
+    return TRM_OK;
 }
 
 /* ---- the walk ---------------------------------------------------------------------------------- */
@@ -138,13 +125,32 @@ static bool is_product(const trm_layer *layer)
     }
 }
 
+/* Whether nothing was chosen from in the tensor as yet. */
+static bool mark(selector *self, trm_tensor *tensor, int32_t axis)
+{
+    if (self->axis[tensor->index] >= 0) {
+        return false;
+    }
+    self->axis[tensor->index] = axis;
+    self->marked[self->n_marked++] = tensor;
+    return true;
+}
+
 static void meet(selector *self, trm_tensor *tensor, int32_t axis)
 {
-    if (self->axis[tensor->index] < 0) {
-        self->axis[tensor->index] = axis;
+    if (mark(self, tensor, axis)) {
         self->frontier[self->n_frontier++] = tensor;
     }
     self->reads[tensor->index]++;
+}
+
+static void start_walk(selector *self)
+{
+    for (int32_t i = 0; i < self->n_marked; i++) {
+        self->axis[self->marked[i]->index] = -1;
+        self->reads[self->marked[i]->index] = 0;
+    }
+    self->n_marked = self->n_frontier = self->n_walked = self->n_places = 0;
 }
 
 /* The tensor of the frontier that is made last. Whatever reads it stands behind it, so it is met or never will be. */
@@ -222,7 +228,7 @@ static bool walk_over(selector *self, trm_layer *layer, int32_t k)
         n_met++;
     }
     for (int32_t i = 0; i < layer->n_outputs; i++) {
-        self->axis[layer->outputs[i]->index] = k;
+        mark(self, layer->outputs[i], k);
     }
     int32_t kept = 0;
     for (int32_t i = 0; i < self->n_frontier; i++) {
@@ -236,17 +242,13 @@ static bool walk_over(selector *self, trm_layer *layer, int32_t k)
 }
 
 /* Fills in the places that are to be chosen from instead, none if the choice is to stay, and the layers between. */
-static void find_places(selector *self, const choice *c)
+static void find_places(selector *self, const trm_row_choice *choice)
 {
     /* Sizes of two choices of unknown axes would not be known to be equal. */
-    const int32_t most_places = c->layer->inputs[0]->dims.d[c->axis] < 0 ? 1 : MOST_PLACES;
+    const int32_t most_places = choice->size < 0 ? 1 : MOST_PLACES;
     int32_t n_between = 0, n_products = 0, most_products = 0;
-    for (int32_t i = 0; i < self->network->n_tensors; i++) {
-        self->axis[i] = -1;
-        self->reads[i] = 0;
-    }
-    self->n_frontier = self->n_walked = self->n_places = 0;
-    meet(self, c->layer->inputs[0], c->axis);
+    start_walk(self);
+    meet(self, choice->layer->inputs[0], choice->axis);
     while (true) {
         bool fewer = n_products == most_products && self->n_frontier < self->n_places;
         if (self->n_frontier <= most_places && (n_products > most_products || fewer)) {
@@ -283,16 +285,11 @@ static void set_size(const selector *self, trm_layer *layer, int64_t count)
 
 /* Makes the choice of `place`, right behind it: fusion takes what is made last for the branch that comes back to a
  * residual stream. */
-static trm_status choose_from(selector *self, const choice *c, trm_tensor *place)
+static trm_status choose_from(selector *self, const trm_rows *rows, trm_tensor *indices, trm_tensor *place)
 {
-    trm_tensor *inputs[] = {place, c->desc.kind == TRM_LAYER_GATHER ? c->layer->inputs[1] : NULL}, *chosen;
-    trm_layer_desc desc = c->desc;
     int32_t axis = self->axis[place->index];
-    if (desc.kind == TRM_LAYER_GATHER) {
-        desc.gather.axis = axis;
-    } else {
-        desc.slice.axis = axis;
-    }
+    const trm_layer_desc desc = trm_rows_desc(rows, place->dims.d[axis], axis);
+    trm_tensor *inputs[] = {place, indices}, *chosen;
     TRM_TRY(trm_network_add_layer(self->network, place->name, &desc, inputs, 2, &chosen));
     for (int32_t i = 0; i < self->n_walked; i++) {
         trm_layer *layer = self->walked[i];
@@ -303,127 +300,44 @@ static trm_status choose_from(selector *self, const choice *c, trm_tensor *place
             }
         }
     }
-    assert(chosen->dims.d[axis] == (place->dims.d[axis] < 0 ? -1 : c->count));
+    assert(chosen->dims.d[axis] == (place->dims.d[axis] < 0 ? -1 : rows->n));
     trm_network_move_layer(self->network, chosen->producer, place->producer == NULL ? 0 : place->producer->index + 1);
     return TRM_OK;
 }
 
-/* The old choice, of what is chosen already: the last layer on the way stands in its place. */
-static void replace_by_last(trm_layer *old, trm_layer *last)
+static trm_status move_choice(selector *self, const trm_row_choice *choice, const trm_rows *rows)
 {
-    trm_tensor *output = old->outputs[0];
-    const trm_tensor *data = old->inputs[0];
-    old->desc = last->desc;
-    old->n_inputs = last->n_inputs;
-    old->n_outputs = last->n_outputs;
-    for (int32_t i = 0; i < TRM_MAX_LAYER_INPUTS; i++) {
-        old->inputs[i] = i < last->n_inputs ? last->inputs[i] : NULL;
-    }
-    for (int32_t i = 0; i < last->n_outputs; i++) {
-        old->outputs[i] = last->outputs[i] == data ? output : last->outputs[i];
-        old->outputs[i]->producer = old;
-    }
-    last->n_outputs = 0; /* for dead code */
-}
-
-/* The dims of a scalar's choice, once one entry is left, as those of a reshape, in which an unknown axis before the one
- * that goes is copied, and one behind it inferred. False where there are more of them. */
-static bool dims_without(const trm_dims *dims, int32_t axis, trm_dims *wanted)
-{
-    int32_t n_inferred = 0;
-    *wanted = *dims;
-    for (int32_t i = 0; i < dims->n; i++) {
-        if (dims->d[i] == 0) {
-            return false;
-        }
-        wanted->d[i] = dims->d[i] < 0 && i < axis ? 0 : dims->d[i];
-        n_inferred += wanted->d[i] < 0;
-    }
-    return n_inferred <= 1;
-}
-
-/* The old choice, of the one entry that is left: what it made, from less. */
-static trm_status take_the_one(trm_network *network, const choice *c)
-{
-    trm_layer *layer = c->layer;
-    const trm_tensor *indices = layer->inputs[1];
-    trm_dims dims;
-    if (layer->inputs[0]->dims.d[c->axis] == 1 && dims_without(&layer->outputs[0]->dims, c->axis, &dims)) {
-        layer->desc = (trm_layer_desc){.kind = TRM_LAYER_RESHAPE, .reshape = {.dims = dims}};
-        layer->inputs[1] = NULL;
-        layer->n_inputs = 1;
-    } else if (index_at(indices, 0) != 0) {
-        const int64_t zero = 0;
-        TRM_TRY(
-            trm_network_add_constant(network, indices->name, indices->dtype, indices->dims, &zero, &layer->inputs[1]));
-    }
-    return TRM_OK;
-}
-
-static trm_status move_choice(selector *self, const choice *c)
-{
-    bool is_known = c->layer->inputs[0]->dims.d[c->axis] >= 0;
+    trm_tensor *indices;
+    TRM_TRY(trm_rows_indices(self->network, rows, &indices));
     for (int32_t i = 0; i < self->n_places; i++) {
-        TRM_TRY(choose_from(self, c, self->places[i]));
+        TRM_TRY(choose_from(self, rows, indices, self->places[i]));
     }
     for (int32_t i = 0; i < self->n_walked; i++) {
-        set_size(self, self->walked[i], c->count);
+        set_size(self, self->walked[i], rows->n);
     }
-    if (c->drops_axis || !is_known) {
-        return take_the_one(self->network, c);
-    }
-    replace_by_last(c->layer, self->walked[0]);
-    return trm_pass_dead_code(self->network, NULL);
+    return trm_row_choice_narrow(self->network, choice, rows);
 }
 
 /* ---- the pass ---------------------------------------------------------------------------------- */
 
-static void find_varying(const selector *self)
+/* Moves the choice, if there is anything to gain. To copy more than half of the entries, from two places, may take
+ * longer than what is saved. */
+static trm_status try_choice(selector *self, const trm_row_choice *choice, bool *moved)
 {
-    for (int32_t i = 0; i < self->network->n_tensors; i++) {
-        trm_tensor_role role = self->network->tensors[i]->role;
-        self->varies[i] = role == TRM_TENSOR_INPUT || role == TRM_TENSOR_STATE;
+    const trm_tensor *data = choice->layer->inputs[0];
+    if (self->analysis.use_count[data->index] > 1 ||
+        (choice->size < 0 && self->is_one[self->analysis.dim_class[data->index][choice->axis]])) {
+        return TRM_OK;
     }
-    for (int32_t i = 0; i < self->network->n_layers; i++) {
-        const trm_layer *layer = self->network->layers[i];
-        bool varies = false;
-        for (int32_t j = 0; j < layer->n_inputs; j++) {
-            varies = varies || (layer->inputs[j] != NULL && self->varies[layer->inputs[j]->index]);
-        }
-        for (int32_t j = 0; j < layer->n_outputs; j++) {
-            self->varies[layer->outputs[j]->index] = varies;
-        }
+    trm_rows rows;
+    trm_status status = trm_rows_find(choice, &rows);
+    if (status == TRM_OK && rows.n > 0) {
+        find_places(self, choice);
+        *moved = self->n_places > 0;
+        status = *moved ? move_choice(self, choice, &rows) : TRM_OK;
     }
-}
-
-static void selector_fini(selector *self)
-{
-    trm_analysis_fini(&self->analysis);
-    free(self->varies);
-    free(self->axis);
-    free(self->reads);
-    free(self->frontier);
-    free(self->walked);
-}
-
-static trm_status selector_init(trm_network *network, selector *self)
-{
-    size_t tensors = (size_t)network->n_tensors + 1, layers = (size_t)network->n_layers + 1;
-    *self = (selector){.network = network};
-    TRM_TRY(trm_analysis_init(network, &self->analysis));
-    self->varies = calloc(tensors, sizeof(*self->varies));
-    self->axis = calloc(tensors, sizeof(*self->axis));
-    self->reads = calloc(tensors, sizeof(*self->reads));
-    self->frontier = calloc(tensors, sizeof(trm_tensor *));
-    self->walked = calloc(layers, sizeof(trm_layer *));
-    if (self->varies == NULL || self->axis == NULL || self->reads == NULL || self->frontier == NULL ||
-        self->walked == NULL) {
-        selector_fini(self);
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot look for rows that nobody reads in a network of %zu tensors",
-                 tensors);
-    }
-    find_varying(self);
-    return TRM_OK;
+    trm_rows_fini(&rows);
+    return status;
 }
 
 /* Moves one choice, if there is one to be moved. */
@@ -433,12 +347,10 @@ static trm_status move_one(trm_network *network, bool *moved)
     TRM_TRY(selector_init(network, &self));
     trm_status status = TRM_OK;
     *moved = false;
-    for (int32_t i = 0; !*moved && i < network->n_layers; i++) {
-        choice c;
-        if (read_choice(&self, network->layers[i], &c)) {
-            find_places(&self, &c);
-            *moved = self.n_places > 0;
-            status = *moved ? move_choice(&self, &c) : TRM_OK;
+    for (int32_t i = 0; status == TRM_OK && !*moved && i < network->n_layers; i++) {
+        trm_row_choice choice;
+        if (trm_row_choice_read(network->layers[i], &choice)) {
+            status = try_choice(&self, &choice, moved);
         }
     }
     selector_fini(&self);

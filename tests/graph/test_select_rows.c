@@ -82,7 +82,7 @@ static void one_row(void **state)
           "output head\n");
 }
 
-/* What makes the chosen rows last takes the place of the old choice. */
+/* The old choice takes all that is left. */
 static void some_rows(void **state)
 {
     (void)state;
@@ -90,22 +90,68 @@ static void some_rows(void **state)
     trm_tensor *act = net_unary(n.network, "act", RELU, product(&n, "up", n.mixed, 8));
     check(&n, add(&n, "y", GATHER(1), act, index_of(&n, DIMS(3), 5, 0, -6)),
           "mixed: f32 [2, 6, 4] = softmax(x) axis=1\n"
-          "mixed.1: f32 [2, 3, 4] = gather(mixed, i) axis=1\n"
+          "mixed.1: f32 [2, 3, 4] = gather(mixed, rows) axis=1\n"
           "up: f32 [2, 3, 8] = matmul(mixed.1, w) transpose_b\n"
-          "y: f32 [2, 3, 8] = unary(up) op=activation activation=relu\n"
+          "act: f32 [2, 3, 8] = unary(up) op=activation activation=relu\n"
+          "y: f32 [2, 3, 8] = slice(act) axis=1\n"
           "output y\n");
     n = start(-1, 6);
     check(&n, add(&n, "y", SLICE(1, -1, -6, -2), product(&n, "up", n.mixed, 8), NULL),
           "mixed: f32 [?, 6, 4] = softmax(x) axis=1\n"
-          "mixed.1: f32 [?, 3, 4] = slice(mixed) axis=1 start=-1 end=-6 step=-2\n"
-          "y: f32 [?, 3, 8] = matmul(mixed.1, w) transpose_b\n"
+          "mixed.1: f32 [?, 3, 4] = slice(mixed) axis=1 start=5 end=0 step=-2\n"
+          "up: f32 [?, 3, 8] = matmul(mixed.1, w) transpose_b\n"
+          "y: f32 [?, 3, 8] = slice(up) axis=1\n"
           "output y\n");
     n = start(-1, 6);
     check(&n, add(&n, "y", GATHER(1), product(&n, "up", n.mixed, 8), index_of(&n, DIMS(1), -1, 0, 0)),
           "mixed: f32 [?, 6, 4] = softmax(x) axis=1\n"
-          "mixed.1: f32 [?, 1, 4] = slice(mixed) axis=1 start=-1\n"
-          "y: f32 [?, 1, 8] = matmul(mixed.1, w) transpose_b\n"
+          "mixed.1: f32 [?, 1, 4] = slice(mixed) axis=1 start=5\n"
+          "up: f32 [?, 1, 8] = matmul(mixed.1, w) transpose_b\n"
+          "y: f32 [?, 1, 8] = slice(up) axis=1\n"
           "output y\n");
+    n = start(-1, 6); /* backwards, to the first */
+    check(&n, add(&n, "y", GATHER(1), product(&n, "up", n.mixed, 8), index_of(&n, DIMS(3), -2, 2, 0)),
+          "mixed: f32 [?, 6, 4] = softmax(x) axis=1\n"
+          "mixed.1: f32 [?, 3, 4] = slice(mixed) axis=1 start=4 end=-9223372036854775808 step=-2\n"
+          "up: f32 [?, 3, 8] = matmul(mixed.1, w) transpose_b\n"
+          "y: f32 [?, 3, 8] = slice(up) axis=1\n"
+          "output y\n");
+}
+
+static trm_status run_passes(trm_network *network, int32_t *changes)
+{
+    char *before = trm_network_to_text(network);
+    assert_ok(trm_run_passes(network, TRM_PASSES_BEFORE_PARTITION));
+    char *after = trm_network_to_text(network);
+    *changes += strcmp(before, after) != 0;
+    trm_free(before);
+    trm_free(after);
+    return TRM_OK;
+}
+
+/* With the other passes nothing is left of it, and patterns are found as if there were no others. */
+static void what_takes_all_goes(void **state)
+{
+    (void)state;
+    net n = start(-1, 6);
+    trm_tensor *sum = net_binary(n.network, "sum", ADD, n.mixed, product(&n, "up", n.mixed, 4));
+    trm_tensor *rows = add(&n, "rows", SLICE(1, 0, 2, 1), sum, NULL);
+    net_output(n.network, net_norm(n.network, "norm", rows, net_values(n.network, "g", DIMS(4))));
+    check_pass(n.network, run_passes,
+               "mixed: f32 [?, 6, 4] = softmax(x) axis=1\n"
+               "mixed.1: f32 [?, 2, 4] = slice(mixed) axis=1 end=2\n"
+               "up: f32 [?, 2, 4] = matmul(mixed.1, w) transpose_b\n"
+               "norm: f32 [?, 2, 4], sum: f32 [?, 2, 4] = norm(up, mixed.1, g) op=rms residual eps=0.5\n"
+               "output norm\n");
+    n = start(2, 6);
+    sum = net_binary(n.network, "sum", ADD, n.mixed, product(&n, "up", n.mixed, 4));
+    net_output(n.network, add(&n, "y", SLICE(1, 0, 2, 1), sum, NULL));
+    check_pass(n.network, run_passes,
+               "mixed: f32 [2, 6, 4] = softmax(x) axis=1\n"
+               "mixed.1: f32 [2, 2, 4] = slice(mixed) axis=1 end=2\n"
+               "up: f32 [2, 2, 4] = matmul(mixed.1, w) transpose_b\n"
+               "y: f32 [2, 2, 4] = elementwise(mixed.1, up) op=add # sum\n"
+               "output y\n");
 }
 
 /* Also of what the product before reads, if that leaves two tensors to choose from. */
@@ -176,16 +222,18 @@ static void the_axis_moves_about(void **state)
           "mixed: f32 [2, 6, 4] = softmax(x) axis=1\n"
           "turned: f32 [2, 4, 6] = transpose(mixed) perm=[0, 2, 1]\n"
           "turned.1: f32 [2, 4, 2] = slice(turned) axis=2 start=4\n"
-          "y: f32 [2, 2, 3] = matmul(turned.1, w) transpose_a\n"
+          "up: f32 [2, 2, 3] = matmul(turned.1, w) transpose_a\n"
+          "y: f32 [2, 2, 3] = slice(up) axis=1\n"
           "output y\n");
     n = start(2, 6);
     turned = add(&n, "turned", TRANSPOSE(0, 2, 1), n.mixed, NULL);
     up = add(&n, "up", MATMUL(.transpose_a = true), turned, net_weight(n.network, "w", DIMS(4, 3), 1));
-    check(&n, add(&n, "y", GATHER(1), up, index_of(&n, DIMS(2), 3, 1, 0)),
+    check(&n, add(&n, "y", GATHER(1), up, index_of(&n, DIMS(2), 2, 2, 0)),
           "mixed: f32 [2, 6, 4] = softmax(x) axis=1\n"
           "turned: f32 [2, 4, 6] = transpose(mixed) perm=[0, 2, 1]\n"
-          "turned.1: f32 [2, 4, 2] = gather(turned, i) axis=2\n"
-          "y: f32 [2, 2, 3] = matmul(turned.1, w) transpose_a\n"
+          "turned.1: f32 [2, 4, 2] = gather(turned, rows) axis=2\n"
+          "up: f32 [2, 2, 3] = matmul(turned.1, w) transpose_a\n"
+          "y: f32 [2, 2, 3] = slice(up) axis=1\n"
           "output y\n");
     n = start(1, 6); /* 6 columns, copied from where the rows are */
     assert_ok(trm_network_add_reshape(n.network, "flat", product(&n, "up", n.mixed, 6), DIMS(6, 0), &flat));
@@ -193,7 +241,8 @@ static void the_axis_moves_about(void **state)
           "mixed: f32 [1, 6, 4] = softmax(x) axis=1\n"
           "mixed.1: f32 [1, 2, 4] = slice(mixed) axis=1 start=4\n"
           "up: f32 [1, 2, 6] = matmul(mixed.1, w) transpose_b\n"
-          "y: f32 [2, 6] = reshape(up) dims=[2, 6]\n"
+          "flat: f32 [2, 6] = reshape(up) dims=[2, 6]\n"
+          "y: f32 [2, 6] = slice(flat) axis=0\n"
           "output y\n");
 }
 
@@ -277,12 +326,14 @@ static void rows_of_norms_with_sums(void **state)
               taken == 0 ? "mixed: f32 [?, 6, 4] = softmax(x) axis=1\n"
                            "mixed.1: f32 [?, 2, 4] = slice(mixed) axis=1 end=2\n"
                            "up: f32 [?, 2, 4] = matmul(mixed.1, w) transpose_b\n"
-                           "y: f32 [?, 2, 4], norm:1: f32 [?, 2, 4] = norm(up, mixed.1) op=rms residual eps=1\n"
+                           "norm: f32 [?, 2, 4], norm:1: f32 [?, 2, 4] = norm(up, mixed.1) op=rms residual eps=1\n"
+                           "y: f32 [?, 2, 4] = slice(norm) axis=1\n"
                            "output y\n"
                          : "mixed: f32 [?, 6, 4] = softmax(x) axis=1\n"
                            "mixed.1: f32 [?, 2, 4] = slice(mixed) axis=1 end=2\n"
                            "up: f32 [?, 2, 4] = matmul(mixed.1, w) transpose_b\n"
-                           "norm: f32 [?, 2, 4], y: f32 [?, 2, 4] = norm(up, mixed.1) op=rms residual eps=1 # y\n"
+                           "norm: f32 [?, 2, 4], norm:1: f32 [?, 2, 4] = norm(up, mixed.1) op=rms residual eps=1\n"
+                           "y: f32 [?, 2, 4] = slice(norm:1) axis=1\n"
                            "output y\n");
     }
 }
@@ -319,7 +370,7 @@ static void a_row_of_unknown_many(void **state)
                 "mixed.1: f32 [2, ?, 4] = slice(mixed) axis=1 end=1\n"
                 "up: f32 [2, ?, 4] = matmul(mixed.1, w) transpose_b\n"
                 "flat: f32 [2, ?, 2, 2] = reshape(up) dims=[2, -1, 2, 2]\n"
-                "y: f32 [2, 2, 2] = gather(flat, i) axis=1\n"
+                "y: f32 [2, 2, 2] = gather(flat, rows) axis=1\n"
                 "output y\n");
     n = start(2, -1);
     trm_tensor *sum = net_binary(n.network, "sum", ADD, n.mixed, product(&n, "up", n.mixed, 4));
@@ -328,14 +379,14 @@ static void a_row_of_unknown_many(void **state)
                 "mixed.1: f32 [2, ?, 4] = slice(mixed) axis=1 start=-1\n"
                 "up: f32 [2, ?, 4] = matmul(mixed.1, w) transpose_b\n"
                 "sum: f32 [2, ?, 4] = elementwise(mixed.1, up) op=add\n"
-                "y: f32 [2, 4] = gather(sum, i.1) axis=1\n"
+                "y: f32 [2, 4] = gather(sum, rows) axis=1\n"
                 "output y\n");
     n = start(2, -1);
     check_sizes(&n, add(&n, "y", GATHER(1), product(&n, "up", n.mixed, 4), index_of(&n, DIMS(1), 3, 0, 0)),
                 "mixed: f32 [2, ?, 4] = softmax(x) axis=1\n"
                 "mixed.1: f32 [2, ?, 4] = slice(mixed) axis=1 start=3 end=4\n"
                 "up: f32 [2, ?, 4] = matmul(mixed.1, w) transpose_b\n"
-                "y: f32 [2, 1, 4] = gather(up, i.1) axis=1\n"
+                "y: f32 [2, 1, 4] = gather(up, rows) axis=1\n"
                 "output y\n");
     n = start(1, -1);
     assert_ok(trm_network_add_reshape(n.network, "flat", product(&n, "up", n.mixed, 4), DIMS(-1, 4), &flat));
@@ -344,7 +395,7 @@ static void a_row_of_unknown_many(void **state)
                 "mixed.1: f32 [1, ?, 4] = slice(mixed) axis=1 end=1\n"
                 "up: f32 [1, ?, 4] = matmul(mixed.1, w) transpose_b\n"
                 "flat: f32 [?, 4] = reshape(up) dims=[-1, 4]\n"
-                "y: f32 [4] = gather(flat, i) axis=0\n"
+                "y: f32 [4] = gather(flat, rows) axis=0\n"
                 "output y\n");
     n = start(2, -1); /* of five at most */
     trm_tensor *five = add(&n, "five", SLICE(1, 0, 5, 1), n.mixed, NULL);
@@ -353,7 +404,7 @@ static void a_row_of_unknown_many(void **state)
                 "five: f32 [2, ?, 4] = slice(mixed) axis=1 end=5\n"
                 "five.1: f32 [2, ?, 4] = slice(five) axis=1 end=1\n"
                 "up: f32 [2, ?, 4] = matmul(five.1, w) transpose_b\n"
-                "y: f32 [2, 4] = gather(up, i) axis=1\n"
+                "y: f32 [2, 4] = gather(up, rows) axis=1\n"
                 "output y\n");
 }
 
@@ -405,7 +456,7 @@ static void unknown_many_are_chosen_from_once(void **state)
                 "sum: f32 [2, ?, 4] = elementwise(mixed, merge) op=add\n"
                 "sum.1: f32 [2, ?, 4] = slice(sum) axis=1 end=1\n"
                 "up: f32 [2, ?, 4] = matmul(sum.1, w.1) transpose_b\n"
-                "y: f32 [2, 4] = gather(up, i) axis=1\n"
+                "y: f32 [2, 4] = gather(up, rows) axis=1\n"
                 "output y\n");
 }
 
@@ -417,9 +468,9 @@ static void dims_that_no_reshape_has(void **state)
     trm_tensor *x = net_input(n.network, "x", TRM_F32, DIMS(3, -1, -1, 4));
     trm_tensor *up = product(&n, "up", x, 8);
     check(&n, take_one(&n, up, 0, -1),
-          "x.1: f32 [1, ?, ?, 4] = slice(x) axis=0 start=-1\n"
+          "x.1: f32 [1, ?, ?, 4] = slice(x) axis=0 start=2\n"
           "up: f32 [1, ?, ?, 8] = matmul(x.1, w) transpose_b\n"
-          "y: f32 [?, ?, 8] = gather(up, i.1) axis=0\n"
+          "y: f32 [?, ?, 8] = gather(up, rows) axis=0\n"
           "output y\n");
 }
 
@@ -529,7 +580,7 @@ static void inputs_that_have_the_axis(void **state)
     trm_tensor *wide = net_binary(n.network, "wide", ADD, up, net_values(n.network, "one", DIMS(1, 4)));
     check(&n, take_one(&n, wide, 1, 5),
           "mixed: f32 [?, 6, 4] = softmax(x) axis=1\n"
-          "mixed.1: f32 [?, 1, 4] = slice(mixed) axis=1 start=5 end=6\n"
+          "mixed.1: f32 [?, 1, 4] = slice(mixed) axis=1 start=5\n"
           "up: f32 [?, 1, 4] = matmul(mixed.1, w) transpose_b\n"
           "wide: f32 [?, 1, 4] = elementwise(up, one) op=add\n"
           "y: f32 [?, 4] = reshape(wide) dims=[0, 4]\n"
@@ -579,6 +630,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_row),
         cmocka_unit_test(some_rows),
+        cmocka_unit_test(what_takes_all_goes),
         cmocka_unit_test(rows_of_two_streams),
         cmocka_unit_test(the_axis_moves_about),
         cmocka_unit_test(two_axes_of_one_layer),
