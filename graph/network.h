@@ -204,8 +204,9 @@ trm_status trm_fold_last_layer(trm_network *network, trm_device *device, trm_str
 /* Layers that change nothing, pairs that undo each other or are one layer, shapes that follow from the network's
  * structure; transposes meet behind what takes elements one by one. */
 trm_status trm_pass_simplify(trm_network *network, int32_t *changes);
-/* A GATHER or SLICE of at most half the entries of an axis moves before the products, and what lies between, that make
- * each entry from the same entry of what they read, so that they make no others. Before partitioning. */
+/* GATHERs and SLICEs that take at most half the entries of an axis of one tensor move before the products, and what
+ * lies between, that make each entry from the same entry of what they read, so that they make no others. Before
+ * partitioning. */
 trm_status trm_pass_select_rows(trm_network *network, int32_t *changes);
 /* Layers and constants that are the same as earlier ones. Collectives are never merged, removed or reordered by any
  * pass. */

@@ -1,12 +1,14 @@
 /*
  * Rows that nobody reads are not computed: where a GATHER or SLICE takes some entries of an axis, such as the first
- * token of a classifier, and layers before it make each entry from the same entry alone, it moves before them.
+ * token of a classifier, and layers before it make each entry from the same entry alone, it moves before them. Where
+ * several take entries of one tensor, what moves is a choice of all that they take together, and each takes its own of
+ * those that are left.
  *
- * From the choice a walk goes back over layers, the one that stands last first, and keeps the tensors that it has to
- * choose from, with the axis that is chosen from in each. A layer is walked over if each entry of its outputs follows
- * one of its inputs (graph/axis_links.h) and nobody else reads what it makes. Where one tensor is left, or two, such as
- * a residual stream and what attention made, the choice may be made of these. It moves as far as it brings another
- * product behind it, and no further: patterns of other passes stay whole, and the rest would gain little.
+ * From the choices of a tensor a walk goes back over layers, the one that stands last first, and keeps the tensors that
+ * it has to choose from, with the axis that is chosen from in each. A layer is walked over if each entry of its outputs
+ * follows one of its inputs (graph/axis_links.h) and nobody else reads what it makes. Where one tensor is left, or two,
+ * such as a residual stream and what attention made, the choice may be made of these. It moves as far as it brings
+ * another product behind it, and no further: patterns of other passes stay whole, and the rest would gain little.
  */
 #include "graph/network.h"
 
@@ -26,13 +28,15 @@
 typedef struct selector {
     trm_network *network;
     trm_analysis analysis;
-    bool *varies;          /* [n_tensors] made from more than constants */
-    bool *is_one;          /* [analysis.n_classes] sizes of at most one */
-    int32_t *axis;         /* [n_tensors] that is chosen from, or -1: not met on the walk */
-    int32_t *reads;        /* [n_tensors] places met on the walk that read the tensor entry by entry */
-    trm_tensor **marked;   /* [n_tensors] those with an axis */
-    trm_tensor **frontier; /* [n_tensors] met and not walked over */
-    trm_layer **walked;    /* [n_layers] */
+    bool *varies;                /* [n_tensors] made from more than constants */
+    bool *is_one;                /* [analysis.n_classes] sizes of at most one */
+    trm_row_choice *choices;     /* [n_layers] */
+    trm_row_choice **choices_of; /* [n_tensors] the first of a tensor, or NULL */
+    int32_t *axis;               /* [n_tensors] that is chosen from, or -1: not met on the walk */
+    int32_t *reads;              /* [n_tensors] places met on the walk that read the tensor entry by entry */
+    trm_tensor **marked;         /* [n_tensors] those with an axis */
+    trm_tensor **frontier;       /* [n_tensors] met and not walked over */
+    trm_layer **walked;          /* [n_layers] */
     int32_t n_marked, n_frontier, n_walked;
     trm_tensor *places[MOST_PLACES]; /* to choose from instead */
     int32_t n_places;
@@ -72,11 +76,25 @@ static void find_ones(const selector *self)
     }
 }
 
+static void find_choices(const selector *self)
+{
+    for (int32_t i = self->network->n_layers; i-- > 0;) {
+        trm_row_choice *choice = &self->choices[i];
+        if (trm_row_choice_read(self->network->layers[i], choice)) {
+            trm_row_choice **first = &self->choices_of[choice->layer->inputs[0]->index];
+            choice->next = *first;
+            *first = choice;
+        }
+    }
+}
+
 static void selector_fini(selector *self)
 {
     trm_analysis_fini(&self->analysis);
     free(self->varies);
     free(self->is_one);
+    free(self->choices);
+    free(self->choices_of);
     free(self->axis);
     free(self->reads);
     free(self->marked);
@@ -91,13 +109,16 @@ static trm_status selector_init(trm_network *network, selector *self)
     TRM_TRY(trm_analysis_init(network, &self->analysis));
     self->varies = calloc(tensors, sizeof(*self->varies));
     self->is_one = calloc((size_t)self->analysis.n_classes + 1, sizeof(*self->is_one));
+    self->choices = calloc(layers, sizeof(*self->choices));
+    self->choices_of = calloc(tensors, sizeof(trm_row_choice *));
     self->axis = calloc(tensors, sizeof(*self->axis));
     self->reads = calloc(tensors, sizeof(*self->reads));
     self->marked = calloc(tensors, sizeof(trm_tensor *));
     self->frontier = calloc(tensors, sizeof(trm_tensor *));
     self->walked = calloc(layers, sizeof(trm_layer *));
-    if (self->varies == NULL || self->is_one == NULL || self->axis == NULL || self->reads == NULL ||
-        self->marked == NULL || self->frontier == NULL || self->walked == NULL) {
+    if (self->varies == NULL || self->is_one == NULL || self->choices == NULL || self->choices_of == NULL ||
+        self->axis == NULL || self->reads == NULL || self->marked == NULL || self->frontier == NULL ||
+        self->walked == NULL) {
         selector_fini(self);
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot look for rows that nobody reads in a network of %zu tensors",
                  tensors);
@@ -107,6 +128,7 @@ static trm_status selector_init(trm_network *network, selector *self)
     }
     find_varying(self);
     find_ones(self);
+    find_choices(self);
     return TRM_OK;
 }
 
@@ -241,14 +263,16 @@ static bool walk_over(selector *self, trm_layer *layer, int32_t k)
     return n_met > 0;
 }
 
-/* Fills in the places that are to be chosen from instead, none if the choice is to stay, and the layers between. */
-static void find_places(selector *self, const trm_row_choice *choice)
+/* Fills in the places that are to be chosen from instead, none if the choices are to stay, and the layers between. */
+static void find_places(selector *self, const trm_row_choice *choices)
 {
     /* Sizes of two choices of unknown axes would not be known to be equal. */
-    const int32_t most_places = choice->size < 0 ? 1 : MOST_PLACES;
+    const int32_t most_places = choices->size < 0 ? 1 : MOST_PLACES;
     int32_t n_between = 0, n_products = 0, most_products = 0;
     start_walk(self);
-    meet(self, choice->layer->inputs[0], choice->axis);
+    for (const trm_row_choice *choice = choices; choice != NULL; choice = choice->next) {
+        meet(self, choice->layer->inputs[0], choice->axis);
+    }
     while (true) {
         bool fewer = n_products == most_products && self->n_frontier < self->n_places;
         if (self->n_frontier <= most_places && (n_products > most_products || fewer)) {
@@ -305,7 +329,7 @@ static trm_status choose_from(selector *self, const trm_rows *rows, trm_tensor *
     return TRM_OK;
 }
 
-static trm_status move_choice(selector *self, const trm_row_choice *choice, const trm_rows *rows)
+static trm_status move_choices(selector *self, const trm_row_choice *choices, const trm_rows *rows)
 {
     trm_tensor *indices;
     TRM_TRY(trm_rows_indices(self->network, rows, &indices));
@@ -315,43 +339,48 @@ static trm_status move_choice(selector *self, const trm_row_choice *choice, cons
     for (int32_t i = 0; i < self->n_walked; i++) {
         set_size(self, self->walked[i], rows->n);
     }
-    return trm_row_choice_narrow(self->network, choice, rows);
+    for (const trm_row_choice *choice = choices; choice != NULL; choice = choice->next) {
+        TRM_TRY(trm_row_choice_narrow(self->network, choice, rows));
+    }
+    return TRM_OK;
 }
 
 /* ---- the pass ---------------------------------------------------------------------------------- */
 
-/* Moves the choice, if there is anything to gain. To copy more than half of the entries, from two places, may take
- * longer than what is saved. */
-static trm_status try_choice(selector *self, const trm_row_choice *choice, bool *moved)
+/* Moves what is chosen from a tensor, if there is anything to gain and nobody else reads it. To copy more than half of
+ * the entries, from two places, may take longer than what is saved. */
+static trm_status try_choices(selector *self, const trm_tensor *data, bool *moved)
 {
-    const trm_tensor *data = choice->layer->inputs[0];
-    if (self->analysis.use_count[data->index] > 1 ||
-        (choice->size < 0 && self->is_one[self->analysis.dim_class[data->index][choice->axis]])) {
+    const trm_row_choice *choices = self->choices_of[data->index];
+    int32_t n = 0;
+    for (const trm_row_choice *choice = choices; choice != NULL; choice = choice->next) {
+        n += choice->axis == choices->axis;
+    }
+    if (n == 0 || n < self->analysis.use_count[data->index] ||
+        (choices->size < 0 && self->is_one[self->analysis.dim_class[data->index][choices->axis]])) {
+        return TRM_OK;
+    }
+    find_places(self, choices);
+    if (self->n_places == 0) {
         return TRM_OK;
     }
     trm_rows rows;
-    trm_status status = trm_rows_find(choice, &rows);
-    if (status == TRM_OK && rows.n > 0) {
-        find_places(self, choice);
-        *moved = self->n_places > 0;
-        status = *moved ? move_choice(self, choice, &rows) : TRM_OK;
-    }
+    trm_status status = trm_rows_find(choices, &rows);
+    *moved = status == TRM_OK && rows.n > 0;
+    status = *moved ? move_choices(self, choices, &rows) : status;
     trm_rows_fini(&rows);
     return status;
 }
 
-/* Moves one choice, if there is one to be moved. */
-static trm_status move_one(trm_network *network, bool *moved)
+/* Moves the choices of one tensor, if there are any to be moved. */
+static trm_status move_once(trm_network *network, bool *moved)
 {
     selector self;
     TRM_TRY(selector_init(network, &self));
     trm_status status = TRM_OK;
     *moved = false;
-    for (int32_t i = 0; status == TRM_OK && !*moved && i < network->n_layers; i++) {
-        trm_row_choice choice;
-        if (trm_row_choice_read(network->layers[i], &choice)) {
-            status = try_choice(&self, &choice, moved);
-        }
+    for (int32_t i = 0; status == TRM_OK && !*moved && i < network->n_tensors; i++) {
+        status = try_choices(&self, network->tensors[i], moved);
     }
     selector_fini(&self);
     return status;
@@ -361,7 +390,7 @@ trm_status trm_pass_select_rows(trm_network *network, int32_t *changes)
 {
     bool moved = !trm_network_has_regions(network); /* what enters or leaves a region is none to move over */
     while (moved) { /* ends: each time fewer products lie between a choice and what its entries are made from */
-        TRM_TRY(move_one(network, &moved));
+        TRM_TRY(move_once(network, &moved));
         if (changes != NULL) {
             *changes += moved;
         }

@@ -8,6 +8,7 @@
 
 #define NETWORKS     400
 #define MOST_TENSORS 64
+#define MOST_ROWS    7
 
 static int32_t n_norms;   /* that became part of products */
 static int32_t n_choices; /* of rows that moved */
@@ -174,22 +175,15 @@ static void add_moved(generator *self, trm_tensor *x)
     keep(self, moved);
 }
 
-/* Some rows of what is made row by row, mostly. An index may be out of range. Of several rows the sum is kept, so that
- * all tensors are of one row or of as many as the inputs. */
-static void add_choice(generator *self, trm_tensor *x)
+/* Some rows of a tensor. An index may be out of range. Of several rows the sum is kept, so that all tensors are of one
+ * row or of as many as the inputs. */
+static void choose_from(generator *self, trm_tensor *rows)
 {
     static const int64_t indices[] = {0, -1, 0, 2, -3, 1};
     const trm_layer_desc gather = {.kind = TRM_LAYER_GATHER},
                          sum = {.kind = TRM_LAYER_REDUCE, .reduce = {TRM_REDUCE_SUM, 0, true}};
     trm_network *network = self->network;
-    trm_tensor *rows = random_linear(self, x), *by = NULL;
-    rows = below(self, 2) == 0 ? random_activation(self, rows) : random_linear(self, rows);
-    if (width_of(rows) == width_of(x) && below(self, 2) == 0) {
-        rows = net_binary(network, "add", TRM_ELEMENTWISE_ADD, rows, below(self, 2) == 0 ? x : pick_like(self, x));
-    }
-    if (below(self, 8) == 0) {
-        keep(self, rows); /* others read them all */
-    }
+    trm_tensor *by = NULL;
     if (below(self, 3) == 0) {
         const int64_t start = below(self, 4) - 3, step = 1 + below(self, 2);
         const trm_layer_desc slice = {.kind = TRM_LAYER_SLICE, .slice = {0, start, INT64_MAX, step}};
@@ -200,6 +194,24 @@ static void add_choice(generator *self, trm_tensor *x)
         rows = net_layer(network, "rows", gather, rows, by, NULL, NULL);
     }
     keep(self, rows->dims.d[0] == 1 ? rows : net_layer(network, "sum", sum, rows, NULL, NULL, NULL));
+}
+
+/* Some rows of what is made row by row, mostly, or some and some others. */
+static void add_choice(generator *self, trm_tensor *x)
+{
+    trm_network *network = self->network;
+    trm_tensor *rows = random_linear(self, x);
+    rows = below(self, 2) == 0 ? random_activation(self, rows) : random_linear(self, rows);
+    if (width_of(rows) == width_of(x) && below(self, 2) == 0) {
+        rows = net_binary(network, "add", TRM_ELEMENTWISE_ADD, rows, below(self, 2) == 0 ? x : pick_like(self, x));
+    }
+    if (below(self, 8) == 0) {
+        keep(self, rows); /* others read them all */
+    }
+    int64_t n = below(self, 2) == 0 ? 1 : 1 + below(self, 3);
+    for (int64_t i = 0; i < n; i++) {
+        choose_from(self, rows);
+    }
 }
 
 static void add_something(generator *self)
@@ -254,7 +266,7 @@ static trm_network *random_network(uint64_t seed)
 {
     generator self = {.network = net_create(), .random = seed};
     keep(&self, net_input(self.network, "x", TRM_F32, DIMS(-1, 8)));
-    keep(&self, net_input(self.network, "y", TRM_F32, DIMS(below(&self, 2) == 0 ? -1 : 3, 8)));
+    keep(&self, net_input(self.network, "y", TRM_F32, DIMS(below(&self, 2) == 0 ? -1 : MOST_ROWS, 8)));
     int64_t steps = 2 + below(&self, 12);
     for (int64_t i = 0; i < steps; i++) {
         add_something(&self);
@@ -327,7 +339,7 @@ static int32_t check_stage(const trm_network *network, trm_pass_stage stage, boo
     }
     assert_consistent(changed);
     /* Inputs of one row broadcast to the other's: what looks the same before a run need not be. */
-    static const int64_t sizes[][2] = {{3, 3}, {1, 3}, {3, 1}};
+    static const int64_t sizes[][2] = {{MOST_ROWS, MOST_ROWS}, {1, MOST_ROWS}, {MOST_ROWS, 1}};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         compare_networks(network, changed, sizes[i], seed);
     }
