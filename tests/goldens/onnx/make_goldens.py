@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes encoder/: a small transformer encoder as PyTorch's exporter writes one (norms, attention and GELU decomposed, dims computed by
-Shape, Gather, Concat), with results of onnxruntime for several batches and lengths; and classifier/: another one of which only the
-pooled first token is an output. Laid out like ONNX's own test cases.
+Shape, Gather, Concat), with results of onnxruntime for several batches and lengths; classifier/: another one of which only the
+pooled first token is an output; and distilled/: one of sequences of 11, of which the first two tokens are, each pooled by itself.
+Laid out like ONNX's own test cases.
 """
 
 import pathlib
@@ -83,7 +84,12 @@ def gelu(x):
     return node("Mul", [node("Mul", [x, node("Add", [erf, number(1)])]), number(0.5)])
 
 
-def make_model(outputs):
+def pooled(x, token):
+    chosen = node("Gather", [x, constant(token)], axis=1)
+    return node("Tanh", [node("Gemm", [chosen, weight(WIDTH, WIDTH), weight(WIDTH)], transB=1)])
+
+
+def make_model(outputs, length):
     nodes.clear()
     initializers.clear()
     positions = node("Range", [constant(0), dim("input_ids", 1), constant(1)])
@@ -95,26 +101,29 @@ def make_model(outputs):
     for _ in range(LAYERS):
         x = norm(node("Add", [attention(x, mask), x]))
         x = norm(node("Add", [linear(gelu(linear(x, WIDTH, INNER)), INNER, WIDTH), x]))
-    first = node("Gather", [x, constant(0)], axis=1)
-    pooled = node("Tanh", [node("Gemm", [first, weight(WIDTH, WIDTH), weight(WIDTH)], transB=1)])
+    first = pooled(x, 0)
     nodes.append(helper.make_node("Identity", [x], ["last_hidden_state"]))
-    nodes.append(helper.make_node("Identity", [pooled], ["pooler_output"]))
+    nodes.append(helper.make_node("Identity", [first], ["pooler_output"]))
+    if "second_output" in outputs:
+        nodes.append(helper.make_node("Identity", [pooled(x, 1)], ["second_output"]))
     value = helper.make_tensor_value_info
-    inputs = [value(name, TensorProto.INT64, ["batch", "sequence"]) for name in ("input_ids", "attention_mask")]
-    dims = {"last_hidden_state": ["batch", "sequence", WIDTH], "pooler_output": ["batch", WIDTH]}
+    inputs = [value(name, TensorProto.INT64, ["batch", length]) for name in ("input_ids", "attention_mask")]
+    dims = {name: ["batch", WIDTH] for name in ("pooler_output", "second_output")}
+    dims["last_hidden_state"] = ["batch", length, WIDTH]
     outputs = [value(name, TensorProto.FLOAT, dims[name]) for name in outputs]
     graph = helper.make_graph(nodes, "encoder", inputs, outputs, initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
 
 
-def make_case(name, outputs):
+def make_case(name, outputs, only_length=None):
     folder = pathlib.Path(__file__).parent / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    onnx.save(make_model(outputs), folder / "model.onnx")
+    onnx.save(make_model(outputs, only_length or "sequence"), folder / "model.onnx")
     (folder / "data.json").write_text('{"rtol": 1e-3, "atol": 1e-5}')
     session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
     for i, (batch, length) in enumerate([(1, 7), (3, 12), (2, 1), (1, LONGEST)]):
+        length = only_length or length
         ids = random.integers(0, VOCABULARY, (batch, length))
         mask = np.ones((batch, length), np.int64)
         mask[0, length // 2 + 1 :] = 0
@@ -129,6 +138,7 @@ def make_case(name, outputs):
 def main():
     make_case("encoder", ["last_hidden_state", "pooler_output"])
     make_case("classifier", ["pooler_output"])
+    make_case("distilled", ["pooler_output", "second_output"], only_length=11)
 
 
 if __name__ == "__main__":
