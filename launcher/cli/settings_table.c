@@ -9,6 +9,7 @@
 #define ANY       (COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT | COMMAND_BUILD | COMMAND_COMPARE)
 #define SERVING   (COMMAND_SERVE | COMMAND_SERVE_WORKER)
 #define JOB       (COMMAND_RUN | COMMAND_BENCH | COMMAND_COMPARE | SERVING)
+#define DRAFTING  (JOB & ~(unsigned)COMMAND_COMPARE)
 #define MODELS    (JOB | COMMAND_INSPECT)
 #define SEQUENCES (MODELS & ~(unsigned)COMMAND_COMPARE)
 #define COMPARING (COMMAND_COMPARE | COMMAND_RUN | COMMAND_BENCH)
@@ -260,11 +261,11 @@ const setting settings_table[SETTING_COUNT] = {
     [SETTING_STEP_TOKENS] = {"step-tokens", 0, SETTING_INTEGER, SEQUENCES, 0, INT32_MAX, "0", "N", "Machine",
                              "tokens in one step; 0: 8192 on cuda (16384 with a weight budget), 512 on the host",
                              SETTING_MODELS},
-    [SETTING_SPECULATE] = {"speculate", 0, SETTING_TEXT, JOB, 0, 0, "off", "WAY", "Machine",
+    [SETTING_SPECULATE] = {"speculate", 0, SETTING_TEXT, DRAFTING, 0, 0, "off", "WAY", "Machine",
                            "verify several tokens in a step, drafted from what followed the same ones before: off, "
                            "lookup[:N] (up to N tokens), or auto (as far as it pays)",
                            SETTING_MODELS},
-    [SETTING_DRAFT] = {"draft", 0, SETTING_TEXT, JOB, 0, 0, NULL, "MODEL", "Machine",
+    [SETTING_DRAFT] = {"draft", 0, SETTING_TEXT, DRAFTING, 0, 0, NULL, "MODEL", "Machine",
                        "a smaller model with the same tokenizer that drafts what is verified; without --speculate as "
                        "far as it pays",
                        SETTING_MODELS},

@@ -93,6 +93,11 @@ case_compare() { # one network in two ways, tensor by tensor
     fails 2 "tensor b0.up, for which a reference is given, is not made by the network" 0 compare "$net" --expect "b0.up=$work/data/output_0.npy" "${shapes[@]}"
     fails 2 "has neither tensors of a run that ended well nor output_0.pb" 0 compare "$net" --against "$work" "${shapes[@]}"
     fails 3 "model /nonexistent/model: there is no such folder" 0 compare /nonexistent/model --save "$work/none"
+    # a model as it is run where bits do not follow from the batch: norms are layers by themselves
+    prints "" 0 compare "$model" --prompt-tokens 4 --save "$work/usual"
+    prints "" 0 compare "$model" --prompt-tokens 4 --save "$work/invariant" --batch-invariant
+    shows "of which 0 depart; 25 only in $work/invariant, 8 only in the reference" 0 compare "$work/invariant" --against "$work/usual"
+    fails 2 "option --draft is not for this command but for run bench serve" 0 compare "$model" --ranks 1,2 --draft "$model"
     fails 2 "ranks is \"1,2\", expected an integer" 0 inspect "$net" --ranks 1,2
     rm "$work/good/rank-0/tensors.json"
     fails 2 "has neither tensors of a run that ended well" 0 compare "$net" --against "$work/good" "${shapes[@]}"

@@ -116,6 +116,23 @@ case_plans() { # networks built once, into plan files
     value ranks.3.memory.streaming.resident 0
     value memory.streaming.budget 0
     fails 2 "weight budget is \"9X\"" 0 inspect "$work/four.plan" --weight-budget 9X
+    start 0 inspect "$work/four.plan" --weight-budget 0 --after final --json
+    streamed=$("$json_value" memory.weights <"$work/out")
+    start 0 inspect "$work/four.plan" --after final --json
+    [ "$code" = 0 ] && [ "$streamed" -lt "$("$json_value" memory.weights <"$work/out")" ] || complain "the inspector of a plan follows no budget"
+    # What was decided when a plan was built, and what is of another kind of file.
+    for option in --tf32 "--max-trips 3" "--workspace 3" "--max-aux-streams 1" "--dim a=3"; do
+        for command in bench run inspect; do
+            # shellcheck disable=SC2086
+            fails 2 "option ${option% *} is for building a plan, not for running one" 0 $command "$work/four.plan" $option
+        done
+    done
+    fails 2 "option --tf32 is for building a plan" 0 compare "$work/net.plan" --tf32 --ranks 1,2
+    fails 2 "option --allow-other-device is for plan files" 0 bench "$work/product.onnx" --allow-other-device
+    TRIREME_TF32=true TRIREME_WORKSPACE=3 shows "rank 3: 0." 0 inspect "$work/four.plan" --ranks 4 --mesh tp=2,pp=2
+    fails 2 "ranks is 2, the plan was built for 4" 0 inspect "$work/four.plan" --ranks 2
+    fails 2 'mesh is "tp=4", the plan was built for "tp=2,pp=2"' 0 inspect "$work/four.plan" --mesh tp=4
+    fails 2 "option --shapes is for building a plan and for its runs" 0 inspect "$work/four.plan" --shapes a:3x4
     shows "rank 3: 0." 0 inspect "$work/four.plan" --rank 3
     grep -q "mesh tp=2,pp=2; rank 3: " "$work/out" || complain "the rank that was asked for is not shown: $(cat "$work/out")"
     start 0 inspect "$work/open.plan" --json

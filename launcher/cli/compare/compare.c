@@ -147,11 +147,7 @@ static bool is_own(int32_t id)
 /* Whether a setting of the environment or a file has no effect here: as an option of a run it would be refused. */
 static bool is_passed_over(const settings *all, setting_id id)
 {
-    const char *name = all->operands[0];
-    bool has_effect = settings_has_effect(all, id, names_network(name)) &&
-                      (id != SETTING_LAYERS || names_shape(name)) &&
-                      (id != SETTING_WEIGHTS || names_shape(name) || names_plan(name)) && !job_passes_over(all, id);
-    return !has_effect && !settings_is_option(all, id);
+    return !has_effect_on_operand(all, id) && !settings_is_option(all, id);
 }
 
 static void add_settings(words *w, const settings *all)

@@ -25,10 +25,43 @@ bool names_network(const char *name)
     return names_onnx(name) || names_plan(name);
 }
 
+/* Where the name of a file says it: what `build` has decided in a plan, and what is of plans alone. */
+static bool has_effect_on_file(const settings *all, setting_id id)
+{
+    static const setting_id decided[] = {SETTING_VALUE,     SETTING_DIM,  SETTING_MARK,      SETTING_IO_TYPE,
+                                         SETTING_MAX_TRIPS, SETTING_TF32, SETTING_WORKSPACE, SETTING_MAX_AUX_STREAMS};
+    const char *name = all->operands[0];
+    bool found = names_plan(name);
+    for (size_t i = 0; found && i < sizeof(decided) / sizeof(decided[0]); i++) {
+        found = id != decided[i];
+    }
+    return found || (names_onnx(name) && id != SETTING_ALLOW_OTHER_DEVICE) || !names_network(name);
+}
+
+bool has_effect_on_operand(const settings *all, setting_id id)
+{
+    const char *name = all->operands[0];
+    return settings_has_effect(all, id, names_network(name)) && has_effect_on_file(all, id) &&
+           (id != SETTING_LAYERS || names_shape(name)) &&
+           (id != SETTING_WEIGHTS || names_shape(name) || names_plan(name)) && !job_passes_over(all, id);
+}
+
+static trm_status check_file(const settings *all)
+{
+    for (int32_t id = 0; id < SETTING_COUNT; id++) {
+        if (settings_is_option(all, (setting_id)id) && !has_effect_on_file(all, (setting_id)id)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for %s", all->origins[id],
+                     names_plan(all->operands[0]) ? "building a plan, not for running one" : "plan files");
+        }
+    }
+    return TRM_OK;
+}
+
 trm_status check_operand(const settings *all)
 {
     const char *name = all->operands[0];
     TRM_TRY(settings_check_operand(all, names_network(name)));
+    TRM_TRY(check_file(all));
     if (names_onnx(name) && settings_is_option(all, SETTING_WEIGHTS)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option --weights is for plan files and named shapes, %s is an ONNX file",
                  name);
@@ -522,6 +555,8 @@ trm_status onnx_plan(onnx_job *j, int32_t rank, trm_stage_fn on_stage, void *use
     options.backend = j->backend;
     options.mesh = j->mesh;
     options.rank = rank;
+    options.batch_invariant = settings_flag(j->all, SETTING_BATCH_INVARIANT) &&
+                              has_effect_on_operand(j->all, SETTING_BATCH_INVARIANT); /* of a model that is compared */
     options.allow_tf32 = settings_flag(j->all, SETTING_TF32);
     options.max_aux_streams = (int32_t)settings_integer(j->all, SETTING_MAX_AUX_STREAMS);
     options.max_workspace = (size_t)settings_integer(j->all, SETTING_WORKSPACE) << 20;

@@ -59,6 +59,8 @@ bool names_plan(const char *name);
 bool names_network(const char *name);
 /* settings_check_operand, job_check_budget, and of options that have an effect on some operands of a kind only. */
 trm_status check_operand(const settings *all);
+/* Whether a setting has an effect on the operand: as an option it is refused otherwise. */
+bool has_effect_on_operand(const settings *all, setting_id id);
 
 /* Opens the model, or the plan file of this rank, and reads --input, --value, --shapes and --dim. `ranks`: of the mesh.
  */
@@ -122,6 +124,8 @@ trm_status onnx_inspect(const settings *all, const char *path);
 trm_status plan_load(const settings *all, const char *path, int32_t rank, trm_plan **plan);
 /* Loads this rank's plan and takes inputs, mesh and backend from it. */
 trm_status plan_open(onnx_job *j, const char *path);
+/* Refuses another --mesh than the plan's. `ranks`: that it is to be a mesh of. */
+trm_status plan_check_mesh(const settings *all, const trm_plan_info *info, int32_t ranks);
 /* Dims of an input that nobody gave: the usual ones of the plan's first profile. Given ones are refused where the plan
  * fixes others. */
 trm_status plan_settle_dims(onnx_job *j, int32_t index);

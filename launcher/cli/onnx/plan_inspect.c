@@ -296,6 +296,25 @@ static trm_status show_network(trm_plan *plan, bool json)
     return TRM_OK;
 }
 
+/* What a file has: other ranks or inputs than it was built for are not shown. */
+static trm_status check_settings(const settings *all, const trm_plan *plan)
+{
+    static const setting_id of_runs[] = {SETTING_SHAPES, SETTING_ELEMENTS};
+    trm_plan_info info;
+    trm_plan_get_info(plan, &info);
+    for (size_t i = 0; i < sizeof(of_runs) / sizeof(of_runs[0]); i++) {
+        if (settings_is_option(all, of_runs[i])) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for building a plan and for its runs",
+                     all->origins[of_runs[i]]);
+        }
+    }
+    if (settings_is_option(all, SETTING_RANKS) && settings_integer(all, SETTING_RANKS) != info.n_ranks) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "ranks is %s, the plan was built for %d",
+                 settings_text(all, SETTING_RANKS), (int)info.n_ranks);
+    }
+    return plan_check_mesh(all, &info, info.n_ranks);
+}
+
 trm_status plan_inspect(const settings *all, const char *path)
 {
     trm_plan *plan = NULL;
@@ -306,15 +325,18 @@ trm_status plan_inspect(const settings *all, const char *path)
                  stage, all->origins[SETTING_AFTER]);
     }
     TRM_TRY(plan_load(all, path, (int32_t)settings_integer(all, SETTING_RANK), &plan));
-    plan_set set = {.n = 0};
-    trm_status status = stage != NULL ? show_network(plan, json) : open_plans(all, path, plan, &set);
-    if (stage != NULL || status != TRM_OK) {
+    trm_status status = check_settings(all, plan);
+    plan_set set = {.plans = {plan}, .n = 1};
+    if (status == TRM_OK && stage == NULL) {
+        status = open_plans(all, path, plan, &set);
+    }
+    if (status != TRM_OK) {
         trm_plan_destroy(plan);
         return status;
     }
     status = set_budgets(all, &set);
     if (status == TRM_OK) {
-        status = json ? report_plan(path, &set) : print_plan(path, &set);
+        status = stage != NULL ? show_network(plan, json) : json ? report_plan(path, &set) : print_plan(path, &set);
     }
     close_plans(&set);
     return status;

@@ -10,7 +10,22 @@
 
 /* ---- plans in place of models -------------------------------------------------------------------------- */
 
-/* What is decided when a plan is built cannot be given when it is run. */
+trm_status plan_check_mesh(const settings *all, const trm_plan_info *info, int32_t ranks)
+{
+    const char *mesh = settings_text(all, SETTING_MESH);
+    if (mesh != NULL) {
+        trm_mesh wanted;
+        char has[64];
+        TRM_TRY(trm_mesh_parse(mesh, ranks, &wanted));
+        trm_mesh_format(&info->mesh, has, sizeof(has));
+        if (memcmp(&wanted, &info->mesh, sizeof(wanted)) != 0) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "mesh is \"%s\", the plan was built for \"%s\"", mesh, has);
+        }
+    }
+    return TRM_OK;
+}
+
+/* What is decided when a plan is built cannot be given when it is run; as an option it is refused by check_operand. */
 static trm_status check_settings(const onnx_job *j, const trm_plan_info *info)
 {
     static const setting_id decided[] = {SETTING_VALUE, SETTING_DIM, SETTING_MARK, SETTING_IO_TYPE};
@@ -20,17 +35,7 @@ static trm_status check_settings(const onnx_job *j, const trm_plan_info *info)
                      settings_table[decided[i]].name);
         }
     }
-    const char *mesh = settings_text(j->all, SETTING_MESH);
-    if (mesh != NULL) {
-        trm_mesh wanted;
-        char has[64];
-        TRM_TRY(trm_mesh_parse(mesh, j->n_ranks, &wanted));
-        trm_mesh_format(&info->mesh, has, sizeof(has));
-        if (memcmp(&wanted, &info->mesh, sizeof(wanted)) != 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "mesh is \"%s\", the plan was built for \"%s\"", mesh, has);
-        }
-    }
-    return TRM_OK;
+    return plan_check_mesh(j->all, info, j->n_ranks);
 }
 
 trm_status plan_load(const settings *all, const char *path, int32_t rank, trm_plan **plan)
