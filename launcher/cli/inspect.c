@@ -140,6 +140,7 @@ static trm_status plan_rank(const settings *all, trm_model *model, int32_t rank,
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank is %d, expected less than %d (--ranks)", rank, ranks);
     }
     TRM_TRY(trm_mesh_parse(settings_text(all, SETTING_MESH), ranks, &options.mesh));
+    TRM_TRY(job_check_sharing(all, &options.mesh));
     trm_generator_options limits = TRM_GENERATOR_OPTIONS_INIT;
     limits.dtype = dtype;
     TRM_TRY(job_cache_dtype(all, &limits.cache_dtype));
@@ -290,6 +291,41 @@ static trm_status inspect_model(const settings *all, const char *name)
     return status;
 }
 
+/* Options of what is planned, where no plan is made; of a model and an ONNX file, as a plan file is always shown whole.
+ */
+static trm_status check_planned(const settings *all)
+{
+    static const setting_id planned[] = {SETTING_RANKS,     SETTING_RANK,           SETTING_MESH,
+                                         SETTING_DTYPE,     SETTING_KV_CACHE_DTYPE, SETTING_CONTEXT,
+                                         SETTING_SEQUENCES, SETTING_STEP_TOKENS,    SETTING_WEIGHT_BUDGET,
+                                         SETTING_TF32,      SETTING_WORKSPACE,      SETTING_MAX_AUX_STREAMS};
+    const bool has_stage = settings_text(all, SETTING_AFTER) != NULL, memory = settings_flag(all, SETTING_MEMORY_PLAN);
+    for (size_t i = 0; !has_stage && !memory && i < sizeof(planned) / sizeof(planned[0]); i++) {
+        if (settings_is_option(all, planned[i])) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for what is planned: give --memory-plan or --after",
+                     all->origins[planned[i]]);
+        }
+    }
+    if (!has_stage && settings_is_option(all, SETTING_RANK)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option --rank is for --after, --memory-plan shows all ranks");
+    }
+    if (has_stage && settings_is_option(all, SETTING_MEMORY_PLAN)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "option --memory-plan is for a model as a whole, --after shows its network");
+    }
+    return TRM_OK;
+}
+
+/* No device is asked how much memory it has. */
+static void note_auto_budget(const settings *all)
+{
+    if (strcmp(settings_text(all, SETTING_WEIGHT_BUDGET), "auto") == 0 && !settings_flag(all, SETTING_QUIET)) {
+        fprintf(stderr,
+                "trireme: with weight-budget auto the memory that is free at a run decides what stays; shown is "
+                "where there is room for all\n");
+    }
+}
+
 int command_inspect(const settings *all)
 {
     if (!is_first_rank()) { /* every rank would print the same */
@@ -304,9 +340,13 @@ int command_inspect(const settings *all)
     }
     const char *name = all->operands[0];
     trm_status checked = check_operand(all);
+    if (checked == TRM_OK && !names_plan(name)) {
+        checked = check_planned(all);
+    }
     if (checked != TRM_OK) {
         return print_failure(checked);
     }
+    note_auto_budget(all);
     trm_status status = names_plan(name)   ? plan_inspect(all, name)
                         : names_onnx(name) ? onnx_inspect(all, name)
                                            : inspect_model(all, name);

@@ -175,14 +175,34 @@ bool job_passes_over(const settings *all, setting_id id)
     return asks && !may_stream(all);
 }
 
-trm_status job_check_budget(const settings *all)
+trm_status job_check_options(const settings *all)
 {
+    if (settings_is_option(all, SETTING_DRAFT) && settings_is_option(all, SETTING_SPECULATE) &&
+        strcmp(settings_text(all, SETTING_SPECULATE), "off") == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "option --draft is for speculation, but speculate is \"off\" (--speculate)");
+    }
     for (int32_t id = 0; id < SETTING_COUNT; id++) {
         if (settings_is_option(all, (setting_id)id) && job_passes_over(all, (setting_id)id)) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                      "option %s is for weights that stream, but weight-budget is \"%s\" (%s): all stay on the device",
                      all->origins[id], settings_text(all, SETTING_WEIGHT_BUDGET), all->origins[SETTING_WEIGHT_BUDGET]);
         }
+    }
+    return TRM_OK;
+}
+
+trm_status job_check_sharing(const settings *all, const trm_mesh *mesh)
+{
+    /* ranks of serve have every setting as an option, and of the runs that are compared some may have replicas */
+    const bool asks = all->command != COMMAND_SERVE_WORKER && all->command != COMMAND_COMPARE &&
+                      settings_is_option(all, SETTING_WEIGHT_SHARING) &&
+                      strcmp(settings_text(all, SETTING_WEIGHT_SHARING), "on") == 0;
+    if (asks && mesh->size[TRM_AXIS_DP] == 1) {
+        char text[64];
+        trm_mesh_format(mesh, text, sizeof(text));
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "weight-sharing is \"on\" (--weight-sharing), but mesh %s has no replicas (dp)", text);
     }
     return TRM_OK;
 }
@@ -267,11 +287,11 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
         snprintf(
             text, size,
             "of %.2f %s of weights %.2f stay and %.2f stream in every step%s%s%s%s, in %d copies through %.2f %s of "
-            "staging at %s%s GB/s: a step takes at least %.2f ms",
+            "staging at %s%s GB/s: a step takes at least %s ms",
             (double)info->streamable / unit.bytes, unit.name, (double)info->resident / unit.bytes,
             (double)info->unpacked / unit.bytes, loops, shared, packed, hosted, info->copies,
             (double)info->staging / unit.bytes, unit.name, info->measured ? "" : "an assumed ",
-            trm_number_text(info->link_rate / 1e9, 1).text, info->run_seconds * 1e3);
+            trm_number_text(info->link_rate / 1e9, 1).text, trm_number_text(info->run_seconds * 1e3, 2).text);
     }
 }
 
@@ -284,10 +304,10 @@ void describe_rates(const trm_streaming_info *info, int32_t step_tokens, char *t
     }
     if (info->on) {
         snprintf(text, size,
-                 "%s tokens per second of one sequence at most; the first token of a prompt comes after %.0f ms, of "
-                 "one that fills a step%s after about %.0f ms",
-                 trm_number_text(1 / info->run_seconds, 1).text, info->large_run_seconds * 1e3, tokens,
-                 info->largest_run_seconds * 1e3);
+                 "%s tokens per second of one sequence at most; the first token of a prompt comes after %s ms, of "
+                 "one that fills a step%s after about %s ms",
+                 trm_number_text(1 / info->run_seconds, 1).text, trm_number_text(info->large_run_seconds * 1e3, 0).text,
+                 tokens, trm_number_text(info->largest_run_seconds * 1e3, 0).text);
     }
 }
 
@@ -536,6 +556,9 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
     }
     if (status == TRM_OK) {
         status = trm_mesh_parse(settings_text(j->all, SETTING_MESH), trm_world_size(j->world), &options.mesh);
+    }
+    if (status == TRM_OK) {
+        status = job_check_sharing(j->all, &options.mesh);
     }
     if (status == TRM_OK) {
         status = job_budget(j->all, &options.weight_budget);

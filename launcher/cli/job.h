@@ -59,8 +59,10 @@ trm_status job_backend(const settings *all, trm_backend *backend);
 trm_status job_budget(const settings *all, trm_weight_budget *budget);
 /* Whether a setting asks something of weights that stream, though by --weight-budget (off, 100%) none do. */
 bool job_passes_over(const settings *all, setting_id id);
-/* Refuses such options. */
-trm_status job_check_budget(const settings *all);
+/* Refuses such options, and a draft model where nothing is drafted. */
+trm_status job_check_options(const settings *all);
+/* Refuses --weight-sharing on where the mesh has no replicas. */
+trm_status job_check_sharing(const settings *all, const trm_mesh *mesh);
 /* What a budget comes to, as an object "streaming" of a report, and in one line without an end; "" where there is none.
  */
 void report_streaming(report *r, const trm_streaming_info *info);

@@ -522,6 +522,10 @@ static trm_status check_options(const settings *all)
                      all->origins[of_chats[i]]);
         }
     }
+    if (settings_flag(all, SETTING_CHAT) && settings_is_option(all, SETTING_SEQUENCES)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "option --sequences is for prompts, a conversation (--chat) is one sequence");
+    }
     return TRM_OK;
 }
 

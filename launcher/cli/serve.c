@@ -250,8 +250,11 @@ static trm_status count_ranks(serve_command *c)
 static trm_status prepare(serve_command *c)
 {
     const char *name = c->all->operands[0];
-    TRM_TRY(job_check_budget(c->all));
+    trm_mesh mesh;
+    TRM_TRY(job_check_options(c->all));
     TRM_TRY(count_ranks(c));
+    TRM_TRY(trm_mesh_parse(settings_text(c->all, SETTING_MESH), c->ranks, &mesh));
+    TRM_TRY(job_check_sharing(c->all, &mesh));
     if (names_shape(name)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "%s is a shape with random weights and no text, for bench and inspect; expected a model folder", name);

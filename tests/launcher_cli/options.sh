@@ -75,6 +75,26 @@ case_options() { # help, suggestions, completion
     done
     TRIREME_HOST_COMPUTE=auto TRIREME_WEIGHT_SHARING=on prints " God" 0 run "$model" -p "In the beginning" -n 1 -q
     TRIREME_HOST_COMPUTE=auto ASAN_OPTIONS=$leaky shows " of which 0 depart" 0 compare "$model" --ranks 1,2 --prompt-tokens 4
+    refused 2 'weight-sharing is "on" (--weight-sharing), but mesh tp=' run "$model" -p a --weight-budget 0 --weight-sharing on
+    for command in "bench $model" "inspect $model --memory-plan" "bench $work/net.onnx" "serve $model"; do
+        # shellcheck disable=SC2086
+        fails 2 'but mesh tp=1 has no replicas (dp)' 0 $command --weight-budget 0 --weight-sharing on
+    done
+    TRIREME_WEIGHT_SHARING=on prints " God" 0 run "$model" -p "In the beginning" -n 1 -q --weight-budget 0
+    fails 2 'option --draft is for speculation, but speculate is "off" (--speculate)' 0 run "$model" -p a --draft "$model" --speculate off
+    fails 2 'option --draft is for speculation' 0 serve "$model" --draft "$model" --speculate off
+    fails 2 "option --sequences is for prompts, a conversation (--chat) is one sequence" 0 run "$model" --chat -p a --sequences 3
+    # inspect: of what is planned, where no plan is made
+    for option in "--ranks 2" "--mesh tp=2" "--context 100" "--weight-budget 0"; do
+        # shellcheck disable=SC2086
+        fails 2 "option ${option% *} is for what is planned: give --memory-plan or --after" 0 inspect "$model" $option
+    done
+    fails 2 "option --tf32 is for what is planned" 0 inspect "$work/net.onnx" --tf32
+    fails 2 "option --rank is for --after, --memory-plan shows all ranks" 0 inspect "$model" --memory-plan --ranks 2 --rank 1
+    fails 2 "option --memory-plan is for a model as a whole" 0 inspect "$model" --memory-plan --after final
+    TRIREME_CONTEXT=100 TRIREME_WEIGHT_BUDGET=0 shows "8 query" 0 inspect "$model"
+    start 0 inspect "$model" --memory-plan --context 100 --weight-budget auto
+    [ "$code $(grep -c 'memory that is free at a run decides' "$work/err")" = "0 1" ] || complain "nothing about an automatic budget: $(cat "$work/err")"
     fails 2 "option --system is for a conversation, which --chat begins" 0 run "$model" -p a --system b
     fails 2 "expected a port from 1 to 65535" 0 bench serve http://127.0.0.1:99999
     fails 1 "cannot reach 127.0.0.1 port 1: " 0 bench serve http://127.0.0.1:1

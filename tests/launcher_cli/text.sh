@@ -157,7 +157,7 @@ case_streaming() {
     value streaming.streamed 0
     shows "fetched by others of 2 ranks" 0 inspect "$model" --ranks 2 --memory-plan --context 100 --weight-budget 0 --mesh dp=2
     start 0 run "$model" -p a -n 2 --weight-budget 0
-    grep -qE 'of staging at [0-9.]+ GB/s: a step takes at least .* that fills a step \([0-9]+ tokens\) after about [0-9]+ ms; the cache' "$work/err" ||
+    grep -qE 'of staging at [0-9.]+ GB/s: a step takes at least .* that fills a step \([0-9]+ tokens\) after about [0-9.]+ ms; the cache' "$work/err" ||
         complain "no plan: $(cat "$work/err")"
     start 0 run "$model" -p a -n 2 --weight-budget 0 --host-memory 2M
     grep -q 'warning: rank 0: host memory has room for 2.00 MiB of weights, [0-9.]* MiB are read from their files' "$work/err" || complain "files: $(cat "$work/err")"
@@ -173,7 +173,7 @@ case_streaming() {
     shows "waiting for weights in a decode step: " 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 1 --weight-budget 0%
     shows "waiting for weights in a prompt's step: " 0 bench "$model" --tokens 1 --prompt-tokens 8 --repeat 1 --weight-budget 0%
     shows "stream in every step" 0 inspect llama-3-70b --ranks 2 --memory-plan --context 4096 --weight-budget 10G
-    grep -qE "a step takes at least [0-9.]+ ms, [0-9.]+ tokens per second of one sequence at most; the first token of a prompt comes after [0-9]+ ms, of one that fills a step after about [0-9]+ ms\$" "$work/out" ||
+    grep -qE "a step takes at least [0-9.]+ ms, [0-9.]+ tokens per second of one sequence at most; the first token of a prompt comes after [0-9.]+ ms, of one that fills a step after about [0-9.]+ ms\$" "$work/out" ||
         complain "no rates in the plan: $(cat "$work/out")"
     shows "stream in every step" 0 inspect llama-3-70b --memory-plan --context 4096 --weight-budget 0
     grep -qE ' 0\.0[0-9]*[1-9][0-9]* tokens per second of one sequence at most' "$work/out" || complain "a small rate has no digits: $(cat "$work/out")"

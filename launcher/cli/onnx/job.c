@@ -70,7 +70,7 @@ trm_status check_operand(const settings *all)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for language models, %s is a network, which draws nothing",
                  all->origins[SETTING_SEED], name);
     }
-    return job_check_budget(all);
+    return job_check_options(all);
 }
 
 const char *onnx_assigned(const char *assignment, const char *name)
@@ -604,6 +604,7 @@ trm_status onnx_set_budget(onnx_job *j, trm_plan *plan)
 {
     trm_weight_budget budget;
     TRM_TRY(job_budget(j->all, &budget));
+    TRM_TRY(job_check_sharing(j->all, &j->mesh));
     if (budget.kind != TRM_WEIGHT_BUDGET_OFF) {
         TRM_TRY(trm_plan_set_weight_budget(plan, &budget));
     }

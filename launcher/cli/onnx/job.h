@@ -57,7 +57,7 @@ typedef struct onnx_job {
 bool names_onnx(const char *name);
 bool names_plan(const char *name);
 bool names_network(const char *name);
-/* settings_check_operand, job_check_budget, and of options that have an effect on some operands of a kind only. */
+/* settings_check_operand, job_check_options, and of options that have an effect on some operands of a kind only. */
 trm_status check_operand(const settings *all);
 /* Whether a setting has an effect on the operand: as an option it is refused otherwise. */
 bool has_effect_on_operand(const settings *all, setting_id id);

@@ -312,6 +312,7 @@ static trm_status check_settings(const settings *all, const trm_plan *plan)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "ranks is %s, the plan was built for %d",
                  settings_text(all, SETTING_RANKS), (int)info.n_ranks);
     }
+    TRM_TRY(job_check_sharing(all, &info.mesh));
     return plan_check_mesh(all, &info, info.n_ranks);
 }
 
