@@ -415,12 +415,7 @@ static bool follow_axis(batch_walk *w, const trm_layer *layer, int32_t k, bool s
 static bool follow_layer(batch_walk *w, const trm_layer *layer, trm_batch_axes *axes)
 {
     const trm_layer_kind kind = layer->desc.kind;
-    const trm_dims *in = layer->n_inputs > 0 && layer->inputs[0] != NULL ? &layer->inputs[0]->dims : NULL;
-    bool unknown = layer->n_inputs > 1;
-    for (int32_t i = 0; in != NULL && i < in->n; i++) {
-        unknown = unknown || in->d[i] < 0;
-    }
-    if (kind == TRM_LAYER_RESHAPE && unknown) {
+    if (kind == TRM_LAYER_RESHAPE && (layer->n_inputs > 1 || !trm_dims_are_known(&layer->inputs[0]->dims))) {
         return follow_reshape(w, layer, axes);
     }
     if (kind == TRM_LAYER_EXPAND && layer->n_inputs > 1) {

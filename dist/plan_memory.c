@@ -42,23 +42,14 @@ bool trm_plan_layer_is_on_host(const trm_plan *plan, const trm_layer *layer)
     return is;
 }
 
-static bool dims_are_known(const trm_dims *dims)
-{
-    bool known = true;
-    for (int32_t i = 0; i < dims->n; i++) {
-        known = known && dims->d[i] >= 0;
-    }
-    return known;
-}
-
 bool trm_plan_call_is_known(const trm_kernel_call *call)
 {
     bool known = true;
     for (int32_t i = 0; i < call->n_inputs; i++) {
-        known = known && dims_are_known(&call->inputs[i].dims);
+        known = known && trm_dims_are_known(&call->inputs[i].dims);
     }
     for (int32_t i = 0; i < call->n_outputs; i++) {
-        known = known && dims_are_known(&call->outputs[i].dims);
+        known = known && trm_dims_are_known(&call->outputs[i].dims);
     }
     return known;
 }
@@ -243,7 +234,7 @@ static trm_status measure_tensors(trm_plan *plan, const trm_inference *inference
             continue;
         }
         size_t bytes = SIZE_MAX;
-        if (dims_are_known(&dims[i])) {
+        if (trm_dims_are_known(&dims[i])) {
             TRM_TRY(trm_tensor_bytes(tensor, &dims[i], &bytes));
         }
         plan->tensor_bytes[i] = bytes > plan->tensor_bytes[i] ? bytes : plan->tensor_bytes[i];
@@ -739,7 +730,7 @@ static trm_status set_profile(trm_plan *plan, const trm_build_options *options, 
             continue;
         }
         const trm_shape_bound *bound = find_bound(options, tensor->name, index);
-        if (bound == NULL && !dims_are_known(&tensor->dims)) {
+        if (bound == NULL && !trm_dims_are_known(&tensor->dims)) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s %s has unknown dimensions and no bound",
                      tensor->role == TRM_TENSOR_INPUT ? "input" : "state", tensor->name);
         }

@@ -56,6 +56,15 @@ bool trm_dims_equal(const trm_dims *a, const trm_dims *b)
     return equal;
 }
 
+bool trm_dims_are_known(const trm_dims *dims)
+{
+    bool known = true;
+    for (int32_t i = 0; i < dims->n; i++) {
+        known = known && dims->d[i] >= 0;
+    }
+    return known;
+}
+
 trm_status trm_dims_check(const trm_dims *dims, trm_dtype dtype, bool unknown_allowed)
 {
     if (dims->n < 0 || dims->n > TRM_MAX_DIMS) {

@@ -353,12 +353,7 @@ static bool can_compute(const trm_inference *self, const trm_layer *layer)
         const trm_tensor *output = layer->outputs[i];
         const trm_dims *dims = &self->dims[output->index];
         wanted = wanted || self->values[output->index].wanted;
-        for (int32_t k = 0; k < dims->n; k++) {
-            if (dims->d[k] < 0) {
-                return false;
-            }
-        }
-        if (trm_dims_bytes(dims, output->dtype) > TRM_LARGEST_VALUE) {
+        if (!trm_dims_are_known(dims) || trm_dims_bytes(dims, output->dtype) > TRM_LARGEST_VALUE) {
             return false;
         }
     }
@@ -368,9 +363,7 @@ static bool can_compute(const trm_inference *self, const trm_layer *layer)
             continue;
         }
         if (layer->desc.kind == TRM_LAYER_SHAPE) {
-            for (int32_t k = 0; k < self->dims[input->index].n; k++) {
-                wanted = wanted && self->dims[input->index].d[k] >= 0;
-            }
+            wanted = wanted && trm_dims_are_known(&self->dims[input->index]);
         } else {
             wanted = wanted && trm_inference_values(self, input) != NULL;
         }

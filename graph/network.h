@@ -150,6 +150,8 @@ const char *trm_dims_format(const trm_dims *dims, char *text);
 /* Bytes of a tensor whose dims are known and were checked. */
 size_t trm_dims_bytes(const trm_dims *dims, trm_dtype dtype);
 bool trm_dims_equal(const trm_dims *a, const trm_dims *b);
+/* Whether none of them is unknown. */
+bool trm_dims_are_known(const trm_dims *dims);
 static inline trm_dims trm_dims1(int64_t a)
 {
     return (trm_dims){1, {a}};

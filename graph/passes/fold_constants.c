@@ -29,16 +29,6 @@ static void become_constant(trm_layer *layer, int32_t output, const void *value,
     tensor->weight = weight;
 }
 
-static bool dims_are_known(const trm_dims *dims)
-{
-    for (int32_t i = 0; i < dims->n; i++) {
-        if (dims->d[i] < 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* The dims that a SHAPE layer asks for are known, whatever its input is. */
 static bool shape_is_known(const trm_layer *layer)
 {
@@ -88,7 +78,7 @@ static bool may_view(const trm_analysis *analysis, const trm_layer *layer)
         }
     }
     for (int32_t i = 0; i < layer->n_outputs; i++) {
-        if (!dims_are_known(&layer->outputs[i]->dims)) {
+        if (!trm_dims_are_known(&layer->outputs[i]->dims)) {
             return false;
         }
     }
@@ -147,7 +137,7 @@ static bool may_compute(const trm_analysis *analysis, const trm_layer *layer)
 {
     bool takes_place = true, small = true;
     for (int32_t i = 0; i < layer->n_outputs; i++) {
-        if (!dims_are_known(&layer->outputs[i]->dims)) {
+        if (!trm_dims_are_known(&layer->outputs[i]->dims)) {
             return false;
         }
         small = small && trm_dims_bytes(&layer->outputs[i]->dims, layer->outputs[i]->dtype) <= LARGEST_WEIGHT_READ;
@@ -238,7 +228,7 @@ static trm_status infer_outputs(folding *f, const trm_layer *layer, bool *known)
     }
     *known = true;
     for (int32_t i = 0; i < layer->n_outputs; i++) {
-        *known = *known && dims_are_known(&f->dims[i]) && trm_dims_bytes(&f->dims[i], f->dtypes[i]) <= LARGEST_RESULT;
+        *known = *known && trm_dims_are_known(&f->dims[i]) && trm_dims_bytes(&f->dims[i], f->dtypes[i]) <= LARGEST_RESULT;
     }
     return TRM_OK;
 }

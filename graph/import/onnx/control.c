@@ -98,15 +98,6 @@ void trm_onnx_set_stacked(trm_onnx_node *node, int32_t output, const trm_onnx_li
     trm_onnx_set(node, output, trm_onnx_stack(node, list, axis, backwards));
 }
 
-bool trm_onnx_has_unknown(const trm_tensor *x)
-{
-    bool unknown = false;
-    for (int32_t i = 0; i < x->dims.n; i++) {
-        unknown = unknown || x->dims.d[i] < 0;
-    }
-    return unknown;
-}
-
 static trm_onnx_dim either_dim(trm_onnx_node *node, trm_tensor *condition, trm_onnx_dim a, trm_onnx_dim b)
 {
     if (a.tensor == NULL && b.tensor == NULL && a.value == b.value) {
@@ -148,7 +139,7 @@ trm_onnx_value *trm_onnx_choose(trm_onnx_node *node, trm_tensor *runs, const trm
                       trm_dtype_name(a->dtype), (int)a->dims.n, trm_dtype_name(b->dtype), (int)b->dims.n);
         return old;
     }
-    const bool same_dims = trm_dims_equal(&a->dims, &b->dims) && !trm_onnx_has_unknown(a);
+    const bool same_dims = trm_dims_equal(&a->dims, &b->dims) && trm_dims_are_known(&a->dims);
     return trm_onnx_value_tensor(node,
                                  same_dims ? trm_onnx_select(node, runs, a, b) : trm_onnx_either(node, runs, a, b));
 }

@@ -19,7 +19,6 @@ trm_tensor *trm_onnx_stack(trm_onnx_node *node, const trm_onnx_list *list, int32
 /* The same as an output of the node; of no passes, as the body declares it. */
 void trm_onnx_set_stacked(trm_onnx_node *node, int32_t output, const trm_onnx_list *list, int32_t axis, bool backwards,
                           const Onnx__ValueInfoProto *declared);
-bool trm_onnx_has_unknown(const trm_tensor *x);
 /* a or b, whose dims may differ: a part of the elements of both, laid out as the condition says. */
 trm_tensor *trm_onnx_either(trm_onnx_node *node, trm_tensor *condition, trm_tensor *a, trm_tensor *b);
 /* new where the pass runs, old otherwise. */

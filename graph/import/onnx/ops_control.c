@@ -40,7 +40,7 @@ static void select_outputs(trm_onnx_node *node, trm_onnx_value *const *yes, trm_
         if (trm_onnx_failed(node)) {
             return;
         }
-        const bool same_dims = trm_dims_equal(&a->dims, &b->dims) && !trm_onnx_has_unknown(a);
+        const bool same_dims = trm_dims_equal(&a->dims, &b->dims) && trm_dims_are_known(&a->dims);
         trm_onnx_set(node, i,
                      a == b      ? a
                      : same_dims ? trm_onnx_select(node, condition, a, b)

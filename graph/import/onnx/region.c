@@ -213,15 +213,6 @@ static trm_tensor *add_recurrence_before(trm_onnx_node *node, const trm_onnx_reg
     return recurrence;
 }
 
-static bool dims_are_known(const trm_dims *dims)
-{
-    bool known = true;
-    for (int32_t i = 0; i < dims->n; i++) {
-        known = known && dims->d[i] >= 0;
-    }
-    return known;
-}
-
 static trm_tensor *join(trm_onnx_node *node, trm_tensor *before, trm_tensor *entry, bool backwards)
 {
     trm_tensor *parts[] = {backwards ? entry : before, backwards ? before : entry};
@@ -249,7 +240,7 @@ static void stack_entry(trm_onnx_node *node, attempt *self, const trm_onnx_regio
         return;
     }
     trm_dims none = {.n = 1};
-    if (dims_are_known(&entry->dims)) {
+    if (trm_dims_are_known(&entry->dims)) {
         none.n += entry->dims.n;
         memcpy(none.d + 1, entry->dims.d, (size_t)entry->dims.n * sizeof(none.d[0]));
         before = before != NULL ? before : trm_onnx_constant(node, entry->dtype, none, "");
