@@ -379,12 +379,7 @@ static bool profile_holds(const trm_context *context, const trm_plan_profile *pr
 /* The bound of a value input that gives a range of its elements, or NULL. */
 static const trm_shape_bound *find_range(const trm_plan *plan, const trm_tensor *input, int32_t profile)
 {
-    const trm_shape_bound *found = NULL;
-    for (int32_t i = 0; i < plan->n_bounds; i++) {
-        const trm_shape_bound *bound = &plan->bounds[i];
-        bool is_next = bound->profile == profile || (bound->profile == 0 && found == NULL);
-        found = is_next && strcmp(bound->tensor, input->name) == 0 ? bound : found;
-    }
+    const trm_shape_bound *found = trm_shape_bound_find(plan->bounds, plan->n_bounds, input->name, profile);
     return found != NULL && found->min_values != NULL && found->max_values != NULL ? found : NULL;
 }
 

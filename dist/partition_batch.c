@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "dist/shape_bounds.h"
 #include "graph/axis_links.h"
 #include "graph/passes/analysis.h"
 #include "graph/shape_elements.h"
@@ -54,22 +55,9 @@ static bool can_be_cut(const batch_walk *w, const trm_tensor *tensor, int32_t ax
 
 /* ---- inputs ------------------------------------------------------------------------------------ */
 
-static const trm_dims *point_of(const trm_shape_bound *bound, int32_t point)
-{
-    const trm_dims *dims = point == 0 ? &bound->min : point == 1 ? &bound->opt : &bound->max;
-    return dims->n == 0 ? &bound->max : dims;
-}
-
 static const trm_shape_bound *find_bound(const trm_partitioner *partitioner, const char *name, int32_t profile)
 {
-    const trm_shape_bound *found = NULL;
-    for (int32_t i = 0; i < partitioner->n_bounds; i++) {
-        const trm_shape_bound *bound = &partitioner->bounds[i];
-        if (strcmp(bound->tensor, name) == 0 && (bound->profile == profile || (found == NULL && bound->profile == 0))) {
-            found = bound;
-        }
-    }
-    return found;
+    return trm_shape_bound_find(partitioner->bounds, partitioner->n_bounds, name, profile);
 }
 
 /* Whether the first dimensions of two inputs may be the same in every run, as far as their bounds tell. */
@@ -79,8 +67,9 @@ static bool may_agree(const trm_partitioner *partitioner, const trm_tensor *a, c
     for (int32_t profile = 0; profile < TRM_MAX_PROFILES; profile++) {
         const trm_shape_bound *of_a = find_bound(partitioner, a->name, profile);
         const trm_shape_bound *of_b = find_bound(partitioner, b->name, profile);
-        for (int32_t point = 0; point < 3 && of_a != NULL && of_b != NULL; point++) {
-            may = may && point_of(of_a, point)->d[0] == point_of(of_b, point)->d[0];
+        for (int32_t i = 0; i < TRM_POINT_COUNT && of_a != NULL && of_b != NULL; i++) {
+            const trm_plan_point point = (trm_plan_point)i;
+            may = may && trm_shape_bound_dims(of_a, point)->d[0] == trm_shape_bound_dims(of_b, point)->d[0];
         }
     }
     return may;

@@ -7,13 +7,11 @@
 #include <trireme/engine.h>
 
 #include "dist/partition.h"
+#include "dist/shape_bounds.h"
 #include "graph/network.h"
 #include "graph/streams.h"
 #include "kernels/kernel.h"
 #include "kernels/shortlist.h"
-
-/* The dims that memory is planned for in a profile. */
-typedef enum trm_plan_point { TRM_POINT_MIN, TRM_POINT_OPT, TRM_POINT_MAX, TRM_POINT_COUNT } trm_plan_point;
 
 typedef struct trm_plan_profile {
     bool has[TRM_POINT_COUNT];            /* MAX always */
@@ -83,9 +81,9 @@ extern const int32_t trm_all_kernels_count;
 
 /* Whether the collectives of a rank's network suit rank and mesh. */
 trm_status trm_plan_check_exchanges(const trm_plan *plan);
-/* Whether the bounds suit inputs and states of the caller's network. plan_memory.c */
+/* Whether the bounds suit inputs and states of the caller's network. plan_profiles.c */
 trm_status trm_plan_check_bounds(const trm_network *network, const trm_build_options *options);
-/* Copies the bounds into profiles. */
+/* Copies the bounds into profiles. plan_profiles.c */
 trm_status trm_plan_set_profiles(trm_plan *plan, const trm_build_options *options);
 /* Fills in sizes, offsets and totals from profiles and max_dims of states. */
 trm_status trm_plan_lay_out_memory(trm_plan *plan);
@@ -107,7 +105,7 @@ trm_status trm_plan_cover(trm_plan *plan, const trm_dims *dims);
  * plan_memory.c */
 trm_status trm_plan_usual_dims(trm_plan *plan, int32_t profile, trm_dims *dims);
 /* Runs of the rank's layers [n_layers] in a usual run of profile 0, and of those of the network that a plan is to be
- * built from, as trm_layer_runs finds them. plan_memory.c */
+ * built from, as trm_layer_runs finds them. plan_memory.c, plan_profiles.c */
 trm_status trm_plan_layer_runs(const trm_plan *plan, int32_t *runs, bool *guessed);
 trm_status trm_plan_expect_runs(const trm_network *network, const trm_build_options *options, int32_t *runs);
 /* What a kernel is to have for a call: what it asks for, or the plan's limit if it can do with less. */
