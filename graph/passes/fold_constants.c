@@ -228,7 +228,8 @@ static trm_status infer_outputs(folding *f, const trm_layer *layer, bool *known)
     }
     *known = true;
     for (int32_t i = 0; i < layer->n_outputs; i++) {
-        *known = *known && trm_dims_are_known(&f->dims[i]) && trm_dims_bytes(&f->dims[i], f->dtypes[i]) <= LARGEST_RESULT;
+        *known =
+            *known && trm_dims_are_known(&f->dims[i]) && trm_dims_bytes(&f->dims[i], f->dtypes[i]) <= LARGEST_RESULT;
     }
     return TRM_OK;
 }

@@ -197,21 +197,6 @@ static trm_dims dims_of_run(const trm_tensor *input, int64_t batch, int64_t leng
     return dims;
 }
 
-static void expect_same(built *b)
-{
-    for (int32_t i = 0; i < trm_network_output_count(b->network); i++) {
-        const char *name = trm_network_output(b->network, i)->name;
-        trm_dims dims, expected_dims;
-        const void *data;
-        const float *expected = test_interpreter_output(b->whole, name, &expected_dims);
-        assert_ok(trm_context_output(b->context, name, &dims, &data));
-        assert_true(trm_dims_equal(&dims, &expected_dims));
-        for (int64_t k = 0; k < trm_dims_count(&dims); k++) {
-            assert_true(fabsf(((const float *)data)[k] - expected[k]) <= 1e-4f * (1 + fabsf(expected[k])));
-        }
-    }
-}
-
 /* One run of a batch, or the refusal of it where the ranks do not divide it. */
 static void run_batch(built *b, int64_t batch, int64_t length)
 {
@@ -239,7 +224,7 @@ static void run_batch(built *b, int64_t batch, int64_t length)
     if (!refused) {
         assert_ok(trm_context_run(b->context));
         assert_ok(test_interpreter_run(b->whole));
-        expect_same(b);
+        test_assert_outputs(b->context, b->whole);
     }
 }
 

@@ -4,7 +4,6 @@
  */
 #include "graph/nets.h"
 
-#include <math.h>
 #include <stdio.h>
 
 #include <trireme/trireme.h>
@@ -58,21 +57,6 @@ static void expect_rows(const trm_network *network)
     }
 }
 
-static void expect_same(trm_context *context, test_interpreter *whole, const trm_network *network)
-{
-    for (int32_t i = 0; i < network->n_outputs; i++) {
-        const char *name = network->outputs[i]->name;
-        trm_dims dims, expected_dims;
-        const void *data;
-        const float *expected = test_interpreter_output(whole, name, &expected_dims);
-        assert_ok(trm_context_output(context, name, &dims, &data));
-        assert_true(trm_dims_equal(&dims, &expected_dims));
-        for (int64_t k = 0; k < trm_dims_count(&dims); k++) {
-            assert_true(fabsf(((const float *)data)[k] - expected[k]) <= 1e-4f * (1 + fabsf(expected[k])));
-        }
-    }
-}
-
 /* Batches of `every` entries and multiples of it, in one profile or the other. */
 static void run_on(const char *mesh, int64_t every)
 {
@@ -107,7 +91,7 @@ static void run_on(const char *mesh, int64_t every)
         assert_ok(test_interpreter_set_input(whole, "x", &dims, values));
         assert_ok(trm_context_run(context));
         assert_ok(test_interpreter_run(whole));
-        expect_same(context, whole, network);
+        test_assert_outputs(context, whole);
     }
     test_interpreter_destroy(whole);
     trm_context_destroy(context);

@@ -1,6 +1,8 @@
 /* The test interpreter: memory per tensor, first kernel that accepts, in layer order. */
 #include "support/interpreter.h"
 
+#include <math.h>
+
 #include "graph/infer.h"
 #include "support/support.h"
 
@@ -295,4 +297,22 @@ const void *test_interpreter_output(test_interpreter *self, const char *name, tr
         *dims = self->dims[tensor->index];
     }
     return self->host[tensor->index];
+}
+
+void test_assert_outputs(trm_context *context, test_interpreter *whole)
+{
+    for (int32_t i = 0; i < whole->network->n_outputs; i++) {
+        const char *name = whole->network->outputs[i]->name;
+        trm_dims dims, expected_dims;
+        const void *data;
+        const float *expected = test_interpreter_output(whole, name, &expected_dims);
+        assert_ok(trm_context_output(context, name, &dims, &data));
+        assert_true(trm_dims_equal(&dims, &expected_dims));
+        for (int64_t k = 0; k < trm_dims_count(&dims); k++) {
+            const double found = (double)((const float *)data)[k], wanted = (double)expected[k];
+            if (!(fabs(found - wanted) <= 1e-4 * (1 + fabs(wanted)))) {
+                fail_msg("%s[%lld] is %g, expected %g", name, (long long)k, found, wanted);
+            }
+        }
+    }
 }

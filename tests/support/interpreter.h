@@ -6,6 +6,8 @@
 #ifndef TESTS_SUPPORT_INTERPRETER_H
 #define TESTS_SUPPORT_INTERPRETER_H
 
+#include <trireme/engine.h>
+
 #include "graph/network.h"
 #include "kernels/kernel.h"
 
@@ -29,5 +31,8 @@ trm_status test_interpreter_set_input(test_interpreter *interpreter, const char 
 trm_status test_interpreter_run(test_interpreter *interpreter);
 /* Host copy of any tensor of the last run, valid until the next run; the test fails if there is none of that name. */
 const void *test_interpreter_output(test_interpreter *interpreter, const char *name, trm_dims *dims);
+/* The outputs of a context's last run, all f32, have the dims and, but for rounding, the elements of the interpreter's.
+ */
+void test_assert_outputs(trm_context *context, test_interpreter *whole);
 
 #endif
