@@ -6,19 +6,18 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "kernels/element/gather.h"
 #include "kernels/element/slice.h"
 
 /* ---- what a layer takes ------------------------------------------------------------------------ */
 
+/* Below 0 if it is out of range, or counts from the end of an axis of unknown size. */
 static int64_t row_at(const trm_row_choice *choice, int64_t i)
 {
     const trm_tensor *indices = choice->indices;
-    if (indices == NULL) {
-        return choice->first + i * choice->step;
-    }
-    int64_t index =
-        indices->dtype == TRM_I64 ? ((const int64_t *)indices->value)[i] : ((const int32_t *)indices->value)[i];
-    return index < 0 && choice->size >= 0 ? index + choice->size : index;
+    return indices == NULL     ? choice->first + i * choice->step
+           : choice->size >= 0 ? trm_element_index(indices->dtype, indices->value, i, choice->size)
+                               : trm_element_load_i64(indices->dtype, indices->value, i);
 }
 
 static bool read_gather(trm_row_choice *choice)
@@ -34,7 +33,7 @@ static bool read_gather(trm_row_choice *choice)
     choice->drops_axis = indices->dims.n == 0;
     bool there = choice->count > 0 && (choice->size >= 0 || choice->count == 1);
     for (int64_t i = 0; there && choice->size >= 0 && i < choice->count; i++) {
-        there = row_at(choice, i) >= 0 && row_at(choice, i) < choice->size;
+        there = row_at(choice, i) >= 0;
     }
     return there;
 }
