@@ -37,10 +37,18 @@ static __device__ __forceinline__ uint32_t subtract2(uint32_t a, uint32_t b, __h
     __half2 r = __hsub2(*reinterpret_cast<__half2 *>(&a), *reinterpret_cast<__half2 *>(&b));
     return *reinterpret_cast<uint32_t *>(&r);
 }
-static __device__ __forceinline__ uint32_t subtract2(uint32_t a, uint32_t b, __nv_bfloat16)
+/* a * b + c of pairs, rounded once; what is subnormal counts. */
+static __device__ __forceinline__ uint32_t multiply_add2(uint32_t a, uint32_t b, uint32_t c, __half)
 {
-    __nv_bfloat162 r = __hsub2(*reinterpret_cast<__nv_bfloat162 *>(&a), *reinterpret_cast<__nv_bfloat162 *>(&b));
-    return *reinterpret_cast<uint32_t *>(&r);
+    uint32_t r;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
+}
+static __device__ __forceinline__ uint32_t multiply_add2(uint32_t a, uint32_t b, uint32_t c, __nv_bfloat16)
+{
+    uint32_t r;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
 }
 
 /* The numbers of a word as two pairs of f16. */
@@ -58,34 +66,55 @@ static __device__ __forceinline__ void halves_of(uint32_t word, uint32_t (&to)[2
     to[1] = subtract2(pick_bytes(u, 0x64646464u, 0x4342), 0x64806480u, __half());
 }
 
-/* Numbers of 4 bits are made in the low bits of a base that is large enough to have ones: base + bits. */
-template <typename T> struct nibble_base;
-template <> struct nibble_base<__half> {
-    static const uint32_t pair = 0x64006400u; /* 1024 */
-    static const uint32_t most = 255;         /* what can be added to it in the low bits */
+/*
+ * A number of 4 bits alone in the lowest 8 of a 16-bit float is a multiple of the smallest one, whichever 4 bits it has
+ * there: one multiply-add makes (number - zero) * nibble_form::unit of it, exactly.
+ */
+template <typename T> struct nibble_form;
+template <> struct nibble_form<__half> {
+    static const uint32_t from_low = 0x78007800u, from_high = 0x68006800u; /* 2^15, 2^11: of bits 0 to 3, 4 to 7 */
+    static const uint32_t minus_eight = 0xa400a400u;                       /* times unit */
+    static __device__ __forceinline__ float unit(void)
+    {
+        return 1.0f / 512.0f;
+    }
 };
-template <> struct nibble_base<__nv_bfloat16> {
-    static const uint32_t pair = 0x43004300u; /* 128 */
-    static const uint32_t most = 127;
+template <> struct nibble_form<__nv_bfloat16> {
+    static const uint32_t from_low = 0x7f007f00u, from_high = 0x7d007d00u; /* 2^127, 2^123 */
+    static const uint32_t minus_eight = 0xbe00be00u;
+    static __device__ __forceinline__ float unit(void)
+    {
+        return 1.0f / 64.0f;
+    }
 };
 
-/* -(base + zero) twice, and what that leaves of zero. */
-template <typename T> static __device__ __forceinline__ uint32_t minus_base(uint32_t zero, uint32_t &rest)
+/* -zero * unit, twice; without zeros, of 8. */
+template <typename T, bool ZERO> static __device__ __forceinline__ uint32_t minus_zero(uint32_t zero)
 {
-    rest = zero & ~nibble_base<T>::most;
-    return (nibble_base<T>::pair | 0x80008000u) + (zero - rest) * 0x00010001u;
+    if (!ZERO) {
+        return nibble_form<T>::minus_eight;
+    }
+    const float minus = -(float)zero * nibble_form<T>::unit();
+    return pack2(minus, minus, T());
+}
+
+/* What a sum of products with numbers of `W` is to be multiplied by for the numbers' unit. */
+template <typename W, typename T> static __device__ __forceinline__ float units(void)
+{
+    return W::bits == 4 ? 1.0f / nibble_form<T>::unit() : 1.0f;
 }
 
 /*
- * The numbers of a word as pairs for the tensor cores. Of 8 bits two pairs, in their order. Of 4 bits four pairs of
- * base + bits, of numbers (0, 4), (1, 5), (2, 6), (3, 7): each mask takes two that lie 16 bits apart.
+ * The numbers of a word as pairs for the tensor cores. Of 8 bits two pairs, in their order. Of 4 bits four pairs in
+ * units, less the zero that is given by minus_zero(), of numbers (0, 4), (1, 5), (2, 6), (3, 7).
  */
-template <typename W> static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t (&to)[2], W, __half)
+template <typename W>
+static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t, uint32_t (&to)[2], W, __half)
 {
     halves_of(word, to, W());
 }
 template <typename W>
-static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t (&to)[2], W, __nv_bfloat16)
+static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t, uint32_t (&to)[2], W, __nv_bfloat16)
 {
     uint32_t halves[2];
     halves_of(word, halves, W());
@@ -96,11 +125,14 @@ static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t (&to)[2]
         to[i] = pack2(pair[0], pair[1], __nv_bfloat16());
     }
 }
-template <typename T> static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t (&to)[4], weight_u4, T)
+template <typename T>
+static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t minus, uint32_t (&to)[4], weight_u4, T)
 {
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        to[i] = and_or<0x000f000fu, nibble_base<T>::pair>(word >> (4 * i));
+    for (int i = 0; i < 4; i += 2) {
+        const uint32_t bytes = word >> (4 * i);
+        to[i] = multiply_add2(bytes & 0x000f000fu, nibble_form<T>::from_low, minus, T());
+        to[i + 1] = multiply_add2(bytes & 0x00f000f0u, nibble_form<T>::from_high, minus, T());
     }
 }
 

@@ -11,11 +11,6 @@ template <int WARPS, int TILES, int LOADS, int COLUMNS, int BLOCKS> struct rows_
     static const int warps = WARPS, tiles = TILES, loads = LOADS, columns = COLUMNS, blocks = BLOCKS;
 };
 
-template <typename F> struct rows_sums {
-    float of[F::tiles][F::columns][4]; /* scaled, or for SCALE_ROW as they are */
-    float base[F::columns][4];         /* SCALE_ROW of 4 bits without zeros: what the bases have added */
-};
-
 static __device__ __forceinline__ void clear(float (&sums)[4])
 {
     sums[0] = sums[1] = sums[2] = sums[3] = 0.0f;
@@ -44,30 +39,15 @@ static __device__ __forceinline__ void take_x(uint32_t (&to)[W::bits == 4 ? 4 : 
     }
 }
 
-/* sums += -(base + zero) times x, as a left operand: of rows g, g + 8, g, g + 8. */
-template <typename T>
-static __device__ __forceinline__ void subtract_base(float (&sums)[4], const uint32_t (&base)[4],
-                                                     const uint32_t (&x)[4])
-{
-    mma_16816(sums, base[0], base[1], base[2], base[3], x[0], x[1], T());
-    mma_16816(sums, base[0], base[1], base[2], base[3], x[2], x[3], T());
-}
-template <typename T>
-static __device__ __forceinline__ void subtract_base(float (&)[4], const uint32_t (&)[4], const uint32_t (&)[2])
-{
-}
-
-/* The products of a load by rows of x, which begin at x for this lane. Numbers of 4 bits go in as base + bits; what
- * that is too much is taken off by products with the base, which the tensor cores have time for, and not the rest. */
+/* The products of a load by rows of x, which begin at x for this lane: scaled, or for SCALE_ROW as they are. */
 template <typename T, typename W, scale_mode MODE, bool ZERO, typename F>
-static __device__ __forceinline__ void multiply_load(rows_sums<F> &sums, lane_load (&loads)[F::tiles],
-                                                     const trm_dequant_gemm &gemm, const T *const (&x)[F::columns],
-                                                     int x_at, int lane, const uint32_t (&minus_usual)[4])
+static __device__ __forceinline__ void multiply_load(float (&sums)[F::tiles][F::columns][4],
+                                                     lane_load (&loads)[F::tiles], const trm_dequant_gemm &gemm,
+                                                     const T *const (&x)[F::columns], int x_at, int lane)
 {
     const int steps = W::bits == 4 ? 2 : 1, t = lane & 3;
-    const bool nibbles = W::bits == 4, shared_base = nibbles && !ZERO;
-    float parts[F::tiles][F::columns][4], base[F::columns][4];
-    float scale[F::tiles][2];
+    float parts[F::tiles][F::columns][4], scale[F::tiles][2];
+    uint32_t minus[F::tiles][2];
     uint4 both[F::columns];
 #pragma unroll
     for (int i = 0; i < F::tiles; i++) {
@@ -76,41 +56,32 @@ static __device__ __forceinline__ void multiply_load(rows_sums<F> &sums, lane_lo
             if (MODE == SCALE_LANE) {
                 exchange_words(loads[i].weight[h], t);
             }
-            scale[i][h] = MODE == SCALE_ROW ? 1.0f : scale_of(gemm, loads[i].scale[h]);
+            scale[i][h] = MODE == SCALE_ROW ? 1.0f : scale_of(gemm, loads[i].scale[h]) * units<W, T>();
+            minus[i][h] = minus_zero<T, ZERO>(loads[i].zero[h]);
         }
     }
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         const bool first = MODE == SCALE_LANE || (MODE == SCALE_LOAD && j == 0);
         const bool last = MODE == SCALE_LANE || (MODE == SCALE_LOAD && j == 3);
+        const int source = (lane & ~3) + j; /* SCALE_LANE: who has the word's scale and zero */
         uint32_t right[F::columns][2 * steps];
 #pragma unroll
         for (int c = 0; c < F::columns; c++) {
             take_x<T, W, MODE>(right[c], both[c], x[c] + x_at, j);
-            if (shared_base) {
-                float(&to)[4] = MODE == SCALE_ROW ? sums.base[c] : base[c];
-                if (first) {
-                    clear(to);
-                }
-                subtract_base<T>(to, minus_usual, right[c]);
-            }
         }
 #pragma unroll
         for (int i = 0; i < F::tiles; i++) {
-            uint32_t left[2][2 * steps], minus[2], rest[2] = {0, 0};
+            uint32_t left[2][2 * steps];
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                pairs_of(word_of(loads[i].weight[h], j), left[h], W(), T());
-                if (ZERO) {
-                    const uint32_t zero = MODE == SCALE_LANE
-                                              ? __shfl_sync(0xffffffffu, loads[i].zero[h], (lane & ~3) + j)
-                                              : loads[i].zero[h];
-                    minus[h] = minus_base<T>(zero, rest[h]);
-                }
+                const bool others = ZERO && MODE == SCALE_LANE;
+                const uint32_t less = others ? __shfl_sync(0xffffffffu, minus[i][h], source) : minus[i][h];
+                pairs_of(word_of(loads[i].weight[h], j), less, left[h], W(), T());
             }
 #pragma unroll
             for (int c = 0; c < F::columns; c++) {
-                float(&to)[4] = MODE == SCALE_ROW ? sums.of[i][c] : parts[i][c];
+                float(&to)[4] = MODE == SCALE_ROW ? sums[i][c] : parts[i][c];
                 if (first) {
                     clear(to);
                 }
@@ -119,27 +90,17 @@ static __device__ __forceinline__ void multiply_load(rows_sums<F> &sums, lane_lo
                     mma_16816(to, left[0][2 * s], left[1][2 * s], left[0][2 * s + 1], left[1][2 * s + 1],
                               right[c][2 * s], right[c][2 * s + 1], T());
                 }
-                if (ZERO) {
-                    const uint32_t zeros[4] = {minus[0], minus[1], minus[0], minus[1]};
-                    subtract_base<T>(to, zeros, right[c]);
-                    if (__any_sync(0xffffffffu, (rest[0] | rest[1]) != 0)) { /* 128, in bf16 */
-                        const uint32_t low = rest[0] != 0 ? 0xc300c300u : 0, high = rest[1] != 0 ? 0xc300c300u : 0;
-                        const uint32_t rests[4] = {low, high, low, high};
-                        subtract_base<T>(to, rests, right[c]);
-                    }
-                }
             }
             if (last) {
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
                     const float factor =
-                        MODE == SCALE_LANE ? __shfl_sync(0xffffffffu, scale[i][h], (lane & ~3) + j) : scale[i][h];
+                        MODE == SCALE_LANE ? __shfl_sync(0xffffffffu, scale[i][h], source) : scale[i][h];
 #pragma unroll
                     for (int c = 0; c < F::columns; c++) {
 #pragma unroll
                         for (int e = 2 * h; e < 2 * h + 2; e++) {
-                            const float part = shared_base ? parts[i][c][e] + base[c][e] : parts[i][c][e];
-                            sums.of[i][c][e] = fmaf(part, factor, sums.of[i][c][e]);
+                            sums[i][c][e] = fmaf(parts[i][c][e], factor, sums[i][c][e]);
                         }
                     }
                 }
@@ -163,18 +124,12 @@ static __global__ void __launch_bounds__(F::warps * 32, F::blocks)
     const int count = (int)gemm.k / per_load;
     const int n0 = (int)blockIdx.x * (16 * F::tiles), row0 = (int)blockIdx.y * (8 * F::columns);
     const int rows_left = min((int)gemm.m - row0, 8 * F::columns), n = (int)gemm.n;
-    rows_sums<F> sums;
+    float sums[F::tiles][F::columns][4];
     lane_load loads[F::loads][F::tiles];
     lane_rows rows[F::tiles];
     uint32_t scale[F::tiles][2];
     const T *x[F::columns];
     int first = warp * F::loads;
-    uint32_t minus_usual[4], rest; /* four registers in a row, which the compiler takes for different values */
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        minus_usual[i] = minus_base<T>(8, rest);
-        asm volatile("" : "+r"(minus_usual[i]));
-    }
     start_next();
 #pragma unroll
     for (int i = 0; i < F::tiles; i++) {
@@ -199,10 +154,9 @@ static __global__ void __launch_bounds__(F::warps * 32, F::blocks)
     for (int c = 0; c < F::columns; c++) {
         x[c] = (const T *)gemm.x + (int64_t)(row0 + min(c * 8 + g, rows_left - 1)) * (int)gemm.k +
                t * (MODE == SCALE_LANE ? W::elements / 4 : W::elements);
-        clear(sums.base[c]);
 #pragma unroll
         for (int i = 0; i < F::tiles; i++) {
-            clear(sums.of[i][c]);
+            clear(sums[i][c]);
         }
     }
     wait_for_previous();
@@ -210,7 +164,7 @@ static __global__ void __launch_bounds__(F::warps * 32, F::blocks)
 #pragma unroll
         for (int u = 0; u < F::loads; u++) {
             if (first + u < count) {
-                multiply_load<T, W, MODE, ZERO, F>(sums, loads[u], gemm, x, (first + u) * per_load, lane, minus_usual);
+                multiply_load<T, W, MODE, ZERO, F>(sums, loads[u], gemm, x, (first + u) * per_load, lane);
             }
             if (first + u + turn < count) {
 #pragma unroll
@@ -227,8 +181,8 @@ static __global__ void __launch_bounds__(F::warps * 32, F::blocks)
             float v[4];
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                v[e] = sums.of[i][c][e] + sums.base[c][e];
-                v[e] *= MODE == SCALE_ROW ? scale_of(gemm, scale[i][e >> 1]) : 1.0f;
+                const float factor = MODE == SCALE_ROW ? scale_of(gemm, scale[i][e >> 1]) * units<W, T>() : 1.0f;
+                v[e] = sums[i][c][e] * factor;
             }
             *(float4 *)&partial[warp][i * F::columns + c][lane * 4] = make_float4(v[0], v[1], v[2], v[3]);
         }
@@ -270,26 +224,53 @@ bool trm_cuda_dequant_rows_accepts(const trm_dequant_gemm *gemm)
            trm_aligned16(gemm->weight);
 }
 
-/* Warps and loads say in which order k is summed, so they do not depend on the number of rows. */
-template <typename T, typename W, scale_mode MODE, bool ZERO>
-static void launch_form(const trm_dequant_gemm *gemm, cudaStream_t stream)
+/* Warps and loads say in which order k is summed, so they do not depend on the number of rows of x. */
+template <typename T, typename W, scale_mode MODE, bool ZERO, int WARPS, int LOADS, int TILES, int BLOCKS>
+static void launch_columns(const trm_dequant_gemm *gemm, cudaStream_t stream)
 {
-    const int loads = W::bits == 4 ? 1 : 2;
     if (gemm->m <= 8) {
-        launch_rows<T, W, MODE, ZERO, rows_form<16, 1, loads, 1, 1>>(gemm, stream);
+        launch_rows<T, W, MODE, ZERO, rows_form<WARPS, TILES, LOADS, 1, BLOCKS>>(gemm, stream);
     } else {
-        launch_rows<T, W, MODE, ZERO, rows_form<16, 1, loads, 2, 1>>(gemm, stream);
+        launch_rows<T, W, MODE, ZERO, rows_form<WARPS, W::bits == 4 ? 2 : 1, LOADS, 2, 1>>(gemm, stream);
+    }
+}
+
+#define FEW_TILES  264 /* of 16 rows of the weight: two for each multiprocessor of an H200 */
+#define MANY_TILES 800
+
+template <typename T, typename W, scale_mode MODE, bool ZERO>
+static void launch_form(const trm_dequant_gemm *gemm, cudaStream_t stream, W)
+{
+    launch_columns<T, W, MODE, ZERO, 16, 2, 1, 1>(gemm, stream);
+}
+
+/* Of some thirty forms: few tiles leave multiprocessors without work unless many warps share one; where there are many,
+ * several share what is made of x. */
+template <typename T, typename W, scale_mode MODE, bool ZERO>
+static void launch_form(const trm_dequant_gemm *gemm, cudaStream_t stream, weight_u4)
+{
+    const int64_t tiles = (gemm->n + 15) / 16;
+    if (tiles <= FEW_TILES && MODE == SCALE_LOAD && gemm->m == 1) {
+        launch_rows<T, W, MODE, ZERO, rows_form<16, 1, 1, 1, 1>>(gemm, stream);
+    } else if (tiles <= FEW_TILES) {
+        launch_columns<T, W, MODE, ZERO, 16, 1, 2, 1>(gemm, stream);
+    } else if (tiles < MANY_TILES) {
+        launch_columns<T, W, MODE, ZERO, 8, 2, 1, 3>(gemm, stream);
+    } else if (MODE == SCALE_LANE) {
+        launch_columns<T, W, MODE, ZERO, 8, 1, 1, 4>(gemm, stream);
+    } else {
+        launch_columns<T, W, MODE, ZERO, 8, 1, 4, 2>(gemm, stream);
     }
 }
 
 template <typename T, typename W, bool ZERO> static void launch_mode(const trm_dequant_gemm *gemm, cudaStream_t stream)
 {
     if (gemm->block_k >= gemm->k) {
-        launch_form<T, W, SCALE_ROW, ZERO>(gemm, stream);
+        launch_form<T, W, SCALE_ROW, ZERO>(gemm, stream, W());
     } else if (gemm->block_k >= 4 * W::elements) {
-        launch_form<T, W, SCALE_LOAD, ZERO>(gemm, stream);
+        launch_form<T, W, SCALE_LOAD, ZERO>(gemm, stream, W());
     } else {
-        launch_form<T, W, SCALE_LANE, ZERO>(gemm, stream);
+        launch_form<T, W, SCALE_LANE, ZERO>(gemm, stream, W());
     }
 }
 

@@ -215,24 +215,6 @@ static __device__ __forceinline__ int row_of_tile(int n0, int warp, int tile)
 }
 
 #if HAS_WARP_GROUPS
-/* Takes base + zero off pairs of numbers of 4 bits. */
-template <typename T, bool ZERO>
-static __device__ __forceinline__ void subtract_base(uint32_t (&pairs)[4], uint32_t zero)
-{
-    uint32_t rest;
-    const uint32_t base = minus_base<T>(ZERO ? zero : 8, rest) & 0x7fff7fffu;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        pairs[i] = subtract2(pairs[i], base, T());
-        if (ZERO && nibble_base<T>::most < 255) { /* 128 or 0, in bf16 */
-            pairs[i] = subtract2(pairs[i], rest != 0 ? 0x43004300u : 0, T());
-        }
-    }
-}
-template <typename T, bool ZERO> static __device__ __forceinline__ void subtract_base(uint32_t (&)[2], uint32_t)
-{
-}
-
 /* The left operands of a turn. */
 template <typename T, typename W, scale_mode MODE, bool ZERO, int ROWS>
 static __device__ __forceinline__ void make_left(wide_tile<W, MODE, ROWS> &tile, int turn, int lane)
@@ -248,8 +230,8 @@ static __device__ __forceinline__ void make_left(wide_tile<W, MODE, ROWS> &tile,
             const uint32_t zero = ZERO && MODE == SCALE_LANE
                                       ? __shfl_sync(0xffffffffu, tile.load.zero[h], (lane & ~3) + turn)
                                       : tile.load.zero[h];
-            pairs_of(word_of(tile.load.weight[h], turn * tile.words + j), tile.left[j][h], W(), T());
-            subtract_base<T, ZERO>(tile.left[j][h], zero);
+            const uint32_t word = word_of(tile.load.weight[h], turn * tile.words + j);
+            pairs_of(word, minus_zero<T, ZERO>(zero), tile.left[j][h], W(), T());
         }
     }
 }
@@ -283,7 +265,7 @@ static __device__ __forceinline__ void start_products(wide_tile<W, MODE, ROWS> &
 }
 
 /* Waits until at most `left` turns are under way; `ends`: what was made since scales changed is scaled and added up. */
-template <scale_mode MODE, int ROWS, int left, typename W>
+template <typename T, scale_mode MODE, int ROWS, int left, typename W>
 static __device__ __forceinline__ void end_products(wide_tile<W, MODE, ROWS> &tile, const trm_dequant_gemm &gemm,
                                                     int turn, int lane, bool ends)
 {
@@ -293,7 +275,7 @@ static __device__ __forceinline__ void end_products(wide_tile<W, MODE, ROWS> &ti
         float scale[2];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            scale[h] = scale_of(gemm, tile.load.scale[h]);
+            scale[h] = scale_of(gemm, tile.load.scale[h]) * units<W, T>();
             scale[h] = MODE == SCALE_LANE ? __shfl_sync(0xffffffffu, scale[h], (lane & ~3) + turn) : scale[h];
         }
 #pragma unroll
@@ -428,7 +410,7 @@ static __global__ void __launch_bounds__(COMPUTING + BRINGING, 1) dequant_wide(c
                 }
                 copies_commit();
             }
-            end_products<MODE, ROWS, 1>(tiles[0], gemm, turn, lane, scales);
+            end_products<T, MODE, ROWS, 1>(tiles[0], gemm, turn, lane, scales);
             if (turn + 1 < tiles[0].turns) {
                 make_left<T, W, MODE, ZERO, ROWS>(tiles[0], turn + 1, lane);
             } else if (i + 1 < count) {
@@ -436,7 +418,7 @@ static __global__ void __launch_bounds__(COMPUTING + BRINGING, 1) dequant_wide(c
                 take_load<W, MODE, ZERO, S>(tiles[0].load, gemm, rows[0], base, after, 0, first + i + 1, t);
                 make_left<T, W, MODE, ZERO, ROWS>(tiles[0], 0, lane);
             }
-            end_products<MODE, ROWS, 0>(tiles[1], gemm, turn, lane, scales);
+            end_products<T, MODE, ROWS, 0>(tiles[1], gemm, turn, lane, scales);
         }
         if (lane == 0) {
             barrier_arrive(emptied + stage * 8);
@@ -452,8 +434,8 @@ static __global__ void __launch_bounds__(COMPUTING + BRINGING, 1) dequant_wide(c
     for (int j = 0; j < TILES; j++) {
         float scale[2] = {1.0f, 1.0f};
         if (MODE == SCALE_ROW) {
-            scale[0] = scale_of(gemm, load_scale_bits(gemm, rows[j].scale[0]));
-            scale[1] = scale_of(gemm, load_scale_bits(gemm, rows[j].scale[1]));
+            scale[0] = scale_of(gemm, load_scale_bits(gemm, rows[j].scale[0])) * units<W, T>();
+            scale[1] = scale_of(gemm, load_scale_bits(gemm, rows[j].scale[1])) * units<W, T>();
         }
 #pragma unroll
         for (int i = 0; i < ROWS / 2; i++) {
