@@ -4,8 +4,10 @@
     sweep.py --trireme PROGRAM [--shapes LIST] [--batches LIST] [--contexts LIST] [--tokens 24] [--seconds 600] [--memory-gib 130] [--json FILE]
 
 Each cell is a `trireme bench` of its own with random weights. A step reads all weights but the table of embeddings (with it where the head
-shares it) and the keys and values of every sequence; the roof is that at --rate bytes per second. Shapes whose context is shorter, and cells
-that do not fit into the memory, are left out. Ends early after --seconds; exits 1 if a cell failed.
+shares it) and the keys and values of every sequence; the roof is that at --rate bytes per second. Prompts take steps of up to 8192 tokens, in
+which sequences whose prompts are done decode already; so as many tokens as four times those steps are made if --tokens is less, and the roof is
+that of the sequences that a step had on average, which is printed. Shapes whose context is shorter, and cells that do not fit into the memory,
+are left out. Ends early after --seconds; exits 1 if a cell failed.
 """
 import argparse
 import json
@@ -15,6 +17,9 @@ import time
 from table import bench_command, run
 
 SHAPES = "qwen3-0.6b,qwen3-1.7b,qwen3-4b,qwen3-8b,qwen3-14b,qwen3-32b,mistral-7b,gemma-3-1b,gemma-3-4b"
+
+
+STEP_TOKENS = 8192  # of prompts, at most
 
 
 def layer_numbers(model):
@@ -31,9 +36,10 @@ def step_bytes(model, batch, context):
 def cells(options, model):
     for context in options.contexts:
         for batch in options.batches:
-            weights, cache = step_bytes(model, batch, context + options.tokens)
-            if context + options.tokens <= model["context_length"] and weights + cache + (8 << 30) <= options.memory_gib << 30:
-                yield batch, context, weights + cache
+            tokens = max(options.tokens, 4 * -(-batch * context // STEP_TOKENS) if batch > 1 else 0)
+            weights, cache = step_bytes(model, batch, context + tokens)
+            if context + tokens <= model["context_length"] and weights + cache + (8 << 30) <= options.memory_gib << 30:
+                yield batch, context, tokens
 
 
 def numbers(text):
@@ -53,23 +59,25 @@ def main():
     parser.add_argument("--json")
     options = parser.parse_args()
     end, rows, failed = time.monotonic() + options.seconds, [], 0
-    print(f"{'shape':<14} {'batch':>5} {'context':>8} {'tok/s':>10} {'ms/step':>9} {'roof ms':>9} {'share':>7}", flush=True)
+    print(f"{'shape':<14} {'batch':>5} {'context':>8} {'in a step':>9} {'tok/s':>10} {'ms/step':>9} {'roof ms':>9} {'share':>7}", flush=True)
     for shape in options.shapes.split(","):
         try:
             model = json.loads(run([options.trireme, "inspect", shape, "--json"], 60))["model"]
         except RuntimeError as error:
             raise SystemExit(f"{shape}: inspect {error}") from None
-        for batch, context, read in cells(options, model):
+        for batch, context, tokens in cells(options, model):
             left = end - time.monotonic()
             if left < 1:
                 break
-            row = {"shape": shape, "batch": batch, "context": context, "roof_ms": read / options.rate * 1e3}
+            row = {"shape": shape, "batch": batch, "context": context, "tokens": tokens}
             try:
-                report = json.loads(run(bench_command(options.trireme, "decode", shape, context, options.tokens, batch, 1), left))
+                report = json.loads(run(bench_command(options.trireme, "decode", shape, context, tokens, batch, 1), left))
                 row.update(step_ms=report["decode_step_seconds"]["median"] * 1e3, rate=report["decode_tokens_per_second"]["median"])
+                row["sequences"] = min(batch, row["rate"] * row["step_ms"] * 1e-3)
+                row["roof_ms"] = sum(step_bytes(model, row["sequences"], context + tokens / 2)) / options.rate * 1e3
                 row["share"] = row["roof_ms"] / row["step_ms"]
-                print(f"{shape:<14} {batch:>5} {context:>8} {row['rate']:>10.1f} {row['step_ms']:>9.3f} {row['roof_ms']:>9.3f} {100 * row['share']:>5.1f} %",
-                      flush=True)
+                print(f"{shape:<14} {batch:>5} {context:>8} {row['sequences']:>9.1f} {row['rate']:>10.1f} {row['step_ms']:>9.3f} {row['roof_ms']:>9.3f} "
+                      f"{100 * row['share']:>5.1f} %", flush=True)
             except RuntimeError as error:
                 row["failed"], failed = str(error), failed + 1
                 print(f"{shape:<14} {batch:>5} {context:>8} {error}", flush=True)

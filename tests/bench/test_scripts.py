@@ -115,7 +115,9 @@ class Scripts(unittest.TestCase):
         # Longer than the model's context, or more than fits, is left out.
         self.assertEqual([(row["shape"], row["batch"], row["context"]) for row in rows],
                          [(shape, batch, 1000) for shape in ("one", "two") for batch in (1, 8)])
-        self.assertAlmostEqual(rows[0]["share"], roofs.step_bytes("llama-3-8b", 1, 1024) / 4.55e12 / 0.01)
+        # 100 tokens a second in steps of 10 ms: one sequence in a step, whatever was asked for.
+        self.assertEqual([row["sequences"] for row in rows], [1.0] * 4)
+        self.assertAlmostEqual(rows[0]["share"], roofs.step_bytes("llama-3-8b", 1, 1012) / 4.55e12 / 0.01)
         self.stand_in("trireme", {"model": model}, 3)
         self.script("sweep.py", *arguments, code=1)
 
