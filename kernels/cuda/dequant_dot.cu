@@ -115,14 +115,17 @@ bool trm_cuda_dequant_dot_accepts(const trm_dequant_gemm *gemm)
     return gemm->m == 1 && gemm->weight_type != TRM_U8 && trm_cuda_dequant_rows_accepts(gemm);
 }
 
-/* Forms of some ten tried: by their shapes' n, as it is blocks that few rows of the weight lack. */
+/* Of some forty forms: where the weight has few rows, more warps share the longest. */
+#define FEW_ROWS 6000
+#define LONG     7168
+
 template <typename T, typename W, bool SCALED>
 static void launch_form(const trm_dequant_gemm *gemm, cudaStream_t stream)
 {
-    if (gemm->n >= 6000) {
-        launch_dot<T, W, SCALED, dot_form<4, 4, 1>>(gemm, stream);
+    if (gemm->n < FEW_ROWS && gemm->k >= LONG) {
+        launch_dot<T, W, SCALED, dot_form<8, 4, 1>>(gemm, stream);
     } else {
-        launch_dot<T, W, SCALED, dot_form<4, 2, 1>>(gemm, stream);
+        launch_dot<T, W, SCALED, dot_form<4, 4, 1>>(gemm, stream);
     }
 }
 
