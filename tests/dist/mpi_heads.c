@@ -73,8 +73,6 @@ static void run_on(const char *mesh, int64_t every)
     trm_plan *plan = NULL;
     trm_engine *engine = NULL;
     assert_ok(trm_build(network, &options, &plan));
-    if (getenv("SHOW"))
-        puts(trm_network_to_text(plan->network));
     expect_rows(plan->network);
     trm_context *context = test_open_context(plan, &engine);
     test_interpreter_options host = {.backend = TRM_BACKEND_HOST};
