@@ -28,8 +28,8 @@ static trm_status check_memory(trm_plan *plan, trm_device *device)
     if (need.total > info.memory_free) {
         const trm_unit unit = trm_unit_of((double)need.total);
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY,
-                 "rank %d needs %.2f %s of memory on %s (weights %.2f, staging %.2f, state %.2f, activations %.2f, "
-                 "workspace %.2f), %s of %s are free",
+                 "rank %d needs %.3f %s of memory on %s (weights %.3f, staging %.3f, state %.3f, activations %.3f, "
+                 "workspace %.3f), %s of %s are free",
                  plan->rank, (double)need.total / unit.bytes, unit.name, info.name, (double)need.weights / unit.bytes,
                  (double)need.staging / unit.bytes, (double)need.state / unit.bytes,
                  (double)need.activations / unit.bytes, (double)need.workspace / unit.bytes,

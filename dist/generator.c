@@ -180,8 +180,8 @@ static trm_status fail_without_memory(const trm_generator *g, const trm_plan *pl
     const trm_unit unit = trm_unit_of((double)others + cache);
     TRM_FAIL(
         TRM_ERROR_OUT_OF_MEMORY,
-        "rank %d needs %.2f %s of memory on %s (weights %.2f, staging %.2f, cache of %lld tokens %.2f, activations "
-        "%.2f, workspace and reserve %.2f), %s of %s are free%s",
+        "rank %d needs %.3f %s of memory on %s (weights %.3f, staging %.3f, cache of %lld tokens %.3f, activations "
+        "%.3f, workspace and reserve %.3f), %s of %s are free%s",
         g->world->rank, ((double)others + cache) / unit.bytes, unit.name, info->name,
         (double)need->weights / unit.bytes, (double)need->staging / unit.bytes, (long long)(blocks * TRM_KV_BLOCK_SIZE),
         cache / unit.bytes, (double)need->activations / unit.bytes,

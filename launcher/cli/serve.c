@@ -440,8 +440,8 @@ static void print_memory(const char *whose, const trm_generator *generator)
     const trm_memory_plan *m = &limits.memory;
     const trm_unit unit = trm_unit_of((double)m->total);
     fprintf(stderr,
-            "trireme: memory of %s is %.2f %s: weights %.2f, staging %.2f, cache of %lld tokens %.2f, activations "
-            "%.2f, workspace %.2f\n",
+            "trireme: memory of %s is %.3f %s: weights %.3f, staging %.3f, cache of %lld tokens %.3f, activations "
+            "%.3f, workspace %.3f\n",
             whose, (double)m->total / unit.bytes, unit.name, (double)m->weights / unit.bytes,
             (double)m->staging / unit.bytes, (long long)limits.cache_tokens, (double)m->state / unit.bytes,
             (double)m->activations / unit.bytes, (double)m->workspace / unit.bytes);

@@ -11,7 +11,9 @@ static void sizes(void **state)
         const char *text;
     } cases[] = {
         {0, "0.00 KiB"},
-        {100, "0.10 KiB"},
+        {1, "1 B"},
+        {127, "127 B"},
+        {128, "0.12 KiB"},
         {4096, "4.00 KiB"},
         {0x1p17 - 1, "128.00 KiB"},
         {0x1p17, "0.12 MiB"},
@@ -23,9 +25,27 @@ static void sizes(void **state)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_string_equal(trm_size_text(cases[i].bytes).text, cases[i].text);
-        assert_non_null(strstr(cases[i].text, trm_unit_of(cases[i].bytes).name));
+        assert_true(strstr(cases[i].text, trm_unit_of(cases[i].bytes).name) || strstr(cases[i].text, " B"));
     }
     assert_true(trm_unit_of(0x1p20).bytes == 0x1p20);
+}
+
+static void counts(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t count;
+        const char *text;
+    } cases[] = {{0, "0"},
+                 {3, "3"},
+                 {99999, "99999"},
+                 {100000, "0.100 million"},
+                 {7344000, "7.344 million"},
+                 {494032768, "494.033 million"},
+                 {8030261248, "8.030 billion"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_string_equal(trm_count_text(cases[i].count).text, cases[i].text);
+    }
 }
 
 static void numbers(void **state)
@@ -62,6 +82,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes),
+        cmocka_unit_test(counts),
         cmocka_unit_test(numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

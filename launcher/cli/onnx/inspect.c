@@ -57,9 +57,9 @@ static void print_model(const onnx_job *j, bool built)
         printf("  made by         %s\n", info.producer);
     }
     printf("  format          IR %lld, opset %lld\n  nodes           %d, %d local functions\n"
-           "  parameters      %.3f million, %s\n",
-           (long long)info.ir_version, (long long)info.opset, info.nodes, info.functions, (double)info.parameters / 1e6,
-           trm_size_text((double)info.weight_bytes).text);
+           "  parameters      %s, %s\n",
+           (long long)info.ir_version, (long long)info.opset, info.nodes, info.functions,
+           trm_count_text(info.parameters).text, trm_size_text((double)info.weight_bytes).text);
     if (info.newer_opset > 0) {
         printf("  opset %lld is newer than %d, the newest that is known: operators may mean something else\n",
                (long long)info.newer_opset, TRM_ONNX_NEWEST_OPSET);
