@@ -63,10 +63,9 @@ static void print_model(const trm_model *model)
 {
     trm_model_info i;
     trm_model_get_info(model, &i);
-    const bool is_small = i.parameters < 100000000; /* shown in millions */
-    printf("%s\n  architecture    %s (%s)\n  parameters      %.3f %s, %s as stored (%s)\n", i.path, i.architecture,
-           i.model_type, (double)i.parameters / (is_small ? 1e6 : 1e9), is_small ? "million" : "billion",
-           trm_size_text((double)i.weight_bytes).text, trm_dtype_name(i.weight_dtype));
+    printf("%s\n  architecture    %s (%s)\n  parameters      %s, %s as stored (%s)\n", i.path, i.architecture,
+           i.model_type, trm_count_text(i.parameters).text, trm_size_text((double)i.weight_bytes).text,
+           trm_dtype_name(i.weight_dtype));
     printf("  layers          %lld\n  hidden          %lld, MLP %lld\n", (long long)i.layers, (long long)i.hidden,
            (long long)i.intermediate);
     printf("  heads           %lld query, %lld key-value, of %lld\n  vocabulary      %lld\n  context         %lld "
@@ -319,7 +318,10 @@ static trm_status check_planned(const settings *all)
 /* No device is asked how much memory it has. */
 static void note_auto_budget(const settings *all)
 {
-    if (strcmp(settings_text(all, SETTING_WEIGHT_BUDGET), "auto") == 0 && !settings_flag(all, SETTING_QUIET)) {
+    const bool is_shown = settings_flag(all, SETTING_MEMORY_PLAN) || settings_text(all, SETTING_AFTER) != NULL ||
+                          names_plan(all->operands[0]);
+    if (is_shown && strcmp(settings_text(all, SETTING_WEIGHT_BUDGET), "auto") == 0 &&
+        !settings_flag(all, SETTING_QUIET)) {
         fprintf(stderr,
                 "trireme: with weight-budget auto the memory that is free at a run decides what stays; shown is "
                 "where there is room for all\n");

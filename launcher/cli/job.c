@@ -162,6 +162,17 @@ static bool may_stream(const settings *all)
            (budget.kind == TRM_WEIGHT_BUDGET_PERCENT && budget.percent < 100);
 }
 
+/* Whether a setting of weights that stream asks for anything but what is so without it. */
+static bool asks_something(const settings *all, setting_id id)
+{
+    const char *value = all->values[id];
+    trm_weight_budget budget = {0};
+    if (id == SETTING_HOST_COMPUTE && trm_host_compute_parse(value, &budget) == TRM_OK) {
+        return budget.host_compute == TRM_HOST_COMPUTE_AUTO || budget.host_percent > 0; /* 0% is none */
+    }
+    return strcmp(value, "off") != 0 && strcmp(value, settings_table[id].otherwise) != 0;
+}
+
 bool job_passes_over(const settings *all, setting_id id)
 {
     static const setting_id of_streaming[] = {SETTING_HOST_MEMORY, SETTING_WEIGHT_COMPRESSION, SETTING_WEIGHT_SHARING,
@@ -170,9 +181,7 @@ bool job_passes_over(const settings *all, setting_id id)
     for (size_t i = 0; i < sizeof(of_streaming) / sizeof(of_streaming[0]); i++) {
         found = found || id == of_streaming[i];
     }
-    const char *value = all->values[id];
-    const bool asks = found && strcmp(value, "off") != 0 && strcmp(value, settings_table[id].otherwise) != 0;
-    return asks && !may_stream(all);
+    return found && asks_something(all, id) && !may_stream(all);
 }
 
 trm_status job_check_options(const settings *all)

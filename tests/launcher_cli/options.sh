@@ -69,6 +69,7 @@ case_options() { # help, suggestions, completion
     refused 2 "option --host-compute is for weights that stream" run "$model" -p a --host-compute 50% --weight-budget off
     fails 2 "option --host-compute is for weights that stream" 0 compare "$model" --ranks 1,2 --prompt-tokens 4 --host-compute 50%
     TRIREME_WEIGHT_BUDGET=100% fails 2 "weight-budget is \"100%\" (TRIREME_WEIGHT_BUDGET)" 0 bench "$model" --host-memory 2M
+    prints " God" 0 run "$model" -p "In the beginning" -n 1 -q --host-compute 0%
     prints " God" 0 run "$model" -p "In the beginning" -n 1 -q --host-compute off --weight-sharing off --weight-compression off --host-memory auto
     for budget in auto 4G 99.9%; do
         prints " God" 0 run "$model" -p "In the beginning" -n 1 -q --weight-budget $budget --host-compute 50% --host-memory 1G
@@ -95,6 +96,8 @@ case_options() { # help, suggestions, completion
     TRIREME_CONTEXT=100 TRIREME_WEIGHT_BUDGET=0 shows "8 query" 0 inspect "$model"
     start 0 inspect "$model" --memory-plan --context 100 --weight-budget auto
     [ "$code $(grep -c 'memory that is free at a run decides' "$work/err")" = "0 1" ] || complain "nothing about an automatic budget: $(cat "$work/err")"
+    TRIREME_WEIGHT_BUDGET=auto start 0 inspect "$model"
+    [ "$code $(grep -c 'weight-budget' "$work/err")" = "0 0" ] || complain "of a budget, where nothing is planned: $(cat "$work/err")"
     fails 2 "option --system is for a conversation, which --chat begins" 0 run "$model" -p a --system b
     fails 2 "expected a port from 1 to 65535" 0 bench serve http://127.0.0.1:99999
     fails 1 "cannot reach 127.0.0.1 port 1: " 0 bench serve http://127.0.0.1:1
