@@ -128,6 +128,9 @@ case_plans() { # networks built once, into plan files
         done
     done
     fails 2 "option --tf32 is for building a plan" 0 compare "$work/net.plan" --tf32 --ranks 1,2
+    printf 'dim = nowhere=3\nmark = nothing\nvalue = a=absent.npy\nio-type = a=bool\ntf32 = true\n' >"$work/decided.conf" # of other files
+    shows "outputs" 0 inspect "$work/four.plan" --config "$work/decided.conf"
+    shows "per second" 4 bench "$work/four.plan" --config "$work/decided.conf" --duration 0 --warm-up 0 --iterations 1
     fails 2 "option --allow-other-device is for plan files" 0 bench "$work/product.onnx" --allow-other-device
     TRIREME_TF32=true TRIREME_WORKSPACE=3 shows "rank 3: 0." 0 inspect "$work/four.plan" --ranks 4 --mesh tp=2,pp=2
     fails 2 "ranks is 2, the plan was built for 4" 0 inspect "$work/four.plan" --ranks 2

@@ -46,6 +46,12 @@ bool has_effect_on_operand(const settings *all, setting_id id)
            (id != SETTING_WEIGHTS || names_shape(name) || names_plan(name)) && !job_passes_over(all, id);
 }
 
+/* How many a list has that has an effect on the file. */
+static int32_t list_length(const onnx_job *j, setting_id id)
+{
+    return has_effect_on_file(j->all, id) ? j->all->list_counts[id] : 0;
+}
+
 static trm_status check_file(const settings *all)
 {
     for (int32_t id = 0; id < SETTING_COUNT; id++) {
@@ -267,7 +273,7 @@ static trm_status read_fixed(onnx_job *j, const char *text)
 /* "NAME=f16" for each --io-type. Inputs have that type from here on. */
 static trm_status read_types(onnx_job *j)
 {
-    const int32_t n = j->all->list_counts[SETTING_IO_TYPE];
+    const int32_t n = list_length(j, SETTING_IO_TYPE);
     j->types = calloc((size_t)n + 1, sizeof(*j->types));
     if (j->types == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d types", n);
@@ -419,7 +425,7 @@ static trm_status read_settings(onnx_job *j)
         TRM_TRY(settle_range(&j->inputs[i]));
         TRM_TRY(onnx_settle_elements(&j->inputs[i]));
     }
-    for (int32_t i = 0; i < all->list_counts[SETTING_VALUE]; i++) {
+    for (int32_t i = 0; i < list_length(j, SETTING_VALUE); i++) {
         TRM_TRY(read_fixed(j, all->lists[SETTING_VALUE][i]));
     }
     for (int32_t i = 0; i < all->list_counts[SETTING_INPUT]; i++) {
@@ -728,7 +734,7 @@ void onnx_close(onnx_job *j)
     for (int32_t i = 0; i < j->n_blocks; i++) {
         trm_free(j->blocks[i]);
     }
-    for (int32_t i = 0; j->types != NULL && i < j->all->list_counts[SETTING_IO_TYPE]; i++) {
+    for (int32_t i = 0; j->types != NULL && i < list_length(j, SETTING_IO_TYPE); i++) {
         free((void *)(uintptr_t)j->types[i].port);
     }
     free(j->types);

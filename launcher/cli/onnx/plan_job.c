@@ -25,19 +25,6 @@ trm_status plan_check_mesh(const settings *all, const trm_plan_info *info, int32
     return TRM_OK;
 }
 
-/* What is decided when a plan is built cannot be given when it is run; as an option it is refused by check_operand. */
-static trm_status check_settings(const onnx_job *j, const trm_plan_info *info)
-{
-    static const setting_id decided[] = {SETTING_VALUE, SETTING_DIM, SETTING_MARK, SETTING_IO_TYPE};
-    for (size_t i = 0; i < sizeof(decided) / sizeof(decided[0]); i++) {
-        if (j->all->list_counts[decided[i]] > 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--%s is for building a plan, not for running one",
-                     settings_table[decided[i]].name);
-        }
-    }
-    return plan_check_mesh(j->all, info, j->n_ranks);
-}
-
 trm_status plan_load(const settings *all, const char *path, int32_t rank, trm_plan **plan)
 {
     const char *weights = settings_text(all, SETTING_WEIGHTS);
@@ -72,7 +59,7 @@ trm_status plan_open(onnx_job *j, const char *path)
     j->mesh = info.mesh;
     j->backend = info.backend;
     j->n_ranks = j->job.world == NULL ? 1 : trm_world_size(j->job.world);
-    TRM_TRY(check_settings(j, &info));
+    TRM_TRY(plan_check_mesh(j->all, &info, j->n_ranks));
     int32_t n = trm_network_input_count(j->shown);
     j->inputs = calloc((size_t)n + 1, sizeof(*j->inputs));
     if (j->inputs == NULL) {
