@@ -107,7 +107,6 @@ trm_status compare_open_model(onnx_job *j)
     dtype = dtype == TRM_DTYPE_NONE && j->backend == TRM_BACKEND_HOST ? TRM_F32 : dtype;
     TRM_TRY(trm_model_build_network_with_cache(j->job.model, dtype, cache_dtype, &j->network));
     j->shown = j->network;
-    TRM_TRY(onnx_mark_tensors(j));
     int64_t tokens = settings_integer(j->all, SETTING_PROMPT_TOKENS);
     if (tokens > info.context_length) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%lld prompt tokens are more than the context of %lld tokens",

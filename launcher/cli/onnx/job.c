@@ -494,7 +494,7 @@ static trm_dims network_dims(const onnx_input *input)
 }
 
 /* Tensors of --mark become outputs behind those of the model. */
-trm_status onnx_mark_tensors(onnx_job *j)
+static trm_status mark_tensors(onnx_job *j)
 {
     for (int32_t i = 0; i < j->all->list_counts[SETTING_MARK]; i++) {
         const char *name = j->all->lists[SETTING_MARK][i];
@@ -549,7 +549,7 @@ trm_status onnx_build(onnx_job *j, bool open)
     options.max_trips = settings_integer(j->all, SETTING_MAX_TRIPS);
     trm_status status = trm_onnx_build_network(j->model, &options, &j->network);
     free(shapes);
-    TRM_TRY(status == TRM_OK ? onnx_mark_tensors(j) : status);
+    TRM_TRY(status == TRM_OK ? mark_tensors(j) : status);
     j->shown = j->network;
     j->import_seconds = wall_seconds() - began;
     return TRM_OK;

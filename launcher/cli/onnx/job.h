@@ -68,8 +68,6 @@ trm_status onnx_open(onnx_job *j, const char *path, int32_t ranks);
 /* Builds the network: dims of inputs are those of files and --shapes; one that nobody gives is 1, with a warning, or
  * stays unknown where `open` allows it. */
 trm_status onnx_build(onnx_job *j, bool open);
-/* Makes the tensors of --mark outputs of the network. */
-trm_status onnx_mark_tensors(onnx_job *j);
 /* Plans the network for one rank. */
 trm_status onnx_plan(onnx_job *j, int32_t rank, trm_stage_fn on_stage, void *user, trm_plan **plan);
 /* Applies --weight-budget to a plan, and takes what it needs of memory. */
