@@ -155,6 +155,31 @@ void kernel_cases_dequant_matmul(kernel_case_bench *bench)
     }
 }
 
+/* Weights of so many rows, and rows so long, that kernels for few rows of x take another form. */
+static void large_weights(kernel_case_bench *bench, trm_dtype x)
+{
+    static const int32_t blocks_k[] = {0, 32, 128};
+    static const int64_t rows[] = {1, 8, 11};
+    for (int32_t b = 0; b < COUNT(blocks_k); b++) {
+        for (int32_t r = 0; r < COUNT(rows); r++) {
+            form f = {x, TRM_U8, floats[(b + r) % COUNT(floats)], {1, blocks_k[b], TRM_DTYPE_NONE}, r == 1, false, 0.0};
+            f.zero_point = (b + r) % 2 == 1;
+            dequant_matmul_case(bench, DIMS(rows[r], 1408), 4237, f);
+            f.zero_point = !f.zero_point;
+            dequant_matmul_case(bench, DIMS(rows[r], 256), 4237, f);
+            dequant_matmul_case(bench, DIMS(rows[r], 640), 12793, f);
+            f.zero_point = !f.zero_point;
+            dequant_matmul_case(bench, DIMS(rows[r], 1408), 12793, f);
+        }
+    }
+    for (int32_t i = 0; i < 4; i++) {
+        const form f = {x,  i % 2 == 0 ? TRM_F8E4M3 : TRM_I8, TRM_F32, {1, i / 2 * 128, TRM_DTYPE_NONE}, i == 1, false,
+                        0.0};
+        dequant_matmul_case(bench, DIMS(1, 7168), 51, f);
+        dequant_matmul_case(bench, DIMS(1, 256), 6001, f);
+    }
+}
+
 void kernel_cases_dequant_rows(kernel_case_bench *bench)
 {
     static const trm_dtype weights[] = {TRM_F8E4M3, TRM_I8, TRM_U8}, types[] = {TRM_BF16, TRM_F16};
@@ -164,4 +189,6 @@ void kernel_cases_dequant_rows(kernel_case_bench *bench)
             long_sums(bench, types[i % 2], weights[w], rows[i / 2]);
         }
     }
+    large_weights(bench, TRM_BF16);
+    large_weights(bench, TRM_F16);
 }

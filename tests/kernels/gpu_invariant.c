@@ -192,6 +192,10 @@ static void quantized_products(void **state)
     check_quantized(TRM_I8, 300, 4096, 128, TRM_F32);
     check_quantized(TRM_U8, 4096, 2048, 128, TRM_BF16);
     check_quantized(TRM_U8, 300, 4096, 32, TRM_F32);
+    check_quantized(TRM_U8, 6144, 1024, 128, TRM_BF16);
+    check_quantized(TRM_U8, 12800, 512, 0, TRM_BF16);
+    check_quantized(TRM_U8, 12800, 512, 32, TRM_BF16);
+    check_quantized(TRM_U8, 12800, 512, 128, TRM_F32);
     check_quantized(TRM_U8, 300, 1056, 32, TRM_F32); /* not by our own kernel */
 }
 
