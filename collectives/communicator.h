@@ -52,7 +52,8 @@ struct trm_communicator {
     int32_t rank, size;
     double deadline_seconds;
     int32_t world_ranks[TRM_MAX_RANKS]; /* global rank of each member */
-    /* Asked while waiting and by check: a failure that became known by another way (dist/world.c). May be NULL. */
+    /* Asked while waiting and by check: a failure that became known by another way (dist/parallel/world.c). May be
+     * NULL. */
     trm_status (*watch)(void *user);
     void *watch_user;
     /* Parts made for layers' groups, by colour set; owned here. */

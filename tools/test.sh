@@ -29,14 +29,14 @@ done
 
 echo "== tsan"
 cmake --preset tsan
-cmake --build build/tsan -j "$jobs" --target api_test_recorder dist_test_hosting dist_test_load dist_test_prepare dist_test_streaming dist_test_streaming_memory weight_stream_test_ring
+cmake --build build/tsan -j "$jobs" --target api_test_recorder offload_test_cpu_offload runtime_test_load runtime_test_prepare offload_test_streaming offload_test_streaming_memory weight_stream_test_ring
 
 # ThreadSanitizer of older compilers cannot have addresses as random as newer kernels make them.
 fixed=()
 setarch "$(uname -m)" -R true 2>/dev/null && fixed=(setarch "$(uname -m)" -R)
 
 failed=0
-"${fixed[@]}" ctest --test-dir build/tsan -R '^(api/test_recorder|dist/test_hosting|dist/test_load|dist/test_prepare|dist/test_streaming(_memory)?|weight_stream/test_ring)$' -j "$tests" --output-on-failure || failed=1
+"${fixed[@]}" ctest --test-dir build/tsan -R '^(api/test_recorder|offload/test_cpu_offload|runtime/test_load|runtime/test_prepare|offload/test_streaming(_memory)?|weight_stream/test_ring)$' -j "$tests" --output-on-failure || failed=1
 for preset in asan test; do
     echo "== tests of build/$preset"
     ctest --test-dir build/$preset -j "$tests" --output-on-failure || failed=1

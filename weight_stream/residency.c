@@ -40,7 +40,7 @@ typedef struct planner {
     double *waits;                /* [n_layers + 1] */
     int32_t n_fetches, n_carried;
     size_t ring_bytes, streamed_bytes, link_bytes, stage_bytes;
-    const bool *hosted; /* [n_layers], or NULL */
+    const bool *offloaded; /* [n_layers], or NULL */
     bool reads_files, is_final;
     int32_t n_copies;
     double seconds, link_seconds, compute_seconds, link_end;
@@ -91,7 +91,7 @@ static bool shares_fetch(const trm_residency_problem *problem, int32_t last, int
 
 static bool is_hosted(const planner *p, int32_t layer)
 {
-    return p->hosted != NULL && p->hosted[layer];
+    return p->offloaded != NULL && p->offloaded[layer];
 }
 
 static void list_fetches(planner *p, const bool *resident)
@@ -577,7 +577,7 @@ static int32_t list_candidates(const trm_residency_problem *problem, const bool 
 }
 
 /* Of candidates of at least `least` bytes those that make up so many, an even share of every stretch. */
-static void spread(const candidate *candidates, int32_t n, size_t least, double bytes, bool *hosted)
+static void spread(const candidate *candidates, int32_t n, size_t least, double bytes, bool *offloaded)
 {
     double all = 0, seen = 0, taken = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -586,28 +586,28 @@ static void spread(const candidate *candidates, int32_t n, size_t least, double 
     double share = bytes < all ? bytes / all : 1;
     for (int32_t i = 0; i < n; i++) {
         double takes = (double)candidates[i].bytes;
-        hosted[candidates[i].layer] = false;
+        offloaded[candidates[i].layer] = false;
         if (candidates[i].bytes >= least) {
             seen += takes;
-            hosted[candidates[i].layer] = taken + takes / 2 <= seen * share;
-            taken += hosted[candidates[i].layer] ? takes : 0;
+            offloaded[candidates[i].layer] = taken + takes / 2 <= seen * share;
+            taken += offloaded[candidates[i].layer] ? takes : 0;
         }
     }
 }
 
 /* A choice of layers that is being bettered. */
-typedef struct hosting {
+typedef struct offloading {
     planner *p;
     const bool *resident;
     const candidate *candidates;
     int32_t n;
-    bool *hosted, *best; /* [n_layers] what is tried, and the best so far */
-    double seconds;      /* of that */
+    bool *offloaded, *best; /* [n_layers] what is tried, and the best so far */
+    double seconds;         /* of that */
     size_t streamed;
-} hosting;
+} offloading;
 
 /* Keeps what is tried if it is better. */
-static bool try_hosted(hosting *h)
+static bool try_hosted(offloading *h)
 {
     follow(h->p, h->resident);
     if (!is_better(h->p, h->seconds, h->streamed)) {
@@ -615,12 +615,12 @@ static bool try_hosted(hosting *h)
     }
     h->seconds = h->p->seconds;
     h->streamed = h->p->link_bytes;
-    memcpy(h->best, h->hosted, (size_t)h->p->problem->n_layers * sizeof(*h->best));
+    memcpy(h->best, h->offloaded, (size_t)h->p->problem->n_layers * sizeof(*h->best));
     return true;
 }
 
 /* Even shares of all candidates, and of the larger ones alone: each costs some time beyond its bytes. */
-static void try_shares(hosting *h)
+static void try_shares(offloading *h)
 {
     size_t least = 0;
     const int32_t shares = h->p->problem->quick ? HOST_SHARES / 4 : HOST_SHARES;
@@ -633,7 +633,7 @@ static void try_shares(hosting *h)
             next = bytes > least && bytes < next ? bytes : next;
         }
         for (int32_t share = 1; share <= shares; share++) {
-            spread(h->candidates, h->n, least, all * share / shares, h->hosted);
+            spread(h->candidates, h->n, least, all * share / shares, h->offloaded);
             (void)try_hosted(h);
         }
         if (next == SIZE_MAX) {
@@ -644,9 +644,9 @@ static void try_shares(hosting *h)
 }
 
 /* One candidate the other way, or two. */
-static bool exchange_hosted(hosting *h, int32_t a, int32_t b)
+static bool exchange_hosted(offloading *h, int32_t a, int32_t b)
 {
-    bool *first = &h->hosted[h->candidates[a].layer], *second = &h->hosted[h->candidates[b].layer];
+    bool *first = &h->offloaded[h->candidates[a].layer], *second = &h->offloaded[h->candidates[b].layer];
     *first = !*first;
     *second = a == b ? *second : !*second;
     if (try_hosted(h)) {
@@ -657,17 +657,17 @@ static bool exchange_hosted(hosting *h, int32_t a, int32_t b)
     return false;
 }
 
-static void better_hosted(hosting *h)
+static void better_hosted(offloading *h)
 {
     const int64_t most_work = h->p->problem->quick ? 0 : MOST_WORK / PREFERENCE_COUNT;
-    memcpy(h->hosted, h->best, (size_t)h->p->problem->n_layers * sizeof(*h->best));
+    memcpy(h->offloaded, h->best, (size_t)h->p->problem->n_layers * sizeof(*h->best));
     h->p->work = 0;
     for (bool changed = true; changed && h->p->work < most_work;) {
         changed = false;
         for (int32_t a = 0; a < h->n && h->p->work < most_work; a++) {
             for (int32_t b = a; b < h->n && h->p->work < most_work; b++) {
-                bool alike =
-                    a != b && h->hosted[h->candidates[a].layer] == h->hosted[h->candidates[b].layer] && h->n > HOST_FEW;
+                bool alike = a != b && h->offloaded[h->candidates[a].layer] == h->offloaded[h->candidates[b].layer] &&
+                             h->n > HOST_FEW;
                 changed = (!alike && exchange_hosted(h, a, b)) || changed;
             }
         }
@@ -680,7 +680,7 @@ static trm_status planner_init(planner *p, const trm_residency_problem *problem,
 {
     size_t uses = (size_t)problem->n_uses + 1, layers = (size_t)problem->n_layers + 1;
     *made = (trm_residency){0};
-    *p = (planner){.problem = problem, .hosted = problem->hosted};
+    *p = (planner){.problem = problem, .offloaded = problem->offloaded};
     made->resident = trm_arena_array(&made->arena, (size_t)problem->n_weights + 1, sizeof(*made->resident));
     p->fetches = trm_arena_array(&made->arena, uses, sizeof(*p->fetches));
     p->use_fetch = trm_arena_array(&made->arena, uses, sizeof(*p->use_fetch));
@@ -760,7 +760,7 @@ trm_status trm_residency_plan(const trm_residency_problem *problem, trm_residenc
     return TRM_OK;
 }
 
-trm_status trm_residency_host(const trm_residency_problem *problem, const bool *resident, double share, bool *hosted)
+trm_status trm_residency_host(const trm_residency_problem *problem, const bool *resident, double share, bool *offloaded)
 {
     planner p;
     trm_residency made;
@@ -772,13 +772,14 @@ trm_status trm_residency_host(const trm_residency_problem *problem, const bool *
         trm_residency_fini(&made);
         return TRM_ERROR_OUT_OF_MEMORY;
     }
-    memset(hosted, 0, (size_t)problem->n_layers * sizeof(*hosted));
+    memset(offloaded, 0, (size_t)problem->n_layers * sizeof(*offloaded));
     int32_t n = list_candidates(problem, resident, candidates, &all);
     if (share >= 0) {
-        spread(candidates, n, 0, share * (double)all, hosted);
+        spread(candidates, n, 0, share * (double)all, offloaded);
     } else if (n > 0) {
-        hosting h = {.p = &p, .resident = resident, .candidates = candidates, .n = n, .hosted = tried, .best = hosted};
-        p.hosted = tried;
+        offloading h = {
+            .p = &p, .resident = resident, .candidates = candidates, .n = n, .offloaded = tried, .best = offloaded};
+        p.offloaded = tried;
         follow(&p, resident);
         h.seconds = p.seconds;
         h.streamed = p.link_bytes;

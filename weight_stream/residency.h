@@ -9,8 +9,8 @@
  * table): then nothing is fetched for it. A packed weight is copied in pieces to memory beside the ring and unpacked
  * into it.
  *
- * A hosted layer is run by the processors, which read its weights where they lie: nothing is fetched for it either, and
- * the link goes on meanwhile.
+ * A offloaded layer is run by the processors, which read its weights where they lie: nothing is fetched for it either,
+ * and the link goes on meanwhile.
  */
 #ifndef TRM_WEIGHT_STREAM_RESIDENCY_H
 #define TRM_WEIGHT_STREAM_RESIDENCY_H
@@ -47,7 +47,7 @@ typedef struct trm_residency_problem {
     size_t ring_limit;          /* the most bytes of staging, unless the least that works is more */
     bool quick;                 /* a first choice will do */
     const double *host_seconds; /* [n_layers] that processors take for a layer; negative: they cannot. NULL: for all */
-    const bool *hosted;         /* [n_layers] those that they run, of which they can; NULL: none */
+    const bool *offloaded;      /* [n_layers] those that they run, of which they can; NULL: none */
 } trm_residency_problem;
 
 /* One copy into the ring. */
@@ -91,15 +91,16 @@ typedef struct trm_residency {
 trm_status trm_residency_plan(const trm_residency_problem *problem, trm_residency *residency);
 /* Everything that follows from a choice of residents [n_weights]: fetches, their places, and the time. */
 trm_status trm_residency_of(const trm_residency_problem *problem, const bool *resident, trm_residency *residency);
-/* Which layers to give to the processors, into hosted [n_layers], where these weights stay [n_weights]: those with
+/* Which layers to give to the processors, into offloaded [n_layers], where these weights stay [n_weights]: those with
  * which a step takes least, or with `share` from 0 to 1 layers that read that share of what does not stay, spread
- * evenly, whatever the rates are. share negative: by the time. problem->hosted is not looked at. */
-trm_status trm_residency_host(const trm_residency_problem *problem, const bool *resident, double share, bool *hosted);
+ * evenly, whatever the rates are. share negative: by the time. problem->offloaded is not looked at. */
+trm_status trm_residency_host(const trm_residency_problem *problem, const bool *resident, double share,
+                              bool *offloaded);
 /* Which layers to give to the processors by the time, and with them other weights that stay, if that takes less:
  * `resident` [n_weights] is what trm_residency_plan chose. Tried is that the largest weight stays, which else leaves
  * link or processors idle as long as it is on its way or being read, with what is then chosen for the rest of the
  * budget; and of few weights, unless problem->quick, any one or two the other way. */
-trm_status trm_residency_host_jointly(const trm_residency_problem *problem, bool *resident, bool *hosted);
+trm_status trm_residency_host_jointly(const trm_residency_problem *problem, bool *resident, bool *offloaded);
 void trm_residency_fini(trm_residency *residency);
 
 #endif

@@ -12,13 +12,13 @@
 /* Other residents are taken for this much less time. */
 #define LESS 0.999
 
-static trm_status host_and_time(const trm_residency_problem *problem, const bool *resident, bool *hosted,
+static trm_status host_and_time(const trm_residency_problem *problem, const bool *resident, bool *offloaded,
                                 double *seconds)
 {
     trm_residency made;
     trm_residency_problem small = *problem;
-    TRM_TRY(trm_residency_host(problem, resident, -1, hosted));
-    small.hosted = hosted;
+    TRM_TRY(trm_residency_host(problem, resident, -1, offloaded));
+    small.offloaded = offloaded;
     small.largest_seconds = NULL;
     TRM_TRY(trm_residency_of(&small, resident, &made));
     *seconds = made.seconds;
@@ -64,7 +64,7 @@ static int32_t largest_weight(const trm_residency_problem *problem)
 /* A choice of both, and one that is tried. */
 typedef struct joint {
     const trm_residency_problem *problem;
-    bool *resident, *hosted; /* [n_weights], [n_layers] */
+    bool *resident, *offloaded; /* [n_weights], [n_layers] */
     double seconds;
     bool *stays, *runs;
 } joint;
@@ -78,7 +78,7 @@ static trm_status try_jointly(joint *j, bool *better)
     if (*better) {
         j->seconds = seconds;
         memcpy(j->resident, j->stays, (size_t)j->problem->n_weights * sizeof(*j->resident));
-        memcpy(j->hosted, j->runs, (size_t)j->problem->n_layers * sizeof(*j->hosted));
+        memcpy(j->offloaded, j->runs, (size_t)j->problem->n_layers * sizeof(*j->offloaded));
     }
     return TRM_OK;
 }
@@ -109,10 +109,10 @@ static trm_status exchange_jointly(joint *j)
     return TRM_OK;
 }
 
-trm_status trm_residency_host_jointly(const trm_residency_problem *problem, bool *resident, bool *hosted)
+trm_status trm_residency_host_jointly(const trm_residency_problem *problem, bool *resident, bool *offloaded)
 {
     trm_arena arena = {0};
-    joint j = {.problem = problem, .resident = resident, .hosted = hosted};
+    joint j = {.problem = problem, .resident = resident, .offloaded = offloaded};
     j.stays = trm_arena_array(&arena, (size_t)problem->n_weights + 1, sizeof(*j.stays));
     j.runs = trm_arena_array(&arena, (size_t)problem->n_layers + 1, sizeof(*j.runs));
     trm_residency_use *uses = trm_arena_array(&arena, (size_t)problem->n_uses + 1, sizeof(*uses));
@@ -120,7 +120,7 @@ trm_status trm_residency_host_jointly(const trm_residency_problem *problem, bool
     bool better;
     trm_status status = j.stays == NULL || j.runs == NULL || uses == NULL
                             ? TRM_ERROR_OUT_OF_MEMORY
-                            : host_and_time(problem, resident, hosted, &j.seconds);
+                            : host_and_time(problem, resident, offloaded, &j.seconds);
     if (status == TRM_OK && largest >= 0 && !resident[largest]) {
         status = plan_keeping(problem, largest, uses, j.stays);
         status = status == TRM_OK ? try_jointly(&j, &better) : status;

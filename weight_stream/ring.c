@@ -13,26 +13,26 @@
 #define STAGES        3
 #define PIECE_STREAMS 2
 
-typedef struct ring_program {
+typedef struct ring_schedule {
     const trm_residency *residency;
     int32_t n;           /* fetches, also when the plan is gone */
     trm_event **arrived; /* [n] */
     trm_event **freed;   /* [n] the layer that frees the place has run; NULL: none does, or the fetch before has the
                             same */
     bool packed, whole;  /* some that are fetched are packed; some are not */
-} ring_program;
+} ring_schedule;
 
 struct trm_ring {
     trm_device *device;
-    ring_program programs[TRM_RING_MOST_PROGRAMS];
-    int32_t n_programs;
-    ring_program *now; /* of the step under way */
+    ring_schedule schedules[TRM_RING_MOST_SCHEDULES];
+    int32_t n_schedules;
+    ring_schedule *now; /* of the step under way */
     const size_t *bytes;
     const trm_stored_weight *stored;
     trm_ring_sharing sharing; /* gather NULL: nothing is shared */
     unsigned char *memory;
     trm_reader *reader;  /* of what is read in every step; NULL: nothing is */
-    int32_t *read_place; /* [n] of a fetch in the reader's list, of the only program */
+    int32_t *read_place; /* [n] of a fetch in the reader's list, of the only schedule */
     trm_stream *copies;
     trm_event *begins;
     unsigned char
@@ -40,17 +40,17 @@ struct trm_ring {
     size_t stage_bytes;
     trm_stream *unpacks, *pieces_on[PIECE_STREAMS];
     trm_event *copied, *drained, *staged[STAGES], *emptied[STAGES];
-    size_t n_pieces;            /* of the step under way */
-    size_t copied_bytes;        /* enqueued since it began */
-    int32_t next;               /* how many fetches of the step under way are enqueued */
-    int32_t awaited;            /* fetch that the next waiting layer needs first */
-    int32_t skipped;            /* fetches before this one that are not enqueued yet are not needed in this step */
-    const ring_program *primed; /* whose carried fetches are there when all that is enqueued has run; NULL: nobody's */
-    trm_event *last_freed;      /* of the fetches enqueued so far */
+    size_t n_pieces;             /* of the step under way */
+    size_t copied_bytes;         /* enqueued since it began */
+    int32_t next;                /* how many fetches of the step under way are enqueued */
+    int32_t awaited;             /* fetch that the next waiting layer needs first */
+    int32_t skipped;             /* fetches before this one that are not enqueued yet are not needed in this step */
+    const ring_schedule *primed; /* whose carried fetches are there when all that is enqueued has run; NULL: nobody's */
+    trm_event *last_freed;       /* of the fetches enqueued so far */
     const trm_event *copies_waited, *unpacks_waited; /* the last of `freed` that these streams wait for */
 };
 
-static bool is_packed(const trm_ring *ring, const ring_program *p, int32_t fetch)
+static bool is_packed(const trm_ring *ring, const ring_schedule *p, int32_t fetch)
 {
     return ring->stored[p->residency->fetches[fetch].weight].pieces != NULL;
 }
@@ -78,7 +78,7 @@ static bool waits_anew(const trm_residency *residency, int32_t place)
     return after >= 0 && (place == 0 || residency->fetches[fetch_at(residency, place - 1)].after_layer < after);
 }
 
-static trm_status create_events(trm_ring *ring, ring_program *p)
+static trm_status create_events(trm_ring *ring, ring_schedule *p)
 {
     size_t n = (size_t)p->n + 1;
     p->arrived = calloc(n, sizeof(*p->arrived));
@@ -100,8 +100,8 @@ static trm_status create_stages(trm_ring *ring)
 {
     size_t largest = 0;
     void *memory;
-    for (int32_t i = 0; i < ring->n_programs; i++) {
-        ring_program *p = &ring->programs[i];
+    for (int32_t i = 0; i < ring->n_schedules; i++) {
+        ring_schedule *p = &ring->schedules[i];
         for (int32_t k = 0; k < p->n; k++) {
             size_t piece = ring->stored[p->residency->fetches[k].weight].piece_bytes;
             bool packed = is_packed(ring, p, k);
@@ -130,7 +130,7 @@ static trm_status create_stages(trm_ring *ring)
 
 static trm_status create_reader(trm_ring *ring, const trm_reader_options *files)
 {
-    const ring_program *p = &ring->programs[0];
+    const ring_schedule *p = &ring->schedules[0];
     trm_reader_options options = files == NULL ? (trm_reader_options){0} : *files;
     int32_t *items = calloc((size_t)p->n + 1, sizeof(*items));
     ring->read_place = calloc((size_t)p->n + 1, sizeof(*ring->read_place));
@@ -147,13 +147,13 @@ static trm_status create_reader(trm_ring *ring, const trm_reader_options *files)
             items[options.n_items++] = p->residency->fetches[k].weight;
         }
     }
-    assert(options.n_items == 0 || (files != NULL && ring->n_programs == 1));
+    assert(options.n_items == 0 || (files != NULL && ring->n_schedules == 1));
     trm_status status = options.n_items == 0 ? TRM_OK : trm_reader_create(ring->device, &options, &ring->reader);
     free(items);
     return status;
 }
 
-trm_status trm_ring_create(trm_device *device, const trm_residency *const *programs, int32_t n_programs,
+trm_status trm_ring_create(trm_device *device, const trm_residency *const *schedules, int32_t n_schedules,
                            const size_t *bytes, const trm_stored_weight *stored, const trm_reader_options *files,
                            const trm_ring_sharing *sharing, trm_ring **ring)
 {
@@ -161,14 +161,14 @@ trm_status trm_ring_create(trm_device *device, const trm_residency *const *progr
     if (made == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a ring");
     }
-    assert(n_programs >= 1 && n_programs <= TRM_RING_MOST_PROGRAMS);
-    *made = (trm_ring){.device = device, .n_programs = n_programs, .bytes = bytes, .stored = stored};
+    assert(n_schedules >= 1 && n_schedules <= TRM_RING_MOST_SCHEDULES);
+    *made = (trm_ring){.device = device, .n_schedules = n_schedules, .bytes = bytes, .stored = stored};
     made->sharing = sharing == NULL ? (trm_ring_sharing){0} : *sharing;
-    made->now = made->programs;
+    made->now = made->schedules;
     size_t most = 0;
-    for (int32_t i = 0; i < n_programs; i++) {
-        made->programs[i] = (ring_program){.residency = programs[i], .n = programs[i]->n_fetches};
-        most = programs[i]->ring_bytes > most ? programs[i]->ring_bytes : most;
+    for (int32_t i = 0; i < n_schedules; i++) {
+        made->schedules[i] = (ring_schedule){.residency = schedules[i], .n = schedules[i]->n_fetches};
+        most = schedules[i]->ring_bytes > most ? schedules[i]->ring_bytes : most;
     }
     trm_status status;
     void *memory;
@@ -176,8 +176,8 @@ trm_status trm_ring_create(trm_device *device, const trm_residency *const *progr
     made->memory = memory;
     TRM_TRY_GOTO(status, trm_stream_create_beside(device, &made->copies), destroy);
     TRM_TRY_GOTO(status, trm_event_create(device, &made->begins), destroy);
-    for (int32_t i = 0; i < n_programs; i++) {
-        TRM_TRY_GOTO(status, create_events(made, &made->programs[i]), destroy);
+    for (int32_t i = 0; i < n_schedules; i++) {
+        TRM_TRY_GOTO(status, create_events(made, &made->schedules[i]), destroy);
     }
     TRM_TRY_GOTO(status, create_stages(made), destroy);
     TRM_TRY_GOTO(status, create_reader(made, files), destroy);
@@ -188,8 +188,8 @@ destroy:
     return status;
 }
 
-/* Those of a program. */
-static void destroy_events(ring_program *p)
+/* Those of a schedule. */
+static void destroy_events(ring_schedule *p)
 {
     for (int32_t k = 0; k < p->n; k++) {
         trm_event_destroy(p->arrived == NULL ? NULL : p->arrived[k]);
@@ -217,8 +217,8 @@ void trm_ring_destroy(trm_ring *ring)
     }
     trm_reader_destroy(ring->reader);
     free(ring->read_place);
-    for (int32_t i = 0; i < ring->n_programs; i++) {
-        destroy_events(&ring->programs[i]);
+    for (int32_t i = 0; i < ring->n_schedules; i++) {
+        destroy_events(&ring->schedules[i]);
     }
     for (int32_t i = 0; i < STAGES; i++) {
         trm_event_destroy(ring->staged[i]);
@@ -242,9 +242,9 @@ size_t trm_ring_copied_bytes(const trm_ring *ring)
     return ring->copied_bytes;
 }
 
-void *trm_ring_slot(const trm_ring *ring, int32_t program, int32_t fetch)
+void *trm_ring_slot(const trm_ring *ring, int32_t schedule, int32_t fetch)
 {
-    return ring->memory + ring->programs[program].residency->fetches[fetch].offset;
+    return ring->memory + ring->schedules[schedule].residency->fetches[fetch].offset;
 }
 
 /* Where the part of a weight lies that this rank fetches. */
@@ -378,9 +378,9 @@ static trm_status begin_copies(trm_ring *ring, trm_stream *stream)
     return TRM_OK;
 }
 
-trm_status trm_ring_prime(trm_ring *ring, int32_t program, trm_stream *stream)
+trm_status trm_ring_prime(trm_ring *ring, int32_t schedule, trm_stream *stream)
 {
-    ring->now = &ring->programs[program];
+    ring->now = &ring->schedules[schedule];
     const int32_t n = ring->now->residency->n_carried;
     if (ring->primed == ring->now) {
         return TRM_OK;
@@ -400,15 +400,15 @@ trm_status trm_ring_prime(trm_ring *ring, int32_t program, trm_stream *stream)
     return TRM_OK;
 }
 
-trm_status trm_ring_begin(trm_ring *ring, int32_t program, trm_stream *stream)
+trm_status trm_ring_begin(trm_ring *ring, int32_t schedule, trm_stream *stream)
 {
-    ring->now = &ring->programs[program];
+    ring->now = &ring->schedules[schedule];
     ring->next = ring->awaited = ring->skipped = 0;
     if (ring->now->residency->n_fetches == 0) {
         return TRM_OK;
     }
     if (!trm_stream_is_capturing(stream)) {
-        TRM_TRY(trm_ring_prime(ring, program, stream));
+        TRM_TRY(trm_ring_prime(ring, schedule, stream));
         ring->primed = NULL; /* until the step has ended */
     }
     ring->copied_bytes = 0;

@@ -9,8 +9,8 @@
  * trm_ring_repeat. A ring serves one step at a time. A step that is captured finds in the
  * ring what the step before it carried over: before every launch of one, trm_ring_prime is called.
  *
- * One ring may serve several programs: plans for steps of different kinds, of the same weights and with the same
- * resident ones. What is carried over belongs to a program, and is fetched anew when another one's step comes.
+ * One ring may serve several schedules: plans for steps of different kinds, of the same weights and with the same
+ * resident ones. What is carried over belongs to a schedule, and is fetched anew when another one's step comes.
  */
 #ifndef TRM_WEIGHT_STREAM_RING_H
 #define TRM_WEIGHT_STREAM_RING_H
@@ -34,27 +34,27 @@ typedef struct trm_ring_sharing {
     void *user;
 } trm_ring_sharing;
 
-#define TRM_RING_MOST_PROGRAMS 2
+#define TRM_RING_MOST_SCHEDULES 2
 
-/* Memory and events for programs, which the ring refers to until it is destroyed. stored [n_weights]: the part of a
+/* Memory and events for schedules, which the ring refers to until it is destroyed. stored [n_weights]: the part of a
  * streamed weight that this rank fetches, as it lies in host memory; it must be there as long as the ring. Where it has
  * none, the part is read in every step as `files` says, whose list of items is not looked at; it may be NULL if there
- * is none such, and there is none where there are several programs. bytes [n_weights], of the parts. sharing: NULL
+ * is none such, and there is none where there are several schedules. bytes [n_weights], of the parts. sharing: NULL
  * where all are fetched whole; what it has goes with the plan. */
-trm_status trm_ring_create(trm_device *device, const trm_residency *const *programs, int32_t n_programs,
+trm_status trm_ring_create(trm_device *device, const trm_residency *const *schedules, int32_t n_schedules,
                            const size_t *bytes, const trm_stored_weight *stored, const trm_reader_options *files,
                            const trm_ring_sharing *sharing, trm_ring **ring);
-/* Waits for copies under way; NULL is ignored. The programs may be gone by then. */
+/* Waits for copies under way; NULL is ignored. The schedules may be gone by then. */
 void trm_ring_destroy(trm_ring *ring);
 
 /* Bytes that were copied since a step began that is not captured, packed ones as they are on their way. */
 size_t trm_ring_copied_bytes(const trm_ring *ring);
 
-/* Where a fetch of a program puts its weight. */
-void *trm_ring_slot(const trm_ring *ring, int32_t program, int32_t fetch);
+/* Where a fetch of a schedule puts its weight. */
+void *trm_ring_slot(const trm_ring *ring, int32_t schedule, int32_t fetch);
 
-/* Starts a step of a program whose layers run on `stream`: from here on copies may write the ring. */
-trm_status trm_ring_begin(trm_ring *ring, int32_t program, trm_stream *stream);
+/* Starts a step of a schedule whose layers run on `stream`: from here on copies may write the ring. */
+trm_status trm_ring_begin(trm_ring *ring, int32_t schedule, trm_stream *stream);
 /* Lets the stream wait for what a layer needs, and gathers what is shared; *waits (may be NULL): whether there is
  * anything. */
 trm_status trm_ring_before(trm_ring *ring, int32_t layer, trm_stream *stream, bool *waits);
@@ -68,8 +68,8 @@ trm_status trm_ring_skip(trm_ring *ring, int32_t begin, int32_t end, trm_stream 
 trm_status trm_ring_repeat(trm_ring *ring, int32_t begin, int32_t end, trm_stream *stream);
 /* Lets the stream wait for what is carried over to the next step; *waits (may be NULL): whether there is anything. */
 trm_status trm_ring_end(trm_ring *ring, trm_stream *stream, bool *waits);
-/* Fetches what is carried over from step to step of a program, where the last step was another one's or did not end
+/* Fetches what is carried over from step to step of a schedule, where the last step was another one's or did not end
  * well. */
-trm_status trm_ring_prime(trm_ring *ring, int32_t program, trm_stream *stream);
+trm_status trm_ring_prime(trm_ring *ring, int32_t schedule, trm_stream *stream);
 
 #endif

@@ -27,14 +27,14 @@ int main(void)
     int32_t rank = trm_world_rank(world), n = trm_world_size(world), mine = 10 * rank, sum = 0, largest = 0;
 
     /* Everyone's value to everyone. */
-    TRY(trm_world_exchange(world, &p, TRM_I32, &mine, all, 1, false));
+    TRY(trm_world_collective(world, &p, TRM_I32, &mine, all, 1, false));
     for (int32_t r = 0; r < n; r++) {
         right = right && all[r] == 10 * r;
     }
 
     /* Their sum. */
     p = (trm_collective_params){.op = TRM_ALL_REDUCE, .reduce = TRM_REDUCE_SUM};
-    TRY(trm_world_exchange(world, &p, TRM_I32, &mine, &sum, 1, false));
+    TRY(trm_world_collective(world, &p, TRM_I32, &mine, &sum, 1, false));
     right = right && sum == 10 * n * (n - 1) / 2;
 
     /* The largest of each group: even ranks and odd ranks, and where their number is odd, the last one in none. */
@@ -44,7 +44,7 @@ int main(void)
             p.groups[i] = 2 * i;
             p.groups[n / 2 + i] = 2 * i + 1;
         }
-        TRY(trm_world_exchange(world, &p, TRM_I32, &mine, &largest, 1, false));
+        TRY(trm_world_collective(world, &p, TRM_I32, &mine, &largest, 1, false));
         int32_t last = n / 2 * 2 - 2 + rank % 2;
         right = right && largest == (rank < n / 2 * 2 ? 10 * last : 0);
     }
@@ -54,7 +54,7 @@ int main(void)
         int32_t message = rank == 0 ? 42 : 0;
         p = (trm_collective_params){.op = rank == 0 ? TRM_SEND : TRM_RECV, .reduce = TRM_REDUCE_NONE};
         p.root = n - 1 - rank;
-        TRY(trm_world_exchange(world, &p, TRM_I32, &message, &message, 1, false));
+        TRY(trm_world_collective(world, &p, TRM_I32, &message, &message, 1, false));
         right = right && message == 42;
     }
     printf("rank %d of %d: sum %d, largest of the group %d: %s\n", (int)rank, (int)n, (int)sum, (int)largest,

@@ -190,8 +190,8 @@ typedef struct trm_streaming_info {
                                   every one with few rows), which before the engine is made is a guess where weights are
                                   packed */
     size_t unpacked;           /* bytes of weights that those copied become */
-    size_t hosted;             /* bytes of weights that processors read in such a run */
-    int32_t hosted_layers;     /* that they compute */
+    size_t offloaded;          /* bytes of weights that processors read in such a run */
+    int32_t offloaded_layers;  /* that they compute */
     double host_rate;      /* bytes per second at which they read, measured when the engine was made; 0: they compute
                               nothing */
     double host_seconds;   /* of such a run, that they are busy */
@@ -514,7 +514,7 @@ TRM_API trm_status trm_context_set_profiling(trm_context *context, bool on);
  * that it made. 0 before a run. */
 TRM_API size_t trm_context_streamed(const trm_context *context);
 /* Whether processors computed layers of the last run. */
-TRM_API bool trm_context_was_hosted(const trm_context *context);
+TRM_API bool trm_context_was_offloaded(const trm_context *context);
 typedef void (*trm_profile_fn)(void *user, const char *layer, trm_layer_kind kind, const char *kernel,
                                double mean_milliseconds, int64_t runs);
 TRM_API void trm_context_profile(trm_context *context, trm_profile_fn fn, void *user);

@@ -24,8 +24,8 @@ typedef struct trm_generator trm_generator;
  */
 typedef enum trm_speculation_kind {
     TRM_SPECULATION_OFF = 0,
-    TRM_SPECULATION_LOOKUP, /* in every step for which there are drafts */
-    TRM_SPECULATION_AUTO    /* as far as it pays, from how often drafts are right and how long steps take */
+    TRM_SPECULATION_NGRAM, /* in every step for which there are drafts */
+    TRM_SPECULATION_AUTO   /* as far as it pays, from how often drafts are right and how long steps take */
 } trm_speculation_kind;
 #define TRM_MAX_DRAFT 15
 typedef struct trm_speculation {

@@ -114,8 +114,8 @@ TRM_API trm_status trm_world_broadcast(trm_world *world, void *bytes, size_t siz
  * groups, and only the two ranks make them. Errors: INVALID_ARGUMENT, LOST_RANK when a peer does not come within the
  * deadline.
  */
-TRM_API trm_status trm_world_exchange(trm_world *world, const trm_collective_params *params, trm_dtype dtype,
-                                      const void *from, void *to, size_t count, bool on_device);
+TRM_API trm_status trm_world_collective(trm_world *world, const trm_collective_params *params, trm_dtype dtype,
+                                        const void *from, void *to, size_t count, bool on_device);
 
 #ifdef __cplusplus
 }

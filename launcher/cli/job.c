@@ -256,8 +256,8 @@ void report_streaming(report *r, const trm_streaming_info *info)
     report_integer(r, "loop_passes", info->loop_passes);
     report_integer(r, "sharers", info->sharers);
     report_integer(r, "gathered", (int64_t)info->gathered);
-    report_integer(r, "hosted", (int64_t)info->hosted);
-    report_integer(r, "hosted_layers", info->hosted_layers);
+    report_integer(r, "hosted", (int64_t)info->offloaded);
+    report_integer(r, "hosted_layers", info->offloaded_layers);
     report_number(r, "host_bytes_per_second", info->host_rate);
     report_number(r, "host_seconds", info->host_seconds);
     report_integer(r, "large_streamed", (int64_t)info->large_streamed);
@@ -284,9 +284,9 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
         snprintf(shared, sizeof(shared), ", %.2f of them fetched by others of %d ranks",
                  (double)info->gathered / unit.bytes, info->sharers);
     }
-    if (info->on && info->hosted_layers > 0) {
+    if (info->on && info->offloaded_layers > 0) {
         snprintf(hosted, sizeof(hosted), ", processors read %.2f in %d layers of small ones at %s GB/s",
-                 (double)info->hosted / unit.bytes, (int)info->hosted_layers,
+                 (double)info->offloaded / unit.bytes, (int)info->offloaded_layers,
                  trm_number_text(info->host_rate / 1e9, 1).text);
     }
     if (info->on && info->loop_passes > 0 && info->copies > 0) {

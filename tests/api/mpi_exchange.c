@@ -130,7 +130,7 @@ static void exchange_once(trm_collective_op op, trm_reduce_op reduce, const grou
         to[i] = -1.0f;
     }
     trm_collective_params p = params_of(op, reduce, g, root);
-    assert_ok(trm_world_exchange(world, &p, TRM_F32, from, to, BLOCK, false));
+    assert_ok(trm_world_collective(world, &p, TRM_F32, from, to, BLOCK, false));
     int32_t blocks = joins_output(op) ? g->size : 1;
     bool mine = place >= 0 && (!(op == TRM_REDUCE || op == TRM_GATHER) || place == root);
     for (int32_t i = 0; i < blocks * BLOCK && mine; i++) {
@@ -167,14 +167,14 @@ static void test_send_and_receive(void **state)
             int64_t sent = 1000 * a + b, got = -1;
             trm_collective_params p = {.op = rank == a ? TRM_SEND : TRM_RECV, .root = rank == a ? b : a};
             if (a != b && (rank == a || rank == b)) {
-                assert_ok(trm_world_exchange(world, &p, TRM_I64, rank == a ? &sent : NULL, rank == a ? NULL : &got, 1,
-                                             false));
+                assert_ok(trm_world_collective(world, &p, TRM_I64, rank == a ? &sent : NULL, rank == a ? NULL : &got, 1,
+                                               false));
                 assert_int_equal(got, rank == a ? -1 : sent);
             }
         }
     }
     trm_collective_params p = {.op = TRM_SEND, .n_groups = 1, .group_size = 1, .groups = {rank}};
-    assert_fails(trm_world_exchange(world, &p, TRM_I32, &p.op, NULL, 1, false), TRM_ERROR_INVALID_ARGUMENT,
+    assert_fails(trm_world_collective(world, &p, TRM_I32, &p.op, NULL, 1, false), TRM_ERROR_INVALID_ARGUMENT,
                  "expected none");
 }
 

@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "collectives/communicator.h"
 #include "collectives/peer.h"
-#include "dist/world.h"
+#include "dist/parallel/world.h"
 #include "kernels/kernel.h"
 
 #define CHAIN     64

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "dist/plan.h"
+#include "dist/plan/plan.h"
 #include "graph/network.h"
 #include "kernels/kernel.h"
 #include "kernels/random.h"

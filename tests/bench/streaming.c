@@ -177,7 +177,7 @@ static void measure(bench *b, double percent)
 static double bound_of(const bench *b, const row *r)
 {
     double link = (double)r->info.streamed / r->info.link_rate, resident = b->rows[b->n_rows - 1].step;
-    double host = r->info.host_rate > 0 ? (double)r->info.hosted / r->info.host_rate : 0;
+    double host = r->info.host_rate > 0 ? (double)r->info.offloaded / r->info.host_rate : 0;
     double least = link > resident ? link : resident;
     return host > least ? host : least;
 }
@@ -193,7 +193,7 @@ static void print_table(const bench *b)
         bool same = memcmp(r->tokens, last->tokens, (size_t)b->n_tokens * sizeof(r->tokens[0])) == 0;
         printf("%8.0f %10.3f %10.3f %10.3f %9.3f %9.3f %9.2f %9.2f %8.1f%% %7.1f%% %9.3f %10.2f %8.2f %6s\n",
                r->percent, (double)r->info.resident / 0x1p30, (double)r->info.unpacked / 1e9,
-               (double)r->info.streamed / 1e9, (double)r->info.hosted / 1e9, r->step * 1e3, 1 / r->step, rate / 1e9,
+               (double)r->info.streamed / 1e9, (double)r->info.offloaded / 1e9, r->step * 1e3, 1 / r->step, rate / 1e9,
                rate / r->info.link_rate * 100, bound_of(b, r) / r->step * 100, r->info.run_seconds * 1e3,
                r->prompt * 1e3, r->hot_prompt * 1e3, same ? "yes" : "NO");
     }
@@ -228,8 +228,8 @@ static void write_json(const bench *b)
                 "\"bound_seconds\":%g,\"plan_seconds\":%g,\"prompt_tokens\":%d,\"prompt_seconds\":%g,"
                 "\"hot_prompt_seconds\":%g}",
                 i == 0 ? "" : ",", r->percent, r->info.resident, r->info.streamed, r->info.unpacked, r->info.copies,
-                r->info.staging, r->info.hosted, (int)r->info.hosted_layers, r->info.host_rate, r->step, bound_of(b, r),
-                r->info.run_seconds, b->n_prompt, r->prompt, r->hot_prompt);
+                r->info.staging, r->info.offloaded, (int)r->info.offloaded_layers, r->info.host_rate, r->step,
+                bound_of(b, r), r->info.run_seconds, b->n_prompt, r->prompt, r->hot_prompt);
     }
     fprintf(file, "]}\n");
     fclose(file);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whether every #include keeps the direction of the rooms: include, base <- kernels <- attention, collectives, weight_stream
-# <- graph <- dist <- launcher; and whether foreign headers stay in the files that may use them.
+# Whether every #include keeps the direction of the rooms (docs/design.md), and whether foreign headers stay in the files that may
+# use them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -11,9 +11,15 @@ declare -A may=(
     [collectives]="base kernels collectives"
     [weight_stream]="base kernels weight_stream"
     [graph]="base kernels attention collectives weight_stream graph"
-    [dist]="base kernels attention collectives weight_stream graph dist"
+    [dist/parallel]="base kernels collectives dist/parallel"
     [launcher]="base launcher"
 )
+# Each floor stands on the one before it.
+floor="${may[graph]} dist/parallel"
+for room in dist/partition dist/plan weight_stream/offload dist/runtime dist/llm dist/llm/scheduler; do
+    floor+=" $room"
+    may[$room]=$floor
+done
 # The launcher uses the engine through the public API alone.
 bad=0
 complain() {
@@ -21,20 +27,29 @@ complain() {
     bad=1
 }
 
-for room in "${!may[@]}"; do
-    while IFS=: read -r file line include; do
-        target=${include#*\"}
-        target=${target%%\"*}
-        case "$target" in
-        */*) ;;
-        *) complain "$file:$line: \"$target\" is not named from the top of the source" && continue ;;
-        esac
-        to=${target%%/*}
-        if [[ " ${may[$room]} " != *" $to "* ]]; then
-            complain "$file:$line: $room must not include $target"
-        fi
-    done < <(grep -rnE '^#include "' --include='*.[ch]' --include='*.cu' --include='*.cuh' "$room" || true)
-done
+# The room of a path: its longest prefix that is one.
+room_of() {
+    local path=$1
+    while [[ $path == */* ]]; do
+        path=${path%/*}
+        [ -n "${may[$path]:-}" ] && echo "$path" && return
+    done
+    echo "${1%%/*}"
+}
+
+while IFS=: read -r file line include; do
+    target=${include#*\"}
+    target=${target%%\"*}
+    case "$target" in
+    */*) ;;
+    *) complain "$file:$line: \"$target\" is not named from the top of the source" && continue ;;
+    esac
+    room=$(room_of "$file")
+    to=$(room_of "$target")
+    if [[ " ${may[$room]} " != *" $to "* ]]; then
+        complain "$file:$line: $room must not include $target"
+    fi
+done < <(grep -rnE '^#include "' --include='*.[ch]' --include='*.cu' --include='*.cuh' base kernels attention collectives weight_stream graph dist launcher || true)
 
 # header, and the files that may include it
 foreign() {
@@ -43,21 +58,21 @@ foreign() {
         if ! [[ "$file" =~ $allowed ]]; then
             complain "$file:$line: $header is not for this file"
         fi
-    done < <(grep -rnE "^#include <$header" --include='*.[ch]' --include='*.cu' --include='*.cuh' "${!may[@]}" include || true)
+    done < <(grep -rnE "^#include <$header" --include='*.[ch]' --include='*.cu' --include='*.cuh' base kernels attention collectives weight_stream graph dist launcher include || true)
 }
-foreign 'mpi\.h' '^(dist/|collectives/mpi\.c$)'
+foreign 'mpi\.h' '^(dist/parallel/|collectives/mpi\.c$)'
 foreign 'nccl\.h' '^collectives/'
-foreign 'hwloc' '^dist/topology\.c$'
-foreign 'cuda' '^(kernels/cuda/|kernels/element/element\.h$|attention/cuda/|collectives/cuda/|dist/system\.c$)'
+foreign 'hwloc' '^dist/parallel/topology\.c$'
+foreign 'cuda' '^(kernels/cuda/|kernels/element/element\.h$|attention/cuda/|collectives/cuda/|dist/parallel/system\.c$)'
 foreign 'cublas' '^kernels/cuda/'
 foreign '(cjson|cJSON)' '^base/json\.c$'
 foreign 'microhttpd' '^launcher/serve/server'
 foreign 'pcre2' '^launcher/text/'
 foreign 'utf8proc' '^launcher/text/'
 foreign 'onnx\.pb-c' '^graph/import/onnx/'
-foreign 'plan_file\.pb-c' '^dist/plan_'
-foreign 'protobuf-c' '^(graph/import/onnx/|dist/plan_)'
-foreign 'xxhash' '^(dist/plan_|kernels/cuda/nvrtc\.c)'
+foreign 'plan_file\.pb-c' '^dist/plan/'
+foreign 'protobuf-c' '^(graph/import/onnx/|dist/plan/)'
+foreign 'xxhash' '^(dist/plan/|kernels/cuda/nvrtc\.c)'
 
 # Public headers: the C standard's small ones and our own.
 while IFS=: read -r file line include; do

@@ -4,7 +4,7 @@
  */
 #include "support/support.h"
 
-#include "dist/world.h"
+#include "dist/parallel/world.h"
 #include "norm_cases.h"
 
 static trm_world *world;

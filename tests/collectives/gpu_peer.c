@@ -10,7 +10,7 @@
 #include "collectives/peer.h"
 #include "collectives/peer_lane.h"
 #include "collectives/wait.h"
-#include "dist/world.h"
+#include "dist/parallel/world.h"
 #include "norm_cases.h"
 
 static trm_world *world;

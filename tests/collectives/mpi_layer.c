@@ -1,7 +1,7 @@
 /* Collective layers between processes. */
 #include "support/support.h"
 
-#include "dist/world.h"
+#include "dist/parallel/world.h"
 #include "norm_cases.h"
 
 static trm_world *world;

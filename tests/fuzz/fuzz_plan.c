@@ -4,7 +4,7 @@
 #include <trireme/trireme.h>
 
 #include "base/error.h"
-#include "dist/plan_file.h"
+#include "dist/plan/file.h"
 #include "fuzz.h"
 #include "weight_stream/weight_internal.h"
 

@@ -87,7 +87,7 @@ parts_of() {
     case $jobs:$1 in
     1:*) echo 1 ;;
     *:kernels_gpu_kernels) echo 8 ;;
-    *:attention_gpu_attention | *:dist_gpu_hf_goldens) echo 4 ;;
+    *:attention_gpu_attention | *:llm_gpu_hf_goldens) echo 4 ;;
     *) echo 1 ;;
     esac
 }
@@ -110,7 +110,7 @@ for program in "$folder"/tests/*gpu_* "${either[@]/#/$folder/tests/}"; do
     [ -f "$program" ] && [ -x "$program" ] || continue
     [[ -z $only || $name == *$only* ]] || continue
     [[ $ranks -eq 1 || $name == collectives_* || $name == dist_* ]] || continue
-    [[ $ranks -eq 1 || ( $name != dist_test_* && $name != dist_gpu_plan ) ]] || continue
+    [[ $ranks -eq 1 || ( $name != dist_test_* && $name != plan_gpu_plan ) ]] || continue
     programs+=("$program")
 done
 [ ${#programs[@]} -gt 0 ] || { echo "$folder/tests has no GPU test program${only:+ with $only in its name}" >&2; exit 2; }

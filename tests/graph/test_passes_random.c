@@ -314,7 +314,7 @@ static void compare_networks(const trm_network *before, const trm_network *after
     test_interpreter_destroy(second);
 }
 
-/* What a rank's network goes through, as dist/plan.c has it. */
+/* What a rank's network goes through, as dist/plan/plan.c has it. */
 static void run_rank_passes(trm_network *network, bool cuda)
 {
     assert_ok(trm_run_passes(network, TRM_PASSES_AFTER_PARTITION));

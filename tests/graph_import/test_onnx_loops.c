@@ -4,7 +4,7 @@
 
 #include <trireme/trireme.h>
 
-#include "dist/engine.h"
+#include "dist/runtime/engine.h"
 #include "support/world.h"
 
 #include "support/onnx_message.h"
@@ -447,7 +447,7 @@ static void what_loops_do_not_allow(void **state)
     budget.host_compute = TRM_HOST_COMPUTE_AUTO; /* they compute none */
     assert_ok(trm_plan_set_weight_budget(plan, &budget));
     trm_plan_streaming(plan, &streaming);
-    assert_true(streaming.on && streaming.hosted_layers == 0);
+    assert_true(streaming.on && streaming.offloaded_layers == 0);
     trm_plan_destroy(plan);
     options.mesh.size[TRM_AXIS_PP] = 2;
     assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT,

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "dist/plan.h"
+#include "dist/plan/plan.h"
 #include "kernels/tuner.h"
 
 static const trm_kernel_table *const host[] = {&trm_host_kernels};

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "dist/partition.h"
+#include "dist/partition/partition.h"
 
 static void check(trm_world *world, const test_golden *golden, trm_dtype dtype, const char *way, double worst)
 {

@@ -6,7 +6,7 @@
 #ifndef TESTS_SUPPORT_HF_GOLDEN_RANKS_H
 #define TESTS_SUPPORT_HF_GOLDEN_RANKS_H
 
-#include "dist/world.h"
+#include "dist/parallel/world.h"
 #include "support/hf_golden.h"
 
 /* Runs one golden every way, computing in `dtype` (NONE: the type of its weights); the test fails on too large a

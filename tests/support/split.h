@@ -5,7 +5,7 @@
 #ifndef TESTS_SUPPORT_SPLIT_H
 #define TESTS_SUPPORT_SPLIT_H
 
-#include "dist/plan.h"
+#include "dist/plan/plan.h"
 
 /* Fails unless ranks along tp, if there are several, divide the work of each of the model's layers. */
 void test_assert_split(const trm_plan *plan);

@@ -326,14 +326,14 @@ static double try_all_hosted(const case_of *p, const bool *resident)
 {
     double best = 1e300;
     trm_residency_problem problem = p->problem;
-    bool hosted[MOST_LAYERS];
-    problem.hosted = hosted;
+    bool offloaded[MOST_LAYERS];
+    problem.offloaded = offloaded;
     problem.largest_seconds = NULL;
     for (uint32_t set = 0; set < 1u << problem.n_layers; set++) {
         bool can = true;
         for (int32_t i = 0; i < problem.n_layers; i++) {
-            hosted[i] = (set >> i & 1) != 0;
-            can = can && !(hosted[i] && (problem.host_seconds[i] < 0 || !reads_streamed(p, resident, i)));
+            offloaded[i] = (set >> i & 1) != 0;
+            can = can && !(offloaded[i] && (problem.host_seconds[i] < 0 || !reads_streamed(p, resident, i)));
         }
         if (can) {
             trm_residency r;
@@ -351,13 +351,13 @@ static void processors_take_what_helps(void **unused)
 {
     (void)unused;
     uint64_t state = test_seed();
-    int32_t exact = 0, near = 0, hosting = 0;
+    int32_t exact = 0, near = 0, offloading = 0;
     enum { COUNT = 150, FEW = 9 };
     for (int32_t n = 0; n < COUNT; n++) {
         case_of p;
         trm_residency r, small;
         double host_seconds[MOST_LAYERS];
-        bool hosted[MOST_LAYERS];
+        bool offloaded[MOST_LAYERS];
         do {
             make_case(&state, &p);
         } while (p.problem.n_layers > FEW);
@@ -371,16 +371,16 @@ static void processors_take_what_helps(void **unused)
         }
         p.problem.host_seconds = host_seconds;
         assert_ok(trm_residency_plan(&p.problem, &r));
-        assert_ok(trm_residency_host(&p.problem, r.resident, -1, hosted));
+        assert_ok(trm_residency_host(&p.problem, r.resident, -1, offloaded));
         trm_residency_problem problem = p.problem;
-        problem.hosted = hosted;
+        problem.offloaded = offloaded;
         problem.largest_seconds = NULL;
         assert_ok(trm_residency_of(&problem, r.resident, &small));
         check_fetches(&p, &small);
         size_t bytes = 0;
         for (int32_t i = 0; i < p.problem.n_uses; i++) {
             const trm_residency_use *use = &p.uses[i];
-            bool is = hosted[use->layer];
+            bool is = offloaded[use->layer];
             assert_false(is && host_seconds[use->layer] < 0);
             assert_true(!is || small.use_fetch[i] < 0);
             bytes += is && !r.resident[use->weight] && !use->in_place ? p.bytes[use->weight] : 0;
@@ -390,12 +390,12 @@ static void processors_take_what_helps(void **unused)
         double best = try_all_hosted(&p, r.resident);
         exact += small.seconds <= best * (1 + 1e-9);
         near += small.seconds <= best * 1.05;
-        hosting += bytes > 0;
+        offloading += bytes > 0;
         trm_residency_fini(&small);
         trm_residency_fini(&r);
     }
-    print_message("%d of %d choices are the best, %d within 5 %%, %d host\n", exact, COUNT, near, hosting);
-    assert_true(exact >= COUNT * 92 / 100 && near >= COUNT * 96 / 100 && hosting > COUNT / 8);
+    print_message("%d of %d choices are the best, %d within 5 %%, %d host\n", exact, COUNT, near, offloading);
+    assert_true(exact >= COUNT * 92 / 100 && near >= COUNT * 96 / 100 && offloading > COUNT / 8);
 }
 
 /* Weights that stay and layers that processors run, chosen together: against all choices of both. */
@@ -409,7 +409,7 @@ static void both_are_chosen_together(void **unused)
         case_of p;
         trm_residency r, small;
         double host_seconds[MOST_LAYERS], rate = (double)(1 + test_random_below(&state, 30)) * 1e4, best = 1e300;
-        bool hosted[MOST_LAYERS], resident[MOST_WEIGHTS];
+        bool offloaded[MOST_LAYERS], resident[MOST_WEIGHTS];
         do {
             make_case(&state, &p);
         } while (p.problem.n_layers > FEW || p.problem.n_weights > FEW);
@@ -422,9 +422,9 @@ static void both_are_chosen_together(void **unused)
         p.problem.host_seconds = host_seconds;
         assert_ok(trm_residency_plan(&p.problem, &r));
         const double before = try_all_hosted(&p, r.resident);
-        assert_ok(trm_residency_host_jointly(&p.problem, r.resident, hosted));
+        assert_ok(trm_residency_host_jointly(&p.problem, r.resident, offloaded));
         trm_residency_problem problem = p.problem;
-        problem.hosted = hosted;
+        problem.offloaded = offloaded;
         problem.largest_seconds = NULL;
         assert_ok(trm_residency_of(&problem, r.resident, &small));
         assert_true(small.resident_bytes <= problem.budget);
@@ -482,11 +482,11 @@ static void processors_and_link_share(void **unused)
                                          .budget = all / 100 * (size_t)kept,
                                          .ring_limit = SIZE_MAX};
         trm_residency r, small;
-        bool hosted[N];
+        bool offloaded[N];
         assert_ok(trm_residency_plan(&problem, &r));
         for (int32_t share = 0; share < 2; share++) { /* a share that was asked for, then by the time */
-            assert_ok(trm_residency_host(&problem, r.resident, share == 0 ? 0.5 : -1, hosted));
-            problem.hosted = hosted;
+            assert_ok(trm_residency_host(&problem, r.resident, share == 0 ? 0.5 : -1, offloaded));
+            problem.offloaded = offloaded;
             assert_ok(trm_residency_of(&problem, r.resident, &small));
             size_t left = all - r.resident_bytes;
             double bound = (double)left / (link + host) + (double)r.resident_bytes / 3.9e12;

@@ -143,20 +143,20 @@ static void dawdle(uint64_t *state)
 }
 
 /* What a layer reads is what is stored, from the first to the last moment it may look. */
-static void check_layer(const weights *w, const trm_residency *r, const trm_ring *ring, int32_t program, int32_t layer)
+static void check_layer(const weights *w, const trm_residency *r, const trm_ring *ring, int32_t schedule, int32_t layer)
 {
     for (int32_t i = 0; i < w->problem.n_uses; i++) {
         if (w->uses[i].layer == layer && r->use_fetch[i] >= 0) {
             int32_t weight = w->uses[i].weight;
-            assert_memory_equal(trm_ring_slot(ring, program, r->use_fetch[i]), w->stored[weight], w->bytes[weight]);
+            assert_memory_equal(trm_ring_slot(ring, schedule, r->use_fetch[i]), w->stored[weight], w->bytes[weight]);
         }
     }
 }
 
-static void run_step(uint64_t *state, const weights *w, const trm_residency *r, trm_ring *ring, int32_t program,
+static void run_step(uint64_t *state, const weights *w, const trm_residency *r, trm_ring *ring, int32_t schedule,
                      trm_stream *stream, int32_t layers)
 {
-    assert_ok(trm_ring_begin(ring, program, stream));
+    assert_ok(trm_ring_begin(ring, schedule, stream));
     for (int32_t layer = 0; layer < layers; layer++) {
         bool waits, fetches = false;
         for (int32_t k = r->n_carried; k < r->n_fetches; k++) {
@@ -164,9 +164,9 @@ static void run_step(uint64_t *state, const weights *w, const trm_residency *r, 
         }
         assert_ok(trm_ring_before(ring, layer, stream, &waits));
         assert_int_equal(waits, fetches);
-        check_layer(w, r, ring, program, layer);
+        check_layer(w, r, ring, schedule, layer);
         dawdle(state);
-        check_layer(w, r, ring, program, layer);
+        check_layer(w, r, ring, schedule, layer);
         assert_ok(trm_ring_after(ring, layer, stream));
     }
     if (layers == w->problem.n_layers) {
@@ -213,7 +213,7 @@ static void layers_find_their_weights(void **unused)
     drop_packed(&w);
 }
 
-/* Steps of two programs in turn, in any order, some of which fail: one that fetches all, and one some of whose layers
+/* Steps of two schedules in turn, in any order, some of which fail: one that fetches all, and one some of whose layers
  * read their weights elsewhere. */
 static void programs_take_turns(void **unused)
 {
@@ -222,8 +222,8 @@ static void programs_take_turns(void **unused)
     int32_t different = 0, both_carry = 0;
     static weights w;
     for (int32_t n = 0; n < 120; n++) {
-        trm_residency programs[2];
-        bool hosted[MOST_LAYERS];
+        trm_residency schedules[2];
+        bool offloaded[MOST_LAYERS];
         const double host_seconds[MOST_LAYERS] = {0};
         trm_ring *ring;
         trm_stream *stream;
@@ -233,24 +233,24 @@ static void programs_take_turns(void **unused)
             w.in_files[i] = false;
         }
         for (int32_t i = 0; i < MOST_LAYERS; i++) {
-            hosted[i] = test_random_below(&state, 3) == 0;
+            offloaded[i] = test_random_below(&state, 3) == 0;
         }
-        assert_ok(trm_residency_plan(&w.problem, &programs[0]));
+        assert_ok(trm_residency_plan(&w.problem, &schedules[0]));
         w.problem.host_seconds = host_seconds;
-        w.problem.hosted = hosted;
-        assert_ok(trm_residency_of(&w.problem, programs[0].resident, &programs[1]));
-        const trm_residency *const both[2] = {&programs[0], &programs[1]};
+        w.problem.offloaded = offloaded;
+        assert_ok(trm_residency_of(&w.problem, schedules[0].resident, &schedules[1]));
+        const trm_residency *const both[2] = {&schedules[0], &schedules[1]};
         assert_ok(trm_stream_create(device, &stream));
         assert_ok(trm_ring_create(device, both, 2, w.bytes, w.addresses, NULL, NULL, &ring));
-        different += programs[1].n_fetches < programs[0].n_fetches;
-        both_carry += programs[0].n_carried > 0 && programs[1].n_carried > 0;
+        different += schedules[1].n_fetches < schedules[0].n_fetches;
+        both_carry += schedules[0].n_carried > 0 && schedules[1].n_carried > 0;
         for (int32_t step = 0; step < 8; step++) {
-            int32_t program = (int32_t)test_random_below(&state, 2), all = w.problem.n_layers;
+            int32_t schedule = (int32_t)test_random_below(&state, 2), all = w.problem.n_layers;
             int32_t layers = test_random_below(&state, 4) == 0 ? (int32_t)test_random_below(&state, all) : all;
-            run_step(&state, &w, &programs[program], ring, program, stream, layers);
+            run_step(&state, &w, &schedules[schedule], ring, schedule, stream, layers);
         }
-        trm_residency_fini(&programs[0]);
-        trm_residency_fini(&programs[1]);
+        trm_residency_fini(&schedules[0]);
+        trm_residency_fini(&schedules[1]);
         trm_ring_destroy(ring);
         trm_stream_destroy(stream);
     }

@@ -284,7 +284,7 @@ static trm_status gather_times(bench *b)
         b->ranks != NULL ? TRM_OK : trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the times of the ranks");
     TRM_TRY(trm_world_all_ok(b->onnx.job.world, status));
     const trm_collective_params gather = {.op = TRM_ALL_GATHER};
-    return trm_world_exchange(b->onnx.job.world, &gather, TRM_F64, &mine, b->ranks, sizeof(mine) / sizeof(double),
+    return trm_world_collective(b->onnx.job.world, &gather, TRM_F64, &mine, b->ranks, sizeof(mine) / sizeof(double),
                               false);
 }
 

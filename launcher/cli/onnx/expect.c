@@ -250,7 +250,7 @@ static trm_dtype coarsest_of(const onnx_job *j)
 static trm_status gather(const onnx_job *j, const void *mine, void *all, size_t size)
 {
     const trm_collective_params params = {.op = TRM_ALL_GATHER};
-    return trm_world_exchange(j->job.world, &params, TRM_U8, mine, all, size, false);
+    return trm_world_collective(j->job.world, &params, TRM_U8, mine, all, size, false);
 }
 
 trm_status onnx_expect_open(onnx_expect *e, const onnx_job *j)

@@ -1,0 +1,160 @@
+/* Decode steps ahead of the host. */
+#include "dist/llm/async_step.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "dist/llm/generator.h"
+#include "kernels/sample.h"
+
+static int32_t next_turn(const trm_async_step *ahead)
+{
+    return (ahead->turn + 1) % TRM_ASYNC_STEP_TURNS;
+}
+
+trm_status trm_async_step_init(trm_generator *g)
+{
+    trm_async_step *ahead = &g->ahead;
+    const size_t n = (size_t)g->max_sequences;
+    ahead->n_cached = calloc(n, sizeof(*ahead->n_cached));
+    ahead->tokens = calloc(n, sizeof(*ahead->tokens));
+    if (ahead->n_cached == NULL || ahead->tokens == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate steps ahead of %d sequences", g->max_sequences);
+    }
+    for (int32_t i = 0; i < TRM_ASYNC_STEP_TURNS; i++) {
+        void *memory;
+        TRM_TRY(trm_event_create(g->world->device, &ahead->ends[i]));
+        TRM_TRY(trm_device_alloc_host(g->world->device, n * sizeof(int32_t), &memory));
+        ahead->chosen[i] = memory;
+    }
+    return TRM_OK;
+}
+
+void trm_async_step_fini(trm_generator *g)
+{
+    trm_async_step *ahead = &g->ahead;
+    for (int32_t i = 0; i < TRM_ASYNC_STEP_TURNS; i++) {
+        trm_event_destroy(ahead->ends[i]);
+        trm_device_free_host(g->world->device, ahead->chosen[i]);
+    }
+    free(ahead->n_cached);
+    free(ahead->tokens);
+    *ahead = (trm_async_step){0};
+}
+
+static int32_t *table_row(trm_generator *g, int32_t sequence)
+{
+    int32_t *table = trm_context_staging(g->context, g->block_table);
+    return table + (size_t)sequence * (size_t)g->blocks_per_sequence;
+}
+
+bool trm_async_step_applies(const trm_generator *generator, const trm_step_sequence *sequences, int32_t n)
+{
+    trm_generator *g = (trm_generator *)(uintptr_t)generator;
+    const trm_async_step *ahead = &g->ahead;
+    trm_sample_mode mode = g->sampler.least_mode;
+    bool same = ahead->step != NULL && n == ahead->n;
+    for (int32_t i = 0; same && i < n; i++) {
+        const trm_step_sequence *s = &sequences[i];
+        const size_t blocks = (size_t)(s->n_cached / TRM_KV_BLOCK_SIZE + 1);
+        same = s->n_tokens == 1 && s->n_choices == 1 && s->n_targets + s->n_hidden == 0 &&
+               s->n_cached == ahead->n_cached[i] && s->tokens[0] == ahead->tokens[i] &&
+               memcmp(s->blocks, table_row(g, i), blocks * sizeof(*s->blocks)) == 0;
+        trm_sample_mode own = same ? trm_choice_mode(&s->choices[0]) : mode;
+        mode = own > mode ? own : mode;
+    }
+    return same && mode == ahead->mode;
+}
+
+trm_status trm_async_step_settle(trm_generator *g)
+{
+    trm_async_step *ahead = &g->ahead;
+    if (ahead->step == NULL) {
+        return TRM_OK;
+    }
+    ahead->step = NULL;
+    ahead->n_vain++;
+    return trm_world_await(g->world, ahead->ends[next_turn(ahead)], "a step");
+}
+
+/* The step before's tokens become this one's, and their tokens are chosen. */
+static trm_status enqueue(trm_generator *g, int64_t sequences, trm_sample_mode mode)
+{
+    trm_context *context = g->context;
+    trm_sampler *sampler = &g->sampler;
+    const trm_sample_advance_args advance = {
+        .rows = sequences,
+        .chosen = sampler->chosen,
+        .token_ids = trm_context_view(context, g->token_ids).data,
+        .positions = trm_context_view(context, g->positions).data,
+        .lengths = trm_context_view(context, g->sequence_lengths).data,
+        .rope_lengths = g->rope_lengths == NULL ? NULL : trm_context_view(context, g->rope_lengths).data,
+        .parameters = mode == TRM_SAMPLE_GREEDY ? NULL : sampler->rows};
+    TRM_TRY(trm_sample_advance(context->stream, &advance));
+    TRM_TRY(trm_context_enqueue_again(context));
+    TRM_TRY(trm_sampler_enqueue(sampler, context->stream, trm_context_view(context, g->logits).data, 0,
+                                (int32_t)sequences, mode));
+    return trm_generator_agree_on_tokens(g, (int32_t)sequences);
+}
+
+static trm_status capture(trm_generator *g, trm_graph_bucket *step, trm_sample_mode mode)
+{
+    char cause[512] = "";
+    trm_graph_exec *made = NULL;
+    TRM_TRY(trm_stream_begin_capture(g->context->stream));
+    trm_status status = enqueue(g, step->form.sequences, mode);
+    if (status != TRM_OK) { /* ending the capture will fail too, and that is not the cause */
+        strncpy(cause, trm_last_error(), sizeof(cause) - 1);
+    }
+    trm_status ended = trm_stream_end_capture(g->context->stream, &made);
+    if (status != TRM_OK) {
+        trm_graph_exec_destroy(made);
+        return trm_fail(status, "%s", cause);
+    }
+    TRM_TRY(ended);
+    step->aheads[mode] = made;
+    return TRM_OK;
+}
+
+/* What the tables on the device lack of the blocks of the step's tokens. A copy of the staged tables may be on its way
+ * meanwhile: only entries behind the keys of the step under way change, which it does not read, and this copy follows.
+ */
+static trm_status upload_blocks(trm_generator *g, const trm_step_sequence *sequences, int32_t n)
+{
+    bool changed = false;
+    for (int32_t i = 0; i < n; i++) {
+        const int64_t last = (sequences[i].n_cached + 1) / TRM_KV_BLOCK_SIZE;
+        int32_t *entry = table_row(g, i) + last;
+        changed = changed || *entry != sequences[i].blocks[last];
+        *entry = sequences[i].blocks[last];
+    }
+    const size_t bytes = (size_t)n * (size_t)g->blocks_per_sequence * sizeof(int32_t);
+    return changed ? trm_stream_upload(g->context->stream, trm_context_view(g->context, g->block_table).data,
+                                       table_row(g, 0), bytes)
+                   : TRM_OK;
+}
+
+trm_status trm_async_step_enqueue(trm_generator *g, trm_graph_bucket *step, trm_sample_mode mode,
+                                  const trm_step_sequence *sequences, int32_t n)
+{
+    trm_async_step *ahead = &g->ahead;
+    trm_stream *stream = g->context->stream;
+    const int32_t turn = next_turn(ahead);
+    const bool captures = trm_device_backend(g->world->device) == TRM_BACKEND_CUDA;
+    TRM_TRY(upload_blocks(g, sequences, n));
+    if (captures && step->aheads[mode] == NULL) {
+        TRM_TRY(capture(g, step, mode));
+    }
+    TRM_TRY(captures ? trm_context_launch(g->context, step->aheads[mode], step->schedule)
+                     : enqueue(g, step->form.sequences, mode));
+    TRM_TRY(trm_stream_download(stream, ahead->chosen[turn], g->sampler.chosen, (size_t)n * sizeof(int32_t)));
+    TRM_TRY(trm_event_record(ahead->ends[turn], stream));
+    ahead->step = step;
+    ahead->mode = mode;
+    ahead->n = n;
+    for (int32_t i = 0; i < n; i++) {
+        ahead->n_cached[i] = sequences[i].n_cached + 1;
+    }
+    return TRM_OK;
+}

@@ -1,0 +1,709 @@
+/* Making a generator: shapes, the size of the cache, memory, and warming up. */
+#include "dist/llm/generator.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/recorder.h"
+#include "base/unit.h"
+#include "graph/memory_plan.h"
+
+/* Left free on a GPU for the CUDA context's own growth, captured steps, NCCL and cuBLAS. */
+#define CUDA_RESERVE ((size_t)1 << 30)
+/* Steps of at least so many tokens run in lanes: shorter ones are over before the host has enqueued twice the layers.
+ */
+#define LANE_TOKENS              1024
+#define DEFAULT_STEP_TOKENS_CUDA 8192
+/* With nothing resident a step hides the link from about 14000 tokens on (docs/performance.md). */
+#define STREAMING_STEP_TOKENS_CUDA 16384
+#define DEFAULT_STEP_TOKENS_HOST   512
+#define MOST_SEQUENCES             65536
+/* Rows of logits for drafted tokens in a step: more sequences than that fill a step by themselves. */
+#define MOST_DRAFT_ROWS 128
+#define DEFAULT_DRAFT   7
+#define WARM_PROMPT     64 /* tokens of the prompt that warms up: more than products of a few rows take */
+
+static trm_status check_options(const trm_generator_options *options)
+{
+    if (options == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "generator options are NULL: use TRM_GENERATOR_OPTIONS_INIT");
+    }
+    if (options->size != sizeof(*options)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "generator options have size %zu, expected %zu: use TRM_GENERATOR_OPTIONS_INIT", options->size,
+                 sizeof(*options));
+    }
+    return TRM_OK;
+}
+
+/* While weights are on their way, twice the tokens cost nothing; more than there can be in all need no room. */
+static int32_t streaming_step_tokens(const trm_generator *g)
+{
+    int64_t all = g->max_context * g->max_sequences;
+    return all < STREAMING_STEP_TOKENS_CUDA ? (int32_t)all : STREAMING_STEP_TOKENS_CUDA;
+}
+
+static trm_status choose_draft(trm_generator *g, const trm_generator_options *options)
+{
+    const trm_speculation *wanted = &options->speculation;
+    if (wanted->kind < TRM_SPECULATION_OFF || wanted->kind > TRM_SPECULATION_AUTO || wanted->tokens < 0 ||
+        wanted->tokens > TRM_MAX_DRAFT) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "speculation is of kind %d with %d tokens, expected off, lookup or auto and at most %d tokens",
+                 (int)wanted->kind, wanted->tokens, TRM_MAX_DRAFT);
+    }
+    g->speculation = *wanted;
+    g->max_rows = g->max_sequences;
+    if (wanted->kind != TRM_SPECULATION_OFF) {
+        g->speculation.tokens = wanted->tokens > 0                     ? wanted->tokens
+                                : wanted->kind == TRM_SPECULATION_AUTO ? TRM_MAX_DRAFT
+                                                                       : DEFAULT_DRAFT;
+        int64_t rows = (int64_t)g->max_sequences * g->speculation.tokens;
+        g->max_rows += rows < MOST_DRAFT_ROWS ? (int32_t)rows : MOST_DRAFT_ROWS;
+    }
+    return TRM_OK;
+}
+
+static trm_status choose_limits(trm_generator *g, const trm_generator_options *options, trm_backend backend)
+{
+    bool cuda = backend == TRM_BACKEND_CUDA;
+    int64_t longest = g->info.context_length;
+    if (options->max_context < 0 || options->max_sequences < 0 || options->max_step_tokens < 0 ||
+        options->cache_tokens < 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "context, sequences, step tokens and cache must not be negative");
+    }
+    if (longest > 0 && options->max_context > longest) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a context of %lld tokens was asked for, the model has %lld",
+                 (long long)options->max_context, (long long)longest);
+    }
+    g->max_context = options->max_context > 0 ? options->max_context : longest > 0 ? longest : 4096;
+    if (g->max_context > INT32_MAX - TRM_KV_BLOCK_SIZE || options->max_sequences > MOST_SEQUENCES) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "%d sequences of %lld tokens were asked for, expected at most %d sequences of %d tokens",
+                 options->max_sequences, (long long)g->max_context, MOST_SEQUENCES, INT32_MAX - TRM_KV_BLOCK_SIZE);
+    }
+    g->max_sequences = options->max_sequences > 0 ? options->max_sequences : 1;
+    g->tune = options->tune;
+    g->cache_tokens = options->cache_tokens;
+    bool streams = options->weight_budget.kind > TRM_WEIGHT_BUDGET_AUTO;
+    g->max_step_tokens = options->max_step_tokens > 0 ? options->max_step_tokens
+                         : !cuda                      ? DEFAULT_STEP_TOKENS_HOST
+                         : streams                    ? streaming_step_tokens(g)
+                                                      : DEFAULT_STEP_TOKENS_CUDA;
+    TRM_TRY(choose_draft(g, options));
+    if (g->max_step_tokens < g->max_rows) {
+        g->max_step_tokens = g->max_rows;
+    }
+    int64_t blocks = (g->max_context + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE;
+    if (blocks > INT32_MAX / g->max_sequences) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%d sequences of %lld tokens are more than a cache can number",
+                 g->max_sequences, (long long)g->max_context);
+    }
+    g->blocks_per_sequence = (int32_t)blocks;
+    return TRM_OK;
+}
+
+static bool is_state_of_unknown_size(const trm_tensor *tensor)
+{
+    return tensor->role == TRM_TENSOR_STATE && tensor->dims.n > 0 && tensor->dims.d[0] < 0;
+}
+
+static trm_status build_plan(trm_generator *g, trm_network *network, const trm_build_options *wanted, trm_plan **plan)
+{
+    int32_t n_bounds = 0;
+    trm_shape_bound *bounds = calloc((size_t)network->n_tensors + 1, sizeof(*bounds));
+    if (bounds == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the bounds of a network");
+    }
+    const trm_shape_bound inputs[] = {
+        {.tensor = "token_ids", .max = trm_dims1(g->max_step_tokens)},
+        {.tensor = "positions", .max = trm_dims1(g->max_step_tokens)},
+        {.tensor = "rope_lengths", .max = trm_dims1(g->max_step_tokens)},
+        {.tensor = "sequence_starts", .max = trm_dims1(g->max_sequences + 1)},
+        {.tensor = "sequence_lengths", .max = trm_dims1(g->max_sequences)},
+        {.tensor = "block_table", .max = trm_dims2(g->max_sequences, g->blocks_per_sequence)},
+        {.tensor = "logit_rows", .max = trm_dims1(g->max_rows)},
+    };
+    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
+        if (trm_network_find_tensor(network, inputs[i].tensor) != NULL) {
+            bounds[n_bounds++] = inputs[i];
+        }
+    }
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        if (is_state_of_unknown_size(tensor)) {
+            bounds[n_bounds] = (trm_shape_bound){.tensor = tensor->name, .max = tensor->dims};
+            bounds[n_bounds++].max.d[0] = 1;
+        }
+    }
+    trm_build_options options = *wanted;
+    options.bounds = bounds;
+    options.n_bounds = n_bounds;
+    trm_status status = trm_build(network, &options, plan);
+    free(bounds);
+    return status;
+}
+
+/* Whether long steps run in lanes: where exchanges take the GPU's time and not the host's. Streamed weights would come
+ * once for each lane. */
+static bool wants_lanes(const trm_generator *g, const trm_plan *plan)
+{
+    return plan->backend == TRM_BACKEND_CUDA && plan->streaming == NULL && g->max_step_tokens >= LANE_TOKENS &&
+           (plan->mesh.size[TRM_AXIS_TP] > 1 || plan->mesh.size[TRM_AXIS_PP] > 1);
+}
+
+/* Tokens of a lane at most, unless a sequence cannot be cut. */
+static int64_t lane_rows(const trm_generator *g)
+{
+    return (g->max_step_tokens + 1) / 2 + TRM_MICROBATCH_GRAIN;
+}
+
+/* Device memory of the second lane: inputs, activations and workspace once more, and what travels. */
+static size_t lane_bytes(const trm_generator *g, const trm_plan *plan)
+{
+    return wants_lanes(g, plan) ? plan->input_bytes + plan->activation_bytes + plan->workspace_bytes +
+                                      trm_microbatch_sums_bytes(plan, g->world->communicator, lane_rows(g))
+                                : 0;
+}
+
+/* On a GPU there is a way out, if nobody has taken it yet: weights in host memory. */
+static trm_status fail_without_memory(const trm_generator *g, const trm_plan *plan, const trm_memory_plan *need,
+                                      const trm_device_info *info, size_t others, int64_t blocks)
+{
+    double cache = (double)blocks * (double)need->state; /* which is of one block */
+    bool may_stream = info->backend == TRM_BACKEND_CUDA && plan->streaming == NULL;
+    const trm_unit unit = trm_unit_of((double)others + cache);
+    TRM_FAIL(
+        TRM_ERROR_OUT_OF_MEMORY,
+        "rank %d needs %.3f %s of memory on %s (weights %.3f, staging %.3f, cache of %lld tokens %.3f, activations "
+        "%.3f, workspace and reserve %.3f), %s of %s are free%s",
+        g->world->rank, ((double)others + cache) / unit.bytes, unit.name, info->name,
+        (double)need->weights / unit.bytes, (double)need->staging / unit.bytes, (long long)(blocks * TRM_KV_BLOCK_SIZE),
+        cache / unit.bytes, (double)need->activations / unit.bytes,
+        (double)(others - need->weights - need->staging - need->activations) / unit.bytes,
+        trm_size_text((double)info->memory_free).text, trm_size_text((double)info->memory_total).text,
+        may_stream ? "; with a weight budget (auto) what does not fit streams from host memory" : "");
+}
+
+/* Blocks for all the sequences, or as many as were asked for, but for one sequence at least. */
+static int64_t wanted_blocks(const trm_generator *g)
+{
+    if (g->cache_tokens == 0) {
+        return (int64_t)g->max_sequences * g->blocks_per_sequence;
+    }
+    int64_t blocks = g->cache_tokens / TRM_KV_BLOCK_SIZE;
+    blocks = blocks < INT32_MAX ? blocks : INT32_MAX;
+    return blocks > g->blocks_per_sequence ? blocks : g->blocks_per_sequence;
+}
+
+/* An automatic weight budget: weights take what activations and a cache of the wanted size leave. If the size was not
+ * asked for, that is at most a quarter of the memory. */
+static trm_status fit_weights(const trm_generator *g, trm_plan *plan, bool fixed, size_t memory)
+{
+    trm_memory_plan need;
+    trm_plan_memory(plan, &need);
+    size_t cache = need.state * (size_t)wanted_blocks(g); /* need.state is of one block */
+    cache = !fixed && cache > memory / 4 ? memory / 4 : cache;
+    size_t others = g->sampler.bytes + need.activations + need.workspace + cache;
+    return trm_streaming_fit(plan, memory > others ? memory - others : 0);
+}
+
+/* How many blocks the cache of this rank is to have: as many as are wanted, or as memory holds. `fixed`: the context
+ * was asked for, so less is an error. */
+static trm_status count_blocks(trm_generator *g, trm_plan *plan, bool fixed, int64_t *blocks)
+{
+    trm_device_info info;
+    TRM_TRY(trm_device_get_info(g->world->device, &info));
+    trm_stream *stream;
+    TRM_TRY(trm_stream_create(g->world->device, &stream));
+    g->sampler.bytes = trm_sampler_bytes(stream, g->max_rows, g->max_sequences, g->vocab);
+    trm_stream_destroy(stream);
+    size_t reserve = CUDA_RESERVE;
+    if (info.backend == TRM_BACKEND_HOST) { /* the ranks of one machine share its memory */
+        trm_world_share_memory(g->world, &info, &reserve);
+    }
+    TRM_TRY(fit_weights(g, plan, fixed, info.memory_free > reserve ? info.memory_free - reserve : 0));
+    trm_memory_plan need;
+    trm_plan_memory(plan, &need);
+    size_t others = g->sampler.bytes + lane_bytes(g, plan) + need.total - need.state + reserve;
+    size_t room = info.memory_free > others ? info.memory_free - others : 0;
+    int64_t wanted = wanted_blocks(g);
+    int64_t least = g->cache_tokens > 0 ? (fixed ? g->blocks_per_sequence : 1) : fixed ? wanted : g->max_sequences;
+    size_t held = need.state > 0 ? room / need.state : info.memory_free > others ? (size_t)wanted : 0;
+    *blocks = held < (size_t)wanted ? (int64_t)held : wanted;
+    return *blocks < least ? fail_without_memory(g, plan, &need, &info, others, least) : TRM_OK;
+}
+
+/* Gives the cache the blocks that every rank has memory for. */
+static trm_status size_cache(trm_generator *g, trm_plan *plan, int64_t blocks)
+{
+    int64_t sequences = g->cache_tokens > 0 ? 1 : g->max_sequences; /* that have room at the same time for certain */
+    if (blocks < sequences * g->blocks_per_sequence) {
+        g->blocks_per_sequence = (int32_t)(blocks / sequences);
+        g->max_context = (int64_t)g->blocks_per_sequence * TRM_KV_BLOCK_SIZE;
+        if (g->world->rank == 0) {
+            TRM_WARN("memory holds %lld tokens for each of %d sequences, not the model's %lld",
+                     (long long)g->max_context, g->max_sequences, (long long)g->info.context_length);
+        }
+    }
+    g->n_blocks = (int32_t)blocks;
+    return trm_plan_set_state_blocks(plan, blocks);
+}
+
+static trm_status find_tensors(trm_generator *g)
+{
+    trm_network *network = g->engine->plan->network;
+    const struct {
+        const char *name;
+        const trm_tensor **tensor;
+    } inputs[] = {
+        {"token_ids", &g->token_ids},
+        {"positions", &g->positions},
+        {"sequence_starts", &g->sequence_starts},
+        {"sequence_lengths", &g->sequence_lengths},
+        {"block_table", &g->block_table},
+        {"logit_rows", &g->logit_rows},
+        {"rope_lengths", &g->rope_lengths},
+        {"logits", &g->logits},
+    };
+    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
+        *inputs[i].tensor = trm_network_find_tensor(network, inputs[i].name);
+    }
+    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
+        if (*inputs[i].tensor == NULL && inputs[i].tensor != &g->rope_lengths) {
+            TRM_FAIL(TRM_ERROR_INTERNAL, "the model's network has no %s", inputs[i].name);
+        }
+    }
+    if (g->hidden_name[0] != '\0') {
+        g->hidden = trm_network_find_tensor(network, g->hidden_name);
+        if (g->hidden == NULL || g->hidden->dims.n != 2 || g->hidden->dims.d[1] < 1) {
+            TRM_FAIL(TRM_ERROR_INTERNAL, "the rank's network has no %s", g->hidden_name);
+        }
+    }
+    return TRM_OK;
+}
+
+/* Dims of a decode step of `b` tokens of `n` sequences, for the plan's workspace. */
+static trm_status cover_decode(trm_generator *g, trm_plan *plan, int32_t b, int32_t n)
+{
+    trm_dims *dims = calloc((size_t)plan->network->n_tensors + 1, sizeof(*dims));
+    if (dims == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate dims");
+    }
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        const trm_tensor *tensor = plan->network->tensors[i];
+        if (tensor->role != TRM_TENSOR_INPUT) {
+            continue;
+        }
+        dims[i] = strcmp(tensor->name, "sequence_starts") == 0    ? trm_dims1(n + 1)
+                  : strcmp(tensor->name, "block_table") == 0      ? trm_dims2(n, g->blocks_per_sequence)
+                  : strcmp(tensor->name, "sequence_lengths") == 0 ? trm_dims1(n)
+                                                                  : trm_dims1(b);
+    }
+    trm_status status = trm_plan_cover(plan, dims);
+    free(dims);
+    return status;
+}
+
+/* The same for steps that verify drafts. */
+static trm_status warm_up_drafts(trm_generator *g, const trm_step_sequence *decode, const trm_sampling_row *choice,
+                                 int32_t *chosen)
+{
+    int32_t tokens[TRM_MAX_DRAFT + 1] = {0};
+    trm_sampling_row choices[TRM_MAX_DRAFT + 1];
+    for (int32_t i = 0; i < TRM_MAX_DRAFT + 1; i++) {
+        choices[i] = *choice;
+    }
+    for (int32_t i = 0; i < g->captured.n_draft; i++) {
+        trm_step_sequence sequence = *decode;
+        sequence.tokens = tokens;
+        sequence.choices = choices;
+        sequence.n_tokens = sequence.n_choices = g->captured.fixed[g->captured.n_decode + i].form.tokens;
+        if (sequence.n_tokens <= g->max_context) {
+            TRM_TRY(trm_generator_step(g, &sequence, 1, chosen));
+        }
+    }
+    return TRM_OK;
+}
+
+/* A step of a short prompt: libraries and the kernels of prompts are loaded at their first use. While weights stream it
+ * would bring all of them. */
+static trm_status warm_up_prompts(trm_generator *g, const trm_step_sequence *decode, int32_t *chosen)
+{
+    int32_t tokens[WARM_PROMPT] = {0};
+    trm_step_sequence sequence = *decode;
+    int64_t n = WARM_PROMPT < g->max_context ? WARM_PROMPT : g->max_context;
+    sequence.tokens = tokens;
+    sequence.n_tokens = (int32_t)(n < g->max_step_tokens ? n : g->max_step_tokens);
+    return g->engine->plan->streaming == NULL ? trm_generator_step(g, &sequence, 1, chosen) : TRM_OK;
+}
+
+/* Tunes and captures the greedy decode step of every bucket. Steps that draw are captured at their first use: they need
+ * no tuning then. */
+static trm_status warm_up(trm_generator *g)
+{
+    if (trm_device_backend(g->world->device) != TRM_BACKEND_CUDA) {
+        return TRM_OK;
+    }
+    int32_t *blocks = calloc((size_t)g->blocks_per_sequence, sizeof(*blocks));
+    trm_step_sequence *sequences = calloc((size_t)g->max_sequences, sizeof(*sequences));
+    int32_t *chosen = calloc((size_t)g->max_rows, sizeof(*chosen));
+    trm_status status = TRM_OK;
+    if (blocks == NULL || sequences == NULL || chosen == NULL) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the warm-up");
+    }
+    static const int32_t token = 0;
+    static const trm_serving_sampling greedy = {.base = TRM_SAMPLING_INIT, .typical_p = 1.0f};
+    static const trm_sampling_row choice = {.sampling = &greedy, .logprobs = -1};
+    status = trm_world_all_ok(g->world, status); /* the steps are collective */
+    for (int32_t i = 0; status == TRM_OK && i < g->max_sequences; i++) {
+        sequences[i] =
+            (trm_step_sequence){.tokens = &token, .n_tokens = 1, .blocks = blocks, .choices = &choice, .n_choices = 1};
+    }
+    for (int32_t i = 0; status == TRM_OK && i < g->captured.n_decode; i++) {
+        status = trm_generator_step(g, sequences, g->captured.fixed[i].form.sequences, chosen);
+    }
+    if (status == TRM_OK) {
+        status = warm_up_drafts(g, sequences, &choice, chosen);
+    }
+    if (status == TRM_OK) {
+        status = warm_up_prompts(g, sequences, chosen);
+    }
+    free(blocks);
+    free(sequences);
+    free(chosen);
+    return status;
+}
+
+/* Makes what goes into the product of the logits an output. */
+static trm_status mark_hidden(trm_generator *g, trm_network *network)
+{
+    const trm_layer *layer = network->outputs[0]->producer;
+    while (layer != NULL && layer->desc.kind != TRM_LAYER_MATMUL && layer->desc.kind != TRM_LAYER_DEQUANT_MATMUL) {
+        layer = layer->inputs[0]->producer;
+    }
+    if (layer == NULL || layer->inputs[0]->producer == NULL || layer->inputs[0]->dims.n != 2) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "the model's logits are no product of hidden states: it has no embeddings");
+    }
+    trm_tensor *hidden = layer->inputs[0];
+    int length = snprintf(g->hidden_name, sizeof(g->hidden_name), "%s", hidden->name);
+    if (length < 0 || (size_t)length >= sizeof(g->hidden_name)) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "the name of the model's hidden states is too long: %s", hidden->name);
+    }
+    return trm_network_mark_output(network, hidden);
+}
+
+/* Ranks of a generator make every step together, so they may share; weights that processors read are fetched by none.
+ */
+static trm_weight_sharing choose_sharing(const trm_weight_budget *budget)
+{
+    return budget->sharing != TRM_WEIGHT_SHARING_AUTO ? budget->sharing
+           : trm_wants_share(budget)                  ? TRM_WEIGHT_SHARING_OFF
+                                                      : TRM_WEIGHT_SHARING_ON;
+}
+
+/* The model's network, partitioned and planned with a cache of one block. */
+static trm_status plan_model(trm_generator *g, const trm_generator_options *options, const trm_build_options *build,
+                             trm_plan **plan)
+{
+    trm_model_get_info(g->model, &g->info);
+    g->vocab = g->info.vocab;
+    TRM_TRY(choose_limits(g, options, build->backend));
+    trm_dtype dtype = options->dtype;
+    if (dtype == TRM_DTYPE_NONE && build->backend == TRM_BACKEND_HOST) {
+        dtype = TRM_F32;
+    }
+    trm_network *network;
+    TRM_TRY(trm_model_build_network_with_cache(g->model, dtype, options->cache_dtype, &network));
+    trm_status status = options->embeddings ? mark_hidden(g, network) : TRM_OK;
+    status = status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status; /* a request for one is refused */
+    if (status == TRM_OK) {
+        status = build_plan(g, network, build, plan);
+    }
+    trm_network_destroy(network);
+    if (status == TRM_OK && options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF) {
+        trm_weight_budget budget = options->weight_budget;
+        budget.sharing = choose_sharing(&budget);
+        status = trm_plan_set_weight_budget(*plan, &budget);
+        if (status != TRM_OK) {
+            trm_plan_destroy(*plan);
+            *plan = NULL;
+        }
+    }
+    return status;
+}
+
+TRM_CALL(NULL, trm_generator_plan,
+         (trm_model *model, const trm_generator_options *options, const trm_build_options *build, trm_plan **plan,
+          int64_t *cache_tokens),
+         (model, options, build, plan, cache_tokens))
+{
+    if (model == NULL || build == NULL || plan == NULL || cache_tokens == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot plan a generator: model, build, plan or cache_tokens is NULL");
+    }
+    TRM_TRY(check_options(options));
+    trm_generator g = {.model = model};
+    trm_plan *made;
+    TRM_TRY(plan_model(&g, options, build, &made));
+    int64_t blocks = wanted_blocks(&g);
+    trm_status status = trm_plan_set_state_blocks(made, blocks);
+    if (status != TRM_OK) {
+        trm_plan_destroy(made);
+        return status;
+    }
+    *cache_tokens = blocks * TRM_KV_BLOCK_SIZE;
+    *plan = made;
+    return TRM_OK;
+}
+
+/* What this rank does by itself for steps of so many tokens to run in lanes. */
+static trm_status make_lanes(trm_generator *g, int32_t tokens)
+{
+    trm_microbatches_destroy(g->lanes);
+    free(g->lane_sequences);
+    g->lanes = NULL;
+    g->lane_sequences = calloc(2 * (size_t)g->max_sequences, sizeof(*g->lane_sequences));
+    if (g->lane_sequences == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the lanes of %d sequences", g->max_sequences);
+    }
+    g->lane_tokens = tokens;
+    return trm_microbatches_create(g->context, &g->lanes);
+}
+
+/* What needs memory once the weights are there. */
+static trm_status prepare(trm_generator *g)
+{
+    TRM_TRY(find_tensors(g));
+    TRM_TRY(trm_context_create(g->engine, &g->context));
+    TRM_TRY(trm_event_create(g->world->device, &g->began));
+    TRM_TRY(trm_async_step_init(g));
+    if (wants_lanes(g, g->engine->plan)) {
+        TRM_TRY(make_lanes(g, LANE_TOKENS));
+    }
+    TRM_TRY(trm_sampler_init(&g->sampler, g->context->stream, g->max_rows, g->max_sequences, g->vocab));
+    g->sampler.follows = g->world->rank != 0;
+    if (g->hidden != NULL) {
+        void *memory;
+        size_t row = (size_t)g->hidden->dims.d[1] * trm_dtype_size(g->hidden->dtype);
+        TRM_TRY(trm_device_alloc_host(g->world->device, (size_t)g->max_rows * row, &memory));
+        g->hidden_staging = memory;
+    }
+    return TRM_OK;
+}
+
+trm_status trm_generator_use_microbatches(trm_generator *g, int32_t tokens)
+{
+    TRM_TRY(trm_world_all_ok(g->world, make_lanes(g, tokens)));
+    return trm_world_all_ok(g->world, trm_microbatch_sums_init(g->lanes, lane_rows(g)));
+}
+
+/* What this rank does by itself before the cache is sized. */
+static trm_status plan_rank(trm_generator *g, const trm_generator_options *options, trm_plan **plan)
+{
+    const trm_build_options build = {.size = sizeof(build),
+                                     .backend = trm_device_backend(g->world->device),
+                                     .mesh = options->mesh,
+                                     .rank = g->world->rank,
+                                     .batch_invariant = options->batch_invariant};
+    TRM_TRY(plan_model(g, options, &build, plan));
+    g->timing_cache = options->timing_cache == NULL ? NULL : strdup(options->timing_cache);
+    if ((*plan)->partition.note[0] != '\0' && g->world->rank == 0) {
+        TRM_WARN("%s", (*plan)->partition.note);
+    }
+    return TRM_OK;
+}
+
+/* Ranks with other options or another model would wait for each other, or compute nonsense. Collective. */
+static trm_status check_alike(const trm_generator *g, const trm_generator_options *options)
+{
+    if (g->world->size == 1) {
+        return TRM_OK;
+    }
+    const trm_model_info *m = &g->info;
+    const bool replicas = options->mesh.size[TRM_AXIS_DP] > 1;
+    char text[512], mesh[64];
+    trm_mesh_format(&options->mesh, mesh, sizeof(mesh));
+    snprintf(text, sizeof(text),
+             "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %s %d %d %d %d %d %d %d", m->architecture,
+             trm_dtype_name(m->weight_dtype), (long long)m->layers, (long long)m->hidden, (long long)m->heads,
+             (long long)m->kv_heads, (long long)m->intermediate, (long long)m->vocab, (long long)m->parameters,
+             (long long)g->max_context, g->max_sequences, g->max_step_tokens, (long long)g->cache_tokens,
+             trm_dtype_name(options->dtype), trm_dtype_name(options->cache_dtype), mesh, (int)g->speculation.kind,
+             g->speculation.tokens, options->embeddings, options->batch_invariant,
+             replicas ? (int)options->weight_budget.kind : options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF,
+             (int)(replicas ? choose_sharing(&options->weight_budget) : options->weight_budget.sharing), options->tune);
+    return trm_world_agree(
+        g->world,
+        "model, mesh, types, context, number of sequences, speculation, embeddings, batch invariance, "
+        "sharing of weights or tuning",
+        text, strlen(text));
+}
+
+/* The cache as large as the rank with the least memory allows, and workspace for every decode step. Collective. */
+static trm_status plan_cache(trm_generator *g, trm_plan *plan, bool fixed)
+{
+    int64_t blocks = 0;
+    trm_status status = count_blocks(g, plan, fixed, &blocks);
+    TRM_TRY(trm_world_all_ok(g->world, status));
+    TRM_TRY(trm_world_minimum(g->world, &blocks, 1));
+    TRM_TRY(trm_streaming_agree(plan, g->world));
+    status = size_cache(g, plan, blocks);
+    trm_graph_buckets *captured = &g->captured;
+    trm_graph_buckets_init(captured, g->max_sequences,
+                           g->speculation.kind == TRM_SPECULATION_OFF ? 0 : g->speculation.tokens, g->max_rows);
+    for (int32_t i = 0; status == TRM_OK && i < captured->n_decode + captured->n_draft; i++) {
+        status = cover_decode(g, plan, captured->fixed[i].form.tokens, captured->fixed[i].form.sequences);
+    }
+    return trm_world_all_ok(g->world, status);
+}
+
+static trm_status choose_exchanges(trm_world *world, const trm_generator_options *options)
+{
+    const trm_tune_options usual = TRM_TUNE_OPTIONS_INIT;
+    const int32_t level = options->tune ? usual.level : 0;
+    return trm_world_all_ok(world, trm_world_choose_exchanges(world, &options->mesh, level, options->timing_cache));
+}
+
+/* Ends a part of the start that began at *began, where the next begins. */
+static void note(double *began, double *seconds)
+{
+    double now = trm_clock_seconds();
+    *seconds = now - *began;
+    *began = now;
+}
+
+TRM_CALL(trm_world_recorder(world), trm_generator_create,
+         (trm_model *model, trm_world *world, const trm_generator_options *options, trm_generator **generator),
+         (model, world, options, generator))
+{
+    if (model == NULL || world == NULL || generator == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a generator: model, world or generator is NULL");
+    }
+    TRM_TRY(check_options(options));
+    trm_generator *g = calloc(1, sizeof(*g));
+    trm_plan *plan = NULL;
+    double began = trm_clock_seconds();
+    trm_status status = g == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a generator") : TRM_OK;
+    if (status == TRM_OK) {
+        g->model = model;
+        g->world = world;
+        status = plan_rank(g, options, &plan);
+    }
+    TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
+    TRM_TRY_GOTO(status, check_alike(g, options), destroy);
+    TRM_TRY_GOTO(status, choose_exchanges(world, options), destroy);
+    TRM_TRY_GOTO(status, plan_cache(g, plan, options->max_context > 0), destroy);
+    trm_startup *startup = &g->startup;
+    note(&began, &startup->plan_seconds);
+    status = trm_engine_begin(plan, world, options->progress, options->progress_user, &g->engine);
+    plan = NULL; /* the engine has it, or has destroyed it */
+    note(&began, &startup->engine_seconds);
+    if (status == TRM_OK) {
+        status = prepare(g);
+    }
+    TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
+    status = g->lanes == NULL ? TRM_OK : trm_microbatch_sums_init(g->lanes, lane_rows(g));
+    TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
+    note(&began, &startup->context_seconds);
+    TRM_TRY_GOTO(status, warm_up(g), destroy);
+    note(&began, &startup->capture_seconds);
+    startup->capture_seconds -= startup->tune_seconds;
+    status = trm_engine_finish_loading(g->engine, options->progress, options->progress_user);
+    TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
+    note(&began, &startup->wait_seconds);
+    *generator = g;
+    return TRM_OK;
+destroy:
+    trm_plan_destroy(plan);
+    trm_generator_destroy(g);
+    return status;
+}
+
+void trm_generator_destroy(trm_generator *g)
+{
+    if (g == NULL) {
+        return;
+    }
+    (void)trm_async_step_settle(g); /* there is one where a generation has failed */
+    trm_graph_buckets_drop(&g->captured);
+    trm_async_step_fini(g);
+    free(g->timing_cache);
+    trm_sampler_fini(&g->sampler);
+    trm_device_free_host(g->world->device, g->hidden_staging);
+    trm_microbatches_destroy(g->lanes);
+    free(g->lane_sequences);
+    trm_event_destroy(g->began);
+    trm_context_destroy(g->context);
+    trm_engine_destroy(g->engine);
+    free(g);
+}
+
+void trm_generator_get_limits(const trm_generator *g, trm_generator_limits *limits)
+{
+    *limits = (trm_generator_limits){.max_context = g->max_context,
+                                     .cache_tokens = (int64_t)g->n_blocks * TRM_KV_BLOCK_SIZE,
+                                     .max_sequences = g->max_sequences,
+                                     .max_step_tokens = g->max_step_tokens};
+    trm_plan_memory(g->engine->plan, &limits->memory);
+    trm_engine_streaming(g->engine, &limits->streaming);
+    const size_t more = g->sampler.bytes + lane_bytes(g, g->engine->plan);
+    limits->memory.workspace += more;
+    limits->memory.total += more;
+}
+
+void trm_generator_get_startup(const trm_generator *g, trm_startup *startup)
+{
+    *startup = g->startup;
+    startup->weight_bytes = (int64_t)g->engine->loaded_bytes;
+    startup->weights_seconds = g->engine->load_seconds;
+    startup->join_seconds = g->world->join_seconds;
+    startup->device_seconds = g->world->device_seconds;
+    startup->communicator_seconds = g->world->communicator_seconds;
+}
+
+trm_context *trm_generator_context(trm_generator *generator)
+{
+    return generator->context;
+}
+
+TRM_CALL(trm_generator_recorder(generator), trm_generator_set_weight_budget, (trm_generator *generator, size_t bytes),
+         (generator, bytes))
+{
+    if (generator == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set a weight budget: generator is NULL");
+    }
+    return trm_engine_set_weight_budget(generator->engine, bytes);
+}
+
+TRM_CALL(trm_generator_recorder(g), trm_generator_set_draft, (trm_generator *g, trm_generator *draft), (g, draft))
+{
+    if (g == NULL || g == draft || (draft != NULL && (draft->world != g->world || draft->draft != NULL))) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set a draft model: %s",
+                 g == NULL    ? "generator is NULL"
+                 : g == draft ? "a generator cannot draft for itself"
+                              : "it is of another world, or has a draft model itself");
+    }
+    if (draft != NULL && (g->speculation.kind == TRM_SPECULATION_OFF || draft->max_sequences < g->max_sequences)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "cannot set a draft model of %d sequences: the generator has %d and speculation %s, expected at least "
+                 "as many and speculation on",
+                 draft->max_sequences, g->max_sequences, g->speculation.kind == TRM_SPECULATION_OFF ? "off" : "on");
+    }
+    g->draft = draft;
+    return TRM_OK;
+}
+
+void trm_generator_set_recorder(trm_generator *generator, trm_recorder *recorder)
+{
+    trm_engine_set_recorder(generator->engine, recorder);
+}
+
+trm_recorder *trm_generator_recorder(const trm_generator *generator)
+{
+    return generator == NULL ? NULL : trm_engine_recorder(generator->engine);
+}

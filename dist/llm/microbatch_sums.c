@@ -1,0 +1,231 @@
+/*
+ * Lanes: which of a network's sums travel by copies (collectives/peer_lane.h), and those that do. A sum with the norm
+ * behind it may, where the ranks reach each other's memory; each rank then has its own rows of the sum and all of the
+ * result.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "dist/llm/microbatch.h"
+
+/* Between more ranks sums do not travel by copies: nobody has measured it yet. Only this line says so. */
+#define MOST_COPYING_RANKS 2
+
+static bool is_fused(const trm_layer *layer)
+{
+    return layer->desc.kind == TRM_LAYER_ALL_REDUCE_NORM;
+}
+
+/* The first sum that may travel by copies; those between the same ranks may, too. NULL: none may. */
+static const trm_layer *first_sum(const trm_plan *plan)
+{
+    const bool few = trm_mesh_ranks(&plan->mesh) <= MOST_COPYING_RANKS && plan->mesh.size[TRM_AXIS_PP] == 1;
+    for (int32_t i = 0; i < plan->network->n_layers && few; i++) {
+        const trm_layer *layer = plan->network->layers[i];
+        if (is_fused(layer)) {
+            const int32_t ranks = layer->desc.all_reduce_norm.collective.n_ranks;
+            return ranks >= 2 ? layer : NULL;
+        }
+    }
+    return NULL;
+}
+
+/* Bytes of the largest sum of so many rows. */
+static size_t largest_sum(const trm_network *network, int64_t rows)
+{
+    size_t most = 0;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_tensor *x = network->layers[i]->inputs[0];
+        if (is_fused(network->layers[i]) && x->dims.n > 0 && x->dims.d[x->dims.n - 1] > 0) {
+            size_t bytes = (size_t)rows * (size_t)x->dims.d[x->dims.n - 1] * trm_dtype_size(x->dtype);
+            most = bytes > most ? bytes : most;
+        }
+    }
+    return most;
+}
+
+/* The first sum may be between fewer ranks; communicators of those go over peer memory only if that of all does. */
+static bool is_over_peer_memory(const trm_communicator *communicator)
+{
+#if TRM_HAVE_CUDA
+    return trm_communicator_peer_link(communicator) != NULL;
+#else
+    (void)communicator;
+    return false;
+#endif
+}
+
+size_t trm_microbatch_sums_bytes(const trm_plan *plan, const trm_communicator *communicator, int64_t rows)
+{
+    const trm_layer *first = first_sum(plan);
+    if (first == NULL || (communicator != NULL && !is_over_peer_memory(communicator))) {
+        return 0;
+    }
+    return TRM_MICROBATCHES *
+           trm_peer_lane_bytes(first->desc.all_reduce_norm.collective.n_ranks, largest_sum(plan->network, rows));
+}
+
+#if TRM_HAVE_CUDA
+
+static bool has_same_ranks(const trm_layer *layer, const trm_layer *first)
+{
+    const trm_collective_params *a = &layer->desc.all_reduce_norm.collective;
+    const trm_collective_params *b = &first->desc.all_reduce_norm.collective;
+    const size_t bytes = (size_t)a->n_groups * (size_t)a->group_size * sizeof(*a->groups);
+    return a->n_groups == b->n_groups && a->group_size == b->group_size &&
+           (a->n_groups == 0 || memcmp(a->groups, b->groups, bytes) == 0);
+}
+
+static bool is_output(const trm_network *network, const trm_tensor *tensor)
+{
+    for (int32_t i = 0; i < network->n_outputs; i++) {
+        if (network->outputs[i] == tensor) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether nothing reads a sum but residuals of sums that travel by copies, each of which needs its rank's rows. */
+static bool is_read_by_rows(const trm_microbatches *lanes, const trm_tensor *sum)
+{
+    const trm_network *network = lanes->contexts[0]->engine->plan->network;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        for (int32_t j = 0; j < network->layers[i]->n_inputs; j++) {
+            if (network->layers[i]->inputs[j] == sum && (!lanes->layers[i].copies || j != 1)) {
+                return false;
+            }
+        }
+    }
+    return !is_output(network, sum);
+}
+
+/* Whether nothing reads the result of a layer but products, whose own results lie elsewhere, and these have run when
+ * the next result is gathered. */
+static bool is_read_at_once(const trm_microbatches *lanes, int32_t index)
+{
+    const trm_network *network = lanes->contexts[0]->engine->plan->network;
+    const trm_tensor *result = network->layers[index]->outputs[0];
+    bool is_over = false;
+    for (int32_t i = index + 1; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        const bool is_product = layer->desc.kind == TRM_LAYER_MATMUL || layer->desc.kind == TRM_LAYER_MATMUL_GLU;
+        for (int32_t j = 0; j < layer->n_inputs; j++) {
+            if (layer->inputs[j] == result && (is_over || !is_product || j > 0)) {
+                return false;
+            }
+        }
+        is_over = is_over || lanes->layers[i].copies;
+    }
+    return !is_output(network, result);
+}
+
+static void choose_layers(trm_microbatches *lanes, const trm_layer *first)
+{
+    const trm_network *network = lanes->contexts[0]->engine->plan->network;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        lanes->layers[i].copies = is_fused(network->layers[i]) && has_same_ranks(network->layers[i], first);
+    }
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        trm_microbatch_layer *own = &lanes->layers[i];
+        if (!own->copies) {
+            continue;
+        }
+        own->whole_sum = layer->n_outputs > 1 && !is_read_by_rows(lanes, layer->outputs[1]);
+        own->in_place = is_read_at_once(lanes, i);
+        for (int32_t j = i + 1; j < network->n_layers && own->in_place; j++) {
+            lanes->layers[j].reads_gathered |=
+                network->layers[j]->n_inputs > 0 && network->layers[j]->inputs[0] == layer->outputs[0];
+        }
+    }
+}
+
+trm_status trm_microbatch_sums_init(trm_microbatches *lanes, int64_t rows)
+{
+    const trm_engine *engine = lanes->contexts[0]->engine;
+    const trm_network *network = engine->plan->network;
+    const trm_layer *first = first_sum(engine->plan);
+    if (first == NULL || trm_device_backend(engine->world->device) != TRM_BACKEND_CUDA) {
+        return TRM_OK;
+    }
+    const trm_collective_params *p = &first->desc.all_reduce_norm.collective;
+    trm_communicator *part;
+    TRM_TRY(trm_communicator_part(engine->world->communicator, p->groups, p->n_groups, p->group_size, &part));
+    for (int32_t i = 0; part != NULL && i < TRM_MICROBATCHES; i++) {
+        TRM_TRY(trm_communicator_take_lane(part, largest_sum(network, rows), &lanes->places[i]));
+        lanes->gathered[i] = lanes->places[i] == NULL ? NULL : trm_peer_lane_gathered(lanes->places[i]);
+    }
+    if (lanes->places[0] == NULL || lanes->places[1] == NULL) {
+        trm_microbatch_sums_fini(lanes);
+        TRM_INFO("rank %d: sums of long steps do not travel by copies", engine->plan->rank);
+        return TRM_OK;
+    }
+    choose_layers(lanes, first);
+    return TRM_OK;
+}
+
+void trm_microbatch_sums_fini(trm_microbatches *lanes)
+{
+    for (int32_t i = 0; i < TRM_MICROBATCHES; i++) {
+        trm_peer_lane_return(lanes->places[i]);
+        lanes->places[i] = NULL;
+    }
+}
+
+bool trm_microbatch_sums_can_copy(const trm_microbatches *lanes)
+{
+    const trm_network *network = lanes->contexts[0]->engine->plan->network;
+    bool all = lanes->places[0] != NULL && lanes->places[1] != NULL;
+    for (int32_t i = 0; i < network->n_layers && all; i++) {
+        for (int32_t lane = 0; lane < TRM_MICROBATCHES && lanes->layers[i].copies; lane++) {
+            trm_peer_norm n = trm_all_reduce_norm_describe(&lanes->contexts[lane]->steps[i].call);
+            all = all && trm_peer_lane_takes(lanes->places[lane], &n);
+        }
+    }
+    return all;
+}
+
+trm_status trm_microbatch_sums_add(trm_microbatches *lanes, int32_t lane, int32_t layer, trm_stream *stream)
+{
+    const trm_kernel_call *call = &lanes->contexts[lane]->steps[layer].call;
+    const trm_microbatch_layer *own = &lanes->layers[layer];
+    trm_peer_norm n = trm_all_reduce_norm_describe(call);
+    if (own->in_place) {
+        n.to = lanes->gathered[lane];
+    }
+    return trm_peer_lane_norm(lanes->places[lane], &n, &call->layer->all_reduce_norm.norm, own->whole_sum, stream);
+}
+
+#else
+
+trm_status trm_microbatch_sums_init(trm_microbatches *lanes, int64_t rows)
+{
+    (void)lanes;
+    (void)rows;
+    return TRM_OK;
+}
+
+void trm_microbatch_sums_fini(trm_microbatches *lanes)
+{
+    (void)lanes;
+}
+
+bool trm_microbatch_sums_can_copy(const trm_microbatches *lanes)
+{
+    (void)lanes;
+    return false;
+}
+
+trm_status trm_microbatch_sums_add(trm_microbatches *lanes, int32_t lane, int32_t layer, trm_stream *stream)
+{
+    (void)lanes;
+    (void)lane;
+    (void)layer;
+    (void)stream;
+    TRM_FAIL(TRM_ERROR_INTERNAL, "sums travel by copies on CUDA alone");
+}
+
+#endif

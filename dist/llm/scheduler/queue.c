@@ -1,0 +1,231 @@
+/*
+ * Who runs: admission, growth and preemption.
+ *
+ * Who is next fair_queue.c says. Those that run are in order by priority, then by turn, which they keep while they
+ * are preempted. A request is admitted with the blocks of all its tokens, so a prompt that has begun is never short of
+ * memory; what grows later, grows at the cost of the last in order. The first in order therefore always runs to its
+ * end.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "dist/llm/scheduler/scheduler.h"
+
+#define BLOCK TRM_KV_BLOCK_SIZE
+
+static bool is_ahead(const trm_sequence *a, const trm_sequence *b)
+{
+    return a->request.priority > b->request.priority ||
+           (a->request.priority == b->request.priority && a->turn < b->turn);
+}
+
+static int32_t blocks_for(int64_t tokens)
+{
+    return (int32_t)((tokens + BLOCK - 1) / BLOCK);
+}
+
+static int32_t *row_of(const trm_scheduler *s, const trm_sequence *sequence)
+{
+    return s->table + (size_t)sequence->slot * (size_t)s->g->blocks_per_sequence;
+}
+
+/* ---- running ----------------------------------------------------------------------------------- */
+
+static void place(trm_scheduler *s, trm_sequence *sequence)
+{
+    int32_t at = s->n_running++;
+    for (; at > 0 && is_ahead(sequence, s->running[at - 1]); at--) {
+        s->running[at] = s->running[at - 1];
+    }
+    s->running[at] = sequence;
+    sequence->slot = s->free_slots[--s->n_free_slots];
+    s->n_sent[sequence->slot] = 0;
+}
+
+void trm_scheduler_evict(trm_scheduler *s, trm_sequence *sequence)
+{
+    int32_t at = 0;
+    while (s->running[at] != sequence) {
+        at++;
+    }
+    memmove(s->running + at, s->running + at + 1, (size_t)(s->n_running - at - 1) * sizeof(trm_sequence *));
+    s->n_running--;
+    const int32_t *row = row_of(s, sequence);
+    while (sequence->n_blocks > 0) {
+        trm_kv_block_pool_release(&s->blocks, row[--sequence->n_blocks]);
+    }
+    trm_draft_model_forget(&s->drafter, sequence->slot);
+    s->free_slots[s->n_free_slots++] = sequence->slot;
+    sequence->slot = -1;
+    sequence->n_cached = 0;
+    sequence->n_published = 0;
+    sequence->chain = 0;
+    sequence->counted = false;
+}
+
+/* Blocks kept free for those that run, so that a newcomer does not push another out at once. */
+static int32_t headroom(const trm_scheduler *s)
+{
+    return s->n_running;
+}
+
+static void preempt(trm_scheduler *s, trm_sequence *sequence)
+{
+    trm_scheduler_evict(s, sequence);
+    trm_scheduler_enqueue(s, sequence);
+    s->stats.preemptions++;
+}
+
+bool trm_scheduler_grow(trm_scheduler *s, trm_sequence *sequence)
+{
+    while (sequence->n_blocks < blocks_for(sequence->n_tokens)) {
+        if (s->blocks.n_free > 0) {
+            row_of(s, sequence)[sequence->n_blocks++] = trm_kv_block_pool_take(&s->blocks);
+            continue;
+        }
+        trm_sequence *last = s->running[s->n_running - 1];
+        preempt(s, last);
+        if (last == sequence) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int32_t trm_scheduler_grow_for_drafts(trm_scheduler *s, trm_sequence *sequence, int32_t wanted)
+{
+    while (sequence->n_blocks < blocks_for(sequence->n_tokens + wanted) && s->blocks.n_free > headroom(s)) {
+        row_of(s, sequence)[sequence->n_blocks++] = trm_kv_block_pool_take(&s->blocks);
+    }
+    int64_t room = (int64_t)sequence->n_blocks * BLOCK - sequence->n_tokens;
+    return wanted < room ? wanted : (int32_t)room;
+}
+
+void trm_scheduler_publish(trm_scheduler *s, trm_sequence *sequence)
+{
+    const int32_t *row = row_of(s, sequence);
+    for (; s->prefix_cache && (sequence->n_published + 1) * (int64_t)BLOCK <= sequence->n_cached;
+         sequence->n_published++) {
+        sequence->chain = trm_kv_block_pool_publish(&s->blocks, row[sequence->n_published], sequence->chain,
+                                                    sequence->tokens + (size_t)sequence->n_published * BLOCK);
+    }
+}
+
+/* ---- admission --------------------------------------------------------------------------------- */
+
+/* Not where something is wanted of every token. */
+static bool looks_up(const trm_scheduler *s, const trm_sequence *sequence)
+{
+    return s->prefix_cache && sequence->request.prompt_logprobs < 0 &&
+           sequence->request.embedding != TRM_EMBEDDING_MEAN;
+}
+
+/* Finds the longest beginning of a request's tokens in the cache, less one token at least, which must be run for its
+ * logits. Blocks found are written to `row` (may be NULL). */
+static int32_t find_prefix(const trm_scheduler *s, const trm_sequence *sequence, int32_t *row, uint64_t *chain,
+                           int32_t *idle)
+{
+    int32_t n = 0;
+    *chain = 0;
+    *idle = 0;
+    bool may = looks_up(s, sequence);
+    for (; may && (n + 1) * (int64_t)BLOCK < sequence->n_tokens; n++) {
+        int32_t block = trm_kv_block_pool_find(&s->blocks, *chain, sequence->tokens + (size_t)n * BLOCK);
+        if (block < 0) {
+            break;
+        }
+        *chain = s->blocks.blocks[block].serial;
+        *idle += s->blocks.blocks[block].holders == 0;
+        if (row != NULL) {
+            row[n] = block;
+        }
+    }
+    return n;
+}
+
+/* Whether a running request is about to compute blocks that this one could find: it waits for them then. */
+static bool is_being_computed(const trm_scheduler *s, const trm_sequence *sequence, int32_t found)
+{
+    if (!looks_up(s, sequence)) {
+        return false;
+    }
+    for (int32_t i = 0; i < s->n_running; i++) {
+        const trm_sequence *other = s->running[i];
+        if (other->n_tokens - other->n_cached <= 1) {
+            continue;
+        }
+        int64_t most = other->n_tokens < sequence->n_tokens - 1 ? other->n_tokens : sequence->n_tokens - 1, common = 0;
+        while (common < most && other->tokens[common] == sequence->tokens[common]) {
+            common++;
+        }
+        common -= common % BLOCK;
+        if (common > (int64_t)found * BLOCK && other->n_cached < common) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the last in order of those running is behind a request by priority, not by its turn alone. */
+static bool may_displace(const trm_scheduler *s, const trm_sequence *sequence)
+{
+    return s->n_running > 0 && s->running[s->n_running - 1]->request.priority < sequence->request.priority;
+}
+
+static void admit(trm_scheduler *s, trm_sequence *sequence)
+{
+    int32_t idle;
+    trm_scheduler_dequeue(s, sequence);
+    trm_scheduler_give_turn(s, sequence);
+    place(s, sequence);
+    int32_t *row = row_of(s, sequence);
+    sequence->n_blocks = sequence->n_published = find_prefix(s, sequence, row, &sequence->chain, &idle);
+    for (int32_t i = 0; i < sequence->n_blocks; i++) {
+        trm_kv_block_pool_retain(&s->blocks, row[i]);
+    }
+    sequence->n_cached = (int64_t)sequence->n_blocks * BLOCK;
+    for (int32_t n = blocks_for(sequence->n_tokens); sequence->n_blocks < n;) {
+        row[sequence->n_blocks++] = trm_kv_block_pool_take(&s->blocks);
+    }
+    if (sequence->started == 0.0) {
+        sequence->started = trm_scheduler_now();
+        sequence->n_found = sequence->n_cached;
+        trm_scheduler_charge_prompt(sequence, sequence->n_tokens - sequence->n_cached);
+        s->stats.prefix_queries += sequence->n_tokens;
+        s->stats.prefix_hits += sequence->n_cached;
+    }
+}
+
+/* Takes the places of requests of lower priority until it has one, if it may. Whether it is admitted. */
+static bool make_place(trm_scheduler *s, trm_sequence *sequence)
+{
+    for (;;) {
+        uint64_t chain;
+        int32_t idle, needed = blocks_for(sequence->n_tokens) - find_prefix(s, sequence, NULL, &chain, &idle);
+        if (s->n_free_slots > 0 && needed + idle + (s->n_running > 0 ? headroom(s) : 0) <= s->blocks.n_free) {
+            admit(s, sequence);
+            return true;
+        }
+        if (!may_displace(s, sequence)) {
+            return false;
+        }
+        preempt(s, s->running[s->n_running - 1]);
+    }
+}
+
+void trm_scheduler_admit(trm_scheduler *s)
+{
+    s->pass++;
+    for (trm_sequence *sequence = trm_scheduler_next(s); sequence != NULL; sequence = trm_scheduler_next(s)) {
+        uint64_t chain;
+        int32_t idle;
+        if (s->n_free_slots == 0 && !may_displace(s, sequence)) {
+            return;
+        }
+        if (is_being_computed(s, sequence, find_prefix(s, sequence, NULL, &chain, &idle))) {
+            sequence->passed = s->pass; /* those behind it may go ahead meanwhile */
+        } else if (!make_place(s, sequence)) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,475 @@
+/* One step of a generator: inputs laid out, the network and the sampler enqueued or launched as captured. */
+#include "dist/llm/generator.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/half.h"
+
+/* A form of steps with prompts is captured when it comes up again after so many uses. */
+#define MIXED_USES 2
+/* Of so many steps whose weights stream, or that have only collectives to show, one is looked at, the first after
+ * SAMPLE_FIRST. A step launched layer by layer takes up to three times as long. */
+#define SAMPLE_STEPS            64
+#define SAMPLE_COLLECTIVE_STEPS 1024
+#define SAMPLE_FIRST            4
+
+/*
+ * Writes the inputs of a step into the staging memory of a context and sets the dims, which are those of `form` if it
+ * is given: tokens at the end are of no sequence then (they are past the last start), sequences at the end have no
+ * tokens, and rows at the end are of some token. Adds the rows of logits to the sampler, those at the end too.
+ */
+static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const trm_step_sequence *sequences, int32_t n,
+                                 const trm_step_form *form, int32_t *n_rows)
+{
+    int32_t *ids = trm_context_staging(context, g->token_ids);
+    int32_t *positions = trm_context_staging(context, g->positions);
+    int32_t *starts = trm_context_staging(context, g->sequence_starts);
+    int32_t *lengths = trm_context_staging(context, g->sequence_lengths);
+    int32_t *table = trm_context_staging(context, g->block_table);
+    int32_t *rows = trm_context_staging(context, g->logit_rows);
+    int32_t *rope_lengths = g->rope_lengths == NULL ? NULL : trm_context_staging(context, g->rope_lengths);
+    int32_t at = 0;
+    *n_rows = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const trm_step_sequence *sequence = &sequences[i];
+        int64_t length = sequence->n_cached + sequence->n_tokens;
+        starts[i] = at;
+        lengths[i] = (int32_t)length;
+        /* Entries of the table past a sequence's length stay what they were: attention does not look at them. */
+        memcpy(table + (size_t)i * (size_t)g->blocks_per_sequence, sequence->blocks,
+               (size_t)((length + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE) * sizeof(*table));
+        for (int32_t k = 0; k < sequence->n_tokens; k++, at++) {
+            ids[at] = sequence->tokens[k];
+            positions[at] = (int32_t)(sequence->n_cached + k);
+            if (rope_lengths != NULL) {
+                /* as it was when the token came: one step or several give the same */
+                rope_lengths[at] =
+                    (int32_t)(positions[at] + 1 > sequence->n_prompt ? positions[at] + 1 : sequence->n_prompt);
+            }
+        }
+        for (int32_t k = 0; k < sequence->n_targets; k++) {
+            rows[(*n_rows)++] = starts[i] + k;
+            trm_sampler_add_target(&g->sampler, sequence->tokens[k + 1], sequence->target_top);
+        }
+        for (int32_t k = 0; k < sequence->n_choices; k++) {
+            rows[(*n_rows)++] = at - sequence->n_choices + k;
+            TRM_TRY(trm_sampler_add(&g->sampler, context->stream, &sequence->choices[k]));
+        }
+        for (int32_t k = 0; k < sequence->n_hidden; k++) {
+            rows[(*n_rows)++] = at - sequence->n_hidden + k;
+            trm_sampler_add_padding(&g->sampler);
+        }
+    }
+    starts[n] = at;
+    int64_t s = form == NULL ? n : form->sequences;
+    for (int64_t i = n; i < s; i++) {
+        starts[i + 1] = at;
+        lengths[i] = 0;
+    }
+    for (; form != NULL && at < form->tokens; at++) {
+        ids[at] = positions[at] = 0;
+        if (rope_lengths != NULL) {
+            rope_lengths[at] = 0;
+        }
+    }
+    for (; form != NULL && *n_rows < form->rows; (*n_rows)++) {
+        rows[*n_rows] = at - 1;
+        trm_sampler_add_padding(&g->sampler);
+    }
+    const trm_dims tokens = {1, {at}}, per_sequence = {1, {s}}, starts_dims = {1, {s + 1}},
+                   table_dims = {2, {s, g->blocks_per_sequence}}, rows_dims = {1, {*n_rows}};
+    TRM_TRY(trm_context_set_dims(context, g->token_ids, &tokens));
+    TRM_TRY(trm_context_set_dims(context, g->positions, &tokens));
+    if (rope_lengths != NULL) {
+        TRM_TRY(trm_context_set_dims(context, g->rope_lengths, &tokens));
+    }
+    TRM_TRY(trm_context_set_dims(context, g->sequence_starts, &starts_dims));
+    TRM_TRY(trm_context_set_dims(context, g->sequence_lengths, &per_sequence));
+    TRM_TRY(trm_context_set_dims(context, g->block_table, &table_dims));
+    return trm_context_set_dims(context, g->logit_rows, &rows_dims);
+}
+
+/* Logits that were computed on each rank alone may differ in their last bits. */
+trm_status trm_generator_agree_on_tokens(trm_generator *g, int32_t n_rows)
+{
+    const trm_exchange exchange = {.op = TRM_BROADCAST,
+                                   .reduce = TRM_REDUCE_NONE,
+                                   .dtype = TRM_I32,
+                                   .from = g->sampler.chosen,
+                                   .to = g->sampler.chosen,
+                                   .count = (size_t)n_rows,
+                                   .root = 0};
+    return g->world->size == 1 ? TRM_OK
+                               : trm_communicator_exchange(g->world->communicator, &exchange, g->context->stream);
+}
+
+/* The way of the chosen tokens to the host. */
+static trm_status hand_over_tokens(trm_generator *g, int32_t n_rows, trm_sample_mode mode)
+{
+    TRM_TRY(trm_generator_agree_on_tokens(g, n_rows));
+    return trm_sampler_download(&g->sampler, g->context->stream, n_rows, mode);
+}
+
+/* The tokens of n rows of a context's logits, which are the step's rows from `first` on. */
+static trm_status choose(trm_generator *g, trm_context *context, int32_t first, int32_t n, trm_sample_mode mode)
+{
+    return trm_sampler_enqueue(&g->sampler, g->context->stream, trm_context_view(context, g->logits).data, first, n,
+                               mode);
+}
+
+/* Network, sampler, and the tokens' way to the host. */
+static trm_status enqueue(trm_generator *g, int32_t n_rows, trm_sample_mode mode)
+{
+    TRM_TRY(trm_context_enqueue(g->context));
+    if (n_rows == 0) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_sampler_upload(&g->sampler, g->context->stream, n_rows, mode));
+    TRM_TRY(choose(g, g->context, 0, n_rows, mode));
+    return hand_over_tokens(g, n_rows, mode);
+}
+
+static bool wants_hidden(const trm_step_sequence *sequences, int32_t n)
+{
+    bool wanted = false;
+    for (int32_t i = 0; i < n; i++) {
+        wanted = wanted || sequences[i].n_hidden > 0;
+    }
+    return wanted;
+}
+
+/* How many of the hidden states wanted of a sequence are of its first `n` tokens. */
+static int32_t hidden_before(const trm_step_sequence *sequence, int32_t n)
+{
+    int32_t without = sequence->n_tokens - sequence->n_hidden;
+    return n > without ? n - without : 0;
+}
+
+/* The hidden states of n rows of a context, which are the step's rows from `first` on, to the host. */
+static trm_status hand_over_hidden(trm_generator *g, trm_context *context, int32_t first, int32_t n)
+{
+    trm_view hidden = trm_context_view(context, g->hidden);
+    size_t row = (size_t)hidden.dims.d[1] * trm_dtype_size(hidden.dtype);
+    return trm_stream_download(context->stream, g->hidden_staging + (size_t)first * row, hidden.data, (size_t)n * row);
+}
+
+/* A step of long prompts, its first half of the tokens in one lane and the rest in the other. A sequence may be cut,
+ * but not among drafts, whose choices depend on each other. */
+static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t tokens)
+{
+    int32_t half = tokens / 2, at = 0, n_first = 0, rows[TRM_MICROBATCHES];
+    half -= half > TRM_MICROBATCH_GRAIN ? half % TRM_MICROBATCH_GRAIN : 0;
+    trm_step_sequence *second = g->lane_sequences, *first = second + g->max_sequences;
+    int32_t n_second = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const trm_step_sequence *sequence = &sequences[i];
+        int32_t here = at >= half                                                  ? 0
+                       : sequence->n_tokens < half - at || sequence->n_choices > 1 ? sequence->n_tokens
+                                                                                   : half - at;
+        at += here;
+        if (here > 0) {
+            first[n_first] = *sequence;
+            first[n_first].n_tokens = here;
+            first[n_first].n_targets = here < sequence->n_targets ? here : sequence->n_targets;
+            first[n_first].n_hidden = hidden_before(sequence, here);
+            first[n_first++].n_choices = here == sequence->n_tokens ? sequence->n_choices : 0;
+        }
+        if (here < sequence->n_tokens) {
+            second[n_second] = *sequence;
+            second[n_second].tokens += here;
+            second[n_second].n_cached += here;
+            second[n_second].n_targets = here < sequence->n_targets ? sequence->n_targets - here : 0;
+            second[n_second].n_hidden -= hidden_before(sequence, here);
+            second[n_second++].n_tokens -= here;
+        }
+    }
+    trm_context *const *contexts = g->lanes->contexts;
+    TRM_TRY(lay_out_inputs(g, contexts[0], first, n_first, NULL, &rows[0]));
+    TRM_TRY(lay_out_inputs(g, contexts[1], second, n_second, NULL, &rows[1]));
+    for (int32_t i = 0; i < TRM_MICROBATCHES; i++) {
+        TRM_TRY(trm_context_shape(contexts[i]));
+    }
+    TRM_TRY(trm_event_record(g->began, g->context->stream));
+    TRM_TRY(trm_microbatches_enqueue(g->lanes));
+    trm_sampler *sampler = &g->sampler;
+    if (sampler->n_rows == 0) {
+        return TRM_OK;
+    }
+    if (wants_hidden(sequences, n)) {
+        TRM_TRY(hand_over_hidden(g, contexts[0], 0, rows[0]));
+        TRM_TRY(hand_over_hidden(g, contexts[1], rows[0], rows[1]));
+    }
+    trm_stream *stream = g->context->stream;
+    TRM_TRY(trm_sampler_stage(sampler, stream));
+    TRM_TRY(trm_sampler_upload(sampler, stream, sampler->n_rows, sampler->mode));
+    TRM_TRY(choose(g, contexts[0], 0, rows[0], sampler->mode));
+    TRM_TRY(choose(g, contexts[1], rows[0], rows[1], sampler->mode));
+    return hand_over_tokens(g, sampler->n_rows, sampler->mode);
+}
+
+/* Copies from memory that is not pinned cannot be part of a captured step. */
+static bool can_capture(const trm_generator *g)
+{
+    return trm_device_backend(g->world->device) == TRM_BACKEND_CUDA && !g->context->profiling &&
+           (g->context->ring == NULL || g->engine->places.capturable);
+}
+
+/* Captures a step whose inputs are laid out; tuned before, if it is one of those that are. */
+static trm_status capture(trm_generator *g, trm_graph_bucket *step, trm_sample_mode mode)
+{
+    if (!step->ready) {
+        if (g->tune) {
+            trm_tune_options options = TRM_TUNE_OPTIONS_INIT;
+            options.cache = g->timing_cache;
+            double began = trm_clock_seconds();
+            TRM_TRY(trm_context_tune_kernels(g->context, &options));
+            g->startup.tune_seconds += trm_clock_seconds() - began;
+        }
+        TRM_TRY(enqueue(g, step->form.rows, mode)); /* lets libraries set themselves up outside the capture */
+        TRM_TRY(trm_context_wait(g->context));
+        step->ready = true;
+    }
+    TRM_TRY(trm_context_shape(g->context));
+    TRM_TRY(trm_stream_begin_capture(g->context->stream));
+    trm_status status = enqueue(g, step->form.rows, mode);
+    char cause[512] = "";
+    if (status != TRM_OK) { /* ending the capture will fail too, and that is not the cause */
+        strncpy(cause, trm_last_error(), sizeof(cause) - 1);
+    }
+    trm_graph_exec *made = NULL;
+    trm_status ended = trm_stream_end_capture(g->context->stream, &made);
+    if (status != TRM_OK) {
+        trm_graph_exec_destroy(made);
+        return trm_fail(status, "%s", cause);
+    }
+    TRM_TRY(ended);
+    step->execs[mode] = made;
+    step->schedule = g->context->schedule;
+    return TRM_OK;
+}
+
+trm_status trm_generator_time_steps(trm_generator *g)
+{
+    if (g->context->ring == NULL && g->world->size == 1) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_context_prepare_sample(g->context));
+    g->samples = true;
+    g->n_steps = g->n_sampled = 0;
+    return TRM_OK;
+}
+
+/* Whether this step is one to look at: the same on all ranks, which make the same steps. */
+static bool begins_sample(trm_generator *g)
+{
+    const int64_t every = g->context->ring != NULL ? SAMPLE_STEPS : SAMPLE_COLLECTIVE_STEPS;
+    return g->samples && g->n_steps++ % every == SAMPLE_FIRST && trm_context_begin_sample(g->context);
+}
+
+/* Runs a step whose inputs are laid out for the form of `step`, or NULL. */
+static trm_status run(trm_generator *g, trm_graph_bucket *step, int32_t n_rows)
+{
+    trm_sample_mode mode = g->sampler.mode;
+    if (can_capture(g)) {
+        TRM_TRY(trm_context_follow_weights(g->context));
+        if (g->captured.places != g->context->places_version) { /* what was captured reads them where they were */
+            trm_graph_buckets_drop(&g->captured);
+            g->captured.places = g->context->places_version;
+        }
+        bool mixed = step != NULL && step->last_use > 0;
+        if (mixed && step->uses < MIXED_USES) {
+            step->uses++;
+            step->ready = true;
+        } else if (step != NULL && step->execs[mode] == NULL) {
+            TRM_TRY(capture(g, step, mode));
+        }
+        if (step != NULL && step->execs[mode] != NULL && !begins_sample(g)) {
+            g->was_captured = true;
+            TRM_TRY(trm_event_record(g->began, g->context->stream));
+            return trm_context_launch(g->context, step->execs[mode], step->schedule);
+        }
+    } else {
+        (void)begins_sample(g);
+    }
+    TRM_TRY(trm_context_shape(g->context));
+    TRM_TRY(trm_event_record(g->began, g->context->stream));
+    return enqueue(g, n_rows, mode);
+}
+
+/* Whether every sequence has one token, and a row of logits for it. */
+static bool is_regular(const trm_step_sequence *sequences, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        if (sequences[i].n_tokens != 1 || trm_step_rows(&sequences[i]) != 1) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The captured step that a step is padded to; NULL: it is not. */
+static trm_graph_bucket *find_captured(trm_generator *g, const trm_step_sequence *sequences, int32_t n, bool regular)
+{
+    const trm_step_form most = {g->max_step_tokens, g->max_sequences, g->max_rows};
+    trm_step_form form = {0, n, 0};
+    if (!can_capture(g) && !g->pads) {
+        return NULL;
+    }
+    if (regular) {
+        return trm_graph_bucket_decode(&g->captured, n);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        if (sequences[i].n_targets + sequences[i].n_hidden > 0) {
+            return NULL;
+        }
+        form.tokens += sequences[i].n_tokens;
+        form.rows += sequences[i].n_choices;
+    }
+    if (n == 1 && form.rows == form.tokens) {
+        return trm_graph_bucket_draft(&g->captured, form.tokens);
+    }
+    return trm_graph_bucket_mixed(&g->captured, &form, &most);
+}
+
+/* Enqueues a step that is not under way yet. *form: what it was padded to, NULL if it was not. */
+static trm_status begin_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, trm_graph_bucket **form)
+{
+    const bool regular = is_regular(sequences, n);
+    int32_t tokens = 0, n_rows;
+    for (int32_t i = 0; i < n; i++) {
+        tokens += sequences[i].n_tokens;
+    }
+    *form = NULL;
+    trm_sampler_begin(&g->sampler);
+    g->was_captured = false;
+    if (g->lanes != NULL && tokens >= g->lane_tokens && !regular && !g->context->profiling) {
+        return enqueue_lanes(g, sequences, n, tokens);
+    }
+    trm_graph_bucket *step = find_captured(g, sequences, n, regular);
+    TRM_TRY(lay_out_inputs(g, g->context, sequences, n, step == NULL ? NULL : &step->form, &n_rows));
+    TRM_TRY(trm_sampler_stage(&g->sampler, g->context->stream));
+    TRM_TRY(run(g, step, n_rows));
+    if (wants_hidden(sequences, n)) {
+        TRM_TRY(trm_context_shape(g->context)); /* which a captured step does without */
+        TRM_TRY(hand_over_hidden(g, g->context, 0, n_rows));
+    }
+    *form = regular ? step : NULL;
+    return TRM_OK;
+}
+
+/* Whether the step behind one that was padded to `form` may start before that one's tokens are known. */
+static bool may_go_ahead(const trm_generator *g, const trm_graph_bucket *form, trm_sample_mode mode)
+{
+    return g->goes_on && !g->never_ahead && form != NULL && mode != TRM_SAMPLE_FULL && g->context->ring == NULL &&
+           !g->context->profiling && (can_capture(g) ? form->execs[mode] != NULL : g->pads);
+}
+
+/* The tokens of the step's choices, which lie by row. */
+static void take_chosen(const int32_t *from, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
+{
+    for (int32_t i = 0, row = 0; i < n; i++) {
+        row += sequences[i].n_targets;
+        for (int32_t k = 0; k < sequences[i].n_choices; k++) {
+            *chosen++ = from[row++];
+        }
+        row += sequences[i].n_hidden;
+    }
+}
+
+static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
+{
+    trm_async_step *ahead = &g->ahead;
+    const bool under_way = trm_async_step_applies(g, sequences, n), profiling = g->context->profiling;
+    trm_graph_bucket *form = ahead->step;
+    trm_event *began = g->began;
+    if (under_way) {
+        began = ahead->ends[ahead->turn];
+        ahead->turn = (ahead->turn + 1) % TRM_ASYNC_STEP_TURNS;
+        ahead->step = NULL;
+        ahead->n_taken++;
+    } else {
+        TRM_TRY(trm_async_step_settle(g));
+        TRM_TRY(begin_step(g, sequences, n, &form));
+        TRM_TRY(trm_event_record(ahead->ends[ahead->turn], g->context->stream));
+    }
+    const trm_sample_mode mode = under_way ? ahead->mode : g->sampler.mode;
+    trm_event *end = ahead->ends[ahead->turn];
+    const int32_t *tokens = under_way ? ahead->chosen[ahead->turn] : g->sampler.chosen_staging;
+    if (may_go_ahead(g, form, mode)) {
+        TRM_TRY(trm_async_step_enqueue(g, form, mode, sequences, n));
+    }
+    TRM_TRY(trm_world_await(g->world, end, "a step"));
+    TRM_TRY(trm_cpu_offload_status(g->context->offload));
+    float milliseconds;
+    TRM_TRY(trm_event_elapsed_ms(began, end, &milliseconds));
+    g->device_seconds = (double)milliseconds * 1e-3;
+    if (g->context->profiling && !under_way) { /* what was ahead began before that */
+        TRM_TRY(trm_context_collect_profile(g->context));
+        if (!profiling) {
+            trm_context_sum_sample(g->context, &g->layer_seconds, &g->collective_seconds);
+            trm_context_end_sample(g->context);
+            g->n_sampled++;
+        }
+    }
+    if (chosen != NULL) {
+        take_chosen(tokens, sequences, n, chosen);
+    }
+    if (ahead->step != NULL) {
+        take_chosen(tokens, sequences, n, ahead->tokens);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
+{
+    const bool profiling = g->context->profiling;
+    g->layer_seconds = g->collective_seconds = 0;
+    const trm_status status = make_step(g, sequences, n, chosen);
+    if (status != TRM_OK && !profiling && g->context->profiling) { /* a step that was to be looked at */
+        trm_context_end_sample(g->context);
+    }
+    return status;
+}
+
+trm_status trm_generator_tune_mixed(trm_generator *g, int32_t tokens)
+{
+    static const int32_t token = 0;
+    static const trm_serving_sampling greedy = {.base = TRM_SAMPLING_INIT, .typical_p = 1.0f};
+    static const trm_sampling_row choice = {.sampling = &greedy, .logprobs = -1};
+    const int32_t block = 0;
+    const trm_step_sequence sequence = {
+        .tokens = &token, .n_tokens = 1, .blocks = &block, .choices = &choice, .n_choices = 1};
+    const trm_step_form most = {g->max_step_tokens, g->max_sequences, g->max_rows};
+    const trm_step_form form = {tokens, g->max_sequences, g->max_sequences};
+    int32_t n_rows;
+    if (!g->tune || !can_capture(g) || (g->lanes != NULL && tokens >= g->lane_tokens)) {
+        return TRM_OK;
+    }
+    trm_graph_bucket *step = trm_graph_bucket_mixed(&g->captured, &form, &most);
+    if (step == NULL) {
+        return TRM_OK;
+    }
+    trm_sampler_begin(&g->sampler);
+    TRM_TRY(lay_out_inputs(g, g->context, &sequence, 1, &step->form, &n_rows));
+    trm_tune_options options = TRM_TUNE_OPTIONS_INIT;
+    options.cache = g->timing_cache;
+    double began = trm_clock_seconds();
+    TRM_TRY(trm_context_tune_kernels(g->context, &options));
+    g->startup.tune_seconds += trm_clock_seconds() - began;
+    return trm_context_wait(g->context);
+}
+
+void trm_generator_add_hidden(const trm_generator *g, int32_t row, float *sum)
+{
+    size_t n = (size_t)g->hidden->dims.d[1];
+    const unsigned char *from = g->hidden_staging + (size_t)row * n * trm_dtype_size(g->hidden->dtype);
+    const float *floats = (const float *)(const void *)from;
+    const uint16_t *halves = (const uint16_t *)(const void *)from;
+    for (size_t i = 0; i < n; i++) {
+        sum[i] += g->hidden->dtype == TRM_F32   ? floats[i]
+                  : g->hidden->dtype == TRM_F16 ? trm_f16_to_f32(halves[i])
+                                                : trm_bf16_to_f32(halves[i]);
+    }
+}

@@ -1,0 +1,166 @@
+/* Start and end of a job of several ranks. */
+#include "dist/parallel/bootstrap.h"
+
+#include <mpi.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "collectives/wait.h"
+
+/* How long a failing rank waits for its peers to hear of it. */
+#define NOTICE_SECONDS 1.0
+
+static trm_status start_mpi(bool *finalize)
+{
+    int initialized = 0, finalized = 0, provided = 0;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (finalized) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "MPI was finalized before: a process joins the world once");
+    }
+    *finalize = !initialized;
+    if (!initialized && MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "MPI_Init_thread failed");
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    return TRM_OK;
+}
+
+static trm_status open_mpi(trm_bootstrap *b, trm_launch *launch, double deadline_seconds)
+{
+    TRM_TRY(start_mpi(&b->finalize));
+    b->mpi = true;
+    TRM_TRY(trm_transport_mpi_create(deadline_seconds, &b->transport));
+    if ((launch->size > 0 && b->transport->size != launch->size) || b->transport->rank != launch->rank) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "MPI says rank %d of %d, but %s variables say rank %d of %d: was trireme built with this MPI",
+                 (int)b->transport->rank, (int)b->transport->size, launch->launcher, (int)launch->rank,
+                 (int)launch->size);
+    }
+    launch->size = b->transport->size;
+    return TRM_OK;
+}
+
+static trm_status open_tcp(trm_bootstrap *b, const trm_launch *launch, double deadline_seconds)
+{
+    const char *host = getenv("MASTER_ADDR"), *text = getenv("TRIREME_PORT"), *master = getenv("MASTER_PORT");
+    const char *name = text != NULL ? "TRIREME_PORT" : "MASTER_PORT";
+    long offset = text == NULL; /* torchrun's own store listens at MASTER_PORT */
+    text = text != NULL ? text : master;
+    char *end = NULL;
+    long port = text != NULL ? strtol(text, &end, 10) : 0;
+    if (host == NULL || text == NULL || *end != '\0' || port < 1 || port + offset > 65535) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "environment variable %s is %s, expected %s for %d ranks without MPI",
+                 host == NULL ? "MASTER_ADDR" : name, host == NULL || text == NULL ? "not set" : text,
+                 host == NULL ? "the host of rank 0" : "a port", (int)launch->size);
+    }
+    return trm_transport_tcp_create(launch->rank, launch->size, host, (uint16_t)(port + offset), deadline_seconds,
+                                    &b->transport);
+}
+
+trm_status trm_bootstrap_open(trm_launch *launch, double deadline_seconds, trm_bootstrap **bootstrap)
+{
+    trm_bootstrap *b = calloc(1, sizeof(*b));
+    if (b == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the bootstrap");
+    }
+    trm_status status = strcmp(launch->launcher, "torchrun") == 0 ? open_tcp(b, launch, deadline_seconds)
+                                                                  : open_mpi(b, launch, deadline_seconds);
+    if (status == TRM_OK) {
+        status = trm_communicator_pairwise_create(b->transport, deadline_seconds, &b->control);
+    }
+    if (status != TRM_OK) {
+        if (b->transport != NULL) {
+            b->transport->notice.status = status; /* not in order: MPI is not to wait for the peers */
+        }
+        trm_bootstrap_close(b);
+        return status;
+    }
+    *bootstrap = b;
+    return TRM_OK;
+}
+
+void trm_bootstrap_close(trm_bootstrap *bootstrap)
+{
+    if (bootstrap == NULL) {
+        return;
+    }
+    bool in_order = bootstrap->transport != NULL && trm_transport_check(bootstrap->transport) == TRM_OK;
+    trm_communicator_destroy(bootstrap->control);
+    trm_transport_release(bootstrap->transport);
+    if (bootstrap->mpi && bootstrap->finalize && in_order) {
+        MPI_Finalize();
+    }
+    free(bootstrap);
+}
+
+trm_status trm_bootstrap_gather(trm_bootstrap *bootstrap, const void *mine, size_t size, void *all)
+{
+    trm_exchange x = {TRM_ALL_GATHER, TRM_REDUCE_NONE, TRM_U8, mine, all, size, 0};
+    return trm_communicator_exchange(bootstrap->control, &x, NULL);
+}
+
+trm_status trm_bootstrap_all_ok(trm_bootstrap *bootstrap, trm_status mine)
+{
+    trm_notice notice = {.rank = bootstrap->transport->rank, .status = (int32_t)mine}, all[TRM_MAX_RANKS];
+    if (mine != TRM_OK) {
+        snprintf(notice.cause, sizeof(notice.cause), "%s", trm_last_error());
+    }
+    TRM_TRY(trm_bootstrap_gather(bootstrap, &notice, sizeof(notice), all));
+    if (mine != TRM_OK) {
+        return trm_fail(mine, "%s", notice.cause); /* as recorded before the exchange */
+    }
+    for (int32_t r = 0; r < bootstrap->transport->size; r++) {
+        if (all[r].status != TRM_OK) {
+            return trm_fail((trm_status)all[r].status, "rank %d: %.*s", (int)r, (int)sizeof(all[r].cause),
+                            all[r].cause);
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_bootstrap_status(const trm_bootstrap *bootstrap, trm_status mine)
+{
+    const trm_notice *notice = &bootstrap->transport->notice;
+    bool told = notice->status != TRM_OK && notice->rank != bootstrap->transport->rank;
+    return told ? (trm_status)notice->status : mine;
+}
+
+/* Over MPI the rank that failed first ends the job, once all know; we only make sure that it does end. Over TCP every
+ * rank ends itself, but not before all know: the end of this one is not to be taken for the cause. */
+static void await_end(trm_transport *transport, double seconds)
+{
+    double start = trm_wait_now(), waited = 0;
+    while (waited < seconds) {
+        transport->ops->poll(transport);
+        trm_wait_pause(waited);
+        waited = trm_wait_now() - start;
+    }
+}
+
+void trm_bootstrap_abort(trm_bootstrap *bootstrap, trm_status status)
+{
+    trm_transport *transport = bootstrap->transport;
+    (void)trm_transport_check(transport);
+    trm_notice notice = transport->notice;
+    if (notice.status != TRM_OK && notice.rank != transport->rank) {
+        await_end(transport, bootstrap->mpi ? 2 * NOTICE_SECONDS : NOTICE_SECONDS / 4);
+    } else {
+        notice = (trm_notice){.rank = transport->rank, .status = (int32_t)status};
+        snprintf(notice.cause, sizeof(notice.cause), "%s", trm_last_error());
+        trm_log(TRM_LOG_ERROR, "rank %d failed: %s: %s", (int)notice.rank, trm_status_name(status), notice.cause);
+        (void)trm_transport_break(transport, &notice); /* peers that have failed, too, say so themselves */
+        transport->ops->notify(transport, &notice, NOTICE_SECONDS);
+    }
+    int code = trm_status_exit_code((trm_status)notice.status);
+    fflush(NULL);
+    if (bootstrap->mpi) {
+        MPI_Abort(MPI_COMM_WORLD, code);
+    }
+    _exit(code);
+}

@@ -1,0 +1,460 @@
+/*
+ * Where the batch is: the axis of each tensor that its entries lie along, for ranks along dp that share them.
+ *
+ * It begins as the first axis of inputs and follows the layers by the rules that splits follow (graph/axis_links.h),
+ * and by some more for unknown sizes: a reshape whose shape is computed, what is made as long as the batch. A size that
+ * is unknown cannot be asked whether the ranks divide it. So every unknown size along such an axis is a multiple of n
+ * by the way it came about, if those of the inputs are; inputs are asked when their dims are set. Where a layer mixes
+ * entries, or it cannot be told whether it does, what it makes has no batch.
+ *
+ * The batch of a tensor that is whole on every rank is cut out of it at no great cost, so positions, masks and the like
+ * that are computed from the size of the batch are whole, and cut where they meet it.
+ */
+#include "dist/partition/problem.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "dist/partition/shape_bounds.h"
+#include "graph/axis_links.h"
+#include "graph/passes/analysis.h"
+#include "graph/shape_elements.h"
+
+typedef struct batch_walk {
+    trm_partitioner *partitioner;
+    trm_analysis analysis;
+} batch_walk;
+
+static int32_t axis_of(const batch_walk *w, const trm_tensor *tensor)
+{
+    return w->partitioner->tensors[tensor->index].batch_axis;
+}
+
+static int32_t class_of(const batch_walk *w, const trm_tensor *tensor, int32_t axis)
+{
+    return w->analysis.dim_class[tensor->index][axis];
+}
+
+static void mark(batch_walk *w, const trm_tensor *tensor, int32_t axis)
+{
+    w->partitioner->tensors[tensor->index].batch_axis = axis;
+}
+
+/* Whether ranks can have parts of a tensor along an axis: that of its batch, or any of a known size that they divide.
+ */
+static bool can_be_cut(const batch_walk *w, const trm_tensor *tensor, int32_t axis)
+{
+    const int64_t length = tensor->dims.d[axis];
+    if (tensor->role == TRM_TENSOR_STATE || length == 0 || (length > 0 && length % w->partitioner->n != 0)) {
+        return false;
+    }
+    const int32_t known = axis_of(w, tensor);
+    return tensor->role == TRM_TENSOR_CONSTANT ? length > 0 : known == axis || (known < 0 && length > 0);
+}
+
+/* ---- inputs ------------------------------------------------------------------------------------ */
+
+static const trm_shape_bound *find_bound(const trm_partitioner *partitioner, const char *name, int32_t profile)
+{
+    return trm_shape_bound_find(partitioner->bounds, partitioner->n_bounds, name, profile);
+}
+
+/* Whether the first dimensions of two inputs may be the same in every run, as far as their bounds tell. */
+static bool may_agree(const trm_partitioner *partitioner, const trm_tensor *a, const trm_tensor *b)
+{
+    bool may = true;
+    for (int32_t profile = 0; profile < TRM_MAX_PROFILES; profile++) {
+        const trm_shape_bound *of_a = find_bound(partitioner, a->name, profile);
+        const trm_shape_bound *of_b = find_bound(partitioner, b->name, profile);
+        for (int32_t i = 0; i < TRM_POINT_COUNT && of_a != NULL && of_b != NULL; i++) {
+            const trm_plan_point point = (trm_plan_point)i;
+            may = may && trm_shape_bound_dims(of_a, point)->d[0] == trm_shape_bound_dims(of_b, point)->d[0];
+        }
+    }
+    return may;
+}
+
+/* Elements that decide dims are no entries of a batch. */
+static bool may_have_batch(const trm_partitioner *partitioner, const trm_tensor *tensor)
+{
+    return tensor->role == TRM_TENSOR_INPUT && tensor->dims.n > 0 &&
+           !trm_inference_wants(partitioner->inference, tensor);
+}
+
+/* The input whose first dimension is the batch: the first of several dimensions, or else the first; NULL where it has
+ * one entry, or there is no input. */
+static const trm_tensor *find_first(const trm_partitioner *partitioner)
+{
+    const trm_network *network = partitioner->network;
+    const trm_tensor *first = NULL;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        if (may_have_batch(partitioner, tensor) && (first == NULL || (first->dims.n == 1 && tensor->dims.n > 1))) {
+            first = tensor;
+        }
+    }
+    return first != NULL && first->dims.d[0] == 1 ? NULL : first;
+}
+
+/* The axis of an input that has the name of the batch, and so its size in every run, or -1. */
+static int32_t find_named(const trm_tensor *tensor, const trm_tensor *first)
+{
+    const char *batch = trm_tensor_dim_name(first, 0);
+    int32_t axis = batch == NULL ? -1 : tensor->dims.n - 1;
+    while (axis >= 0 &&
+           (trm_tensor_dim_name(tensor, axis) == NULL || strcmp(trm_tensor_dim_name(tensor, axis), batch) != 0 ||
+            tensor->dims.d[axis] != first->dims.d[0])) {
+        axis--;
+    }
+    return axis;
+}
+
+static trm_status mark_inputs(batch_walk *w, bool *found)
+{
+    const trm_network *network = w->partitioner->network;
+    const trm_tensor *first = find_first(w->partitioner);
+    const int32_t n = w->partitioner->n;
+    *found = first != NULL;
+    if (first != NULL && first->dims.d[0] >= 0 && (first->dims.d[0] == 0 || first->dims.d[0] % n != 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "input %s has a batch of %" PRId64 ", expected a multiple of %" PRId32
+                 ", the ranks of mesh axis dp that share it",
+                 first->name, first->dims.d[0], n);
+    }
+    for (int32_t i = 0; first != NULL && i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        if (may_have_batch(w->partitioner, tensor)) {
+            const bool agrees = tensor->dims.d[0] == first->dims.d[0] && may_agree(w->partitioner, tensor, first);
+            mark(w, tensor, agrees ? 0 : find_named(tensor, first));
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_partition_check_batch(const trm_tensor *input, const trm_dims *dims)
+{
+    if (input->batch_ranks > 0 && dims->d[0] % input->batch_ranks != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "input %s has a batch of %" PRId64 ", expected a multiple of %" PRId32
+                 ", the ranks of mesh axis dp that share it",
+                 input->name, dims->d[0], input->batch_ranks);
+    }
+    return TRM_OK;
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------- */
+
+/* A dimension that a layer reads or asks for. */
+typedef struct size {
+    enum { SIZE_NUMBER, SIZE_CLASS, SIZE_INFERRED, SIZE_OPAQUE } kind;
+    int64_t number;
+    int32_t dim_class;
+    bool is_batch; /* a multiple of the ranks */
+} size;
+
+static size number(const batch_walk *w, int64_t value)
+{
+    return (size){SIZE_NUMBER, value, -1, value > 0 && value % w->partitioner->n == 0};
+}
+
+static size size_of(const batch_walk *w, const trm_tensor *tensor, int32_t axis)
+{
+    if (tensor->dims.d[axis] >= 0) {
+        return number(w, tensor->dims.d[axis]);
+    }
+    return (size){SIZE_CLASS, -1, class_of(w, tensor, axis), axis_of(w, tensor) == axis};
+}
+
+static size size_of_element(const batch_walk *w, const trm_shape_element *element)
+{
+    if (element->known) {
+        return number(w, element->value);
+    }
+    return element->of == NULL ? (size){SIZE_OPAQUE, -1, -1, false} : size_of(w, element->of, element->axis);
+}
+
+static bool same_size(const size *a, const size *b)
+{
+    return a->kind == b->kind &&
+           (a->kind == SIZE_NUMBER ? a->number == b->number : a->kind == SIZE_CLASS && a->dim_class == b->dim_class);
+}
+
+static bool is_one(const size *s)
+{
+    return s->kind == SIZE_NUMBER && s->number == 1;
+}
+
+/* ---- reshapes and what has a shape for an input ------------------------------------------------ */
+
+typedef struct shape {
+    size in[TRM_MAX_DIMS], out[TRM_MAX_DIMS];
+    bool copies[TRM_MAX_DIMS]; /* asked for as the input's dimension at that position */
+    int32_t n_in, n_out;
+} shape;
+
+/* What a reshape asks for. */
+static bool read_shape(const batch_walk *w, const trm_layer *layer, shape *s)
+{
+    const trm_tensor *in = layer->inputs[0], *out = layer->outputs[0];
+    const trm_reshape_params *p = &layer->desc.reshape;
+    trm_shape_element elements[TRM_MAX_SHAPE_ELEMENTS];
+    s->n_in = in->dims.n;
+    s->n_out = out->dims.n;
+    if (layer->n_inputs > 1 &&
+        (layer->inputs[1]->dtype != TRM_I64 || trm_shape_elements(layer->inputs[1], elements) != out->dims.n)) {
+        return false;
+    }
+    for (int32_t i = 0; i < s->n_in; i++) {
+        s->in[i] = size_of(w, in, i);
+    }
+    for (int32_t k = 0; k < s->n_out; k++) {
+        const bool given = layer->n_inputs > 1;
+        const int64_t asked = given ? (elements[k].known ? elements[k].value : 1) : p->dims.d[k];
+        s->copies[k] = asked == 0 && !p->zero_is_zero;
+        s->out[k] = s->copies[k] && k < s->n_in ? s->in[k]
+                    : out->dims.d[k] >= 0       ? number(w, out->dims.d[k])
+                    : asked == -1               ? (size){SIZE_INFERRED, -1, -1, false}
+                    : given                     ? size_of_element(w, &elements[k])
+                                                : number(w, asked);
+    }
+    return true;
+}
+
+/* Whether what lies behind axis `k` of the output divides what lies behind axis `a` of the input, whatever the sizes
+ * are: then the output's axis is as long as the input's, a whole number of times. */
+static bool rest_divides(const shape *s, int32_t a, int32_t k)
+{
+    bool used[TRM_MAX_DIMS] = {false};
+    int64_t from = 1, to = 1;
+    for (int32_t i = a + 1; i < s->n_in; i++) {
+        if (s->in[i].kind == SIZE_NUMBER && __builtin_mul_overflow(from, s->in[i].number, &from)) {
+            return false;
+        }
+    }
+    for (int32_t j = k + 1; j < s->n_out; j++) {
+        bool met = s->out[j].kind == SIZE_NUMBER && !__builtin_mul_overflow(to, s->out[j].number, &to);
+        for (int32_t i = a + 1; !met && s->out[j].kind == SIZE_CLASS && i < s->n_in; i++) {
+            met = !used[i] && same_size(&s->in[i], &s->out[j]);
+            used[i] = used[i] || met;
+        }
+        if (!met) {
+            return false;
+        }
+    }
+    return to > 0 && from % to == 0;
+}
+
+/*
+ * Entries of axis `a` that stay together: what is before it is before the output's axis, too, and both are divided into
+ * the same blocks of elements as both are multiples of the ranks.
+ */
+static bool follow_reshape(batch_walk *w, const trm_layer *layer, trm_batch_axes *axes)
+{
+    const int32_t a = axis_of(w, layer->inputs[0]);
+    shape s;
+    int32_t i = 0, k = 0;
+    if (a < 0 || !read_shape(w, layer, &s)) {
+        return false;
+    }
+    for (;; i++, k++) {
+        while (i < a && is_one(&s.in[i])) {
+            i++;
+        }
+        while (k < s.n_out && is_one(&s.out[k])) {
+            k++;
+        }
+        if (i == a || k == s.n_out || !same_size(&s.in[i], &s.out[k])) {
+            break;
+        }
+    }
+    if (i != a || k == s.n_out || s.out[k].kind == SIZE_OPAQUE) {
+        return false;
+    }
+    for (int32_t j = 0; j < s.n_out; j++) {
+        if (s.copies[j] && (j == a) != (j == k)) { /* of a part it would be another size */
+            return false;
+        }
+    }
+    const bool is_multiple = s.out[k].is_batch || same_size(&s.in[a], &s.out[k]) || rest_divides(&s, a, k);
+    if (!is_multiple || (s.out[k].kind == SIZE_NUMBER && !s.out[k].is_batch)) {
+        return false;
+    }
+    axes->inputs[0] = (int8_t)a;
+    axes->outputs[0] = (int8_t)k;
+    return true;
+}
+
+/* An EXPAND to a shape that is an input. */
+static bool follow_expand(batch_walk *w, const trm_layer *layer, trm_batch_axes *axes)
+{
+    const trm_tensor *in = layer->inputs[0], *out = layer->outputs[0];
+    trm_shape_element elements[TRM_MAX_SHAPE_ELEMENTS];
+    const int32_t n = layer->inputs[1]->dtype == TRM_I64 ? trm_shape_elements(layer->inputs[1], elements) : -1;
+    for (int32_t k = 0; n >= 0 && k < out->dims.n; k++) {
+        const int32_t own = k - (out->dims.n - in->dims.n), at = k - (out->dims.n - n);
+        const bool is_batch = own >= 0 && axis_of(w, in) == own;
+        const bool repeats = own < 0 || in->dims.d[own] == 1;
+        const size asked = at < 0 ? number(w, 1) : size_of_element(w, &elements[at]);
+        const bool fits = asked.is_batch || (is_batch && is_one(&asked));
+        if (fits && (is_batch || (repeats && asked.kind == SIZE_CLASS))) {
+            axes->inputs[0] = (int8_t)(is_batch ? own : -1);
+            axes->outputs[0] = (int8_t)k;
+            return true;
+        }
+    }
+    return false;
+}
+
+int32_t trm_partition_shape_divides(const trm_layer *layer, int32_t k)
+{
+    trm_shape_element elements[TRM_MAX_SHAPE_ELEMENTS];
+    const bool is_reshape = layer->desc.kind == TRM_LAYER_RESHAPE;
+    if ((!is_reshape && layer->desc.kind != TRM_LAYER_EXPAND) || layer->n_inputs < 2) {
+        return -1;
+    }
+    const int32_t n = trm_shape_elements(layer->inputs[1], elements);
+    const int32_t at = k - (is_reshape ? 0 : layer->outputs[0]->dims.n - n);
+    const bool asks = at >= 0 && (!elements[at].known || elements[at].value > (is_reshape ? 0 : 1));
+    return asks ? at : -1;
+}
+
+/* 0 .. the size of a batch. */
+static void mark_range(batch_walk *w, const trm_layer *layer)
+{
+    trm_shape_element start, limit, step, *const found[] = {&start, &limit, &step};
+    for (int32_t i = 0; i < 3; i++) {
+        trm_shape_element elements[TRM_MAX_SHAPE_ELEMENTS];
+        if (trm_shape_elements(layer->inputs[i], elements) != 1) {
+            return;
+        }
+        *found[i] = elements[0];
+    }
+    const bool counts = start.known && start.value == 0 && step.known && step.value == 1;
+    if (counts && !limit.known && limit.of != NULL && axis_of(w, limit.of) == limit.axis) {
+        mark(w, layer->outputs[0], 0);
+    }
+}
+
+/* ---- other layers ------------------------------------------------------------------------------ */
+
+/* (x [T, B, I], w, r, bias, lengths [B], h [D, B, H], c, peepholes) -> (y [T, D, B, H], h [D, B, H], c) */
+static bool follow_recurrent(batch_walk *w, const trm_layer *layer, trm_batch_axes *axes)
+{
+    static const int8_t inputs[] = {1, -1, -1, -1, 0, 1, 1, -1}, outputs[] = {2, 1, 1};
+    if (axis_of(w, layer->inputs[0]) != 1) {
+        return false;
+    }
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        const bool is_cut = layer->inputs[i] != NULL && inputs[i] >= 0;
+        if (is_cut && !can_be_cut(w, layer->inputs[i], inputs[i])) {
+            return false;
+        }
+        axes->inputs[i] = is_cut ? inputs[i] : -1;
+    }
+    memcpy(axes->outputs, outputs, (size_t)layer->n_outputs);
+    return true;
+}
+
+/* Kinds whose inputs may be of other sizes than each other along an axis that follows all of them: unknown sizes are to
+ * be surely the same. */
+static bool sizes_agree(const batch_walk *w, const trm_layer *layer, int32_t i, int32_t axis, int32_t k)
+{
+    const trm_tensor *in = layer->inputs[i], *out = layer->outputs[0];
+    const bool is_loose = layer->desc.kind == TRM_LAYER_GATHER_ELEMENTS || layer->desc.kind == TRM_LAYER_SCATTER;
+    if (layer->desc.kind == TRM_LAYER_RESHAPE) {
+        return true;
+    }
+    return in->dims.d[axis] == out->dims.d[k] &&
+           (!is_loose || out->dims.d[k] >= 0 || class_of(w, in, axis) == class_of(w, out, k));
+}
+
+/* Axis `k` of the outputs as that of the batch. `strict`: no input with a batch is whole. */
+static bool follow_axis(batch_walk *w, const trm_layer *layer, int32_t k, bool strict, trm_batch_axes *axes)
+{
+    const int64_t length = layer->outputs[0]->dims.d[k];
+    bool found = false;
+    if (length == 0 || (length > 0 && length % w->partitioner->n != 0)) {
+        return false;
+    }
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        const trm_tensor *in = layer->inputs[i];
+        axes->inputs[i] = -1;
+        if (in == NULL) {
+            continue;
+        }
+        const int32_t axis = trm_layer_axis_link(layer, k, i);
+        if (axis == TRM_LINK_NEVER || (axis == TRM_LINK_WHOLE && strict && axis_of(w, in) >= 0)) {
+            return false;
+        }
+        if (axis != TRM_LINK_WHOLE) {
+            if (!can_be_cut(w, in, axis) || !sizes_agree(w, layer, i, axis, k)) {
+                return false;
+            }
+            found = found || (in->role != TRM_TENSOR_CONSTANT && axis_of(w, in) == axis);
+            axes->inputs[i] = (int8_t)axis;
+        }
+    }
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        axes->outputs[i] = (int8_t)k;
+    }
+    return found;
+}
+
+static bool follow_layer(batch_walk *w, const trm_layer *layer, trm_batch_axes *axes)
+{
+    const trm_layer_kind kind = layer->desc.kind;
+    if (kind == TRM_LAYER_RESHAPE && (layer->n_inputs > 1 || !trm_dims_are_known(&layer->inputs[0]->dims))) {
+        return follow_reshape(w, layer, axes);
+    }
+    if (kind == TRM_LAYER_EXPAND && layer->n_inputs > 1) {
+        return follow_expand(w, layer, axes);
+    }
+    if (kind == TRM_LAYER_RECURRENT) {
+        return follow_recurrent(w, layer, axes);
+    }
+    for (int32_t k = 0; k < layer->outputs[0]->dims.n; k++) {
+        if (follow_axis(w, layer, k, true, axes)) {
+            return true;
+        }
+    }
+    for (int32_t k = 0; k < layer->outputs[0]->dims.n; k++) {
+        if (follow_axis(w, layer, k, false, axes)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void mark_layer(batch_walk *w, const trm_layer *layer)
+{
+    trm_batch_axes axes = {.can = true};
+    memset(axes.inputs, -1, sizeof(axes.inputs));
+    memset(axes.outputs, -1, sizeof(axes.outputs));
+    if (layer->desc.kind == TRM_LAYER_RANGE) {
+        mark_range(w, layer);
+    } else if (layer->n_inputs > 0 && follow_layer(w, layer, &axes)) {
+        for (int32_t i = 0; i < layer->n_inputs; i++) { /* of a known size, it may be cut for the first time here */
+            if (axes.inputs[i] >= 0 && layer->inputs[i]->role != TRM_TENSOR_CONSTANT) {
+                mark(w, layer->inputs[i], axes.inputs[i]);
+            }
+        }
+        for (int32_t i = 0; i < layer->n_outputs; i++) {
+            mark(w, layer->outputs[i], axes.outputs[i]);
+        }
+        w->partitioner->layers[layer->index].batch = axes;
+    }
+}
+
+trm_status trm_partition_find_batch(trm_partitioner *partitioner, bool *found)
+{
+    const trm_network *network = partitioner->network;
+    batch_walk w = {.partitioner = partitioner};
+    TRM_TRY(trm_analysis_init(network, &w.analysis));
+    trm_status status = mark_inputs(&w, found);
+    for (int32_t i = 0; status == TRM_OK && *found && i < network->n_layers; i++) {
+        mark_layer(&w, network->layers[i]);
+    }
+    trm_analysis_fini(&w.analysis);
+    return status;
+}

@@ -1,0 +1,444 @@
+/*
+ * The choice of strategies: dynamic programming along the layers.
+ *
+ * After each layer, all that matters for the rest of the network is in which forms the tensors still needed are there:
+ * that is a state, and of all choices that lead to one only the cheapest is kept. A layer's inputs are converted when
+ * it first needs them in another form, and stay there in that form for the layers after it.
+ *
+ * States that cannot win are dropped: if another state's cost plus the conversions that turn it into this one is no
+ * more, whatever follows this state follows the other at no more. Weights make most wrong turns so dear that a handful
+ * of states is left after each layer, and long networks take time in proportion to their length.
+ *
+ * Ties go to the state found first; nothing depends on the rank, so that all ranks choose alike.
+ */
+#include "dist/partition/problem.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* States kept after a layer. Networks met so far need below a hundred; the limit bounds time on those not met. */
+enum { BEAM = 512 };
+
+/* How a state came about: the strategy of a layer, after those of the state before. */
+typedef struct step {
+    int32_t previous; /* in search.steps; -1: the start */
+    int32_t strategy;
+} step;
+
+typedef struct state {
+    double cost;
+    int32_t step;
+    int32_t order;       /* of being found */
+    trm_form_set *forms; /* [n_live], in the order of search.live */
+} state;
+
+/* The states after one layer. */
+typedef struct state_list {
+    state *states;
+    trm_form_set *forms; /* [capacity * max_live] */
+    int32_t n, capacity;
+} state_list;
+
+typedef struct search {
+    const trm_partitioner *partitioner;
+    int32_t *live; /* [max_live] tensors in the states */
+    int32_t n_live, max_live;
+    state_list now, next;
+    step *steps;
+    size_t n_steps, steps_capacity;
+} search;
+
+/* ---- forms of one tensor ----------------------------------------------------------------------- */
+
+/* The form of the set from which `wanted` is made at the least cost. */
+static double cheapest_source(const trm_partition_tensor *tensor, trm_form_set set, int32_t wanted, int32_t *source)
+{
+    double best = INFINITY;
+    for (int32_t f = 0; f < tensor->n_forms; f++) {
+        double cost = (set >> f & 1) != 0 ? tensor->conversion[f * tensor->n_forms + wanted] : INFINITY;
+        if (cost < best) {
+            best = cost;
+            *source = f;
+        }
+    }
+    return best;
+}
+
+/* Constants are cut when they are read: each form kept costs its rent. A state has one form, that of its first use. */
+static double acquire_kept(const trm_partitioner *partitioner, const trm_partition_tensor *tensor, int32_t wanted,
+                           trm_form_set *set)
+{
+    if (tensor->tensor->role == TRM_TENSOR_STATE && *set != 0) {
+        return INFINITY;
+    }
+    *set |= 1u << wanted;
+    return trm_partition_rent(partitioner, tensor->tensor, &tensor->forms[wanted]);
+}
+
+double trm_partition_acquire(const trm_partitioner *partitioner, const trm_partition_tensor *tensor, int32_t wanted,
+                             trm_form_set *set, trm_conversion *steps, int32_t *n_steps)
+{
+    *n_steps = 0;
+    if ((*set >> wanted & 1) != 0) {
+        return 0.0;
+    }
+    if (tensor->tensor->role == TRM_TENSOR_CONSTANT || tensor->tensor->role == TRM_TENSOR_STATE) {
+        return acquire_kept(partitioner, tensor, wanted, set);
+    }
+    int32_t source = 0, whole_source = 0;
+    double direct = cheapest_source(tensor, *set, wanted, &source);
+    double by_whole = INFINITY;
+    if ((*set & 1) == 0) {
+        by_whole = cheapest_source(tensor, *set, 0, &whole_source) + tensor->conversion[wanted];
+    }
+    if (direct <= by_whole) {
+        if (direct < INFINITY) {
+            steps[(*n_steps)++] = (trm_conversion){source, wanted};
+            *set |= 1u << wanted;
+        }
+        return direct;
+    }
+    steps[(*n_steps)++] = (trm_conversion){whole_source, 0};
+    steps[(*n_steps)++] = (trm_conversion){0, wanted};
+    *set |= 1u << wanted | 1u;
+    return by_whole;
+}
+
+static double acquire(const search *s, int32_t tensor, int32_t wanted, trm_form_set *set)
+{
+    trm_conversion steps[2];
+    int32_t n_steps;
+    return trm_partition_acquire(s->partitioner, &s->partitioner->tensors[tensor], wanted, set, steps, &n_steps);
+}
+
+/* ---- lists of states --------------------------------------------------------------------------- */
+
+static trm_status add_state(search *s, double cost, int32_t step_index, const trm_form_set *forms)
+{
+    state_list *list = &s->next;
+    size_t stride = (size_t)s->max_live;
+    if (list->n == list->capacity) {
+        int32_t capacity = list->capacity == 0 ? 64 : list->capacity * 2;
+        state *states = realloc(list->states, (size_t)capacity * sizeof(*states));
+        list->states = states != NULL ? states : list->states;
+        trm_form_set *sets = realloc(list->forms, ((size_t)capacity * stride + 1) * sizeof(*sets));
+        list->forms = sets != NULL ? sets : list->forms;
+        if (states == NULL || sets == NULL) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for %d states of the partitioner", capacity);
+        }
+        list->capacity = capacity;
+    }
+    memcpy(list->forms + (size_t)list->n * stride, forms, (size_t)s->n_live * sizeof(*forms));
+    list->states[list->n] = (state){cost, step_index, list->n, NULL};
+    list->n++;
+    return TRM_OK;
+}
+
+static int compare_states(const void *a, const void *b)
+{
+    const state *x = a, *y = b;
+    if (x->cost != y->cost) {
+        return x->cost < y->cost ? -1 : 1;
+    }
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* Whether `better`, with the conversions it lacks, is what `worse` is at no more cost. */
+static bool dominates(const search *s, const state *better, const state *worse)
+{
+    double cost = better->cost;
+    for (int32_t i = 0; i < s->n_live; i++) {
+        trm_form_set set = better->forms[i];
+        trm_form_set missing = worse->forms[i] & ~set;
+        for (int32_t f = 0; missing != 0; f++, missing >>= 1) {
+            if ((missing & 1) != 0) {
+                cost += acquire(s, s->live[i], f, &set);
+                if (cost > worse->cost) {
+                    return false;
+                }
+            }
+        }
+    }
+    return cost <= worse->cost;
+}
+
+/* Sorts the new states, drops those that cannot win, and makes them the current ones. */
+static void settle(search *s)
+{
+    state_list *list = &s->next;
+    for (int32_t i = 0; i < list->n; i++) {
+        list->states[i].forms = list->forms + (size_t)list->states[i].order * (size_t)s->max_live;
+    }
+    qsort(list->states, (size_t)list->n, sizeof(*list->states), compare_states);
+    int32_t kept = 0;
+    for (int32_t i = 0; i < list->n && kept < BEAM; i++) {
+        bool can_win = true;
+        for (int32_t j = 0; j < kept && can_win; j++) {
+            can_win = !dominates(s, &list->states[j], &list->states[i]);
+        }
+        if (can_win) {
+            list->states[kept++] = list->states[i];
+        }
+    }
+    list->n = kept;
+    state_list done = s->now;
+    s->now = s->next;
+    s->next = done;
+    s->next.n = 0;
+}
+
+static trm_status record(search *s, int32_t previous, int32_t strategy, int32_t *index)
+{
+    if (s->n_steps == s->steps_capacity) {
+        size_t capacity = s->steps_capacity == 0 ? 1024 : s->steps_capacity * 2;
+        step *grown = realloc(s->steps, capacity * sizeof(*grown));
+        if (grown == NULL || capacity > INT32_MAX) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for %zu steps of the partitioner", capacity);
+        }
+        s->steps = grown;
+        s->steps_capacity = capacity;
+    }
+    s->steps[s->n_steps] = (step){previous, strategy};
+    *index = (int32_t)s->n_steps++;
+    return TRM_OK;
+}
+
+/* ---- one layer --------------------------------------------------------------------------------- */
+
+static int32_t find_live(const search *s, int32_t tensor)
+{
+    for (int32_t i = 0; i < s->n_live; i++) {
+        if (s->live[i] == tensor) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* What becomes of a tensor the moment it is there: a pin makes its form the only one. */
+static double arrive(const search *s, int32_t tensor, trm_form_set *set)
+{
+    int32_t pin = s->partitioner->tensors[tensor].pin;
+    if (pin < 0 || *set == 0) {
+        return 0.0;
+    }
+    double cost = acquire(s, tensor, pin, set);
+    *set = 1u << pin;
+    return cost;
+}
+
+/* Puts tensors that this layer is the first to read at the end of the live ones; returns how many more there are. */
+static int32_t enter_inputs(search *s, const trm_layer *layer)
+{
+    int32_t entered = 0;
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        const trm_tensor *input = layer->inputs[i];
+        if (input == NULL || input->role == TRM_TENSOR_ACTIVATION || !s->partitioner->tensors[input->index].tracked ||
+            find_live(s, input->index) >= 0) {
+            continue;
+        }
+        assert(s->n_live < s->max_live);
+        s->live[s->n_live++] = input->index;
+        entered++;
+    }
+    return entered;
+}
+
+/* The forms of inputs, constants and states before anything has read them. */
+static double initial_forms(const search *s, int32_t tensor, trm_form_set *set)
+{
+    *set = s->partitioner->tensors[tensor].tensor->role == TRM_TENSOR_INPUT ? 1u : 0u;
+    return arrive(s, tensor, set);
+}
+
+/* Which live tensors stay after a layer, in order; -1 ends the list. `from` [max_live] indexes the row of one state
+ * while the layer is applied: live tensors, then the layer's outputs. */
+static int32_t leave(const search *s, const trm_layer *layer, int32_t *from, int32_t *live)
+{
+    int32_t n = 0;
+    const trm_partition_tensor *tensors = s->partitioner->tensors;
+    for (int32_t i = 0; i < s->n_live; i++) {
+        if (tensors[s->live[i]].last_use > layer->index) {
+            from[n] = i;
+            live[n++] = s->live[i];
+        }
+    }
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        int32_t index = layer->outputs[i]->index;
+        if (tensors[index].tracked && tensors[index].last_use > layer->index) {
+            from[n] = s->n_live + i;
+            live[n++] = index;
+        }
+    }
+    return n;
+}
+
+/* Applies a strategy to a row of form sets [n_live + n_outputs]; returns what it adds to the cost. */
+static double apply(const search *s, const trm_layer *layer, const trm_strategy *strategy, trm_form_set *row)
+{
+    const trm_partition_tensor *tensors = s->partitioner->tensors;
+    double cost = strategy->cost;
+    for (int32_t i = 0; i < layer->n_inputs && cost < INFINITY; i++) {
+        int32_t slot = layer->inputs[i] == NULL ? -1 : find_live(s, layer->inputs[i]->index);
+        cost += slot < 0 ? 0.0 : acquire(s, s->live[slot], strategy->inputs[i], &row[slot]);
+    }
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        trm_form_set *set = &row[s->n_live + i];
+        *set = 1u << strategy->outputs[i];
+        cost += arrive(s, layer->outputs[i]->index, set);
+        if (layer->outputs[i]->is_output && tensors[layer->outputs[i]->index].last_use <= layer->index) {
+            cost += acquire(s, layer->outputs[i]->index, 0, set);
+        }
+    }
+    for (int32_t i = 0; i < s->n_live; i++) {
+        const trm_partition_tensor *tensor = &tensors[s->live[i]];
+        if (tensor->tensor->is_output && tensor->last_use == layer->index) {
+            cost += acquire(s, s->live[i], 0, &row[i]);
+        }
+    }
+    return cost;
+}
+
+static trm_status advance(search *s, const trm_layer *layer, trm_form_set *row, int32_t *from, int32_t *live)
+{
+    const trm_partition_layer *choices = &s->partitioner->layers[layer->index];
+    int32_t n_known = s->n_live;
+    enter_inputs(s, layer);
+    int32_t n_row = s->n_live, n_after = leave(s, layer, from, live);
+    trm_form_set *after = row + s->max_live + TRM_MAX_LAYER_OUTPUTS;
+    for (int32_t i = 0; i < s->now.n; i++) {
+        const state *before = &s->now.states[i];
+        for (int32_t c = 0; c < choices->n_strategies; c++) {
+            memcpy(row, before->forms, (size_t)n_known * sizeof(*row));
+            double cost = before->cost;
+            for (int32_t t = n_known; t < n_row; t++) {
+                cost += initial_forms(s, s->live[t], &row[t]);
+            }
+            cost += apply(s, layer, &choices->strategies[c], row);
+            if (cost == INFINITY) {
+                continue;
+            }
+            for (int32_t t = 0; t < n_after; t++) {
+                after[t] = row[from[t]];
+            }
+            int32_t index = -1;
+            TRM_TRY(record(s, before->step, c, &index));
+            s->n_live = n_after;
+            trm_status status = add_state(s, cost, index, after);
+            s->n_live = n_row;
+            TRM_TRY(status);
+        }
+    }
+    memcpy(s->live, live, (size_t)n_after * sizeof(*live));
+    s->n_live = n_after;
+    settle(s);
+    if (s->now.n == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "layer %s cannot run with the tensors it reads pinned as they are",
+                 layer->name);
+    }
+    return TRM_OK;
+}
+
+/* At a cut between stages activations are whole, and the next stage's ranks have their own constants. */
+static trm_status cross(search *s, trm_form_set *row)
+{
+    for (int32_t i = 0; i < s->now.n; i++) {
+        const state *before = &s->now.states[i];
+        double cost = before->cost;
+        memcpy(row, before->forms, (size_t)s->n_live * sizeof(*row));
+        for (int32_t t = 0; t < s->n_live; t++) {
+            if (s->partitioner->tensors[s->live[t]].tensor->role == TRM_TENSOR_ACTIVATION) {
+                cost += acquire(s, s->live[t], 0, &row[t]);
+                row[t] = 1;
+                cost += arrive(s, s->live[t], &row[t]);
+            } else {
+                cost += initial_forms(s, s->live[t], &row[t]);
+            }
+        }
+        TRM_TRY(add_state(s, cost, before->step, row));
+    }
+    settle(s);
+    return TRM_OK;
+}
+
+/* ---- the whole network ------------------------------------------------------------------------- */
+
+/* An upper bound of the tensors live at once. */
+static int32_t bound_live(const trm_partitioner *partitioner)
+{
+    const trm_network *network = partitioner->network;
+    int32_t most = 0, n = 0;
+    int32_t *change = calloc((size_t)network->n_layers + 2, sizeof(*change));
+    if (change == NULL) {
+        return -1;
+    }
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_partition_tensor *tensor = &partitioner->tensors[i];
+        if (!tensor->tracked) {
+            continue;
+        }
+        int32_t from = tensor->tensor->producer != NULL ? tensor->tensor->producer->index : tensor->first_use;
+        if (from >= 0) {
+            change[from]++;
+            change[(tensor->last_use > from ? tensor->last_use : from) + 1]--;
+        }
+    }
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        n += change[i];
+        most = n > most ? n : most;
+    }
+    free(change);
+    return most;
+}
+
+static trm_status run(search *s)
+{
+    const trm_network *network = s->partitioner->network;
+    size_t n_row = 2 * (size_t)s->max_live + TRM_MAX_LAYER_OUTPUTS;
+    trm_form_set *row = calloc(n_row + 1, sizeof(*row));
+    int32_t *lists = calloc(2 * (size_t)s->max_live + 1, sizeof(*lists));
+    trm_status status = TRM_OK;
+    if (row == NULL || lists == NULL) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "no memory for the partitioner");
+        goto done;
+    }
+    TRM_TRY_GOTO(status, add_state(s, 0.0, -1, row), done);
+    settle(s);
+    for (int32_t i = 0, stage = 1; i < network->n_layers; i++) {
+        if (stage < s->partitioner->n_stages && i == s->partitioner->stage_begins[stage]) {
+            TRM_TRY_GOTO(status, cross(s, row), done);
+            stage++;
+        }
+        TRM_TRY_GOTO(status, advance(s, network->layers[i], row, lists, lists + s->max_live), done);
+    }
+    int32_t index = s->now.states[0].step;
+    for (int32_t i = network->n_layers; i-- > 0;) {
+        s->partitioner->layers[i].chosen = s->steps[index].strategy;
+        index = s->steps[index].previous;
+    }
+done:
+    free(row);
+    free(lists);
+    return status;
+}
+
+trm_status trm_partition_search(trm_partitioner *partitioner)
+{
+    search s = {.partitioner = partitioner, .max_live = bound_live(partitioner)};
+    s.live = s.max_live < 0 ? NULL : calloc((size_t)s.max_live + 1, sizeof(*s.live));
+    trm_status status = s.live == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "no memory for the partitioner") : TRM_OK;
+    if (status == TRM_OK) {
+        status = run(&s);
+    }
+    free(s.live);
+    free(s.now.states);
+    free(s.now.forms);
+    free(s.next.states);
+    free(s.next.forms);
+    free(s.steps);
+    return status;
+}

@@ -1,0 +1,125 @@
+/*
+ * The plan as the engine and the context see it. The public calls are in <trireme/engine.h>.
+ */
+#ifndef TRM_DIST_PLAN_PLAN_H
+#define TRM_DIST_PLAN_PLAN_H
+
+#include <trireme/engine.h>
+
+#include "dist/partition/partition.h"
+#include "dist/partition/shape_bounds.h"
+#include "graph/network.h"
+#include "graph/streams.h"
+#include "kernels/kernel.h"
+#include "kernels/shortlist.h"
+
+typedef struct trm_plan_profile {
+    bool has[TRM_POINT_COUNT];            /* MAX always */
+    trm_dims *dims[TRM_POINT_COUNT];      /* [n_tensors], of inputs */
+    const void **values[TRM_POINT_COUNT]; /* [n_tensors], of value inputs; NULL: not known */
+    trm_dims *least;                      /* [n_tensors], of inputs: the smallest a run may have */
+} trm_plan_profile;
+
+typedef struct trm_plan_timed {
+    const char *name;
+    int64_t nanoseconds;
+} trm_plan_timed;
+
+/* What tuning chose for a problem, and what other sizes of it may run by (kernels/shortlist.h). */
+typedef struct trm_plan_tactic {
+    const char *problem;
+    int32_t n; /* at least 1 */
+    trm_plan_timed timed[TRM_MOST_SHORTLISTED];
+} trm_plan_tactic;
+
+/* The device that tactics were timed on. */
+typedef struct trm_plan_device {
+    char name[128];
+    int32_t multiprocessors, major, minor;
+} trm_plan_device;
+
+#define TRM_PLAN_MOST_TACTICS 65536
+
+struct trm_plan {
+    trm_network *network; /* this rank's, after all passes */
+    trm_backend backend;
+    trm_mesh mesh;
+    int32_t rank;
+    bool allow_tf32;
+    bool batch_invariant;
+    size_t max_workspace; /* of what may take less; 0: no limit */
+    trm_arena arena;
+    trm_shape_bound *bounds; /* [n_bounds] as they were given, of inputs this rank has */
+    int32_t n_bounds;
+    int32_t n_profiles;
+    trm_plan_profile profiles[TRM_MAX_PROFILES];
+    trm_dims *max_dims;     /* [n_tensors]; of inputs and states, the largest of each axis in any profile */
+    size_t *tensor_bytes;   /* [n_tensors] of activations, the most at any point; SIZE_MAX: known in a run only */
+    bool *on_host;          /* [n_tensors] values that are computed when dims are inferred; they lie with the inputs */
+    size_t *weight_offsets; /* [n_tensors], SIZE_MAX where the tensor is no constant */
+    size_t *state_offsets;  /* [n_tensors] */
+    size_t *input_offsets;  /* [n_tensors], in the region of the inputs */
+    int32_t last_input;     /* the tensor at its end, the largest; -1: it is empty */
+    size_t *activation_offsets; /* [n_tensors], as trm_memory_plan_place gives them */
+    size_t weight_bytes, state_bytes, input_bytes, activation_bytes;
+    size_t workspace_bytes;               /* of each stream */
+    int32_t max_aux_streams;              /* asked for */
+    trm_streams streams;                  /* on which layers run */
+    struct trm_streaming_plan *streaming; /* weight_stream/offload/streaming.h; NULL: every weight stays */
+    bool grows;                           /* a run may have to allocate: something is known in a run only */
+    trm_plan_device device;               /* of the tactics */
+    trm_plan_tactic *tactics;             /* [n_tactics] in the order in which layers first ask for them */
+    int32_t n_tactics, tactic_capacity;
+    trm_partition_report partition;
+    int32_t format;            /* of the file that it was loaded from; 0: of none */
+    int32_t n_file_weights[3]; /* by trm_plan_weights: how that file has weights */
+};
+
+/* The kernel tables of all rooms, in order of preference. */
+extern const trm_kernel_table *const trm_all_kernels[];
+extern const int32_t trm_all_kernels_count;
+
+/* Whether the collectives of a rank's network suit rank and mesh. */
+trm_status trm_plan_check_exchanges(const trm_plan *plan);
+/* Whether the bounds suit inputs and states of the caller's network. profiles.c */
+trm_status trm_plan_check_bounds(const trm_network *network, const trm_build_options *options);
+/* Copies the bounds into profiles. profiles.c */
+trm_status trm_plan_set_profiles(trm_plan *plan, const trm_build_options *options);
+/* Fills in sizes, offsets and totals from profiles and max_dims of states. */
+trm_status trm_plan_lay_out_memory(trm_plan *plan);
+/* The offsets of constants alone, those that are streamed left out. */
+trm_status trm_plan_lay_out_weights(trm_plan *plan);
+/* Bytes of workspace on all streams. */
+size_t trm_plan_workspace(const trm_plan *plan);
+/* Whether all outputs of a layer are computed on the host, so that it is not run. */
+bool trm_plan_layer_is_on_host(const trm_plan *plan, const trm_layer *layer);
+
+/* Gives every state whose first dimension the network does not know `blocks` there, and plans memory anew. */
+trm_status trm_plan_set_state_blocks(trm_plan *plan, int64_t blocks);
+
+/* Makes sure the workspace suffices for these dims of the inputs [n_tensors, others ignored], which must lie within
+ * the bounds: the largest dims do not always need the largest workspace. */
+trm_status trm_plan_cover(trm_plan *plan, const trm_dims *dims);
+
+/* The usual dims [n_tensors] of a profile: counts of data-dependent layers the largest, -1 what only a run can tell.
+ * memory.c */
+trm_status trm_plan_usual_dims(trm_plan *plan, int32_t profile, trm_dims *dims);
+/* Runs of the rank's layers [n_layers] in a usual run of profile 0, and of those of the network that a plan is to be
+ * built from, as trm_layer_runs finds them. memory.c, profiles.c */
+trm_status trm_plan_layer_runs(const trm_plan *plan, int32_t *runs, bool *guessed);
+trm_status trm_plan_expect_runs(const trm_network *network, const trm_build_options *options, int32_t *runs);
+/* What a kernel is to have for a call: what it asks for, or the plan's limit if it can do with less. */
+size_t trm_plan_kernel_workspace(const trm_plan *plan, const trm_kernel *kernel, const trm_kernel_call *call);
+/* Whether all dims of a call are known. */
+bool trm_plan_call_is_known(const trm_kernel_call *call);
+
+/* Adds a tactic at the end, of 1 to TRM_MOST_SHORTLISTED timed ones [n]; the texts are copied. tactics.c */
+trm_status trm_plan_add_tactic(trm_plan *plan, const char *problem, const trm_plan_timed *timed, int32_t n);
+/* Has the kernels use the plan's tactics; nothing is timed. INVALID_ARGUMENT where they are for another device than
+ * this, or other versions of its libraries. */
+trm_status trm_plan_use_tactics(trm_plan *plan, trm_device *device);
+
+/* Fills a call of `layer` for these dims; addresses are left NULL. */
+void trm_plan_describe_call(const trm_layer *layer, const trm_dims *dims, trm_kernel_call *call);
+
+#endif

@@ -1,0 +1,263 @@
+/*
+ * Runs of a context as CUDA graphs: captured on the second run of the same shapes, and kept for a few shapes, so that
+ * one that comes again costs no launches of single kernels and no second capture. And what a run must be to become part
+ * of a graph that the caller captures.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "dist/runtime/engine.h"
+
+/* A run of more layers, which loops may have, is not captured: each becomes a node in memory. */
+#define MOST_CAPTURED 16384
+
+/* What a captured run depends on, of one input. */
+typedef struct input_key {
+    const void *bound;
+    int32_t n;
+    int64_t d[TRM_MAX_DIMS];
+} input_key;
+
+/* Of all inputs of the run to come; the caller's to free. NULL: out of memory. */
+static input_key *make_key(const trm_context *context, size_t *size)
+{
+    const trm_network *network = context->engine->plan->network;
+    input_key *key = calloc((size_t)network->n_tensors + 1, sizeof(*key));
+    size_t n = 0;
+    for (int32_t i = 0; key != NULL && i < network->n_tensors; i++) {
+        if (network->tensors[i]->role == TRM_TENSOR_INPUT) {
+            const trm_dims *dims = &context->dims[i];
+            key[n].bound = context->bound_inputs[i];
+            key[n].n = dims->n;
+            memcpy(key[n++].d, dims->d, (size_t)dims->n * sizeof(dims->d[0]));
+        }
+    }
+    *size = n * sizeof(*key);
+    return key;
+}
+
+/* Where elements decide dims, or memory grows with them, dims of inputs do not tell what a run is. */
+static bool may_keep(const trm_context *context)
+{
+    return context->n_value_inputs == 0 && context->extra == NULL;
+}
+
+static void drop_kept(trm_kept_capture *kept)
+{
+    trm_graph_exec_destroy(kept->exec);
+    free(kept->key);
+    *kept = (trm_kept_capture){0};
+}
+
+void trm_context_drop_capture(trm_context *context)
+{
+    for (int32_t i = 0; context->kept != NULL && i < TRM_KEPT_CAPTURES; i++) {
+        drop_kept(&context->kept[i]);
+    }
+    free(context->kept);
+    context->kept = NULL;
+    context->captured = NULL;
+    context->ran = false;
+}
+
+/* For other shapes than before: what was captured for them, if it was. */
+static trm_status find_kept(trm_context *context)
+{
+    size_t size;
+    if (!may_keep(context) || context->kept == NULL) {
+        trm_context_drop_capture(context);
+        return TRM_OK;
+    }
+    input_key *key = make_key(context, &size);
+    if (key == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the key of a captured run");
+    }
+    context->captured = NULL;
+    for (int32_t i = 0; i < TRM_KEPT_CAPTURES; i++) {
+        trm_kept_capture *kept = &context->kept[i];
+        if (kept->exec != NULL && kept->schedule == context->schedule && kept->key_size == size &&
+            memcmp(kept->key, key, size) == 0) {
+            context->captured = kept->exec;
+            kept->used = ++context->launches;
+        }
+    }
+    context->ran = context->captured != NULL;
+    context->inputs_changed = true; /* with what is computed on the host for them */
+    free(key);
+    return TRM_OK;
+}
+
+/* Takes the graph over, in the place of the one that was used longest ago. */
+static trm_status keep(trm_context *context, trm_graph_exec *exec)
+{
+    size_t size;
+    input_key *key = make_key(context, &size);
+    if (context->kept == NULL) {
+        context->kept = calloc(TRM_KEPT_CAPTURES, sizeof(*context->kept));
+    }
+    if (key == NULL || context->kept == NULL) {
+        free(key);
+        trm_graph_exec_destroy(exec);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the list of captured runs");
+    }
+    trm_kept_capture *oldest = &context->kept[0];
+    for (int32_t i = 1; i < TRM_KEPT_CAPTURES; i++) {
+        oldest = context->kept[i].used < oldest->used ? &context->kept[i] : oldest;
+    }
+    drop_kept(oldest);
+    *oldest = (trm_kept_capture){exec, key, size, context->schedule, ++context->launches};
+    context->captured = exec;
+    return TRM_OK;
+}
+
+trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec, int32_t schedule)
+{
+    context->ran_schedule = schedule;
+    TRM_TRY(context->ring == NULL ? TRM_OK : trm_ring_prime(context->ring, schedule, context->stream));
+    return trm_graph_exec_launch(exec, context->stream);
+}
+
+static trm_status capture(trm_context *context)
+{
+    trm_graph_exec *exec = NULL;
+    TRM_TRY(trm_stream_begin_capture(context->stream));
+    trm_status status = trm_context_enqueue_again(context);
+    char cause[512] = "";
+    if (status != TRM_OK) { /* ending the capture will fail too, and that is not the cause */
+        strncpy(cause, trm_last_error(), sizeof(cause) - 1);
+    }
+    trm_status ended = trm_stream_end_capture(context->stream, &exec);
+    if (status != TRM_OK) {
+        trm_graph_exec_destroy(exec);
+        context->ran = false;
+        return trm_fail(status, "%s", cause);
+    }
+    TRM_TRY(ended);
+    context->captured_at = context->shapings; /* a walk in parts is one more */
+    return keep(context, exec);
+}
+
+static trm_status refuse_first(void)
+{
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a run can be captured by the caller only after one of the same dims, with "
+                                         "the same memory bound: run it once before");
+}
+
+/* Whether all outputs fit what they are bound to, and copies of the others have a place already. */
+static trm_status check_places(const trm_context *context)
+{
+    const trm_network *network = context->engine->plan->network;
+    for (int32_t i = 0; i < network->n_outputs; i++) {
+        const trm_tensor *output = network->outputs[i];
+        const size_t bytes = trm_dims_bytes(&context->dims[output->index], output->dtype);
+        TRM_TRY(trm_context_check_bound(context, i, bytes));
+        if (context->bound_outputs[i].memory == NULL && context->allocate_output == NULL &&
+            bytes > context->output_capacity[i]) {
+            return refuse_first();
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_context_refuse_captured(const trm_context *context, const char *what)
+{
+    if (trm_stream_is_capturing(context->stream)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "cannot %s while the caller captures the context's stream: that waits for the device", what);
+    }
+    return TRM_OK;
+}
+
+/* Copies then come and go with what layers turn out to run. */
+static bool streams_in_regions(const trm_context *context)
+{
+    return context->ring != NULL && trm_streaming_fetches(context->engine->plan) &&
+           trm_inference_regions(context->inference)->n > 0;
+}
+
+/* Of ranks that exchange in a loop all capture their runs or none, as libraries make captured exchanges another way. */
+static bool others_stream_in_regions(const trm_context *context)
+{
+    return context->ring != NULL && !context->engine->others_stay && trm_inference_regions(context->inference)->n > 0;
+}
+
+trm_status trm_context_check_capture(const trm_context *context)
+{
+    if (context->is_started) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a run cannot be captured by the caller before the one that was started "
+                                             "is finished");
+    }
+    if (context->debug != NULL) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a run that is captured has no debug tensors");
+    }
+    if (context->offload != NULL) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a run of which processors compute layers cannot be captured by the caller: "
+                                        "after a run of more rows it would find other weights in the ring");
+    }
+    if (context->ring != NULL && !context->engine->places.capturable) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a run whose weights are read from files or brought together by several ranks "
+                                        "cannot be captured by the caller: keep them in pinned host memory");
+    }
+    if (streams_in_regions(context)) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a run with loops or branches cannot be captured by the caller while weights "
+                                        "stream: keep them all on the device");
+    }
+    if (context->asking != NULL) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "layer %s asks for what a run computes: a network whose dims or layers depend on data cannot be "
+                 "captured",
+                 context->asking->name);
+    }
+    const bool moved =
+        context->engine->plan->streaming != NULL && context->places_version != context->engine->places.version;
+    if (moved || context->ran_at != context->shapings || !trm_context_is_known(context)) {
+        return refuse_first();
+    }
+    return check_places(context);
+}
+
+/* Whether a run with the inputs that are set is one that can be captured. */
+static bool can_capture(const trm_context *context)
+{
+    /* copies from memory that is not pinned cannot be captured */
+    const bool may = context->captures && !context->profiling && context->debug == NULL &&
+                     !trm_stream_is_capturing(context->stream) &&
+                     (context->ring == NULL || context->engine->places.capturable) && !streams_in_regions(context) &&
+                     !others_stream_in_regions(context);
+    return may && (!trm_inference_may_stop(context->inference) ||
+                   (trm_context_is_known(context) && context->walked <= MOST_CAPTURED));
+}
+
+trm_status trm_context_enqueue_run(trm_context *context)
+{
+    const bool in_parts = trm_inference_may_stop(context->inference);
+    TRM_TRY(trm_context_follow_weights(context)); /* what was captured has the addresses of before */
+    if (!can_capture(context)) {
+        if (in_parts) {
+            trm_context_drop_capture(context);
+        }
+        return trm_context_enqueue(context);
+    }
+    TRM_TRY(in_parts ? TRM_OK : trm_context_shape(context)); /* it has run, or it would not be known */
+    if (context->captured_at != context->shapings) {
+        TRM_TRY(find_kept(context));
+        context->captured_at = context->shapings;
+    }
+    if (!context->ran && !in_parts) {
+        TRM_TRY(trm_context_enqueue(context));
+        context->ran = true;
+        context->inputs_changed = false;
+        return TRM_OK;
+    }
+    if (context->inputs_changed) {
+        TRM_TRY(trm_context_begin_layers(context));
+        context->inputs_changed = false;
+    }
+    if (context->captured == NULL && capture(context) != TRM_OK) { /* as where a library sets itself up again */
+        TRM_DEBUG("a run is not captured: %s", trm_last_error());
+        return trm_context_enqueue(context);
+    }
+    return trm_context_launch(context, context->captured, context->schedule);
+}

@@ -1,0 +1,209 @@
+/*
+ * Tuning a context: one run on the inputs that are set, in which every kernel chooses among its variants before it
+ * runs; the timing cache file before and after.
+ */
+#include "dist/runtime/engine.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/recorder.h"
+#include "dist/runtime/load.h"
+
+typedef struct trm_tuning {
+    trm_tune_progress_fn progress;
+    void *user;
+    int32_t done, total; /* layers that choose */
+    double began;
+} trm_tuning;
+
+trm_status trm_context_tune_step(trm_context *context, int32_t layer)
+{
+    trm_tuning *tuning = context->tuning;
+    const trm_context_step *step = &context->steps[layer];
+    if (step->kernel == NULL || step->kernel->tune == NULL) {
+        return TRM_OK;
+    }
+    double elapsed = trm_clock_seconds() - tuning->began;
+    double left = tuning->done == 0 ? 0 : elapsed / tuning->done * (tuning->total - tuning->done);
+    if (tuning->progress != NULL && !tuning->progress(tuning->user, tuning->done, tuning->total, left)) {
+        TRM_FAIL(TRM_ERROR_CANCELLED, "tuning was ended after %d of %d layers", tuning->done, tuning->total);
+    }
+    trm_tuner_forget_last(context->tuner);
+    TRM_TRY(step->kernel->tune(&step->call, context->tuner));
+    context->timings[layer] = trm_tuner_last(context->tuner);
+    tuning->done++;
+    return TRM_OK;
+}
+
+/* A file that cannot be used costs time, nothing else. */
+static void warn(trm_status status)
+{
+    if (status != TRM_OK) {
+        TRM_WARN("%s", trm_last_error());
+    }
+}
+
+static trm_status open_tuner(trm_context *context, const trm_tune_options *options)
+{
+    size_t n_layers = (size_t)context->engine->plan->network->n_layers;
+    if (context->tuner == NULL) {
+        TRM_TRY(trm_tuner_create(context->engine->world->device, &context->tuner));
+    }
+    if (context->timings == NULL) {
+        context->timings = calloc(n_layers + 1, sizeof(*context->timings));
+        if (context->timings == NULL) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the timings of %zu layers", n_layers);
+        }
+    }
+    memset(context->timings, 0, n_layers * sizeof(*context->timings));
+    trm_tuner_set_level(context->tuner, options->level);
+    if (options->cache != NULL) {
+        warn(trm_tuner_load(context->tuner, options->cache));
+    }
+    return TRM_OK;
+}
+
+static trm_status check_inputs(const trm_context *context)
+{
+    const trm_network *network = context->engine->plan->network;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        if (network->tensors[i]->role == TRM_TENSOR_INPUT && !context->input_is_set[i]) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot tune: input %s is not set", network->tensors[i]->name);
+        }
+    }
+    return TRM_OK;
+}
+
+/* Whether any kernel of a backend has something to choose. */
+static bool has_choices(trm_backend backend)
+{
+    bool found = false;
+    for (int32_t i = 0; i < trm_all_kernels_count; i++) {
+        for (int32_t k = 0; k < trm_all_kernels[i]->count && !found; k++) {
+            const trm_kernel *kernel = &trm_all_kernels[i]->kernels[k];
+            found = kernel->backend == backend && kernel->tune != NULL;
+        }
+    }
+    return found;
+}
+
+/* Times that are not known are taken when nothing is copied to the device any more. */
+static void await_weights(void *user, const char *problem, const trm_timing *timing)
+{
+    const trm_context *context = user;
+    (void)problem;
+    if (timing == NULL) {
+        (void)trm_load_wait(context->engine->load, NULL, NULL); /* who finishes the loading asks again how it went */
+    }
+}
+
+static trm_status check(const trm_context *context, const trm_tune_options *options)
+{
+    if (options->size != sizeof(*options) || options->level < 0 || options->level > 5) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "tune options have size %zu and level %d, expected %zu and 0 to 5",
+                 options->size, options->level, sizeof(*options));
+    }
+    TRM_TRY(trm_context_refuse_captured(context, "tune"));
+    if (context->is_started) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot tune before the run that was started is finished");
+    }
+    return check_inputs(context);
+}
+
+trm_status trm_context_tune_kernels(trm_context *context, const trm_tune_options *options)
+{
+    TRM_TRY(check(context, options));
+    if (options->level == 0 || !has_choices(context->engine->plan->backend)) {
+        return TRM_OK;
+    }
+    trm_tuning tuning = {.progress = options->progress, .user = options->progress_user, .began = trm_clock_seconds()};
+    const trm_network *network = context->engine->plan->network;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        trm_layer_kind kind = network->layers[i]->desc.kind;
+        tuning.total += kind == TRM_LAYER_MATMUL || kind == TRM_LAYER_CONVOLUTION;
+    }
+    TRM_TRY(open_tuner(context, options));
+    trm_tuner_set_listener(context->tuner, await_weights, context);
+    trm_context_drop_capture(context);
+    context->tuning = &tuning;
+    trm_status status = trm_context_enqueue(context);
+    context->tuning = NULL;
+    trm_tuner_set_listener(context->tuner, NULL, NULL);
+    if (status == TRM_OK || status == TRM_ERROR_CANCELLED) {
+        trm_status waited = trm_context_wait(context);
+        status = waited != TRM_OK && status == TRM_OK ? waited : status;
+    }
+    char cause[512];
+    snprintf(cause, sizeof(cause), "%s", trm_last_error());
+    if (options->cache != NULL) {
+        warn(trm_tuner_save(context->tuner, options->cache));
+    }
+    if (status == TRM_OK && options->progress != NULL) {
+        (void)options->progress(options->progress_user, tuning.total, tuning.total, 0);
+    }
+    return status == TRM_OK ? TRM_OK : trm_fail(status, "%s", cause);
+}
+
+/* A run that failed half-way, or one of the caller's graph, may have left exchanges on the stream, and they are
+ * measured on another. Ranks meet behind it. */
+static trm_status choose_exchanges(trm_context *context, const trm_tune_options *options)
+{
+    trm_world *world = context->engine->world;
+    TRM_TRY(trm_event_record(context->done, context->stream));
+    TRM_TRY(trm_world_await(world, context->done, "a step"));
+    return trm_world_choose_exchanges(world, &context->engine->plan->mesh, options->level, options->cache);
+}
+
+TRM_CALL(trm_context_recorder(context), trm_context_tune, (trm_context *context, const trm_tune_options *options),
+         (context, options))
+{
+    const trm_tune_options usual = TRM_TUNE_OPTIONS_INIT;
+    options = options == NULL ? &usual : options;
+    if (context == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot tune: context is NULL");
+    }
+    TRM_TRY(check(context, options));
+    if (options->level > 0 && has_choices(context->engine->plan->backend)) {
+        TRM_TRY(choose_exchanges(context, options));
+    }
+    return trm_context_tune_kernels(context, options);
+}
+
+void trm_context_tactics(const trm_context *context, trm_tactic_fn fn, void *user)
+{
+    const trm_network *network = context->engine->plan->network;
+    for (int32_t i = 0; context->timings != NULL && i < network->n_layers; i++) {
+        const trm_timing *timing = context->timings[i];
+        for (int32_t k = 0; timing != NULL && k < timing->n_tactics; k++) {
+            fn(user, network->layers[i]->name, timing->problem, timing->tactics[k].name,
+               timing->tactics[k].microseconds, k == 0);
+        }
+    }
+}
+
+char *trm_timing_cache_path(trm_world *world)
+{
+    trm_device_info info;
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    bool has_cache = cache != NULL && cache[0] == '/';
+    if (world == NULL || trm_device_get_info(world->device, &info) != TRM_OK ||
+        (!has_cache && (home == NULL || home[0] != '/'))) {
+        return NULL;
+    }
+    for (char *c = info.name; *c != '\0'; c++) {
+        *c = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : '-';
+    }
+    const char *base = has_cache ? cache : home, *between = has_cache ? "" : "/.cache";
+    size_t size = strlen(base) + strlen(info.name) + 64;
+    char *path = malloc(size);
+    if (path != NULL) {
+        snprintf(path, size, "%s%s/trireme/timing/%s.txt", base, between, info.name);
+    }
+    return path;
+}

@@ -1,0 +1,333 @@
+/*
+ * How fast the processors of a rank run layers while the link is busy, and what handing a layer over to them costs.
+ * Measured before weights are loaded, on memory of its own, as what processors are to read is stored otherwise than
+ * what is copied: a layer of each kind and type that they can run, again and again on other weights.
+ *
+ * Host memory is what both share, so both rates are of the same time: what processors read comes from memory, as the
+ * weights of a step do, not from a cache of hundreds of megabytes, the link has work until they have read the last of
+ * it (unless it is many times as fast as they), and its rate is that of the copies that ended by then.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/pool.h"
+#include "graph/memory_plan.h"
+#include "weight_stream/offload/cpu_offload.h"
+
+/* The most bytes of weights that are read, many times what caches hold, and once; of free memory one part in so many.
+ * They are touched before, and the last quarter is read before all of it, so that nothing is cached or waits to be
+ * written that a step would not find so. */
+#define MOST_READ  ((size_t)3 << 30)
+#define LEAST_READ ((size_t)1 << 22)
+#define FREE_PARTS 8
+#define WARM_PARTS 4
+#define MOST_RUNS  1024
+/* Of them, what is pinned, as that takes longer than reading it, and copied meanwhile, again and again. There is a
+ * quarter more to copy than the link gets done in the time. */
+#define MOST_PINNED ((size_t)1 << 30)
+#define MOST_COPY   ((size_t)64 << 20)
+#define MOST_COPIES 256
+#define LINK_AHEAD  1.25
+/* Layers that are handed over and do nothing, each with a page there and back. */
+#define HANDOVERS  40
+#define PAGE_BYTES ((size_t)4096)
+
+typedef struct measure {
+    const trm_offload_site *site;
+    const trm_plan *plan;
+    size_t read, copy;      /* bytes of weights; of a copy */
+    size_t copyable;        /* bytes of the first of them that are copied */
+    unsigned char *weights; /* pages [read] */
+    bool pinned;            /* those that are copied are */
+    void *copied;           /* [copy] on the device */
+    void *small[2];         /* a page of pinned memory, and of the device's */
+    trm_stream *link, *layers;
+    trm_event *begin, *ends[MOST_COPIES]; /* of copies, and of each */
+    trm_pool *pool;
+} measure;
+
+static void touch(void *user, int64_t begin, int64_t end)
+{
+    uint16_t *weights = user;
+    for (int64_t i = begin; i < end; i++) {
+        weights[i] = (uint16_t)(0x3c00 + i % 97); /* a number of any type */
+    }
+}
+
+static trm_status open_measure(measure *m)
+{
+    trm_device *device = m->site->world->device;
+    void *memory;
+    TRM_TRY(trm_pages_alloc(m->read, &memory));
+    m->weights = memory;
+    m->pool = trm_stream_native(m->site->device->stream);
+    trm_pool_for(m->pool, (int64_t)(m->read / sizeof(uint16_t)), PAGE_BYTES, touch, m->weights);
+    m->pinned = trm_device_pin(device, m->weights, m->copyable) == TRM_OK; /* else copies are as slow as they will be */
+    TRM_TRY(trm_device_alloc(device, m->copy, &m->copied));
+    TRM_TRY(trm_device_alloc_host(device, PAGE_BYTES, &m->small[0]));
+    TRM_TRY(trm_device_alloc(device, PAGE_BYTES, &m->small[1]));
+    TRM_TRY(trm_stream_create_beside(device, &m->link));
+    TRM_TRY(trm_stream_create(device, &m->layers));
+    for (int32_t i = 0; i < MOST_COPIES; i++) {
+        TRM_TRY(trm_event_create(device, &m->ends[i]));
+    }
+    return trm_event_create(device, &m->begin);
+}
+
+static void close_measure(measure *m)
+{
+    trm_device *device = m->site->world->device;
+    if (m->layers != NULL) {
+        (void)trm_stream_synchronize(m->layers);
+    }
+    if (m->link != NULL) {
+        (void)trm_stream_synchronize(m->link);
+    }
+    trm_event_destroy(m->begin);
+    for (int32_t i = 0; i < MOST_COPIES; i++) {
+        trm_event_destroy(m->ends[i]);
+    }
+    trm_stream_destroy(m->link);
+    trm_stream_destroy(m->layers);
+    trm_device_free(device, m->small[1]);
+    trm_device_free_host(device, m->small[0]);
+    trm_device_free(device, m->copied);
+    if (m->pinned) {
+        trm_device_unpin(device, m->weights);
+    }
+    trm_pages_free(m->weights, m->read);
+}
+
+/* A run of a layer, and how it ended. */
+typedef struct run {
+    const trm_kernel *kernel;
+    trm_kernel_call call;
+    trm_status status;
+} run;
+
+static void run_layer(void *user)
+{
+    run *r = user;
+    r->status = r->kernel == NULL ? TRM_OK : r->kernel->run(&r->call);
+}
+
+/* Seconds of runs that are handed over one behind the other. */
+static trm_status time_runs(measure *m, run *runs, int32_t n, double *seconds)
+{
+    const trm_small_copy in = {m->small[0], m->small[1], PAGE_BYTES}, out = {m->small[1], m->small[0], PAGE_BYTES};
+    double began = trm_clock_seconds();
+    trm_status status = TRM_OK;
+    for (int32_t i = 0; status == TRM_OK && i < n; i++) {
+        status = trm_stream_copy_small(m->layers, &in, 1);
+        status = status == TRM_OK ? trm_stream_host_task(m->layers, run_layer, &runs[i]) : status;
+        status = status == TRM_OK ? trm_stream_copy_small(m->layers, &out, 1) : status;
+    }
+    trm_status ended = trm_stream_synchronize(m->layers); /* tasks refer to the runs, also where one was not taken */
+    TRM_TRY(status);
+    TRM_TRY(ended);
+    *seconds = trm_clock_seconds() - began;
+    for (int32_t i = 0; i < n; i++) {
+        TRM_TRY(runs[i].status);
+    }
+    return TRM_OK;
+}
+
+static size_t weight_bytes(const trm_plan *plan, const trm_layer *layer)
+{
+    size_t bytes = 0;
+    for (int32_t k = 0; k < layer->n_inputs; k++) {
+        int32_t weight = layer->inputs[k] == NULL ? -1 : trm_streaming_weight(plan, layer->inputs[k]);
+        bytes += weight < 0 ? 0 : trm_align_up(plan->streaming->bytes[weight], TRM_TENSOR_ALIGNMENT);
+    }
+    return bytes;
+}
+
+static size_t view_bytes(const trm_view *view)
+{
+    return trm_align_up(trm_dims_bytes(&view->dims, view->dtype), TRM_TENSOR_ALIGNMENT);
+}
+
+/* Gives a call addresses: of weights from `weights` on, of all else in `others`, which has its workspace at the end. */
+static size_t place_call(const trm_plan *plan, const trm_layer *layer, run *r, unsigned char *weights,
+                         unsigned char *others)
+{
+    size_t at = 0;
+    for (int32_t k = 0; k < layer->n_inputs; k++) {
+        trm_view *input = &r->call.inputs[k];
+        if (layer->inputs[k] == NULL) {
+            continue;
+        }
+        bool streams = trm_streaming_weight(plan, layer->inputs[k]) >= 0;
+        input->data = streams ? weights : others + at;
+        weights += streams ? view_bytes(input) : 0;
+        at += streams ? 0 : view_bytes(input);
+    }
+    for (int32_t k = 0; k < layer->n_outputs; k++) {
+        r->call.outputs[k].data = others + at;
+        at += view_bytes(&r->call.outputs[k]);
+    }
+    r->call.workspace = others + at;
+    r->call.workspace_size = r->kernel->workspace == NULL ? 0 : r->kernel->workspace(&r->call);
+    return at + r->call.workspace_size;
+}
+
+/* Enqueues copies of other weights than those that are read at the time: out of no cache either. */
+static trm_status keep_link_busy(measure *m, int32_t copies)
+{
+    const size_t pieces = m->copyable / m->copy;
+    TRM_TRY(trm_event_record(m->begin, m->link));
+    for (size_t i = 0; i < (size_t)copies; i++) {
+        const size_t at = (pieces / 2 + i) % pieces * m->copy;
+        TRM_TRY(trm_stream_upload(m->link, m->copied, m->weights + at, m->copy));
+        TRM_TRY(trm_event_record(m->ends[i], m->link));
+    }
+    return TRM_OK;
+}
+
+/* Runs layers beside so many copies. Gives the seconds that takes, and the bytes per second of the copies that ended
+ * by then, of one at least. */
+static trm_status time_beside_link(measure *m, run *runs, int32_t n, int32_t copies, double *seconds, double *link)
+{
+    trm_status status = keep_link_busy(m, copies);
+    status = status == TRM_OK ? time_runs(m, runs, n, seconds) : status;
+    trm_status ended = trm_stream_synchronize(m->link);
+    TRM_TRY(status);
+    TRM_TRY(ended);
+    *link = 0;
+    for (int32_t i = 0; i < copies; i++) {
+        float milliseconds;
+        TRM_TRY(trm_event_elapsed_ms(m->begin, m->ends[i], &milliseconds));
+        if (milliseconds > 0 && (i == 0 || (double)milliseconds * 1e-3 <= *seconds)) {
+            *link = (double)(i + 1) * (double)m->copy / ((double)milliseconds * 1e-3);
+        }
+    }
+    return TRM_OK;
+}
+
+static int32_t copies_of(const measure *m, double bytes)
+{
+    double copies = bytes / (double)m->copy + 1;
+    return copies < MOST_COPIES ? (int32_t)copies : MOST_COPIES;
+}
+
+/* Bytes of weights per second of a layer that reads all weights in turn, the last of them first to get warm; and of the
+ * link beside it. */
+static trm_status time_layer(measure *m, run *runs, int32_t n, size_t bytes, double handover, double *rate,
+                             double *link)
+{
+    const int32_t warm = n > WARM_PARTS ? n / WARM_PARTS : 1;
+    double seconds = 0;
+    TRM_TRY(time_beside_link(m, runs + n - warm, warm, copies_of(m, 2.0 * warm * (double)bytes), &seconds, link));
+    seconds *= (double)n / warm * LINK_AHEAD;
+    TRM_TRY(time_beside_link(m, runs, n, copies_of(m, *link * seconds), &seconds, link));
+    double reading = seconds - n * handover;
+    reading = reading > seconds / 5 ? reading : seconds / 5; /* of a small model it is handing over nearly alone */
+    *rate = (double)n * (double)bytes / reading;
+    return TRM_OK;
+}
+
+static trm_status measure_layer(measure *m, const trm_layer *layer, double handover, double *rate, double *link)
+{
+    const size_t bytes = weight_bytes(m->plan, layer);
+    const size_t n = m->read / bytes < MOST_RUNS ? m->read / bytes : MOST_RUNS;
+    run first = {0};
+    trm_cpu_offload_describe(layer, m->plan->max_dims, 1, &first.call);
+    first.kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, TRM_BACKEND_HOST, &first.call);
+    first.call.stream = m->site->device->stream;
+    run *runs = calloc(n + 1, sizeof(*runs));
+    const size_t size = place_call(m->plan, layer, &first, m->weights, NULL);
+    unsigned char *others = aligned_alloc(TRM_TENSOR_ALIGNMENT, trm_align_up(size + 1, TRM_TENSOR_ALIGNMENT));
+    trm_status status = runs == NULL || others == NULL
+                            ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu runs of a layer", n)
+                            : TRM_OK;
+    for (size_t i = 0; status == TRM_OK && i < n; i++) {
+        runs[i] = first;
+        (void)place_call(m->plan, layer, &runs[i], m->weights + i * bytes, others);
+    }
+    if (status == TRM_OK) {
+        memset(others, 0, size);
+        status = time_layer(m, runs, (int32_t)n, bytes, handover, rate, link);
+    }
+    free(others);
+    free(runs);
+    return status;
+}
+
+/* Layers of which each stands for those of its kind and type: the largest that is read several times. */
+static int32_t choose_layers(const trm_plan *plan, size_t read, const trm_layer **layers)
+{
+    const trm_network *network = plan->network;
+    int32_t n = 0;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        int32_t k = 0;
+        if (plan->streaming->host_seconds[i] < 0 || weight_bytes(plan, layer) > read) {
+            continue;
+        }
+        while (k < n && !trm_cpu_offload_alike(layers[k], layer)) {
+            k++;
+        }
+        if (k == n && n < TRM_CPU_OFFLOAD_KINDS) {
+            layers[n++] = layer;
+        } else if (k < n && weight_bytes(plan, layer) <= read / 4 &&
+                   weight_bytes(plan, layer) > weight_bytes(plan, layers[k])) {
+            layers[k] = layer;
+        }
+    }
+    return n;
+}
+
+static trm_status measure_all(measure *m, trm_cpu_offload_rates *rates)
+{
+    const trm_layer *layers[TRM_CPU_OFFLOAD_KINDS];
+    double seconds = 0;
+    run *idle = calloc(HANDOVERS, sizeof(*idle));
+    if (idle == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d runs of a layer", HANDOVERS);
+    }
+    trm_status status = TRM_OK;
+    for (int32_t turn = 0; status == TRM_OK && turn < 2; turn++) { /* the first one warms up */
+        status = time_runs(m, idle, HANDOVERS, &seconds);
+    }
+    free(idle);
+    TRM_TRY(status);
+    rates->handover = seconds / HANDOVERS;
+    rates->n_kinds = choose_layers(m->plan, m->read, layers);
+    for (int32_t i = 0; i < rates->n_kinds; i++) {
+        double link;
+        rates->kinds[i].layer = layers[i];
+        TRM_TRY(measure_layer(m, layers[i], rates->handover, &rates->kinds[i].host, &link));
+        rates->link = i == 0 || link < rates->link ? link : rates->link;
+        TRM_DEBUG(
+            "rank %d: %d threads run %s at %.1f GB/s beside a link of %.1f GB/s, a layer is handed over in %.1f us",
+            m->plan->rank, (int)trm_pool_threads(m->pool), layers[i]->name, rates->kinds[i].host / 1e9, link / 1e9,
+            rates->handover * 1e6);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_cpu_offload_measure(const trm_offload_site *site, trm_cpu_offload_rates *rates)
+{
+    const size_t all = site->plan->streaming->streamable;
+    const size_t most = trm_memory_available() / (size_t)site->world->memory_sharers / FREE_PARTS;
+    measure m = {.site = site, .plan = site->plan, .read = all * 2, .copy = all / 4};
+    trm_cpu_offload_rates found = site->plan->streaming->rates;
+    m.read = m.read < MOST_READ ? m.read : MOST_READ;
+    m.read = m.read < most ? m.read : most;
+    m.read = m.read < LEAST_READ ? LEAST_READ : m.read;
+    m.copyable = m.read < MOST_PINNED ? m.read : MOST_PINNED;
+    m.copy = m.copy < m.copyable / 4 ? m.copy : m.copyable / 4;
+    m.copy = m.copy < PAGE_BYTES ? PAGE_BYTES : m.copy < MOST_COPY ? m.copy : MOST_COPY;
+    TRM_TRY(trm_cpu_offload_open_device(site));
+    trm_status status = open_measure(&m);
+    status = status == TRM_OK ? measure_all(&m, &found) : status;
+    close_measure(&m);
+    TRM_TRY(status);
+    *rates = found;
+    return TRM_OK;
+}

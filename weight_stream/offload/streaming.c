@@ -1,0 +1,450 @@
+/*
+ * Weight streaming of a rank: the plan for a budget, and for another one. What is planned is in residency_inputs.c,
+ * what may be asked for in budget.c.
+ */
+#include "weight_stream/offload/streaming.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/recorder.h"
+#include "base/unit.h"
+#include "graph/layer_runs.h"
+#include "graph/regions.h"
+
+/* A gain that is worth a hint, and one that is worth other last bits. */
+#define CLEARLY_LESS 0.8
+#define LESS         0.97
+
+bool trm_streaming_fetches(const trm_plan *plan)
+{
+    return plan->streaming != NULL && plan->streaming->residency.n_fetches > 0; /* small steps fetch some of them */
+}
+
+/* Plans both schedules for where weights stay. The small one's ring is the other's. */
+static trm_status plan_schedules(trm_streaming_plan *s, const trm_residency_problem *problem, const bool *resident)
+{
+    trm_residency large, small = {0};
+    trm_residency_problem of_small = *problem;
+    TRM_TRY(trm_residency_of(problem, resident, &large));
+    of_small.offloaded = s->offloaded;
+    of_small.largest_seconds = NULL;
+    of_small.ring_limit = large.ring_bytes;
+    trm_status status = s->hosts ? trm_residency_of(&of_small, resident, &small) : TRM_OK;
+    if (status != TRM_OK) {
+        trm_residency_fini(&large);
+        return status;
+    }
+    trm_residency_fini(&s->residency);
+    trm_residency_fini(&s->small);
+    s->residency = large;
+    s->small = small;
+    return TRM_OK;
+}
+
+static void host_nothing(trm_streaming_plan *s)
+{
+    s->hosts = false;
+    memset(s->offloaded, 0, (size_t)s->problem.n_layers * sizeof(*s->offloaded));
+    memcpy(s->packs, s->packable, (size_t)s->problem.n_weights * sizeof(*s->packs));
+    for (int32_t i = 0; i < s->problem.n_weights; i++) {
+        s->link_bytes[i] = s->packable[i] ? s->packed_bytes[i] : s->link_bytes[i];
+    }
+}
+
+/* Which layers processors run, what stays then, which may be other weights, and so which are not packed. */
+static trm_status choose_hosted(trm_streaming_plan *s, const trm_residency_problem *problem, const bool *resident)
+{
+    host_nothing(s);
+    memcpy(s->stays, resident, (size_t)problem->n_weights * sizeof(*s->stays));
+    if (s->asked.host_compute == TRM_HOST_COMPUTE_AUTO) {
+        TRM_TRY(trm_residency_host_jointly(problem, s->stays, s->offloaded));
+    } else if (s->asked.host_compute == TRM_HOST_COMPUTE_PERCENT) {
+        TRM_TRY(trm_residency_host(problem, resident, s->asked.host_percent / 100, s->offloaded));
+    }
+    for (int32_t i = 0; i < s->problem.n_uses; i++) {
+        const trm_residency_use *use = &s->uses[i];
+        if (s->offloaded[use->layer]) {
+            s->hosts = true;
+            s->packs[use->weight] = s->packs[use->weight] && s->stays[use->weight];
+        }
+    }
+    return TRM_OK;
+}
+
+/* What processors would gain, by even shares alone: a line in a report is not worth more time. */
+static trm_status look_for_hosting(trm_streaming_plan *s, const trm_residency_problem *problem, const bool *resident,
+                                   double seconds)
+{
+    trm_residency found;
+    trm_residency_problem quick = *problem;
+    quick.quick = true;
+    quick.largest_seconds = NULL;
+    TRM_TRY(trm_residency_host(&quick, resident, -1, s->offloaded));
+    quick.offloaded = s->offloaded;
+    TRM_TRY(trm_residency_of(&quick, resident, &found));
+    s->advised_seconds = found.seconds < seconds * CLEARLY_LESS ? found.seconds : 0;
+    trm_residency_fini(&found);
+    memset(s->offloaded, 0, (size_t)s->problem.n_layers * sizeof(*s->offloaded));
+    return TRM_OK;
+}
+
+static trm_status plan_residency(trm_streaming_plan *s, size_t budget, size_t ring_limit)
+{
+    trm_residency made;
+    s->problem.budget = budget < s->streamable ? budget : s->streamable;
+    s->problem.ring_limit = ring_limit;
+    trm_residency_problem problem = s->problem;
+    /* who shares chooses alike, by what all know, and who asked for a share the same every time, by nothing measured */
+    if (s->n_sharers > 1 || s->asked.host_compute == TRM_HOST_COMPUTE_PERCENT) {
+        problem = s->first;
+        problem.budget = s->problem.budget;
+        problem.ring_limit = ring_limit;
+        problem.quick = s->problem.quick;
+    }
+    host_nothing(s);
+    TRM_TRY(trm_residency_plan(&problem, &made));
+    trm_status status = choose_hosted(s, &problem, made.resident);
+    for (int32_t i = 0; status == TRM_OK && i < s->problem.n_weights; i++) {
+        s->link_bytes[i] = s->packable[i] && !s->packs[i] ? s->part_bytes[i] : s->link_bytes[i];
+    }
+    problem.link_bytes = s->hosts ? s->link_bytes : problem.link_bytes;
+    status = status == TRM_OK && s->hosts ? plan_schedules(s, &problem, s->stays) : status;
+    s->advised_seconds = 0;
+    if (status == TRM_OK && s->advises && !problem.quick) {
+        status = look_for_hosting(s, &problem, made.resident, made.seconds);
+    }
+    if (status == TRM_OK && s->hosts && s->asked.host_compute == TRM_HOST_COMPUTE_AUTO &&
+        s->small.seconds > made.seconds * LESS) {
+        host_nothing(s);
+    }
+    if (status != TRM_OK || s->hosts) {
+        trm_residency_fini(&made);
+        return status;
+    }
+    trm_residency_fini(&s->residency);
+    trm_residency_fini(&s->small);
+    s->residency = made;
+    return TRM_OK;
+}
+
+/* Offsets of what stays in any case follow from which weights can be streamed. */
+static trm_status set_streaming(trm_plan *plan, trm_streaming_plan *streaming)
+{
+    trm_streaming_plan *before = plan->streaming;
+    plan->streaming = streaming;
+    trm_status status = trm_plan_lay_out_weights(plan);
+    if (status != TRM_OK) {
+        plan->streaming = before;
+        return status;
+    }
+    trm_streaming_plan_destroy(before);
+    return TRM_OK;
+}
+
+static trm_status fail_regions(void)
+{
+    TRM_FAIL(TRM_ERROR_UNSUPPORTED, "processors cannot compute layers of a network with loops or branches");
+}
+
+/* Of a plan that is not refused. */
+static const char *hosts_nothing_because(const trm_plan *plan, const trm_streaming_plan *s)
+{
+    return s->problem.sections != NULL ? "the network has loops or branches"
+           : plan->batch_invariant     ? "the plan is batch invariant, and rows decide which kernel computes"
+           : s->n_sharers > 1          ? "replicas fetch weights together (weight sharing)"
+                                       : NULL;
+}
+
+/* A share that was asked for is computed or refused; `auto` computes what can be. */
+static trm_status check_hosting(const trm_plan *plan, const trm_streaming_plan *s, const trm_weight_budget *budget)
+{
+    const char *cause = hosts_nothing_because(plan, s);
+    if (cause == NULL || budget->host_compute == TRM_HOST_COMPUTE_OFF || s->is_refused) {
+        return TRM_OK;
+    }
+    if (trm_wants_share(budget)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "processors cannot compute %g %% of what does not stay (host compute): %s",
+                 budget->host_percent, cause);
+    }
+    const bool tells = plan->rank == 0 || s->problem.sections != NULL; /* other causes are those of all ranks */
+    if (budget->host_compute == TRM_HOST_COMPUTE_AUTO && tells) {
+        TRM_INFO("rank %d: processors compute nothing (host compute auto): %s", plan->rank, cause);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_streaming_check(const trm_plan *plan)
+{
+    return plan->streaming != NULL && plan->streaming->is_refused ? fail_regions() : TRM_OK;
+}
+
+TRM_CALL(NULL, trm_plan_set_weight_budget, (trm_plan *plan, const trm_weight_budget *budget), (plan, budget))
+{
+    if (plan == NULL || budget == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set a weight budget: plan or budget is NULL");
+    }
+    TRM_TRY(trm_weight_budget_check(budget));
+    if (budget->kind == TRM_WEIGHT_BUDGET_OFF) {
+        return set_streaming(plan, NULL);
+    }
+    /* by what all ranks know: one that refuses alone would keep the others waiting */
+    if (plan->partition.has_regions && trm_wants_share(budget)) {
+        return fail_regions();
+    }
+    const bool has_regions = trm_network_has_regions(plan->network);
+    trm_streaming_plan *made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a plan of streamed weights");
+    }
+    made->asked = *budget;
+    made->is_refused = has_regions && trm_wants_share(budget);
+    made->asked.host_compute = has_regions || plan->batch_invariant ? TRM_HOST_COMPUTE_OFF : budget->host_compute;
+    trm_status status = trm_streaming_make_problem(plan, made);
+    status = status == TRM_OK ? check_hosting(plan, made, budget) : status;
+    size_t bytes = budget->kind == TRM_WEIGHT_BUDGET_BYTES ? budget->bytes
+                   : budget->kind == TRM_WEIGHT_BUDGET_PERCENT
+                       ? (size_t)(budget->percent / 100 * (double)made->streamable)
+                       : made->streamable;
+    status = status == TRM_OK ? plan_residency(made, bytes, SIZE_MAX) : status;
+    status = status == TRM_OK ? set_streaming(plan, made) : status;
+    if (status != TRM_OK) {
+        trm_streaming_plan_destroy(made);
+    }
+    return status;
+}
+
+static size_t device_bytes(const trm_plan *plan)
+{
+    const trm_residency *residency = &plan->streaming->residency;
+    return plan->weight_bytes + residency->resident_bytes + trm_streaming_staging(plan->streaming);
+}
+
+/* The largest budget that fits with a ring of at most `ring_limit`; false if not even 0 does. */
+static trm_status fit_with_ring(trm_plan *plan, size_t room, size_t ring_limit, bool *fits)
+{
+    trm_streaming_plan *s = plan->streaming;
+    size_t budget = s->streamable;
+    TRM_TRY(plan_residency(s, budget, ring_limit));
+    while (device_bytes(plan) > room && budget > 0) {
+        size_t excess = device_bytes(plan) - room, resident = s->residency.resident_bytes;
+        budget = excess < resident ? resident - excess : 0;
+        TRM_TRY(plan_residency(s, budget, ring_limit));
+    }
+    *fits = device_bytes(plan) <= room;
+    return TRM_OK;
+}
+
+trm_status trm_streaming_fit(trm_plan *plan, size_t room)
+{
+    /* Memory for staging is memory that weights cannot stay in. */
+    static const size_t limits[] = {0, (size_t)128 << 20, (size_t)512 << 20, SIZE_MAX};
+    trm_streaming_plan *s = plan->streaming;
+    double best = INFINITY;
+    size_t budget = 0, limit = 0;
+    bool fits;
+    if (s == NULL || s->asked.kind != TRM_WEIGHT_BUDGET_AUTO) {
+        return TRM_OK;
+    }
+    s->problem.quick = true;
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        TRM_TRY(fit_with_ring(plan, room, limits[i], &fits));
+        double seconds = trm_streaming_copy_schedule(s, TRM_COPY_SCHEDULE_SMALL)->seconds;
+        if (fits && seconds < best) {
+            best = seconds;
+            budget = s->problem.budget;
+            limit = limits[i];
+        }
+    }
+    s->problem.quick = false;
+    TRM_TRY(plan_residency(s, budget, limit));
+    if (device_bytes(plan) > room) { /* a better choice may need more staging */
+        s->problem.quick = true;
+        TRM_TRY(plan_residency(s, budget, limit));
+        s->problem.quick = false;
+    }
+    if (device_bytes(plan) > room) {
+        TRM_FAIL(
+            TRM_ERROR_OUT_OF_MEMORY,
+            "weights need at least %s of memory with everything streamed (%s that cannot be, %s of staging), there "
+            "is room for %s",
+            trm_size_text((double)device_bytes(plan)).text, trm_size_text((double)plan->weight_bytes).text,
+            trm_size_text((double)trm_streaming_staging(s)).text, trm_size_text((double)room).text);
+    }
+    return TRM_OK;
+}
+
+/* Layers that processors cannot run after all, their weights being elsewhere. */
+static void drop_unreadable(trm_streaming_plan *s, const trm_streaming_facts *facts)
+{
+    for (int32_t i = 0; i < s->problem.n_uses; i++) {
+        const trm_residency_use *use = &s->uses[i];
+        bool readable = facts->resident[use->weight] || facts->readable[use->weight];
+        s->offloaded[use->layer] = s->offloaded[use->layer] && readable;
+    }
+    s->hosts = false;
+    for (int32_t i = 0; i < s->problem.n_layers; i++) {
+        bool reads = false; /* some weight in host memory */
+        for (int32_t k = s->first_use[i]; k < s->first_use[i + 1]; k++) {
+            reads = reads || !facts->resident[s->uses[k].weight];
+        }
+        s->offloaded[i] = s->offloaded[i] && reads;
+        s->hosts = s->hosts || s->offloaded[i];
+    }
+    for (int32_t i = 0; i < s->problem.n_weights; i++) { /* files are read in the order of one schedule */
+        s->hosts = s->hosts && !s->in_files[i];
+    }
+}
+
+static void use_rates(trm_residency_problem *problem, const trm_streaming_rates *rates)
+{
+    problem->link_rate = rates->link > 0 ? rates->link : problem->link_rate;
+    problem->unpack_rate = rates->unpack > 0 ? rates->unpack : problem->unpack_rate;
+    problem->file_rate = rates->file > 0 ? rates->file : problem->file_rate;
+    problem->gather_rate = rates->gather > 0 ? rates->gather : problem->gather_rate;
+}
+
+trm_status trm_streaming_adjust(trm_plan *plan, const trm_streaming_facts *facts)
+{
+    trm_streaming_plan *s = plan->streaming;
+    use_rates(&s->problem, &facts->rates);
+    /* who shares has agreed on them, and has nothing computed by processors, whatever it asked */
+    if (s->n_sharers > 1) {
+        use_rates(&s->first, &facts->rates);
+    }
+    s->problem.uses = facts->rows_in_place ? s->uses : s->fetched_uses;
+    drop_unreadable(s, facts);
+    return plan_schedules(s, &s->problem, facts->resident);
+}
+
+trm_status trm_streaming_use_rates(trm_plan *plan, const trm_cpu_offload_rates *rates)
+{
+    trm_streaming_plan *s = plan->streaming;
+    s->rates = *rates;
+    s->measured = rates->link > 0;
+    s->problem.link_rate = rates->link > 0 ? rates->link : s->problem.link_rate;
+    trm_cpu_offload_estimate(plan, s, s->host_seconds);
+    return s->asked.host_compute == TRM_HOST_COMPUTE_AUTO ? trm_streaming_replan(plan, s->problem.budget) : TRM_OK;
+}
+
+size_t trm_streaming_file_memory(void)
+{
+    return TRM_READER_HOST_BYTES;
+}
+
+trm_status trm_streaming_read(const trm_plan *plan, int32_t weight, size_t begin, size_t size, void *to)
+{
+    const trm_tensor *tensor = plan->streaming->tensors[weight];
+    size_t element = trm_dtype_size(tensor->dtype);
+    if (tensor->value != NULL) {
+        memcpy(to, (const unsigned char *)tensor->value + begin, size);
+        return TRM_OK;
+    }
+    trm_status status = trm_weight_read_direct(tensor->weight, tensor->dtype, begin / element, size / element, to);
+    return status == TRM_OK ? TRM_OK : trm_fail_in(status, "weight %s", tensor->name);
+}
+
+trm_status trm_streaming_read_piece(void *plan, const trm_reader_piece *piece, void *to)
+{
+    const trm_plan *of = plan;
+    const trm_streaming_plan *s = of->streaming;
+    const size_t part = s->part_begin[piece->item], row_bytes = s->row_bytes[piece->item];
+    if (piece->rows == 1) {
+        return trm_streaming_read(of, piece->item, part + piece->row * row_bytes + piece->begin, piece->size, to);
+    }
+    const trm_tensor *tensor = s->tensors[piece->item];
+    const size_t element = trm_dtype_size(tensor->dtype);
+    trm_status status = trm_weight_read_box_direct(
+        tensor->weight, tensor->dtype, (int64_t)(part / row_bytes + piece->row), (int64_t)piece->rows,
+        (int64_t)(piece->begin / element), (int64_t)(piece->size / element), to);
+    return status == TRM_OK ? TRM_OK : trm_fail_in(status, "weight %s", tensor->name);
+}
+
+bool trm_streaming_reads_in_place(const trm_plan *plan, int32_t weight)
+{
+    return trm_streaming_has_rows(plan->streaming, weight);
+}
+
+trm_status trm_streaming_replan(trm_plan *plan, size_t budget)
+{
+    return plan_residency(plan->streaming, budget, plan->streaming->problem.ring_limit);
+}
+
+/* Of those that do not stay. */
+static size_t host_bytes(const trm_streaming_plan *s)
+{
+    size_t sum = 0;
+    for (int32_t i = 0; i < s->problem.n_weights; i++) {
+        sum += s->residency.resident[i] ? 0 : s->link_bytes[i];
+    }
+    return sum;
+}
+
+/* What other ranks fetch of a step's weights. */
+static size_t gathered_bytes(const trm_streaming_plan *s)
+{
+    size_t sum = 0;
+    for (int32_t k = 0; k < s->residency.n_fetches; k++) { /* who shares hosts nothing */
+        int32_t weight = s->residency.fetches[k].weight;
+        sum += s->bytes[weight] - s->part_bytes[weight];
+    }
+    return sum;
+}
+
+void trm_plan_stalls(const trm_plan *plan, trm_stall_fn fn, void *user)
+{
+    const trm_network *network = plan->network;
+    const double *waits =
+        plan->streaming == NULL ? NULL : trm_streaming_copy_schedule(plan->streaming, TRM_COPY_SCHEDULE_SMALL)->waits;
+    for (int32_t i = 0; waits != NULL && i <= network->n_layers; i++) {
+        if (waits[i] > 0) {
+            fn(user, i == network->n_layers ? TRM_NEXT_STEP : network->layers[i]->name, waits[i]);
+        }
+    }
+}
+
+/* At which processors read in a step. */
+static double host_rate(const trm_streaming_plan *s, const trm_residency *step)
+{
+    double reading = step->host_seconds - step->n_hosted * s->rates.handover;
+    return step->n_hosted > 0 && reading > 0 ? (double)step->hosted_bytes / reading : 0;
+}
+
+void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
+{
+    *info = (trm_streaming_info){0};
+    const trm_streaming_plan *s = plan->streaming;
+    if (s == NULL) {
+        return;
+    }
+    const trm_residency *step = trm_streaming_copy_schedule(s, TRM_COPY_SCHEDULE_SMALL);
+    *info = (trm_streaming_info){
+        .on = true,
+        .streamable = s->streamable,
+        .budget = s->problem.budget,
+        .resident = s->residency.resident_bytes,
+        .streamed = step->link_bytes,
+        .unpacked = step->streamed_bytes,
+        .offloaded = step->hosted_bytes,
+        .offloaded_layers = step->n_hosted,
+        .host_rate = host_rate(s, step),
+        .host_seconds = step->host_seconds,
+        .large_streamed = s->residency.link_bytes,
+        .large_run_seconds = s->residency.seconds,
+        .host_run_seconds = s->advised_seconds,
+        .staging = trm_streaming_staging(s),
+        .host = host_bytes(s),
+        .copies = step->n_copies,
+        .loop_passes = s->guesses_passes ? TRM_LOOP_PASSES : 0,
+        .sharers = s->problem.sections == NULL ? s->n_sharers : 1,
+        .gathered = gathered_bytes(s),
+        .link_rate = s->problem.link_rate,
+        .unpack_rate = step->stage_bytes > 0 ? s->problem.unpack_rate : 0,
+        .run_seconds = step->seconds,
+        .link_seconds = step->link_seconds,
+        .largest_run_seconds = s->largest_products > s->residency.seconds ? s->largest_products : s->residency.seconds,
+    };
+}
