@@ -2,11 +2,11 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-add_library(trireme::trireme ALIAS trireme) # the same name in this build and in an installed one
+add_library(trireme::trireme ALIAS trireme_library) # the same name in this build and in an installed one
 # Libraries that lie outside of the system's folders (an MPI in /opt) are found when installed as they are in the build.
-set_target_properties(trireme trireme_program PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
+set_target_properties(trireme trireme_library PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
 
-install(TARGETS trireme EXPORT triremeTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS trireme_library EXPORT triremeTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/trireme DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
@@ -21,19 +21,12 @@ file(RELATIVE_PATH pc_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INST
 configure_file(cmake/trireme.pc.in ${PROJECT_BINARY_DIR}/trireme.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/trireme.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-install(TARGETS trireme_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-# Completions come from the program's own table of settings.
-set(completions)
+install(TARGETS trireme RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# Completions come from the program's own table of settings, written whenever the program is built.
+add_custom_command(TARGET trireme POST_BUILD COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/completions)
 foreach(shell bash fish)
-  add_custom_command(
-    OUTPUT ${PROJECT_BINARY_DIR}/completions/trireme.${shell}
-    COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/completions
-    COMMAND trireme_program completion ${shell} > ${PROJECT_BINARY_DIR}/completions/trireme.${shell}
-    DEPENDS trireme_program
-    VERBATIM)
-  list(APPEND completions ${PROJECT_BINARY_DIR}/completions/trireme.${shell})
+  add_custom_command(TARGET trireme POST_BUILD COMMAND trireme completion ${shell} > ${PROJECT_BINARY_DIR}/completions/trireme.${shell} VERBATIM)
 endforeach()
-add_custom_target(trireme_completions ALL DEPENDS ${completions})
 install(FILES ${PROJECT_BINARY_DIR}/completions/trireme.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME trireme)
 install(FILES ${PROJECT_BINARY_DIR}/completions/trireme.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 

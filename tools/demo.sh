@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 tools/packages.sh build
 cmake --preset release >build-release.log 2>&1 || { cat build-release.log >&2; exit 1; }
-cmake --build build/release --target trireme_program >>build-release.log 2>&1 || { tail -n 40 build-release.log >&2; exit 1; }
+cmake --build build/release --target trireme >>build-release.log 2>&1 || { tail -n 40 build-release.log >&2; exit 1; }
 rm -f build-release.log
 
 backend=host

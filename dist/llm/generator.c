@@ -15,7 +15,8 @@
 
 /* Left free on a GPU for the CUDA context's own growth, captured steps, NCCL and cuBLAS. */
 #define CUDA_RESERVE ((size_t)1 << 30)
-/* Steps of at least so many tokens run in lanes: shorter ones are over before the host has enqueued twice the layers.
+/* Steps of at least so many tokens run in microbatches: shorter ones are over before the host has enqueued twice the
+ * layers.
  */
 #define LANE_TOKENS              1024
 #define DEFAULT_STEP_TOKENS_CUDA 8192
@@ -149,21 +150,21 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
     return status;
 }
 
-/* Whether long steps run in lanes: where exchanges take the GPU's time and not the host's. Streamed weights would come
- * once for each lane. */
+/* Whether long steps run in microbatches: where exchanges take the GPU's time and not the host's. Streamed weights
+ * would come once for each microbatch. */
 static bool wants_lanes(const trm_generator *g, const trm_plan *plan)
 {
     return plan->backend == TRM_BACKEND_CUDA && plan->streaming == NULL && g->max_step_tokens >= LANE_TOKENS &&
            (plan->mesh.size[TRM_AXIS_TP] > 1 || plan->mesh.size[TRM_AXIS_PP] > 1);
 }
 
-/* Tokens of a lane at most, unless a sequence cannot be cut. */
+/* Tokens of a microbatch at most, unless a sequence cannot be cut. */
 static int64_t lane_rows(const trm_generator *g)
 {
     return (g->max_step_tokens + 1) / 2 + TRM_MICROBATCH_GRAIN;
 }
 
-/* Device memory of the second lane: inputs, activations and workspace once more, and what travels. */
+/* Device memory of the second microbatch: inputs, activations and workspace once more, and what travels. */
 static size_t lane_bytes(const trm_generator *g, const trm_plan *plan)
 {
     return wants_lanes(g, plan) ? plan->input_bytes + plan->activation_bytes + plan->workspace_bytes +
@@ -461,18 +462,18 @@ TRM_CALL(NULL, trm_generator_plan,
     return TRM_OK;
 }
 
-/* What this rank does by itself for steps of so many tokens to run in lanes. */
+/* What this rank does by itself for steps of so many tokens to run in microbatches. */
 static trm_status make_lanes(trm_generator *g, int32_t tokens)
 {
-    trm_microbatches_destroy(g->lanes);
+    trm_microbatches_destroy(g->microbatches);
     free(g->lane_sequences);
-    g->lanes = NULL;
+    g->microbatches = NULL;
     g->lane_sequences = calloc(2 * (size_t)g->max_sequences, sizeof(*g->lane_sequences));
     if (g->lane_sequences == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the lanes of %d sequences", g->max_sequences);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the microbatches of %d sequences", g->max_sequences);
     }
     g->lane_tokens = tokens;
-    return trm_microbatches_create(g->context, &g->lanes);
+    return trm_microbatches_create(g->context, &g->microbatches);
 }
 
 /* What needs memory once the weights are there. */
@@ -499,7 +500,7 @@ static trm_status prepare(trm_generator *g)
 trm_status trm_generator_use_microbatches(trm_generator *g, int32_t tokens)
 {
     TRM_TRY(trm_world_all_ok(g->world, make_lanes(g, tokens)));
-    return trm_world_all_ok(g->world, trm_microbatch_sums_init(g->lanes, lane_rows(g)));
+    return trm_world_all_ok(g->world, trm_microbatch_sums_init(g->microbatches, lane_rows(g)));
 }
 
 /* What this rank does by itself before the cache is sized. */
@@ -607,7 +608,7 @@ TRM_CALL(trm_world_recorder(world), trm_generator_create,
         status = prepare(g);
     }
     TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
-    status = g->lanes == NULL ? TRM_OK : trm_microbatch_sums_init(g->lanes, lane_rows(g));
+    status = g->microbatches == NULL ? TRM_OK : trm_microbatch_sums_init(g->microbatches, lane_rows(g));
     TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
     note(&began, &startup->context_seconds);
     TRM_TRY_GOTO(status, warm_up(g), destroy);
@@ -635,7 +636,7 @@ void trm_generator_destroy(trm_generator *g)
     free(g->timing_cache);
     trm_sampler_fini(&g->sampler);
     trm_device_free_host(g->world->device, g->hidden_staging);
-    trm_microbatches_destroy(g->lanes);
+    trm_microbatches_destroy(g->microbatches);
     free(g->lane_sequences);
     trm_event_destroy(g->began);
     trm_context_destroy(g->context);

@@ -52,8 +52,8 @@ struct trm_generator {
     trm_sampler sampler;
     trm_startup startup; /* without the world's share */
 
-    /* steps of at least lane_tokens tokens that are not of decoding run in lanes; NULL: none does */
-    trm_microbatches *lanes;
+    /* steps of at least lane_tokens tokens that are not of decoding run in microbatches; NULL: none does */
+    trm_microbatches *microbatches;
     int32_t lane_tokens;
     trm_step_sequence *lane_sequences; /* [2 * max_sequences] */
 
@@ -79,7 +79,7 @@ struct trm_generator {
 /* Where failures of calls about a generator go (base/recorder.h); it may be NULL. */
 trm_recorder *trm_generator_recorder(const trm_generator *generator);
 
-/* Lets steps of at least `tokens` tokens run in lanes. Where it pays, a generator does so itself. */
+/* Lets steps of at least `tokens` tokens run in microbatches. Where it pays, a generator does so itself. */
 trm_status trm_generator_use_microbatches(trm_generator *generator, int32_t tokens);
 
 /* Rows of logits a step needs for a sequence: those of its targets, of its choices, then of its hidden states. */

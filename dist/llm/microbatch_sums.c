@@ -89,12 +89,12 @@ static bool is_output(const trm_network *network, const trm_tensor *tensor)
 }
 
 /* Whether nothing reads a sum but residuals of sums that travel by copies, each of which needs its rank's rows. */
-static bool is_read_by_rows(const trm_microbatches *lanes, const trm_tensor *sum)
+static bool is_read_by_rows(const trm_microbatches *microbatches, const trm_tensor *sum)
 {
-    const trm_network *network = lanes->contexts[0]->engine->plan->network;
+    const trm_network *network = microbatches->contexts[0]->engine->plan->network;
     for (int32_t i = 0; i < network->n_layers; i++) {
         for (int32_t j = 0; j < network->layers[i]->n_inputs; j++) {
-            if (network->layers[i]->inputs[j] == sum && (!lanes->layers[i].copies || j != 1)) {
+            if (network->layers[i]->inputs[j] == sum && (!microbatches->layers[i].copies || j != 1)) {
                 return false;
             }
         }
@@ -104,9 +104,9 @@ static bool is_read_by_rows(const trm_microbatches *lanes, const trm_tensor *sum
 
 /* Whether nothing reads the result of a layer but products, whose own results lie elsewhere, and these have run when
  * the next result is gathered. */
-static bool is_read_at_once(const trm_microbatches *lanes, int32_t index)
+static bool is_read_at_once(const trm_microbatches *microbatches, int32_t index)
 {
-    const trm_network *network = lanes->contexts[0]->engine->plan->network;
+    const trm_network *network = microbatches->contexts[0]->engine->plan->network;
     const trm_tensor *result = network->layers[index]->outputs[0];
     bool is_over = false;
     for (int32_t i = index + 1; i < network->n_layers; i++) {
@@ -117,35 +117,35 @@ static bool is_read_at_once(const trm_microbatches *lanes, int32_t index)
                 return false;
             }
         }
-        is_over = is_over || lanes->layers[i].copies;
+        is_over = is_over || microbatches->layers[i].copies;
     }
     return !is_output(network, result);
 }
 
-static void choose_layers(trm_microbatches *lanes, const trm_layer *first)
+static void choose_layers(trm_microbatches *microbatches, const trm_layer *first)
 {
-    const trm_network *network = lanes->contexts[0]->engine->plan->network;
+    const trm_network *network = microbatches->contexts[0]->engine->plan->network;
     for (int32_t i = 0; i < network->n_layers; i++) {
-        lanes->layers[i].copies = is_fused(network->layers[i]) && has_same_ranks(network->layers[i], first);
+        microbatches->layers[i].copies = is_fused(network->layers[i]) && has_same_ranks(network->layers[i], first);
     }
     for (int32_t i = 0; i < network->n_layers; i++) {
         const trm_layer *layer = network->layers[i];
-        trm_microbatch_layer *own = &lanes->layers[i];
+        trm_microbatch_layer *own = &microbatches->layers[i];
         if (!own->copies) {
             continue;
         }
-        own->whole_sum = layer->n_outputs > 1 && !is_read_by_rows(lanes, layer->outputs[1]);
-        own->in_place = is_read_at_once(lanes, i);
+        own->whole_sum = layer->n_outputs > 1 && !is_read_by_rows(microbatches, layer->outputs[1]);
+        own->in_place = is_read_at_once(microbatches, i);
         for (int32_t j = i + 1; j < network->n_layers && own->in_place; j++) {
-            lanes->layers[j].reads_gathered |=
+            microbatches->layers[j].reads_gathered |=
                 network->layers[j]->n_inputs > 0 && network->layers[j]->inputs[0] == layer->outputs[0];
         }
     }
 }
 
-trm_status trm_microbatch_sums_init(trm_microbatches *lanes, int64_t rows)
+trm_status trm_microbatch_sums_init(trm_microbatches *microbatches, int64_t rows)
 {
-    const trm_engine *engine = lanes->contexts[0]->engine;
+    const trm_engine *engine = microbatches->contexts[0]->engine;
     const trm_network *network = engine->plan->network;
     const trm_layer *first = first_sum(engine->plan);
     if (first == NULL || trm_device_backend(engine->world->device) != TRM_BACKEND_CUDA) {
@@ -155,74 +155,78 @@ trm_status trm_microbatch_sums_init(trm_microbatches *lanes, int64_t rows)
     trm_communicator *part;
     TRM_TRY(trm_communicator_part(engine->world->communicator, p->groups, p->n_groups, p->group_size, &part));
     for (int32_t i = 0; part != NULL && i < TRM_MICROBATCHES; i++) {
-        TRM_TRY(trm_communicator_take_lane(part, largest_sum(network, rows), &lanes->places[i]));
-        lanes->gathered[i] = lanes->places[i] == NULL ? NULL : trm_peer_lane_gathered(lanes->places[i]);
+        TRM_TRY(trm_communicator_take_lane(part, largest_sum(network, rows), &microbatches->places[i]));
+        microbatches->gathered[i] =
+            microbatches->places[i] == NULL ? NULL : trm_peer_lane_gathered(microbatches->places[i]);
     }
-    if (lanes->places[0] == NULL || lanes->places[1] == NULL) {
-        trm_microbatch_sums_fini(lanes);
+    if (microbatches->places[0] == NULL || microbatches->places[1] == NULL) {
+        trm_microbatch_sums_fini(microbatches);
         TRM_INFO("rank %d: sums of long steps do not travel by copies", engine->plan->rank);
         return TRM_OK;
     }
-    choose_layers(lanes, first);
+    choose_layers(microbatches, first);
     return TRM_OK;
 }
 
-void trm_microbatch_sums_fini(trm_microbatches *lanes)
+void trm_microbatch_sums_fini(trm_microbatches *microbatches)
 {
     for (int32_t i = 0; i < TRM_MICROBATCHES; i++) {
-        trm_peer_lane_return(lanes->places[i]);
-        lanes->places[i] = NULL;
+        trm_peer_lane_return(microbatches->places[i]);
+        microbatches->places[i] = NULL;
     }
 }
 
-bool trm_microbatch_sums_can_copy(const trm_microbatches *lanes)
+bool trm_microbatch_sums_can_copy(const trm_microbatches *microbatches)
 {
-    const trm_network *network = lanes->contexts[0]->engine->plan->network;
-    bool all = lanes->places[0] != NULL && lanes->places[1] != NULL;
+    const trm_network *network = microbatches->contexts[0]->engine->plan->network;
+    bool all = microbatches->places[0] != NULL && microbatches->places[1] != NULL;
     for (int32_t i = 0; i < network->n_layers && all; i++) {
-        for (int32_t lane = 0; lane < TRM_MICROBATCHES && lanes->layers[i].copies; lane++) {
-            trm_peer_norm n = trm_all_reduce_norm_describe(&lanes->contexts[lane]->steps[i].call);
-            all = all && trm_peer_lane_takes(lanes->places[lane], &n);
+        for (int32_t microbatch = 0; microbatch < TRM_MICROBATCHES && microbatches->layers[i].copies; microbatch++) {
+            trm_peer_norm n = trm_all_reduce_norm_describe(&microbatches->contexts[microbatch]->steps[i].call);
+            all = all && trm_peer_lane_takes(microbatches->places[microbatch], &n);
         }
     }
     return all;
 }
 
-trm_status trm_microbatch_sums_add(trm_microbatches *lanes, int32_t lane, int32_t layer, trm_stream *stream)
+trm_status trm_microbatch_sums_add(trm_microbatches *microbatches, int32_t microbatch, int32_t layer,
+                                   trm_stream *stream)
 {
-    const trm_kernel_call *call = &lanes->contexts[lane]->steps[layer].call;
-    const trm_microbatch_layer *own = &lanes->layers[layer];
+    const trm_kernel_call *call = &microbatches->contexts[microbatch]->steps[layer].call;
+    const trm_microbatch_layer *own = &microbatches->layers[layer];
     trm_peer_norm n = trm_all_reduce_norm_describe(call);
     if (own->in_place) {
-        n.to = lanes->gathered[lane];
+        n.to = microbatches->gathered[microbatch];
     }
-    return trm_peer_lane_norm(lanes->places[lane], &n, &call->layer->all_reduce_norm.norm, own->whole_sum, stream);
+    return trm_peer_lane_norm(microbatches->places[microbatch], &n, &call->layer->all_reduce_norm.norm, own->whole_sum,
+                              stream);
 }
 
 #else
 
-trm_status trm_microbatch_sums_init(trm_microbatches *lanes, int64_t rows)
+trm_status trm_microbatch_sums_init(trm_microbatches *microbatches, int64_t rows)
 {
-    (void)lanes;
+    (void)microbatches;
     (void)rows;
     return TRM_OK;
 }
 
-void trm_microbatch_sums_fini(trm_microbatches *lanes)
+void trm_microbatch_sums_fini(trm_microbatches *microbatches)
 {
-    (void)lanes;
+    (void)microbatches;
 }
 
-bool trm_microbatch_sums_can_copy(const trm_microbatches *lanes)
+bool trm_microbatch_sums_can_copy(const trm_microbatches *microbatches)
 {
-    (void)lanes;
+    (void)microbatches;
     return false;
 }
 
-trm_status trm_microbatch_sums_add(trm_microbatches *lanes, int32_t lane, int32_t layer, trm_stream *stream)
+trm_status trm_microbatch_sums_add(trm_microbatches *microbatches, int32_t microbatch, int32_t layer,
+                                   trm_stream *stream)
 {
-    (void)lanes;
-    (void)lane;
+    (void)microbatches;
+    (void)microbatch;
     (void)layer;
     (void)stream;
     TRM_FAIL(TRM_ERROR_INTERNAL, "sums travel by copies on CUDA alone");

@@ -155,8 +155,8 @@ static trm_status hand_over_hidden(trm_generator *g, trm_context *context, int32
     return trm_stream_download(context->stream, g->hidden_staging + (size_t)first * row, hidden.data, (size_t)n * row);
 }
 
-/* A step of long prompts, its first half of the tokens in one lane and the rest in the other. A sequence may be cut,
- * but not among drafts, whose choices depend on each other. */
+/* A step of long prompts, its first half of the tokens in one microbatch and the rest in the other. A sequence may be
+ * cut, but not among drafts, whose choices depend on each other. */
 static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t tokens)
 {
     int32_t half = tokens / 2, at = 0, n_first = 0, rows[TRM_MICROBATCHES];
@@ -185,14 +185,14 @@ static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *seque
             second[n_second++].n_tokens -= here;
         }
     }
-    trm_context *const *contexts = g->lanes->contexts;
+    trm_context *const *contexts = g->microbatches->contexts;
     TRM_TRY(lay_out_inputs(g, contexts[0], first, n_first, NULL, &rows[0]));
     TRM_TRY(lay_out_inputs(g, contexts[1], second, n_second, NULL, &rows[1]));
     for (int32_t i = 0; i < TRM_MICROBATCHES; i++) {
         TRM_TRY(trm_context_shape(contexts[i]));
     }
     TRM_TRY(trm_event_record(g->began, g->context->stream));
-    TRM_TRY(trm_microbatches_enqueue(g->lanes));
+    TRM_TRY(trm_microbatches_enqueue(g->microbatches));
     trm_sampler *sampler = &g->sampler;
     if (sampler->n_rows == 0) {
         return TRM_OK;
@@ -344,7 +344,7 @@ static trm_status begin_step(trm_generator *g, const trm_step_sequence *sequence
     *form = NULL;
     trm_sampler_begin(&g->sampler);
     g->was_captured = false;
-    if (g->lanes != NULL && tokens >= g->lane_tokens && !regular && !g->context->profiling) {
+    if (g->microbatches != NULL && tokens >= g->lane_tokens && !regular && !g->context->profiling) {
         return enqueue_lanes(g, sequences, n, tokens);
     }
     trm_graph_bucket *step = find_captured(g, sequences, n, regular);
@@ -444,7 +444,7 @@ trm_status trm_generator_tune_mixed(trm_generator *g, int32_t tokens)
     const trm_step_form most = {g->max_step_tokens, g->max_sequences, g->max_rows};
     const trm_step_form form = {tokens, g->max_sequences, g->max_sequences};
     int32_t n_rows;
-    if (!g->tune || !can_capture(g) || (g->lanes != NULL && tokens >= g->lane_tokens)) {
+    if (!g->tune || !can_capture(g) || (g->microbatches != NULL && tokens >= g->lane_tokens)) {
         return TRM_OK;
     }
     trm_graph_bucket *step = trm_graph_bucket_mixed(&g->captured, &form, &most);

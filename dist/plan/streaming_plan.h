@@ -24,7 +24,6 @@ typedef struct trm_cpu_offload_rates {
     int32_t n_kinds;
 } trm_cpu_offload_rates;
 
-
 typedef struct trm_streaming_plan {
     trm_arena arena;
     trm_weight_budget asked;
@@ -39,14 +38,14 @@ typedef struct trm_streaming_plan {
     bool *packs;            /* [n_weights] to be packed in host memory */
     bool *packable;         /* [n_weights] that may be, if no processor reads them */
     bool *stays;            /* [n_weights] that stay as processors run layers; scratch of planning */
-    bool *offloaded;           /* [n_layers] that processors run in small steps */
+    bool *offloaded;        /* [n_layers] that processors run in small steps */
     double *host_seconds;   /* [n_layers] that takes; negative: they cannot */
     double advised_seconds; /* of a step if processors ran layers, where that is clearly less; else 0 */
     bool advises;           /* to look for that */
     bool hosts;             /* there are some */
     trm_cpu_offload_rates rates; /* of processors; guesses until they are measured */
-    bool measured;           /* they are, and the link beside them */
-    bool *shared;            /* [n_weights] fetched in equal parts by the ranks of `groups` that this one is among */
+    bool measured;               /* they are, and the link beside them */
+    bool *shared; /* [n_weights] fetched in equal parts by the ranks of `groups` that this one is among */
     size_t *part_begin, *part_bytes; /* [n_weights] the part of its device form that this rank fetches: all, if alone */
     int32_t n_sharers, share;        /* ranks that fetch together, or 1; the place of this one among them */
     int32_t groups[TRM_MAX_RANKS];   /* [n_groups, n_sharers] of the whole mesh */

@@ -42,11 +42,11 @@ void trm_pattern_rewrite(trm_analysis *analysis, trm_layer *layer, const trm_lay
                          trm_tensor *const *inputs);
 
 /* Patterns: each tries to end at `layer`, and tells whether it did. */
-bool trm_fuse_decomposed_activation(trm_analysis *analysis, trm_layer *layer); /* fuse_activations.c */
-bool trm_fuse_decomposed_norm(trm_analysis *analysis, trm_layer *layer);       /* fuse_norms.c */
+bool trm_fuse_decomposed_activation(trm_analysis *analysis, trm_layer *layer); /* fuse/activations.c */
+bool trm_fuse_decomposed_norm(trm_analysis *analysis, trm_layer *layer);       /* fuse/norms.c */
 bool trm_fuse_norm_constants(trm_analysis *analysis, trm_layer *layer);
 bool trm_fuse_norm_casts(trm_analysis *analysis, trm_layer *layer);
-bool trm_fuse_decomposed_rotation(trm_analysis *analysis, trm_layer *layer);  /* fuse_rotation.c */
-bool trm_fuse_decomposed_attention(trm_analysis *analysis, trm_layer *layer); /* fuse_attention.c */
+bool trm_fuse_decomposed_rotation(trm_analysis *analysis, trm_layer *layer);  /* fuse/rotation.c */
+bool trm_fuse_decomposed_attention(trm_analysis *analysis, trm_layer *layer); /* fuse/attention.c */
 
 #endif

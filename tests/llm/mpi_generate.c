@@ -152,8 +152,9 @@ static void lanes_change_nothing(void **state)
         assert_ok(trm_generate(generator, requests[0], n, take, &alone, NULL));
         assert_ok(trm_generator_use_microbatches(generator, test_is_brief() ? 8 : 64));
         assert_ok(trm_generate(generator, requests[1], n, take, &in_lanes, NULL));
-        assert_true(generator->lanes->steps > 0);
-        assert_int_equal(generator->lanes->copied_sums, generator->lanes->steps * copied_sums_of_step(generator));
+        assert_true(generator->microbatches->steps > 0);
+        assert_int_equal(generator->microbatches->copied_sums,
+                         generator->microbatches->steps * copied_sums_of_step(generator));
         trm_generator_destroy(generator);
         for (int32_t i = 0; i < n; i++) {
             assert_int_equal(alone.count[i], in_lanes.count[i]);

@@ -9,7 +9,7 @@
 #define TRM_GRAPH_IMPORT_ONNX_IMPORT_H
 
 #include "graph/import/onnx/model.h"
-#include "graph/import/onnx/ops.h"
+#include "graph/import/onnx/ops/ops.h"
 #include "kernels/device.h"
 
 typedef enum trm_onnx_value_kind {

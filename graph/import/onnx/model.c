@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/recorder.h"
-#include "graph/import/onnx/ops.h"
-#include "graph/import/onnx/wire.h"
+#include "graph/import/onnx/ops/ops.h"
+#include "graph/import/onnx/protobuf_scan.h"
 
 /* ---- opening ------------------------------------------------------------------------------------------- */
 

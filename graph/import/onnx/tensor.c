@@ -15,7 +15,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/half.h"
-#include "graph/import/onnx/wire.h"
+#include "graph/import/onnx/protobuf_scan.h"
 #include "kernels/element/small.h"
 #include "weight_stream/weight_form.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "graph/import/onnx/ops.h"
+#include "graph/import/onnx/ops/ops.h"
 
 const char *trm_onnx_domain(const char *domain)
 {

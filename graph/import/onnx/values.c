@@ -7,7 +7,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/recorder.h"
-#include "graph/import/onnx/wire.h"
+#include "graph/import/onnx/protobuf_scan.h"
 
 /* A reader that counts on its first round and copies on its second. */
 typedef struct reader {

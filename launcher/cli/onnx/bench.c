@@ -285,7 +285,7 @@ static trm_status gather_times(bench *b)
     TRM_TRY(trm_world_all_ok(b->onnx.job.world, status));
     const trm_collective_params gather = {.op = TRM_ALL_GATHER};
     return trm_world_collective(b->onnx.job.world, &gather, TRM_F64, &mine, b->ranks, sizeof(mine) / sizeof(double),
-                              false);
+                                false);
 }
 
 /* ---- the command --------------------------------------------------------------------------------------- */

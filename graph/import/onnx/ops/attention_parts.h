@@ -1,8 +1,8 @@
 /* What the attention operators of all domains are made of. */
-#ifndef TRM_GRAPH_IMPORT_ONNX_ATTENTION_PARTS_H
-#define TRM_GRAPH_IMPORT_ONNX_ATTENTION_PARTS_H
+#ifndef TRM_GRAPH_IMPORT_ONNX_OPS_ATTENTION_PARTS_H
+#define TRM_GRAPH_IMPORT_ONNX_OPS_ATTENTION_PARTS_H
 
-#include "graph/import/onnx/ops_common.h"
+#include "graph/import/onnx/ops/common.h"
 
 /* What scores are as an output; the first four as ONNX's Attention counts them. */
 enum {

@@ -2,8 +2,8 @@
 #include <float.h>
 #include <math.h>
 
-#include "graph/import/onnx/ops.h"
-#include "graph/import/onnx/ops_common.h"
+#include "graph/import/onnx/ops/ops.h"
+#include "graph/import/onnx/ops/common.h"
 
 /* ---- two inputs ------------------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* Operators that take or place elements by index, and that order them. */
-#include "graph/import/onnx/ops.h"
-#include "graph/import/onnx/ops_common.h"
+#include "graph/import/onnx/ops/ops.h"
+#include "graph/import/onnx/ops/common.h"
 
 trm_tensor *trm_onnx_positions(trm_onnx_node *node, trm_onnx_dim size)
 {

@@ -1,5 +1,5 @@
 /* The walk over the wire format: one table row for each field that the importer reads. */
-#include "graph/import/onnx/wire.h"
+#include "graph/import/onnx/protobuf_scan.h"
 
 #include <stdlib.h>
 #include <string.h>

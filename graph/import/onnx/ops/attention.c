@@ -1,9 +1,9 @@
 /* Attention and rotary positions as ONNX defines them. */
 #include <math.h>
 
-#include "graph/import/onnx/attention_parts.h"
+#include "graph/import/onnx/ops/attention_parts.h"
 #include "graph/import/onnx/import.h"
-#include "graph/import/onnx/ops.h"
+#include "graph/import/onnx/ops/ops.h"
 
 /* ---- attention ------------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* The list of operators. */
-#include "graph/import/onnx/ops.h"
+#include "graph/import/onnx/ops/ops.h"
 
 #include <string.h>
 

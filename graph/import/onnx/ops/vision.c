@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/import/onnx/ops.h"
+#include "graph/import/onnx/ops/ops.h"
 
 /* ---- normalizations ---------------------------------------------------------------------------- */
 

@@ -1,8 +1,8 @@
 /* Operators that slide windows over images: convolutions, pools, and what undoes them. */
 #include <string.h>
 
-#include "graph/import/onnx/ops.h"
-#include "graph/import/onnx/ops_common.h"
+#include "graph/import/onnx/ops/ops.h"
+#include "graph/import/onnx/ops/common.h"
 
 /* ---- attributes they share --------------------------------------------------------------------- */
 

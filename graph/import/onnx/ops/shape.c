@@ -1,5 +1,5 @@
 /* Operators about dims: what they are, other dims for the same elements, and parts and repetitions of tensors. */
-#include "graph/import/onnx/ops.h"
+#include "graph/import/onnx/ops/ops.h"
 
 #include "graph/shape_elements.h"
 

@@ -2,7 +2,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "graph/import/onnx/ops.h"
+#include "graph/import/onnx/ops/ops.h"
 
 /* Names of activations in the order of the catalogue, with the numbers they have where a node gives none. */
 static const struct {

@@ -2,8 +2,8 @@
  * Operators of the domain com.microsoft that onnxruntime's optimizers write for networks of images, T5 and WavLM, and
  * weights in 4 bits by a table: taken apart into what they were made of.
  */
-#include "graph/import/onnx/ops.h"
-#include "graph/import/onnx/ops_common.h"
+#include "graph/import/onnx/ops/ops.h"
+#include "graph/import/onnx/ops/common.h"
 
 /* ---- channels behind positions --------------------------------------------------------------------------------- */
 

@@ -19,8 +19,8 @@
  * Layers whose inputs are all constants are run at once, on the host, and their outputs become constants, if they are
  * small: what the graph computes from constants and known dims is known to the functions that ask for it.
  */
-#ifndef TRM_GRAPH_IMPORT_ONNX_OPS_H
-#define TRM_GRAPH_IMPORT_ONNX_OPS_H
+#ifndef TRM_GRAPH_IMPORT_ONNX_OPS_OPS_H
+#define TRM_GRAPH_IMPORT_ONNX_OPS_OPS_H
 
 #include "base/error.h"
 #include "graph/network.h"

@@ -1,6 +1,6 @@
 /* Reductions, and what is computed along one axis: softmax and its kin, Lp and mean-variance normalization. */
-#include "graph/import/onnx/ops.h"
-#include "graph/import/onnx/ops_common.h"
+#include "graph/import/onnx/ops/ops.h"
+#include "graph/import/onnx/ops/common.h"
 
 trm_dtype trm_onnx_wide(trm_dtype dtype)
 {

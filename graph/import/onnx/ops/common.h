@@ -2,7 +2,7 @@
 #ifndef TRM_GRAPH_IMPORT_ONNX_OPS_COMMON_H
 #define TRM_GRAPH_IMPORT_ONNX_OPS_COMMON_H
 
-#include "graph/import/onnx/ops.h"
+#include "graph/import/onnx/ops/ops.h"
 
 /* 0 .. size - 1 as i64 [size]. */
 trm_tensor *trm_onnx_positions(trm_onnx_node *node, trm_onnx_dim size);

@@ -2,8 +2,8 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "graph/import/onnx/ops.h"
-#include "graph/import/onnx/ops_common.h"
+#include "graph/import/onnx/ops/ops.h"
+#include "graph/import/onnx/ops/common.h"
 
 /* numpy's rules: a vector is a row on the left and a column on the right, and what that adds is left out again. */
 static void import_matmul(trm_onnx_node *node)

@@ -1,6 +1,6 @@
 /* Layer and RMS normalization over the last axes, with what may come before it, and the embeddings that end in one. */
-#include "graph/import/onnx/ops.h"
-#include "graph/import/onnx/ops_common.h"
+#include "graph/import/onnx/ops/ops.h"
+#include "graph/import/onnx/ops/common.h"
 
 /* Whether a weight has exactly the dims of x from `axis` on. Dims that are not known are taken to be the same. */
 static bool fits(const trm_tensor *weight, const trm_tensor *x, int32_t axis)

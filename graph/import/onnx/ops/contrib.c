@@ -1,7 +1,7 @@
 /* Operators of the domain com.microsoft: attention, rotary positions, activations and products in one. */
-#include "graph/import/onnx/attention_parts.h"
-#include "graph/import/onnx/ops.h"
-#include "graph/import/onnx/ops_common.h"
+#include "graph/import/onnx/ops/attention_parts.h"
+#include "graph/import/onnx/ops/ops.h"
+#include "graph/import/onnx/ops/common.h"
 
 /* ---- activations, products -----------------------------------------------------------------------------------------
  */

@@ -1,9 +1,9 @@
 /* Attention as one layer, or as products, mask and softmax where one layer cannot do what is asked. */
-#include "graph/import/onnx/attention_parts.h"
+#include "graph/import/onnx/ops/attention_parts.h"
 
 #include <math.h>
 
-#include "graph/import/onnx/ops.h"
+#include "graph/import/onnx/ops/ops.h"
 
 trm_tensor *trm_onnx_split_heads(trm_onnx_node *node, trm_tensor *x, int64_t heads)
 {

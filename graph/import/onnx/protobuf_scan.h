@@ -5,8 +5,8 @@
  * nesting and every length, drops what the importer does not read, and leaves elements of tensors where they are: the
  * compact message it makes holds their place in the file instead.
  */
-#ifndef TRM_GRAPH_IMPORT_ONNX_WIRE_H
-#define TRM_GRAPH_IMPORT_ONNX_WIRE_H
+#ifndef TRM_GRAPH_IMPORT_ONNX_PROTOBUF_SCAN_H
+#define TRM_GRAPH_IMPORT_ONNX_PROTOBUF_SCAN_H
 
 #include <stdbool.h>
 #include <stddef.h>

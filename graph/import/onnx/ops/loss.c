@@ -1,5 +1,5 @@
 /* Losses, which training graphs end in: made of smaller layers. */
-#include "graph/import/onnx/ops.h"
+#include "graph/import/onnx/ops/ops.h"
 
 /* The weight of each target: that of its class, 0 where the target is to be ignored; NULL: all 1. */
 static trm_tensor *weights_of(trm_onnx_node *node, trm_tensor *target, trm_tensor *ignored, trm_tensor *classes,

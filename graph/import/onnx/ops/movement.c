@@ -1,8 +1,8 @@
 /* Operators that move whole axes: transpose, blocks to depth and back, pad, crop, updates of a cache. */
 #include <string.h>
 
-#include "graph/import/onnx/ops.h"
-#include "graph/import/onnx/ops_common.h"
+#include "graph/import/onnx/ops/ops.h"
+#include "graph/import/onnx/ops/common.h"
 
 static void import_transpose(trm_onnx_node *node)
 {

@@ -1,5 +1,5 @@
 /* Signals: transforms, windows, filters; and random numbers. */
-#include "graph/import/onnx/ops.h"
+#include "graph/import/onnx/ops/ops.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
  */
 #include <string.h>
 
-#include "graph/import/onnx/ops.h"
-#include "graph/import/onnx/ops_common.h"
+#include "graph/import/onnx/ops/ops.h"
+#include "graph/import/onnx/ops/common.h"
 
 /* ---- to small types and back -------------------------------------------------------------------- */
 
