@@ -1,6 +1,6 @@
-# Headers that kernels compiled at run time include, as text in the program (kernels/cuda/device_headers.h).
-set(device_headers include/trireme/status.h include/trireme/types.h include/trireme/layers.h kernels/element/pointwise.h
-                   kernels/element/pointwise_real.h kernels/cuda/fused_args.h kernels/cuda/fused_device.cuh)
+# Headers that kernels compiled at run time include, as text in the program (kernels/fused/cuda_headers.h).
+set(device_headers include/trireme/status.h include/trireme/types.h include/trireme/layers.h kernels/pointwise/element.h
+                   kernels/pointwise/element_real.h kernels/fused/cuda_args.h kernels/fused/cuda_device.cuh)
 list(TRANSFORM device_headers PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE device_header_paths)
 add_custom_command(
   OUTPUT ${TRM_GENERATED}/device_headers.c

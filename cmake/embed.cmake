@@ -10,5 +10,5 @@ foreach(file IN LISTS FILES)
   string(APPEND rows "    {\"${name}\", text_${number}},\n")
   math(EXPR number "${number} + 1")
 endforeach()
-file(WRITE ${OUTPUT} "#include \"kernels/cuda/device_headers.h\"\n\n${arrays}\nconst trm_device_header trm_device_headers[] = {\n${rows}};\n"
+file(WRITE ${OUTPUT} "#include \"kernels/fused/cuda_headers.h\"\n\n${arrays}\nconst trm_device_header trm_device_headers[] = {\n${rows}};\n"
      "const int trm_device_headers_count = ${number};\n")

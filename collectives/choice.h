@@ -1,7 +1,7 @@
 /*
  * Which way an exchange between the GPUs of one host takes, by its size: from times that were measured there once, at
- * some sizes, and are kept in the timing cache (kernels/tuner.h). Plain arithmetic on those times; they are taken, and
- * all ranks given the same, by dist/parallel/exchange_times.c.
+ * some sizes, and are kept in the timing cache (kernels/tuner/tuner.h). Plain arithmetic on those times; they are
+ * taken, and all ranks given the same, by dist/parallel/exchange_times.c.
  *
  * The first of a size's ways is used at it. Between two sizes the fastest is, by the lines through the times at both;
  * where an order was edited, half of the way each. The same times give the same ranges, bit by bit.
@@ -10,7 +10,7 @@
 #define TRM_COLLECTIVES_CHOICE_H
 
 #include "collectives/peer.h"
-#include "kernels/tuner.h"
+#include "kernels/tuner/tuner.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -19,7 +19,7 @@
 #include "base/half.h"
 #include "base/hash.h"
 #include "graph/params.h"
-#include "kernels/fused.h"
+#include "kernels/fused/fused.h"
 
 #define SHOWN_ELEMENTS 8 /* of a constant; the rest is in its hash */
 

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "graph/infer.h"
-#include "kernels/fused.h"
+#include "kernels/fused/fused.h"
 
 typedef struct values {
     const trm_infer_call *call;

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "graph/infer.h"
-#include "kernels/element/fourier.h"
+#include "kernels/signal/fourier.h"
 
 static trm_status require(bool fits, const trm_infer_call *call, const char *expected)
 {

@@ -7,8 +7,8 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "kernels/element/small.h"
-#include "kernels/element/slice.h"
+#include "kernels/small_types.h"
+#include "kernels/movement/slice.h"
 
 /* One output with the dims and type of an input. */
 static void same_as_input(const trm_infer_call *call, int32_t input)

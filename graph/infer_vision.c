@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "graph/infer.h"
-#include "kernels/element/resize.h"
+#include "kernels/vision/resize.h"
 
 static trm_status require_enum(int value, int last, const char *what)
 {

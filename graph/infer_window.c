@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "graph/infer.h"
-#include "kernels/window.h"
+#include "kernels/convolution/window.h"
 
 /* An image [N, C, d1 .. dk], k = 1 to 3; its spatial sizes leave room for windows to be counted in 64 bits. */
 static trm_status require_image(const trm_infer_call *call, int32_t input, const char *what)

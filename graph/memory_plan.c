@@ -5,7 +5,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "kernels/element/slice.h"
+#include "kernels/movement/slice.h"
 
 typedef struct placement {
     int32_t tensor;

@@ -12,7 +12,7 @@
 
 #include "base/arena.h"
 #include "base/map.h"
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 #include "weight_stream/weight.h"
 
 typedef enum trm_tensor_role {
@@ -230,7 +230,7 @@ trm_status trm_pass_fuse_convolutions(trm_network *network, int32_t *changes);
 trm_status trm_pass_join_matmuls(trm_network *network, int32_t *changes);
 
 /* Chains of layers that take elements one by one into FUSED_ELEMENTWISE layers, after all other passes, where the
- * backend has kernels for them (kernels/fused.h). */
+ * backend has kernels for them (kernels/fused/fused.h). */
 trm_status trm_pass_fuse_elementwise(trm_network *network, int32_t *changes);
 /* Slices of a joined product, norms of heads, rotary embeddings and attention over a cache: QKV_ATTENTION. */
 trm_status trm_pass_fuse_qkv(trm_network *network, int32_t *changes);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "kernels/element/slice.h"
+#include "kernels/movement/slice.h"
 
 /* Layers looked at: more than shapes are computed with. */
 #define MOST_LAYERS 256

@@ -7,7 +7,7 @@
 
 #include <trireme/layers.h>
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,7 +31,7 @@ static inline int64_t trm_dims_count(const trm_dims *dims)
 }
 
 struct trm_communicator; /* collectives/communicator.h */
-struct trm_tuner;        /* kernels/tuner.h */
+struct trm_tuner;        /* kernels/tuner/tuner.h */
 
 typedef struct trm_kernel_call {
     const trm_layer_desc *layer;
@@ -79,8 +79,8 @@ typedef struct trm_kernel_table {
     int32_t count;
 } trm_kernel_table;
 
-extern const trm_kernel_table trm_host_kernels;       /* kernels/host: the reference of every kind */
-extern const trm_kernel_table trm_cuda_kernels;       /* kernels/cuda; empty in a build without CUDA */
+extern const trm_kernel_table trm_host_kernels;       /* the reference of every kind */
+extern const trm_kernel_table trm_cuda_kernels;       /* empty in a build without CUDA */
 extern const trm_kernel_table trm_attention_kernels;  /* attention/ */
 extern const trm_kernel_table trm_collective_kernels; /* collectives/ */
 

@@ -5,7 +5,7 @@
 #ifndef TRM_WEIGHT_STREAM_READER_H
 #define TRM_WEIGHT_STREAM_READER_H
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 typedef struct trm_reader trm_reader;
 

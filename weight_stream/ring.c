@@ -6,7 +6,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "kernels/pack.h"
+#include "kernels/codec/codec.h"
 
 /* Places that pieces are copied to: two are filled, and one is unpacked. Pieces are copied in turn on so many streams:
  * from the end of a copy to the begin of the next that waits for a kernel, too, a graph takes 17 us. */

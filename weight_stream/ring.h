@@ -15,7 +15,7 @@
 #ifndef TRM_WEIGHT_STREAM_RING_H
 #define TRM_WEIGHT_STREAM_RING_H
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 #include "weight_stream/reader.h"
 #include "weight_stream/residency.h"
 #include "weight_stream/stored.h"

@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "kernels/pack.h"
+#include "kernels/codec/codec.h"
 
 size_t trm_stored_most_of_piece(size_t bytes)
 {

@@ -5,7 +5,7 @@
 #ifndef TRM_WEIGHT_STREAM_STORED_H
 #define TRM_WEIGHT_STREAM_STORED_H
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 /* The most bytes of the device form in a piece (pieces of a weight are nearly equal), and what packed ones are aligned
  * to. Unpacking waits for room on the multiprocessors until a long product ends, and meanwhile the link fills what

@@ -45,8 +45,8 @@ const char *trm_safetensors_type(const trm_safetensors *set, const char *name);
 size_t trm_safetensors_bytes(const trm_safetensors *set);
 
 /* Random numbers, uniform in [mean - spread, mean + spread], the same for each element whatever part of the weight is
- * read: element i (row-major in the whole) is trm_random_unit(seed, i) of kernels/random.h, rounded to `dtype`: f32,
- * f16, bf16; f8e4m3, i8 and u8, which saturate. */
+ * read: element i (row-major in the whole) is trm_random_unit(seed, i) of kernels/sampling/random.h, rounded to
+ * `dtype`: f32, f16, bf16; f8e4m3, i8 and u8, which saturate. */
 trm_status trm_weight_random(trm_dtype dtype, const trm_dims *dims, uint64_t seed, float mean, float spread,
                              trm_weight **weight);
 

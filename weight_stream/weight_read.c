@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
-#include "kernels/random.h"
+#include "kernels/sampling/random.h"
 #include "weight_stream/convert.h"
 #include "weight_stream/transpose.h"
 #include "weight_stream/weight_internal.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/norm.h"
+#include "kernels/norm/cuda.h"
 
 struct trm_peer_lane {
     trm_communicator *host; /* between the same ranks, for handles */

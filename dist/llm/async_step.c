@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "dist/llm/generator.h"
-#include "kernels/sample.h"
+#include "kernels/sampling/sample.h"
 
 static int32_t next_turn(const trm_async_step *ahead)
 {

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "dist/llm/sampler.h"
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 /* What a step is padded to. */
 typedef struct trm_step_form {

@@ -7,8 +7,8 @@
 
 #include <trireme/serving.h>
 
-#include "kernels/logits.h"
-#include "kernels/sample.h"
+#include "kernels/sampling/logits.h"
+#include "kernels/sampling/sample.h"
 
 /* What a step needs of the kernels; each is a captured step of its own. */
 typedef enum trm_sample_mode {

@@ -5,7 +5,7 @@
 #ifndef TRM_DIST_PARALLEL_BANDWIDTH_PROBE_H
 #define TRM_DIST_PARALLEL_BANDWIDTH_PROBE_H
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 typedef struct trm_bandwidth_probe {
     trm_stream *stream;

@@ -11,7 +11,7 @@
 #include "collectives/communicator.h"
 #include "dist/parallel/topology.h"
 #include "dist/parallel/world.h"
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 #if TRM_HAVE_CUDA
 #include <cuda_runtime_api.h>

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "graph/params.h"
-#include "kernels/fused.h"
+#include "kernels/fused/fused.h"
 
 /* ---- put ----------------------------------------------------------------------------------------------- */
 

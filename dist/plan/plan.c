@@ -11,7 +11,7 @@
 #include "base/recorder.h"
 #include "dist/plan/streaming_plan.h"
 #include "dist/parallel/world.h"
-#include "kernels/fused.h"
+#include "kernels/fused/fused.h"
 
 /* Whether the peer of a SEND or RECV is another rank of the rank's group, NULL: of the mesh. */
 static trm_status check_peer(const trm_collective_params *p, const int32_t *group, int32_t rank, int32_t ranks)

@@ -11,7 +11,7 @@
 #include "graph/network.h"
 #include "graph/streams.h"
 #include "kernels/kernel.h"
-#include "kernels/shortlist.h"
+#include "kernels/tuner/shortlist.h"
 
 typedef struct trm_plan_profile {
     bool has[TRM_POINT_COUNT];            /* MAX always */
@@ -25,7 +25,7 @@ typedef struct trm_plan_timed {
     int64_t nanoseconds;
 } trm_plan_timed;
 
-/* What tuning chose for a problem, and what other sizes of it may run by (kernels/shortlist.h). */
+/* What tuning chose for a problem, and what other sizes of it may run by (kernels/tuner/shortlist.h). */
 typedef struct trm_plan_tactic {
     const char *problem;
     int32_t n; /* at least 1 */

@@ -16,7 +16,7 @@
 #include "base/map.h"
 #include "base/recorder.h"
 #include "dist/parallel/world.h"
-#include "kernels/tuner.h"
+#include "kernels/tuner/tuner.h"
 #include "weight_stream/weight_form.h"
 
 typedef struct reader {

@@ -22,8 +22,8 @@
 #include "dist/plan/streaming_plan.h"
 #include "dist/parallel/world.h"
 #include "graph/memory_plan.h"
-#include "kernels/random.h"
-#include "kernels/tuner.h"
+#include "kernels/sampling/random.h"
+#include "kernels/tuner/tuner.h"
 
 typedef struct walk {
     trm_plan *plan;

@@ -9,7 +9,7 @@
 #include "base/recorder.h"
 #include "base/unit.h"
 #include "dist/runtime/load.h"
-#include "kernels/fused.h"
+#include "kernels/fused/fused.h"
 
 /* Left free when weights are to take what there is: for what CUDA and its libraries allocate themselves. */
 #define RESERVE ((size_t)1 << 30)

@@ -12,7 +12,7 @@
 #include "weight_stream/offload/streaming.h"
 #include "dist/parallel/world.h"
 #include "graph/inference.h"
-#include "kernels/tuner.h"
+#include "kernels/tuner/tuner.h"
 #include "weight_stream/ring.h"
 
 struct trm_engine {

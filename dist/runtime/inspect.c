@@ -12,7 +12,7 @@
 #include "base/json_writer.h"
 #include "graph/memory_plan.h"
 #include "graph/params.h"
-#include "kernels/fused.h"
+#include "kernels/fused/fused.h"
 
 #include <trireme/trireme.h>
 

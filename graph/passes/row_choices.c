@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "kernels/element/gather.h"
-#include "kernels/element/slice.h"
+#include "kernels/index/gather.h"
+#include "kernels/movement/slice.h"
 
 /* ---- what a layer takes ------------------------------------------------------------------------ */
 

@@ -21,7 +21,7 @@
 #include "graph/passes/analysis.h"
 #include "graph/passes/row_choices.h"
 #include "graph/regions.h"
-#include "kernels/element/slice.h"
+#include "kernels/movement/slice.h"
 
 #define MOST_PLACES 2
 

@@ -832,7 +832,7 @@ typedef struct trm_fused_step {
 
 /* (x0, x1, ...) -> one or more results, all of the dims that the inputs broadcast to. Layers that take elements one by
  * one as one layer: each step is what its layer is, its result rounded to its type, so that the numbers are the same.
- * Types up to BOOL; casts are those that trm_fused_can_cast (kernels/fused.h) knows. */
+ * Types up to BOOL; casts are those that trm_fused_can_cast (kernels/fused/fused.h) knows. */
 typedef struct trm_fused_elementwise_params {
     int32_t n_steps, n_outputs;
     int32_t outputs[TRM_MAX_LAYER_OUTPUTS]; /* steps */

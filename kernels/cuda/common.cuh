@@ -11,7 +11,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/overlap.cuh"
-#include "kernels/element/pointwise.h"
+#include "kernels/pointwise/element.h"
 
 /* One element to f32 and back, rounding to nearest even. */
 static __device__ __forceinline__ float to_float(float x)

@@ -1,5 +1,5 @@
 /*
- * Launches of element functions (kernels/element/element.h), one thread per element and pass:
+ * Launches of element functions (kernels/element.h), one thread per element and pass:
  *
  *     return launch_elements<trm_one_hot_args, trm_element_one_hot>(call, args, count, "cuda.one_hot");
  *     return launch_placed_elements<trm_pad_args, trm_element_pad>(call, args, count, "cuda.pad");
@@ -14,7 +14,7 @@
 #define TRM_KERNELS_CUDA_ELEMENT_CUH
 
 #include "kernels/cuda/common.cuh"
-#include "kernels/element/element.h"
+#include "kernels/element.h"
 
 template <typename Args, void (*Element)(const Args *, int64_t)>
 static __global__ void __launch_bounds__(256) run_elements(const Args args, int64_t count)

@@ -7,8 +7,8 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/kernel.h"
-#include "kernels/random.h"
-#include "kernels/sample.h"
+#include "kernels/sampling/random.h"
+#include "kernels/sampling/sample.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -17,7 +17,7 @@ extern "C" {
 /* Whether the device current on this thread can run this build's kernels: cudaSuccess, or why not. */
 cudaError_t trm_cuda_probe(void);
 
-/* small_copy.cu: of kernels/device.h. */
+/* small_copy.cu: of kernels/device/device.h. */
 trm_status trm_cuda_copy_small(trm_stream *stream, const trm_small_copy *copies, int32_t n);
 
 /* copy.cu */

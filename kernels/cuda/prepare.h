@@ -2,7 +2,7 @@
 #ifndef TRM_KERNELS_CUDA_PREPARE_H
 #define TRM_KERNELS_CUDA_PREPARE_H
 
-#include "kernels/element/convolution.h"
+#include "kernels/convolution/element.h"
 
 /* convolution.c */
 bool trm_cuda_convolution_is_prepared(const trm_kernel_call *call);

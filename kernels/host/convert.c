@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "kernels/element/pointwise.h"
+#include "kernels/pointwise/element.h"
 #include "kernels/host/host.h"
 
 /*

@@ -1,5 +1,5 @@
 /*
- * The host's loops over element functions (kernels/element/element.h).
+ * The host's loops over element functions (kernels/element.h).
  *
  *     TRM_HOST_ELEMENTS(one_hot, trm_one_hot_args)        defines one_hot_range for trm_element_one_hot(args, i)
  *     TRM_HOST_PLACED_ELEMENTS(pad, trm_pad_args)         the same with coordinates: trm_element_pad(args, at, i)
@@ -11,7 +11,7 @@
 #ifndef TRM_KERNELS_HOST_ELEMENT_H
 #define TRM_KERNELS_HOST_ELEMENT_H
 
-#include "kernels/element/element.h"
+#include "kernels/element.h"
 #include "kernels/host/host.h"
 
 #define TRM_HOST_ELEMENTS(kind, type)                                                                                  \

@@ -6,7 +6,7 @@
 #define TRM_KERNELS_HOST_HOST_H
 
 #include "base/pool.h"
-#include "kernels/element/element.h"
+#include "kernels/element.h"
 
 /* Compiles a function for AVX-512, AVX2 and the baseline, chosen at load time. Not under sanitizers, whose
  * run-time is not up yet when the choice is made. */

@@ -1,8 +1,8 @@
 /* The table of host kernels, best first. */
 #include "kernels/host/host.h"
 
-#include "kernels/norm_matmul.h"
-#include "kernels/matmul_glu.h"
+#include "kernels/matmul_fused/norm_matmul.h"
+#include "kernels/matmul_fused/matmul_glu.h"
 
 #define NAMED(layer, text, family)                                                                                     \
     {                                                                                                                  \

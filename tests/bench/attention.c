@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "bench/common.h"
 #include "kernels/kernel.h"
-#include "kernels/random.h"
+#include "kernels/sampling/random.h"
 
 #define ROOF_TFLOPS 800.0
 #define BLOCK       16 /* keys per block of the cache */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "kernels/random.h"
+#include "kernels/sampling/random.h"
 
 #define LAUNCHES 7
 

@@ -18,8 +18,8 @@
 #include "base/error.h"
 #include "bench/common.h"
 #include "kernels/kernel.h"
-#include "kernels/random.h"
-#include "kernels/sample.h"
+#include "kernels/sampling/random.h"
+#include "kernels/sampling/sample.h"
 
 #define ROOF_GBS   4550.0
 #define COLD_BYTES ((size_t)512 << 20) /* of copies: several times the caches */

@@ -12,7 +12,7 @@
 #include "dist/plan/plan.h"
 #include "graph/network.h"
 #include "kernels/kernel.h"
-#include "kernels/random.h"
+#include "kernels/sampling/random.h"
 
 #define ROOF_BYTES 4.55e12 /* per second, an H200's memory */
 #define RUNS       8       /* per launch */

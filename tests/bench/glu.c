@@ -17,8 +17,8 @@
 #include "base/half.h"
 #include "bench/common.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/gemm.h"
-#include "kernels/matmul_glu.h"
+#include "kernels/matmul/cuda_gemm.h"
+#include "kernels/matmul_fused/matmul_glu.h"
 
 #define ROOF_GBS   4550.0
 #define COLD_BYTES ((size_t)512 << 20)

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "bench/common.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/gemm.h"
+#include "kernels/matmul/cuda_gemm.h"
 
 #define COLD_BYTES ((size_t)512 << 20)
 

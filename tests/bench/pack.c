@@ -16,8 +16,8 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "base/pool.h"
-#include "kernels/pack.h"
-#include "kernels/random.h"
+#include "kernels/codec/codec.h"
+#include "kernels/sampling/random.h"
 
 #define PIECE ((size_t)16 << 20) /* elements */
 #define TIMES 3

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "bench/program.h"
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 #include "weight_stream/reader.h"
 #include "weight_stream/weight.h"
 

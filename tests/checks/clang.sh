@@ -5,7 +5,7 @@ set -euo pipefail
 clang=$1
 generated=$2
 cd "$(dirname "$0")/../.."
-mapfile -t files < <(find base kernels attention collectives weight_stream graph dist launcher tests -name '*.c' ! -path '*/cuda/*' | sort)
+mapfile -t files < <(find base kernels attention collectives weight_stream graph dist launcher tests -name '*.c' ! -path '*/cuda*' | sort)
 flags=$(pkg-config --cflags libcjson libpcre2-8 libutf8proc hwloc openblas libmicrohttpd libprotobuf-c cmocka ompi-c)
 read -ra flags <<<"$flags"
 "$clang" -fsyntax-only -Werror -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wno-missing-field-initializers \

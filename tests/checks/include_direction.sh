@@ -63,8 +63,8 @@ foreign() {
 foreign 'mpi\.h' '^(dist/parallel/|collectives/mpi\.c$)'
 foreign 'nccl\.h' '^collectives/'
 foreign 'hwloc' '^dist/parallel/topology\.c$'
-foreign 'cuda' '^(kernels/cuda/|kernels/element/element\.h$|attention/cuda/|collectives/cuda/|dist/parallel/system\.c$)'
-foreign 'cublas' '^kernels/cuda/'
+foreign 'cuda' '(^(kernels|attention|collectives)/(.*/)?cuda|^kernels/element\.h$|^dist/parallel/system\.c$)'
+foreign 'cublas' '^kernels/matmul/cuda_cublaslt\.c$'
 foreign '(cjson|cJSON)' '^base/json\.c$'
 foreign 'microhttpd' '^launcher/serve/server'
 foreign 'pcre2' '^launcher/text/'
@@ -72,7 +72,7 @@ foreign 'utf8proc' '^launcher/text/'
 foreign 'onnx\.pb-c' '^graph/import/onnx/'
 foreign 'plan_file\.pb-c' '^dist/plan/'
 foreign 'protobuf-c' '^(graph/import/onnx/|dist/plan/)'
-foreign 'xxhash' '^(dist/plan/|kernels/cuda/nvrtc\.c)'
+foreign 'xxhash' '^(dist/plan/|kernels/fused/cuda_nvrtc\.c)'
 
 # Public headers: the C standard's small ones and our own.
 while IFS=: read -r file line include; do

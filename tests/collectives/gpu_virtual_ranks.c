@@ -7,7 +7,7 @@
 #include "support/support.h"
 
 #include "collectives/peer.h"
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 #include "norm_cases.h"
 
 #define MOST_BYTES ((size_t)9 << 20)

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "input_file.h"
-#include "kernels/tuner.h"
+#include "kernels/tuner/tuner.h"
 
 static trm_device *host;
 static char prefix[TRM_PROBLEM_TEXT_SIZE]; /* of a line of this device */

@@ -3,7 +3,7 @@
 #include "kernels/cases.h"
 
 #include "graph/network.h"
-#include "kernels/window.h"
+#include "kernels/convolution/window.h"
 #include "support/support.h"
 
 static const trm_dtype real_types[] = {TRM_F32, TRM_F16, TRM_BF16, TRM_F64};

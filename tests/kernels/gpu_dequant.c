@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/dequant.h"
+#include "kernels/dequant/cuda.h"
 #include "support/device.h"
 #include "support/support.h"
 

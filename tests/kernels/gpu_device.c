@@ -5,8 +5,8 @@
 #include "support/device.h"
 #include "support/support.h"
 
-#include "kernels/device.h"
-#include "kernels/random.h"
+#include "kernels/device/device.h"
+#include "kernels/sampling/random.h"
 #include "kernels/task_cases.h"
 
 static void tells_what_it_is(void **state)

@@ -1,7 +1,7 @@
 /* Generated kernels on CUDA device 0 against their layers one by one on the same device. Exits 77 if there is none. */
 #include "support/device.h"
 
-#include "kernels/fused.h"
+#include "kernels/fused/fused.h"
 #include "kernels/fused_cases.h"
 
 static void fused_is_layer_by_layer(void **state)

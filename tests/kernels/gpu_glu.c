@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/gemm.h"
+#include "kernels/matmul/cuda_gemm.h"
 #include "support/device.h"
 #include "support/support.h"
 

@@ -8,9 +8,9 @@
 #include "support/support.h"
 
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/gemm.h"
+#include "kernels/matmul/cuda_gemm.h"
 #include "kernels/kernel.h"
-#include "kernels/random.h"
+#include "kernels/sampling/random.h"
 
 /* Under a sanitizer fewer rows and smaller products, which the same forms of the kernels compute. */
 #define ROWS (test_is_brief() ? 140 : 1000)

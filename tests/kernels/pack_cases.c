@@ -5,7 +5,7 @@
 
 #include "base/half.h"
 #include "base/pool.h"
-#include "kernels/pack.h"
+#include "kernels/codec/codec.h"
 #include "support/device.h"
 #include "support/support.h"
 

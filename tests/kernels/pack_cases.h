@@ -4,7 +4,7 @@
 #ifndef TESTS_KERNELS_PACK_CASES_H
 #define TESTS_KERNELS_PACK_CASES_H
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 #define PACK_CASES(X) X(pack_all_patterns) X(pack_any_count) X(pack_any_numbers) X(pack_on_a_stream_beside)
 

@@ -5,9 +5,9 @@
 #include <stdio.h>
 
 #include "base/half.h"
-#include "kernels/logits.h"
-#include "kernels/random.h"
-#include "kernels/sample.h"
+#include "kernels/sampling/logits.h"
+#include "kernels/sampling/random.h"
+#include "kernels/sampling/sample.h"
 #include "support/device.h"
 #include "support/support.h"
 

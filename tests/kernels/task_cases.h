@@ -5,7 +5,7 @@
 #ifndef TESTS_KERNELS_TASK_CASES_H
 #define TESTS_KERNELS_TASK_CASES_H
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 #define TASK_CASES(X) X(small_copies_of_any_size) X(rows_to_places_apart) X(tasks_run_in_their_place)
 

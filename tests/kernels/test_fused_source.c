@@ -6,10 +6,10 @@
 
 #include "support/support.h"
 
-#include "kernels/fused.h"
+#include "kernels/fused/fused.h"
 
 #if TRM_HAVE_CUDA
-#include "kernels/cuda/fused.h"
+#include "kernels/fused/cuda.h"
 #endif
 
 static void names_are_different(void **state)

@@ -4,7 +4,7 @@
 
 #include "support/support.h"
 
-#include "kernels/element/small.h"
+#include "kernels/small_types.h"
 #include "kernels/kernel.h"
 
 #define ROWS     3 /* of x */

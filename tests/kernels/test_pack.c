@@ -3,7 +3,7 @@
 #include "support/support.h"
 
 #include "base/pool.h"
-#include "kernels/pack.h"
+#include "kernels/codec/codec.h"
 #include "kernels/pack_cases.h"
 
 /* Threads do not change the bytes; with a byte less than they take there are none. */

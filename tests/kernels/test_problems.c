@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/problems.h"
+#include "kernels/tuner/tactic_cache.h"
 
 #define PLACES 8 /* as many as a key has: all problems compete */
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/shortlist.h"
+#include "kernels/tuner/shortlist.h"
 
 static trm_tactic tactic_of(const char *name, double microseconds)
 {

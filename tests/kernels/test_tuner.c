@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "kernels/tuner.h"
+#include "kernels/tuner/tuner.h"
 
 #define LONGEST_SAVE 600 /* seconds */
 

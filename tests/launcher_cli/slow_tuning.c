@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "dist/plan/plan.h"
-#include "kernels/tuner.h"
+#include "kernels/tuner/tuner.h"
 
 static const trm_kernel_table *const host[] = {&trm_host_kernels};
 

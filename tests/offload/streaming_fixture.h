@@ -9,7 +9,7 @@
 
 #include "dist/llm/generator.h"
 #include "dist/runtime/load.h"
-#include "kernels/device_impl.h"
+#include "kernels/device/device_impl.h"
 #include "support/support.h"
 #include "support/world.h"
 

@@ -7,7 +7,7 @@
 #include <trireme/trireme.h>
 
 #include "dist/llm/generator.h"
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 #include "support/hf_golden.h"
 
 static atomic_long allocations_left = -1; /* until one fails; negative: none does */

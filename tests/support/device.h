@@ -6,7 +6,7 @@
 #ifndef TESTS_SUPPORT_DEVICE_H
 #define TESTS_SUPPORT_DEVICE_H
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 extern trm_device *test_device;
 extern trm_stream *test_stream;

@@ -9,7 +9,7 @@
 
 #include "base/half.h"
 #include "files.h"
-#include "kernels/random.h"
+#include "kernels/sampling/random.h"
 #include "weight_stream/convert.h"
 #include "weight_stream/weight_internal.h"
 

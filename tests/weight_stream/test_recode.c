@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "kernels/element/small.h"
+#include "kernels/small_types.h"
 #include "weight_stream/weight_form.h"
 
 #define ROWS    24

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "base/half.h"
-#include "kernels/random.h"
+#include "kernels/sampling/random.h"
 #include "files.h"
 #include "weight_stream/weight.h"
 

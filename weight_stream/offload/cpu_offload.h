@@ -12,7 +12,7 @@
 #include "dist/parallel/world.h"
 #include "dist/plan/plan.h"
 #include "dist/plan/streaming_plan.h"
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 /* Rows of a product's output, for the dims of its tensors [n_tensors]. */
 int64_t trm_cpu_offload_rows(const trm_layer *layer, const trm_dims *dims);

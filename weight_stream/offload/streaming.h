@@ -12,7 +12,7 @@
 #include "dist/plan/plan.h"
 #include "dist/plan/streaming_plan.h"
 #include "dist/parallel/world.h"
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 #include "weight_stream/reader.h"
 #include "weight_stream/residency.h"
 #include "weight_stream/stored.h"

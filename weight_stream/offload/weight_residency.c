@@ -12,7 +12,7 @@
 #include "base/unit.h"
 #include "dist/parallel/bandwidth_probe.h"
 #include "weight_stream/offload/streaming.h"
-#include "kernels/pack.h"
+#include "kernels/codec/codec.h"
 #include "weight_stream/ring.h"
 
 /* Of the host memory that is free, weights take this many parts in so many. */

@@ -10,7 +10,7 @@
 
 #include "graph/import/onnx/model.h"
 #include "graph/import/onnx/ops/ops.h"
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 typedef enum trm_onnx_value_kind {
     TRM_ONNX_VALUE_TENSOR = 0,

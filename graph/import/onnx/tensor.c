@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "graph/import/onnx/protobuf_scan.h"
-#include "kernels/element/small.h"
+#include "kernels/small_types.h"
 #include "weight_stream/weight_form.h"
 
 #define SMALLEST_VIEW  ((size_t)1024)      /* bytes of what is not copied */

@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "graph/passes/pattern.h"
-#include "kernels/fused.h"
+#include "kernels/fused/fused.h"
 #include "kernels/kernel.h"
 
 #define MOST_INPUTS 12 /* of a layer; its kernel reads all of them in one go */

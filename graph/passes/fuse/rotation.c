@@ -4,7 +4,7 @@
  * part of x with the rest joined behind it, or of all of it.
  */
 #include "graph/passes/pattern.h"
-#include "kernels/element/slice.h"
+#include "kernels/movement/slice.h"
 
 /* x where the tensor is every `step`th element of its last axis from `first` on, `count` of them, and is read `uses`
  * times, all of them by the pattern. */

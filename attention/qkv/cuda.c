@@ -1,0 +1,159 @@
+/*
+ * QKV_ATTENTION on CUDA: one kernel in steps in which hardly any sequence has several queries; in others one that
+ * prepares queries, keys and values, and the kernels of ATTENTION behind it. What is launched depends on dims and types
+ * alone.
+ */
+#include "attention/qkv/cuda.h"
+
+#include "kernels/cuda/cuda.h"
+
+#define ALIGNMENT ((size_t)256)
+/* Of one-kernel steps: trm_cuda_qkv_clusters() never makes more rows of partial results. */
+#define PARTIAL_ROWS ((size_t)264 * 16)
+/* Tables up to so many keys: clusters of blocks, by qkv_direct.cu; beyond: equal shares, by qkv_shares.cu. Of many
+ * sequences and heads, where a warp has a sequence's keys to itself, fewer. */
+#define SHARE_KEYS      2048
+#define SHARE_KEYS_MANY 1024
+/* Pairs of sequence and key-value head that are few: joined by a kernel of its own. */
+#define MOST_JOINED_APART 32
+
+static bool has(const trm_kernel_call *call, int32_t i)
+{
+    return i < call->n_inputs && call->inputs[i].dtype != TRM_DTYPE_NONE;
+}
+
+static const void *input(const trm_kernel_call *call, int32_t i)
+{
+    return i < call->n_inputs ? call->inputs[i].data : NULL;
+}
+
+bool trm_cuda_qkv_attention_accepts(const trm_kernel_call *call)
+{
+    trm_layer_desc desc;
+    trm_kernel_call attention;
+    trm_attention_shape s;
+    if (!trm_qkv_attention_describe(call, &desc, &attention, &s) || !trm_cuda_attention_accepts(&attention)) {
+        return false;
+    }
+    const trm_dtype dtype = call->inputs[TRM_QKV_ATTENTION_QKV].dtype;
+    for (int32_t i = TRM_QKV_ATTENTION_Q_NORM; i <= TRM_QKV_ATTENTION_K_NORM; i++) {
+        if (has(call, i) && call->inputs[i].dtype != dtype) {
+            return false;
+        }
+    }
+    const trm_rope_params *rope = &call->layer->qkv_attention.rope;
+    return trm_cuda_attention_is_fast(&s, dtype) && s.cached && s.block_size > 0 && rope->rotary_dim <= s.dim &&
+           rope->rotary_dim % 2 == 0;
+}
+
+/* Key-value heads of a block of the kernels that keep fragments in registers: several where there are so many pairs of
+ * sequence and head that blocks of one would not all run at once. */
+static int32_t heads_of_block(const trm_attention_shape *s)
+{
+    int32_t heads = 1;
+    while (heads < TRM_QKV_MOST_HEADS && s->kv_heads % (2 * heads) == 0 &&
+           s->sequences * s->kv_heads / heads > TRM_QKV_BLOCKS) {
+        heads *= 2;
+    }
+    return heads;
+}
+
+/* Whether qkv_shares.cu runs what it can: a sequence may be so long that its keys are dealt out to all blocks. */
+static bool takes_shares(const trm_attention_shape *s)
+{
+    const bool many = s->sequences * s->kv_heads > TRM_QKV_BLOCKS;
+    return s->table_blocks * s->block_size > (many ? SHARE_KEYS_MANY : SHARE_KEYS);
+}
+
+static size_t queries_room(const trm_attention_shape *s)
+{
+    size_t bytes = (size_t)(s->tokens * s->query_heads * s->dim) * 2;
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+size_t trm_cuda_qkv_attention_workspace(const trm_kernel_call *call)
+{
+    trm_layer_desc desc;
+    trm_kernel_call attention;
+    trm_attention_shape s;
+    if (!trm_qkv_attention_describe(call, &desc, &attention, &s)) {
+        return 0;
+    }
+    size_t rows = (size_t)TRM_QKV_BLOCKS * 2 * (size_t)(heads_of_block(&s) * (s.query_heads / s.kv_heads));
+    size_t shares = takes_shares(&s) ? rows * TRM_QKV_PART_ROW((size_t)s.dim) : 0;
+    size_t clusters = PARTIAL_ROWS * (size_t)(s.dim + 2),
+           partial = (shares > clusters ? shares : clusters) * sizeof(float);
+    size_t behind = TRM_CUDA_COUNTER_BYTES + partial;
+    size_t needed = trm_cuda_attention_workspace(&attention);
+    return queries_room(&s) + (needed > behind ? needed : behind);
+}
+
+/* Whether no kernel writes what the caller gives for a step. */
+static bool inputs_stand(const trm_kernel_call *call)
+{
+    uint32_t all = 1u << TRM_QKV_ATTENTION_SEQUENCE_STARTS | 1u << TRM_QKV_ATTENTION_SEQUENCE_LENGTHS |
+                   1u << TRM_QKV_ATTENTION_BLOCK_TABLE | 1u << TRM_QKV_ATTENTION_POSITIONS |
+                   1u << TRM_QKV_ATTENTION_INV_FREQ;
+    all |= has(call, TRM_QKV_ATTENTION_LENGTHS) ? 1u << TRM_QKV_ATTENTION_LENGTHS : 0;
+    return (call->constants & all) == all;
+}
+
+trm_status trm_cuda_qkv_attention_run(const trm_kernel_call *call)
+{
+    const trm_qkv_attention_params *params = &call->layer->qkv_attention;
+    trm_layer_desc desc;
+    trm_kernel_call attention;
+    trm_attention_shape s;
+    if (!trm_qkv_attention_describe(call, &desc, &attention, &s) ||
+        trm_cuda_qkv_attention_workspace(call) > call->workspace_size) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "a qkv_attention call does not fit the layer it was accepted for");
+    }
+    if (s.tokens == 0 || s.sequences == 0) {
+        return TRM_OK;
+    }
+    trm_cuda_qkv qkv = {
+        .a = trm_cuda_attention_of(&attention, &s),
+        .qkv = call->inputs[TRM_QKV_ATTENTION_QKV].data,
+        .positions = input(call, TRM_QKV_ATTENTION_POSITIONS),
+        .inv_freq = input(call, TRM_QKV_ATTENTION_INV_FREQ),
+        .rope_lengths = params->rope.scaling != TRM_ROPE_PLAIN ? input(call, TRM_QKV_ATTENTION_LENGTHS) : NULL,
+        .q_norm = input(call, TRM_QKV_ATTENTION_Q_NORM),
+        .k_norm = input(call, TRM_QKV_ATTENTION_K_NORM),
+        .rope = params->rope,
+        .eps = params->eps,
+        .weight_offset = params->weight_offset,
+        .early = inputs_stand(call),
+    };
+    if (!trm_aligned16(qkv.qkv) || !trm_aligned16(qkv.a.out) || !trm_aligned16(qkv.a.key_cache) ||
+        !trm_aligned16(qkv.a.value_cache) || !trm_aligned16(qkv.q_norm) || !trm_aligned16(qkv.k_norm)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a tensor of a qkv_attention is not aligned to 16 bytes");
+    }
+    cudaStream_t stream = trm_cuda_stream(call->stream);
+    bool direct = trm_cuda_qkv_is_direct(&qkv);
+    if (direct) {
+        qkv.heads = heads_of_block(&s);
+        qkv.shared_out = takes_shares(&s);
+        qkv.joined_apart = s.sequences * s.kv_heads <= MOST_JOINED_APART;
+        qkv.counters = trm_cuda_stream_counters(call->stream);
+        qkv.clusters = 1;
+        trm_cuda_qkv_direct_cut(&qkv);
+    } else {
+        trm_cuda_qkv_clusters(&s, &qkv.cluster, &qkv.clusters);
+    }
+    const bool apart = call->batch_invariant || (qkv.a.cache_f8 && !direct); /* from the kernels that prepare */
+    if (s.tokens <= s.sequences && !apart) {
+        qkv.a.partial = call->workspace;
+        return trm_cuda_qkv_decode(&qkv, stream);
+    }
+    size_t room = queries_room(&s);
+    attention.inputs[TRM_ATTENTION_Q].data = call->workspace;
+    attention.workspace = (char *)call->workspace + room;
+    attention.workspace_size = call->workspace_size - room;
+    qkv.a.partial = (float *)(void *)((char *)attention.workspace + TRM_CUDA_COUNTER_BYTES);
+    qkv.apart = direct && s.sequences > 1 && !apart;
+    TRM_TRY(trm_cuda_qkv_prepare(&qkv, call->workspace, attention.workspace, stream));
+    if (qkv.apart) {
+        TRM_TRY(trm_cuda_qkv_decode(&qkv, stream));
+    }
+    return trm_cuda_attention_run_stored(&attention, qkv.apart);
+}

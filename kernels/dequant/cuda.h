@@ -1,0 +1,73 @@
+/*
+ * Products with weights that are stored in numbers of 8 or 4 bits and a scale per block, as the CUDA kernels of
+ * DEQUANT_MATMUL take them: y [m, n] = x [m, k] times the transpose of the weight, plus bias.
+ */
+#ifndef TRM_KERNELS_DEQUANT_CUDA_H
+#define TRM_KERNELS_DEQUANT_CUDA_H
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct trm_dequant_gemm {
+    int64_t m, n, k;
+    int64_t block_n, block_k; /* of the weight that share a scale */
+    int64_t scale_row;        /* scales of a row of blocks */
+    trm_dtype weight_type;    /* F8E4M3, I8, or U8: two numbers of 4 bits a byte */
+    trm_dtype scale_type;     /* F32, F16, BF16 */
+    trm_dtype in, out;        /* of x and bias; of y: the same or F32 */
+    bool constant;            /* weight, scale and zero were complete before anything now on the stream */
+    int32_t shift_n, shift_k; /* of our own products: block_n and block_k as powers of two */
+    const void *x, *weight, *scale;
+    const void *bias;    /* [n], or NULL */
+    const uint8_t *zero; /* as scale, of 4 bits; NULL: 8 */
+    void *y;
+} trm_dequant_gemm;
+
+/* The product that a call asks for, without its shifts. */
+trm_dequant_gemm trm_dequant_gemm_of(const trm_kernel_call *call);
+
+/* dequant_rows.cu: 16-bit floats and blocks that are powers of two; for up to 16 rows or so, bound by reading the
+ * weight once. Any number may be given, and a row's result does not depend on it. */
+bool trm_cuda_dequant_rows_accepts(const trm_dequant_gemm *gemm);
+trm_status trm_cuda_dequant_rows_run(const trm_dequant_gemm *gemm, cudaStream_t stream);
+
+/* dequant_dot.cu: the same calls for one row and 8 bits. */
+bool trm_cuda_dequant_dot_accepts(const trm_dequant_gemm *gemm);
+trm_status trm_cuda_dequant_dot_run(const trm_dequant_gemm *gemm, cudaStream_t stream);
+
+/* dequant_wide.cu: the same calls for tens of rows, on Hopper, but for 8 bits in blocks of less than 64. */
+bool trm_cuda_dequant_wide_accepts(const trm_dequant_gemm *gemm);
+trm_status trm_cuda_dequant_wide_run(const trm_dequant_gemm *gemm, cudaStream_t stream);
+
+/* The power of two that is `block`, or -1; a block of all `size` counts as one that is large enough. */
+static inline int32_t trm_dequant_shift(int64_t block, int64_t size)
+{
+    int32_t shift = 0;
+    while ((int64_t)1 << shift < block) {
+        shift++;
+    }
+    return (int64_t)1 << shift == block || block >= size ? shift : -1;
+}
+
+/* The product with its shifts, which our own kernels take. */
+static inline trm_dequant_gemm trm_dequant_shifted(const trm_dequant_gemm *gemm)
+{
+    trm_dequant_gemm shifted = *gemm;
+    shifted.shift_n = trm_dequant_shift(gemm->block_n, gemm->n);
+    shifted.shift_k = trm_dequant_shift(gemm->block_k, gemm->k);
+    return shifted;
+}
+
+/* dequant.cu: `rows` rows of the weight from `first` on as floats of type `in`, rounded once; k > 0. */
+trm_status trm_cuda_dequantize(const trm_dequant_gemm *gemm, int64_t first, int64_t rows, void *to,
+                               cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
