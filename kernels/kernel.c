@@ -1,7 +1,24 @@
-/* The choice of a kernel from tables. */
-#include "kernels/kernel.h"
+/* The tables of kernels, and the choice of a kernel from tables. */
+#include "kernels/kernel_list.h"
 
-#if !TRM_HAVE_CUDA
+/* Entry points by the form of a row. */
+#define PLAIN(function)     .accepts = function##_accepts, .run = function##_run
+#define WORKSPACE(function) PLAIN(function), .workspace = function##_workspace
+#define TUNED(function)     WORKSPACE(function), .tune = function##_tune
+
+#define HOST_ROW(layer, text, form, family)                                                                            \
+    {.name = "host." text, .kind = TRM_LAYER_##layer, .backend = TRM_BACKEND_HOST, form(trm_host_##family)},
+#define CUDA_ROW(layer, text, form, family)                                                                            \
+    {.name = "cuda." text, .kind = TRM_LAYER_##layer, .backend = TRM_BACKEND_CUDA, form(trm_cuda_##family)},
+#define NO_ROW(layer, text, form, family)
+
+static const trm_kernel host_kernels[] = {TRM_KERNELS(HOST_ROW, HOST_ROW, NO_ROW)};
+const trm_kernel_table trm_host_kernels = {host_kernels, (int32_t)(sizeof(host_kernels) / sizeof(host_kernels[0]))};
+
+#if TRM_HAVE_CUDA
+static const trm_kernel cuda_kernels[] = {TRM_KERNELS(CUDA_ROW, NO_ROW, CUDA_ROW)};
+const trm_kernel_table trm_cuda_kernels = {cuda_kernels, (int32_t)(sizeof(cuda_kernels) / sizeof(cuda_kernels[0]))};
+#else
 const trm_kernel_table trm_cuda_kernels = {NULL, 0};
 #endif
 

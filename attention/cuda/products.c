@@ -6,7 +6,7 @@
  */
 #include "attention/cuda/attention.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 
 #define LEAST_SCORES ((int64_t)8192)     /* below, one launch of the plain kernel is faster than three */
 #define SCORES_LIMIT ((size_t)256 << 20) /* bytes of scores at a time, unless one pair has more */

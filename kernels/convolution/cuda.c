@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/matmul/cuda_gemm.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/cuda/prepare.h"
 
 #define LEAST_WORKSPACE ((size_t)16 << 20)
@@ -320,6 +320,11 @@ trm_status trm_cuda_convolution_tune(const trm_kernel_call *call, struct trm_tun
     }
     free(tactics);
     return status;
+}
+
+bool trm_cuda_convolution_plain_accepts(const trm_kernel_call *call)
+{
+    return trm_cuda_convolution_accepts(call);
 }
 
 trm_status trm_cuda_convolution_plain_run(const trm_kernel_call *call)

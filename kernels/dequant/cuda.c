@@ -8,7 +8,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/dequant/cuda.h"
 #include "kernels/matmul/cuda_gemm.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/tuner/tuner.h"
 
 #define PIECE_BYTES ((size_t)128 << 20) /* of the weight as floats, at most */

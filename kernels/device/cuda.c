@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/launch.h"
+#include "kernels/device/cuda.h"
 #include "kernels/device/device_impl.h"
 
 typedef struct cuda_device {

@@ -3,7 +3,7 @@
  * that the copy engines are busy with.
  */
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/device/cuda.h"
 
 #define THREADS     256
 #define MOST_BLOCKS 32 /* a few rows: what the link has under way counts, not the multiprocessors */
@@ -49,4 +49,10 @@ trm_status trm_cuda_copy_small(trm_stream *stream, const trm_small_copy *copies,
     cudaStream_t handle = trm_cuda_stream(stream);
     copy_small<<<grid, THREADS, 0, handle>>>(all);
     return trm_cuda_launched("cuda.copy_small");
+}
+
+cudaError_t trm_cuda_probe(void)
+{
+    struct cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, (const void *)copy_small);
 }

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/fused/cuda_args.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/fused/fused.h"
 
 #define SLOTS   4096 /* a power of two */

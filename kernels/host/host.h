@@ -1,12 +1,13 @@
 /*
  * What the host kernels share: conversion of runs of elements to and from f32, the pool of a call, small helpers
- * on views, and the entry points that kernels/host/kernels.c lists.
+ * on views, and their entry points.
  */
 #ifndef TRM_KERNELS_HOST_HOST_H
 #define TRM_KERNELS_HOST_HOST_H
 
 #include "base/pool.h"
 #include "kernels/element.h"
+#include "kernels/kernel_list.h"
 
 /* Compiles a function for AVX-512, AVX2 and the baseline, chosen at load time. Not under sanitizers, whose
  * run-time is not up yet when the choice is made. */
@@ -86,75 +87,5 @@ static inline int64_t trm_host_row_grain(int64_t width)
 {
     return width >= TRM_HOST_GRAIN ? 1 : TRM_HOST_GRAIN / (width > 0 ? width : 1);
 }
-
-#define TRM_HOST_KERNEL(family)                                                                                        \
-    bool trm_host_##family##_accepts(const trm_kernel_call *call);                                                     \
-    trm_status trm_host_##family##_run(const trm_kernel_call *call);
-
-TRM_HOST_KERNEL(cast)
-TRM_HOST_KERNEL(reshape)
-TRM_HOST_KERNEL(hand_on)
-TRM_HOST_KERNEL(merge)
-TRM_HOST_KERNEL(transpose)
-TRM_HOST_KERNEL(slice)
-TRM_HOST_KERNEL(concat)
-TRM_HOST_KERNEL(gather)
-TRM_HOST_KERNEL(embedding)
-TRM_HOST_KERNEL(matmul_openblas)
-TRM_HOST_KERNEL(matmul_reference)
-TRM_HOST_KERNEL(matmul_wide)
-TRM_HOST_KERNEL(gemv)
-TRM_HOST_KERNEL(dequant_matmul)
-size_t trm_host_dequant_matmul_workspace(const trm_kernel_call *call);
-TRM_HOST_KERNEL(convolution)
-TRM_HOST_KERNEL(convolution_columns)
-TRM_HOST_KERNEL(convolution_rows)
-TRM_HOST_KERNEL(pool)
-TRM_HOST_KERNEL(deconvolution)
-TRM_HOST_KERNEL(deformable_convolution)
-TRM_HOST_KERNEL(resize)
-TRM_HOST_KERNEL(grid_sample)
-TRM_HOST_KERNEL(roi_pool)
-TRM_HOST_KERNEL(col2im)
-TRM_HOST_KERNEL(lrn)
-TRM_HOST_KERNEL(group_norm)
-TRM_HOST_KERNEL(recurrent)
-size_t trm_host_recurrent_workspace(const trm_kernel_call *call);
-TRM_HOST_KERNEL(non_max_suppression)
-size_t trm_host_non_max_suppression_workspace(const trm_kernel_call *call);
-TRM_HOST_KERNEL(elementwise)
-TRM_HOST_KERNEL(unary)
-TRM_HOST_KERNEL(fused)
-TRM_HOST_KERNEL(glu)
-TRM_HOST_KERNEL(norm)
-TRM_HOST_KERNEL(softmax)
-TRM_HOST_KERNEL(reduce)
-TRM_HOST_KERNEL(rope)
-TRM_HOST_KERNEL(rotate)
-TRM_HOST_KERNEL(shape)
-TRM_HOST_KERNEL(repeat)
-TRM_HOST_KERNEL(range)
-TRM_HOST_KERNEL(non_zero)
-TRM_HOST_KERNEL(unique)
-TRM_HOST_KERNEL(pad)
-TRM_HOST_KERNEL(select)
-TRM_HOST_KERNEL(cumulative)
-TRM_HOST_KERNEL(quantize) /* and dequantize */
-TRM_HOST_KERNEL(fourier)
-TRM_HOST_KERNEL(random)
-TRM_HOST_KERNEL(determinant)
-size_t trm_host_fourier_workspace(const trm_kernel_call *call);
-size_t trm_host_determinant_workspace(const trm_kernel_call *call);
-TRM_HOST_KERNEL(gather_elements)
-TRM_HOST_KERNEL(gather_nd)
-TRM_HOST_KERNEL(scatter)
-TRM_HOST_KERNEL(one_hot)
-TRM_HOST_KERNEL(reverse_sequence)
-TRM_HOST_KERNEL(topk)
-TRM_HOST_KERNEL(arg_reduce)
-size_t trm_host_gemv_workspace(const trm_kernel_call *call);
-size_t trm_host_unique_workspace(const trm_kernel_call *call);
-
-#undef TRM_HOST_KERNEL
 
 #endif

@@ -4,7 +4,7 @@
  * headers of the kind.
  */
 #include "kernels/cuda/element.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/index/gather.h"
 #include "kernels/index/one_hot.h"
 #include "kernels/index/pad.h"

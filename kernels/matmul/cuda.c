@@ -12,7 +12,7 @@
 #include "kernels/convolution/cuda.h"
 #include "kernels/matmul/cuda_cublaslt.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/cuda/prepare.h"
 #include "kernels/cuda/strides.h"
 

@@ -4,7 +4,7 @@
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/matmul/cuda_gemm.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 
 /* The leading dimensions of a view are all 1. */
 static bool is_matrix(const trm_dims *dims)

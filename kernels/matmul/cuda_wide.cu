@@ -5,7 +5,7 @@
  * at best; for index arithmetic, small models and reference results, not for speed.
  */
 #include "kernels/cuda/common.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/cuda/strides.h"
 #include "kernels/pointwise/element.h"
 

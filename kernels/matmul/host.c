@@ -173,6 +173,17 @@ static void reference_rows(void *user, int64_t begin, int64_t end)
     }
 }
 
+/* What the kernel of few rows needs, so that workspaces do not fall when rows are more. */
+size_t trm_host_matmul_reference_workspace(const trm_kernel_call *call)
+{
+    return trm_host_gemv_workspace(call);
+}
+
+size_t trm_host_matmul_openblas_workspace(const trm_kernel_call *call)
+{
+    return trm_host_gemv_workspace(call);
+}
+
 bool trm_host_matmul_reference_accepts(const trm_kernel_call *call)
 {
     trm_host_matmul matmul;

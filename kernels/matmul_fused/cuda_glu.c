@@ -9,7 +9,7 @@
 #include "kernels/tuner/cuda_tactic_cache.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/matmul/cuda_gemm.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 
 /* Rows of x for which the kernel of matmul_glu.cu is tried, and up to which it is taken where nothing was timed. */
 #define LEAST_TRIED 9

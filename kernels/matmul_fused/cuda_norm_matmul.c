@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/matmul/cuda_gemm.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 
 static const void *data_of(const trm_kernel_call *call, int32_t input)
 {

@@ -3,7 +3,7 @@
  * bound by device memory: each element is read once and written once. Index arithmetic is prepared in strides.h.
  */
 #include "kernels/cuda/common.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/cuda/strides.h"
 #include "kernels/movement/slice.h"
 #include "kernels/small_types.h"
@@ -184,6 +184,17 @@ trm_status trm_cuda_reshape_run(const trm_kernel_call *call)
         return TRM_OK;
     }
     return trm_stream_copy(call->stream, out->data, in->data, size);
+}
+
+/* Layers of control flow hand on what they read. */
+bool trm_cuda_hand_on_accepts(const trm_kernel_call *call)
+{
+    return trm_cuda_reshape_accepts(call);
+}
+
+trm_status trm_cuda_hand_on_run(const trm_kernel_call *call)
+{
+    return trm_cuda_reshape_run(call);
 }
 
 /* The input that is not taken may have any dims: nothing is read of it. */
@@ -441,10 +452,4 @@ trm_status trm_cuda_embedding_run(const trm_kernel_call *call)
                      false};
     gather_by(&a, trm_dtype_size(table->dtype), trm_cuda_stream(call->stream));
     return trm_cuda_launched("cuda.embedding");
-}
-
-cudaError_t trm_cuda_probe(void)
-{
-    struct cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, (const void *)cast_any);
 }

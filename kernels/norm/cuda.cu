@@ -3,7 +3,7 @@
  * row is read once, kept in registers, written once (twice with the residual: the sum and its norm).
  */
 #include "kernels/cuda/common.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/norm/cuda.h"
 
 typedef struct norm_args {

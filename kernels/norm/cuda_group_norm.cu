@@ -3,7 +3,7 @@
  * first where it fits there. Bound by device memory.
  */
 #include "kernels/cuda/common.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/pointwise/element.h"
 
 #define THREADS 512

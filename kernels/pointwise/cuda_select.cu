@@ -3,7 +3,7 @@
  * headers of the kind.
  */
 #include "kernels/cuda/element.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/reduce/cumulative.h"
 #include "kernels/pointwise/quantize.h"
 #include "kernels/movement/rotate.h"

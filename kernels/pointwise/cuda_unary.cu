@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/common.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/pointwise/element.h"
 
 /* ---- unary ---- */

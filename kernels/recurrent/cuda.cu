@@ -5,7 +5,7 @@
  */
 #include "kernels/cuda/common.cuh"
 #include "kernels/matmul/cuda_cublaslt.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/recurrent/element.h"
 
 #define LIBRARY_WORKSPACE ((size_t)32 << 20)

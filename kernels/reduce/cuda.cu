@@ -4,7 +4,7 @@
  * input three times, of which the second and third come from cache for rows that fit there.
  */
 #include "kernels/cuda/common.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/cuda/strides.h"
 
 /* ---- softmax ---- */

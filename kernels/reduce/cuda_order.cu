@@ -7,7 +7,7 @@
  * workspace. Bound by the passes over the row: one per byte of the type and two more.
  */
 #include "kernels/cuda/common.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/reduce/order.h"
 
 /* A key and where it was: better ones have larger keys, then lower positions. */

@@ -3,7 +3,7 @@
  * angles of a token are computed once, in shared memory, and used by all its heads.
  */
 #include "kernels/cuda/common.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/rope/cuda.cuh"
 
 typedef struct rope_args {

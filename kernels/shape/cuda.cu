@@ -4,7 +4,7 @@
  * rare, and written to be right rather than fast).
  */
 #include "kernels/cuda/element.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/shape/element.h"
 #include "kernels/shape/unique.h"
 

@@ -3,7 +3,7 @@
  * block per matrix, random numbers. Elements are in headers of the kind.
  */
 #include "kernels/cuda/element.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/signal/determinant.h"
 #include "kernels/signal/fourier.h"
 #include "kernels/signal/random.h"

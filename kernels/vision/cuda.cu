@@ -3,7 +3,7 @@
  * what bounds them is device memory for pools and nearest samples, arithmetic otherwise.
  */
 #include "kernels/cuda/element.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/vision/channels.h"
 #include "kernels/convolution/element.h"
 #include "kernels/vision/pool.h"

@@ -4,7 +4,7 @@
  * selections, which follow from one another.
  */
 #include "kernels/cuda/common.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/kernel_list.h"
 #include "kernels/vision/suppression.h"
 
 #define THREADS 256

@@ -1,0 +1,127 @@
+/*
+ * The kernels of kernels/, best first for each kind: a row declares a kernel's entry points and puts it into the tables
+ * of kernel.h. A new kernel is a file of its family and a row here.
+ */
+#ifndef TRM_KERNELS_KERNEL_LIST_H
+#define TRM_KERNELS_KERNEL_LIST_H
+
+#include "kernels/kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * EACH(kind, name, form, family): a kernel of both backends, "host.<name>" and "cuda.<name>"; HOST and CUDA: of one.
+ * The entry points are trm_<backend>_<family>_{accepts,run}. A WORKSPACE kernel has trm_<backend>_<family>_workspace,
+ * too, a TUNED one that and trm_<backend>_<family>_tune.
+ */
+/* clang-format off */
+#define TRM_KERNELS(EACH, HOST, CUDA)                                                            \
+    EACH(CAST,                    "cast",                    PLAIN,     cast)                    \
+    EACH(RESHAPE,                 "reshape",                 PLAIN,     reshape)                 \
+    EACH(TRANSPOSE,               "transpose",               PLAIN,     transpose)               \
+    EACH(SLICE,                   "slice",                   PLAIN,     slice)                   \
+    EACH(CONCAT,                  "concat",                  PLAIN,     concat)                  \
+    EACH(GATHER,                  "gather",                  PLAIN,     gather)                  \
+    EACH(EMBEDDING,               "embedding",               PLAIN,     embedding)               \
+    HOST(MATMUL,                  "matmul.gemv",             WORKSPACE, gemv)                    \
+    HOST(MATMUL,                  "matmul.openblas",         WORKSPACE, matmul_openblas)         \
+    HOST(MATMUL,                  "matmul.reference",        WORKSPACE, matmul_reference)        \
+    HOST(MATMUL,                  "matmul_wide",             PLAIN,     matmul_wide)             \
+    CUDA(MATMUL,                  "matmul_invariant",        PLAIN,     matmul_invariant)        \
+    CUDA(MATMUL,                  "matmul",                  TUNED,     matmul)                  \
+    CUDA(MATMUL,                  "matmul_wide",             PLAIN,     matmul_wide)             \
+    HOST(CONVOLUTION,             "convolution.rows",        PLAIN,     convolution_rows)        \
+    HOST(CONVOLUTION,             "convolution.columns",     PLAIN,     convolution_columns)     \
+    HOST(CONVOLUTION,             "convolution.reference",   PLAIN,     convolution)             \
+    CUDA(CONVOLUTION,             "convolution",             TUNED,     convolution)             \
+    CUDA(CONVOLUTION,             "convolution.plain",       PLAIN,     convolution_plain)       \
+    EACH(POOL,                    "pool",                    PLAIN,     pool)                    \
+    EACH(DECONVOLUTION,           "deconvolution",           PLAIN,     deconvolution)           \
+    EACH(DEFORMABLE_CONVOLUTION,  "deformable_convolution",  PLAIN,     deformable_convolution)  \
+    EACH(RESIZE,                  "resize",                  PLAIN,     resize)                  \
+    EACH(GRID_SAMPLE,             "grid_sample",             PLAIN,     grid_sample)             \
+    EACH(ROI_POOL,                "roi_pool",                PLAIN,     roi_pool)                \
+    EACH(COL2IM,                  "col2im",                  PLAIN,     col2im)                  \
+    EACH(LRN,                     "lrn",                     PLAIN,     lrn)                     \
+    EACH(GROUP_NORM,              "group_norm",              PLAIN,     group_norm)              \
+    EACH(RECURRENT,               "recurrent",               WORKSPACE, recurrent)               \
+    EACH(NON_MAX_SUPPRESSION,     "non_max_suppression",     WORKSPACE, non_max_suppression)     \
+    EACH(ELEMENTWISE,             "elementwise",             PLAIN,     elementwise)             \
+    EACH(UNARY,                   "unary",                   PLAIN,     unary)                   \
+    EACH(FUSED_ELEMENTWISE,       "fused",                   PLAIN,     fused)                   \
+    EACH(GLU,                     "glu",                     PLAIN,     glu)                     \
+    HOST(MATMUL_GLU,              "matmul_glu",              WORKSPACE, matmul_glu)              \
+    CUDA(MATMUL_GLU,              "matmul_glu",              TUNED,     matmul_glu)              \
+    HOST(NORM_MATMUL,             "norm_matmul",             WORKSPACE, norm_matmul)             \
+    CUDA(NORM_MATMUL,             "norm_matmul",             TUNED,     norm_matmul)             \
+    HOST(DEQUANT_MATMUL,          "dequant_matmul",          WORKSPACE, dequant_matmul)          \
+    CUDA(DEQUANT_MATMUL,          "dequant_matmul",          TUNED,     dequant_matmul)          \
+    EACH(NORM,                    "norm",                    PLAIN,     norm)                    \
+    EACH(SOFTMAX,                 "softmax",                 PLAIN,     softmax)                 \
+    EACH(REDUCE,                  "reduce",                  PLAIN,     reduce)                  \
+    EACH(ROPE,                    "rope",                    PLAIN,     rope)                    \
+    EACH(ROTATE,                  "rotate",                  PLAIN,     rotate)                  \
+    EACH(SHAPE,                   "shape",                   PLAIN,     shape)                   \
+    EACH(EXPAND,                  "expand",                  PLAIN,     repeat)                  \
+    EACH(TILE,                    "tile",                    PLAIN,     repeat)                  \
+    EACH(RANGE,                   "range",                   PLAIN,     range)                   \
+    HOST(NON_ZERO,                "non_zero",                PLAIN,     non_zero)                \
+    CUDA(NON_ZERO,                "non_zero",                WORKSPACE, non_zero)                \
+    EACH(UNIQUE,                  "unique",                  WORKSPACE, unique)                  \
+    EACH(PAD,                     "pad",                     PLAIN,     pad)                     \
+    EACH(SELECT,                  "select",                  PLAIN,     select)                  \
+    EACH(CUMULATIVE,              "cumulative",              PLAIN,     cumulative)              \
+    EACH(QUANTIZE,                "quantize",                PLAIN,     quantize)                \
+    EACH(DEQUANTIZE,              "dequantize",              PLAIN,     quantize)                \
+    EACH(RANDOM,                  "random",                  PLAIN,     random)                  \
+    EACH(FOURIER,                 "fourier",                 WORKSPACE, fourier)                 \
+    EACH(DETERMINANT,             "determinant",             WORKSPACE, determinant)             \
+    EACH(GATHER_ELEMENTS,         "gather_elements",         PLAIN,     gather_elements)         \
+    EACH(GATHER_ND,               "gather_nd",               PLAIN,     gather_nd)               \
+    EACH(SCATTER,                 "scatter",                 PLAIN,     scatter)                 \
+    EACH(ONE_HOT,                 "one_hot",                 PLAIN,     one_hot)                 \
+    EACH(REVERSE_SEQUENCE,        "reverse_sequence",        PLAIN,     reverse_sequence)        \
+    HOST(TOPK,                    "topk",                    PLAIN,     topk)                    \
+    CUDA(TOPK,                    "topk",                    WORKSPACE, topk)                    \
+    EACH(ARG_REDUCE,              "arg_reduce",              PLAIN,     arg_reduce)              \
+    EACH(IF,                      "if",                      PLAIN,     hand_on)                 \
+    EACH(END_IF,                  "end_if",                  PLAIN,     hand_on)                 \
+    EACH(LOOP,                    "loop",                    PLAIN,     hand_on)                 \
+    EACH(END_LOOP,                "end_loop",                PLAIN,     hand_on)                 \
+    EACH(ENTER,                   "enter",                   PLAIN,     hand_on)                 \
+    EACH(RECURRENCE,              "recurrence",              PLAIN,     hand_on)                 \
+    EACH(NEXT,                    "next",                    PLAIN,     hand_on)                 \
+    EACH(LOOP_OUTPUT,             "loop_output",             PLAIN,     hand_on)                 \
+    EACH(MERGE,                   "merge",                   PLAIN,     merge)
+
+/* clang-format on */
+
+#define TRM_DECLARE_PLAIN(function)                                                                                    \
+    bool function##_accepts(const trm_kernel_call *call);                                                              \
+    trm_status function##_run(const trm_kernel_call *call);
+#define TRM_DECLARE_WORKSPACE(function)                                                                                \
+    TRM_DECLARE_PLAIN(function)                                                                                        \
+    size_t function##_workspace(const trm_kernel_call *call);
+#define TRM_DECLARE_TUNED(function)                                                                                    \
+    TRM_DECLARE_WORKSPACE(function)                                                                                    \
+    trm_status function##_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
+#define TRM_DECLARE_HOST(kind, name, form, family) TRM_DECLARE_##form(trm_host_##family)
+#define TRM_DECLARE_CUDA(kind, name, form, family) TRM_DECLARE_##form(trm_cuda_##family)
+#define TRM_DECLARE_EACH(kind, name, form, family)                                                                     \
+    TRM_DECLARE_HOST(kind, name, form, family) TRM_DECLARE_CUDA(kind, name, form, family)
+
+TRM_KERNELS(TRM_DECLARE_EACH, TRM_DECLARE_HOST, TRM_DECLARE_CUDA)
+
+#undef TRM_DECLARE_PLAIN
+#undef TRM_DECLARE_WORKSPACE
+#undef TRM_DECLARE_TUNED
+#undef TRM_DECLARE_HOST
+#undef TRM_DECLARE_CUDA
+#undef TRM_DECLARE_EACH
+
+#ifdef __cplusplus
+}
+#endif
+#endif
