@@ -1,12 +1,12 @@
-/* Packing, which is the host's, and unpacking by backend. */
+/* Packing, which is the host's; unpacking is the device's. */
 #include "kernels/codec/codec.h"
 
 #include <assert.h>
 #include <string.h>
 
 #include "base/pool.h"
+#include "kernels/device/device_impl.h"
 #include "kernels/host/host.h"
-#include "kernels/codec/codec_impl.h"
 
 /* A dictionary is made of the exponents in one of so many blocks. */
 #define SAMPLE 32
@@ -214,11 +214,5 @@ size_t trm_pack(trm_pool *pool, const uint16_t *from, size_t count, void *to, si
 
 trm_status trm_unpack(trm_stream *stream, const void *from, void *to, size_t count, int32_t multiprocessors)
 {
-#if TRM_HAVE_CUDA
-    if (trm_device_backend(trm_stream_device(stream)) == TRM_BACKEND_CUDA) {
-        return trm_cuda_unpack(stream, from, to, count, multiprocessors);
-    }
-#endif
-    (void)multiprocessors;
-    return trm_host_unpack(stream, from, to, count);
+    return stream->ops->unpack(stream, from, to, count, multiprocessors);
 }

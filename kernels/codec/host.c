@@ -78,7 +78,8 @@ static void unpack(void *pool, void *to, const void *from, size_t count)
     trm_pool_for(pool, (int64_t)((count + TRM_PACK_BLOCK - 1) / TRM_PACK_BLOCK), 16, unpack_blocks, &u);
 }
 
-trm_status trm_host_unpack(trm_stream *stream, const void *from, void *to, size_t count)
+trm_status trm_host_unpack(trm_stream *stream, const void *from, void *to, size_t count, int32_t multiprocessors)
 {
+    (void)multiprocessors;
     return trm_host_stream_call(stream, unpack, to, from, count);
 }

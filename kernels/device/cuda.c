@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/codec/codec_impl.h"
 #include "kernels/device/cuda.h"
 #include "kernels/device/device_impl.h"
+#include "kernels/sampling/backends.h"
 
 typedef struct cuda_device {
     trm_device base;
@@ -507,6 +509,13 @@ static const trm_device_ops cuda_ops = {
     .event_synchronize = cuda_event_synchronize,
     .event_query = cuda_event_query,
     .event_elapsed_ms = cuda_event_elapsed_ms,
+    .sample_workspace = trm_cuda_sample_workspace,
+    .sample = trm_cuda_sample,
+    .sample_advance = trm_cuda_sample_advance,
+    .logits_adjust = trm_cuda_logits_adjust,
+    .logits_report = trm_cuda_logits_report,
+    .random_fill = trm_cuda_random_fill,
+    .unpack = trm_cuda_unpack,
     .graph_exec_launch = cuda_graph_exec_launch,
     .graph_exec_destroy = cuda_graph_exec_destroy,
 };

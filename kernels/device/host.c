@@ -15,9 +15,11 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/pool.h"
+#include "kernels/codec/codec_impl.h"
 #include "kernels/device/device_impl.h"
-#include "kernels/host/host.h"
 #include "kernels/device/host_queue.h"
+#include "kernels/host/host.h"
+#include "kernels/sampling/backends.h"
 
 #define ALIGNMENT 256
 
@@ -334,6 +336,13 @@ static const trm_device_ops host_ops = {
     .event_synchronize = event_synchronize,
     .event_query = event_query,
     .event_elapsed_ms = event_elapsed_ms,
+    .sample_workspace = trm_host_sample_workspace,
+    .sample = trm_host_sample,
+    .sample_advance = trm_host_sample_advance,
+    .logits_adjust = trm_host_logits_adjust,
+    .logits_report = trm_host_logits_report,
+    .random_fill = trm_host_random_fill,
+    .unpack = trm_host_unpack,
     .graph_exec_launch = graph_exec_launch,
     .graph_exec_destroy = graph_exec_destroy,
 };

@@ -10,8 +10,7 @@
  * drawn.
  */
 #include "kernels/cuda/common.cuh"
-#include "kernels/sampling/random.h"
-#include "kernels/sampling/sample_impl.h"
+#include "kernels/sampling/backends.h"
 
 #define SAMPLE_THREADS  1024
 #define SAMPLE_BINS     2048 /* two per thread */

@@ -1,7 +1,7 @@
 /* Logits before and after sampling, on the GPU: see kernels/sampling/logits.h. Rows of a step that ask for nothing cost
  * their copy in `adjust`, and a block that ends at once in `report`. */
 #include "kernels/cuda/common.cuh"
-#include "kernels/sampling/logits.h"
+#include "kernels/sampling/backends.h"
 
 #define ADJUST_THREADS 256
 #define ADJUST_BLOCKS  32 /* per row */

@@ -1,6 +1,6 @@
 /* Random fill on the GPU: the same numbers as kernels/sampling/host_random.c. */
 #include "kernels/cuda/common.cuh"
-#include "kernels/sampling/random_impl.h"
+#include "kernels/sampling/backends.h"
 
 /* One element per thread and pass; bound by the integer multiplies of the generator, not by memory. */
 template <typename T> static __global__ void random_fill(T *to, trm_dims dims, trm_random_fill_args args, int64_t count)

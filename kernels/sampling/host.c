@@ -6,8 +6,7 @@
 #include <stdlib.h>
 
 #include "base/pool.h"
-#include "kernels/sampling/random.h"
-#include "kernels/sampling/sample_impl.h"
+#include "kernels/sampling/backends.h"
 
 /* A token's distance from the typical surprise. */
 typedef struct typical {

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "base/pool.h"
-#include "kernels/sampling/logits.h"
+#include "kernels/sampling/backends.h"
 
 /* A logit after its bias: penalties by how its token came up. */
 static float penalize(float x, const trm_logits_row *p, uint32_t count)

@@ -3,7 +3,7 @@
 
 #include "base/half.h"
 #include "base/pool.h"
-#include "kernels/sampling/random_impl.h"
+#include "kernels/sampling/backends.h"
 
 static void store(const trm_view *to, int64_t i, float value)
 {

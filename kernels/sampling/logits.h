@@ -87,14 +87,6 @@ typedef struct trm_logits_report_args {
 } trm_logits_report_args;
 trm_status trm_logits_report(trm_stream *stream, const trm_logits_report_args *args);
 
-/* The backends' parts. */
-trm_status trm_host_logits_adjust(trm_stream *stream, const trm_logits_adjust_args *args);
-trm_status trm_host_logits_report(trm_stream *stream, const trm_logits_report_args *args);
-#if TRM_HAVE_CUDA
-trm_status trm_cuda_logits_adjust(trm_stream *stream, const trm_logits_adjust_args *args);
-trm_status trm_cuda_logits_report(trm_stream *stream, const trm_logits_report_args *args);
-#endif
-
 #ifdef __cplusplus
 }
 #endif

@@ -2,7 +2,7 @@
 #include "kernels/sampling/random.h"
 
 #include "base/error.h"
-#include "kernels/sampling/random_impl.h"
+#include "kernels/device/device_impl.h"
 
 trm_status trm_random_fill(trm_stream *stream, const trm_random_fill_args *args)
 {
@@ -13,10 +13,5 @@ trm_status trm_random_fill(trm_stream *stream, const trm_random_fill_args *args)
     if (trm_dims_count(&args->to.dims) == 0) {
         return TRM_OK;
     }
-#if TRM_HAVE_CUDA
-    if (trm_device_backend(trm_stream_device(stream)) == TRM_BACKEND_CUDA) {
-        return trm_cuda_random_fill(stream, args);
-    }
-#endif
-    return trm_host_random_fill(stream, args);
+    return stream->ops->random_fill(stream, args);
 }

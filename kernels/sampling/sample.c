@@ -4,16 +4,11 @@
 #include <inttypes.h>
 
 #include "base/error.h"
-#include "kernels/sampling/sample_impl.h"
+#include "kernels/device/device_impl.h"
 
 size_t trm_sample_workspace(const trm_stream *stream, int64_t rows, int64_t vocab)
 {
-#if TRM_HAVE_CUDA
-    if (trm_device_backend(trm_stream_device(stream)) == TRM_BACKEND_CUDA) {
-        return trm_cuda_sample_workspace(stream, rows, vocab);
-    }
-#endif
-    return trm_host_sample_workspace(stream, rows, vocab);
+    return stream->ops->sample_workspace(stream, rows, vocab);
 }
 
 trm_status trm_sample(trm_stream *stream, const trm_sample_args *args)
@@ -25,12 +20,7 @@ trm_status trm_sample(trm_stream *stream, const trm_sample_args *args)
     if (args->rows <= 0) {
         return TRM_OK;
     }
-#if TRM_HAVE_CUDA
-    if (trm_device_backend(trm_stream_device(stream)) == TRM_BACKEND_CUDA) {
-        return trm_cuda_sample(stream, args);
-    }
-#endif
-    return trm_host_sample(stream, args);
+    return stream->ops->sample(stream, args);
 }
 
 trm_status trm_sample_advance(trm_stream *stream, const trm_sample_advance_args *args)
@@ -38,10 +28,5 @@ trm_status trm_sample_advance(trm_stream *stream, const trm_sample_advance_args 
     if (args->rows <= 0) {
         return TRM_OK;
     }
-#if TRM_HAVE_CUDA
-    if (trm_device_backend(trm_stream_device(stream)) == TRM_BACKEND_CUDA) {
-        return trm_cuda_sample_advance(stream, args);
-    }
-#endif
-    return trm_host_sample_advance(stream, args);
+    return stream->ops->sample_advance(stream, args);
 }
