@@ -20,7 +20,7 @@
  */
 #define LANE_TOKENS              1024
 #define DEFAULT_STEP_TOKENS_CUDA 8192
-/* With nothing resident a step hides the link from about 14000 tokens on (docs/performance.md). */
+/* With nothing resident a step hides the link from about 14000 tokens on (docs/measurements/2026-11-21.md). */
 #define STREAMING_STEP_TOKENS_CUDA 16384
 #define DEFAULT_STEP_TOKENS_HOST   512
 #define MOST_SEQUENCES             65536

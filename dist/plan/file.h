@@ -1,6 +1,6 @@
 /*
  * The form of plan files: what writing and reading share, and reading from a file that is mapped already. The public
- * calls are in <trireme/engine.h>; docs/dist.md describes the file.
+ * calls are in <trireme/engine.h>; docs/internals/plan.md describes the file.
  */
 #ifndef TRM_DIST_PLAN_FILE_H
 #define TRM_DIST_PLAN_FILE_H

@@ -295,7 +295,7 @@ static trm_status place_activations(trm_plan *plan, const trm_regions *regions, 
     return trm_memory_plan_place(plan->network, sizes, ends, plan->activation_offsets, &plan->activation_bytes);
 }
 
-#define AUTO_STREAMS 2    /* four are hardly faster than two (docs/dist.md) */
+#define AUTO_STREAMS 2    /* four are hardly faster than two (docs/measurements/2026-11-21.md) */
 #define LEAST_WIDTH  1.25 /* layers to run at a time: networks with fewer gain nothing */
 
 /* Streams for branches beside each other, where nothing is waited for in a run and nothing but tensors orders layers.

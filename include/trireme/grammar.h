@@ -29,7 +29,7 @@ TRM_API void trm_grammar_vocab_destroy(trm_grammar_vocab *vocab);
 
 typedef enum trm_grammar_kind {
     TRM_GRAMMAR_JSON = 1,    /* any JSON object; the text is not looked at */
-    TRM_GRAMMAR_JSON_SCHEMA, /* a JSON schema, see docs/text.md for what of it is known */
+    TRM_GRAMMAR_JSON_SCHEMA, /* a JSON schema, see docs/internals/text.md for the keywords */
     TRM_GRAMMAR_REGEX,       /* a regular expression that the whole text matches */
     TRM_GRAMMAR_EBNF,        /* "root ::= ..." as llama.cpp writes it, or "start: ..." as Lark does */
     TRM_GRAMMAR_CHOICE       /* a JSON array of strings, of which the text is one */

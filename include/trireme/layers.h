@@ -849,10 +849,10 @@ typedef struct trm_rotate_params {
 } trm_rotate_params;
 
 /*
- * Control flow (docs/graph.md): layers between IF and END_IF, and between LOOP and END_LOOP, are a region, which is run
- * as conditions say that are known in a run only. Conditions are bool scalars and value inputs. Regions lie within each
- * other. What a layer of a region reads is a constant, made in the region, or comes in by an ENTER of the region; of a
- * loop it may be a RECURRENCE, too. What is made in a region is read outside by MERGE alone.
+ * Control flow (docs/internals/graph.md): layers between IF and END_IF, and between LOOP and END_LOOP, are a region,
+ * which is run as conditions say that only a run knows. Conditions are bool scalars and value inputs. Regions lie
+ * within each other. What a layer of a region reads is a constant, made in the region, or comes in by an ENTER of the
+ * region; of a loop it may be a RECURRENCE, too. What is made in a region is read outside by MERGE alone.
  *
  * IF (condition) -> the condition: the region runs where it holds, or with `negated` where it does not.
  * END_IF (output of the IF) -> the same.

@@ -122,7 +122,7 @@ template <bool GLU, bool NORMED> struct dot_work {
  * F::rows outputs of n for M rows of x per block; its warps share k in turns and add up through shared memory in warp
  * order. Bytes moved: n * k of the weight once, M * k from cache per block. Bound by memory: in a captured chain of the
  * products of a Llama-3-8B layer, weights cold, M = 1: 4.08 TB/s, 0.90 of what a plain read reaches (4.55). The first
- * turn's weights are on their way while the kernel before ends. The chain is described in docs/tried.md.
+ * turn's weights are on their way while the kernel before ends. The chain: docs/measurements/2026-11-21.md.
  */
 template <typename T, typename Out, int M, typename W, typename F>
 static __global__ void __launch_bounds__(F::warps * 32) gemv_dot(trm_gemm gemm)

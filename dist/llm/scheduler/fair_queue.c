@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "dist/llm/scheduler/scheduler.h"
 
-#define OUTPUT_WORK 2 /* a token of output takes about as long as two of a prompt (docs/serving.md has the figures) */
+#define OUTPUT_WORK 2    /* a token of output takes about as long as two of a prompt (docs/internals/scheduler.md) */
 #define MOST_IDLE   1024 /* clients of a level without requests whose count is kept */
 
 /* A client's requests of one priority. */

@@ -11,7 +11,7 @@
 
 #define DEFAULT_WAITING    1024
 #define MOST_WAITING       (1 << 20)
-#define DEFAULT_CHUNK_CUDA 512  /* docs/serving.md has what others gave */
+#define DEFAULT_CHUNK_CUDA 512  /* docs/measurements/2026-11-21.md has what others gave */
 #define MOST_TUNED_TOKENS  1024 /* longer steps are long enough for any algorithm to do */
 #define LONG_PROMPT        256
 
