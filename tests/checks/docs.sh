@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Whether the documentation holds together without mkdocs: relative links lead to files, every page is in the navigation, the
+# options page has the options of the manual page, and no page about a room is too long to read.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+bad=0
+complain() {
+    echo "$1"
+    bad=1
+}
+
+# [text](target) of all pages; a target is relative to its page, and what follows # is a heading of it
+while IFS=: read -r page line link; do
+    target=${link#*](}
+    target=${target%)}
+    case "$target" in http://* | https://* | mailto:*) continue ;; esac
+    file=${target%%#*}
+    [ -z "$file" ] && file=$page || file=$(dirname "$page")/$file
+    [ -e "$file" ] || { complain "$page:$line: there is no $target" && continue; }
+    case "$page" in docs/*)
+        case "$(realpath -m --relative-to=. "$file")" in docs/*) ;; *) complain "$page:$line: $target is outside of docs" ;; esac
+        ;;
+    esac
+    case "$target" in *#*)
+        headings=$(grep -E '^#+ ' "$file" | sed -E 's/^#+ //; s/`//g' | tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9 _-]//g; s/[ -]+/-/g')
+        grep -qxF -- "${target#*#}" <<<"$headings" || complain "$page:$line: no heading for $target"
+        ;;
+    esac
+done < <(grep -noE '\[[^]]*\]\([^) ]+\)' README.md $(find docs -name '*.md') | sort -u)
+
+while read -r page; do
+    grep -qF "${page#docs/}" mkdocs.yml || complain "$page is not in the navigation of mkdocs.yml"
+done < <(find docs -name '*.md')
+
+options() {
+    grep -oE -- '--[a-z][a-z0-9-]+' | sort -u
+}
+diff <(grep -E '^\| `-' docs/reference/options.md | cut -d'|' -f2 | options) \
+    <(sed -n '/^\.SH OPTIONS/,/^\.SH SETTINGS/p' docs/trireme.1 | grep '^\\fB' | sed 's/\\f.//g; s/\\//g' | options) ||
+    complain "docs/reference/options.md (<) and docs/trireme.1 (>) have different options"
+
+for page in docs/internals/*.md; do
+    [ "$(wc -l <"$page")" -lt 200 ] || complain "$page has 200 lines or more"
+done
+[ "$(wc -l <README.md)" -le 150 ] || complain "README.md has more than 150 lines"
+exit $bad
