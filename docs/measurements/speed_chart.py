@@ -30,7 +30,7 @@ def main():
         y += GAP
     print(f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y}" font-family="sans-serif" font-size="12">')
     print(f'<rect width="{WIDTH}" height="{y}" fill="white"/>')
-    print('<text x="10" y="20" font-size="14">Tokens per second, Llama-3-8B shape, one H200 (longer is faster)</text>')
+    print('<text x="10" y="20" font-size="14">Tokens per second, Llama-3-8B shape, one H200; bars relative to Trireme, longer is faster</text>')
     x = 10
     for key, colour in COLOURS.items():
         print(f'<rect x="{x}" y="32" width="11" height="11" fill="{colour}"/><text x="{x + 16}" y="42">{NAMES[key]}</text>')
