@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whether every #include keeps the direction of the rooms (docs/design.md), and whether foreign headers stay in the files that may
-# use them.
+# Whether every #include keeps the direction of the rooms (docs/internals/design.md), and whether foreign headers stay in the
+# files that may use them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
