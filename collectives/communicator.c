@@ -17,14 +17,13 @@ struct trm_communicator_part {
 
 const char *trm_collective_op_name(trm_collective_op op)
 {
-    static const char *const names[] = {"all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter",
-                                        "all_to_all", "gather",     "scatter",   "send",   "recv"};
+    static const char *const names[] = {TRM_COLLECTIVE_OPS(TRM_ENUM_NAME)};
     return (unsigned)op <= TRM_RECV ? names[op] : "invalid";
 }
 
 const char *trm_reduce_op_name(trm_reduce_op op)
 {
-    static const char *const names[] = {"sum", "prod", "max", "min", "avg", "none"};
+    static const char *const names[] = {TRM_REDUCE_OPS(TRM_ENUM_NAME)};
     return (unsigned)op <= TRM_REDUCE_NONE ? names[op] : "invalid";
 }
 

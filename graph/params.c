@@ -8,55 +8,33 @@
 #include "base/error.h"
 #include "graph/network.h"
 
-static const char *const activation_names[] = {"none",     "relu",     "silu",       "gelu",       "gelu_tanh",
-                                               "sigmoid",  "tanh",     "quick_gelu", "hard_swish", "mish",
-                                               "softplus", "softsign", NULL};
-static const char *const elementwise_names[] = {"add",         "sub",           "mul",  "div",   "min",  "max",
-                                                "pow",         "mod",           "fmod", "equal", "less", "less_equal",
-                                                "greater",     "greater_equal", "and",  "or",    "xor",  "shift_left",
-                                                "shift_right", "prelu",         NULL};
-static const char *const unary_names[] = {
-    "activation", "neg",    "abs",     "exp",   "log",        "sqrt",         "reciprocal",
-    "erf",        "linear", "softcap", "sign",  "ceil",       "floor",        "round",
-    "sin",        "cos",    "tan",     "asin",  "acos",       "atan",         "sinh",
-    "cosh",       "asinh",  "acosh",   "atanh", "not",        "is_nan",       "is_inf",
-    "clip",       "elu",    "selu",    "celu",  "leaky_relu", "hard_sigmoid", "thresholded_relu",
-    "shrink",     "swish",  NULL};
-static const char *const cast_round_names[] = {"up", "down", "nearest", NULL};
-static const char *const norm_names[] = {"rms", "layer", NULL};
-static const char *const reduce_names[] = {"sum", "prod", "max", "min", "avg", "none", NULL};
-static const char *const rope_names[] = {"plain", "dynamic", "long", NULL};
-static const char *const form_names[] = {"packed_nhd", "padded_bhnd", "padded_bnhd", NULL};
-static const char *const causal_names[] = {"none", "upper_left", "lower_right", NULL};
-static const char *const collective_names[] = {"all_reduce",     "all_gather", "broadcast", "reduce",
-                                               "reduce_scatter", "all_to_all", "gather",    "scatter",
-                                               "send",           "recv",       NULL};
+static const char *const activation_names[] = {TRM_ACTIVATIONS(TRM_ENUM_NAME) NULL};
+static const char *const elementwise_names[] = {TRM_ELEMENTWISE_OPS(TRM_ENUM_NAME) NULL};
+static const char *const unary_names[] = {TRM_UNARY_OPS(TRM_ENUM_NAME) NULL};
+static const char *const cast_round_names[] = {TRM_CAST_ROUNDS(TRM_ENUM_NAME) NULL};
+static const char *const norm_names[] = {TRM_NORM_OPS(TRM_ENUM_NAME) NULL};
+static const char *const reduce_names[] = {TRM_REDUCE_OPS(TRM_ENUM_NAME) NULL};
+static const char *const rope_names[] = {TRM_ROPE_SCALINGS(TRM_ENUM_NAME) NULL};
+static const char *const form_names[] = {TRM_ATTENTION_FORMS(TRM_ENUM_NAME) NULL};
+static const char *const causal_names[] = {TRM_CAUSALS(TRM_ENUM_NAME) NULL};
+static const char *const collective_names[] = {TRM_COLLECTIVE_OPS(TRM_ENUM_NAME) NULL};
 
-static const char *const pad_names[] = {"constant", "reflect", "edge", "wrap", NULL};
-static const char *const scatter_form_names[] = {"elements", "nd", NULL};
-static const char *const scatter_reduction_names[] = {"replace", "add", "mul", "min", "max", NULL};
-static const char *const cumulative_names[] = {"sum", "prod", NULL};
-static const char *const auto_pad_names[] = {"none", "same_upper", "same_lower", NULL};
-static const char *const pool_names[] = {"max", "average", "lp", NULL};
-static const char *const resize_names[] = {"nearest", "linear", "cubic", NULL};
-static const char *const coordinate_names[] = {"half_pixel",
-                                               "half_pixel_symmetric",
-                                               "pytorch_half_pixel",
-                                               "align_corners",
-                                               "asymmetric",
-                                               "half_pixel_for_nn",
-                                               "crop",
-                                               NULL};
-static const char *const nearest_names[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil", NULL};
-static const char *const aspect_names[] = {"stretch", "not_larger", "not_smaller", NULL};
-static const char *const grid_padding_names[] = {"zeros", "border", "reflection", NULL};
-static const char *const roi_names[] = {"align_average", "align_max", "pool_max", NULL};
-static const char *const cell_names[] = {"rnn", "gru", "lstm", NULL};
-static const char *const direction_names[] = {"forward", "reverse", "bidirectional", NULL};
-static const char *const gate_names[] = {"sigmoid",          "tanh",        "relu",         "affine", "leaky_relu",
-                                         "thresholded_relu", "scaled_tanh", "hard_sigmoid", "elu",    "softsign",
-                                         "softplus",         NULL};
-static const char *const random_names[] = {"uniform", "normal", "bernoulli", "multinomial", NULL};
+static const char *const pad_names[] = {TRM_PAD_MODES(TRM_ENUM_NAME) NULL};
+static const char *const scatter_form_names[] = {TRM_SCATTER_FORMS(TRM_ENUM_NAME) NULL};
+static const char *const scatter_reduction_names[] = {TRM_SCATTER_REDUCTIONS(TRM_ENUM_NAME) NULL};
+static const char *const cumulative_names[] = {TRM_CUMULATIVE_OPS(TRM_ENUM_NAME) NULL};
+static const char *const auto_pad_names[] = {TRM_AUTO_PADS(TRM_ENUM_NAME) NULL};
+static const char *const pool_names[] = {TRM_POOL_OPS(TRM_ENUM_NAME) NULL};
+static const char *const resize_names[] = {TRM_RESIZE_MODES(TRM_ENUM_NAME) NULL};
+static const char *const coordinate_names[] = {TRM_RESIZE_COORDINATES(TRM_ENUM_NAME) NULL};
+static const char *const nearest_names[] = {TRM_RESIZE_NEARESTS(TRM_ENUM_NAME) NULL};
+static const char *const aspect_names[] = {TRM_RESIZE_ASPECTS(TRM_ENUM_NAME) NULL};
+static const char *const grid_padding_names[] = {TRM_GRID_PADDINGS(TRM_ENUM_NAME) NULL};
+static const char *const roi_names[] = {TRM_ROI_OPS(TRM_ENUM_NAME) NULL};
+static const char *const cell_names[] = {TRM_RECURRENT_CELLS(TRM_ENUM_NAME) NULL};
+static const char *const direction_names[] = {TRM_RECURRENT_DIRECTIONS(TRM_ENUM_NAME) NULL};
+static const char *const gate_names[] = {TRM_RECURRENT_ACTIVATIONS(TRM_ENUM_NAME) NULL};
+static const char *const random_names[] = {TRM_RANDOM_OPS(TRM_ENUM_NAME) NULL};
 
 #define AT(member) offsetof(trm_layer_desc, member)
 

@@ -20,77 +20,87 @@ extern "C" {
 #define TRM_MAX_LAYER_OUTPUTS 5
 #define TRM_MAX_RANKS         64
 
-typedef enum trm_layer_kind {
-    TRM_LAYER_CAST = 0,
-    TRM_LAYER_RESHAPE,
-    TRM_LAYER_TRANSPOSE,
-    TRM_LAYER_SLICE,
-    TRM_LAYER_CONCAT,
-    TRM_LAYER_GATHER,
-    TRM_LAYER_EMBEDDING,
-    TRM_LAYER_MATMUL,
-    TRM_LAYER_ELEMENTWISE,
-    TRM_LAYER_UNARY,
-    TRM_LAYER_GLU,
-    TRM_LAYER_NORM,
-    TRM_LAYER_SOFTMAX,
-    TRM_LAYER_REDUCE,
-    TRM_LAYER_ROPE,
-    TRM_LAYER_ATTENTION,
-    TRM_LAYER_DIST_COLLECTIVE,
-    TRM_LAYER_SHAPE,
-    TRM_LAYER_EXPAND,
-    TRM_LAYER_TILE,
-    TRM_LAYER_PAD,
-    TRM_LAYER_RANGE,
-    TRM_LAYER_SELECT,
-    TRM_LAYER_GATHER_ELEMENTS,
-    TRM_LAYER_GATHER_ND,
-    TRM_LAYER_SCATTER,
-    TRM_LAYER_ONE_HOT,
-    TRM_LAYER_REVERSE_SEQUENCE,
-    TRM_LAYER_TOPK,
-    TRM_LAYER_ARG_REDUCE,
-    TRM_LAYER_CUMULATIVE,
-    TRM_LAYER_NON_ZERO,
-    TRM_LAYER_UNIQUE,
-    TRM_LAYER_NON_MAX_SUPPRESSION,
-    TRM_LAYER_CONVOLUTION,
-    TRM_LAYER_DECONVOLUTION,
-    TRM_LAYER_DEFORMABLE_CONVOLUTION,
-    TRM_LAYER_POOL,
-    TRM_LAYER_RESIZE,
-    TRM_LAYER_GRID_SAMPLE,
-    TRM_LAYER_ROI_POOL,
-    TRM_LAYER_COL2IM,
-    TRM_LAYER_GROUP_NORM,
-    TRM_LAYER_LRN,
-    TRM_LAYER_RECURRENT,
-    TRM_LAYER_QUANTIZE,
-    TRM_LAYER_DEQUANTIZE,
-    TRM_LAYER_DETERMINANT,
-    TRM_LAYER_FOURIER,
-    TRM_LAYER_RANDOM,
-    TRM_LAYER_ALL_REDUCE_NORM,
-    TRM_LAYER_FUSED_ELEMENTWISE,
-    TRM_LAYER_ROTATE,
-    TRM_LAYER_QKV_ATTENTION,
-    TRM_LAYER_MATMUL_GLU,
-    TRM_LAYER_IF,
-    TRM_LAYER_END_IF,
-    TRM_LAYER_LOOP,
-    TRM_LAYER_END_LOOP,
-    TRM_LAYER_ENTER,
-    TRM_LAYER_RECURRENCE,
-    TRM_LAYER_NEXT,
-    TRM_LAYER_LOOP_OUTPUT,
-    TRM_LAYER_MERGE,
-    TRM_LAYER_NORM_MATMUL,
-    TRM_LAYER_DEQUANT_MATMUL,
-    TRM_LAYER_KIND_COUNT
-} trm_layer_kind;
+/* Lists below name the values of parameters that are enums: X(value, "name"), the name as dumps and plans write it. */
+#define TRM_ENUMERATOR(value, name) value,
+#define TRM_ENUM_NAME(value, name)  name,
 
-typedef enum trm_cast_round { TRM_CAST_ROUND_UP = 0, TRM_CAST_ROUND_DOWN, TRM_CAST_ROUND_NEAREST } trm_cast_round;
+/* The kinds: X(KIND, name). A kind has its row in graph/kinds. */
+#define TRM_LAYER_KINDS(X)                                                                                             \
+    X(CAST, cast)                                                                                                      \
+    X(RESHAPE, reshape)                                                                                                \
+    X(TRANSPOSE, transpose)                                                                                            \
+    X(SLICE, slice)                                                                                                    \
+    X(CONCAT, concat)                                                                                                  \
+    X(GATHER, gather)                                                                                                  \
+    X(EMBEDDING, embedding)                                                                                            \
+    X(MATMUL, matmul)                                                                                                  \
+    X(ELEMENTWISE, elementwise)                                                                                        \
+    X(UNARY, unary)                                                                                                    \
+    X(GLU, glu)                                                                                                        \
+    X(NORM, norm)                                                                                                      \
+    X(SOFTMAX, softmax)                                                                                                \
+    X(REDUCE, reduce)                                                                                                  \
+    X(ROPE, rope)                                                                                                      \
+    X(ATTENTION, attention)                                                                                            \
+    X(DIST_COLLECTIVE, dist_collective)                                                                                \
+    X(SHAPE, shape)                                                                                                    \
+    X(EXPAND, expand)                                                                                                  \
+    X(TILE, tile)                                                                                                      \
+    X(PAD, pad)                                                                                                        \
+    X(RANGE, range)                                                                                                    \
+    X(SELECT, select)                                                                                                  \
+    X(GATHER_ELEMENTS, gather_elements)                                                                                \
+    X(GATHER_ND, gather_nd)                                                                                            \
+    X(SCATTER, scatter)                                                                                                \
+    X(ONE_HOT, one_hot)                                                                                                \
+    X(REVERSE_SEQUENCE, reverse_sequence)                                                                              \
+    X(TOPK, topk)                                                                                                      \
+    X(ARG_REDUCE, arg_reduce)                                                                                          \
+    X(CUMULATIVE, cumulative)                                                                                          \
+    X(NON_ZERO, non_zero)                                                                                              \
+    X(UNIQUE, unique)                                                                                                  \
+    X(NON_MAX_SUPPRESSION, non_max_suppression)                                                                        \
+    X(CONVOLUTION, convolution)                                                                                        \
+    X(DECONVOLUTION, deconvolution)                                                                                    \
+    X(DEFORMABLE_CONVOLUTION, deformable_convolution)                                                                  \
+    X(POOL, pool)                                                                                                      \
+    X(RESIZE, resize)                                                                                                  \
+    X(GRID_SAMPLE, grid_sample)                                                                                        \
+    X(ROI_POOL, roi_pool)                                                                                              \
+    X(COL2IM, col2im)                                                                                                  \
+    X(GROUP_NORM, group_norm)                                                                                          \
+    X(LRN, lrn)                                                                                                        \
+    X(RECURRENT, recurrent)                                                                                            \
+    X(QUANTIZE, quantize)                                                                                              \
+    X(DEQUANTIZE, dequantize)                                                                                          \
+    X(DETERMINANT, determinant)                                                                                        \
+    X(FOURIER, fourier)                                                                                                \
+    X(RANDOM, random)                                                                                                  \
+    X(ALL_REDUCE_NORM, all_reduce_norm)                                                                                \
+    X(FUSED_ELEMENTWISE, fused_elementwise)                                                                            \
+    X(ROTATE, rotate)                                                                                                  \
+    X(QKV_ATTENTION, qkv_attention)                                                                                    \
+    X(MATMUL_GLU, matmul_glu)                                                                                          \
+    X(IF, if)                                                                                                          \
+    X(END_IF, end_if)                                                                                                  \
+    X(LOOP, loop)                                                                                                      \
+    X(END_LOOP, end_loop)                                                                                              \
+    X(ENTER, enter)                                                                                                    \
+    X(RECURRENCE, recurrence)                                                                                          \
+    X(NEXT, next)                                                                                                      \
+    X(LOOP_OUTPUT, loop_output)                                                                                        \
+    X(MERGE, merge)                                                                                                    \
+    X(NORM_MATMUL, norm_matmul)                                                                                        \
+    X(DEQUANT_MATMUL, dequant_matmul)
+
+#define TRM_LAYER_ENUMERATOR(kind, name) TRM_LAYER_##kind,
+typedef enum trm_layer_kind { TRM_LAYER_KINDS(TRM_LAYER_ENUMERATOR) TRM_LAYER_KIND_COUNT } trm_layer_kind;
+
+#define TRM_CAST_ROUNDS(X)                                                                                             \
+    X(TRM_CAST_ROUND_UP, "up")                                                                                         \
+    X(TRM_CAST_ROUND_DOWN, "down")                                                                                     \
+    X(TRM_CAST_ROUND_NEAREST, "nearest")
+typedef enum trm_cast_round { TRM_CAST_ROUNDS(TRM_ENUMERATOR) } trm_cast_round;
 
 /* (x [any]) -> [same dims] of type `to`. Floats to integers truncate toward zero and saturate; integers to narrower
  * ones, and anything to those of 4 and 2 bits, keep the low bits. To floats: to the nearest, half to even. */
@@ -140,20 +150,20 @@ typedef struct trm_embedding_params {
     int64_t first_row;
 } trm_embedding_params;
 
-typedef enum trm_activation {
-    TRM_ACTIVATION_NONE = 0,
-    TRM_ACTIVATION_RELU,
-    TRM_ACTIVATION_SILU,
-    TRM_ACTIVATION_GELU,      /* by erf */
-    TRM_ACTIVATION_GELU_TANH, /* by the tanh approximation */
-    TRM_ACTIVATION_SIGMOID,
-    TRM_ACTIVATION_TANH,
-    TRM_ACTIVATION_QUICK_GELU, /* x * sigmoid(1.702 x) */
-    TRM_ACTIVATION_HARD_SWISH, /* x * max(0, min(1, x / 6 + 0.5)) */
-    TRM_ACTIVATION_MISH,       /* x * tanh(log(1 + e^x)) */
-    TRM_ACTIVATION_SOFTPLUS,   /* log(1 + e^x) */
-    TRM_ACTIVATION_SOFTSIGN    /* x / (1 + |x|) */
-} trm_activation;
+#define TRM_ACTIVATIONS(X)                                                                                             \
+    X(TRM_ACTIVATION_NONE, "none")                                                                                     \
+    X(TRM_ACTIVATION_RELU, "relu")                                                                                     \
+    X(TRM_ACTIVATION_SILU, "silu")                                                                                     \
+    X(TRM_ACTIVATION_GELU, "gelu")           /* by erf */                                                              \
+    X(TRM_ACTIVATION_GELU_TANH, "gelu_tanh") /* by the tanh approximation */                                           \
+    X(TRM_ACTIVATION_SIGMOID, "sigmoid")                                                                               \
+    X(TRM_ACTIVATION_TANH, "tanh")                                                                                     \
+    X(TRM_ACTIVATION_QUICK_GELU, "quick_gelu") /* x * sigmoid(1.702 x) */                                              \
+    X(TRM_ACTIVATION_HARD_SWISH, "hard_swish") /* x * max(0, min(1, x / 6 + 0.5)) */                                   \
+    X(TRM_ACTIVATION_MISH, "mish")             /* x * tanh(log(1 + e^x)) */                                            \
+    X(TRM_ACTIVATION_SOFTPLUS, "softplus")     /* log(1 + e^x) */                                                      \
+    X(TRM_ACTIVATION_SOFTSIGN, "softsign")     /* x / (1 + |x|) */
+typedef enum trm_activation { TRM_ACTIVATIONS(TRM_ENUMERATOR) } trm_activation;
 
 /* (a [..., M, K], b [..., K, N], bias [N] optional) -> [..., M, N]; leading dims broadcast. The bias may have b's
  * leading dims, too: [..., 1, N]. With transpose_a a is [..., K, M], with transpose_b b is [..., N, K] (a linear
@@ -165,28 +175,28 @@ typedef struct trm_matmul_params {
     trm_dtype out;
 } trm_matmul_params;
 
-typedef enum trm_elementwise_op {
-    TRM_ELEMENTWISE_ADD = 0,
-    TRM_ELEMENTWISE_SUB,
-    TRM_ELEMENTWISE_MUL,
-    TRM_ELEMENTWISE_DIV,
-    TRM_ELEMENTWISE_MIN,
-    TRM_ELEMENTWISE_MAX,
-    TRM_ELEMENTWISE_POW,
-    TRM_ELEMENTWISE_MOD,   /* sign of the divisor */
-    TRM_ELEMENTWISE_FMOD,  /* sign of the dividend */
-    TRM_ELEMENTWISE_EQUAL, /* comparisons give bool */
-    TRM_ELEMENTWISE_LESS,
-    TRM_ELEMENTWISE_LESS_EQUAL,
-    TRM_ELEMENTWISE_GREATER,
-    TRM_ELEMENTWISE_GREATER_EQUAL,
-    TRM_ELEMENTWISE_AND, /* of bools; of integers, bit by bit */
-    TRM_ELEMENTWISE_OR,
-    TRM_ELEMENTWISE_XOR,
-    TRM_ELEMENTWISE_SHIFT_LEFT, /* integers */
-    TRM_ELEMENTWISE_SHIFT_RIGHT,
-    TRM_ELEMENTWISE_PRELU /* a < 0 ? a * b : a */
-} trm_elementwise_op;
+#define TRM_ELEMENTWISE_OPS(X)                                                                                         \
+    X(TRM_ELEMENTWISE_ADD, "add")                                                                                      \
+    X(TRM_ELEMENTWISE_SUB, "sub")                                                                                      \
+    X(TRM_ELEMENTWISE_MUL, "mul")                                                                                      \
+    X(TRM_ELEMENTWISE_DIV, "div")                                                                                      \
+    X(TRM_ELEMENTWISE_MIN, "min")                                                                                      \
+    X(TRM_ELEMENTWISE_MAX, "max")                                                                                      \
+    X(TRM_ELEMENTWISE_POW, "pow")                                                                                      \
+    X(TRM_ELEMENTWISE_MOD, "mod")     /* sign of the divisor */                                                        \
+    X(TRM_ELEMENTWISE_FMOD, "fmod")   /* sign of the dividend */                                                       \
+    X(TRM_ELEMENTWISE_EQUAL, "equal") /* comparisons give bool */                                                      \
+    X(TRM_ELEMENTWISE_LESS, "less")                                                                                    \
+    X(TRM_ELEMENTWISE_LESS_EQUAL, "less_equal")                                                                        \
+    X(TRM_ELEMENTWISE_GREATER, "greater")                                                                              \
+    X(TRM_ELEMENTWISE_GREATER_EQUAL, "greater_equal")                                                                  \
+    X(TRM_ELEMENTWISE_AND, "and") /* of bools; of integers, bit by bit */                                              \
+    X(TRM_ELEMENTWISE_OR, "or")                                                                                        \
+    X(TRM_ELEMENTWISE_XOR, "xor")                                                                                      \
+    X(TRM_ELEMENTWISE_SHIFT_LEFT, "shift_left") /* integers */                                                         \
+    X(TRM_ELEMENTWISE_SHIFT_RIGHT, "shift_right")                                                                      \
+    X(TRM_ELEMENTWISE_PRELU, "prelu") /* a < 0 ? a * b : a */
+typedef enum trm_elementwise_op { TRM_ELEMENTWISE_OPS(TRM_ENUMERATOR) } trm_elementwise_op;
 
 /* (a, b) of one type -> elementwise with numpy broadcasting. Integers wrap around; their division truncates, and by 0
  * gives 0. Comparisons take numbers, EQUAL also bools; AND, OR and XOR integers or bools. A shift by at least the
@@ -195,45 +205,45 @@ typedef struct trm_elementwise_params {
     trm_elementwise_op op;
 } trm_elementwise_params;
 
-typedef enum trm_unary_op {
-    TRM_UNARY_ACTIVATION = 0, /* `activation` */
-    TRM_UNARY_NEG,
-    TRM_UNARY_ABS,
-    TRM_UNARY_EXP,
-    TRM_UNARY_LOG,
-    TRM_UNARY_SQRT,
-    TRM_UNARY_RECIPROCAL,
-    TRM_UNARY_ERF,
-    TRM_UNARY_LINEAR,  /* alpha * x + beta */
-    TRM_UNARY_SOFTCAP, /* alpha * tanh(x / alpha) */
-    TRM_UNARY_SIGN,
-    TRM_UNARY_CEIL,
-    TRM_UNARY_FLOOR,
-    TRM_UNARY_ROUND, /* half to even */
-    TRM_UNARY_SIN,
-    TRM_UNARY_COS,
-    TRM_UNARY_TAN,
-    TRM_UNARY_ASIN,
-    TRM_UNARY_ACOS,
-    TRM_UNARY_ATAN,
-    TRM_UNARY_SINH,
-    TRM_UNARY_COSH,
-    TRM_UNARY_ASINH,
-    TRM_UNARY_ACOSH,
-    TRM_UNARY_ATANH,
-    TRM_UNARY_NOT,              /* of bool; of integers, bit by bit */
-    TRM_UNARY_IS_NAN,           /* gives bool */
-    TRM_UNARY_IS_INF,           /* gives bool; alpha != 0 counts -inf, beta != 0 +inf */
-    TRM_UNARY_CLIP,             /* min(beta, max(alpha, x)) */
-    TRM_UNARY_ELU,              /* x < 0 ? alpha * (e^x - 1) : x */
-    TRM_UNARY_SELU,             /* beta * (x < 0 ? alpha * (e^x - 1) : x) */
-    TRM_UNARY_CELU,             /* max(0, x) + min(0, alpha * (e^(x / alpha) - 1)) */
-    TRM_UNARY_LEAKY_RELU,       /* x < 0 ? alpha * x : x */
-    TRM_UNARY_HARD_SIGMOID,     /* max(0, min(1, alpha * x + beta)) */
-    TRM_UNARY_THRESHOLDED_RELU, /* x > alpha ? x : 0 */
-    TRM_UNARY_SHRINK,           /* x < -alpha ? x + beta : x > alpha ? x - beta : 0 */
-    TRM_UNARY_SWISH             /* x * sigmoid(alpha * x) */
-} trm_unary_op;
+#define TRM_UNARY_OPS(X)                                                                                               \
+    X(TRM_UNARY_ACTIVATION, "activation") /* `activation` */                                                           \
+    X(TRM_UNARY_NEG, "neg")                                                                                            \
+    X(TRM_UNARY_ABS, "abs")                                                                                            \
+    X(TRM_UNARY_EXP, "exp")                                                                                            \
+    X(TRM_UNARY_LOG, "log")                                                                                            \
+    X(TRM_UNARY_SQRT, "sqrt")                                                                                          \
+    X(TRM_UNARY_RECIPROCAL, "reciprocal")                                                                              \
+    X(TRM_UNARY_ERF, "erf")                                                                                            \
+    X(TRM_UNARY_LINEAR, "linear")   /* alpha * x + beta */                                                             \
+    X(TRM_UNARY_SOFTCAP, "softcap") /* alpha * tanh(x / alpha) */                                                      \
+    X(TRM_UNARY_SIGN, "sign")                                                                                          \
+    X(TRM_UNARY_CEIL, "ceil")                                                                                          \
+    X(TRM_UNARY_FLOOR, "floor")                                                                                        \
+    X(TRM_UNARY_ROUND, "round") /* half to even */                                                                     \
+    X(TRM_UNARY_SIN, "sin")                                                                                            \
+    X(TRM_UNARY_COS, "cos")                                                                                            \
+    X(TRM_UNARY_TAN, "tan")                                                                                            \
+    X(TRM_UNARY_ASIN, "asin")                                                                                          \
+    X(TRM_UNARY_ACOS, "acos")                                                                                          \
+    X(TRM_UNARY_ATAN, "atan")                                                                                          \
+    X(TRM_UNARY_SINH, "sinh")                                                                                          \
+    X(TRM_UNARY_COSH, "cosh")                                                                                          \
+    X(TRM_UNARY_ASINH, "asinh")                                                                                        \
+    X(TRM_UNARY_ACOSH, "acosh")                                                                                        \
+    X(TRM_UNARY_ATANH, "atanh")                                                                                        \
+    X(TRM_UNARY_NOT, "not")                           /* of bool; of integers, bit by bit */                           \
+    X(TRM_UNARY_IS_NAN, "is_nan")                     /* gives bool */                                                 \
+    X(TRM_UNARY_IS_INF, "is_inf")                     /* gives bool; alpha != 0 counts -inf, beta != 0 +inf */         \
+    X(TRM_UNARY_CLIP, "clip")                         /* min(beta, max(alpha, x)) */                                   \
+    X(TRM_UNARY_ELU, "elu")                           /* x < 0 ? alpha * (e^x - 1) : x */                              \
+    X(TRM_UNARY_SELU, "selu")                         /* beta * (x < 0 ? alpha * (e^x - 1) : x) */                     \
+    X(TRM_UNARY_CELU, "celu")                         /* max(0, x) + min(0, alpha * (e^(x / alpha) - 1)) */            \
+    X(TRM_UNARY_LEAKY_RELU, "leaky_relu")             /* x < 0 ? alpha * x : x */                                      \
+    X(TRM_UNARY_HARD_SIGMOID, "hard_sigmoid")         /* max(0, min(1, alpha * x + beta)) */                           \
+    X(TRM_UNARY_THRESHOLDED_RELU, "thresholded_relu") /* x > alpha ? x : 0 */                                          \
+    X(TRM_UNARY_SHRINK, "shrink")                     /* x < -alpha ? x + beta : x > alpha ? x - beta : 0 */           \
+    X(TRM_UNARY_SWISH, "swish")                       /* x * sigmoid(alpha * x) */
+typedef enum trm_unary_op { TRM_UNARY_OPS(TRM_ENUMERATOR) } trm_unary_op;
 
 /* (x) -> op(x), same dims and, but where said, type. x is of a float type; NEG, ABS and SIGN also take integers, NOT
  * takes bool or integers only. NaN stays NaN. */
@@ -252,10 +262,10 @@ typedef struct trm_glu_params {
 /* MATMUL_GLU, with the same parameters: (x [..., K], weight [2 * N, K]) -> [..., N], the GLU of x times the weight's
  * transpose: activation of the first N columns, times the others. The product is rounded to the type of x before. */
 
-typedef enum trm_norm_op {
-    TRM_NORM_RMS = 0, /* x / sqrt(mean(x^2) + eps) * (weight + weight_offset) */
-    TRM_NORM_LAYER    /* (x - mean) / sqrt(var + eps) * (weight + weight_offset) + bias */
-} trm_norm_op;
+#define TRM_NORM_OPS(X)                                                                                                \
+    X(TRM_NORM_RMS, "rms")     /* x / sqrt(mean(x^2) + eps) * (weight + weight_offset) */                              \
+    X(TRM_NORM_LAYER, "layer") /* (x - mean) / sqrt(var + eps) * (weight + weight_offset) + bias */
+typedef enum trm_norm_op { TRM_NORM_OPS(TRM_ENUMERATOR) } trm_norm_op;
 
 /* (x [..., n], weight [n] optional, bias [n] optional) -> [..., n], over the last axis; without a weight the factor is
  * 1. With `residual`: (x, residual, weight optional, bias optional) -> (norm(x + residual), x + residual), the sum
@@ -314,14 +324,14 @@ typedef struct trm_softmax_params {
     int32_t axis;
 } trm_softmax_params;
 
-typedef enum trm_reduce_op {
-    TRM_REDUCE_SUM = 0,
-    TRM_REDUCE_PROD,
-    TRM_REDUCE_MAX,
-    TRM_REDUCE_MIN,
-    TRM_REDUCE_AVG,
-    TRM_REDUCE_NONE /* collectives that do not reduce */
-} trm_reduce_op;
+#define TRM_REDUCE_OPS(X)                                                                                              \
+    X(TRM_REDUCE_SUM, "sum")                                                                                           \
+    X(TRM_REDUCE_PROD, "prod")                                                                                         \
+    X(TRM_REDUCE_MAX, "max")                                                                                           \
+    X(TRM_REDUCE_MIN, "min")                                                                                           \
+    X(TRM_REDUCE_AVG, "avg")                                                                                           \
+    X(TRM_REDUCE_NONE, "none") /* collectives that do not reduce */
+typedef enum trm_reduce_op { TRM_REDUCE_OPS(TRM_ENUMERATOR) } trm_reduce_op;
 
 /* (x) -> reduced along `axis` (may be negative); the axis stays as 1 with keep_dims. Of bools MAX and MIN only. Of an
  * axis of size 0: 0, 1, the smallest and the largest of the type, NaN (integers 0). */
@@ -331,11 +341,11 @@ typedef struct trm_reduce_params {
     bool keep_dims;
 } trm_reduce_params;
 
-typedef enum trm_rope_scaling {
-    TRM_ROPE_PLAIN = 0, /* inv_freq [rotary_dim / 2]: default, linear, llama3 and yarn fold into it */
-    TRM_ROPE_DYNAMIC,   /* base rescaled where lengths[t] > original_length (NTK) */
-    TRM_ROPE_LONG       /* inv_freq [2, rotary_dim / 2]: row 1 where lengths[t] > original_length */
-} trm_rope_scaling;
+#define TRM_ROPE_SCALINGS(X)                                                                                           \
+    X(TRM_ROPE_PLAIN, "plain")     /* inv_freq [rotary_dim / 2]: default, linear, llama3 and yarn fold into it */      \
+    X(TRM_ROPE_DYNAMIC, "dynamic") /* base rescaled where lengths[t] > original_length (NTK) */                        \
+    X(TRM_ROPE_LONG, "long")       /* inv_freq [2, rotary_dim / 2]: row 1 where lengths[t] > original_length */
+typedef enum trm_rope_scaling { TRM_ROPE_SCALINGS(TRM_ENUMERATOR) } trm_rope_scaling;
 
 /* (x [T, heads, head_dim], positions i32 [T], inv_freq f32, lengths i32 [T] unless PLAIN) -> same.
  * Rotates the first rotary_dim elements of each head by positions[t] * inv_freq[i]; pairs are
@@ -350,17 +360,19 @@ typedef struct trm_rope_params {
     int64_t original_length; /* DYNAMIC, LONG */
 } trm_rope_params;
 
-typedef enum trm_causal {
-    TRM_CAUSAL_NONE = 0,
-    TRM_CAUSAL_UPPER_LEFT, /* query i sees keys 0..i */
-    TRM_CAUSAL_LOWER_RIGHT /* query i sees keys 0..i + (keys - queries): right for decoding */
-} trm_causal;
+#define TRM_CAUSALS(X)                                                                                                 \
+    X(TRM_CAUSAL_NONE, "none")                                                                                         \
+    X(TRM_CAUSAL_UPPER_LEFT, "upper_left")   /* query i sees keys 0..i */                                              \
+    X(TRM_CAUSAL_LOWER_RIGHT, "lower_right") /* query i sees keys 0..i + (keys - queries): right for decoding */
+typedef enum trm_causal { TRM_CAUSALS(TRM_ENUMERATOR) } trm_causal;
 
-typedef enum trm_attention_form {
-    TRM_ATTENTION_PACKED_NHD = 0, /* q [T, Hq, D], k [T, Hkv, D], v [T, Hkv, Dv] -> [T, Hq, Dv] */
-    TRM_ATTENTION_PADDED_BHND,    /* q [B, Hq, N, D], k [B, Hkv, M, D], v [B, Hkv, M, Dv] -> [B, Hq, N, Dv] */
-    TRM_ATTENTION_PADDED_BNHD     /* q [B, N, Hq, D], k [B, M, Hkv, D], v [B, M, Hkv, Dv] -> [B, N, Hq, Dv] */
-} trm_attention_form;
+#define TRM_ATTENTION_FORMS(X)                                                                                         \
+    X(TRM_ATTENTION_PACKED_NHD, "packed_nhd") /* q [T, Hq, D], k [T, Hkv, D], v [T, Hkv, Dv] -> [T, Hq, Dv] */         \
+    X(TRM_ATTENTION_PADDED_BHND,                                                                                       \
+      "padded_bhnd") /* q [B, Hq, N, D], k [B, Hkv, M, D], v [B, Hkv, M, Dv] -> [B, Hq, N, Dv] */                      \
+    X(TRM_ATTENTION_PADDED_BNHD,                                                                                       \
+      "padded_bnhd") /* q [B, N, Hq, D], k [B, M, Hkv, D], v [B, M, Hkv, Dv] -> [B, N, Hq, Dv] */
+typedef enum trm_attention_form { TRM_ATTENTION_FORMS(TRM_ENUMERATOR) } trm_attention_form;
 
 /* Positions of a layer's inputs; absent trailing inputs are left out, absent inner ones are NULL. */
 enum {
@@ -421,18 +433,18 @@ typedef struct trm_qkv_attention_params {
     float eps, weight_offset;
 } trm_qkv_attention_params;
 
-typedef enum trm_collective_op {
-    TRM_ALL_REDUCE = 0,
-    TRM_ALL_GATHER,
-    TRM_BROADCAST,
-    TRM_REDUCE,
-    TRM_REDUCE_SCATTER,
-    TRM_ALL_TO_ALL,
-    TRM_GATHER,
-    TRM_SCATTER,
-    TRM_SEND, /* to `root`; the output is the input */
-    TRM_RECV  /* from `root`; the output holds what came, the inputs give its dims and type */
-} trm_collective_op;
+#define TRM_COLLECTIVE_OPS(X)                                                                                          \
+    X(TRM_ALL_REDUCE, "all_reduce")                                                                                    \
+    X(TRM_ALL_GATHER, "all_gather")                                                                                    \
+    X(TRM_BROADCAST, "broadcast")                                                                                      \
+    X(TRM_REDUCE, "reduce")                                                                                            \
+    X(TRM_REDUCE_SCATTER, "reduce_scatter")                                                                            \
+    X(TRM_ALL_TO_ALL, "all_to_all")                                                                                    \
+    X(TRM_GATHER, "gather")                                                                                            \
+    X(TRM_SCATTER, "scatter")                                                                                          \
+    X(TRM_SEND, "send") /* to `root`; the output is the input */                                                       \
+    X(TRM_RECV, "recv") /* from `root`; the output holds what came, the inputs give its dims and type */
+typedef enum trm_collective_op { TRM_COLLECTIVE_OPS(TRM_ENUMERATOR) } trm_collective_op;
 
 /*
  * One exchange between the ranks of a group; n is the group's size.
@@ -501,12 +513,12 @@ typedef struct trm_expand_params {
 
 /* (x [n dims], repeats i64 [n], value input) -> x repeated repeats[i] times along axis i. No parameters. */
 
-typedef enum trm_pad_mode {
-    TRM_PAD_CONSTANT = 0,
-    TRM_PAD_REFLECT, /* without the edge: c b | a b c | b a */
-    TRM_PAD_EDGE,
-    TRM_PAD_WRAP
-} trm_pad_mode;
+#define TRM_PAD_MODES(X)                                                                                               \
+    X(TRM_PAD_CONSTANT, "constant")                                                                                    \
+    X(TRM_PAD_REFLECT, "reflect") /* without the edge: c b | a b c | b a */                                            \
+    X(TRM_PAD_EDGE, "edge")                                                                                            \
+    X(TRM_PAD_WRAP, "wrap")
+typedef enum trm_pad_mode { TRM_PAD_MODES(TRM_ENUMERATOR) } trm_pad_mode;
 
 /* (x, pads i64 [2 n], value input, optional; value: scalar of x's type, optional) -> x with before[i] elements before
  * and after[i] after those of axis i; negative numbers cut. `pads` replaces both: all befores, then all afters.
@@ -533,18 +545,18 @@ typedef struct trm_gather_nd_params {
     int32_t batch_dims;
 } trm_gather_nd_params;
 
-typedef enum trm_scatter_form {
-    TRM_SCATTER_ELEMENTS = 0, /* indices like updates: position `axis` replaced by the index */
-    TRM_SCATTER_ND            /* indices i64 [..., k], updates indices[:-1] + data[k:] */
-} trm_scatter_form;
+#define TRM_SCATTER_FORMS(X)                                                                                           \
+    X(TRM_SCATTER_ELEMENTS, "elements") /* indices like updates: position `axis` replaced by the index */              \
+    X(TRM_SCATTER_ND, "nd")             /* indices i64 [..., k], updates indices[:-1] + data[k:] */
+typedef enum trm_scatter_form { TRM_SCATTER_FORMS(TRM_ENUMERATOR) } trm_scatter_form;
 
-typedef enum trm_scatter_reduction {
-    TRM_SCATTER_REPLACE = 0,
-    TRM_SCATTER_ADD,
-    TRM_SCATTER_MUL,
-    TRM_SCATTER_MIN,
-    TRM_SCATTER_MAX
-} trm_scatter_reduction;
+#define TRM_SCATTER_REDUCTIONS(X)                                                                                      \
+    X(TRM_SCATTER_REPLACE, "replace")                                                                                  \
+    X(TRM_SCATTER_ADD, "add")                                                                                          \
+    X(TRM_SCATTER_MUL, "mul")                                                                                          \
+    X(TRM_SCATTER_MIN, "min")                                                                                          \
+    X(TRM_SCATTER_MAX, "max")
+typedef enum trm_scatter_reduction { TRM_SCATTER_REDUCTIONS(TRM_ENUMERATOR) } trm_scatter_reduction;
 
 /* (data, indices i32|i64, updates) -> data with updates written, or combined, at indices. Which of two writes to one
  * place wins is not defined; indices out of range are left out. */
@@ -579,7 +591,10 @@ typedef struct trm_arg_reduce_params {
     bool smallest, last, keep_dims;
 } trm_arg_reduce_params;
 
-typedef enum trm_cumulative_op { TRM_CUMULATIVE_SUM = 0, TRM_CUMULATIVE_PROD } trm_cumulative_op;
+#define TRM_CUMULATIVE_OPS(X)                                                                                          \
+    X(TRM_CUMULATIVE_SUM, "sum")                                                                                       \
+    X(TRM_CUMULATIVE_PROD, "prod")
+typedef enum trm_cumulative_op { TRM_CUMULATIVE_OPS(TRM_ENUMERATOR) } trm_cumulative_op;
 
 /* (x) -> running sum or product along `axis`; exclusive leaves out the element itself, reverse runs from the end. */
 typedef struct trm_cumulative_params {
@@ -611,7 +626,11 @@ typedef struct trm_non_max_suppression_params {
  * bias and residual, applies the activation. `same` SAME_UPPER or SAME_LOWER computes pads from dims: o = ceil(d /
  * stride). */
 #define TRM_MAX_SPATIAL 3
-typedef enum trm_auto_pad { TRM_AUTO_PAD_NONE = 0, TRM_AUTO_PAD_SAME_UPPER, TRM_AUTO_PAD_SAME_LOWER } trm_auto_pad;
+#define TRM_AUTO_PADS(X)                                                                                               \
+    X(TRM_AUTO_PAD_NONE, "none")                                                                                       \
+    X(TRM_AUTO_PAD_SAME_UPPER, "same_upper")                                                                           \
+    X(TRM_AUTO_PAD_SAME_LOWER, "same_lower")
+typedef enum trm_auto_pad { TRM_AUTO_PADS(TRM_ENUMERATOR) } trm_auto_pad;
 typedef struct trm_convolution_params {
     int32_t groups;
     int32_t stride[TRM_MAX_SPATIAL], dilation[TRM_MAX_SPATIAL];
@@ -638,7 +657,11 @@ typedef struct trm_deformable_convolution_params {
     int32_t stride[2], dilation[2], before[2], after[2];
 } trm_deformable_convolution_params;
 
-typedef enum trm_pool_op { TRM_POOL_MAX = 0, TRM_POOL_AVERAGE, TRM_POOL_LP } trm_pool_op;
+#define TRM_POOL_OPS(X)                                                                                                \
+    X(TRM_POOL_MAX, "max")                                                                                             \
+    X(TRM_POOL_AVERAGE, "average")                                                                                     \
+    X(TRM_POOL_LP, "lp")
+typedef enum trm_pool_op { TRM_POOL_OPS(TRM_ENUMERATOR) } trm_pool_op;
 
 /* (x [N, C, d1 .. dk]) -> [N, C, o1 .. ok], k = 1 to 3; with `indices` (MAX) also i64 positions in x flattened. */
 typedef struct trm_pool_params {
@@ -654,27 +677,31 @@ typedef struct trm_pool_params {
     bool channels_last;     /* x [N, d1 .. dk, C], output [N, o1 .. ok, C]; not with indices */
 } trm_pool_params;
 
-typedef enum trm_resize_mode { TRM_RESIZE_NEAREST = 0, TRM_RESIZE_LINEAR, TRM_RESIZE_CUBIC } trm_resize_mode;
-typedef enum trm_resize_coordinates {
-    TRM_RESIZE_HALF_PIXEL = 0,
-    TRM_RESIZE_HALF_PIXEL_SYMMETRIC,
-    TRM_RESIZE_PYTORCH_HALF_PIXEL,
-    TRM_RESIZE_ALIGN_CORNERS,
-    TRM_RESIZE_ASYMMETRIC,
-    TRM_RESIZE_HALF_PIXEL_FOR_NN, /* tf_half_pixel_for_nn */
-    TRM_RESIZE_CROP               /* tf_crop_and_resize */
-} trm_resize_coordinates;
-typedef enum trm_resize_nearest {
-    TRM_RESIZE_ROUND_PREFER_FLOOR = 0,
-    TRM_RESIZE_ROUND_PREFER_CEIL,
-    TRM_RESIZE_FLOOR,
-    TRM_RESIZE_CEIL
-} trm_resize_nearest;
-typedef enum trm_resize_aspect {
-    TRM_RESIZE_STRETCH = 0,
-    TRM_RESIZE_NOT_LARGER,
-    TRM_RESIZE_NOT_SMALLER
-} trm_resize_aspect;
+#define TRM_RESIZE_MODES(X)                                                                                            \
+    X(TRM_RESIZE_NEAREST, "nearest")                                                                                   \
+    X(TRM_RESIZE_LINEAR, "linear")                                                                                     \
+    X(TRM_RESIZE_CUBIC, "cubic")
+typedef enum trm_resize_mode { TRM_RESIZE_MODES(TRM_ENUMERATOR) } trm_resize_mode;
+#define TRM_RESIZE_COORDINATES(X)                                                                                      \
+    X(TRM_RESIZE_HALF_PIXEL, "half_pixel")                                                                             \
+    X(TRM_RESIZE_HALF_PIXEL_SYMMETRIC, "half_pixel_symmetric")                                                         \
+    X(TRM_RESIZE_PYTORCH_HALF_PIXEL, "pytorch_half_pixel")                                                             \
+    X(TRM_RESIZE_ALIGN_CORNERS, "align_corners")                                                                       \
+    X(TRM_RESIZE_ASYMMETRIC, "asymmetric")                                                                             \
+    X(TRM_RESIZE_HALF_PIXEL_FOR_NN, "half_pixel_for_nn") /* tf_half_pixel_for_nn */                                    \
+    X(TRM_RESIZE_CROP, "crop")                           /* tf_crop_and_resize */
+typedef enum trm_resize_coordinates { TRM_RESIZE_COORDINATES(TRM_ENUMERATOR) } trm_resize_coordinates;
+#define TRM_RESIZE_NEARESTS(X)                                                                                         \
+    X(TRM_RESIZE_ROUND_PREFER_FLOOR, "round_prefer_floor")                                                             \
+    X(TRM_RESIZE_ROUND_PREFER_CEIL, "round_prefer_ceil")                                                               \
+    X(TRM_RESIZE_FLOOR, "floor")                                                                                       \
+    X(TRM_RESIZE_CEIL, "ceil")
+typedef enum trm_resize_nearest { TRM_RESIZE_NEARESTS(TRM_ENUMERATOR) } trm_resize_nearest;
+#define TRM_RESIZE_ASPECTS(X)                                                                                          \
+    X(TRM_RESIZE_STRETCH, "stretch")                                                                                   \
+    X(TRM_RESIZE_NOT_LARGER, "not_larger")                                                                             \
+    X(TRM_RESIZE_NOT_SMALLER, "not_smaller")
+typedef enum trm_resize_aspect { TRM_RESIZE_ASPECTS(TRM_ENUMERATOR) } trm_resize_aspect;
 
 /* (x, roi f32 [2 n] optional, scales f32 [n] value input optional, sizes i64 [n] value input optional) -> x sampled to
  * other sizes; exactly one of scales and sizes, n the number of bits in `axes`. Everything as ONNX Resize defines it.
@@ -689,7 +716,11 @@ typedef struct trm_resize_params {
     float cubic_a, extrapolation;
 } trm_resize_params;
 
-typedef enum trm_grid_padding { TRM_GRID_ZEROS = 0, TRM_GRID_BORDER, TRM_GRID_REFLECTION } trm_grid_padding;
+#define TRM_GRID_PADDINGS(X)                                                                                           \
+    X(TRM_GRID_ZEROS, "zeros")                                                                                         \
+    X(TRM_GRID_BORDER, "border")                                                                                       \
+    X(TRM_GRID_REFLECTION, "reflection")
+typedef enum trm_grid_padding { TRM_GRID_PADDINGS(TRM_ENUMERATOR) } trm_grid_padding;
 
 /* (x [N, C, d1 .. dk], grid [N, o1 .. ok, k], coordinates in -1 .. 1, last spatial axis first) -> [N, C, o1 .. ok], k =
  * 2 or 3. */
@@ -699,7 +730,11 @@ typedef struct trm_grid_sample_params {
     bool align_corners;
 } trm_grid_sample_params;
 
-typedef enum trm_roi_op { TRM_ROI_ALIGN_AVERAGE = 0, TRM_ROI_ALIGN_MAX, TRM_ROI_POOL_MAX } trm_roi_op;
+#define TRM_ROI_OPS(X)                                                                                                 \
+    X(TRM_ROI_ALIGN_AVERAGE, "align_average")                                                                          \
+    X(TRM_ROI_ALIGN_MAX, "align_max")                                                                                  \
+    X(TRM_ROI_POOL_MAX, "pool_max")
+typedef enum trm_roi_op { TRM_ROI_OPS(TRM_ENUMERATOR) } trm_roi_op;
 
 /* (x [N, C, H, W], rois, batch i64 [R]) -> [R, C, height, width]. ALIGN: rois [R, 4] x1, y1, x2, y2 with `batch`;
  * POOL_MAX: rois [R, 5] batch first, no third input. */
@@ -731,25 +766,29 @@ typedef struct trm_lrn_params {
     float alpha, beta, bias;
 } trm_lrn_params;
 
-typedef enum trm_recurrent_cell { TRM_RECURRENT_RNN = 0, TRM_RECURRENT_GRU, TRM_RECURRENT_LSTM } trm_recurrent_cell;
-typedef enum trm_recurrent_direction {
-    TRM_RECURRENT_FORWARD = 0,
-    TRM_RECURRENT_REVERSE,
-    TRM_RECURRENT_BIDIRECTIONAL
-} trm_recurrent_direction;
-typedef enum trm_recurrent_activation {
-    TRM_RECURRENT_SIGMOID = 0,
-    TRM_RECURRENT_TANH,
-    TRM_RECURRENT_RELU,
-    TRM_RECURRENT_AFFINE, /* alpha x + beta */
-    TRM_RECURRENT_LEAKY_RELU,
-    TRM_RECURRENT_THRESHOLDED_RELU,
-    TRM_RECURRENT_SCALED_TANH,
-    TRM_RECURRENT_HARD_SIGMOID,
-    TRM_RECURRENT_ELU,
-    TRM_RECURRENT_SOFTSIGN,
-    TRM_RECURRENT_SOFTPLUS
-} trm_recurrent_activation;
+#define TRM_RECURRENT_CELLS(X)                                                                                         \
+    X(TRM_RECURRENT_RNN, "rnn")                                                                                        \
+    X(TRM_RECURRENT_GRU, "gru")                                                                                        \
+    X(TRM_RECURRENT_LSTM, "lstm")
+typedef enum trm_recurrent_cell { TRM_RECURRENT_CELLS(TRM_ENUMERATOR) } trm_recurrent_cell;
+#define TRM_RECURRENT_DIRECTIONS(X)                                                                                    \
+    X(TRM_RECURRENT_FORWARD, "forward")                                                                                \
+    X(TRM_RECURRENT_REVERSE, "reverse")                                                                                \
+    X(TRM_RECURRENT_BIDIRECTIONAL, "bidirectional")
+typedef enum trm_recurrent_direction { TRM_RECURRENT_DIRECTIONS(TRM_ENUMERATOR) } trm_recurrent_direction;
+#define TRM_RECURRENT_ACTIVATIONS(X)                                                                                   \
+    X(TRM_RECURRENT_SIGMOID, "sigmoid")                                                                                \
+    X(TRM_RECURRENT_TANH, "tanh")                                                                                      \
+    X(TRM_RECURRENT_RELU, "relu")                                                                                      \
+    X(TRM_RECURRENT_AFFINE, "affine") /* alpha x + beta */                                                             \
+    X(TRM_RECURRENT_LEAKY_RELU, "leaky_relu")                                                                          \
+    X(TRM_RECURRENT_THRESHOLDED_RELU, "thresholded_relu")                                                              \
+    X(TRM_RECURRENT_SCALED_TANH, "scaled_tanh")                                                                        \
+    X(TRM_RECURRENT_HARD_SIGMOID, "hard_sigmoid")                                                                      \
+    X(TRM_RECURRENT_ELU, "elu")                                                                                        \
+    X(TRM_RECURRENT_SOFTSIGN, "softsign")                                                                              \
+    X(TRM_RECURRENT_SOFTPLUS, "softplus")
+typedef enum trm_recurrent_activation { TRM_RECURRENT_ACTIVATIONS(TRM_ENUMERATOR) } trm_recurrent_activation;
 
 /* ONNX RNN, GRU and LSTM: (x [T, B, I], w [D, g H, I], r [D, g H, H], bias [D, 2 g H] optional, lengths i32 [B]
  * optional, initial h [D, B, H] optional, initial c [D, B, H] optional, peepholes [D, 3 H] optional) -> (y [T, D, B,
@@ -790,12 +829,12 @@ typedef struct trm_fourier_params {
     int64_t length; /* n; 0: that of the axis, or 2 (d - 1) for a onesided inverse. x is cut or padded with zeros */
 } trm_fourier_params;
 
-typedef enum trm_random_op {
-    TRM_RANDOM_UNIFORM = 0, /* low .. high: a, b */
-    TRM_RANDOM_NORMAL,      /* mean a, deviation b */
-    TRM_RANDOM_BERNOULLI,   /* 1 with probability x */
-    TRM_RANDOM_MULTINOMIAL  /* x [B, C] unnormalized logs -> [B, samples], i32 or i64 */
-} trm_random_op;
+#define TRM_RANDOM_OPS(X)                                                                                              \
+    X(TRM_RANDOM_UNIFORM, "uniform")         /* low .. high: a, b */                                                   \
+    X(TRM_RANDOM_NORMAL, "normal")           /* mean a, deviation b */                                                 \
+    X(TRM_RANDOM_BERNOULLI, "bernoulli")     /* 1 with probability x */                                                \
+    X(TRM_RANDOM_MULTINOMIAL, "multinomial") /* x [B, C] unnormalized logs -> [B, samples], i32 or i64 */
+typedef enum trm_random_op { TRM_RANDOM_OPS(TRM_ENUMERATOR) } trm_random_op;
 
 /* (shape i64 [r], value input) for UNIFORM and NORMAL, (x) for the others -> random numbers of type `to`: the same for
  * the same seed and position, in every run. */
